@@ -1,0 +1,39 @@
+package walls
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"testing"
+)
+
+// TestNoClock keeps time.Now and its kin out of the pure rooms: now, ticks and
+// randomness are inputs there, or a plan could not be replayed.
+func TestNoClock(t *testing.T) {
+	clock := map[string]bool{"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "Tick": true, "NewTimer": true, "NewTicker": true, "AfterFunc": true}
+	pkgs := list(t)
+	for _, room := range timeless {
+		for path, p := range pkgs {
+			if !under(path, module+"/"+room) || p.Name == "main" {
+				continue
+			}
+			for _, name := range p.GoFiles {
+				fset := token.NewFileSet()
+				f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				ast.Inspect(f, func(n ast.Node) bool {
+					if s, ok := n.(*ast.SelectorExpr); ok && clock[s.Sel.Name] {
+						if id, ok := s.X.(*ast.Ident); ok && id.Name == "time" {
+							t.Errorf("%s: time.%s in a room without a clock", fset.Position(s.Pos()), s.Sel.Name)
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+}

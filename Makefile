@@ -1,0 +1,65 @@
+# ibnetworkd. `make help` lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS   += --no-print-directory
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+DESTDIR ?=
+PREFIX  ?= /usr
+BIN     := build/bin
+GO      ?= go
+export GOTOOLCHAIN ?= local
+
+LDFLAGS := -s -w -X ibnetworkd/internal/version.Version=$(VERSION)
+MAINS   := ibnetworkd ibnetctl ibnetsm
+LAB     := $(GO) run ./lab/cmd/ibnetlab
+
+# Tools that check the tree, at the versions it was written with.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.9.0
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+.PHONY: build
+build: ## the three programs, static, in build/bin
+	@mkdir -p $(BIN)
+	@for m in $(MAINS); do echo "build $$m"; CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$$m ./cmd/$$m; done
+
+.PHONY: demo
+demo: lab-kernel ## two hosts, one cable, on a real kernel without hardware
+	@$(LAB) run demo
+
+.PHONY: test
+test: lab ## everything that must pass, on this machine and on the lab's kernels
+	@echo "== unit tests, with the race detector"
+	@CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^ibnetworkd/lab/scenario')
+	@echo "== scenarios on the lab's kernels"
+	@$(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -vE '^(=== |    --- )'
+
+.PHONY: test-short
+test-short: ## what needs no lab kernel and no root
+	$(GO) test -short ./...
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck, govulncheck, import walls
+	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); [ -z "$$bad" ] || { echo "not gofmt-clean:"; echo "$$bad"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	$(GO) test ./internal/walls
+	@echo "govulncheck"; out=$$($(GO) run $(GOVULNCHECK) ./... 2>&1) && echo "$$out" | tail -3 || { \
+	  if grep -qE 'no such host|connection refused|dial tcp|Forbidden|proxyconnect|timeout' <<<"$$out"; then echo "skipped: its database cannot be reached from here"; else echo "$$out"; exit 1; fi; }
+
+.PHONY: lab
+lab: ## build and cache what the lab needs (kernel, module, Debian guests)
+	@$(LAB) build
+
+.PHONY: lab-kernel
+lab-kernel:
+	@$(LAB) build kernel
+
+.PHONY: install
+install: build ## into $(DESTDIR)$(PREFIX)
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BIN='$(BIN)' dist/install.sh

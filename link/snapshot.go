@@ -1,0 +1,346 @@
+package link
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ibnetworkd/ib"
+)
+
+// SnapshotSchema is the version of the JSON form of Snapshot. It changes when a
+// reader of the old form would misread the new one.
+const SnapshotSchema = 1
+
+// Snapshot is a picture of everything that a plan depends on. It is immutable
+// once made: a new observation makes a new one and shares what did not change.
+// Slices are sorted (devices by name, links by index, rules by priority and
+// text), so that equal systems give equal bytes.
+type Snapshot struct {
+	Schema  int      `json:"schema"`
+	Host    Host     `json:"host"`
+	Devices []Device `json:"rdma_devices,omitempty"`
+	Links   []Link   `json:"links,omitempty"`
+	Rules   []Rule   `json:"rules,omitempty"`
+}
+
+// Host holds the facts that the conditions of [Match] test, and who else
+// manages links here.
+type Host struct {
+	Hostname       string   `json:"hostname,omitempty"`
+	MachineID      string   `json:"machine_id,omitempty"`
+	KernelVersion  string   `json:"kernel_version,omitempty"`      // uname -r
+	Architecture   string   `json:"architecture,omitempty"`        // systemd's words: x86-64, arm64
+	Virtualization string   `json:"virtualization,omitempty"`      // systemd-detect-virt's words, "none" on metal
+	CommandLine    string   `json:"kernel_command_line,omitempty"` // /proc/cmdline
+	Firmware       string   `json:"firmware,omitempty"`            // uefi, device-tree or empty
+	Credentials    []string `json:"credentials,omitempty"`         // names, never contents
+
+	// Udev reports that udevd runs: links are left alone until it has
+	// initialised them. Without it (a bare guest) they are used at once.
+	Udev bool `json:"udev,omitempty"`
+	// Resolved identifies the running systemd-resolved (its unique bus
+	// name), empty where there is none. A new name means it has forgotten.
+	Resolved string `json:"resolved,omitempty"`
+	// NoIPv6 reports a kernel without IPv6, or with it disabled at boot.
+	NoIPv6 bool `json:"no_ipv6,omitempty"`
+	// Modules holds the loaded (or built-in) modules that matter here.
+	Modules []string `json:"modules,omitempty"`
+}
+
+// Device is an RDMA device.
+type Device struct {
+	Name     string  `json:"name"`            // mlx5_0
+	Index    uint32  `json:"index,omitempty"` // RDMA netlink device index
+	NodeGUID ib.GUID `json:"node_guid"`
+	SysGUID  ib.GUID `json:"sys_image_guid,omitempty"`
+	NodeType string  `json:"node_type,omitempty"` // CA, RNIC, switch, router
+	BoardID  string  `json:"board_id,omitempty"`
+	Firmware string  `json:"firmware,omitempty"`
+	Driver   string  `json:"driver,omitempty"` // of the parent device
+	Path     string  `json:"path,omitempty"`   // udev's ID_PATH
+	Bus      string  `json:"bus,omitempty"`    // parent's bus: pci, platform
+	Parent   string  `json:"parent,omitempty"` // parent's name on the bus: 0000:3b:00.0
+	NodeDesc string  `json:"node_description,omitempty"`
+	Ports    []Port  `json:"ports,omitempty"` // by number
+}
+
+// Port is a port of an RDMA device.
+type Port struct {
+	Num          int          `json:"num"` // from 1
+	Layer        ib.LinkLayer `json:"link_layer"`
+	State        ib.PortState `json:"state"`
+	Phys         ib.PhysState `json:"phys_state"`
+	GUID         ib.GUID      `json:"guid"`
+	LID          ib.LID       `json:"lid"`
+	SMLID        ib.LID       `json:"sm_lid"`
+	LMC          ib.LMC       `json:"lmc,omitempty"`
+	SubnetPrefix uint64       `json:"subnet_prefix,omitempty"`
+	CapMask      uint64       `json:"cap_mask,omitempty"` // PortInfo:CapabilityMask, host order
+	Rate         string       `json:"rate,omitempty"`     // sysfs words: 100 Gb/sec (4X EDR)
+	// PKeys are the entries of the P_Key table that are not zero, in table
+	// order.
+	PKeys []ib.PKey `json:"pkeys,omitempty"`
+	// Netdev is the index of the network interface that RDMA netlink names
+	// for the port, 0 for none. For InfiniBand ports the kernel names none:
+	// Link.IBDevice and Link.Port join the two.
+	Netdev int `json:"netdev,omitempty"`
+}
+
+// HasPKey reports whether a partition is in the port's table, with any
+// membership, which is what ib_ipoib looks for.
+func (p Port) HasPKey(k ib.PKey) bool {
+	return slices.ContainsFunc(p.PKeys, func(o ib.PKey) bool { return o.Base() == k.Base() })
+}
+
+// ARPHRDInfiniBand is IFLA's device type of IPoIB interfaces
+// (include/uapi/linux/if_arp.h).
+const ARPHRDInfiniBand = 32
+
+// Interface flags of include/uapi/linux/if.h that the planner looks at.
+const (
+	FlagUp       uint32 = 1 << 0
+	FlagAllMulti uint32 = 1 << 9
+	FlagMulti    uint32 = 1 << 12
+	FlagLowerUp  uint32 = 1 << 16
+)
+
+// Link is a network interface.
+type Link struct {
+	Index    int       `json:"index"`
+	Name     string    `json:"name"`
+	AltNames []string  `json:"alt_names,omitempty"`
+	Type     uint16    `json:"type"`           // ARPHRD
+	Kind     string    `json:"kind,omitempty"` // IFLA_INFO_KIND: ipoib, vlan ...
+	Flags    uint32    `json:"flags"`          // IFF_*
+	MTU      int       `json:"mtu"`            // bytes
+	HWAddr   ib.HWAddr `json:"hw_addr"`
+	PermAddr ib.HWAddr `json:"permanent_hw_addr,omitzero"`
+	Oper     uint8     `json:"operstate,omitempty"` // RFC 2863, IF_OPER_*
+	Master   int       `json:"master,omitempty"`    // index of bond, bridge or VRF
+	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
+	// for none.
+	Parent int `json:"parent,omitempty"`
+	// IPoIB is set for interfaces of kind ipoib.
+	IPoIB *IPoIB `json:"ipoib,omitempty"`
+	// IBDevice and Port name the RDMA port below, "" and 0 where there is
+	// none. A child has its parent's.
+	IBDevice string `json:"ib_device,omitempty"`
+	Port     int    `json:"port,omitempty"`
+
+	Driver  string `json:"driver,omitempty"`
+	Path    string `json:"path,omitempty"` // udev's ID_PATH
+	DevPath string `json:"devpath,omitempty"`
+	Udev    Udev   `json:"udev,omitzero"`
+	// OtherManagers names the programs that say they manage this link.
+	OtherManagers []string `json:"managed_by,omitempty"`
+
+	Addresses []Address `json:"addresses,omitempty"`
+	Routes    []Route   `json:"routes,omitempty"`
+	// Sysctl holds the settings of this link that a plan looks at, keyed as
+	// ipv6/accept_ra (below /proc/sys/net/FAMILY/conf/LINK/). Absent means
+	// not read or not there.
+	Sysctl map[string]string `json:"sysctl,omitempty"`
+}
+
+// Up reports the administrative state.
+func (l Link) Up() bool { return l.Flags&FlagUp != 0 }
+
+// Carrier reports IFF_LOWER_UP; ib_ipoib sets it when the port is Active and
+// the broadcast group of the partition is joined.
+func (l Link) Carrier() bool { return l.Flags&FlagLowerUp != 0 }
+
+// IsInfiniBand reports whether the link speaks IPoIB.
+func (l Link) IsInfiniBand() bool { return l.Type == ARPHRDInfiniBand }
+
+// IsChild reports whether l is a P_Key child of another IPoIB link.
+func (l Link) IsChild() bool { return l.IPoIB != nil && l.Parent != 0 && l.Parent != l.Index }
+
+// IPoIB holds the attributes of IFLA_INFO_KIND ipoib.
+type IPoIB struct {
+	PKey ib.PKey `json:"pkey"` // with the membership bit, as the kernel keeps it
+	Mode Mode    `json:"mode"`
+	// IgnoreUserspaceMulticast is umcast, IFLA_IPOIB_UMCAST.
+	IgnoreUserspaceMulticast bool `json:"umcast,omitempty"`
+}
+
+// Mode is the transport mode of an IPoIB link. The numbers are the kernel's
+// (include/uapi/linux/if_link.h).
+type Mode uint8
+
+// The two modes.
+const (
+	ModeDatagram  Mode = 0
+	ModeConnected Mode = 1
+)
+
+// String prints the word of sysfs and ip link.
+func (m Mode) String() string {
+	if m == ModeConnected {
+		return "connected"
+	}
+	return "datagram"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *Mode) UnmarshalText(b []byte) error {
+	*m = ModeDatagram
+	if string(b) == "connected" {
+		*m = ModeConnected
+	}
+	return nil
+}
+
+// Udev is what udevd's database says of a link.
+type Udev struct {
+	Initialized bool   `json:"initialized,omitempty"`
+	Renaming    bool   `json:"renaming,omitempty"`
+	ManagedBy   string `json:"managed_by,omitempty"` // ID_NET_MANAGED_BY
+	// Properties holds the rest, for Property= of [Match].
+	Properties map[string]string `json:"properties,omitempty"`
+}
+
+// Address is an address of a link.
+type Address struct {
+	Prefix    netip.Prefix `json:"prefix"` // local address with the prefix length (not masked)
+	Peer      netip.Prefix `json:"peer,omitzero"`
+	Broadcast netip.Addr   `json:"broadcast,omitzero"`
+	Label     string       `json:"label,omitempty"`
+	Scope     uint8        `json:"scope,omitempty"` // RT_SCOPE_*
+	Flags     uint32       `json:"flags,omitempty"` // IFA_F_*
+	Metric    uint32       `json:"metric,omitempty"`
+	// Valid and Preferred are lifetimes in seconds, Forever for no end.
+	Valid     uint32 `json:"valid,omitempty"`
+	Preferred uint32 `json:"preferred,omitempty"`
+	Protocol  uint8  `json:"protocol,omitempty"` // IFA_PROTO, 0 before Linux 5.18
+}
+
+// Forever is the lifetime without an end (INFINITY_LIFE_TIME).
+const Forever = ^uint32(0)
+
+// Address flags (include/uapi/linux/if_addr.h).
+const (
+	AddrSecondary     uint32 = 0x01 // for IPv6: temporary
+	AddrNoDAD         uint32 = 0x02
+	AddrHome          uint32 = 0x10
+	AddrDADFailed     uint32 = 0x08
+	AddrDeprecated    uint32 = 0x20
+	AddrTentative     uint32 = 0x40
+	AddrPermanent     uint32 = 0x80
+	AddrManageTemp    uint32 = 0x100
+	AddrNoPrefixRoute uint32 = 0x200
+	AddrMulticastJoin uint32 = 0x400
+	AddrStablePrivacy uint32 = 0x800
+	addrFlagsSettable        = AddrNoDAD | AddrHome | AddrManageTemp | AddrNoPrefixRoute | AddrMulticastJoin
+)
+
+// Route is a route over a link, or (with index 0) one that leads nowhere.
+type Route struct {
+	Dst      netip.Prefix `json:"dst"` // masked; 0.0.0.0/0 and ::/0 for default
+	Src      netip.Prefix `json:"src,omitzero"`
+	Gateway  netip.Addr   `json:"gateway,omitzero"`
+	PrefSrc  netip.Addr   `json:"prefsrc,omitzero"`
+	Table    uint32       `json:"table,omitempty"`
+	Metric   uint32       `json:"metric,omitempty"`
+	Type     uint8        `json:"type,omitempty"`     // RTN_*
+	Scope    uint8        `json:"scope,omitempty"`    // RT_SCOPE_*
+	Protocol uint8        `json:"protocol,omitempty"` // RTPROT_*
+	TOS      uint8        `json:"tos,omitempty"`
+	Pref     uint8        `json:"pref,omitempty"` // ICMPV6_ROUTER_PREF_*
+	OnLink   bool         `json:"onlink,omitempty"`
+	// Metrics of RTA_METRICS; 0 is unset.
+	MTU              uint32 `json:"mtu,omitempty"`
+	AdvMSS           uint32 `json:"advmss,omitempty"`
+	HopLimit         uint32 `json:"hoplimit,omitempty"`
+	InitCwnd         uint32 `json:"initcwnd,omitempty"`
+	InitRwnd         uint32 `json:"initrwnd,omitempty"`
+	QuickAck         bool   `json:"quickack,omitempty"`
+	FastOpenNoCookie bool   `json:"fastopen_no_cookie,omitempty"`
+}
+
+// Rule is a routing policy rule. Rules belong to the host, not to a link.
+type Rule struct {
+	Family          uint8        `json:"family"` // 4 or 6
+	Priority        uint32       `json:"priority"`
+	Invert          bool         `json:"invert,omitempty"`
+	From            netip.Prefix `json:"from,omitzero"`
+	To              netip.Prefix `json:"to,omitzero"`
+	TOS             uint8        `json:"tos,omitempty"`
+	FWMark          uint32       `json:"fwmark,omitempty"`
+	FWMask          uint32       `json:"fwmask,omitempty"`
+	IIF             string       `json:"iif,omitempty"`
+	OIF             string       `json:"oif,omitempty"`
+	Table           uint32       `json:"table,omitempty"`
+	Type            uint8        `json:"type,omitempty"` // FR_ACT_*
+	L3MDev          bool         `json:"l3mdev,omitempty"`
+	IPProto         uint8        `json:"ipproto,omitempty"`
+	SrcPort         [2]uint16    `json:"sport,omitzero"`
+	DstPort         [2]uint16    `json:"dport,omitzero"`
+	UIDRange        [2]uint32    `json:"uidrange,omitzero"`
+	HasUIDRange     bool         `json:"has_uidrange,omitempty"`
+	SuppressPrefix  int32        `json:"suppress_prefixlength"` // -1 for none
+	SuppressIfGroup int32        `json:"suppress_ifgroup"`      // -1 for none
+	Goto            uint32       `json:"goto,omitempty"`
+	Protocol        uint8        `json:"protocol,omitempty"` // RTPROT_*
+}
+
+// Link finds a link by index.
+func (s *Snapshot) Link(index int) (*Link, bool) {
+	i, ok := slices.BinarySearchFunc(s.Links, index, func(l Link, n int) int { return l.Index - n })
+	if !ok {
+		return nil, false
+	}
+	return &s.Links[i], true
+}
+
+// LinkByName finds a link by its name or an alternative name.
+func (s *Snapshot) LinkByName(name string) (*Link, bool) {
+	for i := range s.Links {
+		if s.Links[i].Name == name {
+			return &s.Links[i], true
+		}
+	}
+	for i := range s.Links {
+		if slices.Contains(s.Links[i].AltNames, name) {
+			return &s.Links[i], true
+		}
+	}
+	return nil, false
+}
+
+// Device finds an RDMA device by name.
+func (s *Snapshot) Device(name string) (*Device, bool) {
+	i, ok := slices.BinarySearchFunc(s.Devices, name, func(d Device, n string) int { return strings.Compare(d.Name, n) })
+	if !ok {
+		return nil, false
+	}
+	return &s.Devices[i], true
+}
+
+// PortOf finds the RDMA port below a link, nil where there is none.
+func (s *Snapshot) PortOf(l *Link) (*Device, *Port) {
+	d, ok := s.Device(l.IBDevice)
+	if !ok || l.IBDevice == "" {
+		return nil, nil
+	}
+	for i := range d.Ports {
+		if d.Ports[i].Num == l.Port {
+			return d, &d.Ports[i]
+		}
+	}
+	return d, nil
+}
+
+// Children lists the P_Key children of a link, by index.
+func (s *Snapshot) Children(index int) []*Link {
+	var out []*Link
+	for i := range s.Links {
+		if l := &s.Links[i]; l.IsChild() && l.Parent == index {
+			out = append(out, l)
+		}
+	}
+	return out
+}

@@ -1,0 +1,223 @@
+package link
+
+// State is the administrative state of a link, in systemd-networkd's words
+// (networkctl(1)). There is no end in "failed": a failed link is tried again
+// on the next event and with back-off.
+type State string
+
+// The states of a link.
+const (
+	StatePending     State = "pending"     // udev has not finished with it
+	StateInitialized State = "initialized" // udev has; nothing has been decided yet
+	StateConfiguring State = "configuring" // operations are under way or waited for
+	StateConfigured  State = "configured"  // all that the unit asks for is there
+	StateUnmanaged   State = "unmanaged"   // no unit, Unmanaged=yes, or another program's
+	StateFailed      State = "failed"      // an operation was refused; retried
+	StateLinger      State = "linger"      // the link is gone, what is known of it stays for a while
+)
+
+// OperState is the operational state of a link in networkctl's words.
+type OperState string
+
+// The operational states, from worse to better.
+const (
+	OperMissing         OperState = "missing"
+	OperOff             OperState = "off"
+	OperNoCarrier       OperState = "no-carrier"
+	OperDormant         OperState = "dormant"
+	OperDegradedCarrier OperState = "degraded-carrier"
+	OperCarrier         OperState = "carrier"
+	OperDegraded        OperState = "degraded"
+	OperEnslaved        OperState = "enslaved"
+	OperRoutable        OperState = "routable"
+)
+
+// Code says by one fixed word why something is not as wanted. The words are
+// part of the JSON and D-Bus interface.
+type Code string
+
+// The codes. Waits end by themselves when the named thing happens; refusals
+// stand until the unit, the adapter or the fabric changes.
+const (
+	CodeNone             Code = ""
+	CodeNoSM             Code = "no-subnet-manager"      // Initializing, SM LID 0
+	CodeSMBusy           Code = "subnet-manager-pending" // Initializing or Armed, SM LID known
+	CodeCable            Code = "no-cable"               // physical state Polling
+	CodePortDisabled     Code = "port-disabled"
+	CodeTraining         Code = "port-training"
+	CodePortDown         Code = "port-down"
+	CodePKeyMissing      Code = "pkey-not-granted"
+	CodeJoin             Code = "join-refused" // Active, P_Key there, no carrier
+	CodeMTUGroup         Code = "mtu-limited-by-group"
+	CodeMTUMode          Code = "mtu-needs-connected-mode"
+	CodeMTUAdapter       Code = "mtu-limited-by-adapter"
+	CodeNoConnected      Code = "connected-not-offered" // no RC flag in the address
+	CodePKeyInvalid      Code = "pkey-invalid"
+	CodePKeyDuplicate    Code = "pkey-duplicate"
+	CodePKeyForeign      Code = "pkey-in-use" // an interface not ours has it
+	CodeChildOfChild     Code = "child-of-child"
+	CodeNotIPoIB         Code = "not-ipoib"
+	CodeNoModule         Code = "module-missing" // port there, no netdev: ib_ipoib
+	CodeUdev             Code = "waiting-for-udev"
+	CodeOtherManager     Code = "managed-by-other"
+	CodeUnmanaged        Code = "unmanaged"
+	CodeNoUnit           Code = "no-unit"
+	CodeNameTaken        Code = "name-taken"
+	CodeAddressConflict  Code = "address-conflict" // IPv6 duplicate address detection failed
+	CodeLinkDown         Code = "link-down"        // ActivationPolicy keeps it down, or someone took it down
+	CodeNoCarrier        Code = "no-carrier"
+	CodeRefused          Code = "refused"  // the kernel said no; Text has its words
+	CodeRetry            Code = "retrying" // a passing error; tried again with back-off
+	CodeIPv6MTU          Code = "ipv6-needs-mtu-1280"
+	CodeNoIPv6           Code = "no-ipv6"
+	CodeGatewayUnreached Code = "gateway-unreachable"
+	CodeNoResolved       Code = "no-resolved"
+	CodeUnsupported      Code = "unsupported"
+)
+
+// Reason is a sentence for a person, its code for a program, and what to do.
+type Reason struct {
+	Code Code   `json:"code"`
+	Text string `json:"text"`
+	// Next is the next step: a command, or a short sentence. It may be empty.
+	Next string `json:"next,omitempty"`
+}
+
+// Attribute compares one setting. Why is empty when Wanted and Actual agree or
+// nothing is wanted.
+type Attribute struct {
+	Name   string `json:"name"` // the unit file's key: Mode, MTUBytes, Address ...
+	Wanted string `json:"wanted,omitempty"`
+	Actual string `json:"actual,omitempty"`
+	Why    Reason `json:"why,omitzero"`
+}
+
+// OK reports that nothing is wanted or that what is wanted is there.
+func (a Attribute) OK() bool { return a.Wanted == "" || a.Why == (Reason{}) }
+
+// Status is what is said of one link: on the bus, by ibnetctl, in the state
+// files. It is a value; a changed link gets a new one.
+type Status struct {
+	Name     string `json:"name"`
+	Ifindex  int    `json:"ifindex,omitempty"`
+	Kind     string `json:"kind,omitempty"` // ipoib, ether ...
+	IBDevice string `json:"ib_device,omitempty"`
+	Port     int    `json:"port,omitempty"`
+	PKey     string `json:"pkey,omitempty"`
+	Parent   string `json:"parent,omitempty"`
+	HWAddr   string `json:"hw_addr,omitempty"`
+
+	Unit    string   `json:"unit,omitempty"`     // path of the unit file that applies
+	DropIns []string `json:"drop_ins,omitempty"` // in the order they apply
+	// MadeByUs reports an interface that this program created.
+	MadeByUs bool `json:"made_by_us,omitempty"`
+
+	State    State     `json:"state"`
+	Oper     OperState `json:"operational_state"`
+	Carrier  bool      `json:"carrier"`
+	Required bool      `json:"required_for_online"`
+	// RequiredMin and RequiredMax are RequiredForOnline='s range.
+	RequiredMin OperState `json:"required_min,omitempty"`
+	RequiredMax OperState `json:"required_max,omitempty"`
+	// Online reports that Oper is in the range and nothing is pending.
+	Online bool `json:"online"`
+
+	// Reasons says why State is not "configured" (or what stands in the way
+	// of carrier), the most important first.
+	Reasons    []Reason    `json:"reasons,omitempty"`
+	Attributes []Attribute `json:"attributes,omitempty"`
+	Addresses  []string    `json:"addresses,omitempty"`
+	Pending    []string    `json:"pending,omitempty"` // operations not done yet, as commands
+	// Problems are the messages that verification of the unit gave.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Reason is the first reason, zero for none.
+func (s Status) Reason() Reason {
+	if len(s.Reasons) == 0 {
+		return Reason{}
+	}
+	return s.Reasons[0]
+}
+
+// PortStatus is what is said of one RDMA port, in ibstat's words.
+type PortStatus struct {
+	IBDevice     string   `json:"ib_device"`
+	Port         int      `json:"port"`
+	LinkLayer    string   `json:"link_layer"`
+	State        string   `json:"state"`
+	PhysState    string   `json:"phys_state"`
+	LID          uint16   `json:"lid"`
+	SMLID        uint16   `json:"sm_lid"`
+	PortGUID     string   `json:"port_guid"`
+	NodeGUID     string   `json:"node_guid"`
+	SubnetPrefix string   `json:"subnet_prefix,omitempty"`
+	Rate         string   `json:"rate,omitempty"`
+	PKeys        []string `json:"pkeys,omitempty"`
+	Links        []string `json:"links,omitempty"` // interfaces over the port
+	Unit         string   `json:"unit,omitempty"`  // unit that matches the port's main interface
+	Reason       Reason   `json:"reason,omitzero"` // why the port is not Active, or has no interface
+}
+
+// Report is everything that is said at one time.
+type Report struct {
+	Links []Status     `json:"links"`
+	Ports []PortStatus `json:"ports"`
+	// Problems are the messages of unit files, with file:line:column.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Step is one operation of a plan, with the unit that asks for it.
+type Step struct {
+	Op   Op
+	Unit string // path, "" where no unit asks any more (something of ours goes)
+}
+
+// Blocked is an operation, or a wish that has no single operation, that cannot
+// be done now. Waits end by an event; the others stand until something changes.
+type Blocked struct {
+	On     Target `json:"target"`
+	Op     string `json:"op,omitempty"`   // the command that would be used
+	Unit   string `json:"unit,omitempty"` // path
+	Wait   bool   `json:"wait,omitempty"` // ends by itself when the named thing happens
+	Reason Reason `json:"reason"`
+}
+
+// Plan is what would be done now, in order, and what cannot be done.
+type Plan struct {
+	Steps   []Step
+	Blocked []Blocked
+}
+
+// Empty reports that nothing would be done.
+func (p Plan) Empty() bool { return len(p.Steps) == 0 }
+
+// Commands lists the steps as commands.
+func (p Plan) Commands() []string {
+	out := make([]string, len(p.Steps))
+	for i, s := range p.Steps {
+		out[i] = s.Op.String()
+	}
+	return out
+}
+
+// String prints one command a line, then what is blocked as comments.
+func (p Plan) String() string {
+	var b []byte
+	for _, s := range p.Steps {
+		b = append(append(b, s.Op.String()...), '\n')
+	}
+	for _, w := range p.Blocked {
+		word := "blocked"
+		if w.Wait {
+			word = "waiting"
+		}
+		b = append(b, "# "+word+": "+w.On.String()+": "...)
+		b = append(b, w.Reason.Text...)
+		if w.Op != "" {
+			b = append(b, " ("+w.Op+")"...)
+		}
+		b = append(b, '\n')
+	}
+	return string(b)
+}

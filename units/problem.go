@@ -1,0 +1,58 @@
+package units
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Severity says how much a problem loses.
+type Severity uint8
+
+// The severities. A Warning loses one assignment or section at most, an Error
+// the whole file.
+const (
+	Warning Severity = iota
+	Error
+)
+
+// String is the word in messages.
+func (s Severity) String() string {
+	if s == Error {
+		return "error"
+	}
+	return "warning"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Problem is one thing wrong in a file.
+type Problem struct {
+	Pos      Position `json:"position"`
+	Severity Severity `json:"severity"`
+	// Message is one sentence without a final stop.
+	Message string `json:"message"`
+	// Kept says what holds instead: "the previous value 2044 is kept", "the file is
+	// not used".
+	Kept string `json:"kept,omitempty"`
+	// Section and Key are the place in the schema, where there is one.
+	Section string `json:"section,omitempty"`
+	Key     string `json:"key,omitempty"`
+}
+
+// String prints the problem as one line: place, severity, sentence, what is
+// kept.
+func (p Problem) String() string {
+	s := p.Pos.String() + ": " + p.Severity.String() + ": " + p.Message
+	if p.Kept != "" {
+		s += "; " + p.Kept
+	}
+	return s
+}
+
+// sortProblems orders by place; problems of one place keep their order.
+func sortProblems(ps []Problem) {
+	slices.SortStableFunc(ps, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
+	})
+}

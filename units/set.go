@@ -1,0 +1,72 @@
+package units
+
+import (
+	"crypto/sha256"
+	"io/fs"
+	"time"
+)
+
+// Dirs are the unit directories in falling priority, below the root directory.
+var Dirs = []string{
+	"/etc/systemd/network",
+	"/run/systemd/network",
+	"/usr/local/lib/systemd/network",
+	"/usr/lib/systemd/network",
+}
+
+// Root is one unit directory: its content, and the path that messages and
+// File.Path begin with. The FS may implement fs.ReadLinkFS; without it symbolic
+// links are followed without a look. A nil FS is a directory that is absent.
+type Root struct {
+	Path string
+	FS   fs.FS
+}
+
+// File is one file that a unit was read from.
+type File struct {
+	// Path is where it stands, "/etc/systemd/network/10-ib0.ibnetwork.d/mtu.conf".
+	Path string
+	// DropIn is false for the main file.
+	DropIn bool
+	// Size and ModTime are as stat had them.
+	Size    int64
+	ModTime time.Time
+	// Sum is of the content.
+	Sum [sha256.Size]byte
+}
+
+// Set is the result of one load: all units, ordered by file name, and all
+// problems. It is immutable.
+type Set struct {
+	Units []*Unit
+	// Problems are those of all files, also of files that gave no unit, by
+	// place.
+	Problems []Problem
+	// Skipped are the files that were found and not read: masked, or hidden by a
+	// file of the same name in a directory of higher priority.
+	Skipped []Skipped
+}
+
+// Skipped is a file that was found and gave no unit.
+type Skipped struct {
+	Name string
+	Path string
+	// Why is a sentence: "masked by /etc/systemd/network/10-ib0.ibnetwork".
+	Why string
+	// Masked is false for a hidden file.
+	Masked bool
+}
+
+// Unit finds a unit by its file name, with or without the suffix; nil if there is
+// none.
+func (s *Set) Unit(name string) *Unit {
+	if s == nil {
+		return nil
+	}
+	for _, u := range s.Units {
+		if u.Name == name || u.Name == name+Suffix {
+			return u
+		}
+	}
+	return nil
+}

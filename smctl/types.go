@@ -1,0 +1,400 @@
+package smctl
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"ibnetworkd/ib"
+)
+
+// Manage is the setting Manage= of [SubnetManager]: whether this host may run
+// a subnet manager on a port.
+type Manage uint8
+
+// The values of Manage=. The zero value never runs one.
+const (
+	ManageNo     Manage = iota // never
+	ManageAuto                 // when the subnet has none
+	ManageAlways               // whenever the link is up; the election decides who is master
+)
+
+// String is the word of the unit file.
+func (m Manage) String() string {
+	switch m {
+	case ManageNo:
+		return "no"
+	case ManageAuto:
+		return "auto"
+	case ManageAlways:
+		return "always"
+	}
+	return fmt.Sprintf("Manage(%d)", uint8(m))
+}
+
+// ParseManage reads the word of the unit file; a boolean word means always or
+// no.
+func ParseManage(s string) (Manage, error) {
+	switch strings.ToLower(s) {
+	case "auto":
+		return ManageAuto, nil
+	case "always", "yes", "true", "on", "1", "y", "t":
+		return ManageAlways, nil
+	case "no", "never", "false", "off", "0", "n", "f":
+		return ManageNo, nil
+	}
+	return ManageNo, fmt.Errorf("%q is not one of auto, always, no", s)
+}
+
+// Engine is the setting Engine=: which program is run.
+type Engine uint8
+
+// The values of Engine=.
+const (
+	EngineBuiltin Engine = iota // ibnetsm, which comes with ibnetworkd
+	EngineOpenSM                // the distribution's opensm
+)
+
+// String is the word of the unit file.
+func (e Engine) String() string {
+	switch e {
+	case EngineBuiltin:
+		return "builtin"
+	case EngineOpenSM:
+		return "opensm"
+	}
+	return fmt.Sprintf("Engine(%d)", uint8(e))
+}
+
+// ParseEngine reads the word of the unit file.
+func ParseEngine(s string) (Engine, error) {
+	switch strings.ToLower(s) {
+	case "builtin", "ibnetsm", "":
+		return EngineBuiltin, nil
+	case "opensm":
+		return EngineOpenSM, nil
+	}
+	return EngineBuiltin, fmt.Errorf("%q is not one of builtin, opensm", s)
+}
+
+// Defaults of [SubnetManager].
+const (
+	DefaultStartDelay = 3 * time.Second
+	DefaultStopDelay  = 30 * time.Second
+)
+
+// MaxPriority is the highest priority of a subnet manager (IBTA 14.2.5.13:
+// four bits).
+const MaxPriority = 15
+
+// Policy is what the unit of a port asks for. The zero value runs nothing.
+type Policy struct {
+	Manage Manage
+	Engine Engine
+	// StartDelay is how long a port must be without a subnet manager before
+	// the fabric is asked; StopDelay how long a better master must have held
+	// before ours goes.
+	StartDelay, StopDelay time.Duration
+	// Priority is 0 to MaxPriority; the higher one becomes master.
+	Priority uint8
+	// SubnetPrefix is the first half of every GID of the subnet, in host
+	// order; 0 leaves the default fe80::/64.
+	SubnetPrefix uint64
+	// RoutingEngine and PartitionsFile are handed to the program; empty
+	// leaves its default.
+	RoutingEngine  string
+	PartitionsFile string
+	// StopWhenForeignMaster stops ours after StopDelay of a better master;
+	// otherwise it stays as standby.
+	StopWhenForeignMaster bool
+	// Unit is the file that says so, for messages.
+	Unit string
+}
+
+// Port is what the kernel says about a port.
+type Port struct {
+	GUID  ib.GUID // PortGUID
+	IBDev string  // RDMA device, as mlx5_0
+	Num   int     // port number, from 1
+
+	// Present is false when the device or port is gone.
+	Present   bool
+	LinkLayer ib.LinkLayer
+	State     ib.PortState
+	Phys      ib.PhysState
+	LID       ib.LID // own LID, 0 for none
+	SMLID     ib.LID // LID of the master that configured the port, 0 for none
+	// IsSM is the capability bit that a process sets by holding the issm
+	// device open: a subnet manager runs on this very port.
+	IsSM bool
+}
+
+// String is the name that rdma(8) prints, mlx5_0/1.
+func (p Port) String() string {
+	if p.IBDev == "" {
+		return p.GUID.String()
+	}
+	return fmt.Sprintf("%s/%d", p.IBDev, p.Num)
+}
+
+// SMState is the state of a subnet manager as SMInfo carries it (IBTA
+// 14.2.5.13).
+type SMState uint8
+
+// The states of IBTA 14.4.1, with the numbers of the attribute.
+const (
+	SMNotActive SMState = iota
+	SMDiscovering
+	SMStandby
+	SMMaster
+)
+
+// String is sminfo's word.
+func (s SMState) String() string {
+	switch s {
+	case SMNotActive:
+		return "NotActive"
+	case SMDiscovering:
+		return "Discovering"
+	case SMStandby:
+		return "Standby"
+	case SMMaster:
+		return "Master"
+	}
+	return fmt.Sprintf("SMState(%d)", uint8(s))
+}
+
+// SMInfo is one subnet manager that answered.
+type SMInfo struct {
+	GUID     ib.GUID
+	LID      ib.LID // 0 when reached by direct route and not yet given
+	Priority uint8
+	State    SMState
+}
+
+// String names it as messages do.
+func (s SMInfo) String() string {
+	lid := ""
+	if s.LID != 0 {
+		lid = fmt.Sprintf(" at LID %d", uint16(s.LID))
+	}
+	return fmt.Sprintf("subnet manager %v (priority %d, %v)%s", s.GUID, s.Priority, s.State, lid)
+}
+
+// Outranks reports whether s becomes master over a subnet manager with the
+// given priority and GUID: higher priority first, then lower GUID (IBTA
+// 14.4.1.2).
+func (s SMInfo) Outranks(priority uint8, guid ib.GUID) bool {
+	if s.Priority != priority {
+		return s.Priority > priority
+	}
+	return s.GUID < guid
+}
+
+// Question is how the fabric is asked.
+type Question uint8
+
+// The questions.
+const (
+	// AskNothing is the zero value.
+	AskNothing Question = iota
+	// AskWalk walks the fabric with direct-routed SMPs from the port and
+	// asks each port that says it has a subnet manager. It needs no LIDs.
+	AskWalk
+	// AskLID asks the subnet manager at the port's SM LID.
+	AskLID
+)
+
+// String names the question in logs.
+func (q Question) String() string {
+	switch q {
+	case AskWalk:
+		return "walk"
+	case AskLID:
+		return "lid"
+	}
+	return "nothing"
+}
+
+// Answer is what became of a question.
+type Answer struct {
+	Question Question
+	// At is when the answer was complete; zero means none yet.
+	At time.Time
+	// LID is the address that AskLID went to.
+	LID ib.LID
+	// SMs are those that answered, best first. None is an answer too.
+	SMs []SMInfo
+	// Err says why the question could not be put (no umad device, no
+	// permission); silence is not an error.
+	Err string
+}
+
+// Master is the best subnet manager that says it is master.
+func (a Answer) Master() (SMInfo, bool) {
+	var best SMInfo
+	ok := false
+	for _, s := range a.SMs {
+		if s.State == SMMaster && (!ok || s.Outranks(best.Priority, best.GUID)) {
+			best, ok = s, true
+		}
+	}
+	return best, ok
+}
+
+// WorkerState is the state of the unit that runs the worker.
+type WorkerState uint8
+
+// The states, as systemd's ActiveState.
+const (
+	WorkerInactive WorkerState = iota
+	WorkerActivating
+	WorkerActive
+	WorkerDeactivating
+	WorkerFailed
+)
+
+// String is systemd's word.
+func (w WorkerState) String() string {
+	switch w {
+	case WorkerInactive:
+		return "inactive"
+	case WorkerActivating:
+		return "activating"
+	case WorkerActive:
+		return "active"
+	case WorkerDeactivating:
+		return "deactivating"
+	case WorkerFailed:
+		return "failed"
+	}
+	return fmt.Sprintf("WorkerState(%d)", uint8(w))
+}
+
+// Hand is what a person asked for, over D-Bus or at the prompt.
+type Hand uint8
+
+// What was asked by hand.
+const (
+	HandNone  Hand = iota
+	HandStart      // run it until told otherwise
+	HandStop       // do not run it until told otherwise
+)
+
+// String is the word of status output.
+func (h Hand) String() string {
+	switch h {
+	case HandStart:
+		return "start"
+	case HandStop:
+		return "stop"
+	}
+	return ""
+}
+
+// Worker is what is known of the program that serves the port.
+type Worker struct {
+	// Unit is its systemd unit.
+	Unit  string
+	State WorkerState
+	// Since is when State began.
+	Since time.Time
+	// Result is why it failed, a sentence without a full stop.
+	Result string
+	// Hand is what a person asked for last.
+	Hand Hand
+}
+
+// Input is all that a decision depends on, beside memory.
+type Input struct {
+	Now    time.Time
+	Policy Policy
+	Port   Port
+	Answer Answer
+	Worker Worker
+	// HostStart is when this host last started a worker on another port:
+	// both ports may be on one subnet.
+	HostStart time.Time
+}
+
+// Memory is what the machine remembers about a port between decisions. The
+// zero value knows nothing; it is comparable and has no pointers.
+type Memory struct {
+	// LonelySince is when the port was first seen without a subnet manager.
+	LonelySince time.Time
+	// SilentSince and Silences count questions to SilentLID, the SM LID of
+	// that time, that nobody answered.
+	SilentLID   ib.LID
+	SilentSince time.Time
+	Silences    int
+	// CountedAt is the answer that was counted last.
+	CountedAt time.Time
+	// DownSince is when the link of a port with a worker went away.
+	DownSince time.Time
+	// Foreign is the better master that is there since ForeignSince.
+	Foreign      ib.GUID
+	ForeignSince time.Time
+	// Failures counts failed starts in a row, FailedAt is the last one.
+	Failures int
+	FailedAt time.Time
+	// StartedAt and StoppedAt are when the decision was to start or stop.
+	StartedAt, StoppedAt time.Time
+}
+
+// Action is what to do.
+type Action uint8
+
+// The actions.
+const (
+	Wait Action = iota
+	Ask
+	Start
+	Stop
+)
+
+// String names the action.
+func (a Action) String() string {
+	switch a {
+	case Wait:
+		return "wait"
+	case Ask:
+		return "ask"
+	case Start:
+		return "start"
+	case Stop:
+		return "stop"
+	}
+	return fmt.Sprintf("Action(%d)", uint8(a))
+}
+
+// Phase is the stable word for where a port stands.
+type Phase string
+
+// The phases, as D-Bus, JSON and metrics print them.
+const (
+	PhaseOff        Phase = "off"         // not asked to manage
+	PhaseNoLink     Phase = "no-link"     // no physical link: nothing to serve
+	PhaseServed     Phase = "served"      // a subnet manager elsewhere serves the port
+	PhaseSettling   Phase = "settling"    // no subnet manager, the delay runs
+	PhaseAsking     Phase = "asking"      // the fabric is being asked
+	PhaseForeign    Phase = "foreign"     // another subnet manager is there but does not serve the port
+	PhaseBlocked    Phase = "blocked"     // the fabric cannot be asked
+	PhaseStarting   Phase = "starting"    // the worker is being started
+	PhaseMaster     Phase = "master"      // ours runs and serves
+	PhaseStandby    Phase = "standby"     // ours runs, another is master
+	PhaseStopping   Phase = "stopping"    // the worker is being stopped
+	PhaseBackingOff Phase = "backing-off" // the worker failed and is tried again later
+	PhaseHeld       Phase = "held"        // stopped by hand
+)
+
+// Decision is what to do now and why.
+type Decision struct {
+	Action Action
+	// Question says how to ask, for Ask.
+	Question Question
+	// Until is when to decide again although nothing happened; zero means
+	// only when something does.
+	Until  time.Time
+	Phase  Phase
+	Reason string
+}

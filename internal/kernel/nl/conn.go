@@ -1,0 +1,379 @@
+package nl
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// A Request is one message to the kernel that is answered by an
+// acknowledgement. Requests are values: build them anywhere, send them with
+// Conn.Do or pipelined with Conn.DoAll.
+type Request struct {
+	// What says in a few words what the request does ("add address
+	// 10.0.0.1/24 to ifindex 4"); it opens the error.
+	What string
+	// Type and Flags go into the netlink header; NLM_F_REQUEST and NLM_F_ACK
+	// are added when the request is sent.
+	Type  uint16
+	Flags netlink.HeaderFlags
+	// Data is the family's header and the attributes.
+	Data []byte
+	// Err is a mistake found while building; the request is not sent then and
+	// Err is its result.
+	Err error
+}
+
+// NewRequest takes a builder's bytes, or its error.
+func NewRequest(what string, typ uint16, flags netlink.HeaderFlags, w *Builder) Request {
+	b, err := w.Bytes()
+	return Request{What: what, Type: typ, Flags: flags, Data: b, Err: err}
+}
+
+// An Error is a refusal by the kernel, or a failure to ask it.
+type Error struct {
+	What    string // the request's What
+	Errno   syscall.Errno
+	Message string // the kernel's extended acknowledgement, "" if it gave none
+	Err     error  // the *netlink.OpError or other cause
+}
+
+// Error names the request and gives the kernel's own words where there are
+// some: "set mode of ifindex 4: invalid argument (kernel: ...)".
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.What)
+	b.WriteString(": ")
+	if e.Errno != 0 {
+		b.WriteString(e.Errno.Error())
+	} else {
+		fmt.Fprint(&b, e.Err)
+	}
+	if e.Message != "" {
+		fmt.Fprintf(&b, " (kernel: %s)", strings.TrimSuffix(e.Message, "."))
+	}
+	return b.String()
+}
+
+// Unwrap gives the errno, so that errors.Is(err, syscall.EEXIST) works.
+func (e *Error) Unwrap() error {
+	if e.Errno != 0 {
+		return e.Errno
+	}
+	return e.Err
+}
+
+// WrapError turns an error of the netlink library into an Error; nil stays nil.
+func WrapError(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	out := &Error{What: what, Err: err}
+	var oe *netlink.OpError
+	if errors.As(err, &oe) {
+		out.Message = oe.Message
+	}
+	errors.As(err, &out.Errno)
+	return out
+}
+
+// Socket is the part of *netlink.Conn that a Conn uses; tests give a twin that
+// replays recorded messages.
+type Socket interface {
+	SendMessages([]netlink.Message) ([]netlink.Message, error)
+	Receive() ([]netlink.Message, error)
+	ReceiveIter() func(yield func(netlink.Message, error) bool)
+	Close() error
+}
+
+// Conn talks to one netlink family. Its methods may be called from several
+// goroutines; each exchange has the socket for itself.
+type Conn struct {
+	mu  sync.Mutex
+	s   Socket
+	seq uint32
+}
+
+// realSocket gives *netlink.Conn the unnamed iterator type of Socket.
+type realSocket struct{ *netlink.Conn }
+
+func (r realSocket) ReceiveIter() func(yield func(netlink.Message, error) bool) {
+	return r.Conn.ReceiveIter()
+}
+
+// receiveBuffer is large enough for the largest piece of a dump: the kernel
+// fills at most 32 KiB (netlink_dump, NLMSG_GOODSIZE's limit), except for one
+// message that is larger by itself, a link with very many virtual functions.
+const receiveBuffer = 128 << 10
+
+// socketBuffer is the kernel side's limit for queued answers. One pipelined
+// chunk is far below it.
+const socketBuffer = 1 << 20
+
+// Dial opens a socket of the family (unix.NETLINK_ROUTE, ...) in the calling
+// thread's network namespace. Strict checking of dump requests is asked for if
+// strict is set; extended acknowledgements always are, where the kernel has
+// them.
+func Dial(family int, strict bool) (*Conn, error) {
+	c, err := netlink.Dial(family, &netlink.Config{MessageBufferSize: receiveBuffer})
+	if err != nil {
+		return nil, WrapError(fmt.Sprintf("open netlink family %d", family), err)
+	}
+	if err := c.SetOption(netlink.ExtendedAcknowledge, true); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+		_ = c.Close()
+		return nil, WrapError("ask netlink for extended acknowledgements", err)
+	}
+	if strict {
+		// Absent before Linux 4.20; the kernel then ignores filters and a dump
+		// is larger, which the decoders cope with.
+		if err := c.SetOption(netlink.GetStrictCheck, true); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+			_ = c.Close()
+			return nil, WrapError("ask netlink for strict checking", err)
+		}
+	}
+	GrowReadBuffer(c, socketBuffer)
+	return NewConn(realSocket{c}), nil
+}
+
+// GrowReadBuffer raises a socket's receive buffer, above net.core.rmem_max
+// where the process has CAP_NET_ADMIN, to at least n bytes of payload.
+func GrowReadBuffer(c *netlink.Conn, n int) {
+	rc, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	forced := false
+	_ = rc.Control(func(fd uintptr) {
+		forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) == nil
+	})
+	if !forced {
+		_ = c.SetReadBuffer(n)
+	}
+}
+
+// NewConn wraps a socket.
+func NewConn(s Socket) *Conn { return &Conn{s: s, seq: 1} }
+
+// Close closes the socket.
+func (c *Conn) Close() error { return c.s.Close() }
+
+func (c *Conn) next() uint32 {
+	c.seq++
+	if c.seq == 0 {
+		c.seq = 1
+	}
+	return c.seq
+}
+
+// Do sends r and waits for its acknowledgement. A refusal is an *Error.
+func (c *Conn) Do(r Request) error { return c.DoAll([]Request{r})[0] }
+
+// pipeline is how many requests are sent at once. The kernel handles all
+// messages of one send before it returns, and queues an acknowledgement for
+// each: 64 of them, each with a copy of the request if it failed, stay far
+// below the receive buffer.
+const pipeline = 64
+
+// DoAll sends all requests in order, many in one system call, and gives each
+// its result. A refusal of one does not keep the others from being tried.
+func (c *Conn) DoAll(rs []Request) []error {
+	errs := make([]error, len(rs))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for lo := 0; lo < len(rs); lo += pipeline {
+		c.chunk(rs[lo:min(lo+pipeline, len(rs))], errs[lo:])
+	}
+	return errs
+}
+
+func (c *Conn) chunk(rs []Request, errs []error) {
+	msgs := make([]netlink.Message, 0, len(rs))
+	at := make(map[uint32]int, len(rs)) // sequence -> index in rs
+	for i, r := range rs {
+		if r.Err != nil {
+			errs[i] = fmt.Errorf("%s: %w", r.What, r.Err)
+			continue
+		}
+		seq := c.next()
+		at[seq] = i
+		msgs = append(msgs, netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | netlink.Request | netlink.Acknowledge, Sequence: seq},
+			Data:   r.Data,
+		})
+	}
+	if len(msgs) == 0 {
+		return
+	}
+	if _, err := c.s.SendMessages(msgs); err != nil {
+		for _, i := range at {
+			errs[i] = WrapError(rs[i].What, err)
+		}
+		return
+	}
+	for len(at) > 0 {
+		got, err := c.s.Receive()
+		if err != nil {
+			var oe *netlink.OpError
+			if errors.As(err, &oe) && oe.Sequence != 0 {
+				if i, ok := at[oe.Sequence]; ok {
+					errs[i] = WrapError(rs[i].What, err)
+					delete(at, oe.Sequence)
+				}
+				continue // not ours: an answer that an earlier failure left behind
+			}
+			for _, i := range at {
+				errs[i] = WrapError(rs[i].What, err)
+			}
+			return
+		}
+		for _, m := range got {
+			if m.Header.Type == netlink.Error {
+				delete(at, m.Header.Sequence)
+			}
+		}
+	}
+}
+
+// Ask sends requests that are answered by one message each (a get without
+// NLM_F_DUMP), pipelined, and calls f with the index of the request and the
+// answer's type and payload. The payload is valid during the call. Each request
+// gets its result; an error of f becomes the request's.
+func (c *Conn) Ask(rs []Request, f func(i int, typ uint16, data []byte) error) []error {
+	errs := make([]error, len(rs))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for lo := 0; lo < len(rs); lo += pipeline {
+		c.ask(rs[lo:min(lo+pipeline, len(rs))], errs[lo:], lo, f)
+	}
+	return errs
+}
+
+func (c *Conn) ask(rs []Request, errs []error, base int, f func(i int, typ uint16, data []byte) error) {
+	msgs := make([]netlink.Message, 0, len(rs))
+	at := make(map[uint32]int, len(rs))
+	for i, r := range rs {
+		if r.Err != nil {
+			errs[i] = fmt.Errorf("%s: %w", r.What, r.Err)
+			continue
+		}
+		seq := c.next()
+		at[seq] = i
+		msgs = append(msgs, netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | netlink.Request, Sequence: seq},
+			Data:   r.Data,
+		})
+	}
+	if len(msgs) == 0 {
+		return
+	}
+	if _, err := c.s.SendMessages(msgs); err != nil {
+		for _, i := range at {
+			errs[i] = WrapError(rs[i].What, err)
+		}
+		return
+	}
+	for len(at) > 0 {
+		got, err := c.s.Receive()
+		if err != nil {
+			var oe *netlink.OpError
+			if errors.As(err, &oe) && oe.Sequence != 0 {
+				if i, ok := at[oe.Sequence]; ok {
+					errs[i] = WrapError(rs[i].What, err)
+					delete(at, oe.Sequence)
+				}
+				continue
+			}
+			for _, i := range at {
+				errs[i] = WrapError(rs[i].What, err)
+			}
+			return
+		}
+		for _, m := range got {
+			i, ok := at[m.Header.Sequence]
+			if !ok {
+				continue
+			}
+			delete(at, m.Header.Sequence)
+			if m.Header.Type == netlink.Error {
+				continue // an acknowledgement where an answer was due
+			}
+			if err := f(base+i, uint16(m.Header.Type), m.Data); err != nil {
+				errs[i] = fmt.Errorf("%s: %w", rs[i].What, err)
+			}
+		}
+	}
+}
+
+// dumpTries is how often a dump that changed under the reader is repeated. The
+// last try's result is used although it may mix two moments: the change that
+// disturbed it also sends an event.
+const dumpTries = 3
+
+// Dump asks for all objects that r selects and calls f for each with its type
+// and payload, which is valid during the call. If the kernel says that the set
+// changed while it was read (NLM_F_DUMP_INTR), restart is called and the dump
+// begins anew. An error of f ends the dump after its remaining messages are
+// drained.
+func (c *Conn) Dump(r Request, restart func(), f func(typ uint16, data []byte) error) error {
+	if r.Err != nil {
+		return fmt.Errorf("%s: %w", r.What, r.Err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for try := 1; ; try++ {
+		intr, err := c.dump(r, f)
+		if err != nil {
+			return err
+		}
+		if !intr || try == dumpTries {
+			return nil
+		}
+		restart()
+	}
+}
+
+func (c *Conn) dump(r Request, f func(typ uint16, data []byte) error) (interrupted bool, err error) {
+	seq := c.next()
+	_, err = c.s.SendMessages([]netlink.Message{{
+		Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | netlink.Request | netlink.Dump, Sequence: seq},
+		Data:   r.Data,
+	}})
+	if err != nil {
+		return false, WrapError(r.What, err)
+	}
+	var ferr error
+	for ours := false; !ours; {
+		empty := true
+		for m, err := range c.s.ReceiveIter() {
+			if err != nil {
+				var oe *netlink.OpError
+				if errors.As(err, &oe) && oe.Sequence != 0 && oe.Sequence != seq {
+					break // left behind by an earlier exchange that failed
+				}
+				return false, WrapError(r.What, err)
+			}
+			empty = false
+			if m.Header.Sequence != seq {
+				continue
+			}
+			ours = true
+			if m.Header.Flags&netlink.DumpInterrupted != 0 {
+				interrupted = true
+			}
+			if ferr == nil {
+				ferr = f(uint16(m.Header.Type), m.Data)
+			}
+		}
+		// A dump of nothing is a lone "done", which the library keeps to itself.
+		ours = ours || empty
+	}
+	if ferr != nil {
+		return false, fmt.Errorf("%s: %w", r.What, ferr)
+	}
+	return interrupted, nil
+}

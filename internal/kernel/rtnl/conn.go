@@ -1,0 +1,163 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/nl"
+)
+
+var ne = binary.NativeEndian
+
+// Conn is a connection to rtnetlink. It may be used from several goroutines.
+type Conn struct {
+	*nl.Conn
+
+	mu sync.Mutex // guards in
+	in interner
+}
+
+// Dial opens a connection in the calling thread's network namespace.
+func Dial() (*Conn, error) {
+	c, err := nl.Dial(unix.NETLINK_ROUTE, true)
+	if err != nil {
+		return nil, err
+	}
+	return New(c), nil
+}
+
+// New wraps an open connection; tests give one that replays messages.
+func New(c *nl.Conn) *Conn { return &Conn{Conn: c, in: interner{}} }
+
+// interner keeps the strings of the last dumps: names, kinds and device names
+// hardly ever change between two looks.
+type interner map[string]string
+
+// maxInterned bounds the memory that changing names can hold.
+const maxInterned = 1 << 14
+
+func (in interner) str(b []byte) string {
+	if len(b) == 0 {
+		return ""
+	}
+	if s, ok := in[string(b)]; ok {
+		return s
+	}
+	if len(in) >= maxInterned {
+		clear(in)
+	}
+	s := string(b)
+	in[s] = s
+	return s
+}
+
+// dump collects the objects of one kind. want is the message type of an object.
+func dump[T any](c *Conn, r nl.Request, want uint16, size int, decode func([]byte, *T, *interner) error) ([]T, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]T, 0, size)
+	err := c.Dump(r, func() { out = out[:0] }, func(typ uint16, data []byte) error {
+		if typ != want {
+			return nil
+		}
+		var v T
+		if err := decode(data, &v, &c.in); err != nil {
+			return err
+		}
+		out = append(out, v)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Links dumps all links. vfs asks for the virtual functions of each physical
+// function too, which costs some 300 bytes a function.
+func (c *Conn) Links(vfs bool) ([]Link, error) {
+	r := nl.NewRequest("list links", unix.RTM_GETLINK, 0, nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_EXT_MASK, extMask(vfs)))
+	return dump(c, r, unix.RTM_NEWLINK, 64, decodeLink)
+}
+
+func extMask(vfs bool) uint32 {
+	m := uint32(rtextFilterSkipStat)
+	if vfs {
+		m |= rtextFilterVF
+	}
+	return m
+}
+
+// LinkByIndex reads one link with its virtual functions. The error is ENODEV if
+// there is none.
+func (c *Conn) LinkByIndex(index int) (Link, error) {
+	h := make([]byte, sizeIfInfo)
+	ne.PutUint32(h[4:], uint32(index))
+	w := nl.Build(h...).Uint32(unix.IFLA_EXT_MASK, extMask(true))
+	return c.oneLink(nl.NewRequest(fmt.Sprintf("look at link %d", index), unix.RTM_GETLINK, 0, w))
+}
+
+// LinkByName reads one link by its name or one of its alternative names.
+func (c *Conn) LinkByName(name string) (Link, error) {
+	w := nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_EXT_MASK, extMask(true))
+	if len(name) < unix.IFNAMSIZ {
+		w.String(unix.IFLA_IFNAME, name)
+	} else {
+		w.String(unix.IFLA_ALT_IFNAME, name)
+	}
+	return c.oneLink(nl.NewRequest("look at link "+name, unix.RTM_GETLINK, 0, w))
+}
+
+func (c *Conn) oneLink(r nl.Request) (l Link, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	errs := c.Ask([]nl.Request{r}, func(_ int, typ uint16, data []byte) error {
+		if typ != unix.RTM_NEWLINK {
+			return fmt.Errorf("the kernel answered with message type %d", typ)
+		}
+		return decodeLink(data, &l, &c.in)
+	})
+	return l, errs[0]
+}
+
+// Addresses dumps the IPv4 and IPv6 addresses of all links.
+func (c *Conn) Addresses() ([]Address, error) {
+	r := nl.NewRequest("list addresses", unix.RTM_GETADDR, 0, nl.Build(make([]byte, sizeIfAddr)...))
+	return dump(c, r, unix.RTM_NEWADDR, 64, decodeAddress)
+}
+
+// Routes dumps the IPv4 and IPv6 routes of all tables. Entries of the kernel's
+// cache and multicast routes are left out.
+func (c *Conn) Routes() ([]Route, error) {
+	r := nl.NewRequest("list routes", unix.RTM_GETROUTE, 0, nl.Build(make([]byte, sizeRtMsg)...))
+	rs, err := dump(c, r, unix.RTM_NEWROUTE, 64, decodeRoute)
+	if err != nil {
+		return nil, err
+	}
+	keep := rs[:0]
+	for _, r := range rs {
+		if (r.Family == unix.AF_INET || r.Family == unix.AF_INET6) && !r.Cloned {
+			keep = append(keep, r)
+		}
+	}
+	return keep, nil
+}
+
+// Rules dumps the IPv4 and IPv6 policy rules.
+func (c *Conn) Rules() ([]Rule, error) {
+	r := nl.NewRequest("list routing policy rules", unix.RTM_GETRULE, 0, nl.Build(make([]byte, sizeFibRule)...))
+	rs, err := dump(c, r, unix.RTM_NEWRULE, 16, decodeRule)
+	if err != nil {
+		return nil, err
+	}
+	keep := rs[:0]
+	for _, r := range rs {
+		if r.Family == unix.AF_INET || r.Family == unix.AF_INET6 {
+			keep = append(keep, r)
+		}
+	}
+	return keep, nil
+}

@@ -1,0 +1,99 @@
+package rtnl
+
+import (
+	"context"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/nl"
+)
+
+// EventType says what kind of object an event is about.
+type EventType uint8
+
+// The kinds.
+const (
+	LinkChanged EventType = iota + 1 // new or changed
+	LinkGone
+	AddressChanged // added, changed or removed
+	RouteChanged
+	RuleChanged
+)
+
+// String names the kind.
+func (t EventType) String() string {
+	switch t {
+	case LinkChanged:
+		return "link"
+	case LinkGone:
+		return "link gone"
+	case AddressChanged:
+		return "address"
+	case RouteChanged:
+		return "route"
+	case RuleChanged:
+		return "rule"
+	}
+	return "unknown"
+}
+
+// An Event is a hint that something changed and where to look; its state must
+// be read again, for the event may be old when it arrives.
+type Event struct {
+	Type EventType
+	// Index is the link; 0 for rules and for routes without a link.
+	Index int
+}
+
+// Events is a stream of hints: wait on C, then Take.
+type Events = nl.Subscription[Event]
+
+// Groups of rtnetlink that Subscribe joins.
+var groups = []uint32{
+	unix.RTNLGRP_LINK,
+	unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+}
+
+// Subscribe starts to listen in the calling thread's network namespace.
+// recvBuffer is the socket's receive buffer in bytes, 0 for a large one.
+func Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
+	return nl.Subscribe(ctx, unix.NETLINK_ROUTE, groups, recvBuffer, decodeEvent)
+}
+
+func decodeEvent(typ uint16, b []byte, put func(Event)) {
+	switch typ {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if len(b) < sizeIfInfo {
+			return
+		}
+		// A bridge port that leaves its bridge sends RTM_DELLINK with family
+		// AF_BRIDGE; the link itself stays.
+		t := LinkChanged
+		if typ == unix.RTM_DELLINK && b[0] == unix.AF_UNSPEC {
+			t = LinkGone
+		}
+		put(Event{t, int(int32(ne.Uint32(b[4:])))})
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		if len(b) < sizeIfAddr {
+			return
+		}
+		put(Event{AddressChanged, int(int32(ne.Uint32(b[4:])))})
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		if len(b) < sizeRtMsg || ne.Uint32(b[8:])&unix.RTM_F_CLONED != 0 {
+			return
+		}
+		index := 0
+		a := nl.ParseAttrs(b[sizeRtMsg:])
+		for a.Next() {
+			if a.Type() == unix.RTA_OIF {
+				index = a.Index()
+				break
+			}
+		}
+		put(Event{RouteChanged, index})
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		put(Event{RuleChanged, 0})
+	}
+}

@@ -1,0 +1,423 @@
+package rtnl
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/nl"
+	ipoib "ibnetworkd/ipoib/rtnl"
+)
+
+// Link is an interface as the kernel reports it. The zero value of a field
+// stands for "not reported" unless the comment says otherwise.
+type Link struct {
+	Index    int
+	Name     string
+	AltNames []string
+	Alias    string
+	Type     uint16 // ARPHRD_*: 1 Ethernet, 32 InfiniBand, 772 loopback
+	Flags    uint32 // IFF_*
+	MTU      int    // bytes, as in use now
+	MinMTU   int
+	MaxMTU   int    // ib_ipoib says 65520 in every mode
+	Kind     string // IFLA_INFO_KIND: "ipoib", "vlan", "" for a plain device
+	// Parent is the interface below (IFLA_LINK): of a P_Key child or a VLAN.
+	// 0 is none. The kernel reports a device without parent as its own; that
+	// is 0 here too.
+	Parent int
+	// ParentElsewhere says that Parent is an index of another network
+	// namespace (IFLA_LINK_NETNSID).
+	ParentElsewhere bool
+	Master          int // bond, bridge or VRF above, 0 for none
+	// Address, PermAddress and Broadcast are zero for addresses that have
+	// neither 6, 8 nor 20 bytes.
+	Address     ib.HWAddr
+	PermAddress ib.HWAddr
+	Broadcast   ib.HWAddr
+	OperState   OperState
+	Carrier     bool
+	CarrierUps  uint32 // times that carrier went up, since the device exists
+	CarrierDown uint32 // times that carrier was lost
+	TxQueueLen  int
+	Promiscuity uint32 // users of promiscuous mode, of the administrator and of sockets
+	AllMulti    uint32 // users of all-multicast, Linux 6.14 and later
+	// ParentDev and ParentBus name the device on its bus: "0000:3b:00.0", "pci".
+	ParentDev, ParentBus string
+	PhysPortName         string
+	// AddrGenMode is how IPv6 link-local addresses come about
+	// (IN6_ADDR_GEN_MODE_*), AddrGenUnknown where IPv6 is off.
+	AddrGenMode AddrGenMode
+	// IPoIB is nil unless Kind is "ipoib".
+	IPoIB *IPoIB
+	// VLAN is nil unless Kind is "vlan".
+	VLAN *VLAN
+	// NumVF is the number of virtual functions; VFs is filled if they were
+	// asked for.
+	NumVF int
+	VFs   []VF
+}
+
+// IPoIB is what ib_ipoib reports of its interface.
+type IPoIB struct {
+	PKey   ib.PKey // always with the bit of full membership set
+	Mode   ipoib.Mode
+	UMcast bool
+}
+
+// VLAN is what the 8021q module reports of its interface.
+type VLAN struct {
+	ID uint16
+}
+
+// Up, Running and NoCarrier read the flags.
+func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
+
+// OperState is RFC 2863's ifOperStatus.
+type OperState uint8
+
+// The operational states of include/uapi/linux/if.h.
+const (
+	OperUnknown OperState = iota
+	OperNotPresent
+	OperDown
+	OperLowerLayerDown
+	OperTesting
+	OperDormant
+	OperUp
+)
+
+// String is the word that ip link prints in lower case.
+func (s OperState) String() string {
+	switch s {
+	case OperNotPresent:
+		return "notpresent"
+	case OperDown:
+		return "down"
+	case OperLowerLayerDown:
+		return "lowerlayerdown"
+	case OperTesting:
+		return "testing"
+	case OperDormant:
+		return "dormant"
+	case OperUp:
+		return "up"
+	}
+	return "unknown"
+}
+
+// AddrGenMode is IN6_ADDR_GEN_MODE_* plus an own value for "not reported".
+type AddrGenMode uint8
+
+// The modes of include/uapi/linux/if_link.h.
+const (
+	AddrGenEUI64         AddrGenMode = 0
+	AddrGenNone          AddrGenMode = 1
+	AddrGenStablePrivacy AddrGenMode = 2
+	AddrGenRandom        AddrGenMode = 3
+	AddrGenUnknown       AddrGenMode = 255
+)
+
+// String is the word of ip link set addrgenmode.
+func (m AddrGenMode) String() string {
+	switch m {
+	case AddrGenEUI64:
+		return "eui64"
+	case AddrGenNone:
+		return "none"
+	case AddrGenStablePrivacy:
+		return "stable_secret"
+	case AddrGenRandom:
+		return "random"
+	}
+	return "unknown"
+}
+
+// VFLinkState is IFLA_VF_LINK_STATE_*.
+type VFLinkState uint32
+
+// The link states that a physical function can give a virtual function.
+const (
+	VFAuto VFLinkState = iota
+	VFEnable
+	VFDisable
+)
+
+// String is the word of ip link set vf state.
+func (s VFLinkState) String() string {
+	switch s {
+	case VFAuto:
+		return "auto"
+	case VFEnable:
+		return "enable"
+	case VFDisable:
+		return "disable"
+	}
+	return "unknown"
+}
+
+// VF is what a physical function reports of one virtual function. A nil pointer
+// means that the driver does not report it.
+type VF struct {
+	Index     int
+	MAC       ib.HWAddr
+	VLAN, QoS int
+	LinkState *VFLinkState
+	// NodeGUID and PortGUID travel in host order, the first field of their
+	// struct being the VF's index (struct ifla_vf_guid, 16 bytes with padding).
+	NodeGUID, PortGUID   *ib.GUID
+	Trust, SpoofCheck    *bool
+	MinTxRate, MaxTxRate int // Mbit/s, 0 for no limit
+}
+
+// sizes of the fixed headers, include/uapi/linux/{rtnetlink,if_addr,fib_rules}.h
+const (
+	sizeIfInfo  = 16
+	sizeIfAddr  = 8
+	sizeRtMsg   = 12
+	sizeFibRule = 12
+)
+
+var errShort = errors.New("rtnetlink message is shorter than its header")
+
+// attributes that golang.org/x/sys has no names for (if_link.h)
+const (
+	iflaInfoKind        = 1
+	iflaInfoData        = 2
+	iflaVlanID          = 1
+	iflaInet6AddrGen    = 8
+	rtextFilterVF       = 1 << 0
+	rtextFilterSkipStat = 1 << 3
+)
+
+// limits of what one link may make the decoder allocate
+const (
+	maxAltNames = 256
+	maxVFs      = 4096
+)
+
+// decodeLink reads an RTM_NEWLINK or RTM_DELLINK message. Strings go through
+// in, so that a dump of the same links allocates no new ones.
+func decodeLink(b []byte, l *Link, in *interner) error {
+	if len(b) < sizeIfInfo {
+		return errShort
+	}
+	*l = Link{
+		Type:        ne.Uint16(b[2:]),
+		Index:       int(int32(ne.Uint32(b[4:]))),
+		Flags:       ne.Uint32(b[8:]),
+		AddrGenMode: AddrGenUnknown,
+	}
+	a := nl.ParseAttrs(b[sizeIfInfo:])
+	for a.Next() {
+		switch a.Type() {
+		case unix.IFLA_IFNAME:
+			l.Name = in.str(a.Text())
+		case unix.IFLA_ADDRESS:
+			l.Address, _ = ib.HWAddrFrom(a.Bytes())
+		case unix.IFLA_PERM_ADDRESS:
+			l.PermAddress, _ = ib.HWAddrFrom(a.Bytes())
+		case unix.IFLA_BROADCAST:
+			l.Broadcast, _ = ib.HWAddrFrom(a.Bytes())
+		case unix.IFLA_MTU:
+			l.MTU = a.Index()
+		case unix.IFLA_MIN_MTU:
+			l.MinMTU = a.Index()
+		case unix.IFLA_MAX_MTU:
+			l.MaxMTU = a.Index()
+		case unix.IFLA_LINK:
+			if l.Parent = a.Index(); l.Parent == l.Index {
+				l.Parent = 0
+			}
+		case unix.IFLA_LINK_NETNSID:
+			l.ParentElsewhere = true
+		case unix.IFLA_MASTER:
+			l.Master = a.Index()
+		case unix.IFLA_IFALIAS:
+			l.Alias = in.str(a.Text())
+		case unix.IFLA_OPERSTATE:
+			l.OperState = OperState(a.Uint8())
+		case unix.IFLA_CARRIER:
+			l.Carrier = a.Uint8() != 0
+		case unix.IFLA_CARRIER_UP_COUNT:
+			l.CarrierUps = a.Uint32()
+		case unix.IFLA_CARRIER_DOWN_COUNT:
+			l.CarrierDown = a.Uint32()
+		case unix.IFLA_TXQLEN:
+			l.TxQueueLen = a.Index()
+		case unix.IFLA_PROMISCUITY:
+			l.Promiscuity = a.Uint32()
+		case unix.IFLA_ALLMULTI:
+			l.AllMulti = a.Uint32()
+		case unix.IFLA_PARENT_DEV_NAME:
+			l.ParentDev = in.str(a.Text())
+		case unix.IFLA_PARENT_DEV_BUS_NAME:
+			l.ParentBus = in.str(a.Text())
+		case unix.IFLA_PHYS_PORT_NAME:
+			l.PhysPortName = in.str(a.Text())
+		case unix.IFLA_NUM_VF:
+			l.NumVF = a.Index()
+		case unix.IFLA_PROP_LIST:
+			n := a.Nested()
+			for n.Next() {
+				if n.Type() == unix.IFLA_ALT_IFNAME && len(l.AltNames) < maxAltNames {
+					l.AltNames = append(l.AltNames, in.str(n.Text()))
+				}
+			}
+			if n.Err() != nil {
+				return n.Err()
+			}
+		case unix.IFLA_LINKINFO:
+			if err := decodeLinkInfo(a.Nested(), l, in); err != nil {
+				return err
+			}
+		case unix.IFLA_AF_SPEC:
+			if err := decodeAFSpec(a.Nested(), l); err != nil {
+				return err
+			}
+		case unix.IFLA_VFINFO_LIST:
+			n := a.Nested()
+			for n.Next() {
+				if n.Type() != unix.IFLA_VF_INFO || len(l.VFs) == maxVFs {
+					continue
+				}
+				var vf VF
+				if err := decodeVF(n.Nested(), &vf); err != nil {
+					return err
+				}
+				l.VFs = append(l.VFs, vf)
+			}
+			if n.Err() != nil {
+				return n.Err()
+			}
+		}
+	}
+	return a.Err()
+}
+
+func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {
+	var data nl.Attrs
+	for a.Next() {
+		switch a.Type() {
+		case iflaInfoKind:
+			l.Kind = in.str(a.Text())
+		case iflaInfoData:
+			data = a.Nested()
+		}
+	}
+	if a.Err() != nil {
+		return a.Err()
+	}
+	switch l.Kind {
+	case ipoib.Kind:
+		p := &IPoIB{}
+		for data.Next() {
+			switch data.Type() {
+			case unix.IFLA_IPOIB_PKEY:
+				p.PKey = ib.PKey(data.Uint16())
+			case unix.IFLA_IPOIB_MODE:
+				p.Mode = ipoib.Mode(data.Uint16())
+			case unix.IFLA_IPOIB_UMCAST:
+				p.UMcast = data.Uint16() != 0
+			}
+		}
+		l.IPoIB = p
+	case "vlan":
+		v := &VLAN{}
+		for data.Next() {
+			if data.Type() == iflaVlanID {
+				v.ID = data.Uint16()
+			}
+		}
+		l.VLAN = v
+	}
+	return data.Err()
+}
+
+func decodeAFSpec(a nl.Attrs, l *Link) error {
+	for a.Next() {
+		if a.Type() != unix.AF_INET6 {
+			continue
+		}
+		n := a.Nested()
+		for n.Next() {
+			if n.Type() == iflaInet6AddrGen {
+				l.AddrGenMode = AddrGenMode(n.Uint8())
+			}
+		}
+		if n.Err() != nil {
+			return n.Err()
+		}
+	}
+	return a.Err()
+}
+
+// decodeVF reads IFLA_VF_INFO. Every member is a struct that begins with the
+// VF's index as u32, except IFLA_VF_BROADCAST.
+func decodeVF(a nl.Attrs, vf *VF) error {
+	for a.Next() {
+		b := a.Bytes()
+		if len(b) < 8 {
+			continue
+		}
+		v := ne.Uint32(b[4:])
+		switch a.Type() {
+		case unix.IFLA_VF_MAC:
+			vf.Index = int(int32(ne.Uint32(b)))
+			// struct ifla_vf_mac holds 32 bytes whatever the address' length;
+			// an InfiniBand device fills 20 of them and an Ethernet one 6.
+			if len(b) >= 24 && anySet(b[10:24]) {
+				vf.MAC, _ = ib.HWAddrFrom(b[4:24])
+			} else if len(b) >= 10 {
+				vf.MAC, _ = ib.HWAddrFrom(b[4:10])
+			}
+		case unix.IFLA_VF_VLAN:
+			vf.Index = int(int32(ne.Uint32(b)))
+			if len(b) >= 12 {
+				vf.VLAN, vf.QoS = int(v&0xfff), int(ne.Uint32(b[8:])&7)
+			}
+		case unix.IFLA_VF_LINK_STATE:
+			vf.Index = int(int32(ne.Uint32(b)))
+			s := VFLinkState(v)
+			vf.LinkState = &s
+		case unix.IFLA_VF_RATE:
+			vf.Index = int(int32(ne.Uint32(b)))
+			if len(b) >= 12 {
+				vf.MinTxRate, vf.MaxTxRate = int(int32(v)), int(int32(ne.Uint32(b[8:])))
+			}
+		case unix.IFLA_VF_TRUST, unix.IFLA_VF_SPOOFCHK:
+			vf.Index = int(int32(ne.Uint32(b)))
+			if v == 0xffffffff {
+				continue // the kernel's "the driver does not say"
+			}
+			on := v != 0
+			if a.Type() == unix.IFLA_VF_TRUST {
+				vf.Trust = &on
+			} else {
+				vf.SpoofCheck = &on
+			}
+		case unix.IFLA_VF_IB_NODE_GUID, unix.IFLA_VF_IB_PORT_GUID:
+			if len(b) < 16 {
+				continue
+			}
+			vf.Index = int(int32(ne.Uint32(b)))
+			g := ib.GUID(ne.Uint64(b[8:]))
+			if a.Type() == unix.IFLA_VF_IB_NODE_GUID {
+				vf.NodeGUID = &g
+			} else {
+				vf.PortGUID = &g
+			}
+		}
+	}
+	return a.Err()
+}
+
+func anySet(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,130 @@
+// Package rtnl is the rtnetlink link driver "ipoib": the codec of what
+// IFLA_INFO_DATA holds for an IP-over-InfiniBand interface
+// (drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Importing the package
+// registers the driver with github.com/jsimonetti/rtnetlink, whose registry is
+// global and must be complete before messages are read.
+//
+// The package decides nothing; what mode a link should have is the business of
+// package ipoib.
+package rtnl
+
+import (
+	"fmt"
+
+	"github.com/jsimonetti/rtnetlink/v2"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/ib"
+)
+
+// Kind is the driver's name in IFLA_INFO_KIND.
+const Kind = "ipoib"
+
+// Mode is the kernel's number of an IPoIB transport mode.
+type Mode uint16
+
+// The modes (IPOIB_MODE_DATAGRAM, IPOIB_MODE_CONNECTED in if_link.h).
+const (
+	Datagram  Mode = 0
+	Connected Mode = 1
+)
+
+// String is the word that sysfs and ip link use.
+func (m Mode) String() string {
+	switch m {
+	case Datagram:
+		return "datagram"
+	case Connected:
+		return "connected"
+	}
+	return fmt.Sprintf("mode %d", uint16(m))
+}
+
+// ParseMode reads String's words.
+func ParseMode(s string) (Mode, error) {
+	switch s {
+	case "datagram":
+		return Datagram, nil
+	case "connected":
+		return Connected, nil
+	}
+	return 0, fmt.Errorf("%.40q is not an IPoIB mode (datagram, connected)", s)
+}
+
+// Driver is the data of one interface. A nil field was not in the message, or
+// is not sent.
+type Driver struct {
+	// PKey is read for every interface and sent when a child is made; the
+	// kernel sets bit 15 and cannot change it later.
+	PKey *ib.PKey
+	// Mode is sent to change it (RTM_NEWLINK without NLM_F_CREATE).
+	Mode *Mode
+	// UMcast is 1 if multicast groups that userspace joins are ignored.
+	UMcast *uint16
+}
+
+var _ rtnetlink.LinkDriverVerifier = (*Driver)(nil)
+
+func init() {
+	if err := rtnetlink.RegisterDriver(&Driver{}); err != nil {
+		panic("ipoib/rtnl: " + err.Error()) // two drivers of one name in one binary
+	}
+}
+
+// New makes an empty value for the decoder.
+func (*Driver) New() rtnetlink.LinkDriver { return &Driver{} }
+
+// Kind is "ipoib".
+func (*Driver) Kind() string { return Kind }
+
+// Encode appends the fields that are set. All are u16 in host order
+// (ipoib_policy).
+func (d *Driver) Encode(ae *netlink.AttributeEncoder) error {
+	if d.PKey != nil {
+		ae.Uint16(unix.IFLA_IPOIB_PKEY, uint16(*d.PKey))
+	}
+	if d.Mode != nil {
+		ae.Uint16(unix.IFLA_IPOIB_MODE, uint16(*d.Mode))
+	}
+	if d.UMcast != nil {
+		ae.Uint16(unix.IFLA_IPOIB_UMCAST, *d.UMcast)
+	}
+	return nil
+}
+
+// Decode reads the fields; unknown attributes of newer kernels are skipped.
+func (d *Driver) Decode(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.IFLA_IPOIB_PKEY:
+			v := ib.PKey(ad.Uint16())
+			d.PKey = &v
+		case unix.IFLA_IPOIB_MODE:
+			v := Mode(ad.Uint16())
+			d.Mode = &v
+		case unix.IFLA_IPOIB_UMCAST:
+			v := ad.Uint16()
+			d.UMcast = &v
+		}
+	}
+	return ad.Err()
+}
+
+// Verify refuses what the kernel would refuse with a bare EINVAL: a child
+// without parent, and a partition key that names no partition.
+func (d *Driver) Verify(m *rtnetlink.LinkMessage) error {
+	if d.PKey != nil && !d.PKey.IsValid() {
+		return fmt.Errorf("partition key %s names no partition: 0x0000 and 0x8000 are invalid", *d.PKey)
+	}
+	if d.PKey != nil && m.Index == 0 && (m.Attributes == nil || m.Attributes.Type == 0) {
+		return fmt.Errorf("an IPoIB child with partition key %s needs a parent link", *d.PKey)
+	}
+	if d.Mode != nil && *d.Mode > Connected {
+		return fmt.Errorf("%s is neither datagram (0) nor connected (1)", *d.Mode)
+	}
+	if d.UMcast != nil && *d.UMcast > 1 {
+		return fmt.Errorf("umcast %d is neither 0 nor 1", *d.UMcast)
+	}
+	return nil
+}

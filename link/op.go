@@ -108,10 +108,12 @@ type DelAddress struct {
 	Address Address
 }
 
-// AddRoute adds or replaces a route.
+// AddRoute adds a route. Replace is set only where the route that stands
+// there with the same key is ours; a foreign one is never replaced.
 type AddRoute struct {
-	On    Target
-	Route Route
+	On      Target
+	Route   Route
+	Replace bool
 }
 
 // DelRoute deletes a route.
@@ -147,6 +149,8 @@ type SetDNS struct {
 	Domains []string
 	Default Tristate
 	Revert  bool
+	// Resolved is the systemd-resolved that is told; see Host.Resolved.
+	Resolved string
 }
 
 // Tristate is a boolean that may be unset.
@@ -297,8 +301,14 @@ func (o DelAddress) String() string {
 	return s + " dev " + o.On.Link
 }
 
-// String prints ip route replace ROUTE dev NAME.
-func (o AddRoute) String() string { return "ip route replace " + o.Route.text(o.On.Link) }
+// String prints ip route add ROUTE dev NAME.
+func (o AddRoute) String() string {
+	verb := "add "
+	if o.Replace {
+		verb = "replace "
+	}
+	return "ip route " + verb + o.Route.text(o.On.Link)
+}
 
 // String prints ip route delete ROUTE dev NAME.
 func (o DelRoute) String() string { return "ip route delete " + o.Route.text(o.On.Link) }
@@ -411,7 +421,7 @@ func (r Route) text(dev string) string {
 			b.WriteString(" via " + r.Gateway.String())
 		}
 	}
-	if dev != "" && !r.nowhere() {
+	if dev != "" && !r.nowhere() && len(r.NextHops) == 0 {
 		b.WriteString(" dev " + dev)
 	}
 	if r.TOS != 0 {
@@ -440,6 +450,12 @@ func (r Route) text(dev string) string {
 			fmt.Fprintf(&b, " %s %d", m.word, m.v)
 		}
 	}
+	if r.RTOMin != 0 {
+		fmt.Fprintf(&b, " rto_min %dms", r.RTOMin)
+	}
+	if r.Congestion != "" {
+		b.WriteString(" congctl " + r.Congestion)
+	}
 	if r.QuickAck {
 		b.WriteString(" quickack 1")
 	}
@@ -448,6 +464,16 @@ func (r Route) text(dev string) string {
 	}
 	if r.Pref != 0 {
 		b.WriteString(" pref " + map[uint8]string{1: "high", 3: "low"}[r.Pref])
+	}
+	for _, h := range r.NextHops {
+		b.WriteString(" nexthop")
+		if h.Gateway.IsValid() {
+			b.WriteString(" via " + h.Gateway.String())
+		}
+		if h.Dev != "" {
+			b.WriteString(" dev " + h.Dev)
+		}
+		fmt.Fprintf(&b, " weight %d", h.Weight)
 	}
 	if r.OnLink {
 		b.WriteString(" onlink")

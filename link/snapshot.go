@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/units"
 )
 
 // SnapshotSchema is the version of the JSON form of Snapshot. It changes when a
@@ -24,17 +25,10 @@ type Snapshot struct {
 	Rules   []Rule   `json:"rules,omitempty"`
 }
 
-// Host holds the facts that the conditions of [Match] test, and who else
-// manages links here.
+// Host holds the facts that the conditions of [Match] test, and what of the
+// system a plan depends on.
 type Host struct {
-	Hostname       string   `json:"hostname,omitempty"`
-	MachineID      string   `json:"machine_id,omitempty"`
-	KernelVersion  string   `json:"kernel_version,omitempty"`      // uname -r
-	Architecture   string   `json:"architecture,omitempty"`        // systemd's words: x86-64, arm64
-	Virtualization string   `json:"virtualization,omitempty"`      // systemd-detect-virt's words, "none" on metal
-	CommandLine    string   `json:"kernel_command_line,omitempty"` // /proc/cmdline
-	Firmware       string   `json:"firmware,omitempty"`            // uefi, device-tree or empty
-	Credentials    []string `json:"credentials,omitempty"`         // names, never contents
+	Facts units.HostFacts `json:"facts"`
 
 	// Udev reports that udevd runs: links are left alone until it has
 	// initialised them. Without it (a bare guest) they are used at once.
@@ -44,8 +38,8 @@ type Host struct {
 	Resolved string `json:"resolved,omitempty"`
 	// NoIPv6 reports a kernel without IPv6, or with it disabled at boot.
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
-	// Modules holds the loaded (or built-in) modules that matter here.
-	Modules []string `json:"modules,omitempty"`
+	// NoIPoIB reports that the driver ib_ipoib is neither loaded nor built in.
+	NoIPoIB bool `json:"no_ipoib,omitempty"`
 }
 
 // Device is an RDMA device.
@@ -110,10 +104,11 @@ type Link struct {
 	Index    int       `json:"index"`
 	Name     string    `json:"name"`
 	AltNames []string  `json:"alt_names,omitempty"`
-	Type     uint16    `json:"type"`           // ARPHRD
-	Kind     string    `json:"kind,omitempty"` // IFLA_INFO_KIND: ipoib, vlan ...
-	Flags    uint32    `json:"flags"`          // IFF_*
-	MTU      int       `json:"mtu"`            // bytes
+	Type     uint16    `json:"type"`              // ARPHRD
+	Kind     string    `json:"kind,omitempty"`    // IFLA_INFO_KIND: ipoib, vlan ...
+	Flags    uint32    `json:"flags"`             // IFF_*
+	MTU      int       `json:"mtu"`               // bytes
+	MaxMTU   int       `json:"max_mtu,omitempty"` // IFLA_MAX_MTU; of no use for IPoIB
 	HWAddr   ib.HWAddr `json:"hw_addr"`
 	PermAddr ib.HWAddr `json:"permanent_hw_addr,omitzero"`
 	Oper     uint8     `json:"operstate,omitempty"` // RFC 2863, IF_OPER_*
@@ -257,8 +252,20 @@ type Route struct {
 	HopLimit         uint32 `json:"hoplimit,omitempty"`
 	InitCwnd         uint32 `json:"initcwnd,omitempty"`
 	InitRwnd         uint32 `json:"initrwnd,omitempty"`
+	RTOMin           uint32 `json:"rto_min_ms,omitempty"` // milliseconds
+	Congestion       string `json:"congctl,omitempty"`
 	QuickAck         bool   `json:"quickack,omitempty"`
 	FastOpenNoCookie bool   `json:"fastopen_no_cookie,omitempty"`
+	// NextHops of a multipath route; Gateway is then unset.
+	NextHops []NextHop `json:"nexthops,omitempty"`
+}
+
+// NextHop is one way of a multipath route.
+type NextHop struct {
+	Gateway netip.Addr `json:"gateway,omitzero"`
+	Ifindex int        `json:"ifindex"`
+	Dev     string     `json:"dev,omitempty"`
+	Weight  int        `json:"weight"` // 1 to 256
 }
 
 // Rule is a routing policy rule. Rules belong to the host, not to a link.

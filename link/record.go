@@ -1,0 +1,271 @@
+package link
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"ibnetworkd/ib"
+)
+
+// RecordSchema is the version of Record's JSON form.
+const RecordSchema = 1
+
+// Record is what this program made on the system, and what it was told when it
+// asked for things that the kernel does not show. It is written before the
+// effect, so that it never misses something that was made; an entry for
+// something that was not made in the end is dropped when the effect fails. It
+// outlives the daemon (a file under /run) but not the boot.
+type Record struct {
+	Schema int           `json:"schema"`
+	Links  []*LinkRecord `json:"links,omitempty"` // by index, then name
+	Rules  []Rule        `json:"rules,omitempty"`
+}
+
+// LinkRecord is the part of one link.
+type LinkRecord struct {
+	Ifindex int    `json:"ifindex"` // 0 until a child that is being made has been seen
+	Name    string `json:"name"`    // for a child: as we named it
+	// Child reports that we made the interface, with the given key on the
+	// given parent.
+	Child  bool    `json:"child,omitempty"`
+	Parent int     `json:"parent,omitempty"`
+	PKey   ib.PKey `json:"pkey,omitempty"`
+	// Activated reports that we have brought the link up once, after which
+	// ActivationPolicy=up leaves its state to the administrator.
+	Activated bool `json:"activated,omitempty"`
+	// AskedMTU is the last datagram MTU that was asked for and accepted,
+	// GotMTU the one that was seen afterwards: the kernel keeps the smaller of
+	// it and the broadcast group's.
+	AskedMTU  int        `json:"asked_mtu,omitempty"`
+	GotMTU    int        `json:"got_mtu,omitempty"`
+	Addresses []Address  `json:"addresses,omitempty"`
+	Routes    []Route    `json:"routes,omitempty"`
+	DNS       *DNSRecord `json:"dns,omitempty"`
+}
+
+// DNSRecord is what was last handed to systemd-resolved, and to which one.
+type DNSRecord struct {
+	Resolved string   `json:"resolved"`
+	Servers  []string `json:"servers,omitempty"`
+	Domains  []string `json:"domains,omitempty"`
+	Default  Tristate `json:"default,omitempty"`
+}
+
+// Of finds the part of a link: by index, or for a child that has not been seen
+// yet by what we asked for.
+func (r *Record) Of(l *Link) *LinkRecord {
+	if r == nil {
+		return nil
+	}
+	for _, e := range r.Links {
+		if e.Ifindex != 0 && e.Ifindex == l.Index {
+			return e
+		}
+	}
+	if !l.IsChild() {
+		return nil
+	}
+	for _, e := range r.Links {
+		if e.Ifindex == 0 && e.Child && e.Parent == l.Parent && e.Name == l.Name && e.PKey.Base() == l.IPoIB.PKey.Base() {
+			return e
+		}
+	}
+	return nil
+}
+
+// MadeChild reports whether we made the interface.
+func (r *Record) MadeChild(l *Link) bool {
+	e := r.Of(l)
+	return e != nil && e.Child
+}
+
+func (r *Record) of(t Target) *LinkRecord {
+	for _, e := range r.Links {
+		if t.Ifindex != 0 && e.Ifindex == t.Ifindex || t.Ifindex == 0 && e.Ifindex == 0 && e.Name == t.Link {
+			return e
+		}
+	}
+	e := &LinkRecord{Ifindex: t.Ifindex, Name: t.Link}
+	r.Links = append(r.Links, e)
+	return e
+}
+
+// Intend notes what an operation is about to make. Call it, and write the
+// record, before the operation.
+func (r *Record) Intend(op Op) {
+	switch o := op.(type) {
+	case AddChild:
+		e := r.of(o.On)
+		*e = LinkRecord{Ifindex: o.On.Ifindex, Name: o.On.Link, Child: true, Parent: o.Parent.Ifindex, PKey: o.PKey}
+	case AddAddress:
+		e := r.of(o.On)
+		e.Addresses = append(removeAddress(e.Addresses, o.Address), o.Address)
+	case AddRoute:
+		e := r.of(o.On)
+		e.Routes = append(removeRoute(e.Routes, o.Route), o.Route)
+	case AddRule:
+		if !slices.Contains(r.Rules, o.Rule) {
+			r.Rules = append(slices.Clone(r.Rules), o.Rule)
+		}
+	case SetUp:
+		// The note that a link was activated must follow the effect: a note
+		// without the effect would leave the link down for good.
+		r.of(o.On).Activated = false
+	}
+}
+
+// Done notes that an operation has taken effect.
+func (r *Record) Done(op Op) {
+	switch o := op.(type) {
+	case SetUp:
+		r.of(o.On).Activated = o.Up
+	case SetMTU:
+		e := r.of(o.On)
+		e.AskedMTU, e.GotMTU = o.MTU, 0
+	case SetMode:
+		e := r.of(o.On)
+		e.AskedMTU, e.GotMTU = 0, 0
+	case DelAddress:
+		e := r.of(o.On)
+		e.Addresses = removeAddress(e.Addresses, o.Address)
+	case DelRoute:
+		e := r.of(o.On)
+		e.Routes = removeRoute(e.Routes, o.Route)
+	case DelRule:
+		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
+	case DelLink:
+		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == o.On.Ifindex })
+	case SetDNS:
+		e := r.of(o.On)
+		e.DNS = nil
+		if !o.Revert {
+			e.DNS = &DNSRecord{Resolved: o.Resolved, Servers: o.Servers, Domains: o.Domains, Default: o.Default}
+		}
+	}
+}
+
+// Failed takes back the intention of an operation that had no effect.
+func (r *Record) Failed(op Op) {
+	switch o := op.(type) {
+	case AddChild:
+		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Name == o.On.Link })
+	case AddAddress:
+		if !o.Replace {
+			e := r.of(o.On)
+			e.Addresses = removeAddress(e.Addresses, o.Address)
+		}
+	case AddRoute:
+		if !o.Replace {
+			e := r.of(o.On)
+			e.Routes = removeRoute(e.Routes, o.Route)
+		}
+	case AddRule:
+		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
+	}
+}
+
+// Fold brings the record in line with a new observation: links that are gone
+// are forgotten, children get their index, the MTU that came of a request is
+// noted. It reports whether anything changed. Never call it with a snapshot
+// older than the last operation.
+func (r *Record) Fold(s *Snapshot) (changed bool) {
+	for i := range s.Links {
+		l := &s.Links[i]
+		e := r.Of(l)
+		if e == nil {
+			continue
+		}
+		if e.Ifindex == 0 {
+			e.Ifindex, changed = l.Index, true
+		}
+		if e.AskedMTU != 0 && e.GotMTU != l.MTU && l.IPoIB != nil && l.IPoIB.Mode == ModeDatagram {
+			if e.GotMTU == 0 {
+				e.GotMTU, changed = l.MTU, true
+			} else {
+				// The group's MTU has changed: ask again, because a group MTU
+				// equal to what was asked makes the kernel forget the request.
+				e.AskedMTU, e.GotMTU, changed = 0, 0, true
+			}
+		}
+	}
+	n := len(r.Links)
+	r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
+		_, ok := s.Link(e.Ifindex)
+		return !ok
+	})
+	slices.SortFunc(r.Links, func(a, b *LinkRecord) int { return a.Ifindex - b.Ifindex })
+	return changed || n != len(r.Links)
+}
+
+// Clone is a deep copy.
+func (r *Record) Clone() *Record {
+	out := &Record{Schema: RecordSchema}
+	if r == nil {
+		return out
+	}
+	out.Rules = slices.Clone(r.Rules)
+	for _, e := range r.Links {
+		c := *e
+		c.Addresses, c.Routes = slices.Clone(e.Addresses), slices.Clone(e.Routes)
+		out.Links = append(out.Links, &c)
+	}
+	return out
+}
+
+// Encode is the record's file.
+func (r *Record) Encode() ([]byte, error) {
+	r.Schema = RecordSchema
+	return json.Marshal(r)
+}
+
+// maxRecord bounds what DecodeRecord accepts, in bytes. 10,000 links with ten
+// addresses and routes each stay below it.
+const maxRecord = 64 << 20
+
+// DecodeRecord reads a record's file. A file of another schema is an error: its
+// owner starts from nothing, and what an older version made is then foreign.
+func DecodeRecord(b []byte) (*Record, error) {
+	if len(b) > maxRecord {
+		return nil, fmt.Errorf("record has %d bytes, more than %d", len(b), maxRecord)
+	}
+	r := &Record{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	if r.Schema != RecordSchema {
+		return nil, fmt.Errorf("record has schema %d, this version writes %d", r.Schema, RecordSchema)
+	}
+	r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e == nil })
+	return r, nil
+}
+
+// sameAddress compares what identifies an address in the kernel: for IPv4 the
+// address, its length and its peer, for IPv6 the address alone.
+func sameAddress(a, b Address) bool {
+	if a.Prefix.Addr() != b.Prefix.Addr() {
+		return false
+	}
+	if a.Prefix.Addr().Is6() {
+		return true
+	}
+	return a.Prefix.Bits() == b.Prefix.Bits() && a.Peer == b.Peer
+}
+
+func removeAddress(list []Address, a Address) []Address {
+	return slices.DeleteFunc(slices.Clone(list), func(x Address) bool { return sameAddress(x, a) })
+}
+
+// sameRoute compares what identifies a route in the kernel.
+func sameRoute(a, b Route) bool {
+	if a.Dst != b.Dst || a.Table != b.Table || a.Metric != b.Metric || a.TOS != b.TOS {
+		return false
+	}
+	// Two IPv6 routes that differ in their source or gateway live beside each
+	// other.
+	return a.Src == b.Src
+}
+
+func removeRoute(list []Route, r Route) []Route {
+	return slices.DeleteFunc(slices.Clone(list), func(x Route) bool { return sameRoute(x, r) })
+}

@@ -1,0 +1,629 @@
+package fabric
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"ibnetworkd/ib"
+)
+
+// TextError is a problem in a fabric text with its place.
+type TextError struct {
+	File      string
+	Line, Col int // from 1; Col counts bytes
+	Msg       string
+}
+
+func (e *TextError) Error() string {
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
+}
+
+// Limits of what ReadText accepts, against a text that would exhaust memory.
+const (
+	maxTextNodes = 200_000
+	maxTextLine  = 4096
+	maxTextErrs  = 20
+)
+
+// Node GUIDs of records that name none, as ibsim numbers them.
+const (
+	textCAGUID     = ib.GUID(0x100000)
+	textSwitchGUID = ib.GUID(0x200000)
+)
+
+type textLink struct {
+	node      int
+	port      uint8
+	remote    string
+	rport     uint8
+	line, col int
+}
+
+type textReader struct {
+	b        *Builder
+	file     string
+	errs     []error
+	ids      map[string]int
+	links    []textLink
+	cur      int
+	speed    PortInfo // link values of ports that name none
+	vend     uint64
+	dev      uint64
+	sys      ib.GUID
+	guid     ib.GUID // of the next record
+	pguid    ib.GUID
+	nextCA   ib.GUID
+	nextSw   ib.GUID
+	firstSet bool
+}
+
+// ReadText reads a subnet in the text form of ibnetdiscover (which is also
+// ibsim's topology form). The first port of the first record is the manager's
+// port. All problems are returned together, joined, as *TextError with name as
+// the file.
+func ReadText(name string, r io.Reader) (*Fabric, error) {
+	t := &textReader{b: NewBuilder(), file: name, ids: map[string]int{}, cur: -1, nextCA: textCAGUID, nextSw: textSwitchGUID}
+	t.speed = DefaultPortInfo()
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 0, 256), maxTextLine)
+	line := 0
+	for sc.Scan() {
+		line++
+		t.line(line, sc.Text())
+		if len(t.errs) >= maxTextErrs {
+			break
+		}
+	}
+	if err := sc.Err(); err != nil {
+		if errors.Is(err, bufio.ErrTooLong) {
+			t.fail(line+1, 1, "line is longer than %d bytes", maxTextLine)
+		} else {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+	}
+	t.join()
+	if len(t.errs) > 0 {
+		return nil, errors.Join(t.errs...)
+	}
+	if len(t.b.nodes) == 0 {
+		return nil, &TextError{name, max(line, 1), 1, "no node record"}
+	}
+	return t.b.Build(), nil
+}
+
+// DefaultPortInfo is the PortInfo of a port as it comes up in the text form
+// when the text says nothing: 4x SDR, MTU 2048 supported, VL0-3, Down.
+func DefaultPortInfo() (p PortInfo) {
+	p[29], p[30], p[31] = 3, 3, 2
+	p[32] = 1<<4 | byte(ib.PortDown)
+	p[33] = byte(ib.PhysPolling)<<4 | 2
+	p[35] = 1<<4 | 1
+	p[36] = byte(ib.MTU2048) << 4
+	p[37] = 3 << 4
+	p[39], p[40] = 8, 8
+	p[41] = byte(ib.MTU4096)
+	p[43] = 3 << 4
+	p[50] = 32
+	return p
+}
+
+func (t *textReader) fail(line, col int, f string, a ...any) {
+	if len(t.errs) < maxTextErrs {
+		t.errs = append(t.errs, &TextError{t.file, line, col, fmt.Sprintf(f, a...)})
+	}
+}
+
+func (t *textReader) line(n int, s string) {
+	c := cursor{s: s}
+	c.space()
+	switch {
+	case c.end() || c.peek() == '#':
+	case c.peek() == '[':
+		t.port(n, &c)
+	default:
+		col := c.col()
+		w := c.word()
+		switch {
+		case c.peek() == '=':
+			c.i++
+			t.setting(n, col, w, &c)
+		case strings.EqualFold(w, "switch"):
+			t.record(n, ib.NodeSwitch, &c)
+		case strings.EqualFold(w, "hca"), strings.EqualFold(w, "ca"):
+			t.record(n, ib.NodeCA, &c)
+		case strings.EqualFold(w, "rt"), strings.EqualFold(w, "router"):
+			t.record(n, ib.NodeRouter, &c)
+		case w == "do", w == "module", w == "include":
+			// Commands of the simulator, not part of the subnet.
+		default:
+			t.fail(n, col, "unknown word %q: want Switch, Hca, Ca, Rt, [PORT] or NAME=VALUE", w)
+		}
+	}
+}
+
+func (t *textReader) setting(n, col int, key string, c *cursor) {
+	vcol := c.col()
+	v := c.word()
+	num, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(v), "0x"), 16, 64)
+	switch key {
+	case "vendid", "devid", "sysimgguid", "switchguid", "caguid", "hcaguids", "rtguid":
+		if err != nil {
+			t.fail(n, vcol, "%s: %q is no hexadecimal number", key, v)
+			return
+		}
+	}
+	switch key {
+	case "vendid":
+		t.vend = num & 0xffffff
+	case "devid":
+		t.dev = num & 0xffff
+	case "sysimgguid":
+		t.sys = ib.GUID(num)
+	case "switchguid", "caguid", "hcaguids", "rtguid":
+		t.guid = ib.GUID(num)
+		if g, ok := c.paren(); ok {
+			t.pguid = ib.GUID(g)
+		}
+	case "width", "speed", "extspeed":
+	default:
+		t.fail(n, col, "unknown setting %q", key)
+	}
+}
+
+func (t *textReader) record(n int, typ ib.NodeType, c *cursor) {
+	t.cur = -1
+	c.space()
+	col := c.col()
+	num, err := strconv.ParseUint(c.word(), 10, 8)
+	if err != nil || num == 0 || num == 255 {
+		t.fail(n, col, "number of ports: want 1 to 254")
+		return
+	}
+	c.space()
+	col = c.col()
+	id, ok := c.quoted()
+	if !ok || id == "" {
+		t.fail(n, col, "want the node's id in double quotes")
+		return
+	}
+	if _, dup := t.ids[id]; dup {
+		t.fail(n, col, "node id %q appears twice", id)
+		return
+	}
+	if len(t.ids) >= maxTextNodes {
+		t.fail(n, col, "more than %d nodes", maxTextNodes)
+		return
+	}
+	desc, lid, lmc, enhanced := id, uint64(0), uint64(0), false
+	if c.comment() {
+		c.space()
+		if d, ok := c.quoted(); ok {
+			desc = d
+		}
+		for !c.end() {
+			c.space()
+			switch w := c.word(); w {
+			case "enhanced":
+				enhanced = true
+			case "lid":
+				c.space()
+				lid, _ = strconv.ParseUint(c.word(), 0, 16)
+			case "lmc":
+				c.space()
+				lmc, _ = strconv.ParseUint(c.word(), 0, 8)
+			case "":
+				c.i++
+			}
+		}
+	}
+	guid := t.guid
+	if guid == 0 {
+		guid = idGUID(id)
+	}
+	if guid == 0 {
+		if typ == ib.NodeSwitch {
+			guid, t.nextSw = t.nextSw, t.nextSw+1
+		} else {
+			guid, t.nextCA = t.nextCA, t.nextCA+ib.GUID(num)+1
+		}
+	}
+	nd := Node{GUID: guid, SystemGUID: t.sys, Type: typ, NumPorts: uint8(num), Base: 1, Class: 1, Desc: desc,
+		VendorID: uint32(t.vend), DeviceID: uint16(t.dev), PKeyCap: 64}
+	if nd.SystemGUID == 0 {
+		nd.SystemGUID = guid
+	}
+	i, err := t.b.AddNode(nd)
+	if err != nil {
+		t.fail(n, col, "%v", err)
+		return
+	}
+	t.ids[id], t.cur = i, i
+	pguid := t.pguid
+	t.guid, t.pguid, t.sys = 0, 0, 0
+	if typ == ib.NodeSwitch {
+		var si SwitchInfo
+		binary.BigEndian.PutUint16(si[0:], 49152)
+		binary.BigEndian.PutUint16(si[4:], 1024)
+		binary.BigEndian.PutUint16(si[14:], 64)
+		if enhanced {
+			si[16] |= 8
+		}
+		t.b.SetSwitchInfo(i, si)
+		p0 := t.b.Port(i, 0)
+		p0.GUID = pguid
+		if p0.GUID == 0 {
+			p0.GUID = guid
+		}
+		p0.LID, p0.LMC = ib.LID(lid), ib.LMC(lmc&7)
+		p0.Info = t.speed
+		p0.Info.setState(ib.PortActive, ib.PhysLinkUp)
+		p0.Info.setLID(p0.LID, p0.LMC)
+		p0.Known = true
+	}
+	for p := 1; p <= int(num); p++ {
+		q := t.b.Port(i, uint8(p))
+		q.Info = t.speed
+		q.Info[28] = uint8(p)
+		q.Known = true
+		if typ != ib.NodeSwitch {
+			q.GUID = guid + ib.GUID(p)
+		}
+	}
+}
+
+// idGUID reads the GUID out of an id as ibnetdiscover makes it: S- or H- or R-
+// and 16 hexadecimal digits.
+func idGUID(id string) ib.GUID {
+	if len(id) == 18 && id[1] == '-' {
+		if g, err := strconv.ParseUint(id[2:], 16, 64); err == nil {
+			return ib.GUID(g)
+		}
+	}
+	return 0
+}
+
+func (t *textReader) port(n int, c *cursor) {
+	col := c.col()
+	num, ok := c.bracket()
+	if !ok || num == 0 {
+		t.fail(n, col, "want a port number from 1 in brackets")
+		return
+	}
+	if t.cur < 0 {
+		if len(t.errs) == 0 {
+			t.fail(n, col, "port line before any node record")
+		}
+		return
+	}
+	p := t.b.Port(t.cur, num)
+	if p == nil {
+		t.fail(n, col, "node %q has %d ports, no port %d", t.b.Node(t.cur).Name(), t.b.Node(t.cur).NumPorts, num)
+		return
+	}
+	if g, ok := c.paren(); ok && t.b.Node(t.cur).Type != ib.NodeSwitch {
+		p.GUID = ib.GUID(g)
+	}
+	c.space()
+	rcol := c.col()
+	remote, ok := c.quoted()
+	if !ok {
+		t.fail(n, rcol, "want the id of the node at the other end in double quotes")
+		return
+	}
+	rport, ok := c.bracket()
+	if !ok || rport == 0 {
+		t.fail(n, c.col(), "want the port number at the other end in brackets")
+		return
+	}
+	c.paren()
+	t.links = append(t.links, textLink{t.cur, num, remote, rport, n, rcol})
+	if !t.firstSet {
+		t.b.SetSM(t.cur, num)
+		t.firstSet = true
+	}
+	// A switch's line says "desc" lid N 4xEDR about the other end, a CA's line
+	// lid N lmc M "desc" lid R 4xEDR: its own LID first.
+	if !c.comment() {
+		return
+	}
+	ca, lids := t.b.Node(t.cur).Type != ib.NodeSwitch, 0
+	for !c.end() {
+		c.space()
+		if c.peek() == '"' {
+			c.quoted()
+			continue
+		}
+		w := c.word()
+		switch {
+		case w == "":
+			c.i++
+		case w == "lid":
+			c.space()
+			v, _ := strconv.ParseUint(c.word(), 0, 16)
+			if lids++; ca && lids == 1 {
+				p.LID = ib.LID(v)
+			}
+		case w == "lmc":
+			c.space()
+			v, _ := strconv.ParseUint(c.word(), 0, 8)
+			if ca {
+				p.LMC = ib.LMC(v & 7)
+			}
+		default:
+			setLink(&p.Info, w)
+		}
+	}
+	p.Info.setLID(p.LID, p.LMC)
+}
+
+// setLink applies a link description such as 4xEDR; other words are skipped.
+func setLink(p *PortInfo, w string) {
+	width, speed, ok := strings.Cut(w, "x")
+	wb := map[string]byte{"1": 1, "4": 2, "8": 4, "12": 8, "2": 16}[width]
+	if !ok || wb == 0 {
+		return
+	}
+	p[31] = wb
+	p[30] |= wb
+	p[29] |= wb
+	legacy, ext := byte(0), byte(0)
+	switch speed {
+	case "SDR":
+		legacy = 1
+	case "DDR":
+		legacy = 2
+	case "QDR", "FDR10":
+		legacy = 4
+	case "FDR":
+		ext = 1
+	case "EDR":
+		ext = 2
+	case "HDR":
+		ext = 4
+	case "NDR", "XDR":
+		ext = 8
+	default:
+		return
+	}
+	if ext != 0 {
+		binary.BigEndian.PutUint32(p[20:], p.CapMask()|CapExtendedSpeeds)
+		all := ext | (ext - 1)
+		p[32] = 7<<4 | p[32]&15
+		p[35] = 4<<4 | 7
+		p[62] = ext<<4 | all
+		p[63] = all
+		return
+	}
+	all := legacy | (legacy - 1)
+	p[32] = all<<4 | p[32]&15
+	p[35] = legacy<<4 | all
+}
+
+func (p *PortInfo) setState(s ib.PortState, ph ib.PhysState) {
+	p[32] = p[32]&0xf0 | byte(s)
+	p[33] = p[33]&0x0f | byte(ph)<<4
+}
+
+func (p *PortInfo) setLID(l ib.LID, m ib.LMC) {
+	binary.BigEndian.PutUint16(p[16:], uint16(l))
+	p[34] = p[34]&^7 | byte(m&7)
+}
+
+// join makes the links; both ends name each link, and the two must agree.
+func (t *textReader) join() {
+	type end struct {
+		n int
+		p uint8
+	}
+	said := make(map[end]end, len(t.links))
+	for _, l := range t.links {
+		m, ok := t.ids[l.remote]
+		if !ok {
+			t.fail(l.line, l.col, "node %q has no record", l.remote)
+			continue
+		}
+		if q := t.b.Port(m, l.rport); q == nil {
+			t.fail(l.line, l.col, "node %q has no port %d", l.remote, l.rport)
+			continue
+		}
+		a, z := end{l.node, l.port}, end{m, l.rport}
+		if a == z {
+			t.fail(l.line, l.col, "port %d is linked to itself", l.port)
+			continue
+		}
+		if was, ok := said[a]; ok {
+			t.fail(l.line, l.col, "port %s[%d] is already linked to %s[%d]", t.b.Node(a.n).Name(), a.p, t.b.Node(was.n).Name(), was.p)
+			continue
+		}
+		if back, ok := said[z]; ok {
+			if back != a {
+				t.fail(l.line, l.col, "port %s[%d] is linked to %s[%d] by its own record", t.b.Node(z.n).Name(), z.p, t.b.Node(back.n).Name(), back.p)
+				continue
+			}
+			said[a] = z
+			continue
+		}
+		said[a] = z
+		if err := t.b.Link(a.n, a.p, z.n, z.p); err != nil {
+			t.fail(l.line, l.col, "%v", err)
+			continue
+		}
+		for _, e := range [2]end{a, z} {
+			q := t.b.Port(e.n, e.p)
+			if q.Info.State() == ib.PortDown {
+				st := ib.PortInit
+				if q.LID != 0 {
+					st = ib.PortActive
+				}
+				q.Info.setState(st, ib.PhysLinkUp)
+			}
+		}
+	}
+}
+
+// cursor walks one line.
+type cursor struct {
+	s string
+	i int
+}
+
+func (c *cursor) end() bool { return c.i >= len(c.s) }
+func (c *cursor) col() int  { return c.i + 1 }
+func (c *cursor) peek() byte {
+	if c.end() {
+		return 0
+	}
+	return c.s[c.i]
+}
+
+func (c *cursor) space() {
+	for !c.end() && (c.s[c.i] == ' ' || c.s[c.i] == '\t' || c.s[c.i] == '\r') {
+		c.i++
+	}
+}
+
+// word takes everything up to a blank or a character of the form's syntax.
+func (c *cursor) word() string {
+	j := c.i
+	for !c.end() && !strings.ContainsRune(" \t\r\"[]()=#", rune(c.s[c.i])) {
+		c.i++
+	}
+	return c.s[j:c.i]
+}
+
+func (c *cursor) quoted() (string, bool) {
+	if c.peek() != '"' {
+		return "", false
+	}
+	j := strings.IndexByte(c.s[c.i+1:], '"')
+	if j < 0 {
+		c.i = len(c.s)
+		return "", false
+	}
+	v := c.s[c.i+1 : c.i+1+j]
+	c.i += j + 2
+	return v, true
+}
+
+func (c *cursor) bracket() (uint8, bool) {
+	c.space()
+	if c.peek() != '[' {
+		return 0, false
+	}
+	c.i++
+	v, err := strconv.ParseUint(c.word(), 10, 8)
+	if err != nil || c.peek() != ']' {
+		return 0, false
+	}
+	c.i++
+	return uint8(v), true
+}
+
+func (c *cursor) paren() (uint64, bool) {
+	if c.peek() != '(' {
+		return 0, false
+	}
+	c.i++
+	v, err := strconv.ParseUint(strings.TrimPrefix(c.word(), "0x"), 16, 64)
+	if err != nil || c.peek() != ')' {
+		return 0, false
+	}
+	c.i++
+	return v, true
+}
+
+// comment skips to behind the line's #.
+func (c *cursor) comment() bool {
+	j := strings.IndexByte(c.s[c.i:], '#')
+	if j < 0 {
+		c.i = len(c.s)
+		return false
+	}
+	c.i += j + 1
+	return true
+}
+
+// WriteText writes the subnet in the text form of ibnetdiscover, nodes in GUID
+// order, the manager's node first so that ReadText finds its port again.
+func WriteText(w io.Writer, f *Fabric) error {
+	bw := bufio.NewWriter(w)
+	sm := None
+	if f.SMPort != None {
+		sm = f.Ports[f.SMPort].Node
+		writeNode(bw, f, sm)
+	}
+	for i := range f.Nodes {
+		if int32(i) != sm {
+			writeNode(bw, f, int32(i))
+		}
+	}
+	return bw.Flush()
+}
+
+func nodeID(n *Node) string {
+	c := byte('H')
+	switch n.Type {
+	case ib.NodeSwitch:
+		c = 'S'
+	case ib.NodeRouter:
+		c = 'R'
+	}
+	return fmt.Sprintf("%c-%016x", c, uint64(n.GUID))
+}
+
+// quote keeps a description within its double quotes and one line.
+func quote(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '"' || r < ' ' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, s)
+}
+
+func writeNode(w *bufio.Writer, f *Fabric, i int32) {
+	n := &f.Nodes[i]
+	fmt.Fprintf(w, "vendid=0x%x\ndevid=0x%x\nsysimgguid=0x%x\n", n.VendorID, n.DeviceID, uint64(n.SystemGUID))
+	if n.Switch != None {
+		p0 := &f.Ports[f.Port(i, 0)]
+		kind := "base"
+		if f.Switches[n.Switch].Info.EnhancedPort0() {
+			kind = "enhanced"
+		}
+		fmt.Fprintf(w, "switchguid=0x%x(%x)\nSwitch\t%d \"%s\"\t\t# \"%s\" %s port 0 lid %d lmc %d\n",
+			uint64(n.GUID), uint64(p0.GUID), n.NumPorts, nodeID(n), quote(n.Desc), kind, p0.LID, p0.LMC)
+	} else {
+		key, word := "caguid", "Ca"
+		if n.Type == ib.NodeRouter {
+			key, word = "rtguid", "Rt"
+		}
+		fmt.Fprintf(w, "%s=0x%x\n%s\t%d \"%s\"\t\t# \"%s\"\n", key, uint64(n.GUID), word, n.NumPorts, nodeID(n), quote(n.Desc))
+	}
+	for num := 1; num <= int(n.NumPorts); num++ {
+		p := &f.Ports[f.Port(i, uint8(num))]
+		if p.Peer == None {
+			continue
+		}
+		q := &f.Ports[p.Peer]
+		m := &f.Nodes[q.Node]
+		link := p.Info.WidthName() + p.Info.SpeedName()
+		qid, qlid := "", q.LID
+		if m.Switch == None {
+			qid = fmt.Sprintf("(%x)", uint64(q.GUID))
+		} else {
+			qlid = f.Ports[f.Port(q.Node, 0)].LID
+		}
+		if n.Switch != None {
+			fmt.Fprintf(w, "[%d]\t\"%s\"[%d]%s\t\t# \"%s\" lid %d %s\n", num, nodeID(m), q.Num, qid, quote(m.Desc), qlid, link)
+		} else {
+			fmt.Fprintf(w, "[%d](%x) \t\"%s\"[%d]%s\t\t# lid %d lmc %d \"%s\" lid %d %s\n",
+				num, uint64(p.GUID), nodeID(m), q.Num, qid, p.LID, p.LMC, quote(m.Desc), qlid, link)
+		}
+	}
+	w.WriteByte('\n')
+}

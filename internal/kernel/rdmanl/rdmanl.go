@@ -1,0 +1,391 @@
+// Package rdmanl is the client of the RDMA device netlink interface
+// (NETLINK_RDMA, client NLDEV; drivers/infiniband/core/nldev.c): which RDMA
+// devices and ports there are and in what state, devices made and removed on
+// top of network interfaces (rxe, siw), renames, and the events of
+// RDMA_NL_GROUP_NOTIFY where the kernel has them.
+//
+// All integers are in host order here, GUIDs and the subnet prefix too; this
+// package is where they become values. No event of this interface tells a port
+// state: read Ports again.
+package rdmanl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/nl"
+)
+
+// numbers of include/uapi/rdma/rdma_netlink.h
+const (
+	clientNLDEV = 5 // RDMA_NL_NLDEV
+
+	cmdGet     = 1
+	cmdSet     = 2
+	cmdNewLink = 3
+	cmdDelLink = 4
+	cmdPortGet = 5
+	cmdSysGet  = 6
+	cmdMonitor = 28
+
+	attrDevIndex       = 1
+	attrDevName        = 2
+	attrPortIndex      = 3
+	attrCapFlags       = 4
+	attrFWVersion      = 5
+	attrNodeGUID       = 6
+	attrSysImageGUID   = 7
+	attrSubnetPrefix   = 8
+	attrLID            = 9
+	attrSMLID          = 10
+	attrLMC            = 11
+	attrPortState      = 12
+	attrPortPhysState  = 13
+	attrNodeType       = 14
+	attrNdevIndex      = 50
+	attrNdevName       = 51
+	attrLinkType       = 65
+	attrNetNSMode      = 66
+	attrProtocol       = 67
+	attrCopyOnFork     = 93
+	attrParentName     = 100
+	attrNameAssignType = 101
+	attrEventType      = 102
+	attrMonitorMode    = 103
+
+	groupNotify = 4 // RDMA_NL_GROUP_NOTIFY
+)
+
+func msgType(cmd uint16) uint16 { return clientNLDEV<<10 | cmd }
+
+// Device is an RDMA device.
+type Device struct {
+	Index        uint32
+	Name         string
+	Ports        int // ports are numbered from 1
+	FWVersion    string
+	NodeGUID     ib.GUID
+	SysImageGUID ib.GUID
+	NodeType     uint8  // enum rdma_node_type: 1 CA, 2 switch, 4 RNIC, ...
+	CapFlags     uint64 // device capabilities (enum ib_device_cap_flags)
+	Protocol     string // "ib", "roce", "iw", "opa"; "" from kernels before 5.2
+	Parent       string // of a sub-device for SMI, "" for none
+	// NamedByUser says that somebody chose the name (RDMA_NAME_ASSIGN_TYPE_USER);
+	// the kernel says so from Linux 6.12.
+	NamedByUser bool
+}
+
+// Port is a port of an RDMA device.
+type Port struct {
+	DevIndex uint32
+	DevName  string
+	Port     int // from 1
+	State    ib.PortState
+	Phys     ib.PhysState
+	// HasIB says that the InfiniBand fields were reported: LID, SMLID, LMC,
+	// SubnetPrefix and CapFlags are there on InfiniBand and OPA ports only.
+	HasIB        bool
+	LID, SMLID   ib.LID
+	LMC          ib.LMC
+	SubnetPrefix uint64
+	// CapFlags is PortInfo:CapabilityMask in the low and CapabilityMask2 in
+	// the high 32 bits.
+	CapFlags uint64
+	// NetdevIndex and Netdev are the network interface of a RoCE or iWARP
+	// port; 0 and "" on InfiniBand ports and for interfaces of another network
+	// namespace.
+	NetdevIndex int
+	Netdev      string
+}
+
+// System is the state of the RDMA subsystem.
+type System struct {
+	// NetNSShared says that all network namespaces see all devices.
+	NetNSShared bool
+	// Monitor says that the kernel sends events to Subscribe.
+	Monitor bool
+	// CopyOnFork says that fork does not break registered memory.
+	CopyOnFork bool
+}
+
+// Conn is a connection to the interface. It may be used from several goroutines.
+type Conn struct{ *nl.Conn }
+
+// ErrNoRDMA is returned by Dial if the kernel has no RDMA subsystem loaded: the
+// netlink family appears with ib_core.
+var ErrNoRDMA = errors.New("the kernel has no RDMA support loaded (module ib_core)")
+
+// Dial opens a connection in the calling thread's network namespace.
+func Dial() (*Conn, error) {
+	c, err := nl.Dial(unix.NETLINK_RDMA, false)
+	if errors.Is(err, unix.EPROTONOSUPPORT) {
+		return nil, ErrNoRDMA
+	}
+	if err != nil {
+		return nil, err
+	}
+	return New(c), nil
+}
+
+// New wraps an open connection; tests give one that replays messages.
+func New(c *nl.Conn) *Conn { return &Conn{c} }
+
+// noRDMA translates what a kernel without ib_core answers.
+func noRDMA(err error) error {
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return ErrNoRDMA
+	}
+	return err
+}
+
+// Devices lists the devices that this network namespace sees.
+func (c *Conn) Devices() ([]Device, error) {
+	var out []Device
+	err := c.Dump(nl.NewRequest("list RDMA devices", msgType(cmdGet), 0, nl.Build()), func() { out = out[:0] }, func(typ uint16, data []byte) error {
+		if typ != msgType(cmdGet) {
+			return nil
+		}
+		d, err := decodeDevice(data)
+		if err != nil {
+			return err
+		}
+		out = append(out, d)
+		return nil
+	})
+	if err != nil {
+		return nil, noRDMA(err)
+	}
+	return out, nil
+}
+
+// Ports reads all ports of the given devices, pipelined: a dump covers one
+// device only, so that single questions need fewer system calls. A device that
+// went away in between is left out.
+func (c *Conn) Ports(devs []Device) ([]Port, error) {
+	var rs []nl.Request
+	for _, d := range devs {
+		for p := 1; p <= d.Ports; p++ {
+			w := nl.Build().Uint32(attrDevIndex, d.Index).Uint32(attrPortIndex, uint32(p))
+			rs = append(rs, nl.NewRequest(fmt.Sprintf("read port %s/%d", d.Name, p), msgType(cmdPortGet), 0, w))
+		}
+	}
+	out := make([]Port, 0, len(rs))
+	errs := c.Ask(rs, func(_ int, typ uint16, data []byte) error {
+		if typ != msgType(cmdPortGet) {
+			return fmt.Errorf("the kernel answered with message type %#x", typ)
+		}
+		p, err := decodePort(data)
+		if err == nil {
+			out = append(out, p)
+		}
+		return err
+	})
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENODEV) {
+			return out, noRDMA(err)
+		}
+	}
+	return out, nil
+}
+
+// System reads the subsystem's modes.
+func (c *Conn) System() (s System, err error) {
+	errs := c.Ask([]nl.Request{nl.NewRequest("read the RDMA subsystem's modes", msgType(cmdSysGet), 0, nl.Build())},
+		func(_ int, _ uint16, data []byte) error {
+			s, err = decodeSystem(data)
+			return err
+		})
+	return s, noRDMA(errs[0])
+}
+
+// NewLink makes a device of a software driver ("rxe", "siw") on a network
+// interface: rdma link add NAME type KIND netdev IF. The driver's module must be
+// loaded or loadable; a kernel without it answers EINVAL.
+func NewLink(name, kind, netdev string) nl.Request {
+	w := nl.Build().String(attrDevName, name).String(attrLinkType, kind).String(attrNdevName, netdev)
+	return nl.NewRequest(fmt.Sprintf("add RDMA link %s of type %s on %s", name, kind, netdev), msgType(cmdNewLink), 0, w)
+}
+
+// DelLink removes a device that NewLink can make.
+func DelLink(index uint32) nl.Request {
+	return nl.NewRequest(fmt.Sprintf("delete RDMA link %d", index), msgType(cmdDelLink), 0, nl.Build().Uint32(attrDevIndex, index))
+}
+
+// Rename gives a device a new name.
+func Rename(index uint32, name string) nl.Request {
+	w := nl.Build().Uint32(attrDevIndex, index).String(attrDevName, name)
+	return nl.NewRequest(fmt.Sprintf("rename RDMA device %d to %s", index, name), msgType(cmdSet), 0, w)
+}
+
+func decodeDevice(b []byte) (d Device, err error) {
+	a := nl.ParseAttrs(b)
+	for a.Next() {
+		switch a.Type() {
+		case attrDevIndex:
+			d.Index = a.Uint32()
+		case attrDevName:
+			d.Name = a.String()
+		case attrPortIndex:
+			// The number of ports of a device. Ports above 254 exist in no
+			// adapter; a switch has at most 254 (IBTA 14.2.5.3).
+			d.Ports = int(min(a.Uint32(), 254))
+		case attrFWVersion:
+			d.FWVersion = a.String()
+		case attrNodeGUID:
+			d.NodeGUID = ib.GUID(a.Uint64())
+		case attrSysImageGUID:
+			d.SysImageGUID = ib.GUID(a.Uint64())
+		case attrNodeType:
+			d.NodeType = a.Uint8()
+		case attrCapFlags:
+			d.CapFlags = a.Uint64()
+		case attrProtocol:
+			d.Protocol = a.String()
+		case attrParentName:
+			d.Parent = a.String()
+		case attrNameAssignType:
+			d.NamedByUser = a.Uint8() == 1
+		}
+	}
+	return d, a.Err()
+}
+
+func decodePort(b []byte) (p Port, err error) {
+	a := nl.ParseAttrs(b)
+	for a.Next() {
+		switch a.Type() {
+		case attrDevIndex:
+			p.DevIndex = a.Uint32()
+		case attrDevName:
+			p.DevName = a.String()
+		case attrPortIndex:
+			p.Port = a.Index()
+		case attrPortState:
+			p.State = ib.PortState(a.Uint8())
+		case attrPortPhysState:
+			p.Phys = ib.PhysState(a.Uint8())
+		case attrLID:
+			// u32 for OPA's extended LIDs; an InfiniBand LID has 16 bits.
+			p.LID, p.HasIB = ib.LID(a.Uint32()), true
+		case attrSMLID:
+			p.SMLID = ib.LID(a.Uint32())
+		case attrLMC:
+			p.LMC = ib.LMC(a.Uint8())
+		case attrSubnetPrefix:
+			p.SubnetPrefix = a.Uint64()
+		case attrCapFlags:
+			p.CapFlags = a.Uint64()
+		case attrNdevIndex:
+			p.NetdevIndex = a.Index()
+		case attrNdevName:
+			p.Netdev = a.String()
+		}
+	}
+	return p, a.Err()
+}
+
+func decodeSystem(b []byte) (s System, err error) {
+	a := nl.ParseAttrs(b)
+	for a.Next() {
+		switch a.Type() {
+		case attrNetNSMode:
+			s.NetNSShared = a.Uint8() == 1
+		case attrMonitorMode:
+			s.Monitor = a.Uint8() == 1
+		case attrCopyOnFork:
+			s.CopyOnFork = a.Uint8() == 1
+		}
+	}
+	return s, a.Err()
+}
+
+// EventType is enum rdma_nl_notify_event_type.
+type EventType uint8
+
+// The events of the kernel.
+const (
+	Register EventType = iota
+	Unregister
+	NetdevAttach
+	NetdevDetach
+	RenameDevice
+	NetdevRename
+)
+
+// String names the event.
+func (t EventType) String() string {
+	switch t {
+	case Register:
+		return "register"
+	case Unregister:
+		return "unregister"
+	case NetdevAttach:
+		return "netdev attach"
+	case NetdevDetach:
+		return "netdev detach"
+	case RenameDevice:
+		return "rename"
+	case NetdevRename:
+		return "netdev rename"
+	}
+	return fmt.Sprintf("event %d", uint8(t))
+}
+
+// Event is a hint that a device changed; read the devices again.
+type Event struct {
+	Type        EventType
+	DevIndex    uint32
+	DevName     string // "" for Unregister
+	Port        int    // 0 unless the event is about a port
+	NetdevIndex int
+}
+
+// Events is a stream of hints: wait on C, then Take.
+type Events = nl.Subscription[Event]
+
+// ErrNoMonitor is returned by Subscribe if the kernel sends no events (before
+// Linux 6.12); uevents of the subsystem "infiniband" tell of devices there.
+var ErrNoMonitor = errors.New("the kernel's RDMA netlink interface sends no events")
+
+// Subscribe starts to listen for events, after asking whether the kernel has
+// them. recvBuffer is the socket's receive buffer in bytes, 0 for a large one.
+func (c *Conn) Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
+	s, err := c.System()
+	if err != nil {
+		return nil, err
+	}
+	if !s.Monitor {
+		return nil, ErrNoMonitor
+	}
+	return nl.Subscribe(ctx, unix.NETLINK_RDMA, []uint32{groupNotify}, recvBuffer, decodeEvent)
+}
+
+func decodeEvent(typ uint16, b []byte, put func(Event)) {
+	if typ != msgType(cmdMonitor) {
+		return
+	}
+	var e Event
+	has := false
+	a := nl.ParseAttrs(b)
+	for a.Next() {
+		switch a.Type() {
+		case attrEventType:
+			e.Type, has = EventType(a.Uint8()), true
+		case attrDevIndex:
+			e.DevIndex = a.Uint32()
+		case attrDevName:
+			e.DevName = a.String()
+		case attrPortIndex:
+			e.Port = a.Index()
+		case attrNdevIndex:
+			e.NetdevIndex = a.Index()
+		}
+	}
+	if has && a.Err() == nil {
+		put(e)
+	}
+}

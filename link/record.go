@@ -34,6 +34,8 @@ type LinkRecord struct {
 	// Activated reports that we have brought the link up once, after which
 	// ActivationPolicy=up leaves its state to the administrator.
 	Activated bool `json:"activated,omitempty"`
+	// Deactivated is the same for ActivationPolicy=down.
+	Deactivated bool `json:"deactivated,omitempty"`
 	// AskedMTU is the last datagram MTU that was asked for and accepted,
 	// GotMTU the one that was seen afterwards: the kernel keeps the smaller of
 	// it and the broadcast group's.
@@ -111,7 +113,8 @@ func (r *Record) Intend(op Op) {
 	case SetUp:
 		// The note that a link was activated must follow the effect: a note
 		// without the effect would leave the link down for good.
-		r.of(o.On).Activated = false
+		e := r.of(o.On)
+		e.Activated, e.Deactivated = false, false
 	}
 }
 
@@ -119,7 +122,8 @@ func (r *Record) Intend(op Op) {
 func (r *Record) Done(op Op) {
 	switch o := op.(type) {
 	case SetUp:
-		r.of(o.On).Activated = o.Up
+		e := r.of(o.On)
+		e.Activated, e.Deactivated = o.Up, !o.Up
 	case SetMTU:
 		e := r.of(o.On)
 		e.AskedMTU, e.GotMTU = o.MTU, 0

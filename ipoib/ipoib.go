@@ -1,0 +1,378 @@
+// Package ipoib decides what is done about the InfiniBand part of an IPoIB
+// link: its GUID, transport mode, MTU, multicast filter and P_Key children. It
+// is pure: it appends operations to a link.Builder, whose caller is
+// daemon/plan.
+//
+// The rules of the kernel that it predicts stand in
+// drivers/infiniband/ulp/ipoib (ipoib_main.c, ipoib_vlan.c, ipoib_cm.c,
+// ipoib_multicast.c).
+package ipoib
+
+import (
+	"fmt"
+	"strings"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// Want is what is asked of one IPoIB link, whether by its own unit or by the
+// [Partition] of its parent's.
+type Want struct {
+	Mode   units.Value[units.Mode]
+	MTU    units.Value[units.MTU]
+	Umcast units.Value[bool]
+	GUID   units.Value[ib.GUID]
+}
+
+// WantOf joins a link's own unit (nil for none) with the [Partition] that made
+// it (nil for none); what the unit says counts more.
+func WantOf(u *units.Unit, p *units.Partition) (w Want) {
+	if p != nil {
+		w.Mode, w.MTU, w.Umcast = p.Mode, p.MTUBytes, p.IgnoreUserspaceMulticastGroups
+	}
+	if u == nil {
+		return w
+	}
+	if u.IPoIB.Mode.Set {
+		w.Mode = u.IPoIB.Mode
+	}
+	if u.Link.MTUBytes.Set {
+		w.MTU = u.Link.MTUBytes
+	}
+	if u.IPoIB.IgnoreUserspaceMulticastGroups.Set {
+		w.Umcast = u.IPoIB.IgnoreUserspaceMulticastGroups
+	}
+	w.GUID = u.Link.GUID
+	return w
+}
+
+// Plan plans the InfiniBand part of a link, before it is brought up.
+func Plan(b *link.Builder, index int, w Want) {
+	planGUID(b, index, w)
+	planMode(b, index, w)
+	planMTU(b, index, w)
+	planUmcast(b, index, w)
+}
+
+func planGUID(b *link.Builder, index int, w Want) {
+	g, ok := w.GUID.Get()
+	if !ok {
+		return
+	}
+	l := b.Link(index)
+	a := link.Attribute{Name: "GUID", Wanted: g.String(), Actual: b.Link(index).HWAddr.GUID().String()}
+	defer func() { b.Attr(index, a) }()
+	if l.HWAddr.GUID() == g {
+		return
+	}
+	raw := l.HWAddr.Bytes()
+	gb := g.Bytes()
+	if len(raw) != 20 {
+		a.Why = link.Reason{Code: link.CodeNotIPoIB, Text: l.Name + " has no 20-byte InfiniBand address"}
+		b.Block(b.Model.Target(l), nil, false, a.Why)
+		return
+	}
+	copy(raw[12:], gb[:])
+	addr, err := ib.HWAddrFrom(raw)
+	if err != nil {
+		return
+	}
+	op := link.SetGUID{On: b.Model.Target(l), Addr: addr}
+	if why, held := b.Held[link.HoldKey(op)]; held {
+		// Not even taken down: the address was refused before.
+		a.Why = why
+		b.Block(op.On, op, false, why)
+		return
+	}
+	if l.Up() && !b.Do(link.SetUp{On: op.On, Up: false}) {
+		return
+	}
+	b.Do(op)
+	// Up again is the business of ActivationPolicy=, which must not take this
+	// for an administrator's doing.
+	if now := b.Now(index); now != nil && now.Up() {
+		b.Do(link.SetUp{On: op.On, Up: true})
+	}
+}
+
+func planMode(b *link.Builder, index int, w Want) {
+	m, ok := w.Mode.Get()
+	if !ok {
+		return
+	}
+	l := b.Link(index)
+	a := link.Attribute{Name: "Mode", Wanted: m.String(), Actual: l.IPoIB.Mode.String()}
+	defer func() { b.Attr(index, a) }()
+	want := link.ModeDatagram
+	if m == units.ModeConnected || m == units.ModeAuto {
+		want = link.ModeConnected
+	}
+	op := link.SetMode{On: b.Model.Target(l), Mode: want}
+	if want == link.ModeConnected && !l.HWAddr.SupportsConnected() {
+		if m == units.ModeAuto {
+			want, op.Mode = link.ModeDatagram, link.ModeDatagram
+		} else {
+			a.Why = NoConnected(l)
+			b.Block(op.On, op, false, a.Why)
+			return
+		}
+	}
+	if l.IPoIB.Mode == want {
+		return
+	}
+	if b.Do(op) {
+		return
+	}
+	a.Why = b.Held[link.HoldKey(op)]
+	if m == units.ModeAuto {
+		a.Why = link.Reason{}
+	}
+}
+
+// NoConnected is the reason why a link stays in datagram mode although
+// connected mode is asked for.
+func NoConnected(l *link.Link) link.Reason {
+	return link.Reason{Code: link.CodeNoConnected,
+		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %s...): enhanced IPoIB, or a kernel without CONFIG_INFINIBAND_IPOIB_CM", l.Name, clip(l.HWAddr.String(), 11)),
+		Next: "write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d"}
+}
+
+func clip(s string, n int) string { return s[:min(n, len(s))] }
+
+// datagramMTUs are the netdev MTUs of datagram mode for the InfiniBand MTUs
+// 4096 to 256.
+var datagramMTUs = [...]int{4092, 2044, 1020, 508, 252}
+
+// candidates are the MTUs to ask for in turn, best first: the adapter refuses
+// those above its own limit, which the kernel shows nowhere.
+func candidates(mode link.Mode, limit int) []int {
+	var out []int
+	if mode == link.ModeConnected {
+		// The limit is the receive buffer in pages of 4 KiB, less 16 bytes
+		// (ipoib_cm.c, max_cm_mtu).
+		for pages := 16; pages >= 1; pages-- {
+			out = append(out, pages*4096-16)
+		}
+	} else {
+		out = append(out, datagramMTUs[:]...)
+	}
+	var fit []int
+	if limit < out[0] {
+		fit = append(fit, limit)
+	}
+	for _, c := range out {
+		if c <= limit {
+			if len(fit) == 0 || fit[len(fit)-1] != c {
+				fit = append(fit, c)
+			}
+		}
+	}
+	return fit
+}
+
+func planMTU(b *link.Builder, index int, w Want) {
+	m, ok := w.MTU.Get()
+	if !ok {
+		return
+	}
+	l, now := b.Link(index), b.Now(index)
+	rec := b.Record.Of(l)
+	t := b.Model.Target(l)
+	a := link.Attribute{Name: "MTUBytes", Wanted: m.String()}
+	changed := now == nil || now.IPoIB.Mode != l.IPoIB.Mode
+	if now != nil {
+		a.Actual = fmt.Sprint(now.MTU)
+	}
+	defer func() { b.Attr(index, a) }()
+
+	mode := l.IPoIB.Mode
+	limit := link.MaxDatagramMTU
+	if mode == link.ModeConnected {
+		limit = ib.ConnectedMTU
+	}
+	asked := limit
+	if !m.Max {
+		asked = m.Bytes
+	}
+	if asked > limit {
+		if mode == link.ModeDatagram {
+			a.Why = link.Reason{Code: link.CodeMTUMode,
+				Text: fmt.Sprintf("asked %d, datagram mode takes at most %d; more needs connected mode", asked, limit),
+				Next: "write Mode=connected in [IPoIB], or MTUBytes=max"}
+		} else {
+			a.Why = link.Reason{Code: link.CodeMTUAdapter, Text: fmt.Sprintf("asked %d, connected mode takes at most %d", asked, limit), Next: "write MTUBytes=max"}
+		}
+		b.Block(t, link.SetMTU{On: t, MTU: asked}, false, a.Why)
+		asked = limit
+	}
+	for _, c := range candidates(mode, asked) {
+		op := link.SetMTU{On: t, MTU: c}
+		if _, held := b.Held[link.HoldKey(op)]; held {
+			if !m.Max && a.Why.Code == link.CodeNone {
+				a.Why = link.Reason{Code: link.CodeMTUAdapter, Text: fmt.Sprintf("asked %d, the adapter refuses more than a smaller MTU (%s)", asked, b.Held[link.HoldKey(op)].Text),
+					Next: "write MTUBytes=max to take the largest that it allows"}
+				b.Block(t, op, false, a.Why)
+			}
+			continue
+		}
+		if !changed && l.MTU == c {
+			return
+		}
+		if !changed && mode == link.ModeDatagram && rec != nil && rec.AskedMTU == c && (rec.GotMTU == l.MTU || rec.GotMTU == 0) {
+			// The kernel keeps the request and shows the smaller of it and the
+			// group's MTU.
+			if !m.Max && a.Why.Code == link.CodeNone {
+				a.Why = groupReason(c, l)
+			}
+			return
+		}
+		b.Do(op)
+		return
+	}
+}
+
+func groupReason(asked int, l *link.Link) link.Reason {
+	if !l.Carrier() {
+		return link.Reason{Code: link.CodeMTUGroup,
+			Text: fmt.Sprintf("asked %d, it is %d until the broadcast group is joined, whose MTU the subnet manager sets", asked, l.MTU)}
+	}
+	return link.Reason{Code: link.CodeMTUGroup,
+		Text: fmt.Sprintf("asked %d, the fabric's broadcast group allows %d (group MTU %d; the subnet manager sets it)", asked, l.MTU, l.MTU+ib.IPoIBEncap),
+		Next: fmt.Sprintf("give partition 0x%04x mtu=5 (4096 bytes) in the subnet manager's partitions.conf, if all adapters and switches can", uint16(l.IPoIB.PKey.Base()))}
+}
+
+func planUmcast(b *link.Builder, index int, w Want) {
+	v, ok := w.Umcast.Get()
+	if !ok {
+		return
+	}
+	l := b.Link(index)
+	a := link.Attribute{Name: "IgnoreUserspaceMulticastGroups", Wanted: yesNo(v), Actual: yesNo(l.IPoIB.IgnoreUserspaceMulticast)}
+	if l.IPoIB.IgnoreUserspaceMulticast != v {
+		op := link.SetUmcast{On: b.Model.Target(l), Set: v}
+		if !b.Do(op) {
+			a.Why = b.Held[link.HoldKey(op)]
+		}
+	}
+	b.Attr(index, a)
+}
+
+func yesNo(v bool) string {
+	if v {
+		return "yes"
+	}
+	return "no"
+}
+
+// PartitionOf is the [Partition] of the parent's unit that a child answers to,
+// nil if it answers to none.
+func PartitionOf(child *link.Link, parent *units.Unit) *units.Partition {
+	if parent == nil || child.IPoIB == nil {
+		return nil
+	}
+	for i := range parent.Partitions {
+		if parent.Partitions[i].PartitionKey.V.Base() == child.IPoIB.PKey.Base() {
+			return &parent.Partitions[i]
+		}
+	}
+	return nil
+}
+
+// PlanChildren plans the P_Key children of a link: those of ours that no
+// [Partition] asks for go, those asked for come. u is nil where no unit applies
+// to the link any more.
+func PlanChildren(b *link.Builder, index int, u *units.Unit) {
+	b.For(u)
+	parent := b.Link(index)
+	var parts []units.Partition
+	if u != nil {
+		parts = u.Partitions
+	}
+	for _, c := range b.Model.Snapshot().Children(index) {
+		if !b.Record.MadeChild(c) {
+			continue
+		}
+		keep := false
+		rec := b.Record.Of(c)
+		for i := range parts {
+			// A child that someone else renamed is left so; one whose Name= was
+			// edited is made anew, as is one whose key was.
+			keep = keep || parts[i].PartitionKey.V.Base() == c.IPoIB.PKey.Base() && parts[i].ChildName(parent.Name) == nameAsked(rec, parent, c)
+		}
+		if !keep {
+			b.Do(link.DelLink{On: b.Model.Target(c)})
+		}
+	}
+	for i := range parts {
+		planChild(b, index, &parts[i], parts[:i])
+	}
+}
+
+// nameAsked is the name under which a child was made; where the parent was
+// renamed since, a name that followed the parent's follows it.
+func nameAsked(rec *link.LinkRecord, parent, child *link.Link) string {
+	if p, suffix, ok := strings.Cut(rec.Name, "."); ok && p != parent.Name && suffix == fmt.Sprintf("%04x", uint16(child.IPoIB.PKey.AsFull())) {
+		return parent.Name + "." + suffix
+	}
+	return rec.Name
+}
+
+func planChild(b *link.Builder, index int, p *units.Partition, before []units.Partition) {
+	parent := b.Link(index)
+	key := p.PartitionKey.V
+	name := p.ChildName(parent.Name)
+	on := link.Target{Link: name, IBDevice: parent.IBDevice, Port: parent.Port}
+	op := link.AddChild{On: on, Parent: b.Model.Target(parent), PKey: key.AsFull()}
+	a := link.Attribute{Name: "Partition", Wanted: key.AsFull().String() + " " + name}
+	defer func() { b.Attr(index, a) }()
+	block := func(why link.Reason) {
+		a.Why = why
+		b.Block(on, op, false, why)
+	}
+	for i := range before {
+		if before[i].PartitionKey.V.Base() == key.Base() {
+			block(link.Reason{Code: link.CodePKeyDuplicate,
+				Text: fmt.Sprintf("P_Key %s is asked for twice on %s; the kernel would make a second interface on the same partition that hears nothing of its own", key, parent.Name),
+				Next: "keep one of the two [Partition] sections"})
+			return
+		}
+	}
+	switch {
+	case !key.IsValid():
+		block(link.Reason{Code: link.CodePKeyInvalid, Text: fmt.Sprintf("P_Key %s names no partition", key), Next: "write a key from 0x0001 to 0x7fff, with or without 0x8000"})
+		return
+	case parent.IPoIB == nil:
+		block(link.Reason{Code: link.CodeNotIPoIB, Text: parent.Name + " is not an InfiniBand interface: P_Key children exist on those only"})
+		return
+	case parent.IsChild():
+		block(link.Reason{Code: link.CodeChildOfChild, Text: parent.Name + " is a P_Key child itself and can have none", Next: "move the [Partition] section to the unit of its parent"})
+		return
+	case parent.IPoIB.PKey.Base() == key.Base():
+		block(link.Reason{Code: link.CodePKeyDuplicate, Text: fmt.Sprintf("P_Key %s is %s's own", key, parent.Name), Next: "take the [Partition] section away"})
+		return
+	}
+	for _, c := range b.Model.Snapshot().Children(index) {
+		if c.IPoIB.PKey.Base() != key.Base() {
+			continue
+		}
+		a.Actual = c.IPoIB.PKey.String() + " " + c.Name
+		if c.Name != name && !b.Record.MadeChild(c) {
+			block(link.Reason{Code: link.CodePKeyForeign, Text: fmt.Sprintf("P_Key %s has the interface %s on %s already, which ibnetworkd has not made; a second one would not work", key, c.Name, parent.Name),
+				Next: "write Name=" + c.Name + ", or ip link delete " + c.Name})
+		}
+		return
+	}
+	if other, taken := b.Model.Snapshot().LinkByName(name); taken {
+		block(link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s is taken by another interface (index %d)", name, other.Index), Next: "write another Name= in [Partition]"})
+		return
+	}
+	if len(name) > 15 {
+		block(link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s has %d characters, an interface name has at most 15", name, len(name)), Next: "write a shorter Name= in [Partition]"})
+		return
+	}
+	if !b.Do(op) {
+		a.Why = b.Held[link.HoldKey(op)]
+	}
+}

@@ -1,0 +1,90 @@
+package link
+
+import (
+	"slices"
+
+	"ibnetworkd/units"
+)
+
+// Builder collects the steps of a plan and looks at the system as it will be
+// after them. The planners of link, ipoib and roce share one.
+type Builder struct {
+	Base   *Snapshot // as observed
+	Model  *Model    // after the steps so far
+	Record *Record   // never changed here
+	// Held are operations that were refused or failed, by HoldKey, with the
+	// reason; they are not planned again until the daemon drops them.
+	Held map[string]Reason
+	Plan Plan
+
+	unit  string
+	attrs map[int][]Attribute
+}
+
+// HoldKey identifies an operation in Builder.Held.
+func HoldKey(op Op) string { return op.Target().String() + "\x00" + op.String() }
+
+// NewBuilder starts a plan.
+func NewBuilder(s *Snapshot, r *Record, held map[string]Reason) *Builder {
+	return &Builder{Base: s, Model: NewModel(s), Record: r, Held: held, attrs: map[int][]Attribute{}}
+}
+
+// For says which unit the following steps are for, "" for none.
+func (b *Builder) For(u *units.Unit) {
+	b.unit = ""
+	if u != nil {
+		b.unit = u.Path
+	}
+}
+
+// Link is a link as it will be after the steps so far, nil if there is none.
+func (b *Builder) Link(index int) *Link {
+	l, ok := b.Model.snap.Link(index)
+	if !ok {
+		return nil
+	}
+	return l
+}
+
+// Now is a link as it was observed, nil if it is still to be made.
+func (b *Builder) Now(index int) *Link {
+	l, ok := b.Base.Link(index)
+	if !ok {
+		return nil
+	}
+	return l
+}
+
+// Do plans an operation and reports whether it is planned: not if it is held,
+// or if the rules of the kernel refuse it, which Blocked then says.
+func (b *Builder) Do(op Op) bool {
+	if why, ok := b.Held[HoldKey(op)]; ok {
+		b.Block(op.Target(), op, false, why)
+		return false
+	}
+	if err := b.Model.Apply(op); err != nil {
+		b.Block(op.Target(), op, false, Reason{Code: CodeRefused, Text: "the kernel would refuse it: " + err.Error()})
+		return false
+	}
+	b.Plan.Steps = append(b.Plan.Steps, Step{Op: op, Unit: b.unit})
+	return true
+}
+
+// Block notes what cannot be done. op may be nil.
+func (b *Builder) Block(on Target, op Op, wait bool, why Reason) {
+	x := Blocked{On: on, Unit: b.unit, Wait: wait, Reason: why}
+	if op != nil {
+		x.Op = op.String()
+	}
+	if !slices.Contains(b.Plan.Blocked, x) {
+		b.Plan.Blocked = append(b.Plan.Blocked, x)
+	}
+}
+
+// Attr notes an attribute of a link for its status.
+func (b *Builder) Attr(index int, a Attribute) {
+	b.attrs[index] = append(b.attrs[index], a)
+}
+
+// Attributes are those noted for a link, in the order of noting.
+func (b *Builder) Attributes(index int) []Attribute { return b.attrs[index] }

@@ -1,0 +1,181 @@
+package link
+
+import (
+	"fmt"
+	"slices"
+
+	"ibnetworkd/units"
+)
+
+// OperOf is the operational state of a link, as networkctl would say it.
+func OperOf(l *Link) OperState {
+	switch {
+	case !l.Up():
+		return OperOff
+	case !l.Carrier() && l.Oper == 5: // IF_OPER_DORMANT
+		return OperDormant
+	case !l.Carrier():
+		return OperNoCarrier
+	case l.Master != 0:
+		return OperEnslaved
+	}
+	best := OperCarrier
+	for _, a := range l.Addresses {
+		if a.Flags&(AddrTentative|AddrDADFailed) != 0 && a.Prefix.Addr().Is6() {
+			continue
+		}
+		if a.Prefix.Addr().IsLinkLocalUnicast() || a.Scope >= ScopeLink {
+			best = OperDegraded
+			continue
+		}
+		return OperRoutable
+	}
+	return best
+}
+
+var operOrder = []OperState{OperMissing, OperOff, OperNoCarrier, OperDormant, OperDegradedCarrier, OperCarrier, OperDegraded, OperEnslaved, OperRoutable}
+
+// Rank orders operational states, worse first.
+func (o OperState) Rank() int { return slices.Index(operOrder, o) }
+
+// StatusInput is what FoldStatus makes a link's status of.
+type StatusInput struct {
+	Snapshot *Snapshot
+	Link     *Link
+	Unit     *units.Unit // nil for none
+	Made     bool        // the record says that we made the interface
+	// Ignored, if set, says why the link is left alone.
+	Ignored    Reason
+	Pending    bool // udev has not finished with it
+	Attributes []Attribute
+	Steps      []Step    // of this link
+	Blocked    []Blocked // of this link
+	// Held are the operations of this link that failed.
+	Failed []Reason
+}
+
+// FoldStatus says what is to be said of one link.
+func FoldStatus(in StatusInput) Status {
+	l := in.Link
+	st := Status{
+		Name: l.Name, Ifindex: l.Index, Kind: l.Kind, IBDevice: l.IBDevice, Port: l.Port, HWAddr: l.HWAddr.String(),
+		MadeByUs: in.Made, Carrier: l.Carrier(), Oper: OperOf(l), Attributes: in.Attributes,
+	}
+	if st.Kind == "" {
+		st.Kind = TypeName(l.Type)
+	}
+	if l.IPoIB != nil {
+		st.PKey = l.IPoIB.PKey.String()
+	}
+	if p, ok := in.Snapshot.Link(l.Parent); ok && l.Parent != 0 {
+		st.Parent = p.Name
+	}
+	for _, a := range l.Addresses {
+		st.Addresses = append(st.Addresses, a.Prefix.String())
+	}
+	if in.Unit != nil {
+		st.Unit = in.Unit.Path
+		for _, f := range in.Unit.Files {
+			if f.DropIn {
+				st.DropIns = append(st.DropIns, f.Path)
+			}
+		}
+		for _, p := range in.Unit.Problems {
+			st.Problems = append(st.Problems, p.String())
+		}
+	}
+	for _, s := range in.Steps {
+		st.Pending = append(st.Pending, s.Op.String())
+	}
+	waiting := false
+	add := func(r Reason) {
+		if r != (Reason{}) && !slices.Contains(st.Reasons, r) {
+			st.Reasons = append(st.Reasons, r)
+		}
+	}
+	for _, r := range in.Failed {
+		add(r)
+	}
+	for _, b := range in.Blocked {
+		if b.Wait {
+			waiting = true
+			add(b.Reason)
+		}
+	}
+	for _, b := range in.Blocked {
+		add(b.Reason)
+	}
+	for _, a := range st.Attributes {
+		add(a.Why)
+	}
+	switch {
+	case in.Ignored != (Reason{}):
+		st.State, st.Reasons = StateUnmanaged, []Reason{in.Ignored}
+		return st
+	case in.Pending:
+		st.State, st.Reasons = StatePending, []Reason{{Code: CodeUdev, Text: "udev has not finished with " + l.Name, Next: "udevadm info /sys/class/net/" + l.Name}}
+	case len(in.Failed) > 0:
+		st.State = StateFailed
+	case len(in.Steps) > 0 || waiting:
+		st.State = StateConfiguring
+	default:
+		st.State = StateConfigured
+	}
+	if l.IPoIB != nil && l.Up() && !l.Carrier() {
+		add(CarrierReason(in.Snapshot, l))
+	}
+	fillOnline(&st, in.Unit)
+	return st
+}
+
+func fillOnline(st *Status, u *units.Unit) {
+	st.Required, st.RequiredMin, st.RequiredMax = true, OperDegraded, OperRoutable
+	if u != nil {
+		if !u.ConfiguresIP() {
+			st.RequiredMin = OperCarrier
+		}
+		switch u.Link.ActivationPolicy.Or(units.ActivationUp) {
+		case units.ActivationManual, units.ActivationDown, units.ActivationAlwaysDown:
+			st.Required = false
+		}
+		if o, ok := u.Link.RequiredForOnline.Get(); ok {
+			st.Required = o.Required
+			if o.Required {
+				st.RequiredMin, st.RequiredMax = OperState(o.Min.String()), OperState(o.Max.String())
+			}
+		}
+	}
+	st.Online = st.Oper.Rank() >= st.RequiredMin.Rank() && st.Oper.Rank() <= st.RequiredMax.Rank() && st.State == StateConfigured
+}
+
+// FoldPort says what is to be said of one RDMA port.
+func FoldPort(s *Snapshot, d *Device, p *Port, unitOf func(index int) *units.Unit) PortStatus {
+	st := PortStatus{
+		IBDevice: d.Name, Port: p.Num, LinkLayer: p.Layer.String(), State: p.State.String(), PhysState: p.Phys.String(),
+		LID: uint16(p.LID), SMLID: uint16(p.SMLID), PortGUID: p.GUID.String(), NodeGUID: d.NodeGUID.String(), Rate: p.Rate,
+		Reason: PortReason(d, p),
+	}
+	if p.SubnetPrefix != 0 {
+		st.SubnetPrefix = fmt.Sprintf("0x%016x", p.SubnetPrefix)
+	}
+	for _, k := range p.PKeys {
+		st.PKeys = append(st.PKeys, k.String())
+	}
+	for i := range s.Links {
+		l := &s.Links[i]
+		if l.IBDevice != d.Name || l.Port != p.Num {
+			continue
+		}
+		st.Links = append(st.Links, l.Name)
+		if u := unitOf(l.Index); u != nil && !l.IsChild() {
+			st.Unit = u.Path
+		}
+	}
+	if len(st.Links) == 0 && st.Reason == (Reason{}) && p.Layer.String() == "InfiniBand" {
+		st.Reason = Reason{Code: CodeNoModule, Text: fmt.Sprintf("port %s/%d has no IPoIB interface in this network namespace", d.Name, p.Num)}
+		if s.Host.NoIPoIB {
+			st.Reason = Reason{Code: CodeNoModule, Text: fmt.Sprintf("port %s/%d has no IPoIB interface: the driver ib_ipoib is not loaded", d.Name, p.Num), Next: "modprobe ib_ipoib"}
+		}
+	}
+	return st
+}

@@ -1,0 +1,469 @@
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"ibnetworkd/ib"
+)
+
+// IBDevice is an entry of /sys/class/infiniband.
+type IBDevice struct {
+	Name         string
+	NodeType     ib.NodeType // 0 if absent
+	NodeGUID     ib.GUID     // 0 if absent
+	SysImageGUID ib.GUID
+	NodeDesc     string
+	FWVersion    string
+	HCAType      string // "MT4119", "MT26428"
+	BoardID      string // the PSID of Mellanox cards
+	// Bus is where the device hangs: its name there ("0000:3b:00.0"), the bus
+	// ("pci", "" for devices of software) and the driver ("mlx5_core").
+	Bus BusDevice
+	// SRIOV is nil unless the device can have virtual functions.
+	SRIOV *SRIOV
+	Ports []IBPort
+}
+
+// BusDevice is the device below an RDMA device or network interface.
+type BusDevice struct {
+	Name   string // "0000:3b:00.0"
+	Bus    string // "pci"
+	Driver string // "mlx5_core"
+	Path   string // below /sys: "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
+	// PhysFn is the physical function's name if this is a virtual function.
+	PhysFn string
+	// Vendor and Device are PCI ids, nil on other buses.
+	Vendor, Device *uint16
+}
+
+// SRIOV is the state of a physical function.
+type SRIOV struct {
+	NumVFs, TotalVFs int
+	Autoprobe        *bool    // sriov_drivers_autoprobe, nil if absent
+	VFs              []string // bus names of the virtual functions, by index
+}
+
+// IBPort is a port of an RDMA device.
+type IBPort struct {
+	Num       int // from 1
+	LinkLayer ib.LinkLayer
+	State     ib.PortState // 0 if absent
+	Phys      ib.PhysState // 0 if absent
+	Rate      string       // as the kernel prints it: "100 Gb/sec (4X EDR)"
+	// RateTenths is the rate in tenths of Gb/s, 0 if absent.
+	RateTenths int
+	LID, SMLID ib.LID
+	LMC        ib.LMC
+	SMSL       *uint8
+	CapMask    *uint32 // PortInfo:CapabilityMask
+	// GID is entry 0 of the port's table: prefix and GUID of an InfiniBand
+	// port. Zero if absent.
+	GID ib.GID
+}
+
+// GUID is the GUID of an InfiniBand port; 0 on other link layers, where GID 0
+// comes from a MAC address.
+func (p IBPort) GUID() ib.GUID {
+	if p.LinkLayer != ib.LinkLayerInfiniBand {
+		return 0
+	}
+	return p.GID.GUID()
+}
+
+// IBDeviceNames lists the RDMA devices; none if the subsystem is not loaded.
+func (f FS) IBDeviceNames() ([]string, error) {
+	ns, err := names(filepath.Join(f.root, "class/infiniband"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return ns, err
+}
+
+// IBDevices reads all RDMA devices with their ports. A device that goes away
+// while it is read is left out; other errors are joined and the devices that
+// could be read are given.
+func (f FS) IBDevices() ([]IBDevice, error) {
+	ns, err := f.IBDeviceNames()
+	if err != nil {
+		return nil, err
+	}
+	var out []IBDevice
+	var errs []error
+	for _, n := range ns {
+		d, err := f.IBDevice(n)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			out = append(out, d)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// IBDevice reads one device with its ports.
+func (f FS) IBDevice(name string) (IBDevice, error) {
+	dir, err := f.join("class", "infiniband", name)
+	if err != nil {
+		return IBDevice{}, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return IBDevice{}, err
+	}
+	d := IBDevice{
+		Name:      name,
+		NodeDesc:  text(dir + "/node_desc"),
+		FWVersion: text(dir + "/fw_ver"),
+		HCAType:   text(dir + "/hca_type"),
+		BoardID:   strings.TrimSpace(text(dir + "/board_id")),
+	}
+	var errs []error
+	if s := text(dir + "/node_type"); s != "" {
+		n, _, _ := strings.Cut(s, ":")
+		v, err := strconv.ParseUint(n, 10, 8)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s/node_type: %.64q is not a node type", dir, s))
+		}
+		d.NodeType = ib.NodeType(v)
+	}
+	d.NodeGUID, err = guid(dir + "/node_guid")
+	errs = append(errs, err)
+	d.SysImageGUID, err = guid(dir + "/sys_image_guid")
+	errs = append(errs, err)
+	d.Bus = f.busDevice(dir + "/device")
+	d.SRIOV, err = sriov(dir + "/device")
+	errs = append(errs, err)
+	ports, err := names(dir + "/ports")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, n := range ports {
+		num, err := strconv.Atoi(n)
+		if err != nil || num < 1 || num > 255 {
+			continue
+		}
+		p, err := ibPort(dir+"/ports/"+n, num)
+		errs = append(errs, err)
+		d.Ports = append(d.Ports, p)
+	}
+	return d, errors.Join(errs...)
+}
+
+// IBPort reads one port; it is what a look at port states needs where RDMA
+// netlink is not to be had.
+func (f FS) IBPort(dev string, port int) (IBPort, error) {
+	dir, err := f.portDir(dev, port)
+	if err != nil {
+		return IBPort{}, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return IBPort{}, err
+	}
+	return ibPort(dir, port)
+}
+
+func (f FS) portDir(dev string, port int) (string, error) {
+	return f.join("class", "infiniband", dev, "ports", strconv.Itoa(port))
+}
+
+func guid(path string) (ib.GUID, error) {
+	s := text(path)
+	if s == "" {
+		return 0, nil
+	}
+	g, err := ib.ParseGUID(s)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", path, err)
+	}
+	return g, nil
+}
+
+func ibPort(dir string, num int) (IBPort, error) {
+	p := IBPort{Num: num}
+	var errs []error
+	fail := func(file string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s/%s: %w", dir, file, err))
+		}
+	}
+	var err error
+	if s := text(dir + "/link_layer"); s != "" {
+		p.LinkLayer, err = ib.ParseLinkLayer(s)
+		fail("link_layer", err)
+	}
+	if s := text(dir + "/state"); s != "" {
+		p.State, err = ib.ParsePortState(s)
+		fail("state", err)
+	}
+	if s := text(dir + "/phys_state"); s != "" {
+		p.Phys, err = ib.ParsePhysState(s)
+		fail("phys_state", err)
+	}
+	if p.Rate = text(dir + "/rate"); p.Rate != "" {
+		p.RateTenths, err = rateTenths(p.Rate)
+		fail("rate", err)
+	}
+	small := func(file string, bits int) *uint64 {
+		v, err := number(dir + "/" + file)
+		if err == nil && v != nil && *v>>bits != 0 {
+			err = fmt.Errorf("%s/%s: %#x does not fit into %d bits", dir, file, *v, bits)
+			v = nil
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		return v
+	}
+	// An OPA port has LIDs of 32 bits; a 16-bit one is all that a subnet
+	// manager of InfiniBand deals with.
+	if v := small("lid", 32); v != nil {
+		p.LID = ib.LID(*v)
+	}
+	if v := small("sm_lid", 32); v != nil {
+		p.SMLID = ib.LID(*v)
+	}
+	if v := small("lid_mask_count", 3); v != nil {
+		p.LMC = ib.LMC(*v)
+	}
+	if v := small("sm_sl", 8); v != nil {
+		n := uint8(*v)
+		p.SMSL = &n
+	}
+	if v := small("cap_mask", 32); v != nil {
+		n := uint32(*v)
+		p.CapMask = &n
+	}
+	if s := text(dir + "/gids/0"); s != "" {
+		p.GID, err = ib.ParseGID(s)
+		fail("gids/0", err)
+	}
+	return p, errors.Join(errs...)
+}
+
+// rateTenths reads "2.5 Gb/sec (1X SDR)".
+func rateTenths(s string) (int, error) {
+	n, _, _ := strings.Cut(s, " ")
+	whole, frac, _ := strings.Cut(n, ".")
+	if frac == "" {
+		frac = "0"
+	}
+	v, err := strconv.ParseUint(whole+frac[:1], 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("%.64q is not a rate", s)
+	}
+	return int(v), nil
+}
+
+// PKeys reads a port's partition key table by index; an empty slot is 0.
+func (f FS) PKeys(dev string, port int) ([]ib.PKey, error) {
+	dir, err := f.portDir(dev, port)
+	if err != nil {
+		return nil, err
+	}
+	ns, err := names(dir + "/pkeys")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]ib.PKey, 0, len(ns))
+	for i, n := range ns {
+		if n != strconv.Itoa(i) {
+			return out, fmt.Errorf("%s/pkeys: entry %d is named %q", dir, i, n)
+		}
+		v, err := number(dir + "/pkeys/" + n)
+		if err == nil && v != nil && *v > 0xffff {
+			err = fmt.Errorf("%s/pkeys/%s: %#x is larger than 0xffff", dir, n, *v)
+		}
+		if err != nil {
+			return out, err
+		}
+		var k ib.PKey
+		if v != nil {
+			k = ib.PKey(*v)
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// GIDEntry is a used entry of a port's GID table.
+type GIDEntry struct {
+	Index  int
+	GID    ib.GID
+	Type   string // "IB/RoCE v1", "RoCE v2"; "" if the kernel does not say
+	Netdev string // "" for none
+}
+
+// GIDs reads the used entries of a port's GID table, in order.
+func (f FS) GIDs(dev string, port int) ([]GIDEntry, error) {
+	dir, err := f.portDir(dev, port)
+	if err != nil {
+		return nil, err
+	}
+	ns, err := names(dir + "/gids")
+	if err != nil {
+		return nil, err
+	}
+	var out []GIDEntry
+	for _, n := range ns {
+		i, err := strconv.Atoi(n)
+		if err != nil {
+			continue
+		}
+		s := text(dir + "/gids/" + n)
+		if s == "" {
+			continue // a free entry of a RoCE port may not be readable
+		}
+		g, err := ib.ParseGID(s)
+		if err != nil {
+			return out, fmt.Errorf("%s/gids/%s: %w", dir, n, err)
+		}
+		if g.IsZero() || (g.GUID() == 0 && g.Prefix() == ib.DefaultPrefix) {
+			continue
+		}
+		out = append(out, GIDEntry{
+			Index: i, GID: g,
+			Type:   text(dir + "/gid_attrs/types/" + n),
+			Netdev: text(dir + "/gid_attrs/ndevs/" + n),
+		})
+	}
+	return out, nil
+}
+
+// Counters reads a port's counters and hardware counters. A counter that the
+// hardware does not have ("N/A (no PMA)") is absent from the map.
+func (f FS) Counters(dev string, port int) (map[string]uint64, error) {
+	dir, err := f.portDir(dev, port)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil, err
+	}
+	out := map[string]uint64{}
+	for _, sub := range [...]string{"counters", "hw_counters"} {
+		ns, err := names(dir + "/" + sub)
+		if err != nil {
+			continue
+		}
+		for _, n := range ns {
+			if n == "lifespan" {
+				continue // a setting among the hardware counters, in ms
+			}
+			if v, err := strconv.ParseUint(text(dir+"/"+sub+"/"+n), 10, 64); err == nil {
+				out[n] = v
+			}
+		}
+	}
+	return out, nil
+}
+
+// IBNetdev is a network interface of an RDMA device.
+type IBNetdev struct {
+	Name    string
+	DevPort int // from 0: the RDMA port less one
+}
+
+// IBNetdevs lists the network interfaces on the same bus device as an RDMA
+// device, which for a card with IPoIB are its interfaces and their children.
+func (f FS) IBNetdevs(dev string) ([]IBNetdev, error) {
+	dir, err := f.join("class", "infiniband", dev, "device", "net")
+	if err != nil {
+		return nil, err
+	}
+	ns, err := names(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []IBNetdev
+	var errs []error
+	for _, n := range ns {
+		v, err := number(dir + "/" + n + "/dev_port")
+		errs = append(errs, err)
+		if err == nil && v != nil {
+			out = append(out, IBNetdev{n, int(*v & 0xff)})
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// UMAD is a user-space MAD device of a port.
+type UMAD struct {
+	Name  string // "umad0"; the node is /dev/infiniband/umad0
+	ISSM  string // "issm0", "" if absent
+	IBDev string
+	Port  int
+}
+
+// ErrNoUMAD says that the module ib_umad is not loaded.
+var ErrNoUMAD = errors.New("the kernel offers no MAD devices (module ib_umad is not loaded)")
+
+// UMADs lists the MAD devices.
+func (f FS) UMADs() ([]UMAD, error) {
+	dir := filepath.Join(f.root, "class/infiniband_mad")
+	ns, err := names(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrNoUMAD
+	}
+	if err != nil {
+		return nil, err
+	}
+	issm := map[string]string{}
+	var out []UMAD
+	for _, n := range ns {
+		d := dir + "/" + n
+		dev := text(d + "/ibdev")
+		port, err := number(d + "/port")
+		if dev == "" || port == nil || err != nil || *port > 255 {
+			continue // abi_version, or a device that is going away
+		}
+		switch {
+		case strings.HasPrefix(n, "umad"):
+			out = append(out, UMAD{Name: n, IBDev: dev, Port: int(*port)})
+		case strings.HasPrefix(n, "issm"):
+			issm[dev+"/"+strconv.Itoa(int(*port))] = n
+		}
+	}
+	for i := range out {
+		out[i].ISSM = issm[out[i].IBDev+"/"+strconv.Itoa(out[i].Port)]
+	}
+	return out, nil
+}
+
+// UMADABI is the version of the MAD devices' interface.
+func (f FS) UMADABI() (int, error) {
+	s, err := read(filepath.Join(f.root, "class/infiniband_mad/abi_version"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, ErrNoUMAD
+	}
+	if err != nil {
+		return 0, err
+	}
+	v, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, fmt.Errorf("class/infiniband_mad/abi_version: %.64q is not a number", s)
+	}
+	return v, nil
+}
+
+// SetNodeDesc sets a device's node description, at most 64 bytes, of which the
+// kernel keeps the first 63 or 64 (node_desc_store).
+func (f FS) SetNodeDesc(dev, desc string) error {
+	p, err := f.join("class", "infiniband", dev, "node_desc")
+	if err != nil {
+		return err
+	}
+	if len(desc) > 64 {
+		return fmt.Errorf("node description %.70q is longer than 64 bytes", desc)
+	}
+	return write(p, desc)
+}

@@ -1,0 +1,291 @@
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"ibnetworkd/ib"
+)
+
+// Net is what sysfs tells of a network interface beyond rtnetlink.
+type Net struct {
+	Name    string
+	DevPort *int // from 0: the port of the card
+	// IBDevs are the RDMA devices on the same bus device.
+	IBDevs []string
+	Bus    BusDevice
+	SRIOV  *SRIOV
+	// The following are of IPoIB interfaces, absent on others; rtnetlink tells
+	// the same.
+	Mode   string // "datagram", "connected"; "" also with IPOIB_CM compiled out
+	UMcast *bool
+	PKey   *ib.PKey
+	// Speed is in Mbit/s, nil if unknown or without carrier.
+	Speed *int
+}
+
+// Net reads one interface.
+func (f FS) Net(name string) (Net, error) {
+	dir, err := f.join("class", "net", name)
+	if err != nil {
+		return Net{}, err
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return Net{}, err
+	}
+	n := Net{Name: name, Bus: f.busDevice(dir + "/device"), Mode: text(dir + "/mode")}
+	var errs []error
+	n.SRIOV, err = sriov(dir + "/device")
+	errs = append(errs, err)
+	if v, err := number(dir + "/dev_port"); err != nil {
+		errs = append(errs, err)
+	} else if v != nil && *v < 1<<16 {
+		i := int(*v)
+		n.DevPort = &i
+	}
+	n.IBDevs, _ = names(dir + "/device/infiniband") // absent for most cards
+	if v, err := number(dir + "/umcast"); err != nil {
+		errs = append(errs, err)
+	} else if v != nil {
+		b := *v != 0
+		n.UMcast = &b
+	}
+	if v, err := number(dir + "/pkey"); err != nil {
+		errs = append(errs, err)
+	} else if v != nil && *v <= 0xffff {
+		k := ib.PKey(*v)
+		n.PKey = &k
+	}
+	if v, err := strconv.Atoi(text(dir + "/speed")); err == nil && v > 0 {
+		n.Speed = &v
+	}
+	return n, errors.Join(errs...)
+}
+
+func (f FS) busDevice(link string) BusDevice {
+	path, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		return BusDevice{}
+	}
+	b := BusDevice{
+		Name:   filepath.Base(path),
+		Bus:    base(path + "/subsystem"),
+		Driver: base(path + "/driver"),
+		PhysFn: base(path + "/physfn"),
+	}
+	if root, err := filepath.EvalSymlinks(f.root); err == nil {
+		if rel, err := filepath.Rel(root, path); err == nil {
+			b.Path = rel
+		}
+	}
+	id := func(file string) *uint16 {
+		v, err := number(path + "/" + file)
+		if err != nil || v == nil || *v > 0xffff {
+			return nil
+		}
+		n := uint16(*v)
+		return &n
+	}
+	if b.Bus == "pci" {
+		b.Vendor, b.Device = id("vendor"), id("device")
+	}
+	return b
+}
+
+func sriov(dev string) (*SRIOV, error) {
+	total, err := number(dev + "/sriov_totalvfs")
+	if err != nil || total == nil {
+		return nil, err
+	}
+	num, err := number(dev + "/sriov_numvfs")
+	if err != nil {
+		return nil, err
+	}
+	// A PCI function has at most 65535 virtual functions (TotalVFs, 16 bits).
+	s := &SRIOV{TotalVFs: int(*total & 0xffff)}
+	if num != nil {
+		s.NumVFs = int(*num & 0xffff)
+	}
+	if v, err := number(dev + "/sriov_drivers_autoprobe"); err == nil && v != nil {
+		b := *v != 0
+		s.Autoprobe = &b
+	}
+	for i := 0; i < s.NumVFs; i++ {
+		s.VFs = append(s.VFs, base(dev+"/virtfn"+strconv.Itoa(i)))
+	}
+	return s, nil
+}
+
+// SetMode switches the transport mode of an IPoIB interface, for kernels that
+// refuse it over netlink.
+func (f FS) SetMode(link, mode string) error {
+	if mode != "datagram" && mode != "connected" {
+		return fmt.Errorf("%.40q is not an IPoIB mode (datagram, connected)", mode)
+	}
+	p, err := f.join("class", "net", link, "mode")
+	if err != nil {
+		return err
+	}
+	return write(p, mode)
+}
+
+// SetUMcast says whether an IPoIB interface ignores groups joined by userspace.
+func (f FS) SetUMcast(link string, on bool) error {
+	p, err := f.join("class", "net", link, "umcast")
+	if err != nil {
+		return err
+	}
+	return write(p, bit(on))
+}
+
+func bit(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
+}
+
+// PortType is the type of a port of a card that can be both (mlx4).
+type PortType struct {
+	Configured string // "ib", "eth", "auto"
+	Current    string // "ib", "eth"; what auto found, else Configured
+}
+
+// portTypeFiles are the drivers' attributes: mlx4's, and that of the lab's
+// software adapter.
+var portTypeFiles = [...]string{"mlx4_port", "swib_port"}
+
+func (f FS) portTypeFile(bus, dev string, port int) (string, error) {
+	dir, err := f.join("bus", bus, "devices", dev)
+	if err != nil {
+		return "", err
+	}
+	for _, n := range portTypeFiles {
+		p := dir + "/" + n + strconv.Itoa(port)
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no port type file for port %d: %w", dev, port, fs.ErrNotExist)
+}
+
+// PortType reads the type of a port (from 1) of a bus device ("pci",
+// "0000:3b:00.0"). fs.ErrNotExist means that the driver has no such setting.
+func (f FS) PortType(bus, dev string, port int) (PortType, error) {
+	p, err := f.portTypeFile(bus, dev, port)
+	if err != nil {
+		return PortType{}, err
+	}
+	s, err := read(p)
+	if err != nil {
+		return PortType{}, err
+	}
+	t, ok := parsePortType(s)
+	if !ok {
+		return PortType{}, fmt.Errorf("%s: %.64q is not a port type", p, s)
+	}
+	return t, nil
+}
+
+// parsePortType reads "ib", "eth", "auto (ib)".
+func parsePortType(s string) (PortType, bool) {
+	conf, cur, auto := strings.Cut(strings.TrimSpace(s), " (")
+	if !auto {
+		if conf == "auto" {
+			return PortType{Configured: conf}, true
+		}
+		return PortType{conf, conf}, conf == "ib" || conf == "eth"
+	}
+	cur = strings.TrimSuffix(cur, ")")
+	return PortType{conf, cur}, conf == "auto" && (cur == "ib" || cur == "eth")
+}
+
+// SetPortType writes the type of a port: "ib", "eth" or "auto". The RDMA device
+// and the network interfaces of the card are made anew.
+func (f FS) SetPortType(bus, dev string, port int, typ string) error {
+	if typ != "ib" && typ != "eth" && typ != "auto" {
+		return fmt.Errorf("%.40q is not a port type (ib, eth, auto)", typ)
+	}
+	p, err := f.portTypeFile(bus, dev, port)
+	if err != nil {
+		return err
+	}
+	return write(p, typ)
+}
+
+// SetNumVFs sets the number of virtual functions of a bus device. The kernel
+// answers EBUSY if there are some and another number than 0 is asked for.
+func (f FS) SetNumVFs(bus, dev string, n int) error {
+	if n < 0 || n > 0xffff {
+		return fmt.Errorf("%d is not a number of virtual functions", n)
+	}
+	p, err := f.join("bus", bus, "devices", dev, "sriov_numvfs")
+	if err != nil {
+		return err
+	}
+	return write(p, strconv.Itoa(n))
+}
+
+// SetAutoprobe says whether drivers bind to new virtual functions.
+func (f FS) SetAutoprobe(bus, dev string, on bool) error {
+	p, err := f.join("bus", bus, "devices", dev, "sriov_drivers_autoprobe")
+	if err != nil {
+		return err
+	}
+	return write(p, bit(on))
+}
+
+// BusDevice looks at a device on a bus.
+func (f FS) BusDevice(bus, dev string) (BusDevice, *SRIOV, error) {
+	p, err := f.join("bus", bus, "devices", dev)
+	if err != nil {
+		return BusDevice{}, nil, err
+	}
+	if _, err := os.Stat(p); err != nil {
+		return BusDevice{}, nil, err
+	}
+	s, err := sriov(p)
+	return f.busDevice(p), s, err
+}
+
+// Unbind takes a bus device from its driver.
+func (f FS) Unbind(bus, dev string) error {
+	p, err := f.join("bus", bus, "devices", dev, "driver", "unbind")
+	if err != nil {
+		return err
+	}
+	return write(p, dev)
+}
+
+// Bind lets the bus find a driver for the device.
+func (f FS) Bind(bus, dev string) error {
+	p, err := f.join("bus", bus, "drivers_probe")
+	if err != nil {
+		return err
+	}
+	return write(p, dev)
+}
+
+// ModuleLoaded reports whether a module is loaded or built in with parameters.
+func (f FS) ModuleLoaded(name string) bool {
+	p, err := f.join("module", strings.ReplaceAll(name, "-", "_"))
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(p)
+	return err == nil
+}
+
+// ModuleParameter reads a parameter of a module.
+func (f FS) ModuleParameter(module, param string) (string, error) {
+	p, err := f.join("module", strings.ReplaceAll(module, "-", "_"), "parameters", param)
+	if err != nil {
+		return "", err
+	}
+	return read(p)
+}

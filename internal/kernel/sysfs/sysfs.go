@@ -1,0 +1,188 @@
+// Package sysfs reads what netlink does not tell of InfiniBand devices, ports
+// and their network interfaces, and writes the few settings that netlink lacks.
+//
+// It is rooted at a path, so that tests use trees of files. What is absent is
+// not zero: an absent file gives "", nil or a type's "unknown" value, and a file
+// that cannot be understood is an error that names it. A device that disappears
+// while it is read is fs.ErrNotExist.
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// FS is a /sys tree.
+type FS struct{ root string }
+
+// New takes the directory that stands for /, "" or "/" on a live system.
+func New(root string) FS { return FS{filepath.Join("/", root, "sys")} }
+
+// maxAttr is the size of a page, which bounds a sysfs attribute.
+const maxAttr = 4096
+
+// join makes a path below /sys out of names; one that is not a name is refused,
+// so that no event and no unit file can lead out of the tree.
+func (f FS) join(names ...string) (string, error) {
+	var b strings.Builder
+	b.WriteString(f.root)
+	for _, n := range names {
+		if !isName(n) {
+			return "", fmt.Errorf("%.64q is not a name under /sys", n)
+		}
+		b.WriteByte('/')
+		b.WriteString(n)
+	}
+	return b.String(), nil
+}
+
+func isName(s string) bool {
+	return s != "" && s != "." && s != ".." && len(s) < 256 && !strings.ContainsAny(s, "/\x00")
+}
+
+// read gives an attribute without its final newline. It asks for the three
+// system calls that are needed and no more: a look at a large card reads some
+// hundred files.
+func read(path string) (string, error) {
+	fd, err := openRetry(path, unix.O_RDONLY|unix.O_CLOEXEC)
+	if err != nil {
+		return "", &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var b [maxAttr]byte
+	n := 0
+	for n < len(b) {
+		m, err := unix.Read(fd, b[n:])
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return "", &fs.PathError{Op: "read", Path: path, Err: err}
+		}
+		if m == 0 {
+			break
+		}
+		n += m
+		if b[n-1] == '\n' {
+			break // an attribute ends with its line, so the end needs no read
+		}
+	}
+	return strings.TrimRight(string(b[:n]), "\n"), nil
+}
+
+func openRetry(path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// write writes an attribute in one system call, with a newline: ib_ipoib
+// compares a mode with its newline (ipoib_set_mode).
+func write(path, value string) error {
+	if strings.ContainsAny(value, "\n\x00") || len(value) >= maxAttr {
+		return fmt.Errorf("%.64q is not a value for %s", value, path)
+	}
+	fd, err := openRetry(path, unix.O_WRONLY|unix.O_CLOEXEC)
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	for {
+		_, err = unix.Write(fd, []byte(value+"\n"))
+		// The kernel restarts a mode change that lost RTNL in between
+		// (restart_syscall), which a signal turns into EINTR.
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return &fs.PathError{Op: "write " + strconv.Quote(value) + " to", Path: path, Err: err}
+	}
+	return nil
+}
+
+// text is an attribute, or "" if there is none or it has no value now: a driver
+// answers EINVAL, EOPNOTSUPP, ENODATA or EIO then.
+func text(path string) string {
+	s, err := read(path)
+	if err != nil {
+		return ""
+	}
+	return s
+}
+
+// number is an attribute in decimal, or hexadecimal with 0x; nil if there is
+// none.
+func number(path string) (*uint64, error) {
+	s, err := read(path)
+	if err != nil {
+		return nil, nil
+	}
+	v, err := strconv.ParseUint(strings.TrimSpace(s), 0, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %.64q is not a number", path, s)
+	}
+	return &v, nil
+}
+
+// names lists a directory's entries in order; numbers by value.
+func names(dir string) ([]string, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	ns, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(ns, natural)
+	return ns, nil
+}
+
+// natural orders mlx5_2 before mlx5_10.
+func natural(a, b string) int {
+	ta, na := splitNumber(a)
+	tb, nb := splitNumber(b)
+	if c := strings.Compare(ta, tb); c != 0 || na == nb {
+		return c
+	}
+	if na < nb {
+		return -1
+	}
+	return 1
+}
+
+func splitNumber(s string) (string, int) {
+	i := len(s)
+	for i > 0 && s[i-1] >= '0' && s[i-1] <= '9' && len(s)-i < 9 {
+		i--
+	}
+	n, err := strconv.Atoi(s[i:])
+	if err != nil {
+		n = -1
+	}
+	return s[:i], n
+}
+
+// base is the last element of what a symbolic link points to, "" if it is none.
+func base(path string) string {
+	t, err := os.Readlink(path)
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(t)
+}

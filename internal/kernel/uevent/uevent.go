@@ -1,0 +1,271 @@
+// Package uevent reads kobject uevents: the kernel's own (group 1 of
+// NETLINK_KOBJECT_UEVENT) and systemd-udevd's after its rules have run (group
+// 2). An event is a hint which device to look at; its properties are not
+// trusted for state.
+//
+// Anyone in the network namespace may send to a multicast group, so the sender
+// is checked as libudev does: a kernel event comes from netlink port 0, an
+// event of udevd from a process of user 0.
+package uevent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/nl"
+)
+
+// Group selects whose events are read.
+type Group uint32
+
+// The groups of NETLINK_KOBJECT_UEVENT.
+const (
+	Kernel Group = 1
+	Udev   Group = 2
+)
+
+// Event is one uevent. The zero value of a field means that it was absent.
+type Event struct {
+	Action    string // add, remove, change, move, online, offline, bind, unbind
+	DevPath   string // below /sys: /devices/pci0000:00/.../infiniband/mlx5_0
+	Subsystem string // net, infiniband, infiniband_mad, pci, ...
+	DevType   string
+	Name      string // last element of DevPath: the device's kernel name
+	IfIndex   int    // of the subsystem net
+	OldPath   string // DEVPATH_OLD of a move, which is a rename
+}
+
+// MaxMessage bounds one event: the kernel's buffer has 2 KiB
+// (UEVENT_BUFFER_SIZE), udevd's properties are below 8 KiB in practice and it
+// sends at most its own limit of 128 KiB.
+const MaxMessage = 128 << 10
+
+var (
+	errNotKernel = errors.New("not a kernel uevent: no ACTION@DEVPATH line")
+	errNotUdev   = errors.New("not a message of udevd")
+)
+
+// ParseKernel reads a message of group 1: "ACTION@DEVPATH", NUL, then
+// KEY=VALUE strings, each with its NUL (kobject_uevent_env).
+func ParseKernel(b []byte) (Event, error) {
+	head, rest, ok := bytes.Cut(b, []byte{0})
+	if !ok || !bytes.ContainsRune(head, '@') || len(b) > MaxMessage {
+		return Event{}, errNotKernel
+	}
+	return parseProps(rest)
+}
+
+// The header of udevd's messages, struct monitor_netlink_header in systemd's
+// device-monitor: "libudev" and NUL; magic u32 big-endian; header size,
+// properties' offset and length u32 in host order; four u32 of filter hashes.
+const (
+	udevPrefix   = "libudev\x00"
+	udevMagic    = 0xfeedcafe
+	udevHeadSize = 40
+)
+
+// ParseUdev reads a message of group 2.
+func ParseUdev(b []byte) (Event, error) {
+	if len(b) < udevHeadSize || len(b) > MaxMessage || string(b[:8]) != udevPrefix || binary.BigEndian.Uint32(b[8:]) != udevMagic {
+		return Event{}, errNotUdev
+	}
+	off, n := binary.NativeEndian.Uint32(b[16:]), binary.NativeEndian.Uint32(b[20:])
+	if off < udevHeadSize || uint64(off)+uint64(n) > uint64(len(b)) {
+		return Event{}, errors.New("udevd's message says that its properties lie outside of it")
+	}
+	return parseProps(b[off : off+n])
+}
+
+func parseProps(b []byte) (e Event, err error) {
+	for len(b) > 0 {
+		var kv []byte
+		kv, b, _ = bytes.Cut(b, []byte{0})
+		k, v, ok := bytes.Cut(kv, []byte{'='})
+		if !ok {
+			continue
+		}
+		switch string(k) {
+		case "ACTION":
+			e.Action = string(v)
+		case "DEVPATH":
+			e.DevPath = string(v)
+		case "SUBSYSTEM":
+			e.Subsystem = string(v)
+		case "DEVTYPE":
+			e.DevType = string(v)
+		case "DEVPATH_OLD":
+			e.OldPath = string(v)
+		case "IFINDEX":
+			if i, err := strconv.ParseInt(string(v), 10, 32); err == nil && i > 0 {
+				e.IfIndex = int(i)
+			}
+		}
+	}
+	if e.Action == "" || e.DevPath == "" {
+		return Event{}, errors.New("uevent without ACTION or DEVPATH")
+	}
+	for i := len(e.DevPath) - 1; i >= 0; i-- {
+		if e.DevPath[i] == '/' {
+			e.Name = e.DevPath[i+1:]
+			break
+		}
+	}
+	return e, nil
+}
+
+// Events is a stream of uevents: wait on C, then Take.
+type Events struct {
+	*nl.Queue[Event]
+	f    *os.File
+	done chan struct{}
+	once sync.Once
+	keep map[string]bool
+}
+
+// queueLimit bounds what waits for an owner that does not take.
+const queueLimit = 8192
+
+// Subscribe reads events of a group, in the calling thread's network namespace,
+// until ctx ends or Close is called. subsystems limits what is kept; none keeps
+// all. recvBuffer is the socket's receive buffer in bytes, 0 for a large one. A
+// lost message is an overrun in the queue.
+func Subscribe(ctx context.Context, g Group, recvBuffer int, subsystems ...string) (*Events, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	if err != nil {
+		return nil, fmt.Errorf("open the uevent socket: %w", err)
+	}
+	fail := func(what string, err error) (*Events, error) {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("%s of the uevent socket: %w", what, err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1); err != nil {
+		return fail("ask for the credentials", err)
+	}
+	switch {
+	case recvBuffer != 0:
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recvBuffer)
+	default:
+		const large = 16 << 20
+		if err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, large); err != nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, large)
+		}
+	}
+	if err != nil {
+		return fail("set the receive buffer", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: uint32(g)}); err != nil {
+		return fail("join a group", err)
+	}
+	// A non-blocking descriptor in os.File is polled by the runtime, so that
+	// Close ends a waiting read.
+	e := &Events{Queue: nl.NewQueue[Event](queueLimit), f: os.NewFile(uintptr(fd), "uevent"), done: make(chan struct{})}
+	if len(subsystems) > 0 {
+		e.keep = map[string]bool{}
+		for _, s := range subsystems {
+			e.keep[s] = true
+		}
+	}
+	rc, err := e.f.SyscallConn()
+	if err != nil {
+		_ = e.f.Close()
+		return nil, fmt.Errorf("poll the uevent socket: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = e.Close() })
+	go func() {
+		defer close(e.done)
+		defer stop()
+		e.read(rc.Read, g)
+	}()
+	return e, nil
+}
+
+// Close ends the reader and waits for it.
+func (e *Events) Close() error {
+	var err error
+	e.once.Do(func() { err = e.f.Close() })
+	<-e.done
+	return err
+}
+
+func (e *Events) read(wait func(func(fd uintptr) bool) error, g Group) {
+	buf := make([]byte, MaxMessage)
+	oob := make([]byte, 256)
+	for {
+		var (
+			n, on, flags int
+			from         unix.Sockaddr
+			rerr         error
+		)
+		err := wait(func(fd uintptr) bool {
+			n, on, flags, from, rerr = unix.Recvmsg(int(fd), buf, oob, 0)
+			return !errors.Is(rerr, unix.EAGAIN)
+		})
+		switch {
+		case errors.Is(err, os.ErrClosed) || errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			e.Fail(fmt.Errorf("receive uevents: %w", err))
+			return
+		case errors.Is(rerr, unix.EINTR):
+			continue
+		case errors.Is(rerr, unix.ENOBUFS) || errors.Is(rerr, unix.ENOMEM) || flags&unix.MSG_TRUNC != 0:
+			e.Overrun()
+			continue
+		case rerr != nil:
+			e.Fail(fmt.Errorf("receive uevents: %w", rerr))
+			return
+		}
+		sa, _ := from.(*unix.SockaddrNetlink)
+		if ev, err := accept(g, buf[:n], oob[:on], sa); err == nil && (e.keep == nil || e.keep[ev.Subsystem]) {
+			e.Put(ev)
+		}
+	}
+}
+
+// accept checks the sender and parses.
+func accept(g Group, b, oob []byte, from *unix.SockaddrNetlink) (Event, error) {
+	if from == nil {
+		return Event{}, errors.New("uevent without a sender")
+	}
+	uid, err := senderUID(oob)
+	if err != nil {
+		return Event{}, err
+	}
+	if g == Kernel {
+		if from.Pid != 0 {
+			return Event{}, fmt.Errorf("kernel uevent from netlink port %d", from.Pid)
+		}
+		return ParseKernel(b)
+	}
+	// Port 0 with a group other than 1, or a multicast without a group, is
+	// nothing that udevd does.
+	if from.Pid == 0 || from.Groups&uint32(Udev) == 0 {
+		return Event{}, errors.New("message of udevd was not sent to its group")
+	}
+	if uid != 0 {
+		return Event{}, fmt.Errorf("message of udevd from user %d", uid)
+	}
+	return ParseUdev(b)
+}
+
+func senderUID(oob []byte) (uint32, error) {
+	cs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return 0, err
+	}
+	for i := range cs {
+		if c, err := unix.ParseUnixCredentials(&cs[i]); err == nil {
+			return c.Uid, nil
+		}
+	}
+	return 0, errors.New("uevent without credentials")
+}

@@ -1,0 +1,353 @@
+package route
+
+import (
+	"fmt"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+)
+
+// Engine names of Options and Result.
+const (
+	Auto    = ""
+	MinHop  = "minhop"
+	UpDown  = "updn"
+	FatTree = "ftree"
+	DOR     = "dor"
+	Direct  = "direct" // two ports and a cable: there is nothing to route
+)
+
+// Engines are the names that Options.Engine takes, apart from Auto.
+var Engines = []string{MinHop, UpDown, FatTree, DOR}
+
+// Options steer Build.
+type Options struct {
+	// Engine is one of Engines, or Auto to choose by the shape of the graph.
+	Engine string
+	// Roots are switches, by node GUID, to take as roots of up/down instead
+	// of those found. GUIDs that are not there are ignored with a warning.
+	Roots []ib.GUID
+	// Previous are the tables in force, by switch index of the fabric at
+	// hand. An entry among the equally good ones stays as it is.
+	Previous [][]uint8
+}
+
+// Layers gives the service level of the path between two switches, by switch
+// index; nil means level 0 everywhere.
+type Layers [][]uint8
+
+// SL is the service level from switch a to switch b.
+func (l Layers) SL(a, b int32) ib.SL {
+	if l == nil {
+		return 0
+	}
+	return ib.SL(l[a][b])
+}
+
+// Result is what Build decided.
+type Result struct {
+	// LFT has a row for each switch index: LID to output port, NoPort for
+	// LIDs that go nowhere; all rows reach to the highest LID in use.
+	LFT [][]uint8
+	// Engine is the engine used.
+	Engine string
+	// SL is set when paths need service levels above 0 to be free of
+	// deadlock; NumLayers of them are in use, each on a lane of its own.
+	SL        Layers
+	NumLayers int
+	Warnings  []string
+}
+
+// Build makes the forwarding tables of a fabric whose end ports have LIDs.
+//
+// Auto takes the fat-tree engine where switches form levels, minimum hop where
+// that gives no credit loop, dimension order on a mesh, or on a torus whose
+// switches have the virtual lanes for it, and up/down elsewhere. All of them
+// spread the flows between all pairs of hosts over equally good links. The
+// error names an engine that is unknown or does not fit the fabric.
+func Build(f *fabric.Fabric, opt Options) (Result, error) {
+	g := newGraph(f)
+	r := Result{Engine: opt.Engine, NumLayers: 1}
+	if g.n == 0 {
+		r.Engine = Direct
+		return r, nil
+	}
+	b := &builder{graph: g, prev: opt.Previous}
+	var err error
+	switch opt.Engine {
+	case Auto:
+		b.auto(&r, opt)
+	case MinHop:
+		b.assign(&r, &minHop{g: g})
+		b.check(&r)
+	case FatTree:
+		levels, ok := g.levels()
+		if !ok {
+			return r, fmt.Errorf("routing engine ftree: the switches do not form a fat-tree: links within a level or hosts at several levels")
+		}
+		if !b.upDown(&r, g.orderByLevel(levels)) {
+			return r, fmt.Errorf("routing engine ftree: the tree has pairs of switches without a common ancestor")
+		}
+		r.Engine = FatTree
+	case UpDown:
+		err = b.autoUpDown(&r, opt)
+	case DOR:
+		t := g.grid()
+		if t == nil {
+			return r, fmt.Errorf("routing engine dor: the switches form neither a mesh nor a torus")
+		}
+		if need, have := t.layers(), g.lanes(); need > have {
+			return r, fmt.Errorf("routing engine dor: the torus needs %d virtual lanes, its switches have %d", need, have)
+		}
+		b.dor(&r, t)
+		b.check(&r)
+	default:
+		return r, fmt.Errorf("routing engine %q is unknown; known are %v", opt.Engine, Engines)
+	}
+	return r, err
+}
+
+type builder struct {
+	*graph
+	prev [][]uint8
+}
+
+func (b *builder) auto(r *Result, opt Options) {
+	if len(opt.Roots) == 0 {
+		if levels, ok := b.levels(); ok && b.upDown(r, b.orderByLevel(levels)) {
+			r.Engine = FatTree
+			return
+		}
+		// A long ring or a torus always has credit loops under minimum
+		// hop; looking first saves building the tables twice.
+		if t := b.grid(); t != nil && t.layers() <= b.lanes() && (t.layers() > 1 || len(t.dims) > 1) {
+			b.dor(r, t)
+			if CreditLoop(b.f, r.LFT, r.SL) == nil {
+				return
+			}
+		}
+		*r = Result{Engine: MinHop, NumLayers: 1}
+		if e := (&minHop{g: b.graph}); b.safe(e) {
+			b.assign(r, e)
+			return
+		}
+	}
+	if err := b.autoUpDown(r, opt); err != nil {
+		r.Warnings = append(r.Warnings, err.Error())
+	}
+}
+
+// check warns of credit loops in tables of an engine that was asked for.
+func (b *builder) check(r *Result) {
+	if loop := CreditLoop(b.f, r.LFT, r.SL); loop != nil {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("routing engine %s leaves a credit loop, so the fabric may deadlock: %v", r.Engine, loop))
+	}
+}
+
+// autoUpDown finds an order of the switches that works for up/down: the roots
+// asked for, the levels above the hosts, or else one central root, which always
+// works.
+func (b *builder) autoUpDown(r *Result, opt Options) error {
+	if len(opt.Roots) > 0 {
+		var roots []int32
+		for _, g := range opt.Roots {
+			if i := b.f.NodeByGUID(g); i != fabric.None && b.f.Nodes[i].Switch != fabric.None {
+				roots = append(roots, b.f.Nodes[i].Switch)
+			} else {
+				r.Warnings = append(r.Warnings, fmt.Sprintf("root %v of up/down routing is no switch of the fabric", g))
+			}
+		}
+		if len(roots) > 0 {
+			if w := r.Warnings; b.upDown(r, b.orderFrom(roots)) {
+				r.Warnings = append(w, r.Warnings...)
+				return nil
+			}
+			r.Warnings = append(r.Warnings, "the roots given for up/down routing leave switches without a legal path; a central switch is the root instead")
+		}
+	} else if levels := b.rawLevels(); slices.Max(levels) > 0 && b.upDown(r, b.orderByLevel(levels)) {
+		return nil
+	}
+	w := r.Warnings
+	b.upDown(r, b.orderFrom([]int32{b.centre()}))
+	r.Warnings = append(w, r.Warnings...)
+	return nil
+}
+
+// engine gives the candidates for next hops towards one switch.
+type engine interface {
+	// towards fills c for the destination switch d.
+	towards(d int32, c *candidates)
+}
+
+// candidates are the links that a packet to one switch may take.
+type candidates struct {
+	order []int32 // switches with a way, nearest first, without the destination itself
+	first []int32 // by switch: where its links start in links
+	last  []int32
+	links []int32
+	lost  int // switches without a way
+}
+
+func newCandidates(n int) *candidates {
+	return &candidates{first: make([]int32, n), last: make([]int32, n)}
+}
+
+func (c *candidates) reset() {
+	c.order, c.links, c.lost = c.order[:0], c.links[:0], 0
+	clear(c.first)
+	clear(c.last)
+}
+
+// begin and end bracket the links of one switch.
+func (c *candidates) begin(s int32) { c.first[s] = int32(len(c.links)) }
+func (c *candidates) end(s int32) {
+	c.last[s] = int32(len(c.links))
+	if c.last[s] > c.first[s] {
+		c.order = append(c.order, s)
+	} else {
+		c.lost++
+	}
+}
+
+// addGroup adds all parallel links of a group.
+func (c *candidates) addGroup(g *graph, group int32) {
+	for l := g.link[group]; l < g.link[group+1]; l++ {
+		c.links = append(c.links, l)
+	}
+}
+
+// assign fills the tables. For each destination it walks from the far switches
+// to the near ones; each takes the link that carries the fewest flows so far,
+// a flow being a pair of hosts, and adds the flows of everything behind it. It
+// returns the number of switch pairs without a way.
+func (b *builder) assign(r *Result, e engine) (lost int) {
+	g := b.graph
+	r.LFT = make([][]uint8, g.n)
+	flat := make([]uint8, g.n*(g.top+1))
+	for i := range flat {
+		flat[i] = NoPort
+	}
+	for s := range r.LFT {
+		r.LFT[s] = flat[s*(g.top+1) : (s+1)*(g.top+1) : (s+1)*(g.top+1)]
+	}
+	load := make([]int64, len(g.port))
+	flow := make([]int64, g.n)
+	c := newCandidates(g.n)
+	// One entry may carry twice the flows of the best and a bit before it
+	// moves: a link that came back gets its share, and nothing else does.
+	slack := 2 * slices.Max(g.hosts)
+	prev := func(s int32, lid ib.LID) uint8 {
+		if int(s) < len(b.prev) && int(lid) < len(b.prev[s]) {
+			return b.prev[s][lid]
+		}
+		return NoPort
+	}
+	for d := range int32(g.n) {
+		if len(g.dests[d]) == 0 {
+			continue
+		}
+		c.reset()
+		e.towards(d, c)
+		lost += c.lost
+		for _, to := range g.dests[d] {
+			r.LFT[d][to.lid] = to.port
+			// Hosts talk to hosts; what goes to a switch is management
+			// and does not count.
+			if to.port != 0 {
+				copy(flow, g.hosts)
+			}
+			for i := len(c.order) - 1; i >= 0; i-- {
+				s := c.order[i]
+				links := c.links[c.first[s]:c.last[s]]
+				best := links[0]
+				if len(links) > 1 {
+					least := load[best]
+					old := fabric.None
+					want := prev(s, to.lid)
+					if want != NoPort && g.port[best] == want {
+						old = best
+					}
+					for _, l := range links[1:] {
+						if load[l] < least {
+							best, least = l, load[l]
+						}
+						if g.port[l] == want {
+							old = l
+						}
+					}
+					if old != fabric.None && load[old] <= 2*least+slack {
+						best = old
+					}
+				}
+				r.LFT[s][to.lid] = g.port[best]
+				if to.port != 0 {
+					load[best] += flow[s]
+					flow[g.linkTo[best]] += flow[s]
+				}
+			}
+		}
+	}
+	if lost > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", lost))
+	}
+	return lost
+}
+
+// safe reports whether no choice among the engine's candidates can leave a
+// credit loop. Judging the candidates, not one set of tables, keeps the choice
+// of the engine from depending on the tables in force.
+func (b *builder) safe(e engine) bool {
+	g := b.graph
+	dep := make([][4]uint64, len(g.port))
+	out := make([][4]uint64, g.n)
+	c := newCandidates(g.n)
+	for d := range int32(g.n) {
+		if len(g.dests[d]) == 0 {
+			continue
+		}
+		c.reset()
+		e.towards(d, c)
+		out[d] = [4]uint64{}
+		for _, s := range c.order {
+			var set [4]uint64
+			for _, l := range c.links[c.first[s]:c.last[s]] {
+				q := g.port[l]
+				set[q>>6] |= 1 << (q & 63)
+			}
+			out[s] = set
+		}
+		for _, l := range c.links {
+			next, have := &out[g.linkTo[l]], &dep[l]
+			for i := range next {
+				have[i] |= next[i]
+			}
+		}
+	}
+	return g.cycle(dep) == nil
+}
+
+// minHop takes every link that leads one hop nearer.
+type minHop struct {
+	g     *graph
+	dist  []int32
+	queue []int32
+}
+
+func (m *minHop) towards(d int32, c *candidates) {
+	if m.dist == nil {
+		m.dist = make([]int32, m.g.n)
+	}
+	m.queue = m.g.bfs(m.dist, m.queue, d)
+	for _, s := range m.queue[1:] {
+		c.begin(s)
+		a, b := m.g.neighbours(s)
+		for i := a; i < b; i++ {
+			if m.dist[m.g.peer[i]] == m.dist[s]-1 {
+				c.addGroup(m.g, i)
+			}
+		}
+		c.end(s)
+	}
+	c.lost += m.g.n - len(m.queue)
+}

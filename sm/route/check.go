@@ -1,0 +1,197 @@
+package route
+
+import (
+	"fmt"
+	"math/bits"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+)
+
+// CreditLoop looks for a cycle in the channel dependency graph of the tables:
+// channels are the directed links between switches, and one depends on the
+// next where some packet may hold the first while it waits for the second. A
+// cycle means that the fabric can deadlock; its ports are returned in order,
+// named node[port]. nil means there is none. Each service level is a layer of
+// its own.
+func CreditLoop(f *fabric.Fabric, lft [][]uint8, sl Layers) []string {
+	g := newGraph(f)
+	if sl == nil {
+		dep := make([][4]uint64, len(g.port))
+		for s := range lft {
+			for lid, p := range lft[s] {
+				if p == NoPort {
+					continue
+				}
+				if e := g.linkOf[s<<8|int(p)]; e != fabric.None {
+					if t := g.linkTo[e]; lid < len(lft[t]) {
+						q := lft[t][lid]
+						dep[e][q>>6] |= 1 << (q & 63)
+					}
+				}
+			}
+		}
+		return g.cycle(dep)
+	}
+	layers := 0
+	for _, row := range sl {
+		for _, l := range row {
+			layers = max(layers, int(l)+1)
+		}
+	}
+	for layer := range layers {
+		dep := make([][4]uint64, len(g.port))
+		for d := range int32(g.n) {
+			for _, to := range g.dests[d] {
+				for s := range int32(g.n) {
+					if s == d || int(sl[s][d]) != layer {
+						continue
+					}
+					at, e := s, fabric.None
+					for range g.n {
+						p := lft[at][to.lid]
+						if e != fabric.None && p != NoPort {
+							dep[e][p>>6] |= 1 << (p & 63)
+						}
+						if at == d || p == NoPort {
+							break
+						}
+						if e = g.linkOf[int(at)<<8|int(p)]; e == fabric.None {
+							break
+						}
+						at = g.linkTo[e]
+					}
+				}
+			}
+		}
+		if c := g.cycle(dep); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// cycle finds a cycle of links, where dep has the output ports that each link
+// depends on at its far switch.
+func (g *graph) cycle(dep [][4]uint64) []string {
+	next := func(e int32, yield func(int32) bool) bool {
+		to := int(g.linkTo[e]) << 8
+		for w, set := range dep[e] {
+			for ; set != 0; set &= set - 1 {
+				if n := g.linkOf[to|w<<6|bits.TrailingZeros64(set)]; n != fabric.None && !yield(n) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	in := make([]int32, len(dep))
+	for e := range dep {
+		next(int32(e), func(n int32) bool { in[n]++; return true })
+	}
+	var queue []int32
+	for e, n := range in {
+		if n == 0 {
+			queue = append(queue, int32(e))
+		}
+	}
+	for i := 0; i < len(queue); i++ {
+		next(queue[i], func(n int32) bool {
+			if in[n]--; in[n] == 0 {
+				queue = append(queue, n)
+			}
+			return true
+		})
+	}
+	if len(queue) == len(dep) {
+		return nil
+	}
+	// Some link that is left has a way back to itself: going on to any link
+	// left, sooner or later one comes up again. Going forward may run into
+	// a dead end behind a cycle, so go backward.
+	before := make([]int32, len(dep))
+	for i := range before {
+		before[i] = fabric.None
+	}
+	start := fabric.None
+	for e := range dep {
+		if in[e] == 0 {
+			continue
+		}
+		start = int32(e)
+		next(int32(e), func(n int32) bool {
+			if in[n] > 0 {
+				before[n] = int32(e)
+			}
+			return true
+		})
+	}
+	seen := map[int32]bool{}
+	for !seen[start] && before[start] != fabric.None {
+		seen[start] = true
+		start = before[start]
+	}
+	var names []string
+	for e := start; ; {
+		names = append(names, g.linkName(e))
+		if e = before[e]; e == start || e == fabric.None {
+			break
+		}
+	}
+	for i, j := 0, len(names)-1; i < j; i, j = i+1, j-1 {
+		names[i], names[j] = names[j], names[i]
+	}
+	return names
+}
+
+func (g *graph) linkName(e int32) string {
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		if g.link[a] <= e && e < g.link[b] {
+			return fmt.Sprintf("%s[%d]", g.f.Nodes[g.f.Switches[s].Node].Name(), g.port[e])
+		}
+	}
+	return fmt.Sprintf("link %d", e)
+}
+
+// Walk follows the tables from an end port to a LID. hops are the ports that a
+// packet leaves by, indices into f.Ports, the end port itself first. ok is
+// false when the packet is dropped, loops, or ends at a port that does not own
+// the LID.
+func Walk(f *fabric.Fabric, lft [][]uint8, from int32, dlid ib.LID) (hops []int32, ok bool) {
+	owns := func(p int32) bool {
+		q := &f.Ports[p]
+		return q.LID != 0 && dlid >= q.LID && int(dlid) < int(q.LID)+q.LMC.Count()
+	}
+	at := from
+	for range len(f.Switches) + 2 {
+		if owns(at) {
+			return hops, true
+		}
+		s := f.Nodes[f.Ports[at].Node].Switch
+		var out int32
+		if s == fabric.None {
+			if at != from {
+				return hops, false
+			}
+			out = at
+		} else {
+			if int(s) >= len(lft) || int(dlid) >= len(lft[s]) || lft[s][dlid] == NoPort {
+				return hops, false
+			}
+			p := lft[s][dlid]
+			if out = f.Port(f.Switches[s].Node, p); out == fabric.None {
+				return hops, false
+			}
+			if p == 0 {
+				return hops, owns(out)
+			}
+		}
+		if f.Ports[out].Peer == fabric.None {
+			return hops, false
+		}
+		hops = append(hops, out)
+		at = f.Ports[out].Peer
+	}
+	return hops, false
+}

@@ -1,0 +1,139 @@
+package route
+
+import (
+	"cmp"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+)
+
+// NoPort is the entry of an LFT for a LID that goes nowhere (IBA vol 1,
+// 14.2.5.6 LinearForwardingTable: 255 means drop).
+const NoPort uint8 = 255
+
+// graph is the switches of a fabric and the links among them, in compressed
+// rows. A group is all parallel links from one switch to another; links of a
+// group are in the order of port numbers, groups in the order of the peer.
+type graph struct {
+	f       *fabric.Fabric
+	n       int
+	group   []int32 // n+1: first group of each switch
+	peer    []int32 // by group: the other switch
+	link    []int32 // len(peer)+1: first link of each group
+	port    []uint8 // by link: output port
+	linkTo  []int32 // by link: the other switch
+	linkOf  []int32 // n*256: link by switch and port, None for others
+	hosts   []int64 // by switch: end ports of adapters and routers behind it
+	dests   [][]dest
+	top     int // highest LID
+	hostSum int64
+}
+
+// dest is a LID that some switch delivers.
+type dest struct {
+	lid  ib.LID
+	port uint8 // the delivering switch's port, 0 for itself
+}
+
+func newGraph(f *fabric.Fabric) *graph {
+	n := len(f.Switches)
+	g := &graph{f: f, n: n, group: make([]int32, 1, n+1), link: []int32{0},
+		linkOf: make([]int32, n*256), hosts: make([]int64, n), dests: make([][]dest, n)}
+	for i := range g.linkOf {
+		g.linkOf[i] = fabric.None
+	}
+	type edge struct {
+		peer int32
+		port uint8
+	}
+	var row []edge
+	for s := range n {
+		row = row[:0]
+		first, count := f.PortRange(f.Switches[s].Node)
+		for i := first; i < first+count; i++ {
+			p := &f.Ports[i]
+			if p.Num == 0 || p.Peer == fabric.None {
+				continue
+			}
+			q := &f.Ports[p.Peer]
+			// A loop back to the same switch carries no traffic.
+			if t := f.Nodes[q.Node].Switch; t != fabric.None && int(t) != s {
+				row = append(row, edge{t, p.Num})
+			}
+		}
+		slices.SortFunc(row, func(a, b edge) int {
+			return cmp.Or(cmp.Compare(a.peer, b.peer), cmp.Compare(a.port, b.port))
+		})
+		for i, e := range row {
+			if i == 0 || row[i-1].peer != e.peer {
+				if i > 0 {
+					g.link = append(g.link, int32(len(g.port)))
+				}
+				g.peer = append(g.peer, e.peer)
+			}
+			g.linkOf[s<<8|int(e.port)] = int32(len(g.port))
+			g.port = append(g.port, e.port)
+			g.linkTo = append(g.linkTo, e.peer)
+		}
+		if len(row) > 0 {
+			g.link = append(g.link, int32(len(g.port)))
+		}
+		g.group = append(g.group, int32(len(g.peer)))
+	}
+	for _, e := range f.EndPorts {
+		p := &f.Ports[e]
+		s, out := f.SwitchOf(e)
+		if s == fabric.None {
+			continue
+		}
+		if out != 0 {
+			g.hosts[s]++
+			g.hostSum++
+		}
+		if !p.LID.IsUnicast() {
+			continue
+		}
+		for l := range p.LMC.Count() {
+			lid := p.LID + ib.LID(l)
+			if !lid.IsUnicast() {
+				break
+			}
+			g.dests[s] = append(g.dests[s], dest{lid, out})
+			g.top = max(g.top, int(lid))
+		}
+	}
+	for _, d := range g.dests {
+		slices.SortFunc(d, func(a, b dest) int { return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(a.lid, b.lid)) })
+	}
+	return g
+}
+
+// neighbours gives the group range of a switch.
+func (g *graph) neighbours(s int32) (a, b int32) { return g.group[s], g.group[s+1] }
+
+// bfs fills dist with the hops from any of the sources, -1 where there is no
+// way, and returns the switches in the order they were reached.
+func (g *graph) bfs(dist []int32, queue []int32, sources ...int32) []int32 {
+	for i := range dist {
+		dist[i] = -1
+	}
+	queue = queue[:0]
+	for _, s := range sources {
+		if dist[s] < 0 {
+			dist[s] = 0
+			queue = append(queue, s)
+		}
+	}
+	for i := 0; i < len(queue); i++ {
+		s := queue[i]
+		a, b := g.neighbours(s)
+		for _, t := range g.peer[a:b] {
+			if dist[t] < 0 {
+				dist[t] = dist[s] + 1
+				queue = append(queue, t)
+			}
+		}
+	}
+	return queue
+}

@@ -1,0 +1,392 @@
+package route
+
+import (
+	"slices"
+
+	"ibnetworkd/sm/fabric"
+)
+
+// grid is a graph that is a mesh or torus: the product of paths and rings.
+type grid struct {
+	g    *graph
+	dims []dim
+	at   [][]int32        // by switch: its coordinates
+	of   map[string]int32 // switch by coordinates
+}
+
+type dim struct {
+	size int32
+	ring bool // the ends are joined
+}
+
+// dated says that paths of a dimension can close a loop: a ring of four is the
+// product of two paths, and on three nobody goes two hops.
+func (d dim) dated() bool { return d.ring && d.size > 4 }
+
+// layers is the number of service levels that keep the grid free of deadlock:
+// one bit for each long ring tells whether the path goes over its date line,
+// the link between its ends.
+func (t *grid) layers() int {
+	n := 1
+	for _, d := range t.dims {
+		if d.dated() {
+			n *= 2
+		}
+	}
+	return n
+}
+
+// lanes is the number of data lanes that all links between switches have.
+func (g *graph) lanes() int {
+	lanes := 15
+	for s := range g.n {
+		first, count := g.f.PortRange(g.f.Switches[s].Node)
+		for i := first; i < first+count; i++ {
+			p := &g.f.Ports[i]
+			if p.Num == 0 || g.linkOf[s<<8|int(p.Num)] == fabric.None {
+				continue
+			}
+			switch p.Info.VLCap() {
+			case 2:
+				lanes = min(lanes, 2)
+			case 3:
+				lanes = min(lanes, 4)
+			case 4:
+				lanes = min(lanes, 8)
+			case 5:
+			default:
+				lanes = 1
+			}
+		}
+	}
+	return lanes
+}
+
+// grid finds the coordinates of a mesh or torus, nil when the graph is none.
+//
+// In a product of graphs two edges of one switch that belong to different
+// factors span exactly one square, and opposite edges of that square belong to
+// the same factor; edges of the same factor span none (in a path or a ring of
+// five and more). Joining edges by these two rules leaves one class for each
+// dimension, and everything is verified at the end.
+func (g *graph) grid() *grid {
+	const maxDegree = 16
+	if g.n < 4 {
+		return nil
+	}
+	for s := range int32(g.n) {
+		if a, b := g.neighbours(s); b-a > maxDegree || b == a {
+			return nil
+		}
+	}
+	class := make([]int32, len(g.peer)) // union-find over groups; both directions of a link are one
+	for i := range class {
+		class[i] = int32(i)
+	}
+	var find func(int32) int32
+	find = func(i int32) int32 {
+		for class[i] != i {
+			class[i] = class[class[i]]
+			i = class[i]
+		}
+		return i
+	}
+	join := func(a, b int32) {
+		if a, b = find(a), find(b); a != b {
+			class[max(a, b)] = min(a, b)
+		}
+	}
+	edge := func(s, t int32) int32 {
+		a, b := g.neighbours(s)
+		if i, ok := slices.BinarySearch(g.peer[a:b], t); ok {
+			return a + int32(i)
+		}
+		return fabric.None
+	}
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
+			t := g.peer[i]
+			back := edge(t, s)
+			if back == fabric.None {
+				return nil
+			}
+			join(i, back)
+			for j := i + 1; j < b; j++ {
+				u := g.peer[j]
+				if edge(t, u) != fabric.None { // a triangle is a ring of three
+					join(i, j)
+					continue
+				}
+				square, n := fabric.None, 0
+				ta, tb := g.neighbours(t)
+				for _, w := range g.peer[ta:tb] {
+					if w != s && edge(w, u) != fabric.None {
+						square = w
+						n++
+					}
+				}
+				switch n {
+				case 0:
+					join(i, j)
+				case 1:
+					join(i, edge(u, square))
+					join(j, edge(t, square))
+				default:
+					return nil
+				}
+			}
+		}
+	}
+	var roots []int32
+	for i := range class {
+		if find(int32(i)) == int32(i) {
+			roots = append(roots, int32(i))
+		}
+	}
+	t := &grid{g: g, at: make([][]int32, g.n), of: make(map[string]int32, g.n)}
+	flat := make([]int32, g.n*len(roots))
+	for s := range t.at {
+		t.at[s] = flat[s*len(roots) : (s+1)*len(roots)]
+	}
+	total := 1
+	for k, root := range roots {
+		size, ring := t.coordinates(k, func(i int32) bool { return find(i) == root })
+		if size == 0 {
+			return nil
+		}
+		t.dims = append(t.dims, dim{size, ring})
+		if total *= int(size); total > g.n {
+			return nil
+		}
+	}
+	if total != g.n {
+		return nil
+	}
+	for s := range int32(g.n) {
+		key := t.key(t.at[s])
+		if _, dup := t.of[key]; dup {
+			return nil
+		}
+		t.of[key] = s
+	}
+	// Each edge must be one step in one dimension, and each step an edge.
+	for s := range int32(g.n) {
+		want := 0
+		for k, d := range t.dims {
+			for _, step := range []int32{-1, 1} {
+				if v, ok := d.step(t.at[s][k], step); ok {
+					if d.size == 2 && step < 0 && t.at[s][k] == 0 {
+						continue
+					}
+					if edge(s, t.move(s, k, v)) == fabric.None {
+						return nil
+					}
+					want++
+				}
+			}
+		}
+		if a, b := g.neighbours(s); int(b-a) != want {
+			return nil
+		}
+	}
+	return t
+}
+
+// step is the coordinate one step up or down, if there is one.
+func (d dim) step(c, step int32) (int32, bool) {
+	v := c + step
+	switch {
+	case v >= 0 && v < d.size:
+		return v, true
+	case d.ring:
+		return (v + d.size) % d.size, true
+	}
+	return 0, false
+}
+
+func (t *grid) key(c []int32) string {
+	b := make([]byte, 0, 2*len(c))
+	for _, v := range c {
+		b = append(b, byte(v), byte(v>>8))
+	}
+	return string(b)
+}
+
+// move is the switch with coordinate k changed to v.
+func (t *grid) move(s int32, k int, v int32) int32 {
+	c := slices.Clone(t.at[s])
+	c[k] = v
+	if w, ok := t.of[t.key(c)]; ok {
+		return w
+	}
+	return s
+}
+
+// coordinates numbers dimension k: what hangs together without its edges has
+// one coordinate, and those parts must form a path or a ring. size 0 means
+// they do not.
+func (t *grid) coordinates(k int, isEdge func(int32) bool) (size int32, ring bool) {
+	g := t.g
+	part := make([]int32, g.n)
+	for i := range part {
+		part[i] = -1
+	}
+	var queue []int32
+	for s := range int32(g.n) {
+		if part[s] >= 0 {
+			continue
+		}
+		part[s] = size
+		queue = append(queue[:0], s)
+		for i := 0; i < len(queue); i++ {
+			a, b := g.neighbours(queue[i])
+			for j := a; j < b; j++ {
+				if p := g.peer[j]; !isEdge(j) && part[p] < 0 {
+					part[p] = size
+					queue = append(queue, p)
+				}
+			}
+		}
+		size++
+	}
+	if size < 2 || size > 1<<15 {
+		return 0, false
+	}
+	next := make([][]int32, size)
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for j := a; j < b; j++ {
+			if x, y := part[s], part[g.peer[j]]; isEdge(j) && !slices.Contains(next[x], y) {
+				if x == y || len(next[x]) == 2 {
+					return 0, false
+				}
+				next[x] = append(next[x], y)
+			}
+		}
+	}
+	start := int32(0)
+	ring = size > 2
+	for x, n := range next {
+		if len(n) == 1 {
+			if ring || size == 2 {
+				start = int32(x)
+			}
+			ring = false
+			break
+		}
+	}
+	place := make([]int32, size)
+	for i := range place {
+		place[i] = -1
+	}
+	at := start
+	for i := int32(0); ; i++ {
+		place[at] = i
+		slices.Sort(next[at])
+		n := slices.IndexFunc(next[at], func(y int32) bool { return place[y] < 0 })
+		if n < 0 {
+			if i != size-1 {
+				return 0, false
+			}
+			break
+		}
+		at = next[at][n]
+	}
+	for s := range t.at {
+		t.at[s][k] = place[part[s]]
+	}
+	return size, ring
+}
+
+// toward is the direction, -1 or 1, from coordinate a to b by the shorter way,
+// and whether that way goes over the date line. Both ways of a pair agree on
+// the date line, so that an answer may use the service level of its request.
+func (d dim) toward(a, b int32) (step int32, over bool) {
+	direct := int32(1)
+	if b < a {
+		direct = -1
+	}
+	if !d.ring {
+		return direct, false
+	}
+	n := max(a, b) - min(a, b)
+	switch {
+	case 2*n > d.size, 2*n == d.size && min(a, b)%2 == 1:
+		return -direct, true
+	}
+	return direct, false
+}
+
+func (b *builder) dor(r *Result, t *grid) {
+	*r = Result{Engine: DOR, NumLayers: t.layers()}
+	b.assign(r, &dimensionOrder{t: t})
+	if r.NumLayers == 1 {
+		return
+	}
+	r.SL = make(Layers, b.n)
+	flat := make([]uint8, b.n*b.n)
+	for s := range b.n {
+		r.SL[s] = flat[s*b.n : (s+1)*b.n]
+		for d := range b.n {
+			bit := uint8(1)
+			for k, dm := range t.dims {
+				if !dm.dated() {
+					continue
+				}
+				if x, y := t.at[s][k], t.at[d][k]; x != y {
+					if _, over := dm.toward(x, y); over {
+						r.SL[s][d] |= bit
+					}
+				}
+				bit <<= 1
+			}
+		}
+	}
+}
+
+// dimensionOrder corrects one coordinate after the other.
+type dimensionOrder struct {
+	t    *grid
+	dist []int32
+}
+
+func (o *dimensionOrder) towards(d int32, c *candidates) {
+	t := o.t
+	g := t.g
+	if o.dist == nil {
+		o.dist = make([]int32, g.n)
+	}
+	for s := range int32(g.n) {
+		o.dist[s] = 0
+		next := fabric.None
+		for k, dm := range t.dims {
+			a, b := t.at[s][k], t.at[d][k]
+			if a == b {
+				continue
+			}
+			step, over := dm.toward(a, b)
+			n := max(a, b) - min(a, b)
+			if over {
+				n = dm.size - n
+			}
+			o.dist[s] += n
+			if next == fabric.None {
+				v, _ := dm.step(a, step)
+				next = t.move(s, k, v)
+			}
+		}
+		if s == d {
+			continue
+		}
+		c.begin(s)
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
+			if g.peer[i] == next {
+				c.addGroup(g, i)
+			}
+		}
+		c.end(s)
+	}
+	slices.SortStableFunc(c.order, func(a, b int32) int { return int(o.dist[a] - o.dist[b]) })
+}

@@ -1,0 +1,439 @@
+package route_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/route"
+)
+
+// lids gives every end port a LID, in GUID order from 1, each with 1<<lmc.
+func lids(f *fabric.Fabric, lmc ib.LMC) *fabric.Fabric {
+	f = f.Clone()
+	next := 1
+	for _, e := range f.EndPorts {
+		p := &f.Ports[e]
+		m := lmc
+		if f.Nodes[p.Node].Type == ib.NodeSwitch {
+			m = 0
+		}
+		next = (next + m.Count() - 1) &^ (m.Count() - 1)
+		p.LID, p.LMC = ib.LID(next), m
+		next += m.Count()
+	}
+	return f
+}
+
+// allPairs walks from every end port to every LID.
+func allPairs(t *testing.T, f *fabric.Fabric, r route.Result, maxHops int) {
+	t.Helper()
+	for _, a := range f.EndPorts {
+		if s, _ := f.SwitchOf(a); s == fabric.None {
+			continue
+		}
+		for _, b := range f.EndPorts {
+			if s, _ := f.SwitchOf(b); s == fabric.None {
+				continue
+			}
+			for l := range f.Ports[b].LMC.Count() {
+				hops, ok := route.Walk(f, r.LFT, a, f.Ports[b].LID+ib.LID(l))
+				if !ok || maxHops > 0 && len(hops) > maxHops {
+					t.Fatalf("%s: from %s to LID %d of %s: %d hops, arrives %v", r.Engine, f.PortName(a), f.Ports[b].LID, f.PortName(b), len(hops), ok)
+				}
+			}
+		}
+	}
+}
+
+func TestEngines(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		f       *fabric.Fabric
+		engine  string
+		layers  int
+		maxHops int
+	}{
+		{"pair", gen.Pair(), route.Direct, 1, 0},
+		{"star", gen.Star(5, 8), route.MinHop, 1, 2},
+		{"fat-tree of two levels", gen.FatTree2(8, 4), route.FatTree, 1, 5},
+		{"fat-tree of three levels", gen.FatTree3(8, 4, 64), route.FatTree, 1, 8},
+		{"ring of three", gen.Ring(3, 2), route.MinHop, 1, 3},
+		{"ring of four is two by two", gen.Ring(4, 2), route.DOR, 1, 4},
+		{"ring of seven", gen.Ring(7, 2), route.DOR, 2, 5},
+		{"mesh", gen.Mesh([]int{4, 3}, 2), route.DOR, 1, 7},
+		{"mesh of three dimensions", gen.Mesh([]int{3, 4, 3}, 1), route.DOR, 1, 9},
+		{"torus", gen.Torus([]int{5, 6}, 2), route.DOR, 4, 7},
+		{"torus with a ring of four", gen.Torus([]int{4, 5}, 2), route.DOR, 2, 6},
+		{"torus with a ring of three", gen.Torus([]int{3, 5}, 2), route.DOR, 2, 5},
+		{"torus of three dimensions", gen.Torus([]int{4, 4, 4}, 1), route.DOR, 1, 8},
+		{"line", gen.Mesh([]int{5}, 1), route.MinHop, 1, 6},
+		{"random", gen.Random(3, 12, 14, 20), route.UpDown, 1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for lmc := range ib.LMC(2) {
+				f := lids(tt.f, lmc)
+				r, err := route.Build(f, route.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r.Engine != tt.engine || r.NumLayers != tt.layers || len(r.Warnings) > 0 {
+					t.Errorf("engine %s with %d layers, want %s with %d; warnings %v", r.Engine, r.NumLayers, tt.engine, tt.layers, r.Warnings)
+				}
+				if loop := route.CreditLoop(f, r.LFT, r.SL); loop != nil {
+					t.Errorf("credit loop %v", loop)
+				}
+				if tt.engine != route.Direct {
+					allPairs(t, f, r, tt.maxHops)
+				}
+				for a := range r.SL {
+					for b := range r.SL {
+						if r.SL[a][b] != r.SL[b][a] {
+							t.Fatalf("SL from %d to %d is %d, back %d", a, b, r.SL[a][b], r.SL[b][a])
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// The checker must see loops where there are some.
+func TestCreditLoopIsFound(t *testing.T) {
+	f := lids(gen.Ring(6, 1), 0)
+	r, err := route.Build(f, route.Options{Engine: route.MinHop})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loop := route.CreditLoop(f, r.LFT, nil)
+	if len(loop) != 6 {
+		t.Errorf("loop of a ring of 6: %v", loop)
+	}
+	if len(r.Warnings) != 1 {
+		t.Errorf("warnings %v", r.Warnings)
+	}
+	r, _ = route.Build(f, route.Options{Engine: route.DOR})
+	if route.CreditLoop(f, r.LFT, nil) == nil || route.CreditLoop(f, r.LFT, r.SL) != nil {
+		t.Errorf("a ring by dimension order has a loop in one layer and none in two")
+	}
+}
+
+func TestBadEngines(t *testing.T) {
+	f := lids(gen.Random(3, 12, 14, 20), 0)
+	for _, e := range []string{"dor", "ftree", "nonesuch"} {
+		if _, err := route.Build(f, route.Options{Engine: e}); err == nil {
+			t.Errorf("engine %s on a random graph: no error", e)
+		} else {
+			t.Log(err)
+		}
+	}
+	r, err := route.Build(f, route.Options{Engine: route.UpDown, Roots: []ib.GUID{f.Nodes[f.Switches[4].Node].GUID, 0x1234}})
+	if err != nil || len(r.Warnings) != 1 {
+		t.Errorf("roots: %v, %v", err, r.Warnings)
+	}
+}
+
+// naiveLoop is the checker as the definition has it: packets from everywhere
+// to everywhere, and a depth-first search.
+func naiveLoop(f *fabric.Fabric, lft [][]uint8) bool {
+	dep := map[int32]map[int32]bool{}
+	for i := range f.Switches {
+		sw := f.Port(f.Switches[i].Node, 0)
+		for lid := range lft[i] {
+			hops, _ := route.Walk(f, lft, sw, ib.LID(lid))
+			for j := 1; j < len(hops); j++ {
+				if f.Nodes[f.Ports[f.Ports[hops[j]].Peer].Node].Switch == fabric.None {
+					continue
+				}
+				if dep[hops[j-1]] == nil {
+					dep[hops[j-1]] = map[int32]bool{}
+				}
+				dep[hops[j-1]][hops[j]] = true
+			}
+		}
+	}
+	state := map[int32]int{}
+	var visit func(int32) bool
+	visit = func(c int32) bool {
+		state[c] = 1
+		for n := range dep[c] {
+			if state[n] == 1 || state[n] == 0 && visit(n) {
+				return true
+			}
+		}
+		state[c] = 2
+		return false
+	}
+	for c := range dep {
+		if state[c] == 0 && visit(c) {
+			return true
+		}
+	}
+	return false
+}
+
+func randomFabric(rnd *rand.Rand) *fabric.Fabric {
+	switch rnd.IntN(8) {
+	case 0:
+		return gen.FatTree2(8, 2<<rnd.IntN(3))
+	case 1:
+		return gen.Torus([]int{2 + rnd.IntN(5), 2 + rnd.IntN(5)}, rnd.IntN(3))
+	case 2:
+		return gen.Ring(3+rnd.IntN(7), 1+rnd.IntN(2))
+	case 3:
+		return cut(gen.FatTree2(8, 4), rnd, 1+rnd.IntN(4))
+	case 4:
+		return cut(gen.Torus([]int{4, 5}, 1), rnd, 1+rnd.IntN(3))
+	}
+	n := 1 + rnd.IntN(12)
+	return gen.Random(rnd.Uint64(), n, rnd.IntN(2*n), rnd.IntN(20))
+}
+
+// cut takes links between switches out; parts that fall off stay in the
+// fabric.
+func cut(f *fabric.Fabric, rnd *rand.Rand, n int) *fabric.Fabric {
+	f = f.Clone()
+	for range n {
+		for range 50 {
+			i := rnd.IntN(len(f.Ports))
+			p := &f.Ports[i]
+			if p.Peer == fabric.None || f.Nodes[p.Node].Switch == fabric.None {
+				continue
+			}
+			q := &f.Ports[p.Peer]
+			if f.Nodes[q.Node].Switch == fabric.None {
+				continue
+			}
+			p.Peer, q.Peer = fabric.None, fabric.None
+			break
+		}
+	}
+	return f
+}
+
+// connected gives each switch the number of its connected part.
+func connected(f *fabric.Fabric) []int {
+	part := make([]int, len(f.Switches))
+	n := 0
+	var visit func(s int32)
+	visit = func(s int32) {
+		part[s] = n
+		first, count := f.PortRange(f.Switches[s].Node)
+		for p := first; p < first+count; p++ {
+			if q := f.Ports[p].Peer; q != fabric.None {
+				if t := f.Nodes[f.Ports[q].Node].Switch; t != fabric.None && part[t] == 0 {
+					visit(t)
+				}
+			}
+		}
+	}
+	for s := range part {
+		if part[s] == 0 {
+			n++
+			visit(int32(s))
+		}
+	}
+	return part
+}
+
+// On thousands of random graphs, with every engine that fits: all connected
+// pairs are reached, there is no credit loop by either checker, and the same
+// fabric gives the same bytes, also with the tables in force as a hint.
+func TestRandomFabrics(t *testing.T) {
+	count := 3000
+	if testing.Short() {
+		count = 500
+	}
+	engines := map[string]int{}
+	for seed := range count {
+		rnd := rand.New(rand.NewPCG(uint64(seed), 7))
+		f := lids(randomFabric(rnd), ib.LMC(rnd.IntN(2)))
+		if len(f.Switches) == 0 {
+			continue
+		}
+		opt := route.Options{}
+		if rnd.IntN(3) == 0 {
+			opt.Engine = route.UpDown
+		}
+		r, err := route.Build(f, opt)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		engines[r.Engine]++
+		part := connected(f)
+		for _, a := range f.EndPorts {
+			sa, _ := f.SwitchOf(a)
+			for _, b := range f.EndPorts {
+				sb, _ := f.SwitchOf(b)
+				if sa == fabric.None || sb == fabric.None {
+					continue
+				}
+				_, ok := route.Walk(f, r.LFT, a, f.Ports[b].LID)
+				if ok != (part[sa] == part[sb]) {
+					t.Fatalf("seed %d, %s: from %s to %s: arrives %v, connected %v", seed, r.Engine, f.PortName(a), f.PortName(b), ok, part[sa] == part[sb])
+				}
+			}
+		}
+		if loop := route.CreditLoop(f, r.LFT, r.SL); loop != nil {
+			t.Fatalf("seed %d, %s: credit loop %v", seed, r.Engine, loop)
+		}
+		if r.SL == nil && naiveLoop(f, r.LFT) {
+			t.Fatalf("seed %d, %s: the naive checker finds a credit loop", seed, r.Engine)
+		}
+		m, _ := route.Build(f, route.Options{Engine: route.MinHop})
+		if naive, fast := naiveLoop(f, m.LFT), route.CreditLoop(f, m.LFT, nil) != nil; naive != fast {
+			t.Fatalf("seed %d: minimum hop: naive checker %v, ours %v", seed, naive, fast)
+		}
+		again, _ := route.Build(f.Clone(), opt)
+		opt.Previous = r.LFT
+		hinted, _ := route.Build(f, opt)
+		for s := range r.LFT {
+			if !slices.Equal(r.LFT[s], again.LFT[s]) {
+				t.Fatalf("seed %d: a second run gives other tables", seed)
+			}
+			if !slices.Equal(r.LFT[s], hinted.LFT[s]) {
+				t.Fatalf("seed %d: the tables in force as a hint give other tables", seed)
+			}
+		}
+	}
+	t.Log(engines)
+}
+
+// loads counts the flows between all pairs of hosts over each link between
+// switches, both directions apart, by the level of the switch it leaves.
+func loads(f *fabric.Fabric, lft [][]uint8) map[int32]int {
+	n := map[int32]int{}
+	for _, a := range f.EndPorts {
+		for _, b := range f.EndPorts {
+			if f.Nodes[f.Ports[a].Node].Switch != fabric.None || f.Nodes[f.Ports[b].Node].Switch != fabric.None || a == b {
+				continue
+			}
+			hops, _ := route.Walk(f, lft, a, f.Ports[b].LID)
+			for i, h := range hops {
+				if i > 0 && i < len(hops)-1 {
+					n[h]++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// A full fat-tree gives every link of a level the same load.
+func TestFatTreeBalance(t *testing.T) {
+	for name, f := range map[string]*fabric.Fabric{"two levels": gen.FatTree2(12, 6), "three levels": gen.FatTree3(8, 4, 64)} {
+		f = lids(f, 0)
+		r, err := route.Build(f, route.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		least, most, sum := 1<<60, 0, 0
+		ours := loads(f, r.LFT)
+		for _, v := range ours {
+			least, most, sum = min(least, v), max(most, v), sum+v
+		}
+		// The naive way: the first shortest link.
+		worst := 0
+		for _, v := range loads(f, naive(f)) {
+			worst = max(worst, v)
+		}
+		t.Logf("%s: flows a link %d to %d, mean %d; first-link routing at most %d", name, least, most, sum/len(ours), worst)
+		if most > 2*sum/len(ours) || worst < 2*most {
+			t.Errorf("%s: loads from %d to %d, mean %d, naive %d", name, least, most, sum/len(ours), worst)
+		}
+	}
+}
+
+// naive routes each LID over the first of the shortest links.
+func naive(f *fabric.Fabric) [][]uint8 {
+	r, _ := route.Build(f, route.Options{Engine: route.MinHop})
+	lft := make([][]uint8, len(r.LFT))
+	for s := range lft {
+		lft[s] = slices.Clone(r.LFT[s])
+		seen := map[int32]uint8{}
+		for _, e := range f.EndPorts {
+			sw, _ := f.SwitchOf(e)
+			if int(sw) == s {
+				continue
+			}
+			if p, ok := seen[sw]; ok {
+				lft[s][f.Ports[e].LID] = p
+			} else {
+				seen[sw] = lft[s][f.Ports[e].LID]
+			}
+		}
+	}
+	return lft
+}
+
+func blocks(a, b [][]uint8) (n int) {
+	for s := range a {
+		for i := 0; i < len(a[s]); i += 64 {
+			e := min(i+64, len(a[s]))
+			if !slices.Equal(a[s][i:e], b[s][i:e]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// After a link between two switches is cut, and after it is back, only a small
+// part of the tables changes.
+func TestIncremental(t *testing.T) {
+	f := lids(gen.FatTree2(36, 6), 0)
+	before, _ := route.Build(f, route.Options{})
+	all := 0
+	for range before.LFT {
+		all += (len(before.LFT[0]) + 63) / 64
+	}
+	rnd := rand.New(rand.NewPCG(5, 5))
+	c := cut(f, rnd, 1)
+	after, _ := route.Build(c, route.Options{Previous: before.LFT})
+	allPairs(t, c, after, 5)
+	entries := 0
+	for s := range after.LFT {
+		for i := range after.LFT[s] {
+			if after.LFT[s][i] != before.LFT[s][i] {
+				entries++
+			}
+		}
+	}
+	back, _ := route.Build(f, route.Options{Previous: after.LFT})
+	allPairs(t, f, back, 5)
+	t.Logf("of %d blocks a cut changes %d (%d entries), its repair %d", all, blocks(before.LFT, after.LFT), entries, blocks(after.LFT, back.LFT))
+	if n := blocks(before.LFT, after.LFT); n == 0 || n > all/4 {
+		t.Errorf("a cut changes %d of %d blocks", n, all)
+	}
+	if n := blocks(after.LFT, back.LFT); n == 0 {
+		t.Errorf("a link that came back is not used")
+	}
+}
+
+func TestSpeed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	f := lids(gen.FatTree3(36, 16, 5184), 0)
+	start := time.Now()
+	r, err := route.Build(f, route.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(start)
+	start = time.Now()
+	loop := route.CreditLoop(f, r.LFT, nil)
+	t.Logf("%d end ports, %d switches: %s in %v, checked in %v", len(f.EndPorts), len(f.Switches), r.Engine, took, time.Since(start))
+	if r.Engine != route.FatTree || loop != nil {
+		t.Errorf("engine %s, loop %v", r.Engine, loop)
+	}
+	up := fmt.Sprint(r.Warnings)
+	if up != "[]" {
+		t.Error(up)
+	}
+}

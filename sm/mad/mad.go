@@ -1,0 +1,464 @@
+package mad
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"ibnetworkd/ib"
+)
+
+// Size is the length in bytes of every MAD on the wire (IBTA 13.4.2).
+const Size = 256
+
+// Buf is one MAD in wire format.
+type Buf = [Size]byte
+
+// HeaderLen is the length of the common header (IBTA 13.4.3).
+const HeaderLen = 24
+
+// ErrShort says that a slice holds fewer bytes than the type needs.
+var ErrShort = errors.New("mad: fewer bytes than the layout needs")
+
+var be = binary.BigEndian
+
+// Class is a management class (IBTA 13.4.4).
+type Class uint8
+
+// The management classes.
+const (
+	ClassSubnLID   Class = 0x01 // subnet management, LID routed
+	ClassSA        Class = 0x03 // subnet administration
+	ClassPerf      Class = 0x04 // performance management
+	ClassBM        Class = 0x05
+	ClassDevMgmt   Class = 0x06
+	ClassCM        Class = 0x07 // communication management
+	ClassSNMP      Class = 0x08
+	ClassVendor1   Class = 0x09 // first of the vendor range 0x09-0x0f, without OUI and RMPP
+	ClassMellanox  Class = 0x0a // Mellanox vendor-specific GMPs
+	ClassDevAdm    Class = 0x10
+	ClassBIS       Class = 0x12
+	ClassCC        Class = 0x21 // congestion control
+	ClassVendor2   Class = 0x30 // first of the vendor range 0x30-0x4f, with OUI and RMPP
+	ClassVendor2Hi Class = 0x4f
+	ClassSubnDR    Class = 0x81 // subnet management, directed route
+)
+
+// IsSMP reports whether MADs of the class travel on QP0.
+func (c Class) IsSMP() bool { return c == ClassSubnLID || c == ClassSubnDR }
+
+// IsVendor2 reports whether the class is of the vendor range with an OUI.
+func (c Class) IsVendor2() bool { return c >= ClassVendor2 && c <= ClassVendor2Hi }
+
+// HasRMPP reports whether MADs of the class carry an RMPP header (IBTA 13.6.2).
+func (c Class) HasRMPP() bool {
+	switch c {
+	case ClassSA, ClassDevMgmt, ClassDevAdm, ClassBIS:
+		return true
+	}
+	return c.IsVendor2()
+}
+
+// DataOffset is where the class's own data begins in a MAD, the number of bytes
+// that every RMPP segment repeats (the kernel's ib_get_mad_data_offset).
+func (c Class) DataOffset() int {
+	switch {
+	case c == ClassSA:
+		return SADataOffset
+	case c == ClassDevMgmt || c == ClassDevAdm || c == ClassBIS:
+		return 64
+	case c.IsVendor2():
+		return 40
+	}
+	return HeaderLen
+}
+
+// Method is a management method; bit 0x80 marks a response (IBTA 13.4.5).
+type Method uint8
+
+// The methods.
+const (
+	MethodGet          Method = 0x01
+	MethodSet          Method = 0x02
+	MethodSend         Method = 0x03
+	MethodTrap         Method = 0x05
+	MethodReport       Method = 0x06
+	MethodTrapRepress  Method = 0x07
+	MethodGetTable     Method = 0x12
+	MethodGetTrace     Method = 0x13
+	MethodGetMulti     Method = 0x14
+	MethodDelete       Method = 0x15
+	MethodGetResp      Method = 0x81
+	MethodReportResp   Method = 0x86
+	MethodGetTableResp Method = 0x92
+	MethodGetMultiResp Method = 0x94
+	MethodDeleteResp   Method = 0x95
+
+	MethodRespBit Method = 0x80
+)
+
+// IsResponse reports whether the method answers another MAD. TrapRepress has
+// no response bit but ends a trap (IBTA 13.4.5), as the kernel treats it.
+func (m Method) IsResponse() bool { return m&MethodRespBit != 0 || m == MethodTrapRepress }
+
+// String prints the method as the architecture names it.
+func (m Method) String() string {
+	switch m {
+	case MethodGet:
+		return "Get"
+	case MethodSet:
+		return "Set"
+	case MethodSend:
+		return "Send"
+	case MethodTrap:
+		return "Trap"
+	case MethodReport:
+		return "Report"
+	case MethodTrapRepress:
+		return "TrapRepress"
+	case MethodGetTable:
+		return "GetTable"
+	case MethodGetTrace:
+		return "GetTraceTable"
+	case MethodGetMulti:
+		return "GetMulti"
+	case MethodDelete:
+		return "Delete"
+	case MethodGetResp:
+		return "GetResp"
+	case MethodReportResp:
+		return "ReportResp"
+	case MethodGetTableResp:
+		return "GetTableResp"
+	case MethodGetMultiResp:
+		return "GetMultiResp"
+	case MethodDeleteResp:
+		return "DeleteResp"
+	}
+	return fmt.Sprintf("method 0x%02x", uint8(m))
+}
+
+// Status is the 16-bit status of a MAD: common bits in the low byte, bits of
+// the class in the high one (IBTA 13.4.7). In a directed-route SMP bit 15 is
+// the direction and not part of the status.
+type Status uint16
+
+// Common status values.
+const (
+	StatusOK              Status = 0x0000
+	StatusBusy            Status = 0x0001
+	StatusRedirect        Status = 0x0002
+	StatusBadVersion      Status = 0x0004
+	StatusBadMethod       Status = 0x0008 // method not supported
+	StatusBadAttr         Status = 0x000c // method/attribute combination not supported
+	StatusInvalidField    Status = 0x001c // value in attribute or modifier not valid
+	StatusDirection       Status = 0x8000 // D bit of directed-route SMPs
+	StatusSANoResources   Status = 0x0100 // SA values: IBTA table 204
+	StatusSAReqInvalid    Status = 0x0200
+	StatusSANoRecords     Status = 0x0300
+	StatusSATooMany       Status = 0x0400
+	StatusSAInvalidGID    Status = 0x0500
+	StatusSAInsufComps    Status = 0x0600
+	StatusSADenied        Status = 0x0700
+	StatusSAPrioSuggested Status = 0x0800
+)
+
+// AttrID is an attribute identifier; its meaning depends on the class.
+type AttrID uint16
+
+// Attributes of every class.
+const (
+	AttrClassPortInfo AttrID = 0x0001
+	AttrNotice        AttrID = 0x0002
+	AttrInformInfo    AttrID = 0x0003
+)
+
+// Attributes of subnet management (IBTA 14.2.5).
+const (
+	AttrNodeDescription AttrID = 0x0010
+	AttrNodeInfo        AttrID = 0x0011
+	AttrSwitchInfo      AttrID = 0x0012
+	AttrGUIDInfo        AttrID = 0x0014
+	AttrPortInfo        AttrID = 0x0015
+	AttrPKeyTable       AttrID = 0x0016
+	AttrSLtoVL          AttrID = 0x0017
+	AttrVLArb           AttrID = 0x0018
+	AttrLFT             AttrID = 0x0019
+	AttrRFT             AttrID = 0x001a
+	AttrMFT             AttrID = 0x001b
+	AttrSMInfo          AttrID = 0x0020
+	AttrVendorDiag      AttrID = 0x0030
+	AttrLedInfo         AttrID = 0x0031
+	AttrMlnxExtPortInfo AttrID = 0xff90
+)
+
+// Attributes of subnet administration (IBTA 15.2.5).
+const (
+	AttrNodeRecord         AttrID = 0x0011
+	AttrPortInfoRecord     AttrID = 0x0012
+	AttrSLtoVLRecord       AttrID = 0x0013
+	AttrSwitchInfoRecord   AttrID = 0x0014
+	AttrLFTRecord          AttrID = 0x0015
+	AttrRFTRecord          AttrID = 0x0016
+	AttrMFTRecord          AttrID = 0x0017
+	AttrSMInfoRecord       AttrID = 0x0018
+	AttrLinkRecord         AttrID = 0x0020
+	AttrGUIDInfoRecord     AttrID = 0x0030
+	AttrServiceRecord      AttrID = 0x0031
+	AttrPKeyTableRecord    AttrID = 0x0033
+	AttrPathRecord         AttrID = 0x0035
+	AttrVLArbRecord        AttrID = 0x0036
+	AttrMCMemberRecord     AttrID = 0x0038
+	AttrTraceRecord        AttrID = 0x0039
+	AttrMultiPathRecord    AttrID = 0x003a
+	AttrServiceAssocRecord AttrID = 0x003b
+	AttrInformInfoRecord   AttrID = 0x00f3
+)
+
+// Attributes of performance management (IBTA 16.1.3).
+const (
+	AttrPortSamplesControl AttrID = 0x0010
+	AttrPortSamplesResult  AttrID = 0x0011
+	AttrPortCounters       AttrID = 0x0012
+	AttrPortRcvErrDetails  AttrID = 0x0015
+	AttrPortCountersExt    AttrID = 0x001d
+)
+
+var smpAttrNames = map[AttrID]string{
+	AttrClassPortInfo: "ClassPortInfo", AttrNotice: "Notice", AttrInformInfo: "InformInfo",
+	AttrNodeDescription: "NodeDescription", AttrNodeInfo: "NodeInfo", AttrSwitchInfo: "SwitchInfo",
+	AttrGUIDInfo: "GUIDInfo", AttrPortInfo: "PortInfo", AttrPKeyTable: "P_KeyTable",
+	AttrSLtoVL: "SLtoVLMappingTable", AttrVLArb: "VLArbitrationTable", AttrLFT: "LinearForwardingTable",
+	AttrRFT: "RandomForwardingTable", AttrMFT: "MulticastForwardingTable", AttrSMInfo: "SMInfo",
+	AttrVendorDiag: "VendorDiag", AttrLedInfo: "LedInfo", AttrMlnxExtPortInfo: "MlnxExtPortInfo",
+}
+
+var saAttrNames = map[AttrID]string{
+	AttrClassPortInfo: "ClassPortInfo", AttrNotice: "Notice", AttrInformInfo: "InformInfo",
+	AttrNodeRecord: "NodeRecord", AttrPortInfoRecord: "PortInfoRecord", AttrSLtoVLRecord: "SLtoVLMappingTableRecord",
+	AttrSwitchInfoRecord: "SwitchInfoRecord", AttrLFTRecord: "LinearForwardingTableRecord",
+	AttrRFTRecord: "RandomForwardingTableRecord", AttrMFTRecord: "MulticastForwardingTableRecord",
+	AttrSMInfoRecord: "SMInfoRecord", AttrLinkRecord: "LinkRecord", AttrGUIDInfoRecord: "GUIDInfoRecord",
+	AttrServiceRecord: "ServiceRecord", AttrPKeyTableRecord: "P_KeyTableRecord", AttrPathRecord: "PathRecord",
+	AttrVLArbRecord: "VLArbitrationTableRecord", AttrMCMemberRecord: "MCMemberRecord", AttrTraceRecord: "TraceRecord",
+	AttrMultiPathRecord: "MultiPathRecord", AttrServiceAssocRecord: "ServiceAssociationRecord",
+	AttrInformInfoRecord: "InformInfoRecord",
+}
+
+// AttrName is the architecture's name of an attribute of a class, or its
+// number.
+func AttrName(c Class, a AttrID) string {
+	names := smpAttrNames
+	if c == ClassSA {
+		names = saAttrNames
+	}
+	if c.IsSMP() || c == ClassSA {
+		if n, ok := names[a]; ok {
+			return n
+		}
+	}
+	return fmt.Sprintf("0x%04x", uint16(a))
+}
+
+// QP numbers and keys of the management interfaces.
+const (
+	QP0        uint32 = 0
+	QP1        uint32 = 1
+	BaseVer    uint8  = 1
+	SMPClassV  uint8  = 1
+	SAClassV   uint8  = 2
+	PerfClassV uint8  = 1
+)
+
+// Header is the common header (IBTA 13.4.3). For directed-route SMPs Status
+// holds the D bit in its top bit, and HopPtr and HopCount the two bytes that
+// other classes reserve or use for themselves.
+type Header struct {
+	BaseVersion  uint8
+	Class        Class
+	ClassVersion uint8
+	Method       Method
+	Status       Status
+	HopPtr       uint8
+	HopCount     uint8
+	TID          uint64 // only the low 32 bits of a request belong to its sender
+	Attr         AttrID
+	Mod          uint32
+}
+
+// Decode reads the header of b.
+func (h *Header) Decode(b *Buf) {
+	h.BaseVersion = b[0]
+	h.Class = Class(b[1])
+	h.ClassVersion = b[2]
+	h.Method = Method(b[3])
+	h.Status = Status(be.Uint16(b[4:]))
+	h.HopPtr = b[6]
+	h.HopCount = b[7]
+	h.TID = be.Uint64(b[8:])
+	h.Attr = AttrID(be.Uint16(b[16:]))
+	h.Mod = be.Uint32(b[20:])
+}
+
+// Put writes the header into b and leaves the rest of b as it is.
+func (h *Header) Put(b *Buf) {
+	b[0] = h.BaseVersion
+	b[1] = uint8(h.Class)
+	b[2] = h.ClassVersion
+	b[3] = uint8(h.Method)
+	be.PutUint16(b[4:], uint16(h.Status))
+	b[6] = h.HopPtr
+	b[7] = h.HopCount
+	be.PutUint64(b[8:], h.TID)
+	be.PutUint16(b[16:], uint16(h.Attr))
+	b[18], b[19] = 0, 0
+	be.PutUint32(b[20:], h.Mod)
+}
+
+// ClassOf, MethodOf, AttrOf, StatusOf, ModOf and TIDOf read one field of a MAD
+// without decoding the rest.
+func ClassOf(b *Buf) Class { return Class(b[1]) }
+
+// MethodOf is the method of b.
+func MethodOf(b *Buf) Method { return Method(b[3]) }
+
+// StatusOf is the status of b, without the direction bit of a directed route.
+func StatusOf(b *Buf) Status {
+	s := Status(be.Uint16(b[4:]))
+	if Class(b[1]) == ClassSubnDR {
+		s &^= StatusDirection
+	}
+	return s
+}
+
+// AttrOf is the attribute of b.
+func AttrOf(b *Buf) AttrID { return AttrID(be.Uint16(b[16:])) }
+
+// ModOf is the attribute modifier of b.
+func ModOf(b *Buf) uint32 { return be.Uint32(b[20:]) }
+
+// TIDOf is the transaction identifier of b.
+func TIDOf(b *Buf) uint64 { return be.Uint64(b[8:]) }
+
+// SetTID overwrites the transaction identifier of b.
+func SetTID(b *Buf, tid uint64) { be.PutUint64(b[8:], tid) }
+
+// SetStatus overwrites the status of b; for a directed route the caller adds
+// StatusDirection where it belongs.
+func SetStatus(b *Buf, s Status) { be.PutUint16(b[4:], uint16(s)) }
+
+// MaxHops is the longest directed route: entries 1 to 63 of a path, entry 0 is
+// reserved (IBTA 14.2.2).
+const MaxHops = 63
+
+// SMPDataOffset is where an SMP's 64 bytes of attribute data begin.
+const SMPDataOffset = 64
+
+// SMP is a subnet management packet, LID routed or by directed route (IBTA
+// 14.2.1). The fields after Data exist on the directed route only.
+type SMP struct {
+	Header
+	MKey    ib.MKey
+	DrSLID  ib.LID
+	DrDLID  ib.LID
+	Data    [64]byte
+	Initial [64]byte // ports out, entries 1..HopCount
+	Return  [64]byte // ports back, entries 1..HopCount
+}
+
+// Decode reads b.
+func (s *SMP) Decode(b *Buf) {
+	s.Header.Decode(b)
+	s.MKey = ib.MKey(be.Uint64(b[24:]))
+	s.DrSLID = ib.LID(be.Uint16(b[32:]))
+	s.DrDLID = ib.LID(be.Uint16(b[34:]))
+	s.Data = [64]byte(b[64:128])
+	s.Initial = [64]byte(b[128:192])
+	s.Return = [64]byte(b[192:256])
+}
+
+// Put writes all of b.
+func (s *SMP) Put(b *Buf) {
+	s.Header.Put(b)
+	be.PutUint64(b[24:], uint64(s.MKey))
+	be.PutUint16(b[32:], uint16(s.DrSLID))
+	be.PutUint16(b[34:], uint16(s.DrDLID))
+	clear(b[36:64])
+	copy(b[64:128], s.Data[:])
+	copy(b[128:192], s.Initial[:])
+	copy(b[192:256], s.Return[:])
+}
+
+// Append appends the 256 bytes of s.
+func (s *SMP) Append(b []byte) []byte {
+	var m Buf
+	s.Put(&m)
+	return append(b, m[:]...)
+}
+
+// StatusCode is the status without the direction bit.
+func (s *SMP) StatusCode() Status {
+	if s.Class == ClassSubnDR {
+		return s.Status &^ StatusDirection
+	}
+	return s.Status
+}
+
+// SetPath makes s a request along a directed route of pure directed hops:
+// path[0] is the port out of the sender, and so on. It fails on more than
+// MaxHops hops.
+func (s *SMP) SetPath(path []uint8) error {
+	if len(path) > MaxHops {
+		return fmt.Errorf("mad: directed route of %d hops, %d are possible", len(path), MaxHops)
+	}
+	s.Class = ClassSubnDR
+	s.HopPtr, s.HopCount = 0, uint8(len(path))
+	s.DrSLID, s.DrDLID = ib.LIDPermissive, ib.LIDPermissive
+	s.Initial, s.Return = [64]byte{}, [64]byte{}
+	copy(s.Initial[1:], path)
+	return nil
+}
+
+// Path is the directed route of s, without entry 0; it aliases s.
+func (s *SMP) Path() []uint8 {
+	n := min(int(s.HopCount), MaxHops)
+	return s.Initial[1 : 1+n]
+}
+
+// NewSMP is a request header with the versions filled in; class is ClassSubnLID
+// until SetPath is called.
+func NewSMP(m Method, a AttrID, mod uint32, tid uint32) SMP {
+	return SMP{Header: Header{
+		BaseVersion: BaseVer, Class: ClassSubnLID, ClassVersion: SMPClassV,
+		Method: m, Attr: a, Mod: mod, TID: uint64(tid),
+	}}
+}
+
+// PutDR writes a whole directed-route request into b: the fast way for a
+// pipeline that sends many. data may be nil or up to 64 bytes. path must have
+// at most MaxHops entries, more are cut.
+func PutDR(b *Buf, m Method, a AttrID, mod uint32, tid uint64, key ib.MKey, path []uint8, data []byte) {
+	*b = Buf{0: BaseVer, 1: uint8(ClassSubnDR), 2: SMPClassV, 3: uint8(m)}
+	path = path[:min(len(path), MaxHops)]
+	b[7] = uint8(len(path))
+	be.PutUint64(b[8:], tid)
+	be.PutUint16(b[16:], uint16(a))
+	be.PutUint32(b[20:], mod)
+	be.PutUint64(b[24:], uint64(key))
+	be.PutUint32(b[32:], 0xffffffff)
+	copy(b[64:128], data)
+	copy(b[129:], path)
+}
+
+// PutLR writes a whole LID-routed request into b.
+func PutLR(b *Buf, m Method, a AttrID, mod uint32, tid uint64, key ib.MKey, data []byte) {
+	*b = Buf{0: BaseVer, 1: uint8(ClassSubnLID), 2: SMPClassV, 3: uint8(m)}
+	be.PutUint64(b[8:], tid)
+	be.PutUint16(b[16:], uint16(a))
+	be.PutUint32(b[20:], mod)
+	be.PutUint64(b[24:], uint64(key))
+	copy(b[64:128], data)
+}
+
+// SMPData is the 64 bytes of attribute data of the SMP b.
+func SMPData(b *Buf) *[64]byte { return (*[64]byte)(b[64:128]) }

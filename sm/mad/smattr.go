@@ -1,0 +1,402 @@
+package mad
+
+import (
+	"bytes"
+
+	"ibnetworkd/ib"
+)
+
+// NodeDescription is 64 bytes of text, padded with zeros (IBTA 14.2.5.2).
+type NodeDescription [64]byte
+
+// NewNodeDescription cuts s at 64 bytes.
+func NewNodeDescription(s string) (d NodeDescription) {
+	copy(d[:], s)
+	return d
+}
+
+// String is the text up to the first zero byte. It can hold any bytes: quote it
+// before printing.
+func (d NodeDescription) String() string {
+	if i := bytes.IndexByte(d[:], 0); i >= 0 {
+		return string(d[:i])
+	}
+	return string(d[:])
+}
+
+// Append appends 64 bytes.
+func (d *NodeDescription) Append(b []byte) []byte { return append(b, d[:]...) }
+
+// Decode reads 64 bytes.
+func (d *NodeDescription) Decode(b []byte) error {
+	if len(b) < 64 {
+		return ErrShort
+	}
+	*d = NodeDescription(b[:64])
+	return nil
+}
+
+// NodeInfoLen is the wire length of NodeInfo.
+const NodeInfoLen = 40
+
+// NodeInfo describes a node and the port that was asked (IBTA 14.2.5.3).
+type NodeInfo struct {
+	BaseVersion     uint8
+	ClassVersion    uint8
+	NodeType        ib.NodeType
+	NumPorts        uint8
+	SystemImageGUID ib.GUID
+	NodeGUID        ib.GUID
+	PortGUID        ib.GUID
+	PartitionCap    uint16 // entries in the P_Key table of each port
+	DeviceID        uint16
+	Revision        uint32
+	LocalPortNum    uint8  // the port through which the request came
+	VendorID        uint32 // 24 bits
+}
+
+// Append appends NodeInfoLen bytes.
+func (n *NodeInfo) Append(b []byte) []byte {
+	b = append(b, n.BaseVersion, n.ClassVersion, uint8(n.NodeType), n.NumPorts)
+	b = be.AppendUint64(b, uint64(n.SystemImageGUID))
+	b = be.AppendUint64(b, uint64(n.NodeGUID))
+	b = be.AppendUint64(b, uint64(n.PortGUID))
+	b = be.AppendUint16(b, n.PartitionCap)
+	b = be.AppendUint16(b, n.DeviceID)
+	b = be.AppendUint32(b, n.Revision)
+	return be.AppendUint32(b, uint32(n.LocalPortNum)<<24|n.VendorID&0xffffff)
+}
+
+// Decode reads NodeInfoLen bytes.
+func (n *NodeInfo) Decode(b []byte) error {
+	if len(b) < NodeInfoLen {
+		return ErrShort
+	}
+	n.BaseVersion, n.ClassVersion, n.NodeType, n.NumPorts = b[0], b[1], ib.NodeType(b[2]), b[3]
+	n.SystemImageGUID = ib.GUID(be.Uint64(b[4:]))
+	n.NodeGUID = ib.GUID(be.Uint64(b[12:]))
+	n.PortGUID = ib.GUID(be.Uint64(b[20:]))
+	n.PartitionCap = be.Uint16(b[28:])
+	n.DeviceID = be.Uint16(b[30:])
+	n.Revision = be.Uint32(b[32:])
+	n.LocalPortNum = b[36]
+	n.VendorID = be.Uint32(b[36:]) & 0xffffff
+	return nil
+}
+
+// SwitchInfoLen is the wire length of SwitchInfo.
+const SwitchInfoLen = 20
+
+// SwitchInfo describes and sets up a switch (IBTA 14.2.5.4).
+type SwitchInfo struct {
+	LinearFDBCap            uint16
+	RandomFDBCap            uint16
+	MulticastFDBCap         uint16
+	LinearFDBTop            uint16 // highest LID in the linear table
+	DefaultPort             uint8
+	DefaultMcastPrimaryPort uint8
+	DefaultMcastNotPrimPort uint8
+	LifeTimeValue           uint8 // 5 bits
+	PortStateChange         bool  // set by the switch; written as one to clear
+	OptimizedSLtoVL         uint8 // 2 bits
+	LIDsPerPort             uint16
+	PartitionEnforcementCap uint16
+	InboundEnforcement      bool
+	OutboundEnforcement     bool
+	FilterRawInbound        bool
+	FilterRawOutbound       bool
+	EnhancedPort0           bool
+	MulticastFDBTop         uint16
+}
+
+// Append appends SwitchInfoLen bytes.
+func (s *SwitchInfo) Append(b []byte) []byte {
+	b = be.AppendUint16(b, s.LinearFDBCap)
+	b = be.AppendUint16(b, s.RandomFDBCap)
+	b = be.AppendUint16(b, s.MulticastFDBCap)
+	b = be.AppendUint16(b, s.LinearFDBTop)
+	b = append(b, s.DefaultPort, s.DefaultMcastPrimaryPort, s.DefaultMcastNotPrimPort,
+		s.LifeTimeValue<<3|bit(s.PortStateChange, 2)|s.OptimizedSLtoVL&3)
+	b = be.AppendUint16(b, s.LIDsPerPort)
+	b = be.AppendUint16(b, s.PartitionEnforcementCap)
+	b = append(b, bit(s.InboundEnforcement, 7)|bit(s.OutboundEnforcement, 6)|bit(s.FilterRawInbound, 5)|
+		bit(s.FilterRawOutbound, 4)|bit(s.EnhancedPort0, 3), 0)
+	return be.AppendUint16(b, s.MulticastFDBTop)
+}
+
+// Decode reads SwitchInfoLen bytes.
+func (s *SwitchInfo) Decode(b []byte) error {
+	if len(b) < SwitchInfoLen {
+		return ErrShort
+	}
+	s.LinearFDBCap = be.Uint16(b)
+	s.RandomFDBCap = be.Uint16(b[2:])
+	s.MulticastFDBCap = be.Uint16(b[4:])
+	s.LinearFDBTop = be.Uint16(b[6:])
+	s.DefaultPort, s.DefaultMcastPrimaryPort, s.DefaultMcastNotPrimPort = b[8], b[9], b[10]
+	s.LifeTimeValue, s.PortStateChange, s.OptimizedSLtoVL = b[11]>>3, b[11]&4 != 0, b[11]&3
+	s.LIDsPerPort = be.Uint16(b[12:])
+	s.PartitionEnforcementCap = be.Uint16(b[14:])
+	s.InboundEnforcement, s.OutboundEnforcement = b[16]&0x80 != 0, b[16]&0x40 != 0
+	s.FilterRawInbound, s.FilterRawOutbound = b[16]&0x20 != 0, b[16]&0x10 != 0
+	s.EnhancedPort0 = b[16]&8 != 0
+	s.MulticastFDBTop = be.Uint16(b[18:])
+	return nil
+}
+
+func bit(v bool, n uint) uint8 {
+	if v {
+		return 1 << n
+	}
+	return 0
+}
+
+// GUIDInfo is one block of eight GUIDs of a port (IBTA 14.2.5.5).
+type GUIDInfo [8]ib.GUID
+
+// Append appends 64 bytes.
+func (g *GUIDInfo) Append(b []byte) []byte {
+	for _, v := range g {
+		b = be.AppendUint64(b, uint64(v))
+	}
+	return b
+}
+
+// Decode reads 64 bytes.
+func (g *GUIDInfo) Decode(b []byte) error {
+	if len(b) < 64 {
+		return ErrShort
+	}
+	for i := range g {
+		g[i] = ib.GUID(be.Uint64(b[8*i:]))
+	}
+	return nil
+}
+
+// PKeyBlock is one block of a P_Key table (IBTA 14.2.5.7). The modifier is
+// PKeyMod(switch port, block).
+type PKeyBlock [32]ib.PKey
+
+// PKeyMod is the modifier of P_KeyTable: the port counts on switches only.
+func PKeyMod(port uint8, block uint16) uint32 { return uint32(port)<<16 | uint32(block) }
+
+// Append appends 64 bytes.
+func (p *PKeyBlock) Append(b []byte) []byte {
+	for _, v := range p {
+		b = be.AppendUint16(b, uint16(v))
+	}
+	return b
+}
+
+// Decode reads 64 bytes.
+func (p *PKeyBlock) Decode(b []byte) error {
+	if len(b) < 64 {
+		return ErrShort
+	}
+	for i := range p {
+		p[i] = ib.PKey(be.Uint16(b[2*i:]))
+	}
+	return nil
+}
+
+// SLtoVLLen is the wire length of a SLtoVLMappingTable.
+const SLtoVLLen = 8
+
+// SLtoVL maps service levels to virtual lanes for one pair of ports (IBTA
+// 14.2.5.8). The modifier is SLtoVLMod(in, out).
+type SLtoVL [16]ib.VL
+
+// SLtoVLMod is the modifier of SLtoVLMappingTable; it counts on switches only.
+func SLtoVLMod(in, out uint8) uint32 { return uint32(in)<<8 | uint32(out) }
+
+// Append appends SLtoVLLen bytes.
+func (t *SLtoVL) Append(b []byte) []byte {
+	for i := 0; i < 16; i += 2 {
+		b = append(b, uint8(t[i])<<4|uint8(t[i+1])&0xf)
+	}
+	return b
+}
+
+// Decode reads SLtoVLLen bytes.
+func (t *SLtoVL) Decode(b []byte) error {
+	if len(b) < SLtoVLLen {
+		return ErrShort
+	}
+	for i := range 8 {
+		t[2*i], t[2*i+1] = ib.VL(b[i]>>4), ib.VL(b[i]&0xf)
+	}
+	return nil
+}
+
+// VLArbEntry is a lane and its weight in units of 64 bytes.
+type VLArbEntry struct {
+	VL     ib.VL
+	Weight uint8
+}
+
+// VLArbBlock is half of a VL arbitration table (IBTA 14.2.5.9). The modifier is
+// VLArbMod(port, block) with block 1 and 2 for low, 3 and 4 for high priority.
+type VLArbBlock [32]VLArbEntry
+
+// VLArbMod is the modifier of VLArbitrationTable.
+func VLArbMod(port uint8, block uint8) uint32 { return uint32(block)<<16 | uint32(port) }
+
+// Append appends 64 bytes.
+func (t *VLArbBlock) Append(b []byte) []byte {
+	for _, e := range t {
+		b = append(b, uint8(e.VL)&0xf, e.Weight)
+	}
+	return b
+}
+
+// Decode reads 64 bytes.
+func (t *VLArbBlock) Decode(b []byte) error {
+	if len(b) < 64 {
+		return ErrShort
+	}
+	for i := range t {
+		t[i] = VLArbEntry{ib.VL(b[2*i] & 0xf), b[2*i+1]}
+	}
+	return nil
+}
+
+// LFTBlock is 64 entries of a linear forwarding table, a port for each LID;
+// 255 drops (IBTA 14.2.5.10). The modifier is the block number, LID/64.
+type LFTBlock [64]uint8
+
+// LFTDrop is the entry of a LID that the switch does not forward.
+const LFTDrop uint8 = 0xff
+
+// Append appends 64 bytes.
+func (t *LFTBlock) Append(b []byte) []byte { return append(b, t[:]...) }
+
+// Decode reads 64 bytes.
+func (t *LFTBlock) Decode(b []byte) error {
+	if len(b) < 64 {
+		return ErrShort
+	}
+	*t = LFTBlock(b[:64])
+	return nil
+}
+
+// MFTBlock is 32 entries of a multicast forwarding table: for each MLID a mask
+// of 16 ports (IBTA 14.2.5.12). The modifier is MFTMod(position, block); bit i
+// of an entry at position p is port 16*p+i.
+type MFTBlock [32]uint16
+
+// MFTMod is the modifier of MulticastForwardingTable: block (MLID-0xc000)/32 in
+// the low 9 bits, position in the top 4.
+func MFTMod(position uint8, block uint16) uint32 {
+	return uint32(position)<<28 | uint32(block)&0x1ff
+}
+
+// Append appends 64 bytes.
+func (t *MFTBlock) Append(b []byte) []byte {
+	for _, v := range t {
+		b = be.AppendUint16(b, v)
+	}
+	return b
+}
+
+// Decode reads 64 bytes.
+func (t *MFTBlock) Decode(b []byte) error {
+	if len(b) < 64 {
+		return ErrShort
+	}
+	for i := range t {
+		t[i] = be.Uint16(b[2*i:])
+	}
+	return nil
+}
+
+// SMState is the state of a subnet manager (IBTA 14.2.5.13).
+type SMState uint8
+
+// The states.
+const (
+	SMNotActive   SMState = 0
+	SMDiscovering SMState = 1
+	SMStandby     SMState = 2
+	SMMaster      SMState = 3
+)
+
+// String prints the state as sminfo does, without its prefix.
+func (s SMState) String() string {
+	switch s {
+	case SMNotActive:
+		return "NotActive"
+	case SMDiscovering:
+		return "Discovering"
+	case SMStandby:
+		return "Standby"
+	case SMMaster:
+		return "Master"
+	}
+	return "reserved"
+}
+
+// Attribute modifiers of a Set of SMInfo (IBTA 14.4.1).
+const (
+	SMInfoHandover    uint32 = 1
+	SMInfoAcknowledge uint32 = 2
+	SMInfoDisable     uint32 = 3
+	SMInfoStandby     uint32 = 4
+	SMInfoDiscover    uint32 = 5
+)
+
+// SMInfoLen is the wire length of SMInfo.
+const SMInfoLen = 21
+
+// SMInfo is how subnet managers see each other (IBTA 14.2.5.13).
+type SMInfo struct {
+	GUID     ib.GUID // of the port
+	SMKey    uint64
+	ActCount uint32
+	Priority uint8 // 0 to 15
+	State    SMState
+}
+
+// Append appends SMInfoLen bytes.
+func (s *SMInfo) Append(b []byte) []byte {
+	b = be.AppendUint64(b, uint64(s.GUID))
+	b = be.AppendUint64(b, s.SMKey)
+	b = be.AppendUint32(b, s.ActCount)
+	return append(b, s.Priority<<4|uint8(s.State)&0xf)
+}
+
+// Decode reads SMInfoLen bytes.
+func (s *SMInfo) Decode(b []byte) error {
+	if len(b) < SMInfoLen {
+		return ErrShort
+	}
+	s.GUID = ib.GUID(be.Uint64(b))
+	s.SMKey = be.Uint64(b[8:])
+	s.ActCount = be.Uint32(b[16:])
+	s.Priority, s.State = b[20]>>4, SMState(b[20]&0xf)
+	return nil
+}
+
+// MlnxExtPortInfo is Mellanox's attribute 0xff90, which told FDR-10 before the
+// architecture had extended speeds (libibmad's MlnxExtPortInfo fields).
+type MlnxExtPortInfo struct {
+	StateChangeEnable  uint8
+	LinkSpeedSupported uint8 // bit 0: FDR-10
+	LinkSpeedEnabled   uint8
+	LinkSpeedActive    uint8
+}
+
+// Append appends 64 bytes.
+func (m *MlnxExtPortInfo) Append(b []byte) []byte {
+	var d [64]byte
+	d[3], d[7], d[11], d[15] = m.StateChangeEnable, m.LinkSpeedSupported, m.LinkSpeedEnabled, m.LinkSpeedActive
+	return append(b, d[:]...)
+}
+
+// Decode reads 64 bytes.
+func (m *MlnxExtPortInfo) Decode(b []byte) error {
+	if len(b) < 64 {
+		return ErrShort
+	}
+	m.StateChangeEnable, m.LinkSpeedSupported, m.LinkSpeedEnabled, m.LinkSpeedActive = b[3], b[7], b[11], b[15]
+	return nil
+}

@@ -33,6 +33,10 @@ type Match struct {
 	Architecture      Value[Condition]
 	Credential        Value[Condition]
 	Firmware          Value[Condition]
+
+	// Invalid names keys that were given and have no valid value; a unit with one
+	// matches nothing, because without the key it would match more than meant.
+	Invalid []Value[string]
 }
 
 // Pattern is one glob of a list (fnmatch without flags: * also crosses /); Not

@@ -72,6 +72,10 @@ func (w *wire) answer(r smp.Request) *smp.Reply {
 		d := mad.NewNodeDescription(n.Desc)
 		out = d[:]
 	case mad.AttrSwitchInfo:
+		if n.Switch == fabric.None {
+			rep.Status = mad.StatusBadAttr
+			return rep
+		}
 		out = w.f.Switches[n.Switch].Info[:]
 	case mad.AttrPortInfo:
 		p := w.f.Port(i, uint8(r.Mod))

@@ -232,59 +232,61 @@ func (b *builder) assign(r *Result, e engine) (lost int) {
 		r.LFT[s] = flat[s*(g.top+1) : (s+1)*(g.top+1) : (s+1)*(g.top+1)]
 	}
 	load := make([]int64, len(g.port))
-	flow := make([]int64, g.n)
+	var flow []int64 // by switch and destination LID of the switch at hand
 	c := newCandidates(g.n)
 	// One entry may carry twice the flows of the best and a bit before it
 	// moves: a link that came back gets its share, and nothing else does.
 	slack := 2 * slices.Max(g.hosts)
-	prev := func(s int32, lid ib.LID) uint8 {
-		if int(s) < len(b.prev) && int(lid) < len(b.prev[s]) {
-			return b.prev[s][lid]
-		}
-		return NoPort
-	}
 	for d := range int32(g.n) {
-		if len(g.dests[d]) == 0 {
+		dests := g.dests[d]
+		if len(dests) == 0 {
 			continue
 		}
 		c.reset()
 		e.towards(d, c)
 		lost += c.lost
-		for _, to := range g.dests[d] {
-			r.LFT[d][to.lid] = to.port
-			// Hosts talk to hosts; what goes to a switch is management
-			// and does not count.
-			if to.port != 0 {
-				copy(flow, g.hosts)
+		// Hosts talk to hosts; what goes to a switch is management and
+		// does not count.
+		k := len(dests)
+		flow = slices.Grow(flow[:0], g.n*k)[:g.n*k]
+		for s, h := range g.hosts {
+			for i, to := range dests {
+				if flow[s*k+i] = h; to.port == 0 {
+					flow[s*k+i] = 0
+				}
 			}
-			for i := len(c.order) - 1; i >= 0; i-- {
-				s := c.order[i]
-				links := c.links[c.first[s]:c.last[s]]
+		}
+		for _, to := range dests {
+			r.LFT[d][to.lid] = to.port
+		}
+		for i := len(c.order) - 1; i >= 0; i-- {
+			s := c.order[i]
+			links := c.links[c.first[s]:c.last[s]]
+			row := r.LFT[s]
+			var prev []uint8
+			if int(s) < len(b.prev) {
+				prev = b.prev[s]
+			}
+			mine := flow[int(s)*k : int(s)*k+k]
+			for j, to := range dests {
 				best := links[0]
 				if len(links) > 1 {
 					least := load[best]
-					old := fabric.None
-					want := prev(s, to.lid)
-					if want != NoPort && g.port[best] == want {
-						old = best
-					}
 					for _, l := range links[1:] {
-						if load[l] < least {
-							best, least = l, load[l]
-						}
-						if g.port[l] == want {
-							old = l
+						if v := load[l]; v < least {
+							best, least = l, v
 						}
 					}
-					if old != fabric.None && load[old] <= 2*least+slack {
-						best = old
+					if int(to.lid) < len(prev) && prev[to.lid] != g.port[best] && prev[to.lid] != NoPort {
+						old := g.linkOf[int(s)<<8|int(prev[to.lid])]
+						if old != fabric.None && load[old] <= 2*least+slack && slices.Contains(links, old) {
+							best = old
+						}
 					}
 				}
-				r.LFT[s][to.lid] = g.port[best]
-				if to.port != 0 {
-					load[best] += flow[s]
-					flow[g.linkTo[best]] += flow[s]
-				}
+				row[to.lid] = g.port[best]
+				load[best] += mine[j]
+				flow[int(g.linkTo[best])*k+j] += mine[j]
 			}
 		}
 	}

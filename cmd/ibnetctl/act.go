@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/daemon/bus/api"
+)
+
+func (a *app) reloadCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "reload", Short: "read the unit files again and apply what changed", Args: cobra.NoArgs,
+		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are touched. `ibnetctl plan` shows beforehand what it would do.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withDaemon(cmd.Context(), func(c *client) error {
+				if err := c.call(cmd.Context(), "Reload", nil); err != nil {
+					return err
+				}
+				d, err := c.describe(cmd.Context())
+				if err != nil {
+					return err
+				}
+				for _, p := range d.Problems {
+					fmt.Fprintln(a.err, p)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) reconfigureCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "reconfigure LINK...", Short: "apply the unit of a link again, from the start", Args: cobra.MinimumNArgs(1),
+		Long:              "Compares each named link with its unit again and applies every difference at once, also what is waiting for its back-off.",
+		ValidArgsFunction: a.completeLinks,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.each(cmd, "Reconfigure", args)
+		},
+	}
+}
+
+func (a *app) each(cmd *cobra.Command, method string, args []string) error {
+	return a.withDaemon(cmd.Context(), func(c *client) error {
+		for _, n := range args {
+			if err := c.call(cmd.Context(), method, nil, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (a *app) upDownCmd(up bool) *cobra.Command {
+	word, method := "up", "Up"
+	if !up {
+		word, method = "down", "Down"
+	}
+	return &cobra.Command{
+		Use: word + " LINK...", Short: "bring links " + word, Args: cobra.MinimumNArgs(1),
+		Long:              "Brings the named links " + word + " and keeps them so until the next " + map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] + ", restart of the daemon, or change of ActivationPolicy= in the unit.",
+		ValidArgsFunction: a.completeLinks,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, method, args) },
+	}
+}
+
+func (a *app) logLevelCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "log-level [debug|info|warn|error]", Short: "show or set the daemon's log level", Args: cobra.MaximumNArgs(1),
+		ValidArgs: []string{"debug", "info", "warn", "error"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDaemon(cmd.Context(), func(c *client) error {
+				if len(args) == 1 {
+					return c.call(cmd.Context(), "SetLogLevel", nil, args[0])
+				}
+				var v dbus.Variant
+				if err := c.callOn(cmd.Context(), api.Root, "org.freedesktop.DBus.Properties.Get", []any{&v}, api.Manager, "LogLevel"); err != nil {
+					return err
+				}
+				fmt.Fprintln(a.out, strings.Trim(v.String(), `"`))
+				return nil
+			})
+		},
+	}
+}
+
+func (a *app) smCmd() *cobra.Command {
+	sm := &cobra.Command{
+		Use: "sm", Short: "the subnet manager: status, start, stop, topology",
+		Long: `Every InfiniBand subnet needs one program that gives out addresses and routes,
+the subnet manager: in a switch, or on one host. With [SubnetManager]
+Manage=auto in a unit this host starts one when a port finds none, and stops it
+when a better one has taken over.`,
+	}
+	sm.AddCommand(
+		&cobra.Command{
+			Use: "status [PORT...]", Short: "for each port: is there a subnet manager, does this host run it, and why",
+			ValidArgsFunction: a.completePorts,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				d, err := a.describe(cmd.Context())
+				if err != nil {
+					return err
+				}
+				sms := d.SubnetManagers
+				if len(args) > 0 {
+					sms = nil
+					for _, n := range args {
+						p := findPort(d, n)
+						if p == nil {
+							return fail(exitNoSuch, "there is no port %s (ibnetctl ports shows all)", n)
+						}
+						if s := findSM(d, p.IBDevice, p.Port); s != nil {
+							sms = append(sms, *s)
+						}
+					}
+				}
+				if a.json {
+					return a.emit(map[string]any{"schema": api.DescriptionSchema, "subnet_managers": sms})
+				}
+				if len(sms) == 0 {
+					fmt.Fprintln(a.out, "No InfiniBand port is looked after: no unit with a [SubnetManager] section matches one.")
+					return nil
+				}
+				if len(args) == 0 {
+					a.smTable(sms)
+					return nil
+				}
+				for _, s := range sms {
+					a.smDetail(s)
+				}
+				return nil
+			},
+		},
+		&cobra.Command{
+			Use: "start PORT", Short: "run the subnet manager on a port until it is stopped by hand", Args: cobra.ExactArgs(1),
+			Long:              "Starts the subnet manager on the port whatever the unit says, and keeps it running until `ibnetctl sm stop`. If another one is master and outranks it, it stays as standby.",
+			ValidArgsFunction: a.completePorts,
+			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StartSubnetManager", args) },
+		},
+		&cobra.Command{
+			Use: "stop PORT", Short: "stop it and keep it stopped", Args: cobra.ExactArgs(1),
+			Long:              "Stops the subnet manager on the port. If `ibnetctl sm start` had started it, the unit's Manage= decides again; if the unit had, it stays stopped until `ibnetctl sm start`.",
+			ValidArgsFunction: a.completePorts,
+			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StopSubnetManager", args) },
+		},
+		a.topologyCmd(),
+	)
+	return sm
+}
+
+func (a *app) smDetail(s api.SMStatus) {
+	fmt.Fprintf(a.out, "%s: %s\n", a.paint(bold, fmt.Sprintf("%s/%d", s.IBDevice, s.Port)), s.Phase)
+	a.field("Why", "%s", s.Reason)
+	a.field("Manage", "%s (engine %s)", s.Manage, s.Engine)
+	if s.Unit != "" {
+		a.field("Unit", "%s", s.Unit)
+	}
+	if s.Worker != "" {
+		a.field("Worker", "%s, %s since %s, started %d times", s.Worker, s.WorkerState, s.WorkerSince.Local().Format("2006-01-02 15:04:05"), s.Starts)
+	}
+	if s.Hand != "" {
+		a.field("By hand", "%s", s.Hand)
+	}
+	if m := s.Master; m != nil {
+		a.field("Answered", "%s, LID %d, priority %d, %s", m.GUID, m.LID, m.Priority, m.State)
+	}
+	if !s.NextCheck.IsZero() {
+		a.field("Looks again", "%s", s.NextCheck.Local().Format("15:04:05"))
+	}
+	fmt.Fprintln(a.out)
+}

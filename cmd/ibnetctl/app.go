@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/version"
+)
+
+// Exit codes, as ibnetctl(1) documents them.
+const (
+	exitOK         = 0
+	exitFailure    = 1 // the operation failed, or the answer is "not all right"
+	exitUsage      = 2
+	exitNotRunning = 3 // the command needs the daemon, and it does not run
+	exitDenied     = 4
+	exitNoSuch     = 5 // no such link, port or unit
+	exitTimeout    = 6
+)
+
+// exitError is an error with an exit code. Without err the command has already
+// said what there is to say.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+func fail(code int, format string, a ...any) error {
+	return &exitError{code, fmt.Errorf(format, a...)}
+}
+
+// app is one invocation.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	root     string // prefix of every path that is read or written, for tests and images
+	json     bool
+	colour   bool
+	noBus    bool
+}
+
+func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
+	a := &app{in: in, out: out, err: errw}
+	cmd := a.command()
+	cmd.SetArgs(args)
+	cmd.SetIn(in)
+	cmd.SetOut(out)
+	cmd.SetErr(errw)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	var ee *exitError
+	if errors.As(err, &ee) {
+		if ee.err != nil {
+			fmt.Fprintln(errw, "ibnetctl:", ee.err)
+		}
+		return ee.code
+	}
+	fmt.Fprintln(errw, "ibnetctl:", err)
+	if usage(err) {
+		fmt.Fprintln(errw, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// usage reports whether err came from parsing the command line.
+func usage(err error) bool {
+	for _, s := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "accepts ", "requires at least", "flag needs an argument", "required flag"} {
+		if strings.HasPrefix(err.Error(), s) {
+			return true
+		}
+	}
+	return false
+}
+
+// command builds the tree of commands.
+func (a *app) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "ibnetctl",
+		Short: "show and steer InfiniBand and RoCE links",
+		Long: `ibnetctl shows what ibnetworkd knows of the InfiniBand and RoCE links of this
+host, says why a link is not what its .ibnetwork file asks for, and steers the
+daemon and the subnet manager.
+
+Start here:
+  ibnetctl status            all links and ports at a glance
+  ibnetctl diagnose          from the cable to the IP address: where is it blocked,
+                             and what to type next
+  ibnetctl edit 10-ib0       write a unit file
+  ibnetctl verify            every mistake in the unit files, with its place
+  ibnetctl plan              what would be changed now; changes nothing
+  ibnetctl reload            apply edited files
+
+A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.`,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		Version:           version.String(),
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+		PersistentPreRun: func(*cobra.Command, []string) {
+			a.colour = !a.json && isTerminal(a.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		},
+	}
+	root.SetVersionTemplate("ibnetctl {{.Version}}\n")
+	f := root.PersistentFlags()
+	f.BoolVar(&a.json, "json", false, "print JSON (schema: man ibnetctl)")
+	f.StringVar(&a.root, "root", "", "read and write unit files below `DIR`, as for an image")
+	f.BoolVar(&a.noBus, "no-bus", false, "do not ask the daemon, look at the system directly")
+	root.AddGroup(
+		&cobra.Group{ID: "see", Title: "See:"},
+		&cobra.Group{ID: "units", Title: "Unit files:"},
+		&cobra.Group{ID: "act", Title: "Act:"},
+	)
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.waitOnlineCmd(), a.metricsCmd())
+	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.maskCmd(true), a.maskCmd(false), a.importCmd())
+	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
+	root.AddCommand(a.completionCmd(root))
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true, Run: func(c *cobra.Command, args []string) {
+		if t, _, err := root.Find(args); err == nil {
+			_ = t.Help()
+		}
+	}})
+	return root
+}
+
+// path places an absolute path below the root.
+func (a *app) path(p string) string { return filepath.Join("/", a.root, p) }
+
+// emit prints v as JSON.
+func (a *app) emit(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+// Colours, by meaning.
+const (
+	good  = "32"
+	soso  = "33"
+	bad   = "1;31"
+	bold  = "1"
+	faint = "2"
+)
+
+func (a *app) paint(style, s string) string {
+	if !a.colour || style == "" || s == "" {
+		return s
+	}
+	return "\x1b[" + style + "m" + s + "\x1b[0m"
+}
+
+// cell is one field of a table, with its style.
+type cell struct{ text, style string }
+
+// table prints rows in columns of equal width; the last column is not padded.
+func (a *app) table(indent string, head []string, rows [][]cell) {
+	width := make([]int, len(head))
+	for i, h := range head {
+		width[i] = len([]rune(h))
+	}
+	for _, r := range rows {
+		for i, c := range r {
+			width[i] = max(width[i], len([]rune(c.text)))
+		}
+	}
+	line := func(r []cell) {
+		var b strings.Builder
+		b.WriteString(indent)
+		for i, c := range r {
+			b.WriteString(a.paint(c.style, c.text))
+			if i < len(r)-1 {
+				b.WriteString(strings.Repeat(" ", width[i]-len([]rune(c.text))+2))
+			}
+		}
+		fmt.Fprintln(a.out, strings.TrimRight(b.String(), " "))
+	}
+	if strings.Join(head, "") != "" {
+		h := make([]cell, len(head))
+		for i, s := range head {
+			h[i] = cell{s, faint}
+		}
+		line(h)
+	}
+	for _, r := range rows {
+		line(r)
+	}
+}
+
+func or(s, alt string) string {
+	if s == "" {
+		return alt
+	}
+	return s
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon/bus/api"
+)
+
+// callTimeout bounds every call; a reload of thousands of links is well below.
+const callTimeout = 30 * time.Second
+
+// client talks to the daemon.
+type client struct {
+	conn *dbus.Conn
+}
+
+var errNotRunning = errors.New("ibnetworkd does not run")
+
+// connect finds the daemon on the bus. It never starts it: a question about a
+// stopped daemon must not start one.
+func connect(ctx context.Context) (*client, error) {
+	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("%w, or the system bus cannot be reached: %w", errNotRunning, err)
+	}
+	var owned bool
+	if err := conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.NameHasOwner", 0, api.BusName).Store(&owned); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("%w, or the system bus does not answer: %w", errNotRunning, err)
+	}
+	if !owned {
+		conn.Close()
+		return nil, errNotRunning
+	}
+	return &client{conn}, nil
+}
+
+func (c *client) close() { c.conn.Close() }
+
+// call calls a method of the manager.
+func (c *client) call(ctx context.Context, method string, ret []any, args ...any) error {
+	return c.callOn(ctx, api.Root, api.Manager+"."+method, ret, args...)
+}
+
+func (c *client) callOn(ctx context.Context, path, method string, ret []any, args ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	call := c.conn.Object(api.BusName, dbus.ObjectPath(path)).CallWithContext(ctx, method, dbus.FlagNoAutoStart|dbus.FlagAllowInteractiveAuthorization, args...)
+	if call.Err != nil {
+		return busError(call.Err)
+	}
+	return call.Store(ret...)
+}
+
+// busError gives an error of the bus its exit code and a sentence.
+func busError(err error) error {
+	var de dbus.Error
+	if !errors.As(err, &de) {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return fail(exitTimeout, "ibnetworkd did not answer within %v", callTimeout)
+		}
+		return err
+	}
+	text := de.Name
+	if len(de.Body) > 0 {
+		if s, ok := de.Body[0].(string); ok && s != "" {
+			text = s
+		}
+	}
+	switch de.Name {
+	case api.ErrAccessDenied, "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
+		return fail(exitDenied, "%s", text)
+	case api.ErrNoSuchLink, api.ErrNoSuchPort:
+		return fail(exitNoSuch, "%s", text)
+	case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner":
+		return &exitError{exitNotRunning, fmt.Errorf("%w: systemctl start ibnetworkd", errNotRunning)}
+	}
+	return errors.New(strings.TrimSpace(text))
+}
+
+// describe fetches everything.
+func (c *client) describe(ctx context.Context) (*api.Description, error) {
+	var text string
+	if err := c.call(ctx, "Describe", []any{&text}); err != nil {
+		return nil, err
+	}
+	var d api.Description
+	if err := json.Unmarshal([]byte(text), &d); err != nil {
+		return nil, fmt.Errorf("the daemon's description cannot be read: %w", err)
+	}
+	if d.Schema != api.DescriptionSchema {
+		return nil, fmt.Errorf("the daemon speaks schema %d, this ibnetctl %d: use the ibnetctl of the same version", d.Schema, api.DescriptionSchema)
+	}
+	return &d, nil
+}
+
+// withDaemon runs f with a connection, for commands that need the daemon.
+func (a *app) withDaemon(ctx context.Context, f func(*client) error) error {
+	c, err := connect(ctx)
+	if err != nil {
+		return &exitError{exitNotRunning, fmt.Errorf("%w; this command needs it: systemctl start ibnetworkd", err)}
+	}
+	defer c.close()
+	return f(c)
+}
+
+// describe asks the daemon, or looks at the system.
+func (a *app) describe(ctx context.Context) (*api.Description, error) {
+	if !a.noBus && a.root == "" {
+		c, err := connect(ctx)
+		if err == nil {
+			defer c.close()
+			return c.describe(ctx)
+		}
+	}
+	sys, err := a.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !a.json {
+		fmt.Fprintln(a.err, a.paint(faint, "ibnetworkd does not run: this is what ibnetctl itself sees, and what the daemon would make of it"))
+	}
+	return sys.describe(), nil
+}

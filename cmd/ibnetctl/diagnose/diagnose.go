@@ -1,0 +1,556 @@
+// Package diagnose walks from the cable to the IP address of each InfiniBand
+// port and says where the way is blocked, and what to type next. It is a pure
+// decision tree over a snapshot and what the daemon says of it: the same tree
+// answers on a live system and on a captured one.
+package diagnose
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// Input is what the tree looks at.
+type Input struct {
+	Snapshot *link.Snapshot
+	Report   link.Report
+	SMs      []api.SMStatus
+	// Units may be nil; without it a wrong link type is not recognised.
+	Units *units.Set
+	// Missing are the modules of ib_core and ib_umad that are known not to
+	// be loaded; a captured system does not tell.
+	Missing []string
+}
+
+// Result of one check.
+type Result string
+
+// The results. After a fail the later checks of a chain are not made.
+const (
+	OK   Result = "ok"
+	Warn Result = "warn"
+	Fail Result = "fail"
+	Skip Result = "skip"
+)
+
+// Check is one step of the way from cable to IP.
+type Check struct {
+	Name   string    `json:"name"` // stable word: module, device, guid, cable ...
+	Result Result    `json:"result"`
+	Code   link.Code `json:"code,omitempty"`
+	Text   string    `json:"text"`
+	// Next is the command to type next, or a short sentence.
+	Next string `json:"next,omitempty"`
+	// Link is the interface that the check is about, "" for the port.
+	Link string `json:"link,omitempty"`
+}
+
+// Chain is the checks of one port, in order.
+type Chain struct {
+	On     string  `json:"on"` // mlx5_0/1, or host
+	Checks []Check `json:"checks"`
+}
+
+// Verdict is the first check that failed, else the first warning, else nil.
+func (c Chain) Verdict() *Check {
+	for _, want := range []Result{Fail, Warn} {
+		for i := range c.Checks {
+			if c.Checks[i].Result == want {
+				return &c.Checks[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Failed reports whether a check failed.
+func (c Chain) Failed() bool {
+	v := c.Verdict()
+	return v != nil && v.Result == Fail
+}
+
+// Codes that only this tree uses.
+const (
+	codeNoDevice  link.Code = "no-rdma-device"
+	codeZeroGUID  link.Code = "zero-guid"
+	codeLinkLayer link.Code = "wrong-link-layer"
+	codeNoUmad    link.Code = "umad-missing"
+)
+
+// Run walks all ports, or the one named by only (mlx5_0/1, or an interface
+// over it).
+func Run(in Input, only string) []Chain {
+	var out []Chain
+	if only == "" || len(in.Snapshot.Devices) == 0 {
+		if c := host(in); len(c.Checks) > 0 {
+			out = append(out, c)
+		}
+	}
+	for i := range in.Snapshot.Devices {
+		d := &in.Snapshot.Devices[i]
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			w := walker{in: in, d: d, p: p, links: linksOf(in.Snapshot, d.Name, p.Num)}
+			if !w.selected(only) {
+				continue
+			}
+			w.walk()
+			out = append(out, Chain{On: w.name(), Checks: w.checks})
+		}
+	}
+	return out
+}
+
+// host checks what is not about one port.
+func host(in Input) Chain {
+	c := Chain{On: "host"}
+	if len(in.Snapshot.Devices) > 0 {
+		return c
+	}
+	if slices.Contains(in.Missing, "ib_core") {
+		c.Checks = append(c.Checks, Check{Name: "module", Result: Fail, Code: link.CodeNoModule,
+			Text: "the kernel's InfiniBand core (ib_core) is not loaded, so no adapter can show itself",
+			Next: "lspci -nn | grep -i -e infiniband -e mellanox; modprobe mlx5_ib   (mlx4_ib for ConnectX-2 and -3, hfi1 for Omni-Path)"})
+		return c
+	}
+	c.Checks = append(c.Checks, Check{Name: "device", Result: Fail, Code: codeNoDevice,
+		Text: "there is no RDMA device: no adapter is plugged in, or its driver is not loaded or refused it",
+		Next: "lspci -nnk -d 15b3: ; dmesg | grep -i -e mlx -e infiniband"})
+	return c
+}
+
+func linksOf(s *link.Snapshot, dev string, port int) []*link.Link {
+	var out []*link.Link
+	for i := range s.Links {
+		if l := &s.Links[i]; l.IBDevice == dev && l.Port == port {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+type walker struct {
+	in     Input
+	d      *link.Device
+	p      *link.Port
+	links  []*link.Link
+	checks []Check
+}
+
+func (w *walker) name() string { return fmt.Sprintf("%s/%d", w.d.Name, w.p.Num) }
+
+func (w *walker) selected(only string) bool {
+	if only == "" || only == w.name() || only == w.d.Name || strings.EqualFold(only, w.p.GUID.String()) {
+		return true
+	}
+	return slices.ContainsFunc(w.links, func(l *link.Link) bool {
+		return l.Name == only || slices.Contains(l.AltNames, only)
+	})
+}
+
+func (w *walker) ok(name, format string, a ...any) {
+	w.checks = append(w.checks, Check{Name: name, Result: OK, Text: fmt.Sprintf(format, a...)})
+}
+
+func (w *walker) fail(name string, code link.Code, next, format string, a ...any) {
+	w.checks = append(w.checks, Check{Name: name, Result: Fail, Code: code, Next: next, Text: fmt.Sprintf(format, a...)})
+}
+
+func (w *walker) warn(name string, code link.Code, next, format string, a ...any) {
+	w.checks = append(w.checks, Check{Name: name, Result: Warn, Code: code, Next: next, Text: fmt.Sprintf(format, a...)})
+}
+
+// walk makes the checks of the port, then of each link over it.
+func (w *walker) walk() {
+	d, p := w.d, w.p
+	by := ""
+	if d.Driver != "" {
+		by = ", driver " + d.Driver
+	}
+	w.ok("device", "RDMA device %s is there (node GUID %v%s)", d.Name, d.NodeGUID, by)
+	if !w.linkLayer() {
+		return
+	}
+	if p.Layer == ib.LinkLayerEthernet {
+		w.ethernet()
+		return
+	}
+	if p.GUID.IsZero() || d.NodeGUID.IsZero() {
+		w.fail("guid", codeZeroGUID,
+			"on the host of the physical function: ip link set <pf> vf <n> port_guid <guid>; ip link set <pf> vf <n> node_guid <guid>; then unbind and bind the VF's driver",
+			"the GUID is zero: a virtual function that was given none. A subnet manager ignores such a port")
+		return
+	}
+	w.ok("guid", "port GUID %v", p.GUID)
+	if !w.cable() || !w.state() {
+		return
+	}
+	w.interfaces()
+}
+
+// unit finds the unit of the port's main interface.
+func (w *walker) unit() *units.Unit {
+	if w.in.Units == nil {
+		return nil
+	}
+	file := ""
+	for _, ps := range w.in.Report.Ports {
+		if ps.IBDevice == w.d.Name && ps.Port == w.p.Num {
+			file = ps.Unit
+		}
+	}
+	if file == "" {
+		for _, l := range w.links {
+			if s := w.status(l); s != nil && !l.IsChild() {
+				file = s.Unit
+			}
+		}
+	}
+	if file == "" {
+		return nil
+	}
+	return w.in.Units.Unit(path.Base(file))
+}
+
+func (w *walker) linkLayer() bool {
+	u := w.unit()
+	want, where := ib.LinkLayerUnspecified, ""
+	if u != nil {
+		if t, ok := u.Port.Type.Get(); ok {
+			switch t {
+			case units.PortTypeIB:
+				want = ib.LinkLayerInfiniBand
+			case units.PortTypeEth:
+				want = ib.LinkLayerEthernet
+			}
+			where = fmt.Sprintf("%s says [Port] Type=%v", u.Path, t)
+		} else if u.IPoIB.Present || len(u.Partitions) > 0 {
+			want, where = ib.LinkLayerInfiniBand, u.Path+" has IPoIB settings"
+		} else if u.RoCE.Present {
+			want, where = ib.LinkLayerEthernet, u.Path+" has a [RoCE] section"
+		}
+	}
+	if want == ib.LinkLayerUnspecified || want == w.p.Layer {
+		w.ok("link layer", "%v", w.p.Layer)
+		return true
+	}
+	w.fail("link layer", codeLinkLayer, w.typeCommand(want), "the port's link layer is %v, but %s", w.p.Layer, where)
+	return false
+}
+
+// typeCommand is how the port's type is changed on this adapter.
+func (w *walker) typeCommand(want ib.LinkLayer) string {
+	word, n := "ib", 1
+	if want == ib.LinkLayerEthernet {
+		word, n = "eth", 2
+	}
+	bdf := w.d.Parent
+	if bdf == "" {
+		bdf = "<pci address>"
+	}
+	if strings.HasPrefix(w.d.Driver, "mlx4") || strings.HasPrefix(w.d.Name, "mlx4") {
+		return fmt.Sprintf("devlink port set pci/%s/%d type %s", bdf, w.p.Num, word)
+	}
+	if strings.HasPrefix(w.d.Driver, "mlx5") || strings.HasPrefix(w.d.Name, "mlx5") {
+		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", bdf, w.p.Num, n)
+	}
+	return "see the adapter's manual; not every adapter can change"
+}
+
+func (w *walker) ethernet() {
+	if w.p.State == ib.PortActive {
+		w.ok("state", "Active; an Ethernet port needs no subnet manager")
+	} else {
+		w.fail("cable", link.CodeCable, "ip link set <interface> up; ethtool <interface>",
+			"the Ethernet port is %v (%v)", w.p.State, w.p.Phys)
+		return
+	}
+	for _, l := range w.links {
+		w.address(l)
+	}
+}
+
+func (w *walker) cable() bool {
+	p := w.p
+	switch p.Phys {
+	case ib.PhysLinkUp:
+		rate := ""
+		if p.Rate != "" {
+			rate = ", " + p.Rate
+		}
+		w.ok("cable", "LinkUp%s", rate)
+		return true
+	case ib.PhysPolling, ib.PhysSleep:
+		w.fail("cable", link.CodeCable, "plug both ends of the cable and look at the LEDs; is the other end powered, and is its port type ib?",
+			"%v: the adapter looks for a partner and finds none", p.Phys)
+	case ib.PhysDisabled:
+		w.fail("cable", link.CodePortDisabled, fmt.Sprintf("ibportstate -D 0 %d enable -C %s", p.Num, w.d.Name),
+			"the port was disabled by an administrator")
+	case ib.PhysTraining, ib.PhysLinkRecovery:
+		w.fail("cable", link.CodeTraining, fmt.Sprintf("watch -n1 cat /sys/class/infiniband/%s/ports/%d/phys_state; reseat the cable if it stays, or try another", w.d.Name, p.Num),
+			"%v: the two ends cannot agree, or errors bring the link down again and again", p.Phys)
+	case 0:
+		if p.State >= ib.PortInit {
+			w.ok("cable", "the driver reports no physical state; the logical one is %v", p.State)
+			return true
+		}
+		w.fail("cable", link.CodePortDown, "ibstat "+w.d.Name, "the port is %v and the driver reports no physical state", p.State)
+	default:
+		w.fail("cable", link.CodePortDown, "ibstat "+w.d.Name, "the physical state is %v", p.Phys)
+	}
+	return false
+}
+
+func (w *walker) sm() *api.SMStatus {
+	for i := range w.in.SMs {
+		s := &w.in.SMs[i]
+		if s.IBDevice == w.d.Name && s.Port == w.p.Num {
+			return s
+		}
+	}
+	return nil
+}
+
+func (w *walker) state() bool {
+	p := w.p
+	switch p.State {
+	case ib.PortActive, ib.PortActiveDefer:
+		w.ok("subnet manager", "%v, LID %d, subnet manager at LID %d", p.State, uint16(p.LID), uint16(p.SMLID))
+		return true
+	case ib.PortArmed:
+		w.fail("subnet manager", link.CodeSMBusy, "wait some seconds, then ibnetctl diagnose "+w.name(),
+			"Armed: a subnet manager (LID %d) is about to activate the port", uint16(p.SMLID))
+		return false
+	case ib.PortInit:
+	default:
+		w.fail("subnet manager", link.CodePortDown, "ibnetctl monitor", "the physical link is up, the logical state is still %v", p.State)
+		return false
+	}
+
+	// Initialize: why does nobody bring it to Active?
+	umad := !slices.Contains(w.in.Missing, "ib_umad")
+	sm := w.sm()
+	switch {
+	case p.SMLID != 0:
+		w.fail("subnet manager", link.CodeSMBusy, "sminfo -C "+w.d.Name+" -P "+fmt.Sprint(p.Num)+"; look at the subnet manager's log",
+			"Initializing: the subnet manager at LID %d knew the port and has not configured it again", uint16(p.SMLID))
+	case sm != nil && sm.Phase != "off":
+		next := "ibnetctl sm status " + w.name()
+		switch sm.Phase {
+		case "backing-off":
+			next = "journalctl -u " + sm.Worker
+		case "blocked":
+			next = "modprobe ib_umad"
+		case "held":
+			next = "ibnetctl sm start " + w.name()
+		case "foreign":
+			next = "look at the log of that subnet manager; smpquery -D portinfo 0 " + fmt.Sprint(p.Num) + " shows the port's M_Key"
+		}
+		w.fail("subnet manager", link.CodeNoSM, next, "Initializing: no subnet manager has configured the port. %s", upperFirst(sm.Reason))
+	case !umad:
+		w.fail("subnet manager", codeNoUmad, "modprobe ib_umad",
+			"Initializing: no subnet manager has configured the port, and none can run on this host: ib_umad is not loaded")
+	default:
+		w.fail("subnet manager", link.CodeNoSM, w.smNext(),
+			"Initializing: the cable is in, but no subnet manager has configured the port%s", w.smWhy(sm))
+	}
+	return false
+}
+
+func (w *walker) smWhy(sm *api.SMStatus) string {
+	if sm != nil && sm.Reason != "" {
+		return ", and this host runs none: " + sm.Reason
+	}
+	return ", and none is managed on this host"
+}
+
+func (w *walker) smNext() string {
+	if u := w.unit(); u != nil {
+		return fmt.Sprintf("put [SubnetManager] with Manage=auto into %s, then ibnetctl reload (or, once: ibnetctl sm start %s)", u.Path, w.name())
+	}
+	return fmt.Sprintf("ibnetctl sm start %s; or write a unit with [SubnetManager] Manage=auto", w.name())
+}
+
+func (w *walker) status(l *link.Link) *link.Status {
+	for i := range w.in.Report.Links {
+		if s := &w.in.Report.Links[i]; s.Ifindex == l.Index || s.Ifindex == 0 && s.Name == l.Name {
+			return s
+		}
+	}
+	return nil
+}
+
+// interfaces checks the IPoIB links over an Active port.
+func (w *walker) interfaces() {
+	if len(w.links) == 0 {
+		if w.in.Snapshot.Host.NoIPoIB {
+			w.fail("interface", link.CodeNoModule, "modprobe ib_ipoib", "the port is Active, but it has no network interface: ib_ipoib is not loaded")
+		} else {
+			w.fail("interface", link.CodeNoModule, "dmesg | grep -i ipoib", "the port is Active and ib_ipoib is loaded, but the port has no network interface")
+		}
+		return
+	}
+	for _, l := range w.links {
+		start := len(w.checks)
+		w.ipoib(l)
+		for i := start; i < len(w.checks); i++ {
+			w.checks[i].Link = l.Name
+		}
+	}
+	// Children that the unit asks for and that are not there.
+	for _, s := range w.in.Report.Links {
+		if s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Ifindex == 0 {
+			r := s.Reason()
+			n := len(w.checks)
+			w.fail("interface", r.Code, r.Next, "%s is wanted and not there: %s", s.Name, or(r.Text, "it is about to be made"))
+			w.checks[n].Link = s.Name
+		}
+	}
+}
+
+func (w *walker) ipoib(l *link.Link) {
+	st := w.status(l)
+	if st != nil {
+		switch r := st.Reason(); r.Code {
+		case link.CodeUdev:
+			w.fail("interface", r.Code, or(r.Next, "udevadm info /sys/class/net/"+l.Name), "%s", r.Text)
+			return
+		case link.CodeOtherManager:
+			w.warn("interface", r.Code, r.Next, "%s", r.Text)
+		}
+	}
+	if !l.Up() {
+		next := "ibnetctl up " + l.Name
+		code, why := link.CodeLinkDown, ""
+		if st != nil {
+			if r := st.Reason(); r.Text != "" {
+				why = ": " + r.Text
+			}
+			if st.Unit == "" {
+				next = "ip link set " + l.Name + " up; or write a unit that matches " + l.Name
+			}
+		}
+		w.fail("interface", code, next, "%s is administratively down%s", l.Name, why)
+		return
+	}
+	w.ok("interface", "%s is up", l.Name)
+
+	if l.IPoIB != nil {
+		k := l.IPoIB.PKey
+		if len(w.p.PKeys) > 0 && !w.p.HasPKey(k) {
+			w.fail("partition", link.CodePKeyMissing,
+				fmt.Sprintf("in the subnet manager's partitions.conf: name=%#04x, ipoib : %v=full; ", uint16(k.Base()), w.p.GUID)+"then ibnetctl monitor",
+				"the subnet manager has not granted P_Key %v to port %s (granted: %s)", k, w.name(), keys(w.p.PKeys))
+			return
+		}
+		member := "full"
+		for _, o := range w.p.PKeys {
+			if o.Base() == k.Base() && !o.Full() {
+				member = "limited"
+			}
+			if o == k {
+				member = "full"
+				break
+			}
+		}
+		if member == "limited" {
+			w.warn("partition", "", "grant full membership in partitions.conf, or accept that limited members cannot talk to each other",
+				"P_Key %v is there with limited membership", k)
+		} else {
+			w.ok("partition", "P_Key %v is granted", k)
+		}
+	}
+	if !l.Carrier() {
+		w.fail("multicast group", link.CodeJoin, "dmesg | grep 'multicast join'; saquery -g",
+			"the port is Active and the key is there, but %s has no carrier: the subnet manager does not let it join the broadcast group (group missing, other rate or MTU, or a changed hardware address)", l.Name)
+		return
+	}
+	w.ok("multicast group", "joined, carrier is on")
+
+	if st != nil {
+		for _, a := range st.Attributes {
+			if a.Name != "Mode" && a.Name != "MTUBytes" {
+				continue
+			}
+			name := map[string]string{"Mode": "mode", "MTUBytes": "MTU"}[a.Name]
+			if a.OK() {
+				if a.Actual != "" {
+					w.ok(name, "%s", a.Actual)
+				}
+				continue
+			}
+			w.fail(name, a.Why.Code, a.Why.Next, "%s", or(a.Why.Text, fmt.Sprintf("asked %s, it is %s", a.Wanted, a.Actual)))
+		}
+	}
+	w.address(l)
+}
+
+func (w *walker) address(l *link.Link) {
+	for _, a := range l.Addresses {
+		if a.Flags&link.AddrDADFailed != 0 {
+			w.fail("address", link.CodeAddressConflict, "ip -6 neigh show "+a.Prefix.Addr().String()+"; give one of the two another address",
+				"another host on the link already uses %v (duplicate address detection failed)", a.Prefix.Addr())
+			return
+		}
+	}
+	st := w.status(l)
+	if st != nil {
+		for _, a := range st.Attributes {
+			if a.Name == "Mode" || a.Name == "MTUBytes" || a.OK() {
+				continue
+			}
+			w.fail("address", a.Why.Code, a.Why.Next, "%s=%s is not there: %s", a.Name, a.Wanted, or(a.Why.Text, "it is "+or(a.Actual, "absent")))
+		}
+		if st.State == link.StateFailed || st.State == link.StateConfiguring {
+			r := st.Reason()
+			if w.checks[len(w.checks)-1].Result != Fail {
+				w.fail("address", r.Code, or(r.Next, "ibnetctl status "+l.Name), "%s is %s: %s", l.Name, st.State, or(r.Text, "operations are under way"))
+			}
+			return
+		}
+	}
+	var have []string
+	for _, a := range l.Addresses {
+		if !a.Prefix.Addr().IsLinkLocalUnicast() {
+			have = append(have, a.Prefix.String())
+		}
+	}
+	switch {
+	case len(have) > 0:
+		w.ok("address", "%s", strings.Join(have, ", "))
+	case st != nil && st.Unit != "":
+		w.warn("address", "", "add [Network] Address= to "+st.Unit+", or leave it if another program gives the address",
+			"%s carries packets but has no address, and its unit asks for none", l.Name)
+	default:
+		w.warn("address", link.CodeNoUnit, "ibnetctl edit 10-"+l.Name+"   (writes /etc/systemd/network/10-"+l.Name+".ibnetwork)",
+			"%s carries packets but has no address, and no unit matches it", l.Name)
+	}
+}
+
+func keys(ks []ib.PKey) string {
+	s := make([]string, len(ks))
+	for i, k := range ks {
+		s[i] = k.String()
+	}
+	return strings.Join(s, " ")
+}
+
+func or(s, alt string) string {
+	if s == "" {
+		return alt
+	}
+	return s
+}
+
+func upperFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

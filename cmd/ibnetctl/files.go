@@ -1,0 +1,418 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/units"
+)
+
+// roots are the unit directories below --root.
+func (a *app) roots() []units.Root {
+	var out []units.Root
+	for _, d := range units.Dirs {
+		p := a.path(d)
+		r := units.Root{Path: p}
+		if st, err := os.Stat(p); err == nil && st.IsDir() {
+			r.FS = os.DirFS(p)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func (a *app) loadUnits() *units.Set { return units.Load(a.roots()) }
+
+// completeUnits offers the names of unit files.
+func (a *app) completeUnits(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, u := range a.loadUnits().Units {
+		out = append(out, strings.TrimSuffix(u.Name, units.Suffix)+"\t"+u.Path)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// onlyFiles shows of a directory the named files and their drop-ins.
+type onlyFiles struct {
+	fs.FS
+	names map[string]bool
+}
+
+func (o onlyFiles) visible(name string) bool {
+	top, _, _ := strings.Cut(name, "/")
+	return name == "." || o.names[top] || o.names[strings.TrimSuffix(top, ".d")]
+}
+
+// Open implements fs.FS.
+func (o onlyFiles) Open(name string) (fs.File, error) {
+	if !o.visible(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+	}
+	return o.FS.Open(name)
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (o onlyFiles) ReadDir(name string) ([]fs.DirEntry, error) {
+	es, err := fs.ReadDir(o.FS, name)
+	if name != "." {
+		return es, err
+	}
+	var out []fs.DirEntry
+	for _, e := range es {
+		if o.visible(e.Name()) {
+			out = append(out, e)
+		}
+	}
+	return out, err
+}
+
+// ReadLink implements fs.ReadLinkFS.
+func (o onlyFiles) ReadLink(name string) (string, error) { return fs.ReadLink(o.FS, name) }
+
+// Lstat implements fs.ReadLinkFS.
+func (o onlyFiles) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(o.FS, name) }
+
+func (a *app) verifyCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "verify [FILE...]", Short: "every mistake in the unit files, with its place",
+		Long: `Reads the unit files as the daemon does, or the FILEs given (with the drop-ins
+beside them), and prints every problem as file:line:column with what is kept
+instead. Exits 1 if there is one.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var problems []units.Problem
+			n := 0
+			if len(args) == 0 {
+				set := a.loadUnits()
+				problems, n = set.Problems, len(set.Units)
+			} else {
+				for _, f := range args {
+					if st, err := os.Stat(f); err != nil {
+						return fail(exitNoSuch, "%w", err)
+					} else if st.IsDir() {
+						return fail(exitUsage, "%s is a directory: name the files in it", f)
+					}
+					if !strings.HasSuffix(f, units.Suffix) {
+						return fail(exitUsage, "%s: the name of a unit file ends in %s; the daemon would not read it", f, units.Suffix)
+					}
+					dir, base := filepath.Dir(f), filepath.Base(f)
+					set := units.Load([]units.Root{{Path: dir, FS: onlyFiles{os.DirFS(dir), map[string]bool{base: true}}}})
+					problems, n = append(problems, set.Problems...), n+1
+				}
+			}
+			if a.json {
+				if problems == nil {
+					problems = []units.Problem{}
+				}
+				if err := a.emit(map[string]any{"schema": 1, "files": n, "problems": problems}); err != nil {
+					return err
+				}
+			} else {
+				for _, p := range problems {
+					style := soso
+					if p.Severity == units.Error {
+						style = bad
+					}
+					fmt.Fprintln(a.out, a.paint(style, p.String()))
+				}
+				if len(problems) == 0 {
+					fmt.Fprintf(a.err, "%d unit %s read, no problem found\n", n, plural(n, "file", "files"))
+				}
+			}
+			if len(problems) > 0 {
+				return &exitError{code: exitFailure}
+			}
+			return nil
+		},
+	}
+}
+
+// unitName completes the suffix and refuses paths.
+func unitName(s string) (string, error) {
+	if strings.ContainsAny(s, "/\x00") || s == "" || strings.HasPrefix(s, ".") {
+		return "", fail(exitUsage, "%q is not the name of a unit file: give it as 10-ib0 or 10-ib0%s, without a directory", s, units.Suffix)
+	}
+	if !strings.HasSuffix(s, units.Suffix) {
+		s += units.Suffix
+	}
+	return s, nil
+}
+
+func (a *app) catCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "cat NAME...", Short: "print a unit with its drop-ins, in the order they apply", Args: cobra.MinimumNArgs(1),
+		Long:              "NAME is the name of a unit file, or of a link: then the unit that applies to the link is printed.",
+		ValidArgsFunction: a.completeUnits,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			set := a.loadUnits()
+			for i, n := range args {
+				u, err := a.findUnit(cmd.Context(), set, n)
+				if err != nil {
+					return err
+				}
+				for j, f := range u.Files {
+					text, err := os.ReadFile(f.Path)
+					if err != nil {
+						return err
+					}
+					if i+j > 0 {
+						fmt.Fprintln(a.out)
+					}
+					fmt.Fprintln(a.out, a.paint(faint, "# "+f.Path))
+					fmt.Fprint(a.out, string(text))
+					if len(text) > 0 && text[len(text)-1] != '\n' {
+						fmt.Fprintln(a.out)
+					}
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// findUnit finds a unit by its own name or by the name of a link.
+func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units.Unit, error) {
+	if u := set.Unit(name); u != nil {
+		return u, nil
+	}
+	for _, s := range set.Skipped {
+		if s.Masked && strings.TrimSuffix(s.Name, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
+			return nil, fail(exitNoSuch, "%s is %s", s.Name, s.Why)
+		}
+	}
+	quiet := *a
+	quiet.json = true
+	if d, err := quiet.describe(ctx); err == nil {
+		for _, l := range d.Links {
+			if l.Name == name && l.Unit != "" {
+				if u := set.Unit(path.Base(l.Unit)); u != nil {
+					return u, nil
+				}
+			}
+		}
+	}
+	return nil, fail(exitNoSuch, "there is no unit %s in %s, and no unit applies to a link of that name", name, strings.Join(units.Dirs, ", "))
+}
+
+const newUnit = `# See man 5 ibnetwork. ibnetctl verify finds mistakes, ibnetctl plan shows
+# what this file would change.
+
+[Match]
+Name=%s
+
+[IPoIB]
+Mode=auto
+
+[Link]
+MTUBytes=max
+
+[Network]
+#Address=192.168.151.1/24
+
+[SubnetManager]
+Manage=auto
+`
+
+func (a *app) editCmd() *cobra.Command {
+	var dropIn string
+	var full bool
+	c := &cobra.Command{
+		Use: "edit NAME", Short: "edit a unit file, check it, apply it", Args: cobra.ExactArgs(1),
+		Long: `Opens the unit in $VISUAL or $EDITOR. A new one begins with a template; one that
+comes with a package is copied to /etc first. What you wrote is checked before
+it is put in place: with problems you are asked what to do. If the daemon runs
+it is reloaded.`,
+		ValidArgsFunction: a.completeUnits,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := unitName(args[0])
+			if err != nil {
+				return err
+			}
+			target := a.path(filepath.Join(units.Dirs[0], name))
+			if full && dropIn != "" {
+				return fail(exitUsage, "--full and --drop-in exclude each other")
+			}
+			begin := ""
+			set := a.loadUnits()
+			u := set.Unit(name)
+			if dropIn != "" {
+				if !strings.HasSuffix(dropIn, ".conf") {
+					dropIn += ".conf"
+				}
+				if strings.Contains(dropIn, "/") {
+					return fail(exitUsage, "%q is not a file name", dropIn)
+				}
+				if u == nil {
+					return fail(exitNoSuch, "there is no unit %s that a drop-in could extend", name)
+				}
+				target = filepath.Join(target+".d", dropIn)
+				begin = "# Read after " + u.Path + ". An empty assignment resets a list.\n"
+			} else if u != nil && u.Path != target {
+				text, err := os.ReadFile(u.Path)
+				if err != nil {
+					return err
+				}
+				begin = string(text)
+			} else if u == nil {
+				link := strings.TrimSuffix(name, units.Suffix)
+				if i := strings.IndexByte(link, '-'); i > 0 && strings.Trim(link[:i], "0123456789") == "" {
+					link = link[i+1:]
+				}
+				begin = fmt.Sprintf(newUnit, link)
+			}
+			if text, err := os.ReadFile(target); err == nil {
+				begin = string(text)
+			}
+			return a.editFile(cmd.Context(), target, begin, name, dropIn != "")
+		},
+	}
+	c.Flags().StringVar(&dropIn, "drop-in", "", "edit the drop-in `NAME`.conf of the unit instead")
+	c.Flags().BoolVar(&full, "full", false, "edit the whole unit (the default)")
+	return c
+}
+
+// editFile lets the user edit begin, checks the result and puts it in place.
+func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn bool) error {
+	editor := or(os.Getenv("VISUAL"), os.Getenv("EDITOR"))
+	if editor == "" {
+		for _, e := range []string{"sensible-editor", "nano", "vi"} {
+			if p, err := exec.LookPath(e); err == nil {
+				editor = p
+				break
+			}
+		}
+	}
+	if editor == "" {
+		return errors.New("no editor found: set EDITOR")
+	}
+	dir, err := os.MkdirTemp("", "ibnetctl-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	// The temporary file keeps the unit's name, so that messages do.
+	tmp := filepath.Join(dir, unit)
+	if err := os.WriteFile(tmp, []byte(begin), 0o644); err != nil {
+		return err
+	}
+	for {
+		c := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, "sh", tmp)
+		c.Stdin, c.Stdout, c.Stderr = a.in, a.out, a.err
+		if err := c.Run(); err != nil {
+			return fmt.Errorf("the editor (%s) failed, nothing was changed: %w", editor, err)
+		}
+		text, err := os.ReadFile(tmp)
+		if err != nil {
+			return err
+		}
+		if old, err := os.ReadFile(target); err == nil && string(old) == string(text) {
+			fmt.Fprintln(a.err, "not changed")
+			return nil
+		}
+		var problems []units.Problem
+		if !dropIn {
+			problems = units.Load([]units.Root{{Path: dir, FS: os.DirFS(dir)}}).Problems
+		}
+		for _, p := range problems {
+			fmt.Fprintln(a.err, p)
+		}
+		if len(problems) > 0 {
+			fmt.Fprint(a.err, "Edit again (e), write it all the same (w), or give up (q)? ")
+			var answer string
+			if _, err := fmt.Fscanln(a.in, &answer); err != nil {
+				answer = "q"
+			}
+			switch answer {
+			case "w":
+			case "q":
+				fmt.Fprintln(a.err, "nothing was changed")
+				return &exitError{code: exitFailure}
+			default:
+				continue
+			}
+		}
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if err := renameio.WriteFile(target, text, 0o644, renameio.WithStaticPermissions(0o644)); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.err, "wrote", target)
+		return a.reloadIfRunning(ctx)
+	}
+}
+
+// reloadIfRunning tells a running daemon about changed files. It watches the
+// directories itself; the call only makes the result certain and visible.
+func (a *app) reloadIfRunning(ctx context.Context) error {
+	if a.root != "" || a.noBus {
+		return nil
+	}
+	c, err := connect(ctx)
+	if err != nil {
+		fmt.Fprintln(a.err, "ibnetworkd does not run: the file is applied when it starts")
+		return nil
+	}
+	defer c.close()
+	return c.call(ctx, "Reload", nil)
+}
+
+func (a *app) maskCmd(mask bool) *cobra.Command {
+	word, short := "mask", "make a unit as if it were not there"
+	long := "Puts a link to /dev/null in /etc/systemd/network (with --runtime in /run) in front of the unit of that name; it is not read any more, whichever directory it is in."
+	if !mask {
+		word, short, long = "unmask", "undo mask", "Removes the links to /dev/null that mask made."
+	}
+	var runtime bool
+	c := &cobra.Command{
+		Use: word + " NAME...", Short: short, Long: long, Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeUnits,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dir := a.path(units.Dirs[0])
+			if runtime {
+				dir = a.path(units.Dirs[1])
+			}
+			for _, n := range args {
+				name, err := unitName(n)
+				if err != nil {
+					return err
+				}
+				p := filepath.Join(dir, name)
+				to, lerr := os.Readlink(p)
+				switch {
+				case mask && lerr == nil && to == "/dev/null":
+				case mask:
+					if _, err := os.Lstat(p); err == nil {
+						return fail(exitFailure, "%s is a file of its own: move or delete it, a mask would have to overwrite it", p)
+					}
+					if err := os.MkdirAll(dir, 0o755); err != nil {
+						return err
+					}
+					if err := renameio.Symlink("/dev/null", p); err != nil {
+						return err
+					}
+					fmt.Fprintln(a.err, "masked", name, "by", p)
+				case lerr == nil && to == "/dev/null":
+					if err := os.Remove(p); err != nil {
+						return err
+					}
+					fmt.Fprintln(a.err, "removed", p)
+				default:
+					return fail(exitNoSuch, "%s is not masked by %s", name, p)
+				}
+			}
+			return a.reloadIfRunning(cmd.Context())
+		},
+	}
+	c.Flags().BoolVar(&runtime, "runtime", false, "until the next boot only")
+	return c
+}

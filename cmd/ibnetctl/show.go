@@ -1,0 +1,452 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
+)
+
+func stateStyle(s link.Status) string {
+	switch s.State {
+	case link.StateConfigured:
+		return good
+	case link.StateFailed:
+		return bad
+	case link.StateUnmanaged, link.StateLinger:
+		return faint
+	}
+	return soso
+}
+
+func portStyle(state string) string {
+	switch state {
+	case "Active":
+		return good
+	case "Down":
+		return bad
+	}
+	return soso
+}
+
+func (a *app) listCmd() *cobra.Command {
+	var all bool
+	c := &cobra.Command{
+		Use: "list [LINK...]", Short: "links, one a line",
+		Long:              "Lists the links that ibnetworkd looks after: IPoIB interfaces, interfaces over RDMA ports, and those that a unit matches.",
+		ValidArgsFunction: a.completeLinks,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := a.describe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			links, err := pick(d.Links, args)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.emit(map[string]any{"schema": api.DescriptionSchema, "links": links})
+			}
+			a.linkTable(links)
+			return nil
+		},
+	}
+	c.Flags().BoolVarP(&all, "all", "a", true, "accepted for compatibility with networkctl")
+	_ = c.Flags().MarkHidden("all")
+	return c
+}
+
+func pick(links []link.Status, names []string) ([]link.Status, error) {
+	if len(names) == 0 {
+		return links, nil
+	}
+	var out []link.Status
+	for _, n := range names {
+		i := slices.IndexFunc(links, func(l link.Status) bool { return l.Name == n })
+		if i < 0 {
+			return nil, fail(exitNoSuch, "there is no link %s (ibnetctl list shows all)", n)
+		}
+		out = append(out, links[i])
+	}
+	return out, nil
+}
+
+func (a *app) linkTable(links []link.Status) {
+	var rows [][]cell
+	for _, l := range links {
+		idx := ""
+		if l.Ifindex != 0 {
+			idx = fmt.Sprint(l.Ifindex)
+		}
+		port := l.IBDevice
+		if l.Port != 0 {
+			port = fmt.Sprintf("%s/%d", l.IBDevice, l.Port)
+		}
+		rows = append(rows, []cell{{idx, faint}, {l.Name, bold}, {or(l.Kind, "-"), ""}, {or(port, "-"), ""}, {or(l.PKey, "-"), ""},
+			{string(l.Oper), ""}, {string(l.State), stateStyle(l)}, {l.Reason().Text, ""}})
+	}
+	a.table("", []string{"IDX", "LINK", "TYPE", "PORT", "PKEY", "OPERATIONAL", "SETUP", "WHY"}, rows)
+}
+
+func (a *app) portsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "ports [PORT...]", Short: "RDMA ports, in ibstat's words",
+		ValidArgsFunction: a.completePorts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := a.describe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			ports := d.Ports
+			if len(args) > 0 {
+				ports = nil
+				for _, n := range args {
+					p := findPort(d, n)
+					if p == nil {
+						return fail(exitNoSuch, "there is no port %s (ibnetctl ports shows all)", n)
+					}
+					ports = append(ports, *p)
+				}
+			}
+			if a.json {
+				return a.emit(map[string]any{"schema": api.DescriptionSchema, "ports": ports})
+			}
+			if len(ports) == 0 {
+				fmt.Fprintln(a.out, "There is no RDMA port on this host: ibnetctl diagnose says why.")
+				return nil
+			}
+			if len(args) > 0 {
+				for _, p := range ports {
+					a.portDetail(d, p)
+				}
+				return nil
+			}
+			a.portTable(ports)
+			return nil
+		},
+	}
+}
+
+func (a *app) portTable(ports []link.PortStatus) {
+	var rows [][]cell
+	for _, p := range ports {
+		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", p.IBDevice, p.Port), bold}, {p.LinkLayer, ""}, {p.State, portStyle(p.State)}, {p.PhysState, ""},
+			{or(p.Rate, "-"), ""}, {fmt.Sprint(p.LID), ""}, {fmt.Sprint(p.SMLID), ""}, {p.PortGUID, ""}, {or(strings.Join(p.Links, " "), "-"), ""}, {p.Reason.Text, ""}})
+	}
+	a.table("", []string{"PORT", "LINK LAYER", "STATE", "PHYSICAL", "RATE", "LID", "SM LID", "PORT GUID", "LINKS", "WHY"}, rows)
+}
+
+func findPort(d *api.Description, name string) *link.PortStatus {
+	for i := range d.Ports {
+		p := &d.Ports[i]
+		if name == fmt.Sprintf("%s/%d", p.IBDevice, p.Port) || strings.EqualFold(name, p.PortGUID) {
+			return p
+		}
+	}
+	// A device name alone means its only port.
+	var only *link.PortStatus
+	for i := range d.Ports {
+		if d.Ports[i].IBDevice == name {
+			if only != nil {
+				return nil
+			}
+			only = &d.Ports[i]
+		}
+	}
+	return only
+}
+
+func findSM(d *api.Description, dev string, port int) *api.SMStatus {
+	for i := range d.SubnetManagers {
+		if s := &d.SubnetManagers[i]; s.IBDevice == dev && s.Port == port {
+			return s
+		}
+	}
+	return nil
+}
+
+func (a *app) statusCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "status [LINK|PORT...]", Short: "what is, what was asked, and why they differ",
+		Long: `Without arguments: all links, ports and subnet managers at a glance.
+With the name of a link (ib0) or port (mlx5_0/1): everything about it. For each
+setting that is not as the unit asks, the reason and the next step are shown.`,
+		ValidArgsFunction: a.completeBoth,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := a.describe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if len(args) == 0 {
+				if a.json {
+					return a.emit(d)
+				}
+				a.overview(d)
+				return nil
+			}
+			var links []link.Status
+			var ports []link.PortStatus
+			for _, n := range args {
+				if ls, err := pick(d.Links, []string{n}); err == nil {
+					links = append(links, ls...)
+				} else if p := findPort(d, n); p != nil {
+					ports = append(ports, *p)
+				} else {
+					return fail(exitNoSuch, "there is no link or port %s (ibnetctl list and ibnetctl ports show all)", n)
+				}
+			}
+			if a.json {
+				return a.emit(map[string]any{"schema": api.DescriptionSchema, "links": links, "ports": ports})
+			}
+			for _, l := range links {
+				a.linkDetail(d, l)
+			}
+			for _, p := range ports {
+				a.portDetail(d, p)
+			}
+			return nil
+		},
+	}
+}
+
+func (a *app) overview(d *api.Description) {
+	if len(d.Ports) == 0 && len(d.Links) == 0 {
+		fmt.Fprintln(a.out, "There is no RDMA port on this host: ibnetctl diagnose says why.")
+	}
+	if len(d.Ports) > 0 {
+		a.portTable(d.Ports)
+		fmt.Fprintln(a.out)
+	}
+	if len(d.Links) > 0 {
+		a.linkTable(d.Links)
+		style := map[string]string{"online": good, "partial": soso, "offline": bad}[d.Online]
+		fmt.Fprintf(a.out, "\nOnline: %s\n", a.paint(style, d.Online))
+	}
+	shown := slices.DeleteFunc(slices.Clone(d.SubnetManagers), func(s api.SMStatus) bool { return s.Phase == "off" })
+	if len(shown) > 0 {
+		fmt.Fprintln(a.out)
+		a.smTable(shown)
+	}
+	if n := len(d.Problems); n > 0 {
+		fmt.Fprintf(a.out, "\n%s\n", a.paint(soso, fmt.Sprintf("%d %s in unit files (ibnetctl verify):", n, plural(n, "problem", "problems"))))
+		for i, p := range d.Problems {
+			if i == 5 {
+				fmt.Fprintf(a.out, "  ... and %d more\n", n-i)
+				break
+			}
+			fmt.Fprintln(a.out, " ", p)
+		}
+	}
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+func (a *app) field(name, format string, args ...any) {
+	fmt.Fprintf(a.out, "%14s: %s\n", name, fmt.Sprintf(format, args...))
+}
+
+func (a *app) linkDetail(d *api.Description, l link.Status) {
+	fmt.Fprintf(a.out, "%s %s: %s (%s)\n", a.paint(stateStyle(l), "●"), a.paint(bold, l.Name), l.Oper, a.paint(stateStyle(l), string(l.State)))
+	for i, r := range l.Reasons {
+		name := "Why"
+		if i > 0 {
+			name = "also"
+		}
+		a.field(name, "%s", a.paint(bold, r.Text))
+		if r.Next != "" {
+			a.field("Next step", "%s", r.Next)
+		}
+	}
+	unit := or(l.Unit, "none matches")
+	a.field("Unit", "%s", unit)
+	for _, f := range l.DropIns {
+		a.field("drop-in", "%s", f)
+	}
+	kind := or(l.Kind, "-")
+	if l.PKey != "" {
+		kind += ", P_Key " + l.PKey
+	}
+	if l.Parent != "" {
+		kind += ", on " + l.Parent
+	}
+	if l.MadeByUs {
+		kind += ", made by ibnetworkd"
+	}
+	a.field("Type", "%s", kind)
+	if l.IBDevice != "" {
+		if p := findPort(d, fmt.Sprintf("%s/%d", l.IBDevice, l.Port)); p != nil {
+			a.field("Port", "%s", portLine(*p))
+		}
+	}
+	if l.HWAddr != "" {
+		a.field("Address", "%s", l.HWAddr)
+	}
+	online := "not required"
+	if l.Required {
+		online = "no"
+		if l.Online {
+			online = "yes"
+		}
+		if l.RequiredMin != "" {
+			online += fmt.Sprintf(" (required: %s to %s)", l.RequiredMin, or(string(l.RequiredMax), "routable"))
+		}
+	}
+	a.field("Online", "%s", online)
+	for i, ip := range l.Addresses {
+		name := "IP"
+		if i > 0 {
+			name = ""
+		}
+		if name == "" {
+			fmt.Fprintf(a.out, "%14s  %s\n", "", ip)
+			continue
+		}
+		a.field(name, "%s", ip)
+	}
+	if len(l.Attributes) > 0 {
+		fmt.Fprintln(a.out)
+		var rows [][]cell
+		for _, at := range l.Attributes {
+			style := good
+			if at.Wanted == "" {
+				style = ""
+			} else if !at.OK() {
+				style = bad
+			}
+			rows = append(rows, []cell{{at.Name, bold}, {or(at.Wanted, "-"), ""}, {or(at.Actual, "-"), style}, {at.Why.Text, ""}})
+		}
+		a.table("    ", []string{"SETTING", "WANTED", "ACTUAL", "WHY"}, rows)
+	}
+	if len(l.Pending) > 0 {
+		fmt.Fprintln(a.out, "\n    still to be done:")
+		for _, p := range l.Pending {
+			fmt.Fprintln(a.out, "      "+p)
+		}
+	}
+	for _, p := range l.Problems {
+		fmt.Fprintln(a.out, "   ", a.paint(soso, p))
+	}
+	fmt.Fprintln(a.out)
+}
+
+func portLine(p link.PortStatus) string {
+	s := fmt.Sprintf("%s/%d, %s, %s, %s", p.IBDevice, p.Port, p.LinkLayer, p.State, p.PhysState)
+	if p.Rate != "" {
+		s += ", " + p.Rate
+	}
+	if p.LinkLayer == "InfiniBand" {
+		s += fmt.Sprintf(", LID %d, SM LID %d", p.LID, p.SMLID)
+	}
+	return s
+}
+
+func (a *app) portDetail(d *api.Description, p link.PortStatus) {
+	fmt.Fprintf(a.out, "%s %s: %s, %s\n", a.paint(portStyle(p.State), "●"), a.paint(bold, fmt.Sprintf("%s/%d", p.IBDevice, p.Port)), a.paint(portStyle(p.State), p.State), p.PhysState)
+	if p.Reason.Text != "" {
+		a.field("Why", "%s", a.paint(bold, p.Reason.Text))
+		if p.Reason.Next != "" {
+			a.field("Next step", "%s", p.Reason.Next)
+		}
+	}
+	a.field("Link layer", "%s", p.LinkLayer)
+	if p.Rate != "" {
+		a.field("Rate", "%s", p.Rate)
+	}
+	if p.LinkLayer == "InfiniBand" {
+		a.field("Base lid", "%d", p.LID)
+		a.field("SM lid", "%d", p.SMLID)
+		if p.SubnetPrefix != "" {
+			a.field("Subnet prefix", "%s", p.SubnetPrefix)
+		}
+	}
+	a.field("Port GUID", "%s", p.PortGUID)
+	a.field("Node GUID", "%s", p.NodeGUID)
+	if len(p.PKeys) > 0 {
+		a.field("P_Keys", "%s", strings.Join(p.PKeys, " "))
+	}
+	a.field("Links", "%s", or(strings.Join(p.Links, " "), "none"))
+	if p.Unit != "" {
+		a.field("Unit", "%s", p.Unit)
+	}
+	if s := findSM(d, p.IBDevice, p.Port); s != nil {
+		a.field("Subnet mgr", "%s: %s", s.Phase, s.Reason)
+		if s.Worker != "" {
+			a.field("Worker", "%s (%s)", s.Worker, s.WorkerState)
+		}
+	}
+	fmt.Fprintln(a.out)
+}
+
+func (a *app) smTable(sms []api.SMStatus) {
+	var rows [][]cell
+	for _, s := range sms {
+		style := soso
+		switch s.Phase {
+		case "master", "served", "standby":
+			style = good
+		case "off", "held", "no-link":
+			style = faint
+		case "backing-off", "blocked":
+			style = bad
+		}
+		worker := or(s.WorkerState, "-")
+		if s.Hand != "" {
+			worker += " (by hand: " + s.Hand + ")"
+		}
+		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style}, {worker, ""}, {s.Reason, ""}})
+	}
+	a.table("", []string{"SUBNET MANAGER", "MANAGE", "ENGINE", "PHASE", "WORKER", "WHY"}, rows)
+}
+
+// completions
+
+func (a *app) completeFrom(ctx context.Context, f func(*api.Description) []string) []string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	quiet := *a
+	quiet.json = true
+	d, err := quiet.describe(ctx)
+	if err != nil {
+		return nil
+	}
+	return f(d)
+}
+
+func linkNames(d *api.Description) []string {
+	var out []string
+	for _, l := range d.Links {
+		out = append(out, l.Name+"\t"+string(l.State))
+	}
+	return out
+}
+
+func portNames(d *api.Description) []string {
+	var out []string
+	for _, p := range d.Ports {
+		out = append(out, fmt.Sprintf("%s/%d\t%s", p.IBDevice, p.Port, p.State))
+	}
+	return out
+}
+
+func (a *app) completeLinks(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.completeFrom(cmd.Context(), linkNames), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completePorts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.completeFrom(cmd.Context(), portNames), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeBoth(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.completeFrom(cmd.Context(), func(d *api.Description) []string { return append(linkNames(d), portNames(d)...) }), cobra.ShellCompDirectiveNoFileComp
+}

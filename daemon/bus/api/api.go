@@ -1,0 +1,156 @@
+// Package api holds what both ends of the bus share: names, object paths, and
+// the Description that Describe returns as JSON. It does no I/O; daemon/bus
+// serves it, ibnetctl asks for it.
+package api
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"ibnetworkd/link"
+)
+
+// Names on the bus.
+const (
+	BusName = "org.ibnetwork1"
+	Root    = "/org/ibnetwork1"
+
+	Manager       = "org.ibnetwork1.Manager"
+	Link          = "org.ibnetwork1.Link"
+	Port          = "org.ibnetwork1.Port"
+	SubnetManager = "org.ibnetwork1.SubnetManager"
+)
+
+// Errors by name.
+const (
+	ErrNoSuchLink   = "org.ibnetwork1.NoSuchLink"
+	ErrNoSuchPort   = "org.ibnetwork1.NoSuchPort"
+	ErrAccessDenied = "org.freedesktop.DBus.Error.AccessDenied"
+	ErrInvalidArgs  = "org.freedesktop.DBus.Error.InvalidArgs"
+	ErrFailed       = "org.ibnetwork1.Failed"
+)
+
+// The actions that polkit is asked for.
+const (
+	ActionReload        = "org.ibnetwork1.reload"
+	ActionReconfigure   = "org.ibnetwork1.reconfigure"
+	ActionLink          = "org.ibnetwork1.set-link"
+	ActionSubnetManager = "org.ibnetwork1.manage-subnet-manager"
+	ActionLogLevel      = "org.ibnetwork1.set-log-level"
+)
+
+// DescriptionSchema is the version of Description's JSON form. Keys are added
+// without a new version; it changes when one goes or changes its meaning.
+const DescriptionSchema = 1
+
+// Description is everything that is known at one time.
+type Description struct {
+	Schema  int    `json:"schema"`
+	Version string `json:"version"`
+	// Source says who looked: "ibnetworkd", or "observed" when ibnetctl
+	// looked by itself because the daemon does not run.
+	Source string `json:"source"`
+	// Online is the state of the links that are required for online:
+	// online, partial or offline.
+	Online         string            `json:"online_state"`
+	Links          []link.Status     `json:"links"`
+	Ports          []link.PortStatus `json:"ports"`
+	SubnetManagers []SMStatus        `json:"subnet_managers"`
+	Problems       []string          `json:"problems,omitempty"`
+}
+
+// SMStatus is what is said of the subnet manager of one port.
+type SMStatus struct {
+	PortGUID string `json:"port_guid"`
+	IBDevice string `json:"ib_device"`
+	Port     int    `json:"port"`
+	// Manage and Engine are the unit's words; Unit is its path.
+	Manage string `json:"manage"`
+	Engine string `json:"engine"`
+	Unit   string `json:"unit,omitempty"`
+	// Phase is a stable word (smctl.Phase), Reason a sentence.
+	Phase  string `json:"phase"`
+	Reason string `json:"reason"`
+	// NextCheck is when it is decided again although nothing happens.
+	NextCheck time.Time `json:"next_check,omitzero"`
+	// Worker is the systemd unit, WorkerState its state and since when.
+	Worker      string    `json:"worker,omitempty"`
+	WorkerState string    `json:"worker_state,omitempty"`
+	WorkerSince time.Time `json:"worker_since,omitzero"`
+	// Hand is "start" or "stop" when a person has overruled the unit.
+	Hand string `json:"by_hand,omitempty"`
+	// Master is the subnet manager that answered last.
+	Master *SMInfo `json:"master,omitempty"`
+	Starts int     `json:"starts"`
+}
+
+// SMInfo is one subnet manager of the fabric, in sminfo's words.
+type SMInfo struct {
+	GUID     string `json:"guid"`
+	LID      uint16 `json:"lid"`
+	Priority uint8  `json:"priority"`
+	State    string `json:"state"`
+}
+
+// OnlineState sums up the links that are required for online.
+func OnlineState(links []link.Status) string {
+	required, online := 0, 0
+	for _, l := range links {
+		if l.Required && l.State != link.StateUnmanaged {
+			required++
+			if l.Online {
+				online++
+			}
+		}
+	}
+	switch {
+	case online == required:
+		return "online"
+	case online > 0:
+		return "partial"
+	}
+	return "offline"
+}
+
+// LinkPath is the object path of a link; the index stays through renames.
+func LinkPath(ifindex int) string { return Root + "/link/" + escape(fmt.Sprint(ifindex)) }
+
+// PortPath is the object path of an RDMA port.
+func PortPath(ibdev string, port int) string {
+	return Root + "/port/" + escape(fmt.Sprintf("%s/%d", ibdev, port))
+}
+
+// SMPath is the object path of the subnet manager of a port, by port GUID as
+// it is printed (0x0002c903000abcde).
+func SMPath(guid string) string { return Root + "/subnet_manager/" + escape(guid) }
+
+// escape is sd_bus_path_encode's rule: letters and digits stay, a leading
+// digit and all else becomes _ and two hexadecimal digits.
+func escape(s string) string {
+	if s == "" {
+		return "_"
+	}
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' && i > 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "_%02x", c)
+		}
+	}
+	return b.String()
+}
+
+// ParsePort reads mlx5_0/1, or mlx5_0 for port 1.
+func ParsePort(s string) (ibdev string, port int, err error) {
+	ibdev, num, ok := strings.Cut(s, "/")
+	if !ok {
+		return ibdev, 1, nil
+	}
+	if _, err := fmt.Sscanf(num, "%d", &port); err != nil || port < 1 || port > 254 || fmt.Sprint(port) != num {
+		return "", 0, fmt.Errorf("%q is not a port: give it as mlx5_0/1, the port number being 1 to 254", s)
+	}
+	return ibdev, port, nil
+}

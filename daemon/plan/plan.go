@@ -1,0 +1,359 @@
+// Package plan joins the planners of link, ipoib and roce into one ordered
+// plan, and folds snapshot and plan into the status of every link and port. It
+// is pure: the same snapshot, units and record give the same bytes on every
+// machine, whatever the order of the input. Its callers are the daemon's loop
+// and ibnetctl plan.
+//
+// A plan goes link by link, each to its end, a parent before its P_Key
+// children: so the first link works long before the last one is begun. The
+// planner looks at the system as it will be after the steps it has planned, so
+// one plan is enough: when it is applied nothing is left to plan.
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ibnetworkd/ipoib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// ManagerID is the value of the udev property ID_NET_MANAGED_BY that hands a
+// link to this program.
+const ManagerID = "org.ibnetwork1"
+
+// NetworkdID is systemd-networkd's.
+const NetworkdID = "io.systemd.Network"
+
+// Names of other programs in link.Link.OtherManagers.
+const (
+	Networkd       = "systemd-networkd"
+	NetworkManager = "NetworkManager"
+)
+
+// Room is the planner of another room: it is called for every link that has a
+// unit, after the InfiniBand part and before the link is brought up.
+type Room func(b *link.Builder, index int, u *units.Unit)
+
+// Input is what a plan is made of.
+type Input struct {
+	Snapshot *link.Snapshot
+	Units    *units.Set
+	Record   *link.Record
+	// Held are operations not to be tried now, by link.HoldKey.
+	Held map[string]link.Reason
+	// Scope limits planning to these links and their children and parents;
+	// nil is all. Prev is then the unit of every other link, from the last
+	// Result.
+	Scope map[int]bool
+	Prev  map[int]*units.Unit
+	Rooms []Room
+}
+
+// Result is a plan and what is to be said of the links in its scope.
+type Result struct {
+	Plan link.Plan
+	// Links are the statuses of the links in scope, by index.
+	Links []link.Status
+	// Ports are the statuses of all RDMA ports.
+	Ports []link.PortStatus
+	// Units is the unit of every link that has one, also outside the scope.
+	Units map[int]*units.Unit
+}
+
+type planner struct {
+	in    Input
+	b     *link.Builder
+	units map[int]*units.Unit
+	notes map[int]*note
+	order []int
+}
+
+// note is what planning one link left behind.
+type note struct {
+	ignored link.Reason
+	pending bool
+	steps   []link.Step
+	blocked []link.Blocked
+	part    *units.Partition
+}
+
+// Make plans.
+func Make(in Input) Result {
+	if in.Units == nil {
+		in.Units = &units.Set{}
+	}
+	p := &planner{in: in, b: link.NewBuilder(in.Snapshot, in.Record, in.Held), units: map[int]*units.Unit{}, notes: map[int]*note{}}
+	scope := p.scope()
+	for i, u := range in.Prev {
+		if _, ok := in.Snapshot.Link(i); ok && !scope[i] {
+			p.units[i] = u
+		}
+	}
+	for _, i := range p.tops() {
+		if !scope[i] {
+			continue
+		}
+		p.plan(i, nil)
+		for _, c := range p.b.Model.Snapshot().Children(i) {
+			p.plan(c.Index, p.applied(i))
+		}
+	}
+	link.PlanRules(p.b, p.rules())
+	return p.result()
+}
+
+// scope closes the asked scope over parents and children, because the kernel
+// takes children up and down with their parent.
+func (p *planner) scope() map[int]bool {
+	out := map[int]bool{}
+	s := p.in.Snapshot
+	for i := range s.Links {
+		l := &s.Links[i]
+		if p.in.Scope == nil || p.in.Scope[l.Index] {
+			out[l.Index] = true
+			if l.IsChild() {
+				out[l.Parent] = true
+			}
+		}
+	}
+	for i := range s.Links {
+		if l := &s.Links[i]; l.IsChild() && out[l.Parent] {
+			out[l.Index] = true
+		}
+	}
+	return out
+}
+
+// tops lists the links that are nobody's children, by index; a child whose
+// parent is in another namespace counts as one.
+func (p *planner) tops() []int {
+	var out []int
+	for i := range p.in.Snapshot.Links {
+		l := &p.in.Snapshot.Links[i]
+		if l.IsChild() {
+			if _, ok := p.in.Snapshot.Link(l.Parent); ok {
+				continue
+			}
+		}
+		out = append(out, l.Index)
+	}
+	return out
+}
+
+// applied is the unit of a link if it is applied there.
+func (p *planner) applied(index int) *units.Unit {
+	if n := p.notes[index]; n == nil || n.pending || n.ignored != (link.Reason{}) {
+		return nil
+	}
+	return p.units[index]
+}
+
+func (p *planner) plan(index int, parent *units.Unit) {
+	l := p.b.Link(index)
+	if l == nil || l.Type == 772 { // ARPHRD_LOOPBACK
+		return
+	}
+	n := &note{}
+	p.notes[index] = n
+	p.order = append(p.order, index)
+	steps, blocked := len(p.b.Plan.Steps), len(p.b.Plan.Blocked)
+	defer func() {
+		n.steps = slices.Clone(p.b.Plan.Steps[steps:])
+		n.blocked = slices.Clone(p.b.Plan.Blocked[blocked:])
+	}()
+
+	facts := link.FactsOf(p.in.Snapshot, l)
+	u, verdict, _ := p.in.Units.Find(&facts)
+	if verdict == units.NotYet {
+		n.pending = true
+		return
+	}
+	if verdict != units.Yes {
+		u = nil
+	}
+	if u != nil {
+		p.units[index] = u
+	}
+	if l.IsChild() {
+		n.part = ipoib.PartitionOf(l, parent)
+	}
+	if u == nil && n.part == nil {
+		p.leave(index)
+		if p.in.Record.Of(l) == nil {
+			n.ignored = link.Reason{Code: link.CodeNoUnit, Text: "no unit matches " + l.Name}
+		}
+		return
+	}
+	if n.ignored = Ignored(l, u); n.ignored != (link.Reason{}) {
+		return
+	}
+	if p.in.Snapshot.Host.Udev && !l.Udev.Initialized || l.Udev.Renaming {
+		n.pending = true
+		return
+	}
+	p.b.For(u)
+	switch {
+	case l.IPoIB != nil:
+		ipoib.Plan(p.b, index, ipoib.WantOf(u, n.part))
+	case u != nil:
+		planPlainMTU(p.b, index, u)
+	}
+	if u == nil {
+		link.PlanActivation(p.b, index, units.ActivationUp)
+		link.PlanNetwork(p.b, index, nil)
+		return
+	}
+	for _, r := range p.in.Rooms {
+		r(p.b, index, u)
+	}
+	link.PlanLink(p.b, index, u)
+	link.PlanNetwork(p.b, index, u)
+	ipoib.PlanChildren(p.b, index, u)
+}
+
+// leave takes back what a unit made that applies no more.
+func (p *planner) leave(index int) {
+	l := p.b.Link(index)
+	if p.in.Record.Of(l) != nil {
+		link.PlanNetwork(p.b, index, nil)
+	}
+	if l.IPoIB != nil {
+		ipoib.PlanChildren(p.b, index, nil)
+	}
+}
+
+// Ignored says why a link is left alone although a unit matches it, zero if it
+// is not. u may be nil for a P_Key child that its parent's unit asks for.
+func Ignored(l *link.Link, u *units.Unit) link.Reason {
+	if u != nil && u.Unmanaged() {
+		return link.Reason{Code: link.CodeUnmanaged, Text: "Unmanaged=yes in " + u.Path}
+	}
+	ip := u != nil && u.ConfiguresIP()
+	other := func(who, next string) link.Reason {
+		return link.Reason{Code: link.CodeOtherManager, Text: fmt.Sprintf("%s manages %s: it is left alone", who, l.Name), Next: next}
+	}
+	switch by := l.Udev.ManagedBy; {
+	case by == "" || by == ManagerID:
+	case by == NetworkdID && !ip:
+	default:
+		return other(by+" (udev's ID_NET_MANAGED_BY)", "set ID_NET_MANAGED_BY="+ManagerID+" by a udev rule, or take the unit away")
+	}
+	if slices.Contains(l.OtherManagers, NetworkManager) {
+		return other(NetworkManager, "nmcli device set "+l.Name+" managed no, or take the unit away")
+	}
+	if ip && slices.Contains(l.OtherManagers, Networkd) {
+		return other(Networkd, "take [Network] out of the unit to configure the InfiniBand part only, or give networkd's .network file Unmanaged=yes")
+	}
+	return link.Reason{}
+}
+
+func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
+	m, ok := u.Link.MTUBytes.Get()
+	if !ok {
+		return
+	}
+	l := b.Link(index)
+	a := link.Attribute{Name: "MTUBytes", Wanted: m.String(), Actual: fmt.Sprint(l.MTU)}
+	want := m.Bytes
+	if m.Max {
+		want = l.MaxMTU
+	}
+	op := link.SetMTU{On: b.Model.Target(l), MTU: want}
+	switch {
+	case want == 0 || want == l.MTU:
+	case l.MaxMTU != 0 && want > l.MaxMTU:
+		a.Why = link.Reason{Code: link.CodeMTUAdapter, Text: fmt.Sprintf("asked %d, %s takes at most %d", want, l.Name, l.MaxMTU), Next: "write MTUBytes=max"}
+		b.Block(op.On, op, false, a.Why)
+	default:
+		if !b.Do(op) {
+			a.Why = b.Held[link.HoldKey(op)]
+		}
+	}
+	b.Attr(index, a)
+}
+
+// rules are those of all units that are applied to a link that is there.
+func (p *planner) rules() []link.Rule {
+	indexes := make([]int, 0, len(p.units))
+	for i := range p.units {
+		indexes = append(indexes, i)
+	}
+	slices.Sort(indexes)
+	var out []link.Rule
+	for _, i := range indexes {
+		n := p.notes[i]
+		if n != nil && (n.ignored != (link.Reason{}) || n.pending) {
+			continue
+		}
+		out = append(out, link.WantedRules(p.units[i])...)
+	}
+	return out
+}
+
+func (p *planner) result() Result {
+	r := Result{Plan: p.b.Plan, Units: map[int]*units.Unit{}}
+	s := p.in.Snapshot
+	for i, u := range p.units {
+		if _, ok := s.Link(i); ok {
+			r.Units[i] = u
+		}
+	}
+	slices.Sort(p.order)
+	for _, i := range p.order {
+		l, ok := s.Link(i)
+		if !ok {
+			continue // still to be made
+		}
+		n := p.notes[i]
+		in := link.StatusInput{
+			Snapshot: s, Link: l, Unit: p.units[i], Made: p.in.Record.MadeChild(l), Ignored: n.ignored, Pending: n.pending,
+			Attributes: p.b.Attributes(i), Steps: n.steps, Blocked: n.blocked,
+		}
+		for _, b := range n.blocked {
+			if b.Reason.Code == link.CodeRefused || b.Reason.Code == link.CodeRetry {
+				in.Failed = append(in.Failed, b.Reason)
+			}
+		}
+		r.Links = append(r.Links, link.FoldStatus(in))
+	}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			st := link.FoldPort(s, d, &d.Ports[k], func(i int) *units.Unit { return p.units[i] })
+			if st.Unit == "" && len(st.Links) == 0 {
+				f := link.FactsOfPort(s, d, &d.Ports[k])
+				if u, v, _ := p.in.Units.Find(&f); v == units.Yes {
+					st.Unit = u.Path
+				}
+			}
+			r.Ports = append(r.Ports, st)
+		}
+	}
+	return r
+}
+
+// Text prints a result as ibnetctl plan does: commands, then what is waited for
+// or blocked, with the next step.
+func (r Result) Text() string {
+	var b strings.Builder
+	for _, s := range r.Plan.Steps {
+		b.WriteString(s.Op.String() + "\n")
+	}
+	for _, w := range r.Plan.Blocked {
+		word := "blocked"
+		if w.Wait {
+			word = "waiting"
+		}
+		fmt.Fprintf(&b, "# %s: %s: %s\n", word, w.On, w.Reason.Text)
+		if w.Op != "" {
+			fmt.Fprintf(&b, "#   then: %s\n", w.Op)
+		}
+		if w.Reason.Next != "" {
+			fmt.Fprintf(&b, "#   next: %s\n", w.Reason.Next)
+		}
+	}
+	return b.String()
+}

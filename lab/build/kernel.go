@@ -1,0 +1,239 @@
+package build
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+)
+
+//go:embed uml.config
+var umlConfig string
+
+//go:embed sanitize.config
+var sanitizeConfig string
+
+// Series is the Debian kernel series that the guests run.
+const Series = "6.1"
+
+// Variant names a kernel that Builder.Kernel can make.
+type Variant struct {
+	Name    string
+	options string // .config lines on top of allnoconfig
+	objects int    // size of the build, for the progress line only
+}
+
+var (
+	// UML is the User Mode Linux kernel of nearly all tests.
+	UML = Variant{"uml", umlConfig, 1039}
+	// Sanitize is UML with KASAN, lockdep, kmemleak and the other checkers.
+	Sanitize = Variant{"uml-sanitize", umlConfig + sanitizeConfig, 1150}
+)
+
+// umlEdits are the changes without which the 6.1 source does not build as UML
+// with today's C library: glibc 2.33 dropped __xmknod, which this file exports.
+var umlEdits = []struct{ file, drop string }{
+	{"arch/um/os-Linux/user_syms.c", "__xmknod"},
+}
+
+// Kernel is a bootable kernel with what is needed to build modules for it.
+type Kernel struct {
+	Image   string   // the program (UML) or image (QEMU) to boot
+	Release string   // as uname -r prints it
+	Tree    string   // build folder for modules
+	Source  string   // source folder for modules
+	Arch    string   // ARCH= of the build
+	Modules string   // root folder that holds lib/modules/Release, "" when all is built in
+	id      string   // key of this kernel
+	make    []string // arguments of make that choose this kernel
+}
+
+// source unpacks Debian's kernel source and returns its folder and version.  A
+// source that is in the cache is used without asking the network.
+func (b *Builder) source(ctx context.Context) (dir, version string, err error) {
+	pattern := filepath.Join(b.Cache, "src", "linux-"+Series+".*")
+	find := func() (string, string) {
+		m, _ := filepath.Glob(pattern)
+		sort.Strings(m)
+		for i := len(m) - 1; i >= 0; i-- {
+			if !strings.HasSuffix(m[i], ".partial") {
+				return m[i], strings.TrimPrefix(filepath.Base(m[i]), "linux-")
+			}
+		}
+		return "", ""
+	}
+	if dir, version = find(); dir != "" {
+		return dir, version, nil
+	}
+	unlock, err := b.lock(ctx, "kernel source", "source")
+	if err != nil {
+		return "", "", err
+	}
+	defer unlock()
+	if dir, version = find(); dir != "" {
+		return dir, version, nil
+	}
+	if err := b.need(ctx, map[string]string{"dpkg-deb": "dpkg", "xz": "xz-utils", "tar": "tar"}); err != nil {
+		return "", "", err
+	}
+	pkg := "linux-source-" + Series
+	deb, err := b.download(ctx, filepath.Join(b.Cache, "debs"), pkg)
+	if err != nil {
+		return "", "", err
+	}
+	version, err = output(ctx, "", "dpkg-deb", "-f", deb, "Version")
+	if err != nil {
+		return "", "", err
+	}
+	dir = filepath.Join(b.Cache, "src", "linux-"+version)
+	err = b.once(ctx, "kernel source", dir, func(tmp string) error {
+		b.say("unpacking %s %s", pkg, version)
+		if err := b.run(ctx, step{what: "unpacking"}, "dpkg-deb", "-x", deb, filepath.Join(tmp, ".deb")); err != nil {
+			return err
+		}
+		tar := filepath.Join(tmp, ".deb/usr/src", pkg+".tar.xz")
+		if err := b.run(ctx, step{what: "unpacking"}, "tar", "-C", tmp, "--strip-components=1", "-xJf", tar); err != nil {
+			return err
+		}
+		for _, e := range umlEdits {
+			if err := dropLines(filepath.Join(tmp, e.file), e.drop); err != nil {
+				return err
+			}
+		}
+		return os.RemoveAll(filepath.Join(tmp, ".deb"))
+	})
+	if err != nil {
+		return "", "", err
+	}
+	os.Remove(deb) // 140 MB that nothing needs any more
+	return dir, version, nil
+}
+
+// dropLines removes the lines of a file that contain word.
+func dropLines(file, word string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var keep []string
+	for l := range strings.Lines(string(text)) {
+		if !strings.Contains(l, word) {
+			keep = append(keep, l)
+		}
+	}
+	return os.WriteFile(file, []byte(strings.Join(keep, "")), 0o644)
+}
+
+// compiler returns a line that identifies the C compiler.
+func compiler(ctx context.Context) (string, error) {
+	return output(ctx, "", "gcc", "-dumpfullversion", "-dumpmachine")
+}
+
+var buildTools = map[string]string{
+	"gcc": "build-essential", "make": "build-essential", "bc": "bc", "bison": "bison",
+	"flex": "flex", "xz": "xz-utils", "perl": "perl", "/usr/include/stdio.h": "libc6-dev",
+}
+
+// Kernel makes a UML kernel, minutes the first time and nothing after that.
+func (b *Builder) Kernel(ctx context.Context, v Variant) (*Kernel, error) {
+	if err := b.need(ctx, buildTools); err != nil {
+		return nil, err
+	}
+	src, version, err := b.source(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cc, err := compiler(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id := key("uml kernel", configLines(v.options), version, cc, fmt.Sprint(umlEdits))
+	dir := filepath.Join(b.Cache, "kernel", v.Name+"-"+id)
+	err = b.once(ctx, v.Name+" kernel", dir, func(tmp string) error { return b.buildUML(ctx, v, src, tmp) })
+	if err != nil {
+		return nil, err
+	}
+	rel, err := os.ReadFile(filepath.Join(dir, "include/config/kernel.release"))
+	if err != nil {
+		return nil, fmt.Errorf("%s kernel: %w", v.Name, err)
+	}
+	return &Kernel{
+		Image: filepath.Join(dir, "linux"), Release: strings.TrimSpace(string(rel)),
+		Tree: dir, Source: src, Arch: "um", id: id,
+		make: []string{"-C", src, "ARCH=um", "O=" + dir},
+	}, nil
+}
+
+// configLines returns the option lines of a fragment: comments do not change
+// what is built and are not part of the key.
+func configLines(text string) string {
+	var keep []string
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); strings.HasPrefix(l, "CONFIG_") {
+			keep = append(keep, l)
+		}
+	}
+	return strings.Join(keep, "\n")
+}
+
+func (b *Builder) buildUML(ctx context.Context, v Variant, src, tmp string) error {
+	log := filepath.Join(b.Cache, v.Name+"-build.log")
+	os.Remove(log)
+	frag := filepath.Join(tmp, "lab.config")
+	if err := os.WriteFile(frag, []byte(configLines(v.options)+"\n"), 0o644); err != nil {
+		return err
+	}
+	b.say("%s kernel: configuring (once; the result is kept in %s)", v.Name, b.Cache)
+	s := step{what: v.Name + " kernel", log: log}
+	args := []string{"-C", src, "ARCH=um", "O=" + tmp}
+	if err := b.run(ctx, s, "make", append(args, "KCONFIG_ALLCONFIG="+frag, "allnoconfig")...); err != nil {
+		return err
+	}
+	if err := checkConfig(v.options, filepath.Join(tmp, ".config")); err != nil {
+		return err
+	}
+	s.count = func(l string) bool {
+		l = strings.TrimSpace(l)
+		return strings.HasPrefix(l, "CC ") || strings.HasPrefix(l, "AS ") || strings.HasPrefix(l, "HOSTCC ")
+	}
+	s.total, s.unit = v.objects, "objects"
+	args = append(args, fmt.Sprintf("-j%d", b.Jobs), "linux", "modules")
+	if err := b.run(ctx, s, "make", args...); err != nil {
+		return err
+	}
+	b.say("%s kernel: done", v.Name)
+	return nil
+}
+
+// checkConfig compares what was asked with what Kconfig made of it: an option
+// whose dependency is missing vanishes without a word.
+func checkConfig(want, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	have := make(map[string]bool)
+	for l := range strings.Lines(string(text)) {
+		have[strings.TrimSpace(l)] = true
+	}
+	last := make(map[string]string) // a later line of the fragment replaces an earlier one
+	for l := range strings.Lines(configLines(want)) {
+		l = strings.TrimSpace(l)
+		name, _, _ := strings.Cut(l, "=")
+		last[name] = l
+	}
+	var lost []string
+	for name, l := range last {
+		if !have[l] && !(strings.HasSuffix(l, "=n") && !have[name+"=y"]) {
+			lost = append(lost, l)
+		}
+	}
+	if len(lost) > 0 {
+		sort.Strings(lost)
+		return fmt.Errorf("kernel options that Kconfig did not accept: %s", strings.Join(lost, ", "))
+	}
+	return nil
+}

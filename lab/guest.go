@@ -1,0 +1,403 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// roleVar tells a re-executed test binary what to be.
+const roleVar = "IBNETLAB_ROLE"
+
+// init makes any program that imports this package the first process of a
+// guest.  It does nothing anywhere else: the kernel of a guest is the only one
+// that starts process 1 as "/init" with ibnetlab on its command line.
+func init() {
+	switch {
+	case os.Getpid() == 1 && os.Args[0] == "/init":
+		pid1()
+	case os.Getenv(roleVar) == "agent":
+		agent()
+	case os.Getenv(roleVar) == "netns":
+		netnsExec()
+	}
+}
+
+// InGuest reports whether this process runs in a guest of the lab.
+func InGuest() bool { return os.Getenv(roleVar) == "test" }
+
+// fatal ends the guest with a message that the host shows.
+func fatal(format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	fmt.Println("lab:", msg)
+	_ = os.WriteFile(shareDir+"/out/error", []byte(msg+"\n"), 0o644)
+	powerOff()
+}
+
+func powerOff() {
+	unix.Sync()
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	select {}
+}
+
+func mount(src, dir, typ, opts string, flags uintptr) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(src, dir, typ, flags, opts); err != nil && err != unix.EBUSY {
+		return fmt.Errorf("mount %s on %s: %w", typ, dir, err)
+	}
+	return nil
+}
+
+// mountHost mounts a folder of the host.
+func (j *job) mountHost(what, path, dir string, flags uintptr) error {
+	if j.Export == "9p" {
+		return mount(what, dir, "9p", "trans=virtio,version=9p2000.L,msize=262144,cache=none", flags)
+	}
+	return mount("none", dir, "hostfs", path, flags)
+}
+
+func pid1() {
+	if err := mount("proc", "/proc", "proc", "", 0); err != nil {
+		fatal("%v", err)
+	}
+	cmdline, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		fatal("%v", err)
+	}
+	share, export := "", ""
+	for f := range strings.FieldsSeq(string(cmdline)) {
+		if v, ok := strings.CutPrefix(f, "ibnetlab="); ok {
+			export, share, _ = strings.Cut(v, ":")
+		}
+	}
+	if export == "" {
+		fatal("this kernel was not started by the lab")
+	}
+	_ = mount("sysfs", "/sys", "sysfs", "", 0)
+	_ = mount("dev", "/dev", "devtmpfs", "", 0)
+	if err := loadInitModules(); err != nil {
+		fatal("%v", err)
+	}
+	j := &job{Export: export}
+	if err := j.mountHost("lab", share, shareDir, 0); err != nil {
+		fatal("%v", err)
+	}
+	text, err := os.ReadFile(shareDir + "/job.json")
+	if err != nil {
+		fatal("%v", err)
+	}
+	if err := json.Unmarshal(text, j); err != nil {
+		fatal("job.json: %v", err)
+	}
+	j.Export = export
+
+	if j.Userland != Bare {
+		if err := j.switchRoot(share); err != nil {
+			fatal("%v", err)
+		}
+	}
+	if err := placeFiles(shareDir+"/files", "/"); err != nil {
+		fatal("%v", err)
+	}
+	if j.Userland == Systemd {
+		if err := j.execSystemd(); err != nil {
+			fatal("%v", err)
+		}
+	}
+	if err := mountAll(); err != nil {
+		fatal("%v", err)
+	}
+	_ = unix.Sethostname([]byte("lab"))
+	j.run()
+}
+
+// loadInitModules loads the modules that the host put into the initramfs of a
+// modular kernel, in name order.
+func loadInitModules() error {
+	names, err := filepath.Glob("/modules/*.ko")
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := loadModule(n, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func loadModule(file, params string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.FinitModule(int(f.Fd()), params, 0); err != nil && err != unix.EEXIST {
+		return fmt.Errorf("load %s %s: %w", filepath.Base(file), params, err)
+	}
+	return nil
+}
+
+// switchRoot makes the Debian userland the root: the host's folder below, never
+// written to, and memory on top.
+func (j *job) switchRoot(share string) error {
+	const lower, upper, root = "/lower", "/upper", "/newroot"
+	if err := j.mountHost("rootfs", j.Root, lower, unix.MS_RDONLY); err != nil {
+		return err
+	}
+	if err := mount("upper", upper, "tmpfs", "mode=755", 0); err != nil {
+		return err
+	}
+	for _, d := range []string{"/u", "/w"} {
+		if err := os.Mkdir(upper+d, 0o755); err != nil {
+			return err
+		}
+	}
+	opts := "lowerdir=" + lower + ",upperdir=" + upper + "/u,workdir=" + upper + "/w"
+	if err := mount("overlay", root, "overlay", opts, 0); err != nil {
+		return err
+	}
+	for _, d := range []string{"/proc", "/sys", "/dev", shareDir} {
+		if err := os.MkdirAll(root+d, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(d, root+d, "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("move %s: %w", d, err)
+		}
+	}
+	if err := unix.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("switch root: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("switch root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// mountAll mounts what systemd would have mounted.
+func mountAll() error {
+	for _, m := range []struct{ typ, dir, opts string }{
+		{"tmpfs", "/run", "mode=755"}, {"tmpfs", "/tmp", "mode=1777"},
+		{"devpts", "/dev/pts", "mode=620,ptmxmode=666"}, {"tmpfs", "/dev/shm", "mode=1777"},
+		{"cgroup2", "/sys/fs/cgroup", ""}, {"debugfs", "/sys/kernel/debug", ""}, {"configfs", "/sys/kernel/config", ""},
+	} {
+		if err := mount(m.typ, m.dir, m.typ, m.opts, 0); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	for _, d := range []string{"/run/netns", "/run/lock", "/var/log", "/etc", "/root"} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat("/var/run"); err != nil {
+		_ = os.Symlink("/run", "/var/run")
+	}
+	return nil
+}
+
+// placeFiles copies the tree src over dst.
+func placeFiles(src, dst string) error {
+	err := filepath.WalkDir(src, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(src, p)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dst, rel)
+		if d.IsDir() {
+			return os.MkdirAll(to, 0o755)
+		}
+		text, err := os.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		mode := os.FileMode(0o644)
+		if bytes.HasPrefix(text, []byte("#!")) {
+			mode = 0o755
+		}
+		return os.WriteFile(to, text, mode)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// execSystemd replaces process 1 by systemd, with the test as one of its
+// services.
+func (j *job) execSystemd() error {
+	if err := mount("run", "/run", "tmpfs", "mode=755", 0); err != nil {
+		return err
+	}
+	tty := ""
+	if j.Shell {
+		tty = "StandardInput=tty-force\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/console\n"
+	}
+	unit := `[Unit]
+Description=The scenario of this guest
+After=basic.target dbus.service systemd-udevd.service systemd-udev-settle.service
+[Service]
+Type=exec
+Environment=` + roleVar + `=agent
+Environment=HOME=/root TERM=` + os.Getenv("TERM") + `
+ExecStart=` + shareDir + `/bin/lab-agent
+KillMode=process
+TimeoutStopSec=1
+` + tty
+	dir := "/etc/systemd/system"
+	wants := dir + "/multi-user.target.wants"
+	if err := os.MkdirAll(wants, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(dir+"/lab.service", []byte(unit), 0o644); err != nil {
+		return err
+	}
+	for _, u := range append([]string{"lab.service"}, j.Units...) {
+		target := dir + "/" + u
+		if _, err := os.Stat(target); err != nil {
+			target = "/lib/systemd/system/" + u
+		}
+		_ = os.Remove(wants + "/" + u)
+		if err := os.Symlink(target, wants+"/"+u); err != nil {
+			return err
+		}
+	}
+	// No container variable: it would make systemd leave out udev.
+	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	return unix.Exec("/lib/systemd/systemd", []string{"/lib/systemd/systemd", "--system"}, env)
+}
+
+// agent is lab.service under systemd.
+func agent() {
+	j := &job{}
+	text, err := os.ReadFile(shareDir + "/job.json")
+	if err != nil {
+		fatal("%v", err)
+	}
+	if err := json.Unmarshal(text, j); err != nil {
+		fatal("job.json: %v", err)
+	}
+	_ = mount("debugfs", "/sys/kernel/debug", "debugfs", "", 0)
+	_ = mount("configfs", "/sys/kernel/config", "configfs", "", 0)
+	_ = os.MkdirAll("/run/netns", 0o755)
+	j.run()
+}
+
+// run starts the test binary, collects its orphans, and ends the guest with it.
+func (j *job) run() {
+	out, err := os.OpenFile(shareDir+"/out/stdout", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		fatal("%v", err)
+	}
+	env := append([]string{
+		"PATH=" + shareDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root", "LANG=C.UTF-8", "TERM=" + j.term(),
+	}, j.Env...)
+	up, _ := os.ReadFile("/proc/uptime")
+	_ = os.WriteFile(shareDir+"/out/boot", up, 0o644)
+
+	var code int
+	if j.Shell {
+		code = j.shell(env)
+	} else {
+		cmd := exec.Command("/proc/self/exe", j.Args...)
+		cmd.Args[0] = "lab-test"
+		cmd.Env = append(env, roleVar+"=test")
+		cmd.Dir = "/"
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			fatal("start of the test: %v", err)
+		}
+		code = reap(cmd.Process.Pid)
+	}
+	out.Close()
+	if log, err := klog(); err == nil {
+		_ = os.WriteFile(shareDir+"/out/dmesg", log, 0o644)
+	}
+	_ = os.WriteFile(shareDir+"/out/exit", []byte(strconv.Itoa(code)), 0o644)
+	powerOff()
+}
+
+func (j *job) term() string {
+	for _, e := range j.Env {
+		if v, ok := strings.CutPrefix(e, "TERM="); ok {
+			return v
+		}
+	}
+	return "linux"
+}
+
+// reap waits for pid and, as the first process must, for everybody's orphans.
+func reap(pid int) int {
+	for {
+		var ws syscall.WaitStatus
+		got, err := syscall.Wait4(-1, &ws, 0, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil:
+			return 255
+		case got == pid && ws.Signaled():
+			return 128 + int(ws.Signal())
+		case got == pid:
+			return ws.ExitStatus()
+		}
+	}
+}
+
+// shell gives a prompt on the console and returns when it ends.
+func (j *job) shell(env []string) int {
+	tty, err := os.OpenFile("/dev/console", os.O_RDWR, 0)
+	if err != nil {
+		fatal("%v", err)
+	}
+	if t, err := os.OpenFile("/dev/tty0", os.O_RDWR, 0); err == nil && j.Export == "hostfs" {
+		tty.Close()
+		tty = t // UML's console is not a terminal that can be controlled, its tty0 is
+	}
+	if j.HCAs >= 0 {
+		if err := loadSwib(j.Config); err != nil {
+			fmt.Fprintln(tty, "lab:", err)
+		}
+	}
+	cmd := exec.Command("/bin/bash", "-i")
+	cmd.Env = append(env, "PS1=lab:\\w# ")
+	cmd.Dir = "/root"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		fatal("%v", err)
+	}
+	return reap(cmd.Process.Pid)
+}
+
+// klog returns the kernel's log.
+func klog() ([]byte, error) {
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, n)
+	n, err = unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, b)
+	if err != nil {
+		return nil, err
+	}
+	return b[:n], nil
+}

@@ -1,0 +1,114 @@
+package lab
+
+import (
+	"embed"
+	"io/fs"
+	"time"
+)
+
+//go:embed swib
+var swibFiles embed.FS
+
+// SwibSource is the source of the software fabric module.
+func SwibSource() fs.FS {
+	f, err := fs.Sub(swibFiles, "swib")
+	if err != nil {
+		panic(err) // the path is embedded above
+	}
+	return f
+}
+
+// Userland is what a guest has besides the kernel and the test binary.
+type Userland int
+
+const (
+	// Bare has nothing: the test binary is the only program.  Boots in less
+	// than half a second.
+	Bare Userland = iota
+	// Debian has the Debian userland (opensm, infiniband-diags, iproute2 and
+	// more, see build.Packages), but no service runs.
+	Debian
+	// Systemd is Debian with systemd as the first process, with udev and D-Bus.
+	// The test function runs as the service lab.service.
+	Systemd
+)
+
+func (u Userland) String() string {
+	switch u {
+	case Bare:
+		return "bare"
+	case Debian:
+		return "debian"
+	case Systemd:
+		return "systemd"
+	}
+	return "unknown"
+}
+
+// Machine is what runs the guest's kernel.
+type Machine int
+
+const (
+	// UML is User Mode Linux: boots in 0.3 s, one CPU, no PCI.
+	UML Machine = iota
+	// QEMU is Debian's unmodified kernel in an emulated PC: slower, but with
+	// several CPUs, PCI devices and loadable InfiniBand modules.
+	QEMU
+)
+
+// Config says what guest a test needs.  The zero value is a bare UML guest with
+// two one-port adapters on one switch.
+type Config struct {
+	Machine  Machine
+	Userland Userland
+
+	// The fabric.
+	HCAs   int    // number of adapters, 2 if 0; -1: do not load the module
+	Ports  int    // ports of each adapter, 1 or 2, 1 if 0
+	Cabled bool   // adapters 2n and 2n+1 are joined by cables instead of a switch
+	PKeys  int    // size of the P_Key tables, a multiple of 32 up to 512, 32 if 0
+	Swib   string // further module parameters, e.g. "cm=0"; see swib/README.md
+
+	// Bins are programs that the guest gets in its PATH: import paths of main
+	// packages of this module, or absolute names of static executables.
+	Bins []string
+	// Files are put into the guest's root before anything starts: absolute
+	// name to content.
+	Files map[string]string
+	// Env are further variables (NAME=value) of the test's environment.
+	Env []string
+	// Units are systemd units to start at boot (Systemd only), e.g.
+	// "NetworkManager.service".
+	Units []string
+
+	Memory     int           // MiB; 0: 256 for Bare, 768 else
+	CPUs       int           // QEMU only, 2 if 0
+	Timeout    time.Duration // of the whole guest, 60 s if 0
+	TimeTravel bool          // UML only: sleeping costs nothing, the clock jumps
+	Append     string        // further kernel parameters
+	// AllowKernelErrors keeps warnings and oopses of the kernel from failing
+	// the test.
+	AllowKernelErrors bool
+}
+
+func (c Config) withDefaults() Config {
+	if c.HCAs == 0 {
+		c.HCAs = 2
+	}
+	if c.Ports == 0 {
+		c.Ports = 1
+	}
+	if c.Memory == 0 {
+		c.Memory = 768
+		if c.Userland == Bare {
+			c.Memory = 256
+		}
+	}
+	if c.CPUs == 0 {
+		c.CPUs = 2
+	}
+	if c.Timeout == 0 {
+		c.Timeout = time.Minute
+	}
+	return c
+}

@@ -1,0 +1,397 @@
+package units
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// caution is an error of a value parser that leaves the value valid: the value
+// is taken and the message becomes a problem.
+type caution struct{ msg, kept string }
+
+func (c *caution) Error() string { return c.msg }
+
+// parser applies lexed files to one unit.
+type parser struct {
+	u        *Unit
+	problems []Problem
+	objs     []*object
+	// network is the [Network] header that Address= and Gateway= stand under.
+	network Position
+	// cur describes the assignment under way, for messages.
+	sec *SectionSpec
+	key *Key
+	obj *object
+}
+
+// object is one instance of a section.
+type object struct {
+	spec *SectionSpec
+	// ptr is *Link, *Address ...
+	ptr any
+	pos Position
+	// shorthand marks an [Address] or [Route] that came from [Network].
+	shorthand bool
+	// lost is the first key without which the section would mean something
+	// else and whose value was bad.
+	lost    string
+	lostPos Position
+	dropped bool
+}
+
+func (p *parser) problem(pos Position, sev Severity, kept, format string, args ...any) {
+	pr := Problem{Pos: pos, Severity: sev, Message: fmt.Sprintf(format, args...), Kept: kept}
+	if p.sec != nil {
+		pr.Section = p.sec.Name
+	}
+	if p.key != nil {
+		pr.Key = p.key.Name
+	}
+	p.problems = append(p.problems, pr)
+}
+
+// bad reports a value that a key cannot have.
+func (p *parser) bad(pos Position, err error, kept string) {
+	p.problem(pos, Warning, kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, sentence(err))
+}
+
+// sentence is an error's text as a message can carry it.
+func sentence(err error) string { return strings.TrimSuffix(err.Error(), ".") }
+
+// file applies one lexed file.
+func (p *parser) file(f *rawFile) {
+	p.problems = append(p.problems, f.problems...)
+	if f.refused {
+		return
+	}
+	for i := range f.sections {
+		p.section(&f.sections[i])
+	}
+}
+
+func (p *parser) section(rs *rawSection) {
+	p.sec, p.key, p.obj = nil, nil, nil
+	spec := sectionByName[rs.name]
+	if spec == nil {
+		if strings.HasPrefix(rs.name, "X-") {
+			return
+		}
+		p.unknownSection(rs)
+		return
+	}
+	p.sec = spec
+	p.obj = p.instance(spec, rs.pos)
+	for i := range rs.assigns {
+		a := &rs.assigns[i]
+		p.key = spec.key(a.key)
+		if p.key == nil {
+			if !strings.HasPrefix(a.key, "X-") {
+				p.unknownKey(spec, a)
+			}
+			continue
+		}
+		p.key.apply(p, p.obj.ptr, a)
+	}
+	p.key = nil
+}
+
+// instance is the object that a header's assignments go to.
+func (p *parser) instance(spec *SectionSpec, pos Position) *object {
+	ptr, head := spec.open(p.u)
+	if !spec.Repeat {
+		if head.Present {
+			for _, o := range p.objs {
+				if o.spec == spec {
+					return o
+				}
+			}
+		}
+	}
+	head.Present = true
+	if !head.Pos.IsValid() {
+		head.Pos = pos
+	}
+	o := &object{spec: spec, ptr: ptr, pos: pos}
+	p.objs = append(p.objs, o)
+	return o
+}
+
+func (p *parser) unknownSection(rs *rawSection) {
+	kept := "the section is ignored"
+	if why, ok := foreignSections[rs.name]; ok {
+		p.problem(rs.pos, Warning, kept, "section [%s] is systemd-networkd's: %s", rs.name, why)
+		return
+	}
+	if hint := nearest(rs.name, sectionNames()); hint != "" {
+		p.problem(rs.pos, Warning, kept, "unknown section [%s], did you mean [%s]?", clip(rs.name), hint)
+		return
+	}
+	p.problem(rs.pos, Warning, kept, "unknown section [%s]", clip(rs.name))
+}
+
+func (p *parser) unknownKey(spec *SectionSpec, a *assign) {
+	const kept = "the assignment is ignored"
+	if why, ok := foreignKeys[spec.Name+"."+a.key]; ok {
+		p.problem(a.keyPos, Warning, kept, "[%s] %s= is systemd-networkd's: %s", spec.Name, a.key, why)
+		return
+	}
+	names := make([]string, len(spec.Keys))
+	for i := range spec.Keys {
+		names[i] = spec.Keys[i].Name
+	}
+	msg := fmt.Sprintf("Unknown key '%s' in section [%s]", clip(a.key), spec.Name)
+	if hint := nearest(a.key, names); hint != "" {
+		msg += ", did you mean " + hint + "=?"
+	} else if other := sectionsWith(a.key, spec.Name); len(other) > 0 {
+		msg += fmt.Sprintf(", %s= belongs to [%s]", a.key, strings.Join(other, "] or ["))
+	}
+	p.problem(a.keyPos, Warning, kept, "%s", msg)
+}
+
+// keptScalar says what holds after a bad assignment.
+func keptScalar[T any](p *parser, v Value[T]) string {
+	if !v.Set {
+		return p.key.Name + "= stays unset"
+	}
+	return fmt.Sprintf("the previous value %s is kept", clip(show(v.V)))
+}
+
+// show prints a value as a unit file has it.
+func show(v any) string {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return "yes"
+		}
+		return "no"
+	case fmt.Stringer:
+		return v.String()
+	}
+	return fmt.Sprint(v)
+}
+
+// setter applies one assignment to a section's struct.
+type setter func(p *parser, obj any, a *assign)
+
+// scalar is a key whose last valid assignment wins.
+func scalar[S, T any](field func(*S) *Value[T], parse func(string) (T, error)) setter {
+	return func(p *parser, obj any, a *assign) {
+		f := field(obj.(*S))
+		if a.val == "" {
+			*f = Value[T]{}
+			p.forgive()
+			return
+		}
+		v, err := parse(a.val)
+		var c *caution
+		if errors.As(err, &c) {
+			p.problem(a.pos(), Warning, c.kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, c.msg)
+		} else if err != nil {
+			p.bad(a.pos(), err, keptScalar(p, *f))
+			if !f.Set {
+				p.lose(a.pos())
+			}
+			return
+		}
+		*f = Value[T]{V: v, Set: true, Pos: a.pos()}
+		p.forgive()
+	}
+}
+
+// lose notes that an essential key has no valid value.
+func (p *parser) lose(pos Position) {
+	if p.key.essential && p.obj.lost == "" {
+		p.obj.lost, p.obj.lostPos = p.key.Name, pos
+	}
+}
+
+// forgive takes that back when a later assignment is valid.
+func (p *parser) forgive() {
+	if p.obj.lost == p.key.Name {
+		p.obj.lost = ""
+	}
+}
+
+// list is a key whose assignments add items; an empty one resets.
+func list[S, T any](field func(*S) *[]Value[T], split splitter, parse func(string) (T, error)) setter {
+	return func(p *parser, obj any, a *assign) {
+		f := field(obj.(*S))
+		if a.val == "" {
+			*f = nil
+			return
+		}
+		eachItem(p, a, 0, split, func(item string, pos Position) {
+			v, err := parse(item)
+			var c *caution
+			if errors.As(err, &c) {
+				p.problem(pos, Warning, c.kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, c.msg)
+			} else if err != nil {
+				p.bad(pos, err, "the item is ignored")
+				return
+			}
+			if len(*f) >= maxItems {
+				p.bad(pos, fmt.Errorf("more than %d items", maxItems), "the item is ignored")
+				return
+			}
+			*f = append(*f, Value[T]{V: v, Set: true, Pos: pos})
+		})
+	}
+}
+
+// maxItems bounds one list.
+const maxItems = 4096
+
+// splitter cuts the next item off s: start and end of its raw text, and its value
+// with quotes resolved. An error stops the assignment.
+type splitter func(s string) (start, end int, item string, err error)
+
+// eachItem calls f for each item of the value from byte off on.
+func eachItem(p *parser, a *assign, off int, split splitter, f func(item string, pos Position)) {
+	for {
+		rest := a.val[off:]
+		start, end, item, err := split(rest)
+		if err != nil {
+			p.bad(a.at(off+start), err, "the rest of the line is ignored")
+			return
+		}
+		if start == end {
+			return
+		}
+		f(item, a.at(off+start))
+		off += end
+	}
+}
+
+// words splits at white space.
+func words(s string) (start, end int, item string, err error) {
+	for start < len(s) && strings.IndexByte(blanks, s[start]) >= 0 {
+		start++
+	}
+	end = start
+	for end < len(s) && strings.IndexByte(blanks, s[end]) < 0 {
+		end++
+	}
+	return start, end, s[start:end], nil
+}
+
+// commaWords splits at white space and commas.
+func commaWords(s string) (start, end int, item string, err error) {
+	const seps = blanks + ","
+	for start < len(s) && strings.IndexByte(seps, s[start]) >= 0 {
+		start++
+	}
+	end = start
+	for end < len(s) && strings.IndexByte(seps, s[end]) < 0 {
+		end++
+	}
+	return start, end, s[start:end], nil
+}
+
+// whole takes the rest as one item.
+func whole(s string) (start, end int, item string, err error) {
+	t := strings.TrimLeft(s, blanks)
+	return len(s) - len(t), len(s), strings.TrimRight(t, blanks), nil
+}
+
+// quotedWords splits at white space and resolves quotes; backslashes stay.
+func quotedWords(s string) (int, int, string, error) { return unquote(s, false) }
+
+// escapedWords splits at white space and resolves quotes and C escapes.
+func escapedWords(s string) (int, int, string, error) { return unquote(s, true) }
+
+func unquote(s string, unescape bool) (start, end int, item string, err error) {
+	for start < len(s) && strings.IndexByte(blanks, s[start]) >= 0 {
+		start++
+	}
+	var b strings.Builder
+	quote := byte(0)
+	i := start
+	for i < len(s) {
+		c := s[i]
+		switch {
+		case c == '\\' && i+1 < len(s):
+			if !unescape {
+				// The pattern's own escapes stay, but a backslash still keeps the
+				// next byte from ending the item or the quote.
+				b.WriteString(s[i : i+2])
+				i += 2
+				continue
+			}
+			n, text, ok := cEscape(s[i:])
+			if !ok {
+				return i, i, "", fmt.Errorf("%q is not an escape sequence", clip(s[i:min(i+2, len(s))]))
+			}
+			b.WriteString(text)
+			i += n
+		case quote != 0 && c == quote:
+			quote = 0
+			i++
+		case quote != 0:
+			b.WriteByte(c)
+			i++
+		case c == '"' || c == '\'':
+			quote = c
+			i++
+		case strings.IndexByte(blanks, c) >= 0:
+			return start, i, b.String(), nil
+		default:
+			b.WriteByte(c)
+			i++
+		}
+	}
+	if quote != 0 {
+		return start, start, "", fmt.Errorf("quote %c is not closed", quote)
+	}
+	return start, len(s), b.String(), nil
+}
+
+// cEscape resolves the escape at the beginning of s and gives its length.
+func cEscape(s string) (n int, text string, ok bool) {
+	simple := map[byte]string{'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v", '\\': "\\", '"': "\"", '\'': "'", 's': " "}
+	if t, ok := simple[s[1]]; ok {
+		return 2, t, true
+	}
+	num := func(from, digits, base int) (int, string, bool) {
+		if len(s) < from+digits {
+			return 0, "", false
+		}
+		v := 0
+		for _, c := range []byte(s[from : from+digits]) {
+			d := strings.IndexByte("0123456789abcdef", c|0x20)
+			if c >= '0' && c <= '9' {
+				d = int(c - '0')
+			}
+			if d < 0 || d >= base {
+				return 0, "", false
+			}
+			v = v*base + d
+		}
+		if v == 0 {
+			return 0, "", false
+		}
+		if s[1] == 'u' || s[1] == 'U' {
+			if v > utf8.MaxRune || !utf8.ValidRune(rune(v)) {
+				return 0, "", false
+			}
+			return from + digits, string(rune(v)), true
+		}
+		if v > 0x7f {
+			// A single byte above ASCII would leave text that is not UTF-8.
+			return 0, "", false
+		}
+		return from + digits, string(rune(v)), true
+	}
+	switch {
+	case s[1] == 'x':
+		return num(2, 2, 16)
+	case s[1] == 'u':
+		return num(2, 4, 16)
+	case s[1] == 'U':
+		return num(2, 8, 16)
+	case s[1] >= '0' && s[1] <= '7':
+		return num(1, 3, 8)
+	}
+	return 0, "", false
+}

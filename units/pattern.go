@@ -1,0 +1,193 @@
+package units
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"ibnetworkd/ib"
+)
+
+// negatable is a list in [Match]: a "!" before the first item negates every item
+// of the assignment. When every item is bad the key is noted in Match.Invalid
+// so that the unit does not match more than was meant.
+func negatable[T any](field func(*Match) *[]Value[T], split splitter, parse func(item string, not bool) (T, error)) setter {
+	return func(p *parser, obj any, a *assign) {
+		m := obj.(*Match)
+		f := field(m)
+		if a.val == "" {
+			*f = nil
+			m.clearInvalid(p.key.Name)
+			return
+		}
+		off, not := 0, false
+		if a.val[0] == '!' {
+			off, not = 1, true
+		}
+		had := len(*f)
+		eachItem(p, a, off, split, func(item string, pos Position) {
+			v, err := parse(item, not)
+			if err != nil {
+				p.bad(pos, err, "the item is ignored")
+				return
+			}
+			if len(*f) >= maxItems {
+				p.bad(pos, fmt.Errorf("more than %d items", maxItems), "the item is ignored")
+				return
+			}
+			*f = append(*f, Value[T]{V: v, Set: true, Pos: pos})
+		})
+		switch {
+		case len(*f) > had:
+			m.clearInvalid(p.key.Name)
+		case had == 0:
+			if off == 1 && strings.TrimSpace(a.val) == "!" {
+				p.bad(a.pos(), errors.New("nothing stands after \"!\""), "nothing is negated")
+			}
+			m.addInvalid(p, a)
+		}
+	}
+}
+
+// addInvalid notes that a key has no valid item.
+func (m *Match) addInvalid(p *parser, a *assign) {
+	m.clearInvalid(p.key.Name)
+	m.Invalid = append(m.Invalid, Value[string]{V: p.key.Name, Set: true, Pos: a.pos()})
+	p.problem(a.pos(), Warning, "the unit matches nothing until it is put right",
+		"[Match] %s= has no valid value left, and without it the unit could match more than was meant", p.key.Name)
+}
+
+func (m *Match) clearInvalid(key string) {
+	for i := range m.Invalid {
+		if m.Invalid[i].V == key {
+			m.Invalid = append(m.Invalid[:i:i], m.Invalid[i+1:]...)
+			return
+		}
+	}
+}
+
+func parseGlob(s string, not bool) (Pattern, error) {
+	if s == "" {
+		return Pattern{}, errors.New("the pattern is empty")
+	}
+	if len(s) > 1024 {
+		return Pattern{}, errors.New("the pattern is longer than 1024 bytes")
+	}
+	return Pattern{Not: not, Glob: s}, nil
+}
+
+// parseNameGlob is parseGlob for interface names, which may be alternative names
+// of up to 127 bytes.
+func parseNameGlob(s string, not bool) (Pattern, error) {
+	if err := validIfName(s, 127); err != nil {
+		return Pattern{}, err
+	}
+	return Pattern{Not: not, Glob: s}, nil
+}
+
+// String prints the pattern.
+func (p Pattern) String() string { return bang(p.Not) + p.Glob }
+
+func bang(not bool) string {
+	if not {
+		return "!"
+	}
+	return ""
+}
+
+func parseHWPattern(s string, not bool) (HWPattern, error) {
+	if strings.HasPrefix(s, "0x") || strings.HasPrefix(s, "0X") {
+		g, err := ib.ParseGUID(s)
+		if err != nil {
+			return HWPattern{}, err
+		}
+		b := g.Bytes()
+		a, err := ib.HWAddrFrom(b[:])
+		return HWPattern{not, a}, err
+	}
+	a, err := ib.ParseHWAddr(s)
+	if err != nil && strings.ContainsAny(s, "*?[") {
+		return HWPattern{}, fmt.Errorf("%q: hardware addresses have no wildcards; the last 8 bytes alone (the port GUID) fit any IPoIB address that ends with them", clip(s))
+	}
+	return HWPattern{not, a}, err
+}
+
+// String prints the pattern.
+func (p HWPattern) String() string { return bang(p.Not) + p.Addr.String() }
+
+func parseProperty(s string, not bool) (PropertyPattern, error) {
+	name, glob, ok := strings.Cut(s, "=")
+	if !ok || name == "" {
+		return PropertyPattern{}, fmt.Errorf("%q is not NAME=PATTERN", clip(s))
+	}
+	return PropertyPattern{Not: not, Name: name, Glob: glob}, nil
+}
+
+// String prints the pattern.
+func (p PropertyPattern) String() string { return bang(p.Not) + p.Name + "=" + p.Glob }
+
+func parsePortNumber(s string, not bool) (NumPattern, error) {
+	n, err := parseUint(s, 1, 255)
+	return NumPattern{not, int(n)}, err
+}
+
+// String prints the pattern.
+func (p NumPattern) String() string { return fmt.Sprintf("%s%d", bang(p.Not), p.N) }
+
+func parseGUIDPattern(s string, not bool) (GUIDPattern, error) {
+	g, err := parseGUID(s)
+	return GUIDPattern{not, g}, err
+}
+
+// String prints the pattern.
+func (p GUIDPattern) String() string { return bang(p.Not) + p.GUID.String() }
+
+func parseLayer(s string, not bool) (LayerPattern, error) {
+	l, err := ib.ParseLinkLayer(s)
+	if err == nil && l == ib.LinkLayerUnspecified {
+		err = fmt.Errorf("%q is not a link layer (InfiniBand, Ethernet)", clip(s))
+	}
+	return LayerPattern{not, l}, err
+}
+
+// String prints the pattern.
+func (p LayerPattern) String() string { return bang(p.Not) + p.Layer.String() }
+
+func parsePKeyPattern(s string, not bool) (PKeyPattern, error) {
+	k, err := parsePKey(s)
+	return PKeyPattern{not, k}, err
+}
+
+// String prints the pattern.
+func (p PKeyPattern) String() string { return bang(p.Not) + p.PKey.String() }
+
+// condition is a key with one value, the last one, and a leading "!".
+func condition(field func(*Match) *Value[Condition], check func(string) error) setter {
+	return func(p *parser, obj any, a *assign) {
+		m := obj.(*Match)
+		f := field(m)
+		if a.val == "" {
+			*f = Value[Condition]{}
+			m.clearInvalid(p.key.Name)
+			return
+		}
+		text, not := strings.CutPrefix(a.val, "!")
+		text = strings.TrimLeft(text, blanks)
+		err := errors.New("nothing stands after \"!\"")
+		if text != "" {
+			err = check(text)
+		}
+		if err != nil {
+			p.bad(a.pos(), err, keptScalar(p, *f))
+			if !f.Set {
+				m.addInvalid(p, a)
+			}
+			return
+		}
+		m.clearInvalid(p.key.Name)
+		*f = Value[Condition]{V: Condition{Not: not, Text: text}, Set: true, Pos: a.pos()}
+	}
+}
+
+// String prints the condition as a unit file has it.
+func (c Condition) String() string { return bang(c.Not) + c.Text }

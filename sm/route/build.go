@@ -271,15 +271,21 @@ func (b *builder) assign(r *Result, e engine) (lost int) {
 			for j, to := range dests {
 				best := links[0]
 				if len(links) > 1 {
-					least := load[best]
-					for _, l := range links[1:] {
-						if v := load[l]; v < least {
-							best, least = l, v
+					least := int64(0)
+					if mine[j] == 0 {
+						// No host's traffic comes this way.
+						best = links[j%len(links)]
+					} else {
+						least = load[best]
+						for _, l := range links[1:] {
+							if v := load[l]; v < least {
+								best, least = l, v
+							}
 						}
 					}
 					if int(to.lid) < len(prev) && prev[to.lid] != g.port[best] && prev[to.lid] != NoPort {
 						old := g.linkOf[int(s)<<8|int(prev[to.lid])]
-						if old != fabric.None && load[old] <= 2*least+slack && slices.Contains(links, old) {
+						if old != fabric.None && (mine[j] == 0 || load[old] <= 2*least+slack) && slices.Contains(links, old) {
 							best = old
 						}
 					}

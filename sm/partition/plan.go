@@ -1,0 +1,85 @@
+package partition
+
+import (
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+)
+
+// PowerOn is the P_Key table that the architecture gives a port before anybody
+// wrote to it: full membership of the default partition at index 0 (IBTA
+// 10.9.1.2).
+var PowerOn = []ib.PKey{ib.DefaultPKey}
+
+// Plan is a configuration applied to a fabric.
+type Plan struct {
+	// Keys has the wanted table of each end port, by index in
+	// Fabric.Ports; nil where nothing needs to be written.
+	Keys [][]ib.PKey
+	// Members has the keys that each end port holds in the end, by index
+	// in Fabric.Ports, without gaps; nil for other ports.
+	Members  [][]ib.PKey
+	Groups   []Precreated
+	Warnings []string
+}
+
+// Tables applies a configuration to a fabric. have has the tables that ports
+// were read to hold, by index in Fabric.Ports; a port without one is taken to be
+// in the power-on state.
+func Tables(f *fabric.Fabric, cfg Config, have [][]ib.PKey) Plan {
+	ports := make([]Port, 0, len(f.EndPorts))
+	for _, e := range f.EndPorts {
+		p := &f.Ports[e]
+		q := Port{GUID: p.GUID, Type: f.Nodes[p.Node].Type}
+		// Port 0 of a switch has no link of its own; a port that is not
+		// linked limits nobody.
+		if p.Num != 0 && p.Known && p.Peer != fabric.None {
+			q.MTU, q.Rate = p.Info.MTUCap(), p.Info.Rate()
+			if o := &f.Ports[p.Peer]; o.Known && o.Info.MTUCap().IsValid() {
+				q.MTU = min(q.MTU, o.Info.MTUCap())
+			}
+		}
+		ports = append(ports, q)
+	}
+	self := ib.GUID(0)
+	if f.SMPort != fabric.None {
+		self = f.Ports[f.SMPort].GUID
+	}
+	r := cfg.Resolve(ports, self)
+	plan := Plan{Keys: make([][]ib.PKey, len(f.Ports)), Members: make([][]ib.PKey, len(f.Ports)), Groups: r.Groups}
+	for _, e := range f.EndPorts {
+		p := &f.Ports[e]
+		want := r.Keys[p.GUID]
+		had := PowerOn
+		if int(e) < len(have) && have[e] != nil {
+			had = have[e]
+		}
+		capacity := int(f.Nodes[p.Node].PKeyCap)
+		if capacity == 0 {
+			// Not a table to write, but every port works in the
+			// default partition.
+			capacity = 1
+		}
+		table, dropped := Table(had, want, capacity)
+		if len(dropped) > 0 {
+			plan.Warnings = append(plan.Warnings, ExplainDropped(p.GUID, capacity, dropped))
+		}
+		for _, k := range table {
+			if k.IsValid() {
+				plan.Members[e] = append(plan.Members[e], k)
+			}
+		}
+		if !slices.Equal(trimZero(table), trimZero(had)) {
+			plan.Keys[e] = table
+		}
+	}
+	return plan
+}
+
+func trimZero(t []ib.PKey) []ib.PKey {
+	for len(t) > 0 && t[len(t)-1] == 0 {
+		t = t[:len(t)-1]
+	}
+	return t
+}

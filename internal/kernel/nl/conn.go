@@ -170,73 +170,22 @@ func (c *Conn) next() uint32 {
 	return c.seq
 }
 
+// An answer handler gets the index of the request and the type and payload of a
+// message that answers it. The payload is valid during the call; an error
+// becomes the request's result.
+type answer func(i int, typ uint16, data []byte) error
+
 // Do sends r and waits for its acknowledgement. A refusal is an *Error.
 func (c *Conn) Do(r Request) error { return c.DoAll([]Request{r})[0] }
 
-// pipeline is how many requests are sent at once. The kernel handles all
-// messages of one send before it returns, and queues an acknowledgement for
-// each: 64 of them, each with a copy of the request if it failed, stay far
-// below the receive buffer.
-const pipeline = 64
-
 // DoAll sends all requests in order, many in one system call, and gives each
 // its result. A refusal of one does not keep the others from being tried.
-func (c *Conn) DoAll(rs []Request) []error {
-	errs := make([]error, len(rs))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for lo := 0; lo < len(rs); lo += pipeline {
-		c.chunk(rs[lo:min(lo+pipeline, len(rs))], errs[lo:])
-	}
-	return errs
-}
+func (c *Conn) DoAll(rs []Request) []error { return c.exchange(rs, true, nil) }
 
-func (c *Conn) chunk(rs []Request, errs []error) {
-	msgs := make([]netlink.Message, 0, len(rs))
-	at := make(map[uint32]int, len(rs)) // sequence -> index in rs
-	for i, r := range rs {
-		if r.Err != nil {
-			errs[i] = fmt.Errorf("%s: %w", r.What, r.Err)
-			continue
-		}
-		seq := c.next()
-		at[seq] = i
-		msgs = append(msgs, netlink.Message{
-			Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | netlink.Request | netlink.Acknowledge, Sequence: seq},
-			Data:   r.Data,
-		})
-	}
-	if len(msgs) == 0 {
-		return
-	}
-	if _, err := c.s.SendMessages(msgs); err != nil {
-		for _, i := range at {
-			errs[i] = WrapError(rs[i].What, err)
-		}
-		return
-	}
-	for len(at) > 0 {
-		got, err := c.s.Receive()
-		if err != nil {
-			var oe *netlink.OpError
-			if errors.As(err, &oe) && oe.Sequence != 0 {
-				if i, ok := at[oe.Sequence]; ok {
-					errs[i] = WrapError(rs[i].What, err)
-					delete(at, oe.Sequence)
-				}
-				continue // not ours: an answer that an earlier failure left behind
-			}
-			for _, i := range at {
-				errs[i] = WrapError(rs[i].What, err)
-			}
-			return
-		}
-		for _, m := range got {
-			if m.Header.Type == netlink.Error {
-				delete(at, m.Header.Sequence)
-			}
-		}
-	}
+// Talk sends one request that is answered by messages and an acknowledgement
+// after them.
+func (c *Conn) Talk(r Request, f func(typ uint16, data []byte) error) error {
+	return c.exchange([]Request{r}, true, func(_ int, typ uint16, data []byte) error { return f(typ, data) })[0]
 }
 
 // Ask sends requests that are answered by one message each (a get without
@@ -244,65 +193,89 @@ func (c *Conn) chunk(rs []Request, errs []error) {
 // answer's type and payload. The payload is valid during the call. Each request
 // gets its result; an error of f becomes the request's.
 func (c *Conn) Ask(rs []Request, f func(i int, typ uint16, data []byte) error) []error {
+	return c.exchange(rs, false, f)
+}
+
+// pipeline is how many requests are sent at once. The kernel handles all
+// messages of one send before it returns, and queues an acknowledgement for
+// each: 64 of them, each with a copy of the request if it failed, stay far
+// below the receive buffer.
+const pipeline = 64
+
+func (c *Conn) exchange(rs []Request, ack bool, f answer) []error {
 	errs := make([]error, len(rs))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for lo := 0; lo < len(rs); lo += pipeline {
-		c.ask(rs[lo:min(lo+pipeline, len(rs))], errs[lo:], lo, f)
+		c.chunk(rs, errs, lo, min(lo+pipeline, len(rs)), ack, f)
 	}
 	return errs
 }
 
-func (c *Conn) ask(rs []Request, errs []error, base int, f func(i int, typ uint16, data []byte) error) {
-	msgs := make([]netlink.Message, 0, len(rs))
-	at := make(map[uint32]int, len(rs))
-	for i, r := range rs {
+// chunk sends rs[lo:hi] and waits until each is answered.
+func (c *Conn) chunk(rs []Request, errs []error, lo, hi int, ack bool, f answer) {
+	flags := netlink.Request
+	if ack {
+		flags |= netlink.Acknowledge
+	}
+	msgs := make([]netlink.Message, 0, hi-lo)
+	open := make(map[uint32]int, hi-lo) // sequence -> index in rs
+	for i := lo; i < hi; i++ {
+		r := &rs[i]
 		if r.Err != nil {
 			errs[i] = fmt.Errorf("%s: %w", r.What, r.Err)
 			continue
 		}
 		seq := c.next()
-		at[seq] = i
+		open[seq] = i
 		msgs = append(msgs, netlink.Message{
-			Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | netlink.Request, Sequence: seq},
+			Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | flags, Sequence: seq},
 			Data:   r.Data,
 		})
 	}
 	if len(msgs) == 0 {
 		return
 	}
-	if _, err := c.s.SendMessages(msgs); err != nil {
-		for _, i := range at {
+	abandon := func(err error) {
+		for _, i := range open {
 			errs[i] = WrapError(rs[i].What, err)
 		}
+	}
+	if _, err := c.s.SendMessages(msgs); err != nil {
+		abandon(err)
 		return
 	}
-	for len(at) > 0 {
+	for len(open) > 0 {
 		got, err := c.s.Receive()
 		if err != nil {
 			var oe *netlink.OpError
-			if errors.As(err, &oe) && oe.Sequence != 0 {
-				if i, ok := at[oe.Sequence]; ok {
-					errs[i] = WrapError(rs[i].What, err)
-					delete(at, oe.Sequence)
-				}
-				continue
+			if !errors.As(err, &oe) || oe.Sequence == 0 {
+				abandon(err)
+				return
 			}
-			for _, i := range at {
+			// An answer that an earlier failure left behind is not in open.
+			if i, ok := open[oe.Sequence]; ok {
 				errs[i] = WrapError(rs[i].What, err)
+				delete(open, oe.Sequence)
 			}
-			return
+			continue
 		}
 		for _, m := range got {
-			i, ok := at[m.Header.Sequence]
+			i, ok := open[m.Header.Sequence]
 			if !ok {
 				continue
 			}
-			delete(at, m.Header.Sequence)
 			if m.Header.Type == netlink.Error {
-				continue // an acknowledgement where an answer was due
+				delete(open, m.Header.Sequence)
+				continue
 			}
-			if err := f(base+i, uint16(m.Header.Type), m.Data); err != nil {
+			if !ack {
+				delete(open, m.Header.Sequence)
+			}
+			if f == nil || errs[i] != nil {
+				continue
+			}
+			if err := f(i, uint16(m.Header.Type), m.Data); err != nil {
 				errs[i] = fmt.Errorf("%s: %w", rs[i].What, err)
 			}
 		}

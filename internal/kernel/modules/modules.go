@@ -1,0 +1,49 @@
+// Package modules asks kmod for kernel modules.
+package modules
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Timeout bounds a load: a driver that probes a card with old firmware takes
+// some ten seconds.
+const Timeout = 60 * time.Second
+
+// Load runs modprobe, which honours aliases, dependencies, softdeps, options and
+// blacklists of modprobe.d as an administrator expects; finit_module would know
+// none of them. A name that kmod does not know is an error with modprobe's
+// words.
+func Load(ctx context.Context, names ...string) error {
+	for _, n := range names {
+		if n == "" || strings.HasPrefix(n, "-") || strings.ContainsAny(n, "/ \t\n\x00") {
+			return fmt.Errorf("%.64q is not the name of a kernel module", n)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	for _, n := range names {
+		cmd := exec.CommandContext(ctx, "modprobe", "--use-blacklist", "--", n)
+		var out bytes.Buffer
+		cmd.Stderr = &out
+		if err := cmd.Run(); err != nil {
+			text := strings.TrimSpace(out.String())
+			const most = 512
+			if len(text) > most {
+				text = text[:most]
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("modprobe %s: %w", n, ctx.Err())
+			}
+			if text != "" {
+				return fmt.Errorf("modprobe %s: %s", n, text)
+			}
+			return fmt.Errorf("modprobe %s: %w", n, err)
+		}
+	}
+	return nil
+}

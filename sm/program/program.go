@@ -1,0 +1,423 @@
+// Package program is the difference between what the fabric has and what it
+// should have, as requests.
+//
+// It owns the wanted values of PortInfo and SwitchInfo and the block layout of
+// the tables. Everything in it is a function from values to values: the engine
+// sends the batches, one after the other is acknowledged, and keeps what the
+// fabric has. First sweep, resweep after an event and takeover are the same
+// code: what the fabric has is not sent.
+//
+// Order matters and is the caller's: tables first (Tables, Switches, Ports
+// with Configure), then Arm, then Activate, each when the one before has been
+// acknowledged, so that no port carries data while a forwarding table on its
+// way is not written.
+package program
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/mcast"
+	"ibnetworkd/sm/smp"
+)
+
+// Policy is what the manager wants of every port and switch.
+type Policy struct {
+	SMLID     ib.LID // of the master, written to every end port
+	SMSL      ib.SL
+	MKey      ib.MKey
+	MKeyLease uint16 // seconds
+	Protect   uint8  // M_Key protection level, 0..3
+	Prefix    uint64
+	// SubnetTimeout is the code (4.096 us * 2^n) of the longest way of a MAD.
+	SubnetTimeout uint8
+	PacketLife    uint8 // SwitchInfo:LifeTimeValue code
+	HOQLife       uint8 // head-of-queue lifetime code between switches
+	LeafHOQLife   uint8 // and towards adapters
+	VLStall       uint8
+	OperVLs       uint8  // most operational VLs, coded as PortInfo:VLCap; 0 as many as both ends have
+	MaxMTU        ib.MTU // 0: as large as both ends have
+	VLHighLimit   uint8  // written with QoS set
+	QoS           bool
+}
+
+// DefaultPolicy is the policy of a subnet without special wishes; the values
+// are those that fabrics have run with for years.
+func DefaultPolicy() Policy {
+	return Policy{Prefix: ib.DefaultPrefix, SubnetTimeout: 18, PacketLife: 18, HOQLife: 18, LeafHOQLife: 16, VLStall: 7}
+}
+
+// Stage is a step of bringing up ports.
+type Stage uint8
+
+// The stages in order.
+const (
+	Configure Stage = iota // ports that are up and switch ports 0: everything but the state
+	Arm                    // Initialize to Armed with everything else in the same Set
+	Activate               // Armed to Active
+)
+
+// PathTo is the directed route to where a port's SMPs are answered: for an
+// external switch port the switch, for an adapter port that port itself. It is
+// false when there is none.
+func PathTo(f *fabric.Fabric, port int32) ([]uint8, bool) {
+	p := &f.Ports[port]
+	n := &f.Nodes[p.Node]
+	if n.Switch != fabric.None {
+		return n.Path, true
+	}
+	if port == f.SMPort {
+		return nil, true
+	}
+	if p.Peer == fabric.None {
+		return nil, false
+	}
+	q := &f.Ports[p.Peer]
+	m := &f.Nodes[q.Node]
+	if m.Switch == fabric.None && p.Peer != f.SMPort {
+		return nil, false
+	}
+	return smp.PathTo(m.Path, q.Num), true
+}
+
+// Asked remembers by index into Fabric.Ports a sum of what a port was last
+// told. A port that answers something else than it was told (it does not
+// support the value) is not told again until the wish changes.
+type Asked []uint32
+
+// want gives the wanted PortInfo of a port, with the state and the other
+// fields that mean "no change" cleared.
+func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
+	p := &f.Ports[i]
+	w := p.Info
+	var peer *fabric.Port
+	if p.Peer != fabric.None {
+		peer = &f.Ports[p.Peer]
+	}
+	if !p.Known && peer != nil {
+		// Nothing but zeros means no change; the capabilities are the peer's,
+		// for some devices check what is set against them as sent.
+		w = fabric.PortInfo{}
+		w[37] = peer.Info[37] & 0xf0
+		w[41] = peer.Info[41] & 0x0f
+		w[53] = 8<<4 | 8
+	}
+	w[32] &= 0xf0
+	w[33] = 0
+	sw := f.Nodes[p.Node].Switch != fabric.None
+	if !sw || p.Num == 0 {
+		binary.BigEndian.PutUint64(w[0:], uint64(pol.MKey))
+		binary.BigEndian.PutUint64(w[8:], pol.Prefix)
+		binary.BigEndian.PutUint16(w[16:], uint16(p.LID))
+		binary.BigEndian.PutUint16(w[18:], uint16(pol.SMLID))
+		binary.BigEndian.PutUint16(w[26:], pol.MKeyLease)
+		w[34] = w[34]&^0xc7 | pol.Protect<<6 | byte(p.LMC)
+		w[36] = w[36]&0xf0 | byte(pol.SMSL)
+		w[51] = w[51]&^0x9f | pol.SubnetTimeout&31
+	}
+	if peer == nil {
+		return w
+	}
+	mtu, vls := mtuCap(p, peer), vlCap(p, peer)
+	if pol.MaxMTU != 0 {
+		mtu = min(mtu, pol.MaxMTU)
+	}
+	if pol.OperVLs != 0 {
+		vls = min(vls, pol.OperVLs)
+	}
+	w[36] = w[36]&0x0f | byte(mtu)<<4
+	w[43] = w[43]&0x0f | vls<<4
+	if pol.QoS {
+		w[38] = pol.VLHighLimit
+	}
+	if sw {
+		life := pol.HOQLife
+		if f.Nodes[peer.Node].Switch == fabric.None {
+			life = pol.LeafHOQLife
+		}
+		w[42] = pol.VLStall<<5 | life&31
+	}
+	return w
+}
+
+// mtuCap is the largest MTU of a link; an end that nothing is known of counts
+// as its peer.
+func mtuCap(a, b *fabric.Port) ib.MTU {
+	x, y := a.Info.MTUCap(), b.Info.MTUCap()
+	if !a.Known || x == 0 {
+		x = y
+	}
+	if !b.Known || y == 0 {
+		y = x
+	}
+	return max(min(x, y), ib.MTU256)
+}
+
+func vlCap(a, b *fabric.Port) uint8 {
+	x, y := a.Info.VLCap(), b.Info.VLCap()
+	if !a.Known || x == 0 {
+		x = y
+	}
+	if !b.Known || y == 0 {
+		y = x
+	}
+	return max(min(x, y), 1)
+}
+
+// sum condenses the fields that want sets.
+func sum(w *fabric.PortInfo) uint32 {
+	h := fnv.New32a()
+	h.Write(w[0:20])
+	h.Write(w[26:28])
+	h.Write([]byte{w[34], w[36], w[38], w[42], w[43], w[51] & 31})
+	return max(h.Sum32(), 1)
+}
+
+// differs compares the fields that a Set would change.
+func differs(have, w *fabric.PortInfo, end, linked bool) bool {
+	if end && (have.MKey() != w.MKey() || have.GIDPrefix() != w.GIDPrefix() || have.LID() != w.LID() || have.MasterSMLID() != w.MasterSMLID() ||
+		have.MKeyLease() != w.MKeyLease() || have[34]&0xc7 != w[34]&0xc7 || have[36]&0x0f != w[36]&0x0f || have.SubnetTimeout() != w.SubnetTimeout()) {
+		return true
+	}
+	return linked && (have[36]&0xf0 != w[36]&0xf0 || have[43]&0xf0 != w[43]&0xf0 || have[42] != w[42] || have[38] != w[38])
+}
+
+// Ports gives the Sets of PortInfo of a stage for every port that needs one,
+// tagged with the port's index. reregister (by port index, nil for none) asks
+// the clients behind those ports to register again.
+func Ports(f *fabric.Fabric, pol Policy, asked Asked, st Stage, reregister []bool) []smp.Request {
+	var out []smp.Request
+	for i := range f.Ports {
+		i := int32(i)
+		p := &f.Ports[i]
+		end := f.IsEndPort(i)
+		if p.Peer == fabric.None && !(end && (p.Num == 0 || i == f.SMPort)) || !p.Known && p.Peer == fabric.None {
+			continue
+		}
+		state := p.Info.State()
+		if !p.Known {
+			state = ib.PortInit
+		}
+		rereg := i < int32(len(reregister)) && reregister[i]
+		switch st {
+		case Configure:
+			if state == ib.PortInit && p.Peer != fabric.None {
+				continue // Arm does it all
+			}
+			if p.Num != 0 && p.Peer != fabric.None && state < ib.PortInit {
+				continue
+			}
+		case Arm:
+			if state != ib.PortInit || p.Peer == fabric.None || p.Num == 0 {
+				continue
+			}
+		case Activate:
+			if state != ib.PortArmed || p.Peer == fabric.None || p.Num == 0 {
+				continue
+			}
+			if q := &f.Ports[p.Peer]; q.Known && q.Info.State() < ib.PortArmed {
+				continue // the peer did not arm; the next sweep tries again
+			}
+		}
+		path, ok := PathTo(f, i)
+		if !ok {
+			continue
+		}
+		w := want(f, i, &pol)
+		if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(asked)) && asked[i] == sum(&w)) {
+			continue
+		}
+		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i)}
+		switch st {
+		case Arm:
+			w[32] |= byte(ib.PortArmed)
+		case Activate:
+			w[32] |= byte(ib.PortActive)
+		}
+		if end && p.Num != 0 && (rereg || st == Activate) && p.Info.CapMask()&fabric.CapClientReregister != 0 {
+			w[51] |= 0x80
+		}
+		r.Data = w
+		out = append(out, r)
+	}
+	return out
+}
+
+// Answered puts a port's answer to a Set of Ports into the fabric (which must
+// not be in anybody's hands yet) and into asked.
+func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
+	i := int32(r.Tag)
+	p := &f.Ports[i]
+	told := fabric.PortInfo(r.Request.Data)
+	p.Info, p.Known = fabric.PortInfo(r.Data), true
+	p.Info[51] &^= 0x80
+	told[32] &= 0xf0
+	told[51] &^= 0x80
+	asked[i] = sum(&told)
+}
+
+// Switches gives the Sets of SwitchInfo that are needed: the highest LID, the
+// packet lifetime, and the port change bit where it is set. The tag is the
+// switch index.
+func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
+	var out []smp.Request
+	for i := range f.Switches {
+		s := &f.Switches[i]
+		w := s.Info
+		binary.BigEndian.PutUint16(w[6:], min(uint16(top), max(w.LinearFDBCap(), 1)-1))
+		w[11] = w[11]&7 | pol.PacketLife<<3
+		if w == s.Info && !s.Info.PortStateChange() {
+			continue
+		}
+		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[s.Node].Path, Tag: uint64(i)}
+		copy(r.Data[:], w[:])
+		out = append(out, r)
+	}
+	return out
+}
+
+// LFTBlock is the number of entries of a block of a linear forwarding table.
+const LFTBlock = 64
+
+// LFT gives the blocks of the linear forwarding tables that differ. have and
+// want have a row for each switch: LID to port, 255 for none; a nil row of
+// have is a table that nothing is known of. The tag is the switch index.
+func LFT(f *fabric.Fabric, have, want [][]uint8) []smp.Request {
+	var out []smp.Request
+	for i := range f.Switches {
+		var h []uint8
+		if i < len(have) {
+			h = have[i]
+		}
+		w := want[i]
+		for at := 0; at < len(w); at += LFTBlock {
+			if h != nil && same(h, w, at) {
+				continue
+			}
+			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrLFT, Mod: uint32(at / LFTBlock), Path: f.Nodes[f.Switches[i].Node].Path, Tag: uint64(i)}
+			n := copy(r.Data[:], w[at:])
+			for ; n < LFTBlock; n++ {
+				r.Data[n] = 255
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// same compares one block, a row's end counting as 255.
+func same(h, w []uint8, at int) bool {
+	if at >= len(h) {
+		return false // never written
+	}
+	for k := at; k < at+LFTBlock; k++ {
+		x, y := uint8(255), uint8(255)
+		if k < len(h) {
+			x = h[k]
+		}
+		if k < len(w) {
+			y = w[k]
+		}
+		if x != y {
+			return false
+		}
+	}
+	return true
+}
+
+// PutLFT puts an acknowledged block into a row of what the fabric has.
+func PutLFT(row []uint8, r *smp.Request) []uint8 {
+	end := (int(r.Mod) + 1) * LFTBlock
+	for len(row) < end {
+		row = append(row, 255)
+	}
+	copy(row[end-LFTBlock:], r.Data[:])
+	return row
+}
+
+// MFT gives the blocks of the multicast forwarding tables that differ, tagged
+// with the switch index. fresh (by switch index) says that nothing is known of
+// the switch's table: what the switch may hold for groups that are not wanted
+// does no harm, for nobody sends to them.
+func MFT(f *fabric.Fabric, have, want mcast.Tables, fresh []bool) []smp.Request {
+	var out []smp.Request
+	for i := range f.Switches {
+		blocks := map[uint16]bool{}
+		var order []uint16
+		note := func(t mcast.Tables) {
+			if i >= len(t) {
+				return
+			}
+			for _, e := range t[i] {
+				if b := uint16(e.MLID-ib.LIDMulticastMin) / 32; !blocks[b] {
+					blocks[b] = true
+					order = append(order, b)
+				}
+			}
+		}
+		old := have
+		if i < len(fresh) && fresh[i] {
+			old = nil
+		}
+		note(old)
+		note(want)
+		ports := int(f.Nodes[f.Switches[i].Node].NumPorts)
+		for _, b := range order {
+			for pos := 0; pos*16 <= ports; pos++ {
+				w := want.Block(int32(i), int(b), pos)
+				if old != nil && old.Block(int32(i), int(b), pos) == w || old == nil && w == [32]uint16{} {
+					continue
+				}
+				r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrMFT, Mod: mad.MFTMod(uint8(pos), b), Path: f.Nodes[f.Switches[i].Node].Path, Tag: uint64(i)}
+				blk := mad.MFTBlock(w)
+				blk.Append(r.Data[:0])
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// PKeys gives the blocks of the P_Key tables that differ, tagged with the port
+// index. A nil row of want leaves the port alone; a nil row of have is a port
+// out of reset, which holds the default P_Key.
+func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
+	var out []smp.Request
+	for i := range want {
+		if want[i] == nil {
+			continue
+		}
+		h := []ib.PKey{ib.DefaultPKey}
+		if i < len(have) && have[i] != nil {
+			h = have[i]
+		}
+		path, ok := PathTo(f, int32(i))
+		if !ok {
+			continue
+		}
+		n := max(len(h), len(want[i]))
+		for at := 0; at < n; at += 32 {
+			var a, b mad.PKeyBlock
+			if at < len(h) {
+				copy(a[:], h[at:])
+			}
+			if at < len(want[i]) {
+				copy(b[:], want[i][at:])
+			}
+			if a == b {
+				continue
+			}
+			num := uint8(0)
+			if f.Nodes[f.Ports[i].Node].Switch != fabric.None {
+				num = f.Ports[i].Num
+			}
+			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPKeyTable, Mod: mad.PKeyMod(num, uint16(at/32)), Path: path, Tag: uint64(i)}
+			b.Append(r.Data[:0])
+			out = append(out, r)
+		}
+	}
+	return out
+}

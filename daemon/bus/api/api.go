@@ -116,6 +116,10 @@ func OnlineState(links []link.Status) string {
 // LinkPath is the object path of a link; the index stays through renames.
 func LinkPath(ifindex int) string { return Root + "/link/" + escape(fmt.Sprint(ifindex)) }
 
+// WantedLinkPath is the object path of a link that is wanted and does not exist
+// yet.
+func WantedLinkPath(name string) string { return Root + "/link/wanted_" + escape(name) }
+
 // PortPath is the object path of an RDMA port.
 func PortPath(ibdev string, port int) string {
 	return Root + "/port/" + escape(fmt.Sprintf("%s/%d", ibdev, port))

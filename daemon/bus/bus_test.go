@@ -1,0 +1,460 @@
+package bus
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
+)
+
+// privateBus runs a dbus-daemon of our own on a socket of our own.
+type privateBus struct {
+	t    *testing.T
+	dir  string
+	addr string
+	cmd  *exec.Cmd
+}
+
+func startBus(t *testing.T) *privateBus {
+	t.Helper()
+	if _, err := exec.LookPath("dbus-daemon"); err != nil {
+		t.Skip("dbus-daemon is not installed")
+	}
+	dir, err := os.MkdirTemp("", "bus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	b := &privateBus{t: t, dir: dir, addr: "unix:path=" + filepath.Join(dir, "s")}
+	conf := fmt.Sprintf(`<busconfig><type>session</type><listen>%s</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>`, b.addr)
+	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte(conf), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	t.Cleanup(b.stop)
+	return b
+}
+
+func (b *privateBus) start() {
+	b.t.Helper()
+	os.Remove(filepath.Join(b.dir, "s"))
+	b.cmd = exec.Command("dbus-daemon", "--config-file="+filepath.Join(b.dir, "conf"), "--nofork", "--print-address=1", "--nosyslog")
+	out, err := b.cmd.StdoutPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	// The address is printed once the socket listens.
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *privateBus) stop() {
+	if b.cmd != nil {
+		_ = b.cmd.Process.Kill()
+		_ = b.cmd.Wait()
+		b.cmd = nil
+	}
+}
+
+func (b *privateBus) dial() *dbus.Conn {
+	b.t.Helper()
+	c, err := dbus.Connect(b.addr)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (b *privateBus) busctl(args ...string) (string, error) {
+	cmd := exec.Command("busctl", append([]string{"--address=" + b.addr, "--no-pager"}, args...)...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// fake is a daemon that notes what it is asked.
+type fake struct {
+	mu    sync.Mutex
+	calls []string
+	level string
+	err   error
+}
+
+func (f *fake) note(format string, a ...any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, fmt.Sprintf(format, a...))
+	return f.err
+}
+
+func (f *fake) Reload(context.Context) error                  { return f.note("reload") }
+func (f *fake) Reconfigure(_ context.Context, l string) error { return f.note("reconfigure %s", l) }
+func (f *fake) SetAdmin(_ context.Context, l string, up bool) error {
+	return f.note("up=%v %s", up, l)
+}
+func (f *fake) Plan(context.Context) (link.Plan, error) {
+	t := link.Target{Link: "ib0"}
+	return link.Plan{Steps: []link.Step{{Op: link.SetMTU{On: t, MTU: 4092}}},
+		Blocked: []link.Blocked{{On: t, Op: "x", Reason: link.Reason{Code: link.CodeNoSM, Text: "no subnet manager"}}}}, nil
+}
+func (f *fake) StartSubnetManager(_ context.Context, d string, p int) error {
+	return f.note("start %s/%d", d, p)
+}
+func (f *fake) StopSubnetManager(_ context.Context, d string, p int) error {
+	return f.note("stop %s/%d", d, p)
+}
+func (f *fake) LogLevel() string { f.mu.Lock(); defer f.mu.Unlock(); return or(f.level, "info") }
+func (f *fake) SetLogLevel(l string) error {
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, l) {
+		return fmt.Errorf("%q is not one of debug, info, warn, error", l)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.level = l
+	return nil
+}
+
+func (f *fake) called() []string { f.mu.Lock(); defer f.mu.Unlock(); return slices.Clone(f.calls) }
+
+func ib0() link.Status {
+	return link.Status{Name: "ib0", Ifindex: 7, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Unit: "/etc/systemd/network/10-ib0.ibnetwork",
+		State: link.StateConfigured, Oper: link.OperRoutable, Carrier: true, Required: true, Online: true,
+		Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"},
+			{Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044", Next: "ask for mtu=5"}}},
+		Addresses: []string{"192.168.151.1/24"}}
+}
+
+func port1() link.PortStatus {
+	return link.PortStatus{IBDevice: "mlx5_0", Port: 1, LinkLayer: "InfiniBand", State: "Active", PhysState: "LinkUp", LID: 3, SMLID: 1,
+		PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "0xfe80000000000000", PKeys: []string{"0xffff", "0x8001"}, Links: []string{"ib0"}}
+}
+
+func sm1() api.SMStatus {
+	return api.SMStatus{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Manage: "auto", Engine: "builtin", Phase: "served", Reason: "somebody serves",
+		Master: &api.SMInfo{GUID: "0x1", LID: 1, Priority: 5, State: "Master"}}
+}
+
+// serve starts a server with one link, one port and one subnet manager.
+func serve(t *testing.T, b *privateBus, priv func(uint32) bool) (*Server, *fake) {
+	t.Helper()
+	f := &fake{}
+	s := New(Config{Backend: f, Version: "1.2", Address: b.addr, Privileged: priv})
+	s.PublishLinks([]link.Status{ib0()}, nil)
+	s.PublishPorts([]link.PortStatus{port1()})
+	s.PublishSM([]api.SMStatus{sm1()})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	<-s.Ready()
+	return s, f
+}
+
+func TestBusctl(t *testing.T) {
+	b := startBus(t)
+	_, f := serve(t, b, nil)
+	tests := []struct {
+		args []string
+		want string // regular expression
+	}{
+		{[]string{"tree", "--list", api.BusName}, `(?s)/org/ibnetwork1/link/_37\n.*/org/ibnetwork1/port/mlx5_5f0_2f1\n.*/org/ibnetwork1/subnet_manager/_30x0002c903000abcde`},
+		{[]string{"introspect", api.BusName, "/org/ibnetwork1"}, `(?s)\.GetManagedObjects +method.*\.Reload +method`},
+		{[]string{"introspect", api.BusName, "/org/ibnetwork1/link/_37"}, `(?s)\.Addresses +property +as.*\.MTUBytesReason +property +\(sss\).*mtu-limited-by-group`},
+		{[]string{"introspect", "--xml-interface", api.BusName, "/org/ibnetwork1/link/_37"}, `org.gtk.GDBus.DocString" value="The interface index`},
+		{[]string{"get-property", api.BusName, "/org/ibnetwork1/port/mlx5_5f0_2f1", api.Port, "PartitionKeys", "SMLID"}, `aq 2 65535 32769\nq 1`},
+		{[]string{"get-property", api.BusName, "/org/ibnetwork1/subnet_manager/_30x0002c903000abcde", api.SubnetManager, "Master"}, `\(tqys\) 1 1 5 "Master"`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "ListLinks"}, `a\(isso\) 1 7 "ib0" "configured" "/org/ibnetwork1/link/_37"`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "Plan"}, `asa\(sssss\) 1 "ip link set ib0 mtu 4092" 1 "ib0" "x" "no-subnet-manager"`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "Describe"}, `ib_device`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "GetPort", "s", "mlx5_0/1"}, `o "/org/ibnetwork1/port/mlx5_5f0_2f1"`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "GetLink", "s", "nope"}, `there is no link "nope"`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "Reload"}, `^$`},
+		{[]string{"call", api.BusName, "/org/ibnetwork1/link/_37", api.Link, "Down"}, `^$`},
+		{[]string{"call", api.BusName, "/org/ibnetwork1/subnet_manager/_30x0002c903000abcde", api.SubnetManager, "Start"}, `^$`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "Reconfigure", "s", "ib9"}, `there is no link`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "SetLogLevel", "s", "loud"}, `"loud" is not one of`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "SetLogLevel", "s", "debug"}, `^$`},
+		{[]string{"get-property", api.BusName, api.Root, api.Manager, "LogLevel", "Version", "OnlineState"}, `s "debug"\ns "1.2"\ns "online"`},
+		{[]string{"set-property", api.BusName, api.Root, api.Manager, "Version", "s", "x"}, `read-only`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "Up", "i", "3"}, `signature "i", it should be "s"`},
+		{[]string{"call", api.BusName, "/org/ibnetwork1/link/_38", api.Link, "Up"}, `(?i)object|no such|unknown`},
+	}
+	if _, err := exec.LookPath("busctl"); err != nil {
+		t.Skip("busctl is not installed")
+	}
+	for _, tc := range tests {
+		out, _ := b.busctl(tc.args...)
+		if !regexp.MustCompile(tc.want).MatchString(out) {
+			t.Errorf("busctl %s:\n%swant %s", strings.Join(tc.args, " "), out, tc.want)
+		}
+	}
+	if got := strings.Join(f.called(), ", "); got != "reload, up=false ib0, start mlx5_0/1" {
+		t.Errorf("the daemon was asked: %s", got)
+	}
+}
+
+// Every property has the type that introspection says.
+func TestPropertyTypes(t *testing.T) {
+	check := func(iface string, table map[string]string, vals map[string]dbus.Variant) {
+		for name, v := range vals {
+			if got := v.Signature().String(); got != table[name] {
+				t.Errorf("%s.%s has signature %s, introspection says %s", iface, name, got, table[name])
+			}
+		}
+	}
+	sigs := func(n int, at func(int) (string, string)) map[string]string {
+		m := map[string]string{}
+		for i := range n {
+			k, v := at(i)
+			m[k] = v
+		}
+		return m
+	}
+	check(api.Link, sigs(len(linkProps), func(i int) (string, string) { return linkProps[i].name, linkProps[i].sig }), values(linkProps, link.Status{}))
+	check(api.Port, sigs(len(portProps), func(i int) (string, string) { return portProps[i].name, portProps[i].sig }), values(portProps, link.PortStatus{}))
+	check(api.SubnetManager, sigs(len(smProps), func(i int) (string, string) { return smProps[i].name, smProps[i].sig }), values(smProps, api.SMStatus{}))
+	check(api.Manager, sigs(len(managerProps), func(i int) (string, string) { return managerProps[i].name, managerProps[i].sig }), values(managerProps, managerState{}))
+}
+
+func TestSignalsSayExactlyWhatChanged(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	c := b.dial()
+	if err := c.AddMatchSignal(dbus.WithMatchPathNamespace(api.Root)); err != nil {
+		t.Fatal(err)
+	}
+	ch := make(chan *dbus.Signal, 100)
+	c.Signal(ch)
+	next := func() *dbus.Signal {
+		t.Helper()
+		select {
+		case g := <-ch:
+			return g
+		case <-time.After(5 * time.Second):
+			t.Fatal("no signal")
+		}
+		return nil
+	}
+	l := ib0()
+	s.PublishLinks([]link.Status{l}, nil) // the same: nothing
+	l.Carrier, l.Oper, l.Online = false, link.OperNoCarrier, false
+	s.PublishLinks([]link.Status{l}, nil)
+	seen := map[dbus.ObjectPath][]string{}
+	for range 2 {
+		g := next()
+		if g.Name != "org.freedesktop.DBus.Properties.PropertiesChanged" {
+			t.Fatalf("got %s", g.Name)
+		}
+		for k := range g.Body[1].(map[string]dbus.Variant) {
+			seen[g.Path] = append(seen[g.Path], k)
+		}
+		slices.Sort(seen[g.Path])
+	}
+	if got := fmt.Sprint(seen["/org/ibnetwork1/link/_37"]); got != "[Carrier Online OperationalState]" {
+		t.Errorf("changed: %s", got)
+	}
+	if got := fmt.Sprint(seen[api.Root]); got != "[OnlineState]" {
+		t.Errorf("manager changed: %s", got)
+	}
+	child := link.Status{Name: "ib0.8001", Ifindex: 9, Kind: "ipoib", State: link.StatePending}
+	s.PublishLinks([]link.Status{child}, nil)
+	for g := next(); g.Name != "org.freedesktop.DBus.ObjectManager.InterfacesAdded"; g = next() {
+	}
+	s.PublishLinks(nil, []string{"ib0.8001"})
+	g := next()
+	for ; g.Name != "org.freedesktop.DBus.ObjectManager.InterfacesRemoved"; g = next() {
+	}
+	if got := fmt.Sprint(g.Body); got != "[/org/ibnetwork1/link/_39 [org.ibnetwork1.Link]]" {
+		t.Errorf("removed: %s", got)
+	}
+}
+
+// polkit stands on the bus and grants one action.
+type polkit struct{ grant string }
+
+func (p polkit) CheckAuthorization(subject struct {
+	Kind    string
+	Details map[string]dbus.Variant
+}, action string, _ map[string]string, _ uint32, _ string) (struct {
+	A, B bool
+	C    map[string]string
+}, *dbus.Error) {
+	var r struct {
+		A, B bool
+		C    map[string]string
+	}
+	r.A, r.C = action == p.grant && subject.Kind == "system-bus-name", map[string]string{}
+	return r, nil
+}
+
+func TestPermission(t *testing.T) {
+	b := startBus(t)
+	_, f := serve(t, b, func(uint32) bool { return false })
+	c := b.dial()
+	call := func(method string, args ...any) error {
+		return c.Object(api.BusName, api.Root).Call(api.Manager+"."+method, 0, args...).Err
+	}
+	err := call("Reload")
+	var de dbus.Error
+	if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit is not installed") {
+		t.Errorf("without polkit: %v", err)
+	}
+	pk := b.dial()
+	if err := pk.Export(polkit{grant: api.ActionReload}, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := call("Reload"); err != nil {
+		t.Errorf("granted: %v", err)
+	}
+	for _, v := range [][]any{{"Reconfigure", "ib0"}, {"Up", "ib0"}, {"Down", "ib0"}, {"StartSubnetManager", "mlx5_0/1"}, {"StopSubnetManager", "mlx5_0/1"}, {"SetLogLevel", "debug"}} {
+		err := call(v[0].(string), v[1:]...)
+		if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit says no") {
+			t.Errorf("%s: %v", v[0], err)
+		}
+	}
+	if err := call("Describe"); err != nil {
+		t.Errorf("reading: %v", err)
+	}
+	if got := f.called(); len(got) != 1 || got[0] != "reload" {
+		t.Errorf("the daemon was asked: %v", got)
+	}
+}
+
+func TestRejoinsRestartedBus(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	b.stop()
+	l := ib0()
+	l.State = link.StateFailed
+	s.PublishLinks([]link.Status{l}, nil)
+	b.start()
+	c := b.dial()
+	deadline := time.Now().Add(20 * time.Second)
+	if err := c.AddMatchSignal(dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
+		t.Fatal(err)
+	}
+	ch := make(chan *dbus.Signal, 10)
+	c.Signal(ch)
+	var v dbus.Variant
+	for {
+		err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "State").Store(&v)
+		if err == nil {
+			break
+		}
+		select {
+		case <-ch:
+		case <-time.After(time.Until(deadline)):
+			t.Fatal("not back on the bus: ", err)
+		}
+	}
+	if v.Value() != "failed" {
+		t.Errorf("after the restart State is %v", v)
+	}
+}
+
+// A storm of changes must neither block the daemon nor cost a signal each.
+func TestStormIsCoalesced(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	c := b.dial()
+	if err := c.AddMatchSignal(dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody reads the socket of this one beyond godbus' own goroutine.
+	const n = 20000
+	start := time.Now()
+	l := ib0()
+	for i := range n {
+		l.Addresses = []string{fmt.Sprintf("10.0.%d.%d/24", i/250, i%250+1)}
+		s.PublishLinks([]link.Status{l}, nil)
+	}
+	t.Logf("%d changes published in %v", n, time.Since(start).Round(time.Millisecond))
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("%d changes took %v", n, d)
+	}
+	var v dbus.Variant
+	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "Addresses").Store(&v); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(v.Value()); got != fmt.Sprint(l.Addresses) {
+		t.Errorf("last state: %s, want %s", got, l.Addresses)
+	}
+}
+
+func TestReadsPerSecond(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	var many []link.Status
+	for i := range 900 {
+		l := ib0()
+		l.Name, l.Ifindex = fmt.Sprintf("ib%d", i+100), 100+i
+		many = append(many, l)
+	}
+	s.PublishLinks(many, nil)
+	c := b.dial()
+	o := c.Object(api.BusName, dbus.ObjectPath(api.LinkPath(100)))
+	const n = 4000
+	start := time.Now()
+	pending := make(chan *dbus.Call, 64)
+	out := 0
+	for range n {
+		if out == 64 {
+			if err := (<-pending).Err; err != nil {
+				t.Fatal(err)
+			}
+			out--
+		}
+		o.Go("org.freedesktop.DBus.Properties.Get", 0, pending, api.Link, "State")
+		out++
+	}
+	for ; out > 0; out-- {
+		if err := (<-pending).Err; err != nil {
+			t.Fatal(err)
+		}
+	}
+	rate := float64(n) / time.Since(start).Seconds()
+	t.Logf("%.0f property reads a second with %d links", rate, 901)
+	if rate < 500 {
+		t.Errorf("only %.0f property reads a second", rate)
+	}
+}
+
+func TestInvalidText(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	l := ib0()
+	l.Problems = []string{"bad \xff byte", "nul \x00"}
+	l.Reasons = []link.Reason{{Code: "x", Text: "\xfe"}}
+	s.PublishLinks([]link.Status{l}, nil)
+	c := b.dial()
+	var text string
+	if err := c.Object(api.BusName, api.Root).Call(api.Manager+".Describe", 0).Store(&text); err != nil || !strings.Contains(text, "bad") {
+		t.Errorf("%v %q", err, text)
+	}
+	var objs map[dbus.ObjectPath]map[string]map[string]dbus.Variant
+	if err := c.Object(api.BusName, api.Root).Call("org.freedesktop.DBus.ObjectManager.GetManagedObjects", 0).Store(&objs); err != nil || len(objs) != 3 {
+		t.Errorf("%v, %d objects", err, len(objs))
+	}
+}

@@ -1,0 +1,487 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
+)
+
+// handler answers calls from the server's state. It implements dbus.Handler
+// instead of exporting each object, because objects come and go with links.
+type handler struct{ s *Server }
+
+// LookupObject implements dbus.Handler.
+func (h handler) LookupObject(path dbus.ObjectPath) (dbus.ServerObject, bool) {
+	n := target{s: h.s, path: path}
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if o := h.s.objects[path]; o != nil && o.props != nil {
+		n.iface = o.iface
+		return n, true
+	}
+	// Inner nodes of the tree exist for introspection.
+	return n, len(h.s.children(path)) > 0
+}
+
+// children are the names below a path, of the tree that ends in objects.
+func (s *Server) children(path dbus.ObjectPath) []string {
+	prefix := strings.TrimSuffix(string(path), "/") + "/"
+	set := map[string]bool{}
+	for p, o := range s.objects {
+		if rest, ok := strings.CutPrefix(string(p), prefix); ok && o.props != nil {
+			name, _, _ := strings.Cut(rest, "/")
+			set[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}
+
+// target is the object that a call goes to.
+type target struct {
+	s     *Server
+	path  dbus.ObjectPath
+	iface string // ours, "" for an inner node
+}
+
+// LookupInterface implements dbus.ServerObject.
+func (t target) LookupInterface(name string) (dbus.Interface, bool) {
+	switch name {
+	case "", "org.freedesktop.DBus.Introspectable":
+		return table{t, name}, true
+	case "org.freedesktop.DBus.Properties":
+		return table{t, name}, t.iface != ""
+	case "org.freedesktop.DBus.ObjectManager":
+		return table{t, name}, t.path == api.Root
+	case t.iface:
+		return table{t, name}, true
+	}
+	return nil, false
+}
+
+// table finds the methods of an interface.
+type table struct {
+	t     target
+	iface string
+}
+
+type call func(c *caller) ([]any, error)
+
+// LookupMethod implements dbus.Interface.
+func (t table) LookupMethod(name string) (dbus.Method, bool) {
+	for _, iface := range []string{"org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.ObjectManager", t.t.iface} {
+		if t.iface != "" && t.iface != iface {
+			continue
+		}
+		if f := methods[iface+"."+name]; f != nil {
+			return verb{f, t.t}, true
+		}
+	}
+	return nil, false
+}
+
+// verb is one method on one object. It takes the message as it is: argument
+// decoding and checks are its own.
+type verb struct {
+	f call
+	t target
+}
+
+// caller is one call.
+type caller struct {
+	target
+	conn   *dbus.Conn
+	sender string
+	msg    *dbus.Message
+}
+
+// Call implements dbus.Method.
+func (v verb) Call(args ...any) ([]any, error) {
+	c := args[0].(*caller)
+	c.target = v.t
+	return v.f(c)
+}
+
+// DecodeArguments implements dbus.ArgumentDecoder.
+func (v verb) DecodeArguments(conn *dbus.Conn, sender string, msg *dbus.Message, _ []any) ([]any, error) {
+	return []any{&caller{conn: conn, sender: sender, msg: msg}}, nil
+}
+
+// NumArguments, NumReturns, ArgumentValue and ReturnValue implement
+// dbus.Method; DecodeArguments makes them unused.
+func (v verb) NumArguments() int     { return 1 }
+func (v verb) NumReturns() int       { return 0 }
+func (v verb) ArgumentValue(int) any { return &caller{} }
+func (v verb) ReturnValue(int) any   { return nil }
+
+func failure(name, format string, a ...any) *dbus.Error {
+	return dbus.NewError(name, []any{fmt.Sprintf(format, a...)})
+}
+
+// args decodes the arguments of a call.
+func (c *caller) args(dest ...any) error {
+	// Store would convert a number to a string of that code point.
+	var got dbus.Signature
+	if v, ok := c.msg.Headers[dbus.FieldSignature]; ok {
+		got, _ = v.Value().(dbus.Signature)
+	}
+	if want := dbus.SignatureOf(dest...); got.String() != want.String() {
+		return failure(api.ErrInvalidArgs, "the arguments have the signature %q, it should be %q", got.String(), want.String())
+	}
+	return dbus.Store(c.msg.Body, dest...)
+}
+
+// methods is filled by init: its functions refer to it by way of Introspect.
+var methods map[string]call
+
+func init() {
+	const m, l, sm = api.Manager + ".", api.Link + ".", api.SubnetManager + "."
+	methods = map[string]call{
+		"org.freedesktop.DBus.Introspectable.Introspect":       introspect,
+		"org.freedesktop.DBus.Properties.Get":                  getProperty,
+		"org.freedesktop.DBus.Properties.GetAll":               getAll,
+		"org.freedesktop.DBus.Properties.Set":                  setProperty,
+		"org.freedesktop.DBus.ObjectManager.GetManagedObjects": managedObjects,
+
+		m + "Reload": change(api.ActionReload, func(ctx context.Context, c *caller) error {
+			if err := c.args(); err != nil {
+				return err
+			}
+			return c.s.cfg.Backend.Reload(ctx)
+		}),
+		m + "Reconfigure": change(api.ActionReconfigure, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.Reconfigure(ctx, n) })),
+		m + "Up":          change(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, true) })),
+		m + "Down":        change(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, false) })),
+		m + "StartSubnetManager": change(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
+			return c.s.cfg.Backend.StartSubnetManager(ctx, dev, port)
+		})),
+		m + "StopSubnetManager": change(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
+			return c.s.cfg.Backend.StopSubnetManager(ctx, dev, port)
+		})),
+		m + "SetLogLevel": change(api.ActionLogLevel, func(_ context.Context, c *caller) error {
+			var level string
+			if err := c.args(&level); err != nil {
+				return err
+			}
+			if err := c.s.cfg.Backend.SetLogLevel(level); err != nil {
+				return failure(api.ErrInvalidArgs, "%v", err)
+			}
+			c.s.Refresh()
+			return nil
+		}),
+		m + "Plan":               plan,
+		m + "Describe":           describe,
+		m + "ListLinks":          listLinks,
+		m + "ListPorts":          listPorts,
+		m + "ListSubnetManagers": listSMs,
+		m + "GetLink":            getLink,
+		m + "GetPort":            getPort,
+
+		l + "Reconfigure": change(api.ActionReconfigure, onLink(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.Reconfigure(ctx, n) })),
+		l + "Up":          change(api.ActionLink, onLink(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, true) })),
+		l + "Down":        change(api.ActionLink, onLink(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, false) })),
+
+		sm + "Start": change(api.ActionSubnetManager, onSM(func(ctx context.Context, c *caller, dev string, port int) error {
+			return c.s.cfg.Backend.StartSubnetManager(ctx, dev, port)
+		})),
+		sm + "Stop": change(api.ActionSubnetManager, onSM(func(ctx context.Context, c *caller, dev string, port int) error {
+			return c.s.cfg.Backend.StopSubnetManager(ctx, dev, port)
+		})),
+	}
+}
+
+// verbTimeout bounds one request.
+const verbTimeout = 25 * time.Second
+
+// change wraps what changes something: a place in the bounded number of
+// requests, and permission.
+func change(action string, f func(context.Context, *caller) error) call {
+	return func(c *caller) ([]any, error) {
+		select {
+		case c.s.verbs <- struct{}{}:
+			defer func() { <-c.s.verbs }()
+		default:
+			return nil, failure("org.freedesktop.DBus.Error.LimitsExceeded", "%d requests are under way: try again", maxVerbs)
+		}
+		ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
+		defer cancel()
+		if err := c.authorize(action); err != nil {
+			return nil, err
+		}
+		if err := f(ctx, c); err != nil {
+			var de *dbus.Error
+			if errors.As(err, &de) {
+				return nil, de
+			}
+			return nil, failure(api.ErrFailed, "%s", valid(err.Error()))
+		}
+		return nil, nil
+	}
+}
+
+func byName(f func(context.Context, *caller, string) error) func(context.Context, *caller) error {
+	return func(ctx context.Context, c *caller) error {
+		var n string
+		if err := c.args(&n); err != nil {
+			return err
+		}
+		c.s.mu.Lock()
+		_, ok := c.s.links[n]
+		c.s.mu.Unlock()
+		if !ok {
+			return failure(api.ErrNoSuchLink, "there is no link %q", n)
+		}
+		return f(ctx, c, n)
+	}
+}
+
+func byPort(f func(context.Context, *caller, string, int) error) func(context.Context, *caller) error {
+	return func(ctx context.Context, c *caller) error {
+		var n string
+		if err := c.args(&n); err != nil {
+			return err
+		}
+		p, err := c.s.port(n)
+		if err != nil {
+			return err
+		}
+		return f(ctx, c, p.IBDevice, p.Port)
+	}
+}
+
+// port finds a port by mlx5_0/1, by its GUID, or by a device with one port.
+func (s *Server) port(n string) (link.PortStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var hits []link.PortStatus
+	for k, p := range s.ports {
+		if k == n || strings.EqualFold(p.PortGUID, n) {
+			return p, nil
+		}
+		if p.IBDevice == n {
+			hits = append(hits, p)
+		}
+	}
+	switch len(hits) {
+	case 1:
+		return hits[0], nil
+	case 0:
+		return link.PortStatus{}, failure(api.ErrNoSuchPort, "there is no port %q: give it as mlx5_0/1", n)
+	}
+	return link.PortStatus{}, failure(api.ErrNoSuchPort, "%s has %d ports: give one as %s/1", n, len(hits), n)
+}
+
+func onLink(f func(context.Context, *caller, string) error) func(context.Context, *caller) error {
+	return func(ctx context.Context, c *caller) error {
+		c.s.mu.Lock()
+		name := ""
+		for n, l := range c.s.links {
+			if linkPath(l) == c.path {
+				name = n
+			}
+		}
+		c.s.mu.Unlock()
+		if name == "" {
+			return failure(api.ErrNoSuchLink, "the link has gone")
+		}
+		return f(ctx, c, name)
+	}
+}
+
+func onSM(f func(context.Context, *caller, string, int) error) func(context.Context, *caller) error {
+	return func(ctx context.Context, c *caller) error {
+		c.s.mu.Lock()
+		dev, port := "", 0
+		for g, m := range c.s.sms {
+			if dbus.ObjectPath(api.SMPath(g)) == c.path {
+				dev, port = m.IBDevice, m.Port
+			}
+		}
+		c.s.mu.Unlock()
+		if dev == "" {
+			return failure(api.ErrNoSuchPort, "the port has gone")
+		}
+		return f(ctx, c, dev, port)
+	}
+}
+
+func introspect(c *caller) ([]any, error) {
+	c.s.mu.Lock()
+	kids := c.s.children(c.path)
+	c.s.mu.Unlock()
+	var ifaces []string
+	if c.iface != "" {
+		ifaces = append(ifaces, c.iface)
+	}
+	if c.path == api.Root {
+		ifaces = append(ifaces, "org.freedesktop.DBus.ObjectManager")
+	}
+	return []any{node(ifaces, kids)}, nil
+}
+
+// props is what the object has now.
+func (c *caller) props(iface string) (map[string]dbus.Variant, error) {
+	if iface != c.iface && iface != "" {
+		switch iface {
+		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.ObjectManager":
+			return map[string]dbus.Variant{}, nil
+		}
+		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
+	}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	o := c.s.objects[c.path]
+	if o == nil || o.props == nil {
+		return nil, failure("org.freedesktop.DBus.Error.UnknownObject", "%s has gone", c.path)
+	}
+	// The map is never changed once it is here: a new state has a new map.
+	return o.props, nil
+}
+
+func getProperty(c *caller) ([]any, error) {
+	var iface, name string
+	if err := c.args(&iface, &name); err != nil {
+		return nil, err
+	}
+	props, err := c.props(iface)
+	if err != nil {
+		return nil, err
+	}
+	v, ok := props[name]
+	if !ok {
+		return nil, failure("org.freedesktop.DBus.Error.UnknownProperty", "%s has no property %s", or(iface, c.iface), name)
+	}
+	return []any{v}, nil
+}
+
+func getAll(c *caller) ([]any, error) {
+	var iface string
+	if err := c.args(&iface); err != nil {
+		return nil, err
+	}
+	props, err := c.props(iface)
+	if err != nil {
+		return nil, err
+	}
+	return []any{props}, nil
+}
+
+func setProperty(*caller) ([]any, error) {
+	return nil, failure("org.freedesktop.DBus.Error.PropertyReadOnly", "every property is read-only: change the unit file and call Reload, or use the methods")
+}
+
+func managedObjects(c *caller) ([]any, error) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	out := make(map[dbus.ObjectPath]map[string]map[string]dbus.Variant, len(c.s.objects))
+	for p, o := range c.s.objects {
+		if o.props != nil && p != api.Root {
+			out[p] = map[string]map[string]dbus.Variant{o.iface: o.props}
+		}
+	}
+	return []any{out}, nil
+}
+
+func plan(c *caller) ([]any, error) {
+	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
+	defer cancel()
+	p, err := c.s.cfg.Backend.Plan(ctx)
+	if err != nil {
+		return nil, failure(api.ErrFailed, "%s", valid(err.Error()))
+	}
+	type blocked struct{ On, Op, Code, Text, Next string }
+	out := make([]blocked, len(p.Blocked))
+	for i, b := range p.Blocked {
+		out[i] = blocked{valid(b.On.String()), valid(b.Op), string(b.Reason.Code), valid(b.Reason.Text), valid(b.Reason.Next)}
+	}
+	cmds := p.Commands()
+	for i := range cmds {
+		cmds[i] = valid(cmds[i])
+	}
+	return []any{list(cmds), out}, nil
+}
+
+func describe(c *caller) ([]any, error) {
+	text, err := c.s.describeJSON()
+	if err != nil {
+		return nil, failure(api.ErrFailed, "%v", err)
+	}
+	return []any{text}, nil
+}
+
+func listLinks(c *caller) ([]any, error) {
+	type row struct {
+		Index       int32
+		Name, State string
+		Object      dbus.ObjectPath
+	}
+	out := []row{}
+	for _, l := range c.s.describe().Links {
+		out = append(out, row{int32(l.Ifindex), valid(l.Name), string(l.State), linkPath(l)})
+	}
+	return []any{out}, nil
+}
+
+type portRow struct {
+	Device string
+	Port   uint32
+	State  string
+	Object dbus.ObjectPath
+}
+
+func listPorts(c *caller) ([]any, error) {
+	out := []portRow{}
+	for _, p := range c.s.describe().Ports {
+		out = append(out, portRow{valid(p.IBDevice), uint32(p.Port), p.State, dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port))})
+	}
+	return []any{out}, nil
+}
+
+func listSMs(c *caller) ([]any, error) {
+	out := []portRow{}
+	for _, m := range c.s.describe().SubnetManagers {
+		out = append(out, portRow{valid(m.IBDevice), uint32(m.Port), m.Phase, dbus.ObjectPath(api.SMPath(m.PortGUID))})
+	}
+	return []any{out}, nil
+}
+
+func getLink(c *caller) ([]any, error) {
+	var n string
+	if err := c.args(&n); err != nil {
+		return nil, err
+	}
+	c.s.mu.Lock()
+	l, ok := c.s.links[n]
+	c.s.mu.Unlock()
+	if !ok {
+		return nil, failure(api.ErrNoSuchLink, "there is no link %q", n)
+	}
+	return []any{linkPath(l)}, nil
+}
+
+func getPort(c *caller) ([]any, error) {
+	var n string
+	if err := c.args(&n); err != nil {
+		return nil, err
+	}
+	p, err := c.s.port(n)
+	if err != nil {
+		return nil, err
+	}
+	return []any{dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port))}, nil
+}
+
+func or(s, alt string) string {
+	if s == "" {
+		return alt
+	}
+	return s
+}

@@ -1,0 +1,65 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon/bus/api"
+)
+
+// Times that polkit may take: the second when it asks a person for a password.
+const (
+	polkitTimeout    = 5 * time.Second
+	polkitAskTimeout = 2 * time.Minute
+)
+
+// authorize lets root do everything and asks polkit about others
+// (org.freedesktop.PolicyKit1.Authority.CheckAuthorization). Any failure to get
+// a yes is a no, with the reason.
+func (c *caller) authorize(action string) error {
+	if c.sender == "" {
+		return failure(api.ErrAccessDenied, "the caller is unknown")
+	}
+	var uid uint32
+	if err := c.conn.BusObject().Call("org.freedesktop.DBus.GetConnectionUnixUser", 0, c.sender).Store(&uid); err != nil {
+		return failure(api.ErrAccessDenied, "the bus does not say who is calling: %v", err)
+	}
+	if c.s.cfg.Privileged(uid) {
+		return nil
+	}
+	interactive := c.msg.Flags&dbus.FlagAllowInteractiveAuthorization != 0
+	timeout, flags := polkitTimeout, uint32(0)
+	if interactive {
+		timeout, flags = polkitAskTimeout, 1
+	}
+	ctx, cancel := context.WithTimeout(c.conn.Context(), timeout)
+	defer cancel()
+	subject := struct {
+		Kind    string
+		Details map[string]dbus.Variant
+	}{"system-bus-name", map[string]dbus.Variant{"name": dbus.MakeVariant(c.sender)}}
+	var result struct {
+		Authorized, Challenge bool
+		Details               map[string]string
+	}
+	err := c.conn.Object("org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority").
+		CallWithContext(ctx, "org.freedesktop.PolicyKit1.Authority.CheckAuthorization", 0, subject, action, map[string]string{}, flags, "").Store(&result)
+	who := fmt.Sprintf("user %d", uid)
+	switch {
+	case err != nil:
+		var de dbus.Error
+		if errors.As(err, &de) && (de.Name == "org.freedesktop.DBus.Error.ServiceUnknown" || de.Name == "org.freedesktop.DBus.Error.NameHasNoOwner" || de.Name == "org.freedesktop.DBus.Error.Spawn.ServiceNotFound") {
+			return failure(api.ErrAccessDenied, "only root may do this (%s): polkit is not installed, so nobody can say whether %s may. Try sudo", action, who)
+		}
+		return failure(api.ErrAccessDenied, "only root may do this (%s): polkit was asked whether %s may, and failed: %v", action, who, err)
+	case result.Authorized:
+		return nil
+	case result.Challenge && !interactive:
+		return failure("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "%s must show a password for %s, and the caller did not allow to ask for it", who, action)
+	}
+	return failure(api.ErrAccessDenied, "%s may not do this: polkit says no to %s", who, action)
+}

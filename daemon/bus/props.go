@@ -1,0 +1,213 @@
+package bus
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+)
+
+// reason is the D-Bus form of link.Reason: code, text, next.
+type reason struct{ Code, Text, Next string }
+
+// setting is the D-Bus form of link.Attribute.
+type setting struct{ Name, Wanted, Actual, Code, Text, Next string }
+
+// smInfo is the D-Bus form of api.SMInfo; GUID 0 means none has answered.
+type smInfo struct {
+	GUID     uint64
+	LID      uint16
+	Priority uint8
+	State    string
+}
+
+// property describes one property of an interface.
+type property[T any] struct {
+	name, sig, doc string
+	get            func(T) any
+}
+
+func reasonOf(r link.Reason) reason { return reason{string(r.Code), r.Text, r.Next} }
+
+func list(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+func attribute(s link.Status, name string) link.Attribute {
+	for _, a := range s.Attributes {
+		if a.Name == name {
+			return a
+		}
+	}
+	return link.Attribute{}
+}
+
+func number(s string) uint32 {
+	n, _ := strconv.ParseUint(strings.TrimSpace(s), 10, 32)
+	return uint32(n)
+}
+
+func guid(s string) uint64 {
+	g, _ := ib.ParseGUID(s)
+	return uint64(g)
+}
+
+func pkey(s string) uint16 {
+	k, _ := ib.ParsePKey(s)
+	return uint16(k)
+}
+
+func prefix(s string) uint64 {
+	if s == "" {
+		return 0
+	}
+	if g, err := ib.ParseGID(strings.TrimSuffix(s, "/64")); err == nil {
+		return g.Prefix()
+	}
+	n, _ := strconv.ParseUint(s, 0, 64)
+	return n
+}
+
+func usec(t time.Time) uint64 {
+	if t.IsZero() {
+		return 0
+	}
+	return uint64(t.UnixMicro())
+}
+
+// linkProps is org.ibnetwork1.Link.
+var linkProps = []property[link.Status]{
+	{"Name", "s", "The interface name.", func(s link.Status) any { return s.Name }},
+	{"Ifindex", "i", "The interface index; 0 for a link that is wanted and does not exist yet.", func(s link.Status) any { return int32(s.Ifindex) }},
+	{"Kind", "s", "The kind of interface: ipoib, ether ...", func(s link.Status) any { return s.Kind }},
+	{"IBDevice", "s", "The RDMA device below, as mlx5_0.", func(s link.Status) any { return s.IBDevice }},
+	{"Port", "u", "The port of the RDMA device, from 1; 0 for none.", func(s link.Status) any { return uint32(s.Port) }},
+	{"PartitionKey", "q", "The P_Key of an IPoIB interface with its membership bit; 0 for none.", func(s link.Status) any { return pkey(s.PKey) }},
+	{"Parent", "s", "For a P_Key child, the interface it was made on.", func(s link.Status) any { return s.Parent }},
+	{"HardwareAddress", "s", "The link-layer address in hexadecimal bytes with colons.", func(s link.Status) any { return s.HWAddr }},
+	{"Unit", "s", "The path of the unit file that applies, empty for none.", func(s link.Status) any { return s.Unit }},
+	{"DropIns", "as", "The drop-ins of the unit in the order they apply.", func(s link.Status) any { return list(s.DropIns) }},
+	{"MadeByUs", "b", "Whether ibnetworkd made this interface.", func(s link.Status) any { return s.MadeByUs }},
+	{"State", "s", "The administrative state: pending, initialized, configuring, configured, unmanaged, failed, linger.", func(s link.Status) any { return string(s.State) }},
+	{"OperationalState", "s", "The operational state: missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, enslaved, routable.", func(s link.Status) any { return string(s.Oper) }},
+	{"Carrier", "b", "Whether the link has carrier: port Active and broadcast group joined.", func(s link.Status) any { return s.Carrier }},
+	{"RequiredForOnline", "b", "Whether the host counts as online only with this link.", func(s link.Status) any { return s.Required }},
+	{"RequiredOperationalState", "(ss)", "The least and the greatest operational state that count as online.", func(s link.Status) any {
+		return struct{ Min, Max string }{string(s.RequiredMin), string(s.RequiredMax)}
+	}},
+	{"Online", "b", "Whether the link is as online as its unit requires.", func(s link.Status) any { return s.Online }},
+	{"Reasons", "a(sss)", "Why State is not configured or there is no carrier, most important first: stable code, sentence, next step.", func(s link.Status) any {
+		out := make([]reason, len(s.Reasons))
+		for i, r := range s.Reasons {
+			out[i] = reasonOf(r)
+		}
+		return out
+	}},
+	{"Mode", "s", "The IPoIB transport mode that is set.", func(s link.Status) any { return attribute(s, "Mode").Actual }},
+	{"ModeWanted", "s", "The mode that the unit asks for, empty for none.", func(s link.Status) any { return attribute(s, "Mode").Wanted }},
+	{"ModeReason", "(sss)", "Why Mode is not as wanted: code, sentence, next step; empty where it is.", func(s link.Status) any { return reasonOf(attribute(s, "Mode").Why) }},
+	{"MTUBytes", "u", "The MTU in bytes.", func(s link.Status) any { return number(attribute(s, "MTUBytes").Actual) }},
+	{"MTUBytesWanted", "s", "The MTU that the unit asks for: a number of bytes, max, or empty for none.", func(s link.Status) any { return attribute(s, "MTUBytes").Wanted }},
+	{"MTUBytesReason", "(sss)", "Why MTUBytes is not as wanted: code, sentence, next step; empty where it is.", func(s link.Status) any { return reasonOf(attribute(s, "MTUBytes").Why) }},
+	{"Settings", "a(ssssss)", "Every setting: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.", func(s link.Status) any {
+		out := make([]setting, len(s.Attributes))
+		for i, a := range s.Attributes {
+			out[i] = setting{a.Name, a.Wanted, a.Actual, string(a.Why.Code), a.Why.Text, a.Why.Next}
+		}
+		return out
+	}},
+	{"Addresses", "as", "The IP addresses with their prefix lengths.", func(s link.Status) any { return list(s.Addresses) }},
+	{"PendingOperations", "as", "What is still to be done, as the commands an administrator would type.", func(s link.Status) any { return list(s.Pending) }},
+	{"Problems", "as", "The mistakes in the unit's files with their places.", func(s link.Status) any { return list(s.Problems) }},
+}
+
+// portProps is org.ibnetwork1.Port.
+var portProps = []property[link.PortStatus]{
+	{"IBDevice", "s", "The RDMA device, as mlx5_0.", func(p link.PortStatus) any { return p.IBDevice }},
+	{"Port", "u", "The port number, from 1.", func(p link.PortStatus) any { return uint32(p.Port) }},
+	{"LinkLayer", "s", "InfiniBand or Ethernet.", func(p link.PortStatus) any { return p.LinkLayer }},
+	{"State", "s", "The logical state: Down, Initializing, Armed, Active.", func(p link.PortStatus) any { return p.State }},
+	{"PhysicalState", "s", "The physical state: Polling, LinkUp, Disabled ...", func(p link.PortStatus) any { return p.PhysState }},
+	{"LID", "q", "The base LID; 0 for none.", func(p link.PortStatus) any { return p.LID }},
+	{"SMLID", "q", "The LID of the subnet manager that configured the port; 0 for none.", func(p link.PortStatus) any { return p.SMLID }},
+	{"PortGUID", "t", "The port GUID.", func(p link.PortStatus) any { return guid(p.PortGUID) }},
+	{"NodeGUID", "t", "The node GUID.", func(p link.PortStatus) any { return guid(p.NodeGUID) }},
+	{"SubnetPrefix", "t", "The first half of the port's GIDs.", func(p link.PortStatus) any { return prefix(p.SubnetPrefix) }},
+	{"Rate", "s", "The rate in sysfs's words: 100 Gb/sec (4X EDR).", func(p link.PortStatus) any { return p.Rate }},
+	{"PartitionKeys", "aq", "The P_Key table without its empty entries.", func(p link.PortStatus) any {
+		out := make([]uint16, len(p.PKeys))
+		for i, k := range p.PKeys {
+			out[i] = pkey(k)
+		}
+		return out
+	}},
+	{"Links", "as", "The interfaces over the port.", func(p link.PortStatus) any { return list(p.Links) }},
+	{"Unit", "s", "The unit file that matches the port's main interface.", func(p link.PortStatus) any { return p.Unit }},
+	{"Reason", "(sss)", "Why the port is not Active or has no interface: code, sentence, next step.", func(p link.PortStatus) any { return reasonOf(p.Reason) }},
+}
+
+// smProps is org.ibnetwork1.SubnetManager.
+var smProps = []property[api.SMStatus]{
+	{"PortGUID", "t", "The GUID of the port.", func(s api.SMStatus) any { return guid(s.PortGUID) }},
+	{"IBDevice", "s", "The RDMA device of the port.", func(s api.SMStatus) any { return s.IBDevice }},
+	{"Port", "u", "The port number, from 1.", func(s api.SMStatus) any { return uint32(s.Port) }},
+	{"Manage", "s", "The unit's Manage=: auto, always or no.", func(s api.SMStatus) any { return s.Manage }},
+	{"Engine", "s", "The unit's Engine=: builtin or opensm.", func(s api.SMStatus) any { return s.Engine }},
+	{"Unit", "s", "The unit file that says so.", func(s api.SMStatus) any { return s.Unit }},
+	{"Phase", "s", "Where it stands: off, no-link, served, settling, asking, foreign, blocked, starting, master, standby, stopping, backing-off, held.", func(s api.SMStatus) any { return s.Phase }},
+	{"Reason", "s", "Why, as a sentence.", func(s api.SMStatus) any { return s.Reason }},
+	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never.", func(s api.SMStatus) any { return usec(s.NextCheck) }},
+	{"Worker", "s", "The systemd unit that runs the program.", func(s api.SMStatus) any { return s.Worker }},
+	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed.", func(s api.SMStatus) any { return s.WorkerState }},
+	{"WorkerSinceUSec", "t", "Since when, in microseconds since 1970.", func(s api.SMStatus) any { return usec(s.WorkerSince) }},
+	{"ByHand", "s", "start or stop when a person has overruled the unit.", func(s api.SMStatus) any { return s.Hand }},
+	{"Master", "(tqys)", "The subnet manager that answered last: GUID, LID, priority, state.", func(s api.SMStatus) any {
+		if s.Master == nil {
+			return smInfo{}
+		}
+		return smInfo{guid(s.Master.GUID), s.Master.LID, s.Master.Priority, s.Master.State}
+	}},
+	{"Starts", "u", "How often this daemon has started it.", func(s api.SMStatus) any { return uint32(s.Starts) }},
+}
+
+// managerState is what the manager's own properties are made from.
+type managerState struct {
+	version, online, logLevel string
+	problems                  []string
+	links, ports              int
+}
+
+// managerProps is org.ibnetwork1.Manager.
+var managerProps = []property[managerState]{
+	{"Version", "s", "The version of the daemon.", func(m managerState) any { return m.version }},
+	{"OnlineState", "s", "The links that are required for online, summed up: online, partial or offline.", func(m managerState) any { return m.online }},
+	{"LogLevel", "s", "debug, info, warn or error.", func(m managerState) any { return m.logLevel }},
+	{"Problems", "as", "The mistakes in all unit files with their places.", func(m managerState) any { return list(m.problems) }},
+	{"NLinks", "u", "The number of links.", func(m managerState) any { return uint32(m.links) }},
+	{"NPorts", "u", "The number of RDMA ports.", func(m managerState) any { return uint32(m.ports) }},
+}
+
+// values evaluates a table.
+func values[T any](table []property[T], v T) map[string]dbus.Variant {
+	out := make(map[string]dbus.Variant, len(table))
+	for _, p := range table {
+		out[p.name] = dbus.MakeVariant(p.get(v))
+	}
+	return out
+}
+
+// describe turns a table into introspection data.
+func describeProps[T any](b *strings.Builder, table []property[T]) {
+	for _, p := range table {
+		fmt.Fprintf(b, "  <property name=%q type=%q access=\"read\">\n%s  </property>\n", p.name, p.sig, doc(p.doc, "   "))
+	}
+}

@@ -1,0 +1,456 @@
+package bus
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
+)
+
+// Backend is what the bus asks of the daemon. Its methods are called from any
+// goroutine and return when the request has been carried out or refused.
+type Backend interface {
+	Reload(ctx context.Context) error
+	Reconfigure(ctx context.Context, link string) error
+	SetAdmin(ctx context.Context, link string, up bool) error
+	Plan(ctx context.Context) (link.Plan, error)
+	StartSubnetManager(ctx context.Context, ibdev string, port int) error
+	StopSubnetManager(ctx context.Context, ibdev string, port int) error
+	LogLevel() string
+	SetLogLevel(level string) error
+}
+
+// Config of a Server.
+type Config struct {
+	Backend Backend
+	Log     *slog.Logger
+	Version string
+	// Address of the bus; empty means the system bus.
+	Address string
+	// Privileged says which callers need not ask polkit; nil means user 0.
+	Privileged func(uid uint32) bool
+}
+
+// maxVerbs bounds the requests that are under way at one time; further ones
+// are refused, so that no caller can pile up work.
+const maxVerbs = 64
+
+// Server is the daemon on the bus. Run serves; the Publish methods may be
+// called before, during and after, from any goroutine.
+type Server struct {
+	cfg   Config
+	verbs chan struct{}
+	wake  chan struct{}
+
+	mu       sync.Mutex
+	objects  map[dbus.ObjectPath]*object
+	links    map[string]link.Status // by name
+	ports    map[string]link.PortStatus
+	sms      map[string]api.SMStatus // by port GUID
+	problems []string
+	dirty    map[dbus.ObjectPath]bool
+	ready    chan struct{}
+	isReady  bool
+}
+
+// object is what is exported at a path: one interface of ours with its
+// properties.
+type object struct {
+	iface string
+	props map[string]dbus.Variant // nil when the object is gone
+	sent  map[string]dbus.Variant // as the bus was told, nil when it was not
+}
+
+// New makes a Server.
+func New(cfg Config) *Server {
+	if cfg.Privileged == nil {
+		cfg.Privileged = func(uid uint32) bool { return uid == 0 }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		cfg: cfg, verbs: make(chan struct{}, maxVerbs), wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]api.SMStatus{},
+		dirty: map[dbus.ObjectPath]bool{},
+	}
+	s.mu.Lock()
+	s.manager()
+	s.mu.Unlock()
+	return s
+}
+
+// String names the task.
+func (s *Server) String() string { return "D-Bus" }
+
+// Ready is closed when the name was acquired for the first time, or when the
+// bus turned out not to be there: the daemon works without it.
+func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+func (s *Server) setReady() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.isReady {
+		s.isReady = true
+		close(s.ready)
+	}
+}
+
+// PublishLinks brings links up to date: changed ones, and the names of those
+// that are gone.
+func (s *Server) PublishLinks(changed []link.Status, gone []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range gone {
+		if l, ok := s.links[n]; ok {
+			s.drop(linkPath(l))
+			delete(s.links, n)
+		}
+	}
+	for _, l := range changed {
+		if old, ok := s.links[l.Name]; ok && linkPath(old) != linkPath(l) {
+			s.drop(linkPath(old))
+		}
+		// A rename keeps the index: the old name must go.
+		for n, o := range s.links {
+			if n != l.Name && l.Ifindex != 0 && o.Ifindex == l.Ifindex {
+				delete(s.links, n)
+			}
+		}
+		s.links[l.Name] = l
+		s.put(linkPath(l), api.Link, values(linkProps, l))
+	}
+	s.manager()
+}
+
+// PublishPorts replaces the RDMA ports by these.
+func (s *Server) PublishPorts(ports []link.PortStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[string]bool{}
+	for _, p := range ports {
+		k := fmt.Sprintf("%s/%d", p.IBDevice, p.Port)
+		seen[k] = true
+		if old, ok := s.ports[k]; ok && reflect.DeepEqual(old, p) {
+			continue
+		}
+		s.ports[k] = p
+		s.put(dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port)), api.Port, values(portProps, p))
+	}
+	for k, p := range s.ports {
+		if !seen[k] {
+			delete(s.ports, k)
+			s.drop(dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port)))
+		}
+	}
+	s.manager()
+}
+
+// PublishProblems replaces the mistakes in unit files.
+func (s *Server) PublishProblems(problems []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.problems = slices.Clone(problems)
+	s.manager()
+}
+
+// PublishSM replaces the subnet managers by these.
+func (s *Server) PublishSM(sms []api.SMStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[string]bool{}
+	for _, m := range sms {
+		seen[m.PortGUID] = true
+		if old, ok := s.sms[m.PortGUID]; ok && reflect.DeepEqual(old, m) {
+			continue
+		}
+		s.sms[m.PortGUID] = m
+		s.put(dbus.ObjectPath(api.SMPath(m.PortGUID)), api.SubnetManager, values(smProps, m))
+	}
+	for k := range s.sms {
+		if !seen[k] {
+			delete(s.sms, k)
+			s.drop(dbus.ObjectPath(api.SMPath(k)))
+		}
+	}
+}
+
+// Refresh looks again at what the backend says of itself, such as its log
+// level.
+func (s *Server) Refresh() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.manager()
+}
+
+// linkPath is the object of a link; one that is wanted and does not exist yet
+// has no index and goes by its name.
+func linkPath(l link.Status) dbus.ObjectPath {
+	if l.Ifindex == 0 {
+		return dbus.ObjectPath(api.WantedLinkPath(l.Name))
+	}
+	return dbus.ObjectPath(api.LinkPath(l.Ifindex))
+}
+
+func (s *Server) manager() {
+	s.put(api.Root, api.Manager, values(managerProps, managerState{
+		version: s.cfg.Version, online: api.OnlineState(slices.Collect(maps.Values(s.links))), logLevel: s.cfg.Backend.LogLevel(),
+		problems: s.problems, links: len(s.links), ports: len(s.ports),
+	}))
+}
+
+func (s *Server) put(p dbus.ObjectPath, iface string, props map[string]dbus.Variant) {
+	for k, v := range props {
+		props[k] = clean(v)
+	}
+	o := s.objects[p]
+	if o == nil {
+		o = &object{iface: iface}
+		s.objects[p] = o
+	} else if o.props != nil && len(diff(o.props, props)) == 0 {
+		return
+	}
+	o.props = props
+	s.mark(p)
+}
+
+func (s *Server) drop(p dbus.ObjectPath) {
+	if o := s.objects[p]; o != nil {
+		o.props = nil
+		s.mark(p)
+	}
+}
+
+func (s *Server) mark(p dbus.ObjectPath) {
+	s.dirty[p] = true
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// clean makes strings from the kernel and from files fit for the bus, which
+// drops a connection that sends anything but UTF-8.
+func clean(v dbus.Variant) dbus.Variant {
+	switch x := v.Value().(type) {
+	case string:
+		return dbus.MakeVariant(valid(x))
+	case []string:
+		out := make([]string, len(x))
+		for i := range x {
+			out[i] = valid(x[i])
+		}
+		return dbus.MakeVariant(out)
+	case reason:
+		return dbus.MakeVariant(reason{valid(x.Code), valid(x.Text), valid(x.Next)})
+	case []reason:
+		for i := range x {
+			x[i] = reason{valid(x[i].Code), valid(x[i].Text), valid(x[i].Next)}
+		}
+	case []setting:
+		for i, a := range x {
+			x[i] = setting{valid(a.Name), valid(a.Wanted), valid(a.Actual), valid(a.Code), valid(a.Text), valid(a.Next)}
+		}
+	}
+	return v
+}
+
+func valid(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?") }
+
+// diff is what differs in new.
+func diff(old, new map[string]dbus.Variant) map[string]dbus.Variant {
+	var out map[string]dbus.Variant
+	for k, v := range new {
+		if o, ok := old[k]; !ok || !reflect.DeepEqual(o.Value(), v.Value()) {
+			if out == nil {
+				out = map[string]dbus.Variant{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// describe is the Description of this moment.
+func (s *Server) describe() api.Description {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := api.Description{Schema: api.DescriptionSchema, Version: s.cfg.Version, Source: "ibnetworkd",
+		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []api.SMStatus{}, Problems: slices.Clone(s.problems)}
+	for _, l := range s.links {
+		d.Links = append(d.Links, l)
+	}
+	for _, p := range s.ports {
+		d.Ports = append(d.Ports, p)
+	}
+	for _, m := range s.sms {
+		d.SubnetManagers = append(d.SubnetManagers, m)
+	}
+	slices.SortFunc(d.Links, func(a, b link.Status) int {
+		return cmp.Or(cmp.Compare(index(a), index(b)), strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(d.Ports, func(a, b link.PortStatus) int {
+		return cmp.Or(strings.Compare(a.IBDevice, b.IBDevice), cmp.Compare(a.Port, b.Port))
+	})
+	slices.SortFunc(d.SubnetManagers, func(a, b api.SMStatus) int {
+		return cmp.Or(strings.Compare(a.IBDevice, b.IBDevice), cmp.Compare(a.Port, b.Port))
+	})
+	d.Online = api.OnlineState(d.Links)
+	return d
+}
+
+// index orders links that do not exist yet after those that do.
+func index(l link.Status) int {
+	if l.Ifindex == 0 {
+		return 1 << 30
+	}
+	return l.Ifindex
+}
+
+// Pauses between attempts to join the bus.
+const (
+	rejoinMin = 200 * time.Millisecond
+	rejoinMax = 10 * time.Second
+)
+
+// Run serves on the bus until ctx ends, joining it again whenever it was lost.
+func (s *Server) Run(ctx context.Context) error {
+	pause := rejoinMin
+	lost := false
+	for {
+		joined, err := s.serve(ctx)
+		s.setReady()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if joined {
+			pause = rejoinMin
+			s.cfg.Log.Warn("lost the bus, joining it again", "error", err)
+		} else if !lost {
+			s.cfg.Log.Warn("cannot join the bus, trying again", "error", err)
+		}
+		lost = true
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+		pause = min(2*pause, rejoinMax)
+	}
+}
+
+// serve is one life of a connection.
+func (s *Server) serve(ctx context.Context) (joined bool, err error) {
+	opts := []dbus.ConnOption{dbus.WithContext(ctx), dbus.WithHandler(handler{s})}
+	var conn *dbus.Conn
+	if s.cfg.Address != "" {
+		conn, err = dbus.Connect(s.cfg.Address, opts...)
+	} else {
+		conn, err = dbus.ConnectSystemBus(opts...)
+	}
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	reply, err := conn.RequestName(api.BusName, dbus.NameFlagDoNotQueue)
+	if err != nil {
+		return false, fmt.Errorf("request the name %s: %w", api.BusName, err)
+	}
+	if reply != dbus.RequestNameReplyPrimaryOwner && reply != dbus.RequestNameReplyAlreadyOwner {
+		return false, fmt.Errorf("the name %s is taken: does another ibnetworkd run?", api.BusName)
+	}
+	lost := make(chan *dbus.Signal, 4)
+	conn.Signal(lost)
+
+	// Whoever was there before has to look again: tell what is there now.
+	s.mu.Lock()
+	for p, o := range s.objects {
+		o.sent = nil
+		s.mark(p)
+	}
+	s.mu.Unlock()
+	s.setReady()
+	for {
+		select {
+		case <-ctx.Done():
+			_, _ = conn.ReleaseName(api.BusName)
+			return true, nil
+		case <-conn.Context().Done():
+			return true, errors.New("the connection was closed")
+		case sig, ok := <-lost:
+			if ok && sig.Name == "org.freedesktop.DBus.NameLost" && len(sig.Body) == 1 && sig.Body[0] == api.BusName {
+				return true, errors.New("the name was taken away")
+			}
+			if !ok {
+				lost = nil
+			}
+		case <-s.wake:
+			if err := s.flush(conn); err != nil {
+				return true, err
+			}
+		}
+	}
+}
+
+// signal is one to be sent.
+type signal struct {
+	path dbus.ObjectPath
+	name string
+	body []any
+}
+
+// flush sends what changed since the last flush.
+func (s *Server) flush(conn *dbus.Conn) error {
+	s.mu.Lock()
+	var out []signal
+	for _, p := range slices.Sorted(maps.Keys(s.dirty)) {
+		o := s.objects[p]
+		switch {
+		case o == nil:
+		case o.props == nil:
+			delete(s.objects, p)
+			if o.sent != nil {
+				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesRemoved", []any{p, []string{o.iface}}})
+			}
+		case o.sent == nil:
+			if p != api.Root {
+				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesAdded", []any{p, map[string]map[string]dbus.Variant{o.iface: o.props}}})
+			}
+			o.sent = o.props
+		default:
+			if d := diff(o.sent, o.props); len(d) > 0 {
+				out = append(out, signal{p, "org.freedesktop.DBus.Properties.PropertiesChanged", []any{o.iface, d, []string{}}})
+			}
+			o.sent = o.props
+		}
+	}
+	clear(s.dirty)
+	s.mu.Unlock()
+	for _, g := range out {
+		if err := conn.Emit(g.path, g.name, g.body...); err != nil {
+			return fmt.Errorf("send %s: %w", g.name, err)
+		}
+	}
+	return nil
+}
+
+// describeJSON is Describe's answer.
+func (s *Server) describeJSON() (string, error) {
+	b, err := json.Marshal(s.describe())
+	return valid(string(b)), err
+}

@@ -1,0 +1,240 @@
+// Package elect is the SMInfo state machine: who is master, who polls, who
+// hands over (IBA vol 1, 14.4).
+//
+// It owns the state of this manager and the rules. It does no I/O and reads no
+// clock: the engine reports what was discovered, what SMInfo messages came and
+// how polls ended, and does what the returned Action says.
+//
+// Two rules go beyond the specification's text. A port that answers SMInfo with
+// status 0x000c has a live host and no manager process: that is taken as proof
+// after a second look, without waiting for time-outs. And a master that a
+// better manager wants to replace goes on serving until that one has
+// acknowledged the handover.
+package elect
+
+import (
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/smp"
+)
+
+// Control values of a Set of SMInfo, its attribute modifier (IBA 14.4.1).
+const (
+	ModHandover    uint32 = 1
+	ModAcknowledge uint32 = 2
+	ModDisable     uint32 = 3
+	ModStandby     uint32 = 4
+	ModDiscover    uint32 = 5
+)
+
+// Action is what the engine is to do next.
+type Action uint8
+
+// The actions.
+const (
+	Nothing     Action = iota
+	Discover           // walk the subnet, then call Discovered
+	Serve              // become master: configure and serve
+	Poll               // be standby: poll Master, call Polled with the outcome
+	Handover           // send Set(SMInfo) Handover to Target and go on serving until it acknowledges
+	Acknowledge        // send Set(SMInfo) Acknowledge to the sender, then Serve
+	StepDown           // handed over: stop serving, then poll
+	Rest               // disabled by another manager
+)
+
+// Peer is another manager as discovery or a message saw it.
+type Peer struct {
+	Info mad.SMInfo
+	LID  ib.LID
+	Path []uint8
+}
+
+// Standing of the peer.
+func (p *Peer) Standing() smp.Standing {
+	return smp.Standing{Priority: p.Info.Priority, GUID: p.Info.GUID}
+}
+
+// Config is what the manager brings along.
+type Config struct {
+	Self  smp.Standing
+	SMKey uint64
+	// Misses is the number of polls in a row that must fail before the master
+	// is taken for gone; each has had its time-outs and retries.
+	Misses int
+}
+
+// Machine is the state of this manager.
+type Machine struct {
+	cfg    Config
+	state  mad.SMState
+	master Peer // polled while standby
+	target Peer // handed over to
+	missed int
+	dead   int
+	peers  []Peer
+}
+
+// New starts in the state Discovering.
+func New(cfg Config) *Machine {
+	cfg.Misses = max(cfg.Misses, 1)
+	return &Machine{cfg: cfg, state: mad.SMDiscovering}
+}
+
+// State is the state as SMInfo tells it.
+func (m *Machine) State() mad.SMState { return m.state }
+
+// Master is the manager that is polled while standby.
+func (m *Machine) Master() Peer { return m.master }
+
+// Target is the manager that is being handed over to.
+func (m *Machine) Target() Peer { return m.target }
+
+// Peers are the other managers that the last discovery saw, best first.
+func (m *Machine) Peers() []Peer { return m.peers }
+
+// trusted tells whether a peer may be handed the subnet to: it has our key, or
+// nobody has one.
+func (m *Machine) trusted(p *Peer) bool {
+	return p.Info.SMKey == m.cfg.SMKey || p.Info.SMKey == 0 || m.cfg.SMKey == 0
+}
+
+// better tells whether the peer outranks this manager.
+func (m *Machine) better(p *Peer) bool { return p.Standing().Better(m.cfg.Self) }
+
+// Discovered reports the managers that a walk met and decides what follows.
+func (m *Machine) Discovered(peers []Peer) Action {
+	m.peers = slices.Clone(peers)
+	slices.SortFunc(m.peers, func(a, b Peer) int {
+		switch {
+		case a.Standing().Better(b.Standing()):
+			return -1
+		case b.Standing().Better(a.Standing()):
+			return 1
+		}
+		return 0
+	})
+	switch m.state {
+	case mad.SMDiscovering:
+		// A master of whatever standing is left in peace: it will see a better
+		// one and hand over. So is a better one that has yet to decide.
+		for _, want := range []mad.SMState{mad.SMMaster, mad.SMStandby, mad.SMDiscovering} {
+			for i := range m.peers {
+				p := &m.peers[i]
+				if p.Info.State == want && (want == mad.SMMaster || m.better(p)) {
+					return m.standby(*p)
+				}
+			}
+		}
+		m.state = mad.SMMaster
+		return Serve
+	case mad.SMMaster:
+		for i := range m.peers {
+			p := &m.peers[i]
+			if m.better(p) && m.trusted(p) && (p.Info.State == mad.SMStandby || p.Info.State == mad.SMMaster) {
+				m.target = *p
+				return Handover
+			}
+		}
+	}
+	return Nothing
+}
+
+func (m *Machine) standby(p Peer) Action {
+	m.state, m.master, m.missed, m.dead = mad.SMStandby, p, 0, 0
+	return Poll
+}
+
+// Polled reports the outcome of a poll of the master: its SMInfo, or no answer
+// in time, or status 0x000c (dead).
+func (m *Machine) Polled(info *mad.SMInfo, dead bool) Action {
+	if m.state != mad.SMStandby {
+		return Nothing
+	}
+	switch {
+	case dead:
+		if m.dead++; m.dead < 2 {
+			return Poll
+		}
+	case info == nil:
+		if m.missed++; m.missed < m.cfg.Misses {
+			return Poll
+		}
+	default:
+		m.missed, m.dead = 0, 0
+		m.master.Info = *info
+		switch info.State {
+		case mad.SMMaster:
+			return Nothing
+		case mad.SMStandby, mad.SMDiscovering:
+			// Not master any more, or not yet. If it outranks this manager it
+			// gets there; if not, somebody must.
+			if m.better(&m.master) && info.State == mad.SMDiscovering {
+				return Nothing
+			}
+		}
+	}
+	m.state = mad.SMDiscovering
+	return Discover
+}
+
+// Received handles a Set of SMInfo from another manager.
+func (m *Machine) Received(mod uint32, p Peer) Action {
+	if !m.trusted(&p) {
+		return Nothing
+	}
+	switch mod {
+	case ModHandover:
+		if m.state == mad.SMNotActive {
+			return Nothing
+		}
+		m.state = mad.SMMaster
+		return Acknowledge
+	case ModAcknowledge:
+		if m.state == mad.SMMaster && p.Info.GUID == m.target.Info.GUID && m.target.Info.GUID != 0 {
+			m.target = Peer{}
+			m.standby(p)
+			return StepDown
+		}
+	case ModDisable:
+		if m.state == mad.SMStandby {
+			m.state = mad.SMNotActive
+			return Rest
+		}
+	case ModStandby:
+		if m.state == mad.SMNotActive {
+			return m.standby(p)
+		}
+	case ModDiscover:
+		if m.state == mad.SMStandby {
+			m.state = mad.SMDiscovering
+			return Discover
+		}
+	}
+	return Nothing
+}
+
+// Restart goes back to Discovering: the link was down, the port lost its LID.
+func (m *Machine) Restart() {
+	m.state, m.target = mad.SMDiscovering, Peer{}
+}
+
+// Heir is the manager to hand over to when this one ends: the best standby.
+func (m *Machine) Heir() (Peer, bool) {
+	if m.state != mad.SMMaster {
+		return Peer{}, false
+	}
+	for _, p := range m.peers {
+		if p.Info.State == mad.SMStandby && m.trusted(&p) {
+			m.target = p
+			return p, true
+		}
+	}
+	return Peer{}, false
+}
+
+// Info is the SMInfo that this manager answers with.
+func (m *Machine) Info(count uint32) mad.SMInfo {
+	return mad.SMInfo{GUID: m.cfg.Self.GUID, SMKey: m.cfg.SMKey, ActCount: count, Priority: m.cfg.Self.Priority, State: m.state}
+}

@@ -1,0 +1,311 @@
+package simfabric
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+)
+
+// ask sends one directed-route SMP and returns what came back.
+func ask(t testing.TB, tr transport.Transport, m mad.Method, a mad.AttrID, mod uint32, path []uint8, data []byte) transport.Packet {
+	t.Helper()
+	var p transport.Packet
+	p.LID, p.Timeout = ib.LIDPermissive, time.Second
+	mad.PutDR(&p.MAD, m, a, mod, 7, 0, path, data)
+	if err := tr.Send(&p); err != nil {
+		t.Fatal(err)
+	}
+	var in [1]transport.Packet
+	for {
+		if _, err := tr.Recv(context.Background(), in[:]); err != nil {
+			t.Fatal(err)
+		}
+		if mad.MethodOf(&in[0].MAD) != mad.MethodTrap {
+			return in[0]
+		}
+	}
+}
+
+func portInfo(t testing.TB, p transport.Packet) (i mad.PortInfo) {
+	t.Helper()
+	if p.Err != nil || mad.StatusOf(&p.MAD) != 0 {
+		t.Fatalf("%v, status 0x%x", p.Err, mad.StatusOf(&p.MAD))
+	}
+	_ = i.Decode(p.MAD[64:128])
+	return i
+}
+
+func star(t testing.TB, opt Options) (*Sim, transport.Transport, []EndPort) {
+	s := New(gen.Star(3, 8), opt)
+	t.Cleanup(s.Close)
+	tr, err := s.Open(gen.HostGUID + 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, tr, s.EndPorts()
+}
+
+// setUp gives every port of a star its LID and brings the links to Active, as
+// the crudest subnet manager would.
+func setUp(t testing.TB, s *Sim, tr transport.Transport) {
+	t.Helper()
+	set := func(path []uint8, num uint32, lid ib.LID, st ib.PortState) {
+		i := portInfo(t, ask(t, tr, mad.MethodGet, mad.AttrPortInfo, num, path, nil))
+		if lid != 0 {
+			i.LID, i.MasterSMLID = lid, 1
+		}
+		i.State, i.PhysState = st, 0
+		portInfo(t, ask(t, tr, mad.MethodSet, mad.AttrPortInfo, num, path, i.Append(nil)))
+	}
+	var lft mad.LFTBlock
+	for i := range lft {
+		lft[i] = 255
+	}
+	lft[1], lft[2], lft[3], lft[4] = 1, 2, 3, 0
+	ask(t, tr, mad.MethodSet, mad.AttrLFT, 0, []uint8{1}, lft.Append(nil))
+	si := mad.SwitchInfo{LinearFDBTop: 4, PortStateChange: true}
+	ask(t, tr, mad.MethodSet, mad.AttrSwitchInfo, 0, []uint8{1}, si.Append(nil))
+	set([]uint8{1}, 0, 4, 0)
+	for _, st := range []ib.PortState{ib.PortArmed, ib.PortActive} {
+		set(nil, 1, 1, st)
+		set([]uint8{1, 2}, 1, 2, st)
+		set([]uint8{1, 3}, 1, 3, st)
+		for p := uint32(1); p <= 3; p++ {
+			set([]uint8{1}, p, 0, st)
+		}
+	}
+	if !s.AllActive() {
+		t.Fatal("not all ports are active")
+	}
+}
+
+func TestDirectedRoute(t *testing.T) { synctest.Test(t, testDirectedRoute) }
+
+func testDirectedRoute(t *testing.T) {
+	s, tr, _ := star(t, Options{})
+	var ni mad.NodeInfo
+	p := ask(t, tr, mad.MethodGet, mad.AttrNodeInfo, 0, nil, nil)
+	_ = ni.Decode(p.MAD[64:])
+	if ni.NodeType != ib.NodeCA || ni.LocalPortNum != 1 || ni.PortGUID != gen.HostGUID+1 || p.MAD[6] != 0 {
+		t.Errorf("local node: %+v", ni)
+	}
+	p = ask(t, tr, mad.MethodGet, mad.AttrNodeInfo, 0, []uint8{1}, nil)
+	_ = ni.Decode(p.MAD[64:])
+	if ni.NodeType != ib.NodeSwitch || ni.LocalPortNum != 1 || ni.NumPorts != 8 || p.MAD[192+1] != 1 {
+		t.Errorf("switch: %+v", ni)
+	}
+	p = ask(t, tr, mad.MethodGet, mad.AttrNodeInfo, 0, []uint8{1, 3}, nil)
+	_ = ni.Decode(p.MAD[64:])
+	if ni.NodeType != ib.NodeCA || p.MAD[192+2] != 1 {
+		t.Errorf("host: %+v", ni)
+	}
+	for _, path := range [][]uint8{{2}, {1, 0}, {1, 5}, {1, 200}, {1, 3, 1}} {
+		if p = ask(t, tr, mad.MethodGet, mad.AttrNodeInfo, 0, path, nil); !errors.Is(p.Err, transport.ErrTimeout) {
+			t.Errorf("path %v leads somewhere", path)
+		}
+	}
+	if c := s.Counters(); c.SMPs[mad.AttrNodeInfo].Get != 8 || c.Total != 8 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestBringUpAndReach(t *testing.T) {
+	s, tr, eps := star(t, Options{})
+	setUp(t, s, tr)
+	if g := s.Reaches(eps[0].PortGUID, 3); g != eps[2].PortGUID {
+		t.Errorf("LID 3 ends at %s", g)
+	}
+	if g := s.Reaches(eps[0].PortGUID, 9); g != 0 {
+		t.Errorf("LID 9 ends at %s", g)
+	}
+	// LID-routed, and the answer of a host without a subnet manager.
+	var p transport.Packet
+	p.LID, p.Timeout = 2, time.Second
+	mad.PutLR(&p.MAD, mad.MethodGet, mad.AttrSMInfo, 0, 1, 0, nil)
+	if err := tr.Send(&p); err != nil {
+		t.Fatal(err)
+	}
+	var in [1]transport.Packet
+	if _, err := tr.Recv(t.Context(), in[:]); err != nil || mad.StatusOf(&in[0].MAD) != mad.StatusBadAttr || in[0].LID != 2 {
+		t.Errorf("%v %+v", err, in[0])
+	}
+	// ACTIVE before ARMED is refused.
+	if err := s.Flap(eps[1].NodeGUID, 1); err != nil {
+		t.Fatal(err)
+	}
+	i, _ := s.PortInfo(eps[1].NodeGUID, 1)
+	if i.State != ib.PortInit {
+		t.Fatal(i.State)
+	}
+	i.State, i.PhysState = ib.PortActive, 0
+	r := ask(t, tr, mad.MethodSet, mad.AttrPortInfo, 1, []uint8{1, 2}, i.Append(nil))
+	if mad.StatusOf(&r.MAD) != mad.StatusInvalidField && r.Err == nil && mad.MethodOf(&r.MAD) == mad.MethodGetResp {
+		t.Errorf("status 0x%x", mad.StatusOf(&r.MAD))
+	}
+}
+
+func TestTrapRepeatsUntilRepressed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tr, eps := star(t, Options{TrapRepeats: 5})
+		setUp(t, s, tr)
+		if err := s.Cut(eps[2].NodeGUID, 1); err != nil {
+			t.Fatal(err)
+		}
+		var in [8]transport.Packet
+		for round := range 2 {
+			n, err := tr.Recv(t.Context(), in[:1])
+			if err != nil || n != 1 || mad.MethodOf(&in[0].MAD) != mad.MethodTrap {
+				t.Fatalf("round %d: %v %v", round, err, in[0])
+			}
+		}
+		var n mad.Notice
+		_ = n.Decode(in[0].MAD[64:128])
+		if n.TrapNumber != mad.TrapLinkStateChange || n.DetailSwitchLID() != 4 || in[0].LID != 4 {
+			t.Errorf("%+v from %s", n, in[0].LID)
+		}
+		r := in[0]
+		r.MAD[3] = uint8(mad.MethodTrapRepress)
+		if err := tr.Send(&r); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if n, err := tr.Recv(ctx, in[:]); err == nil {
+			t.Errorf("%d traps after the TrapRepress", n)
+		}
+		i, _ := s.PortInfo(gen.SwitchGUID, 3)
+		sw, _, _, _ := s.SwitchTables(gen.SwitchGUID)
+		if i.State != ib.PortDown || !sw.PortStateChange {
+			t.Errorf("port %v, PortStateChange %v", i.State, sw.PortStateChange)
+		}
+	})
+}
+
+func TestMKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tr, eps := star(t, Options{TrapRepeats: -1})
+		setUp(t, s, tr)
+		i, _ := s.PortInfo(eps[1].NodeGUID, 1)
+		i.MKey, i.MKeyProtect, i.MKeyLease, i.State, i.PhysState = 0x1234, 2, 10, 0, 0
+		path := []uint8{1, 2}
+		portInfo(t, ask(t, tr, mad.MethodSet, mad.AttrPortInfo, 1, path, i.Append(nil)))
+		var p transport.Packet
+		get := func(key ib.MKey) transport.Packet {
+			p.LID, p.Timeout = ib.LIDPermissive, time.Second
+			mad.PutDR(&p.MAD, mad.MethodGet, mad.AttrPortInfo, 1, 9, key, path, nil)
+			if err := tr.Send(&p); err != nil {
+				t.Fatal(err)
+			}
+			var in [1]transport.Packet
+			for {
+				if _, err := tr.Recv(t.Context(), in[:]); err != nil {
+					t.Fatal(err)
+				}
+				if mad.MethodOf(&in[0].MAD) != mad.MethodTrap {
+					return in[0]
+				}
+				var n mad.Notice
+				_ = n.Decode(in[0].MAD[64:])
+				if v := n.DetailMKeyViolation(); n.TrapNumber != mad.TrapBadMKey || v.MKey != key || !v.DR {
+					t.Errorf("%+v", v)
+				}
+			}
+		}
+		if r := get(0x1234); r.Err != nil {
+			t.Error("the right key:", r.Err)
+		}
+		if r := get(1); !errors.Is(r.Err, transport.ErrTimeout) {
+			t.Error("a wrong key is answered")
+		}
+		time.Sleep(11 * time.Second)
+		if r := get(1); r.Err != nil {
+			t.Error("after the lease:", r.Err)
+		}
+	})
+}
+
+func TestRebootAndPower(t *testing.T) {
+	s, tr, eps := star(t, Options{})
+	setUp(t, s, tr)
+	other, err := s.Open(eps[1].PortGUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.SetIsSM(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reboot(eps[1].NodeGUID); err != nil {
+		t.Fatal(err)
+	}
+	var in [1]transport.Packet
+	if _, err := other.Recv(t.Context(), in[:]); !errors.Is(err, transport.ErrGone) {
+		t.Errorf("transport of a rebooted host: %v", err)
+	}
+	i, _ := s.PortInfo(eps[1].NodeGUID, 1)
+	if i.LID != 0 || i.State != ib.PortInit || i.CapMask&mad.CapIsSM != 0 {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestLossDelayDuplicate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tr, _ := star(t, Options{Seed: 5, Loss: 0.2, Duplicate: 0.2, DelayMin: time.Millisecond, DelayMax: 50 * time.Millisecond})
+		const n = 500
+		for i := range uint64(n) {
+			var p transport.Packet
+			p.LID, p.Timeout, p.Retries = ib.LIDPermissive, 200*time.Millisecond, 10
+			mad.PutDR(&p.MAD, mad.MethodGet, mad.AttrNodeInfo, 0, i, 0, []uint8{1, 2}, nil)
+			if err := tr.Send(&p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		seen := map[uint32]int{}
+		in := make([]transport.Packet, 64)
+		for got := 0; got < n; {
+			k, err := tr.Recv(t.Context(), in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range in[:k] {
+				if p.Err != nil {
+					t.Error(p.Err)
+				}
+				seen[uint32(mad.TIDOf(&p.MAD))]++
+			}
+			got += k
+		}
+		for tid, c := range seen {
+			if c != 1 {
+				t.Errorf("request %d has %d answers", tid, c)
+			}
+		}
+		if c := s.Counters(); c.Lost == 0 {
+			t.Error("nothing was lost")
+		}
+	})
+}
+
+func BenchmarkSMP(b *testing.B) {
+	s := New(gen.FatTree3(36, 3, 18), Options{})
+	defer s.Close()
+	tr, err := s.Open(gen.HostGUID + 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var p transport.Packet
+	in := make([]transport.Packet, 64)
+	b.ReportAllocs()
+	for i := range b.N {
+		p.LID, p.Timeout = ib.LIDPermissive, time.Second
+		mad.PutDR(&p.MAD, mad.MethodGet, mad.AttrPortInfo, 1, uint64(i), 0, []uint8{1, 19, 20}, nil)
+		_ = tr.Send(&p)
+		_, _ = tr.Recv(context.Background(), in)
+	}
+}

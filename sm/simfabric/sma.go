@@ -1,0 +1,503 @@
+package simfabric
+
+import (
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+)
+
+// sma answers a Get or Set of subnet management at a node, turning p into the
+// response; false when there is none.
+func (s *Sim) sma(at *port, p *transport.Packet, from *port) bool {
+	b := &p.MAD
+	m := mad.MethodOf(b)
+	if m != mad.MethodGet && m != mad.MethodSet {
+		return false
+	}
+	n := at.node
+	keyPort := at
+	if n.sw != nil {
+		keyPort = &n.ports[0]
+	}
+	hideKey, ok := s.checkMKey(keyPort, at, p)
+	if !ok {
+		return false
+	}
+	set := m == mad.MethodSet
+	st := s.attribute(n, at, b, set)
+	if hideKey && mad.AttrOf(b) == mad.AttrPortInfo {
+		clear(b[64:72])
+	}
+	if b[2] != mad.SMPClassV {
+		st = mad.StatusBadVersion
+	}
+	b[3] = uint8(mad.MethodGetResp)
+	if mad.ClassOf(b) == mad.ClassSubnDR {
+		st |= mad.StatusDirection
+	}
+	mad.SetStatus(b, st)
+	return true
+}
+
+// checkMKey is the protection of IBTA 14.2.4: hide says that the M_Key reads as
+// zero. A request that fails gets no answer and raises trap 256.
+func (s *Sim) checkMKey(p, at *port, pkt *transport.Packet) (hide, ok bool) {
+	i := &p.info
+	b := &pkt.MAD
+	key := ib.MKey(uint64(b[24])<<56 | uint64(b[25])<<48 | uint64(b[26])<<40 | uint64(b[27])<<32 |
+		uint64(b[28])<<24 | uint64(b[29])<<16 | uint64(b[30])<<8 | uint64(b[31]))
+	if !p.mkeyLease.IsZero() && !time.Now().Before(p.mkeyLease) {
+		i.MKeyProtect = 0
+		p.mkeyLease = time.Time{}
+	}
+	if i.MKey == 0 || key == i.MKey {
+		if i.MKey != 0 {
+			p.mkeyLease = time.Time{} // the manager is alive
+		}
+		return false, true
+	}
+	get := mad.MethodOf(b) == mad.MethodGet
+	if get && i.MKeyProtect <= 1 {
+		return i.MKeyProtect == 1, true
+	}
+	if i.MKeyViolations < 0xffff {
+		i.MKeyViolations++
+	}
+	if i.MKeyLease > 0 && p.mkeyLease.IsZero() {
+		p.mkeyLease = time.Now().Add(time.Duration(i.MKeyLease) * time.Second)
+	}
+	var t mad.Notice
+	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadMKey
+	v := mad.MKeyViolation{LID: pkt.LID, DrSLID: ib.LIDPermissive, Method: mad.MethodOf(b), Attr: mad.AttrOf(b), Mod: mad.ModOf(b), MKey: key}
+	if mad.ClassOf(b) == mad.ClassSubnDR {
+		v.DR, v.HopCount = true, b[7]&0x3f
+		copy(v.ReturnPath[:], b[192:222])
+		v.PathTruncated = b[7] > 29
+	}
+	t.SetDetailMKeyViolation(v)
+	s.sendTrap(p, t)
+	return false, false
+}
+
+// attribute reads or writes one attribute in the data of b.
+func (s *Sim) attribute(n *node, at *port, b *mad.Buf, set bool) mad.Status {
+	d := mad.SMPData(b)
+	mod := mad.ModOf(b)
+	switch mad.AttrOf(b) {
+	case mad.AttrNodeDescription:
+		if set {
+			return mad.StatusBadAttr
+		}
+		*d = n.desc
+	case mad.AttrNodeInfo:
+		if set {
+			return mad.StatusBadAttr
+		}
+		ni := n.info
+		ni.LocalPortNum = at.num
+		ni.PortGUID = at.guid
+		if n.sw != nil {
+			ni.PortGUID = n.ports[0].guid
+		}
+		*d = [64]byte{}
+		ni.Append(d[:0])
+	case mad.AttrSwitchInfo:
+		if n.sw == nil {
+			return mad.StatusBadAttr
+		}
+		if set {
+			n.sw.set(d)
+		}
+		*d = [64]byte{}
+		n.sw.info.Append(d[:0])
+	case mad.AttrGUIDInfo:
+		p := at
+		if n.sw != nil {
+			p = &n.ports[0]
+		}
+		blk := int(mod & 0xff)
+		if blk*8 >= len(p.guids) {
+			return mad.StatusInvalidField
+		}
+		var g mad.GUIDInfo
+		if set {
+			_ = g.Decode(d[:])
+			for i, v := range g {
+				if k := blk*8 + i; k > 0 && k < len(p.guids) {
+					p.guids[k] = v
+				}
+			}
+		}
+		g = mad.GUIDInfo{}
+		copy(g[:], p.guids[blk*8:])
+		g.Append(d[:0])
+	case mad.AttrPortInfo:
+		return s.portInfo(n, at, b, set)
+	case mad.AttrPKeyTable:
+		p := at
+		if n.sw != nil {
+			if int(mod>>16) >= len(n.ports) {
+				return mad.StatusInvalidField
+			}
+			p = &n.ports[mod>>16]
+		}
+		blk := int(mod & 0xffff)
+		if blk*32 >= len(p.pkeys) {
+			return mad.StatusInvalidField
+		}
+		var k mad.PKeyBlock
+		if set {
+			_ = k.Decode(d[:])
+			copy(p.pkeys[blk*32:], k[:])
+		}
+		k = mad.PKeyBlock{}
+		copy(k[:], p.pkeys[blk*32:])
+		k.Append(d[:0])
+	case mad.AttrSLtoVL:
+		p, in := at, uint8(0)
+		if n.sw != nil {
+			in = uint8(mod >> 8)
+			if int(mod&0xff) >= len(n.ports) || int(in) >= len(n.ports) || mod>>16 != 0 {
+				return mad.StatusInvalidField
+			}
+			p = &n.ports[mod&0xff]
+		}
+		if set {
+			var t mad.SLtoVL
+			_ = t.Decode(d[:])
+			if p.sl2vl == nil {
+				p.sl2vl = map[uint8]mad.SLtoVL{}
+			}
+			p.sl2vl[in] = t
+		}
+		t := p.sl2vl[in]
+		*d = [64]byte{}
+		t.Append(d[:0])
+	case mad.AttrVLArb:
+		p := at
+		if n.sw != nil {
+			if int(mod&0xff) >= len(n.ports) {
+				return mad.StatusInvalidField
+			}
+			p = &n.ports[mod&0xff]
+		}
+		blk := int(mod>>16) - 1
+		if blk < 0 || blk > 3 {
+			return mad.StatusInvalidField
+		}
+		if set {
+			_ = p.vlarb[blk].Decode(d[:])
+		}
+		p.vlarb[blk].Append(d[:0])
+	case mad.AttrLFT:
+		if n.sw == nil {
+			return mad.StatusBadAttr
+		}
+		end := (int(mod) + 1) * 64
+		if mod > 0xffff || int(mod)*64 >= int(n.sw.info.LinearFDBCap) {
+			return mad.StatusInvalidField
+		}
+		if set {
+			for len(n.sw.lft) < end {
+				n.sw.lft = append(n.sw.lft, mad.LFTDrop)
+			}
+			copy(n.sw.lft[mod*64:], d[:])
+		}
+		for i := range d {
+			d[i] = mad.LFTDrop
+		}
+		if int(mod)*64 < len(n.sw.lft) {
+			copy(d[:], n.sw.lft[mod*64:])
+		}
+	case mad.AttrMFT:
+		if n.sw == nil {
+			return mad.StatusBadAttr
+		}
+		blk, pos := int(mod&0x1ff), int(mod>>28)
+		if blk*32 >= int(n.sw.info.MulticastFDBCap) || pos*16 >= len(n.ports) {
+			return mad.StatusInvalidField
+		}
+		var t mad.MFTBlock
+		if set {
+			_ = t.Decode(d[:])
+			for len(n.sw.mft) < (blk+1)*32 {
+				n.sw.mft = append(n.sw.mft, [16]uint16{})
+			}
+			for i, v := range t {
+				n.sw.mft[blk*32+i][pos] = v
+			}
+		}
+		t = mad.MFTBlock{}
+		for i := range t {
+			if blk*32+i < len(n.sw.mft) {
+				t[i] = n.sw.mft[blk*32+i][pos]
+			}
+		}
+		t.Append(d[:0])
+	case mad.AttrMlnxExtPortInfo:
+		if n.info.VendorID != 0x2c9 {
+			return mad.StatusBadAttr
+		}
+		*d = [64]byte{}
+	default:
+		return mad.StatusBadAttr
+	}
+	return mad.StatusOK
+}
+
+func (w *switchState) set(d *[64]byte) {
+	var in mad.SwitchInfo
+	_ = in.Decode(d[:])
+	i := &w.info
+	i.LinearFDBTop = in.LinearFDBTop
+	i.DefaultPort, i.DefaultMcastPrimaryPort, i.DefaultMcastNotPrimPort = in.DefaultPort, in.DefaultMcastPrimaryPort, in.DefaultMcastNotPrimPort
+	i.LifeTimeValue, i.OptimizedSLtoVL, i.MulticastFDBTop = in.LifeTimeValue, in.OptimizedSLtoVL, in.MulticastFDBTop
+	if in.PortStateChange {
+		i.PortStateChange = false
+	}
+}
+
+// portInfo is IBTA 14.2.5.6: which fields a Set changes, and the states.
+func (s *Sim) portInfo(n *node, at *port, b *mad.Buf, set bool) mad.Status {
+	d := mad.SMPData(b)
+	num := int(mad.ModOf(b) & 0xff)
+	if n.sw == nil && num == 0 {
+		num = int(at.num)
+	}
+	if num >= len(n.ports) || n.sw == nil && num == 0 {
+		return mad.StatusInvalidField
+	}
+	p := &n.ports[num]
+	st := mad.StatusOK
+	if set {
+		st = s.setPortInfo(p, d)
+	}
+	i := p.info
+	i.LocalPortNum = at.num
+	i.ClientReregister = false
+	i.Append(d[:0])
+	return st
+}
+
+func (s *Sim) setPortInfo(p *port, d *[64]byte) mad.Status {
+	var in mad.PortInfo
+	_ = in.Decode(d[:])
+	i := &p.info
+	ext := p.node.sw != nil && p.num != 0 // an external port of a switch has no addresses
+	if !ext {
+		if in.LID >= ib.LIDMulticastMin {
+			return mad.StatusInvalidField
+		}
+		i.MKey, i.GIDPrefix, i.LID, i.LMC, i.MasterSMLID = in.MKey, in.GIDPrefix, in.LID, in.LMC, in.MasterSMLID
+		i.MKeyLease, i.MKeyProtect = in.MKeyLease, in.MKeyProtect
+		i.SubnetTimeout, i.McastPKeyTrapSuppr = in.SubnetTimeout, in.McastPKeyTrapSuppr
+		i.MasterSMSL = in.MasterSMSL
+		if in.MKeyViolations == 0 {
+			i.MKeyViolations = 0
+		}
+		if in.PKeyViolations == 0 {
+			i.PKeyViolations = 0
+		}
+		if in.QKeyViolations == 0 {
+			i.QKeyViolations = 0
+		}
+	}
+	set := func(v *uint8, in, supported, all uint8) {
+		switch in {
+		case 0:
+		case all:
+			*v = supported
+		default:
+			*v = in & supported
+		}
+	}
+	set(&i.LinkWidthEnabled, in.LinkWidthEnabled, i.LinkWidthSupported, 0xff)
+	set(&i.LinkSpeedEnabled, in.LinkSpeedEnabled, i.LinkSpeedSupported, 0xf)
+	if in.LinkSpeedExtEnabled != 30 {
+		set(&i.LinkSpeedExtEnabled, in.LinkSpeedExtEnabled, i.LinkSpeedExtSupp, 0x1f)
+	}
+	if in.NeighborMTU.IsValid() {
+		if in.NeighborMTU > i.MTUCap {
+			return mad.StatusInvalidField
+		}
+		i.NeighborMTU = in.NeighborMTU
+	}
+	if in.OperVLs != 0 {
+		i.OperVLs = min(in.OperVLs, i.VLCap)
+	}
+	i.VLHighLimit, i.VLStallCount, i.HOQLife = in.VLHighLimit, in.VLStallCount, in.HOQLife
+	i.LocalPhyErrors, i.OverrunErrors = in.LocalPhyErrors, in.OverrunErrors
+	i.PartEnforceInbound, i.PartEnforceOutbound = in.PartEnforceInbound, in.PartEnforceOutbound
+	i.FilterRawInbound, i.FilterRawOutbound = in.FilterRawInbound, in.FilterRawOutbound
+	if in.LinkDownDefault != 0 {
+		i.LinkDownDefault = in.LinkDownDefault
+	}
+	if p.node.sw != nil && p.num == 0 {
+		return mad.StatusOK
+	}
+	switch in.PhysState {
+	case ib.PhysDisabled:
+		p.disabled = true
+		s.retrain(p)
+	case ib.PhysPolling:
+		if p.disabled {
+			p.disabled = false
+			s.retrain(p)
+		}
+	}
+	switch in.State {
+	case 0:
+	case ib.PortDown:
+		if in.PhysState != ib.PhysDisabled {
+			s.bounce(p)
+		}
+	case ib.PortArmed:
+		if !p.up() || i.State < ib.PortInit || i.State > ib.PortArmed {
+			return mad.StatusInvalidField
+		}
+		i.State = ib.PortArmed
+	case ib.PortActive:
+		if !p.up() || i.State < ib.PortArmed {
+			return mad.StatusInvalidField
+		}
+		i.State = ib.PortActive
+	default:
+		return mad.StatusInvalidField
+	}
+	return mad.StatusOK
+}
+
+// trap is a notice on its way to the subnet manager, repeated until repressed.
+type trap struct {
+	tid   uint64
+	n     mad.Notice
+	left  int
+	ended bool
+}
+
+// sendTrap sends a notice from an end port (port 0 of a switch) to the master
+// subnet manager that the port knows. A notice equal to one that is still being
+// repeated starts its repetition anew.
+func (s *Sim) sendTrap(p *port, n mad.Notice) {
+	n.IssuerLID = p.info.LID
+	if p.info.CapMask&mad.CapTrap == 0 && p.node.sw == nil {
+		return
+	}
+	live := p.traps[:0]
+	for _, t := range p.traps {
+		if !t.ended && t.n != n {
+			live = append(live, t)
+		} else {
+			t.ended = true
+		}
+	}
+	s.trapNo++
+	t := &trap{tid: uint64(s.trapNo), n: n, left: max(s.opt.TrapRepeats, 0)}
+	p.traps = append(live, t)
+	s.trapOut(p, t)
+}
+
+func (s *Sim) trapOut(p *port, t *trap) {
+	if t.ended || p.node.down {
+		return
+	}
+	if p.info.LID != 0 && p.info.MasterSMLID != 0 {
+		var pk transport.Packet
+		pk.LID = p.info.MasterSMLID
+		pk.SL = p.info.MasterSMSL
+		var d [64]byte
+		t.n.AppendSMP(d[:0])
+		mad.PutLR(&pk.MAD, mad.MethodTrap, mad.AttrNotice, 0, t.tid, 0, d[:])
+		s.count.Traps++
+		if s.perfect() {
+			s.route(p, &pk)
+		} else {
+			s.travel(func() { r := pk; s.route(p, &r) })
+		}
+	}
+	if t.left--; t.left < 0 {
+		t.ended = true
+		return
+	}
+	s.after(s.opt.TrapInterval, func() { s.trapOut(p, t) })
+}
+
+// repress ends the trap that a TrapRepress answers.
+func (s *Sim) repress(at *port, tid uint64) {
+	p := at
+	if p.node.sw != nil {
+		p = &p.node.ports[0]
+	}
+	for _, t := range p.traps {
+		if uint32(t.tid) == uint32(tid) {
+			t.ended = true
+		}
+	}
+}
+
+// pma answers performance management at a node; false when there is no answer.
+func pma(at *port, b *mad.Buf) bool {
+	m := mad.MethodOf(b)
+	if m != mad.MethodGet && m != mad.MethodSet {
+		return false
+	}
+	d := b[mad.PerfDataOffset:]
+	set := m == mad.MethodSet
+	st := mad.StatusOK
+	sel := d[1]
+	n := at.node
+	p := at
+	if mad.AttrOf(b) == mad.AttrPortCounters || mad.AttrOf(b) == mad.AttrPortCountersExt {
+		switch {
+		case sel == 0xff || n.sw == nil && sel == 0:
+		case int(sel) < len(n.ports):
+			p = &n.ports[sel]
+		default:
+			st = mad.StatusInvalidField
+		}
+	}
+	switch {
+	case st != mad.StatusOK:
+	case mad.AttrOf(b) == mad.AttrClassPortInfo:
+		clear(d)
+		c := mad.ClassPortInfo{BaseVersion: 1, ClassVersion: 1, CapMask: mad.PerfCapExtWidth | mad.PerfCapXmitWait, RespTimeValue: 18}
+		c.Append(d[:0])
+	case mad.AttrOf(b) == mad.AttrPortSamplesControl:
+		clear(d)
+		d[1] = sel
+	case mad.AttrOf(b) == mad.AttrPortCounters:
+		if set {
+			var in mad.PortCounters
+			_ = in.Decode(d)
+			if in.CounterSelect&(1<<2) != 0 {
+				p.linkDown = in.LinkDowned
+			}
+			if in.CounterSelect>>12 != 0 {
+				p.cnt = mad.PortCountersExt{}
+			}
+		}
+		clear(d)
+		c := mad.PortCounters{
+			PortSelect: sel, LinkDowned: p.linkDown,
+			XmitData: clamp(p.cnt.XmitData), RcvData: clamp(p.cnt.RcvData), XmitPkts: clamp(p.cnt.XmitPkts), RcvPkts: clamp(p.cnt.RcvPkts),
+		}
+		c.Append(d[:0])
+	case mad.AttrOf(b) == mad.AttrPortCountersExt:
+		if set {
+			p.cnt = mad.PortCountersExt{}
+		}
+		clear(d)
+		c := p.cnt
+		c.PortSelect = sel
+		c.Append(d[:0])
+	default:
+		st = mad.StatusBadAttr
+	}
+	b[3] = uint8(mad.MethodGetResp)
+	mad.SetStatus(b, st)
+	return true
+}
+
+func clamp(v uint64) uint32 { return uint32(min(v, 0xffffffff)) }

@@ -1,0 +1,83 @@
+package qos_test
+
+import (
+	"testing"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/qos"
+)
+
+func setVLCap(f *fabric.Fabric, port int32, code uint8) {
+	p := &f.Ports[port]
+	p.Info[37] = code<<4 | p.Info[37]&15
+	p.Info[39], p.Info[40] = 8, 8
+}
+
+func TestLanes(t *testing.T) {
+	for code, want := range map[uint8]int{0: 0, 1: 1, 2: 2, 3: 4, 4: 8, 5: 15, 6: 0} {
+		if n := qos.Lanes(code); n != want {
+			t.Errorf("code %d: %d lanes, want %d", code, n, want)
+		}
+		if want > 0 && qos.Code(want) != code {
+			t.Errorf("%d lanes: code %d, want %d", want, qos.Code(want), code)
+		}
+	}
+	if qos.Code(3) != 2 || qos.Code(14) != 4 || qos.Code(0) != 1 {
+		t.Error("codes round down")
+	}
+}
+
+func TestTables(t *testing.T) {
+	f := gen.Ring(5, 1).Clone()
+	for i := range f.Ports {
+		setVLCap(f, int32(i), 4)
+	}
+	slow := f.EndPorts[0]
+	setVLCap(f, slow, 2)
+	tab, err := qos.Build(f, 2, qos.Options{Weights: [16]uint8{0: 10, 9: 20}, High: [16]bool{3: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := f.Ports[slow].Peer
+	if tab.OperVLs(peer) != 2 || tab.OperVLs(slow) != 2 {
+		t.Errorf("both ends of a link must agree: %d and %d", tab.OperVLs(slow), tab.OperVLs(peer))
+	}
+	if m := tab.SLtoVL(peer); m[0] != 0 || m[1] != 1 || m[2] != 0 || m[15] != 1 {
+		t.Errorf("two lanes: %v", m)
+	}
+	if b := tab.VLArb(peer, 1); b[0].VL != 0 || b[0].Weight != 10 || b[1].VL != 1 || b[1].Weight != 20 || b[2].Weight != 0 {
+		t.Errorf("low: %v", b[:3])
+	}
+	if b := tab.VLArb(peer, 3); b[0].VL != 1 || b[0].Weight != 1 || b[1].Weight != 0 {
+		t.Errorf("high: %v", b[:2])
+	}
+	for _, block := range []uint8{0, 2, 4, 5} {
+		if b := tab.VLArb(peer, block); b[0].Weight != 0 {
+			t.Errorf("block %d: %v", block, b[0])
+		}
+	}
+	var inner int32
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Peer != fabric.None && f.Nodes[p.Node].Switch != fabric.None && f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None {
+			inner = int32(i)
+		}
+	}
+	m := tab.SLtoVL(inner)
+	for sl := range 8 {
+		if m[sl] != ib.VL(sl) {
+			t.Errorf("eight lanes: SL %d on lane %d", sl, m[sl])
+		}
+	}
+	setVLCap(f, inner, 1)
+	if _, err := qos.Build(f, 2, qos.Options{}); err == nil {
+		t.Error("a link with one lane under a routing of two layers: no error")
+	} else {
+		t.Log(err)
+	}
+	if tab, _ = qos.Build(f, 1, qos.Options{MaxVLs: 3}); tab.OperVLs(f.EndPorts[1]) != 2 {
+		t.Errorf("at most 3 lanes: code %d", tab.OperVLs(f.EndPorts[1]))
+	}
+}

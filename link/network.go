@@ -845,3 +845,7 @@ func PortReason(d *Device, p *Port) Reason {
 	}
 	return Reason{Code: CodePortDown, Text: fmt.Sprintf("port %s is %s (%s)", port, p.State, p.Phys), Next: "ibstat " + d.Name}
 }
+
+// LeadsNowhere reports a route without a link: blackhole, unreachable, prohibit
+// or throw.
+func (r Route) LeadsNowhere() bool { return r.nowhere() }

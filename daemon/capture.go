@@ -1,0 +1,35 @@
+package daemon
+
+import (
+	"fmt"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// Observe looks once at everything and gives the whole picture, for a plan or a
+// capture outside of the daemon. set says which settings of links matter; nil
+// reads none.
+func Observe(root string, set *units.Set) (*link.Snapshot, error) {
+	o, err := NewObserver(root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = o.Close() }()
+	w := Wants{Routes: true, Rules: true, PKeys: true, Resolved: true}
+	if set != nil {
+		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
+			f := link.FactsOf(s, l)
+			u, v, _ := set.Find(&f)
+			if v != units.Yes {
+				return nil
+			}
+			return link.Sysctls(u)
+		}
+	}
+	s, err := o.Look(everything, w)
+	if err != nil {
+		return nil, fmt.Errorf("look at the system: %w", err)
+	}
+	return s, nil
+}

@@ -1,0 +1,900 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// System is what the loop observes and changes.
+type System interface {
+	// Look reads what the scope names.
+	Look(Scope, Wants) (*link.Snapshot, error)
+	// Apply carries out steps in order and reports each result. It ends early
+	// when ctx does.
+	Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error))
+}
+
+// Keeper keeps the record and the report; *Store is one.
+type Keeper interface {
+	LoadRecord() (*link.Record, error)
+	SaveRecord(*link.Record) error
+	SaveReport(r link.Report, changed func(name string) bool) error
+}
+
+// Config is what a daemon is made of.
+type Config struct {
+	Log    *slog.Logger
+	System System
+	Load   func() *units.Set
+	Keep   Keeper
+	Rooms  []plan.Room
+	// Notify sends a line to the service manager; nil sends none.
+	Notify func(state string)
+	// FastPort is the time between two looks at the ports while one that
+	// matters is not Active, SlowPort otherwise. Zero is 1 s and 60 s.
+	FastPort, SlowPort time.Duration
+	// AfterBurst is called when much work has ended; it may give memory back.
+	AfterBurst func()
+}
+
+// Change is what has changed since the last one.
+type Change struct {
+	Links []link.Status
+	Gone  []string // names of links that went away
+	Ports []link.PortStatus
+	// PortsChanged reports that Ports is meant; it holds all ports.
+	PortsChanged bool
+	// Problems are all messages of the unit files, set with Reloaded.
+	Problems []string
+	Reloaded bool
+}
+
+// Daemon is the loop. Make it with New, start it with Run; the other methods
+// may be called from any goroutine.
+type Daemon struct {
+	cfg Config
+	log *slog.Logger
+
+	mu   sync.Mutex // guards want and subs
+	want Scope
+	subs map[chan Change]*mailbox
+	bell chan struct{}
+	call chan func(context.Context)
+
+	repMu  sync.RWMutex // guards report and snap
+	report link.Report
+	shown  *link.Snapshot
+
+	// The rest belongs to the goroutine of Run.
+	set      *units.Set
+	snap     *link.Snapshot
+	rec      *link.Record
+	held     *holds
+	unitOf   map[int]*units.Unit
+	status   map[int]link.Status
+	ports    []link.PortStatus
+	pending  int // steps left in the last plan
+	lastCost time.Duration
+	said     map[string]string // what was logged last, by link and about
+	ready    bool
+	busy     bool
+}
+
+type mailbox struct {
+	mu     sync.Mutex
+	c      Change
+	full   bool
+	signal chan struct{}
+}
+
+// New makes a daemon.
+func New(cfg Config) *Daemon {
+	if cfg.FastPort == 0 {
+		cfg.FastPort = time.Second
+	}
+	if cfg.SlowPort == 0 {
+		cfg.SlowPort = time.Minute
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Daemon{
+		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), subs: map[chan Change]*mailbox{},
+		held: newHolds(), unitOf: map[int]*units.Unit{}, status: map[int]link.Status{}, said: map[string]string{},
+	}
+}
+
+// Wake asks the loop to look somewhere. It never waits.
+func (d *Daemon) Wake(s Scope) {
+	d.mu.Lock()
+	d.want.Join(s)
+	d.mu.Unlock()
+	select {
+	case d.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Report is everything that is said now.
+func (d *Daemon) Report() link.Report {
+	d.repMu.RLock()
+	defer d.repMu.RUnlock()
+	return d.report
+}
+
+// Snapshot is the last picture of the system, nil before the first.
+func (d *Daemon) Snapshot() *link.Snapshot {
+	d.repMu.RLock()
+	defer d.repMu.RUnlock()
+	return d.shown
+}
+
+// Subscribe gives the changes from now on. A subscriber that is slow gets the
+// changes that it missed joined into one: nothing queues up. cancel ends it.
+func (d *Daemon) Subscribe() (changes <-chan Change, cancel func()) {
+	out := make(chan Change)
+	m := &mailbox{signal: make(chan struct{}, 1)}
+	stop := make(chan struct{})
+	d.mu.Lock()
+	d.subs[out] = m
+	d.mu.Unlock()
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-m.signal:
+			}
+			m.mu.Lock()
+			c, full := m.c, m.full
+			m.c, m.full = Change{}, false
+			m.mu.Unlock()
+			if !full {
+				continue
+			}
+			select {
+			case out <- c:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	var once sync.Once
+	return out, func() {
+		once.Do(func() {
+			d.mu.Lock()
+			delete(d.subs, out)
+			d.mu.Unlock()
+			close(stop)
+		})
+	}
+}
+
+func (m *mailbox) put(c Change) {
+	m.mu.Lock()
+	for _, s := range c.Links {
+		m.c.Links = slices.DeleteFunc(m.c.Links, func(o link.Status) bool { return o.Name == s.Name })
+		m.c.Gone = slices.DeleteFunc(m.c.Gone, func(n string) bool { return n == s.Name })
+	}
+	for _, n := range c.Gone {
+		m.c.Links = slices.DeleteFunc(m.c.Links, func(o link.Status) bool { return o.Name == n })
+	}
+	m.c.Links = append(m.c.Links, c.Links...)
+	m.c.Gone = append(m.c.Gone, c.Gone...)
+	if c.PortsChanged {
+		m.c.Ports, m.c.PortsChanged = c.Ports, true
+	}
+	if c.Reloaded {
+		m.c.Problems, m.c.Reloaded = c.Problems, true
+	}
+	m.full = true
+	m.mu.Unlock()
+	select {
+	case m.signal <- struct{}{}:
+	default:
+	}
+}
+
+// ask runs f in the loop's goroutine and waits for it.
+func (d *Daemon) ask(ctx context.Context, f func(context.Context) error) error {
+	done := make(chan error, 1)
+	select {
+	case d.call <- func(c context.Context) { done <- f(c) }:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Reload reads the unit files and applies what changed before it returns.
+func (d *Daemon) Reload(ctx context.Context) error {
+	return d.ask(ctx, func(c context.Context) error { return d.cycle(c, Scope{Reload: true}) })
+}
+
+// Reconfigure plans one link anew and tries again what was refused there.
+func (d *Daemon) Reconfigure(ctx context.Context, name string) error {
+	return d.ask(ctx, func(c context.Context) error {
+		l, err := d.named(name)
+		if err != nil {
+			return err
+		}
+		if e := d.rec.Of(l); e != nil {
+			e.Activated, e.Deactivated = false, false
+		}
+		return d.cycle(c, Scope{Links: map[int]bool{l.Index: true}, Force: map[int]bool{l.Index: true}, RDMA: true, PKeys: true, Addrs: true})
+	})
+}
+
+// SetAdmin brings a link up or down by hand.
+func (d *Daemon) SetAdmin(ctx context.Context, name string, up bool) error {
+	return d.ask(ctx, func(c context.Context) error {
+		l, err := d.named(name)
+		if err != nil {
+			return err
+		}
+		var failed error
+		op := link.SetUp{On: link.TargetOf(l), Up: up}
+		d.cfg.System.Apply(c, []link.Step{{Op: op}}, func(_ link.Op, err error) { failed = err })
+		if failed != nil {
+			return fmt.Errorf("%s: %w", op, failed)
+		}
+		return d.cycle(c, Scope{Links: map[int]bool{l.Index: true}, Force: map[int]bool{l.Index: true}})
+	})
+}
+
+// Plan says what would be done now. It is not empty only between an event and
+// the end of the cycle that it starts, or while operations are held.
+func (d *Daemon) Plan(ctx context.Context) (r plan.Result, err error) {
+	err = d.ask(ctx, func(context.Context) error {
+		r = plan.Make(plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Rooms: d.cfg.Rooms})
+		return nil
+	})
+	return r, err
+}
+
+func (d *Daemon) named(name string) (*link.Link, error) {
+	if d.snap != nil {
+		if l, ok := d.snap.LinkByName(name); ok {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no link %s", name)
+}
+
+// Run is the loop. It returns when ctx ends; the configuration stays in place.
+func (d *Daemon) Run(ctx context.Context) error {
+	var err error
+	if d.rec, err = d.cfg.Keep.LoadRecord(); err != nil {
+		d.log.Warn("the record of what was made cannot be read: what an earlier run made counts as foreign", "error", err)
+	}
+	port := time.NewTimer(time.Hour)
+	retry := time.NewTimer(time.Hour)
+	defer port.Stop()
+	defer retry.Stop()
+	sc := Scope{All: true, Reload: true, RDMA: true, Addrs: true, Routes: true, Rules: true}
+	for {
+		if !sc.Empty() {
+			if err := d.cycle(ctx, sc); err != nil && ctx.Err() == nil {
+				d.log.Error("looking at the system failed; tried again", "error", err)
+				d.later(ctx, retryFirst, Scope{All: true, Reload: d.set == nil})
+			}
+		}
+		if !d.ready && d.snap != nil {
+			d.ready = true
+			d.notify("READY=1")
+		}
+		resetTimer(port, d.portWait())
+		if t := d.held.next(); !t.IsZero() {
+			resetTimer(retry, time.Until(t))
+		} else {
+			retry.Stop()
+		}
+		sc = Scope{}
+		select {
+		case <-ctx.Done():
+			d.notify("STOPPING=1")
+			return nil
+		case <-d.bell:
+			sc = d.collect(ctx)
+		case f := <-d.call:
+			f(ctx)
+		case <-port.C:
+			sc = Scope{RDMA: true, PKeys: d.waitsForPKey()}
+		case <-retry.C:
+			sc = Scope{Due: true}
+		}
+	}
+}
+
+func resetTimer(t *time.Timer, d time.Duration) {
+	if d <= 0 {
+		d = time.Millisecond
+	}
+	t.Reset(d)
+}
+
+func (d *Daemon) later(ctx context.Context, after time.Duration, s Scope) {
+	t := time.AfterFunc(after, func() { d.Wake(s) })
+	context.AfterFunc(ctx, func() { t.Stop() })
+}
+
+// coalesceMost bounds the wait for more hints of the same storm.
+const coalesceMost = 250 * time.Millisecond
+
+// collect takes the hints. In a storm it waits for as long as the last cycle
+// took, so that at least half of the time is left to others and one look
+// answers many hints.
+func (d *Daemon) collect(ctx context.Context) Scope {
+	wait := min(d.lastCost, coalesceMost)
+	if wait > 2*time.Millisecond {
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+	}
+	select {
+	case <-d.bell:
+	default:
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.want
+	d.want = Scope{}
+	return s
+}
+
+func (d *Daemon) notify(s string) {
+	if d.cfg.Notify != nil {
+		d.cfg.Notify(s)
+	}
+}
+
+// portWait is the time until the next look at the ports.
+func (d *Daemon) portWait() time.Duration {
+	if d.snap == nil || len(d.snap.Devices) == 0 {
+		return 24 * time.Hour // there is an event for the first device
+	}
+	if d.waitsForPKey() {
+		return d.cfg.FastPort
+	}
+	for i := range d.snap.Links {
+		l := &d.snap.Links[i]
+		if !d.cares(l) {
+			continue
+		}
+		if _, p := d.snap.PortOf(l); p != nil && p.Layer == ib.LinkLayerInfiniBand && p.State != ib.PortActive {
+			return d.cfg.FastPort
+		}
+	}
+	return d.cfg.SlowPort
+}
+
+// cares reports whether a unit of ours applies to the link or its parent.
+func (d *Daemon) cares(l *link.Link) bool {
+	st, ok := d.status[l.Index]
+	return ok && st.State != link.StateUnmanaged && l.IPoIB != nil
+}
+
+// waitsForPKey reports whether a link waits for the subnet manager to grant its
+// partition, which comes without an event if the table alone changes.
+func (d *Daemon) waitsForPKey() bool {
+	for i := range d.snap.Links {
+		l := &d.snap.Links[i]
+		if !d.cares(l) || l.Carrier() || !l.Up() {
+			continue
+		}
+		if _, p := d.snap.PortOf(l); p != nil && p.State == ib.PortActive && !p.HasPKey(l.IPoIB.PKey) {
+			return true
+		}
+	}
+	return false
+}
+
+// rounds bounds how often one cycle plans: once for what is there, once more
+// for each thing that becomes known by applying (an MTU's real value, a refusal).
+const rounds = 6
+
+// cycle observes what the scope names, plans, applies and reports.
+func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
+	start := time.Now()
+	defer func() { d.lastCost = time.Since(start) }()
+	todo := map[int]bool{}
+	maps.Copy(todo, sc.Force)
+	reloaded := false
+	if sc.Reload || d.set == nil {
+		reloaded = d.reload(todo)
+		// A file that was not there when the set was loaded may ask for
+		// settings, routes or rules that nobody has looked at yet.
+		sc.Routes, sc.Rules = true, true
+	}
+	if sc.Due {
+		for _, t := range d.held.due(start) {
+			if l := d.at(t); l != nil {
+				todo[l.Index] = true
+			}
+		}
+	}
+	old := d.snap
+	snap, err := d.cfg.System.Look(sc, d.wants())
+	if err != nil {
+		return err
+	}
+	d.take(snap, todo)
+	for i := range sc.Force {
+		if l, ok := d.snap.Link(i); ok {
+			d.held.event(map[string]bool{l.Name: true}, true, start)
+		}
+	}
+	worked := false
+	changed := map[string]bool{}
+	for round := 0; round < rounds && len(todo) > 0 && ctx.Err() == nil; round++ {
+		folded := d.rec.Fold(d.snap)
+		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: todo, Prev: d.unitOf}
+		if len(todo) >= len(d.snap.Links) {
+			in.Scope = nil
+		}
+		r := plan.Make(in)
+		d.unitOf = r.Units
+		d.ports = r.Ports
+		for _, st := range r.Links {
+			d.setStatus(st, changed)
+		}
+		d.pending = len(r.Plan.Steps)
+		if r.Plan.Empty() {
+			if folded {
+				d.save()
+			}
+			break
+		}
+		worked = true
+		todo = d.apply(ctx, r.Plan.Steps)
+		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(todo)}
+		if slices.ContainsFunc(r.Plan.Steps, func(s link.Step) bool { _, ok := s.Op.(link.AddChild); return ok }) {
+			look.All = true
+		}
+		snap, err := d.cfg.System.Look(look, d.wants())
+		if err != nil {
+			return err
+		}
+		d.take(snap, todo)
+	}
+	d.fold(old, changed, reloaded)
+	if worked && d.cfg.AfterBurst != nil {
+		d.cfg.AfterBurst()
+	}
+	return nil
+}
+
+func (d *Daemon) at(t link.Target) *link.Link {
+	if d.snap == nil {
+		return nil
+	}
+	if l, ok := d.snap.Link(t.Ifindex); ok {
+		return l
+	}
+	// A child that could not be made is its parent's business: any link of the
+	// port will do, the scope is closed over parents and children.
+	for i := range d.snap.Links {
+		if l := &d.snap.Links[i]; l.IBDevice != "" && l.IBDevice == t.IBDevice && l.Port == t.Port {
+			return l
+		}
+	}
+	return nil
+}
+
+// wants says what the units and the record make worth looking at.
+func (d *Daemon) wants() Wants {
+	w := Wants{Rules: len(d.rec.Rules) > 0}
+	for _, e := range d.rec.Links {
+		w.Routes = w.Routes || len(e.Routes) > 0
+		w.Resolved = w.Resolved || e.DNS != nil
+	}
+	sys := map[*units.Unit][]string{}
+	for _, u := range d.set.Units {
+		w.Routes = w.Routes || len(u.Routes) > 0
+		w.Rules = w.Rules || len(u.Rules) > 0
+		w.Resolved = w.Resolved || len(u.Network.DNS)+len(u.Network.Domains) > 0 || u.Network.DNSDefaultRoute.Set
+		if s := link.Sysctls(u); len(s) > 0 {
+			sys[u] = s
+		}
+	}
+	if len(sys) > 0 {
+		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
+			u := d.unitOf[l.Index]
+			if _, known := d.status[l.Index]; !known || u == nil {
+				f := link.FactsOf(s, l)
+				if x, v, _ := d.set.Find(&f); v == units.Yes {
+					u = x
+				}
+			}
+			return sys[u]
+		}
+	}
+	return w
+}
+
+// take makes a snapshot the present one and adds the links that changed, and
+// those on ports that changed, to todo.
+func (d *Daemon) take(s *link.Snapshot, todo map[int]bool) {
+	old := d.snap
+	links, _, rdma := changedLinks(old, s)
+	d.snap = s
+	maps.Copy(todo, links)
+	now := time.Now()
+	if rdma {
+		moved := map[string]bool{}
+		for i := range s.Links {
+			l := &s.Links[i]
+			if l.IBDevice == "" {
+				continue
+			}
+			if old == nil || !samePort(old, s, l) {
+				todo[l.Index] = true
+				moved[l.Name] = true
+			}
+		}
+		// What was refused may be granted by a port in another state.
+		d.held.event(moved, true, now)
+	}
+	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
+		for i := range s.Links {
+			todo[s.Links[i].Index] = true
+		}
+	}
+	if len(links) > 0 && len(d.held.m) > 0 {
+		names, again := map[string]bool{}, map[string]bool{}
+		for i := range links {
+			l, ok := s.Link(i)
+			if !ok {
+				continue
+			}
+			names[l.Name] = true
+			// A new interface, a new mode or new carrier is a new start.
+			if o := oldLink(old, i); o == nil || o.Carrier() != l.Carrier() || o.IPoIB != nil && l.IPoIB != nil && o.IPoIB.Mode != l.IPoIB.Mode {
+				again[l.Name] = true
+			}
+		}
+		d.held.event(names, false, now)
+		d.held.event(again, true, now)
+	}
+	for i := range todo {
+		if _, ok := s.Link(i); !ok {
+			delete(todo, i)
+		}
+	}
+}
+
+func oldLink(s *link.Snapshot, index int) *link.Link {
+	if s == nil {
+		return nil
+	}
+	l, _ := s.Link(index)
+	return l
+}
+
+func samePort(a, b *link.Snapshot, l *link.Link) bool {
+	_, p := a.PortOf(l)
+	_, q := b.PortOf(l)
+	return p == nil && q == nil || p != nil && q != nil && reflect.DeepEqual(p, q)
+}
+
+// apply carries steps out and gives the links to look at again.
+func (d *Daemon) apply(ctx context.Context, steps []link.Step) map[int]bool {
+	touched := map[int]bool{}
+	unit := make(map[string]string, len(steps))
+	for _, s := range steps {
+		d.rec.Intend(s.Op)
+		unit[link.HoldKey(s.Op)] = s.Unit
+		t := s.Op.Target()
+		if t.Ifindex != 0 {
+			touched[t.Ifindex] = true
+		}
+		if c, ok := s.Op.(link.AddChild); ok {
+			touched[c.Parent.Ifindex] = true
+		}
+	}
+	// The record goes first: a kill between here and the effect leaves a note
+	// of something that is not there, never something of ours without a note.
+	d.save()
+	d.cfg.System.Apply(ctx, steps, func(op link.Op, err error) {
+		args := []any{"op", op.String()}
+		if t := op.Target(); t.Link != "" {
+			args = append(args, "link", t.Link)
+		}
+		if u := unit[link.HoldKey(op)]; u != "" {
+			args = append(args, "unit", u)
+		}
+		if err == nil {
+			d.rec.Done(op)
+			d.held.done(op)
+			d.log.Info("done", args...)
+			return
+		}
+		v, why := classify(op, err)
+		switch v {
+		case verdictDone:
+			d.rec.Done(op)
+			d.held.done(op)
+		case verdictForeign:
+			d.rec.Failed(op)
+			d.held.done(op)
+		case verdictGone:
+			d.rec.Failed(op)
+			d.log.Debug("the link went away", append(args, "error", err)...)
+		case verdictRetry, verdictGiveUp:
+			d.rec.Failed(op)
+			d.held.add(op, why, v == verdictGiveUp, time.Now())
+			d.sayOnce(op.Target().String(), "failed "+op.String(), why.Text, slog.LevelWarn, append(args, "error", err, "next", why.Next)...)
+		}
+	})
+	d.save()
+	return touched
+}
+
+func (d *Daemon) save() {
+	if err := d.cfg.Keep.SaveRecord(d.rec); err != nil {
+		d.sayOnce("", "record", err.Error(), slog.LevelError, "effect", "what is made from now on is not removed after a restart")
+	} else {
+		delete(d.said, "\x00record")
+	}
+}
+
+// sayOnce logs what was not the last thing said about the matter.
+func (d *Daemon) sayOnce(name, about, text string, level slog.Level, args ...any) {
+	key := name + "\x00" + about
+	if d.said[key] == text {
+		return
+	}
+	d.said[key] = text
+	d.log.Log(context.Background(), level, text, args...)
+}
+
+// reload reads the units and adds the links that a changed unit has or had to
+// todo.
+func (d *Daemon) reload(todo map[int]bool) bool {
+	set := d.cfg.Load()
+	old := d.set
+	d.set = set
+	if old == nil {
+		d.logProblems(set)
+		return true
+	}
+	diff := units.Diff(old, set)
+	if len(diff.Added)+len(diff.Removed)+len(diff.Changed) == 0 {
+		return false
+	}
+	d.log.Info("units changed", "added", diff.Added, "removed", diff.Removed, "changed", diff.Changed)
+	d.logProblems(set)
+	touched := map[string]bool{}
+	for _, n := range slices.Concat(diff.Added, diff.Removed, diff.Changed) {
+		touched[n] = true
+	}
+	if d.snap == nil {
+		return true
+	}
+	names := map[string]bool{}
+	for i := range d.snap.Links {
+		l := &d.snap.Links[i]
+		had := d.unitOf[l.Index]
+		if had != nil {
+			if same := set.Unit(had.Name); same != nil {
+				d.unitOf[l.Index] = same
+			}
+		}
+		now := had
+		if had != nil && (touched[had.Name] || set.Unit(had.Name) == nil) || len(diff.Added)+len(diff.Changed) > 0 {
+			f := link.FactsOf(d.snap, l)
+			now, _, _ = set.Find(&f)
+		}
+		if now != nil && touched[now.Name] || had != nil && touched[had.Name] || nameOf(now) != nameOf(had) {
+			todo[l.Index] = true
+			names[l.Name] = true
+		}
+	}
+	d.held.event(names, true, time.Now())
+	return true
+}
+
+func nameOf(u *units.Unit) string {
+	if u == nil {
+		return ""
+	}
+	return u.Name
+}
+
+func (d *Daemon) logProblems(set *units.Set) {
+	for _, p := range set.Problems {
+		level := slog.LevelWarn
+		if p.Severity == units.Error {
+			level = slog.LevelError
+		}
+		d.log.Log(context.Background(), level, p.String(), "CONFIG_FILE", p.Pos.File, "CONFIG_LINE", p.Pos.Line)
+	}
+}
+
+// setStatus takes a link's status and logs a change of its state, once, with the
+// reason.
+func (d *Daemon) setStatus(st link.Status, changed map[string]bool) {
+	old, had := d.status[st.Ifindex]
+	if had && reflect.DeepEqual(old, st) {
+		return
+	}
+	d.status[st.Ifindex] = st
+	changed[st.Name] = true
+	d.busy = true
+}
+
+// fold says what has changed: to the journal, the readers and the file.
+func (d *Daemon) fold(old *link.Snapshot, changed map[string]bool, reloaded bool) {
+	var gone []string
+	for i, st := range d.status {
+		l, ok := d.snap.Link(i)
+		if !ok || l.Name != st.Name {
+			if _, renamed := d.snap.LinkByName(st.Name); !renamed {
+				gone = append(gone, st.Name)
+			}
+			if !ok {
+				delete(d.status, i)
+				maps.DeleteFunc(d.said, func(k, _ string) bool { return strings.HasPrefix(k, st.Name+"\x00") })
+				if st.State != link.StateUnmanaged {
+					d.log.Info("link is gone", "link", st.Name, "state", string(st.State))
+				}
+			}
+		}
+	}
+	slices.Sort(gone)
+	rep := link.Report{Ports: d.foldPorts()}
+	for i := range d.snap.Links {
+		if st, ok := d.status[d.snap.Links[i].Index]; ok {
+			rep.Links = append(rep.Links, st)
+			if changed[st.Name] {
+				d.logState(st)
+			}
+		}
+	}
+	for _, p := range d.set.Problems {
+		rep.Problems = append(rep.Problems, p.String())
+	}
+	d.repMu.Lock()
+	last := d.report
+	d.report, d.shown = rep, d.snap
+	d.repMu.Unlock()
+	c := Change{Gone: gone, Ports: rep.Ports, PortsChanged: !reflect.DeepEqual(last.Ports, rep.Ports), Reloaded: reloaded, Problems: rep.Problems}
+	for _, st := range rep.Links {
+		if changed[st.Name] {
+			c.Links = append(c.Links, st)
+		}
+	}
+	if len(c.Links) == 0 && len(gone) == 0 && !c.PortsChanged && !reloaded {
+		return
+	}
+	if c.PortsChanged {
+		d.logPorts(last.Ports, rep.Ports)
+	}
+	if err := d.cfg.Keep.SaveReport(rep, func(n string) bool { return changed[n] }); err != nil {
+		d.sayOnce("", "report", err.Error(), slog.LevelError)
+	}
+	d.notify("STATUS=" + summary(rep))
+	d.mu.Lock()
+	subs := slices.Collect(maps.Values(d.subs))
+	d.mu.Unlock()
+	for _, m := range subs {
+		m.put(c)
+	}
+}
+
+func (d *Daemon) foldPorts() []link.PortStatus {
+	var out []link.PortStatus
+	for i := range d.snap.Devices {
+		x := &d.snap.Devices[i]
+		for k := range x.Ports {
+			st := link.FoldPort(d.snap, x, &x.Ports[k], func(i int) *units.Unit { return d.unitOf[i] })
+			if st.Unit == "" && len(st.Links) == 0 {
+				f := link.FactsOfPort(d.snap, x, &x.Ports[k])
+				if u, v, _ := d.set.Find(&f); v == units.Yes {
+					st.Unit = u.Path
+				}
+			}
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+// logState logs the states of a link as old -> new with the reason, and each
+// reason that remains, once.
+func (d *Daemon) logState(st link.Status) {
+	if st.State == link.StateUnmanaged && st.Reason().Code == link.CodeNoUnit {
+		return
+	}
+	now := string(st.State) + "/" + string(st.Oper)
+	key := st.Name + "\x00state"
+	was := d.said[key]
+	if was == now+" "+st.Reason().Text {
+		return
+	}
+	d.said[key] = now + " " + st.Reason().Text
+	before, _, _ := strings.Cut(was, " ")
+	if before == "" {
+		before = "new"
+	}
+	args := []any{"link", st.Name, "old", before, "new", now}
+	if st.Unit != "" {
+		args = append(args, "unit", st.Unit)
+	}
+	if r := st.Reason(); r.Text != "" {
+		args = append(args, "reason", r.Text)
+		if r.Next != "" {
+			args = append(args, "next", r.Next)
+		}
+	}
+	level := slog.LevelInfo
+	if st.State == link.StateFailed {
+		level = slog.LevelWarn
+	}
+	d.log.Log(context.Background(), level, st.Name+": "+before+" -> "+now, args...)
+}
+
+func (d *Daemon) logPorts(old, now []link.PortStatus) {
+	was := map[string]link.PortStatus{}
+	for _, p := range old {
+		was[fmt.Sprintf("%s/%d", p.IBDevice, p.Port)] = p
+	}
+	for _, p := range now {
+		name := fmt.Sprintf("%s/%d", p.IBDevice, p.Port)
+		o, had := was[name]
+		if had && o.State == p.State && o.PhysState == p.PhysState && o.SMLID == p.SMLID {
+			continue
+		}
+		args := []any{"ibdev", p.IBDevice, "port", p.Port, "old", o.State, "new", p.State, "phys", p.PhysState, "lid", p.LID, "sm_lid", p.SMLID}
+		if p.Reason.Text != "" {
+			args = append(args, "reason", p.Reason.Text, "next", p.Reason.Next)
+		}
+		if !had {
+			o.State = "new"
+		}
+		d.log.Info("port "+name+": "+o.State+" -> "+p.State, args...)
+	}
+}
+
+// summary is the one line for systemctl status.
+func summary(r link.Report) string {
+	n := map[link.State]int{}
+	for _, s := range r.Links {
+		n[s.State]++
+	}
+	var parts []string
+	for _, s := range []link.State{link.StateConfigured, link.StateConfiguring, link.StatePending, link.StateFailed} {
+		if n[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[s], s))
+		}
+	}
+	if len(parts) == 0 {
+		return "no link is managed"
+	}
+	return "links: " + strings.Join(parts, ", ")
+}
+
+// ErrNoUnits is returned by callers that need a unit and find none.
+var ErrNoUnits = errors.New("no unit files")

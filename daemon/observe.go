@@ -1,0 +1,657 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/procsys"
+	"ibnetworkd/internal/kernel/rdmanl"
+	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/kernel/udevdb"
+	ipoibrtnl "ibnetworkd/ipoib/rtnl"
+	"ibnetworkd/link"
+)
+
+// Wants says what of the system a plan will ask for beyond links and addresses,
+// so that an observation costs no more than it is worth. A capture wants all.
+type Wants struct {
+	Routes, Rules bool
+	// PKeys asks for every port's partition table; otherwise tables are read
+	// where a link waits for carrier.
+	PKeys bool
+	// Sysctls lists the settings to read of a link; nil reads none.
+	Sysctls func(s *link.Snapshot, l *link.Link) []string
+	// Resolved asks who systemd-resolved is.
+	Resolved bool
+}
+
+// Observer reads the system through the kernel clients. It belongs to one
+// goroutine. What cannot change while an interface lives is read once.
+type Observer struct {
+	root string
+	rt   *rtnl.Conn
+	rd   *rdmanl.Conn
+	sys  sysfs.FS
+	udev udevdb.DB
+	proc procsys.FS
+	dns  *resolved
+
+	host   link.Host
+	last   *link.Snapshot
+	static map[int]staticLink
+	devs   map[string]link.Device // without ports
+	ports  map[portID]staticPort
+}
+
+// staticLink is what stays the same as long as an interface has its index.
+type staticLink struct {
+	ibdev, driver, devpath string
+	port                   int
+	udev                   link.Udev
+	path                   string
+	hasUdev                bool
+}
+
+type portID struct {
+	dev string
+	num int
+}
+
+// staticPort is what RDMA netlink does not tell of a port.
+type staticPort struct {
+	index uint32 // of the device, to see that it is the same one
+	layer ib.LinkLayer
+	guid  ib.GUID
+	rate  string
+	state ib.PortState // when rate and pkeys were read
+	lid   ib.LID
+	pkeys []ib.PKey
+	read  bool
+}
+
+// NewObserver opens the kernel clients. root is the directory that stands for
+// / in sysfs, procfs and udev's database.
+func NewObserver(root string) (*Observer, error) {
+	o := &Observer{
+		root: root, sys: sysfs.New(root), udev: udevdb.New(root), proc: procsys.New(root),
+		static: map[int]staticLink{}, devs: map[string]link.Device{}, ports: map[portID]staticPort{},
+		dns: &resolved{},
+	}
+	var err error
+	if o.rt, err = rtnl.Dial(); err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	return o, nil
+}
+
+// Close closes the kernel clients.
+func (o *Observer) Close() error {
+	err := o.rt.Close()
+	if o.rd != nil {
+		err = errors.Join(err, o.rd.Close())
+	}
+	return errors.Join(err, o.dns.close())
+}
+
+// Look reads what the scope names and gives a new snapshot, which shares with
+// the last one what was not looked at.
+func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
+	if o.last == nil {
+		sc.All = true
+	}
+	s := &link.Snapshot{Schema: link.SnapshotSchema}
+	if o.last != nil {
+		*s = *o.last
+	}
+	if sc.All {
+		o.host = readHost(o.root)
+		o.host.NoIPoIB = !o.sys.ModuleLoaded("ib_ipoib")
+	}
+	o.host.Udev = o.udev.Running()
+	if w.Resolved {
+		o.host.Resolved = o.dns.owner()
+	}
+	s.Host = o.host
+
+	if sc.All || sc.RDMA || sc.PKeys {
+		if err := o.lookRDMA(s, sc); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.lookLinks(s, sc); err != nil {
+		return nil, err
+	}
+	o.lookPKeys(s, sc, w)
+	if sc.All || sc.Addrs || len(sc.Links) > 0 {
+		if err := o.lookAddresses(s); err != nil {
+			return nil, err
+		}
+	}
+	if w.Routes && (sc.All || sc.Routes || len(sc.Links) > 0) {
+		if err := o.lookRoutes(s); err != nil {
+			return nil, err
+		}
+	}
+	if w.Rules && (sc.All || sc.Rules) {
+		if err := o.lookRules(s); err != nil {
+			return nil, err
+		}
+	}
+	if w.Sysctls != nil {
+		o.lookSysctls(s, sc, w)
+	}
+	o.last = s
+	return s, nil
+}
+
+func (o *Observer) lookRDMA(s *link.Snapshot, sc Scope) error {
+	if o.rd == nil {
+		rd, err := rdmanl.Dial()
+		if errors.Is(err, rdmanl.ErrNoRDMA) {
+			s.Devices = nil
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("open RDMA netlink: %w", err)
+		}
+		o.rd = rd
+	}
+	devs, err := o.rd.Devices()
+	if errors.Is(err, rdmanl.ErrNoRDMA) {
+		s.Devices = nil
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list RDMA devices: %w", err)
+	}
+	ports, err := o.rd.Ports(devs)
+	if err != nil && len(ports) == 0 && !errors.Is(err, rdmanl.ErrNoRDMA) {
+		return fmt.Errorf("read RDMA ports: %w", err)
+	}
+	if sc.All {
+		clear(o.devs)
+	}
+	out := make([]link.Device, 0, len(devs))
+	for _, d := range devs {
+		x, ok := o.devs[d.Name]
+		if !ok || x.Index != d.Index {
+			x = o.device(d)
+			o.devs[d.Name] = x
+		}
+		x.Ports = nil
+		for _, p := range ports {
+			if p.DevIndex == d.Index {
+				x.Ports = append(x.Ports, o.port(d, p, sc.All))
+			}
+		}
+		slices.SortFunc(x.Ports, func(a, b link.Port) int { return a.Num - b.Num })
+		out = append(out, x)
+	}
+	slices.SortFunc(out, func(a, b link.Device) int { return strings.Compare(a.Name, b.Name) })
+	s.Devices = out
+	for id := range o.ports {
+		if _, ok := s.Device(id.dev); !ok {
+			delete(o.ports, id)
+		}
+	}
+	return nil
+}
+
+func (o *Observer) device(d rdmanl.Device) link.Device {
+	x := link.Device{Name: d.Name, Index: d.Index, NodeGUID: d.NodeGUID, SysGUID: d.SysImageGUID, Firmware: d.FWVersion,
+		NodeType: map[uint8]string{1: "CA", 2: "switch", 3: "router", 4: "RNIC"}[d.NodeType]}
+	// A device that goes away while it is read is one without details.
+	if y, err := o.sys.IBDevice(d.Name); err == nil {
+		x.BoardID, x.NodeDesc = y.BoardID, y.NodeDesc
+		x.Driver, x.Bus, x.Parent = y.Bus.Driver, y.Bus.Bus, y.Bus.Name
+		for _, p := range y.Ports {
+			o.ports[portID{d.Name, p.Num}] = staticPort{index: d.Index, layer: p.LinkLayer, guid: p.GUID(), rate: p.Rate, state: p.State, lid: p.LID}
+		}
+		if r, err := o.udev.Device(x.Bus, x.Parent); err == nil && x.Parent != "" {
+			x.Path = r.Get("ID_PATH")
+		}
+		if x.Path == "" && x.Bus != "" && x.Parent != "" {
+			x.Path = x.Bus + "-" + x.Parent
+		}
+	}
+	return x
+}
+
+func (o *Observer) port(d rdmanl.Device, p rdmanl.Port, fresh bool) link.Port {
+	id := portID{d.Name, p.Port}
+	st, ok := o.ports[id]
+	if !ok || st.index != d.Index || st.guid == 0 && st.layer != ib.LinkLayerEthernet || st.state != p.State || fresh && !ok {
+		if y, err := o.sys.IBPort(d.Name, p.Port); err == nil {
+			st.index, st.layer, st.guid, st.rate = d.Index, y.LinkLayer, y.GUID(), y.Rate
+		}
+		st.state, st.read = p.State, false
+	}
+	if st.lid != p.LID {
+		st.lid, st.read = p.LID, false
+	}
+	o.ports[id] = st
+	return link.Port{
+		Num: p.Port, Layer: st.layer, State: p.State, Phys: p.Phys, GUID: st.guid, LID: p.LID, SMLID: p.SMLID, LMC: p.LMC,
+		SubnetPrefix: p.SubnetPrefix, CapMask: p.CapFlags, Rate: st.rate, PKeys: st.pkeys, Netdev: p.NetdevIndex,
+	}
+}
+
+// lookPKeys reads partition tables, a file for each entry, only where something
+// waits for one: a table has up to 128 entries and changes without an event.
+func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
+	need := map[portID]bool{}
+	for i := range s.Links {
+		l := &s.Links[i]
+		if l.IPoIB != nil && !l.Carrier() && l.IBDevice != "" {
+			need[portID{l.IBDevice, l.Port}] = true
+		}
+	}
+	copied := false
+	for i := range s.Devices {
+		for k := range s.Devices[i].Ports {
+			d, p := &s.Devices[i], &s.Devices[i].Ports[k]
+			id := portID{d.Name, p.Num}
+			st := o.ports[id]
+			if st.layer != ib.LinkLayerInfiniBand || !w.PKeys && !need[id] {
+				continue
+			}
+			if st.read && !sc.PKeys && !sc.All {
+				continue
+			}
+			keys, err := o.sys.PKeys(d.Name, p.Num)
+			if err != nil {
+				continue
+			}
+			keys = slices.DeleteFunc(keys, func(k ib.PKey) bool { return k == 0 })
+			st.read = true
+			if !slices.Equal(st.pkeys, keys) {
+				st.pkeys = keys
+				if !copied && !sc.All && !sc.RDMA && !sc.PKeys {
+					// The devices are still the last snapshot's.
+					s.Devices = slices.Clone(s.Devices)
+					for n := range s.Devices {
+						s.Devices[n].Ports = slices.Clone(s.Devices[n].Ports)
+					}
+					copied = true
+				}
+				s.Devices[i].Ports[k].PKeys = keys
+			}
+			o.ports[id] = st
+		}
+	}
+}
+
+// fewLinks is the number of links up to which single questions cost less than a
+// dump of all.
+const fewLinks = 16
+
+func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
+	if !sc.All && len(sc.Links) == 0 {
+		return nil
+	}
+	old := s.Links
+	if sc.All || len(sc.Links) > fewLinks {
+		raw, err := o.rt.Links(false)
+		if err != nil {
+			return fmt.Errorf("list links: %w", err)
+		}
+		s.Links = make([]link.Link, 0, len(raw))
+		alive := make(map[int]bool, len(raw))
+		// Parents first: a child takes the RDMA port of its parent.
+		slices.SortFunc(raw, func(a, b rtnl.Link) int { return a.Index - b.Index })
+		for i := range raw {
+			alive[raw[i].Index] = true
+			s.Links = append(s.Links, o.link(s, &raw[i], sc))
+		}
+		for i := range o.static {
+			if !alive[i] {
+				delete(o.static, i)
+			}
+		}
+	} else {
+		s.Links = slices.Clone(old)
+		indexes := make([]int, 0, len(sc.Links))
+		for i := range sc.Links {
+			indexes = append(indexes, i)
+		}
+		slices.Sort(indexes)
+		for _, index := range indexes {
+			at, found := slices.BinarySearchFunc(s.Links, index, func(l link.Link, n int) int { return l.Index - n })
+			raw, err := o.rt.LinkByIndex(index)
+			switch {
+			case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL):
+				if found {
+					s.Links = slices.Delete(s.Links, at, at+1)
+				}
+				delete(o.static, index)
+				continue
+			case err != nil:
+				return fmt.Errorf("look at link %d: %w", index, err)
+			}
+			l := o.link(s, &raw, sc)
+			if found {
+				s.Links[at] = l
+			} else {
+				s.Links = slices.Insert(s.Links, at, l)
+			}
+		}
+	}
+	// Addresses, routes and settings are looked at by themselves.
+	for i := range s.Links {
+		l := &s.Links[i]
+		if k, ok := slices.BinarySearchFunc(old, l.Index, func(x link.Link, n int) int { return x.Index - n }); ok {
+			l.Addresses, l.Routes, l.Sysctl = old[k].Addresses, old[k].Routes, old[k].Sysctl
+		}
+	}
+	return nil
+}
+
+func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
+	l := link.Link{
+		Index: r.Index, Name: r.Name, AltNames: r.AltNames, Type: r.Type, Kind: r.Kind, Flags: r.Flags, MTU: r.MTU, MaxMTU: r.MaxMTU,
+		HWAddr: r.Address, PermAddr: r.PermAddress, Oper: uint8(r.OperState), Master: r.Master, Parent: r.Parent,
+	}
+	if r.ParentElsewhere {
+		l.Parent = 0
+	}
+	if r.IPoIB != nil {
+		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, IgnoreUserspaceMulticast: r.IPoIB.UMcast}
+		if r.IPoIB.Mode == ipoibrtnl.Connected {
+			l.IPoIB.Mode = link.ModeConnected
+		}
+	}
+	st, ok := o.static[r.Index]
+	if !ok {
+		st = o.staticLink(s, r)
+	}
+	if o.host.Udev && (!st.hasUdev || !st.udev.Initialized || st.udev.Renaming || sc.All || sc.Links[r.Index]) {
+		if rec, err := o.udev.Net(r.Index); err == nil {
+			st.hasUdev = true
+			st.udev = link.Udev{Initialized: rec.Initialized, Renaming: rec.Renaming(), ManagedBy: rec.Get("ID_NET_MANAGED_BY"), Properties: rec.Properties()}
+			st.path = rec.Get("ID_PATH")
+			if d := rec.Get("ID_NET_DRIVER"); d != "" {
+				st.driver = d
+			}
+		}
+	}
+	o.static[r.Index] = st
+	l.IBDevice, l.Port, l.Driver, l.DevPath, l.Udev, l.Path = st.ibdev, st.port, st.driver, st.devpath, st.udev, st.path
+	l.OtherManagers = o.managers(r.Index)
+	return l
+}
+
+func (o *Observer) staticLink(s *link.Snapshot, r *rtnl.Link) (st staticLink) {
+	if r.Type == unix.ARPHRD_LOOPBACK {
+		return st
+	}
+	if r.Parent != 0 && !r.ParentElsewhere && r.IPoIB != nil {
+		if p, ok := o.static[r.Parent]; ok && p.ibdev != "" {
+			return staticLink{ibdev: p.ibdev, port: p.port, driver: p.driver, devpath: p.devpath}
+		}
+	}
+	if r.Kind == "" || r.Kind == "ipoib" {
+		if n, err := o.sys.Net(r.Name); err == nil {
+			st.driver, st.devpath = n.Bus.Driver, n.Bus.Path
+			if len(n.IBDevs) > 0 && r.Type == link.ARPHRDInfiniBand {
+				st.ibdev, st.port = n.IBDevs[0], 1
+				if n.DevPort != nil {
+					st.port = *n.DevPort + 1
+				}
+			}
+		}
+	}
+	if r.Type != link.ARPHRDInfiniBand {
+		for i := range s.Devices {
+			for _, p := range s.Devices[i].Ports {
+				if p.Netdev == r.Index {
+					st.ibdev, st.port = s.Devices[i].Name, p.Num
+				}
+			}
+		}
+	}
+	return st
+}
+
+// managers lists who else says that it manages a link.
+func (o *Observer) managers(index int) []string {
+	var out []string
+	n := strconv.Itoa(index)
+	if b := o.readSmall("/run/systemd/netif/links/" + n); b != "" {
+		admin, file := "", ""
+		for line := range strings.Lines(b) {
+			k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
+			switch k {
+			case "ADMIN_STATE":
+				admin = v
+			case "NETWORK_FILE":
+				file = v
+			}
+		}
+		if file != "" && (admin == "configuring" || admin == "configured" || admin == "failed") {
+			out = append(out, plan.Networkd)
+		}
+	}
+	if b := o.readSmall("/run/NetworkManager/devices/" + n); b != "" {
+		for line := range strings.Lines(b) {
+			if strings.TrimSpace(line) == "managed=true" {
+				out = append(out, plan.NetworkManager)
+			}
+		}
+	}
+	return out
+}
+
+func (o *Observer) readSmall(path string) string {
+	b, err := os.ReadFile(filepath.Join("/", o.root, path))
+	if err != nil || len(b) > 1<<16 {
+		return ""
+	}
+	return string(b)
+}
+
+func (o *Observer) lookAddresses(s *link.Snapshot) error {
+	raw, err := o.rt.Addresses()
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	by := make(map[int][]link.Address, len(s.Links))
+	for i := range raw {
+		a := &raw[i]
+		x := link.Address{
+			Prefix: a.Prefix, Broadcast: a.Broadcast, Label: a.Label, Scope: a.Scope, Flags: a.Flags,
+			Metric: a.Metric, Valid: a.Valid, Preferred: a.Preferred, Protocol: a.Protocol,
+		}
+		if a.Peer.IsValid() && a.Peer != a.Prefix.Addr() {
+			// The kernel keeps one length for both ends: the peer's network.
+			x.Peer = netip.PrefixFrom(a.Peer, a.Prefix.Bits())
+			x.Prefix = netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen())
+		}
+		by[a.Index] = append(by[a.Index], x)
+	}
+	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
+		if slices.Equal(l.Addresses, by[l.Index]) {
+			return false
+		}
+		l.Addresses = by[l.Index]
+		return true
+	})
+	return nil
+}
+
+// replaceEach copies the slice when the first element changes, because the last
+// snapshot shares it.
+func replaceEach(links []link.Link, change func(*link.Link) bool) []link.Link {
+	out := links
+	copied := false
+	for i := range links {
+		l := links[i]
+		if !change(&l) {
+			continue
+		}
+		if !copied {
+			out, copied = slices.Clone(links), true
+		}
+		out[i] = l
+	}
+	return out
+}
+
+func (o *Observer) lookRoutes(s *link.Snapshot) error {
+	raw, err := o.rt.Routes()
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	by := make(map[int][]link.Route, len(s.Links))
+	for i := range raw {
+		r := &raw[i]
+		if r.Cloned || r.Table == link.TableLocal && r.Proto == link.ProtoKernel {
+			continue
+		}
+		x := link.Route{
+			Dst: r.Dst, Src: r.Src, Gateway: r.Gateway, PrefSrc: r.PrefSrc, Table: r.Table, Metric: r.Metric, Type: r.Type, Scope: r.Scope,
+			Protocol: r.Proto, TOS: r.TOS, Pref: r.Pref, OnLink: r.Flags&unix.RTNH_F_ONLINK != 0,
+			MTU: r.Metrics.MTU, AdvMSS: r.Metrics.AdvMSS, HopLimit: r.Metrics.HopLimit, InitCwnd: r.Metrics.InitCwnd, InitRwnd: r.Metrics.InitRwnd,
+			RTOMin: r.Metrics.RTOMin, Congestion: r.Metrics.CongestionControl, QuickAck: r.Metrics.QuickAck, FastOpenNoCookie: r.Metrics.FastOpenNoCookie,
+		}
+		if !x.Dst.IsValid() {
+			x.Dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+			if r.Family == unix.AF_INET6 {
+				x.Dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+			}
+		}
+		index := r.OutIf
+		for _, h := range r.NextHops {
+			dev := ""
+			if l, ok := s.Link(h.OutIf); ok {
+				dev = l.Name
+			}
+			x.NextHops = append(x.NextHops, link.NextHop{Gateway: h.Gateway, Ifindex: h.OutIf, Dev: dev, Weight: h.Weight})
+			if index == 0 {
+				index = h.OutIf
+			}
+		}
+		by[index] = append(by[index], x)
+	}
+	// Routes that lead nowhere have no link; they are kept with the loopback,
+	// as ip route shows the IPv6 ones.
+	by[loopback] = append(by[loopback], by[0]...)
+	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
+		if slices.EqualFunc(l.Routes, by[l.Index], func(a, b link.Route) bool { return reflect.DeepEqual(a, b) }) {
+			return false
+		}
+		l.Routes = by[l.Index]
+		return true
+	})
+	return nil
+}
+
+// loopback is the index of lo in every network namespace (LOOPBACK_IFINDEX).
+const loopback = 1
+
+func (o *Observer) lookRules(s *link.Snapshot) error {
+	raw, err := o.rt.Rules()
+	if err != nil {
+		return fmt.Errorf("list rules: %w", err)
+	}
+	s.Rules = nil
+	for i := range raw {
+		r := &raw[i]
+		x := link.Rule{
+			Family: 4, Priority: r.Priority, Invert: r.Invert, From: r.From, To: r.To, TOS: r.TOS, FWMark: r.FwMark, FWMask: r.FwMask,
+			IIF: r.IIF, OIF: r.OIF, Table: r.Table, Type: r.Action, L3MDev: r.L3MDev, IPProto: r.IPProto,
+			SrcPort: [2]uint16{r.SPort.First, r.SPort.Last}, DstPort: [2]uint16{r.DPort.First, r.DPort.Last},
+			UIDRange: [2]uint32{r.UID.First, r.UID.Last}, HasUIDRange: r.UID.Set,
+			SuppressPrefix: -1, SuppressIfGroup: -1, Goto: r.Goto, Protocol: r.Proto,
+		}
+		if r.Family == unix.AF_INET6 {
+			x.Family = 6
+		}
+		if r.SuppressPrefixLen.Set {
+			x.SuppressPrefix = int32(r.SuppressPrefixLen.Value)
+		}
+		if r.SuppressIfGroup.Set {
+			x.SuppressIfGroup = int32(r.SuppressIfGroup.Value)
+		}
+		s.Rules = append(s.Rules, x)
+	}
+	slices.SortFunc(s.Rules, func(a, b link.Rule) int {
+		if a.Family != b.Family {
+			return int(a.Family) - int(b.Family)
+		}
+		if a.Priority != b.Priority {
+			return int(int64(a.Priority) - int64(b.Priority))
+		}
+		return strings.Compare(a.String(), b.String())
+	})
+	return nil
+}
+
+func (o *Observer) lookSysctls(s *link.Snapshot, sc Scope, w Wants) {
+	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
+		keys := w.Sysctls(s, l)
+		if len(keys) == 0 {
+			return false
+		}
+		have := true
+		for _, k := range keys {
+			_, ok := l.Sysctl[k]
+			have = have && ok
+		}
+		if have && !sc.All && !sc.Reload && !sc.Links[l.Index] {
+			return false
+		}
+		m := make(map[string]string, len(keys))
+		for _, k := range keys {
+			fam, leaf, _ := strings.Cut(k, "/")
+			if v, err := o.proc.Get(procsys.Family(fam), l.Name, leaf); err == nil {
+				m[k] = v
+			}
+		}
+		if reflect.DeepEqual(m, l.Sysctl) {
+			return false
+		}
+		l.Sysctl = m
+		return true
+	})
+}
+
+// changedLinks lists the links that differ between two snapshots, also those
+// that came, and reports whether RDMA devices or the host differ.
+func changedLinks(a, b *link.Snapshot) (links map[int]bool, gone []string, rdma bool) {
+	links = map[int]bool{}
+	if a == nil {
+		for i := range b.Links {
+			links[b.Links[i].Index] = true
+		}
+		return links, nil, true
+	}
+	if len(a.Links) != len(b.Links) || len(a.Links) > 0 && &a.Links[0] != &b.Links[0] {
+		for i := range b.Links {
+			l := &b.Links[i]
+			o, ok := a.Link(l.Index)
+			if !ok || !reflect.DeepEqual(o, l) {
+				links[l.Index] = true
+			}
+		}
+		for i := range a.Links {
+			n, ok := b.Link(a.Links[i].Index)
+			if !ok || n.Name != a.Links[i].Name {
+				gone = append(gone, a.Links[i].Name)
+			}
+		}
+	}
+	rdma = len(a.Devices) != len(b.Devices) || len(a.Devices) > 0 && &a.Devices[0] != &b.Devices[0] && !reflect.DeepEqual(a.Devices, b.Devices)
+	return links, gone, rdma
+}

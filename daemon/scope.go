@@ -1,0 +1,50 @@
+package daemon
+
+import "maps"
+
+// Scope says where to look. The zero Scope is nowhere. Scopes only ever grow
+// when they are joined: a hint too many costs time, one too few an error.
+type Scope struct {
+	All    bool         // everything, after an overrun or at the start
+	Reload bool         // the unit files
+	Links  map[int]bool // these links with their udev record
+	Addrs  bool         // the addresses of all links
+	Routes bool
+	Rules  bool
+	RDMA   bool // RDMA devices and the ports' state
+	PKeys  bool // the partition tables too
+	// Due says that the time of held operations has come.
+	Due bool
+	// Force plans these links although nothing of theirs has changed, and
+	// forgets what was refused there.
+	Force map[int]bool
+}
+
+// Empty reports that there is nowhere to look.
+func (s *Scope) Empty() bool {
+	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Due && len(s.Force) == 0
+}
+
+// Join adds another scope.
+func (s *Scope) Join(o Scope) {
+	s.All = s.All || o.All
+	s.Reload = s.Reload || o.Reload
+	s.Addrs = s.Addrs || o.Addrs
+	s.Routes = s.Routes || o.Routes
+	s.Rules = s.Rules || o.Rules
+	s.RDMA = s.RDMA || o.RDMA
+	s.PKeys = s.PKeys || o.PKeys
+	s.Due = s.Due || o.Due
+	if len(o.Links) > 0 {
+		if s.Links == nil {
+			s.Links = map[int]bool{}
+		}
+		maps.Copy(s.Links, o.Links)
+	}
+	if len(o.Force) > 0 {
+		if s.Force == nil {
+			s.Force = map[int]bool{}
+		}
+		maps.Copy(s.Force, o.Force)
+	}
+}

@@ -1,0 +1,152 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"ibnetworkd/link"
+)
+
+// Store keeps the record of what was made and the report for readers without a
+// bus, below one directory.
+type Store struct {
+	dir    string
+	record []byte // as last written
+	report []byte
+	parts  map[string]part
+}
+
+type part struct {
+	status link.Status
+	text   []byte
+}
+
+// Names of the files below the state directory.
+const (
+	RecordFile = "record.json"
+	ReportFile = "state.json"
+)
+
+// NewStore makes the directory if it is missing.
+func NewStore(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make the state directory: %w", err)
+	}
+	return &Store{dir: dir, parts: map[string]part{}}, nil
+}
+
+// LoadRecord reads the record; without one, or with one that cannot be read,
+// nothing is ours, and the error says why.
+func (s *Store) LoadRecord() (*link.Record, error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, RecordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &link.Record{}, nil
+	}
+	if err != nil {
+		return &link.Record{}, err
+	}
+	r, err := link.DecodeRecord(b)
+	if err != nil {
+		return &link.Record{}, fmt.Errorf("%s: %w", filepath.Join(s.dir, RecordFile), err)
+	}
+	s.record = b
+	return r, nil
+}
+
+// SaveRecord writes the record if it differs from the file.
+func (s *Store) SaveRecord(r *link.Record) error {
+	b, err := r.Encode()
+	if err != nil {
+		return fmt.Errorf("encode the record: %w", err)
+	}
+	if bytes.Equal(b, s.record) {
+		return nil
+	}
+	if err := s.write(RecordFile, b); err != nil {
+		return err
+	}
+	s.record = b
+	return nil
+}
+
+// write replaces a file in one step. It is not synced to a disk: the directory
+// lives in memory and ends with the boot, a crash of this process cannot tear
+// a rename.
+func (s *Store) write(name string, b []byte) error {
+	tmp := filepath.Join(s.dir, "."+name+".new")
+	if err := os.WriteFile(tmp, b, 0o644); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	if err := os.Rename(tmp, filepath.Join(s.dir, name)); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// SaveReport writes the report; the text of links that have not changed is not
+// made anew.
+func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error {
+	var b bytes.Buffer
+	b.WriteString(`{"links":[`)
+	seen := make(map[string]bool, len(r.Links))
+	for i, st := range r.Links {
+		seen[st.Name] = true
+		p, ok := s.parts[st.Name]
+		if !ok || changed(st.Name) {
+			t, err := json.Marshal(st)
+			if err != nil {
+				return fmt.Errorf("encode the report: %w", err)
+			}
+			p = part{st, t}
+			s.parts[st.Name] = p
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.Write(p.text)
+	}
+	for n := range s.parts {
+		if !seen[n] {
+			delete(s.parts, n)
+		}
+	}
+	b.WriteString(`],"ports":`)
+	ports, err := json.Marshal(slices.Concat([]link.PortStatus{}, r.Ports))
+	if err != nil {
+		return fmt.Errorf("encode the report: %w", err)
+	}
+	b.Write(ports)
+	if len(r.Problems) > 0 {
+		t, err := json.Marshal(r.Problems)
+		if err != nil {
+			return fmt.Errorf("encode the report: %w", err)
+		}
+		b.WriteString(`,"problems":`)
+		b.Write(t)
+	}
+	b.WriteString("}\n")
+	if bytes.Equal(b.Bytes(), s.report) {
+		return nil
+	}
+	s.report = bytes.Clone(b.Bytes())
+	return s.write(ReportFile, s.report)
+}
+
+// ReadReport reads the report that a running daemon keeps below dir.
+func ReadReport(dir string) (link.Report, error) {
+	b, err := os.ReadFile(filepath.Join(dir, ReportFile))
+	if err != nil {
+		return link.Report{}, err
+	}
+	var r link.Report
+	if err := json.Unmarshal(b, &r); err != nil {
+		return link.Report{}, fmt.Errorf("%s: %w", filepath.Join(dir, ReportFile), err)
+	}
+	return r, nil
+}

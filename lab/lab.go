@@ -45,21 +45,9 @@ func (u Userland) String() string {
 	return "unknown"
 }
 
-// Machine is what runs the guest's kernel.
-type Machine int
-
-const (
-	// UML is User Mode Linux: boots in 0.3 s, one CPU, no PCI.
-	UML Machine = iota
-	// QEMU is Debian's unmodified kernel in an emulated PC: slower, but with
-	// several CPUs, PCI devices and loadable InfiniBand modules.
-	QEMU
-)
-
 // Config says what guest a test needs.  The zero value is a bare UML guest with
 // two one-port adapters on one switch.
 type Config struct {
-	Machine  Machine
 	Userland Userland
 
 	// The fabric.
@@ -82,7 +70,6 @@ type Config struct {
 	Units []string
 
 	Memory     int           // MiB; 0: 256 for Bare, 768 else
-	CPUs       int           // QEMU only, 2 if 0
 	Timeout    time.Duration // of the whole guest, 60 s if 0
 	TimeTravel bool          // UML only: sleeping costs nothing, the clock jumps
 	Append     string        // further kernel parameters
@@ -103,9 +90,6 @@ func (c Config) withDefaults() Config {
 		if c.Userland == Bare {
 			c.Memory = 256
 		}
-	}
-	if c.CPUs == 0 {
-		c.CPUs = 2
 	}
 	if c.Timeout == 0 {
 		c.Timeout = time.Minute

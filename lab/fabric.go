@@ -1,0 +1,149 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const swibCtl = "/sys/kernel/debug/swib/ctl"
+
+// loadSwib loads the fabric module with what the config asks for.
+func loadSwib(c Config) error {
+	params := []string{fmt.Sprintf("nhca=%d", c.HCAs), fmt.Sprintf("nports=%d", c.Ports)}
+	if c.Cabled {
+		params = append(params, "topo=0")
+	}
+	if c.PKeys != 0 {
+		params = append(params, fmt.Sprintf("pkeys=%d", c.PKeys))
+	}
+	if c.Swib != "" {
+		params = append(params, c.Swib)
+	}
+	return loadModule(shareDir+"/swib.ko", strings.Join(params, " "))
+}
+
+// LoadSwib loads the fabric module with the given parameters, for tests with
+// HCAs: -1.
+func (g *G) LoadSwib(params string) {
+	g.Helper()
+	if err := loadModule(shareDir+"/swib.ko", params); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// Ctl writes one line to the fabric's control file, e.g. "link 2 1 down"; see
+// swib/README.md.
+func (g *G) Ctl(format string, args ...any) {
+	g.Helper()
+	line := fmt.Sprintf(format, args...)
+	if err := g.TryWrite(swibCtl, line+"\n"); err != nil {
+		g.Fatalf("fabric control %q: %v", line, err)
+	}
+}
+
+// FabricPort is one line of the control file: the state of a port as the fabric sees it.
+type FabricPort map[string]string
+
+// Int returns a decimal field, 0 if it is not there.
+func (p FabricPort) Int(name string) int64 {
+	n, _ := strconv.ParseInt(p[name], 10, 64)
+	return n
+}
+
+// FabricPort returns what the fabric knows of a port.  node is "switch" or
+// "hca0", fields are guid, phys, state, lid, smlid, tx, rx, disc, rc (connected
+// mode messages sent) and rcmax (bytes of the longest).
+func (g *G) FabricPort(node string, port int) FabricPort {
+	g.Helper()
+	text, err := os.ReadFile(swibCtl)
+	if err != nil {
+		g.Fatal(err)
+	}
+	want := fmt.Sprintf("%s/%d ", node, port)
+	for l := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(l, want); ok {
+			f := strings.Fields(rest)
+			p := FabricPort{}
+			for i := 0; i+1 < len(f); i += 2 {
+				p[f[i]] = f[i+1]
+			}
+			return p
+		}
+	}
+	g.Fatalf("the fabric has no port %s/%d", node, port)
+	return nil
+}
+
+// PortFile returns a file of /sys/class/infiniband/DEV/ports/PORT.
+func (g *G) PortFile(dev string, port int, name string) string {
+	return g.Read(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/%s", dev, port, name))
+}
+
+// WaitPort waits until a port is in a state, given as sysfs names it: "ACTIVE",
+// "INIT", "DOWN".
+func (g *G) WaitPort(dev string, port int, state string, limit time.Duration) time.Duration {
+	g.Helper()
+	return g.WaitFor(limit, func() string {
+		now := g.PortFile(dev, port, "state")
+		if strings.HasSuffix(now, ": "+state) {
+			return ""
+		}
+		return fmt.Sprintf("%s/%d is %q, not %s", dev, port, now, state)
+	})
+}
+
+// WaitActive waits until every InfiniBand port of the guest is Active.
+func (g *G) WaitActive(limit time.Duration) time.Duration {
+	g.Helper()
+	return g.WaitFor(limit, func() string {
+		files, _ := filepath.Glob("/sys/class/infiniband/swib*/ports/*/state")
+		if len(files) == 0 {
+			return "no InfiniBand port"
+		}
+		for _, f := range files {
+			if s := g.Read(f); s != "4: ACTIVE" {
+				return f + " is " + s
+			}
+		}
+		return ""
+	})
+}
+
+// SM is how to run opensm.
+type SM struct {
+	Dev        string   // "" is swib0
+	Port       int      // 0 is 1
+	Partitions string   // text of partitions.conf; "" is the default partition with 4 KiB MTU
+	Args       []string // further arguments
+	NoWait     bool     // do not wait for the ports to become Active
+}
+
+// Opensm starts Debian's subnet manager and waits until all ports are Active.
+func (g *G) Opensm(s SM) *Proc {
+	g.Helper()
+	if s.Dev == "" {
+		s.Dev = "swib0"
+	}
+	if s.Port == 0 {
+		s.Port = 1
+	}
+	if s.Partitions == "" {
+		s.Partitions = "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"
+	}
+	conf := g.TempDir() + "/partitions.conf"
+	g.Write(conf, s.Partitions)
+	gid := strings.ReplaceAll(g.PortFile(s.Dev, s.Port, "gids/0"), ":", "")
+	if len(gid) != 32 {
+		g.Fatalf("opensm: no port %s/%d", s.Dev, s.Port)
+	}
+	args := append([]string{"-g", "0x" + gid[16:], "-f", "/tmp/opensm-" + s.Dev + ".log", "-P", conf, "-s", "5"}, s.Args...)
+	p := g.Start("opensm", args...)
+	if !s.NoWait {
+		g.WaitActive(30 * time.Second)
+	}
+	return p
+}

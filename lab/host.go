@@ -1,0 +1,556 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab/build"
+)
+
+// Variables of the environment that steer the host side.
+const (
+	requireVar  = "IBNET_LAB"          // "require": a lab that cannot run fails the test instead of skipping it; "off": skip
+	sanitizeVar = "IBNET_LAB_SANITIZE" // "1": every UML guest runs the kernel with KASAN, lockdep and kmemleak
+	logsVar     = "IBNET_LAB_LOGS"     // where the folders of failed guests are kept
+	keepVar     = "IBNET_LAB_KEEP"     // "1": keep the folders of all guests
+)
+
+// startDir is the package folder: go test starts a test binary there, and a
+// test may change it later.
+var startDir, _ = os.Getwd()
+
+// Run boots a guest, runs body in it as root, and makes its outcome the outcome
+// of t.  Failures, logs and skips of the body are those of the test.  Run skips
+// the test where there is no lab (not Linux, -short, no way to get a kernel).
+//
+// Run calls t.FailNow when the guest cannot be started, crashes, or runs out
+// of time; the guest is killed then, and its folder with the console log is kept.
+func Run(t *testing.T, c Config, body func(g *G)) {
+	t.Helper()
+	c = c.withDefaults()
+	if InGuest() {
+		runBody(t, c, body)
+		return
+	}
+	Boot(t, c).Wait(t)
+}
+
+// Guest is a running guest.
+type Guest struct {
+	// Dir is the folder that the guest sees as /lab; its out folder holds what
+	// the guest left.
+	Dir string
+
+	cfg     Config
+	cmd     *exec.Cmd
+	start   time.Time
+	done    chan struct{}
+	err     error // of the machine's process, after done
+	timeout *time.Timer
+	late    bool
+	logs    string
+	name    string
+}
+
+// Builder returns a builder that reports to out.
+func builder(out io.Writer) (*build.Builder, error) { return build.New(out) }
+
+// unavailable skips t, or fails it where a lab is required.
+func unavailable(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv(requireVar) == "require" {
+		t.Fatalf("lab: %v", err)
+	}
+	t.Skipf("lab: %v", err)
+}
+
+// Boot starts a guest that runs the calling test in it, and returns at once.
+// Run is Boot and Wait; Boot is for tests of several guests.
+func Boot(t *testing.T, c Config) *Guest {
+	t.Helper()
+	c = c.withDefaults()
+	switch {
+	case runtime.GOOS != "linux" || runtime.GOARCH != "amd64":
+		unavailable(t, errors.New("the guests are x86-64 Linux kernels"))
+	case testing.Short() || os.Getenv(requireVar) == "off":
+		t.Skip("lab: switched off")
+	}
+	m, err := prepare(t.Context(), t.Output(), c)
+	if errors.Is(err, build.ErrUnavailable) {
+		unavailable(t, err)
+	}
+	if err != nil {
+		t.Fatalf("lab: %v", err)
+	}
+	self, err := testBinary(t.Context())
+	if err != nil {
+		t.Fatalf("lab: %v", err)
+	}
+	m.agent = self
+	pattern := make([]string, 0, 4)
+	for p := range strings.SplitSeq(t.Name(), "/") {
+		pattern = append(pattern, "^"+regexp.QuoteMeta(p)+"$")
+	}
+	args := []string{"-test.run=" + strings.Join(pattern, "/"), "-test.v=true", "-test.count=1",
+		"-test.timeout=" + (c.Timeout - c.Timeout/20).String()}
+	if testing.CoverMode() != "" {
+		args = append(args, "-test.coverprofile=")
+	}
+	g, err := m.boot(job{Config: c, Args: args}, t.Name(), nil)
+	if err != nil {
+		t.Fatalf("lab: %v", err)
+	}
+	t.Cleanup(g.Kill)
+	return g
+}
+
+// machine is everything of a guest that is made before it boots.
+type machine struct {
+	cfg    Config
+	kernel *build.Kernel
+	module string // swib.ko
+	rootfs string // "" for Bare
+	bins   map[string]string
+	agent  string // static program that is /init
+}
+
+// prepare builds what the guest needs, or finds it in the cache.
+func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
+	b, err := builder(out)
+	if err != nil {
+		return nil, err
+	}
+	m := &machine{cfg: c, bins: map[string]string{}}
+	v := build.UML
+	if os.Getenv(sanitizeVar) == "1" {
+		v = build.Sanitize
+	}
+	if m.kernel, err = b.Kernel(ctx, v); err != nil {
+		return nil, err
+	}
+	if m.module, err = b.Module(ctx, m.kernel, "swib", SwibSource()); err != nil {
+		return nil, err
+	}
+	if c.Userland != Bare {
+		if m.rootfs, err = b.Rootfs(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for _, bin := range c.Bins {
+		file := bin
+		if !filepath.IsAbs(bin) {
+			if file, err = b.Program(ctx, startDir, bin); err != nil {
+				return nil, err
+			}
+		}
+		m.bins[filepath.Base(file)] = file
+	}
+	return m, nil
+}
+
+var (
+	testBinOnce sync.Once
+	testBinFile string
+	testBinErr  error
+)
+
+// testBinary returns a static executable of the running test.  That is the test
+// itself unless it was built with cgo (as -race does): the guest has no C
+// library then, and the race detector does not run under UML.
+func testBinary(ctx context.Context) (string, error) {
+	testBinOnce.Do(func() {
+		testBinFile, testBinErr = os.Executable()
+		if testBinErr != nil || isStatic(testBinFile) {
+			return
+		}
+		b, err := builder(io.Discard)
+		if err != nil {
+			testBinErr = err
+			return
+		}
+		testBinFile, testBinErr = b.TestProgram(ctx, startDir)
+	})
+	return testBinFile, testBinErr
+}
+
+func isStatic(file string) bool {
+	f, err := elf.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return false
+		}
+	}
+	return true
+}
+
+// link makes the file src appear as dst, without copying it where possible.
+func link(src, dst string) error {
+	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+		return err
+	}
+	if os.Link(src, dst) == nil {
+		return nil
+	}
+	text, err := os.ReadFile(src)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(dst, text, 0o755)
+}
+
+// boot makes the folder of the guest and starts its machine.  con is the
+// terminal of a person, or nil.
+func (m *machine) boot(j job, name string, con *os.File) (*Guest, error) {
+	logs := os.Getenv(logsVar)
+	if logs == "" {
+		logs = filepath.Join(os.TempDir(), "ibnetlab")
+	}
+	dir, err := os.MkdirTemp("", "ibnetlab-")
+	if err != nil {
+		return nil, err
+	}
+	g := &Guest{Dir: dir, cfg: m.cfg, done: make(chan struct{}), logs: logs, name: name}
+	ok := false
+	defer func() {
+		if !ok {
+			os.RemoveAll(dir)
+		}
+	}()
+	// The guest may run services as other users that must get through.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, err
+	}
+	for _, d := range []string{"bin", "out", "files"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "out"), 0o777); err != nil {
+		return nil, err
+	}
+	for n, file := range m.bins {
+		if err := link(file, filepath.Join(dir, "bin", n)); err != nil {
+			return nil, err
+		}
+	}
+	if err := link(m.agent, filepath.Join(dir, "bin/lab-agent")); err != nil {
+		return nil, err
+	}
+	if err := link(m.module, filepath.Join(dir, "swib.ko")); err != nil {
+		return nil, err
+	}
+	for n, text := range m.cfg.Files {
+		to := filepath.Join(dir, "files", n)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	j.Root = m.rootfs
+	for _, e := range os.Environ() {
+		if strings.HasPrefix(e, "IBNET_") && !strings.HasPrefix(e, "IBNET_CACHE=") {
+			j.Env = append(j.Env, e)
+		}
+	}
+	text, err := json.MarshalIndent(j, "", "\t")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "job.json"), text, 0o644); err != nil {
+		return nil, err
+	}
+	initrd := filepath.Join(dir, "initramfs")
+	if err := m.initramfs(initrd); err != nil {
+		return nil, err
+	}
+	g.cmd = m.umlCommand(dir, initrd)
+	if err := g.run(con); err != nil {
+		return nil, err
+	}
+	ok = true
+	return g, nil
+}
+
+// initramfs returns the archive with the agent as /init.
+func (m *machine) initramfs(file string) error {
+	text, err := os.ReadFile(m.agent)
+	if err != nil {
+		return err
+	}
+	var head bytes.Buffer
+	c := &cpioWriter{w: &head}
+	for _, d := range []string{"/dev", "/proc", "/sys", "/lab", "/run", "/tmp", "/etc", "/root", "/var", "/modules"} {
+		c.dir(d)
+	}
+	c.char("/dev/console", 5, 1)
+	c.char("/dev/null", 1, 3)
+	c.file("/init", 0o755, text)
+	if err := c.close(); err != nil {
+		return err
+	}
+	return os.WriteFile(file, head.Bytes(), 0o644)
+}
+
+// umlCommand returns the command of a User Mode Linux guest.
+func (m *machine) umlCommand(dir, initrd string) *exec.Cmd {
+	args := []string{
+		fmt.Sprintf("mem=%dM", m.cfg.Memory), "initrd=" + initrd, "ibnetlab=hostfs:" + dir,
+		"umid=guest", "uml_dir=" + dir, "con=null", "con0=fd:0,fd:1", "ssl=null",
+		"panic=-1", "loglevel=5", "rdinit=/init",
+	}
+	if m.cfg.Userland == Systemd {
+		args = append(args, "systemd.show_status=0", "systemd.log_target=console", "systemd.log_level=warning")
+	}
+	if m.cfg.TimeTravel {
+		args = append(args, "time-travel=inf-cpu")
+	}
+	args = append(args, strings.Fields(m.cfg.Append)...)
+	return exec.Command(m.kernel.Image, args...)
+}
+
+// run starts the machine and watches over it.
+func (g *Guest) run(con *os.File) error {
+	var console *os.File
+	if con != nil {
+		g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = con, con, con
+	} else {
+		var err error
+		if console, err = os.Create(filepath.Join(g.Dir, "console.log")); err != nil {
+			return err
+		}
+		g.cmd.Stdout, g.cmd.Stderr = console, console
+	}
+	g.cmd.Dir = g.Dir
+	// The guest's processes are processes here; they are one group, so that
+	// they can be killed together, and they die with us.
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: con == nil, Pdeathsig: syscall.SIGKILL}
+	g.start = time.Now()
+	started := make(chan error)
+	go func() {
+		// Pdeathsig follows the thread that started the child, which must not
+		// end before the child does.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := g.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		g.err = g.cmd.Wait()
+		if console != nil {
+			console.Close()
+		}
+		close(g.done)
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	if con == nil {
+		g.timeout = time.AfterFunc(g.cfg.Timeout, func() {
+			g.late = true
+			g.Kill()
+		})
+	}
+	return nil
+}
+
+// Kill ends the guest at once, as pulling the plug does.
+func (g *Guest) Kill() {
+	select {
+	case <-g.done:
+		return
+	default:
+	}
+	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
+	<-g.done
+}
+
+// Wait passes the guest's output to t until the guest ends, and then makes its
+// outcome that of t.
+func (g *Guest) Wait(t *testing.T) {
+	t.Helper()
+	r := g.follow(t)
+	g.timeout.Stop()
+	exit, exitErr := os.ReadFile(filepath.Join(g.Dir, "out/exit"))
+	console, _ := os.ReadFile(filepath.Join(g.Dir, "console.log"))
+	dmesg, _ := os.ReadFile(filepath.Join(g.Dir, "out/dmesg"))
+	if len(dmesg) == 0 {
+		dmesg = console
+	}
+	why := ""
+	switch {
+	case g.late:
+		why = fmt.Sprintf("the guest did not end within %v and was killed", g.cfg.Timeout)
+	case exitErr != nil:
+		msg, _ := os.ReadFile(filepath.Join(g.Dir, "out/error"))
+		why = "the guest died"
+		if len(msg) > 0 {
+			why += ": " + strings.TrimSpace(string(msg))
+		} else if g.err != nil {
+			why += ": " + g.err.Error()
+		}
+	case string(exit) != "0":
+		why = "failed in the guest"
+		if n, _ := strconv.Atoi(string(exit)); n != 1 {
+			why += " (exit status " + string(exit) + ")"
+		}
+	}
+	if oops := kernelErrors(dmesg); oops != "" && (!g.cfg.AllowKernelErrors || exitErr != nil) {
+		t.Logf("kernel of the guest:\n%s", oops)
+		if why == "" {
+			why = "the guest's kernel reported an error"
+		}
+	}
+	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
+	up, _, _ := strings.Cut(string(boot), " ")
+	t.Logf("guest: %s, test began %s s after boot, all done in %.2f s", g.cfg.Userland, up, time.Since(g.start).Seconds())
+	if why == "" {
+		g.remove()
+		if r.skipped {
+			t.SkipNow()
+		}
+		return
+	}
+	if exitErr != nil {
+		t.Logf("end of the console:\n%s", lastLines(console, 40))
+	}
+	t.Fatalf("lab: %s; see %s", why, g.keep())
+}
+
+// remove deletes the folder of the guest unless asked to keep it.
+func (g *Guest) remove() {
+	if os.Getenv(keepVar) == "1" {
+		g.keep()
+		return
+	}
+	os.RemoveAll(g.Dir)
+}
+
+// keep moves the guest's folder to where a person will find it.
+func (g *Guest) keep() string {
+	os.RemoveAll(filepath.Join(g.Dir, "bin"))
+	os.Remove(filepath.Join(g.Dir, "swib.ko"))
+	os.Remove(filepath.Join(g.Dir, "initramfs"))
+	name := strings.Map(func(r rune) rune {
+		if r == '/' || r == ' ' {
+			return '_'
+		}
+		return r
+	}, g.name) + "-" + g.start.Format("150405.000")
+	to := filepath.Join(g.logs, name)
+	if os.MkdirAll(g.logs, 0o755) != nil || os.Rename(g.Dir, to) != nil {
+		return g.Dir
+	}
+	return to
+}
+
+// result is what the output of the guest's test said.
+type result struct{ skipped bool }
+
+// follow copies the guest's test output to t while it comes.
+func (g *Guest) follow(t *testing.T) result {
+	var r result
+	var part []byte
+	var f *os.File
+	defer func() {
+		if f != nil {
+			f.Close()
+		}
+	}()
+	read := func() {
+		if f == nil {
+			var err error
+			if f, err = os.Open(filepath.Join(g.Dir, "out/stdout")); err != nil {
+				return
+			}
+		}
+		text, _ := io.ReadAll(f)
+		part = append(part, text...)
+		for {
+			i := bytes.IndexByte(part, '\n')
+			if i < 0 {
+				return
+			}
+			r.line(t, string(part[:i]))
+			part = part[i+1:]
+		}
+	}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			read()
+		case <-g.done:
+			read()
+			if len(part) > 0 {
+				r.line(t, string(part))
+			}
+			return r
+		}
+	}
+}
+
+// line passes on one line, leaving out the frame that the outer test adds itself.
+func (r *result) line(t *testing.T, l string) {
+	switch {
+	case strings.HasPrefix(l, "--- SKIP: "+t.Name()+" "):
+		r.skipped = true
+		return
+	case l == "PASS", l == "FAIL", strings.HasPrefix(l, "=== "), strings.HasPrefix(l, "--- "),
+		strings.HasPrefix(strings.TrimSpace(l), "--- PASS: "):
+		return
+	}
+	fmt.Fprintln(t.Output(), l)
+}
+
+var oopsPattern = regexp.MustCompile(`BUG: |WARNING: |Oops|Kernel panic|general protection fault|INFO: task .* blocked|` +
+	`possible (circular|recursive) locking|suspicious RCU|refcount_t: |UBSAN: |unreferenced object|scheduling while atomic|` +
+	`sleeping function called from invalid|Segfault with no mm|unregister_netdevice: waiting for|Kernel mode fault`)
+
+// kernelErrors returns the parts of a kernel log that tell of a bug.
+func kernelErrors(log []byte) string {
+	var out []string
+	left := 0
+	for l := range strings.Lines(string(log)) {
+		l = strings.TrimRight(l, "\r\n")
+		if oopsPattern.MatchString(l) {
+			left = 25
+		}
+		if left > 0 && len(out) < 120 {
+			out = append(out, l)
+			left--
+		}
+	}
+	return strings.Join(out, "\n")
+}
+
+func lastLines(text []byte, n int) string {
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	if len(lines) > n {
+		lines = lines[len(lines)-n:]
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,68 @@
+package lab_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// A guest of nothing but this test: the fabric is there and has no subnet manager.
+func TestBare(t *testing.T) {
+	lab.Run(t, lab.Config{}, func(g *lab.G) {
+		if os.Getpid() == 1 || os.Getuid() != 0 {
+			g.Errorf("pid %d uid %d", os.Getpid(), os.Getuid())
+		}
+		for _, dev := range []string{"swib0", "swib1"} {
+			if s := g.PortFile(dev, 1, "state"); s != "2: INIT" {
+				g.Errorf("%s: state %q, want INIT", dev, s)
+			}
+			if s := g.PortFile(dev, 1, "link_layer"); s != "InfiniBand" {
+				g.Errorf("%s: link layer %q", dev, s)
+			}
+		}
+		g.Wait("ib0 and ib1", 5*time.Second, func() bool {
+			return g.Read("/sys/class/net/ib0/type") == "32" && g.Read("/sys/class/net/ib1/type") == "32"
+		})
+	})
+}
+
+// Two hosts, Debian's subnet manager, and a ping in each of the two modes.
+func TestPing(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
+		g.Opensm(lab.SM{})
+		g.Logf("active at %v", lab.Uptime())
+		a, b := g.Host("a"), g.Host("b")
+		a.Take("ib0", "10.9.0.1/24")
+		b.Take("ib1", "10.9.0.2/24")
+		a.Ping("10.9.0.2")
+		g.Logf("datagram ping at %v", lab.Uptime())
+		for _, h := range []*lab.Host{a, b} {
+			link := map[string]string{"a": "ib0", "b": "ib1"}[h.Name]
+			h.Exec("ip", "link", "set", link, "type", "ipoib", "mode", "connected")
+			h.Exec("ip", "link", "set", link, "mtu", "65520")
+		}
+		a.Ping("10.9.0.2", "-s", "65000")
+		if n := g.FabricPort("hca0", 1).Int("rcmax"); n < 65000 {
+			g.Errorf("longest connected mode message: %d bytes, want more than 65000", n)
+		}
+		g.Logf("connected ping at %v", lab.Uptime())
+	})
+}
+
+func TestSystemd(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Systemd}, func(g *lab.G) {
+		if comm := g.Read("/proc/1/comm"); comm != "systemd" {
+			g.Errorf("process 1 is %q", comm)
+		}
+		out, _ := g.Try("systemctl", "list-units", "--failed", "--plain", "--no-legend")
+		if strings.TrimSpace(out) != "" {
+			g.Errorf("failed units:\n%s", out)
+		}
+		if s := g.Exec("systemctl", "is-active", "dbus", "systemd-udevd"); strings.Contains(s, "inactive") {
+			g.Error(s)
+		}
+	})
+}

@@ -48,6 +48,9 @@ type Config struct {
 	FastPort, SlowPort time.Duration
 	// AfterBurst is called when much work has ended; it may give memory back.
 	AfterBurst func()
+	// OnTurn is called from the loop after each turn that changed something,
+	// with the present picture and units. It must not block.
+	OnTurn []func(*link.Snapshot, *units.Set)
 }
 
 // Change is what has changed since the last one.
@@ -259,6 +262,11 @@ func (d *Daemon) SetAdmin(ctx context.Context, name string, up bool) error {
 		}
 		return d.cycle(c, Scope{Links: map[int]bool{l.Index: true}, Force: map[int]bool{l.Index: true}})
 	})
+}
+
+// Alive returns when the loop has answered.
+func (d *Daemon) Alive(ctx context.Context) error {
+	return d.ask(ctx, func(context.Context) error { return nil })
 }
 
 // Plan says what would be done now. It is not empty only between an event and
@@ -480,6 +488,11 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		d.take(snap, todo)
 	}
 	d.fold(old, changed, reloaded)
+	if old != d.snap || reloaded {
+		for _, f := range d.cfg.OnTurn {
+			f(d.snap, d.set)
+		}
+	}
 	if worked && d.cfg.AfterBurst != nil {
 		d.cfg.AfterBurst()
 	}

@@ -96,6 +96,10 @@ func NewObserver(root string) (*Observer, error) {
 	return o, nil
 }
 
+// OnResolved says what is to be called when systemd-resolved comes or goes. Call
+// it before the first Look.
+func (o *Observer) OnResolved(f func()) { o.dns.changed = f }
+
 // Close closes the kernel clients.
 func (o *Observer) Close() error {
 	err := o.rt.Close()

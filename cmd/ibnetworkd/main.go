@@ -1,0 +1,274 @@
+// Command ibnetworkd keeps InfiniBand and RoCE links in the state that
+// .ibnetwork files ask for.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/kernel/udevdb"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+func main() {
+	// A small process: a garbage collection costs a millisecond here, memory
+	// that lies around costs every machine of a cluster.
+	debug.SetGCPercent(40)
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "ibnetworkd: "+err.Error())
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	logLevel, root, stateDir string
+	recvBuffer               int
+	noWatch                  bool
+}
+
+func command() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "ibnetworkd",
+		Short: "Keep InfiniBand and RoCE links as .ibnetwork files ask for",
+		Long: `ibnetworkd reads *.ibnetwork files from /etc, /run, /usr/local/lib and /usr/lib
+(each with /systemd/network below it), brings the links that they match to the state
+that they ask for, and keeps them so: at boot, on hotplug, after a driver restart, and
+when a file changes. ibnetctl shows what it does and why it cannot.
+
+SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in place.`,
+		Args:          cobra.NoArgs,
+		Version:       version.String(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(c *cobra.Command, _ []string) error { return run(c.Context(), o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&o.stateDir, "state-dir", "/run/ibnetworkd", "directory of the record and the state file")
+	f.StringVar(&o.root, "unit-root", "/", "directory that stands for / when unit files are looked for")
+	f.IntVar(&o.recvBuffer, "event-buffer", 0, "receive buffer of the event sockets in bytes, 0 for a large one")
+	f.BoolVar(&o.noWatch, "no-watch", false, "do not watch the unit directories: read them at the start, on SIGHUP and on reload only")
+	c.CompletionOptions.HiddenDefaultCmd = true
+	return c
+}
+
+// env is what the tasks of other rooms may use.
+type env struct {
+	daemon   *daemon.Daemon
+	log      *slog.Logger
+	level    *slog.LevelVar
+	stateDir string
+}
+
+// task is a part of the process that runs beside the loop. It ends with its
+// context; an error ends the process.
+type task struct {
+	name string
+	run  func(context.Context) error
+}
+
+// What other files of this package add before main runs.
+var (
+	extraTasks []func(env) task
+	rooms      []plan.Room
+	extras     []daemon.Extra
+	onTurn     []func(*link.Snapshot, *units.Set)
+)
+
+func run(ctx context.Context, o options) error {
+	level := new(slog.LevelVar)
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return fmt.Errorf("--log-level=%s: write debug, info, warn or error", o.logLevel)
+	}
+	log := slog.New(newHandler(os.Stderr, level, os.Getenv("JOURNAL_STREAM") != ""))
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+
+	store, err := daemon.NewStore(o.stateDir)
+	if err != nil {
+		return err
+	}
+	eyes, err := daemon.NewObserver("/")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = eyes.Close() }()
+	d := daemon.New(daemon.Config{
+		Log: log, System: &daemon.Kernel{Observer: eyes, Extra: extras}, Keep: store, Rooms: rooms, OnTurn: onTurn,
+		Load:       func() *units.Set { return daemon.LoadUnits(o.root) },
+		Notify:     func(s string) { _, _ = sd.SdNotify(false, s) },
+		AfterBurst: giveBack(),
+	})
+	eyes.OnResolved(func() { d.Wake(daemon.Scope{Reload: true, RDMA: true}) })
+	w := &daemon.Watch{Log: log, RecvBuffer: o.recvBuffer, Udev: udevdb.New("/").Running(), Wake: d.Wake}
+	if err := w.Start(ctx); err != nil {
+		return err
+	}
+	if !o.noWatch {
+		if err := daemon.WatchUnits(ctx, o.root, log, func() { d.Wake(daemon.Scope{Reload: true}) }); err != nil {
+			log.Warn("the unit directories are not watched: changes need a reload", "error", err)
+		}
+	}
+	log.Info("ibnetworkd starts", "version", version.String())
+
+	tasks := []task{
+		{"loop", d.Run},
+		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d) }},
+		{"watchdog", func(ctx context.Context) error { return watchdog(ctx, d) }},
+	}
+	for _, f := range extraTasks {
+		tasks = append(tasks, f(env{daemon: d, log: log, level: level, stateDir: o.stateDir}))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, len(tasks))
+	for _, t := range tasks {
+		go func() {
+			err := t.run(ctx)
+			if err != nil && !errors.Is(err, context.Canceled) {
+				err = fmt.Errorf("%s: %w", t.name, err)
+			} else {
+				err = nil
+			}
+			ended <- err
+			if err != nil {
+				cancel()
+			}
+		}()
+	}
+	var first error
+	for range tasks {
+		if err := <-ended; err != nil && first == nil {
+			first = err
+		}
+	}
+	log.Info("ibnetworkd ends; the configuration stays in place")
+	return first
+}
+
+// onHangup reloads on SIGHUP, telling the service manager as Type=notify-reload
+// wants it (sd_notify(3)).
+func onHangup(ctx context.Context, d *daemon.Daemon) error {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGHUP)
+	defer signal.Stop(c)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c:
+			var ts unix.Timespec
+			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+			_, _ = sd.SdNotify(false, fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
+			if err := d.Reload(ctx); err != nil && ctx.Err() == nil {
+				_, _ = sd.SdNotify(false, "STATUS=the reload failed: "+err.Error())
+			}
+			_, _ = sd.SdNotify(false, sd.SdNotifyReady)
+		}
+	}
+}
+
+// watchdog tells the service manager that the loop still turns.
+func watchdog(ctx context.Context, d *daemon.Daemon) error {
+	every, err := sd.SdWatchdogEnabled(false)
+	if err != nil || every == 0 {
+		return nil
+	}
+	t := time.NewTicker(every / 2)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			if d.Alive(ctx) == nil {
+				_, _ = sd.SdNotify(false, sd.SdNotifyWatchdog)
+			}
+		}
+	}
+}
+
+// giveBack returns the memory of a burst of work to the system, once the bursts
+// have ended.
+func giveBack() func() {
+	t := time.AfterFunc(time.Hour, debug.FreeOSMemory)
+	t.Stop()
+	return func() { t.Reset(2 * time.Second) }
+}
+
+// newHandler prints a line for each record: in the journal with sd-daemon(3)'s
+// level prefix and without a time, which the journal has itself.
+func newHandler(w io.Writer, level slog.Leveler, journal bool) slog.Handler {
+	if !journal {
+		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
+	}
+	return &journalHandler{w: w, level: level}
+}
+
+type journalHandler struct {
+	w     io.Writer
+	level slog.Leveler
+	attrs []slog.Attr
+}
+
+// Enabled implements slog.Handler.
+func (h *journalHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
+
+// WithAttrs implements slog.Handler.
+func (h *journalHandler) WithAttrs(a []slog.Attr) slog.Handler {
+	c := *h
+	c.attrs = slices.Concat(h.attrs, a)
+	return &c
+}
+
+// WithGroup implements slog.Handler. Groups are not used here.
+func (h *journalHandler) WithGroup(string) slog.Handler { return h }
+
+// Handle implements slog.Handler.
+func (h *journalHandler) Handle(_ context.Context, r slog.Record) error {
+	p := "<6>"
+	switch {
+	case r.Level >= slog.LevelError:
+		p = "<3>"
+	case r.Level >= slog.LevelWarn:
+		p = "<4>"
+	case r.Level < slog.LevelInfo:
+		p = "<7>"
+	}
+	var b strings.Builder
+	b.WriteString(p + strings.ReplaceAll(r.Message, "\n", " "))
+	put := func(a slog.Attr) bool {
+		v := a.Value.String()
+		if strings.ContainsAny(v, " \"=\n") || v == "" {
+			v = fmt.Sprintf("%q", v)
+		}
+		b.WriteString(" " + a.Key + "=" + v)
+		return true
+	}
+	for _, a := range h.attrs {
+		put(a)
+	}
+	r.Attrs(put)
+	b.WriteByte('\n')
+	_, err := io.WriteString(h.w, b.String())
+	return err
+}

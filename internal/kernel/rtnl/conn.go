@@ -64,11 +64,8 @@ func dump[T any](c *Conn, r nl.Request, want uint16, size int, decode func([]byt
 			return nil
 		}
 		var v T
-		if err := decode(data, &v, &c.in); err != nil {
-			return err
-		}
 		out = append(out, v)
-		return nil
+		return decode(data, &out[len(out)-1], &c.in)
 	})
 	if err != nil {
 		return nil, err
@@ -130,20 +127,30 @@ func (c *Conn) Addresses() ([]Address, error) {
 }
 
 // Routes dumps the IPv4 and IPv6 routes of all tables. Entries of the kernel's
-// cache and multicast routes are left out.
+// cache, multicast forwarding, and what the kernel itself puts into the table
+// "local" for each address are left out: those are most of all routes, and
+// nobody can configure them.
 func (c *Conn) Routes() ([]Route, error) {
 	r := nl.NewRequest("list routes", unix.RTM_GETROUTE, 0, nl.Build(make([]byte, sizeRtMsg)...))
-	rs, err := dump(c, r, unix.RTM_NEWROUTE, 64, decodeRoute)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]Route, 0, 64)
+	err := c.Dump(r, func() { out = out[:0] }, func(typ uint16, data []byte) error {
+		if typ != unix.RTM_NEWROUTE || len(data) < sizeRtMsg {
+			return nil
+		}
+		inet := data[0] == unix.AF_INET || data[0] == unix.AF_INET6
+		own := data[4] == unix.RT_TABLE_LOCAL && data[5] == unix.RTPROT_KERNEL
+		if !inet || own || ne.Uint32(data[8:])&unix.RTM_F_CLONED != 0 {
+			return nil
+		}
+		out = append(out, Route{})
+		return decodeRoute(data, &out[len(out)-1], &c.in)
+	})
 	if err != nil {
 		return nil, err
 	}
-	keep := rs[:0]
-	for _, r := range rs {
-		if (r.Family == unix.AF_INET || r.Family == unix.AF_INET6) && !r.Cloned {
-			keep = append(keep, r)
-		}
-	}
-	return keep, nil
+	return out, nil
 }
 
 // Rules dumps the IPv4 and IPv6 policy rules.

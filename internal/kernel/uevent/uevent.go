@@ -14,10 +14,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -128,7 +128,9 @@ type Events struct {
 	f    *os.File
 	done chan struct{}
 	once sync.Once
-	keep map[string]bool
+	// closed is set before the file is: an error after that is the expected one.
+	closed atomic.Bool
+	keep   map[string]bool
 }
 
 // queueLimit bounds what waits for an owner that does not take.
@@ -191,7 +193,10 @@ func Subscribe(ctx context.Context, g Group, recvBuffer int, subsystems ...strin
 // Close ends the reader and waits for it.
 func (e *Events) Close() error {
 	var err error
-	e.once.Do(func() { err = e.f.Close() })
+	e.once.Do(func() {
+		e.closed.Store(true)
+		err = e.f.Close()
+	})
 	<-e.done
 	return err
 }
@@ -210,7 +215,7 @@ func (e *Events) read(wait func(func(fd uintptr) bool) error, g Group) {
 			return !errors.Is(rerr, unix.EAGAIN)
 		})
 		switch {
-		case errors.Is(err, os.ErrClosed) || errors.Is(err, net.ErrClosed):
+		case err != nil && e.closed.Load():
 			return
 		case err != nil:
 			e.Fail(fmt.Errorf("receive uevents: %w", err))

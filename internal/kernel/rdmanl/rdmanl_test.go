@@ -1,0 +1,159 @@
+package rdmanl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/kernel/sysfs"
+)
+
+func must(t testing.TB, w *nl.Builder) []byte {
+	t.Helper()
+	b, err := w.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func deviceMessage(t testing.TB) []byte {
+	return must(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags, 0x1234567890).
+		String(attrFWVersion, "20.31.1014").Uint64(attrNodeGUID, 0x0002c903000abcde).Uint64(attrSysImageGUID, 0x0002c903000abce1).
+		Uint8(attrNodeType, 1).String(attrProtocol, "ib").Uint8(attrNameAssignType, 1))
+}
+
+func portMessage(t testing.TB) []byte {
+	return must(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags, 0x0251084a).
+		Uint64(attrSubnetPrefix, ib.DefaultPrefix).Uint32(attrLID, 7).Uint32(attrSMLID, 1).Uint8(attrLMC, 2).Uint8(attrPortState, 4).Uint8(attrPortPhysState, 5))
+}
+
+func TestDecode(t *testing.T) {
+	d, err := decodeDevice(deviceMessage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Device{
+		Index: 3, Name: "mlx5_0", Ports: 2, FWVersion: "20.31.1014", NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1,
+		NodeType: 1, CapFlags: 0x1234567890, Protocol: "ib", NamedByUser: true,
+	}, d); diff != "" {
+		t.Errorf("device (-want +got):\n%s", diff)
+	}
+	p, err := decodePort(portMessage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Port{
+		DevIndex: 3, DevName: "mlx5_0", Port: 2, State: ib.PortActive, Phys: 5, HasIB: true, LID: 7, SMLID: 1, LMC: 2,
+		SubnetPrefix: ib.DefaultPrefix, CapFlags: 0x0251084a,
+	}, p); diff != "" {
+		t.Errorf("port (-want +got):\n%s", diff)
+	}
+	// A RoCE port: no LIDs, but a network interface.
+	p, err = decodePort(must(t, nl.Build().Uint32(attrDevIndex, 1).String(attrDevName, "rxe0").Uint32(attrPortIndex, 1).Uint8(attrPortState, 4).
+		Uint8(attrPortPhysState, 5).Uint32(attrNdevIndex, 9).String(attrNdevName, "eth0")))
+	if err != nil || p.HasIB || p.Netdev != "eth0" || p.NetdevIndex != 9 {
+		t.Errorf("RoCE port: %+v, %v", p, err)
+	}
+}
+
+func TestDecodeEvent(t *testing.T) {
+	var got []Event
+	put := func(e Event) { got = append(got, e) }
+	decodeEvent(msgType(cmdMonitor), must(t, nl.Build().Uint8(attrEventType, uint8(NetdevAttach)).Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").
+		Uint32(attrPortIndex, 1).Uint32(attrNdevIndex, 9)), put)
+	decodeEvent(msgType(cmdGet), deviceMessage(t), put)
+	decodeEvent(msgType(cmdMonitor), nil, put)
+	if diff := cmp.Diff([]Event{{Type: NetdevAttach, DevIndex: 3, DevName: "mlx5_0", Port: 1, NetdevIndex: 9}}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(deviceMessage(f))
+	f.Add(portMessage(f))
+	files, _ := filepath.Glob("testdata/*.bin")
+	for _, n := range files {
+		b, err := os.ReadFile(n)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := decodeDevice(b)
+		if err == nil && (d.Ports < 0 || d.Ports > 254) {
+			t.Errorf("%d ports", d.Ports)
+		}
+		_, _ = decodePort(b)
+		_, _ = decodeSystem(b)
+		decodeEvent(msgType(cmdMonitor), b, func(Event) {})
+	})
+}
+
+// TestLive compares RDMA netlink with sysfs on a kernel that has devices.
+func TestLive(t *testing.T) {
+	kerneltest.NeedRoot(t)
+	c, err := Dial()
+	if errors.Is(err, ErrNoRDMA) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	devs, err := c.Devices()
+	if errors.Is(err, ErrNoRDMA) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ports, err := c.Ports(devs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := sysfs.New("/")
+	want, err := fs.IBDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(want) != len(devs) {
+		t.Fatalf("sysfs has %d devices, netlink %d", len(want), len(devs))
+	}
+	byName := map[string]Device{}
+	for _, d := range devs {
+		byName[d.Name] = d
+	}
+	n := 0
+	for _, w := range want {
+		d := byName[w.Name]
+		if d.NodeGUID != w.NodeGUID || d.SysImageGUID != w.SysImageGUID || d.Ports != len(w.Ports) || d.FWVersion != w.FWVersion {
+			t.Errorf("netlink %+v\nsysfs %+v", d, w)
+		}
+		for _, wp := range w.Ports {
+			n++
+			for _, p := range ports {
+				if p.DevName != w.Name || p.Port != wp.Num {
+					continue
+				}
+				if p.State != wp.State || p.Phys != wp.Phys {
+					t.Errorf("%s/%d: netlink %v %v, sysfs %v %v", w.Name, wp.Num, p.State, p.Phys, wp.State, wp.Phys)
+				}
+				if p.HasIB && (p.LID != wp.LID || p.SMLID != wp.SMLID || p.LMC != wp.LMC || p.SubnetPrefix != wp.GID.Prefix()) {
+					t.Errorf("%s/%d: netlink %+v, sysfs %+v", w.Name, wp.Num, p, wp)
+				}
+			}
+		}
+	}
+	if n != len(ports) {
+		t.Errorf("sysfs has %d ports, netlink %d", n, len(ports))
+	}
+	t.Logf("%d devices and %d ports agree", len(devs), n)
+}

@@ -1,0 +1,193 @@
+package uevent
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/kerneltest"
+)
+
+func nul(lines ...string) []byte { return []byte(strings.Join(lines, "\x00") + "\x00") }
+
+var kernelAdd = nul(
+	"add@/devices/pci0000:00/0000:3b:00.0/net/ib0", "ACTION=add", "DEVPATH=/devices/pci0000:00/0000:3b:00.0/net/ib0",
+	"SUBSYSTEM=net", "INTERFACE=ib0", "IFINDEX=7", "SEQNUM=2345",
+)
+
+// udevMessage frames properties as udevd does.
+func udevMessage(props []byte) []byte {
+	b := make([]byte, udevHeadSize)
+	copy(b, udevPrefix)
+	binary.BigEndian.PutUint32(b[8:], udevMagic)
+	binary.NativeEndian.PutUint32(b[12:], udevHeadSize)
+	binary.NativeEndian.PutUint32(b[16:], udevHeadSize)
+	binary.NativeEndian.PutUint32(b[20:], uint32(len(props)))
+	return append(b, props...)
+}
+
+var udevAdd = udevMessage(nul("UDEV_DATABASE_VERSION=1", "ACTION=move", "DEVPATH=/devices/virtual/infiniband/ibp59s0", "DEVPATH_OLD=/devices/virtual/infiniband/mlx5_0", "SUBSYSTEM=infiniband", "SEQNUM=9", "TAGS=:systemd:"))
+
+func TestParse(t *testing.T) {
+	want := Event{Action: "add", DevPath: "/devices/pci0000:00/0000:3b:00.0/net/ib0", Subsystem: "net", Name: "ib0", IfIndex: 7}
+	got, err := ParseKernel(kernelAdd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("kernel (-want +got):\n%s", diff)
+	}
+	want = Event{Action: "move", DevPath: "/devices/virtual/infiniband/ibp59s0", OldPath: "/devices/virtual/infiniband/mlx5_0", Subsystem: "infiniband", Name: "ibp59s0"}
+	got, err = ParseUdev(udevAdd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("udev (-want +got):\n%s", diff)
+	}
+	outside := append([]byte(nil), udevAdd...)
+	binary.NativeEndian.PutUint32(outside[20:], 1<<31)
+	for name, b := range map[string][]byte{
+		"bad empty": nil, "bad no header": nul("ACTION=add"), "bad no path": nul("add@/x", "ACTION=add"),
+		"bad too long": append([]byte("add@/x\x00"), make([]byte, MaxMessage)...),
+	} {
+		if _, err := ParseKernel(b); err == nil {
+			t.Errorf("kernel %s: no error", name)
+		}
+	}
+	for name, b := range map[string][]byte{"bad empty": nil, "bad kernel's": kernelAdd, "bad length": outside, "bad short": udevAdd[:39]} {
+		if _, err := ParseUdev(b); err == nil {
+			t.Errorf("udev %s: no error", name)
+		}
+	}
+}
+
+func credentials(uid uint32) []byte { return unix.UnixCredentials(&unix.Ucred{Pid: 1, Uid: uid}) }
+
+func TestSenders(t *testing.T) {
+	kernel := &unix.SockaddrNetlink{Groups: 1}
+	udevd := &unix.SockaddrNetlink{Pid: 300, Groups: 2}
+	for _, tt := range []struct {
+		name string
+		g    Group
+		b    []byte
+		oob  []byte
+		from *unix.SockaddrNetlink
+		ok   bool
+	}{
+		{"OK kernel", Kernel, kernelAdd, credentials(0), kernel, true},
+		{"OK udevd", Udev, udevAdd, credentials(0), udevd, true},
+		{"bad kernel event of a process", Kernel, kernelAdd, credentials(0), &unix.SockaddrNetlink{Pid: 44, Groups: 1}, false},
+		{"bad udev event of a user", Udev, udevAdd, credentials(1000), udevd, false},
+		{"bad udev event without credentials", Udev, udevAdd, nil, udevd, false},
+		{"bad udev event by unicast", Udev, udevAdd, credentials(0), &unix.SockaddrNetlink{Pid: 300}, false},
+		{"bad udev event of port 0", Udev, udevAdd, credentials(0), &unix.SockaddrNetlink{Groups: 2}, false},
+		{"bad nobody", Kernel, kernelAdd, credentials(0), nil, false},
+	} {
+		if _, err := accept(tt.g, tt.b, tt.oob, tt.from); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(kernelAdd)
+	f.Add(udevAdd)
+	f.Add(udevMessage(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, parse := range []func([]byte) (Event, error){ParseKernel, ParseUdev} {
+			e, err := parse(b)
+			if err == nil && (e.Action == "" || e.DevPath == "" || e.IfIndex < 0) {
+				t.Errorf("accepted %+v", e)
+			}
+		}
+		_, _ = accept(Udev, b, b, &unix.SockaddrNetlink{Pid: 2, Groups: 2})
+	})
+}
+
+// trigger makes the kernel send n uevents by asking for them.
+func trigger(t *testing.T, n int) {
+	t.Helper()
+	f, err := os.OpenFile("/sys/class/net/lo/uevent", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skipf("cannot ask for uevents: %v", err)
+	}
+	defer func() { _ = f.Close() }()
+	for range n {
+		if _, err := f.WriteString("change"); err != nil {
+			t.Skipf("cannot ask for uevents: %v", err)
+		}
+	}
+}
+
+func take(t *testing.T, ev *Events, ok func(e []Event, overrun bool) bool) {
+	t.Helper()
+	timeout := time.After(10 * time.Second)
+	for {
+		select {
+		case <-ev.C():
+			b := ev.Take()
+			if b.Err != nil {
+				t.Fatal(b.Err)
+			}
+			if ok(b.Events, b.Overrun) {
+				return
+			}
+		case <-timeout:
+			t.Fatal("no such event")
+		}
+	}
+}
+
+func TestLive(t *testing.T) {
+	kerneltest.NeedRoot(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	ev, err := Subscribe(ctx, Kernel, 0, "net")
+	if err != nil {
+		t.Skipf("no uevents: %v", err)
+	}
+	trigger(t, 1)
+	take(t, ev, func(es []Event, _ bool) bool {
+		for _, e := range es {
+			if e.Name == "lo" && e.Action == "change" && e.IfIndex == 1 {
+				return true
+			}
+		}
+		return false
+	})
+	cancel()
+	if err := ev.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	if b := ev.Take(); b.Err != nil {
+		t.Errorf("an ordered end gave %v", b.Err)
+	}
+}
+
+func TestOverrun(t *testing.T) {
+	kerneltest.NeedRoot(t)
+	ev, err := Subscribe(context.Background(), Kernel, 1, "net") // the least that the kernel grants
+	if err != nil {
+		t.Skipf("no uevents: %v", err)
+	}
+	defer func() { _ = ev.Close() }()
+	for range 50 {
+		trigger(t, 200)
+		if ev.Overruns() > 0 {
+			break
+		}
+	}
+	take(t, ev, func(_ []Event, overrun bool) bool { return overrun })
+	if ev.Overruns() == 0 {
+		t.Error("the overrun was not counted")
+	}
+	trigger(t, 1)
+	take(t, ev, func(es []Event, o bool) bool { return len(es) > 0 || o })
+}

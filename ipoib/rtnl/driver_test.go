@@ -1,0 +1,98 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jsimonetti/rtnetlink/v2"
+	"github.com/mdlayher/netlink"
+
+	"ibnetworkd/ib"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func message(d *Driver) *rtnetlink.LinkMessage {
+	return &rtnetlink.LinkMessage{Index: 3, Attributes: &rtnetlink.LinkAttributes{Name: "ib0", Info: &rtnetlink.LinkInfo{Kind: Kind, Data: d}}}
+}
+
+func TestRoundTripThroughTheLibrary(t *testing.T) {
+	for name, d := range map[string]*Driver{
+		"OK nothing": {},
+		"OK key":     {PKey: ptr(ib.PKey(0x8001))},
+		"OK mode":    {Mode: ptr(Connected)},
+		"OK all":     {PKey: ptr(ib.PKey(0x7fff)), Mode: ptr(Datagram), UMcast: ptr(uint16(1))},
+	} {
+		b, err := message(d).MarshalBinary()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var m rtnetlink.LinkMessage
+		if err := m.UnmarshalBinary(b); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(rtnetlink.LinkDriver(d), m.Attributes.Info.Data); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestVerify(t *testing.T) {
+	child := func(k ib.PKey, parent uint32) *rtnetlink.LinkMessage {
+		m := message(&Driver{PKey: &k})
+		m.Index, m.Attributes.Type = 0, parent
+		return m
+	}
+	for name, m := range map[string]*rtnetlink.LinkMessage{
+		"bad key 0x0000": child(0, 2),
+		"bad key 0x8000": child(0x8000, 2),
+		"bad orphan":     child(0x8001, 0),
+		"bad mode":       message(&Driver{Mode: ptr(Mode(2))}),
+		"bad umcast":     message(&Driver{UMcast: ptr(uint16(2))}),
+	} {
+		if _, err := m.MarshalBinary(); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := child(0x0001, 2).MarshalBinary(); err != nil {
+		t.Errorf("OK limited key: %v", err)
+	}
+}
+
+func TestModeText(t *testing.T) {
+	for _, m := range []Mode{Datagram, Connected} {
+		if got, err := ParseMode(m.String()); err != nil || got != m {
+			t.Errorf("%v: %v, %v", m, got, err)
+		}
+	}
+	if _, err := ParseMode("Connected"); err == nil {
+		t.Error("bad: a mode in capitals was read")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	b, err := message(&Driver{PKey: ptr(ib.PKey(0x8001)), Mode: ptr(Connected), UMcast: ptr(uint16(0))}).MarshalBinary()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b[16:])
+	f.Add([]byte{8, 0, 1, 0, 1, 128, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ad, err := netlink.NewAttributeDecoder(b)
+		if err != nil {
+			return
+		}
+		ad.ByteOrder = binary.NativeEndian
+		var d Driver
+		if d.Decode(ad) != nil {
+			return
+		}
+		ae := netlink.NewAttributeEncoder()
+		if err := d.Encode(ae); err != nil {
+			t.Errorf("what was read cannot be written: %v", err)
+		}
+	})
+}

@@ -1,6 +1,9 @@
 package units
 
 import (
+	"fmt"
+	"strings"
+
 	"ibnetworkd/ib"
 )
 
@@ -187,4 +190,323 @@ func (v Verdict) String() string {
 		return "not known yet"
 	}
 	return "no"
+}
+
+// Matches answers whether the unit is for what f describes, and why: the first
+// key that says no or is not known yet, with its place, or "all keys of [Match]
+// fit".
+func (m *Match) Matches(f *Facts) (Verdict, string) {
+	e := eval{explain: true, verdict: Yes, why: "all keys of [Match] fit"}
+	m.eval(f, &e)
+	return e.verdict, e.why
+}
+
+// verdict is Matches without the words, for asking many units.
+func (m *Match) verdict(f *Facts) Verdict {
+	e := eval{verdict: Yes}
+	m.eval(f, &e)
+	return e.verdict
+}
+
+// eval collects the answers of keys. The first No ends it, the first NotYet
+// stands unless a No follows.
+type eval struct {
+	explain bool
+	verdict Verdict
+	why     string
+}
+
+// no notes a No; its words are made only when they are wanted.
+func (e *eval) no(why func() string) {
+	e.verdict = No
+	if e.explain {
+		e.why = why()
+	}
+}
+
+func (e *eval) notYet(key, more string) {
+	if e.verdict == Yes {
+		e.verdict = NotYet
+		if e.explain {
+			e.why = key + "= is not known yet" + more
+		}
+	}
+}
+
+func (m *Match) eval(f *Facts, e *eval) {
+	if len(m.Invalid) > 0 {
+		e.no(func() string { return fmt.Sprintf("%s= has no valid value (%s)", m.Invalid[0].V, m.Invalid[0].Pos) })
+		return
+	}
+	if m.Empty() {
+		e.no(func() string { return "the unit has no [Match]" })
+		return
+	}
+	// Cheap and usual keys first: the order does not change the answer.
+	m.evalName(f, e)
+	globs(e, "OriginalName", m.OriginalName, f.OriginalName)
+	hwaddrs(e, "MACAddress", m.MACAddress, f.MACAddress)
+	hwaddrs(e, "PermanentMACAddress", m.PermanentMACAddress, f.PermanentMACAddress)
+	globs(e, "Path", m.Path, f.Path)
+	globs(e, "Driver", m.Driver, f.Driver)
+	globs(e, "Type", m.Type, f.Type)
+	globs(e, "Kind", m.Kind, f.Kind)
+	globs(e, "IBDevice", m.IBDevice, f.IBDevice)
+	items(e, "Port", m.Port, f.Port, func(p NumPattern, n int) (bool, bool) { return p.Not, p.N == n })
+	guids(e, "PortGUID", m.PortGUID, f.PortGUID)
+	guids(e, "NodeGUID", m.NodeGUID, f.NodeGUID)
+	globs(e, "BoardID", m.BoardID, f.BoardID)
+	items(e, "LinkLayer", m.LinkLayer, f.LinkLayer, func(p LayerPattern, l ib.LinkLayer) (bool, bool) { return p.Not, p.Layer == l })
+	items(e, "PartitionKey", m.PartitionKey, f.PartitionKey, func(p PKeyPattern, k ib.PKey) (bool, bool) { return p.Not, p.PKey.Base() == k.Base() })
+	m.evalProperty(f, e)
+	if e.verdict != No {
+		m.evalConditions(f, e)
+	}
+}
+
+func (m *Match) evalConditions(f *Facts, e *eval) {
+	for _, c := range m.conditions() {
+		switch {
+		case !c.val.Set:
+		case f.Host == nil:
+			e.notYet(c.key, "")
+		case c.val.V.holds(c.key, f.Host) == c.val.V.Not:
+			e.no(func() string {
+				return fmt.Sprintf("%s=%s (%s) does not hold on this host", c.key, clip(c.val.V.String()), c.val.Pos)
+			})
+			return
+		}
+	}
+}
+
+// conditionKey is one condition with its key.
+type conditionKey struct {
+	key string
+	val *Value[Condition]
+}
+
+func (m *Match) conditions() [8]conditionKey {
+	return [8]conditionKey{
+		{"Host", &m.Host}, {"Virtualization", &m.Virtualization}, {"KernelCommandLine", &m.KernelCommandLine}, {"KernelVersion", &m.KernelVersion},
+		{"Version", &m.Version}, {"Architecture", &m.Architecture}, {"Credential", &m.Credential}, {"Firmware", &m.Firmware},
+	}
+}
+
+// Empty reports whether nothing is asked for.
+func (m *Match) Empty() bool {
+	for _, c := range m.conditions() {
+		if c.val.Set {
+			return false
+		}
+	}
+	return len(m.Name)+len(m.OriginalName)+len(m.MACAddress)+len(m.PermanentMACAddress)+len(m.Path)+len(m.Driver)+len(m.Type)+len(m.Kind)+
+		len(m.Property)+len(m.IBDevice)+len(m.Port)+len(m.PortGUID)+len(m.NodeGUID)+len(m.BoardID)+len(m.LinkLayer)+len(m.PartitionKey)+len(m.Invalid) == 0
+}
+
+// items answers a list key: a negative hit fails at once; without positive
+// items everything else passes.
+func items[P fmt.Stringer, T any](e *eval, key string, list []Value[P], fact Fact[T], hit func(P, T) (not, hit bool)) {
+	if len(list) == 0 || e.verdict == No {
+		return
+	}
+	if !fact.Known {
+		e.notYet(key, "")
+		return
+	}
+	positive, matched := false, false
+	for i := range list {
+		not, h := hit(list[i].V, fact.V)
+		positive = positive || !not
+		if h && not {
+			e.no(func() string {
+				return fmt.Sprintf("%s=%s (%s) excludes %s", key, clip(list[i].V.String()), list[i].Pos, showFact(fact.V))
+			})
+			return
+		}
+		matched = matched || h
+	}
+	if positive && !matched {
+		e.no(func() string {
+			return fmt.Sprintf("%s=%s (%s) does not fit %s", key, clip(joinItems(list)), list[0].Pos, showFact(fact.V))
+		})
+	}
+}
+
+func joinItems[P fmt.Stringer](list []Value[P]) string {
+	var b strings.Builder
+	for i, p := range list {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if b.Len() > 64 {
+			break
+		}
+		b.WriteString(p.V.String())
+	}
+	return b.String()
+}
+
+func showFact(v any) string {
+	if s := clip(fmt.Sprint(v)); s != "" {
+		return s
+	}
+	return "nothing"
+}
+
+func globs(e *eval, key string, list []Value[Pattern], fact Fact[string]) {
+	items(e, key, list, fact, func(p Pattern, s string) (bool, bool) { return p.Not, globMatch(p.Glob, s, false) })
+}
+
+func guids(e *eval, key string, list []Value[GUIDPattern], fact Fact[ib.GUID]) {
+	items(e, key, list, fact, func(p GUIDPattern, g ib.GUID) (bool, bool) { return p.Not, p.GUID == g })
+}
+
+func hwaddrs(e *eval, key string, list []Value[HWPattern], fact Fact[ib.HWAddr]) {
+	items(e, key, list, fact, func(p HWPattern, a ib.HWAddr) (bool, bool) {
+		if p.Addr.Len() == 8 && a.Len() == 20 {
+			return p.Not, p.Addr.GUID() == a.GUID()
+		}
+		return p.Not, p.Addr == a
+	})
+}
+
+// evalName wants that one name fits and that none hits a negative pattern.
+func (m *Match) evalName(f *Facts, e *eval) {
+	if len(m.Name) == 0 || e.verdict == No {
+		return
+	}
+	if !f.Name.Known {
+		e.notYet("Name", "")
+		return
+	}
+	positive, matched := false, false
+	for i := range m.Name {
+		p := &m.Name[i]
+		positive = positive || !p.V.Not
+		for n := -1; n < len(f.AltNames); n++ {
+			name := f.Name.V
+			if n >= 0 {
+				name = f.AltNames[n]
+			}
+			if !globMatch(p.V.Glob, name, false) {
+				continue
+			}
+			if p.V.Not {
+				e.no(func() string { return fmt.Sprintf("Name=%s (%s) excludes %s", clip(p.V.String()), p.Pos, clip(name)) })
+				return
+			}
+			matched = true
+		}
+	}
+	if positive && !matched {
+		e.no(func() string {
+			names := append([]string{f.Name.V}, f.AltNames...)
+			return fmt.Sprintf("Name=%s (%s) does not fit %s", clip(joinItems(m.Name)), m.Name[0].Pos, showFact(strings.Join(names, ", ")))
+		})
+	}
+}
+
+// evalProperty wants all properties.
+func (m *Match) evalProperty(f *Facts, e *eval) {
+	if len(m.Property) == 0 || e.verdict == No {
+		return
+	}
+	if !f.Properties.Known {
+		e.notYet("Property", " (udev has not initialised the device)")
+		return
+	}
+	for i := range m.Property {
+		p := &m.Property[i]
+		v, ok := f.Properties.V[p.V.Name]
+		if hit := ok && globMatch(p.V.Glob, v, false); hit == p.V.Not {
+			e.no(func() string {
+				is := "is not there"
+				if ok {
+					is = "is " + showFact(v)
+				}
+				return fmt.Sprintf("Property=%s (%s): %s %s", clip(p.V.String()), p.Pos, p.V.Name, is)
+			})
+			return
+		}
+	}
+}
+
+// Find is the unit for a link: the first in file name order that matches. If a
+// unit before it could still match, that one is given with NotYet, because it
+// would win. Without either the unit is nil and why says so.
+func (s *Set) Find(f *Facts) (*Unit, Verdict, string) {
+	if s != nil {
+		for _, u := range s.Units {
+			if u.Match.verdict(f) != No {
+				v, why := u.Match.Matches(f)
+				return u, v, why
+			}
+		}
+	}
+	return nil, No, "no unit matches"
+}
+
+// FindPort is Find for an RDMA port that has no interface: a unit that asks for
+// something only an interface has does not match it.
+func (s *Set) FindPort(f *Facts) (*Unit, Verdict, string) {
+	g := *f
+	g.Name, g.AltNames = Know(""), nil
+	for _, p := range []*Fact[string]{&g.OriginalName, &g.Type, &g.Kind, &g.Path, &g.Driver} {
+		if !p.Known {
+			*p = Know("")
+		}
+	}
+	for _, p := range []*Fact[ib.HWAddr]{&g.MACAddress, &g.PermanentMACAddress} {
+		if !p.Known {
+			*p = Know(ib.HWAddr{})
+		}
+	}
+	if !g.PartitionKey.Known {
+		g.PartitionKey = Know(ib.PKey(0))
+	}
+	if s != nil {
+		for _, u := range s.Units {
+			if !u.Match.interfaceOnly() && u.Match.verdict(&g) != No {
+				v, why := u.Match.Matches(&g)
+				return u, v, why
+			}
+		}
+	}
+	return nil, No, "no unit matches the port itself"
+}
+
+// interfaceOnly reports a [Match] such as "Name=!eth0", which says nothing about
+// ports.
+func (m *Match) interfaceOnly() bool {
+	return len(m.IBDevice)+len(m.Port)+len(m.PortGUID)+len(m.NodeGUID)+len(m.BoardID)+len(m.LinkLayer)+len(m.Path)+len(m.Driver)+len(m.Property) == 0 &&
+		len(m.Name)+len(m.OriginalName)+len(m.MACAddress)+len(m.PermanentMACAddress)+len(m.Type)+len(m.Kind)+len(m.PartitionKey) > 0
+}
+
+// Explanation is one unit's answer for a link.
+type Explanation struct {
+	Unit    *Unit
+	Verdict Verdict
+	// Why names the key that decided; for a unit that matches after another one
+	// has, it says so.
+	Why string
+}
+
+// Explain is every unit's answer in the order in which they are asked, for the
+// question why no unit, or not the expected one, is used.
+func (s *Set) Explain(f *Facts) []Explanation {
+	if s == nil {
+		return nil
+	}
+	out := make([]Explanation, 0, len(s.Units))
+	winner := ""
+	for _, u := range s.Units {
+		v, why := u.Match.Matches(f)
+		if v == Yes && winner != "" {
+			v, why = No, fmt.Sprintf("would match, but %s comes first", winner)
+		} else if v == Yes {
+			winner = u.Name
+		}
+		out = append(out, Explanation{u, v, why})
+	}
+	return out
 }

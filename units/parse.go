@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -36,8 +37,9 @@ type object struct {
 	shorthand bool
 	// lost is the first key without which the section would mean something
 	// else and whose value was bad.
-	lost    string
-	lostPos Position
+	lost string
+	// lostAt is the index of the problem that said so.
+	lostAt  int
 	dropped bool
 }
 
@@ -92,7 +94,7 @@ func (p *parser) section(rs *rawSection) {
 			}
 			continue
 		}
-		p.key.apply(p, p.obj.ptr, a)
+		p.key.apply.set(p, p.obj.ptr, a)
 	}
 	p.key = nil
 }
@@ -166,18 +168,36 @@ func show(v any) string {
 			return "yes"
 		}
 		return "no"
+	case time.Duration:
+		return formatSpan(v)
 	case fmt.Stringer:
 		return v.String()
 	}
 	return fmt.Sprint(v)
 }
 
-// setter applies one assignment to a section's struct.
-type setter func(p *parser, obj any, a *assign)
+// setter applies one assignment to a section's struct, and prints the values that
+// the struct holds, one text for each assignment needed.
+type setter struct {
+	set  func(p *parser, obj any, a *assign)
+	show func(obj any) []string
+	// value is a scalar's value and whether it is set.
+	value func(obj any) (any, bool)
+}
 
 // scalar is a key whose last valid assignment wins.
 func scalar[S, T any](field func(*S) *Value[T], parse func(string) (T, error)) setter {
-	return func(p *parser, obj any, a *assign) {
+	print := func(obj any) []string {
+		if f := field(obj.(*S)); f.Set {
+			return []string{show(f.V)}
+		}
+		return nil
+	}
+	value := func(obj any) (any, bool) {
+		f := field(obj.(*S))
+		return f.V, f.Set
+	}
+	return setter{show: print, value: value, set: func(p *parser, obj any, a *assign) {
 		f := field(obj.(*S))
 		if a.val == "" {
 			*f = Value[T]{}
@@ -191,19 +211,19 @@ func scalar[S, T any](field func(*S) *Value[T], parse func(string) (T, error)) s
 		} else if err != nil {
 			p.bad(a.pos(), err, keptScalar(p, *f))
 			if !f.Set {
-				p.lose(a.pos())
+				p.lose()
 			}
 			return
 		}
 		*f = Value[T]{V: v, Set: true, Pos: a.pos()}
 		p.forgive()
-	}
+	}}
 }
 
-// lose notes that an essential key has no valid value.
-func (p *parser) lose(pos Position) {
+// lose notes that an essential key has no valid value, as the last problem says.
+func (p *parser) lose() {
 	if p.key.essential && p.obj.lost == "" {
-		p.obj.lost, p.obj.lostPos = p.key.Name, pos
+		p.obj.lost, p.obj.lostAt = p.key.Name, len(p.problems)-1
 	}
 }
 
@@ -216,7 +236,14 @@ func (p *parser) forgive() {
 
 // list is a key whose assignments add items; an empty one resets.
 func list[S, T any](field func(*S) *[]Value[T], split splitter, parse func(string) (T, error)) setter {
-	return func(p *parser, obj any, a *assign) {
+	print := func(obj any) []string {
+		var out []string
+		for _, v := range *field(obj.(*S)) {
+			out = append(out, show(v.V))
+		}
+		return out
+	}
+	return setter{show: print, set: func(p *parser, obj any, a *assign) {
 		f := field(obj.(*S))
 		if a.val == "" {
 			*f = nil
@@ -237,7 +264,7 @@ func list[S, T any](field func(*S) *[]Value[T], split splitter, parse func(strin
 			}
 			*f = append(*f, Value[T]{V: v, Set: true, Pos: pos})
 		})
-	}
+	}}
 }
 
 // maxItems bounds one list.
@@ -394,4 +421,16 @@ func cEscape(s string) (n int, text string, ok bool) {
 		return num(1, 3, 8)
 	}
 	return 0, "", false
+}
+
+// showing is s with another way to print its value.
+func (s setter) showing(print func(v any) string) setter {
+	field := s.value
+	s.show = func(obj any) []string {
+		if v, ok := field(obj); ok {
+			return []string{print(v)}
+		}
+		return nil
+	}
+	return s
 }

@@ -9,10 +9,18 @@ import (
 )
 
 // negatable is a list in [Match]: a "!" before the first item negates every item
-// of the assignment. When every item is bad the key is noted in Match.Invalid
+// of the assignment, one before a later item negates that item. When every item is bad the key is noted in Match.Invalid
 // so that the unit does not match more than was meant.
-func negatable[T any](field func(*Match) *[]Value[T], split splitter, parse func(item string, not bool) (T, error)) setter {
-	return func(p *parser, obj any, a *assign) {
+func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, quote func(string) string, parse func(item string, not bool) (T, error)) setter {
+	print := func(obj any) []string {
+		var out []string
+		for _, v := range *field(obj.(*Match)) {
+			text, not := strings.CutPrefix(v.V.String(), "!")
+			out = append(out, bang(not)+quote(text))
+		}
+		return out
+	}
+	return setter{show: print, set: func(p *parser, obj any, a *assign) {
 		m := obj.(*Match)
 		f := field(m)
 		if a.val == "" {
@@ -26,7 +34,8 @@ func negatable[T any](field func(*Match) *[]Value[T], split splitter, parse func
 		}
 		had := len(*f)
 		eachItem(p, a, off, split, func(item string, pos Position) {
-			v, err := parse(item, not)
+			bare := strings.TrimLeft(item, "!")
+			v, err := parse(bare, not || bare != item)
 			if err != nil {
 				p.bad(pos, err, "the item is ignored")
 				return
@@ -46,15 +55,59 @@ func negatable[T any](field func(*Match) *[]Value[T], split splitter, parse func
 			}
 			m.addInvalid(p, a)
 		}
-	}
+	}}
 }
 
-// addInvalid notes that a key has no valid item.
+// plain is for items that cannot have blanks or quotes.
+func plain(s string) string { return s }
+
+// quoteGlob is the inverse of quotedWords: blanks and quotes are put in quotes of
+// the other kind, a backslash keeps its meaning as it is.
+func quoteGlob(s string) string {
+	if !strings.ContainsAny(s, blanks+"\"'") {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && i+1 < len(s):
+			b.WriteString(s[i : i+2])
+			i++
+		case c == '"':
+			b.WriteString(`'"'`)
+		case c == '\'':
+			b.WriteString(`"'"`)
+		case strings.IndexByte(blanks, c) >= 0:
+			b.WriteString(`"` + string(c) + `"`)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// quoteEscaped is the inverse of escapedWords.
+func quoteEscaped(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c <= ' ' || c == 0x7f:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		case c == '"' || c == '\'' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteByte(c)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// addInvalid notes that a key has no valid item, as the last problem says.
 func (m *Match) addInvalid(p *parser, a *assign) {
 	m.clearInvalid(p.key.Name)
 	m.Invalid = append(m.Invalid, Value[string]{V: p.key.Name, Set: true, Pos: a.pos()})
-	p.problem(a.pos(), Warning, "the unit matches nothing until it is put right",
-		"[Match] %s= has no valid value left, and without it the unit could match more than was meant", p.key.Name)
+	p.problems[len(p.problems)-1].Kept = "the unit matches nothing until this is put right, because without " + p.key.Name + "= it would match more"
 }
 
 func (m *Match) clearInvalid(key string) {
@@ -163,7 +216,13 @@ func (p PKeyPattern) String() string { return bang(p.Not) + p.PKey.String() }
 
 // condition is a key with one value, the last one, and a leading "!".
 func condition(field func(*Match) *Value[Condition], check func(string) error) setter {
-	return func(p *parser, obj any, a *assign) {
+	print := func(obj any) []string {
+		if f := field(obj.(*Match)); f.Set {
+			return []string{f.V.String()}
+		}
+		return nil
+	}
+	return setter{show: print, set: func(p *parser, obj any, a *assign) {
 		m := obj.(*Match)
 		f := field(m)
 		if a.val == "" {
@@ -186,7 +245,7 @@ func condition(field func(*Match) *Value[Condition], check func(string) error) s
 		}
 		m.clearInvalid(p.key.Name)
 		*f = Value[Condition]{V: Condition{Not: not, Text: text}, Set: true, Pos: a.pos()}
-	}
+	}}
 }
 
 // String prints the condition as a unit file has it.

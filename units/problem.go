@@ -1,10 +1,5 @@
 package units
 
-import (
-	"cmp"
-	"slices"
-)
-
 // Severity says how much a problem loses.
 type Severity uint8
 
@@ -48,11 +43,4 @@ func (p Problem) String() string {
 		s += "; " + p.Kept
 	}
 	return s
-}
-
-// sortProblems orders by place; problems of one place keep their order.
-func sortProblems(ps []Problem) {
-	slices.SortStableFunc(ps, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Pos.File, b.Pos.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
-	})
 }

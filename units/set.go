@@ -28,11 +28,14 @@ type File struct {
 	Path string
 	// DropIn is false for the main file.
 	DropIn bool
+	// Refused is set for a drop-in of which nothing is used, because of an Error.
+	Refused bool
 	// Size and ModTime are as stat had them.
 	Size    int64
 	ModTime time.Time
-	// Sum is of the content.
-	Sum [sha256.Size]byte
+	// Sum is of the content, Text the content itself.
+	Sum  [sha256.Size]byte
+	Text string
 }
 
 // Set is the result of one load: all units, ordered by file name, and all

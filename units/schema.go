@@ -1,0 +1,219 @@
+package units
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+)
+
+// SectionSpec describes one section of the unit file.
+type SectionSpec struct {
+	Name string `json:"name"`
+	// Doc is one or more sentences.
+	Doc string `json:"doc"`
+	// Repeat says that every header makes a new object; plain sections merge.
+	Repeat bool `json:"repeat"`
+	// Networkd says that systemd.network has the section too.
+	Networkd bool  `json:"networkd"`
+	Keys     []Key `json:"keys"`
+
+	// open gives the struct to fill and its header.
+	open func(u *Unit) (any, *Section)
+}
+
+// Key describes one key of a section: what the parser does with it, and what
+// the manual says of it.
+type Key struct {
+	Name string `json:"name"`
+	// Doc is one sentence or more.
+	Doc string `json:"doc"`
+	// Syntax is the value's form with its unit and range: "BYTES|max".
+	Syntax string `json:"syntax"`
+	// Values are the words that are possible, where there are such.
+	Values []string `json:"values,omitempty"`
+	// Default says what holds where the key is not set.
+	Default string `json:"default,omitempty"`
+	// Example is a value that parses.
+	Example string `json:"example"`
+	// List says that assignments add and an empty one resets; otherwise the last
+	// one wins and an empty one unsets.
+	List bool `json:"list"`
+	// Networkd says that systemd.network has the key in the same section with
+	// the same meaning.
+	Networkd bool `json:"networkd"`
+	// Since is the release that brought the key.
+	Since string `json:"since"`
+
+	apply setter
+	// essential keys make the section mean something else when they are missing,
+	// so a bad value drops the section.
+	essential bool
+}
+
+var (
+	schema        []SectionSpec
+	sectionByName map[string]*SectionSpec
+)
+
+func init() {
+	schema = buildSchema()
+	sectionByName = make(map[string]*SectionSpec, len(schema))
+	for i := range schema {
+		s := &schema[i]
+		sectionByName[s.Name] = s
+		for k := range s.Keys {
+			if s.Keys[k].Since == "" {
+				s.Keys[k].Since = "0.1"
+			}
+		}
+	}
+}
+
+// Schema is the table of all sections and keys, in the order of the manual. The
+// caller must not change it.
+func Schema() []SectionSpec { return schema }
+
+// SchemaJSON is the table as JSON, for editors and completion scripts.
+func SchemaJSON() []byte {
+	b, err := json.MarshalIndent(struct {
+		Format   string        `json:"format"`
+		Sections []SectionSpec `json:"sections"`
+	}{"ibnetwork unit file, schema 1", schema}, "", "  ")
+	if err != nil {
+		// The table holds strings and booleans only.
+		panic(err)
+	}
+	return append(b, '\n')
+}
+
+func (s *SectionSpec) key(name string) *Key {
+	for i := range s.Keys {
+		if s.Keys[i].Name == name {
+			return &s.Keys[i]
+		}
+	}
+	return nil
+}
+
+func sectionNames() []string {
+	out := make([]string, len(schema))
+	for i := range schema {
+		out[i] = schema[i].Name
+	}
+	return out
+}
+
+// sectionsWith lists the other sections that have the key.
+func sectionsWith(key, except string) []string {
+	var out []string
+	for i := range schema {
+		if schema[i].Name != except && schema[i].key(key) != nil {
+			out = append(out, schema[i].Name)
+		}
+	}
+	return out
+}
+
+// Complete lists what can stand after prefix on a line of a section: section
+// headers outside of one or after "[", keys with "=" inside, and the words of
+// a key after its "=". It is what shell and editor completion ask.
+func Complete(section, prefix string) []string {
+	var out []string
+	add := func(s string) {
+		if strings.HasPrefix(s, prefix) {
+			out = append(out, s)
+		}
+	}
+	spec := sectionByName[section]
+	if spec == nil || strings.HasPrefix(prefix, "[") {
+		for _, n := range sectionNames() {
+			add("[" + n + "]")
+		}
+		return out
+	}
+	if name, _, ok := strings.Cut(prefix, "="); ok {
+		if k := spec.key(name); k != nil {
+			for _, v := range k.Values {
+				add(name + "=" + v)
+			}
+		}
+		return out
+	}
+	for i := range spec.Keys {
+		add(spec.Keys[i].Name + "=")
+	}
+	slices.Sort(out)
+	return out
+}
+
+// noDHCP is what a user is told who asks for a client that is not here.
+const noDHCP = "there is no DHCP client here; leave out [Network] and let systemd-networkd or NetworkManager do the IP part, or write the addresses"
+
+// foreignSections are systemd.network's sections that this daemon does not have,
+// with what to do instead.
+var foreignSections = map[string]string{
+	"DHCP":                          noDHCP,
+	"DHCPv4":                        noDHCP,
+	"DHCPv6":                        noDHCP,
+	"DHCPServer":                    "there is no DHCP server here",
+	"DHCPServerStaticLease":         "there is no DHCP server here",
+	"DHCPPrefixDelegation":          noDHCP,
+	"IPv6AcceptRA":                  "router advertisements are handled by the kernel; only [Network] IPv6AcceptRA= exists",
+	"IPv6SendRA":                    "there is no router advertisement server here",
+	"IPv6Prefix":                    "there is no router advertisement server here",
+	"IPv6RoutePrefix":               "there is no router advertisement server here",
+	"Bridge":                        "an IPoIB link cannot be a bridge port; leave Ethernet bridges to systemd-networkd",
+	"BridgeFDB":                     "leave Ethernet bridges to systemd-networkd",
+	"BridgeMDB":                     "leave Ethernet bridges to systemd-networkd",
+	"BridgeVLAN":                    "leave Ethernet bridges to systemd-networkd",
+	"CAN":                           "leave CAN links to systemd-networkd",
+	"SR-IOV":                        "virtual functions are set in [VF] and [VirtualFunctions]",
+	"NetDev":                        "that is a .netdev file's; P_Key children are made by [Partition], VLANs by [VLAN]",
+	"LLDP":                          "leave LLDP to systemd-networkd or lldpd",
+	"Neighbor":                      "static neighbours are left to systemd-networkd",
+	"IPv6AddressLabel":              "address labels are left to systemd-networkd",
+	"NextHop":                       "next hop objects are not here; write MultiPathRoute= in [Route]",
+	"QDisc":                         "traffic control is left to systemd-networkd or tc",
+	"NetworkEmulator":               "traffic control is left to systemd-networkd or tc",
+	"TokenBucketFilter":             "traffic control is left to systemd-networkd or tc",
+	"FairQueueing":                  "traffic control is left to systemd-networkd or tc",
+	"FairQueueingControlledDelay":   "traffic control is left to systemd-networkd or tc",
+	"EnhancedTransmissionSelection": "write ETS= in [RoCE]",
+}
+
+// foreignKeys are systemd.network's keys in sections that exist here.
+var foreignKeys = map[string]string{
+	"Network.DHCP":                 noDHCP,
+	"Network.DHCPServer":           "there is no DHCP server here",
+	"Network.DHCPPrefixDelegation": noDHCP,
+	"Network.IPv6SendRA":           "there is no router advertisement server here",
+	"Network.Bond":                 "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
+	"Network.Bridge":               "an IPoIB link cannot be a bridge port",
+	"Network.VLAN":                 "write a [VLAN] section with Id=; on IPoIB use [Partition]",
+	"Network.IPoIB":                "write a [Partition] section with PartitionKey=",
+	"Network.MACVLAN":              "leave it to systemd-networkd",
+	"Network.IPVLAN":               "leave it to systemd-networkd",
+	"Network.VRF":                  "leave it to systemd-networkd",
+	"Network.NTP":                  "write NTP= in timesyncd.conf",
+	"Network.LLMNR":                "set it in resolved.conf",
+	"Network.MulticastDNS":         "set it in resolved.conf",
+	"Network.DNSSEC":               "set it in resolved.conf",
+	"Network.DNSOverTLS":           "set it in resolved.conf",
+	"Network.LLDP":                 "leave LLDP to systemd-networkd or lldpd",
+	"Network.EmitLLDP":             "leave LLDP to systemd-networkd or lldpd",
+	"Network.IPMasquerade":         "write a firewall rule",
+	"Network.IPv6Token":            "leave the IP part to systemd-networkd",
+	"Network.BindCarrier":          "a link's state follows its own port here",
+	"Network.IgnoreCarrierLoss":    "addresses stay when the carrier is lost",
+	"Link.MACAddress":              "only the last 8 bytes of an IPoIB address can be set: write GUID=",
+	"Link.ARP":                     "IPoIB cannot work without ARP",
+	"Link.Promiscuous":             "IPoIB has no promiscuous mode",
+	"Link.Group":                   "leave it to systemd-networkd",
+	"Match.SSID":                   "there are no wireless links here",
+	"Match.BSSID":                  "there are no wireless links here",
+	"Match.WLANInterfaceType":      "there are no wireless links here",
+	"Route.NextHop":                "next hop objects are not here; write MultiPathRoute=",
+	"Address.NetLabel":             "leave it to systemd-networkd",
+	"Address.IPv4ACD":              "write DuplicateAddressDetection=",
+	"Address.PrefixRoute":          "its new name is AddPrefixRoute=",
+}

@@ -1,0 +1,148 @@
+package units
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// required is what a section needs besides the key under test.
+var required = map[string]string{
+	"Partition": "PartitionKey=0x8001",
+	"Address":   "Address=192.168.151.1/24",
+	"Route":     "Destination=10.20.0.0/16",
+	"VLAN":      "Id=100",
+	"VF":        "VirtualFunction=0",
+}
+
+// also is what makes a key meaningful, where its section's need is the wrong one.
+var also = map[string]string{
+	"Address.HomeAddress":            "Address=fd00::1/64",
+	"Address.ManageTemporaryAddress": "Address=fd00::1/64",
+	"Route.Source":                   "Destination=fd01::/64",
+	"Route.IPv6Preference":           "Destination=fd01::/64",
+	"Route.Gateway":                  "GatewayOnLink=yes",
+	"RoutingPolicyRule.GoTo":         "Type=goto",
+	"RoCE.ETS":                       "",
+}
+
+func exampleUnit(s *SectionSpec, k *Key) string {
+	var b strings.Builder
+	if s.Name != "Match" {
+		b.WriteString("[Match]\nName=ib0\n")
+	}
+	if s.Name == "Link" && k.Name == "MTUBytes" {
+		b.WriteString("[IPoIB]\nMode=connected\n")
+	}
+	b.WriteString("[" + s.Name + "]\n")
+	need, ok := also[s.Name+"."+k.Name]
+	if !ok {
+		need = required[s.Name]
+	}
+	if !strings.HasPrefix(need, k.Name+"=") {
+		b.WriteString(need + "\n")
+	}
+	b.WriteString(k.Name + "=" + k.Example + "\n")
+	return b.String()
+}
+
+// TestExamples holds every key of the schema to its own example: it parses
+// without a word, it says something, and it survives printing.
+func TestExamples(t *testing.T) {
+	for i := range schema {
+		s := &schema[i]
+		for j := range s.Keys {
+			k := &s.Keys[j]
+			t.Run(s.Name+"."+k.Name, func(t *testing.T) {
+				if k.Doc == "" || k.Syntax == "" || k.Example == "" || k.Since == "" || k.apply.set == nil {
+					t.Fatalf("incomplete: %+v", k)
+				}
+				if !strings.HasSuffix(k.Doc, ".") {
+					t.Errorf("documentation is not a sentence: %s", k.Doc)
+				}
+				text := exampleUnit(s, k)
+				u, problems := VerifyFile("/etc/systemd/network/a.ibnetwork", []byte(text))
+				if len(problems) > 0 || u == nil {
+					t.Fatalf("%s\n%v", text, problems)
+				}
+				without, _ := VerifyFile("/etc/systemd/network/a.ibnetwork", []byte(strings.ReplaceAll(text, k.Name+"="+k.Example+"\n", "X-Nothing=\n")))
+				if without != nil && without.Format() == u.Format() && text != exampleUnit(s, &Key{}) {
+					t.Errorf("the example changes nothing:\n%s", u.Format())
+				}
+				again, problems := VerifyFile("/etc/systemd/network/a.ibnetwork", []byte(u.Format()))
+				if len(problems) > 0 {
+					t.Fatalf("printed form has problems:\n%s\n%v", u.Format(), problems)
+				}
+				if diff := cmp.Diff(u.Format(), again.Format()); diff != "" {
+					t.Errorf("printing is not stable (-first +second):\n%s", diff)
+				}
+				for _, v := range k.Values {
+					word := *k
+					word.Example = v
+					text := exampleUnit(s, &word)
+					_, problems := VerifyFile("a.ibnetwork", []byte(text))
+					// GoTo= goes with one Type= only.
+					if len(problems) > 0 && !(k.Name == "Type" && v == "goto") {
+						t.Errorf("the word %s does not parse: %v", v, problems)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestSchemaNamesAreUnique(t *testing.T) {
+	for i := range schema {
+		seen := map[string]bool{}
+		for _, k := range schema[i].Keys {
+			if seen[k.Name] {
+				t.Errorf("[%s] %s= is there twice", schema[i].Name, k.Name)
+			}
+			seen[k.Name] = true
+		}
+		if schema[i].Doc == "" {
+			t.Errorf("[%s] has no documentation", schema[i].Name)
+		}
+	}
+	for name := range foreignSections {
+		if sectionByName[name] != nil {
+			t.Errorf("[%s] is both ours and foreign", name)
+		}
+	}
+	for name := range foreignKeys {
+		s, k, _ := strings.Cut(name, ".")
+		if sectionByName[s] == nil || sectionByName[s].key(k) != nil {
+			t.Errorf("%s is both ours and foreign, or its section is unknown", name)
+		}
+	}
+}
+
+func TestSchemaJSON(t *testing.T) {
+	var v struct{ Sections []SectionSpec }
+	if err := json.Unmarshal(SchemaJSON(), &v); err != nil {
+		t.Fatal(err)
+	}
+	if len(v.Sections) != len(schema) {
+		t.Errorf("%d sections, want %d", len(v.Sections), len(schema))
+	}
+}
+
+func TestComplete(t *testing.T) {
+	for _, tt := range []struct {
+		name, section, prefix string
+		want                  []string
+	}{
+		{"OK section", "", "[IP", []string{"[IPoIB]"}},
+		{"OK key", "IPoIB", "M", []string{"Mode="}},
+		{"OK value", "IPoIB", "Mode=", []string{"Mode=datagram", "Mode=connected", "Mode=auto"}},
+		{"OK part of a value", "IPoIB", "Mode=c", []string{"Mode=connected"}},
+		{"bad key", "IPoIB", "Nope=", nil},
+	} {
+		if got := Complete(tt.section, tt.prefix); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

@@ -175,7 +175,9 @@ func (c *Conn) Ports(devs []Device) ([]Port, error) {
 	}
 	out := make([]Port, 0, len(rs))
 	errs := c.Ask(rs, func(_ int, typ uint16, data []byte) error {
-		if typ != msgType(cmdPortGet) {
+		// A single port is answered under the number of GET, only a dump of
+		// ports under PORT_GET (nldev_port_get_doit, nldev.c).
+		if typ != msgType(cmdGet) && typ != msgType(cmdPortGet) {
 			return fmt.Errorf("the kernel answered with message type %#x", typ)
 		}
 		p, err := decodePort(data)

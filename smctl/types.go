@@ -79,7 +79,7 @@ func ParseEngine(s string) (Engine, error) {
 
 // Defaults of [SubnetManager].
 const (
-	DefaultStartDelay = 3 * time.Second
+	DefaultStartDelay = 5 * time.Second
 	DefaultStopDelay  = 30 * time.Second
 )
 
@@ -104,6 +104,8 @@ type Policy struct {
 	// leaves its default.
 	RoutingEngine  string
 	PartitionsFile string
+	// LMC gives each port 1<<LMC addresses.
+	LMC ib.LMC
 	// StopWhenForeignMaster stops ours after StopDelay of a better master;
 	// otherwise it stays as standby.
 	StopWhenForeignMaster bool

@@ -1,0 +1,186 @@
+// Package probe asks a fabric about its subnet managers, and draws its
+// topology, with subnet management packets sent from one port.
+//
+// It only reads: every packet is a Get. Walks use directed routes, which work
+// before any subnet manager has given out LIDs. It decides nothing; package
+// smctl does, and smctl/worker calls this one for it.
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/discover"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+	"ibnetworkd/smctl"
+)
+
+// Conn carries the questions; transport.Transport is one.
+type Conn interface {
+	Send(*transport.Packet) error
+	Recv(context.Context, []transport.Packet) (int, error)
+}
+
+// Bounds of a walk. A subnet manager uses the same window sizes; the timeout is
+// short because an answer takes microseconds, and a port that does not answer
+// is asked again.
+const (
+	window  = 32
+	timeout = 200 * time.Millisecond
+	retries = 2
+)
+
+// lastTID makes transaction identifiers differ between the probes of a process.
+var lastTID atomic.Uint32
+
+// run sends what the source gives and steps the answers back in.
+func run(ctx context.Context, c Conn, src smp.Source) error {
+	open := map[uint32]smp.Request{}
+	into := make([]transport.Packet, window)
+	for {
+		for len(open) < window {
+			req, ok := src.Next()
+			if !ok {
+				break
+			}
+			tid := lastTID.Add(1)
+			p := transport.Packet{LID: ib.LIDPermissive, Timeout: timeout, Retries: retries}
+			mad.PutDR(&p.MAD, req.Method, req.Attr, req.Mod, uint64(tid), 0, req.Path, req.Data[:])
+			if err := c.Send(&p); err != nil {
+				return err
+			}
+			open[tid] = req
+		}
+		if len(open) == 0 {
+			return nil
+		}
+		n, err := c.Recv(ctx, into)
+		if err != nil {
+			return err
+		}
+		for i := range into[:n] {
+			p := &into[i]
+			tid := uint32(mad.TIDOf(&p.MAD))
+			req, ok := open[tid]
+			if !ok {
+				continue
+			}
+			delete(open, tid)
+			r := smp.Reply{Request: req, Timeout: p.Err != nil}
+			if p.Err == nil {
+				r.Data, r.Status = *mad.SMPData(&p.MAD), mad.StatusOf(&p.MAD)
+			} else if !errors.Is(p.Err, transport.ErrTimeout) {
+				return p.Err
+			}
+			src.Step(&r)
+		}
+	}
+}
+
+// Walk asks the whole fabric which subnet managers there are.
+func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
+	d := discover.New(discover.Options{})
+	if err := run(ctx, c, d); err != nil {
+		return nil, err
+	}
+	res := d.Result()
+	if res.Fabric == nil {
+		return nil, errors.New("the adapter does not answer subnet management packets")
+	}
+	var out []smctl.SMInfo
+	for _, s := range res.SMs {
+		p := &res.Fabric.Ports[s.Port]
+		info := smctl.SMInfo{GUID: s.Info.GUID, LID: p.Info.LID(), Priority: s.Info.Priority, State: smctl.SMState(s.Info.State)}
+		if s.Status != 0 {
+			continue
+		}
+		if s.Silent {
+			// Its port says that it runs, it does not answer: it may be
+			// starting. That is reason enough to wait a little.
+			info.GUID, info.Priority, info.State = p.GUID, 0, smctl.SMDiscovering
+		}
+		out = append(out, info)
+	}
+	slices.SortFunc(out, func(a, b smctl.SMInfo) int {
+		switch {
+		case a == b:
+			return 0
+		case a.Outranks(b.Priority, b.GUID):
+			return -1
+		}
+		return 1
+	})
+	return out, nil
+}
+
+// Topology walks the fabric and gives all of it.
+func Topology(ctx context.Context, c Conn) (*fabric.Fabric, []smctl.SMInfo, []string, error) {
+	d := discover.New(discover.Options{})
+	if err := run(ctx, c, d); err != nil {
+		return nil, nil, nil, err
+	}
+	res := d.Result()
+	if res.Fabric == nil {
+		return nil, nil, nil, errors.New("the adapter does not answer subnet management packets")
+	}
+	var sms []smctl.SMInfo
+	for _, s := range res.SMs {
+		if !s.Silent && s.Status == 0 {
+			sms = append(sms, smctl.SMInfo{GUID: s.Info.GUID, LID: res.Fabric.Ports[s.Port].Info.LID(), Priority: s.Info.Priority, State: smctl.SMState(s.Info.State)})
+		}
+	}
+	warnings := slices.Clone(res.Warnings)
+	for _, s := range res.Silent {
+		warnings = append(warnings, "no answer from behind "+s)
+	}
+	for _, s := range res.Duplicates {
+		warnings = append(warnings, s.String())
+	}
+	return res.Fabric, sms, warnings, nil
+}
+
+// AskLID asks the subnet manager at a LID. No answer is an empty list.
+func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
+	tid := lastTID.Add(1)
+	p := transport.Packet{LID: lid, Timeout: timeout, Retries: retries}
+	mad.PutLR(&p.MAD, mad.MethodGet, mad.AttrSMInfo, 0, uint64(tid), 0, nil)
+	if err := c.Send(&p); err != nil {
+		return nil, err
+	}
+	into := make([]transport.Packet, 4)
+	for {
+		n, err := c.Recv(ctx, into)
+		if err != nil {
+			return nil, err
+		}
+		for i := range into[:n] {
+			q := &into[i]
+			if uint32(mad.TIDOf(&q.MAD)) != tid {
+				continue
+			}
+			if q.Err != nil {
+				if errors.Is(q.Err, transport.ErrTimeout) {
+					return nil, nil
+				}
+				return nil, q.Err
+			}
+			if mad.StatusOf(&q.MAD) != 0 {
+				// The host is there and runs no subnet manager any more.
+				return nil, nil
+			}
+			var info mad.SMInfo
+			if err := info.Decode(mad.SMPData(&q.MAD)[:]); err != nil {
+				return nil, fmt.Errorf("answer of LID %d: %w", uint16(lid), err)
+			}
+			return []smctl.SMInfo{{GUID: info.GUID, LID: lid, Priority: info.Priority, State: smctl.SMState(info.State)}}, nil
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package probe
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
+	"ibnetworkd/smctl"
+)
+
+// answerSMInfo is a subnet manager that only says who it is.
+func answerSMInfo(ctx context.Context, t *testing.T, tr transport.Transport, guid ib.GUID, prio uint8, state smctl.SMState) {
+	if err := tr.SetIsSM(true); err != nil {
+		t.Error(err)
+	}
+	go func() {
+		into := make([]transport.Packet, 8)
+		for {
+			n, err := tr.Recv(ctx, into)
+			if err != nil {
+				return
+			}
+			for i := range into[:n] {
+				p := into[i]
+				if mad.AttrOf(&p.MAD) != mad.AttrSMInfo || mad.MethodOf(&p.MAD) != mad.MethodGet {
+					continue
+				}
+				var smp mad.SMP
+				smp.Decode(&p.MAD)
+				info := mad.SMInfo{GUID: guid, Priority: prio, State: mad.SMState(state)}
+				clear(smp.Data[:])
+				info.Append(smp.Data[:0])
+				smp.Method = mad.MethodGetResp
+				if smp.Class == mad.ClassSubnDR {
+					smp.Status |= 0x8000
+				}
+				smp.Put(&p.MAD)
+				p.Timeout = 0
+				_ = tr.Send(&p)
+			}
+		}
+	}()
+}
+
+func TestWalk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(4, 4)
+		s := simfabric.New(f, simfabric.Options{Seed: 1, DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
+		var hosts []ib.GUID
+		for _, p := range f.EndPorts {
+			if f.Nodes[f.Ports[p].Node].Type == ib.NodeCA {
+				hosts = append(hosts, f.Ports[p].GUID)
+			}
+		}
+		me, err := s.Open(hosts[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer me.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+
+		start := time.Now()
+		sms, err := Walk(ctx, me)
+		if err != nil || len(sms) != 0 {
+			t.Fatalf("an empty fabric has %v, %v", sms, err)
+		}
+		t.Logf("walk of %d ports took %v of virtual time", len(f.Ports), time.Since(start))
+
+		other, err := s.Open(hosts[3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		answerSMInfo(ctx, t, other, hosts[3], 7, smctl.SMMaster)
+		third, err := s.Open(hosts[5])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer third.Close()
+		answerSMInfo(ctx, t, third, hosts[5], 9, smctl.SMStandby)
+		sms, err = Walk(ctx, me)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(sms) != 2 || sms[0].GUID != hosts[5] || sms[0].State != smctl.SMStandby || sms[1].GUID != hosts[3] || sms[1].Priority != 7 || sms[1].State != smctl.SMMaster {
+			t.Errorf("found %v", sms)
+		}
+
+		// One that says it is there and is mute.
+		fourth, err := s.Open(hosts[6])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer fourth.Close()
+		if err := fourth.SetIsSM(true); err != nil {
+			t.Fatal(err)
+		}
+		if sms, err = Walk(ctx, me); err != nil || len(sms) < 2 {
+			t.Errorf("with a mute one: %v, %v", sms, err)
+		}
+		topo, _, _, err := Topology(ctx, me)
+		if err != nil || len(topo.Nodes) != len(f.Nodes) {
+			t.Errorf("the topology has %d of %d nodes, %v", len(topo.Nodes), len(f.Nodes), err)
+		}
+	})
+}
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	for name, v := range map[string][2]string{"umad0": {"mlx5_0\n", "1\n"}, "umad1": {"mlx5_1\n", "1\n"}, "umad2": {"mlx5_1\n", "2\n"}, "issm0": {"mlx5_0\n", "1\n"}} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range []string{"ibdev", "port"} {
+			if err := os.WriteFile(filepath.Join(dir, name, f), []byte(v[i]), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n, err := find(dir, "mlx5_1", 2); err != nil || n != "umad2" {
+		t.Errorf("found %q, %v", n, err)
+	}
+	if _, err := find(dir, "mlx5_2", 1); err == nil {
+		t.Error("a port without a device was found")
+	}
+	if _, err := find(filepath.Join(dir, "nope"), "mlx5_0", 1); err != ErrNoUmad {
+		t.Errorf("without the class: %v", err)
+	}
+}

@@ -1,0 +1,109 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"ibnetworkd/internal/kernel/umad"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+)
+
+// Device is a port's umad device opened for questions. It registers for no
+// requests, so it can be used beside a subnet manager on the same port.
+type Device struct {
+	port *umad.Port
+	dr   uint32 // agent for directed routes
+	lr   uint32 // agent for LID routed packets
+}
+
+// ErrNoUmad says that the kernel offers no way to send management datagrams.
+var ErrNoUmad = errors.New("ib_umad is not loaded: modprobe ib_umad")
+
+// Open opens the umad device of a port.
+func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
+	name, err := find("/sys/class/infiniband_mad", ibdev, num)
+	if err != nil {
+		return nil, err
+	}
+	p, err := umad.Open(ctx, name)
+	if err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("only root may send subnet management packets: %w", err)
+		}
+		return nil, err
+	}
+	d := &Device{port: p}
+	if d.dr, err = p.Register(umad.Agent{QPN: 0, Class: 0x81, Version: 1}); err == nil {
+		d.lr, err = p.Register(umad.Agent{QPN: 0, Class: 0x01, Version: 1})
+	}
+	if err != nil {
+		_ = p.Close()
+		return nil, fmt.Errorf("register with %s: %w", name, err)
+	}
+	return d, nil
+}
+
+// find maps a port to its umad device by the files ibdev and port.
+func find(class, ibdev string, num int) (string, error) {
+	entries, err := os.ReadDir(class)
+	if err != nil {
+		return "", ErrNoUmad
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "umad") {
+			continue
+		}
+		dev, err1 := os.ReadFile(filepath.Join(class, e.Name(), "ibdev"))
+		port, err2 := os.ReadFile(filepath.Join(class, e.Name(), "port"))
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		if n, err := strconv.Atoi(strings.TrimSpace(string(port))); err == nil && n == num && strings.TrimSpace(string(dev)) == ibdev {
+			return e.Name(), nil
+		}
+	}
+	return "", fmt.Errorf("port %s/%d has no umad device", ibdev, num)
+}
+
+// Send implements Conn.
+func (d *Device) Send(p *transport.Packet) error {
+	k := umad.Packet{Agent: d.lr, Timeout: p.Timeout, Retries: uint32(p.Retries), MAD: p.Bytes(),
+		Addr: umad.Address{QPN: 0, LID: p.LID}}
+	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+		k.Agent = d.dr
+	}
+	return d.port.Send(&k)
+}
+
+// Recv implements Conn.
+func (d *Device) Recv(ctx context.Context, into []transport.Packet) (int, error) {
+	stop := context.AfterFunc(ctx, func() { _ = d.port.Close() })
+	defer stop()
+	var k umad.Packet
+	if err := d.port.Recv(&k); err != nil {
+		if ctx.Err() != nil {
+			return 0, ctx.Err()
+		}
+		return 0, err
+	}
+	into[0] = transport.Packet{LID: k.Addr.LID}
+	copy(into[0].MAD[:], k.MAD)
+	switch k.Status {
+	case 0:
+	case syscall.ETIMEDOUT:
+		into[0].Err = transport.ErrTimeout
+	default:
+		into[0].Err = fmt.Errorf("send: %w", k.Status)
+	}
+	return 1, nil
+}
+
+// Close closes the device.
+func (d *Device) Close() error { return d.port.Close() }

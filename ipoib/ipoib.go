@@ -152,7 +152,7 @@ func candidates(mode link.Mode, limit int) []int {
 	if mode == link.ModeConnected {
 		// The limit is the receive buffer in pages of 4 KiB, less 16 bytes
 		// (ipoib_cm.c, max_cm_mtu).
-		for pages := 16; pages >= 1; pages-- {
+		for _, pages := range [...]int{16, 12, 8, 4, 2} {
 			out = append(out, pages*4096-16)
 		}
 	} else {
@@ -280,10 +280,10 @@ func PartitionOf(child *link.Link, parent *units.Unit) *units.Partition {
 	return nil
 }
 
-// PlanChildren plans the P_Key children of a link: those of ours that no
-// [Partition] asks for go, those asked for come. u is nil where no unit applies
-// to the link any more.
-func PlanChildren(b *link.Builder, index int, u *units.Unit) {
+// DropChildren deletes the P_Key children of ours that no [Partition] asks for.
+// u is nil where no unit applies to the link any more. It comes before children
+// are made anywhere, because a name may move from one parent to another.
+func DropChildren(b *link.Builder, index int, u *units.Unit) {
 	b.For(u)
 	parent := b.Link(index)
 	var parts []units.Partition
@@ -305,8 +305,13 @@ func PlanChildren(b *link.Builder, index int, u *units.Unit) {
 			b.Do(link.DelLink{On: b.Model.Target(c)})
 		}
 	}
-	for i := range parts {
-		planChild(b, index, &parts[i], parts[:i])
+}
+
+// AddChildren makes the P_Key children that a unit asks for.
+func AddChildren(b *link.Builder, index int, u *units.Unit) {
+	b.For(u)
+	for i := range u.Partitions {
+		planChild(b, index, &u.Partitions[i], u.Partitions[:i])
 	}
 }
 

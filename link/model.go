@@ -188,7 +188,8 @@ func (m *Model) Apply(op Op) error {
 }
 
 func (m *Model) delete(index int) {
-	m.snap.Links = slices.DeleteFunc(m.snap.Links, func(l Link) bool { return l.Index == index })
+	// A copy, because callers hold pointers into the slice.
+	m.snap.Links = slices.DeleteFunc(slices.Clone(m.snap.Links), func(l Link) bool { return l.Index == index })
 }
 
 // addChild follows ipoib_new_child_link and __ipoib_vlan_add. A second child

@@ -100,9 +100,23 @@ func yesNo(v bool) string {
 	return "no"
 }
 
-// PlanNetwork plans addresses, routes, settings and name servers of one link.
-// With a unit that has no IP part, or none at all (u nil), it plans the going
-// of what an earlier unit made.
+// PlanGoing takes back what is ours on a link and no longer wanted: all of it
+// for a unit that has no IP part, or none at all (u nil). It comes before
+// anything is made on any link, because an address or a route may move from one
+// link to another.
+func PlanGoing(b *Builder, index int, u *units.Unit) {
+	b.For(u)
+	var wantA []wantedAddress
+	var wantR []Route
+	if u != nil && u.ConfiguresIP() {
+		wantA = wantedAddresses(u)
+		wantR = wantedRoutes(b.Link(index), b.Model.snap, u)
+	}
+	planGoing(b, index, wantA, wantR)
+}
+
+// PlanNetwork plans settings, addresses, routes and name servers of one link. u
+// is nil where no unit applies any more.
 func PlanNetwork(b *Builder, index int, u *units.Unit) {
 	b.For(u)
 	if u != nil && !u.ConfiguresIP() {
@@ -110,16 +124,7 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 	}
 	if u != nil {
 		planSysctls(b, index, u)
-	}
-	var wantA []wantedAddress
-	var wantR []Route
-	if u != nil {
-		wantA = wantedAddresses(b.Link(index), u)
-		wantR = wantedRoutes(b.Link(index), b.Model.snap, u)
-	}
-	planGoing(b, index, wantA, wantR)
-	if u != nil {
-		planComing(b, index, u, wantA, wantR)
+		planComing(b, index, u, wantedAddresses(u), wantedRoutes(b.Link(index), b.Model.snap, u))
 	}
 	planDNS(b, index, u)
 }
@@ -240,7 +245,7 @@ type wantedAddress struct {
 	pos                                 units.Position
 }
 
-func wantedAddresses(l *Link, u *units.Unit) []wantedAddress {
+func wantedAddresses(u *units.Unit) []wantedAddress {
 	var out []wantedAddress
 	for i := range u.Addresses {
 		x := &u.Addresses[i]

@@ -82,6 +82,11 @@ func (r *Record) MadeChild(l *Link) bool {
 	return e != nil && e.Child
 }
 
+// HasChildren reports whether we made children on a link.
+func (r *Record) HasChildren(index int) bool {
+	return r != nil && slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == index })
+}
+
 func (r *Record) of(t Target) *LinkRecord {
 	for _, e := range r.Links {
 		if t.Ifindex != 0 && e.Ifindex == t.Ifindex || t.Ifindex == 0 && e.Ifindex == 0 && e.Name == t.Link {

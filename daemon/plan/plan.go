@@ -73,6 +73,8 @@ type planner struct {
 
 // note is what planning one link left behind.
 type note struct {
+	unit    *units.Unit // that matches
+	parent  *units.Unit // applied to the parent of a child
 	ignored link.Reason
 	pending bool
 	steps   []link.Step
@@ -92,13 +94,30 @@ func Make(in Input) Result {
 			p.units[i] = u
 		}
 	}
-	for _, i := range p.tops() {
+	tops := p.tops()
+	for _, i := range tops {
 		if !scope[i] {
 			continue
 		}
-		p.plan(i, nil)
+		p.decide(i, nil)
 		for _, c := range p.b.Model.Snapshot().Children(i) {
-			p.plan(c.Index, p.applied(i))
+			p.decide(c.Index, p.applied(i))
+		}
+	}
+	// First everything that goes, on all links: what goes here may come there.
+	for _, i := range p.order {
+		p.going(i)
+	}
+	for _, i := range tops {
+		if !scope[i] {
+			continue
+		}
+		p.coming(i)
+		for _, c := range p.b.Model.Snapshot().Children(i) {
+			if p.notes[c.Index] == nil {
+				p.decide(c.Index, p.applied(i))
+			}
+			p.coming(c.Index)
 		}
 	}
 	link.PlanRules(p.b, p.rules())
@@ -151,78 +170,103 @@ func (p *planner) applied(index int) *units.Unit {
 	return p.units[index]
 }
 
-func (p *planner) plan(index int, parent *units.Unit) {
+// decide finds the unit of a link and whether it is applied.
+func (p *planner) decide(index int, parent *units.Unit) {
 	l := p.b.Link(index)
 	if l == nil || l.Type == 772 { // ARPHRD_LOOPBACK
 		return
 	}
-	n := &note{}
+	n := &note{parent: parent}
 	p.notes[index] = n
 	p.order = append(p.order, index)
-	steps, blocked := len(p.b.Plan.Steps), len(p.b.Plan.Blocked)
-	defer func() {
-		n.steps = slices.Clone(p.b.Plan.Steps[steps:])
-		n.blocked = slices.Clone(p.b.Plan.Blocked[blocked:])
-	}()
-
 	facts := link.FactsOf(p.in.Snapshot, l)
 	u, verdict, _ := p.in.Units.Find(&facts)
-	if verdict == units.NotYet {
+	switch verdict {
+	case units.NotYet:
 		n.pending = true
 		return
-	}
-	if verdict != units.Yes {
-		u = nil
-	}
-	if u != nil {
-		p.units[index] = u
+	case units.Yes:
+		p.units[index], n.unit = u, u
 	}
 	if l.IsChild() {
 		n.part = ipoib.PartitionOf(l, parent)
 	}
-	if u == nil && n.part == nil {
-		p.leave(index)
-		if p.in.Record.Of(l) == nil {
+	if n.unit == nil && n.part == nil {
+		if p.in.Record.Of(l) == nil && !p.in.Record.HasChildren(index) {
 			n.ignored = link.Reason{Code: link.CodeNoUnit, Text: "no unit matches " + l.Name}
 		}
 		return
 	}
-	if n.ignored = Ignored(l, u); n.ignored != (link.Reason{}) {
+	if n.ignored = Ignored(l, n.unit); n.ignored != (link.Reason{}) {
 		return
 	}
-	if p.in.Snapshot.Host.Udev && !l.Udev.Initialized || l.Udev.Renaming {
-		n.pending = true
-		return
-	}
-	p.b.For(u)
-	switch {
-	case l.IPoIB != nil:
-		ipoib.Plan(p.b, index, ipoib.WantOf(u, n.part))
-	case u != nil:
-		planPlainMTU(p.b, index, u)
-	}
-	if u == nil {
-		link.PlanActivation(p.b, index, units.ActivationUp)
-		link.PlanNetwork(p.b, index, nil)
-		return
-	}
-	for _, r := range p.in.Rooms {
-		r(p.b, index, u)
-	}
-	link.PlanLink(p.b, index, u)
-	link.PlanNetwork(p.b, index, u)
-	ipoib.PlanChildren(p.b, index, u)
+	n.pending = p.in.Snapshot.Host.Udev && !l.Udev.Initialized || l.Udev.Renaming
 }
 
-// leave takes back what a unit made that applies no more.
-func (p *planner) leave(index int) {
-	l := p.b.Link(index)
-	if p.in.Record.Of(l) != nil {
-		link.PlanNetwork(p.b, index, nil)
+// noted keeps what f plans as the link's.
+func (p *planner) noted(index int, f func(n *note)) {
+	n := p.notes[index]
+	if n == nil || n.pending || n.ignored != (link.Reason{}) || p.b.Link(index) == nil {
+		return
 	}
-	if l.IPoIB != nil {
-		ipoib.PlanChildren(p.b, index, nil)
+	steps, blocked := len(p.b.Plan.Steps), len(p.b.Plan.Blocked)
+	f(n)
+	n.steps = append(n.steps, p.b.Plan.Steps[steps:]...)
+	n.blocked = append(n.blocked, p.b.Plan.Blocked[blocked:]...)
+}
+
+// owner is the unit whose [Partition] sections count for a link's children: none
+// for a child that shares its unit with its parent (Name=ib*).
+func (n *note) owner() *units.Unit {
+	if n.unit == n.parent {
+		return nil
 	}
+	return n.unit
+}
+
+func (p *planner) going(index int) {
+	p.noted(index, func(n *note) {
+		if p.b.Link(index).IPoIB != nil {
+			ipoib.DropChildren(p.b, index, n.owner())
+		}
+		link.PlanGoing(p.b, index, n.unit)
+	})
+}
+
+func (p *planner) coming(index int) {
+	p.noted(index, func(n *note) {
+		u := n.unit
+		if u == nil && n.part == nil {
+			link.PlanNetwork(p.b, index, nil)
+			return
+		}
+		p.b.For(u)
+		switch {
+		case p.b.Link(index).IPoIB != nil:
+			w := ipoib.WantOf(u, n.part)
+			if u != nil && u == n.parent {
+				// One unit for a link and its children: the GUID is the port's,
+				// and a child's follows it.
+				w.GUID.Set = false
+			}
+			ipoib.Plan(p.b, index, w)
+		case u != nil:
+			planPlainMTU(p.b, index, u)
+		}
+		if u == nil {
+			link.PlanActivation(p.b, index, units.ActivationUp)
+			link.PlanNetwork(p.b, index, nil)
+			return
+		}
+		for _, r := range p.in.Rooms {
+			r(p.b, index, u)
+		}
+		link.PlanLink(p.b, index, u)
+		link.PlanNetwork(p.b, index, u)
+		if o := n.owner(); o != nil {
+			ipoib.AddChildren(p.b, index, o)
+		}
+	})
 }
 
 // Ignored says why a link is left alone although a unit matches it, zero if it
@@ -285,7 +329,7 @@ func (p *planner) rules() []link.Rule {
 	var out []link.Rule
 	for _, i := range indexes {
 		n := p.notes[i]
-		if n != nil && (n.ignored != (link.Reason{}) || n.pending) {
+		if n != nil && (n.ignored != (link.Reason{}) || n.pending) || p.b.Link(i) == nil {
 			continue
 		}
 		out = append(out, link.WantedRules(p.units[i])...)

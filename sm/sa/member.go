@@ -1,0 +1,556 @@
+package sa
+
+import (
+	"cmp"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/mcast"
+	"ibnetworkd/sm/partition"
+)
+
+// group is a multicast group.
+type group struct {
+	rec     mad.MCMemberRecord // parameters; PortGID, JoinState and ProxyJoin are of members
+	fixed   bool               // made by the configuration, stays without members
+	auto    partition.Precreated
+	members map[ib.GUID]*member // by port GUID or alias GUID
+}
+
+// member is a port in a group.
+type member struct {
+	guid  ib.GUID // the port's own
+	state uint8   // join states, bits
+	proxy bool    // joined by another port
+}
+
+// receives reports whether the member gets the group's packets. Non-members get
+// them too: the state says that the group may vanish without them (IBTA
+// 10.5.2.1).
+func (m *member) receives() bool { return m.state&(mad.JoinFull|mad.JoinNon) != 0 }
+
+// keeps reports whether the group lives on because of the member.
+func (m *member) keeps() bool { return m.state&(mad.JoinFull|mad.JoinSendOnlyFull) != 0 }
+
+func (g *group) sortedMembers() []ib.GUID {
+	out := make([]ib.GUID, 0, len(g.members))
+	for k := range g.members {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Groups gives what the multicast tables are made of, by MGID.
+func (s *Service) Groups() []mcast.Group {
+	if s.f == nil {
+		return nil
+	}
+	out := make([]mcast.Group, 0, len(s.groups))
+	for _, g := range s.sortedGroups() {
+		if len(g.members) == 0 {
+			continue
+		}
+		x := mcast.Group{MLID: g.rec.MLID, Members: make([]mcast.Member, 0, len(g.members))}
+		for _, k := range g.sortedMembers() {
+			m := g.members[k]
+			if p := s.f.EndPortByGUID(m.guid); p != fabric.None {
+				x.Members = append(x.Members, mcast.Member{Port: p, SendOnly: !m.receives()})
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// GroupInfo describes a group for people.
+type GroupInfo struct {
+	Record  mad.MCMemberRecord
+	Members int
+	Fixed   bool // made by the configuration
+}
+
+// GroupList describes all groups, by MGID.
+func (s *Service) GroupList() []GroupInfo {
+	out := make([]GroupInfo, 0, len(s.groups))
+	for _, g := range s.sortedGroups() {
+		out = append(out, GroupInfo{g.rec, len(g.members), g.fixed})
+	}
+	return out
+}
+
+// updateGroups makes the groups of the configuration, adapts their parameters
+// and drops members that are gone or no longer in the partition.
+func (s *Service) updateGroups() (c Changes) {
+	wanted := map[ib.GID]bool{}
+	for _, w := range s.state.Groups {
+		wanted[w.MGID] = true
+		rec := mad.MCMemberRecord{MGID: w.MGID, QKey: w.QKey, MTUSel: mad.SelExact, MTU: w.MTU, TClass: w.TClass, PKey: w.PKey,
+			RateSel: mad.SelExact, Rate: w.Rate, LifeTimeSel: mad.SelExact, LifeTime: s.cfg.PacketLife, SL: w.SL,
+			FlowLabel: w.FlowLabel, HopLimit: w.HopLimit, Scope: w.Scope}
+		g := s.groups[w.MGID]
+		if g == nil {
+			mlid, ok := s.newMLID(&rec)
+			if !ok {
+				continue // every switch's table is full; a later sweep tries again
+			}
+			rec.MLID = mlid
+			s.addGroup(&group{rec: rec, fixed: true, auto: w, members: map[ib.GUID]*member{}})
+			continue
+		}
+		g.fixed = true
+		// A group of the slowest member's speed gets slower at once, for
+		// the slow one could not join; it gets faster only while empty,
+		// so that hosts do not register again each time one goes to sleep.
+		if len(g.members) > 0 {
+			if w.AutoMTU && rec.MTU > g.rec.MTU {
+				rec.MTU = g.rec.MTU
+			}
+			if w.AutoRate && g.rec.Rate.Less(rec.Rate) {
+				rec.Rate = g.rec.Rate
+			}
+		}
+		rec.MLID = g.rec.MLID
+		if rec != g.rec {
+			g.rec = rec
+			for _, k := range g.sortedMembers() {
+				if p := s.f.EndPortByGUID(g.members[k].guid); p != fabric.None && !slices.Contains(c.Reregister, p) {
+					c.Reregister = append(c.Reregister, p)
+				}
+			}
+		}
+	}
+	for _, g := range slices.Clone(s.sortedGroups()) {
+		if g.fixed && !wanted[g.rec.MGID] {
+			g.fixed = false
+		}
+		before := len(g.members)
+		for _, k := range g.sortedMembers() {
+			p := s.f.EndPortByGUID(g.members[k].guid)
+			if p == fabric.None || !s.inPartition(p, g.rec.PKey) {
+				delete(g.members, k)
+			}
+		}
+		if len(g.members) != before {
+			c.Groups = true
+		}
+		c.add(s.reap(g))
+	}
+	return c
+}
+
+func (s *Service) addGroup(g *group) {
+	s.groups[g.rec.MGID] = g
+	s.mlids[g.rec.MLID]++
+	s.order = nil
+}
+
+// reap deletes a group that nobody keeps alive.
+func (s *Service) reap(g *group) (c Changes) {
+	if g.fixed {
+		return c
+	}
+	for _, m := range g.members {
+		if m.keeps() {
+			return c
+		}
+	}
+	c.Groups = len(g.members) > 0
+	c.Reports = s.groupEvent(mad.TrapMcastGroupDeleted, g)
+	delete(s.groups, g.rec.MGID)
+	if s.mlids[g.rec.MLID]--; s.mlids[g.rec.MLID] == 0 {
+		delete(s.mlids, g.rec.MLID)
+		if g.rec.MLID < s.mlidNext {
+			s.mlidNext = g.rec.MLID
+		}
+	}
+	s.order = nil
+	return c
+}
+
+// newMLID finds a multicast LID for a group: the one asked for if it is free,
+// else the lowest free one. When all are taken, groups of IPoIB that agree in
+// everything share one, for IP filters by MGID anyway.
+func (s *Service) newMLID(rec *mad.MCMemberRecord) (ib.LID, bool) {
+	last := ib.LIDMulticastMin + ib.LID(s.mlidCap-1)
+	if rec.MLID.IsMulticast() && rec.MLID <= last && s.mlids[rec.MLID] == 0 {
+		return rec.MLID, true
+	}
+	if len(s.mlids) < s.mlidCap {
+		for l := s.mlidNext; l <= last; l++ {
+			if s.mlids[l] == 0 {
+				s.mlidNext = l + 1
+				return l, true
+			}
+		}
+		for l := ib.LIDMulticastMin; l <= last; l++ {
+			if s.mlids[l] == 0 {
+				s.mlidNext = l + 1
+				return l, true
+			}
+		}
+	}
+	if !isIP(rec.MGID) {
+		return 0, false
+	}
+	best := ib.LID(0)
+	for _, g := range s.sortedGroups() {
+		r := &g.rec
+		if isIP(r.MGID) && !g.fixed && r.PKey == rec.PKey && r.SL == rec.SL && r.MTU == rec.MTU && r.Rate == rec.Rate &&
+			(best == 0 || s.mlids[r.MLID] < s.mlids[best]) {
+			best = r.MLID
+		}
+	}
+	return best, best != 0
+}
+
+// isIP reports whether an MGID is of IPoIB (RFC 4391 section 4).
+func isIP(g ib.GID) bool { return (g[2] == 0x40 || g[2] == 0x60) && g[3] == 0x1b }
+
+// decodeMember reads the record of a request and checks codes for MTU and rate.
+func (q *query) decodeMember(r *mad.MCMemberRecord) mad.Status {
+	if r.Decode(q.data) != nil {
+		return mad.StatusSAReqInvalid
+	}
+	if q.has(mad.CompMCMTUSel|mad.CompMCMTU) && !r.MTU.IsValid() || q.has(mad.CompMCRateSel|mad.CompMCRate) && !r.Rate.IsValid() {
+		return mad.StatusSAReqInvalid
+	}
+	return mad.StatusOK
+}
+
+const (
+	joinMask   = mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCJoinState
+	createMask = joinMask | mad.CompMCQKey | mad.CompMCTClass | mad.CompMCPKey | mad.CompMCFlowLabel | mad.CompMCSL
+)
+
+// join adds a port to a group, which it makes if the request says enough (IBTA
+// 15.2.5.17.2).
+func (q *query) join() mad.Status {
+	var r mad.MCMemberRecord
+	if !q.has(joinMask) {
+		return mad.StatusSAInsufComps
+	}
+	if st := q.decodeMember(&r); st != mad.StatusOK {
+		return st
+	}
+	if !q.validPrefix(r.PortGID) {
+		return mad.StatusSAInvalidGID
+	}
+	guid := r.PortGID.GUID()
+	port := q.byGUID(guid)
+	if port == fabric.None {
+		return mad.StatusSAReqInvalid
+	}
+	proxy := port != q.port
+	if proxy && q.sharedKey(port, q.port) == 0 || q.has(mad.CompMCPKey) && !r.PKey.IsValid() {
+		return mad.StatusSAReqInvalid
+	}
+	g := q.groups[r.MGID]
+	created := g == nil
+	if created {
+		if r.JoinState&(mad.JoinFull|mad.JoinSendOnlyFull) == 0 {
+			return mad.StatusSAReqInvalid
+		}
+		if !q.has(createMask) {
+			return mad.StatusSAInsufComps
+		}
+		var st mad.Status
+		if g, st = q.newGroup(&r, port); st != mad.StatusOK {
+			return st
+		}
+	} else if !q.sameParams(&r, &g.rec) {
+		return mad.StatusSAReqInvalid
+	}
+	old := g.members[guid]
+	link := q.linkAttr(port)
+	switch {
+	case r.JoinState == 0, !q.selectorsMatch(&r, &g.rec), !q.inPartition(port, g.rec.PKey),
+		q.f.Ports[port].Num != 0 && (link.mtu < g.rec.MTU || link.rate.Less(g.rec.Rate)),
+		old != nil && !q.mayModify(g, old, guid):
+		return mad.StatusSAReqInvalid
+	}
+	if created {
+		g.rec.MLID, _ = q.newMLID(&g.rec)
+		if g.rec.MLID == 0 || len(q.groups) >= q.cfg.MaxGroups {
+			return mad.StatusSANoResources
+		}
+		q.addGroup(g)
+		q.changes.Reports = append(q.changes.Reports, q.groupEvent(mad.TrapMcastGroupCreated, g)...)
+	}
+	if old == nil {
+		old = &member{guid: q.f.Ports[port].GUID, proxy: proxy}
+		g.members[guid] = old
+		q.changes.Groups = true
+	}
+	had := old.receives()
+	old.state |= r.JoinState
+	q.changes.Groups = q.changes.Groups || had != old.receives()
+	q.answerMember(g, &r, old.state, old.proxy)
+	return mad.StatusOK
+}
+
+// answerMember emits the group's parameters with what the request named of the
+// member.
+func (q *query) answerMember(g *group, r *mad.MCMemberRecord, state uint8, proxy bool) {
+	out := g.rec
+	out.PortGID, out.JoinState, out.ProxyJoin = r.PortGID, state, proxy
+	q.out = out.Append(q.out)
+	q.took()
+}
+
+// mayModify reports whether the requester may change a membership: the member
+// itself, or, when another port joined for it, anybody of the partition.
+func (q *query) mayModify(g *group, m *member, guid ib.GUID) bool {
+	if m.proxy {
+		return q.inPartition(q.port, g.rec.PKey)
+	}
+	return q.f.Ports[q.port].GUID == m.guid
+}
+
+// sameParams compares the components that must be those of the group.
+func (q *query) sameParams(r, g *mad.MCMemberRecord) bool {
+	return !(q.has(mad.CompMCQKey) && r.QKey != g.QKey ||
+		q.has(mad.CompMCPKey) && !r.PKey.Matches(g.PKey) ||
+		q.has(mad.CompMCTClass) && r.TClass != g.TClass ||
+		q.has(mad.CompMCSL) && r.SL != g.SL ||
+		q.has(mad.CompMCFlowLabel) && r.FlowLabel != g.FlowLabel ||
+		q.has(mad.CompMCHopLimit) && r.HopLimit != g.HopLimit)
+}
+
+// selectorsMatch applies the selectors for MTU and rate to a group. An MTU or
+// rate without a selector does not count, nor does one without a value.
+func (q *query) selectorsMatch(r, g *mad.MCMemberRecord) bool {
+	sel := func(s mad.Selector, d int) bool {
+		switch s {
+		case mad.SelGreater:
+			return d > 0
+		case mad.SelLess:
+			return d < 0
+		case mad.SelExact:
+			return d == 0
+		}
+		return true
+	}
+	return (!q.has(mad.CompMCMTUSel|mad.CompMCMTU) || sel(r.MTUSel, cmpMTU(g.MTU, r.MTU))) &&
+		(!q.has(mad.CompMCRateSel|mad.CompMCRate) || sel(r.RateSel, cmpRate(g.Rate, r.Rate)))
+}
+
+// newGroup makes a group from a join request; it is not known yet.
+func (q *query) newGroup(r *mad.MCMemberRecord, port int32) (*group, mad.Status) {
+	rec := *r
+	rec.PortGID, rec.JoinState, rec.ProxyJoin = ib.GID{}, 0, false
+	if !q.has(mad.CompMCMLID) {
+		rec.MLID = 0
+	}
+	switch {
+	case rec.MGID.IsZero():
+		scope := uint8(mad.ScopeLinkLocal)
+		if q.has(mad.CompMCScope) {
+			scope = r.Scope
+		}
+		rec.MGID = q.newMGID(scope)
+	case !q.validMGID(&rec):
+		return nil, mad.StatusSAReqInvalid
+	}
+	rec.Scope = rec.MGID[1] & 0x0f
+	link := q.linkAttr(port)
+	if q.f.Ports[port].Num == 0 {
+		link = pathAttr{ib.MTU2048, 3}
+		if m := q.f.Ports[port].Info.MTUCap(); m.IsValid() {
+			link.mtu = m
+		}
+	}
+	if !q.has(mad.CompMCMTUSel | mad.CompMCMTU) {
+		rec.MTU = link.mtu
+	} else {
+		switch r.MTUSel {
+		case mad.SelGreater:
+			if rec.MTU = link.mtu; rec.MTU <= r.MTU {
+				return nil, mad.StatusSAReqInvalid
+			}
+		case mad.SelLess:
+			rec.MTU = min(link.mtu, r.MTU-1)
+		case mad.SelBest:
+			rec.MTU = link.mtu
+		}
+	}
+	if !q.has(mad.CompMCRateSel | mad.CompMCRate) {
+		rec.Rate = link.rate
+	} else {
+		switch r.RateSel {
+		case mad.SelGreater:
+			if rec.Rate = link.rate; !r.Rate.Less(rec.Rate) {
+				return nil, mad.StatusSAReqInvalid
+			}
+		case mad.SelLess:
+			if rec.Rate = link.rate; !rec.Rate.Less(r.Rate) {
+				rec.Rate = ib.RateAtMost(r.Rate.Tenths() - 1)
+			}
+		case mad.SelBest:
+			rec.Rate = link.rate
+		}
+	}
+	if !rec.MTU.IsValid() || !rec.Rate.IsValid() {
+		return nil, mad.StatusSAReqInvalid
+	}
+	rec.MTUSel, rec.RateSel, rec.LifeTimeSel = mad.SelExact, mad.SelExact, mad.SelExact
+	if !q.has(mad.CompMCLifeTimeSel | mad.CompMCLifeTime) {
+		rec.LifeTime = q.cfg.PacketLife
+	}
+	if !q.has(mad.CompMCHopLimit) {
+		rec.HopLimit = 0
+		if rec.Scope != mad.ScopeLinkLocal {
+			rec.HopLimit = 255
+		}
+	}
+	return &group{rec: rec, members: map[ib.GUID]*member{}}, mad.StatusOK
+}
+
+// validMGID checks an MGID that a request names for a new group (IBTA
+// 15.2.5.17.2, o15-0.1.6). A group of IPoIB needs the broadcast group of its
+// partition and scope and the same parameters (RFC 4391 section 6).
+func (q *query) validMGID(r *mad.MCMemberRecord) bool {
+	id := r.MGID
+	switch {
+	case id[0] != 0xff:
+		return false
+	case isIP(id):
+		all := partition.BroadcastMGID(ib.PKey(be.Uint16(id[4:])))
+		// The P_Key stands in the MGID as the members wrote it.
+		all[1], all[4], all[5] = all[1]&0xf0|id[1]&0x0f, id[4], id[5]
+		if id == all {
+			return true
+		}
+		b := q.groups[all]
+		return b != nil && q.sameParams(r, &b.rec)
+	case id[1]&0xe0 != 0:
+		return false // flags other than "transient" are reserved
+	case id[2] == 0xa0 && id[3] == 0x1b && id[1]&0x0f == mad.ScopeLinkLocal:
+		return false // those the SA itself hands out
+	}
+	return true
+}
+
+// newMGID makes up an MGID: signature 0xa01b, the subnet prefix and a number.
+func (q *query) newMGID(scope uint8) (id ib.GID) {
+	for {
+		id = ib.GID{0xff, 0x10 | scope&0x0f, 0xa0, 0x1b}
+		be.PutUint64(id[4:], q.f.Prefix)
+		be.PutUint32(id[12:], q.mgidSeq)
+		q.mgidSeq++
+		if q.groups[id] == nil {
+			return id
+		}
+	}
+}
+
+// leave takes join states from a member (IBTA 15.2.5.17.3).
+func (q *query) leave() mad.Status {
+	var r mad.MCMemberRecord
+	if !q.has(joinMask) {
+		return mad.StatusSAInsufComps
+	}
+	if st := q.decodeMember(&r); st != mad.StatusOK {
+		return st
+	}
+	if !q.validPrefix(r.PortGID) {
+		return mad.StatusSAInvalidGID
+	}
+	guid := r.PortGID.GUID()
+	g := q.groups[r.MGID]
+	if g == nil {
+		return mad.StatusSAReqInvalid
+	}
+	m := g.members[guid]
+	if m == nil || r.JoinState == 0 || r.JoinState&^m.state != 0 || !q.mayModify(g, m, guid) {
+		return mad.StatusSAReqInvalid
+	}
+	had := m.receives()
+	m.state &^= r.JoinState
+	left := m.state
+	if left == 0 {
+		delete(g.members, guid)
+	}
+	q.changes.Groups = left == 0 || had != m.receives()
+	answered := m.state
+	if left == 0 {
+		answered = r.JoinState
+	}
+	q.answerMember(g, &r, answered, m.proxy)
+	q.changes.add(q.reap(g))
+	return mad.StatusOK
+}
+
+// findMembers looks groups and members up. Who is a member is told to trusted
+// requests only, and to anybody who names the port.
+func (q *query) findMembers() mad.Status {
+	var r mad.MCMemberRecord
+	if st := q.decodeMember(&r); st != mad.StatusOK {
+		return st
+	}
+	one := func(g *group) {
+		m := &g.rec
+		if q.has(mad.CompMCMGID) && r.MGID != m.MGID || q.has(mad.CompMCMLID) && r.MLID != m.MLID ||
+			!q.inPartition(q.port, m.PKey) || !q.sameParams(&r, m) || !q.selectorsMatch(&r, m) ||
+			q.has(mad.CompMCScope) && r.Scope != m.Scope || q.has(mad.CompMCLifeTimeSel|mad.CompMCLifeTime) && !q.lifeMatches(&r, m) {
+			return
+		}
+		emit := func(guid ib.GUID, x *member) {
+			if q.has(mad.CompMCJoinState) && x.state != r.JoinState || q.has(mad.CompMCProxyJoin) && x.proxy != r.ProxyJoin {
+				return
+			}
+			out := *m
+			if q.trusted {
+				out.PortGID, out.JoinState, out.ProxyJoin = ib.MakeGID(q.f.Prefix, guid), x.state, x.proxy
+			}
+			q.out = out.Append(q.out)
+			q.took()
+		}
+		switch {
+		case q.has(mad.CompMCPortGID):
+			if x := g.members[r.PortGID.GUID()]; x != nil && q.validPrefix(r.PortGID) {
+				emit(r.PortGID.GUID(), x)
+			}
+		case q.trusted:
+			for _, k := range g.sortedMembers() {
+				if !q.full {
+					emit(k, g.members[k])
+				}
+			}
+		default:
+			if q.has(mad.CompMCJoinState) && r.JoinState&mad.JoinFull == 0 || q.has(mad.CompMCProxyJoin) && r.ProxyJoin {
+				return
+			}
+			q.out = m.Append(q.out)
+			q.took()
+		}
+	}
+	if q.has(mad.CompMCMGID) {
+		if g := q.groups[r.MGID]; g != nil {
+			one(g)
+		}
+		return mad.StatusOK
+	}
+	for _, g := range q.sortedGroups() {
+		if q.enough() {
+			break
+		}
+		one(g)
+	}
+	return mad.StatusOK
+}
+
+func (q *query) lifeMatches(r, g *mad.MCMemberRecord) bool {
+	d := cmp.Compare(g.LifeTime, r.LifeTime)
+	switch r.LifeTimeSel {
+	case mad.SelGreater:
+		return d > 0
+	case mad.SelLess:
+		return d < 0
+	case mad.SelExact:
+		return d == 0
+	}
+	return true
+}

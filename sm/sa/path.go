@@ -1,0 +1,498 @@
+package sa
+
+import (
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+)
+
+// pathAttr is what all links of a path can carry.
+type pathAttr struct {
+	mtu  ib.MTU
+	rate ib.Rate
+}
+
+// linkAttr is what the link at a port can carry.
+func (s *Service) linkAttr(port int32) pathAttr {
+	p := &s.f.Ports[port]
+	a := pathAttr{p.Info.MTUCap(), p.Info.Rate()}
+	if p.Peer != fabric.None {
+		if q := &s.f.Ports[p.Peer]; q.Known && q.Info.MTUCap().IsValid() && (q.Info.MTUCap() < a.mtu || !a.mtu.IsValid()) {
+			a.mtu = q.Info.MTUCap()
+		}
+	}
+	if !a.mtu.IsValid() {
+		a.mtu = ib.MTU2048
+	}
+	return a
+}
+
+func (a pathAttr) and(b pathAttr) pathAttr {
+	if b.mtu < a.mtu {
+		a.mtu = b.mtu
+	}
+	if a.rate == 0 || b.rate != 0 && b.rate.Less(a.rate) {
+		a.rate = b.rate
+	}
+	return a
+}
+
+// walk follows the forwarding tables from a port to a LID. A walk is a few
+// steps; remembering results for all pairs would take more memory than the
+// tables themselves.
+func (s *Service) walk(from int32, dlid ib.LID) (a pathAttr, ok bool) {
+	f := s.f
+	to := s.byLID(dlid)
+	if to == fabric.None {
+		return a, false
+	}
+	if to == from {
+		if f.Ports[from].Num == 0 {
+			// Port 0 of a switch has no link.
+			p := &f.Ports[from]
+			m := p.Info.MTUCap()
+			if !m.IsValid() {
+				m = ib.MTU2048
+			}
+			return pathAttr{m, p.Info.Rate()}, true
+		}
+		return s.linkAttr(from), true
+	}
+	a = pathAttr{mtu: ib.MTU4096}
+	at := from
+	for range len(f.Switches) + 2 {
+		out := at
+		if sw := f.Nodes[f.Ports[at].Node].Switch; sw != fabric.None {
+			if int(sw) >= len(s.state.LFT) || int(dlid) >= len(s.state.LFT[sw]) {
+				return a, false
+			}
+			p := s.state.LFT[sw][dlid]
+			if p == 0 {
+				return a, f.Port(f.Switches[sw].Node, 0) == to
+			}
+			if out = f.Port(f.Switches[sw].Node, p); out == fabric.None {
+				return a, false
+			}
+		} else if at != from {
+			return a, false
+		}
+		if f.Ports[out].Peer == fabric.None {
+			return a, false
+		}
+		a = a.and(s.linkAttr(out))
+		if at = f.Ports[out].Peer; at == to {
+			return a, true
+		}
+	}
+	return a, false
+}
+
+// oldRates replaces rates that a port's software may not know: those of 2x
+// widths and of speeds from HDR on came later, and PortInfo:CapabilityMask2
+// tells who knows them.
+func (s *Service) knownRate(r ib.Rate, ports ...int32) ib.Rate {
+	const (
+		cap2Width2x = 1 << 4
+		cap2HDR     = 1 << 5
+	)
+	for _, p := range ports {
+		info := &s.f.Ports[p].Info
+		caps := uint16(0)
+		if info.CapMask()&fabric.CapMask2Supported != 0 {
+			caps = info.CapMask2()
+		}
+		switch {
+		case r == 19 && caps&cap2Width2x == 0: // 28 Gb/s
+			r = 15 // 25
+		case r == 20 && caps&(cap2Width2x|cap2HDR) == 0: // 50
+			r = 7 // 40
+		case r >= 21 && caps&(cap2HDR|cap2Width2x) == 0 && info.SpeedExtActive() < 4: // 400 and more
+			r = 18 // 300
+		}
+	}
+	return r
+}
+
+// pathRequest is what PathRecord and MultiPathRecord have in common.
+type pathRequest struct {
+	mask mad.CompMask // PathRecord's bits
+	rec  mad.PathRecord
+}
+
+func (r *pathRequest) has(m mad.CompMask) bool { return r.mask&m == m }
+
+// fits applies a selector to a value in force. It returns the value to report.
+// Values are compared by cmp, negative when a is less than b.
+func fits[T any](have, want T, sel mad.Selector, cmp func(a, b T) int) bool {
+	switch sel {
+	case mad.SelGreater:
+		return cmp(have, want) > 0
+	case mad.SelLess:
+		return true // a path may be used below what it can do
+	case mad.SelExact:
+		return cmp(have, want) >= 0
+	}
+	return true
+}
+
+func cmpMTU(a, b ib.MTU) int   { return int(a) - int(b) }
+func cmpRate(a, b ib.Rate) int { return a.Tenths() - b.Tenths() }
+func cmpInt(a, b uint8) int    { return int(a) - int(b) }
+
+// path makes the record of one path; ok is false when there is none that meets
+// the request.
+func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.LID, out *mad.PathRecord) bool {
+	a, ok := q.walk(src, dlid)
+	if !ok {
+		return false
+	}
+	*out = mad.PathRecord{
+		DLID: dlid, SLID: slid, MTUSel: mad.SelExact, RateSel: mad.SelExact, LifeTimeSel: mad.SelExact,
+		DGID: ib.MakeGID(q.f.Prefix, q.f.Ports[dst].GUID), SGID: ib.MakeGID(q.f.Prefix, q.f.Ports[src].GUID),
+	}
+	// Links are as fast one way as the other, and the tables lead back to
+	// whoever has a LID: a path is reversible when there is a way back.
+	if _, out.Reversible = q.walk(dst, slid); !out.Reversible && r.has(mad.CompPRReversible) && r.rec.Reversible {
+		return false
+	}
+	rate := q.knownRate(a.rate, src, dst)
+	life := q.cfg.PacketLife
+	if src == dst {
+		life = 0
+	}
+	if r.has(mad.CompPRMTUSel | mad.CompPRMTU) {
+		if !fits(a.mtu, r.rec.MTU, r.rec.MTUSel, cmpMTU) {
+			return false
+		}
+		switch {
+		case r.rec.MTUSel == mad.SelExact:
+			a.mtu = r.rec.MTU
+		case r.rec.MTUSel == mad.SelLess && a.mtu >= r.rec.MTU:
+			if a.mtu = r.rec.MTU - 1; !a.mtu.IsValid() {
+				return false
+			}
+		}
+	}
+	if r.has(mad.CompPRRateSel | mad.CompPRRate) {
+		if !fits(rate, r.rec.Rate, r.rec.RateSel, cmpRate) {
+			return false
+		}
+		switch {
+		case r.rec.RateSel == mad.SelExact:
+			rate = r.rec.Rate
+		case r.rec.RateSel == mad.SelLess && !rate.Less(r.rec.Rate):
+			if rate = ib.RateAtMost(r.rec.Rate.Tenths() - 1); rate == 0 {
+				return false
+			}
+			rate = q.knownRate(rate, src, dst)
+		}
+	}
+	if r.has(mad.CompPRLifeTimeSel | mad.CompPRLifeTime) {
+		switch want := r.rec.LifeTime; r.rec.LifeTimeSel {
+		case mad.SelGreater:
+			if life <= want {
+				if want == 63 {
+					return false
+				}
+				life = want + 1
+			}
+		case mad.SelLess:
+			if life >= want {
+				return false
+			}
+		case mad.SelExact:
+			if life > want {
+				return false
+			}
+			life = want
+		}
+	}
+	out.MTU, out.Rate, out.LifeTime = a.mtu, rate, life
+	switch {
+	case r.has(mad.CompPRRawTraffic) && r.rec.RawTraffic:
+		out.RawTraffic = true
+		if q.sharedKey(src, dst) == 0 {
+			return false
+		}
+	case r.has(mad.CompPRPKey):
+		out.PKey = r.rec.PKey
+		if !q.shareThis(src, dst, out.PKey) {
+			return false
+		}
+	default:
+		if out.PKey = q.sharedKey(src, dst); out.PKey == 0 {
+			return false
+		}
+	}
+	sl := q.partitionSL(out.PKey)
+	if q.state.SL != nil {
+		// Layers keep the fabric free of deadlock; they go before wishes.
+		a, _ := q.f.SwitchOf(src)
+		b, _ := q.f.SwitchOf(dst)
+		if a != fabric.None && b != fabric.None {
+			sl = q.state.SL.SL(a, b)
+		}
+		if r.has(mad.CompPRSL) && r.rec.SL != sl {
+			return false
+		}
+	} else if r.has(mad.CompPRSL) {
+		sl = r.rec.SL
+	}
+	out.SL = sl
+	return true
+}
+
+// shareThis reports whether two ports may talk with this key: not both limited.
+func (s *Service) shareThis(a, b int32, k ib.PKey) bool {
+	for _, x := range s.keys(a) {
+		if x.Base() != k.Base() {
+			continue
+		}
+		for _, y := range s.keys(b) {
+			if x.Matches(y) || a == b {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// partitionSL is the service level of a partition.
+func (s *Service) partitionSL(k ib.PKey) ib.SL {
+	for i := range s.state.Groups {
+		if g := &s.state.Groups[i]; g.PKey.Base() == k.Base() {
+			return g.SL
+		}
+	}
+	return 0
+}
+
+// side is one end of the paths asked for: a port and the LIDs of it that count,
+// or any port.
+type side struct {
+	port int32 // None: any
+	lid  ib.LID
+	gid  ib.GID // as it was asked for
+	has  bool   // gid is set
+}
+
+// find settles one side from GID and LID.
+func (q *query) find(gid ib.GID, hasGID bool, lid ib.LID, hasLID bool) (side, mad.Status) {
+	s := side{port: fabric.None}
+	if hasGID {
+		if !q.validPrefix(gid) {
+			return s, mad.StatusSAInvalidGID
+		}
+		if s.port = q.byGUID(gid.GUID()); s.port == fabric.None {
+			return s, mad.StatusSAInvalidGID
+		}
+		s.gid, s.has = gid, true
+	}
+	if hasLID {
+		p := q.byLID(lid)
+		if p == fabric.None {
+			return s, mad.StatusSANoRecords
+		}
+		if s.port != fabric.None && s.port != p {
+			return s, mad.StatusSAInvalidGID
+		}
+		s.port, s.lid = p, lid
+	}
+	return s, mad.StatusOK
+}
+
+func (q *query) paths() mad.Status {
+	r := pathRequest{mask: q.h.CompMask}
+	if r.rec.Decode(q.data) != nil {
+		return mad.StatusSAReqInvalid
+	}
+	if r.has(mad.CompPRMTUSel|mad.CompPRMTU) && !r.rec.MTU.IsValid() || r.has(mad.CompPRRateSel|mad.CompPRRate) && !r.rec.Rate.IsValid() {
+		return mad.StatusSAReqInvalid
+	}
+	if m := r.mask & mad.CompPRServiceID; m != 0 && m != mad.CompPRServiceID {
+		return mad.StatusSAInsufComps
+	}
+	src, st := q.find(r.rec.SGID, r.has(mad.CompPRSGID), r.rec.SLID, r.has(mad.CompPRSLID))
+	if st != mad.StatusOK {
+		return st
+	}
+	if r.has(mad.CompPRDGID) && r.rec.DGID.IsMulticast() || r.has(mad.CompPRDLID) && r.rec.DLID.IsMulticast() {
+		return q.groupPath(&r, src)
+	}
+	dst, st := q.find(r.rec.DGID, r.has(mad.CompPRDGID), r.rec.DLID, r.has(mad.CompPRDLID))
+	if st != mad.StatusOK {
+		return st
+	}
+	limit := 1 << 20
+	switch {
+	case q.h.Method == mad.MethodGet:
+		limit = 1
+	case r.has(mad.CompPRNumbPath):
+		limit = int(r.rec.NumbPath)
+	}
+	each := func(s side, f func(side)) {
+		if s.port != fabric.None {
+			if q.visible(s.port) {
+				f(s)
+			}
+			return
+		}
+		for _, p := range q.f.EndPorts {
+			if q.full || q.n >= 1 && q.h.Method == mad.MethodGet {
+				return
+			}
+			if q.f.Ports[p].LID != 0 && q.visible(p) {
+				f(side{port: p})
+			}
+		}
+	}
+	each(src, func(a side) { each(dst, func(b side) { q.pair(&r, a, b, limit) }) })
+	return mad.StatusOK
+}
+
+// pair adds the paths between two ports, at most limit. The LIDs of ports with
+// several are paired in step first, which gives paths that share the least.
+func (q *query) pair(r *pathRequest, a, b side, limit int) {
+	span := func(s side) (ib.LID, int) {
+		if s.lid != 0 {
+			return s.lid, 1
+		}
+		p := &q.f.Ports[s.port]
+		return p.LID, p.LMC.Count()
+	}
+	sl, sn := span(a)
+	dl, dn := span(b)
+	for turn := 0; turn < dn && limit > 0; turn++ {
+		for i := 0; i < max(sn, 1) && limit > 0 && !q.full; i++ {
+			var rec mad.PathRecord
+			if !q.path(r, a.port, sl+ib.LID(i), b.port, dl+ib.LID((i+turn)%dn), &rec) {
+				continue
+			}
+			if a.has {
+				rec.SGID = a.gid
+			}
+			if b.has {
+				rec.DGID = b.gid
+			}
+			if r.has(mad.CompPRServiceID) {
+				rec.ServiceID = r.rec.ServiceID
+			}
+			rec.Preference = uint8(min(turn*sn+i, 255))
+			q.out = rec.Append(q.out)
+			q.took()
+			limit--
+		}
+	}
+}
+
+// groupPath answers with the parameters of a multicast group.
+func (q *query) groupPath(r *pathRequest, src side) mad.Status {
+	var g *group
+	if r.has(mad.CompPRDGID) {
+		g = q.groups[r.rec.DGID]
+	} else {
+		for _, x := range q.sortedGroups() {
+			if x.rec.MLID == r.rec.DLID {
+				g = x
+				break
+			}
+		}
+	}
+	if g == nil {
+		return mad.StatusSANoRecords
+	}
+	m := &g.rec
+	if r.has(mad.CompPRDLID) && r.rec.DLID != m.MLID || r.has(mad.CompPRPKey) && r.rec.PKey.Base() != m.PKey.Base() ||
+		r.has(mad.CompPRSL) && r.rec.SL != m.SL || r.has(mad.CompPRTClass) && r.rec.TClass != m.TClass ||
+		r.has(mad.CompPRFlowLabel) && r.rec.FlowLabel != m.FlowLabel || r.has(mad.CompPRHopLimit) && r.rec.HopLimit != m.HopLimit ||
+		r.has(mad.CompPRNumbPath) && r.rec.NumbPath == 0 {
+		return mad.StatusSANoRecords
+	}
+	if src.port == fabric.None {
+		src.port = q.port
+	}
+	if !q.visible(src.port) || !q.inPartition(src.port, m.PKey) {
+		return mad.StatusSANoRecords
+	}
+	p := &q.f.Ports[src.port]
+	rec := mad.PathRecord{
+		DGID: m.MGID, SGID: ib.MakeGID(q.f.Prefix, p.GUID), DLID: m.MLID, SLID: p.LID, FlowLabel: m.FlowLabel, HopLimit: m.HopLimit,
+		TClass: m.TClass, PKey: m.PKey, SL: m.SL, MTUSel: mad.SelExact, MTU: m.MTU, RateSel: mad.SelExact, Rate: m.Rate,
+		LifeTimeSel: mad.SelExact, LifeTime: m.LifeTime, Reversible: true,
+	}
+	if src.has {
+		rec.SGID = src.gid
+	}
+	if src.lid != 0 {
+		rec.SLID = src.lid
+	}
+	q.out = rec.Append(q.out)
+	q.took()
+	return mad.StatusOK
+}
+
+// multiPaths gives paths between any of the sources and any of the destinations.
+func (q *query) multiPaths() mad.Status {
+	var m mad.MultiPathRecord
+	has := func(c mad.CompMask) bool { return q.h.CompMask&c == c }
+	if !has(mad.CompMPRSGIDCount | mad.CompMPRDGIDCount) {
+		return mad.StatusSAInsufComps
+	}
+	if m.Decode(q.data) != nil {
+		return mad.StatusSAReqInvalid
+	}
+	if has(mad.CompMPRMTUSel|mad.CompMPRMTU) && !m.MTU.IsValid() || has(mad.CompMPRRateSel|mad.CompMPRRate) && !m.Rate.IsValid() {
+		return mad.StatusSAReqInvalid
+	}
+	if c := q.h.CompMask & mad.CompMPRServiceID; c != 0 && c != mad.CompMPRServiceID {
+		return mad.StatusSAInsufComps
+	}
+	if len(m.SGIDs) == 0 || len(m.DGIDs) == 0 {
+		return mad.StatusSAReqInvalid
+	}
+	ends := func(gids []ib.GID) ([]side, mad.Status) {
+		out := make([]side, len(gids))
+		for i, g := range gids {
+			var st mad.Status
+			if out[i], st = q.find(g, true, 0, false); st != mad.StatusOK {
+				return nil, st
+			}
+		}
+		return out, mad.StatusOK
+	}
+	src, st := ends(m.SGIDs)
+	if st != mad.StatusOK {
+		return st
+	}
+	dst, st := ends(m.DGIDs)
+	if st != mad.StatusOK {
+		return st
+	}
+	r := pathRequest{rec: mad.PathRecord{RawTraffic: m.RawTraffic, Reversible: m.Reversible, PKey: m.PKey, SL: m.SL, MTUSel: m.MTUSel, MTU: m.MTU,
+		RateSel: m.RateSel, Rate: m.Rate, LifeTimeSel: m.LifeTimeSel, LifeTime: m.LifeTime, ServiceID: m.ServiceID}}
+	for from, to := range multiPathBits {
+		if has(from) {
+			r.mask |= to
+		}
+	}
+	limit := 1 << 20
+	if has(mad.CompMPRNumbPath) {
+		limit = int(m.NumbPath)
+	}
+	for _, a := range src {
+		for _, b := range dst {
+			if q.n < limit && q.visible(a.port) && q.visible(b.port) {
+				q.pair(&r, a, b, limit-q.n)
+			}
+		}
+	}
+	return mad.StatusOK
+}
+
+// multiPathBits translates the components of a MultiPathRecord.
+var multiPathBits = map[mad.CompMask]mad.CompMask{
+	mad.CompMPRRawTraffic: mad.CompPRRawTraffic, mad.CompMPRReversible: mad.CompPRReversible, mad.CompMPRPKey: mad.CompPRPKey,
+	mad.CompMPRSL: mad.CompPRSL, mad.CompMPRMTUSel: mad.CompPRMTUSel, mad.CompMPRMTU: mad.CompPRMTU,
+	mad.CompMPRRateSel: mad.CompPRRateSel, mad.CompMPRRate: mad.CompPRRate, mad.CompMPRLifeTimeSel: mad.CompPRLifeTimeSel,
+	mad.CompMPRLifeTime: mad.CompPRLifeTime, mad.CompMPRServiceID: mad.CompPRServiceID,
+}

@@ -1,0 +1,347 @@
+package sa
+
+import (
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/partition"
+)
+
+// classPortInfo says what this SA can do.
+func (q *query) classPortInfo() mad.Status {
+	c := mad.ClassPortInfo{
+		BaseVersion: mad.BaseVer, ClassVersion: mad.SAClassV,
+		CapMask: mad.SACapGetSetSupported | mad.SACapOptionalRecords | mad.SACapUDMulticast | mad.SACapMultiPath | mad.SACapPortInfoCapMask,
+		// The kernel joins groups as send-only full member only if
+		// told so here (ipoib_multicast.c).
+		CapMask2:      mad.SACap2FullPortInfo | mad.SACap2ExtendedSpeeds | mad.SACap2AliasGUID | mad.SACap2SendOnlyFullMember,
+		RespTimeValue: q.cfg.ResponseTime, RedirectQP: 1, RedirectQKey: ib.QKeyGSI, TrapQP: 1, TrapQKey: ib.QKeyGSI,
+	}
+	q.out = c.Append(q.out)
+	q.took()
+	return mad.StatusOK
+}
+
+// endPorts calls f for the end ports that the requester may know about and that
+// can match: those with the LID, if the mask has lidBit and the record starts
+// with a LID, or those with one of the GUIDs.
+func (q *query) endPorts(lidBit mad.CompMask, f func(port int32)) {
+	try := func(p int32) {
+		if p != fabric.None && q.f.Ports[p].LID != 0 && q.visible(p) && !q.enough() {
+			f(p)
+		}
+	}
+	if lidBit != 0 && q.has(lidBit) {
+		try(q.byLID(ib.LID(be.Uint16(q.data))))
+		return
+	}
+	for _, p := range q.f.EndPorts {
+		try(p)
+	}
+}
+
+func (q *query) nodes() mad.Status {
+	record := func(p int32) {
+		port := &q.f.Ports[p]
+		n := &q.f.Nodes[port.Node]
+		start := len(q.out)
+		r := mad.NodeRecord{LID: port.LID, Info: mad.NodeInfo{
+			BaseVersion: n.Base, ClassVersion: n.Class, NodeType: n.Type, NumPorts: n.NumPorts,
+			SystemImageGUID: n.SystemGUID, NodeGUID: n.GUID, PortGUID: port.GUID, PartitionCap: n.PKeyCap,
+			DeviceID: n.DeviceID, Revision: n.Revision, LocalPortNum: port.Num, VendorID: n.VendorID,
+		}, Description: mad.NewNodeDescription(n.Desc)}
+		q.out = r.Append(q.out)
+		q.emit(start, nodeLayout)
+	}
+	// Look-ups by GUID are what hosts do most; they need no walk.
+	if q.has(mad.CompNRPortGUID) && !q.has(mad.CompNRLID) {
+		if p := q.f.EndPortByGUID(ib.GUID(be.Uint64(q.data[24:]))); p != fabric.None && q.f.Ports[p].LID != 0 && q.visible(p) {
+			record(p)
+		}
+		return mad.StatusOK
+	}
+	if q.has(mad.CompNRNodeGUID) && !q.has(mad.CompNRLID) {
+		if n := q.f.NodeByGUID(ib.GUID(be.Uint64(q.data[16:]))); n != fabric.None {
+			first, count := q.f.PortRange(n)
+			for p := first; p < first+count; p++ {
+				if q.f.IsEndPort(p) && q.f.Ports[p].LID != 0 && q.visible(p) {
+					record(p)
+				}
+			}
+		}
+		return mad.StatusOK
+	}
+	q.endPorts(mad.CompNRLID, record)
+	return mad.StatusOK
+}
+
+// physical calls f for each port of an end port's node that it speaks for: all
+// ports of a switch, itself otherwise.
+func (q *query) physical(p int32, f func(port int32)) {
+	n := q.f.Ports[p].Node
+	if q.f.Nodes[n].Switch == fabric.None {
+		f(p)
+		return
+	}
+	first, count := q.f.PortRange(n)
+	for i := first; i < first+count && !q.full; i++ {
+		f(i)
+	}
+}
+
+func (q *query) portInfos() mad.Status {
+	q.endPorts(mad.CompPIRLID, func(p int32) {
+		lid := q.f.Ports[p].LID
+		if q.has(mad.CompPIRBaseLID) && be.Uint16(q.data[20:]) != uint16(lid) {
+			return
+		}
+		q.physical(p, func(x int32) {
+			port := &q.f.Ports[x]
+			if !port.Known || q.has(mad.CompPIRPort) && q.data[2] != port.Num {
+				return
+			}
+			start := len(q.out)
+			q.out = be.AppendUint16(q.out, uint16(lid))
+			q.out = append(q.out, port.Num, 0)
+			q.out = append(q.out, port.Info[:]...)
+			q.out = append(q.out, 0, 0, 0, 0)
+			rec := q.out[start:]
+			if !q.trusted {
+				clear(rec[4:12]) // the M_Key
+			}
+			if !q.capMaskMatches(rec) {
+				q.out = q.out[:start]
+				return
+			}
+			q.emit(start, portInfoLayout)
+		})
+	})
+	return mad.StatusOK
+}
+
+// capMaskMatches compares the capability masks: exactly, or, with the option bit
+// set in the request, the bits asked for only.
+func (q *query) capMaskMatches(rec []byte) bool {
+	bits := q.data[3]&0x80 != 0
+	if q.has(mad.CompPIRCapMask) {
+		want, have := be.Uint32(q.data[24:]), be.Uint32(rec[24:])
+		if bits && want&have != want || !bits && want != have {
+			return false
+		}
+	}
+	if q.has(mad.CompPIRCapMask2) {
+		want, have := be.Uint16(q.data[64:]), be.Uint16(rec[64:])
+		if bits && want&have != want || !bits && want != have {
+			return false
+		}
+	}
+	return true
+}
+
+// switches calls f for each switch that can match a mask with a LID first.
+func (q *query) switches(lidBit mad.CompMask, f func(sw int32, lid ib.LID)) {
+	q.endPorts(lidBit, func(p int32) {
+		if sw := q.f.Nodes[q.f.Ports[p].Node].Switch; sw != fabric.None {
+			f(sw, q.f.Ports[p].LID)
+		}
+	})
+}
+
+func (q *query) switchInfos() mad.Status {
+	q.switches(mad.CompSWIRLID, func(sw int32, lid ib.LID) {
+		start := len(q.out)
+		q.out = be.AppendUint32(q.out, uint32(lid)<<16)
+		q.out = append(q.out, q.f.Switches[sw].Info[:]...)
+		q.emit(start, switchLayout)
+	})
+	return mad.StatusOK
+}
+
+func (q *query) lfts() mad.Status {
+	q.switches(mad.CompLFTLID, func(sw int32, lid ib.LID) {
+		if int(sw) >= len(q.state.LFT) {
+			return
+		}
+		t := q.state.LFT[sw]
+		for b := 0; b*64 < len(t); b++ {
+			if q.has(mad.CompLFTBlock) && int(be.Uint16(q.data[2:])) != b {
+				continue
+			}
+			r := mad.LFTRecord{LID: lid, Block: uint16(b)}
+			for i := range r.Table {
+				r.Table[i] = mad.LFTDrop
+			}
+			copy(r.Table[:], t[b*64:])
+			start := len(q.out)
+			q.out = r.Append(q.out)
+			q.emit(start, lftLayout)
+		}
+	})
+	return mad.StatusOK
+}
+
+func (q *query) mfts() mad.Status {
+	q.switches(mad.CompMFTLID, func(sw int32, lid ib.LID) {
+		blocks := 0
+		if int(sw) < len(q.state.MFT) {
+			if rows := q.state.MFT[sw]; len(rows) > 0 {
+				blocks = (int(rows[len(rows)-1].MLID)-int(ib.LIDMulticastMin))/32 + 1
+			}
+		}
+		positions := (int(q.f.Nodes[q.f.Switches[sw].Node].NumPorts) + 16) / 16
+		for b := range blocks {
+			if q.has(mad.CompMFTBlock) && int(be.Uint16(q.data[2:])&0x1ff) != b {
+				continue
+			}
+			for pos := range positions {
+				r := mad.MFTRecord{LID: lid, Position: uint8(pos), Block: uint16(b), Table: q.state.MFT.Block(sw, b, pos)}
+				start := len(q.out)
+				q.out = r.Append(q.out)
+				q.emit(start, mftLayout)
+			}
+		}
+	})
+	return mad.StatusOK
+}
+
+func (q *query) slvls() mad.Status {
+	q.endPorts(mad.CompSLVLLID, func(p int32) {
+		lid := q.f.Ports[p].LID
+		node := q.f.Ports[p].Node
+		isSwitch := q.f.Nodes[node].Switch != fabric.None
+		q.physical(p, func(out int32) {
+			port := &q.f.Ports[out]
+			if q.has(mad.CompSLVLOutPort) && isSwitch && q.data[3] != port.Num {
+				return
+			}
+			r := mad.SLtoVLRecord{LID: lid}
+			if q.state.QoS != nil {
+				r.Table = q.state.QoS.SLtoVL(out)
+			}
+			emit := func() {
+				start := len(q.out)
+				q.out = r.Append(q.out)
+				q.emit(start, slvlLayout)
+			}
+			if !isSwitch {
+				// An adapter's table has no port numbers; the record
+				// names the port asked about.
+				r.OutPort = port.Num
+				r.InPort = 0
+				emit()
+				return
+			}
+			r.OutPort = port.Num
+			for in := range int(q.f.Nodes[node].NumPorts) + 1 {
+				if q.full || q.has(mad.CompSLVLInPort) && int(q.data[2]) != in {
+					continue
+				}
+				r.InPort = uint8(in)
+				emit()
+			}
+		})
+	})
+	return mad.StatusOK
+}
+
+func (q *query) vlArbs() mad.Status {
+	q.endPorts(mad.CompVLARLID, func(p int32) {
+		q.physical(p, func(x int32) {
+			port := &q.f.Ports[x]
+			for b := uint8(1); b <= 4; b++ {
+				r := mad.VLArbRecord{LID: q.f.Ports[p].LID, Port: port.Num, Block: b}
+				if q.state.QoS != nil {
+					r.Table = q.state.QoS.VLArb(x, b)
+				}
+				start := len(q.out)
+				q.out = r.Append(q.out)
+				q.emit(start, vlArbLayout)
+			}
+		})
+	})
+	return mad.StatusOK
+}
+
+func (q *query) smInfos() mad.Status {
+	for i := range q.state.SMs {
+		sm := &q.state.SMs[i]
+		if sm.Port < 0 || int(sm.Port) >= len(q.f.Ports) || !q.visible(sm.Port) || q.enough() {
+			continue
+		}
+		r := mad.SMInfoRecord{LID: q.f.Ports[sm.Port].LID, Info: sm.Info}
+		if !q.trusted {
+			r.Info.SMKey = 0
+		}
+		start := len(q.out)
+		q.out = r.Append(q.out)
+		q.emit(start, smInfoLayout)
+	}
+	return mad.StatusOK
+}
+
+// lidOf is the LID that a port answers to: its own, or that of port 0.
+func (s *Service) lidOf(port int32) ib.LID {
+	p := &s.f.Ports[port]
+	if s.f.Nodes[p.Node].Switch != fabric.None {
+		return s.f.Ports[s.f.Port(p.Node, 0)].LID
+	}
+	return p.LID
+}
+
+func (q *query) links() mad.Status {
+	from := func(x int32) {
+		peer := q.f.Ports[x].Peer
+		if peer == fabric.None {
+			return
+		}
+		r := mad.LinkRecord{FromLID: q.lidOf(x), FromPort: q.f.Ports[x].Num, ToPort: q.f.Ports[peer].Num, ToLID: q.lidOf(peer)}
+		if r.FromLID == 0 || r.ToLID == 0 || !q.visible(q.byLID(r.ToLID)) {
+			return
+		}
+		start := len(q.out)
+		q.out = r.Append(q.out)
+		q.emit(start, linkLayout)
+	}
+	if !q.has(mad.CompLRFromLID) && q.has(mad.CompLRToLID) {
+		// Links are the same from both ends: start at the far one.
+		p := q.byLID(ib.LID(be.Uint16(q.data[4:])))
+		if p != fabric.None && q.visible(p) {
+			q.physical(p, func(x int32) {
+				if peer := q.f.Ports[x].Peer; peer != fabric.None && q.visible(q.byLID(q.lidOf(peer))) {
+					from(peer)
+				}
+			})
+		}
+		return mad.StatusOK
+	}
+	q.endPorts(mad.CompLRFromLID, func(p int32) { q.physical(p, from) })
+	return mad.StatusOK
+}
+
+// pkeys answers trusted requests only: whoever knows all keys of a port knows
+// what it must not (IBTA C15-0.1.21).
+func (q *query) pkeys() mad.Status {
+	if !q.trusted {
+		return mad.StatusSAReqInvalid
+	}
+	q.endPorts(mad.CompPKTRLID, func(p int32) {
+		q.physical(p, func(x int32) {
+			port := &q.f.Ports[x]
+			if q.has(mad.CompPKTRPort) && q.data[4] != port.Num {
+				return
+			}
+			keys := partition.PowerOn
+			if q.f.IsEndPort(x) {
+				keys = q.keys(x)
+			}
+			for b := 0; b*32 < len(keys) && !q.full; b++ {
+				r := mad.PKeyTableRecord{LID: q.f.Ports[p].LID, Block: uint16(b), Port: port.Num}
+				copy(r.Table[:], keys[b*32:])
+				start := len(q.out)
+				q.out = r.Append(q.out)
+				q.emit(start, pkeyLayout)
+			}
+		})
+	})
+	return mad.StatusOK
+}

@@ -1,0 +1,465 @@
+package sa
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/mcast"
+	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/route"
+)
+
+// Config are the settings of a Service. Zero values mean the defaults named.
+type Config struct {
+	// SAKey is what a request must carry in SM_Key to be trusted; 1.
+	SAKey uint64
+	// PacketLife is the packet life time code of paths and groups, 0 to 63:
+	// 4.096 us * 2^n; 18.
+	PacketLife uint8
+	// ResponseTime is the code of ClassPortInfo:RespTimeValue; 16, which is
+	// 0.27 s.
+	ResponseTime uint8
+
+	// MaxAnswer bounds the bytes of one answer; 64 MiB.
+	MaxAnswer int
+	// MaxGroups, MaxServices and MaxSubscriptions bound what is kept in
+	// all; 16383 (the multicast LIDs), 65536 and 262144.
+	MaxGroups, MaxServices, MaxSubscriptions int
+	// MaxPerPort bounds services and subscriptions that one port may own;
+	// 1024.
+	MaxPerPort int
+}
+
+func (c Config) withDefaults() Config {
+	c.SAKey = cmp.Or(c.SAKey, 1)
+	c.PacketLife = cmp.Or(c.PacketLife, 18)
+	c.ResponseTime = cmp.Or(c.ResponseTime, 16)
+	c.MaxAnswer = cmp.Or(c.MaxAnswer, 64<<20)
+	c.MaxGroups = cmp.Or(c.MaxGroups, 16383)
+	c.MaxServices = cmp.Or(c.MaxServices, 1<<16)
+	c.MaxSubscriptions = cmp.Or(c.MaxSubscriptions, 1<<18)
+	c.MaxPerPort = cmp.Or(c.MaxPerPort, 1024)
+	return c
+}
+
+// SMInfo is a subnet manager that SMInfoRecord tells of.
+type SMInfo struct {
+	Port int32 // index into Fabric.Ports
+	Info mad.SMInfo
+}
+
+// State is the subnet as the last sweep left it. The Service keeps it and reads
+// it; nobody may change it afterwards.
+type State struct {
+	Fabric *fabric.Fabric // Ports[].Info as programmed: LIDs, state, MTU
+	LFT    [][]uint8
+	SL     route.Layers
+	MFT    mcast.Tables
+	// PKeys are the keys that each end port holds, by port index; nil means
+	// the default partition, full.
+	PKeys  [][]ib.PKey
+	Groups []partition.Precreated
+	SMs    []SMInfo
+	QoS    *qos.Tables // nil: all on lane 0
+}
+
+// Request is a message that arrived for the SA.
+type Request struct {
+	LID    ib.LID // the sender's
+	QP     uint32
+	HasGRH bool
+	GID    ib.GID // the sender's, with a GRH
+	// MAD is the message after reassembly: the 56-byte header and the data.
+	MAD []byte
+}
+
+// Reply is the answer to a request.
+type Reply struct {
+	// MAD is nil when there is no answer; else header and records.
+	MAD []byte
+	// RMPP answers go out in segments, even when one is enough; others are
+	// padded to 256 bytes.
+	RMPP bool
+}
+
+// Report is an event to tell a subscriber. The SA of the subscriber answers
+// with ReportResp to the transaction, whose number the sender sets.
+type Report struct {
+	LID ib.LID
+	QP  uint32
+	MAD mad.Buf
+}
+
+// GUIDBlock is a block of a port's GUIDInfo table to write.
+type GUIDBlock struct {
+	Port  int32
+	Block uint8
+	GUIDs mad.GUIDInfo
+}
+
+// Changes is what a call leaves for the caller to do.
+type Changes struct {
+	// Groups tells that members changed: make the multicast tables anew.
+	Groups  bool
+	Reports []Report
+	// Reregister are ports, by index, to be told to register again with
+	// ClientReregister: a group of theirs has other parameters now.
+	Reregister []int32
+	GUIDs      []GUIDBlock
+}
+
+func (c *Changes) add(d Changes) {
+	c.Groups = c.Groups || d.Groups
+	c.Reports = append(c.Reports, d.Reports...)
+	c.Reregister = append(c.Reregister, d.Reregister...)
+	c.GUIDs = append(c.GUIDs, d.GUIDs...)
+}
+
+// Counters count requests.
+type Counters struct {
+	Requests  map[mad.AttrID]uint64 // by attribute
+	Errors    map[mad.Status]uint64 // answers by status other than OK
+	Malformed uint64                // dropped: too short, wrong class or version
+	Untrusted uint64                // dropped: SM_Key neither zero nor ours
+	Unknown   uint64                // dropped: from a LID that is not of the subnet
+	Reports   uint64                // reports made
+}
+
+// Service is a subnet administrator.
+type Service struct {
+	cfg   Config
+	state State
+	f     *fabric.Fabric
+	owner []int32           // LID to port index
+	alias map[ib.GUID]int32 // alias GUIDs, to port index
+
+	groups   map[ib.GID]*group
+	mlids    map[ib.LID]int // groups by multicast LID
+	mlidCap  int            // multicast LIDs that all switches have room for
+	mlidNext ib.LID
+	order    []*group // by MGID; nil when it must be sorted anew
+	mgidSeq  uint32
+
+	services map[serviceID]*service
+	subs     []*subscription
+	guids    map[ib.GUID]map[int]ib.GUID // alias GUIDs by port GUID and index
+	aliasSeq uint32
+
+	perPort  map[ib.GUID]int // services and subscriptions of a port
+	counters Counters
+	now      time.Duration
+}
+
+var be = binary.BigEndian
+
+// New makes a Service without a subnet; it answers nothing before SetState.
+func New(cfg Config) *Service {
+	return &Service{
+		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{}, mlidNext: ib.LIDMulticastMin,
+		services: map[serviceID]*service{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
+		perPort:  map[ib.GUID]int{},
+		counters: Counters{Requests: map[mad.AttrID]uint64{}, Errors: map[mad.Status]uint64{}},
+	}
+}
+
+// Counters gives a copy of the counters.
+func (s *Service) Counters() Counters {
+	c := s.counters
+	c.Requests, c.Errors = map[mad.AttrID]uint64{}, map[mad.Status]uint64{}
+	for k, v := range s.counters.Requests {
+		c.Requests[k] = v
+	}
+	for k, v := range s.counters.Errors {
+		c.Errors[k] = v
+	}
+	return c
+}
+
+// SetState takes over the subnet after a sweep. Members and subscribers that
+// are gone are dropped; the changes report what came and went (traps 64 to 67).
+func (s *Service) SetState(now time.Duration, st State) (c Changes) {
+	s.now = now
+	old := s.f
+	s.state, s.f = st, st.Fabric
+	s.owner = st.Fabric.LIDs()
+	s.mlidCap = multicastLIDs(st.Fabric)
+	clear(s.alias)
+	for g, m := range s.guids {
+		p := s.f.EndPortByGUID(g)
+		if p == fabric.None {
+			delete(s.guids, g)
+			continue
+		}
+		for _, a := range m {
+			s.alias[a] = p
+		}
+	}
+	s.dropSubscribers()
+	if old != nil {
+		c.add(s.reportPorts(old))
+	}
+	c.add(s.updateGroups())
+	s.dropServices()
+	return c
+}
+
+// multicastLIDs is the number of multicast LIDs that every switch has an entry
+// for.
+func multicastLIDs(f *fabric.Fabric) int {
+	n := int(ib.LIDMulticastMax) - int(ib.LIDMulticastMin) + 1
+	for i := range f.Switches {
+		if c := int(f.Switches[i].Info.MulticastFDBCap()); c > 0 {
+			n = min(n, c)
+		}
+	}
+	return n
+}
+
+// reportPorts makes the reports for ports that came or went.
+func (s *Service) reportPorts(old *fabric.Fabric) (c Changes) {
+	seen := map[ib.GUID]bool{}
+	for _, e := range old.EndPorts {
+		seen[old.Ports[e].GUID] = true
+	}
+	for _, e := range s.f.EndPorts {
+		if g := s.f.Ports[e].GUID; !seen[g] {
+			c.Reports = append(c.Reports, s.event(mad.TrapGIDInService, ib.MakeGID(s.f.Prefix, g), e)...)
+		} else {
+			delete(seen, g)
+		}
+	}
+	for _, e := range old.EndPorts {
+		if g := old.Ports[e].GUID; seen[g] {
+			c.Reports = append(c.Reports, s.event(mad.TrapGIDOutOfService, ib.MakeGID(old.Prefix, g), fabric.None)...)
+		}
+	}
+	return c
+}
+
+// query is a request on its way through the handlers.
+type query struct {
+	*Service
+	req     Request
+	h       mad.SAHeader
+	data    []byte // a whole record at least, padded with zeros
+	port    int32  // the requester's, index into Fabric.Ports
+	trusted bool
+	out     []byte // header space and records
+	n       int    // records
+	full    bool   // MaxAnswer was reached
+	changes Changes
+}
+
+// handlers has what each attribute does, by method.
+var handlers = map[mad.AttrID]map[mad.Method]func(*query) mad.Status{
+	mad.AttrClassPortInfo:    {mad.MethodGet: (*query).classPortInfo},
+	mad.AttrInformInfo:       {mad.MethodSet: (*query).setInformInfo},
+	mad.AttrInformInfoRecord: lookup((*query).informRecords),
+	mad.AttrNodeRecord:       lookup((*query).nodes),
+	mad.AttrPortInfoRecord:   lookup((*query).portInfos),
+	mad.AttrSwitchInfoRecord: lookup((*query).switchInfos),
+	mad.AttrLFTRecord:        lookup((*query).lfts),
+	mad.AttrMFTRecord:        lookup((*query).mfts),
+	mad.AttrSLtoVLRecord:     lookup((*query).slvls),
+	mad.AttrVLArbRecord:      lookup((*query).vlArbs),
+	mad.AttrSMInfoRecord:     lookup((*query).smInfos),
+	mad.AttrLinkRecord:       lookup((*query).links),
+	mad.AttrPKeyTableRecord:  lookup((*query).pkeys),
+	mad.AttrPathRecord:       lookup((*query).paths),
+	mad.AttrMultiPathRecord:  {mad.MethodGetMulti: (*query).multiPaths},
+	mad.AttrGUIDInfoRecord: {mad.MethodGet: (*query).guidInfos, mad.MethodGetTable: (*query).guidInfos,
+		mad.MethodSet: (*query).setGUIDs, mad.MethodDelete: (*query).deleteGUIDs},
+	mad.AttrServiceRecord: {mad.MethodGet: (*query).findServices, mad.MethodGetTable: (*query).findServices,
+		mad.MethodSet: (*query).setService, mad.MethodDelete: (*query).deleteService},
+	mad.AttrMCMemberRecord: {mad.MethodGet: (*query).findMembers, mad.MethodGetTable: (*query).findMembers,
+		mad.MethodSet: (*query).join, mad.MethodDelete: (*query).leave},
+}
+
+func lookup(f func(*query) mad.Status) map[mad.Method]func(*query) mad.Status {
+	return map[mad.Method]func(*query) mad.Status{mad.MethodGet: f, mad.MethodGetTable: f}
+}
+
+// recordLen is the distance of two records in an answer of each attribute.
+var recordLen = map[mad.AttrID]int{
+	mad.AttrClassPortInfo: mad.ClassPortInfoLen, mad.AttrInformInfo: 40, mad.AttrInformInfoRecord: mad.InformInfoRecordLen,
+	mad.AttrNodeRecord: mad.NodeRecordLen, mad.AttrPortInfoRecord: mad.PortInfoRecordLen, mad.AttrSwitchInfoRecord: mad.SwitchInfoRecordLen,
+	mad.AttrLFTRecord: mad.LFTRecordLen, mad.AttrMFTRecord: mad.MFTRecordLen, mad.AttrSLtoVLRecord: mad.SLtoVLRecordLen,
+	mad.AttrVLArbRecord: mad.VLArbRecordLen, mad.AttrSMInfoRecord: mad.SMInfoRecordLen, mad.AttrLinkRecord: mad.LinkRecordLen,
+	mad.AttrPKeyTableRecord: mad.PKeyTableRecordLen, mad.AttrPathRecord: mad.PathRecordLen, mad.AttrMultiPathRecord: mad.PathRecordLen,
+	mad.AttrGUIDInfoRecord: mad.GUIDInfoRecordLen, mad.AttrServiceRecord: mad.ServiceRecordLen, mad.AttrMCMemberRecord: mad.MCMemberRecordLen,
+}
+
+// Handle answers a request. Only requests that no answer is due to (malformed,
+// from nobody of the subnet, with a wrong key) give an empty Reply.
+func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
+	s.now = now
+	q := query{Service: s, req: req}
+	if q.h.Decode(req.MAD) != nil || q.h.BaseVersion != mad.BaseVer || q.h.Class != mad.ClassSA || q.h.ClassVersion != mad.SAClassV ||
+		q.h.Status != 0 || q.h.Method.IsResponse() || s.f == nil {
+		s.counters.Malformed++
+		return Reply{}, Changes{}
+	}
+	if q.h.SMKey != 0 && q.h.SMKey != s.cfg.SAKey {
+		s.counters.Untrusted++
+		return Reply{}, Changes{}
+	}
+	q.trusted = q.h.SMKey != 0
+	if q.port = s.byLID(req.LID); q.port == fabric.None {
+		s.counters.Unknown++
+		return Reply{}, Changes{}
+	}
+	methods, ok := handlers[q.h.Attr]
+	if !ok {
+		return q.fail(mad.StatusBadAttr), Changes{}
+	}
+	s.counters.Requests[q.h.Attr]++
+	f, ok := methods[q.h.Method]
+	if !ok {
+		return q.fail(mad.StatusBadAttr), Changes{}
+	}
+	q.data = req.MAD[mad.SADataOffset:]
+	if len(q.data) < mad.SADataLen {
+		// Some senders leave trailing zeros out.
+		q.data = append(make([]byte, 0, mad.SADataLen), q.data...)[:mad.SADataLen]
+	}
+	q.out = make([]byte, mad.SADataOffset, mad.Size)
+	if st := f(&q); st != mad.StatusOK {
+		return q.fail(st), q.changes
+	}
+	return q.finish(), q.changes
+}
+
+// fail is an answer that consists of a status.
+func (q *query) fail(st mad.Status) Reply {
+	q.counters.Errors[st]++
+	h := q.h.Response(st)
+	h.SMKey, h.AttrOffset = 0, 0
+	return Reply{MAD: h.Append(make([]byte, 0, mad.SADataOffset))}
+}
+
+// finish turns the records collected into an answer.
+func (q *query) finish() Reply {
+	if q.full {
+		return q.fail(mad.StatusSANoResources)
+	}
+	table := q.h.Method == mad.MethodGetTable || q.h.Method == mad.MethodGetMulti
+	switch {
+	case table:
+	case q.n == 0:
+		return q.fail(mad.StatusSANoRecords)
+	case q.n > 1 && q.h.Method == mad.MethodGet && q.h.Attr != mad.AttrPathRecord:
+		return q.fail(mad.StatusSATooMany)
+	}
+	h := q.h.Response(mad.StatusOK)
+	h.SMKey, h.AttrOffset = 0, uint16(recordLen[q.h.Attr]/8)
+	h.Append(q.out[:0])
+	return Reply{MAD: q.out, RMPP: table}
+}
+
+// emit adds the record that was appended to q.out from start on, if the query's
+// mask lets it through.
+func (q *query) emit(start int, l *layout) {
+	if !l.matches(q.out[start:], q.data, q.h.CompMask) || q.full {
+		q.out = q.out[:start]
+		return
+	}
+	q.took()
+}
+
+func (q *query) took() {
+	q.n++
+	if len(q.out) > q.cfg.MaxAnswer {
+		q.full = true
+	}
+}
+
+// enough reports whether further records cannot change the answer.
+func (q *query) enough() bool { return q.full || q.n > 1 && q.h.Method == mad.MethodGet }
+
+func (q *query) has(m mad.CompMask) bool { return q.h.CompMask&m == m }
+
+// byLID finds the port that owns a LID, or None.
+func (s *Service) byLID(l ib.LID) int32 {
+	if int(l) >= len(s.owner) {
+		return fabric.None
+	}
+	return s.owner[l]
+}
+
+// byGUID finds the port with a port GUID or alias GUID, or None.
+func (s *Service) byGUID(g ib.GUID) int32 {
+	if p := s.f.EndPortByGUID(g); p != fabric.None {
+		return p
+	}
+	if p, ok := s.alias[g]; ok {
+		return p
+	}
+	return fabric.None
+}
+
+// validPrefix reports whether a GID belongs to the subnet: the prefix is that of
+// the subnet, or the default one, which always means the local subnet.
+func (s *Service) validPrefix(g ib.GID) bool {
+	return g.Prefix() == s.f.Prefix || g.Prefix() == ib.DefaultPrefix
+}
+
+// keys are the partition keys of a port.
+func (s *Service) keys(port int32) []ib.PKey {
+	if int(port) < len(s.state.PKeys) && s.state.PKeys[port] != nil {
+		return s.state.PKeys[port]
+	}
+	return partition.PowerOn
+}
+
+// inPartition reports whether a port is a member, full or limited.
+func (s *Service) inPartition(port int32, k ib.PKey) bool {
+	for _, own := range s.keys(port) {
+		if own.Base() == k.Base() {
+			return true
+		}
+	}
+	return false
+}
+
+// sharedKey is a key with which two ports may talk, 0 if there is none: that of
+// the default partition where they share it, with the full bit unless a is only
+// a limited member.
+func (s *Service) sharedKey(a, b int32) ib.PKey {
+	ka, kb := s.keys(a), s.keys(b)
+	if ka[0] == ib.DefaultPKey && kb[0] == ib.DefaultPKey {
+		return ib.DefaultPKey
+	}
+	if a == b {
+		return ka[0]
+	}
+	best := ib.PKey(0)
+	for _, x := range ka {
+		for _, y := range kb {
+			if x.Matches(y) && (best == 0 || x.Base() == partition.DefaultPKey || x.Full() && !best.Full() && best.Base() != partition.DefaultPKey) {
+				best = x
+			}
+		}
+	}
+	return best
+}
+
+// visible reports whether the requester may know about a port.
+func (q *query) visible(port int32) bool { return port == q.port || q.sharedKey(q.port, port) != 0 }
+
+// sortedGroups gives the groups by MGID.
+func (s *Service) sortedGroups() []*group {
+	if s.order == nil {
+		s.order = make([]*group, 0, len(s.groups))
+		for _, g := range s.groups {
+			s.order = append(s.order, g)
+		}
+		slices.SortFunc(s.order, func(a, b *group) int { return slices.Compare(a.rec.MGID[:], b.rec.MGID[:]) })
+	}
+	return s.order
+}

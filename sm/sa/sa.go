@@ -146,10 +146,12 @@ type Service struct {
 	order    []*group // by MGID; nil when it must be sorted anew
 	mgidSeq  uint32
 
-	services map[serviceID]*service
-	subs     []*subscription
-	guids    map[ib.GUID]map[int]ib.GUID // alias GUIDs by port GUID and index
-	aliasSeq uint32
+	services   map[serviceID]*service
+	leaseNext  time.Duration // when the first lease ends, 0 for never
+	leaseKnown bool          // leaseNext is up to date
+	subs       []*subscription
+	guids      map[ib.GUID]map[int]ib.GUID // alias GUIDs by port GUID and index
+	aliasSeq   uint32
 
 	perPort  map[ib.GUID]int // services and subscriptions of a port
 	counters Counters
@@ -208,6 +210,9 @@ func (s *Service) SetState(now time.Duration, st State) (c Changes) {
 	s.dropServices()
 	return c
 }
+
+// SetMFT takes over the multicast tables after they were written.
+func (s *Service) SetMFT(t mcast.Tables) { s.state.MFT = t }
 
 // multicastLIDs is the number of multicast LIDs that every switch has an entry
 // for.

@@ -138,6 +138,7 @@ func (q *query) setService() mad.Status {
 	if r.Lease != mad.LeaseForever {
 		x.expire = q.now + time.Duration(r.Lease)*time.Second
 	}
+	q.leaseKnown = false
 	q.answerService(r)
 	return mad.StatusOK
 }
@@ -160,6 +161,7 @@ func (q *query) deleteService() mad.Status {
 func (s *Service) removeService(k serviceID) {
 	x := s.services[k]
 	delete(s.services, k)
+	s.leaseKnown = s.leaseKnown && x.expire != s.leaseNext
 	s.release(x.owner)
 }
 
@@ -180,21 +182,25 @@ func (s *Service) dropServices() {
 }
 
 // Tick forgets services whose lease has run out. Call it at NextTick or later.
-func (s *Service) Tick(now time.Duration) {
+func (s *Service) Tick(now time.Duration) Changes {
 	s.now = now
 	for k, x := range s.services {
 		if x.expire != 0 && x.expire <= now {
 			s.removeService(k)
 		}
 	}
+	return Changes{}
 }
 
 // NextTick is when the next lease runs out; ok is false when none will.
 func (s *Service) NextTick() (at time.Duration, ok bool) {
-	for _, x := range s.services {
-		if x.expire != 0 && (!ok || x.expire < at) {
-			at, ok = x.expire, true
+	if !s.leaseKnown {
+		s.leaseNext, s.leaseKnown = 0, true
+		for _, x := range s.services {
+			if x.expire != 0 && (s.leaseNext == 0 || x.expire < s.leaseNext) {
+				s.leaseNext = x.expire
+			}
 		}
 	}
-	return at, ok
+	return s.leaseNext, s.leaseNext != 0
 }

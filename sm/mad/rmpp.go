@@ -166,6 +166,7 @@ type RMPPSender struct {
 	next    uint32 // next segment to send
 	acked   uint32 // last segment acknowledged
 	win     uint32 // last segment that may be sent
+	rewound uint32 // acked segment whose repeated Ack made it go back already
 	tries   int
 	retries int
 	err     error
@@ -222,6 +223,11 @@ func (s *RMPPSender) Recv(b *Buf) (reply Buf, send bool) {
 		}
 		if h.Segment > s.acked || h.Length > s.win {
 			s.tries = 0
+		} else if h.Segment == s.acked && s.acked > 0 && s.next > s.acked+1 && s.rewound != s.acked {
+			// The receiver tells of a hole; going back once for each is faster
+			// than the timeout and cannot multiply.
+			s.rewound = s.acked
+			s.next = s.acked + 1
 		}
 		s.acked = max(s.acked, h.Segment)
 		s.next = max(s.next, s.acked+1) // after a rewind, what arrived needs no repeat
@@ -265,6 +271,8 @@ type RMPPReceiver struct {
 	seg    uint32 // last segment in order
 	win    uint32 // last segment asked for
 	window uint32
+	hole   uint32         // missing segment that was told of
+	ahead  map[uint32]Buf // segments of the window that came before their turn
 	limit  int
 	done   bool
 	err    error
@@ -285,7 +293,7 @@ func (r *RMPPReceiver) Recv(b *Buf) (reply Buf, send, done bool) {
 	h := DecodeRMPP(b)
 	end := func(typ uint8, st RMPPStatus) (Buf, bool, bool) {
 		r.err = &RMPPError{Type: typ, Status: st}
-		r.msg = nil
+		r.msg, r.ahead = nil, nil
 		return rmppReply(b, typ, st, 0, 0), true, false
 	}
 	ack := func() Buf { return rmppReply(b, RMPPAck, RMPPNormal, r.seg, r.win) }
@@ -311,17 +319,57 @@ func (r *RMPPReceiver) Recv(b *Buf) (reply Buf, send, done bool) {
 		return ack(), true, false // seen before: the Ack was lost
 	}
 	if h.Segment > r.seg+1 {
-		// A hole: say where it begins, once a window at most.
-		return ack(), h.Segment == r.win || h.Flags&RMPPLast != 0, false
+		// A hole: say where it begins, once, and again at the window's end.
+		if h.Segment <= r.win {
+			if r.ahead == nil {
+				r.ahead = map[uint32]Buf{}
+			}
+			r.ahead[h.Segment] = *b
+		}
+		first := r.hole != r.seg+1
+		r.hole = r.seg + 1
+		return ack(), first || h.Segment == r.win || h.Flags&RMPPLast != 0, false
 	}
+	acked := false
+	for {
+		typ, st, fin := r.take(b, &h)
+		if typ != 0 {
+			return end(typ, st)
+		}
+		if fin {
+			r.done, r.ahead = true, nil
+			r.win = max(r.win, r.seg) // never less: a smaller window marks an old Ack
+			return ack(), true, true
+		}
+		if r.seg >= r.win {
+			r.win = r.seg + r.window
+			acked = true
+		}
+		next, ok := r.ahead[r.seg+1]
+		if !ok {
+			break
+		}
+		delete(r.ahead, r.seg+1)
+		b = &next
+		h = DecodeRMPP(b)
+	}
+	if acked {
+		return ack(), true, false
+	}
+	return reply, false, false
+}
+
+// take appends the segment b, which is next in order; typ is 0 or how the
+// transfer ends.
+func (r *RMPPReceiver) take(b *Buf, h *RMPPHeader) (typ uint8, st RMPPStatus, last bool) {
 	off := Class(b[1]).DataOffset()
 	n := Size - off
-	last := h.Flags&RMPPLast != 0
+	last = h.Flags&RMPPLast != 0
 	if last {
 		pad := rmppPayload - int(h.Length)
 		if h.Length > rmppPayload || pad > n {
 			if h.Segment != 1 || h.Length != 0 {
-				return end(RMPPAbort, RMPPBadLast)
+				return RMPPAbort, RMPPBadLast, false
 			}
 			pad = 0
 		}
@@ -331,20 +379,11 @@ func (r *RMPPReceiver) Recv(b *Buf) (reply Buf, send, done bool) {
 		r.msg = append(make([]byte, 0, 2*Size), b[:off]...)
 	}
 	if len(r.msg)+n > r.limit {
-		return end(RMPPStop, RMPPResources)
+		return RMPPStop, RMPPResources, false
 	}
 	r.msg = append(r.msg, b[off:off+n]...)
 	r.seg = h.Segment
-	if last {
-		r.done = true
-		r.win = max(r.win, r.seg) // never less: a smaller window marks an old Ack
-		return ack(), true, true
-	}
-	if r.seg >= r.win {
-		r.win = r.seg + r.window
-		return ack(), true, false
-	}
-	return reply, false, false
+	return 0, 0, last
 }
 
 // Message is the whole message once Recv reported done: the first segment's

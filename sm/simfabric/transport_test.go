@@ -1,0 +1,39 @@
+package simfabric
+
+import (
+	"testing"
+
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/transport"
+	"ibnetworkd/sm/transport/transporttest"
+)
+
+func TestTransport(t *testing.T) {
+	for name, opt := range map[string]Options{
+		"perfect": {},
+		"lossy":   {Seed: 3, Loss: 0.02, Duplicate: 0.02, DelayMax: 100_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := New(gen.Star(2, 36), opt)
+			defer s.Close()
+			hosts := s.EndPorts()
+			at := func(i int) func(*testing.T) transport.Transport {
+				return func(t *testing.T) transport.Transport {
+					tr, err := s.Open(hosts[i].PortGUID)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return tr
+				}
+			}
+			transporttest.Run(t, transporttest.Config{
+				Open: at(0), Peer: at(1), Path: []uint8{1}, NoPath: []uint8{1, 30}, PeerPath: []uint8{1, 2},
+				Gone: func(t *testing.T) {
+					if err := s.Reboot(hosts[0].NodeGUID); err != nil {
+						t.Fatal(err)
+					}
+				},
+			})
+		})
+	}
+}

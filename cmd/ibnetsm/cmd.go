@@ -1,0 +1,385 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/serve"
+)
+
+func rootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use: "ibnetsm", Short: "InfiniBand subnet manager", Version: version.String(),
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.AddCommand(runCmd(), statusCmd(), topologyCmd(), askCmd("metrics", "print counters in Prometheus' text form", serve.AskMetrics), resweepCmd())
+	return root
+}
+
+// options of run.
+type options struct {
+	transport  string
+	guids      []string
+	devices    []string
+	priority   uint8
+	smKey      uint64
+	mKey       uint64
+	prefix     uint64
+	lmc        uint8
+	routing    string
+	partitions string
+	sweep      time.Duration
+	poll       time.Duration
+	window     int
+	timeout    time.Duration
+	retries    int
+	logFile    string
+	logJSON    bool
+	verbose    bool
+	stateDir   string
+	socket     string
+}
+
+func runCmd() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use: "run", Short: "manage the subnets of this host's ports", Args: cobra.NoArgs,
+		Long: `Manages the subnet of every InfiniBand port given by --port-guid or --device, or of
+all of them. A port that appears later gets its subnet manager then. A master of
+equal or higher standing is left alone. SIGHUP sweeps the subnets, SIGTERM hands
+over to a standby and ends.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.transport, "transport", "umad", "how MADs travel: umad (the kernel) or ibsim (the simulator that IBSIM_SOCKNAME and SIM_HOST name)")
+	f.StringSliceVar(&o.guids, "port-guid", nil, "port GUID to manage; may be given several times (default all InfiniBand ports)")
+	f.StringSliceVar(&o.devices, "device", nil, "device (mlx5_0) or port (mlx5_0/1) to manage; may be given several times")
+	f.Uint8Var(&o.priority, "priority", 0, "0 to 15, the higher wins; between equals the lower port GUID")
+	f.Uint64Var(&o.smKey, "sm-key", 0, "SM_Key that other managers must have for a handover")
+	f.Uint64Var(&o.mKey, "m-key", 0, "M_Key that protects the ports; 0 none")
+	f.Uint64Var(&o.prefix, "subnet-prefix", ib.DefaultPrefix, "subnet prefix of the GIDs")
+	f.Uint8Var(&o.lmc, "lmc", 0, "0 to 7: adapter ports get 2^LMC LIDs")
+	f.StringVar(&o.routing, "routing", "auto", "auto, minhop, updn, ftree or dor")
+	f.StringVar(&o.partitions, "partitions", "", "partitions file, in the form of opensm's partitions.conf")
+	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "time between light sweeps; 0 none")
+	f.DurationVar(&o.poll, "poll", 500*time.Millisecond, "how often a standby asks the master")
+	f.IntVar(&o.window, "window", 32, "SMPs under way at one time")
+	f.DurationVar(&o.timeout, "timeout", 200*time.Millisecond, "time to wait for the answer to an SMP")
+	f.IntVar(&o.retries, "retries", 3, "how often an SMP is repeated")
+	f.StringVar(&o.logFile, "log-file", "", "append the log to this file (default standard error)")
+	f.BoolVar(&o.logJSON, "log-json", false, "log in JSON")
+	f.BoolVar(&o.verbose, "verbose", false, "log more")
+	f.StringVar(&o.stateDir, "state-dir", "", "where LIDs are remembered (default $STATE_DIRECTORY, else nowhere for ibsim, /var/lib/ibnetsm for umad)")
+	f.StringVar(&o.socket, "socket", "", "socket for status (default "+serve.DefaultSocket+"; none for ibsim); - for none")
+	return c
+}
+
+func run(ctx context.Context, o *options) error {
+	// A sweep makes garbage in proportion to the subnet, once; memory is worth
+	// more than the collector's time.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+	out := io.Writer(os.Stderr)
+	if o.logFile != "" {
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = f
+	}
+	ho := &slog.HandlerOptions{}
+	if o.verbose {
+		ho.Level = slog.LevelDebug
+	}
+	var h slog.Handler = slog.NewTextHandler(out, ho)
+	if o.logJSON {
+		h = slog.NewJSONHandler(out, ho)
+	}
+	log := slog.New(h)
+
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	host, wanted, err := o.host()
+	if err != nil {
+		return err
+	}
+	m := &serve.Manager{Host: host, Log: log, Wanted: wanted, Config: func(p serve.Port) engine.Config {
+		c := cfg
+		c.Log = log
+		c.Store = o.store(p)
+		return c
+	}}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		for range hup {
+			m.Resweep(false, "SIGHUP")
+		}
+	}()
+	if path := o.socketPath(); path != "" {
+		l, err := serve.Listen(path)
+		if err != nil {
+			log.Warn("no status socket", "err", err)
+		} else {
+			go m.Serve(ctx, l)
+		}
+	}
+	log.Info("ibnetsm starts", "version", version.String(), "transport", o.transport, "priority", o.priority)
+	sd.SdNotify(false, sd.SdNotifyReady)
+	defer sd.SdNotify(false, sd.SdNotifyStopping)
+	return m.Run(ctx)
+}
+
+func (o *options) config() (engine.Config, error) {
+	c := engine.Config{Priority: o.priority, SMKey: o.smKey, LMC: ib.LMC(o.lmc), Window: o.window, Timeout: o.timeout, Retries: o.retries,
+		Sweep: o.sweep, Poll: o.poll, Policy: program.DefaultPolicy()}
+	if o.priority > 15 {
+		return c, fmt.Errorf("--priority %d: want 0 to 15", o.priority)
+	}
+	if o.lmc > 7 {
+		return c, fmt.Errorf("--lmc %d: want 0 to 7", o.lmc)
+	}
+	if o.window < 1 || o.window > 4096 {
+		return c, fmt.Errorf("--window %d: want 1 to 4096", o.window)
+	}
+	if o.sweep == 0 {
+		c.Sweep = -1
+	}
+	if o.retries == 0 {
+		c.Retries = -1
+	}
+	c.Policy.MKey, c.Policy.Prefix = ib.MKey(o.mKey), o.prefix
+	if o.mKey != 0 {
+		c.Policy.MKeyLease = 60
+		c.Policy.Protect = 1
+	}
+	if o.routing != "auto" {
+		c.Route.Engine = o.routing
+	}
+	if o.partitions != "" {
+		b, err := os.ReadFile(o.partitions)
+		if err != nil {
+			return c, err
+		}
+		if c.Partitions, err = partition.Parse(o.partitions, b); err != nil {
+			return c, err
+		}
+	} else {
+		c.Partitions = partition.Default()
+	}
+	return c, nil
+}
+
+func (o *options) host() (serve.Host, func(serve.Port) bool, error) {
+	var guids []ib.GUID
+	for _, s := range o.guids {
+		g, err := ib.ParseGUID(s)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--port-guid: %w", err)
+		}
+		guids = append(guids, g)
+	}
+	wanted := func(p serve.Port) bool {
+		if len(guids)+len(o.devices) == 0 {
+			return true
+		}
+		for _, g := range guids {
+			if g == p.GUID {
+				return true
+			}
+		}
+		for _, d := range o.devices {
+			if d == p.Device || d == fmt.Sprintf("%s/%d", p.Device, p.Num) {
+				return true
+			}
+		}
+		return false
+	}
+	switch o.transport {
+	case "ibsim":
+		return simHost{}, nil, nil
+	case "umad":
+		_ = wanted
+		return nil, nil, fmt.Errorf("umad")
+	}
+	return nil, nil, fmt.Errorf("--transport %q: want umad or ibsim", o.transport)
+}
+
+func (o *options) socketPath() string {
+	switch {
+	case o.socket == "-" || o.socket == "" && o.transport == "ibsim":
+		return ""
+	case o.socket != "":
+		return o.socket
+	}
+	return serve.DefaultSocket
+}
+
+// store keeps a port's LIDs in the state folder.
+func (o *options) store(p serve.Port) engine.Store {
+	dir := o.stateDir
+	if dir == "" {
+		dir = os.Getenv("STATE_DIRECTORY")
+	}
+	if dir == "" && o.transport == "umad" {
+		dir = "/var/lib/ibnetsm"
+	}
+	if dir == "" {
+		return nil
+	}
+	return fileStore(filepath.Join(dir, fmt.Sprintf("guid2lid-%016x", uint64(p.GUID))))
+}
+
+// fileStore is a file that is replaced as a whole.
+type fileStore string
+
+func (f fileStore) Load() ([]byte, error) {
+	b, err := os.ReadFile(string(f))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+func (f fileStore) Save(b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(string(f)), 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(string(f), b, 0o644)
+}
+
+func ask(ctx context.Context, socket, what string, w io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return serve.Ask(ctx, socket, what, w)
+}
+
+func askCmd(name, short, what string) *cobra.Command {
+	socket := serve.DefaultSocket
+	c := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
+	}}
+	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	return c
+}
+
+func resweepCmd() *cobra.Command {
+	socket, full := serve.DefaultSocket, false
+	c := &cobra.Command{Use: "resweep", Short: "look at the subnets again now", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		what := serve.AskResweep
+		if full {
+			what = serve.AskFull
+		}
+		return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
+	}}
+	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	c.Flags().BoolVar(&full, "full", false, "discover everything anew instead of asking each switch what changed")
+	return c
+}
+
+func topologyCmd() *cobra.Command {
+	socket, svg := serve.DefaultSocket, false
+	c := &cobra.Command{Use: "topology", Short: "print the subnet in ibnetdiscover's form, or draw it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			what := serve.AskTopology
+			if svg {
+				what = serve.AskPicture
+			}
+			return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
+		}}
+	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	c.Flags().BoolVar(&svg, "svg", false, "draw it as SVG")
+	return c
+}
+
+func statusCmd() *cobra.Command {
+	socket, asJSON := serve.DefaultSocket, false
+	c := &cobra.Command{Use: "status", Short: "tell what the running ibnetsm does", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return ask(cmd.Context(), socket, serve.AskStatus, cmd.OutOrStdout())
+			}
+			var b strings.Builder
+			if err := ask(cmd.Context(), socket, serve.AskStatus, &b); err != nil {
+				return err
+			}
+			var xs []*engine.Snapshot
+			if err := json.Unmarshal([]byte(b.String()), &xs); err != nil {
+				return fmt.Errorf("answer of %s: %w", socket, err)
+			}
+			printStatus(cmd.OutOrStdout(), xs)
+			return nil
+		}}
+	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	c.Flags().BoolVar(&asJSON, "json", false, "print everything as JSON")
+	return c
+}
+
+func printStatus(out io.Writer, xs []*engine.Snapshot) {
+	if len(xs) == 0 {
+		fmt.Fprintln(out, "no subnet: no InfiniBand port is there, or none was asked for")
+		return
+	}
+	for i, x := range xs {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		line := func(k, f string, a ...any) { fmt.Fprintf(w, "%s:\t%s\n", k, fmt.Sprintf(f, a...)) }
+		line("Port", "%s/%d, GUID %v, LID %v, %s", x.Device, x.Port, x.PortGUID, x.LID, x.PortState)
+		line("State", "%s, priority %d", x.State, x.Priority)
+		if x.Master != nil {
+			line("Master", "%v, LID %v, priority %d", x.Master.GUID, x.Master.LID, x.Master.Priority)
+		}
+		for _, o := range x.Others {
+			line("Other manager", "%v, LID %v, priority %d, %s", o.GUID, o.LID, o.Priority, o.State)
+		}
+		if x.State == "Master" {
+			line("Subnet", "%d nodes, %d of them switches, %d links, highest LID %v, routing %s", x.Nodes, x.Switches, x.Links, x.TopLID, x.Routing)
+			line("Multicast groups", "%d", x.Groups)
+			l := x.LastSweep
+			line("Last sweep", "%s ago, %s, %d SMPs in %s%s", time.Since(l.At).Round(time.Second), l.Kind, l.SMPs, l.Duration.Round(time.Microsecond), reason(l.Reason))
+			for _, g := range x.Retrying {
+				line("Trouble", "node %v does not answer or does not take what it is told; tried again", g)
+			}
+		}
+		line("MADs", "%d SMPs sent, %d repeated, %d unanswered, %d refused; %d SA requests, %d traps, %d dropped", x.Counters.SMPs, x.Counters.Repeats,
+			x.Counters.Timeouts, x.Counters.Errors, x.Counters.SA, x.Counters.Traps, x.Counters.Dropped)
+		w.Flush()
+	}
+}
+
+func reason(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
+}

@@ -1,0 +1,515 @@
+// Package engine runs a subnet manager on one port: it orders the stages, owns
+// the state and drives the transport.
+//
+// One goroutine (Run) owns everything; another one only receives. The stages
+// decide, the engine sends what they ask for, keeps what the fabric
+// acknowledged, and answers others' requests while a sweep is under way.
+// Events (traps, a change of the local link, the sweep timer) lead to a partial
+// sweep of what they name; a whole discovery happens when the manager becomes
+// master and when the way into the fabric was lost.
+//
+// Called by cmd/ibnetsm, one Subnet for each port.
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/discover"
+	"ibnetworkd/sm/elect"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/lid"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/mcast"
+	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/route"
+	"ibnetworkd/sm/sa"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+)
+
+// Store keeps the GUID-to-LID memory between runs.
+type Store interface {
+	Load() ([]byte, error)
+	Save([]byte) error
+}
+
+// Config of a subnet; the zero value of each field means its default.
+type Config struct {
+	Priority uint8 // 0..15, higher wins
+	SMKey    uint64
+	Policy   program.Policy
+	LMC      ib.LMC
+	Reassign bool // forget the LIDs that ports have
+	Route    route.Options
+
+	// Window is the number of SMPs under way at one time, default 32.
+	Window int
+	// Timeout of one try of an SMP (200 ms) and how often it is repeated (3).
+	Timeout time.Duration
+	Retries int
+	// Sweep is the time between light sweeps, default 10 s; below 0 none.
+	Sweep time.Duration
+	// Poll is how often a standby asks the master, default 500 ms; a poll has
+	// PollTimeout (200 ms), and PollMisses (3) in a row take the master for gone.
+	Poll        time.Duration
+	PollTimeout time.Duration
+	PollMisses  int
+	// LocalPoll is how often the local port's state is read, default 250 ms.
+	LocalPoll time.Duration
+	// HandoverWait bounds the wait for an heir at the end of Run, default 1 s.
+	HandoverWait time.Duration
+
+	Partitions partition.Config // the zero value is the default partition
+	SA         sa.Config
+	Store      Store // nil keeps nothing
+	Log        *slog.Logger
+}
+
+func (c *Config) defaults() {
+	or(&c.Window, 32)
+	or(&c.Timeout, 200*time.Millisecond)
+	if c.Retries == 0 {
+		c.Retries = 3
+	}
+	or(&c.Sweep, 10*time.Second)
+	or(&c.Poll, 500*time.Millisecond)
+	or(&c.PollTimeout, 200*time.Millisecond)
+	or(&c.PollMisses, 3)
+	or(&c.LocalPoll, 250*time.Millisecond)
+	or(&c.HandoverWait, time.Second)
+	if c.Policy == (program.Policy{}) {
+		c.Policy = program.DefaultPolicy()
+	}
+	if c.Policy.Prefix == 0 {
+		c.Policy.Prefix = ib.DefaultPrefix
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func or[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+// tables is what the fabric is known to hold, by the indices of fab.
+type tables struct {
+	lft   [][]uint8
+	mft   mcast.Tables
+	fresh []bool // by switch: nothing is known of its multicast table
+	pkeys [][]ib.PKey
+	asked program.Asked
+}
+
+// routes is what was computed for fab.
+type routes struct {
+	lft    [][]uint8
+	sl     route.Layers
+	layers int
+	engine string
+}
+
+// events is what happened and has not been looked at.
+type events struct {
+	full     bool
+	light    bool
+	resweep  bool // asked for by a person: log even when nothing changed
+	switches []ib.LID
+	ports    []ib.LID
+	descs    []ib.LID
+	guids    []ib.GUID // nodes to look at again
+	reason   string
+}
+
+func (e *events) any() bool {
+	return e.full || e.light || e.resweep || len(e.switches)+len(e.ports)+len(e.descs)+len(e.guids) > 0
+}
+
+// Subnet is a manager on one port.
+type Subnet struct {
+	cfg   Config
+	tr    transport.Transport
+	log   *slog.Logger
+	port  transport.Port
+	elect *elect.Machine
+	start time.Time
+
+	rx    chan []transport.Packet
+	free  chan []transport.Packet
+	rxErr error
+	slots []slot
+	idle  []uint16
+	fly   int
+	pkt   transport.Packet
+	tick  *time.Timer
+
+	fab    *fabric.Fabric // what was published last; nil before the first sweep
+	have   tables
+	memory lid.Memory
+	saved  bool
+	top    ib.LID
+	want   routes
+	ev     events
+	// reregister asks every client to register again with the next sweep.
+	reregister bool
+	rereg      []ib.GUID // ports to be told to register again
+	guids      []sa.GUIDBlock
+	mcastDirty bool
+	admin      *sa.Service
+	troubled   int // sweeps in a row with failures
+	silentAt   []ib.GUID
+	retryAt    time.Time
+	act        uint32
+
+	handoverUntil time.Time
+	trapTID       uint32
+	counters      Counters
+	sweeps        int
+	lastSweep     SweepStats
+	state         atomic.Pointer[Snapshot]
+	cmds          chan func()
+	stopped       chan struct{}
+	once          sync.Once
+	warned        map[string]int
+}
+
+// SweepStats is the outcome of a sweep.
+type SweepStats struct {
+	Kind     string        `json:"kind"` // full, partial, light
+	Reason   string        `json:"reason,omitempty"`
+	At       time.Time     `json:"at"`
+	Duration time.Duration `json:"duration_ns"`
+	SMPs     uint64        `json:"smps"`
+	Nodes    int           `json:"nodes"`
+	Switches int           `json:"switches"`
+	Links    int           `json:"links"`
+	Routing  string        `json:"routing,omitempty"`
+	Failed   int           `json:"failed_smps,omitempty"`
+}
+
+// New makes a subnet manager on an open transport. Run owns both.
+func New(tr transport.Transport, cfg Config) *Subnet {
+	cfg.defaults()
+	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, rx: make(chan []transport.Packet, 4), free: make(chan []transport.Packet, 4),
+		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}}
+	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
+	for i := len(s.slots) - 1; i >= 0; i-- {
+		s.idle = append(s.idle, uint16(i))
+	}
+	s.admin = sa.New(cfg.SA)
+	s.counters.Received = map[string]uint64{}
+	return s
+}
+
+// errRestart leaves a sweep because the state changed under it.
+var errRestart = errors.New("state changed")
+
+// Run manages the subnet until ctx ends or the device is gone
+// (transport.ErrGone). At the end of ctx a master hands over to a standby, if
+// there is one, before Run returns.
+func (s *Subnet) Run(ctx context.Context) error {
+	defer close(s.stopped)
+	s.start = time.Now()
+	var err error
+	if s.port, err = s.tr.Port(); err != nil {
+		return fmt.Errorf("read the local port: %w", err)
+	}
+	s.log = s.log.With("ibdev", s.port.Device, "port", s.port.Num)
+	if s.port.LinkLayer == ib.LinkLayerEthernet {
+		return fmt.Errorf("%s/%d is an Ethernet port, it has no subnet", s.port.Device, s.port.Num)
+	}
+	s.load()
+	s.elect = elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}, SMKey: s.cfg.SMKey, Misses: s.cfg.PollMisses})
+	if err := s.tr.SetIsSM(true); err != nil {
+		return fmt.Errorf("announce the subnet manager on %s/%d: %w", s.port.Device, s.port.Num, err)
+	}
+	rctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { s.receive(rctx) })
+	s.tick = time.NewTimer(time.Hour)
+	defer func() {
+		s.tick.Stop()
+		cancel()
+		s.tr.Close()
+		for range s.rx {
+		}
+		wg.Wait()
+	}()
+	s.publish()
+	for {
+		switch s.elect.State() {
+		case mad.SMDiscovering:
+			err = s.discovering(ctx)
+		case mad.SMMaster:
+			err = s.master(ctx)
+		case mad.SMStandby:
+			err = s.standby(ctx)
+		default:
+			err = s.rest(ctx)
+		}
+		s.publish()
+		switch {
+		case errors.Is(err, errRestart), err == nil && ctx.Err() == nil:
+		case ctx.Err() != nil:
+			s.end()
+			return nil
+		default:
+			s.tr.SetIsSM(false)
+			return err
+		}
+	}
+}
+
+// load reads the remembered LIDs; a lost or damaged memory is not fatal.
+func (s *Subnet) load() {
+	if s.cfg.Store == nil {
+		return
+	}
+	b, err := s.cfg.Store.Load()
+	if err == nil && len(b) > 0 {
+		s.memory, err = lid.Unmarshal("guid2lid", b)
+	}
+	if err != nil {
+		s.log.Warn("remembered LIDs are not used", "err", err)
+	}
+}
+
+func (s *Subnet) save() {
+	if s.cfg.Store == nil || s.saved {
+		return
+	}
+	if err := s.cfg.Store.Save(s.memory.Marshal()); err != nil {
+		s.warnOnce("save", "LIDs are not remembered", "err", err)
+		return
+	}
+	s.saved = true
+}
+
+// warnOnce logs a warning and then every tenth time it comes again.
+func (s *Subnet) warnOnce(key, msg string, args ...any) {
+	if len(s.warned) > 4096 {
+		clear(s.warned)
+	}
+	if s.warned[key]++; s.warned[key]%10 == 1 {
+		s.log.Warn(msg, args...)
+	}
+}
+
+// localInfo is a transport that knows the local NodeInfo without an SMP.
+type localInfo interface {
+	NodeInfo() (mad.NodeInfo, bool)
+}
+
+func (s *Subnet) options() discover.Options {
+	o := discover.Options{Prefix: s.cfg.Policy.Prefix}
+	if l, ok := s.tr.(localInfo); ok {
+		if ni, ok := l.NodeInfo(); ok {
+			o.Local = &ni
+		}
+	}
+	return o
+}
+
+// discovering walks the subnet and decides what this manager is.
+func (s *Subnet) discovering(ctx context.Context) error {
+	s.fab, s.have = nil, tables{}
+	if err := s.awaitLink(ctx); err != nil {
+		return err
+	}
+	s.ev = events{}
+	t0, n0 := time.Now(), s.counters.SMPs
+	d := discover.New(s.options())
+	if err := s.pump(ctx, d); err != nil {
+		return err
+	}
+	if s.elect.State() != mad.SMDiscovering {
+		// Handed the subnet meanwhile: what was found serves.
+		return s.configure(ctx, d.Result(), t0, n0, "full", "handover")
+	}
+	res := d.Result()
+	if res.Fabric == nil {
+		s.warnOnce("local", "the local port does not answer", "why", fmt.Sprint(res.Warnings))
+		return s.pause(ctx, time.Second)
+	}
+	was := s.elect.State()
+	if a := s.elect.Discovered(peers(res)); a == elect.Poll {
+		m := s.elect.Master()
+		s.log.Info("standby", "was", was.String(), "master", m.Info.GUID.String(), "priority", m.Info.Priority, "master_lid", m.LID.String())
+		return nil
+	}
+	s.reregister = true
+	return s.configure(ctx, res, t0, n0, "full", "became master")
+}
+
+// awaitLink waits until the local port is connected to something.
+func (s *Subnet) awaitLink(ctx context.Context) error {
+	for first := true; ; first = false {
+		p, err := s.tr.Port()
+		if err != nil {
+			return err
+		}
+		s.port = p
+		if p.State >= ib.PortInit || p.Num == 0 {
+			return nil
+		}
+		if first {
+			s.log.Info("no link", "state", p.State.String(), "phys_state", p.PhysState.String())
+			s.publish()
+		}
+		if err := s.wait(ctx, s.cfg.LocalPoll, nil); err != nil {
+			return err
+		}
+	}
+}
+
+// pause serves others' requests for a while.
+func (s *Subnet) pause(ctx context.Context, d time.Duration) error { return s.wait(ctx, d, nil) }
+
+// rest waits to be woken by another manager's Set of SMInfo.
+func (s *Subnet) rest(ctx context.Context) error {
+	return s.wait(ctx, time.Hour, func() bool { return s.elect.State() != mad.SMNotActive })
+}
+
+// peers lists the managers that a discovery met.
+func peers(res *discover.Result) []elect.Peer {
+	var out []elect.Peer
+	f := res.Fabric
+	for _, x := range res.SMs {
+		if x.Silent || x.Status != 0 {
+			continue
+		}
+		path, ok := program.PathTo(f, x.Port)
+		if !ok {
+			continue
+		}
+		out = append(out, elect.Peer{Info: x.Info, LID: f.Ports[x.Port].Info.LID(), Path: path})
+	}
+	return out
+}
+
+// master serves the subnet until the state changes.
+func (s *Subnet) master(ctx context.Context) error {
+	light := time.Now().Add(s.cfg.Sweep)
+	if s.fab == nil {
+		// Made master by another's handover: the fabric is to be learned first.
+		s.ev.full, s.ev.reason = true, "handover"
+		s.reregister = true
+	}
+	for s.elect.State() == mad.SMMaster {
+		if s.ev.full || s.fab == nil {
+			if err := s.fullSweep(ctx); err != nil {
+				return err
+			}
+			light = time.Now().Add(s.cfg.Sweep)
+			continue
+		}
+		if s.ev.any() {
+			if err := s.partialSweep(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		if s.mcastDue() {
+			if err := s.programMulticast(ctx); err != nil {
+				return err
+			}
+			continue
+		}
+		now := time.Now()
+		if s.cfg.Sweep > 0 && !now.Before(light) {
+			s.ev.light = true
+			light = now.Add(s.cfg.Sweep)
+			continue
+		}
+		if !s.retryAt.IsZero() && !now.Before(s.retryAt) {
+			s.retryAt = time.Time{}
+			s.ev.guids = append(s.ev.guids, s.silentAt...)
+			s.ev.reason = "try again what failed"
+			continue
+		}
+		d := s.cfg.LocalPoll
+		if s.cfg.Sweep > 0 {
+			d = min(d, light.Sub(now))
+		}
+		if err := s.wait(ctx, max(d, time.Millisecond), func() bool {
+			return s.ev.any() || s.mcastDue() || s.elect.State() != mad.SMMaster
+		}); err != nil {
+			return err
+		}
+		if err := s.checkLocal(); err != nil {
+			return err
+		}
+		s.tickSA()
+	}
+	return nil
+}
+
+// checkLocal looks at the local port: its link has no switch that would tell.
+func (s *Subnet) checkLocal() error {
+	p, err := s.tr.Port()
+	if err != nil {
+		return err
+	}
+	was := s.port
+	s.port = p
+	if p.Num == 0 || s.fab == nil {
+		return nil
+	}
+	switch {
+	case p.State < ib.PortInit && was.State >= ib.PortInit:
+		s.log.Warn("the local link is down", "was", was.State.String(), "state", p.State.String())
+		// Alone on the port: what is found when it comes back decides.
+		s.elect.Restart()
+		return errRestart
+	case p.State == ib.PortInit && s.fab.Ports[s.fab.SMPort].Info.State() >= ib.PortArmed:
+		s.log.Info("the local link was re-established", "was", was.State.String())
+		s.elect.Restart()
+		return errRestart
+	case p.SMLID != 0 && s.fab.SMPort != fabric.None && p.SMLID != s.fab.Ports[s.fab.SMPort].LID && p.State >= ib.PortArmed:
+		s.log.Warn("another manager configured the local port", "sm_lid", p.SMLID.String())
+		s.ev.full, s.ev.reason = true, "another manager configured the local port"
+	}
+	return nil
+}
+
+// end hands over and leaves.
+func (s *Subnet) end() {
+	if p, ok := s.elect.Heir(); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
+		defer cancel()
+		s.log.Info("handing over", "to", p.Info.GUID.String(), "to_lid", p.LID.String())
+		s.sendSMInfo(p, elect.ModHandover)
+		s.wait(ctx, s.cfg.HandoverWait, func() bool { return s.elect.State() != mad.SMMaster })
+		if s.elect.State() == mad.SMMaster {
+			s.log.Warn("the standby did not acknowledge the handover", "to", p.Info.GUID.String())
+		}
+	}
+	s.tr.SetIsSM(false)
+	s.log.Info("stopped")
+}
+
+// Resweep asks for a sweep now; with full the whole subnet is discovered anew.
+func (s *Subnet) Resweep(full bool, reason string) {
+	s.do(func() {
+		s.ev.resweep, s.ev.full, s.ev.light, s.ev.reason = true, s.ev.full || full, true, reason
+	})
+}
+
+// do runs f in the owner's goroutine, unless that has ended.
+func (s *Subnet) do(f func()) {
+	select {
+	case s.cmds <- f:
+	case <-s.stopped:
+	}
+}

@@ -1,0 +1,277 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+)
+
+// Counters of the MADs of a subnet.
+type Counters struct {
+	SMPs     uint64            `json:"smps_sent"` // requests, with repeats
+	Repeats  uint64            `json:"smps_repeated"`
+	Timeouts uint64            `json:"smps_unanswered"`
+	Errors   uint64            `json:"smps_refused"` // answered with a status
+	Dropped  uint64            `json:"mads_dropped"` // malformed or nobody's
+	Traps    uint64            `json:"traps"`
+	SA       uint64            `json:"sa_requests"`
+	Sent     map[string]uint64 `json:"sent"`     // by method and attribute
+	Received map[string]uint64 `json:"received"` // requests and traps
+
+	hot [16]hotCount
+}
+
+// hotCount counts one method and attribute: a map would show in the profile.
+type hotCount struct {
+	key attrKey
+	n   uint64
+}
+
+// slot is a request under way.
+type slot struct {
+	req   smp.Request
+	src   *pumped
+	gen   uint16
+	tries uint8
+	used  bool
+}
+
+// Transaction identifiers: the low 16 bits are the slot, the next 15 its
+// generation; bit 31 marks what has no slot (reports, traps, handovers).
+const unslotted = 1 << 31
+
+// receive hands packets to the owner until the transport ends.
+func (s *Subnet) receive(ctx context.Context) {
+	defer close(s.rx)
+	for {
+		var b []transport.Packet
+		select {
+		case b = <-s.free:
+			b = b[:cap(b)]
+		default:
+			b = make([]transport.Packet, 64)
+		}
+		n, err := s.tr.Recv(ctx, b)
+		if n > 0 {
+			s.rx <- b[:n]
+		}
+		if err != nil {
+			if !errors.Is(err, transport.ErrClosed) && !errors.Is(err, context.Canceled) {
+				s.rxErr = err
+			}
+			return
+		}
+	}
+}
+
+// sendRequest puts a request on the wire in a free slot.
+func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
+	i := s.idle[len(s.idle)-1]
+	s.idle = s.idle[:len(s.idle)-1]
+	sl := &s.slots[i]
+	sl.gen = (sl.gen + 1) & 0x7fff
+	sl.req, sl.src, sl.tries, sl.used = *r, src, tries, true
+	tid := uint64(sl.gen)<<16 | uint64(i)
+	mad.PutDR(&s.pkt.MAD, r.Method, r.Attr, r.Mod, tid, s.cfg.Policy.MKey, r.Path, r.Data[:])
+	s.pkt.LID, s.pkt.QPN, s.pkt.Long = ib.LIDPermissive, 0, nil
+	s.pkt.Timeout, s.pkt.Retries = src.timeout, 0
+	s.counters.SMPs++
+	s.count(r.Method, r.Attr)
+	if err := s.tr.Send(&s.pkt); err != nil {
+		s.release(i)
+		return err
+	}
+	s.fly++
+	return nil
+}
+
+func (s *Subnet) release(i uint16) {
+	s.slots[i].used, s.slots[i].src, s.slots[i].req.Path = false, nil, nil
+	s.idle = append(s.idle, i)
+}
+
+type attrKey struct {
+	m mad.Method
+	a mad.AttrID
+}
+
+func (s *Subnet) count(m mad.Method, a mad.AttrID) {
+	k := attrKey{m, a}
+	for i := range s.counters.hot {
+		h := &s.counters.hot[i]
+		if h.key == k {
+			h.n++
+			return
+		}
+		if h.n == 0 {
+			h.key, h.n = k, 1
+			return
+		}
+	}
+}
+
+// pump sends a source's requests through the window until it has finished.
+func (s *Subnet) pump(ctx context.Context, src smp.Source) error {
+	return s.pumpWith(ctx, src, s.cfg.Timeout, s.cfg.Retries)
+}
+
+// pumpWith is pump with a time-out for each try and a number of repeats.
+func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Duration, retries int) error {
+	fly := 0
+	done := func(r *smp.Reply) { fly--; src.Step(r) }
+	own := &pumped{src, done, timeout, retries}
+	// A sweep that is left early must not leave answers to a source that is gone.
+	defer func() {
+		if fly > 0 {
+			for i := range s.slots {
+				if s.slots[i].used && s.slots[i].src == own {
+					s.slots[i].src = nil
+				}
+			}
+		}
+	}()
+	for {
+		for fly < s.cfg.Window && len(s.idle) > 0 {
+			r, ok := src.Next()
+			if !ok {
+				break
+			}
+			fly++
+			if err := s.sendRequest(own, &r, 0); err != nil {
+				if errors.Is(err, transport.ErrGone) || errors.Is(err, transport.ErrClosed) {
+					return err
+				}
+				done(&smp.Reply{Request: r, Timeout: true})
+			}
+		}
+		if fly == 0 {
+			return nil
+		}
+		if err := s.next(ctx, nil); err != nil {
+			return err
+		}
+	}
+}
+
+// pumped is a source under a pump.
+type pumped struct {
+	smp.Source
+	done    func(*smp.Reply)
+	timeout time.Duration
+	retries int
+}
+
+// next takes one batch of packets or one command, or waits for the timer.
+func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {
+	select {
+	case b, ok := <-s.rx:
+		if !ok {
+			if s.rxErr != nil {
+				return s.rxErr
+			}
+			return transport.ErrClosed
+		}
+		for i := range b {
+			s.packet(&b[i])
+			b[i].Long = nil
+		}
+		select {
+		case s.free <- b:
+		default:
+		}
+	case f := <-s.cmds:
+		f()
+	case <-timer:
+		return errTimer
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+var errTimer = errors.New("timer")
+
+// wait serves until d has passed or stop says so.
+func (s *Subnet) wait(ctx context.Context, d time.Duration, stop func() bool) error {
+	s.tick.Reset(d)
+	for stop == nil || !stop() {
+		switch err := s.next(ctx, s.tick.C); {
+		case errors.Is(err, errTimer):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// packet sorts what was received.
+func (s *Subnet) packet(p *transport.Packet) {
+	c, m := mad.ClassOf(&p.MAD), mad.MethodOf(&p.MAD)
+	if p.Err != nil || m.IsResponse() {
+		s.response(p)
+		return
+	}
+	switch {
+	case c.IsSMP() && mad.AttrOf(&p.MAD) == mad.AttrSMInfo && (m == mad.MethodGet || m == mad.MethodSet):
+		s.smInfo(p)
+	case c == mad.ClassSubnLID && m == mad.MethodTrap && mad.AttrOf(&p.MAD) == mad.AttrNotice:
+		s.trap(p)
+	case c == mad.ClassSA:
+		s.sa(p)
+	default:
+		s.counters.Dropped++
+	}
+}
+
+// response finds the request that a packet ends.
+func (s *Subnet) response(p *transport.Packet) {
+	tid := uint32(mad.TIDOf(&p.MAD))
+	i := tid & 0xffff
+	if tid&unslotted != 0 || int(i) >= len(s.slots) {
+		return
+	}
+	sl := &s.slots[i]
+	if !sl.used || uint32(sl.gen) != tid>>16 {
+		s.counters.Dropped++
+		return
+	}
+	if p.Err == nil && (mad.AttrOf(&p.MAD) != sl.req.Attr || !mad.ClassOf(&p.MAD).IsSMP()) {
+		s.counters.Dropped++
+		return
+	}
+	own, req, tries := sl.src, sl.req, sl.tries
+	s.fly--
+	if own == nil {
+		s.release(uint16(i))
+		return
+	}
+	if p.Err != nil && int(tries) < own.retries && errors.Is(p.Err, transport.ErrTimeout) {
+		if tries == 0 {
+			own.Late(req.Tag)
+		}
+		s.counters.Repeats++
+		s.release(uint16(i))
+		if s.sendRequest(own, &req, tries+1) == nil {
+			return
+		}
+	} else {
+		s.release(uint16(i))
+	}
+	r := smp.Reply{Request: req}
+	if p.Err != nil {
+		r.Timeout = true
+		s.counters.Timeouts++
+	} else {
+		r.Data = *mad.SMPData(&p.MAD)
+		if r.Status = mad.StatusOf(&p.MAD); r.Status != 0 {
+			s.counters.Errors++
+		}
+	}
+	own.done(&r)
+}

@@ -1,0 +1,334 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/elect"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/sa"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+)
+
+// now is the clock of the SA.
+func (s *Subnet) now() time.Duration { return time.Since(s.start) }
+
+// answer turns a received SMP around.
+func (s *Subnet) answer(p *transport.Packet, m mad.Method) {
+	p.MAD[3] = uint8(m)
+	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+		p.MAD[4] |= 0x80
+	}
+	out := transport.Packet{LID: p.LID, SL: p.SL, QPN: 0, MAD: p.MAD}
+	if err := s.tr.Send(&out); err != nil {
+		s.counters.Dropped++
+	}
+}
+
+// smInfo answers Get and Set of SMInfo.
+func (s *Subnet) smInfo(p *transport.Packet) {
+	s.received("SMInfo")
+	data := mad.SMPData(&p.MAD)
+	var theirs mad.SMInfo
+	set := mad.MethodOf(&p.MAD) == mad.MethodSet
+	mod := mad.ModOf(&p.MAD)
+	if set {
+		if theirs.Decode(data[:]) != nil || mod < elect.ModHandover || mod > elect.ModDiscover || theirs.GUID == s.port.PortGUID {
+			mad.SetStatus(&p.MAD, mad.StatusInvalidField)
+			s.answer(p, mad.MethodGetResp)
+			return
+		}
+	}
+	from := elect.Peer{Info: theirs, LID: p.LID, Path: s.pathTo(theirs.GUID)}
+	was := s.elect.State()
+	a := elect.Nothing
+	if set {
+		a = s.elect.Received(mod, from)
+	}
+	s.act++
+	info := s.elect.Info(s.act)
+	*data = [64]byte{}
+	info.Append(data[:0])
+	s.answer(p, mad.MethodGetResp)
+	if !set {
+		return
+	}
+	s.log.Info("told by another manager", "by", theirs.GUID.String(), "priority", theirs.Priority, "to", controlName(mod), "was", was.String(), "now", s.elect.State().String())
+	switch a {
+	case elect.Acknowledge:
+		s.sendSMInfo(from, elect.ModAcknowledge)
+		s.reregister = true
+		s.ev.full, s.ev.reason = true, "handover"
+	}
+}
+
+func controlName(mod uint32) string {
+	switch mod {
+	case elect.ModHandover:
+		return "take over"
+	case elect.ModAcknowledge:
+		return "acknowledge the handover"
+	case elect.ModDisable:
+		return "rest"
+	case elect.ModStandby:
+		return "stand by"
+	}
+	return "discover"
+}
+
+// pathTo is the directed route to a manager's port, nil when none is known.
+func (s *Subnet) pathTo(g ib.GUID) []uint8 {
+	for _, p := range s.elect.Peers() {
+		if p.Info.GUID == g {
+			return p.Path
+		}
+	}
+	if m := s.elect.Master(); m.Info.GUID == g {
+		return m.Path
+	}
+	if s.fab != nil {
+		if i := s.fab.EndPortByGUID(g); i != fabric.None {
+			path, _ := program.PathTo(s.fab, i)
+			return path
+		}
+	}
+	return nil
+}
+
+// sendSMInfo sends a Set of SMInfo; what it leads to comes as a message of the
+// other manager's. It goes by directed route where one is known, for that
+// works whatever the forwarding tables say, and by LID otherwise.
+func (s *Subnet) sendSMInfo(to elect.Peer, mod uint32) {
+	info := s.elect.Info(s.act)
+	var data [64]byte
+	info.Append(data[:0])
+	s.trapTID++
+	tid := uint64(unslotted | s.trapTID&0x7fffffff)
+	p := transport.Packet{LID: to.LID, Timeout: s.cfg.Timeout, Retries: s.cfg.Retries}
+	if len(to.Path) > 0 {
+		p.LID = ib.LIDPermissive
+		mad.PutDR(&p.MAD, mad.MethodSet, mad.AttrSMInfo, mod, tid, s.cfg.Policy.MKey, to.Path, data[:])
+	} else {
+		mad.PutLR(&p.MAD, mad.MethodSet, mad.AttrSMInfo, mod, tid, s.cfg.Policy.MKey, data[:])
+	}
+	s.counters.SMPs++
+	s.count(mad.MethodSet, mad.AttrSMInfo)
+	if err := s.tr.Send(&p); err != nil {
+		s.log.Warn("cannot reach the other manager", "err", err)
+	}
+}
+
+func (s *Subnet) received(what string) { s.counters.Received[what]++ }
+
+// trap represses a trap and notes what to look at. The content of a trap is a
+// hint: it only names what is read again.
+func (s *Subnet) trap(p *transport.Packet) {
+	var n mad.Notice
+	if n.Decode(mad.SMPData(&p.MAD)[:]) != nil {
+		s.counters.Dropped++
+		return
+	}
+	rep := transport.Packet{LID: p.LID, SL: p.SL, MAD: p.MAD}
+	rep.MAD[3] = uint8(mad.MethodTrapRepress)
+	if err := s.tr.Send(&rep); err != nil {
+		s.counters.Dropped++
+	}
+	s.counters.Traps++
+	s.received(trapName(n.TrapNumber))
+	if s.elect.State() != mad.SMMaster || s.fab == nil || !n.Generic {
+		return
+	}
+	const most = 4096 // different LIDs in one sweep; more is a sweep of everything
+	if len(s.ev.switches)+len(s.ev.ports)+len(s.ev.descs) > most {
+		s.ev.light = true
+		return
+	}
+	switch n.TrapNumber {
+	case 128:
+		s.ev.switches = append(s.ev.switches, n.DetailSwitchLID())
+		s.ev.reason = "trap 128: link state change"
+	case 144:
+		c := n.DetailCapChange()
+		l := c.LID
+		if !l.IsUnicast() {
+			l = n.IssuerLID
+		}
+		const descriptionChanged = 1
+		if c.LocalChanges && c.Flags == descriptionChanged {
+			s.ev.descs = append(s.ev.descs, l)
+		} else {
+			s.ev.ports = append(s.ev.ports, l)
+			s.ev.descs = append(s.ev.descs, l)
+		}
+		s.ev.reason = "trap 144: local change"
+	case 145:
+		l, _ := n.DetailSysImageGUID()
+		s.ev.descs = append(s.ev.descs, l)
+		s.ev.reason = "trap 145: system image GUID"
+	case 129, 130, 131:
+		l, port := n.DetailPort()
+		s.warnOnce("threshold"+l.String(), "a link is bad", "trap", n.TrapNumber, "lid", l.String(), "link_port", port)
+	case 256:
+		v := n.DetailMKeyViolation()
+		s.warnOnce("mkey"+v.LID.String(), "M_Key violation", "lid", v.LID.String())
+	case 257, 258, 259:
+		s.warnOnce("key"+n.IssuerLID.String(), "P_Key or Q_Key violation", "trap", n.TrapNumber, "reported_by", n.IssuerLID.String())
+	}
+	s.send(s.admin.Forward(n))
+}
+
+func trapName(n uint16) string {
+	switch {
+	case n >= 64 && n <= 67, n >= 128 && n <= 131, n == 144, n == 145, n >= 256 && n <= 259:
+		return "trap " + itoa(n)
+	}
+	return "trap of another kind"
+}
+
+// sa answers a request to the subnet administrator. Only the master has one.
+func (s *Subnet) sa(p *transport.Packet) {
+	s.counters.SA++
+	if s.elect.State() != mad.SMMaster {
+		return
+	}
+	r, c := s.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes()})
+	if r.MAD != nil {
+		out := transport.Packet{LID: p.LID, QPN: p.QPN, QKey: p.QKey, SL: p.SL, PKeyIndex: p.PKeyIndex,
+			HasGRH: p.HasGRH, GID: p.GID, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass, FlowLabel: p.FlowLabel}
+		out.SetMessage(r.MAD, r.RMPP)
+		if err := s.tr.Send(&out); err != nil {
+			s.warnOnce("sasend", "cannot answer an SA request", "to", p.LID.String(), "err", err)
+		}
+	}
+	s.apply(c)
+}
+
+// apply does what the SA leaves to do.
+func (s *Subnet) apply(c sa.Changes) {
+	if c.Groups {
+		s.mcastDirty = true
+	}
+	s.send(c.Reports)
+	for _, p := range c.Reregister {
+		if s.fab != nil && int(p) < len(s.fab.Ports) {
+			s.rereg = append(s.rereg, s.fab.Ports[p].GUID)
+		}
+	}
+	s.guids = append(s.guids, c.GUIDs...)
+}
+
+// send reports events to subscribers.
+func (s *Subnet) send(rs []sa.Report) {
+	for i := range rs {
+		s.trapTID++
+		p := transport.Packet{LID: rs[i].LID, QPN: rs[i].QP, MAD: rs[i].MAD, Timeout: s.cfg.Timeout * 2, Retries: s.cfg.Retries}
+		mad.SetTID(&p.MAD, uint64(unslotted|s.trapTID&0x7fffffff))
+		if err := s.tr.Send(&p); err != nil {
+			s.counters.Dropped++
+		}
+	}
+}
+
+// tickSA lets leases expire.
+func (s *Subnet) tickSA() {
+	if at, ok := s.admin.NextTick(); ok && s.now() >= at {
+		s.admin.Tick(s.now())
+	}
+}
+
+// standby polls the master until it is gone or hands over.
+func (s *Subnet) standby(ctx context.Context) error {
+	s.fab, s.have, s.ev = nil, tables{}, events{}
+	s.publish()
+	s.announce()
+	next := time.Now().Add(s.cfg.Poll)
+	told := time.Now()
+	for s.elect.State() == mad.SMStandby {
+		if d := time.Until(next); d > 0 {
+			if err := s.wait(ctx, d, func() bool { return s.elect.State() != mad.SMStandby || s.ev.resweep }); err != nil {
+				return err
+			}
+		}
+		if s.elect.State() != mad.SMStandby {
+			break
+		}
+		s.ev = events{}
+		p, err := s.tr.Port()
+		if err != nil {
+			return err
+		}
+		s.port = p
+		if p.State < ib.PortInit && p.Num != 0 {
+			s.log.Warn("the local link is down", "state", p.State.String())
+			s.elect.Restart()
+			return errRestart
+		}
+		a, err := s.poll(ctx)
+		if err != nil {
+			return err
+		}
+		next = time.Now().Add(s.cfg.Poll)
+		switch a {
+		case elect.Poll:
+			next = time.Now().Add(50 * time.Millisecond)
+		case elect.Discover:
+			m := s.elect.Master()
+			s.log.Warn("the master is gone", "master", m.Info.GUID.String(), "master_lid", m.LID.String())
+		case elect.Nothing:
+			if time.Since(told) > 5*time.Second {
+				told = time.Now()
+				s.announce()
+			}
+		}
+	}
+	return nil
+}
+
+// poll asks the master for its SMInfo once.
+func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
+	m := s.elect.Master()
+	var info *mad.SMInfo
+	dead := false
+	l := &smp.List{Requests: []smp.Request{{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: m.Path}}, Done: func(r *smp.Reply) {
+		switch {
+		case r.OK():
+			var i mad.SMInfo
+			if i.Decode(r.Data[:]) == nil && i.GUID == m.Info.GUID {
+				info = &i
+			}
+		case !r.Timeout:
+			dead = true
+		}
+	}}
+	if err := s.pumpWith(ctx, l, s.cfg.PollTimeout, 0); err != nil {
+		return elect.Nothing, err
+	}
+	if s.elect.State() != mad.SMStandby {
+		return elect.Nothing, nil
+	}
+	return s.elect.Polled(info, dead), nil
+}
+
+// announce tells a master of lower standing by trap 144 that this manager is
+// ready to take over, so that it need not wait for its next sweep.
+func (s *Subnet) announce() {
+	m := s.elect.Master()
+	if !(smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}).Better(m.Standing()) || !m.LID.IsUnicast() || !s.port.LID.IsUnicast() {
+		return
+	}
+	const smPriorityChanged = 8
+	n := mad.Notice{Generic: true, Type: 4, Producer: uint32(s.port.NodeType), TrapNumber: 144, IssuerLID: s.port.LID}
+	n.SetDetailCapChange(mad.CapChange{LID: s.port.LID, LocalChanges: true, CapMask: fabric.CapIsSM, Flags: smPriorityChanged})
+	var p transport.Packet
+	s.trapTID++
+	mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(unslotted|s.trapTID&0x7fffffff), 0, n.AppendSMP(nil))
+	p.LID = m.LID
+	if err := s.tr.Send(&p); err != nil && !errors.Is(err, transport.ErrClosed) {
+		s.log.Debug("trap 144 was not sent", "err", err)
+	}
+}

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"maps"
+	"strconv"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+)
+
+// Snapshot is what a subnet shows of itself; it is immutable.
+type Snapshot struct {
+	Device     string     `json:"device"`
+	Port       uint8      `json:"port"`
+	PortGUID   ib.GUID    `json:"port_guid"`
+	LID        ib.LID     `json:"lid"`
+	PortState  string     `json:"port_state"`
+	State      string     `json:"state"` // Discovering, Standby, Master, NotActive
+	Priority   uint8      `json:"priority"`
+	Master     *Manager   `json:"master,omitempty"` // the one this manager stands by for
+	Others     []Manager  `json:"others,omitempty"` // other managers in the subnet
+	Routing    string     `json:"routing,omitempty"`
+	TopLID     ib.LID     `json:"top_lid,omitempty"`
+	Sweeps     int        `json:"sweeps"`
+	LastSweep  SweepStats `json:"last_sweep"`
+	Nodes      int        `json:"nodes"`
+	Switches   int        `json:"switches"`
+	EndPorts   int        `json:"end_ports"`
+	Links      int        `json:"links"`
+	Groups     int        `json:"multicast_groups"`
+	Retrying   []ib.GUID  `json:"retrying,omitempty"` // nodes that did not answer or obey
+	Counters   Counters   `json:"counters"`
+	SACounters any        `json:"sa_counters,omitempty"`
+	At         time.Time  `json:"at"`
+
+	// Fabric is the subnet as last published, nil unless master.
+	Fabric *fabric.Fabric `json:"-"`
+}
+
+// Manager is another subnet manager.
+type Manager struct {
+	GUID     ib.GUID `json:"guid"`
+	LID      ib.LID  `json:"lid"`
+	Priority uint8   `json:"priority"`
+	State    string  `json:"state"`
+}
+
+// Snapshot gives the state as last published; it may be called from any
+// goroutine and is nil before Run.
+func (s *Subnet) Snapshot() *Snapshot { return s.state.Load() }
+
+// Refresh publishes the state and counters of now and gives them; after Run it
+// gives the last ones.
+func (s *Subnet) Refresh() *Snapshot {
+	done := make(chan struct{})
+	s.do(func() { s.publish(); close(done) })
+	select {
+	case <-done:
+	case <-s.stopped:
+	case <-time.After(time.Second):
+	}
+	return s.Snapshot()
+}
+
+func (s *Subnet) publish() {
+	x := &Snapshot{Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
+		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.want.engine, TopLID: s.top, Sweeps: s.sweeps,
+		LastSweep: s.lastSweep, Retrying: s.silentAt, Counters: s.counters.copy(), SACounters: s.admin.Counters(), At: time.Now()}
+	if s.elect.State() == mad.SMStandby {
+		m := s.elect.Master()
+		x.Master = &Manager{m.Info.GUID, m.LID, m.Info.Priority, m.Info.State.String()}
+	}
+	for _, p := range s.elect.Peers() {
+		x.Others = append(x.Others, Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String()})
+	}
+	if f := s.fab; f != nil && s.elect.State() == mad.SMMaster {
+		x.Fabric = f
+		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.lastSweep.Links
+		x.Groups = len(s.admin.Groups())
+		if f.SMPort != fabric.None {
+			x.LID = f.Ports[f.SMPort].LID
+		}
+	}
+	s.state.Store(x)
+}
+
+// copy makes the counters somebody else's.
+func (c *Counters) copy() Counters {
+	d := *c
+	d.Sent = make(map[string]uint64, len(c.hot))
+	for _, h := range c.hot {
+		if h.n > 0 {
+			d.Sent[h.key.m.String()+" "+mad.AttrName(mad.ClassSubnDR, h.key.a)] += h.n
+		}
+	}
+	d.Received = maps.Clone(c.Received)
+	return d
+}
+
+func itoa(n uint16) string { return strconv.Itoa(int(n)) }

@@ -1,0 +1,460 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/discover"
+	"ibnetworkd/sm/elect"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/lid"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/mcast"
+	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/route"
+	"ibnetworkd/sm/sa"
+	"ibnetworkd/sm/smp"
+)
+
+// fullSweep discovers everything anew as master.
+func (s *Subnet) fullSweep(ctx context.Context) error {
+	t0, n0 := time.Now(), s.counters.SMPs
+	ev := s.ev
+	s.ev = events{}
+	d := discover.New(s.options())
+	if err := s.pump(ctx, d); err != nil {
+		return err
+	}
+	res := d.Result()
+	if res.Fabric == nil {
+		s.warnOnce("local", "the local port does not answer", "why", fmt.Sprint(res.Warnings))
+		s.ev.full, s.ev.reason = true, ev.reason
+		return s.pause(ctx, time.Second)
+	}
+	s.others(res)
+	if s.elect.State() != mad.SMMaster {
+		return errRestart
+	}
+	return s.configure(ctx, res, t0, n0, "full", ev.reason)
+}
+
+// others lets the election see the managers that a master's walk met.
+func (s *Subnet) others(res *discover.Result) {
+	if s.elect.Discovered(peers(res)) == elect.Handover && time.Now().After(s.handoverUntil) {
+		p := s.elect.Target()
+		s.log.Info("handing over to a better manager", "to", p.Info.GUID.String(), "priority", p.Info.Priority, "to_lid", p.LID.String())
+		s.handoverUntil = time.Now().Add(time.Second)
+		s.sendSMInfo(p, elect.ModHandover)
+	}
+}
+
+// partialSweep looks at what the pending events name. A light sweep first asks
+// every switch whether a port changed, and becomes partial where one did.
+func (s *Subnet) partialSweep(ctx context.Context) error {
+	t0, n0 := time.Now(), s.counters.SMPs
+	ev := s.ev
+	s.ev = events{}
+	f := s.fab
+	var suspects []int32
+	lids := f.LIDs()
+	at := func(l ib.LID) int32 {
+		if int(l) < len(lids) {
+			return lids[l]
+		}
+		return fabric.None
+	}
+	for _, l := range ev.switches {
+		if p := at(l); p != fabric.None && f.Nodes[f.Ports[p].Node].Switch != fabric.None {
+			suspects = append(suspects, f.Ports[p].Node)
+		}
+	}
+	for _, g := range ev.guids {
+		if n := f.NodeByGUID(g); n != fabric.None {
+			suspects = append(suspects, n)
+		}
+	}
+	kind := "partial"
+	if ev.light || ev.resweep {
+		found, err := s.lightSweep(ctx, f)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 && ev.reason == "" {
+			ev.reason = "a switch reports changed ports"
+		}
+		suspects = append(suspects, found...)
+		if len(suspects)+len(ev.ports)+len(ev.descs) == 0 {
+			kind = "light"
+		}
+	}
+	if kind == "light" {
+		if ev.resweep {
+			s.finish(f, t0, n0, "light", ev.reason, 0, true)
+		}
+		return nil
+	}
+	d := discover.Resume(s.options(), f, s.have.pkeys, suspects)
+	for _, l := range ev.ports {
+		if p := at(l); p != fabric.None && (f.Ports[p].Peer != fabric.None || f.Ports[p].Num == 0) {
+			d.AskPort(f.Ports[p].Node, f.Ports[p].Num)
+		}
+	}
+	for _, l := range ev.descs {
+		if p := at(l); p != fabric.None {
+			d.AskDescription(f.Ports[p].Node)
+		}
+	}
+	if err := s.pump(ctx, d); err != nil {
+		return err
+	}
+	res := d.Result()
+	if res.Fabric == nil {
+		s.ev.full, s.ev.reason = true, ev.reason
+		return nil
+	}
+	if len(res.SMs) > 0 || s.knowsPeers() {
+		// A walk of a part sees a part of the managers: keep the others.
+		s.others(s.mergePeers(res))
+	}
+	if s.elect.State() != mad.SMMaster {
+		return errRestart
+	}
+	return s.configure(ctx, res, t0, n0, kind, ev.reason)
+}
+
+func (s *Subnet) knowsPeers() bool { return len(s.elect.Peers()) > 0 }
+
+// mergePeers adds the managers known before that are still in the fabric and
+// still say so.
+func (s *Subnet) mergePeers(res *discover.Result) *discover.Result {
+	m := *res
+	for _, p := range s.elect.Peers() {
+		i := res.Fabric.EndPortByGUID(p.Info.GUID)
+		if i == fabric.None || res.Fabric.Ports[i].Info.CapMask()&fabric.CapIsSM == 0 ||
+			slices.ContainsFunc(res.SMs, func(x discover.SM) bool { return x.Port == i }) {
+			continue
+		}
+		m.SMs = append(slices.Clone(m.SMs), discover.SM{Port: i, Info: p.Info})
+	}
+	return &m
+}
+
+// lightSweep asks each switch for its SwitchInfo and gives the nodes to look
+// at: switches with changed ports, restarted ones, and the neighbours of
+// silent ones.
+func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric) ([]int32, error) {
+	var suspects []int32
+	l := smp.List{}
+	for i := range f.Switches {
+		n := f.Switches[i].Node
+		l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[n].Path, Tag: uint64(i)})
+	}
+	l.Done = func(r *smp.Reply) {
+		sw := &f.Switches[r.Tag]
+		if !r.OK() {
+			suspects = append(suspects, sw.Node)
+			first, count := f.PortRange(sw.Node)
+			for p := first; p < first+count; p++ {
+				if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
+					suspects = append(suspects, f.Ports[q].Node)
+				}
+			}
+			return
+		}
+		si := fabric.SwitchInfo(r.Data[:20])
+		if si.PortStateChange() || si.LinearFDBTop() != sw.Info.LinearFDBTop() {
+			suspects = append(suspects, sw.Node)
+		}
+	}
+	return suspects, s.pumpAll(ctx, &l, &suspects)
+}
+
+// pumpAll pumps a list whose Done appends to out; the slice is read after.
+func (s *Subnet) pumpAll(ctx context.Context, l *smp.List, out *[]int32) error {
+	err := s.pump(ctx, l)
+	slices.Sort(*out)
+	*out = slices.Compact(*out)
+	return err
+}
+
+// remap carries what the fabric is known to hold over to a new set of indices.
+func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
+	t := tables{lft: make([][]uint8, len(f.Switches)), mft: make(mcast.Tables, len(f.Switches)), fresh: make([]bool, len(f.Switches)),
+		pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports))}
+	if s.fab == nil {
+		for i := range t.fresh {
+			t.fresh[i] = true
+		}
+		return t
+	}
+	for n := range f.Nodes {
+		o := s.fab.NodeByGUID(f.Nodes[n].GUID)
+		if o == fabric.None || res.Fresh[n] || s.fab.Nodes[o].NumPorts != f.Nodes[n].NumPorts {
+			if sw := f.Nodes[n].Switch; sw != fabric.None {
+				t.fresh[sw] = true
+			}
+			continue
+		}
+		a, count := f.PortRange(int32(n))
+		b, _ := s.fab.PortRange(o)
+		copy(t.asked[a:a+count], s.have.asked[b:b+count])
+		if sw, old := f.Nodes[n].Switch, s.fab.Nodes[o].Switch; sw != fabric.None && old != fabric.None {
+			t.lft[sw], t.fresh[sw] = s.have.lft[old], s.have.fresh[old]
+			if int(old) < len(s.have.mft) {
+				t.mft[sw] = s.have.mft[old]
+			}
+		}
+	}
+	return t
+}
+
+// sameShape tells that two fabrics have the same nodes, links and LIDs, so that
+// the routes of one serve the other.
+func sameShape(a, b *fabric.Fabric) bool {
+	if a == nil || len(a.Nodes) != len(b.Nodes) || len(a.Ports) != len(b.Ports) {
+		return false
+	}
+	for i := range a.Nodes {
+		if a.Nodes[i].GUID != b.Nodes[i].GUID {
+			return false
+		}
+	}
+	for i := range a.Ports {
+		x, y := &a.Ports[i], &b.Ports[i]
+		if x.Peer != y.Peer || x.LID != y.LID || x.LMC != y.LMC {
+			return false
+		}
+	}
+	return true
+}
+
+// configure brings the fabric from what a walk found to what it should be.
+func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Time, n0 uint64, kind, reason string) error {
+	if res.Fabric == nil {
+		return errRestart
+	}
+	for _, d := range res.Duplicates {
+		s.warnOnce("dup"+d.GUID.String(), "duplicate GUID", "problem", d.String())
+	}
+	for _, w := range append(slices.Clone(res.Warnings), res.Silent...) {
+		s.warnOnce(w, "discovery", "problem", w)
+	}
+	a := lid.Assign(res.Fabric, s.memory, lid.Options{LMC: s.cfg.LMC, Reassign: s.cfg.Reassign && s.fab == nil})
+	for _, w := range a.Warnings {
+		s.warnOnce(w, "LIDs", "problem", w)
+	}
+	f := a.Fabric
+	pol := s.cfg.Policy
+	pol.SMLID = f.Ports[f.SMPort].LID
+	have := s.remap(f, res)
+
+	want, warn := s.have.lft, []string(nil)
+	if !sameShape(s.fab, f) || s.want.lft == nil {
+		opt := s.cfg.Route
+		opt.Previous = have.lft
+		r, err := route.Build(f, opt)
+		if err != nil {
+			s.log.Error("no routes", "err", err)
+			return s.pause(ctx, time.Second)
+		}
+		s.want.lft, s.want.sl, s.want.engine, s.want.layers = r.LFT, r.SL, r.Engine, r.NumLayers
+		warn = r.Warnings
+	}
+	want = s.want.lft
+	keys := partition.Tables(f, s.cfg.Partitions, have.pkeys)
+	for _, w := range append(warn, keys.Warnings...) {
+		s.warnOnce(w, "routes and partitions", "problem", w)
+	}
+
+	// Tables, switches and the ports that are up already.
+	failed := 0
+	bad := make([]bool, len(f.Nodes)) // nodes that did not take what they were told
+	fail := func(node int32, r *smp.Reply) {
+		failed++
+		if !bad[node] {
+			bad[node] = true
+			s.warnOnce("set"+f.Nodes[node].GUID.String(), "a node does not take what it is told", "node", f.Nodes[node].Name(),
+				"attribute", mad.AttrName(mad.ClassSubnDR, r.Attr), "modifier", r.Mod, "timeout", r.Timeout, "status", uint16(r.Status))
+		}
+	}
+	owned := make([]bool, len(f.Switches)) // rows of have.lft that are not shared with the published ones
+	done := func(r *smp.Reply) {
+		switch r.Attr {
+		case mad.AttrLFT, mad.AttrSwitchInfo, mad.AttrSLtoVL, mad.AttrVLArb:
+			sw := r.Tag
+			if r.Attr == mad.AttrSLtoVL || r.Attr == mad.AttrVLArb {
+				if !r.OK() {
+					fail(f.Ports[r.Tag].Node, r)
+				}
+				return
+			}
+			if !r.OK() {
+				fail(f.Switches[sw].Node, r)
+				return
+			}
+			if r.Attr == mad.AttrSwitchInfo {
+				copy(f.Switches[sw].Info[:], r.Data[:])
+				f.Switches[sw].Info[11] &^= 4
+				return
+			}
+			if !owned[sw] {
+				have.lft[sw], owned[sw] = slices.Clone(have.lft[sw]), true
+			}
+			have.lft[sw] = program.PutLFT(have.lft[sw], &r.Request)
+		case mad.AttrPortInfo:
+			if !r.OK() {
+				fail(f.Ports[r.Tag].Node, r)
+				return
+			}
+			program.Answered(f, have.asked, r)
+		case mad.AttrPKeyTable:
+			if !r.OK() {
+				fail(f.Ports[r.Tag].Node, r)
+				return
+			}
+			have.pkeys[r.Tag] = keys.Keys[r.Tag]
+		}
+	}
+	var rereg []bool
+	if s.reregister {
+		rereg = make([]bool, len(f.Ports))
+		for _, p := range f.EndPorts {
+			rereg[p] = f.Ports[p].Num != 0 && f.Ports[p].Info.State() == ib.PortActive && p != f.SMPort
+		}
+	}
+	reqs := program.LFT(f, have.lft, want)
+	reqs = append(reqs, program.Switches(f, pol, a.Top)...)
+	reqs = append(reqs, program.PKeys(f, have.pkeys, keys.Keys)...)
+	if len(s.rereg) > 0 {
+		if rereg == nil {
+			rereg = make([]bool, len(f.Ports))
+		}
+		for _, g := range s.rereg {
+			if p := f.EndPortByGUID(g); p != fabric.None {
+				rereg[p] = true
+			}
+		}
+	}
+	reqs = append(reqs, program.Ports(f, pol, have.asked, program.Configure, rereg)...)
+	if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
+		return err
+	}
+	s.reregister, s.rereg = false, nil
+
+	// The SA must know the ports before the first of them can ask.
+	st := sa.State{Fabric: f, LFT: want, SL: s.want.sl, MFT: have.mft, PKeys: keys.Members, Groups: keys.Groups, SMs: s.smRecords(f, res)}
+	sweepsAgain := s.fab != nil
+	if !sweepsAgain {
+		s.apply(s.admin.SetState(s.now(), st))
+	}
+	s.fab = f
+	s.have, s.top, s.memory = have, a.Top, a.Memory
+	s.saved = s.saved && !a.Changed
+
+	for _, stage := range []program.Stage{program.Arm, program.Configure, program.Activate} {
+		reqs := program.Ports(f, pol, have.asked, stage, nil)
+		reqs = slices.DeleteFunc(reqs, func(r smp.Request) bool {
+			p := &f.Ports[r.Tag]
+			return bad[p.Node] || p.Peer != fabric.None && bad[f.Ports[p.Peer].Node]
+		})
+		if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
+			return err
+		}
+	}
+	st.Fabric = f
+	s.apply(s.admin.SetState(s.now(), st))
+	s.mcastDirty = s.mcastDirty || res.Changed || !sweepsAgain
+	if err := s.programMulticast(ctx); err != nil {
+		return err
+	}
+	changed := res.Changed || !sweepsAgain || s.counters.SMPs != n0 && len(reqs) > 0
+	s.trouble(f, bad, failed, res)
+	s.finish(f, t0, n0, kind, reason, failed, changed || reason != "")
+	s.save()
+	return nil
+}
+
+// trouble plans the next look at what failed, later each time.
+func (s *Subnet) trouble(f *fabric.Fabric, bad []bool, failed int, res *discover.Result) {
+	s.silentAt = nil
+	for i, b := range bad {
+		if b {
+			s.silentAt = append(s.silentAt, f.Nodes[i].GUID)
+		}
+	}
+	s.silentAt = append(s.silentAt, res.SilentAt...)
+	slices.Sort(s.silentAt)
+	s.silentAt = slices.Compact(s.silentAt)
+	s.retryAt = time.Time{}
+	if len(s.silentAt) == 0 {
+		s.troubled = 0
+		return
+	}
+	wait := min(time.Second<<min(s.troubled, 8), 2*time.Minute)
+	s.troubled++
+	s.retryAt = time.Now().Add(wait)
+}
+
+// finish reports a sweep.
+func (s *Subnet) finish(f *fabric.Fabric, t0 time.Time, n0 uint64, kind, reason string, failed int, say bool) {
+	s.sweeps++
+	st := SweepStats{Kind: kind, Reason: reason, At: t0, Duration: time.Since(t0), SMPs: s.counters.SMPs - n0,
+		Nodes: len(f.Nodes), Switches: len(f.Switches), Links: f.Links(), Routing: s.want.engine, Failed: failed}
+	s.lastSweep = st
+	if say {
+		s.log.Info("subnet up", "sweep", kind, "reason", reason, "nodes", st.Nodes, "switches", st.Switches, "links", st.Links,
+			"smps", st.SMPs, "duration", st.Duration.Round(time.Microsecond).String(), "routing", st.Routing, "failed", failed)
+	}
+	s.publish()
+}
+
+// smRecords lists the managers for the SA: this one and the others.
+func (s *Subnet) smRecords(f *fabric.Fabric, res *discover.Result) []sa.SMInfo {
+	out := []sa.SMInfo{{Port: f.SMPort, Info: s.elect.Info(s.act)}}
+	for _, p := range s.elect.Peers() {
+		if i := f.EndPortByGUID(p.Info.GUID); i != fabric.None && i != f.SMPort {
+			out = append(out, sa.SMInfo{Port: i, Info: p.Info})
+		}
+	}
+	return out
+}
+
+// mcastDue tells that members changed since the multicast tables were written.
+func (s *Subnet) mcastDue() bool { return s.mcastDirty && s.fab != nil }
+
+// programMulticast writes the multicast tables that differ.
+func (s *Subnet) programMulticast(ctx context.Context) error {
+	if !s.mcastDirty {
+		return nil
+	}
+	s.mcastDirty = false
+	f := s.fab
+	want := mcast.Build(f, s.admin.Groups())
+	have := s.have.mft
+	reqs := program.MFT(f, have, want, s.have.fresh)
+	again := map[uint64]bool{}
+	err := s.pump(ctx, &smp.List{Requests: reqs, Done: func(r *smp.Reply) {
+		if !r.OK() {
+			again[r.Tag] = true
+		}
+	}})
+	if err != nil {
+		s.mcastDirty = true
+		return err
+	}
+	// A switch that did not take a block is one that nothing is known of.
+	fresh := make([]bool, len(f.Switches))
+	for i := range fresh {
+		fresh[i] = again[uint64(i)]
+		if fresh[i] {
+			s.warnOnce("mft"+f.Nodes[f.Switches[i].Node].GUID.String(), "a switch does not take its multicast table", "node", f.Nodes[f.Switches[i].Node].Name())
+		}
+	}
+	s.have.mft, s.have.fresh = want, fresh
+	s.admin.SetMFT(want)
+	return nil
+}

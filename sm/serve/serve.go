@@ -1,0 +1,178 @@
+// Package serve runs the subnet managers of a host: one for each port it is
+// given or finds, started when the port appears and stopped when it goes, and
+// answers what they do over a local socket.
+//
+// It owns the set of running subnets and the socket; what a subnet does is the
+// engine's. Called by cmd/ibnetsm.
+package serve
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/transport"
+)
+
+// Port names a port that can have a subnet manager.
+type Port struct {
+	Device string
+	Num    uint8
+	GUID   ib.GUID
+}
+
+// Host is where ports come from.
+type Host interface {
+	// Ports lists the InfiniBand ports that are there now.
+	Ports() ([]Port, error)
+	// Open attaches to a port.
+	Open(Port) (transport.Transport, error)
+}
+
+// Manager runs the subnets.
+type Manager struct {
+	Host Host
+	Log  *slog.Logger
+	// Wanted tells which ports get a subnet manager; nil takes all.
+	Wanted func(Port) bool
+	// Config gives the configuration for a port.
+	Config func(Port) engine.Config
+	// Every is how often ports are looked for (1 s), Again how long after a
+	// failure a port is tried again (2 s).
+	Every, Again time.Duration
+
+	mu   sync.Mutex
+	subs []*running
+}
+
+type running struct {
+	port Port
+	sub  *engine.Subnet
+	over bool
+	next time.Time // when a failed one is tried again
+	told string    // the last failure, said once
+}
+
+// Run manages ports until ctx ends and every subnet has handed over.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.Every == 0 {
+		m.Every = time.Second
+	}
+	if m.Again == 0 {
+		m.Again = 2 * time.Second
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	t := time.NewTicker(m.Every)
+	defer t.Stop()
+	told, first := "", true
+	for {
+		ports, err := m.Host.Ports()
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			m.Log.Warn("cannot list ports", "err", err)
+		}
+		any := false
+		for _, p := range ports {
+			if m.Wanted == nil || m.Wanted(p) {
+				any = true
+				m.begin(ctx, &wg, p)
+			}
+		}
+		if !any && first {
+			m.Log.Info("no port to manage yet, waiting for one")
+		}
+		first = false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// begin starts a subnet on a port unless one is running.
+func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port) {
+	m.mu.Lock()
+	i := slices.IndexFunc(m.subs, func(r *running) bool { return r.port == p })
+	var r *running
+	if i >= 0 {
+		if r = m.subs[i]; !r.over || time.Now().Before(r.next) {
+			m.mu.Unlock()
+			return
+		}
+	} else {
+		r = &running{port: p}
+		m.subs = append(m.subs, r)
+	}
+	r.over, r.sub = false, nil
+	m.mu.Unlock()
+	log := m.Log.With("ibdev", p.Device, "port", p.Num)
+	fail := func(what string, err error) {
+		m.mu.Lock()
+		again := err.Error() == r.told
+		r.over, r.sub, r.told, r.next = true, nil, err.Error(), time.Now().Add(m.Again)
+		m.mu.Unlock()
+		if !again {
+			log.Warn(what, "err", err)
+		}
+	}
+	tr, err := m.Host.Open(p)
+	if err != nil {
+		fail("cannot open the port", err)
+		return
+	}
+	sub := engine.New(tr, m.Config(p))
+	m.mu.Lock()
+	r.sub, r.told = sub, ""
+	m.mu.Unlock()
+	wg.Go(func() {
+		err := sub.Run(ctx)
+		switch {
+		case err == nil:
+			err = errors.New("stopped")
+			m.mu.Lock()
+			r.over, r.next = true, time.Now().Add(m.Again)
+			m.mu.Unlock()
+		case errors.Is(err, transport.ErrGone):
+			fail("the port is gone", err)
+		default:
+			fail("the subnet manager of the port ended", err)
+		}
+	})
+}
+
+// Subnets lists the running ones by device and port.
+func (m *Manager) Subnets() []*engine.Subnet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rs := slices.Clone(m.subs)
+	slices.SortFunc(rs, func(a, b *running) int {
+		if a.port.Device != b.port.Device {
+			if a.port.Device < b.port.Device {
+				return -1
+			}
+			return 1
+		}
+		return int(a.port.Num) - int(b.port.Num)
+	})
+	var out []*engine.Subnet
+	for _, r := range rs {
+		if r.sub != nil && !r.over {
+			out = append(out, r.sub)
+		}
+	}
+	return out
+}
+
+// Resweep asks every subnet for a sweep.
+func (m *Manager) Resweep(full bool, reason string) {
+	for _, s := range m.Subnets() {
+		s.Resweep(full, reason)
+	}
+}

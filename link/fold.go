@@ -116,7 +116,9 @@ func FoldStatus(in StatusInput) Status {
 		st.State, st.Reasons = StatePending, []Reason{{Code: CodeUdev, Text: "udev has not finished with " + l.Name, Next: "udevadm info /sys/class/net/" + l.Name}}
 	case len(in.Failed) > 0:
 		st.State = StateFailed
-	case len(in.Steps) > 0 || waiting:
+	case len(in.Steps) > 0 || waiting || l.IPoIB != nil && l.Up() && !l.Carrier():
+		// An IPoIB link is done when its broadcast group is joined: its MTU is
+		// not known before.
 		st.State = StateConfiguring
 	default:
 		st.State = StateConfigured

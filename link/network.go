@@ -810,7 +810,7 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 		return Reason{Code: CodeLinkDown, Text: l.Name + " is down", Next: "ip link set " + l.Name + " up"}
 	}
 	return Reason{Code: CodeJoin,
-		Text: fmt.Sprintf("port %s is Active and has P_Key %s, but the broadcast group of partition 0x%04x is not joined: the subnet manager has no such group or refused the join", port, key, uint16(key.Base())),
+		Text: fmt.Sprintf("port %s is Active and has P_Key %s, but the broadcast group of partition 0x%04x is not joined: the subnet manager has not answered yet, has no such group, or refused the join", port, key, uint16(key.Base())),
 		Next: "give the partition the ipoib flag in the subnet manager's partitions.conf; dmesg | grep 'multicast join' has the status"}
 }
 

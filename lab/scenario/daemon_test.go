@@ -1,0 +1,141 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// unitDir is where the guest's own daemon looks for units.
+const unitDir = "/etc/systemd/network/"
+
+// service is an ibnetworkd in the guest's own network namespace.
+type service struct {
+	g     *lab.G
+	p     *lab.Proc
+	state string
+	args  []string
+}
+
+// startDaemon starts ibnetworkd in the guest's first network namespace.
+func startDaemon(g *lab.G, args ...string) *service {
+	d := &service{g: g, state: "/run/ibnetworkd", args: args}
+	d.start()
+	return d
+}
+
+func (d *service) start() {
+	d.g.Helper()
+	d.p = d.g.Start("ibnetworkd", append([]string{"--state-dir", d.state}, d.args...)...)
+}
+
+// kill ends the daemon as nobody can prepare for.
+func (d *service) kill() {
+	d.g.Helper()
+	d.p.Kill()
+	_ = d.p.Wait(5 * time.Second)
+}
+
+func (d *service) report() link.Report {
+	b, err := os.ReadFile(d.state + "/state.json")
+	var r link.Report
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil && !os.IsNotExist(err) {
+		d.g.Errorf("state.json: %v", err)
+	}
+	return r
+}
+
+func (d *service) status(name string) link.Status {
+	for _, s := range d.report().Links {
+		if s.Name == name {
+			return s
+		}
+	}
+	return link.Status{}
+}
+
+// wait waits until the daemon says of a link what ok looks for.
+func (d *service) wait(name, what string, limit time.Duration, ok func(link.Status) bool) link.Status {
+	d.g.Helper()
+	var st link.Status
+	end := time.Now().Add(limit)
+	for {
+		if st = d.status(name); ok(st) {
+			return st
+		}
+		if time.Now().After(end) {
+			b, _ := json.MarshalIndent(st, "", " ")
+			d.g.Fatalf("%s is not %s after %v; its status is\n%s\nlog:\n%s", name, what, limit, b, tail(d.p.Output(), 40))
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func (d *service) configured(name string, limit time.Duration) link.Status {
+	d.g.Helper()
+	return d.wait(name, "configured with carrier", limit, func(s link.Status) bool { return s.State == link.StateConfigured && s.Carrier })
+}
+
+func tail(s string, n int) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func attr(s link.Status, name string) link.Attribute {
+	i := slices.IndexFunc(s.Attributes, func(a link.Attribute) bool { return a.Name == name })
+	if i < 0 {
+		return link.Attribute{}
+	}
+	return s.Attributes[i]
+}
+
+// mtu and mode are the kernel's own words.
+func mtu(g *lab.G, name string) string {
+	return strings.TrimSpace(g.Read("/sys/class/net/" + name + "/mtu"))
+}
+func mode(g *lab.G, name string) string {
+	return strings.TrimSpace(g.Read("/sys/class/net/" + name + "/mode"))
+}
+
+const wiki = "[Match]\nName=ib0\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\nAddress=192.168.151.1/24\n"
+
+// TestFirstLight is the least that the project is for.
+func TestFirstLight(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
+		d := startDaemon(g)
+		st := d.wait("ib0", "waiting for a subnet manager", 5*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodeNoSM })
+		g.Logf("without a subnet manager: %s; %s", st.Reason().Text, st.Reason().Next)
+		g.Opensm(lab.SM{})
+		start := time.Now()
+		d.configured("ib0", 10*time.Second)
+		g.Logf("configured %v after the ports were Active", time.Since(start))
+		if mode(g, "ib0") != "connected" || mtu(g, "ib0") != "65520" {
+			g.Errorf("mode %s, mtu %s", mode(g, "ib0"), mtu(g, "ib0"))
+		}
+		out := g.Exec("ip", "-o", "address", "show", "dev", "ib0")
+		if !strings.Contains(out, "192.168.151.1/24") {
+			g.Errorf("no address: %s", out)
+		}
+		g.Logf("RSS:%s", grep(g.Read(fmt.Sprintf("/proc/%d/status", d.p.Cmd.Process.Pid)), "VmRSS"))
+		g.Log("\n" + d.p.Output())
+	})
+}
+
+func grep(s, word string) string {
+	for l := range strings.Lines(s) {
+		if strings.Contains(l, word) {
+			return strings.TrimSpace(l)
+		}
+	}
+	return ""
+}

@@ -2,7 +2,6 @@ package sa
 
 import (
 	"slices"
-	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -156,11 +155,10 @@ func (s *Service) notice(trap uint16, gid ib.GID) mad.Notice {
 
 // Forward makes the reports of a trap that the subnet manager received from a
 // port of the subnet.
-func (s *Service) Forward(now time.Duration, trap *mad.Notice) []Report {
-	if s.now = now; s.f == nil {
+func (s *Service) Forward(n mad.Notice) []Report {
+	if s.f == nil {
 		return nil
 	}
-	n := *trap
 	p := s.byLID(n.IssuerLID)
 	if p == fabric.None {
 		return nil

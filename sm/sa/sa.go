@@ -211,9 +211,6 @@ func (s *Service) SetState(now time.Duration, st State) (c Changes) {
 	return c
 }
 
-// SetMFT takes over the multicast tables after they were written.
-func (s *Service) SetMFT(t mcast.Tables) { s.state.MFT = t }
-
 // multicastLIDs is the number of multicast LIDs that every switch has an entry
 // for.
 func multicastLIDs(f *fabric.Fabric) int {

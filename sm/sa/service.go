@@ -182,14 +182,13 @@ func (s *Service) dropServices() {
 }
 
 // Tick forgets services whose lease has run out. Call it at NextTick or later.
-func (s *Service) Tick(now time.Duration) Changes {
+func (s *Service) Tick(now time.Duration) {
 	s.now = now
 	for k, x := range s.services {
 		if x.expire != 0 && x.expire <= now {
 			s.removeService(k)
 		}
 	}
-	return Changes{}
 }
 
 // NextTick is when the next lease runs out; ok is false when none will.

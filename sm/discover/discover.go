@@ -37,6 +37,8 @@ type Options struct {
 	// Local is the manager's own NodeInfo when the transport knows it without
 	// an SMP; nil asks for it.
 	Local *mad.NodeInfo
+	// LocalPort is the PortInfo of the manager's own port, likewise.
+	LocalPort *fabric.PortInfo
 	// MaxNodes ends the walk of a subnet that grows without end; 0 means
 	// DefaultMaxNodes.
 	MaxNodes int
@@ -578,7 +580,12 @@ func (d *Discovery) gotRoot(ni mad.NodeInfo) {
 		return
 	}
 	x.ports[d.rootP].guid = ni.PortGUID
-	d.back.push(tag(kPort, 0, d.root, d.rootP))
+	t := tag(kPort, 0, d.root, d.rootP)
+	if d.opt.LocalPort != nil {
+		d.Step(&smp.Reply{Request: smp.Request{Tag: t}, Data: *d.opt.LocalPort})
+		return
+	}
+	d.back.push(t)
 }
 
 // valid checks what a NodeInfo claims before anything is built on it.

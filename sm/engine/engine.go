@@ -306,9 +306,10 @@ func (s *Subnet) warnOnce(key, msg string, args ...any) {
 	}
 }
 
-// localInfo is a transport that knows the local NodeInfo without an SMP.
+// localInfo is a transport that knows the local node and port without an SMP.
 type localInfo interface {
 	NodeInfo() (mad.NodeInfo, bool)
+	PortInfo() ([64]byte, bool)
 }
 
 func (s *Subnet) options() discover.Options {
@@ -316,6 +317,9 @@ func (s *Subnet) options() discover.Options {
 	if l, ok := s.tr.(localInfo); ok {
 		if ni, ok := l.NodeInfo(); ok {
 			o.Local = &ni
+			if pi, ok := l.PortInfo(); ok {
+				o.LocalPort = (*fabric.PortInfo)(&pi)
+			}
 		}
 	}
 	return o

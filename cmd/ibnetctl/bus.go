@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/godbus/dbus/v5"
 
+	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/version"
 )
 
 // callTimeout bounds every call; a reload of thousands of links is well below.
@@ -111,6 +115,32 @@ func (a *app) withDaemon(ctx context.Context, f func(*client) error) error {
 	return f(c)
 }
 
+// fromReport is what a running daemon has left in its state directory, nil if
+// none runs.
+func (a *app) fromReport() *api.Description {
+	if !running("ibnetworkd") {
+		return nil
+	}
+	r, err := daemon.ReadReport(stateDir)
+	if err != nil {
+		return nil
+	}
+	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd", Online: api.OnlineState(r.Links),
+		Links: r.Links, Ports: r.Ports, SubnetManagers: []api.SMStatus{}, Problems: r.Problems}
+	return d
+}
+
+// running reports whether a process of that name runs.
+func running(name string) bool {
+	comms, _ := filepath.Glob("/proc/[0-9]*/comm")
+	for _, c := range comms {
+		if b, err := os.ReadFile(c); err == nil && strings.TrimSpace(string(b)) == name {
+			return true
+		}
+	}
+	return false
+}
+
 // describe asks the daemon, or looks at the system.
 func (a *app) describe(ctx context.Context) (*api.Description, error) {
 	if !a.noBus && a.root == "" {
@@ -118,6 +148,11 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 		if err == nil {
 			defer c.close()
 			return c.describe(ctx)
+		}
+		// Without a bus (a rescue system, a small guest) a running daemon
+		// still leaves its report in a file.
+		if d := a.fromReport(); d != nil {
+			return d, nil
 		}
 	}
 	sys, err := a.observe(ctx)

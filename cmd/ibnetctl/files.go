@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -42,51 +41,11 @@ func (a *app) completeUnits(*cobra.Command, []string, string) ([]string, cobra.S
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// onlyFiles shows of a directory the named files and their drop-ins.
-type onlyFiles struct {
-	fs.FS
-	names map[string]bool
-}
-
-func (o onlyFiles) visible(name string) bool {
-	top, _, _ := strings.Cut(name, "/")
-	return name == "." || o.names[top] || o.names[strings.TrimSuffix(top, ".d")]
-}
-
-// Open implements fs.FS.
-func (o onlyFiles) Open(name string) (fs.File, error) {
-	if !o.visible(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
-	}
-	return o.FS.Open(name)
-}
-
-// ReadDir implements fs.ReadDirFS.
-func (o onlyFiles) ReadDir(name string) ([]fs.DirEntry, error) {
-	es, err := fs.ReadDir(o.FS, name)
-	if name != "." {
-		return es, err
-	}
-	var out []fs.DirEntry
-	for _, e := range es {
-		if o.visible(e.Name()) {
-			out = append(out, e)
-		}
-	}
-	return out, err
-}
-
-// ReadLink implements fs.ReadLinkFS.
-func (o onlyFiles) ReadLink(name string) (string, error) { return fs.ReadLink(o.FS, name) }
-
-// Lstat implements fs.ReadLinkFS.
-func (o onlyFiles) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(o.FS, name) }
-
 func (a *app) verifyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "verify [FILE...]", Short: "every mistake in the unit files, with its place",
-		Long: `Reads the unit files as the daemon does, or the FILEs given (with the drop-ins
-beside them), and prints every problem as file:line:column with what is kept
+		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
+drop-ins), and prints every problem as file:line:column with what is kept
 instead. Exits 1 if there is one.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var problems []units.Problem
@@ -96,17 +55,12 @@ instead. Exits 1 if there is one.`,
 				problems, n = set.Problems, len(set.Units)
 			} else {
 				for _, f := range args {
-					if st, err := os.Stat(f); err != nil {
+					text, err := os.ReadFile(f)
+					if err != nil {
 						return fail(exitNoSuch, "%w", err)
-					} else if st.IsDir() {
-						return fail(exitUsage, "%s is a directory: name the files in it", f)
 					}
-					if !strings.HasSuffix(f, units.Suffix) {
-						return fail(exitUsage, "%s: the name of a unit file ends in %s; the daemon would not read it", f, units.Suffix)
-					}
-					dir, base := filepath.Dir(f), filepath.Base(f)
-					set := units.Load([]units.Root{{Path: dir, FS: onlyFiles{os.DirFS(dir), map[string]bool{base: true}}}})
-					problems, n = append(problems, set.Problems...), n+1
+					_, ps := units.VerifyFile(f, text)
+					problems, n = append(problems, ps...), n+1
 				}
 			}
 			if a.json {
@@ -159,19 +113,11 @@ func (a *app) catCmd() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				for j, f := range u.Files {
-					text, err := os.ReadFile(f.Path)
-					if err != nil {
-						return err
-					}
-					if i+j > 0 {
-						fmt.Fprintln(a.out)
-					}
-					fmt.Fprintln(a.out, a.paint(faint, "# "+f.Path))
-					fmt.Fprint(a.out, string(text))
-					if len(text) > 0 && text[len(text)-1] != '\n' {
-						fmt.Fprintln(a.out)
-					}
+				if i > 0 {
+					fmt.Fprintln(a.out)
+				}
+				if err := units.Cat(a.out, u); err != nil {
+					return err
 				}
 			}
 			return nil
@@ -299,7 +245,6 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		return err
 	}
 	defer os.RemoveAll(dir)
-	// The temporary file keeps the unit's name, so that messages do.
 	tmp := filepath.Join(dir, unit)
 	if err := os.WriteFile(tmp, []byte(begin), 0o644); err != nil {
 		return err
@@ -319,8 +264,10 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 			return nil
 		}
 		var problems []units.Problem
-		if !dropIn {
-			problems = units.Load([]units.Root{{Path: dir, FS: os.DirFS(dir)}}).Problems
+		if dropIn {
+			_, problems = units.VerifyFile(filepath.Base(target), text)
+		} else {
+			_, problems = units.VerifyFile(unit, text)
 		}
 		for _, p := range problems {
 			fmt.Fprintln(a.err, p)

@@ -39,7 +39,7 @@ func (a *app) listCmd() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "list [LINK...]", Short: "links, one a line",
-		Long:              "Lists the links that ibnetworkd looks after: IPoIB interfaces, interfaces over RDMA ports, and those that a unit matches.",
+		Long:              "Lists the links that ibnetworkd looks after: IPoIB interfaces, interfaces over RDMA ports, and those that a unit matches. With --all every interface of the host.",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -50,16 +50,33 @@ func (a *app) listCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if !all && len(args) == 0 {
+				links = ours(links)
+			}
 			if a.json {
 				return a.emit(map[string]any{"schema": api.DescriptionSchema, "links": links})
+			}
+			if len(links) == 0 {
+				fmt.Fprintln(a.err, "There is no InfiniBand or RoCE link on this host (--all shows the others): ibnetctl diagnose says why.")
+				return nil
 			}
 			a.linkTable(links)
 			return nil
 		},
 	}
-	c.Flags().BoolVarP(&all, "all", "a", true, "accepted for compatibility with networkctl")
-	_ = c.Flags().MarkHidden("all")
+	c.Flags().BoolVarP(&all, "all", "a", false, "every interface of the host")
 	return c
+}
+
+// ours are the links that concern us: over RDMA ports, or with a unit.
+func ours(links []link.Status) []link.Status {
+	out := []link.Status{}
+	for _, l := range links {
+		if l.Kind == "ipoib" || l.IBDevice != "" || l.Unit != "" || l.MadeByUs {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 func pick(links []link.Status, names []string) ([]link.Status, error) {
@@ -216,15 +233,16 @@ setting that is not as the unit asks, the reason and the next step are shown.`,
 }
 
 func (a *app) overview(d *api.Description) {
-	if len(d.Ports) == 0 && len(d.Links) == 0 {
+	links := ours(d.Links)
+	if len(d.Ports) == 0 && len(links) == 0 {
 		fmt.Fprintln(a.out, "There is no RDMA port on this host: ibnetctl diagnose says why.")
 	}
 	if len(d.Ports) > 0 {
 		a.portTable(d.Ports)
 		fmt.Fprintln(a.out)
 	}
-	if len(d.Links) > 0 {
-		a.linkTable(d.Links)
+	if len(links) > 0 {
+		a.linkTable(links)
 		style := map[string]string{"online": good, "partial": soso, "offline": bad}[d.Online]
 		fmt.Fprintf(a.out, "\nOnline: %s\n", a.paint(style, d.Online))
 	}
@@ -425,7 +443,7 @@ func (a *app) completeFrom(ctx context.Context, f func(*api.Description) []strin
 
 func linkNames(d *api.Description) []string {
 	var out []string
-	for _, l := range d.Links {
+	for _, l := range ours(d.Links) {
 		out = append(out, l.Name+"\t"+string(l.State))
 	}
 	return out

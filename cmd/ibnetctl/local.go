@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl"
+	"ibnetworkd/units"
+)
+
+// stateDir is where the daemon keeps its record.
+const stateDir = "/run/ibnetworkd"
+
+// system is one look at a system, live or captured, and what the daemon would
+// make of it.
+type system struct {
+	snap   *link.Snapshot
+	set    *units.Set
+	record *link.Record
+	result plan.Result
+}
+
+// observe looks at the live system. It only reads.
+func (a *app) observe(context.Context) (*system, error) {
+	set := a.loadUnits()
+	snap, err := daemon.Observe("/", set)
+	if err != nil {
+		return nil, err
+	}
+	rec := &link.Record{}
+	if text, err := os.ReadFile(a.path(stateDir + "/" + daemon.RecordFile)); err == nil {
+		if r, err := link.DecodeRecord(text); err == nil {
+			rec = r
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return nil, err
+	}
+	return newSystem(snap, set, rec), nil
+}
+
+func newSystem(snap *link.Snapshot, set *units.Set, rec *link.Record) *system {
+	return &system{snap: snap, set: set, record: rec,
+		result: plan.Make(plan.Input{Snapshot: snap, Units: set, Record: rec, Rooms: rooms()})}
+}
+
+// describe is what the daemon would say of the system.
+func (s *system) describe() *api.Description {
+	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "observed",
+		Links: s.result.Links, Ports: s.result.Ports, SubnetManagers: s.subnetManagers()}
+	if d.Links == nil {
+		d.Links = []link.Status{}
+	}
+	if d.Ports == nil {
+		d.Ports = []link.PortStatus{}
+	}
+	for _, p := range s.set.Problems {
+		d.Problems = append(d.Problems, p.String())
+	}
+	d.Online = api.OnlineState(d.Links)
+	return d
+}
+
+// subnetManagers says for each InfiniBand port what its unit wants; without the
+// daemon nobody acts on it.
+func (s *system) subnetManagers() []api.SMStatus {
+	out := []api.SMStatus{}
+	for i := range s.snap.Devices {
+		d := &s.snap.Devices[i]
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			if p.Layer != ib.LinkLayerInfiniBand {
+				continue
+			}
+			pol := smctl.PolicyOf(s.unitOfPort(d, p))
+			st := api.SMStatus{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(), Engine: pol.Engine.String(), Unit: pol.Unit,
+				Phase: string(smctl.PhaseOff), Reason: "ibnetworkd does not run, so nobody looks after it"}
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+// unitOfPort is the unit of the port's main interface, or the one that matches
+// the port itself where it has no interface yet.
+func (s *system) unitOfPort(d *link.Device, p *link.Port) *units.Unit {
+	for i := range s.snap.Links {
+		if l := &s.snap.Links[i]; l.IBDevice == d.Name && l.Port == p.Num && !l.IsChild() {
+			if u := s.result.Units[l.Index]; u != nil {
+				return u
+			}
+		}
+	}
+	f := link.FactsOfPort(s.snap, d, p)
+	if u, v, _ := s.set.Find(&f); v == units.Yes {
+		return u
+	}
+	return nil
+}
+
+func (s *system) report() link.Report {
+	return link.Report{Links: s.result.Links, Ports: s.result.Ports}
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/daemon/metrics"
+	"ibnetworkd/internal/version"
+)
+
+// metricsSocket is where the daemon serves metrics when --metrics names no
+// other place.
+const metricsSocket = stateDir + "/metrics.sock"
+
+// maxMetrics bounds what is read of the daemon's metrics.
+const maxMetrics = 64 << 20
+
+func (a *app) metricsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "metrics", Short: "print metrics in Prometheus' text format", Args: cobra.NoArgs,
+		Long: `Prints what the daemon serves with --metrics. Where it serves none, what can be
+seen now is printed: states and the adapters' counters, but nothing that has to
+be counted over time.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
+			defer cancel()
+			client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				var d net.Dialer
+				return d.DialContext(ctx, "unix", a.path(metricsSocket))
+			}}}
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", nil)
+			if err != nil {
+				return err
+			}
+			if r, err := client.Do(req); err == nil {
+				defer r.Body.Close()
+				if r.StatusCode != http.StatusOK {
+					return fmt.Errorf("the daemon answers %s", r.Status)
+				}
+				_, err = io.Copy(a.out, io.LimitReader(r.Body, maxMetrics))
+				return err
+			}
+			quiet := *a
+			quiet.json = true
+			d, err := quiet.describe(ctx)
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			c := metrics.New(version.String(), now, metrics.PortCounters("/sys"))
+			c.ObservePorts(now, d.Ports)
+			c.ObserveLinks(d.Links, nil)
+			c.ObserveSM(d.SubnetManagers)
+			c.Reloaded(len(d.Problems))
+			_, err = a.out.Write(c.Text(now))
+			return err
+		},
+	}
+}

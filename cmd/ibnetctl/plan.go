@@ -1,0 +1,273 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// captureSchema is the version of capture files.
+const captureSchema = 1
+
+// capture is a recorded system: enough to plan on it elsewhere.
+type capture struct {
+	Schema   int              `json:"ibnetctl_capture"`
+	Version  string           `json:"version"`
+	At       time.Time        `json:"at"`
+	Hidden   []string         `json:"hidden,omitempty"`
+	Snapshot *link.Snapshot   `json:"snapshot"`
+	Record   *link.Record     `json:"record,omitempty"`
+	Units    []capturedUnit   `json:"units"`
+	Modules  map[string]bool  `json:"modules,omitempty"`
+	Report   *json.RawMessage `json:"daemon,omitempty"`
+}
+
+// capturedUnit is one file of a unit directory.
+type capturedUnit struct {
+	Path string `json:"path"`
+	Text string `json:"text"`
+}
+
+// maxCapture bounds what is read of a capture file: 10,000 links are 20 MB.
+const maxCapture = 256 << 20
+
+func (a *app) captureCmd() *cobra.Command {
+	var hide []string
+	c := &cobra.Command{
+		Use: "capture FILE", Short: "record this system for a bug report or for plan --from", Args: cobra.ExactArgs(1),
+		Long: `Writes what ibnetctl plan and ibnetctl diagnose look at into FILE (- for standard
+output): devices, ports, links, addresses, routes, and the unit files. Nothing
+else of the system is read.
+
+--hide addresses replaces every IP address, --hide guids every GUID and hardware
+address, --hide names the host's name and machine id: each by another one, the
+same for the same, and so that prefixes still hold what they held.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sys, err := a.observe(cmd.Context())
+			if err != nil {
+				return err
+			}
+			c := capture{Schema: captureSchema, Version: version.String(), At: time.Now().UTC().Truncate(time.Second), Hidden: hide,
+				Snapshot: sys.snap, Record: sys.record, Units: []capturedUnit{}, Modules: modules()}
+			for _, u := range sys.set.Units {
+				for _, f := range u.Files {
+					c.Units = append(c.Units, capturedUnit{f.Path, f.Text})
+				}
+			}
+			var text []byte
+			if text, err = json.MarshalIndent(c, "", " "); err != nil {
+				return err
+			}
+			if text, err = hideIn(text, hide, sys.snap); err != nil {
+				return err
+			}
+			text = append(text, '\n')
+			if args[0] == "-" {
+				_, err = a.out.Write(text)
+				return err
+			}
+			if err := renameio.WriteFile(args[0], text, 0o600); err != nil {
+				return err
+			}
+			if len(hide) == 0 {
+				fmt.Fprintf(a.err, "wrote %s; it holds your addresses, GUIDs and unit files (see --hide)\n", args[0])
+			} else {
+				fmt.Fprintf(a.err, "wrote %s; hidden: %s. Look it through before you send it\n", args[0], strings.Join(hide, ", "))
+			}
+			return nil
+		},
+	}
+	c.Flags().StringSliceVar(&hide, "hide", nil, "replace `WHAT`: addresses, guids, names, or all")
+	_ = c.RegisterFlagCompletionFunc("hide", cobra.FixedCompletions([]string{"addresses", "guids", "names", "all"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// readCapture reads a capture file and plans on it.
+func readCapture(name string, unitDir string) (*system, *capture, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCapture+1))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(text) > maxCapture {
+		return nil, nil, fmt.Errorf("%s is larger than %d bytes: it is no capture", name, maxCapture)
+	}
+	c, err := decodeCapture(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var set *units.Set
+	if unitDir != "" {
+		if st, err := os.Stat(unitDir); err != nil {
+			return nil, nil, err
+		} else if !st.IsDir() {
+			return nil, nil, fmt.Errorf("%s is not a directory", unitDir)
+		}
+		set = units.Load([]units.Root{{Path: unitDir, FS: os.DirFS(unitDir)}})
+	} else {
+		set = units.Load(capturedRoots(c.Units))
+	}
+	rec := c.Record
+	if rec == nil {
+		rec = &link.Record{}
+	}
+	return newSystem(c.Snapshot, set, rec), c, nil
+}
+
+// decodeCapture reads a capture's bytes.
+func decodeCapture(text []byte) (*capture, error) {
+	var c capture
+	if err := json.Unmarshal(text, &c); err != nil {
+		var se *json.SyntaxError
+		if errors.As(err, &se) {
+			line := 1 + strings.Count(string(text[:min(int(se.Offset), len(text))]), "\n")
+			return nil, fmt.Errorf("line %d: not JSON: %w", line, err)
+		}
+		return nil, fmt.Errorf("not a capture: %w", err)
+	}
+	switch {
+	case c.Schema == 0 || c.Snapshot == nil:
+		return nil, errors.New("this is JSON, but no file that ibnetctl capture wrote")
+	case c.Schema != captureSchema || c.Snapshot.Schema != link.SnapshotSchema:
+		return nil, fmt.Errorf("written by ibnetctl %s with schema %d, this one reads %d", c.Version, c.Schema, captureSchema)
+	}
+	// A snapshot's order is part of its meaning; a file may have been edited.
+	slices.SortFunc(c.Snapshot.Devices, func(a, b link.Device) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Snapshot.Links, func(a, b link.Link) int { return a.Index - b.Index })
+	return &c, nil
+}
+
+// capturedRoots makes the unit directories of a capture.
+func capturedRoots(files []capturedUnit) []units.Root {
+	var out []units.Root
+	for _, d := range units.Dirs {
+		m := memFS{}
+		for _, f := range files {
+			if rel, ok := strings.CutPrefix(path.Clean(f.Path), d+"/"); ok {
+				m.add(rel, f.Text)
+			}
+		}
+		if len(m) > 0 {
+			out = append(out, units.Root{Path: d, FS: m})
+		}
+	}
+	return out
+}
+
+func (a *app) planCmd() *cobra.Command {
+	var from, unitDir string
+	c := &cobra.Command{
+		Use: "plan", Short: "what would be changed now; changes nothing", Args: cobra.NoArgs,
+		Long: `Prints what the daemon would do now to bring every link to what its unit asks
+for, as the commands an administrator would type, and as comments what has to
+wait or cannot be done, and why. Nothing is changed. An empty plan means that
+all is as asked.
+
+The unit files are read as they are now, so an edit can be looked at before
+ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var sys *system
+			var err error
+			if from != "" {
+				sys, _, err = readCapture(from, unitDir)
+			} else {
+				sys, err = a.observe(cmd.Context())
+				if err == nil && unitDir != "" {
+					sys = newSystem(sys.snap, units.Load([]units.Root{{Path: unitDir, FS: os.DirFS(unitDir)}}), sys.record)
+				}
+			}
+			if err != nil {
+				return err
+			}
+			return a.printPlan(sys.result)
+		},
+	}
+	c.Flags().StringVar(&from, "from", "", "plan on the system recorded in `FILE`")
+	c.Flags().StringVar(&unitDir, "units", "", "read the unit files of `DIR` instead of the system's")
+	_ = c.MarkFlagDirname("units")
+	return c
+}
+
+type jsonStep struct {
+	Command string `json:"command"`
+	Link    string `json:"link"`
+	Unit    string `json:"unit,omitempty"`
+}
+
+func (a *app) printPlan(r plan.Result) error {
+	if a.json {
+		steps := []jsonStep{}
+		for _, s := range r.Plan.Steps {
+			steps = append(steps, jsonStep{s.Op.String(), s.Op.Target().String(), s.Unit})
+		}
+		blocked := r.Plan.Blocked
+		if blocked == nil {
+			blocked = []link.Blocked{}
+		}
+		return a.emit(map[string]any{"schema": 1, "steps": steps, "blocked": blocked})
+	}
+	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
+		fmt.Fprintln(a.err, "Nothing to do: every link is what its unit asks for.")
+		return nil
+	}
+	for _, line := range strings.SplitAfter(r.Text(), "\n") {
+		body := strings.TrimSuffix(line, "\n")
+		if body == "" {
+			continue
+		}
+		style := ""
+		if strings.HasPrefix(body, "#") {
+			style = soso
+		}
+		fmt.Fprintln(a.out, a.paint(style, body))
+	}
+	return nil
+}
+
+// modules says which modules that diagnose asks about are loaded.
+func modules() map[string]bool {
+	out := map[string]bool{}
+	for _, m := range []string{"ib_core", "ib_umad"} {
+		_, err := os.Stat(filepath.Join("/sys/module", m))
+		out[m] = err == nil
+	}
+	// Built into the kernel they have no parameters and may have no
+	// directory; what they make shows that they are there.
+	if _, err := os.Stat("/sys/class/infiniband"); err == nil {
+		out["ib_core"] = true
+	}
+	if _, err := os.Stat("/sys/class/infiniband_mad"); err == nil {
+		out["ib_umad"] = true
+	}
+	return out
+}
+
+// missing are the modules known not to be loaded.
+func missing(m map[string]bool) []string {
+	var out []string
+	for _, n := range []string{"ib_core", "ib_umad"} {
+		if loaded, known := m[n]; known && !loaded {
+			out = append(out, n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,347 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/godbus/dbus/v5"
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
+)
+
+func (a *app) monitorCmd() *cobra.Command {
+	return &cobra.Command{
+		Use: "monitor", Short: "state changes as they happen", Args: cobra.NoArgs,
+		Long: `Prints a line for each change of a link, port or subnet manager, with the old and
+the new state and the reason, until it is interrupted. With --json each line is
+an object. It stays when the daemon restarts.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+			if err != nil {
+				return &exitError{exitNotRunning, fmt.Errorf("the system bus cannot be reached: %w", err)}
+			}
+			defer conn.Close()
+			sigs := make(chan *dbus.Signal, 256)
+			conn.Signal(sigs)
+			if err := conn.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchPathNamespace(api.Root)); err != nil {
+				return err
+			}
+			if err := conn.AddMatchSignal(dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
+				return err
+			}
+			c := &client{conn}
+			last, err := c.describe(ctx)
+			if err != nil {
+				return err
+			}
+			if !a.json {
+				fmt.Fprintf(a.err, "watching %d links and %d ports; Ctrl-C ends\n", len(last.Links), len(last.Ports))
+			}
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case s, ok := <-sigs:
+					if !ok {
+						return &exitError{exitNotRunning, errors.New("the bus has closed the connection")}
+					}
+					if s.Name == "org.freedesktop.DBus.NameOwnerChanged" {
+						if len(s.Body) == 3 && s.Body[2] == "" {
+							a.event(time.Now(), event{Kind: "daemon", Name: "ibnetworkd", What: "state", Old: "running", New: "gone"})
+							continue
+						}
+						a.event(time.Now(), event{Kind: "daemon", Name: "ibnetworkd", What: "state", Old: "gone", New: "running"})
+					}
+					// One look answers all signals that wait.
+					for len(sigs) > 0 {
+						<-sigs
+					}
+					now, err := c.describe(ctx)
+					if err != nil {
+						continue
+					}
+					for _, e := range compare(last, now) {
+						a.event(time.Now(), e)
+					}
+					last = now
+				}
+			}
+		},
+	}
+}
+
+// event is one change.
+type event struct {
+	Kind string `json:"kind"` // link, port, subnet-manager, daemon
+	Name string `json:"name"`
+	What string `json:"what"`
+	Old  string `json:"old"`
+	New  string `json:"new"`
+	Why  string `json:"why,omitempty"`
+}
+
+func (a *app) event(now time.Time, e event) {
+	if a.json {
+		b, _ := json.Marshal(struct {
+			At time.Time `json:"at"`
+			event
+		}{now, e})
+		fmt.Fprintln(a.out, string(b))
+		return
+	}
+	line := fmt.Sprintf("%s %s: %s %s -> %s", now.Format("15:04:05.000"), a.paint(bold, e.Name), e.What, or(e.Old, "-"), or(e.New, "-"))
+	if e.Why != "" {
+		line += ": " + e.Why
+	}
+	fmt.Fprintln(a.out, line)
+}
+
+// compare lists what differs between two descriptions.
+func compare(old, new *api.Description) []event {
+	var out []event
+	add := func(kind, name, what, o, n, why string) {
+		if o != n {
+			out = append(out, event{kind, name, what, o, n, why})
+		}
+	}
+	ol := map[string]link.Status{}
+	for _, l := range old.Links {
+		ol[l.Name] = l
+	}
+	for _, l := range new.Links {
+		o, had := ol[l.Name]
+		delete(ol, l.Name)
+		if !had {
+			add("link", l.Name, "state", "", string(l.State), l.Reason().Text)
+			continue
+		}
+		add("link", l.Name, "state", string(o.State), string(l.State), l.Reason().Text)
+		add("link", l.Name, "operational", string(o.Oper), string(l.Oper), "")
+		add("link", l.Name, "unit", o.Unit, l.Unit, "")
+		if o.State == l.State && o.Reason() != l.Reason() {
+			add("link", l.Name, "reason", string(o.Reason().Code), string(l.Reason().Code), l.Reason().Text)
+		}
+		for _, at := range l.Attributes {
+			i := slices.IndexFunc(o.Attributes, func(x link.Attribute) bool { return x.Name == at.Name })
+			if i >= 0 {
+				add("link", l.Name, at.Name, o.Attributes[i].Actual, at.Actual, at.Why.Text)
+			}
+		}
+		add("link", l.Name, "addresses", strings.Join(o.Addresses, " "), strings.Join(l.Addresses, " "), "")
+	}
+	for n, o := range ol {
+		add("link", n, "state", string(o.State), "gone", "")
+	}
+	op := map[string]link.PortStatus{}
+	for _, p := range old.Ports {
+		op[fmt.Sprintf("%s/%d", p.IBDevice, p.Port)] = p
+	}
+	for _, p := range new.Ports {
+		n := fmt.Sprintf("%s/%d", p.IBDevice, p.Port)
+		o := op[n]
+		delete(op, n)
+		add("port", n, "state", o.State, p.State, p.Reason.Text)
+		add("port", n, "physical", o.PhysState, p.PhysState, "")
+		add("port", n, "SM LID", fmt.Sprint(o.SMLID), fmt.Sprint(p.SMLID), "")
+		add("port", n, "P_Keys", strings.Join(o.PKeys, " "), strings.Join(p.PKeys, " "), "")
+	}
+	for n, o := range op {
+		add("port", n, "state", o.State, "gone", "")
+	}
+	os := map[string]api.SMStatus{}
+	for _, s := range old.SubnetManagers {
+		os[s.PortGUID] = s
+	}
+	for _, s := range new.SubnetManagers {
+		o := os[s.PortGUID]
+		add("subnet-manager", fmt.Sprintf("sm %s/%d", s.IBDevice, s.Port), "phase", o.Phase, s.Phase, s.Reason)
+	}
+	slices.SortStableFunc(out, func(a, b event) int { return strings.Compare(a.Kind+a.Name, b.Kind+b.Name) })
+	return out
+}
+
+// want is one link to wait for.
+type want struct {
+	link string
+	oper link.OperState // least state, "" for what its unit says
+}
+
+func (a *app) waitOnlineCmd() *cobra.Command {
+	var ifaces []string
+	var anyOne, quiet bool
+	var timeout time.Duration
+	var oper string
+	c := &cobra.Command{
+		Use: "wait-online [LINK[:STATE]...]", Short: "wait until the links that must be online are", Args: cobra.ArbitraryArgs,
+		Long: `Waits until every link with RequiredForOnline=yes (the default of links that have
+a unit) is in the operational state that its unit requires, or until the named
+links are. An InfiniBand link is online when its port is Active, the broadcast
+group is joined and its address is there; a RoCE link when the port's GID table
+holds a GID of it. When the time is over the reason of each missing link is
+printed, and the exit code is 6.`,
+		ValidArgsFunction: a.completeLinks,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var wants []want
+			for _, s := range append(slices.Clone(ifaces), args...) {
+				n, st, _ := strings.Cut(s, ":")
+				w := want{link: n, oper: link.OperState(or(st, oper))}
+				if w.oper != "" && w.oper.Rank() < 0 {
+					return fail(exitUsage, "%q is no operational state (missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, enslaved, routable)", w.oper)
+				}
+				wants = append(wants, w)
+			}
+			ctx := cmd.Context()
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
+			missing, err := a.waitOnline(ctx, wants, anyOne)
+			if a.json {
+				if e := a.emit(map[string]any{"schema": 1, "online": err == nil && len(missing) == 0, "missing": missing}); e != nil {
+					return e
+				}
+			}
+			switch {
+			case err == nil:
+				return nil
+			case errors.Is(err, context.DeadlineExceeded):
+				if !quiet && !a.json {
+					for _, m := range missing {
+						fmt.Fprintf(a.err, "%s: %s\n", m.Link, m.Why)
+					}
+				}
+				return fail(exitTimeout, "not online after %v", timeout)
+			}
+			return err
+		},
+	}
+	f := c.Flags()
+	f.StringSliceVarP(&ifaces, "interface", "i", nil, "wait for `LINK[:STATE]` (may be repeated)")
+	f.BoolVar(&anyOne, "any", false, "one link is enough")
+	f.BoolVarP(&quiet, "quiet", "q", false, "do not print what is missing")
+	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up after `TIME`; 0 waits for ever")
+	f.StringVarP(&oper, "operational-state", "o", "", "the least operational `STATE` of named links")
+	return c
+}
+
+// lacking is a link that is not online, and why.
+type lacking struct {
+	Link string `json:"link"`
+	Why  string `json:"why"`
+}
+
+// waitOnline watches the daemon's report file: it works before there is a bus.
+func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]lacking, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	dir := a.path(stateDir)
+	watched := false
+	watch := func() {
+		if !watched && w.Add(dir) == nil {
+			watched = true
+		}
+	}
+	// The directory comes with the daemon.
+	if err := w.Add(filepath.Dir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for {
+		watch()
+		missing, online := []lacking{{"ibnetworkd", "the daemon has not reported yet"}}, false
+		if r, err := daemon.ReadReport(dir); err == nil {
+			missing, online = judge(r, wants, anyOne, a.hasGID)
+		}
+		if online {
+			return nil, nil
+		}
+		select {
+		case <-ctx.Done():
+			return missing, ctx.Err()
+		case e, ok := <-w.Events:
+			if !ok {
+				return missing, errors.New("the watch has ended")
+			}
+			if e.Name == dir && e.Op.Has(fsnotify.Remove) {
+				watched = false
+			}
+		case err := <-w.Errors:
+			if !errors.Is(err, fsnotify.ErrEventOverflow) {
+				return missing, err
+			}
+		}
+	}
+}
+
+// judge says which links are not online.
+func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool) (missing []lacking, online bool) {
+	if len(wants) == 0 {
+		for _, l := range r.Links {
+			if l.Required && l.State != link.StateUnmanaged {
+				wants = append(wants, want{link: l.Name})
+			}
+		}
+		if len(wants) == 0 {
+			// Links that only come with their device are not there yet.
+			return []lacking{{"any link", "no link is required for online yet: no unit matches one, or its device is not there"}}, false
+		}
+	}
+	got := 0
+	for _, w := range wants {
+		i := slices.IndexFunc(r.Links, func(l link.Status) bool { return l.Name == w.link })
+		if i < 0 {
+			missing = append(missing, lacking{w.link, "there is no such link (yet)"})
+			continue
+		}
+		l := r.Links[i]
+		ok := l.Online
+		if w.oper != "" {
+			ok = l.Oper.Rank() >= w.oper.Rank()
+		}
+		switch {
+		case ok && !gid(l):
+			missing = append(missing, lacking{w.link, "the port's GID table holds no GID of the link yet"})
+		case ok:
+			got++
+		default:
+			missing = append(missing, lacking{w.link, or(l.Reason().Text, fmt.Sprintf("%s (%s)", l.Oper, l.State))})
+		}
+	}
+	return missing, len(missing) == 0 || anyOne && got > 0
+}
+
+// hasGID reports whether the port of a RoCE link has a GID of that link; links
+// of other kinds need none.
+func (a *app) hasGID(l link.Status) bool {
+	if l.IBDevice == "" || l.Port == 0 || l.Kind == "ipoib" {
+		return true
+	}
+	attrs := a.path(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs", l.IBDevice, l.Port))
+	entries, err := os.ReadDir(attrs)
+	if err != nil {
+		return true
+	}
+	for _, e := range entries {
+		// Empty entries give an error.
+		if b, err := os.ReadFile(filepath.Join(attrs, e.Name())); err == nil && strings.TrimSpace(string(b)) == l.Name {
+			return true
+		}
+	}
+	return false
+}

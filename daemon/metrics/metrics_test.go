@@ -1,0 +1,151 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
+)
+
+func TestText(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	c := New("1.0 \"x\"\n", t0, func(string, int) map[string]uint64 {
+		return map[string]uint64{"port_rcv_data": 1 << 60, "symbol_error": 3}
+	})
+	p := link.PortStatus{IBDevice: "mlx5_0", Port: 1, State: "Initializing", PortGUID: "0x1"}
+	c.ObservePorts(t0, []link.PortStatus{p})
+	p.State, p.SMLID, p.LID = "Active", 1, 5
+	c.ObservePorts(t0.Add(7*time.Second), []link.PortStatus{p})
+	p.State, p.SMLID = "Initializing", 0
+	c.ObservePorts(t0.Add(20*time.Second), []link.PortStatus{p})
+	p.State, p.SMLID = "Active", 9
+	c.ObservePorts(t0.Add(21*time.Second), []link.PortStatus{p})
+	p.State = "Initializing"
+	c.ObservePorts(t0.Add(30*time.Second), []link.PortStatus{p})
+	l := link.Status{Name: "ib0", State: link.StateConfigured, Carrier: true, Online: true}
+	for _, carrier := range []bool{true, false, true} {
+		l.Carrier = carrier
+		c.ObserveLinks([]link.Status{l}, nil)
+	}
+	c.Op(link.SetMTU{}, nil)
+	c.Op(link.SetMTU{}, errors.New("no"))
+	c.Op(link.AddChild{}, nil)
+	c.ObserveSM([]api.SMStatus{{PortGUID: "0x1", IBDevice: "mlx5_0", Port: 1, Phase: "master", WorkerState: "active", Starts: 2}})
+	c.Reloaded(4)
+	text := string(c.Text(t0.Add(32 * time.Second)))
+	for _, want := range []string{
+		`ibnetwork_info{version="1.0 \"x\"\n"} 1`,
+		`ibnetwork_port_initialize_seconds_total{device="mlx5_0",port="1"} 10`,
+		`ibnetwork_port_state{device="mlx5_0",port="1",state="Initializing"} 1`,
+		`ibnetwork_port_state{device="mlx5_0",port="1",state="Active"} 0`,
+		`ibnetwork_port_state_changes_total{device="mlx5_0",port="1"} 4`,
+		`ibnetwork_port_sm_changes_total{device="mlx5_0",port="1"} 1`,
+		`ibnetwork_port_port_rcv_data_total{device="mlx5_0",port="1"} 1152921504606846976`,
+		`ibnetwork_link_rejoins_total{link="ib0"} 1`,
+		`ibnetwork_link_carrier_lost_total{link="ib0"} 1`,
+		`ibnetwork_operations_total{operation="SetMTU",result="failed"} 1`,
+		`ibnetwork_operations_total{operation="AddChild",result="done"} 1`,
+		`ibnetwork_subnet_manager_running{device="mlx5_0",port="1"} 1`,
+		`ibnetwork_unit_problems 4`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("missing %s", want)
+		}
+	}
+	// The reference parser must take it.
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	fams, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	t.Logf("%d families", len(fams))
+	c.ObservePorts(t0.Add(40*time.Second), nil)
+	if strings.Contains(string(c.Text(t0.Add(40*time.Second))), "mlx5_0\",port=\"1\",state") {
+		t.Error("a port that is gone is still there")
+	}
+}
+
+func TestServe(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	path := filepath.Join(t.TempDir(), "m.sock")
+	l, err := Listen("unix:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen("unix:" + path); err == nil {
+		t.Error("a socket in use was taken over")
+	}
+	done := make(chan error)
+	go func() { done <- Serve(ctx, l, func() []byte { return []byte("x 1\n") }) }()
+	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	r, err := client.Get("http://localhost/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := io.ReadAll(r.Body)
+	r.Body.Close()
+	if string(b) != "x 1\n" {
+		t.Errorf("got %q", b)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTextfileLeavesNothingBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ibnetwork.prom")
+	ctx, cancel := context.WithCancel(t.Context())
+	wrote := make(chan struct{}, 8)
+	done := make(chan error)
+	go func() {
+		done <- Textfile(ctx, path, time.Millisecond, func() []byte {
+			select {
+			case wrote <- struct{}{}:
+			default:
+			}
+			return []byte("x 1\n")
+		}, func(err error) { t.Error(err) })
+	}()
+	<-wrote
+	<-wrote
+	if b, err := os.ReadFile(path); err != nil || string(b) != "x 1\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the file is still there")
+	}
+}
+
+func TestPortCounters(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "class/infiniband/mlx5_0/ports/1/counters")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for n, v := range map[string]string{"symbol_error": "7\n", "VL15_dropped": "2\n", "broken": "x\n", "with-dash": "1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, n), []byte(v), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := PortCounters(root)("mlx5_0", 1)
+	if len(got) != 2 || got["symbol_error"] != 7 || got["vl15_dropped"] != 2 {
+		t.Errorf("got %v", got)
+	}
+}

@@ -1,0 +1,121 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+// PortCounters reads the counters of a port below sysfs's root (/sys): those of
+// the port and the adapter's own. Names clash with none of ours.
+func PortCounters(root string) func(ibdev string, num int) map[string]uint64 {
+	return func(ibdev string, num int) map[string]uint64 {
+		out := map[string]uint64{}
+		base := filepath.Join(root, "class/infiniband", filepath.Base(ibdev), "ports", strconv.Itoa(num))
+		for _, dir := range []string{"counters", "hw_counters"} {
+			entries, err := os.ReadDir(filepath.Join(base, dir))
+			if err != nil {
+				continue
+			}
+			for _, e := range entries {
+				n := e.Name()
+				if n == "lifespan" || strings.Trim(n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
+					continue
+				}
+				b, err := os.ReadFile(filepath.Join(base, dir, n))
+				if err != nil {
+					continue
+				}
+				if v, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
+					out[strings.ToLower(n)] = v
+				}
+			}
+		}
+		return out
+	}
+}
+
+// Listen opens where metrics are served: "unix:/run/x.sock", or an address as
+// 127.0.0.1:9717. A unix socket left by a dead process is removed.
+func Listen(where string) (net.Listener, error) {
+	path, ok := strings.CutPrefix(where, "unix:")
+	if !ok {
+		l, err := net.Listen("tcp", where)
+		if err != nil {
+			return nil, fmt.Errorf("serve metrics: %w", err)
+		}
+		return l, nil
+	}
+	if c, err := net.Dial("unix", path); err == nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("serve metrics: %s is in use by another process", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	// Reading is open to everyone, as on the bus.
+	if err := os.Chmod(path, 0o666); err != nil {
+		_ = l.Close()
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	return l, nil
+}
+
+// maxScrapes bounds the scrapes under way at one time.
+const maxScrapes = 8
+
+// Serve answers GET /metrics until ctx ends.
+func Serve(ctx context.Context, l net.Listener, text func() []byte) error {
+	slots := make(chan struct{}, maxScrapes)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		default:
+			http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = w.Write(text())
+	})
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// Textfile writes for node_exporter's textfile collector, every interval, until
+// ctx ends. A failure is handed to report and tried again.
+func Textfile(ctx context.Context, path string, interval time.Duration, text func() []byte, report func(error)) error {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		if err := renameio.WriteFile(path, text(), 0o644, renameio.WithStaticPermissions(0o644)); err != nil {
+			report(fmt.Errorf("write metrics to %s: %w", path, err))
+		}
+		select {
+		case <-ctx.Done():
+			// Nothing stale may stay.
+			return os.Remove(path)
+		case <-t.C:
+		}
+	}
+}

@@ -421,7 +421,7 @@ func (d *Daemon) waitsForPKey() bool {
 
 // rounds bounds how often one cycle plans: once for what is there, once more
 // for each thing that becomes known by applying (an MTU's real value, a refusal).
-const rounds = 6
+const rounds = 10
 
 // cycle observes what the scope names, plans, applies and reports.
 func (d *Daemon) cycle(ctx context.Context, sc Scope) error {

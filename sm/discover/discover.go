@@ -489,11 +489,16 @@ func (d *Discovery) Step(r *smp.Reply) {
 		}
 	case kSwitch:
 		x := &d.nodes[i]
-		if !r.OK() {
+		if r.OK() {
+			copy(x.si[:], r.Data[:])
+		} else {
 			d.warn("switch %s does not answer SwitchInfo%s", x.name(), why(r))
-			return
 		}
-		copy(x.si[:], r.Data[:])
+		// A switch without forwarding table was never configured: its port 0
+		// has no LID, and the Set that gives it one answers with the rest.
+		if q := &x.ports[0]; !q.known && x.si.LinearFDBTop() != 0 {
+			d.back.push(tag(kPort, 0, i, 0))
+		}
 	case kClear:
 		x := &d.nodes[i]
 		if r.OK() {
@@ -561,7 +566,6 @@ func (d *Discovery) add(ni mad.NodeInfo, path []uint8) int32 {
 	if x.sw() {
 		d.nodes[i].ports[0].guid = ni.PortGUID
 		d.back.push(tag(kSwitch, 0, i, 0))
-		d.back.push(tag(kPort, 0, i, 0))
 		d.turn(i)
 	}
 	return i

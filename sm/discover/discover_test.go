@@ -175,7 +175,8 @@ func TestWholeSubnet(t *testing.T) {
 	}
 }
 
-// reduce fills in the far ports' PortInfo that the walk leaves to the Set.
+// reduce fills in the PortInfo that the walk leaves to the Set: of far ports and
+// of the ports 0 of switches without configuration.
 func reduce(f *fabric.Fabric) *fabric.Fabric {
 	f = f.Clone()
 	for i := range f.Ports {
@@ -188,13 +189,14 @@ func reduce(f *fabric.Fabric) *fabric.Fabric {
 
 // Counts of a fat-tree without loops are exact: NodeInfo once per link and
 // once for the start, PortInfo once per port less one end of each link between
-// switches and of the one to the manager, and one each of the rest.
+// switches of the one to the manager and of the ports 0 of new switches, and one each of
+// the rest.
 func TestCounts(t *testing.T) {
 	f := gen.FatTree2(36, 6)
 	d := discover.New(discover.Options{})
 	w := newWire(f)
 	n := run(t, w, d, 4, 1)
-	want := map[mad.AttrID]int{mad.AttrNodeInfo: 1 + 216, mad.AttrNodeDescription: 117, mad.AttrSwitchInfo: 9, mad.AttrPortInfo: 9*37 + 108 - 108 - 1}
+	want := map[mad.AttrID]int{mad.AttrNodeInfo: 1 + 216, mad.AttrNodeDescription: 117, mad.AttrSwitchInfo: 9, mad.AttrPortInfo: 9*37 + 108 - 108 - 1 - 9}
 	sum := 0
 	for a, c := range want {
 		sum += c

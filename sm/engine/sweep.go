@@ -310,7 +310,12 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				fail(f.Ports[r.Tag].Node, r)
 				return
 			}
+			met := f.Ports[r.Tag].Known
 			program.Answered(f, have.asked, r)
+			if p := &f.Ports[r.Tag]; !met && p.Num == 0 && p.Info.CapMask()&fabric.CapIsSM != 0 && int32(r.Tag) != f.SMPort {
+				// A manager inside a switch that nothing was known of.
+				s.ev.ports, s.ev.reason = append(s.ev.ports, p.LID), "another manager in a switch"
+			}
 		case mad.AttrPKeyTable:
 			if !r.OK() {
 				fail(f.Ports[r.Tag].Node, r)

@@ -97,13 +97,17 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 	if p.Peer != fabric.None {
 		peer = &f.Ports[p.Peer]
 	}
-	if !p.Known && peer != nil {
+	if !p.Known {
 		// Nothing but zeros means no change; the capabilities are the peer's,
 		// for some devices check what is set against them as sent.
 		w = fabric.PortInfo{}
-		w[37] = peer.Info[37] & 0xf0
-		w[41] = peer.Info[41] & 0x0f
 		w[53] = 8<<4 | 8
+		if peer != nil {
+			w[37] = peer.Info[37] & 0xf0
+			w[41] = peer.Info[41] & 0x0f
+		} else if sw := f.Nodes[p.Node].Switch; sw != fabric.None && f.Switches[sw].Info.EnhancedPort0() {
+			w[36] = byte(switchMTU(f, p.Node)) << 4
+		}
 	}
 	w[32] &= 0xf0
 	w[33] = 0
@@ -141,6 +145,18 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 		w[42] = pol.VLStall<<5 | life&31
 	}
 	return w
+}
+
+// switchMTU is the MTU that a switch's first external port that is known
+// supports: what its port 0 most likely does too.
+func switchMTU(f *fabric.Fabric, node int32) ib.MTU {
+	first, count := f.PortRange(node)
+	for i := first + 1; i < first+count; i++ {
+		if p := &f.Ports[i]; p.Known && p.Info.MTUCap().IsValid() {
+			return p.Info.MTUCap()
+		}
+	}
+	return ib.MTU2048
 }
 
 // mtuCap is the largest MTU of a link; an end that nothing is known of counts
@@ -194,7 +210,7 @@ func Ports(f *fabric.Fabric, pol Policy, asked Asked, st Stage, reregister []boo
 		i := int32(i)
 		p := &f.Ports[i]
 		end := f.IsEndPort(i)
-		if p.Peer == fabric.None && !(end && (p.Num == 0 || i == f.SMPort)) || !p.Known && p.Peer == fabric.None {
+		if p.Peer == fabric.None && !(end && (p.Num == 0 || i == f.SMPort)) || !p.Known && p.Peer == fabric.None && p.Num != 0 {
 			continue
 		}
 		state := p.Info.State()

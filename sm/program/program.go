@@ -183,12 +183,17 @@ func vlCap(a, b *fabric.Port) uint8 {
 	return max(min(x, y), 1)
 }
 
-// sum condenses the fields that want sets.
-func sum(w *fabric.PortInfo) uint32 {
+// sum condenses the fields that differs looks at.
+func sum(w *fabric.PortInfo, end, linked bool) uint32 {
 	h := fnv.New32a()
-	h.Write(w[0:20])
-	h.Write(w[26:28])
-	h.Write([]byte{w[34], w[36], w[38], w[42], w[43], w[51] & 31})
+	if end {
+		h.Write(w[0:20])
+		h.Write(w[26:28])
+		h.Write([]byte{w[34] & 0xc7, w[36] & 0x0f, w[51] & 31})
+	}
+	if linked {
+		h.Write([]byte{w[36] & 0xf0, w[38], w[42], w[43] & 0xf0})
+	}
 	return max(h.Sum32(), 1)
 }
 
@@ -243,7 +248,7 @@ func Ports(f *fabric.Fabric, pol Policy, asked Asked, st Stage, reregister []boo
 			continue
 		}
 		w := want(f, i, &pol)
-		if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(asked)) && asked[i] == sum(&w)) {
+		if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(asked)) && asked[i] == sum(&w, end, p.Peer != fabric.None)) {
 			continue
 		}
 		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i)}
@@ -270,9 +275,7 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 	told := fabric.PortInfo(r.Request.Data)
 	p.Info, p.Known = fabric.PortInfo(r.Data), true
 	p.Info[51] &^= 0x80
-	told[32] &= 0xf0
-	told[51] &^= 0x80
-	asked[i] = sum(&told)
+	asked[i] = sum(&told, f.IsEndPort(i), p.Peer != fabric.None)
 }
 
 // Switches gives the Sets of SwitchInfo that are needed: the highest LID, the

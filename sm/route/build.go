@@ -31,6 +31,9 @@ type Options struct {
 	// Previous are the tables in force, by switch index of the fabric at
 	// hand. An entry among the equally good ones stays as it is.
 	Previous [][]uint8
+	// Layers is how many service levels the caller gives lanes of their
+	// own; 0 means 1. A torus routed in dimension order needs several.
+	Layers int
 }
 
 // Layers gives the service level of the path between two switches, by switch
@@ -100,6 +103,9 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 		if need, have := t.layers(), g.lanes(); need > have {
 			return r, fmt.Errorf("routing engine dor: the torus needs %d virtual lanes, its switches have %d", need, have)
 		}
+		if need := t.layers(); need > max(1, opt.Layers) {
+			return r, fmt.Errorf("routing engine dor: the torus needs %d service levels on lanes of their own, %d are allowed", need, max(1, opt.Layers))
+		}
 		b.dor(&r, t)
 		b.check(&r)
 	default:
@@ -121,7 +127,7 @@ func (b *builder) auto(r *Result, opt Options) {
 		}
 		// A long ring or a torus always has credit loops under minimum
 		// hop; looking first saves building the tables twice.
-		if t := b.grid(); t != nil && t.layers() <= b.lanes() && (t.layers() > 1 || len(t.dims) > 1) {
+		if t := b.grid(); t != nil && t.layers() <= min(b.lanes(), max(1, opt.Layers)) && (t.layers() > 1 || len(t.dims) > 1) {
 			b.dor(r, t)
 			if CreditLoop(b.f, r.LFT, r.SL) == nil {
 				return

@@ -78,7 +78,7 @@ func TestEngines(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for lmc := range ib.LMC(2) {
 				f := lids(tt.f, lmc)
-				r, err := route.Build(f, route.Options{})
+				r, err := route.Build(f, route.Options{Layers: 8})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -117,7 +117,13 @@ func TestCreditLoopIsFound(t *testing.T) {
 	if len(r.Warnings) != 1 {
 		t.Errorf("warnings %v", r.Warnings)
 	}
-	r, _ = route.Build(f, route.Options{Engine: route.DOR})
+	if _, err := route.Build(f, route.Options{Engine: route.DOR}); err == nil {
+		t.Error("dimension order on a ring without service levels: no error")
+	}
+	if r, _ := route.Build(f, route.Options{}); r.Engine != route.UpDown {
+		t.Errorf("a ring without service levels: %s", r.Engine)
+	}
+	r, _ = route.Build(f, route.Options{Engine: route.DOR, Layers: 2})
 	if route.CreditLoop(f, r.LFT, nil) == nil || route.CreditLoop(f, r.LFT, r.SL) != nil {
 		t.Errorf("a ring by dimension order has a loop in one layer and none in two")
 	}
@@ -256,7 +262,7 @@ func TestRandomFabrics(t *testing.T) {
 		if len(f.Switches) == 0 {
 			continue
 		}
-		opt := route.Options{}
+		opt := route.Options{Layers: 8 * rnd.IntN(2)}
 		if rnd.IntN(3) == 0 {
 			opt.Engine = route.UpDown
 		}

@@ -395,10 +395,23 @@ func (q *query) newGroup(r *mad.MCMemberRecord, port int32) (*group, mad.Status)
 	if !rec.MTU.IsValid() || !rec.Rate.IsValid() {
 		return nil, mad.StatusSAReqInvalid
 	}
-	rec.MTUSel, rec.RateSel, rec.LifeTimeSel = mad.SelExact, mad.SelExact, mad.SelExact
-	if !q.has(mad.CompMCLifeTimeSel | mad.CompMCLifeTime) {
+	switch life := r.LifeTime; {
+	case !q.has(mad.CompMCLifeTimeSel | mad.CompMCLifeTime):
+		rec.LifeTime = q.cfg.PacketLife
+	case r.LifeTimeSel == mad.SelGreater:
+		if life == 63 {
+			return nil, mad.StatusSAReqInvalid
+		}
+		rec.LifeTime = max(q.cfg.PacketLife, life+1)
+	case r.LifeTimeSel == mad.SelLess:
+		if life == 0 {
+			return nil, mad.StatusSAReqInvalid
+		}
+		rec.LifeTime = min(q.cfg.PacketLife, life-1)
+	case r.LifeTimeSel == mad.SelBest:
 		rec.LifeTime = q.cfg.PacketLife
 	}
+	rec.MTUSel, rec.RateSel, rec.LifeTimeSel = mad.SelExact, mad.SelExact, mad.SelExact
 	if !q.has(mad.CompMCHopLimit) {
 		rec.HopLimit = 0
 		if rec.Scope != mad.ScopeLinkLocal {
@@ -474,11 +487,7 @@ func (q *query) leave() mad.Status {
 		delete(g.members, guid)
 	}
 	q.changes.Groups = left == 0 || had != m.receives()
-	answered := m.state
-	if left == 0 {
-		answered = r.JoinState
-	}
-	q.answerMember(g, &r, answered, m.proxy)
+	q.answerMember(g, &r, left, m.proxy)
 	q.changes.add(q.reap(g))
 	return mad.StatusOK
 }

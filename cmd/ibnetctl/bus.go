@@ -121,7 +121,7 @@ func (a *app) fromReport() *api.Description {
 	if !running("ibnetworkd") {
 		return nil
 	}
-	r, err := daemon.ReadReport(stateDir)
+	r, err := daemon.ReadReport(a.path(stateDir))
 	if err != nil {
 		return nil
 	}

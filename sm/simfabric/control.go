@@ -346,3 +346,29 @@ func (s *Sim) FindHost(name string) (l []EndPort) {
 	}
 	return l
 }
+
+// NodeInfo is what the node of an end port announces there.
+func (s *Sim) NodeInfo(portGUID ib.GUID) (i mad.NodeInfo) {
+	s.lock()
+	defer s.unlock()
+	if p := s.ports[portGUID]; p != nil {
+		i = p.node.info
+		i.PortGUID, i.LocalPortNum = p.guid, p.num
+	}
+	return i
+}
+
+// IsSMHolder makes an owner of the IsSM bit of a port: the function it returns
+// sets and clears the bit, as opening and closing the kernel's issm device does.
+func (s *Sim) IsSMHolder(portGUID ib.GUID) func(on bool) error {
+	owner := new(int)
+	return func(on bool) error {
+		s.lock()
+		defer s.unlock()
+		p := s.ports[portGUID]
+		if p == nil {
+			return transport.ErrGone
+		}
+		return s.setIsSM(p, owner, on)
+	}
+}

@@ -1,0 +1,277 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
+	"ibnetworkd/sm/transport/ibsim"
+)
+
+// rawClient is a client of ibsim's protocol.
+type rawClient struct {
+	raw  *simfabric.Raw
+	port simfabric.EndPort
+	to   *net.UnixAddr
+	ctl  string // the address its questions come from
+
+	mu    sync.Mutex
+	queue []transport.Packet
+	wake  chan struct{}
+	done  chan struct{}
+}
+
+// maxRawQueue bounds what waits for a client that does not read.
+const maxRawQueue = 1 << 16
+
+// abstract is an abstract address whose length counts a NUL after the name.
+func abstract(name string) *net.UnixAddr {
+	return &net.UnixAddr{Name: "@" + name + "\x00", Net: "unixgram"}
+}
+
+func (s *Server) listenIbsim() error {
+	open := func(name string) (*net.UnixConn, error) {
+		c, err := net.ListenUnixgram("unixgram", abstract(s.base+":"+name))
+		if err == nil {
+			_ = c.SetReadBuffer(4 << 20)
+			_ = c.SetWriteBuffer(4 << 20)
+		}
+		return c, err
+	}
+	var err error
+	if s.ctl, err = open("ctl"); err != nil {
+		return err
+	}
+	for i := range s.out {
+		if s.out[i], err = open(fmt.Sprintf("out%d", i)); err != nil {
+			s.closeIbsim()
+			return err
+		}
+	}
+	s.wg.Go(s.control)
+	for i := range s.out {
+		s.wg.Go(func() { s.data(i) })
+	}
+	return nil
+}
+
+func (s *Server) closeIbsim() {
+	s.ctl.Close()
+	for _, c := range s.out {
+		if c != nil {
+			c.Close()
+		}
+	}
+	for i := range s.raw {
+		s.detach(i)
+	}
+}
+
+func (s *Server) control() {
+	b := make([]byte, 512)
+	for {
+		n, from, err := s.ctl.ReadFromUnix(b)
+		if err != nil {
+			return
+		}
+		var c ibsim.Ctl
+		if c.Decode(b[:n]) != nil || from == nil {
+			continue
+		}
+		if !s.answer(&c, from.Name) {
+			c.Type = ibsim.CtlError
+		}
+		// The receive path cuts the NUL that the address needs.
+		to := &net.UnixAddr{Name: strings.TrimRight(from.Name, "\x00") + "\x00", Net: "unixgram"}
+		if c.Type != ibsim.CtlDisconnect {
+			_, _ = s.ctl.WriteToUnix(c.Append(nil), to)
+		}
+	}
+}
+
+func (s *Server) answer(c *ibsim.Ctl, from string) bool {
+	if c.Type == ibsim.CtlConnect {
+		return s.connect(c, from)
+	}
+	s.mu.Lock()
+	var r *rawClient
+	if c.Client < slots {
+		r = s.raw[c.Client]
+	}
+	s.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	info, err := s.sim.PortInfo(r.port.NodeGUID, r.port.Num)
+	if err != nil {
+		return false
+	}
+	in := c.Data
+	c.Data = [64]byte{}
+	switch c.Type {
+	case ibsim.CtlDisconnect:
+		s.detach(int(c.Client))
+	case ibsim.CtlGetPort:
+		ne.PutUint16(c.Data[:], uint16(info.LID))
+		c.Data[2] = uint8(info.State)
+		c.Len = 4
+	case ibsim.CtlGetVendor:
+		ni := s.sim.NodeInfo(r.port.PortGUID)
+		ne.PutUint32(c.Data[:], ni.VendorID)
+		ne.PutUint32(c.Data[4:], uint32(ni.DeviceID))
+		ne.PutUint32(c.Data[8:], ni.Revision)
+		c.Len = 24
+	case ibsim.CtlGetGID:
+		ne.PutUint64(c.Data[:], info.GIDPrefix)
+		ne.PutUint64(c.Data[8:], uint64(r.port.NodeGUID))
+		c.Len = 16
+	case ibsim.CtlGetGUID:
+		ne.PutUint64(c.Data[:], uint64(r.port.NodeGUID))
+		c.Len = 8
+	case ibsim.CtlGetNodeInfo:
+		ni := s.sim.NodeInfo(r.port.PortGUID)
+		ni.Append(c.Data[:0])
+		c.Len = 64
+	case ibsim.CtlGetPortInfo:
+		if n := in[0]; n != 0 {
+			if info, err = s.sim.PortInfo(r.port.NodeGUID, n); err != nil {
+				return false
+			}
+		}
+		info.LocalPortNum = r.port.Num
+		info.Append(c.Data[:0])
+		c.Len = 64
+	case ibsim.CtlSetIsSM:
+		return r.raw.SetIsSM(ne.Uint32(in[:]) != 0) == nil
+	case ibsim.CtlGetPKeys:
+		keys, _ := s.sim.PKeys(r.port.NodeGUID, r.port.Num)
+		var k mad.PKeyBlock
+		copy(k[:], keys)
+		k.Append(c.Data[:0])
+		c.Len = 64
+	default:
+		return false
+	}
+	return true
+}
+
+func (s *Server) connect(c *ibsim.Ctl, from string) bool {
+	var i ibsim.ClientInfo
+	i.Get(c)
+	host := s.sim.FindHost(i.Node)
+	if len(host) == 0 {
+		return false
+	}
+	r := &rawClient{port: host[0], to: abstract(fmt.Sprintf("%s:in%d", s.base, i.ID)), ctl: from, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	for slot := range s.raw {
+		// A client that died without a word left its slot to the next one of
+		// the same name.
+		if old := s.raw[slot]; old != nil && old.ctl == from {
+			s.raw[slot] = nil
+			close(old.done)
+			old.raw.Close()
+		}
+	}
+	raw, err := s.sim.OpenRaw(r.port.PortGUID, r.deliver)
+	if err != nil || raw.Slot() >= slots {
+		if err == nil {
+			raw.Close()
+		}
+		return false
+	}
+	r.raw = raw
+	s.raw[raw.Slot()] = r
+	if i.IsSM != 0 {
+		_ = raw.SetIsSM(true)
+	}
+	out := s.out[raw.Slot()]
+	s.wg.Go(func() { r.write(s, out) })
+	i.ID, i.Node = uint32(raw.Slot()), r.port.Description
+	i.Put(c)
+	return true
+}
+
+func (s *Server) detach(slot int) {
+	s.mu.Lock()
+	r := s.raw[slot]
+	s.raw[slot] = nil
+	s.mu.Unlock()
+	if r != nil {
+		close(r.done)
+		r.raw.Close()
+	}
+}
+
+// data takes what the client of a slot sends.
+func (s *Server) data(slot int) {
+	b := make([]byte, 512)
+	for {
+		n, _, err := s.out[slot].ReadFromUnix(b)
+		if err != nil {
+			return
+		}
+		var d ibsim.Data
+		if d.Decode(b[:n]) != nil {
+			continue
+		}
+		s.mu.Lock()
+		r := s.raw[slot]
+		s.mu.Unlock()
+		if r == nil {
+			continue
+		}
+		var p transport.Packet
+		p.LID, p.QPN, p.MAD = d.DLID, d.DQP, d.MAD
+		if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+			p.LID = ib.LIDPermissive
+		}
+		r.raw.Send(&p)
+	}
+}
+
+func (r *rawClient) deliver(p *transport.Packet) {
+	r.mu.Lock()
+	if len(r.queue) < maxRawQueue {
+		r.queue = append(r.queue, *p)
+	}
+	r.mu.Unlock()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write sends what waits; a client whose socket is gone loses its slot.
+func (r *rawClient) write(s *Server, out *net.UnixConn) {
+	var b [ibsim.DataLen]byte
+	var batch []transport.Packet
+	for {
+		select {
+		case <-r.done:
+			return
+		case <-r.wake:
+		}
+		r.mu.Lock()
+		batch, r.queue = r.queue, batch[:0]
+		r.mu.Unlock()
+		for i := range batch {
+			p := &batch[i]
+			d := ibsim.Data{DLID: r.port.LID, SLID: p.LID, DQP: p.QPN, SQP: p.QPN, MAD: p.MAD}
+			d.Put(&b)
+			if _, err := out.WriteToUnix(b[:], r.to); err != nil {
+				s.detach(r.raw.Slot())
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package configfs
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// In a plain tree the attributes are there before the directory is made, which
+// is what configfs does in one step.
+func plain(t *testing.T) (FS, string) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "sys/kernel/config/rdma_cm/mlx5_0/ports/1")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"default_roce_mode": "RoCE v2\n", "default_roce_tos": "106\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New(root), dir
+}
+
+func TestDefaults(t *testing.T) {
+	f, dir := plain(t)
+	d, err := f.Get("mlx5_0", 1)
+	if err != nil || d != (Defaults{RoCEv2, 106}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if err := f.SetToS("mlx5_0", 1, 104); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "default_roce_tos")); string(b[:3]) != "104" {
+		t.Errorf("wrote %q", b)
+	}
+	if err := f.SetRoCEMode("mlx5_0", 1, "RoCE v3"); err == nil {
+		t.Error("bad mode: no error")
+	}
+	if _, err := f.Get("../mlx5_0", 1); err == nil {
+		t.Error("bad name: no error")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "default_roce_tos"), []byte("many\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Get("mlx5_0", 1); err == nil {
+		t.Error("bad type of service: no error")
+	}
+}
+
+func TestUnavailable(t *testing.T) {
+	f := New(t.TempDir())
+	if f.Available() {
+		t.Error("available in an empty tree")
+	}
+	if _, err := f.Get("mlx5_0", 1); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("%v", err)
+	}
+}

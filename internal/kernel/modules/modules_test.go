@@ -1,0 +1,52 @@
+package modules
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A modprobe of the test's own, first in PATH.
+func fake(t *testing.T, script string) string {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "modprobe"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return filepath.Join(dir, "log")
+}
+
+func TestLoad(t *testing.T) {
+	log := fake(t, `echo "$@" >> "$(dirname "$0")/log"`)
+	if err := Load(context.Background(), "ib_umad", "rdma-rxe"); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(log)
+	if want := "--use-blacklist -- ib_umad\n--use-blacklist -- rdma-rxe\n"; string(b) != want || err != nil {
+		t.Errorf("modprobe was called with %q, want %q", b, want)
+	}
+	for _, n := range []string{"", "-r", "a b", "../x", "a\x00"} {
+		if err := Load(context.Background(), n); err == nil {
+			t.Errorf("bad name %q: no error", n)
+		}
+	}
+}
+
+func TestLoadKeepsTheWords(t *testing.T) {
+	fake(t, "echo 'modprobe: FATAL: Module ib_umad not found' >&2; exit 1")
+	if err := Load(context.Background(), "ib_umad"); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLoadEndsWithItsContext(t *testing.T) {
+	fake(t, "exec sleep 60")
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := Load(ctx, "ib_umad"); err == nil || !strings.Contains(err.Error(), "deadline") {
+		t.Errorf("got %v", err)
+	}
+}

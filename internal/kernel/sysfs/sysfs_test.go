@@ -1,0 +1,315 @@
+package sysfs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/ib"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// tree makes files and, for values that begin with "->", symbolic links.
+func tree(t testing.TB, files map[string]string) FS {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		p := filepath.Join(root, "sys", name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if to, ok := strings.CutPrefix(text, "->"); ok {
+			err = os.Symlink(to, p)
+		} else {
+			err = os.WriteFile(p, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return FS{filepath.Join(root, "sys")}
+}
+
+const card = "devices/pci0000:3a/0000:3b:00.0/"
+
+// mlx4 is a two-port card with port 1 InfiniBand and port 2 Ethernet, and two
+// virtual functions.
+var mlx4 = map[string]string{
+	"class/infiniband/mlx4_0":                                  "->../../" + card + "infiniband/mlx4_0",
+	card + "infiniband/mlx4_0/device":                          "->../../../0000:3b:00.0",
+	card + "infiniband/mlx4_0/node_type":                       "1: CA\n",
+	card + "infiniband/mlx4_0/node_guid":                       "0002:c903:000a:bcde\n",
+	card + "infiniband/mlx4_0/sys_image_guid":                  "0002:c903:000a:bce1\n",
+	card + "infiniband/mlx4_0/node_desc":                       "node7 HCA-1\n",
+	card + "infiniband/mlx4_0/fw_ver":                          "2.42.5000\n",
+	card + "infiniband/mlx4_0/hca_type":                        "MT4099\n",
+	card + "infiniband/mlx4_0/board_id":                        "MT_1090120019\n",
+	card + "infiniband/mlx4_0/ports/1/link_layer":              "InfiniBand\n",
+	card + "infiniband/mlx4_0/ports/1/state":                   "2: INIT\n",
+	card + "infiniband/mlx4_0/ports/1/phys_state":              "5: LinkUp\n",
+	card + "infiniband/mlx4_0/ports/1/rate":                    "40 Gb/sec (4X QDR)\n",
+	card + "infiniband/mlx4_0/ports/1/lid":                     "0x7\n",
+	card + "infiniband/mlx4_0/ports/1/sm_lid":                  "0x1\n",
+	card + "infiniband/mlx4_0/ports/1/lid_mask_count":          "2\n",
+	card + "infiniband/mlx4_0/ports/1/sm_sl":                   "0\n",
+	card + "infiniband/mlx4_0/ports/1/cap_mask":                "0x02514868\n",
+	card + "infiniband/mlx4_0/ports/1/gids/0":                  "fe80:0000:0000:0000:0002:c903:000a:bcdf\n",
+	card + "infiniband/mlx4_0/ports/1/pkeys/0":                 "0xffff\n",
+	card + "infiniband/mlx4_0/ports/1/pkeys/1":                 "0x8001\n",
+	card + "infiniband/mlx4_0/ports/1/pkeys/2":                 "0x0000\n",
+	card + "infiniband/mlx4_0/ports/1/counters/port_rcv_data":  "4711\n",
+	card + "infiniband/mlx4_0/ports/1/counters/symbol_error":   "0\n",
+	card + "infiniband/mlx4_0/ports/1/counters/port_xmit_wait": "N/A (no PMA)\n",
+	card + "infiniband/mlx4_0/ports/1/hw_counters/rx_dropped":  "3\n",
+	card + "infiniband/mlx4_0/ports/1/hw_counters/lifespan":    "10\n",
+	card + "infiniband/mlx4_0/ports/2/link_layer":              "Ethernet\n",
+	card + "infiniband/mlx4_0/ports/2/state":                   "4: ACTIVE\n",
+	card + "infiniband/mlx4_0/ports/2/rate":                    "2.5 Gb/sec (1X SDR)\n",
+	card + "infiniband/mlx4_0/ports/2/gids/0":                  "fe80:0000:0000:0000:0202:c9ff:fe0a:bce0\n",
+	card + "infiniband/mlx4_0/ports/2/gids/1":                  "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
+	card + "infiniband/mlx4_0/ports/2/gids/2":                  "0000:0000:0000:0000:0000:0000:0000:0000\n",
+	card + "infiniband/mlx4_0/ports/2/gids/10":                 "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
+	card + "infiniband/mlx4_0/ports/2/gid_attrs/types/0":       "IB/RoCE v1\n",
+	card + "infiniband/mlx4_0/ports/2/gid_attrs/types/1":       "IB/RoCE v1\n",
+	card + "infiniband/mlx4_0/ports/2/gid_attrs/types/10":      "RoCE v2\n",
+	card + "infiniband/mlx4_0/ports/2/gid_attrs/ndevs/1":       "ens1d1\n",
+	card + "infiniband/mlx4_0/ports/2/gid_attrs/ndevs/10":      "ens1d1\n",
+	card + "net/ib0/device":                                    "->../../../0000:3b:00.0",
+	card + "net/ib0/dev_port":                                  "0\n",
+	card + "net/ib0/mode":                                      "datagram\n",
+	card + "net/ib0/umcast":                                    "0\n",
+	card + "net/ib0/pkey":                                      "0xffff\n",
+	card + "net/ib0/speed":                                     "-1\n",
+	card + "net/ens1d1/device":                                 "->../../../0000:3b:00.0",
+	card + "net/ens1d1/dev_port":                               "1\n",
+	card + "net/ens1d1/speed":                                  "10000\n",
+	"class/net/ib0":                                            "->../../" + card + "net/ib0",
+	"class/net/ens1d1":                                         "->../../" + card + "net/ens1d1",
+	card + "subsystem":                                         "->../../../bus/pci",
+	card + "driver":                                            "->../../../bus/pci/drivers/mlx4_core",
+	card + "vendor":                                            "0x15b3\n",
+	card + "device":                                            "0x1003\n",
+	card + "mlx4_port1":                                        "auto (ib)\n",
+	card + "mlx4_port2":                                        "eth\n",
+	card + "sriov_totalvfs":                                    "8\n",
+	card + "sriov_numvfs":                                      "2\n",
+	card + "sriov_drivers_autoprobe":                           "1\n",
+	card + "virtfn0":                                           "->../0000:3b:00.1",
+	card + "virtfn1":                                           "->../0000:3b:00.2",
+	"bus/pci/devices/0000:3b:00.0":                             "->../../../" + strings.TrimSuffix(card, "/"),
+	"bus/pci/drivers/mlx4_core/unbind":                         "",
+	"bus/pci/drivers_probe":                                    "",
+	"class/infiniband_mad/abi_version":                         "5\n",
+	"class/infiniband_mad/umad0/ibdev":                         "mlx4_0\n",
+	"class/infiniband_mad/umad0/port":                          "1\n",
+	"class/infiniband_mad/issm0/ibdev":                         "mlx4_0\n",
+	"class/infiniband_mad/issm0/port":                          "1\n",
+	"module/rdma_cm/parameters/debug":                          "Y\n",
+	"devices/virtual/infiniband/rxe0/node_guid":                "0000:0000:0000:0000\n",
+	"class/infiniband/rxe0":                                    "->../../devices/virtual/infiniband/rxe0",
+}
+
+func TestReadDevices(t *testing.T) {
+	f := tree(t, mlx4)
+	got, err := f.IBDevices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gid := func(s string) ib.GID {
+		g, err := ib.ParseGID(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	want := []IBDevice{
+		{
+			Name: "mlx4_0", NodeType: ib.NodeCA, NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1, NodeDesc: "node7 HCA-1",
+			FWVersion: "2.42.5000", HCAType: "MT4099", BoardID: "MT_1090120019",
+			Bus:   BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core", Path: strings.TrimSuffix(card, "/"), Vendor: ptr(uint16(0x15b3)), Device: ptr(uint16(0x1003))},
+			SRIOV: &SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: ptr(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}},
+			Ports: []IBPort{
+				{
+					Num: 1, LinkLayer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: 5, Rate: "40 Gb/sec (4X QDR)", RateTenths: 400,
+					LID: 7, SMLID: 1, LMC: 2, SMSL: ptr(uint8(0)), CapMask: ptr(uint32(0x02514868)), GID: gid("fe80::2:c903:a:bcdf"),
+				},
+				{Num: 2, LinkLayer: ib.LinkLayerEthernet, State: ib.PortActive, Rate: "2.5 Gb/sec (1X SDR)", RateTenths: 25, GID: gid("fe80::202:c9ff:fe0a:bce0")},
+			},
+		},
+		{Name: "rxe0"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if g := got[0].Ports[0].GUID(); g != 0x0002c903000abcdf {
+		t.Errorf("port GUID %v", g)
+	}
+	if g := got[0].Ports[1].GUID(); g != 0 {
+		t.Errorf("an Ethernet port has the GUID %v", g)
+	}
+	nets, err := f.IBNetdevs("mlx4_0")
+	if diff := cmp.Diff([]IBNetdev{{"ens1d1", 1}, {"ib0", 0}}, nets); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	keys, err := f.PKeys("mlx4_0", 1)
+	if diff := cmp.Diff([]ib.PKey{0xffff, 0x8001, 0}, keys); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	gids, err := f.GIDs("mlx4_0", 2)
+	if diff := cmp.Diff([]GIDEntry{
+		{0, gid("fe80::202:c9ff:fe0a:bce0"), "IB/RoCE v1", ""},
+		{1, gid("::ffff:10.0.0.1"), "IB/RoCE v1", "ens1d1"},
+		{10, gid("::ffff:10.0.0.1"), "RoCE v2", "ens1d1"},
+	}, gids); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	counters, err := f.Counters("mlx4_0", 1)
+	if diff := cmp.Diff(map[string]uint64{"port_rcv_data": 4711, "symbol_error": 0, "rx_dropped": 3}, counters); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	umads, err := f.UMADs()
+	if diff := cmp.Diff([]UMAD{{"umad0", "issm0", "mlx4_0", 1}}, umads); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if v, err := f.UMADABI(); v != 5 || err != nil {
+		t.Errorf("ABI %d, %v", v, err)
+	}
+	if !f.ModuleLoaded("rdma-cm") || f.ModuleLoaded("ib_umad") {
+		t.Error("modules")
+	}
+}
+
+func TestReadNet(t *testing.T) {
+	f := tree(t, mlx4)
+	n, err := f.Net("ib0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n.Mode != "datagram" || n.UMcast == nil || *n.UMcast || n.PKey == nil || *n.PKey != 0xffff || *n.DevPort != 0 || n.Speed != nil || n.Bus.Driver != "mlx4_core" {
+		t.Errorf("got %+v", n)
+	}
+	if diff := cmp.Diff([]string{"mlx4_0"}, n.IBDevs); diff != "" {
+		t.Error(diff)
+	}
+	n, err = f.Net("ens1d1")
+	if err != nil || n.Mode != "" || n.UMcast != nil || n.PKey != nil || *n.DevPort != 1 || *n.Speed != 10000 || n.SRIOV.TotalVFs != 8 {
+		t.Errorf("got %+v, %v", n, err)
+	}
+}
+
+func TestAbsentIsNotZero(t *testing.T) {
+	f := tree(t, map[string]string{"class/net/lo/mtu": "65536\n"})
+	if ds, err := f.IBDevices(); err != nil || len(ds) != 0 {
+		t.Errorf("%v, %v", ds, err)
+	}
+	if _, err := f.UMADs(); !errors.Is(err, ErrNoUMAD) {
+		t.Errorf("%v", err)
+	}
+	if _, err := f.IBDevice("mlx5_0"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if _, err := f.Net("ib0"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if n, err := f.Net("lo"); err != nil || n.DevPort != nil || n.SRIOV != nil {
+		t.Errorf("%+v, %v", n, err)
+	}
+}
+
+func TestNonsenseIsNamed(t *testing.T) {
+	for _, tt := range []struct{ file, text string }{
+		{"node_guid", "0002:c903:zzzz:bcde\n"}, {"ports/1/state", "fine\n"}, {"ports/1/lid", "0xzz\n"}, {"ports/1/lid", "0x1ffffffff\n"},
+		{"ports/1/rate", "fast\n"}, {"ports/1/gids/0", "1:2:3\n"}, {"ports/1/lid_mask_count", "9\n"}, {"ports/1/link_layer", "Token Ring\n"}, {"node_type", "x: CA\n"},
+	} {
+		f := tree(t, map[string]string{"class/infiniband/a/" + tt.file: tt.text, "class/infiniband/b/node_desc": "fine\n"})
+		ds, err := f.IBDevices()
+		if err == nil || !strings.Contains(err.Error(), tt.file) {
+			t.Errorf("%s %q: error %v does not name the file", tt.file, tt.text, err)
+		}
+		if len(ds) != 1 || ds[0].Name != "b" {
+			t.Errorf("%s: the other device is lost: %v", tt.file, ds)
+		}
+	}
+}
+
+func TestWrites(t *testing.T) {
+	f := tree(t, mlx4)
+	content := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(f.root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	for _, tt := range []struct {
+		name string
+		err  error
+		file string
+		want string
+	}{
+		{"OK mode with newline", f.SetMode("ib0", "connected"), card + "net/ib0/mode", "connected\n"},
+		{"OK umcast", f.SetUMcast("ib0", true), card + "net/ib0/umcast", "1\n"},
+		{"OK node description", f.SetNodeDesc("mlx4_0", "n1"), card + "infiniband/mlx4_0/node_desc", "n1\n"},
+		{"OK port type", f.SetPortType("pci", "0000:3b:00.0", 1, "eth"), card + "mlx4_port1", "eth\n"},
+		{"OK VFs", f.SetNumVFs("pci", "0000:3b:00.0", 0), card + "sriov_numvfs", "0\n"},
+		{"OK autoprobe", f.SetAutoprobe("pci", "0000:3b:00.0", false), card + "sriov_drivers_autoprobe", "0\n"},
+		{"OK unbind", f.Unbind("pci", "0000:3b:00.0"), "bus/pci/drivers/mlx4_core/unbind", "0000:3b:00.0\n"},
+		{"OK bind", f.Bind("pci", "0000:3b:00.0"), "bus/pci/drivers_probe", "0000:3b:00.0\n"},
+	} {
+		if tt.err != nil {
+			t.Errorf("%s: %v", tt.name, tt.err)
+		} else if got := content(tt.file); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+	}
+	for name, err := range map[string]error{
+		"bad mode":        f.SetMode("ib0", "fast"),
+		"bad link":        f.SetMode("../ib0", "connected"),
+		"bad description": f.SetNodeDesc("mlx4_0", strings.Repeat("x", 65)),
+		"bad newline":     f.SetNodeDesc("mlx4_0", "a\nb"),
+		"bad type":        f.SetPortType("pci", "0000:3b:00.0", 1, "fc"),
+		"bad port":        f.SetPortType("pci", "0000:3b:00.0", 3, "ib"),
+		"bad number":      f.SetNumVFs("pci", "0000:3b:00.0", -1),
+		"bad device":      f.Unbind("pci", "a/b"),
+	} {
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestPortType(t *testing.T) {
+	f := tree(t, mlx4)
+	for port, want := range map[int]PortType{1: {"auto", "ib"}, 2: {"eth", "eth"}} {
+		if got, err := f.PortType("pci", "0000:3b:00.0", port); got != want || err != nil {
+			t.Errorf("port %d: %v, %v", port, got, err)
+		}
+	}
+}
+
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"2: INIT", "auto (ib)", "2.5 Gb/sec (1X SDR)", "fe80::1", "0x7", "mlx5_10", "", "auto ("} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if p, ok := parsePortType(s); ok && p.Configured != "ib" && p.Configured != "eth" && p.Configured != "auto" {
+			t.Errorf("%q gives %v", s, p)
+		}
+		if n, err := rateTenths(s); err == nil && n < 0 {
+			t.Errorf("%q gives the rate %d", s, n)
+		}
+		if natural(s, s) != 0 {
+			t.Errorf("%q is not equal to itself", s)
+		}
+		if isName(s) && (strings.ContainsAny(s, "/\x00") || s == "..") {
+			t.Errorf("%q is taken for a name", s)
+		}
+	})
+}

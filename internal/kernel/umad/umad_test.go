@@ -1,0 +1,81 @@
+package umad
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/ib"
+)
+
+// The offsets of struct ib_user_mad_hdr, written out.
+func TestHeaderLayout(t *testing.T) {
+	k := Packet{
+		Agent: 3, Timeout: 1500 * time.Microsecond, Retries: 4, MAD: make([]byte, 256),
+		Addr: Address{QPN: 1, QKey: 0x80010000, LID: 0x1234, SL: 5, PathBits: 6, PKeyIndex: 7,
+			GRH: &GRH{GID: ib.MakeGID(ib.DefaultPrefix, 0x0002c903000abcde), GIDIndex: 8, HopLimit: 9, TrafficClass: 10, FlowLabel: 0xabcde}},
+	}
+	var got [HeaderSize]byte
+	EncodeHeader(&got, &k)
+	var want [HeaderSize]byte
+	h := binary.NativeEndian
+	h.PutUint32(want[0:], 3)
+	h.PutUint32(want[8:], 2) // milliseconds, rounded up: 0 would be no timeout
+	h.PutUint32(want[12:], 4)
+	h.PutUint32(want[16:], 256)
+	copy(want[20:], []byte{0, 0, 0, 1, 0x80, 1, 0, 0, 0x12, 0x34, 5, 6, 1, 8, 9, 10, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0xa, 0xbc, 0xde, 0, 0xa, 0xbc, 0xde})
+	h.PutUint16(want[56:], 7)
+	if got != want {
+		t.Errorf("got\n% x\nwant\n% x", got, want)
+	}
+	var back Packet
+	DecodeHeader(&got, &back)
+	k.Timeout, k.MAD = 2*time.Millisecond, nil
+	if diff := cmp.Diff(k, back); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestRegisterLayout(t *testing.T) {
+	got := encodeRegister(Agent{QPN: 1, Class: 3, Version: 2, Methods: []uint8{1, 0x12, 127, 200}, OUI: 0x001405, RMPP: 1, UserRMPP: true})
+	var want [40]byte
+	h := binary.NativeEndian
+	h.PutUint32(want[4:], 1)
+	want[8], want[9] = 3, 2
+	h.PutUint32(want[12:], 1)
+	h.PutUint64(want[16:], 1<<1|1<<0x12)
+	h.PutUint64(want[24:], 1<<63)
+	h.PutUint32(want[32:], 0x001405)
+	want[36] = 1
+	if got != want {
+		t.Errorf("got\n% x\nwant\n% x", got, want)
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	f.Add(bytes.Repeat([]byte{0}, HeaderSize))
+	f.Add(bytes.Repeat([]byte{1}, HeaderSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < HeaderSize {
+			return
+		}
+		var k Packet
+		DecodeHeader((*[HeaderSize]byte)(b), &k)
+		var out [HeaderSize]byte
+		EncodeHeader(&out, &k)
+		var again Packet
+		DecodeHeader(&out, &again)
+		// The status is the kernel's to set and the timeout is clipped to what
+		// the kernel keeps as a signed number.
+		again.Status = k.Status
+		if k.Timeout > (1<<31-1)*time.Millisecond {
+			again.Timeout = k.Timeout
+		}
+		if diff := cmp.Diff(k, again); diff != "" {
+			t.Errorf("(-first +again):\n%s", diff)
+		}
+	})
+}

@@ -198,7 +198,8 @@ func (d *decider) idle() Decision {
 
 	// An action that has been decided and does not show yet is not decided
 	// again.
-	if !m.StartedAt.IsZero() && !in.Worker.Since.After(m.StartedAt) {
+	failed := in.Worker.State == WorkerFailed && !in.Worker.Since.Before(m.StartedAt)
+	if !m.StartedAt.IsZero() && !failed && !in.Worker.Since.After(m.StartedAt) {
 		if due := m.StartedAt.Add(ActionGrace); in.Now.Before(due) {
 			return d.wait(PhaseStarting, due, "%s is being started", in.Worker.Unit)
 		}

@@ -290,7 +290,7 @@ func (s *sim) dump() {
 	}
 }
 
-var autoPolicy = Policy{Manage: ManageAuto, StartDelay: DefaultStartDelay, StopDelay: DefaultStopDelay, StopWhenForeignMaster: true, Unit: "/etc/systemd/network/ib.ibnetwork"}
+var autoPolicy = Policy{Manage: ManageAuto, StartDelay: 3 * time.Second, StopDelay: DefaultStopDelay, StopWhenForeignMaster: true, Unit: "/etc/systemd/network/ib.ibnetwork"}
 
 // Many nodes boot with Manage=auto: all ports become Active, one worker stays,
 // few were started at all.

@@ -1,0 +1,582 @@
+// Package worker carries out what package smctl decides: it asks the fabric,
+// starts and stops the unit that runs the subnet manager of a port, and follows
+// that unit by systemd's signals.
+//
+// A Controller is one goroutine that owns the state of all ports. The daemon
+// hands it ports and policies with Update, people overrule it with Start and
+// Stop, and it says what it does through Publish. The unit of a port has the
+// port GUID in its name, so systemd itself sees to it that none runs twice,
+// whatever happens to this process, to systemd's or to the bus.
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/smctl"
+)
+
+// State is a systemd unit's.
+type State struct {
+	State  smctl.WorkerState
+	Since  time.Time
+	Result string
+}
+
+// Manager runs units; *Systemd is the real one.
+type Manager interface {
+	// Start runs the worker of a port and returns when the job is queued.
+	Start(ctx context.Context, u Unit) error
+	// Stop stops a unit and returns when the job is queued.
+	Stop(ctx context.Context, name string) error
+	// State reads the state of a unit; one that does not exist is inactive.
+	State(ctx context.Context, name string) (State, error)
+	// Changes yields names of units whose state may have changed; "" means
+	// any of them.
+	Changes() <-chan string
+}
+
+// Prober asks the fabric.
+type Prober interface {
+	Walk(ctx context.Context, ibdev string, port int) ([]smctl.SMInfo, error)
+	AskLID(ctx context.Context, ibdev string, port int, lid ib.LID) ([]smctl.SMInfo, error)
+}
+
+// Keeper remembers over restarts what a person asked for, and hands the options
+// to the unit.
+type Keeper interface {
+	// Save writes the options of a port's worker and what was asked by hand.
+	Save(guid ib.GUID, options []string, hand smctl.Hand) error
+	// Hand reads back what was asked by hand.
+	Hand(guid ib.GUID) smctl.Hand
+}
+
+// Unit is a worker to start.
+type Unit struct {
+	Name   string
+	GUID   ib.GUID
+	Policy smctl.Policy
+	// Options are the program's, without the port.
+	Options []string
+}
+
+// UnitName is the systemd unit of a port's worker.
+func UnitName(e smctl.Engine, guid ib.GUID) string {
+	if e == smctl.EngineOpenSM {
+		return "ibnetsm-opensm-" + guid.String() + ".service"
+	}
+	return "ibnetsm@" + guid.String() + ".service"
+}
+
+// Options are the command line of the program that a policy asks for.
+func Options(p smctl.Policy) []string {
+	var out []string
+	add := func(s ...string) { out = append(out, s...) }
+	if p.Engine == smctl.EngineOpenSM {
+		add("--priority", fmt.Sprint(p.Priority))
+		if p.SubnetPrefix != 0 {
+			add("--subnet_prefix", fmt.Sprintf("%#016x", p.SubnetPrefix))
+		}
+		if p.RoutingEngine != "" {
+			add("--routing_engine", p.RoutingEngine)
+		}
+		if p.PartitionsFile != "" {
+			add("--Pconfig", p.PartitionsFile)
+		}
+		if p.LMC != 0 {
+			add("--lmc", fmt.Sprint(uint8(p.LMC)))
+		}
+		return out
+	}
+	add("--priority=" + fmt.Sprint(p.Priority))
+	if p.SubnetPrefix != 0 {
+		add(fmt.Sprintf("--subnet-prefix=%#016x", p.SubnetPrefix))
+	}
+	if p.RoutingEngine != "" {
+		// opensm takes a list of engines; ibnetsm falls back by itself.
+		first, _, _ := strings.Cut(p.RoutingEngine, ",")
+		add("--routing=" + first)
+	}
+	if p.PartitionsFile != "" {
+		add("--partitions=" + p.PartitionsFile)
+	}
+	if p.LMC != 0 {
+		add("--lmc=" + fmt.Sprint(uint8(p.LMC)))
+	}
+	return out
+}
+
+// Port is one port with what its unit asks for.
+type Port struct {
+	smctl.Port
+	Policy smctl.Policy
+}
+
+// Config of a Controller.
+type Config struct {
+	Log     *slog.Logger
+	Manager Manager
+	Prober  Prober
+	Keeper  Keeper
+	// Publish is given the state of all ports whenever one has changed. It
+	// is called from the controller's goroutine and must not block.
+	Publish func([]api.SMStatus)
+}
+
+// Controller owns the subnet managers of all ports.
+type Controller struct {
+	cfg   Config
+	ports chan []Port
+	hands chan handRequest
+	done  chan event
+	table map[ib.GUID]*entry
+
+	lastPublished []api.SMStatus
+}
+
+type handRequest struct {
+	dev   string
+	port  int
+	start bool
+	reply chan error
+}
+
+// event is the end of something that ran aside.
+type event struct {
+	guid   ib.GUID
+	answer *smctl.Answer
+	unit   string // the state of this unit is known
+	state  State
+	err    error // of reading the state
+	failed string
+}
+
+type entry struct {
+	port    Port
+	mem     smctl.Memory
+	answer  smctl.Answer
+	worker  smctl.Worker
+	engine  smctl.Engine // of the unit that Worker names
+	known   bool         // the unit's state has been read
+	asking  bool
+	reading bool
+	reread  bool
+	busy    bool // a call to systemd is under way
+	retry   time.Time
+	dec     smctl.Decision
+	starts  int
+	started time.Time
+}
+
+// New makes a Controller.
+func New(cfg Config) *Controller {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), done: make(chan event, 16), table: map[ib.GUID]*entry{}}
+}
+
+// String names the task.
+func (c *Controller) String() string { return "subnet manager control" }
+
+// Update replaces the ports. It never blocks: the newest list wins.
+func (c *Controller) Update(ports []Port) {
+	for {
+		select {
+		case c.ports <- ports:
+			return
+		default:
+		}
+		select {
+		case <-c.ports:
+		default:
+		}
+	}
+}
+
+// Start runs the subnet manager on a port by hand.
+func (c *Controller) Start(ctx context.Context, ibdev string, port int) error {
+	return c.hand(ctx, ibdev, port, true)
+}
+
+// Stop stops it by hand.
+func (c *Controller) Stop(ctx context.Context, ibdev string, port int) error {
+	return c.hand(ctx, ibdev, port, false)
+}
+
+func (c *Controller) hand(ctx context.Context, dev string, port int, start bool) error {
+	r := handRequest{dev, port, start, make(chan error, 1)}
+	select {
+	case c.hands <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-r.reply:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Run works until ctx ends. Workers are left running: they belong to systemd.
+func (c *Controller) Run(ctx context.Context) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		next := c.decide(ctx)
+		if next.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(max(time.Until(next), time.Millisecond))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case ps := <-c.ports:
+			c.update(ctx, ps)
+		case r := <-c.hands:
+			r.reply <- c.overrule(r)
+		case name, ok := <-c.cfg.Manager.Changes():
+			if !ok {
+				return nil
+			}
+			for g, e := range c.table {
+				if name == "" || name == e.worker.Unit {
+					c.read(ctx, g, e)
+				}
+			}
+		case ev := <-c.done:
+			c.take(ctx, ev)
+		}
+	}
+}
+
+// update takes a new list of ports.
+func (c *Controller) update(ctx context.Context, ps []Port) {
+	seen := map[ib.GUID]bool{}
+	for _, p := range ps {
+		if p.GUID.IsZero() {
+			continue
+		}
+		seen[p.GUID] = true
+		e := c.table[p.GUID]
+		if e == nil {
+			e = &entry{engine: p.Policy.Engine}
+			e.worker = smctl.Worker{Unit: UnitName(p.Policy.Engine, p.GUID), Hand: c.cfg.Keeper.Hand(p.GUID)}
+			c.table[p.GUID] = e
+			c.read(ctx, p.GUID, e)
+		}
+		if e.port.State != p.State || e.port.SMLID != p.SMLID {
+			c.cfg.Log.Debug("port", "port", p.String(), "state", p.State, "sm_lid", p.SMLID)
+		}
+		e.port = p
+	}
+	for g, e := range c.table {
+		if !seen[g] {
+			e.port.Present = false
+			if e.known && !e.busy && (e.worker.State == smctl.WorkerInactive || e.worker.State == smctl.WorkerFailed) {
+				delete(c.table, g)
+			}
+		}
+	}
+}
+
+// overrule notes what a person asked for.
+func (c *Controller) overrule(r handRequest) error {
+	for g, e := range c.table {
+		if e.port.IBDev != r.dev || e.port.Num != r.port || !e.port.Present {
+			continue
+		}
+		if e.port.LinkLayer != ib.LinkLayerInfiniBand {
+			return fmt.Errorf("port %v needs no subnet manager: its link layer is %v", e.port.Port, e.port.LinkLayer)
+		}
+		managed := e.port.Policy.Manage != smctl.ManageNo
+		switch {
+		case r.start && e.worker.Hand == smctl.HandStop && managed:
+			// Given back to the unit, without the delay.
+			e.worker.Hand = smctl.HandNone
+			e.mem.LonelySince = time.Unix(1, 0)
+		case r.start:
+			e.worker.Hand = smctl.HandStart
+			e.mem.Failures, e.mem.StartedAt = 0, time.Time{}
+		case managed:
+			e.worker.Hand = smctl.HandStop
+		default:
+			e.worker.Hand = smctl.HandNone
+		}
+		c.cfg.Log.Info("asked by hand", "port", e.port.String(), "start", r.start)
+		return c.cfg.Keeper.Save(g, Options(e.port.Policy), e.worker.Hand)
+	}
+	return fmt.Errorf("no InfiniBand port %s/%d is looked after", r.dev, r.port)
+}
+
+// read asks for the state of the unit.
+func (c *Controller) read(ctx context.Context, g ib.GUID, e *entry) {
+	if e.reading {
+		e.reread = true
+		return
+	}
+	e.reading = true
+	name := e.worker.Unit
+	go func() {
+		s, err := c.cfg.Manager.State(ctx, name)
+		c.send(ctx, event{guid: g, unit: name, state: s, err: err})
+	}()
+}
+
+func (c *Controller) send(ctx context.Context, ev event) {
+	select {
+	case c.done <- ev:
+	case <-ctx.Done():
+	}
+}
+
+// take takes the end of something.
+func (c *Controller) take(ctx context.Context, ev event) {
+	e := c.table[ev.guid]
+	if e == nil {
+		return
+	}
+	switch {
+	case ev.answer != nil:
+		e.asking = false
+		e.answer = *ev.answer
+		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
+	case ev.failed != "":
+		e.busy = false
+		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerFailed, time.Now(), ev.failed
+		c.cfg.Log.Error("the subnet manager could not be started or stopped", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.failed)
+	case ev.unit == "":
+		// The job is queued; the state follows by signal, and is read in
+		// case the signal came before.
+		e.busy = false
+		c.read(ctx, ev.guid, e)
+	default:
+		e.reading = false
+		if ev.unit != e.worker.Unit || e.reread {
+			e.reread = false
+			c.read(ctx, ev.guid, e)
+			return
+		}
+		if ev.err != nil {
+			// Without systemd nothing is known and nothing is done; it is
+			// looked at again when the bus is back.
+			if e.known {
+				c.cfg.Log.Warn("the state of the subnet manager's unit cannot be read", "unit", ev.unit, "error", ev.err)
+			}
+			e.known = false
+			e.worker.Result = ev.err.Error()
+			e.retry = time.Now().Add(readRetry)
+			return
+		}
+		if e.busy {
+			// Older than the job that is being queued.
+			return
+		}
+		if e.known && e.worker.State != ev.state.State {
+			c.cfg.Log.Info("the subnet manager's unit changed", "port", e.port.String(), "unit", ev.unit, "from", e.worker.State, "to", ev.state.State, "result", ev.state.Result)
+		}
+		e.known = true
+		if e.worker.State == smctl.WorkerFailed && ev.state.State == smctl.WorkerInactive && e.worker.Since.After(ev.state.Since) {
+			return // our call failed; systemd knows of no failure
+		}
+		e.worker.State, e.worker.Since, e.worker.Result = ev.state.State, ev.state.Since, ev.state.Result
+	}
+}
+
+// decide runs the state machine of every port, carries out what it says, and
+// returns when to come back.
+func (c *Controller) decide(ctx context.Context) (next time.Time) {
+	now := time.Now()
+	for _, g := range slices.Sorted(maps.Keys(c.table)) {
+		e := c.table[g]
+		if !e.known {
+			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "systemd does not say what runs: " + orText(e.worker.Result, "it has not answered yet")}
+			if !e.reading {
+				if !now.Before(e.retry) {
+					c.read(ctx, g, e)
+				} else if next.IsZero() || e.retry.Before(next) {
+					next = e.retry
+				}
+			}
+			continue
+		}
+		c.engineChange(ctx, g, e)
+		for range 4 { // an action leads to at most one further decision
+			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.port.Port, Answer: e.answer, Worker: e.worker, HostStart: c.hostStart(g)}
+			var dec smctl.Decision
+			e.mem, dec = smctl.Decide(e.mem, in)
+			c.say(e, dec)
+			e.dec = dec
+			if dec.Action == smctl.Wait || !c.act(ctx, g, e, dec, now) {
+				break
+			}
+		}
+		if u := e.dec.Until; !u.IsZero() && (next.IsZero() || u.Before(next)) {
+			next = u
+		}
+	}
+	c.publish()
+	return next
+}
+
+// engineChange follows Engine=: the unit of the other engine is stopped before
+// this one's is looked at.
+func (c *Controller) engineChange(ctx context.Context, g ib.GUID, e *entry) {
+	if e.engine == e.port.Policy.Engine || e.busy || e.port.Policy.Manage == smctl.ManageNo {
+		return
+	}
+	if e.worker.State == smctl.WorkerActive {
+		c.act(ctx, g, e, smctl.Decision{Action: smctl.Stop, Reason: "Engine= has changed"}, time.Now())
+		return
+	}
+	if e.worker.State == smctl.WorkerActivating || e.worker.State == smctl.WorkerDeactivating {
+		return
+	}
+	e.engine = e.port.Policy.Engine
+	e.worker = smctl.Worker{Unit: UnitName(e.engine, g), Hand: e.worker.Hand}
+	e.mem = smctl.Memory{}
+	e.known = false
+	c.read(ctx, g, e)
+}
+
+// hostStart is when another port's worker was started last.
+func (c *Controller) hostStart(g ib.GUID) (last time.Time) {
+	for o, e := range c.table {
+		if o != g && e.started.After(last) {
+			last = e.started
+		}
+	}
+	return last
+}
+
+// say logs a change of phase, once.
+func (c *Controller) say(e *entry, dec smctl.Decision) {
+	if dec.Phase != e.dec.Phase {
+		c.cfg.Log.Info("subnet manager", "port", e.port.String(), "from", e.dec.Phase, "to", dec.Phase, "reason", dec.Reason)
+	}
+}
+
+// act carries out an action and reports whether the worker's state is another
+// one now.
+func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Decision, now time.Time) bool {
+	switch dec.Action {
+	case smctl.Ask:
+		if e.asking {
+			return false
+		}
+		e.asking = true
+		p := e.port
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			a := smctl.Answer{Question: dec.Question, LID: p.SMLID}
+			var err error
+			if dec.Question == smctl.AskWalk {
+				a.SMs, err = c.cfg.Prober.Walk(ctx, p.IBDev, p.Num)
+			} else {
+				a.SMs, err = c.cfg.Prober.AskLID(ctx, p.IBDev, p.Num, p.SMLID)
+			}
+			if err != nil {
+				a.Err, a.SMs = err.Error(), nil
+			}
+			a.At = time.Now()
+			c.send(context.WithoutCancel(ctx), event{guid: g, answer: &a})
+		}()
+	case smctl.Start:
+		if e.busy {
+			return false
+		}
+		e.busy, e.starts, e.started = true, e.starts+1, now
+		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerActivating, now, ""
+		u := Unit{Name: e.worker.Unit, GUID: g, Policy: e.port.Policy, Options: Options(e.port.Policy)}
+		hand := e.worker.Hand
+		c.cfg.Log.Info("starting a subnet manager", "port", e.port.String(), "unit", u.Name, "reason", dec.Reason)
+		go func() {
+			ev := event{guid: g}
+			if err := c.cfg.Keeper.Save(g, u.Options, hand); err != nil && len(u.Options) > 1 {
+				// Without options the unit's defaults would rule another
+				// subnet than the one asked for.
+				ev.failed = fmt.Sprintf("its options cannot be handed over: %v", err)
+			} else if err := c.cfg.Manager.Start(ctx, u); err != nil {
+				ev.failed = err.Error()
+			}
+			c.send(ctx, ev)
+		}()
+		return true
+	case smctl.Stop:
+		if e.busy {
+			return false
+		}
+		e.busy = true
+		e.worker.State, e.worker.Since = smctl.WorkerDeactivating, now
+		name := e.worker.Unit
+		c.cfg.Log.Info("stopping the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
+		go func() {
+			ev := event{guid: g}
+			if err := c.cfg.Manager.Stop(ctx, name); err != nil {
+				ev.failed = err.Error()
+			}
+			c.send(ctx, ev)
+		}()
+		return true
+	}
+	return false
+}
+
+// readRetry is the pause after systemd did not say what a unit does.
+const readRetry = 5 * time.Second
+
+// askTimeout bounds one question; a walk of the largest subnet takes seconds.
+const askTimeout = 30 * time.Second
+
+// publish says what is, if it differs from what was said.
+func (c *Controller) publish() {
+	out := make([]api.SMStatus, 0, len(c.table))
+	for _, g := range slices.Sorted(maps.Keys(c.table)) {
+		e := c.table[g]
+		if e.port.LinkLayer != ib.LinkLayerInfiniBand {
+			continue
+		}
+		s := api.SMStatus{PortGUID: g.String(), IBDevice: e.port.IBDev, Port: e.port.Num, Manage: e.port.Policy.Manage.String(), Engine: e.port.Policy.Engine.String(),
+			Unit: e.port.Policy.Unit, Phase: string(e.dec.Phase), Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
+			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.worker.Since, Hand: e.worker.Hand.String(), Starts: e.starts}
+		if e.dec.Until.IsZero() {
+			s.NextCheck = time.Time{}
+		}
+		if m, ok := e.answer.Master(); ok {
+			s.Master = &api.SMInfo{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String()}
+		}
+		out = append(out, s)
+	}
+	if slices.EqualFunc(out, c.lastPublished, sameStatus) {
+		return
+	}
+	c.lastPublished = out
+	c.cfg.Publish(slices.Clone(out))
+}
+
+// sameStatus compares all but the time of the next check, which moves with
+// every look and would make a signal each.
+func sameStatus(a, b api.SMStatus) bool {
+	am, bm := a.Master, b.Master
+	a.Master, b.Master = nil, nil
+	a.NextCheck, b.NextCheck = time.Time{}, time.Time{}
+	return a == b && (am == nil) == (bm == nil) && (am == nil || *am == *bm)
+}
+
+func orText(s, alt string) string {
+	if s == "" {
+		return alt
+	}
+	return s
+}

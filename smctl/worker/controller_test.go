@@ -1,0 +1,357 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/smctl"
+)
+
+// units is a service manager in memory; it outlives controllers.
+type unitsInMemory struct {
+	mu      sync.Mutex
+	state   map[string]State
+	changes chan string
+	starts  int
+	stops   int
+	options []string
+	broken  error // Start fails
+	crash   bool  // what is started fails at once
+	down    bool  // no connection
+}
+
+func newUnits() *unitsInMemory {
+	return &unitsInMemory{state: map[string]State{}, changes: make(chan string, 100)}
+}
+
+func (u *unitsInMemory) set(name string, s smctl.WorkerState, result string) {
+	u.state[name] = State{s, time.Now(), result}
+	u.changes <- name
+}
+
+func (u *unitsInMemory) Start(_ context.Context, x Unit) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.down {
+		return errNoSystemd
+	}
+	if u.broken != nil {
+		return u.broken
+	}
+	u.starts++
+	u.options = x.Options
+	u.set(x.Name, smctl.WorkerActivating, "")
+	time.AfterFunc(300*time.Millisecond, func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.crash {
+			u.set(x.Name, smctl.WorkerFailed, "exit status 1")
+		} else {
+			u.set(x.Name, smctl.WorkerActive, "")
+		}
+	})
+	return nil
+}
+
+func (u *unitsInMemory) Stop(_ context.Context, name string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.stops++
+	u.set(name, smctl.WorkerInactive, "")
+	return nil
+}
+
+func (u *unitsInMemory) State(_ context.Context, name string) (State, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.down {
+		return State{}, errNoSystemd
+	}
+	return u.state[name], nil
+}
+
+func (u *unitsInMemory) Changes() <-chan string { return u.changes }
+
+func (u *unitsInMemory) counts() (starts, stops int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.starts, u.stops
+}
+
+// air is a fabric that answers.
+type air struct {
+	mu  sync.Mutex
+	sms []smctl.SMInfo
+	err error
+}
+
+func (a *air) Walk(context.Context, string, int) ([]smctl.SMInfo, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sms, a.err
+}
+
+func (a *air) AskLID(context.Context, string, int, ib.LID) ([]smctl.SMInfo, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sms, a.err
+}
+
+type bench struct {
+	t      *testing.T
+	units  *unitsInMemory
+	air    *air
+	keep   Dir
+	mu     sync.Mutex
+	last   []api.SMStatus
+	pubs   int
+	cancel context.CancelFunc
+	c      *Controller
+	port   Port
+}
+
+const guid1 ib.GUID = 0x0002c903000abcde
+
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, units: newUnits(), air: &air{}, keep: Dir(t.TempDir())}
+	b.port = Port{Port: smctl.Port{GUID: guid1, IBDev: "swib0", Num: 1, Present: true, LinkLayer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: ib.PhysLinkUp},
+		Policy: smctl.Policy{Manage: smctl.ManageAuto, StartDelay: 2 * time.Second, StopDelay: 20 * time.Second, StopWhenForeignMaster: true, Unit: "/etc/systemd/network/a.ibnetwork", Priority: 3}}
+	return b
+}
+
+// boot starts a controller, as the daemon does when it starts.
+func (b *bench) boot() {
+	ctx, cancel := context.WithCancel(context.Background())
+	b.cancel = cancel
+	b.c = New(Config{Manager: b.units, Prober: b.air, Keeper: b.keep, Publish: func(s []api.SMStatus) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.last, b.pubs = s, b.pubs+1
+	}})
+	go func() { _ = b.c.Run(ctx) }()
+	b.c.Update([]Port{b.port})
+}
+
+func (b *bench) kill() { b.cancel(); synctest.Wait() }
+
+func (b *bench) wait(d time.Duration) api.SMStatus {
+	time.Sleep(d)
+	synctest.Wait()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.last) == 0 {
+		b.t.Helper()
+		b.t.Fatal("nothing published")
+	}
+	return b.last[0]
+}
+
+// active is what a running worker does to the port.
+func (b *bench) active(lid, smlid ib.LID) {
+	b.port.State, b.port.LID, b.port.SMLID = ib.PortActive, lid, smlid
+	b.c.Update([]Port{b.port})
+}
+
+func (b *bench) want(s api.SMStatus, phase smctl.Phase, starts, stops int) {
+	b.t.Helper()
+	if s.Phase != string(phase) {
+		b.t.Errorf("phase %s (%s), want %s", s.Phase, s.Reason, phase)
+	}
+	if x, y := b.units.counts(); x != starts || y != stops {
+		b.t.Errorf("%d starts and %d stops, want %d and %d", x, y, starts, stops)
+	}
+}
+
+func TestStartedOnceOverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.boot()
+		b.want(b.wait(time.Second), smctl.PhaseSettling, 0, 0)
+		b.wait(4 * time.Second)
+		b.active(1, 1)
+		s := b.wait(time.Second)
+		b.want(s, smctl.PhaseMaster, 1, 0)
+		if s.Worker != "ibnetsm@0x0002c903000abcde.service" || s.WorkerState != "active" || strings.Join(b.units.options, " ") != "--priority=3" {
+			t.Errorf("%+v, options %v", s, b.units.options)
+		}
+		for range 3 { // kill -9 of the daemon
+			b.kill()
+			b.boot()
+			b.want(b.wait(30*time.Second), smctl.PhaseMaster, 1, 0)
+		}
+		// daemon-reload and a bus that comes and goes
+		for range 5 {
+			b.units.changes <- ""
+		}
+		b.units.mu.Lock()
+		b.units.down = true
+		b.units.mu.Unlock()
+		b.units.changes <- ""
+		b.want(b.wait(7*time.Second), smctl.PhaseBlocked, 1, 0)
+		b.units.mu.Lock()
+		b.units.down = false
+		b.units.mu.Unlock()
+		b.want(b.wait(10*time.Second), smctl.PhaseMaster, 1, 0)
+		b.kill()
+	})
+}
+
+func TestWorkerDiesAndComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.units.crash = true
+		b.boot()
+		s := b.wait(5 * time.Second)
+		b.want(s, smctl.PhaseBackingOff, 1, 0)
+		if !strings.Contains(s.Reason, "exit status 1") {
+			t.Errorf("reason %q", s.Reason)
+		}
+		b.wait(60 * time.Second)
+		if n, _ := b.units.counts(); n < 3 || n > 5 {
+			t.Errorf("%d starts in a minute", n)
+		}
+		b.units.mu.Lock()
+		b.units.crash = false
+		b.units.mu.Unlock()
+		b.wait(2 * time.Minute)
+		b.active(1, 1)
+		if s := b.wait(time.Second); s.Phase != "master" {
+			t.Errorf("%s: %s", s.Phase, s.Reason)
+		}
+		b.kill()
+	})
+}
+
+func TestStartRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.units.broken = errors.New("systemd says: Unit ibnetsm@.service not found")
+		b.boot()
+		s := b.wait(5 * time.Second)
+		b.want(s, smctl.PhaseBackingOff, 0, 0)
+		if !strings.Contains(s.Reason, "not found") {
+			t.Errorf("reason %q", s.Reason)
+		}
+		b.kill()
+	})
+}
+
+func TestYieldsAndTakesOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.boot()
+		b.wait(5 * time.Second)
+		b.active(1, 1)
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 1, 0)
+		foreign := smctl.SMInfo{GUID: 9, LID: 7, Priority: 14, State: smctl.SMMaster}
+		b.air.mu.Lock()
+		b.air.sms = []smctl.SMInfo{foreign}
+		b.air.mu.Unlock()
+		b.active(1, 7)
+		s := b.wait(5 * time.Second)
+		b.want(s, smctl.PhaseStandby, 1, 0)
+		if s.Master == nil || s.Master.Priority != 14 {
+			t.Errorf("master %+v", s.Master)
+		}
+		b.want(b.wait(20*time.Second), smctl.PhaseServed, 1, 1)
+		b.air.mu.Lock()
+		b.air.sms = nil
+		b.air.mu.Unlock()
+		b.wait(20 * time.Second)
+		b.active(1, 1)
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 2, 1)
+		b.kill()
+	})
+}
+
+func TestByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.boot()
+		b.wait(5 * time.Second)
+		b.active(1, 1)
+		b.wait(time.Second)
+		ctx := context.Background()
+		if err := b.c.Stop(ctx, "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(time.Minute), smctl.PhaseHeld, 1, 1)
+		b.kill()
+		b.boot() // remembered
+		b.want(b.wait(time.Minute), smctl.PhaseHeld, 1, 1)
+		if err := b.c.Start(ctx, "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.wait(20 * time.Second)
+		if n, _ := b.units.counts(); n != 2 {
+			t.Errorf("%d starts after it was given back", n)
+		}
+		if err := b.c.Start(ctx, "swib9", 1); err == nil {
+			t.Error("a port that is not there was started")
+		}
+		// Without a unit: by hand only.
+		b.port.Policy = smctl.Policy{}
+		b.c.Update([]Port{b.port})
+		b.want(b.wait(time.Second), smctl.PhaseOff, 2, 2)
+		if err := b.c.Start(ctx, "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(time.Minute), smctl.PhaseMaster, 3, 2)
+		if err := b.c.Stop(ctx, "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(time.Minute), smctl.PhaseOff, 3, 3)
+		b.kill()
+	})
+}
+
+func TestPortGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.boot()
+		b.wait(5 * time.Second)
+		b.active(1, 1)
+		b.wait(time.Second)
+		b.c.Update(nil)
+		b.wait(time.Second)
+		if _, stops := b.units.counts(); stops != 1 {
+			t.Errorf("%d stops after the device went", stops)
+		}
+		b.c.Update([]Port{b.port})
+		b.wait(30 * time.Second)
+		if n, _ := b.units.counts(); n != 2 {
+			t.Errorf("%d starts after the device came back", n)
+		}
+		b.kill()
+	})
+}
+
+func TestReadOnlyRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.keep = Dir("/proc/nowhere")
+		b.boot()
+		b.wait(5 * time.Second)
+		if n, _ := b.units.counts(); n != 1 {
+			t.Errorf("%d starts: default options need no file", n)
+		}
+		b.kill()
+		b = newBench(t)
+		b.keep = Dir("/proc/nowhere")
+		b.port.Policy.PartitionsFile = "/etc/p.conf"
+		b.boot()
+		s := b.wait(5 * time.Second)
+		b.want(s, smctl.PhaseBackingOff, 0, 0)
+		if !strings.Contains(s.Reason, "cannot be handed over") {
+			t.Errorf("reason %q", s.Reason)
+		}
+		b.kill()
+	})
+}

@@ -1,0 +1,367 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/smctl"
+)
+
+const (
+	systemdName = "org.freedesktop.systemd1"
+	systemdPath = "/org/freedesktop/systemd1"
+	managerIf   = systemdName + ".Manager"
+	unitIf      = systemdName + ".Unit"
+	serviceIf   = systemdName + ".Service"
+	// privateSocket is systemd's own, for a host whose bus is down.
+	privateSocket = "unix:path=/run/systemd/private"
+)
+
+// OpenSM is where Debian and Fedora install opensm.
+const OpenSM = "/usr/sbin/opensm"
+
+// Systemd runs units over org.freedesktop.systemd1. Run keeps the connection
+// and follows the signals; the other methods may be called from any goroutine,
+// and fail while there is no connection.
+type Systemd struct {
+	// Address of the bus; empty is the system bus, and systemd's own socket
+	// where there is none.
+	Address string
+	Log     *slog.Logger
+
+	changes chan string
+
+	mu   sync.Mutex
+	conn *dbus.Conn
+}
+
+// NewSystemd makes a Systemd.
+func NewSystemd(address string, log *slog.Logger) *Systemd {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Systemd{Address: address, Log: log, changes: make(chan string, 64)}
+}
+
+// Changes implements Manager.
+func (s *Systemd) Changes() <-chan string { return s.changes }
+
+// changed hands a name to the controller. If the queue is full one "" stands
+// for all names that did not fit.
+func (s *Systemd) changed(ctx context.Context, name string) {
+	select {
+	case s.changes <- name:
+		return
+	default:
+	}
+	select {
+	case s.changes <- "":
+	case <-ctx.Done():
+	}
+}
+
+var errNoSystemd = errors.New("systemd cannot be reached over D-Bus")
+
+func (s *Systemd) connection() (*dbus.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil || !s.conn.Connected() {
+		return nil, errNoSystemd
+	}
+	return s.conn, nil
+}
+
+// Run connects and follows signals until ctx ends, again and again.
+func (s *Systemd) Run(ctx context.Context) error {
+	pause := 200 * time.Millisecond
+	said := false
+	for {
+		ok, err := s.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if ok {
+			pause, said = 200*time.Millisecond, false
+		}
+		if !said {
+			s.Log.Warn("no connection to systemd, trying again", "error", err)
+			said = true
+		}
+		// The controller must know that nothing is known.
+		s.changed(ctx, "")
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+		pause = min(2*pause, 10*time.Second)
+	}
+}
+
+func (s *Systemd) dial(ctx context.Context) (*dbus.Conn, error) {
+	if s.Address != "" {
+		return dbus.Connect(s.Address, dbus.WithContext(ctx))
+	}
+	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	if err == nil {
+		return conn, nil
+	}
+	// Peer to peer: authenticated, but without a bus to say hello to.
+	p, perr := dbus.Dial(privateSocket, dbus.WithContext(ctx))
+	if perr != nil {
+		return nil, err
+	}
+	if perr := p.Auth(nil); perr != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// follow is one life of a connection.
+func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	sigs := make(chan *dbus.Signal, 256)
+	conn.Signal(sigs)
+	onBus := len(conn.Names()) > 0
+	if onBus {
+		for _, m := range [][]dbus.MatchOption{
+			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("JobRemoved")},
+			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("Reloading")},
+			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface("org.freedesktop.DBus.Properties"), dbus.WithMatchMember("PropertiesChanged"), dbus.WithMatchPathNamespace(systemdPath + "/unit")},
+			{dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, systemdName)},
+		} {
+			if err := conn.AddMatchSignal(m...); err != nil {
+				return false, err
+			}
+		}
+	}
+	subscribe := func() error {
+		return conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".Subscribe", 0).Err
+	}
+	if err := subscribe(); err != nil {
+		return false, fmt.Errorf("subscribe to systemd's signals: %w", err)
+	}
+	s.mu.Lock()
+	s.conn = conn
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.conn = nil
+		s.mu.Unlock()
+	}()
+	s.changed(ctx, "")
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case <-conn.Context().Done():
+			return true, errors.New("the connection was closed")
+		case sig, open := <-sigs:
+			if !open {
+				return true, errors.New("the connection was closed")
+			}
+			switch sig.Name {
+			case managerIf + ".JobRemoved":
+				if len(sig.Body) >= 4 {
+					if name, ok := sig.Body[2].(string); ok && ours(name) {
+						s.changed(ctx, name)
+					}
+				}
+			case managerIf + ".Reloading":
+				s.changed(ctx, "")
+			case "org.freedesktop.DBus.NameOwnerChanged":
+				// systemd was executed anew: its subscribers are kept, a
+				// new process' are not.
+				if len(sig.Body) == 3 && sig.Body[2] != "" {
+					if err := subscribe(); err != nil {
+						s.Log.Debug("subscribe again", "error", err)
+					}
+					s.changed(ctx, "")
+				}
+			case "org.freedesktop.DBus.Properties.PropertiesChanged":
+				if name := unitOf(sig.Path); ours(name) {
+					s.changed(ctx, name)
+				}
+			}
+		}
+	}
+}
+
+// ours reports whether a unit is a worker.
+func ours(name string) bool { return strings.HasPrefix(name, "ibnetsm") }
+
+// unitOf undoes sd_bus_path_encode of a unit's object path.
+func unitOf(p dbus.ObjectPath) string {
+	s, ok := strings.CutPrefix(string(p), systemdPath+"/unit/")
+	if !ok {
+		return ""
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '_' && i+2 < len(s) {
+			var c byte
+			if _, err := fmt.Sscanf(s[i+1:i+3], "%02x", &c); err == nil {
+				b.WriteByte(c)
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// plain takes a D-Bus error's text.
+func plain(err error) error {
+	var de dbus.Error
+	if errors.As(err, &de) && len(de.Body) > 0 {
+		if t, ok := de.Body[0].(string); ok {
+			return fmt.Errorf("systemd says: %s", strings.TrimSuffix(t, "."))
+		}
+	}
+	return err
+}
+
+type property struct {
+	Name  string
+	Value dbus.Variant
+}
+
+type aux struct {
+	Name  string
+	Props []property
+}
+
+// Start implements Manager.
+func (s *Systemd) Start(ctx context.Context, u Unit) error {
+	conn, err := s.connection()
+	if err != nil {
+		return err
+	}
+	o := conn.Object(systemdName, systemdPath)
+	// A failed unit would refuse by its start limit; what is too often is
+	// decided here.
+	_ = o.CallWithContext(ctx, managerIf+".ResetFailedUnit", 0, u.Name).Err
+	if u.Policy.Engine != smctl.EngineOpenSM {
+		return plain(o.CallWithContext(ctx, managerIf+".StartUnit", 0, u.Name, "replace").Err)
+	}
+	type exec struct {
+		Path   string
+		Argv   []string
+		Ignore bool
+	}
+	argv := append([]string{OpenSM, "--guid", u.GUID.String(), "--log_file", "stdout"}, u.Options...)
+	props := []property{
+		{"Description", dbus.MakeVariant("OpenSM subnet manager on port " + u.GUID.String() + ", run by ibnetworkd")},
+		{"ExecStart", dbus.MakeVariant([]exec{{OpenSM, argv, false}})},
+		{"Type", dbus.MakeVariant("exec")},
+		{"CollectMode", dbus.MakeVariant("inactive")},
+		{"Slice", dbus.MakeVariant("system.slice")},
+		{"KillSignal", dbus.MakeVariant(int32(15))},
+		{"TimeoutStopUSec", dbus.MakeVariant(uint64(10 * time.Second / time.Microsecond))},
+	}
+	err = o.CallWithContext(ctx, managerIf+".StartTransientUnit", 0, u.Name, "replace", props, []aux{}).Err
+	var de dbus.Error
+	if errors.As(err, &de) && de.Name == systemdName+".UnitExists" {
+		return nil // it runs already
+	}
+	return plain(err)
+}
+
+// Stop implements Manager.
+func (s *Systemd) Stop(ctx context.Context, name string) error {
+	conn, err := s.connection()
+	if err != nil {
+		return err
+	}
+	err = conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StopUnit", 0, name, "replace").Err
+	var de dbus.Error
+	if errors.As(err, &de) && de.Name == systemdName+".NoSuchUnit" {
+		return nil
+	}
+	return plain(err)
+}
+
+// State implements Manager.
+func (s *Systemd) State(ctx context.Context, name string) (State, error) {
+	conn, err := s.connection()
+	if err != nil {
+		return State{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var path dbus.ObjectPath
+	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".LoadUnit", 0, name).Store(&path); err != nil {
+		var de dbus.Error
+		if errors.As(err, &de) && (de.Name == systemdName+".NoSuchUnit" || de.Name == systemdName+".LoadFailed") {
+			return State{}, nil
+		}
+		return State{}, plain(err)
+	}
+	get := func(iface string) (map[string]dbus.Variant, error) {
+		var m map[string]dbus.Variant
+		err := conn.Object(systemdName, path).CallWithContext(ctx, "org.freedesktop.DBus.Properties.GetAll", 0, iface).Store(&m)
+		return m, err
+	}
+	u, err := get(unitIf)
+	if err != nil {
+		return State{}, plain(err)
+	}
+	v, err := get(serviceIf)
+	if err != nil {
+		v = nil
+	}
+	return stateOf(u, v), nil
+}
+
+// stateOf reads the properties of a unit.
+func stateOf(u, v map[string]dbus.Variant) State {
+	var st State
+	text := func(m map[string]dbus.Variant, k string) string { s, _ := m[k].Value().(string); return s }
+	if t, ok := u["StateChangeTimestamp"].Value().(uint64); ok && t != 0 {
+		st.Since = time.UnixMicro(int64(t))
+	}
+	switch text(u, "ActiveState") {
+	case "active", "reloading", "refreshing":
+		st.State = smctl.WorkerActive
+	case "activating", "maintenance":
+		st.State = smctl.WorkerActivating
+	case "deactivating":
+		st.State = smctl.WorkerDeactivating
+	case "failed":
+		st.State = smctl.WorkerFailed
+	}
+	result := text(v, "Result")
+	code, _ := v["ExecMainCode"].Value().(int32)
+	status, _ := v["ExecMainStatus"].Value().(int32)
+	if st.State == smctl.WorkerFailed || st.State == smctl.WorkerActivating && text(u, "SubState") == "auto-restart" {
+		switch {
+		case result == "exit-code":
+			st.Result = fmt.Sprintf("exit status %d", status)
+		case result == "signal" || result == "core-dump":
+			st.Result = fmt.Sprintf("killed by signal %d", status)
+		case result == "" || result == "success":
+			st.Result = fmt.Sprintf("code %d, status %d", code, status)
+		default:
+			st.Result = result
+		}
+		if s := text(v, "StatusText"); s != "" {
+			st.Result += ": " + s
+		}
+	}
+	return st
+}

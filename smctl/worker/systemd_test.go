@@ -1,0 +1,246 @@
+package worker
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/smctl"
+)
+
+// fakeSystemd is as much of org.freedesktop.systemd1 as a worker needs.
+type fakeSystemd struct {
+	mu    sync.Mutex
+	conn  *dbus.Conn
+	calls []string
+	state string
+}
+
+const fakeUnitPath = "/org/freedesktop/systemd1/unit/ibnetsm_400x0000000000000001_2eservice"
+
+func (f *fakeSystemd) note(format string, a ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, fmt.Sprintf(format, a...))
+}
+
+func (f *fakeSystemd) Subscribe() *dbus.Error               { f.note("Subscribe"); return nil }
+func (f *fakeSystemd) ResetFailedUnit(n string) *dbus.Error { return nil }
+func (f *fakeSystemd) job(name, state string) {
+	f.mu.Lock()
+	f.state = state
+	f.mu.Unlock()
+	_ = f.conn.Emit(systemdPath, managerIf+".JobRemoved", uint32(1), dbus.ObjectPath("/org/freedesktop/systemd1/job/1"), name, "done")
+}
+func (f *fakeSystemd) StartUnit(n, mode string) (dbus.ObjectPath, *dbus.Error) {
+	f.note("StartUnit %s %s", n, mode)
+	if strings.Contains(n, "bad") {
+		return "/", dbus.NewError(systemdName+".NoSuchUnit", []any{"Unit " + n + " not found."})
+	}
+	f.job(n, "active")
+	return "/org/freedesktop/systemd1/job/1", nil
+}
+func (f *fakeSystemd) StopUnit(n, mode string) (dbus.ObjectPath, *dbus.Error) {
+	f.note("StopUnit %s %s", n, mode)
+	f.job(n, "inactive")
+	return "/org/freedesktop/systemd1/job/1", nil
+}
+func (f *fakeSystemd) StartTransientUnit(n, mode string, props []property, _ []aux) (dbus.ObjectPath, *dbus.Error) {
+	for _, p := range props {
+		if p.Name == "ExecStart" {
+			f.note("StartTransientUnit %s %v", n, p.Value.Value())
+		}
+	}
+	f.job(n, "active")
+	return "/org/freedesktop/systemd1/job/1", nil
+}
+func (f *fakeSystemd) LoadUnit(n string) (dbus.ObjectPath, *dbus.Error) { return fakeUnitPath, nil }
+func (f *fakeSystemd) GetAll(iface string) (map[string]dbus.Variant, *dbus.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if iface == serviceIf {
+		return map[string]dbus.Variant{"Result": dbus.MakeVariant("exit-code"), "ExecMainStatus": dbus.MakeVariant(int32(3)), "ExecMainCode": dbus.MakeVariant(int32(1)), "StatusText": dbus.MakeVariant("no device")}, nil
+	}
+	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(or(f.state, "inactive")), "SubState": dbus.MakeVariant("x"), "StateChangeTimestamp": dbus.MakeVariant(uint64(5e6))}, nil
+}
+
+func or(s, alt string) string {
+	if s == "" {
+		return alt
+	}
+	return s
+}
+
+type privateBus struct {
+	t         *testing.T
+	dir, addr string
+	cmd       *exec.Cmd
+}
+
+func startBus(t *testing.T) *privateBus {
+	t.Helper()
+	if _, err := exec.LookPath("dbus-daemon"); err != nil {
+		t.Skip("dbus-daemon is not installed")
+	}
+	dir, err := os.MkdirTemp("", "bus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &privateBus{t: t, dir: dir, addr: "unix:path=" + filepath.Join(dir, "s")}
+	conf := fmt.Sprintf(`<busconfig><type>session</type><listen>%s</listen><auth>EXTERNAL</auth>
+<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>`, b.addr)
+	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte(conf), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	t.Cleanup(func() { b.stop(); os.RemoveAll(dir) })
+	return b
+}
+
+func (b *privateBus) start() {
+	os.Remove(filepath.Join(b.dir, "s"))
+	b.cmd = exec.Command("dbus-daemon", "--config-file="+filepath.Join(b.dir, "conf"), "--nofork", "--print-address=1", "--nosyslog")
+	out, err := b.cmd.StdoutPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *privateBus) stop() {
+	if b.cmd != nil {
+		_ = b.cmd.Process.Kill()
+		_ = b.cmd.Wait()
+		b.cmd = nil
+	}
+}
+
+// systemd puts a fake systemd on the bus.
+func (b *privateBus) systemd() *fakeSystemd {
+	b.t.Helper()
+	conn, err := dbus.Connect(b.addr)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	f := &fakeSystemd{conn: conn}
+	if err := conn.Export(f, systemdPath, managerIf); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := conn.Export(f, fakeUnitPath, "org.freedesktop.DBus.Properties"); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := conn.RequestName(systemdName, 0); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { conn.Close() })
+	return f
+}
+
+func next(t *testing.T, ch <-chan string) string {
+	t.Helper()
+	select {
+	case s := <-ch:
+		return s
+	case <-time.After(15 * time.Second):
+		t.Fatal("no change was reported")
+	}
+	return ""
+}
+
+func TestSystemd(t *testing.T) {
+	b := startBus(t)
+	f := b.systemd()
+	s := NewSystemd(b.addr, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	if n := next(t, s.Changes()); n != "" {
+		t.Errorf("connected with %q", n)
+	}
+	const name = "ibnetsm@0x0000000000000001.service"
+	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerInactive {
+		t.Errorf("%+v %v", st, err)
+	}
+	if err := s.Start(ctx, Unit{Name: name, GUID: 1}); err != nil {
+		t.Error(err)
+	}
+	if n := next(t, s.Changes()); n != name {
+		t.Errorf("changed: %q", n)
+	}
+	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerActive || !st.Since.Equal(time.Unix(5, 0)) {
+		t.Errorf("%+v %v", st, err)
+	}
+	// The unit changes by itself.
+	f.mu.Lock()
+	f.state = "failed"
+	f.mu.Unlock()
+	_ = f.conn.Emit(fakeUnitPath, "org.freedesktop.DBus.Properties.PropertiesChanged", unitIf, map[string]dbus.Variant{}, []string{"ActiveState"})
+	if n := next(t, s.Changes()); n != name {
+		t.Errorf("changed: %q", n)
+	}
+	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerFailed || st.Result != "exit status 3: no device" {
+		t.Errorf("%+v %v", st, err)
+	}
+	if err := s.Stop(ctx, name); err != nil {
+		t.Error(err)
+	}
+	next(t, s.Changes())
+	if err := s.Start(ctx, Unit{Name: "ibnetsm@bad.service"}); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Errorf("bad unit: %v", err)
+	}
+	_ = f.conn.Emit(systemdPath, managerIf+".Reloading", true)
+	if n := next(t, s.Changes()); n != "" {
+		t.Errorf("daemon-reload: %q", n)
+	}
+	p := smctl.Policy{Engine: smctl.EngineOpenSM, Priority: 3, RoutingEngine: "ftree,updn", PartitionsFile: "/etc/p", SubnetPrefix: 0xfec0000000000001, LMC: 1}
+	if err := s.Start(ctx, Unit{Name: UnitName(p.Engine, 1), GUID: 1, Policy: p, Options: Options(p)}); err != nil {
+		t.Error(err)
+	}
+	f.mu.Lock()
+	last := f.calls[len(f.calls)-1]
+	f.mu.Unlock()
+	if want := "--guid 0x0000000000000001 --log_file stdout --priority 3 --subnet_prefix 0xfec0000000000001 --routing_engine ftree,updn --Pconfig /etc/p --lmc 1"; !strings.Contains(last, want) {
+		t.Errorf("opensm is run as %s", last)
+	}
+	next(t, s.Changes())
+
+	// The bus restarts, and systemd with it.
+	b.stop()
+	if n := next(t, s.Changes()); n != "" {
+		t.Errorf("lost: %q", n)
+	}
+	if _, err := s.State(ctx, name); err == nil {
+		t.Error("a state without a connection")
+	}
+	b.start()
+	f = b.systemd()
+	next(t, s.Changes())
+	for range 20 {
+		if _, err := s.State(ctx, name); err == nil {
+			return
+		}
+		next(t, s.Changes())
+	}
+	t.Error("not back on the bus")
+}
+
+func TestUnitOf(t *testing.T) {
+	if got := unitOf(fakeUnitPath); got != "ibnetsm@0x0000000000000001.service" {
+		t.Error(got)
+	}
+}

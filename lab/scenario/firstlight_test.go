@@ -12,7 +12,7 @@ import (
 // Two hosts and a cable, one unit each, as a wiki page has it today: connected
 // mode, the largest MTU, one address.
 func TestBackToBack(t *testing.T) {
-	lab.Run(t, lab.Config{Userland: lab.Debian, Cabled: true, Bins: []string{ibnetworkd}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Cabled: true, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 		nodes := []*node{newNode(g, "a", "ib0"), newNode(g, "b", "ib1")}
 		for i, n := range nodes {
 			n.unit("10-ib.ibnetwork", fmt.Sprintf(`[Match]
@@ -49,4 +49,42 @@ Address=192.168.151.%d/24
 			g.Errorf("status:\n%s", s)
 		}
 	})
+}
+
+// The same through a switch, in datagram mode, with 4092 asked: the fabric's
+// broadcast group decides, and the status says so with the numbers.
+func TestGroupMTU(t *testing.T) {
+	for _, c := range []struct {
+		name, partitions string
+		mtu              int
+		why              []string
+	}{
+		{"4K fabric", "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n", 4092, nil},
+		{"2K fabric", "Default=0x7fff, ipoib, mtu=4 : ALL=full;\n", 2044, []string{"asked 4092", "2044", "group MTU 2048", "subnet manager"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
+				nodes := []*node{newNode(g, "a", "ib0"), newNode(g, "b", "ib1")}
+				for i, n := range nodes {
+					n.unit("10-ib.ibnetwork", fmt.Sprintf("[Match]\nName=ib%d\n[Link]\nMTUBytes=4092\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.4.0.%d/24\n", i, i+1))
+					n.start()
+				}
+				g.Opensm(lab.SM{Partitions: c.partitions})
+				for i, n := range nodes {
+					n.waitLink(fmt.Sprintf("ib%d", i), 10*time.Second, "LOWER_UP", fmt.Sprintf("mtu %d ", c.mtu), "mode datagram", fmt.Sprintf("10.4.0.%d/24", i+1))
+				}
+				nodes[0].Ping("10.4.0.2", "-M", "do", "-s", fmt.Sprint(c.mtu-28))
+				if out, err := nodes[0].Try("ping", "-c", "1", "-W", "1", "-M", "do", "-s", fmt.Sprint(c.mtu-27), "10.4.0.2"); err == nil {
+					g.Errorf("a packet of %d bytes passes:\n%s", c.mtu+1, out)
+				}
+				s := nodes[0].status("ib0")
+				for _, w := range c.why {
+					if !strings.Contains(s, w) {
+						g.Errorf("the status does not say %q", w)
+					}
+				}
+				g.Logf("status:\n%s", s)
+			})
+		})
+	}
 }

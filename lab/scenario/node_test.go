@@ -52,7 +52,7 @@ func (n *node) start(args ...string) {
 
 // status is what ibnetctl says.
 func (n *node) status(args ...string) string {
-	out, err := n.Try("cat", n.state()+"/state.json")
+	out, err := n.Try("ibnetctl", append([]string{"--root", n.root, "status"}, args...)...)
 	if err != nil {
 		return fmt.Sprintf("ibnetctl status: %v\n%s", err, out)
 	}

@@ -224,9 +224,9 @@ func (c *candidates) addGroup(g *graph, group int32) {
 }
 
 // assign fills the tables. For each destination it walks from the far switches
-// to the near ones; each takes the link that carries the fewest flows so far,
-// a flow being a pair of hosts, and adds the flows of everything behind it. It
-// returns the number of switch pairs without a way.
+// to the near ones; each takes the link that carries the fewest flows so far
+// for its speed, a flow being a pair of hosts, and adds the flows of everything
+// behind it. It returns the number of switch pairs without a way.
 func (b *builder) assign(r *Result, e engine) (lost int) {
 	g := b.graph
 	r.LFT = make([][]uint8, g.n)
@@ -242,7 +242,7 @@ func (b *builder) assign(r *Result, e engine) (lost int) {
 	c := newCandidates(g.n)
 	// One entry may carry twice the flows of the best and a bit before it
 	// moves: a link that came back gets its share, and nothing else does.
-	slack := 2 * slices.Max(g.hosts)
+	slack := 32 * slices.Max(g.hosts)
 	for d := range int32(g.n) {
 		dests := g.dests[d]
 		if len(dests) == 0 {
@@ -297,7 +297,7 @@ func (b *builder) assign(r *Result, e engine) (lost int) {
 					}
 				}
 				row[to.lid] = g.port[best]
-				load[best] += mine[j]
+				load[best] += mine[j] * g.cost[best]
 				flow[int(g.linkTo[best])*k+j] += mine[j]
 			}
 		}

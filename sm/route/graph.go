@@ -23,6 +23,7 @@ type graph struct {
 	link    []int32 // len(peer)+1: first link of each group
 	port    []uint8 // by link: output port
 	linkTo  []int32 // by link: the other switch
+	cost    []int64 // by link: what a flow costs, more on slower links
 	linkOf  []int32 // n*256: link by switch and port, None for others
 	hosts   []int64 // by switch: end ports of adapters and routers behind it
 	dests   [][]dest
@@ -81,6 +82,7 @@ func newGraph(f *fabric.Fabric) *graph {
 		}
 		g.group = append(g.group, int32(len(g.peer)))
 	}
+	g.weigh()
 	for _, e := range f.EndPorts {
 		p := &f.Ports[e]
 		s, out := f.SwitchOf(e)
@@ -107,6 +109,24 @@ func newGraph(f *fabric.Fabric) *graph {
 		slices.SortFunc(d, func(a, b dest) int { return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(a.lid, b.lid)) })
 	}
 	return g
+}
+
+// weigh sets the costs of links in proportion to the fastest, 16 for that one.
+func (g *graph) weigh() {
+	g.cost = make([]int64, len(g.port))
+	fastest := 0
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for l := g.link[a]; l < g.link[b]; l++ {
+			p := &g.f.Ports[g.f.Port(g.f.Switches[s].Node, g.port[l])]
+			n := max(1, min(p.Info.Rate().Tenths(), g.f.Ports[p.Peer].Info.Rate().Tenths()))
+			g.cost[l] = int64(n)
+			fastest = max(fastest, n)
+		}
+	}
+	for l, n := range g.cost {
+		g.cost[l] = 16 * int64(fastest) / n
+	}
 }
 
 // neighbours gives the group range of a switch.

@@ -355,6 +355,38 @@ func TestFatTreeBalance(t *testing.T) {
 	}
 }
 
+// A link that came up at a quarter of its width gets about a quarter of the
+// flows.
+func TestSlowLink(t *testing.T) {
+	f := lids(gen.FatTree2(16, 8), 0)
+	var slow int32
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Peer != fabric.None && f.Nodes[p.Node].Switch == 0 && f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None {
+			slow = int32(i)
+		}
+	}
+	for _, i := range []int32{slow, f.Ports[slow].Peer} {
+		f.Ports[i].Info[31] = 1 // 1x
+	}
+	r, err := route.Build(f, route.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := loads(f, r.LFT)
+	other := f.Ports[slow].Node
+	sum, n := 0, 0
+	for p, v := range ours {
+		if f.Ports[p].Node == other && p != slow {
+			sum, n = sum+v, n+1
+		}
+	}
+	t.Logf("slow link %d flows, others %d", ours[slow], sum/n)
+	if ours[slow]*5 > 2*sum/n || ours[slow] == 0 {
+		t.Errorf("the slow link carries %d flows, the others %d", ours[slow], sum/n)
+	}
+}
+
 // naive routes each LID over the first of the shortest links.
 func naive(f *fabric.Fabric) [][]uint8 {
 	r, _ := route.Build(f, route.Options{Engine: route.MinHop})

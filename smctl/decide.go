@@ -13,7 +13,7 @@ const (
 	AnswerLife = 1500 * time.Millisecond
 	// ServedInterval is how often the master that serves a port is asked
 	// whether it lives.
-	ServedInterval = 5 * time.Second
+	ServedInterval = 10 * time.Second
 	// SilentInterval is how often it is asked once it did not answer.
 	SilentInterval = time.Second
 	// SilencesNeeded is how many questions must stay without an answer

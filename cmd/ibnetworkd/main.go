@@ -18,6 +18,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon"
@@ -67,6 +68,9 @@ SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in pl
 	f.StringVar(&o.root, "unit-root", "/", "directory that stands for / when unit files are looked for")
 	f.IntVar(&o.recvBuffer, "event-buffer", 0, "receive buffer of the event sockets in bytes, 0 for a large one")
 	f.BoolVar(&o.noWatch, "no-watch", false, "do not watch the unit directories: read them at the start, on SIGHUP and on reload only")
+	for _, add := range extraFlags {
+		add(f)
+	}
 	c.CompletionOptions.HiddenDefaultCmd = true
 	return c
 }
@@ -92,6 +96,8 @@ var (
 	rooms      []plan.Room
 	extras     []daemon.Extra
 	onTurn     []func(*link.Snapshot, *units.Set)
+	wraps      []func(daemon.System) daemon.System
+	extraFlags []func(*pflag.FlagSet)
 )
 
 func run(ctx context.Context, o options) error {
@@ -112,8 +118,12 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = eyes.Close() }()
+	var sys daemon.System = &daemon.Kernel{Observer: eyes, Extra: extras}
+	for _, w := range wraps {
+		sys = w(sys)
+	}
 	d := daemon.New(daemon.Config{
-		Log: log, System: &daemon.Kernel{Observer: eyes, Extra: extras}, Keep: store, Rooms: rooms, OnTurn: onTurn,
+		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn,
 		Load:       func() *units.Set { return daemon.LoadUnits(o.root) },
 		Notify:     func(s string) { _, _ = sd.SdNotify(false, s) },
 		AfterBurst: giveBack(),

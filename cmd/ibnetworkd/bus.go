@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/bus"
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/daemon/metrics"
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl"
+	"ibnetworkd/smctl/worker"
+	"ibnetworkd/units"
+)
+
+// outside joins the daemon with the bus, the subnet managers and the metrics.
+type outside struct {
+	env
+	bus     *bus.Server
+	sm      *worker.Controller
+	systemd *worker.Systemd
+}
+
+// Settings of the command line.
+var (
+	metricsAt   string
+	metricsFile string
+)
+
+// The parts that exist before the daemon does.
+var (
+	counted  = metrics.New(version.String(), time.Now(), metrics.PortCounters("/sys"))
+	control  = &lateController{}
+	textEach = 15 * time.Second
+)
+
+func init() {
+	extraFlags = append(extraFlags, func(f *pflag.FlagSet) {
+		f.StringVar(&metricsAt, "metrics", "", "serve Prometheus metrics at unix:PATH or ADDRESS:PORT")
+		f.StringVar(&metricsFile, "metrics-textfile", "", "write Prometheus metrics to this file for node_exporter's textfile collector")
+	})
+	wraps = append(wraps, func(s daemon.System) daemon.System { return countingSystem{s} })
+	onTurn = append(onTurn, control.turn)
+	var o *outside
+	once := func(e env) *outside {
+		if o == nil {
+			o = newOutside(e)
+		}
+		return o
+	}
+	extraTasks = append(extraTasks,
+		func(e env) task { return task{"D-Bus", once(e).bus.Run} },
+		func(e env) task { return task{"publish", once(e).publish} },
+		func(e env) task { return task{"systemd", once(e).systemd.Run} },
+		func(e env) task { return task{"subnet manager control", once(e).sm.Run} },
+		func(e env) task { return task{"port watch", once(e).watchPorts} },
+		func(e env) task { return task{"metrics", once(e).metrics} },
+	)
+}
+
+func newOutside(e env) *outside {
+	o := &outside{env: e}
+	o.bus = bus.New(bus.Config{Backend: o, Log: e.log, Version: version.String()})
+	o.systemd = worker.NewSystemd("", e.log)
+	o.sm = worker.New(worker.Config{Log: e.log, Manager: o.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(e.stateDir, "sm")),
+		Publish: func(s []api.SMStatus) {
+			o.bus.PublishSM(s)
+			counted.ObserveSM(s)
+		}})
+	control.set(o.sm)
+	return o
+}
+
+// publish hands what changes in the daemon to the bus and the metrics.
+func (o *outside) publish(ctx context.Context) error {
+	changes, cancel := o.daemon.Subscribe()
+	defer cancel()
+	r := o.daemon.Report()
+	o.show(daemon.Change{Links: r.Links, Ports: r.Ports, PortsChanged: true, Problems: r.Problems, Reloaded: true})
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case c, ok := <-changes:
+			if !ok {
+				return nil
+			}
+			o.show(c)
+		}
+	}
+}
+
+func (o *outside) show(c daemon.Change) {
+	if len(c.Links)+len(c.Gone) > 0 {
+		o.bus.PublishLinks(c.Links, c.Gone)
+		counted.ObserveLinks(c.Links, c.Gone)
+	}
+	if c.PortsChanged {
+		o.bus.PublishPorts(c.Ports)
+		counted.ObservePorts(time.Now(), c.Ports)
+	}
+	if c.Reloaded {
+		o.bus.PublishProblems(c.Problems)
+		counted.Reloaded(len(c.Problems))
+	}
+}
+
+// portInterval is how often ports whose subnet manager is looked after are read
+// again: another subnet manager that takes a port over makes no event.
+const portInterval = 10 * time.Second
+
+func (o *outside) watchPorts(ctx context.Context) error {
+	t := time.NewTicker(portInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			if control.managed() {
+				o.daemon.Wake(daemon.Scope{RDMA: true})
+			}
+		}
+	}
+}
+
+func (o *outside) metrics(ctx context.Context) error {
+	text := func() []byte { return counted.Text(time.Now()) }
+	if metricsFile != "" {
+		go func() {
+			if err := metrics.Textfile(ctx, metricsFile, textEach, text, func(err error) { o.log.Warn("metrics", "error", err) }); err != nil && ctx.Err() == nil {
+				o.log.Warn("metrics", "error", err)
+			}
+		}()
+	}
+	if metricsAt == "" {
+		<-ctx.Done()
+		return nil
+	}
+	l, err := metrics.Listen(metricsAt)
+	if err != nil {
+		// Links matter more than their metrics.
+		o.log.Error("metrics are not served", "error", err)
+		<-ctx.Done()
+		return nil
+	}
+	return metrics.Serve(ctx, l, text)
+}
+
+// Reload implements bus.Backend.
+func (o *outside) Reload(ctx context.Context) error { return o.daemon.Reload(ctx) }
+
+// Reconfigure implements bus.Backend.
+func (o *outside) Reconfigure(ctx context.Context, name string) error {
+	return o.daemon.Reconfigure(ctx, name)
+}
+
+// SetAdmin implements bus.Backend.
+func (o *outside) SetAdmin(ctx context.Context, name string, up bool) error {
+	return o.daemon.SetAdmin(ctx, name, up)
+}
+
+// Plan implements bus.Backend.
+func (o *outside) Plan(ctx context.Context) (link.Plan, error) {
+	r, err := o.daemon.Plan(ctx)
+	return r.Plan, err
+}
+
+// StartSubnetManager implements bus.Backend.
+func (o *outside) StartSubnetManager(ctx context.Context, dev string, port int) error {
+	return o.sm.Start(ctx, dev, port)
+}
+
+// StopSubnetManager implements bus.Backend.
+func (o *outside) StopSubnetManager(ctx context.Context, dev string, port int) error {
+	return o.sm.Stop(ctx, dev, port)
+}
+
+var levels = []struct {
+	name  string
+	level slog.Level
+}{{"debug", slog.LevelDebug}, {"info", slog.LevelInfo}, {"warn", slog.LevelWarn}, {"error", slog.LevelError}}
+
+// LogLevel implements bus.Backend.
+func (o *outside) LogLevel() string {
+	for _, l := range levels {
+		if o.level.Level() <= l.level {
+			return l.name
+		}
+	}
+	return "error"
+}
+
+// SetLogLevel implements bus.Backend.
+func (o *outside) SetLogLevel(name string) error {
+	for _, l := range levels {
+		if l.name == name {
+			o.level.Set(l.level)
+			o.log.Info("log level", "level", name)
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not one of debug, info, warn, error", name)
+}
+
+// countingSystem counts the operations.
+type countingSystem struct{ daemon.System }
+
+// Apply implements daemon.System.
+func (s countingSystem) Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error)) {
+	s.System.Apply(ctx, steps, func(op link.Op, err error) {
+		counted.Op(op, err)
+		done(op, err)
+	})
+}
+
+// lateController hands the ports of each turn to the controller, which comes
+// after the loop's configuration.
+type lateController struct {
+	c    *worker.Controller
+	last []worker.Port
+	any  chan bool // holds whether a port is managed
+}
+
+func (l *lateController) set(c *worker.Controller) {
+	l.c, l.any = c, make(chan bool, 1)
+	l.any <- false
+}
+
+func (l *lateController) managed() bool {
+	v := <-l.any
+	l.any <- v
+	return v
+}
+
+// portIsSM is the bit of the capability mask that says that a subnet manager
+// runs on the port (IBTA 14.2.5.6, PortInfo:CapabilityMask bit 1).
+const portIsSM = 1 << 1
+
+// turn is called from the daemon's loop.
+func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
+	if l.c == nil || s == nil {
+		return
+	}
+	var ports []worker.Port
+	managed := false
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			if p.GUID.IsZero() || p.Layer != ib.LinkLayerInfiniBand && len(l.last) == 0 {
+				continue
+			}
+			w := worker.Port{Port: smctl.Port{GUID: p.GUID, IBDev: d.Name, Num: p.Num, Present: true, LinkLayer: p.Layer, State: p.State, Phys: p.Phys,
+				LID: p.LID, SMLID: p.SMLID, IsSM: p.CapMask&portIsSM != 0}}
+			if p.Layer == ib.LinkLayerInfiniBand {
+				w.Policy = smctl.PolicyOf(unitOfPort(s, set, d, p))
+			}
+			managed = managed || w.Policy.Manage != smctl.ManageNo
+			ports = append(ports, w)
+		}
+	}
+	l.last = ports
+	<-l.any
+	l.any <- managed
+	l.c.Update(ports)
+}
+
+// unitOfPort is the unit of the port's main interface, or the one that matches
+// the port itself while it has none: a subnet manager must not wait for
+// ib_ipoib.
+func unitOfPort(s *link.Snapshot, set *units.Set, d *link.Device, p *link.Port) *units.Unit {
+	if set == nil {
+		return nil
+	}
+	for i := range s.Links {
+		if l := &s.Links[i]; l.IBDevice == d.Name && l.Port == p.Num && !l.IsChild() {
+			f := link.FactsOf(s, l)
+			u, v, _ := set.Find(&f)
+			if v == units.Yes {
+				return u
+			}
+			return nil
+		}
+	}
+	f := link.FactsOfPort(s, d, p)
+	if u, v, _ := set.Find(&f); v == units.Yes {
+		return u
+	}
+	return nil
+}

@@ -26,7 +26,8 @@ type Config struct {
 	// 0.27 s.
 	ResponseTime uint8
 
-	// MaxAnswer bounds the bytes of one answer; 64 MiB.
+	// MaxAnswer bounds the bytes of one answer; 4 MiB, the paths from one
+	// port to all LIDs of a full subnet.
 	MaxAnswer int
 	// MaxGroups, MaxServices and MaxSubscriptions bound what is kept in
 	// all; 16383 (the multicast LIDs), 65536 and 262144.
@@ -40,7 +41,7 @@ func (c Config) withDefaults() Config {
 	c.SAKey = cmp.Or(c.SAKey, 1)
 	c.PacketLife = cmp.Or(c.PacketLife, 18)
 	c.ResponseTime = cmp.Or(c.ResponseTime, 16)
-	c.MaxAnswer = cmp.Or(c.MaxAnswer, 64<<20)
+	c.MaxAnswer = cmp.Or(c.MaxAnswer, 4<<20)
 	c.MaxGroups = cmp.Or(c.MaxGroups, 16383)
 	c.MaxServices = cmp.Or(c.MaxServices, 1<<16)
 	c.MaxSubscriptions = cmp.Or(c.MaxSubscriptions, 1<<18)

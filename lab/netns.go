@@ -2,8 +2,10 @@ package lab
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -90,6 +92,23 @@ func setns(name string) error {
 	return unix.Setns(fd, unix.CLONE_NEWNET)
 }
 
+// Directories that a host has for itself lie here, marked by their ending.
+const (
+	ownDir  = "/run/hosts/"
+	ownMark = ",own"
+)
+
+// Own gives the host a directory of its own in place of the guest's, for every
+// command that it starts from now on, and returns where the guest sees it.
+func (h *Host) Own(dir string) string {
+	h.g.Helper()
+	at := ownDir + h.Name + filepath.Clean(dir) + ownMark
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		h.g.Fatal(err)
+	}
+	return at
+}
+
 // Do runs f on a thread of this host, for code that opens its own sockets.
 func (h *Host) Do(f func() error) error {
 	return onThread(func() error {
@@ -126,6 +145,20 @@ func netnsExec() {
 			die("mount "+m.typ, err)
 		}
 	}
+	own := ownDir + args[0]
+	_ = filepath.WalkDir(own, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || !strings.HasSuffix(p, ownMark) {
+			return nil
+		}
+		at := strings.TrimSuffix(strings.TrimPrefix(p, own), ownMark)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			die("own "+at, err)
+		}
+		if err := unix.Mount(p, at, "", unix.MS_BIND, ""); err != nil {
+			die("own "+at, err)
+		}
+		return fs.SkipDir
+	})
 	var env []string
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, roleVar+"=") {

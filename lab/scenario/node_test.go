@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 const (
 	ibnetworkd = "ibnetworkd/cmd/ibnetworkd"
 	ibnetctl   = "ibnetworkd/cmd/ibnetctl"
+	ibnetsm    = "ibnetworkd/cmd/ibnetsm"
 )
 
 // A node is a host of the lab with an ibnetworkd of its own: its own links,
@@ -20,39 +22,41 @@ const (
 type node struct {
 	*lab.Host
 	g      *lab.G
-	root   string // stands for /
+	units  string // its /etc/systemd/network, as the guest sees it
 	daemon *lab.Proc
 }
 
 // newNode makes a host and gives it links.
 func newNode(g *lab.G, name string, links ...string) *node {
 	g.Helper()
-	n := &node{Host: g.Host(name), g: g, root: "/nodes/" + name}
+	n := &node{Host: g.Host(name), g: g}
+	n.units = n.Own("/etc/systemd/network")
+	n.Own("/run/ibnetworkd")
 	n.Give(links...)
-	g.Exec("mkdir", "-p", n.unitDir(), n.state())
 	return n
 }
-
-func (n *node) unitDir() string { return n.root + "/etc/systemd/network" }
-func (n *node) state() string   { return n.root + "/run/ibnetworkd" }
 
 // unit writes a unit file or a drop-in.
 func (n *node) unit(name, text string) {
 	n.g.Helper()
-	path := filepath.Join(n.unitDir(), name)
-	n.g.Exec("mkdir", "-p", filepath.Dir(path))
-	n.g.Write(path, text)
+	path := filepath.Join(n.units, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		n.g.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		n.g.Fatal(err)
+	}
 }
 
 // start runs ibnetworkd.
 func (n *node) start(args ...string) {
 	n.g.Helper()
-	n.daemon = n.Start("ibnetworkd", append([]string{"--unit-root", n.root, "--state-dir", n.state()}, args...)...)
+	n.daemon = n.Start("ibnetworkd", args...)
 }
 
 // status is what ibnetctl says.
 func (n *node) status(args ...string) string {
-	out, err := n.Try("ibnetctl", append([]string{"--root", n.root, "status"}, args...)...)
+	out, err := n.Try("ibnetctl", append([]string{"status"}, args...)...)
 	if err != nil {
 		return fmt.Sprintf("ibnetctl status: %v\n%s", err, out)
 	}

@@ -1,0 +1,242 @@
+package scenario
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jsimonetti/rtnetlink/v2"
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/lab"
+)
+
+var demo = flag.Bool("demo", false, "tell the story of TestDemo while it happens")
+
+const storyFile = "/lab/out/story"
+
+// TestDemo is what `make demo` shows: two hosts and a cable, on a kernel with
+// nothing but our programs, from Initializing to a ping over connected mode.
+func TestDemo(t *testing.T) {
+	c := lab.Config{Userland: lab.Bare, Cabled: true, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}}
+	if lab.InGuest() || !*demo {
+		lab.Run(t, c, tellDemo)
+		return
+	}
+	g := lab.Boot(t, c)
+	ctx, cancel := context.WithCancel(t.Context())
+	told := make(chan error, 1)
+	go func() { told <- follow(ctx, g.Dir+"/out/story", os.Stdout) }()
+	g.Wait(t)
+	cancel()
+	if err := <-told; err != nil {
+		t.Error(err)
+	}
+}
+
+// follow copies a file that grows until ctx ends.
+func follow(ctx context.Context, name string, to io.Writer) error {
+	var at int64
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for last := false; ; {
+		f, err := os.Open(name)
+		if err == nil {
+			if _, err = f.Seek(at, io.SeekStart); err == nil {
+				var n int64
+				n, err = io.Copy(to, f)
+				at += n
+			}
+			f.Close()
+		}
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if last {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			last = true
+		case <-tick.C:
+		}
+	}
+}
+
+// A story is told line by line, with the time since the guest's kernel started.
+type story struct {
+	g *lab.G
+	f *os.File
+}
+
+func (s story) say(format string, args ...any) {
+	fmt.Fprintf(s.f, "\n\033[1m[%5.2f s] %s\033[0m\n", lab.Uptime().Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (s story) show(text string) {
+	for l := range strings.Lines(strings.TrimRight(text, "\n")) {
+		fmt.Fprintf(s.f, "          %s\n", strings.TrimRight(l, "\n"))
+	}
+}
+
+func tellDemo(g *lab.G) {
+	f, err := os.Create(storyFile)
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer f.Close()
+	s := story{g, f}
+	s.say("Linux %s, as a process: two adapters, one cable, no subnet manager", strings.TrimSpace(g.Read("/proc/sys/kernel/osrelease")))
+	s.show(portStates(g))
+
+	nodes := []*node{newNode(g, "a"), newNode(g, "b")}
+	for i, n := range nodes {
+		link := fmt.Sprintf("ib%d", i)
+		if err := moveLink(link, n.Host); err != nil {
+			g.Fatal(err)
+		}
+		n.unit("10-"+link+".ibnetwork", fmt.Sprintf("[Match]\nName=%s\n\n[Link]\nMTUBytes=65520\n\n[IPoIB]\nMode=connected\n\n[Network]\nAddress=192.168.151.%d/24\n", link, i+1))
+	}
+	s.say("host a has ib0, host b has ib1, and one file each; host a's is 10-ib0.ibnetwork:")
+	s.show(g.Read(nodes[0].units + "/10-ib0.ibnetwork"))
+
+	for _, n := range nodes {
+		n.start()
+	}
+	g.WaitFor(10*time.Second, func() string {
+		if st := nodes[0].status("ib0"); !strings.Contains(st, "no subnet manager has answered") {
+			return st
+		}
+		return ""
+	})
+	s.say("ibnetworkd runs on both; host a: ibnetctl status ib0")
+	s.show(nodes[0].status("ib0"))
+
+	sm := g.Start("ibnetsm", "run", "--device", "swib0")
+	took := g.WaitActive(10 * time.Second)
+	s.say("ibnetsm, the bundled subnet manager, has started; the ports were Active after %.2f s", took.Seconds())
+	s.show(portStates(g))
+	s.show(grep(sm.Output(), "subnet up"))
+
+	for i, n := range nodes {
+		g.WaitFor(10*time.Second, func() string {
+			if st := n.status(fmt.Sprintf("ib%d", i)); !strings.Contains(st, "routable (configured)") {
+				return st
+			}
+			return ""
+		})
+	}
+	s.say("the links are right; what ibnetworkd did on host a:")
+	s.show(opsDone(nodes[0].daemon.Output()))
+	s.say("host a: ibnetctl status ib0")
+	s.show(nodes[0].status("ib0"))
+
+	before := g.FabricPort("hca0", 1)
+	rtt, err := echo(nodes[0].Host, netip.MustParseAddr("192.168.151.2"), 65000, 10*time.Second)
+	if err != nil {
+		g.Fatal(err)
+	}
+	after := g.FabricPort("hca0", 1)
+	if after.Int("rcmax") < 65000 {
+		g.Errorf("the longest connected-mode message has %d bytes, want more than 65000", after.Int("rcmax"))
+	}
+	s.say("ping of 65,000 bytes from a to b: answered in %.1f ms", float64(rtt.Microseconds())/1000)
+	s.show(fmt.Sprintf("the adapter sent %d connected-mode messages, the longest of %d bytes", after.Int("rc")-before.Int("rc"), after.Int("rcmax")))
+	fmt.Fprintln(f)
+}
+
+func portStates(g *lab.G) string {
+	var b strings.Builder
+	for _, dev := range []string{"swib0", "swib1"} {
+		fmt.Fprintf(&b, "%s/1  state %s, physical state %s\n", dev, g.PortFile(dev, 1, "state"), g.PortFile(dev, 1, "phys_state"))
+	}
+	return b.String()
+}
+
+// opsDone lists the commands of the daemon's log.
+func opsDone(log string) string {
+	var b strings.Builder
+	for sc := bufio.NewScanner(strings.NewReader(log)); sc.Scan(); {
+		if _, rest, ok := strings.Cut(sc.Text(), `msg=done op="`); ok {
+			op, _, _ := strings.Cut(rest, `"`)
+			b.WriteString(op + "\n")
+		}
+	}
+	return b.String()
+}
+
+// moveLink gives a link to a host without any program.
+func moveLink(name string, h *lab.Host) error {
+	ns, err := os.Open("/run/netns/" + h.Name)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	c, err := rtnetlink.Dial(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Link.Set(&rtnetlink.LinkMessage{Family: unix.AF_UNSPEC, Index: uint32(ifi.Index),
+		Attributes: &rtnetlink.LinkAttributes{NetNS: rtnetlink.NetNSForFD(uint32(ns.Fd()))}})
+}
+
+// echo pings to from a host, again and again until one answer comes: the first
+// packets of a path are lost while the address is resolved.
+func echo(h *lab.Host, to netip.Addr, size int, limit time.Duration) (rtt time.Duration, err error) {
+	err = h.Do(func() error {
+		c, err := icmp.ListenPacket("ip4:icmp", "0.0.0.0")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		payload := bytes.Repeat([]byte("ib"), size/2)
+		buf := make([]byte, size+128)
+		end := time.Now().Add(limit)
+		for seq := 1; time.Now().Before(end); seq++ {
+			req, err := (&icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: os.Getpid() & 0xffff, Seq: seq, Data: payload}}).Marshal(nil)
+			if err != nil {
+				return err
+			}
+			sent := time.Now()
+			if _, err := c.WriteTo(req, &net.IPAddr{IP: to.AsSlice()}); err != nil {
+				return fmt.Errorf("send: %w", err)
+			}
+			if err := c.SetReadDeadline(sent.Add(time.Second)); err != nil {
+				return err
+			}
+			for {
+				n, _, err := c.ReadFrom(buf)
+				if err != nil {
+					break // not within a second
+				}
+				m, err := icmp.ParseMessage(1, buf[:n])
+				if err != nil {
+					return err
+				}
+				if e, ok := m.Body.(*icmp.Echo); ok && m.Type == ipv4.ICMPTypeEchoReply && e.Seq == seq && len(e.Data) == len(payload) {
+					rtt = time.Since(sent)
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("%v does not answer within %v", to, limit)
+	})
+	return rtt, err
+}

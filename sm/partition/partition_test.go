@@ -166,9 +166,9 @@ func TestResolve(t *testing.T) {
 		t.Errorf("keys (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]Precreated{
-		{MGID: gid("ff12:401b:ffff::ffff:ffff"), PKey: 0xffff, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "Default", AutoMTU: true, AutoRate: true},
-		{MGID: gid("ff12:401b:8001::ffff:ffff"), PKey: 0x8001, MTU: ib.MTU4096, Rate: 7, QKey: 0xb1b, Scope: 2, Name: "fast", AutoMTU: true, AutoRate: true},
-		{MGID: gid("ff12:401b:8002::ffff:ffff"), PKey: 0x8002, MTU: ib.MTU4096, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "slow", AutoRate: true},
+		{MGID: gid("ff12:401b:ffff::ffff:ffff"), PKey: 0xffff, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "Default", AutoMTU: true, AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
+		{MGID: gid("ff12:401b:8001::ffff:ffff"), PKey: 0x8001, MTU: ib.MTU4096, Rate: 7, QKey: 0xb1b, Scope: 2, Name: "fast", AutoMTU: true, AutoRate: true, SlowMTU: ib.MTU4096, SlowRate: 7},
+		{MGID: gid("ff12:401b:8002::ffff:ffff"), PKey: 0x8002, MTU: ib.MTU4096, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "slow", AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
 		{MGID: gid("ff15:401b:8003::ffff:ffff"), PKey: 0x8003, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 5, HopLimit: 255, Name: "none", AutoMTU: true, AutoRate: true},
 	}, r.Groups); d != "" {
 		t.Errorf("groups (-want +got):\n%s", d)

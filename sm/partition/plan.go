@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"fmt"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -48,6 +49,25 @@ func Tables(f *fabric.Fabric, cfg Config, have [][]ib.PKey) Plan {
 	}
 	r := cfg.Resolve(ports, self)
 	plan := Plan{Keys: make([][]ib.PKey, len(f.Ports)), Members: make([][]ib.PKey, len(f.Ports)), Groups: r.Groups}
+	// A group's packets may cross any link between switches.
+	between := betweenSwitches(f)
+	for i := range plan.Groups {
+		g := &plan.Groups[i]
+		if between != 0 && (g.SlowMTU == 0 || between < g.SlowMTU) {
+			g.SlowMTU = between
+		}
+		if g.AutoMTU && between != 0 {
+			g.MTU = min(g.MTU, between)
+		}
+		if !g.AutoMTU && g.SlowMTU != 0 && g.SlowMTU < g.MTU {
+			plan.Warnings = append(plan.Warnings, fmt.Sprintf("partition %v (%s): group %v has an MTU of %v bytes, but a member's link carries %v: that member cannot join; lower mtu= or leave it out",
+				g.PKey, g.Name, g.MGID, g.MTU, g.SlowMTU))
+		}
+		if !g.AutoRate && g.SlowRate != 0 && g.SlowRate.Less(g.Rate) {
+			plan.Warnings = append(plan.Warnings, fmt.Sprintf("partition %v (%s): group %v has a rate of %v, but a member's link runs at %v: that member cannot join; lower rate= or leave it out",
+				g.PKey, g.Name, g.MGID, g.Rate, g.SlowRate))
+		}
+	}
 	for _, e := range f.EndPorts {
 		p := &f.Ports[e]
 		want := r.Keys[p.GUID]
@@ -75,6 +95,21 @@ func Tables(f *fabric.Fabric, cfg Config, have [][]ib.PKey) Plan {
 		}
 	}
 	return plan
+}
+
+// betweenSwitches is the smallest MTU of the links between switches, 0 without
+// any.
+func betweenSwitches(f *fabric.Fabric) (m ib.MTU) {
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Peer == fabric.None || f.Nodes[p.Node].Switch == fabric.None || f.Nodes[f.Ports[p.Peer].Node].Switch == fabric.None {
+			continue
+		}
+		if c := p.Info.MTUCap(); p.Known && c.IsValid() && (m == 0 || c < m) {
+			m = c
+		}
+	}
+	return m
 }
 
 func trimZero(t []ib.PKey) []ib.PKey {

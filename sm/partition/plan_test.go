@@ -46,3 +46,29 @@ func TestTables(t *testing.T) {
 		t.Errorf("a table of one: %v %v", plan.Warnings, plan.Keys[g.SMPort])
 	}
 }
+
+// The MTU of a group is that of the slowest link its packets may cross, and a
+// wish that a member cannot meet is said.
+func TestSlowestLink(t *testing.T) {
+	f := gen.FatTree2(8, 4).Clone()
+	var inner int32
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Num > 0 && p.Peer >= 0 && f.Nodes[p.Node].Switch >= 0 && f.Nodes[f.Ports[p.Peer].Node].Switch >= 0 {
+			inner = int32(i)
+		}
+	}
+	f.Ports[inner].Info[41] = f.Ports[inner].Info[41]&0xf0 | byte(ib.MTU2048)
+	plan := Tables(f, Default(), nil)
+	if g := plan.Groups[0]; g.MTU != ib.MTU2048 || len(plan.Warnings) > 0 {
+		t.Errorf("group %+v, warnings %v", g, plan.Warnings)
+	}
+	cfg, err := Parse("f", []byte("Default=0x7fff,ipoib,mtu=4096,rate=200Gb/s:ALL=full;"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan = Tables(f, cfg, nil)
+	if plan.Groups[0].MTU != ib.MTU4096 || len(plan.Warnings) != 2 {
+		t.Errorf("group %+v, warnings %q", plan.Groups[0], plan.Warnings)
+	}
+}

@@ -49,6 +49,10 @@ type Precreated struct {
 	// AutoMTU and AutoRate say that the value is that of the slowest
 	// member, not one that was asked for.
 	AutoMTU, AutoRate bool
+	// SlowMTU and SlowRate are what the slowest member can do, 0 when no
+	// member is known.
+	SlowMTU  ib.MTU
+	SlowRate ib.Rate
 }
 
 // Resolve applies the configuration to the end ports of a subnet. self is the
@@ -163,7 +167,8 @@ func (r *Resolved) precreate(seen map[ib.GID]bool, p *Partition, g Group, mtu ib
 		}
 		seen[id] = true
 		out := Precreated{MGID: id, PKey: p.PKey.AsFull(), MTU: g.MTU, Rate: g.Rate, SL: g.SL, QKey: q,
-			TClass: g.TClass, FlowLabel: g.FlowLabel, Scope: s, Name: p.Name, AutoMTU: g.MTU == 0, AutoRate: g.Rate == 0}
+			TClass: g.TClass, FlowLabel: g.FlowLabel, Scope: s, Name: p.Name, AutoMTU: g.MTU == 0, AutoRate: g.Rate == 0,
+			SlowMTU: mtu, SlowRate: rate}
 		// A group that may leave the subnet needs hops to do so.
 		if s != DefaultScope {
 			out.HopLimit = 255

@@ -13,7 +13,7 @@ export GOTOOLCHAIN ?= local
 
 LDFLAGS := -s -w -X ibnetworkd/internal/version.Version=$(VERSION)
 MAINS   := ibnetworkd ibnetctl ibnetsm
-LAB     := $(GO) run ./lab/cmd/ibnetlab
+LAB     := $(GO) run ./cmd/ibnetlab
 
 # Tools that check the tree, at the versions it was written with.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
@@ -30,14 +30,18 @@ build: ## the three programs, static, in build/bin
 
 .PHONY: demo
 demo: lab-kernel ## two hosts, one cable, on a real kernel without hardware
-	@$(LAB) run demo
+	@CGO_ENABLED=0 IBNET_LAB=require $(GO) test -count=1 -v -run '^TestDemo$$' ./lab/scenario -demo | grep -vE '^(=== |PASS|ok )' | sed -E 's/^--- PASS: [^ ]+ /done /'
 
 .PHONY: test
 test: lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector"
 	@CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^ibnetworkd/lab/scenario')
 	@echo "== scenarios on the lab's kernels"
-	@$(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -vE '^(=== |    --- )'
+	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'
+
+.PHONY: bench
+bench: lab ## ibnetworkd beside systemd-networkd, in one guest, as ratios (15 minutes)
+	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 90m ./lab/bench -compare | grep --line-buffered -vE '^(=== |PASS|ok )'
 
 .PHONY: test-short
 test-short: ## what needs no lab kernel and no root

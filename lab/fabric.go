@@ -13,8 +13,19 @@ const swibCtl = "/sys/kernel/debug/swib/ctl"
 
 // loadSwib loads the fabric module with what the config asks for.
 func loadSwib(c Config) error {
+	var cmds []string
+	if c.Topology != "" {
+		var err error
+		if cmds, err = Topology("topology", c.Topology); err != nil {
+			return err
+		}
+		c.HCAs = 0
+	}
 	params := []string{fmt.Sprintf("nhca=%d", c.HCAs), fmt.Sprintf("nports=%d", c.Ports)}
-	if c.Cabled {
+	switch {
+	case c.Topology != "":
+		params = append(params, "topo=2")
+	case c.Cabled:
 		params = append(params, "topo=0")
 	}
 	if c.PKeys != 0 {
@@ -23,7 +34,28 @@ func loadSwib(c Config) error {
 	if c.Swib != "" {
 		params = append(params, c.Swib)
 	}
-	return loadModule(shareDir+"/swib.ko", strings.Join(params, " "))
+	if err := loadModule(shareDir+"/swib.ko", strings.Join(params, " ")); err != nil {
+		return err
+	}
+	for _, cmd := range cmds {
+		if err := control(cmd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// control gives the fabric one command.
+func control(line string) error {
+	f, err := os.OpenFile(swibCtl, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteString(line + "\n"); err != nil {
+		return fmt.Errorf("fabric control %q: %w", line, err)
+	}
+	return nil
 }
 
 // LoadSwib loads the fabric module with the given parameters, for tests with
@@ -39,9 +71,8 @@ func (g *G) LoadSwib(params string) {
 // swib/README.md.
 func (g *G) Ctl(format string, args ...any) {
 	g.Helper()
-	line := fmt.Sprintf(format, args...)
-	if err := g.TryWrite(swibCtl, line+"\n"); err != nil {
-		g.Fatalf("fabric control %q: %v", line, err)
+	if err := control(fmt.Sprintf(format, args...)); err != nil {
+		g.Fatal(err)
 	}
 }
 
@@ -54,9 +85,9 @@ func (p FabricPort) Int(name string) int64 {
 	return n
 }
 
-// FabricPort returns what the fabric knows of a port.  node is "switch" or
-// "hca0", fields are guid, phys, state, lid, smlid, tx, rx, disc, rc (connected
-// mode messages sent) and rcmax (bytes of the longest).
+// FabricPort returns what the fabric knows of a port.  node is "switch0" or
+// "hca0"; fields are guid, phys, state, lid, smlid, tx, rx, disc, rc (connected
+// mode messages sent), rcmax (bytes of the longest) and peer.
 func (g *G) FabricPort(node string, port int) FabricPort {
 	g.Helper()
 	text, err := os.ReadFile(swibCtl)

@@ -326,6 +326,9 @@ func (m *machine) umlCommand(dir, initrd string) *exec.Cmd {
 	if m.cfg.TimeTravel {
 		args = append(args, "time-travel=inf-cpu")
 	}
+	if m.cfg.Queue > 0 {
+		args = append(args, fmt.Sprintf("ib_ipoib.recv_queue_size=%d", m.cfg.Queue), fmt.Sprintf("ib_ipoib.send_queue_size=%d", m.cfg.Queue))
+	}
 	args = append(args, strings.Fields(m.cfg.Append)...)
 	return exec.Command(m.kernel.Image, args...)
 }

@@ -51,11 +51,19 @@ type Config struct {
 	Userland Userland
 
 	// The fabric.
-	HCAs   int    // number of adapters, 2 if 0; -1: do not load the module
-	Ports  int    // ports of each adapter, 1 or 2, 1 if 0
-	Cabled bool   // adapters 2n and 2n+1 are joined by cables instead of a switch
-	PKeys  int    // size of the P_Key tables, a multiple of 32 up to 512, 32 if 0
-	Swib   string // further module parameters, e.g. "cm=0"; see swib/README.md
+	HCAs  int // number of adapters, 2 if 0; -1: do not load the module
+	Ports int // ports of each adapter, 1 or 2, 1 if 0
+	// Topology is a whole fabric in ibnetdiscover's format; it replaces HCAs,
+	// Ports and Cabled.  Adapters become swib0, swib1, ... by node GUID.
+	Topology string
+	Cabled   bool   // adapters 2n and 2n+1 are joined by cables instead of a switch
+	PKeys    int    // size of the P_Key tables, a multiple of 32 up to 512, 32 if 0
+	Swib     string // further module parameters, e.g. "cm=0"; see swib/README.md
+
+	// Queue is the length of IPoIB's send and receive queues, a power of two from
+	// 16 up.  Each entry of each link takes 64 KiB where connected mode is possible:
+	// 0 is 16 for more than 8 ports or with PKeys set, and the kernel's own choice else.
+	Queue int
 
 	// Bins are programs that the guest gets in its PATH: import paths of main
 	// packages of this module, or absolute names of static executables.
@@ -90,6 +98,9 @@ func (c Config) withDefaults() Config {
 		if c.Userland == Bare {
 			c.Memory = 256
 		}
+	}
+	if c.Queue == 0 && (c.HCAs*c.Ports > 8 || c.PKeys > 0 || c.Topology != "") {
+		c.Queue = 16
 	}
 	if c.Timeout == 0 {
 		c.Timeout = time.Minute

@@ -53,7 +53,7 @@ func (b *Builder) Module(ctx context.Context, k *Kernel, name string, src fs.FS)
 		defer unlock()
 		log := filepath.Join(b.Cache, name+"-module.log")
 		os.Remove(log)
-		args := append(append([]string{}, k.make...), "M="+tmp, "W=1", "modules")
+		args := append(append([]string{}, k.make...), "M="+tmp, "W=1", fmt.Sprintf("-j%d", b.Jobs), "modules")
 		s := step{what: "module " + name, log: log}
 		if err := b.run(ctx, s, "make", args...); err != nil {
 			return err

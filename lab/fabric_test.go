@@ -1,0 +1,182 @@
+package lab_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+)
+
+func text(t *testing.T, f *fabric.Fabric) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := fabric.WriteText(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// A two-level fat tree with parallel links: opensm routes it, hosts on different
+// leaves reach each other, and ibnetdiscover finds what was asked for.
+func TestTopology(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	topo := text(t, f)
+	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo}, func(g *lab.G) {
+		hosts, switches := 0, len(f.Switches)
+		hosts = len(f.Nodes) - switches
+		g.Opensm(lab.SM{})
+		g.Logf("%d hosts, %d switches active at %v", hosts, switches, lab.Uptime())
+		a, b := g.Host("a"), g.Host("b")
+		a.Take("ib0", "10.9.0.1/24")
+		b.Take(fmt.Sprintf("ib%d", hosts-1), "10.9.0.2/24")
+		a.Ping("10.9.0.2")
+		found, err := fabric.ReadText("ibnetdiscover", strings.NewReader(g.Exec("ibnetdiscover", "-C", "swib0")))
+		if err != nil {
+			g.Fatal(err)
+		}
+		if len(found.Nodes) != len(f.Nodes) || found.Links() != f.Links() {
+			g.Errorf("found %d nodes and %d links, want %d and %d", len(found.Nodes), found.Links(), len(f.Nodes), f.Links())
+		}
+	})
+}
+
+func TestHotplug(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2}, func(g *lab.G) {
+		g.Opensm(lab.SM{})
+		g.Run("link", func(g *lab.G) {
+			g.Ctl("link h2/1 down")
+			if s := g.PortFile("swib2", 1, "phys_state"); s != "2: Polling" {
+				g.Errorf("physical state %q", s)
+			}
+			g.Ctl("link h2/1 up")
+			g.WaitPort("swib2", 1, "ACTIVE", 10*time.Second)
+			g.Ctl("link s0/5 stuck")
+			g.WaitPort("swib2", 1, "DOWN", time.Second)
+			g.Ctl("link h2/1 up")
+			if s := g.PortFile("swib2", 1, "state"); s != "1: DOWN" {
+				g.Errorf("stuck, but %q", s)
+			}
+			g.Ctl("link s0/5 up")
+			g.WaitPort("swib2", 1, "ACTIVE", 10*time.Second)
+			g.Ctl("link h2/1 flap 3 20")
+			g.WaitPort("swib2", 1, "DOWN", time.Second)
+			g.WaitPort("swib2", 1, "ACTIVE", 20*time.Second)
+		})
+		g.Run("device", func(g *lab.G) {
+			g.Ctl("del 2")
+			if s := g.PortFile("swib2", 1, "state"); s != "" {
+				g.Errorf("removed, but %q", s)
+			}
+			g.Ctl("add 2 ports=1 pkeys=128 cm=0 desc=a new one")
+			g.WaitPort("swib2", 1, "ACTIVE", 15*time.Second)
+			if s := g.Read("/sys/class/infiniband/swib2/node_desc"); s != "a new one" {
+				g.Errorf("node description %q", s)
+			}
+			if n := len(g.Exec("ls", "/sys/class/infiniband/swib2/ports/1/pkeys")); n < 128 {
+				g.Errorf("P_Key table lists %d bytes", n)
+			}
+			dev := g.Exec("ls", "/sys/class/infiniband/swib2/device/net")
+			if out, err := g.Try("ip", "link", "set", dev, "type", "ipoib", "mode", "connected"); err == nil {
+				g.Errorf("connected mode accepted without the RC flag: %s", out)
+			}
+			if a := g.Read("/sys/class/net/" + dev + "/address"); !strings.HasPrefix(a, "00:") {
+				g.Errorf("hardware address %s has the RC flag", a)
+			}
+			g.Exec("ip", "link", "add", "link", dev, "name", "child", "type", "ipoib", "pkey", "0x8001")
+			if a := g.Read("/sys/class/net/child/address"); !strings.HasPrefix(a, "00:") {
+				g.Errorf("hardware address %s of the child has the RC flag", a)
+			}
+		})
+		g.Run("driver", func(g *lab.G) {
+			g.Write("/sys/bus/platform/drivers/swib/unbind", "swib.1")
+			if s := g.PortFile("swib1", 1, "state"); s != "" {
+				g.Errorf("unbound, but %q", s)
+			}
+			g.Write("/sys/bus/platform/drivers/swib/bind", "swib.1")
+			g.WaitPort("swib1", 2, "ACTIVE", 15*time.Second)
+		})
+		g.Run("type", func(g *lab.G) {
+			const file = "/sys/devices/platform/swib.1/swib_port2"
+			g.Write(file, "eth\n")
+			if s := g.PortFile("swib1", 2, "link_layer"); s != "Ethernet" {
+				g.Errorf("link layer %q", s)
+			}
+			g.WaitPort("swib1", 1, "ACTIVE", 15*time.Second)
+			dev := ""
+			for d := range strings.FieldsSeq(g.Exec("ls", "/sys/devices/platform/swib.1/net")) {
+				if g.Read("/sys/class/net/"+d+"/type") == "1" {
+					dev = d
+				}
+			}
+			g.Exec("ip", "link", "set", dev, "up")
+			g.Exec("ip", "addr", "add", "192.0.2.1/24", "dev", dev)
+			g.WaitPort("swib1", 2, "ACTIVE", time.Second)
+			g.Wait("RoCE GID of 192.0.2.1", 5*time.Second, func() bool {
+				return strings.Contains(g.Sh("cat /sys/class/infiniband/swib1/ports/2/gids/* 2>/dev/null || true"), "0000:0000:0000:0000:0000:ffff:c000:0201")
+			})
+			g.Write(file, "auto\n")
+			if s := g.Read(file); s != "auto (ib)" {
+				g.Errorf("port type %q", s)
+			}
+			g.WaitPort("swib1", 2, "ACTIVE", 15*time.Second)
+		})
+	})
+}
+
+func TestFaults(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3}, func(g *lab.G) {
+		g.Ctl("silent h2 on")
+		g.Ctl("slow h1 20")
+		sm := g.Opensm(lab.SM{NoWait: true})
+		g.WaitPort("swib1", 1, "ACTIVE", 20*time.Second)
+		if s := g.PortFile("swib2", 1, "state"); s != "2: INIT" {
+			g.Errorf("silent adapter is %q", s)
+		}
+		g.Ctl("silent h2 off")
+		g.WaitPort("swib2", 1, "ACTIVE", 20*time.Second)
+		sm.Kill()
+
+		query := func() error {
+			_, err := g.Try("smpquery", "-C", "swib0", "-t", "200", "-e", "nodedesc", g.Read("/sys/class/infiniband/swib2/ports/1/lid"))
+			return err
+		}
+		if err := query(); err != nil {
+			g.Error(err)
+		}
+		g.Ctl("fault h2/1 drop attr=0x10")
+		if query() == nil {
+			g.Error("all NodeDescription answers are dropped, but one came")
+		}
+		g.Ctl("fault clear")
+		g.Ctl("fault all dup")
+		if err := query(); err != nil {
+			g.Error(err)
+		}
+		g.Ctl("fault clear")
+		g.Ctl("fault h2/1 delay ms=50")
+		start := lab.Uptime()
+		if err := query(); err != nil || lab.Uptime()-start < 50*time.Millisecond {
+			g.Errorf("with 50 ms delay: %v after %v", err, lab.Uptime()-start)
+		}
+		g.Ctl("fault clear")
+		g.Ctl("mkey h2/1 1234 2")
+		if query() == nil {
+			g.Error("an SMP without the M_Key was answered")
+		}
+	})
+}
+
+// The limits: 254 switch ports, P_Key tables of 128, connected mode off.
+func TestMany(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 64, Ports: 2, PKeys: 128, Swib: "cm=0", Memory: 1536, Timeout: 2 * time.Minute}, func(g *lab.G) {
+		g.Logf("64 adapters at %v", lab.Uptime())
+		g.Opensm(lab.SM{NoWait: true})
+		g.WaitActive(time.Minute)
+		g.Logf("128 ports active at %v", lab.Uptime())
+	})
+}

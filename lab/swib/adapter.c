@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Adapters: slots of the fabric, their platform or PCI devices, and the
+ * personalities (ib_device, Ethernet links) that a bound driver gives them.
+ */
+#include <linux/if_arp.h>
+#include <linux/pci.h>
+#include <linux/platform_device.h>
+#include "swib.h"
+
+struct swib_hca *swib_hcas[SWIB_MAX_HCA];
+
+static struct platform_driver swib_platform_driver;
+static struct pci_driver swib_pci_driver;
+
+static void plug(struct swib_hca *h, bool in)
+{
+	int i;
+
+	mutex_lock(&swib_fab_mutex);
+	for (i = 1; i <= h->node.nports; i++) {
+		struct swib_port *p = &h->node.port[i];
+
+		p->absent = !in || h->type[i] == SWIB_PORT_ETH;
+		swib_link_eval(p);
+		if (!in) {
+			p->pi.lid = 0;
+			p->pi.sm_lid = 0;
+		}
+	}
+	mutex_unlock(&swib_fab_mutex);
+}
+
+static int ib_up(struct swib_hca *h)
+{
+	struct swib_dev *d;
+	int r;
+
+	d = ib_alloc_device(swib_dev, ibdev);
+	if (!d)
+		return -ENOMEM;
+	d->hca = h;
+	d->ibdev.node_type = RDMA_NODE_IB_CA;
+	d->ibdev.phys_port_cnt = h->node.nports;
+	d->ibdev.num_comp_vectors = num_possible_cpus();
+	d->ibdev.node_guid = cpu_to_be64(h->node.guid);
+	d->ibdev.dev.parent = h->parent;
+	strscpy(d->ibdev.node_desc, h->node.desc, sizeof(d->ibdev.node_desc));
+	ib_set_device_ops(&d->ibdev, &swib_dev_ops);
+	mutex_lock(&swib_fab_mutex);
+	h->node.dev = d;
+	mutex_unlock(&swib_fab_mutex);
+	r = ib_register_device(&d->ibdev, "swib%d", NULL);
+	if (r) {
+		dev_err(h->parent, "ib_register_device: %d\n", r);
+		mutex_lock(&swib_fab_mutex);
+		h->node.dev = NULL;
+		mutex_unlock(&swib_fab_mutex);
+		ib_dealloc_device(&d->ibdev);
+		return r;
+	}
+	WRITE_ONCE(h->dev, d);
+	plug(h, true);
+	return 0;
+}
+
+static void ib_down(struct swib_hca *h)
+{
+	struct swib_dev *d = h->dev;
+
+	if (!d)
+		return;
+	plug(h, false);
+	/* no event for a device that is on its way out */
+	mutex_lock(&swib_fab_mutex);
+	h->node.dev = NULL;
+	mutex_unlock(&swib_fab_mutex);
+	WRITE_ONCE(h->dev, NULL);
+	synchronize_rcu();
+	ib_unregister_device(&d->ibdev);
+	ib_dealloc_device(&d->ibdev);
+}
+
+/* The adapter appears with what its port types say; h->lock is held. */
+static int personality_up(struct swib_hca *h)
+{
+	int i, r;
+
+	for (i = 1; i <= h->node.nports; i++)
+		if (h->type[i] == SWIB_PORT_ETH) {
+			r = swib_eth_add(h, i);
+			if (r)
+				return r;
+		}
+	return ib_up(h);
+}
+
+static void personality_down(struct swib_hca *h)
+{
+	int i;
+
+	ib_down(h);
+	for (i = 1; i <= h->node.nports; i++)
+		swib_eth_del(h, i);
+}
+
+/* As in mlx4, a new port type takes the whole device away and brings it back. */
+int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t)
+{
+	int r = 0;
+
+	mutex_lock(&h->lock);
+	if (port < 1 || port > h->node.nports) {
+		r = -EINVAL;
+	} else if (h->type[port] != t) {
+		personality_down(h);
+		h->type[port] = t;
+		r = personality_up(h);
+	}
+	mutex_unlock(&h->lock);
+	return r;
+}
+
+/* ---- sysfs files of the adapter's device ------------------------------- */
+
+static const char * const type_names[] = {
+	[SWIB_PORT_IB] = "ib",
+	[SWIB_PORT_ETH] = "eth",
+	[SWIB_PORT_AUTO] = "auto",
+};
+
+static ssize_t type_show(struct device *dev, char *b, int port)
+{
+	struct swib_hca *h = dev_get_drvdata(dev);
+
+	if (h->type[port] == SWIB_PORT_AUTO)
+		return sysfs_emit(b, "auto (ib)\n");
+	return sysfs_emit(b, "%s\n", type_names[h->type[port]]);
+}
+
+static ssize_t type_store(struct device *dev, const char *b, size_t n, int port)
+{
+	struct swib_hca *h = dev_get_drvdata(dev);
+	int t, r;
+
+	t = sysfs_match_string(type_names, b);
+	if (t < 0)
+		return t;
+	r = swib_hca_set_type(h, port, t);
+	return r ?: n;
+}
+
+static ssize_t swib_port1_show(struct device *d, struct device_attribute *a, char *b)
+{
+	return type_show(d, b, 1);
+}
+
+static ssize_t swib_port1_store(struct device *d, struct device_attribute *a, const char *b,
+				size_t n)
+{
+	return type_store(d, b, n, 1);
+}
+static DEVICE_ATTR_RW(swib_port1);
+
+static ssize_t swib_port2_show(struct device *d, struct device_attribute *a, char *b)
+{
+	return type_show(d, b, 2);
+}
+
+static ssize_t swib_port2_store(struct device *d, struct device_attribute *a, const char *b,
+				size_t n)
+{
+	return type_store(d, b, n, 2);
+}
+static DEVICE_ATTR_RW(swib_port2);
+
+static ssize_t sriov_totalvfs_show(struct device *d, struct device_attribute *a, char *b)
+{
+	return sysfs_emit(b, "%d\n", SWIB_MAX_VFS);
+}
+static DEVICE_ATTR_RO(sriov_totalvfs);
+
+static ssize_t sriov_numvfs_show(struct device *d, struct device_attribute *a, char *b)
+{
+	struct swib_hca *h = dev_get_drvdata(d);
+
+	return sysfs_emit(b, "%u\n", h->num_vfs);
+}
+
+/* The rules of the PCI core: to 0 or from 0, and no more than there are. */
+static ssize_t sriov_numvfs_store(struct device *d, struct device_attribute *a, const char *b,
+				  size_t n)
+{
+	struct swib_hca *h = dev_get_drvdata(d);
+	unsigned int num;
+	int r;
+
+	r = kstrtouint(b, 0, &num);
+	if (r)
+		return r;
+	if (num > SWIB_MAX_VFS)
+		return -ERANGE;
+	mutex_lock(&h->lock);
+	if (num && h->num_vfs && num != h->num_vfs) {
+		r = -EBUSY;
+	} else {
+		if (!num)
+			memset(h->vf, 0, sizeof(h->vf));
+		h->num_vfs = num;
+	}
+	mutex_unlock(&h->lock);
+	return r ?: n;
+}
+static DEVICE_ATTR_RW(sriov_numvfs);
+
+static struct attribute *swib_device_attrs[] = {
+	&dev_attr_swib_port1.attr,
+	&dev_attr_swib_port2.attr,
+	&dev_attr_sriov_totalvfs.attr,
+	&dev_attr_sriov_numvfs.attr,
+	NULL
+};
+
+static umode_t swib_device_visible(struct kobject *k, struct attribute *a, int i)
+{
+	struct swib_hca *h = dev_get_drvdata(kobj_to_dev(k));
+
+	if (a == &dev_attr_swib_port2.attr && h->node.nports < 2)
+		return 0;
+	/* a PCI function has the files of the PCI core if it can */
+	if (i >= 2 && !h->pdev)
+		return 0;
+	return a->mode;
+}
+
+static const struct attribute_group swib_device_group = {
+	.attrs = swib_device_attrs,
+	.is_visible = swib_device_visible,
+};
+
+static const struct attribute_group *swib_device_groups[] = { &swib_device_group, NULL };
+
+/* ---- drivers ----------------------------------------------------------- */
+
+static int bind(struct swib_hca *h, struct device *parent)
+{
+	int r;
+
+	mutex_lock(&h->lock);
+	h->parent = parent;
+	dev_set_drvdata(parent, h);
+	r = personality_up(h);
+	if (r)
+		personality_down(h);
+	mutex_unlock(&h->lock);
+	return r;
+}
+
+static void unbind(struct swib_hca *h)
+{
+	mutex_lock(&h->lock);
+	personality_down(h);
+	h->parent = NULL;
+	mutex_unlock(&h->lock);
+}
+
+static int swib_platform_probe(struct platform_device *pdev)
+{
+	struct swib_hca **h = dev_get_platdata(&pdev->dev);
+
+	return bind(*h, &pdev->dev);
+}
+
+#ifdef SWIB_REMOVE_VOID
+static void swib_platform_remove(struct platform_device *pdev)
+{
+	unbind(platform_get_drvdata(pdev));
+}
+#else
+static int swib_platform_remove(struct platform_device *pdev)
+{
+	unbind(platform_get_drvdata(pdev));
+	return 0;
+}
+#endif
+
+static struct platform_driver swib_platform_driver = {
+	.probe = swib_platform_probe,
+	.remove = swib_platform_remove,
+	.driver = {
+		.name = "swib",
+		.dev_groups = swib_device_groups,
+	},
+};
+
+/* The port that the other end of a new adapter's cable is in, if any. */
+static struct swib_port *default_peer(int idx, int port)
+{
+	unsigned int num = idx * swib_nports + port;
+
+	switch (swib_topo) {
+	case 0:
+		if (!swib_hcas[idx ^ 1] || port > swib_hcas[idx ^ 1]->node.nports)
+			return NULL;
+		return &swib_hcas[idx ^ 1]->node.port[port];
+	case 1:
+		if (!swib_switches[0] || num > swib_switches[0]->nports)
+			return NULL;
+		return &swib_switches[0]->port[num];
+	}
+	return NULL;
+}
+
+/* pci is the device of a PCI adapter, which a driver binds already. */
+int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
+{
+	struct swib_hca *h;
+	int i, r;
+
+	if (idx < 0 || idx >= SWIB_MAX_HCA)
+		return -EINVAL;
+	if (swib_hcas[idx])
+		return -EEXIST;
+	if (c->nports < 1 || c->nports > SWIB_MAX_HCA_PORTS || c->pkeys < 32 ||
+	    c->pkeys > SWIB_MAX_PKEYS || c->pkeys % 32)
+		return -EINVAL;
+	h = kzalloc(sizeof(*h), GFP_KERNEL);
+	if (!h)
+		return -ENOMEM;
+	mutex_init(&h->lock);
+	h->idx = idx;
+	h->no_cm = c->no_cm;
+	h->node.idx = idx;
+	h->node.guid = c->guid ?: SWIB_GUID_BASE | (u64)(idx + 1) << 8;
+	if (c->desc[0])
+		strscpy(h->node.desc, c->desc, sizeof(h->node.desc));
+	else
+		snprintf(h->node.desc, sizeof(h->node.desc), "swib%d", idx);
+	r = swib_node_init(&h->node, c->nports, c->pkeys);
+	if (r)
+		goto free;
+	mutex_lock(&swib_fab_mutex);
+	swib_hcas[idx] = h;
+	for (i = 1; i <= c->nports; i++) {
+		struct swib_port *peer = default_peer(idx, i);
+
+		h->node.port[i].absent = true;
+		if (peer && !peer->peer)
+			swib_cable(&h->node.port[i], peer);
+	}
+	mutex_unlock(&swib_fab_mutex);
+	if (pci) {
+		r = bind(h, pci);
+		if (r)
+			goto forget;
+		return 0;
+	}
+	h->pdev = platform_device_register_data(NULL, "swib", idx, &h, sizeof(h));
+	if (IS_ERR(h->pdev)) {
+		r = PTR_ERR(h->pdev);
+		goto forget;
+	}
+	return 0;
+forget:
+	mutex_lock(&swib_fab_mutex);
+	swib_hcas[idx] = NULL;
+	mutex_unlock(&swib_fab_mutex);
+free:
+	swib_node_free(&h->node);
+	kfree(h);
+	return r;
+}
+
+int swib_hca_del(int idx)
+{
+	struct swib_hca *h;
+
+	if (idx < 0 || idx >= SWIB_MAX_HCA || !swib_hcas[idx])
+		return -ENODEV;
+	h = swib_hcas[idx];
+	if (h->pdev)
+		platform_device_unregister(h->pdev);
+	else
+		unbind(h);
+	mutex_lock(&swib_fab_mutex);
+	swib_hcas[idx] = NULL;
+	mutex_unlock(&swib_fab_mutex);
+	swib_node_free(&h->node);
+	kfree(h);
+	return 0;
+}
+
+static int swib_pci_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct swib_hca_config c = {
+		.nports = swib_nports,
+		.pkeys = swib_pkeys,
+		.no_cm = !swib_cm,
+	};
+	int i, r = -ENOSPC;
+
+	mutex_lock(&swib_cfg_mutex);
+	for (i = 0; i < SWIB_MAX_HCA; i++)
+		if (!swib_hcas[i]) {
+			r = swib_hca_add(i, &c, &pdev->dev);
+			break;
+		}
+	mutex_unlock(&swib_cfg_mutex);
+	return r;
+}
+
+static void swib_pci_remove(struct pci_dev *pdev)
+{
+	struct swib_hca *h = pci_get_drvdata(pdev);
+
+	mutex_lock(&swib_cfg_mutex);
+	swib_hca_del(h->idx);
+	mutex_unlock(&swib_cfg_mutex);
+}
+
+/* QEMU's "edu" device stands for an adapter's PCI function. */
+static const struct pci_device_id swib_pci_ids[] = {
+	{ PCI_DEVICE(0x1234, 0x11e8) },
+	{ }
+};
+
+static struct pci_driver swib_pci_driver = {
+	.name = "swib",
+	.id_table = swib_pci_ids,
+	.probe = swib_pci_probe,
+	.remove = swib_pci_remove,
+	.driver = {
+		.dev_groups = swib_device_groups,
+	},
+};
+
+/* ---- adapters without connected mode ----------------------------------- */
+
+static struct swib_hca *hca_of(struct net_device *nd)
+{
+	struct device *parent = nd->dev.parent;
+
+	if (!parent || !parent->driver ||
+	    (parent->driver != &swib_platform_driver.driver &&
+	     parent->driver != &swib_pci_driver.driver))
+		return NULL;
+	return dev_get_drvdata(parent);
+}
+
+/*
+ * Accelerated IPoIB (mlx5, hfi1) has no RC flag in its hardware address, and
+ * ib_ipoib refuses connected mode then.  The flag goes before anybody sees the
+ * new link, its own or a child's.
+ */
+static int netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
+{
+	struct net_device *nd = netdev_notifier_info_to_dev(ptr), *up = nd;
+	struct swib_hca *h;
+	u8 flags;
+
+	if (event != NETDEV_POST_INIT || nd->type != ARPHRD_INFINIBAND)
+		return NOTIFY_DONE;
+	if (!nd->dev.parent)
+		up = __dev_get_by_index(dev_net(nd), dev_get_iflink(nd));
+	h = up ? hca_of(up) : NULL;
+	if (h && h->no_cm) {
+		flags = nd->dev_addr[0] & ~0x80;
+		dev_addr_mod(nd, 0, &flags, 1);
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block netdev_nb = { .notifier_call = netdev_event };
+
+int swib_adapters_init(bool pci)
+{
+	int r;
+
+	r = register_netdevice_notifier(&netdev_nb);
+	if (r)
+		return r;
+	if (pci)
+		r = pci_register_driver(&swib_pci_driver);
+	else
+		r = platform_driver_register(&swib_platform_driver);
+	if (r)
+		unregister_netdevice_notifier(&netdev_nb);
+	return r;
+}
+
+void swib_adapters_exit(bool pci)
+{
+	int i;
+
+	if (pci)
+		pci_unregister_driver(&swib_pci_driver);
+	mutex_lock(&swib_cfg_mutex);
+	for (i = 0; i < SWIB_MAX_HCA; i++)
+		swib_hca_del(i);
+	mutex_unlock(&swib_cfg_mutex);
+	if (!pci)
+		platform_driver_unregister(&swib_platform_driver);
+	unregister_netdevice_notifier(&netdev_nb);
+}

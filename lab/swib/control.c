@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The control file /sys/kernel/debug/swib/ctl: commands in, the state of the
+ * fabric out.  README.md documents every command.
+ */
+#include <linux/ctype.h>
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+#include <linux/sizes.h>
+#include "swib.h"
+
+#define SWIB_MAX_WRITE	SZ_1M
+
+static struct dentry *dir;
+
+/* h3, hca3 or s0, switch0; swib_cfg_mutex or swib_fab_mutex is held */
+struct swib_node *swib_node_by_name(const char *name)
+{
+	const char *digits = name;
+	unsigned int i;
+
+	while (isalpha(*digits))
+		digits++;
+	if (kstrtouint(digits, 10, &i))
+		return NULL;
+	switch (*name) {
+	case 'h':
+		return i < SWIB_MAX_HCA && swib_hcas[i] ? &swib_hcas[i]->node : NULL;
+	case 's':
+		return i < SWIB_MAX_SWITCH ? swib_switches[i] : NULL;
+	}
+	return NULL;
+}
+
+/* h3/1 */
+struct swib_port *swib_port_by_name(const char *name)
+{
+	struct swib_node *n;
+	unsigned int num;
+	char b[24], *slash;
+
+	strscpy(b, name, sizeof(b));
+	slash = strchr(b, '/');
+	if (!slash)
+		return NULL;
+	*slash++ = 0;
+	n = swib_node_by_name(b);
+	if (!n || kstrtouint(slash, 10, &num) || num < 1 || num > n->nports)
+		return NULL;
+	return &n->port[num];
+}
+
+/* Splits the first word off; never NULL. */
+static char *word(char **s)
+{
+	char *w;
+
+	do
+		w = strsep(s, " \t");
+	while (w && !*w);
+	return w ?: "";
+}
+
+static int cmd_switch(char *a)
+{
+	unsigned int idx, ports;
+	u64 guid = 0;
+	char *w;
+
+	if (kstrtouint(word(&a), 10, &idx) || kstrtouint(word(&a), 10, &ports))
+		return -EINVAL;
+	while (a && *a) {
+		if (!strncmp(a, "desc=", 5))
+			return swib_switch_add(idx, ports, guid, a + 5);
+		w = word(&a);
+		if (!*w)
+			break;
+		if (strncmp(w, "guid=", 5) || kstrtou64(w + 5, 16, &guid))
+			return -EINVAL;
+	}
+	return swib_switch_add(idx, ports, guid, NULL);
+}
+
+static int cmd_add(char *a)
+{
+	struct swib_hca_config c = {
+		.nports = swib_nports,
+		.pkeys = swib_pkeys,
+		.no_cm = !swib_cm,
+	};
+	unsigned int idx, on;
+	char *w;
+	int r;
+
+	if (kstrtouint(word(&a), 10, &idx))
+		return -EINVAL;
+	while (a && *a) {
+		if (!strncmp(a, "desc=", 5)) {		/* the rest of the line */
+			strscpy(c.desc, a + 5, sizeof(c.desc));
+			break;
+		}
+		w = word(&a);
+		if (!*w)
+			break;
+		if (!strncmp(w, "ports=", 6)) {
+			r = kstrtouint(w + 6, 10, &c.nports);
+		} else if (!strncmp(w, "pkeys=", 6)) {
+			r = kstrtouint(w + 6, 10, &c.pkeys);
+		} else if (!strncmp(w, "guid=", 5)) {
+			r = kstrtou64(w + 5, 16, &c.guid);
+		} else if (!strncmp(w, "cm=", 3)) {
+			r = kstrtouint(w + 3, 10, &on);
+			c.no_cm = !on;
+		} else {
+			r = -EINVAL;
+		}
+		if (r)
+			return r;
+	}
+	return swib_hca_add(idx, &c, NULL);
+}
+
+static int cmd_del(char *a)
+{
+	char *w = word(&a);
+	struct swib_node *n;
+	unsigned int idx;
+
+	if (!kstrtouint(w, 10, &idx)) {
+		if (idx < SWIB_MAX_HCA && swib_hcas[idx] && !swib_hcas[idx]->pdev)
+			return -EBUSY;			/* a PCI function: remove it in sysfs */
+		return swib_hca_del(idx);
+	}
+	n = swib_node_by_name(w);
+	if (!n)
+		return -ENODEV;
+	if (!n->is_switch)
+		return swib_hca_del(n->idx);
+	swib_switch_del(n->idx);
+	return 0;
+}
+
+static int cmd_cable(char *a, bool in)
+{
+	struct swib_port *p = swib_port_by_name(word(&a)), *q;
+
+	if (!p)
+		return -ENODEV;
+	if (!in) {
+		swib_uncable(p);
+		return 0;
+	}
+	q = swib_port_by_name(word(&a));
+	if (!q || q == p)
+		return -ENODEV;
+	swib_cable(p, q);
+	return 0;
+}
+
+/* link PORT up|down|stuck|flap [TIMES [MS]]; also the older "link HCA PORT up|down" */
+static int cmd_link(char *a)
+{
+	unsigned int hca, times = 1, ms = 100;
+	char *first = word(&a), *verb, *w, name[32];
+	struct net_device *nd = NULL;
+	struct swib_port *p;
+
+	if (!kstrtouint(first, 10, &hca)) {
+		snprintf(name, sizeof(name), "h%u/%s", hca, word(&a));
+		first = name;
+	}
+	p = swib_port_by_name(first);
+	if (!p)
+		return -ENODEV;
+	verb = word(&a);
+	if (!strcmp(verb, "flap")) {
+		w = word(&a);
+		if (*w && kstrtouint(w, 10, &times))
+			return -EINVAL;
+		w = word(&a);
+		if (*w && kstrtouint(w, 10, &ms))
+			return -EINVAL;
+		if (!times || times > 100000)
+			return -EINVAL;
+		swib_flap(p, times, ms);
+		return 0;
+	}
+	if (!strcmp(verb, "stuck")) {
+		p->stuck = true;
+	} else if (!strcmp(verb, "up")) {
+		p->stuck = false;
+		p->unplugged = false;
+	} else if (!strcmp(verb, "down")) {
+		p->unplugged = true;
+	} else {
+		return -EINVAL;
+	}
+	if (!p->node->is_switch)
+		nd = swib_eth_netdev(swib_hcas[p->node->idx], p->num);
+	if (nd) {
+		if (!strcmp(verb, "up"))
+			netif_carrier_on(nd);
+		else
+			netif_carrier_off(nd);
+		dev_put(nd);
+		return 0;
+	}
+	swib_link_eval(p);
+	return 0;
+}
+
+static int cmd_node(const char *cmd, char *a)
+{
+	struct swib_node *n = swib_node_by_name(word(&a));
+	char *v = word(&a);
+
+	if (!n)
+		return -ENODEV;
+	if (!strcmp(cmd, "slow"))
+		return kstrtouint(v, 10, &n->slow_ms);
+	if (!strcmp(v, "on"))
+		n->silent = true;
+	else if (!strcmp(v, "off"))
+		n->silent = false;
+	else
+		return -EINVAL;
+	return 0;
+}
+
+/* guid PORT GUID: another port GUID, e.g. one that is in use elsewhere */
+static int cmd_guid(char *a)
+{
+	struct swib_port *p = swib_port_by_name(word(&a));
+	u64 guid;
+
+	if (!p)
+		return -ENODEV;
+	if (kstrtou64(word(&a), 16, &guid) || !guid)
+		return -EINVAL;
+	p->guid[0] = cpu_to_be64(guid);
+	swib_port_event(p, IB_EVENT_GID_CHANGE);
+	return 0;
+}
+
+/* mkey PORT|SWITCH KEY [PROTECT [LEASE]] */
+static int cmd_mkey(char *a)
+{
+	char *name = word(&a), *w;
+	struct swib_port *p = swib_port_by_name(name);
+	u8 protect = 1;
+	u16 lease = 0;
+	u64 key;
+
+	if (!p) {
+		struct swib_node *n = swib_node_by_name(name);
+
+		if (!n || !n->is_switch)
+			return -ENODEV;
+		p = &n->port[0];
+	}
+	if (kstrtou64(word(&a), 16, &key))
+		return -EINVAL;
+	w = word(&a);
+	if (*w && (kstrtou8(w, 10, &protect) || protect > 3))
+		return -EINVAL;
+	w = word(&a);
+	if (*w && kstrtou16(w, 10, &lease))
+		return -EINVAL;
+	p->pi.mkey = cpu_to_be64(key);
+	p->pi.mkeyprot_resv_lmc = (p->pi.mkeyprot_resv_lmc & 0x3f) | protect << 6;
+	p->pi.mkey_lease_period = cpu_to_be16(lease);
+	p->mkey_expires = 0;
+	return 0;
+}
+
+/* mtu PORT 256..4096: the largest that the port can, from the next link up on */
+static int cmd_mtu(char *a)
+{
+	struct swib_port *p = swib_port_by_name(word(&a));
+	unsigned int mtu;
+	int e;
+
+	if (!p)
+		return -ENODEV;
+	if (kstrtouint(word(&a), 10, &mtu))
+		return -EINVAL;
+	for (e = IB_MTU_256; e <= IB_MTU_4096; e++)
+		if (mtu == 128 << e)
+			break;
+	if (e > IB_MTU_4096)
+		return -EINVAL;
+	p->pi.inittypereply_mtucap = (p->pi.inittypereply_mtucap & 0xf0) | e;
+	p->pi.neighbormtu_mastersmsl = (p->pi.neighbormtu_mastersmsl & 0xf) | e << 4;
+	if (swib_phys(p) == SWIB_PHYS_LINKUP)
+		swib_port_bounce(p);
+	return 0;
+}
+
+static int cmd_type(char *a)
+{
+	static const char * const names[] = { "ib", "eth", "auto" };
+	struct swib_port *p = swib_port_by_name(word(&a));
+	int t = match_string(names, ARRAY_SIZE(names), word(&a));
+
+	if (!p || p->node->is_switch)
+		return -ENODEV;
+	if (t < 0)
+		return t;
+	return swib_hca_set_type(swib_hcas[p->node->idx], p->num, t);
+}
+
+static int command(char *line)
+{
+	char *args = strim(line), *cmd = word(&args);
+	int r = -EINVAL;
+
+	if (!*cmd || *cmd == '#')
+		return 0;
+	args = args ? skip_spaces(args) : "";
+	/* these take swib_fab_mutex themselves */
+	if (!strcmp(cmd, "switch"))
+		return cmd_switch(args);
+	if (!strcmp(cmd, "add"))
+		return cmd_add(args);
+	if (!strcmp(cmd, "del"))
+		return cmd_del(args);
+	if (!strcmp(cmd, "type"))
+		return cmd_type(args);
+	mutex_lock(&swib_fab_mutex);
+	if (!strcmp(cmd, "cable") || !strcmp(cmd, "uncable"))
+		r = cmd_cable(args, *cmd == 'c');
+	else if (!strcmp(cmd, "link"))
+		r = cmd_link(args);
+	else if (!strcmp(cmd, "silent") || !strcmp(cmd, "slow"))
+		r = cmd_node(cmd, args);
+	else if (!strcmp(cmd, "guid"))
+		r = cmd_guid(args);
+	else if (!strcmp(cmd, "mkey"))
+		r = cmd_mkey(args);
+	else if (!strcmp(cmd, "mtu"))
+		r = cmd_mtu(args);
+	else if (!strcmp(cmd, "fault"))
+		r = swib_fault_command(args);
+	mutex_unlock(&swib_fab_mutex);
+	return r;
+}
+
+/* One command per line; the first that fails ends the write. */
+static ssize_t ctl_write(struct file *fp, const char __user *ub, size_t n, loff_t *off)
+{
+	char *text, *rest, *line;
+	int r = 0;
+
+	if (n > SWIB_MAX_WRITE)
+		return -E2BIG;
+	text = kvmalloc(n + 1, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+	if (copy_from_user(text, ub, n)) {
+		kvfree(text);
+		return -EFAULT;
+	}
+	text[n] = 0;
+	rest = text;
+	mutex_lock(&swib_cfg_mutex);
+	while (!r && (line = strsep(&rest, "\n")))
+		r = command(line);
+	mutex_unlock(&swib_cfg_mutex);
+	kvfree(text);
+	return r ?: n;
+}
+
+static void show_node(struct seq_file *s, struct swib_node *n)
+{
+	const char *name = n->is_switch ? "switch" : "hca";
+	int i;
+
+	for (i = n->is_switch ? 0 : 1; i <= n->nports; i++) {
+		struct swib_port *p = &n->port[i], *q = p->peer;
+
+		if (i && n->is_switch && !q)
+			continue;
+		seq_printf(s, "%s%d/%d guid %016llx phys %d state %d lid %u smlid %u tx %llu rx %llu disc %llu rc %llu rcmax %llu",
+			   name, n->idx, i, be64_to_cpu(p->guid[0]), swib_phys(p), swib_state(p),
+			   swib_lid(p), be16_to_cpu(p->pi.sm_lid), p->tx_pkts, p->rx_pkts,
+			   p->discards, p->rc_msgs, p->rc_max);
+		if (q)
+			seq_printf(s, " peer %s%d/%d", q->node->is_switch ? "switch" : "hca",
+				   q->node->idx, q->num);
+		seq_putc(s, '\n');
+	}
+}
+
+static int ctl_show(struct seq_file *s, void *v)
+{
+	int i;
+
+	mutex_lock(&swib_cfg_mutex);
+	mutex_lock(&swib_fab_mutex);
+	for (i = 0; i < SWIB_MAX_SWITCH; i++)
+		if (swib_switches[i])
+			show_node(s, swib_switches[i]);
+	for (i = 0; i < SWIB_MAX_HCA; i++)
+		if (swib_hcas[i])
+			show_node(s, &swib_hcas[i]->node);
+	swib_fault_show(s);
+	mutex_unlock(&swib_fab_mutex);
+	mutex_unlock(&swib_cfg_mutex);
+	return 0;
+}
+
+static int ctl_open(struct inode *i, struct file *f)
+{
+	return single_open(f, ctl_show, NULL);
+}
+
+static const struct file_operations ctl_fops = {
+	.owner = THIS_MODULE,
+	.open = ctl_open,
+	.read = seq_read,
+	.write = ctl_write,
+	.llseek = seq_lseek,
+	.release = single_release,
+};
+
+int swib_control_init(void)
+{
+	mutex_lock(&swib_fab_mutex);
+	swib_fault_clear();
+	mutex_unlock(&swib_fab_mutex);
+	dir = debugfs_create_dir("swib", NULL);
+	debugfs_create_file("ctl", 0600, dir, NULL, &ctl_fops);
+	return 0;
+}
+
+void swib_control_exit(void)
+{
+	debugfs_remove_recursive(dir);
+}

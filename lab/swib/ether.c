@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Ports of type Ethernet: links that one hub joins, with the DCB operations of
+ * a RoCE adapter.  The RDMA device of the adapter shows them as RoCE ports.
+ */
+#include <linux/rculist.h>
+#include <net/dcbnl.h>
+#include "swib.h"
+
+struct swib_eth {
+	struct list_head list;
+	struct net_device *nd;
+	struct swib_hca *hca;
+	int port;
+	struct ieee_ets ets;
+	struct ieee_pfc pfc;
+	struct ieee_maxrate maxrate;
+	struct dcbnl_buffer buffer;
+	u8 dcbx;
+};
+
+static DEFINE_SPINLOCK(hub_lock);
+static LIST_HEAD(hub);
+
+static struct swib_eth *to_eth(struct net_device *nd)
+{
+	return *(struct swib_eth **)netdev_priv(nd);
+}
+
+static void port_event(struct swib_eth *e, enum ib_event_type t)
+{
+	struct ib_event ev = {};
+	struct swib_dev *d;
+
+	rcu_read_lock();
+	d = READ_ONCE(e->hca->dev);
+	if (d) {
+		ev.device = &d->ibdev;
+		ev.element.port_num = e->port;
+		ev.event = t;
+		ib_dispatch_event(&ev);
+	}
+	rcu_read_unlock();
+}
+
+static int eth_open(struct net_device *nd)
+{
+	netif_start_queue(nd);
+	port_event(to_eth(nd), IB_EVENT_PORT_ACTIVE);
+	return 0;
+}
+
+static int eth_stop(struct net_device *nd)
+{
+	netif_stop_queue(nd);
+	port_event(to_eth(nd), IB_EVENT_PORT_ERR);
+	return 0;
+}
+
+static netdev_tx_t eth_xmit(struct sk_buff *skb, struct net_device *nd)
+{
+	const u8 *dst = skb->data;
+	bool all = is_multicast_ether_addr(dst);
+	struct swib_eth *e;
+	struct sk_buff *c;
+
+	nd->stats.tx_packets++;
+	nd->stats.tx_bytes += skb->len;
+	rcu_read_lock();
+	list_for_each_entry_rcu(e, &hub, list) {
+		if (e->nd == nd || !netif_running(e->nd) || !netif_carrier_ok(e->nd) ||
+		    (!all && !ether_addr_equal(e->nd->dev_addr, dst)))
+			continue;
+		c = skb_clone(skb, GFP_ATOMIC);
+		if (c)
+			dev_forward_skb(e->nd, c);
+	}
+	rcu_read_unlock();
+	dev_consume_skb_any(skb);
+	return NETDEV_TX_OK;
+}
+
+static const struct net_device_ops eth_ops = {
+	.ndo_open = eth_open,
+	.ndo_stop = eth_stop,
+	.ndo_start_xmit = eth_xmit,
+	.ndo_set_mac_address = eth_mac_addr,
+	.ndo_validate_addr = eth_validate_addr,
+};
+
+#if IS_ENABLED(CONFIG_DCB)
+static int getets(struct net_device *nd, struct ieee_ets *ets)
+{
+	*ets = to_eth(nd)->ets;
+	return 0;
+}
+
+static int setets(struct net_device *nd, struct ieee_ets *ets)
+{
+	int i, sum = 0;
+
+	for (i = 0; i < IEEE_8021QAZ_MAX_TCS; i++) {
+		if (ets->prio_tc[i] >= IEEE_8021QAZ_MAX_TCS)
+			return -EINVAL;
+		if (ets->tc_tsa[i] == IEEE_8021QAZ_TSA_ETS)
+			sum += ets->tc_tx_bw[i];
+	}
+	if (sum && sum != 100)
+		return -EINVAL;
+	to_eth(nd)->ets = *ets;
+	to_eth(nd)->ets.ets_cap = IEEE_8021QAZ_MAX_TCS;
+	return 0;
+}
+
+static int getpfc(struct net_device *nd, struct ieee_pfc *pfc)
+{
+	*pfc = to_eth(nd)->pfc;
+	return 0;
+}
+
+static int setpfc(struct net_device *nd, struct ieee_pfc *pfc)
+{
+	to_eth(nd)->pfc = *pfc;
+	to_eth(nd)->pfc.pfc_cap = IEEE_8021QAZ_MAX_TCS;
+	return 0;
+}
+
+static int getmaxrate(struct net_device *nd, struct ieee_maxrate *m)
+{
+	*m = to_eth(nd)->maxrate;
+	return 0;
+}
+
+static int setmaxrate(struct net_device *nd, struct ieee_maxrate *m)
+{
+	to_eth(nd)->maxrate = *m;
+	return 0;
+}
+
+static int setapp(struct net_device *nd, struct dcb_app *app)
+{
+	return dcb_ieee_setapp(nd, app);
+}
+
+static int delapp(struct net_device *nd, struct dcb_app *app)
+{
+	return dcb_ieee_delapp(nd, app);
+}
+
+static int getbuffer(struct net_device *nd, struct dcbnl_buffer *b)
+{
+	*b = to_eth(nd)->buffer;
+	return 0;
+}
+
+static int setbuffer(struct net_device *nd, struct dcbnl_buffer *b)
+{
+	u32 total = to_eth(nd)->buffer.total_size;
+
+	to_eth(nd)->buffer = *b;
+	to_eth(nd)->buffer.total_size = total;
+	return 0;
+}
+
+static u8 getdcbx(struct net_device *nd)
+{
+	return to_eth(nd)->dcbx;
+}
+
+/* As mlx5: IEEE mode only; the host takes over with DCB_CAP_DCBX_HOST. */
+static u8 setdcbx(struct net_device *nd, u8 mode)
+{
+	if (mode & DCB_CAP_DCBX_VER_CEE)
+		return 1;
+	to_eth(nd)->dcbx = mode | DCB_CAP_DCBX_VER_IEEE;
+	return 0;
+}
+
+static const struct dcbnl_rtnl_ops dcb_ops = {
+	.ieee_getets = getets,
+	.ieee_setets = setets,
+	.ieee_getpfc = getpfc,
+	.ieee_setpfc = setpfc,
+	.ieee_getmaxrate = getmaxrate,
+	.ieee_setmaxrate = setmaxrate,
+	.ieee_setapp = setapp,
+	.ieee_delapp = delapp,
+	.dcbnl_getbuffer = getbuffer,
+	.dcbnl_setbuffer = setbuffer,
+	.getdcbx = getdcbx,
+	.setdcbx = setdcbx,
+};
+#endif
+
+/* The Ethernet link of a port with a reference, or NULL. */
+struct net_device *swib_eth_netdev(struct swib_hca *h, int port)
+{
+	struct net_device *nd = NULL;
+	struct swib_eth *e;
+
+	rcu_read_lock();
+	e = READ_ONCE(h->eth[port]);
+	if (e) {
+		nd = e->nd;
+		dev_hold(nd);
+	}
+	rcu_read_unlock();
+	return nd;
+}
+
+int swib_eth_add(struct swib_hca *h, int port)
+{
+	u8 mac[ETH_ALEN] = { 0x02, 0x53, 0x57, 0x49 + (h->idx >> 8), h->idx & 0xff, port };
+	struct swib_eth *e;
+	struct net_device *nd;
+	int r;
+
+	e = kzalloc(sizeof(*e), GFP_KERNEL);
+	nd = alloc_etherdev(sizeof(e));
+	if (!e || !nd) {
+		r = -ENOMEM;
+		goto free;
+	}
+	*(struct swib_eth **)netdev_priv(nd) = e;
+	e->nd = nd;
+	e->hca = h;
+	e->port = port;
+	e->ets.ets_cap = IEEE_8021QAZ_MAX_TCS;
+	e->pfc.pfc_cap = IEEE_8021QAZ_MAX_TCS;
+	e->buffer.total_size = 262016;
+	e->buffer.buffer_size[0] = 262016;
+	e->dcbx = DCB_CAP_DCBX_VER_IEEE | DCB_CAP_DCBX_HOST;
+	nd->netdev_ops = &eth_ops;
+#if IS_ENABLED(CONFIG_DCB)
+	nd->dcbnl_ops = &dcb_ops;
+#endif
+	nd->max_mtu = 9978;
+	nd->dev_port = port - 1;
+	SET_NETDEV_DEV(nd, h->parent);
+	eth_hw_addr_set(nd, mac);
+	if (h->node.port[port].unplugged)
+		netif_carrier_off(nd);
+	r = register_netdev(nd);
+	if (r)
+		goto free;
+	spin_lock(&hub_lock);
+	list_add_tail_rcu(&e->list, &hub);
+	spin_unlock(&hub_lock);
+	WRITE_ONCE(h->eth[port], e);
+	return 0;
+free:
+	if (nd)
+		free_netdev(nd);
+	kfree(e);
+	return r;
+}
+
+void swib_eth_del(struct swib_hca *h, int port)
+{
+	struct swib_eth *e = h->eth[port];
+
+	if (!e)
+		return;
+	WRITE_ONCE(h->eth[port], NULL);
+	spin_lock(&hub_lock);
+	list_del_rcu(&e->list);
+	spin_unlock(&hub_lock);
+	synchronize_rcu();
+	unregister_netdev(e->nd);
+	free_netdev(e->nd);
+	kfree(e);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0
+/* The module: parameters, start and end. */
+#include "swib.h"
+
+/* which adapters and switches exist */
+DEFINE_MUTEX(swib_cfg_mutex);
+/* the fabric: port state, tables, queue pairs, delivery */
+DEFINE_MUTEX(swib_fab_mutex);
+struct workqueue_struct *swib_wq;
+struct workqueue_struct *swib_cqwq;
+
+static unsigned int nhca = 2;
+module_param(nhca, uint, 0444);
+MODULE_PARM_DESC(nhca, "adapters at start (2)");
+
+unsigned int swib_nports = 1;
+module_param_named(nports, swib_nports, uint, 0444);
+MODULE_PARM_DESC(nports, "ports of an adapter, 1 or 2 (1)");
+
+unsigned int swib_topo = 1;
+module_param_named(topo, swib_topo, uint, 0444);
+MODULE_PARM_DESC(topo, "1: one switch, 0: cables between adapters 2n and 2n+1, 2: no cables (1)");
+
+unsigned int swib_pkeys = 32;
+module_param_named(pkeys, swib_pkeys, uint, 0444);
+MODULE_PARM_DESC(pkeys, "size of the P_Key tables, a multiple of 32 up to 512 (32)");
+
+bool swib_cm = true;
+module_param_named(cm, swib_cm, bool, 0444);
+MODULE_PARM_DESC(cm, "IPoIB has connected mode (Y)");
+
+static bool pci;
+module_param(pci, bool, 0444);
+MODULE_PARM_DESC(pci, "one adapter per QEMU edu PCI device instead of nhca platform devices (N)");
+
+bool swib_debug;
+module_param_named(debug, swib_debug, bool, 0644);
+MODULE_PARM_DESC(debug, "log dropped packets (N)");
+
+static int make_fabric(void)
+{
+	struct swib_hca_config c = {
+		.nports = swib_nports,
+		.pkeys = swib_pkeys,
+		.no_cm = !swib_cm,
+	};
+	unsigned int ports = clamp(nhca * swib_nports, 32u, (unsigned int)SWIB_MAX_SW_PORTS);
+	int i, r = 0;
+
+	if (swib_topo == 1)
+		r = swib_switch_add(0, ports, 0, NULL);
+	for (i = 0; !r && !pci && i < nhca; i++)
+		r = swib_hca_add(i, &c, NULL);
+	return r;
+}
+
+static int __init swib_init(void)
+{
+	int i, r;
+
+	if (swib_nports < 1 || swib_nports > SWIB_MAX_HCA_PORTS || nhca > SWIB_MAX_HCA ||
+	    swib_topo > 2 || swib_pkeys < 32 || swib_pkeys > SWIB_MAX_PKEYS || swib_pkeys % 32)
+		return -EINVAL;
+	if (swib_topo == 1 && nhca * swib_nports > SWIB_MAX_SW_PORTS) {
+		pr_err("swib: one switch has %d ports; give a topology of several\n",
+		       SWIB_MAX_SW_PORTS);
+		return -EINVAL;
+	}
+	swib_wq = alloc_ordered_workqueue("swib", WQ_MEM_RECLAIM);
+	if (!swib_wq)
+		return -ENOMEM;
+	r = -ENOMEM;
+	swib_cqwq = alloc_workqueue("swib_cq", WQ_MEM_RECLAIM, 0);
+	if (!swib_cqwq)
+		goto free_wq;
+	r = swib_adapters_init(pci);
+	if (r)
+		goto free_cqwq;
+	mutex_lock(&swib_cfg_mutex);
+	r = make_fabric();
+	mutex_unlock(&swib_cfg_mutex);
+	if (r)
+		goto exit;
+	r = swib_control_init();
+	if (r)
+		goto exit;
+	return 0;
+exit:
+	swib_adapters_exit(pci);
+	for (i = 0; i < SWIB_MAX_SWITCH; i++)
+		swib_switch_del(i);
+	swib_delivery_exit();
+free_cqwq:
+	destroy_workqueue(swib_cqwq);
+free_wq:
+	destroy_workqueue(swib_wq);
+	return r;
+}
+
+static void __exit swib_exit(void)
+{
+	int i;
+
+	swib_control_exit();
+	swib_adapters_exit(pci);
+	mutex_lock(&swib_cfg_mutex);
+	for (i = 0; i < SWIB_MAX_SWITCH; i++)
+		swib_switch_del(i);
+	mutex_unlock(&swib_cfg_mutex);
+	mutex_lock(&swib_fab_mutex);
+	swib_fault_clear();
+	mutex_unlock(&swib_fab_mutex);
+	swib_delivery_exit();
+	destroy_workqueue(swib_wq);
+	destroy_workqueue(swib_cqwq);
+}
+
+module_init(swib_init);
+module_exit(swib_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("Software InfiniBand fabric for test labs");

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * swib - a software InfiniBand fabric for test labs
+ *
+ * Terms: a node is a switch or an adapter (HCA) of the fabric; a port belongs to
+ * a node and may have a peer, the port at the other end of its cable.  An adapter
+ * is a slot that outlives its platform or PCI device and its ib_device, so that
+ * a driver unbind, or a change of the port type, leaves its cables in place.
+ *
+ * Locks, outermost first:
+ *   swib_cfg_mutex  which adapters and switches exist
+ *   swib_hca.lock   the personality of one adapter (ib_device, Ethernet links)
+ *   swib_fab_mutex  the fabric: port state, tables, queue pairs, delivery
+ *   swib_txq_lock   the queue of packets that have been posted (may be taken in
+ *                   any context)
+ */
+#ifndef SWIB_H
+#define SWIB_H
+
+#include <linux/etherdevice.h>
+#include <linux/module.h>
+#include <linux/mutex.h>
+#include <linux/netdevice.h>
+#include <linux/slab.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+#include <rdma/ib_mad.h>
+#include <rdma/ib_smi.h>
+#include <rdma/ib_verbs.h>
+
+#define SWIB_MAX_HCA		1024
+#define SWIB_MAX_SWITCH		256
+#define SWIB_MAX_HCA_PORTS	2
+#define SWIB_MAX_SW_PORTS	254
+#define SWIB_MAX_PKEYS		512
+#define SWIB_GUIDS		8
+#define SWIB_LFT		0xc000
+#define SWIB_MFT		4096
+#define SWIB_MFT_POS		16	/* 16 ports each */
+#define SWIB_MAX_SGE		32
+#define SWIB_MAX_VFS		8
+#define SWIB_GUID_BASE		0x0253574942000000ULL
+#define SWIB_MCLID		0xc000
+#define SWIB_PERM		0xffff	/* permissive LID */
+#define SWIB_MC_QPN		0xffffff
+#define SWIB_MAX_HOPS		64
+
+enum {				/* PortPhysicalState */
+	SWIB_PHYS_POLLING = 2,
+	SWIB_PHYS_DISABLED = 3,
+	SWIB_PHYS_LINKUP = 5,
+};
+
+enum swib_port_type {
+	SWIB_PORT_IB,
+	SWIB_PORT_ETH,
+	SWIB_PORT_AUTO,		/* becomes IB */
+};
+
+struct swib_dev;
+struct swib_eth;
+struct swib_hca;
+struct swib_node;
+struct swib_qp;
+
+struct swib_port {
+	struct swib_node *node;
+	struct swib_port *peer;
+	u8 num;
+	bool absent;			/* no driver, or not an InfiniBand port now */
+	bool unplugged;			/* by the control file */
+	bool stuck;			/* the physical layer never leaves Polling */
+	bool disabled;			/* by the SM: PortPhysicalState Disabled */
+	struct ib_port_info pi;
+	u16 *pkey;
+	__be64 guid[SWIB_GUIDS];
+	u8 (*sl2vl)[8];			/* by input port */
+	u8 vlarb[4][64];
+	unsigned long mkey_expires;	/* jiffies, 0: the lease timer does not run */
+	u64 tx_pkts, tx_bytes, rx_pkts, rx_bytes, discards, mtx, mrx;
+	u64 rc_msgs, rc_max;		/* RC messages sent, and the longest in bytes */
+	u8 link_downed;
+	struct swib_qp *qp0, *qp1;	/* adapter ports only */
+	/* flapping */
+	struct delayed_work flap;
+	unsigned int flap_left, flap_ms;
+};
+
+struct swib_node {
+	bool is_switch;
+	bool silent;			/* SMA and PMA do not answer */
+	unsigned int slow_ms;		/* they answer after this time */
+	int idx;
+	u8 nports;
+	u16 pkeys;			/* size of the P_Key tables */
+	u64 guid;
+	char desc[64];
+	struct swib_dev *dev;		/* adapters, NULL while not registered */
+	struct swib_port *port;		/* nports + 1 */
+	/* switches */
+	u16 lft_top;
+	u8 swinfo_def[3];
+	u8 life;
+	bool psc;			/* PortStateChange */
+	u8 *lft;
+	u16 (*mft)[SWIB_MFT_POS];
+};
+
+struct swib_dev {
+	struct ib_device ibdev;
+	struct swib_hca *hca;
+};
+
+struct swib_vf {
+	u64 node_guid;
+	u64 port_guid[SWIB_MAX_HCA_PORTS + 1];
+	u32 link_state[SWIB_MAX_HCA_PORTS + 1];
+};
+
+struct swib_hca {
+	int idx;
+	bool no_cm;			/* IPoIB has no connected mode */
+	struct platform_device *pdev;	/* ours, NULL when the parent is a PCI device */
+	struct device *parent;		/* while a driver is bound */
+	struct mutex lock;		/* personality */
+	struct swib_node node;
+	struct swib_dev *dev;
+	struct swib_eth *eth[SWIB_MAX_HCA_PORTS + 1];
+	enum swib_port_type type[SWIB_MAX_HCA_PORTS + 1];
+	unsigned int num_vfs;
+	struct swib_vf vf[SWIB_MAX_VFS];
+};
+
+struct swib_cq {
+	struct ib_cq ibcq;
+	spinlock_t lock;		/* ring and notify */
+	struct ib_wc *ring;
+	u32 size, head, tail;
+	int notify;
+	struct work_struct work;
+};
+
+struct swib_rqe {
+	u64 wr_id;
+	int nsge;
+	struct ib_sge *sge;
+};
+
+struct swib_rq {
+	spinlock_t lock;		/* everything below */
+	struct swib_rqe *e;
+	struct ib_sge *sges;
+	u32 size, head, tail, max_sge;
+};
+
+struct swib_srq {
+	struct ib_srq ibsrq;
+	struct swib_rq rq;
+	u32 limit;
+};
+
+struct swib_pd {
+	struct ib_pd ibpd;
+};
+
+struct swib_ah {
+	struct ib_ah ibah;
+	struct rdma_ah_attr attr;
+};
+
+struct swib_mc {
+	struct list_head list;
+	union ib_gid gid;
+	u16 lid;
+};
+
+struct swib_qp {
+	struct ib_qp ibqp;
+	struct swib_dev *dev;
+	struct ib_qp_attr attr;
+	struct ib_qp_init_attr init;
+	enum ib_qp_state state;
+	bool sig_all;
+	struct swib_rq rq;
+	struct list_head mcs;
+	struct list_head stalled;	/* RC packets that wait for a receive buffer */
+	unsigned int rnr_tries;
+	u8 port;
+};
+
+/* A packet; the destination decides what the fields mean. */
+struct swib_pkt {
+	struct list_head list;
+	struct swib_port *src;		/* where it enters the fabric */
+	struct swib_qp *sqp;		/* NULL when nobody waits for its completion */
+	unsigned long due;		/* jiffies, of delayed packets */
+	u64 wr_id;
+	bool signaled, rc, has_imm, solicited, has_grh;
+	enum ib_wr_opcode op;
+	u16 slid, dlid, pkey;
+	u8 sl;
+	u8 hops;
+	unsigned int slow_ms;		/* what the answering node adds */
+	u32 dqpn, sqpn, qkey;
+	__be32 imm;
+	struct ib_grh grh;
+	u32 len;
+	u8 data[];
+};
+
+/* main.c */
+extern struct mutex swib_cfg_mutex;
+extern struct mutex swib_fab_mutex;
+extern struct workqueue_struct *swib_wq;
+extern struct workqueue_struct *swib_cqwq;
+extern unsigned int swib_nports;
+extern unsigned int swib_topo;
+extern unsigned int swib_pkeys;
+extern bool swib_debug;
+extern bool swib_cm;
+
+#define swib_dbg(fmt, ...)						\
+do {									\
+	if (swib_debug)							\
+		pr_info("swib: " fmt, ##__VA_ARGS__);			\
+} while (0)
+
+/* adapter.c */
+struct swib_hca_config {
+	unsigned int nports;
+	unsigned int pkeys;
+	u64 guid;			/* 0: by index */
+	bool no_cm;
+	char desc[64];
+};
+
+extern struct swib_hca *swib_hcas[SWIB_MAX_HCA];
+int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci);
+int swib_hca_del(int idx);
+int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
+int swib_adapters_init(bool pci);
+void swib_adapters_exit(bool pci);
+
+/* verbs.c */
+extern const struct ib_device_ops swib_dev_ops;
+
+/* ether.c */
+int swib_eth_add(struct swib_hca *h, int port);
+void swib_eth_del(struct swib_hca *h, int port);
+struct net_device *swib_eth_netdev(struct swib_hca *h, int port);
+
+/* link.c */
+int swib_node_init(struct swib_node *n, unsigned int nports, unsigned int pkeys);
+void swib_node_free(struct swib_node *n);
+void swib_link_eval(struct swib_port *p);
+void swib_port_bounce(struct swib_port *p);
+void swib_port_event(struct swib_port *p, enum ib_event_type t);
+void swib_cable(struct swib_port *p, struct swib_port *q);
+void swib_uncable(struct swib_port *p);
+void swib_flap(struct swib_port *p, unsigned int times, unsigned int ms);
+
+/* switch.c */
+extern struct swib_node *swib_switches[SWIB_MAX_SWITCH];
+int swib_switch_add(int idx, unsigned int nports, u64 guid, const char *desc);
+void swib_switch_del(int idx);
+void swib_switch_rx(struct swib_port *in, struct swib_pkt *k);
+void swib_switch_trap(struct swib_node *n);
+
+/* sma.c, pma.c */
+enum swib_mad_result {
+	SWIB_MAD_PASS,			/* not for the agent */
+	SWIB_MAD_REPLY,			/* turned into a response */
+	SWIB_MAD_DROP,			/* M_Key violation: no answer */
+};
+
+#define SWIB_MAD_UNSUP_METHOD	cpu_to_be16(0x08)
+#define SWIB_MAD_UNSUP_ATTR	cpu_to_be16(0x0c)
+#define SWIB_MAD_BAD_FIELD	cpu_to_be16(0x1c)
+
+enum swib_mad_result swib_sma(struct swib_node *n, struct swib_port *in, struct ib_smp *s,
+			      bool trusted);
+enum swib_mad_result swib_pma(struct swib_node *n, struct swib_port *in, struct ib_mad *m);
+
+/* delivery.c */
+extern spinlock_t swib_txq_lock;
+extern struct xarray swib_qps;
+void swib_port_tx(struct swib_port *p, struct swib_pkt *k);
+void swib_post(struct swib_pkt *k);
+void swib_kick(void);
+void swib_forget_qp(struct swib_qp *qp);
+void swib_forget_node(struct swib_node *n);
+void swib_qp_error(struct swib_qp *qp);
+void swib_cq_add(struct ib_cq *ibcq, struct ib_wc *wc, bool solicited);
+void swib_cq_work(struct work_struct *w);
+void swib_delay(struct swib_port *from, struct swib_pkt *k, unsigned int ms);
+struct swib_pkt *swib_clone(const struct swib_pkt *k);
+struct swib_pkt *swib_mad_packet(struct swib_port *src, u16 slid, u16 dlid);
+void swib_delivery_exit(void);
+
+/* fault.c */
+bool swib_fault(struct swib_port *p, struct swib_pkt *k);
+int swib_fault_command(char *args);
+void swib_fault_forget(struct swib_node *n);
+void swib_fault_show(struct seq_file *s);
+void swib_fault_clear(void);
+
+/* control.c */
+int swib_control_init(void);
+void swib_control_exit(void);
+struct swib_port *swib_port_by_name(const char *name);
+struct swib_node *swib_node_by_name(const char *name);
+
+static inline struct swib_dev *to_swib_dev(struct ib_device *d)
+{
+	return container_of(d, struct swib_dev, ibdev);
+}
+
+static inline struct swib_qp *to_swib_qp(struct ib_qp *q)
+{
+	return container_of(q, struct swib_qp, ibqp);
+}
+
+static inline struct swib_cq *to_swib_cq(struct ib_cq *q)
+{
+	return container_of(q, struct swib_cq, ibcq);
+}
+
+static inline struct swib_srq *to_swib_srq(struct ib_srq *q)
+{
+	return container_of(q, struct swib_srq, ibsrq);
+}
+
+static inline struct swib_ah *to_swib_ah(struct ib_ah *a)
+{
+	return container_of(a, struct swib_ah, ibah);
+}
+
+static inline struct swib_port *swib_dev_port(struct swib_dev *d, u32 n)
+{
+	return &d->hca->node.port[n];
+}
+
+static inline bool swib_port_is_eth(struct swib_dev *d, u32 n)
+{
+	return d->hca->type[n] == SWIB_PORT_ETH;
+}
+
+static inline int swib_state(const struct swib_port *p)
+{
+	return p->pi.linkspeed_portstate & 0xf;
+}
+
+static inline int swib_phys(const struct swib_port *p)
+{
+	return p->pi.portphysstate_linkdown >> 4;
+}
+
+static inline u16 swib_lid(const struct swib_port *p)
+{
+	return be16_to_cpu(p->pi.lid);
+}
+
+static inline int swib_lmc(const struct swib_port *p)
+{
+	return p->pi.mkeyprot_resv_lmc & 7;
+}
+
+static inline bool swib_has_lid(const struct swib_port *p, u16 lid)
+{
+	u16 mask = ~((1 << swib_lmc(p)) - 1);
+
+	return swib_lid(p) && (swib_lid(p) & mask) == (lid & mask);
+}
+
+static inline void swib_set_state(struct swib_port *p, int s)
+{
+	p->pi.linkspeed_portstate = (p->pi.linkspeed_portstate & 0xf0) | s;
+}
+
+static inline void swib_set_phys(struct swib_port *p, int s)
+{
+	p->pi.portphysstate_linkdown = (p->pi.portphysstate_linkdown & 0x0f) | (s << 4);
+}
+
+#endif

@@ -1,0 +1,381 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// memory is a system in memory: link.Model is its kernel.
+type memory struct {
+	mu    sync.Mutex
+	m     *link.Model
+	fail  func(op link.Op) error
+	ops   []string
+	looks int
+	wake  func(Scope) // hears of every operation, as rtnetlink tells
+}
+
+func (s *memory) Look(Scope, Wants) (*link.Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	s.m.Settle()
+	c := *s.m.Snapshot()
+	s.m = link.NewModel(&c)
+	s.m.Truth = s.truth()
+	return &c, nil
+}
+
+var theTruth = &link.Truth{AdapterMTU: 4092, ConnectedMTU: 65520, GroupMTU: map[ib.PKey]int{0x7fff: 2044, 1: 2044, 2: 2044, 3: 2044}, Asked: map[int]int{}}
+
+func (s *memory) truth() *link.Truth { return theTruth }
+
+func (s *memory) Apply(ctx context.Context, steps []link.Step, done func(link.Op, error)) {
+	for _, st := range steps {
+		if ctx.Err() != nil {
+			return
+		}
+		s.mu.Lock()
+		var err error
+		if s.fail != nil {
+			err = s.fail(st.Op)
+		}
+		if err == nil {
+			err = s.m.Apply(st.Op)
+		}
+		s.ops = append(s.ops, st.Op.String())
+		w := s.wake
+		s.mu.Unlock()
+		done(st.Op, err)
+		if w != nil {
+			w(Scope{Addrs: true})
+		}
+	}
+}
+
+func (s *memory) change(f func(*link.Snapshot)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := *s.m.Snapshot()
+	c.Links = append([]link.Link(nil), c.Links...)
+	c.Devices = append([]link.Device(nil), c.Devices...)
+	for i := range c.Devices {
+		c.Devices[i].Ports = append([]link.Port(nil), c.Devices[i].Ports...)
+	}
+	f(&c)
+	s.m = link.NewModel(&c)
+	s.m.Truth = s.truth()
+}
+
+func (s *memory) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.ops
+	s.ops = nil
+	return o
+}
+
+// notes keeps the record in memory.
+type notes struct {
+	mu      sync.Mutex
+	rec     []byte
+	saves   int
+	reports int
+	fail    error
+}
+
+func (n *notes) LoadRecord() (*link.Record, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.rec == nil {
+		return &link.Record{}, nil
+	}
+	return link.DecodeRecord(n.rec)
+}
+
+func (n *notes) SaveRecord(r *link.Record) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.fail != nil {
+		return n.fail
+	}
+	b, err := r.Encode()
+	n.rec = b
+	n.saves++
+	return err
+}
+
+func (n *notes) SaveReport(link.Report, func(string) bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reports++
+	return nil
+}
+
+func system(t testing.TB, devices int) *memory {
+	s := &link.Snapshot{Schema: 1}
+	for d := range devices {
+		a, err := ib.ParseHWAddr(fmt.Sprintf("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:%02x:%02x", (d+1)/256, (d+1)%256))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Devices = append(s.Devices, link.Device{Name: fmt.Sprintf("mlx5_%03d", d), NodeGUID: ib.GUID(d + 1), Ports: []link.Port{{
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: a.GUID(), LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff, 0x8001, 0x8002},
+		}}})
+		s.Links = append(s.Links, link.Link{Index: 10 + d, Name: fmt.Sprintf("ib%d", d), Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti, MTU: 4092,
+			HWAddr: a, IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: fmt.Sprintf("mlx5_%03d", d), Port: 1, Sysctl: map[string]string{}})
+	}
+	m := &memory{m: link.NewModel(s)}
+	m.m.Truth = m.truth()
+	return m
+}
+
+// files are units that a test edits.
+type files struct {
+	mu sync.Mutex
+	m  map[string]string
+}
+
+func (f *files) set(name, text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if text == "" {
+		delete(f.m, name)
+		return
+	}
+	f.m[name] = text
+}
+
+func (f *files) load() *units.Set {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fs := fstest.MapFS{}
+	for n, t := range f.m {
+		fs[n] = &fstest.MapFile{Data: []byte(t), Mode: 0o644}
+	}
+	return units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fs}})
+}
+
+type rig struct {
+	*Daemon
+	sys  *memory
+	f    *files
+	n    *notes
+	log  *bytes.Buffer
+	stop func()
+}
+
+// launch runs a daemon inside a synctest bubble.
+func launch(t *testing.T, sys *memory, n *notes, texts map[string]string) *rig {
+	t.Helper()
+	r := &rig{sys: sys, n: n, f: &files{m: texts}, log: &bytes.Buffer{}}
+	r.Daemon = New(Config{System: sys, Keep: n, Load: r.f.load, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	sys.wake = r.Wake
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	r.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	synctest.Wait()
+	return r
+}
+
+func (r *rig) link(name string) link.Status {
+	for _, s := range r.Report().Links {
+		if s.Name == name {
+			return s
+		}
+	}
+	return link.Status{}
+}
+
+const unit0 = "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Network]\nAddress=10.0.0.1/24\n[Partition]\nPartitionKey=0x8001\n"
+
+func TestLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys, n := system(t, 1), &notes{}
+		r := launch(t, sys, n, map[string]string{"10.ibnetwork": unit0})
+		want := strings.Join([]string{
+			"ip link set ib0 type ipoib mode connected", "ip link set ib0 mtu 65520", "ip link set ib0 up",
+			"ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0", "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001", "ip link set ib0.8001 up",
+		}, "\n")
+		if got := strings.Join(sys.take(), "\n"); got != want {
+			t.Errorf("ops:\n%s\nwant:\n%s", got, want)
+		}
+		if s := r.link("ib0"); s.State != link.StateConfigured || s.Oper != link.OperRoutable || !s.Online {
+			t.Errorf("ib0 is %s/%s online %v: %v", s.State, s.Oper, s.Online, s.Reasons)
+		}
+		if s := r.link("ib0.8001"); s.State != link.StateConfigured || !s.MadeByUs {
+			t.Errorf("ib0.8001 is %s, made by us %v", s.State, s.MadeByUs)
+		}
+
+		// Nothing happens by itself but the slow look at the ports.
+		looks := sys.looks
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if d := sys.looks - looks; d > 10 {
+			t.Errorf("%d looks in ten idle minutes", d)
+		}
+
+		// An edit does what it says.
+		r.f.set("10.ibnetwork", strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24"))
+		if err := r.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\nip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
+			t.Errorf("ops of the edit:\n%s", got)
+		}
+
+		// A restart with unchanged units does nothing.
+		r.stop()
+		r = launch(t, sys, n, r.f.m)
+		if got := sys.take(); len(got) > 0 {
+			t.Errorf("ops of a restart: %q", got)
+		}
+
+		// The unit goes, and what it made.
+		r.f.set("10.ibnetwork", "")
+		r.Wake(Scope{Reload: true})
+		synctest.Wait()
+		if got := strings.Join(sys.take(), "\n"); got != "ip link delete ib0.8001\nip address delete 10.0.0.2/24 dev ib0" {
+			t.Errorf("ops when the unit goes:\n%s", got)
+		}
+		r.stop()
+	})
+}
+
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys, n := system(t, 2), &notes{}
+		busy := true
+		sys.fail = func(op link.Op) error {
+			if busy && strings.Contains(op.String(), "mode connected") {
+				return fmt.Errorf("set mode: %w", syscall.EBUSY)
+			}
+			return nil
+		}
+		r := launch(t, sys, n, map[string]string{"10.ibnetwork": unit0, "20.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.1.0.1/24\n"})
+		if s := r.link("ib1"); s.State != link.StateConfigured {
+			t.Errorf("one bad link stopped the other: ib1 is %s", s.State)
+		}
+		if s := r.link("ib0"); s.State != link.StateFailed || s.Reason().Code != link.CodeRetry {
+			t.Errorf("ib0 is %s: %v", s.State, s.Reasons)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		sys.mu.Lock()
+		busy = false
+		sys.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if s := r.link("ib0"); s.State != link.StateConfigured {
+			t.Errorf("ib0 is %s: %v", s.State, s.Reasons)
+		}
+		tries := strings.Count(strings.Join(sys.take(), "\n"), "mode connected")
+		if tries < 3 || tries > 12 {
+			t.Errorf("%d tries in the time of a back-off", tries)
+		}
+		if c := strings.Count(r.log.String(), "level=WARN msg=\"ip link set ib0 type ipoib mode connected did not"); c != 1 {
+			t.Errorf("the failure is logged %d times", c)
+		}
+		r.stop()
+	})
+}
+
+func TestPortComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 1)
+		sys.change(func(s *link.Snapshot) {
+			p := &s.Devices[0].Ports[0]
+			p.State, p.SMLID = ib.PortInit, 0
+		})
+		r := launch(t, sys, &notes{}, map[string]string{"10.ibnetwork": unit0})
+		changes, cancel := r.Subscribe()
+		if s := r.link("ib0"); s.Reason().Code != link.CodeNoSM {
+			t.Errorf("reasons %v", s.Reasons)
+		}
+		sys.change(func(s *link.Snapshot) { s.Devices[0].Ports[0].State = ib.PortActive })
+		time.Sleep(1100 * time.Millisecond) // no event tells: the fast timer sees it
+		synctest.Wait()
+		if s := r.link("ib0"); s.State != link.StateConfigured || !s.Carrier {
+			t.Errorf("ib0 is %s carrier %v: %v", s.State, s.Carrier, s.Reasons)
+		}
+		c := <-changes
+		if len(c.Links) == 0 || !c.PortsChanged {
+			t.Errorf("change %+v", c)
+		}
+		cancel()
+		r.stop()
+	})
+}
+
+func TestRecordCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &notes{fail: errors.New("no space left on device")}
+		r := launch(t, system(t, 1), n, map[string]string{"10.ibnetwork": unit0})
+		if s := r.link("ib0"); s.State != link.StateConfigured {
+			t.Errorf("ib0 is %s", s.State)
+		}
+		if c := strings.Count(r.log.String(), "no space left"); c != 1 {
+			t.Errorf("said %d times", c)
+		}
+		r.stop()
+	})
+}
+
+// BenchmarkEdit is one edited address among 320 links, without the kernel.
+func BenchmarkEdit(b *testing.B) {
+	dir := b.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, units.Dirs[0]), 0o755); err != nil {
+		b.Fatal(err)
+	}
+	write := func(i, host int) {
+		text := fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.%d.%d.%d/24\n", i, i/200, i%200, host)
+		if err := os.WriteFile(filepath.Join(dir, units.Dirs[0], fmt.Sprintf("%03d.ibnetwork", i)), []byte(text), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	const n = 320
+	for i := range n {
+		write(i, 1)
+	}
+	sys := system(b, n)
+	store, err := NewStore(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := New(Config{System: sys, Keep: store, Load: func() *units.Set { return LoadUnits(dir) }})
+	if d.rec, err = store.LoadRecord(); err != nil {
+		b.Fatal(err)
+	}
+	if err := d.cycle(b.Context(), everything); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		write(7, 2+i%100)
+		if err := d.cycle(b.Context(), Scope{Reload: true}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// What 320 links cost: from cold with their children there already, an edit of
+// one address, a restart, and doing nothing.
+func TestCost(t *testing.T) {
+	const hcas, ports, keys = 16, 2, 9
+	files := map[string]string{}
+	parts := defaultPartition
+	for k := 1; k <= keys; k++ {
+		parts += fmt.Sprintf("p%d=0x%04x, ipoib : ALL=full;\n", k, k)
+	}
+	file := func(i, k int) string { return fmt.Sprintf("%s%02d-%d.ibnetwork", unitDir, i, k) }
+	unit := func(i, k int, host int) string {
+		return fmt.Sprintf("[Match]\nName=%s\n[Network]\nAddress=10.%d.%d.%d/24\n", child(i, k), 100+i, k, host)
+	}
+	for i := range hcas * ports {
+		for k := range keys + 1 {
+			files[file(i, k)] = unit(i, k, 1)
+		}
+	}
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd}, Files: files, Timeout: 4 * time.Minute, Memory: 2048}, func(g *lab.G) {
+		opensmWith(g, parts)
+		var batch strings.Builder
+		for i := range hcas * ports {
+			for k := 1; k <= keys; k++ {
+				fmt.Fprintf(&batch, "link add link ib%d name %s type ipoib pkey 0x%04x\n", i, child(i, k), 0x8000+k)
+			}
+		}
+		g.Write("/tmp/children", batch.String())
+		g.Exec("ip", "-batch", "/tmp/children")
+
+		start := time.Now()
+		d := startDaemon(g)
+		addresses := func() int { return strings.Count(g.Exec("ip", "-o", "-4", "address", "show"), "inet 10.1") }
+		first := g.WaitFor(time.Minute, func() string {
+			if addresses() == 0 {
+				return "no address"
+			}
+			return ""
+		})
+		g.WaitFor(time.Minute, func() string {
+			if n := addresses(); n != hcas*ports*(keys+1) {
+				return fmt.Sprintf("%d addresses", n)
+			}
+			return ""
+		})
+		last := time.Since(start)
+		quiet(g, d)
+		pid := d.p.Cmd.Process.Pid
+		rss := func() string { return grep(g.Read(fmt.Sprintf("/proc/%d/status", pid)), "VmRSS") }
+		g.Logf("cold: first address after %v, last after %v, CPU %v, %s", first, last, g.CPU(pid), rss())
+
+		before := g.CPU(pid)
+		start = time.Now()
+		g.Write(file(7, 3), unit(7, 3, 2))
+		g.WaitFor(10*time.Second, func() string {
+			if !strings.Contains(g.Exec("ip", "-o", "-4", "address", "show", "dev", child(7, 3)), ".2/24") {
+				return "not yet"
+			}
+			return ""
+		})
+		took := time.Since(start)
+		quiet(g, d)
+		g.Logf("edit of one address: %v, CPU %v", took, g.CPU(pid)-before)
+
+		time.Sleep(3 * time.Second)
+		switches := func() string {
+			var b strings.Builder
+			g.Sh("true")
+			for _, l := range strings.Split(g.Sh("cat /proc/%d/task/*/status", pid), "\n") {
+				if strings.Contains(l, "ctxt_switches") {
+					b.WriteString(strings.Join(strings.Fields(l), " ") + " ")
+				}
+			}
+			return b.String()
+		}
+		s0, c0 := switches(), g.CPU(pid)
+		time.Sleep(10 * time.Second)
+		g.Logf("idle 10 s: CPU %v, %s\n%s\n%s", g.CPU(pid)-c0, rss(), s0, switches())
+
+		d.kill()
+		d.start()
+		start = time.Now()
+		g.WaitFor(30*time.Second, func() string {
+			if d.status(child(31, 9)).State == "" || !strings.Contains(d.p.Output(), "configured/routable") {
+				return "not yet"
+			}
+			return ""
+		})
+		quiet(g, d)
+		g.Logf("restart: %v, CPU %v, ops %v", time.Since(start), g.CPU(d.p.Cmd.Process.Pid), ops(d))
+	})
+}
+
+func child(i, k int) string {
+	if k == 0 {
+		return fmt.Sprintf("ib%d", i)
+	}
+	return fmt.Sprintf("ib%d.%04x", i, 0x8000+k)
+}

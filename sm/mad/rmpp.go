@@ -386,18 +386,14 @@ func (r *RMPPReceiver) take(b *Buf, h *RMPPHeader) (typ uint8, st RMPPStatus, la
 	return 0, 0, last
 }
 
-// Message is the whole message once Recv reported done: the first segment's
-// headers with the RMPP header cleared but for its version, and the data of all.
+// Message is the whole message once Recv reported done: the headers of the first
+// segment and the data of all. The RMPP header is the first segment's, so that
+// its flags tell a long message from a plain one, as the kernel leaves it.
 func (r *RMPPReceiver) Message() []byte {
 	if !r.done || r.err != nil {
 		return nil
 	}
-	m := r.msg
-	if len(m) >= RMPPDataOffset {
-		clear(m[RMPPOffset:RMPPDataOffset])
-		m[RMPPOffset] = 1
-	}
-	return m
+	return r.msg
 }
 
 // Release forgets the message and keeps what is needed to acknowledge packets

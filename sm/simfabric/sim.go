@@ -227,12 +227,12 @@ func (s *Sim) powerOn(p *port) {
 	i.LocalPhyErrors, i.OverrunErrors = 8, 8
 	i.LinkDownDefault = 2
 	i.LinkWidthEnabled, i.LinkSpeedEnabled, i.LinkSpeedExtEnabled = i.LinkWidthSupported, i.LinkSpeedSupported, i.LinkSpeedExtSupp
-	i.NeighborMTU = min(ib.MTU2048, max(i.MTUCap, ib.MTU256))
-	i.OperVLs = 1
 	i.RespTimeValue = 16
-	if i.VLCap == 0 {
-		i.VLCap = 1
-	}
+	i.VLCap = max(i.VLCap, 1)
+	i.MTUCap = max(i.MTUCap, ib.MTU256)
+	// A port negotiates what it can before anybody manages it. opensm takes a
+	// link down once more when it finds less.
+	i.NeighborMTU, i.OperVLs = i.MTUCap, i.VLCap
 	i.CapMask &^= mad.CapIsSM
 	if !sw || p.num == 0 {
 		i.CapMask |= mad.CapTrap | mad.CapSystemImageGUID

@@ -293,7 +293,10 @@ type file struct {
 	mu     sync.Mutex
 	agents map[uint32]*simfabric.Agent // by the number that the process knows
 	rmpp   map[uint32]bool
-	next   uint32
+	raw    syscall.RawConn
+	out    sync.Mutex // the socket's write side and rest
+	rest   []byte     // what the socket did not take; write sends it
+	in     []transport.Packet
 	wake   chan struct{}
 }
 
@@ -317,7 +320,11 @@ func (s *Server) runFile(c *net.UnixConn, p *process, b []byte) {
 		fail(err)
 		return
 	}
-	f := &file{srv: s, conn: c, port: e, agents: map[uint32]*simfabric.Agent{}, rmpp: map[uint32]bool{}, wake: make(chan struct{}, 1)}
+	f := &file{srv: s, conn: c, port: e, agents: map[uint32]*simfabric.Agent{}, rmpp: map[uint32]bool{}, wake: make(chan struct{}, 1), in: make([]transport.Packet, 32)}
+	if f.raw, err = c.SyscallConn(); err != nil {
+		fail(err)
+		return
+	}
 	s.mu.Lock()
 	s.fileID++
 	id := s.fileID
@@ -400,43 +407,76 @@ func (f *file) send(b []byte) {
 	_ = a.Endpoint().Send(&p)
 }
 
-// write is the read(2) side: it sends what the agents received.
+// flush sends what the agents received, as much as the socket takes without
+// waiting: the caller is whoever sent the packet, and must not wait for another
+// process. The rest is write's.
+func (f *file) flush() {
+	if !f.out.TryLock() {
+		// Another goroutine is at it and may have looked at our agent already.
+		f.poke()
+		return
+	}
+	defer f.out.Unlock()
+	f.collect()
+	if len(f.rest) == 0 {
+		return
+	}
+	n := 0
+	_ = f.raw.Write(func(fd uintptr) bool {
+		n, _ = syscall.Write(int(fd), f.rest)
+		return true
+	})
+	if n > 0 {
+		f.rest = f.rest[:copy(f.rest, f.rest[n:])]
+	}
+	if len(f.rest) > 0 {
+		f.poke()
+	}
+}
+
+func (f *file) poke() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// collect appends to rest what the agents received; the caller holds out.
+func (f *file) collect() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for again := true; again; {
+		again = false
+		for id, a := range f.agents {
+			n, _ := a.Endpoint().TryRecv(f.in)
+			for i := range f.in[:n] {
+				f.rest = appendUmad(f.rest, id, &f.in[i])
+			}
+			again = again || n > 0
+		}
+	}
+}
+
+// write sends what flush could not.
 func (f *file) write(ctx context.Context) {
-	in := make([]transport.Packet, 32)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.wake:
 		}
-		for again := true; again; {
-			again = false
-			f.mu.Lock()
-			var l []uint32
-			for id := range f.agents {
-				l = append(l, id)
+		f.out.Lock()
+		f.collect()
+		for len(f.rest) > 0 {
+			if _, err := f.conn.Write(f.rest); err != nil {
+				f.rest = nil
+				f.out.Unlock()
+				return
 			}
-			f.mu.Unlock()
-			var out []byte
-			for _, id := range l {
-				f.mu.Lock()
-				a := f.agents[id]
-				f.mu.Unlock()
-				if a == nil {
-					continue
-				}
-				n, _ := a.Endpoint().TryRecv(in)
-				for i := range in[:n] {
-					out = appendUmad(out, id, &in[i])
-				}
-				again = again || n > 0
-			}
-			if len(out) > 0 {
-				if _, err := f.conn.Write(out); err != nil {
-					return
-				}
-			}
+			f.rest = f.rest[:0]
+			f.collect()
 		}
+		f.out.Unlock()
 	}
 }
 
@@ -496,12 +536,7 @@ func (s *Server) register(b []byte) ([]byte, error) {
 	}
 	a, err := s.sim.Register(f.port.PortGUID, []simfabric.Registration{r}, simfabric.AgentOptions{
 		RMPP: rmpp,
-		Wake: func() {
-			select {
-			case f.wake <- struct{}{}:
-			default:
-			}
-		},
+		Wake: f.flush,
 	})
 	if err != nil {
 		return nil, err

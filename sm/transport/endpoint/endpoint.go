@@ -47,6 +47,7 @@ const (
 	// is how long one may stand still and how long a complete one is remembered
 	// to acknowledge what arrives again.
 	maxTransfers = 1024
+	maxFinished  = 256
 	rmppIdle     = 10 * time.Second
 )
 
@@ -71,6 +72,7 @@ type Endpoint struct {
 	free    []*request
 	sends   map[xferKey]*sending
 	recvs   map[xferKey]*receiving
+	done    []xferKey // of recvs, the complete ones in their order
 	dead    deadlines
 	timer   *time.Timer
 	timerAt time.Time
@@ -343,7 +345,7 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 			e.mu.Unlock()
 			return
 		}
-		if h.Segment != 1 || len(e.recvs) >= maxTransfers {
+		if h.Segment != 1 || len(e.recvs)-len(e.done) >= maxTransfers {
 			e.stats.BadRMPP++
 			e.mu.Unlock()
 			return
@@ -375,6 +377,11 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 			e.stats.Unmatched++
 		}
 		r.r.Release()
+		e.done = append(e.done, key)
+		if len(e.done) > maxFinished {
+			delete(e.recvs, e.done[0])
+			e.done = e.done[1:]
+		}
 	} else if r.r.Err() != nil {
 		e.stats.BadRMPP++
 	}

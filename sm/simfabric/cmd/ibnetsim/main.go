@@ -65,9 +65,9 @@ func run() error {
 	}
 	o.Seed, o.Loss, o.Duplicate, o.DelayMin, o.DelayMax = *seed, *loss, *dup, *dmin, *dmax
 	if *verbose {
-		o.Trace = func(_ ib.GUID, b *mad.Buf) {
+		o.Trace = func(g ib.GUID, b *mad.Buf) {
 			if m := mad.MethodOf(b); m == mad.MethodGet || m == mad.MethodSet {
-				fmt.Fprintf(os.Stderr, "packet (attr 0x%x mod 0x%x) %v\n", uint16(mad.AttrOf(b)), mad.ModOf(b), m)
+				fmt.Fprintf(os.Stderr, "packet (attr 0x%x mod 0x%x) %v to %s: %x\n", uint16(mad.AttrOf(b)), mad.ModOf(b), m, g, mad.SMPData(b)[:])
 			}
 		}
 	}

@@ -218,20 +218,18 @@ func (q *query) slvls() mad.Status {
 			if q.state.QoS != nil {
 				r.Table = q.state.QoS.SLtoVL(out)
 			}
+			mask := q.h.CompMask
 			emit := func() {
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emit(start, slvlLayout)
+				q.emitMask(start, slvlLayout, mask)
 			}
+			r.OutPort = port.Num
 			if !isSwitch {
-				// An adapter's table has no port numbers; the record
-				// names the port asked about.
-				r.OutPort = port.Num
-				r.InPort = 0
+				mask &= mad.CompSLVLLID // see vlArbs
 				emit()
 				return
 			}
-			r.OutPort = port.Num
 			for in := range int(q.f.Nodes[node].NumPorts) + 1 {
 				if q.full || q.has(mad.CompSLVLInPort) && int(q.data[2]) != in {
 					continue
@@ -253,9 +251,15 @@ func (q *query) vlArbs() mad.Status {
 				if q.state.QoS != nil {
 					r.Table = q.state.QoS.VLArb(x, b)
 				}
+				mask := q.h.CompMask
+				if q.f.Nodes[port.Node].Switch == fabric.None {
+					// The LID says which port of an adapter is
+					// meant; the number is often given as 0.
+					mask &^= mad.CompVLARPort
+				}
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emit(start, vlArbLayout)
+				q.emitMask(start, vlArbLayout, mask)
 			}
 		})
 	})

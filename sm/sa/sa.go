@@ -367,8 +367,11 @@ func (q *query) finish() Reply {
 
 // emit adds the record that was appended to q.out from start on, if the query's
 // mask lets it through.
-func (q *query) emit(start int, l *layout) {
-	if !l.matches(q.out[start:], q.data, q.h.CompMask) || q.full {
+func (q *query) emit(start int, l *layout) { q.emitMask(start, l, q.h.CompMask) }
+
+// emitMask is emit with a mask of its own.
+func (q *query) emitMask(start int, l *layout, mask mad.CompMask) {
+	if !l.matches(q.out[start:], q.data, mask) || q.full {
 		q.out = q.out[:start]
 		return
 	}

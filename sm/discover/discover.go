@@ -279,7 +279,7 @@ func (d *Discovery) Late(t uint64) {
 // isUrgent tells the requests that hold the turn.
 func isUrgent(t uint64) bool {
 	k, extra, _, _ := untag(t)
-	return k == kProbe || k == kClear || k == kPort && extra == 1
+	return k == kProbe || k == kClear || k == kPort && extra != 0
 }
 
 // Next implements smp.Source.
@@ -477,7 +477,12 @@ func (d *Discovery) Step(r *smp.Reply) {
 	case kProbe:
 		d.gotProbe(i, p, r)
 	case kPort:
-		d.gotPort(i, p, extra == 1, r)
+		d.gotPort(i, p, r)
+		if extra == 2 && r.OK() {
+			d.askPorts(i, 1)
+		} else if extra == 2 {
+			d.nodes[i].recheck = false // its other ports would be silent too
+		}
 	case kDesc:
 		if r.OK() {
 			x := &d.nodes[i]
@@ -505,12 +510,13 @@ func (d *Discovery) Step(r *smp.Reply) {
 			copy(x.si[:], r.Data[:])
 			x.si[11] &^= 4
 		} else if r.Timeout {
-			// Its ports would be silent too; the neighbours say what happened.
 			x.recheck = false
 			d.silent(i, 0, "switch "+x.name()+" does not answer")
 			return
 		}
-		d.askPorts(i, 0)
+		// A switch that lost the LID of its port 0 was restarted. Asked after
+		// the Set: one that restarts later shows LinearFDBTop 0 again.
+		d.urgent.push(tag(kPort, 2, i, 0))
 	case kPKey:
 		d.gotPKeys(i, p, extra, r)
 	case kSM:
@@ -715,19 +721,27 @@ func (d *Discovery) unlink(i int32, p uint8) {
 	if a.peer < 0 {
 		return
 	}
-	b := &d.nodes[a.peer].ports[a.peerP]
-	if b.peer == i && b.peerP == p {
+	if b := &d.nodes[a.peer].ports[a.peerP]; b.peer == i && b.peerP == p {
 		b.peer = -1
 		if d.nodes[a.peer].sw() {
 			// Its state is down as this end's is; asked when it comes up.
 			b.info[32] = b.info[32]&0xf0 | byte(ib.PortDown)
 		}
 	}
+	d.unplugged(a.peer, a.peerP)
 	a.peer = -1
+	d.unplugged(i, p)
 	d.dirty, d.res.Changed = true, true
 }
 
-func (d *Discovery) gotPort(i int32, p uint8, turn bool, r *smp.Reply) {
+// unplugged forgets an adapter port that lost its link: nobody can reach it.
+func (d *Discovery) unplugged(i int32, p uint8) {
+	if !d.nodes[i].sw() && (i != d.root || p != d.rootP) {
+		d.nodes[i].ports[p] = dport{peer: -1}
+	}
+}
+
+func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	x := &d.nodes[i]
 	q := &x.ports[p]
 	if !r.OK() {
@@ -744,7 +758,7 @@ func (d *Discovery) gotPort(i int32, p uint8, turn bool, r *smp.Reply) {
 		if !had || x.fresh {
 			q.lid, q.lmc = 0, 0
 		}
-		if x.sw() && had && q.info.LID() == 0 && was.LID() != 0 {
+		if x.sw() && had && q.info.LID() != was.LID() && q.info.LID() == 0 {
 			d.restarted(i)
 		}
 		d.endPort(i, p)
@@ -774,6 +788,7 @@ func (d *Discovery) restarted(i int32) {
 	}
 	x.fresh = true
 	x.ports[0].lid = 0
+	x.si[6], x.si[7] = 0, 0 // LinearFDBTop
 	d.res.Changed = true
 	d.back.push(tag(kDesc, 0, i, 0))
 	d.back.push(tag(kSwitch, 0, i, 0))
@@ -878,6 +893,9 @@ func (d *Discovery) Result() *Result {
 		b.SetSwitchInfo(n, x.si)
 		for p := range x.ports {
 			q := &x.ports[p]
+			if q.peer >= 0 && d.nodes[q.peer].gone {
+				d.unplugged(int32(i), uint8(p))
+			}
 			o := b.Port(n, uint8(p))
 			o.Info, o.Known, o.LID, o.LMC = q.info, q.known, q.lid, q.lmc
 			if p == 0 || !x.sw() {

@@ -91,6 +91,9 @@ func (c *Config) defaults() {
 	if c.Policy.Prefix == 0 {
 		c.Policy.Prefix = ib.DefaultPrefix
 	}
+	if len(c.Partitions.Partitions) == 0 {
+		c.Partitions = partition.Default()
+	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
@@ -169,6 +172,8 @@ type Subnet struct {
 	admin      *sa.Service
 	troubled   int // sweeps in a row with failures
 	silentAt   []ib.GUID
+	busy       bool            // a sweep is under way
+	looked     map[ib.GUID]bool // nodes that the sweep under way looks at; nil all
 	retryAt    time.Time
 	act        uint32
 
@@ -176,6 +181,7 @@ type Subnet struct {
 	trapTID       uint32
 	counters      Counters
 	sweeps        int
+	lights        int
 	lastSweep     SweepStats
 	state         atomic.Pointer[Snapshot]
 	cmds          chan func()
@@ -327,11 +333,11 @@ func (s *Subnet) options() discover.Options {
 
 // discovering walks the subnet and decides what this manager is.
 func (s *Subnet) discovering(ctx context.Context) error {
-	s.fab, s.have = nil, tables{}
+	s.fab, s.have, s.looked = nil, tables{}, nil
 	if err := s.awaitLink(ctx); err != nil {
 		return err
 	}
-	s.ev = events{}
+	s.ev, s.busy = events{}, true
 	t0, n0 := time.Now(), s.counters.SMPs
 	d := discover.New(s.options())
 	if err := s.pump(ctx, d); err != nil {
@@ -411,6 +417,7 @@ func (s *Subnet) master(ctx context.Context) error {
 		s.reregister = true
 	}
 	for s.elect.State() == mad.SMMaster {
+		s.busy = s.ev.full || s.fab == nil || s.ev.any()
 		if s.ev.full || s.fab == nil {
 			if err := s.fullSweep(ctx); err != nil {
 				return err

@@ -140,7 +140,9 @@ func (s *Subnet) trap(p *transport.Packet) {
 	}
 	s.counters.Traps++
 	s.received(trapName(n.TrapNumber))
-	if s.elect.State() != mad.SMMaster || s.fab == nil || !n.Generic {
+	// A trap that comes while the walk is under way counts: what it tells of may
+	// have been read before.
+	if st := s.elect.State(); st != mad.SMMaster && st != mad.SMDiscovering || !n.Generic {
 		return
 	}
 	const most = 4096 // different LIDs in one sweep; more is a sweep of everything
@@ -150,13 +152,24 @@ func (s *Subnet) trap(p *transport.Packet) {
 	}
 	switch n.TrapNumber {
 	case 128:
-		s.ev.switches = append(s.ev.switches, n.DetailSwitchLID())
+		if l := n.DetailSwitchLID(); l.IsUnicast() {
+			s.ev.switches = append(s.ev.switches, l)
+		} else {
+			// A restarted switch knows no LID. Between sweeps its LinearFDBTop
+			// gives it away; during one that may just be set again, and then
+			// only its ports tell.
+			s.ev.light = true
+			s.ev.full = s.ev.full || s.busy
+		}
 		s.ev.reason = "trap 128: link state change"
 	case 144:
 		c := n.DetailCapChange()
 		l := c.LID
 		if !l.IsUnicast() {
 			l = n.IssuerLID
+		}
+		if !l.IsUnicast() {
+			break // restarted: the switch that it hangs on tells
 		}
 		const descriptionChanged = 1
 		if c.LocalChanges && c.Flags == descriptionChanged {

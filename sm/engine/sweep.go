@@ -24,7 +24,7 @@ import (
 func (s *Subnet) fullSweep(ctx context.Context) error {
 	t0, n0 := time.Now(), s.counters.SMPs
 	ev := s.ev
-	s.ev = events{}
+	s.ev, s.looked = events{}, nil
 	d := discover.New(s.options())
 	if err := s.pump(ctx, d); err != nil {
 		return err
@@ -79,7 +79,12 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	}
 	kind := "partial"
 	if ev.light || ev.resweep {
-		found, err := s.lightSweep(ctx, f)
+		turn := 0
+		if !ev.resweep {
+			s.lights++
+			turn = s.lights
+		}
+		found, err := s.lightSweep(ctx, f, turn)
 		if err != nil {
 			return err
 		}
@@ -96,6 +101,10 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 			s.finish(f, t0, n0, "light", ev.reason, 0, true)
 		}
 		return nil
+	}
+	s.looked = make(map[ib.GUID]bool, len(suspects))
+	for _, n := range suspects {
+		s.looked[f.Nodes[n].GUID] = true
 	}
 	d := discover.Resume(s.options(), f, s.have.pkeys, suspects)
 	for _, l := range ev.ports {
@@ -143,15 +152,24 @@ func (s *Subnet) mergePeers(res *discover.Result) *discover.Result {
 	return &m
 }
 
-// lightSweep asks each switch for its SwitchInfo and gives the nodes to look
-// at: switches with changed ports, restarted ones, and the neighbours of
-// silent ones.
-func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric) ([]int32, error) {
+// lightSweep asks each switch one thing and gives the nodes to look at:
+// switches with changed ports, restarted ones, and the neighbours of silent
+// ones. Most turns ask SwitchInfo; some ask port 0 or one other port after the
+// other instead, so that in the end nothing stays unseen that happened in the
+// middle of a sweep.
+func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]int32, error) {
 	var suspects []int32
 	l := smp.List{}
 	for i := range f.Switches {
 		n := f.Switches[i].Node
-		l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[n].Path, Tag: uint64(i)})
+		r := smp.Request{Method: mad.MethodGet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[n].Path, Tag: uint64(i)}
+		switch turn % 4 {
+		case 1:
+			r.Attr = mad.AttrPortInfo
+		case 3:
+			r.Attr, r.Mod = mad.AttrPortInfo, uint32(1+turn/4%int(f.Nodes[n].NumPorts))
+		}
+		l.Requests = append(l.Requests, r)
 	}
 	l.Done = func(r *smp.Reply) {
 		sw := &f.Switches[r.Tag]
@@ -165,20 +183,20 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric) ([]int32, err
 			}
 			return
 		}
+		if r.Attr == mad.AttrPortInfo {
+			pi, p := fabric.PortInfo(r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
+			if r.Mod == 0 && pi.LID() != p.LID || r.Mod != 0 && pi.State() != p.Info.State() {
+				suspects = append(suspects, sw.Node)
+			}
+			return
+		}
 		si := fabric.SwitchInfo(r.Data[:20])
 		if si.PortStateChange() || si.LinearFDBTop() != sw.Info.LinearFDBTop() {
 			suspects = append(suspects, sw.Node)
 		}
 	}
-	return suspects, s.pumpAll(ctx, &l, &suspects)
-}
-
-// pumpAll pumps a list whose Done appends to out; the slice is read after.
-func (s *Subnet) pumpAll(ctx context.Context, l *smp.List, out *[]int32) error {
-	err := s.pump(ctx, l)
-	slices.Sort(*out)
-	*out = slices.Compact(*out)
-	return err
+	err := s.pump(ctx, &l)
+	return suspects, err
 }
 
 // remap carries what the fabric is known to hold over to a new set of indices.
@@ -331,8 +349,26 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			rereg[p] = f.Ports[p].Num != 0 && f.Ports[p].Info.State() == ib.PortActive && p != f.SMPort
 		}
 	}
-	reqs := program.LFT(f, have.lft, want)
-	reqs = append(reqs, program.Switches(f, pol, a.Top)...)
+	// SwitchInfo first: a switch that restarts after that shows LinearFDBTop 0
+	// to the next light sweep, whatever else it had been told.
+	reqs := program.Switches(f, pol, a.Top)
+	sets := len(reqs)
+	told := make([]uint64, 0, sets)
+	for i := range reqs {
+		told = append(told, reqs[i].Tag)
+	}
+	if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
+		return err
+	}
+	if s.fab == nil {
+		// One that restarted between its discovery and that Set shows nothing
+		// any more: its port 0 is set whatever it answered.
+		for _, sw := range told {
+			p0 := f.Port(f.Switches[sw].Node, 0)
+			f.Ports[p0].Info[16], f.Ports[p0].Info[17] = 0, 0
+		}
+	}
+	reqs = program.LFT(f, have.lft, want)
 	reqs = append(reqs, program.PKeys(f, have.pkeys, keys.Keys)...)
 	if len(s.rereg) > 0 {
 		if rereg == nil {
@@ -345,6 +381,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	reqs = append(reqs, program.Ports(f, pol, have.asked, program.Configure, rereg)...)
+	sets += len(reqs)
 	if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
 		return err
 	}
@@ -376,7 +413,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if err := s.programMulticast(ctx); err != nil {
 		return err
 	}
-	changed := res.Changed || !sweepsAgain || s.counters.SMPs != n0 && len(reqs) > 0
+	changed := res.Changed || !sweepsAgain || sets > 0
 	s.trouble(f, bad, failed, res)
 	s.finish(f, t0, n0, kind, reason, failed, changed || reason != "")
 	s.save()
@@ -385,7 +422,10 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 
 // trouble plans the next look at what failed, later each time.
 func (s *Subnet) trouble(f *fabric.Fabric, bad []bool, failed int, res *discover.Result) {
-	s.silentAt = nil
+	// What an earlier sweep failed at and this one did not look at is still due.
+	s.silentAt = slices.DeleteFunc(s.silentAt, func(g ib.GUID) bool {
+		return s.looked == nil || s.looked[g] || f.NodeByGUID(g) == fabric.None
+	})
 	for i, b := range bad {
 		if b {
 			s.silentAt = append(s.silentAt, f.Nodes[i].GUID)
@@ -394,10 +434,12 @@ func (s *Subnet) trouble(f *fabric.Fabric, bad []bool, failed int, res *discover
 	s.silentAt = append(s.silentAt, res.SilentAt...)
 	slices.Sort(s.silentAt)
 	s.silentAt = slices.Compact(s.silentAt)
-	s.retryAt = time.Time{}
 	if len(s.silentAt) == 0 {
-		s.troubled = 0
+		s.troubled, s.retryAt = 0, time.Time{}
 		return
+	}
+	if !s.retryAt.IsZero() && len(res.SilentAt) == 0 && failed == 0 {
+		return // as planned
 	}
 	wait := min(time.Second<<min(s.troubled, 8), 2*time.Minute)
 	s.troubled++

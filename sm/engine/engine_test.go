@@ -1,0 +1,498 @@
+package engine_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/route"
+	"ibnetworkd/sm/simfabric"
+)
+
+// world is a simulated subnet and the managers on it.
+type world struct {
+	t    testing.TB
+	f    *fabric.Fabric
+	sim  *simfabric.Sim
+	cut  map[int32]bool // links by their lower port index
+	off  map[int32]bool // nodes without power
+	stop []func()
+	wg   sync.WaitGroup
+}
+
+func newWorld(t testing.TB, f *fabric.Fabric, opt simfabric.Options) *world {
+	return &world{t: t, f: f, sim: simfabric.New(f, opt), cut: map[int32]bool{}, off: map[int32]bool{}}
+}
+
+func logger() *slog.Logger {
+	if os.Getenv("SMLOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+// manager starts a subnet manager on a port; the returned function ends it in
+// an orderly way.
+func (w *world) manager(port int32, cfg engine.Config) (*engine.Subnet, context.CancelFunc) {
+	w.t.Helper()
+	tr, err := w.sim.Open(w.f.Ports[port].GUID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = logger().With("sm", w.f.PortName(port))
+	}
+	s := engine.New(tr, cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	w.wg.Go(func() {
+		defer close(done)
+		if err := s.Run(ctx); err != nil {
+			w.t.Logf("manager on %s: %v", w.f.PortName(port), err)
+		}
+	})
+	end := func() { cancel(); <-done }
+	w.stop = append(w.stop, end)
+	return s, end
+}
+
+func (w *world) close() {
+	for _, f := range w.stop {
+		f()
+	}
+	w.wg.Wait()
+	w.sim.Close()
+}
+
+// live lists the end ports that a port is connected with.
+func (w *world) live(from int32) []int32 {
+	f := w.f
+	up := func(p int32) bool {
+		q := f.Ports[p].Peer
+		return q != fabric.None && !w.cut[min(p, q)] && !w.off[f.Ports[p].Node] && !w.off[f.Ports[q].Node]
+	}
+	var out []int32
+	seen := map[int32]bool{f.Ports[from].Node: true}
+	if f.Nodes[f.Ports[from].Node].Switch == fabric.None {
+		out = append(out, from)
+		if !up(from) {
+			return out
+		}
+		from = f.Ports[from].Peer
+		seen[f.Ports[from].Node] = true
+		if f.Nodes[f.Ports[from].Node].Switch == fabric.None {
+			return append(out, from)
+		}
+	}
+	q := []int32{f.Ports[from].Node}
+	for ; len(q) > 0; q = q[1:] {
+		first, n := f.PortRange(q[0])
+		out = append(out, first)
+		for p := first + 1; p < first+n; p++ {
+			if !up(p) {
+				continue
+			}
+			r := f.Ports[p].Peer
+			m := f.Ports[r].Node
+			if f.Nodes[m].Switch == fabric.None {
+				if r != out[0] {
+					out = append(out, r)
+				}
+			} else if !seen[m] {
+				seen[m] = true
+				q = append(q, m)
+			}
+		}
+	}
+	return out
+}
+
+// check verifies what must hold once a subnet has settled.
+func (w *world) check(sm int32, s *engine.Subnet) error {
+	x := s.Snapshot()
+	live := w.live(sm)
+	if w.f.Ports[sm].Num != 0 && len(live) == 1 {
+		// Without a link there is no subnet to be master of.
+		if x.State != "Discovering" {
+			return fmt.Errorf("state without a link is %s", x.State)
+		}
+		return nil
+	}
+	if x.State != "Master" || x.Fabric == nil {
+		return fmt.Errorf("state is %s", x.State)
+	}
+	lids := map[ib.LID]ib.GUID{}
+	at := map[ib.GUID]ib.LID{}
+	for _, p := range live {
+		q := &w.f.Ports[p]
+		pi, err := w.sim.PortInfo(w.f.Nodes[q.Node].GUID, q.Num)
+		if err != nil {
+			return err
+		}
+		if !pi.LID.IsUnicast() {
+			return fmt.Errorf("%s has LID %v", w.f.PortName(p), pi.LID)
+		}
+		if o, dup := lids[pi.LID]; dup {
+			return fmt.Errorf("LID %v is of %v and %v", pi.LID, o, q.GUID)
+		}
+		lids[pi.LID], at[q.GUID] = q.GUID, pi.LID
+		if q.Num != 0 && pi.State != ib.PortActive {
+			return fmt.Errorf("%s is %v", w.f.PortName(p), pi.State)
+		}
+		k, err := w.sim.PKeys(w.f.Nodes[q.Node].GUID, q.Num)
+		if err != nil || len(k) == 0 || k[0] != ib.DefaultPKey {
+			return fmt.Errorf("%s: P_Keys %v, %v", w.f.PortName(p), k[:min(len(k), 4)], err)
+		}
+	}
+	for _, a := range live {
+		for _, b := range live {
+			if w.f.Ports[a].Num == 0 {
+				continue
+			}
+			g := w.f.Ports[b].GUID
+			if got := w.sim.Reaches(w.f.Ports[a].GUID, at[g]); got != g {
+				return fmt.Errorf("from %s LID %v of %s leads to %v", w.f.PortName(a), at[g], w.f.PortName(b), got)
+			}
+		}
+	}
+	lft := make([][]uint8, len(x.Fabric.Switches))
+	for i := range lft {
+		si, t, _, err := w.sim.SwitchTables(x.Fabric.Nodes[x.Fabric.Switches[i].Node].GUID)
+		if err != nil {
+			return err
+		}
+		if si.LinearFDBTop < uint16(x.TopLID) {
+			return fmt.Errorf("LinearFDBTop %d, highest LID %d", si.LinearFDBTop, x.TopLID)
+		}
+		lft[i] = t[:min(int(x.TopLID)+1, len(t))]
+	}
+	if loop := route.CreditLoop(x.Fabric, lft, nil); loop != nil {
+		return fmt.Errorf("credit loop: %v", loop)
+	}
+	if len(x.Fabric.EndPorts) != len(live) {
+		extra := ""
+		for _, p := range x.Fabric.EndPorts {
+			if _, ok := at[x.Fabric.Ports[p].GUID]; !ok {
+				extra += fmt.Sprintf(" %s (peer %d)", x.Fabric.PortName(p), x.Fabric.Ports[p].Peer)
+			}
+		}
+		return fmt.Errorf("%d end ports, want %d; too many:%s", len(x.Fabric.EndPorts), len(live), extra)
+	}
+	return nil
+}
+
+// settle waits until check is content, at most for the given (virtual) time.
+func (w *world) settle(sm int32, s *engine.Subnet, most time.Duration) time.Duration {
+	w.t.Helper()
+	t0 := time.Now()
+	for {
+		synctest.Wait()
+		err := w.check(sm, s)
+		if err == nil {
+			return time.Since(t0)
+		}
+		if time.Since(t0) > most {
+			w.t.Fatalf("not settled after %v: %v", most, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// total is the number of SMPs that the simulator saw of programs.
+func (w *world) total() int { return int(w.sim.Counters().Total) }
+
+// The number of SMPs of a first sweep is exact.
+func TestFirstSweepSMPs(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		f    *fabric.Fabric
+		want int // by the rules of discover and program
+	}{
+		{"pair", gen.Pair(), 10},
+		{"star", gen.Star(2, 36), 55},
+		{"ft2-108", gen.FatTree2(36, 6), 1566},
+		{"ft3-972", gen.FatTree3(36, 3, 18), 22410},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tt.f, simfabric.Options{})
+				defer w.close()
+				s, _ := w.manager(tt.f.SMPort, engine.Config{Sweep: -1})
+				synctest.Wait()
+				if len(tt.f.EndPorts) < 300 {
+					if err := w.check(tt.f.SMPort, s); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if n := w.total(); n != tt.want {
+					t.Errorf("%d SMPs, want %d", n, tt.want)
+				}
+				before := w.total()
+				s.Resweep(false, "test")
+				synctest.Wait()
+				if n := w.total() - before; n != len(tt.f.Switches) {
+					t.Errorf("a resweep with nothing changed takes %d SMPs, want one for each of %d switches", n, len(tt.f.Switches))
+				}
+			})
+		})
+	}
+}
+
+func TestShapes(t *testing.T) {
+	for name, f := range map[string]*fabric.Fabric{
+		"pair": gen.Pair(), "star": gen.Star(3, 8), "ft2": gen.FatTree2(8, 4), "ft3": gen.FatTree3(4, 2, 2),
+		"ring": gen.Ring(6, 2), "torus": gen.Torus([]int{3, 3}, 1), "mesh": gen.Mesh([]int{4, 3}, 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, f, simfabric.Options{})
+				defer w.close()
+				s, _ := w.manager(f.SMPort, engine.Config{})
+				w.settle(f.SMPort, s, time.Second)
+			})
+		})
+	}
+}
+
+// event does something at random to the subnet; the manager's host stays on.
+func (w *world) event(r *rand.Rand, sm int32) string {
+	f := w.f
+	for {
+		p := int32(r.IntN(len(f.Ports)))
+		q := f.Ports[p].Peer
+		n := f.Ports[p].Node
+		node := f.Nodes[n].GUID
+		switch k := r.IntN(10); {
+		case k < 5 && q != fabric.None && !w.cut[min(p, q)]:
+			w.cut[min(p, q)] = true
+			w.sim.Cut(node, f.Ports[p].Num)
+			return "cut " + f.PortName(p)
+		case k < 8 && q != fabric.None && w.cut[min(p, q)]:
+			delete(w.cut, min(p, q))
+			w.sim.Restore(node, f.Ports[p].Num)
+			return "restore " + f.PortName(p)
+		case k == 8 && q != fabric.None && !w.cut[min(p, q)]:
+			w.sim.Flap(node, f.Ports[p].Num)
+			return "flap " + f.PortName(p)
+		case k == 9 && n != f.Ports[sm].Node:
+			w.sim.Reboot(node)
+			return "reboot " + f.Nodes[n].Name()
+		}
+	}
+}
+
+func seeds(t *testing.T) uint64 {
+	if testing.Short() {
+		return 20
+	}
+	if os.Getenv("SMLONG") != "" {
+		return 3000
+	}
+	return 150
+}
+
+// After any sequence of events on any graph the subnet settles.
+func TestRandomEvents(t *testing.T) {
+	for seed := range seeds(t) {
+		var story []string
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 77))
+				f := gen.Random(seed, 1+r.IntN(7), r.IntN(10), 1+r.IntN(10))
+				opt := simfabric.Options{Seed: seed}
+				if seed%3 == 1 {
+					opt.Loss = 0.02
+				}
+				if seed%3 == 2 {
+					opt.DelayMin, opt.DelayMax = 10*time.Microsecond, 3*time.Millisecond
+				}
+				w := newWorld(t, f, opt)
+				defer w.close()
+				s, _ := w.manager(f.SMPort, engine.Config{Window: 1 + r.IntN(40)})
+				w.settle(f.SMPort, s, 20*time.Second)
+				for range 3 + r.IntN(6) {
+					for range 1 + r.IntN(3) {
+						story = append(story, w.event(r, f.SMPort))
+						if r.IntN(2) == 0 {
+							time.Sleep(time.Duration(r.IntN(30)) * time.Millisecond)
+						}
+					}
+					d := w.settle(f.SMPort, s, 20*time.Minute)
+					story = append(story, fmt.Sprintf("settled in %v", d))
+				}
+			})
+		})
+		if !ok {
+			t.Log(strings.Join(story, "\n"))
+			return
+		}
+	}
+}
+
+// Two managers: one is master, whatever happens to them.
+func TestTwoManagers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{DelayMin: 5 * time.Microsecond, DelayMax: 50 * time.Microsecond})
+		defer w.close()
+		hosts := []int32{}
+		for _, p := range f.EndPorts {
+			if f.Ports[p].Num != 0 {
+				hosts = append(hosts, p)
+			}
+		}
+		a, stopA := w.manager(hosts[0], engine.Config{Priority: 5})
+		w.settle(hosts[0], a, time.Second)
+		b, _ := w.manager(hosts[5], engine.Config{Priority: 1})
+		time.Sleep(2 * time.Second)
+		if x := b.Snapshot(); x.State != "Standby" || x.Master.GUID != f.Ports[hosts[0]].GUID {
+			t.Fatalf("the worse manager is %s", x.State)
+		}
+		if x := a.Snapshot(); x.State != "Master" {
+			t.Fatalf("the better manager is %s", x.State)
+		}
+		// Orderly end: handed over at once.
+		t0 := time.Now()
+		stopA()
+		d := w.settle(hosts[5], b, time.Second)
+		t.Logf("handed over and all reachable %v after the stop", time.Since(t0))
+		if d > 500*time.Millisecond {
+			t.Errorf("handover took %v", d)
+		}
+		// A better one joins: it becomes master without a gap.
+		c, _ := w.manager(hosts[7], engine.Config{Priority: 9})
+		t0 = time.Now()
+		w.settle(hosts[7], c, 3*time.Second)
+		t.Logf("better manager is master after %v", time.Since(t0))
+		synctest.Wait()
+		if x := b.Snapshot(); x.State != "Standby" {
+			t.Fatalf("the old master is %s", x.State)
+		}
+		// Its link is cut: the standby takes over in time.
+		p := hosts[7]
+		w.cut[min(p, f.Ports[p].Peer)] = true
+		w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num)
+		t0 = time.Now()
+		w.settle(hosts[5], b, 10*time.Second)
+		d = time.Since(t0)
+		t.Logf("takeover %v after the master's link was cut", d)
+		if d > 3*time.Second {
+			t.Errorf("takeover took %v", d)
+		}
+		// It comes back: split brain heals, the better one is master again.
+		delete(w.cut, min(p, f.Ports[p].Peer))
+		w.sim.Restore(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num)
+		t0 = time.Now()
+		w.settle(hosts[7], c, 10*time.Second)
+		t.Logf("healed after %v", time.Since(t0))
+		synctest.Wait()
+		if x := b.Snapshot(); x.State != "Standby" {
+			t.Fatalf("two masters: the worse one is %s", x.State)
+		}
+	})
+}
+
+func TestEqualPriorityStartAtOnce(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.FatTree2(8, 4)
+			w := newWorld(t, f, simfabric.Options{Seed: seed, DelayMin: 5 * time.Microsecond, DelayMax: 500 * time.Microsecond})
+			defer w.close()
+			var subs []*engine.Subnet
+			var at []int32
+			for _, p := range f.EndPorts {
+				if f.Ports[p].Num != 0 && len(subs) < 4 {
+					s, _ := w.manager(p, engine.Config{Priority: 3})
+					subs, at = append(subs, s), append(at, p)
+				}
+			}
+			time.Sleep(8 * time.Second)
+			synctest.Wait()
+			for i, s := range subs {
+				want := "Standby"
+				if i == 0 {
+					want = "Master"
+				}
+				if x := s.Snapshot(); x.State != want {
+					t.Fatalf("seed %d: manager %d is %s, want %s", seed, i, x.State, want)
+				}
+			}
+			w.settle(at[0], subs[0], time.Second)
+		})
+	}
+}
+
+// LIDs survive a restart of the manager and of the whole subnet.
+func TestLIDsSurvive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(4, 8)
+		store := &memory{}
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		s, stop := w.manager(f.SMPort, engine.Config{Store: store})
+		w.settle(f.SMPort, s, time.Second)
+		was := map[ib.GUID]ib.LID{}
+		for _, p := range s.Snapshot().Fabric.EndPorts {
+			q := s.Snapshot().Fabric.Ports[p]
+			was[q.GUID] = q.LID
+		}
+		stop()
+		for i := range f.Nodes {
+			if int32(i) != f.Ports[f.SMPort].Node {
+				w.sim.Reboot(f.Nodes[i].GUID)
+			}
+		}
+		s, _ = w.manager(f.SMPort, engine.Config{Store: store})
+		w.settle(f.SMPort, s, time.Second)
+		for _, p := range s.Snapshot().Fabric.EndPorts {
+			if q := s.Snapshot().Fabric.Ports[p]; was[q.GUID] != q.LID {
+				t.Errorf("port %v had LID %v, has %v", q.GUID, was[q.GUID], q.LID)
+			}
+		}
+		store.b = []byte("damaged")
+		s2, _ := w.manager(f.EndPorts[2], engine.Config{Store: store, Priority: 1})
+		time.Sleep(time.Second)
+		if s2.Snapshot() == nil {
+			t.Error("a damaged memory is fatal")
+		}
+	})
+}
+
+type memory struct{ b []byte }
+
+func (m *memory) Load() ([]byte, error) { return m.b, nil }
+func (m *memory) Save(b []byte) error   { m.b = b; return nil }
+
+// A takeover finds everything as it should be and sets no more than it must.
+func TestTakeoverSetsLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		s, stop := w.manager(f.SMPort, engine.Config{})
+		w.settle(f.SMPort, s, time.Second)
+		stop()
+		before := w.sim.Counters().SMPs
+		s, _ = w.manager(f.SMPort, engine.Config{})
+		w.settle(f.SMPort, s, time.Second)
+		after := w.sim.Counters().SMPs
+		for a, c := range after {
+			t.Logf("%s: %d Gets, %d Sets", mad.AttrName(mad.ClassSubnDR, a), c.Get-before[a].Get, c.Set-before[a].Set)
+		}
+		if n := after[mad.AttrSwitchInfo].Set - before[mad.AttrSwitchInfo].Set; n != 0 {
+			t.Errorf("%d Sets of SwitchInfo", n)
+		}
+	})
+}

@@ -59,7 +59,8 @@ type Packet struct {
 	Retries int
 
 	// Err is set on Recv when the packet is a request of ours that came back:
-	// ErrTimeout, or what the device said.
+	// ErrTimeout, or what the device said. Of MAD only the common header is sure
+	// then: the kernel returns no more.
 	Err error
 
 	// MAD is the whole message, or its first 256 bytes when Long is set.

@@ -1,0 +1,280 @@
+// Package umad is the transport to real InfiniBand ports: MADs over the
+// kernel's /dev/infiniband/umadN. The kernel matches requests with responses,
+// sends again, reports timeouts and cuts and joins long messages; this package
+// registers for the classes of a subnet manager and translates.
+package umad
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/kernel/umad"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+)
+
+// List reads every port that has a MAD device, of any link layer: the caller
+// picks those with link layer InfiniBand. sysfs.ErrNoUMAD says that ib_umad is
+// not loaded.
+func List(fs sysfs.FS) ([]transport.Port, error) {
+	us, err := fs.UMADs()
+	if err != nil {
+		return nil, err
+	}
+	var l []transport.Port
+	for _, u := range us {
+		p, err := port(fs, u.IBDev, u.Port)
+		if err != nil {
+			continue // it disappeared while we looked
+		}
+		l = append(l, p)
+	}
+	return l, nil
+}
+
+func port(fs sysfs.FS, dev string, num int) (transport.Port, error) {
+	d, err := fs.IBDevice(dev)
+	if err != nil {
+		return transport.Port{}, err
+	}
+	for _, p := range d.Ports {
+		if p.Num == num {
+			return transport.Port{
+				Device: dev, Num: uint8(num), NodeGUID: d.NodeGUID, PortGUID: p.GUID(), LID: p.LID, SMLID: p.SMLID,
+				State: p.State, PhysState: p.Phys, Prefix: p.GID.Prefix(), LinkLayer: p.LinkLayer, NodeType: d.NodeType,
+			}, nil
+		}
+	}
+	return transport.Port{}, fmt.Errorf("device %s has no port %d", dev, num)
+}
+
+// Transport is an open port.
+type Transport struct {
+	fs       sysfs.FS
+	dev      string
+	num      int
+	issmName string
+	p        *umad.Port
+	agents   map[mad.Class]uint32
+
+	send   sync.Mutex // Send's packet
+	out    umad.Packet
+	in     umad.Packet // Recv's
+	ctx    context.Context
+	stop   func() bool
+	closed atomic.Bool
+
+	issm sync.Mutex
+	held io.Closer
+}
+
+var smpMethods = []uint8{uint8(mad.MethodGet), uint8(mad.MethodSet), uint8(mad.MethodTrap)}
+
+var saMethods = []uint8{uint8(mad.MethodGet), uint8(mad.MethodSet), uint8(mad.MethodGetTable), uint8(mad.MethodGetTrace),
+	uint8(mad.MethodGetMulti), uint8(mad.MethodDelete)}
+
+// Open opens a port and registers for the requests of a subnet manager. Another
+// subnet manager on the same port gives transport.ErrIsSM.
+func Open(fs sysfs.FS, dev string, num uint8) (*Transport, error) {
+	us, err := fs.UMADs()
+	if err != nil {
+		return nil, fmt.Errorf("port %s/%d: %w", dev, num, err)
+	}
+	for _, u := range us {
+		if u.IBDev != dev || u.Port != int(num) {
+			continue
+		}
+		t := &Transport{fs: fs, dev: dev, num: int(num), issmName: u.ISSM, agents: map[mad.Class]uint32{}}
+		if t.p, err = umad.Open(context.Background(), u.Name); err != nil {
+			return nil, fmt.Errorf("port %s/%d: open %s: %w", dev, num, u.Name, err)
+		}
+		for _, a := range []umad.Agent{
+			{QPN: 0, Class: uint8(mad.ClassSubnDR), Version: mad.SMPClassV, Methods: smpMethods},
+			{QPN: 0, Class: uint8(mad.ClassSubnLID), Version: mad.SMPClassV, Methods: smpMethods},
+			{QPN: 1, Class: uint8(mad.ClassSA), Version: mad.SAClassV, Methods: saMethods, RMPP: 1},
+			{QPN: 1, Class: uint8(mad.ClassPerf), Version: mad.PerfClassV},
+		} {
+			id, err := t.p.Register(a)
+			if err != nil {
+				t.p.Close()
+				if errors.Is(err, syscall.EINVAL) {
+					err = fmt.Errorf("%w (%v)", transport.ErrIsSM, err)
+				}
+				return nil, fmt.Errorf("port %s/%d: register for class 0x%02x: %w", dev, num, a.Class, err)
+			}
+			t.agents[mad.Class(a.Class)] = id
+		}
+		return t, nil
+	}
+	return nil, fmt.Errorf("port %s/%d has no MAD device", dev, num)
+}
+
+// Send implements transport.Transport.
+func (t *Transport) Send(p *transport.Packet) error {
+	id, ok := t.agents[mad.ClassOf(&p.MAD)]
+	if !ok {
+		return fmt.Errorf("no agent for management class 0x%02x", mad.ClassOf(&p.MAD))
+	}
+	if len(p.Long) > transport.MaxMessage {
+		return transport.ErrTooLong
+	}
+	t.send.Lock()
+	defer t.send.Unlock()
+	k := &t.out
+	k.Agent, k.Status = id, 0
+	k.Timeout, k.Retries = p.Timeout, uint32(max(p.Retries, 0))
+	k.Addr = umad.Address{QPN: p.QPN, QKey: uint32(p.QKey), LID: p.LID, SL: uint8(p.SL), PathBits: p.PathBits, PKeyIndex: p.PKeyIndex}
+	if p.QPN != 0 && p.QKey == 0 {
+		k.Addr.QKey = uint32(ib.QKeyGSI)
+	}
+	if p.HasGRH {
+		k.Addr.GRH = &umad.GRH{GID: p.GID, GIDIndex: p.GIDIndex, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass, FlowLabel: p.FlowLabel}
+	}
+	k.MAD = append(k.MAD[:0], p.Bytes()...)
+	if p.Long != nil {
+		// The kernel cuts a message that says so in its first RMPP header, and
+		// sends each window as often as the header says.
+		h := mad.RMPPHeader{Version: 1, Type: mad.RMPPData, RespTime: mad.RespTimeNone, Flags: mad.RMPPActive}
+		var b mad.Buf
+		h.Put(&b)
+		copy(k.MAD[mad.RMPPOffset:mad.RMPPDataOffset], b[mad.RMPPOffset:])
+		k.Retries = max(k.Retries, 3)
+	}
+	err := t.p.Send(k)
+	if cap(k.MAD) > 1<<16 {
+		k.MAD = nil
+	}
+	return t.failed(err)
+}
+
+// failed gives an error of the device the transport's name.
+func (t *Transport) failed(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case t.closed.Load() || errors.Is(err, os.ErrClosed):
+		return transport.ErrClosed
+	case errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV):
+		return fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrGone)
+	}
+	return fmt.Errorf("port %s/%d: %w", t.dev, t.num, err)
+}
+
+// Recv implements transport.Transport.
+func (t *Transport) Recv(ctx context.Context, into []transport.Packet) (int, error) {
+	if len(into) == 0 {
+		return 0, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if ctx != t.ctx {
+		// One watch for all calls with the same context.
+		if t.stop != nil {
+			t.stop()
+		}
+		if err := t.p.SetReadDeadline(time.Time{}); err != nil {
+			return 0, t.failed(err)
+		}
+		t.ctx = ctx
+		t.stop = context.AfterFunc(ctx, func() { _ = t.p.SetReadDeadline(time.Unix(1, 0)) })
+	}
+	for {
+		err := t.p.Recv(&t.in)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if cerr := ctx.Err(); cerr != nil {
+				return 0, cerr
+			}
+			// A watch of an earlier context fired after its successor began.
+			if err := t.p.SetReadDeadline(time.Time{}); err != nil {
+				return 0, t.failed(err)
+			}
+			continue
+		case err != nil:
+			return 0, t.failed(err)
+		}
+		if len(t.in.MAD) < mad.HeaderLen {
+			continue
+		}
+		t.fill(&into[0])
+		return 1, nil
+	}
+}
+
+// fill translates the packet in t.in.
+func (t *Transport) fill(p *transport.Packet) {
+	k := &t.in
+	*p = transport.Packet{
+		LID: k.Addr.LID, QPN: k.Addr.QPN, QKey: ib.QKey(k.Addr.QKey), SL: ib.SL(k.Addr.SL), PathBits: k.Addr.PathBits, PKeyIndex: k.Addr.PKeyIndex,
+	}
+	if g := k.Addr.GRH; g != nil {
+		p.HasGRH, p.GID, p.GIDIndex, p.HopLimit, p.TrafficClass, p.FlowLabel = true, g.GID, g.GIDIndex, g.HopLimit, g.TrafficClass, g.FlowLabel
+	}
+	copy(p.MAD[:], k.MAD)
+	switch {
+	case k.Status == syscall.ETIMEDOUT:
+		p.Err = transport.ErrTimeout
+	case k.Status != 0:
+		p.Err = fmt.Errorf("port %s/%d: %w", t.dev, t.num, k.Status)
+	case mad.IsRMPP(&p.MAD) || len(k.MAD) > mad.Size:
+		p.Long = k.MAD
+		k.MAD = nil
+	}
+}
+
+// SetIsSM implements transport.Transport: the bit is on while the issm device
+// is open.
+func (t *Transport) SetIsSM(on bool) error {
+	t.issm.Lock()
+	defer t.issm.Unlock()
+	switch {
+	case on && t.held == nil:
+		if t.closed.Load() {
+			return transport.ErrClosed
+		}
+		c, err := umad.OpenISSM(t.issmName)
+		if errors.Is(err, umad.ErrSMRunning) {
+			return fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrIsSM)
+		}
+		if err != nil {
+			return fmt.Errorf("port %s/%d: open %s: %w", t.dev, t.num, t.issmName, err)
+		}
+		t.held = c
+	case !on && t.held != nil:
+		c := t.held
+		t.held = nil
+		return c.Close()
+	}
+	return nil
+}
+
+// Port implements transport.Transport.
+func (t *Transport) Port() (transport.Port, error) {
+	p, err := port(t.fs, t.dev, t.num)
+	if err != nil && errors.Is(err, os.ErrNotExist) {
+		return p, fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrGone)
+	}
+	return p, err
+}
+
+// Close implements transport.Transport.
+func (t *Transport) Close() error {
+	if t.closed.Swap(true) {
+		return nil
+	}
+	err := t.SetIsSM(false)
+	if cerr := t.p.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -8,9 +8,11 @@
 package dcb
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -203,6 +205,11 @@ func (c *Conn) Get(link string) (s State, err error) {
 	if err != nil {
 		return s, err
 	}
+	// The kernel keeps the newest entry first; order by meaning, so that two
+	// looks at the same table are equal.
+	slices.SortFunc(s.Apps, func(a, b App) int {
+		return cmp.Or(cmp.Compare(a.Selector, b.Selector), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Priority, b.Priority))
+	})
 	// Drivers without a DCBX mode refuse the question; that is not a failure.
 	r = nl.NewRequest("read DCBX mode of "+link, unix.RTM_GETDCB, 0, message(cmdGetDCBX, link))
 	err = c.Talk(r, func(_ uint16, b []byte) error { return decodeState(b, &s) })

@@ -88,9 +88,12 @@ type Port struct {
 	Phys     ib.PhysState
 	// HasIB says that the InfiniBand fields were reported: LID, SMLID, LMC,
 	// SubnetPrefix and CapFlags are there on InfiniBand and OPA ports only.
-	HasIB        bool
-	LID, SMLID   ib.LID
-	LMC          ib.LMC
+	HasIB      bool
+	LID, SMLID ib.LID
+	LMC        ib.LMC
+	// SubnetPrefix is 0 also if the kernel does not know better: it remembers the
+	// prefix of the last entry of the GID table, which most often is empty
+	// (config_non_roce_gid_cache in cache.c). GID 0 in sysfs has the prefix.
 	SubnetPrefix uint64
 	// CapFlags is PortInfo:CapabilityMask in the low and CapabilityMask2 in
 	// the high 32 bits.

@@ -34,10 +34,8 @@ const DefaultMaxNodes = 49151
 
 // Options steer a discovery.
 type Options struct {
-	// Local is the manager's own NodeInfo when the transport knows it without
-	// an SMP; nil asks for it.
-	Local *mad.NodeInfo
-	// LocalPort is the PortInfo of the manager's own port, likewise.
+	// LocalPort is the PortInfo of the manager's own port when the transport
+	// knows it without an SMP; nil asks for it.
 	LocalPort *fabric.PortInfo
 	// MaxNodes ends the walk of a subnet that grows without end; 0 means
 	// DefaultMaxNodes.
@@ -196,11 +194,7 @@ func New(opt Options) *Discovery {
 	if d.opt.MaxNodes == 0 {
 		d.opt.MaxNodes = DefaultMaxNodes
 	}
-	if opt.Local != nil {
-		d.gotRoot(*opt.Local)
-	} else {
-		d.back.push(tag(kRoot, 0, 0, 0))
-	}
+	d.back.push(tag(kRoot, 0, 0, 0))
 	return d
 }
 

@@ -85,6 +85,9 @@ func New(cfg Config) *Machine {
 // State is the state as SMInfo tells it.
 func (m *Machine) State() mad.SMState { return m.state }
 
+// SetGUID corrects this manager's port GUID before it has decided anything.
+func (m *Machine) SetGUID(g ib.GUID) { m.cfg.Self.GUID = g }
+
 // Master is the manager that is polled while standby.
 func (m *Machine) Master() Peer { return m.master }
 

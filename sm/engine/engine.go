@@ -154,6 +154,7 @@ type Subnet struct {
 	slots []slot
 	idle  []uint16
 	fly   int
+	late  bool // an SMP was not answered in time
 	pkt   transport.Packet
 	tick  *time.Timer
 
@@ -172,7 +173,8 @@ type Subnet struct {
 	admin      *sa.Service
 	troubled   int // sweeps in a row with failures
 	silentAt   []ib.GUID
-	busy       bool            // a sweep is under way
+	guid       ib.GUID          // of the local port, once known
+	busy       bool             // a sweep is under way
 	looked     map[ib.GUID]bool // nodes that the sweep under way looks at; nil all
 	retryAt    time.Time
 	act        uint32
@@ -312,20 +314,16 @@ func (s *Subnet) warnOnce(key, msg string, args ...any) {
 	}
 }
 
-// localInfo is a transport that knows the local node and port without an SMP.
+// localInfo is a transport that knows the local PortInfo without an SMP.
 type localInfo interface {
-	NodeInfo() (mad.NodeInfo, bool)
 	PortInfo() ([64]byte, bool)
 }
 
 func (s *Subnet) options() discover.Options {
 	o := discover.Options{Prefix: s.cfg.Policy.Prefix}
 	if l, ok := s.tr.(localInfo); ok {
-		if ni, ok := l.NodeInfo(); ok {
-			o.Local = &ni
-			if pi, ok := l.PortInfo(); ok {
-				o.LocalPort = (*fabric.PortInfo)(&pi)
-			}
+		if pi, ok := l.PortInfo(); ok {
+			o.LocalPort = (*fabric.PortInfo)(&pi)
 		}
 	}
 	return o
@@ -343,11 +341,12 @@ func (s *Subnet) discovering(ctx context.Context) error {
 	if err := s.pump(ctx, d); err != nil {
 		return err
 	}
+	res := d.Result()
+	s.learnGUID(res.Fabric)
 	if s.elect.State() != mad.SMDiscovering {
 		// Handed the subnet meanwhile: what was found serves.
-		return s.configure(ctx, d.Result(), t0, n0, "full", "handover")
+		return s.configure(ctx, res, t0, n0, "full", "handover")
 	}
-	res := d.Result()
 	if res.Fabric == nil {
 		s.warnOnce("local", "the local port does not answer", "why", fmt.Sprint(res.Warnings))
 		return s.pause(ctx, time.Second)
@@ -369,7 +368,7 @@ func (s *Subnet) awaitLink(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.port = p
+		s.setPort(p)
 		if p.State >= ib.PortInit || p.Num == 0 {
 			return nil
 		}
@@ -381,6 +380,25 @@ func (s *Subnet) awaitLink(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// setPort takes over the local port's state. What NodeInfo said is its GUID
+// stays: a device may tell the node's instead.
+func (s *Subnet) setPort(p transport.Port) {
+	if s.guid != 0 {
+		p.PortGUID = s.guid
+	}
+	s.port = p
+}
+
+// learnGUID takes the local port's GUID from a discovery.
+func (s *Subnet) learnGUID(f *fabric.Fabric) {
+	if f == nil || f.SMPort == fabric.None || f.Ports[f.SMPort].GUID == 0 || s.guid != 0 {
+		return
+	}
+	s.guid = f.Ports[f.SMPort].GUID
+	s.port.PortGUID = s.guid
+	s.elect.SetGUID(s.guid)
 }
 
 // pause serves others' requests for a while.
@@ -417,6 +435,9 @@ func (s *Subnet) master(ctx context.Context) error {
 		s.reregister = true
 	}
 	for s.elect.State() == mad.SMMaster {
+		if err := s.checkLocal(); err != nil {
+			return err
+		}
 		s.busy = s.ev.full || s.fab == nil || s.ev.any()
 		if s.ev.full || s.fab == nil {
 			if err := s.fullSweep(ctx); err != nil {
@@ -458,9 +479,6 @@ func (s *Subnet) master(ctx context.Context) error {
 		}); err != nil {
 			return err
 		}
-		if err := s.checkLocal(); err != nil {
-			return err
-		}
 		s.tickSA()
 	}
 	return nil
@@ -473,21 +491,22 @@ func (s *Subnet) checkLocal() error {
 		return err
 	}
 	was := s.port
-	s.port = p
-	if p.Num == 0 || s.fab == nil {
+	s.setPort(p)
+	if p.Num == 0 {
 		return nil
 	}
 	switch {
-	case p.State < ib.PortInit && was.State >= ib.PortInit:
+	case p.State < ib.PortInit:
 		s.log.Warn("the local link is down", "was", was.State.String(), "state", p.State.String())
 		// Alone on the port: what is found when it comes back decides.
 		s.elect.Restart()
 		return errRestart
+	case s.fab == nil || s.fab.SMPort == fabric.None:
 	case p.State == ib.PortInit && s.fab.Ports[s.fab.SMPort].Info.State() >= ib.PortArmed:
 		s.log.Info("the local link was re-established", "was", was.State.String())
 		s.elect.Restart()
 		return errRestart
-	case p.SMLID != 0 && s.fab.SMPort != fabric.None && p.SMLID != s.fab.Ports[s.fab.SMPort].LID && p.State >= ib.PortArmed:
+	case p.SMLID != 0 && p.SMLID != s.fab.Ports[s.fab.SMPort].LID && p.State >= ib.PortArmed:
 		s.log.Warn("another manager configured the local port", "sm_lid", p.SMLID.String())
 		s.ev.full, s.ev.reason = true, "another manager configured the local port"
 	}

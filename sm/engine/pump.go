@@ -155,6 +155,13 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		if err := s.next(ctx, nil); err != nil {
 			return err
 		}
+		if s.late {
+			// Nothing answers when the local cable is out: do not try it all.
+			s.late = false
+			if err := s.checkLocal(); err != nil {
+				return err
+			}
+		}
 	}
 }
 
@@ -252,6 +259,7 @@ func (s *Subnet) response(p *transport.Packet) {
 		return
 	}
 	if p.Err != nil && int(tries) < own.retries && errors.Is(p.Err, transport.ErrTimeout) {
+		s.late = true
 		if tries == 0 {
 			own.Late(req.Tag)
 		}

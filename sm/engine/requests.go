@@ -275,7 +275,7 @@ func (s *Subnet) standby(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.port = p
+		s.setPort(p)
 		if p.State < ib.PortInit && p.Num != 0 {
 			s.log.Warn("the local link is down", "state", p.State.String())
 			s.elect.Restart()

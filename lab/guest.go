@@ -63,7 +63,11 @@ func mount(src, dir, typ, opts string, flags uintptr) error {
 // mountHost mounts a folder of the host.
 func (j *job) mountHost(what, path, dir string, flags uintptr) error {
 	if j.Export == "9p" {
-		return mount(what, dir, "9p", "trans=virtio,version=9p2000.L,msize=262144,cache=none", flags)
+		cache := "none"
+		if flags&unix.MS_RDONLY != 0 {
+			cache = "loose"
+		}
+		return mount(what, dir, "9p", "trans=virtio,version=9p2000.L,msize=262144,cache="+cache, flags)
 	}
 	return mount("none", dir, "hostfs", path, flags)
 }
@@ -175,6 +179,11 @@ func (j *job) switchRoot(share string) error {
 		}
 		if err := unix.Mount(d, root+d, "", unix.MS_MOVE, ""); err != nil {
 			return fmt.Errorf("move %s: %w", d, err)
+		}
+	}
+	if j.Export == "9p" {
+		if err := j.mountHost("modules", "", root+"/lib/modules", unix.MS_RDONLY); err != nil {
+			return err
 		}
 	}
 	if err := unix.Chdir(root); err != nil {
@@ -368,24 +377,51 @@ func (j *job) shell(env []string) int {
 	if err != nil {
 		fatal("%v", err)
 	}
-	if t, err := os.OpenFile("/dev/tty0", os.O_RDWR, 0); err == nil && j.Export == "hostfs" {
+	// A console cannot be a controlling terminal, the device behind it can.
+	behind := "/dev/tty0"
+	if j.Machine == QEMU {
+		behind = "/dev/ttyS0"
+	}
+	if t, err := os.OpenFile(behind, os.O_RDWR, 0); err == nil {
 		tty.Close()
-		tty = t // UML's console is not a terminal that can be controlled, its tty0 is
+		tty = t
 	}
 	if j.HCAs >= 0 {
 		if err := loadSwib(j.Config); err != nil {
 			fmt.Fprintln(tty, "lab:", err)
 		}
 	}
-	cmd := exec.Command("/bin/bash", "-i")
-	cmd.Env = append(env, "PS1=lab:\\w# ")
+	fmt.Fprintf(tty, "%s\n", j.banner())
+	cmd := exec.Command("/bin/bash", "--rcfile", shellRC, "-i")
+	cmd.Env = env
 	cmd.Dir = "/root"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := os.WriteFile(shellRC, []byte(rcText), 0o644); err != nil {
+		fatal("%v", err)
+	}
 	if err := cmd.Start(); err != nil {
 		fatal("%v", err)
 	}
 	return reap(cmd.Process.Pid)
+}
+
+const shellRC = "/run/lab.bashrc"
+
+const rcText = `PS1='lab:\w# '
+[ -n "$COLUMNS" ] && [ -n "$LINES" ] && stty cols "$COLUMNS" rows "$LINES"
+ctl() { if [ $# = 0 ]; then cat /sys/kernel/debug/swib/ctl; else echo "$*" > /sys/kernel/debug/swib/ctl; fi; }
+sm() { opensm -g 0x$(cut -d: -f5-8 /sys/class/infiniband/${1:-swib0}/ports/${2:-1}/gids/0 | tr -d :) -f /tmp/opensm.log > /dev/null 2>&1 < /dev/null & }
+[ -r /usr/share/bash-completion/bash_completion ] && . /usr/share/bash-completion/bash_completion
+`
+
+// banner says what a person can do here.
+func (j *job) banner() string {
+	devs, _ := filepath.Glob("/sys/class/infiniband/*")
+	return fmt.Sprintf(`A guest of the lab: %d adapters, up %.1f s. Nothing here outlives it; exit or Ctrl-D ends it.
+  sm               start opensm (sm DEVICE PORT for another port)    ibstat, ibnetdiscover, saquery ...
+  ctl              the fabric;  ctl link h1/1 down, ctl add 5, ctl fault all drop attr=0x15 percent=20 ...
+  %s/bin        programs of this project`, len(devs), Uptime().Seconds(), shareDir)
 }
 
 // klog returns the kernel's log.

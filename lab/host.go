@@ -137,11 +137,15 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 		return nil, err
 	}
 	m := &machine{cfg: c, bins: map[string]string{}}
-	v := build.UML
-	if os.Getenv(sanitizeVar) == "1" {
-		v = build.Sanitize
+	switch {
+	case c.Machine == QEMU:
+		m.kernel, err = b.DebianKernel(ctx)
+	case os.Getenv(sanitizeVar) == "1":
+		m.kernel, err = b.Kernel(ctx, build.Sanitize)
+	default:
+		m.kernel, err = b.Kernel(ctx, build.UML)
 	}
-	if m.kernel, err = b.Kernel(ctx, v); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if m.module, err = b.Module(ctx, m.kernel, "swib", SwibSource()); err != nil {
@@ -285,7 +289,11 @@ func (m *machine) boot(j job, name string, con *os.File) (*Guest, error) {
 	if err := m.initramfs(initrd); err != nil {
 		return nil, err
 	}
-	g.cmd = m.umlCommand(dir, initrd)
+	if m.cfg.Machine == QEMU {
+		g.cmd = m.qemuCommand(dir, initrd, con != nil)
+	} else {
+		g.cmd = m.umlCommand(dir, initrd, con != nil)
+	}
 	if err := g.run(con); err != nil {
 		return nil, err
 	}
@@ -306,6 +314,13 @@ func (m *machine) initramfs(file string) error {
 	}
 	c.char("/dev/console", 5, 1)
 	c.char("/dev/null", 1, 3)
+	for i, mod := range m.initModules() {
+		data, err := os.ReadFile(mod)
+		if err != nil {
+			return err
+		}
+		c.file(fmt.Sprintf("/modules/%03d-%s", i, filepath.Base(mod)), 0o644, data)
+	}
 	c.file("/init", 0o755, text)
 	if err := c.close(); err != nil {
 		return err
@@ -314,21 +329,22 @@ func (m *machine) initramfs(file string) error {
 }
 
 // umlCommand returns the command of a User Mode Linux guest.
-func (m *machine) umlCommand(dir, initrd string) *exec.Cmd {
+func (m *machine) umlCommand(dir, initrd string, quiet bool) *exec.Cmd {
 	args := []string{
 		fmt.Sprintf("mem=%dM", m.cfg.Memory), "initrd=" + initrd, "ibnetlab=hostfs:" + dir,
 		"umid=guest", "uml_dir=" + dir, "con=null", "con0=fd:0,fd:1", "ssl=null",
 		"panic=-1", "loglevel=5", "rdinit=/init",
 	}
+	if quiet {
+		args = append(args, "quiet", "loglevel=3")
+	}
 	if m.cfg.Userland == Systemd {
-		args = append(args, "systemd.show_status=0", "systemd.log_target=console", "systemd.log_level=warning")
+		args = append(args, systemdArgs...)
 	}
 	if m.cfg.TimeTravel {
 		args = append(args, "time-travel=inf-cpu")
 	}
-	if m.cfg.Queue > 0 {
-		args = append(args, fmt.Sprintf("ib_ipoib.recv_queue_size=%d", m.cfg.Queue), fmt.Sprintf("ib_ipoib.send_queue_size=%d", m.cfg.Queue))
-	}
+	args = append(args, m.queueArgs()...)
 	args = append(args, strings.Fields(m.cfg.Append)...)
 	return exec.Command(m.kernel.Image, args...)
 }
@@ -337,7 +353,7 @@ func (m *machine) umlCommand(dir, initrd string) *exec.Cmd {
 func (g *Guest) run(con *os.File) error {
 	var console *os.File
 	if con != nil {
-		g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = con, con, con
+		g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = con, os.Stdout, os.Stderr
 	} else {
 		var err error
 		if console, err = os.Create(filepath.Join(g.Dir, "console.log")); err != nil {
@@ -386,7 +402,11 @@ func (g *Guest) Kill() {
 		return
 	default:
 	}
-	_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
+	if g.cmd.SysProcAttr.Setpgid {
+		_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
+	} else {
+		_ = g.cmd.Process.Kill()
+	}
 	<-g.done
 }
 

@@ -45,10 +45,22 @@ func (u Userland) String() string {
 	return "unknown"
 }
 
+// Machine is what runs the guest's kernel.
+type Machine int
+
+const (
+	// UML is User Mode Linux: boots in 0.2 s, one CPU, no PCI.
+	UML Machine = iota
+	// QEMU is Debian's unmodified kernel in an emulated PC: slower, but with
+	// several CPUs, PCI devices, and the InfiniBand stack as modules.
+	QEMU
+)
+
 // Config says what guest a test needs.  The zero value is a bare UML guest with
 // two one-port adapters on one switch.
 type Config struct {
 	Userland Userland
+	Machine  Machine
 
 	// The fabric.
 	HCAs  int // number of adapters, 2 if 0; -1: do not load the module
@@ -78,7 +90,8 @@ type Config struct {
 	Units []string
 
 	Memory     int           // MiB; 0: 256 for Bare, 768 else
-	Timeout    time.Duration // of the whole guest, 60 s if 0
+	Timeout    time.Duration // of the whole guest, 60 s if 0; QEMU: 180 s
+	CPUs       int           // QEMU only, 2 if 0
 	TimeTravel bool          // UML only: sleeping costs nothing, the clock jumps
 	Append     string        // further kernel parameters
 	// AllowKernelErrors keeps warnings and oopses of the kernel from failing
@@ -99,11 +112,20 @@ func (c Config) withDefaults() Config {
 			c.Memory = 256
 		}
 	}
+	if c.CPUs == 0 {
+		c.CPUs = 2
+	}
+	if c.Machine == QEMU {
+		c.Memory = max(c.Memory, 768)
+	}
 	if c.Queue == 0 && (c.HCAs*c.Ports > 8 || c.PKeys > 0 || c.Topology != "") {
 		c.Queue = 16
 	}
 	if c.Timeout == 0 {
 		c.Timeout = time.Minute
+		if c.Machine == QEMU {
+			c.Timeout = 3 * time.Minute
+		}
 	}
 	return c
 }

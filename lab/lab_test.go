@@ -66,3 +66,28 @@ func TestSystemd(t *testing.T) {
 		}
 	})
 }
+
+// Debian's unmodified kernel with two CPUs and PCI adapters, one of which is
+// pulled out and put in again.
+func TestQEMU(t *testing.T) {
+	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Swib: "pci=1"}, func(g *lab.G) {
+		g.Opensm(lab.SM{})
+		g.Logf("active at %v", lab.Uptime())
+		a, b := g.Host("a"), g.Host("b")
+		a.Take("ib0", "10.9.0.1/24")
+		b.Take("ib1", "10.9.0.2/24")
+		a.Ping("10.9.0.2", "-s", "4000")
+		g.Logf("ping at %v", lab.Uptime())
+		dev, err := os.Readlink("/sys/class/infiniband/swib1/device")
+		if err != nil || !strings.Contains(dev, "0000:") {
+			g.Fatalf("adapter 1 is no PCI device: %q %v", dev, err)
+		}
+		slot := dev[strings.LastIndex(dev, "/")+1:]
+		g.Write("/sys/bus/pci/devices/"+slot+"/remove", "1")
+		if s := g.PortFile("swib1", 1, "state"); s != "" {
+			g.Errorf("removed, but %q", s)
+		}
+		g.Write("/sys/bus/pci/rescan", "1")
+		g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
+	})
+}

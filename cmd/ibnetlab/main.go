@@ -1,26 +1,132 @@
 // Command ibnetlab is the hardware-free lab for people: it builds the guests,
-// gives a prompt in one, and runs the scenarios.
+// gives a prompt in one, and lists and runs the scenarios.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/lab"
 	"ibnetworkd/lab/build"
 )
 
 func main() {
-	b, err := build.New(os.Stderr)
-	if err != nil {
-		panic(err)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := &cobra.Command{
+		Use:           "ibnetlab",
+		Short:         "A real InfiniBand stack on real kernels, without hardware",
+		SilenceUsage:  true,
+		SilenceErrors: true,
 	}
-	ctx := context.Background()
-	k, err := b.Kernel(ctx, build.UML)
-	fmt.Println(k, err)
-	m, err := b.Module(ctx, k, "swib", lab.SwibSource())
-	fmt.Println(m, err)
+	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand())
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "ibnetlab:", err)
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			os.Exit(exit.ExitCode())
+		}
+		os.Exit(1)
+	}
+}
+
+func buildCommand() *cobra.Command {
+	var sanitize, qemu bool
+	c := &cobra.Command{
+		Use:   "build",
+		Short: "Build what the guests need, once: kernel, fabric module, Debian userland",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			b, err := build.New(os.Stderr)
+			if err != nil {
+				return err
+			}
+			return buildAll(cmd.Context(), b, sanitize, qemu)
+		},
+	}
+	c.Flags().BoolVar(&sanitize, "sanitize", false, "also the kernel with KASAN, lockdep and kmemleak")
+	c.Flags().BoolVar(&qemu, "qemu", false, "also Debian's own kernel for QEMU")
+	return c
+}
+
+func buildAll(ctx context.Context, b *build.Builder, sanitize, qemu bool) error {
+	kernels := []func() (*build.Kernel, error){func() (*build.Kernel, error) { return b.Kernel(ctx, build.UML) }}
+	if sanitize {
+		kernels = append(kernels, func() (*build.Kernel, error) { return b.Kernel(ctx, build.Sanitize) })
+	}
+	if qemu {
+		kernels = append(kernels, func() (*build.Kernel, error) { return b.DebianKernel(ctx) })
+	}
+	for _, f := range kernels {
+		k, err := f()
+		if err != nil {
+			return err
+		}
+		m, err := b.Module(ctx, k, "swib", lab.SwibSource())
+		if err != nil {
+			return err
+		}
+		fmt.Printf("kernel    %s\nmodule    %s\n", k.Image, m)
+	}
 	r, err := b.Rootfs(ctx)
-	fmt.Println(r, err)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("userland  %s\n", r)
+	return nil
+}
+
+func shellCommand() *cobra.Command {
+	var topology string
+	var systemd, qemu bool
+	c := lab.Config{Userland: lab.Debian}
+	cmd := &cobra.Command{
+		Use:   "shell",
+		Short: "Boot a guest and give a prompt in it",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if topology != "" {
+				text, err := os.ReadFile(topology)
+				if err != nil {
+					return err
+				}
+				if _, err := lab.Topology(topology, string(text)); err != nil {
+					return err // the place in the file, before anything boots
+				}
+				c.Topology = string(text)
+			}
+			if systemd {
+				c.Userland = lab.Systemd
+			}
+			if qemu {
+				c.Machine = lab.QEMU
+			}
+			if w, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ); err == nil {
+				os.Setenv("COLUMNS", strconv.Itoa(int(w.Col)))
+				os.Setenv("LINES", strconv.Itoa(int(w.Row)))
+			}
+			return lab.Shell(cmd.Context(), os.Stderr, c)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&topology, "topology", "", "fabric in ibnetdiscover's format")
+	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus")
+	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
+	f.IntVar(&c.HCAs, "hcas", 2, "adapters")
+	f.IntVar(&c.Ports, "ports", 1, "ports of each adapter")
+	f.BoolVar(&c.Cabled, "cabled", false, "cables between adapters 2n and 2n+1 instead of a switch")
+	f.StringVar(&c.Swib, "swib", "", "further parameters of the fabric module")
+	f.IntVar(&c.Memory, "memory", 0, "MiB")
+	f.StringSliceVar(&c.Bins, "bin", []string{"ibnetworkd/cmd/ibnetworkd", "ibnetworkd/cmd/ibnetctl", "ibnetworkd/cmd/ibnetsm"},
+		"programs for the guest: import paths or files")
+	return cmd
 }

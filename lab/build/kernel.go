@@ -47,6 +47,7 @@ type Kernel struct {
 	Source  string   // source folder for modules
 	Arch    string   // ARCH= of the build
 	Modules string   // root folder that holds lib/modules/Release, "" when all is built in
+	Boot    []string // modules to load at boot, dependencies first
 	id      string   // key of this kernel
 	make    []string // arguments of make that choose this kernel
 }

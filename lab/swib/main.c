@@ -37,18 +37,22 @@ bool swib_debug;
 module_param_named(debug, swib_debug, bool, 0644);
 MODULE_PARM_DESC(debug, "log dropped packets (N)");
 
-static int make_fabric(void)
+static int make_switch(void)
+{
+	unsigned int ports = clamp(nhca * swib_nports, 32u, (unsigned int)SWIB_MAX_SW_PORTS);
+
+	return swib_topo == 1 ? swib_switch_add(0, ports, 0, NULL) : 0;
+}
+
+static int make_adapters(void)
 {
 	struct swib_hca_config c = {
 		.nports = swib_nports,
 		.pkeys = swib_pkeys,
 		.no_cm = !swib_cm,
 	};
-	unsigned int ports = clamp(nhca * swib_nports, 32u, (unsigned int)SWIB_MAX_SW_PORTS);
 	int i, r = 0;
 
-	if (swib_topo == 1)
-		r = swib_switch_add(0, ports, 0, NULL);
 	for (i = 0; !r && !pci && i < nhca; i++)
 		r = swib_hca_add(i, &c, NULL);
 	return r;
@@ -73,11 +77,17 @@ static int __init swib_init(void)
 	swib_cqwq = alloc_workqueue("swib_cq", WQ_MEM_RECLAIM, 0);
 	if (!swib_cqwq)
 		goto free_wq;
+	/* a PCI adapter that is there already looks for the switch */
+	mutex_lock(&swib_cfg_mutex);
+	r = make_switch();
+	mutex_unlock(&swib_cfg_mutex);
+	if (r)
+		goto del_switch;
 	r = swib_adapters_init(pci);
 	if (r)
-		goto free_cqwq;
+		goto del_switch;
 	mutex_lock(&swib_cfg_mutex);
-	r = make_fabric();
+	r = make_adapters();
 	mutex_unlock(&swib_cfg_mutex);
 	if (r)
 		goto exit;
@@ -87,10 +97,10 @@ static int __init swib_init(void)
 	return 0;
 exit:
 	swib_adapters_exit(pci);
+del_switch:
 	for (i = 0; i < SWIB_MAX_SWITCH; i++)
 		swib_switch_del(i);
 	swib_delivery_exit();
-free_cqwq:
 	destroy_workqueue(swib_cqwq);
 free_wq:
 	destroy_workqueue(swib_wq);

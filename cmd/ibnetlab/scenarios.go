@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// scenario is a test that boots a guest.
+type scenario struct {
+	pkg  string // folder relative to the module, ./lab
+	name string // TestPing
+	doc  string // first sentence of its comment
+}
+
+// moduleRoot returns the folder of go.mod above the working folder.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if filepath.Dir(dir) == dir {
+			return "", errors.New("not in a Go module")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// scenarios finds the tests below root that call lab.Run or lab.Boot.
+func scenarios(root string) ([]scenario, error) {
+	var found []scenario
+	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); p != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "vendor") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(p, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, filepath.Dir(p))
+		if err != nil {
+			return err
+		}
+		for _, decl := range f.Decls {
+			fn, ok := decl.(*ast.FuncDecl)
+			if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Test") || !bootsGuest(fn) {
+				continue
+			}
+			doc := strings.Join(strings.Fields(fn.Doc.Text()), " ")
+			if i := strings.Index(doc, ". "); i > 0 {
+				doc = doc[:i+1]
+			}
+			found = append(found, scenario{"./" + rel, fn.Name.Name, doc})
+		}
+		return nil
+	})
+	return found, err
+}
+
+func bootsGuest(fn *ast.FuncDecl) bool {
+	boots := false
+	ast.Inspect(fn, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if ok && (sel.Sel.Name == "Run" || sel.Sel.Name == "Boot") {
+			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "lab" {
+				boots = true
+			}
+		}
+		return !boots
+	})
+	return boots
+}
+
+func listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the scenarios of this module",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			root, err := moduleRoot()
+			if err != nil {
+				return err
+			}
+			all, err := scenarios(root)
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+			for _, s := range all {
+				fmt.Fprintf(w, "%s\t%s\t%s\n", s.name, s.pkg, s.doc)
+			}
+			return w.Flush()
+		},
+	}
+}
+
+func runCommand() *cobra.Command {
+	var keep bool
+	c := &cobra.Command{
+		Use:   "run SCENARIO [-- GO TEST FLAGS]",
+		Short: "Run one scenario and keep what its guests left",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, err := moduleRoot()
+			if err != nil {
+				return err
+			}
+			all, err := scenarios(root)
+			if err != nil {
+				return err
+			}
+			want, sub, _ := strings.Cut(args[0], "/")
+			var hits []scenario
+			for _, s := range all {
+				if strings.EqualFold(s.name, want) || strings.EqualFold(s.name, "Test"+want) {
+					hits = append(hits, s)
+				}
+			}
+			if len(hits) == 0 {
+				return fmt.Errorf("no scenario %q; ibnetlab list shows them", args[0])
+			}
+			for _, s := range hits {
+				pattern := "^" + s.name + "$"
+				if sub != "" {
+					pattern += "/" + sub
+				}
+				test := exec.CommandContext(cmd.Context(), "go", append([]string{"test", "-v", "-count=1", "-run", pattern, s.pkg}, args[1:]...)...)
+				test.Dir = root
+				test.Env = append(os.Environ(), "CGO_ENABLED=0", "IBNET_LAB=require")
+				if keep {
+					test.Env = append(test.Env, "IBNET_LAB_KEEP=1")
+				}
+				test.Stdout, test.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+				if err := test.Run(); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&keep, "keep", true, "keep the folders of the guests: console, logs, timeline.svg")
+	return c
+}

@@ -1,0 +1,68 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// kvmVar set to "1" makes QEMU use KVM.  It is not used unasked: some hosts have
+// a /dev/kvm on which an unmodified kernel hangs.
+const kvmVar = "IBNET_LAB_KVM"
+
+// qemuCommand returns the command of a guest with Debian's kernel.  The host's
+// folders are 9p shares; the Debian userland is exported read-only.
+func (m *machine) qemuCommand(dir, initrd string, quiet bool) *exec.Cmd {
+	accel := "tcg,thread=multi"
+	if os.Getenv(kvmVar) == "1" {
+		accel = "kvm"
+	}
+	cmdline := []string{"console=ttyS0", "panic=-1", "nokaslr", "ibnetlab=9p:", "rdinit=/init", "loglevel=5", "mitigations=off"}
+	if quiet {
+		cmdline = append(cmdline, "quiet", "loglevel=3")
+	}
+	if m.cfg.Userland == Systemd {
+		cmdline = append(cmdline, systemdArgs...)
+	}
+	cmdline = append(cmdline, m.queueArgs()...)
+	cmdline = append(cmdline, strings.Fields(m.cfg.Append)...)
+	args := []string{
+		"-M", "q35", "-accel", accel, "-cpu", "max", "-smp", fmt.Sprint(m.cfg.CPUs), "-m", fmt.Sprint(m.cfg.Memory),
+		"-nodefaults", "-no-user-config", "-nographic", "-no-reboot", "-serial", "stdio",
+		"-kernel", m.kernel.Image, "-initrd", initrd, "-append", strings.Join(cmdline, " "),
+	}
+	share := func(tag, path, opts string) {
+		args = append(args, "-fsdev", "local,id="+tag+",path="+path+",security_model=none,multidevs=remap"+opts,
+			"-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
+	}
+	share("lab", dir, "")
+	if m.rootfs != "" {
+		share("rootfs", m.rootfs, ",readonly=on")
+	}
+	share("modules", filepath.Join(m.kernel.Modules, "lib/modules"), ",readonly=on")
+	if strings.Contains(m.cfg.Swib, "pci=1") {
+		// One adapter on the root bus and one behind a bridge.
+		args = append(args, "-device", "edu,addr=5", "-device", "pcie-root-port,id=rp1,chassis=1,slot=7,addr=6", "-device", "edu,bus=rp1")
+	}
+	return exec.Command("qemu-system-x86_64", args...)
+}
+
+// initModules are the modules without which a guest cannot reach its host.
+func (m *machine) initModules() []string {
+	if m.cfg.Machine != QEMU {
+		return nil
+	}
+	return m.kernel.Boot
+}
+
+// queueArgs are the kernel parameters for Config.Queue.
+func (m *machine) queueArgs() []string {
+	if m.cfg.Queue == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("ib_ipoib.recv_queue_size=%d", m.cfg.Queue), fmt.Sprintf("ib_ipoib.send_queue_size=%d", m.cfg.Queue)}
+}
+
+var systemdArgs = []string{"systemd.show_status=0", "systemd.log_target=console", "systemd.log_level=warning"}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -22,6 +22,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/partition"
@@ -227,8 +229,7 @@ func (o *options) host() (serve.Host, func(serve.Port) bool, error) {
 	case "ibsim":
 		return simHost{}, nil, nil
 	case "umad":
-		_ = wanted
-		return nil, nil, fmt.Errorf("umad")
+		return umadHost{sysfs.New("")}, wanted, nil
 	}
 	return nil, nil, fmt.Errorf("--transport %q: want umad or ibsim", o.transport)
 }
@@ -276,23 +277,72 @@ func (f fileStore) Save(b []byte) error {
 	return renameio.WriteFile(string(f), b, 0o644)
 }
 
+// sockets are those to ask: the one that was given, or all that are there, for
+// ibnetworkd runs one manager for each port.
+func sockets(given string) ([]string, error) {
+	if given != "" {
+		return []string{given}, nil
+	}
+	l, err := filepath.Glob(filepath.Join(filepath.Dir(serve.DefaultSocket), "*.sock"))
+	if err == nil && len(l) == 0 {
+		err = fmt.Errorf("no ibnetsm is running: there is no socket in %s", filepath.Dir(serve.DefaultSocket))
+	}
+	return l, err
+}
+
 func ask(ctx context.Context, socket, what string, w io.Writer) error {
+	l, err := sockets(socket)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return serve.Ask(ctx, socket, what, w)
+	var errs []error
+	for _, s := range l {
+		errs = append(errs, serve.Ask(ctx, s, what, w))
+	}
+	return errors.Join(errs...)
+}
+
+// askAll asks for the status of every subnet of every running ibnetsm.
+func askAll(ctx context.Context, socket string) ([]*engine.Snapshot, error) {
+	l, err := sockets(socket)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	all, errs := []*engine.Snapshot{}, []error(nil)
+	for _, s := range l {
+		var b bytes.Buffer
+		if err := serve.Ask(ctx, s, serve.AskStatus, &b); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		var xs []*engine.Snapshot
+		if err := json.Unmarshal(b.Bytes(), &xs); err != nil {
+			errs = append(errs, fmt.Errorf("answer of %s: %w", s, err))
+			continue
+		}
+		all = append(all, xs...)
+	}
+	if len(all) == 0 {
+		return nil, errors.Join(errs...)
+	}
+	return all, nil
 }
 
 func askCmd(name, short, what string) *cobra.Command {
-	socket := serve.DefaultSocket
+	socket := ""
 	c := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
 	}}
-	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	c.Flags().StringVar(&socket, "socket", socket, "socket of a running ibnetsm (default all in /run/ibnetsm)")
 	return c
 }
 
 func resweepCmd() *cobra.Command {
-	socket, full := serve.DefaultSocket, false
+	socket, full := "", false
 	c := &cobra.Command{Use: "resweep", Short: "look at the subnets again now", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		what := serve.AskResweep
 		if full {
@@ -300,13 +350,13 @@ func resweepCmd() *cobra.Command {
 		}
 		return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
 	}}
-	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	c.Flags().StringVar(&socket, "socket", socket, "socket of a running ibnetsm (default all in /run/ibnetsm)")
 	c.Flags().BoolVar(&full, "full", false, "discover everything anew instead of asking each switch what changed")
 	return c
 }
 
 func topologyCmd() *cobra.Command {
-	socket, svg := serve.DefaultSocket, false
+	socket, svg := "", false
 	c := &cobra.Command{Use: "topology", Short: "print the subnet in ibnetdiscover's form, or draw it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			what := serve.AskTopology
@@ -315,30 +365,28 @@ func topologyCmd() *cobra.Command {
 			}
 			return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
 		}}
-	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	c.Flags().StringVar(&socket, "socket", socket, "socket of a running ibnetsm (default all in /run/ibnetsm)")
 	c.Flags().BoolVar(&svg, "svg", false, "draw it as SVG")
 	return c
 }
 
 func statusCmd() *cobra.Command {
-	socket, asJSON := serve.DefaultSocket, false
+	socket, asJSON := "", false
 	c := &cobra.Command{Use: "status", Short: "tell what the running ibnetsm does", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if asJSON {
-				return ask(cmd.Context(), socket, serve.AskStatus, cmd.OutOrStdout())
-			}
-			var b strings.Builder
-			if err := ask(cmd.Context(), socket, serve.AskStatus, &b); err != nil {
+			xs, err := askAll(cmd.Context(), socket)
+			if err != nil {
 				return err
 			}
-			var xs []*engine.Snapshot
-			if err := json.Unmarshal([]byte(b.String()), &xs); err != nil {
-				return fmt.Errorf("answer of %s: %w", socket, err)
+			if asJSON {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(xs)
 			}
 			printStatus(cmd.OutOrStdout(), xs)
 			return nil
 		}}
-	c.Flags().StringVar(&socket, "socket", socket, "socket of the running ibnetsm")
+	c.Flags().StringVar(&socket, "socket", socket, "socket of a running ibnetsm (default all in /run/ibnetsm)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print everything as JSON")
 	return c
 }

@@ -27,7 +27,7 @@ const noRestart = "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"
 
 func config() lab.Config {
 	return lab.Config{
-		Userland: lab.Systemd, HCAs: -1, Memory: 6144, Timeout: 25 * time.Minute,
+		Userland: lab.Systemd, HCAs: -1, Memory: 4096, Append: "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=32", Timeout: 25 * time.Minute,
 		Bins: []string{"ibnetworkd/cmd/ibnetworkd"},
 		Files: map[string]string{
 			"/etc/systemd/system/ibnetworkd.service":                         daemonUnit,

@@ -60,7 +60,7 @@ func fabric(n, ports, keys int, connected bool) []spec {
 		}
 	}
 	for i := range out {
-		out[i].addr = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}), 32)
+		out[i].addr = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}), 24)
 	}
 	return out
 }
@@ -125,7 +125,7 @@ func (r *rig) hotplug(adapter int, want []spec, most time.Duration) (outcome, er
 // edit changes one address and reloads.
 func (r *rig) edit(c contestant, specs []spec, which int, makeChildren bool, most time.Duration) (outcome, usage, error) {
 	edited := slices.Clone(specs)
-	edited[which].addr = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, 0, byte(which)}), 32)
+	edited[which].addr = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 200, byte(which), 1}), 24)
 	for name, text := range c.files(edited, makeChildren) {
 		path := filepath.Join(unitDir, name)
 		if old, err := os.ReadFile(path); err == nil && string(old) == text {

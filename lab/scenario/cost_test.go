@@ -38,21 +38,17 @@ func TestCost(t *testing.T) {
 		g.Write("/tmp/children", batch.String())
 		g.Exec("ip", "-batch", "/tmp/children")
 
+		monitor := g.Start("ip", "-ts", "monitor", "address")
+		time.Sleep(200 * time.Millisecond)
 		start := time.Now()
-		d := startDaemon(g)
-		addresses := func() int { return strings.Count(g.Exec("ip", "-o", "-4", "address", "show"), "inet 10.1") }
-		first := g.WaitFor(time.Minute, func() string {
-			if addresses() == 0 {
-				return "no address"
-			}
-			return ""
-		})
+		d := startDaemon(g, "--log-level", "debug")
 		g.WaitFor(time.Minute, func() string {
-			if n := addresses(); n != hcas*ports*(keys+1) {
+			if n := strings.Count(g.Exec("ip", "-o", "-4", "address", "show"), "inet 10.1"); n != hcas*ports*(keys+1) {
 				return fmt.Sprintf("%d addresses", n)
 			}
 			return ""
 		})
+		first := firstStamp(g, monitor.Output()).Sub(start)
 		last := time.Since(start)
 		quiet(g, d)
 		pid := d.p.Cmd.Process.Pid
@@ -99,6 +95,23 @@ func TestCost(t *testing.T) {
 		quiet(g, d)
 		g.Logf("restart: %v, CPU %v, ops %v", time.Since(start), g.CPU(d.p.Cmd.Process.Pid), ops(d))
 	})
+}
+
+// firstStamp is the time of the first line about an address of the test.
+func firstStamp(g *lab.G, out string) time.Time {
+	for l := range strings.Lines(out) {
+		stamp, rest, ok := strings.Cut(strings.TrimPrefix(l, "["), "]")
+		if !ok || !strings.Contains(rest, " inet 10.1") {
+			continue
+		}
+		t, err := time.Parse("2006-01-02T15:04:05.000000", stamp)
+		if err != nil {
+			g.Fatal(err)
+		}
+		return t
+	}
+	g.Fatal("no address in ip monitor")
+	return time.Time{}
 }
 
 func child(i, k int) string {

@@ -101,21 +101,22 @@ const (
 	PCP        Selector = 255
 )
 
-// String is the word that dcb app takes.
+// String is the word that dcb apptrust takes; with "-prio" it is the keyword of
+// dcb app.
 func (s Selector) String() string {
 	switch s {
 	case EtherType:
-		return "ethtype-prio"
+		return "ethtype"
 	case StreamPort:
-		return "stream-port-prio"
+		return "stream-port"
 	case DgramPort:
-		return "dgram-port-prio"
+		return "dgram-port"
 	case AnyPort:
-		return "port-prio"
+		return "port"
 	case DSCP:
-		return "dscp-prio"
+		return "dscp"
 	case PCP:
-		return "pcp-prio"
+		return "pcp"
 	}
 	return fmt.Sprintf("selector-%d", uint8(s))
 }

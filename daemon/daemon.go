@@ -93,7 +93,10 @@ type Daemon struct {
 	lastCost time.Duration
 	said     map[string]string // what was logged last, by link and about
 	ready    bool
-	busy     bool
+
+	unsaved     map[string]bool // links that changed since the report was written
+	reportDirty bool
+	reportNext  time.Time // not before
 }
 
 type mailbox struct {
@@ -117,6 +120,7 @@ func New(cfg Config) *Daemon {
 	return &Daemon{
 		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), subs: map[chan Change]*mailbox{},
 		held: newHolds(), unitOf: map[int]*units.Unit{}, status: map[int]link.Status{}, said: map[string]string{},
+		unsaved: map[string]bool{},
 	}
 }
 
@@ -300,7 +304,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer retry.Stop()
 	sc := Scope{All: true, Reload: true, RDMA: true, Addrs: true, Routes: true, Rules: true}
 	for {
-		if !sc.Empty() {
+		if !sc.Empty() || d.snap == nil {
 			if err := d.cycle(ctx, sc); err != nil && ctx.Err() == nil {
 				d.log.Error("looking at the system failed; tried again", "error", err)
 				d.later(ctx, retryFirst, Scope{All: true, Reload: d.set == nil})
@@ -311,14 +315,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 			d.notify("READY=1")
 		}
 		resetTimer(port, d.portWait())
-		if t := d.held.next(); !t.IsZero() {
-			resetTimer(retry, time.Until(t))
+		next := d.held.next()
+		if d.reportDirty && (next.IsZero() || d.reportNext.Before(next)) {
+			next = d.reportNext
+		}
+		if !next.IsZero() {
+			resetTimer(retry, time.Until(next))
 		} else {
 			retry.Stop()
 		}
 		sc = Scope{}
 		select {
 		case <-ctx.Done():
+			d.saveReport(true)
 			d.notify("STOPPING=1")
 			return nil
 		case <-d.bell:
@@ -328,7 +337,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-port.C:
 			sc = Scope{RDMA: true, PKeys: d.waitsForPKey()}
 		case <-retry.C:
-			sc = Scope{Due: true}
+			d.saveReport(false)
+			if t := d.held.next(); !t.IsZero() && !time.Now().Before(t) {
+				sc = Scope{Due: true}
+			}
 		}
 	}
 }
@@ -352,14 +364,9 @@ const coalesceMost = 250 * time.Millisecond
 // took, so that at least half of the time is left to others and one look
 // answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
-	wait := min(d.lastCost, coalesceMost)
-	if wait > 2*time.Millisecond {
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-		}
+	d.pause(ctx, min(d.lastCost, coalesceMost))
+	if d.lazy() {
+		d.pause(ctx, lazyWait)
 	}
 	select {
 	case <-d.bell:
@@ -369,7 +376,37 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 	defer d.mu.Unlock()
 	s := d.want
 	d.want = Scope{}
+	if d.set != nil && d.rec != nil {
+		w := d.wants()
+		s.Routes, s.Rules = s.Routes && w.Routes, s.Rules && w.Rules
+	}
 	return s
+}
+
+func (d *Daemon) pause(ctx context.Context, wait time.Duration) {
+	if wait <= 2*time.Millisecond {
+		return
+	}
+	t := time.NewTimer(wait)
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+		t.Stop()
+	}
+}
+
+// lazyWait is how long hints wait that nobody waits for: addresses that have
+// passed duplicate address detection, routes of the kernel's own. They come one
+// by one for each link.
+const lazyWait = 100 * time.Millisecond
+
+// lazy reports that all hints so far are of that kind.
+func (d *Daemon) lazy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.want
+	s.Addrs, s.Routes, s.Rules = false, false, false
+	return s.Empty()
 }
 
 func (d *Daemon) notify(s string) {
@@ -426,12 +463,19 @@ const rounds = 10
 // cycle observes what the scope names, plans, applies and reports.
 func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	start := time.Now()
-	defer func() { d.lastCost = time.Since(start) }()
+	var cost struct{ load, look, plan, apply, report time.Duration }
+	defer func() {
+		d.lastCost = time.Since(start)
+		d.log.Debug("turn", "scope", sc.String(), "took", d.lastCost, "load", cost.load, "look", cost.look, "plan", cost.plan, "apply", cost.apply, "report", cost.report)
+	}()
+	lap := func(into *time.Duration, since time.Time) { *into += time.Since(since) }
 	todo := map[int]bool{}
 	maps.Copy(todo, sc.Force)
 	reloaded := false
 	if sc.Reload || d.set == nil {
+		t := time.Now()
 		reloaded = d.reload(todo)
+		lap(&cost.load, t)
 		// A file that was not there when the set was loaded may ask for
 		// settings, routes or rules that nobody has looked at yet.
 		sc.Routes, sc.Rules = true, true
@@ -444,7 +488,9 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		}
 	}
 	old := d.snap
+	t := time.Now()
 	snap, err := d.cfg.System.Look(sc, d.wants())
+	lap(&cost.look, t)
 	if err != nil {
 		return err
 	}
@@ -462,7 +508,9 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		if len(todo) >= len(d.snap.Links) {
 			in.Scope = nil
 		}
+		t = time.Now()
 		r := plan.Make(in)
+		lap(&cost.plan, t)
 		d.unitOf = r.Units
 		d.ports = r.Ports
 		for _, st := range r.Links {
@@ -476,18 +524,24 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			break
 		}
 		worked = true
+		t = time.Now()
 		todo = d.apply(ctx, r.Plan.Steps)
+		lap(&cost.apply, t)
 		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(todo)}
 		if slices.ContainsFunc(r.Plan.Steps, func(s link.Step) bool { _, ok := s.Op.(link.AddChild); return ok }) {
 			look.All = true
 		}
+		t = time.Now()
 		snap, err := d.cfg.System.Look(look, d.wants())
+		lap(&cost.look, t)
 		if err != nil {
 			return err
 		}
 		d.take(snap, todo)
 	}
+	t = time.Now()
 	d.fold(old, changed, reloaded)
+	lap(&cost.report, t)
 	if old != d.snap || reloaded {
 		for _, f := range d.cfg.OnTurn {
 			f(d.snap, d.set)
@@ -755,7 +809,6 @@ func (d *Daemon) setStatus(st link.Status, changed map[string]bool) {
 	}
 	d.status[st.Ifindex] = st
 	changed[st.Name] = true
-	d.busy = true
 }
 
 // fold says what has changed: to the journal, the readers and the file.
@@ -805,9 +858,9 @@ func (d *Daemon) fold(old *link.Snapshot, changed map[string]bool, reloaded bool
 	if c.PortsChanged {
 		d.logPorts(last.Ports, rep.Ports)
 	}
-	if err := d.cfg.Keep.SaveReport(rep, func(n string) bool { return changed[n] }); err != nil {
-		d.sayOnce("", "report", err.Error(), slog.LevelError)
-	}
+	maps.Copy(d.unsaved, changed)
+	d.reportDirty = true
+	d.saveReport(false)
 	d.notify("STATUS=" + summary(rep))
 	d.mu.Lock()
 	subs := slices.Collect(maps.Values(d.subs))
@@ -815,6 +868,25 @@ func (d *Daemon) fold(old *link.Snapshot, changed map[string]bool, reloaded bool
 	for _, m := range subs {
 		m.put(c)
 	}
+}
+
+// reportShare bounds the part of the time that goes into the report's file: it is
+// written at most once in this many times of what writing it takes.
+const reportShare = 8
+
+// saveReport writes the report's file, unless it was written a moment ago; then
+// the timer does it.
+func (d *Daemon) saveReport(now bool) {
+	start := time.Now()
+	if !d.reportDirty || !now && start.Before(d.reportNext) {
+		return
+	}
+	if err := d.cfg.Keep.SaveReport(d.Report(), func(n string) bool { return d.unsaved[n] }); err != nil {
+		d.sayOnce("", "report", err.Error(), slog.LevelError)
+	}
+	clear(d.unsaved)
+	d.reportDirty = false
+	d.reportNext = time.Now().Add(reportShare * time.Since(start))
 }
 
 func (d *Daemon) foldPorts() []link.PortStatus {

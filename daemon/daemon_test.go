@@ -364,7 +364,9 @@ func BenchmarkEdit(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	d := New(Config{System: sys, Keep: store, Load: func() *units.Set { return LoadUnits(dir) }})
+	dirs := NewUnitDirs(dir)
+	dirs.Watched()
+	d := New(Config{System: sys, Keep: store, Load: dirs.Load})
 	if d.rec, err = store.LoadRecord(); err != nil {
 		b.Fatal(err)
 	}
@@ -374,6 +376,7 @@ func BenchmarkEdit(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		write(7, 2+i%100)
+		dirs.Touch(filepath.Join(dir, units.Dirs[0], "007.ibnetwork"))
 		if err := d.cycle(b.Context(), Scope{Reload: true}); err != nil {
 			b.Fatal(err)
 		}

@@ -28,6 +28,11 @@ type Kernel struct {
 	Extra []Extra
 }
 
+// pipeline is how many requests go into one system call: enough to make its cost
+// small beside that of the requests, few enough that the first links are in use,
+// and others get the processor, while the last are still worked on.
+const pipeline = 16
+
 // Apply carries out steps in order and calls done for each as soon as its
 // result is known. Netlink requests go out many in one system call; one that
 // fails does not keep the others from being tried.
@@ -74,6 +79,10 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 		if ok {
 			fresh = fresh || add
 			batch, ops = append(batch, r), append(ops, op)
+			if len(batch) == pipeline {
+				flush()
+				fresh = false
+			}
 			continue
 		}
 		flush()

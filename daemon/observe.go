@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -48,7 +49,10 @@ type Observer struct {
 	proc procsys.FS
 	dns  *resolved
 
-	host   link.Host
+	host link.Host
+	// networkd and nm say that these programs keep state files here.
+	networkd, nm bool
+
 	last   *link.Snapshot
 	static map[int]staticLink
 	devs   map[string]link.Device // without ports
@@ -255,12 +259,17 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port, fresh bool) link.Port {
 // lookPKeys reads partition tables, a file for each entry, only where something
 // waits for one: a table has up to 128 entries and changes without an event.
 func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
-	need := map[portID]bool{}
+	need := map[portID]map[ib.PKey]bool{}
 	for i := range s.Links {
 		l := &s.Links[i]
-		if l.IPoIB != nil && !l.Carrier() && l.IBDevice != "" {
-			need[portID{l.IBDevice, l.Port}] = true
+		if l.IPoIB == nil || l.Carrier() || l.IBDevice == "" {
+			continue
 		}
+		id := portID{l.IBDevice, l.Port}
+		if need[id] == nil {
+			need[id] = map[ib.PKey]bool{}
+		}
+		need[id][l.IPoIB.PKey.Base()] = true
 	}
 	copied := false
 	for i := range s.Devices {
@@ -268,17 +277,22 @@ func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
 			d, p := &s.Devices[i], &s.Devices[i].Ports[k]
 			id := portID{d.Name, p.Num}
 			st := o.ports[id]
-			if st.layer != ib.LinkLayerInfiniBand || !w.PKeys && !need[id] {
+			if st.layer != ib.LinkLayerInfiniBand || !w.PKeys && need[id] == nil {
 				continue
 			}
 			if st.read && !sc.PKeys && !sc.All {
 				continue
 			}
-			keys, err := o.sys.PKeys(d.Name, p.Num)
-			if err != nil {
-				continue
+			var keys []ib.PKey
+			if w.PKeys {
+				all, err := o.sys.PKeys(d.Name, p.Num)
+				if err != nil {
+					continue
+				}
+				keys = slices.DeleteFunc(all, func(k ib.PKey) bool { return k == 0 })
+			} else {
+				keys = o.pkeysUntil(id, need[id])
 			}
-			keys = slices.DeleteFunc(keys, func(k ib.PKey) bool { return k == 0 })
 			st.read = true
 			if !slices.Equal(st.pkeys, keys) {
 				st.pkeys = keys
@@ -297,6 +311,40 @@ func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
 	}
 }
 
+// pkeysUntil reads a partition table from its beginning until all keys that
+// matter are found and an empty entry follows; subnet managers leave no holes in
+// the beginning. System calls of our own keep a look at 32 ports short.
+func (o *Observer) pkeysUntil(id portID, need map[ib.PKey]bool) []ib.PKey {
+	dir := filepath.Join("/", o.root, "/sys/class/infiniband", id.dev, "ports", strconv.Itoa(id.num), "pkeys") + "/"
+	missing := maps.Clone(need)
+	var keys []ib.PKey
+	var buf [32]byte
+	for i := range 1 << 16 {
+		fd, err := unix.Open(dir+strconv.Itoa(i), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			break
+		}
+		n, err := unix.Read(fd, buf[:])
+		_ = unix.Close(fd)
+		if err != nil {
+			break
+		}
+		k, err := ib.ParsePKey(strings.TrimSpace(string(buf[:max(n, 0)])))
+		if err != nil {
+			continue
+		}
+		if k == 0 {
+			if len(missing) == 0 {
+				break
+			}
+			continue
+		}
+		keys = append(keys, k)
+		delete(missing, k.Base())
+	}
+	return keys
+}
+
 // fewLinks is the number of links up to which single questions cost less than a
 // dump of all.
 const fewLinks = 16
@@ -305,6 +353,7 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 	if !sc.All && len(sc.Links) == 0 {
 		return nil
 	}
+	o.networkd, o.nm = o.exists("/run/systemd/netif/links"), o.exists("/run/NetworkManager/devices")
 	old := s.Links
 	if sc.All || len(sc.Links) > fewLinks {
 		raw, err := o.rt.Links(false)
@@ -430,9 +479,12 @@ func (o *Observer) staticLink(s *link.Snapshot, r *rtnl.Link) (st staticLink) {
 
 // managers lists who else says that it manages a link.
 func (o *Observer) managers(index int) []string {
+	if !o.networkd && !o.nm {
+		return nil
+	}
 	var out []string
 	n := strconv.Itoa(index)
-	if b := o.readSmall("/run/systemd/netif/links/" + n); b != "" {
+	if b := o.readSmall("/run/systemd/netif/links/" + n); o.networkd && b != "" {
 		admin, file := "", ""
 		for line := range strings.Lines(b) {
 			k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -447,7 +499,7 @@ func (o *Observer) managers(index int) []string {
 			out = append(out, plan.Networkd)
 		}
 	}
-	if b := o.readSmall("/run/NetworkManager/devices/" + n); b != "" {
+	if b := o.readSmall("/run/NetworkManager/devices/" + n); o.nm && b != "" {
 		for line := range strings.Lines(b) {
 			if strings.TrimSpace(line) == "managed=true" {
 				out = append(out, plan.NetworkManager)
@@ -455,6 +507,11 @@ func (o *Observer) managers(index int) []string {
 		}
 	}
 	return out
+}
+
+func (o *Observer) exists(path string) bool {
+	_, err := os.Stat(filepath.Join("/", o.root, path))
+	return err == nil
 }
 
 func (o *Observer) readSmall(path string) string {

@@ -1,6 +1,10 @@
 package daemon
 
-import "maps"
+import (
+	"fmt"
+	"maps"
+	"strings"
+)
 
 // Scope says where to look. The zero Scope is nowhere. Scopes only ever grow
 // when they are joined: a hint too many costs time, one too few an error.
@@ -47,4 +51,21 @@ func (s *Scope) Join(o Scope) {
 		}
 		maps.Copy(s.Force, o.Force)
 	}
+}
+
+// String lists the parts for a log.
+func (s Scope) String() string {
+	var w []string
+	for _, p := range []struct {
+		on   bool
+		word string
+	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"}, {s.PKeys, "pkeys"}, {s.Due, "due"}} {
+		if p.on {
+			w = append(w, p.word)
+		}
+	}
+	if n := len(s.Links); n > 0 {
+		w = append(w, fmt.Sprintf("%d links", n))
+	}
+	return strings.Join(w, " ")
 }

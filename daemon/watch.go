@@ -168,10 +168,12 @@ func (w *Watch) startRDMA(ctx context.Context) error {
 // read: an editor writes a file in several steps, a package manager many files.
 const editorPause = 150 * time.Millisecond
 
-// WatchUnits asks for a reload when something changes below the unit directories
-// of root. Directories that are not there yet are waited for at their nearest
+// Watch tells of changes below the unit directories: it notes which files were
+// touched and asks for a reload when the directories have been quiet for a
+// moment. Directories that are not there yet are waited for at their nearest
 // parent.
-func WatchUnits(ctx context.Context, root string, log *slog.Logger, wake func()) error {
+func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) error {
+	root := u.root
 	fw, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch the unit directories: %w", err)
@@ -184,6 +186,7 @@ func WatchUnits(ctx context.Context, root string, log *slog.Logger, wake func())
 		}
 	}
 	add()
+	u.Watched()
 	go func() {
 		defer func() { _ = fw.Close() }()
 		pause := time.NewTimer(time.Hour)
@@ -197,13 +200,18 @@ func WatchUnits(ctx context.Context, root string, log *slog.Logger, wake func())
 					return
 				}
 				if concerns(root, e) {
+					u.Touch(e.Name)
+					if !strings.HasSuffix(e.Name, units.Suffix) && !strings.HasSuffix(e.Name, ".conf") {
+						u.Doubt() // a directory: what is in it may be new
+					}
 					pause.Reset(editorPause)
 				}
 			case _, ok := <-fw.Errors:
 				if !ok {
 					return
 				}
-				pause.Reset(editorPause) // lost events: read all
+				u.Doubt() // lost events
+				pause.Reset(editorPause)
 			case <-pause.C:
 				add()
 				wake()
@@ -268,18 +276,4 @@ func watched(root string) []string {
 }
 
 // LoadUnits reads the unit directories below root, which stands for /.
-func LoadUnits(root string) *units.Set {
-	var roots []units.Root
-	for _, d := range units.Dirs {
-		p := filepath.Join("/", root, d)
-		r := units.Root{Path: d}
-		if root != "" && root != "/" {
-			r.Path = p
-		}
-		if st, err := os.Stat(p); err == nil && st.IsDir() {
-			r.FS = os.DirFS(p)
-		}
-		roots = append(roots, r)
-	}
-	return units.Load(roots)
-}
+func LoadUnits(root string) *units.Set { return NewUnitDirs(root).Load() }

@@ -122,9 +122,10 @@ func run(ctx context.Context, o options) error {
 	for _, w := range wraps {
 		sys = w(sys)
 	}
+	dirs := daemon.NewUnitDirs(o.root)
 	d := daemon.New(daemon.Config{
 		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn,
-		Load:       func() *units.Set { return daemon.LoadUnits(o.root) },
+		Load:       dirs.Load,
 		Notify:     func(s string) { _, _ = sd.SdNotify(false, s) },
 		AfterBurst: giveBack(),
 	})
@@ -134,7 +135,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if !o.noWatch {
-		if err := daemon.WatchUnits(ctx, o.root, log, func() { d.Wake(daemon.Scope{Reload: true}) }); err != nil {
+		if err := dirs.Watch(ctx, log, func() { d.Wake(daemon.Scope{Reload: true}) }); err != nil {
 			log.Warn("the unit directories are not watched: changes need a reload", "error", err)
 		}
 	}
@@ -142,7 +143,7 @@ func run(ctx context.Context, o options) error {
 
 	tasks := []task{
 		{"loop", d.Run},
-		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d) }},
+		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d, dirs) }},
 		{"watchdog", func(ctx context.Context) error { return watchdog(ctx, d) }},
 	}
 	for _, f := range extraTasks {
@@ -177,7 +178,7 @@ func run(ctx context.Context, o options) error {
 
 // onHangup reloads on SIGHUP, telling the service manager as Type=notify-reload
 // wants it (sd_notify(3)).
-func onHangup(ctx context.Context, d *daemon.Daemon) error {
+func onHangup(ctx context.Context, d *daemon.Daemon, dirs *daemon.UnitDirs) error {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP)
 	defer signal.Stop(c)
@@ -189,6 +190,7 @@ func onHangup(ctx context.Context, d *daemon.Daemon) error {
 			var ts unix.Timespec
 			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 			_, _ = sd.SdNotify(false, fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
+			dirs.Doubt()
 			if err := d.Reload(ctx); err != nil && ctx.Err() == nil {
 				_, _ = sd.SdNotify(false, "STATUS=the reload failed: "+err.Error())
 			}

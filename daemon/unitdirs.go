@@ -1,0 +1,253 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/units"
+)
+
+// UnitDirs reads the unit directories again and again at the cost of what has
+// changed: a file is read when its stat data differ from the last time, and not
+// even looked at if a watch on its directory has said nothing about it.
+type UnitDirs struct {
+	root string
+
+	mu      sync.Mutex
+	watched bool            // a watch tells of every change
+	doubt   bool            // look at every file once more
+	touched map[string]bool // files with events since the last load
+	files   map[string]*unitFile
+}
+
+// maxUnitFile bounds what is kept of a file, in bytes; the parser refuses files
+// long before.
+const maxUnitFile = 8 << 20
+
+type unitFile struct {
+	stat unix.Stat_t
+	data []byte
+	link bool // reached through a symbolic link: its target is not watched
+	seen bool // in this load
+}
+
+// NewUnitDirs reads below root, which stands for /.
+func NewUnitDirs(root string) *UnitDirs {
+	return &UnitDirs{root: filepath.Join("/", root), doubt: true, touched: map[string]bool{}, files: map[string]*unitFile{}}
+}
+
+// Watched says that a watch tells of changes from now on by Touch and Doubt.
+func (u *UnitDirs) Watched() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.watched, u.doubt = true, true
+}
+
+// Touch says that something happened to a file.
+func (u *UnitDirs) Touch(path string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.touched[path] = true
+}
+
+// Doubt makes the next load look at every file: somebody asked for a reload, or
+// the watch has lost events.
+func (u *UnitDirs) Doubt() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.doubt = true
+}
+
+// Load reads the unit files.
+func (u *UnitDirs) Load() *units.Set {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, f := range u.files {
+		f.seen = false
+	}
+	var roots []units.Root
+	for _, d := range units.Dirs {
+		p := filepath.Join(u.root, d)
+		r := units.Root{Path: d}
+		if u.root != "/" {
+			r.Path = p
+		}
+		if st, err := os.Stat(p); err == nil && st.IsDir() {
+			r.FS = &unitFS{u: u, dir: p, regular: map[string]bool{}}
+		}
+		roots = append(roots, r)
+	}
+	set := units.Load(roots)
+	for p, f := range u.files {
+		if !f.seen {
+			delete(u.files, p)
+		}
+	}
+	clear(u.touched)
+	u.doubt = false
+	return set
+}
+
+// read gives a file's content, from memory if it cannot have changed.
+func (u *UnitDirs) read(p string, regular bool) (*unitFile, error) {
+	f := u.files[p]
+	if f != nil && u.watched && !u.doubt && !u.touched[p] && !f.link {
+		f.seen = true
+		return f, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(p, &st); err != nil {
+		return nil, err
+	}
+	if f != nil && f.stat.Ino == st.Ino && f.stat.Dev == st.Dev && f.stat.Size == st.Size && f.stat.Mtim == st.Mtim && f.stat.Ctim == st.Ctim {
+		f.seen = true
+		return f, nil
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return &unitFile{stat: st}, nil
+	}
+	// System calls of our own: the os package asks the poller about every file,
+	// which doubles the cost of a start with hundreds of units.
+	fd, err := unix.Open(p, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	data := make([]byte, 0, max(min(st.Size, maxUnitFile), 0)+1)
+	for {
+		if len(data) == cap(data) {
+			if len(data) >= maxUnitFile {
+				break
+			}
+			data = append(data, 0)[:len(data)]
+		}
+		n, err := unix.Read(fd, data[len(data):cap(data)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			break
+		}
+		data = data[:len(data)+n]
+	}
+	f = &unitFile{stat: st, data: data, link: !regular, seen: true}
+	u.files[p] = f
+	return f, nil
+}
+
+// unitFS is one unit directory as the parser reads it.
+type unitFS struct {
+	u       *UnitDirs
+	dir     string
+	regular map[string]bool // names that their directory lists as regular files
+}
+
+// Open implements fs.FS.
+func (s *unitFS) Open(name string) (fs.File, error) {
+	if !fs.ValidPath(name) {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	}
+	f, err := s.u.read(filepath.Join(s.dir, name), s.regular[name])
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return &openUnit{f: f, name: path.Base(name), r: bytes.NewReader(f.data)}, nil
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (s *unitFS) ReadDir(name string) ([]fs.DirEntry, error) {
+	es, err := os.ReadDir(filepath.Join(s.dir, name))
+	for _, e := range es {
+		if e.Type().IsRegular() {
+			s.regular[path.Join(name, e.Name())] = true
+		}
+	}
+	return es, err
+}
+
+// Lstat implements fs.ReadLinkFS.
+func (s *unitFS) Lstat(name string) (fs.FileInfo, error) {
+	if s.regular[name] {
+		return unitInfo{name: path.Base(name)}, nil
+	}
+	return os.Lstat(filepath.Join(s.dir, name))
+}
+
+// ReadLink implements fs.ReadLinkFS.
+func (s *unitFS) ReadLink(name string) (string, error) {
+	return os.Readlink(filepath.Join(s.dir, name))
+}
+
+type openUnit struct {
+	f    *unitFile
+	name string
+	r    io.Reader
+}
+
+func (o *openUnit) Read(b []byte) (int, error) { return o.r.Read(b) }
+func (o *openUnit) Close() error               { return nil }
+func (o *openUnit) Stat() (fs.FileInfo, error) { return unitInfo{o.name, &o.f.stat}, nil }
+
+// unitInfo is a file's stat data; st is nil where only the kind is known.
+type unitInfo struct {
+	name string
+	st   *unix.Stat_t
+}
+
+func (i unitInfo) Name() string { return i.name }
+func (i unitInfo) IsDir() bool  { return i.Mode().IsDir() }
+func (i unitInfo) Sys() any     { return i.st }
+
+func (i unitInfo) Size() int64 {
+	if i.st == nil {
+		return 0
+	}
+	return i.st.Size
+}
+
+func (i unitInfo) ModTime() time.Time {
+	if i.st == nil {
+		return time.Time{}
+	}
+	return time.Unix(i.st.Mtim.Unix())
+}
+
+func (i unitInfo) Mode() fs.FileMode {
+	if i.st == nil {
+		return 0
+	}
+	m := fs.FileMode(i.st.Mode & 0o777)
+	switch i.st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		m |= fs.ModeDir
+	case unix.S_IFIFO:
+		m |= fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		m |= fs.ModeSocket
+	case unix.S_IFBLK:
+		m |= fs.ModeDevice
+	case unix.S_IFCHR:
+		m |= fs.ModeDevice | fs.ModeCharDevice
+	case unix.S_IFLNK:
+		m |= fs.ModeSymlink
+	}
+	return m
+}
+
+// String names the directories for a log.
+func (u *UnitDirs) String() string {
+	return fmt.Sprintf("%s below %s", strings.Join(units.Dirs, ", "), u.root)
+}

@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/units"
+)
+
+// TestUnitDirs edits unit directories at random and compares what UnitDirs gives
+// with what a fresh reader gives: with a watch, and without.
+func TestUnitDirs(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		t.Run(fmt.Sprintf("watched %v", watched), func(t *testing.T) {
+			root := t.TempDir()
+			var dirs []string
+			for _, d := range units.Dirs {
+				dirs = append(dirs, filepath.Join(root, d), filepath.Join(root, d, "1.ibnetwork.d"))
+			}
+			u := NewUnitDirs(root)
+			if watched {
+				u.Watched()
+			}
+			r := rand.New(rand.NewPCG(1, 2))
+			for n := range 400 {
+				dir := dirs[r.IntN(len(dirs))]
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				name := fmt.Sprintf("%d.ibnetwork", r.IntN(4))
+				if filepath.Ext(dir) == ".d" {
+					name = fmt.Sprintf("%d.conf", r.IntN(3))
+				}
+				p := filepath.Join(dir, name)
+				switch r.IntN(6) {
+				case 0:
+					_ = os.Remove(p)
+				case 1:
+					_ = os.Remove(p)
+					if err := os.Symlink("/dev/null", p); err != nil {
+						t.Fatal(err)
+					}
+				case 2:
+					_ = os.Remove(p)
+					target := filepath.Join(root, "target")
+					if err := os.WriteFile(target, fmt.Appendf(nil, "[Match]\nName=t%d\n", n), 0o644); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.Symlink(target, p); err != nil {
+						t.Fatal(err)
+					}
+				default:
+					_ = os.Remove(p)
+					if err := os.WriteFile(p, fmt.Appendf(nil, "[Match]\nName=ib%d\nBad=%d\n", n, n), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				u.Touch(p)
+				if r.IntN(3) == 0 {
+					continue // several edits before a load
+				}
+				if r.IntN(20) == 0 {
+					u.Doubt()
+				}
+				if d := cmp.Diff(text(LoadUnits(root)), text(u.Load())); d != "" {
+					t.Fatalf("step %d (-fresh +kept):\n%s", n, d)
+				}
+			}
+		})
+	}
+}
+
+func text(s *units.Set) (out []string) {
+	for _, u := range s.Units {
+		for _, f := range u.Files {
+			out = append(out, fmt.Sprintf("%s %s %x", u.Name, f.Path, f.Sum))
+		}
+	}
+	for _, p := range s.Problems {
+		out = append(out, p.String())
+	}
+	for _, k := range s.Skipped {
+		out = append(out, k.Path+" "+k.Why)
+	}
+	return out
+}

@@ -23,7 +23,6 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
-	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/partition"

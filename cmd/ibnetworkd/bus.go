@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -38,7 +41,7 @@ var (
 // The parts that exist before the daemon does.
 var (
 	counted  = metrics.New(version.String(), time.Now(), metrics.PortCounters("/sys"))
-	control  = &lateController{}
+	control  = &lateController{modules: make(chan []string, 1)}
 	textEach = 15 * time.Second
 )
 
@@ -63,6 +66,7 @@ func init() {
 		func(e env) task { return task{"subnet manager control", once(e).sm.Run} },
 		func(e env) task { return task{"port watch", once(e).watchPorts} },
 		func(e env) task { return task{"metrics", once(e).metrics} },
+		func(e env) task { return task{"modules", once(e).loadModules} },
 	)
 }
 
@@ -127,6 +131,50 @@ func (o *outside) watchPorts(ctx context.Context) error {
 		case <-t.C:
 			if control.managed() {
 				o.daemon.Wake(daemon.Scope{RDMA: true})
+			}
+		}
+	}
+}
+
+// moduleRetry is the pause after systemd could not be asked.
+const moduleRetry = 5 * time.Second
+
+// loadModules asks systemd for the modules of [Modules] sections, each once
+// while a unit names it.
+func (o *outside) loadModules(ctx context.Context) error {
+	done := map[string]bool{}
+	var want []string
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case want = <-control.modules:
+		case <-again.C:
+		}
+		again.Stop()
+		for _, m := range want {
+			if done[m] {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join("/sys/module", strings.ReplaceAll(m, "-", "_"))); err == nil {
+				done[m] = true
+				continue
+			}
+			if err := o.systemd.LoadModule(ctx, m); err != nil {
+				// systemd may not be there yet; a name that modprobe does
+				// not know fails in its own unit.
+				o.log.Debug("a module that a unit asks for cannot be asked for yet", "module", m, "error", err)
+				again.Reset(moduleRetry)
+				continue
+			}
+			done[m] = true
+			o.log.Info("asked for a module", "module", m)
+		}
+		for m := range done {
+			if !slices.Contains(want, m) {
+				delete(done, m)
 			}
 		}
 	}
@@ -228,6 +276,9 @@ type lateController struct {
 	c    *worker.Controller
 	last []worker.Port
 	any  chan bool // holds whether a port is managed
+	// modules holds the newest list of modules that units ask for.
+	modules chan []string
+	loaded  *units.Set
 }
 
 func (l *lateController) set(c *worker.Controller) {
@@ -269,6 +320,20 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 		}
 	}
 	l.last = ports
+	if set != nil && set != l.loaded {
+		l.loaded = set
+		want := []string{}
+		for _, u := range set.Units {
+			for _, m := range u.Modules.Load {
+				want = append(want, m.V)
+			}
+		}
+		select {
+		case <-l.modules:
+		default:
+		}
+		l.modules <- want
+	}
 	<-l.any
 	l.any <- managed
 	l.c.Update(ports)

@@ -274,7 +274,7 @@ func (s *Server) port(n string) (link.PortStatus, error) {
 	case 1:
 		return hits[0], nil
 	case 0:
-		return link.PortStatus{}, failure(api.ErrNoSuchPort, "there is no port %q: give it as mlx5_0/1", n)
+		return link.PortStatus{}, failure(api.ErrNoSuchPort, "there is no port %q on this host (a port is named as mlx5_0/1)", n)
 	}
 	return link.PortStatus{}, failure(api.ErrNoSuchPort, "%s has %d ports: give one as %s/1", n, len(hits), n)
 }

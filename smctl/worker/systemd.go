@@ -103,7 +103,7 @@ func (s *Systemd) Run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		}
-		pause = min(2*pause, 10*time.Second)
+		pause = min(2*pause, time.Minute)
 	}
 }
 
@@ -153,7 +153,12 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		return conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".Subscribe", 0).Err
 	}
 	if err := subscribe(); err != nil {
-		return false, fmt.Errorf("subscribe to systemd's signals: %w", err)
+		if !onBus {
+			return false, fmt.Errorf("subscribe to systemd's signals: %w", err)
+		}
+		// A bus without systemd, as in a container: NameOwnerChanged tells
+		// when it comes.
+		s.Log.Warn("systemd is not on the bus: subnet managers cannot be run until it is", "error", err)
 	}
 	s.mu.Lock()
 	s.conn = conn
@@ -280,6 +285,31 @@ func (s *Systemd) Start(ctx context.Context, u Unit) error {
 		return nil // it runs already
 	}
 	return plain(err)
+}
+
+// LoadModule loads a kernel module through modprobe@.service, so that the
+// daemon itself needs no right to.
+func (s *Systemd) LoadModule(ctx context.Context, name string) error {
+	conn, err := s.connection()
+	if err != nil {
+		return err
+	}
+	unit := "modprobe@" + escapeUnit(name) + ".service"
+	return plain(conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Err)
+}
+
+// escapeUnit is systemd-escape's rule for an instance name.
+func escapeUnit(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == ':' || c == '.' && i > 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, `\x%02x`, c)
+		}
+	}
+	return b.String()
 }
 
 // Stop implements Manager.

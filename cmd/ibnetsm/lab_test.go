@@ -83,10 +83,10 @@ func TestLabSwitch(t *testing.T) {
 			g.Errorf("ibdiagnet: %v\n%s", err, out)
 		}
 		// Its cable is pulled and put back.
-		g.Ctl("link 2 1 down")
+		g.Ctl("link 1 1 down")
 		g.WaitPort("swib1", 1, "DOWN", 5*time.Second)
 		time.Sleep(50 * time.Millisecond)
-		g.Ctl("link 2 1 up")
+		g.Ctl("link 1 1 up")
 		g.Logf("active again %v after the cable was put back", g.WaitPort("swib1", 1, "ACTIVE", 5*time.Second))
 		a.Ping("10.9.0.2")
 	})
@@ -152,7 +152,7 @@ func TestLabFailover(t *testing.T) {
 		g.Wait("master again", 10*time.Second, isState(g, "swib0", "Master"))
 		g.Wait("old master is standby", 10*time.Second, isState(g, "swib1", "Standby"))
 		time.Sleep(time.Second)
-		saOf("link cut", 3*time.Second, func() { g.Ctl("link 1 1 down") })
+		saOf("link cut", 3*time.Second, func() { g.Ctl("link 0 1 down") })
 		_, _ = m, s
 		for _, dev := range []string{"swib0", "swib1"} {
 			g.Artifact(dev+".log", []byte(g.Read("/tmp/ibnetsm-"+dev+".log")))

@@ -14,7 +14,10 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
@@ -43,8 +46,15 @@ type Transport struct {
 
 	mu     sync.Mutex // the control socket: one question at a time
 	closed atomic.Bool
-	done   chan struct{}
+	done   sync.WaitGroup
+
+	out   sync.Mutex
+	queue []Data // to be sent
+	wake  chan struct{}
 }
+
+// maxQueue bounds what waits for a simulator that does not read.
+const maxQueue = 1 << 16
 
 var sockets atomic.Uint32
 
@@ -75,7 +85,7 @@ func Open(o Options) (*Transport, error) {
 	if n := sockets.Add(1) - 1; n > 0 {
 		id |= (n & 0xff) << 23
 	}
-	t := &Transport{done: make(chan struct{})}
+	t := &Transport{wake: make(chan struct{}, 1)}
 	var err error
 	deadline := time.Now().Add(o.Wait)
 	for {
@@ -107,9 +117,22 @@ func Open(o Options) (*Transport, error) {
 	}
 	info.Get(&c)
 	t.slot, t.node = info.ID, info.Node
-	out := addr(fmt.Sprintf("%s:out%d", o.Sock, t.slot))
-	t.ep = endpoint.New(endpoint.Config{Write: func(p *transport.Packet) error { return t.write(p, out) }})
-	go t.read()
+	raw, err := l.SyscallConn()
+	if err == nil {
+		// Connected, so that the kernel tells when the simulator reads again.
+		cerr := raw.Control(func(fd uintptr) {
+			err = unix.Connect(int(fd), &unix.SockaddrUnix{Name: fmt.Sprintf("@%s:out%d\x00", o.Sock, t.slot)})
+		})
+		err = errors.Join(err, cerr)
+	}
+	if err != nil {
+		t.ctl.Close()
+		l.Close()
+		return nil, fmt.Errorf("reach the simulator %q: %w", o.Sock, err)
+	}
+	t.ep = endpoint.New(endpoint.Config{Write: t.write})
+	t.done.Go(func() { t.read(raw) })
+	t.done.Go(func() { t.flush(raw) })
 	return t, nil
 }
 
@@ -147,46 +170,83 @@ func (t *Transport) ctlErr(err error) error {
 	return fmt.Errorf("control socket of the simulator: %w", err)
 }
 
-func (t *Transport) write(p *transport.Packet, to *net.UnixAddr) error {
+// write queues a MAD for flush.
+func (t *Transport) write(p *transport.Packet) error {
 	d := Data{DLID: p.LID, DQP: p.QPN, SQP: p.QPN, MAD: p.MAD}
 	if d.DLID == ib.LIDPermissive {
 		d.SLID = ib.LIDPermissive
 	}
-	var b [DataLen]byte
-	d.Put(&b)
-	if _, err := t.data.WriteToUnix(b[:], to); err != nil {
-		if t.closed.Load() {
-			return transport.ErrClosed
-		}
-		return fmt.Errorf("send to the simulator: %w", err)
+	t.out.Lock()
+	if t.closed.Load() {
+		t.out.Unlock()
+		return transport.ErrClosed
 	}
+	if len(t.queue) >= maxQueue {
+		t.out.Unlock()
+		return fmt.Errorf("send to the simulator: %d MADs wait already", maxQueue)
+	}
+	t.queue = append(t.queue, d)
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+	t.out.Unlock()
 	return nil
+}
+
+// flush sends what is queued. It is a goroutine of its own because the
+// simulator waits for its clients to read: a sender that waited for it in turn
+// would never read.
+func (t *Transport) flush(raw syscall.RawConn) {
+	b := newBatch()
+	var todo []Data
+	for range t.wake {
+		t.out.Lock()
+		todo, t.queue = t.queue, todo[:0]
+		t.out.Unlock()
+		for len(todo) > 0 {
+			n := min(len(todo), batchLen)
+			for i := range n {
+				todo[i].Put(&b.buf[i])
+			}
+			todo = todo[n:]
+			if err := b.send(raw, n); err != nil {
+				t.fail(err)
+				return
+			}
+		}
+	}
+}
+
+func (t *Transport) fail(err error) {
+	if t.closed.Load() {
+		t.ep.Fail(transport.ErrClosed)
+		return
+	}
+	t.ep.Fail(fmt.Errorf("%w: %v", transport.ErrGone, err))
 }
 
 // read feeds the endpoint. It runs all the time, so that the simulator, which
 // waits for its clients, never waits for one that waits for it.
-func (t *Transport) read() {
-	defer close(t.done)
-	b := make([]byte, DataLen+1)
+func (t *Transport) read(raw syscall.RawConn) {
+	b := newBatch()
 	var d Data
 	for {
-		n, err := t.data.Read(b)
+		n, err := b.recv(raw)
 		if err != nil {
-			if t.closed.Load() {
-				t.ep.Fail(transport.ErrClosed)
-			} else {
-				t.ep.Fail(fmt.Errorf("%w: %v", transport.ErrGone, err))
-			}
+			t.fail(err)
 			return
 		}
-		if d.Decode(b[:n]) != nil {
-			continue
+		for i := range n {
+			if d.Decode(b.buf[i][:b.msgs[i].n]) != nil {
+				continue
+			}
+			if d.Status != 0 {
+				continue // our own request, which went nowhere: its timeout reports it
+			}
+			p := d.packet()
+			t.ep.Deliver(&p)
 		}
-		if d.Status != 0 {
-			continue // our own request, which went nowhere: its timeout reports it
-		}
-		p := d.packet()
-		t.ep.Deliver(&p)
 	}
 }
 
@@ -239,10 +299,10 @@ func (t *Transport) Close() error {
 	c := Ctl{Client: t.slot, Type: CtlDisconnect}
 	_ = t.ctl.SetDeadline(time.Now().Add(time.Second))
 	_, _ = t.ctl.Write(c.Append(nil))
-	err := t.ctl.Close()
-	if derr := t.data.Close(); err == nil {
-		err = derr
-	}
-	<-t.done
+	err := errors.Join(t.ctl.Close(), t.data.Close())
+	t.out.Lock()
+	close(t.wake)
+	t.out.Unlock()
+	t.done.Wait()
 	return err
 }

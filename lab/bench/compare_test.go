@@ -152,15 +152,14 @@ func TestMany(t *testing.T) {
 				what = "320 links, children made before"
 			}
 			type result struct {
-				cold             outcome
-				cpu, udev        time.Duration
-				rss              int
-				edit             outcome
-				editCPU          time.Duration
-				restart, kill    outcome
-				idle             usage
-				failedBefore     int
-				failedAfterwards string
+				cold          outcome
+				cpu, udev     time.Duration
+				rss           int
+				edit          outcome
+				editCPU       time.Duration
+				restart, kill outcome
+				idle          usage
+				failedBefore  int
 			}
 			got := map[string]*result{}
 			for _, c := range []contestant{networkd, ours} {

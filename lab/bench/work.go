@@ -12,12 +12,11 @@ import (
 
 // rig is the guest: the fabric, the watcher and what both contestants share.
 type rig struct {
-	w      *watch
-	load   func(args string) error // loads the fabric afresh and waits until its ports are Active
-	ctl    func(cmd string) error  // drives the fabric
-	logf   func(format string, args ...any)
-	table  table
-	failed []string
+	w     *watch
+	load  func(args string) error // loads the fabric afresh and waits until its ports are Active
+	ctl   func(cmd string) error  // drives the fabric
+	logf  func(format string, args ...any)
+	table table
 }
 
 // row is one figure of both contestants; less is better.

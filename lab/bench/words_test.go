@@ -1,0 +1,89 @@
+package bench
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// TestWords makes four faults that look alike from above and shows what each
+// daemon's own tool says of the link.
+func TestWords(t *testing.T) {
+	skipUnlessCompare(t)
+	c := config()
+	c.Bins = append(c.Bins, "ibnetworkd/cmd/ibnetctl")
+	lab.Run(t, c, func(g *lab.G) {
+		r := newRig(g)
+		link := spec{name: "ib1", addr: netip.MustParsePrefix("10.0.1.1/24")}
+		child := spec{name: "ib1.8003", parent: "ib1", pkey: 0x8003, addr: netip.MustParsePrefix("10.0.3.1/24")}
+		faults := []struct {
+			name  string
+			make  func()
+			specs []spec
+			shown string
+		}{
+			{"no subnet manager", func() { g.LoadSwib("nhca=2") }, []spec{link}, "ib1"},
+			{"cable out", func() { g.Ctl("link 1 1 down") }, []spec{link}, "ib1"},
+			{"P_Key not granted", func() {
+				g.Ctl("link 1 1 up")
+				g.Opensm(lab.SM{Partitions: "Default=0x7fff, ipoib, mtu=5 : ALL=full;\np4=0x0004 : ALL=full;\n"})
+			}, []spec{link, child}, "ib1.8003"},
+			{"join refused: partition without a broadcast group", func() {}, []spec{link, {name: "ib1.8004", parent: "ib1", pkey: 0x8004, addr: child.addr}}, "ib1.8004"},
+		}
+		words := map[string][]string{}
+		for _, f := range faults {
+			f.make()
+			if _, err := run("udevadm", "settle"); err != nil {
+				g.Fatal(err)
+			}
+			g.Logf("== %s", f.name)
+			for _, c := range []contestant{networkd, ours} {
+				must(g, c.configure(f.specs, true))
+				must(g, r.start(c))
+				// Both have a while to find out what there is to say.
+				r.quiesce(c)
+				var said string
+				if c.name == networkd.name {
+					said, _ = g.Try("networkctl", "status", "--no-pager", "--lines=0", f.shown)
+					said = lines(said, "State:", "Online state:")
+				} else {
+					g.Wait("words of ibnetctl", 10*time.Second, func() bool {
+						said, _ = g.Try("ibnetctl", "status", f.shown)
+						said = lines(said, "Why:", "Next step:")
+						return said != ""
+					})
+				}
+				g.Logf("%s says:\n%s", c, said)
+				if !slices.Contains(words[c.name], said) {
+					words[c.name] = append(words[c.name], said)
+				}
+				must(g, r.stop(c))
+				for _, s := range f.specs {
+					if s.parent != "" {
+						_, _ = g.Try("ip", "link", "del", s.name)
+					}
+				}
+			}
+		}
+		// More different answers are better: the ratio is of faults not told apart.
+		n := len(faults)
+		r.table.add(row{fmt.Sprintf("%d faults: not told apart", n), "", float64(n - len(words[ours.name])), float64(n - len(words[networkd.name])), ""})
+		report(g, r)
+	})
+}
+
+// lines keeps the lines that contain one of the words.
+func lines(text string, words ...string) string {
+	var out []string
+	for l := range strings.Lines(text) {
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(l, w) }) {
+			out = append(out, strings.TrimSpace(l))
+		}
+	}
+	return strings.Join(out, "\n")
+}

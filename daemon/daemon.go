@@ -39,8 +39,11 @@ type Config struct {
 	Log    *slog.Logger
 	System System
 	Load   func() *units.Set
-	Keep   Keeper
-	Rooms  []plan.Room
+	// Doubt, if set, is called before a load that somebody asked for: what is
+	// remembered of the files may be older than what was just written.
+	Doubt func()
+	Keep  Keeper
+	Rooms []plan.Room
 	// Notify sends a line to the service manager; nil sends none.
 	Notify func(state string)
 	// FastPort is the time between two looks at the ports while one that
@@ -234,7 +237,12 @@ func (d *Daemon) ask(ctx context.Context, f func(context.Context) error) error {
 
 // Reload reads the unit files and applies what changed before it returns.
 func (d *Daemon) Reload(ctx context.Context) error {
-	return d.ask(ctx, func(c context.Context) error { return d.cycle(c, Scope{Reload: true}) })
+	return d.ask(ctx, func(c context.Context) error {
+		if d.cfg.Doubt != nil {
+			d.cfg.Doubt()
+		}
+		return d.cycle(c, Scope{Reload: true})
+	})
 }
 
 // Reconfigure plans one link anew and tries again what was refused there.

@@ -176,6 +176,7 @@ func (m *Model) Apply(op Op) error {
 	case AddRoute:
 		return m.addRoute(l, o)
 	case DelRoute:
+		l = m.home(l, o.Route)
 		n := len(l.Routes)
 		l.Routes = removeRoute(l.Routes, o.Route)
 		if n == len(l.Routes) {
@@ -424,6 +425,31 @@ func (m *Model) delAddress(l *Link, a Address) error {
 	return nil
 }
 
+// loopbackIndex is the index of lo in every network namespace.
+const loopbackIndex = 1
+
+// routesLike are the routes among which one of a link is found: those of the
+// link, or for a route that leads nowhere those of the loopback, with which an
+// observer keeps all of that kind.
+func (m *Model) routesLike(l *Link, r Route) []Route {
+	if !r.nowhere() {
+		return l.Routes
+	}
+	if lo, ok := m.snap.Link(loopbackIndex); ok {
+		return lo.Routes
+	}
+	return l.Routes
+}
+
+func (m *Model) home(l *Link, r Route) *Link {
+	if r.nowhere() {
+		if lo := m.write(loopbackIndex); lo != nil {
+			return lo
+		}
+	}
+	return l
+}
+
 func (m *Model) addRoute(l *Link, o AddRoute) error {
 	if !l.Up() {
 		return errDown
@@ -447,6 +473,7 @@ func (m *Model) addRoute(l *Link, o AddRoute) error {
 			w.Routes = removeRoute(w.Routes, o.Route)
 		}
 	}
+	l = m.home(l, o.Route)
 	l.Routes = append(l.Routes, o.Route)
 	return nil
 }

@@ -115,7 +115,7 @@ func PlanGoing(b *Builder, index int, u *units.Unit) {
 	planGoing(b, index, wantA, wantR)
 }
 
-// PlanNetwork plans settings, addresses, routes and name servers of one link. u
+// PlanNetwork plans addresses, routes and name servers of one link. u
 // is nil where no unit applies any more.
 func PlanNetwork(b *Builder, index int, u *units.Unit) {
 	b.For(u)
@@ -123,10 +123,16 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 		u = nil
 	}
 	if u != nil {
-		planSysctls(b, index, u)
 		planComing(b, index, u, wantedAddresses(u), wantedRoutes(b.Link(index), b.Model.snap, u))
 	}
 	planDNS(b, index, u)
+}
+
+// PlanSettings plans the sysctls of a link. It comes before the link is brought
+// up, when the kernel makes link-local addresses and asks for routers.
+func PlanSettings(b *Builder, index int, u *units.Unit) {
+	b.For(u)
+	planSysctls(b, index, u)
 }
 
 // Sysctls lists the settings that a unit cares about, as keys of Link.Sysctl,
@@ -229,7 +235,7 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 		}
 		b.Attr(index, a)
 	}
-	if u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() {
+	if u.ConfiguresIP() && u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() {
 		b.Attr(index, Attribute{Name: "LinkLocalAddressing", Wanted: "ipv4", Why: Reason{Code: CodeUnsupported,
 			Text: "IPv4 link-local addresses are not made: they need address conflict detection, which IPoIB links rarely have a use for",
 			Next: "write a fixed Address=169.254.x.y/16"}})
@@ -397,7 +403,7 @@ func planGoing(b *Builder, index int, wantA []wantedAddress, wantR []Route) {
 		if slices.ContainsFunc(wantR, func(w Route) bool { return sameRoute(w, r) }) {
 			continue
 		}
-		if slices.ContainsFunc(b.Link(index).Routes, func(x Route) bool { return sameRoute(x, r) }) {
+		if slices.ContainsFunc(b.Model.routesLike(b.Link(index), r), func(x Route) bool { return sameRoute(x, r) }) {
 			b.Do(DelRoute{On: b.Model.Target(b.Link(index)), Route: r})
 		}
 	}
@@ -589,13 +595,14 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 	t := b.Model.Target(l)
 	a := Attribute{Name: "Route", Wanted: r.text(l.Name)}
 	if now := b.Now(index); now != nil {
-		for _, x := range now.Routes {
+		for _, x := range b.Model.routesLike(now, r) {
 			if sameRoute(x, r) {
 				a.Actual = x.text(l.Name)
 			}
 		}
 	}
-	i := slices.IndexFunc(l.Routes, func(x Route) bool { return sameRoute(x, r) })
+	routes := b.Model.routesLike(l, r)
+	i := slices.IndexFunc(routes, func(x Route) bool { return sameRoute(x, r) })
 	ours := rec != nil && slices.ContainsFunc(rec.Routes, func(x Route) bool { return sameRoute(x, r) })
 	op := AddRoute{On: t, Route: r, Replace: i >= 0 && ours}
 	block := func(wait bool, why Reason) {
@@ -603,11 +610,11 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 		b.Block(t, op, wait, why)
 	}
 	switch {
-	case i >= 0 && routeEqual(l.Routes[i], r):
+	case i >= 0 && routeEqual(routes[i], r):
 		a.Wanted = a.Actual
 	case i >= 0 && !ours:
 		block(false, Reason{Code: CodeAddressConflict, Text: fmt.Sprintf("a route to %s with metric %d is on %s already, and was not made by ibnetworkd", r.Dst, r.Metric, l.Name),
-			Next: DelRoute{On: t, Route: l.Routes[i]}.String()})
+			Next: DelRoute{On: t, Route: routes[i]}.String()})
 	case !l.Up():
 		block(true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a route needs it up", Next: "ip link set " + l.Name + " up"})
 	case r.Dst.Addr().Is6() && b.Base.Host.NoIPv6:

@@ -125,7 +125,7 @@ func run(ctx context.Context, o options) error {
 	dirs := daemon.NewUnitDirs(o.root)
 	d := daemon.New(daemon.Config{
 		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn,
-		Load:       dirs.Load,
+		Load: dirs.Load, Doubt: dirs.Doubt,
 		Notify:     func(s string) { _, _ = sd.SdNotify(false, s) },
 		AfterBurst: giveBack(),
 	})
@@ -143,7 +143,7 @@ func run(ctx context.Context, o options) error {
 
 	tasks := []task{
 		{"loop", d.Run},
-		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d, dirs) }},
+		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d) }},
 		{"watchdog", func(ctx context.Context) error { return watchdog(ctx, d) }},
 	}
 	for _, f := range extraTasks {
@@ -178,7 +178,7 @@ func run(ctx context.Context, o options) error {
 
 // onHangup reloads on SIGHUP, telling the service manager as Type=notify-reload
 // wants it (sd_notify(3)).
-func onHangup(ctx context.Context, d *daemon.Daemon, dirs *daemon.UnitDirs) error {
+func onHangup(ctx context.Context, d *daemon.Daemon) error {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGHUP)
 	defer signal.Stop(c)
@@ -190,7 +190,6 @@ func onHangup(ctx context.Context, d *daemon.Daemon, dirs *daemon.UnitDirs) erro
 			var ts unix.Timespec
 			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 			_, _ = sd.SdNotify(false, fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
-			dirs.Doubt()
 			if err := d.Reload(ctx); err != nil && ctx.Err() == nil {
 				_, _ = sd.SdNotify(false, "STATUS=the reload failed: "+err.Error())
 			}

@@ -261,6 +261,7 @@ func (p *planner) coming(index int) {
 		for _, r := range p.in.Rooms {
 			r(p.b, index, u)
 		}
+		link.PlanSettings(p.b, index, u)
 		link.PlanLink(p.b, index, u)
 		link.PlanNetwork(p.b, index, u)
 		if o := n.owner(); o != nil {

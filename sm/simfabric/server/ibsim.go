@@ -1,10 +1,14 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
@@ -17,7 +21,7 @@ import (
 type rawClient struct {
 	raw  *simfabric.Raw
 	port simfabric.EndPort
-	to   *net.UnixAddr
+	to   string // the address of its data socket
 	ctl  string // the address its questions come from
 
 	mu    sync.Mutex
@@ -167,7 +171,7 @@ func (s *Server) connect(c *ibsim.Ctl, from string) bool {
 	if len(host) == 0 {
 		return false
 	}
-	r := &rawClient{port: host[0], to: abstract(fmt.Sprintf("%s:in%d", s.base, i.ID)), ctl: from, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	r := &rawClient{port: host[0], to: fmt.Sprintf("@%s:in%d\x00", s.base, i.ID), ctl: from, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -194,7 +198,16 @@ func (s *Server) connect(c *ibsim.Ctl, from string) bool {
 	if i.IsSM != 0 {
 		_ = raw.SetIsSM(true)
 	}
-	out := s.out[raw.Slot()]
+	out, err := s.out[raw.Slot()].SyscallConn()
+	if err == nil {
+		cerr := out.Control(func(fd uintptr) { err = unix.Connect(int(fd), &unix.SockaddrUnix{Name: r.to}) })
+		err = errors.Join(err, cerr)
+	}
+	if err != nil {
+		s.raw[raw.Slot()] = nil
+		raw.Close()
+		return false
+	}
 	s.wg.Go(func() { r.write(s, out) })
 	i.ID, i.Node = uint32(raw.Slot()), r.port.Description
 	i.Put(c)
@@ -204,9 +217,21 @@ func (s *Server) connect(c *ibsim.Ctl, from string) bool {
 func (s *Server) detach(slot int) {
 	s.mu.Lock()
 	r := s.raw[slot]
-	s.raw[slot] = nil
 	s.mu.Unlock()
 	if r != nil {
+		s.detachClient(r)
+	}
+}
+
+// detachClient frees a client's slot, once.
+func (s *Server) detachClient(r *rawClient) {
+	s.mu.Lock()
+	mine := s.raw[r.raw.Slot()] == r
+	if mine {
+		s.raw[r.raw.Slot()] = nil
+	}
+	s.mu.Unlock()
+	if mine {
 		close(r.done)
 		r.raw.Close()
 	}
@@ -214,15 +239,19 @@ func (s *Server) detach(slot int) {
 
 // data takes what the client of a slot sends.
 func (s *Server) data(slot int) {
-	b := make([]byte, 512)
+	raw, err := s.out[slot].SyscallConn()
+	if err != nil {
+		return
+	}
+	b := ibsim.NewBatch()
 	for {
-		n, _, err := s.out[slot].ReadFromUnix(b)
+		n, err := b.Recv(raw)
+		var e syscall.Errno
+		if errors.As(err, &e) {
+			continue // a client that went away; its successor will connect
+		}
 		if err != nil {
 			return
-		}
-		var d ibsim.Data
-		if d.Decode(b[:n]) != nil {
-			continue
 		}
 		s.mu.Lock()
 		r := s.raw[slot]
@@ -230,12 +259,18 @@ func (s *Server) data(slot int) {
 		if r == nil {
 			continue
 		}
-		var p transport.Packet
-		p.LID, p.QPN, p.MAD = d.DLID, d.DQP, d.MAD
-		if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
-			p.LID = ib.LIDPermissive
+		for i := range n {
+			var d ibsim.Data
+			if d.Decode(b.Datagram(i)) != nil {
+				continue
+			}
+			var p transport.Packet
+			p.LID, p.QPN, p.MAD = d.DLID, d.DQP, d.MAD
+			if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+				p.LID = ib.LIDPermissive
+			}
+			r.raw.Send(&p)
 		}
-		r.raw.Send(&p)
 	}
 }
 
@@ -252,9 +287,9 @@ func (r *rawClient) deliver(p *transport.Packet) {
 }
 
 // write sends what waits; a client whose socket is gone loses its slot.
-func (r *rawClient) write(s *Server, out *net.UnixConn) {
-	var b [ibsim.DataLen]byte
-	var batch []transport.Packet
+func (r *rawClient) write(s *Server, out syscall.RawConn) {
+	b := ibsim.NewBatch()
+	var todo []transport.Packet
 	for {
 		select {
 		case <-r.done:
@@ -262,14 +297,17 @@ func (r *rawClient) write(s *Server, out *net.UnixConn) {
 		case <-r.wake:
 		}
 		r.mu.Lock()
-		batch, r.queue = r.queue, batch[:0]
+		todo, r.queue = r.queue, todo[:0]
 		r.mu.Unlock()
-		for i := range batch {
-			p := &batch[i]
-			d := ibsim.Data{DLID: r.port.LID, SLID: p.LID, DQP: p.QPN, SQP: p.QPN, MAD: p.MAD}
-			d.Put(&b)
-			if _, err := out.WriteToUnix(b[:], r.to); err != nil {
-				s.detach(r.raw.Slot())
+		for l := todo; len(l) > 0; {
+			n := min(len(l), ibsim.BatchLen)
+			for i := range l[:n] {
+				d := ibsim.Data{DLID: r.port.LID, SLID: l[i].LID, DQP: l[i].QPN, SQP: l[i].QPN, MAD: l[i].MAD}
+				d.Put(&b.Buf[i])
+			}
+			l = l[n:]
+			if err := b.Send(out, n); err != nil {
+				s.detachClient(r)
 				return
 			}
 		}

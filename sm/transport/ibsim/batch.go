@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batchLen is how many datagrams one system call carries.
-const batchLen = 64
+// BatchLen is how many datagrams one system call carries.
+const BatchLen = 64
 
 // mmsghdr is struct mmsghdr of recvmmsg(2).
 type mmsghdr struct {
@@ -17,17 +17,18 @@ type mmsghdr struct {
 	_   [4]byte
 }
 
-// batch is the buffers of one recvmmsg or sendmmsg.
-type batch struct {
-	buf  [batchLen][DataLen]byte
-	iov  [batchLen]unix.Iovec
-	msgs [batchLen]mmsghdr
+// Batch is the buffers of one recvmmsg or sendmmsg.
+type Batch struct {
+	Buf  [BatchLen][DataLen]byte
+	iov  [BatchLen]unix.Iovec
+	msgs [BatchLen]mmsghdr
 }
 
-func newBatch() *batch {
-	b := new(batch)
+// NewBatch makes the buffers.
+func NewBatch() *Batch {
+	b := new(Batch)
 	for i := range b.msgs {
-		b.iov[i].Base = &b.buf[i][0]
+		b.iov[i].Base = &b.Buf[i][0]
 		b.iov[i].SetLen(DataLen)
 		b.msgs[i].hdr.Iov = &b.iov[i]
 		b.msgs[i].hdr.SetIovlen(1)
@@ -36,7 +37,7 @@ func newBatch() *batch {
 }
 
 // call makes one system call for n datagrams and returns how many were carried.
-func (b *batch) call(fd uintptr, nr uintptr, n int) (int, error) {
+func (b *Batch) call(fd uintptr, nr uintptr, n int) (int, error) {
 	for {
 		r, _, e := unix.Syscall6(nr, fd, uintptr(unsafe.Pointer(&b.msgs[0])), uintptr(n), unix.MSG_DONTWAIT, 0, 0)
 		switch e {
@@ -49,10 +50,10 @@ func (b *batch) call(fd uintptr, nr uintptr, n int) (int, error) {
 	}
 }
 
-// recv waits for datagrams and returns how many stand in buf.
-func (b *batch) recv(c syscall.RawConn) (n int, err error) {
+// Recv waits for datagrams and returns how many stand in Buf, see Datagram.
+func (b *Batch) Recv(c syscall.RawConn) (n int, err error) {
 	rerr := c.Read(func(fd uintptr) bool {
-		n, err = b.call(fd, unix.SYS_RECVMMSG, batchLen)
+		n, err = b.call(fd, unix.SYS_RECVMMSG, BatchLen)
 		return err != unix.EAGAIN
 	})
 	if rerr != nil {
@@ -61,12 +62,15 @@ func (b *batch) recv(c syscall.RawConn) (n int, err error) {
 	return n, err
 }
 
-// send sends the first n datagrams of buf, waiting where the peer does not
-// read.
-func (b *batch) send(c syscall.RawConn, n int) (err error) {
+// Datagram is what was received as number i.
+func (b *Batch) Datagram(i int) []byte { return b.Buf[i][:b.msgs[i].n] }
+
+// Send sends the first n datagrams of Buf on a connected socket, waiting where
+// the peer does not read.
+func (b *Batch) Send(c syscall.RawConn, n int) (err error) {
 	for done := 0; done < n; {
 		if done > 0 {
-			copy(b.buf[:], b.buf[done:n])
+			copy(b.Buf[:], b.Buf[done:n])
 			n, done = n-done, 0
 		}
 		k := 0

@@ -198,19 +198,19 @@ func (t *Transport) write(p *transport.Packet) error {
 // simulator waits for its clients to read: a sender that waited for it in turn
 // would never read.
 func (t *Transport) flush(raw syscall.RawConn) {
-	b := newBatch()
+	b := NewBatch()
 	var todo []Data
 	for range t.wake {
 		t.out.Lock()
 		todo, t.queue = t.queue, todo[:0]
 		t.out.Unlock()
 		for len(todo) > 0 {
-			n := min(len(todo), batchLen)
+			n := min(len(todo), BatchLen)
 			for i := range n {
-				todo[i].Put(&b.buf[i])
+				todo[i].Put(&b.Buf[i])
 			}
 			todo = todo[n:]
-			if err := b.send(raw, n); err != nil {
+			if err := b.Send(raw, n); err != nil {
 				t.fail(err)
 				return
 			}
@@ -229,16 +229,16 @@ func (t *Transport) fail(err error) {
 // read feeds the endpoint. It runs all the time, so that the simulator, which
 // waits for its clients, never waits for one that waits for it.
 func (t *Transport) read(raw syscall.RawConn) {
-	b := newBatch()
+	b := NewBatch()
 	var d Data
 	for {
-		n, err := b.recv(raw)
+		n, err := b.Recv(raw)
 		if err != nil {
 			t.fail(err)
 			return
 		}
 		for i := range n {
-			if d.Decode(b.buf[i][:b.msgs[i].n]) != nil {
+			if d.Decode(b.Datagram(i)) != nil {
 				continue
 			}
 			if d.Status != 0 {

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+	"ibnetworkd/sm/transport/ibsim"
+)
+
+// eventSample is how long one manager took for one event.
+type eventSample struct {
+	SM, Event string
+	Took      time.Duration
+}
+
+// events of a subnet, each measured from the moment it happens.
+var events = []struct{ name, what string }{
+	{"cut", "link between switches cut, until the sweep that follows is done"},
+	{"back", "link back, until the sweep that follows is done"},
+	{"flaps", "host's link moved 10 times in 1 s, then another link cut, until that is dealt with"},
+	{"kill", "master killed, SA silent as a third host sees it"},
+	{"stop", "master ended by SIGTERM, SA silent"},
+	{"link", "master's link cut, SA silent"},
+	{"join", "better manager joins, until it is master; the SA's longest silence is in join-gap"},
+	{"join-gap", ""},
+}
+
+func benchEvents(t *tools, o options) ([]eventSample, error) {
+	name := "ft2-108"
+	if len(o.names) > 0 {
+		name = o.names[0]
+	}
+	f, err := fabricByName(name)
+	if err != nil {
+		return nil, err
+	}
+	cut := switchLink(f)
+	fmt.Fprintf(out, "reactions; %s, simulator %s, %d runs each, median; load average %s\n", name, o.sim, o.runs, load())
+	var all []eventSample
+	for range o.runs {
+		for _, sm := range o.sms {
+			for _, e := range []func(*tools, options, string, string, string) ([]eventSample, error){cutOnce, killOnce, joinOnce} {
+				l, err := e(t, o, sm, name, cut)
+				if err != nil {
+					return all, fmt.Errorf("%s: %w", sm, err)
+				}
+				all = append(all, l...)
+			}
+		}
+	}
+	for _, e := range events {
+		med := map[string]time.Duration{}
+		for _, sm := range o.sms {
+			var l []time.Duration
+			for _, s := range all {
+				if s.SM == sm && s.Event == e.name {
+					l = append(l, s.Took)
+				}
+			}
+			if len(l) == 0 {
+				continue
+			}
+			slices.Sort(l)
+			med[sm] = l[len(l)/2]
+			fmt.Fprintf(out, "%-9s %-8s %8.3f s  [%.3f..%.3f]  %s\n", e.name, sm, med[sm].Seconds(), l[0].Seconds(), l[len(l)-1].Seconds(), e.what)
+		}
+		if a, b := med["opensm"], med["ibnetsm"]; a > 0 && b > 0 {
+			fmt.Fprintf(out, "%-9s %-8s %8.3f\n", e.name, "ratio", ratio(b, a))
+		}
+	}
+	return all, nil
+}
+
+// switchLink names a link between two switches as the console wants it.
+func switchLink(f *fabric.Fabric) string {
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Peer != fabric.None && f.Nodes[p.Node].Switch != fabric.None && f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None {
+			return fmt.Sprintf("%q[%d]", f.Nodes[p.Node].Desc, p.Num)
+		}
+	}
+	return ""
+}
+
+func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err error) {
+	if cut == "" {
+		return nil, nil
+	}
+	r, err := t.start(o.sim, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.stop()
+	m, err := r.run(sm, "H-00001", 5, true)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.waitUp(1, time.Minute); err != nil {
+		return nil, err
+	}
+	time.Sleep(time.Second)
+	measure := func(event string, lines ...string) error {
+		n := m.ups()
+		begin := time.Now()
+		for _, line := range lines {
+			fmt.Fprintln(r.stdin, line)
+		}
+		at, err := m.waitUp(n+1, 30*time.Second)
+		if err != nil {
+			return fmt.Errorf("%s: %w", event, err)
+		}
+		l = append(l, eventSample{sm, event, at.Sub(begin)})
+		time.Sleep(time.Second)
+		return nil
+	}
+	if err := measure("cut", "Unlink "+cut); err != nil {
+		return l, err
+	}
+	if err := measure("back", "Relink "+cut); err != nil {
+		return l, err
+	}
+	for range 5 {
+		fmt.Fprintln(r.stdin, "Unlink \"H-00003\"[1]")
+		time.Sleep(100 * time.Millisecond)
+		fmt.Fprintln(r.stdin, "Relink \"H-00003\"[1]")
+		time.Sleep(100 * time.Millisecond)
+	}
+	// The sweeps of the flaps are over when none has ended for a while.
+	last, since := m.ups(), time.Now()
+	for time.Since(since) < 300*time.Millisecond {
+		time.Sleep(10 * time.Millisecond)
+		if n := m.ups(); n != last {
+			last, since = n, time.Now()
+		}
+	}
+	return l, measure("flaps", "Unlink "+cut)
+}
+
+// probe asks the SA for its ClassPortInfo all the time and keeps when answers
+// came.
+type probe struct {
+	tr     transport.Transport
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	mu     sync.Mutex
+	at     []time.Time
+}
+
+const probeEvery = 5 * time.Millisecond
+
+func (r *rig) probe(host string) (*probe, error) {
+	tr, err := ibsim.Open(ibsim.Options{Sock: r.sock, Host: host})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &probe{tr: tr, cancel: cancel}
+	p.done.Go(func() {
+		in := make([]transport.Packet, 16)
+		for {
+			n, err := tr.Recv(ctx, in)
+			if err != nil {
+				return
+			}
+			for i := range in[:n] {
+				if in[i].Err == nil && mad.MethodOf(&in[i].MAD) == mad.MethodGetResp && mad.ClassOf(&in[i].MAD) == mad.ClassSA && mad.StatusOf(&in[i].MAD) == 0 {
+					p.mu.Lock()
+					p.at = append(p.at, time.Now())
+					p.mu.Unlock()
+				}
+			}
+		}
+	})
+	p.done.Go(func() {
+		for i := uint32(1); ctx.Err() == nil; i++ {
+			if port, err := tr.Port(); err == nil && port.SMLID != 0 {
+				var pk transport.Packet
+				pk.LID, pk.QPN, pk.Timeout = port.SMLID, 1, 200*time.Millisecond
+				h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, i, 0)
+				pk.SetMessage(h.Append(nil), false)
+				_ = tr.Send(&pk)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(probeEvery):
+			}
+		}
+	})
+	return p, nil
+}
+
+// silence is the longest time without an answer after begin, up to now.
+func (p *probe) silence(begin time.Time) (longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last := begin
+	for _, t := range p.at {
+		if t.Before(begin) {
+			continue
+		}
+		longest = max(longest, t.Sub(last))
+		last = t
+	}
+	return max(longest, time.Since(last))
+}
+
+// waitAnswer waits for an answer after t.
+func (p *probe) waitAnswer(t time.Time, limit time.Duration) error {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		p.mu.Lock()
+		ok := len(p.at) > 0 && p.at[len(p.at)-1].After(t)
+		p.mu.Unlock()
+		if ok {
+			return nil
+		}
+	}
+	return fmt.Errorf("the SA does not answer within %v", limit)
+}
+
+func (p *probe) stop() {
+	p.cancel()
+	p.tr.Close()
+	p.done.Wait()
+}
+
+// killOnce lets a standby take over, once for each way to lose the master.
+func killOnce(t *tools, o options, sm, name, _ string) (l []eventSample, err error) {
+	for _, event := range []string{"kill", "stop", "link"} {
+		took, err := takeover(t, o, sm, name, event)
+		if err != nil {
+			return l, fmt.Errorf("%s: %w", event, err)
+		}
+		l = append(l, eventSample{sm, event, took})
+	}
+	return l, nil
+}
+
+func takeover(t *tools, o options, sm, name, event string) (time.Duration, error) {
+	r, err := t.start(o.sim, name)
+	if err != nil {
+		return 0, err
+	}
+	defer r.stop()
+	a, err := r.run(sm, "H-00001", 5, true)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := a.waitUp(1, time.Minute); err != nil {
+		return 0, err
+	}
+	b, err := r.run(sm, "H-00002", 1, true)
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(3 * time.Second)
+	p, err := r.probe("H-00003")
+	if err != nil {
+		return 0, err
+	}
+	defer p.stop()
+	if err := p.waitAnswer(time.Now(), 10*time.Second); err != nil {
+		return 0, err
+	}
+	n := b.ups()
+	begin := time.Now()
+	switch event {
+	case "kill":
+		a.kill()
+	case "stop":
+		a.signal(syscall.SIGTERM)
+	case "link":
+		fmt.Fprintln(r.stdin, "Unlink \"H-00001\"[1]")
+	}
+	at, err := b.waitUp(n+1, 3*time.Minute)
+	if err != nil {
+		return 0, err
+	}
+	if err := p.waitAnswer(at, 30*time.Second); err != nil {
+		return 0, err
+	}
+	return p.silence(begin), nil
+}
+
+// joinOnce lets a better manager join a running one.
+func joinOnce(t *tools, o options, sm, name, _ string) ([]eventSample, error) {
+	r, err := t.start(o.sim, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.stop()
+	a, err := r.run(sm, "H-00001", 1, true)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := a.waitUp(1, time.Minute); err != nil {
+		return nil, err
+	}
+	time.Sleep(time.Second)
+	p, err := r.probe("H-00003")
+	if err != nil {
+		return nil, err
+	}
+	defer p.stop()
+	if err := p.waitAnswer(time.Now(), 10*time.Second); err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	b, err := r.run(sm, "H-00002", 10, true)
+	if err != nil {
+		return nil, err
+	}
+	at, err := b.waitUp(1, 3*time.Minute)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.waitAnswer(at.Add(100*time.Millisecond), 30*time.Second); err != nil {
+		return nil, err
+	}
+	return []eventSample{{sm, "join", at.Sub(begin)}, {sm, "join-gap", p.silence(begin)}}, nil
+}

@@ -468,6 +468,10 @@ func (d *Daemon) waitsForPKey() bool {
 // for each thing that becomes known by applying (an MTU's real value, a refusal).
 const rounds = 10
 
+// burst is how many operations in one turn leave memory behind that is worth
+// giving back.
+const burst = 64
+
 // cycle observes what the scope names, plans, applies and reports.
 func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	start := time.Now()
@@ -508,7 +512,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			d.held.event(map[string]bool{l.Name: true}, true, start)
 		}
 	}
-	worked := false
+	steps := 0
 	changed := map[string]bool{}
 	for round := 0; round < rounds && len(todo) > 0 && ctx.Err() == nil; round++ {
 		folded := d.rec.Fold(d.snap)
@@ -531,7 +535,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			}
 			break
 		}
-		worked = true
+		steps += len(r.Plan.Steps)
 		t = time.Now()
 		todo = d.apply(ctx, r.Plan.Steps)
 		lap(&cost.apply, t)
@@ -555,7 +559,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			f(d.snap, d.set)
 		}
 	}
-	if worked && d.cfg.AfterBurst != nil {
+	if steps >= burst && d.cfg.AfterBurst != nil {
 		d.cfg.AfterBurst()
 	}
 	return nil

@@ -123,9 +123,15 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	if o.last != nil {
 		*s = *o.last
 	}
-	if sc.All {
+	switch {
+	case o.last == nil:
 		o.host = readHost(o.root)
-		o.host.NoIPoIB = !o.sys.ModuleLoaded("ib_ipoib")
+	case sc.Reload:
+		// What else conditions ask about does not change while we run.
+		o.host.Facts.Hostname, _ = os.Hostname()
+	}
+	if o.last == nil || sc.All || sc.RDMA {
+		o.host.NoIPoIB = !o.exists("/sys/module/ib_ipoib")
 	}
 	o.host.Udev = o.udev.Running()
 	if w.Resolved {
@@ -134,9 +140,10 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	s.Host = o.host
 
 	if sc.All || sc.RDMA || sc.PKeys {
-		if err := o.lookRDMA(s, sc); err != nil {
+		if err := o.lookRDMA(s); err != nil {
 			return nil, err
 		}
+		o.joinPorts(s, &sc)
 	}
 	if err := o.lookLinks(s, sc); err != nil {
 		return nil, err
@@ -164,7 +171,29 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	return s, nil
 }
 
-func (o *Observer) lookRDMA(s *link.Snapshot, sc Scope) error {
+// joinPorts finds the links whose RDMA port came or went after they did, as that
+// of an Ethernet card does, and has them looked at.
+func (o *Observer) joinPorts(s *link.Snapshot, sc *Scope) {
+	at := map[int]portID{}
+	for i := range s.Devices {
+		for _, p := range s.Devices[i].Ports {
+			if p.Netdev != 0 {
+				at[p.Netdev] = portID{s.Devices[i].Name, p.Num}
+			}
+		}
+	}
+	for i := range s.Links {
+		l := &s.Links[i]
+		id, ok := at[l.Index]
+		_, alive := s.Device(l.IBDevice)
+		if ok && (l.IBDevice != id.dev || l.Port != id.num) || !ok && l.IBDevice != "" && !alive {
+			delete(o.static, l.Index)
+			sc.Join(Scope{Links: map[int]bool{l.Index: true}})
+		}
+	}
+}
+
+func (o *Observer) lookRDMA(s *link.Snapshot) error {
 	if o.rd == nil {
 		rd, err := rdmanl.Dial()
 		if errors.Is(err, rdmanl.ErrNoRDMA) {
@@ -188,9 +217,6 @@ func (o *Observer) lookRDMA(s *link.Snapshot, sc Scope) error {
 	if err != nil && len(ports) == 0 && !errors.Is(err, rdmanl.ErrNoRDMA) {
 		return fmt.Errorf("read RDMA ports: %w", err)
 	}
-	if sc.All {
-		clear(o.devs)
-	}
 	out := make([]link.Device, 0, len(devs))
 	for _, d := range devs {
 		x, ok := o.devs[d.Name]
@@ -201,7 +227,7 @@ func (o *Observer) lookRDMA(s *link.Snapshot, sc Scope) error {
 		x.Ports = nil
 		for _, p := range ports {
 			if p.DevIndex == d.Index {
-				x.Ports = append(x.Ports, o.port(d, p, sc.All))
+				x.Ports = append(x.Ports, o.port(d, p))
 			}
 		}
 		slices.SortFunc(x.Ports, func(a, b link.Port) int { return a.Num - b.Num })
@@ -212,6 +238,7 @@ func (o *Observer) lookRDMA(s *link.Snapshot, sc Scope) error {
 	for id := range o.ports {
 		if _, ok := s.Device(id.dev); !ok {
 			delete(o.ports, id)
+			delete(o.devs, id.dev)
 		}
 	}
 	return nil
@@ -237,14 +264,21 @@ func (o *Observer) device(d rdmanl.Device) link.Device {
 	return x
 }
 
-func (o *Observer) port(d rdmanl.Device, p rdmanl.Port, fresh bool) link.Port {
+func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 	id := portID{d.Name, p.Port}
 	st, ok := o.ports[id]
-	if !ok || st.index != d.Index || st.guid == 0 && st.layer != ib.LinkLayerEthernet || st.state != p.State || fresh && !ok {
+	if !ok || st.index != d.Index || st.guid == 0 && st.layer != ib.LinkLayerEthernet {
 		if y, err := o.sys.IBPort(d.Name, p.Port); err == nil {
 			st.index, st.layer, st.guid, st.rate = d.Index, y.LinkLayer, y.GUID(), y.Rate
 		}
+		st.read = false
+	}
+	if st.state != p.State {
+		// The rate is negotiated, the keys are granted anew.
 		st.state, st.read = p.State, false
+		if r := strings.TrimSpace(o.readSmall(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/rate", d.Name, p.Port))); r != "" {
+			st.rate = r
+		}
 	}
 	if st.lid != p.LID {
 		st.lid, st.read = p.LID, false

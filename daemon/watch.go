@@ -136,7 +136,7 @@ func (w *Watch) startUevent(ctx context.Context) error {
 			case e.Subsystem == "net" && e.IfIndex != 0:
 				s.Join(Scope{Links: map[int]bool{e.IfIndex: true}})
 			case e.Subsystem == "infiniband":
-				s.Join(Scope{RDMA: true, All: true})
+				s.Join(Scope{RDMA: true})
 			}
 		}
 		return s
@@ -156,9 +156,7 @@ func (w *Watch) startRDMA(ctx context.Context) error {
 	}
 	context.AfterFunc(ctx, func() { _ = c.Close() })
 	go pump(ctx, w, "rdma", ev.Queue, func(es []rdmanl.Event) (s Scope) {
-		if len(es) > 0 {
-			s.All, s.RDMA = true, true
-		}
+		s.RDMA = len(es) > 0
 		return s
 	}, w.startRDMA)
 	return nil

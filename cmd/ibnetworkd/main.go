@@ -30,9 +30,6 @@ import (
 )
 
 func main() {
-	// A small process: a garbage collection costs a millisecond here, memory
-	// that lies around costs every machine of a cluster.
-	debug.SetGCPercent(40)
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetworkd: "+err.Error())
 		os.Exit(1)

@@ -120,14 +120,16 @@ func TestHotplug(t *testing.T) {
 	})
 }
 
-// ibNet is the name of the network interface of an RDMA device, "" for none.
+// ibNet is the name of the IPoIB interface of an RDMA device, "" for none.
 func ibNet(g *lab.G, dev string) string {
 	es, err := os.ReadDir("/sys/class/infiniband/" + dev + "/device/net")
 	if err != nil {
 		return ""
 	}
 	for _, e := range es {
-		if b, err := os.ReadFile("/sys/class/net/" + e.Name() + "/parent"); err != nil || len(b) == 0 {
+		typ, _ := os.ReadFile("/sys/class/net/" + e.Name() + "/type")
+		// A P_Key child has a file that names its parent.
+		if _, err := os.Stat("/sys/class/net/" + e.Name() + "/parent"); err != nil && strings.TrimSpace(string(typ)) == "32" {
 			return e.Name()
 		}
 	}

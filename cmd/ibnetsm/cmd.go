@@ -78,7 +78,7 @@ over to a standby and ends.`,
 	f.StringSliceVar(&o.guids, "port-guid", nil, "port GUID to manage; may be given several times (default all InfiniBand ports)")
 	f.StringSliceVar(&o.devices, "device", nil, "device (mlx5_0) or port (mlx5_0/1) to manage; may be given several times")
 	f.Uint8Var(&o.priority, "priority", 0, "0 to 15, the higher wins; between equals the lower port GUID")
-	f.Uint64Var(&o.smKey, "sm-key", 0, "SM_Key that other managers must have for a handover")
+	f.Uint64Var(&o.smKey, "sm-key", 1, "SM_Key that other managers must have for a handover; opensm has 1 too")
 	f.Uint64Var(&o.mKey, "m-key", 0, "M_Key that protects the ports; 0 none")
 	f.Uint64Var(&o.prefix, "subnet-prefix", ib.DefaultPrefix, "subnet prefix of the GIDs")
 	f.Uint8Var(&o.lmc, "lmc", 0, "0 to 7: adapter ports get 2^LMC LIDs")

@@ -44,6 +44,8 @@ type Store interface {
 // Config of a subnet; the zero value of each field means its default.
 type Config struct {
 	Priority uint8 // 0..15, higher wins
+	// SMKey is what other managers must have to be handed the subnet to, and
+	// what they compare; 1, as every opensm has it.
 	SMKey    uint64
 	Policy   program.Policy
 	LMC      ib.LMC
@@ -74,6 +76,7 @@ type Config struct {
 }
 
 func (c *Config) defaults() {
+	or(&c.SMKey, 1)
 	or(&c.Window, 32)
 	or(&c.Timeout, 200*time.Millisecond)
 	if c.Retries == 0 {
@@ -115,6 +118,12 @@ type tables struct {
 	asked program.Asked
 }
 
+// guidKey names a block of a port's GUIDInfo table.
+type guidKey struct {
+	port  ib.GUID
+	block uint8
+}
+
 // routes is what was computed for fab.
 type routes struct {
 	lft    [][]uint8
@@ -127,6 +136,7 @@ type routes struct {
 type events struct {
 	full     bool
 	light    bool
+	apply    bool // the SA wants something of ports
 	resweep  bool // asked for by a person: log even when nothing changed
 	switches []ib.LID
 	ports    []ib.LID
@@ -136,7 +146,7 @@ type events struct {
 }
 
 func (e *events) any() bool {
-	return e.full || e.light || e.resweep || len(e.switches)+len(e.ports)+len(e.descs)+len(e.guids) > 0
+	return e.full || e.light || e.apply || e.resweep || len(e.switches)+len(e.ports)+len(e.descs)+len(e.guids) > 0
 }
 
 // Subnet is a manager on one port.
@@ -168,7 +178,7 @@ type Subnet struct {
 	// reregister asks every client to register again with the next sweep.
 	reregister bool
 	rereg      []ib.GUID // ports to be told to register again
-	guids      []sa.GUIDBlock
+	guids      map[guidKey]mad.GUIDInfo // blocks of alias GUIDs to be written
 	mcastDirty bool
 	admin      *sa.Service
 	troubled   int // sweeps in a row with failures
@@ -210,7 +220,7 @@ type SweepStats struct {
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
 	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, rx: make(chan []transport.Packet, 4), free: make(chan []transport.Packet, 4),
-		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}}
+		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}}
 	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
 	for i := len(s.slots) - 1; i >= 0; i-- {
 		s.idle = append(s.idle, uint16(i))

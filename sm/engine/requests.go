@@ -230,9 +230,21 @@ func (s *Subnet) apply(c sa.Changes) {
 	for _, p := range c.Reregister {
 		if s.fab != nil && int(p) < len(s.fab.Ports) {
 			s.rereg = append(s.rereg, s.fab.Ports[p].GUID)
+			s.ev.apply = true
 		}
 	}
-	s.guids = append(s.guids, c.GUIDs...)
+	if s.fab == nil {
+		return
+	}
+	// Alias GUIDs: the block of a port that is written last counts.
+	for _, b := range c.GUIDs {
+		if int(b.Port) >= len(s.fab.Ports) {
+			continue
+		}
+		k := guidKey{s.fab.Ports[b.Port].GUID, b.Block}
+		s.guids[k] = b.GUIDs
+		s.ev.apply = true
+	}
 }
 
 // send reports events to subscribers.

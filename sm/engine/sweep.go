@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -92,7 +94,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 			ev.reason = "a switch reports changed ports"
 		}
 		suspects = append(suspects, found...)
-		if len(suspects)+len(ev.ports)+len(ev.descs) == 0 {
+		if len(suspects)+len(ev.ports)+len(ev.descs) == 0 && !ev.apply {
 			kind = "light"
 		}
 	}
@@ -334,6 +336,10 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				// A manager inside a switch that nothing was known of.
 				s.ev.ports, s.ev.reason = append(s.ev.ports, p.LID), "another manager in a switch"
 			}
+		case mad.AttrGUIDInfo:
+			if !r.OK() {
+				fail(f.Ports[r.Tag].Node, r)
+			}
 		case mad.AttrPKeyTable:
 			if !r.OK() {
 				fail(f.Ports[r.Tag].Node, r)
@@ -381,6 +387,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	reqs = append(reqs, program.Ports(f, pol, have.asked, program.Configure, rereg)...)
+	reqs = append(reqs, s.aliasGUIDs(f)...)
 	sets += len(reqs)
 	if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
 		return err
@@ -418,6 +425,30 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	s.finish(f, t0, n0, kind, reason, failed, changed || reason != "")
 	s.save()
 	return nil
+}
+
+// aliasGUIDs gives the Sets of GUIDInfo that the SA was asked for, in order.
+func (s *Subnet) aliasGUIDs(f *fabric.Fabric) []smp.Request {
+	keys := slices.SortedFunc(maps.Keys(s.guids), func(a, b guidKey) int {
+		return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(a.block, b.block))
+	})
+	var out []smp.Request
+	for _, k := range keys {
+		g := s.guids[k]
+		p := f.EndPortByGUID(k.port)
+		if p == fabric.None {
+			continue
+		}
+		path, ok := program.PathTo(f, p)
+		if !ok {
+			continue
+		}
+		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrGUIDInfo, Mod: uint32(k.block), Path: path, Tag: uint64(p)}
+		g.Append(r.Data[:0])
+		out = append(out, r)
+	}
+	clear(s.guids)
+	return out
 }
 
 // trouble plans the next look at what failed, later each time.

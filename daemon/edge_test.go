@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/link"
+)
+
+// TestClassify goes through errors of the kernel: each has a decision, and what
+// is told to a person is one sentence with the kernel's words in it.
+func TestClassify(t *testing.T) {
+	on := link.Target{Link: "ib0", Ifindex: 4}
+	addr := link.Address{Prefix: netip.MustParsePrefix("10.0.0.1/24")}
+	route := link.Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("10.0.0.9")}
+	for _, tt := range []struct {
+		op    link.Op
+		errno unix.Errno
+		want  verdict
+	}{
+		{link.SetMode{On: on, Mode: link.ModeConnected}, unix.EINVAL, verdictGiveUp},
+		{link.SetMode{On: on, Mode: link.ModeConnected}, unix.EBUSY, verdictRetry},
+		{link.SetMTU{On: on, MTU: 9000}, unix.EINVAL, verdictGiveUp},
+		{link.SetUp{On: on, Up: true}, unix.ENODEV, verdictGone},
+		{link.SetUp{On: on, Up: true}, unix.EPERM, verdictGiveUp},
+		{link.SetUp{On: on, Up: true}, unix.ENOMEM, verdictRetry},
+		{link.AddAddress{On: on, Address: addr}, unix.EEXIST, verdictForeign},
+		{link.DelAddress{On: on, Address: addr}, unix.EADDRNOTAVAIL, verdictDone},
+		{link.AddRoute{On: on, Route: route}, unix.ENETUNREACH, verdictRetry},
+		{link.AddRoute{On: on, Route: route}, unix.EEXIST, verdictRetry},
+		{link.DelRoute{On: on, Route: route}, unix.ESRCH, verdictDone},
+		{link.AddChild{On: link.Target{Link: "ib0.8001"}, Parent: on, PKey: 0x8001}, unix.EEXIST, verdictGiveUp},
+		{link.AddChild{On: link.Target{Link: "ib0.8001"}, Parent: on, PKey: 0x8001}, unix.ENODEV, verdictGone},
+		{link.DelLink{On: on}, unix.ENODEV, verdictDone},
+		{link.SetGUID{On: on}, unix.EOPNOTSUPP, verdictGiveUp},
+		{link.AddRule{}, unix.EEXIST, verdictForeign},
+		{link.SetUmcast{On: on}, unix.EIO, verdictRetry},
+	} {
+		t.Run(fmt.Sprintf("%T %v", tt.op, tt.errno), func(t *testing.T) {
+			got, why := classify(tt.op, &nl.Error{What: "change link 4", Errno: tt.errno, Message: "the kernel's words.", Err: tt.errno})
+			if got != tt.want {
+				t.Errorf("verdict %d, want %d", got, tt.want)
+			}
+			if spoken := got == verdictRetry || got == verdictGiveUp; spoken != (why.Text != "") {
+				t.Errorf("reason %+v", why)
+			} else if spoken && (strings.Contains(why.Text, "\n") || strings.HasSuffix(why.Text, ".")) {
+				t.Errorf("not one sentence: %q", why.Text)
+			}
+		})
+	}
+	if v, why := classify(link.SetUmcast{On: on}, errors.New("odd")); v != verdictRetry || !strings.Contains(why.Text, "odd") {
+		t.Errorf("unknown error: %d %+v", v, why)
+	}
+}
+
+func FuzzParseServer(f *testing.F) {
+	for _, s := range []string{"192.0.2.53", "192.0.2.53:53%ib0#dns.example", "[fd00::53]:853#x", "fd00::1", "a:b:c", "[", "1.2.3.4:99999"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		d, err := parseServer(s)
+		if err == nil && len(d.Addr) != 4 && len(d.Addr) != 16 {
+			t.Errorf("%q: address of %d bytes", s, len(d.Addr))
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package link
+
+import (
+	"bytes"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"ibnetworkd/ib"
+)
+
+func sample(t testing.TB) *Snapshot {
+	hw, err := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:ab:cd:01")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Snapshot{
+		Schema: SnapshotSchema,
+		Devices: []Device{{Name: "mlx5_0", NodeGUID: 0x0002c90300abcd00, NodeDesc: "node7.site.example mlx5_0", Ports: []Port{{
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300abcd01, PKeys: []ib.PKey{0xffff, 0x8001}}}}},
+		Links: []Link{
+			{Index: 4, Name: "ib0", Type: 32, Kind: "ipoib", HWAddr: hw, MTU: 65520, IPoIB: &IPoIB{PKey: 0xffff, Mode: ModeConnected}, IBDevice: "mlx5_0", Port: 1,
+				Addresses: []Address{{Prefix: netip.MustParsePrefix("172.31.7.9/16"), Valid: Forever, Preferred: Forever}, {Prefix: netip.MustParsePrefix("fe80::2:c903:ab:cd01/64")}},
+				Routes:    []Route{{Dst: netip.MustParsePrefix("172.31.0.0/16"), PrefSrc: netip.MustParseAddr("172.31.7.9"), Table: 254}, {Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("172.31.0.1"), Table: 254}}},
+			{Index: 9, Name: "ib0.8001", Type: 32, Kind: "ipoib", HWAddr: hw, Parent: 4, IPoIB: &IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1,
+				Udev: Udev{Initialized: true, Properties: map[string]string{"ID_SERIAL": "secret"}}},
+		},
+		Rules: []Rule{{Family: 4, Priority: 9, From: netip.MustParsePrefix("172.31.0.0/16"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1}},
+	}
+	s.Host.Facts.Hostname = "node7"
+	return s
+}
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	want := sample(t)
+	b, err := EncodeSnapshot(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeSnapshot(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(ib.HWAddr{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+// TestHide looks for every trace of the site in what is left, and checks that
+// what shared a subnet still does.
+func TestHide(t *testing.T) {
+	s := sample(t)
+	before, _ := EncodeSnapshot(s)
+	h := s.Hide()
+	b, err := EncodeSnapshot(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []string{"172.31", "node7", "secret", "abcd", "ab:cd"} {
+		if bytes.Contains(b, []byte(x)) {
+			t.Errorf("%s is still there:\n%s", x, b)
+		}
+	}
+	if after, _ := EncodeSnapshot(s); !bytes.Equal(before, after) {
+		t.Error("hiding changed its input")
+	}
+	l := h.Links[0]
+	if l.HWAddr != h.Links[1].HWAddr || l.HWAddr.GUID() != h.Devices[0].Ports[0].GUID || !l.HWAddr.SupportsConnected() {
+		t.Errorf("hardware addresses %s, %s, port %s", l.HWAddr, h.Links[1].HWAddr, h.Devices[0].Ports[0].GUID)
+	}
+	net := l.Addresses[0].Prefix.Masked()
+	if l.Routes[0].Dst != net || !net.Contains(l.Routes[1].Gateway) || l.Routes[0].PrefSrc != l.Addresses[0].Prefix.Addr() || h.Rules[0].From != net {
+		t.Errorf("addresses do not belong together any more: %v %v rule from %v", l.Addresses, l.Routes, h.Rules[0].From)
+	}
+	if !l.Addresses[1].Prefix.Addr().IsLinkLocalUnicast() {
+		t.Errorf("%s was link-local", l.Addresses[1].Prefix)
+	}
+}
+
+func TestDecodeSnapshotRefuses(t *testing.T) {
+	for name, text := range map[string]string{
+		"bad other schema": `{"schema":99}`, "bad not JSON": "x", "bad twice the same index": `{"schema":1,"links":[{"index":1,"hw_addr":""},{"index":1,"hw_addr":""}]}`,
+		"bad address without prefix": `{"schema":1,"links":[{"index":1,"hw_addr":"","addresses":[{"prefix":""}]}]}`,
+	} {
+		if _, err := DecodeSnapshot([]byte(text)); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzDecodeSnapshot(f *testing.F) {
+	b, err := EncodeSnapshot(sample(f))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"schema":1,"links":[{"index":1,"hw_addr":"","ipoib":{},"routes":[{"dst":"10.0.0.0/8","nexthops":[{}]}]}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := DecodeSnapshot(b)
+		if err != nil {
+			return
+		}
+		first, err := EncodeSnapshot(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := DecodeSnapshot(first)
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		if second, _ := EncodeSnapshot(again); !bytes.Equal(first, second) {
+			t.Fatal("two ways to write one snapshot")
+		}
+		s.Hide()
+		for i := range s.Links {
+			FoldStatus(StatusInput{Snapshot: s, Link: &s.Links[i]})
+			FactsOf(s, &s.Links[i])
+		}
+	})
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	r := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Addresses: []Address{{Prefix: netip.MustParsePrefix("10.0.0.1/8")}}}}}
+	b, err := r.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"schema":1,"links":[null,{"child":true}]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := DecodeRecord(b)
+		if err != nil {
+			return
+		}
+		s := sample(t)
+		r.Fold(s)
+		for i := range s.Links {
+			r.Of(&s.Links[i])
+		}
+	})
+}
+
+func TestOpText(t *testing.T) {
+	on := Target{Link: "ib0", Ifindex: 4}
+	p, a := netip.MustParsePrefix, netip.MustParseAddr
+	for _, tt := range []struct {
+		op   Op
+		want string
+	}{
+		{SetUp{on, true}, "ip link set ib0 up"},
+		{SetUmcast{on, true}, "ip link set ib0 type ipoib umcast 1"},
+		{SetFlag{on, FlagAllMulti, false}, "ip link set ib0 allmulticast off"},
+		{AddAddress{On: on, Address: Address{Prefix: p("10.0.0.1/32"), Peer: p("10.0.0.2/32"), Valid: Forever, Preferred: Forever}}, "ip address add 10.0.0.1 peer 10.0.0.2/32 dev ib0"},
+		{AddAddress{On: on, Address: Address{Prefix: p("fd00::1/64"), Flags: AddrNoDAD | AddrNoPrefixRoute, Valid: Forever}}, "ip address add fd00::1/64 nodad noprefixroute preferred_lft 0 dev ib0"},
+		{AddRoute{On: on, Route: Route{Dst: p("0.0.0.0/0"), Gateway: a("10.0.0.9"), Table: 254, Type: 1, Protocol: 4, Metric: 7, OnLink: true}}, "ip route add default via 10.0.0.9 dev ib0 proto static metric 7 onlink"},
+		{AddRoute{On: on, Route: Route{Dst: p("10.0.0.0/8"), Gateway: a("fe80::1"), Table: 100, Type: 1}}, "ip route add 10.0.0.0/8 via inet6 fe80::1 dev ib0 table 100"},
+		{DelRoute{on, Route{Dst: p("10.0.0.0/8"), Type: RouteBlackhole, Table: 254}}, "ip route delete blackhole 10.0.0.0/8"},
+		{AddRule{Rule: Rule{Family: 6, Priority: 5, From: p("fd00::/8"), Table: 9, Type: 1, SuppressPrefix: 0, SuppressIfGroup: -1}}, "ip -6 rule add from fd00::/8 priority 5 table 9 suppress_prefixlength 0"},
+		{SetSysctl{on, "ipv6/accept_ra", "0"}, "sysctl -w net.ipv6.conf.ib0.accept_ra=0"},
+		{SetSysctl{Target{Link: "ib0.8001"}, "ipv6/accept_ra", "0"}, "sysctl -w net/ipv6/conf/ib0.8001/accept_ra=0"},
+		{SetDNS{On: on, Servers: []string{"10.0.0.53"}, Domains: []string{"~."}, Default: Yes}, "resolvectl dns ib0 10.0.0.53 && resolvectl domain ib0 ~. && resolvectl default-route ib0 yes"},
+		{SetDNS{On: on, Revert: true}, "resolvectl revert ib0"},
+	} {
+		if got := tt.op.String(); got != tt.want {
+			t.Errorf("%T: %q, want %q", tt.op, got, tt.want)
+		}
+	}
+}

@@ -137,7 +137,6 @@ func fits[T any](have, want T, sel mad.Selector, cmp func(a, b T) int) bool {
 
 func cmpMTU(a, b ib.MTU) int   { return int(a) - int(b) }
 func cmpRate(a, b ib.Rate) int { return a.Tenths() - b.Tenths() }
-func cmpInt(a, b uint8) int    { return int(a) - int(b) }
 
 // path makes the record of one path; ok is false when there is none that meets
 // the request.

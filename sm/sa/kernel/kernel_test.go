@@ -1,4 +1,4 @@
-package sa_test
+package kernel_test
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 
 // The real ib_sa, ib_ipoib and ib_umad ask this SA: groups of IPv4 and IPv6,
 // paths over a fat-tree, a partition, connected mode, and osmtest's checks.
-func TestLab(t *testing.T) {
+func TestKernelAsks(t *testing.T) {
 	f := gen.FatTree2(8, 2)
 	var topo bytes.Buffer
 	if err := fabric.WriteText(&topo, f); err != nil {

@@ -177,7 +177,7 @@ type Subnet struct {
 	ev     events
 	// reregister asks every client to register again with the next sweep.
 	reregister bool
-	rereg      []ib.GUID // ports to be told to register again
+	rereg      []ib.GUID                // ports to be told to register again
 	guids      map[guidKey]mad.GUIDInfo // blocks of alias GUIDs to be written
 	mcastDirty bool
 	admin      *sa.Service

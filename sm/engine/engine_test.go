@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -468,6 +469,33 @@ func TestLIDsSurvive(t *testing.T) {
 			t.Error("a damaged memory is fatal")
 		}
 	})
+}
+
+// The whole LID space: 45,056 hosts behind 3,520 switches of 64 ports.
+func TestFullLIDSpace(t *testing.T) {
+	if os.Getenv("SMLONG") == "" {
+		t.Skip("set SMLONG=1: it takes minutes and 2 GB")
+	}
+	f := gen.FatTree3(64, 44, 32)
+	w := newWorld(t, f, simfabric.Options{})
+	defer w.close()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	t0 := time.Now()
+	s, _ := w.manager(f.SMPort, engine.Config{Sweep: -1})
+	for x := s.Snapshot(); x == nil || x.Sweeps == 0; x = s.Snapshot() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	d := time.Since(t0)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	x := s.Snapshot()
+	t.Logf("%d end ports, %d switches, %d links: %d SMPs in %v; the manager holds %d MB more, with the simulator's tables",
+		x.EndPorts, x.Switches, x.Links, x.LastSweep.SMPs, d, (after.HeapAlloc-before.HeapAlloc)>>20)
+	if x.EndPorts != len(f.EndPorts) || !w.sim.AllActive() {
+		t.Errorf("%d end ports of %d, all active: %v", x.EndPorts, len(f.EndPorts), w.sim.AllActive())
+	}
 }
 
 type memory struct{ b []byte }

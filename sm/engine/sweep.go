@@ -321,6 +321,9 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				f.Switches[sw].Info[11] &^= 4
 				return
 			}
+			if have.lft[sw] == nil {
+				return // a new switch has the wanted table when no block failed
+			}
 			if !owned[sw] {
 				have.lft[sw], owned[sw] = slices.Clone(have.lft[sw]), true
 			}
@@ -374,8 +377,11 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			f.Ports[p0].Info[16], f.Ports[p0].Info[17] = 0, 0
 		}
 	}
-	reqs = program.LFT(f, have.lft, want)
-	reqs = append(reqs, program.PKeys(f, have.pkeys, keys.Keys)...)
+	lft := program.LFT{Fabric: f, Have: have.lft, Want: want, Done: done}
+	if err := s.pump(ctx, &lft); err != nil {
+		return err
+	}
+	reqs = program.PKeys(f, have.pkeys, keys.Keys)
 	if len(s.rereg) > 0 {
 		if rereg == nil {
 			rereg = make([]bool, len(f.Ports))
@@ -388,9 +394,14 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	}
 	reqs = append(reqs, program.Ports(f, pol, have.asked, program.Configure, rereg)...)
 	reqs = append(reqs, s.aliasGUIDs(f)...)
-	sets += len(reqs)
+	sets += lft.Count + len(reqs)
 	if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
 		return err
+	}
+	for i := range f.Switches {
+		if have.lft[i] == nil && !bad[f.Switches[i].Node] {
+			have.lft[i] = want[i]
+		}
 	}
 	s.reregister, s.rereg = false, nil
 

@@ -301,31 +301,50 @@ func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 // LFTBlock is the number of entries of a block of a linear forwarding table.
 const LFTBlock = 64
 
-// LFT gives the blocks of the linear forwarding tables that differ. have and
-// want have a row for each switch: LID to port, 255 for none; a nil row of
-// have is a table that nothing is known of. The tag is the switch index.
-func LFT(f *fabric.Fabric, have, want [][]uint8) []smp.Request {
-	var out []smp.Request
-	for i := range f.Switches {
+// LFT is the source of the blocks of the linear forwarding tables that differ:
+// made one at a time, for those of a large subnet would fill the memory. Have
+// and Want have a row for each switch: LID to port, 255 for none; a nil row of
+// Have is a table that nothing is known of. The tag is the switch index.
+type LFT struct {
+	Fabric     *fabric.Fabric
+	Have, Want [][]uint8
+	Done       func(*smp.Reply)
+	Count      int // requests made
+	sw, at     int
+}
+
+// Next implements smp.Source.
+func (l *LFT) Next() (smp.Request, bool) {
+	for ; l.sw < len(l.Fabric.Switches); l.sw, l.at = l.sw+1, 0 {
 		var h []uint8
-		if i < len(have) {
-			h = have[i]
+		if l.sw < len(l.Have) {
+			h = l.Have[l.sw]
 		}
-		w := want[i]
-		for at := 0; at < len(w); at += LFTBlock {
+		w := l.Want[l.sw]
+		for l.at < len(w) {
+			at := l.at
+			l.at += LFTBlock
 			if h != nil && same(h, w, at) {
 				continue
 			}
-			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrLFT, Mod: uint32(at / LFTBlock), Path: f.Nodes[f.Switches[i].Node].Path, Tag: uint64(i)}
+			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrLFT, Mod: uint32(at / LFTBlock),
+				Path: l.Fabric.Nodes[l.Fabric.Switches[l.sw].Node].Path, Tag: uint64(l.sw)}
 			n := copy(r.Data[:], w[at:])
 			for ; n < LFTBlock; n++ {
 				r.Data[n] = 255
 			}
-			out = append(out, r)
+			l.Count++
+			return r, true
 		}
 	}
-	return out
+	return smp.Request{}, false
 }
+
+// Step implements smp.Source.
+func (l *LFT) Step(r *smp.Reply) { l.Done(r) }
+
+// Late implements smp.Source.
+func (l *LFT) Late(uint64) {}
 
 // same compares one block, a row's end counting as 255.
 func same(h, w []uint8, at int) bool {

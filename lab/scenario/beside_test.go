@@ -69,7 +69,7 @@ func TestBesideNetworkd(t *testing.T) {
 			g.Errorf("ib1: %+v", st.Reasons)
 		}
 		g.Logf("said: %s; %s", st.Reason().Text, st.Reason().Next)
-		if mode(g, "ib1") != "datagram" || strings.Contains(g.Exec("ip", "-o", "address", "show", "dev", "ib1"), "10.12.0.2") {
+		if mode(g, "ib1") != "datagram" || strings.Contains(g.Exec("ip", "-o", "address", "show", "dev", "ib1"), "10.12.0.2/") {
 			g.Error("ib1 was touched")
 		}
 		d.configured("ib2", 20*time.Second)

@@ -1,0 +1,423 @@
+package roce
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// The operations. Each says what is to be, not what changes, so that doing one
+// twice is the same as once.
+type (
+	// SetPortType makes a port InfiniBand or Ethernet. The card's RDMA device
+	// and network interfaces are made anew.
+	SetPortType struct {
+		On   link.Target
+		Port PortType // where
+		Type units.PortType
+	}
+	// SetNodeDesc sets the node description.
+	SetNodeDesc struct {
+		On   link.Target
+		Desc string
+	}
+	// SetVersion sets the RoCE version of RDMA-CM's new connections.
+	SetVersion struct {
+		On      link.Target
+		Version int
+	}
+	// SetToS sets the type of service of RDMA-CM's new connections.
+	SetToS struct {
+		On  link.Target
+		ToS uint8
+	}
+	// SetDCBX puts the host in charge of the link's DCB.
+	SetDCBX struct {
+		On    link.Target
+		Flags uint8
+	}
+	// SetPFC sets the priorities with flow control.
+	SetPFC struct {
+		On       link.Target
+		Priority uint8  // bit n is priority n
+		Delay    uint16 // 0 leaves it
+	}
+	// SetECN turns congestion notification of a priority on or off, at both
+	// ends of it: notification point and reaction point.
+	SetECN struct {
+		On       link.Target
+		Priority uint8
+		Enable   bool
+	}
+	// SetModprobe writes ModprobeFile.
+	SetModprobe struct {
+		On   link.Target
+		Text string
+	}
+	// SetETS sets transmission selection.
+	SetETS struct {
+		On      link.Target
+		Classes Classes
+	}
+	// MapDSCP gives a DSCP its priority. Old is the priority it has in the
+	// table, -1 for none; New is -1 to take the entry away.
+	MapDSCP struct {
+		On       link.Target
+		DSCP     uint8
+		Old, New int
+	}
+	// SetTrust says which header field tells a packet's priority.
+	SetTrust struct {
+		On    link.Target
+		Trust units.Trust
+	}
+	// SetBuffers sets the receive buffers.
+	SetBuffers struct {
+		On      link.Target
+		Buffers Buffers
+	}
+	// AddVLAN makes a VLAN interface. On is the parent.
+	AddVLAN struct {
+		On   link.Target
+		Name string
+		VLAN units.VLAN
+	}
+	// AddSoft makes a software RDMA device.
+	AddSoft struct {
+		On     link.Target
+		Name   string
+		Driver units.SoftDriver
+	}
+	// SetAutoprobe says whether drivers bind to new virtual functions.
+	SetAutoprobe struct {
+		On       link.Target
+		Bus, Dev string
+		Probe    bool
+	}
+	// SetVFs makes and removes virtual functions.
+	SetVFs struct {
+		On       link.Target
+		Bus, Dev string
+		Count    int
+	}
+	// SetVF sets one attribute of a virtual function.
+	SetVF struct {
+		On   link.Target
+		VF   int
+		Attr VFAttr
+	}
+	// RebindVF takes a virtual function from its driver and gives it back, so
+	// that it takes its new GUID.
+	RebindVF struct {
+		On       link.Target
+		VF       int
+		Bus, Dev string
+	}
+)
+
+// VFAttr is one attribute of a virtual function: exactly one field is set.
+type VFAttr struct {
+	NodeGUID, PortGUID *ib.GUID
+	LinkState          *units.VFLinkState
+	Trust, Spoof       *bool
+	MinRate, MaxRate   *uint32 // both or none, Mbit/s
+	MAC                ib.HWAddr
+	VLAN               *uint16
+	QoS                uint8
+}
+
+// String prints the words of ip link set ... vf N.
+func (a VFAttr) String() string {
+	switch {
+	case a.NodeGUID != nil:
+		return "node_guid " + guidBytes(*a.NodeGUID)
+	case a.PortGUID != nil:
+		return "port_guid " + guidBytes(*a.PortGUID)
+	case a.LinkState != nil:
+		return "state " + a.LinkState.String()
+	case a.Trust != nil:
+		return "trust " + onOff(*a.Trust)
+	case a.Spoof != nil:
+		return "spoofchk " + onOff(*a.Spoof)
+	case a.MaxRate != nil && a.MinRate != nil:
+		return fmt.Sprintf("max_tx_rate %d min_tx_rate %d", *a.MaxRate, *a.MinRate)
+	case a.MAC.IsValid():
+		return "mac " + a.MAC.String()
+	case a.VLAN != nil && a.QoS != 0:
+		return fmt.Sprintf("vlan %d qos %d", *a.VLAN, a.QoS)
+	case a.VLAN != nil:
+		return fmt.Sprintf("vlan %d", *a.VLAN)
+	}
+	return ""
+}
+
+// guidBytes prints a GUID as ip link takes it.
+func guidBytes(g ib.GUID) string {
+	b := g.Bytes()
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7])
+}
+
+func onOff(v bool) string {
+	if v {
+		return "on"
+	}
+	return "off"
+}
+
+// Target implements link.Op for all of them.
+func (o SetPortType) Target() link.Target  { return o.On }
+func (o SetNodeDesc) Target() link.Target  { return o.On }
+func (o SetVersion) Target() link.Target   { return o.On }
+func (o SetToS) Target() link.Target       { return o.On }
+func (o SetDCBX) Target() link.Target      { return o.On }
+func (o SetPFC) Target() link.Target       { return o.On }
+func (o SetECN) Target() link.Target       { return o.On }
+func (o SetModprobe) Target() link.Target  { return o.On }
+func (o SetETS) Target() link.Target       { return o.On }
+func (o MapDSCP) Target() link.Target      { return o.On }
+func (o SetTrust) Target() link.Target     { return o.On }
+func (o SetBuffers) Target() link.Target   { return o.On }
+func (o AddVLAN) Target() link.Target      { return o.On }
+func (o AddSoft) Target() link.Target      { return o.On }
+func (o SetAutoprobe) Target() link.Target { return o.On }
+func (o SetVFs) Target() link.Target       { return o.On }
+func (o SetVF) Target() link.Target        { return o.On }
+func (o RebindVF) Target() link.Target     { return o.On }
+
+// String prints devlink port set, or the write to the driver's file.
+func (o SetPortType) String() string {
+	if o.Port.File != "" {
+		return fmt.Sprintf("echo %s > /sys/bus/%s/devices/%s/%s", o.Type, o.Port.Bus, o.Port.Dev, o.Port.File)
+	}
+	return fmt.Sprintf("devlink port set %s/%s/%d type %s", o.Port.Bus, o.Port.Dev, o.Port.Index, o.Type)
+}
+
+// String prints the write to node_desc.
+func (o SetNodeDesc) String() string {
+	return fmt.Sprintf("echo %s > /sys/class/infiniband/%s/node_desc", quote(o.Desc), o.On.IBDevice)
+}
+
+// quote writes a word as a shell needs it.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+func (o SetVersion) word() string {
+	if o.Version == 1 {
+		return "IB/RoCE v1"
+	}
+	return "RoCE v2"
+}
+
+func cmPort(t link.Target) string {
+	return fmt.Sprintf("/sys/kernel/config/rdma_cm/%s/ports/%d", t.IBDevice, t.Port)
+}
+
+// String prints the write below configfs; the directory of the device has to be
+// made first, which the shell line does too.
+func (o SetVersion) String() string {
+	return fmt.Sprintf("mkdir -p /sys/kernel/config/rdma_cm/%s && echo %s > %s/default_roce_mode", o.On.IBDevice, quote(o.word()), cmPort(o.On))
+}
+
+// String prints the write below configfs.
+func (o SetToS) String() string {
+	return fmt.Sprintf("mkdir -p /sys/kernel/config/rdma_cm/%s && echo %d > %s/default_roce_tos", o.On.IBDevice, o.ToS, cmPort(o.On))
+}
+
+// String prints dcb dcbx set.
+func (o SetDCBX) String() string {
+	var words []string
+	for _, f := range []struct {
+		bit  uint8
+		word string
+	}{{0x01, "host"}, {0x02, "lld-managed"}, {0x04, "cee"}, {0x08, "ieee"}, {0x10, "static"}} {
+		if o.Flags&f.bit != 0 {
+			words = append(words, f.word)
+		}
+	}
+	return fmt.Sprintf("dcb dcbx set dev %s %s", o.On.Link, strings.Join(words, " "))
+}
+
+// String prints dcb pfc set with all priorities.
+func (o SetPFC) String() string {
+	var words []string
+	for p := range Priorities {
+		words = append(words, fmt.Sprintf("%d:%s", p, onOff(o.Priority&(1<<p) != 0)))
+	}
+	out := fmt.Sprintf("dcb pfc set dev %s prio-pfc %s", o.On.Link, strings.Join(words, " "))
+	if o.Delay != 0 {
+		out += fmt.Sprintf(" delay %d", o.Delay)
+	}
+	return out
+}
+
+// String prints the writes to the driver's files.
+func (o SetECN) String() string {
+	n := 0
+	if o.Enable {
+		n = 1
+	}
+	dir := "/sys/class/net/" + o.On.Link + "/ecn"
+	return fmt.Sprintf("echo %d > %s/roce_np/enable/%d && echo %d > %s/roce_rp/enable/%d", n, dir, o.Priority, n, dir, o.Priority)
+}
+
+// String prints the write of the file.
+func (o SetModprobe) String() string {
+	return fmt.Sprintf("echo %s > %s", quote(strings.TrimSuffix(o.Text, "\n")), ModprobeFile)
+}
+
+// String prints dcb ets set with all classes.
+func (o SetETS) String() string {
+	var tsa, bw, tc []string
+	for i := range Priorities {
+		word := "strict"
+		if o.Classes.TSA[i] == ETS {
+			word = "ets"
+		}
+		tsa = append(tsa, fmt.Sprintf("%d:%s", i, word))
+		bw = append(bw, fmt.Sprintf("%d:%d", i, o.Classes.Percent[i]))
+		tc = append(tc, fmt.Sprintf("%d:%d", i, o.Classes.Class[i]))
+	}
+	return fmt.Sprintf("dcb ets set dev %s tc-tsa %s tc-bw %s prio-tc %s", o.On.Link, strings.Join(tsa, " "), strings.Join(bw, " "), strings.Join(tc, " "))
+}
+
+// String prints dcb app add, del, or one after the other: the table may have
+// several priorities for a DSCP, and the driver takes the highest.
+func (o MapDSCP) String() string {
+	del := fmt.Sprintf("dcb app del dev %s dscp-prio %d:%d", o.On.Link, o.DSCP, o.Old)
+	add := fmt.Sprintf("dcb app add dev %s dscp-prio %d:%d", o.On.Link, o.DSCP, o.New)
+	switch {
+	case o.New < 0:
+		return del
+	case o.Old < 0:
+		return add
+	}
+	return add + " && " + del
+}
+
+// String prints dcb apptrust set.
+func (o SetTrust) String() string {
+	return fmt.Sprintf("dcb apptrust set dev %s order %s", o.On.Link, o.Trust)
+}
+
+// String prints dcb buffer set with all buffers.
+func (o SetBuffers) String() string {
+	var prio, size []string
+	for i := range Priorities {
+		prio = append(prio, fmt.Sprintf("%d:%d", i, o.Buffers.Buffer[i]))
+		size = append(size, fmt.Sprintf("%d:%d", i, o.Buffers.Size[i]))
+	}
+	return fmt.Sprintf("dcb buffer set dev %s prio-buffer %s buffer-size %s", o.On.Link, strings.Join(prio, " "), strings.Join(size, " "))
+}
+
+// String prints ip link add ... type vlan.
+func (o AddVLAN) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ip link add link %s name %s type vlan", o.On.Link, o.Name)
+	v := o.VLAN
+	if v.Protocol.Or(units.VLAN8021Q) == units.VLAN8021AD {
+		b.WriteString(" protocol 802.1ad")
+	}
+	fmt.Fprintf(&b, " id %d", v.Id.V)
+	flag := func(word string, f units.Value[bool]) {
+		if f.Set {
+			b.WriteString(" " + word + " " + onOff(f.V))
+		}
+	}
+	flag("reorder_hdr", v.ReorderHeader)
+	flag("gvrp", v.GVRP)
+	flag("mvrp", v.MVRP)
+	flag("loose_binding", v.LooseBinding)
+	maps := func(word string, ms []units.Value[units.QOSMap]) {
+		if len(ms) == 0 {
+			return
+		}
+		b.WriteString(" " + word)
+		for _, m := range ms {
+			fmt.Fprintf(&b, " %d:%d", m.V.From, m.V.To)
+		}
+	}
+	maps("ingress-qos-map", v.IngressQOSMaps)
+	maps("egress-qos-map", v.EgressQOSMaps)
+	return b.String()
+}
+
+// String prints rdma link add.
+func (o AddSoft) String() string {
+	return fmt.Sprintf("rdma link add %s type %s netdev %s", o.Name, o.Driver, o.On.Link)
+}
+
+// String prints the write to sriov_drivers_autoprobe.
+func (o SetAutoprobe) String() string {
+	n := 0
+	if o.Probe {
+		n = 1
+	}
+	return fmt.Sprintf("echo %d > /sys/bus/%s/devices/%s/sriov_drivers_autoprobe", n, o.Bus, o.Dev)
+}
+
+// String prints the write to sriov_numvfs.
+func (o SetVFs) String() string {
+	return fmt.Sprintf("echo %d > /sys/bus/%s/devices/%s/sriov_numvfs", o.Count, o.Bus, o.Dev)
+}
+
+// String prints ip link set ... vf.
+func (o SetVF) String() string {
+	return fmt.Sprintf("ip link set dev %s vf %d %s", o.On.Link, o.VF, o.Attr)
+}
+
+// String prints the writes to unbind and drivers_probe.
+func (o RebindVF) String() string {
+	return fmt.Sprintf("echo %s > /sys/bus/%s/devices/%s/driver/unbind && echo %s > /sys/bus/%s/drivers_probe", o.Dev, o.Bus, o.Dev, o.Dev, o.Bus)
+}
+
+// Restarts reports that what follows on the same link makes no sense after the
+// operation: its interfaces are made anew.
+func (o SetPortType) Restarts() bool { return true }
+
+// setting names what an operation sets, without the value, for Fought.
+func setting(op link.Op) string {
+	switch o := op.(type) {
+	case SetPFC:
+		return "PFC"
+	case SetETS:
+		return "ETS"
+	case SetTrust:
+		return "Trust"
+	case SetBuffers:
+		return "BufferSize"
+	case SetDCBX:
+		return "DCBX"
+	case SetVersion:
+		return "Version"
+	case SetToS:
+		return "TypeOfService"
+	case SetNodeDesc:
+		return "NodeDescription"
+	case MapDSCP:
+		return fmt.Sprintf("DSCP %d", o.DSCP)
+	}
+	return ""
+}
+
+// FoughtKey identifies the setting of an operation in State.Fought; "" for
+// operations that nobody fights over.
+func FoughtKey(op link.Op) string {
+	s := setting(op)
+	if s == "" {
+		return ""
+	}
+	return op.Target().String() + "\x00" + s
+}
+
+// sortedDSCP lists a map's keys in order.
+func sortedDSCP(m map[uint8]uint8) []uint8 {
+	out := make([]uint8, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

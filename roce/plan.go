@@ -1,0 +1,793 @@
+package roce
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// Codes that this room adds to those of package link.
+const (
+	CodeFought   link.Code = "changed-by-other"      // something else keeps setting it back
+	CodeFirmware link.Code = "firmware-setting"      // only the firmware can change it
+	CodeInUse    link.Code = "in-use"                // a change would interrupt something
+	CodeNoRDMACM link.Code = "rdma-cm-not-loaded"    // or configfs is not mounted
+	CodeNoDCB    link.Code = "driver-without-dcb"    //
+	CodeNoSRIOV  link.Code = "no-virtual-functions"  //
+	CodeOtherNDD link.Code = "node-description-kept" // by rdma-ndd
+)
+
+// fightLimit is how many times a setting is put right before it is left to
+// whoever changes it back.
+const fightLimit = 3
+
+type planner struct {
+	b     *link.Builder
+	st    *State
+	index int
+	l     *link.Link
+	on    link.Target
+	u     *units.Unit
+	port  *link.Port // of the RDMA device on the link, nil for none
+}
+
+// Plan plans the parts of a unit that concern the card and RoCE for one link
+// and notes their attributes. It reports true if the steps so far make the
+// link's interfaces anew, so that nothing more can be planned for it now.
+func Plan(b *link.Builder, st *State, index int, u *units.Unit) (restarts bool) {
+	l := b.Link(index)
+	if l == nil || u == nil || st == nil {
+		return false
+	}
+	p := &planner{b: b, st: st, index: index, l: l, u: u, on: link.TargetOf(l)}
+	p.findPort()
+	if p.portType() {
+		return true
+	}
+	p.nodeDesc()
+	p.virtualFunctions()
+	if l.IsInfiniBand() {
+		if u.RoCE.Present {
+			b.Attr(index, link.Attribute{Name: "RoCE", Wanted: "yes", Actual: "InfiniBand", Why: link.Reason{
+				Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is an InfiniBand link: [RoCE] is for Ethernet ports", l.Name), Next: "take [RoCE] out, or write [Port] Type=eth"}})
+		}
+		return false
+	}
+	p.soft()
+	p.vlans()
+	if u.RoCE.Present {
+		p.defaults()
+		p.dcb()
+	}
+	p.gids()
+	return false
+}
+
+// findPort finds the RDMA port on the link: the one the observer joined to it,
+// or the one whose network interface it is.
+func (p *planner) findPort() {
+	s := p.b.Base
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			q := &d.Ports[k]
+			if d.Name == p.l.IBDevice && q.Num == p.l.Port || p.l.IBDevice == "" && q.Netdev == p.l.Index && p.l.Index != 0 {
+				p.port = q
+				p.on.IBDevice, p.on.Port = d.Name, q.Num
+				return
+			}
+		}
+	}
+}
+
+// reach plans op if the setting is not as wanted, and notes the attribute.
+func (p *planner) reach(a link.Attribute, ok bool, op link.Op) {
+	switch {
+	case ok:
+	case p.st.Fought[FoughtKey(op)] >= fightLimit:
+		a.Why = p.fought(a.Name)
+		p.b.Block(p.on, op, false, a.Why)
+	case !p.b.Do(op):
+		a.Why = p.b.Held[link.HoldKey(op)]
+	}
+	p.b.Attr(p.index, a)
+}
+
+func (p *planner) fought(name string) link.Reason {
+	who, next := "another program", "find it: lldpad, mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure "+p.l.Name
+	if len(p.st.Agents) > 0 {
+		who = strings.Join(p.st.Agents, " or ")
+		next = "systemctl disable --now " + p.st.Agents[0] + ", then: ibnetctl reconfigure " + p.l.Name
+	}
+	return link.Reason{Code: CodeFought, Text: fmt.Sprintf("%s changes %s of %s back each time; it is left as it is", who, name, p.on), Next: next}
+}
+
+func (p *planner) cannot(name, wanted string, why link.Reason) {
+	p.b.Attr(p.index, link.Attribute{Name: name, Wanted: wanted, Why: why})
+	p.b.Block(p.on, nil, false, why)
+}
+
+// portType plans [Port] Type=.
+func (p *planner) portType() (restarts bool) {
+	want, ok := p.u.Port.Type.Get()
+	if !ok || p.l.IsChild() || p.l.Kind == "vlan" {
+		return false
+	}
+	now := units.PortTypeEth
+	if p.l.IsInfiniBand() {
+		now = units.PortTypeIB
+	}
+	a := link.Attribute{Name: "Type", Wanted: want.String(), Actual: now.String()}
+	var pt *PortType
+	if d, ok := p.st.Devices[p.on.IBDevice]; ok {
+		pt = d.Ports[p.on.Port].Type
+	}
+	if pt == nil {
+		if want != units.PortTypeAuto && want != now {
+			a.Why = p.firmware(want, now)
+			p.b.Block(p.on, nil, false, a.Why)
+		}
+		p.b.Attr(p.index, a)
+		return false
+	}
+	a.Actual = pt.Current.String()
+	// A port that found the wanted type by itself is left: to fix the type would
+	// change what happens at the next cable only.
+	if want == pt.Configured || want == pt.Current {
+		p.b.Attr(p.index, a)
+		return false
+	}
+	op := SetPortType{On: link.Target{Link: p.l.Name, Ifindex: p.l.Index, IBDevice: p.on.IBDevice, Port: p.on.Port}, Port: *pt, Type: want}
+	if why := p.inUse(); why != "" && !p.u.Port.ChangeWhileInUse.V {
+		a.Why = link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would take it away", p.on, why),
+			Next: "write ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down " + p.l.Name}
+		p.b.Block(p.on, op, false, a.Why)
+		p.b.Attr(p.index, a)
+		return false
+	}
+	if !p.b.Do(op) {
+		a.Why = p.b.Held[link.HoldKey(op)]
+		p.b.Attr(p.index, a)
+		return false
+	}
+	p.b.Attr(p.index, a)
+	return true
+}
+
+// inUse says what would be lost with the link, "" if nothing.
+func (p *planner) inUse() string {
+	if !p.l.Up() {
+		return ""
+	}
+	if n := len(p.b.Base.Children(p.index)); n > 0 {
+		return fmt.Sprintf("it has %d P_Key children", n)
+	}
+	for _, a := range p.l.Addresses {
+		if !a.Prefix.Addr().IsLinkLocalUnicast() {
+			return "it is up and has the address " + a.Prefix.String()
+		}
+	}
+	return ""
+}
+
+// firmware is the sentence for a card whose port type is a setting of its
+// firmware, with the command for it. The commands are those of mstflint; a
+// function of mlx5 has one port, and the functions of a card are its ports.
+func (p *planner) firmware(want, now units.PortType) link.Reason {
+	d, _ := p.b.Base.Device(p.on.IBDevice)
+	text := fmt.Sprintf("%s is %s, asked %s", p.on, layerWord(now), layerWord(want))
+	if d == nil || d.Driver != "mlx5_core" {
+		driver := p.l.Driver
+		if d != nil && d.Driver != "" {
+			driver = d.Driver
+		}
+		return link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s: the driver %s cannot change the type of a port", text, driver), Next: "take Type= out"}
+	}
+	value := 1
+	if want == units.PortTypeEth {
+		value = 2
+	}
+	pci, n := d.Parent, 1
+	if i := strings.LastIndexByte(pci, '.'); i >= 0 && i+2 == len(pci) && pci[i+1] >= '0' && pci[i+1] <= '7' {
+		n = int(pci[i+1]-'0') + 1
+	}
+	return link.Reason{
+		Code: CodeFirmware, Text: text + ": on this card the type is a setting of the firmware, which takes effect after a reset",
+		Next: fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset -d %s reset, or reboot", pci, n, value, pci),
+	}
+}
+
+func layerWord(t units.PortType) string {
+	switch t {
+	case units.PortTypeIB:
+		return "InfiniBand"
+	case units.PortTypeEth:
+		return "Ethernet"
+	}
+	return "auto"
+}
+
+func (p *planner) nodeDesc() {
+	text, ok := p.u.Port.NodeDescription.Get()
+	if !ok || p.l.IsChild() {
+		return
+	}
+	d, ok := p.b.Base.Device(p.on.IBDevice)
+	if !ok {
+		return
+	}
+	want := units.ExpandNodeDescription(text, p.b.Base.Host.Facts.Hostname, d.Name)
+	a := link.Attribute{Name: "NodeDescription", Wanted: want, Actual: d.NodeDesc}
+	if p.st.NodeDescBy != "" {
+		if want != d.NodeDesc {
+			a.Why = link.Reason{Code: CodeOtherNDD, Text: fmt.Sprintf("%s runs and keeps the node description of %s: it is left to it", p.st.NodeDescBy, d.Name), Next: "systemctl disable --now " + p.st.NodeDescBy}
+		}
+		p.b.Attr(p.index, a)
+		return
+	}
+	p.reach(a, want == d.NodeDesc, SetNodeDesc{On: p.on, Desc: want})
+}
+
+// soft plans [SoftRoCE].
+func (p *planner) soft() {
+	if !p.u.SoftRoCE.Present {
+		return
+	}
+	s := &p.u.SoftRoCE
+	name := s.DeviceName(p.l.Name)
+	a := link.Attribute{Name: "SoftRoCE", Wanted: s.Driver.V.String() + " " + name}
+	st, seen := p.st.Links[p.index]
+	if !seen {
+		return
+	}
+	for _, d := range st.Soft {
+		if d.Name == name {
+			a.Actual = a.Wanted
+			p.b.Attr(p.index, a)
+			return
+		}
+	}
+	op := AddSoft{On: p.on, Name: name, Driver: s.Driver.V}
+	op.On.IBDevice, op.On.Port = "", 0
+	if _, taken := p.b.Base.Device(name); taken {
+		a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= below [SoftRoCE]"}
+		p.b.Block(p.on, op, false, a.Why)
+		p.b.Attr(p.index, a)
+		return
+	}
+	p.reach(a, false, op)
+}
+
+// vlans plans [VLAN].
+func (p *planner) vlans() {
+	for i := range p.u.VLANs {
+		v := &p.u.VLANs[i]
+		if p.l.Kind == "vlan" {
+			return // the unit matches its own VLANs too
+		}
+		name := v.ChildName(p.l.Name)
+		a := link.Attribute{Name: "VLAN", Wanted: fmt.Sprintf("%s id %d", name, v.Id.V)}
+		op := AddVLAN{On: p.on, Name: name, VLAN: *v}
+		op.On.IBDevice, op.On.Port = "", 0
+		c, ok := p.b.Base.LinkByName(name)
+		switch {
+		case ok && c.Kind == "vlan" && c.Parent == p.index:
+			a.Actual = a.Wanted
+			p.b.Attr(p.index, a)
+		case ok:
+			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name), Next: "write another Name= below [VLAN]"}
+			p.b.Block(p.on, op, false, a.Why)
+			p.b.Attr(p.index, a)
+		default:
+			p.reach(a, false, op)
+		}
+	}
+}
+
+// defaults plans RDMA-CM's version and type of service.
+func (p *planner) defaults() {
+	r := &p.u.RoCE
+	version, tos := r.Version, r.ToS()
+	if !version.Set && !tos.Set {
+		return
+	}
+	if p.port == nil {
+		p.cannot("Version", "", link.Reason{Code: link.CodeUnsupported, Text: p.l.Name + " has no RDMA device", Next: "load its RDMA driver, or write [SoftRoCE]"})
+		return
+	}
+	if !p.st.RDMACM {
+		why := link.Reason{Code: CodeNoRDMACM, Text: "the defaults of RDMA-CM cannot be set: rdma_cm is not loaded or configfs is not mounted", Next: "modprobe rdma_cm; mount -t configfs none /sys/kernel/config"}
+		p.b.Attr(p.index, link.Attribute{Name: "Version", Wanted: fmt.Sprint(version.Or(2)), Why: why})
+		p.b.Block(p.on, nil, true, why)
+		return
+	}
+	now := p.st.Devices[p.on.IBDevice].Ports[p.on.Port].Defaults
+	if now == nil {
+		return
+	}
+	if v, ok := version.Get(); ok {
+		p.reach(link.Attribute{Name: "Version", Wanted: fmt.Sprint(v), Actual: fmt.Sprint(now.Version)}, v == now.Version, SetVersion{On: p.on, Version: v})
+	}
+	if v, ok := tos.Get(); ok {
+		p.reach(link.Attribute{Name: "TypeOfService", Wanted: tosText(v), Actual: tosText(now.ToS)}, v == now.ToS, SetToS{On: p.on, ToS: v})
+	}
+}
+
+// tosText gives both numbers, because people mix them up.
+func tosText(v uint8) string { return fmt.Sprintf("%d (DSCP %d)", v, v>>2) }
+
+// wantsDCB reports whether a unit asks for anything that DCB has.
+func wantsDCB(r *units.RoCE) bool {
+	return r.PFC.Set || r.Trust.Set || len(r.ETS) > 0 || len(r.PriorityToClass) > 0 || len(r.BufferSize) > 0 || len(r.PriorityToBuffer) > 0 ||
+		r.CableLength.Set || len(wantedDSCP(r)) > 0
+}
+
+// wantedDSCP is the map that a unit asks for: the items of DSCPToPriority=, and
+// the unit's own DSCP to its own priority.
+func wantedDSCP(r *units.RoCE) map[uint8]uint8 {
+	m := map[uint8]uint8{}
+	if prio, ok := r.Priority.Get(); ok {
+		if tos, ok := r.ToS().Get(); ok {
+			m[tos>>2] = prio
+		}
+	}
+	for _, v := range r.DSCPToPriority {
+		m[v.V.From] = v.V.To
+	}
+	return m
+}
+
+func (p *planner) dcb() {
+	r := &p.u.RoCE
+	p.ecn(r)
+	p.modprobe(r)
+	if !wantsDCB(r) {
+		return
+	}
+	st, seen := p.st.Links[p.index]
+	if !seen {
+		return
+	}
+	d := st.DCB
+	if d == nil {
+		why := link.Reason{Code: CodeNoDCB, Text: fmt.Sprintf("the driver of %s has no data centre bridging: PFC, ETS, trust and buffers cannot be set", p.l.Name), Next: "take these keys out of [RoCE]"}
+		p.cannot("PFC", priorities(r.PFC.V), why)
+		return
+	}
+	if d.DCBX != nil && *d.DCBX&DCBXHost == 0 {
+		// Settings made while the firmware is in charge are taken back by it.
+		want := *d.DCBX&^DCBXManaged | DCBXHost | DCBXIEEE
+		p.reach(link.Attribute{Name: "DCBX", Wanted: "host", Actual: "firmware"}, false, SetDCBX{On: p.on, Flags: want})
+	}
+	p.pfc(r, d)
+	p.ets(r, d)
+	p.dscp(r, d)
+	p.buffers(r, d)
+}
+
+func (p *planner) pfc(r *units.RoCE, d *DCB) {
+	if !r.PFC.Set && !r.CableLength.Set {
+		return
+	}
+	if d.PFC == nil {
+		p.cannot("PFC", priorities(r.PFC.V), link.Reason{Code: CodeNoDCB, Text: fmt.Sprintf("the driver of %s has no priority flow control", p.l.Name)})
+		return
+	}
+	op := SetPFC{On: p.on, Priority: *d.PFC}
+	a := link.Attribute{Name: "PFC", Wanted: priorities(*d.PFC), Actual: priorities(*d.PFC)}
+	if v, ok := r.PFC.Get(); ok {
+		a.Wanted, op.Priority = priorities(v), v
+		n := 0
+		for i := range Priorities {
+			n += int(v >> i & 1)
+		}
+		if d.PFCCap != 0 && n > int(d.PFCCap) {
+			a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d priorities with flow control, %s has %d", n, p.l.Name, d.PFCCap), Next: "write fewer in PFC="}
+			p.b.Block(p.on, op, false, a.Why)
+			p.b.Attr(p.index, a)
+			return
+		}
+	}
+	ok := op.Priority == *d.PFC
+	if m, set := r.CableLength.Get(); set {
+		c := link.Attribute{Name: "CableLength", Wanted: fmt.Sprintf("%d m", m)}
+		if d.Driver != "mlx5_core" {
+			c.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver %s has no setting for the length of the cable", d.Driver), Next: "write BufferSize= instead"}
+		} else {
+			c.Actual = fmt.Sprintf("%d m", d.Delay)
+			if uint16(m) != d.Delay {
+				op.Delay, ok = uint16(m), false
+			}
+		}
+		p.b.Attr(p.index, c)
+	}
+	p.reach(a, ok, op)
+}
+
+func (p *planner) ets(r *units.RoCE, d *DCB) {
+	if len(r.ETS) == 0 && len(r.PriorityToClass) == 0 {
+		return
+	}
+	if d.ETS == nil {
+		p.cannot("ETS", "", link.Reason{Code: CodeNoDCB, Text: fmt.Sprintf("the driver of %s has no transmission selection", p.l.Name)})
+		return
+	}
+	want := *d.ETS
+	for _, e := range r.ETS {
+		c := e.V.Class & 7
+		if e.V.Strict {
+			want.TSA[c], want.Percent[c] = Strict, 0
+		} else {
+			want.TSA[c], want.Percent[c] = ETS, e.V.Percent
+		}
+	}
+	for _, m := range r.PriorityToClass {
+		want.Class[m.V.From&7] = m.V.To & 7
+	}
+	a := link.Attribute{Name: "ETS", Wanted: want.String(), Actual: d.ETS.String()}
+	op := SetETS{On: p.on, Classes: want}
+	// The kernel's handlers want the shares of all classes with ETS to be 100
+	// (mlx5e_dbcnl_validate_ets) and answer with a bare EINVAL else.
+	sum, any := 0, false
+	for i := range Priorities {
+		if want.TSA[i] == ETS {
+			sum, any = sum+int(want.Percent[i]), true
+		}
+	}
+	if any && sum != 100 {
+		a.Why = link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the shares of the classes with ETS on %s would add up to %d, not 100: %s", p.l.Name, sum, want), Next: "name all classes in ETS="}
+		p.b.Block(p.on, op, false, a.Why)
+		p.b.Attr(p.index, a)
+		return
+	}
+	p.reach(a, want == *d.ETS, op)
+}
+
+// String prints classes as 0:ets:60 1:strict ... and the map where it is not
+// one to one.
+func (c Classes) String() string {
+	var out []string
+	for i := range Priorities {
+		if c.TSA[i] == ETS {
+			out = append(out, fmt.Sprintf("%d:%d", i, c.Percent[i]))
+		} else {
+			out = append(out, fmt.Sprintf("%d:strict", i))
+		}
+	}
+	for i := range Priorities {
+		out = append(out, fmt.Sprintf("%d>%d", i, c.Class[i]))
+	}
+	return strings.Join(out, " ")
+}
+
+// dscp plans the map and trust. A driver without a trust table (mlx5 before
+// Linux 6.3 and still) trusts DSCP as long as the map has an entry.
+func (p *planner) dscp(r *units.RoCE, d *DCB) {
+	want := wantedDSCP(r)
+	trust, hasTrust := r.Trust.Get()
+	implied := hasTrust && d.Trust == nil
+	if implied && trust == units.TrustDSCP && len(want) == 0 && len(d.DSCP) == 0 {
+		want[0] = 0 // one entry is what it takes
+	}
+	have := maps.Clone(d.DSCP)
+	if have == nil {
+		have = map[uint8]uint8{}
+	}
+	if implied && trust == units.TrustPCP {
+		if len(want) > 0 {
+			why := link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s trusts DSCP as soon as a DSCP has a priority: Trust=pcp and a map exclude each other", p.l.Name), Next: "write Trust=dscp, or take DSCPToPriority= and Priority= out"}
+			p.cannot("Trust", trust.String(), why)
+			return
+		}
+		for _, dscp := range sortedDSCP(have) {
+			op := MapDSCP{On: p.on, DSCP: dscp, Old: int(have[dscp]), New: -1}
+			p.reach(link.Attribute{Name: "DSCPToPriority", Wanted: fmt.Sprintf("no %d", dscp), Actual: fmt.Sprintf("%d:%d", dscp, have[dscp])}, false, op)
+		}
+	}
+	for _, dscp := range sortedDSCP(want) {
+		prio := want[dscp]
+		op := MapDSCP{On: p.on, DSCP: dscp, Old: -1, New: int(prio)}
+		a := link.Attribute{Name: "DSCPToPriority", Wanted: fmt.Sprintf("%d:%d", dscp, prio)}
+		old, ok := have[dscp]
+		if ok {
+			a.Actual, op.Old = fmt.Sprintf("%d:%d", dscp, old), int(old)
+		}
+		p.reach(a, ok && old == prio, op)
+	}
+	if !hasTrust {
+		return
+	}
+	a := link.Attribute{Name: "Trust", Wanted: trust.String()}
+	if d.Trust != nil {
+		if len(d.Trust) > 0 {
+			a.Actual = d.Trust[0].String()
+		}
+		p.reach(a, len(d.Trust) > 0 && d.Trust[0] == trust, SetTrust{On: p.on, Trust: trust})
+		return
+	}
+	a.Actual = units.TrustPCP.String()
+	if len(have) > 0 {
+		a.Actual = units.TrustDSCP.String()
+	}
+	p.b.Attr(p.index, a)
+}
+
+func (p *planner) buffers(r *units.RoCE, d *DCB) {
+	if len(r.BufferSize) == 0 && len(r.PriorityToBuffer) == 0 {
+		return
+	}
+	if d.Buffer == nil {
+		p.cannot("BufferSize", "", link.Reason{Code: CodeNoDCB, Text: fmt.Sprintf("the driver of %s has no receive buffers to set", p.l.Name)})
+		return
+	}
+	want := *d.Buffer
+	for _, s := range r.BufferSize {
+		want.Size[s.V.Buffer&7] = s.V.Bytes
+	}
+	for _, m := range r.PriorityToBuffer {
+		want.Buffer[m.V.From&7] = m.V.To & 7
+	}
+	a := link.Attribute{Name: "BufferSize", Wanted: want.String(), Actual: d.Buffer.String()}
+	op := SetBuffers{On: p.on, Buffers: want}
+	var sum uint64
+	for _, s := range want.Size {
+		sum += uint64(s)
+	}
+	if want.Total != 0 && sum > uint64(want.Total) {
+		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the buffers of %s would need %d bytes, it has %d", p.l.Name, sum, want.Total), Next: "write smaller sizes in BufferSize="}
+		p.b.Block(p.on, op, false, a.Why)
+		p.b.Attr(p.index, a)
+		return
+	}
+	// Drivers round sizes up to their cells; asking for the same again would
+	// never end. What was rounded is not less than asked and less than 4 KiB
+	// more (mlx5: a cell of 128 bytes to 2 KiB).
+	p.reach(a, want.Buffer == d.Buffer.Buffer && roundedFrom(d.Buffer.Size, want.Size), op)
+}
+
+const cell = 4096
+
+func roundedFrom(have, want [Priorities]uint32) bool {
+	for i := range have {
+		if have[i] < want[i] || have[i]-want[i] >= cell {
+			return false
+		}
+	}
+	return true
+}
+
+// String prints sizes and map.
+func (b Buffers) String() string {
+	var out []string
+	for i := range Priorities {
+		out = append(out, fmt.Sprintf("%d:%d", i, b.Size[i]))
+	}
+	for i := range Priorities {
+		out = append(out, fmt.Sprintf("%d>%d", i, b.Buffer[i]))
+	}
+	return strings.Join(out, " ")
+}
+
+func (p *planner) ecn(r *units.RoCE) {
+	want, ok := r.ECN.Get()
+	if !ok {
+		return
+	}
+	st, seen := p.st.Links[p.index]
+	if !seen {
+		return
+	}
+	a := link.Attribute{Name: "ECN", Wanted: priorities(want)}
+	if st.ECN == nil {
+		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s has no files for ECN", p.l.Name),
+			Next: "it is on by default in most firmware; see /sys/kernel/debug/mlx5/*/cc_params"}
+		p.b.Attr(p.index, a)
+		return
+	}
+	a.Actual = priorities(*st.ECN)
+	for i := range uint8(Priorities) {
+		if bit := uint8(1) << i; want&bit != *st.ECN&bit {
+			op := SetECN{On: p.on, Priority: i, Enable: want&bit != 0}
+			if !p.b.Do(op) {
+				a.Why = p.b.Held[link.HoldKey(op)]
+			}
+		}
+	}
+	p.b.Attr(p.index, a)
+}
+
+// modprobe keeps mlx4's PFC over a reload of its module, where it is a
+// parameter and not a setting.
+func (p *planner) modprobe(r *units.RoCE) {
+	if !r.WriteModprobeFile.V || !r.PFC.Set || p.l.Driver != "mlx4_en" && p.l.Driver != "mlx4_core" {
+		return
+	}
+	text := fmt.Sprintf("# Written by ibnetworkd because a unit says WriteModprobeFile=yes.\noptions mlx4_en pfctx=0x%02x pfcrx=0x%02x\n", r.PFC.V, r.PFC.V)
+	a := link.Attribute{Name: "WriteModprobeFile", Wanted: "yes", Actual: "yes"}
+	if p.st.Modprobe != text {
+		a.Actual = "no"
+	}
+	p.reach(a, p.st.Modprobe == text, SetModprobe{On: p.on, Text: text})
+}
+
+// gids notes the GID indexes of the link.
+func (p *planner) gids() {
+	if p.port == nil || p.port.Layer != ib.LinkLayerEthernet {
+		return
+	}
+	x := Select(p.st.Devices[p.on.IBDevice].Ports[p.on.Port].GIDs, p.l)
+	note := func(name string, e *GID) {
+		if e != nil {
+			p.b.Attr(p.index, link.Attribute{Name: name, Actual: fmt.Sprint(e.Index)})
+		}
+	}
+	note("GIDIndexIPv4", x.V4)
+	note("GIDIndexIPv6", x.V6)
+}
+
+// virtualFunctions plans [VirtualFunctions] and [VF].
+func (p *planner) virtualFunctions() {
+	g := &p.u.VirtualFunctions
+	if !g.Present && len(p.u.VFs) == 0 || p.l.IsChild() || p.l.Kind == "vlan" {
+		return
+	}
+	st, seen := p.st.Links[p.index]
+	if !seen {
+		return
+	}
+	s := st.SRIOV
+	if s == nil {
+		p.cannot("VirtualFunctions", fmt.Sprint(g.Count.V), link.Reason{Code: CodeNoSRIOV,
+			Text: fmt.Sprintf("%s cannot have virtual functions: its device has no SR-IOV, or the firmware has it off", p.l.Name),
+			Next: "mstconfig -d DEVICE set SRIOV_EN=1 NUM_OF_VFS=N, then reboot"})
+		return
+	}
+	if v, ok := g.Autoprobe.Get(); ok && s.Autoprobe != nil {
+		p.reach(link.Attribute{Name: "Autoprobe", Wanted: yesNo(v), Actual: yesNo(*s.Autoprobe)}, v == *s.Autoprobe, SetAutoprobe{On: p.on, Bus: s.Bus, Dev: s.Dev, Probe: v})
+	}
+	if n, ok := g.Count.Get(); ok && !p.vfCount(s, n) {
+		return
+	}
+	for i := range s.VFs {
+		p.vf(s, i)
+	}
+}
+
+func yesNo(v bool) string {
+	if v {
+		return "yes"
+	}
+	return "no"
+}
+
+// vfCount reports whether the number is right, so that the functions can be
+// looked at.
+func (p *planner) vfCount(s *SRIOV, want int) bool {
+	have := len(s.VFs)
+	a := link.Attribute{Name: "Count", Wanted: fmt.Sprint(want), Actual: fmt.Sprint(have)}
+	op := SetVFs{On: p.on, Bus: s.Bus, Dev: s.Dev, Count: want}
+	switch {
+	case have == want:
+		p.b.Attr(p.index, a)
+		return true
+	case want > s.Total:
+		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d virtual functions, %s has at most %d", want, p.on, s.Total),
+			Next: fmt.Sprintf("mstconfig -d %s set NUM_OF_VFS=%d, then reboot", s.Dev, want)}
+		p.b.Block(p.on, op, false, a.Why)
+		p.b.Attr(p.index, a)
+		return false
+	}
+	for i, v := range s.VFs {
+		if v.Busy != "" {
+			a.Why = link.Reason{Code: CodeInUse, Text: fmt.Sprintf("the number of virtual functions of %s changes through 0 only, and function %d is in use (%s)", p.on, i, v.Busy),
+				Next: "give the functions free, or leave Count= at " + fmt.Sprint(have)}
+			p.b.Block(p.on, op, false, a.Why)
+			p.b.Attr(p.index, a)
+			return false
+		}
+	}
+	if have != 0 && want != 0 {
+		p.b.Do(SetVFs{On: p.on, Bus: s.Bus, Dev: s.Dev, Count: 0})
+	}
+	p.reach(a, false, op)
+	return false
+}
+
+// vf plans one virtual function.
+func (p *planner) vf(s *SRIOV, i int) {
+	g, v := &p.u.VirtualFunctions, &s.VFs[i]
+	var own units.VF
+	if k := slices.IndexFunc(p.u.VFs, func(f units.VF) bool { return f.VirtualFunction.V == i }); k >= 0 {
+		own = p.u.VFs[k]
+	}
+	name := func(key string) string { return fmt.Sprintf("VF %d %s", i, key) }
+	set := func(key, want, have string, ok bool, attr VFAttr) {
+		p.reach(link.Attribute{Name: name(key), Wanted: want, Actual: have}, ok, SetVF{On: p.on, VF: i, Attr: attr})
+	}
+	changed := false
+	guid := func(key string, own, all units.Value[units.VFGUID], have *ib.GUID, auto func(ib.GUID, int) ib.GUID, attr func(*ib.GUID) VFAttr) ib.GUID {
+		w, ok := own.Get()
+		if !ok {
+			if w, ok = all.Get(); !ok {
+				return 0
+			}
+		}
+		want := w.GUID
+		if w.Auto {
+			pf := p.pfGUID()
+			if pf == 0 {
+				return 0
+			}
+			want = auto(pf, i)
+		}
+		if !p.l.IsInfiniBand() {
+			p.cannot(name(key), want.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is Ethernet: its virtual functions have MAC addresses, no GUIDs", p.l.Name), Next: "write MACAddress= below [VF]"})
+			return 0
+		}
+		if have == nil {
+			p.cannot(name(key), want.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not tell the GUIDs of virtual functions", p.l.Name)})
+			return 0
+		}
+		changed = changed || want != *have
+		set(key, want.String(), have.String(), want == *have, attr(&want))
+		return want
+	}
+	node := guid("NodeGUID", own.NodeGUID, g.NodeGUID, v.NodeGUID, NodeGUIDFor, func(g *ib.GUID) VFAttr { return VFAttr{NodeGUID: g} })
+	guid("PortGUID", own.PortGUID, g.PortGUID, v.PortGUID, PortGUIDFor, func(g *ib.GUID) VFAttr { return VFAttr{PortGUID: g} })
+
+	state := own.LinkState
+	if !state.Set {
+		state = g.LinkState
+	}
+	if w, ok := state.Get(); ok && v.LinkState != nil {
+		set("LinkState", w.String(), v.LinkState.String(), w == *v.LinkState, VFAttr{LinkState: &w})
+	}
+	trust := own.Trust
+	if !trust.Set {
+		trust = g.Trust
+	}
+	if w, ok := trust.Get(); ok && v.Trust != nil {
+		set("Trust", yesNo(w), yesNo(*v.Trust), w == *v.Trust, VFAttr{Trust: &w})
+	}
+	if w, ok := own.MACSpoofCheck.Get(); ok && v.Spoof != nil {
+		set("MACSpoofCheck", yesNo(w), yesNo(*v.Spoof), w == *v.Spoof, VFAttr{Spoof: &w})
+	}
+	if own.MinRate.Set || own.MaxRate.Set {
+		lo, hi := own.MinRate.Or(v.MinRate), own.MaxRate.Or(v.MaxRate)
+		set("MaxRate", fmt.Sprintf("%d-%d", lo, hi), fmt.Sprintf("%d-%d", v.MinRate, v.MaxRate), lo == v.MinRate && hi == v.MaxRate, VFAttr{MinRate: &lo, MaxRate: &hi})
+	}
+	if w, ok := own.MACAddress.Get(); ok {
+		set("MACAddress", w.String(), v.MAC.String(), w == v.MAC, VFAttr{MAC: w})
+	}
+	if own.VLANId.Set || own.QualityOfService.Set {
+		id, qos := own.VLANId.Or(v.VLAN), own.QualityOfService.Or(v.QoS)
+		set("VLANId", fmt.Sprintf("%d qos %d", id, qos), fmt.Sprintf("%d qos %d", v.VLAN, v.QoS), id == v.VLAN && qos == v.QoS, VFAttr{VLAN: &id, QoS: qos})
+	}
+
+	// A function takes its GUID when its driver probes, and never again.
+	stale := changed || node != 0 && v.OwnGUID != 0 && v.OwnGUID != node
+	if !stale || v.Driver == "" || v.Dev == "" {
+		return
+	}
+	op := RebindVF{On: p.on, VF: i, Bus: s.Bus, Dev: v.Dev}
+	if v.Busy != "" {
+		why := link.Reason{Code: CodeInUse, Text: fmt.Sprintf("virtual function %d of %s has its new GUID only after its driver probes again, and it is in use (%s)", i, p.on, v.Busy), Next: op.String()}
+		p.b.Attr(p.index, link.Attribute{Name: name("GUID"), Wanted: node.String(), Actual: v.OwnGUID.String(), Why: why})
+		p.b.Block(p.on, op, false, why)
+		return
+	}
+	p.b.Do(op)
+}
+
+// pfGUID is the port GUID of the physical function.
+func (p *planner) pfGUID() ib.GUID {
+	if p.port == nil {
+		return 0
+	}
+	return p.port.GUID
+}

@@ -1,0 +1,450 @@
+package roce
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// unit parses the text of a unit that matches everything.
+func unit(t testing.TB, text string) *units.Unit {
+	t.Helper()
+	set := units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{"u.ibnetwork": {Data: []byte("[Match]\nName=*\n" + text)}}}})
+	for _, p := range set.Problems {
+		if p.Severity == units.Error {
+			t.Fatalf("%v", p)
+		}
+	}
+	u := set.Unit("u.ibnetwork")
+	if u == nil {
+		t.Fatal("no unit")
+	}
+	return u
+}
+
+// The test system: a mlx5 card as Ethernet (eth0 on mlx5_0/1) and a mlx4 card
+// with an InfiniBand port (ib0 on mlx4_0/1).
+func system() (*link.Snapshot, *State) {
+	s := &link.Snapshot{
+		Schema: link.SnapshotSchema,
+		Host:   link.Host{Facts: units.HostFacts{Hostname: "node7.example.org"}},
+		Devices: []link.Device{
+			{Name: "mlx4_0", Driver: "mlx4_core", Bus: "pci", Parent: "0000:03:00.0", NodeDesc: "old", Ports: []link.Port{
+				{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortInit, GUID: 0x0002c903000abcdf}}},
+			{Name: "mlx5_0", Driver: "mlx5_core", Bus: "pci", Parent: "0000:3b:00.1", NodeDesc: "old", Ports: []link.Port{
+				{Num: 1, Layer: ib.LinkLayerEthernet, State: ib.PortActive, Netdev: 2}}},
+		},
+		Links: []link.Link{
+			{Index: 2, Name: "eth0", Type: 1, Flags: link.FlagUp, Driver: "mlx5_core", Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}},
+			{Index: 3, Name: "ib0", Type: link.ARPHRDInfiniBand, Driver: "mlx4_core", IBDevice: "mlx4_0", Port: 1, IPoIB: &link.IPoIB{PKey: 0xffff}},
+		},
+	}
+	return s, &State{
+		RDMACM: true,
+		Devices: map[string]Device{
+			"mlx4_0": {Ports: map[int]Port{1: {Type: &PortType{Configured: units.PortTypeIB, Current: units.PortTypeIB, Bus: "pci", Dev: "0000:03:00.0", Index: 1}}}},
+			"mlx5_0": {Ports: map[int]Port{1: {Defaults: &Defaults{Version: 1}, GIDs: []GID{
+				{Index: 0, GID: gid("fe80::1"), Version: 1, Netdev: "eth0"}, {Index: 1, GID: gid("fe80::1"), Version: 2, Netdev: "eth0"},
+				{Index: 4, GID: gid("::ffff:10.0.0.1"), Version: 1, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"), Version: 2, Netdev: "eth0"},
+			}}}},
+		},
+		Links: map[int]Link{
+			2: {
+				DCB: &DCB{Driver: "mlx5_core", DCBX: ptr(uint8(DCBXManaged | DCBXIEEE)), PFC: ptr(uint8(0)), PFCCap: 8, ETS: &Classes{Class: [8]uint8{0, 1, 2, 3, 4, 5, 6, 7}},
+					Buffer: &Buffers{Size: [8]uint32{0: 130944}, Total: 262016}, DSCP: map[uint8]uint8{}},
+				SRIOV: &SRIOV{Bus: "pci", Dev: "0000:3b:00.1", Total: 8, Autoprobe: ptr(true)},
+				ECN:   ptr(uint8(0)),
+			},
+			3: {SRIOV: &SRIOV{Bus: "pci", Dev: "0000:03:00.0", Total: 16, VFs: []VF{
+				{Dev: "0000:03:00.1", Driver: "mlx4_core", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)), LinkState: ptr(units.VFLinkAuto), OwnGUID: 0x1},
+				{Dev: "0000:03:00.2", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)), LinkState: ptr(units.VFLinkAuto)},
+			}}},
+		},
+	}
+}
+
+func gid(s string) ib.GID { return ib.GID(netip.MustParseAddr(s).As16()) }
+
+type result struct {
+	ops     []string
+	blocked []string
+	attrs   []link.Attribute
+	steps   []link.Step
+	restart bool
+}
+
+func run(s *link.Snapshot, st *State, index int, u *units.Unit) result {
+	b := link.NewBuilder(s, &link.Record{}, nil)
+	b.For(u)
+	r := result{restart: Plan(b, st, index, u)}
+	r.steps = b.Plan.Steps
+	for _, x := range b.Plan.Steps {
+		r.ops = append(r.ops, x.Op.String())
+	}
+	for _, x := range b.Plan.Blocked {
+		t := x.Reason.Text
+		if x.Reason.Next != "" {
+			t += " / " + x.Reason.Next
+		}
+		r.blocked = append(r.blocked, t)
+	}
+	r.attrs = b.Attributes(index)
+	return r
+}
+
+func TestPlans(t *testing.T) {
+	const eth0, ib0 = 2, 3
+	host := "dcb dcbx set dev eth0 host ieee"
+	for _, tt := range []struct {
+		name    string
+		index   int
+		text    string
+		change  func(*link.Snapshot, *State)
+		ops     []string
+		blocked []string
+	}{
+		{name: "OK nothing asked", index: eth0, text: ""},
+		{name: "OK version and DSCP", index: eth0, text: "[RoCE]\nVersion=2\nDSCP=26\n", ops: []string{
+			"mkdir -p /sys/kernel/config/rdma_cm/mlx5_0 && echo 'RoCE v2' > /sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode",
+			"mkdir -p /sys/kernel/config/rdma_cm/mlx5_0 && echo 104 > /sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos"}},
+		{name: "OK version is there", index: eth0, text: "[RoCE]\nVersion=1\nTypeOfService=0\n"},
+		{name: "bad no rdma_cm", index: eth0, text: "[RoCE]\nVersion=2\n", change: func(_ *link.Snapshot, st *State) { st.RDMACM = false },
+			blocked: []string{"the defaults of RDMA-CM cannot be set: rdma_cm is not loaded or configfs is not mounted / modprobe rdma_cm; mount -t configfs none /sys/kernel/config"}},
+		{name: "OK lossless RoCE", index: eth0, text: "[RoCE]\nDSCP=26\nPriority=3\nPFC=3\nTrust=dscp\n", ops: []string{
+			"mkdir -p /sys/kernel/config/rdma_cm/mlx5_0 && echo 104 > /sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos",
+			host,
+			"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
+			"dcb app add dev eth0 dscp-prio 26:3"}},
+		{name: "OK trust table", index: eth0, text: "[RoCE]\nTrust=dscp\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.Trust = []units.Trust{units.TrustPCP} },
+			ops: []string{host, "dcb apptrust set dev eth0 order dscp"}},
+		{name: "OK trust by one entry", index: eth0, text: "[RoCE]\nTrust=dscp\n", ops: []string{host, "dcb app add dev eth0 dscp-prio 0:0"}},
+		{name: "OK trust PCP takes the map away", index: eth0, text: "[RoCE]\nTrust=pcp\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DSCP = map[uint8]uint8{48: 6, 26: 3} },
+			ops: []string{host, "dcb app del dev eth0 dscp-prio 26:3", "dcb app del dev eth0 dscp-prio 48:6"}},
+		{name: "OK map changes", index: eth0, text: "[RoCE]\nDSCPToPriority=26:3 48:6\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DSCP = map[uint8]uint8{26: 5, 10: 1} },
+			ops: []string{host, "dcb app add dev eth0 dscp-prio 26:3 && dcb app del dev eth0 dscp-prio 26:5", "dcb app add dev eth0 dscp-prio 48:6"}},
+		{name: "OK cable of mlx5", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DCBX = nil },
+			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
+		{name: "OK classes", index: eth0, text: "[RoCE]\nETS=0:40 3:60 5:strict\nPriorityToClass=4:0\n", ops: []string{host,
+			"dcb ets set dev eth0 tc-tsa 0:ets 1:strict 2:strict 3:ets 4:strict 5:strict 6:strict 7:strict tc-bw 0:40 1:0 2:0 3:60 4:0 5:0 6:0 7:0 prio-tc 0:0 1:1 2:2 3:3 4:0 5:5 6:6 7:7"}},
+		{name: "OK ECN", index: eth0, text: "[RoCE]\nECN=3\n", ops: []string{"echo 1 > /sys/class/net/eth0/ecn/roce_np/enable/3 && echo 1 > /sys/class/net/eth0/ecn/roce_rp/enable/3"}},
+		{name: "bad no DCB", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) { l := st.Links[2]; l.DCB = nil; st.Links[2] = l },
+			blocked: []string{"the driver of eth0 has no data centre bridging: PFC, ETS, trust and buffers cannot be set / take these keys out of [RoCE]"}},
+		{name: "bad fought over", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) {
+			st.Links[2].DCB.DCBX = nil
+			st.Agents = []string{"lldpad"}
+			st.Fought = map[string]int{"eth0\x00PFC": 3}
+		}, blocked: []string{"lldpad changes PFC of eth0 back each time; it is left as it is / systemctl disable --now lldpad, then: ibnetctl reconfigure eth0"}},
+		{name: "OK soft RoCE", index: eth0, text: "[SoftRoCE]\nDriver=rxe\n", ops: []string{"rdma link add rxe_eth0 type rxe netdev eth0"}},
+		{name: "OK soft RoCE is there", index: eth0, text: "[SoftRoCE]\nDriver=rxe\nName=r0\n", change: func(_ *link.Snapshot, st *State) {
+			l := st.Links[2]
+			l.Soft = []SoftDevice{{Name: "r0", Index: 9}}
+			st.Links[2] = l
+		}},
+		{name: "bad soft RoCE elsewhere", index: eth0, text: "[SoftRoCE]\nName=mlx4_0\n", blocked: []string{"an RDMA device mlx4_0 exists and is not on eth0 / write another Name= below [SoftRoCE]"}},
+		{name: "OK VLAN", index: eth0, text: "[VLAN]\nId=7\nName=storage\nEgressQOSMaps=3-3 4-4\n", ops: []string{"ip link add link eth0 name storage type vlan id 7 egress-qos-map 3:3 4:4"}},
+		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not a VLAN of eth0 / write another Name= below [VLAN]"}},
+		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
+			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot"}},
+		{name: "OK node description", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", ops: []string{"echo 'node7 mlx5_0' > /sys/class/infiniband/mlx5_0/node_desc"}},
+		{name: "OK node description is rdma-ndd's", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", change: func(_ *link.Snapshot, st *State) { st.NodeDescBy = "rdma-ndd" }},
+		{name: "OK virtual functions", index: eth0, text: "[VirtualFunctions]\nCount=4\nAutoprobe=no\n", ops: []string{
+			"echo 0 > /sys/bus/pci/devices/0000:3b:00.1/sriov_drivers_autoprobe", "echo 4 > /sys/bus/pci/devices/0000:3b:00.1/sriov_numvfs"}},
+		{name: "bad too many functions", index: eth0, text: "[VirtualFunctions]\nCount=9\n",
+			blocked: []string{"asked 9 virtual functions, eth0 has at most 8 / mstconfig -d 0000:3b:00.1 set NUM_OF_VFS=9, then reboot"}},
+
+		{name: "OK port type by devlink", index: ib0, text: "[Port]\nType=eth\n", ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
+		{name: "OK port type by file", index: ib0, text: "[Port]\nType=auto\n", change: func(_ *link.Snapshot, st *State) { st.Devices["mlx4_0"].Ports[1].Type.File = "mlx4_port1" },
+			ops: []string{"echo auto > /sys/bus/pci/devices/0000:03:00.0/mlx4_port1"}},
+		{name: "OK found by itself", index: ib0, text: "[Port]\nType=ib\n", change: func(_ *link.Snapshot, st *State) { st.Devices["mlx4_0"].Ports[1].Type.Configured = units.PortTypeAuto }},
+		{name: "bad port in use", index: ib0, text: "[Port]\nType=eth\n", change: inUse,
+			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would take it away / write ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down ib0"}},
+		{name: "OK port in use, allowed", index: ib0, text: "[Port]\nType=eth\nChangeWhileInUse=yes\n", change: inUse, ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
+		{name: "OK RoCE waits for the type", index: ib0, text: "[Port]\nType=eth\n[RoCE]\nPFC=3\n", ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
+		{name: "OK GUIDs of functions", index: ib0, text: "[VirtualFunctions]\nNodeGUID=auto\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000a0001\nLinkState=enable\n", ops: []string{
+			"ip link set dev ib0 vf 0 node_guid 02:02:c9:00:01:0a:bc:df",
+			"echo 0000:03:00.1 > /sys/bus/pci/devices/0000:03:00.1/driver/unbind && echo 0000:03:00.1 > /sys/bus/pci/drivers_probe",
+			"ip link set dev ib0 vf 1 node_guid 02:02:c9:00:02:0a:bc:df",
+			"ip link set dev ib0 vf 1 port_guid 00:02:c9:03:00:0a:00:01",
+			"ip link set dev ib0 vf 1 state enable"}},
+		{name: "bad function in use", index: ib0, text: "[VirtualFunctions]\nCount=4\n", change: func(_ *link.Snapshot, st *State) { st.Links[3].SRIOV.VFs[0].Busy = "vfio-pci" },
+			blocked: []string{"the number of virtual functions of ib0 changes through 0 only, and function 0 is in use (vfio-pci) / give the functions free, or leave Count= at 2"}},
+		{name: "OK number through 0", index: ib0, text: "[VirtualFunctions]\nCount=4\n", ops: []string{
+			"echo 0 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs", "echo 4 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, st := system()
+			if tt.change != nil {
+				tt.change(s, st)
+			}
+			r := run(s, st, tt.index, unit(t, tt.text))
+			if diff := cmp.Diff(tt.ops, r.ops); diff != "" {
+				t.Errorf("ops (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.blocked, r.blocked); diff != "" {
+				t.Errorf("blocked (-want +got):\n%s", diff)
+			}
+			if len(r.ops) == 0 && len(r.blocked) > 0 && !slices.ContainsFunc(r.attrs, func(a link.Attribute) bool { return a.Why != (link.Reason{}) }) {
+				t.Errorf("what is blocked is in no attribute: %+v", r.attrs)
+			}
+		})
+	}
+}
+
+func inUse(s *link.Snapshot, _ *State) {
+	s.Links[1].Flags |= link.FlagUp
+	s.Links[1].Addresses = []link.Address{{Prefix: netip.MustParsePrefix("10.1.0.1/24")}}
+}
+
+// apply does what the kernel does with an operation.
+func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
+	on := op.Target()
+	l := st.Links[on.Ifindex]
+	dev := func() *link.Device {
+		for i := range s.Devices {
+			if s.Devices[i].Name == on.IBDevice {
+				return &s.Devices[i]
+			}
+		}
+		t.Fatalf("%s: no device", op)
+		return nil
+	}
+	defaults := func() *Defaults { return st.Devices[on.IBDevice].Ports[on.Port].Defaults }
+	switch o := op.(type) {
+	case SetPortType:
+		p := st.Devices[on.IBDevice].Ports[on.Port].Type
+		p.Configured = o.Type
+		if o.Type != units.PortTypeAuto {
+			p.Current = o.Type
+		}
+	case SetNodeDesc:
+		dev().NodeDesc = o.Desc
+	case SetVersion:
+		defaults().Version = o.Version
+	case SetToS:
+		defaults().ToS = o.ToS
+	case SetDCBX:
+		*l.DCB.DCBX = o.Flags
+	case SetPFC:
+		*l.DCB.PFC = o.Priority
+		if o.Delay != 0 {
+			l.DCB.Delay = o.Delay
+		}
+	case SetECN:
+		*l.ECN &^= 1 << o.Priority
+		if o.Enable {
+			*l.ECN |= 1 << o.Priority
+		}
+	case SetETS:
+		*l.DCB.ETS = o.Classes
+	case MapDSCP:
+		if o.New < 0 {
+			delete(l.DCB.DSCP, o.DSCP)
+		} else {
+			l.DCB.DSCP[o.DSCP] = uint8(o.New)
+		}
+	case SetTrust:
+		l.DCB.Trust = []units.Trust{o.Trust}
+	case SetBuffers:
+		*l.DCB.Buffer = o.Buffers
+		for i, n := range o.Buffers.Size {
+			l.DCB.Buffer.Size[i] = (n + 127) &^ 127 // in cells
+		}
+	case SetModprobe:
+		st.Modprobe = o.Text
+	case AddSoft:
+		l.Soft = append(l.Soft, SoftDevice{Name: o.Name})
+	case AddVLAN:
+		s.Links = append(s.Links, link.Link{Index: 100 + len(s.Links), Name: o.Name, Kind: "vlan", Type: 1, Parent: on.Ifindex})
+	case SetAutoprobe:
+		*l.SRIOV.Autoprobe = o.Probe
+	case SetVFs:
+		l.SRIOV.VFs = nil
+		for range o.Count {
+			l.SRIOV.VFs = append(l.SRIOV.VFs, VF{Dev: "x", Driver: "d", OwnGUID: 5, NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)), LinkState: ptr(units.VFLinkAuto), Trust: ptr(false), Spoof: ptr(false)})
+		}
+	case SetVF:
+		v := &l.SRIOV.VFs[o.VF]
+		switch a := o.Attr; {
+		case a.NodeGUID != nil:
+			v.NodeGUID = a.NodeGUID
+		case a.PortGUID != nil:
+			v.PortGUID = a.PortGUID
+		case a.LinkState != nil:
+			v.LinkState = a.LinkState
+		case a.Trust != nil:
+			v.Trust = a.Trust
+		case a.Spoof != nil:
+			v.Spoof = a.Spoof
+		case a.MaxRate != nil:
+			v.MinRate, v.MaxRate = *a.MinRate, *a.MaxRate
+		case a.MAC.IsValid():
+			v.MAC = a.MAC
+		case a.VLAN != nil:
+			v.VLAN, v.QoS = *a.VLAN, a.QoS
+		default:
+			t.Fatalf("%s: sets nothing", op)
+		}
+	case RebindVF:
+		v := &l.SRIOV.VFs[o.VF]
+		v.OwnGUID = *v.NodeGUID
+	default:
+		t.Fatalf("%T is not known", op)
+	}
+	st.Links[on.Ifindex] = l
+}
+
+// The two laws: planning twice gives the same bytes, and applying plans leads to
+// where nothing is left to plan.
+func TestLaws(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	some := func(n int, lines ...string) string {
+		var out []string
+		for range n {
+			if l := lines[r.IntN(len(lines))]; !slices.ContainsFunc(out, func(o string) bool { return strings.SplitN(o, "=", 2)[0] == strings.SplitN(l, "=", 2)[0] }) {
+				out = append(out, l)
+			}
+		}
+		return strings.Join(out, "\n") + "\n"
+	}
+	planned := 0
+	for seed := range 600 {
+		text := "[Port]\n" + some(1, "Type=eth", "Type=ib", "Type=auto", "NodeDescription=%H %d", "NodeDescription=x") +
+			"[RoCE]\n" + some(r.IntN(8), "Version=1", "Version=2", "DSCP=26", "TypeOfService=106", "Priority=3", "Priority=5", "PFC=3", "PFC=3 4", "PFC=none", "Trust=dscp", "Trust=pcp",
+			"ETS=0:40 3:60", "ETS=0:100", "PriorityToClass=3:3 4:0", "DSCPToPriority=26:4 48:6", "BufferSize=0:131072 1:1000", "PriorityToBuffer=3:1", "CableLength=7", "ECN=3", "ECN=none") +
+			"[VirtualFunctions]\n" + some(r.IntN(4), "Count=0", "Count=3", "Count=2", "Autoprobe=no", "NodeGUID=auto", "PortGUID=auto", "LinkState=enable", "Trust=yes") +
+			"[VF]\nVirtualFunction=1\n" + some(r.IntN(4), "LinkState=disable", "Trust=no", "MaxRate=100M", "MACAddress=02:00:00:00:00:01", "VLANId=7", "MACSpoofCheck=yes")
+		if r.IntN(2) == 0 {
+			text += "[SoftRoCE]\nDriver=siw\n[VLAN]\nId=9\n"
+		}
+		u := unit(t, text)
+		index := 2 + r.IntN(2)
+		s, st := system()
+		if r.IntN(2) == 0 {
+			st.Links[2].DCB.Trust = []units.Trust{units.TrustPCP}
+		}
+		if r.IntN(2) == 0 {
+			st.Links[2].DCB.DSCP = map[uint8]uint8{26: 1, 8: 2}
+		}
+		a, b := run(s, st, index, u), run(s, st, index, u)
+		if diff := cmp.Diff(a.ops, b.ops); diff != "" {
+			t.Fatalf("seed %d: two plans differ:\n%s", seed, diff)
+		}
+		// What exists after the first plan (virtual functions) may need a second.
+		for round := 1; ; round++ {
+			p := run(s, st, index, u)
+			if p.restart {
+				for _, x := range p.steps {
+					apply(t, s, st, x.Op)
+				}
+				if q := run(s, st, index, u); q.restart {
+					t.Fatalf("seed %d: the type is changed again: %v", seed, q.ops)
+				}
+				break // the link is another one now
+			}
+			if len(p.ops) == 0 {
+				break
+			}
+			planned += len(p.ops)
+			if round > 2 {
+				t.Fatalf("seed %d: round %d still plans %v\nfor\n%s", seed, round, p.ops, text)
+			}
+			for _, x := range p.steps {
+				apply(t, s, st, x.Op)
+			}
+		}
+	}
+	if planned < 500 {
+		t.Errorf("only %d operations in all", planned)
+	}
+}
+
+func TestAutoGUIDs(t *testing.T) {
+	seen := map[ib.GUID]string{}
+	for _, pf := range []ib.GUID{0x0002c903000abcde, 0x0002c903000abcdf, 0xb83fd20300123456, 0xb83fd2fffe123457, 0x506b4b03000abcde} {
+		for vf := range 300 {
+			for name, g := range map[string]ib.GUID{"node": NodeGUIDFor(pf, vf), "port": PortGUIDFor(pf, vf)} {
+				id := fmt.Sprintf("%v %d %s", pf, vf, name)
+				if old, dup := seen[g]; dup {
+					t.Fatalf("%v is the GUID of %s and of %s", g, old, id)
+				}
+				seen[g] = id
+				if g>>57&1 == 0 || g == pf {
+					t.Fatalf("%s: %v is not marked as assigned locally", id, g)
+				}
+			}
+		}
+	}
+	if a, b := NodeGUIDFor(0x0002c903000abcde, 3), NodeGUIDFor(0x0002c903000abcde, 3); a != b {
+		t.Error("not the same twice")
+	}
+}
+
+func TestSelect(t *testing.T) {
+	addr := func(s string, flags uint32) link.Address {
+		return link.Address{Prefix: netip.MustParsePrefix(s), Flags: flags}
+	}
+	l := &link.Link{Name: "eth0", Addresses: []link.Address{addr("fe80::1/64", 0), addr("fd00::9/64", link.AddrDeprecated), addr("10.0.0.1/24", 0), addr("fd00::1/64", 0)}}
+	table := []GID{
+		{0, gid("fe80::1"), 1, "eth0"}, {1, gid("fe80::1"), 2, "eth0"}, {2, gid("::ffff:10.0.0.1"), 2, "eth1"},
+		{9, gid("::ffff:10.0.0.1"), 2, "eth0"}, {8, gid("::ffff:10.0.0.1"), 1, "eth0"}, {4, gid("fd00::9"), 2, "eth0"}, {6, gid("fd00::1"), 2, "eth0"},
+	}
+	want := Env(l, "mlx5_0", 1, Select(table, l))
+	if diff := cmp.Diff(`# RDMA port of the link eth0; ibnetworkd writes this file anew when it changes.
+IBNET_LINK=eth0
+IBNET_RDMA_DEVICE=mlx5_0
+IBNET_RDMA_PORT=1
+NCCL_IB_HCA="=mlx5_0:1"
+UCX_NET_DEVICES=mlx5_0:1
+NCCL_IB_GID_INDEX=9
+UCX_IB_GID_INDEX=9
+IBNET_GID_INDEX_IPV4=9
+IBNET_GID_IPV4=0000:0000:0000:0000:0000:ffff:0a00:0001
+IBNET_GID_INDEX_IPV6=6
+IBNET_GID_IPV6=fd00:0000:0000:0000:0000:0000:0000:0001
+IBNET_GID_INDEX_V1=8
+IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
+`, want); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// The order of the table does not matter.
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 50 {
+		r.Shuffle(len(table), func(i, j int) { table[i], table[j] = table[j], table[i] })
+		if got := Env(l, "mlx5_0", 1, Select(table, l)); got != want {
+			t.Fatalf("another order gives\n%s", got)
+		}
+	}
+	if x := Select(nil, l); x.Preferred() != nil {
+		t.Error("an index out of nothing")
+	}
+	if x := Select(table, &link.Link{Name: "eth0", Addresses: []link.Address{addr("fe80::1/64", 0)}}); x.Preferred().Index != 1 {
+		t.Errorf("link-local only: %+v", x)
+	}
+}
+
+func TestFoughtKeys(t *testing.T) {
+	on := link.Target{Link: "eth0", Ifindex: 2}
+	keys := map[string]bool{}
+	for _, op := range []link.Op{SetPFC{On: on}, SetETS{On: on}, SetTrust{On: on}, SetBuffers{On: on}, SetDCBX{On: on}, SetVersion{On: on}, SetToS{On: on}, MapDSCP{On: on, DSCP: 1}, MapDSCP{On: on, DSCP: 2}} {
+		keys[FoughtKey(op)] = true
+	}
+	if len(keys) != 9 || keys[""] {
+		t.Errorf("keys %v", slices.Sorted(maps.Keys(keys)))
+	}
+	if FoughtKey(AddVLAN{On: on}) != "" {
+		t.Error("a VLAN is not fought over")
+	}
+}

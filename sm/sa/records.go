@@ -7,6 +7,14 @@ import (
 	"ibnetworkd/sm/partition"
 )
 
+// Bits of the SA's CapabilityMask2 that opensm announces as well (its
+// ib_types.h names them IS_MULTICAST_SERVICE_RECS_SUPPORTED and
+// IS_PORT_INFO_CAPMASK2_MATCH_SUPPORTED).
+const (
+	cap2MulticastServices = 1 << 8
+	cap2CapMask2Match     = 1 << 10
+)
+
 // classPortInfo says what this SA can do.
 func (q *query) classPortInfo() mad.Status {
 	c := mad.ClassPortInfo{
@@ -14,8 +22,9 @@ func (q *query) classPortInfo() mad.Status {
 		CapMask: mad.SACapGetSetSupported | mad.SACapOptionalRecords | mad.SACapUDMulticast | mad.SACapMultiPath | mad.SACapPortInfoCapMask,
 		// The kernel joins groups as send-only full member only if
 		// told so here (ipoib_multicast.c).
-		CapMask2:      mad.SACap2FullPortInfo | mad.SACap2ExtendedSpeeds | mad.SACap2AliasGUID | mad.SACap2SendOnlyFullMember,
-		RespTimeValue: q.cfg.ResponseTime, RedirectQP: 1, RedirectQKey: ib.QKeyGSI, TrapQP: 1, TrapQKey: ib.QKeyGSI,
+		CapMask2: mad.SACap2FullPortInfo | mad.SACap2ExtendedSpeeds | mad.SACap2AliasGUID | mad.SACap2SendOnlyFullMember |
+			cap2MulticastServices | cap2CapMask2Match,
+		RespTimeValue: q.cfg.ResponseTime, RedirectQP: 1, RedirectQKey: ib.QKeyGSI, TrapQKey: ib.QKeyGSI,
 	}
 	q.out = c.Append(q.out)
 	q.took()
@@ -108,6 +117,10 @@ func (q *query) portInfos() mad.Status {
 			rec := q.out[start:]
 			if !q.trusted {
 				clear(rec[4:12]) // the M_Key
+			}
+			if x == q.f.SMPort {
+				// The bit may have been set after the port was read.
+				be.PutUint32(rec[24:], be.Uint32(rec[24:])|fabric.CapIsSM)
 			}
 			if !q.capMaskMatches(rec) {
 				q.out = q.out[:start]
@@ -334,13 +347,18 @@ func (q *query) pkeys() mad.Status {
 			if q.has(mad.CompPKTRPort) && q.data[4] != port.Num {
 				return
 			}
-			keys := partition.PowerOn
+			keys, room := partition.PowerOn, int(q.f.Nodes[port.Node].PKeyCap)
 			if q.f.IsEndPort(x) {
 				keys = q.keys(x)
+			} else {
+				room = int(q.f.Switches[q.f.Nodes[port.Node].Switch].Info.PartitionEnforcementCap())
 			}
-			for b := 0; b*32 < len(keys) && !q.full; b++ {
+			room = max(room, len(keys))
+			for b := 0; b*32 < room && !q.full; b++ {
 				r := mad.PKeyTableRecord{LID: q.f.Ports[p].LID, Block: uint16(b), Port: port.Num}
-				copy(r.Table[:], keys[b*32:])
+				if b*32 < len(keys) {
+					copy(r.Table[:], keys[b*32:])
+				}
 				start := len(q.out)
 				q.out = r.Append(q.out)
 				q.emit(start, pkeyLayout)

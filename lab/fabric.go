@@ -12,7 +12,7 @@ import (
 const swibCtl = "/sys/kernel/debug/swib/ctl"
 
 // loadSwib loads the fabric module with what the config asks for.
-func loadSwib(c Config) error {
+func loadSwib(c Config, wires []string) error {
 	var cmds []string
 	if c.Topology != "" {
 		var err error
@@ -21,6 +21,7 @@ func loadSwib(c Config) error {
 		}
 		c.HCAs = 0
 	}
+	cmds = append(cmds, c.Commands...)
 	params := []string{fmt.Sprintf("nhca=%d", c.HCAs), fmt.Sprintf("nports=%d", c.Ports)}
 	switch {
 	case c.Topology != "":
@@ -42,7 +43,7 @@ func loadSwib(c Config) error {
 			return err
 		}
 	}
-	return nil
+	return plugWires(wires)
 }
 
 // control gives the fabric one command.

@@ -28,7 +28,11 @@ type G struct {
 func runBody(t *testing.T, c Config, body func(g *G)) {
 	g := &G{T: t, Config: c}
 	if c.HCAs >= 0 {
-		if err := loadSwib(c); err != nil {
+		j, err := readJob()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := loadSwib(c, j.Wires); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -98,17 +97,18 @@ func pid1() {
 	if err := j.mountHost("lab", share, shareDir, 0); err != nil {
 		fatal("%v", err)
 	}
-	text, err := os.ReadFile(shareDir + "/job.json")
-	if err != nil {
+	if j, err = readJob(); err != nil {
 		fatal("%v", err)
-	}
-	if err := json.Unmarshal(text, j); err != nil {
-		fatal("job.json: %v", err)
 	}
 	j.Export = export
 
+	if j.Net != "" {
+		if err := j.mountHost("net", j.Net, netDir, 0); err != nil {
+			fatal("%v", err)
+		}
+	}
 	if j.Userland != Bare {
-		if err := j.switchRoot(share); err != nil {
+		if err := j.switchRoot(); err != nil {
 			fatal("%v", err)
 		}
 	}
@@ -156,7 +156,7 @@ func loadModule(file, params string) error {
 
 // switchRoot makes the Debian userland the root: the host's folder below, never
 // written to, and memory on top.
-func (j *job) switchRoot(share string) error {
+func (j *job) switchRoot() error {
 	const lower, upper, root = "/lower", "/upper", "/newroot"
 	if err := j.mountHost("rootfs", j.Root, lower, unix.MS_RDONLY); err != nil {
 		return err
@@ -173,7 +173,11 @@ func (j *job) switchRoot(share string) error {
 	if err := mount("overlay", root, "overlay", opts, 0); err != nil {
 		return err
 	}
-	for _, d := range []string{"/proc", "/sys", "/dev", shareDir} {
+	moved := []string{"/proc", "/sys", "/dev", shareDir}
+	if j.Net != "" {
+		moved = append(moved, netDir)
+	}
+	for _, d := range moved {
 		if err := os.MkdirAll(root+d, 0o755); err != nil {
 			return err
 		}
@@ -296,13 +300,9 @@ TimeoutStopSec=1
 
 // agent is lab.service under systemd.
 func agent() {
-	j := &job{}
-	text, err := os.ReadFile(shareDir + "/job.json")
+	j, err := readJob()
 	if err != nil {
 		fatal("%v", err)
-	}
-	if err := json.Unmarshal(text, j); err != nil {
-		fatal("job.json: %v", err)
 	}
 	_ = mount("debugfs", "/sys/kernel/debug", "debugfs", "", 0)
 	_ = mount("configfs", "/sys/kernel/config", "configfs", "", 0)
@@ -387,7 +387,7 @@ func (j *job) shell(env []string) int {
 		tty = t
 	}
 	if j.HCAs >= 0 {
-		if err := loadSwib(j.Config); err != nil {
+		if err := loadSwib(j.Config, j.Wires); err != nil {
 			fmt.Fprintln(tty, "lab:", err)
 		}
 	}

@@ -273,6 +273,10 @@ func (m *machine) boot(j job, name string, con *os.File) (*Guest, error) {
 		}
 	}
 	j.Root = m.rootfs
+	j.Net = m.cfg.netPath
+	for _, w := range m.cfg.wires {
+		j.Wires = append(j.Wires, w.port)
+	}
 	for _, e := range os.Environ() {
 		if strings.HasPrefix(e, "IBNET_") && !strings.HasPrefix(e, "IBNET_CACHE=") {
 			j.Env = append(j.Env, e)
@@ -344,9 +348,15 @@ func (m *machine) umlCommand(dir, initrd string, quiet bool) *exec.Cmd {
 	if m.cfg.TimeTravel {
 		args = append(args, "time-travel=inf-cpu")
 	}
+	cmd := exec.Command(m.kernel.Image)
+	for i, w := range m.cfg.wires {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, w.file)
+		args = append(args, fmt.Sprintf("vec%d:transport=fd,fd=%d,depth=128,mtu=%d", i, 3+i, wireMTU))
+	}
 	args = append(args, m.queueArgs()...)
 	args = append(args, strings.Fields(m.cfg.Append)...)
-	return exec.Command(m.kernel.Image, args...)
+	cmd.Args = append(cmd.Args, args...)
+	return cmd
 }
 
 // run starts the machine and watches over it.
@@ -414,7 +424,21 @@ func (g *Guest) Kill() {
 // outcome that of t.
 func (g *Guest) Wait(t *testing.T) {
 	t.Helper()
-	r := g.follow(t)
+	r := g.follow(t, "")
+	why := g.outcome(t)
+	if why == "" {
+		g.remove()
+		if r.skipped {
+			t.SkipNow()
+		}
+		return
+	}
+	t.Fatalf("lab: %s; see %s", why, g.keep())
+}
+
+// outcome tells what was wrong with a guest that has ended, "" if nothing.
+func (g *Guest) outcome(t *testing.T) string {
+	t.Helper()
 	g.timeout.Stop()
 	exit, exitErr := os.ReadFile(filepath.Join(g.Dir, "out/exit"))
 	console, _ := os.ReadFile(filepath.Join(g.Dir, "console.log"))
@@ -449,17 +473,10 @@ func (g *Guest) Wait(t *testing.T) {
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
 	t.Logf("guest: %s, test began %s s after boot, all done in %.2f s", g.cfg.Userland, up, time.Since(g.start).Seconds())
-	if why == "" {
-		g.remove()
-		if r.skipped {
-			t.SkipNow()
-		}
-		return
-	}
-	if exitErr != nil {
+	if why != "" && exitErr != nil {
 		t.Logf("end of the console:\n%s", lastLines(console, 40))
 	}
-	t.Fatalf("lab: %s; see %s", why, g.keep())
+	return why
 }
 
 // remove deletes the folder of the guest unless asked to keep it.
@@ -490,11 +507,14 @@ func (g *Guest) keep() string {
 }
 
 // result is what the output of the guest's test said.
-type result struct{ skipped bool }
+type result struct {
+	prefix  string
+	skipped bool
+}
 
 // follow copies the guest's test output to t while it comes.
-func (g *Guest) follow(t *testing.T) result {
-	var r result
+func (g *Guest) follow(t *testing.T, prefix string) result {
+	r := result{prefix: prefix}
 	var part []byte
 	var f *os.File
 	defer func() {
@@ -546,7 +566,7 @@ func (r *result) line(t *testing.T, l string) {
 		strings.HasPrefix(strings.TrimSpace(l), "--- PASS: "):
 		return
 	}
-	fmt.Fprintln(t.Output(), l)
+	fmt.Fprintln(t.Output(), r.prefix+l)
 }
 
 var oopsPattern = regexp.MustCompile(`BUG: |WARNING: |Oops|Kernel panic|general protection fault|INFO: task .* blocked|` +

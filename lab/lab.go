@@ -68,8 +68,10 @@ type Config struct {
 	// Topology is a whole fabric in ibnetdiscover's format; it replaces HCAs,
 	// Ports and Cabled.  Adapters become swib0, swib1, ... by node GUID.
 	Topology string
-	Cabled   bool   // adapters 2n and 2n+1 are joined by cables instead of a switch
-	PKeys    int    // size of the P_Key tables, a multiple of 32 up to 512, 32 if 0
+	Cabled   bool // adapters 2n and 2n+1 are joined by cables instead of a switch
+	PKeys    int  // size of the P_Key tables, a multiple of 32 up to 512, 32 if 0
+	// Commands go to the fabric's control file when the module is loaded.
+	Commands []string
 	Swib     string // further module parameters, e.g. "cm=0"; see swib/README.md
 
 	// Queue is the length of IPoIB's send and receive queues, a power of two from
@@ -97,10 +99,14 @@ type Config struct {
 	// AllowKernelErrors keeps warnings and oopses of the kernel from failing
 	// the test.
 	AllowKernelErrors bool
+
+	noHCAs  bool   // a switch: not even the default number
+	netPath string // folder of the host that the guests of a Net share
+	wires   []wire
 }
 
 func (c Config) withDefaults() Config {
-	if c.HCAs == 0 {
+	if c.HCAs == 0 && !c.noHCAs {
 		c.HCAs = 2
 	}
 	if c.Ports == 0 {

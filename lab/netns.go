@@ -255,6 +255,20 @@ func (h *Host) Ping(addr string, args ...string) {
 	})
 }
 
+// Ping is Host.Ping in the guest's own network.
+func (g *G) Ping(addr string, args ...string) {
+	g.Helper()
+	last := ""
+	g.WaitFor(10*time.Second, func() string {
+		out, err := g.Try("ping", append(append([]string{"-n", "-c", "1", "-W", "1"}, args...), addr)...)
+		if err == nil {
+			return ""
+		}
+		last = out
+		return "ping of " + addr + "\n" + last
+	})
+}
+
 // NoPing makes sure that an address does not answer within a second.
 func (h *Host) NoPing(addr string) {
 	h.g.Helper()

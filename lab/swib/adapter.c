@@ -331,7 +331,7 @@ int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 	h->idx = idx;
 	h->no_cm = c->no_cm;
 	h->node.idx = idx;
-	h->node.guid = c->guid ?: SWIB_GUID_BASE | (u64)(idx + 1) << 8;
+	h->node.guid = c->guid ?: SWIB_GUID_BASE + ((u64)(idx + 1) << 8);
 	if (c->desc[0])
 		strscpy(h->node.desc, c->desc, sizeof(h->node.desc));
 	else

@@ -150,9 +150,13 @@ static int cmd_cable(char *a, bool in)
 		swib_uncable(p);
 		return 0;
 	}
+	if (p->wire)
+		return -EBUSY;
 	q = swib_port_by_name(word(&a));
 	if (!q || q == p)
 		return -ENODEV;
+	if (q->wire)
+		return -EBUSY;
 	swib_cable(p, q);
 	return 0;
 }
@@ -207,6 +211,27 @@ static int cmd_link(char *a)
 	}
 	swib_link_eval(p);
 	return 0;
+}
+
+/* wire PORT NETDEV, unwire PORT: a cable to another kernel */
+static int cmd_wire(char *a, bool in)
+{
+	struct swib_port *p;
+	char *w;
+
+	mutex_lock(&swib_fab_mutex);
+	p = swib_port_by_name(word(&a));
+	mutex_unlock(&swib_fab_mutex);
+	if (!p)
+		return -ENODEV;
+	if (!in) {
+		swib_wire_detach(p);
+		return 0;
+	}
+	w = word(&a);
+	if (!*w)
+		return -EINVAL;
+	return swib_wire_attach(p, w);
 }
 
 static int cmd_node(const char *cmd, char *a)
@@ -326,6 +351,8 @@ static int command(char *line)
 		return cmd_del(args);
 	if (!strcmp(cmd, "type"))
 		return cmd_type(args);
+	if (!strcmp(cmd, "wire") || !strcmp(cmd, "unwire"))
+		return cmd_wire(args, *cmd == 'w');
 	mutex_lock(&swib_fab_mutex);
 	if (!strcmp(cmd, "cable") || !strcmp(cmd, "uncable"))
 		r = cmd_cable(args, *cmd == 'c');
@@ -378,7 +405,7 @@ static void show_node(struct seq_file *s, struct swib_node *n)
 	for (i = n->is_switch ? 0 : 1; i <= n->nports; i++) {
 		struct swib_port *p = &n->port[i], *q = p->peer;
 
-		if (i && n->is_switch && !q)
+		if (i && n->is_switch && !q && !p->wire)
 			continue;
 		seq_printf(s, "%s%d/%d guid %016llx phys %d state %d lid %u smlid %u tx %llu rx %llu disc %llu rc %llu rcmax %llu",
 			   name, n->idx, i, be64_to_cpu(p->guid[0]), swib_phys(p), swib_state(p),
@@ -387,6 +414,8 @@ static void show_node(struct seq_file *s, struct swib_node *n)
 		if (q)
 			seq_printf(s, " peer %s%d/%d", q->node->is_switch ? "switch" : "hca",
 				   q->node->idx, q->num);
+		else if (p->wire)
+			seq_printf(s, " wire %s", swib_wire_up(p->wire) ? "up" : "down");
 		seq_putc(s, '\n');
 	}
 }

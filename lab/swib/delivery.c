@@ -8,6 +8,8 @@
 #include "swib.h"
 
 #define SWIB_RNR_TRIES	1000	/* milliseconds that a sender waits for a receive buffer */
+#define SWIB_RC_TIMEOUT	(2 * HZ)
+#define SWIB_RC_TRIES	7
 #define SWIB_MAX_DEPTH	8	/* hops in one go; the stack is small */
 
 DEFINE_SPINLOCK(swib_txq_lock);
@@ -23,6 +25,9 @@ static void delay_work(struct work_struct *w);
 static DECLARE_DELAYED_WORK(delayed, delay_work);
 static void stall_work(struct work_struct *w);
 static DECLARE_DELAYED_WORK(unstall, stall_work);
+static void rc_timer_work(struct work_struct *w);
+static DECLARE_DELAYED_WORK(rc_timer, rc_timer_work);
+static void rc_rx(struct swib_port *p, struct swib_pkt *k);
 
 /* Appends a packet to the queue; swib_kick() makes it move. */
 void swib_post(struct swib_pkt *k)
@@ -207,6 +212,10 @@ static void adapter_rx(struct swib_port *p, struct swib_pkt *k)
 
 	if (!p->node->dev)
 		return;
+	if (k->rc) {
+		rc_rx(p, k);
+		return;
+	}
 	if (k->dqpn <= 1) {
 		qp = k->dqpn ? p->qp1 : p->qp0;
 		if (!p->node->silent && qp && receiving(qp) && receive(qp, p, k) == -EAGAIN)
@@ -244,6 +253,20 @@ static void port_rx(struct swib_port *p, struct swib_pkt *k)
 	adapter_rx(p, k);
 }
 
+/* A packet arrives from another kernel; the caller frees it. */
+void swib_port_rx_remote(struct swib_port *p, struct swib_pkt *k)
+{
+	if (k->dqpn && swib_state(p) != IB_PORT_ACTIVE)
+		return;
+	if (k->dqpn) {
+		p->rx_pkts++;
+		p->rx_bytes += k->len;
+		if (k->dqpn == SWIB_MC_QPN)
+			p->mrx++;
+	}
+	port_rx(p, k);
+}
+
 /* ---- the way ---------------------------------------------------------- */
 
 /* Sends a copy of k out of port from later. */
@@ -271,7 +294,7 @@ static void cross(struct swib_port *p, struct swib_pkt *k)
 {
 	struct swib_port *q = p->peer;
 
-	if (!q || swib_phys(p) != SWIB_PHYS_LINKUP ||
+	if ((!q && !p->wire) || swib_phys(p) != SWIB_PHYS_LINKUP ||
 	    (k->dqpn && swib_state(p) != IB_PORT_ACTIVE)) {
 		p->discards++;
 		return;
@@ -279,12 +302,18 @@ static void cross(struct swib_port *p, struct swib_pkt *k)
 	if (k->dqpn) {
 		p->tx_pkts++;
 		p->tx_bytes += k->len;
+		if (k->dqpn == SWIB_MC_QPN)
+			p->mtx++;
+	}
+	if (!q) {
+		swib_wire_tx(p->wire, k);
+		return;
+	}
+	if (k->dqpn) {
 		q->rx_pkts++;
 		q->rx_bytes += k->len;
-		if (k->dqpn == SWIB_MC_QPN) {
-			p->mtx++;
+		if (k->dqpn == SWIB_MC_QPN)
 			q->mrx++;
-		}
 	}
 	port_rx(q, k);
 }
@@ -333,8 +362,11 @@ void swib_port_tx(struct swib_port *p, struct swib_pkt *k)
 	k->hops--;
 }
 
-/* The adapter port that a unicast LID leads to, for connected queue pairs. */
-static struct swib_port *route(struct swib_port *p, u16 dlid)
+/*
+ * The adapter port that a unicast LID leads to, for connected queue pairs.  NULL
+ * and *remote: the way leaves this kernel.
+ */
+static struct swib_port *route(struct swib_port *p, u16 dlid, bool *remote)
 {
 	struct swib_port *q = p;
 	int hop;
@@ -355,7 +387,10 @@ static struct swib_port *route(struct swib_port *p, u16 dlid)
 		} else if (q != p) {
 			return NULL;
 		}
-		if (swib_state(q) != IB_PORT_ACTIVE || !q->peer)
+		if (swib_state(q) != IB_PORT_ACTIVE)
+			return NULL;
+		*remote = q->wire;
+		if (!q->peer)
 			return NULL;
 		q = q->peer;
 	}
@@ -378,11 +413,11 @@ static void send_done(struct swib_pkt *k, enum ib_wc_status st)
 	swib_cq_add(k->sqp->ibqp.send_cq, &wc, false);
 }
 
-static void flush_stalled(struct swib_qp *qp)
+static void flush_list(struct list_head *l)
 {
 	struct swib_pkt *k, *t;
 
-	list_for_each_entry_safe(k, t, &qp->stalled, list) {
+	list_for_each_entry_safe(k, t, l, list) {
 		list_del(&k->list);
 		send_done(k, IB_WC_WR_FLUSH_ERR);
 		kfree(k);
@@ -398,7 +433,8 @@ void swib_qp_error(struct swib_qp *qp)
 	if (qp->state == IB_QPS_ERR)
 		return;
 	qp->state = IB_QPS_ERR;
-	flush_stalled(qp);
+	flush_list(&qp->unacked);
+	flush_list(&qp->stalled);
 	if (qp->ibqp.srq) {
 		ev.device = qp->ibqp.device;
 		ev.event = IB_EVENT_QP_LAST_WQE_REACHED;
@@ -432,14 +468,189 @@ static struct swib_qp *remote_qp(struct swib_port *p, struct swib_pkt *k)
 	return d;
 }
 
-/* true: the receiver has no buffer, k waits in its queue pair's list */
+/* ---- connections to other kernels ------------------------------------- */
+
+enum { ACK_OK, ACK_RNR, ACK_ERROR };
+
+static void rc_transmit(struct swib_pkt *k)
+{
+	k->hops = 0;
+	k->slow_ms = 0;
+	swib_port_tx(k->src, k);
+}
+
+/* k stays in its queue pair's list until it is acknowledged */
+static void rc_send_remote(struct swib_pkt *k)
+{
+	struct swib_qp *s = k->sqp;
+
+	if (list_empty(&s->unacked)) {
+		s->rc_since = jiffies;
+		s->rc_tries = 0;
+	}
+	k->psn = s->tx_psn;
+	s->tx_psn = (s->tx_psn + 1) & 0xffffff;
+	list_add_tail(&k->list, &s->unacked);
+	rc_transmit(k);
+	queue_delayed_work(swib_wq, &rc_timer, SWIB_RC_TIMEOUT / 4);
+}
+
+static void rc_resend(struct swib_qp *qp)
+{
+	struct swib_pkt *k;
+
+	qp->resend = false;
+	list_for_each_entry(k, &qp->unacked, list)
+		rc_transmit(k);
+}
+
+static void rc_fail(struct swib_qp *qp, enum ib_wc_status st)
+{
+	struct swib_pkt *k = list_first_entry_or_null(&qp->unacked, struct swib_pkt, list);
+
+	if (k) {
+		list_del(&k->list);
+		send_done(k, st);
+		kfree(k);
+	}
+	swib_qp_error(qp);
+}
+
+static void rc_timer_work(struct work_struct *w)
+{
+	struct swib_qp *qp;
+	unsigned long i;
+	bool more = false;
+
+	mutex_lock(&swib_fab_mutex);
+	xa_for_each(&swib_qps, i, qp) {
+		if (list_empty(&qp->unacked))
+			continue;
+		more = true;
+		if (time_before(jiffies, qp->rc_since + SWIB_RC_TIMEOUT))
+			continue;
+		qp->rc_since = jiffies;
+		if (++qp->rc_tries > SWIB_RC_TRIES)
+			rc_fail(qp, IB_WC_RETRY_EXC_ERR);
+		else
+			rc_resend(qp);
+	}
+	mutex_unlock(&swib_fab_mutex);
+	if (more)
+		queue_delayed_work(swib_wq, &rc_timer, SWIB_RC_TIMEOUT / 4);
+}
+
+static void rc_ack(struct swib_port *p, struct swib_pkt *k, u32 psn, u8 status)
+{
+	struct swib_pkt *a = kzalloc(sizeof(*a), GFP_KERNEL);
+
+	if (!a)
+		return;
+	a->src = p;
+	a->rc = true;
+	a->ack = true;
+	a->ack_status = status;
+	a->psn = psn & 0xffffff;
+	a->slid = swib_lid(p);
+	a->dlid = k->slid;
+	a->dqpn = k->sqpn;
+	a->sqpn = k->dqpn;
+	a->pkey = k->pkey;
+	swib_port_tx(p, a);
+	kfree(a);
+}
+
+/* The sign of a - b in the circle of sequence numbers. */
+static int psn_cmp(u32 a, u32 b)
+{
+	return (s32)((a - b) << 8);
+}
+
+static void rc_acked(struct swib_qp *s, struct swib_pkt *a)
+{
+	struct swib_pkt *k, *t;
+
+	if (s->state == IB_QPS_ERR)
+		return;
+	switch (a->ack_status) {
+	case ACK_OK:
+		list_for_each_entry_safe(k, t, &s->unacked, list) {
+			if (psn_cmp(k->psn, a->psn) > 0)
+				break;
+			list_del(&k->list);
+			k->src->rc_msgs++;
+			k->src->rc_max = max_t(u64, k->src->rc_max, k->len);
+			send_done(k, IB_WC_SUCCESS);
+			kfree(k);
+		}
+		s->rc_since = jiffies;
+		s->rc_tries = 0;
+		s->rnr_tries = 0;
+		break;
+	case ACK_RNR:
+		s->rc_since = jiffies;
+		if (++s->rnr_tries > SWIB_RNR_TRIES) {
+			rc_fail(s, IB_WC_RNR_RETRY_EXC_ERR);
+		} else {
+			s->resend = true;
+			queue_delayed_work(swib_wq, &unstall, msecs_to_jiffies(2));
+		}
+		break;
+	default:
+		rc_fail(s, IB_WC_REM_INV_REQ_ERR);
+	}
+}
+
+/* A packet of a connection arrives from another kernel. */
+static void rc_rx(struct swib_port *p, struct swib_pkt *k)
+{
+	struct swib_qp *d = xa_load(&swib_qps, k->dqpn);
+	int r;
+
+	if (!d || d->dev != p->node->dev || d->port != p->num || d->ibqp.qp_type != IB_QPT_RC ||
+	    d->attr.dest_qp_num != k->sqpn || !receiving(d)) {
+		if (!k->ack)
+			rc_ack(p, k, k->psn, ACK_ERROR);
+		return;
+	}
+	if (k->ack) {
+		rc_acked(d, k);
+		return;
+	}
+	r = psn_cmp(k->psn, d->rx_psn);
+	if (r > 0)
+		return;				/* one before it is lost */
+	if (r < 0) {
+		rc_ack(p, k, d->rx_psn - 1, ACK_OK);
+		return;
+	}
+	r = receive(d, p, k);
+	if (r == -EAGAIN) {
+		rc_ack(p, k, k->psn, ACK_RNR);
+		return;
+	}
+	if (r) {
+		rc_ack(p, k, k->psn, ACK_ERROR);
+		swib_qp_error(d);
+		return;
+	}
+	d->rx_psn = (d->rx_psn + 1) & 0xffffff;
+	rc_ack(p, k, k->psn, ACK_OK);
+}
+
+/* true: k stays in a list of its queue pair */
 static bool rc_send(struct swib_pkt *k)
 {
 	struct swib_qp *s = k->sqp, *d;
 	struct swib_port *dp;
+	bool remote = false;
 	int r;
 
-	dp = route(k->src, k->dlid);
+	dp = route(k->src, k->dlid, &remote);
+	if (remote) {
+		rc_send_remote(k);
+		return true;
+	}
 	d = remote_qp(dp, k);
 	if (!d) {
 		send_done(k, IB_WC_RETRY_EXC_ERR);
@@ -479,6 +690,8 @@ static void stall_work(struct work_struct *w)
 
 	mutex_lock(&swib_fab_mutex);
 	xa_for_each(&swib_qps, i, qp) {
+		if (qp->resend)
+			rc_resend(qp);
 		if (list_empty(&qp->stalled))
 			continue;
 		qp->rnr_tries++;
@@ -554,6 +767,7 @@ void swib_forget_qp(struct swib_qp *qp)
 		if (k->sqp == qp)
 			k->sqp = NULL;
 	spin_unlock_irq(&swib_txq_lock);
+	list_splice_init(&qp->unacked, &qp->stalled);
 	list_for_each_entry_safe(k, t, &qp->stalled, list) {
 		list_del(&k->list);
 		kfree(k);
@@ -584,6 +798,7 @@ void swib_delivery_exit(void)
 {
 	cancel_work_sync(&tx);
 	cancel_delayed_work_sync(&unstall);
+	cancel_delayed_work_sync(&rc_timer);
 	cancel_delayed_work_sync(&delayed);
 	mutex_lock(&swib_fab_mutex);
 	spin_lock_irq(&swib_txq_lock);

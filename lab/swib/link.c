@@ -38,18 +38,24 @@ static void set_link(struct swib_port *p, bool up)
 		p->node->psc = true;
 }
 
-static bool ready(const struct swib_port *p)
+bool swib_port_ready(const struct swib_port *p)
 {
-	return p && !p->absent && !p->unplugged && !p->stuck && !p->disabled;
+	return !p->absent && !p->unplugged && !p->stuck && !p->disabled;
 }
 
 /* Brings both ends of a link to the state that follows from their switches. */
 void swib_link_eval(struct swib_port *p)
 {
 	struct swib_port *q = p->peer;
-	bool up = ready(p) && ready(q);
 	bool was = swib_phys(p) == SWIB_PHYS_LINKUP;
+	bool up = swib_port_ready(p);
 
+	if (q)
+		up = up && swib_port_ready(q);
+	else
+		up = up && p->wire && swib_wire_up(p->wire);
+	if (p->wire)
+		swib_wire_notify(p->wire);
 	set_link(p, up);
 	if (q)
 		set_link(q, up);
@@ -187,6 +193,8 @@ void swib_node_free(struct swib_node *n)
 	int i;
 
 	if (n->port) {
+		for (i = 0; i <= n->nports; i++)
+			swib_wire_detach(&n->port[i]);
 		mutex_lock(&swib_fab_mutex);
 		for (i = 0; i <= n->nports; i++) {
 			n->port[i].flap_left = 0;

@@ -29,6 +29,10 @@ bool swib_cm = true;
 module_param_named(cm, swib_cm, bool, 0444);
 MODULE_PARM_DESC(cm, "IPoIB has connected mode (Y)");
 
+unsigned int swib_host;
+module_param_named(host, swib_host, uint, 0444);
+MODULE_PARM_DESC(host, "number that goes into the GUIDs, for fabrics of several kernels (0)");
+
 static bool pci;
 module_param(pci, bool, 0444);
 MODULE_PARM_DESC(pci, "one adapter per QEMU edu PCI device instead of nhca platform devices (N)");
@@ -63,7 +67,7 @@ static int __init swib_init(void)
 	int i, r;
 
 	if (swib_nports < 1 || swib_nports > SWIB_MAX_HCA_PORTS || nhca > SWIB_MAX_HCA ||
-	    swib_topo > 2 || swib_pkeys < 32 || swib_pkeys > SWIB_MAX_PKEYS || swib_pkeys % 32)
+	    swib_topo > 2 || swib_host > 0xffff || swib_pkeys < 32 || swib_pkeys > SWIB_MAX_PKEYS || swib_pkeys % 32)
 		return -EINVAL;
 	if (swib_topo == 1 && nhca * swib_nports > SWIB_MAX_SW_PORTS) {
 		pr_err("swib: one switch has %d ports; give a topology of several\n",

@@ -39,7 +39,7 @@
 #define SWIB_MFT_POS		16	/* 16 ports each */
 #define SWIB_MAX_SGE		32
 #define SWIB_MAX_VFS		8
-#define SWIB_GUID_BASE		0x0253574942000000ULL
+#define SWIB_GUID_BASE		(0x0253574942000000ULL + ((u64)swib_host << 24))
 #define SWIB_MCLID		0xc000
 #define SWIB_PERM		0xffff	/* permissive LID */
 #define SWIB_MC_QPN		0xffffff
@@ -62,10 +62,12 @@ struct swib_eth;
 struct swib_hca;
 struct swib_node;
 struct swib_qp;
+struct swib_wire;
 
 struct swib_port {
 	struct swib_node *node;
 	struct swib_port *peer;
+	struct swib_wire *wire;		/* instead of a peer: to another kernel */
 	u8 num;
 	bool absent;			/* no driver, or not an InfiniBand port now */
 	bool unplugged;			/* by the control file */
@@ -185,6 +187,12 @@ struct swib_qp {
 	struct list_head mcs;
 	struct list_head stalled;	/* RC packets that wait for a receive buffer */
 	unsigned int rnr_tries;
+	/* connections to other kernels: a PSN for each message, go back N */
+	struct list_head unacked;
+	u32 tx_psn, rx_psn;
+	bool resend;
+	unsigned int rc_tries;
+	unsigned long rc_since;		/* jiffies of the last progress */
 	u8 port;
 };
 
@@ -195,7 +203,9 @@ struct swib_pkt {
 	struct swib_qp *sqp;		/* NULL when nobody waits for its completion */
 	unsigned long due;		/* jiffies, of delayed packets */
 	u64 wr_id;
-	bool signaled, rc, has_imm, solicited, has_grh;
+	bool signaled, rc, ack, has_imm, solicited, has_grh;
+	u8 ack_status;
+	u32 psn;
 	enum ib_wr_opcode op;
 	u16 slid, dlid, pkey;
 	u8 sl;
@@ -218,6 +228,7 @@ extern unsigned int swib_topo;
 extern unsigned int swib_pkeys;
 extern bool swib_debug;
 extern bool swib_cm;
+extern unsigned int swib_host;
 
 #define swib_dbg(fmt, ...)						\
 do {									\
@@ -253,6 +264,7 @@ struct net_device *swib_eth_netdev(struct swib_hca *h, int port);
 int swib_node_init(struct swib_node *n, unsigned int nports, unsigned int pkeys);
 void swib_node_free(struct swib_node *n);
 void swib_link_eval(struct swib_port *p);
+bool swib_port_ready(const struct swib_port *p);
 void swib_port_bounce(struct swib_port *p);
 void swib_port_event(struct swib_port *p, enum ib_event_type t);
 void swib_cable(struct swib_port *p, struct swib_port *q);
@@ -287,6 +299,7 @@ extern struct xarray swib_qps;
 void swib_port_tx(struct swib_port *p, struct swib_pkt *k);
 void swib_post(struct swib_pkt *k);
 void swib_kick(void);
+void swib_port_rx_remote(struct swib_port *p, struct swib_pkt *k);
 void swib_forget_qp(struct swib_qp *qp);
 void swib_forget_node(struct swib_node *n);
 void swib_qp_error(struct swib_qp *qp);
@@ -296,6 +309,13 @@ void swib_delay(struct swib_port *from, struct swib_pkt *k, unsigned int ms);
 struct swib_pkt *swib_clone(const struct swib_pkt *k);
 struct swib_pkt *swib_mad_packet(struct swib_port *src, u16 slid, u16 dlid);
 void swib_delivery_exit(void);
+
+/* wire.c */
+int swib_wire_attach(struct swib_port *p, const char *name);
+void swib_wire_detach(struct swib_port *p);
+void swib_wire_tx(struct swib_wire *w, struct swib_pkt *k);
+void swib_wire_notify(struct swib_wire *w);
+bool swib_wire_up(const struct swib_wire *w);
 
 /* fault.c */
 bool swib_fault(struct swib_port *p, struct swib_pkt *k);

@@ -185,7 +185,7 @@ int swib_switch_add(int idx, unsigned int nports, u64 guid, const char *desc)
 		return -ENOMEM;
 	n->is_switch = true;
 	n->idx = idx;
-	n->guid = guid ?: SWIB_GUID_BASE | (0xff0000 + idx);
+	n->guid = guid ?: SWIB_GUID_BASE + 0xff0000 + idx;
 	if (desc && *desc)
 		strscpy(n->desc, desc, sizeof(n->desc));
 	else

@@ -288,6 +288,7 @@ static int swib_create_qp(struct ib_qp *ibqp, struct ib_qp_init_attr *ia, struct
 	qp->port = ia->port_num ?: 1;
 	INIT_LIST_HEAD(&qp->mcs);
 	INIT_LIST_HEAD(&qp->stalled);
+	INIT_LIST_HEAD(&qp->unacked);
 	r = rq_init(&qp->rq, ia->cap.max_recv_wr, ia->cap.max_recv_sge);
 	if (r)
 		return r;
@@ -351,10 +352,14 @@ static void copy_attr(struct swib_qp *qp, const struct ib_qp_attr *a, int mask)
 		qp->attr.dest_qp_num = a->dest_qp_num;
 	if (mask & IB_QP_PATH_MTU)
 		qp->attr.path_mtu = a->path_mtu;
-	if (mask & IB_QP_RQ_PSN)
+	if (mask & IB_QP_RQ_PSN) {
 		qp->attr.rq_psn = a->rq_psn;
-	if (mask & IB_QP_SQ_PSN)
+		qp->rx_psn = a->rq_psn & 0xffffff;
+	}
+	if (mask & IB_QP_SQ_PSN) {
 		qp->attr.sq_psn = a->sq_psn;
+		qp->tx_psn = a->sq_psn & 0xffffff;
+	}
 	if (mask & IB_QP_ACCESS_FLAGS)
 		qp->attr.qp_access_flags = a->qp_access_flags;
 	if (mask & IB_QP_TIMEOUT)

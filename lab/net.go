@@ -1,0 +1,428 @@
+package lab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Net is several guests, each a host or a switch with a kernel of its own, and
+// the cables between them.
+type Net struct {
+	Nodes []Node
+	// Cables join ports of nodes, such as "a/1 sw/3".
+	Cables []string
+	// Script runs on the host beside the guests: it kills and boots nodes and
+	// pulls cables.  May be nil.
+	Script func(t *testing.T, r *NetRun)
+	// Timeout ends everything, 90 s if 0.
+	Timeout time.Duration
+}
+
+// Node is one guest of a Net.
+type Node struct {
+	Name   string
+	Config Config // HCAs is 1 if 0; its cables are those of the Net
+	// Switch makes the node a switch with that many ports and no body.
+	Switch int
+	// Body runs in the guest.  The guest stays up after it until the bodies of
+	// all nodes have ended.
+	Body func(g *G)
+}
+
+// nodeVar names the node that a guest is.
+const nodeVar = "IBNETLAB_NODE"
+
+// netDir is where all guests of a Net meet: a folder of the host.
+const netDir = "/labnet"
+
+// wireMTU holds the largest UD packet in one frame; RC messages take several.
+const wireMTU = 9000
+
+// NetRun is a Net that runs.
+type NetRun struct {
+	t      *testing.T
+	net    Net
+	dir    string
+	fds    map[string]*os.File // by end, such as "a/1": kept, so that a cable outlives its hosts
+	mu     sync.Mutex
+	guests map[string]*Guest
+	killed map[string]bool
+	ctl    int
+	follow sync.WaitGroup
+}
+
+// RunNet boots the nodes of n, runs their bodies, and makes their outcome that
+// of t.  It skips where Run does.
+func RunNet(t *testing.T, n Net) {
+	t.Helper()
+	if InGuest() {
+		n.body(t)
+		return
+	}
+	if n.Timeout == 0 {
+		n.Timeout = 90 * time.Second
+	}
+	r := &NetRun{t: t, net: n, dir: t.TempDir(), fds: map[string]*os.File{}, guests: map[string]*Guest{}, killed: map[string]bool{}}
+	if err := os.Chmod(r.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	for _, c := range n.Cables {
+		ends := strings.Fields(c)
+		if len(ends) != 2 {
+			t.Fatalf("lab: cable %q: want two ports", c)
+		}
+		if err := r.cable(ends[0], ends[1]); err != nil {
+			t.Fatalf("lab: cable %q: %v", c, err)
+		}
+	}
+	for _, node := range n.Nodes {
+		r.Boot(node.Name)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { r.watchDone(stop) })
+	if n.Script != nil {
+		n.Script(t, r)
+	}
+	r.follow.Wait()
+	close(stop)
+	wg.Wait()
+	for _, node := range n.Nodes {
+		if g := r.guests[node.Name]; !r.killed[node.Name] {
+			if why := g.outcome(t); why != "" {
+				t.Errorf("lab: node %s: %s; see %s", node.Name, why, g.keep())
+			} else {
+				g.remove()
+			}
+		}
+	}
+}
+
+// cable makes the socket pair that two ports are the ends of.
+func (r *NetRun) cable(a, b string) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	for i, end := range []string{a, b} {
+		// Room for many frames; what does not fit makes the sender wait.
+		_ = unix.SetsockoptInt(pair[i], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20)
+		if r.fds[end] != nil {
+			return fmt.Errorf("port %s has a cable already", end)
+		}
+		r.fds[end] = os.NewFile(uintptr(pair[i]), end)
+	}
+	return nil
+}
+
+func (r *NetRun) close() {
+	r.mu.Lock()
+	guests := r.guests
+	r.mu.Unlock()
+	for _, g := range guests {
+		g.Kill()
+	}
+	for _, f := range r.fds {
+		f.Close()
+	}
+}
+
+func (n *Net) node(name string) *Node {
+	for i := range n.Nodes {
+		if n.Nodes[i].Name == name {
+			return &n.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// Boot starts a node; also again after Kill.
+func (r *NetRun) Boot(name string) {
+	r.t.Helper()
+	node := r.net.node(name)
+	if node == nil {
+		r.t.Fatalf("lab: no node %q", name)
+	}
+	c := node.Config
+	c.Timeout = r.net.Timeout
+	c.Env = append(append([]string{}, c.Env...), nodeVar+"="+name)
+	for i := range r.net.Nodes {
+		if r.net.Nodes[i].Name == name {
+			c.Swib = strings.TrimSpace(fmt.Sprintf("topo=2 host=%d %s", i+1, c.Swib))
+		}
+	}
+	if c.HCAs == 0 {
+		c.HCAs = 1
+	}
+	kind := "h0"
+	if node.Switch > 0 {
+		c.HCAs = 0
+		c.noHCAs = true
+		c.Commands = append([]string{fmt.Sprintf("switch 0 %d", node.Switch)}, c.Commands...)
+		kind = "s0"
+	}
+	c.netPath = r.dir
+	for end, f := range r.fds {
+		if port, ok := strings.CutPrefix(end, name+"/"); ok {
+			c.wires = append(c.wires, wire{kind + "/" + port, f})
+		}
+	}
+	g := Boot(r.t, c)
+	r.mu.Lock()
+	r.guests[name] = g
+	delete(r.killed, name)
+	r.mu.Unlock()
+	r.follow.Go(func() { g.follow(r.t, name+": ") })
+}
+
+// Kill ends a node as a power cut does.
+func (r *NetRun) Kill(name string) {
+	r.t.Helper()
+	r.mu.Lock()
+	g := r.guests[name]
+	r.killed[name] = true
+	r.mu.Unlock()
+	if g == nil {
+		r.t.Fatalf("lab: no node %q runs", name)
+	}
+	g.Kill()
+	os.RemoveAll(g.Dir)
+	for end, f := range r.fds {
+		if strings.HasPrefix(end, name+"/") {
+			_, _ = f.Write(byeFrame()) // the far port loses its signal at once
+		}
+	}
+}
+
+// byeFrame is the frame by which a port says that it is gone (swib/wire.c).
+func byeFrame() []byte {
+	b := make([]byte, 14+100)
+	copy(b, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})
+	binary.BigEndian.PutUint32(b[14:], 0x73776962)
+	b[18], b[19] = 1, 3
+	return b
+}
+
+// Ctl gives the fabric module of a node a command, such as "link h0/1 down".
+func (r *NetRun) Ctl(name, format string, args ...any) {
+	r.t.Helper()
+	r.mu.Lock()
+	r.ctl++
+	n := r.ctl
+	r.mu.Unlock()
+	if err := post(r.dir, fmt.Sprintf("ctl-%s-%06d", name, n), fmt.Sprintf(format, args...)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Post tells all nodes something; Await in a guest or on the host reads it.
+func (r *NetRun) Post(key, value string) {
+	r.t.Helper()
+	if err := post(r.dir, "key-"+key, value); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// Await waits until somebody has posted key and returns its value.
+func (r *NetRun) Await(key string, limit time.Duration) string {
+	r.t.Helper()
+	v, ok := await(r.dir, key, limit)
+	if !ok {
+		r.t.Fatalf("lab: nobody posted %q within %v", key, limit)
+	}
+	return v
+}
+
+// Post tells all nodes of the Net and the host something.
+func (g *G) Post(key, value string) {
+	g.Helper()
+	if err := post(netDir, "key-"+key, value); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// Await waits until a node or the host has posted key and returns its value.
+func (g *G) Await(key string, limit time.Duration) string {
+	g.Helper()
+	v, ok := await(netDir, key, limit)
+	if !ok {
+		g.Fatalf("nobody posted %q within %v", key, limit)
+	}
+	return v
+}
+
+// Node returns the name of the node that this guest is, "" outside of a Net.
+func (g *G) Node() string { return os.Getenv(nodeVar) }
+
+func post(dir, name, value string) error {
+	tmp := filepath.Join(dir, ".tmp-"+strconv.Itoa(os.Getpid())+"-"+name+os.Getenv(nodeVar))
+	if err := os.WriteFile(tmp, []byte(value), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, name))
+}
+
+func await(dir, key string, limit time.Duration) (string, bool) {
+	end := time.Now().Add(limit)
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "key-"+key))
+		if err == nil {
+			return string(text), true
+		}
+		if time.Now().After(end) {
+			return "", false
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// watchDone lets the guests go when all bodies have ended.
+func (r *NetRun) watchDone(stop chan struct{}) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		left := 0
+		r.mu.Lock()
+		for _, n := range r.net.Nodes {
+			if n.Switch > 0 || r.killed[n.Name] {
+				continue
+			}
+			g := r.guests[n.Name]
+			if g == nil {
+				left++
+				continue
+			}
+			select {
+			case <-g.done:
+			default:
+				if _, err := os.Stat(filepath.Join(g.Dir, "out/body-done")); err != nil {
+					left++
+				}
+			}
+		}
+		r.mu.Unlock()
+		if left == 0 {
+			_ = post(r.dir, "all-done", "")
+			return
+		}
+	}
+}
+
+// body is RunNet inside a guest.
+func (n *Net) body(t *testing.T) {
+	name := os.Getenv(nodeVar)
+	node := n.node(name)
+	if node == nil {
+		t.Fatalf("this guest is node %q, which the test does not have", name)
+	}
+	c, err := readJob()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	runBody(t, c.Config, func(g *G) {
+		wg.Go(func() { obey(g, name, stop) })
+		defer func() {
+			_ = os.WriteFile(shareDir+"/out/body-done", nil, 0o644)
+			// Others may still need this node.
+			for {
+				if _, err := os.Stat(netDir + "/all-done"); err == nil {
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}()
+		if node.Body != nil {
+			node.Body(g)
+		}
+	})
+}
+
+// obey carries out the commands of NetRun.Ctl.
+func obey(g *G, name string, stop chan struct{}) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		files, _ := filepath.Glob(netDir + "/ctl-" + name + "-*")
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err == nil {
+				err = control(string(text))
+			}
+			if rerr := os.Remove(f); err == nil && rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+				err = rerr
+			}
+			if err != nil {
+				g.Error(err)
+			}
+		}
+	}
+}
+
+// wire is a port of a guest whose cable leaves the kernel.
+type wire struct {
+	port string // as the control file names it
+	file *os.File
+}
+
+// plugWires joins the ports to the network devices that the guest got.
+func plugWires(ports []string) error {
+	for i, p := range ports {
+		nd := fmt.Sprintf("vec%d", i)
+		if err := linkUp(nd); err != nil {
+			return err
+		}
+		if err := control("wire " + p + " " + nd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkUp brings a network device up, with a long queue: what the far end cannot
+// take yet waits.
+func linkUp(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile("/sys/class/net/"+name+"/tx_queue_len", []byte("30000"), 0o644); err != nil {
+		return fmt.Errorf("%s: queue length: %w", name, err)
+	}
+	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_NOARP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil && err != syscall.EEXIST {
+		return fmt.Errorf("%s up: %w", name, err)
+	}
+	return nil
+}

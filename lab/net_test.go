@@ -1,0 +1,81 @@
+package lab_test
+
+import (
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// Two hosts with one cable, as in a home lab: each is a kernel of its own, one
+// runs the subnet manager, and IPoIB works in both modes.
+func TestNetCable(t *testing.T) {
+	connected := func(g *lab.G) {
+		g.Exec("ip", "link", "set", "ib0", "type", "ipoib", "mode", "connected")
+		g.Exec("ip", "link", "set", "ib0", "mtu", "65520")
+	}
+	lab.RunNet(t, lab.Net{
+		Cables: []string{"a/1 b/1"},
+		Nodes: []lab.Node{
+			{Name: "a", Config: lab.Config{Userland: lab.Debian}, Body: func(g *lab.G) {
+				g.WaitPort("swib0", 1, "INIT", 20*time.Second)
+				g.Opensm(lab.SM{})
+				g.Sh("ip addr add 10.9.0.1/24 dev ib0; ip link set ib0 up")
+				g.Await("b-up", 30*time.Second)
+				g.Ping("10.9.0.2", "-s", "4000")
+				connected(g)
+				g.Await("b-connected", 30*time.Second)
+				g.Ping("10.9.0.2", "-s", "65000")
+				if n := g.FabricPort("hca0", 1).Int("rcmax"); n < 65000 {
+					g.Errorf("longest connected mode message: %d bytes", n)
+				}
+			}},
+			{Name: "b", Config: lab.Config{Userland: lab.Debian}, Body: func(g *lab.G) {
+				g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
+				g.Sh("ip addr add 10.9.0.2/24 dev ib0; ip link set ib0 up")
+				g.Post("b-up", "")
+				connected(g)
+				g.Post("b-connected", "")
+			}},
+		},
+	})
+}
+
+// Two hosts at a switch; the one with the master subnet manager dies, the other
+// takes over, and the first comes back into the running fabric.
+func TestNetSwitch(t *testing.T) {
+	host := func(addr string, prio string) func(g *lab.G) {
+		return func(g *lab.G) {
+			g.Opensm(lab.SM{NoWait: true, Args: []string{"-p", prio}})
+			g.WaitPort("swib0", 1, "ACTIVE", 40*time.Second)
+			g.Sh("ip addr add %s/24 dev ib0; ip link set ib0 up", addr)
+			g.Post("up-"+g.Node(), "")
+			if g.Node() == "c" {
+				g.Await("back", 80*time.Second)
+				g.Ping("10.9.0.1")
+				return
+			}
+			g.Await("up-c", 30*time.Second)
+			g.Ping("10.9.0.3")
+			g.Post("pinged", "")
+			if _, err := g.Try("sh", "-c", "test -e /labnet/key-reborn"); err != nil {
+				select {} // until the plug is pulled
+			}
+			g.Post("back", "")
+		}
+	}
+	lab.RunNet(t, lab.Net{
+		Cables: []string{"a/1 sw/1", "c/1 sw/3"},
+		Nodes: []lab.Node{
+			{Name: "a", Config: lab.Config{Userland: lab.Debian}, Body: host("10.9.0.1", "9")},
+			{Name: "c", Config: lab.Config{Userland: lab.Debian}, Body: host("10.9.0.3", "3")},
+			{Name: "sw", Switch: 8},
+		},
+		Script: func(t *testing.T, r *lab.NetRun) {
+			r.Await("pinged", 60*time.Second)
+			r.Kill("a")
+			r.Post("reborn", "")
+			r.Boot("a")
+		},
+	})
+}

@@ -28,6 +28,7 @@ type UnitDirs struct {
 	doubt   bool            // look at every file once more
 	touched map[string]bool // files with events since the last load
 	files   map[string]*unitFile
+	last    *units.Set
 }
 
 // maxUnitFile bounds what is kept of a file, in bytes; the parser refuses files
@@ -87,7 +88,8 @@ func (u *UnitDirs) Load() *units.Set {
 		}
 		roots = append(roots, r)
 	}
-	set := units.Load(roots)
+	set := units.Reload(u.last, roots)
+	u.last = set
 	for p, f := range u.files {
 		if !f.seen {
 			delete(u.files, p)

@@ -15,9 +15,29 @@ import (
 // Load reads all units of the given directories, which stand in falling
 // priority. It never fails: what cannot be read is a problem of the set.
 func Load(roots []Root) *Set {
+	return Reload(nil, roots)
+}
+
+// Reload is Load for a caller that has an earlier set: a unit whose files have
+// not changed is the same *Unit again, so that a reload costs as much as what
+// was edited.
+func Reload(prev *Set, roots []Root) *Set {
 	l := &loader{roots: roots, set: &Set{}}
+	if prev != nil {
+		l.prev = make(map[string]*Unit, len(prev.Units))
+		for _, u := range prev.Units {
+			l.prev[u.Name] = u
+		}
+	}
 	l.load()
 	return l.set
+}
+
+// same reports whether a unit was made of these files.
+func (u *Unit) same(files []source) bool {
+	return slices.EqualFunc(u.Files, files, func(f File, s source) bool {
+		return f.Path == s.file.Path && f.DropIn == s.file.DropIn && f.ModTime.Equal(s.file.ModTime) && f.Text == s.file.Text
+	})
 }
 
 // VerifyFile reads one file by itself, without drop-ins, as ibnetctl verify FILE
@@ -32,7 +52,7 @@ func VerifyFile(name string, data []byte) (*Unit, []Problem) {
 	return u, problems
 }
 
-// source is one lexed file of a unit.
+// source is one file of a unit, lexed when it is needed.
 type source struct {
 	file File
 	raw  *rawFile
@@ -89,6 +109,7 @@ type found struct {
 type loader struct {
 	roots []Root
 	set   *Set
+	prev  map[string]*Unit // by name
 	// dropIns maps a unit's name to its drop-in directories by root.
 	dropIns map[string][]int
 }
@@ -160,6 +181,16 @@ func (l *loader) unit(name string, at found) {
 	}
 	files := []source{main}
 	files = append(files, l.readDropIns(name)...)
+	if u := l.prev[name]; u != nil && u.same(files) {
+		l.set.Problems = append(l.set.Problems, u.Problems...)
+		l.set.Units = append(l.set.Units, u)
+		return
+	}
+	for i := range files {
+		f := &files[i]
+		f.file.Sum = sha256.Sum256([]byte(f.file.Text))
+		f.raw = lex(f.file.Path, f.file.Text)
+	}
 	u, problems := assemble(name, main.file.Path, files)
 	l.set.Problems = append(l.set.Problems, problems...)
 	if u != nil {
@@ -240,10 +271,7 @@ func (l *loader) read(at found, dropIn bool) (s source, masked, ok bool) {
 		return source{}, true, false
 	}
 	text := b.String()
-	return source{
-		file: File{Path: p, DropIn: dropIn, Size: int64(len(text)), ModTime: fi.ModTime(), Sum: sha256.Sum256(b.Bytes()), Text: text},
-		raw:  lex(p, text),
-	}, false, true
+	return source{file: File{Path: p, DropIn: dropIn, Size: int64(len(text)), ModTime: fi.ModTime(), Text: text}}, false, true
 }
 
 // isDevNull resolves a link's target by its text alone.

@@ -111,7 +111,11 @@ func (q *query) portInfos() mad.Status {
 			}
 			start := len(q.out)
 			q.out = be.AppendUint16(q.out, uint16(lid))
-			q.out = append(q.out, port.Num, 0)
+			options := byte(0)
+			if q.has(mad.CompPIROptions) {
+				options = q.data[3] & 0x80 // full PortInfo, as it always is
+			}
+			q.out = append(q.out, port.Num, options)
 			q.out = append(q.out, port.Info[:]...)
 			q.out = append(q.out, 0, 0, 0, 0)
 			rec := q.out[start:]
@@ -132,10 +136,10 @@ func (q *query) portInfos() mad.Status {
 	return mad.StatusOK
 }
 
-// capMaskMatches compares the capability masks: exactly, or, with the option bit
-// set in the request, the bits asked for only.
+// capMaskMatches compares the capability masks: exactly, or, with bit 31 of the
+// attribute modifier set, the bits asked for only (IBTA 15.2.5.3).
 func (q *query) capMaskMatches(rec []byte) bool {
-	bits := q.data[3]&0x80 != 0
+	bits := q.h.Mod&(1<<31) != 0
 	if q.has(mad.CompPIRCapMask) {
 		want, have := be.Uint32(q.data[24:]), be.Uint32(rec[24:])
 		if bits && want&have != want || !bits && want != have {

@@ -63,6 +63,7 @@ type world struct {
 	f   *fabric.Fabric
 	now time.Duration
 	tid uint32
+	mod uint32 // attribute modifier of the next requests
 	ch  Changes
 }
 
@@ -89,7 +90,7 @@ func (w *world) ask(port int32, key uint64, m mad.Method, a mad.AttrID, mask mad
 	w.t.Helper()
 	w.tid++
 	h := mad.NewSA(m, a, w.tid, mask)
-	h.SMKey = key
+	h.SMKey, h.Mod = key, w.mod
 	msg := rec.Append(h.Append(nil))
 	reply, ch := w.s.Handle(w.now, Request{LID: w.f.Ports[port].LID, QP: 1, MAD: msg})
 	w.ch = ch
@@ -248,7 +249,7 @@ func TestRecords(t *testing.T) {
 		{"all ports", 0, mad.AttrPortInfoRecord, 0, &mad.PortInfoRecord{}, ports, 0},
 		{"ports of a switch", 0, mad.AttrPortInfoRecord, mad.CompPIRLID, &mad.PortInfoRecord{LID: sw}, 9, 0},
 		{"a port of a switch", 0, mad.AttrPortInfoRecord, mad.CompPIRLID | mad.CompPIRPort, &mad.PortInfoRecord{LID: sw, Port: 3}, 1, 0},
-		{"ports by capability bit", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask, &mad.PortInfoRecord{Options: 0x80, Info: mad.PortInfo{CapMask: fabric.CapTrap}}, ports, 0},
+		{"ports by capability bit", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask, &mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapTrap}}, ports, 0},
 		{"switch info", 0, mad.AttrSwitchInfoRecord, 0, &mad.SwitchInfoRecord{}, len(f.Switches), 0},
 		{"switch info of an adapter", 0, mad.AttrSwitchInfoRecord, mad.CompSWIRLID, &mad.SwitchInfoRecord{LID: lid}, 0, 0},
 		{"LFT", 0, mad.AttrLFTRecord, mad.CompLFTLID, &mad.LFTRecord{LID: sw}, 1, 0},
@@ -264,7 +265,7 @@ func TestRecords(t *testing.T) {
 		{"P_Keys without trust", 0, mad.AttrPKeyTableRecord, mad.CompPKTRLID, &mad.PKeyTableRecord{LID: lid}, 0, mad.StatusSAReqInvalid},
 		{"P_Keys", 1, mad.AttrPKeyTableRecord, mad.CompPKTRLID, &mad.PKeyTableRecord{LID: lid}, 2, 0},
 		{"a block of P_Keys", 1, mad.AttrPKeyTableRecord, mad.CompPKTRLID | mad.CompPKTRBlock, &mad.PKeyTableRecord{LID: lid, Block: 1}, 1, 0},
-		{"ports with a manager", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask, &mad.PortInfoRecord{Options: 0x80, Info: mad.PortInfo{CapMask: fabric.CapIsSM}}, 1, 0},
+		{"ports with a manager", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask, &mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapIsSM}}, 1, 0},
 		{"GUIDs", 0, mad.AttrGUIDInfoRecord, mad.CompGIRLID, &mad.GUIDInfoRecord{LID: lid}, 4, 0},
 		{"groups", 0, mad.AttrMCMemberRecord, 0, &mad.MCMemberRecord{}, 1, 0},
 		{"members", 1, mad.AttrMCMemberRecord, 0, &mad.MCMemberRecord{}, 0, 0},
@@ -284,7 +285,10 @@ func TestRecords(t *testing.T) {
 		{"no such attribute", 0, mad.AttrTraceRecord, 0, &mad.LinkRecord{}, 0, mad.StatusBadAttr},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w.t = t
+			w.t, w.mod = t, 0
+			if tt.attr == mad.AttrPortInfoRecord {
+				w.mod = 1 << 31 // capability masks by bit
+			}
 			st, recs := w.ask(me, tt.key, mad.MethodGetTable, tt.attr, tt.mask, tt.rec)
 			if st != tt.status || st == 0 && len(recs) != tt.n {
 				t.Errorf("status %#x, %d records; want %#x, %d", st, len(recs), tt.status, tt.n)

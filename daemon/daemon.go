@@ -91,7 +91,6 @@ type Daemon struct {
 	held     *holds
 	unitOf   map[int]*units.Unit
 	status   map[int]link.Status
-	ports    []link.PortStatus
 	pending  int // steps left in the last plan
 	lastCost time.Duration
 	said     map[string]string // what was logged last, by link and about
@@ -516,7 +515,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	changed := map[string]bool{}
 	for round := 0; round < rounds && len(todo) > 0 && ctx.Err() == nil; round++ {
 		folded := d.rec.Fold(d.snap)
-		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: todo, Prev: d.unitOf}
+		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: todo, Prev: d.unitOf, NoPorts: true}
 		if len(todo) >= len(d.snap.Links) {
 			in.Scope = nil
 		}
@@ -524,7 +523,6 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		r := plan.Make(in)
 		lap(&cost.plan, t)
 		d.unitOf = r.Units
-		d.ports = r.Ports
 		for _, st := range r.Links {
 			d.setStatus(st, changed)
 		}
@@ -772,34 +770,34 @@ func (d *Daemon) reload(todo map[int]bool) bool {
 	if d.snap == nil {
 		return true
 	}
+	by := make(map[string]*units.Unit, len(set.Units))
+	for _, u := range set.Units {
+		by[u.Name] = u
+	}
 	names := map[string]bool{}
 	for i := range d.snap.Links {
 		l := &d.snap.Links[i]
 		had := d.unitOf[l.Index]
-		if had != nil {
-			if same := set.Unit(had.Name); same != nil {
-				d.unitOf[l.Index] = same
+		again := had != nil && touched[had.Name]
+		if had != nil && !again {
+			d.unitOf[l.Index] = by[had.Name]
+		}
+		// A unit that came or changed takes a link from one that stands after it.
+		for _, n := range slices.Concat(diff.Added, diff.Changed) {
+			if again || had != nil && had.Name < n || by[n] == nil {
+				continue
 			}
-		}
-		now := had
-		if had != nil && (touched[had.Name] || set.Unit(had.Name) == nil) || len(diff.Added)+len(diff.Changed) > 0 {
 			f := link.FactsOf(d.snap, l)
-			now, _, _ = set.Find(&f)
+			v, _ := by[n].Match.Matches(&f)
+			again = v != units.No
 		}
-		if now != nil && touched[now.Name] || had != nil && touched[had.Name] || nameOf(now) != nameOf(had) {
+		if again {
 			todo[l.Index] = true
 			names[l.Name] = true
 		}
 	}
 	d.held.event(names, true, time.Now())
 	return true
-}
-
-func nameOf(u *units.Unit) string {
-	if u == nil {
-		return ""
-	}
-	return u.Name
 }
 
 func (d *Daemon) logProblems(set *units.Set) {

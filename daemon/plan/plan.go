@@ -50,6 +50,9 @@ type Input struct {
 	Scope map[int]bool
 	Prev  map[int]*units.Unit
 	Rooms []Room
+	// NoPorts leaves out Result.Ports, for a caller that plans more often than
+	// it reports.
+	NoPorts bool
 }
 
 // Result is a plan and what is to be said of the links in its scope.
@@ -365,6 +368,9 @@ func (p *planner) result() Result {
 		r.Links = append(r.Links, link.FoldStatus(in))
 	}
 	for i := range s.Devices {
+		if p.in.NoPorts {
+			break
+		}
 		d := &s.Devices[i]
 		for k := range d.Ports {
 			st := link.FoldPort(s, d, &d.Ports[k], func(i int) *units.Unit { return p.units[i] })

@@ -15,6 +15,7 @@ var fabrics = []struct {
 	name string
 	make func() *fabric.Fabric
 }{
+	{conformanceFabric, func() *fabric.Fabric { return gen.FatTree2(8, 4) }},
 	{"b2b", gen.Pair},
 	{"sw2", func() *fabric.Fabric { return gen.Star(2, 36) }},
 	{"ring-8", func() *fabric.Fabric { return gen.Ring(8, 4) }},

@@ -183,8 +183,9 @@ func (p *port) hasPKey(k ib.PKey) bool {
 	return false
 }
 
-// routeDR carries a directed-route SMP (IBTA 14.2.2). Routes with a LID-routed
-// part are not supported, as in no subnet manager's use.
+// routeDR carries a directed-route SMP (IBTA 14.2.2). It may begin with a
+// LID-routed part, as diagnostics use it to look one hop beyond a node; a
+// LID-routed part at the end is not supported, for nobody uses it.
 func (s *Sim) routeDR(from *port, p *transport.Packet) {
 	b := &p.MAD
 	cnt := int(b[7])
@@ -196,11 +197,20 @@ func (s *Sim) routeDR(from *port, p *transport.Packet) {
 		s.routeDRBack(from, p)
 		return
 	}
-	if b[6] != 0 || b[32] != 0xff || b[33] != 0xff || b[34] != 0xff || b[35] != 0xff {
+	if b[6] != 0 || b[34] != 0xff || b[35] != 0xff {
 		s.count.Undeliverable++
 		return
 	}
 	at := from
+	if p.LID != ib.LIDPermissive {
+		drSLID := ib.LID(b[32])<<8 | ib.LID(b[33])
+		at = s.walkLID(from, p.LID, true, 0)
+		if at == nil || !from.owns(drSLID) {
+			s.count.Undeliverable++
+			return
+		}
+	}
+	start := at
 	for i := 1; i <= cnt; i++ {
 		n := at.node
 		out := at
@@ -211,7 +221,7 @@ func (s *Sim) routeDR(from *port, p *transport.Packet) {
 				return
 			}
 			out = &n.ports[o]
-		} else if i > 1 || b[128+i] != at.num {
+		} else if at != start || b[128+i] != at.num {
 			s.count.Undeliverable++ // adapters do not forward
 			return
 		}

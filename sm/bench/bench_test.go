@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"os/exec"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+)
+
+// rigTools builds the rig, or skips where a foreign program is missing.
+func rigTools(t *testing.T, programs ...string) *tools {
+	t.Helper()
+	for _, p := range append(programs, "gcc") {
+		if _, err := exec.LookPath(p); err != nil {
+			t.Skipf("%s is not installed (packages opensm, infiniband-diags, ibutils, ibsim-utils, gcc)", p)
+		}
+	}
+	r, err := prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// slow are the checks that wait for leases and timeouts, left out in short
+// runs.
+var slow = regexp.MustCompile(`^osmtest-(v|a|s|m3|m4|f\d|all)$`)
+
+// TestConformance runs osmtest, infiniband-diags and ibutils, unmodified,
+// against opensm and against ibnetsm on our simulator. What opensm passes there
+// shows that the simulator is faithful; ibnetsm must pass all of it.
+func TestConformance(t *testing.T) {
+	r := rigTools(t, "opensm", "osmtest", "saquery", "ibdiagnet")
+	for _, sm := range []string{"opensm", "ibnetsm"} {
+		t.Run(sm, func(t *testing.T) {
+			t.Parallel()
+			only := regexp.MustCompile("")
+			if testing.Short() {
+				var l []string
+				for _, c := range checks {
+					if !slow.MatchString(c.name) {
+						l = append(l, "^"+regexp.QuoteMeta(c.name)+"$")
+					}
+				}
+				only = regexp.MustCompile(join(l))
+			}
+			got, err := conform(r, "ibnetsim", sm, only)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) == 0 {
+				t.Fatal("no check ran")
+			}
+			for _, v := range got {
+				if !v.Pass {
+					t.Errorf("%s:\n%s", v.Name, tail([]byte(v.Output), 3000))
+				}
+			}
+		})
+	}
+}
+
+func join(l []string) string {
+	var b bytes.Buffer
+	for i, s := range l {
+		if i > 0 {
+			b.WriteByte('|')
+		}
+		b.WriteString(s)
+	}
+	return b.String()
+}
+
+// opensmSMPs is what opensm 3.3.23 sends on our simulator, "up" of this
+// command: the first sweep and a resweep with nothing changed. They are exact.
+var opensmSMPs = map[string][2]int{
+	"b2b":     {18, 6},
+	"sw2":     {74, 45},
+	"ft2-108": {3647, 1217},
+}
+
+// TestSMPCounts compares the number of SMPs with opensm's: SMPs are the cost on
+// real wires, and their number does not depend on the machine.
+func TestSMPCounts(t *testing.T) {
+	r := rigTools(t)
+	for name, ref := range opensmSMPs {
+		s, err := upOnce(r, options{sim: "ibnetsim"}, "ibnetsm", name)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		f, _ := fabricByName(name)
+		t.Logf("%s: first sweep %d (opensm %d), resweep %d (opensm %d): %s", name, s.Total, ref[0], s.Resweep, ref[1], byAttribute(s.SMPs))
+		if limit := 55; s.Total*100 > ref[0]*limit && name != "sw2" {
+			t.Errorf("%s: %d SMPs of opensm's %d", name, s.Total, ref[0])
+		}
+		// One switch with 34 empty ports: each must be asked once, whoever asks.
+		if name == "sw2" && s.Total > 54 {
+			t.Errorf("%s: %d SMPs", name, s.Total)
+		}
+		if s.Resweep > len(f.Switches) {
+			t.Errorf("%s: a resweep of %d SMPs on %d switches", name, s.Resweep, len(f.Switches))
+		}
+	}
+}
+
+// TestEvents bounds ibnetsm's reactions with room for a loaded machine.
+func TestEvents(t *testing.T) {
+	r := rigTools(t)
+	o := options{sim: "ibnetsim", runs: 1, sms: []string{"ibnetsm"}, names: []string{"ft2-16"}}
+	got, err := benchEvents(r, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := map[string]time.Duration{
+		"cut": time.Second, "back": time.Second, "flaps": time.Second, "kill": 1500 * time.Millisecond, "stop": time.Second,
+		"link": 3 * time.Second, "join": 3 * time.Second, "join-gap": time.Second,
+	}
+	for _, s := range got {
+		t.Logf("%s: %v", s.Event, s.Took)
+		if s.Took > limits[s.Event] {
+			t.Errorf("%s took %v, limit %v", s.Event, s.Took, limits[s.Event])
+		}
+	}
+	for e := range limits {
+		if !slices.ContainsFunc(got, func(s eventSample) bool { return s.Event == e }) {
+			t.Errorf("%s was not measured", e)
+		}
+	}
+}

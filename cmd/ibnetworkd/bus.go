@@ -41,7 +41,7 @@ var (
 // The parts that exist before the daemon does.
 var (
 	counted  = metrics.New(version.String(), time.Now(), metrics.PortCounters("/sys"))
-	control  = &lateController{modules: make(chan []string, 1)}
+	control  = &lateController{modules: make(chan []string, 1), units: map[ib.GUID]string{}}
 	textEach = 15 * time.Second
 )
 
@@ -279,6 +279,7 @@ type lateController struct {
 	// modules holds the newest list of modules that units ask for.
 	modules chan []string
 	loaded  *units.Set
+	units   map[ib.GUID]string // name of the unit that a port had last
 }
 
 func (l *lateController) set(c *worker.Controller) {
@@ -313,7 +314,7 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 			w := worker.Port{Port: smctl.Port{GUID: p.GUID, IBDev: d.Name, Num: p.Num, Present: true, LinkLayer: p.Layer, State: p.State, Phys: p.Phys,
 				LID: p.LID, SMLID: p.SMLID, IsSM: p.CapMask&portIsSM != 0}}
 			if p.Layer == ib.LinkLayerInfiniBand {
-				w.Policy = smctl.PolicyOf(unitOfPort(s, set, d, p))
+				w.Policy = smctl.PolicyOf(l.unitOfPort(s, set, d, p))
 			}
 			managed = managed || w.Policy.Manage != smctl.ManageNo
 			ports = append(ports, w)
@@ -341,24 +342,33 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 
 // unitOfPort is the unit of the port's main interface, or the one that matches
 // the port itself while it has none: a subnet manager must not wait for
-// ib_ipoib.
-func unitOfPort(s *link.Snapshot, set *units.Set, d *link.Device, p *link.Port) *units.Unit {
+// ib_ipoib. An interface that went into another network namespace, or is being
+// made anew, leaves its port with the unit that it had.
+func (l *lateController) unitOfPort(s *link.Snapshot, set *units.Set, d *link.Device, p *link.Port) *units.Unit {
 	if set == nil {
 		return nil
 	}
 	for i := range s.Links {
-		if l := &s.Links[i]; l.IBDevice == d.Name && l.Port == p.Num && !l.IsChild() {
-			f := link.FactsOf(s, l)
+		if k := &s.Links[i]; k.IBDevice == d.Name && k.Port == p.Num && !k.IsChild() {
+			f := link.FactsOf(s, k)
 			u, v, _ := set.Find(&f)
-			if v == units.Yes {
-				return u
+			if v != units.Yes {
+				delete(l.units, p.GUID)
+				return nil
 			}
-			return nil
+			l.units[p.GUID] = u.Name
+			return u
 		}
 	}
 	f := link.FactsOfPort(s, d, p)
-	if u, v, _ := set.Find(&f); v == units.Yes {
+	u, v, _ := set.Find(&f)
+	switch v {
+	case units.Yes:
 		return u
+	case units.NotYet:
+		if n, ok := l.units[p.GUID]; ok {
+			return set.Unit(n)
+		}
 	}
 	return nil
 }

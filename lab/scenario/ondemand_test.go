@@ -5,19 +5,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
-	"ibnetworkd/link"
 )
 
 const (
-	ibnetctl = "ibnetworkd/cmd/ibnetctl"
-	ibnetsm  = "ibnetworkd/cmd/ibnetsm"
 	// binDir is where the lab puts programs.
 	binDir = "/lab/bin"
 )
@@ -29,7 +26,7 @@ func installed(t *testing.T, c lab.Config, units map[string]string) lab.Config {
 	t.Helper()
 	c.Userland = lab.Systemd
 	c.Bins = append(c.Bins, ibnetworkd, ibnetctl, ibnetsm)
-	c.Units = append(c.Units, "lab-sysusers.service", "ibnetworkd.service", "ibnetworkd-wait-online.service")
+	c.Units = append(c.Units, "lab-sysusers.service", "ibnetworkd.service", "ibnetworkd-wait-online.service", "network-online.target")
 	files := map[string]string{
 		// What the package's script does once, a fresh guest does at boot.
 		"/etc/systemd/system/lab-sysusers.service": "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\nBefore=systemd-udevd.service systemd-udev-trigger.service ibnetworkd.service\n" +
@@ -86,6 +83,16 @@ func describe(g *lab.G) api.Description {
 	return d
 }
 
+// journal shows at the end of a failed test what the daemon and its workers
+// said.
+func journal(g *lab.G) {
+	if g.Failed() {
+		out, _ := g.Try("journalctl", "--no-pager", "-o", "short-monotonic", "-u", "ibnetworkd", "-u", "ibnetsm@*", "-n", "120")
+		g.Log("\n" + out)
+		g.Log(phases(describe(g).SubnetManagers))
+	}
+}
+
 // smWait waits until the subnet managers are as ok wants them.
 func smWait(g *lab.G, what string, limit time.Duration, ok func([]api.SMStatus) bool) []api.SMStatus {
 	g.Helper()
@@ -114,7 +121,7 @@ func running(sms []api.SMStatus) (n int) {
 	return n
 }
 
-const auto = "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.1/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\nStopDelaySec=5\n" + os.Getenv("IBNET_TEST_ENGINE")
+const auto = "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.1/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\nStopDelaySec=5\n"
 
 // Cold boot of an installed host whose fabric has no subnet manager, with one
 // unit: the port goes from Initialize over the worker to Active, the link gets
@@ -158,5 +165,242 @@ func TestOnDemandColdBoot(t *testing.T) {
 	})
 }
 
-var _ = slices.Contains[[]string]
-var _ link.Status
+// both manages the ports of both adapters; the links are left to the hosts that
+// the test makes of them.
+const both = "[Match]\nType=infiniband\n[SubnetManager]\nManage=%s\nStartDelaySec=1\nStopDelaySec=5\n"
+
+// hosts moves the two links into namespaces and gives back a ping from a to b
+// that counts the longest silence.
+func hosts(g *lab.G) (a, b *lab.Host) {
+	a, b = g.Host("a"), g.Host("b")
+	a.Take("ib0", "10.9.0.1/24")
+	b.Take("ib1", "10.9.0.2/24")
+	a.Ping("10.9.0.2", "-c", "1")
+	return a, b
+}
+
+// silence runs f while a pings b ten times a second, and returns the longest
+// time without an answer.
+func silence(g *lab.G, a *lab.Host, f func()) time.Duration {
+	g.Helper()
+	p := a.Start("ping", "-i", "0.1", "-D", "10.9.0.2")
+	g.Wait("the first answer", 5*time.Second, func() bool { return strings.Contains(p.Output(), "time=") })
+	f()
+	p.Signal(syscall.SIGINT)
+	_ = p.Wait(5 * time.Second)
+	var last float64
+	var worst float64
+	for line := range strings.Lines(p.Output()) {
+		var at float64
+		if n, _ := fmt.Sscanf(line, "[%f]", &at); n == 1 && strings.Contains(line, "time=") {
+			if last != 0 {
+				worst = max(worst, at-last)
+			}
+			last = at
+		}
+	}
+	return time.Duration(worst * float64(time.Second))
+}
+
+func masterOf(g *lab.G, dev string) string { return strings.TrimSpace(g.PortFile(dev, 1, "sm_lid")) }
+
+// Two ports on one fabric. Manage=auto runs one worker; Manage=always two, of
+// which one is master: when it is killed the other takes over, and traffic does
+// not notice.
+func TestOnDemandTwoPorts(t *testing.T) {
+	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib.ibnetwork": fmt.Sprintf(both, "auto")})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.WaitActive(30 * time.Second)
+		a, _ := hosts(g)
+		sms := smWait(g, "one worker", 20*time.Second, func(s []api.SMStatus) bool { return len(s) == 2 && running(s) == 1 })
+		g.Logf("auto: %s", phases(sms))
+		stay := time.Now().Add(6 * time.Second)
+		g.Wait("time to pass", 10*time.Second, func() bool {
+			if n := running(describe(g).SubnetManagers); n != 1 {
+				g.Fatalf("%d workers", n)
+			}
+			return time.Now().After(stay)
+		})
+
+		// kill -9 of the only one: it is back, or the other port has one.
+		worker := func(s []api.SMStatus) string {
+			for _, x := range s {
+				if x.WorkerState == "active" {
+					return x.Worker
+				}
+			}
+			return ""
+		}
+		longest := silence(g, a, func() {
+			g.Exec("systemctl", "kill", "-s", "KILL", worker(sms))
+			smWait(g, "one worker again", 30*time.Second, func(s []api.SMStatus) bool { return running(s) == 1 })
+		})
+		g.Logf("kill -9 of the only worker: longest silence %v", longest)
+		if longest > 3*time.Second {
+			g.Errorf("traffic stood still for %v", longest)
+		}
+
+		g.Write(unitDir+"10-ib.ibnetwork", fmt.Sprintf(both, "always"))
+		g.Exec("ibnetctl", "reload")
+		sms = smWait(g, "two workers", 30*time.Second, func(s []api.SMStatus) bool {
+			return running(s) == 2 && strings.Contains(phases(s), "standby") && strings.Contains(phases(s), "master")
+		})
+		g.Logf("always: %s", phases(sms))
+		var master, other api.SMStatus
+		for _, s := range sms {
+			if s.Phase == "master" {
+				master = s
+			} else {
+				other = s
+			}
+		}
+		before := masterOf(g, other.IBDevice)
+		longest = silence(g, a, func() {
+			// Stopped for good, so that it cannot come back before the other.
+			g.Exec("systemctl", "mask", "--runtime", master.Worker)
+			g.Exec("systemctl", "kill", "-s", "KILL", master.Worker)
+			took := g.Wait("the other to be master", 30*time.Second, func() bool { return masterOf(g, master.IBDevice) != before })
+			g.Logf("the other took over in %v", took)
+		})
+		g.Logf("takeover: longest silence %v", longest)
+		if longest > 3*time.Second {
+			g.Errorf("traffic stood still for %v", longest)
+		}
+	})
+}
+
+// opensm of higher priority appears: ours yields and goes after StopDelaySec;
+// opensm dies: ours is back.
+func TestOnDemandForeignMaster(t *testing.T) {
+	for _, engine := range []string{"builtin", "opensm"} {
+		t.Run(engine, func(t *testing.T) { foreignMaster(t, engine) })
+	}
+}
+
+func foreignMaster(t *testing.T, engine string) {
+	unit := auto + "Engine=" + engine + "\n"
+	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": unit})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
+		smWait(g, "ours to be master", 20*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") })
+		foreign := g.Start("opensm", "-g", strings.TrimSpace(guidOf(g, "swib1")), "-p", "15", "-f", "/tmp/opensm.log")
+		g.Wait("opensm to be master", 90*time.Second, func() bool {
+			return masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
+		})
+		yielded := time.Now()
+		sms := smWait(g, "ours to be stopped", 90*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 served inactive") })
+		g.Logf("stopped %v after opensm was master: %s", time.Since(yielded), sms[0].Reason)
+		foreign.Kill()
+		_ = foreign.Wait(5 * time.Second)
+		died := time.Now()
+		sms = smWait(g, "ours to be back", 90*time.Second, func(s []api.SMStatus) bool {
+			return strings.Contains(phases(s), "swib0/1 master active") && masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib0", 1, "lid"))
+		})
+		g.Logf("back %v after opensm died", time.Since(died))
+	})
+}
+
+func guidOf(g *lab.G, dev string) string {
+	gid := strings.TrimSpace(g.Read("/sys/class/infiniband/" + dev + "/ports/1/gids/0"))
+	p := strings.Split(gid, ":")
+	return "0x" + strings.Join(p[len(p)-4:], "")
+}
+
+// Everything below the worker goes away once: what is there afterwards is
+// right, and explained.
+func TestOnDemandAccidents(t *testing.T) {
+	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
+		isMaster := func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") }
+		ours := smWait(g, "ours to be master", 20*time.Second, isMaster)[0].Worker
+		pid := func() string {
+			return strings.TrimSpace(g.Exec("systemctl", "show", "-p", "MainPID", "--value", ours))
+		}
+		settle := func(what string, limit time.Duration) {
+			g.Helper()
+			took := g.Wait("ours to be master after "+what, limit, func() bool { return isMaster(describe(g).SubnetManagers) })
+			if n := strings.Count(g.Exec("systemctl", "list-units", "--state=active", "--plain", "--no-legend", "ibnetsm*.service"), "\n"); n > 1 {
+				g.Errorf("after %s there are %d workers", what, n)
+			}
+			g.Logf("%s: right after %v", what, took)
+		}
+		p := pid()
+
+		g.Run("daemon-reload", func(g *lab.G) {
+			g.Exec("systemctl", "daemon-reload")
+			settle("daemon-reload", 10*time.Second)
+		})
+		g.Run("daemon killed", func(g *lab.G) {
+			g.Exec("systemctl", "kill", "-s", "KILL", "ibnetworkd")
+			settle("kill -9 of the daemon", 30*time.Second)
+		})
+		g.Run("bus restarted", func(g *lab.G) {
+			g.Exec("systemctl", "restart", "dbus")
+			settle("a restart of the bus", 60*time.Second)
+		})
+		if now := pid(); now != p {
+			g.Errorf("the worker was restarted: pid %s, then %s", p, now)
+		}
+		g.Run("worker killed", func(g *lab.G) {
+			g.Exec("systemctl", "kill", "-s", "KILL", ours)
+			g.Wait("another process", 30*time.Second, func() bool { n := pid(); return n != p && n != "0" })
+			settle("kill -9 of the worker", 30*time.Second)
+		})
+		g.Run("device removed", func(g *lab.G) {
+			g.Ctl("del 0")
+			took := g.Wait("the worker to stop", 30*time.Second, func() bool {
+				out, _ := g.Try("systemctl", "is-active", ours)
+				return !strings.HasPrefix(out, "active") && !strings.HasPrefix(out, "activating")
+			})
+			g.Logf("the worker was gone after %v", took)
+			g.Ctl("add 0")
+			g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
+			settle("device removal and return", 60*time.Second)
+			g.Wait("the address", 20*time.Second, func() bool {
+				out, _ := g.Try("ip", "-o", "-4", "address", "show", "dev", "ib0")
+				return strings.Contains(out, "192.168.151.1/24")
+			})
+		})
+		g.Run("read-only run", func(g *lab.G) {
+			// The service keeps its own writable /run/ibnetworkd unless that
+			// is read-only too.
+			g.Exec("systemctl", "stop", "ibnetworkd")
+			g.Exec("mount", "-t", "tmpfs", "-o", "ro", "tmpfs", "/run/ibnetworkd")
+			g.Exec("systemctl", "start", "ibnetworkd")
+			g.Wait("ours to be master", 30*time.Second, func() bool { return isMaster(describe(g).SubnetManagers) })
+			g.Exec("umount", "/run/ibnetworkd")
+			g.Exec("systemctl", "restart", "ibnetworkd")
+			settle("a read-only state directory", 30*time.Second)
+		})
+		g.Run("full disk", func(g *lab.G) {
+			g.Exec("mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/var/lib/ibnetsm")
+			_, _ = g.Try("sh", "-c", "head -c 100000 /dev/zero > /var/lib/ibnetsm/fill")
+			g.Exec("systemctl", "kill", "-s", "KILL", ours)
+			settle("a full disk below the worker's state", 40*time.Second)
+			g.Exec("umount", "/var/lib/ibnetsm")
+		})
+		g.Run("non-root", func(g *lab.G) {
+			as := func(args ...string) (string, error) {
+				return g.Try("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups"}, args...)...)
+			}
+			for _, see := range [][]string{{"status"}, {"list"}, {"ports"}, {"sm", "status"}, {"plan"}, {"diagnose"}, {"metrics"}} {
+				if out, err := as(append([]string{binDir + "/ibnetctl"}, see...)...); err != nil {
+					g.Errorf("%v as nobody: %v\n%s", see, err, out)
+				}
+			}
+			for _, do := range [][]string{{"reload"}, {"reconfigure", "ib0"}, {"up", "ib0"}, {"down", "ib0"}, {"sm", "start", "swib1/1"}, {"sm", "stop", "swib0/1"}, {"log-level", "debug"}} {
+				out, err := as(append([]string{binDir + "/ibnetctl"}, do...)...)
+				if err == nil || !strings.Contains(out, "only root may do this") {
+					g.Errorf("%v as nobody: %v\n%s", do, err, out)
+				} else if do[0] == "reload" {
+					g.Logf("refused: %s", strings.TrimSpace(out))
+				}
+			}
+			settle("what nobody may do", 10*time.Second)
+		})
+	})
+}

@@ -111,7 +111,20 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	default:
 		return r, fmt.Errorf("routing engine %q is unknown; known are %v", opt.Engine, Engines)
 	}
+	r.Warnings = append(r.Warnings, g.tooSmall()...)
 	return r, err
+}
+
+// tooSmall names switches whose tables do not reach to the highest LID.
+func (g *graph) tooSmall() (out []string) {
+	for i := range g.f.Switches {
+		s := &g.f.Switches[i]
+		if n := int(s.Info.LinearFDBCap()); n > 0 && n <= g.top {
+			out = append(out, fmt.Sprintf("switch %s has a forwarding table for %d LIDs, but LIDs up to %d are in use: those from %d on are not reached through it",
+				g.f.Nodes[s.Node].Name(), n, g.top, n))
+		}
+	}
+	return out
 }
 
 type builder struct {

@@ -475,3 +475,12 @@ func TestSpeed(t *testing.T) {
 		t.Error(up)
 	}
 }
+
+func TestSmallTable(t *testing.T) {
+	f := lids(gen.Star(5, 8), 0)
+	f.Switches[0].Info[0], f.Switches[0].Info[1] = 0, 4
+	r, err := route.Build(f, route.Options{})
+	if err != nil || len(r.Warnings) != 1 {
+		t.Errorf("%v, %q", err, r.Warnings)
+	}
+}

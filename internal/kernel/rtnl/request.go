@@ -124,16 +124,65 @@ func NewIPoIBChild(c IPoIBChild) Request {
 	return encode(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, m, nil)
 }
 
-// NewVLAN makes a VLAN link of id (1 to 4094) on parent.
-func NewVLAN(parent int, name string, id uint16) Request {
-	what := fmt.Sprintf("add VLAN %s with id %d on link %d", name, id, parent)
-	if id == 0 || id > 4094 {
-		return Request{What: what, Err: fmt.Errorf("a VLAN id is 1 to 4094")}
+// VLANSpec describes a VLAN link to be made. Nil and zero leave the kernel's
+// defaults.
+type VLANSpec struct {
+	Parent   int
+	Name     string
+	ID       uint16 // 0 to 4094
+	Protocol uint16 // EtherType of the tag: 0x8100, 0x88a8; 0 is 0x8100
+	MTU      int
+	// Flags (VLAN_FLAG_* of if_vlan.h)
+	ReorderHeader, GVRP, MVRP, LooseBinding *bool
+	// Ingress maps the tag's priority to the kernel's, Egress the other way.
+	Ingress, Egress []QoSMap
+}
+
+// QoSMap is one entry of a VLAN's priority map.
+type QoSMap struct{ From, To uint32 }
+
+// NewVLAN makes a VLAN link.
+func NewVLAN(v VLANSpec) Request {
+	what := fmt.Sprintf("add VLAN %s with id %d on link %d", v.Name, v.ID, v.Parent)
+	if v.ID > 4094 {
+		return Request{What: what, Err: fmt.Errorf("a VLAN id is 0 to 4094")}
 	}
-	w := nl.Build(make([]byte, sizeIfInfo)...).String(unix.IFLA_IFNAME, name).Uint32(unix.IFLA_LINK, uint32(parent))
+	w := nl.Build(make([]byte, sizeIfInfo)...).String(unix.IFLA_IFNAME, v.Name).Uint32(unix.IFLA_LINK, uint32(v.Parent))
+	if v.MTU != 0 {
+		w.Uint32(unix.IFLA_MTU, uint32(v.MTU))
+	}
+	var flags, mask uint32
+	for i, f := range []*bool{v.ReorderHeader, v.GVRP, v.LooseBinding, v.MVRP} {
+		if f != nil {
+			mask |= 1 << i
+			if *f {
+				flags |= 1 << i
+			}
+		}
+	}
+	maps := func(w *nl.Builder, typ uint16, ms []QoSMap) {
+		if len(ms) == 0 {
+			return
+		}
+		w.Nest(typ|nl.Nested, func(w *nl.Builder) {
+			for _, m := range ms {
+				w.Raw(1, ne.AppendUint32(ne.AppendUint32(nil, m.From), m.To)) // IFLA_VLAN_QOS_MAPPING
+			}
+		})
+	}
 	w.Nest(unix.IFLA_LINKINFO|nl.Nested, func(w *nl.Builder) {
 		w.String(iflaInfoKind, "vlan")
-		w.Nest(iflaInfoData|nl.Nested, func(w *nl.Builder) { w.Uint16(iflaVlanID, id) })
+		w.Nest(iflaInfoData|nl.Nested, func(w *nl.Builder) {
+			w.Uint16(iflaVlanID, v.ID)
+			if mask != 0 {
+				w.Raw(2, ne.AppendUint32(ne.AppendUint32(nil, flags), mask)) // IFLA_VLAN_FLAGS
+			}
+			maps(w, 3, v.Egress)  // IFLA_VLAN_EGRESS_QOS
+			maps(w, 4, v.Ingress) // IFLA_VLAN_INGRESS_QOS
+			if v.Protocol != 0 {
+				w.Raw(5, []byte{byte(v.Protocol >> 8), byte(v.Protocol)}) // IFLA_VLAN_PROTOCOL, network order
+			}
+		})
 	})
 	return nl.NewRequest(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, w)
 }
@@ -167,6 +216,7 @@ type VFChange struct {
 	Trust, SpoofCheck    *bool
 	MinTxRate, MaxTxRate *int    // Mbit/s, 0 for no limit; set both or none
 	VLAN                 *uint16 // 0 removes it
+	QoS                  uint8   // priority of VLAN
 }
 
 // SetVF changes virtual function vf of the physical function's link: the
@@ -196,7 +246,7 @@ func (c VFChange) encode(vf uint32, w *nl.Builder) {
 		w.Raw(unix.IFLA_VF_MAC, b[:])
 	}
 	if c.VLAN != nil {
-		words(unix.IFLA_VF_VLAN, uint32(*c.VLAN), 0)
+		words(unix.IFLA_VF_VLAN, uint32(*c.VLAN), uint32(c.QoS))
 	}
 	if c.MinTxRate != nil || c.MaxTxRate != nil {
 		var lo, hi uint32

@@ -160,6 +160,16 @@ type PortType struct {
 // software adapter.
 var portTypeFiles = [...]string{"mlx4_port", "swib_port"}
 
+// PortTypeFile is the name of the attribute that holds the type of a port (from
+// 1) of a bus device, "" if its driver has none.
+func (f FS) PortTypeFile(bus, dev string, port int) string {
+	p, err := f.portTypeFile(bus, dev, port)
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(p)
+}
+
 func (f FS) portTypeFile(bus, dev string, port int) (string, error) {
 	dir, err := f.join("bus", bus, "devices", dev)
 	if err != nil {
@@ -288,4 +298,46 @@ func (f FS) ModuleParameter(module, param string) (string, error) {
 		return "", err
 	}
 	return read(p)
+}
+
+// ECN reads for which priorities congestion notification is on at both ends,
+// one bit each, where the driver has the files for it (mlx5 of the vendor's
+// package): nil where not.
+func (f FS) ECN(link string) (*uint8, error) {
+	dir, err := f.join("class", "net", link, "ecn")
+	if err != nil {
+		return nil, err
+	}
+	var set uint8
+	for prio := range 8 {
+		np, err := number(dir + "/roce_np/enable/" + strconv.Itoa(prio))
+		if err != nil {
+			return nil, err
+		}
+		rp, err := number(dir + "/roce_rp/enable/" + strconv.Itoa(prio))
+		if err != nil {
+			return nil, err
+		}
+		if np == nil || rp == nil {
+			return nil, nil
+		}
+		if *np != 0 && *rp != 0 {
+			set |= 1 << prio
+		}
+	}
+	return &set, nil
+}
+
+// SetECN turns congestion notification of a priority (0 to 7) on or off at both
+// ends.
+func (f FS) SetECN(link string, prio uint8, on bool) error {
+	dir, err := f.join("class", "net", link, "ecn")
+	if err != nil {
+		return err
+	}
+	if prio > 7 {
+		return fmt.Errorf("%d is not a priority (0 to 7)", prio)
+	}
+	n := strconv.Itoa(int(prio))
+	return errors.Join(write(dir+"/roce_np/enable/"+n, bit(on)), write(dir+"/roce_rp/enable/"+n, bit(on)))
 }

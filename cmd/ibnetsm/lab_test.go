@@ -15,6 +15,11 @@ import (
 func startSM(g *lab.G, dev string, args ...string) *lab.Proc {
 	g.Helper()
 	guid := portGUID(g, dev, 1)
+	g.Cleanup(func() {
+		if g.Failed() {
+			g.Log(g.Read("/tmp/ibnetsm-" + dev + ".log"))
+		}
+	})
 	return g.Start("ibnetsm", append([]string{"run", "--port-guid=" + guid, "--socket=/run/ibnetsm/" + dev + ".sock", "--state-dir=/tmp/sm-" + dev,
 		"--log-file=/tmp/ibnetsm-" + dev + ".log"}, args...)...)
 }

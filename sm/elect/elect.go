@@ -218,6 +218,23 @@ func (m *Machine) Received(mod uint32, p Peer) Action {
 	return Nothing
 }
 
+// Saw takes over what a known manager says of itself now.
+func (m *Machine) Saw(i mad.SMInfo) {
+	for k := range m.peers {
+		if m.peers[k].Info.GUID == i.GUID {
+			m.peers[k].Info = i
+		}
+	}
+}
+
+// Lost notes that nobody serves SMInfo any more where the peer of that number
+// in Peers was.
+func (m *Machine) Lost(k int) {
+	if k < len(m.peers) {
+		m.peers[k].Info.State = mad.SMNotActive
+	}
+}
+
 // Restart goes back to Discovering: the link was down, the port lost its LID.
 func (m *Machine) Restart() {
 	m.state, m.target = mad.SMDiscovering, Peer{}

@@ -190,6 +190,7 @@ type Subnet struct {
 	act        uint32
 
 	handoverUntil time.Time
+	strangers     map[ib.GUID]time.Time // ports that asked for SMInfo, and when they were last looked at
 	trapTID       uint32
 	counters      Counters
 	sweeps        int
@@ -220,7 +221,7 @@ type SweepStats struct {
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
 	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, rx: make(chan []transport.Packet, 4), free: make(chan []transport.Packet, 4),
-		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}}
+		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}}
 	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
 	for i := len(s.slots) - 1; i >= 0; i-- {
 		s.idle = append(s.idle, uint16(i))
@@ -525,15 +526,16 @@ func (s *Subnet) checkLocal() error {
 
 // end hands over and leaves.
 func (s *Subnet) end() {
+	if s.elect.State() == mad.SMMaster && len(s.elect.Peers()) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
+		s.askPeers(ctx)
+		cancel()
+	}
 	if p, ok := s.elect.Heir(); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
 		defer cancel()
 		s.log.Info("handing over", "to", p.Info.GUID.String(), "to_lid", p.LID.String())
-		s.sendSMInfo(p, elect.ModHandover)
-		s.wait(ctx, s.cfg.HandoverWait, func() bool { return s.elect.State() != mad.SMMaster })
-		if s.elect.State() == mad.SMMaster {
-			s.log.Warn("the standby did not acknowledge the handover", "to", p.Info.GUID.String())
-		}
+		s.handover(ctx, p)
 	}
 	s.tr.SetIsSM(false)
 	s.log.Info("stopped")

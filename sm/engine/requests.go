@@ -53,9 +53,13 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	s.act++
 	info := s.elect.Info(s.act)
 	*data = [64]byte{}
+	if set && a == elect.Nothing && mod != elect.ModAcknowledge {
+		mad.SetStatus(&p.MAD, mad.StatusInvalidField)
+	}
 	info.Append(data[:0])
 	s.answer(p, mad.MethodGetResp)
 	if !set {
+		s.stranger(p)
 		return
 	}
 	s.log.Info("told by another manager", "by", theirs.GUID.String(), "priority", theirs.Priority, "to", controlName(mod), "was", was.String(), "now", s.elect.State().String())
@@ -65,6 +69,52 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 		s.reregister = true
 		s.ev.full, s.ev.reason = true, "handover"
 	}
+}
+
+// stranger looks at a port that asked for SMInfo and is not known as a manager:
+// a standby polls, and nothing else tells a master that it is there.
+func (s *Subnet) stranger(p *transport.Packet) {
+	if s.elect.State() != mad.SMMaster || s.fab == nil {
+		return
+	}
+	at := fabric.None
+	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+		// The way back is the return path from its end.
+		var m mad.SMP
+		m.Decode(&p.MAD)
+		at = s.fab.SMPort
+		for i := int(m.HopCount); i > 0 && at != fabric.None; i-- {
+			n := s.fab.Ports[at].Node
+			q := s.fab.Port(n, m.Return[i&63])
+			if q == fabric.None {
+				return
+			}
+			at = s.fab.Ports[q].Peer
+		}
+	} else if lids := s.fab.LIDs(); int(p.LID) < len(lids) {
+		at = lids[p.LID]
+	}
+	if at == fabric.None || at == s.fab.SMPort {
+		return
+	}
+	if s.fab.Nodes[s.fab.Ports[at].Node].Switch != fabric.None {
+		at = s.fab.Port(s.fab.Ports[at].Node, 0)
+	}
+	g := s.fab.Ports[at].GUID
+	for _, k := range s.elect.Peers() {
+		if k.Info.GUID == g {
+			return
+		}
+	}
+	const again = 10 * time.Second
+	if t, ok := s.strangers[g]; ok && time.Since(t) < again || len(s.strangers) > 4096 {
+		if len(s.strangers) > 4096 {
+			clear(s.strangers)
+		}
+		return
+	}
+	s.strangers[g] = time.Now()
+	s.ev.ports = append(s.ev.ports, s.fab.Ports[at].LID)
 }
 
 func controlName(mod uint32) string {
@@ -337,6 +387,23 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 		return elect.Nothing, nil
 	}
 	return s.elect.Polled(info, dead), nil
+}
+
+// askPeers asks the other managers that are known for their state, which a
+// master is not told when it changes.
+func (s *Subnet) askPeers(ctx context.Context) error {
+	l := &smp.List{Done: func(r *smp.Reply) {
+		var i mad.SMInfo
+		if r.OK() && i.Decode(r.Data[:]) == nil {
+			s.elect.Saw(i)
+		} else if !r.Timeout {
+			s.elect.Lost(int(r.Tag))
+		}
+	}}
+	for i, p := range s.elect.Peers() {
+		l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: p.Path, Tag: uint64(i)})
+	}
+	return s.pumpWith(ctx, l, s.cfg.PollTimeout, 0)
 }
 
 // announce tells a master of lower standing by trap 144 that this manager is

@@ -37,7 +37,9 @@ func (s *Subnet) fullSweep(ctx context.Context) error {
 		s.ev.full, s.ev.reason = true, ev.reason
 		return s.pause(ctx, time.Second)
 	}
-	s.others(res)
+	if err := s.others(ctx, res); err != nil {
+		return err
+	}
 	if s.elect.State() != mad.SMMaster {
 		return errRestart
 	}
@@ -45,13 +47,36 @@ func (s *Subnet) fullSweep(ctx context.Context) error {
 }
 
 // others lets the election see the managers that a master's walk met.
-func (s *Subnet) others(res *discover.Result) {
-	if s.elect.Discovered(peers(res)) == elect.Handover && time.Now().After(s.handoverUntil) {
-		p := s.elect.Target()
-		s.log.Info("handing over to a better manager", "to", p.Info.GUID.String(), "priority", p.Info.Priority, "to_lid", p.LID.String())
-		s.handoverUntil = time.Now().Add(time.Second)
-		s.sendSMInfo(p, elect.ModHandover)
+func (s *Subnet) others(ctx context.Context, res *discover.Result) error {
+	return s.hand(ctx, s.elect.Discovered(peers(res)))
+}
+
+// hand hands over to a better manager, at most once a second.
+func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
+	if a != elect.Handover || time.Now().Before(s.handoverUntil) {
+		return nil
 	}
+	p := s.elect.Target()
+	s.log.Info("handing over to a better manager", "to", p.Info.GUID.String(), "priority", p.Info.Priority, "to_lid", p.LID.String())
+	s.handoverUntil = time.Now().Add(time.Second)
+	return s.handover(ctx, p)
+}
+
+// handover tells another manager to take over. Its answer without an error is
+// the acceptance: not every manager sends the Acknowledge that the architecture
+// leaves to its choice.
+func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
+	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: elect.ModHandover, Path: p.Path}
+	info := s.elect.Info(s.act)
+	info.Append(r.Data[:0])
+	l := &smp.List{Requests: []smp.Request{r}, Done: func(r *smp.Reply) {
+		if r.OK() {
+			s.elect.Received(elect.ModAcknowledge, p)
+		} else if s.elect.State() == mad.SMMaster {
+			s.log.Warn("the other manager does not take over", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
+		}
+	}}
+	return s.pump(ctx, l)
 }
 
 // partialSweep looks at what the pending events name. A light sweep first asks
@@ -86,6 +111,9 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 			s.lights++
 			turn = s.lights
 		}
+		if err := s.askPeers(ctx); err != nil {
+			return err
+		}
 		found, err := s.lightSweep(ctx, f, turn)
 		if err != nil {
 			return err
@@ -99,6 +127,11 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 		}
 	}
 	if kind == "light" {
+		if s.knowsPeers() {
+			if err := s.hand(ctx, s.elect.Discovered(s.elect.Peers())); err != nil {
+				return err
+			}
+		}
 		if ev.resweep {
 			s.finish(f, t0, n0, "light", ev.reason, 0, true)
 		}
@@ -129,7 +162,9 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	}
 	if len(res.SMs) > 0 || s.knowsPeers() {
 		// A walk of a part sees a part of the managers: keep the others.
-		s.others(s.mergePeers(res))
+		if err := s.others(ctx, s.mergePeers(res)); err != nil {
+			return err
+		}
 	}
 	if s.elect.State() != mad.SMMaster {
 		return errRestart

@@ -309,3 +309,115 @@ func BenchmarkSMP(b *testing.B) {
 		_, _ = tr.Recv(context.Background(), in)
 	}
 }
+
+// FuzzMAD gives any 256 bytes to a subnet that is up: nothing may panic, and
+// every request with a timeout comes back once.
+func FuzzMAD(f *testing.F) {
+	var b mad.Buf
+	for a := range mad.AttrID(0x22) {
+		mad.PutDR(&b, mad.MethodGet, a, 1, 5, 0, []uint8{1, 2}, nil)
+		f.Add(b[:], uint16(0xffff))
+		mad.PutLR(&b, mad.MethodSet, a, 1, 5, 0, []byte{1, 2, 3})
+		f.Add(b[:], uint16(4))
+	}
+	s, tr, _ := star(f, Options{TrapRepeats: -1})
+	setUp(f, s, tr)
+	f.Fuzz(func(t *testing.T, in []byte, lid uint16) {
+		var p transport.Packet
+		copy(p.MAD[:], in)
+		p.LID = ib.LID(lid)
+		if !mad.ClassOf(&p.MAD).IsSMP() {
+			p.QPN = 1
+		}
+		if err := tr.Send(&p); err != nil {
+			t.Fatal(err)
+		}
+		q := p
+		mad.PutDR(&q.MAD, mad.MethodGet, mad.AttrNodeInfo, 0, 4711, 0, nil, nil)
+		q.LID, q.QPN, q.Timeout = ib.LIDPermissive, 0, time.Second
+		if err := tr.Send(&q); err != nil {
+			t.Fatal(err)
+		}
+		in2 := make([]transport.Packet, 8)
+		for {
+			n, err := tr.Recv(t.Context(), in2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range in2[:n] {
+				if uint32(mad.TIDOf(&in2[i].MAD)) == 4711 && mad.MethodOf(&in2[i].MAD) == mad.MethodGetResp {
+					return
+				}
+			}
+		}
+	})
+}
+
+func TestMulticastAndPKeys(t *testing.T) {
+	s, tr, eps := star(t, Options{TrapRepeats: -1})
+	setUp(t, s, tr)
+	var m mad.MFTBlock
+	m[1] = 1<<1 | 1<<2 | 1<<3 // MLID 0xc001 at ports 1, 2, 3
+	p := ask(t, tr, mad.MethodSet, mad.AttrMFT, mad.MFTMod(0, 0), []uint8{1}, m.Append(nil))
+	if p.Err != nil || mad.StatusOf(&p.MAD) != 0 {
+		t.Fatal(p.Err, mad.StatusOf(&p.MAD))
+	}
+	got := s.Multicast(eps[0].PortGUID, 0xc001)
+	if len(got) != 2 || got[0] != eps[1].PortGUID || got[1] != eps[2].PortGUID {
+		t.Errorf("reached %v", got)
+	}
+	if got := s.Multicast(eps[0].PortGUID, 0xc002); len(got) != 0 {
+		t.Errorf("a group without members reaches %v", got)
+	}
+	// A host outside the default partition gets nothing on QP1, and says so.
+	var k mad.PKeyBlock
+	k[0] = 0x8001
+	ask(t, tr, mad.MethodSet, mad.AttrPKeyTable, 0, []uint8{1, 2}, k.Append(nil))
+	var q transport.Packet
+	q.LID, q.QPN, q.Timeout = 2, 1, 20*time.Millisecond
+	h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, 9, 0)
+	q.SetMessage(h.Append(nil), false)
+	if err := tr.Send(&q); err != nil {
+		t.Fatal(err)
+	}
+	trap, timeout := false, false
+	for !trap || !timeout {
+		var in [1]transport.Packet
+		if _, err := tr.Recv(t.Context(), in[:]); err != nil {
+			t.Fatal(err)
+		}
+		var n mad.Notice
+		_ = n.Decode(in[0].MAD[64:])
+		switch {
+		case errors.Is(in[0].Err, transport.ErrTimeout):
+			timeout = true
+		case mad.MethodOf(&in[0].MAD) == mad.MethodTrap && n.TrapNumber == mad.TrapBadPKey:
+			v := n.DetailKeyViolation()
+			trap = v.LID1 == 1 && v.LID2 == 2 && v.Key == 0xffff
+		default:
+			t.Fatalf("%+v", in[0])
+		}
+	}
+	if i, _ := s.PortInfo(eps[1].NodeGUID, 1); i.PKeyViolations != 1 {
+		t.Errorf("%d violations counted", i.PKeyViolations)
+	}
+}
+
+func TestMove(t *testing.T) {
+	s, tr, eps := star(t, Options{TrapRepeats: -1})
+	setUp(t, s, tr)
+	if err := s.Move(gen.SwitchGUID, 3, gen.SwitchGUID, 7); err != nil {
+		t.Fatal(err)
+	}
+	var ni mad.NodeInfo
+	p := ask(t, tr, mad.MethodGet, mad.AttrNodeInfo, 0, []uint8{1, 7}, nil)
+	if _ = ni.Decode(p.MAD[64:]); ni.PortGUID != eps[2].PortGUID {
+		t.Errorf("port 7 leads to %+v", ni)
+	}
+	if p, _ := s.PortInfo(gen.SwitchGUID, 3); p.State != ib.PortDown {
+		t.Errorf("the old port is %v", p.State)
+	}
+	if err := s.Move(gen.SwitchGUID, 3, gen.SwitchGUID, 8); err == nil {
+		t.Error("an empty port was moved")
+	}
+}

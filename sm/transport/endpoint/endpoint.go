@@ -211,7 +211,7 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 	if err != nil {
 		return err
 	}
-	key := keyOf(p, &p.MAD)
+	key := keyOf(p, &p.MAD).own()
 	x := &sending{key: key, s: s, p: *p, timeout: e.cfg.RMPPTimeout, req: uint32(mad.TIDOf(&p.MAD)), isReq: isReq}
 	x.p.Long = nil
 	e.mu.Lock()
@@ -253,6 +253,15 @@ func (e *Endpoint) writeAll(ps []transport.Packet) (err error) {
 
 func keyOf(p *transport.Packet, b *mad.Buf) xferKey {
 	return xferKey{mad.TIDOf(b), p.LID, p.QPN, mad.ClassOf(b), mad.MethodOf(b)}
+}
+
+// own is the key of a message of ours: of a request's identifier only the low
+// half is sure to come back.
+func (k xferKey) own() xferKey {
+	if !k.meth.IsResponse() {
+		k.tid &= 0xffffffff
+	}
+	return k
 }
 
 // Deliver takes a MAD from the wire. It may be called from several goroutines.
@@ -306,6 +315,7 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 		// direction, or ends a transfer towards us.
 		back := key
 		back.meth ^= mad.MethodRespBit
+		back = back.own()
 		if x := e.sends[back]; x != nil {
 			reply, send := x.s.Recv(&p.MAD)
 			if send {

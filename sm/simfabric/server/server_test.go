@@ -1,0 +1,208 @@
+package server
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
+	"ibnetworkd/sm/transport/ibsim"
+	"ibnetworkd/sm/transport/transporttest"
+)
+
+func start(t testing.TB, opt simfabric.Options) (*simfabric.Sim, string) {
+	t.Helper()
+	sim := simfabric.New(gen.Star(3, 36), opt)
+	base := fmt.Sprintf("srv%d%s", os.Getpid(), strings.NewReplacer("/", "", "#", "").Replace(t.Name()))
+	srv, err := Listen(sim, base, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { srv.Close(); sim.Close() })
+	return sim, base
+}
+
+// TestIbsimTransport: the ibsim protocol of this server carries the suite, as
+// the reference simulator's does.
+func TestIbsimTransport(t *testing.T) {
+	sim, base := start(t, simfabric.Options{})
+	hosts := sim.EndPorts()
+	at := func(i int) func(*testing.T) transport.Transport {
+		return func(t *testing.T) transport.Transport {
+			tr, err := ibsim.Open(ibsim.Options{Sock: base, Host: hosts[i].Description})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return tr
+		}
+	}
+	transporttest.Run(t, transporttest.Config{
+		Open: at(0), Peer: at(1), Path: []uint8{1}, NoPath: []uint8{1, 30}, PeerPath: []uint8{1, 2}, Flood: 5000,
+	})
+}
+
+// umadClient speaks the umad socket's frames, as the library does.
+type umadClient struct {
+	t    testing.TB
+	base string
+	ask  net.Conn
+}
+
+func dial(t testing.TB, base, host string) *umadClient {
+	t.Helper()
+	c := &umadClient{t: t, base: base}
+	c.ask = c.conn()
+	if _, e := c.question(c.ask, frameHello, []byte(host)); e != 0 {
+		t.Fatal(e)
+	}
+	return c
+}
+
+func (c *umadClient) conn() net.Conn {
+	c.t.Helper()
+	n, err := net.Dial("unix", "@"+c.base+":umad")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { n.Close() })
+	_ = n.SetDeadline(time.Now().Add(time.Minute))
+	return n
+}
+
+func (c *umadClient) question(n net.Conn, typ uint32, b []byte) ([]byte, syscall.Errno) {
+	c.t.Helper()
+	if _, err := n.Write(frame(typ, b)); err != nil {
+		c.t.Fatal(err)
+	}
+	got, p, err := readFrame(n, nil)
+	if err != nil || got != typ || len(p) < 4 {
+		c.t.Fatalf("answer to %d: %d, %x, %v", typ, got, p, err)
+	}
+	return p[4:], syscall.Errno(ne.Uint32(p))
+}
+
+func (c *umadClient) open(port uint32, host string) (net.Conn, uint32) {
+	c.t.Helper()
+	n := c.conn()
+	p, e := c.question(n, frameOpen, append(ne.AppendUint32(nil, port), host...))
+	if e != 0 {
+		c.t.Fatal(e)
+	}
+	return n, ne.Uint32(p)
+}
+
+func (c *umadClient) register(file uint32, class mad.Class, rmpp uint32, methods uint64) (uint32, syscall.Errno) {
+	var b []byte
+	for _, v := range []uint32{file, uint32(class), 1, rmpp, 0x1405} {
+		b = ne.AppendUint32(b, v)
+	}
+	b = ne.AppendUint64(b, methods)
+	b = ne.AppendUint64(b, 0)
+	p, e := c.question(c.ask, frameRegister, b)
+	if e != 0 {
+		return 0, e
+	}
+	return ne.Uint32(p), 0
+}
+
+func umadPacket(agent uint32, timeout time.Duration, b *mad.Buf) []byte {
+	h := make([]byte, umadHeader)
+	ne.PutUint32(h, agent)
+	ne.PutUint32(h[8:], uint32(timeout/time.Millisecond))
+	binary.BigEndian.PutUint16(h[28:], 0xffff)
+	return frame(frameMAD, append(h, b[:]...))
+}
+
+func TestUmad(t *testing.T) {
+	sim, base := start(t, simfabric.Options{})
+	c := dial(t, base, "H-00001")
+	n, file := c.open(1, "H-00001")
+	id, e := c.register(file, mad.ClassSubnDR, 0, 1<<mad.MethodGet)
+	if e != 0 {
+		t.Fatal(e)
+	}
+	if _, e := c.register(file, mad.ClassSubnDR, 0, 1<<mad.MethodGet); e != syscall.EBUSY {
+		t.Errorf("a second agent for the same requests: %v", e)
+	}
+	send := func(path []uint8) (uint32, []byte) {
+		var b mad.Buf
+		mad.PutDR(&b, mad.MethodGet, mad.AttrNodeInfo, 0, 5, 0, path, nil)
+		if _, err := n.Write(umadPacket(id, 100*time.Millisecond, &b)); err != nil {
+			t.Fatal(err)
+		}
+		typ, p, err := readFrame(n, nil)
+		if err != nil || typ != frameMAD || ne.Uint32(p) != id || ne.Uint32(p[16:]) != uint32(len(p)) {
+			t.Fatalf("%d %x %v", typ, p, err)
+		}
+		return ne.Uint32(p[4:]), p[umadHeader:]
+	}
+	if st, m := send([]uint8{1}); st != 0 || len(m) != 256 || m[3] != uint8(mad.MethodGetResp) {
+		t.Errorf("status %d, %x", st, m)
+	}
+	if st, m := send([]uint8{1, 20}); st != uint32(syscall.ETIMEDOUT) || len(m) != mad.HeaderLen || m[3] != uint8(mad.MethodGet) {
+		t.Errorf("without an answer: status %d, %x", st, m)
+	}
+	// IsSM belongs to the process.
+	two := func(v uint32) []byte { return ne.AppendUint32(ne.AppendUint32(nil, 1), v) }
+	if _, e := c.question(c.ask, frameIsSM, two(1)); e != 0 {
+		t.Fatal(e)
+	}
+	d := dial(t, base, "H-00001")
+	if _, e := d.question(d.ask, frameIsSM, two(1)); e != syscall.EBUSY {
+		t.Errorf("a second subnet manager on the port: %v", e)
+	}
+	c.ask.Close()
+	for end := time.Now().Add(10 * time.Second); ; {
+		if _, e := d.question(d.ask, frameIsSM, two(1)); e == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("IsSM of a dead process stays")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if p, e := d.question(d.ask, framePort, ne.AppendUint32(nil, 1)); e != 0 || len(p) < 52 {
+		t.Errorf("%v %x", e, p)
+	}
+	if _, e := d.question(d.ask, framePort, ne.AppendUint32(nil, 2)); e != syscall.ENODEV {
+		t.Errorf("a port that is not there: %v", e)
+	}
+	if _, e := d.question(d.ask, frameHello, []byte("nobody")); e != syscall.ENODEV {
+		t.Errorf("a host that is not there: %v", e)
+	}
+	_ = sim
+}
+
+// FuzzUmad sends whatever to the server; it must go on to serve others.
+func FuzzUmad(f *testing.F) {
+	var b mad.Buf
+	mad.PutDR(&b, mad.MethodGet, mad.AttrNodeInfo, 0, 5, 0, []uint8{1}, nil)
+	f.Add(frame(frameHello, []byte("H-00001")))
+	f.Add(frame(framePort, []byte{1, 0, 0, 0}))
+	f.Add(append(frame(frameOpen, append([]byte{1, 0, 0, 0}, "H-00002"...)), umadPacket(0, time.Second, &b)...))
+	f.Add(frame(frameRegister, make([]byte, 36)))
+	f.Add(frame(frameIsSM, make([]byte, 8)))
+	_, base := start(f, simfabric.Options{})
+	f.Fuzz(func(t *testing.T, in []byte) {
+		n, err := net.Dial("unix", "@"+base+":umad")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = n.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = n.Write(in)
+		_ = n.(*net.UnixConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, n)
+		n.Close()
+		c := dial(t, base, "H-00003")
+		c.ask.Close()
+	})
+}

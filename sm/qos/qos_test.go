@@ -6,6 +6,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/qos"
 )
 
@@ -79,5 +80,57 @@ func TestTables(t *testing.T) {
 	}
 	if tab, _ = qos.Build(f, 1, qos.Options{MaxVLs: 3}); tab.OperVLs(f.EndPorts[1]) != 2 {
 		t.Errorf("at most 3 lanes: code %d", tab.OperVLs(f.EndPorts[1]))
+	}
+}
+
+// Every linked port with lanes gets its tables once, by a way that leads to it.
+func TestRequests(t *testing.T) {
+	f := gen.Ring(5, 1).Clone()
+	for i := range f.Ports {
+		setVLCap(f, int32(i), 4)
+	}
+	setVLCap(f, f.EndPorts[1], 1)
+	tab, err := qos.Build(f, 2, qos.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type key struct {
+		port uint64
+		attr mad.AttrID
+		mod  uint32
+	}
+	seen := map[key]bool{}
+	slvl := map[uint64]int{}
+	for _, r := range tab.Requests(nil) {
+		k := key{r.Tag, r.Attr, r.Mod}
+		if seen[k] {
+			t.Errorf("%+v comes twice", k)
+		}
+		seen[k] = true
+		if r.Method != mad.MethodSet {
+			t.Errorf("method %v", r.Method)
+		}
+		if r.Attr == mad.AttrSLtoVL {
+			slvl[r.Tag]++
+			if r.Data[0] != 0x01 || r.Data[1] != 0x23 {
+				t.Errorf("SL to VL of %s: % x", f.PortName(int32(r.Tag)), r.Data[:8])
+			}
+		}
+	}
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		want := 0
+		if p.Peer != fabric.None && p.Num != 0 && int32(i) != f.EndPorts[1] && p.Peer != f.EndPorts[1] {
+			want = 1
+			if n := &f.Nodes[p.Node]; n.Switch != fabric.None {
+				want = 3 // from the two other links and port 0
+			}
+		}
+		if slvl[uint64(i)] != want {
+			t.Errorf("%s: %d SL-to-VL tables, want %d", f.PortName(int32(i)), slvl[uint64(i)], want)
+		}
+	}
+	if rs := tab.Requests(func(int32) bool { return true }); len(rs) != 0 {
+		t.Errorf("%d requests with everything skipped", len(rs))
 	}
 }

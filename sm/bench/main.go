@@ -4,6 +4,7 @@
 //	go run ./sm/bench up [-runs 3] [-sim ibnetsim|ibsim] [fabric ...]
 //	go run ./sm/bench sa [fabric]
 //	go run ./sm/bench events [fabric]
+//	go run ./sm/bench scale [ft3-46848]
 //	go run ./sm/bench topo FABRIC
 //	go run ./sm/bench conformance [-sm opensm|ibnetsm]
 //
@@ -39,7 +40,7 @@ var out io.Writer = os.Stdout
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("what? up, sa, events, conformance or topo")
+		return fmt.Errorf("what? up, sa, events, scale, conformance or topo")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
 	runs := fs.Int("runs", 3, "runs of each")
@@ -57,13 +58,18 @@ func run(args []string) error {
 		}
 		return fabric.WriteText(out, f)
 	}
-	t, err := prepare()
-	if err != nil {
-		return err
-	}
 	o := options{runs: *runs, sim: *sim, sms: strings.Split(*sms, ","), names: fs.Args(), window: *window}
+	var t *tools
+	var err error
+	if args[0] != "scale" {
+		if t, err = prepare(); err != nil {
+			return err
+		}
+	}
 	var res any
 	switch args[0] {
+	case "scale":
+		res, err = benchScale(o)
 	case "up":
 		res, err = benchUp(t, o)
 	case "sa":
@@ -73,7 +79,7 @@ func run(args []string) error {
 	case "conformance":
 		res, err = conformance(t, o, *dir, *only)
 	default:
-		err = fmt.Errorf("%q: up, sa, events, conformance or topo", args[0])
+		err = fmt.Errorf("%q: up, sa, events, scale, conformance or topo", args[0])
 	}
 	if *js != "" && res != nil {
 		b, jerr := json.MarshalIndent(res, "", " ")

@@ -273,6 +273,8 @@ func usage(pid int) (cpu time.Duration, rss int64) {
 	return cpu, rss
 }
 
+func selfPID() int { return os.Getpid() }
+
 // follower keeps what a process prints and lets others wait for it.
 type follower struct {
 	mu  sync.Mutex

@@ -135,7 +135,7 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	}
 	o.host.Udev = o.udev.Running()
 	if w.Resolved {
-		o.host.Resolved = o.dns.owner()
+		o.host.Resolved = o.dns.owner(sc.All || sc.Reload || sc.RDMA)
 	}
 	s.Host = o.host
 

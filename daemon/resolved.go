@@ -25,6 +25,8 @@ const (
 type resolved struct {
 	mu      sync.Mutex
 	conn    *dbus.Conn
+	name    string // of resolved
+	known   bool   // name is right until a signal says otherwise
 	changed func() // called when resolved came or went
 }
 
@@ -45,6 +47,9 @@ func (r *resolved) bus() (*dbus.Conn, error) {
 		changed := r.changed
 		go func() {
 			for range ch {
+				r.mu.Lock()
+				r.known = false
+				r.mu.Unlock()
 				if changed != nil {
 					changed()
 				}
@@ -54,16 +59,27 @@ func (r *resolved) bus() (*dbus.Conn, error) {
 	return c, nil
 }
 
-// owner is the unique bus name of the running systemd-resolved, "" for none.
-func (r *resolved) owner() string {
+// owner is the unique bus name of the running systemd-resolved, "" for none. It
+// asks the bus if a signal said that it changed, or if fresh is set and the bus
+// could not be asked before.
+func (r *resolved) owner(fresh bool) string {
+	r.mu.Lock()
+	name, known, joined := r.name, r.known, r.conn != nil && r.conn.Connected()
+	r.mu.Unlock()
+	if known && joined || !joined && !fresh {
+		return name
+	}
 	c, err := r.bus()
-	if err != nil {
-		return ""
+	if err == nil {
+		name = ""
+		// No owner is an error of the call and an answer all the same.
+		_ = c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, resolveName).Store(&name)
+	} else {
+		name = ""
 	}
-	var name string
-	if err := c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, resolveName).Store(&name); err != nil {
-		return ""
-	}
+	r.mu.Lock()
+	r.name, r.known = name, err == nil
+	r.mu.Unlock()
 	return name
 }
 

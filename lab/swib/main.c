@@ -67,7 +67,8 @@ static int __init swib_init(void)
 	int i, r;
 
 	if (swib_nports < 1 || swib_nports > SWIB_MAX_HCA_PORTS || nhca > SWIB_MAX_HCA ||
-	    swib_topo > 2 || swib_host > 0xffff || swib_pkeys < 32 || swib_pkeys > SWIB_MAX_PKEYS || swib_pkeys % 32)
+	    swib_topo > 2 || swib_host > 0xffff || swib_pkeys < 32 ||
+	    swib_pkeys > SWIB_MAX_PKEYS || swib_pkeys % 32)
 		return -EINVAL;
 	if (swib_topo == 1 && nhca * swib_nports > SWIB_MAX_SW_PORTS) {
 		pr_err("swib: one switch has %d ports; give a topology of several\n",

@@ -2,6 +2,7 @@ package sa
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -58,6 +59,15 @@ func (w *world) check() {
 	}
 	if len(own) != len(s.perPort) {
 		w.t.Fatalf("owners %v, kept %v", own, s.perPort)
+	}
+	joins := map[ib.GUID]int{}
+	for _, g := range s.groups {
+		for _, m := range g.members {
+			joins[m.by]++
+		}
+	}
+	if !maps.Equal(joins, s.joins) {
+		w.t.Fatalf("memberships by requester %v, kept %v", joins, s.joins)
 	}
 	aliases := 0
 	for _, m := range s.guids {
@@ -284,6 +294,14 @@ func TestBounds(t *testing.T) {
 	}
 	if st, _ := w.ask(p, 0, mad.MethodGetTable, mad.AttrServiceRecord, 0, &mad.ServiceRecord{}); st != mad.StatusSANoResources {
 		t.Errorf("an answer above the limit: status %#x", st)
+	}
+	w.s.cfg.MaxGroups, w.s.cfg.MaxJoins = 1000, 15
+	for i := range 50 {
+		last[mad.AttrMCMemberRecord], _ = w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
+			&mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 14: 1, 15: byte(i)}, PortGID: w.gid(p), PKey: 0xffff, JoinState: 1})
+	}
+	if last[mad.AttrMCMemberRecord] != mad.StatusSANoResources || len(w.s.groups) > 20 {
+		t.Errorf("status %#x, %d groups", last[mad.AttrMCMemberRecord], len(w.s.groups))
 	}
 	w.check()
 	for _, msg := range [][]byte{nil, make([]byte, 55), make([]byte, 256)} {

@@ -141,7 +141,7 @@ func (q *query) applyGUIDs(port int32, next map[int]ib.GUID) {
 			delete(q.guids[own], index)
 			for _, x := range append([]*group(nil), q.sortedGroups()...) {
 				if x.members[old] != nil {
-					delete(x.members, old)
+					q.dropMember(x, old)
 					q.changes.Groups = true
 					q.changes.add(q.reap(x))
 				}

@@ -22,6 +22,7 @@ type group struct {
 // member is a port in a group.
 type member struct {
 	guid  ib.GUID // the port's own
+	by    ib.GUID // the port that asked
 	state uint8   // join states, bits
 	proxy bool    // joined by another port
 }
@@ -130,7 +131,7 @@ func (s *Service) updateGroups() (c Changes) {
 		for _, k := range g.sortedMembers() {
 			p := s.f.EndPortByGUID(g.members[k].guid)
 			if p == fabric.None || !s.inPartition(p, g.rec.PKey) {
-				delete(g.members, k)
+				s.dropMember(g, k)
 			}
 		}
 		if len(g.members) != before {
@@ -159,6 +160,9 @@ func (s *Service) reap(g *group) (c Changes) {
 	}
 	c.Groups = len(g.members) > 0
 	c.Reports = s.groupEvent(mad.TrapMcastGroupDeleted, g)
+	for k := range g.members {
+		s.dropMember(g, k)
+	}
 	delete(s.groups, g.rec.MGID)
 	if s.mlids[g.rec.MLID]--; s.mlids[g.rec.MLID] == 0 {
 		delete(s.mlids, g.rec.MLID)
@@ -168,6 +172,15 @@ func (s *Service) reap(g *group) (c Changes) {
 	}
 	s.order = nil
 	return c
+}
+
+// dropMember takes a member out of a group.
+func (s *Service) dropMember(g *group, key ib.GUID) {
+	by := g.members[key].by
+	delete(g.members, key)
+	if s.joins[by]--; s.joins[by] <= 0 {
+		delete(s.joins, by)
+	}
 }
 
 // newMLID finds a multicast LID for a group: the one asked for if it is free,
@@ -266,6 +279,8 @@ func (q *query) join() mad.Status {
 	old := g.members[guid]
 	link := q.linkAttr(port)
 	switch {
+	case old == nil && q.joins[q.f.Ports[q.port].GUID] >= q.cfg.MaxJoins:
+		return mad.StatusSANoResources
 	case r.JoinState == 0, !q.selectorsMatch(&r, &g.rec), !q.inPartition(port, g.rec.PKey),
 		q.f.Ports[port].Num != 0 && (link.mtu < g.rec.MTU || link.rate.Less(g.rec.Rate)),
 		old != nil && !q.mayModify(g, old, guid):
@@ -280,8 +295,9 @@ func (q *query) join() mad.Status {
 		q.changes.Reports = append(q.changes.Reports, q.groupEvent(mad.TrapMcastGroupCreated, g)...)
 	}
 	if old == nil {
-		old = &member{guid: q.f.Ports[port].GUID, proxy: proxy}
+		old = &member{guid: q.f.Ports[port].GUID, by: q.f.Ports[q.port].GUID, proxy: proxy}
 		g.members[guid] = old
+		q.joins[old.by]++
 		q.changes.Groups = true
 	}
 	had := old.receives()
@@ -484,7 +500,7 @@ func (q *query) leave() mad.Status {
 	m.state &^= r.JoinState
 	left := m.state
 	if left == 0 {
-		delete(g.members, guid)
+		q.dropMember(g, guid)
 	}
 	q.changes.Groups = left == 0 || had != m.receives()
 	q.answerMember(g, &r, left, m.proxy)

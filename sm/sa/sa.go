@@ -35,6 +35,9 @@ type Config struct {
 	// MaxPerPort bounds services and subscriptions that one port may own;
 	// 1024.
 	MaxPerPort int
+	// MaxJoins bounds the memberships that one port may ask for, its own
+	// and those it takes up for others; 16383.
+	MaxJoins int
 }
 
 func (c Config) withDefaults() Config {
@@ -46,6 +49,7 @@ func (c Config) withDefaults() Config {
 	c.MaxServices = cmp.Or(c.MaxServices, 1<<16)
 	c.MaxSubscriptions = cmp.Or(c.MaxSubscriptions, 1<<18)
 	c.MaxPerPort = cmp.Or(c.MaxPerPort, 1024)
+	c.MaxJoins = cmp.Or(c.MaxJoins, 16383)
 	return c
 }
 
@@ -155,6 +159,7 @@ type Service struct {
 	aliasSeq   uint32
 
 	perPort  map[ib.GUID]int // services and subscriptions of a port
+	joins    map[ib.GUID]int // memberships by the port that asked
 	counters Counters
 	now      time.Duration
 }
@@ -166,7 +171,7 @@ func New(cfg Config) *Service {
 	return &Service{
 		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{}, mlidNext: ib.LIDMulticastMin,
 		services: map[serviceID]*service{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
-		perPort:  map[ib.GUID]int{},
+		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{},
 		counters: Counters{Requests: map[mad.AttrID]uint64{}, Errors: map[mad.Status]uint64{}},
 	}
 }

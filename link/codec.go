@@ -81,6 +81,7 @@ func (s *Snapshot) Sort() {
 func (s *Snapshot) Hide() *Snapshot {
 	h := hider{nets: map[netip.Prefix]int{}, hosts: map[netip.Addr]int{}, guids: map[ib.GUID]ib.GUID{}}
 	c := *s
+	c.Card = nil // GID tables are made of addresses
 	c.Host.Facts.Hostname, c.Host.Facts.MachineID = "host", ""
 	c.Host.Facts.KernelCommandLine, c.Host.Facts.SMBIOSFields, c.Host.Facts.Credentials = "", nil, nil
 	c.Links, c.Devices, c.Rules = slices.Clone(s.Links), slices.Clone(s.Devices), slices.Clone(s.Rules)

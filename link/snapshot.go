@@ -1,6 +1,7 @@
 package link
 
 import (
+	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ type Snapshot struct {
 	Devices []Device `json:"rdma_devices,omitempty"`
 	Links   []Link   `json:"links,omitempty"`
 	Rules   []Rule   `json:"rules,omitempty"`
+	// Card is what package roce knows of cards and the Ethernet side of links
+	// (roce.State); its form is that package's.
+	Card json.RawMessage `json:"card,omitempty"`
 }
 
 // Host holds the facts that the conditions of [Match] test, and what of the

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,20 +69,10 @@ func Plan(b *link.Builder, st *State, index int, u *units.Unit) (restarts bool) 
 	return false
 }
 
-// findPort finds the RDMA port on the link: the one the observer joined to it,
-// or the one whose network interface it is.
 func (p *planner) findPort() {
-	s := p.b.Base
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			q := &d.Ports[k]
-			if d.Name == p.l.IBDevice && q.Num == p.l.Port || p.l.IBDevice == "" && q.Netdev == p.l.Index && p.l.Index != 0 {
-				p.port = q
-				p.on.IBDevice, p.on.Port = d.Name, q.Num
-				return
-			}
-		}
+	if d, q := PortOf(p.b.Base, p.l); q != nil {
+		p.port = q
+		p.on.IBDevice, p.on.Port = d.Name, q.Num
 	}
 }
 
@@ -790,4 +781,59 @@ func (p *planner) pfGUID() ib.GUID {
 		return 0
 	}
 	return p.port.GUID
+}
+
+// PortOf is the RDMA port on a link: the one the observer joined to it, or the
+// one whose network interface it is. The port is nil if there is none.
+func PortOf(s *link.Snapshot, l *link.Link) (dev *link.Device, port *link.Port) {
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			q := &d.Ports[k]
+			if d.Name == l.IBDevice && q.Num == l.Port || l.IBDevice == "" && q.Netdev == l.Index && l.Index != 0 {
+				return d, q
+			}
+		}
+	}
+	return nil, nil
+}
+
+// Wants reports whether a unit asks for anything of this package on a link, so
+// that the observer looks at the rest of it.
+func Wants(s *link.Snapshot, l *link.Link, u *units.Unit) bool {
+	if u == nil || l.IsChild() || l.Kind == "vlan" {
+		return false
+	}
+	if u.Port.Present || u.RoCE.Present || u.SoftRoCE.Present || len(u.VLANs) > 0 || u.VirtualFunctions.Present || len(u.VFs) > 0 {
+		return true
+	}
+	_, p := PortOf(s, l)
+	return p != nil && p.Layer == ib.LinkLayerEthernet // its GID indexes
+}
+
+// WantsDCB reports whether a unit asks for anything that DCB has.
+func WantsDCB(u *units.Unit) bool { return u.RoCE.Present && wantsDCB(&u.RoCE) }
+
+// Decode reads what a snapshot keeps of the cards.
+func Decode(text []byte) (*State, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	st := &State{}
+	if err := json.Unmarshal(text, st); err != nil {
+		return nil, fmt.Errorf("state of the cards: %w", err)
+	}
+	return st, nil
+}
+
+// Encode is the form that a snapshot keeps; equal states give equal bytes.
+func (s *State) Encode() ([]byte, error) { return json.Marshal(s) }
+
+// Room is the planner of this package for daemon/plan.
+func Room(b *link.Builder, index int, u *units.Unit) (stop bool) {
+	st, err := Decode(b.Base.Card)
+	if err != nil || st == nil {
+		return false
+	}
+	return Plan(b, st, index, u)
 }

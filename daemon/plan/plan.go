@@ -34,8 +34,9 @@ const (
 )
 
 // Room is the planner of another room: it is called for every link that has a
-// unit, after the InfiniBand part and before the link is brought up.
-type Room func(b *link.Builder, index int, u *units.Unit)
+// unit, after the InfiniBand part and before the link is brought up. It reports
+// true if its steps make the link anew, so that no more can be planned for it.
+type Room func(b *link.Builder, index int, u *units.Unit) (stop bool)
 
 // Input is what a plan is made of.
 type Input struct {
@@ -262,7 +263,9 @@ func (p *planner) coming(index int) {
 			return
 		}
 		for _, r := range p.in.Rooms {
-			r(p.b, index, u)
+			if r(p.b, index, u) {
+				return
+			}
 		}
 		link.PlanSettings(p.b, index, u)
 		link.PlanLink(p.b, index, u)

@@ -254,6 +254,29 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 	return d
 }
 
+// gotRecheck begins the recheck of a switch: its change bit is cleared before
+// its ports are read. LinearFDBTop 0 and port 0 without LID, which is asked
+// after the Set, each give a restarted switch away.
+func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
+	x := &d.nodes[i]
+	if !r.OK() {
+		// Its ports would be silent too; the neighbours say what happened.
+		x.recheck = false
+		d.silent(i, 0, "switch "+x.name()+" does not answer SwitchInfo"+why(r))
+		return
+	}
+	was := x.si.LinearFDBTop()
+	copy(x.si[:], r.Data[:])
+	if x.si.LinearFDBTop() == 0 && was != 0 {
+		d.restarted(i)
+	}
+	if x.si.PortStateChange() {
+		d.urgent.push(tag(kClear, 0, i, 0))
+		return
+	}
+	d.urgent.push(tag(kPort, 2, i, 0))
+}
+
 // AskDescription asks a node's description again before the walk ends; used
 // for trap 144 (NodeDescription changed).
 func (d *Discovery) AskDescription(node int32) { d.back.push(tag(kDesc, 0, node, 0)) }
@@ -273,7 +296,7 @@ func (d *Discovery) Late(t uint64) {
 // isUrgent tells the requests that hold the turn.
 func isUrgent(t uint64) bool {
 	k, extra, _, _ := untag(t)
-	return k == kProbe || k == kClear || k == kPort && extra != 0
+	return k == kProbe || k == kClear || (k == kPort || k == kSwitch) && extra != 0
 }
 
 // Next implements smp.Source.
@@ -320,7 +343,7 @@ func (d *Discovery) start(i int32) {
 	x := &d.nodes[i]
 	x.queued = false
 	if x.recheck {
-		d.urgent.push(tag(kClear, 0, i, 0))
+		d.urgent.push(tag(kSwitch, 1, i, 0))
 		return
 	}
 	d.askPorts(i, 1)
@@ -488,6 +511,10 @@ func (d *Discovery) Step(r *smp.Reply) {
 		}
 	case kSwitch:
 		x := &d.nodes[i]
+		if extra == 1 {
+			d.gotRecheck(i, r)
+			return
+		}
 		if r.OK() {
 			copy(x.si[:], r.Data[:])
 		} else {
@@ -508,8 +535,6 @@ func (d *Discovery) Step(r *smp.Reply) {
 			d.silent(i, 0, "switch "+x.name()+" does not answer")
 			return
 		}
-		// A switch that lost the LID of its port 0 was restarted. Asked after
-		// the Set: one that restarts later shows LinearFDBTop 0 again.
 		d.urgent.push(tag(kPort, 2, i, 0))
 	case kPKey:
 		d.gotPKeys(i, p, extra, r)
@@ -782,10 +807,8 @@ func (d *Discovery) restarted(i int32) {
 	}
 	x.fresh = true
 	x.ports[0].lid = 0
-	x.si[6], x.si[7] = 0, 0 // LinearFDBTop
 	d.res.Changed = true
 	d.back.push(tag(kDesc, 0, i, 0))
-	d.back.push(tag(kSwitch, 0, i, 0))
 	d.warn("switch %s was restarted", x.name())
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -523,4 +524,85 @@ func TestTakeoverSetsLittle(t *testing.T) {
 			t.Errorf("%d Sets of SwitchInfo", n)
 		}
 	})
+}
+
+// Two managers and random events: at the end exactly one is master of what
+// both are connected with, the better one.
+func TestTwoManagersRandomEvents(t *testing.T) {
+	for seed := range seeds(t) / 3 {
+		var story []string
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 78))
+				f := gen.Random(seed, 2+r.IntN(5), 2+r.IntN(8), 4+r.IntN(8))
+				opt := simfabric.Options{Seed: seed, DelayMin: 10 * time.Microsecond, DelayMax: time.Millisecond}
+				if seed%2 == 1 {
+					opt.Loss = 0.01
+				}
+				w := newWorld(t, f, opt)
+				defer w.close()
+				var at []int32
+				for _, p := range f.EndPorts {
+					if f.Ports[p].Num == 1 && len(at) < 2 {
+						at = append(at, p)
+					}
+				}
+				if len(at) < 2 {
+					t.Skip("one host")
+				}
+				prio := []uint8{uint8(r.IntN(3)), uint8(r.IntN(3))}
+				var subs []*engine.Subnet
+				for i, p := range at {
+					s, _ := w.manager(p, engine.Config{Priority: prio[i]})
+					subs = append(subs, s)
+					time.Sleep(time.Duration(r.IntN(1000)) * time.Millisecond)
+				}
+				best := 0
+				if prio[1] > prio[0] {
+					best = 1
+				}
+				for range 3 + r.IntN(4) {
+					for range 1 + r.IntN(3) {
+						for {
+							e := w.event(r, at[0])
+							story = append(story, e)
+							if e != "reboot "+f.Nodes[f.Ports[at[1]].Node].Name() {
+								break
+							}
+							t.Skip("a manager's host restarted")
+						}
+					}
+					t0 := time.Now()
+					for {
+						synctest.Wait()
+						together := len(w.live(at[0])) > 1 && slices.Contains(w.live(at[0]), at[1])
+						var err error
+						if together {
+							if err = w.check(at[best], subs[best]); err == nil && subs[1-best].Snapshot().State != "Standby" {
+								err = fmt.Errorf("the worse manager is %s", subs[1-best].Snapshot().State)
+							}
+						} else {
+							for i := range subs {
+								if e := w.check(at[i], subs[i]); e != nil {
+									err = fmt.Errorf("manager %d: %w", i, e)
+								}
+							}
+						}
+						if err == nil {
+							break
+						}
+						if time.Since(t0) > 20*time.Minute {
+							t.Fatalf("not settled (best is %d): %v", best, err)
+						}
+						time.Sleep(20 * time.Millisecond)
+					}
+					story = append(story, fmt.Sprintf("settled in %v", time.Since(t0)))
+				}
+			})
+		})
+		if !ok {
+			t.Log(strings.Join(story, "\n"))
+			return
+		}
+	}
 }

@@ -119,6 +119,14 @@ func TestHotplug(t *testing.T) {
 			g.Wait("RoCE GID of 192.0.2.1", 5*time.Second, func() bool {
 				return strings.Contains(g.Sh("cat /sys/class/infiniband/swib1/ports/2/gids/* 2>/dev/null || true"), "0000:0000:0000:0000:0000:ffff:c000:0201")
 			})
+			if out := g.Exec("devlink", "port", "show", "platform/swib.1/2"); !strings.Contains(out, "type eth netdev "+dev) {
+				g.Errorf("devlink says %q", out)
+			}
+			g.Exec("devlink", "port", "set", "platform/swib.1/2", "type", "ib")
+			if s := g.Read(file); s != "ib" {
+				g.Errorf("port type %q after devlink set ib", s)
+			}
+			g.Exec("devlink", "port", "set", "platform/swib.1/2", "type", "eth")
 			g.Write(file, "auto\n")
 			if s := g.Read(file); s != "auto (ib)" {
 				g.Errorf("port type %q", s)

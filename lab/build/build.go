@@ -103,6 +103,7 @@ func (b *Builder) once(ctx context.Context, what, dir string, make func(tmp stri
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := make(tmp); err != nil {
+		os.RemoveAll(tmp) // the log tells; a half of it helps nobody
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {

@@ -92,13 +92,19 @@ static int personality_up(struct swib_hca *h)
 			if (r)
 				return r;
 		}
-	return ib_up(h);
+	r = ib_up(h);
+	for (i = 1; !r && i <= h->node.nports; i++)
+		if (h->type[i] != SWIB_PORT_ETH)
+			swib_devlink_ib(h, i, &h->dev->ibdev);
+	return r;
 }
 
 static void personality_down(struct swib_hca *h)
 {
 	int i;
 
+	for (i = 1; i <= h->node.nports; i++)
+		swib_devlink_clear(h, i);
 	ib_down(h);
 	for (i = 1; i <= h->node.nports; i++)
 		swib_eth_del(h, i);
@@ -246,6 +252,9 @@ static int bind(struct swib_hca *h, struct device *parent)
 {
 	int r;
 
+	r = swib_devlink_create(h, parent);
+	if (r)
+		return r;
 	mutex_lock(&h->lock);
 	h->parent = parent;
 	dev_set_drvdata(parent, h);
@@ -253,15 +262,21 @@ static int bind(struct swib_hca *h, struct device *parent)
 	if (r)
 		personality_down(h);
 	mutex_unlock(&h->lock);
+	if (r)
+		swib_devlink_destroy(h);
+	else
+		swib_devlink_open(h);
 	return r;
 }
 
 static void unbind(struct swib_hca *h)
 {
+	swib_devlink_close(h);
 	mutex_lock(&h->lock);
 	personality_down(h);
 	h->parent = NULL;
 	mutex_unlock(&h->lock);
+	swib_devlink_destroy(h);
 }
 
 static int swib_platform_probe(struct platform_device *pdev)

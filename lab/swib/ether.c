@@ -240,9 +240,11 @@ int swib_eth_add(struct swib_hca *h, int port)
 	eth_hw_addr_set(nd, mac);
 	if (h->node.port[port].unplugged)
 		netif_carrier_off(nd);
+	swib_devlink_eth_early(h, port, nd);
 	r = register_netdev(nd);
 	if (r)
 		goto free;
+	swib_devlink_eth(h, port, nd);
 	spin_lock(&hub_lock);
 	list_add_tail_rcu(&e->list, &hub);
 	spin_unlock(&hub_lock);

@@ -58,6 +58,7 @@ enum swib_port_type {
 };
 
 struct swib_dev;
+struct swib_devlink;
 struct swib_eth;
 struct swib_hca;
 struct swib_node;
@@ -127,6 +128,7 @@ struct swib_hca {
 	struct mutex lock;		/* personality */
 	struct swib_node node;
 	struct swib_dev *dev;
+	struct swib_devlink *devlink;
 	struct swib_eth *eth[SWIB_MAX_HCA_PORTS + 1];
 	enum swib_port_type type[SWIB_MAX_HCA_PORTS + 1];
 	unsigned int num_vfs;
@@ -251,6 +253,27 @@ int swib_hca_del(int idx);
 int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
 int swib_adapters_init(bool pci);
 void swib_adapters_exit(bool pci);
+
+/* devlink.c */
+#if IS_ENABLED(CONFIG_NET_DEVLINK)
+int swib_devlink_create(struct swib_hca *h, struct device *parent);
+void swib_devlink_open(struct swib_hca *h);
+void swib_devlink_close(struct swib_hca *h);
+void swib_devlink_destroy(struct swib_hca *h);
+void swib_devlink_ib(struct swib_hca *h, int port, struct ib_device *d);
+void swib_devlink_eth_early(struct swib_hca *h, int port, struct net_device *nd);
+void swib_devlink_eth(struct swib_hca *h, int port, struct net_device *nd);
+void swib_devlink_clear(struct swib_hca *h, int port);
+#else
+static inline int swib_devlink_create(struct swib_hca *h, struct device *parent) { return 0; }
+static inline void swib_devlink_open(struct swib_hca *h) { }
+static inline void swib_devlink_close(struct swib_hca *h) { }
+static inline void swib_devlink_destroy(struct swib_hca *h) { }
+static inline void swib_devlink_ib(struct swib_hca *h, int port, struct ib_device *d) { }
+static inline void swib_devlink_eth_early(struct swib_hca *h, int port, struct net_device *nd) { }
+static inline void swib_devlink_eth(struct swib_hca *h, int port, struct net_device *nd) { }
+static inline void swib_devlink_clear(struct swib_hca *h, int port) { }
+#endif
 
 /* verbs.c */
 extern const struct ib_device_ops swib_dev_ops;

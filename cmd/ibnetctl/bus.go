@@ -56,7 +56,19 @@ func (c *client) call(ctx context.Context, method string, ret []any, args ...any
 func (c *client) callOn(ctx context.Context, path, method string, ret []any, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	call := c.conn.Object(api.BusName, dbus.ObjectPath(path)).CallWithContext(ctx, method, dbus.FlagNoAutoStart|dbus.FlagAllowInteractiveAuthorization, args...)
+	// Not Object.Call: it drops the flag that lets polkit ask for a password.
+	dot := strings.LastIndexByte(method, '.')
+	msg := &dbus.Message{Type: dbus.TypeMethodCall, Flags: dbus.FlagNoAutoStart | dbus.FlagAllowInteractiveAuthorization, Body: args,
+		Headers: map[dbus.HeaderField]dbus.Variant{
+			dbus.FieldDestination: dbus.MakeVariant(api.BusName),
+			dbus.FieldPath:        dbus.MakeVariant(dbus.ObjectPath(path)),
+			dbus.FieldInterface:   dbus.MakeVariant(method[:dot]),
+			dbus.FieldMember:      dbus.MakeVariant(method[dot+1:]),
+		}}
+	if len(args) > 0 {
+		msg.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(args...))
+	}
+	call := <-c.conn.SendWithContext(ctx, msg, make(chan *dbus.Call, 1)).Done
 	if call.Err != nil {
 		return busError(call.Err)
 	}

@@ -37,7 +37,7 @@ func hideIn(text []byte, what []string, snap *link.Snapshot) ([]byte, error) {
 		f := snap.Host.Facts
 		for old, new := range map[string]string{f.Hostname: "host.example", f.MachineID: strings.Repeat("0", 31) + "1"} {
 			if len(old) > 1 && old != "localhost" {
-				s = strings.ReplaceAll(s, old, new)
+				s = regexp.MustCompile(`(^|[^\w-])`+regexp.QuoteMeta(old)+`($|[^\w-])`).ReplaceAllString(s, "${1}"+new+"${2}")
 			}
 		}
 	}

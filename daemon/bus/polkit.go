@@ -61,5 +61,8 @@ func (c *caller) authorize(action string) error {
 	case result.Challenge && !interactive:
 		return failure("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "%s must show a password for %s, and the caller did not allow to ask for it", who, action)
 	}
-	return failure(api.ErrAccessDenied, "%s may not do this: polkit says no to %s", who, action)
+	if result.Challenge {
+		return failure(api.ErrAccessDenied, "only root may do this (%s): polkit wants a password of %s and there is nobody to ask for it (no polkit agent). Try sudo", action, who)
+	}
+	return failure(api.ErrAccessDenied, "only root may do this (%s): polkit says no to %s", action, who)
 }

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+var update = flag.Bool("update", false, "write generated and golden files")
+
+func roff(s string) string {
+	var out []string
+	for line := range strings.SplitSeq(s, "\n") {
+		line = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(line)
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			line = `\&` + line
+		}
+		if strings.TrimSpace(line) == "" {
+			line = ".IP"
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "\n")
+}
+
+func manFlags(b *strings.Builder, fs *pflag.FlagSet) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" || f.Name == "version" {
+			return
+		}
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		arg, usage := pflag.UnquoteUsage(f)
+		if arg != "" {
+			name += "=" + strings.ToUpper(arg)
+		}
+		def := ""
+		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
+			def = " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(b, ".RS\n.TP\n.B %s\n%s.\n.RE\n", roff(name), roff(usage+def))
+	})
+}
+
+func manCommands(b *strings.Builder, c *cobra.Command, prefix string) {
+	for _, s := range c.Commands() {
+		if s.Hidden || s.Name() == "help" {
+			continue
+		}
+		if s.HasSubCommands() {
+			fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(prefix+s.Name()), roff(s.Long))
+			manCommands(b, s, prefix+s.Name()+" ")
+			continue
+		}
+		text := s.Long
+		if text == "" {
+			text = strings.ToUpper(s.Short[:1]) + s.Short[1:] + "."
+		}
+		fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(prefix+s.Use), roff(text))
+		manFlags(b, s.LocalNonPersistentFlags())
+	}
+}
+
+// page is ibnetctl(1), from the tree of commands that the program itself uses.
+func page() string {
+	root := (&app{}).command()
+	var b strings.Builder
+	b.WriteString(`.\" Generated from the commands: go test ./cmd/ibnetctl -run TestManPage -update
+.TH IBNETCTL 1 "" ibnetworkd "User commands"
+.SH NAME
+ibnetctl \- show and steer InfiniBand and RoCE links
+.SH SYNOPSIS
+.B ibnetctl
+.RI [ options ]
+.I COMMAND
+.RI [ arguments ]
+.SH DESCRIPTION
+.B ibnetctl
+shows what
+.BR ibnetworkd (8)
+knows of the InfiniBand and RoCE links of this host, says why a link is not what its
+.BR ibnetwork (5)
+file asks for, and steers the daemon and the subnet manager.
+.PP
+A
+.I LINK
+is a network interface such as ib0, a
+.I PORT
+an RDMA port such as mlx5_0/1.
+Commands that only read work without the daemon as well: then
+.B ibnetctl
+looks at the system by itself and says so.
+.PP
+Start with
+.BR "ibnetctl status" ,
+.B "ibnetctl diagnose"
+and
+.BR "ibnetctl plan" .
+.SH OPTIONS
+`)
+	var flags strings.Builder
+	manFlags(&flags, root.PersistentFlags())
+	b.WriteString(strings.NewReplacer(".RS\n", "", ".RE\n", "").Replace(flags.String()))
+	b.WriteString(".SH COMMANDS\n")
+	manCommands(&b, root, "")
+	b.WriteString(`.SH EXIT STATUS
+.TP
+.B 0
+Success; for
+.B verify
+and
+.B diagnose
+that all is right.
+.TP
+.B 1
+The operation failed, or the answer is that not all is right.
+.TP
+.B 2
+Wrong usage.
+.TP
+.B 3
+The command needs the daemon, and it does not run.
+.TP
+.B 4
+Not allowed: see polkit's actions in
+.BR ibnetworkd (8).
+.TP
+.B 5
+There is no such link, port, unit or file.
+.TP
+.B 6
+The time was over
+.RB ( wait\-online ,
+or no answer from the daemon).
+.SH JSON
+With
+.B \-\-json
+every command prints one JSON object (monitor: one in each line) with the key
+.BR schema ,
+which is 1.
+Keys may be added; the number changes when one goes or changes its meaning.
+.B status
+without arguments prints the object of Describe in
+.BR org.ibnetwork1 (5),
+.B list
+its
+.BR links ,
+.B ports
+its
+.BR ports ,
+.B sm status
+its
+.BR subnet_managers ;
+.B status NAME
+prints
+.B links
+and
+.B ports
+of these names.
+.B plan
+prints
+.B steps
+(command, link, unit) and
+.B blocked
+(target, op, unit, wait, reason with code, text and next);
+.B diagnose
+prints
+.B ok
+and
+.BR chains ,
+each with
+.B on
+and
+.B checks
+(name, result, code, text, next, link), where result is ok, warn, fail or skip;
+.B verify
+prints
+.B files
+and
+.B problems
+(position with file, line and column; severity, message, kept, section, key);
+.B wait\-online
+prints
+.B online
+and
+.B missing
+(link, why);
+.B sm topology
+prints
+.BR nodes ,
+.B subnet_managers
+and
+.BR warnings ;
+.B monitor
+prints at, kind, name, what, old, new and why.
+.SH ENVIRONMENT
+.TP
+.B VISUAL\fR,\fP EDITOR
+The editor of
+.BR edit .
+.TP
+.B NO_COLOR
+If set, no colours; they are used on a terminal only.
+.TP
+.B DBUS_SYSTEM_BUS_ADDRESS
+Another bus than the system's.
+.SH EXAMPLES
+.nf
+ibnetctl diagnose mlx5_0/1
+ibnetctl status ib0
+ibnetctl try ./10-ib0.ibnetwork
+ibnetctl wait-online -i ib0 --timeout 30s
+ibnetctl capture report.json --hide addresses
+ibnetctl plan --from report.json
+.fi
+.SH SEE ALSO
+.BR ibnetworkd (8),
+.BR ibnetwork (5),
+.BR ibnetsm (8),
+.BR org.ibnetwork1 (5),
+.BR networkctl (1)
+`)
+	return b.String()
+}
+
+func TestManPage(t *testing.T) {
+	const path = "../../docs/man/ibnetctl.1"
+	want := page()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/man/ibnetctl.1 is not what the commands say: go test ./cmd/ibnetctl -run TestManPage -update")
+	}
+}

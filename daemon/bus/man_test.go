@@ -1,0 +1,184 @@
+package bus
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"ibnetworkd/daemon/bus/api"
+)
+
+var update = flag.Bool("update", false, "write the generated man page")
+
+func roff(s string) string {
+	s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(s)
+	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
+		s = `\&` + s
+	}
+	return s
+}
+
+func manProps[T any](b *strings.Builder, table []property[T]) {
+	for _, p := range table {
+		fmt.Fprintf(b, ".TP\n.BR %s \" (%s)\"\n%s\n", p.name, roff(p.sig), roff(p.doc))
+	}
+}
+
+func manMethods(b *strings.Builder, ms []method) {
+	for _, m := range ms {
+		var in, out []string
+		for _, a := range m.args {
+			t := a.sig + " " + a.name
+			if a.dir == "in" {
+				in = append(in, t)
+			} else {
+				out = append(out, t)
+			}
+		}
+		ret := ""
+		if len(out) > 0 {
+			ret = " \\(-> " + roff(strings.Join(out, ", "))
+		}
+		fmt.Fprintf(b, ".TP\n.BR %s \"(%s)%s\"\n%s\n", m.name, roff(strings.Join(in, ", ")), ret, roff(m.doc))
+	}
+}
+
+// page is org.ibnetwork1(5), from the tables that the server itself uses.
+func page() string {
+	var b strings.Builder
+	b.WriteString(`.\" Generated from the tables of daemon/bus: go test ./daemon/bus -update
+.TH ORG.IBNETWORK1 5 "" ibnetworkd "File formats"
+.SH NAME
+org.ibnetwork1 \- the D\-Bus interface of ibnetworkd
+.SH DESCRIPTION
+.BR ibnetworkd (8)
+owns the name
+.I org.ibnetwork1
+on the system bus.
+Its objects are
+.TP
+.I /org/ibnetwork1
+the Manager; it is an org.freedesktop.DBus.ObjectManager too.
+.TP
+.I /org/ibnetwork1/link/INDEX
+a Link, by interface index; a link that is wanted and does not exist yet has
+.I wanted_NAME
+in place of the index.
+.TP
+.I /org/ibnetwork1/port/DEVICE_PORT
+a Port of an RDMA device.
+.TP
+.I /org/ibnetwork1/subnet_manager/GUID
+the SubnetManager of a port, by port GUID.
+.PP
+Index, device and port, and GUID are written by the rule of sd_bus_path_encode(3).
+All properties are read\-only and emit PropertiesChanged with exactly what has changed; any number of changes that come faster than the
+bus takes them are one signal.
+Objects come and go with InterfacesAdded and InterfacesRemoved.
+.PP
+Reading is open to everyone.
+What changes something is allowed to root, and to whom polkit grants the action that the method names; without polkit others get
+org.freedesktop.DBus.Error.AccessDenied and a sentence.
+At most 64 requests are under way at one time, further ones get LimitsExceeded.
+.PP
+To look around:
+.PP
+.RS
+.nf
+busctl tree org.ibnetwork1
+busctl introspect org.ibnetwork1 /org/ibnetwork1
+busctl monitor org.ibnetwork1
+.fi
+.RE
+`)
+	section := func(iface, about string, f func()) {
+		fmt.Fprintf(&b, ".SH INTERFACE %s\n%s\n", roff(iface), about)
+		f()
+	}
+	section(api.Manager, "Methods:", func() {
+		manMethods(&b, managerMethods)
+		b.WriteString(".PP\nProperties:\n")
+		manProps(&b, managerProps)
+	})
+	section(api.Link, "A network interface: what its unit asks for, what it is, and why they differ.\n.PP\nMethods:", func() {
+		manMethods(&b, linkMethods)
+		b.WriteString(".PP\nProperties:\n")
+		manProps(&b, linkProps)
+	})
+	section(api.Port, "Properties:", func() { manProps(&b, portProps) })
+	section(api.SubnetManager, "Whether this host runs the subnet manager of the subnet at a port, and why.\n.PP\nMethods:", func() {
+		manMethods(&b, smMethods)
+		b.WriteString(".PP\nProperties:\n")
+		manProps(&b, smProps)
+	})
+	b.WriteString(`.SH DESCRIBE
+Describe returns a JSON object; keys may be added, and
+.I schema
+changes when one goes or changes its meaning:
+.TP
+.B schema
+` + fmt.Sprint(api.DescriptionSchema) + `
+.TP
+.B version
+of the daemon.
+.TP
+.B source
+.BR ibnetworkd ,
+or
+.B observed
+when
+.B ibnetctl
+looked by itself because the daemon does not run.
+.TP
+.B online_state
+online, partial or offline.
+.TP
+.B links
+each with name, ifindex, kind, ib_device, port, pkey, parent, hw_addr, unit, drop_ins, made_by_us, state, operational_state, carrier,
+required_for_online, required_min, required_max, online, reasons (code, text, next), attributes (name, wanted, actual, why), addresses,
+pending, problems.
+.TP
+.B ports
+each with ib_device, port, link_layer, state, phys_state, lid, sm_lid, port_guid, node_guid, subnet_prefix, rate, pkeys, links, unit,
+reason.
+.TP
+.B subnet_managers
+each with port_guid, ib_device, port, manage, engine, unit, phase, reason, next_check, worker, worker_state, worker_since, by_hand,
+master (guid, lid, priority, state), starts.
+.TP
+.B problems
+of unit files, each as file:line:column: sentence.
+.SH ERRORS
+.TP
+.B org.ibnetwork1.NoSuchLink\fR,\fP org.ibnetwork1.NoSuchPort
+There is none of that name.
+.TP
+.B org.ibnetwork1.Failed
+The request failed; the message says why.
+.SH SEE ALSO
+.BR ibnetworkd (8),
+.BR ibnetctl (1),
+.BR busctl (1)
+`)
+	return b.String()
+}
+
+const pagePath = "../../docs/man/org.ibnetwork1.5"
+
+func TestManPage(t *testing.T) {
+	want := page()
+	if *update {
+		if err := os.WriteFile(pagePath, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(pagePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/man/org.ibnetwork1.5 is not what the tables say: go test ./daemon/bus -update")
+	}
+}

@@ -18,13 +18,20 @@ func Observe(root string, set *units.Set) (*link.Snapshot, error) {
 	defer func() { _ = o.Close() }()
 	w := Wants{Routes: true, Rules: true, PKeys: true, Resolved: true}
 	if set != nil {
-		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
+		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit {
 			f := link.FactsOf(s, l)
 			u, v, _ := set.Find(&f)
 			if v != units.Yes {
 				return nil
 			}
-			return link.Sysctls(u)
+			return u
+		}
+		w.Card = unitOf
+		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
+			if u := unitOf(s, l); u != nil {
+				return link.Sysctls(u)
+			}
+			return nil
 		}
 	}
 	s, err := o.Look(everything, w)

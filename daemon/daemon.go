@@ -15,6 +15,7 @@ import (
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
 	"ibnetworkd/units"
 )
 
@@ -334,7 +335,6 @@ func (d *Daemon) Run(ctx context.Context) error {
 		sc = Scope{}
 		select {
 		case <-ctx.Done():
-			d.saveReport(true)
 			d.notify("STOPPING=1")
 			return nil
 		case <-d.bell:
@@ -344,7 +344,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-port.C:
 			sc = Scope{RDMA: true, PKeys: d.waitsForPKey()}
 		case <-retry.C:
-			d.saveReport(false)
+			d.saveReport()
 			if t := d.held.next(); !t.IsZero() && !time.Now().Before(t) {
 				sc = Scope{Due: true}
 			}
@@ -588,7 +588,9 @@ func (d *Daemon) wants() Wants {
 		w.Resolved = w.Resolved || e.DNS != nil
 	}
 	sys := map[*units.Unit][]string{}
+	cards := d.hasEthernetPort()
 	for _, u := range d.set.Units {
+		cards = cards || u.Port.Present || u.RoCE.Present || u.SoftRoCE.Present || len(u.VLANs) > 0 || u.VirtualFunctions.Present || len(u.VFs) > 0
 		w.Routes = w.Routes || len(u.Routes) > 0
 		w.Rules = w.Rules || len(u.Rules) > 0
 		w.Resolved = w.Resolved || len(u.Network.DNS)+len(u.Network.Domains) > 0 || u.Network.DNSDefaultRoute.Set
@@ -596,19 +598,39 @@ func (d *Daemon) wants() Wants {
 			sys[u] = s
 		}
 	}
-	if len(sys) > 0 {
-		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
-			u := d.unitOf[l.Index]
-			if _, known := d.status[l.Index]; !known || u == nil {
-				f := link.FactsOf(s, l)
-				if x, v, _ := d.set.Find(&f); v == units.Yes {
-					u = x
-				}
+	unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit {
+		u := d.unitOf[l.Index]
+		if _, known := d.status[l.Index]; !known || u == nil {
+			f := link.FactsOf(s, l)
+			if x, v, _ := d.set.Find(&f); v == units.Yes {
+				u = x
 			}
-			return sys[u]
 		}
+		return u
+	}
+	if len(sys) > 0 {
+		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
+	}
+	if cards {
+		w.Card = unitOf
 	}
 	return w
+}
+
+// hasEthernetPort reports whether there is a RoCE port, whose GID indexes are
+// told whatever units say.
+func (d *Daemon) hasEthernetPort() bool {
+	if d.snap == nil {
+		return false
+	}
+	for i := range d.snap.Devices {
+		for _, p := range d.snap.Devices[i].Ports {
+			if p.Layer == ib.LinkLayerEthernet {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // take makes a snapshot the present one and adds the links that changed, and
@@ -618,6 +640,9 @@ func (d *Daemon) take(s *link.Snapshot, todo map[int]bool) {
 	links, _, rdma := changedLinks(old, s)
 	d.snap = s
 	maps.Copy(todo, links)
+	if old != nil {
+		maps.Copy(todo, roce.Changed(old.Card, s.Card))
+	}
 	now := time.Now()
 	if rdma {
 		moved := map[string]bool{}
@@ -870,7 +895,7 @@ func (d *Daemon) fold(old *link.Snapshot, changed map[string]bool, reloaded bool
 	}
 	maps.Copy(d.unsaved, changed)
 	d.reportDirty = true
-	d.saveReport(false)
+	d.saveReport()
 	d.notify("STATUS=" + summary(rep))
 	d.mu.Lock()
 	subs := slices.Collect(maps.Values(d.subs))
@@ -886,9 +911,9 @@ const reportShare = 8
 
 // saveReport writes the report's file, unless it was written a moment ago; then
 // the timer does it.
-func (d *Daemon) saveReport(now bool) {
+func (d *Daemon) saveReport() {
 	start := time.Now()
-	if !d.reportDirty || !now && start.Before(d.reportNext) {
+	if !d.reportDirty || start.Before(d.reportNext) {
 		return
 	}
 	if err := d.cfg.Keep.SaveReport(d.Report(), func(n string) bool { return d.unsaved[n] }); err != nil {

@@ -101,6 +101,9 @@ func (k *Kernel) other(ctx context.Context, op link.Op, index int) error {
 	case link.SetDNS:
 		return k.dns.set(ctx, index, o)
 	}
+	if handled, err := k.card.Apply(ctx, op); handled {
+		return err
+	}
 	for _, x := range k.Extra {
 		if handled, err := x(ctx, op); handled {
 			return err

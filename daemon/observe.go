@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/procsys"
@@ -23,6 +24,7 @@ import (
 	"ibnetworkd/internal/kernel/udevdb"
 	ipoibrtnl "ibnetworkd/ipoib/rtnl"
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
 // Wants says what of the system a plan will ask for beyond links and addresses,
@@ -34,6 +36,9 @@ type Wants struct {
 	PKeys bool
 	// Sysctls lists the settings to read of a link; nil reads none.
 	Sysctls func(s *link.Snapshot, l *link.Link) []string
+	// Card gives the unit of a link for what package roce looks at; nil if no
+	// unit asks for any of it.
+	Card func(s *link.Snapshot, l *link.Link) *units.Unit
 	// Resolved asks who systemd-resolved is.
 	Resolved bool
 }
@@ -48,6 +53,7 @@ type Observer struct {
 	udev udevdb.DB
 	proc procsys.FS
 	dns  *resolved
+	card *card.Observer
 
 	host link.Host
 	// networkd and nm say that these programs keep state files here.
@@ -97,6 +103,7 @@ func NewObserver(root string) (*Observer, error) {
 	if o.rt, err = rtnl.Dial(); err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
+	o.card = card.New(root, o.rt)
 	return o, nil
 }
 
@@ -106,7 +113,7 @@ func (o *Observer) OnResolved(f func()) { o.dns.changed = f }
 
 // Close closes the kernel clients.
 func (o *Observer) Close() error {
-	err := o.rt.Close()
+	err := errors.Join(o.rt.Close(), o.card.Close())
 	if o.rd != nil {
 		err = errors.Join(err, o.rd.Close())
 	}
@@ -167,8 +174,25 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	if w.Sysctls != nil {
 		o.lookSysctls(s, sc, w)
 	}
+	o.lookCard(s, sc, w)
 	o.last = s
 	return s, nil
+}
+
+// lookCard looks at cards where a unit asks for it. GID tables follow
+// addresses, everything else the link or its RDMA device.
+func (o *Observer) lookCard(s *link.Snapshot, sc Scope, w Wants) {
+	if w.Card == nil {
+		s.Card = nil
+		return
+	}
+	for i := range sc.Force {
+		if l, ok := s.Link(i); ok {
+			o.card.Forget(l.Name)
+		}
+	}
+	o.card.Look(s, func(l *link.Link) *units.Unit { return w.Card(s, l) },
+		func(i int) bool { return sc.All || sc.RDMA || sc.Addrs || sc.Reload || sc.Links[i] || sc.Force[i] })
 }
 
 // joinPorts finds the links whose RDMA port came or went after they did, as that

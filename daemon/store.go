@@ -33,12 +33,22 @@ const (
 	ReportFile = "state.json"
 )
 
-// NewStore makes the directory if it is missing.
+// NewStore makes the directory if it is missing, and removes the report of an
+// earlier run: what it says is not looked after by anyone.
 func NewStore(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w", err)
 	}
-	return &Store{dir: dir, parts: map[string]part{}}, nil
+	s := &Store{dir: dir, parts: map[string]part{}}
+	return s, s.RemoveReport()
+}
+
+// RemoveReport removes the report, at the end of the daemon. The record stays.
+func (s *Store) RemoveReport() error {
+	if err := os.Remove(filepath.Join(s.dir, ReportFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the old report: %w", err)
+	}
+	return nil
 }
 
 // LoadRecord reads the record; without one, or with one that cannot be read,

@@ -106,10 +106,16 @@ func run(ctx context.Context, o options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 
+	// Caught from the beginning, so that one that comes early does not end us.
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
 	store, err := daemon.NewStore(o.stateDir)
 	if err != nil {
 		return err
 	}
+	defer func() { _ = store.RemoveReport() }()
 	eyes, err := daemon.NewObserver("/")
 	if err != nil {
 		return err
@@ -140,7 +146,7 @@ func run(ctx context.Context, o options) error {
 
 	tasks := []task{
 		{"loop", d.Run},
-		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d) }},
+		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d, hangup) }},
 		{"watchdog", func(ctx context.Context) error { return watchdog(ctx, d) }},
 	}
 	for _, f := range extraTasks {
@@ -175,10 +181,7 @@ func run(ctx context.Context, o options) error {
 
 // onHangup reloads on SIGHUP, telling the service manager as Type=notify-reload
 // wants it (sd_notify(3)).
-func onHangup(ctx context.Context, d *daemon.Daemon) error {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, syscall.SIGHUP)
-	defer signal.Stop(c)
+func onHangup(ctx context.Context, d *daemon.Daemon, c <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():

@@ -274,10 +274,16 @@ func configuration(g *lab.G) string {
 // Killed at a random moment, the daemon comes back to the same end state, and no
 // link that was done loses carrier or an address by it.
 func TestKill(t *testing.T) {
-	seeds := 100
-	if testing.Short() {
-		seeds = 10
+	// A hundred seeds, in four guests side by side.
+	for shard := range 4 {
+		t.Run(fmt.Sprintf("seeds %d to %d", 25*shard, 25*shard+24), func(t *testing.T) {
+			t.Parallel()
+			killSeeds(t, 25*shard, 25)
+		})
 	}
+}
+
+func killSeeds(t *testing.T, first, count int) {
 	files := map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.5.0.1/24\nAddress=fd00:5::1/64\n" +
 			"[Route]\nDestination=10.55.0.0/16\nGateway=10.5.0.9\n[RoutingPolicyRule]\nFrom=10.55.0.0/16\nTable=55\nPriority=550\n" +
@@ -323,13 +329,14 @@ func TestKill(t *testing.T) {
 				g.Exec("mv", f+".away", f)
 			}
 		}
-		for seed := range seeds {
+		for seed := first; seed < first+count; seed++ {
 			r := rand.New(rand.NewPCG(uint64(seed), 42))
 			clean()
 			d.p.Signal(syscall.SIGHUP)
 			time.Sleep(time.Duration(r.IntN(60_000)) * time.Microsecond)
 			d.kill()
 			before := done(g, all)
+			forget(g)
 			d.start()
 			wait()
 			quiet2(g, d)
@@ -345,6 +352,7 @@ func TestKill(t *testing.T) {
 			if seed%10 == 0 {
 				carrier := carrierChanges(g, all...)
 				d.kill()
+				forget(g)
 				d.start()
 				wait()
 				quiet2(g, d)
@@ -358,6 +366,10 @@ func TestKill(t *testing.T) {
 		}
 	})
 }
+
+// forget removes the report that a killed daemon left, so that what is read next
+// is from the new one.
+func forget(g *lab.G) { g.Exec("rm", "-f", "/run/ibnetworkd/state.json") }
 
 // done are the links that have carrier, with their count of carrier changes.
 func done(g *lab.G, links []string) map[string]string {

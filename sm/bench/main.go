@@ -6,6 +6,7 @@
 //	go run ./sm/bench events [fabric]
 //	go run ./sm/bench scale [ft3-46848]
 //	go run ./sm/bench topo FABRIC
+//	go run ./sm/bench capture > sm/mad/testdata/golden.txt
 //	go run ./sm/bench conformance [-sm opensm|ibnetsm]
 //
 // A fabric is a name of the table (ft3-972) or a file in ibnetdiscover's form.
@@ -78,6 +79,8 @@ func run(args []string) error {
 		res, err = benchEvents(t, o)
 	case "conformance":
 		res, err = conformance(t, o, *dir, *only)
+	case "capture":
+		err = capture(t)
 	default:
 		err = fmt.Errorf("%q: up, sa, events, scale, conformance or topo", args[0])
 	}

@@ -411,3 +411,33 @@ func TestSubscriptionRules(t *testing.T) {
 		}
 	}
 }
+
+// A port with several LIDs is found by each of them.
+func TestAnyLIDOfAPort(t *testing.T) {
+	f := lids(gen.FatTree2(8, 2), 2)
+	w := newWorld(t, f, "")
+	a, b := w.cas()[0], w.cas()[3]
+	lid := f.Ports[b].LID + 3
+	for _, tt := range []struct {
+		attr mad.AttrID
+		mask mad.CompMask
+		rec  appender
+		n    int
+	}{
+		{mad.AttrNodeRecord, mad.CompNRLID, &mad.NodeRecord{LID: lid}, 1},
+		{mad.AttrPortInfoRecord, mad.CompPIRLID, &mad.PortInfoRecord{LID: lid}, 1},
+		{mad.AttrVLArbRecord, mad.CompVLARLID, &mad.VLArbRecord{LID: lid}, 4},
+		{mad.AttrSLtoVLRecord, mad.CompSLVLLID, &mad.SLtoVLRecord{LID: lid}, 1},
+		{mad.AttrGUIDInfoRecord, mad.CompGIRLID | mad.CompGIRBlock, &mad.GUIDInfoRecord{LID: lid}, 1},
+		{mad.AttrLinkRecord, mad.CompLRFromLID, &mad.LinkRecord{FromLID: lid}, 1},
+		{mad.AttrLinkRecord, mad.CompLRToLID, &mad.LinkRecord{ToLID: lid}, 1},
+		{mad.AttrLinkRecord, mad.CompLRToLID | mad.CompLRFromLID, &mad.LinkRecord{ToLID: lid, FromLID: f.Ports[a].LID}, 0},
+		{mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDLID, &mad.PathRecord{SGID: w.gid(a), DLID: lid}, 4},
+		{mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b)}, 16},
+		{mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID | mad.CompPRNumbPath, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), NumbPath: 3}, 3},
+	} {
+		if st, recs := w.ask(a, 0, mad.MethodGetTable, tt.attr, tt.mask, tt.rec); st != 0 || len(recs) != tt.n {
+			t.Errorf("attribute %#x: %d records, want %d; status %#x", tt.attr, len(recs), tt.n, st)
+		}
+	}
+}

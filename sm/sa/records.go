@@ -41,6 +41,9 @@ func (q *query) endPorts(lidBit mad.CompMask, f func(port int32)) {
 		}
 	}
 	if lidBit != 0 && q.has(lidBit) {
+		// Any LID of the port will do, not only the base LID that
+		// records carry.
+		q.mask &^= lidBit
 		try(q.byLID(ib.LID(be.Uint16(q.data))))
 		return
 	}
@@ -101,9 +104,6 @@ func (q *query) physical(p int32, f func(port int32)) {
 func (q *query) portInfos() mad.Status {
 	q.endPorts(mad.CompPIRLID, func(p int32) {
 		lid := q.f.Ports[p].LID
-		if q.has(mad.CompPIRBaseLID) && be.Uint16(q.data[20:]) != uint16(lid) {
-			return
-		}
 		q.physical(p, func(x int32) {
 			port := &q.f.Ports[x]
 			if !port.Known || q.has(mad.CompPIRPort) && q.data[2] != port.Num {
@@ -235,7 +235,7 @@ func (q *query) slvls() mad.Status {
 			if q.state.QoS != nil {
 				r.Table = q.state.QoS.SLtoVL(out)
 			}
-			mask := q.h.CompMask
+			mask := q.mask
 			emit := func() {
 				start := len(q.out)
 				q.out = r.Append(q.out)
@@ -243,7 +243,7 @@ func (q *query) slvls() mad.Status {
 			}
 			r.OutPort = port.Num
 			if !isSwitch {
-				mask &= mad.CompSLVLLID // see vlArbs
+				mask = 0 // see vlArbs
 				emit()
 				return
 			}
@@ -268,7 +268,7 @@ func (q *query) vlArbs() mad.Status {
 				if q.state.QoS != nil {
 					r.Table = q.state.QoS.VLArb(x, b)
 				}
-				mask := q.h.CompMask
+				mask := q.mask
 				if q.f.Nodes[port.Node].Switch == fabric.None {
 					// The LID says which port of an adapter is
 					// meant; the number is often given as 0.
@@ -310,24 +310,33 @@ func (s *Service) lidOf(port int32) ib.LID {
 }
 
 func (q *query) links() mad.Status {
+	to := fabric.None
+	if q.has(mad.CompLRToLID) {
+		if to = q.byLID(ib.LID(be.Uint16(q.data[4:]))); to == fabric.None {
+			return mad.StatusOK
+		}
+		q.mask &^= mad.CompLRToLID
+	}
 	from := func(x int32) {
 		peer := q.f.Ports[x].Peer
 		if peer == fabric.None {
 			return
 		}
 		r := mad.LinkRecord{FromLID: q.lidOf(x), FromPort: q.f.Ports[x].Num, ToPort: q.f.Ports[peer].Num, ToLID: q.lidOf(peer)}
-		if r.FromLID == 0 || r.ToLID == 0 || !q.visible(q.byLID(r.ToLID)) {
+		if r.FromLID == 0 || r.ToLID == 0 {
+			return
+		}
+		if end := q.byLID(r.ToLID); to != fabric.None && end != to || !q.visible(end) {
 			return
 		}
 		start := len(q.out)
 		q.out = r.Append(q.out)
 		q.emit(start, linkLayout)
 	}
-	if !q.has(mad.CompLRFromLID) && q.has(mad.CompLRToLID) {
+	if !q.has(mad.CompLRFromLID) && to != fabric.None {
 		// Links are the same from both ends: start at the far one.
-		p := q.byLID(ib.LID(be.Uint16(q.data[4:])))
-		if p != fabric.None && q.visible(p) {
-			q.physical(p, func(x int32) {
+		if q.visible(to) {
+			q.physical(to, func(x int32) {
 				if peer := q.f.Ports[x].Peer; peer != fabric.None && q.visible(q.byLID(q.lidOf(peer))) {
 					from(peer)
 				}

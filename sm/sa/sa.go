@@ -255,8 +255,9 @@ type query struct {
 	*Service
 	req     Request
 	h       mad.SAHeader
-	data    []byte // a whole record at least, padded with zeros
-	port    int32  // the requester's, index into Fabric.Ports
+	data    []byte       // a whole record at least, padded with zeros
+	mask    mad.CompMask // components still to be matched: a LID looked up is not
+	port    int32        // the requester's, index into Fabric.Ports
 	trusted bool
 	out     []byte // header space and records
 	n       int    // records
@@ -331,7 +332,7 @@ func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 	if !ok {
 		return q.fail(mad.StatusBadAttr), Changes{}
 	}
-	q.data = req.MAD[mad.SADataOffset:]
+	q.data, q.mask = req.MAD[mad.SADataOffset:], q.h.CompMask
 	if len(q.data) < mad.SADataLen {
 		// Some senders leave trailing zeros out.
 		q.data = append(make([]byte, 0, mad.SADataLen), q.data...)[:mad.SADataLen]
@@ -372,7 +373,7 @@ func (q *query) finish() Reply {
 
 // emit adds the record that was appended to q.out from start on, if the query's
 // mask lets it through.
-func (q *query) emit(start int, l *layout) { q.emitMask(start, l, q.h.CompMask) }
+func (q *query) emit(start int, l *layout) { q.emitMask(start, l, q.mask) }
 
 // emitMask is emit with a mask of its own.
 func (q *query) emitMask(start int, l *layout, mask mad.CompMask) {

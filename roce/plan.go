@@ -1,9 +1,11 @@
 package roce
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -828,6 +830,36 @@ func Decode(text []byte) (*State, error) {
 
 // Encode is the form that a snapshot keeps; equal states give equal bytes.
 func (s *State) Encode() ([]byte, error) { return json.Marshal(s) }
+
+// Changed gives the links for which two encoded states differ.
+func Changed(old, now []byte) map[int]bool {
+	if bytes.Equal(old, now) {
+		return nil
+	}
+	out := map[int]bool{}
+	a, errA := Decode(old)
+	b, errB := Decode(now)
+	if errA != nil || a == nil {
+		a = &State{}
+	}
+	if errB != nil || b == nil {
+		b = &State{}
+	}
+	rest := func(s *State) State {
+		c := *s
+		c.Links = nil
+		return c
+	}
+	all := !reflect.DeepEqual(rest(a), rest(b))
+	for _, s := range []*State{a, b} {
+		for i := range s.Links {
+			if all || !reflect.DeepEqual(a.Links[i], b.Links[i]) {
+				out[i] = true
+			}
+		}
+	}
+	return out
+}
 
 // Room is the planner of this package for daemon/plan.
 func Room(b *link.Builder, index int, u *units.Unit) (stop bool) {

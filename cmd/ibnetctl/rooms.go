@@ -1,7 +1,10 @@
 package main
 
-import "ibnetworkd/daemon/plan"
+import (
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/roce"
+)
 
 // rooms are the planners that the daemon joins; a plan made here must be the
 // daemon's plan.
-func rooms() []plan.Room { return nil }
+func rooms() []plan.Room { return []plan.Room{roce.Room} }

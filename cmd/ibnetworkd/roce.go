@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
+)
+
+func init() {
+	e := &envFiles{wake: make(chan struct{}, 1)}
+	rooms = append(rooms, roce.Room)
+	onTurn = append(onTurn, e.turn)
+	extraTasks = append(extraTasks, func(v env) task {
+		e.log, e.dir, e.daemon = v.log, filepath.Join(v.stateDir, "links"), v.daemon
+		return task{"environment files", e.run}
+	})
+}
+
+// envFiles keeps a file for each link on an RDMA port, with what job launchers
+// want to know of it.
+type envFiles struct {
+	log    *slog.Logger
+	dir    string
+	daemon *daemon.Daemon
+	wake   chan struct{}
+
+	mu   sync.Mutex
+	want map[string]string // text by link
+	late map[int]bool      // links with an address whose GID is not there yet
+}
+
+// turn is called from the daemon's loop and only notes what is to be written.
+func (e *envFiles) turn(s *link.Snapshot, _ *units.Set) {
+	if s == nil {
+		return
+	}
+	st, err := roce.Decode(s.Card)
+	if err != nil || st == nil {
+		st = &roce.State{}
+	}
+	want, late := map[string]string{}, map[int]bool{}
+	for i := range s.Links {
+		l := &s.Links[i]
+		if l.IsChild() || l.Kind == "vlan" || strings.ContainsRune(l.Name, '/') {
+			continue
+		}
+		d, p := roce.PortOf(s, l)
+		if p == nil {
+			continue
+		}
+		var x roce.Indexes
+		if p.Layer == ib.LinkLayerEthernet {
+			x = roce.Select(st.Devices[d.Name].Ports[p.Num].GIDs, l)
+			for _, a := range l.Addresses {
+				if a.Prefix.Addr().Is4() && l.Up() && x.V4 == nil {
+					late[l.Index] = true
+				}
+			}
+		}
+		want[l.Name] = roce.Env(l, d.Name, p.Num, x)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if maps.Equal(want, e.want) && maps.Equal(late, e.late) {
+		return
+	}
+	e.want, e.late = want, late
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// The kernel enters a GID some time after its address (ib_cache_gid_mgmt works
+// in a queue of its own) and tells nobody: look again after these times.
+const (
+	gidFirst = 50 * time.Millisecond
+	gidMost  = 5 * time.Second
+)
+
+func (e *envFiles) run(ctx context.Context) error {
+	written := map[string]string{}
+	if old, err := os.ReadDir(e.dir); err == nil {
+		for _, f := range old {
+			if name, ok := strings.CutSuffix(f.Name(), ".env"); ok {
+				written[name] = "" // of an earlier run: rewritten or removed
+			}
+		}
+	}
+	wait := gidFirst
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.wake:
+			wait = gidFirst
+		case <-again:
+			wait *= 2
+		}
+		e.mu.Lock()
+		want, late := e.want, maps.Clone(e.late)
+		e.mu.Unlock()
+		e.write(written, want)
+		again = nil
+		if len(late) > 0 && wait <= gidMost {
+			e.daemon.Wake(daemon.Scope{Links: late})
+			again = time.After(wait)
+		}
+	}
+}
+
+func (e *envFiles) write(written, want map[string]string) {
+	if len(want) > 0 {
+		if err := os.MkdirAll(e.dir, 0o755); err != nil {
+			e.log.Warn("environment files are not written", "error", err)
+			return
+		}
+	}
+	for name, text := range want {
+		old, had := written[name]
+		if had && old == text {
+			continue
+		}
+		if err := renameio.WriteFile(filepath.Join(e.dir, name+".env"), []byte(text), 0o644); err != nil {
+			e.log.Warn("environment file is not written", "link", name, "error", err)
+			continue
+		}
+		written[name] = text
+		if had && old != "" {
+			e.log.Info("environment file changed", "link", name, "gid_index", gidIndex(old)+" -> "+gidIndex(text))
+		}
+	}
+	for name := range written {
+		if _, ok := want[name]; !ok {
+			_ = os.Remove(filepath.Join(e.dir, name+".env"))
+			delete(written, name)
+		}
+	}
+}
+
+// gidIndex is the index that a file tells NCCL, "none" if it tells none.
+func gidIndex(text string) string {
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(line, "NCCL_IB_GID_INDEX="); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return "none"
+}

@@ -1,0 +1,249 @@
+package card
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/configfs"
+	"ibnetworkd/internal/kernel/dcb"
+	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/internal/kernel/modules"
+	"ibnetworkd/internal/kernel/rdmanl"
+	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
+)
+
+// Apply carries out an operation of package roce; it reports false for one of
+// another room.
+func (o *Observer) Apply(ctx context.Context, op link.Op) (handled bool, err error) {
+	handled, err = o.apply(ctx, op)
+	if handled && err == nil {
+		o.corrected(op)
+	}
+	return handled, err
+}
+
+func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
+	on := op.Target()
+	switch p := op.(type) {
+	case roce.SetPortType:
+		return true, o.setPortType(p)
+	case roce.SetNodeDesc:
+		return true, o.sys.SetNodeDesc(on.IBDevice, p.Desc)
+	case roce.SetVersion:
+		mode := configfs.RoCEv2
+		if p.Version == 1 {
+			mode = configfs.RoCEv1
+		}
+		return true, o.cm.SetRoCEMode(on.IBDevice, on.Port, mode)
+	case roce.SetToS:
+		return true, o.cm.SetToS(on.IBDevice, on.Port, p.ToS)
+	case roce.SetECN:
+		return true, o.sys.SetECN(on.Link, p.Priority, p.Enable)
+	case roce.SetModprobe:
+		file := filepath.Join(o.root, roce.ModprobeFile)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return true, err
+		}
+		return true, renameio.WriteFile(file, []byte(p.Text), 0o644)
+	case roce.SetDCBX, roce.SetPFC, roce.SetETS, roce.MapDSCP, roce.SetTrust, roce.SetBuffers:
+		return true, o.applyDCB(op)
+	case roce.AddVLAN:
+		return true, o.rt.Do(rtnl.NewVLAN(vlan(on.Ifindex, p)))
+	case roce.AddSoft:
+		return true, o.addSoft(ctx, p)
+	case roce.SetAutoprobe:
+		return true, o.sys.SetAutoprobe(p.Bus, p.Dev, p.Probe)
+	case roce.SetVFs:
+		return true, o.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
+	case roce.SetVF:
+		return true, o.rt.Do(rtnl.SetVF(on.Ifindex, p.VF, change(p.Attr)))
+	case roce.RebindVF:
+		return true, o.rebind(p)
+	}
+	return false, nil
+}
+
+func (o *Observer) setPortType(p roce.SetPortType) error {
+	if p.Port.File != "" {
+		err := o.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
+		return explainType(p, err)
+	}
+	if !o.openDevlink() {
+		return devlink.ErrNoDevlink
+	}
+	types := map[units.PortType]devlink.PortType{units.PortTypeAuto: devlink.TypeAuto, units.PortTypeEth: devlink.TypeEth, units.PortTypeIB: devlink.TypeIB}
+	return explainType(p, o.dl.Do(o.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type])))
+}
+
+func portOf(p roce.SetPortType) int {
+	// The attribute's name ends with the number of the port.
+	if f := p.Port.File; f != "" {
+		if c := f[len(f)-1]; c >= '1' && c <= '9' {
+			return int(c - '0')
+		}
+	}
+	return p.On.Port
+}
+
+// explainType says what mlx4 means when it refuses (mlx4_change_port_types,
+// mlx4_check_port_params).
+func explainType(p roce.SetPortType, err error) error {
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("the card refuses type %s on %s: it may need the same type on both ports, or the second port first: %w", p.Type, p.On, err)
+	}
+	return err
+}
+
+func (o *Observer) applyDCB(op link.Op) error {
+	if o.dcb == nil {
+		c, err := dcb.Dial()
+		if err != nil {
+			return err
+		}
+		o.dcb = c
+	}
+	name := op.Target().Link
+	// The structures of DCB are set as a whole: what is not ours is sent back
+	// as it is.
+	now, err := o.dcb.Get(name)
+	if err != nil {
+		return err
+	}
+	lost := fmt.Errorf("%s no longer has this setting", name)
+	switch p := op.(type) {
+	case roce.SetDCBX:
+		return o.dcb.SetDCBX(name, p.Flags)
+	case roce.SetPFC:
+		if now.PFC == nil {
+			return lost
+		}
+		now.PFC.Enabled = p.Priority
+		if p.Delay != 0 {
+			now.PFC.Delay = p.Delay
+		}
+		return o.dcb.SetPFC(name, *now.PFC)
+	case roce.SetETS:
+		if now.ETS == nil {
+			return lost
+		}
+		now.ETS.TxBW, now.ETS.PrioTC = p.Classes.Percent, p.Classes.Class
+		for i, t := range p.Classes.TSA {
+			now.ETS.TSA[i] = dcb.TSA(t)
+		}
+		return o.dcb.SetETS(name, *now.ETS)
+	case roce.SetBuffers:
+		if now.Buffer == nil {
+			return lost
+		}
+		now.Buffer.PrioBuffer, now.Buffer.Size = p.Buffers.Buffer, p.Buffers.Size
+		return o.dcb.SetBuffer(name, *now.Buffer)
+	case roce.SetTrust:
+		if p.Trust == units.TrustPCP {
+			return o.dcb.SetTrust(name, dcb.PCP)
+		}
+		return o.dcb.SetTrust(name, dcb.DSCP)
+	case roce.MapDSCP:
+		// The new entry comes first, so that the DSCP is never without one;
+		// then all others of this DSCP go.
+		if p.New >= 0 {
+			err := o.dcb.AddApps(name, dcb.App{Selector: dcb.DSCP, Priority: uint8(p.New), Protocol: uint16(p.DSCP)})
+			if err != nil && !errors.Is(err, unix.EEXIST) {
+				return err
+			}
+		}
+		for _, a := range now.Apps {
+			if a.Selector != dcb.DSCP || a.Protocol != uint16(p.DSCP) || int(a.Priority) == p.New {
+				continue
+			}
+			if err := o.dcb.DelApps(name, a); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: %s", errors.ErrUnsupported, op)
+}
+
+func vlan(parent int, p roce.AddVLAN) rtnl.VLANSpec {
+	v := p.VLAN
+	out := rtnl.VLANSpec{Parent: parent, Name: p.Name, ID: v.Id.V}
+	if v.Protocol.Set {
+		out.Protocol = uint16(v.Protocol.V)
+	}
+	if m, ok := v.MTUBytes.Get(); ok && !m.Max {
+		out.MTU = m.Bytes
+	}
+	flag := func(f units.Value[bool]) *bool {
+		if !f.Set {
+			return nil
+		}
+		return &f.V
+	}
+	out.ReorderHeader, out.GVRP, out.MVRP, out.LooseBinding = flag(v.ReorderHeader), flag(v.GVRP), flag(v.MVRP), flag(v.LooseBinding)
+	maps := func(ms []units.Value[units.QOSMap]) (out []rtnl.QoSMap) {
+		for _, m := range ms {
+			out = append(out, rtnl.QoSMap{From: m.V.From, To: m.V.To})
+		}
+		return out
+	}
+	out.Ingress, out.Egress = maps(v.IngressQOSMaps), maps(v.EgressQOSMaps)
+	return out
+}
+
+func change(a roce.VFAttr) rtnl.VFChange {
+	c := rtnl.VFChange{NodeGUID: a.NodeGUID, PortGUID: a.PortGUID, Trust: a.Trust, SpoofCheck: a.Spoof, MAC: a.MAC, VLAN: a.VLAN, QoS: a.QoS}
+	if a.LinkState != nil {
+		s := rtnl.VFLinkState(*a.LinkState)
+		c.LinkState = &s
+	}
+	if a.MaxRate != nil && a.MinRate != nil {
+		lo, hi := int(*a.MinRate), int(*a.MaxRate)
+		c.MinTxRate, c.MaxTxRate = &lo, &hi
+	}
+	return c
+}
+
+// addSoft loads the driver's module where the kernel does not do it by itself.
+func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
+	module := map[units.SoftDriver]string{units.SoftRXE: "rdma_rxe", units.SoftSIW: "siw"}[p.Driver]
+	if o.rd == nil {
+		c, err := rdmanl.Dial()
+		if errors.Is(err, rdmanl.ErrNoRDMA) {
+			if err := modules.Load(ctx, module); err != nil {
+				return err
+			}
+			c, err = rdmanl.Dial()
+		}
+		if err != nil {
+			return err
+		}
+		o.rd = c
+	}
+	r := rdmanl.NewLink(p.Name, p.Driver.String(), p.On.Link)
+	err := o.rd.Do(r)
+	// A driver that is not loaded is an unknown type (nldev_newlink).
+	if errors.Is(err, unix.EINVAL) && !o.sys.ModuleLoaded(module) {
+		if merr := modules.Load(ctx, module); merr != nil {
+			return errors.Join(err, merr)
+		}
+		err = o.rd.Do(r)
+	}
+	return err
+}
+
+// rebind gives a virtual function to its driver anew.
+func (o *Observer) rebind(p roce.RebindVF) error {
+	if err := o.sys.Unbind(p.Bus, p.Dev); err != nil && !gone(err) {
+		return err
+	}
+	return o.sys.Bind(p.Bus, p.Dev)
+}

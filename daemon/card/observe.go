@@ -1,0 +1,471 @@
+package card
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/configfs"
+	"ibnetworkd/internal/kernel/dcb"
+	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/internal/kernel/rdmanl"
+	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
+)
+
+// Observer looks at cards and changes them.
+type Observer struct {
+	root string
+	sys  sysfs.FS
+	cm   configfs.FS
+	rt   *rtnl.Conn
+
+	dcb *dcb.Conn
+	dl  *devlink.Conn
+	rd  *rdmanl.Conn
+
+	last     *roce.State
+	encoded  []byte
+	programs []string // running, of those that matter
+	scanned  time.Time
+	done     map[string][]time.Time // corrections by setting and command
+}
+
+// New makes an observer on the daemon's rtnetlink connection. root is the
+// directory that stands for /.
+func New(root string, rt *rtnl.Conn) *Observer {
+	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}}
+}
+
+// Close closes the connections that the observer opened.
+func (o *Observer) Close() error {
+	var errs []error
+	if o.dcb != nil {
+		errs = append(errs, o.dcb.Close())
+	}
+	if o.dl != nil {
+		errs = append(errs, o.dl.Close())
+	}
+	if o.rd != nil {
+		errs = append(errs, o.rd.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Look reads what the units of links ask for and puts it into the snapshot.
+// unit gives the unit of a link, nil for none; again says which links to read
+// anew, the others are as they were.
+func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, again func(index int) bool) {
+	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
+	any, wantsDCB, wantsDesc := false, false, false
+	for i := range s.Links {
+		l := &s.Links[i]
+		if l.IsChild() || l.Kind == "vlan" {
+			continue // there are many, and nothing here is theirs
+		}
+		u := unit(l)
+		if !roce.Wants(s, l, u) {
+			continue
+		}
+		any = true
+		wantsDCB = wantsDCB || roce.WantsDCB(u)
+		wantsDesc = wantsDesc || u.Port.NodeDescription.Set
+		if u.RoCE.WriteModprobeFile.V && st.Modprobe == "" {
+			st.Modprobe = o.modprobe()
+		}
+		if !again(l.Index) && o.reuse(s, l, st) {
+			continue
+		}
+		o.look(s, l, u, st)
+	}
+	if !any {
+		o.last, o.encoded, s.Card = nil, nil, nil
+		return
+	}
+	st.RDMACM = o.cm.Available()
+	o.runs(st, wantsDCB, wantsDesc)
+	st.Fought = o.fought()
+	o.last = st
+	text, err := st.Encode()
+	if err != nil {
+		return // every field of a State has a form in JSON
+	}
+	// Unchanged text keeps its memory, so that equal snapshots share it.
+	if !bytes.Equal(text, o.encoded) {
+		o.encoded = text
+	}
+	s.Card = o.encoded
+}
+
+// reuse takes a link's part from the last look.
+func (o *Observer) reuse(s *link.Snapshot, l *link.Link, st *roce.State) bool {
+	if o.last == nil {
+		return false
+	}
+	old, ok := o.last.Links[l.Index]
+	if !ok {
+		return false
+	}
+	st.Links[l.Index] = old
+	if d, p := roce.PortOf(s, l); p != nil {
+		q, ok := o.last.Devices[d.Name].Ports[p.Num]
+		if !ok {
+			return false
+		}
+		setPort(st, d.Name, p.Num, q)
+	}
+	return true
+}
+
+func setPort(st *roce.State, dev string, num int, p roce.Port) {
+	d := st.Devices[dev]
+	if d.Ports == nil {
+		d.Ports = map[int]roce.Port{}
+	}
+	d.Ports[num] = p
+	st.Devices[dev] = d
+}
+
+func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.State) {
+	var x roce.Link
+	d, p := roce.PortOf(s, l)
+	if p != nil {
+		var q roce.Port
+		if u.Port.Type.Set {
+			q.Type = o.portType(d, p)
+		}
+		if u.RoCE.Version.Set || u.RoCE.ToS().Set {
+			q.Defaults = o.defaults(d.Name, p.Num)
+		}
+		if p.Layer == ib.LinkLayerEthernet {
+			q.GIDs = o.gids(d.Name, p.Num)
+		}
+		setPort(st, d.Name, p.Num, q)
+	}
+	if roce.WantsDCB(u) {
+		x.DCB = o.lookDCB(l)
+	}
+	if u.RoCE.ECN.Set {
+		x.ECN, _ = o.sys.ECN(l.Name)
+	}
+	if u.VirtualFunctions.Present || len(u.VFs) > 0 {
+		x.SRIOV = o.sriov(s, l)
+	}
+	if u.SoftRoCE.Present {
+		for i := range s.Devices {
+			sd := &s.Devices[i]
+			for _, sp := range sd.Ports {
+				if sp.Netdev == l.Index && sd.Parent == "" {
+					x.Soft = append(x.Soft, roce.SoftDevice{Name: sd.Name, Index: sd.Index})
+				}
+			}
+		}
+	}
+	st.Links[l.Index] = x
+}
+
+// portType is nil for drivers that cannot change a port's type.
+func (o *Observer) portType(d *link.Device, p *link.Port) *roce.PortType {
+	if d.Bus == "" || d.Parent == "" {
+		return nil
+	}
+	file := o.sys.PortTypeFile(d.Bus, d.Parent, p.Num)
+	if file == "" {
+		return nil
+	}
+	pt := &roce.PortType{Bus: d.Bus, Dev: d.Parent, File: file}
+	now, err := o.sys.PortType(d.Bus, d.Parent, p.Num)
+	if err != nil {
+		return nil
+	}
+	words := map[string]units.PortType{"ib": units.PortTypeIB, "eth": units.PortTypeEth, "auto": units.PortTypeAuto}
+	pt.Configured, pt.Current = words[now.Configured], words[now.Current]
+	if pt.Current == 0 {
+		pt.Current = units.PortTypeIB
+		if p.Layer == ib.LinkLayerEthernet {
+			pt.Current = units.PortTypeEth
+		}
+	}
+	// devlink is the better way where it knows the port: it answers with the
+	// driver's own words.
+	if o.openDevlink() {
+		ports, err := o.dl.Ports()
+		if err == nil {
+			for _, q := range ports {
+				if q.Bus == d.Bus && q.Dev == d.Parent && int(q.Index) == p.Num && q.Type != devlink.TypeNotSet && d.Driver == "mlx4_core" {
+					pt.Index, pt.File = q.Index, ""
+				}
+			}
+		}
+	}
+	return pt
+}
+
+func (o *Observer) openDevlink() bool {
+	if o.dl == nil {
+		c, err := devlink.Dial()
+		if err != nil {
+			return false
+		}
+		o.dl = c
+	}
+	return true
+}
+
+func (o *Observer) defaults(dev string, port int) *roce.Defaults {
+	d, err := o.cm.Get(dev, port)
+	if err != nil {
+		return nil
+	}
+	out := &roce.Defaults{Version: 1, ToS: d.ToS}
+	if d.RoCEMode == configfs.RoCEv2 {
+		out.Version = 2
+	}
+	return out
+}
+
+func (o *Observer) gids(dev string, port int) []roce.GID {
+	es, err := o.sys.GIDs(dev, port)
+	if err != nil && len(es) == 0 {
+		return nil
+	}
+	var out []roce.GID
+	for _, e := range es {
+		v := 0
+		switch e.Type {
+		case configfs.RoCEv1:
+			v = 1
+		case configfs.RoCEv2:
+			v = 2
+		default:
+			continue // iWARP has a GID without a version
+		}
+		out = append(out, roce.GID{Index: e.Index, GID: e.GID, Version: v, Netdev: e.Netdev})
+	}
+	return out
+}
+
+func (o *Observer) lookDCB(l *link.Link) *roce.DCB {
+	if o.dcb == nil {
+		c, err := dcb.Dial()
+		if err != nil {
+			return nil
+		}
+		o.dcb = c
+	}
+	s, err := o.dcb.Get(l.Name)
+	if err != nil {
+		return nil
+	}
+	d := &roce.DCB{Driver: l.Driver, DCBX: s.DCBX}
+	if s.PFC != nil {
+		d.PFC, d.PFCCap, d.Delay = &s.PFC.Enabled, s.PFC.Cap, s.PFC.Delay
+	}
+	if s.ETS != nil {
+		d.ETS = &roce.Classes{Percent: s.ETS.TxBW, Class: s.ETS.PrioTC}
+		for i, t := range s.ETS.TSA {
+			d.ETS.TSA[i] = roce.TSA(t)
+		}
+	}
+	if s.Buffer != nil {
+		d.Buffer = &roce.Buffers{Buffer: s.Buffer.PrioBuffer, Size: s.Buffer.Size, Total: s.Buffer.Total}
+	}
+	for _, a := range s.Apps {
+		if a.Selector == dcb.DSCP && a.Protocol < 64 {
+			if d.DSCP == nil {
+				d.DSCP = map[uint8]uint8{}
+			}
+			// Of several entries the highest priority counts
+			// (dcb_ieee_getapp_dscp_prio_mask_map's users).
+			d.DSCP[uint8(a.Protocol)] = max(d.DSCP[uint8(a.Protocol)], a.Priority)
+		}
+	}
+	if s.Trust != nil {
+		d.Trust = []units.Trust{}
+		for _, t := range s.Trust {
+			switch t {
+			case dcb.DSCP:
+				d.Trust = append(d.Trust, units.TrustDSCP)
+			case dcb.PCP:
+				d.Trust = append(d.Trust, units.TrustPCP)
+			}
+		}
+	}
+	return d
+}
+
+func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
+	n, err := o.sys.Net(l.Name)
+	if err != nil || n.SRIOV == nil {
+		return nil
+	}
+	out := &roce.SRIOV{Bus: n.Bus.Bus, Dev: n.Bus.Name, Total: n.SRIOV.TotalVFs, Autoprobe: n.SRIOV.Autoprobe, VFs: make([]roce.VF, n.SRIOV.NumVFs)}
+	for i, name := range n.SRIOV.VFs {
+		v := &out.VFs[i]
+		if v.Dev = name; name == "" {
+			continue
+		}
+		b, _, err := o.sys.BusDevice(out.Bus, name)
+		if err != nil {
+			continue
+		}
+		v.Driver = b.Driver
+		if strings.HasPrefix(b.Driver, "vfio") {
+			v.Busy = "the driver " + b.Driver + " has it"
+		}
+		for k := range s.Links {
+			if x := &s.Links[k]; x.Up() && strings.Contains(x.DevPath+"/", "/"+name+"/") {
+				v.Busy = x.Name + " is up"
+			}
+		}
+		for k := range s.Devices {
+			if s.Devices[k].Parent == name && s.Devices[k].Bus == out.Bus {
+				v.OwnGUID = s.Devices[k].NodeGUID
+			}
+		}
+	}
+	raw, err := o.rt.LinkByIndex(l.Index)
+	if err != nil {
+		return out
+	}
+	for _, r := range raw.VFs {
+		if r.Index < 0 || r.Index >= len(out.VFs) {
+			continue
+		}
+		v := &out.VFs[r.Index]
+		v.NodeGUID, v.PortGUID, v.Trust, v.Spoof = r.NodeGUID, r.PortGUID, r.Trust, r.SpoofCheck
+		v.MinRate, v.MaxRate, v.MAC, v.VLAN, v.QoS = uint32(max(r.MinTxRate, 0)), uint32(max(r.MaxTxRate, 0)), r.MAC, uint16(r.VLAN), uint8(r.QoS)
+		if r.LinkState != nil {
+			ls := units.VFLinkState(*r.LinkState)
+			v.LinkState = &ls
+		}
+	}
+	return out
+}
+
+const maxModprobe = 64 << 10
+
+func (o *Observer) modprobe() string {
+	f, err := os.Open(filepath.Join(o.root, roce.ModprobeFile))
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, maxModprobe)
+	n, err := f.Read(b)
+	if err != nil {
+		return ""
+	}
+	return string(b[:n])
+}
+
+// The programs that set what units here ask for too.
+var (
+	dcbAgents  = []string{"lldpad", "lldpd", "fcoemon"}
+	descKeeper = "rdma-ndd"
+)
+
+// scanEach is how long the list of running programs is believed.
+const scanEach = time.Minute
+
+// runs notes which of the programs run that would fight with us.
+func (o *Observer) runs(st *roce.State, dcb, desc bool) {
+	if !dcb && !desc {
+		return
+	}
+	if o.programs == nil || time.Since(o.scanned) > scanEach {
+		o.programs, o.scanned = o.scan(), time.Now()
+	}
+	for _, p := range o.programs {
+		switch {
+		case p == descKeeper && desc:
+			st.NodeDescBy = p
+		case p != descKeeper && dcb:
+			st.Agents = append(st.Agents, p)
+		}
+	}
+}
+
+func (o *Observer) scan() []string {
+	out := []string{}
+	es, err := os.ReadDir(filepath.Join(o.root, "proc"))
+	if err != nil {
+		return out
+	}
+	for _, e := range es {
+		if _, err := strconv.Atoi(e.Name()); err != nil {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(o.root, "proc", e.Name(), "comm"))
+		if err != nil {
+			continue
+		}
+		c := strings.TrimSpace(string(b))
+		if (slices.Contains(dcbAgents, c) || c == descKeeper) && !slices.Contains(out, c) {
+			out = append(out, c)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// fightMemory is how long a correction counts.
+const fightMemory = 10 * time.Minute
+
+// corrected notes that an operation was carried out.
+func (o *Observer) corrected(op link.Op) {
+	key := roce.FoughtKey(op)
+	if key == "" {
+		return
+	}
+	key += "\x00" + op.String()
+	o.done[key] = append(o.done[key], time.Now())
+}
+
+// fought counts, for each setting, how often the same command was needed again.
+func (o *Observer) fought() map[string]int {
+	var out map[string]int
+	for key, times := range o.done {
+		times = slices.DeleteFunc(times, func(t time.Time) bool { return time.Since(t) > fightMemory })
+		if len(times) == 0 {
+			delete(o.done, key)
+			continue
+		}
+		o.done[key] = times
+		if len(times) < 2 {
+			continue
+		}
+		i := strings.LastIndexByte(key, 0)
+		if out == nil {
+			out = map[string]int{}
+		}
+		out[key[:i]] = max(out[key[:i]], len(times)-1)
+	}
+	return out
+}
+
+// Forget begins to count anew for a link, after its administrator asked for it.
+func (o *Observer) Forget(name string) {
+	for key := range o.done {
+		if strings.HasPrefix(key, name+"\x00") {
+			delete(o.done, key)
+		}
+	}
+}
+
+// gone reports that a thing disappeared while it was worked on.
+func gone(err error) bool {
+	return errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist)
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,8 +125,8 @@ func TestExchange(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sent := 0
-		e := New(Config{Write: func(*transport.Packet) error { sent++; return nil }})
+		var sent atomic.Int32
+		e := New(Config{Write: func(*transport.Packet) error { sent.Add(1); return nil }})
 		p := query(1, 0)
 		p.Timeout, p.Retries = time.Second, 3
 		begin := time.Now()
@@ -134,8 +135,8 @@ func TestTimeout(t *testing.T) {
 		}
 		var in [2]transport.Packet
 		n, err := e.Recv(t.Context(), in[:])
-		if n != 1 || err != nil || !errors.Is(in[0].Err, transport.ErrTimeout) || sent != 4 || time.Since(begin) != 4*time.Second {
-			t.Errorf("%d %v %v, sent %d times, %v", n, err, in[0].Err, sent, time.Since(begin))
+		if n != 1 || err != nil || !errors.Is(in[0].Err, transport.ErrTimeout) || sent.Load() != 4 || time.Since(begin) != 4*time.Second {
+			t.Errorf("%d %v %v, sent %d times, %v", n, err, in[0].Err, sent.Load(), time.Since(begin))
 		}
 		// The answer that comes now is nobody's.
 		q := p

@@ -149,7 +149,12 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 }
 
 // path places an absolute path below the root.
-func (a *app) path(p string) string { return filepath.Join("/", a.root, p) }
+func (a *app) path(p string) string {
+	if a.root == "" {
+		return p
+	}
+	return filepath.Join(a.root, p)
+}
 
 // emit prints v as JSON.
 func (a *app) emit(v any) error {

@@ -41,6 +41,23 @@ func (a *app) completeUnits(*cobra.Command, []string, string) ([]string, cobra.S
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
+// verifyText checks one file by itself. A drop-in is checked behind a unit that
+// matches everything: its own need not say what it matches.
+func verifyText(name string, text []byte) []units.Problem {
+	if !strings.HasSuffix(name, ".conf") {
+		_, problems := units.VerifyFile(name, text)
+		return problems
+	}
+	m := memFS{}
+	m.add("x"+units.Suffix, "[Match]\nName=*\n")
+	m.add("x"+units.Suffix+".d/x.conf", string(text))
+	problems := units.Load([]units.Root{{Path: "", FS: m}}).Problems
+	for i := range problems {
+		problems[i].Pos.File = name
+	}
+	return problems
+}
+
 func (a *app) verifyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "verify [FILE...]", Short: "every mistake in the unit files, with its place",
@@ -59,8 +76,7 @@ instead. Exits 1 if there is one.`,
 					if err != nil {
 						return fail(exitNoSuch, "%w", err)
 					}
-					_, ps := units.VerifyFile(f, text)
-					problems, n = append(problems, ps...), n+1
+					problems, n = append(problems, verifyText(f, text)...), n+1
 				}
 			}
 			if a.json {
@@ -265,9 +281,9 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		}
 		var problems []units.Problem
 		if dropIn {
-			_, problems = units.VerifyFile(filepath.Base(target), text)
+			problems = verifyText(filepath.Base(target), text)
 		} else {
-			_, problems = units.VerifyFile(unit, text)
+			problems = verifyText(unit, text)
 		}
 		for _, p := range problems {
 			fmt.Fprintln(a.err, p)

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ibnetworkd/units"
+)
+
+// Every unit in the documentation must be free of problems: people copy them.
+func TestUnitsInDocumentation(t *testing.T) {
+	pages, _ := filepath.Glob("../../docs/tasks/*.md")
+	pages = append(pages, "../../README.md")
+	n := 0
+	for _, p := range pages {
+		text, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range strings.Split(string(text), "```ini\n")[1:] {
+			body, _, _ := strings.Cut(block, "```")
+			// Two files side by side: the left one is ours.
+			lines := strings.Split(body, "\n")
+			for j, l := range lines {
+				if k := strings.Index(l, "      "); k >= 0 && !strings.HasPrefix(strings.TrimSpace(l), "#") && strings.Contains(body, ".network\n") {
+					lines[j] = l[:k]
+				}
+				lines[j] = strings.TrimSpace(lines[j])
+			}
+			body = strings.Join(lines, "\n")
+			if strings.Contains(body, "[keyfile]") || strings.Contains(body, "Name=ib*\n[Link]\nUnmanaged") {
+				continue // another program's
+			}
+			if !strings.Contains(body, "[Match]") {
+				body = "[Match]\nName=ib0\n" + body
+			}
+			n++
+			if _, problems := units.VerifyFile("x.ibnetwork", []byte(body)); len(problems) > 0 {
+				t.Errorf("%s, example %d:\n%s\n%v", p, i+1, body, problems)
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("only %d examples were found", n)
+	}
+}

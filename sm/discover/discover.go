@@ -199,8 +199,7 @@ func New(opt Options) *Discovery {
 }
 
 // Resume starts a discovery of what changed since an earlier one: the suspect
-// nodes' ports are asked again. A suspect that is no switch is the manager's
-// own adapter (its one cable). pkeys are the P_Key tables read so far.
+// nodes' ports are asked again, of adapters those that are linked. pkeys are the P_Key tables read so far.
 func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) *Discovery {
 	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, len(f.Nodes)), root: -1, late: map[uint64]bool{}}
 	if d.opt.MaxNodes == 0 {
@@ -244,11 +243,15 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 	})
 	for _, i := range slices.Compact(s) {
 		x := &d.nodes[i]
-		x.recheck = true
 		if x.sw() {
+			x.recheck = true
 			d.turn(i)
-		} else if i == d.root {
-			d.back.push(tag(kPort, 0, i, d.rootP))
+			continue
+		}
+		for p := range x.ports {
+			if x.ports[p].peer >= 0 || i == d.root && uint8(p) == d.rootP {
+				d.back.push(tag(kPort, 0, i, uint8(p)))
+			}
 		}
 	}
 	return d
@@ -792,8 +795,9 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 		if q.info.PhysState() == ib.PhysLinkUp {
 			d.urgent.push(tag(kProbe, 0, i, p))
 		}
-	case st == ib.PortInit && had && was.State() > ib.PortInit:
-		// The link was down in between: who is there now?
+	case st == ib.PortInit && had && was.State() > ib.PortInit && (i == d.root || p != x.entry):
+		// The link was down in between: who is there now? (Of the link that
+		// this answer came over there is no doubt.)
 		d.unlink(i, p)
 		d.urgent.push(tag(kProbe, 0, i, p))
 	}

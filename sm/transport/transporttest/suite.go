@@ -141,7 +141,7 @@ func testLocal(t *testing.T, tr transport.Transport) {
 	r := ask(t, tr, Request(mad.AttrNodeInfo, 0, 11, nil))
 	var ni mad.NodeInfo
 	_ = ni.Decode(r.MAD[64:])
-	if r.Err != nil || mad.StatusOf(&r.MAD) != 0 || ni.NodeGUID != port.NodeGUID || ni.LocalPortNum != port.Num {
+	if r.Err != nil || mad.StatusOf(&r.MAD) != 0 || ni.NodeGUID != port.NodeGUID || ni.PortGUID != port.PortGUID || ni.LocalPortNum != port.Num {
 		t.Errorf("local NodeInfo: %v, %+v, port %+v", r.Err, ni, port)
 	}
 }

@@ -1,8 +1,10 @@
 package route
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -23,7 +25,8 @@ var Engines = []string{MinHop, UpDown, FatTree, DOR}
 
 // Options steer Build.
 type Options struct {
-	// Engine is one of Engines, or Auto to choose by the shape of the graph.
+	// Engine is one of Engines, several of them with commas between, in
+	// order of preference, or Auto to choose by the shape of the graph.
 	Engine string
 	// Roots are switches, by node GUID, to take as roots of up/down instead
 	// of those found. GUIDs that are not there are ignored with a warning.
@@ -67,52 +70,87 @@ type Result struct {
 // Auto takes the fat-tree engine where switches form levels, minimum hop where
 // that gives no credit loop, dimension order on a mesh, or on a torus whose
 // switches have the virtual lanes for it, and up/down elsewhere. All of them
-// spread the flows between all pairs of hosts over equally good links. The
-// error names an engine that is unknown or does not fit the fabric.
+// spread the flows between all pairs of hosts over equally good links.
+//
+// An engine that is unknown or does not fit the fabric as it is now is said in
+// Warnings and the next one is taken: a subnet without routes would be worse.
+// The error is ErrNoLIDs only.
 func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	g := newGraph(f)
-	r := Result{Engine: opt.Engine, NumLayers: 1}
 	if g.n == 0 {
-		r.Engine = Direct
-		return r, nil
+		return Result{Engine: Direct, NumLayers: 1}, nil
+	}
+	if g.top == 0 {
+		return Result{}, ErrNoLIDs
 	}
 	b := &builder{graph: g, prev: opt.Previous}
-	var err error
-	switch opt.Engine {
-	case Auto:
-		b.auto(&r, opt)
-	case MinHop:
-		b.assign(&r, &minHop{g: g})
-		b.check(&r)
-	case FatTree:
-		levels, ok := g.levels()
-		if !ok {
-			return r, fmt.Errorf("routing engine ftree: the switches do not form a fat-tree: links within a level or hosts at several levels")
+	var r Result
+	var warnings []string
+	done := false
+	for name := range strings.SplitSeq(opt.Engine, ",") {
+		if name = strings.TrimSpace(name); name == Auto || name == "auto" {
+			break
 		}
-		if !b.upDown(&r, g.orderByLevel(levels)) {
-			return r, fmt.Errorf("routing engine ftree: the tree has pairs of switches without a common ancestor")
+		r = Result{Engine: name, NumLayers: 1}
+		err := b.try(&r, opt)
+		if done = err == nil; done {
+			break
+		}
+		warnings = append(warnings, err.Error())
+	}
+	if !done {
+		r = Result{NumLayers: 1}
+		b.auto(&r, opt)
+		if len(warnings) > 0 {
+			warnings[len(warnings)-1] += "; " + r.Engine + " is used instead"
+		}
+	}
+	r.Warnings = append(append(warnings, r.Warnings...), g.tooSmall()...)
+	return r, nil
+}
+
+// ErrNoLIDs is Build's error for a fabric that LIDs were not assigned to.
+var ErrNoLIDs = errors.New("no port of the fabric has a LID, so there is nothing to route to")
+
+// Known reports whether there is an engine of that name.
+func Known(engine string) bool {
+	return engine == Auto || engine == "auto" || slices.Contains(Engines, engine)
+}
+
+// try builds the tables with the engine named in r.
+func (b *builder) try(r *Result, opt Options) error {
+	switch r.Engine {
+	case MinHop:
+		b.assign(r, &minHop{g: b.graph})
+		b.check(r)
+	case FatTree:
+		levels, ok := b.levels()
+		if !ok {
+			return errors.New("routing engine ftree: the switches do not form a fat-tree: links within a level or hosts at several levels")
+		}
+		if !b.upDown(r, b.orderByLevel(levels)) {
+			return errors.New("routing engine ftree: the tree has pairs of switches without a common ancestor")
 		}
 		r.Engine = FatTree
 	case UpDown:
-		err = b.autoUpDown(&r, opt)
+		b.autoUpDown(r, opt)
 	case DOR:
-		t := g.grid()
+		t := b.grid()
 		if t == nil {
-			return r, fmt.Errorf("routing engine dor: the switches form neither a mesh nor a torus")
+			return errors.New("routing engine dor: the switches form neither a mesh nor a torus")
 		}
-		if need, have := t.layers(), g.lanes(); need > have {
-			return r, fmt.Errorf("routing engine dor: the torus needs %d virtual lanes, its switches have %d", need, have)
+		if need, have := t.layers(), b.lanes(); need > have {
+			return fmt.Errorf("routing engine dor: the torus needs %d virtual lanes, its switches have %d", need, have)
 		}
 		if need := t.layers(); need > max(1, opt.Layers) {
-			return r, fmt.Errorf("routing engine dor: the torus needs %d service levels on lanes of their own, %d are allowed", need, max(1, opt.Layers))
+			return fmt.Errorf("routing engine dor: the torus needs %d service levels on lanes of their own, %d are allowed", need, max(1, opt.Layers))
 		}
-		b.dor(&r, t)
-		b.check(&r)
+		b.dor(r, t)
+		b.check(r)
 	default:
-		return r, fmt.Errorf("routing engine %q is unknown; known are %v", opt.Engine, Engines)
+		return fmt.Errorf("routing engine %q is unknown; known are %s", r.Engine, strings.Join(Engines, ", "))
 	}
-	r.Warnings = append(r.Warnings, g.tooSmall()...)
-	return r, err
+	return nil
 }
 
 // tooSmall names switches whose tables do not reach to the highest LID.
@@ -152,9 +190,7 @@ func (b *builder) auto(r *Result, opt Options) {
 			return
 		}
 	}
-	if err := b.autoUpDown(r, opt); err != nil {
-		r.Warnings = append(r.Warnings, err.Error())
-	}
+	b.autoUpDown(r, opt)
 }
 
 // check warns of credit loops in tables of an engine that was asked for.
@@ -167,7 +203,7 @@ func (b *builder) check(r *Result) {
 // autoUpDown finds an order of the switches that works for up/down: the roots
 // asked for, the levels above the hosts, or else one central root, which always
 // works.
-func (b *builder) autoUpDown(r *Result, opt Options) error {
+func (b *builder) autoUpDown(r *Result, opt Options) {
 	if len(opt.Roots) > 0 {
 		var roots []int32
 		for _, g := range opt.Roots {
@@ -180,17 +216,16 @@ func (b *builder) autoUpDown(r *Result, opt Options) error {
 		if len(roots) > 0 {
 			if w := r.Warnings; b.upDown(r, b.orderFrom(roots)) {
 				r.Warnings = append(w, r.Warnings...)
-				return nil
+				return
 			}
 			r.Warnings = append(r.Warnings, "the roots given for up/down routing leave switches without a legal path; a central switch is the root instead")
 		}
 	} else if levels := b.rawLevels(); slices.Max(levels) > 0 && b.upDown(r, b.orderByLevel(levels)) {
-		return nil
+		return
 	}
 	w := r.Warnings
 	b.upDown(r, b.orderFrom([]int32{b.centre()}))
 	r.Warnings = append(w, r.Warnings...)
-	return nil
 }
 
 // engine gives the candidates for next hops towards one switch.

@@ -117,8 +117,8 @@ func TestCreditLoopIsFound(t *testing.T) {
 	if len(r.Warnings) != 1 {
 		t.Errorf("warnings %v", r.Warnings)
 	}
-	if _, err := route.Build(f, route.Options{Engine: route.DOR}); err == nil {
-		t.Error("dimension order on a ring without service levels: no error")
+	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine == route.DOR || len(r.Warnings) != 1 {
+		t.Errorf("dimension order on a ring without service levels: %s, %q", r.Engine, r.Warnings)
 	}
 	if r, _ := route.Build(f, route.Options{}); r.Engine != route.UpDown {
 		t.Errorf("a ring without service levels: %s", r.Engine)
@@ -131,12 +131,22 @@ func TestCreditLoopIsFound(t *testing.T) {
 
 func TestBadEngines(t *testing.T) {
 	f := lids(gen.Random(3, 12, 14, 20), 0)
-	for _, e := range []string{"dor", "ftree", "nonesuch"} {
-		if _, err := route.Build(f, route.Options{Engine: e}); err == nil {
-			t.Errorf("engine %s on a random graph: no error", e)
-		} else {
-			t.Log(err)
+	for _, tt := range []struct {
+		engine, want string
+		warnings     int
+	}{{"dor", route.UpDown, 1}, {"ftree", route.UpDown, 1}, {"nonesuch", route.UpDown, 1}, {"ftree, nonesuch,updn", route.UpDown, 2}, {"auto", route.UpDown, 0}} {
+		r, err := route.Build(f, route.Options{Engine: tt.engine})
+		if err != nil || r.Engine != tt.want || len(r.Warnings) != tt.warnings {
+			t.Errorf("engine %s on a random graph: %s, %q, %v", tt.engine, r.Engine, r.Warnings, err)
 		}
+		allPairs(t, f, r, 0)
+		t.Log(r.Warnings)
+	}
+	if _, err := route.Build(gen.Ring(4, 1), route.Options{}); err != route.ErrNoLIDs {
+		t.Errorf("without LIDs: %v", err)
+	}
+	if !route.Known("ftree") || !route.Known("auto") || route.Known("lash") {
+		t.Error("known engines")
 	}
 	r, err := route.Build(f, route.Options{Engine: route.UpDown, Roots: []ib.GUID{f.Nodes[f.Switches[4].Node].GUID, 0x1234}})
 	if err != nil || len(r.Warnings) != 1 {

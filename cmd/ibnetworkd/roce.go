@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/cardwatch"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
@@ -26,6 +27,11 @@ func init() {
 	extraTasks = append(extraTasks, func(v env) task {
 		e.log, e.dir, e.daemon = v.log, filepath.Join(v.stateDir, "links"), v.daemon
 		return task{"environment files", e.run}
+	}, func(v env) task {
+		return task{"card watch", func(ctx context.Context) error {
+			cardwatch.Run(ctx, v.log, v.daemon.Wake)
+			return nil
+		}}
 	})
 }
 

@@ -204,7 +204,7 @@ func (o *Observer) portType(d *link.Device, p *link.Port) *roce.PortType {
 		ports, err := o.dl.Ports()
 		if err == nil {
 			for _, q := range ports {
-				if q.Bus == d.Bus && q.Dev == d.Parent && int(q.Index) == p.Num && q.Type != devlink.TypeNotSet && d.Driver == "mlx4_core" {
+				if q.Bus == d.Bus && q.Dev == d.Parent && int(q.Index) == p.Num && q.Type != devlink.TypeNotSet {
 					pt.Index, pt.File = q.Index, ""
 				}
 			}

@@ -602,8 +602,18 @@ func TestDCB(t *testing.T) {
 				g.Errorf("%s: %v", what, err)
 			}
 		}
+		ev, err := dcb.Subscribe(context.Background(), 0)
+		if err != nil {
+			g.Fatal(err)
+		}
+		defer func() { _ = ev.Close() }()
 		pfc := *s.PFC
 		pfc.Enabled = 1<<3 | 1<<5
+		g.Cleanup(func() {
+			if b := ev.Take(); !slices.Contains(b.Events, dcb.Event{Link: link}) {
+				g.Errorf("events %+v", b)
+			}
+		})
 		check("PFC", c.SetPFC(link, pfc))
 		ets := *s.ETS
 		ets.PrioTC = [8]uint8{0, 1, 2, 3, 4, 5, 6, 7}

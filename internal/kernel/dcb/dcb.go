@@ -9,6 +9,7 @@ package dcb
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -480,4 +481,29 @@ func (c *Conn) SetDCBX(link string, flags uint8) error {
 
 func dcbxRequest(link string, flags uint8) nl.Request {
 	return nl.NewRequest("set DCBX mode of "+link, unix.RTM_SETDCB, 0, message(cmdSetDCBX, link).Uint8(attrDCBX, flags))
+}
+
+// Event is a hint that somebody set something of a link's DCB.
+type Event struct{ Link string }
+
+// Events is a stream of hints: wait on C, then Take.
+type Events = nl.Subscription[Event]
+
+// Subscribe starts to listen in the calling thread's network namespace.
+// recvBuffer is the socket's receive buffer in bytes, 0 for a large one.
+func Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
+	return nl.Subscribe(ctx, unix.NETLINK_ROUTE, []uint32{unix.RTNLGRP_DCB}, recvBuffer, decodeEvent)
+}
+
+func decodeEvent(typ uint16, b []byte, put func(Event)) {
+	if typ != unix.RTM_SETDCB && typ != unix.RTM_GETDCB || len(b) < sizeMsg {
+		return
+	}
+	a := nl.ParseAttrs(b[sizeMsg:])
+	for a.Next() {
+		if a.Type() == attrIfName {
+			put(Event{a.String()})
+			return
+		}
+	}
 }

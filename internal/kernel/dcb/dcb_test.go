@@ -114,6 +114,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s State
 		_ = decodeState(b, &s)
+		decodeEvent(unix.RTM_SETDCB, b, func(Event) {})
 		if len(s.Apps) > len(b)/4 || len(s.Trust) > len(b)/4 {
 			t.Errorf("%d and %d entries out of %d bytes", len(s.Apps), len(s.Trust), len(b))
 		}

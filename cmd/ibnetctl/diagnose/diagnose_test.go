@@ -1,0 +1,131 @@
+package diagnose
+
+import (
+	"net/netip"
+	"testing"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// good is a host on which everything is right; each case breaks one thing.
+func good() Input {
+	mac, _ := ib.ParseHWAddr("80:00:00:02:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de")
+	return Input{
+		Snapshot: &link.Snapshot{Schema: link.SnapshotSchema,
+			Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 0x0002c903000abcdd, Driver: "mlx5_core", Parent: "0000:3b:00.0", Ports: []link.Port{
+				{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c903000abcde, LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff}, Rate: "100 Gb/sec (4X EDR)"}}}},
+			Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagUp | link.FlagLowerUp, MTU: 2044, HWAddr: mac,
+				IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}}},
+		},
+		Report: link.Report{
+			Links: []link.Status{{Name: "ib0", Ifindex: 4, Unit: "/etc/systemd/network/10-ib0.ibnetwork", State: link.StateConfigured, IBDevice: "mlx5_0", Port: 1,
+				Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"}, {Name: "MTUBytes", Actual: "2044"}}}},
+			Ports: []link.PortStatus{{IBDevice: "mlx5_0", Port: 1, Unit: "/etc/systemd/network/10-ib0.ibnetwork"}},
+		},
+	}
+}
+
+func TestEveryBranch(t *testing.T) {
+	port := func(in *Input) *link.Port { return &in.Snapshot.Devices[0].Ports[0] }
+	l := func(in *Input) *link.Link { return &in.Snapshot.Links[0] }
+	st := func(in *Input) *link.Status { return &in.Report.Links[0] }
+	unit := func(text string) *units.Set {
+		u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n"+text))
+		return &units.Set{Units: []*units.Unit{u}}
+	}
+	tests := []struct {
+		name  string
+		spoil func(*Input)
+		check string // that fails
+		code  link.Code
+	}{
+		{"OK all right", func(*Input) {}, "", ""},
+		{"bad core module missing", func(in *Input) { in.Snapshot.Devices, in.Missing = nil, []string{"ib_core"} }, "module", link.CodeNoModule},
+		{"bad no device", func(in *Input) { in.Snapshot.Devices = nil }, "device", codeNoDevice},
+		{"bad wrong link layer", func(in *Input) { port(in).Layer = ib.LinkLayerEthernet; in.Units = unit("[IPoIB]\nMode=auto\n") }, "link layer", codeLinkLayer},
+		{"bad wrong port type", func(in *Input) { in.Units = unit("[Port]\nType=eth\n") }, "link layer", codeLinkLayer},
+		{"bad zero GUID", func(in *Input) { port(in).GUID, port(in).State, port(in).Phys = 0, ib.PortDown, ib.PhysPolling }, "guid", codeZeroGUID},
+		{"bad polling", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, ib.PhysPolling }, "cable", link.CodeCable},
+		{"bad disabled", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, ib.PhysDisabled }, "cable", link.CodePortDisabled},
+		{"bad training", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, ib.PhysTraining }, "cable", link.CodeTraining},
+		{"bad no subnet manager", func(in *Input) { port(in).State, port(in).LID, port(in).SMLID = ib.PortInit, 0, 0 }, "subnet manager", link.CodeNoSM},
+		{"bad no umad", func(in *Input) {
+			port(in).State, port(in).SMLID, in.Missing = ib.PortInit, 0, []string{"ib_umad"}
+		}, "subnet manager", codeNoUmad},
+		{"bad worker fails", func(in *Input) {
+			port(in).State, port(in).SMLID = ib.PortInit, 0
+			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "backing-off", Reason: "it failed", Worker: "ibnetsm@x.service"}}
+		}, "subnet manager", link.CodeNoSM},
+		{"bad subnet manager forgot the port", func(in *Input) { port(in).State = ib.PortInit }, "subnet manager", link.CodeSMBusy},
+		{"bad armed", func(in *Input) { port(in).State = ib.PortArmed }, "subnet manager", link.CodeSMBusy},
+		{"bad ipoib missing", func(in *Input) { in.Snapshot.Links, in.Snapshot.Host.NoIPoIB = nil, true }, "interface", link.CodeNoModule},
+		{"bad interface down", func(in *Input) { l(in).Flags = 0 }, "interface", link.CodeLinkDown},
+		{"bad udev not finished", func(in *Input) {
+			st(in).State, st(in).Reasons = link.StatePending, []link.Reason{{Code: link.CodeUdev, Text: "udev has not finished"}}
+		}, "interface", link.CodeUdev},
+		{"bad key not granted", func(in *Input) { l(in).IPoIB.PKey = 0x8005 }, "partition", link.CodePKeyMissing},
+		{"bad group not joined", func(in *Input) { l(in).Flags = link.FlagUp }, "multicast group", link.CodeJoin},
+		{"bad MTU", func(in *Input) {
+			st(in).Attributes[1] = link.Attribute{Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the group allows 2044"}}
+		}, "MTU", link.CodeMTUGroup},
+		{"bad connected mode", func(in *Input) {
+			st(in).Attributes[0] = link.Attribute{Name: "Mode", Wanted: "connected", Actual: "datagram", Why: link.Reason{Code: link.CodeNoConnected, Text: "the adapter does not offer it"}}
+		}, "mode", link.CodeNoConnected},
+		{"bad address conflict", func(in *Input) {
+			l(in).Addresses = []link.Address{{Prefix: netip.MustParsePrefix("fd00::1/64"), Flags: link.AddrDADFailed}}
+		}, "address", link.CodeAddressConflict},
+		{"bad address refused", func(in *Input) {
+			st(in).State = link.StateFailed
+			st(in).Attributes = append(st(in).Attributes, link.Attribute{Name: "Address", Wanted: "10.0.0.9/24", Why: link.Reason{Code: link.CodeRefused, Text: "no"}})
+		}, "address", link.CodeRefused},
+		{"bad still configuring", func(in *Input) {
+			st(in).State, st(in).Reasons = link.StateConfiguring, []link.Reason{{Code: link.CodeRetry, Text: "tried again"}}
+		}, "address", link.CodeRetry},
+		{"bad child cannot be made", func(in *Input) {
+			in.Report.Links = append(in.Report.Links, link.Status{Name: "ib0.8001", IBDevice: "mlx5_0", Port: 1, State: link.StateConfiguring, Reasons: []link.Reason{{Code: link.CodePKeyDuplicate, Text: "twice"}}})
+		}, "interface", link.CodePKeyDuplicate},
+		{"bad ethernet down", func(in *Input) {
+			port(in).Layer, port(in).State, port(in).Phys = ib.LinkLayerEthernet, ib.PortDown, ib.PhysDisabled
+		}, "cable", link.CodeCable},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			in := good()
+			tc.spoil(&in)
+			var failed []Check
+			for _, c := range Run(in, "") {
+				for _, k := range c.Checks {
+					if k.Result == Fail {
+						failed = append(failed, k)
+						if k.Next == "" && k.Code != link.CodeMTUGroup && k.Code != link.CodeNoConnected && k.Code != link.CodeRefused && k.Code != link.CodePKeyDuplicate {
+							t.Errorf("%s: no next step", k.Name)
+						}
+					}
+				}
+			}
+			if tc.check == "" {
+				if len(failed) > 0 {
+					t.Errorf("failed: %+v", failed)
+				}
+				return
+			}
+			if len(failed) == 0 || failed[0].Name != tc.check || failed[0].Code != tc.code {
+				t.Errorf("failed: %+v, want %s (%s)", failed, tc.check, tc.code)
+			}
+		})
+	}
+}
+
+func TestOnlyOne(t *testing.T) {
+	for _, name := range []string{"mlx5_0/1", "mlx5_0", "ib0", "0x0002c903000abcde"} {
+		if c := Run(good(), name); len(c) != 1 || c[0].On != "mlx5_0/1" {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	if c := Run(good(), "ib9"); len(c) != 0 {
+		t.Errorf("ib9: %+v", c)
+	}
+}

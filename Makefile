@@ -43,6 +43,20 @@ test: lab ## everything that must pass, on this machine and on the lab's kernels
 bench: lab ## ibnetworkd beside systemd-networkd, in one guest, as ratios (15 minutes)
 	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 90m ./lab/bench -compare | grep --line-buffered -vE '^(=== |PASS|ok )'
 
+.PHONY: bench-sm
+bench-sm: ## ibnetsm beside opensm on the same simulators, as ratios (20 minutes; opensm, ibsim-utils, gcc)
+	@$(GO) run ./sm/bench up -sim ibsim
+	@echo; $(GO) run ./sm/bench up -sim ibsim -window 4 ft3-972
+	@echo; $(GO) run ./sm/bench up
+	@echo; $(GO) run ./sm/bench up -runs 2 ft3-5184
+	@echo; $(GO) run ./sm/bench sa
+	@echo; $(GO) run ./sm/bench events
+	@echo; $(GO) run ./sm/bench scale
+
+.PHONY: test-sm-long
+test-sm-long: ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm (6 minutes)
+	$(GO) test -count=1 -timeout 30m -run 'TestConformance|TestEvents' ./sm/bench
+
 .PHONY: test-short
 test-short: ## what needs no lab kernel and no root
 	$(GO) test -short ./...

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 )
 
 func main() {
@@ -157,6 +158,14 @@ func benchUp(t *tools, o options) ([]sample, error) {
 		}
 		for _, sm := range o.sms {
 			b := best[sm]
+			if o.sim == "ibsim" {
+				var err error
+				if b.SMPs, b.Total, b.Resweep, err = countOnce(t, o, sm, name); err != nil {
+					return all, fmt.Errorf("%s on %s: %w", sm, name, err)
+				}
+				best[sm] = b
+				all = append(all, b)
+			}
 			fmt.Fprintf(out, "%-10s %-8s %9.3f %8.3f %8.3f %8.1f %8d %8d\n", name, sm, b.Up.Seconds(), b.CPU.Seconds(), b.SimCPU.Seconds(),
 				float64(b.RSS)/(1<<20), b.Total, b.Resweep)
 		}
@@ -165,15 +174,13 @@ func benchUp(t *tools, o options) ([]sample, error) {
 				float64(b.RSS)/float64(a.RSS), fraction(b.Total, a.Total), fraction(b.Resweep, a.Resweep))
 		}
 	}
-	if o.sim == "ibnetsim" {
-		fmt.Fprintln(out, "\nSMPs of the first sweep by attribute")
-		for _, name := range o.names {
-			for _, sm := range o.sms {
-				for _, s := range all {
-					if s.Fabric == name && s.SM == sm {
-						fmt.Fprintf(out, "%-10s %-8s %s\n", name, sm, byAttribute(s.SMPs))
-						break
-					}
+	fmt.Fprintln(out, "\nSMPs of the first sweep by attribute")
+	for _, name := range o.names {
+		for _, sm := range o.sms {
+			for _, s := range all {
+				if s.Fabric == name && s.SM == sm && s.Total > 0 {
+					fmt.Fprintf(out, "%-10s %-8s %s\n", name, sm, byAttribute(s.SMPs))
+					break
 				}
 			}
 		}
@@ -242,6 +249,55 @@ func (r *rig) quiet() {
 		last = n
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// packetLine is how ibsim -v tells of each SMP.
+var packetLine = regexp.MustCompile(`packet \(attr 0x([0-9a-f]+)`)
+
+// countOnce counts SMPs on the reference simulator, which prints each one: a run
+// of its own, for printing takes time.
+func countOnce(t *tools, o options, sm, name string) (m map[string]int, total, resweep int, err error) {
+	r, err := t.start(o.sim, name, "-v")
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	defer r.stop()
+	p, err := r.run(sm, "", 5, false, o.extra(sm)...)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	if _, err := p.waitUp(1, 5*time.Minute); err != nil {
+		return nil, 0, 0, err
+	}
+	count := func(from int) (int, int) {
+		last := -1
+		for range 100 {
+			n := r.errs.len()
+			if n == last {
+				break
+			}
+			last = n
+			time.Sleep(200 * time.Millisecond)
+		}
+		n := 0
+		for _, l := range packetLine.FindAllStringSubmatch(r.errs.text(from), -1) {
+			a, _ := strconv.ParseUint(l[1], 16, 16)
+			m[mad.AttrName(mad.ClassSubnDR, mad.AttrID(a))]++
+			n++
+		}
+		return n, r.errs.len()
+	}
+	m = map[string]int{}
+	total, from := count(0)
+	first := m
+	m = map[string]int{}
+	n := p.ups()
+	p.signal(syscall.SIGHUP)
+	if _, err := p.waitUp(n+1, time.Minute); err != nil {
+		return first, total, 0, err
+	}
+	resweep, _ = count(from)
+	return first, total, resweep, nil
 }
 
 func upOnce(t *tools, o options, sm, name string) (s sample, err error) {

@@ -59,7 +59,7 @@ type rig struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	out   *follower
-	errs  bytes.Buffer
+	errs  *follower
 	sms   []*manager
 }
 
@@ -69,7 +69,7 @@ func (t *tools) start(kind, fabricName string, args ...string) (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{t: t, kind: kind, dir: dir, sock: fmt.Sprintf("smbench%d-%d", os.Getpid(), rigs.Add(1)), out: newFollower()}
+	r := &rig{t: t, kind: kind, dir: dir, sock: fmt.Sprintf("smbench%d-%d", os.Getpid(), rigs.Add(1)), out: newFollower(), errs: newFollower()}
 	path, f, err := topoFile(dir, fabricName)
 	if err != nil {
 		r.stop()
@@ -84,7 +84,7 @@ func (t *tools) start(kind, fabricName string, args ...string) (*rig, error) {
 	r.cmd = exec.Command(bin, append(append([]string{"-s"}, args...), path)...)
 	r.cmd.Dir = dir
 	r.cmd.Env = append(os.Environ(), "IBSIM_SOCKNAME="+r.sock)
-	r.cmd.Stdout, r.cmd.Stderr = r.out, &r.errs
+	r.cmd.Stdout, r.cmd.Stderr = r.out, r.errs
 	if r.stdin, err = r.cmd.StdinPipe(); err != nil {
 		r.stop()
 		return nil, err
@@ -95,7 +95,7 @@ func (t *tools) start(kind, fabricName string, args ...string) (*rig, error) {
 	}
 	if err := r.out.wait(regexp.MustCompile("simulator ready"), 1, 60*time.Second, nil); err != nil {
 		r.stop()
-		return nil, fmt.Errorf("%s: %w: %s", bin, err, r.errs.String())
+		return nil, fmt.Errorf("%s: %w: %s", bin, err, r.errs.text(0))
 	}
 	return r, nil
 }

@@ -27,6 +27,7 @@ type G struct {
 // runBody is Run inside the guest.
 func runBody(t *testing.T, c Config, body func(g *G)) {
 	g := &G{T: t, Config: c}
+	defer startRecorder()()
 	if c.HCAs >= 0 {
 		j, err := readJob()
 		if err != nil {
@@ -49,7 +50,7 @@ func (g *G) command(ctx context.Context, name string, args ...string) *exec.Cmd 
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second // a busy machine may starve the guest for seconds
 	return cmd
 }
 
@@ -119,9 +120,12 @@ func (g *G) startIn(h *Host, name string, args []string) *Proc {
 	if err := cmd.Start(); err != nil {
 		g.Fatalf("%sstart %s: %v", h.prefix(), name, err)
 	}
+	row := "run " + h.prefix() + filepath.Base(name)
+	g.State(row, "running")
 	go func() {
 		p.err = cmd.Wait()
 		f.Close()
+		g.State(row, "")
 		close(p.done)
 	}()
 	g.Cleanup(func() {

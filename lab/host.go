@@ -140,7 +140,7 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 	m := &machine{cfg: c, bins: map[string]string{}}
 	switch {
 	case c.Machine == QEMU:
-		m.kernel, err = b.DebianKernel(ctx)
+		m.kernel, err = b.DebianKernel(ctx, c.Series)
 	case os.Getenv(sanitizeVar) == "1":
 		m.kernel, err = b.Kernel(ctx, build.Sanitize)
 	default:
@@ -321,6 +321,10 @@ func (m *machine) initramfs(file string) error {
 	c.char("/dev/null", 1, 3)
 	for i, mod := range m.initModules() {
 		data, err := os.ReadFile(mod)
+		if err == nil && strings.HasSuffix(mod, ".xz") {
+			mod = strings.TrimSuffix(mod, ".xz")
+			data, err = exec.Command("xz", "-dc", mod+".xz").Output()
+		}
 		if err != nil {
 			return err
 		}
@@ -427,6 +431,7 @@ func (g *Guest) Wait(t *testing.T) {
 	t.Helper()
 	r := g.follow(t, "")
 	why := g.outcome(t)
+	drawTimeline(filepath.Join(g.Dir, "out"), t.Name(), map[string]*Guest{"": g})
 	if why == "" {
 		g.remove()
 		if r.skipped {
@@ -483,7 +488,7 @@ func (g *Guest) outcome(t *testing.T) string {
 // remove deletes the folder of the guest unless asked to keep it.
 func (g *Guest) remove() {
 	if os.Getenv(keepVar) == "1" {
-		g.keep()
+		fmt.Fprintln(os.Stderr, "lab: kept", g.keep())
 		return
 	}
 	os.RemoveAll(g.Dir)

@@ -4,6 +4,8 @@ import (
 	"embed"
 	"io/fs"
 	"time"
+
+	"ibnetworkd/lab/build"
 )
 
 //go:embed swib
@@ -61,6 +63,7 @@ const (
 type Config struct {
 	Userland Userland
 	Machine  Machine
+	Series   string // QEMU only: "6.1" (bookworm, if empty) or "6.12" (backports)
 
 	// The fabric.
 	HCAs  int // number of adapters, 2 if 0; -1: do not load the module
@@ -120,6 +123,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CPUs == 0 {
 		c.CPUs = 2
+	}
+	if c.Series == "" {
+		c.Series = build.Series
 	}
 	if c.Machine == QEMU {
 		c.Memory = max(c.Memory, 768)

@@ -70,7 +70,13 @@ func TestSystemd(t *testing.T) {
 // Debian's unmodified kernel with two CPUs and PCI adapters, one of which is
 // pulled out and put in again.
 func TestQEMU(t *testing.T) {
-	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Swib: "pci=1"}, func(g *lab.G) {
+	for _, series := range []string{"6.1", "6.12"} {
+		t.Run(series, func(t *testing.T) { testQEMU(t, series) })
+	}
+}
+
+func testQEMU(t *testing.T, series string) {
+	lab.Run(t, lab.Config{Machine: lab.QEMU, Series: series, Userland: lab.Debian, Swib: "pci=1"}, func(g *lab.G) {
 		g.Opensm(lab.SM{})
 		g.Logf("active at %v", lab.Uptime())
 		a, b := g.Host("a"), g.Host("b")

@@ -100,6 +100,10 @@ func RunNet(t *testing.T, n Net) {
 	r.follow.Wait()
 	close(stop)
 	wg.Wait()
+	if len(n.Nodes) > 0 {
+		// The picture of all lies in the folder of the first.
+		drawTimeline(filepath.Join(r.guests[n.Nodes[0].Name].Dir, "out"), t.Name(), r.guests)
+	}
 	for _, node := range n.Nodes {
 		if g := r.guests[node.Name]; !r.killed[node.Name] {
 			if why := g.outcome(t); why != "" {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ibnetworkd/lab/timeline"
 )
 
 const netnsDir = "/run/netns/"
@@ -244,29 +246,59 @@ func (h *Host) WaitCarrier(link string, limit time.Duration) time.Duration {
 // packets of a path are lost while the address is resolved.
 func (h *Host) Ping(addr string, args ...string) {
 	h.g.Helper()
-	last := ""
-	h.g.WaitFor(10*time.Second, func() string {
-		out, err := h.Try("ping", append(append([]string{"-n", "-c", "1", "-W", "1"}, args...), addr)...)
-		if err == nil {
-			return ""
-		}
-		last = out
-		return "host " + h.Name + ": ping of " + addr + "\n" + last
-	})
+	h.g.ping(h, addr, args)
 }
 
 // Ping is Host.Ping in the guest's own network.
 func (g *G) Ping(addr string, args ...string) {
 	g.Helper()
-	last := ""
+	g.ping(nil, addr, args)
+}
+
+func (g *G) ping(h *Host, addr string, args []string) {
+	g.Helper()
+	args = append(append([]string{"-n", "-c", "1", "-W", "1"}, args...), addr)
 	g.WaitFor(10*time.Second, func() string {
-		out, err := g.Try("ping", append(append([]string{"-n", "-c", "1", "-W", "1"}, args...), addr)...)
+		out, err := g.try(h, "ping", args)
+		record(timeline.Record{Row: "ping " + h.prefix() + addr, Text: strings.Join(args, " "), Mark: true, Bad: err != nil})
 		if err == nil {
 			return ""
 		}
-		last = out
-		return "ping of " + addr + "\n" + last
+		return h.prefix() + "ping of " + addr + "\n" + out
 	})
+}
+
+// Pings sends an echo request every interval until stop is called, which returns
+// how many were sent and how many were not answered.  The timeline shows them.
+func (h *Host) Pings(addr string, interval time.Duration) (stop func() (sent, lost int)) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	sent, lost := 0, 0
+	row := "ping " + h.prefix() + addr
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			sent++
+			state := "answers"
+			if _, err := h.g.try(h, "ping", []string{"-n", "-c", "1", "-W", "0.5", addr}); err != nil {
+				lost++
+				state = "lost"
+			}
+			record(timeline.Record{Row: row, Text: state})
+			select {
+			case <-done:
+				record(timeline.Record{Row: row})
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() (int, int) {
+		close(done)
+		<-ended
+		return sent, lost
+	}
 }
 
 // NoPing makes sure that an address does not answer within a second.

@@ -54,7 +54,7 @@ func buildCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&sanitize, "sanitize", false, "also the kernel with KASAN, lockdep and kmemleak")
-	c.Flags().BoolVar(&qemu, "qemu", false, "also Debian's own kernel for QEMU")
+	c.Flags().BoolVar(&qemu, "qemu", false, "also Debian's own kernels for QEMU")
 	return c
 }
 
@@ -64,7 +64,8 @@ func buildAll(ctx context.Context, b *build.Builder, sanitize, qemu bool) error 
 		kernels = append(kernels, func() (*build.Kernel, error) { return b.Kernel(ctx, build.Sanitize) })
 	}
 	if qemu {
-		kernels = append(kernels, func() (*build.Kernel, error) { return b.DebianKernel(ctx) })
+		kernels = append(kernels, func() (*build.Kernel, error) { return b.DebianKernel(ctx, build.Series) },
+			func() (*build.Kernel, error) { return b.DebianKernel(ctx, "6.12") })
 	}
 	for _, f := range kernels {
 		k, err := f()
@@ -121,6 +122,7 @@ func shellCommand() *cobra.Command {
 	f.StringVar(&topology, "topology", "", "fabric in ibnetdiscover's format")
 	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus")
 	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
+	f.StringVar(&c.Series, "series", build.Series, "kernel series with --qemu: 6.1 or 6.12")
 	f.IntVar(&c.HCAs, "hcas", 2, "adapters")
 	f.IntVar(&c.Ports, "ports", 1, "ports of each adapter")
 	f.BoolVar(&c.Cabled, "cabled", false, "cables between adapters 2n and 2n+1 instead of a switch")

@@ -84,7 +84,7 @@ func bootsGuest(fn *ast.FuncDecl) bool {
 	boots := false
 	ast.Inspect(fn, func(n ast.Node) bool {
 		sel, ok := n.(*ast.SelectorExpr)
-		if ok && (sel.Sel.Name == "Run" || sel.Sel.Name == "Boot") {
+		if ok && (sel.Sel.Name == "Run" || sel.Sel.Name == "RunNet" || sel.Sel.Name == "Boot") {
 			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "lab" {
 				boots = true
 			}
@@ -151,7 +151,7 @@ func runCommand() *cobra.Command {
 				test.Dir = root
 				test.Env = append(os.Environ(), "CGO_ENABLED=0", "IBNET_LAB=require")
 				if keep {
-					test.Env = append(test.Env, "IBNET_LAB_KEEP=1")
+					test.Env = append(test.Env, "IBNET_LAB_KEEP=1", "IBNET_LAB_TIMELINE=1")
 				}
 				test.Stdout, test.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 				if err := test.Run(); err != nil {

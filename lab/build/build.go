@@ -343,16 +343,17 @@ func (b *Builder) install(ctx context.Context, pkgs ...string) error {
 	return nil
 }
 
-func (b *Builder) aptUpdate(ctx context.Context) error {
+func (b *Builder) aptUpdate(ctx context.Context, opts ...string) error {
 	b.say("apt-get update")
-	if err := b.run(ctx, step{what: "apt-get update"}, "apt-get", "update", "-q"); err != nil {
+	if err := b.run(ctx, step{what: "apt-get update"}, "apt-get", append(opts, "update", "-q")...); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return nil
 }
 
-// download fetches one Debian package file into dir and returns its path.
-func (b *Builder) download(ctx context.Context, dir, pkg string) (string, error) {
+// download fetches one Debian package file into dir and returns its path.  opts are
+// options of apt that choose other package lists.
+func (b *Builder) download(ctx context.Context, dir, pkg string, opts ...string) (string, error) {
 	if m, _ := filepath.Glob(filepath.Join(dir, pkg+"_*.deb")); len(m) > 0 {
 		return m[len(m)-1], nil
 	}
@@ -364,11 +365,12 @@ func (b *Builder) download(ctx context.Context, dir, pkg string) (string, error)
 	}
 	s := step{what: "download of " + pkg, dir: dir}
 	b.say("downloading %s", pkg)
-	if err := b.run(ctx, s, "apt-get", "-q", "download", pkg); err != nil {
-		if err := b.aptUpdate(ctx); err != nil {
+	args := append(append([]string{}, opts...), "-q", "download", pkg)
+	if err := b.run(ctx, s, "apt-get", args...); err != nil {
+		if err := b.aptUpdate(ctx, opts...); err != nil {
 			return "", err
 		}
-		if err := b.run(ctx, s, "apt-get", "-q", "download", pkg); err != nil {
+		if err := b.run(ctx, s, "apt-get", args...); err != nil {
 			return "", fmt.Errorf("%w: download of %s: %w", ErrUnavailable, pkg, err)
 		}
 	}

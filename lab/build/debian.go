@@ -23,19 +23,20 @@ var bootModules = []string{
 
 var abiPattern = regexp.MustCompile(`linux-image-([0-9][^ ]*)-amd64`)
 
-// DebianKernel fetches Debian's stock kernel with its headers, without
-// installing them, and unpacks the kernel for QEMU's direct boot.
-func (b *Builder) DebianKernel(ctx context.Context) (*Kernel, error) {
+// DebianKernel fetches a stock kernel of Debian with its headers, without
+// installing them, and unpacks it for QEMU's direct boot.  series is "6.1", the
+// kernel of bookworm, or "6.12", that of bookworm-backports.
+func (b *Builder) DebianKernel(ctx context.Context, series string) (*Kernel, error) {
 	if err := b.need(ctx, map[string]string{"qemu-system-x86_64": "qemu-system-x86"}); err != nil {
 		return nil, err
 	}
 	if err := b.need(ctx, buildTools); err != nil {
 		return nil, err
 	}
-	if err := b.need(ctx, map[string]string{"modprobe": "kmod", "/usr/include/libelf.h": "libelf-dev"}); err != nil {
+	if err := b.need(ctx, map[string]string{"modprobe": "kmod", "zstd": "zstd", "/usr/include/libelf.h": "libelf-dev"}); err != nil {
 		return nil, err
 	}
-	dir, err := b.debianTree(ctx)
+	dir, err := b.debianTree(ctx, series)
 	if err != nil {
 		return nil, err
 	}
@@ -63,27 +64,56 @@ func (b *Builder) DebianKernel(ctx context.Context) (*Kernel, error) {
 	return k, nil
 }
 
+// aptOptions lets apt look into the package lists that have a kernel series.
+func (b *Builder) aptOptions(series string) ([]string, error) {
+	if series == Series {
+		return nil, nil
+	}
+	dir := filepath.Join(b.Cache, "apt-"+series)
+	if err := os.MkdirAll(filepath.Join(dir, "lists/partial"), 0o755); err != nil {
+		return nil, err
+	}
+	list := filepath.Join(dir, "sources.list")
+	line := "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian " + Suite + "-backports main\n"
+	if err := os.WriteFile(list, []byte(line), 0o644); err != nil {
+		return nil, err
+	}
+	return []string{"-o", "Dir::Etc::sourcelist=" + list, "-o", "Dir::Etc::sourceparts=-", "-o", "Dir::State::lists=" + dir + "/lists",
+		"-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="}, nil
+}
+
 // debianTree returns the folder with the unpacked packages.
-func (b *Builder) debianTree(ctx context.Context) (string, error) {
-	if m, _ := filepath.Glob(filepath.Join(b.Cache, "kernel", "debian-"+Series+".*")); len(m) > 0 {
-		for _, d := range m {
-			if !strings.HasSuffix(d, ".partial") {
-				return d, nil
-			}
+func (b *Builder) debianTree(ctx context.Context, series string) (string, error) {
+	m, _ := filepath.Glob(filepath.Join(b.Cache, "kernel", "debian-"+series+".*"))
+	for _, d := range m {
+		if !strings.HasSuffix(d, ".partial") {
+			return d, nil
 		}
 	}
-	abi, err := b.debianABI(ctx)
+	apt, err := b.aptOptions(series)
 	if err != nil {
 		return "", err
 	}
+	abi, err := b.debianABI(ctx, series, apt)
+	if err != nil {
+		return "", err
+	}
+	r := abi + "-amd64"
+	pkgs := []string{"linux-image-" + r, "linux-headers-" + r}
+	deps, err := output(ctx, "", "apt-cache", append(apt, "depends", "linux-headers-"+r)...)
+	if err != nil {
+		return "", err
+	}
+	for l := range strings.Lines(deps) {
+		p := strings.TrimPrefix(strings.TrimSpace(l), "Depends: ")
+		if strings.HasPrefix(p, "linux-headers-") || strings.HasPrefix(p, "linux-kbuild-") || strings.HasPrefix(p, "linux-compiler-") {
+			pkgs = append(pkgs, p)
+		}
+	}
 	dir := filepath.Join(b.Cache, "kernel", "debian-"+abi)
 	return dir, b.once(ctx, "Debian kernel", dir, func(tmp string) error {
-		r := abi + "-amd64"
-		for _, pkg := range []string{
-			"linux-image-" + r, "linux-headers-" + r, "linux-headers-" + abi + "-common",
-			"linux-kbuild-" + Series, "linux-compiler-gcc-12-x86",
-		} {
-			deb, err := b.download(ctx, filepath.Join(b.Cache, "debs"), pkg)
+		for _, pkg := range pkgs {
+			deb, err := b.download(ctx, filepath.Join(b.Cache, "debs"), pkg, apt...)
 			if err != nil {
 				return err
 			}
@@ -110,15 +140,15 @@ func (b *Builder) debianTree(ctx context.Context) (string, error) {
 	})
 }
 
-// debianABI asks the package lists which kernel is current.
-func (b *Builder) debianABI(ctx context.Context) (string, error) {
+// debianABI asks the package lists which kernel of a series is current.
+func (b *Builder) debianABI(ctx context.Context, series string, apt []string) (string, error) {
 	ask := func() string {
-		out, err := output(ctx, "", "apt-cache", "depends", "linux-image-amd64")
+		out, err := output(ctx, "", "apt-cache", append(apt, "depends", "linux-image-amd64")...)
 		if err != nil {
 			return ""
 		}
 		for _, m := range abiPattern.FindAllStringSubmatch(out, -1) {
-			if strings.HasPrefix(m[1], Series+".") {
+			if strings.HasPrefix(m[1], series+".") {
 				return m[1]
 			}
 		}
@@ -127,13 +157,13 @@ func (b *Builder) debianABI(ctx context.Context) (string, error) {
 	if abi := ask(); abi != "" {
 		return abi, nil
 	}
-	if err := b.aptUpdate(ctx); err != nil {
+	if err := b.aptUpdate(ctx, apt...); err != nil {
 		return "", err
 	}
 	if abi := ask(); abi != "" {
 		return abi, nil
 	}
-	return "", fmt.Errorf("%w: no Debian kernel %s in the package lists", ErrUnavailable, Series)
+	return "", fmt.Errorf("%w: no Debian kernel %s in the package lists", ErrUnavailable, series)
 }
 
 // unpackKernel writes the ELF kernel that a bzImage carries: QEMU enters it at

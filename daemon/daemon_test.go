@@ -83,6 +83,12 @@ func (s *memory) change(f func(*link.Snapshot)) {
 	s.m.Truth = s.truth()
 }
 
+func (s *memory) looked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looks
+}
+
 func (s *memory) take() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,10 +236,10 @@ func TestLoop(t *testing.T) {
 		}
 
 		// Nothing happens by itself but the slow look at the ports.
-		looks := sys.looks
+		looks := sys.looked()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if d := sys.looks - looks; d > 10 {
+		if d := sys.looked() - looks; d > 10 {
 			t.Errorf("%d looks in ten idle minutes", d)
 		}
 

@@ -42,7 +42,7 @@ type Transport struct {
 	ctl, data *net.UnixConn
 	slot      uint32
 	node      string
-	portGUID  ib.GUID
+	portGUID  atomic.Uint64 // 0 until the own node has answered NodeInfo
 	ep        *endpoint.Endpoint
 
 	mu     sync.Mutex // the control socket: one question at a time
@@ -131,42 +131,10 @@ func Open(o Options) (*Transport, error) {
 		l.Close()
 		return nil, fmt.Errorf("reach the simulator %q: %w", o.Sock, err)
 	}
-	if t.portGUID, err = askPortGUID(l); err != nil {
-		t.ctl.Close()
-		l.Close()
-		return nil, fmt.Errorf("ask node %q of the simulator for its port: %w", t.node, err)
-	}
 	t.ep = endpoint.New(endpoint.Config{Write: t.write})
 	t.done.Go(func() { t.read(raw) })
 	t.done.Go(func() { t.flush(raw) })
 	return t, nil
-}
-
-// askPortGUID asks the own node on the data socket: the NodeInfo of the control
-// socket says the node's GUID for the port's.
-func askPortGUID(c *net.UnixConn) (ib.GUID, error) {
-	d := Data{DLID: ib.LIDPermissive, SLID: ib.LIDPermissive}
-	mad.PutDR(&d.MAD, mad.MethodGet, mad.AttrNodeInfo, 0, 0x706f7274, 0, nil, nil)
-	var b [DataLen + 1]byte
-	d.Put((*[DataLen]byte)(b[:]))
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		return 0, err
-	}
-	if _, err := c.Write(b[:DataLen]); err != nil {
-		return 0, err
-	}
-	for {
-		n, err := c.Read(b[:])
-		if err != nil {
-			return 0, err
-		}
-		if d.Decode(b[:n]) != nil || uint32(mad.TIDOf(&d.MAD)) != 0x706f7274 || mad.MethodOf(&d.MAD) != mad.MethodGetResp {
-			continue
-		}
-		var ni mad.NodeInfo
-		_ = ni.Decode(d.MAD[mad.SMPDataOffset:])
-		return ni.PortGUID, c.SetDeadline(time.Time{})
-	}
 }
 
 // question asks the simulator over the control socket and puts the answer into
@@ -277,6 +245,11 @@ func (t *Transport) read(raw syscall.RawConn) {
 			if d.Status != 0 {
 				continue // our own request, which went nowhere: its timeout reports it
 			}
+			if mad.AttrOf(&d.MAD) == mad.AttrNodeInfo && mad.ClassOf(&d.MAD) == mad.ClassSubnDR && d.MAD[7] == 0 && mad.MethodOf(&d.MAD) == mad.MethodGetResp {
+				var ni mad.NodeInfo
+				_ = ni.Decode(mad.SMPData(&d.MAD)[:])
+				t.portGUID.Store(uint64(ni.PortGUID))
+			}
 			p := d.packet()
 			t.ep.Deliver(&p)
 		}
@@ -304,7 +277,9 @@ func (t *Transport) SetIsSM(on bool) error {
 	return nil
 }
 
-// Port implements transport.Transport.
+// Port implements transport.Transport. The control socket says the node's GUID
+// for the port's; the port's own is known once the program has asked its node
+// for NodeInfo, as every subnet manager does first.
 func (t *Transport) Port() (transport.Port, error) {
 	var ni mad.NodeInfo
 	var pi mad.PortInfo
@@ -318,8 +293,11 @@ func (t *Transport) Port() (transport.Port, error) {
 		return transport.Port{}, fmt.Errorf("read PortInfo: %w", err)
 	}
 	_ = pi.Decode(c.Data[:])
+	if g := t.portGUID.Load(); g != 0 {
+		ni.PortGUID = ib.GUID(g)
+	}
 	return transport.Port{
-		Device: "ibsim0", Num: pi.LocalPortNum, NodeGUID: ni.NodeGUID, PortGUID: t.portGUID, LID: pi.LID, SMLID: pi.MasterSMLID,
+		Device: "ibsim0", Num: pi.LocalPortNum, NodeGUID: ni.NodeGUID, PortGUID: ni.PortGUID, LID: pi.LID, SMLID: pi.MasterSMLID,
 		State: pi.State, PhysState: pi.PhysState, Prefix: pi.GIDPrefix, LinkLayer: ib.LinkLayerInfiniBand, NodeType: ni.NodeType,
 	}, nil
 }

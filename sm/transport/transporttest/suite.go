@@ -134,11 +134,11 @@ func testPort(t *testing.T, tr transport.Transport) {
 
 func testLocal(t *testing.T, tr transport.Transport) {
 	t.Helper()
+	r := ask(t, tr, Request(mad.AttrNodeInfo, 0, 11, nil))
 	port, err := tr.Port()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := ask(t, tr, Request(mad.AttrNodeInfo, 0, 11, nil))
 	var ni mad.NodeInfo
 	_ = ni.Decode(r.MAD[64:])
 	if r.Err != nil || mad.StatusOf(&r.MAD) != 0 || ni.NodeGUID != port.NodeGUID || ni.PortGUID != port.PortGUID || ni.LocalPortNum != port.Num {

@@ -31,7 +31,7 @@ func TestTransport(t *testing.T) {
 		}
 		transporttest.Run(g.T, transporttest.Config{
 			Open: at(0), Peer: at(1), Path: []uint8{1}, NoPath: []uint8{1, 30}, PeerPath: []uint8{1, 2}, Flood: 500,
-			SetUp: func(t *testing.T, tr transport.Transport) { transporttest.SetUpSwitch(t, tr, []uint8{1, 2}) },
+			Gone: func(*testing.T) { g.Ctl("del 0") },
 		})
 	})
 }

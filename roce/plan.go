@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
@@ -861,9 +862,31 @@ func Changed(old, now []byte) map[int]bool {
 	return out
 }
 
+// memo keeps the last state that was decoded: a room is called for each link of
+// a snapshot. It holds on to the text, so that the same address is the same text.
+var memo struct {
+	sync.Mutex
+	text []byte
+	st   *State
+	err  error
+}
+
+func decodeOnce(text []byte) (*State, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	memo.Lock()
+	defer memo.Unlock()
+	if len(memo.text) != len(text) || &memo.text[0] != &text[0] {
+		memo.text = text
+		memo.st, memo.err = Decode(text)
+	}
+	return memo.st, memo.err
+}
+
 // Room is the planner of this package for daemon/plan.
 func Room(b *link.Builder, index int, u *units.Unit) (stop bool) {
-	st, err := Decode(b.Base.Card)
+	st, err := decodeOnce(b.Base.Card)
 	if err != nil || st == nil {
 		return false
 	}

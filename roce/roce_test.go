@@ -448,3 +448,96 @@ func TestFoughtKeys(t *testing.T) {
 		t.Error("a VLAN is not fought over")
 	}
 }
+
+// A room reads the state out of the snapshot, also out of one that was recorded.
+func TestRoom(t *testing.T) {
+	s, st := system()
+	u := unit(t, "[RoCE]\nVersion=2\n")
+	ops := func(s *link.Snapshot) (out []string) {
+		b := link.NewBuilder(s, &link.Record{}, nil)
+		Room(b, 2, u)
+		for _, x := range b.Plan.Steps {
+			out = append(out, x.Op.String())
+		}
+		return out
+	}
+	if got := ops(s); got != nil {
+		t.Errorf("without a state: %v", got)
+	}
+	var err error
+	if s.Card, err = st.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	want := run(s, st, 2, u).ops
+	for range 2 {
+		if diff := cmp.Diff(want, ops(s)); diff != "" || len(want) == 0 {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+	text, err := link.EncodeSnapshot(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := link.DecodeSnapshot(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, ops(back)); diff != "" {
+		t.Errorf("recorded (-want +got):\n%s", diff)
+	}
+	s.Card = []byte("{")
+	if got := ops(s); got != nil {
+		t.Errorf("out of nonsense: %v", got)
+	}
+}
+
+func TestChanged(t *testing.T) {
+	enc := func(f func(*State)) []byte {
+		_, st := system()
+		if f != nil {
+			f(st)
+		}
+		b, err := st.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, tt := range map[string]struct {
+		f    func(*State)
+		want map[int]bool
+	}{
+		"OK nothing": {nil, nil},
+		"OK one":     {func(s *State) { *s.Links[2].DCB.PFC = 1 }, map[int]bool{2: true}},
+		"OK gone":    {func(s *State) { delete(s.Links, 3) }, map[int]bool{3: true}},
+		"OK all":     {func(s *State) { s.Agents = []string{"lldpad"} }, map[int]bool{2: true, 3: true}},
+	} {
+		if diff := cmp.Diff(tt.want, Changed(enc(nil), enc(tt.f))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if got := Changed(nil, enc(nil)); len(got) != 2 {
+		t.Errorf("from nothing: %v", got)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	_, st := system()
+	b, err := st.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"links":{"2":{"dcb":{}}}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		st, err := Decode(b)
+		if err != nil || st == nil {
+			return
+		}
+		s, _ := system()
+		u := unit(t, "[Port]\nType=eth\n[RoCE]\nVersion=2\nPFC=3\nETS=0:100\nBufferSize=0:1000\nTrust=dscp\n[VirtualFunctions]\nNodeGUID=auto\nLinkState=enable\n")
+		for _, i := range []int{2, 3} {
+			run(s, st, i, u)
+		}
+	})
+}

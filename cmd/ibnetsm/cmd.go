@@ -27,6 +27,7 @@ import (
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/partition"
 	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/serve"
 )
 
@@ -50,7 +51,9 @@ type options struct {
 	prefix     uint64
 	lmc        uint8
 	routing    string
+	qos        bool
 	partitions string
+	rules      []string
 	sweep      time.Duration
 	poll       time.Duration
 	window     int
@@ -82,8 +85,10 @@ over to a standby and ends.`,
 	f.Uint64Var(&o.mKey, "m-key", 0, "M_Key that protects the ports; 0 none")
 	f.Uint64Var(&o.prefix, "subnet-prefix", ib.DefaultPrefix, "subnet prefix of the GIDs")
 	f.Uint8Var(&o.lmc, "lmc", 0, "0 to 7: adapter ports get 2^LMC LIDs")
-	f.StringVar(&o.routing, "routing", "auto", "auto, minhop, updn, ftree or dor")
+	f.StringVar(&o.routing, "routing", "auto", "auto, minhop, updn, ftree or dor; several with commas, the first that fits is taken")
+	f.BoolVar(&o.qos, "qos", false, "write SL-to-VL mapping and VL arbitration tables, and route over service levels where that helps (dor on tori)")
 	f.StringVar(&o.partitions, "partitions", "", "partitions file, in the form of opensm's partitions.conf")
+	f.StringArrayVar(&o.rules, "partition", nil, "a partition, as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s' or with semicolons for spaces; may be given several times")
 	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "time between light sweeps; 0 none")
 	f.DurationVar(&o.poll, "poll", 500*time.Millisecond, "how often a standby asks the master")
 	f.IntVar(&o.window, "window", 32, "SMPs under way at one time")
@@ -185,6 +190,9 @@ func (o *options) config() (engine.Config, error) {
 	if o.routing != "auto" {
 		c.Route.Engine = o.routing
 	}
+	if o.qos {
+		c.QoS = &qos.Options{}
+	}
 	if o.partitions != "" {
 		b, err := os.ReadFile(o.partitions)
 		if err != nil {
@@ -193,8 +201,19 @@ func (o *options) config() (engine.Config, error) {
 		if c.Partitions, err = partition.Parse(o.partitions, b); err != nil {
 			return c, err
 		}
+	}
+	var rules []partition.Partition
+	for _, s := range o.rules {
+		r, err := partition.ParseRule(s)
+		if err != nil {
+			return c, fmt.Errorf("--partition %q: %w", s, err)
+		}
+		rules = append(rules, r)
+	}
+	if o.partitions == "" {
+		c.Partitions = partition.Rules(rules...)
 	} else {
-		c.Partitions = partition.Default()
+		c.Partitions.Merge(rules...)
 	}
 	return c, nil
 }

@@ -46,6 +46,9 @@ type Options struct {
 	// ports that some manager configured before (their LID is set) are asked:
 	// a port out of reset holds the default P_Key alone (IBA vol 1, 10.9.2).
 	PKeys bool
+	// Ports asks every port's PortInfo, also what the Set that arms it would
+	// answer: for who must know all capabilities before.
+	Ports bool
 }
 
 // SM is another port that says it runs a subnet manager.
@@ -365,7 +368,7 @@ func (d *Discovery) askPorts(i int32, from int) {
 				}
 				continue
 			}
-			if q.peer >= 0 {
+			if q.peer >= 0 && !d.opt.Ports {
 				// The far end of a link that was found from its other end: what
 				// it answers is needed only if it is configured already.
 				if o := &d.nodes[q.peer].ports[q.peerP]; o.known && o.info.State() == ib.PortInit {
@@ -525,7 +528,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 		}
 		// A switch without forwarding table was never configured: its port 0
 		// has no LID, and the Set that gives it one answers with the rest.
-		if q := &x.ports[0]; !q.known && x.si.LinearFDBTop() != 0 {
+		if q := &x.ports[0]; !q.known && (x.si.LinearFDBTop() != 0 || d.opt.Ports) {
 			d.back.push(tag(kPort, 0, i, 0))
 		}
 	case kClear:

@@ -29,6 +29,7 @@ import (
 	"ibnetworkd/sm/mcast"
 	"ibnetworkd/sm/partition"
 	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/smp"
@@ -69,6 +70,10 @@ type Config struct {
 	// HandoverWait bounds the wait for an heir at the end of Run, default 1 s.
 	HandoverWait time.Duration
 
+	// QoS writes SL-to-VL mapping and VL arbitration tables, and lets the
+	// routing engine spread over service levels where that frees it of
+	// deadlocks; nil leaves the tables of the ports alone.
+	QoS        *qos.Options
 	Partitions partition.Config // the zero value is the default partition
 	SA         sa.Config
 	Store      Store // nil keeps nothing
@@ -88,7 +93,8 @@ func (c *Config) defaults() {
 	or(&c.PollMisses, 3)
 	or(&c.LocalPoll, 250*time.Millisecond)
 	or(&c.HandoverWait, time.Second)
-	if c.Policy == (program.Policy{}) {
+	if c.Policy.PacketLife == 0 {
+		// Never wanted: a packet would not live at all.
 		c.Policy = program.DefaultPolicy()
 	}
 	if c.Policy.Prefix == 0 {
@@ -116,6 +122,7 @@ type tables struct {
 	fresh []bool // by switch: nothing is known of its multicast table
 	pkeys [][]ib.PKey
 	asked program.Asked
+	lanes []uint8 // by port: the lanes that its QoS tables are written for
 }
 
 // guidKey names a block of a port's GUIDInfo table.
@@ -130,6 +137,7 @@ type routes struct {
 	sl     route.Layers
 	layers int
 	engine string
+	qos    *qos.Tables
 }
 
 // events is what happened and has not been looked at.
@@ -331,7 +339,7 @@ type localInfo interface {
 }
 
 func (s *Subnet) options() discover.Options {
-	o := discover.Options{Prefix: s.cfg.Policy.Prefix}
+	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
 			o.LocalPort = (*fabric.PortInfo)(&pi)

@@ -19,6 +19,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/simfabric"
 )
@@ -266,6 +267,40 @@ func TestShapes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A torus routed by dimension order over service levels: the tables that keep
+// the levels apart are written, to every port.
+func TestQoS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Torus([]int{5, 5}, 1)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		s, _ := w.manager(f.SMPort, engine.Config{QoS: &qos.Options{}})
+		synctest.Wait()
+		x := s.Snapshot()
+		if x.Routing != "dor" || !w.sim.AllActive() {
+			t.Fatalf("routing %q, all active %v", x.Routing, w.sim.AllActive())
+		}
+		for i := range x.Fabric.Ports {
+			p := &x.Fabric.Ports[i]
+			if p.Peer == fabric.None || p.Num == 0 {
+				continue
+			}
+			g := x.Fabric.Nodes[p.Node].GUID
+			pi, _ := w.sim.PortInfo(g, p.Num)
+			tab, err := w.sim.SLtoVL(g, 0, p.Num)
+			if err != nil || pi.OperVLs < 2 || tab[0] == tab[1] {
+				t.Fatalf("%s: OperVLs %d, SL to VL %v, %v", x.Fabric.PortName(int32(i)), pi.OperVLs, tab, err)
+			}
+		}
+		before := w.total()
+		s.Resweep(false, "test")
+		synctest.Wait()
+		if n := w.total() - before; n != len(f.Switches) {
+			t.Errorf("a resweep takes %d SMPs", n)
+		}
+	})
 }
 
 // event does something at random to the subnet; the manager's host stays on.

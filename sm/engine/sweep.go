@@ -17,6 +17,7 @@ import (
 	"ibnetworkd/sm/mcast"
 	"ibnetworkd/sm/partition"
 	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/smp"
@@ -239,7 +240,7 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 // remap carries what the fabric is known to hold over to a new set of indices.
 func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 	t := tables{lft: make([][]uint8, len(f.Switches)), mft: make(mcast.Tables, len(f.Switches)), fresh: make([]bool, len(f.Switches)),
-		pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports))}
+		pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports)), lanes: make([]uint8, len(f.Ports))}
 	if s.fab == nil {
 		for i := range t.fresh {
 			t.fresh[i] = true
@@ -257,6 +258,7 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 		a, count := f.PortRange(int32(n))
 		b, _ := s.fab.PortRange(o)
 		copy(t.asked[a:a+count], s.have.asked[b:b+count])
+		copy(t.lanes[a:a+count], s.have.lanes[b:b+count])
 		if sw, old := f.Nodes[n].Switch, s.fab.Nodes[o].Switch; sw != fabric.None && old != fabric.None {
 			t.lft[sw], t.fresh[sw] = s.have.lft[old], s.have.fresh[old]
 			if int(old) < len(s.have.mft) {
@@ -311,7 +313,18 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if !sameShape(s.fab, f) || s.want.lft == nil {
 		opt := s.cfg.Route
 		opt.Previous = have.lft
+		if s.cfg.QoS != nil {
+			opt.Layers = 8
+		}
 		r, err := route.Build(f, opt)
+		if err == nil && s.cfg.QoS != nil {
+			var lack error
+			if s.want.qos, lack = qos.Build(f, r.NumLayers, *s.cfg.QoS); lack != nil && r.NumLayers > 1 {
+				s.warnOnce("layers", "routing does without service levels", "why", lack)
+				opt.Layers = 0
+				r, err = route.Build(f, opt)
+			}
+		}
 		if err != nil {
 			s.log.Error("no routes", "err", err)
 			return s.pause(ctx, time.Second)
@@ -320,6 +333,12 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		warn = r.Warnings
 	}
 	want = s.want.lft
+	if s.want.qos != nil {
+		pol.Lanes = make([]uint8, len(f.Ports))
+		for i := range pol.Lanes {
+			pol.Lanes[i] = s.want.qos.OperVLs(int32(i))
+		}
+	}
 	keys := partition.Tables(f, s.cfg.Partitions, have.pkeys)
 	for _, w := range append(warn, keys.Warnings...) {
 		s.warnOnce(w, "routes and partitions", "problem", w)
@@ -344,6 +363,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			if r.Attr == mad.AttrSLtoVL || r.Attr == mad.AttrVLArb {
 				if !r.OK() {
 					fail(f.Ports[r.Tag].Node, r)
+					have.lanes[r.Tag] = 0
 				}
 				return
 			}
@@ -427,6 +447,10 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			}
 		}
 	}
+	if s.want.qos != nil {
+		reqs = append(reqs, program.QoS(f, s.want.qos, have.lanes)...)
+		have.lanes = slices.Clone(pol.Lanes)
+	}
 	reqs = append(reqs, program.Ports(f, pol, have.asked, program.Configure, rereg)...)
 	reqs = append(reqs, s.aliasGUIDs(f)...)
 	sets += lft.Count + len(reqs)
@@ -441,7 +465,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	s.reregister, s.rereg = false, nil
 
 	// The SA must know the ports before the first of them can ask.
-	st := sa.State{Fabric: f, LFT: want, SL: s.want.sl, MFT: have.mft, PKeys: keys.Members, Groups: keys.Groups, SMs: s.smRecords(f, res)}
+	st := sa.State{Fabric: f, LFT: want, SL: s.want.sl, MFT: have.mft, PKeys: keys.Members, Groups: keys.Groups, SMs: s.smRecords(f, res), QoS: s.want.qos}
 	sweepsAgain := s.fab != nil
 	if !sweepsAgain {
 		s.apply(s.admin.SetState(s.now(), st))

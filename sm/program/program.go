@@ -40,8 +40,10 @@ type Policy struct {
 	VLStall       uint8
 	OperVLs       uint8  // most operational VLs, coded as PortInfo:VLCap; 0 as many as both ends have
 	MaxMTU        ib.MTU // 0: as large as both ends have
-	VLHighLimit   uint8  // written with QoS set
-	QoS           bool
+	VLHighLimit   uint8  // written with Lanes set
+	// Lanes has the code of the operational VLs of each port, by index into
+	// Fabric.Ports; nil leaves them to OperVLs and the capabilities.
+	Lanes []uint8
 }
 
 // DefaultPolicy is the policy of a subnet without special wishes; the values
@@ -134,7 +136,9 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 	}
 	w[36] = w[36]&0x0f | byte(mtu)<<4
 	w[43] = w[43]&0x0f | vls<<4
-	if pol.QoS {
+	if int(i) < len(pol.Lanes) {
+		vls = pol.Lanes[i]
+		w[43] = w[43]&0x0f | vls<<4
 		w[38] = pol.VLHighLimit
 	}
 	if sw {
@@ -455,6 +459,60 @@ func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPKeyTable, Mod: mad.PKeyMod(num, uint16(at/32)), Path: path, Tag: uint64(i)}
 			b.Append(r.Data[:0])
 			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// Lanes is what qos.Tables says of a port.
+type Lanes interface {
+	OperVLs(port int32) uint8
+	SLtoVL(out int32) mad.SLtoVL
+	VLArb(port int32, block uint8) mad.VLArbBlock
+}
+
+// QoS gives the Sets of the SL-to-VL mapping and VL arbitration tables of every
+// linked port whose lanes differ from those it was last told, by port index in
+// have (0: never told). The tag is the port index.
+func QoS(f *fabric.Fabric, t Lanes, have []uint8) []smp.Request {
+	var out []smp.Request
+	for i := range f.Ports {
+		i := int32(i)
+		p := &f.Ports[i]
+		if p.Peer == fabric.None || p.Num == 0 || int(i) < len(have) && have[i] == t.OperVLs(i) {
+			continue
+		}
+		path, ok := PathTo(f, i)
+		if !ok {
+			continue
+		}
+		set := func(a mad.AttrID, mod uint32, data []byte) {
+			r := smp.Request{Method: mad.MethodSet, Attr: a, Mod: mod, Path: path, Tag: uint64(i)}
+			copy(r.Data[:], data)
+			out = append(out, r)
+		}
+		m := t.SLtoVL(i)
+		num := uint8(0) // what adapters go by is the port that the SMP comes in at
+		if f.Nodes[p.Node].Switch != fabric.None {
+			num = p.Num
+			first, count := f.PortRange(p.Node)
+			for in := first; in < first+count; in++ {
+				if q := &f.Ports[in]; q.Num == 0 || q.Peer != fabric.None {
+					set(mad.AttrSLtoVL, mad.SLtoVLMod(q.Num, num), m.Append(nil))
+				}
+			}
+		} else if p.Info.CapMask()&fabric.CapSLMapping == 0 {
+			continue
+		} else {
+			set(mad.AttrSLtoVL, 0, m.Append(nil))
+		}
+		if p.Info.VLArbLowCap() > 0 {
+			b := t.VLArb(i, 1)
+			set(mad.AttrVLArb, mad.VLArbMod(num, 1), b.Append(nil))
+		}
+		if p.Info.VLArbHighCap() > 0 {
+			b := t.VLArb(i, 3)
+			set(mad.AttrVLArb, mad.VLArbMod(num, 3), b.Append(nil))
 		}
 	}
 	return out

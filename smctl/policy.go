@@ -21,6 +21,9 @@ func PolicyOf(u *units.Unit) Policy {
 		PartitionsFile: s.PartitionsFile.Or(""),
 		LMC:            s.LMC.Or(0),
 	}
+	for i := range s.Partition {
+		p.Partitions += s.Partition[i].V + "\n"
+	}
 	switch s.Manage.Or(units.ManageNo) {
 	case units.ManageAuto:
 		p.Manage = ManageAuto

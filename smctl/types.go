@@ -104,6 +104,9 @@ type Policy struct {
 	// leaves its default.
 	RoutingEngine  string
 	PartitionsFile string
+	// Partitions are rules of [SubnetManager] Partition=, one a line; for
+	// the built-in manager only.
+	Partitions string
 	// LMC gives each port 1<<LMC addresses.
 	LMC ib.LMC
 	// StopWhenForeignMaster stops ours after StopDelay of a better master;

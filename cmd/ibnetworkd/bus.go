@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
@@ -80,6 +82,10 @@ func newOutside(e env) *outside {
 			counted.ObserveSM(s)
 		}})
 	control.set(o.sm)
+	modules.Ask = func(ctx context.Context, name string) (bool, error) {
+		err := o.systemd.LoadModule(ctx, name)
+		return !errors.Is(err, worker.ErrNoSystemd), err
+	}
 	return o
 }
 
@@ -136,13 +142,13 @@ func (o *outside) watchPorts(ctx context.Context) error {
 	}
 }
 
-// moduleRetry is the pause after systemd could not be asked.
-const moduleRetry = 5 * time.Second
+// moduleRetry is the pause after a module could not be loaded.
+const moduleRetry = time.Minute
 
-// loadModules asks systemd for the modules of [Modules] sections, each once
-// while a unit names it.
+// loadModules loads the modules of [Modules] sections, each once while a unit
+// names it.
 func (o *outside) loadModules(ctx context.Context) error {
-	done := map[string]bool{}
+	done, said := map[string]bool{}, map[string]bool{}
 	var want []string
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
@@ -162,15 +168,17 @@ func (o *outside) loadModules(ctx context.Context) error {
 				done[m] = true
 				continue
 			}
-			if err := o.systemd.LoadModule(ctx, m); err != nil {
-				// systemd may not be there yet; a name that modprobe does
-				// not know fails in its own unit.
-				o.log.Debug("a module that a unit asks for cannot be asked for yet", "module", m, "error", err)
+			if err := modules.Load(ctx, m); err != nil {
+				// The module may come with a package or a new kernel.
+				if !said[m] {
+					o.log.Warn("a module that a unit asks for cannot be loaded", "module", m, "error", err)
+				}
+				said[m] = true
 				again.Reset(moduleRetry)
 				continue
 			}
 			done[m] = true
-			o.log.Info("asked for a module", "module", m)
+			o.log.Info("loaded a module", "module", m)
 		}
 		for m := range done {
 			if !slices.Contains(want, m) {

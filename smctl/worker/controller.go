@@ -20,6 +20,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/partition"
 	"ibnetworkd/smctl"
 )
 
@@ -100,12 +101,14 @@ func Options(p smctl.Policy) []string {
 		add(fmt.Sprintf("--subnet-prefix=%#016x", p.SubnetPrefix))
 	}
 	if p.RoutingEngine != "" {
-		// opensm takes a list of engines; ibnetsm falls back by itself.
-		first, _, _ := strings.Cut(p.RoutingEngine, ",")
-		add("--routing=" + first)
+		add("--routing=" + strings.ReplaceAll(p.RoutingEngine, " ", ""))
 	}
 	if p.PartitionsFile != "" {
 		add("--partitions=" + p.PartitionsFile)
+	}
+	for rule := range strings.Lines(p.Partitions) {
+		// systemd splits the options at white space.
+		add("--partition=" + partition.CompactRule(strings.TrimSpace(rule)))
 	}
 	if p.LMC != 0 {
 		add("--lmc=" + fmt.Sprint(uint8(p.LMC)))

@@ -40,7 +40,7 @@ func (u *unitsInMemory) Start(_ context.Context, x Unit) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.down {
-		return errNoSystemd
+		return ErrNoSystemd
 	}
 	if u.broken != nil {
 		return u.broken
@@ -72,7 +72,7 @@ func (u *unitsInMemory) State(_ context.Context, name string) (State, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.down {
-		return State{}, errNoSystemd
+		return State{}, ErrNoSystemd
 	}
 	return u.state[name], nil
 }

@@ -40,6 +40,7 @@ type Systemd struct {
 
 	mu   sync.Mutex
 	conn *dbus.Conn
+	jobs map[string][]chan string // who waits for the job of a unit, for its result
 }
 
 // NewSystemd makes a Systemd.
@@ -67,13 +68,14 @@ func (s *Systemd) changed(ctx context.Context, name string) {
 	}
 }
 
-var errNoSystemd = errors.New("systemd cannot be reached over D-Bus")
+// ErrNoSystemd says that there is no connection to systemd now.
+var ErrNoSystemd = errors.New("systemd cannot be reached over D-Bus")
 
 func (s *Systemd) connection() (*dbus.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil || !s.conn.Connected() {
-		return nil, errNoSystemd
+		return nil, ErrNoSystemd
 	}
 	return s.conn, nil
 }
@@ -182,7 +184,10 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 			switch sig.Name {
 			case managerIf + ".JobRemoved":
 				if len(sig.Body) >= 4 {
-					if name, ok := sig.Body[2].(string); ok && ours(name) {
+					name, _ := sig.Body[2].(string)
+					result, _ := sig.Body[3].(string)
+					s.finished(name, result)
+					if ours(name) {
 						s.changed(ctx, name)
 					}
 				}
@@ -288,14 +293,53 @@ func (s *Systemd) Start(ctx context.Context, u Unit) error {
 }
 
 // LoadModule loads a kernel module through modprobe@.service, so that the
-// daemon itself needs no right to.
+// daemon itself needs no right to, and returns when the job has ended.
 func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 	conn, err := s.connection()
 	if err != nil {
 		return err
 	}
 	unit := "modprobe@" + escapeUnit(name) + ".service"
-	return plain(conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Err)
+	done := make(chan string, 1)
+	s.mu.Lock()
+	if s.jobs == nil {
+		s.jobs = map[string][]chan string{}
+	}
+	s.jobs[unit] = append(s.jobs[unit], done)
+	s.mu.Unlock()
+	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Err; err != nil {
+		s.finished(unit, "")
+		var de dbus.Error
+		if errors.As(err, &de) {
+			switch de.Name {
+			case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner", systemdName + ".NoSuchUnit":
+				return fmt.Errorf("%w: %w", ErrNoSystemd, plain(err))
+			}
+		}
+		return plain(err)
+	}
+	select {
+	case result := <-done:
+		if result != "done" {
+			return fmt.Errorf("%s: %s (journalctl -u %s)", unit, result, unit)
+		}
+		return nil
+	case <-conn.Context().Done():
+		return ErrNoSystemd
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// finished tells those who wait for a unit's job.
+func (s *Systemd) finished(unit, result string) {
+	s.mu.Lock()
+	waiting := s.jobs[unit]
+	delete(s.jobs, unit)
+	s.mu.Unlock()
+	for _, c := range waiting {
+		c <- result
+	}
 }
 
 // escapeUnit is systemd-escape's rule for an instance name.

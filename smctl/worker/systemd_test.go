@@ -203,6 +203,14 @@ func TestSystemd(t *testing.T) {
 	if err := s.Start(ctx, Unit{Name: "ibnetsm@bad.service"}); err == nil || !strings.Contains(err.Error(), "not found") {
 		t.Errorf("bad unit: %v", err)
 	}
+	if err := s.LoadModule(ctx, "rdma-cm"); err != nil {
+		t.Error(err)
+	}
+	f.mu.Lock()
+	if last := f.calls[len(f.calls)-1]; last != `StartUnit modprobe@rdma\x2dcm.service replace` {
+		t.Error(last)
+	}
+	f.mu.Unlock()
 	_ = f.conn.Emit(systemdPath, managerIf+".Reloading", true)
 	if n := next(t, s.Changes()); n != "" {
 		t.Errorf("daemon-reload: %q", n)

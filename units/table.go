@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/partition"
 )
 
 var boolWords = []string{"yes", "no"}
@@ -399,6 +400,7 @@ func subnetManagerSection() SectionSpec {
 			{Name: "SubnetPrefix", Doc: "The 64-bit prefix of the subnet; two fabrics on one host need different ones.", Syntax: "PREFIX", Default: "fe80::/64", Example: "0xfec0000000000001", apply: scalar(func(x *S) *Value[uint64] { return &x.SubnetPrefix }, parseSubnetPrefix).showing(func(v any) string { return fmt.Sprintf("0x%016x", v) })},
 			{Name: "RoutingEngine", Doc: "Routing engines in order of preference, with commas between.", Syntax: "NAME[,NAME...]", Values: []string{"minhop", "updn", "dnup", "ftree", "dor", "lash", "dfsssp", "sssp", "torus-2QoS"}, Default: "the subnet manager's", Example: "ftree,updn", apply: scalar(func(x *S) *Value[string] { return &x.RoutingEngine }, parseRoutingEngines)},
 			{Name: "PartitionsFile", Doc: "The file of partitions, in opensm's format.", Syntax: "PATH", Default: "the subnet manager's", Example: "/etc/opensm/partitions.conf", apply: scalar(func(x *S) *Value[string] { return &x.PartitionsFile }, parseAbsPath)},
+			{Name: "Partition", Doc: "A partition of the subnet, after those of PartitionsFile=; builtin only. The high bit of the P_Key is the membership of members that name none. Words: Name=, Members= (port GUIDs, ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS, SELF, each with =full, =limited or =both; ALL), MTU= and Rate= of its IPoIB broadcast group (what the slowest member can do), SL=, QKey=, IPoIB=no, Index0=yes.", Syntax: "PKEY [WORD=VALUE...]", Default: "everybody in 0xffff", Example: "0x8001 Name=storage Members=0x0002c903000abcde,SELF MTU=4096", List: true, apply: list(func(x *S) *[]Value[string] { return &x.Partition }, whole, parsePartitionRule)},
 			numKey("LMC", "The LID mask count: each port has 2^LMC LIDs.", "0", "0", 0, 7, false, func(x *S) *Value[ib.LMC] { return &x.LMC }),
 			boolKey("StopWhenForeignMaster", "Stop ours when a foreign master outranks it and has held for StopDelaySec=.", "yes for auto, no for always", false, func(x *S) *Value[bool] { return &x.StopWhenForeignMaster }),
 			{Name: "StopDelaySec", Doc: "How long a foreign master must have held before ours is stopped.", Syntax: "TIME", Default: "30s", Example: "30s", apply: scalar(func(x *S) *Value[time.Duration] { return &x.StopDelaySec }, parseSpan)},
@@ -589,4 +591,10 @@ func modulesSection() SectionSpec {
 			{Name: "Load", Doc: "The modules.", Syntax: "NAME...", Example: "ib_srp ib_iser rpcrdma", List: true, apply: list(func(x *Modules) *[]Value[string] { return &x.Load }, words, parseModule)},
 		},
 	}
+}
+
+// parsePartitionRule checks a rule; it is handed on as it is written.
+func parsePartitionRule(s string) (string, error) {
+	_, err := partition.ParseRule(s)
+	return s, err
 }

@@ -570,10 +570,12 @@ type SubnetManager struct {
 	Engine        Value[Engine]
 	StartDelaySec Value[time.Duration]
 	// Priority is 0 to 15, higher wins.
-	Priority              Value[int]
-	SubnetPrefix          Value[uint64]
-	RoutingEngine         Value[string]
-	PartitionsFile        Value[string]
+	Priority       Value[int]
+	SubnetPrefix   Value[uint64]
+	RoutingEngine  Value[string]
+	PartitionsFile Value[string]
+	// Partition are rules in the form of sm/partition's ParseRule.
+	Partition             []Value[string]
 	LMC                   Value[ib.LMC]
 	StopWhenForeignMaster Value[bool]
 	StopDelaySec          Value[time.Duration]

@@ -17,10 +17,11 @@ import (
 // The P_Key comes first; its high bit is the membership of members that name
 // none (0x8001 full, 0x0001 limited). Members= takes the words and GUIDs of
 // partitions.conf, each with an optional =full, =limited or =both, and defaults
-// to ALL. IPoIB= defaults to yes. Words are separated by white space. The error
-// is one sentence without a position: the unit's reader knows the line.
+// to ALL. IPoIB= defaults to yes. Words are separated by white space or, where a
+// command line may not have any, by semicolons. The error is one sentence
+// without a position: the unit's reader knows the line.
 func ParseRule(s string) (Partition, error) {
-	words := strings.Fields(s)
+	words := ruleWords(s)
 	if len(words) == 0 {
 		return Partition{}, errors.New("a partition needs a P_Key, as in Partition=0x8001 Members=ALL")
 	}
@@ -95,6 +96,13 @@ func ParseRule(s string) (Partition, error) {
 	}
 	return p, nil
 }
+
+func ruleWords(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '\t' || r == ';' })
+}
+
+// CompactRule is a rule without white space, for a command line.
+func CompactRule(s string) string { return strings.Join(ruleWords(s), ";") }
 
 var boolWords = map[string]bool{"yes": true, "true": true, "on": true, "1": true, "no": false, "false": false, "off": false, "0": false}
 

@@ -188,3 +188,20 @@ func TestMany(t *testing.T) {
 		g.Logf("128 ports active at %v", lab.Uptime())
 	})
 }
+
+// Hundreds of adapters behind three dozen switches.
+func TestHundreds(t *testing.T) {
+	f := gen.FatTree2(24, 24)
+	topo := text(t, f)
+	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo, Memory: 2048, Timeout: 3 * time.Minute}, func(g *lab.G) {
+		hosts := len(f.Nodes) - len(f.Switches)
+		g.Logf("%d adapters, %d switches at %v", hosts, len(f.Switches), lab.Uptime())
+		g.Opensm(lab.SM{NoWait: true})
+		g.WaitActive(90 * time.Second)
+		g.Logf("all active at %v", lab.Uptime())
+		a, b := g.Host("a"), g.Host("b")
+		a.Take("ib0", "10.9.0.1/24")
+		b.Take(fmt.Sprintf("ib%d", hosts-1), "10.9.0.2/24")
+		a.Ping("10.9.0.2")
+	})
+}

@@ -21,8 +21,10 @@ type tools struct {
 	ibnetsm, ibnetsim, shim string
 }
 
-// prepare builds ours; opensm and the diagnostics come from their packages.
-func prepare() (*tools, error) {
+// prepare builds ours, once; opensm and the diagnostics come from their packages.
+var prepare = sync.OnceValues(build)
+
+func build() (*tools, error) {
 	root, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find the module: %w", err)

@@ -19,6 +19,7 @@ var fabrics = []struct {
 	{"b2b", gen.Pair},
 	{"sw2", func() *fabric.Fabric { return gen.Star(2, 36) }},
 	{"ring-8", func() *fabric.Fabric { return gen.Ring(8, 4) }},
+	{"mesh-4x4", func() *fabric.Fabric { return gen.Mesh([]int{4, 4}, 3) }},
 	{"torus-4x4", func() *fabric.Fabric { return gen.Torus([]int{4, 4}, 4) }},
 	{"ft2-108", func() *fabric.Fabric { return gen.FatTree2(36, 6) }},
 	{"ft2-648", func() *fabric.Fabric { return gen.FatTree2(36, 36) }},

@@ -11,6 +11,7 @@ import (
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/route"
 )
 
 // slowed is a fabric with the link of an adapter's port at a quarter of its
@@ -439,5 +440,49 @@ func TestAnyLIDOfAPort(t *testing.T) {
 		if st, recs := w.ask(a, 0, mad.MethodGetTable, tt.attr, tt.mask, tt.rec); st != 0 || len(recs) != tt.n {
 			t.Errorf("attribute %#x: %d records, want %d; status %#x", tt.attr, len(recs), tt.n, st)
 		}
+	}
+}
+
+// On a torus routed over service levels, paths carry the level that keeps them
+// free of deadlock, the same both ways, whatever was wished.
+func TestPathLayers(t *testing.T) {
+	f := lids(gen.Torus([]int{5, 6}, 1), 0)
+	for i := range f.Ports {
+		f.Ports[i].Info[37] = 4<<4 | f.Ports[i].Info[37]&15 // eight lanes
+	}
+	r, err := route.Build(f, route.Options{Layers: 8})
+	if err != nil || r.NumLayers < 2 {
+		t.Fatalf("%d layers, %v", r.NumLayers, err)
+	}
+	w := newWorld(t, f, "")
+	st := w.s.state
+	st.LFT, st.SL = r.LFT, r.SL
+	w.s.SetState(0, st)
+	sls := map[ib.SL]bool{}
+	for _, a := range w.cas() {
+		for _, b := range w.cas() {
+			path := func(x, y int32, mask mad.CompMask, sl ib.SL) (ib.SL, mad.Status) {
+				st, recs := w.ask(x, 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID|mask, &mad.PathRecord{SGID: w.gid(x), DGID: w.gid(y), SL: sl})
+				var r mad.PathRecord
+				if st == 0 {
+					_ = r.Decode(recs[0])
+				}
+				return r.SL, st
+			}
+			there, s1 := path(a, b, 0, 0)
+			back, s2 := path(b, a, 0, 0)
+			sa, _ := f.SwitchOf(a)
+			sb, _ := f.SwitchOf(b)
+			if s1 != 0 || s2 != 0 || there != back || there != r.SL.SL(sa, sb) {
+				t.Fatalf("SL %d there, %d back, status %#x %#x", there, back, s1, s2)
+			}
+			if _, s := path(a, b, mad.CompPRSL, there+1); s != mad.StatusSANoRecords {
+				t.Fatalf("a path with another SL: status %#x", s)
+			}
+			sls[there] = true
+		}
+	}
+	if len(sls) != r.NumLayers {
+		t.Errorf("levels in use %v, layers %d", sls, r.NumLayers)
 	}
 }

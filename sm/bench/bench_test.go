@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"flag"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -24,8 +25,9 @@ func rigTools(t *testing.T, programs ...string) *tools {
 	return r
 }
 
-// slow are the checks that wait for leases and timeouts, left out in short
-// runs.
+var long = flag.Bool("long", false, "run the checks that wait for leases and timeouts too (make test-sm-long)")
+
+// slow are the checks that wait for leases and timeouts or ask 100,000 times.
 var slow = regexp.MustCompile(`^osmtest-(v|a|s|m3|m4|f\d|all)$`)
 
 // TestConformance runs osmtest, infiniband-diags and ibutils, unmodified,
@@ -37,7 +39,7 @@ func TestConformance(t *testing.T) {
 		t.Run(sm, func(t *testing.T) {
 			t.Parallel()
 			only := regexp.MustCompile("")
-			if testing.Short() {
+			if !*long {
 				var l []string
 				for _, c := range checks {
 					if !slow.MatchString(c.name) {

@@ -3,6 +3,7 @@ package lab_test
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -203,5 +204,42 @@ func TestHundreds(t *testing.T) {
 		a.Take("ib0", "10.9.0.1/24")
 		b.Take(fmt.Sprintf("ib%d", hosts-1), "10.9.0.2/24")
 		a.Ping("10.9.0.2")
+	})
+}
+
+// Virtual functions: a port stays down until it has a GUID and its driver has
+// been started again.
+func TestVirtualFunctions(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
+		g.Opensm(lab.SM{})
+		const pf, drv = "/sys/devices/platform/swib.0", "/sys/bus/platform/drivers/swib"
+		g.Write(pf+"/sriov_numvfs", "2")
+		if err := g.TryWrite(pf+"/sriov_numvfs", "1"); err == nil {
+			g.Error("the number of functions changed from 2 to 1 without 0 between")
+		}
+		dev := func(v string) string { return g.Exec("ls", pf+"/"+v+"/infiniband") }
+		if s := g.PortFile(dev("virtfn1"), 1, "state"); s != "1: DOWN" {
+			g.Errorf("without a GUID %q", s)
+		}
+		g.Exec("ip", "link", "set", "ib0", "vf", "1", "node_guid", "02:00:00:00:00:00:00:11")
+		g.Exec("ip", "link", "set", "ib0", "vf", "1", "port_guid", "02:00:00:00:00:00:00:12")
+		if out := g.Exec("ip", "link", "show", "ib0"); !strings.Contains(out, "02:00:00:00:00:00:00:12") {
+			g.Errorf("ip does not show the GUID:\n%s", out)
+		}
+		target, err := os.Readlink(pf + "/virtfn1")
+		if err != nil {
+			g.Fatal(err)
+		}
+		name := target[strings.LastIndex(target, "/")+1:]
+		g.Write(drv+"/unbind", name)
+		g.Write(drv+"/bind", name)
+		g.WaitPort(dev("virtfn1"), 1, "ACTIVE", 15*time.Second)
+		if s := g.Read("/sys/class/infiniband/" + dev("virtfn1") + "/node_guid"); s != "0200:0000:0000:0011" {
+			g.Errorf("node GUID %q", s)
+		}
+		g.Write(pf+"/sriov_numvfs", "0")
+		if _, err := os.Stat(pf + "/virtfn0"); err == nil {
+			g.Error("a function is left")
+		}
 	})
 }

@@ -22,6 +22,10 @@ static void plug(struct swib_hca *h, bool in)
 		struct swib_port *p = &h->node.port[i];
 
 		p->absent = !in || h->type[i] == SWIB_PORT_ETH;
+		/* a virtual function without a GUID has no link */
+		if (h->pf && (!p->guid[0] || h->pf->vf[h->vf_num].link_state[i] ==
+						     IFLA_VF_LINK_STATE_DISABLE))
+			p->absent = true;
 		swib_link_eval(p);
 		if (!in) {
 			p->pi.lid = 0;
@@ -193,6 +197,59 @@ static ssize_t sriov_numvfs_show(struct device *d, struct device_attribute *a, c
 	return sysfs_emit(b, "%u\n", h->num_vfs);
 }
 
+static int vf_slot(struct swib_hca *pf, int i)
+{
+	return SWIB_VF_BASE + pf->idx * SWIB_MAX_VFS + i;
+}
+
+/* swib_cfg_mutex is held */
+static void del_vfs(struct swib_hca *pf)
+{
+	char name[16];
+
+	while (pf->num_vfs) {
+		pf->num_vfs--;
+		snprintf(name, sizeof(name), "virtfn%u", pf->num_vfs);
+		if (pf->parent)
+			sysfs_remove_link(&pf->parent->kobj, name);
+		swib_hca_del(vf_slot(pf, pf->num_vfs));
+	}
+	memset(pf->vf, 0, sizeof(pf->vf));
+}
+
+static int add_vfs(struct swib_hca *pf, unsigned int num)
+{
+	struct swib_hca_config c = {
+		.nports = pf->node.nports,
+		.pkeys = pf->node.pkeys,
+		.no_cm = pf->no_cm,
+		.pf = pf,
+	};
+	struct swib_hca *vf;
+	char name[16];
+	int i, r;
+
+	if (vf_slot(pf, SWIB_MAX_VFS) > SWIB_MAX_HCA)
+		return -ENOSPC;
+	for (i = 0; i < num; i++) {
+		c.vf_num = i;
+		snprintf(c.desc, sizeof(c.desc), "%.50s vf%d", pf->node.desc, i);
+		r = swib_hca_add(vf_slot(pf, i), &c, NULL);
+		if (r) {
+			del_vfs(pf);
+			return r;
+		}
+		pf->num_vfs++;
+		/* as the PCI core names them; without them all else still works */
+		vf = swib_hcas[vf_slot(pf, i)];
+		snprintf(name, sizeof(name), "virtfn%d", i);
+		if (sysfs_create_link(&pf->parent->kobj, &vf->pdev->dev.kobj, name) ||
+		    sysfs_create_link(&vf->pdev->dev.kobj, &pf->parent->kobj, "physfn"))
+			dev_warn(pf->parent, "no links to virtual function %d\n", i);
+	}
+	return 0;
+}
+
 /* The rules of the PCI core: to 0 or from 0, and no more than there are. */
 static ssize_t sriov_numvfs_store(struct device *d, struct device_attribute *a, const char *b,
 				  size_t n)
@@ -204,17 +261,18 @@ static ssize_t sriov_numvfs_store(struct device *d, struct device_attribute *a, 
 	r = kstrtouint(b, 0, &num);
 	if (r)
 		return r;
-	if (num > SWIB_MAX_VFS)
+	if (num > SWIB_MAX_VFS || h->pf)
 		return -ERANGE;
-	mutex_lock(&h->lock);
-	if (num && h->num_vfs && num != h->num_vfs) {
+	/* who removes this file holds the mutex and waits for us */
+	if (!mutex_trylock(&swib_cfg_mutex))
+		return restart_syscall();
+	if (num && h->num_vfs && num != h->num_vfs)
 		r = -EBUSY;
-	} else {
-		if (!num)
-			memset(h->vf, 0, sizeof(h->vf));
-		h->num_vfs = num;
-	}
-	mutex_unlock(&h->lock);
+	else if (!num)
+		del_vfs(h);
+	else if (!h->num_vfs)
+		r = add_vfs(h, num);
+	mutex_unlock(&swib_cfg_mutex);
 	return r ?: n;
 }
 static DEVICE_ATTR_RW(sriov_numvfs);
@@ -229,12 +287,13 @@ static struct attribute *swib_device_attrs[] = {
 
 static umode_t swib_device_visible(struct kobject *k, struct attribute *a, int i)
 {
-	struct swib_hca *h = dev_get_drvdata(kobj_to_dev(k));
+	struct device *d = kobj_to_dev(k);
+	struct swib_hca *h = dev_get_drvdata(d);
 
 	if (a == &dev_attr_swib_port2.attr && h->node.nports < 2)
 		return 0;
 	/* a PCI function has the files of the PCI core if it can */
-	if (i >= 2 && !h->pdev)
+	if (i >= 2 && (dev_is_pci(d) || h->pf))
 		return 0;
 	return a->mode;
 }
@@ -248,10 +307,26 @@ static const struct attribute_group *swib_device_groups[] = { &swib_device_group
 
 /* ---- drivers ----------------------------------------------------------- */
 
+/* A virtual function reads its GUIDs when its driver starts, not later. */
+static void take_guids(struct swib_hca *h)
+{
+	struct swib_vf *v = &h->pf->vf[h->vf_num];
+	int i;
+
+	mutex_lock(&swib_fab_mutex);
+	if (v->node_guid)
+		h->node.guid = v->node_guid;
+	for (i = 1; i <= h->node.nports; i++)
+		h->node.port[i].guid[0] = cpu_to_be64(v->port_guid[i]);
+	mutex_unlock(&swib_fab_mutex);
+}
+
 static int bind(struct swib_hca *h, struct device *parent)
 {
 	int r;
 
+	if (h->pf)
+		take_guids(h);
 	r = swib_devlink_create(h, parent);
 	if (r)
 		return r;
@@ -326,6 +401,20 @@ static struct swib_port *default_peer(int idx, int port)
 	return NULL;
 }
 
+/* A virtual function is a port of its own at the switch of its physical function. */
+static struct swib_port *vf_peer(struct swib_hca *pf, int port)
+{
+	struct swib_port *up = pf->node.port[port].peer;
+	int i;
+
+	if (!up || !up->node->is_switch)
+		return NULL;
+	for (i = up->node->nports; i > 0; i--)
+		if (!up->node->port[i].peer && !up->node->port[i].wire)
+			return &up->node->port[i];
+	return NULL;
+}
+
 /* pci is the device of a PCI adapter, which a driver binds already. */
 int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 {
@@ -345,6 +434,8 @@ int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 	mutex_init(&h->lock);
 	h->idx = idx;
 	h->no_cm = c->no_cm;
+	h->pf = c->pf;
+	h->vf_num = c->vf_num;
 	h->node.idx = idx;
 	h->node.guid = c->guid ?: SWIB_GUID_BASE + ((u64)(idx + 1) << 8);
 	if (c->desc[0])
@@ -357,7 +448,7 @@ int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 	mutex_lock(&swib_fab_mutex);
 	swib_hcas[idx] = h;
 	for (i = 1; i <= c->nports; i++) {
-		struct swib_port *peer = default_peer(idx, i);
+		struct swib_port *peer = c->pf ? vf_peer(c->pf, i) : default_peer(idx, i);
 
 		h->node.port[i].absent = true;
 		if (peer && !peer->peer)
@@ -393,6 +484,8 @@ int swib_hca_del(int idx)
 	if (idx < 0 || idx >= SWIB_MAX_HCA || !swib_hcas[idx])
 		return -ENODEV;
 	h = swib_hcas[idx];
+	if (h->num_vfs)
+		del_vfs(h);
 	if (h->pdev)
 		platform_device_unregister(h->pdev);
 	else
@@ -487,6 +580,31 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *pt
 
 static struct notifier_block netdev_nb = { .notifier_call = netdev_event };
 
+/*
+ * rtnetlink lists the virtual functions of a link when the bus of its device
+ * counts them, which the platform bus does not do by itself.
+ */
+#ifdef SWIB_NUM_VF
+static int num_vf(struct device *d)
+{
+	struct swib_hca *h;
+
+	if (d->driver != &swib_platform_driver.driver)
+		return 0;
+	h = dev_get_drvdata(d);
+	return h ? h->num_vfs : 0;
+}
+
+static void count_vfs(bool on)
+{
+	platform_bus_type.num_vf = on ? num_vf : NULL;
+}
+#else
+static void count_vfs(bool on)
+{
+}
+#endif
+
 int swib_adapters_init(bool pci)
 {
 	int r;
@@ -500,6 +618,8 @@ int swib_adapters_init(bool pci)
 		r = platform_driver_register(&swib_platform_driver);
 	if (r)
 		unregister_netdevice_notifier(&netdev_nb);
+	else
+		count_vfs(true);
 	return r;
 }
 
@@ -507,6 +627,7 @@ void swib_adapters_exit(bool pci)
 {
 	int i;
 
+	count_vfs(false);
 	if (pci)
 		pci_unregister_driver(&swib_pci_driver);
 	mutex_lock(&swib_cfg_mutex);

@@ -39,6 +39,7 @@
 #define SWIB_MFT_POS		16	/* 16 ports each */
 #define SWIB_MAX_SGE		32
 #define SWIB_MAX_VFS		8
+#define SWIB_VF_BASE		512	/* slot of the first virtual function */
 #define SWIB_GUID_BASE		(0x0253574942000000ULL + ((u64)swib_host << 24))
 #define SWIB_MCLID		0xc000
 #define SWIB_PERM		0xffff	/* permissive LID */
@@ -133,6 +134,8 @@ struct swib_hca {
 	enum swib_port_type type[SWIB_MAX_HCA_PORTS + 1];
 	unsigned int num_vfs;
 	struct swib_vf vf[SWIB_MAX_VFS];
+	struct swib_hca *pf;		/* of a virtual function */
+	int vf_num;
 };
 
 struct swib_cq {
@@ -243,6 +246,8 @@ struct swib_hca_config {
 	unsigned int nports;
 	unsigned int pkeys;
 	u64 guid;			/* 0: by index */
+	struct swib_hca *pf;		/* makes it a virtual function */
+	int vf_num;
 	bool no_cm;
 	char desc[64];
 };

@@ -208,23 +208,20 @@ func layerWord(t units.PortType) string {
 
 func (p *planner) nodeDesc() {
 	text, ok := p.u.Port.NodeDescription.Get()
-	if !ok || p.l.IsChild() {
+	have := p.st.Devices[p.on.IBDevice].NodeDesc
+	if !ok || have == nil || p.l.IsChild() {
 		return
 	}
-	d, ok := p.b.Base.Device(p.on.IBDevice)
-	if !ok {
-		return
-	}
-	want := units.ExpandNodeDescription(text, p.b.Base.Host.Facts.Hostname, d.Name)
-	a := link.Attribute{Name: "NodeDescription", Wanted: want, Actual: d.NodeDesc}
+	want := units.ExpandNodeDescription(text, p.b.Base.Host.Facts.Hostname, p.on.IBDevice)
+	a := link.Attribute{Name: "NodeDescription", Wanted: want, Actual: *have}
 	if p.st.NodeDescBy != "" {
-		if want != d.NodeDesc {
-			a.Why = link.Reason{Code: CodeOtherNDD, Text: fmt.Sprintf("%s runs and keeps the node description of %s: it is left to it", p.st.NodeDescBy, d.Name), Next: "systemctl disable --now " + p.st.NodeDescBy}
+		if want != *have {
+			a.Why = link.Reason{Code: CodeOtherNDD, Text: fmt.Sprintf("%s runs and keeps the node description of %s: it is left to it", p.st.NodeDescBy, p.on.IBDevice), Next: "systemctl disable --now " + p.st.NodeDescBy}
 		}
 		p.b.Attr(p.index, a)
 		return
 	}
-	p.reach(a, want == d.NodeDesc, SetNodeDesc{On: p.on, Desc: want})
+	p.reach(a, want == *have, SetNodeDesc{On: p.on, Desc: want})
 }
 
 // soft plans [SoftRoCE].

@@ -55,8 +55,8 @@ func system() (*link.Snapshot, *State) {
 	return s, &State{
 		RDMACM: true,
 		Devices: map[string]Device{
-			"mlx4_0": {Ports: map[int]Port{1: {Type: &PortType{Configured: units.PortTypeIB, Current: units.PortTypeIB, Bus: "pci", Dev: "0000:03:00.0", Index: 1}}}},
-			"mlx5_0": {Ports: map[int]Port{1: {Defaults: &Defaults{Version: 1}, GIDs: []GID{
+			"mlx4_0": {NodeDesc: ptr("old"), Ports: map[int]Port{1: {Type: &PortType{Configured: units.PortTypeIB, Current: units.PortTypeIB, Bus: "pci", Dev: "0000:03:00.0", Index: 1}}}},
+			"mlx5_0": {NodeDesc: ptr("old"), Ports: map[int]Port{1: {Defaults: &Defaults{Version: 1}, GIDs: []GID{
 				{Index: 0, GID: gid("fe80::1"), Version: 1, Netdev: "eth0"}, {Index: 1, GID: gid("fe80::1"), Version: 2, Netdev: "eth0"},
 				{Index: 4, GID: gid("::ffff:10.0.0.1"), Version: 1, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"), Version: 2, Netdev: "eth0"},
 			}}}},
@@ -212,15 +212,6 @@ func inUse(s *link.Snapshot, _ *State) {
 func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 	on := op.Target()
 	l := st.Links[on.Ifindex]
-	dev := func() *link.Device {
-		for i := range s.Devices {
-			if s.Devices[i].Name == on.IBDevice {
-				return &s.Devices[i]
-			}
-		}
-		t.Fatalf("%s: no device", op)
-		return nil
-	}
 	defaults := func() *Defaults { return st.Devices[on.IBDevice].Ports[on.Port].Defaults }
 	switch o := op.(type) {
 	case SetPortType:
@@ -230,7 +221,7 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 			p.Current = o.Type
 		}
 	case SetNodeDesc:
-		dev().NodeDesc = o.Desc
+		*st.Devices[on.IBDevice].NodeDesc = o.Desc
 	case SetVersion:
 		defaults().Version = o.Version
 	case SetToS:

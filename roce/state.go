@@ -38,7 +38,9 @@ const ModprobeFile = "/etc/modprobe.d/ibnetworkd-mlx4.conf"
 
 // Device is an RDMA device.
 type Device struct {
-	Ports map[int]Port `json:"ports,omitempty"`
+	// NodeDesc is nil unless a unit asks for one.
+	NodeDesc *string      `json:"node_description,omitempty"`
+	Ports    map[int]Port `json:"ports,omitempty"`
 }
 
 // Port is a port of an RDMA device, or of a card that has ports of either type.

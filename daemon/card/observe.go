@@ -41,12 +41,13 @@ type Observer struct {
 	programs []string // running, of those that matter
 	scanned  time.Time
 	done     map[string][]time.Time // corrections by setting and command
+	index    map[string]int         // of links looked at, by name
 }
 
 // New makes an observer on the daemon's rtnetlink connection. root is the
 // directory that stands for /.
 func New(root string, rt *rtnl.Conn) *Observer {
-	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}}
+	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}}
 }
 
 // Close closes the connections that the observer opened.
@@ -80,6 +81,11 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, aga
 			continue
 		}
 		any = true
+		// A new device begins with its driver's defaults: nobody fights there.
+		if o.index[l.Name] != l.Index {
+			o.Forget(l.Name)
+			o.index[l.Name] = l.Index
+		}
 		wantsDCB = wantsDCB || roce.WantsDCB(u)
 		wantsDesc = wantsDesc || u.Port.NodeDescription.Set
 		if u.RoCE.WriteModprobeFile.V && st.Modprobe == "" {
@@ -92,6 +98,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, aga
 	}
 	if !any {
 		o.last, o.encoded, s.Card = nil, nil, nil
+		clear(o.index)
 		return
 	}
 	st.RDMACM = o.cm.Available()
@@ -125,6 +132,9 @@ func (o *Observer) reuse(s *link.Snapshot, l *link.Link, st *roce.State) bool {
 			return false
 		}
 		setPort(st, d.Name, p.Num, q)
+		x := st.Devices[d.Name]
+		x.NodeDesc = o.last.Devices[d.Name].NodeDesc
+		st.Devices[d.Name] = x
 	}
 	return true
 }
@@ -153,6 +163,13 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.
 			q.GIDs = o.gids(d.Name, p.Num)
 		}
 		setPort(st, d.Name, p.Num, q)
+		if u.Port.NodeDescription.Set {
+			if now, err := o.sys.NodeDesc(d.Name); err == nil {
+				x := st.Devices[d.Name]
+				x.NodeDesc = &now
+				st.Devices[d.Name] = x
+			}
+		}
 	}
 	if roce.WantsDCB(u) {
 		x.DCB = o.lookDCB(l)

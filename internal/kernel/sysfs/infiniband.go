@@ -455,6 +455,15 @@ func (f FS) UMADABI() (int, error) {
 	return v, nil
 }
 
+// NodeDesc reads a device's node description.
+func (f FS) NodeDesc(dev string) (string, error) {
+	p, err := f.join("class", "infiniband", dev, "node_desc")
+	if err != nil {
+		return "", err
+	}
+	return read(p)
+}
+
 // SetNodeDesc sets a device's node description, at most 64 bytes, of which the
 // kernel keeps the first 63 or 64 (node_desc_store).
 func (f FS) SetNodeDesc(dev, desc string) error {

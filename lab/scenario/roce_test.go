@@ -1,0 +1,254 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+const roceUnit = `[Match]
+IBDevice=swib0
+Port=1
+[Port]
+Type=eth
+NodeDescription=%H %d
+[RoCE]
+Version=2
+DSCP=26
+Priority=3
+PFC=3
+ETS=0:40 3:60
+[Network]
+Address=10.7.1.1/24
+`
+
+// dcbHas says what iproute2's dcb does not show, "" if all is there.
+func dcbHas(g *lab.G, dev, what string, words ...string) string {
+	out, err := g.Try("dcb", what, "show", "dev", dev)
+	if err != nil {
+		return out
+	}
+	for _, w := range words {
+		if !strings.Contains(out, w) {
+			return fmt.Sprintf("dcb %s show dev %s has no %q:\n%s", what, dev, w, out)
+		}
+	}
+	return ""
+}
+
+// A two-port card: port 1 becomes Ethernet, port 2 stays InfiniBand. One unit
+// each, from cold, and again after the driver was bound anew.
+func TestCardOfTwoKinds(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+		unitDir + "10-eth.ibnetwork": roceUnit,
+		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.1/24\n",
+	}}, func(g *lab.G) {
+		// Not on the adapter that goes and comes.
+		g.Opensm(lab.SM{Dev: "swib1", NoWait: true})
+		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config")
+		d := startDaemon(g)
+		check := func() {
+			g.Helper()
+			var eth string
+			g.WaitFor(20*time.Second, func() string {
+				for _, s := range d.report().Links {
+					if s.IBDevice == "swib0" && s.Port == 1 && s.State == link.StateConfigured && s.Carrier && attr(s, "PFC").OK() && attr(s, "PFC").Wanted == "3" && attr(s, "GIDIndexIPv4").Actual != "" {
+						eth = s.Name
+						return ""
+					}
+				}
+				return "the Ethernet port is not configured:\n" + tail(d.p.Output(), 30)
+			})
+			st := d.status(eth)
+			for name, want := range map[string]string{"Type": "eth", "Version": "2", "TypeOfService": "104 (DSCP 26)", "PFC": "3", "DSCPToPriority": "26:3", "NodeDescription": ""} {
+				a := attr(st, name)
+				if !a.OK() || want != "" && a.Actual != want {
+					g.Errorf("%s: %+v", name, a)
+				}
+			}
+			for what, words := range map[string][]string{"pfc": {"3:on", "4:off"}, "app": {"AF31:3"}, "ets": {"0:40", "3:60"}, "dcbx": {"host"}} {
+				g.WaitFor(10*time.Second, func() string { return dcbHas(g, eth, what, words...) })
+			}
+			if s := g.Read("/sys/class/infiniband/swib0/node_desc"); !strings.HasSuffix(strings.TrimSpace(s), " swib0") {
+				g.Errorf("node description %q", s)
+			}
+			// The file says the index that the table has.
+			var env string
+			g.Wait("environment file", 5*time.Second, func() bool {
+				b, err := os.ReadFile("/run/ibnetworkd/links/" + eth + ".env")
+				env = string(b)
+				return err == nil && strings.Contains(env, "NCCL_IB_GID_INDEX")
+			})
+			if err := rightIndex(env, "swib0", 1, "0a07:0101"); err != nil {
+				g.Error(err)
+			}
+			var ib string
+			for _, s := range d.report().Links {
+				if s.IBDevice == "swib0" && s.Port == 2 {
+					ib = s.Name
+				}
+			}
+			d.configured(ib, 20*time.Second)
+			if m := mode(g, ib); m != "connected" {
+				g.Errorf("%s is in mode %s", ib, m)
+			}
+		}
+		check()
+		out := g.Exec("ibnetctl", "plan")
+		if strings.Contains(out, "dcb ") || strings.Contains(out, "devlink ") {
+			g.Errorf("something is left to plan:\n%s", out)
+		}
+		// A driver restart takes all of it away.
+		dev, err := sysfs.New("/").IBDevice("swib0")
+		if err != nil {
+			g.Fatal(err)
+		}
+		g.Write("/sys/bus/platform/drivers/swib/unbind", dev.Bus.Name)
+		g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/swib0"); return err != nil })
+		g.Write("/sys/bus/platform/drivers/swib/bind", dev.Bus.Name)
+		check()
+
+		// Drift is put right, and left to whoever does not give up.
+		eth := ""
+		for _, s := range d.report().Links {
+			if s.IBDevice == "swib0" && s.Port == 1 {
+				eth = s.Name
+			}
+		}
+		for i := range 3 {
+			g.Exec("dcb", "pfc", "set", "dev", eth, "prio-pfc", "3:off")
+			g.WaitFor(10*time.Second, func() string { return dcbHas(g, eth, "pfc", "3:on") })
+			g.Logf("correction %d", i+1)
+		}
+		g.Exec("dcb", "pfc", "set", "dev", eth, "prio-pfc", "3:off")
+		st := d.wait(eth, "told to be fought over", 10*time.Second, func(s link.Status) bool { return attr(s, "PFC").Why.Code == "changed-by-other" })
+		g.Logf("%+v", attr(st, "PFC"))
+		if s := dcbHas(g, eth, "pfc", "3:off"); s != "" {
+			g.Error(s)
+		}
+		g.Exec("ibnetctl", "plan") // the same planner, without the daemon's memory, must not fail
+	})
+}
+
+// rightIndex checks an environment file against the GID table.
+func rightIndex(env, dev string, port int, suffix string) error {
+	var index int
+	found := false
+	for line := range strings.Lines(env) {
+		if n, err := fmt.Sscanf(line, "NCCL_IB_GID_INDEX=%d", &index); n == 1 && err == nil {
+			found = true
+		}
+	}
+	if !found {
+		return errors.New("no index in\n" + env)
+	}
+	gids, err := sysfs.New("/").GIDs(dev, port)
+	if err != nil {
+		return err
+	}
+	for _, e := range gids {
+		if e.Index == index {
+			if e.Type != "RoCE v2" || !strings.HasSuffix(e.GID.String(), suffix) {
+				return fmt.Errorf("index %d is %v of type %q", index, e.GID, e.Type)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("index %d is not in the table", index)
+}
+
+// Soft RoCE on a laptop's link with one file, a VLAN beside it, rping over it,
+// and the index right over flaps and reloads.
+func TestSoftRoCE(t *testing.T) {
+	unit := func(n int) string {
+		return fmt.Sprintf("[Match]\nName=v%d\n[SoftRoCE]\nDriver=rxe\n[RoCE]\nVersion=2\nDSCP=26\n[VLAN]\nId=7\nName=storage%d\n[Network]\nAddress=10.8.0.%d/24\n", n, n, n)
+	}
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{unitDir + "10-a.ibnetwork": unit(1)}}, func(g *lab.G) {
+		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config")
+		g.Exec("ip", "link", "add", "v1", "type", "veth", "peer", "name", "v2")
+		g.Exec("ip", "link", "set", "v2", "up")
+		d := startDaemon(g)
+		st := d.wait("v1", "configured with its RDMA device", 20*time.Second, func(s link.Status) bool {
+			return s.State == link.StateConfigured && attr(s, "SoftRoCE").OK() && attr(s, "SoftRoCE").Actual != "" && attr(s, "GIDIndexIPv4").Actual != "" && attr(s, "Version").Actual == "2"
+		})
+		for _, name := range []string{"SoftRoCE", "VLAN", "TypeOfService"} {
+			if a := attr(st, name); !a.OK() || a.Wanted == "" {
+				g.Errorf("%s: %+v", name, a)
+			}
+		}
+		if out := g.Exec("ip", "-d", "link", "show", "dev", "storage1"); !strings.Contains(out, "id 7") {
+			g.Error(out)
+		}
+		if out := g.Exec("rdma", "link"); !strings.Contains(out, "rxe_v1/1") || !strings.Contains(out, "netdev v1") {
+			g.Error(out)
+		}
+		env := func() string {
+			b, _ := os.ReadFile("/run/ibnetworkd/links/v1.env")
+			return string(b)
+		}
+		g.Wait("the index in the file", 5*time.Second, func() bool { return rightIndex(env(), "rxe_v1", 1, "0a08:0001") == nil })
+		first := env()
+		// The daemon's doings and those of others, as fast as requests go.
+		c, err := rtnl.Dial()
+		if err != nil {
+			g.Fatal(err)
+		}
+		v1, err := c.LinkByName("v1")
+		if err != nil {
+			g.Fatal(err)
+		}
+		v2, err := c.LinkByName("v2")
+		if err != nil {
+			g.Fatal(err)
+		}
+		up := func(v bool) rtnl.Request { return rtnl.SetLink(v2.Index, rtnl.LinkChange{Up: &v}) }
+		other := func(i int) rtnl.Address {
+			return rtnl.Address{Index: v1.Index, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, byte(i), 1}), 24)}
+		}
+		for i := range 100 {
+			var r rtnl.Request
+			switch i % 4 {
+			case 0:
+				r = up(false)
+			case 1:
+				r = rtnl.AddAddress(other(i))
+			case 2:
+				r = up(true)
+			case 3:
+				r = rtnl.DelAddress(other(i - 2))
+			}
+			if err := c.Do(r); err != nil {
+				g.Fatal(err)
+			}
+			if i%25 == 0 {
+				d.p.Signal(syscall.SIGHUP)
+			}
+			if err := rightIndex(env(), "rxe_v1", 1, "0a08:0001"); err != nil {
+				g.Fatalf("after change %d: %v", i+1, err)
+			}
+		}
+		if now := env(); now != first {
+			g.Errorf("the file changed:\n%s\nwas\n%s", now, first)
+		}
+		// rping over the link and its device, to itself.
+		g.Exec("ip", "link", "set", "v2", "up")
+		server := g.Start("rping", "-s", "-a", "10.8.0.1", "-C", "3")
+		g.WaitFor(10*time.Second, func() string {
+			if out, err := g.Try("rping", "-c", "-a", "10.8.0.1", "-C", "3", "-v"); err != nil {
+				return "rping: " + out
+			}
+			return ""
+		})
+		_ = server.Wait(5 * time.Second)
+	})
+}

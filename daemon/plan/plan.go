@@ -193,7 +193,13 @@ func (p *planner) decide(index int, parent *units.Unit) {
 		p.units[index], n.unit = u, u
 	}
 	if l.IsChild() {
-		n.part = ipoib.PartitionOf(l, parent)
+		if n.part = ipoib.PartitionOf(l, parent); n.part != nil && !p.in.Record.MadeChild(l) {
+			// Someone else's interface is the one asked for if it has the name
+			// asked for; any other is left alone.
+			if up := p.b.Link(l.Parent); up == nil || n.part.ChildName(up.Name) != l.Name {
+				n.part = nil
+			}
+		}
 	}
 	if n.unit == nil && n.part == nil {
 		if p.in.Record.Of(l) == nil && !p.in.Record.HasChildren(index) {

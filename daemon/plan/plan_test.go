@@ -174,6 +174,63 @@ ip link set ib0 up
 	}
 }
 
+// TestChildren goes through the P_Key children that are refused: none is made on
+// another partition, none twice, none of someone else's is touched.
+func TestChildren(t *testing.T) {
+	child := func(s *link.Snapshot, index int, name string, key ib.PKey) {
+		c := s.Links[0]
+		c.Index, c.Name, c.Parent, c.IPoIB = index, name, 4, &link.IPoIB{PKey: key}
+		s.Links = append(s.Links, c)
+	}
+	made := func(name string, key ib.PKey) *link.Record {
+		return &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true}, {Ifindex: 9, Name: name, Child: true, Parent: 4, PKey: key, Activated: true}}}
+	}
+	const up = "ip link set ib0 up\n"
+	for _, tt := range []struct {
+		name, unit string
+		sys        func(*link.Snapshot)
+		rec        *link.Record
+		want       string
+		code       link.Code
+	}{
+		{name: "bad the parent's own key", unit: "[Partition]\nPartitionKey=0x7fff\n", want: up, code: link.CodePKeyDuplicate},
+		{name: "bad someone else has the key", unit: "[Partition]\nPartitionKey=0x8001\n", sys: func(s *link.Snapshot) { child(s, 9, "theirs", 0x8001) }, want: up, code: link.CodePKeyForeign},
+		{name: "OK someone else has made it under the name asked for", unit: "[Partition]\nPartitionKey=0x8001\nName=theirs\n", sys: func(s *link.Snapshot) { child(s, 9, "theirs", 0x8001) }, want: up},
+		{name: "bad the name is taken", unit: "[Partition]\nPartitionKey=0x8001\nName=ib0\n", want: up, code: link.CodeNameTaken},
+		{name: "OK the key was edited", unit: "[Partition]\nPartitionKey=0x8002\nName=p\n", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, rec: made("p", 0x8001),
+			want: "ip link delete p\nip link add link ib0 name p type ipoib pkey 0x8002\nip link set p up\n"},
+		{name: "OK the name was edited", unit: "[Partition]\nPartitionKey=0x8001\nName=q\n", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, rec: made("p", 0x8001),
+			want: "ip link delete p\nip link add link ib0 name q type ipoib pkey 0x8001\nip link set q up\n"},
+		{name: "OK someone renamed it", unit: "[Partition]\nPartitionKey=0x8001\nName=p\n", sys: func(s *link.Snapshot) { child(s, 9, "other", 0x8001) }, rec: made("p", 0x8001), want: ""},
+		{name: "OK the section went", unit: "", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, rec: made("p", 0x8001), want: "ip link delete p\n"},
+		{name: "OK the section went, not ours", unit: "", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, want: up},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := oneLink(t)
+			if tt.rec != nil {
+				s.Links[0].Flags |= link.FlagUp | link.FlagLowerUp
+			}
+			if tt.sys != nil {
+				tt.sys(s)
+			}
+			r := plan.Make(plan.Input{Snapshot: s, Units: load(t, map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n" + tt.unit}), Record: tt.rec})
+			got := strings.Join(append(r.Plan.Commands(), ""), "\n")
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("plan (-want +got):\n%s", d)
+			}
+			var code link.Code
+			for _, b := range r.Plan.Blocked {
+				if !b.Wait {
+					code = b.Reason.Code
+				}
+			}
+			if code != tt.code {
+				t.Errorf("blocked %q, want %q: %v", code, tt.code, r.Plan.Blocked)
+			}
+		})
+	}
+}
+
 // TestFourReasons keeps apart the four faults that other tools call "no
 // carrier".
 func TestFourReasons(t *testing.T) {

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"ibnetworkd/units"
+)
+
+// TestWatchUnits goes through what happens to unit directories: they come into
+// being, get files, drop-ins and replacements, and each time the units are right
+// after the next call.
+func TestWatchUnits(t *testing.T) {
+	root := t.TempDir()
+	u := NewUnitDirs(root)
+	u.Load()
+	woken := make(chan struct{}, 100)
+	if err := u.Watch(t.Context(), slog.New(slog.DiscardHandler), func() { woken <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, units.Dirs[0])
+	write := func(name, text string) {
+		t.Helper()
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// As editors do: another file, then a rename.
+		if err := os.WriteFile(p+".tmp~", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(p+".tmp~", p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, step := range []struct {
+		name string
+		do   func()
+		ok   func(*units.Set) bool
+	}{
+		{"directories and a file come", func() { write("1.ibnetwork", "[Match]\nName=a\n") }, func(s *units.Set) bool { return len(s.Units) == 1 }},
+		{"the file is replaced", func() { write("1.ibnetwork", "[Match]\nName=a\n[Link]\nMTUBytes=2044\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 2044 }},
+		{"a drop-in comes", func() { write("1.ibnetwork.d/x.conf", "[Link]\nMTUBytes=4092\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 4092 }},
+		{"the drop-in is replaced", func() { write("1.ibnetwork.d/x.conf", "[Link]\nMTUBytes=1500\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 1500 }},
+		{"the file goes", func() { _ = os.Remove(filepath.Join(dir, "1.ibnetwork")) }, func(s *units.Set) bool { return len(s.Units) == 0 }},
+		{"the directory goes", func() { _ = os.RemoveAll(dir) }, func(s *units.Set) bool { return len(s.Units) == 0 }},
+		{"all comes back", func() { write("2.ibnetwork", "[Match]\nName=b\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Name == "2.ibnetwork" }},
+	} {
+		step.do()
+		limit := time.After(10 * time.Second)
+		for done := false; !done; {
+			select {
+			case <-woken:
+				done = step.ok(u.Load())
+			case <-limit:
+				t.Fatalf("%s: not seen; units %v", step.name, u.Load().Units)
+			}
+		}
+	}
+}

@@ -555,8 +555,20 @@ func TestTakeoverSetsLittle(t *testing.T) {
 		for a, c := range after {
 			t.Logf("%s: %d Gets, %d Sets", mad.AttrName(mad.ClassSubnDR, a), c.Get-before[a].Get, c.Set-before[a].Set)
 		}
-		if n := after[mad.AttrSwitchInfo].Set - before[mad.AttrSwitchInfo].Set; n != 0 {
-			t.Errorf("%d Sets of SwitchInfo", n)
+		for _, a := range []mad.AttrID{mad.AttrSwitchInfo, mad.AttrLFT, mad.AttrPKeyTable} {
+			if n := after[a].Set - before[a].Set; n != 0 {
+				t.Errorf("%d Sets of %s", n, mad.AttrName(mad.ClassSubnDR, a))
+			}
+		}
+		// Clients are told to register again, and that is all.
+		hosts := 0
+		for _, p := range f.EndPorts {
+			if f.Ports[p].Num != 0 {
+				hosts++
+			}
+		}
+		if n := after[mad.AttrPortInfo].Set - before[mad.AttrPortInfo].Set; int(n) != hosts-1 {
+			t.Errorf("%d Sets of PortInfo, want one for each of the other %d hosts", n, hosts-1)
 		}
 	})
 }

@@ -309,6 +309,9 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	pol.SMLID = f.Ports[f.SMPort].LID
 	have := s.remap(f, res)
 
+	if err := s.readLFTs(ctx, f, &have); err != nil {
+		return err
+	}
 	want, warn := s.have.lft, []string(nil)
 	if !sameShape(s.fab, f) || s.want.lft == nil {
 		opt := s.cfg.Route
@@ -376,7 +379,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				f.Switches[sw].Info[11] &^= 4
 				return
 			}
-			if have.lft[sw] == nil {
+			if have.lft[sw] == nil && !owned[sw] {
 				return // a new switch has the wanted table when no block failed
 			}
 			if !owned[sw] {
@@ -426,8 +429,9 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	}
 	if s.fab == nil {
 		// One that restarted between its discovery and that Set shows nothing
-		// any more: its port 0 is set whatever it answered.
+		// any more: its port 0 and its table are set whatever they answered.
 		for _, sw := range told {
+			have.lft[sw] = nil
 			p0 := f.Port(f.Switches[sw].Node, 0)
 			f.Ports[p0].Info[16], f.Ports[p0].Info[17] = 0, 0
 		}
@@ -519,6 +523,23 @@ func (s *Subnet) aliasGUIDs(f *fabric.Fabric) []smp.Request {
 	}
 	clear(s.guids)
 	return out
+}
+
+// readLFTs reads the forwarding tables of switches that somebody configured and
+// nothing is known of: a manager that takes over keeps the routes that are as
+// good as its own, and sends nothing that is there. A table that cannot be read
+// is written anew.
+func (s *Subnet) readLFTs(ctx context.Context, f *fabric.Fabric, have *tables) error {
+	l := program.ReadLFT{Fabric: f, Skip: func(sw int) bool { return have.lft[sw] != nil }}
+	if err := s.pump(ctx, &l); err != nil {
+		return err
+	}
+	for i, row := range l.Rows {
+		if have.lft[i] == nil {
+			have.lft[i] = row
+		}
+	}
+	return nil
 }
 
 // trouble plans the next look at what failed, later each time.

@@ -350,6 +350,49 @@ func (l *LFT) Step(r *smp.Reply) { l.Done(r) }
 // Late implements smp.Source.
 func (l *LFT) Late(uint64) {}
 
+// ReadLFT is the source of Gets of the forwarding tables of the switches that
+// Skip does not leave out, as far as their LinearFDBTop reaches. Rows has, by
+// switch index, the tables that were read whole.
+type ReadLFT struct {
+	Fabric   *fabric.Fabric
+	Skip     func(sw int) bool
+	Rows     [][]uint8
+	lost     []bool
+	sw, next int
+}
+
+// Next implements smp.Source.
+func (l *ReadLFT) Next() (smp.Request, bool) {
+	if l.Rows == nil {
+		l.Rows, l.lost = make([][]uint8, len(l.Fabric.Switches)), make([]bool, len(l.Fabric.Switches))
+	}
+	for ; l.sw < len(l.Fabric.Switches); l.sw, l.next = l.sw+1, 0 {
+		s := &l.Fabric.Switches[l.sw]
+		top := min(s.Info.LinearFDBTop(), uint16(ib.LIDUnicastMax))
+		if top == 0 || l.Skip(l.sw) || l.lost[l.sw] || l.next > int(top)/LFTBlock {
+			continue
+		}
+		l.next++
+		return smp.Request{Method: mad.MethodGet, Attr: mad.AttrLFT, Mod: uint32(l.next - 1), Path: l.Fabric.Nodes[s.Node].Path, Tag: uint64(l.sw)}, true
+	}
+	return smp.Request{}, false
+}
+
+// Step implements smp.Source.
+func (l *ReadLFT) Step(r *smp.Reply) {
+	sw := r.Tag
+	if !r.OK() || l.lost[sw] {
+		l.lost[sw], l.Rows[sw] = true, nil
+		return
+	}
+	q := r.Request
+	q.Data = r.Data
+	l.Rows[sw] = PutLFT(l.Rows[sw], &q)
+}
+
+// Late implements smp.Source.
+func (l *ReadLFT) Late(uint64) {}
+
 // same compares one block, a row's end counting as 255.
 func same(h, w []uint8, at int) bool {
 	if at >= len(h) {

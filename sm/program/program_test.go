@@ -1,0 +1,222 @@
+package program_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/lid"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/mcast"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/smp"
+)
+
+func all(s smp.Source) (out []smp.Request) {
+	for r, ok := s.Next(); ok; r, ok = s.Next() {
+		out = append(out, r)
+	}
+	return out
+}
+
+// Applying the blocks that differ to what a switch has gives what it should
+// have, and then nothing differs.
+func TestLFT(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		row := func(n int) []uint8 {
+			x := make([]uint8, n)
+			for i := range x {
+				x[i] = uint8(r.IntN(3))
+			}
+			return x
+		}
+		have, want := make([][]uint8, len(f.Switches)), make([][]uint8, len(f.Switches))
+		for i := range have {
+			n := 1 + r.IntN(300)
+			want[i] = row(n)
+			switch r.IntN(3) {
+			case 0: // unknown
+			case 1:
+				have[i] = slices.Clone(want[i][:r.IntN(n)])
+			case 2:
+				have[i] = row(1 + r.IntN(300))
+			}
+		}
+		reqs := all(&program.LFT{Fabric: f, Have: have, Want: want})
+		for _, q := range reqs {
+			if q.Method != mad.MethodSet || !slices.Equal(q.Path, f.Nodes[f.Switches[q.Tag].Node].Path) {
+				t.Fatalf("%+v", q)
+			}
+			have[q.Tag] = program.PutLFT(slices.Clone(have[q.Tag]), &q)
+		}
+		for i := range want {
+			if d := cmp.Diff(want[i], have[i][:len(want[i])]); d != "" {
+				t.Fatal(d)
+			}
+		}
+		if again := all(&program.LFT{Fabric: f, Have: have, Want: want}); len(again) != 0 {
+			t.Fatalf("%d blocks differ after all were written", len(again))
+		}
+	}
+}
+
+func TestReadLFT(t *testing.T) {
+	f := gen.Star(2, 8).Clone()
+	f.Switches[0].Info[7] = 130
+	l := program.ReadLFT{Fabric: f, Skip: func(int) bool { return false }}
+	n := 0
+	for r, ok := l.Next(); ok; r, ok = l.Next() {
+		rep := smp.Reply{Request: r}
+		rep.Data[0] = uint8(10 + r.Mod)
+		l.Step(&rep)
+		n++
+	}
+	if n != 3 || l.Rows[0][0] != 10 || l.Rows[0][64] != 11 || l.Rows[0][128] != 12 || len(l.Rows[0]) != 192 {
+		t.Errorf("%d blocks, %v", n, l.Rows[0])
+	}
+	l = program.ReadLFT{Fabric: f, Skip: func(int) bool { return false }}
+	r, _ := l.Next()
+	l.Step(&smp.Reply{Request: r, Timeout: true})
+	if rest := all(&l); len(rest) != 0 || l.Rows[0] != nil {
+		t.Error("goes on reading a switch that does not answer")
+	}
+}
+
+func TestMFT(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	for seed := range uint64(50) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		tables := func() mcast.Tables {
+			x := make(mcast.Tables, len(f.Switches))
+			for i := range x {
+				for l := range 70 {
+					if r.IntN(10) == 0 {
+						e := mcast.Entry{MLID: ib.LIDMulticastMin + ib.LID(l)}
+						e.Ports.Add(uint8(1 + r.IntN(8)))
+						x[i] = append(x[i], e)
+					}
+				}
+			}
+			return x
+		}
+		have, want := tables(), tables()
+		type key struct {
+			sw  uint64
+			mod uint32
+		}
+		got := map[key][32]uint16{}
+		for _, q := range program.MFT(f, have, want, make([]bool, len(f.Switches))) {
+			var b mad.MFTBlock
+			if err := b.Decode(q.Data[:]); err != nil {
+				t.Fatal(err)
+			}
+			got[key{q.Tag, q.Mod}] = b
+		}
+		for i := range f.Switches {
+			for block := range 3 {
+				w := want.Block(int32(i), block, 0)
+				b, sent := got[key{uint64(i), mad.MFTMod(0, uint16(block))}]
+				if !sent {
+					b = have.Block(int32(i), block, 0)
+				} else if b == have.Block(int32(i), block, 0) {
+					t.Fatal("a block was sent that the switch has")
+				}
+				if b != w {
+					t.Fatalf("switch %d block %d", i, block)
+				}
+			}
+		}
+		if n := len(program.MFT(f, want, want, make([]bool, len(f.Switches)))); n != 0 {
+			t.Fatalf("%d blocks for nothing", n)
+		}
+	}
+}
+
+func TestPKeys(t *testing.T) {
+	f := gen.Pair()
+	want := [][]ib.PKey{{0xffff}, nil}
+	if n := len(program.PKeys(f, nil, want)); n != 0 {
+		t.Errorf("%d Sets for ports out of reset that should have the default P_Key", n)
+	}
+	long := make([]ib.PKey, 40)
+	for i := range long {
+		long[i] = ib.PKey(0x8001 + i)
+	}
+	reqs := program.PKeys(f, [][]ib.PKey{long}, [][]ib.PKey{{0xffff, 0x8001}})
+	if len(reqs) != 2 || reqs[0].Data[0] != 0xff || reqs[1].Mod != 1 || reqs[1].Data != [64]byte{} {
+		t.Errorf("%+v", reqs)
+	}
+}
+
+// A port is armed with everything in one Set, activated with another, and then
+// there is nothing to set.
+func TestPorts(t *testing.T) {
+	a := lid.Assign(gen.FatTree2(8, 4), nil, lid.Options{})
+	f := a.Fabric
+	pol := program.DefaultPolicy()
+	pol.SMLID = f.Ports[f.SMPort].LID
+	asked := make(program.Asked, len(f.Ports))
+	linked := 0
+	for i := range f.Ports {
+		if f.Ports[i].Peer != fabric.None {
+			linked++
+		}
+	}
+	answer := func(st program.Stage) int {
+		reqs := program.Ports(f, pol, asked, st, nil)
+		for _, q := range reqs {
+			rep := smp.Reply{Request: q, Data: q.Data}
+			if rep.Data[32]&15 == 0 { // no change
+				rep.Data[32] |= byte(f.Ports[q.Tag].Info.State())
+			}
+			rep.Data[51] &^= 0x80
+			program.Answered(f, asked, &rep)
+		}
+		return len(reqs)
+	}
+	if n := answer(program.Configure); n != len(f.Switches) {
+		t.Errorf("%d Sets of ports 0, want %d", n, len(f.Switches))
+	}
+	if n := answer(program.Activate); n != 0 {
+		t.Errorf("%d ports are activated that are not armed", n)
+	}
+	if n := answer(program.Arm); n != linked {
+		t.Errorf("%d ports are armed, want %d", n, linked)
+	}
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Peer == fabric.None {
+			continue
+		}
+		if p.Info.State() != ib.PortArmed || p.Info.NeighborMTU() != ib.MTU4096 || p.Info.OperVLs() == 0 {
+			t.Fatalf("%s: %v MTU %v VLs %d", f.PortName(int32(i)), p.Info.State(), p.Info.NeighborMTU(), p.Info.OperVLs())
+		}
+		if f.IsEndPort(int32(i)) && (p.Info.LID() != p.LID || p.Info.MasterSMLID() != pol.SMLID || p.Info.SubnetTimeout() != pol.SubnetTimeout) {
+			t.Fatalf("%s: %v", f.PortName(int32(i)), p.Info.LID())
+		}
+	}
+	if n := answer(program.Activate); n != linked {
+		t.Errorf("%d ports are activated, want %d", n, linked)
+	}
+	for _, st := range []program.Stage{program.Configure, program.Arm, program.Activate} {
+		if n := answer(st); n != 0 {
+			t.Errorf("stage %d again: %d Sets", st, n)
+		}
+	}
+	// A port that does not take a value is not told twice.
+	pol.HOQLife = 9
+	n := len(program.Ports(f, pol, asked, program.Configure, nil))
+	for _, q := range program.Ports(f, pol, asked, program.Configure, nil) {
+		program.Answered(f, asked, &smp.Reply{Request: q, Data: f.Ports[q.Tag].Info})
+	}
+	if m := len(program.Ports(f, pol, asked, program.Configure, nil)); n == 0 || m != 0 {
+		t.Errorf("%d Sets, then %d", n, m)
+	}
+}

@@ -1,0 +1,145 @@
+package serve_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/serve"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
+)
+
+// host offers ports of simulated subnets that come and go.
+type host struct {
+	mu    sync.Mutex
+	ports map[serve.Port]*simfabric.Sim
+}
+
+func (h *host) Ports() ([]serve.Port, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var l []serve.Port
+	for p := range h.ports {
+		l = append(l, p)
+	}
+	return l, nil
+}
+
+func (h *host) Open(p serve.Port) (transport.Transport, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.ports[p]
+	if s == nil {
+		return nil, errors.New("no such port")
+	}
+	return s.Open(p.GUID)
+}
+
+func (h *host) set(p serve.Port, s *simfabric.Sim) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s == nil {
+		delete(h.ports, p)
+		return
+	}
+	h.ports[p] = s
+}
+
+// Two subnets of one host, one of which appears later; the socket tells of both.
+func TestManager(t *testing.T) {
+	h := &host{ports: map[serve.Port]*simfabric.Sim{}}
+	m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Again: 10 * time.Millisecond,
+		Wanted: func(p serve.Port) bool { return p.Device != "other" },
+		Config: func(serve.Port) engine.Config { return engine.Config{} }}
+	ctx, cancel := context.WithCancel(context.Background())
+	path := filepath.Join(t.TempDir(), "sm.sock")
+	l, err := serve.Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { m.Run(ctx) })
+	wg.Go(func() { m.Serve(ctx, l) })
+	defer wg.Wait()
+	defer cancel()
+	ask := func(what string) string {
+		var b bytes.Buffer
+		c, stop := context.WithTimeout(ctx, 5*time.Second)
+		defer stop()
+		if err := serve.Ask(c, path, what, &b); err != nil {
+			t.Fatal(err)
+		}
+		return b.String()
+	}
+	until := func(what string, f func([]*engine.Snapshot) bool) {
+		t.Helper()
+		for end := time.Now().Add(10 * time.Second); ; {
+			var xs []*engine.Snapshot
+			if err := json.Unmarshal([]byte(ask(serve.AskStatus)), &xs); err != nil {
+				t.Fatal(err)
+			}
+			if f(xs) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("waited in vain: %s", what)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	masters := func(n int) func([]*engine.Snapshot) bool {
+		return func(xs []*engine.Snapshot) bool {
+			k := 0
+			for _, x := range xs {
+				if x.State == "Master" {
+					k++
+				}
+			}
+			return k == n
+		}
+	}
+	until("no subnet", masters(0))
+	a, b := simfabric.New(gen.Star(3, 8), simfabric.Options{}), simfabric.New(gen.Pair(), simfabric.Options{})
+	defer a.Close()
+	defer b.Close()
+	h.set(serve.Port{Device: "a", Num: 1, GUID: gen.HostGUID + 1}, a)
+	until("the first", masters(1))
+	h.set(serve.Port{Device: "b", Num: 1, GUID: gen.HostGUID + 1}, b)
+	h.set(serve.Port{Device: "other", Num: 1, GUID: ib.GUID(7)}, b)
+	until("the second", masters(2))
+	if s := ask(serve.AskTopology); strings.Count(s, "Switch\t") != 1 || strings.Count(s, "\nCa\t") != 5 {
+		t.Errorf("topology:\n%s", s)
+	}
+	if s := ask(serve.AskPicture); !strings.HasPrefix(s, "<svg") {
+		t.Errorf("picture: %.100s", s)
+	}
+	if s := ask(serve.AskMetrics); !strings.Contains(s, "ibnetsm_master{") || !strings.Contains(s, `kind="Set PortInfo"`) {
+		t.Errorf("metrics:\n%s", s)
+	}
+	if s := ask("nonsense"); !strings.Contains(s, "unknown request") {
+		t.Error(s)
+	}
+	if s := ask(serve.AskFull); s != "ok\n" {
+		t.Error(s)
+	}
+	// A device that goes stops only its subnet, and one that comes back is managed again.
+	g := gen.HostGUID
+	a.PowerOff(g)
+	until("one is left", masters(1))
+	a.PowerOn(g)
+	until("both again", masters(2))
+	if _, err := serve.Listen(path); err == nil {
+		t.Error("a socket in use was taken over")
+	}
+}

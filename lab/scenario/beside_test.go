@@ -50,9 +50,10 @@ func TestBesideNetworkd(t *testing.T) {
 		unitDir + "50-ib1.network":   "[Match]\nName=ib1\n[Network]\nAddress=10.12.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n",
 		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.12.0.2/24\n",
-		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.13.0.1/24\nDNS=10.13.0.53\nDomains=fabric.example ~.\n",
+		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.13.0.1/24\nDNS=10.13.0.53\nDomains=fabric.example ~.\n[Partition]\nPartitionKey=0x8001\nName=one\n",
+		unitDir + "20-one.ibnetwork": "[Match]\nName=one\n[Network]\nAddress=10.14.0.1/24\n",
 	}}, func(g *lab.G) {
-		opensmWith(g, defaultPartition)
+		opensmWith(g, defaultPartition+onePartition)
 		g.WaitFor(20*time.Second, func() string {
 			if out := g.Exec("ip", "-o", "address"); !strings.Contains(out, "10.11.0.1/24") || !strings.Contains(out, "10.12.0.1/24") {
 				return "networkd has not set its addresses:\n" + out
@@ -73,6 +74,7 @@ func TestBesideNetworkd(t *testing.T) {
 			g.Error("ib1 was touched")
 		}
 		d.configured("ib2", 20*time.Second)
+		d.configured("one", 20*time.Second)
 		out := g.Exec("resolvectl", "status", "ib2")
 		for _, w := range []string{"10.13.0.53", "fabric.example", "~."} {
 			if !strings.Contains(out, w) {
@@ -98,7 +100,7 @@ func TestBesideNetworkd(t *testing.T) {
 			if n == "" {
 				return "no interface"
 			}
-			if out := g.Exec("ip", "-o", "address", "show", "dev", n); !strings.Contains(out, "10.13.0.1/24") {
+			if out := g.Exec("ip", "-o", "address"); !strings.Contains(out, "10.13.0.1/24") || !strings.Contains(out, "10.14.0.1/24") {
 				return fmt.Sprintf("%s%s", out, tail(d.p.Output(), 10))
 			}
 			return ""

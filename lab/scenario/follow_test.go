@@ -80,3 +80,31 @@ func TestFourFaults(t *testing.T) {
 		d.configured("ib0", 20*time.Second)
 	})
 }
+
+// GUID= replaces the last eight bytes of the address, for which the link goes
+// down once; a restart leaves it alone.
+func TestGUID(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nGUID=0x0002c90300000042\n[Network]\nAddress=10.1.0.1/24\n",
+	}}, func(g *lab.G) {
+		d := startDaemon(g)
+		right := func() {
+			g.Helper()
+			g.WaitFor(5*time.Second, func() string {
+				if out := g.Exec("ip", "-o", "link", "show", "ib0"); !strings.Contains(out, "00:02:c9:03:00:00:00:42 ") || !strings.Contains(out, ",UP") {
+					return out + tail(d.p.Output(), 5)
+				}
+				return ""
+			})
+		}
+		right()
+		quiet(g, d)
+		d.kill()
+		d.start()
+		right()
+		quiet(g, d)
+		if o := ops(d); len(o) > 0 {
+			g.Errorf("a restart has something to do: %v", o)
+		}
+	})
+}

@@ -138,7 +138,7 @@ func TestManyChildren(t *testing.T) {
 				rs = append(rs, rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: l.Index, Name: fmt.Sprintf("ib%d.%d", h, k+1), PKey: ib.PKey(k + 1)}))
 			}
 		}
-		ev, err := rtnl.Subscribe(context.Background(), 8192)
+		ev, err := rtnl.Subscribe(context.Background(), 1)
 		if err != nil {
 			g.Fatal(err)
 		}
@@ -165,12 +165,23 @@ func TestManyChildren(t *testing.T) {
 		if n != 900 {
 			g.Errorf("%d children, want 900", n)
 		}
+		// On one processor the reader runs after a send, and its buffer holds one
+		// or two messages.
+		first := waitLink(g, c, "ib0.1")
+		rs = rs[:0]
+		for i := range 64 {
+			rs = append(rs, rtnl.SetLink(first.Index, rtnl.LinkChange{TxQueueLen: ptr(100 + i)}))
+		}
+		for _, err := range c.DoAll(rs) {
+			if err != nil {
+				g.Error(err)
+			}
+		}
 		g.Wait("overrun", 5*time.Second, func() bool { return ev.Overruns() > 0 })
 		if b := ev.Take(); !b.Overrun || b.Err != nil {
 			g.Errorf("overrun %v, error %v", b.Overrun, b.Err)
 		}
 		// The reader lives on.
-		first := waitLink(g, c, "ib0.1")
 		if err := c.Do(rtnl.DelLink(first.Index)); err != nil {
 			g.Fatal(err)
 		}

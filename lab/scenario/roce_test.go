@@ -10,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
 )
 
 const roceUnit = `[Match]
@@ -250,5 +252,82 @@ func TestSoftRoCE(t *testing.T) {
 			return ""
 		})
 		_ = server.Wait(5 * time.Second)
+	})
+}
+
+// Virtual functions with GUIDs made from the card's, which a driver restart
+// forgets and the daemon sets again.
+func TestVirtualFunctions(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+		unitDir + "10-pf.ibnetwork": "[Match]\nName=ib0\n[VirtualFunctions]\nCount=2\nNodeGUID=auto\nPortGUID=auto\nLinkState=enable\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000abcde\nLinkState=disable\n",
+	}}, func(g *lab.G) {
+		g.Opensm(lab.SM{Dev: "swib1", NoWait: true})
+		d := startDaemon(g)
+		f := sysfs.New("/")
+		check := func() {
+			g.Helper()
+			g.WaitFor(15*time.Second, func() string {
+				c, err := rtnl.Dial()
+				if err != nil {
+					return err.Error()
+				}
+				defer func() { _ = c.Close() }()
+				l, err := c.LinkByName("ib0")
+				if err != nil {
+					return err.Error()
+				}
+				pf := l.Address.GUID()
+				if len(l.VFs) != 2 {
+					return fmt.Sprintf("%d virtual functions\n%s", len(l.VFs), tail(d.p.Output(), 10))
+				}
+				for i, want := range []struct {
+					node, port ib.GUID
+					state      rtnl.VFLinkState
+				}{{roce.NodeGUIDFor(pf, 0), roce.PortGUIDFor(pf, 0), rtnl.VFEnable}, {roce.NodeGUIDFor(pf, 1), 0x0002c903000abcde, rtnl.VFDisable}} {
+					v := l.VFs[i]
+					if v.NodeGUID == nil || *v.NodeGUID != want.node || v.PortGUID == nil || *v.PortGUID != want.port || v.LinkState == nil || *v.LinkState != want.state {
+						return fmt.Sprintf("function %d is %+v, want %+v", i, v, want)
+					}
+					// What the function says of itself.
+					n, err := f.Net("ib0")
+					if err != nil || n.SRIOV == nil || len(n.SRIOV.VFs) != 2 {
+						return fmt.Sprint(n.SRIOV, err)
+					}
+					devs, err := f.IBDevices()
+					if err != nil {
+						return err.Error()
+					}
+					own := ib.GUID(0)
+					for _, x := range devs {
+						if x.Bus.Name == n.SRIOV.VFs[i] {
+							own = x.NodeGUID
+						}
+					}
+					if own != want.node {
+						return fmt.Sprintf("function %d (%s) says it is %v, want %v", i, n.SRIOV.VFs[i], own, want.node)
+					}
+				}
+				return ""
+			})
+		}
+		check()
+		st := d.wait("ib0", "content with its virtual functions", 10*time.Second, func(s link.Status) bool { return attr(s, "VF 1 LinkState").Actual == "disable" })
+		for _, name := range []string{"Count", "VF 0 NodeGUID", "VF 1 PortGUID", "VF 1 LinkState"} {
+			if a := attr(st, name); !a.OK() || a.Wanted == "" {
+				g.Errorf("%s: %+v", name, a)
+			}
+		}
+		// Somebody sets one to nothing.
+		g.Exec("ip", "link", "set", "dev", "ib0", "vf", "0", "node_guid", "00:00:00:00:00:00:00:01")
+		d.p.Signal(syscall.SIGHUP)
+		check()
+		dev, err := sysfs.New("/").IBDevice("swib0")
+		if err != nil {
+			g.Fatal(err)
+		}
+		g.Write("/sys/bus/platform/drivers/swib/unbind", dev.Bus.Name)
+		g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/swib0"); return err != nil })
+		g.Write("/sys/bus/platform/drivers/swib/bind", dev.Bus.Name)
+		check()
 	})
 }

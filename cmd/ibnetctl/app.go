@@ -137,7 +137,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		}
 	}
 	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.waitOnlineCmd(), a.metricsCmd())
-	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.maskCmd(true), a.maskCmd(false))
+	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.maskCmd(true), a.maskCmd(false), a.importCmd())
 	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true, Run: func(c *cobra.Command, args []string) {

@@ -364,6 +364,10 @@ func (d *Daemon) later(ctx context.Context, after time.Duration, s Scope) {
 	context.AfterFunc(ctx, func() { t.Stop() })
 }
 
+// coalesceLeast joins the events that one change brings: a device that comes makes
+// a dozen within milliseconds.
+const coalesceLeast = 4 * time.Millisecond
+
 // coalesceMost bounds the wait for more hints of the same storm.
 const coalesceMost = 250 * time.Millisecond
 
@@ -371,7 +375,7 @@ const coalesceMost = 250 * time.Millisecond
 // took, so that at least half of the time is left to others and one look
 // answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
-	d.pause(ctx, min(d.lastCost, coalesceMost))
+	d.pause(ctx, min(max(d.lastCost, coalesceLeast), coalesceMost))
 	if d.lazy() {
 		d.pause(ctx, lazyWait)
 	}
@@ -391,9 +395,6 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 }
 
 func (d *Daemon) pause(ctx context.Context, wait time.Duration) {
-	if wait <= 2*time.Millisecond {
-		return
-	}
 	t := time.NewTimer(wait)
 	select {
 	case <-t.C:

@@ -262,6 +262,7 @@ func TestLoop(t *testing.T) {
 		// The unit goes, and what it made.
 		r.f.set("10.ibnetwork", "")
 		r.Wake(Scope{Reload: true})
+		time.Sleep(time.Second)
 		synctest.Wait()
 		if got := strings.Join(sys.take(), "\n"); got != "ip link delete ib0.8001\nip address delete 10.0.0.2/24 dev ib0" {
 			t.Errorf("ops when the unit goes:\n%s", got)

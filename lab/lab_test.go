@@ -97,3 +97,29 @@ func testQEMU(t *testing.T, series string) {
 		g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
 	})
 }
+
+// Sleeping costs nothing where the clock jumps.
+func TestTimeTravel(t *testing.T) {
+	lab.Run(t, lab.Config{TimeTravel: true}, func(g *lab.G) {
+		start := time.Now()
+		time.Sleep(time.Hour)
+		if d := time.Since(start); d < time.Hour {
+			g.Errorf("an hour took %v", d)
+		}
+	})
+}
+
+// The sanitizing kernel really watches.
+func TestSanitizer(t *testing.T) {
+	if os.Getenv("IBNET_LAB_SANITIZE") != "1" {
+		t.Skip("IBNET_LAB_SANITIZE=1 runs the guests on the sanitizing kernel")
+	}
+	lab.Run(t, lab.Config{}, func(g *lab.G) {
+		if _, err := os.Stat("/sys/kernel/debug/kmemleak"); err != nil {
+			g.Error(err)
+		}
+		if s := g.Read("/proc/lockdep_stats"); !strings.Contains(strings.Join(strings.Fields(s), " "), "debug_locks: 1") {
+			g.Errorf("lockdep is off:\n%s", s)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package build
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+func builder(t *testing.T) *Builder {
+	t.Helper()
+	t.Setenv("IBNET_CACHE", t.TempDir())
+	b, err := New(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestKeyKeepsPartsApart(t *testing.T) {
+	if key("ab", "c") == key("a", "bc") {
+		t.Error("two lists of parts have one key")
+	}
+}
+
+// Many that want one thing get one build, complete under its final name.
+func TestOnce(t *testing.T) {
+	b := builder(t)
+	dir := filepath.Join(b.Cache, "kind", "thing")
+	var builds atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			err := b.once(t.Context(), "thing", dir, func(tmp string) error {
+				builds.Add(1)
+				return os.WriteFile(filepath.Join(tmp, "f"), []byte("x"), 0o644)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "f")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := builds.Load(); n != 1 {
+		t.Errorf("%d builds", n)
+	}
+}
+
+func TestOnceFails(t *testing.T) {
+	b := builder(t)
+	dir := filepath.Join(b.Cache, "kind", "thing")
+	broken := errors.New("broken")
+	if err := b.once(t.Context(), "thing", dir, func(string) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if m, _ := filepath.Glob(dir + "*"); len(m) != 0 {
+		t.Errorf("left behind: %v", m)
+	}
+}
+
+func TestLockCancelled(t *testing.T) {
+	b := builder(t)
+	unlock, err := b.lock(t.Context(), "x", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.lock(ctx, "x", "x"); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRunReportsTheEnd(t *testing.T) {
+	b := builder(t)
+	log := filepath.Join(b.Cache, "log")
+	err := b.run(t.Context(), step{what: "x", log: log}, "sh", "-c", "echo one; echo two >&2; exit 3")
+	if err == nil || !strings.Contains(err.Error(), "two") || !strings.Contains(err.Error(), log) || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("got %v", err)
+	}
+	if text, _ := os.ReadFile(log); !strings.Contains(string(text), "one\ntwo") {
+		t.Errorf("log: %q", text)
+	}
+}
+
+func TestCheckConfig(t *testing.T) {
+	file := filepath.Join(t.TempDir(), ".config")
+	if err := os.WriteFile(file, []byte("CONFIG_A=y\nCONFIG_S=\"x\"\n# CONFIG_B is not set\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, want, err string }{
+		{"OK", "CONFIG_A=y\nCONFIG_S=\"x\"\n", ""},
+		{"OK switched off", "CONFIG_A=y\nCONFIG_B=n\nCONFIG_C=n\n", ""},
+		{"OK replaced", "CONFIG_A=m\nCONFIG_A=y\n", ""},
+		{"OK comment", "# CONFIG_Z=y\n", ""},
+		{"bad lost", "CONFIG_A=y\nCONFIG_Z=y\n", "CONFIG_Z=y"},
+		{"bad on", "CONFIG_A=n\n", "CONFIG_A=n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := checkConfig(tc.want, file)
+			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+		})
+	}
+}
+
+// bzImage makes the smallest file that has a kernel's header.
+func bzImage(payload []byte) []byte {
+	b := make([]byte, 1024)
+	b[0x1f1] = 1
+	binary.LittleEndian.PutUint32(b[0x248:], 0)
+	binary.LittleEndian.PutUint32(b[0x24c:], uint32(len(payload)))
+	return append(b, payload...)
+}
+
+func zip(s string) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	fmt.Fprint(w, s)
+	w.Close()
+	return b.Bytes()
+}
+
+func TestUnpackKernel(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in"), filepath.Join(dir, "out")
+	for _, tc := range []struct {
+		name string
+		text []byte
+		err  string
+	}{
+		{"OK", bzImage(zip("\x7fELF...")), ""},
+		{"bad short", []byte("x"), "not a kernel"},
+		{"bad length", bzImage(zip("\x7fELF"))[:1030], "damaged"},
+		{"bad payload", bzImage(zip("text")), "not an ELF"},
+		{"bad compression", bzImage([]byte("12345678")), "unknown compression"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := os.WriteFile(in, tc.text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			err := unpackKernel(in, out)
+			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+		})
+	}
+}
+
+func FuzzUnpackKernel(f *testing.F) {
+	f.Add(bzImage(zip("\x7fELF...")))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 0x250 && bytes.Contains(b, []byte{0xfd, '7', 'z'}) || bytes.Contains(b, []byte{0x28, 0xb5, 0x2f}) {
+			t.Skip("needs a program for each input")
+		}
+		dir := t.TempDir()
+		in := filepath.Join(dir, "in")
+		if err := os.WriteFile(in, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_ = unpackKernel(in, filepath.Join(dir, "out"))
+	})
+}

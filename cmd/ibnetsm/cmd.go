@@ -25,6 +25,7 @@ import (
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/partition"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
@@ -52,6 +53,7 @@ type options struct {
 	lmc        uint8
 	routing    string
 	qos        bool
+	names      string
 	partitions string
 	rules      []string
 	sweep      time.Duration
@@ -87,6 +89,7 @@ over to a standby and ends.`,
 	f.Uint8Var(&o.lmc, "lmc", 0, "0 to 7: adapter ports get 2^LMC LIDs")
 	f.StringVar(&o.routing, "routing", "auto", "auto, minhop, updn, ftree or dor; several with commas, the first that fits is taken")
 	f.BoolVar(&o.qos, "qos", false, "write SL-to-VL mapping and VL arbitration tables, and route over service levels where that helps (dor on tori)")
+	f.StringVar(&o.names, "node-name-map", "", "file with names for nodes: a GUID and a name in double quotes on each line")
 	f.StringVar(&o.partitions, "partitions", "", "partitions file, in the form of opensm's partitions.conf")
 	f.StringArrayVar(&o.rules, "partition", nil, "a partition, as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s' or with semicolons for spaces; may be given several times")
 	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "time between light sweeps; 0 none")
@@ -189,6 +192,15 @@ func (o *options) config() (engine.Config, error) {
 	}
 	if o.routing != "auto" {
 		c.Route.Engine = o.routing
+	}
+	if o.names != "" {
+		b, err := os.ReadFile(o.names)
+		if err != nil {
+			return c, err
+		}
+		if c.Names, err = fabric.ParseNames(o.names, b); err != nil {
+			return c, err
+		}
 	}
 	if o.qos {
 		c.QoS = &qos.Options{}

@@ -76,7 +76,7 @@ func (s *Subnet) publish() {
 		x.Others = append(x.Others, Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String()})
 	}
 	if f := s.fab; f != nil && s.elect.State() == mad.SMMaster {
-		x.Fabric = f
+		x.Fabric = s.cfg.Names.Apply(f)
 		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.lastSweep.Links
 		x.Groups = len(s.admin.Groups())
 		if f.SMPort != fabric.None {

@@ -157,6 +157,10 @@ func (p *PortInfo) lanes() int {
 // laneTenths is the signalling rate of one lane in tenths of Gb/s, in the
 // rounding that the rate codes use (FDR 14 Gb/s a lane).
 func (p *PortInfo) laneTenths() int {
+	const extendedSpeeds2 = 1 << 11 // in CapabilityMask2
+	if p.CapMask()&CapMask2Supported != 0 && p.CapMask2()&extendedSpeeds2 != 0 && p[56]>>5&1 != 0 {
+		return 2000
+	}
 	if p.CapMask()&CapExtendedSpeeds != 0 {
 		switch p.SpeedExtActive() {
 		case 1:
@@ -195,7 +199,7 @@ func (p *PortInfo) WidthName() string {
 	return "?x"
 }
 
-// SpeedName is the active speed as ibnetdiscover prints it: SDR to NDR.
+// SpeedName is the active speed as ibnetdiscover prints it: SDR to XDR.
 func (p *PortInfo) SpeedName() string {
 	switch p.laneTenths() {
 	case 50:
@@ -210,6 +214,8 @@ func (p *PortInfo) SpeedName() string {
 		return "HDR"
 	case 1000:
 		return "NDR"
+	case 2000:
+		return "XDR"
 	}
 	return "SDR"
 }

@@ -385,8 +385,13 @@ func setLink(p *PortInfo, w string) {
 		ext = 2
 	case "HDR":
 		ext = 4
-	case "NDR", "XDR":
+	case "NDR":
 		ext = 8
+	case "XDR":
+		ext = 8
+		binary.BigEndian.PutUint32(p[20:], p.CapMask()|CapMask2Supported)
+		binary.BigEndian.PutUint16(p[60:], p.CapMask2()|1<<11)
+		p[56] |= 1<<5 | 1<<3 | 1
 	default:
 		return
 	}

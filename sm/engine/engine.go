@@ -77,7 +77,7 @@ type Config struct {
 	Partitions partition.Config // the zero value is the default partition
 	SA         sa.Config
 	Names      fabric.Names // shown in place of what nodes say of themselves
-	Store      Store // nil keeps nothing
+	Store      Store        // nil keeps nothing
 	Log        *slog.Logger
 }
 

@@ -339,3 +339,19 @@ func (r *Raw) Close() {
 	r.port.raw = l
 	s.unlock()
 }
+
+// Bounce takes back a MAD that was delivered to a client which is gone: the host
+// answers a LID-routed request as it would have without the client.
+func (r *Raw) Bounce(p *transport.Packet) {
+	s := r.sim
+	s.lock()
+	defer s.unlock()
+	m := mad.MethodOf(&p.MAD)
+	if r.port.node.down || m != mad.MethodGet && m != mad.MethodSet || mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+		return
+	}
+	q := *p
+	q.MAD[3] = uint8(mad.MethodGetResp)
+	mad.SetStatus(&q.MAD, mad.StatusBadAttr)
+	s.respond(r.port, &q, nil)
+}

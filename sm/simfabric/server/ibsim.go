@@ -305,11 +305,16 @@ func (r *rawClient) write(s *Server, out syscall.RawConn) {
 				d := ibsim.Data{DLID: r.port.LID, SLID: l[i].LID, DQP: l[i].QPN, SQP: l[i].QPN, MAD: l[i].MAD}
 				d.Put(&b.Buf[i])
 			}
-			l = l[n:]
 			if err := b.Send(out, n); err != nil {
+				// The process is gone. What it did not take is answered as
+				// its host's kernel would; nobody tells us earlier.
 				s.detachClient(r)
+				for i := range l {
+					r.raw.Bounce(&l[i])
+				}
 				return
 			}
+			l = l[n:]
 		}
 	}
 }

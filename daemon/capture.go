@@ -26,7 +26,7 @@ func Observe(root string, set *units.Set) (*link.Snapshot, error) {
 			}
 			return u
 		}
-		w.Card = unitOf
+		w.Card, w.CardPort = unitOf, portUnit(set)
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
 			if u := unitOf(s, l); u != nil {
 				return link.Sysctls(u)

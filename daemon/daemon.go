@@ -613,9 +613,21 @@ func (d *Daemon) wants() Wants {
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
 	}
 	if cards {
-		w.Card = unitOf
+		w.Card, w.CardPort = unitOf, portUnit(d.set)
 	}
 	return w
+}
+
+// portUnit gives the unit that matches a port by itself.
+func portUnit(set *units.Set) func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
+	return func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
+		f := link.FactsOfPort(s, d, p)
+		u, v, _ := set.Find(&f)
+		if v != units.Yes {
+			return nil
+		}
+		return u
+	}
 }
 
 // hasEthernetPort reports whether there is a RoCE port, whose GID indexes are

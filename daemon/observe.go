@@ -39,6 +39,9 @@ type Wants struct {
 	// Card gives the unit of a link for what package roce looks at; nil if no
 	// unit asks for any of it.
 	Card func(s *link.Snapshot, l *link.Link) *units.Unit
+	// CardPort is the same for a port that has no network interface; it is set
+	// if Card is.
+	CardPort func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit
 	// Resolved asks who systemd-resolved is.
 	Resolved bool
 }
@@ -192,6 +195,7 @@ func (o *Observer) lookCard(s *link.Snapshot, sc Scope, w Wants) {
 		}
 	}
 	o.card.Look(s, func(l *link.Link) *units.Unit { return w.Card(s, l) },
+		func(d *link.Device, p *link.Port) *units.Unit { return w.CardPort(s, d, p) },
 		func(i int) bool { return sc.All || sc.RDMA || sc.Addrs || sc.Reload || sc.Links[i] || sc.Force[i] })
 }
 

@@ -45,6 +45,20 @@ type Op interface {
 	Target() Target
 }
 
+// Made is a thing that an operation of another room made on a link, which goes
+// when no unit asks for it any more.
+type Made struct {
+	Kind string `json:"kind"` // of that room: soft, vlan
+	Name string `json:"name"`
+	On   int    `json:"on"` // index of the link
+}
+
+// Maker is an operation of another room that makes or removes such a thing.
+type Maker interface {
+	Op
+	Makes() (m Made, remove bool)
+}
+
 // SetUp sets the administrative state.
 type SetUp struct {
 	On Target

@@ -20,6 +20,7 @@ type Record struct {
 	Schema int           `json:"schema"`
 	Links  []*LinkRecord `json:"links,omitempty"` // by index, then name
 	Rules  []Rule        `json:"rules,omitempty"`
+	Made   []Made        `json:"made,omitempty"` // by other rooms
 }
 
 // LinkRecord is the part of one link.
@@ -102,6 +103,10 @@ func (r *Record) of(t Target) *LinkRecord {
 // record, before the operation.
 func (r *Record) Intend(op Op) {
 	switch o := op.(type) {
+	case Maker:
+		if m, remove := o.Makes(); !remove && !slices.Contains(r.Made, m) {
+			r.Made = append(slices.Clone(r.Made), m)
+		}
 	case AddChild:
 		e := r.of(o.On)
 		*e = LinkRecord{Ifindex: o.On.Ifindex, Name: o.On.Link, Child: true, Parent: o.Parent.Ifindex, PKey: o.PKey}
@@ -126,6 +131,10 @@ func (r *Record) Intend(op Op) {
 // Done notes that an operation has taken effect.
 func (r *Record) Done(op Op) {
 	switch o := op.(type) {
+	case Maker:
+		if m, remove := o.Makes(); remove {
+			r.unmake(m)
+		}
 	case SetUp:
 		e := r.of(o.On)
 		e.Activated, e.Deactivated = o.Up, !o.Up
@@ -157,6 +166,10 @@ func (r *Record) Done(op Op) {
 // Failed takes back the intention of an operation that had no effect.
 func (r *Record) Failed(op Op) {
 	switch o := op.(type) {
+	case Maker:
+		if m, remove := o.Makes(); !remove {
+			r.unmake(m)
+		}
 	case AddChild:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Name == o.On.Link })
 	case AddAddress:
@@ -172,6 +185,10 @@ func (r *Record) Failed(op Op) {
 	case AddRule:
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
 	}
+}
+
+func (r *Record) unmake(m Made) {
+	r.Made = slices.DeleteFunc(slices.Clone(r.Made), func(x Made) bool { return x == m })
 }
 
 // Fold brings the record in line with a new observation: links that are gone
@@ -197,6 +214,9 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 				e.AskedMTU, e.GotMTU, changed = 0, 0, true
 			}
 		}
+	}
+	if gone := func(m Made) bool { _, ok := s.Link(m.On); return !ok }; slices.ContainsFunc(r.Made, gone) {
+		r.Made, changed = slices.DeleteFunc(slices.Clone(r.Made), gone), true
 	}
 	n := len(r.Links)
 	r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {

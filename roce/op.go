@@ -92,6 +92,17 @@ type (
 		Name   string
 		Driver units.SoftDriver
 	}
+	// DelVLAN removes a VLAN interface that we made. On is the parent.
+	DelVLAN struct {
+		On   link.Target
+		Name string
+	}
+	// DelSoft removes a software RDMA device that we made.
+	DelSoft struct {
+		On    link.Target
+		Name  string
+		Index uint32
+	}
 	// SetAutoprobe says whether drivers bind to new virtual functions.
 	SetAutoprobe struct {
 		On       link.Target
@@ -183,6 +194,8 @@ func (o SetTrust) Target() link.Target     { return o.On }
 func (o SetBuffers) Target() link.Target   { return o.On }
 func (o AddVLAN) Target() link.Target      { return o.On }
 func (o AddSoft) Target() link.Target      { return o.On }
+func (o DelVLAN) Target() link.Target      { return o.On }
+func (o DelSoft) Target() link.Target      { return o.On }
 func (o SetAutoprobe) Target() link.Target { return o.On }
 func (o SetVFs) Target() link.Target       { return o.On }
 func (o SetVF) Target() link.Target        { return o.On }
@@ -421,3 +434,35 @@ func sortedDSCP(m map[uint8]uint8) []uint8 {
 	slices.Sort(out)
 	return out
 }
+
+// Kinds of what is kept in the record as made.
+const (
+	kindVLAN = "vlan"
+	kindSoft = "soft"
+)
+
+// Makes implements link.Maker.
+func (o AddVLAN) Makes() (link.Made, bool) {
+	return link.Made{Kind: kindVLAN, Name: o.Name, On: o.On.Ifindex}, false
+}
+
+// Makes implements link.Maker.
+func (o DelVLAN) Makes() (link.Made, bool) {
+	return link.Made{Kind: kindVLAN, Name: o.Name, On: o.On.Ifindex}, true
+}
+
+// Makes implements link.Maker.
+func (o AddSoft) Makes() (link.Made, bool) {
+	return link.Made{Kind: kindSoft, Name: o.Name, On: o.On.Ifindex}, false
+}
+
+// Makes implements link.Maker.
+func (o DelSoft) Makes() (link.Made, bool) {
+	return link.Made{Kind: kindSoft, Name: o.Name, On: o.On.Ifindex}, true
+}
+
+// String prints ip link delete.
+func (o DelVLAN) String() string { return "ip link delete " + o.Name }
+
+// String prints rdma link delete.
+func (o DelSoft) String() string { return "rdma link delete " + o.Name }

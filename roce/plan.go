@@ -38,6 +38,22 @@ type planner struct {
 	on    link.Target
 	u     *units.Unit
 	port  *link.Port // of the RDMA device on the link, nil for none
+	// silent is for a port without a link, which has no attributes.
+	silent bool
+}
+
+func (p *planner) attr(a link.Attribute) {
+	if !p.silent {
+		p.b.Attr(p.index, a)
+	}
+}
+
+// layerOf is the type that a port has.
+func layerOf(p *link.Port) units.PortType {
+	if p.Layer == ib.LinkLayerEthernet {
+		return units.PortTypeEth
+	}
+	return units.PortTypeIB
 }
 
 // Plan plans the parts of a unit that concern the card and RoCE for one link
@@ -89,7 +105,7 @@ func (p *planner) reach(a link.Attribute, ok bool, op link.Op) {
 	case !p.b.Do(op):
 		a.Why = p.b.Held[link.HoldKey(op)]
 	}
-	p.b.Attr(p.index, a)
+	p.attr(a)
 }
 
 func (p *planner) fought(name string) link.Reason {
@@ -102,7 +118,7 @@ func (p *planner) fought(name string) link.Reason {
 }
 
 func (p *planner) cannot(name, wanted string, why link.Reason) {
-	p.b.Attr(p.index, link.Attribute{Name: name, Wanted: wanted, Why: why})
+	p.attr(link.Attribute{Name: name, Wanted: wanted, Why: why})
 	p.b.Block(p.on, nil, false, why)
 }
 
@@ -126,14 +142,14 @@ func (p *planner) portType() (restarts bool) {
 			a.Why = p.firmware(want, now)
 			p.b.Block(p.on, nil, false, a.Why)
 		}
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return false
 	}
 	a.Actual = pt.Current.String()
 	// A port that found the wanted type by itself is left: to fix the type would
 	// change what happens at the next cable only.
 	if want == pt.Configured || want == pt.Current {
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return false
 	}
 	op := SetPortType{On: link.Target{Link: p.l.Name, Ifindex: p.l.Index, IBDevice: p.on.IBDevice, Port: p.on.Port}, Port: *pt, Type: want}
@@ -141,15 +157,15 @@ func (p *planner) portType() (restarts bool) {
 		a.Why = link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would take it away", p.on, why),
 			Next: "write ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down " + p.l.Name}
 		p.b.Block(p.on, op, false, a.Why)
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return false
 	}
 	if !p.b.Do(op) {
 		a.Why = p.b.Held[link.HoldKey(op)]
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return false
 	}
-	p.b.Attr(p.index, a)
+	p.attr(a)
 	return true
 }
 
@@ -218,7 +234,7 @@ func (p *planner) nodeDesc() {
 		if want != *have {
 			a.Why = link.Reason{Code: CodeOtherNDD, Text: fmt.Sprintf("%s runs and keeps the node description of %s: it is left to it", p.st.NodeDescBy, p.on.IBDevice), Next: "systemctl disable --now " + p.st.NodeDescBy}
 		}
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return
 	}
 	p.reach(a, want == *have, SetNodeDesc{On: p.on, Desc: want})
@@ -239,7 +255,7 @@ func (p *planner) soft() {
 	for _, d := range st.Soft {
 		if d.Name == name {
 			a.Actual = a.Wanted
-			p.b.Attr(p.index, a)
+			p.attr(a)
 			return
 		}
 	}
@@ -248,7 +264,7 @@ func (p *planner) soft() {
 	if _, taken := p.b.Base.Device(name); taken {
 		a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= below [SoftRoCE]"}
 		p.b.Block(p.on, op, false, a.Why)
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return
 	}
 	p.reach(a, false, op)
@@ -269,11 +285,11 @@ func (p *planner) vlans() {
 		switch {
 		case ok && c.Kind == "vlan" && c.Parent == p.index:
 			a.Actual = a.Wanted
-			p.b.Attr(p.index, a)
+			p.attr(a)
 		case ok:
 			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name), Next: "write another Name= below [VLAN]"}
 			p.b.Block(p.on, op, false, a.Why)
-			p.b.Attr(p.index, a)
+			p.attr(a)
 		default:
 			p.reach(a, false, op)
 		}
@@ -293,7 +309,7 @@ func (p *planner) defaults() {
 	}
 	if !p.st.RDMACM {
 		why := link.Reason{Code: CodeNoRDMACM, Text: "the defaults of RDMA-CM cannot be set: rdma_cm is not loaded or configfs is not mounted", Next: "modprobe rdma_cm; mount -t configfs none /sys/kernel/config"}
-		p.b.Attr(p.index, link.Attribute{Name: "Version", Wanted: fmt.Sprint(version.Or(2)), Why: why})
+		p.attr(link.Attribute{Name: "Version", Wanted: fmt.Sprint(version.Or(2)), Why: why})
 		p.b.Block(p.on, nil, true, why)
 		return
 	}
@@ -380,7 +396,7 @@ func (p *planner) pfc(r *units.RoCE, d *DCB) {
 		if d.PFCCap != 0 && n > int(d.PFCCap) {
 			a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d priorities with flow control, %s has %d", n, p.l.Name, d.PFCCap), Next: "write fewer in PFC="}
 			p.b.Block(p.on, op, false, a.Why)
-			p.b.Attr(p.index, a)
+			p.attr(a)
 			return
 		}
 	}
@@ -395,7 +411,7 @@ func (p *planner) pfc(r *units.RoCE, d *DCB) {
 				op.Delay, ok = uint16(m), false
 			}
 		}
-		p.b.Attr(p.index, c)
+		p.attr(c)
 	}
 	p.reach(a, ok, op)
 }
@@ -433,7 +449,7 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 	if any && sum != 100 {
 		a.Why = link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the shares of the classes with ETS on %s would add up to %d, not 100: %s", p.l.Name, sum, want), Next: "name all classes in ETS="}
 		p.b.Block(p.on, op, false, a.Why)
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return
 	}
 	p.reach(a, want == *d.ETS, op)
@@ -505,7 +521,7 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 	if len(have) > 0 {
 		a.Actual = units.TrustDSCP.String()
 	}
-	p.b.Attr(p.index, a)
+	p.attr(a)
 }
 
 func (p *planner) buffers(r *units.RoCE, d *DCB) {
@@ -532,7 +548,7 @@ func (p *planner) buffers(r *units.RoCE, d *DCB) {
 	if want.Total != 0 && sum > uint64(want.Total) {
 		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the buffers of %s would need %d bytes, it has %d", p.l.Name, sum, want.Total), Next: "write smaller sizes in BufferSize="}
 		p.b.Block(p.on, op, false, a.Why)
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return
 	}
 	// Drivers round sizes up to their cells; asking for the same again would
@@ -577,7 +593,7 @@ func (p *planner) ecn(r *units.RoCE) {
 	if st.ECN == nil {
 		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s has no files for ECN", p.l.Name),
 			Next: "it is on by default in most firmware; see /sys/kernel/debug/mlx5/*/cc_params"}
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return
 	}
 	a.Actual = priorities(*st.ECN)
@@ -589,7 +605,7 @@ func (p *planner) ecn(r *units.RoCE) {
 			}
 		}
 	}
-	p.b.Attr(p.index, a)
+	p.attr(a)
 }
 
 // modprobe keeps mlx4's PFC over a reload of its module, where it is a
@@ -614,7 +630,7 @@ func (p *planner) gids() {
 	x := Select(p.st.Devices[p.on.IBDevice].Ports[p.on.Port].GIDs, p.l)
 	note := func(name string, e *GID) {
 		if e != nil {
-			p.b.Attr(p.index, link.Attribute{Name: name, Actual: fmt.Sprint(e.Index)})
+			p.attr(link.Attribute{Name: name, Actual: fmt.Sprint(e.Index)})
 		}
 	}
 	note("GIDIndexIPv4", x.V4)
@@ -664,13 +680,13 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 	op := SetVFs{On: p.on, Bus: s.Bus, Dev: s.Dev, Count: want}
 	switch {
 	case have == want:
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return true
 	case want > s.Total:
 		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d virtual functions, %s has at most %d", want, p.on, s.Total),
 			Next: fmt.Sprintf("mstconfig -d %s set NUM_OF_VFS=%d, then reboot", s.Dev, want)}
 		p.b.Block(p.on, op, false, a.Why)
-		p.b.Attr(p.index, a)
+		p.attr(a)
 		return false
 	}
 	for i, v := range s.VFs {
@@ -678,7 +694,7 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 			a.Why = link.Reason{Code: CodeInUse, Text: fmt.Sprintf("the number of virtual functions of %s changes through 0 only, and function %d is in use (%s)", p.on, i, v.Busy),
 				Next: "give the functions free, or leave Count= at " + fmt.Sprint(have)}
 			p.b.Block(p.on, op, false, a.Why)
-			p.b.Attr(p.index, a)
+			p.attr(a)
 			return false
 		}
 	}
@@ -768,7 +784,7 @@ func (p *planner) vf(s *SRIOV, i int) {
 	op := RebindVF{On: p.on, VF: i, Bus: s.Bus, Dev: v.Dev}
 	if v.Busy != "" {
 		why := link.Reason{Code: CodeInUse, Text: fmt.Sprintf("virtual function %d of %s has its new GUID only after its driver probes again, and it is in use (%s)", i, p.on, v.Busy), Next: op.String()}
-		p.b.Attr(p.index, link.Attribute{Name: name("GUID"), Wanted: node.String(), Actual: v.OwnGUID.String(), Why: why})
+		p.attr(link.Attribute{Name: name("GUID"), Wanted: node.String(), Actual: v.OwnGUID.String(), Why: why})
 		p.b.Block(p.on, op, false, why)
 		return
 	}
@@ -829,7 +845,8 @@ func Decode(text []byte) (*State, error) {
 // Encode is the form that a snapshot keeps; equal states give equal bytes.
 func (s *State) Encode() ([]byte, error) { return json.Marshal(s) }
 
-// Changed gives the links for which two encoded states differ.
+// Changed gives the links for which two encoded states differ; 0 stands for ports
+// without a link.
 func Changed(old, now []byte) map[int]bool {
 	if bytes.Equal(old, now) {
 		return nil
@@ -849,6 +866,9 @@ func Changed(old, now []byte) map[int]bool {
 		return c
 	}
 	all := !reflect.DeepEqual(rest(a), rest(b))
+	if all {
+		out[0] = true
+	}
 	for _, s := range []*State{a, b} {
 		for i := range s.Links {
 			if all || !reflect.DeepEqual(a.Links[i], b.Links[i]) {

@@ -259,6 +259,8 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 		l.Soft = append(l.Soft, SoftDevice{Name: o.Name})
 	case AddVLAN:
 		s.Links = append(s.Links, link.Link{Index: 100 + len(s.Links), Name: o.Name, Kind: "vlan", Type: 1, Parent: on.Ifindex})
+	case DelSoft:
+		l.Soft = nil
 	case SetAutoprobe:
 		*l.SRIOV.Autoprobe = o.Probe
 	case SetVFs:
@@ -501,13 +503,13 @@ func TestChanged(t *testing.T) {
 		"OK nothing": {nil, nil},
 		"OK one":     {func(s *State) { *s.Links[2].DCB.PFC = 1 }, map[int]bool{2: true}},
 		"OK gone":    {func(s *State) { delete(s.Links, 3) }, map[int]bool{3: true}},
-		"OK all":     {func(s *State) { s.Agents = []string{"lldpad"} }, map[int]bool{2: true, 3: true}},
+		"OK all":     {func(s *State) { s.Agents = []string{"lldpad"} }, map[int]bool{0: true, 2: true, 3: true}},
 	} {
 		if diff := cmp.Diff(tt.want, Changed(enc(nil), enc(tt.f))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if got := Changed(nil, enc(nil)); len(got) != 2 {
+	if got := Changed(nil, enc(nil)); len(got) != 3 {
 		t.Errorf("from nothing: %v", got)
 	}
 }
@@ -531,4 +533,67 @@ func FuzzDecode(f *testing.F) {
 			run(s, st, i, u)
 		}
 	})
+}
+
+// What was made for a unit goes with it; what others made stays; a link whose
+// unit is not known yet keeps all.
+func TestAfter(t *testing.T) {
+	s, st := system()
+	s.Devices = append(s.Devices, link.Device{Name: "rxe_eth0", Index: 9, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerEthernet, Netdev: 2}}},
+		link.Device{Name: "foreign0", Index: 10})
+	s.Links = append(s.Links, link.Link{Index: 7, Name: "eth0.7", Kind: "vlan", Parent: 2}, link.Link{Index: 8, Name: "eth0.8", Kind: "vlan", Parent: 2})
+	rec := &link.Record{}
+	for _, op := range []link.Op{AddSoft{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "rxe_eth0"}, AddVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "eth0.7"}, AddVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "gone"}} {
+		rec.Intend(op)
+	}
+	ops := func(text string, settled bool) (out []string) {
+		var u *units.Unit
+		if text != "none" {
+			u = unit(t, text)
+		}
+		b := link.NewBuilder(s, rec, nil)
+		After(b, func(int) (*units.Unit, bool) { return u, settled }, func(*link.Device, *link.Port) *units.Unit { return nil })
+		for _, x := range b.Plan.Steps {
+			out = append(out, x.Op.String())
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		name, text string
+		settled    bool
+		want       []string
+	}{
+		{"OK wanted", "[SoftRoCE]\nDriver=rxe\n[VLAN]\nId=7\n", true, nil},
+		{"OK one wanted", "[SoftRoCE]\nDriver=rxe\n", true, []string{"ip link delete eth0.7"}},
+		{"OK unit gone", "none", true, []string{"rdma link delete rxe_eth0", "ip link delete eth0.7"}},
+		{"OK not settled", "none", false, nil},
+	} {
+		if diff := cmp.Diff(tt.want, ops(tt.text, tt.settled)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+	rec.Done(DelSoft{On: link.Target{Ifindex: 2}, Name: "rxe_eth0"})
+	rec.Failed(AddVLAN{On: link.Target{Ifindex: 2}, Name: "gone"})
+	if diff := cmp.Diff([]link.Made{{Kind: "vlan", Name: "eth0.7", On: 2}}, rec.Made); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+
+	// A port without an interface gets its type and description.
+	s, st = system()
+	s.Links = s.Links[:1]
+	var err error
+	if s.Card, err = st.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	u := unit(t, "[Port]\nType=eth\n")
+	b := link.NewBuilder(s, rec, nil)
+	After(b, func(int) (*units.Unit, bool) { return nil, false }, func(d *link.Device, _ *link.Port) *units.Unit {
+		if d.Name == "mlx4_0" {
+			return u
+		}
+		return nil
+	})
+	if len(b.Plan.Steps) != 1 || b.Plan.Steps[0].Op.String() != "devlink port set pci/0000:03:00.0/1 type eth" || b.Plan.Steps[0].Unit == "" {
+		t.Errorf("%+v %+v", b.Plan.Steps, b.Plan.Blocked)
+	}
 }

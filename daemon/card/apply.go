@@ -58,6 +58,21 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 		return true, o.applyDCB(op)
 	case roce.AddVLAN:
 		return true, o.rt.Do(rtnl.NewVLAN(vlan(on.Ifindex, p)))
+	case roce.DelVLAN:
+		l, err := o.rt.LinkByName(p.Name)
+		if err != nil {
+			return true, ignoreGone(err)
+		}
+		return true, ignoreGone(o.rt.Do(rtnl.DelLink(l.Index)))
+	case roce.DelSoft:
+		if o.rd == nil {
+			c, err := rdmanl.Dial()
+			if err != nil {
+				return true, err
+			}
+			o.rd = c
+		}
+		return true, ignoreGone(o.rd.Do(rdmanl.DelLink(p.Index)))
 	case roce.AddSoft:
 		return true, o.addSoft(ctx, p)
 	case roce.SetAutoprobe:
@@ -246,4 +261,12 @@ func (o *Observer) rebind(p roce.RebindVF) error {
 		return err
 	}
 	return o.sys.Bind(p.Bus, p.Dev)
+}
+
+// ignoreGone takes the absence of what is to be removed for success.
+func ignoreGone(err error) error {
+	if gone(err) {
+		return nil
+	}
+	return err
 }

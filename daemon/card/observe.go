@@ -66,9 +66,10 @@ func (o *Observer) Close() error {
 }
 
 // Look reads what the units of links ask for and puts it into the snapshot.
-// unit gives the unit of a link, nil for none; again says which links to read
+// unit gives the unit of a link, nil for none, and portUnit that of a port without
+// a link; again says which links to read
 // anew, the others are as they were.
-func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, again func(index int) bool) {
+func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit, again func(index int) bool) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	any, wantsDCB, wantsDesc := false, false, false
 	for i := range s.Links {
@@ -95,6 +96,27 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, aga
 			continue
 		}
 		o.look(s, l, u, st)
+	}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			p := &d.Ports[k]
+			if roce.HasLink(s, d, p) {
+				continue
+			}
+			u := portUnit(d, p)
+			if u == nil || !u.Port.Present {
+				continue
+			}
+			any = true
+			wantsDesc = wantsDesc || u.Port.NodeDescription.Set
+			var q roce.Port
+			if u.Port.Type.Set {
+				q.Type = o.portType(d, p)
+			}
+			setPort(st, d.Name, p.Num, q)
+			o.nodeDesc(st, d.Name, u)
+		}
 	}
 	if !any {
 		o.last, o.encoded, s.Card = nil, nil, nil
@@ -163,13 +185,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.
 			q.GIDs = o.gids(d.Name, p.Num)
 		}
 		setPort(st, d.Name, p.Num, q)
-		if u.Port.NodeDescription.Set {
-			if now, err := o.sys.NodeDesc(d.Name); err == nil {
-				x := st.Devices[d.Name]
-				x.NodeDesc = &now
-				st.Devices[d.Name] = x
-			}
-		}
+		o.nodeDesc(st, d.Name, u)
 	}
 	if roce.WantsDCB(u) {
 		x.DCB = o.lookDCB(l)
@@ -191,6 +207,17 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.
 		}
 	}
 	st.Links[l.Index] = x
+}
+
+func (o *Observer) nodeDesc(st *roce.State, dev string, u *units.Unit) {
+	if !u.Port.NodeDescription.Set {
+		return
+	}
+	if now, err := o.sys.NodeDesc(dev); err == nil {
+		x := st.Devices[dev]
+		x.NodeDesc = &now
+		st.Devices[dev] = x
+	}
 }
 
 // portType is nil for drivers that cannot change a port's type.

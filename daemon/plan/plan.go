@@ -17,6 +17,7 @@ import (
 
 	"ibnetworkd/ipoib"
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
 	"ibnetworkd/units"
 )
 
@@ -125,7 +126,27 @@ func Make(in Input) Result {
 		}
 	}
 	link.PlanRules(p.b, p.rules())
+	roce.After(p.b, p.settled, func(d *link.Device, q *link.Port) *units.Unit {
+		f := link.FactsOfPort(in.Snapshot, d, q)
+		u, v, _ := in.Units.Find(&f)
+		if v != units.Yes {
+			return nil
+		}
+		return u
+	})
 	return p.result()
+}
+
+// settled is the unit of a link, and whether it is known for certain: of a link
+// that waits for udev, or that another program manages, it is not.
+func (p *planner) settled(index int) (*units.Unit, bool) {
+	n := p.notes[index]
+	if n == nil {
+		u, ok := p.units[index]
+		return u, ok
+	}
+	known := !n.pending && (n.ignored == link.Reason{} || n.ignored.Code == link.CodeNoUnit)
+	return n.unit, known
 }
 
 // scope closes the asked scope over parents and children, because the kernel

@@ -1,0 +1,102 @@
+package roce
+
+import (
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// After plans what belongs to no link's unit: it takes away what was made for a
+// unit that no longer asks for it, and sets the type and node description of
+// ports that have no network interface. unit gives the unit of a link and
+// whether that is settled, for a link whose unit is not known yet keeps all;
+// port gives the unit that matches a port without an interface.
+func After(b *link.Builder, unit func(index int) (u *units.Unit, settled bool), port func(d *link.Device, p *link.Port) *units.Unit) {
+	takeAway(b, unit)
+	st, err := decodeOnce(b.Base.Card)
+	if err != nil || st == nil {
+		return
+	}
+	for i := range b.Base.Devices {
+		d := &b.Base.Devices[i]
+		for k := range d.Ports {
+			p := &d.Ports[k]
+			if _, looked := st.Devices[d.Name].Ports[p.Num]; !looked || HasLink(b.Base, d, p) {
+				continue
+			}
+			if u := port(d, p); u != nil && !u.Unmanaged() {
+				b.For(u)
+				planPort(b, st, d, p, u)
+			}
+		}
+	}
+}
+
+func takeAway(b *link.Builder, unit func(index int) (*units.Unit, bool)) {
+	if b.Record == nil {
+		return
+	}
+	for _, m := range b.Record.Made {
+		u, settled := unit(m.On)
+		l, ok := b.Base.Link(m.On)
+		if !settled || !ok {
+			continue
+		}
+		on := link.Target{Link: l.Name, Ifindex: l.Index}
+		b.For(u)
+		switch m.Kind {
+		case kindVLAN:
+			if wantsVLAN(u, l.Name, m.Name) {
+				continue
+			}
+			if c, ok := b.Base.LinkByName(m.Name); ok && c.Kind == "vlan" && c.Parent == m.On {
+				b.Do(DelVLAN{On: on, Name: m.Name})
+			}
+		case kindSoft:
+			if u != nil && u.SoftRoCE.Present && u.SoftRoCE.DeviceName(l.Name) == m.Name {
+				continue
+			}
+			if d, ok := b.Base.Device(m.Name); ok && d.Parent == "" {
+				b.Do(DelSoft{On: on, Name: m.Name, Index: d.Index})
+			}
+		}
+	}
+}
+
+func wantsVLAN(u *units.Unit, parent, name string) bool {
+	if u == nil {
+		return false
+	}
+	for i := range u.VLANs {
+		if u.VLANs[i].ChildName(parent) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// HasLink reports whether a network interface is on a port; its unit then speaks
+// for the port.
+func HasLink(s *link.Snapshot, d *link.Device, p *link.Port) bool {
+	if _, ok := s.Link(p.Netdev); ok && p.Netdev != 0 {
+		return true
+	}
+	for i := range s.Links {
+		if l := &s.Links[i]; l.IBDevice == d.Name && l.Port == p.Num {
+			return true
+		}
+	}
+	return false
+}
+
+// planPort plans [Port] for a port without an interface: nothing is lost there
+// by a change of its type.
+func planPort(b *link.Builder, st *State, d *link.Device, p *link.Port, u *units.Unit) {
+	l := &link.Link{Driver: d.Driver, Type: link.ARPHRDInfiniBand, IBDevice: d.Name, Port: p.Num}
+	if layerOf(p) == units.PortTypeEth {
+		l.Type = 1
+	}
+	x := &planner{b: b, st: st, l: l, u: u, on: link.Target{IBDevice: d.Name, Port: p.Num}, port: p, silent: true}
+	if !x.portType() {
+		x.nodeDesc()
+	}
+}

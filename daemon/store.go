@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,15 +18,15 @@ import (
 // bus, below one directory.
 type Store struct {
 	dir    string
-	record []byte // as last written
-	report []byte
+	record hash // of what was last written
+	report hash
 	parts  map[string]part
+	buf    bytes.Buffer // used again: hundreds of links make hundreds of KiB
 }
 
-type part struct {
-	status link.Status
-	text   []byte
-}
+type hash [sha256.Size]byte
+
+type part struct{ text []byte }
 
 // Names of the files below the state directory.
 const (
@@ -65,23 +66,24 @@ func (s *Store) LoadRecord() (*link.Record, error) {
 	if err != nil {
 		return &link.Record{}, fmt.Errorf("%s: %w", filepath.Join(s.dir, RecordFile), err)
 	}
-	s.record = b
+	s.record = sha256.Sum256(b)
 	return r, nil
 }
 
 // SaveRecord writes the record if it differs from the file.
 func (s *Store) SaveRecord(r *link.Record) error {
-	b, err := r.Encode()
-	if err != nil {
+	s.buf.Reset()
+	if err := r.EncodeTo(&s.buf); err != nil {
 		return fmt.Errorf("encode the record: %w", err)
 	}
-	if bytes.Equal(b, s.record) {
+	h := hash(sha256.Sum256(s.buf.Bytes()))
+	if h == s.record {
 		return nil
 	}
-	if err := s.write(RecordFile, b); err != nil {
+	if err := s.write(RecordFile, s.buf.Bytes()); err != nil {
 		return err
 	}
-	s.record = b
+	s.record = h
 	return nil
 }
 
@@ -102,7 +104,8 @@ func (s *Store) write(name string, b []byte) error {
 // SaveReport writes the report; the text of links that have not changed is not
 // made anew.
 func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error {
-	var b bytes.Buffer
+	b := &s.buf
+	b.Reset()
 	b.WriteString(`{"links":[`)
 	seen := make(map[string]bool, len(r.Links))
 	for i, st := range r.Links {
@@ -113,7 +116,7 @@ func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error 
 			if err != nil {
 				return fmt.Errorf("encode the report: %w", err)
 			}
-			p = part{st, t}
+			p = part{t}
 			s.parts[st.Name] = p
 		}
 		if i > 0 {
@@ -141,11 +144,15 @@ func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error 
 		b.Write(t)
 	}
 	b.WriteString("}\n")
-	if bytes.Equal(b.Bytes(), s.report) {
+	h := hash(sha256.Sum256(b.Bytes()))
+	if h == s.report {
 		return nil
 	}
-	s.report = bytes.Clone(b.Bytes())
-	return s.write(ReportFile, s.report)
+	if err := s.write(ReportFile, b.Bytes()); err != nil {
+		return err
+	}
+	s.report = h
+	return nil
 }
 
 // ReadReport reads the report that a running daemon keeps below dir.

@@ -1,8 +1,10 @@
 package link
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -244,8 +246,15 @@ func (r *Record) Clone() *Record {
 
 // Encode is the record's file.
 func (r *Record) Encode() ([]byte, error) {
+	var b bytes.Buffer
+	err := r.EncodeTo(&b)
+	return b.Bytes(), err
+}
+
+// EncodeTo writes the record's file.
+func (r *Record) EncodeTo(w io.Writer) error {
 	r.Schema = RecordSchema
-	return json.Marshal(r)
+	return json.NewEncoder(w).Encode(r)
 }
 
 // maxRecord bounds what DecodeRecord accepts, in bytes. 10,000 links with ten

@@ -161,7 +161,9 @@ func (p *PortInfo) laneTenths() int {
 	if p.CapMask()&CapMask2Supported != 0 && p.CapMask2()&extendedSpeeds2 != 0 && p[56]>>5&1 != 0 {
 		return 2000
 	}
-	if p.CapMask()&CapExtendedSpeeds != 0 {
+	// External ports of a switch have no mask of their own: port 0's counts,
+	// and a port without extended speeds leaves the field at zero.
+	if m := p.CapMask(); m == 0 || m&CapExtendedSpeeds != 0 {
 		switch p.SpeedExtActive() {
 		case 1:
 			return 140

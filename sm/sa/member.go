@@ -428,12 +428,6 @@ func (q *query) newGroup(r *mad.MCMemberRecord, port int32) (*group, mad.Status)
 		rec.LifeTime = q.cfg.PacketLife
 	}
 	rec.MTUSel, rec.RateSel, rec.LifeTimeSel = mad.SelExact, mad.SelExact, mad.SelExact
-	if !q.has(mad.CompMCHopLimit) {
-		rec.HopLimit = 0
-		if rec.Scope != mad.ScopeLinkLocal {
-			rec.HopLimit = 255
-		}
-	}
 	return &group{rec: rec, members: map[ib.GUID]*member{}}, mad.StatusOK
 }
 

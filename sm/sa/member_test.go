@@ -257,7 +257,7 @@ func TestCreateRules(t *testing.T) {
 			return r.MGID[0] == 0xff && r.MGID[1] == 0x12 && r.MGID[2] == 0xa0 && r.MGID[3] == 0x1b
 		}},
 		{"OK and with a scope", createMask | mad.CompMCScope, func(r *mad.MCMemberRecord) { r.MGID, r.Scope = ib.GID{}, 5 }, 0, func(r *mad.MCMemberRecord) bool {
-			return r.MGID[1] == 0x15 && r.Scope == 5 && r.HopLimit == 255
+			return r.MGID[1] == 0x15 && r.Scope == 5
 		}},
 		{"OK exact MTU and rate", createMask | mtu | rate, func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU, r.RateSel, r.Rate = exact, 3, exact, 3 }, 0,
 			func(r *mad.MCMemberRecord) bool { return r.MTU == 3 && r.Rate == 3 }},
@@ -333,17 +333,18 @@ func TestPathSelectors(t *testing.T) {
 		want string // "" for no path
 	}{
 		{"any", 0, mad.PathRecord{}, "4096 100 Gb/s 18 SL 0"},
-		{"exact", mtu | rate | life, mad.PathRecord{MTUSel: mad.SelExact, MTU: 4, RateSel: mad.SelExact, Rate: 7, LifeTimeSel: mad.SelExact, LifeTime: 20}, "2048 40 Gb/s 20 SL 0"},
+		{"exact", mtu | rate | life, mad.PathRecord{MTUSel: mad.SelExact, MTU: 4, RateSel: mad.SelExact, Rate: 7, LifeTimeSel: mad.SelExact, LifeTime: 16}, "2048 40 Gb/s 16 SL 0"},
 		{"less", mtu | rate, mad.PathRecord{MTUSel: mad.SelLess, MTU: 5, RateSel: mad.SelLess, Rate: 16}, "2048 80 Gb/s 18 SL 0"},
 		{"less than the least", mtu, mad.PathRecord{MTUSel: mad.SelLess, MTU: 1}, ""},
 		{"slower than the slowest", rate, mad.PathRecord{RateSel: mad.SelLess, Rate: 2}, ""},
 		{"greater", mtu | rate, mad.PathRecord{MTUSel: mad.SelGreater, MTU: 4, RateSel: mad.SelGreater, Rate: 7}, "4096 100 Gb/s 18 SL 0"},
 		{"greater than there is", rate, mad.PathRecord{RateSel: mad.SelGreater, Rate: 16}, ""},
 		{"best", mtu | rate | life, mad.PathRecord{MTUSel: mad.SelBest, MTU: 1, RateSel: mad.SelBest, Rate: 2, LifeTimeSel: mad.SelBest}, "4096 100 Gb/s 18 SL 0"},
-		{"longer life", life, mad.PathRecord{LifeTimeSel: mad.SelGreater, LifeTime: 20}, "4096 100 Gb/s 21 SL 0"},
+		{"longer life", life, mad.PathRecord{LifeTimeSel: mad.SelGreater, LifeTime: 17}, "4096 100 Gb/s 18 SL 0"},
 		{"longest life", life, mad.PathRecord{LifeTimeSel: mad.SelGreater, LifeTime: 63}, ""},
-		{"too short a life", life, mad.PathRecord{LifeTimeSel: mad.SelLess, LifeTime: 18}, ""},
-		{"exactly too short", life, mad.PathRecord{LifeTimeSel: mad.SelExact, LifeTime: 17}, ""},
+		{"shorter life", life, mad.PathRecord{LifeTimeSel: mad.SelLess, LifeTime: 18}, "4096 100 Gb/s 17 SL 0"},
+		{"no life", life, mad.PathRecord{LifeTimeSel: mad.SelLess, LifeTime: 1}, ""},
+		{"exactly too long", life, mad.PathRecord{LifeTimeSel: mad.SelExact, LifeTime: 19}, ""},
 		{"SL", mad.CompPRSL, mad.PathRecord{SL: 3}, "4096 100 Gb/s 18 SL 3"},
 		{"raw", mad.CompPRRawTraffic, mad.PathRecord{RawTraffic: true}, "4096 100 Gb/s 18 SL 0"},
 	} {

@@ -187,20 +187,22 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 		}
 	}
 	if r.has(mad.CompPRLifeTimeSel | mad.CompPRLifeTime) {
+		// The life time is a bound that one may go below, as with MTU
+		// and rate; opensm has it so as well.
 		switch want := r.rec.LifeTime; r.rec.LifeTimeSel {
 		case mad.SelGreater:
 			if life <= want {
-				if want == 63 {
-					return false
-				}
-				life = want + 1
+				return false
 			}
 		case mad.SelLess:
 			if life >= want {
-				return false
+				if want <= 1 {
+					return false
+				}
+				life = want - 1
 			}
 		case mad.SelExact:
-			if life > want {
+			if life < want {
 				return false
 			}
 			life = want
@@ -275,6 +277,9 @@ type side struct {
 	has  bool   // gid is set
 }
 
+// statusNone is not sent: it means that nothing can match.
+const statusNone mad.Status = 0xffff
+
 // find settles one side from GID and LID.
 func (q *query) find(gid ib.GID, hasGID bool, lid ib.LID, hasLID bool) (side, mad.Status) {
 	s := side{port: fabric.None}
@@ -290,10 +295,10 @@ func (q *query) find(gid ib.GID, hasGID bool, lid ib.LID, hasLID bool) (side, ma
 	if hasLID {
 		p := q.byLID(lid)
 		if p == fabric.None {
-			return s, mad.StatusSANoRecords
+			return s, statusNone
 		}
 		if s.port != fabric.None && s.port != p {
-			return s, mad.StatusSAInvalidGID
+			return s, mad.StatusSAReqInvalid
 		}
 		s.port, s.lid = p, lid
 	}
@@ -312,14 +317,17 @@ func (q *query) paths() mad.Status {
 		return mad.StatusSAInsufComps
 	}
 	src, st := q.find(r.rec.SGID, r.has(mad.CompPRSGID), r.rec.SLID, r.has(mad.CompPRSLID))
-	if st != mad.StatusOK {
-		return st
+	if st == mad.StatusOK && (r.has(mad.CompPRDGID) && r.rec.DGID.IsMulticast() || r.has(mad.CompPRDLID) && r.rec.DLID.IsMulticast()) {
+		q.groupPath(&r, src)
+		return mad.StatusOK
 	}
-	if r.has(mad.CompPRDGID) && r.rec.DGID.IsMulticast() || r.has(mad.CompPRDLID) && r.rec.DLID.IsMulticast() {
-		return q.groupPath(&r, src)
+	var dst side
+	if st == mad.StatusOK {
+		dst, st = q.find(r.rec.DGID, r.has(mad.CompPRDGID), r.rec.DLID, r.has(mad.CompPRDLID))
 	}
-	dst, st := q.find(r.rec.DGID, r.has(mad.CompPRDGID), r.rec.DLID, r.has(mad.CompPRDLID))
-	if st != mad.StatusOK {
+	if st == statusNone {
+		return mad.StatusOK
+	} else if st != mad.StatusOK {
 		return st
 	}
 	limit := 1 << 20
@@ -384,8 +392,9 @@ func (q *query) pair(r *pathRequest, a, b side, limit int) {
 	}
 }
 
-// groupPath answers with the parameters of a multicast group.
-func (q *query) groupPath(r *pathRequest, src side) mad.Status {
+// groupPath answers with the parameters of a multicast group. A source that is
+// named must be a member.
+func (q *query) groupPath(r *pathRequest, src side) {
 	var g *group
 	if r.has(mad.CompPRDGID) {
 		g = q.groups[r.rec.DGID]
@@ -398,20 +407,23 @@ func (q *query) groupPath(r *pathRequest, src side) mad.Status {
 		}
 	}
 	if g == nil {
-		return mad.StatusSANoRecords
+		return
 	}
 	m := &g.rec
 	if r.has(mad.CompPRDLID) && r.rec.DLID != m.MLID || r.has(mad.CompPRPKey) && r.rec.PKey.Base() != m.PKey.Base() ||
 		r.has(mad.CompPRSL) && r.rec.SL != m.SL || r.has(mad.CompPRTClass) && r.rec.TClass != m.TClass ||
 		r.has(mad.CompPRFlowLabel) && r.rec.FlowLabel != m.FlowLabel || r.has(mad.CompPRHopLimit) && r.rec.HopLimit != m.HopLimit ||
-		r.has(mad.CompPRNumbPath) && r.rec.NumbPath == 0 {
-		return mad.StatusSANoRecords
+		r.has(mad.CompPRNumbPath) && r.rec.NumbPath == 0 && q.h.Method != mad.MethodGet {
+		return
 	}
-	if src.port == fabric.None {
+	switch {
+	case src.port == fabric.None:
 		src.port = q.port
+	case src.has && g.members[src.gid.GUID()] == nil, !src.has && g.members[q.f.Ports[src.port].GUID] == nil:
+		return
 	}
 	if !q.visible(src.port) || !q.inPartition(src.port, m.PKey) {
-		return mad.StatusSANoRecords
+		return
 	}
 	p := &q.f.Ports[src.port]
 	rec := mad.PathRecord{
@@ -427,7 +439,6 @@ func (q *query) groupPath(r *pathRequest, src side) mad.Status {
 	}
 	q.out = rec.Append(q.out)
 	q.took()
-	return mad.StatusOK
 }
 
 // multiPaths gives paths between any of the sources and any of the destinations.

@@ -243,3 +243,21 @@ func TestVirtualFunctions(t *testing.T) {
 		}
 	})
 }
+
+// A changed node description reaches a subnet manager that does not sweep, by
+// trap 144; an SMP with a wrong M_Key is reported by trap 256.
+func TestTraps(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3}, func(g *lab.G) {
+		g.Opensm(lab.SM{Args: []string{"-s", "0", "-D", "0x43"}})
+		g.Write("/sys/class/infiniband/swib2/node_desc", "renamed")
+		g.Wait("the new description in the SA", 20*time.Second, func() bool {
+			out, _ := g.Try("saquery", "-C", "swib0", "-N")
+			return strings.Contains(out, "renamed")
+		})
+		g.Ctl("mkey h2/1 77 2")
+		_, _ = g.Try("smpquery", "-C", "swib1", "-t", "100", "-e", "nodedesc", g.Read("/sys/class/infiniband/swib2/ports/1/lid"))
+		g.Wait("the notice in opensm's log", 20*time.Second, func() bool {
+			return strings.Contains(g.Read("/tmp/opensm-swib0.log"), "num:256")
+		})
+	})
+}

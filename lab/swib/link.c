@@ -62,9 +62,9 @@ void swib_link_eval(struct swib_port *p)
 	if (up == was)
 		return;
 	if (p->node->is_switch)
-		swib_switch_trap(p->node);
+		swib_trap_link(p->node);
 	if (q && q->node->is_switch && q->node != p->node)
-		swib_switch_trap(q->node);
+		swib_trap_link(q->node);
 }
 
 /* Takes the link down and up again, as a PortInfo Set with state Down does. */

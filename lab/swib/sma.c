@@ -31,6 +31,7 @@ static bool mkey_ok(struct swib_port *p, struct ib_smp *s)
 	if (lease && !p->mkey_expires)
 		p->mkey_expires = (jiffies + lease * HZ) ?: 1;
 	pi->mkey_violations = cpu_to_be16(min(be16_to_cpu(pi->mkey_violations) + 1, 0xffff));
+	swib_trap_mkey(p, s);
 	return false;
 }
 

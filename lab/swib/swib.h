@@ -304,7 +304,11 @@ extern struct swib_node *swib_switches[SWIB_MAX_SWITCH];
 int swib_switch_add(int idx, unsigned int nports, u64 guid, const char *desc);
 void swib_switch_del(int idx);
 void swib_switch_rx(struct swib_port *in, struct swib_pkt *k);
-void swib_switch_trap(struct swib_node *n);
+
+/* trap.c */
+void swib_trap_link(struct swib_node *n);
+void swib_trap_local(struct swib_port *p, bool desc);
+void swib_trap_mkey(struct swib_port *p, const struct ib_smp *s);
 
 /* sma.c, pma.c */
 enum swib_mad_result {

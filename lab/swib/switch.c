@@ -4,41 +4,6 @@
 
 struct swib_node *swib_switches[SWIB_MAX_SWITCH];
 
-static u64 trap_tid;
-
-/* Trap 128: the state of a link of this switch changed. */
-void swib_switch_trap(struct swib_node *n)
-{
-	struct swib_port *p0 = &n->port[0];
-	u16 sm = be16_to_cpu(p0->pi.sm_lid);
-	struct swib_pkt *k;
-	struct ib_smp *s;
-	u8 out;
-
-	if (!sm || !swib_lid(p0) || sm >= SWIB_LFT)
-		return;
-	out = n->lft[sm];
-	if (out == 0 || out > n->nports || !n->port[out].peer)
-		return;
-	k = swib_mad_packet(&n->port[out], swib_lid(p0), sm);
-	if (!k)
-		return;
-	s = (void *)k->data;
-	s->base_version = 1;
-	s->mgmt_class = IB_MGMT_CLASS_SUBN_LID_ROUTED;
-	s->class_version = 1;
-	s->method = IB_MGMT_METHOD_TRAP;
-	s->tid = cpu_to_be64(++trap_tid);
-	s->attr_id = IB_SMP_ATTR_NOTICE;
-	s->data[0] = 0x81;			/* generic, urgent */
-	s->data[3] = 2;				/* producer: switch */
-	*(__be16 *)&s->data[4] = cpu_to_be16(128);
-	*(__be16 *)&s->data[6] = cpu_to_be16(swib_lid(p0));
-	*(__be16 *)&s->data[10] = cpu_to_be16(swib_lid(p0));
-	swib_post(k);
-	swib_kick();
-}
-
 static void forward(struct swib_node *n, struct swib_port *in, struct swib_pkt *k);
 
 /* A directed route response on its way back, hop_ptr already points at this hop. */

@@ -656,16 +656,24 @@ static int swib_modify_port(struct ib_device *d, u32 n, int mask, struct ib_port
 	c = be32_to_cpu(p->pi.cap_mask);
 	c |= m->set_port_cap_mask;
 	c &= ~m->clr_port_cap_mask;
-	p->pi.cap_mask = cpu_to_be32(c);
+	if (p->pi.cap_mask != cpu_to_be32(c)) {
+		p->pi.cap_mask = cpu_to_be32(c);
+		swib_trap_local(p, false);
+	}
 	mutex_unlock(&swib_fab_mutex);
 	return 0;
 }
 
 static int swib_modify_device(struct ib_device *d, int mask, struct ib_device_modify *m)
 {
+	struct swib_node *n = &to_swib_dev(d)->hca->node;
+	int i;
+
 	if (mask & IB_DEVICE_MODIFY_NODE_DESC) {
 		mutex_lock(&swib_fab_mutex);
 		memcpy(d->node_desc, m->node_desc, sizeof(d->node_desc));
+		for (i = 1; i <= n->nports; i++)
+			swib_trap_local(&n->port[i], true);
 		mutex_unlock(&swib_fab_mutex);
 	}
 	return 0;

@@ -273,7 +273,9 @@ func (s *Sim) Reaches(from ib.GUID, dlid ib.LID) ib.GUID {
 	if p == nil {
 		return 0
 	}
+	s.looking = true
 	to := s.walkLID(p, dlid, false, s.pkeyOf(p, &transport.Packet{}))
+	s.looking = false
 	if to == nil {
 		return 0
 	}

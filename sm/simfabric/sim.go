@@ -58,6 +58,8 @@ type Sim struct {
 	raws   [16]*Raw
 	count  Counters
 	trapNo uint32
+	// looking: a question of a test follows the tables, no packet does.
+	looking bool
 
 	// What left the lock's protection: deliveries in order, made by whoever is
 	// not inside one already.

@@ -403,6 +403,52 @@ func TestMulticastAndPKeys(t *testing.T) {
 	}
 }
 
+func TestViolations(t *testing.T) {
+	s, tr, eps := star(t, Options{TrapRepeats: -1})
+	setUp(t, s, tr)
+	wait := func(trap uint16) mad.KeyViolation {
+		t.Helper()
+		var in [1]transport.Packet
+		for {
+			if _, err := tr.Recv(t.Context(), in[:]); err != nil {
+				t.Fatal(err)
+			}
+			var n mad.Notice
+			_ = n.Decode(in[0].MAD[64:])
+			if mad.MethodOf(&in[0].MAD) == mad.MethodTrap && n.TrapNumber == trap {
+				return n.DetailKeyViolation()
+			}
+		}
+	}
+	var q transport.Packet
+	q.LID, q.QPN, q.QKey = 2, 1, 0x1234
+	h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, 9, 0)
+	q.SetMessage(h.Append(nil), false)
+	if err := tr.Send(&q); err != nil {
+		t.Fatal(err)
+	}
+	if v := wait(mad.TrapBadQKey); v.Key != 0x1234 || v.LID1 != 1 || v.LID2 != 2 {
+		t.Errorf("%+v", v)
+	}
+	// The switch's port 2 lets only partition 1 out.
+	if err := s.SetPortInfo(gen.SwitchGUID, 2, func(i *mad.PortInfo) { i.PartEnforceOutbound = true }); err != nil {
+		t.Fatal(err)
+	}
+	var k mad.PKeyBlock
+	k[0] = 0x8001
+	ask(t, tr, mad.MethodSet, mad.AttrPKeyTable, mad.PKeyMod(2, 0), []uint8{1}, k.Append(nil))
+	if g := s.Reaches(eps[0].PortGUID, 2); g != 0 {
+		t.Errorf("the packet reaches %s", g)
+	}
+	q.QKey = 0
+	if err := tr.Send(&q); err != nil {
+		t.Fatal(err)
+	}
+	if v := wait(mad.TrapSwitchBadPKey); v.Key != 0xffff || v.SwitchLID != 4 || v.Port != 2 || v.LID2 != 2 {
+		t.Errorf("%+v", v)
+	}
+}
+
 func TestMove(t *testing.T) {
 	s, tr, eps := star(t, Options{TrapRepeats: -1})
 	setUp(t, s, tr)

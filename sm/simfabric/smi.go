@@ -137,6 +137,7 @@ func (s *Sim) walkLID(from *port, dlid ib.LID, smp bool, pkey ib.PKey) *port {
 			return &n.ports[0]
 		}
 		if !smp && p.num != 0 && p.info.PartEnforceInbound && !p.hasPKey(pkey) {
+			s.switchPKeyTrap(p, from, dlid, pkey)
 			return nil
 		}
 		if int(dlid) >= len(n.sw.lft) || uint16(dlid) > n.sw.info.LinearFDBTop {
@@ -154,12 +155,27 @@ func (s *Sim) walkLID(from *port, dlid ib.LID, smp bool, pkey ib.PKey) *port {
 			return nil
 		}
 		if !smp && out.info.PartEnforceOutbound && !out.hasPKey(pkey) {
+			s.switchPKeyTrap(out, from, dlid, pkey)
 			return nil
 		}
 		p = out.peer
 		n = p.node
 	}
 	return nil
+}
+
+// switchPKeyTrap sends trap 259 of a switch that stopped a packet at p.
+func (s *Sim) switchPKeyTrap(p, from *port, dlid ib.LID, k ib.PKey) {
+	if s.looking {
+		return
+	}
+	var t mad.Notice
+	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(ib.NodeSwitch), mad.TrapSwitchBadPKey
+	p0 := &p.node.ports[0]
+	t.SetDetailKeyViolation(mad.KeyViolation{
+		DataValid: 1, LID1: from.info.LID, LID2: dlid, Key: uint32(k), QP1: 1, QP2: 1, SwitchLID: p0.info.LID, Port: p.num,
+	})
+	s.sendTrap(p0, t)
 }
 
 // passes reports whether a port sends such packets: SMPs from Initialize on,
@@ -309,7 +325,7 @@ func (s *Sim) arrive(at *port, p *transport.Packet, from *port) {
 			s.respond(at, p, from)
 		}
 	default:
-		if !at.takesPKey(s.pkeyOf(from, p), p, s, from) {
+		if !at.takesPKey(s.pkeyOf(from, p), p, s, from) || !at.takesQKey(p, s, from) {
 			return
 		}
 		if c == mad.ClassPerf && !m.IsResponse() {
@@ -338,6 +354,25 @@ func (p *port) takesPKey(k ib.PKey, pkt *transport.Packet, s *Sim, from *port) b
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadPKey
 	t.SetDetailKeyViolation(mad.KeyViolation{
 		LID1: from.info.LID, LID2: p.info.LID, Key: uint32(k), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
+		GID1: ib.MakeGID(from.info.GIDPrefix, from.guid), GID2: ib.MakeGID(p.info.GIDPrefix, p.guid),
+	})
+	s.sendTrap(p, t)
+	return false
+}
+
+// takesQKey checks the Q_Key of a packet to QP1 and sends trap 258 for a wrong
+// one. A program that names none has the well-known one.
+func (p *port) takesQKey(pkt *transport.Packet, s *Sim, from *port) bool {
+	if pkt.QKey == 0 || pkt.QKey == ib.QKeyGSI || pkt.QPN != 1 {
+		return true
+	}
+	if p.info.QKeyViolations < 0xffff {
+		p.info.QKeyViolations++
+	}
+	var t mad.Notice
+	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadQKey
+	t.SetDetailKeyViolation(mad.KeyViolation{
+		LID1: from.info.LID, LID2: p.info.LID, Key: uint32(pkt.QKey), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
 		GID1: ib.MakeGID(from.info.GIDPrefix, from.guid), GID2: ib.MakeGID(p.info.GIDPrefix, p.guid),
 	})
 	s.sendTrap(p, t)

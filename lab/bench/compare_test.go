@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,14 +14,17 @@ import (
 
 var compare = flag.Bool("compare", false, "compare ibnetworkd with systemd-networkd; minutes")
 
-const daemonUnit = `[Unit]
-Description=InfiniBand and RoCE links
-[Service]
-Type=notify
-ExecStart=/lab/bin/ibnetworkd
-RuntimeDirectory=ibnetworkd
-RuntimeDirectoryPreserve=yes
-`
+// dist is a file of the packages, with the programs where the guest has them.
+func dist(name string) string {
+	text, err := os.ReadFile(filepath.Join("../../dist", name))
+	if err != nil {
+		if lab.InGuest() {
+			return "" // the guest has it already
+		}
+		panic(err) // go test runs a test in its package's folder
+	}
+	return strings.ReplaceAll(string(text), "/usr/sbin/", "/lab/bin/")
+}
 
 // The service's own restart would hide a death from the figures.
 const noRestart = "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"
@@ -30,7 +34,8 @@ func config() lab.Config {
 		Userland: lab.Systemd, HCAs: -1, Memory: 4096, Append: "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=32", Timeout: 25 * time.Minute,
 		Bins: []string{"ibnetworkd/cmd/ibnetworkd"},
 		Files: map[string]string{
-			"/etc/systemd/system/ibnetworkd.service":                         daemonUnit,
+			"/etc/systemd/system/ibnetworkd.service":                         dist("systemd/ibnetworkd.service"),
+			"/usr/share/dbus-1/system.d/org.ibnetwork1.conf":                 dist("dbus/org.ibnetwork1.conf"),
 			"/etc/systemd/system/systemd-networkd.service.d/50-bench.conf":   noRestart,
 			"/etc/systemd/system/ibnetworkd.service.d/50-bench.conf":         noRestart,
 			"/etc/systemd/network/.keep":                                     "",

@@ -177,7 +177,8 @@ type Subnet struct {
 	pkt   transport.Packet
 	tick  *time.Timer
 
-	fab    *fabric.Fabric // what was published last; nil before the first sweep
+	fab    *fabric.Fabric // what the last sweep found, and what it was told; nil before the first
+	shown  *fabric.Fabric // the same once the sweep has ended and nobody changes it any more
 	have   tables
 	memory lid.Memory
 	saved  bool
@@ -204,6 +205,8 @@ type Subnet struct {
 	counters      Counters
 	sweeps        int
 	lights        int
+	fruitless     int       // partial sweeps in a row that found nothing changed
+	quietUntil    time.Time // when the next one may begin
 	lastSweep     SweepStats
 	state         atomic.Pointer[Snapshot]
 	cmds          chan func()
@@ -351,7 +354,7 @@ func (s *Subnet) options() discover.Options {
 
 // discovering walks the subnet and decides what this manager is.
 func (s *Subnet) discovering(ctx context.Context) error {
-	s.fab, s.have, s.looked = nil, tables{}, nil
+	s.fab, s.shown, s.have, s.looked = nil, nil, tables{}, nil
 	if err := s.awaitLink(ctx); err != nil {
 		return err
 	}
@@ -464,6 +467,13 @@ func (s *Subnet) master(ctx context.Context) error {
 				return err
 			}
 			light = time.Now().Add(s.cfg.Sweep)
+			continue
+		}
+		if s.ev.any() && !s.ev.resweep && time.Now().Before(s.quietUntil) {
+			// Somebody cries wolf: hear him at intervals.
+			if err := s.wait(ctx, time.Until(s.quietUntil), func() bool { return s.ev.resweep || s.elect.State() != mad.SMMaster }); err != nil {
+				return err
+			}
 			continue
 		}
 		if s.ev.any() {

@@ -318,7 +318,7 @@ func (s *Subnet) tickSA() {
 
 // standby polls the master until it is gone or hands over.
 func (s *Subnet) standby(ctx context.Context) error {
-	s.fab, s.have, s.ev = nil, tables{}, events{}
+	s.fab, s.shown, s.have, s.ev = nil, nil, tables{}, events{}
 	s.publish()
 	s.announce()
 	next := time.Now().Add(s.cfg.Poll)

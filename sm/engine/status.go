@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,7 +68,7 @@ func (s *Subnet) Refresh() *Snapshot {
 func (s *Subnet) publish() {
 	x := &Snapshot{Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
 		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.want.engine, TopLID: s.top, Sweeps: s.sweeps,
-		LastSweep: s.lastSweep, Retrying: s.silentAt, Counters: s.counters.copy(), SACounters: s.admin.Counters(), At: time.Now()}
+		LastSweep: s.lastSweep, Retrying: slices.Clone(s.silentAt), Counters: s.counters.copy(), SACounters: s.admin.Counters(), At: time.Now()}
 	if s.elect.State() == mad.SMStandby {
 		m := s.elect.Master()
 		x.Master = &Manager{m.Info.GUID, m.LID, m.Info.Priority, m.Info.State.String()}
@@ -75,7 +76,7 @@ func (s *Subnet) publish() {
 	for _, p := range s.elect.Peers() {
 		x.Others = append(x.Others, Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String()})
 	}
-	if f := s.fab; f != nil && s.elect.State() == mad.SMMaster {
+	if f := s.shown; f != nil && s.elect.State() == mad.SMMaster {
 		x.Fabric = s.cfg.Names.Apply(f)
 		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.lastSweep.Links
 		x.Groups = len(s.admin.Groups())

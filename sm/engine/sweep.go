@@ -495,6 +495,12 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		return err
 	}
 	changed := res.Changed || !sweepsAgain || sets > 0
+	s.quietUntil = time.Time{}
+	if s.fruitless++; changed {
+		s.fruitless = 0
+	} else {
+		s.quietUntil = time.Now().Add(min(time.Millisecond<<min(s.fruitless, 10), 200*time.Millisecond))
+	}
 	s.trouble(f, bad, failed, res)
 	s.finish(f, t0, n0, kind, reason, failed, changed || reason != "")
 	s.save()
@@ -571,6 +577,7 @@ func (s *Subnet) trouble(f *fabric.Fabric, bad []bool, failed int, res *discover
 // finish reports a sweep.
 func (s *Subnet) finish(f *fabric.Fabric, t0 time.Time, n0 uint64, kind, reason string, failed int, say bool) {
 	s.sweeps++
+	s.shown = f
 	st := SweepStats{Kind: kind, Reason: reason, At: t0, Duration: time.Since(t0), SMPs: s.counters.SMPs - n0,
 		Nodes: len(f.Nodes), Switches: len(f.Switches), Links: f.Links(), Routing: s.want.engine, Failed: failed}
 	s.lastSweep = st

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -79,7 +80,12 @@ func (s *Snapshot) Sort() {
 // lengths and which of them share a subnet, GUIDs keep which are equal. The
 // result plans alike with units that do not name what was hidden.
 func (s *Snapshot) Hide() *Snapshot {
-	h := hider{nets: map[netip.Prefix]int{}, hosts: map[netip.Addr]int{}, guids: map[ib.GUID]ib.GUID{}}
+	h := hider{guids: map[ib.GUID]ib.GUID{}}
+	// The key is of the whole snapshot: the same snapshot hides alike, and who
+	// has not got it cannot try addresses out.
+	if b, err := json.Marshal(s); err == nil {
+		h.key = sha256.Sum256(b)
+	}
 	c := *s
 	c.Card = nil // GID tables are made of addresses
 	c.Host.Facts.Hostname, c.Host.Facts.MachineID = "host", ""
@@ -118,8 +124,7 @@ func (s *Snapshot) Hide() *Snapshot {
 }
 
 type hider struct {
-	nets  map[netip.Prefix]int
-	hosts map[netip.Addr]int
+	key   [sha256.Size]byte
 	guids map[ib.GUID]ib.GUID
 }
 
@@ -158,40 +163,47 @@ func (h *hider) hw(a ib.HWAddr) ib.HWAddr {
 	return out
 }
 
-// addr keeps the kind of an address and gives it a number of its own.
+// addr replaces an address so that two addresses have as many leading bits in
+// common afterwards as before: bit n is flipped or not by what stands before it
+// (the method of Crypto-PAn). What says only what kind of address it is stays:
+// the first byte of IPv4, the first two of IPv6, the prefix fe80::/64.
 func (h *hider) addr(a netip.Addr) netip.Addr {
 	if !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() {
 		return a
 	}
-	n, ok := h.hosts[a]
+	in := a.AsSlice()
+	out := slices.Clone(in)
+	keep := 8
+	switch {
+	case a.Is6() && a.IsLinkLocalUnicast():
+		keep = 64
+	case a.Is6():
+		keep = 16
+	case a.IsLinkLocalUnicast():
+		keep = 16
+	}
+	for n := keep; n < 8*len(in); n++ {
+		// All bits before n, and n itself.
+		seen := slices.Clone(in[:n/8+1])
+		seen[n/8] &= ^byte(0xff >> (n % 8))
+		sum := sha256.Sum256(slices.Concat(h.key[:], []byte{byte(len(in)), byte(n)}, seen))
+		out[n/8] ^= (sum[0] & 1) << (7 - n%8)
+	}
+	b, ok := netip.AddrFromSlice(out)
 	if !ok {
-		n = len(h.hosts) + 1
-		h.hosts[a] = n
+		return a
 	}
-	if a.Is4() {
-		// 198.18.0.0/15 is for tests (RFC 2544).
-		return netip.AddrFrom4([4]byte{198, 18 + byte(n>>16&1), byte(n >> 8), byte(n)})
-	}
-	out := netip.MustParseAddr("2001:db8::").As16()
-	if a.IsLinkLocalUnicast() {
-		out = netip.MustParseAddr("fe80::").As16()
-	}
-	out[13], out[14], out[15] = byte(n>>16), byte(n>>8), byte(n)
-	return netip.AddrFrom16(out)
+	return b
 }
 
+// prefix replaces the address and, for a network, keeps the host bits zero.
 func (h *hider) prefix(p netip.Prefix) netip.Prefix {
 	if !p.IsValid() || p.Bits() == 0 {
 		return p
 	}
-	n, ok := h.nets[p.Masked()]
-	if !ok {
-		n = len(h.nets) + 1
-		h.nets[p.Masked()] = n
-	}
-	a := h.addr(p.Addr())
+	a := netip.PrefixFrom(h.addr(p.Addr()), p.Bits())
 	if p.Masked().Addr() == p.Addr() {
-		return netip.PrefixFrom(a, p.Bits()).Masked()
+		return a.Masked()
 	}
-	return netip.PrefixFrom(a, p.Bits())
+	return a
 }

@@ -75,9 +75,26 @@ func TestHide(t *testing.T) {
 	if l.Routes[0].Dst != net || !net.Contains(l.Routes[1].Gateway) || l.Routes[0].PrefSrc != l.Addresses[0].Prefix.Addr() || h.Rules[0].From != net {
 		t.Errorf("addresses do not belong together any more: %v %v rule from %v", l.Addresses, l.Routes, h.Rules[0].From)
 	}
+	var k hider
+	k.key[0] = 7
+	for _, pair := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"10.0.0.1", "10.128.0.1"}, {"192.168.1.1", "192.168.2.1"}, {"fd00:1::1", "fd00:1::2"}, {"fd00:1::1", "fd00:2::1"}} {
+		a, b := netip.MustParseAddr(pair[0]), netip.MustParseAddr(pair[1])
+		if x, y := common(a, b), common(k.addr(a), k.addr(b)); x != y {
+			t.Errorf("%s and %s have %d bits in common, hidden %d", a, b, x, y)
+		}
+	}
 	if !l.Addresses[1].Prefix.Addr().IsLinkLocalUnicast() {
 		t.Errorf("%s was link-local", l.Addresses[1].Prefix)
 	}
+}
+
+// common counts the leading bits that two addresses share.
+func common(a, b netip.Addr) int {
+	n := 0
+	for n < a.BitLen() && netip.PrefixFrom(a, n+1).Masked() == netip.PrefixFrom(b, n+1).Masked() {
+		n++
+	}
+	return n
 }
 
 func TestDecodeSnapshotRefuses(t *testing.T) {

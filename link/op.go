@@ -2,7 +2,6 @@ package link
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -661,12 +660,4 @@ func ProtocolName(p uint8) string {
 		return "dhcp"
 	}
 	return fmt.Sprint(p)
-}
-
-// familyOf is 4 or 6.
-func familyOf(a netip.Addr) uint8 {
-	if a.Is4() {
-		return 4
-	}
-	return 6
 }

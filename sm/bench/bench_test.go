@@ -75,12 +75,14 @@ func join(l []string) string {
 	return b.String()
 }
 
-// opensmSMPs is what opensm 3.3.23 sends on our simulator, "up" of this
-// command: the first sweep and a resweep with nothing changed. They are exact.
+// opensmSMPs is what opensm 3.3.23 sends on the reference simulator, by "up -sim
+// ibsim" of this command: the first sweep and a resweep with nothing changed.
+// They are exact.
 var opensmSMPs = map[string][2]int{
-	"b2b":     {18, 6},
-	"sw2":     {74, 45},
-	"ft2-108": {3647, 1217},
+	"b2b":     {18, 8},
+	"sw2":     {75, 53},
+	"ft2-108": {3314, 1433},
+	"ft2-648": {20360, 8588},
 }
 
 // TestSMPCounts compares the number of SMPs with opensm's: SMPs are the cost on

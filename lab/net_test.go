@@ -1,6 +1,7 @@
 package lab_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -78,4 +79,83 @@ func TestNetSwitch(t *testing.T) {
 			r.Boot("a")
 		},
 	})
+}
+
+// Four hosts at two switches.  The cable between the switches is cut: each half
+// goes on with a master of its own; it is put in again: one fabric, one master.
+// Each host pings all others all the time.
+func TestNetPartition(t *testing.T) {
+	hosts := []string{"a", "b", "c", "d"}
+	body := func(g *lab.G) {
+		me := 0
+		for i, h := range hosts {
+			if h == g.Node() {
+				me = i
+			}
+		}
+		switch g.Node() {
+		case "a":
+			g.Opensm(lab.SM{NoWait: true, Args: []string{"-p", "9"}})
+		case "c":
+			g.Opensm(lab.SM{NoWait: true, Args: []string{"-p", "5"}})
+		}
+		g.WaitPort("swib0", 1, "ACTIVE", 40*time.Second)
+		g.Sh("ip addr add 10.9.0.%d/24 dev ib0; ip link set ib0 up", me+1)
+		all := func(reach func(other int) bool, phase string) {
+			for i := range hosts {
+				if i == me || !reach(i) {
+					continue
+				}
+				addr := fmt.Sprintf("10.9.0.%d", i+1)
+				g.Wait(phase+": answer of "+hosts[i], 60*time.Second, func() bool {
+					_, err := g.Try("ping", "-n", "-c", "1", "-W", "1", addr)
+					return err == nil
+				})
+			}
+			g.Post(phase+"-"+g.Node(), "")
+		}
+		for i := range hosts {
+			if i != me {
+				defer g.Pings(fmt.Sprintf("10.9.0.%d", i+1), 200*time.Millisecond)()
+			}
+		}
+		all(func(int) bool { return true }, "whole")
+		g.Await("cut", 60*time.Second)
+		all(func(i int) bool { return i/2 == me/2 }, "halves")
+		for i := range hosts {
+			if i/2 != me/2 {
+				g.Wait("silence of "+hosts[i], 20*time.Second, func() bool {
+					_, err := g.Try("ping", "-n", "-c", "1", "-W", "0.3", fmt.Sprintf("10.9.0.%d", i+1))
+					return err != nil
+				})
+			}
+		}
+		g.Post("cut-seen-"+g.Node(), "")
+		g.Await("healed", 60*time.Second)
+		all(func(int) bool { return true }, "again")
+	}
+	n := lab.Net{
+		Cables:  []string{"a/1 left/1", "b/1 left/2", "c/1 right/1", "d/1 right/2", "left/8 right/8"},
+		Nodes:   []lab.Node{{Name: "left", Switch: 8}, {Name: "right", Switch: 8}},
+		Timeout: 3 * time.Minute,
+		Script: func(t *testing.T, r *lab.NetRun) {
+			await := func(phase string) {
+				for _, h := range hosts {
+					r.Await(phase+"-"+h, 100*time.Second)
+				}
+			}
+			await("whole")
+			r.Ctl("left", "link s0/8 down")
+			r.Post("cut", "")
+			await("halves")
+			await("cut-seen")
+			r.Ctl("left", "link s0/8 up")
+			r.Post("healed", "")
+			await("again")
+		},
+	}
+	for _, h := range hosts {
+		n.Nodes = append(n.Nodes, lab.Node{Name: h, Config: lab.Config{Userland: lab.Debian}, Body: body})
+	}
+	lab.RunNet(t, n)
 }

@@ -271,6 +271,15 @@ func (g *G) ping(h *Host, addr string, args []string) {
 // Pings sends an echo request every interval until stop is called, which returns
 // how many were sent and how many were not answered.  The timeline shows them.
 func (h *Host) Pings(addr string, interval time.Duration) (stop func() (sent, lost int)) {
+	return h.g.pings(h, addr, interval)
+}
+
+// Pings is Host.Pings in the guest's own network.
+func (g *G) Pings(addr string, interval time.Duration) (stop func() (sent, lost int)) {
+	return g.pings(nil, addr, interval)
+}
+
+func (g *G) pings(h *Host, addr string, interval time.Duration) func() (int, int) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	sent, lost := 0, 0
 	row := "ping " + h.prefix() + addr
@@ -281,7 +290,7 @@ func (h *Host) Pings(addr string, interval time.Duration) (stop func() (sent, lo
 		for {
 			sent++
 			state := "answers"
-			if _, err := h.g.try(h, "ping", []string{"-n", "-c", "1", "-W", "0.5", addr}); err != nil {
+			if _, err := g.try(h, "ping", []string{"-n", "-c", "1", "-W", "0.5", addr}); err != nil {
 				lost++
 				state = "lost"
 			}

@@ -100,7 +100,7 @@ func TestPackage(t *testing.T) {
 			g.Errorf("carrier changed: %s, then %s times", changes, now)
 		}
 		g.Log(g.Exec("dpkg", "--force-depends", "-P", "ibnetworkd"))
-		if out, _ := g.Try("sh", "-c", "ls -d /usr/sbin/ibnet* /usr/bin/ibnet* /var/lib/ibnetsm /run/ibnetworkd /usr/lib/systemd/system/ibnet* /etc/systemd/system/*/ibnet* /etc/systemd/system/*ibnet* 2>/dev/null"); strings.TrimSpace(out) != "" {
+		if out, _ := g.Try("sh", "-c", "ls -d /usr/sbin/ibnetworkd /usr/sbin/ibnetsm /usr/bin/ibnetctl /var/lib/ibnetsm /run/ibnetworkd /usr/lib/systemd/system/ibnet* /etc/systemd/system/*/ibnet* /etc/systemd/system/*ibnet* 2>/dev/null"); strings.TrimSpace(out) != "" {
 			g.Errorf("left behind:\n%s", out)
 		}
 		if !strings.Contains(g.Exec("ip", "-o", "-4", "address", "show", "dev", "ib0"), "192.168.151.1/24") {

@@ -392,7 +392,7 @@ func (w *walker) interfaces() {
 		if w.in.Snapshot.Host.NoIPoIB {
 			w.fail("interface", link.CodeNoModule, "modprobe ib_ipoib", "the port is Active, but it has no network interface: ib_ipoib is not loaded")
 		} else {
-			w.fail("interface", link.CodeNoModule, "dmesg | grep -i ipoib", "the port is Active and ib_ipoib is loaded, but the port has no network interface")
+			w.fail("interface", link.CodeNoModule, "ip -all netns exec ip -br link; dmesg | grep -i ipoib", "the port is Active and ib_ipoib is loaded, but the port has no network interface in this network namespace")
 		}
 		return
 	}

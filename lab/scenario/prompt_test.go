@@ -1,0 +1,201 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/cmd/ibnetctl/diagnose"
+	"ibnetworkd/lab"
+)
+
+// diagnosis runs ibnetctl diagnose and gives the first check that failed on an
+// interface or port.
+func diagnosis(g *lab.G, what string) diagnose.Check {
+	g.Helper()
+	out, _ := g.Try("ibnetctl", "diagnose", "--json", what)
+	var r struct {
+		OK     bool
+		Chains []diagnose.Chain
+	}
+	if i := strings.Index(out, "{"); i >= 0 {
+		if err := json.Unmarshal([]byte(out[i:]), &r); err != nil {
+			g.Errorf("diagnose %s: %v\n%s", what, err, out)
+		}
+	}
+	for _, c := range r.Chains {
+		for _, k := range c.Checks {
+			if k.Result == diagnose.Fail && (k.Link == "" || k.Link == what || strings.Contains(what, "/")) {
+				return k
+			}
+		}
+	}
+	return diagnose.Check{}
+}
+
+// Each fault is made on the fabric, and diagnose must find it, with the next
+// step.
+func TestDiagnose(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Timeout: 2 * time.Minute, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\nAddress=fd01::1/64\n[Partition]\nPartitionKey=0x8005\n[Partition]\nPartitionKey=0x8006\n",
+		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.1.0.2/24\n",
+		unitDir + "20.ibnetwork":     "[Match]\nPartitionKey=0x8005\nPartitionKey=0x8006\n[Network]\nAddress=10.5.0.1/24\n",
+		unitDir + "30-cm.ibnetwork":  "[Match]\nIBDevice=swib2\n[IPoIB]\nMode=connected\n",
+		unitDir + "40-eth.ibnetwork": "[Match]\nIBDevice=swib3\n[IPoIB]\nMode=auto\n",
+	}}, func(g *lab.G) {
+		startDaemon(g)
+		find := func(what, check, code string) {
+			g.Helper()
+			var last diagnose.Check
+			g.WaitFor(20*time.Second, func() string {
+				last = diagnosis(g, what)
+				if last.Name != check || string(last.Code) != code {
+					return fmt.Sprintf("diagnose %s finds %s (%s): %s; want %s (%s)", what, last.Name, last.Code, last.Text, check, code)
+				}
+				return ""
+			})
+			if last.Next == "" {
+				g.Errorf("%s: no next step", code)
+			}
+			g.Logf("%s: %s\n  next: %s", last.Code, last.Text, last.Next)
+		}
+		find("swib0/1", "subnet manager", "no-subnet-manager")
+		g.Ctl("link h1/1 stuck")
+		find("swib1/1", "cable", "no-cable")
+		g.Ctl("link h1/1 up")
+		opensmWith(g, "Default=0x7fff, ipoib, mtu=4 : ALL=full;\nsix=0x0006 : ALL=full;\n")
+		find("ib0.8005", "partition", "pkey-not-granted")
+		find("ib0.8006", "multicast group", "join-refused")
+		find("ib1", "MTU", "mtu-limited-by-group")
+
+		// Adapters get the next free name, whatever their number.
+		g.Ctl("add 5 cm=0")
+		g.WaitPort("swib2", 1, "ACTIVE", 30*time.Second)
+		find("swib2/1", "mode", "connected-not-offered")
+
+		g.Ctl("add 6")
+		g.WaitPort("swib3", 1, "ACTIVE", 30*time.Second)
+		g.Ctl("type h6/1 eth")
+		find("swib3/1", "link layer", "wrong-link-layer")
+
+		// Another host has the address.
+		b := g.Host("b")
+		g.Ctl("add 7")
+		g.WaitPort("swib4", 1, "ACTIVE", 30*time.Second)
+		other := ""
+		g.Wait("its interface", 10*time.Second, func() bool {
+			nets, _ := os.ReadDir("/sys/class/infiniband/swib4/device/net")
+			if len(nets) == 1 {
+				other = nets[0].Name()
+			}
+			return other != ""
+		})
+		find(other, "interface", "link-down")
+		b.Take(other, "fd01::9/64")
+		g.Wait("the other's address to be sure", 10*time.Second, func() bool {
+			out, _ := b.Try("ip", "-6", "-o", "address", "show", "dev", other)
+			return strings.Contains(out, "fd01::9") && !strings.Contains(out, "tentative")
+		})
+		g.Write(unitDir+"10-ib0.ibnetwork", "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\nAddress=fd01::9/64\n")
+		find("ib0", "address", "address-conflict")
+
+		out, err := g.Try("ibnetctl", "diagnose")
+		if err == nil {
+			g.Error("diagnose of a host with faults exits 0")
+		}
+		g.Log("\n" + out)
+		g.Log("\n" + g.Exec("ibnetctl", "status"))
+
+		// The recorded system gives the same answers elsewhere.
+		g.Exec("ibnetctl", "capture", "/tmp/capture.json", "--hide", "addresses,names")
+		live, _ := g.Try("ibnetctl", "--no-bus", "diagnose", "swib1/1")
+		seen, _ := g.Try("ibnetctl", "diagnose", "--from", "/tmp/capture.json", "swib1/1")
+		if !strings.Contains(seen, "group allows 2044") || strings.Contains(g.Read("/tmp/capture.json"), "10.1.0.2") {
+			g.Errorf("captured:\n%s\nlive:\n%s", seen, live)
+		}
+	})
+}
+
+// A host without an adapter.
+func TestDiagnoseNothing(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: -1, Bins: []string{ibnetctl}}, func(g *lab.G) {
+		out, err := g.Try("ibnetctl", "diagnose")
+		if err == nil || !strings.Contains(out, "no RDMA device") && !strings.Contains(out, "ib_core") {
+			g.Errorf("%v\n%s", err, out)
+		}
+		g.Log("\n" + out)
+	})
+}
+
+// kernelState is what a tool has made of a link, in the kernel's words.
+func kernelState(g *lab.G, name string) string {
+	addrs := g.Exec("ip", "-o", "-4", "address", "show", "dev", name)
+	var a []string
+	for l := range strings.Lines(addrs) {
+		if f := strings.Fields(l); len(f) > 3 {
+			a = append(a, f[3])
+		}
+	}
+	routes := strings.TrimSpace(g.Exec("ip", "-4", "route", "show", "dev", name, "proto", "static"))
+	// Children made by netlink have no sysfs file for the mode.
+	_, detail, _ := strings.Cut(g.Exec("ip", "-d", "link", "show", "dev", name), " mode ")
+	if _, rest, ok := strings.Cut(detail, "ipoib"); ok {
+		_, detail, _ = strings.Cut(rest, " mode ")
+	}
+	how, _, _ := strings.Cut(strings.TrimSpace(detail), " ")
+	return fmt.Sprintf("mode %s, mtu %s, addresses %v, routes %q", how, mtu(g, name), a, routes)
+}
+
+// What ifupdown made of an interfaces file, ibnetworkd makes of its import.
+func TestImportLikeIfupdown(t *testing.T) {
+	files := map[string]string{
+		"static": "auto ib1\niface ib1 inet static\n  address 10.0.0.1/24\n  mtu 65520\n  pre-up echo connected > /sys/class/net/ib1/mode\n",
+		"plain":  "auto ib1\niface ib1 inet static\n  address 10.0.0.1\n  netmask 255.255.0.0\n",
+		"child":  "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up\n  up echo 0x8001 > /sys/class/net/ib1/create_child\nauto ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\n",
+	}
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute}, func(g *lab.G) {
+		opensmWith(g, defaultPartition+onePartition)
+		_ = os.MkdirAll("/run/network", 0o755)
+		for _, n := range []string{"static", "plain", "child"} {
+			g.Run(n, func(g *lab.G) {
+				g.Write("/tmp/interfaces", files[n])
+				links := []string{"ib1"}
+				if n == "child" {
+					links = append(links, "ib1.8001")
+				}
+				for _, l := range links {
+					g.Exec("ifup", "--force", "-i", "/tmp/interfaces", l)
+				}
+				theirs := ""
+				for _, l := range links {
+					theirs += l + ": " + kernelState(g, l) + "\n"
+				}
+				// A fresh adapter, and the imported units.
+				g.Ctl("del 1")
+				g.Ctl("add 1")
+				g.WaitPort("swib1", 1, "ACTIVE", 20*time.Second)
+				g.Exec("sh", "-c", "rm -rf "+unitDir+"*.ibnetwork /run/network/ifstate* /run/ibnetworkd")
+				out := g.Exec("ibnetctl", "import", "--write", "/tmp/interfaces")
+				d := startDaemon(g)
+				for _, l := range links {
+					d.configured(l, 15*time.Second)
+				}
+				ours := ""
+				for _, l := range links {
+					ours += l + ": " + kernelState(g, l) + "\n"
+				}
+				if ours != theirs {
+					g.Errorf("ifupdown made\n%sthe import makes\n%s%s", theirs, ours, out)
+				}
+				g.Logf("both:\n%s", ours)
+				d.kill()
+				g.Ctl("del 1")
+				g.Ctl("add 1")
+				g.WaitPort("swib1", 1, "ACTIVE", 20*time.Second)
+			})
+		}
+	})
+}

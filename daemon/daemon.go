@@ -539,8 +539,13 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		todo = d.apply(ctx, r.Plan.Steps)
 		lap(&cost.apply, t)
 		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(todo)}
-		if slices.ContainsFunc(r.Plan.Steps, func(s link.Step) bool { _, ok := s.Op.(link.AddChild); return ok }) {
-			look.All = true
+		for _, s := range r.Plan.Steps {
+			switch s.Op.(type) {
+			case link.AddChild:
+				look.All = true
+			case link.Maker: // a link or an RDMA device
+				look.All, look.RDMA = true, true
+			}
 		}
 		t = time.Now()
 		snap, err := d.cfg.System.Look(look, d.wants())

@@ -196,7 +196,10 @@ func (o *Observer) lookCard(s *link.Snapshot, sc Scope, w Wants) {
 	}
 	o.card.Look(s, func(l *link.Link) *units.Unit { return w.Card(s, l) },
 		func(d *link.Device, p *link.Port) *units.Unit { return w.CardPort(s, d, p) },
-		func(i int) bool { return sc.All || sc.RDMA || sc.Addrs || sc.Reload || sc.Links[i] || sc.Force[i] })
+		func(i int) (look, all bool) {
+			all = sc.All || sc.Reload || sc.Links[i] || sc.Force[i]
+			return all || sc.RDMA || sc.Addrs, all
+		})
 }
 
 // joinPorts finds the links whose RDMA port came or went after they did, as that

@@ -42,12 +42,13 @@ type Observer struct {
 	scanned  time.Time
 	done     map[string][]time.Time // corrections by setting and command
 	index    map[string]int         // of links looked at, by name
+	tables   map[int]table          // by link
 }
 
 // New makes an observer on the daemon's rtnetlink connection. root is the
 // directory that stands for /.
 func New(root string, rt *rtnl.Conn) *Observer {
-	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}}
+	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[int]table{}}
 }
 
 // Close closes the connections that the observer opened.
@@ -65,11 +66,12 @@ func (o *Observer) Close() error {
 	return errors.Join(errs...)
 }
 
-// Look reads what the units of links ask for and puts it into the snapshot.
-// unit gives the unit of a link, nil for none, and portUnit that of a port without
-// a link; again says which links to read
-// anew, the others are as they were.
-func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit, again func(index int) bool) {
+// Look reads what the units of links ask for and puts it into the snapshot. unit
+// gives the unit of a link, nil for none, and portUnit that of a port without a
+// link. again says which links to read anew, the others are as they were, and
+// whether also their GID tables are read although no address changed: a table is
+// hundreds of files.
+func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit, again func(index int) (look, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	any, wantsDCB, wantsDesc := false, false, false
 	for i := range s.Links {
@@ -85,6 +87,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 		// A new device begins with its driver's defaults: nobody fights there.
 		if o.index[l.Name] != l.Index {
 			o.Forget(l.Name)
+			delete(o.tables, o.index[l.Name])
 			o.index[l.Name] = l.Index
 		}
 		wantsDCB = wantsDCB || roce.WantsDCB(u)
@@ -92,10 +95,11 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 		if u.RoCE.WriteModprobeFile.V && st.Modprobe == "" {
 			st.Modprobe = o.modprobe()
 		}
-		if !again(l.Index) && o.reuse(s, l, st) {
+		look, all := again(l.Index)
+		if !look && o.reuse(s, l, st) {
 			continue
 		}
-		o.look(s, l, u, st)
+		o.look(s, l, u, st, all)
 	}
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -121,6 +125,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 	if !any {
 		o.last, o.encoded, s.Card = nil, nil, nil
 		clear(o.index)
+		clear(o.tables)
 		return
 	}
 	st.RDMACM = o.cm.Available()
@@ -170,7 +175,7 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 	st.Devices[dev] = d
 }
 
-func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.State) {
+func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.State, all bool) {
 	var x roce.Link
 	d, p := roce.PortOf(s, l)
 	if p != nil {
@@ -182,7 +187,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.
 			q.Defaults = o.defaults(d.Name, p.Num)
 		}
 		if p.Layer == ib.LinkLayerEthernet {
-			q.GIDs = o.gids(d.Name, p.Num)
+			q.GIDs = o.gids(d, p, l, all)
 		}
 		setPort(st, d.Name, p.Num, q)
 		o.nodeDesc(st, d.Name, u)
@@ -280,7 +285,24 @@ func (o *Observer) defaults(dev string, port int) *roce.Defaults {
 	return out
 }
 
-func (o *Observer) gids(dev string, port int) []roce.GID {
+// table is a GID table as it was read for a link.
+type table struct {
+	dev   uint32 // index of the RDMA device
+	state ib.PortState
+	addrs []link.Address
+	gids  []roce.GID
+}
+
+func (o *Observer) gids(d *link.Device, p *link.Port, l *link.Link, all bool) []roce.GID {
+	if t, ok := o.tables[l.Index]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, l.Addresses) {
+		return t.gids
+	}
+	gids := o.readGIDs(d.Name, p.Num)
+	o.tables[l.Index] = table{d.Index, p.State, l.Addresses, gids}
+	return gids
+}
+
+func (o *Observer) readGIDs(dev string, port int) []roce.GID {
 	es, err := o.sys.GIDs(dev, port)
 	if err != nil && len(es) == 0 {
 		return nil

@@ -76,9 +76,9 @@ func checkGroup(t *testing.T, f *fabric.Fabric, tab mcast.Tables, g mcast.Group)
 // Whatever the graph and the members: each full member gets each packet of
 // every other member once, and nobody else gets any.
 func TestRandomGroups(t *testing.T) {
-	count := 3000
+	count := graphs
 	if testing.Short() {
-		count = 500
+		count = min(count, 500)
 	}
 	for seed := range count {
 		rnd := rand.New(rand.NewPCG(uint64(seed), 3))

@@ -261,9 +261,9 @@ func connected(f *fabric.Fabric) []int {
 // pairs are reached, there is no credit loop by either checker, and the same
 // fabric gives the same bytes, also with the tables in force as a hint.
 func TestRandomFabrics(t *testing.T) {
-	count := 3000
+	count := graphs
 	if testing.Short() {
-		count = 500
+		count = min(count, 500)
 	}
 	engines := map[string]int{}
 	for seed := range count {

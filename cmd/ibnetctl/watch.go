@@ -136,7 +136,8 @@ func compare(old, new *api.Description) []event {
 		}
 		for _, at := range l.Attributes {
 			i := slices.IndexFunc(o.Attributes, func(x link.Attribute) bool { return x.Name == at.Name })
-			if i >= 0 {
+			// Addresses are shown as a whole below.
+			if i >= 0 && at.Name != "Address" {
 				add("link", l.Name, at.Name, o.Attributes[i].Actual, at.Actual, at.Why.Text)
 			}
 		}

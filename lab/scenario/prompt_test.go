@@ -199,3 +199,61 @@ func TestImportLikeIfupdown(t *testing.T) {
 		}
 	})
 }
+
+// Monitor, try and wait-online on a host with a bus.
+func TestPrompt(t *testing.T) {
+	c := installed(t, lab.Config{Timeout: 3 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "30s")
+		has := func(a string) bool {
+			out, _ := g.Try("ip", "-o", "-4", "address", "show", "dev", "ib0")
+			return strings.Contains(out, a)
+		}
+		mon := g.Start("ibnetctl", "monitor")
+		g.Wait("monitor to watch", 10*time.Second, func() bool { return strings.Contains(mon.Output(), "watching") })
+
+		// Not confirmed: it is taken back.
+		g.Write("/tmp/10-ib0.ibnetwork", strings.Replace(auto, "151.1/24", "151.99/24", 1))
+		p := g.Start("sh", "-c", "sleep 100 | ibnetctl try --timeout 4s /tmp/10-ib0.ibnetwork")
+		g.Wait("the tried address", 10*time.Second, func() bool { return has("151.99/24") && !has("151.1/24") })
+		g.Wait("the former address", 20*time.Second, func() bool { return has("151.1/24") && !has("151.99/24") })
+		if got := g.Read(unitDir + "10-ib0.ibnetwork"); strings.TrimSpace(got) != strings.TrimSpace(auto) {
+			g.Errorf("the former file is not back:\n%s", got)
+		}
+		p.Kill()
+
+		// Killed while it waits: the guard takes it back.
+		p = g.Start("sh", "-c", "exec ibnetctl try --timeout 4s /tmp/10-ib0.ibnetwork < /dev/zero")
+		g.Wait("the tried address", 10*time.Second, func() bool { return has("151.99/24") })
+		p.Kill()
+		g.Wait("the former address", 20*time.Second, func() bool { return has("151.1/24") && !has("151.99/24") })
+
+		// Confirmed: it stays.
+		g.Exec("sh", "-c", "echo yes | ibnetctl try --timeout 60s /tmp/10-ib0.ibnetwork")
+		if !has("151.99/24") || !strings.Contains(g.Read(unitDir+"10-ib0.ibnetwork"), "151.99") {
+			g.Error("a confirmed trial was not kept")
+		}
+
+		g.Exec("ibnetctl", "down", "ib0")
+		g.Wait("the link to be down", 10*time.Second, func() bool { return !strings.Contains(g.Exec("ip", "link", "show", "ib0"), "LOWER_UP") })
+		g.Exec("ibnetctl", "up", "ib0")
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "20s")
+		g.Ctl("link h0/1 down")
+		g.Wait("monitor to tell", 20*time.Second, func() bool { return strings.Contains(mon.Output(), "swib0/1: state Active -> Down") })
+		out, err := g.Try("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "1s")
+		if err == nil || !strings.Contains(out, "no cable") {
+			g.Errorf("wait-online with the cable out: %v\n%s", err, out)
+		}
+		g.Ctl("link h0/1 up")
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "30s")
+		g.Log("\n" + mon.Output())
+		out = g.Exec("ibnetctl", "metrics")
+		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) {
+			g.Errorf("metrics:\n%s", out)
+		}
+		g.Log("\n" + g.Exec("ibnetctl", "sm", "status", "swib0/1"))
+		g.Log("\n" + g.Exec("ibnetctl", "status", "ib0"))
+	})
+}

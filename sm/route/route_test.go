@@ -494,3 +494,33 @@ func TestSmallTable(t *testing.T) {
 		t.Errorf("%v, %q", err, r.Warnings)
 	}
 }
+
+// A host on a spine, as the manager's often is, does not turn a fat-tree into
+// something else, and reaches everybody.
+func TestHostOnSpine(t *testing.T) {
+	m := gen.New()
+	var spine, leaf []int
+	for range 3 {
+		spine = append(spine, m.Switch(12))
+	}
+	first := m.Host(1)
+	m.Link(spine[1], 12, first, 1)
+	for l := range 6 {
+		leaf = append(leaf, m.Switch(12))
+		for s := range spine {
+			m.Link(leaf[l], 10+s, spine[s], l+1)
+		}
+		for h := range 6 {
+			m.Link(leaf[l], h+1, m.Host(1), 1)
+		}
+	}
+	f := lids(m.Done(first), 0)
+	r, err := route.Build(f, route.Options{})
+	if err != nil || r.Engine != route.FatTree || len(r.Warnings) > 0 {
+		t.Errorf("%s, %v, %v", r.Engine, r.Warnings, err)
+	}
+	allPairs(t, f, r, 5)
+	if loop := route.CreditLoop(f, r.LFT, nil); loop != nil {
+		t.Errorf("credit loop %v", loop)
+	}
+}

@@ -291,3 +291,45 @@ func TestSMFailover(t *testing.T) {
 		}
 	})
 }
+
+// One process manages every port of a host, two subnets among them, from before
+// the driver is loaded; a device that goes stops only its subnet.
+func TestSMAllPorts(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: smBins, HCAs: -1}, func(g *lab.G) {
+		g.Cleanup(func() {
+			if g.Failed() {
+				g.Log(g.Read("/tmp/ibnetsm.log"))
+			}
+		})
+		g.Start("ibnetsm", "run", "--socket=/run/ibnetsm/all.sock", "--state-dir=/tmp/sm", "--log-file=/tmp/ibnetsm.log")
+		time.Sleep(300 * time.Millisecond)
+		g.LoadSwib("nhca=4 topo=0")
+		states := func() string {
+			out, err := g.Try("ibnetsm", "status", "--json", "--socket=/run/ibnetsm/all.sock")
+			var xs []*engine.Snapshot
+			if err != nil || json.Unmarshal([]byte(out), &xs) != nil {
+				return err.Error()
+			}
+			var l []string
+			for _, x := range xs {
+				l = append(l, x.Device+" "+x.State)
+			}
+			return strings.Join(l, ", ")
+		}
+		d := g.Wait("a master on both subnets", 20*time.Second, func() bool {
+			return states() == "swib0 Master, swib1 Standby, swib2 Master, swib3 Standby"
+		})
+		g.Logf("two subnets after %v: %s", d, states())
+		g.WaitActive(5 * time.Second)
+		g.Exec("sh", "-c", "echo swib.1 > /sys/bus/platform/drivers/swib/unbind || ls /sys/bus/platform/drivers/swib >&2")
+		g.Wait("the others go on", 10*time.Second, func() bool {
+			return states() == "swib0 Discovering, swib2 Master, swib3 Standby"
+		})
+		g.Exec("sh", "-c", "echo swib.1 > /sys/bus/platform/drivers/swib/bind")
+		g.Wait("the one that came back is managed", 10*time.Second, func() bool {
+			s := states()
+			return strings.Count(s, "Master") == 2 && strings.Count(s, "Standby") == 2
+		})
+		g.Log(states())
+	})
+}

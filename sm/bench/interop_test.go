@@ -98,7 +98,7 @@ func TestMixedManagers(t *testing.T) {
 		master, takeover string // hosts; takeover: who is master after the master was killed, "" not tried
 		limit            time.Duration
 	}{
-		{"better opensm joins ibnetsm", "ibnetsm", "opensm", 1, 10, "H-00002", "H-00001", 15 * time.Second},
+		{"better opensm joins ibnetsm", "ibnetsm", "opensm", 1, 15, "H-00002", "H-00001", 15 * time.Second},
 		{"better ibnetsm joins opensm", "opensm", "ibnetsm", 1, 10, "H-00002", "", 15 * time.Second},
 		{"worse opensm joins ibnetsm", "ibnetsm", "opensm", 10, 1, "H-00001", "", 15 * time.Second},
 		{"worse ibnetsm joins opensm", "opensm", "ibnetsm", 10, 1, "H-00001", "H-00002", 15 * time.Second},

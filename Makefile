@@ -69,8 +69,9 @@ bench-sm: ## ibnetsm beside opensm on the same simulators, as ratios (20 minutes
 	@echo; $(GO) run ./sm/bench scale
 
 .PHONY: test-sm-long
-test-sm-long: ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm (6 minutes)
+test-sm-long: ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets (9 minutes)
 	$(GO) test -count=1 -timeout 30m -run TestConformance ./sm/bench -long
+	$(GO) test -count=1 -timeout 30m ./sm/engine -long
 
 .PHONY: test-short
 test-short: ## what needs no lab kernel and no root

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -23,6 +24,8 @@ import (
 	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/simfabric"
 )
+
+var long = flag.Bool("long", false, "thousands of random subnets, and the whole LID space (make test-sm-long)")
 
 // world is a simulated subnet and the managers on it.
 type world struct {
@@ -350,7 +353,7 @@ func seeds(t *testing.T) uint64 {
 	if testing.Short() {
 		return 20
 	}
-	if os.Getenv("SMLONG") != "" {
+	if *long {
 		return 3000
 	}
 	return 150
@@ -525,8 +528,8 @@ func TestLIDsSurvive(t *testing.T) {
 
 // The whole LID space: 45,056 hosts behind 3,520 switches of 64 ports.
 func TestFullLIDSpace(t *testing.T) {
-	if os.Getenv("SMLONG") == "" {
-		t.Skip("set SMLONG=1: it takes minutes and 2 GB")
+	if !*long {
+		t.Skip("with -long: it takes a minute or more, and 2 GB")
 	}
 	f := gen.FatTree3(64, 44, 32)
 	w := newWorld(t, f, simfabric.Options{})

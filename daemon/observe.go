@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -279,16 +280,16 @@ func (o *Observer) device(d rdmanl.Device) link.Device {
 	x := link.Device{Name: d.Name, Index: d.Index, NodeGUID: d.NodeGUID, SysGUID: d.SysImageGUID, Firmware: d.FWVersion,
 		NodeType: map[uint8]string{1: "CA", 2: "switch", 3: "router", 4: "RNIC"}[d.NodeType]}
 	// A device that goes away while it is read is one without details.
-	if y, err := o.sys.IBDevice(d.Name); err == nil {
-		x.BoardID, x.NodeDesc = y.BoardID, y.NodeDesc
-		x.Driver, x.Bus, x.Parent = y.Bus.Driver, y.Bus.Bus, y.Bus.Name
-		for _, p := range y.Ports {
-			o.ports[portID{d.Name, p.Num}] = staticPort{index: d.Index, layer: p.LinkLayer, guid: p.GUID(), rate: p.Rate, state: p.State, lid: p.LID}
+	dir := "/sys/class/infiniband/" + d.Name
+	x.BoardID, x.NodeDesc = o.text(dir+"/board_id"), o.text(dir+"/node_desc")
+	if _, parent := o.sysPath("infiniband", d.Name); parent != "" {
+		x.Parent, x.Bus, x.Driver = path.Base(parent), o.base(dir+"/device/subsystem"), o.base(dir+"/device/driver")
+		if o.host.Udev {
+			if r, err := o.udev.Device(x.Bus, x.Parent); err == nil {
+				x.Path = r.Get("ID_PATH")
+			}
 		}
-		if r, err := o.udev.Device(x.Bus, x.Parent); err == nil && x.Parent != "" {
-			x.Path = r.Get("ID_PATH")
-		}
-		if x.Path == "" && x.Bus != "" && x.Parent != "" {
+		if x.Path == "" && x.Bus != "" {
 			x.Path = x.Bus + "-" + x.Parent
 		}
 	}
@@ -299,15 +300,13 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 	id := portID{d.Name, p.Port}
 	st, ok := o.ports[id]
 	if !ok || st.index != d.Index || st.guid == 0 && st.layer != ib.LinkLayerEthernet {
-		if y, err := o.sys.IBPort(d.Name, p.Port); err == nil {
-			st.index, st.layer, st.guid, st.rate = d.Index, y.LinkLayer, y.GUID(), y.Rate
-		}
-		st.read = false
+		st.layer, st.guid, st.rate = o.portFacts(d.Name, p.Port)
+		st.index, st.state, st.read = d.Index, p.State, false
 	}
 	if st.state != p.State {
 		// The rate is negotiated, the keys are granted anew.
 		st.state, st.read = p.State, false
-		if r := strings.TrimSpace(o.readSmall(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/rate", d.Name, p.Port))); r != "" {
+		if r := o.text(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/rate", d.Name, p.Port)); r != "" {
 			st.rate = r
 		}
 	}
@@ -504,7 +503,9 @@ func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
 			}
 		}
 	}
-	o.static[r.Index] = st
+	if st.ibdev != "" || r.Type != link.ARPHRDInfiniBand {
+		o.static[r.Index] = st
+	}
 	l.IBDevice, l.Port, l.Driver, l.DevPath, l.Udev, l.Path = st.ibdev, st.port, st.driver, st.devpath, st.udev, st.path
 	l.OtherManagers = o.managers(r.Index)
 	return l
@@ -520,12 +521,15 @@ func (o *Observer) staticLink(s *link.Snapshot, r *rtnl.Link) (st staticLink) {
 		}
 	}
 	if r.Kind == "" || r.Kind == "ipoib" {
-		if n, err := o.sys.Net(r.Name); err == nil {
-			st.driver, st.devpath = n.Bus.Driver, n.Bus.Path
-			if len(n.IBDevs) > 0 && r.Type == link.ARPHRDInfiniBand {
-				st.ibdev, st.port = n.IBDevs[0], 1
-				if n.DevPort != nil {
-					st.port = *n.DevPort + 1
+		dir := "/sys/class/net/" + r.Name
+		if _, st.devpath = o.sysPath("net", r.Name); st.devpath != "" {
+			st.driver = o.base(dir + "/device/driver")
+			if r.Type == link.ARPHRDInfiniBand {
+				// dev_port counts from 0; there is one RDMA device below an
+				// IPoIB interface.
+				if es, err := os.ReadDir(filepath.Join("/", o.root, dir, "device/infiniband")); err == nil && len(es) > 0 {
+					st.ibdev = es[0].Name()
+					st.port = int(min(atoi(o.text(dir+"/dev_port")), 254)) + 1
 				}
 			}
 		}
@@ -540,6 +544,11 @@ func (o *Observer) staticLink(s *link.Snapshot, r *rtnl.Link) (st staticLink) {
 		}
 	}
 	return st
+}
+
+func atoi(s string) uint64 {
+	n, _ := strconv.ParseUint(s, 10, 32)
+	return n
 }
 
 // managers lists who else says that it manages a link.

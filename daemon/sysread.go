@@ -1,0 +1,81 @@
+package daemon
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/ib"
+)
+
+// A look at a device that comes needs a dozen small values of it. Package sysfs
+// reads all there is, for those who show it; here each value is three system
+// calls, and only those are read that a plan depends on.
+
+// text is a small file below root without the blanks around, "" if it cannot be
+// read.
+func (o *Observer) text(path string) string {
+	fd, err := unix.Open(filepath.Join("/", o.root, path), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var buf [4096]byte
+	for {
+		n, err := unix.Read(fd, buf[:])
+		if err == unix.EINTR {
+			continue
+		}
+		return strings.TrimSpace(string(buf[:max(n, 0)]))
+	}
+}
+
+// target is what a symbolic link below root says, "" if it is none.
+func (o *Observer) target(path string) string {
+	var buf [1024]byte
+	n, err := unix.Readlink(filepath.Join("/", o.root, path), buf[:])
+	if err != nil || n <= 0 {
+		return ""
+	}
+	return string(buf[:n])
+}
+
+// base is the last element of a link's target.
+func (o *Observer) base(link string) string {
+	t := o.target(link)
+	if t == "" {
+		return ""
+	}
+	return path.Base(t)
+}
+
+// sysPath is the place below /sys of an entry of a class, "devices/...", and of
+// the device that it belongs to, "" for one of software.
+func (o *Observer) sysPath(class, name string) (entry, device string) {
+	t := o.target("/sys/class/" + class + "/" + name)
+	if t == "" {
+		return "", ""
+	}
+	entry = strings.TrimPrefix(path.Join("/class/"+class, t), "/")
+	device, ok := strings.CutSuffix(entry, "/"+class+"/"+name)
+	if !ok || device == "devices/virtual" {
+		return entry, ""
+	}
+	return entry, device
+}
+
+// portFacts reads what RDMA netlink does not tell of a port.
+func (o *Observer) portFacts(dev string, num int) (layer ib.LinkLayer, guid ib.GUID, rate string) {
+	dir := fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/", dev, num)
+	layer, _ = ib.ParseLinkLayer(o.text(dir + "link_layer"))
+	if layer == ib.LinkLayerInfiniBand {
+		// Entry 0 of the table is the port's own: prefix and GUID.
+		if g, err := ib.ParseGID(o.text(dir + "gids/0")); err == nil {
+			guid = g.GUID()
+		}
+	}
+	return layer, guid, o.text(dir + "rate")
+}

@@ -68,6 +68,9 @@ bench-sm: ## ibnetsm beside opensm on the same simulators, as ratios (20 minutes
 	@echo; $(GO) run ./sm/bench events
 	@echo; $(GO) run ./sm/bench scale
 
+.PHONY: test-long
+test-long: test test-sm-long ## make test, and what was trimmed there
+
 .PHONY: test-sm-long
 test-sm-long: ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets (9 minutes)
 	$(GO) test -count=1 -timeout 30m -run TestConformance ./sm/bench -long

@@ -196,7 +196,7 @@ func testFlood(t *testing.T, tr transport.Transport, path []uint8, n int) {
 	go func() {
 		for i := range n {
 			p := Request(mad.AttrNodeInfo, 0, uint32(1000+i), path)
-			p.Timeout, p.Retries = 5*time.Second, 3
+			p.Timeout, p.Retries = time.Second, 20
 			if err := tr.Send(&p); err != nil {
 				done <- err
 				return

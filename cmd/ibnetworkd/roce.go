@@ -69,7 +69,11 @@ func (e *envFiles) turn(s *link.Snapshot, _ *units.Set) {
 		}
 		var x roce.Indexes
 		if p.Layer == ib.LinkLayerEthernet {
-			x = roce.Select(st.Devices[d.Name].Ports[p.Num].GIDs, l)
+			gids := st.Devices[d.Name].Ports[p.Num].GIDs
+			if len(gids) == 0 {
+				continue // iWARP, or a link that no unit matches
+			}
+			x = roce.Select(gids, l)
 			for _, a := range l.Addresses {
 				if a.Prefix.Addr().Is4() && l.Up() && x.V4 == nil {
 					late[l.Index] = true

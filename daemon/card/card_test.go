@@ -1,0 +1,118 @@
+package card
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
+)
+
+// The same command needed again and again within minutes is a fight; another
+// value, another time or another device is none.
+func TestFought(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := New(t.TempDir(), nil)
+		on := link.Target{Link: "eth0", Ifindex: 2}
+		pfc := roce.SetPFC{On: on, Priority: 8}
+		for n := range 4 {
+			o.corrected(pfc)
+			want := map[string]int{roce.FoughtKey(pfc): n}
+			if n == 0 {
+				want = nil
+			}
+			if diff := cmp.Diff(want, o.fought()); diff != "" {
+				t.Errorf("after %d corrections (-want +got):\n%s", n, diff)
+			}
+			o.corrected(roce.SetPFC{On: on, Priority: uint8(n)}) // somebody edits the unit
+			o.corrected(roce.AddVLAN{On: on, Name: "x"})
+		}
+		time.Sleep(fightMemory + time.Second)
+		if got := o.fought(); got != nil {
+			t.Errorf("after a while: %v", got)
+		}
+		o.corrected(pfc)
+		o.corrected(pfc)
+		o.Forget("eth1")
+		if len(o.fought()) != 1 {
+			t.Error("forgot for another link")
+		}
+		o.Forget("eth0")
+		if got := o.fought(); got != nil {
+			t.Errorf("after forgetting: %v", got)
+		}
+	})
+}
+
+func TestRunningPrograms(t *testing.T) {
+	root := t.TempDir()
+	for pid, comm := range map[string]string{"1": "systemd", "77": "lldpad", "78": "lldpad", "90": "rdma-ndd", "self": "lldpd"} {
+		dir := filepath.Join(root, "proc", pid)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "comm"), []byte(comm+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := New(root, nil)
+	for _, tt := range []struct {
+		dcb, desc bool
+		want      roce.State
+	}{
+		{false, false, roce.State{}},
+		{true, false, roce.State{Agents: []string{"lldpad"}}},
+		{false, true, roce.State{NodeDescBy: "rdma-ndd"}},
+	} {
+		var st roce.State
+		o.runs(&st, tt.dcb, tt.desc)
+		if diff := cmp.Diff(tt.want, st); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// Without units that ask for any of it nothing is looked at or kept.
+func TestNothingAsked(t *testing.T) {
+	o := New(t.TempDir(), nil)
+	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: []byte("{}"), Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1}}}}}
+	none := func(*link.Link) *units.Unit { return nil }
+	o.Look(s, none, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
+	if s.Card != nil {
+		t.Errorf("kept %s", s.Card)
+	}
+	// With one, the rest of the system is not needed to know what is not there.
+	u := &units.Unit{}
+	u.RoCE.Present = true
+	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
+	st, err := roce.Decode(s.Card)
+	if err != nil || st == nil || st.RDMACM {
+		t.Errorf("%s, %v", s.Card, err)
+	}
+	card := s.Card
+	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
+	if &card[0] != &s.Card[0] {
+		t.Error("an unchanged state is a new one")
+	}
+}
+
+func TestModprobeFile(t *testing.T) {
+	root := t.TempDir()
+	o := New(root, nil)
+	op := roce.SetModprobe{Text: "options mlx4_en pfctx=0x08 pfcrx=0x08\n"}
+	if handled, err := o.Apply(t.Context(), op); !handled || err != nil {
+		t.Fatal(handled, err)
+	}
+	if got := o.modprobe(); got != op.Text {
+		t.Errorf("got %q", got)
+	}
+	if handled, _ := o.Apply(t.Context(), link.SetUp{}); handled {
+		t.Error("took an operation of another room")
+	}
+}

@@ -340,7 +340,7 @@ func TestMLIDsRunOut(t *testing.T) {
 		_ = r.Decode(recs[0])
 		lidsSeen[r.MLID]++
 	}
-	if len(lidsSeen) != 4 || lidsSeen[0xc001] != 5 {
+	if len(lidsSeen) != 4 || lidsSeen[0xc001] != 5 || lidsSeen[ib.LIDMulticastMin] != 0 {
 		t.Errorf("MLIDs %v", lidsSeen)
 	}
 	if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: w.gid(p), PKey: 0xffff, JoinState: 1}); st != mad.StatusSANoResources {

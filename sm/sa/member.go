@@ -2,6 +2,7 @@ package sa
 
 import (
 	"cmp"
+	"hash/fnv"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -93,7 +94,7 @@ func (s *Service) updateGroups() (c Changes) {
 			FlowLabel: w.FlowLabel, HopLimit: w.HopLimit, Scope: w.Scope}
 		g := s.groups[w.MGID]
 		if g == nil {
-			mlid, ok := s.newMLID(&rec)
+			mlid, ok := s.newMLID(&rec, true)
 			if !ok {
 				continue // every switch's table is full; a later sweep tries again
 			}
@@ -166,9 +167,6 @@ func (s *Service) reap(g *group) (c Changes) {
 	delete(s.groups, g.rec.MGID)
 	if s.mlids[g.rec.MLID]--; s.mlids[g.rec.MLID] == 0 {
 		delete(s.mlids, g.rec.MLID)
-		if g.rec.MLID < s.mlidNext {
-			s.mlidNext = g.rec.MLID
-		}
 	}
 	s.order = nil
 	return c
@@ -184,23 +182,39 @@ func (s *Service) dropMember(g *group, key ib.GUID) {
 }
 
 // newMLID finds a multicast LID for a group: the one asked for if it is free,
-// else the lowest free one. When all are taken, groups of IPoIB that agree in
-// everything share one, for IP filters by MGID anyway.
-func (s *Service) newMLID(rec *mad.MCMemberRecord) (ib.LID, bool) {
-	last := ib.LIDMulticastMin + ib.LID(s.mlidCap-1)
-	if rec.MLID.IsMulticast() && rec.MLID <= last && s.mlids[rec.MLID] == 0 {
-		return rec.MLID, true
+// the lowest free one for groups of the configuration, and for others one that
+// follows from the MGID. The next manager gives most groups the same LID then,
+// and the tables that the last one left go on serving them. When all are taken,
+// groups of IPoIB that agree in everything share one, for IP filters by MGID
+// anyway.
+func (s *Service) newMLID(rec *mad.MCMemberRecord, fixed bool) (ib.LID, bool) {
+	free := func(n int) (ib.LID, bool) {
+		l := ib.LIDMulticastMin + ib.LID(n)
+		return l, n < s.mlidCap && s.mlids[l] == 0
+	}
+	if rec.MLID.IsMulticast() {
+		if l, ok := free(int(rec.MLID - ib.LIDMulticastMin)); ok {
+			return l, true
+		}
 	}
 	if len(s.mlids) < s.mlidCap {
-		for l := s.mlidNext; l <= last; l++ {
-			if s.mlids[l] == 0 {
-				s.mlidNext = l + 1
-				return l, true
+		if !fixed {
+			// Few blocks of the tables, as long as they have room.
+			window := mlidWindow
+			for len(s.mlids)*4 > window*3 {
+				window *= 2
+			}
+			h := fnv.New32a()
+			h.Write(rec.MGID[:])
+			at := int(h.Sum32() % uint32(window))
+			for i := range window {
+				if l, ok := free((at + i) % window); ok {
+					return l, true
+				}
 			}
 		}
-		for l := ib.LIDMulticastMin; l <= last; l++ {
-			if s.mlids[l] == 0 {
-				s.mlidNext = l + 1
+		for n := range s.mlidCap {
+			if l, ok := free(n); ok {
 				return l, true
 			}
 		}
@@ -232,6 +246,10 @@ func (q *query) decodeMember(r *mad.MCMemberRecord) mad.Status {
 	}
 	return mad.StatusOK
 }
+
+// mlidWindow is the number of multicast LIDs that MGIDs are spread over at
+// first: eight blocks of a switch's table.
+const mlidWindow = 256
 
 const (
 	joinMask   = mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCJoinState
@@ -287,7 +305,7 @@ func (q *query) join() mad.Status {
 		return mad.StatusSAReqInvalid
 	}
 	if created {
-		g.rec.MLID, _ = q.newMLID(&g.rec)
+		g.rec.MLID, _ = q.newMLID(&g.rec, false)
 		if g.rec.MLID == 0 || len(q.groups) >= q.cfg.MaxGroups {
 			return mad.StatusSANoResources
 		}

@@ -487,3 +487,44 @@ func TestPathLayers(t *testing.T) {
 		t.Errorf("levels in use %v, layers %d", sls, r.NumLayers)
 	}
 }
+
+// Two managers, asked in different orders, give groups the same LIDs, in few
+// blocks of the tables.
+func TestMLIDsFollowFromMGIDs(t *testing.T) {
+	f := lids(gen.Star(3, 8), 0)
+	mlids := func(order []int) map[ib.GID]ib.LID {
+		w := newWorld(t, f, "")
+		p := w.cas()[1]
+		out := map[ib.GID]ib.LID{}
+		for _, i := range order {
+			id := mustGID("ff12:401b:ffff::e000:0")
+			id[15] = byte(i)
+			st, recs := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), PKey: 0xffff, QKey: 0xb1b, JoinState: 1})
+			if st != 0 {
+				t.Fatalf("status %#x", st)
+			}
+			var r mad.MCMemberRecord
+			_ = r.Decode(recs[0])
+			out[id] = r.MLID
+		}
+		w.check()
+		return out
+	}
+	var up, down []int
+	for i := range 30 {
+		up, down = append(up, i), append(down, 29-i)
+	}
+	a, b := mlids(up), mlids(down)
+	same := 0
+	for id, l := range a {
+		if l >= ib.LIDMulticastMin+mlidWindow {
+			t.Errorf("%v has %v", id, l)
+		}
+		if b[id] == l {
+			same++
+		}
+	}
+	if same < 25 {
+		t.Errorf("%d of 30 groups have the same LID", same)
+	}
+}

@@ -144,12 +144,11 @@ type Service struct {
 	owner []int32           // LID to port index
 	alias map[ib.GUID]int32 // alias GUIDs, to port index
 
-	groups   map[ib.GID]*group
-	mlids    map[ib.LID]int // groups by multicast LID
-	mlidCap  int            // multicast LIDs that all switches have room for
-	mlidNext ib.LID
-	order    []*group // by MGID; nil when it must be sorted anew
-	mgidSeq  uint32
+	groups  map[ib.GID]*group
+	mlids   map[ib.LID]int // groups by multicast LID
+	mlidCap int            // multicast LIDs that all switches have room for
+	order   []*group       // by MGID; nil when it must be sorted anew
+	mgidSeq uint32
 
 	services   map[serviceID]*service
 	leaseNext  time.Duration // when the first lease ends, 0 for never
@@ -169,7 +168,7 @@ var be = binary.BigEndian
 // New makes a Service without a subnet; it answers nothing before SetState.
 func New(cfg Config) *Service {
 	return &Service{
-		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{}, mlidNext: ib.LIDMulticastMin,
+		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{},
 		services: map[serviceID]*service{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
 		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{},
 		counters: Counters{Requests: map[mad.AttrID]uint64{}, Errors: map[mad.Status]uint64{}},

@@ -50,8 +50,9 @@ type Config struct {
 	// FastPort is the time between two looks at the ports while one that
 	// matters is not Active, SlowPort otherwise. Zero is 1 s and 60 s.
 	FastPort, SlowPort time.Duration
-	// AfterBurst is called when much work has ended; it may give memory back.
-	AfterBurst func()
+	// AfterWork is called after a turn that has done something, with the number
+	// of operations. It may give memory back.
+	AfterWork func(steps int)
 	// OnTurn is called from the loop after each turn that changed something,
 	// with the present picture and units. It must not block.
 	OnTurn []func(*link.Snapshot, *units.Set)
@@ -468,10 +469,6 @@ func (d *Daemon) waitsForPKey() bool {
 // for each thing that becomes known by applying (an MTU's real value, a refusal).
 const rounds = 10
 
-// burst is how many operations in one turn leave memory behind that is worth
-// giving back.
-const burst = 64
-
 // cycle observes what the scope names, plans, applies and reports.
 func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	start := time.Now()
@@ -563,8 +560,8 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			f(d.snap, d.set)
 		}
 	}
-	if steps >= burst && d.cfg.AfterBurst != nil {
-		d.cfg.AfterBurst()
+	if steps > 0 && d.cfg.AfterWork != nil {
+		d.cfg.AfterWork(steps)
 	}
 	return nil
 }

@@ -132,8 +132,8 @@ func run(ctx context.Context, o options) error {
 	d := daemon.New(daemon.Config{
 		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn,
 		Load: dirs.Load, Doubt: dirs.Doubt,
-		Notify:     func(s string) { _, _ = sd.SdNotify(false, s) },
-		AfterBurst: giveBack(),
+		Notify:    func(s string) { _, _ = sd.SdNotify(false, s) },
+		AfterWork: giveBack(),
 	})
 	eyes.OnResolved(func() { d.Wake(daemon.Scope{Reload: true, RDMA: true}) })
 	w := &daemon.Watch{Log: log, RecvBuffer: o.recvBuffer, Udev: udevdb.New("/").Running(), Wake: d.Wake}
@@ -221,12 +221,23 @@ func watchdog(ctx context.Context, d *daemon.Daemon) error {
 	}
 }
 
-// giveBack returns the memory of a burst of work to the system, once the bursts
-// have ended.
-func giveBack() func() {
+// burst is how many operations in one turn leave memory behind that is worth
+// giving back soon.
+const burst = 64
+
+// giveBack returns the memory of past work to the system: soon after a burst, and
+// after a while of quiet in any case. The runtime would do so by itself, but in
+// small steps over minutes, each of which wakes the process.
+func giveBack() func(int) {
 	t := time.AfterFunc(time.Hour, debug.FreeOSMemory)
 	t.Stop()
-	return func() { t.Reset(2 * time.Second) }
+	return func(steps int) {
+		if steps >= burst {
+			t.Reset(2 * time.Second)
+			return
+		}
+		t.Reset(20 * time.Second)
+	}
 }
 
 // newHandler prints a line for each record: in the journal with sd-daemon(3)'s

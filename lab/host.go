@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -64,7 +65,7 @@ type Guest struct {
 	done    chan struct{}
 	err     error // of the machine's process, after done
 	timeout *time.Timer
-	late    bool
+	late    atomic.Bool // killed for being late
 	logs    string
 	name    string
 }
@@ -407,7 +408,7 @@ func (g *Guest) run(con *os.File) error {
 	}
 	if con == nil {
 		g.timeout = time.AfterFunc(g.cfg.Timeout, func() {
-			g.late = true
+			g.late.Store(true)
 			g.Kill()
 		})
 	}
@@ -458,7 +459,7 @@ func (g *Guest) outcome(t *testing.T) string {
 	}
 	why := ""
 	switch {
-	case g.late:
+	case g.late.Load():
 		why = fmt.Sprintf("the guest did not end within %v and was killed", g.cfg.Timeout)
 	case exitErr != nil:
 		msg, _ := os.ReadFile(filepath.Join(g.Dir, "out/error"))

@@ -538,7 +538,7 @@ func FuzzDecode(f *testing.F) {
 // What was made for a unit goes with it; what others made stays; a link whose
 // unit is not known yet keeps all.
 func TestAfter(t *testing.T) {
-	s, st := system()
+	s, _ := system()
 	s.Devices = append(s.Devices, link.Device{Name: "rxe_eth0", Index: 9, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerEthernet, Netdev: 2}}},
 		link.Device{Name: "foreign0", Index: 10})
 	s.Links = append(s.Links, link.Link{Index: 7, Name: "eth0.7", Kind: "vlan", Parent: 2}, link.Link{Index: 8, Name: "eth0.8", Kind: "vlan", Parent: 2})
@@ -579,7 +579,7 @@ func TestAfter(t *testing.T) {
 	}
 
 	// A port without an interface gets its type and description.
-	s, st = system()
+	s, st := system()
 	s.Links = s.Links[:1]
 	var err error
 	if s.Card, err = st.Encode(); err != nil {

@@ -205,6 +205,7 @@ type Subnet struct {
 	counters      Counters
 	sweeps        int
 	lights        int
+	disturbed     time.Time // when another manager's traces were last found
 	fruitless     int       // partial sweeps in a row that found nothing changed
 	quietUntil    time.Time // when the next one may begin
 	lastSweep     SweepStats
@@ -537,7 +538,13 @@ func (s *Subnet) checkLocal() error {
 		s.elect.Restart()
 		return errRestart
 	case p.SMLID != 0 && p.SMLID != s.fab.Ports[s.fab.SMPort].LID && p.State >= ib.PortArmed:
-		s.log.Warn("another manager configured the local port", "sm_lid", p.SMLID.String())
+		const again = 2 * time.Second
+		if time.Since(s.disturbed) < again {
+			break
+		}
+		s.disturbed = time.Now()
+		s.warnOnce("disturbed", "another manager configured the local port", "sm_lid", p.SMLID.String())
+		clear(s.have.asked) // it may have told every port something else
 		s.ev.full, s.ev.reason = true, "another manager configured the local port"
 	}
 	return nil

@@ -107,6 +107,9 @@ func quoteEscaped(s string) string {
 func (m *Match) addInvalid(p *parser, a *assign) {
 	m.clearInvalid(p.key.Name)
 	m.Invalid = append(m.Invalid, Value[string]{V: p.key.Name, Set: true, Pos: a.pos()})
+	if len(p.problems) == 0 {
+		return
+	}
 	p.problems[len(p.problems)-1].Kept = "the unit matches nothing until this is put right, because without " + p.key.Name + "= it would match more"
 }
 

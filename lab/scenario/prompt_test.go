@@ -257,3 +257,71 @@ func TestPrompt(t *testing.T) {
 		g.Log("\n" + g.Exec("ibnetctl", "status", "ib0"))
 	})
 }
+
+// What NetworkManager made of a profile, ibnetworkd makes of its import.
+func TestImportLikeNetworkManager(t *testing.T) {
+	const head = "[connection]\nid=%s\nuuid=%s\ntype=infiniband\ninterface-name=%s\nautoconnect=true\n\n"
+	profile := func(name, uuid, rest string) string {
+		return fmt.Sprintf(head, name, "2b2c3d4e-0000-4000-8000-00000000000"+uuid, name) + rest
+	}
+	profiles := map[string][]string{
+		"connected": {"ib1", profile("ib1", "1", "[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
+		"routes":    {"ib1", profile("ib1", "2", "[infiniband]\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\naddress2=10.7.0.1/16\nroute1=10.9.0.0/16,10.0.0.9,50\n\n[ipv6]\nmethod=disabled\n")},
+		"child":     {"ib1.8001", profile("ib1.8001", "3", "[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
+	}
+	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Timeout: 4 * time.Minute,
+		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
+	lab.Run(t, c, func(g *lab.G) {
+		opensmWith(g, defaultPartition+onePartition)
+		fresh := func() {
+			g.Helper()
+			g.Ctl("del 1")
+			g.Ctl("add 1")
+			g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
+		}
+		state := func(name string) string {
+			// NetworkManager gives its routes metrics of its own choice.
+			s := kernelState(g, name)
+			if _, routes, ok := strings.Cut(s, "routes "); ok && !strings.Contains(routes, "10.9.0.0/16 via 10.0.0.9 metric 50") {
+				s, _, _ = strings.Cut(s, ", routes")
+			}
+			return s
+		}
+		for _, n := range []string{"connected", "routes", "child"} {
+			g.Run(n, func(g *lab.G) {
+				link, text := profiles[n][0], profiles[n][1]
+				path := "/etc/NetworkManager/system-connections/" + link + ".nmconnection"
+				g.Write(path, text)
+				g.Exec("chmod", "600", path)
+				g.Exec("systemctl", "start", "NetworkManager")
+				g.WaitFor(40*time.Second, func() string {
+					// It is on the bus a while before it has its settings.
+					if out, err := g.Try("nmcli", "connection", "reload"); err != nil {
+						return out
+					}
+					out, err := g.Try("nmcli", "-w", "20", "connection", "up", link)
+					if err != nil {
+						return out
+					}
+					return ""
+				})
+				theirs := state(link)
+				g.Exec("systemctl", "stop", "NetworkManager")
+				_, _ = g.Try("ip", "link", "delete", "ib1.8001")
+				fresh()
+				g.Exec("sh", "-c", "rm -rf "+unitDir+"*.ibnetwork /run/ibnetworkd")
+				g.Exec("ibnetctl", "import", "--write", path)
+				d := startDaemon(g)
+				d.configured(link, 30*time.Second)
+				if ours := state(link); ours != theirs {
+					g.Errorf("NetworkManager made\n%s\nthe import makes\n%s", theirs, ours)
+				} else {
+					g.Logf("both: %s", ours)
+				}
+				d.kill()
+				g.Exec("rm", path)
+				fresh()
+			})
+		}
+	})
+}

@@ -236,7 +236,7 @@ func TestSystemd(t *testing.T) {
 		t.Error("a state without a connection")
 	}
 	b.start()
-	f = b.systemd()
+	b.systemd()
 	next(t, s.Changes())
 	for range 20 {
 		if _, err := s.State(ctx, name); err == nil {

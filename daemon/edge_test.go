@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -56,6 +58,62 @@ func TestClassify(t *testing.T) {
 	}
 	if v, why := classify(link.SetUmcast{On: on}, errors.New("odd")); v != verdictRetry || !strings.Contains(why.Text, "odd") {
 		t.Errorf("unknown error: %d %+v", v, why)
+	}
+}
+
+func TestStore(t *testing.T) {
+	dir := t.TempDir()
+	s, err := NewStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewStore(dir); !errors.Is(err, ErrRunning) {
+		t.Errorf("a second daemon: %v", err)
+	}
+	rec := &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0"}}}
+	if err := s.SaveRecord(rec); err != nil {
+		t.Fatal(err)
+	}
+	rep := link.Report{Links: []link.Status{{Name: "ib0", State: link.StateConfigured}, {Name: "ib1"}}, Problems: []string{"a:1:1: odd"}}
+	all := func(string) bool { return true }
+	if err := s.SaveReport(rep, all); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadReport(dir)
+	if err != nil || len(got.Links) != 2 || got.Links[0].State != link.StateConfigured || len(got.Problems) != 1 {
+		t.Errorf("report %+v, %v", got, err)
+	}
+	// One link changed, one gone.
+	rep.Links = []link.Status{{Name: "ib0", State: link.StateFailed}}
+	if err := s.SaveReport(rep, func(n string) bool { return n == "ib0" }); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := ReadReport(dir); len(got.Links) != 1 || got.Links[0].State != link.StateFailed {
+		t.Errorf("report %+v", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err = NewStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.LoadRecord(); err != nil || len(r.Links) != 1 {
+		t.Errorf("record %+v, %v", r, err)
+	}
+	if _, err := ReadReport(dir); err == nil {
+		t.Error("the report of the earlier run is still there")
+	}
+	// A torn or foreign record: nothing is ours, and it is said.
+	if err := os.WriteFile(filepath.Join(dir, RecordFile), []byte(`{"schema":1,"lin`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.LoadRecord(); err == nil || r == nil || len(r.Links) != 0 {
+		t.Errorf("torn record: %+v, %v", r, err)
+	}
+	s, err = NewStore("/proc/no/such")
+	if err == nil || s == nil || s.SaveRecord(rec) == nil {
+		t.Errorf("a directory that cannot be: %v, %v", s, err)
 	}
 }
 

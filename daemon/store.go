@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"ibnetworkd/link"
 )
 
@@ -18,6 +20,7 @@ import (
 // bus, below one directory.
 type Store struct {
 	dir    string
+	lock   *os.File
 	record hash // of what was last written
 	report hash
 	parts  map[string]part
@@ -34,14 +37,40 @@ const (
 	ReportFile = "state.json"
 )
 
-// NewStore makes the directory if it is missing, and removes the report of an
-// earlier run: what it says is not looked after by anyone.
+// ErrRunning says that another daemon keeps its state in the same directory.
+var ErrRunning = errors.New("another ibnetworkd is running")
+
+// NewStore makes the directory if it is missing, takes it for this process alone,
+// and removes the report of an earlier run: what it says is not looked after by
+// anyone. With ErrRunning the caller must not go on; with any other error the
+// store is there, and says at each write why it cannot.
 func NewStore(dir string) (*Store, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("make the state directory: %w", err)
-	}
 	s := &Store{dir: dir, parts: map[string]part{}}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return s, fmt.Errorf("make the state directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return s, fmt.Errorf("lock the state directory: %w", err)
+	}
+	// The lock ends with the process, however it ends.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return s, fmt.Errorf("%w: it holds the state directory %s", ErrRunning, dir)
+		}
+		return s, fmt.Errorf("lock the state directory: %w", err)
+	}
+	s.lock = f
 	return s, s.RemoveReport()
+}
+
+// Close gives the directory free.
+func (s *Store) Close() error {
+	if s.lock == nil {
+		return nil
+	}
+	return s.lock.Close()
 }
 
 // RemoveReport removes the report, at the end of the daemon. The record stays.

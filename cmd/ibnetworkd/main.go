@@ -115,10 +115,17 @@ func run(ctx context.Context, o options) error {
 	defer signal.Stop(hangup)
 
 	store, err := daemon.NewStore(o.stateDir)
-	if err != nil {
+	switch {
+	case errors.Is(err, daemon.ErrRunning):
 		return err
+	case err != nil:
+		// Links come first: they are configured all the same.
+		log.Error("no state is kept", "error", err, "effect", "what is made from now on is not removed after a restart")
 	}
-	defer func() { _ = store.RemoveReport() }()
+	defer func() {
+		_ = store.RemoveReport()
+		_ = store.Close()
+	}()
 	eyes, err := daemon.NewObserver("/")
 	if err != nil {
 		return err

@@ -108,15 +108,17 @@ func (u *UnitDirs) read(p string, regular bool) (*unitFile, error) {
 		return f, nil
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(p, &st); err != nil {
-		return nil, err
-	}
-	if f != nil && f.stat.Ino == st.Ino && f.stat.Dev == st.Dev && f.stat.Size == st.Size && f.stat.Mtim == st.Mtim && f.stat.Ctim == st.Ctim {
-		f.seen = true
-		return f, nil
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return &unitFile{stat: st}, nil
+	if f != nil || !regular {
+		if err := unix.Stat(p, &st); err != nil {
+			return nil, err
+		}
+		if f != nil && f.stat.Ino == st.Ino && f.stat.Dev == st.Dev && f.stat.Size == st.Size && f.stat.Mtim == st.Mtim && f.stat.Ctim == st.Ctim {
+			f.seen = true
+			return f, nil
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return &unitFile{stat: st}, nil
+		}
 	}
 	// System calls of our own: the os package asks the poller about every file,
 	// which doubles the cost of a start with hundreds of units.
@@ -125,6 +127,12 @@ func (u *UnitDirs) read(p string, regular bool) (*unitFile, error) {
 		return nil, err
 	}
 	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return &unitFile{stat: st}, nil
+	}
 	data := make([]byte, 0, max(min(st.Size, maxUnitFile), 0)+1)
 	for {
 		if len(data) == cap(data) {
@@ -140,10 +148,10 @@ func (u *UnitDirs) read(p string, regular bool) (*unitFile, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n == 0 {
+		data = data[:len(data)+n]
+		if n == 0 || int64(len(data)) == st.Size {
 			break
 		}
-		data = data[:len(data)+n]
 	}
 	f = &unitFile{stat: st, data: data, link: !regular, seen: true}
 	u.files[p] = f

@@ -26,6 +26,8 @@ func init() {
 	switch {
 	case os.Getpid() == 1 && os.Args[0] == "/init":
 		pid1()
+	case os.Getenv(roleVar) == "watch":
+		watcher()
 	case os.Getenv(roleVar) == "agent":
 		agent()
 	case os.Getenv(roleVar) == "netns":

@@ -59,15 +59,17 @@ type Guest struct {
 	// the guest left.
 	Dir string
 
-	cfg     Config
-	cmd     *exec.Cmd
-	start   time.Time
-	done    chan struct{}
-	err     error // of the machine's process, after done
-	timeout *time.Timer
-	late    atomic.Bool // killed for being late
-	logs    string
-	name    string
+	cfg   Config
+	cmd   *exec.Cmd
+	start time.Time
+	done  chan struct{}
+	err   error // of the machine's process, after done
+	// lifeline keeps the machine alive while it is open.
+	lifeline *os.File
+	timeout  *time.Timer
+	late     atomic.Bool // killed for being late
+	logs     string
+	name     string
 }
 
 // Builder returns a builder that reports to out.
@@ -379,33 +381,25 @@ func (g *Guest) run(con *os.File) error {
 		if console, err = os.Create(filepath.Join(g.Dir, "console.log")); err != nil {
 			return err
 		}
+		defer console.Close()
+		if g.cmd, g.lifeline, err = watched(g.cmd); err != nil {
+			return err
+		}
 		g.cmd.Stdout, g.cmd.Stderr = console, console
 	}
 	g.cmd.Dir = g.Dir
-	// The guest's processes are processes here; they are one group, so that
-	// they can be killed together, and they die with us.
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: con == nil, Pdeathsig: syscall.SIGKILL}
 	g.start = time.Now()
-	started := make(chan error)
-	go func() {
-		// Pdeathsig follows the thread that started the child, which must not
-		// end before the child does.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := g.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		g.err = g.cmd.Wait()
-		if console != nil {
-			console.Close()
-		}
-		close(g.done)
-	}()
-	if err := <-started; err != nil {
+	err := g.cmd.Start()
+	if g.lifeline != nil {
+		g.cmd.ExtraFiles[len(g.cmd.ExtraFiles)-1].Close() // the watcher has it now
+	}
+	if err != nil {
 		return err
 	}
+	go func() {
+		g.err = g.cmd.Wait()
+		close(g.done)
+	}()
 	if con == nil {
 		g.timeout = time.AfterFunc(g.cfg.Timeout, func() {
 			g.late.Store(true)
@@ -417,15 +411,11 @@ func (g *Guest) run(con *os.File) error {
 
 // Kill ends the guest at once, as pulling the plug does.
 func (g *Guest) Kill() {
-	select {
-	case <-g.done:
-		return
-	default:
-	}
-	if g.cmd.SysProcAttr.Setpgid {
-		_ = syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
+	if g.lifeline != nil {
+		_ = g.lifeline.Close()
 	} else {
-		_ = g.cmd.Process.Kill()
+		// UML takes its processes with it on this signal.
+		_ = g.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	<-g.done
 }

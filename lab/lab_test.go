@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -122,4 +123,39 @@ func TestSanitizer(t *testing.T) {
 			g.Errorf("lockdep is off:\n%s", s)
 		}
 	})
+}
+
+// A guest that is killed leaves no process on the host: what was its user space
+// would go on there.
+func TestKill(t *testing.T) {
+	if lab.InGuest() {
+		lab.Run(t, lab.Config{}, func(g *lab.G) {
+			for {
+				_, _ = g.Try("/proc/self/exe", "-test.run=^$")
+			}
+		})
+		return
+	}
+	g := lab.Boot(t, lab.Config{})
+	left := func() (n int) {
+		procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, p := range procs {
+			if text, err := os.ReadFile(p); err == nil && strings.Contains(string(text), g.Dir) {
+				n++
+			}
+		}
+		return n
+	}
+	waitFor := func(what string, cond func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s: %d processes", what, left())
+			}
+		}
+	}
+	waitFor("start", func() bool { return left() > 4 })
+	g.Kill()
+	waitFor("end", func() bool { return left() == 0 })
+	os.RemoveAll(g.Dir)
 }

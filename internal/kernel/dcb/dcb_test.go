@@ -3,12 +3,14 @@ package dcb
 import (
 	"errors"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
 )
 
@@ -111,6 +113,9 @@ func FuzzDecode(f *testing.F) {
 		appsRequest("add", cmdIEEESet, "e", []App{{DSCP, 1, 2}}), trustRequest("e", []Selector{DSCP}), dcbxRequest("e", 1)} {
 		f.Add(r.Data)
 	}
+	if b, err := os.ReadFile("testdata/ieee.bin"); err == nil {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var s State
 		_ = decodeState(b, &s)
@@ -119,4 +124,8 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%d and %d entries out of %d bytes", len(s.Apps), len(s.Trust), len(b))
 		}
 	})
+}
+
+func TestRecorded(t *testing.T) {
+	kerneltest.Golden(t, "ieee", func(b []byte) (s State, err error) { err = decodeState(b, &s); return s, err })
 }

@@ -157,3 +157,9 @@ func TestLive(t *testing.T) {
 	}
 	t.Logf("%d devices and %d ports agree", len(devs), n)
 }
+
+func TestRecorded(t *testing.T) {
+	kerneltest.Golden(t, "device", decodeDevice)
+	kerneltest.Golden(t, "port", decodePort)
+	kerneltest.Golden(t, "system", decodeSystem)
+}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
 	ipoib "ibnetworkd/ipoib/rtnl"
 )
@@ -275,4 +276,12 @@ func TestInternerIsBounded(t *testing.T) {
 	if len(in) > maxInterned {
 		t.Errorf("%d strings are kept", len(in))
 	}
+}
+
+func TestRecorded(t *testing.T) {
+	in := &interner{}
+	kerneltest.Golden(t, "link", func(b []byte) (v Link, err error) { err = decodeLink(b, &v, in); return v, err })
+	kerneltest.Golden(t, "addr", func(b []byte) (v Address, err error) { err = decodeAddress(b, &v, in); return v, err })
+	kerneltest.Golden(t, "route", func(b []byte) (v Route, err error) { err = decodeRoute(b, &v, in); return v, err })
+	kerneltest.Golden(t, "rule", func(b []byte) (v Rule, err error) { err = decodeRule(b, &v, in); return v, err })
 }

@@ -96,9 +96,9 @@ func decodeRule(b []byte, r *Rule, in *interner) error {
 				r.UID = UIDRange{ne.Uint32(v), ne.Uint32(v[4:]), true}
 			}
 		case unix.FRA_SUPPRESS_PREFIXLEN:
-			r.SuppressPrefixLen = Optional{a.Uint32(), a.Uint32() != math.MaxUint32}
+			r.SuppressPrefixLen = optional(a.Uint32())
 		case unix.FRA_SUPPRESS_IFGROUP:
-			r.SuppressIfGroup = Optional{a.Uint32(), a.Uint32() != math.MaxUint32}
+			r.SuppressIfGroup = optional(a.Uint32())
 		case unix.FRA_L3MDEV:
 			r.L3MDev = a.Uint8() != 0
 		case unix.FRA_GOTO:
@@ -110,6 +110,14 @@ func decodeRule(b []byte, r *Rule, in *interner) error {
 		}
 	}
 	return a.Err()
+}
+
+// optional takes -1, which the kernel reports for unset, for no value.
+func optional(v uint32) Optional {
+	if v == math.MaxUint32 {
+		return Optional{}
+	}
+	return Optional{v, true}
 }
 
 func portRange(b []byte) PortRange {

@@ -65,7 +65,8 @@ type Config struct {
 	Poll        time.Duration
 	PollTimeout time.Duration
 	PollMisses  int
-	// LocalPoll is how often the local port's state is read, default 250 ms.
+	// LocalPoll is how often the local port's state is read, default 250 ms;
+	// a quarter as often where a switch sends traps.
 	LocalPoll time.Duration
 	// HandoverWait bounds the wait for an heir at the end of Run, default 1 s.
 	HandoverWait time.Duration
@@ -502,6 +503,9 @@ func (s *Subnet) master(ctx context.Context) error {
 			continue
 		}
 		d := s.cfg.LocalPoll
+		if len(s.fab.Switches) > 0 {
+			d *= 4 // a switch tells what happens to its links
+		}
 		if s.cfg.Sweep > 0 {
 			d = min(d, light.Sub(now))
 		}

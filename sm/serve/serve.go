@@ -42,7 +42,7 @@ type Manager struct {
 	Wanted func(Port) bool
 	// Config gives the configuration for a port.
 	Config func(Port) engine.Config
-	// Every is how often ports are looked for (1 s), Again how long after a
+	// Every is how often ports are looked for (2 s), Again how long after a
 	// failure a port is tried again (2 s).
 	Every, Again time.Duration
 
@@ -61,7 +61,7 @@ type running struct {
 // Run manages ports until ctx ends and every subnet has handed over.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.Every == 0 {
-		m.Every = time.Second
+		m.Every = 2 * time.Second
 	}
 	if m.Again == 0 {
 		m.Again = 2 * time.Second

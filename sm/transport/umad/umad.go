@@ -48,13 +48,17 @@ func port(fs sysfs.FS, dev string, num int) (transport.Port, error) {
 	}
 	for _, p := range d.Ports {
 		if p.Num == num {
-			return transport.Port{
-				Device: dev, Num: uint8(num), NodeGUID: d.NodeGUID, PortGUID: p.GUID(), LID: p.LID, SMLID: p.SMLID,
-				State: p.State, PhysState: p.Phys, Prefix: p.GID.Prefix(), LinkLayer: p.LinkLayer, NodeType: d.NodeType,
-			}, nil
+			return portOf(dev, &p, d.NodeGUID, d.NodeType), nil
 		}
 	}
 	return transport.Port{}, fmt.Errorf("device %s has no port %d", dev, num)
+}
+
+func portOf(dev string, p *sysfs.IBPort, node ib.GUID, typ ib.NodeType) transport.Port {
+	return transport.Port{
+		Device: dev, Num: uint8(p.Num), NodeGUID: node, PortGUID: p.GUID(), LID: p.LID, SMLID: p.SMLID,
+		State: p.State, PhysState: p.Phys, Prefix: p.GID.Prefix(), LinkLayer: p.LinkLayer, NodeType: typ,
+	}
 }
 
 // Transport is an open port.
@@ -75,6 +79,9 @@ type Transport struct {
 
 	issm sync.Mutex
 	held io.Closer
+
+	node     ib.GUID // of the device, for Port
+	nodeType ib.NodeType
 }
 
 var smpMethods = []uint8{uint8(mad.MethodGet), uint8(mad.MethodSet), uint8(mad.MethodTrap)}
@@ -260,7 +267,20 @@ func (t *Transport) SetIsSM(on bool) error {
 
 // Port implements transport.Transport.
 func (t *Transport) Port() (transport.Port, error) {
-	p, err := port(t.fs, t.dev, t.num)
+	// What belongs to the device does not change while it is there: this is
+	// asked several times a second.
+	if t.node == 0 {
+		d, err := t.fs.IBDevice(t.dev)
+		if errors.Is(err, os.ErrNotExist) {
+			return transport.Port{}, fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrGone)
+		}
+		if err != nil {
+			return transport.Port{}, err
+		}
+		t.node, t.nodeType = d.NodeGUID, d.NodeType
+	}
+	q, err := t.fs.IBPort(t.dev, t.num)
+	p := portOf(t.dev, &q, t.node, t.nodeType)
 	if err != nil && errors.Is(err, os.ErrNotExist) {
 		return p, fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrGone)
 	}

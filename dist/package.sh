@@ -41,7 +41,7 @@ COPYRIGHT
 		cp "$here/packages/lintian-overrides" "$stage/root/usr/share/lintian/overrides/ibnetworkd"
 	fi
 	find "$stage/root" -type f -exec chmod go-w {} +
-	sed "s,@ARCH@,$ARCH,; s,@VERSION@,$VERSION,; s,@STAGE@,$stage/root,; s,@HERE@,$here," "$here/nfpm.yaml.in" >"$stage/nfpm.yaml"
+	sed "s,@COMPRESSION@,${COMPRESSION:-xz},; s,@ARCH@,$ARCH,; s,@VERSION@,$VERSION,; s,@STAGE@,$stage/root,; s,@HERE@,$here," "$here/nfpm.yaml.in" >"$stage/nfpm.yaml"
 	# Debian's control file has no licence field.
 	[ "$kind" != deb ] || sed -i '/^license:/d' "$stage/nfpm.yaml"
 	$NFPM package --config "$stage/nfpm.yaml" --packager "$kind" --target "$out/"

@@ -77,6 +77,7 @@ func newOutside(e env) *outside {
 	o.bus = bus.New(bus.Config{Backend: o, Log: e.log, Version: version.String()})
 	o.systemd = worker.NewSystemd("", e.log)
 	o.sm = worker.New(worker.Config{Log: e.log, Manager: o.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(e.stateDir, "sm")),
+		Look: func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
 		Publish: func(s []api.SMStatus) {
 			o.bus.PublishSM(s)
 			counted.ObserveSM(s)

@@ -131,6 +131,9 @@ type Config struct {
 	// Publish is given the state of all ports whenever one has changed. It
 	// is called from the controller's goroutine and must not block.
 	Publish func([]api.SMStatus)
+	// Look, if set, is called when a worker has started or ended: the ports
+	// are worth another look. It must not block.
+	Look func()
 }
 
 // Controller owns the subnet managers of all ports.
@@ -362,6 +365,9 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		// The job is queued; the state follows by signal, and is read in
 		// case the signal came before.
 		e.busy = false
+		if c.cfg.Look != nil {
+			c.cfg.Look()
+		}
 		c.read(ctx, ev.guid, e)
 	default:
 		e.reading = false
@@ -387,6 +393,9 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		}
 		if e.known && e.worker.State != ev.state.State {
 			c.cfg.Log.Info("the subnet manager's unit changed", "port", e.port.String(), "unit", ev.unit, "from", e.worker.State, "to", ev.state.State, "result", ev.state.Result)
+			if c.cfg.Look != nil {
+				c.cfg.Look()
+			}
 		}
 		e.known = true
 		if e.worker.State == smctl.WorkerFailed && ev.state.State == smctl.WorkerInactive && e.worker.Since.After(ev.state.Since) {

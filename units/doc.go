@@ -15,3 +15,5 @@
 // user of systemd-networkd knows them already; where this package differs
 // on purpose, the key's documentation in the schema table says so.
 package units
+
+//go:generate go run ./gen ../docs/man/ibnetwork.5

@@ -66,10 +66,10 @@ func TestLoadGolden(t *testing.T) {
 				fmt.Fprintf(&printed, "== %s (%s)\n", u.Name, u.Path)
 				for _, f := range u.Files[1:] {
 					word := "+"
-				if f.Refused {
-					word = "without"
-				}
-				fmt.Fprintf(&printed, "== %s %s\n", word, f.Path)
+					if f.Refused {
+						word = "without"
+					}
+					fmt.Fprintf(&printed, "== %s %s\n", word, f.Path)
 				}
 				printed.WriteString(u.Format())
 			}

@@ -92,9 +92,7 @@ func (s *Server) control() {
 		}
 		// The receive path cuts the NUL that the address needs.
 		to := &net.UnixAddr{Name: strings.TrimRight(from.Name, "\x00") + "\x00", Net: "unixgram"}
-		if c.Type != ibsim.CtlDisconnect {
-			_, _ = s.ctl.WriteToUnix(c.Append(nil), to)
-		}
+		_, _ = s.ctl.WriteToUnix(c.Append(nil), to) // a client may be gone already
 	}
 }
 

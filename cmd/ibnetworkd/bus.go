@@ -43,7 +43,7 @@ var (
 // The parts that exist before the daemon does.
 var (
 	counted  = metrics.New(version.String(), time.Now(), metrics.PortCounters("/sys"))
-	control  = &lateController{modules: make(chan []string, 1), units: map[ib.GUID]string{}}
+	control  = &lateController{managed: make(chan bool, 1), modules: make(chan []string, 1), units: map[ib.GUID]string{}}
 	textEach = 15 * time.Second
 )
 
@@ -128,17 +128,23 @@ func (o *outside) show(c daemon.Change) {
 // again: another subnet manager that takes a port over makes no event.
 const portInterval = 10 * time.Second
 
+// watchPorts wakes nothing while no unit asks for a subnet manager.
 func (o *outside) watchPorts(ctx context.Context) error {
 	t := time.NewTicker(portInterval)
 	defer t.Stop()
+	t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-t.C:
-			if control.managed() {
-				o.daemon.Wake(daemon.Scope{RDMA: true})
+		case managed := <-control.managed:
+			if managed {
+				t.Reset(portInterval)
+			} else {
+				t.Stop()
 			}
+		case <-t.C:
+			o.daemon.Wake(daemon.Scope{RDMA: true})
 		}
 	}
 }
@@ -284,22 +290,24 @@ func (s countingSystem) Apply(ctx context.Context, steps []link.Step, done func(
 type lateController struct {
 	c    *worker.Controller
 	last []worker.Port
-	any  chan bool // holds whether a port is managed
-	// modules holds the newest list of modules that units ask for.
+	// managed tells of each change whether a unit asks for a subnet manager;
+	// modules of each newest list of modules that units ask for.
+	managed chan bool
 	modules chan []string
+	any     bool
 	loaded  *units.Set
 	units   map[ib.GUID]string // name of the unit that a port had last
 }
 
-func (l *lateController) set(c *worker.Controller) {
-	l.c, l.any = c, make(chan bool, 1)
-	l.any <- false
-}
+func (l *lateController) set(c *worker.Controller) { l.c = c }
 
-func (l *lateController) managed() bool {
-	v := <-l.any
-	l.any <- v
-	return v
+// newest puts v into a channel of one place, in place of what is there.
+func newest[T any](c chan T, v T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- v
 }
 
 // portIsSM is the bit of the capability mask that says that a subnet manager
@@ -338,14 +346,12 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 				want = append(want, m.V)
 			}
 		}
-		select {
-		case <-l.modules:
-		default:
-		}
-		l.modules <- want
+		newest(l.modules, want)
 	}
-	<-l.any
-	l.any <- managed
+	if managed != l.any {
+		l.any = managed
+		newest(l.managed, managed)
+	}
 	l.c.Update(ports)
 }
 

@@ -323,7 +323,7 @@ func index(l link.Status) int {
 // Pauses between attempts to join the bus.
 const (
 	rejoinMin = 200 * time.Millisecond
-	rejoinMax = 10 * time.Second
+	rejoinMax = 15 * time.Second
 )
 
 // Run serves on the bus until ctx ends, joining it again whenever it was lost.

@@ -105,7 +105,7 @@ func (s *Systemd) Run(ctx context.Context) error {
 			return nil
 		case <-t.C:
 		}
-		pause = min(2*pause, time.Minute)
+		pause = min(2*pause, 15*time.Second)
 	}
 }
 

@@ -28,8 +28,8 @@ type Watch struct {
 	// RecvBuffer is the receive buffer of the event sockets in bytes, 0 for a
 	// large one. Tests make it small to provoke overruns.
 	RecvBuffer int
-	// Udev reads udevd's re-broadcast; without udevd the kernel's own events
-	// are read.
+	// Udev says that udevd runs; without it the kernel's own events are read
+	// too.
 	Udev bool
 	Wake func(Scope)
 	// Overrun is called for each overrun of a socket; nil for nobody.
@@ -49,10 +49,18 @@ func (w *Watch) Start(ctx context.Context) error {
 	if err := w.startRTNL(ctx); err != nil {
 		return err
 	}
-	if err := w.startUevent(ctx); err != nil {
-		// No device events in this container or namespace: rtnetlink tells of
-		// links, the port timer of the rest.
-		w.Log.Warn("no device events", "error", err)
+	// udevd's re-broadcast is listened to in any case: udevd may start after us,
+	// and links wait for it from then on.
+	groups := []uevent.Group{uevent.Udev}
+	if !w.Udev {
+		groups = append(groups, uevent.Kernel)
+	}
+	for _, g := range groups {
+		if err := w.startUevent(ctx, g); err != nil {
+			// No device events in this container or namespace: rtnetlink tells
+			// of links, the port timer of the rest.
+			w.Log.Warn("no device events", "error", err)
+		}
 	}
 	if err := w.startRDMA(ctx); err != nil && !errors.Is(err, rdmanl.ErrNoMonitor) && !errors.Is(err, rdmanl.ErrNoRDMA) {
 		w.Log.Warn("no RDMA events", "error", err)
@@ -121,11 +129,7 @@ func (w *Watch) startRTNL(ctx context.Context) error {
 	return nil
 }
 
-func (w *Watch) startUevent(ctx context.Context) error {
-	g := uevent.Kernel
-	if w.Udev {
-		g = uevent.Udev
-	}
+func (w *Watch) startUevent(ctx context.Context, g uevent.Group) error {
 	ev, err := uevent.Subscribe(ctx, g, w.RecvBuffer, "net", "infiniband", "infiniband_mad")
 	if err != nil {
 		return fmt.Errorf("subscribe to device events: %w", err)
@@ -140,7 +144,7 @@ func (w *Watch) startUevent(ctx context.Context) error {
 			}
 		}
 		return s
-	}, w.startUevent)
+	}, func(ctx context.Context) error { return w.startUevent(ctx, g) })
 	return nil
 }
 

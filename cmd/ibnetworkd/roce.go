@@ -32,7 +32,30 @@ func init() {
 			cardwatch.Run(ctx, v.log, v.daemon.Wake)
 			return nil
 		}}
+	}, func(v env) task {
+		return task{"host name", func(ctx context.Context) error {
+			if err := cardwatch.Hostname(ctx, func() { renamed(v.daemon) }); err != nil {
+				v.log.Warn("changes of the host's name are not seen", "error", err)
+				<-ctx.Done()
+			}
+			return nil
+		}}
 	})
+}
+
+// renamed looks again at the links whose port may have the host's name in its
+// node description.
+func renamed(d *daemon.Daemon) {
+	links := map[int]bool{}
+	if s := d.Snapshot(); s != nil {
+		for i := range s.Links {
+			l := &s.Links[i]
+			if _, p := roce.PortOf(s, l); p != nil && !l.IsChild() {
+				links[l.Index] = true
+			}
+		}
+	}
+	d.Wake(daemon.Scope{Reload: true, RDMA: true, Force: links})
 }
 
 // envFiles keeps a file for each link on an RDMA port, with what job launchers

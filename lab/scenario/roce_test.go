@@ -110,6 +110,11 @@ func TestCardOfTwoKinds(t *testing.T) {
 		if strings.Contains(out, "dcb ") || strings.Contains(out, "devlink ") {
 			g.Errorf("something is left to plan:\n%s", out)
 		}
+		// The node description follows the host's name.
+		g.Exec("hostname", "renamed")
+		g.Wait("the new name", 10*time.Second, func() bool {
+			return strings.TrimSpace(g.Read("/sys/class/infiniband/swib0/node_desc")) == "renamed swib0"
+		})
 		// A driver restart takes all of it away.
 		dev, err := sysfs.New("/").IBDevice("swib0")
 		if err != nil {

@@ -1,0 +1,49 @@
+package cardwatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// hostnameFile can be polled: the kernel says with POLLERR that the name was set
+// (kernel/utsname_sysctl.c, uts_proc_notify).
+const hostnameFile = "/proc/sys/kernel/hostname"
+
+// Hostname calls changed each time the host's name is set, until ctx ends.
+func Hostname(ctx context.Context, changed func()) error {
+	f, err := os.Open(hostnameFile)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("eventfd: %w", err)
+	}
+	end := context.AfterFunc(ctx, func() { _, _ = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })
+	defer func() {
+		if end() || ctx.Err() != nil {
+			_ = unix.Close(stop)
+		}
+	}()
+	buf := make([]byte, 256)
+	fd := int(f.Fd())
+	for ctx.Err() == nil {
+		// A read makes the next change news.
+		if _, err := unix.Pread(fd, buf, 0); err != nil {
+			return fmt.Errorf("read %s: %w", hostnameFile, err)
+		}
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}, {Fd: int32(stop), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("poll %s: %w", hostnameFile, err)
+		}
+		if fds[0].Revents != 0 && ctx.Err() == nil {
+			changed()
+		}
+	}
+	return nil
+}

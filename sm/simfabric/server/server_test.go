@@ -206,3 +206,56 @@ func FuzzUmad(f *testing.F) {
 		c.ask.Close()
 	})
 }
+
+// TestIbsimControl asks what the preload library of ibsim asks, as it does: each
+// question waits for its answer, the last one too.
+func TestIbsimControl(t *testing.T) {
+	_, base := start(t, simfabric.Options{})
+	c, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"}, &net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	in, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: "@" + base + ":in77\x00", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	client := uint32(0)
+	ask := func(typ uint32, fill func(*ibsim.Ctl)) ibsim.Ctl {
+		t.Helper()
+		q := ibsim.Ctl{Client: client, Type: typ}
+		if fill != nil {
+			fill(&q)
+		}
+		if _, err := c.Write(q.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 200)
+		n, err := c.Read(b)
+		if err != nil {
+			t.Fatalf("question %d: %v", typ, err)
+		}
+		var a ibsim.Ctl
+		if err := a.Decode(b[:n]); err != nil || a.Type != typ {
+			t.Fatalf("answer to %d: %+v, %v", typ, a, err)
+		}
+		return a
+	}
+	a := ask(ibsim.CtlConnect, func(q *ibsim.Ctl) { i := ibsim.ClientInfo{ID: 77, Node: "H-00002"}; i.Put(q) })
+	var i ibsim.ClientInfo
+	if i.Get(&a); i.Node != "H-00002" {
+		t.Errorf("%+v", i)
+	}
+	client = i.ID
+	for _, typ := range []uint32{ibsim.CtlGetPort, ibsim.CtlGetVendor, ibsim.CtlGetGID, ibsim.CtlGetGUID, ibsim.CtlGetNodeInfo, ibsim.CtlGetPortInfo, ibsim.CtlGetPKeys, ibsim.CtlSetIsSM} {
+		ask(typ, nil)
+	}
+	a = ask(ibsim.CtlGetNodeInfo, nil)
+	var ni mad.NodeInfo
+	if _ = ni.Decode(a.Data[:]); ni.NumPorts != 1 || ni.NodeGUID == 0 {
+		t.Errorf("%+v", ni)
+	}
+	ask(ibsim.CtlDisconnect, nil)
+}

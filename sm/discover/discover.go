@@ -49,6 +49,9 @@ type Options struct {
 	// Ports asks every port's PortInfo, also what the Set that arms it would
 	// answer: for who must know all capabilities before.
 	Ports bool
+	// Hasty does not wait long for other managers: for one that has been made
+	// master by the others, of which the former may be gone by now.
+	Hasty bool
 }
 
 // SM is another port that says it runs a subnet manager.
@@ -420,7 +423,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 			return r, d.caPath(i, p, &r.Path)
 		}
 	case kSM:
-		r.Attr = mad.AttrSMInfo
+		r.Attr, r.Hasty = mad.AttrSMInfo, d.opt.Hasty
 		if !x.sw() {
 			return r, d.caPath(i, p, &r.Path)
 		}

@@ -213,7 +213,6 @@ type Subnet struct {
 	state         atomic.Pointer[Snapshot]
 	cmds          chan func()
 	stopped       chan struct{}
-	once          sync.Once
 	warned        map[string]int
 }
 
@@ -345,7 +344,7 @@ type localInfo interface {
 }
 
 func (s *Subnet) options() discover.Options {
-	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil}
+	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, Hasty: s.elect.State() == mad.SMMaster}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
 			o.LocalPort = (*fabric.PortInfo)(&pi)

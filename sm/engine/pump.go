@@ -80,6 +80,9 @@ func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
 	mad.PutDR(&s.pkt.MAD, r.Method, r.Attr, r.Mod, tid, s.cfg.Policy.MKey, r.Path, r.Data[:])
 	s.pkt.LID, s.pkt.QPN, s.pkt.Long = ib.LIDPermissive, 0, nil
 	s.pkt.Timeout, s.pkt.Retries = src.timeout, 0
+	if r.Hasty {
+		s.pkt.Timeout /= 2
+	}
 	s.counters.SMPs++
 	s.count(r.Method, r.Attr)
 	if err := s.tr.Send(&s.pkt); err != nil {
@@ -258,7 +261,11 @@ func (s *Subnet) response(p *transport.Packet) {
 		s.release(uint16(i))
 		return
 	}
-	if p.Err != nil && int(tries) < own.retries && errors.Is(p.Err, transport.ErrTimeout) {
+	retries := own.retries
+	if req.Hasty {
+		retries = min(retries, 1)
+	}
+	if p.Err != nil && int(tries) < retries && errors.Is(p.Err, transport.ErrTimeout) {
 		s.late = true
 		if tries == 0 {
 			own.Late(req.Tag)

@@ -18,6 +18,9 @@ type Request struct {
 	Path   []uint8  // output port of each hop; read-only
 	Data   [64]byte // attribute of a Set
 	Tag    uint64   // the stage's own, comes back in the Reply
+	// Hasty asks for half the time-out and one repeat at most: an answer that
+	// is missing does less harm than the wait for it.
+	Hasty bool
 }
 
 // Reply is the outcome of a Request.

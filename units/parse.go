@@ -19,8 +19,6 @@ type parser struct {
 	u        *Unit
 	problems []Problem
 	objs     []*object
-	// network is the [Network] header that Address= and Gateway= stand under.
-	network Position
 	// cur describes the assignment under way, for messages.
 	sec *SectionSpec
 	key *Key

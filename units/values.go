@@ -577,7 +577,7 @@ func validDomain(s string) error {
 func parseDomain(s string) (Domain, error) {
 	name, routeOnly := strings.CutPrefix(s, "~")
 	if name == "*" {
-		return Domain{}, fmt.Errorf("%q: the domain of all names is written ~.", clip(s))
+		return Domain{}, fmt.Errorf("%q: write \"~.\" for the domain of all names", clip(s))
 	}
 	if name == "." || name == "" && routeOnly {
 		if !routeOnly {

@@ -162,7 +162,6 @@ type step struct {
 	count func(line string) bool // counts a line as one unit of progress
 	total int                    // expected units, 0 if unknown
 	unit  string
-	quiet bool // no progress before the first ten seconds have passed
 }
 
 // run executes a command, prints progress every few seconds, and returns an

@@ -295,7 +295,7 @@ func foreignMaster(t *testing.T, engine string) {
 		foreign.Kill()
 		_ = foreign.Wait(5 * time.Second)
 		died := time.Now()
-		sms = smWait(g, "ours to be back", 90*time.Second, func(s []api.SMStatus) bool {
+		smWait(g, "ours to be back", 90*time.Second, func(s []api.SMStatus) bool {
 			return strings.Contains(phases(s), "swib0/1 master active") && masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib0", 1, "lid"))
 		})
 		g.Logf("back %v after opensm died", time.Since(died))

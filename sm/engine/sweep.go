@@ -312,7 +312,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if err := s.readLFTs(ctx, f, &have); err != nil {
 		return err
 	}
-	want, warn := s.have.lft, []string(nil)
+	var warn []string
 	if !sameShape(s.fab, f) || s.want.lft == nil {
 		opt := s.cfg.Route
 		opt.Previous = have.lft
@@ -335,7 +335,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		s.want.lft, s.want.sl, s.want.engine, s.want.layers = r.LFT, r.SL, r.Engine, r.NumLayers
 		warn = r.Warnings
 	}
-	want = s.want.lft
+	want := s.want.lft
 	if s.want.qos != nil {
 		pol.Lanes = make([]uint8, len(f.Ports))
 		for i := range pol.Lanes {

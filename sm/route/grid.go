@@ -83,8 +83,7 @@ func (g *graph) grid() *grid {
 	for i := range class {
 		class[i] = int32(i)
 	}
-	var find func(int32) int32
-	find = func(i int32) int32 {
+	find := func(i int32) int32 {
 		for class[i] != i {
 			class[i] = class[class[i]]
 			i = class[i]

@@ -26,7 +26,6 @@ type host struct {
 	t    *testing.T
 	guid ib.GUID
 	tr   transport.Transport
-	port func() transport.Port
 	tid  uint32
 
 	mu      sync.Mutex
@@ -150,14 +149,13 @@ func (h *host) ask(key uint64, m mad.Method, a mad.AttrID, mask mad.CompMask, re
 		b := r.Bytes()
 		_ = y.Decode(b)
 		var out [][]byte
-		for n := int(y.AttrOffset) * 8; n > 0 && y.Status == 0; {
+		if n := int(y.AttrOffset) * 8; n > 0 && y.Status == 0 {
 			if b = b[mad.SADataOffset:]; m != mad.MethodGetTable && m != mad.MethodGetMulti {
 				b = b[:n]
 			}
 			for ; len(b) >= n; b = b[n:] {
 				out = append(out, b[:n])
 			}
-			break
 		}
 		return y.Status, out
 	}

@@ -135,7 +135,6 @@ func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port) {
 		err := sub.Run(ctx)
 		switch {
 		case err == nil:
-			err = errors.New("stopped")
 			m.mu.Lock()
 			r.over, r.next = true, time.Now().Add(m.Again)
 			m.mu.Unlock()

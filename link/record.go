@@ -85,9 +85,16 @@ func (r *Record) MadeChild(l *Link) bool {
 	return e != nil && e.Child
 }
 
-// HasChildren reports whether we made children on a link.
-func (r *Record) HasChildren(index int) bool {
-	return r != nil && slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == index })
+// Holds reports whether there is anything of ours on a link that would have to
+// be taken back if no unit applied to it any more.
+func (r *Record) Holds(l *Link) bool {
+	if r == nil {
+		return false
+	}
+	if e := r.Of(l); e != nil && (e.Child || len(e.Addresses) > 0 || len(e.Routes) > 0 || e.DNS != nil) {
+		return true
+	}
+	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index })
 }
 
 func (r *Record) of(t Target) *LinkRecord {

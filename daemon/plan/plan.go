@@ -223,7 +223,7 @@ func (p *planner) decide(index int, parent *units.Unit) {
 		}
 	}
 	if n.unit == nil && n.part == nil {
-		if p.in.Record.Of(l) == nil && !p.in.Record.HasChildren(index) {
+		if !p.in.Record.Holds(l) {
 			n.ignored = link.Reason{Code: link.CodeNoUnit, Text: "no unit matches " + l.Name}
 		}
 		return

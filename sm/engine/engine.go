@@ -191,6 +191,8 @@ type Subnet struct {
 	rereg      []ib.GUID                // ports to be told to register again
 	guids      map[guidKey]mad.GUIDInfo // blocks of alias GUIDs to be written
 	mcastDirty bool
+	lastJoin   time.Time // when members last changed
+	mcastHold  time.Time // until when the tables are held back at most
 	admin      *sa.Service
 	troubled   int // sweeps in a row with failures
 	silentAt   []ib.GUID
@@ -508,8 +510,12 @@ func (s *Subnet) master(ctx context.Context) error {
 		if s.cfg.Sweep > 0 {
 			d = min(d, light.Sub(now))
 		}
+		held := s.mcastDirty
+		if held {
+			d = min(d, s.mcastHeld().Sub(now))
+		}
 		if err := s.wait(ctx, max(d, time.Millisecond), func() bool {
-			return s.ev.any() || s.mcastDue() || s.elect.State() != mad.SMMaster
+			return s.ev.any() || s.mcastDue() || s.mcastDirty != held || s.elect.State() != mad.SMMaster
 		}); err != nil {
 			return err
 		}

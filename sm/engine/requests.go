@@ -274,7 +274,7 @@ func (s *Subnet) sa(p *transport.Packet) {
 // apply does what the SA leaves to do.
 func (s *Subnet) apply(c sa.Changes) {
 	if c.Groups {
-		s.mcastDirty = true
+		s.mcastDirty, s.lastJoin = true, time.Now()
 	}
 	s.send(c.Reports)
 	for _, p := range c.Reregister {

@@ -414,6 +414,10 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		rereg = make([]bool, len(f.Ports))
 		for _, p := range f.EndPorts {
 			rereg[p] = f.Ports[p].Num != 0 && f.Ports[p].Info.State() == ib.PortActive && p != f.SMPort
+			if rereg[p] {
+				s.lastJoin = time.Now()
+				s.mcastHold = s.lastJoin.Add(mcastMost)
+			}
 		}
 	}
 	// SwitchInfo first: a switch that restarts after that shows LinearFDBTop 0
@@ -599,12 +603,31 @@ func (s *Subnet) smRecords(f *fabric.Fabric, res *discover.Result) []sa.SMInfo {
 	return out
 }
 
-// mcastDue tells that members changed since the multicast tables were written.
-func (s *Subnet) mcastDue() bool { return s.mcastDirty && s.fab != nil }
+// mcastDue tells that members changed since the multicast tables were written,
+// and that they are not held back.
+func (s *Subnet) mcastDue() bool {
+	return s.mcastDirty && s.fab != nil && !time.Now().Before(s.mcastHeld())
+}
+
+// After a takeover the tables of the former master go on working until the
+// first member that joins again has them written without the others: so they
+// are held until nobody has joined for a while.
+const (
+	mcastQuiet = 300 * time.Millisecond
+	mcastMost  = 2 * time.Second
+)
+
+// mcastHeld is until when the multicast tables are held back.
+func (s *Subnet) mcastHeld() time.Time {
+	if t := s.lastJoin.Add(mcastQuiet); t.Before(s.mcastHold) {
+		return t
+	}
+	return s.mcastHold
+}
 
 // programMulticast writes the multicast tables that differ.
 func (s *Subnet) programMulticast(ctx context.Context) error {
-	if !s.mcastDirty {
+	if !s.mcastDue() {
 		return nil
 	}
 	s.mcastDirty = false

@@ -411,6 +411,8 @@ func setting(op link.Op) string {
 		return "NodeDescription"
 	case MapDSCP:
 		return fmt.Sprintf("DSCP %d", o.DSCP)
+	case RebindVF:
+		return fmt.Sprintf("VF %d GUID", o.VF)
 	}
 	return ""
 }

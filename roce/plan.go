@@ -788,8 +788,21 @@ func (p *planner) vf(s *SRIOV, i int) {
 		p.b.Block(p.on, op, false, why)
 		return
 	}
+	// A function that does not take its GUID however often it is bound must not
+	// lose its users for it again and again.
+	if !changed && p.st.Fought[FoughtKey(op)] >= rebindLimit {
+		why := link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("virtual function %d of %s reports the GUID %s after its driver probed anew, not %s", i, p.on, v.OwnGUID, node),
+			Next: "look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}
+		p.attr(link.Attribute{Name: name("GUID"), Wanted: node.String(), Actual: v.OwnGUID.String(), Why: why})
+		p.b.Block(p.on, op, false, why)
+		return
+	}
 	p.b.Do(op)
 }
+
+// rebindLimit is how many times a virtual function is bound again for the same
+// GUID.
+const rebindLimit = 2
 
 // pfGUID is the port GUID of the physical function.
 func (p *planner) pfGUID() ib.GUID {

@@ -179,6 +179,10 @@ func TestPlans(t *testing.T) {
 			"ip link set dev ib0 vf 1 node_guid 02:02:c9:00:02:0a:bc:df",
 			"ip link set dev ib0 vf 1 port_guid 00:02:c9:03:00:0a:00:01",
 			"ip link set dev ib0 vf 1 state enable"}},
+		{name: "bad function that does not take its GUID", index: ib0, text: "[VF]\nVirtualFunction=0\nNodeGUID=0x0002c903000a0001\n", change: func(_ *link.Snapshot, st *State) {
+			*st.Links[3].SRIOV.VFs[0].NodeGUID = 0x0002c903000a0001
+			st.Fought = map[string]int{"ib0\x00VF 0 GUID": 2}
+		}, blocked: []string{"virtual function 0 of ib0 reports the GUID 0x0000000000000001 after its driver probed anew, not 0x0002c903000a0001 / look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}},
 		{name: "bad function in use", index: ib0, text: "[VirtualFunctions]\nCount=4\n", change: func(_ *link.Snapshot, st *State) { st.Links[3].SRIOV.VFs[0].Busy = "vfio-pci" },
 			blocked: []string{"the number of virtual functions of ib0 changes through 0 only, and function 0 is in use (vfio-pci) / give the functions free, or leave Count= at 2"}},
 		{name: "OK number through 0", index: ib0, text: "[VirtualFunctions]\nCount=4\n", ops: []string{

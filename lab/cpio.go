@@ -18,7 +18,6 @@ type cpioWriter struct {
 const (
 	cpioDir  = 0o040000
 	cpioFile = 0o100000
-	cpioLink = 0o120000
 	cpioChar = 0o020000
 )
 

@@ -372,7 +372,14 @@ func TestOnDemandAccidents(t *testing.T) {
 			// In the service's own view, as it would be after an error of
 			// the file system below it.
 			inside := func(opts string) {
-				g.Sh("nsenter -t $(systemctl show -p MainPID --value ibnetworkd) -m mount -o remount,bind,%s /run/ibnetworkd", opts)
+				// Busy while the daemon is writing.
+				g.WaitFor(10*time.Second, func() string {
+					out, err := g.Try("sh", "-c", "nsenter -t $(systemctl show -p MainPID --value ibnetworkd) -m mount -o remount,bind,"+opts+" /run/ibnetworkd")
+					if err != nil {
+						return out
+					}
+					return ""
+				})
 			}
 			inside("ro")
 			g.Exec("systemctl", "kill", "-s", "KILL", ours)

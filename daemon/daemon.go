@@ -478,12 +478,12 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		d.log.Debug("turn", "scope", sc.String(), "took", d.lastCost, "load", cost.load, "look", cost.look, "plan", cost.plan, "apply", cost.apply, "report", cost.report)
 	}()
 	lap := func(into *time.Duration, since time.Time) { *into += time.Since(since) }
-	todo := map[int]bool{}
-	maps.Copy(todo, sc.Force)
+	dirty := map[int]bool{}
+	maps.Copy(dirty, sc.Force)
 	reloaded := false
 	if sc.Reload || d.set == nil {
 		t := time.Now()
-		reloaded = d.reload(todo)
+		reloaded = d.reload(dirty)
 		lap(&cost.load, t)
 		// A file that was not there when the set was loaded may ask for
 		// settings, routes or rules that nobody has looked at yet.
@@ -492,7 +492,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	if sc.Due {
 		for _, t := range d.held.due(start) {
 			if l := d.at(t); l != nil {
-				todo[l.Index] = true
+				dirty[l.Index] = true
 			}
 		}
 	}
@@ -503,7 +503,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	if err != nil {
 		return err
 	}
-	d.take(snap, todo)
+	d.take(snap, dirty)
 	for i := range sc.Force {
 		if l, ok := d.snap.Link(i); ok {
 			d.held.event(map[string]bool{l.Name: true}, true, start)
@@ -511,10 +511,10 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	}
 	steps := 0
 	changed := map[string]bool{}
-	for round := 0; round < rounds && len(todo) > 0 && ctx.Err() == nil; round++ {
+	for round := 0; round < rounds && len(dirty) > 0 && ctx.Err() == nil; round++ {
 		folded := d.rec.Fold(d.snap)
-		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: todo, Prev: d.unitOf, NoPorts: true}
-		if len(todo) >= len(d.snap.Links) {
+		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: dirty, Prev: d.unitOf, NoPorts: true}
+		if len(dirty) >= len(d.snap.Links) {
 			in.Scope = nil
 		}
 		t = time.Now()
@@ -533,9 +533,9 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		}
 		steps += len(r.Plan.Steps)
 		t = time.Now()
-		todo = d.apply(ctx, r.Plan.Steps)
+		dirty = d.apply(ctx, r.Plan.Steps)
 		lap(&cost.apply, t)
-		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(todo)}
+		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(dirty)}
 		for _, s := range r.Plan.Steps {
 			switch s.Op.(type) {
 			case link.AddChild:
@@ -550,7 +550,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		if err != nil {
 			return err
 		}
-		d.take(snap, todo)
+		d.take(snap, dirty)
 	}
 	t = time.Now()
 	d.fold(old, changed, reloaded)
@@ -649,14 +649,14 @@ func (d *Daemon) hasEthernetPort() bool {
 }
 
 // take makes a snapshot the present one and adds the links that changed, and
-// those on ports that changed, to todo.
-func (d *Daemon) take(s *link.Snapshot, todo map[int]bool) {
+// those on ports that changed, to dirty.
+func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 	old := d.snap
 	links, _, rdma := changedLinks(old, s)
 	d.snap = s
-	maps.Copy(todo, links)
+	maps.Copy(dirty, links)
 	if old != nil {
-		maps.Copy(todo, roce.Changed(old.Card, s.Card))
+		maps.Copy(dirty, roce.Changed(old.Card, s.Card))
 	}
 	now := time.Now()
 	if rdma {
@@ -667,7 +667,7 @@ func (d *Daemon) take(s *link.Snapshot, todo map[int]bool) {
 				continue
 			}
 			if old == nil || !samePort(old, s, l) {
-				todo[l.Index] = true
+				dirty[l.Index] = true
 				moved[l.Name] = true
 			}
 		}
@@ -676,7 +676,7 @@ func (d *Daemon) take(s *link.Snapshot, todo map[int]bool) {
 	}
 	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
 		for i := range s.Links {
-			todo[s.Links[i].Index] = true
+			dirty[s.Links[i].Index] = true
 		}
 	}
 	if len(links) > 0 && len(d.held.m) > 0 {
@@ -695,9 +695,9 @@ func (d *Daemon) take(s *link.Snapshot, todo map[int]bool) {
 		d.held.event(names, false, now)
 		d.held.event(again, true, now)
 	}
-	for i := range todo {
+	for i := range dirty {
 		if _, ok := s.Link(i); !ok {
-			delete(todo, i)
+			delete(dirty, i)
 		}
 	}
 }
@@ -788,8 +788,8 @@ func (d *Daemon) sayOnce(name, about, text string, level slog.Level, args ...any
 }
 
 // reload reads the units and adds the links that a changed unit has or had to
-// todo.
-func (d *Daemon) reload(todo map[int]bool) bool {
+// dirty.
+func (d *Daemon) reload(dirty map[int]bool) bool {
 	set := d.cfg.Load()
 	old := d.set
 	d.set = set
@@ -832,7 +832,7 @@ func (d *Daemon) reload(todo map[int]bool) bool {
 			again = v != units.No
 		}
 		if again {
-			todo[l.Index] = true
+			dirty[l.Index] = true
 			names[l.Name] = true
 		}
 	}

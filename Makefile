@@ -93,6 +93,10 @@ lint: ## gofmt, go vet, staticcheck, govulncheck, import walls
 lab: ## build and cache what the lab needs (kernel, module, Debian guests)
 	@$(LAB) build
 
+.PHONY: lab-sanitize
+lab-sanitize: ## the lab's tests on a kernel with KASAN, lockdep and kmemleak (20 minutes)
+	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -count=1 -timeout 60m ./lab
+
 .PHONY: install
 install: build ## into $(DESTDIR)$(PREFIX)
 	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' BIN='$(BIN)' dist/install.sh

@@ -202,7 +202,8 @@ func TestImportLikeIfupdown(t *testing.T) {
 
 // Monitor, try and wait-online on a host with a bus.
 func TestPrompt(t *testing.T) {
-	c := installed(t, lab.Config{Timeout: 3 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(t, lab.Config{Timeout: 3 * time.Minute, Files: map[string]string{
+		"/etc/default/ibnetworkd": "IBNETWORKD_OPTIONS=\"--metrics=unix:/run/ibnetworkd/metrics.sock\"\n"}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
@@ -250,7 +251,7 @@ func TestPrompt(t *testing.T) {
 		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "30s")
 		g.Log("\n" + mon.Output())
 		out = g.Exec("ibnetctl", "metrics")
-		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) {
+		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) || !strings.Contains(out, `ibnetwork_operations_total{operation="AddAddress",result="done"}`) {
 			g.Errorf("metrics:\n%s", out)
 		}
 		g.Log("\n" + g.Exec("ibnetctl", "sm", "status", "swib0/1"))

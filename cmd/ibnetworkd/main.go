@@ -1,3 +1,8 @@
+// The number of CPUs is asked for once: the runtime's own look at it would wake
+// an idle daemon.
+//
+//go:debug updatemaxprocs=0
+
 // Command ibnetworkd keeps InfiniBand and RoCE links in the state that
 // .ibnetwork files ask for.
 package main

@@ -203,7 +203,7 @@ func (p *Port) ioctl(req uintptr, arg unsafe.Pointer) error {
 }
 
 // Send hands a MAD to the kernel. ENOMEM and EAGAIN ask to try later; EINVAL
-// refuses the header or the address.
+// refuses the header or the address; EIO when the device is gone.
 func (p *Port) Send(k *Packet) error {
 	if len(k.MAD) < minMAD || len(k.MAD) > MaxMAD {
 		return fmt.Errorf("%s: a MAD of %d bytes cannot be sent", p.f.Name(), len(k.MAD))
@@ -213,9 +213,9 @@ func (p *Port) Send(k *Packet) error {
 	copy(b[HeaderSize:], k.MAD)
 	n, err := p.f.Write(b)
 	if err == nil && n != len(b) {
-		err = fmt.Errorf("%s: %w", p.f.Name(), io.ErrShortWrite)
+		return fmt.Errorf("%s: %w", p.f.Name(), io.ErrShortWrite)
 	}
-	return err
+	return p.gone(err)
 }
 
 // Recv waits for the next MAD and puts it into k, whose MAD's capacity is used
@@ -240,7 +240,7 @@ func (p *Port) Recv(k *Packet) error {
 			continue
 		}
 		if err != nil {
-			return err
+			return p.gone(err)
 		}
 		if n < HeaderSize {
 			return fmt.Errorf("%s: read of %d bytes is shorter than its header", p.f.Name(), n)
@@ -252,6 +252,17 @@ func (p *Port) Recv(k *Packet) error {
 		k.MAD = buf[:n-HeaderSize]
 		return nil
 	}
+}
+
+// gone turns the poller's refusal into EIO: ib_umad_poll gives nothing but EPOLLERR
+// when the device has left, and the runtime then says "not pollable" instead of
+// reading, with an error that it does not export.
+func (p *Port) gone(err error) error {
+	var errno unix.Errno
+	if err == nil || errors.As(err, &errno) || errors.Is(err, os.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%s: %w (%w)", p.f.Name(), unix.EIO, err)
 }
 
 // EncodeHeader writes struct ib_user_mad_hdr. id, status, timeouts, length and

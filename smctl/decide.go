@@ -31,6 +31,10 @@ const (
 	// ActionGrace is how long an action may take to show in the worker's
 	// state before it is decided again.
 	ActionGrace = 10 * time.Second
+	// UnitGrace is how long a worker runs on when no unit asks for one any
+	// more: a file that is being replaced, or a link that is made anew, is
+	// without a unit for a moment.
+	UnitGrace = 2 * time.Second
 	// Healthy is how long a worker must have run for its failures to be
 	// forgotten.
 	Healthy = time.Minute
@@ -108,6 +112,13 @@ func (d *decider) decide() Decision {
 			if pol.Unit != "" {
 				return d.stop("%s says Manage=no", pol.Unit)
 			}
+			if d.m.UnitGoneSince.IsZero() {
+				d.m.UnitGoneSince = d.in.Now
+			}
+			due := d.m.UnitGoneSince.Add(UnitGrace)
+			if d.in.Now.Before(due) {
+				return d.wait(PhaseMaster, due, "no unit asks for a subnet manager on %v any more: it is stopped if that lasts %v", p, UnitGrace)
+			}
 			return d.stop("no unit asks for a subnet manager on %v any more", p)
 		}
 		d.forget()
@@ -117,6 +128,7 @@ func (d *decider) decide() Decision {
 		return d.wait(PhaseOff, time.Time{}, "no unit with a [SubnetManager] section matches %v", p)
 	}
 
+	d.m.UnitGoneSince = time.Time{}
 	if running {
 		return d.running()
 	}
@@ -402,6 +414,7 @@ func (d *decider) countFailure() {
 // forget drops what was counted towards a start.
 func (d *decider) forget() {
 	d.m.LonelySince, d.m.SilentSince, d.m.Silences = time.Time{}, time.Time{}, 0
+	d.m.UnitGoneSince = time.Time{}
 }
 
 func (d *decider) wait(ph Phase, until time.Time, format string, args ...any) Decision {

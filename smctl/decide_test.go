@@ -52,7 +52,8 @@ func TestDecide(t *testing.T) {
 		words  string
 	}{
 		{"OK no unit", Memory{}, Policy{}, initPort, Answer{}, idle, time.Time{}, Wait, PhaseOff, "no unit"},
-		{"OK unit removed while running", Memory{}, Policy{}, port(nil), Answer{}, running, time.Time{}, Stop, PhaseStopping, "any more"},
+		{"OK unit removed while running", Memory{UnitGoneSince: t0.Add(-UnitGrace)}, Policy{}, port(nil), Answer{}, running, time.Time{}, Stop, PhaseStopping, "any more"},
+		{"OK unit away for a moment", Memory{}, Policy{}, port(nil), Answer{}, running, time.Time{}, Wait, PhaseMaster, "if that lasts"},
 		{"OK Manage=no stops it", Memory{}, Policy{Unit: "a.ibnetwork"}, port(nil), Answer{}, running, time.Time{}, Stop, PhaseStopping, "a.ibnetwork says Manage=no"},
 		{"OK port gone", Memory{}, autoPolicy, Port{GUID: 1}, Answer{}, running, time.Time{}, Stop, PhaseStopping, "gone"},
 		{"OK port type changed", Memory{}, autoPolicy, port(func(p *Port) { p.LinkLayer = ib.LinkLayerEthernet }), Answer{}, running, time.Time{}, Stop, PhaseStopping, "Ethernet"},

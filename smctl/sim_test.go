@@ -33,6 +33,7 @@ type simSM struct {
 	visible time.Time // when the issm device is open
 	ready   time.Time // when discovery ends
 	lost    time.Time // when a standby first missed its master
+	comp    int       // which connected part of the fabric it is in
 }
 
 type simNode struct {
@@ -51,7 +52,13 @@ type simNode struct {
 	dead    bool // worker cannot run
 	last    Decision
 	start   time.Time // of the node
+	comp    int       // which connected part of the fabric it is in
+	off     bool      // without power
+	reached time.Time // when its link came up last, or it came into another part
 }
+
+// linked reports whether the port of a node that runs has a cable.
+func (n *simNode) linked() bool { return !n.off && n.port.Phys == ib.PhysLinkUp }
 
 type sim struct {
 	t     *testing.T
@@ -60,10 +67,15 @@ type sim struct {
 	alien *simSM // a foreign subnet manager, such as a switch's
 	sweep time.Duration
 	log   []string
+	// lose is how many of 100 questions are lost; r decides which.
+	lose int
+	r    *rand.Rand
+	// stopped, if set, is told of each decision to stop a worker.
+	stopped func(n *simNode, dec Decision)
 }
 
 func newSim(t *testing.T, n int, r *rand.Rand, boot time.Duration, pol Policy) *sim {
-	s := &sim{t: t, now: time.Unix(1000, 0), sweep: 150*time.Millisecond + time.Duration(n)*time.Millisecond}
+	s := &sim{t: t, now: time.Unix(1000, 0), sweep: 150*time.Millisecond + time.Duration(n)*time.Millisecond, r: r}
 	base := ib.GUID(0x0002c90300000000 + r.Uint64N(1<<30))
 	for i := range n {
 		start := s.now
@@ -80,14 +92,16 @@ func newSim(t *testing.T, n int, r *rand.Rand, boot time.Duration, pol Policy) *
 	return s
 }
 
-func (s *sim) sms() []*simSM {
+// sms are the subnet managers of a part of the fabric.
+func (s *sim) sms(comp int) []*simSM {
 	var out []*simSM
 	for _, n := range s.nodes {
-		if n.sm != nil && !s.now.Before(n.sm.visible) {
+		if n.sm != nil && n.comp == comp && n.linked() && !s.now.Before(n.sm.visible) {
+			n.sm.comp = comp
 			out = append(out, n.sm)
 		}
 	}
-	if s.alien != nil {
+	if s.alien != nil && s.alien.comp == comp {
 		out = append(out, s.alien)
 	}
 	return out
@@ -97,9 +111,28 @@ func (m *simSM) info() SMInfo {
 	return SMInfo{GUID: m.guid, LID: m.lid, Priority: m.prio, State: m.state}
 }
 
+// comps are the parts that the fabric is in.
+func (s *sim) comps() map[int]bool {
+	out := map[int]bool{}
+	for _, n := range s.nodes {
+		if n.linked() {
+			out[n.comp] = true
+		}
+	}
+	if s.alien != nil {
+		out[s.alien.comp] = true
+	}
+	return out
+}
+
 // elect moves the subnet managers on by one tick.
 func (s *sim) elect() {
-	all := s.sms()
+	for c := range s.comps() {
+		s.electIn(s.sms(c))
+	}
+}
+
+func (s *sim) electIn(all []*simSM) {
 	for _, m := range all {
 		switch m.state {
 		case SMNotActive:
@@ -126,6 +159,18 @@ func (s *sim) elect() {
 				}
 				s.program(m)
 			}
+		case SMMaster:
+			// Two masters that can see each other again: the lower gives way
+			// after its next sweep.
+			better := slices.ContainsFunc(all, func(o *simSM) bool { return o != m && o.state == SMMaster && o.info().Outranks(m.prio, m.guid) })
+			switch {
+			case !better:
+				m.ready = time.Time{}
+			case m.ready.IsZero() || !m.ready.After(s.now.Add(-poll)):
+				m.ready = s.now.Add(s.sweep)
+			case !s.now.Before(m.ready):
+				m.state, m.lost = SMStandby, time.Time{}
+			}
 		case SMStandby:
 			if slices.ContainsFunc(all, func(o *simSM) bool { return o.state == SMMaster }) {
 				m.lost = time.Time{}
@@ -138,34 +183,54 @@ func (s *sim) elect() {
 	}
 }
 
+// program makes all ports of the master's part Active. Ports keep the LID that
+// they have; of two that have the same one, from two parts that have become
+// one, the later gets another.
 func (s *sim) program(m *simSM) {
-	for i, n := range s.nodes {
-		if s.now.Before(n.start) {
+	taken := map[ib.LID]bool{3000: true}
+	ours := func(n *simNode) bool { return n.comp == m.comp && n.linked() && !s.now.Before(n.start) }
+	for _, n := range s.nodes {
+		if ours(n) {
+			if taken[n.port.LID] {
+				n.port.LID = 0
+			}
+			taken[n.port.LID] = true
+		}
+	}
+	next := ib.LID(1)
+	for _, n := range s.nodes {
+		if !ours(n) {
 			continue
 		}
 		if n.port.LID == 0 {
-			n.port.LID = ib.LID(i + 10)
+			for taken[next] {
+				next++
+			}
+			n.port.LID, taken[next] = next, true
 		}
-		if n.sm == m {
-			m.lid = n.port.LID
+		if n.sm != nil {
+			n.sm.lid = n.port.LID
 		}
 	}
 	for _, n := range s.nodes {
-		if s.now.Before(n.start) {
-			continue
+		if ours(n) {
+			n.port.State, n.port.SMLID = ib.PortActive, m.lid
+			n.changed = true
 		}
-		n.port.State, n.port.SMLID = ib.PortActive, m.lid
-		n.changed = true
 	}
 }
 
-// late gives nodes that booted after the sweep what a light sweep gives them.
+// late gives nodes that came after the sweep what a light sweep gives them.
 func (s *sim) late() {
-	for _, m := range s.sms() {
-		if m.state == SMMaster && slices.ContainsFunc(s.nodes, func(n *simNode) bool {
-			return !s.now.Before(n.start.Add(s.sweep)) && n.port.SMLID != m.lid
-		}) {
-			s.program(m)
+	for c := range s.comps() {
+		for _, m := range s.sms(c) {
+			if m.state == SMMaster && slices.ContainsFunc(s.nodes, func(n *simNode) bool {
+				return n.comp == c && n.linked() && !s.now.Before(n.start.Add(s.sweep)) && !s.now.Before(n.reached.Add(s.sweep)) &&
+					(n.port.SMLID != m.lid || n.port.State != ib.PortActive)
+			}) {
+				s.program(m)
+				break
+			}
 		}
 	}
 }
@@ -175,7 +240,7 @@ func (s *sim) run(d time.Duration) {
 		s.elect()
 		s.late()
 		for i, n := range s.nodes {
-			if s.now.Before(n.start) {
+			if s.now.Before(n.start) || n.off {
 				continue
 			}
 			s.node(i, n)
@@ -204,8 +269,10 @@ func (s *sim) node(i int, n *simNode) {
 	}
 	if !n.pending.At.IsZero() && !s.now.Before(n.pending.At) {
 		if n.pending.Question == AskWalk {
-			for _, m := range s.sms() {
-				n.pending.SMs = append(n.pending.SMs, m.info())
+			for _, m := range s.sms(n.comp) {
+				if n.linked() {
+					n.pending.SMs = append(n.pending.SMs, m.info())
+				}
 			}
 		}
 		n.answer, n.pending, n.changed = n.pending, Answer{}, true
@@ -238,8 +305,8 @@ func (s *sim) node(i int, n *simNode) {
 		if dec.Question == AskLID {
 			n.pending.LID = n.port.SMLID
 			n.pending.At = s.now.Add(lidQuiet)
-			for _, m := range s.sms() {
-				if m.lid == n.port.SMLID {
+			for _, m := range s.sms(n.comp) {
+				if m.lid == n.port.SMLID && n.linked() && s.r.IntN(100) >= s.lose {
 					n.pending.SMs = []SMInfo{m.info()}
 					n.pending.At = s.now.Add(lidTime)
 				}
@@ -251,8 +318,11 @@ func (s *sim) node(i int, n *simNode) {
 		}
 		n.starts++
 		n.worker.State, n.worker.Since, n.changed = WorkerActivating, s.now, true
-		n.sm = &simSM{guid: n.port.GUID, prio: n.policy.Priority, lid: n.port.LID, visible: s.now.Add(startUp)}
+		n.sm = &simSM{guid: n.port.GUID, prio: n.policy.Priority, lid: n.port.LID, visible: s.now.Add(startUp), comp: n.comp}
 	case Stop:
+		if s.stopped != nil {
+			s.stopped(n, dec)
+		}
 		n.stops++
 		n.worker.State, n.worker.Since, n.changed = WorkerDeactivating, s.now, true
 	}

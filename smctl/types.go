@@ -336,6 +336,8 @@ type Memory struct {
 	CountedAt time.Time
 	// DownSince is when the link of a port with a worker went away.
 	DownSince time.Time
+	// UnitGoneSince is when no unit asked for the worker any more.
+	UnitGoneSince time.Time
 	// Foreign is the better master that is there since ForeignSince.
 	Foreign      ib.GUID
 	ForeignSince time.Time

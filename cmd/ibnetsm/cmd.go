@@ -162,6 +162,7 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	log.Info("ibnetsm starts", "version", version.String(), "transport", o.transport, "priority", o.priority)
+	go watchdog(ctx, m)
 	sd.SdNotify(false, sd.SdNotifyReady)
 	defer sd.SdNotify(false, sd.SdNotifyStopping)
 	return m.Run(ctx)

@@ -367,12 +367,16 @@ func (l *lateController) unitOfPort(s *link.Snapshot, set *units.Set, d *link.De
 		if k := &s.Links[i]; k.IBDevice == d.Name && k.Port == p.Num && !k.IsChild() {
 			f := link.FactsOf(s, k)
 			u, v, _ := set.Find(&f)
-			if v != units.Yes {
-				delete(l.units, p.GUID)
-				return nil
+			switch v {
+			case units.Yes:
+				l.units[p.GUID] = u.Name
+				return u
+			case units.NotYet:
+				// Made anew, and udev has not seen it: nothing has changed yet.
+				return set.Unit(l.units[p.GUID])
 			}
-			l.units[p.GUID] = u.Name
-			return u
+			delete(l.units, p.GUID)
+			return nil
 		}
 	}
 	f := link.FactsOfPort(s, d, p)

@@ -26,9 +26,11 @@ import (
 
 // State is a systemd unit's.
 type State struct {
-	State  smctl.WorkerState
-	Since  time.Time
-	Result string
+	State smctl.WorkerState
+	// Since is when it came into that state, with a reading of the monotonic
+	// clock; Wall the same as the wall clock had it then, for people.
+	Since, Wall time.Time
+	Result      string
 }
 
 // Manager runs units; *Systemd is the real one.
@@ -169,6 +171,7 @@ type entry struct {
 	mem     smctl.Memory
 	answer  smctl.Answer
 	worker  smctl.Worker
+	wall    time.Time    // of worker.Since
 	engine  smctl.Engine // of the unit that Worker names
 	known   bool         // the unit's state has been read
 	asking  bool
@@ -318,6 +321,7 @@ func (c *Controller) overrule(r handRequest) error {
 			e.worker.Hand = smctl.HandStop
 		default:
 			e.worker.Hand = smctl.HandNone
+			e.mem.UnitGoneSince = time.Unix(1, 0) // at once
 		}
 		c.cfg.Log.Info("asked by hand", "port", e.port.String(), "start", r.start)
 		return c.cfg.Keeper.Save(g, Options(e.port.Policy), e.worker.Hand)
@@ -360,6 +364,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 	case ev.failed != "":
 		e.busy = false
 		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerFailed, time.Now(), ev.failed
+		e.wall = time.Now()
 		c.cfg.Log.Error("the subnet manager could not be started or stopped", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.failed)
 	case ev.unit == "":
 		// The job is queued; the state follows by signal, and is read in
@@ -402,6 +407,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 			return // our call failed; systemd knows of no failure
 		}
 		e.worker.State, e.worker.Since, e.worker.Result = ev.state.State, ev.state.Since, ev.state.Result
+		e.wall = ev.state.Wall
 	}
 }
 
@@ -510,6 +516,7 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		}
 		e.busy, e.starts, e.started = true, e.starts+1, now
 		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerActivating, now, ""
+		e.wall = now
 		u := Unit{Name: e.worker.Unit, GUID: g, Policy: e.port.Policy, Options: Options(e.port.Policy)}
 		hand := e.worker.Hand
 		c.cfg.Log.Info("starting a subnet manager", "port", e.port.String(), "unit", u.Name, "reason", dec.Reason)
@@ -530,7 +537,7 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 			return false
 		}
 		e.busy = true
-		e.worker.State, e.worker.Since = smctl.WorkerDeactivating, now
+		e.worker.State, e.worker.Since, e.wall = smctl.WorkerDeactivating, now, now
 		name := e.worker.Unit
 		c.cfg.Log.Info("stopping the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
 		go func() {
@@ -561,7 +568,7 @@ func (c *Controller) publish() {
 		}
 		s := api.SMStatus{PortGUID: g.String(), IBDevice: e.port.IBDev, Port: e.port.Num, Manage: e.port.Policy.Manage.String(), Engine: e.port.Policy.Engine.String(),
 			Unit: e.port.Policy.Unit, Phase: string(e.dec.Phase), Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
-			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.worker.Since, Hand: e.worker.Hand.String(), Starts: e.starts}
+			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.wall, Hand: e.worker.Hand.String(), Starts: e.starts}
 		if e.dec.Until.IsZero() {
 			s.NextCheck = time.Time{}
 		}

@@ -32,7 +32,7 @@ func newUnits() *unitsInMemory {
 }
 
 func (u *unitsInMemory) set(name string, s smctl.WorkerState, result string) {
-	u.state[name] = State{s, time.Now(), result}
+	u.state[name] = State{State: s, Since: time.Now(), Result: result}
 	u.changes <- name
 }
 
@@ -299,7 +299,7 @@ func TestByHand(t *testing.T) {
 		// Without a unit: by hand only.
 		b.port.Policy = smctl.Policy{}
 		b.c.Update([]Port{b.port})
-		b.want(b.wait(time.Second), smctl.PhaseOff, 2, 2)
+		b.want(b.wait(smctl.UnitGrace+time.Second), smctl.PhaseOff, 2, 2)
 		if err := b.c.Start(ctx, "swib0", 1); err != nil {
 			t.Fatal(err)
 		}

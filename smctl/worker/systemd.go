@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/smctl"
 )
@@ -402,12 +403,32 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	return stateOf(u, v), nil
 }
 
+// epoch is one moment by Go's clock and by systemd's monotonic one.
+var epoch = sync.OnceValues(func() (time.Time, time.Duration) {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+		return time.Time{}, 0
+	}
+	return time.Now(), time.Duration(ts.Nano())
+})
+
+// monotonic is the moment of a systemd timestamp in microseconds of
+// CLOCK_MONOTONIC. By the wall clock, which is set while hosts boot, a failure
+// could lie in the future for hours, and its back-off with it.
+func monotonic(usec uint64) time.Time {
+	at, base := epoch()
+	return at.Add(time.Duration(usec)*time.Microsecond - base)
+}
+
 // stateOf reads the properties of a unit.
 func stateOf(u, v map[string]dbus.Variant) State {
 	var st State
 	text := func(m map[string]dbus.Variant, k string) string { s, _ := m[k].Value().(string); return s }
+	if t, ok := u["StateChangeTimestampMonotonic"].Value().(uint64); ok && t != 0 {
+		st.Since = monotonic(t)
+	}
 	if t, ok := u["StateChangeTimestamp"].Value().(uint64); ok && t != 0 {
-		st.Since = time.UnixMicro(int64(t))
+		st.Wall = time.UnixMicro(int64(t))
 	}
 	switch text(u, "ActiveState") {
 	case "active", "reloading", "refreshing":

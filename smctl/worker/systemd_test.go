@@ -70,7 +70,7 @@ func (f *fakeSystemd) GetAll(iface string) (map[string]dbus.Variant, *dbus.Error
 	if iface == serviceIf {
 		return map[string]dbus.Variant{"Result": dbus.MakeVariant("exit-code"), "ExecMainStatus": dbus.MakeVariant(int32(3)), "ExecMainCode": dbus.MakeVariant(int32(1)), "StatusText": dbus.MakeVariant("no device")}, nil
 	}
-	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(or(f.state, "inactive")), "SubState": dbus.MakeVariant("x"), "StateChangeTimestamp": dbus.MakeVariant(uint64(5e6))}, nil
+	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(or(f.state, "inactive")), "SubState": dbus.MakeVariant("x"), "StateChangeTimestamp": dbus.MakeVariant(uint64(5e6)), "StateChangeTimestampMonotonic": dbus.MakeVariant(uint64(7e6))}, nil
 }
 
 func or(s, alt string) string {
@@ -182,7 +182,7 @@ func TestSystemd(t *testing.T) {
 	if n := next(t, s.Changes()); n != name {
 		t.Errorf("changed: %q", n)
 	}
-	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerActive || !st.Since.Equal(time.Unix(5, 0)) {
+	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerActive || !st.Wall.Equal(time.Unix(5, 0)) || st.Since != monotonic(7e6) || time.Since(st.Since) < 0 {
 		t.Errorf("%+v %v", st, err)
 	}
 	// The unit changes by itself.

@@ -174,8 +174,9 @@ type Subnet struct {
 	slots []slot
 	idle  []uint16
 	fly   int
-	late  bool // an SMP was not answered in time
-	pkt   transport.Packet
+	late  bool             // an SMP was not answered in time
+	pkt   transport.Packet // the request being sent
+	reply transport.Packet // the SA's answer being sent
 	tick  *time.Timer
 
 	fab    *fabric.Fabric // what the last sweep found, and what it was told; nil before the first

@@ -261,10 +261,11 @@ func (s *Subnet) sa(p *transport.Packet) {
 	}
 	r, c := s.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes()})
 	if r.MAD != nil {
-		out := transport.Packet{LID: p.LID, QPN: p.QPN, QKey: p.QKey, SL: p.SL, PKeyIndex: p.PKeyIndex,
-			HasGRH: p.HasGRH, GID: p.GID, HopLimit: p.HopLimit, TrafficClass: p.TrafficClass, FlowLabel: p.FlowLabel}
+		out := &s.reply
+		out.LID, out.QPN, out.QKey, out.SL, out.PKeyIndex = p.LID, p.QPN, p.QKey, p.SL, p.PKeyIndex
+		out.HasGRH, out.GID, out.HopLimit, out.TrafficClass, out.FlowLabel = p.HasGRH, p.GID, p.HopLimit, p.TrafficClass, p.FlowLabel
 		out.SetMessage(r.MAD, r.RMPP)
-		if err := s.tr.Send(&out); err != nil {
+		if err := s.tr.Send(out); err != nil {
 			s.warnOnce("sasend", "cannot answer an SA request", "to", p.LID.String(), "err", err)
 		}
 	}

@@ -86,7 +86,8 @@ type Request struct {
 
 // Reply is the answer to a request.
 type Reply struct {
-	// MAD is nil when there is no answer; else header and records.
+	// MAD is nil when there is no answer; else header and records. Without
+	// RMPP it is valid until the next request.
 	MAD []byte
 	// RMPP answers go out in segments, even when one is enough; others are
 	// padded to 256 bytes.
@@ -161,6 +162,11 @@ type Service struct {
 	joins    map[ib.GUID]int // memberships by the port that asked
 	counters Counters
 	now      time.Duration
+
+	// The request under way and its answer: most are short, and tens of
+	// thousands a second would keep the collector busy.
+	q   query
+	out []byte
 }
 
 var be = binary.BigEndian
@@ -307,7 +313,8 @@ var recordLen = map[mad.AttrID]int{
 // from nobody of the subnet, with a wrong key) give an empty Reply.
 func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 	s.now = now
-	q := query{Service: s, req: req}
+	q := &s.q
+	*q = query{Service: s, req: req}
 	if q.h.Decode(req.MAD) != nil || q.h.BaseVersion != mad.BaseVer || q.h.Class != mad.ClassSA || q.h.ClassVersion != mad.SAClassV ||
 		q.h.Status != 0 || q.h.Method.IsResponse() || s.f == nil {
 		s.counters.Malformed++
@@ -336,11 +343,20 @@ func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 		// Some senders leave trailing zeros out.
 		q.data = append(make([]byte, 0, mad.SADataLen), q.data...)[:mad.SADataLen]
 	}
-	q.out = make([]byte, mad.SADataOffset, mad.Size)
-	if st := f(&q); st != mad.StatusOK {
+	if s.out == nil {
+		s.out = make([]byte, 0, 2*mad.Size)
+	}
+	q.out = s.out[:mad.SADataOffset]
+	clear(q.out)
+	st := f(q)
+	if st != mad.StatusOK {
 		return q.fail(st), q.changes
 	}
-	return q.finish(), q.changes
+	r := q.finish()
+	if r.RMPP {
+		s.out = nil // the sender keeps it until it is delivered
+	}
+	return r, q.changes
 }
 
 // fail is an answer that consists of a status.
@@ -348,7 +364,7 @@ func (q *query) fail(st mad.Status) Reply {
 	q.counters.Errors[st]++
 	h := q.h.Response(st)
 	h.SMKey, h.AttrOffset = 0, 0
-	return Reply{MAD: h.Append(make([]byte, 0, mad.SADataOffset))}
+	return Reply{MAD: h.Append(q.Service.out[:0])}
 }
 
 // finish turns the records collected into an answer.

@@ -300,13 +300,20 @@ func (r *Raw) Slot() int { return r.slot }
 
 // Send puts a MAD on the wire.
 func (r *Raw) Send(p *transport.Packet) {
+	q := [1]transport.Packet{*p}
+	r.SendAll(q[:])
+}
+
+// SendAll puts MADs on the wire, in order. It changes their identifiers.
+func (r *Raw) SendAll(ps []transport.Packet) {
 	r.sim.lock()
 	if r.sim.raws[r.slot] == r {
-		q := *p
-		if !mad.MethodOf(&q.MAD).IsResponse() {
-			mad.SetTID(&q.MAD, rawBit|uint64(r.slot)<<48|mad.TIDOf(&q.MAD)&(1<<48-1))
+		for i := range ps {
+			if b := &ps[i].MAD; !mad.MethodOf(b).IsResponse() {
+				mad.SetTID(b, rawBit|uint64(r.slot)<<48|mad.TIDOf(b)&(1<<48-1))
+			}
+			r.sim.send(r.port, &ps[i])
 		}
-		r.sim.send(r.port, &q)
 	}
 	r.sim.unlock()
 }

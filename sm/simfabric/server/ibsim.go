@@ -3,10 +3,12 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,10 +26,11 @@ type rawClient struct {
 	to   string // the address of its data socket
 	ctl  string // the address its questions come from
 
-	mu    sync.Mutex
-	queue []transport.Packet
-	wake  chan struct{}
-	done  chan struct{}
+	mu     sync.Mutex
+	queue  []transport.Packet
+	stream *net.UnixConn // where packets go, nil for the data socket
+	wake   chan struct{}
+	done   chan struct{}
 }
 
 // maxRawQueue bounds what waits for a client that does not read.
@@ -57,7 +60,12 @@ func (s *Server) listenIbsim() error {
 			return err
 		}
 	}
+	if s.stream, err = net.ListenUnix("unix", ibsim.StreamName(s.base)); err != nil {
+		s.closeIbsim()
+		return err
+	}
 	s.wg.Go(s.control)
+	s.wg.Go(s.acceptStreams)
 	for i := range s.out {
 		s.wg.Go(func() { s.data(i) })
 	}
@@ -66,6 +74,9 @@ func (s *Server) listenIbsim() error {
 
 func (s *Server) closeIbsim() {
 	s.ctl.Close()
+	if s.stream != nil {
+		s.stream.Close()
+	}
 	for _, c := range s.out {
 		if c != nil {
 			c.Close()
@@ -180,8 +191,7 @@ func (s *Server) connect(c *ibsim.Ctl, from string) bool {
 		// the same name.
 		if old := s.raw[slot]; old != nil && old.ctl == from {
 			s.raw[slot] = nil
-			close(old.done)
-			old.raw.Close()
+			old.end()
 		}
 	}
 	raw, err := s.sim.OpenRaw(r.port.PortGUID, r.deliver)
@@ -230,9 +240,88 @@ func (s *Server) detachClient(r *rawClient) {
 	}
 	s.mu.Unlock()
 	if mine {
-		close(r.done)
-		r.raw.Close()
+		r.end()
 	}
+}
+
+// end closes what a client of no slot any more has open.
+func (r *rawClient) end() {
+	close(r.done)
+	r.raw.Close()
+	r.mu.Lock()
+	if r.stream != nil {
+		r.stream.Close()
+	}
+	r.mu.Unlock()
+}
+
+// acceptStreams takes clients that want to carry many packets with one call.
+func (s *Server) acceptStreams() {
+	for {
+		c, err := s.stream.AcceptUnix()
+		if err != nil {
+			return
+		}
+		s.mu.Lock()
+		if s.closed {
+			s.mu.Unlock()
+			c.Close()
+			return
+		}
+		s.conns[c] = true
+		s.mu.Unlock()
+		s.wg.Go(func() {
+			s.serveStream(c)
+			c.Close()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+		})
+	}
+}
+
+func (s *Server) serveStream(c *net.UnixConn) {
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	var b [4]byte
+	if _, err := io.ReadFull(c, b[:]); err != nil {
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	slot := ne.Uint32(b[:])
+	s.mu.Lock()
+	var r *rawClient
+	if slot < slots {
+		r = s.raw[slot]
+	}
+	s.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	taken := r.stream != nil
+	if !taken {
+		r.stream = c
+	}
+	r.mu.Unlock()
+	if taken {
+		return
+	}
+	if _, err := c.Write([]byte{ibsim.StreamOK}); err == nil {
+		var in []transport.Packet
+		_ = ibsim.ReadStream(c, func(d *ibsim.Data) {
+			var p transport.Packet
+			p.LID, p.QPN, p.MAD = d.DLID, d.DQP, d.MAD
+			if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+				p.LID = ib.LIDPermissive
+			}
+			in = append(in, p)
+		}, func() {
+			r.raw.SendAll(in)
+			in = in[:0]
+		})
+	}
+	// The stream's end is the end of the process.
+	s.detachClient(r)
 }
 
 // data takes what the client of a slot sends.
@@ -284,9 +373,16 @@ func (r *rawClient) deliver(p *transport.Packet) {
 	}
 }
 
+// put writes a packet to the client in ibsim's form.
+func (r *rawClient) put(p *transport.Packet, b *[ibsim.DataLen]byte) {
+	d := ibsim.Data{DLID: r.port.LID, SLID: p.LID, DQP: p.QPN, SQP: p.QPN, MAD: p.MAD}
+	d.Put(b)
+}
+
 // write sends what waits; a client whose socket is gone loses its slot.
 func (r *rawClient) write(s *Server, out syscall.RawConn) {
 	b := ibsim.NewBatch()
+	var w ibsim.StreamWriter
 	var todo []transport.Packet
 	for {
 		select {
@@ -296,12 +392,24 @@ func (r *rawClient) write(s *Server, out syscall.RawConn) {
 		}
 		r.mu.Lock()
 		todo, r.queue = r.queue, todo[:0]
+		stream := r.stream
 		r.mu.Unlock()
+		if stream != nil {
+			if w.Write(stream, len(todo), func(i int, b *[ibsim.DataLen]byte) { r.put(&todo[i], b) }) != nil {
+				// What the process did not take is answered as its host's
+				// kernel would.
+				s.detachClient(r)
+				for i := range todo {
+					r.raw.Bounce(&todo[i])
+				}
+				return
+			}
+			continue
+		}
 		for l := todo; len(l) > 0; {
 			n := min(len(l), ibsim.BatchLen)
 			for i := range l[:n] {
-				d := ibsim.Data{DLID: r.port.LID, SLID: l[i].LID, DQP: l[i].QPN, SQP: l[i].QPN, MAD: l[i].MAD}
-				d.Put(&b.Buf[i])
+				r.put(&l[i], &b.Buf[i])
 			}
 			if err := b.Send(out, n); err != nil {
 				// The process is gone. What it did not take is answered as

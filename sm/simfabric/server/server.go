@@ -12,6 +12,7 @@
 package server
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -34,8 +35,10 @@ type Server struct {
 	sim  *simfabric.Sim
 	log  *slog.Logger
 	umad *net.UnixListener
-	ctl  *net.UnixConn
-	out  [slots]*net.UnixConn
+	// The ibsim protocol's sockets; stream is ours.
+	stream *net.UnixListener
+	ctl    *net.UnixConn
+	out    [slots]*net.UnixConn
 
 	wg     sync.WaitGroup
 	mu     sync.Mutex
@@ -358,8 +361,9 @@ func (s *Server) runFile(c *net.UnixConn, p *process, b []byte) {
 		return
 	}
 	var buf []byte
+	in := bufio.NewReaderSize(c, 64<<10)
 	for {
-		typ, b, err := readFrame(c, buf)
+		typ, b, err := readFrame(in, buf)
 		if err != nil {
 			return
 		}

@@ -32,22 +32,104 @@ func start(t testing.TB, opt simfabric.Options) (*simfabric.Sim, string) {
 }
 
 // TestIbsimTransport: the ibsim protocol of this server carries the suite, as
-// the reference simulator's does.
+// the reference simulator's does, in datagrams and on the stream.
 func TestIbsimTransport(t *testing.T) {
-	sim, base := start(t, simfabric.Options{})
-	hosts := sim.EndPorts()
-	at := func(i int) func(*testing.T) transport.Transport {
-		return func(t *testing.T) transport.Transport {
-			tr, err := ibsim.Open(ibsim.Options{Sock: base, Host: hosts[i].Description})
-			if err != nil {
-				t.Fatal(err)
+	for name, datagrams := range map[string]bool{"datagrams": true, "stream": false} {
+		t.Run(name, func(t *testing.T) {
+			sim, base := start(t, simfabric.Options{})
+			hosts := sim.EndPorts()
+			at := func(i int) func(*testing.T) transport.Transport {
+				return func(t *testing.T) transport.Transport {
+					tr, err := ibsim.Open(ibsim.Options{Sock: base, Host: hosts[i].Description, Datagrams: datagrams})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return tr
+				}
 			}
-			return tr
-		}
+			transporttest.Run(t, transporttest.Config{
+				Open: at(0), Peer: at(1), Path: []uint8{1}, NoPath: []uint8{1, 30}, PeerPath: []uint8{1, 2}, Flood: 5000,
+			})
+		})
 	}
-	transporttest.Run(t, transporttest.Config{
-		Open: at(0), Peer: at(1), Path: []uint8{1}, NoPath: []uint8{1, 30}, PeerPath: []uint8{1, 2}, Flood: 5000,
-	})
+}
+
+// A client whose process ends is gone at once: its slot is free and a request to
+// it is answered by its host, not by a time-out.
+func TestStreamEnds(t *testing.T) {
+	sim, base := start(t, simfabric.Options{})
+	slots := func() (n int) {
+		for range 16 {
+			if r, err := sim.OpenRaw(sim.EndPorts()[0].PortGUID, func(*transport.Packet) {}); err == nil {
+				defer r.Close()
+				n++
+			}
+		}
+		return n
+	}
+	was := slots()
+	ctl, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"}, &net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctl.Close()
+	in, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: "@" + base + ":in77\x00", Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var c ibsim.Ctl
+	info := ibsim.ClientInfo{ID: 77, Node: sim.EndPorts()[0].Description}
+	info.Put(&c)
+	c.Type = ibsim.CtlConnect
+	b := make([]byte, 200)
+	_ = ctl.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := ctl.Write(c.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
+	n, err := ctl.Read(b)
+	if err != nil || c.Decode(b[:n]) != nil || c.Type != ibsim.CtlConnect {
+		t.Fatalf("connect: %v, %+v", err, c)
+	}
+	info.Get(&c)
+	stream := func(slot uint32) (*net.UnixConn, byte) {
+		s, err := net.DialUnix("unix", nil, ibsim.StreamName(base))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		_ = s.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := s.Write(ne.AppendUint32(nil, slot)); err != nil {
+			t.Fatal(err)
+		}
+		var ok [1]byte
+		_, _ = io.ReadFull(s, ok[:])
+		return s, ok[0]
+	}
+	if _, ok := stream(99); ok != 0 {
+		t.Error("a stream for a slot that does not exist")
+	}
+	if _, ok := stream(info.ID + 1); ok != 0 {
+		t.Error("a stream for a slot that nobody has")
+	}
+	s, ok := stream(info.ID)
+	if ok != ibsim.StreamOK {
+		t.Fatal("no stream for the slot's owner")
+	}
+	if _, ok := stream(info.ID); ok != 0 {
+		t.Error("a second stream for a slot")
+	}
+	if n := slots(); n != was-1 {
+		t.Fatalf("%d slots are free, want %d", n, was-1)
+	}
+	_, _ = s.Write(make([]byte, ibsim.DataLen+7)) // what is no data packet harms nobody
+	s.Close()
+	for end := time.Now().Add(10 * time.Second); slots() != was; {
+		if time.Now().After(end) {
+			t.Fatal("the slot of a client that went away stays taken")
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // umadClient speaks the umad socket's frames, as the library does.

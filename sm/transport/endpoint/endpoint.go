@@ -7,6 +7,7 @@ package endpoint
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -530,8 +531,37 @@ func (e *Endpoint) arm(d deadline) {
 	if e.err != nil {
 		return
 	}
+	if len(e.dead) > 4*(len(e.pending)+len(e.sends)+len(e.recvs))+1024 {
+		e.prune()
+	}
 	e.dead.push(d)
 	e.setTimer()
+}
+
+// prune drops the entries of requests that were answered: a program that asks
+// often and waits long would keep one for each request of its waiting time. The
+// caller holds the lock.
+func (e *Endpoint) prune() {
+	live := e.dead[:0]
+	for _, d := range e.dead {
+		keep := false
+		switch d.kind {
+		case kindRequest:
+			q := e.pending[d.tid]
+			keep = q != nil && !d.at.After(q.deadline)
+		case kindSend:
+			keep = e.sends[d.key] != nil
+		case kindRecv:
+			keep = e.recvs[d.key] != nil
+		}
+		if keep {
+			live = append(live, d)
+		}
+	}
+	clear(e.dead[len(live):])
+	// A sorted list is a heap.
+	slices.SortFunc(live, func(a, b deadline) int { return a.at.Compare(b.at) })
+	e.dead = live
 }
 
 // setTimer sets the timer for the first deadline; the caller holds the lock.

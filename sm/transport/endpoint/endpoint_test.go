@@ -148,6 +148,44 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// Deadlines of answered requests do not pile up, and those of the others hold.
+func TestDeadlinesAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Config{Write: func(*transport.Packet) error { return nil }})
+		begin := time.Now()
+		var in [16]transport.Packet
+		for i := range uint32(50_000) {
+			p := query(i, 0)
+			p.Timeout, p.Retries = time.Second, 0
+			if err := e.Send(&p); err != nil {
+				t.Fatal(err)
+			}
+			if i%5000 == 0 {
+				continue // never answered
+			}
+			p.MAD[3] |= 0x80
+			e.Deliver(&p)
+			if n, _ := e.TryRecv(in[:]); n != 1 || in[0].Err != nil {
+				t.Fatalf("answer %d: %d packets, %v", i, n, in[0].Err)
+			}
+		}
+		e.mu.Lock()
+		if len(e.dead) > 2000 {
+			t.Errorf("%d deadlines for %d requests", len(e.dead), len(e.pending))
+		}
+		e.mu.Unlock()
+		for i := range 10 {
+			n, err := e.Recv(t.Context(), in[:1])
+			if n != 1 || err != nil || !errors.Is(in[0].Err, transport.ErrTimeout) {
+				t.Fatalf("time-out %d: %d packets, %v, %v", i, n, err, in[0].Err)
+			}
+		}
+		if d := time.Since(begin); d != time.Second {
+			t.Errorf("timed out after %v", d)
+		}
+	})
+}
+
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{Write: func(*transport.Packet) error { return nil }, Queue: 10, MaxMessage: 1000})

@@ -2,6 +2,10 @@
 // its sockets, and to whatever speaks its protocol. One datagram carries one
 // MAD; requests, timeouts and long messages are the endpoint package's.
 //
+// A unix socket queues ten datagrams, so each system call carries few of them.
+// Our own simulator takes the same data packets on a byte stream too, many with
+// one call; a client that finds its socket uses it.
+//
 // The simulator shows a client the first port of one node. It knows nothing of
 // partitions, SLs and GRHs: those fields of a packet have no effect.
 package ibsim
@@ -35,11 +39,15 @@ type Options struct {
 	Host string
 	// Wait is how long to try again while nobody listens (default 2 s).
 	Wait time.Duration
+	// Datagrams keeps to the reference simulator's protocol where a stream is
+	// offered too.
+	Datagrams bool
 }
 
 // Transport is a connection to a simulator.
 type Transport struct {
 	ctl, data *net.UnixConn
+	stream    *net.UnixConn // nil: datagrams on data
 	slot      uint32
 	node      string
 	portGUID  atomic.Uint64 // 0 until the own node has answered NodeInfo
@@ -132,6 +140,14 @@ func Open(o Options) (*Transport, error) {
 		return nil, fmt.Errorf("reach the simulator %q: %w", o.Sock, err)
 	}
 	t.ep = endpoint.New(endpoint.Config{Write: t.write})
+	if !o.Datagrams {
+		t.stream = dialStream(o.Sock, t.slot)
+	}
+	if t.stream != nil {
+		t.done.Go(t.readStream)
+		t.done.Go(t.flushStream)
+		return t, nil
+	}
 	t.done.Go(func() { t.read(raw) })
 	t.done.Go(func() { t.flush(raw) })
 	return t, nil
@@ -239,21 +255,25 @@ func (t *Transport) read(raw syscall.RawConn) {
 			return
 		}
 		for i := range n {
-			if d.Decode(b.Datagram(i)) != nil {
-				continue
+			if d.Decode(b.Datagram(i)) == nil {
+				t.take(&d)
 			}
-			if d.Status != 0 {
-				continue // our own request, which went nowhere: its timeout reports it
-			}
-			if mad.AttrOf(&d.MAD) == mad.AttrNodeInfo && mad.ClassOf(&d.MAD) == mad.ClassSubnDR && d.MAD[7] == 0 && mad.MethodOf(&d.MAD) == mad.MethodGetResp {
-				var ni mad.NodeInfo
-				_ = ni.Decode(mad.SMPData(&d.MAD)[:])
-				t.portGUID.Store(uint64(ni.PortGUID))
-			}
-			p := d.packet()
-			t.ep.Deliver(&p)
 		}
 	}
+}
+
+// take gives a data packet to the endpoint.
+func (t *Transport) take(d *Data) {
+	if d.Status != 0 {
+		return // our own request, which went nowhere: its timeout reports it
+	}
+	if mad.AttrOf(&d.MAD) == mad.AttrNodeInfo && mad.ClassOf(&d.MAD) == mad.ClassSubnDR && d.MAD[7] == 0 && mad.MethodOf(&d.MAD) == mad.MethodGetResp {
+		var ni mad.NodeInfo
+		_ = ni.Decode(mad.SMPData(&d.MAD)[:])
+		t.portGUID.Store(uint64(ni.PortGUID))
+	}
+	p := d.packet()
+	t.ep.Deliver(&p)
 }
 
 // Send implements transport.Transport.
@@ -311,6 +331,9 @@ func (t *Transport) Close() error {
 	_ = t.ctl.SetDeadline(time.Now().Add(time.Second))
 	_, _ = t.ctl.Write(c.Append(nil))
 	err := errors.Join(t.ctl.Close(), t.data.Close())
+	if t.stream != nil {
+		err = errors.Join(err, t.stream.Close())
+	}
 	t.out.Lock()
 	close(t.wake)
 	t.out.Unlock()

@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"reflect"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -74,8 +76,8 @@ func runCmd() *cobra.Command {
 		Use: "run", Short: "manage the subnets of this host's ports", Args: cobra.NoArgs,
 		Long: `Manages the subnet of every InfiniBand port given by --port-guid or --device, or of
 all of them. A port that appears later gets its subnet manager then. A master of
-equal or higher standing is left alone. SIGHUP sweeps the subnets, SIGTERM hands
-over to a standby and ends.`,
+equal or higher standing is left alone. SIGHUP reads the partitions file again and
+sweeps the subnets, SIGTERM hands over to a standby and ends.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
 	}
 	f := c.Flags()
@@ -138,8 +140,10 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	var current atomic.Pointer[engine.Config]
+	current.Store(&cfg)
 	m := &serve.Manager{Host: host, Log: log, Wanted: wanted, Config: func(p serve.Port) engine.Config {
-		c := cfg
+		c := *current.Load()
 		c.Log = log
 		c.Store = o.store(p)
 		return c
@@ -150,6 +154,19 @@ func run(ctx context.Context, o *options) error {
 	signal.Notify(hup, syscall.SIGHUP)
 	go func() {
 		for range hup {
+			// As opensm does: the partitions anew, and a sweep.
+			next, err := o.config()
+			switch {
+			case err != nil:
+				log.Warn("the configuration cannot be read again, the old one stays", "err", err)
+			case !reflect.DeepEqual(next.Partitions, current.Load().Partitions):
+				log.Info("partitions changed", "file", o.partitions)
+				current.Store(&next)
+				for _, s := range m.Subnets() {
+					s.SetPartitions(next.Partitions, "SIGHUP")
+				}
+				continue
+			}
 			m.Resweep(false, "SIGHUP")
 		}
 	}()

@@ -173,6 +173,7 @@ type Subnet struct {
 	rxErr error
 	slots []slot
 	idle  []uint16
+	last  uint16 // the slot that was taken last
 	fly   int
 	late  bool             // an SMP was not answered in time
 	pkt   transport.Packet // the request being sent
@@ -581,6 +582,17 @@ func (s *Subnet) end() {
 func (s *Subnet) Resweep(full bool, reason string) {
 	s.do(func() {
 		s.ev.resweep, s.ev.full, s.ev.light, s.ev.reason = true, s.ev.full || full, true, reason
+	})
+}
+
+// SetPartitions replaces the partitions and brings the subnet to them.
+func (s *Subnet) SetPartitions(c partition.Config, reason string) {
+	s.do(func() {
+		s.cfg.Partitions = c
+		s.cfg.defaults()
+		// A walk reads what keys the ports hold; those that the old partitions
+		// had nothing for were not read before.
+		s.ev.full, s.ev.resweep, s.ev.reason = true, true, reason
 	})
 }
 

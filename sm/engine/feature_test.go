@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -109,6 +110,52 @@ func TestPartitions(t *testing.T) {
 				t.Errorf("%s: %v", f.PortName(p), k[:4])
 			}
 		}
+	})
+}
+
+// Partitions that change while the subnet is up reach the ports, in both
+// directions.
+func TestPartitionsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(3, 8)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		parse := func(text string) partition.Config {
+			cfg, err := partition.Parse("p", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cfg
+		}
+		const all, storage = "Default=0x7fff, ipoib : ALL=full;\n", "storage=0x0001, ipoib : ALL=full;\n"
+		s, _ := w.manager(f.SMPort, engine.Config{Partitions: parse(all)})
+		holds := func(want ...ib.PKey) {
+			t.Helper()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			for _, p := range f.EndPorts {
+				if f.Ports[p].Num == 0 {
+					continue
+				}
+				k, _ := w.sim.PKeys(f.Nodes[f.Ports[p].Node].GUID, 1)
+				var got []ib.PKey
+				for _, x := range k {
+					if x != 0 {
+						got = append(got, x)
+					}
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: %v, want %v", f.PortName(p), got, want)
+				}
+			}
+		}
+		holds(0xffff)
+		s.SetPartitions(parse(all+storage), "test")
+		holds(0xffff, 0x8001)
+		s.SetPartitions(parse(all), "test")
+		holds(0xffff)
+		s.SetPartitions(partition.Config{}, "test") // nothing is the default partition
+		holds(0xffff)
 	})
 }
 

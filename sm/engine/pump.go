@@ -39,6 +39,7 @@ type slot struct {
 	gen   uint16
 	tries uint8
 	used  bool
+	plain bool // repeated without smp.ExtendedSpeeds, which the node refused
 }
 
 // Transaction identifiers: the low 16 bits are the slot, the next 15 its
@@ -72,10 +73,10 @@ func (s *Subnet) receive(ctx context.Context) {
 // sendRequest puts a request on the wire in a free slot.
 func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
 	i := s.idle[len(s.idle)-1]
-	s.idle = s.idle[:len(s.idle)-1]
+	s.idle, s.last = s.idle[:len(s.idle)-1], i
 	sl := &s.slots[i]
 	sl.gen = (sl.gen + 1) & 0x7fff
-	sl.req, sl.src, sl.tries, sl.used = *r, src, tries, true
+	sl.req, sl.src, sl.tries, sl.used, sl.plain = *r, src, tries, true, false
 	tid := uint64(sl.gen)<<16 | uint64(i)
 	mad.PutDR(&s.pkt.MAD, r.Method, r.Attr, r.Mod, tid, s.cfg.Policy.MKey, r.Path, r.Data[:])
 	s.pkt.LID, s.pkt.QPN, s.pkt.Long = ib.LIDPermissive, 0, nil
@@ -255,7 +256,7 @@ func (s *Subnet) response(p *transport.Packet) {
 		s.counters.Dropped++
 		return
 	}
-	own, req, tries := sl.src, sl.req, sl.tries
+	own, req, tries, plain := sl.src, sl.req, sl.tries, sl.plain
 	s.fly--
 	if own == nil {
 		s.release(uint16(i))
@@ -273,10 +274,23 @@ func (s *Subnet) response(p *transport.Packet) {
 		s.counters.Repeats++
 		s.release(uint16(i))
 		if s.sendRequest(own, &req, tries+1) == nil {
+			s.slots[s.last].plain = plain
 			return
 		}
 	} else {
 		s.release(uint16(i))
+	}
+	if p.Err == nil && req.Attr == mad.AttrPortInfo && req.Mod&smp.ExtendedSpeeds != 0 && mad.StatusOf(&p.MAD) != 0 {
+		s.counters.Repeats++
+		older := req
+		older.Mod &^= smp.ExtendedSpeeds
+		if s.sendRequest(own, &older, 0) == nil {
+			s.slots[s.last].plain = true
+			return
+		}
+	}
+	if plain && (p.Err != nil || mad.StatusOf(&p.MAD) != 0) {
+		req.Mod |= smp.ExtendedSpeeds // that was not the reason
 	}
 	r := smp.Reply{Request: req}
 	if p.Err != nil {

@@ -45,9 +45,13 @@ Address=192.168.151.%d/24
 		if p := g.FabricPort("hca0", 1); p.Int("rcmax") < 65000 || p.Int("rc") == 0 {
 			g.Errorf("adapter sent %d connected-mode messages, the longest of %d bytes; want one of more than 65000", p.Int("rc"), p.Int("rcmax"))
 		}
-		if s := nodes[0].status("ib0"); !strings.Contains(s, "configured") {
-			g.Errorf("status:\n%s", s)
-		}
+		// The daemon hears of what the kernel has done a moment later.
+		g.WaitFor(5*time.Second, func() string {
+			if s := nodes[0].status("ib0"); !strings.Contains(s, "routable (configured)") {
+				return s
+			}
+			return ""
+		})
 	})
 }
 

@@ -124,6 +124,7 @@ type dnode struct {
 	gone    bool // not reachable any more
 	recheck bool // its ports are asked although they are known
 	queued  bool
+	plain   bool // see fabric.Node
 	ports   []dport
 }
 
@@ -217,7 +218,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 		x := &d.nodes[i]
 		x.ni = mad.NodeInfo{BaseVersion: n.Base, ClassVersion: n.Class, NodeType: n.Type, NumPorts: n.NumPorts, SystemImageGUID: n.SystemGUID,
 			NodeGUID: n.GUID, PartitionCap: n.PKeyCap, DeviceID: n.DeviceID, Revision: n.Revision, VendorID: n.VendorID}
-		x.desc, x.path, x.entry = n.Desc, n.Path, n.Entry
+		x.desc, x.path, x.entry, x.plain = n.Desc, n.Path, n.Entry, n.Plain
 		if n.Switch != fabric.None {
 			x.si = f.Switches[n.Switch].Info
 		}
@@ -405,7 +406,9 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		r.Attr = mad.AttrNodeInfo
 		r.Path = smp.PathTo(x.path, p)
 	case kPort, kVerifyPort:
-		r.Attr, r.Mod = mad.AttrPortInfo, uint32(p)
+		if r.Attr, r.Mod = mad.AttrPortInfo, uint32(p); !x.plain {
+			r.Mod |= smp.ExtendedSpeeds
+		}
 		if !x.sw() {
 			return r, d.caPath(i, p, &r.Path)
 		}
@@ -779,6 +782,10 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	was := q.info
 	had := q.known
 	q.info, q.known, q.silent = fabric.PortInfo(r.Data), true, false
+	if r.Attr == mad.AttrPortInfo && r.Mod&smp.ExtendedSpeeds == 0 {
+		// A port that claims those speeds had another reason to refuse.
+		x.plain = (q.info.CapMask()|x.ports[0].info.CapMask())&fabric.CapExtendedSpeeds == 0
+	}
 	if had && was != q.info {
 		d.res.Changed = true
 	}
@@ -911,7 +918,7 @@ func (d *Discovery) Result() *Result {
 		}
 		n, err := b.AddNode(fabric.Node{GUID: x.ni.NodeGUID, SystemGUID: x.ni.SystemImageGUID, Type: x.ni.NodeType, NumPorts: x.ni.NumPorts,
 			Base: x.ni.BaseVersion, Class: x.ni.ClassVersion, DeviceID: x.ni.DeviceID, PKeyCap: x.ni.PartitionCap, VendorID: x.ni.VendorID,
-			Revision: x.ni.Revision, Desc: x.desc, Path: x.path, Entry: x.entry})
+			Revision: x.ni.Revision, Desc: x.desc, Path: x.path, Entry: x.entry, Plain: x.plain})
 		if err != nil {
 			d.warn("%v", err)
 			continue

@@ -32,6 +32,10 @@ type Node struct {
 	// of this node that the route ends at.
 	Path  []uint8
 	Entry uint8
+
+	// Plain tells that the node refuses PortInfo from managers that say they
+	// know extended link speeds.
+	Plain bool
 }
 
 // Port is one port of a node. Switch port 0 and every CA port that was reached

@@ -256,6 +256,9 @@ func Ports(f *fabric.Fabric, pol Policy, asked Asked, st Stage, reregister []boo
 			continue
 		}
 		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i)}
+		if !f.Nodes[p.Node].Plain {
+			r.Mod |= smp.ExtendedSpeeds
+		}
 		switch st {
 		case Arm:
 			w[32] |= byte(ib.PortArmed)
@@ -278,6 +281,14 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 	p := &f.Ports[i]
 	told := fabric.PortInfo(r.Request.Data)
 	p.Info, p.Known = fabric.PortInfo(r.Data), true
+	if r.Mod&smp.ExtendedSpeeds == 0 {
+		// A port that claims those speeds had another reason to refuse.
+		caps := p.Info.CapMask()
+		if first := f.Port(p.Node, 0); first != fabric.None {
+			caps |= f.Ports[first].Info.CapMask()
+		}
+		f.Nodes[p.Node].Plain = caps&fabric.CapExtendedSpeeds == 0
+	}
 	p.Info[51] &^= 0x80
 	asked[i] = sum(&told, f.IsEndPort(i), p.Peer != fabric.None)
 }

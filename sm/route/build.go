@@ -25,8 +25,9 @@ var Engines = []string{MinHop, UpDown, FatTree, DOR}
 
 // Options steer Build.
 type Options struct {
-	// Engine is one of Engines, several of them with commas between, in
-	// order of preference, or Auto to choose by the shape of the graph.
+	// Engine is one of Engines or a name that opensm has for one, several of
+	// them with commas between, in order of preference, or Auto to choose by
+	// the shape of the graph.
 	Engine string
 	// Roots are switches, by node GUID, to take as roots of up/down instead
 	// of those found. GUIDs that are not there are ignored with a warning.
@@ -88,10 +89,15 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	var warnings []string
 	done := false
 	for name := range strings.SplitSeq(opt.Engine, ",") {
-		if name = strings.TrimSpace(name); name == Auto || name == "auto" {
+		engine, why := resolve(name)
+		if why != "" {
+			warnings = append(warnings, why)
+			continue
+		}
+		if engine == Auto {
 			break
 		}
-		r = Result{Engine: name, NumLayers: 1}
+		r = Result{Engine: engine, NumLayers: 1}
 		err := b.try(&r, opt)
 		if done = err == nil; done {
 			break
@@ -112,9 +118,54 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 // ErrNoLIDs is Build's error for a fabric that LIDs were not assigned to.
 var ErrNoLIDs = errors.New("no port of the fabric has a LID, so there is nothing to route to")
 
-// Known reports whether there is an engine of that name.
+// foreign are engines of opensm and of the managers made from it, by their
+// names in small letters, with the engine here that does the same.
+var foreign = map[string]string{
+	"(null)": Auto, "none": Auto, "auto": Auto,
+	// Up/down with the two directions exchanged: the same paths are legal
+	// read backwards, and it is as free of deadlocks.
+	"dnup": UpDown,
+	// Shortest paths, spread by the load that earlier ones left.
+	"sssp": MinHop,
+	// Dimension order with date lines, on service levels of its own.
+	"torus-2qos": DOR,
+	// The adaptive forms differ in tables that these switches get besides.
+	"ar_updn": UpDown, "ar_ftree": FatTree, "ar_dor": DOR, "pqft": FatTree, "auto_updn": UpDown,
+}
+
+// lacking are engines of opensm without an equivalent here, with the reason in
+// the words of a warning.
+var lacking = map[string]string{
+	"lash":        "its paths are free of deadlocks, as those of every engine that is chosen here",
+	"dfsssp":      "its paths are free of deadlocks, as those of every engine that is chosen here",
+	"nue":         "its paths are free of deadlocks, as those of every engine that is chosen here",
+	"file":        "tables are computed, not loaded",
+	"chain":       "one engine routes the whole subnet",
+	"chains":      "one engine routes the whole subnet",
+	"no_fallback": "a subnet without routes would be worse than one with others",
+}
+
+// resolve gives the engine that a name stands for, or why there is none.
+func resolve(name string) (engine, why string) {
+	name = strings.TrimSpace(name)
+	n := strings.ToLower(name)
+	if n == Auto || slices.Contains(Engines, n) {
+		return n, ""
+	}
+	if e, ok := foreign[n]; ok {
+		return e, ""
+	}
+	if w, ok := lacking[n]; ok {
+		return "", fmt.Sprintf("routing engine %s is opensm's alone (%s)", name, w)
+	}
+	return "", fmt.Sprintf("routing engine %q is unknown; known are %s", name, strings.Join(Engines, ", "))
+}
+
+// Known reports whether there is an engine of that name, or one that does the
+// same as opensm's of that name.
 func Known(engine string) bool {
-	return engine == Auto || engine == "auto" || slices.Contains(Engines, engine)
+	_, why := resolve(engine)
+	return why == ""
 }
 
 // try builds the tables with the engine named in r.
@@ -147,8 +198,6 @@ func (b *builder) try(r *Result, opt Options) error {
 		}
 		b.dor(r, t)
 		b.check(r)
-	default:
-		return fmt.Errorf("routing engine %q is unknown; known are %s", r.Engine, strings.Join(Engines, ", "))
 	}
 	return nil
 }

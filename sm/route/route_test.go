@@ -134,7 +134,10 @@ func TestBadEngines(t *testing.T) {
 	for _, tt := range []struct {
 		engine, want string
 		warnings     int
-	}{{"dor", route.UpDown, 1}, {"ftree", route.UpDown, 1}, {"nonesuch", route.UpDown, 1}, {"ftree, nonesuch,updn", route.UpDown, 2}, {"auto", route.UpDown, 0}} {
+	}{{"dor", route.UpDown, 1}, {"ftree", route.UpDown, 1}, {"nonesuch", route.UpDown, 1}, {"ftree, nonesuch,updn", route.UpDown, 2}, {"auto", route.UpDown, 0},
+		// The names of opensm's configuration.
+		{"UPDN", route.UpDown, 0}, {"dnup", route.UpDown, 0}, {"sssp", route.MinHop, 1}, {"torus-2QoS", route.UpDown, 1}, {"(null)", route.UpDown, 0},
+		{"lash", route.UpDown, 1}, {"dfsssp,no_fallback", route.UpDown, 2}, {"nue", route.UpDown, 1}, {"file,minhop", route.MinHop, 2}} {
 		r, err := route.Build(f, route.Options{Engine: tt.engine})
 		if err != nil || r.Engine != tt.want || len(r.Warnings) != tt.warnings {
 			t.Errorf("engine %s on a random graph: %s, %q, %v", tt.engine, r.Engine, r.Warnings, err)

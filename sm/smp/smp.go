@@ -23,6 +23,14 @@ type Request struct {
 	Hasty bool
 }
 
+// ExtendedSpeeds is the bit of PortInfo's modifier by which a manager says that
+// it knows extended link speeds (SMSupportExtendedSpeeds, IBA vol 1, 14.2.5.6).
+// Without it an NDR or XDR port may show and take what older managers understand
+// only, and its link does not carry large packets. A node from before there
+// was such a bit ignores it or refuses the modifier: then the engine asks once
+// more without, and the Reply has the Request without the bit.
+const ExtendedSpeeds uint32 = 1 << 31
+
 // Reply is the outcome of a Request.
 type Reply struct {
 	Request

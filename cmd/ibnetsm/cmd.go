@@ -58,6 +58,7 @@ type options struct {
 	names      string
 	partitions string
 	rules      []string
+	enforce    string
 	sweep      time.Duration
 	poll       time.Duration
 	window     int
@@ -94,6 +95,7 @@ sweeps the subnets, SIGTERM hands over to a standby and ends.`,
 	f.StringVar(&o.names, "node-name-map", "", "file with names for nodes: a GUID and a name in double quotes on each line")
 	f.StringVar(&o.partitions, "partitions", "", "partitions file, in the form of opensm's partitions.conf")
 	f.StringArrayVar(&o.rules, "partition", nil, "a partition, as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s' or with semicolons for spaces; may be given several times")
+	f.StringVar(&o.enforce, "part-enforce", "both", "where switches check P_Keys when there are partitions besides the default one: both, in, out or off")
 	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "time between light sweeps; 0 none")
 	f.DurationVar(&o.poll, "poll", 500*time.Millisecond, "how often a standby asks the master")
 	f.IntVar(&o.window, "window", 32, "SMPs under way at one time")
@@ -222,6 +224,10 @@ func (o *options) config() (engine.Config, error) {
 	}
 	if o.qos {
 		c.QoS = &qos.Options{}
+	}
+	var err error
+	if c.Enforce, err = partition.ParseEnforcement(o.enforce); err != nil {
+		return c, fmt.Errorf("--part-enforce %w", err)
 	}
 	if o.partitions != "" {
 		b, err := os.ReadFile(o.partitions)

@@ -824,6 +824,9 @@ func (d *Discovery) restarted(i int32) {
 	}
 	x.fresh = true
 	x.ports[0].lid = 0
+	for p := range x.ports {
+		x.ports[p].pkeys = nil
+	}
 	d.res.Changed = true
 	d.back.push(tag(kDesc, 0, i, 0))
 	d.warn("switch %s was restarted", x.name())

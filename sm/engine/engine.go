@@ -75,7 +75,8 @@ type Config struct {
 	// routing engine spread over service levels where that frees it of
 	// deadlocks; nil leaves the tables of the ports alone.
 	QoS        *qos.Options
-	Partitions partition.Config // the zero value is the default partition
+	Partitions partition.Config      // the zero value is the default partition
+	Enforce    partition.Enforcement // where switches check P_Keys
 	SA         sa.Config
 	Names      fabric.Names // shown in place of what nodes say of themselves
 	Store      Store        // nil keeps nothing

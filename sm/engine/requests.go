@@ -263,7 +263,8 @@ func (s *Subnet) sa(p *transport.Packet) {
 	if r.MAD != nil {
 		out := &s.reply
 		out.LID, out.QPN, out.QKey, out.SL, out.PKeyIndex = p.LID, p.QPN, p.QKey, p.SL, p.PKeyIndex
-		out.HasGRH, out.GID, out.HopLimit, out.TrafficClass, out.FlowLabel = p.HasGRH, p.GID, p.HopLimit, p.TrafficClass, p.FlowLabel
+		// The hop limit that arrived is what was left of the sender's.
+		out.HasGRH, out.GID, out.HopLimit, out.TrafficClass, out.FlowLabel = p.HasGRH, p.GID, 0xff, p.TrafficClass, p.FlowLabel
 		out.SetMessage(r.MAD, r.RMPP)
 		if err := s.tr.Send(out); err != nil {
 			s.warnOnce("sasend", "cannot answer an SA request", "to", p.LID.String(), "err", err)

@@ -343,6 +343,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	keys := partition.Tables(f, s.cfg.Partitions, have.pkeys)
+	keys.Enforce(f, s.cfg.Enforce, have.pkeys)
+	pol.Guard = keys.Guard
 	for _, w := range append(warn, keys.Warnings...) {
 		s.warnOnce(w, "routes and partitions", "problem", w)
 	}
@@ -358,6 +360,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				"attribute", mad.AttrName(mad.ClassSubnDR, r.Attr), "modifier", r.Mod, "timeout", r.Timeout, "status", uint16(r.Status))
 		}
 	}
+	var refused []uint64                   // ports that did not take a block of their P_Key table
 	owned := make([]bool, len(f.Switches)) // rows of have.lft that are not shared with the published ones
 	done := func(r *smp.Reply) {
 		switch r.Attr {
@@ -404,9 +407,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		case mad.AttrPKeyTable:
 			if !r.OK() {
 				fail(f.Ports[r.Tag].Node, r)
-				return
+				refused = append(refused, r.Tag)
 			}
-			have.pkeys[r.Tag] = keys.Keys[r.Tag]
 		}
 	}
 	var rereg []bool
@@ -444,7 +446,24 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if err := s.pump(ctx, &lft); err != nil {
 		return err
 	}
+	// A switch port checks P_Keys once it has its table, not before.
 	reqs = program.PKeys(f, have.pkeys, keys.Keys)
+	sets += len(reqs)
+	told = told[:0]
+	for i := range reqs {
+		told = append(told, reqs[i].Tag)
+	}
+	if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
+		return err
+	}
+	for _, p := range told {
+		if !slices.Contains(refused, p) {
+			have.pkeys[p] = keys.Keys[p]
+		} else if pol.Guard != nil {
+			pol.Guard[p] = 0
+		}
+	}
+	reqs = nil
 	if len(s.rereg) > 0 {
 		if rereg == nil {
 			rereg = make([]bool, len(f.Ports))

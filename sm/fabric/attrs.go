@@ -246,6 +246,10 @@ func (s *SwitchInfo) PortStateChange() bool { return s[11]&4 != 0 }
 // PartitionEnforcementCap is the number of P_Key table entries per external port.
 func (s *SwitchInfo) PartitionEnforcementCap() uint16 { return binary.BigEndian.Uint16(s[14:]) }
 
+// EnforcesPartitions tells whether external ports can check the P_Key of what
+// they receive and of what they send.
+func (s *SwitchInfo) EnforcesPartitions() (in, out bool) { return s[16]&0x80 != 0, s[16]&0x40 != 0 }
+
 // EnhancedPort0 tells whether port 0 is an enhanced one, with LMC, P_Keys and GUIDs as a CA port.
 func (s *SwitchInfo) EnhancedPort0() bool { return s[16]&8 != 0 }
 

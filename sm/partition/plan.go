@@ -15,13 +15,17 @@ var PowerOn = []ib.PKey{ib.DefaultPKey}
 
 // Plan is a configuration applied to a fabric.
 type Plan struct {
-	// Keys has the wanted table of each end port, by index in
-	// Fabric.Ports; nil where nothing needs to be written.
+	// Keys has the wanted table of each port, by index in Fabric.Ports; nil
+	// where nothing needs to be written.
 	Keys [][]ib.PKey
-	// Members has the keys that each end port holds in the end, by index
-	// in Fabric.Ports, without gaps; nil for other ports.
-	Members  [][]ib.PKey
-	Groups   []Precreated
+	// Members has the keys that each end port and each port that checks
+	// holds in the end, by index in Fabric.Ports, without gaps; nil for
+	// other ports.
+	Members [][]ib.PKey
+	Groups  []Precreated
+	// Guard has the enforcement bits of switch ports, by index in
+	// Fabric.Ports; nil where no port checks. See Enforce.
+	Guard    []uint8
 	Warnings []string
 }
 
@@ -85,6 +89,7 @@ func Tables(f *fabric.Fabric, cfg Config, have [][]ib.PKey) Plan {
 		if len(dropped) > 0 {
 			plan.Warnings = append(plan.Warnings, ExplainDropped(p.GUID, capacity, dropped))
 		}
+		plan.Members[e] = []ib.PKey{} // not nil, which would mean the keys at power-on
 		for _, k := range table {
 			if k.IsValid() {
 				plan.Members[e] = append(plan.Members[e], k)

@@ -44,6 +44,9 @@ type Policy struct {
 	// Lanes has the code of the operational VLs of each port, by index into
 	// Fabric.Ports; nil leaves them to OperVLs and the capabilities.
 	Lanes []uint8
+	// Guard has the partition enforcement bits of switch ports, by index into
+	// Fabric.Ports (see partition.Plan); nil for none.
+	Guard []uint8
 }
 
 // DefaultPolicy is the policy of a subnet without special wishes; the values
@@ -147,6 +150,11 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 			life = pol.LeafHOQLife
 		}
 		w[42] = pol.VLStall<<5 | life&31
+		// Of a port that another manager had check, and that nobody keeps the
+		// table of any more, the bits go.
+		if w[43] &^= 0x0c; int(i) < len(pol.Guard) {
+			w[43] |= pol.Guard[i] & 0x0c
+		}
 	}
 	return w
 }
@@ -196,7 +204,7 @@ func sum(w *fabric.PortInfo, end, linked bool) uint32 {
 		h.Write([]byte{w[34] & 0xc7, w[36] & 0x0f, w[51] & 31})
 	}
 	if linked {
-		h.Write([]byte{w[36] & 0xf0, w[38], w[42], w[43] & 0xf0})
+		h.Write([]byte{w[36] & 0xf0, w[38], w[42], w[43] & 0xfc})
 	}
 	return max(h.Sum32(), 1)
 }
@@ -207,7 +215,7 @@ func differs(have, w *fabric.PortInfo, end, linked bool) bool {
 		have.MKeyLease() != w.MKeyLease() || have[34]&0xc7 != w[34]&0xc7 || have[36]&0x0f != w[36]&0x0f || have.SubnetTimeout() != w.SubnetTimeout()) {
 		return true
 	}
-	return linked && (have[36]&0xf0 != w[36]&0xf0 || have[43]&0xf0 != w[43]&0xf0 || have[42] != w[42] || have[38] != w[38])
+	return linked && (have[36]&0xf0 != w[36]&0xf0 || have[43]&0xfc != w[43]&0xfc || have[42] != w[42] || have[38] != w[38])
 }
 
 // Ports gives the Sets of PortInfo of a stage for every port that needs one,
@@ -296,6 +304,10 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 // Switches gives the Sets of SwitchInfo that are needed: the highest LID, the
 // packet lifetime, and the port change bit where it is set. The tag is the
 // switch index.
+//
+// Of the multicast table all counts: packets to a group above MulticastFDBTop go
+// by the default ports, and a switch may come up with 0xbfff there, no group at
+// all. A switch without that limit shows 0, and ignores what is set.
 func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 	var out []smp.Request
 	for i := range f.Switches {
@@ -303,14 +315,24 @@ func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 		w := s.Info
 		binary.BigEndian.PutUint16(w[6:], min(uint16(top), max(w.LinearFDBCap(), 1)-1))
 		w[11] = w[11]&7 | pol.PacketLife<<3
+		if s.Info.MulticastFDBTop() != 0 {
+			multicastTop(&w)
+		}
 		if w == s.Info && !s.Info.PortStateChange() {
 			continue
 		}
+		multicastTop(&w)
 		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[s.Node].Path, Tag: uint64(i)}
 		copy(r.Data[:], w[:])
 		out = append(out, r)
 	}
 	return out
+}
+
+func multicastTop(w *fabric.SwitchInfo) {
+	if n := w.MulticastFDBCap(); n > 0 {
+		binary.BigEndian.PutUint16(w[18:], uint16(ib.LIDMulticastMin)+min(n, uint16(ib.LIDMulticastMax-ib.LIDMulticastMin)+1)-1)
+	}
 }
 
 // LFTBlock is the number of entries of a block of a linear forwarding table.
@@ -478,8 +500,9 @@ func MFT(f *fabric.Fabric, have, want mcast.Tables, fresh []bool) []smp.Request 
 }
 
 // PKeys gives the blocks of the P_Key tables that differ, tagged with the port
-// index. A nil row of want leaves the port alone; a nil row of have is a port
-// out of reset, which holds the default P_Key.
+// index. A nil row of want leaves the port alone; a nil row of have is an end
+// port out of reset, which holds the default P_Key (IBA vol 1, 10.9.1.2), or a
+// switch port that nothing is known of.
 func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 	var out []smp.Request
 	for i := range want {
@@ -487,8 +510,11 @@ func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 			continue
 		}
 		h := []ib.PKey{ib.DefaultPKey}
+		blind := false
 		if i < len(have) && have[i] != nil {
 			h = have[i]
+		} else if !f.IsEndPort(int32(i)) {
+			h, blind = nil, true
 		}
 		path, ok := PathTo(f, int32(i))
 		if !ok {
@@ -503,7 +529,7 @@ func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 			if at < len(want[i]) {
 				copy(b[:], want[i][at:])
 			}
-			if a == b {
+			if a == b && !blind {
 				continue
 			}
 			num := uint8(0)

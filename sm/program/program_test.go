@@ -220,3 +220,22 @@ func TestPorts(t *testing.T) {
 		t.Errorf("%d Sets, then %d", n, m)
 	}
 }
+
+// A switch that shows no multicast group up to its top gets all of its table;
+// what it answers then is kept, whether it has such a limit or not.
+func TestMulticastTop(t *testing.T) {
+	for _, tt := range []struct{ shows, answers uint16 }{{0xbfff, 0xc3ff}, {0, 0xc3ff}, {0, 0}} {
+		f := gen.Star(2, 8).Clone()
+		s := &f.Switches[0].Info
+		s[18], s[19] = byte(tt.shows>>8), byte(tt.shows)
+		r := program.Switches(f, program.DefaultPolicy(), 3)
+		if len(r) != 1 || r[0].Data[18] != 0xc3 || r[0].Data[19] != 0xff {
+			t.Fatalf("top 0x%x: %v", tt.shows, r)
+		}
+		copy(s[:], r[0].Data[:])
+		s[18], s[19] = byte(tt.answers>>8), byte(tt.answers)
+		if r := program.Switches(f, program.DefaultPolicy(), 3); len(r) != 0 {
+			t.Errorf("top 0x%x, answered 0x%x: told again", tt.shows, tt.answers)
+		}
+	}
+}

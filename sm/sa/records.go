@@ -4,7 +4,6 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/partition"
 )
 
 // Bits of the SA's CapabilityMask2 that opensm announces as well (its
@@ -360,10 +359,8 @@ func (q *query) pkeys() mad.Status {
 			if q.has(mad.CompPKTRPort) && q.data[4] != port.Num {
 				return
 			}
-			keys, room := partition.PowerOn, int(q.f.Nodes[port.Node].PKeyCap)
-			if q.f.IsEndPort(x) {
-				keys = q.keys(x)
-			} else {
+			keys, room := q.keys(x), int(q.f.Nodes[port.Node].PKeyCap)
+			if !q.f.IsEndPort(x) {
 				room = int(q.f.Switches[q.f.Nodes[port.Node].Switch].Info.PartitionEnforcementCap())
 			}
 			room = max(room, len(keys))

@@ -72,6 +72,7 @@ func (m *Maker) Switch(ports int) int {
 	binary.BigEndian.PutUint16(si[0:], 49152)
 	binary.BigEndian.PutUint16(si[4:], 1024)
 	binary.BigEndian.PutUint16(si[14:], 64)
+	si[16] = 0xc0 // checks P_Keys both ways
 	m.B.SetSwitchInfo(n, si)
 	for p := 0; p <= ports; p++ {
 		q := m.B.Port(n, uint8(p))

@@ -1,0 +1,165 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/simfabric"
+)
+
+// guarded checks what the switch ports that hosts hang on let pass.
+func (w *world) guarded(in, out bool, want func(host int32) []ib.PKey) error {
+	for i := range w.f.Ports {
+		p := &w.f.Ports[i]
+		if p.Num == 0 || w.f.Nodes[p.Node].Switch == fabric.None || p.Peer == fabric.None {
+			continue
+		}
+		g := w.f.Nodes[p.Node].GUID
+		pi, err := w.sim.PortInfo(g, p.Num)
+		if err != nil {
+			return err
+		}
+		host := w.f.Nodes[w.f.Ports[p.Peer].Node].Switch == fabric.None
+		if pi.PartEnforceInbound != (host && in) || pi.PartEnforceOutbound != (host && out) {
+			return fmt.Errorf("%s: enforcement in %v, out %v", w.f.PortName(int32(i)), pi.PartEnforceInbound, pi.PartEnforceOutbound)
+		}
+		if !host || !in && !out {
+			continue
+		}
+		k, _ := w.sim.PKeys(g, p.Num)
+		k = slices.DeleteFunc(k, func(k ib.PKey) bool { return k == 0 })
+		if x := want(p.Peer); !slices.Equal(k, x) {
+			return fmt.Errorf("%s: %v, want %v", w.f.PortName(int32(i)), k, x)
+		}
+	}
+	return nil
+}
+
+// Switches check P_Keys where hosts hang on, in every case with the keys that
+// the host was given: after a change, a restart and a takeover too.
+func TestPartitionEnforcement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		parse := func(s string) partition.Config {
+			c, err := partition.Parse("p", []byte(s))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		var hosts []int32
+		for _, e := range f.EndPorts {
+			if f.Ports[e].Num != 0 {
+				hosts = append(hosts, e)
+			}
+		}
+		a, b := hosts[2], hosts[9]
+		storage := fmt.Sprintf("Default=0x7fff, ipoib : ALL=limited, SELF=full;\nstorage=0x0001 : %v=full, %v=limited;\n", f.Ports[a].GUID, f.Ports[b].GUID)
+		keys := func(h int32) []ib.PKey {
+			if h == a || h == b {
+				return []ib.PKey{0xffff, 0x8001}
+			}
+			return []ib.PKey{0xffff}
+		}
+		ok := func(what string, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		settle := func() { time.Sleep(2 * time.Second); synctest.Wait() }
+
+		s, stop := w.manager(f.SMPort, engine.Config{Partitions: parse(storage)})
+		settle()
+		ok("first sweep", w.guarded(true, true, keys))
+		before := w.total()
+		s.Resweep(false, "test")
+		synctest.Wait()
+		if n := w.total() - before; n != len(f.Switches) {
+			t.Errorf("a resweep with nothing changed takes %d SMPs", n)
+		}
+		// A leaf restarts: its tables are gone.
+		w.sim.Reboot(f.Nodes[f.Ports[f.Ports[a].Peer].Node].GUID)
+		settle()
+		ok("restart of a switch", w.guarded(true, true, keys))
+		if !w.sim.AllActive() {
+			t.Fatal("not all Active")
+		}
+		// Another partition, and one of the members leaves the first.
+		s.SetPartitions(parse(fmt.Sprintf("Default=0x7fff, ipoib : ALL=full;\nstorage=0x0001 : %v=full;\nother=0x0002 : %v=full;\n", f.Ports[a].GUID, f.Ports[b].GUID)), "test")
+		settle()
+		ok("other partitions", w.guarded(true, true, func(h int32) []ib.PKey {
+			switch h {
+			case a:
+				return []ib.PKey{0xffff, 0x8001}
+			case b:
+				return []ib.PKey{0xffff, 0x8002}
+			}
+			return []ib.PKey{0xffff}
+		}))
+		// The default partition alone needs no check, and leaves none behind.
+		s.SetPartitions(partition.Config{}, "test")
+		settle()
+		ok("default partition", w.guarded(false, false, nil))
+		s.SetPartitions(parse(storage), "test")
+		settle()
+		stop()
+		// Another manager checks in one direction only.
+		_, stop = w.manager(hosts[5], engine.Config{Partitions: parse(storage), Enforce: partition.EnforceOut})
+		settle()
+		ok("takeover", w.guarded(false, true, keys))
+		stop()
+		_, _ = w.manager(hosts[5], engine.Config{Partitions: parse(storage), Enforce: partition.EnforceOff})
+		settle()
+		ok("off", w.guarded(false, false, nil))
+	})
+}
+
+// In a subnet with a partition of its own for every host and lost packets, all
+// that share one reach each other through the switches' checks.
+func TestEnforcementUnderLoss(t *testing.T) {
+	for seed := range uint64(8) {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.Random(seed, 4, 6, 8)
+			w := newWorld(t, f, simfabric.Options{Seed: seed, Loss: 0.03})
+			defer w.close()
+			conf := "Default=0x7fff, ipoib : ALL=limited, SELF=full;\n"
+			for i, e := range f.EndPorts {
+				conf += fmt.Sprintf("p%d=0x%04x : %v=full, SELF=limited;\n", i, i+1, f.Ports[e].GUID)
+			}
+			c, err := partition.Parse("p", []byte(conf))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.manager(f.SMPort, engine.Config{Partitions: c})
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if !w.sim.AllActive() {
+				t.Fatal("not all Active")
+			}
+			err = w.guarded(true, true, func(h int32) []ib.PKey {
+				at, _ := w.sim.PKeys(f.Nodes[f.Ports[h].Node].GUID, f.Ports[h].Num)
+				var k []ib.PKey
+				for _, x := range at {
+					if x != 0 {
+						k = append(k, x.AsFull())
+					}
+				}
+				return k
+			})
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		})
+	}
+}

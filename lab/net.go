@@ -1,10 +1,12 @@
 package lab
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,14 +17,25 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/simfabric"
+	fabricwire "ibnetworkd/sm/simfabric/wire"
 )
 
 // Net is several guests, each a host or a switch with a kernel of its own, and
 // the cables between them.
 type Net struct {
 	Nodes []Node
-	// Cables join ports of nodes, such as "a/1 sw/3".
+	// Cables join ports of nodes, such as "a/1 sw/3", or a port of a node and one
+	// of the simulated fabric, "a/1 S-0001/19".
 	Cables []string
+	// Fabric is a subnet in ibnetdiscover's format that is simulated on the host,
+	// by package simfabric: thousands of switches and adapters with the agents
+	// of real ones, to which the nodes are joined.  In Cables, its nodes go by
+	// description or by GUID (0x...); a switch needs a free port, and a simulated
+	// adapter that is named gives its place at its switch to the node.
+	Fabric string
 	// Script runs on the host beside the guests: it kills and boots nodes and
 	// pulls cables.  May be nil.
 	Script func(t *testing.T, r *NetRun)
@@ -61,6 +74,9 @@ type NetRun struct {
 	killed map[string]bool
 	ctl    int
 	follow sync.WaitGroup
+	sim    *simfabric.Sim
+	wires  sync.WaitGroup
+	unplug []func()
 }
 
 // RunNet boots the nodes of n, runs their bodies, and makes their outcome that
@@ -79,6 +95,13 @@ func RunNet(t *testing.T, n Net) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
+	if n.Fabric != "" {
+		f, err := fabric.ReadText("fabric", strings.NewReader(n.Fabric))
+		if err != nil {
+			t.Fatalf("lab: %v", err)
+		}
+		r.sim = simfabric.New(f, simfabric.Options{})
+	}
 	for _, c := range n.Cables {
 		ends := strings.Fields(c)
 		if len(ends) != 2 {
@@ -127,10 +150,53 @@ func (r *NetRun) cable(a, b string) error {
 		if r.fds[end] != nil {
 			return fmt.Errorf("port %s has a cable already", end)
 		}
-		r.fds[end] = os.NewFile(uintptr(pair[i]), end)
+		f := os.NewFile(uintptr(pair[i]), end)
+		if name, port, _ := strings.Cut(end, "/"); r.net.node(name) != nil {
+			r.fds[end] = f
+		} else if err := r.plug(f, end, name, port); err != nil {
+			return err
+		}
 	}
 	return nil
 }
+
+// plug puts the end f of a cable into a port of the simulated fabric.
+func (r *NetRun) plug(f *os.File, end, name, port string) error {
+	defer f.Close()
+	if r.sim == nil {
+		return fmt.Errorf("no node %q", name)
+	}
+	num, err := strconv.ParseUint(port, 10, 8)
+	if err != nil {
+		return fmt.Errorf("port %s: the port's number is missing", end)
+	}
+	found := r.sim.FindHost(name)
+	if len(found) == 0 {
+		return fmt.Errorf("no node %q, neither a guest nor in the fabric", name)
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return fmt.Errorf("port %s: %w", end, err)
+	}
+	c := fabricwire.New(rand.Uint32())
+	p, err := r.sim.Plug(found[0].NodeGUID, uint8(num), c.Send, c.SetReady)
+	if err != nil {
+		conn.Close()
+		return fmt.Errorf("port %s: %w", end, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.unplug = append(r.unplug, cancel)
+	r.wires.Go(func() {
+		if err := c.Run(ctx, conn, p); err != nil {
+			r.t.Errorf("lab: cable at %s: %v", end, err)
+		}
+	})
+	return nil
+}
+
+// Fabric is the simulated part of the fabric, for scripts that cut its cables,
+// take nodes their power, and look at what was programmed; nil if there is none.
+func (r *NetRun) Fabric() *simfabric.Sim { return r.sim }
 
 func (r *NetRun) close() {
 	r.mu.Lock()
@@ -138,6 +204,13 @@ func (r *NetRun) close() {
 	r.mu.Unlock()
 	for _, g := range guests {
 		g.Kill()
+	}
+	for _, f := range r.unplug {
+		f()
+	}
+	r.wires.Wait()
+	if r.sim != nil {
+		r.sim.Close()
 	}
 	for _, f := range r.fds {
 		f.Close()
@@ -206,18 +279,9 @@ func (r *NetRun) Kill(name string) {
 	os.RemoveAll(g.Dir)
 	for end, f := range r.fds {
 		if strings.HasPrefix(end, name+"/") {
-			_, _ = f.Write(byeFrame()) // the far port loses its signal at once
+			_, _ = f.Write(fabricwire.Bye()) // the far port loses its signal at once
 		}
 	}
-}
-
-// byeFrame is the frame by which a port says that it is gone (swib/wire.c).
-func byeFrame() []byte {
-	b := make([]byte, 14+100)
-	copy(b, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 0x88, 0xb5})
-	binary.BigEndian.PutUint32(b[14:], 0x73776962)
-	b[18], b[19] = 1, 3
-	return b
 }
 
 // Ctl gives the fabric module of a node a command, such as "link h0/1 down".

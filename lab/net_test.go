@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab"
+	"ibnetworkd/sm/fabric/gen"
 )
 
 // Two hosts with one cable, as in a home lab: each is a kernel of its own, one
@@ -158,4 +160,64 @@ func TestNetPartition(t *testing.T) {
 		n.Nodes = append(n.Nodes, lab.Node{Name: h, Config: lab.Config{Userland: lab.Debian}, Body: body})
 	}
 	lab.RunNet(t, n)
+}
+
+// Two kernels at switches of a simulated fat tree of a thousand hosts, as far from
+// each other as can be.  A subnet manager in one of them brings all of it up, over
+// the kernel's own MAD interface; IPoIB goes through the simulated switches by the
+// forwarding tables that it programmed: unicast, multicast and connections.
+func TestNetThousand(t *testing.T) {
+	f := gen.FatTree2(64, 32)
+	last := f.Nodes[len(f.Nodes)-1]
+	for i := range f.Nodes {
+		if f.Nodes[i].Type == ib.NodeCA {
+			last = f.Nodes[i]
+		}
+	}
+	host := func(g *lab.G, n int, other string) {
+		g.Sh("ip addr add 10.9.0.%d/24 dev ib0; ip link set ib0 up", n)
+		g.Post("up-"+g.Node(), "")
+		g.Await("up-"+other, 60*time.Second)
+		addr := fmt.Sprintf("10.9.0.%d", 3-n)
+		g.Ping(addr, "-s", "1400")
+		g.Logf("datagram ping at %v", lab.Uptime())
+		g.Ping("ff02::1%ib0", "-L")
+		g.Exec("ip", "link", "set", "ib0", "type", "ipoib", "mode", "connected")
+		g.Exec("ip", "link", "set", "ib0", "mtu", "65520")
+		g.Post("connected-"+g.Node(), "")
+		g.Await("connected-"+other, 60*time.Second)
+		g.Ping(addr, "-s", "65000")
+		if n := g.FabricPort("hca0", 1).Int("rcmax"); n < 65000 {
+			g.Errorf("longest connected mode message: %d bytes", n)
+		}
+	}
+	lab.RunNet(t, lab.Net{
+		Fabric:  text(t, f),
+		Cables:  []string{gen.HostGUID.String() + "/1 a/1", "b/1 " + last.GUID.String() + "/1"},
+		Timeout: 3 * time.Minute,
+		Nodes: []lab.Node{
+			{Name: "a", Config: lab.Config{Userland: lab.Debian, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, Body: func(g *lab.G) {
+				g.WaitPort("swib0", 1, "INIT", 20*time.Second)
+				start := lab.Uptime()
+				g.Start("ibnetsm", "run", "--device", "swib0/1")
+				g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
+				g.Await("all-active", 90*time.Second)
+				g.Logf("%d nodes active %v after the start of the manager", len(f.Nodes), lab.Uptime()-start)
+				host(g, 1, "b")
+			}},
+			{Name: "b", Config: lab.Config{Userland: lab.Debian}, Body: func(g *lab.G) {
+				g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
+				host(g, 2, "a")
+			}},
+		},
+		Script: func(t *testing.T, r *lab.NetRun) {
+			for end := time.Now().Add(90 * time.Second); !r.Fabric().AllActive() && time.Now().Before(end); {
+				time.Sleep(20 * time.Millisecond)
+			}
+			if !r.Fabric().AllActive() {
+				t.Error("ports of the simulated fabric are not Active")
+			}
+			r.Post("all-active", "")
+		},
+	})
 }

@@ -106,10 +106,13 @@ static void send_hello(struct swib_wire *w)
 	send_frame(w, &h, NULL, 0);
 }
 
-/* The port's own state may have changed. */
+/*
+ * The port's own state may have changed; swib_fab_mutex is held.  Told at once: the
+ * far end must see a link that goes down and up again.
+ */
 void swib_wire_notify(struct swib_wire *w)
 {
-	mod_delayed_work(swib_wq, &w->hello, 0);
+	send_hello(w);
 }
 
 static void hello_work(struct work_struct *work)

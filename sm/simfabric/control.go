@@ -57,6 +57,9 @@ func (s *Sim) Move(guid ib.GUID, num uint8, to ib.GUID, toNum uint8) error {
 	s.retrain(p)
 	p.peer, p.cut = nil, false
 	far.peer, q.peer = q, far
+	if g := far.node.plug; g != nil {
+		g.near = q
+	}
 	far.cut = false
 	s.retrain(q)
 	return nil

@@ -95,6 +95,7 @@ type node struct {
 	mute    bool  // takes packets and answers nothing
 	dropSMP int   // SMPs to ignore from now on
 	rcvd    int64 // SMPs that reached the agent of the node
+	plug    *Plug // a node outside of the process, which is never in Sim.nodes
 }
 
 type switchState struct {
@@ -303,6 +304,9 @@ func (p *port) up() bool { return p.linked() && p.info.PhysState == ib.PhysLinkU
 func (p *port) train() bool {
 	if p.node.sw != nil && p.num == 0 {
 		return false
+	}
+	if p.peer != nil && p.peer.node.plug != nil {
+		p.peer.node.plug.note()
 	}
 	was := p.info.PhysState == ib.PhysLinkUp
 	switch {

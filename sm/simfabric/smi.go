@@ -76,6 +76,10 @@ func (s *Sim) route(from *port, p *transport.Packet) {
 		s.count.Undeliverable++
 		return
 	}
+	if to.node.plug != nil {
+		s.leave(to, p, slid, p.LID, s.pkeyOf(from, p))
+		return
+	}
 	q := s.take(p)
 	q.LID = slid
 	s.arrive(to, q, from)
@@ -125,7 +129,7 @@ func (s *Sim) walkLID(from *port, dlid ib.LID, smp bool, pkey ib.PKey) *port {
 	}
 	for range maxHops {
 		if n.sw == nil {
-			if p.owns(dlid) || dlid == ib.LIDPermissive {
+			if p.owns(dlid) || dlid == ib.LIDPermissive || n.plug != nil {
 				return p
 			}
 			return nil
@@ -184,10 +188,10 @@ func (p *port) passes(smp bool) bool {
 	if !p.up() {
 		return false
 	}
-	if smp {
+	if smp || p.node.plug != nil {
 		return true
 	}
-	return p.info.State == ib.PortActive && p.peer.info.State >= ib.PortArmed
+	return p.info.State == ib.PortActive && (p.peer.node.plug != nil || p.peer.info.State >= ib.PortArmed)
 }
 
 func (p *port) hasPKey(k ib.PKey) bool {
@@ -225,10 +229,20 @@ func (s *Sim) routeDR(from *port, p *transport.Packet) {
 			s.count.Undeliverable++
 			return
 		}
+		if at.node.plug != nil {
+			b[6] = 0
+			s.leave(at, p, drSLID, p.LID, ib.DefaultPKey)
+			return
+		}
 	}
 	start := at
 	for i := 1; i <= cnt; i++ {
 		n := at.node
+		if n.plug != nil {
+			b[6] = uint8(i - 1)
+			s.leave(at, p, ib.LIDPermissive, ib.LIDPermissive, ib.DefaultPKey)
+			return
+		}
 		out := at
 		if n.sw != nil {
 			o := b[128+i]
@@ -247,6 +261,11 @@ func (s *Sim) routeDR(from *port, p *transport.Packet) {
 		}
 		at = out.peer
 		b[192+i] = at.num
+	}
+	if at.node.plug != nil {
+		b[6] = uint8(cnt)
+		s.leave(at, p, ib.LIDPermissive, ib.LIDPermissive, ib.DefaultPKey)
+		return
 	}
 	if at.node.down {
 		return
@@ -282,10 +301,13 @@ func (s *Sim) routeDRBack(from *port, p *transport.Packet) {
 			return
 		}
 		at = out.peer
+		if at.node.plug != nil {
+			b[6] = uint8(i)
+			s.leave(at, p, ib.LIDPermissive, ib.LIDPermissive, ib.DefaultPKey)
+			return
+		}
 	}
-	b[6] = 0
-	p.LID = ib.LIDPermissive
-	s.toAgents(at, p)
+	s.endDR(at, p)
 }
 
 // arrive hands a packet that reached its node to what answers there. from is
@@ -405,11 +427,16 @@ func (s *Sim) toHost(at *port, p *transport.Packet, from *port) {
 func (s *Sim) respond(at *port, p *transport.Packet, from *port) {
 	dr := mad.ClassOf(&p.MAD) == mad.ClassSubnDR
 	dlid := p.LID
-	if dr {
+	outside := from != nil && from.node.plug != nil
+	if dr && !outside {
 		p.MAD[6] = 0
 	}
 	p.Long, p.Err = nil, nil
 	back := func(q *transport.Packet) {
+		if dr && outside {
+			s.routeDRBack(at, q)
+			return
+		}
 		if dr {
 			if from == at || from.up() || from.node.sw != nil {
 				q.LID = ib.LIDPermissive
@@ -427,6 +454,10 @@ func (s *Sim) respond(at *port, p *transport.Packet, from *port) {
 			s.count.Undeliverable++
 			return
 		}
+		if to.node.plug != nil {
+			s.leave(to, q, slid, dlid, s.pkeyOf(at, q))
+			return
+		}
 		q.LID = slid
 		s.toAgents(to, q)
 	}
@@ -442,6 +473,10 @@ func (s *Sim) respond(at *port, p *transport.Packet, from *port) {
 func (s *Sim) routeMulticast(from *port, p *transport.Packet) {
 	slid := from.info.LID
 	for _, to := range s.walkMulticast(from, p.LID) {
+		if to.node.plug != nil {
+			s.leave(to, p, slid, p.LID, s.pkeyOf(from, p))
+			continue
+		}
 		q := *p
 		q.LID = slid
 		s.arrive(to, &q, from)

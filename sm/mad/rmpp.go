@@ -400,5 +400,9 @@ func (r *RMPPReceiver) Message() []byte {
 // that come again.
 func (r *RMPPReceiver) Release() { r.msg = nil }
 
+// Held is how many bytes the transfer holds, with the segments that came before
+// their turn.
+func (r *RMPPReceiver) Held() int { return cap(r.msg) + len(r.ahead)*Size }
+
 // Err is why the transfer ended early.
 func (r *RMPPReceiver) Err() error { return r.err }

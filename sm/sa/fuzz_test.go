@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,8 +58,43 @@ func (w *world) check() {
 			w.t.Fatalf("port %v owns %d, kept %d", g, n, s.perPort[g])
 		}
 	}
+	subs := 0
+	for o, l := range s.subsOf {
+		for _, x := range l {
+			if x.owner != o || !slices.Contains(s.subs, x) {
+				w.t.Fatalf("a subscription of %v stands under %v", x.owner, o)
+			}
+		}
+		if subs += len(l); len(l) == 0 {
+			w.t.Fatalf("%v has a list of no subscriptions", o)
+		}
+	}
+	if subs != len(s.subs) {
+		w.t.Fatalf("%d subscriptions, %d by subscriber", len(s.subs), subs)
+	}
+	if at, ok := s.NextTick(); true {
+		first := time.Duration(0)
+		for _, x := range s.services {
+			if x.expire != 0 && (first == 0 || x.expire < first) {
+				first = x.expire
+			}
+		}
+		if at != first || ok != (first != 0) {
+			w.t.Fatalf("next lease ends at %v (%v), want %v", at, ok, first)
+		}
+	}
+	if l := s.sortedServices(); len(l) != len(s.services) {
+		w.t.Fatalf("%d services in order, %d in all", len(l), len(s.services))
+	}
 	if len(own) != len(s.perPort) {
 		w.t.Fatalf("owners %v, kept %v", own, s.perPort)
+	}
+	members := 0
+	for _, g := range s.groups {
+		members += len(g.members)
+	}
+	if members != s.members {
+		w.t.Fatalf("%d members, kept %d", members, s.members)
 	}
 	joins := map[ib.GUID]int{}
 	for _, g := range s.groups {

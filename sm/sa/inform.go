@@ -14,6 +14,8 @@ type subscription struct {
 	gid   ib.GID
 	lid   ib.LID
 	info  mad.InformInfo // QPN is where reports go
+	// trusted subscribers are told of security traps too.
+	trusted bool
 }
 
 // same reports whether an InformInfo names this subscription: all that decides
@@ -29,8 +31,8 @@ func (q *query) setInformInfo() mad.Status {
 	if i.Decode(q.data) != nil || q.data[23] > 1 || q.data[22] > 1 {
 		return mad.StatusSAReqInvalid
 	}
-	// Security traps are for the trusted (IBTA C15-0.2-1.16).
-	if !q.trusted && i.Generic && i.TrapNumber >= mad.TrapBadMKey && i.TrapNumber <= mad.TrapSwitchBadPKey {
+	// Security traps are for the trusted (IBTA C15-0.2-1.16). They carry keys.
+	if !q.trusted && i.Generic && isSecurity(i.TrapNumber) {
 		return mad.StatusSAReqInvalid
 	}
 	me := &q.f.Ports[q.port]
@@ -39,12 +41,13 @@ func (q *query) setInformInfo() mad.Status {
 	if i.Subscribe || i.QPN == 0 {
 		i.QPN = q.req.QP
 	}
-	at := slices.IndexFunc(q.subs, func(x *subscription) bool { return x.same(me.GUID, &i) })
+	own := q.subsOf[me.GUID]
+	at := slices.IndexFunc(own, func(x *subscription) bool { return x.same(me.GUID, &i) })
 	if !i.Subscribe {
 		if at < 0 {
 			return mad.StatusSAReqInvalid
 		}
-		q.dropSubscription(at)
+		q.dropSubscription(own[at])
 	} else {
 		if !q.mayWatch(&i) {
 			return mad.StatusSAReqInvalid
@@ -53,20 +56,30 @@ func (q *query) setInformInfo() mad.Status {
 			if len(q.subs) >= q.cfg.MaxSubscriptions || q.perPort[me.GUID] >= q.cfg.MaxPerPort {
 				return mad.StatusSANoResources
 			}
-			q.subs = append(q.subs, &subscription{owner: me.GUID})
+			x := &subscription{owner: me.GUID}
+			q.subs = append(q.subs, x)
+			at, own = len(own), append(own, x)
+			q.subsOf[me.GUID] = own
 			q.perPort[me.GUID]++
-			at = len(q.subs) - 1
 		}
-		*q.subs[at] = subscription{owner: me.GUID, gid: ib.MakeGID(q.f.Prefix, me.GUID), lid: q.req.LID, info: i}
+		*own[at] = subscription{owner: me.GUID, gid: ib.MakeGID(q.f.Prefix, me.GUID), lid: q.req.LID, info: i, trusted: q.trusted}
 	}
 	q.out = append(q.out, q.data[:mad.InformInfoLen]...)
 	q.took()
 	return mad.StatusOK
 }
 
-func (s *Service) dropSubscription(i int) {
-	s.release(s.subs[i].owner)
-	s.subs = slices.Delete(s.subs, i, i+1)
+func isSecurity(trap uint16) bool { return trap >= mad.TrapBadMKey && trap <= mad.TrapSwitchBadPKey }
+
+func (s *Service) dropSubscription(x *subscription) {
+	s.release(x.owner)
+	is := func(y *subscription) bool { return x == y }
+	s.subs = slices.DeleteFunc(s.subs, is)
+	if own := slices.DeleteFunc(s.subsOf[x.owner], is); len(own) > 0 {
+		s.subsOf[x.owner] = own
+	} else {
+		delete(s.subsOf, x.owner)
+	}
 }
 
 // mayWatch reports whether the requester may talk to the ports that a
@@ -114,32 +127,33 @@ func (q *query) informRecords() mad.Status {
 // dropSubscribers forgets subscribers that left the subnet and follows those
 // whose LID changed.
 func (s *Service) dropSubscribers() {
-	for i := len(s.subs) - 1; i >= 0; i-- {
-		x := s.subs[i]
+	s.subs = slices.DeleteFunc(s.subs, func(x *subscription) bool {
 		p := s.f.EndPortByGUID(x.owner)
 		if p == fabric.None {
-			s.dropSubscription(i)
-			continue
+			s.release(x.owner)
+			delete(s.subsOf, x.owner)
+			return true
 		}
 		port := &s.f.Ports[p]
 		if x.lid < port.LID || int(x.lid) >= int(port.LID)+port.LMC.Count() {
 			x.lid = port.LID
 		}
 		x.gid = ib.MakeGID(s.f.Prefix, port.GUID)
-	}
+		return false
+	})
 }
 
 // event makes the reports of a port's coming or going.
-func (s *Service) event(trap uint16, gid ib.GID, port int32) []Report {
+func (s *Service) event(out []Report, trap uint16, gid ib.GID, port int32) []Report {
 	n := s.notice(trap, gid)
-	return s.forward(&n, func(sub int32) bool { return port == fabric.None || sub == port || s.sharedKey(sub, port) != 0 })
+	return s.forward(out, &n, func(sub int32) bool { return port == fabric.None || sub == port || s.sharedKey(sub, port) != 0 })
 }
 
 // groupEvent makes the reports of a group's creation or deletion, for the
 // members of its partition.
-func (s *Service) groupEvent(trap uint16, g *group) []Report {
+func (s *Service) groupEvent(out []Report, trap uint16, g *group) []Report {
 	n := s.notice(trap, g.rec.MGID)
-	return s.forward(&n, func(sub int32) bool { return s.inPartition(sub, g.rec.PKey) })
+	return s.forward(out, &n, func(sub int32) bool { return s.inPartition(sub, g.rec.PKey) })
 }
 
 // notice is a notice of the SA itself about a GID.
@@ -164,13 +178,17 @@ func (s *Service) Forward(n mad.Notice) []Report {
 		return nil
 	}
 	n.IssuerGID = ib.MakeGID(s.f.Prefix, s.f.Ports[p].GUID)
-	return s.forward(&n, func(sub int32) bool { return sub == p || s.sharedKey(sub, p) != 0 })
+	return s.forward(nil, &n, func(sub int32) bool { return sub == p || s.sharedKey(sub, p) != 0 })
 }
 
 // forward makes a report for each subscription that a notice fits.
-func (s *Service) forward(n *mad.Notice, allowed func(subscriber int32) bool) (out []Report) {
+func (s *Service) forward(out []Report, n *mad.Notice, allowed func(subscriber int32) bool) []Report {
 	for _, x := range s.subs {
-		if !x.wants(n) {
+		if !x.wants(n) || n.Generic && isSecurity(n.TrapNumber) && !x.trusted {
+			continue
+		}
+		if len(out) >= s.cfg.MaxReports {
+			s.counters.Unsent++
 			continue
 		}
 		p := s.f.EndPortByGUID(x.owner)

@@ -160,7 +160,7 @@ func (s *Service) reap(g *group) (c Changes) {
 		}
 	}
 	c.Groups = len(g.members) > 0
-	c.Reports = s.groupEvent(mad.TrapMcastGroupDeleted, g)
+	c.Reports = s.groupEvent(nil, mad.TrapMcastGroupDeleted, g)
 	for k := range g.members {
 		s.dropMember(g, k)
 	}
@@ -176,6 +176,7 @@ func (s *Service) reap(g *group) (c Changes) {
 func (s *Service) dropMember(g *group, key ib.GUID) {
 	by := g.members[key].by
 	delete(g.members, key)
+	s.members--
 	if s.joins[by]--; s.joins[by] <= 0 {
 		delete(s.joins, by)
 	}
@@ -297,7 +298,7 @@ func (q *query) join() mad.Status {
 	old := g.members[guid]
 	link := q.linkAttr(port)
 	switch {
-	case old == nil && q.joins[q.f.Ports[q.port].GUID] >= q.cfg.MaxJoins:
+	case old == nil && (q.joins[q.f.Ports[q.port].GUID] >= q.cfg.MaxJoins || q.members >= q.cfg.MaxMembers):
 		return mad.StatusSANoResources
 	case r.JoinState == 0, !q.selectorsMatch(&r, &g.rec), !q.inPartition(port, g.rec.PKey),
 		q.f.Ports[port].Num != 0 && (link.mtu < g.rec.MTU || link.rate.Less(g.rec.Rate)),
@@ -310,12 +311,13 @@ func (q *query) join() mad.Status {
 			return mad.StatusSANoResources
 		}
 		q.addGroup(g)
-		q.changes.Reports = append(q.changes.Reports, q.groupEvent(mad.TrapMcastGroupCreated, g)...)
+		q.changes.Reports = q.groupEvent(q.changes.Reports, mad.TrapMcastGroupCreated, g)
 	}
 	if old == nil {
 		old = &member{guid: q.f.Ports[port].GUID, by: q.f.Ports[q.port].GUID, proxy: proxy}
 		g.members[guid] = old
 		q.joins[old.by]++
+		q.members++
 		q.changes.Groups = true
 	}
 	had := old.receives()

@@ -141,6 +141,13 @@ func cmpRate(a, b ib.Rate) int { return a.Tenths() - b.Tenths() }
 // path makes the record of one path; ok is false when there is none that meets
 // the request.
 func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.LID, out *mad.PathRecord) bool {
+	if q.work++; q.work > q.cfg.MaxWork {
+		q.full = true
+		return false
+	}
+	if slid == 0 {
+		return false
+	}
 	a, ok := q.walk(src, dlid)
 	if !ok {
 		return false
@@ -369,7 +376,7 @@ func (q *query) pair(r *pathRequest, a, b side, limit int) {
 	}
 	sl, sn := span(a)
 	dl, dn := span(b)
-	for turn := 0; turn < dn && limit > 0; turn++ {
+	for turn := 0; turn < dn && limit > 0 && !q.full; turn++ {
 		for i := 0; i < max(sn, 1) && limit > 0 && !q.full; i++ {
 			var rec mad.PathRecord
 			if !q.path(r, a.port, sl+ib.LID(i), b.port, dl+ib.LID((i+turn)%dn), &rec) {
@@ -491,7 +498,7 @@ func (q *query) multiPaths() mad.Status {
 	}
 	for _, a := range src {
 		for _, b := range dst {
-			if q.n < limit && q.visible(a.port) && q.visible(b.port) {
+			if q.n < limit && !q.full && q.visible(a.port) && q.visible(b.port) {
 				q.pair(&r, a, b, limit-q.n)
 			}
 		}

@@ -36,8 +36,16 @@ type Config struct {
 	// 1024.
 	MaxPerPort int
 	// MaxJoins bounds the memberships that one port may ask for, its own
-	// and those it takes up for others; 16383.
-	MaxJoins int
+	// and those it takes up for others; 16383. MaxMembers bounds those of
+	// all ports; 4194304.
+	MaxJoins, MaxMembers int
+	// MaxWork bounds the pairs of LIDs that one request for paths makes the
+	// SA look at, whether they fit or not: while it looks, nothing else is
+	// served; 262144.
+	MaxWork int
+	// MaxReports bounds the reports of one event: many ports that come at
+	// once, times many subscribers; 131072.
+	MaxReports int
 }
 
 func (c Config) withDefaults() Config {
@@ -50,6 +58,9 @@ func (c Config) withDefaults() Config {
 	c.MaxSubscriptions = cmp.Or(c.MaxSubscriptions, 1<<18)
 	c.MaxPerPort = cmp.Or(c.MaxPerPort, 1024)
 	c.MaxJoins = cmp.Or(c.MaxJoins, 16383)
+	c.MaxMembers = cmp.Or(c.MaxMembers, 1<<22)
+	c.MaxWork = cmp.Or(c.MaxWork, 1<<18)
+	c.MaxReports = cmp.Or(c.MaxReports, 1<<17)
 	return c
 }
 
@@ -135,6 +146,7 @@ type Counters struct {
 	Untrusted uint64                // dropped: SM_Key neither zero nor ours
 	Unknown   uint64                // dropped: from a LID that is not of the subnet
 	Reports   uint64                // reports made
+	Unsent    uint64                // reports beyond MaxReports
 }
 
 // Service is a subnet administrator.
@@ -151,12 +163,16 @@ type Service struct {
 	order   []*group       // by MGID; nil when it must be sorted anew
 	mgidSeq uint32
 
-	services   map[serviceID]*service
-	leaseNext  time.Duration // when the first lease ends, 0 for never
-	leaseKnown bool          // leaseNext is up to date
-	subs       []*subscription
-	guids      map[ib.GUID]map[int]ib.GUID // alias GUIDs by port GUID and index
-	aliasSeq   uint32
+	members int // of all groups
+
+	services     map[serviceID]*service
+	serviceOrder []serviceID   // sorted; nil when it must be sorted anew
+	leaseNext    time.Duration // when the first lease ends, 0 for never
+	leaseKnown   bool          // leaseNext is up to date
+	subs         []*subscription
+	subsOf       map[ib.GUID][]*subscription // by subscriber
+	guids        map[ib.GUID]map[int]ib.GUID // alias GUIDs by port GUID and index
+	aliasSeq     uint32
 
 	perPort  map[ib.GUID]int // services and subscriptions of a port
 	joins    map[ib.GUID]int // memberships by the port that asked
@@ -175,7 +191,7 @@ var be = binary.BigEndian
 func New(cfg Config) *Service {
 	return &Service{
 		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{},
-		services: map[serviceID]*service{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
+		services: map[serviceID]*service{}, subsOf: map[ib.GUID][]*subscription{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
 		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{},
 		counters: Counters{Requests: map[mad.AttrID]uint64{}, Errors: map[mad.Status]uint64{}},
 	}
@@ -236,20 +252,23 @@ func multicastLIDs(f *fabric.Fabric) int {
 
 // reportPorts makes the reports for ports that came or went.
 func (s *Service) reportPorts(old *fabric.Fabric) (c Changes) {
+	if len(s.subs) == 0 {
+		return c
+	}
 	seen := map[ib.GUID]bool{}
 	for _, e := range old.EndPorts {
 		seen[old.Ports[e].GUID] = true
 	}
 	for _, e := range s.f.EndPorts {
 		if g := s.f.Ports[e].GUID; !seen[g] {
-			c.Reports = append(c.Reports, s.event(mad.TrapGIDInService, ib.MakeGID(s.f.Prefix, g), e)...)
+			c.Reports = s.event(c.Reports, mad.TrapGIDInService, ib.MakeGID(s.f.Prefix, g), e)
 		} else {
 			delete(seen, g)
 		}
 	}
 	for _, e := range old.EndPorts {
 		if g := old.Ports[e].GUID; seen[g] {
-			c.Reports = append(c.Reports, s.event(mad.TrapGIDOutOfService, ib.MakeGID(old.Prefix, g), fabric.None)...)
+			c.Reports = s.event(c.Reports, mad.TrapGIDOutOfService, ib.MakeGID(old.Prefix, g), fabric.None)
 		}
 	}
 	return c
@@ -266,7 +285,8 @@ type query struct {
 	trusted bool
 	out     []byte // header space and records
 	n       int    // records
-	full    bool   // MaxAnswer was reached
+	full    bool   // MaxAnswer or MaxWork was reached
+	work    int    // pairs of LIDs looked at
 	changes Changes
 }
 
@@ -459,6 +479,9 @@ func (s *Service) inPartition(port int32, k ib.PKey) bool {
 // a limited member.
 func (s *Service) sharedKey(a, b int32) ib.PKey {
 	ka, kb := s.keys(a), s.keys(b)
+	if len(ka) == 0 || len(kb) == 0 {
+		return 0
+	}
 	if ka[0] == ib.DefaultPKey && kb[0] == ib.DefaultPKey {
 		return ib.DefaultPKey
 	}

@@ -40,12 +40,21 @@ type service struct {
 
 // sortedServices gives the keys of the services in order.
 func (s *Service) sortedServices() []serviceID {
-	out := make([]serviceID, 0, len(s.services))
-	for k := range s.services {
-		out = append(out, k)
+	if s.serviceOrder == nil {
+		s.serviceOrder = make([]serviceID, 0, len(s.services))
+		for k := range s.services {
+			s.serviceOrder = append(s.serviceOrder, k)
+		}
+		slices.SortFunc(s.serviceOrder, serviceID.less)
 	}
-	slices.SortFunc(out, serviceID.less)
-	return out
+	return s.serviceOrder
+}
+
+// mayReplace reports whether the requester may replace or delete a record: whoever
+// registered it, whoever knows its key, and the trusted. A record without a key
+// is anybody's (IBTA 15.2.5.14).
+func (q *query) mayReplace(x *service, r *mad.ServiceRecord) bool {
+	return x.rec.Key == [16]byte{} || q.trusted || x.owner == q.f.Ports[q.port].GUID || x.rec.Key == r.Key
 }
 
 // serviceKey is the key of a record; a request without a P_Key means the
@@ -132,13 +141,19 @@ func (q *query) setService() mad.Status {
 		}
 		x = &service{owner: owner}
 		q.services[k] = x
+		q.serviceOrder = nil
 		q.perPort[owner]++
+	} else if !q.mayReplace(x, &r) {
+		return mad.StatusSADenied
 	}
+	q.leaseKnown = q.leaseKnown && (x.expire == 0 || x.expire != q.leaseNext)
 	x.rec, x.expire = r, 0
 	if r.Lease != mad.LeaseForever {
 		x.expire = q.now + time.Duration(r.Lease)*time.Second
+		if q.leaseNext == 0 || x.expire < q.leaseNext {
+			q.leaseNext = x.expire
+		}
 	}
-	q.leaseKnown = false
 	q.answerService(r)
 	return mad.StatusOK
 }
@@ -153,6 +168,9 @@ func (q *query) deleteService() mad.Status {
 	if x == nil {
 		return mad.StatusSANoRecords
 	}
+	if !q.mayReplace(x, &r) {
+		return mad.StatusSADenied
+	}
 	q.answerService(x.rec)
 	q.removeService(k)
 	return mad.StatusOK
@@ -161,6 +179,7 @@ func (q *query) deleteService() mad.Status {
 func (s *Service) removeService(k serviceID) {
 	x := s.services[k]
 	delete(s.services, k)
+	s.serviceOrder = nil
 	s.leaseKnown = s.leaseKnown && x.expire != s.leaseNext
 	s.release(x.owner)
 }
@@ -174,7 +193,7 @@ func (s *Service) release(owner ib.GUID) {
 
 // dropServices forgets services whose registrar left the subnet.
 func (s *Service) dropServices() {
-	for _, k := range s.sortedServices() {
+	for k := range s.services {
 		if s.f.EndPortByGUID(s.services[k].owner) == fabric.None {
 			s.removeService(k)
 		}

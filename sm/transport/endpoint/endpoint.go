@@ -7,6 +7,7 @@ package endpoint
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -50,6 +51,11 @@ const (
 	maxTransfers = 1024
 	maxFinished  = 256
 	rmppIdle     = 10 * time.Second
+	// maxSending and maxReceiving bound the bytes of all long messages under
+	// way: a peer that asks for much and acknowledges nothing, or begins much
+	// and ends nothing, must not take all memory.
+	maxSending   = 256 << 20
+	maxReceiving = 256 << 20
 )
 
 // Stats counts what was dropped and why.
@@ -72,6 +78,8 @@ type Endpoint struct {
 	pending map[uint32]*request
 	free    []*request
 	sends   map[xferKey]*sending
+	sendsN  int // bytes of their messages
+	recvsN  int // bytes of the unfinished messages in recvs
 	recvs   map[xferKey]*receiving
 	done    []xferKey // of recvs, the complete ones in their order
 	dead    deadlines
@@ -104,11 +112,13 @@ type sending struct {
 	timeout  time.Duration
 	req      uint32
 	isReq    bool
+	bytes    int
 }
 
 type receiving struct {
 	r        *mad.RMPPReceiver
 	deadline time.Time
+	bytes    int // counted in recvsN
 }
 
 // New makes an endpoint.
@@ -213,13 +223,19 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 		return err
 	}
 	key := keyOf(p, &p.MAD).own()
-	x := &sending{key: key, s: s, p: *p, timeout: e.cfg.RMPPTimeout, req: uint32(mad.TIDOf(&p.MAD)), isReq: isReq}
+	x := &sending{key: key, s: s, p: *p, timeout: e.cfg.RMPPTimeout, req: uint32(mad.TIDOf(&p.MAD)), isReq: isReq, bytes: len(msg)}
 	x.p.Long = nil
 	e.mu.Lock()
 	if e.err != nil {
 		defer e.mu.Unlock()
 		return e.err
 	}
+	e.endSend(key)
+	if e.sendsN+x.bytes > maxSending {
+		defer e.mu.Unlock()
+		return errBusy
+	}
+	e.sendsN += x.bytes
 	x.deadline = time.Now().Add(x.timeout)
 	e.sends[key] = x
 	e.arm(deadline{at: x.deadline, key: key, kind: kindSend})
@@ -230,6 +246,24 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 	out := e.segments(x, nil)
 	e.mu.Unlock()
 	return e.writeAll(out)
+}
+
+// errBusy is a long message too many.
+var errBusy = fmt.Errorf("long messages of %d MiB are under way", maxSending>>20)
+
+// endSend and endRecv forget transfers; the caller holds the lock.
+func (e *Endpoint) endSend(k xferKey) {
+	if x := e.sends[k]; x != nil {
+		e.sendsN -= x.bytes
+		delete(e.sends, k)
+	}
+}
+
+func (e *Endpoint) endRecv(k xferKey) {
+	if r := e.recvs[k]; r != nil {
+		e.recvsN -= r.bytes
+		delete(e.recvs, k)
+	}
 }
 
 // segments collects what the window allows; the caller holds the lock.
@@ -324,7 +358,7 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 				out[len(out)-1].MAD = reply
 			}
 			if x.s.Err() != nil || x.s.Done() {
-				delete(e.sends, back)
+				e.endSend(back)
 				if x.s.Err() != nil {
 					e.stats.RMPPFailed++
 				}
@@ -366,7 +400,17 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 		r.deadline = time.Now().Add(rmppIdle)
 		e.arm(deadline{at: r.deadline, key: key, kind: kindRecv})
 	}
+	if e.recvsN > maxReceiving && r.bytes > 0 {
+		// Its sender will give up, or ask again when there is room.
+		e.stats.BadRMPP++
+		e.endRecv(key)
+		e.mu.Unlock()
+		return
+	}
 	reply, send, done := r.r.Recv(&p.MAD)
+	e.recvsN -= r.bytes
+	r.bytes = r.r.Held()
+	e.recvsN += r.bytes
 	r.deadline = time.Now().Add(rmppIdle)
 	if q := e.pending[tid]; resp && q != nil {
 		q.deadline = time.Now().Add(max(q.p.Timeout, e.cfg.RMPPTimeout*time.Duration(e.cfg.RMPPRetries)))
@@ -388,9 +432,11 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 			e.stats.Unmatched++
 		}
 		r.r.Release()
+		e.recvsN -= r.bytes
+		r.bytes = 0
 		e.done = append(e.done, key)
 		if len(e.done) > maxFinished {
-			delete(e.recvs, e.done[0])
+			e.endRecv(e.done[0])
 			e.done = e.done[1:]
 		}
 	} else if r.r.Err() != nil {
@@ -452,6 +498,7 @@ func (e *Endpoint) Fail(err error) {
 	clear(e.pending)
 	clear(e.sends)
 	clear(e.recvs)
+	e.sendsN, e.recvsN = 0, 0
 	e.dead = nil
 	if e.timer != nil {
 		e.timer.Stop()
@@ -625,7 +672,7 @@ func (e *Endpoint) expire() {
 					out = append(out, p)
 				}
 				if x.s.Err() != nil {
-					delete(e.sends, d.key)
+					e.endSend(d.key)
 					e.stats.RMPPFailed++
 					if q := e.pending[x.req]; x.isReq && q != nil {
 						e.stats.Timeouts++
@@ -646,7 +693,7 @@ func (e *Endpoint) expire() {
 				if r.deadline.After(now) {
 					e.again(deadline{at: r.deadline, key: d.key, kind: kindRecv})
 				} else {
-					delete(e.recvs, d.key)
+					e.endRecv(d.key)
 				}
 			}
 		}

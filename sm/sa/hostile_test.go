@@ -1,0 +1,172 @@
+package sa
+
+import (
+	"testing"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+)
+
+// A request for paths that cannot exist makes the SA look at no more pairs than
+// it is allowed: the manager answers other managers in the same goroutine.
+func TestWorkIsBounded(t *testing.T) {
+	w := newWorld(t, lids(gen.FatTree2(8, 4), 7), "")
+	c := w.cas()
+	w.s.cfg.MaxWork = 5000
+	for _, tt := range []struct {
+		name string
+		m    mad.Method
+		attr mad.AttrID
+		mask mad.CompMask
+		rec  appender
+		want mad.Status
+	}{
+		{"all paths with a key that nobody has", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRPKey, &mad.PathRecord{PKey: 0x8123}, mad.StatusSANoResources},
+		{"all LIDs of two ports", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID | mad.CompPRPKey,
+			&mad.PathRecord{SGID: w.gid(c[0]), DGID: w.gid(c[1]), PKey: 0x8123}, mad.StatusSANoResources},
+		{"several ports", mad.MethodGetMulti, mad.AttrMultiPathRecord, mad.CompMPRSGIDCount | mad.CompMPRDGIDCount | mad.CompMPRPKey,
+			&mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(c[0]), w.gid(c[1])}, DGIDs: []ib.GID{w.gid(c[2]), w.gid(c[3])}, PKey: 0x8123}, mad.StatusSANoResources},
+		{"one path", mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(c[0]), DGID: w.gid(c[1])}, mad.StatusOK},
+		{"a few paths", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID | mad.CompPRNumbPath,
+			&mad.PathRecord{SGID: w.gid(c[0]), DGID: w.gid(c[1]), NumbPath: 100}, mad.StatusOK},
+	} {
+		if st, _ := w.ask(c[0], 0, tt.m, tt.attr, tt.mask, tt.rec); st != tt.want {
+			t.Errorf("%s: status %#x, want %#x", tt.name, st, tt.want)
+		}
+		if n := w.s.q.work; n > w.s.cfg.MaxWork+1 {
+			t.Errorf("%s: %d pairs were looked at", tt.name, n)
+		}
+	}
+}
+
+// All memberships together are bounded, and places come free again.
+func TestMembersAreBounded(t *testing.T) {
+	w := newWorld(t, lids(gen.Star(8, 36), 0), "")
+	w.s.cfg.MaxMembers = 5
+	all := w.s.GroupList()[0].Record.MGID
+	refused := 0
+	for _, p := range w.cas() {
+		r := mad.MCMemberRecord{MGID: all, PortGID: w.gid(p), JoinState: mad.JoinFull}
+		if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask, &r); st == mad.StatusSANoResources {
+			refused++
+		}
+	}
+	if refused != len(w.cas())-5 {
+		t.Errorf("%d of %d joins refused, 5 are allowed", refused, len(w.cas()))
+	}
+	first, last := w.cas()[0], w.cas()[7]
+	leave := mad.MCMemberRecord{MGID: all, PortGID: w.gid(first), JoinState: mad.JoinFull}
+	if st, _ := w.ask(first, 0, mad.MethodDelete, mad.AttrMCMemberRecord, joinMask, &leave); st != 0 {
+		t.Fatalf("leave: status %#x", st)
+	}
+	join := mad.MCMemberRecord{MGID: all, PortGID: w.gid(last), JoinState: mad.JoinFull}
+	if st, _ := w.ask(last, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask, &join); st != 0 {
+		t.Errorf("join in a free place: status %#x", st)
+	}
+	w.check()
+}
+
+// A service with a key is replaced and deleted by who registered it, by who
+// knows the key, and by the trusted.
+func TestServiceKey(t *testing.T) {
+	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	owner, other := w.cas()[1], w.cas()[2]
+	const mask = mad.CompSRServiceID | mad.CompSRGID | mad.CompSRKey | mad.CompSRName
+	rec := func(key byte) *mad.ServiceRecord {
+		return &mad.ServiceRecord{ServiceID: 7, GID: w.gid(owner), Key: [16]byte{0: key}, Name: [64]byte{'a'}}
+	}
+	for _, tt := range []struct {
+		name string
+		port int32
+		smk  uint64
+		m    mad.Method
+		key  byte
+		want mad.Status
+	}{
+		{"register", owner, 0, mad.MethodSet, 9, mad.StatusOK},
+		{"replace without the key", other, 0, mad.MethodSet, 0, mad.StatusSADenied},
+		{"replace with another key", other, 0, mad.MethodSet, 8, mad.StatusSADenied},
+		{"delete without the key", other, 0, mad.MethodDelete, 0, mad.StatusSADenied},
+		{"replace with the key", other, 0, mad.MethodSet, 9, mad.StatusOK},
+		{"the owner replaces", owner, 0, mad.MethodSet, 9, mad.StatusOK},
+		{"the trusted delete", other, 1, mad.MethodDelete, 0, mad.StatusOK},
+		{"register without a key", owner, 0, mad.MethodSet, 0, mad.StatusOK},
+		{"anybody deletes that", other, 0, mad.MethodDelete, 0, mad.StatusOK},
+		{"gone", other, 0, mad.MethodDelete, 0, mad.StatusSANoRecords},
+	} {
+		if st, _ := w.ask(tt.port, tt.smk, tt.m, mad.AttrServiceRecord, mask, rec(tt.key)); st != tt.want {
+			t.Errorf("%s: status %#x, want %#x", tt.name, st, tt.want)
+		}
+		w.check()
+	}
+}
+
+// Notices of key violations tell keys: whoever subscribes to everything gets
+// them only when trusted.
+func TestSecurityTraps(t *testing.T) {
+	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	c := w.cas()
+	all := mad.InformInfo{LIDRangeBegin: 0xffff, Generic: true, Subscribe: true, Type: 0xffff, TrapNumber: mad.TrapAll, Producer: 0xffffff}
+	for i, key := range []uint64{0, 1} {
+		if st, _ := w.ask(c[1+i], key, mad.MethodSet, mad.AttrInformInfo, 0, &all); st != 0 {
+			t.Fatalf("subscribe: status %#x", st)
+		}
+	}
+	for trap, want := range map[uint16]int{128: 2, 144: 2, 255: 2, 256: 1, 257: 1, 258: 1, 259: 1, 260: 2} {
+		n := mad.Notice{Generic: true, Type: mad.NoticeSecurity, Producer: 1, TrapNumber: trap, IssuerLID: w.f.Ports[c[3]].LID}
+		got := w.s.Forward(n)
+		if len(got) != want || want == 1 && got[0].LID != w.f.Ports[c[2]].LID {
+			t.Errorf("trap %d: %d reports, want %d", trap, len(got), want)
+		}
+	}
+}
+
+// Many ports that appear at once times many subscribers are a bounded number of
+// reports.
+func TestReportsAreBounded(t *testing.T) {
+	whole := lids(gen.Star(12, 36), 0)
+	w := newWorld(t, whole, "")
+	w.s.cfg.MaxReports = 10
+	all := mad.InformInfo{LIDRangeBegin: 0xffff, Generic: true, Subscribe: true, Type: 0xffff, TrapNumber: mad.TrapAll, Producer: 0xffffff}
+	for _, p := range w.cas()[:4] {
+		if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrInformInfo, 0, &all); st != 0 {
+			t.Fatalf("subscribe: status %#x", st)
+		}
+	}
+	small := stateOf(t, lids(gen.Star(4, 36), 0), "")
+	if ch := w.s.SetState(0, small); len(ch.Reports) > 10 {
+		t.Errorf("%d reports", len(ch.Reports))
+	}
+	ch := w.s.SetState(0, stateOf(t, whole, ""))
+	if c := w.s.Counters(); len(ch.Reports) != 10 || c.Unsent == 0 {
+		t.Errorf("%d reports, %d not sent", len(ch.Reports), c.Unsent)
+	}
+	w.check()
+}
+
+// A port that is in no partition at all gets no path and sees nobody, and its
+// questions harm nobody.
+func TestPortWithoutKeys(t *testing.T) {
+	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	c := w.cas()
+	st := w.s.state
+	st.PKeys = append([][]ib.PKey(nil), st.PKeys...)
+	for len(st.PKeys) <= int(c[1]) {
+		st.PKeys = append(st.PKeys, nil)
+	}
+	st.PKeys[c[1]] = []ib.PKey{}
+	w.s.SetState(0, st)
+	for _, p := range []struct{ from, to int32 }{{c[1], c[2]}, {c[2], c[1]}, {c[1], c[1]}} {
+		status, recs := w.ask(p.from, 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(p.from), DGID: w.gid(p.to)})
+		if status == 0 {
+			t.Errorf("a path without a key: %x", recs)
+		}
+	}
+	if _, recs := w.ask(c[1], 0, mad.MethodGetTable, mad.AttrNodeRecord, 0, &mad.NodeRecord{}); len(recs) != 1 {
+		t.Errorf("it sees %d nodes, want itself", len(recs))
+	}
+	w.now = time.Second
+	w.check()
+}

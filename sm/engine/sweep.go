@@ -415,7 +415,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if s.reregister {
 		rereg = make([]bool, len(f.Ports))
 		for _, p := range f.EndPorts {
-			rereg[p] = f.Ports[p].Num != 0 && f.Ports[p].Info.State() == ib.PortActive && p != f.SMPort
+			rereg[p] = f.Ports[p].Num != 0 && f.Ports[p].Info.State() == ib.PortActive
 			if rereg[p] {
 				s.lastJoin = time.Now()
 				s.mcastHold = s.lastJoin.Add(mcastMost)
@@ -464,6 +464,14 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	reqs = nil
+	// The SA must know the ports before the first of them can ask: those that
+	// are told to register again do so at once, and ask a second time only
+	// after three.
+	st := sa.State{Fabric: f, LFT: want, SL: s.want.sl, MFT: have.mft, PKeys: keys.Members, Groups: keys.Groups, SMs: s.smRecords(f, res), QoS: s.want.qos}
+	sweepsAgain := s.fab != nil
+	if !sweepsAgain {
+		s.apply(s.admin.SetState(s.now(), st))
+	}
 	if len(s.rereg) > 0 {
 		if rereg == nil {
 			rereg = make([]bool, len(f.Ports))
@@ -490,13 +498,6 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	s.reregister, s.rereg = false, nil
-
-	// The SA must know the ports before the first of them can ask.
-	st := sa.State{Fabric: f, LFT: want, SL: s.want.sl, MFT: have.mft, PKeys: keys.Members, Groups: keys.Groups, SMs: s.smRecords(f, res), QoS: s.want.qos}
-	sweepsAgain := s.fab != nil
-	if !sweepsAgain {
-		s.apply(s.admin.SetState(s.now(), st))
-	}
 	s.fab = f
 	s.have, s.top, s.memory = have, a.Top, a.Memory
 	s.saved = s.saved && !a.Changed

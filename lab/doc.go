@@ -7,7 +7,7 @@
 //
 //	func TestPing(t *testing.T) {
 //		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2}, func(g *lab.G) {
-//			g.Opensm(lab.SM{})
+//			g.SM(lab.SM{})
 //			a, b := g.Host("a"), g.Host("b")
 //			a.Take("ib0", "10.9.0.1/24")
 //			b.Take("ib1", "10.9.0.2/24")

@@ -145,17 +145,41 @@ func (g *G) WaitActive(limit time.Duration) time.Duration {
 	})
 }
 
-// SM is how to run opensm.
+// SM is how to run a subnet manager.
 type SM struct {
 	Dev        string   // "" is swib0
 	Port       int      // 0 is 1
 	Partitions string   // text of partitions.conf; "" is the default partition with 4 KiB MTU
-	Args       []string // further arguments
+	File       string   // where Partitions go, for a test that changes them and sends SIGHUP; "" is a file of the test's own
+	Args       []string // further arguments of the program
 	NoWait     bool     // do not wait for the ports to become Active
 }
 
-// Opensm starts Debian's subnet manager and waits until all ports are Active.
-func (g *G) Opensm(s SM) *Proc {
+// SM starts ibnetsm, the project's own subnet manager, and waits until all ports
+// are Active. IBNET_LAB_SM=opensm in the environment takes Debian's instead, to
+// compare; arguments are left out then, for they are ibnetsm's.
+func (g *G) SM(s SM) *Proc {
+	g.Helper()
+	switch v := os.Getenv("IBNET_LAB_SM"); v {
+	case "", "ibnetsm":
+	case "opensm":
+		s.Args = nil
+		return g.Opensm(s)
+	default:
+		g.Fatalf("IBNET_LAB_SM=%s: want ibnetsm or opensm", v)
+	}
+	guid, conf := g.smFiles(&s)
+	p := g.Start("ibnetsm", append([]string{"run", "--port-guid=" + guid, "--partitions=" + conf, "--state-dir=" + g.TempDir(),
+		"--socket=/run/ibnetsm/" + s.Dev + ".sock"}, s.Args...)...)
+	if !s.NoWait {
+		g.WaitActive(30 * time.Second)
+	}
+	return p
+}
+
+// smFiles fills in what s leaves open, and gives the port's GUID and the file
+// with the partitions.
+func (g *G) smFiles(s *SM) (guid, conf string) {
 	g.Helper()
 	if s.Dev == "" {
 		s.Dev = "swib0"
@@ -166,13 +190,23 @@ func (g *G) Opensm(s SM) *Proc {
 	if s.Partitions == "" {
 		s.Partitions = "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"
 	}
-	conf := g.TempDir() + "/partitions.conf"
+	if conf = s.File; conf == "" {
+		conf = g.TempDir() + "/partitions.conf"
+	}
 	g.Write(conf, s.Partitions)
 	gid := strings.ReplaceAll(g.PortFile(s.Dev, s.Port, "gids/0"), ":", "")
 	if len(gid) != 32 {
-		g.Fatalf("opensm: no port %s/%d", s.Dev, s.Port)
+		g.Fatalf("subnet manager: no port %s/%d", s.Dev, s.Port)
 	}
-	args := append([]string{"-g", "0x" + gid[16:], "-f", "/tmp/opensm-" + s.Dev + ".log", "-P", conf, "-s", "5"}, s.Args...)
+	return "0x" + gid[16:], conf
+}
+
+// Opensm starts Debian's subnet manager and waits until all ports are Active.
+// It is for tests that are about opensm, or about the lab alone.
+func (g *G) Opensm(s SM) *Proc {
+	g.Helper()
+	guid, conf := g.smFiles(&s)
+	args := append([]string{"-g", guid, "-f", "/tmp/opensm-" + s.Dev + ".log", "-P", conf, "-s", "5"}, s.Args...)
 	p := g.Start("opensm", args...)
 	if !s.NoWait {
 		g.WaitActive(30 * time.Second)

@@ -164,16 +164,45 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 			return nil, err
 		}
 	}
-	for _, bin := range c.Bins {
+	for _, bin := range append([]string{managerPkg}, c.Bins...) {
 		file := bin
 		if !filepath.IsAbs(bin) {
-			if file, err = b.Program(ctx, startDir, bin); err != nil {
+			if file, err = programs.build(ctx, b, bin); err != nil {
 				return nil, err
 			}
 		}
 		m.bins[filepath.Base(file)] = file
 	}
 	return m, nil
+}
+
+// managerPkg is the subnet manager that every guest can start, see G.SM.
+const managerPkg = "ibnetworkd/cmd/ibnetsm"
+
+// programs are built once by a test process: even where nothing is left to do,
+// the go command takes half a second to find that out.
+var programs builtPrograms
+
+type builtPrograms struct {
+	mu   sync.Mutex
+	file map[string]string
+}
+
+func (p *builtPrograms) build(ctx context.Context, b *build.Builder, pkg string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f, ok := p.file[pkg]; ok {
+		return f, nil
+	}
+	f, err := b.Program(ctx, startDir, pkg)
+	if err != nil {
+		return "", err
+	}
+	if p.file == nil {
+		p.file = map[string]string{}
+	}
+	p.file[pkg] = f
+	return f, nil
 }
 
 var (

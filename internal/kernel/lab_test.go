@@ -54,7 +54,7 @@ func waitLink(g *lab.G, c *rtnl.Conn, name string) (l rtnl.Link) {
 
 func TestIPoIB(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
-		g.Opensm(lab.SM{Partitions: "Default=0x7fff,ipoib,mtu=5:ALL=full;\nP=0x0001,ipoib:ALL=full;\n"})
+		g.SM(lab.SM{Partitions: "Default=0x7fff,ipoib,mtu=5:ALL=full;\nP=0x0001,ipoib:ALL=full;\n"})
 		c := dialRT(g)
 		l := waitLink(g, c, "ib0")
 		if l.IPoIB == nil || l.IPoIB.Mode != ipoib.Datagram || l.IPoIB.PKey != 0xffff || l.Type != unix.ARPHRD_INFINIBAND || !l.Address.SupportsConnected() || l.MaxMTU != 65520 {
@@ -199,7 +199,7 @@ func TestManyChildren(t *testing.T) {
 
 func TestRDMANetlinkEqualsSysfs(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2}, func(g *lab.G) {
-		g.Opensm(lab.SM{})
+		g.SM(lab.SM{})
 		c, err := rdmanl.Dial()
 		if err != nil {
 			g.Fatal(err)
@@ -281,7 +281,7 @@ func TestRDMANetlinkEqualsSysfs(t *testing.T) {
 
 func TestSysfsOfTheFabric(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
-		g.Opensm(lab.SM{Partitions: "Default=0x7fff,ipoib:ALL=full;\nP=0x0001:ALL=full;\n"})
+		g.SM(lab.SM{Partitions: "Default=0x7fff,ipoib:ALL=full;\nP=0x0001:ALL=full;\n"})
 		f := sysfs.New("/")
 		d, err := f.IBDevice("swib0")
 		if err != nil {
@@ -746,7 +746,11 @@ func TestBytes(t *testing.T) {
 		if err != nil {
 			g.Fatal(err)
 		}
-		ib1 := waitLink(g, rt, "ib1")
+		ib1, eth := waitLink(g, rt, "ib1"), waitLink(g, rt, link)
+		mac, err := ib.ParseHWAddr("02:00:00:00:00:07")
+		if err != nil {
+			g.Fatal(err)
+		}
 		state, err := dc.Get(link)
 		if err != nil {
 			g.Fatal(err)
@@ -782,6 +786,25 @@ func TestBytes(t *testing.T) {
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 node_guid 00:02:c9:03:00:0a:bc:de", vf(rtnl.VFChange{NodeGUID: ptr(ib.GUID(0x0002c903000abcde))})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 port_guid 00:02:c9:03:00:0a:bc:df", vf(rtnl.VFChange{PortGUID: ptr(ib.GUID(0x0002c903000abcdf))})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state enable", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFEnable)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state disable", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFDisable)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state auto", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFAuto)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust off", vf(rtnl.VFChange{Trust: ptr(false)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk on", vf(rtnl.VFChange{SpoofCheck: ptr(true)})},
+			{unix.NETLINK_ROUTE, "ip link set dev " + link + " vf 0 mac 02:00:00:00:00:07", func() { _ = rt.Do(rtnl.SetVF(eth.Index, 0, rtnl.VFChange{MAC: mac})) }},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7", vf(rtnl.VFChange{VLAN: ptr(uint16(7))})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3", vf(rtnl.VFChange{VLAN: ptr(uint16(7)), QoS: 3})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3 proto 802.1ad", vf(rtnl.VFChange{VLAN: ptr(uint16(7)), QoS: 3, VLANProto: unix.ETH_P_8021AD})},
+			{unix.NETLINK_ROUTE, "ip link add link " + link + " name v7 type vlan id 7", func() {
+				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v7", ID: 7}))
+			}},
+			{unix.NETLINK_ROUTE, "ip link add link " + link + " name v8 type vlan protocol 802.1ad id 8 reorder_hdr off gvrp on loose_binding on ingress-qos-map 1:2 egress-qos-map 3:4", func() {
+				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v8", ID: 8, Protocol: unix.ETH_P_8021AD, ReorderHeader: ptr(false), GVRP: ptr(true), LooseBinding: ptr(true),
+					Ingress: []rtnl.QoSMap{{From: 1, To: 2}}, Egress: []rtnl.QoSMap{{From: 3, To: 4}}}))
+			}},
+			{unix.NETLINK_ROUTE, "dcb pfc set dev " + link + " delay 300", func() { p := *state.PFC; p.Delay = 300; _ = dc.SetPFC(link, p) }},
+			{unix.NETLINK_ROUTE, "dcb app add dev " + link + " dscp-prio 26:3 48:6", func() {
+				_ = dc.AddApps(link, app, dcb.App{Selector: dcb.DSCP, Priority: 6, Protocol: 48})
+			}},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust on", vf(rtnl.VFChange{Trust: ptr(true)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk off", vf(rtnl.VFChange{SpoofCheck: ptr(false)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 max_tx_rate 100 min_tx_rate 10", vf(rtnl.VFChange{MinTxRate: ptr(10), MaxTxRate: ptr(100)})},
@@ -940,7 +963,7 @@ func TestVirtualFunctions(t *testing.T) {
 		if err != nil || got.NumVF != 2 || len(got.VFs) != 2 {
 			g.Fatalf("%+v, %v", got, err)
 		}
-		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, LinkState: ptr(rtnl.VFEnable), Trust: ptr(true), SpoofCheck: ptr(true), MinTxRate: 10, MaxTxRate: 100}
+		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, VLANProto: unix.ETH_P_8021Q, LinkState: ptr(rtnl.VFEnable), Trust: ptr(true), SpoofCheck: ptr(true), MinTxRate: 10, MaxTxRate: 100}
 		if diff := cmp.Diff(want, got.VFs[1], cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b })); diff != "" {
 			g.Errorf("(-want +got):\n%s", diff)
 		}

@@ -76,7 +76,7 @@ func newRig(g *lab.G) *rig {
 		for k := range 10 {
 			parts += fmt.Sprintf("p%d=0x%04x, ipoib, mtu=5 : ALL=full;\n", k, 0x0001+k)
 		}
-		sm = g.Opensm(lab.SM{Partitions: parts})
+		sm = g.SM(lab.SM{Partitions: parts})
 		return nil
 	}
 	return r

@@ -18,7 +18,7 @@ func TestNoConnectedMode(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian, Swib: "cm=N", Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": wiki, unitDir + "10-ib1.ibnetwork": auto,
 	}}, func(g *lab.G) {
-		opensmWith(g, defaultPartition)
+		manage(g, defaultPartition)
 		d := startDaemon(g)
 		st := d.configured("ib0", 10*time.Second)
 		if mode(g, "ib0") != "datagram" || mtu(g, "ib0") != "4092" {
@@ -53,7 +53,7 @@ func TestBesideNetworkd(t *testing.T) {
 		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.13.0.1/24\nDNS=10.13.0.53\nDomains=fabric.example ~.\n[Partition]\nPartitionKey=0x8001\nName=one\n",
 		unitDir + "20-one.ibnetwork": "[Match]\nName=one\n[Network]\nAddress=10.14.0.1/24\n",
 	}}, func(g *lab.G) {
-		opensmWith(g, defaultPartition+onePartition)
+		manage(g, defaultPartition+onePartition)
 		g.WaitFor(20*time.Second, func() string {
 			if out := g.Exec("ip", "-o", "address"); !strings.Contains(out, "10.11.0.1/24") || !strings.Contains(out, "10.12.0.1/24") {
 				return "networkd has not set its addresses:\n" + out

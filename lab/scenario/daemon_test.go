@@ -115,7 +115,7 @@ func TestFirstLight(t *testing.T) {
 		d := startDaemon(g)
 		st := d.wait("ib0", "waiting for a subnet manager", 5*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodeNoSM })
 		g.Logf("without a subnet manager: %s; %s", st.Reason().Text, st.Reason().Next)
-		g.Opensm(lab.SM{})
+		g.SM(lab.SM{})
 		start := time.Now()
 		d.configured("ib0", 10*time.Second)
 		g.Logf("configured %v after the ports were Active", time.Since(start))

@@ -133,7 +133,7 @@ Priority=1003
 User=0-10
 `
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}}, func(g *lab.G) {
-		opensmWith(g, defaultPartition)
+		manage(g, defaultPartition)
 		d := startDaemon(g)
 		st := d.configured("ib0", 15*time.Second)
 		quiet(g, d)

@@ -10,8 +10,14 @@ import (
 )
 
 // Two hosts and a cable, one unit each, as a wiki page has it today: connected
-// mode, the largest MTU, one address.
+// mode, the largest MTU, one address. Once with each subnet manager, so that
+// what ours gives a link can be compared with what opensm gives it.
 func TestBackToBack(t *testing.T) {
+	t.Run("ibnetsm", func(t *testing.T) { backToBack(t, (*lab.G).SM) })
+	t.Run("opensm", func(t *testing.T) { backToBack(t, (*lab.G).Opensm) })
+}
+
+func backToBack(t *testing.T, manager func(*lab.G, lab.SM) *lab.Proc) {
 	lab.Run(t, lab.Config{Userland: lab.Debian, Cabled: true, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 		nodes := []*node{newNode(g, "a", "ib0"), newNode(g, "b", "ib1")}
 		for i, n := range nodes {
@@ -36,7 +42,7 @@ Address=192.168.151.%d/24
 			}
 			return ""
 		})
-		g.Opensm(lab.SM{})
+		manager(g, lab.SM{})
 		for i, n := range nodes {
 			took := n.waitLink(fmt.Sprintf("ib%d", i), 10*time.Second, "LOWER_UP", "mtu 65520", "mode connected", fmt.Sprintf("192.168.151.%d/24", i+1))
 			g.Logf("host %s: the link is right %v after the ports", n.Name, took)
@@ -73,7 +79,7 @@ func TestGroupMTU(t *testing.T) {
 					n.unit("10-ib.ibnetwork", fmt.Sprintf("[Match]\nName=ib%d\n[Link]\nMTUBytes=4092\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.4.0.%d/24\n", i, i+1))
 					n.start()
 				}
-				g.Opensm(lab.SM{Partitions: c.partitions})
+				g.SM(lab.SM{Partitions: c.partitions})
 				for i, n := range nodes {
 					n.waitLink(fmt.Sprintf("ib%d", i), 10*time.Second, "LOWER_UP", fmt.Sprintf("mtu %d ", c.mtu), "mode datagram", fmt.Sprintf("10.4.0.%d/24", i+1))
 				}

@@ -20,7 +20,7 @@ func TestMTUFollows(t *testing.T) {
 		d := startDaemon(g)
 		fabric := func(partitions, want string) {
 			g.Helper()
-			sm := g.Opensm(lab.SM{Partitions: partitions})
+			sm := g.SM(lab.SM{Partitions: partitions})
 			for _, n := range []string{"ib0", "ib1"} {
 				st := d.wait(n, "at MTU "+want, 15*time.Second, func(s link.Status) bool {
 					return s.State == link.StateConfigured && s.Carrier && mtu(g, n) == want && attr(s, "MTUBytes").Actual == want
@@ -71,7 +71,7 @@ func TestFourFaults(t *testing.T) {
 		}
 		fault("ib0", link.CodeNoSM)
 		// Partition 2 exists without a broadcast group: the join is refused.
-		g.Opensm(lab.SM{Partitions: defaultPartition + "two=0x0002 : ALL=full;\n"})
+		g.SM(lab.SM{Partitions: defaultPartition + "two=0x0002 : ALL=full;\n"})
 		fault("ib0.8001", link.CodePKeyMissing)
 		fault("ib0.8002", link.CodeJoin)
 		g.Ctl("link 0 1 down")

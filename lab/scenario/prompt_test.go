@@ -66,7 +66,7 @@ func TestDiagnose(t *testing.T) {
 		g.Ctl("link h1/1 stuck")
 		find("swib1/1", "cable", "no-cable")
 		g.Ctl("link h1/1 up")
-		opensmWith(g, "Default=0x7fff, ipoib, mtu=4 : ALL=full;\nsix=0x0006 : ALL=full;\n")
+		manage(g, "Default=0x7fff, ipoib, mtu=4 : ALL=full;\nsix=0x0006 : ALL=full;\n")
 		find("ib0.8005", "partition", "pkey-not-granted")
 		find("ib0.8006", "multicast group", "join-refused")
 		find("ib1", "MTU", "mtu-limited-by-group")
@@ -157,7 +157,7 @@ func TestImportLikeIfupdown(t *testing.T) {
 		"child":  "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up\n  up echo 0x8001 > /sys/class/net/ib1/create_child\nauto ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\n",
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute}, func(g *lab.G) {
-		opensmWith(g, defaultPartition+onePartition)
+		manage(g, defaultPartition+onePartition)
 		_ = os.MkdirAll("/run/network", 0o755)
 		for _, n := range []string{"static", "plain", "child"} {
 			g.Run(n, func(g *lab.G) {
@@ -273,7 +273,7 @@ func TestImportLikeNetworkManager(t *testing.T) {
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Timeout: 4 * time.Minute,
 		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
 	lab.Run(t, c, func(g *lab.G) {
-		opensmWith(g, defaultPartition+onePartition)
+		manage(g, defaultPartition+onePartition)
 		fresh := func() {
 			g.Helper()
 			g.Ctl("del 1")

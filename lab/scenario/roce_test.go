@@ -56,7 +56,7 @@ func TestCardOfTwoKinds(t *testing.T) {
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.1/24\n",
 	}}, func(g *lab.G) {
 		// Not on the adapter that goes and comes.
-		g.Opensm(lab.SM{Dev: "swib1", NoWait: true})
+		g.SM(lab.SM{Dev: "swib1", NoWait: true})
 		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config")
 		d := startDaemon(g)
 		check := func() {
@@ -310,7 +310,7 @@ func TestVirtualFunctions(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
 		unitDir + "10-pf.ibnetwork": "[Match]\nName=ib0\n[VirtualFunctions]\nCount=2\nNodeGUID=auto\nPortGUID=auto\nLinkState=enable\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000abcde\nLinkState=disable\n",
 	}}, func(g *lab.G) {
-		g.Opensm(lab.SM{Dev: "swib1", NoWait: true})
+		g.SM(lab.SM{Dev: "swib1", NoWait: true})
 		d := startDaemon(g)
 		f := sysfs.New("/")
 		check := func() {

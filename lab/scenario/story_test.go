@@ -17,12 +17,12 @@ import (
 	"ibnetworkd/link"
 )
 
-// opensmWith starts opensm with a partition file that grant can rewrite.
-func opensmWith(g *lab.G, partitions string) (grant func(string)) {
+// manage starts the subnet manager with a partition file that grant can
+// rewrite.
+func manage(g *lab.G, partitions string) (grant func(string)) {
 	g.Helper()
 	const conf = "/tmp/partitions.conf"
-	g.Write(conf, partitions)
-	p := g.Opensm(lab.SM{Args: []string{"-P", conf}})
+	p := g.SM(lab.SM{Partitions: partitions, File: conf})
 	return func(text string) {
 		g.Write(conf, text)
 		p.Signal(syscall.SIGHUP)
@@ -41,7 +41,7 @@ func TestPartitionBeforeGrant(t *testing.T) {
 		unitDir + "10-ib0.ibnetwork":   "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\n",
 		unitDir + "20-child.ibnetwork": "[Match]\nPartitionKey=0x8001\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.1.0.1/24\n",
 	}}, func(g *lab.G) {
-		grant := opensmWith(g, defaultPartition)
+		grant := manage(g, defaultPartition)
 		d := startDaemon(g)
 		d.configured("ib0", 10*time.Second)
 		st := d.wait("ib0.8001", "waiting for its key", 5*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodePKeyMissing })
@@ -66,7 +66,7 @@ func TestHotplug(t *testing.T) {
 		unitDir + "10-ib.ibnetwork": "[Match]\nIBDevice=swib1\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=auto\n[Network]\nAddress=10.2.0.1/24\nAddress=fd00:2::1/64\n" +
 			"[Route]\nDestination=10.99.0.0/16\nGateway=10.2.0.254\n[Partition]\nPartitionKey=0x8001\nName=one\nMode=connected\n",
 	}}, func(g *lab.G) {
-		opensmWith(g, defaultPartition+onePartition)
+		manage(g, defaultPartition+onePartition)
 		d := startDaemon(g)
 		right := func(what string) {
 			g.Helper()
@@ -147,7 +147,7 @@ func TestReloadEdit(t *testing.T) {
 		unitDir + "10-ib0.ibnetwork": unit("10.3.0.1/24"),
 		unitDir + "20-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.4.0.1/24\n",
 	}}, func(g *lab.G) {
-		opensmWith(g, defaultPartition+onePartition)
+		manage(g, defaultPartition+onePartition)
 		d := startDaemon(g)
 		d.configured("ib0", 10*time.Second)
 		d.configured("ib1", 10*time.Second)
@@ -292,7 +292,7 @@ func killSeeds(t *testing.T, first, count int) {
 		unitDir + "30-two.ibnetwork": "[Match]\nName=two\n[Network]\nAddress=10.7.0.1/24\n",
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: files, Timeout: 10 * time.Minute}, func(g *lab.G) {
-		opensmWith(g, defaultPartition+onePartition+"two=0x0002, ipoib : ALL=full;\n")
+		manage(g, defaultPartition+onePartition+"two=0x0002, ipoib : ALL=full;\n")
 		g.Exec("ip", "address", "add", "172.20.0.1/16", "dev", "ib0")
 		d := startDaemon(g, "--no-watch", "--log-level", "debug")
 		all := []string{"ib0", "ib0.8001", "two"}
@@ -419,7 +419,7 @@ func TestStorm(t *testing.T) {
 	}
 	files[unitDir+"10-ib.ibnetwork"] = unit.String()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Append: smallQueues, Bins: []string{ibnetworkd}, Files: files, Timeout: 3 * time.Minute, Memory: 1024}, func(g *lab.G) {
-		opensmWith(g, parts)
+		manage(g, parts)
 		d := startDaemon(g, "--event-buffer", "4096")
 		names := slices.Sorted(maps.Keys(links))
 		for _, name := range names {
@@ -491,7 +491,7 @@ func TestMalformed(t *testing.T) {
 		files[fmt.Sprintf("%s60-bad%02d.ibnetwork", unitDir, i)] = text
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: files}, func(g *lab.G) {
-		g.Opensm(lab.SM{})
+		g.SM(lab.SM{})
 		d := startDaemon(g)
 		d.configured("ib0", 10*time.Second)
 		problems := d.report().Problems
@@ -527,7 +527,7 @@ func TestManyPartitions(t *testing.T) {
 	unit.WriteString("[Partition]\nPartitionKey=0x8001\nName=again\n[Partition]\nPartitionKey=0x0000\nName=zero\n[Partition]\nPartitionKey=0x8000\nName=eight\n")
 	files[unitDir+"10-all.ibnetwork"] = unit.String()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd}, Files: files, Timeout: 9 * time.Minute, Memory: 3072}, func(g *lab.G) {
-		opensmWith(g, parts)
+		manage(g, parts)
 		start := time.Now()
 		d := startDaemon(g)
 		want := hcas * ports * keys

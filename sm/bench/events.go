@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/transport"
+	"ibnetworkd/sm/saprobe"
 	"ibnetworkd/sm/transport/ibsim"
 )
 
@@ -143,91 +140,13 @@ func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err er
 	return l, measure("flaps", "Unlink "+cut)
 }
 
-// probe asks the SA for its ClassPortInfo all the time and keeps when answers
-// came.
-type probe struct {
-	tr     transport.Transport
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	mu     sync.Mutex
-	at     []time.Time
-}
-
-const probeEvery = 5 * time.Millisecond
-
-func (r *rig) probe(host string) (*probe, error) {
+// probe asks the SA all the time from a host.
+func (r *rig) probe(host string) (*saprobe.Probe, error) {
 	tr, err := ibsim.Open(ibsim.Options{Sock: r.sock, Host: host})
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &probe{tr: tr, cancel: cancel}
-	p.done.Go(func() {
-		in := make([]transport.Packet, 16)
-		for {
-			n, err := tr.Recv(ctx, in)
-			if err != nil {
-				return
-			}
-			for i := range in[:n] {
-				if in[i].Err == nil && mad.MethodOf(&in[i].MAD) == mad.MethodGetResp && mad.ClassOf(&in[i].MAD) == mad.ClassSA && mad.StatusOf(&in[i].MAD) == 0 {
-					p.mu.Lock()
-					p.at = append(p.at, time.Now())
-					p.mu.Unlock()
-				}
-			}
-		}
-	})
-	p.done.Go(func() {
-		for i := uint32(1); ctx.Err() == nil; i++ {
-			if port, err := tr.Port(); err == nil && port.SMLID != 0 {
-				var pk transport.Packet
-				pk.LID, pk.QPN, pk.Timeout = port.SMLID, 1, 200*time.Millisecond
-				h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, i, 0)
-				pk.SetMessage(h.Append(nil), false)
-				_ = tr.Send(&pk)
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(probeEvery):
-			}
-		}
-	})
-	return p, nil
-}
-
-// silence is the longest time without an answer after begin, up to now.
-func (p *probe) silence(begin time.Time) (longest time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	last := begin
-	for _, t := range p.at {
-		if t.Before(begin) {
-			continue
-		}
-		longest = max(longest, t.Sub(last))
-		last = t
-	}
-	return max(longest, time.Since(last))
-}
-
-// waitAnswer waits for an answer after t.
-func (p *probe) waitAnswer(t time.Time, limit time.Duration) error {
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		p.mu.Lock()
-		ok := len(p.at) > 0 && p.at[len(p.at)-1].After(t)
-		p.mu.Unlock()
-		if ok {
-			return nil
-		}
-	}
-	return fmt.Errorf("the SA does not answer within %v", limit)
-}
-
-func (p *probe) stop() {
-	p.cancel()
-	p.tr.Close()
-	p.done.Wait()
+	return saprobe.Start(tr), nil
 }
 
 // killOnce lets a standby take over, once for each way to lose the master.
@@ -264,8 +183,8 @@ func takeover(t *tools, o options, sm, name, event string) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	defer p.stop()
-	if err := p.waitAnswer(time.Now(), 10*time.Second); err != nil {
+	defer p.Stop()
+	if err := p.WaitAnswer(time.Now(), 10*time.Second); err != nil {
 		return 0, err
 	}
 	n := b.ups()
@@ -282,10 +201,10 @@ func takeover(t *tools, o options, sm, name, event string) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	if err := p.waitAnswer(at, 30*time.Second); err != nil {
+	if err := p.WaitAnswer(at, 30*time.Second); err != nil {
 		return 0, err
 	}
-	return p.silence(begin), nil
+	return p.Silence(begin), nil
 }
 
 // joinOnce lets a better manager join a running one.
@@ -307,8 +226,8 @@ func joinOnce(t *tools, o options, sm, name, _ string) ([]eventSample, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer p.stop()
-	if err := p.waitAnswer(time.Now(), 10*time.Second); err != nil {
+	defer p.Stop()
+	if err := p.WaitAnswer(time.Now(), 10*time.Second); err != nil {
 		return nil, err
 	}
 	begin := time.Now()
@@ -320,8 +239,8 @@ func joinOnce(t *tools, o options, sm, name, _ string) ([]eventSample, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.waitAnswer(at.Add(100*time.Millisecond), 30*time.Second); err != nil {
+	if err := p.WaitAnswer(at.Add(100*time.Millisecond), 30*time.Second); err != nil {
 		return nil, err
 	}
-	return []eventSample{{sm, "join", at.Sub(begin)}, {sm, "join-gap", p.silence(begin)}}, nil
+	return []eventSample{{sm, "join", at.Sub(begin)}, {sm, "join-gap", p.Silence(begin)}}, nil
 }

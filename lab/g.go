@@ -27,7 +27,7 @@ type G struct {
 // runBody is Run inside the guest.
 func runBody(t *testing.T, c Config, body func(g *G)) {
 	g := &G{T: t, Config: c}
-	defer startRecorder()()
+	defer startRecorder(c)()
 	if c.HCAs >= 0 {
 		j, err := readJob()
 		if err != nil {
@@ -122,6 +122,7 @@ func (g *G) startIn(h *Host, name string, args []string) *Proc {
 	}
 	row := "run " + h.prefix() + filepath.Base(name)
 	g.State(row, "running")
+	tell(filepath.Base(name), p.Log, h.prefix())
 	go func() {
 		p.err = cmd.Wait()
 		f.Close()

@@ -314,6 +314,18 @@ func (r *NetRun) Await(key string, limit time.Duration) string {
 	return v
 }
 
+// Posted returns the last value that was posted under a key, "" if there is none.
+func (r *NetRun) Posted(key string) string {
+	text, _ := os.ReadFile(filepath.Join(r.dir, "key-"+key))
+	return string(text)
+}
+
+// Posted is NetRun.Posted in a guest.
+func (g *G) Posted(key string) string {
+	text, _ := os.ReadFile(filepath.Join(netDir, "key-"+key))
+	return string(text)
+}
+
 // Post tells all nodes of the Net and the host something.
 func (g *G) Post(key, value string) {
 	g.Helper()

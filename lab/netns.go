@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -271,43 +272,78 @@ func (g *G) ping(h *Host, addr string, args []string) {
 // Pings sends an echo request every interval until stop is called, which returns
 // how many were sent and how many were not answered.  The timeline shows them.
 func (h *Host) Pings(addr string, interval time.Duration) (stop func() (sent, lost int)) {
-	return h.g.pings(h, addr, interval)
+	h.g.Helper()
+	return h.g.pings(h, addr, interval).Stop
 }
 
 // Pings is Host.Pings in the guest's own network.
 func (g *G) Pings(addr string, interval time.Duration) (stop func() (sent, lost int)) {
+	g.Helper()
+	return g.pings(nil, addr, interval).Stop
+}
+
+// Pinging is Pings with a look at the counters at any time.
+func (g *G) Pinging(addr string, interval time.Duration) *Pinging {
+	g.Helper()
 	return g.pings(nil, addr, interval)
 }
 
-func (g *G) pings(h *Host, addr string, interval time.Duration) func() (int, int) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	sent, lost := 0, 0
+// Pinging is a running series of echo requests.
+type Pinging struct {
+	sent, lost  atomic.Int64
+	done, ended chan struct{}
+}
+
+// Count returns how many were sent and how many of them were not answered.
+func (p *Pinging) Count() (sent, lost int) { return int(p.sent.Load()), int(p.lost.Load()) }
+
+// Stop ends the series and returns its counters.
+func (p *Pinging) Stop() (sent, lost int) {
+	close(p.done)
+	<-p.ended
+	return p.Count()
+}
+
+func (g *G) pings(h *Host, addr string, interval time.Duration) *Pinging {
+	g.Helper()
+	var p *pinger
+	open := func() (err error) {
+		p, err = newPinger(addr)
+		return err
+	}
+	var err error
+	if h == nil {
+		err = open()
+	} else {
+		err = h.Do(open)
+	}
+	if err != nil {
+		g.Fatalf("%sping of %s: %v", h.prefix(), addr, err)
+	}
+	s := &Pinging{done: make(chan struct{}), ended: make(chan struct{})}
 	row := "ping " + h.prefix() + addr
 	go func() {
-		defer close(ended)
+		defer close(s.ended)
+		defer p.conn.Close()
 		tick := time.NewTicker(interval)
 		defer tick.Stop()
 		for {
-			sent++
 			state := "answers"
-			if _, err := g.try(h, "ping", []string{"-n", "-c", "1", "-W", "0.5", addr}); err != nil {
-				lost++
+			if p.ping(500*time.Millisecond) != nil {
+				s.lost.Add(1)
 				state = "lost"
 			}
+			s.sent.Add(1)
 			record(timeline.Record{Row: row, Text: state})
 			select {
-			case <-done:
+			case <-s.done:
 				record(timeline.Record{Row: row})
 				return
 			case <-tick.C:
 			}
 		}
 	}()
-	return func() (int, int) {
-		close(done)
-		<-ended
-		return sent, lost
-	}
+	return s
 }
 
 // NoPing makes sure that an address does not answer within a second.

@@ -1,10 +1,14 @@
 package lab
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -21,8 +25,24 @@ const recordFile = "/out/timeline.jsonl"
 
 var recorder struct {
 	sync.Mutex
-	file *os.File
-	last map[string]string
+	file  *os.File
+	last  map[string]string
+	tails map[string]*tail // logs of programs that tell what they do
+}
+
+// tail is a log that is read while it grows.
+type tail struct {
+	row string
+	at  int64
+}
+
+// tell lets the recorder read the log of a program of this project.
+func tell(program, log, prefix string) {
+	recorder.Lock()
+	defer recorder.Unlock()
+	if recorder.file != nil && program == "ibnetworkd" {
+		recorder.tails[log] = &tail{row: prefix + "ops"}
+	}
 }
 
 // record appends one record, if recording is on.
@@ -38,7 +58,9 @@ func record(r timeline.Record) {
 		}
 		recorder.last[r.Row] = r.Text
 	}
-	r.At = time.Now()
+	if r.At.IsZero() {
+		r.At = time.Now()
+	}
 	text, err := json.Marshal(r)
 	if err != nil {
 		return
@@ -54,9 +76,9 @@ func (g *G) Mark(row, format string, args ...any) {
 // State sets the state of a row of the timeline from now on; "" ends it.
 func (g *G) State(row, state string) { record(timeline.Record{Row: row, Text: state}) }
 
-// startRecorder begins to record ports and IPoIB links until the returned
-// function is called.
-func startRecorder() func() {
+// startRecorder begins to record ports, IPoIB links, subnet managers and what
+// ibnetworkd does, until the returned function is called.
+func startRecorder(c Config) func() {
 	if os.Getenv(timelineVar) != "1" {
 		return func() {}
 	}
@@ -65,8 +87,20 @@ func startRecorder() func() {
 		return func() {}
 	}
 	recorder.Lock()
-	recorder.file, recorder.last = f, map[string]string{}
+	recorder.file, recorder.last, recorder.tails = f, map[string]string{}, map[string]*tail{}
 	recorder.Unlock()
+	if c.Userland == Systemd {
+		const log = "/run/lab-journal"
+		if out, err := os.Create(log); err == nil {
+			cmd := exec.Command("journalctl", "-f", "-n", "all", "-o", "short-unix", "-u", "ibnetworkd.service")
+			cmd.Stdout = out
+			if cmd.Start() == nil {
+				defer func() { go func() { _ = cmd.Wait() }() }()
+				tell("ibnetworkd", log, "")
+			}
+			out.Close()
+		}
+	}
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -75,6 +109,7 @@ func startRecorder() func() {
 		seen := map[string]bool{}
 		for {
 			watch(seen)
+			readTails()
 			select {
 			case <-stop:
 				return
@@ -106,6 +141,9 @@ func watch(seen map[string]bool) {
 		if text, err := os.ReadFile(f); err == nil {
 			_, state, _ := strings.Cut(strings.TrimSpace(string(text)), ": ")
 			note("port "+p[4]+"/"+p[6], state)
+			if role := smRole(filepath.Dir(f), state); role != "" {
+				note("sm "+p[4]+"/"+p[6], role)
+			}
 		}
 	}
 	files, _ = filepath.Glob("/sys/class/net/ib*/carrier")
@@ -122,6 +160,77 @@ func watch(seen map[string]bool) {
 			record(timeline.Record{Row: row})
 		}
 	}
+}
+
+// smRole is what the subnet manager on a port is, whichever it is: the port has
+// the IsSM bit while one runs, and knows where the master is.  "" for none.
+func smRole(port, state string) string {
+	word := func(name string) uint64 {
+		text, _ := os.ReadFile(filepath.Join(port, name))
+		n, _ := strconv.ParseUint(strings.TrimSpace(string(text)), 0, 64)
+		return n
+	}
+	const isSM = 1 << 1
+	if word("cap_mask")&isSM == 0 {
+		return ""
+	}
+	switch lid := word("lid"); {
+	case lid != 0 && lid == word("sm_lid"):
+		return "MASTER"
+	case state == "ACTIVE":
+		return "STANDBY"
+	}
+	return "DISCOVERING"
+}
+
+// SMRole is what the subnet manager on a port is, whichever program it is: "MASTER",
+// "STANDBY", "DISCOVERING", or "" if none runs there.
+func (g *G) SMRole(dev string, port int) string {
+	_, state, _ := strings.Cut(g.PortFile(dev, port, "state"), ": ")
+	return smRole(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d", dev, port), state)
+}
+
+// readTails records what the logs have got since the last time.
+func readTails() {
+	recorder.Lock()
+	tails := maps.Clone(recorder.tails)
+	recorder.Unlock()
+	for log, t := range tails {
+		f, err := os.Open(log)
+		if err != nil {
+			continue
+		}
+		text := make([]byte, 64<<10)
+		n, _ := f.ReadAt(text, t.at)
+		f.Close()
+		end := bytes.LastIndexByte(text[:n], '\n') + 1
+		t.at += int64(end)
+		for l := range bytes.Lines(text[:end]) {
+			if r, ok := opRecord(string(l)); ok {
+				r.Row = t.row
+				record(r)
+			}
+		}
+	}
+}
+
+// opRecord reads a line of ibnetworkd's log or journal that tells of an operation.
+func opRecord(line string) (timeline.Record, bool) {
+	_, op, ok := strings.Cut(line, ` op="`)
+	if !ok {
+		return timeline.Record{}, false
+	}
+	r := timeline.Record{Mark: true, Bad: !strings.Contains(line, "done op=")}
+	if quoted, err := strconv.QuotedPrefix(`"` + op); err == nil {
+		r.Text, _ = strconv.Unquote(quoted)
+	}
+	word, _, _ := strings.Cut(line, " ")
+	if at, ok := strings.CutPrefix(word, "time="); ok {
+		r.At, _ = time.Parse(time.RFC3339, at)
+	} else if sec, err := strconv.ParseFloat(word, 64); err == nil {
+		r.At = time.UnixMicro(int64(sec * 1e6))
+	}
+	return r, r.Text != ""
 }
 
 // drawTimeline writes timeline.svg of the given guests into dir, if they recorded.

@@ -298,6 +298,7 @@ func TestQoS(t *testing.T) {
 		s, _ := w.manager(f.SMPort, engine.Config{QoS: &qos.Options{}})
 		synctest.Wait()
 		x := s.Snapshot()
+		levels := map[ib.SL]int{}
 		if x.Routing != "dor" || !w.sim.AllActive() {
 			t.Fatalf("routing %q, all active %v", x.Routing, w.sim.AllActive())
 		}
@@ -308,10 +309,17 @@ func TestQoS(t *testing.T) {
 			}
 			g := x.Fabric.Nodes[p.Node].GUID
 			pi, _ := w.sim.PortInfo(g, p.Num)
+			if x.Fabric.IsEndPort(int32(i)) {
+				levels[pi.MasterSMSL]++
+			}
 			tab, err := w.sim.SLtoVL(g, 0, p.Num)
 			if err != nil || pi.OperVLs < 2 || tab[0] == tab[1] {
 				t.Fatalf("%s: OperVLs %d, SL to VL %v, %v", x.Fabric.PortName(int32(i)), pi.OperVLs, tab, err)
 			}
+		}
+		// Over both date lines, one of them, none.
+		if len(levels) != 4 || levels[0] == len(f.EndPorts) {
+			t.Errorf("service levels to the manager: %v", levels)
 		}
 		before := w.total()
 		s.Resweep(false, "test")

@@ -304,6 +304,11 @@ func (s *Subnet) send(rs []sa.Report) {
 	for i := range rs {
 		s.trapTID++
 		p := transport.Packet{LID: rs[i].LID, QPN: rs[i].QP, MAD: rs[i].MAD, Timeout: s.cfg.Timeout * 2, Retries: s.cfg.Retries}
+		if s.want.sl != nil && s.fab != nil {
+			if lids := s.fab.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None {
+				p.SL = levelTo(s.fab, s.want.sl, lids[p.LID])
+			}
+		}
 		mad.SetTID(&p.MAD, uint64(unslotted|s.trapTID&0x7fffffff))
 		if err := s.tr.Send(&p); err != nil {
 			s.counters.Dropped++

@@ -342,6 +342,14 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			pol.Lanes[i] = s.want.qos.OperVLs(int32(i))
 		}
 	}
+	if s.want.sl != nil {
+		// What hosts ask the manager takes the way that its level is free of
+		// deadlocks on, as everything else.
+		pol.SMSLs = make([]ib.SL, len(f.Ports))
+		for _, e := range f.EndPorts {
+			pol.SMSLs[e] = levelTo(f, s.want.sl, e)
+		}
+	}
 	keys := partition.Tables(f, s.cfg.Partitions, have.pkeys)
 	keys.Enforce(f, s.cfg.Enforce, have.pkeys)
 	pol.Guard = keys.Guard
@@ -529,6 +537,17 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	s.finish(f, t0, n0, kind, reason, failed, changed || reason != "")
 	s.save()
 	return nil
+}
+
+// levelTo is the service level between the manager and an end port, which is
+// the same both ways.
+func levelTo(f *fabric.Fabric, sl route.Layers, port int32) ib.SL {
+	a, _ := f.SwitchOf(f.SMPort)
+	b, _ := f.SwitchOf(port)
+	if a == fabric.None || b == fabric.None || a == b {
+		return 0
+	}
+	return sl.SL(a, b)
 }
 
 // aliasGUIDs gives the Sets of GUIDInfo that the SA was asked for, in order.

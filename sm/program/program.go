@@ -26,8 +26,11 @@ import (
 
 // Policy is what the manager wants of every port and switch.
 type Policy struct {
-	SMLID     ib.LID // of the master, written to every end port
-	SMSL      ib.SL
+	SMLID ib.LID // of the master, written to every end port
+	SMSL  ib.SL
+	// SMSLs has the service level to the master of each end port, by index
+	// into Fabric.Ports, where routing needs several; nil means SMSL.
+	SMSLs     []ib.SL
 	MKey      ib.MKey
 	MKeyLease uint16 // seconds
 	Protect   uint8  // M_Key protection level, 0..3
@@ -124,7 +127,9 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 		binary.BigEndian.PutUint16(w[18:], uint16(pol.SMLID))
 		binary.BigEndian.PutUint16(w[26:], pol.MKeyLease)
 		w[34] = w[34]&^0xc7 | pol.Protect<<6 | byte(p.LMC)
-		w[36] = w[36]&0xf0 | byte(pol.SMSL)
+		if w[36] = w[36]&0xf0 | byte(pol.SMSL); int(i) < len(pol.SMSLs) {
+			w[36] = w[36]&0xf0 | byte(pol.SMSLs[i])
+		}
 		w[51] = w[51]&^0x9f | pol.SubnetTimeout&31
 	}
 	if peer == nil {

@@ -97,7 +97,7 @@ sweeps the subnets, SIGTERM hands over to a standby and ends.`,
 	f.StringArrayVar(&o.rules, "partition", nil, "a partition, as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s' or with semicolons for spaces; may be given several times")
 	f.StringVar(&o.enforce, "part-enforce", "both", "where switches check P_Keys when there are partitions besides the default one: both, in, out or off")
 	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "time between light sweeps; 0 none")
-	f.DurationVar(&o.poll, "poll", 500*time.Millisecond, "how often a standby asks the master")
+	f.DurationVar(&o.poll, "poll", 250*time.Millisecond, "how often a standby asks the master")
 	f.IntVar(&o.window, "window", 32, "SMPs under way at one time")
 	f.DurationVar(&o.timeout, "timeout", 200*time.Millisecond, "time to wait for the answer to an SMP")
 	f.IntVar(&o.retries, "retries", 3, "how often an SMP is repeated")

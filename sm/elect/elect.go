@@ -240,6 +240,10 @@ func (m *Machine) Restart() {
 	m.state, m.target = mad.SMDiscovering, Peer{}
 }
 
+// Retire is the end of a manager that stays to answer for a while: nobody hands
+// the subnet to it, however well it stands.
+func (m *Machine) Retire() { m.state = mad.SMNotActive }
+
 // Heir is the manager to hand over to when this one ends: the best standby.
 func (m *Machine) Heir() (Peer, bool) {
 	if m.state != mad.SMMaster {

@@ -60,7 +60,7 @@ type Config struct {
 	Retries int
 	// Sweep is the time between light sweeps, default 10 s; below 0 none.
 	Sweep time.Duration
-	// Poll is how often a standby asks the master, default 500 ms; a poll has
+	// Poll is how often a standby asks the master, default 250 ms; a poll has
 	// PollTimeout (200 ms), and PollMisses (3) in a row take the master for gone.
 	Poll        time.Duration
 	PollTimeout time.Duration
@@ -91,7 +91,7 @@ func (c *Config) defaults() {
 		c.Retries = 3
 	}
 	or(&c.Sweep, 10*time.Second)
-	or(&c.Poll, 500*time.Millisecond)
+	or(&c.Poll, 250*time.Millisecond)
 	or(&c.PollTimeout, 200*time.Millisecond)
 	or(&c.PollMisses, 3)
 	or(&c.LocalPoll, 250*time.Millisecond)
@@ -206,6 +206,8 @@ type Subnet struct {
 	act        uint32
 
 	handoverUntil time.Time
+	linger        time.Time             // until when a former master still answers questions
+	heard         time.Time             // when the last of them came, or the heir was not to be seen yet
 	strangers     map[ib.GUID]time.Time // ports that asked for SMInfo, and when they were last looked at
 	trapTID       uint32
 	counters      Counters
@@ -574,9 +576,43 @@ func (s *Subnet) end() {
 		defer cancel()
 		s.log.Info("handing over", "to", p.Info.GUID.String(), "to_lid", p.LID.String())
 		s.handover(ctx, p)
+		s.elect.Retire()
+		for s.lingers() && s.wait(context.Background(), 20*time.Millisecond, nil) == nil {
+			if s.seeHeir() != nil {
+				break
+			}
+		}
 	}
 	s.tr.SetIsSM(false)
 	s.log.Info("stopped")
+}
+
+// lingerMost bounds how long a new master may take until the old one leaves it
+// alone; lingerQuiet is how long no question must have come.
+const (
+	lingerMost  = 5 * time.Second
+	lingerQuiet = 100 * time.Millisecond
+)
+
+// lingers reports whether this manager has handed over and the new master may
+// not serve yet. It has the subnet to learn first, which takes a moment on a
+// large one, and hosts ask the old one until it has told their ports. What they
+// only read is as true as before.
+func (s *Subnet) lingers() bool { return time.Now().Before(s.linger) }
+
+// seeHeir ends that once the new master has told the local port, and nobody has
+// asked for a while: it tells one port after the other.
+func (s *Subnet) seeHeir() error {
+	p, err := s.tr.Port()
+	if err != nil {
+		return err
+	}
+	if p.SMLID == s.port.LID {
+		s.heard = time.Now()
+	} else if time.Since(s.heard) > lingerQuiet {
+		s.linger = time.Time{}
+	}
+	return nil
 }
 
 // Resweep asks for a sweep now; with full the whole subnet is discovered anew.

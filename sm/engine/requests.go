@@ -253,11 +253,15 @@ func trapName(n uint16) string {
 	return "trap of another kind"
 }
 
-// sa answers a request to the subnet administrator. Only the master has one.
+// sa answers a request to the subnet administrator. Only the master has one, and
+// for questions one that has just handed over.
 func (s *Subnet) sa(p *transport.Packet) {
 	s.counters.SA++
 	if s.elect.State() != mad.SMMaster {
-		return
+		if m := mad.MethodOf(&p.MAD); !s.lingers() || m == mad.MethodSet || m == mad.MethodDelete {
+			return
+		}
+		s.heard = time.Now()
 	}
 	r, c := s.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes()})
 	if r.MAD != nil {
@@ -331,6 +335,12 @@ func (s *Subnet) standby(ctx context.Context) error {
 	next := time.Now().Add(s.cfg.Poll)
 	told := time.Now()
 	for s.elect.State() == mad.SMStandby {
+		if s.lingers() {
+			if err := s.seeHeir(); err != nil {
+				return err
+			}
+			next = time.Now().Add(20 * time.Millisecond)
+		}
 		if d := time.Until(next); d > 0 {
 			if err := s.wait(ctx, d, func() bool { return s.elect.State() != mad.SMStandby || s.ev.resweep }); err != nil {
 				return err

@@ -73,6 +73,7 @@ func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 	l := &smp.List{Requests: []smp.Request{r}, Done: func(r *smp.Reply) {
 		if r.OK() {
 			s.elect.Received(elect.ModAcknowledge, p)
+			s.linger = time.Now().Add(lingerMost)
 		} else if s.elect.State() == mad.SMMaster {
 			s.log.Warn("the other manager does not take over", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
 		}

@@ -87,16 +87,18 @@ type Daemon struct {
 	shown  *link.Snapshot
 
 	// The rest belongs to the goroutine of Run.
-	set      *units.Set
-	snap     *link.Snapshot
-	rec      *link.Record
-	held     *holds
-	unitOf   map[int]*units.Unit
-	status   map[int]link.Status
-	pending  int // steps left in the last plan
-	lastCost time.Duration
-	said     map[string]string // what was logged last, by link and about
-	ready    bool
+	set    *units.Set
+	snap   *link.Snapshot
+	rec    *link.Record
+	held   *holds
+	unitOf map[int]*units.Unit
+	// portNotes is what the last plan said of ports without a link.
+	portNotes map[link.PortName]*link.PortNote
+	status    map[int]link.Status
+	pending   int // steps left in the last plan
+	lastCost  time.Duration
+	said      map[string]string // what was logged last, by link and about
+	ready     bool
 
 	unsaved     map[string]bool // links that changed since the report was written
 	reportDirty bool
@@ -493,6 +495,8 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		for _, t := range d.held.due(start) {
 			if l := d.at(t); l != nil {
 				dirty[l.Index] = true
+			} else {
+				dirty[0] = true // a port without a link
 			}
 		}
 	}
@@ -520,7 +524,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		t = time.Now()
 		r := plan.Make(in)
 		lap(&cost.plan, t)
-		d.unitOf = r.Units
+		d.unitOf, d.portNotes = r.Units, r.PortNotes
 		for _, st := range r.Links {
 			d.setStatus(st, changed)
 		}
@@ -672,6 +676,7 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 			}
 		}
 		// What was refused may be granted by a port in another state.
+		moved[""], dirty[0] = true, true
 		d.held.event(moved, true, now)
 	}
 	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
@@ -696,7 +701,8 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 		d.held.event(again, true, now)
 	}
 	for i := range dirty {
-		if _, ok := s.Link(i); !ok {
+		// 0 stands for ports without a link.
+		if _, ok := s.Link(i); !ok && i != 0 {
 			delete(dirty, i)
 		}
 	}
@@ -726,6 +732,8 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) map[int]bool {
 		t := s.Op.Target()
 		if t.Ifindex != 0 {
 			touched[t.Ifindex] = true
+		} else if t.Link == "" && t.IBDevice != "" {
+			touched[0] = true // a port without a link
 		}
 		if c, ok := s.Op.(link.AddChild); ok {
 			touched[c.Parent.Ifindex] = true
@@ -814,7 +822,9 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 	for _, u := range set.Units {
 		by[u.Name] = u
 	}
-	names := map[string]bool{}
+	// Ports without a link are planned at each turn that plans anything.
+	dirty[0] = true
+	names := map[string]bool{"": true}
 	for i := range d.snap.Links {
 		l := &d.snap.Links[i]
 		had := d.unitOf[l.Index]
@@ -951,6 +961,7 @@ func (d *Daemon) foldPorts() []link.PortStatus {
 					st.Unit = u.Path
 				}
 			}
+			st.Add(d.portNotes[link.PortName{IBDevice: x.Name, Port: x.Ports[k].Num}])
 			out = append(out, st)
 		}
 	}

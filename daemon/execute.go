@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -310,8 +311,14 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		return verdictRetry, say(link.CodeRetry, "systemctl status systemd-resolved", "systemd-resolved did not take the name servers of %s (%v)", name, err)
 	case link.SetSysctl:
 		if errors.Is(err, unix.ENOENT) {
-			return verdictGiveUp, say(link.CodeUnsupported, "", "this kernel has no setting %s for %s", o.Key, name)
+			return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit, or boot a kernel that has /proc/sys/net/"+strings.Replace(o.Key, "/", "/conf/"+name+"/", 1), "this kernel has no setting %s for %s", o.Key, name)
 		}
+	}
+	if why, retry, ok := card.Explain(op, err, words); ok {
+		if retry {
+			return verdictRetry, why
+		}
+		return verdictGiveUp, why
 	}
 	switch {
 	case is(unix.ENODEV, unix.ENXIO):
@@ -320,13 +327,13 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		return verdictGiveUp, say(link.CodeRefused, "run ibnetworkd as its service does: with CAP_NET_ADMIN, and with /proc/sys and /sys writable",
 			"not permitted: %s (%s)", op, words)
 	case is(unix.EBUSY, unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.ENOMEM, unix.ETIMEDOUT, unix.ENETDOWN):
-		return verdictRetry, say(link.CodeRetry, "", "%s did not succeed yet (%s)", op, words)
+		return verdictRetry, say(link.CodeRetry, "nothing: it is tried again by itself", "%s did not succeed yet (%s)", op, words)
 	case is(unix.EOPNOTSUPP), errors.Is(err, errors.ErrUnsupported):
-		return verdictGiveUp, say(link.CodeUnsupported, "", "%s is not supported here (%s)", op, words)
+		return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit: the kernel or the driver of "+name+" does not have it", "%s is not supported here (%s)", op, words)
 	case is(unix.EINVAL, unix.ERANGE):
-		return verdictGiveUp, say(link.CodeRefused, "", "the kernel refused: %s (%s)", op, words)
+		return verdictGiveUp, say(link.CodeRefused, "try the command by hand, and look into dmesg; then change the value in the unit", "the kernel refused: %s (%s)", op, words)
 	}
-	return verdictRetry, say(link.CodeRetry, "", "%s failed (%s)", op, words)
+	return verdictRetry, say(link.CodeRetry, "it is tried again; by hand it is: "+op.String(), "%s failed (%s)", op, words)
 }
 
 // kernelWords are the kernel's own, without what the request was: that the

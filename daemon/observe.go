@@ -483,6 +483,9 @@ func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
 	if r.ParentElsewhere {
 		l.Parent = 0
 	}
+	if r.VLAN != nil {
+		l.VLANID = r.VLAN.ID
+	}
 	if r.IPoIB != nil {
 		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, IgnoreUserspaceMulticast: r.IPoIB.UMcast}
 		if r.IPoIB.Mode == ipoibrtnl.Connected {

@@ -19,7 +19,36 @@ type Builder struct {
 
 	unit  string
 	attrs map[int][]Attribute
+	ports map[PortName]*PortNote
 }
+
+// PortName names an RDMA port.
+type PortName struct {
+	IBDevice string
+	Port     int
+}
+
+// PortNote is what planning a port that has no interface left behind: what of a
+// link is in its status.
+type PortNote struct {
+	Attributes []Attribute
+	Reasons    []Reason
+	Pending    []string
+}
+
+// Port is the note of a port, for a planner to write in.
+func (b *Builder) Port(n PortName) *PortNote {
+	if b.ports[n] == nil {
+		if b.ports == nil {
+			b.ports = map[PortName]*PortNote{}
+		}
+		b.ports[n] = &PortNote{}
+	}
+	return b.ports[n]
+}
+
+// Ports are the notes of all ports that have one.
+func (b *Builder) Ports() map[PortName]*PortNote { return b.ports }
 
 // HoldKey identifies an operation in Builder.Held.
 func HoldKey(op Op) string { return op.Target().String() + "\x00" + op.String() }

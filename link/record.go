@@ -242,7 +242,7 @@ func (r *Record) Clone() *Record {
 	if r == nil {
 		return out
 	}
-	out.Rules = slices.Clone(r.Rules)
+	out.Rules, out.Made = slices.Clone(r.Rules), slices.Clone(r.Made)
 	for _, e := range r.Links {
 		c := *e
 		c.Addresses, c.Routes = slices.Clone(e.Addresses), slices.Clone(e.Routes)

@@ -120,6 +120,8 @@ type Link struct {
 	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
 	// for none.
 	Parent int `json:"parent,omitempty"`
+	// VLANID is the number of a link of kind vlan.
+	VLANID uint16 `json:"vlan_id,omitempty"`
 	// IPoIB is set for interfaces of kind ipoib.
 	IPoIB *IPoIB `json:"ipoib,omitempty"`
 	// IBDevice and Port name the RDMA port below, "" and 0 where there is

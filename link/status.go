@@ -156,7 +156,24 @@ type PortStatus struct {
 	PKeys        []string `json:"pkeys,omitempty"`
 	Links        []string `json:"links,omitempty"` // interfaces over the port
 	Unit         string   `json:"unit,omitempty"`  // unit that matches the port's main interface
-	Reason       Reason   `json:"reason,omitzero"` // why the port is not Active, or has no interface
+	Reason       Reason   `json:"reason,omitzero"` // why the port is not Active, has no interface, or is not as its unit asks
+	// Attributes and Pending are those of a port that has no interface; of any
+	// other they are in the interface's status.
+	Attributes []Attribute `json:"attributes,omitempty"`
+	Pending    []string    `json:"pending,omitempty"`
+}
+
+// Add puts into a port's status what planning it left behind. What keeps the
+// port from being as its unit asks is said before that it has no interface,
+// which it may be for that reason.
+func (st *PortStatus) Add(n *PortNote) {
+	if n == nil {
+		return
+	}
+	st.Attributes, st.Pending = n.Attributes, n.Pending
+	if len(n.Reasons) > 0 && (st.Reason == (Reason{}) || st.Reason.Code == CodeNoModule) {
+		st.Reason = n.Reasons[0]
+	}
 }
 
 // Report is everything that is said at one time.

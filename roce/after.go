@@ -95,8 +95,16 @@ func planPort(b *link.Builder, st *State, d *link.Device, p *link.Port, u *units
 	if layerOf(p) == units.PortTypeEth {
 		l.Type = 1
 	}
-	x := &planner{b: b, st: st, l: l, u: u, on: link.Target{IBDevice: d.Name, Port: p.Num}, port: p, silent: true}
+	x := &planner{b: b, st: st, l: l, u: u, on: link.Target{IBDevice: d.Name, Port: p.Num}, port: p}
+	x.note = b.Port(link.PortName{IBDevice: d.Name, Port: p.Num})
+	steps, blocked := len(b.Plan.Steps), len(b.Plan.Blocked)
 	if !x.portType() {
 		x.nodeDesc()
+	}
+	for _, s := range b.Plan.Steps[steps:] {
+		x.note.Pending = append(x.note.Pending, s.Op.String())
+	}
+	for _, w := range b.Plan.Blocked[blocked:] {
+		x.note.Reasons = append(x.note.Reasons, w.Reason)
 	}
 }

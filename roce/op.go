@@ -115,18 +115,32 @@ type (
 		Bus, Dev string
 		Count    int
 	}
-	// SetVF sets one attribute of a virtual function.
+	// SetVF sets one attribute of a virtual function, and puts back Old, what
+	// it was, if the function then has neither the one nor the other.
 	SetVF struct {
-		On   link.Target
-		VF   int
-		Attr VFAttr
+		On        link.Target
+		VF        int
+		Attr, Old VFAttr
+	}
+	// SetVFGUIDs gives a virtual function new GUIDs as one thing: they are set
+	// at the physical function, the function's driver probes anew, because it
+	// takes a GUID at no other time, and what the function then says of itself
+	// is compared. If any of it fails, the former GUIDs come back. A nil GUID
+	// is left alone.
+	SetVFGUIDs struct {
+		On               link.Target
+		VF               int
+		Node, Port       *ib.GUID
+		OldNode, OldPort *ib.GUID
+		Bus, Dev         string // of the function
 	}
 	// RebindVF takes a virtual function from its driver and gives it back, so
-	// that it takes its new GUID.
+	// that it takes the GUID that it has at the physical function already.
 	RebindVF struct {
 		On       link.Target
 		VF       int
 		Bus, Dev string
+		Node     ib.GUID // that it is to have then
 	}
 )
 
@@ -139,6 +153,64 @@ type VFAttr struct {
 	MAC                ib.HWAddr
 	VLAN               *uint16
 	QoS                uint8
+	Proto              units.VLANProtocol // of VLAN; 0 is 802.1Q
+}
+
+// Holds reports whether a virtual function has the attribute as it is here, as
+// far as its driver tells.
+func (a VFAttr) Holds(v *VF) bool {
+	switch {
+	case a.NodeGUID != nil:
+		return v.NodeGUID == nil || *v.NodeGUID == *a.NodeGUID
+	case a.PortGUID != nil:
+		return v.PortGUID == nil || *v.PortGUID == *a.PortGUID
+	case a.LinkState != nil:
+		return v.LinkState == nil || *v.LinkState == *a.LinkState
+	case a.Trust != nil:
+		return v.Trust == nil || *v.Trust == *a.Trust
+	case a.Spoof != nil:
+		return v.Spoof == nil || *v.Spoof == *a.Spoof
+	case a.MaxRate != nil && a.MinRate != nil:
+		return v.MinRate == *a.MinRate && v.MaxRate == *a.MaxRate
+	case a.MAC.IsValid():
+		return v.MAC == a.MAC
+	case a.VLAN != nil:
+		return v.VLAN == *a.VLAN && v.QoS == a.QoS && (*a.VLAN == 0 || protoOf(v.Proto) == protoOf(a.Proto))
+	}
+	return true
+}
+
+// Of is the same attribute as a function has it now; zero if its driver does not
+// tell.
+func (a VFAttr) Of(v *VF) (old VFAttr) {
+	switch {
+	case a.NodeGUID != nil:
+		old.NodeGUID = v.NodeGUID
+	case a.PortGUID != nil:
+		old.PortGUID = v.PortGUID
+	case a.LinkState != nil:
+		old.LinkState = v.LinkState
+	case a.Trust != nil:
+		old.Trust = v.Trust
+	case a.Spoof != nil:
+		old.Spoof = v.Spoof
+	case a.MaxRate != nil && a.MinRate != nil:
+		lo, hi := v.MinRate, v.MaxRate
+		old.MinRate, old.MaxRate = &lo, &hi
+	case a.MAC.IsValid():
+		old.MAC = v.MAC
+	case a.VLAN != nil:
+		id := v.VLAN
+		old.VLAN, old.QoS, old.Proto = &id, v.QoS, v.Proto
+	}
+	return old
+}
+
+func protoOf(p units.VLANProtocol) units.VLANProtocol {
+	if p == 0 {
+		return units.VLAN8021Q
+	}
+	return p
 }
 
 // String prints the words of ip link set ... vf N.
@@ -158,10 +230,15 @@ func (a VFAttr) String() string {
 		return fmt.Sprintf("max_tx_rate %d min_tx_rate %d", *a.MaxRate, *a.MinRate)
 	case a.MAC.IsValid():
 		return "mac " + a.MAC.String()
-	case a.VLAN != nil && a.QoS != 0:
-		return fmt.Sprintf("vlan %d qos %d", *a.VLAN, a.QoS)
 	case a.VLAN != nil:
-		return fmt.Sprintf("vlan %d", *a.VLAN)
+		out := fmt.Sprintf("vlan %d", *a.VLAN)
+		if a.QoS != 0 {
+			out += fmt.Sprintf(" qos %d", a.QoS)
+		}
+		if protoOf(a.Proto) == units.VLAN8021AD {
+			out += " proto 802.1ad"
+		}
+		return out
 	}
 	return ""
 }
@@ -199,6 +276,7 @@ func (o DelSoft) Target() link.Target      { return o.On }
 func (o SetAutoprobe) Target() link.Target { return o.On }
 func (o SetVFs) Target() link.Target       { return o.On }
 func (o SetVF) Target() link.Target        { return o.On }
+func (o SetVFGUIDs) Target() link.Target   { return o.On }
 func (o RebindVF) Target() link.Target     { return o.On }
 
 // String prints devlink port set, or the write to the driver's file.
@@ -381,6 +459,27 @@ func (o SetVF) String() string {
 	return fmt.Sprintf("ip link set dev %s vf %d %s", o.On.Link, o.VF, o.Attr)
 }
 
+// String prints ip link set ... vf with each GUID, and the writes that make the
+// driver probe anew.
+func (o SetVFGUIDs) String() string {
+	var words []string
+	for _, a := range o.Attrs() {
+		words = append(words, fmt.Sprintf("ip link set dev %s vf %d %s", o.On.Link, o.VF, a))
+	}
+	return strings.Join(append(words, RebindVF{Bus: o.Bus, Dev: o.Dev}.String()), " && ")
+}
+
+// Attrs are the GUIDs to set, one message each.
+func (o SetVFGUIDs) Attrs() (out []VFAttr) {
+	if o.Node != nil {
+		out = append(out, VFAttr{NodeGUID: o.Node})
+	}
+	if o.Port != nil {
+		out = append(out, VFAttr{PortGUID: o.Port})
+	}
+	return out
+}
+
 // String prints the writes to unbind and drivers_probe.
 func (o RebindVF) String() string {
 	return fmt.Sprintf("echo %s > /sys/bus/%s/devices/%s/driver/unbind && echo %s > /sys/bus/%s/drivers_probe", o.Dev, o.Bus, o.Dev, o.Dev, o.Bus)
@@ -413,6 +512,11 @@ func setting(op link.Op) string {
 		return fmt.Sprintf("DSCP %d", o.DSCP)
 	case RebindVF:
 		return fmt.Sprintf("VF %d GUID", o.VF)
+	case SetVFGUIDs:
+		return fmt.Sprintf("VF %d GUIDs", o.VF)
+	case SetVF:
+		key, _, _ := strings.Cut(o.Attr.String(), " ")
+		return fmt.Sprintf("VF %d %s", o.VF, key)
 	}
 	return ""
 }

@@ -38,14 +38,17 @@ type planner struct {
 	on    link.Target
 	u     *units.Unit
 	port  *link.Port // of the RDMA device on the link, nil for none
-	// silent is for a port without a link, which has no attributes.
-	silent bool
+	// note is that of a port without a link, whose attributes go there; nil for
+	// a link.
+	note *link.PortNote
 }
 
 func (p *planner) attr(a link.Attribute) {
-	if !p.silent {
-		p.b.Attr(p.index, a)
+	if p.note != nil {
+		p.note.Attributes = append(p.note.Attributes, a)
+		return
 	}
+	p.b.Attr(p.index, a)
 }
 
 // layerOf is the type that a port has.
@@ -283,8 +286,23 @@ func (p *planner) vlans() {
 		op.On.IBDevice, op.On.Port = "", 0
 		c, ok := p.b.Base.LinkByName(name)
 		switch {
-		case ok && c.Kind == "vlan" && c.Parent == p.index:
+		case ok && c.Kind == "vlan" && c.Parent == p.index && c.VLANID == v.Id.V:
 			a.Actual = a.Wanted
+			p.attr(a)
+		case ok && c.Kind == "vlan" && c.Parent == p.index && p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}):
+			// The number of a VLAN is fixed for the life of its interface.
+			a.Actual = fmt.Sprintf("%s id %d", name, c.VLANID)
+			del := DelVLAN{On: op.On, Name: name}
+			if !p.b.Do(del) {
+				a.Why = p.b.Held[link.HoldKey(del)]
+				p.attr(a)
+				continue
+			}
+			p.reach(a, false, op)
+		case ok && c.Kind == "vlan" && c.Parent == p.index:
+			a.Actual = fmt.Sprintf("%s id %d", name, c.VLANID)
+			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.VLANID, p.l.Name, v.Id.V), Next: "ip link delete " + name + ", or write another Name= below [VLAN]"}
+			p.b.Block(p.on, op, false, a.Why)
 			p.attr(a)
 		case ok:
 			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name), Next: "write another Name= below [VLAN]"}
@@ -294,6 +312,11 @@ func (p *planner) vlans() {
 			p.reach(a, false, op)
 		}
 	}
+}
+
+// made reports whether the record says that something is ours.
+func (p *planner) made(m link.Made) bool {
+	return p.b.Record != nil && slices.Contains(p.b.Record.Made, m)
 }
 
 // defaults plans RDMA-CM's version and type of service.
@@ -714,38 +737,38 @@ func (p *planner) vf(s *SRIOV, i int) {
 	}
 	name := func(key string) string { return fmt.Sprintf("VF %d %s", i, key) }
 	set := func(key, want, have string, ok bool, attr VFAttr) {
-		p.reach(link.Attribute{Name: name(key), Wanted: want, Actual: have}, ok, SetVF{On: p.on, VF: i, Attr: attr})
+		p.reach(link.Attribute{Name: name(key), Wanted: want, Actual: have}, ok, SetVF{On: p.on, VF: i, Attr: attr, Old: attr.Of(v)})
 	}
-	changed := false
-	guid := func(key string, own, all units.Value[units.VFGUID], have *ib.GUID, auto func(ib.GUID, int) ib.GUID, attr func(*ib.GUID) VFAttr) ib.GUID {
+	// guid is the GUID that is wanted, nil if none is or none is possible.
+	guid := func(key string, own, all units.Value[units.VFGUID], have *ib.GUID, auto func(ib.GUID, int) ib.GUID) *ib.GUID {
 		w, ok := own.Get()
 		if !ok {
 			if w, ok = all.Get(); !ok {
-				return 0
+				return nil
 			}
 		}
 		want := w.GUID
 		if w.Auto {
 			pf := p.pfGUID()
 			if pf == 0 {
-				return 0
+				return nil
 			}
 			want = auto(pf, i)
 		}
 		if !p.l.IsInfiniBand() {
 			p.cannot(name(key), want.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is Ethernet: its virtual functions have MAC addresses, no GUIDs", p.l.Name), Next: "write MACAddress= below [VF]"})
-			return 0
+			return nil
 		}
 		if have == nil {
-			p.cannot(name(key), want.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not tell the GUIDs of virtual functions", p.l.Name)})
-			return 0
+			p.cannot(name(key), want.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not tell the GUIDs of virtual functions", p.l.Name),
+				Next: "take " + key + "= out, and set it where the driver keeps it: " + p.l.Driver})
+			return nil
 		}
-		changed = changed || want != *have
-		set(key, want.String(), have.String(), want == *have, attr(&want))
-		return want
+		return &want
 	}
-	node := guid("NodeGUID", own.NodeGUID, g.NodeGUID, v.NodeGUID, NodeGUIDFor, func(g *ib.GUID) VFAttr { return VFAttr{NodeGUID: g} })
-	guid("PortGUID", own.PortGUID, g.PortGUID, v.PortGUID, PortGUIDFor, func(g *ib.GUID) VFAttr { return VFAttr{PortGUID: g} })
+	node := guid("NodeGUID", own.NodeGUID, g.NodeGUID, v.NodeGUID, NodeGUIDFor)
+	port := guid("PortGUID", own.PortGUID, g.PortGUID, v.PortGUID, PortGUIDFor)
+	p.vfGUIDs(s, i, node, port)
 
 	state := own.LinkState
 	if !state.Set {
@@ -771,33 +794,90 @@ func (p *planner) vf(s *SRIOV, i int) {
 	if w, ok := own.MACAddress.Get(); ok {
 		set("MACAddress", w.String(), v.MAC.String(), w == v.MAC, VFAttr{MAC: w})
 	}
-	if own.VLANId.Set || own.QualityOfService.Set {
-		id, qos := own.VLANId.Or(v.VLAN), own.QualityOfService.Or(v.QoS)
-		set("VLANId", fmt.Sprintf("%d qos %d", id, qos), fmt.Sprintf("%d qos %d", v.VLAN, v.QoS), id == v.VLAN && qos == v.QoS, VFAttr{VLAN: &id, QoS: qos})
+	if own.VLANId.Set || own.QualityOfService.Set || own.VLANProtocol.Set {
+		id, qos, proto := own.VLANId.Or(v.VLAN), own.QualityOfService.Or(v.QoS), own.VLANProtocol.Or(v.Proto)
+		a := VFAttr{VLAN: &id, QoS: qos, Proto: proto}
+		set("VLANId", a.String(), a.Of(v).String(), a.Holds(v), a)
 	}
+}
 
-	// A function takes its GUID when its driver probes, and never again.
-	stale := changed || node != 0 && v.OwnGUID != 0 && v.OwnGUID != node
-	if !stale || v.Driver == "" || v.Dev == "" {
+// vfGUIDs plans the GUIDs of one virtual function. It takes them when its driver
+// probes, and never again: what it says of itself counts too.
+func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
+	v := &s.VFs[i]
+	name := func(key string) string { return fmt.Sprintf("VF %d %s", i, key) }
+	note := func(key string, want, have *ib.GUID, why link.Reason) {
+		if want != nil {
+			a := link.Attribute{Name: name(key), Wanted: want.String(), Actual: have.String()}
+			if *want != *have {
+				a.Why = why
+			}
+			p.attr(a)
+		}
+	}
+	op := SetVFGUIDs{On: p.on, VF: i, Bus: s.Bus, Dev: v.Dev}
+	if node != nil && *node != *v.NodeGUID {
+		op.Node, op.OldNode = node, v.NodeGUID
+	}
+	if port != nil && *port != *v.PortGUID {
+		op.Port, op.OldPort = port, v.PortGUID
+	}
+	bound := v.Driver != "" && v.Dev != ""
+	changed := op.Node != nil || op.Port != nil
+	if changed && bound && v.Busy == "" {
+		var why link.Reason
+		if p.st.Fought[FoughtKey(op)] >= fightLimit {
+			why = p.fought(name("GUIDs"))
+			p.b.Block(p.on, op, false, why)
+		} else if !p.b.Do(op) {
+			why = p.b.Held[link.HoldKey(op)]
+		}
+		note("NodeGUID", node, v.NodeGUID, why)
+		note("PortGUID", port, v.PortGUID, why)
 		return
 	}
-	op := RebindVF{On: p.on, VF: i, Bus: s.Bus, Dev: v.Dev}
-	if v.Busy != "" {
-		why := link.Reason{Code: CodeInUse, Text: fmt.Sprintf("virtual function %d of %s has its new GUID only after its driver probes again, and it is in use (%s)", i, p.on, v.Busy), Next: op.String()}
-		p.attr(link.Attribute{Name: name("GUID"), Wanted: node.String(), Actual: v.OwnGUID.String(), Why: why})
-		p.b.Block(p.on, op, false, why)
+	for _, a := range op.Attrs() {
+		x := SetVF{On: p.on, VF: i, Attr: a, Old: a.Of(v)}
+		var why link.Reason
+		if !p.b.Do(x) {
+			why = p.b.Held[link.HoldKey(x)]
+		}
+		if a.NodeGUID != nil {
+			note("NodeGUID", node, v.NodeGUID, why)
+		} else {
+			note("PortGUID", port, v.PortGUID, why)
+		}
+	}
+	if op.Node == nil {
+		note("NodeGUID", node, v.NodeGUID, link.Reason{})
+	}
+	if op.Port == nil {
+		note("PortGUID", port, v.PortGUID, link.Reason{})
+	}
+	stale := changed || node != nil && v.OwnGUID != 0 && v.OwnGUID != *node
+	if !stale || !bound {
 		return
 	}
-	// A function that does not take its GUID however often it is bound must not
-	// lose its users for it again and again.
-	if !changed && p.st.Fought[FoughtKey(op)] >= rebindLimit {
-		why := link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("virtual function %d of %s reports the GUID %s after its driver probed anew, not %s", i, p.on, v.OwnGUID, node),
-			Next: "look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}
-		p.attr(link.Attribute{Name: name("GUID"), Wanted: node.String(), Actual: v.OwnGUID.String(), Why: why})
-		p.b.Block(p.on, op, false, why)
-		return
+	again := RebindVF{On: p.on, VF: i, Bus: s.Bus, Dev: v.Dev}
+	want := "the new GUID"
+	if node != nil {
+		again.Node, want = *node, node.String()
 	}
-	p.b.Do(op)
+	block := func(why link.Reason) {
+		p.attr(link.Attribute{Name: name("GUID"), Wanted: want, Actual: v.OwnGUID.String(), Why: why})
+		p.b.Block(p.on, again, false, why)
+	}
+	switch {
+	case v.Busy != "":
+		block(link.Reason{Code: CodeInUse, Text: fmt.Sprintf("virtual function %d of %s has its new GUID only after its driver probes again, and it is in use (%s)", i, p.on, v.Busy), Next: again.String()})
+	case p.st.Fought[FoughtKey(again)] >= rebindLimit:
+		// A function that does not take its GUID however often it is bound must
+		// not lose its users for it again and again.
+		block(link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("virtual function %d of %s reports the GUID %s after its driver probed anew, not %s", i, p.on, v.OwnGUID, want),
+			Next: "look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"})
+	default:
+		p.b.Do(again)
+	}
 }
 
 // rebindLimit is how many times a virtual function is bound again for the same

@@ -174,8 +174,7 @@ func TestPlans(t *testing.T) {
 		{name: "OK port in use, allowed", index: ib0, text: "[Port]\nType=eth\nChangeWhileInUse=yes\n", change: inUse, ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
 		{name: "OK RoCE waits for the type", index: ib0, text: "[Port]\nType=eth\n[RoCE]\nPFC=3\n", ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
 		{name: "OK GUIDs of functions", index: ib0, text: "[VirtualFunctions]\nNodeGUID=auto\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000a0001\nLinkState=enable\n", ops: []string{
-			"ip link set dev ib0 vf 0 node_guid 02:02:c9:00:01:0a:bc:df",
-			"echo 0000:03:00.1 > /sys/bus/pci/devices/0000:03:00.1/driver/unbind && echo 0000:03:00.1 > /sys/bus/pci/drivers_probe",
+			"ip link set dev ib0 vf 0 node_guid 02:02:c9:00:01:0a:bc:df && echo 0000:03:00.1 > /sys/bus/pci/devices/0000:03:00.1/driver/unbind && echo 0000:03:00.1 > /sys/bus/pci/drivers_probe",
 			"ip link set dev ib0 vf 1 node_guid 02:02:c9:00:02:0a:bc:df",
 			"ip link set dev ib0 vf 1 port_guid 00:02:c9:03:00:0a:00:01",
 			"ip link set dev ib0 vf 1 state enable"}},
@@ -262,7 +261,7 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 	case AddSoft:
 		l.Soft = append(l.Soft, SoftDevice{Name: o.Name})
 	case AddVLAN:
-		s.Links = append(s.Links, link.Link{Index: 100 + len(s.Links), Name: o.Name, Kind: "vlan", Type: 1, Parent: on.Ifindex})
+		s.Links = append(s.Links, link.Link{Index: 100 + len(s.Links), Name: o.Name, Kind: "vlan", Type: 1, Parent: on.Ifindex, VLANID: o.VLAN.Id.V})
 	case DelSoft:
 		l.Soft = nil
 	case SetAutoprobe:
@@ -290,10 +289,20 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 		case a.MAC.IsValid():
 			v.MAC = a.MAC
 		case a.VLAN != nil:
-			v.VLAN, v.QoS = *a.VLAN, a.QoS
+			v.VLAN, v.QoS, v.Proto = *a.VLAN, a.QoS, a.Proto
 		default:
 			t.Fatalf("%s: sets nothing", op)
 		}
+	case SetVFGUIDs:
+		v := &l.SRIOV.VFs[o.VF]
+		for _, a := range o.Attrs() {
+			if a.NodeGUID != nil {
+				v.NodeGUID = a.NodeGUID
+			} else {
+				v.PortGUID = a.PortGUID
+			}
+		}
+		v.OwnGUID = *v.NodeGUID
 	case RebindVF:
 		v := &l.SRIOV.VFs[o.VF]
 		v.OwnGUID = *v.NodeGUID

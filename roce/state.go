@@ -173,6 +173,7 @@ type VF struct {
 	MAC       ib.HWAddr          `json:"mac,omitzero"`
 	VLAN      uint16             `json:"vlan,omitempty"`
 	QoS       uint8              `json:"qos,omitempty"`
+	Proto     units.VLANProtocol `json:"vlan_protocol,omitempty"` // of VLAN; 0 is not told
 	// OwnGUID is what the virtual function itself reports as its node GUID, 0
 	// if it has no RDMA device here. It takes a GUID only when its driver probes.
 	OwnGUID ib.GUID `json:"own_guid,omitempty"`

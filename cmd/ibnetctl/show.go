@@ -332,10 +332,19 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 		}
 		a.field(name, "%s", ip)
 	}
-	if len(l.Attributes) > 0 {
+	a.settings(l.Attributes, l.Pending)
+	for _, p := range l.Problems {
+		fmt.Fprintln(a.out, "   ", a.paint(soso, p))
+	}
+	fmt.Fprintln(a.out)
+}
+
+// settings prints what is wanted beside what is, and what is still to be done.
+func (a *app) settings(attributes []link.Attribute, pending []string) {
+	if len(attributes) > 0 {
 		fmt.Fprintln(a.out)
 		var rows [][]cell
-		for _, at := range l.Attributes {
+		for _, at := range attributes {
 			style := good
 			if at.Wanted == "" {
 				style = ""
@@ -346,16 +355,12 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 		}
 		a.table("    ", []string{"SETTING", "WANTED", "ACTUAL", "WHY"}, rows)
 	}
-	if len(l.Pending) > 0 {
+	if len(pending) > 0 {
 		fmt.Fprintln(a.out, "\n    still to be done:")
-		for _, p := range l.Pending {
+		for _, p := range pending {
 			fmt.Fprintln(a.out, "      "+p)
 		}
 	}
-	for _, p := range l.Problems {
-		fmt.Fprintln(a.out, "   ", a.paint(soso, p))
-	}
-	fmt.Fprintln(a.out)
 }
 
 func portLine(p link.PortStatus) string {
@@ -403,6 +408,7 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 			a.field("Worker", "%s (%s)", s.Worker, s.WorkerState)
 		}
 	}
+	a.settings(p.Attributes, p.Pending)
 	fmt.Fprintln(a.out)
 }
 

@@ -42,6 +42,14 @@ func list(s []string) []string {
 	return s
 }
 
+func settings(as []link.Attribute) []setting {
+	out := make([]setting, len(as))
+	for i, a := range as {
+		out[i] = setting{a.Name, a.Wanted, a.Actual, string(a.Why.Code), a.Why.Text, a.Why.Next}
+	}
+	return out
+}
+
 func attribute(s link.Status, name string) link.Attribute {
 	for _, a := range s.Attributes {
 		if a.Name == name {
@@ -119,11 +127,7 @@ var linkProps = []property[link.Status]{
 	{"MTUBytesWanted", "s", "The MTU that the unit asks for: a number of bytes, max, or empty for none.", func(s link.Status) any { return attribute(s, "MTUBytes").Wanted }},
 	{"MTUBytesReason", "(sss)", "Why MTUBytes is not as wanted: code, sentence, next step; empty where it is.", func(s link.Status) any { return reasonOf(attribute(s, "MTUBytes").Why) }},
 	{"Settings", "a(ssssss)", "Every setting: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.", func(s link.Status) any {
-		out := make([]setting, len(s.Attributes))
-		for i, a := range s.Attributes {
-			out[i] = setting{a.Name, a.Wanted, a.Actual, string(a.Why.Code), a.Why.Text, a.Why.Next}
-		}
-		return out
+		return settings(s.Attributes)
 	}},
 	{"Addresses", "as", "The IP addresses with their prefix lengths.", func(s link.Status) any { return list(s.Addresses) }},
 	{"PendingOperations", "as", "What is still to be done, as the commands an administrator would type.", func(s link.Status) any { return list(s.Pending) }},
@@ -152,7 +156,9 @@ var portProps = []property[link.PortStatus]{
 	}},
 	{"Links", "as", "The interfaces over the port.", func(p link.PortStatus) any { return list(p.Links) }},
 	{"Unit", "s", "The unit file that matches the port's main interface.", func(p link.PortStatus) any { return p.Unit }},
-	{"Reason", "(sss)", "Why the port is not Active or has no interface: code, sentence, next step.", func(p link.PortStatus) any { return reasonOf(p.Reason) }},
+	{"Reason", "(sss)", "Why the port is not Active, has no interface, or is not as its unit asks: code, sentence, next step.", func(p link.PortStatus) any { return reasonOf(p.Reason) }},
+	{"Settings", "a(ssssss)", "Every setting of a port without an interface, as those of a link: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.", func(p link.PortStatus) any { return settings(p.Attributes) }},
+	{"PendingOperations", "as", "What is still to be done on a port without an interface, as the commands an administrator would type.", func(p link.PortStatus) any { return list(p.Pending) }},
 }
 
 // smProps is org.ibnetwork1.SubnetManager.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
@@ -25,7 +26,10 @@ import (
 // another room.
 func (o *Observer) Apply(ctx context.Context, op link.Op) (handled bool, err error) {
 	handled, err = o.apply(ctx, op)
-	if handled && err == nil {
+	// A function whose driver was taken away has lost its users, whatever came
+	// of it.
+	_, bound := op.(roce.RebindVF)
+	if handled && (err == nil || bound) {
 		o.corrected(op)
 	}
 	return handled, err
@@ -47,6 +51,9 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 	case roce.SetToS:
 		return true, o.cm.SetToS(on.IBDevice, on.Port, p.ToS)
 	case roce.SetECN:
+		if err := o.same(on); err != nil {
+			return true, err
+		}
 		return true, o.sys.SetECN(on.Link, p.Priority, p.Enable)
 	case roce.SetModprobe:
 		file := filepath.Join(o.root, roce.ModprobeFile)
@@ -80,23 +87,47 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 	case roce.SetVFs:
 		return true, o.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
 	case roce.SetVF:
-		return true, o.rt.Do(rtnl.SetVF(on.Ifindex, p.VF, change(p.Attr)))
+		return true, o.setVF(p)
+	case roce.SetVFGUIDs:
+		return true, o.setVFGUIDs(p)
 	case roce.RebindVF:
 		return true, o.rebind(p)
 	}
 	return false, nil
 }
 
+// setPortType sets the type of a port. What the card has refused before on its
+// other port is tried again after it: some cards take types in one order only,
+// and some remember the first request until the second makes both the same
+// (mlx4: set_port_type, mlx4_check_port_params).
 func (o *Observer) setPortType(p roce.SetPortType) error {
+	card := p.Port.Bus + "/" + p.Port.Dev
+	others := slices.DeleteFunc(o.refused[card], func(x roce.SetPortType) bool { return portOf(x) == portOf(p) })
+	delete(o.refused, card)
+	err := o.portTypeOnce(p)
+	if err != nil {
+		if isAny(err, unix.EOPNOTSUPP, unix.EINVAL) {
+			o.refused[card] = append(others, p)
+		}
+		return err
+	}
+	for _, x := range others {
+		if err := o.portTypeOnce(x); err != nil {
+			o.refused[card] = append(o.refused[card], x)
+		}
+	}
+	return nil
+}
+
+func (o *Observer) portTypeOnce(p roce.SetPortType) error {
 	if p.Port.File != "" {
-		err := o.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
-		return explainType(p, err)
+		return o.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
 	}
 	if !o.openDevlink() {
 		return devlink.ErrNoDevlink
 	}
 	types := map[units.PortType]devlink.PortType{units.PortTypeAuto: devlink.TypeAuto, units.PortTypeEth: devlink.TypeEth, units.PortTypeIB: devlink.TypeIB}
-	return explainType(p, o.dl.Do(o.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type])))
+	return o.dl.Do(o.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type]))
 }
 
 func portOf(p roce.SetPortType) int {
@@ -106,14 +137,19 @@ func portOf(p roce.SetPortType) int {
 			return int(c - '0')
 		}
 	}
+	if p.Port.Index != 0 {
+		return int(p.Port.Index)
+	}
 	return p.On.Port
 }
 
-// explainType says what mlx4 means when it refuses (mlx4_change_port_types,
-// mlx4_check_port_params).
-func explainType(p roce.SetPortType, err error) error {
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("the card refuses type %s on %s: it may need the same type on both ports, or the second port first: %w", p.Type, p.On, err)
+// same reports ENODEV unless a name is still that of the link that was planned
+// for. DCB and the files of a driver know names only, and a card that comes anew
+// takes its old one.
+func (o *Observer) same(on link.Target) error {
+	l, err := o.rt.LinkByName(on.Link)
+	if err == nil && l.Index != on.Ifindex && on.Ifindex != 0 {
+		err = fmt.Errorf("%s is another link now: %w", on.Link, unix.ENODEV)
 	}
 	return err
 }
@@ -127,6 +163,9 @@ func (o *Observer) applyDCB(op link.Op) error {
 		o.dcb = c
 	}
 	name := op.Target().Link
+	if err := o.same(op.Target()); err != nil {
+		return err
+	}
 	// The structures of DCB are set as a whole: what is not ours is sent back
 	// as it is.
 	now, err := o.dcb.Get(name)
@@ -215,7 +254,7 @@ func vlan(parent int, p roce.AddVLAN) rtnl.VLANSpec {
 }
 
 func change(a roce.VFAttr) rtnl.VFChange {
-	c := rtnl.VFChange{NodeGUID: a.NodeGUID, PortGUID: a.PortGUID, Trust: a.Trust, SpoofCheck: a.Spoof, MAC: a.MAC, VLAN: a.VLAN, QoS: a.QoS}
+	c := rtnl.VFChange{NodeGUID: a.NodeGUID, PortGUID: a.PortGUID, Trust: a.Trust, SpoofCheck: a.Spoof, MAC: a.MAC, VLAN: a.VLAN, QoS: a.QoS, VLANProto: uint16(a.Proto)}
 	if a.LinkState != nil {
 		s := rtnl.VFLinkState(*a.LinkState)
 		c.LinkState = &s
@@ -229,7 +268,10 @@ func change(a roce.VFAttr) rtnl.VFChange {
 
 // addSoft loads the driver's module where the kernel does not do it by itself.
 func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
-	module := map[units.SoftDriver]string{units.SoftRXE: "rdma_rxe", units.SoftSIW: "siw"}[p.Driver]
+	module := softModule[p.Driver]
+	if err := o.same(p.On); err != nil {
+		return err
+	}
 	if o.rd == nil {
 		c, err := rdmanl.Dial()
 		if errors.Is(err, rdmanl.ErrNoRDMA) {
@@ -253,14 +295,6 @@ func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
 		err = o.rd.Do(r)
 	}
 	return err
-}
-
-// rebind gives a virtual function to its driver anew.
-func (o *Observer) rebind(p roce.RebindVF) error {
-	if err := o.sys.Unbind(p.Bus, p.Dev); err != nil && !gone(err) {
-		return err
-	}
-	return o.sys.Bind(p.Bus, p.Dev)
 }
 
 // ignoreGone takes the absence of what is to be removed for success.

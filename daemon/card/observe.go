@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,12 +44,16 @@ type Observer struct {
 	done     map[string][]time.Time // corrections by setting and command
 	index    map[string]int         // of links looked at, by name
 	tables   map[int]table          // by link
+	// refused are port types that a card did not take, by bus and device: it
+	// may take them when the other port has changed.
+	refused map[string][]roce.SetPortType
 }
 
 // New makes an observer on the daemon's rtnetlink connection. root is the
 // directory that stands for /.
 func New(root string, rt *rtnl.Conn) *Observer {
-	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[int]table{}}
+	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[int]table{},
+		refused: map[string][]roce.SetPortType{}}
 }
 
 // Close closes the connections that the observer opened.
@@ -124,7 +129,9 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 	}
 	if !any {
 		o.last, o.encoded, s.Card = nil, nil, nil
-		clear(o.index)
+		// A link can lose its unit for a moment, while its RDMA device comes
+		// anew: what was corrected on it counts on.
+		maps.DeleteFunc(o.index, func(_ string, i int) bool { _, ok := s.Link(i); return !ok })
 		clear(o.tables)
 		return
 	}
@@ -406,19 +413,23 @@ func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
 	if err != nil {
 		return out
 	}
-	for _, r := range raw.VFs {
-		if r.Index < 0 || r.Index >= len(out.VFs) {
-			continue
-		}
-		v := &out.VFs[r.Index]
-		v.NodeGUID, v.PortGUID, v.Trust, v.Spoof = r.NodeGUID, r.PortGUID, r.Trust, r.SpoofCheck
-		v.MinRate, v.MaxRate, v.MAC, v.VLAN, v.QoS = uint32(max(r.MinTxRate, 0)), uint32(max(r.MaxTxRate, 0)), r.MAC, uint16(r.VLAN), uint8(r.QoS)
-		if r.LinkState != nil {
-			ls := units.VFLinkState(*r.LinkState)
-			v.LinkState = &ls
+	for i := range raw.VFs {
+		if r := &raw.VFs[i]; r.Index >= 0 && r.Index < len(out.VFs) {
+			told(&out.VFs[r.Index], r)
 		}
 	}
 	return out
+}
+
+// told puts what a physical function tells of a virtual one into v.
+func told(v *roce.VF, r *rtnl.VF) {
+	v.NodeGUID, v.PortGUID, v.Trust, v.Spoof = r.NodeGUID, r.PortGUID, r.Trust, r.SpoofCheck
+	v.MinRate, v.MaxRate, v.MAC, v.VLAN, v.QoS = uint32(max(r.MinTxRate, 0)), uint32(max(r.MaxTxRate, 0)), r.MAC, uint16(r.VLAN), uint8(r.QoS)
+	v.Proto = units.VLANProtocol(r.VLANProto)
+	if r.LinkState != nil {
+		ls := units.VFLinkState(*r.LinkState)
+		v.LinkState = &ls
+	}
 }
 
 const maxModprobe = 64 << 10

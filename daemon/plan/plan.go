@@ -64,6 +64,9 @@ type Result struct {
 	Links []link.Status
 	// Ports are the statuses of all RDMA ports.
 	Ports []link.PortStatus
+	// PortNotes is what planning left behind of ports without an interface, for
+	// link.PortStatus.Add. They are planned whatever the scope.
+	PortNotes map[link.PortName]*link.PortNote
 	// Units is the unit of every link that has one, also outside the scope.
 	Units map[int]*units.Unit
 }
@@ -372,7 +375,7 @@ func (p *planner) rules() []link.Rule {
 }
 
 func (p *planner) result() Result {
-	r := Result{Plan: p.b.Plan, Units: map[int]*units.Unit{}}
+	r := Result{Plan: p.b.Plan, Units: map[int]*units.Unit{}, PortNotes: p.b.Ports()}
 	s := p.in.Snapshot
 	for i, u := range p.units {
 		if _, ok := s.Link(i); ok {
@@ -410,6 +413,7 @@ func (p *planner) result() Result {
 					st.Unit = u.Path
 				}
 			}
+			st.Add(r.PortNotes[link.PortName{IBDevice: d.Name, Port: d.Ports[k].Num}])
 			r.Ports = append(r.Ports, st)
 		}
 	}

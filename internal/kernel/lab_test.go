@@ -801,7 +801,7 @@ func TestBytes(t *testing.T) {
 				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v8", ID: 8, Protocol: unix.ETH_P_8021AD, ReorderHeader: ptr(false), GVRP: ptr(true), LooseBinding: ptr(true),
 					Ingress: []rtnl.QoSMap{{From: 1, To: 2}}, Egress: []rtnl.QoSMap{{From: 3, To: 4}}}))
 			}},
-			{unix.NETLINK_ROUTE, "dcb pfc set dev " + link + " delay 300", func() { p := *state.PFC; p.Delay = 300; _ = dc.SetPFC(link, p) }},
+			{unix.NETLINK_ROUTE, "dcb pfc set dev " + link + " delay 300", func() { p := pfc; p.Delay = 300; _ = dc.SetPFC(link, p) }},
 			{unix.NETLINK_ROUTE, "dcb app add dev " + link + " dscp-prio 26:3 48:6", func() {
 				_ = dc.AddApps(link, app, dcb.App{Selector: dcb.DSCP, Priority: 6, Protocol: 48})
 			}},

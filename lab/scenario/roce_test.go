@@ -288,18 +288,117 @@ func TestSoftRoCE(t *testing.T) {
 }
 
 // A port whose interface is elsewhere, or not there at all, gets its type by its
-// own facts.
+// own facts, and what the card refuses is in its status.
 func TestPortTypeWithoutLink(t *testing.T) {
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
-		unitDir + "10-port.ibnetwork": "[Match]\nIBDevice=swib0\nLinkLayer=InfiniBand\n[Port]\nType=eth\n",
+	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+		unitDir + "10-port.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=1\nLinkLayer=InfiniBand\n[Port]\nType=eth\n",
+		unitDir + "20-other.ibnetwork": "[Match]\nIBDevice=swib1\nPort=1\n[Port]\nType=eth\n",
 	}}, func(g *lab.G) {
-		g.Host("elsewhere").Give("ib0")
+		g.Ctl("types h1 ordered")
+		h := g.Host("elsewhere")
+		for _, n := range []string{"ib0", "ib1", "ib2", "ib3"} {
+			h.Give(n)
+		}
 		d := startDaemon(g)
 		g.WaitFor(15*time.Second, func() string {
 			if l := g.PortFile("swib0", 1, "link_layer"); l != "Ethernet" {
 				return "swib0/1 is " + l + "\n" + tail(d.p.Output(), 10)
 			}
 			return ""
+		})
+		// The other card does not take Ethernet on port 1 beside InfiniBand on
+		// port 2.
+		port := func() (p link.PortStatus) {
+			for _, x := range d.report().Ports {
+				if x.IBDevice == "swib1" && x.Port == 1 {
+					p = x
+				}
+			}
+			return p
+		}
+		g.WaitFor(10*time.Second, func() string {
+			p := port()
+			if len(p.Attributes) != 1 || p.Attributes[0].Wanted != "eth" || p.Attributes[0].Actual != "ib" || p.Attributes[0].Why.Code != link.CodeRefused {
+				return fmt.Sprintf("the status of the port is %+v", p)
+			}
+			return ""
+		})
+		for _, args := range [][]string{{"status", "swib1/1"}, {"plan"}} {
+			if out, _ := g.Try("ibnetctl", args...); !strings.Contains(out, "does not take type eth on port 1") && args[0] == "status" || !strings.Contains(out, "eth") {
+				g.Errorf("ibnetctl %v:\n%s", args, out)
+			}
+		}
+		g.Log(port().Attributes[0].Why.Text + "; " + port().Attributes[0].Why.Next)
+		// It is tried again when the unit changes.
+		g.Ctl("types h1 any")
+		g.Write(unitDir+"20-other.ibnetwork", "# looked at again\n[Match]\nIBDevice=swib1\nPort=1\n[Port]\nType=eth\n")
+		g.WaitFor(15*time.Second, func() string {
+			if l := g.PortFile("swib1", 1, "link_layer"); l != "Ethernet" {
+				return "swib1/1 is " + l + "\n" + tail(d.p.Output(), 10)
+			}
+			return ""
+		})
+		g.WaitFor(10*time.Second, func() string {
+			if p := port(); len(p.Attributes) > 0 && !p.Attributes[0].OK() {
+				return fmt.Sprintf("the status of the port is %+v", p)
+			}
+			return ""
+		})
+	})
+}
+
+// Both ports of a card change, in the order that the card accepts: one card
+// takes the same type on both ports only, the other not Ethernet on port 1 while
+// port 2 is InfiniBand. Then back.
+func TestPortTypesInOrder(t *testing.T) {
+	unit := func(dev string, port int, typ string) string {
+		return fmt.Sprintf("[Match]\nIBDevice=%s\nPort=%d\n[Port]\nType=%s\nChangeWhileInUse=yes\n", dev, port, typ)
+	}
+	name := func(dev string, port int) string { return fmt.Sprintf("%s1%d-%s.ibnetwork", unitDir, port, dev) }
+	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute}, func(g *lab.G) {
+		g.Ctl("types h0 equal")
+		g.Ctl("types h1 ordered")
+		d := startDaemon(g)
+		g.Wait("the daemon", 10*time.Second, func() bool { return strings.Contains(d.p.Output(), "ibnetworkd starts") })
+		for _, typ := range []string{"eth", "ib"} {
+			for _, dev := range []string{"swib0", "swib1"} {
+				for port := 1; port <= 2; port++ {
+					g.Write(name(dev, port), unit(dev, port, typ))
+				}
+			}
+			d.p.Signal(syscall.SIGHUP)
+			want := map[string]string{"eth": "Ethernet", "ib": "InfiniBand"}[typ]
+			g.WaitFor(20*time.Second, func() string {
+				for _, dev := range []string{"swib0", "swib1"} {
+					for port := 1; port <= 2; port++ {
+						if l := g.PortFile(dev, port, "link_layer"); l != want {
+							return fmt.Sprintf("%s/%d is %s, want %s\n%s", dev, port, l, want, tail(d.p.Output(), 20))
+						}
+					}
+				}
+				n := 0
+				for _, s := range d.report().Links {
+					if a := attr(s, "Type"); a.Wanted == typ && a.Actual == typ && a.OK() {
+						n++
+					}
+				}
+				if n != 4 {
+					return fmt.Sprintf("%d of 4 links say that they have type %s", n, typ)
+				}
+				return ""
+			})
+		}
+		// One of each is more than the card of equal ports can do.
+		g.Write(name("swib0", 1), unit("swib0", 1, "eth"))
+		d.p.Signal(syscall.SIGHUP)
+		g.WaitFor(10*time.Second, func() string {
+			for _, s := range d.report().Links {
+				if a := attr(s, "Type"); s.IBDevice == "swib0" && s.Port == 1 && a.Wanted == "eth" && a.Why.Code == link.CodeRefused {
+					g.Log(a.Why.Text + "; " + a.Why.Next)
+					return ""
+				}
+			}
+			return "that the card refuses it is not said\n" + tail(d.p.Output(), 10)
 		})
 	})
 }
@@ -378,5 +477,70 @@ func TestVirtualFunctions(t *testing.T) {
 		g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/swib0"); return err != nil })
 		g.Write("/sys/bus/platform/drivers/swib/bind", dev.Bus.Name)
 		check()
+	})
+}
+
+// A virtual function that does not take its GUIDs keeps those it had.
+func TestVirtualFunctionRollsBack(t *testing.T) {
+	unit := func(guid string) string {
+		return "[Match]\nName=ib0\n[VirtualFunctions]\nCount=1\n[VF]\nVirtualFunction=0\nNodeGUID=" + guid + "\nPortGUID=" + guid + "\n"
+	}
+	const good, refused, ignored = ib.GUID(0x0002c903000abc01), ib.GUID(0x0002c903000abc02), ib.GUID(0x0002c903000abc03)
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{unitDir + "10-pf.ibnetwork": unit(good.String())}}, func(g *lab.G) {
+		g.Opensm(lab.SM{Dev: "swib1", NoWait: true})
+		g.Ctl("vf h0 refuse %016x", uint64(refused))
+		g.Ctl("vf h0 ignore %016x", uint64(ignored))
+		d := startDaemon(g)
+		f := sysfs.New("/")
+		// has says what the physical function and the virtual one tell.
+		has := func() (pf ib.GUID, vf ib.GUID, err error) {
+			c, err := rtnl.Dial()
+			if err != nil {
+				return 0, 0, err
+			}
+			defer func() { _ = c.Close() }()
+			l, err := c.LinkByName("ib0")
+			if err != nil || len(l.VFs) != 1 || l.VFs[0].NodeGUID == nil {
+				return 0, 0, fmt.Errorf("functions %+v, %w", l.VFs, err)
+			}
+			n, err := f.Net("ib0")
+			if err != nil || n.SRIOV == nil || len(n.SRIOV.VFs) != 1 {
+				return 0, 0, fmt.Errorf("%+v, %w", n.SRIOV, err)
+			}
+			devs, err := f.IBDevices()
+			for _, x := range devs {
+				if x.Bus.Name == n.SRIOV.VFs[0] {
+					vf = x.NodeGUID
+				}
+			}
+			return *l.VFs[0].NodeGUID, vf, err
+		}
+		both := func(want ib.GUID) {
+			g.Helper()
+			g.WaitFor(15*time.Second, func() string {
+				if pf, vf, err := has(); err != nil || pf != want || vf != want {
+					return fmt.Sprintf("the card says %v, the function %v, want %v (%v)\n%s", pf, vf, want, err, tail(d.p.Output(), 10))
+				}
+				return ""
+			})
+		}
+		both(good)
+		for _, bad := range []ib.GUID{refused, ignored} {
+			g.Write(unitDir+"10-pf.ibnetwork", unit(bad.String()))
+			d.p.Signal(syscall.SIGHUP)
+			st := d.wait("ib0", "told that the function does not take its GUID", 15*time.Second, func(s link.Status) bool {
+				a := attr(s, "VF 0 NodeGUID")
+				return a.Wanted == bad.String() && a.Actual == good.String() && a.Why.Code == link.CodeRefused
+			})
+			why := attr(st, "VF 0 NodeGUID").Why
+			g.Logf("%s; %s", why.Text, why.Next)
+			if !strings.Contains(why.Text, "is back") || !strings.Contains(why.Text, "did not take node_guid 00:02:c9:03:00:0a:bc:0") {
+				g.Errorf("%q does not tell what was done", why.Text)
+			}
+			both(good)
+		}
+		g.Write(unitDir+"10-pf.ibnetwork", unit("0x0002c903000abc04"))
+		d.p.Signal(syscall.SIGHUP)
+		both(0x0002c903000abc04)
 	})
 }

@@ -114,21 +114,65 @@ static void personality_down(struct swib_hca *h)
 		swib_eth_del(h, i);
 }
 
-/* As in mlx4, a new port type takes the whole device away and brings it back. */
+static bool types_allowed(struct swib_hca *h, const enum swib_port_type *t)
+{
+	if (h->node.nports < 2)
+		return true;
+	switch (h->rule) {
+	case SWIB_TYPES_EQUAL:
+		return (t[1] == SWIB_PORT_ETH) == (t[2] == SWIB_PORT_ETH);
+	case SWIB_TYPES_ORDERED:
+		return t[1] != SWIB_PORT_ETH || t[2] == SWIB_PORT_ETH;
+	default:
+		return true;
+	}
+}
+
+/*
+ * As in mlx4, a new port type takes the whole device away and brings it back.
+ * Also as there (set_port_type, mlx4_check_port_params), a card that wants the
+ * same type on both ports remembers what it refuses, and takes both when the
+ * other port asks for the same.
+ */
 int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t)
 {
-	int r = 0;
+	enum swib_port_type want[SWIB_MAX_HCA_PORTS + 1];
+	int i, r = 0;
 
 	mutex_lock(&h->lock);
 	if (port < 1 || port > h->node.nports) {
 		r = -EINVAL;
-	} else if (h->type[port] != t) {
+		goto out;
+	}
+	memcpy(want, h->type, sizeof(want));
+	if (h->rule == SWIB_TYPES_EQUAL) {
+		h->asked[port] = t + 1;
+		for (i = 1; i <= h->node.nports; i++)
+			if (h->asked[i])
+				want[i] = h->asked[i] - 1;
+	}
+	want[port] = t;
+	if (!types_allowed(h, want)) {
+		r = -EOPNOTSUPP;
+		goto out;
+	}
+	memset(h->asked, 0, sizeof(h->asked));
+	if (memcmp(want, h->type, sizeof(want))) {
 		personality_down(h);
-		h->type[port] = t;
+		memcpy(h->type, want, sizeof(want));
 		r = personality_up(h);
 	}
+out:
 	mutex_unlock(&h->lock);
 	return r;
+}
+
+void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r)
+{
+	mutex_lock(&h->lock);
+	h->rule = r;
+	memset(h->asked, 0, sizeof(h->asked));
+	mutex_unlock(&h->lock);
 }
 
 /* ---- sysfs files of the adapter's device ------------------------------- */
@@ -308,25 +352,30 @@ static const struct attribute_group *swib_device_groups[] = { &swib_device_group
 /* ---- drivers ----------------------------------------------------------- */
 
 /* A virtual function reads its GUIDs when its driver starts, not later. */
-static void take_guids(struct swib_hca *h)
+static int take_guids(struct swib_hca *h)
 {
 	struct swib_vf *v = &h->pf->vf[h->vf_num];
-	int i;
+	int i, r = 0;
 
 	mutex_lock(&swib_fab_mutex);
-	if (v->node_guid)
+	if (v->node_guid && v->node_guid == h->pf->vf_refuse)
+		r = -EINVAL;
+	else if (v->node_guid && v->node_guid != h->pf->vf_ignore)
 		h->node.guid = v->node_guid;
 	for (i = 1; i <= h->node.nports; i++)
 		h->node.port[i].guid[0] = cpu_to_be64(v->port_guid[i]);
 	mutex_unlock(&swib_fab_mutex);
+	return r;
 }
 
 static int bind(struct swib_hca *h, struct device *parent)
 {
-	int r;
+	int r = 0;
 
 	if (h->pf)
-		take_guids(h);
+		r = take_guids(h);
+	if (r)
+		return r;
 	r = swib_devlink_create(h, parent);
 	if (r)
 		return r;

@@ -334,6 +334,41 @@ static int cmd_type(char *a)
 	return swib_hca_set_type(swib_hcas[p->node->idx], p->num, t);
 }
 
+/* types N any, equal or ordered: which types the card takes for its ports */
+static int cmd_types(char *a)
+{
+	static const char * const names[] = { "any", "equal", "ordered" };
+	struct swib_node *n = swib_node_by_name(word(&a));
+	int r = match_string(names, ARRAY_SIZE(names), word(&a));
+
+	if (!n || n->is_switch)
+		return -ENODEV;
+	if (r < 0)
+		return r;
+	swib_hca_set_rule(swib_hcas[n->idx], r);
+	return 0;
+}
+
+/* vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take */
+static int cmd_vf(char *a)
+{
+	struct swib_node *n = swib_node_by_name(word(&a));
+	const char *what = word(&a);
+	u64 guid;
+
+	if (!n || n->is_switch)
+		return -ENODEV;
+	if (kstrtou64(word(&a), 16, &guid))
+		return -EINVAL;
+	if (!strcmp(what, "refuse"))
+		swib_hcas[n->idx]->vf_refuse = guid;
+	else if (!strcmp(what, "ignore"))
+		swib_hcas[n->idx]->vf_ignore = guid;
+	else
+		return -EINVAL;
+	return 0;
+}
+
 static int command(char *line)
 {
 	char *args = strim(line), *cmd = word(&args);
@@ -351,6 +386,8 @@ static int command(char *line)
 		return cmd_del(args);
 	if (!strcmp(cmd, "type"))
 		return cmd_type(args);
+	if (!strcmp(cmd, "types"))
+		return cmd_types(args);
 	if (!strcmp(cmd, "wire") || !strcmp(cmd, "unwire"))
 		return cmd_wire(args, *cmd == 'w');
 	mutex_lock(&swib_fab_mutex);
@@ -366,6 +403,8 @@ static int command(char *line)
 		r = cmd_mkey(args);
 	else if (!strcmp(cmd, "mtu"))
 		r = cmd_mtu(args);
+	else if (!strcmp(cmd, "vf"))
+		r = cmd_vf(args);
 	else if (!strcmp(cmd, "fault"))
 		r = swib_fault_command(args);
 	mutex_unlock(&swib_fab_mutex);

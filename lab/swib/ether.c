@@ -4,6 +4,7 @@
  * a RoCE adapter.  The RDMA device of the adapter shows them as RoCE ports.
  */
 #include <linux/rculist.h>
+#include <linux/version.h>
 #include <net/dcbnl.h>
 #include "swib.h"
 
@@ -17,6 +18,8 @@ struct swib_eth {
 	struct ieee_maxrate maxrate;
 	struct dcbnl_buffer buffer;
 	u8 dcbx;
+	u8 trust[8];
+	int ntrust;
 };
 
 static DEFINE_SPINLOCK(hub_lock);
@@ -176,6 +179,34 @@ static u8 setdcbx(struct net_device *nd, u8 mode)
 	return 0;
 }
 
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#define SWIB_APPTRUST
+/* By DSCP, by PCP, or one before the other, as the drivers that have it. */
+static int setapptrust(struct net_device *nd, u8 *sel, int n)
+{
+	struct swib_eth *e = to_eth(nd);
+	int i;
+
+	if (n > ARRAY_SIZE(e->trust))
+		return -EOPNOTSUPP;
+	for (i = 0; i < n; i++)
+		if (sel[i] != IEEE_8021QAZ_APP_SEL_DSCP && sel[i] != DCB_APP_SEL_PCP)
+			return -EOPNOTSUPP;
+	memcpy(e->trust, sel, n);
+	e->ntrust = n;
+	return 0;
+}
+
+static int getapptrust(struct net_device *nd, u8 *sel, int *n)
+{
+	struct swib_eth *e = to_eth(nd);
+
+	memcpy(sel, e->trust, e->ntrust);
+	*n = e->ntrust;
+	return 0;
+}
+#endif
+
 static const struct dcbnl_rtnl_ops dcb_ops = {
 	.ieee_getets = getets,
 	.ieee_setets = setets,
@@ -189,6 +220,10 @@ static const struct dcbnl_rtnl_ops dcb_ops = {
 	.dcbnl_setbuffer = setbuffer,
 	.getdcbx = getdcbx,
 	.setdcbx = setdcbx,
+#ifdef SWIB_APPTRUST
+	.dcbnl_setapptrust = setapptrust,
+	.dcbnl_getapptrust = getapptrust,
+#endif
 };
 #endif
 

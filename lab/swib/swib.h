@@ -58,6 +58,13 @@ enum swib_port_type {
 	SWIB_PORT_AUTO,		/* becomes IB */
 };
 
+/* Which types the two ports of a card can have, as in generations of mlx4. */
+enum swib_type_rule {
+	SWIB_TYPES_ANY,
+	SWIB_TYPES_EQUAL,		/* the same for both */
+	SWIB_TYPES_ORDERED,		/* not Ethernet before InfiniBand */
+};
+
 struct swib_dev;
 struct swib_devlink;
 struct swib_eth;
@@ -132,7 +139,10 @@ struct swib_hca {
 	struct swib_devlink *devlink;
 	struct swib_eth *eth[SWIB_MAX_HCA_PORTS + 1];
 	enum swib_port_type type[SWIB_MAX_HCA_PORTS + 1];
+	enum swib_type_rule rule;
+	u8 asked[SWIB_MAX_HCA_PORTS + 1];	/* type + 1, 0: none */
 	unsigned int num_vfs;
+	u64 vf_refuse, vf_ignore;	/* GUIDs that its virtual functions do not take */
 	struct swib_vf vf[SWIB_MAX_VFS];
 	struct swib_hca *pf;		/* of a virtual function */
 	int vf_num;
@@ -256,6 +266,7 @@ extern struct swib_hca *swib_hcas[SWIB_MAX_HCA];
 int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci);
 int swib_hca_del(int idx);
 int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
+void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r);
 int swib_adapters_init(bool pci);
 void swib_adapters_exit(bool pci);
 

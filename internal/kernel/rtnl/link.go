@@ -163,6 +163,7 @@ type VF struct {
 	Index     int
 	MAC       ib.HWAddr
 	VLAN, QoS int
+	VLANProto uint16 // EtherType of VLAN's tag, 0 if the kernel does not say
 	LinkState *VFLinkState
 	// NodeGUID and PortGUID travel in host order, the first field of their
 	// struct being the VF's index (struct ifla_vf_guid, 16 bytes with padding).
@@ -186,6 +187,7 @@ const (
 	iflaInfoKind        = 1
 	iflaInfoData        = 2
 	iflaVlanID          = 1
+	iflaVFVLANInfo      = 1 // in IFLA_VF_VLAN_LIST
 	iflaInet6AddrGen    = 8
 	rtextFilterVF       = 1 << 0
 	rtextFilterSkipStat = 1 << 3
@@ -376,6 +378,13 @@ func decodeVF(a nl.Attrs, vf *VF) error {
 			vf.Index = int(int32(ne.Uint32(b)))
 			if len(b) >= 12 {
 				vf.VLAN, vf.QoS = int(v&0xfff), int(ne.Uint32(b[8:])&7)
+			}
+		case unix.IFLA_VF_VLAN_LIST:
+			// struct ifla_vf_vlan_info; the protocol is in network order.
+			for n := a.Nested(); n.Next(); {
+				if x := n.Bytes(); n.Type() == iflaVFVLANInfo && len(x) >= 14 && ne.Uint32(x[4:]) != 0 {
+					vf.VLANProto = uint16(x[12])<<8 | uint16(x[13])
+				}
 			}
 		case unix.IFLA_VF_LINK_STATE:
 			vf.Index = int(int32(ne.Uint32(b)))

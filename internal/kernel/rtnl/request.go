@@ -147,7 +147,8 @@ func NewVLAN(v VLANSpec) Request {
 	if v.ID > 4094 {
 		return Request{What: what, Err: fmt.Errorf("a VLAN id is 0 to 4094")}
 	}
-	w := nl.Build(make([]byte, sizeIfInfo)...).String(unix.IFLA_IFNAME, v.Name).Uint32(unix.IFLA_LINK, uint32(v.Parent))
+	// The order and the form of the attributes are those of ip link add.
+	w := nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_LINK, uint32(v.Parent)).String(unix.IFLA_IFNAME, v.Name)
 	if v.MTU != 0 {
 		w.Uint32(unix.IFLA_MTU, uint32(v.MTU))
 	}
@@ -164,23 +165,23 @@ func NewVLAN(v VLANSpec) Request {
 		if len(ms) == 0 {
 			return
 		}
-		w.Nest(typ|nl.Nested, func(w *nl.Builder) {
+		w.Nest(typ, func(w *nl.Builder) {
 			for _, m := range ms {
 				w.Raw(1, ne.AppendUint32(ne.AppendUint32(nil, m.From), m.To)) // IFLA_VLAN_QOS_MAPPING
 			}
 		})
 	}
-	w.Nest(unix.IFLA_LINKINFO|nl.Nested, func(w *nl.Builder) {
-		w.String(iflaInfoKind, "vlan")
-		w.Nest(iflaInfoData|nl.Nested, func(w *nl.Builder) {
-			w.Uint16(iflaVlanID, v.ID)
-			if mask != 0 {
-				w.Raw(2, ne.AppendUint32(ne.AppendUint32(nil, flags), mask)) // IFLA_VLAN_FLAGS
-			}
-			maps(w, 3, v.Egress)  // IFLA_VLAN_EGRESS_QOS
-			maps(w, 4, v.Ingress) // IFLA_VLAN_INGRESS_QOS
+	w.Nest(unix.IFLA_LINKINFO, func(w *nl.Builder) {
+		w.Raw(iflaInfoKind, []byte("vlan"))
+		w.Nest(iflaInfoData, func(w *nl.Builder) {
 			if v.Protocol != 0 {
 				w.Raw(5, []byte{byte(v.Protocol >> 8), byte(v.Protocol)}) // IFLA_VLAN_PROTOCOL, network order
+			}
+			w.Uint16(iflaVlanID, v.ID)
+			maps(w, 4, v.Ingress) // IFLA_VLAN_INGRESS_QOS
+			maps(w, 3, v.Egress)  // IFLA_VLAN_EGRESS_QOS
+			if mask != 0 {
+				w.Raw(2, ne.AppendUint32(ne.AppendUint32(nil, flags), mask)) // IFLA_VLAN_FLAGS
 			}
 		})
 	})
@@ -217,6 +218,7 @@ type VFChange struct {
 	MinTxRate, MaxTxRate *int    // Mbit/s, 0 for no limit; set both or none
 	VLAN                 *uint16 // 0 removes it
 	QoS                  uint8   // priority of VLAN
+	VLANProto            uint16  // EtherType of VLAN's tag; 0 is 802.1Q
 }
 
 // SetVF changes virtual function vf of the physical function's link: the
@@ -245,7 +247,18 @@ func (c VFChange) encode(vf uint32, w *nl.Builder) {
 		copy(b[4:], c.MAC.Bytes())
 		w.Raw(unix.IFLA_VF_MAC, b[:])
 	}
-	if c.VLAN != nil {
+	switch {
+	case c.VLAN != nil && c.VLANProto != 0 && c.VLANProto != unix.ETH_P_8021Q:
+		// Other tags than 802.1Q are in a list of one (struct ifla_vf_vlan_info,
+		// protocol in network order).
+		w.Nest(unix.IFLA_VF_VLAN_LIST, func(w *nl.Builder) {
+			b := ne.AppendUint32(nil, vf)
+			b = ne.AppendUint32(b, uint32(*c.VLAN))
+			b = ne.AppendUint32(b, uint32(c.QoS))
+			b = append(b, byte(c.VLANProto>>8), byte(c.VLANProto), 0, 0)
+			w.Raw(iflaVFVLANInfo, b)
+		})
+	case c.VLAN != nil:
 		words(unix.IFLA_VF_VLAN, uint32(*c.VLAN), uint32(c.QoS))
 	}
 	if c.MinTxRate != nil || c.MaxTxRate != nil {

@@ -1,0 +1,168 @@
+package card
+
+import (
+	"errors"
+	"fmt"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/roce"
+)
+
+// NotTaken is a setting that was accepted without an error and did not take
+// effect.
+type NotTaken struct {
+	What  string // the setting: virtual function 1 of ib0 did not take port_guid ...
+	Why   string // what is there instead, or the error
+	After string // what was done about it
+}
+
+// Error is the sentence.
+func (e *NotTaken) Error() string { return fmt.Sprintf("%s: %s; %s", e.What, e.Why, e.After) }
+
+// back are the words for what became of the former value.
+func back(what string, err error) string {
+	if err != nil {
+		return fmt.Sprintf("the former %s could not be put back (%v)", what, err)
+	}
+	return "the former " + what + " is back"
+}
+
+// setVF sets an attribute of a virtual function and looks whether it is there: a
+// driver may take a value and make another of it.
+func (o *Observer) setVF(p roce.SetVF) error {
+	if err := o.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Attr))); err != nil {
+		return err
+	}
+	now, err := o.vf(p.On.Ifindex, p.VF)
+	if err != nil || p.Attr.Holds(now) {
+		return err
+	}
+	e := &NotTaken{
+		What: fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, p.Attr),
+		Why:  "it has " + p.Attr.Of(now).String(), After: "it stays so",
+	}
+	if old := p.Old.String(); old != "" && !p.Old.Holds(now) {
+		e.After = back(old, o.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Old))))
+	}
+	return e
+}
+
+// vf reads what a physical function tells of one of its virtual functions.
+func (o *Observer) vf(index, n int) (*roce.VF, error) {
+	l, err := o.rt.LinkByIndex(index)
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.VFs {
+		if l.VFs[i].Index == n {
+			v := &roce.VF{}
+			told(v, &l.VFs[i])
+			return v, nil
+		}
+	}
+	return nil, fmt.Errorf("virtual function %d is gone", n)
+}
+
+// setVFGUIDs sets GUIDs, lets the function's driver probe anew and looks what
+// the function says of itself; if it is not what was asked, the former GUIDs
+// come back the same way.
+func (o *Observer) setVFGUIDs(p roce.SetVFGUIDs) error {
+	set := func(node, port *ib.GUID) error {
+		for _, g := range []roce.VFAttr{{NodeGUID: node}, {PortGUID: port}} {
+			if g.String() == "" {
+				continue
+			}
+			if err := o.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(g))); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	e := &NotTaken{What: fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, joined(p.Attrs()))}
+	err := set(p.Node, p.Port)
+	if err == nil {
+		now, rerr := o.vf(p.On.Ifindex, p.VF)
+		err = rerr
+		for _, a := range p.Attrs() {
+			if err == nil && !a.Holds(now) {
+				err = errors.New("it has " + a.Of(now).String())
+			}
+		}
+	}
+	touched := false
+	if err == nil {
+		touched = true
+		var node ib.GUID
+		if p.Node != nil {
+			node = *p.Node
+		}
+		err = o.probe(p.Bus, p.Dev, node)
+	}
+	if err == nil {
+		return nil
+	}
+	former := joined(roce.SetVFGUIDs{Node: p.OldNode, Port: p.OldPort}.Attrs())
+	undo := set(p.OldNode, p.OldPort)
+	if undo == nil && touched {
+		undo = o.probe(p.Bus, p.Dev, 0)
+	}
+	if !touched && undo == nil {
+		return err // the kernel's own refusal, with nothing changed
+	}
+	e.Why, e.After = err.Error(), back(former, undo)
+	return e
+}
+
+func joined(as []roce.VFAttr) (out string) {
+	for i, a := range as {
+		if i > 0 {
+			out += " "
+		}
+		out += a.String()
+	}
+	return out
+}
+
+// rebind gives a virtual function to its driver anew.
+func (o *Observer) rebind(p roce.RebindVF) error {
+	if err := o.probe(p.Bus, p.Dev, p.Node); err != nil {
+		what := fmt.Sprintf("virtual function %d of %s was given to its driver anew", p.VF, p.On.Link)
+		if p.Node != 0 {
+			what = fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, roce.VFAttr{NodeGUID: &p.Node})
+		}
+		return &NotTaken{What: what, Why: err.Error(), After: "it stays so"}
+	}
+	return nil
+}
+
+// probe lets the driver of a function probe anew, and compares the GUID of the
+// RDMA device that is there then with want, if that is not 0. A device that
+// comes later is compared when it has come.
+func (o *Observer) probe(bus, dev string, want ib.GUID) error {
+	if err := o.sys.Unbind(bus, dev); err != nil && !gone(err) {
+		return err
+	}
+	if err := o.sys.Bind(bus, dev); err != nil {
+		return fmt.Errorf("its driver does not start: %w", err)
+	}
+	b, _, err := o.sys.BusDevice(bus, dev)
+	switch {
+	case err != nil:
+		return err
+	case b.Driver == "":
+		return errors.New("its driver does not start with it")
+	case want == 0:
+		return nil
+	}
+	devs, err := o.sys.IBDevices()
+	if err != nil {
+		return nil
+	}
+	for _, d := range devs {
+		if d.Bus.Bus == bus && d.Bus.Name == dev && d.NodeGUID != want {
+			return fmt.Errorf("it reports the GUID %s", d.NodeGUID)
+		}
+	}
+	return nil
+}

@@ -167,7 +167,7 @@ func (p *Proc) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(limit):
+	case <-time.After(Patience(limit)):
 		p.g.Fatalf("%s did not end within %v", p.Cmd.Path, limit)
 		return nil
 	}
@@ -188,6 +188,7 @@ func (g *G) Wait(what string, limit time.Duration, cond func() bool) time.Durati
 // WaitFor is Wait with a condition that says what is still missing, "" if nothing.
 func (g *G) WaitFor(limit time.Duration, missing func() string) time.Duration {
 	g.Helper()
+	limit = Patience(limit)
 	start := time.Now()
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		m := missing()

@@ -104,6 +104,7 @@ type Config struct {
 	AllowKernelErrors bool
 
 	noHCAs  bool   // a switch: not even the default number
+	patient bool   // Timeout has been adapted
 	netPath string // folder of the host that the guests of a Net share
 	wires   []wire
 }
@@ -138,6 +139,10 @@ func (c Config) withDefaults() Config {
 		if c.Machine == QEMU {
 			c.Timeout = 3 * time.Minute
 		}
+	}
+	if sanitizing() && !c.patient {
+		c.Timeout, c.patient = Patience(c.Timeout), true
+		c.Memory += c.Memory / 2 // the checkers' shadow
 	}
 	return c
 }

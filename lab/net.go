@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/lab/timeline"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/simfabric"
 	fabricwire "ibnetworkd/sm/simfabric/wire"
@@ -77,6 +78,7 @@ type NetRun struct {
 	sim    *simfabric.Sim
 	wires  sync.WaitGroup
 	unplug []func()
+	marks  []timeline.Record // what the script did, and of guests that are gone
 }
 
 // RunNet boots the nodes of n, runs their bodies, and makes their outcome that
@@ -125,7 +127,7 @@ func RunNet(t *testing.T, n Net) {
 	wg.Wait()
 	if len(n.Nodes) > 0 {
 		// The picture of all lies in the folder of the first.
-		drawTimeline(filepath.Join(r.guests[n.Nodes[0].Name].Dir, "out"), t.Name(), r.guests)
+		drawTimeline(filepath.Join(r.guests[n.Nodes[0].Name].Dir, "out"), t.Name(), r.guests, r.marks)
 	}
 	for _, node := range n.Nodes {
 		if g := r.guests[node.Name]; !r.killed[node.Name] {
@@ -258,11 +260,19 @@ func (r *NetRun) Boot(name string) {
 		}
 	}
 	g := Boot(r.t, c)
+	r.Mark("boot %s", name)
 	r.mu.Lock()
 	r.guests[name] = g
 	delete(r.killed, name)
 	r.mu.Unlock()
 	r.follow.Go(func() { g.follow(r.t, name+": ") })
+}
+
+// Mark puts an event of the script into the timeline.
+func (r *NetRun) Mark(format string, args ...any) {
+	r.mu.Lock()
+	r.marks = append(r.marks, timeline.Record{At: time.Now(), Row: "script", Text: fmt.Sprintf(format, args...), Mark: true})
+	r.mu.Unlock()
 }
 
 // Kill ends a node as a power cut does.
@@ -276,6 +286,18 @@ func (r *NetRun) Kill(name string) {
 		r.t.Fatalf("lab: no node %q runs", name)
 	}
 	g.Kill()
+	r.Mark("kill %s", name)
+	r.mu.Lock()
+	gone := g.records(name)
+	seen := map[string]bool{}
+	for _, rec := range gone {
+		if !rec.Mark && !seen[rec.Row] {
+			seen[rec.Row] = true // ends with the guest
+			gone = append(gone, timeline.Record{At: time.Now(), Row: rec.Row})
+		}
+	}
+	r.marks = append(r.marks, gone...)
+	r.mu.Unlock()
 	os.RemoveAll(g.Dir)
 	for end, f := range r.fds {
 		if strings.HasPrefix(end, name+"/") {
@@ -291,6 +313,7 @@ func (r *NetRun) Ctl(name, format string, args ...any) {
 	r.ctl++
 	n := r.ctl
 	r.mu.Unlock()
+	r.Mark("%s: %s", name, fmt.Sprintf(format, args...))
 	if err := post(r.dir, fmt.Sprintf("ctl-%s-%06d", name, n), fmt.Sprintf(format, args...)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -356,7 +379,7 @@ func post(dir, name, value string) error {
 }
 
 func await(dir, key string, limit time.Duration) (string, bool) {
-	end := time.Now().Add(limit)
+	end := time.Now().Add(Patience(limit))
 	for {
 		text, err := os.ReadFile(filepath.Join(dir, "key-"+key))
 		if err == nil {

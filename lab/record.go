@@ -233,20 +233,26 @@ func opRecord(line string) (timeline.Record, bool) {
 	return r, r.Text != ""
 }
 
-// drawTimeline writes timeline.svg of the given guests into dir, if they recorded.
-func drawTimeline(dir, title string, guests map[string]*Guest) {
+// records returns what a guest recorded, with its name before the rows.
+func (g *Guest) records(name string) []timeline.Record {
+	f, err := os.Open(filepath.Join(g.Dir, recordFile))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	prefix := ""
+	if name != "" {
+		prefix = name + ": "
+	}
+	return timeline.Read(f, prefix)
+}
+
+// drawTimeline writes timeline.svg of the given guests and more records into dir,
+// if the guests recorded.
+func drawTimeline(dir, title string, guests map[string]*Guest, more []timeline.Record) {
 	var all []timeline.Record
 	for name, g := range guests {
-		f, err := os.Open(filepath.Join(g.Dir, recordFile))
-		if err != nil {
-			continue
-		}
-		prefix := ""
-		if name != "" {
-			prefix = name + ": "
-		}
-		all = append(all, timeline.Read(f, prefix)...)
-		f.Close()
+		all = append(all, g.records(name)...)
 	}
 	if len(all) == 0 {
 		return
@@ -256,5 +262,5 @@ func drawTimeline(dir, title string, guests map[string]*Guest) {
 		return
 	}
 	defer f.Close()
-	_ = timeline.SVG(f, title, all)
+	_ = timeline.SVG(f, title, append(all, more...))
 }

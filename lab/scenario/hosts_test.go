@@ -88,6 +88,7 @@ func (w *watchers) masters(hosts ...string) (m []string) {
 // each other.
 func (w *watchers) wait(what string, limit time.Duration, ok func() bool) {
 	w.t.Helper()
+	limit = lab.Patience(limit)
 	begin := time.Now()
 	var since time.Time
 	for {
@@ -234,12 +235,14 @@ Switch	8 "S-0000000000000b01"		# "right" base port 0 lid 0 lmc 0
 
 			sim := r.Fabric()
 			guid := sim.FindHost("left")[0].NodeGUID
+			r.Mark("cut left from right")
 			if err := sim.Cut(guid, 8); err != nil {
 				t.Fatal(err)
 			}
 			ml := w.one("the left half has a master", 90*time.Second, "a", "b")
 			mr := w.one("the right half has a master", 90*time.Second, "c", "d")
 			w.matrix("cut in two; the masters are " + ml + " and " + mr)
+			r.Mark("join left and right")
 			if err := sim.Restore(guid, 8); err != nil {
 				t.Fatal(err)
 			}

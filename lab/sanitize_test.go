@@ -1,0 +1,60 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ibnetworkd/lab/build"
+)
+
+// The kernel with the checkers finds the bugs of a module that has one for each,
+// and the lab sees its reports.
+func TestPlantedBugs(t *testing.T) {
+	if !sanitizing() {
+		t.Skip("IBNET_LAB_SANITIZE=1 runs the guests on the kernel with the checkers")
+	}
+	for _, tc := range []struct{ kind, want string }{
+		{"use-after-free", "KASAN: use-after-free"},
+		{"overflow", "KASAN: slab-out-of-bounds"},
+		{"leak", "unreferenced object"},
+		{"lock-order", "possible circular locking"},
+		{"refcount", "refcount_t: addition on 0"},
+	} {
+		t.Run(tc.kind, func(t *testing.T) {
+			c := Config{HCAs: -1, AllowKernelErrors: true}
+			if InGuest() {
+				Run(t, c, func(g *G) {
+					if err := loadModule(shareDir+"/bin/bug.ko", "kind="+tc.kind); err != nil {
+						g.Fatal(err)
+					}
+				})
+				return
+			}
+			b, err := builder(t.Output())
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, err := b.Kernel(t.Context(), build.Sanitize)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ko, err := b.Module(t.Context(), k, "bug", os.DirFS("testdata/bug"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Bins = []string{ko}
+			g := Boot(t, c)
+			g.follow(t, "")
+			log, err := os.ReadFile(filepath.Join(g.Dir, "out/dmesg"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if found := kernelErrors(log); !strings.Contains(found, tc.want) {
+				t.Errorf("no %q in what the lab saw:\n%s\nof the log\n%s", tc.want, found, lastLines(log, 60))
+			}
+			os.RemoveAll(g.Dir)
+		})
+	}
+}

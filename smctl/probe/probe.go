@@ -38,6 +38,10 @@ const (
 	retries = 2
 )
 
+// errSilent says that not even the own port answered. A walk that cannot leave
+// its port must not pass for one that found nobody.
+var errSilent = errors.New("the port does not answer subnet management packets; one that an M_Key protects does not")
+
 // lastTID makes transaction identifiers differ between the probes of a process.
 var lastTID atomic.Uint32
 
@@ -93,7 +97,7 @@ func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
 	}
 	res := d.Result()
 	if res.Fabric == nil {
-		return nil, errors.New("the adapter does not answer subnet management packets")
+		return nil, errSilent
 	}
 	var out []smctl.SMInfo
 	for _, s := range res.SMs {
@@ -129,7 +133,7 @@ func Topology(ctx context.Context, c Conn) (*fabric.Fabric, []smctl.SMInfo, []st
 	}
 	res := d.Result()
 	if res.Fabric == nil {
-		return nil, nil, nil, errors.New("the adapter does not answer subnet management packets")
+		return nil, nil, nil, errSilent
 	}
 	var sms []smctl.SMInfo
 	for _, s := range res.SMs {

@@ -136,3 +136,40 @@ func TestFind(t *testing.T) {
 		t.Errorf("without the class: %v", err)
 	}
 }
+
+// A port that hides itself behind an M_Key keeps its own host from looking
+// further: that is no empty fabric.
+func TestWalkFromProtectedPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(4, 4)
+		s := simfabric.New(f, simfabric.Options{Seed: 1, DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
+		var hosts []ib.GUID
+		for _, p := range f.EndPorts {
+			if f.Nodes[f.Ports[p].Node].Type == ib.NodeCA {
+				hosts = append(hosts, f.Ports[p].GUID)
+			}
+		}
+		me, err := s.Open(hosts[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer me.Close()
+		var p transport.Packet
+		var info mad.PortInfo
+		info.MKey, info.MKeyProtect = 0x77, 2
+		p = transport.Packet{LID: ib.LIDPermissive, Timeout: timeout}
+		mad.PutDR(&p.MAD, mad.MethodSet, mad.AttrPortInfo, 0, 1, 0, nil, info.Append(nil))
+		if err := me.Send(&p); err != nil {
+			t.Fatal(err)
+		}
+		into := make([]transport.Packet, 4)
+		if _, err := me.Recv(t.Context(), into); err != nil {
+			t.Fatal(err)
+		}
+		if sms, err := Walk(t.Context(), me); err == nil {
+			t.Errorf("it says that there are %v", sms)
+		} else {
+			t.Log(err)
+		}
+	})
+}

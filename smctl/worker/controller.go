@@ -406,6 +406,14 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		if e.worker.State == smctl.WorkerFailed && ev.state.State == smctl.WorkerInactive && e.worker.Since.After(ev.state.Since) {
 			return // our call failed; systemd knows of no failure
 		}
+		if ev.state.Since.IsZero() && e.worker.State != ev.state.State {
+			// systemd forgets the unit of a worker that has ended well, and
+			// when that was.
+			ev.state.Since, ev.state.Wall = time.Now(), time.Now()
+		}
+		if ev.state.Since.IsZero() {
+			ev.state.Since, ev.state.Wall = e.worker.Since, e.wall
+		}
 		e.worker.State, e.worker.Since, e.worker.Result = ev.state.State, ev.state.Since, ev.state.Result
 		e.wall = ev.state.Wall
 	}

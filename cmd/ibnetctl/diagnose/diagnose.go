@@ -182,8 +182,7 @@ func (w *walker) walk() {
 		return
 	}
 	if p.GUID.IsZero() || d.NodeGUID.IsZero() {
-		w.fail("guid", codeZeroGUID,
-			"on the host of the physical function: ip link set <pf> vf <n> port_guid <guid>; ip link set <pf> vf <n> node_guid <guid>; then unbind and bind the VF's driver",
+		w.fail("guid", codeZeroGUID, w.guidCommand(),
 			"the GUID is zero: a virtual function that was given none. A subnet manager ignores such a port")
 		return
 	}
@@ -192,6 +191,14 @@ func (w *walker) walk() {
 		return
 	}
 	w.interfaces()
+}
+
+// guidCommand is how a virtual function gets its GUIDs, which it takes when its
+// driver is bound.
+func (w *walker) guidCommand() string {
+	bus, drv, dev := or(w.d.Bus, "pci"), or(w.d.Driver, "<driver>"), or(w.d.Parent, "<device>")
+	return fmt.Sprintf("on the host of the physical function: ip link set <pf> vf <n> node_guid <guid>; ip link set <pf> vf <n> port_guid <guid>; "+
+		"then here: echo %s > /sys/bus/%s/drivers/%s/unbind; echo %s > /sys/bus/%s/drivers/%s/bind   (or a [VF] section in the unit of the physical function)", dev, bus, drv, dev, bus, drv)
 }
 
 // unit finds the unit of the port's main interface.
@@ -250,30 +257,32 @@ func (w *walker) typeCommand(want ib.LinkLayer) string {
 	if want == ib.LinkLayerEthernet {
 		word, n = "eth", 2
 	}
-	bdf := w.d.Parent
-	if bdf == "" {
-		bdf = "<pci address>"
-	}
-	if strings.HasPrefix(w.d.Driver, "mlx4") || strings.HasPrefix(w.d.Name, "mlx4") {
-		return fmt.Sprintf("devlink port set pci/%s/%d type %s", bdf, w.p.Num, word)
-	}
 	if strings.HasPrefix(w.d.Driver, "mlx5") || strings.HasPrefix(w.d.Name, "mlx5") {
-		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", bdf, w.p.Num, n)
+		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", or(w.d.Parent, "<pci address>"), w.p.Num, n)
 	}
-	return "see the adapter's manual; not every adapter can change"
+	return fmt.Sprintf("devlink port set %s/%s/%d type %s   (or [Port] Type=%s in the unit; not every adapter can change)",
+		or(w.d.Bus, "pci"), or(w.d.Parent, "<pci address>"), w.p.Num, word, word)
 }
 
 func (w *walker) ethernet() {
 	if w.p.State == ib.PortActive {
 		w.ok("state", "Active; an Ethernet port needs no subnet manager")
 	} else {
-		w.fail("cable", link.CodeCable, "ip link set <interface> up; ethtool <interface>",
+		w.fail("cable", link.CodeCable, fmt.Sprintf("ip link set %[1]s up; ip -s link show %[1]s", w.netdev()),
 			"the Ethernet port is %v (%v)", w.p.State, w.p.Phys)
 		return
 	}
 	for _, l := range w.links {
 		w.address(l)
 	}
+}
+
+// netdev is the port's interface.
+func (w *walker) netdev() string {
+	if len(w.links) > 0 {
+		return w.links[0].Name
+	}
+	return "<interface>"
 }
 
 func (w *walker) cable() bool {
@@ -290,7 +299,7 @@ func (w *walker) cable() bool {
 		w.fail("cable", link.CodeCable, "plug both ends of the cable and look at the LEDs; is the other end powered, and is its port type ib?",
 			"%v: the adapter looks for a partner and finds none", p.Phys)
 	case ib.PhysDisabled:
-		w.fail("cable", link.CodePortDisabled, fmt.Sprintf("ibportstate -D 0 %d enable -C %s", p.Num, w.d.Name),
+		w.fail("cable", link.CodePortDisabled, fmt.Sprintf("ibportstate -C %s -P %d -D 0 %d enable", w.d.Name, p.Num, p.Num), // without -P it looks for a port that is not disabled
 			"the port was disabled by an administrator")
 	case ib.PhysTraining, ib.PhysLinkRecovery:
 		w.fail("cable", link.CodeTraining, fmt.Sprintf("watch -n1 cat /sys/class/infiniband/%s/ports/%d/phys_state; reseat the cable if it stays, or try another", w.d.Name, p.Num),
@@ -324,7 +333,7 @@ func (w *walker) state() bool {
 		w.ok("subnet manager", "%v, LID %d, subnet manager at LID %d", p.State, uint16(p.LID), uint16(p.SMLID))
 		return true
 	case ib.PortArmed:
-		w.fail("subnet manager", link.CodeSMBusy, "wait some seconds, then ibnetctl diagnose "+w.name(),
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s in some seconds; if it stays: sminfo -C %s -P %d asks whether that subnet manager lives", w.name(), w.d.Name, p.Num),
 			"Armed: a subnet manager (LID %d) is about to activate the port", uint16(p.SMLID))
 		return false
 	case ib.PortInit:
@@ -337,22 +346,24 @@ func (w *walker) state() bool {
 	umad := !slices.Contains(w.in.Missing, "ib_umad")
 	sm := w.sm()
 	switch {
-	case p.SMLID != 0:
-		w.fail("subnet manager", link.CodeSMBusy, "sminfo -C "+w.d.Name+" -P "+fmt.Sprint(p.Num)+"; look at the subnet manager's log",
-			"Initializing: the subnet manager at LID %d knew the port and has not configured it again", uint16(p.SMLID))
 	case sm != nil && sm.Phase != "off":
 		next := "ibnetctl sm status " + w.name()
 		switch sm.Phase {
-		case "backing-off":
+		case "backing-off", "master", "starting":
 			next = "journalctl -u " + sm.Worker
 		case "blocked":
-			next = "modprobe ib_umad"
+			if !umad {
+				next = "modprobe ib_umad"
+			}
 		case "held":
 			next = "ibnetctl sm start " + w.name()
 		case "foreign":
-			next = "look at the log of that subnet manager; smpquery -D portinfo 0 " + fmt.Sprint(p.Num) + " shows the port's M_Key"
+			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: MkeyViolations that rise mean that an M_Key keeps it out; else look at its log", w.d.Name, p.Num)
 		}
-		w.fail("subnet manager", link.CodeNoSM, next, "Initializing: no subnet manager has configured the port. %s", upperFirst(sm.Reason))
+		w.fail("subnet manager", link.CodeNoSM, next, "Initializing: no subnet manager has configured the port: %s", sm.Reason)
+	case p.SMLID != 0:
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("sminfo -C %s -P %d asks whether it lives; if it does, look at its log, if not: ibnetctl sm start %s", w.d.Name, p.Num, w.name()),
+			"Initializing: the subnet manager at LID %d knew the port and has not configured it again", uint16(p.SMLID))
 	case !umad:
 		w.fail("subnet manager", codeNoUmad, "modprobe ib_umad",
 			"Initializing: no subnet manager has configured the port, and none can run on this host: ib_umad is not loaded")
@@ -546,11 +557,4 @@ func or(s, alt string) string {
 		return alt
 	}
 	return s
-}
-
-func upperFirst(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }

@@ -161,7 +161,7 @@ static int cmd_cable(char *a, bool in)
 	return 0;
 }
 
-/* link PORT up|down|stuck|flap [TIMES [MS]]; also the older "link HCA PORT up|down" */
+/* link PORT up|down|stuck|training|flap [TIMES [MS]]; also the older "link HCA PORT up|down" */
 static int cmd_link(char *a)
 {
 	unsigned int hca, times = 1, ms = 100;
@@ -190,9 +190,11 @@ static int cmd_link(char *a)
 		return 0;
 	}
 	if (!strcmp(verb, "stuck")) {
-		p->stuck = true;
+		p->stuck = SWIB_PHYS_POLLING;
+	} else if (!strcmp(verb, "training")) {
+		p->stuck = SWIB_PHYS_TRAINING;
 	} else if (!strcmp(verb, "up")) {
-		p->stuck = false;
+		p->stuck = 0;
 		p->unplugged = false;
 	} else if (!strcmp(verb, "down")) {
 		p->unplugged = true;

@@ -29,7 +29,7 @@ static void set_link(struct swib_port *p, bool up)
 	} else {
 		if (swib_phys(p) == SWIB_PHYS_LINKUP)
 			p->link_downed = min(p->link_downed + 1, 0xff);
-		swib_set_phys(p, p->disabled ? SWIB_PHYS_DISABLED : SWIB_PHYS_POLLING);
+		swib_set_phys(p, p->disabled ? SWIB_PHYS_DISABLED : p->stuck ?: SWIB_PHYS_POLLING);
 		swib_set_state(p, IB_PORT_DOWN);
 		if (old == IB_PORT_ACTIVE || old == IB_PORT_ARMED)
 			swib_port_event(p, IB_EVENT_PORT_ERR);

@@ -49,6 +49,7 @@
 enum {				/* PortPhysicalState */
 	SWIB_PHYS_POLLING = 2,
 	SWIB_PHYS_DISABLED = 3,
+	SWIB_PHYS_TRAINING = 4,
 	SWIB_PHYS_LINKUP = 5,
 };
 
@@ -80,7 +81,7 @@ struct swib_port {
 	u8 num;
 	bool absent;			/* no driver, or not an InfiniBand port now */
 	bool unplugged;			/* by the control file */
-	bool stuck;			/* the physical layer never leaves Polling */
+	u8 stuck;			/* the physical state that is never left: Polling, Training */
 	bool disabled;			/* by the SM: PortPhysicalState Disabled */
 	struct ib_port_info pi;
 	u16 *pkey;

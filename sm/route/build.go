@@ -36,7 +36,7 @@ type Options struct {
 	// hand. An entry among the equally good ones stays as it is.
 	Previous [][]uint8
 	// Layers is how many service levels the caller gives lanes of their
-	// own; 0 means 1. A torus routed in dimension order needs several.
+	// own; 0 means 1. With several, paths through a torus are the shortest.
 	Layers int
 }
 
@@ -69,9 +69,9 @@ type Result struct {
 // Build makes the forwarding tables of a fabric whose end ports have LIDs.
 //
 // Auto takes the fat-tree engine where switches form levels, minimum hop where
-// that gives no credit loop, dimension order on a mesh, or on a torus whose
-// switches have the virtual lanes for it, and up/down elsewhere. All of them
-// spread the flows between all pairs of hosts over equally good links.
+// that gives no credit loop, dimension order on a mesh or torus, and up/down
+// elsewhere. All of them spread the flows between all pairs of hosts over
+// equally good links.
 //
 // An engine that is unknown or does not fit the fabric as it is now is said in
 // Warnings and the next one is taken: a subnet without routes would be worse.
@@ -190,12 +190,7 @@ func (b *builder) try(r *Result, opt Options) error {
 		if t == nil {
 			return errors.New("routing engine dor: the switches form neither a mesh nor a torus")
 		}
-		if need, have := t.layers(), b.lanes(); need > have {
-			return fmt.Errorf("routing engine dor: the torus needs %d virtual lanes, its switches have %d", need, have)
-		}
-		if need := t.layers(); need > max(1, opt.Layers) {
-			return fmt.Errorf("routing engine dor: the torus needs %d service levels on lanes of their own, %d are allowed", need, max(1, opt.Layers))
-		}
+		t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
 		b.dor(r, t)
 		b.check(r)
 	}
@@ -227,8 +222,13 @@ func (b *builder) auto(r *Result, opt Options) {
 		}
 		// A long ring or a torus always has credit loops under minimum
 		// hop; looking first saves building the tables twice.
-		if t := b.grid(); t != nil && t.layers() <= min(b.lanes(), max(1, opt.Layers)) && (t.layers() > 1 || len(t.dims) > 1) {
-			b.dor(r, t)
+		if t := b.grid(); t != nil {
+			t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
+			if t.layers() > 1 || len(t.dims) > 1 {
+				b.dor(r, t)
+			}
+		}
+		if r.Engine == DOR {
 			if CreditLoop(b.f, r.LFT, r.SL) == nil {
 				return
 			}

@@ -12,6 +12,11 @@ type grid struct {
 	dims []dim
 	at   [][]int32        // by switch: its coordinates
 	of   map[string]int32 // switch by coordinates
+	// open says that there are no service levels for the date lines. Then the
+	// link between the ends of a long ring is taken by those only that stand
+	// at an end: whoever comes along the ring has not that link before him, so
+	// no loop closes.
+	open bool
 }
 
 type dim struct {
@@ -28,6 +33,9 @@ func (d dim) dated() bool { return d.ring && d.size > 4 }
 // the link between its ends.
 func (t *grid) layers() int {
 	n := 1
+	if t.open {
+		return n
+	}
 	for _, d := range t.dims {
 		if d.dated() {
 			n *= 2
@@ -317,6 +325,23 @@ func (d dim) toward(a, b int32) (step int32, over bool) {
 	return direct, false
 }
 
+// toward is that of dimension k.
+func (t *grid) toward(k int, a, b int32) (step int32, over bool) {
+	d := t.dims[k]
+	if !t.open || !d.dated() {
+		return d.toward(a, b)
+	}
+	n := max(a, b) - min(a, b)
+	step = 1
+	if b < a {
+		step = -1
+	}
+	if (a == 0 || a == d.size-1) && d.size-n < n {
+		return -step, true
+	}
+	return step, false
+}
+
 func (b *builder) dor(r *Result, t *grid) {
 	*r = Result{Engine: DOR, NumLayers: t.layers()}
 	b.assign(r, &dimensionOrder{t: t})
@@ -364,7 +389,7 @@ func (o *dimensionOrder) towards(d int32, c *candidates) {
 			if a == b {
 				continue
 			}
-			step, over := dm.toward(a, b)
+			step, over := t.toward(k, a, b)
 			n := max(a, b) - min(a, b)
 			if over {
 				n = dm.size - n

@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -117,7 +118,7 @@ func TestCreditLoopIsFound(t *testing.T) {
 	if len(r.Warnings) != 1 {
 		t.Errorf("warnings %v", r.Warnings)
 	}
-	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine == route.DOR || len(r.Warnings) != 1 {
+	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine != route.DOR || r.NumLayers != 1 || len(r.Warnings) != 0 {
 		t.Errorf("dimension order on a ring without service levels: %s, %q", r.Engine, r.Warnings)
 	}
 	if r, _ := route.Build(f, route.Options{}); r.Engine != route.UpDown {
@@ -126,6 +127,37 @@ func TestCreditLoopIsFound(t *testing.T) {
 	r, _ = route.Build(f, route.Options{Engine: route.DOR, Layers: 2})
 	if route.CreditLoop(f, r.LFT, nil) == nil || route.CreditLoop(f, r.LFT, r.SL) != nil {
 		t.Errorf("a ring by dimension order has a loop in one layer and none in two")
+	}
+}
+
+// Dimension order without service levels is free of deadlocks on every torus,
+// and no link of it carries more than under up/down.
+func TestTorusWithoutLevels(t *testing.T) {
+	for _, dims := range [][]int{{5, 5}, {8, 8}, {12, 4}, {5, 6}, {5, 2}, {4, 5, 6}, {5, 5, 5}, {3, 7}} {
+		f := lids(gen.Torus(dims, 1), 0)
+		r, err := route.Build(f, route.Options{})
+		if err != nil || r.Engine != route.DOR || r.NumLayers != 1 || r.SL != nil || len(r.Warnings) > 0 {
+			t.Errorf("%v: %s with %d levels, %q, %v", dims, r.Engine, r.NumLayers, r.Warnings, err)
+			continue
+		}
+		if loop := route.CreditLoop(f, r.LFT, nil); loop != nil || naiveLoop(f, r.LFT) {
+			t.Errorf("%v: credit loop %v", dims, loop)
+		}
+		allPairs(t, f, r, 0)
+		u, err := route.Build(f, route.Options{Engine: route.UpDown})
+		if err != nil {
+			t.Fatal(err)
+		}
+		dor, updn := slices.Max(slices.Collect(maps.Values(loads(f, r.LFT)))), slices.Max(slices.Collect(maps.Values(loads(f, u.LFT))))
+		t.Logf("%v: most flows on a link: dor %d, updn %d", dims, dor, updn)
+		if dor > updn {
+			t.Errorf("%v: a link carries %d flows, under up/down %d", dims, dor, updn)
+		}
+	}
+	// A long ring is no better by dimension order than by up/down.
+	f := lids(gen.Ring(9, 2), 0)
+	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine != route.DOR || route.CreditLoop(f, r.LFT, nil) != nil || naiveLoop(f, r.LFT) {
+		t.Errorf("a ring by dimension order: %s", r.Engine)
 	}
 }
 

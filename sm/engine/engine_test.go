@@ -32,8 +32,9 @@ type world struct {
 	t    testing.TB
 	f    *fabric.Fabric
 	sim  *simfabric.Sim
-	cut  map[int32]bool // links by their lower port index
-	off  map[int32]bool // nodes without power
+	cut  map[int32]bool      // links by their lower port index
+	off  map[int32]bool      // nodes without power
+	keys map[int32][]ib.PKey // what a port must hold beside the default partition
 	stop []func()
 	wg   sync.WaitGroup
 }
@@ -160,6 +161,13 @@ func (w *world) check(sm int32, s *engine.Subnet) error {
 		k, err := w.sim.PKeys(w.f.Nodes[q.Node].GUID, q.Num)
 		if err != nil || len(k) == 0 || k[0] != ib.DefaultPKey {
 			return fmt.Errorf("%s: P_Keys %v, %v", w.f.PortName(p), k[:min(len(k), 4)], err)
+		}
+		if w.keys != nil && q.Num != 0 {
+			got := slices.DeleteFunc(slices.Clone(k[1:]), func(k ib.PKey) bool { return k == 0 })
+			slices.Sort(got)
+			if !slices.Equal(got, w.keys[p]) {
+				return fmt.Errorf("%s: P_Keys beside the default partition are %v, want %v", w.f.PortName(p), got, w.keys[p])
+			}
 		}
 	}
 	for _, a := range live {

@@ -421,6 +421,18 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	var rereg []bool
+	if s.fab != nil && !s.reregister {
+		// A part of the subnet that was cut off and comes back has kept its
+		// ports Active, but the SA has forgotten what they had asked for.
+		for _, p := range f.EndPorts {
+			if q := &f.Ports[p]; q.Num != 0 && q.Info.State() == ib.PortActive && s.fab.EndPortByGUID(q.GUID) == fabric.None {
+				if rereg == nil {
+					rereg = make([]bool, len(f.Ports))
+				}
+				rereg[p] = true
+			}
+		}
+	}
 	if s.reregister {
 		rereg = make([]bool, len(f.Ports))
 		for _, p := range f.EndPorts {

@@ -42,6 +42,10 @@ type Options struct {
 	// Trace is told of every SMP that reaches an agent of a node, under the
 	// lock: it must not call the Sim.
 	Trace func(node ib.GUID, req *mad.Buf)
+	// Reregister is told when an end port becomes Active, or is asked by the
+	// subnet manager to register its clients again, as the kernel tells its
+	// clients. It is called without locks.
+	Reregister func(portGUID ib.GUID)
 }
 
 // Sim is a simulated subnet.

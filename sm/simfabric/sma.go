@@ -269,7 +269,14 @@ func (s *Sim) portInfo(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 	p := &n.ports[num]
 	st := mad.StatusOK
 	if set {
+		was := p.info.State
 		st = s.setPortInfo(p, d)
+		var in mad.PortInfo
+		_ = in.Decode(d[:])
+		if active := p.info.State == ib.PortActive; s.opt.Reregister != nil && st == mad.StatusOK && active && p.guid != 0 && (was != ib.PortActive || in.ClientReregister) {
+			g := p.guid
+			s.out = append(s.out, delivery{to: func(*transport.Packet) { s.opt.Reregister(g) }})
+		}
 	}
 	i := p.info
 	i.LocalPortNum = at.num

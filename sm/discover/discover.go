@@ -417,7 +417,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 	case kSwitch:
 		r.Attr = mad.AttrSwitchInfo
 	case kClear:
-		r.Attr, r.Method = mad.AttrSwitchInfo, mad.MethodSet
+		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports[0].info.MKey()
 		copy(r.Data[:], x.si[:])
 		r.Data[11] |= 4
 	case kPKey:

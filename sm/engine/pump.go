@@ -78,7 +78,11 @@ func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
 	sl.gen = (sl.gen + 1) & 0x7fff
 	sl.req, sl.src, sl.tries, sl.used, sl.plain = *r, src, tries, true, false
 	tid := uint64(sl.gen)<<16 | uint64(i)
-	mad.PutDR(&s.pkt.MAD, r.Method, r.Attr, r.Mod, tid, s.cfg.Policy.MKey, r.Path, r.Data[:])
+	key := r.MKey
+	if key == 0 {
+		key = s.cfg.Policy.MKey
+	}
+	mad.PutDR(&s.pkt.MAD, r.Method, r.Attr, r.Mod, tid, key, r.Path, r.Data[:])
 	s.pkt.LID, s.pkt.QPN, s.pkt.Long = ib.LIDPermissive, 0, nil
 	s.pkt.Timeout, s.pkt.Retries = src.timeout, 0
 	if r.Hasty {

@@ -579,7 +579,7 @@ func (s *Subnet) aliasGUIDs(f *fabric.Fabric) []smp.Request {
 		if !ok {
 			continue
 		}
-		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrGUIDInfo, Mod: uint32(k.block), Path: path, Tag: uint64(p)}
+		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrGUIDInfo, Mod: uint32(k.block), Path: path, Tag: uint64(p), MKey: program.Key(f, p)}
 		g.Append(r.Data[:0])
 		out = append(out, r)
 	}

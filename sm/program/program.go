@@ -91,6 +91,19 @@ func PathTo(f *fabric.Fabric, port int32) ([]uint8, bool) {
 	return smp.PathTo(m.Path, q.Num), true
 }
 
+// Key is the M_Key that a port of a node wants to see in a Set. It is what the
+// port shows: a manager that goes leaves its key behind, and a port whose
+// protection is level 0, by wish or because the lease has run out, tells it to
+// everybody so that the next manager can take over (IBA vol 1, 14.2.4.1). 0 is a
+// port without a key, or one that hides it: then the manager's own must do.
+func Key(f *fabric.Fabric, port int32) ib.MKey {
+	n := f.Ports[port].Node
+	if f.Nodes[n].Switch != fabric.None {
+		port = f.Port(n, 0) // a switch has one key, that of its port 0
+	}
+	return f.Ports[port].Info.MKey()
+}
+
 // Asked remembers by index into Fabric.Ports a sum of what a port was last
 // told. A port that answers something else than it was told (it does not
 // support the value) is not told again until the wish changes.
@@ -268,7 +281,7 @@ func Ports(f *fabric.Fabric, pol Policy, asked Asked, st Stage, reregister []boo
 		if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(asked)) && asked[i] == sum(&w, end, p.Peer != fabric.None)) {
 			continue
 		}
-		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i)}
+		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i), MKey: Key(f, i)}
 		if !f.Nodes[p.Node].Plain {
 			r.Mod |= smp.ExtendedSpeeds
 		}
@@ -327,7 +340,7 @@ func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 			continue
 		}
 		multicastTop(&w)
-		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[s.Node].Path, Tag: uint64(i)}
+		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[s.Node].Path, Tag: uint64(i), MKey: Key(f, f.Port(s.Node, 0))}
 		copy(r.Data[:], w[:])
 		out = append(out, r)
 	}
@@ -370,7 +383,7 @@ func (l *LFT) Next() (smp.Request, bool) {
 				continue
 			}
 			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrLFT, Mod: uint32(at / LFTBlock),
-				Path: l.Fabric.Nodes[l.Fabric.Switches[l.sw].Node].Path, Tag: uint64(l.sw)}
+				Path: l.Fabric.Nodes[l.Fabric.Switches[l.sw].Node].Path, Tag: uint64(l.sw), MKey: Key(l.Fabric, l.Fabric.Port(l.Fabric.Switches[l.sw].Node, 0))}
 			n := copy(r.Data[:], w[at:])
 			for ; n < LFTBlock; n++ {
 				r.Data[n] = 255
@@ -494,7 +507,8 @@ func MFT(f *fabric.Fabric, have, want mcast.Tables, fresh []bool) []smp.Request 
 				if old != nil && old.Block(int32(i), int(b), pos) == w || old == nil && w == [32]uint16{} {
 					continue
 				}
-				r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrMFT, Mod: mad.MFTMod(uint8(pos), b), Path: f.Nodes[f.Switches[i].Node].Path, Tag: uint64(i)}
+				r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrMFT, Mod: mad.MFTMod(uint8(pos), b), Path: f.Nodes[f.Switches[i].Node].Path, Tag: uint64(i),
+					MKey: Key(f, f.Port(f.Switches[i].Node, 0))}
 				blk := mad.MFTBlock(w)
 				blk.Append(r.Data[:0])
 				out = append(out, r)
@@ -541,7 +555,7 @@ func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 			if f.Nodes[f.Ports[i].Node].Switch != fabric.None {
 				num = f.Ports[i].Num
 			}
-			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPKeyTable, Mod: mad.PKeyMod(num, uint16(at/32)), Path: path, Tag: uint64(i)}
+			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPKeyTable, Mod: mad.PKeyMod(num, uint16(at/32)), Path: path, Tag: uint64(i), MKey: Key(f, int32(i))}
 			b.Append(r.Data[:0])
 			out = append(out, r)
 		}
@@ -572,7 +586,7 @@ func QoS(f *fabric.Fabric, t Lanes, have []uint8) []smp.Request {
 			continue
 		}
 		set := func(a mad.AttrID, mod uint32, data []byte) {
-			r := smp.Request{Method: mad.MethodSet, Attr: a, Mod: mod, Path: path, Tag: uint64(i)}
+			r := smp.Request{Method: mad.MethodSet, Attr: a, Mod: mod, Path: path, Tag: uint64(i), MKey: Key(f, i)}
 			copy(r.Data[:], data)
 			out = append(out, r)
 		}

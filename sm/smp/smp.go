@@ -18,6 +18,9 @@ type Request struct {
 	Path   []uint8  // output port of each hop; read-only
 	Data   [64]byte // attribute of a Set
 	Tag    uint64   // the stage's own, comes back in the Reply
+	// MKey is the key that the port shows to have where that is not the
+	// manager's own: another manager's, from before. 0 is the manager's own.
+	MKey ib.MKey
 	// Hasty asks for half the time-out and one repeat at most: an answer that
 	// is missing does less harm than the wait for it.
 	Hasty bool

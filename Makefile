@@ -94,8 +94,28 @@ lab: ## build and cache what the lab needs (kernel, module, Debian guests)
 	@$(LAB) build
 
 .PHONY: lab-sanitize
-lab-sanitize: ## the lab's tests on a kernel with KASAN, lockdep and kmemleak (20 minutes)
-	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -count=1 -timeout 60m ./lab
+lab-sanitize: lab ## the lab's tests and all scenarios on a kernel with KASAN, lockdep, kmemleak and refcount checks (an hour and a half)
+	@$(LAB) build --sanitize
+	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -count=1 -timeout 90m ./lab
+	@echo "== scenarios; only what the kernel reports counts"
+	@IBNET_LAB=require IBNET_LAB_SANITIZE=only CGO_ENABLED=0 $(GO) test -count=1 -timeout 3h ./lab/scenario
+
+.PHONY: lab-teardown
+lab-teardown: lab ## the fabric unloaded a thousand times under IPoIB traffic and a subnet manager (35 minutes)
+	@IBNET_LAB=require IBNET_TEARDOWNS=1000 CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 3h -run 'TestTeardown$$' ./lab
+
+N ?= 50
+.PHONY: test-flakes
+test-flakes: lab ## the scenarios N times in a row (N=50), and what failed how often
+	@$(LAB) flakes -n $(N)
+
+.PHONY: bench-peers
+bench-peers: lab ## what systemd-networkd, NetworkManager, ifupdown and opensm do on IPoIB: each statement of docs/peers.md, tried
+	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestPeers$$' ./lab/scenario -peers
+
+.PHONY: package
+package: build ## .deb and .rpm in build/packages (VERSION=1.2.3; KINDS=deb)
+	@VERSION='$(VERSION)' BIN='$(BIN)' dist/package.sh $(KINDS)
 
 .PHONY: install
 install: build ## into $(DESTDIR)$(PREFIX)

@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"ibnetworkd/lab"
+	"ibnetworkd/lab/build"
 )
 
-// packages builds two versions of the Debian package from the tree.
-func packages(t *testing.T) []string {
+// packages builds two versions of a package (deb, rpm) from the tree.
+func packages(t *testing.T, kind string) []string {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("builds packages")
@@ -34,10 +35,10 @@ func packages(t *testing.T) []string {
 	}
 	var out []string
 	for _, v := range []string{"0.1.0", "0.2.0"} {
-		if err := run([]string{"BIN=" + dir + "/bin", "OUT=" + dir, "VERSION=" + v, "COMPRESSION=gzip"}, "dist/package.sh", "deb"); err != nil {
+		if err := run([]string{"BIN=" + dir + "/bin", "OUT=" + dir, "VERSION=" + v, "COMPRESSION=gzip"}, "dist/package.sh", kind); err != nil {
 			t.Skip("nfpm cannot be had: no package, no test of it")
 		}
-		found, _ := filepath.Glob(dir + "/ibnetworkd_" + v + "*.deb")
+		found, _ := filepath.Glob(dir + "/ibnetworkd?" + v + "*." + kind)
 		if len(found) != 1 {
 			t.Fatalf("no package of version %s", v)
 		}
@@ -46,66 +47,166 @@ func packages(t *testing.T) []string {
 	return out
 }
 
-// The package installs, starts what it should, is upgraded under traffic
-// without a packet lost, and purges clean.
-func TestPackage(t *testing.T) {
-	c := lab.Config{Userland: lab.Systemd, Timeout: 4 * time.Minute, Files: map[string]string{
+// debs fetches packages of Debian that the guests' userland does not have, for
+// unpack; their dependencies must be named too. Without a mirror the test is
+// skipped.
+func debs(t *testing.T, names ...string) []string {
+	t.Helper()
+	b, err := build.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(b.Cache, "debs", "extra")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	have := func(n string) string {
+		m, _ := filepath.Glob(filepath.Join(dir, n+"_*.deb"))
+		if len(m) == 0 {
+			return ""
+		}
+		return m[len(m)-1]
+	}
+	var out []string
+	for _, n := range names {
+		for try := 0; have(n) == ""; try++ {
+			c := exec.Command("apt-get", "download", n)
+			c.Dir = dir
+			if text, err := c.CombinedOutput(); err != nil {
+				if try > 0 || exec.Command("apt-get", "update").Run() != nil {
+					t.Skipf("Debian's package %s cannot be had: %s", n, text)
+				}
+			}
+		}
+		out = append(out, have(n))
+	}
+	return out
+}
+
+// unpack puts the packages of debs into the guest.
+func unpack(g *lab.G) {
+	g.Helper()
+	g.Sh("for d in %s/*_*.deb; do dpkg-deb -x $d /; done; ldconfig", binDir)
+}
+
+// packageConfig is a host that has one unit and no package yet.
+func packageConfig() lab.Config {
+	return lab.Config{Userland: lab.Systemd, Timeout: 4 * time.Minute, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": auto,
 		// The lab's own preset keeps Debian's packages from starting things.
 		"/etc/systemd/system-preset/00-ibnetworkd.preset": "enable ibnetworkd*\n",
 	}}
+}
+
+// packageStory installs the first package, upgrades to the second under traffic
+// without a packet lost, and takes it away without a trace.
+func packageStory(g *lab.G, install func(file string) string, check func(), remove func() string) {
+	files, _ := filepath.Glob(binDir + "/ibnetworkd*0.?.0*")
+	if len(files) != 2 {
+		g.Fatalf("packages: %q", files)
+	}
+	if out := install(files[0]); strings.TrimSpace(out) != "" {
+		g.Log(out)
+	}
+	defer journal(g)
+	g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
+	g.Wait("the address", 20*time.Second, func() bool {
+		out, _ := g.Try("ip", "-o", "-4", "address", "show", "dev", "ib0")
+		return strings.Contains(out, "192.168.151.1/24")
+	})
+	for _, u := range []string{"ibnetworkd", "ibnetworkd-wait-online"} {
+		if out, err := g.Try("systemctl", "is-enabled", u); err != nil {
+			g.Errorf("%s is %s", u, out)
+		}
+	}
+	check()
+	b := g.Host("b")
+	b.Take("ib1", "192.168.151.2/24")
+	p := b.Start("ping", "-i", "0.05", "192.168.151.1")
+	g.Wait("the first answer", 20*time.Second, func() bool { return strings.Contains(p.Output(), "time=") })
+	pid := g.Exec("systemctl", "show", "-p", "MainPID", "--value", "ibnetworkd")
+	changes := g.Exec("cat", "/sys/class/net/ib0/carrier_changes")
+	g.Log(install(files[1]))
+	g.Wait("another process", 20*time.Second, func() bool {
+		return g.Exec("systemctl", "show", "-p", "MainPID", "--value", "ibnetworkd") != pid
+	})
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "20s")
+	stay := time.Now().Add(2 * time.Second)
+	g.Wait("more answers", 5*time.Second, func() bool { return time.Now().After(stay) })
+	p.Signal(syscall.SIGINT)
+	_ = p.Wait(5 * time.Second)
+	g.Log(tail(p.Output(), 3))
+	if !strings.Contains(p.Output(), " 0% packet loss") {
+		g.Error("packets were lost during the upgrade")
+	}
+	if now := g.Exec("cat", "/sys/class/net/ib0/carrier_changes"); now != changes {
+		g.Errorf("carrier changed: %s, then %s times", changes, now)
+	}
+	check()
+	for _, u := range []string{"ibnetworkd", "ibnetworkd-wait-online"} {
+		if out, err := g.Try("systemctl", "is-enabled", u); err != nil {
+			g.Errorf("after the upgrade %s is %s", u, out)
+		}
+	}
+	g.Log(remove())
+	if out, _ := g.Try("sh", "-c", "ls -d /usr/sbin/ibnetworkd /usr/sbin/ibnetsm /usr/bin/ibnetctl /var/lib/ibnetsm /run/ibnetworkd /run/ibnetsm /usr/lib/systemd/system/ibnet* /etc/systemd/system/*/ibnet* /etc/systemd/system/*ibnet* /usr/share/doc/ibnetworkd 2>/dev/null"); strings.TrimSpace(out) != "" {
+		g.Errorf("left behind:\n%s", out)
+	}
+	if out, _ := g.Try("systemctl", "list-units", "--all", "--plain", "--no-legend", "ibnet*"); strings.TrimSpace(out) != "" {
+		g.Errorf("systemd still has\n%s", out)
+	}
+	if !strings.Contains(g.Exec("ip", "-o", "-4", "address", "show", "dev", "ib0"), "192.168.151.1/24") {
+		g.Error("removing the package took the address away")
+	}
+	if _, err := os.Stat(unitDir + "10-ib0.ibnetwork"); err != nil {
+		g.Error("removing the package took the administrator's unit away")
+	}
+}
+
+// The Debian package.
+func TestPackage(t *testing.T) {
+	c := packageConfig()
 	if !lab.InGuest() {
-		c.Bins = packages(t)
+		c.Bins = packages(t, "deb")
 	}
 	lab.Run(t, c, func(g *lab.G) {
-		debs, _ := filepath.Glob(binDir + "/*0.?.0*")
-		if len(debs) != 2 {
-			g.Fatalf("packages: %q", debs)
-		}
-
-		// The lab's names carry no suffix of their own.
-		install := func(deb string) string { return g.Exec("dpkg", "--force-depends", "-i", deb) }
-		g.Log(install(debs[0]))
-		defer journal(g)
-		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
-		g.Wait("the address", 20*time.Second, func() bool {
-			out, _ := g.Try("ip", "-o", "-4", "address", "show", "dev", "ib0")
-			return strings.Contains(out, "192.168.151.1/24")
-		})
-		for _, u := range []string{"ibnetworkd", "ibnetworkd-wait-online"} {
-			if out, err := g.Try("systemctl", "is-enabled", u); err != nil {
-				g.Errorf("%s is %s", u, out)
-			}
-		}
-		b := g.Host("b")
-		b.Take("ib1", "192.168.151.2/24")
-		p := b.Start("ping", "-i", "0.05", "192.168.151.1")
-		g.Wait("the first answer", 20*time.Second, func() bool { return strings.Contains(p.Output(), "time=") })
-		pid := g.Exec("systemctl", "show", "-p", "MainPID", "--value", "ibnetworkd")
-		changes := g.Exec("cat", "/sys/class/net/ib0/carrier_changes")
-		g.Log(install(debs[1]))
-		g.Wait("another process", 20*time.Second, func() bool {
-			return g.Exec("systemctl", "show", "-p", "MainPID", "--value", "ibnetworkd") != pid
-		})
-		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "20s")
-		stay := time.Now().Add(2 * time.Second)
-		g.Wait("more answers", 5*time.Second, func() bool { return time.Now().After(stay) })
-		p.Signal(syscall.SIGINT)
-		_ = p.Wait(5 * time.Second)
-		g.Log(tail(p.Output(), 3))
-		if !strings.Contains(p.Output(), " 0% packet loss") {
-			g.Error("packets were lost during the upgrade")
-		}
-		if now := g.Exec("cat", "/sys/class/net/ib0/carrier_changes"); now != changes {
-			g.Errorf("carrier changed: %s, then %s times", changes, now)
-		}
-		g.Log(g.Exec("dpkg", "--force-depends", "-P", "ibnetworkd"))
-		if out, _ := g.Try("sh", "-c", "ls -d /usr/sbin/ibnetworkd /usr/sbin/ibnetsm /usr/bin/ibnetctl /var/lib/ibnetsm /run/ibnetworkd /usr/lib/systemd/system/ibnet* /etc/systemd/system/*/ibnet* /etc/systemd/system/*ibnet* 2>/dev/null"); strings.TrimSpace(out) != "" {
-			g.Errorf("left behind:\n%s", out)
-		}
-		if !strings.Contains(g.Exec("ip", "-o", "-4", "address", "show", "dev", "ib0"), "192.168.151.1/24") {
-			g.Error("removing the package took the address away")
-		}
-
+		packageStory(g,
+			func(f string) string { return g.Exec("dpkg", "--force-depends", "-i", f) },
+			func() {},
+			func() string { return g.Exec("dpkg", "--force-depends", "-P", "ibnetworkd") })
 	})
+}
+
+// The RPM package, by Debian's own rpm.
+func TestPackageRPM(t *testing.T) {
+	c := packageConfig()
+	if !lab.InGuest() {
+		c.Bins = append(packages(t, "rpm"), debs(t, "rpm", "rpm-common", "librpm9", "librpmio9", "liblua5.3-0", "libpopt0", "libsqlite3-0")...)
+	}
+	lab.Run(t, c, func(g *lab.G) {
+		unpack(g)
+		g.Exec("rpm", "--initdb")
+		packageStory(g,
+			func(f string) string { return g.Exec("rpm", "--upgrade", "--nodeps", "-v", f) },
+			func() {
+				// Every file is there as packed.
+				if out, err := g.Try("rpm", "--verify", "--nodeps", "ibnetworkd"); err != nil {
+					g.Errorf("rpm --verify: %v\n%s", err, out)
+				}
+				g.Log(g.Exec("rpm", "--query", "ibnetworkd"))
+			},
+			func() string { return g.Exec("rpm", "--erase", "-v", "ibnetworkd") })
+	})
+}
+
+// What lintian says of the package: nothing.
+func TestPackageLintian(t *testing.T) {
+	if _, err := exec.LookPath("lintian"); err != nil {
+		t.Skip("lintian is not installed")
+	}
+	deb := packages(t, "deb")[1]
+	out, err := exec.Command("lintian", "--fail-on=error,warning", "--allow-root", deb).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "W: ") || strings.Contains(string(out), "E: ") {
+		t.Errorf("lintian: %v\n%s", err, out)
+	}
 }

@@ -53,7 +53,7 @@ completion zsh "$PREFIX/share/zsh/vendor-completions/_ibnetctl"
 completion fish "$PREFIX/share/fish/vendor_completions.d/ibnetctl.fish"
 
 for f in README.md LICENSE; do put 644 "$here/$f" "$PREFIX/share/doc/ibnetworkd/$f"; done
-for f in "$here"/docs/*.md; do put 644 "$f" "$PREFIX/share/doc/ibnetworkd/${f##*/}"; done
+for f in "$here"/docs/*.md "$here"/docs/*.json; do put 644 "$f" "$PREFIX/share/doc/ibnetworkd/${f##*/}"; done
 for f in "$here"/docs/tasks/*.md; do put 644 "$f" "$PREFIX/share/doc/ibnetworkd/tasks/${f##*/}"; done
 if [ -d "$here/docs/examples" ]; then
 	for f in "$here"/docs/examples/*; do put 644 "$f" "$PREFIX/share/doc/ibnetworkd/examples/${f##*/}"; done

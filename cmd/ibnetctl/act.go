@@ -7,6 +7,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 )
 
@@ -118,7 +119,7 @@ when a better one has taken over.`,
 					}
 				}
 				if a.json {
-					return a.emit(map[string]any{"schema": api.DescriptionSchema, "subnet_managers": sms})
+					return a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: sms})
 				}
 				if len(sms) == 0 {
 					fmt.Fprintln(a.out, "No InfiniBand port is looked after: no unit with a [SubnetManager] section matches one.")

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/internal/version"
 )
 
@@ -55,6 +56,8 @@ type app struct {
 	json     bool
 	colour   bool
 	noBus    bool
+	emitted  bool // JSON was printed
+	speaks   bool // the command is one that answers in JSON
 }
 
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
@@ -65,6 +68,14 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	cmd.SetOut(out)
 	cmd.SetErr(errw)
 	err := cmd.ExecuteContext(ctx)
+	if a.json && !a.emitted {
+		// A command that has nothing to say says how it went.
+		if err == nil && a.speaks {
+			_ = a.emit(answer.Done{Schema: answer.Schema, OK: true})
+		} else if err != nil {
+			_ = a.emit(answer.Failure{Schema: answer.Schema, Code: exitCode(err), Error: err.Error()})
+		}
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -78,6 +89,18 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	fmt.Fprintln(errw, "ibnetctl:", err)
 	if usage(err) {
 		fmt.Fprintln(errw, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// exitCode is the code of an error.
+func exitCode(err error) int {
+	var ee *exitError
+	switch {
+	case errors.As(err, &ee):
+		return ee.code
+	case usage(err):
 		return exitUsage
 	}
 	return exitFailure
@@ -116,7 +139,8 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		SilenceErrors:     true,
 		Version:           version.String(),
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		PersistentPreRun: func(*cobra.Command, []string) {
+		PersistentPreRun: func(c *cobra.Command, _ []string) {
+			a.speaks = c.Name() != "monitor" && c.Name() != "capture" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
 			a.colour = !a.json && isTerminal(a.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 		},
 	}
@@ -158,6 +182,7 @@ func (a *app) path(p string) string {
 
 // emit prints v as JSON.
 func (a *app) emit(v any) error {
+	a.emitted = true
 	e := json.NewEncoder(a.out)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)

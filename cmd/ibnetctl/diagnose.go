@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/diagnose"
 )
 
@@ -56,7 +57,7 @@ next. Exits 1 if a port is blocked.`,
 				failed = failed || c.Failed()
 			}
 			if a.json {
-				if err := a.emit(map[string]any{"schema": 1, "ok": !failed, "chains": chains}); err != nil {
+				if err := a.emit(answer.Diagnose{Schema: answer.Schema, OK: !failed, Chains: chains}); err != nil {
 					return err
 				}
 			} else {

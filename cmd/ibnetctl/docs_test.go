@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -44,5 +46,25 @@ func TestUnitsInDocumentation(t *testing.T) {
 	}
 	if n < 10 {
 		t.Errorf("only %d examples were found", n)
+	}
+}
+
+// The manual pages go through man without a warning.
+func TestManPagesAreClean(t *testing.T) {
+	if _, err := exec.LookPath("man"); err != nil {
+		t.Skip("man is not installed")
+	}
+	pages, _ := filepath.Glob("../../docs/man/*.[1-8]")
+	if len(pages) < 5 {
+		t.Errorf("only %d pages: %q", len(pages), pages)
+	}
+	for _, p := range pages {
+		var text, warnings bytes.Buffer
+		c := exec.Command("man", "--warnings", "-E", "UTF-8", "-Tutf8", "-l", p)
+		c.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "MANWIDTH=80", "MAN_KEEP_FORMATTING=", "MANPAGER=cat")
+		c.Stdout, c.Stderr = &text, &warnings
+		if err := c.Run(); err != nil || warnings.Len() > 0 || text.Len() < 1000 {
+			t.Errorf("%s: %v, %d bytes\n%s", p, err, text.Len(), warnings.String())
+		}
 	}
 }

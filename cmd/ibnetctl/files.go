@@ -13,6 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/units"
 )
 
@@ -83,7 +84,7 @@ instead. Exits 1 if there is one.`,
 				if problems == nil {
 					problems = []units.Problem{}
 				}
-				if err := a.emit(map[string]any{"schema": 1, "files": n, "problems": problems}); err != nil {
+				if err := a.emit(answer.Verify{Schema: answer.Schema, Files: n, Problems: problems}); err != nil {
 					return err
 				}
 			} else {
@@ -124,10 +125,19 @@ func (a *app) catCmd() *cobra.Command {
 		ValidArgsFunction: a.completeUnits,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := a.loadUnits()
+			form := answer.Cat{Schema: answer.Schema, Units: []answer.UnitText{}}
 			for i, n := range args {
 				u, err := a.findUnit(cmd.Context(), set, n)
 				if err != nil {
 					return err
+				}
+				if a.json {
+					var b strings.Builder
+					if err := units.Cat(&b, u); err != nil {
+						return err
+					}
+					form.Units = append(form.Units, answer.UnitText{Name: u.Name, Text: b.String()})
+					continue
 				}
 				if i > 0 {
 					fmt.Fprintln(a.out)
@@ -135,6 +145,9 @@ func (a *app) catCmd() *cobra.Command {
 				if err := units.Cat(a.out, u); err != nil {
 					return err
 				}
+			}
+			if a.json {
+				return a.emit(form)
 			}
 			return nil
 		},

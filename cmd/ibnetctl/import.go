@@ -10,6 +10,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/importer"
 	"ibnetworkd/units"
 )
@@ -63,8 +64,8 @@ into /etc/systemd/network.`,
 				sources = append(sources, importer.Source{Path: n, Text: string(text)})
 			}
 			r := importer.Import(sources)
-			if a.json {
-				return a.emit(map[string]any{"schema": 1, "units": jsonUnits(r.Units), "left": append([]importer.Left{}, r.Left...), "notes": append([]string{}, r.Notes...)})
+			if a.json && !write {
+				return a.emit(answer.Import{Schema: answer.Schema, Units: jsonUnits(r.Units), Left: append([]importer.Left{}, r.Left...), Notes: append([]string{}, r.Notes...)})
 			}
 			for i, u := range r.Units {
 				if write {
@@ -107,10 +108,10 @@ into /etc/systemd/network.`,
 	return c
 }
 
-func jsonUnits(us []importer.Unit) []map[string]string {
-	out := []map[string]string{}
+func jsonUnits(us []importer.Unit) []answer.ImportedUnit {
+	out := []answer.ImportedUnit{}
 	for _, u := range us {
-		out = append(out, map[string]string{"name": u.Name, "text": u.Text})
+		out = append(out, answer.ImportedUnit{Name: u.Name, Text: u.Text})
 	}
 	return out
 }

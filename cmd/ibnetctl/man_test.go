@@ -148,58 +148,19 @@ which is 1.
 Keys may be added; the number changes when one goes or changes its meaning.
 .B status
 without arguments prints the object of Describe in
-.BR org.ibnetwork1 (5),
-.B list
-its
-.BR links ,
-.B ports
-its
-.BR ports ,
-.B sm status
-its
-.BR subnet_managers ;
-.B status NAME
-prints
-.B links
-and
-.B ports
-of these names.
-.B plan
-prints
-.B steps
-(command, link, unit) and
-.B blocked
-(target, op, unit, wait, reason with code, text and next);
-.B diagnose
-prints
-.B ok
-and
-.BR chains ,
-each with
-.B on
-and
-.B checks
-(name, result, code, text, next, link), where result is ok, warn, fail or skip;
-.B verify
-prints
-.B files
-and
-.B problems
-(position with file, line and column; severity, message, kept, section, key);
-.B wait\-online
-prints
-.B online
-and
-.B missing
-(link, why);
-.B sm topology
-prints
-.BR nodes ,
-.B subnet_managers
-and
-.BR warnings ;
-.B monitor
-prints at, kind, name, what, old, new and why.
+.BR org.ibnetwork1 (5).
+A command that has nothing else to say prints
+.BR ok ,
+one that fails
+.BR code ,
+the exit status, and
+.BR error ,
+the sentence that goes to standard error too.
+All keys of all commands are in
+.I /usr/share/doc/ibnetworkd/json.md
+and, as a JSON Schema, in
+.IR ibnetctl.schema.json
+beside it.
 .SH ENVIRONMENT
 .TP
 .B VISUAL\fR,\fP EDITOR

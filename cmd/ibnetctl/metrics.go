@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/internal/version"
 )
@@ -43,8 +44,11 @@ be counted over time.`,
 				if r.StatusCode != http.StatusOK {
 					return fmt.Errorf("the daemon answers %s", r.Status)
 				}
-				_, err = io.Copy(a.out, io.LimitReader(r.Body, maxMetrics))
-				return err
+				text, err := io.ReadAll(io.LimitReader(r.Body, maxMetrics))
+				if err != nil {
+					return err
+				}
+				return a.printMetrics(text)
 			}
 			quiet := *a
 			quiet.json = true
@@ -58,8 +62,15 @@ be counted over time.`,
 			c.ObserveLinks(d.Links, nil)
 			c.ObserveSM(d.SubnetManagers)
 			c.Reloaded(len(d.Problems))
-			_, err = a.out.Write(c.Text(now))
-			return err
+			return a.printMetrics(c.Text(now))
 		},
 	}
+}
+
+func (a *app) printMetrics(text []byte) error {
+	if a.json {
+		return a.emit(answer.Metrics{Schema: answer.Schema, Text: string(text)})
+	}
+	_, err := a.out.Write(text)
+	return err
 }

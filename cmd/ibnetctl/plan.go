@@ -15,6 +15,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
@@ -207,23 +208,17 @@ ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).
 	return c
 }
 
-type jsonStep struct {
-	Command string `json:"command"`
-	Link    string `json:"link"`
-	Unit    string `json:"unit,omitempty"`
-}
-
 func (a *app) printPlan(r plan.Result) error {
 	if a.json {
-		steps := []jsonStep{}
+		steps := []answer.Step{}
 		for _, s := range r.Plan.Steps {
-			steps = append(steps, jsonStep{s.Op.String(), s.Op.Target().String(), s.Unit})
+			steps = append(steps, answer.Step{Command: s.Op.String(), Link: s.Op.Target().String(), Unit: s.Unit})
 		}
 		blocked := r.Plan.Blocked
 		if blocked == nil {
 			blocked = []link.Blocked{}
 		}
-		return a.emit(map[string]any{"schema": 1, "steps": steps, "blocked": blocked})
+		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked})
 	}
 	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
 		fmt.Fprintln(a.err, "Nothing to do: every link is what its unit asks for.")

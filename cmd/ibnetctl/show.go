@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
 )
@@ -54,7 +55,7 @@ func (a *app) listCmd() *cobra.Command {
 				links = ours(links)
 			}
 			if a.json {
-				return a.emit(map[string]any{"schema": api.DescriptionSchema, "links": links})
+				return a.emit(answer.List{Schema: answer.Schema, Links: links})
 			}
 			if len(links) == 0 {
 				fmt.Fprintln(a.err, "There is no InfiniBand or RoCE link on this host (--all shows the others): ibnetctl diagnose says why.")
@@ -132,7 +133,7 @@ func (a *app) portsCmd() *cobra.Command {
 				}
 			}
 			if a.json {
-				return a.emit(map[string]any{"schema": api.DescriptionSchema, "ports": ports})
+				return a.emit(answer.Ports{Schema: answer.Schema, Ports: ports})
 			}
 			if len(ports) == 0 {
 				fmt.Fprintln(a.out, "There is no RDMA port on this host: ibnetctl diagnose says why.")
@@ -219,7 +220,7 @@ setting that is not as the unit asks, the reason and the next step are shown.`,
 				}
 			}
 			if a.json {
-				return a.emit(map[string]any{"schema": api.DescriptionSchema, "links": links, "ports": ports})
+				return a.emit(answer.Some{Schema: answer.Schema, Links: links, Ports: ports})
 			}
 			for _, l := range links {
 				a.linkDetail(d, l)

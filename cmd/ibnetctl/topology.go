@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -78,23 +79,6 @@ subnet manager, and needs root.`,
 	return c
 }
 
-type topoNode struct {
-	GUID        string     `json:"guid"`
-	Type        string     `json:"type"`
-	Description string     `json:"description"`
-	Ports       []topoPort `json:"ports"`
-}
-
-type topoPort struct {
-	Num   int    `json:"num"`
-	GUID  string `json:"guid,omitempty"`
-	LID   uint16 `json:"lid,omitempty"`
-	State string `json:"state,omitempty"`
-	Rate  string `json:"rate,omitempty"`
-	Peer  string `json:"peer_guid,omitempty"`
-	PeerN int    `json:"peer_port,omitempty"`
-}
-
 func eachPort(f *fabric.Fabric, node int32, fn func(p *fabric.Port, peer *fabric.Port)) {
 	first, n := f.PortRange(node)
 	for i := first; i < first+n; i++ {
@@ -107,13 +91,13 @@ func eachPort(f *fabric.Fabric, node int32, fn func(p *fabric.Port, peer *fabric
 	}
 }
 
-func topologyJSON(f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) map[string]any {
-	nodes := []topoNode{}
+func topologyJSON(f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) answer.Topology {
+	nodes := []answer.Node{}
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		t := topoNode{GUID: n.GUID.String(), Type: n.Type.String(), Description: n.Desc, Ports: []topoPort{}}
+		t := answer.Node{GUID: n.GUID.String(), Type: n.Type.String(), Description: n.Desc, Ports: []answer.NodePort{}}
 		eachPort(f, int32(i), func(p, peer *fabric.Port) {
-			tp := topoPort{Num: int(p.Num)}
+			tp := answer.NodePort{Num: int(p.Num)}
 			if !p.GUID.IsZero() {
 				tp.GUID = p.GUID.String()
 			}
@@ -131,7 +115,7 @@ func topologyJSON(f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) map[s
 	for _, s := range sms {
 		managers = append(managers, api.SMInfo{GUID: s.GUID.String(), LID: uint16(s.LID), Priority: s.Priority, State: s.State.String()})
 	}
-	return map[string]any{"schema": 1, "nodes": nodes, "subnet_managers": managers, "warnings": append([]string{}, warnings...)}
+	return answer.Topology{Schema: answer.Schema, Nodes: nodes, SubnetManagers: managers, Warnings: append([]string{}, warnings...)}
 }
 
 func (a *app) printTopology(f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) {

@@ -16,8 +16,10 @@ import (
 	"github.com/godbus/dbus/v5"
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
 	"ibnetworkd/link"
 )
 
@@ -85,20 +87,12 @@ an object. It stays when the daemon restarts.`,
 
 // event is one change.
 type event struct {
-	Kind string `json:"kind"` // link, port, subnet-manager, daemon
-	Name string `json:"name"`
-	What string `json:"what"`
-	Old  string `json:"old"`
-	New  string `json:"new"`
-	Why  string `json:"why,omitempty"`
+	Kind, Name, What, Old, New, Why string
 }
 
 func (a *app) event(now time.Time, e event) {
 	if a.json {
-		b, _ := json.Marshal(struct {
-			At time.Time `json:"at"`
-			event
-		}{now, e})
+		b, _ := json.Marshal(answer.Event{At: now, Kind: e.Kind, Name: e.Name, What: e.What, Old: e.Old, New: e.New, Why: e.Why})
 		fmt.Fprintln(a.out, string(b))
 		return
 	}
@@ -190,8 +184,8 @@ func (a *app) waitOnlineCmd() *cobra.Command {
 		Long: `Waits until every link with RequiredForOnline=yes (the default of links that have
 a unit) is in the operational state that its unit requires, or until the named
 links are. An InfiniBand link is online when its port is Active, the broadcast
-group is joined and its address is there; a RoCE link when the port's GID table
-holds a GID of it. When the time is over the reason of each missing link is
+group is joined, its address is there and the port's GID table holds the GID of
+its hardware address; a RoCE link when that table holds a GID of it. When the time is over the reason of each missing link is
 printed, and the exit code is 6.`,
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -212,7 +206,7 @@ printed, and the exit code is 6.`,
 			}
 			missing, err := a.waitOnline(ctx, wants, anyOne)
 			if a.json {
-				if e := a.emit(map[string]any{"schema": 1, "online": err == nil && len(missing) == 0, "missing": missing}); e != nil {
+				if e := a.emit(answer.WaitOnline{Schema: answer.Schema, Online: err == nil && len(missing) == 0, Missing: missing}); e != nil {
 					return e
 				}
 			}
@@ -239,14 +233,8 @@ printed, and the exit code is 6.`,
 	return c
 }
 
-// lacking is a link that is not online, and why.
-type lacking struct {
-	Link string `json:"link"`
-	Why  string `json:"why"`
-}
-
 // waitOnline watches the daemon's report file: it works before there is a bus.
-func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]lacking, error) {
+func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]answer.Lacking, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
@@ -265,14 +253,20 @@ func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]lack
 	}
 	for {
 		watch()
-		missing, online := []lacking{{"ibnetworkd", "the daemon has not reported yet"}}, false
+		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: "the daemon has not reported yet"}}, false
 		if r, err := daemon.ReadReport(dir); err == nil {
 			missing, online = judge(r, wants, anyOne, a.hasGID)
 		}
 		if online {
 			return nil, nil
 		}
+		// The kernel fills GID tables beside everything else, and tells nobody.
+		var again <-chan time.Time
+		if slices.ContainsFunc(missing, func(m answer.Lacking) bool { return m.Why == noGID }) {
+			again = time.After(gidInterval)
+		}
 		select {
+		case <-again:
 		case <-ctx.Done():
 			return missing, ctx.Err()
 		case e, ok := <-w.Events:
@@ -290,8 +284,15 @@ func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]lack
 	}
 }
 
+// noGID is why a link whose state is right is not online, and gidInterval how
+// often the table is read then.
+const (
+	noGID       = "the port's GID table holds no GID of the link yet"
+	gidInterval = 250 * time.Millisecond
+)
+
 // judge says which links are not online.
-func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool) (missing []lacking, online bool) {
+func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool) (missing []answer.Lacking, online bool) {
 	if len(wants) == 0 {
 		for _, l := range r.Links {
 			if l.Required && l.State != link.StateUnmanaged {
@@ -300,14 +301,14 @@ func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool)
 		}
 		if len(wants) == 0 {
 			// Links that only come with their device are not there yet.
-			return []lacking{{"any link", "no link is required for online yet: no unit matches one, or its device is not there"}}, false
+			return []answer.Lacking{{Link: "any link", Why: "no link is required for online yet: no unit matches one, or its device is not there"}}, false
 		}
 	}
 	got := 0
 	for _, w := range wants {
 		i := slices.IndexFunc(r.Links, func(l link.Status) bool { return l.Name == w.link })
 		if i < 0 {
-			missing = append(missing, lacking{w.link, "there is no such link (yet)"})
+			missing = append(missing, answer.Lacking{Link: w.link, Why: "there is no such link (yet)"})
 			continue
 		}
 		l := r.Links[i]
@@ -317,30 +318,43 @@ func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool)
 		}
 		switch {
 		case ok && !gid(l):
-			missing = append(missing, lacking{w.link, "the port's GID table holds no GID of the link yet"})
+			missing = append(missing, answer.Lacking{Link: w.link, Why: noGID})
 		case ok:
 			got++
 		default:
-			missing = append(missing, lacking{w.link, or(l.Reason().Text, fmt.Sprintf("%s (%s)", l.Oper, l.State))})
+			missing = append(missing, answer.Lacking{Link: w.link, Why: or(l.Reason().Text, fmt.Sprintf("%s (%s)", l.Oper, l.State))})
 		}
 	}
 	return missing, len(missing) == 0 || anyOne && got > 0
 }
 
-// hasGID reports whether the port of a RoCE link has a GID of that link; links
-// of other kinds need none.
+// hasGID reports whether the port's GID table has what the link needs to be
+// reached: for IPoIB the GID that is in its hardware address, for RoCE one that
+// belongs to the interface.
 func (a *app) hasGID(l link.Status) bool {
-	if l.IBDevice == "" || l.Port == 0 || l.Kind == "ipoib" {
+	if l.IBDevice == "" || l.Port == 0 {
 		return true
 	}
-	attrs := a.path(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs", l.IBDevice, l.Port))
-	entries, err := os.ReadDir(attrs)
+	port := a.path(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d", l.IBDevice, l.Port))
+	dir, want := filepath.Join(port, "gid_attrs/ndevs"), func(text string) bool { return text == l.Name }
+	if l.Kind == "ipoib" {
+		addr, err := ib.ParseHWAddr(l.HWAddr)
+		if err != nil {
+			return true
+		}
+		gid := addr.GID()
+		dir, want = filepath.Join(port, "gids"), func(text string) bool {
+			g, err := ib.ParseGID(text)
+			return err == nil && g == gid
+		}
+	}
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return true
 	}
 	for _, e := range entries {
-		// Empty entries give an error.
-		if b, err := os.ReadFile(filepath.Join(attrs, e.Name())); err == nil && strings.TrimSpace(string(b)) == l.Name {
+		// Empty entries of the attributes give an error.
+		if b, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil && want(strings.TrimSpace(string(b))) {
 			return true
 		}
 	}

@@ -1,0 +1,195 @@
+// Package answer has the forms of what ibnetctl prints with --json, one type a
+// command. docs/ibnetctl.schema.json and the table in docs/json.md are made of
+// these types; keys may be added to them, and Schema changes when one goes or
+// changes its meaning.
+package answer
+
+import (
+	"time"
+
+	"ibnetworkd/cmd/ibnetctl/diagnose"
+	"ibnetworkd/cmd/ibnetctl/importer"
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// Schema is the version of all forms.
+const Schema = api.DescriptionSchema
+
+// Status of everything is the daemon's own description.
+type Status = api.Description
+
+// Some is status of named links and ports.
+type Some struct {
+	Schema int               `json:"schema"`
+	Links  []link.Status     `json:"links"`
+	Ports  []link.PortStatus `json:"ports"`
+}
+
+// List is the links.
+type List struct {
+	Schema int           `json:"schema"`
+	Links  []link.Status `json:"links"`
+}
+
+// Ports is the RDMA ports.
+type Ports struct {
+	Schema int               `json:"schema"`
+	Ports  []link.PortStatus `json:"ports"`
+}
+
+// Managers is sm status.
+type Managers struct {
+	Schema         int            `json:"schema"`
+	SubnetManagers []api.SMStatus `json:"subnet_managers"`
+}
+
+// Diagnose is the checks of each port; OK is false when one failed.
+type Diagnose struct {
+	Schema int              `json:"schema"`
+	OK     bool             `json:"ok"`
+	Chains []diagnose.Chain `json:"chains"`
+}
+
+// Plan is what would be done, and what cannot be done.
+type Plan struct {
+	Schema  int            `json:"schema"`
+	Steps   []Step         `json:"steps"`
+	Blocked []link.Blocked `json:"blocked"`
+}
+
+// Step is one change.
+type Step struct {
+	Command string `json:"command"` // as an administrator would type it
+	Link    string `json:"link"`
+	Unit    string `json:"unit,omitempty"`
+}
+
+// Verify is the number of files read and the mistakes in them.
+type Verify struct {
+	Schema   int             `json:"schema"`
+	Files    int             `json:"files"`
+	Problems []units.Problem `json:"problems"`
+}
+
+// Import is the units that another tool's files become.
+type Import struct {
+	Schema int             `json:"schema"`
+	Units  []ImportedUnit  `json:"units"`
+	Left   []importer.Left `json:"left"`  // what could not be carried over
+	Notes  []string        `json:"notes"` // what is still to be done by hand
+}
+
+// ImportedUnit is one unit file.
+type ImportedUnit struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// Cat is the files of units, in the order in which they apply.
+type Cat struct {
+	Schema int        `json:"schema"`
+	Units  []UnitText `json:"units"`
+}
+
+// UnitText is one unit with its drop-ins.
+type UnitText struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// WaitOnline is whether all is online, and what is missing.
+type WaitOnline struct {
+	Schema  int       `json:"schema"`
+	Online  bool      `json:"online"`
+	Missing []Lacking `json:"missing"`
+}
+
+// Lacking is a link that is not online, and why.
+type Lacking struct {
+	Link string `json:"link"`
+	Why  string `json:"why"`
+}
+
+// Topology is the fabric as a walk finds it.
+type Topology struct {
+	Schema         int          `json:"schema"`
+	Nodes          []Node       `json:"nodes"`
+	SubnetManagers []api.SMInfo `json:"subnet_managers"`
+	Warnings       []string     `json:"warnings"`
+}
+
+// Node is a switch or adapter.
+type Node struct {
+	GUID        string     `json:"guid"`
+	Type        string     `json:"type"`
+	Description string     `json:"description"`
+	Ports       []NodePort `json:"ports"`
+}
+
+// NodePort is a port of a Node.
+type NodePort struct {
+	Num   int    `json:"num"`
+	GUID  string `json:"guid,omitempty"`
+	LID   uint16 `json:"lid,omitempty"`
+	State string `json:"state,omitempty"`
+	Rate  string `json:"rate,omitempty"`
+	Peer  string `json:"peer_guid,omitempty"`
+	PeerN int    `json:"peer_port,omitempty"`
+}
+
+// Metrics is the metrics in Prometheus' text format.
+type Metrics struct {
+	Schema int    `json:"schema"`
+	Text   string `json:"text"`
+}
+
+// Event is one line of monitor.
+type Event struct {
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"` // link, port, subnet-manager, daemon
+	Name string    `json:"name"`
+	What string    `json:"what"`
+	Old  string    `json:"old"`
+	New  string    `json:"new"`
+	Why  string    `json:"why,omitempty"`
+}
+
+// Done is the answer of a command that does something and has nothing else to
+// say.
+type Done struct {
+	Schema int  `json:"schema"`
+	OK     bool `json:"ok"`
+}
+
+// Failure is what any command prints when it fails, with its exit code.
+type Failure struct {
+	Schema int    `json:"schema"`
+	OK     bool   `json:"ok"`
+	Code   int    `json:"code"`
+	Error  string `json:"error"`
+}
+
+// Forms are all forms by the command that prints them.
+var Forms = []struct {
+	Command string
+	Value   any
+}{
+	{"status", Status{}},
+	{"status NAME...", Some{}},
+	{"list", List{}},
+	{"ports", Ports{}},
+	{"diagnose", Diagnose{}},
+	{"monitor", Event{}},
+	{"plan", Plan{}},
+	{"wait-online", WaitOnline{}},
+	{"metrics", Metrics{}},
+	{"verify", Verify{}},
+	{"cat", Cat{}},
+	{"import", Import{}},
+	{"sm status", Managers{}},
+	{"sm topology", Topology{}},
+	{"reload, reconfigure, up, down, edit, mask, unmask, try, log-level, sm start, sm stop, import --write", Done{}},
+	{"a command that fails", Failure{}},
+}

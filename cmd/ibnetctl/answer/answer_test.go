@@ -1,0 +1,120 @@
+package answer
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write generated files")
+
+// The published schema and the page are what the types say.
+func TestSchemaFiles(t *testing.T) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(JSONSchema()); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "../../../docs/ibnetctl.schema.json", b.String())
+
+	var page strings.Builder
+	page.WriteString(`# What ibnetctl prints with --json
+
+<!-- Generated: go test ./cmd/ibnetctl/answer -update -->
+
+With ` + "`--json`" + ` every command prints one JSON object on standard output; ` + "`monitor`" + ` prints one in each line. Keys may be added;
+` + "`schema`" + `, now ` + fmt.Sprint(Schema) + `, changes when a key goes or changes its meaning. A command that fails prints the last form below, its sentence
+also goes to standard error, and the exit code is that of ` + "`ibnetctl`(1)" + `. A list may be ` + "`null`" + ` instead of empty. The same as a
+JSON Schema: [ibnetctl.schema.json](ibnetctl.schema.json).
+
+`)
+	for _, f := range Forms {
+		fmt.Fprintf(&page, "## %s\n\n| key | type |\n|---|---|\n", f.Command)
+		rows(&page, reflect.TypeOf(f.Value), "", map[reflect.Type]bool{})
+		page.WriteString("\n")
+	}
+	golden(t, "../../../docs/json.md", strings.TrimRight(page.String(), "\n")+"\n")
+}
+
+// rows are the keys of a struct, with those of the structs in it.
+func rows(b *strings.Builder, t reflect.Type, prefix string, above map[reflect.Type]bool) {
+	if above[t] {
+		return
+	}
+	above[t] = true
+	defer delete(above, t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if key == "-" || !f.IsExported() {
+			continue
+		}
+		if key == "" {
+			key = f.Name
+		}
+		s := schemaOf(f.Type, map[string]any{})
+		ft, what := f.Type, ""
+		if ft.Kind() == reflect.Pointer {
+			ft = ft.Elem()
+		}
+		if ft.Kind() == reflect.Slice && ft != reflect.TypeFor[json.RawMessage]() && !ft.Implements(textMarshaler) {
+			ft, what = ft.Elem(), "list of "
+			s = schemaOf(ft, map[string]any{})
+		}
+		inner := s["$ref"] != nil
+		switch {
+		case inner:
+			what += "object"
+		case s["format"] != nil:
+			what += "time (RFC 3339)"
+		default:
+			what += fmt.Sprint(s["type"])
+		}
+		if strings.Contains(opts, "omit") {
+			what += ", may be absent"
+		}
+		fmt.Fprintf(b, "| `%s%s` | %s |\n", prefix, key, what)
+		if inner {
+			rows(b, ft, prefix+key+".", above)
+		}
+	}
+}
+
+func golden(t *testing.T, path, want string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s is not what the types say (%v): go test ./cmd/ibnetctl/answer -update", path, err)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct{ command, text, want string }{
+		{"reload", `{"schema":1,"ok":true}`, ""},
+		{"reload", `{"schema":1}`, "Done.ok is missing"},
+		{"reload", `{"schema":1,"ok":true,"x":1}`, "Done.x is not documented"},
+		{"reload", `{"schema":"1","ok":true}`, "Done.schema is string, not integer"},
+		{"plan", `{"schema":1,"steps":[{"command":"x","link":3}],"blocked":null}`, "Plan.steps[0].link is integer, not string"},
+		{"monitor", `{"at":"yesterday","kind":"","name":"","what":"","old":"","new":""}`, "Event.at: parsing time"},
+		{"dance", `{}`, `no form of "dance" is documented`},
+	} {
+		got := ""
+		if err := Check(c.command, []byte(c.text)); err != nil {
+			got = err.Error()
+		}
+		if got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {
+			t.Errorf("%s %s: %q, want %q", c.command, c.text, got, c.want)
+		}
+	}
+}

@@ -176,9 +176,62 @@ func TestFaults(t *testing.T) {
 			g.Errorf("with 50 ms delay: %v after %v", err, lab.Uptime()-start)
 		}
 		g.Ctl("fault clear")
+		g.Ctl("slow h2 120")
+		start = lab.Uptime()
+		if err := query(); err != nil || lab.Uptime()-start < 120*time.Millisecond {
+			g.Errorf("with a node that takes 120 ms: %v after %v", err, lab.Uptime()-start)
+		}
+		g.Ctl("slow h2 0")
+		// One attribute is damaged, another is not.
+		desc := func() string {
+			out, _ := g.Try("smpquery", "-C", "swib0", "-t", "200", "-e", "nodedesc", g.Read("/sys/class/infiniband/swib2/ports/1/lid"))
+			_, text, _ := strings.Cut(out, "...")
+			return strings.Trim(text, ".")
+		}
+		right := desc()
+		g.Ctl("fault h2/1 corrupt attr=0x11")
+		if got := desc(); got != right || got == "" {
+			g.Errorf("node description %q, want %q", got, right)
+		}
+		g.Ctl("fault clear")
+		// Any bit of the attribute; a description ends at its first zero.
+		g.Ctl("fault h2/1 corrupt attr=0x10 count=200")
+		g.Wait("a damaged node description", 20*time.Second, func() bool { return desc() != right })
+		g.Ctl("fault clear")
+		if got := desc(); got != right {
+			g.Errorf("after the damaged packets: %q, want %q", got, right)
+		}
 		g.Ctl("mkey h2/1 1234 2")
 		if query() == nil {
 			g.Error("an SMP without the M_Key was answered")
+		}
+	})
+}
+
+// Two adapters with one GUID: both are there, with the same GUIDs, and a subnet
+// manager that meets them survives.
+func TestDuplicateGUID(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, func(g *lab.G) {
+		guid := func(dev string) string { return g.Read("/sys/class/infiniband/" + dev + "/node_guid") }
+		g.Ctl("add 2 guid=%s", strings.ReplaceAll(guid("swib1"), ":", ""))
+		if a, b := guid("swib1"), guid("swib2"); a != b || a == "" {
+			g.Fatalf("node GUIDs %q and %q, want the same", a, b)
+		}
+		if a, b := g.PortFile("swib1", 1, "gids/0"), g.PortFile("swib2", 1, "gids/0"); a != b {
+			g.Errorf("GIDs %q and %q, want the same", a, b)
+		}
+		sm := g.Start("ibnetsm", "run", "--device", "swib0/1")
+		g.WaitPort("swib0", 1, "ACTIVE", 20*time.Second)
+		g.Ctl("del 2")
+		g.WaitPort("swib1", 1, "ACTIVE", 20*time.Second)
+		select {
+		case <-sm.Done():
+			g.Error("the subnet manager has ended")
+		default:
+		}
+		g.Ctl("guid h1/1 0002c90300001234")
+		if s := g.FabricPort("hca1", 1)["guid"]; !strings.HasSuffix(s, "0002c90300001234") {
+			g.Errorf("GUID %q after the port got another", s)
 		}
 	})
 }

@@ -28,7 +28,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand())
+	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand(), flakesCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetlab:", err)
 		var exit *exec.ExitError

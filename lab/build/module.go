@@ -9,10 +9,14 @@ import (
 	"strings"
 )
 
+// Warnings is the file beside a module that holds what the compiler, asked for
+// more than usual (W=1), warned of; without warnings there is none.
+const Warnings = "warnings"
+
 // Module builds the kernel module name.ko from the sources in src (with their
 // Kbuild file) for kernel k and returns the path of the .ko file.
 func (b *Builder) Module(ctx context.Context, k *Kernel, name string, src fs.FS) (string, error) {
-	parts := []string{"module", name, k.id}
+	parts := []string{"module, warnings kept", name, k.id}
 	files := map[string][]byte{}
 	err := fs.WalkDir(src, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -64,6 +68,9 @@ func (b *Builder) Module(ctx context.Context, k *Kernel, name string, src fs.FS)
 		}
 		if w := warnings(string(text)); w != "" {
 			b.say("module %s: compiler warnings:\n%s", name, w)
+			if err := os.WriteFile(filepath.Join(tmp, Warnings), []byte(w), 0o644); err != nil {
+				return err
+			}
 		}
 		return b.run(ctx, step{what: "strip"}, "strip", "-g", filepath.Join(tmp, name+".ko"))
 	})

@@ -249,7 +249,7 @@ static int vf_slot(struct swib_hca *pf, int i)
 /* swib_cfg_mutex is held */
 static void del_vfs(struct swib_hca *pf)
 {
-	char name[16];
+	char name[20];
 
 	while (pf->num_vfs) {
 		pf->num_vfs--;

@@ -4,7 +4,6 @@
  * a RoCE adapter.  The RDMA device of the adapter shows them as RoCE ports.
  */
 #include <linux/rculist.h>
-#include <linux/version.h>
 #include <net/dcbnl.h>
 #include "swib.h"
 
@@ -179,8 +178,7 @@ static u8 setdcbx(struct net_device *nd, u8 mode)
 	return 0;
 }
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
-#define SWIB_APPTRUST
+#ifdef SWIB_APPTRUST
 /* By DSCP, by PCP, or one before the other, as the drivers that have it. */
 static int setapptrust(struct net_device *nd, u8 *sel, int n)
 {

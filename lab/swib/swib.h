@@ -81,7 +81,7 @@ struct swib_port {
 	u8 num;
 	bool absent;			/* no driver, or not an InfiniBand port now */
 	bool unplugged;			/* by the control file */
-	u8 stuck;			/* the physical state that is never left: Polling, Training */
+	u8 stuck;			/* the physical state that is kept: Polling, Training */
 	bool disabled;			/* by the SM: PortPhysicalState Disabled */
 	struct ib_port_info pi;
 	u16 *pkey;

@@ -9,9 +9,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -393,6 +395,44 @@ func TestStormIsCoalesced(t *testing.T) {
 	t.Logf("%d changes published in %v", n, time.Since(start).Round(time.Millisecond))
 	if d := time.Since(start); d > 20*time.Second {
 		t.Errorf("%d changes took %v", n, d)
+	}
+	var v dbus.Variant
+	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "Addresses").Store(&v); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(v.Value()); got != fmt.Sprint(l.Addresses) {
+		t.Errorf("last state: %s, want %s", got, l.Addresses)
+	}
+}
+
+// A bus that takes nothing for a while: publishing goes on at once, what waits
+// is one state of each object, and in the end the last one is there.
+func TestStoppedBus(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	c := b.dial()
+	if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	l := ib0()
+	start := time.Now()
+	for i := range 20000 {
+		l.Addresses = []string{fmt.Sprintf("10.0.%d.%d/24", i/250, i%250+1)}
+		s.PublishLinks([]link.Status{l}, nil)
+	}
+	took := time.Since(start)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if err := b.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("20000 changes published in %v, the heap grew by %d KiB", took.Round(time.Millisecond), grown>>10)
+	if took > 20*time.Second || grown > 8<<20 {
+		t.Error("changes pile up behind a bus that takes none")
 	}
 	var v dbus.Variant
 	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "Addresses").Store(&v); err != nil {

@@ -126,6 +126,7 @@ type tables struct {
 	pkeys [][]ib.PKey
 	asked program.Asked
 	lanes []uint8 // by port: the lanes that its QoS tables are written for
+	heard []bool  // by port: its clients were told to register with this manager
 }
 
 // guidKey names a block of a port's GUIDInfo table.

@@ -241,7 +241,7 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 // remap carries what the fabric is known to hold over to a new set of indices.
 func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 	t := tables{lft: make([][]uint8, len(f.Switches)), mft: make(mcast.Tables, len(f.Switches)), fresh: make([]bool, len(f.Switches)),
-		pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports)), lanes: make([]uint8, len(f.Ports))}
+		pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports)), lanes: make([]uint8, len(f.Ports)), heard: make([]bool, len(f.Ports))}
 	if s.fab == nil {
 		for i := range t.fresh {
 			t.fresh[i] = true
@@ -260,6 +260,10 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 		b, _ := s.fab.PortRange(o)
 		copy(t.asked[a:a+count], s.have.asked[b:b+count])
 		copy(t.lanes[a:a+count], s.have.lanes[b:b+count])
+		for k := range count {
+			// The SA forgets a port that is not connected.
+			t.heard[a+k] = s.have.heard[b+k] && s.fab.EndPortByGUID(s.fab.Ports[b+k].GUID) == b+k
+		}
 		if sw, old := f.Nodes[n].Switch, s.fab.Nodes[o].Switch; sw != fabric.None && old != fabric.None {
 			t.lft[sw], t.fresh[sw] = s.have.lft[old], s.have.fresh[old]
 			if int(old) < len(s.have.mft) {
@@ -403,6 +407,9 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				fail(f.Ports[r.Tag].Node, r)
 				return
 			}
+			if r.Request.Data[51]&0x80 != 0 {
+				have.heard[r.Tag] = true
+			}
 			met := f.Ports[r.Tag].Known
 			program.Answered(f, have.asked, r)
 			if p := &f.Ports[r.Tag]; !met && p.Num == 0 && p.Info.CapMask()&fabric.CapIsSM != 0 && int32(r.Tag) != f.SMPort {
@@ -420,28 +427,10 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			}
 		}
 	}
-	var rereg []bool
-	if s.fab != nil && !s.reregister {
-		// A part of the subnet that was cut off and comes back has kept its
-		// ports Active, but the SA has forgotten what they had asked for.
-		for _, p := range f.EndPorts {
-			if q := &f.Ports[p]; q.Num != 0 && q.Info.State() == ib.PortActive && s.fab.EndPortByGUID(q.GUID) == fabric.None {
-				if rereg == nil {
-					rereg = make([]bool, len(f.Ports))
-				}
-				rereg[p] = true
-			}
-		}
-	}
 	if s.reregister {
-		rereg = make([]bool, len(f.Ports))
-		for _, p := range f.EndPorts {
-			rereg[p] = f.Ports[p].Num != 0 && f.Ports[p].Info.State() == ib.PortActive
-			if rereg[p] {
-				s.lastJoin = time.Now()
-				s.mcastHold = s.lastJoin.Add(mcastMost)
-			}
-		}
+		clear(have.heard)
+		s.lastJoin = time.Now()
+		s.mcastHold = s.lastJoin.Add(mcastMost)
 	}
 	// SwitchInfo first: a switch that restarts after that shows LinearFDBTop 0
 	// to the next light sweep, whatever else it had been told.
@@ -493,15 +482,18 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if !sweepsAgain {
 		s.apply(s.admin.SetState(s.now(), st))
 	}
-	if len(s.rereg) > 0 {
-		if rereg == nil {
-			rereg = make([]bool, len(f.Ports))
+	for _, g := range s.rereg {
+		if p := f.EndPortByGUID(g); p != fabric.None {
+			have.heard[p] = false
 		}
-		for _, g := range s.rereg {
-			if p := f.EndPortByGUID(g); p != fabric.None {
-				rereg[p] = true
-			}
-		}
+	}
+	// What the clients of a port had asked for is unknown to this SA, or
+	// forgotten, until they heard from this manager: after a takeover, and when a
+	// part of the subnet that was cut off comes back with its ports Active.
+	rereg := make([]bool, len(f.Ports))
+	for _, p := range f.EndPorts {
+		q := &f.Ports[p]
+		rereg[p] = q.Num != 0 && q.Info.State() == ib.PortActive && q.Info.CapMask()&fabric.CapClientReregister != 0 && !have.heard[p]
 	}
 	if s.want.qos != nil {
 		reqs = append(reqs, program.QoS(f, s.want.qos, have.lanes)...)

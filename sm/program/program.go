@@ -155,6 +155,15 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 	if pol.OperVLs != 0 {
 		vls = min(vls, pol.OperVLs)
 	}
+	if p.Known && peer.Known && p.Info.State() >= ib.PortArmed {
+		// A link in use keeps the lanes that it was brought up with, by another
+		// manager perhaps: they are for a port in Initialize, and a device may
+		// refuse them later (opensm takes the link down for it). Fewer do no
+		// harm; a smaller MTU than the SA tells of would.
+		if have := p.Info.OperVLs(); have == peer.Info.OperVLs() && have != 0 {
+			vls = min(vls, have)
+		}
+	}
 	w[36] = w[36]&0x0f | byte(mtu)<<4
 	w[43] = w[43]&0x0f | vls<<4
 	if int(i) < len(pol.Lanes) {

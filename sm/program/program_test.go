@@ -239,3 +239,31 @@ func TestMulticastTop(t *testing.T) {
 		}
 	}
 }
+
+// A link in use keeps its lanes; one in Initialize gets all that both ends have.
+func TestLanesOfActiveLinks(t *testing.T) {
+	f := gen.Star(2, 8).Clone()
+	host := f.EndPorts[slices.IndexFunc(f.EndPorts, func(e int32) bool { return f.Ports[e].Num == 1 })]
+	for _, tt := range []struct {
+		state    ib.PortState
+		at, peer uint8
+		want     uint8 // 0: not told
+	}{{ib.PortInit, 1, 1, 4}, {ib.PortActive, 1, 1, 0}, {ib.PortActive, 1, 2, 4}} {
+		for k, p := range []int32{host, f.Ports[host].Peer} {
+			i := &f.Ports[p].Info
+			i[32] = i[32]&0xf0 | byte(tt.state)
+			i[37], i[43] = i[37]&0x0f|4<<4, []uint8{tt.at, tt.peer}[k]<<4
+		}
+		// Everything else is as wanted.
+		stage := program.Configure
+		if tt.state == ib.PortInit {
+			stage = program.Arm
+		}
+		pol := program.DefaultPolicy()
+		for _, r := range program.Ports(f, pol, make(program.Asked, len(f.Ports)), stage, nil) {
+			if got := r.Data[43] >> 4; int32(r.Tag) == host && tt.want != 0 && got != tt.want || int32(r.Tag) == host && tt.want == 0 && got != tt.at {
+				t.Errorf("%v, lanes %d and %d: told %d, want %d", tt.state, tt.at, tt.peer, got, tt.want)
+			}
+		}
+	}
+}

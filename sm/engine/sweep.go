@@ -356,6 +356,14 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	keys := partition.Tables(f, s.cfg.Partitions, have.pkeys)
+	for _, e := range f.EndPorts {
+		// A host may restart after its table was read and before its port is
+		// Active, and nothing shows it: what a port holds in Init is either
+		// what was read or nothing.
+		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && have.pkeys[e] != nil && keys.Keys[e] == nil && !slices.Equal(keys.Members[e], partition.PowerOn) {
+			keys.Keys[e], have.pkeys[e] = keys.Members[e], partition.PowerOn
+		}
+	}
 	keys.Enforce(f, s.cfg.Enforce, have.pkeys)
 	pol.Guard = keys.Guard
 	for _, w := range append(warn, keys.Warnings...) {
@@ -410,8 +418,14 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			if r.Request.Data[51]&0x80 != 0 {
 				have.heard[r.Tag] = true
 			}
-			met := f.Ports[r.Tag].Known
+			met, was := f.Ports[r.Tag].Known, f.Ports[r.Tag].Info.State()
 			program.Answered(f, have.asked, r)
+			if f.IsEndPort(int32(r.Tag)) && met && was >= ib.PortArmed && f.Ports[r.Tag].Info.State() <= ib.PortInit {
+				// Its host restarted since it was looked at: what was read
+				// of it before holds no more.
+				have.pkeys[r.Tag], have.heard[r.Tag] = nil, false
+				s.ev.guids, s.ev.reason = append(s.ev.guids, f.Nodes[f.Ports[r.Tag].Node].GUID), "a port restarted during the sweep"
+			}
 			if p := &f.Ports[r.Tag]; !met && p.Num == 0 && p.Info.CapMask()&fabric.CapIsSM != 0 && int32(r.Tag) != f.SMPort {
 				// A manager inside a switch that nothing was known of.
 				s.ev.ports, s.ev.reason = append(s.ev.ports, p.LID), "another manager in a switch"

@@ -605,7 +605,8 @@ func QoS(f *fabric.Fabric, t Lanes, have []uint8) []smp.Request {
 			num = p.Num
 			first, count := f.PortRange(p.Node)
 			for in := first; in < first+count; in++ {
-				if q := &f.Ports[in]; q.Num == 0 || q.Peer != fabric.None {
+				// Nothing comes in without a link, nor goes out where it came in.
+				if q := &f.Ports[in]; q.Num != num && (q.Num == 0 || q.Peer != fabric.None) {
 					set(mad.AttrSLtoVL, mad.SLtoVLMod(q.Num, num), m.Append(nil))
 				}
 			}

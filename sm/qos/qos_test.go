@@ -7,6 +7,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
 )
 
@@ -83,11 +84,13 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// Every linked port with lanes gets its tables once, by a way that leads to it.
+// Every linked port gets its tables once: of a switch one for each port that
+// packets come in by.
 func TestRequests(t *testing.T) {
 	f := gen.Ring(5, 1).Clone()
 	for i := range f.Ports {
 		setVLCap(f, int32(i), 4)
+		f.Ports[i].Info[23] |= byte(fabric.CapSLMapping)
 	}
 	setVLCap(f, f.EndPorts[1], 1)
 	tab, err := qos.Build(f, 2, qos.Options{})
@@ -101,7 +104,7 @@ func TestRequests(t *testing.T) {
 	}
 	seen := map[key]bool{}
 	slvl := map[uint64]int{}
-	for _, r := range tab.Requests(nil) {
+	for _, r := range program.QoS(f, tab, nil) {
 		k := key{r.Tag, r.Attr, r.Mod}
 		if seen[k] {
 			t.Errorf("%+v comes twice", k)
@@ -112,7 +115,7 @@ func TestRequests(t *testing.T) {
 		}
 		if r.Attr == mad.AttrSLtoVL {
 			slvl[r.Tag]++
-			if r.Data[0] != 0x01 || r.Data[1] != 0x23 {
+			if lanes := tab.OperVLs(int32(r.Tag)) > 1; lanes && (r.Data[0] != 0x01 || r.Data[1] != 0x23) || !lanes && r.Data != [64]byte{} {
 				t.Errorf("SL to VL of %s: % x", f.PortName(int32(r.Tag)), r.Data[:8])
 			}
 		}
@@ -120,7 +123,7 @@ func TestRequests(t *testing.T) {
 	for i := range f.Ports {
 		p := &f.Ports[i]
 		want := 0
-		if p.Peer != fabric.None && p.Num != 0 && int32(i) != f.EndPorts[1] && p.Peer != f.EndPorts[1] {
+		if p.Peer != fabric.None && p.Num != 0 {
 			want = 1
 			if n := &f.Nodes[p.Node]; n.Switch != fabric.None {
 				want = 3 // from the two other links and port 0
@@ -130,7 +133,11 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s: %d SL-to-VL tables, want %d", f.PortName(int32(i)), slvl[uint64(i)], want)
 		}
 	}
-	if rs := tab.Requests(func(int32) bool { return true }); len(rs) != 0 {
-		t.Errorf("%d requests with everything skipped", len(rs))
+	told := make([]uint8, len(f.Ports))
+	for i := range told {
+		told[i] = tab.OperVLs(int32(i))
+	}
+	if rs := program.QoS(f, tab, told); len(rs) != 0 {
+		t.Errorf("%d requests for ports that have been told", len(rs))
 	}
 }

@@ -43,7 +43,7 @@ func loadSwib(c Config, wires []string) error {
 			return err
 		}
 	}
-	return plugWires(wires)
+	return plugWires(c.Machine, wires)
 }
 
 // control gives the fabric one command.

@@ -495,9 +495,15 @@ type wire struct {
 }
 
 // plugWires joins the ports to the network devices that the guest got.
-func plugWires(ports []string) error {
+func plugWires(m Machine, ports []string) error {
 	for i, p := range ports {
 		nd := fmt.Sprintf("vec%d", i)
+		if m == QEMU {
+			// udev may have given it any name, or be about to.
+			if nd = netdevByMAC(wireMAC(i)); nd == "" {
+				return fmt.Errorf("port %s: its network device %s is missing", p, wireMAC(i))
+			}
+		}
 		if err := linkUp(nd); err != nil {
 			return err
 		}
@@ -506,6 +512,16 @@ func plugWires(ports []string) error {
 		}
 	}
 	return nil
+}
+
+func netdevByMAC(mac string) string {
+	files, _ := filepath.Glob("/sys/class/net/*/address")
+	for _, f := range files {
+		if text, err := os.ReadFile(f); err == nil && strings.TrimSpace(string(text)) == mac {
+			return filepath.Base(filepath.Dir(f))
+		}
+	}
+	return ""
 }
 
 // linkUp brings a network device up, with a long queue: what the far end cannot

@@ -221,3 +221,47 @@ func TestNetThousand(t *testing.T) {
 		},
 	})
 }
+
+// Debian's own kernels with two CPUs, 6.1 and 6.12, at a simulated switch with a
+// UML host: the wire is the same.
+func TestNetMachines(t *testing.T) {
+	hosts := []string{"uml", "q1", "q12"}
+	body := func(n int) func(g *lab.G) {
+		return func(g *lab.G) {
+			g.WaitPort("swib0", 1, "INIT", 40*time.Second)
+			if n == 0 {
+				g.SM(lab.SM{NoWait: true})
+			}
+			g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
+			g.Sh("ip addr add 10.9.0.%d/24 dev ib0; ip link set ib0 up", n+1)
+			g.Post("up-"+g.Node(), "")
+			for i, h := range hosts {
+				if i != n {
+					g.Await("up-"+h, 120*time.Second)
+					g.Ping(fmt.Sprintf("10.9.0.%d", i+1), "-s", "1400")
+				}
+			}
+			g.Exec("ip", "link", "set", "ib0", "type", "ipoib", "mode", "connected")
+			g.Exec("ip", "link", "set", "ib0", "mtu", "65520")
+			g.Post("connected-"+g.Node(), "")
+			for i, h := range hosts {
+				if i != n {
+					g.Await("connected-"+h, 60*time.Second)
+					g.Ping(fmt.Sprintf("10.9.0.%d", i+1), "-s", "65000")
+				}
+			}
+			g.Logf("kernel %s, done at %v", g.Read("/proc/sys/kernel/osrelease"), lab.Uptime())
+		}
+	}
+	f := gen.Star(4, 8)
+	lab.RunNet(t, lab.Net{
+		Fabric:  text(t, f),
+		Cables:  []string{"uml/1 S-0001/6", "q1/1 S-0001/7", "q12/1 S-0001/8"},
+		Timeout: 4 * time.Minute,
+		Nodes: []lab.Node{
+			{Name: "uml", Config: lab.Config{Userland: lab.Debian}, Body: body(0)},
+			{Name: "q1", Config: lab.Config{Userland: lab.Debian, Machine: lab.QEMU}, Body: body(1)},
+			{Name: "q12", Config: lab.Config{Userland: lab.Debian, Machine: lab.QEMU, Series: "6.12"}, Body: body(2)},
+		},
+	})
+}

@@ -46,8 +46,24 @@ func (m *machine) qemuCommand(dir, initrd string, quiet bool) *exec.Cmd {
 		// One adapter on the root bus and one behind a bridge.
 		args = append(args, "-device", "edu,addr=5", "-device", "pcie-root-port,id=rp1,chassis=1,slot=7,addr=6", "-device", "edu,bus=rp1")
 	}
-	return exec.Command("qemu-system-x86_64", args...)
+	if m.cfg.netPath != "" {
+		share("net", m.cfg.netPath, "")
+	}
+	// The cables that leave the kernel are network devices whose frames travel as
+	// datagrams, as those of UML do.
+	cmd := exec.Command("qemu-system-x86_64")
+	for i, w := range m.cfg.wires {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, w.file)
+		args = append(args, "-netdev", fmt.Sprintf("dgram,id=wire%d,local.type=fd,local.str=%d", i, 3+i),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=wire%d,host_mtu=%d,mac=%s", i, wireMTU, wireMAC(i)))
+	}
+	cmd.Args = append(cmd.Args, args...)
+	return cmd
 }
+
+// wireMAC is the address of the network device of a guest's wire in QEMU, by
+// which the guest knows it.
+func wireMAC(i int) string { return fmt.Sprintf("52:54:00:77:%02x:%02x", i>>8&0xff, i&0xff) }
 
 // initModules are the modules without which a guest cannot reach its host.
 func (m *machine) initModules() []string {

@@ -17,7 +17,7 @@ import (
 // bootModules are what a guest with Debian's modular kernel needs before it can
 // reach its host, and the InfiniBand stack; a test loads others with modprobe.
 var bootModules = []string{
-	"virtio_pci", "9pnet_virtio", "9p", "overlay", "configfs",
+	"virtio_pci", "9pnet_virtio", "9p", "overlay", "configfs", "virtio_net",
 	"ib_umad", "ib_uverbs", "ib_ipoib", "rdma_ucm",
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 )
 
@@ -116,18 +117,8 @@ func (s *Store) SaveRecord(r *link.Record) error {
 	return nil
 }
 
-// write replaces a file in one step. It is not synced to a disk: the directory
-// lives in memory and ends with the boot, a crash of this process cannot tear
-// a rename.
 func (s *Store) write(name string, b []byte) error {
-	tmp := filepath.Join(s.dir, "."+name+".new")
-	if err := os.WriteFile(tmp, b, 0o644); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	if err := os.Rename(tmp, filepath.Join(s.dir, name)); err != nil {
-		return fmt.Errorf("write %s: %w", name, err)
-	}
-	return nil
+	return smallfile.Replace(filepath.Join(s.dir, name), b, 0o644)
 }
 
 // SaveReport writes the report; the text of links that have not changed is not

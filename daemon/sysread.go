@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"ibnetworkd/internal/smallfile"
 	"path"
 	"path/filepath"
 	"strings"
@@ -18,19 +19,11 @@ import (
 // text is a small file below root without the blanks around, "" if it cannot be
 // read.
 func (o *Observer) text(path string) string {
-	fd, err := unix.Open(filepath.Join("/", o.root, path), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	b, err := smallfile.Read(filepath.Join("/", o.root, path), 1<<16)
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = unix.Close(fd) }()
-	var buf [4096]byte
-	for {
-		n, err := unix.Read(fd, buf[:])
-		if err == unix.EINTR {
-			continue
-		}
-		return strings.TrimSpace(string(buf[:max(n, 0)]))
-	}
+	return strings.TrimSpace(string(b))
 }
 
 // target is what a symbolic link below root says, "" if it is none.

@@ -2,14 +2,13 @@ package worker
 
 import (
 	"fmt"
+	"ibnetworkd/internal/smallfile"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/smctl"
-
-	"github.com/google/renameio/v2"
 )
 
 // Dir keeps options below a directory, one environment file a port: the unit
@@ -32,7 +31,7 @@ func (d Dir) Save(g ib.GUID, options []string, hand smctl.Hand) error {
 	if err := os.MkdirAll(string(d), 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(d.path(g), []byte(b.String()), 0o644, renameio.WithStaticPermissions(0o644))
+	return smallfile.Replace(d.path(g), []byte(b.String()), 0o644)
 }
 
 // Hand implements Keeper.

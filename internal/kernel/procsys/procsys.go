@@ -3,10 +3,8 @@
 package procsys
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
+	"ibnetworkd/internal/smallfile"
 	"path/filepath"
 	"strings"
 )
@@ -80,17 +78,11 @@ func (f FS) Get(fam Family, link, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file, err := os.Open(p)
+	b, err := smallfile.Read(p, maxValue)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = file.Close() }()
-	var b [maxValue]byte
-	n, err := file.Read(b[:])
-	if err != nil && !errors.Is(err, io.EOF) {
-		return "", err
-	}
-	return strings.TrimRight(string(b[:n]), "\n"), nil
+	return strings.TrimRight(string(b), "\n"), nil
 }
 
 // Set writes a setting.
@@ -102,10 +94,5 @@ func (f FS) Set(fam Family, link, key, value string) error {
 	if len(value) > maxValue || strings.ContainsAny(value, "\n\x00") {
 		return fmt.Errorf("%.40q is not a value for %s", value, p)
 	}
-	file, err := os.OpenFile(p, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(value + "\n")
-	return errors.Join(err, file.Close())
+	return smallfile.Write(p, []byte(value+"\n"))
 }

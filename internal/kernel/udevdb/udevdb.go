@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"ibnetworkd/internal/smallfile"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -79,20 +79,12 @@ func (d DB) read(id string) (Record, error) {
 	if strings.ContainsAny(id, "/\x00") {
 		return Record{}, fmt.Errorf("%q is not a device id", id)
 	}
-	f, err := os.Open(d.path("data/" + id))
+	b, err := smallfile.Read(d.path("data/"+id), maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, nil
 	}
 	if err != nil {
 		return Record{}, fmt.Errorf("read udev's record: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
-	if err != nil {
-		return Record{}, fmt.Errorf("read udev's record: %w", err)
-	}
-	if len(b) > maxRecord {
-		return Record{}, fmt.Errorf("udev's record %s is larger than %d bytes", id, maxRecord)
 	}
 	return Parse(b), nil
 }

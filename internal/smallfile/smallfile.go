@@ -1,0 +1,96 @@
+// Package smallfile reads and writes small files of sysfs, procfs and /run with
+// as few system calls as there have to be. Package os asks for a file's flags and
+// shows it to the poller, six calls where three do; a daemon that reads a few
+// dozen such files for each device that comes notices.
+package smallfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+func failed(op, path string, err error) error {
+	return &fs.PathError{Op: op, Path: path, Err: err}
+}
+
+func retry(f func() (int, error)) (int, error) {
+	for {
+		if n, err := f(); !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
+}
+
+// ErrTooLarge says that a file holds more than its reader takes.
+var ErrTooLarge = errors.New("file too large")
+
+// Read reads a file of at most most bytes. It takes a read that fills less than
+// it could for the end, which it is for regular files, sysfs and settings under
+// /proc/sys.
+func Read(path string, most int) ([]byte, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, failed("open", path, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	buf := make([]byte, 0, min(most+1, 4096))
+	for {
+		n, err := retry(func() (int, error) { return unix.Read(fd, buf[len(buf):cap(buf)]) })
+		if err != nil {
+			return nil, failed("read", path, err)
+		}
+		buf = buf[:len(buf)+n]
+		switch {
+		case len(buf) > most:
+			return nil, failed("read", path, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most))
+		case len(buf) < cap(buf):
+			return buf, nil
+		}
+		buf = append(make([]byte, 0, min(2*cap(buf), most+1)), buf...)
+	}
+}
+
+// Write writes to a file that is there, in one call, as files of sysfs and
+// /proc/sys want it.
+func Write(path string, b []byte) error {
+	return write(path, b, unix.O_WRONLY, 0)
+}
+
+func write(path string, b []byte, flags int, perm uint32) error {
+	fd, err := retry(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, perm) })
+	if err != nil {
+		return failed("open", path, err)
+	}
+	n, err := retry(func() (int, error) { return unix.Write(fd, b) })
+	cerr := unix.Close(fd)
+	switch {
+	case err != nil:
+		return failed("write", path, err)
+	case n < len(b):
+		return failed("write", path, unix.ENOSPC)
+	case cerr != nil:
+		return failed("close", path, cerr)
+	}
+	return nil
+}
+
+// Replace puts a file in place of another in one step, for readers that come at
+// any time. It is not synced to a disk: it is for directories that live in memory
+// and end with the boot, where a crash of the process cannot tear a rename.
+func Replace(path string, b []byte, perm fs.FileMode) error {
+	dir, name := filepath.Split(path)
+	tmp := dir + "." + name + ".new"
+	if err := write(tmp, b, unix.O_WRONLY|unix.O_CREAT|unix.O_TRUNC, uint32(perm.Perm())); err != nil {
+		_ = unix.Unlink(tmp)
+		return err
+	}
+	if err := unix.Rename(tmp, path); err != nil {
+		_ = unix.Unlink(tmp)
+		return failed("rename", path, err)
+	}
+	return nil
+}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
@@ -41,7 +42,10 @@ type Systemd struct {
 
 	mu   sync.Mutex
 	conn *dbus.Conn
-	jobs map[string][]chan string // who waits for the job of a unit, for its result
+	// watched are the units whose changes the bus sends on conn. A match for all
+	// would wake us for each device that comes or goes.
+	watched map[dbus.ObjectPath]bool
+	jobs    map[string][]chan string // who waits for the job of a unit, for its result
 }
 
 // NewSystemd makes a Systemd.
@@ -144,7 +148,6 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		for _, m := range [][]dbus.MatchOption{
 			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("JobRemoved")},
 			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("Reloading")},
-			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface("org.freedesktop.DBus.Properties"), dbus.WithMatchMember("PropertiesChanged"), dbus.WithMatchPathNamespace(systemdPath + "/unit")},
 			{dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, systemdName)},
 		} {
 			if err := conn.AddMatchSignal(m...); err != nil {
@@ -164,7 +167,7 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		s.Log.Warn("systemd is not on the bus: subnet managers cannot be run until it is", "error", err)
 	}
 	s.mu.Lock()
-	s.conn = conn
+	s.conn, s.watched = conn, map[dbus.ObjectPath]bool{}
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -379,10 +382,16 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	var path dbus.ObjectPath
-	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".LoadUnit", 0, name).Store(&path); err != nil {
+	// First the changes from now on, then what is.
+	path := dbus.ObjectPath(systemdPath + "/unit/" + sdbus.PathBusEscape(name))
+	if err := s.watch(conn, path); err != nil {
+		return State{}, plain(err)
+	}
+	// GetUnit knows those that run, ran and failed, or wait for a job; asking for
+	// another's properties would make systemd load it.
+	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".GetUnit", 0, name).Err; err != nil {
 		var de dbus.Error
-		if errors.As(err, &de) && (de.Name == systemdName+".NoSuchUnit" || de.Name == systemdName+".LoadFailed") {
+		if errors.As(err, &de) && de.Name == systemdName+".NoSuchUnit" {
 			return State{}, nil
 		}
 		return State{}, plain(err)
@@ -396,11 +405,35 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	if err != nil {
 		return State{}, plain(err)
 	}
-	v, err := get(serviceIf)
-	if err != nil {
-		v = nil
+	// A hundred properties and more, of which a failure is explained by four.
+	var v map[string]dbus.Variant
+	if st := stateOf(u, nil); st.Result != "" {
+		if v, err = get(serviceIf); err != nil {
+			v = nil
+		}
 	}
 	return stateOf(u, v), nil
+}
+
+// watch has the bus send the changes of a unit's properties. Without a bus
+// systemd sends all.
+func (s *Systemd) watch(conn *dbus.Conn, path dbus.ObjectPath) error {
+	s.mu.Lock()
+	known := s.watched[path] || len(conn.Names()) == 0
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	if err := conn.AddMatchSignal(dbus.WithMatchSender(systemdName), dbus.WithMatchInterface("org.freedesktop.DBus.Properties"),
+		dbus.WithMatchMember("PropertiesChanged"), dbus.WithMatchObjectPath(path)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.conn == conn {
+		s.watched[path] = true
+	}
+	s.mu.Unlock()
+	return nil
 }
 
 // epoch is one moment by Go's clock and by systemd's monotonic one.

@@ -63,7 +63,14 @@ func (f *fakeSystemd) StartTransientUnit(n, mode string, props []property, _ []a
 	f.job(n, "active")
 	return "/org/freedesktop/systemd1/job/1", nil
 }
-func (f *fakeSystemd) LoadUnit(n string) (dbus.ObjectPath, *dbus.Error) { return fakeUnitPath, nil }
+func (f *fakeSystemd) GetUnit(n string) (dbus.ObjectPath, *dbus.Error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.state == "" {
+		return "/", dbus.NewError(systemdName+".NoSuchUnit", []any{"Unit " + n + " not loaded."})
+	}
+	return fakeUnitPath, nil
+}
 func (f *fakeSystemd) GetAll(iface string) (map[string]dbus.Variant, *dbus.Error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -45,6 +45,9 @@ type Config struct {
 	Doubt func()
 	Keep  Keeper
 	Rooms []plan.Room
+	// Events is what happens to the system; nil if nobody tells. It calls Wake
+	// with Scope.Events.
+	Events Events
 	// Notify sends a line to the service manager; nil sends none.
 	Notify func(state string)
 	// FastPort is the time between two looks at the ports while one that
@@ -56,6 +59,14 @@ type Config struct {
 	// OnTurn is called from the loop after each turn that changed something,
 	// with the present picture and units. It must not block.
 	OnTurn []func(*link.Snapshot, *units.Set)
+}
+
+// Events are read by the loop alone; *Watch is one.
+type Events interface {
+	// Take says where to look because of what has happened since the last Take.
+	Take() Scope
+	// Ready asks to be woken by what happens from the last Take on.
+	Ready()
 }
 
 // Change is what has changed since the last one.
@@ -336,6 +347,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			retry.Stop()
 		}
 		sc = Scope{}
+		if d.cfg.Events != nil {
+			d.cfg.Events.Ready()
+		}
 		select {
 		case <-ctx.Done():
 			d.notify("STOPPING=1")
@@ -379,20 +393,39 @@ const coalesceMost = 250 * time.Millisecond
 // answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
 	d.pause(ctx, min(max(d.lastCost, coalesceLeast), coalesceMost))
-	if d.lazy() {
+	s := d.hints()
+	if s.lazy() {
 		d.pause(ctx, lazyWait)
+		s.Join(d.hints())
+		s.Join(d.happened())
 	}
+	if d.set != nil && d.rec != nil {
+		w := d.wants()
+		s.Routes, s.Rules = s.Routes && w.Routes, s.Rules && w.Rules
+	}
+	return s
+}
+
+// hints takes what Wake has been called with, and the events that it told of.
+func (d *Daemon) hints() Scope {
 	select {
 	case <-d.bell:
 	default:
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	s := d.want
 	d.want = Scope{}
-	if d.set != nil && d.rec != nil {
-		w := d.wants()
-		s.Routes, s.Rules = s.Routes && w.Routes, s.Rules && w.Rules
+	d.mu.Unlock()
+	if s.Events {
+		s.Events = false
+		s.Join(d.happened())
+	}
+	return s
+}
+
+func (d *Daemon) happened() (s Scope) {
+	if d.cfg.Events != nil {
+		s = d.cfg.Events.Take()
 	}
 	return s
 }
@@ -406,19 +439,9 @@ func (d *Daemon) pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// lazyWait is how long hints wait that nobody waits for: addresses that have
-// passed duplicate address detection, routes of the kernel's own. They come one
-// by one for each link.
+// lazyWait is how long hints wait that nobody waits for. They come one by one for
+// each link.
 const lazyWait = 100 * time.Millisecond
-
-// lazy reports that all hints so far are of that kind.
-func (d *Daemon) lazy() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.want
-	s.Addrs, s.Routes, s.Rules = false, false, false
-	return s.Empty()
-}
 
 func (d *Daemon) notify(s string) {
 	if d.cfg.Notify != nil {
@@ -475,16 +498,32 @@ const rounds = 10
 func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	start := time.Now()
 	var cost struct{ load, look, plan, apply, report time.Duration }
+	// The parts are for the log alone, and reading a clock is a system call on
+	// some machines.
+	debug := d.log.Enabled(ctx, slog.LevelDebug)
+	clock := func() (t time.Time) {
+		if debug {
+			t = time.Now()
+		}
+		return t
+	}
+	lap := func(into *time.Duration, since time.Time) {
+		if debug {
+			*into += time.Since(since)
+		}
+	}
 	defer func() {
 		d.lastCost = time.Since(start)
+		if !debug {
+			return
+		}
 		d.log.Debug("turn", "scope", sc.String(), "took", d.lastCost, "load", cost.load, "look", cost.look, "plan", cost.plan, "apply", cost.apply, "report", cost.report)
 	}()
-	lap := func(into *time.Duration, since time.Time) { *into += time.Since(since) }
 	dirty := map[int]bool{}
 	maps.Copy(dirty, sc.Force)
 	reloaded := false
 	if sc.Reload || d.set == nil {
-		t := time.Now()
+		t := clock()
 		reloaded = d.reload(dirty)
 		lap(&cost.load, t)
 		// A file that was not there when the set was loaded may ask for
@@ -501,7 +540,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		}
 	}
 	old := d.snap
-	t := time.Now()
+	t := clock()
 	snap, err := d.cfg.System.Look(sc, d.wants())
 	lap(&cost.look, t)
 	if err != nil {
@@ -521,7 +560,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		if len(dirty) >= len(d.snap.Links) {
 			in.Scope = nil
 		}
-		t = time.Now()
+		t = clock()
 		r := plan.Make(in)
 		lap(&cost.plan, t)
 		d.unitOf, d.portNotes = r.Units, r.PortNotes
@@ -536,10 +575,12 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			break
 		}
 		steps += len(r.Plan.Steps)
-		t = time.Now()
+		t = clock()
 		dirty = d.apply(ctx, r.Plan.Steps)
 		lap(&cost.apply, t)
 		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(dirty)}
+		// Our own changes echo as events: this look answers those too.
+		look.Join(d.happened())
 		for _, s := range r.Plan.Steps {
 			switch s.Op.(type) {
 			case link.AddChild:
@@ -548,7 +589,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 				look.All, look.RDMA = true, true
 			}
 		}
-		t = time.Now()
+		t = clock()
 		snap, err := d.cfg.System.Look(look, d.wants())
 		lap(&cost.look, t)
 		if err != nil {
@@ -556,7 +597,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		}
 		d.take(snap, dirty)
 	}
-	t = time.Now()
+	t = clock()
 	d.fold(old, changed, reloaded)
 	lap(&cost.report, t)
 	if old != d.snap || reloaded {

@@ -439,12 +439,9 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 		}
 	} else {
 		s.Links = slices.Clone(old)
-		indexes := make([]int, 0, len(sc.Links))
-		for i := range sc.Links {
-			indexes = append(indexes, i)
-		}
-		slices.Sort(indexes)
-		for _, index := range indexes {
+		todo := slices.Sorted(maps.Keys(sc.Links))
+		for k := 0; k < len(todo); k++ {
+			index := todo[k]
 			at, found := slices.BinarySearchFunc(s.Links, index, func(l link.Link, n int) int { return l.Index - n })
 			raw, err := o.rt.LinkByIndex(index)
 			switch {
@@ -462,6 +459,13 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 				s.Links[at] = l
 			} else {
 				s.Links = slices.Insert(s.Links, at, l)
+			}
+			// Another link of that name was renamed or is gone: its event is on
+			// the way.
+			for i := range s.Links {
+				if x := &s.Links[i]; x.Name == l.Name && x.Index != index && !slices.Contains(todo, x.Index) {
+					todo = append(todo, x.Index)
+				}
 			}
 		}
 	}
@@ -561,7 +565,7 @@ func (o *Observer) managers(index int) []string {
 	}
 	var out []string
 	n := strconv.Itoa(index)
-	if b := o.readSmall("/run/systemd/netif/links/" + n); o.networkd && b != "" {
+	if b := o.text("/run/systemd/netif/links/" + n); o.networkd && b != "" {
 		admin, file := "", ""
 		for line := range strings.Lines(b) {
 			k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
@@ -576,7 +580,7 @@ func (o *Observer) managers(index int) []string {
 			out = append(out, plan.Networkd)
 		}
 	}
-	if b := o.readSmall("/run/NetworkManager/devices/" + n); o.nm && b != "" {
+	if b := o.text("/run/NetworkManager/devices/" + n); o.nm && b != "" {
 		for line := range strings.Lines(b) {
 			if strings.TrimSpace(line) == "managed=true" {
 				out = append(out, plan.NetworkManager)
@@ -589,14 +593,6 @@ func (o *Observer) managers(index int) []string {
 func (o *Observer) exists(path string) bool {
 	_, err := os.Stat(filepath.Join("/", o.root, path))
 	return err == nil
-}
-
-func (o *Observer) readSmall(path string) string {
-	b, err := os.ReadFile(filepath.Join("/", o.root, path))
-	if err != nil || len(b) > 1<<16 {
-		return ""
-	}
-	return string(b)
 }
 
 func (o *Observer) lookAddresses(s *link.Snapshot) error {

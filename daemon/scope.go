@@ -17,6 +17,8 @@ type Scope struct {
 	Rules  bool
 	RDMA   bool // RDMA devices and the ports' state
 	PKeys  bool // the partition tables too
+	// Events says that event sources have something to tell.
+	Events bool
 	// Due says that the time of held operations has come.
 	Due bool
 	// Force plans these links although nothing of theirs has changed, and
@@ -26,7 +28,7 @@ type Scope struct {
 
 // Empty reports that there is nowhere to look.
 func (s *Scope) Empty() bool {
-	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Due && len(s.Force) == 0
+	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Events && !s.Due && len(s.Force) == 0
 }
 
 // Join adds another scope.
@@ -38,6 +40,7 @@ func (s *Scope) Join(o Scope) {
 	s.Rules = s.Rules || o.Rules
 	s.RDMA = s.RDMA || o.RDMA
 	s.PKeys = s.PKeys || o.PKeys
+	s.Events = s.Events || o.Events
 	s.Due = s.Due || o.Due
 	if len(o.Links) > 0 {
 		if s.Links == nil {
@@ -53,13 +56,30 @@ func (s *Scope) Join(o Scope) {
 	}
 }
 
+// link adds a link.
+func (s *Scope) link(index int) {
+	if s.Links == nil {
+		s.Links = map[int]bool{}
+	}
+	s.Links[index] = true
+}
+
+// lazy reports that there is something to look at that nobody waits for:
+// addresses that have passed duplicate address detection, routes of the
+// kernel's own.
+func (s *Scope) lazy() bool {
+	o := *s
+	o.Addrs, o.Routes, o.Rules = false, false, false
+	return o.Empty() && !s.Empty()
+}
+
 // String lists the parts for a log.
 func (s Scope) String() string {
 	var w []string
 	for _, p := range []struct {
 		on   bool
 		word string
-	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"}, {s.PKeys, "pkeys"}, {s.Due, "due"}} {
+	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"}, {s.PKeys, "pkeys"}, {s.Events, "events"}, {s.Due, "due"}} {
 		if p.on {
 			w = append(w, p.word)
 		}

@@ -20,9 +20,9 @@ import (
 	"ibnetworkd/units"
 )
 
-// Watch turns the events of the system into hints for the loop until ctx ends.
-// It subscribes before it returns, so that nothing that happens after the first
-// look is missed.
+// Watch turns the events of the system into hints for the loop. The loop reads
+// them when it has time for them, in its own goroutine: a burst costs one wake-up,
+// and nothing that happens is read twice.
 type Watch struct {
 	Log *slog.Logger
 	// RecvBuffer is the receive buffer of the event sockets in bytes, 0 for a
@@ -32,8 +32,54 @@ type Watch struct {
 	// too.
 	Udev bool
 	Wake func(Scope)
-	// Overrun is called for each overrun of a socket; nil for nobody.
-	Overrun func(source string)
+	// More are the sources of other rooms; one that is nil is not there.
+	More []EventSource
+
+	poll    *nl.Poller
+	sources []*source
+	// carrier of the links that events have told of: a change of it is a change
+	// of the port too, most others are not.
+	carrier map[int]bool
+}
+
+// EventSource opens a socket of events. Open gives nil, and no error, where this
+// kernel has no such events.
+type EventSource struct {
+	Name string
+	Open func() (EventSocket, error)
+}
+
+// EventSocket is read by the loop.
+type EventSocket interface {
+	// FD is polled.
+	FD() int
+	// Take adds what has happened to the scope. lost says that more has than the
+	// socket could hold; an error that it has to be opened again.
+	Take(*Scope) (lost bool, err error)
+	Close() error
+}
+
+// reader is what the kernel's clients give.
+type reader[E any] interface {
+	FD() int
+	Read(put func(E)) (lost bool, err error)
+	Close() error
+}
+
+type socket[E any] struct {
+	reader[E]
+	note func(*Scope, E)
+}
+
+func (x socket[E]) Take(s *Scope) (bool, error) { return x.Read(func(e E) { x.note(s, e) }) }
+
+// SocketOf makes an EventSocket of a kernel client's source.
+func SocketOf[E any](r reader[E], note func(*Scope, E)) EventSocket { return socket[E]{r, note} }
+
+// source is one that may have failed and is opened again.
+type source struct {
+	EventSource
+	socket EventSocket // nil while it has failed
 }
 
 // everything is what is looked at after events were lost.
@@ -43,127 +89,160 @@ var everything = Scope{All: true, RDMA: true, PKeys: true, Addrs: true, Routes: 
 // wait for a state: the loop looks at everything after it.
 const rejoin = time.Second
 
-// Start subscribes to all sources. Those that this kernel does not have are left
-// out.
+// Start opens all sources, so that nothing that happens after the first look is
+// missed, and wakes the loop until ctx ends. Sources that this kernel does not
+// have are left out.
 func (w *Watch) Start(ctx context.Context) error {
-	if err := w.startRTNL(ctx); err != nil {
+	var err error
+	if w.poll, err = nl.NewPoller(); err != nil {
 		return err
 	}
+	w.carrier = map[int]bool{}
 	// udevd's re-broadcast is listened to in any case: udevd may start after us,
 	// and links wait for it from then on.
-	groups := []uevent.Group{uevent.Udev}
+	all := []EventSource{{"rtnetlink", w.rtnetlink}, {"rdma", w.rdma}, {"udev", func() (EventSocket, error) { return w.uevents(uevent.Udev) }}}
 	if !w.Udev {
-		groups = append(groups, uevent.Kernel)
+		all = append(all, EventSource{"uevent", func() (EventSocket, error) { return w.uevents(uevent.Kernel) }})
 	}
-	for _, g := range groups {
-		if err := w.startUevent(ctx, g); err != nil {
-			// No device events in this container or namespace: rtnetlink tells
-			// of links, the port timer of the rest.
-			w.Log.Warn("no device events", "error", err)
+	for i, x := range append(all, w.More...) {
+		so, err := x.Open()
+		switch {
+		case err != nil && i == 0:
+			return errors.Join(err, w.Close())
+		case err != nil:
+			// In a container or a namespace: rtnetlink tells of links, the port
+			// timer of the rest.
+			w.Log.Warn("some events are not seen", "source", x.Name, "error", err)
+		case so != nil:
+			if err := w.poll.Add(so.FD()); err != nil {
+				return errors.Join(err, so.Close(), w.Close())
+			}
+			w.sources = append(w.sources, &source{x, so})
 		}
 	}
-	if err := w.startRDMA(ctx); err != nil && !errors.Is(err, rdmanl.ErrNoMonitor) && !errors.Is(err, rdmanl.ErrNoRDMA) {
-		w.Log.Warn("no RDMA events", "error", err)
-	}
+	context.AfterFunc(ctx, func() { _ = w.poll.Close() })
+	go func() {
+		for w.poll.Wait() == nil {
+			w.Wake(Scope{Events: true})
+		}
+	}()
 	return nil
 }
 
-func pump[E comparable](ctx context.Context, w *Watch, name string, q *nl.Queue[E], scope func([]E) Scope, again func(context.Context) error) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-q.C():
+// Close closes the sockets. The loop must have ended.
+func (w *Watch) Close() error {
+	err := w.poll.Close()
+	if errors.Is(err, os.ErrClosed) {
+		err = nil
+	}
+	for _, x := range w.sources {
+		if x.socket != nil {
+			err = errors.Join(err, x.socket.Close())
 		}
-		b := q.Take()
-		s := scope(b.Events)
-		if b.Overrun {
+	}
+	w.sources = nil
+	return err
+}
+
+// Take reads what has happened since the last time.
+func (w *Watch) Take() Scope {
+	var s Scope
+	for _, x := range w.sources {
+		if x.socket == nil {
+			if x.again(w) {
+				s.Join(everything)
+			}
+			continue
+		}
+		lost, err := x.socket.Take(&s)
+		if lost {
 			s.Join(everything)
-			if w.Overrun != nil {
-				w.Overrun(name)
-			}
-			w.Log.Warn("events were lost: looking at everything", "source", name)
+			clear(w.carrier)
+			w.Log.Warn("events were lost: looking at everything", "source", x.Name)
 		}
-		if b.Err != nil && ctx.Err() == nil {
-			w.Log.Error("event source failed, opened again", "source", name, "error", b.Err)
-			var reopen func()
-			reopen = func() {
-				if ctx.Err() != nil {
-					return
-				}
-				if err := again(ctx); err != nil {
-					time.AfterFunc(rejoin, reopen)
-					return
-				}
-				w.Wake(everything)
-			}
-			time.AfterFunc(rejoin, reopen)
-			return
-		}
-		if !s.Empty() {
-			w.Wake(s)
+		if err != nil {
+			w.Log.Error("event source failed, opened again", "source", x.Name, "error", err)
+			_ = x.socket.Close()
+			x.socket = nil
+			time.AfterFunc(rejoin, func() { w.Wake(Scope{Events: true}) })
 		}
 	}
+	return s
 }
 
-func (w *Watch) startRTNL(ctx context.Context) error {
-	ev, err := rtnl.Subscribe(ctx, w.RecvBuffer)
+// again opens a source that has failed.
+func (x *source) again(w *Watch) bool {
+	so, err := x.Open()
+	if err == nil && so != nil {
+		if err = w.poll.Add(so.FD()); err == nil {
+			x.socket = so
+			return true
+		}
+		_ = so.Close()
+	}
+	time.AfterFunc(rejoin, func() { w.Wake(Scope{Events: true}) })
+	return false
+}
+
+// Ready has the loop woken by what happens from now on, and by what has happened
+// since Take.
+func (w *Watch) Ready() { w.poll.Ready() }
+
+func (w *Watch) rtnetlink() (EventSocket, error) {
+	ev, err := rtnl.Listen(w.RecvBuffer)
 	if err != nil {
-		return fmt.Errorf("subscribe to rtnetlink: %w", err)
+		return nil, fmt.Errorf("listen to rtnetlink: %w", err)
 	}
-	go pump(ctx, w, "rtnetlink", ev.Queue, func(es []rtnl.Event) (s Scope) {
-		for _, e := range es {
-			switch e.Type {
-			case rtnl.LinkChanged, rtnl.LinkGone:
-				s.Join(Scope{Links: map[int]bool{e.Index: true}, RDMA: true})
-			case rtnl.AddressChanged:
-				s.Addrs = true
-			case rtnl.RouteChanged:
-				s.Routes = true
-			case rtnl.RuleChanged:
-				s.Rules = true
+	return SocketOf(ev, func(s *Scope, e rtnl.Event) {
+		switch e.Type {
+		case rtnl.LinkChanged:
+			s.link(e.Index)
+			if was, known := w.carrier[e.Index]; !known || was != e.Carrier {
+				w.carrier[e.Index] = e.Carrier
+				s.RDMA = true
 			}
+		case rtnl.LinkGone:
+			s.link(e.Index)
+			s.RDMA = true
+			delete(w.carrier, e.Index)
+		case rtnl.AddressChanged:
+			s.Addrs = true
+		case rtnl.RouteChanged:
+			s.Routes = true
+		case rtnl.RuleChanged:
+			s.Rules = true
 		}
-		return s
-	}, w.startRTNL)
-	return nil
+	}), nil
 }
 
-func (w *Watch) startUevent(ctx context.Context, g uevent.Group) error {
-	ev, err := uevent.Subscribe(ctx, g, w.RecvBuffer, "net", "infiniband", "infiniband_mad")
+func (w *Watch) uevents(g uevent.Group) (EventSocket, error) {
+	ev, err := uevent.Listen(g, w.RecvBuffer, "net", "infiniband", "infiniband_mad")
 	if err != nil {
-		return fmt.Errorf("subscribe to device events: %w", err)
+		return nil, fmt.Errorf("listen to device events: %w", err)
 	}
-	go pump(ctx, w, "uevent", ev.Queue, func(es []uevent.Event) (s Scope) {
-		for _, e := range es {
-			switch {
-			case e.Subsystem == "net" && e.IfIndex != 0:
-				s.Join(Scope{Links: map[int]bool{e.IfIndex: true}})
-			case e.Subsystem == "infiniband":
-				s.Join(Scope{RDMA: true})
-			}
+	return SocketOf(ev, func(s *Scope, e uevent.Event) {
+		switch {
+		case e.Subsystem == "net" && e.IfIndex != 0:
+			s.link(e.IfIndex)
+		case e.Subsystem == "infiniband":
+			s.RDMA = true
 		}
-		return s
-	}, func(ctx context.Context) error { return w.startUevent(ctx, g) })
-	return nil
+	}), nil
 }
 
-func (w *Watch) startRDMA(ctx context.Context) error {
+func (w *Watch) rdma() (EventSocket, error) {
 	c, err := rdmanl.Dial()
-	if err != nil {
-		return err
+	if err == nil {
+		defer func() { _ = c.Close() }()
+		var ev *rdmanl.Events
+		if ev, err = c.Listen(w.RecvBuffer); err == nil {
+			return SocketOf(ev, func(s *Scope, _ rdmanl.Event) { s.RDMA = true }), nil
+		}
 	}
-	ev, err := c.Subscribe(ctx, w.RecvBuffer)
-	if err != nil {
-		_ = c.Close()
-		return err
+	if errors.Is(err, rdmanl.ErrNoMonitor) || errors.Is(err, rdmanl.ErrNoRDMA) {
+		return nil, nil
 	}
-	context.AfterFunc(ctx, func() { _ = c.Close() })
-	go pump(ctx, w, "rdma", ev.Queue, func(es []rdmanl.Event) (s Scope) {
-		s.RDMA = len(es) > 0
-		return s
-	}, w.startRDMA)
-	return nil
+	return nil, fmt.Errorf("listen to RDMA events: %w", err)
 }
 
 // editorPause is how long the unit directories must be quiet before they are

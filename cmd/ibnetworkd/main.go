@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/cardwatch"
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/kernel/udevdb"
 	"ibnetworkd/internal/version"
@@ -141,17 +142,19 @@ func run(ctx context.Context, o options) error {
 		sys = w(sys)
 	}
 	dirs := daemon.NewUnitDirs(o.root)
+	w := &daemon.Watch{Log: log, RecvBuffer: o.recvBuffer, Udev: udevdb.New("/").Running(), More: cardwatch.Sources()}
 	d := daemon.New(daemon.Config{
-		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn,
+		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn, Events: w,
 		Load: dirs.Load, Doubt: dirs.Doubt,
 		Notify:    func(s string) { _, _ = sd.SdNotify(false, s) },
 		AfterWork: giveBack(),
 	})
 	eyes.OnResolved(func() { d.Wake(daemon.Scope{Reload: true, RDMA: true}) })
-	w := &daemon.Watch{Log: log, RecvBuffer: o.recvBuffer, Udev: udevdb.New("/").Running(), Wake: d.Wake}
+	w.Wake = d.Wake
 	if err := w.Start(ctx); err != nil {
 		return err
 	}
+	defer func() { _ = w.Close() }()
 	if !o.noWatch {
 		if err := dirs.Watch(ctx, log, func() { d.Wake(daemon.Scope{Reload: true}) }); err != nil {
 			log.Warn("the unit directories are not watched: changes need a reload", "error", err)

@@ -10,11 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/cardwatch"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -27,11 +26,6 @@ func init() {
 	extraTasks = append(extraTasks, func(v env) task {
 		e.log, e.dir, e.daemon = v.log, filepath.Join(v.stateDir, "links"), v.daemon
 		return task{"environment files", e.run}
-	}, func(v env) task {
-		return task{"card watch", func(ctx context.Context) error {
-			cardwatch.Run(ctx, v.log, v.daemon.Wake)
-			return nil
-		}}
 	}, func(v env) task {
 		return task{"host name", func(ctx context.Context) error {
 			if err := cardwatch.Hostname(ctx, func() { renamed(v.daemon) }); err != nil {
@@ -168,7 +162,7 @@ func (e *envFiles) write(written, want map[string]string) {
 		if had && old == text {
 			continue
 		}
-		if err := renameio.WriteFile(filepath.Join(e.dir, name+".env"), []byte(text), 0o644); err != nil {
+		if err := smallfile.Replace(filepath.Join(e.dir, name+".env"), []byte(text), 0o644); err != nil {
 			e.log.Warn("environment file is not written", "link", name, "error", err)
 			continue
 		}

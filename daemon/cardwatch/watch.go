@@ -1,11 +1,11 @@
-// Package cardwatch wakes the daemon when somebody changes what package roce
-// looks after: DCB settings of a link, and devlink's ports and parameters.
+// Package cardwatch tells the daemon when somebody changes what package roce
+// looks after: DCB settings of a link, devlink's ports and parameters, the host's
+// name.
 package cardwatch
 
 import (
-	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"net"
 
 	"ibnetworkd/daemon"
@@ -13,73 +13,35 @@ import (
 	"ibnetworkd/internal/kernel/devlink"
 )
 
-// Run listens until ctx ends. What this kernel does not have is left out.
-func Run(ctx context.Context, log *slog.Logger, wake func(daemon.Scope)) {
-	everything := daemon.Scope{All: true, RDMA: true}
-	ev, err := dcb.Subscribe(ctx, 0)
-	if err != nil {
-		log.Warn("no events of data centre bridging", "error", err)
-		ev = nil
-	}
-	var port <-chan struct{}
-	dev := subscribe(ctx, log)
-	if dev != nil {
-		port = dev.C()
-	}
-	var link <-chan struct{}
-	if ev != nil {
-		link = ev.C()
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-link:
-			b := ev.Take()
-			if b.Overrun {
-				wake(everything)
-			}
-			links := map[int]bool{}
-			for _, e := range b.Events {
-				if i, err := net.InterfaceByName(e.Link); err == nil {
-					links[i.Index] = true
-				}
-			}
-			if len(links) > 0 {
-				wake(daemon.Scope{Links: links})
-			}
-			if b.Err != nil {
-				link = nil
-				log.Warn("no more events of data centre bridging", "error", b.Err)
-				wake(everything)
-			}
-		case <-port:
-			b := dev.Take()
-			if len(b.Events) > 0 || b.Overrun {
-				wake(daemon.Scope{RDMA: true})
-			}
-			if b.Err != nil {
-				port = nil
-				log.Warn("no more devlink events", "error", b.Err)
-			}
-		}
-	}
+// Sources are the event sources, for daemon.Watch.
+func Sources() []daemon.EventSource {
+	return []daemon.EventSource{{Name: "data centre bridging", Open: bridging}, {Name: "devlink", Open: cards}}
 }
 
-func subscribe(ctx context.Context, log *slog.Logger) *devlink.Events {
+func bridging() (daemon.EventSocket, error) {
+	ev, err := dcb.Listen(0)
+	if err != nil {
+		return nil, fmt.Errorf("listen to data centre bridging: %w", err)
+	}
+	return daemon.SocketOf(ev, func(s *daemon.Scope, e dcb.Event) {
+		if i, err := net.InterfaceByName(e.Link); err == nil {
+			s.Join(daemon.Scope{Links: map[int]bool{i.Index: true}})
+		}
+	}), nil
+}
+
+func cards() (daemon.EventSocket, error) {
 	c, err := devlink.Dial()
 	if errors.Is(err, devlink.ErrNoDevlink) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		log.Warn("no devlink events", "error", err)
-		return nil
+		return nil, fmt.Errorf("listen to devlink: %w", err)
 	}
-	ev, err := c.Subscribe(ctx, 0)
-	_ = c.Close()
+	defer func() { _ = c.Close() }()
+	ev, err := c.Listen(0)
 	if err != nil {
-		log.Warn("no devlink events", "error", err)
-		return nil
+		return nil, fmt.Errorf("listen to devlink: %w", err)
 	}
-	return ev
+	return daemon.SocketOf(ev, func(s *daemon.Scope, _ devlink.Event) { s.RDMA = true }), nil
 }

@@ -9,7 +9,6 @@ package dcb
 
 import (
 	"cmp"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -486,13 +485,13 @@ func dcbxRequest(link string, flags uint8) nl.Request {
 // Event is a hint that somebody set something of a link's DCB.
 type Event struct{ Link string }
 
-// Events is a stream of hints: wait on C, then Take.
-type Events = nl.Subscription[Event]
+// Events is a source of hints.
+type Events = nl.Events[Event]
 
-// Subscribe starts to listen in the calling thread's network namespace.
-// recvBuffer is the socket's receive buffer in bytes, 0 for a large one.
-func Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
-	return nl.Subscribe(ctx, unix.NETLINK_ROUTE, []uint32{unix.RTNLGRP_DCB}, recvBuffer, decodeEvent)
+// Listen opens a source in the calling thread's network namespace. recvBuffer is
+// the socket's receive buffer in bytes, 0 for a large one.
+func Listen(recvBuffer int) (*Events, error) {
+	return nl.OpenEvents(unix.NETLINK_ROUTE, []uint32{unix.RTNLGRP_DCB}, recvBuffer, decodeEvent)
 }
 
 func decodeEvent(typ uint16, b []byte, put func(Event)) {

@@ -8,7 +8,6 @@
 package devlink
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -469,16 +468,16 @@ type Event struct {
 	Param    bool // a parameter changed
 }
 
-// Events is a stream of hints: wait on C, then Take.
-type Events = nl.Subscription[Event]
+// Events is a source of hints.
+type Events = nl.Events[Event]
 
-// Subscribe starts to listen. recvBuffer is the socket's receive buffer in
-// bytes, 0 for a large one.
-func (c *Conn) Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
+// Listen opens a source. recvBuffer is the socket's receive buffer in bytes, 0
+// for a large one.
+func (c *Conn) Listen(recvBuffer int) (*Events, error) {
 	if c.group == 0 {
 		return nil, errors.New("the kernel's devlink has no group config")
 	}
-	return nl.Subscribe(ctx, unix.NETLINK_GENERIC, []uint32{c.group}, recvBuffer, decodeEvent)
+	return nl.OpenEvents(unix.NETLINK_GENERIC, []uint32{c.group}, recvBuffer, decodeEvent)
 }
 
 func decodeEvent(_ uint16, b []byte, put func(Event)) {

@@ -2,17 +2,13 @@ package nl
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
@@ -302,117 +298,3 @@ func TestDumpBeginsAnewWhenInterrupted(t *testing.T) {
 
 // A queue against a naive one: a slice of all events without repetition since
 // the last take.
-func TestQueueAgainstModel(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	const limit = 10
-	q := NewQueue[int](limit)
-	var model []int
-	overrun, count := false, uint64(0)
-	for range 20000 {
-		switch r.IntN(12) {
-		case 0:
-			q.Overrun()
-			overrun = true
-			count++
-		case 1:
-			b := q.Take()
-			if !slices.Equal(b.Events, model) || b.Overrun != overrun {
-				t.Fatalf("took %v %v, want %v %v", b.Events, b.Overrun, model, overrun)
-			}
-			model, overrun = nil, false
-		case 2:
-			odd := func(e int) bool { return e%2 == 1 }
-			q.Forget(odd)
-			model = slices.DeleteFunc(model, odd)
-		default:
-			e := r.IntN(40)
-			q.Put(e)
-			if slices.Contains(model, e) {
-				break
-			}
-			if len(model) == limit {
-				model, overrun = nil, true
-				count++
-				break
-			}
-			model = append(model, e)
-		}
-		if q.Overruns() != count {
-			t.Fatalf("%d overruns, want %d", q.Overruns(), count)
-		}
-		if len(model) > 0 || overrun {
-			select {
-			case <-q.C():
-				q.signal() // looked, not taken
-			default:
-				t.Fatal("no wake-up for what waits")
-			}
-		}
-	}
-}
-
-// script is a receiver that plays results and then waits for Close.
-type script struct {
-	in     chan any
-	closed chan struct{}
-}
-
-func (s *script) Receive() ([]netlink.Message, error) {
-	select {
-	case v := <-s.in:
-		if err, ok := v.(error); ok {
-			return nil, err
-		}
-		return v.([]netlink.Message), nil
-	case <-s.closed:
-		return nil, &netlink.OpError{Op: "receive", Err: os.ErrClosed}
-	}
-}
-
-func (s *script) Close() error { close(s.closed); return nil }
-
-func TestSubscriptionSurvivesWhatCanBeSurvived(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &script{in: make(chan any), closed: make(chan struct{})}
-		ctx, cancel := context.WithCancel(context.Background())
-		sub := subscribe(ctx, s, func(typ uint16, _ []byte, put func(uint16)) { put(typ) })
-		msg := func(typ uint16) []netlink.Message {
-			return []netlink.Message{{Header: netlink.Header{Type: netlink.HeaderType(typ)}}}
-		}
-		s.in <- msg(16)
-		s.in <- msg(16)
-		s.in <- msg(17)
-		s.in <- &netlink.OpError{Op: "receive", Err: os.NewSyscallError("recvmsg", unix.ENOBUFS)}
-		s.in <- &netlink.OpError{Op: "receive", Err: errors.New("short message")}
-		s.in <- msg(18)
-		synctest.Wait()
-		<-sub.C()
-		if diff := cmp.Diff(Batch[uint16]{Events: []uint16{16, 17, 18}, Overrun: true}, sub.Take()); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		if n := sub.Overruns(); n != 2 {
-			t.Errorf("%d overruns, want 2", n)
-		}
-		cancel()
-		synctest.Wait()
-		if b := sub.Take(); b.Err != nil {
-			t.Errorf("an ordered end gave %v", b.Err)
-		}
-	})
-}
-
-func TestSubscriptionTellsWhyItEnded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &script{in: make(chan any), closed: make(chan struct{})}
-		sub := subscribe(context.Background(), s, func(uint16, []byte, func(int)) {})
-		s.in <- &netlink.OpError{Op: "receive", Err: os.NewSyscallError("recvmsg", unix.ENOTCONN)}
-		synctest.Wait()
-		<-sub.C()
-		for range 2 {
-			if b := sub.Take(); !errors.Is(b.Err, unix.ENOTCONN) {
-				t.Errorf("got %v, want ENOTCONN each time", b.Err)
-			}
-		}
-		_ = sub.Close()
-	})
-}

@@ -10,7 +10,6 @@
 package rdmanl
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -109,7 +108,7 @@ type Port struct {
 type System struct {
 	// NetNSShared says that all network namespaces see all devices.
 	NetNSShared bool
-	// Monitor says that the kernel sends events to Subscribe.
+	// Monitor says that the kernel sends events to Listen.
 	Monitor bool
 	// CopyOnFork says that fork does not break registered memory.
 	CopyOnFork bool
@@ -349,16 +348,16 @@ type Event struct {
 	NetdevIndex int
 }
 
-// Events is a stream of hints: wait on C, then Take.
-type Events = nl.Subscription[Event]
+// Events is a source of hints.
+type Events = nl.Events[Event]
 
-// ErrNoMonitor is returned by Subscribe if the kernel sends no events (before
+// ErrNoMonitor is returned by Listen if the kernel sends no events (before
 // Linux 6.12); uevents of the subsystem "infiniband" tell of devices there.
 var ErrNoMonitor = errors.New("the kernel's RDMA netlink interface sends no events")
 
-// Subscribe starts to listen for events, after asking whether the kernel has
-// them. recvBuffer is the socket's receive buffer in bytes, 0 for a large one.
-func (c *Conn) Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
+// Listen opens a source of events, after asking whether the kernel has them.
+// recvBuffer is the socket's receive buffer in bytes, 0 for a large one.
+func (c *Conn) Listen(recvBuffer int) (*Events, error) {
 	s, err := c.System()
 	if err != nil {
 		return nil, err
@@ -366,7 +365,7 @@ func (c *Conn) Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
 	if !s.Monitor {
 		return nil, ErrNoMonitor
 	}
-	return nl.Subscribe(ctx, unix.NETLINK_RDMA, []uint32{groupNotify}, recvBuffer, decodeEvent)
+	return nl.OpenEvents(unix.NETLINK_RDMA, []uint32{groupNotify}, recvBuffer, decodeEvent)
 }
 
 func decodeEvent(typ uint16, b []byte, put func(Event)) {

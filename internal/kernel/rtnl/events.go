@@ -1,8 +1,6 @@
 package rtnl
 
 import (
-	"context"
-
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/nl"
@@ -43,12 +41,14 @@ type Event struct {
 	Type EventType
 	// Index is the link; 0 for rules and for routes without a link.
 	Index int
+	// Carrier of a LinkChanged (IFF_LOWER_UP).
+	Carrier bool
 }
 
-// Events is a stream of hints: wait on C, then Take.
-type Events = nl.Subscription[Event]
+// Events is a source of hints.
+type Events = nl.Events[Event]
 
-// Groups of rtnetlink that Subscribe joins.
+// Groups of rtnetlink that Listen joins.
 var groups = []uint32{
 	unix.RTNLGRP_LINK,
 	unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
@@ -56,10 +56,10 @@ var groups = []uint32{
 	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
 }
 
-// Subscribe starts to listen in the calling thread's network namespace.
-// recvBuffer is the socket's receive buffer in bytes, 0 for a large one.
-func Subscribe(ctx context.Context, recvBuffer int) (*Events, error) {
-	return nl.Subscribe(ctx, unix.NETLINK_ROUTE, groups, recvBuffer, decodeEvent)
+// Listen opens a source in the calling thread's network namespace. recvBuffer is
+// the socket's receive buffer in bytes, 0 for a large one.
+func Listen(recvBuffer int) (*Events, error) {
+	return nl.OpenEvents(unix.NETLINK_ROUTE, groups, recvBuffer, decodeEvent)
 }
 
 func decodeEvent(typ uint16, b []byte, put func(Event)) {
@@ -74,12 +74,12 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 		if typ == unix.RTM_DELLINK && b[0] == unix.AF_UNSPEC {
 			t = LinkGone
 		}
-		put(Event{t, int(int32(ne.Uint32(b[4:])))})
+		put(Event{t, int(int32(ne.Uint32(b[4:]))), t == LinkChanged && ne.Uint32(b[8:])&unix.IFF_LOWER_UP != 0})
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if len(b) < sizeIfAddr {
 			return
 		}
-		put(Event{AddressChanged, int(int32(ne.Uint32(b[4:])))})
+		put(Event{Type: AddressChanged, Index: int(int32(ne.Uint32(b[4:])))})
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		if len(b) < sizeRtMsg || ne.Uint32(b[8:])&unix.RTM_F_CLONED != 0 {
 			return
@@ -92,8 +92,8 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 				break
 			}
 		}
-		put(Event{RouteChanged, index})
+		put(Event{Type: RouteChanged, Index: index})
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		put(Event{RuleChanged, 0})
+		put(Event{Type: RuleChanged})
 	}
 }

@@ -10,14 +10,10 @@ package uevent
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
-	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -122,25 +118,19 @@ func parseProps(b []byte) (e Event, err error) {
 	return e, nil
 }
 
-// Events is a stream of uevents: wait on C, then Take.
+// Events is a source of uevents that is read when its owner wants and never
+// waits.
 type Events struct {
-	*nl.Queue[Event]
-	f    *os.File
-	done chan struct{}
-	once sync.Once
-	// closed is set before the file is: an error after that is the expected one.
-	closed atomic.Bool
-	keep   map[string]bool
+	fd       int
+	group    Group
+	keep     map[string]bool
+	buf, oob []byte
 }
 
-// queueLimit bounds what waits for an owner that does not take.
-const queueLimit = 8192
-
-// Subscribe reads events of a group, in the calling thread's network namespace,
-// until ctx ends or Close is called. subsystems limits what is kept; none keeps
-// all. recvBuffer is the socket's receive buffer in bytes, 0 for a large one. A
-// lost message is an overrun in the queue.
-func Subscribe(ctx context.Context, g Group, recvBuffer int, subsystems ...string) (*Events, error) {
+// Listen opens a source of a group's events, in the calling thread's network
+// namespace. subsystems limits what is kept; none keeps all. recvBuffer is the
+// socket's receive buffer in bytes, 0 for a large one.
+func Listen(g Group, recvBuffer int, subsystems ...string) (*Events, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, fmt.Errorf("open the uevent socket: %w", err)
@@ -167,73 +157,30 @@ func Subscribe(ctx context.Context, g Group, recvBuffer int, subsystems ...strin
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: uint32(g)}); err != nil {
 		return fail("join a group", err)
 	}
-	// A non-blocking descriptor in os.File is polled by the runtime, so that
-	// Close ends a waiting read.
-	e := &Events{Queue: nl.NewQueue[Event](queueLimit), f: os.NewFile(uintptr(fd), "uevent"), done: make(chan struct{})}
+	e := &Events{fd: fd, group: g, buf: make([]byte, MaxMessage), oob: make([]byte, 256)}
 	if len(subsystems) > 0 {
 		e.keep = map[string]bool{}
 		for _, s := range subsystems {
 			e.keep[s] = true
 		}
 	}
-	rc, err := e.f.SyscallConn()
-	if err != nil {
-		_ = e.f.Close()
-		return nil, fmt.Errorf("poll the uevent socket: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = e.Close() })
-	go func() {
-		defer close(e.done)
-		defer stop()
-		e.read(rc.Read, g)
-	}()
 	return e, nil
 }
 
-// Close ends the reader and waits for it.
-func (e *Events) Close() error {
-	var err error
-	e.once.Do(func() {
-		e.closed.Store(true)
-		err = e.f.Close()
-	})
-	<-e.done
-	return err
-}
+// FD is the descriptor, for a poller.
+func (e *Events) FD() int { return e.fd }
 
-func (e *Events) read(wait func(func(fd uintptr) bool) error, g Group) {
-	buf := make([]byte, MaxMessage)
-	oob := make([]byte, 256)
-	for {
-		var (
-			n, on, flags int
-			from         unix.Sockaddr
-			rerr         error
-		)
-		err := wait(func(fd uintptr) bool {
-			n, on, flags, from, rerr = unix.Recvmsg(int(fd), buf, oob, 0)
-			return !errors.Is(rerr, unix.EAGAIN)
-		})
-		switch {
-		case err != nil && e.closed.Load():
-			return
-		case err != nil:
-			e.Fail(fmt.Errorf("receive uevents: %w", err))
-			return
-		case errors.Is(rerr, unix.EINTR):
-			continue
-		case errors.Is(rerr, unix.ENOBUFS) || errors.Is(rerr, unix.ENOMEM) || flags&unix.MSG_TRUNC != 0:
-			e.Overrun()
-			continue
-		case rerr != nil:
-			e.Fail(fmt.Errorf("receive uevents: %w", rerr))
-			return
+// Close closes the socket.
+func (e *Events) Close() error { return unix.Close(e.fd) }
+
+// Read hands all waiting events to put. lost says that there were more than the
+// socket's buffer held. An error ends the source for good.
+func (e *Events) Read(put func(Event)) (lost bool, err error) {
+	return nl.Datagrams(e.fd, e.buf, e.oob, func(b, oob []byte, from *unix.SockaddrNetlink) {
+		if ev, err := accept(e.group, b, oob, from); err == nil && (e.keep == nil || e.keep[ev.Subsystem]) {
+			put(ev)
 		}
-		sa, _ := from.(*unix.SockaddrNetlink)
-		if ev, err := accept(g, buf[:n], oob[:on], sa); err == nil && (e.keep == nil || e.keep[ev.Subsystem]) {
-			e.Put(ev)
-		}
-	}
+	})
 }
 
 // accept checks the sender and parses.

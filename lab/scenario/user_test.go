@@ -1,0 +1,288 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/lab"
+)
+
+// What a person at the prompt and a program on the bus meet on an installed
+// host: JSON in its documented forms, completion, busctl, polkit, hardening,
+// wait-online.
+func TestInstalledHost(t *testing.T) {
+	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "60s")
+		g.Run("json", everyAnswer)
+		g.Run("completion", completion)
+		g.Run("busctl", busAsUser)
+		g.Run("reads", busReads)
+		g.Run("no polkit", func(g *lab.G) {
+			g.Exec("systemctl", "mask", "--runtime", "--now", "polkit")
+			out, err := g.Try("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binDir+"/ibnetctl", "reload")
+			if err == nil || !strings.Contains(out, "only root may do this") {
+				g.Errorf("without polkit: %v\n%s", err, out)
+			}
+			g.Logf("without polkit: %s", strings.TrimSpace(out))
+			if out, err := g.Try("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "busctl", "call", api.BusName, api.Root, api.Manager, "Describe"); err != nil {
+				g.Errorf("reading without polkit: %v\n%s", err, out)
+			}
+			g.Exec("systemctl", "unmask", "--runtime", "polkit")
+		})
+		g.Run("exposure", func(g *lab.G) {
+			worker := describe(g).SubnetManagers[0].Worker
+			for unit, limit := range map[string]string{"ibnetworkd.service": "20", worker: "15"} {
+				out, err := g.Try("systemd-analyze", "security", "--no-pager", "--threshold="+limit, unit)
+				line := out[strings.LastIndex(out, "Overall"):]
+				g.Log(strings.TrimSpace(line))
+				if err != nil {
+					g.Errorf("%s: %v\n%s", unit, err, out)
+				}
+			}
+		})
+		g.Run("wait-online", func(g *lab.G) {
+			// The port's GID is not in its table.
+			const gid = "/sys/class/infiniband/swib0/ports/1/gids/0"
+			g.Write("/tmp/zero", "0000:0000:0000:0000:0000:0000:0000:0000\n")
+			g.Exec("mount", "--bind", "/tmp/zero", gid)
+			out, err := g.Try("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "2s")
+			if err == nil || !strings.Contains(out, "holds no GID") {
+				g.Errorf("without a GID: %v\n%s", err, out)
+			}
+			p := g.Start("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "20s")
+			g.Exec("umount", gid)
+			if err := p.Wait(10 * time.Second); err != nil {
+				g.Errorf("once the GID is there: %v\n%s", err, p.Output())
+			}
+			// The group is not joined: Active, and no carrier.
+			if out, err := g.Try("ibnetctl", "wait-online", "-i", "ib1", "--timeout", "1s"); err == nil {
+				g.Errorf("ib1, which is down, is online: %s", out)
+			}
+			if out, err := g.Try("ibnetctl", "wait-online", "--any", "-i", "ib1", "-i", "ib0", "--timeout", "10s"); err != nil {
+				g.Errorf("one of two: %v\n%s", err, out)
+			}
+			if code := exitCode(g, "ibnetctl", "wait-online", "-i", "nosuch", "--timeout", "1s"); code != 6 {
+				g.Errorf("exit code %d after the time", code)
+			}
+			g.Exec("systemctl", "start", "ibnetworkd-wait-online@ib0.service")
+		})
+	})
+}
+
+func exitCode(g *lab.G, name string, args ...string) int {
+	out, _ := g.Try("sh", "-c", strings.Join(append([]string{name}, args...), " ")+` >/dev/null 2>&1; echo "code $?"`)
+	code := -1
+	_, _ = fmt.Sscanf(out[strings.LastIndex(out, "code"):], "code %d", &code)
+	return code
+}
+
+// everyAnswer runs every command with --json and compares what it prints with
+// its form.
+func everyAnswer(g *lab.G) {
+	g.Write("/tmp/interfaces", "auto ib1\niface ib1 inet static\n  address 10.0.0.1/24\n")
+	g.Write("/tmp/bad.ibnetwork", "[Match]\nNaem=ib0\n")
+	file := unitDir + "10-ib0.ibnetwork"
+	for _, c := range []struct {
+		form string
+		cmd  string
+		code int
+	}{
+		{"status", "status", 0}, {"status", "--no-bus status", 0}, {"status NAME...", "status ib0 swib0/1", 0}, {"list", "list --all", 0}, {"ports", "ports", 0}, {"ports", "ports swib0/1", 0},
+		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"plan", "plan", 0}, {"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
+		{"wait-online", "wait-online -i nosuch --timeout 100ms", 6}, {"metrics", "metrics", 0}, {"verify", "verify", 0}, {"verify", "verify /tmp/bad.ibnetwork", 1},
+		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0}, {"sm topology", "sm topology", 0},
+		{"reload", "reload", 0}, {"reconfigure", "reconfigure ib0", 0}, {"down", "down ib0", 0}, {"up", "up ib0", 0}, {"log-level", "log-level info", 0},
+		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
+		{"try", "try --timeout 20s " + file, 0},
+		{"a command that fails", "status nosuch", 5}, {"a command that fails", "up nosuch", 5}, {"a command that fails", "sm start nosuch/1", 5},
+		{"a command that fails", "log-level loud", 1}, {"a command that fails", "cat nosuch", 5},
+	} {
+		out, _ := g.Try("sh", "-c", fmt.Sprintf("echo yes | ibnetctl --json %s 2>/tmp/err; echo $? >/tmp/code", c.cmd))
+		code := strings.TrimSpace(g.Read("/tmp/code"))
+		if err := answer.Check(c.form, []byte(out)); err != nil || code != fmt.Sprint(c.code) {
+			g.Errorf("ibnetctl --json %s (exit %s, want %d): %v\n%s%s", c.cmd, code, c.code, err, out, g.Read("/tmp/err"))
+		}
+	}
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "30s")
+	mon := g.Start("ibnetctl", "--json", "monitor")
+	g.Wait("monitor to tell", 30*time.Second, func() bool {
+		g.Exec("ibnetctl", "down", "ib0")
+		g.Exec("ibnetctl", "up", "ib0")
+		return strings.Count(mon.Output(), "\n") > 1
+	})
+	mon.Signal(syscall.SIGINT)
+	_ = mon.Wait(5 * time.Second)
+	for line := range strings.Lines(mon.Output()) {
+		if err := answer.Check("monitor", []byte(line)); err != nil {
+			g.Errorf("monitor: %v: %s", err, line)
+		}
+	}
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "30s")
+}
+
+// completion asks bash, with Debian's bash-completion, what it would offer.
+func completion(g *lab.G) {
+	g.Sh("ibnetctl completion bash > /tmp/ibnetctl.bash")
+	g.Write("/tmp/complete.sh", `. /usr/share/bash-completion/bash_completion
+. /tmp/ibnetctl.bash
+f=$(complete -p ibnetctl | sed 's/.*-F \([^ ]*\).*/\1/')
+offer() {
+	COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}
+	COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9; COMPREPLY=()
+	$f ibnetctl "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}" 2>/dev/null
+	printf '%s\n' "${COMPREPLY[@]}"
+	echo ---
+}
+`)
+	var calls strings.Builder
+	cases := []struct {
+		words []string
+		want  []string
+	}{
+		{[]string{"status", ""}, []string{"ib0", "ib1", "swib0/1", "swib1/1"}},
+		{[]string{"up", "ib"}, []string{"ib0", "ib1"}},
+		{[]string{"ports", "swib1"}, []string{"swib1/1"}},
+		{[]string{"diagnose", "swib0"}, []string{"swib0/1"}},
+		{[]string{"cat", "10"}, []string{"10-ib0"}},
+		{[]string{"edit", "10"}, []string{"10-ib0"}},
+		{[]string{"sm", "st"}, []string{"start", "status", "stop"}},
+		{[]string{"sm", "start", ""}, []string{"swib0/1", "swib1/1"}},
+		{[]string{"log-level", "d"}, []string{"debug"}},
+		{[]string{"recon"}, []string{"reconfigure"}},
+		{[]string{"wait-online", "ib0"}, []string{"ib0"}},
+	}
+	for _, c := range cases {
+		fmt.Fprintf(&calls, "offer ibnetctl '%s'\n", strings.Join(c.words, "' '"))
+	}
+	g.Write("/tmp/calls.sh", calls.String())
+	offers := strings.Split(g.Exec("bash", "-c", ". /tmp/complete.sh; . /tmp/calls.sh"), "---\n")
+	for i, c := range cases {
+		var got []string
+		for _, w := range strings.Split(offers[i], "\n") {
+			// Several are offered with their descriptions.
+			if f := strings.Fields(w); len(f) > 0 {
+				got = append(got, f[0])
+			}
+		}
+		for _, w := range c.want {
+			if !slices.Contains(got, w) {
+				g.Errorf("ibnetctl %s<TAB> offers %q, without %s", strings.Join(c.words, " "), got, w)
+			}
+		}
+	}
+	for _, shell := range []string{"zsh", "fish"} {
+		if out := g.Exec("ibnetctl", "completion", shell); len(out) < 1000 {
+			g.Errorf("completion %s: %s", shell, out)
+		}
+	}
+}
+
+// busAsUser looks around with busctl, and follows one change.
+func busAsUser(g *lab.G) {
+	as := func(args ...string) string {
+		return g.Exec("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "busctl", "--no-pager"}, args...)...)
+	}
+	tree := as("tree", api.BusName)
+	for _, p := range []string{api.PortPath("swib0", 1), api.SMPath(guidOf(g, "swib0"))} {
+		if !strings.Contains(tree, p) {
+			g.Errorf("the tree lacks %s:\n%s", p, tree)
+		}
+	}
+	ib0 := strings.Fields(as("call", api.BusName, api.Root, api.Manager, "GetLink", "s", "ib0"))[1]
+	ib0 = strings.Trim(ib0, `"`)
+	look := as("introspect", api.BusName, ib0)
+	for _, w := range []string{"MTUBytes", "MTUBytesWanted", "MTUBytesReason", "Mode ", "ModeReason", "Settings", "Reconfigure"} {
+		if !strings.Contains(look, w) {
+			g.Errorf("introspect lacks %s:\n%s", w, look)
+		}
+	}
+	if out := as("get-property", api.BusName, ib0, api.Link, "MTUBytes"); !strings.HasPrefix(out, "u ") {
+		g.Errorf("MTUBytes: %s", out)
+	}
+	if out := as("call", api.BusName, api.Root, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects"); !strings.Contains(out, ib0) {
+		g.Error("GetManagedObjects lacks the link")
+	}
+	mon := g.Start("busctl", "--json=short", "monitor", api.BusName)
+	g.Wait("busctl to watch", 10*time.Second, func() bool { return strings.Contains(mon.Output(), "Monitoring") })
+	g.Write(unitDir+"10-ib0.ibnetwork", auto+"[Link]\nMTUBytes=1500\n")
+	g.Exec("ibnetctl", "reload")
+	type message struct {
+		Path, Member string
+		Payload      struct{ Data []any }
+	}
+	var changed map[string]bool
+	others := map[string]bool{}
+	g.Wait("the change on the bus", 20*time.Second, func() bool {
+		changed = map[string]bool{}
+		for line := range strings.Lines(mon.Output()) {
+			var m message
+			if json.Unmarshal([]byte(line), &m) != nil || m.Member != "PropertiesChanged" || len(m.Payload.Data) < 2 {
+				continue
+			}
+			keys, _ := m.Payload.Data[1].(map[string]any)
+			for k := range keys {
+				if m.Path == ib0 {
+					changed[k] = true
+				} else {
+					others[m.Path+" "+k] = true
+				}
+			}
+		}
+		return changed["MTUBytes"]
+	})
+	mon.Signal(syscall.SIGINT)
+	_ = mon.Wait(5 * time.Second)
+	g.Logf("changed: %v; elsewhere %v", changed, others)
+	for k := range changed {
+		if !slices.Contains([]string{"MTUBytes", "MTUBytesWanted", "MTUBytesReason", "Settings", "State", "OperationalState", "Online", "Reasons", "PendingOperations"}, k) {
+			g.Errorf("a change of the MTU says that %s has changed", k)
+		}
+	}
+	for o := range others {
+		if strings.Contains(o, "/link/") || strings.Contains(o, "/port/") {
+			g.Errorf("it says that %s has changed", o)
+		}
+	}
+	if out := as("get-property", api.BusName, ib0, api.Link, "MTUBytes"); strings.TrimSpace(out) != "u 1500" {
+		g.Errorf("MTUBytes: %s", out)
+	}
+	g.Write(unitDir+"10-ib0.ibnetwork", auto)
+	g.Exec("ibnetctl", "reload")
+}
+
+// busReads counts the property reads of a second through the system bus.
+func busReads(g *lab.G) {
+	c, err := dbus.ConnectSystemBus()
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer c.Close()
+	o := c.Object(api.BusName, dbus.ObjectPath(api.PortPath("swib0", 1)))
+	n, start := 0, time.Now()
+	done := make(chan *dbus.Call, 32)
+	for range 32 {
+		o.Go("org.freedesktop.DBus.Properties.Get", 0, done, api.Port, "State")
+	}
+	for time.Since(start) < 2*time.Second {
+		if err := (<-done).Err; err != nil {
+			g.Fatal(err)
+		}
+		n++
+		o.Go("org.freedesktop.DBus.Properties.Get", 0, done, api.Port, "State")
+	}
+	// The guest has one CPU for the reader, the bus and the daemon, and
+	// switches between them slowly; daemon/bus measures it on the host.
+	g.Logf("%.0f property reads a second through the guest's bus", float64(n)/time.Since(start).Seconds())
+}

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/lab"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/saprobe"
+	"ibnetworkd/sm/transport/umad"
 )
 
 // sm starts ibnetsm on a port of the guest.
@@ -44,6 +47,20 @@ func smStatus(g *lab.G, dev string) *engine.Snapshot {
 
 func smIs(g *lab.G, dev, state string) func() bool {
 	return func() bool { return smStatus(g, dev).State == state }
+}
+
+// askSA asks the SA all the time over an adapter's port.
+func askSA(g *lab.G, dev string) *saprobe.Probe {
+	g.Helper()
+	tr, err := umad.Open(sysfs.New(""), dev, 1)
+	if err != nil {
+		g.Fatal(err)
+	}
+	p := saprobe.Start(tr)
+	if err := p.WaitAnswer(time.Now(), 10*time.Second); err != nil {
+		g.Fatal(err)
+	}
+	return p
 }
 
 var smBins = []string{"ibnetworkd/cmd/ibnetsm"}
@@ -157,8 +174,10 @@ func TestSMWithOpensm(t *testing.T) {
 					theirsDev := map[string]string{"swib0": "swib1", "swib1": "swib0"}[tt.oursDev]
 					var ours, theirs *lab.Proc
 					startOurs := func() { ours = startSM(g, tt.oursDev, "--priority="+tt.ours) }
+					// opensm's defaults would leave the subnet alone for a minute.
+					g.Write("/tmp/opensm.conf", "sminfo_polling_timeout 500\npolling_retry_number 2\n")
 					startTheirs := func() {
-						theirs = g.Opensm(lab.SM{Dev: theirsDev, NoWait: true, Args: []string{"-p", tt.theirs}})
+						theirs = g.Opensm(lab.SM{Dev: theirsDev, NoWait: true, Args: []string{"-p", tt.theirs, "-F", "/tmp/opensm.conf"}})
 					}
 					if first == "ours" {
 						startOurs()
@@ -183,41 +202,50 @@ func TestSMWithOpensm(t *testing.T) {
 					t0 := time.Now()
 					g.Wait("one master, the better one", 30*time.Second, func() bool { return states() == "MASTER STANDBY" })
 					g.Logf("settled %v after the second one started", time.Since(t0).Round(time.Millisecond))
-					ping := a.Start("ping", "-q", "-i", "0.1", "10.9.0.2")
+					pings := a.Pings("10.9.0.2", 100*time.Millisecond)
 					time.Sleep(2 * time.Second)
 					if s := states(); s != "MASTER STANDBY" {
 						g.Errorf("did not stay settled: %s", s)
 					}
-					sa := func(what string, do func()) time.Duration {
-						t0 := time.Now()
+					p := askSA(g, "swib2")
+					defer p.Stop()
+					gone := func(what string, limit time.Duration, do func(), again func()) {
+						g.Helper()
+						begin := time.Now()
 						do()
-						g.Wait(what, 90*time.Second, func() bool {
-							_, err := g.Try("saquery", "-C", "swib2", "-t", "100", "-c")
-							return err == nil
-						})
-						d := time.Since(t0)
-						g.Logf("%s: SA served again %v after", what, d.Round(time.Millisecond))
-						return d
+						g.Wait(what+": the other one is master", 90*time.Second, func() bool { return strings.HasSuffix(states(), " MASTER") })
+						if err := p.WaitAnswer(time.Now(), 30*time.Second); err != nil {
+							g.Fatalf("%s: %v", what, err)
+						}
+						d := p.Silence(begin)
+						g.Logf("%s: SA silent for %v", what, d.Round(time.Millisecond))
+						if d > limit {
+							g.Errorf("%s: SA silent for %v, want at most %v", what, d, limit)
+						}
+						begin = time.Now()
+						again()
+						g.Wait(what+": the better one is back", 30*time.Second, func() bool { return states() == "MASTER STANDBY" })
+						if err := p.WaitAnswer(time.Now(), 30*time.Second); err != nil {
+							g.Fatalf("%s: %v", what, err)
+						}
+						g.Logf("%s: master again %v after its start, SA silent for %v", what, time.Since(begin).Round(time.Millisecond), p.Silence(begin).Round(time.Millisecond))
 					}
 					if tt.master == "ours" {
-						// Ours stops in order: opensm takes over at once.
-						if d := sa("clean stop of ours", func() { ours.Signal(syscall.SIGTERM); ours.Wait(15 * time.Second) }); d > 5*time.Second {
-							g.Errorf("handover to opensm took %v", d)
-						}
-						startOurs()
-						g.Wait("ours is master again", 30*time.Second, func() bool { return states() == "MASTER STANDBY" })
+						// Ours stops in order: it hands over, and answers until opensm does.
+						gone("clean stop of ours", 3*time.Second, func() { ours.Signal(syscall.SIGTERM); _ = ours.Wait(15 * time.Second) }, startOurs)
+						gone("kill -9 of ours", 10*time.Second, ours.Kill, startOurs)
 					} else {
-						if d := sa("kill -9 of opensm", theirs.Kill); d > 4500*time.Millisecond {
-							g.Errorf("takeover from opensm took %v", d)
-						}
-						startTheirs()
-						g.Wait("opensm is master again", 30*time.Second, func() bool { return states() == "MASTER STANDBY" })
+						gone("kill -9 of opensm", 3*time.Second, theirs.Kill, startTheirs)
+						gone("clean stop of opensm, which hands nothing over", 3*time.Second, func() { theirs.Signal(syscall.SIGTERM); _ = theirs.Wait(5 * time.Second) }, startTheirs)
 					}
 					time.Sleep(time.Second)
-					ping.Signal(syscall.SIGINT)
-					ping.Wait(5 * time.Second)
-					if out := ping.Output(); !strings.Contains(out, " 0% packet loss") {
-						g.Errorf("pings were lost: %s", out)
+					// Whoever is told to register again asks for his paths anew, and
+					// holds three packets until he has them: on a busy machine a
+					// single one may be too late for that.
+					sent, lost := pings()
+					g.Logf("%d of %d pings between two other hosts were lost", lost, sent)
+					if lost > 2 || sent < 50 {
+						g.Errorf("%d of %d pings were lost", lost, sent)
 					}
 					g.Artifact("ibnetsm.log", []byte(g.Read("/tmp/ibnetsm-"+tt.oursDev+".log")))
 				})
@@ -257,32 +285,45 @@ func TestSMFailover(t *testing.T) {
 		startSM(g, "swib1", "--priority=1")
 		g.Wait("standby", 10*time.Second, smIs(g, "swib1", "Standby"))
 		time.Sleep(time.Second)
+		p := askSA(g, "swib2")
+		defer p.Stop()
 		saOf := func(what string, limit time.Duration, do func()) {
-			t0 := time.Now()
+			g.Helper()
+			begin := time.Now()
 			do()
-			g.Wait(what, 30*time.Second, func() bool {
-				_, err := g.Try("saquery", "-C", "swib2", "-t", "100", "-c")
-				return err == nil
-			})
-			d := time.Since(t0)
-			g.Logf("%s: SA served again %v after", what, d.Round(time.Millisecond))
+			// Nothing else on the one CPU until somebody serves.
+			if err := p.WaitAnswer(time.Now().Add(20*time.Millisecond), 30*time.Second); err != nil {
+				g.Fatalf("%s: %v", what, err)
+			}
+			g.Wait(what+": the standby is master", 30*time.Second, smIs(g, "swib1", "Master"))
+			if err := p.WaitAnswer(time.Now(), 10*time.Second); err != nil {
+				g.Fatalf("%s: %v", what, err)
+			}
+			d := p.Silence(begin)
+			g.Logf("%s: SA silent for %v", what, d.Round(time.Millisecond))
 			// The aim holds on a quiet machine; one that runs other guests
-			// at the same time gets three times as long.
-			if d > 3*limit {
+			// at the same time gets twice as long.
+			if d > 2*limit {
 				g.Errorf("%s: SA silent for %v, want under %v", what, d, limit)
 			}
 		}
 		saOf("kill -9", 1500*time.Millisecond, m.Kill)
-		g.Wait("takeover", 10*time.Second, smIs(g, "swib1", "Master"))
 		// The better one comes back.
 		t0 := time.Now()
 		m = startSM(g, "swib0", "--priority=5")
 		g.Wait("handover to the better one", 10*time.Second, smIs(g, "swib0", "Master"))
-		g.Logf("the better one is master %v after its start", time.Since(t0).Round(time.Millisecond))
+		took := time.Since(t0)
 		g.Wait("old master is standby", 10*time.Second, smIs(g, "swib1", "Standby"))
+		d := p.Silence(t0)
+		g.Logf("the better one is master %v after its start, SA silent for %v", took.Round(time.Millisecond), d.Round(time.Millisecond))
+		if d > time.Second {
+			g.Errorf("SA silent for %v when the better one joined", d)
+		}
 		time.Sleep(time.Second)
-		saOf("orderly stop", 500*time.Millisecond, func() { m.Signal(syscall.SIGTERM); m.Wait(15 * time.Second) })
-		g.Wait("handed over", 10*time.Second, smIs(g, "swib1", "Master"))
+		saOf("orderly stop", 500*time.Millisecond, func() { m.Signal(syscall.SIGTERM) })
+		if err := m.Wait(15 * time.Second); err != nil {
+			g.Errorf("the manager does not end: %v", err)
+		}
 		startSM(g, "swib0", "--priority=5")
 		g.Wait("master again", 10*time.Second, smIs(g, "swib0", "Master"))
 		g.Wait("old master is standby", 10*time.Second, smIs(g, "swib1", "Standby"))

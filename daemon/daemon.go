@@ -568,6 +568,9 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			d.setStatus(st, changed)
 		}
 		d.pending = len(r.Plan.Steps)
+		if d.rec.Remember(r.Keep, d.snap) {
+			folded = true
+		}
 		if r.Plan.Empty() {
 			if folded {
 				d.save()

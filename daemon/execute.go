@@ -132,7 +132,15 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 		if o.Flag == link.FlagAllMulti {
 			return rtnl.SetLink(index, rtnl.LinkChange{AllMulti: &o.Set}), true
 		}
+		switch arp := !o.Set; o.Flag {
+		case link.FlagPromisc:
+			return rtnl.SetLink(index, rtnl.LinkChange{Promisc: &o.Set}), true
+		case link.FlagNoARP:
+			return rtnl.SetLink(index, rtnl.LinkChange{ARP: &arp}), true
+		}
 		return rtnl.SetLink(index, rtnl.LinkChange{Multicast: &o.Set}), true
+	case link.SetGroup:
+		return rtnl.SetLink(index, rtnl.LinkChange{Group: &o.Group}), true
 	case link.SetGUID:
 		return rtnl.SetLink(index, rtnl.LinkChange{Address: o.Addr}), true
 	case link.AddChild:

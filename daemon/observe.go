@@ -417,7 +417,7 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 	if !sc.All && len(sc.Links) == 0 {
 		return nil
 	}
-	o.networkd, o.nm = o.exists("/run/systemd/netif/links"), o.exists("/run/NetworkManager/devices")
+	o.networkd, o.nm = o.exists(networkdLinks), o.exists(nmDevices)
 	old := s.Links
 	if sc.All || len(sc.Links) > fewLinks {
 		raw, err := o.rt.Links(false)
@@ -482,7 +482,7 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
 	l := link.Link{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, Type: r.Type, Kind: r.Kind, Flags: r.Flags, MTU: r.MTU, MaxMTU: r.MaxMTU,
-		HWAddr: r.Address, PermAddr: r.PermAddress, Oper: uint8(r.OperState), Master: r.Master, Parent: r.Parent,
+		HWAddr: r.Address, PermAddr: r.PermAddress, Oper: uint8(r.OperState), Master: r.Master, Group: r.Group, Parent: r.Parent,
 	}
 	if r.ParentElsewhere {
 		l.Parent = 0
@@ -565,27 +565,11 @@ func (o *Observer) managers(index int) []string {
 	}
 	var out []string
 	n := strconv.Itoa(index)
-	if b := o.text("/run/systemd/netif/links/" + n); o.networkd && b != "" {
-		admin, file := "", ""
-		for line := range strings.Lines(b) {
-			k, v, _ := strings.Cut(strings.TrimSpace(line), "=")
-			switch k {
-			case "ADMIN_STATE":
-				admin = v
-			case "NETWORK_FILE":
-				file = v
-			}
-		}
-		if file != "" && (admin == "configuring" || admin == "configured" || admin == "failed") {
-			out = append(out, plan.Networkd)
-		}
+	if b := o.text(networkdLinks + "/" + n); o.networkd && networkdManages(b) {
+		out = append(out, plan.Networkd)
 	}
-	if b := o.text("/run/NetworkManager/devices/" + n); o.nm && b != "" {
-		for line := range strings.Lines(b) {
-			if strings.TrimSpace(line) == "managed=true" {
-				out = append(out, plan.NetworkManager)
-			}
-		}
+	if b := o.text(nmDevices + "/" + n); o.nm && nmManages(b) {
+		out = append(out, plan.NetworkManager)
 	}
 	return out
 }

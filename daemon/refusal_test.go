@@ -29,7 +29,7 @@ func TestRefusals(t *testing.T) {
 	route := link.Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), Table: 254, Type: 1}
 	ops := []link.Op{
 		link.SetUp{On: on, Up: true}, link.SetMTU{On: on, MTU: 4092}, link.SetMode{On: on, Mode: link.ModeConnected}, link.SetUmcast{On: on, Set: true},
-		link.SetFlag{On: on, Flag: link.FlagAllMulti, Set: true}, link.SetGUID{On: on}, link.AddChild{On: on, Parent: on, PKey: 0x8001}, link.DelLink{On: on},
+		link.SetFlag{On: on, Flag: link.FlagAllMulti, Set: true}, link.SetGroup{On: on, Group: 7}, link.SetGUID{On: on}, link.AddChild{On: on, Parent: on, PKey: 0x8001}, link.DelLink{On: on},
 		link.AddAddress{On: on, Address: link.Address{Prefix: netip.MustParsePrefix("10.1.0.1/24")}}, link.AddAddress{On: on, Address: link.Address{Prefix: netip.MustParsePrefix("fd00::1/64")}},
 		link.DelAddress{On: on, Address: link.Address{Prefix: netip.MustParsePrefix("10.1.0.1/24")}}, link.RestoreAddress{On: on, Address: link.Address{Prefix: netip.MustParsePrefix("10.1.0.1/24")}},
 		link.AddRoute{On: on, Route: route}, link.DelRoute{On: on, Route: route},

@@ -120,6 +120,11 @@ func (r *resolved) set(ctx context.Context, index int, o link.SetDNS) error {
 	if o.Revert {
 		return call("RevertLink")
 	}
+	if o.Afresh {
+		if err := call("RevertLink"); err != nil {
+			return err
+		}
+	}
 	servers := make([]dnsServer, 0, len(o.Servers))
 	for _, s := range o.Servers {
 		d, err := parseServer(s)
@@ -140,9 +145,26 @@ func (r *resolved) set(ctx context.Context, index int, o link.SetDNS) error {
 		return err
 	}
 	if o.Default != link.Unset {
-		return call("SetLinkDefaultRoute", o.Default == link.Yes)
+		if err := call("SetLinkDefaultRoute", o.Default == link.Yes); err != nil {
+			return err
+		}
+	}
+	for _, w := range o.Words() {
+		method, arg := resolveMethods[w[0]], any(w[1])
+		if w[0] == "nta" {
+			arg = o.NTA
+		}
+		if err := call(method, arg); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// resolveMethods are the methods behind resolvectl's verbs.
+var resolveMethods = map[string]string{
+	"llmnr": "SetLinkLLMNR", "mdns": "SetLinkMulticastDNS", "dnsovertls": "SetLinkDNSOverTLS", "dnssec": "SetLinkDNSSEC",
+	"nta": "SetLinkDNSSECNegativeTrustAnchors",
 }
 
 // parseServer reads the form of DNS= of systemd.network(5):

@@ -180,6 +180,10 @@ func TestOpText(t *testing.T) {
 		{SetSysctl{Target{Link: "ib0.8001"}, "ipv6/accept_ra", "0"}, "sysctl -w net/ipv6/conf/ib0.8001/accept_ra=0"},
 		{SetDNS{On: on, Servers: []string{"10.0.0.53"}, Domains: []string{"~."}, Default: Yes}, "resolvectl dns ib0 10.0.0.53 && resolvectl domain ib0 ~. && resolvectl default-route ib0 yes"},
 		{SetDNS{On: on, Revert: true}, "resolvectl revert ib0"},
+		{SetDNS{On: on, Afresh: true, Resolve: Resolve{LLMNR: "no", DNSSEC: "yes", NTA: []string{"a.example", "b.example"}}}, "resolvectl revert ib0 && resolvectl dns ib0 && resolvectl llmnr ib0 no && resolvectl dnssec ib0 yes && resolvectl nta ib0 a.example b.example"},
+		{SetFlag{on, FlagPromisc, true}, "ip link set ib0 promisc on"},
+		{SetFlag{on, FlagNoARP, true}, "ip link set ib0 arp off"},
+		{SetGroup{on, 7}, "ip link set ib0 group 7"},
 	} {
 		if got := tt.op.String(); got != tt.want {
 			t.Errorf("%T: %q, want %q", tt.op, got, tt.want)

@@ -136,7 +136,7 @@ func fillOnline(st *Status, u *units.Unit) {
 		if !u.ConfiguresIP() {
 			st.RequiredMin = OperCarrier
 		}
-		switch u.Link.ActivationPolicy.Or(units.ActivationUp) {
+		switch u.Activation() {
 		case units.ActivationManual, units.ActivationDown, units.ActivationAlwaysDown:
 			st.Required = false
 		}

@@ -114,12 +114,23 @@ func (m *Model) Apply(op Op) error {
 	case AddChild:
 		return m.addChild(o)
 	case AddRule:
+		add := o.Rule
+		if add.Priority == 0 {
+			// fib_default_rule_pref: one below the second rule of the family.
+			add.Priority = 32766
+			for _, r := range m.snap.Rules {
+				if r.Family == add.Family && r.Priority != 0 {
+					add.Priority = min(add.Priority, r.Priority)
+				}
+			}
+			add.Priority--
+		}
 		for _, r := range m.snap.Rules {
-			if SameRule(r, o.Rule) {
+			if SameRule(r, add) {
 				return errExist
 			}
 		}
-		m.snap.Rules = append(slices.Clone(m.snap.Rules), o.Rule)
+		m.snap.Rules = append(slices.Clone(m.snap.Rules), add)
 		return nil
 	case DelRule:
 		n := len(m.snap.Rules)
@@ -154,6 +165,8 @@ func (m *Model) Apply(op Op) error {
 		if o.Set {
 			l.Flags |= o.Flag
 		}
+	case SetGroup:
+		l.Group = o.Group
 	case SetGUID:
 		// ipoib_set_mac: the first 12 bytes stay, the GUID is not zero; the
 		// core refuses while the link is up.
@@ -516,6 +529,15 @@ func GatewayReachable(l *Link, r Route) bool {
 		}
 	}
 	return false
+}
+
+// Fits reports whether x is the rule that r asks for: without a priority it is
+// any, because the kernel then gives one of its choice.
+func (r Rule) Fits(x Rule) bool {
+	if r.Priority == 0 {
+		x.Priority = 0
+	}
+	return SameRule(r, x)
 }
 
 // SameRule compares what identifies a rule in the kernel: everything but who

@@ -21,21 +21,90 @@ func PlanLink(b *Builder, index int, u *units.Unit) {
 		name string
 		want units.Value[bool]
 		bit  uint32
-	}{{"AllMulticast", u.Link.AllMulticast, FlagAllMulti}, {"Multicast", u.Link.Multicast, FlagMulti}} {
+		not  bool
+	}{{"AllMulticast", u.Link.AllMulticast, FlagAllMulti, false}, {"Multicast", u.Link.Multicast, FlagMulti, false}, {"Promiscuous", u.Link.Promiscuous, FlagPromisc, false}, {"ARP", u.Link.ARP, FlagNoARP, true}} {
 		want, ok := f.want.Get()
 		if !ok {
 			continue
 		}
-		a := Attribute{Name: f.name, Wanted: yesNo(want), Actual: yesNo(nowFlags(b, index)&f.bit != 0)}
-		if l.Flags&f.bit != 0 != want {
-			op := SetFlag{On: t, Flag: f.bit, Set: want}
+		a := Attribute{Name: f.name, Wanted: yesNo(want), Actual: yesNo(nowFlags(b, index)&f.bit != 0 != f.not)}
+		if l.Flags&f.bit != 0 != f.not != want {
+			op := SetFlag{On: t, Flag: f.bit, Set: want != f.not}
 			if !b.Do(op) {
 				a.Why = b.Held[HoldKey(op)]
 			}
 		}
 		b.Attr(index, a)
 	}
-	PlanActivation(b, index, u.Link.ActivationPolicy.Or(units.ActivationUp))
+	if g, ok := u.Link.Group.Get(); ok {
+		a := Attribute{Name: "Group", Wanted: strconv.Itoa(int(g)), Actual: "-"}
+		if now := b.Now(index); now != nil {
+			a.Actual = strconv.Itoa(int(now.Group))
+		}
+		if l.Group != g {
+			op := SetGroup{On: t, Group: g}
+			if !b.Do(op) {
+				a.Why = b.Held[HoldKey(op)]
+			}
+		}
+		b.Attr(index, a)
+	}
+	if u.Activation() == units.ActivationBound {
+		planBound(b, index, u)
+		return
+	}
+	PlanActivation(b, index, u.Activation())
+}
+
+// planBound takes a link up and down with the carriers of others.
+func planBound(b *Builder, index int, u *units.Unit) {
+	l := b.Link(index)
+	var names, with []string
+	for i := range b.Base.Links {
+		x := &b.Base.Links[i]
+		if x.Index == index || !bindsTo(u, x) {
+			continue
+		}
+		names = append(names, x.Name)
+		if x.Up() && x.Carrier() {
+			with = append(with, x.Name)
+		}
+	}
+	a := Attribute{Name: "ActivationPolicy", Wanted: "bound", Actual: upDown(nowFlags(b, index)&FlagUp != 0)}
+	defer func() { b.Attr(index, a) }()
+	on := b.Model.Target(l)
+	if len(names) == 0 {
+		var want []string
+		for _, p := range u.Network.BindCarrier {
+			want = append(want, p.V.Glob)
+		}
+		a.Why = Reason{Code: CodeNoCarrier, Text: fmt.Sprintf("no link of BindCarrier=%s is there to follow: %s stays %s", strings.Join(want, " "), l.Name, a.Actual), Next: "compare BindCarrier= with: ip -br link"}
+		if len(want) == 0 {
+			a.Why = Reason{Code: CodeNoCarrier, Text: "ActivationPolicy=bound names no links to follow: " + l.Name + " stays " + a.Actual, Next: "write BindCarrier= below [Network]"}
+		}
+		b.Block(on, nil, len(want) > 0, a.Why)
+		return
+	}
+	up := len(with) > 0
+	if !up {
+		a.Why = Reason{Code: CodeLinkDown, Text: fmt.Sprintf("%s is kept down while no link of BindCarrier= has carrier (%s)", l.Name, strings.Join(names, ", ")), Next: "ip -br link show; bring one of them up"}
+	}
+	if l.Up() != up {
+		op := SetUp{On: on, Up: up}
+		if !b.Do(op) {
+			a.Why = b.Held[HoldKey(op)]
+		}
+	}
+}
+
+// bindsTo reports whether a unit's BindCarrier= names a link.
+func bindsTo(u *units.Unit, l *Link) bool {
+	for _, p := range u.Network.BindCarrier {
+		if p.V.Hits(l.Name) || slices.ContainsFunc(l.AltNames, p.V.Hits) {
+			return true
+		}
+	}
+	return false
 }
 
 func nowFlags(b *Builder, index int) uint32 {
@@ -112,7 +181,7 @@ func PlanGoing(b *Builder, index int, u *units.Unit) {
 		wantA = wantedAddresses(u)
 		wantR = wantedRoutes(b.Link(index), b.Model.snap, u)
 	}
-	planGoing(b, index, wantA, wantR)
+	planGoing(b, index, u != nil, wantA, wantR)
 }
 
 // PlanNetwork plans addresses, routes and name servers of one link. u
@@ -195,6 +264,7 @@ func wantedSysctls(u *units.Unit) []sysctl {
 	flag("IPv4AcceptLocal", "ipv4/accept_local", n.IPv4AcceptLocal)
 	flag("IPv4RouteLocalnet", "ipv4/route_localnet", n.IPv4RouteLocalnet)
 	flag("IPv4ProxyARP", "ipv4/proxy_arp", n.IPv4ProxyARP)
+	flag("IPv4ProxyARPPrivateVLAN", "ipv4/proxy_arp_pvlan", n.IPv4ProxyARPPrivateVLAN)
 	flag("IPv6ProxyNDP", "ipv6/proxy_ndp", n.IPv6ProxyNDP)
 	return out
 }
@@ -237,8 +307,8 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 	}
 	if u.ConfiguresIP() && u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() {
 		b.Attr(index, Attribute{Name: "LinkLocalAddressing", Wanted: "ipv4", Why: Reason{Code: CodeUnsupported,
-			Text: "IPv4 link-local addresses are not made: they need address conflict detection, which IPoIB links rarely have a use for",
-			Next: "write a fixed Address=169.254.x.y/16"}})
+			Text: "no IPv4 link-local address is made here (systemd-networkd makes them on Ethernet links only)",
+			Next: "write a fixed Address=169.254.x.y/16, and LinkLocalAddressing=ipv6"}})
 	}
 }
 
@@ -324,6 +394,9 @@ func lastAddr(p netip.Prefix) netip.Addr {
 
 func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 	var out []Route
+	if u.Network.DefaultRouteOnDevice.Or(false) {
+		out = append(out, Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Table: TableMain, Type: RouteUnicast, Protocol: ProtoStatic, Scope: ScopeLink})
+	}
 	for i := range u.Routes {
 		x := &u.Routes[i]
 		is6 := x.Is6()
@@ -393,10 +466,10 @@ func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 
 // planGoing takes away what is ours and no longer wanted: routes first, because
 // they may lean on the addresses, then addresses.
-func planGoing(b *Builder, index int, wantA []wantedAddress, wantR []Route) {
+func planGoing(b *Builder, index int, applies bool, wantA []wantedAddress, wantR []Route) {
 	l := b.Link(index)
 	rec := b.Record.Of(l)
-	if rec == nil {
+	if rec == nil || rec.Keep && !applies {
 		return
 	}
 	for _, r := range rec.Routes {
@@ -554,7 +627,9 @@ func (w wantedAddress) text() string {
 
 // addressDiffers compares what the kernel changes in place.
 func addressDiffers(w wantedAddress, x Address) bool {
-	if w.lifetimeSet && (w.Preferred == 0) != (x.Preferred == 0) {
+	// Of an IPv4 address without an end the kernel says that it is preferred
+	// for ever, and by the flag that it is not (inet_fill_ifaddr).
+	if w.lifetimeSet && (w.Preferred == 0) != (x.Preferred == 0 || x.Flags&AddrDeprecated != 0) {
 		return true
 	}
 	if w.Metric != 0 && x.Metric != w.Metric {
@@ -651,7 +726,7 @@ func routeEqual(x, w Route) bool {
 	if !w.Dst.Addr().Is6() && x.Scope != w.Scope || w.Pref != 0 && x.Pref != w.Pref {
 		return false
 	}
-	if x.MTU != w.MTU || x.AdvMSS != w.AdvMSS || x.HopLimit != w.HopLimit || x.InitCwnd != w.InitCwnd || x.InitRwnd != w.InitRwnd ||
+	if x.OnLink != w.OnLink || x.FastOpenNoCookie != w.FastOpenNoCookie || x.MTU != w.MTU || x.AdvMSS != w.AdvMSS || x.HopLimit != w.HopLimit || x.InitCwnd != w.InitCwnd || x.InitRwnd != w.InitRwnd ||
 		x.RTOMin != w.RTOMin || x.Congestion != w.Congestion || x.QuickAck != w.QuickAck {
 		return false
 	}
@@ -678,29 +753,61 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 		if v, ok := u.Network.DNSDefaultRoute.Get(); ok {
 			op.Default = TristateOf(&v)
 		}
+		op.Resolve = wantedResolve(&u.Network)
 	}
-	wanted := len(op.Servers)+len(op.Domains) > 0 || op.Default != Unset
+	wanted := len(op.Servers)+len(op.Domains) > 0 || op.Default != Unset || len(op.Words()) > 0
 	if !wanted {
-		if had != nil && had.Resolved == op.Resolved && op.Resolved != "" {
+		if had != nil && !(u == nil && rec.Keep) && had.Resolved == op.Resolved && op.Resolved != "" {
 			op.Revert = true
 			b.Do(op)
 		}
 		return
 	}
-	a := Attribute{Name: "DNS", Wanted: strings.TrimSpace(strings.Join(op.Servers, " ") + " " + strings.Join(op.Domains, " "))}
+	a := Attribute{Name: "DNS", Wanted: dnsText(op.Servers, op.Domains, op.Resolve)}
 	if had != nil {
-		a.Actual = strings.TrimSpace(strings.Join(had.Servers, " ") + " " + strings.Join(had.Domains, " "))
+		a.Actual = dnsText(had.Servers, had.Domains, had.Resolve)
+		op.Afresh = had.Resolved == op.Resolved && (had.Default != Unset && op.Default == Unset || lacks(op.Resolve, had.Resolve))
 	}
 	switch {
 	case op.Resolved == "":
 		a.Why = Reason{Code: CodeNoResolved, Text: "systemd-resolved does not run, so DNS= and Domains= have no one to go to", Next: "systemctl enable --now systemd-resolved"}
 		b.Block(op.On, op, true, a.Why)
-	case had == nil || had.Resolved != op.Resolved || !slices.Equal(had.Servers, op.Servers) || !slices.Equal(had.Domains, op.Domains) || had.Default != op.Default:
+	case had == nil || had.Resolved != op.Resolved || !slices.Equal(had.Servers, op.Servers) || !slices.Equal(had.Domains, op.Domains) || had.Default != op.Default ||
+		!slices.Equal(had.Words(), op.Words()):
 		if !b.Do(op) {
 			a.Why = b.Held[HoldKey(op)]
 		}
 	}
 	b.Attr(index, a)
+}
+
+func wantedResolve(n *units.Network) (r Resolve) {
+	word := func(v units.Value[units.Support]) string {
+		if x, ok := v.Get(); ok {
+			return x.String()
+		}
+		return ""
+	}
+	r = Resolve{LLMNR: word(n.LLMNR), MulticastDNS: word(n.MulticastDNS), DNSOverTLS: word(n.DNSOverTLS), DNSSEC: word(n.DNSSEC)}
+	for _, d := range n.DNSSECNegativeTrustAnchors {
+		r.NTA = append(r.NTA, d.V.String())
+	}
+	return r
+}
+
+// lacks reports that something was set that is not to be set any more.
+func lacks(now, had Resolve) bool {
+	return slices.ContainsFunc(had.Words(), func(w [2]string) bool {
+		return !slices.ContainsFunc(now.Words(), func(x [2]string) bool { return x[0] == w[0] })
+	})
+}
+
+func dnsText(servers, domains []string, r Resolve) string {
+	parts := slices.Concat(servers, domains)
+	for _, w := range r.Words() {
+		parts = append(parts, w[0]+":"+w[1])
+	}
+	return strings.Join(parts, " ")
 }
 
 // WantedRules are the routing policy rules of a unit, those of both families
@@ -763,15 +870,16 @@ func PlanRules(b *Builder, wanted []Rule) {
 		if slices.ContainsFunc(wanted, func(w Rule) bool { return SameRule(w, r) }) {
 			continue
 		}
-		if slices.ContainsFunc(b.Model.snap.Rules, func(x Rule) bool { return SameRule(x, r) }) {
-			b.Do(DelRule{Rule: r})
+		// Another's rule of the same sort stays.
+		if k := slices.IndexFunc(b.Model.snap.Rules, func(x Rule) bool { return r.Fits(x) && x.Protocol == r.Protocol }); k >= 0 {
+			b.Do(DelRule{Rule: b.Model.snap.Rules[k]})
 		}
 	}
 	for i, w := range wanted {
 		if slices.ContainsFunc(wanted[:i], func(x Rule) bool { return SameRule(x, w) }) {
 			continue
 		}
-		if !slices.ContainsFunc(b.Model.snap.Rules, func(x Rule) bool { return SameRule(x, w) }) {
+		if !slices.ContainsFunc(b.Model.snap.Rules, w.Fits) {
 			if w.Family == 6 && b.Base.Host.NoIPv6 {
 				b.Block(Target{}, AddRule{Rule: w}, false, Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"})
 				continue

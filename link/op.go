@@ -82,11 +82,17 @@ type SetUmcast struct {
 	Set bool
 }
 
-// SetFlag sets or clears IFF_ALLMULTI or IFF_MULTICAST.
+// SetFlag sets or clears IFF_ALLMULTI, IFF_MULTICAST, IFF_PROMISC or IFF_NOARP.
 type SetFlag struct {
 	On   Target
 	Flag uint32
 	Set  bool
+}
+
+// SetGroup sets the group of a link.
+type SetGroup struct {
+	On    Target
+	Group uint32
 }
 
 // SetGUID replaces the last 8 bytes of the hardware address. Addr is the
@@ -162,8 +168,32 @@ type SetDNS struct {
 	Domains []string
 	Default Tristate
 	Revert  bool
+	// Afresh says that what was handed over before and is not named now has to
+	// go first.
+	Afresh bool
+	Resolve
 	// Resolved is the systemd-resolved that is told; see Host.Resolved.
 	Resolved string
+}
+
+// Resolve are the protocols of systemd-resolved on a link, in resolvectl's words;
+// "" leaves its own choice.
+type Resolve struct {
+	LLMNR        string   `json:"llmnr,omitempty"`
+	MulticastDNS string   `json:"mdns,omitempty"`
+	DNSOverTLS   string   `json:"dns_over_tls,omitempty"`
+	DNSSEC       string   `json:"dnssec,omitempty"`
+	NTA          []string `json:"nta,omitempty"`
+}
+
+// Words are resolvectl's verbs with their values.
+func (r Resolve) Words() (out [][2]string) {
+	for _, x := range [][2]string{{"llmnr", r.LLMNR}, {"mdns", r.MulticastDNS}, {"dnsovertls", r.DNSOverTLS}, {"dnssec", r.DNSSEC}, {"nta", strings.Join(r.NTA, " ")}} {
+		if x[1] != "" {
+			out = append(out, x)
+		}
+	}
+	return out
 }
 
 // Tristate is a boolean that may be unset.
@@ -212,6 +242,9 @@ func (o SetUmcast) Target() Target { return o.On }
 
 // Target implements Op.
 func (o SetFlag) Target() Target { return o.On }
+
+// Target implements Op.
+func (o SetGroup) Target() Target { return o.On }
 
 // Target implements Op.
 func (o SetGUID) Target() Target { return o.On }
@@ -274,13 +307,24 @@ func (o SetUmcast) String() string {
 // String prints ip link set NAME allmulticast on.
 func (o SetFlag) String() string {
 	word, v := "allmulticast", "off"
-	if o.Flag == FlagMulti {
+	set := o.Set
+	switch o.Flag {
+	case FlagMulti:
 		word = "multicast"
+	case FlagPromisc:
+		word = "promisc"
+	case FlagNoARP:
+		word, set = "arp", !o.Set
 	}
-	if o.Set {
+	if set {
 		v = "on"
 	}
 	return fmt.Sprintf("ip link set %s %s %s", o.On.Link, word, v)
+}
+
+// String prints ip link set NAME group NUMBER.
+func (o SetGroup) String() string {
+	return fmt.Sprintf("ip link set %s group %d", o.On.Link, o.Group)
 }
 
 // String prints ip link set NAME address HWADDR.
@@ -346,12 +390,18 @@ func (o SetDNS) String() string {
 		return "resolvectl revert " + o.On.Link
 	}
 	var parts []string
+	if o.Afresh {
+		parts = append(parts, "resolvectl revert "+o.On.Link)
+	}
 	parts = append(parts, strings.TrimSpace("resolvectl dns "+o.On.Link+" "+strings.Join(o.Servers, " ")))
 	if len(o.Domains) > 0 {
 		parts = append(parts, "resolvectl domain "+o.On.Link+" "+strings.Join(o.Domains, " "))
 	}
 	if o.Default != Unset {
 		parts = append(parts, "resolvectl default-route "+o.On.Link+" "+o.Default.String())
+	}
+	for _, w := range o.Words() {
+		parts = append(parts, "resolvectl "+w[0]+" "+o.On.Link+" "+w[1])
 	}
 	return strings.Join(parts, " && ")
 }

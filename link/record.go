@@ -47,6 +47,9 @@ type LinkRecord struct {
 	Addresses []Address  `json:"addresses,omitempty"`
 	Routes    []Route    `json:"routes,omitempty"`
 	DNS       *DNSRecord `json:"dns,omitempty"`
+	// Keep is KeepConfiguration= of the unit that last applied: what is ours
+	// stays when no unit applies any more.
+	Keep bool `json:"keep,omitempty"`
 }
 
 // DNSRecord is what was last handed to systemd-resolved, and to which one.
@@ -55,6 +58,7 @@ type DNSRecord struct {
 	Servers  []string `json:"servers,omitempty"`
 	Domains  []string `json:"domains,omitempty"`
 	Default  Tristate `json:"default,omitempty"`
+	Resolve
 }
 
 // Of finds the part of a link: by index, or for a child that has not been seen
@@ -91,10 +95,31 @@ func (r *Record) Holds(l *Link) bool {
 	if r == nil {
 		return false
 	}
-	if e := r.Of(l); e != nil && (e.Child || len(e.Addresses) > 0 || len(e.Routes) > 0 || e.DNS != nil) {
+	if e := r.Of(l); e != nil && (e.Child || !e.Keep && (len(e.Addresses) > 0 || len(e.Routes) > 0 || e.DNS != nil)) {
 		return true
 	}
 	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index })
+}
+
+// Remember notes for links, by index, whether their units keep what is ours on
+// them (KeepConfiguration=). It reports whether anything changed.
+func (r *Record) Remember(keep map[int]bool, s *Snapshot) (changed bool) {
+	for i, k := range keep {
+		l, ok := s.Link(i)
+		if !ok {
+			continue
+		}
+		e := r.Of(l)
+		if e == nil {
+			if !k {
+				continue
+			}
+			e = r.of(TargetOf(l))
+		}
+		changed = changed || e.Keep != k
+		e.Keep = k
+	}
+	return changed
 }
 
 func (r *Record) of(t Target) *LinkRecord {
@@ -160,14 +185,19 @@ func (r *Record) Done(op Op) {
 		e := r.of(o.On)
 		e.Routes = removeRoute(e.Routes, o.Route)
 	case DelRule:
-		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
+		gone := func(x Rule) bool { return SameRule(x, o.Rule) }
+		if !slices.ContainsFunc(r.Rules, gone) {
+			// Asked for without a priority.
+			gone = func(x Rule) bool { return x.Fits(o.Rule) }
+		}
+		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), gone)
 	case DelLink:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == o.On.Ifindex })
 	case SetDNS:
 		e := r.of(o.On)
 		e.DNS = nil
 		if !o.Revert {
-			e.DNS = &DNSRecord{Resolved: o.Resolved, Servers: o.Servers, Domains: o.Domains, Default: o.Default}
+			e.DNS = &DNSRecord{Resolved: o.Resolved, Servers: o.Servers, Domains: o.Domains, Default: o.Default, Resolve: o.Resolve}
 		}
 	}
 }

@@ -98,6 +98,8 @@ const ARPHRDInfiniBand = 32
 // Interface flags of include/uapi/linux/if.h that the planner looks at.
 const (
 	FlagUp       uint32 = 1 << 0
+	FlagNoARP    uint32 = 1 << 7
+	FlagPromisc  uint32 = 1 << 8
 	FlagAllMulti uint32 = 1 << 9
 	FlagMulti    uint32 = 1 << 12
 	FlagLowerUp  uint32 = 1 << 16
@@ -117,6 +119,7 @@ type Link struct {
 	PermAddr ib.HWAddr `json:"permanent_hw_addr,omitzero"`
 	Oper     uint8     `json:"operstate,omitempty"` // RFC 2863, IF_OPER_*
 	Master   int       `json:"master,omitempty"`    // index of bond, bridge or VRF
+	Group    uint32    `json:"group,omitempty"`     // IFLA_GROUP
 	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
 	// for none.
 	Parent int `json:"parent,omitempty"`

@@ -52,6 +52,7 @@ func (p *parser) finish() bool {
 	p.checkVFs()
 	p.checkGateways()
 	p.checkIPv6()
+	p.checkLink()
 	p.sec, p.key = nil, nil
 	return p.checkMatch()
 }
@@ -173,6 +174,39 @@ func (p *parser) checkIPv6() {
 	}
 }
 
+// checkLink finds keys that go together and do not stand together.
+func (p *parser) checkLink() {
+	u := p.u
+	a := u.Link.ActivationPolicy
+	switch {
+	case a.Set && a.V == ActivationBound && len(u.Network.BindCarrier) == 0:
+		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "the link is neither brought up nor taken down", "ActivationPolicy=bound needs BindCarrier= in [Network], the links to follow")
+	case a.Set && a.V != ActivationBound && len(u.Network.BindCarrier) > 0:
+		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "BindCarrier= is followed", "ActivationPolicy=%s and BindCarrier= (%s) exclude each other", a.V, u.Network.BindCarrier[0].Pos)
+	}
+	if ll := u.Network.LinkLocalAddressing; ll.Set && ll.V.IPv4() {
+		instead := "write ipv6 or no"
+		if ll.V == LinkLocalYes {
+			instead = "write ipv6"
+		}
+		p.at("Network", "LinkLocalAddressing").problem(ll.Pos, Warning, "no IPv4 link-local address is made",
+			"LinkLocalAddressing=%s asks for an IPv4 link-local address, which is not made here (systemd-networkd makes them on Ethernet only); %s, and a fixed Address=169.254.X.Y/16 if you need one", ll.V, instead)
+	}
+	if u.wantsInfiniBand() {
+		if v := u.Link.Promiscuous; v.Set && v.V {
+			p.at("Link", "Promiscuous").problem(v.Pos, Warning, "the flag is set and has no effect", "IPoIB has no promiscuous mode")
+		}
+		if v := u.Link.ARP; v.Set && !v.V {
+			p.at("Link", "ARP").problem(v.Pos, Warning, "the flag is set as written", "IPoIB cannot work without ARP")
+		}
+	}
+}
+
+// wantsInfiniBand reports a unit that is for IPoIB links.
+func (u *Unit) wantsInfiniBand() bool {
+	return u.IPoIB.Present || len(u.Partitions) > 0 || u.Link.GUID.Set || u.Match.wantsIPoIB()
+}
+
 func (p *parser) address(x *Address, shorthand bool) bool {
 	if !x.Address.Set {
 		if !shorthand {
@@ -270,12 +304,12 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 	}
 	for i := range p.u.Routes {
 		o := &p.u.Routes[i]
-		if o.Is6() == is6 && o.dest() == x.dest() && o.Metric.V == x.Metric.V && o.Table.V == x.Table.V && o.Source.V == x.Source.V && (!is6 || o.Gateway.V == x.Gateway.V) {
+		if o.Is6() == is6 && o.dest() == x.dest() && o.Metric.V == x.Metric.V && o.Table.V == x.Table.V && o.Source.V == x.Source.V {
 			pos := x.Pos
 			if x.Gateway.Set {
 				pos = x.Gateway.Pos
 			}
-			p.problem(pos, Warning, "the second one is not used", "a route to %s with the same metric and table is given at %s already; another Metric= tells them apart", x.dest(), o.Pos)
+			p.problem(pos, Warning, "the second one is not used", "a route to %s with the same metric and table is given at %s already; another Metric= tells them apart, and MultiPathRoute= uses both", x.dest(), o.Pos)
 			return false
 		}
 	}

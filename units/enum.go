@@ -81,6 +81,12 @@ var (
 		{KeepNo, "no"}, {KeepYes, "yes"}, {KeepStatic, "static"}, {KeepDynamicOnStop, "dynamic-on-stop"},
 		{KeepDynamic, "dynamic"}, {KeepDynamicOnStop, "dhcp-on-stop"}, {KeepDynamic, "dhcp"},
 	}
+	supportWords = []word[Support]{
+		{SupportNo, "no"}, {SupportYes, "yes"}, {SupportResolve, "resolve"}, {SupportOpportunistic, "opportunistic"}, {SupportAllowDowngrade, "allow-downgrade"},
+	}
+	resolveWords    = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportResolve, "resolve"}}
+	tlsWords        = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportOpportunistic, "opportunistic"}}
+	dnssecWords     = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportAllowDowngrade, "allow-downgrade"}}
 	scopeWords      = []word[Scope]{{ScopeGlobal, "global"}, {ScopeSite, "site"}, {ScopeLink, "link"}, {ScopeHost, "host"}, {ScopeNowhere, "nowhere"}}
 	dadWords        = []word[DAD]{{DADIPv4, "ipv4"}, {DADIPv6, "ipv6"}, {DADBoth, "both"}, {DADNone, "none"}}
 	preferenceWords = []word[RoutePreference]{{PreferenceLow, "low"}, {PreferenceMedium, "medium"}, {PreferenceHigh, "high"}}
@@ -132,6 +138,9 @@ func (r ReversePathFilter) String() string { return printWord(rpfWords, r) }
 
 // String prints the word of the unit file.
 func (k KeepConfiguration) String() string { return printWord(keepWords, k) }
+
+// String prints the word of the unit file, which is also resolvectl's.
+func (s Support) String() string { return printWord(supportWords, s) }
 
 // String prints the scope's name, or its number.
 func (s Scope) String() string { return printWord(scopeWords, s) }

@@ -141,6 +141,9 @@ func parseNameGlob(s string, not bool) (Pattern, error) {
 	return Pattern{Not: not, Glob: s}, nil
 }
 
+// Hits reports whether a text fits the glob, whatever Not says.
+func (p Pattern) Hits(s string) bool { return globMatch(p.Glob, s, false) }
+
 // String prints the pattern.
 func (p Pattern) String() string { return bang(p.Not) + p.Glob }
 

@@ -144,12 +144,15 @@ func linkSection() SectionSpec {
 		Keys: []Key{
 			{Name: "MTUBytes", Doc: docMTU, Syntax: "BYTES|max", Values: []string{"max"}, Default: "the kernel's", Example: "65520", Networkd: true, apply: scalar(func(l *Link) *Value[MTU] { return &l.MTUBytes }, parseMTU)},
 			{Name: "GUID", Doc: "The last 8 bytes of the IPoIB hardware address, the only ones that can be set.", Syntax: "GUID", Default: "the port's", Example: "0x0002c903000abcdf", apply: scalar(func(l *Link) *Value[ib.GUID] { return &l.GUID }, parseGUID)},
-			enumKey("ActivationPolicy", "Whether the link is taken up or down, once (up, down), whenever it changes (always-up, always-down), never (manual), or with its parent (bound).", "up", "always-up", true, activationWords, func(l *Link) *Value[ActivationPolicy] { return &l.ActivationPolicy }),
+			enumKey("ActivationPolicy", "Whether the link is taken up or down, once (up, down), whenever it changes (always-up, always-down), never (manual), or with the links of [Network] BindCarrier= (bound).", "up", "always-up", true, activationWords, func(l *Link) *Value[ActivationPolicy] { return &l.ActivationPolicy }),
 			online,
 			enumKey("RequiredFamilyForOnline", "The address family that wait-online wants.", "any", "ipv4", true, requiredFamilyWords, func(l *Link) *Value[Family] { return &l.RequiredFamilyForOnline }),
 			boolKey("Unmanaged", "Leave the link alone; no later unit is looked at for it.", "no", true, func(l *Link) *Value[bool] { return &l.Unmanaged }),
 			boolKey("AllMulticast", "Receive all multicast packets.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.AllMulticast }),
 			boolKey("Multicast", "Whether the link carries multicast.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.Multicast }),
+			boolKey("Promiscuous", "Receive all packets, whoever they are for. Ethernet only: IPoIB has no such mode.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.Promiscuous }),
+			boolKey("ARP", "Whether neighbours are asked for by ARP. Ethernet only: IPoIB cannot work without.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.ARP }),
+			numKey("Group", "The group of the link, for ip link show group and for SuppressInterfaceGroup=.", "the kernel's", "7", 0, math.MaxInt32, true, func(l *Link) *Value[uint32] { return &l.Group }),
 		},
 	}
 }
@@ -182,6 +185,9 @@ func partitionSection() SectionSpec {
 func networkSection() SectionSpec {
 	type N = Network
 	llWords := linkLocalWords
+	support := func(name, doc, example string, ws []word[Support], field func(*N) *Value[Support]) Key {
+		return Key{Name: name, Doc: doc, Syntax: strings.Replace(strings.Join(wordList(ws), "|"), "yes|no", "BOOLEAN", 1), Values: wordList(ws), Default: "resolved's", Example: example, Networkd: true, apply: scalar(field, boolOr(SupportYes, SupportNo, ws))}
+	}
 	forward := func(name, doc string, field func(*N) *Value[bool]) Key {
 		return boolKey(name, doc, "the host's", true, field)
 	}
@@ -195,7 +201,12 @@ func networkSection() SectionSpec {
 			{Name: "DNS", Doc: "Name servers for systemd-resolved.", Syntax: "ADDRESS[:PORT][%INTERFACE][#NAME]...", Example: "192.168.151.254 fd00:151::53", List: true, Networkd: true, apply: list(func(n *N) *[]Value[DNSServer] { return &n.DNS }, words, parseDNS)},
 			{Name: "Domains", Doc: "Search domains for systemd-resolved; with \"~\" the domain only routes names to this link's servers.", Syntax: "[~]DOMAIN...", Example: "ib.example ~storage.example", List: true, Networkd: true, apply: list(func(n *N) *[]Value[Domain] { return &n.Domains }, words, parseDomain)},
 			boolKey("DNSDefaultRoute", "Whether names that fit no domain are asked of this link's servers.", "resolved's", true, func(n *N) *Value[bool] { return &n.DNSDefaultRoute }),
-			{Name: "LinkLocalAddressing", Doc: "Link-local addresses.", Syntax: "BOOLEAN|ipv4|ipv6", Values: wordList(llWords), Default: "ipv6", Example: "ipv6", Networkd: true, apply: scalar(func(n *N) *Value[LinkLocal] { return &n.LinkLocalAddressing }, boolOr(LinkLocalYes, LinkLocalNo, llWords))},
+			support("LLMNR", "Whether systemd-resolved asks and answers by LLMNR on the link; resolve asks only.", "resolve", resolveWords, func(n *N) *Value[Support] { return &n.LLMNR }),
+			support("MulticastDNS", "Whether systemd-resolved asks and answers by multicast DNS on the link; resolve asks only.", "resolve", resolveWords, func(n *N) *Value[Support] { return &n.MulticastDNS }),
+			support("DNSOverTLS", "Whether systemd-resolved speaks TLS with this link's servers; opportunistic tries.", "opportunistic", tlsWords, func(n *N) *Value[Support] { return &n.DNSOverTLS }),
+			support("DNSSEC", "Whether systemd-resolved validates answers of this link's servers; allow-downgrade where they can.", "allow-downgrade", dnssecWords, func(n *N) *Value[Support] { return &n.DNSSEC }),
+			{Name: "DNSSECNegativeTrustAnchors", Doc: "Domains below which systemd-resolved does not validate.", Syntax: "DOMAIN...", Example: "ib.example", List: true, Networkd: true, apply: list(func(n *N) *[]Value[Domain] { return &n.DNSSECNegativeTrustAnchors }, words, parsePlainDomain)},
+			{Name: "LinkLocalAddressing", Doc: "Link-local addresses. The IPv6 one is the kernel's. There is no IPv4 link-local addressing here (RFC 3927): ipv4 and yes are reported and make no IPv4 address. systemd-networkd has it on Ethernet links only, so for IPoIB nobody has; write a fixed Address=169.254.X.Y/16, or on Ethernet leave [Network] out and the IP part to systemd-networkd.", Syntax: "BOOLEAN|ipv4|ipv6", Values: wordList(llWords), Default: "ipv6", Example: "ipv6", Networkd: true, apply: scalar(func(n *N) *Value[LinkLocal] { return &n.LinkLocalAddressing }, boolOr(LinkLocalYes, LinkLocalNo, llWords))},
 			enumKey("IPv6LinkLocalAddressGenerationMode", "How the IPv6 link-local address is made.", "the kernel's", "eui64", true, addrGenWords, func(n *N) *Value[AddrGen] { return &n.IPv6LinkLocalAddressGeneration }),
 			boolKey("IPv6AcceptRA", "Whether the kernel takes addresses and routes from router advertisements.", "the kernel's", true, func(n *N) *Value[bool] { return &n.IPv6AcceptRA }),
 			{Name: "IPv6PrivacyExtensions", Doc: "Temporary addresses (RFC 8981); kernel leaves the sysctl as it is.", Syntax: "BOOLEAN|prefer-public|kernel", Values: wordList(privacyWords), Default: "kernel", Example: "prefer-public", Networkd: true, apply: scalar(func(n *N) *Value[PrivacyExtensions] { return &n.IPv6PrivacyExtensions }, boolOr(PrivacyYes, PrivacyNo, privacyWords))},
@@ -210,10 +221,22 @@ func networkSection() SectionSpec {
 			boolKey("IPv4RouteLocalnet", "Route 127.0.0.0/8 as other addresses.", "the kernel's", true, func(n *N) *Value[bool] { return &n.IPv4RouteLocalnet }),
 			boolKey("IPv4ProxyARP", "Answer ARP for addresses reached elsewhere.", "the kernel's", true, func(n *N) *Value[bool] { return &n.IPv4ProxyARP }),
 			boolKey("IPv6ProxyNDP", "Answer neighbour solicitations for proxied addresses.", "the kernel's", true, func(n *N) *Value[bool] { return &n.IPv6ProxyNDP }),
-			{Name: "KeepConfiguration", Doc: "Which foreign addresses and routes stay on the link. Here all foreign ones stay whatever the value; what the daemon made itself follows the unit.", Syntax: "BOOLEAN|static|dynamic|dynamic-on-stop", Values: []string{"yes", "no", "static", "dynamic", "dynamic-on-stop"}, Default: "yes", Example: "static", Networkd: true, apply: scalar(func(n *N) *Value[KeepConfiguration] { return &n.KeepConfiguration }, boolOr(KeepYes, KeepNo, keepWords))},
+			boolKey("IPv4ProxyARPPrivateVLAN", "Answer ARP for addresses reached over this same link, for private VLANs (RFC 3069).", "the kernel's", true, func(n *N) *Value[bool] { return &n.IPv4ProxyARPPrivateVLAN }),
+			boolKey("DefaultRouteOnDevice", "Add an IPv4 default route over the link without a gateway.", "no", true, func(n *N) *Value[bool] { return &n.DefaultRouteOnDevice }),
+			{Name: "BindCarrier", Doc: "Links that this one follows, by name or glob: it is brought up while one of them has carrier, and taken down when none has. It means ActivationPolicy=bound. While none of the links exists, nothing is done.", Syntax: "GLOB...", Example: "eth0 ib*", List: true, Networkd: true,
+				apply: list(func(n *N) *[]Value[Pattern] { return &n.BindCarrier }, words, func(s string) (Pattern, error) { return parseNameGlob(s, false) })},
+			{Name: "KeepConfiguration", Doc: "What stays on the link when its unit is taken away or no longer matches. With static or yes, the addresses, routes and name servers that the daemon set stay and are nobody's from then on; with no, dynamic or dynamic-on-stop they go. Whatever the value, a stop or restart of the daemon takes nothing away, an edited unit is followed, and what others set (a DHCP client, an administrator) stays; systemd-networkd removes it without this key.", Syntax: "BOOLEAN|static|dynamic|dynamic-on-stop", Values: []string{"yes", "no", "static", "dynamic", "dynamic-on-stop"}, Default: "no", Example: "static", Networkd: true, apply: scalar(func(n *N) *Value[KeepConfiguration] { return &n.KeepConfiguration }, boolOr(KeepYes, KeepNo, keepWords))},
 			boolKey("ConfigureWithoutCarrier", "Set addresses and routes although the link has no carrier.", "no", true, func(n *N) *Value[bool] { return &n.ConfigureWithoutCarrier }),
 		},
 	}
+}
+
+func parsePlainDomain(s string) (Domain, error) {
+	d, err := parseDomain(s)
+	if err == nil && d.RouteOnly {
+		err = fmt.Errorf("%q: a domain without \"~\" is meant here", clip(s))
+	}
+	return d, err
 }
 
 func parseIPv6MTU(s string) (int, error) {

@@ -133,6 +133,10 @@ type Link struct {
 	Unmanaged               Value[bool]
 	AllMulticast            Value[bool]
 	Multicast               Value[bool]
+	Promiscuous             Value[bool]
+	ARP                     Value[bool]
+	// Group is 0 to 2147483647.
+	Group Value[uint32]
 }
 
 // MTU is an MTU in bytes, or Max: the best that adapter and fabric allow.
@@ -270,8 +274,18 @@ type Network struct {
 	IPv4RouteLocalnet              Value[bool]
 	IPv4ProxyARP                   Value[bool]
 	IPv6ProxyNDP                   Value[bool]
+	IPv4ProxyARPPrivateVLAN        Value[bool]
 	KeepConfiguration              Value[KeepConfiguration]
-	ConfigureWithoutCarrier        Value[bool]
+	// BindCarrier are the links that ActivationPolicy=bound follows.
+	BindCarrier          []Value[Pattern]
+	DefaultRouteOnDevice Value[bool]
+	// What follows is for systemd-resolved, as DNS= and Domains=.
+	LLMNR                      Value[Support]
+	MulticastDNS               Value[Support]
+	DNSOverTLS                 Value[Support]
+	DNSSEC                     Value[Support]
+	DNSSECNegativeTrustAnchors []Value[Domain]
+	ConfigureWithoutCarrier    Value[bool]
 }
 
 // DNSServer is one item of DNS=: address, optional port, interface and server
@@ -342,11 +356,41 @@ const (
 	ReversePathLoose  ReversePathFilter = 2
 )
 
-// KeepConfiguration says what that is already on the link is kept.
+// Support says how far systemd-resolved goes with something on a link. The words
+// differ by key: resolve is LLMNR's and mDNS's, opportunistic DNSOverTLS's,
+// allow-downgrade DNSSEC's.
+type Support uint8
+
+// The values of LLMNR=, MulticastDNS=, DNSOverTLS= and DNSSEC=.
+const (
+	SupportNo Support = iota
+	SupportYes
+	SupportResolve
+	SupportOpportunistic
+	SupportAllowDowngrade
+)
+
+// Activation is how the link is taken up and down: ActivationPolicy=, or bound
+// where BindCarrier= is given.
+func (u *Unit) Activation() ActivationPolicy {
+	if len(u.Network.BindCarrier) > 0 {
+		return ActivationBound
+	}
+	return u.Link.ActivationPolicy.Or(ActivationUp)
+}
+
+// KeepsStatic reports whether what the daemon set stays on a link when the unit
+// goes.
+func (u *Unit) KeepsStatic() bool {
+	k := u.Network.KeepConfiguration.Or(KeepNo)
+	return k == KeepYes || k == KeepStatic
+}
+
+// KeepConfiguration says what stays on the link when its unit goes.
 type KeepConfiguration uint8
 
 // The values of KeepConfiguration=. There is no DHCP client here, so the
-// dynamic forms are accepted and keep what another client has set.
+// dynamic forms mean no more than no.
 const (
 	KeepNo KeepConfiguration = iota
 	KeepYes

@@ -67,6 +67,9 @@ type Result struct {
 	// PortNotes is what planning left behind of ports without an interface, for
 	// link.PortStatus.Add. They are planned whatever the scope.
 	PortNotes map[link.PortName]*link.PortNote
+	// Keep says for the links in scope that have a unit whether it keeps what is
+	// ours when it goes, for link.Record.Remember.
+	Keep map[int]bool
 	// Units is the unit of every link that has one, also outside the scope.
 	Units map[int]*units.Unit
 }
@@ -157,6 +160,14 @@ func (p *planner) settled(index int) (*units.Unit, bool) {
 func (p *planner) scope() map[int]bool {
 	out := map[int]bool{}
 	s := p.in.Snapshot
+	if p.in.Scope != nil {
+		// A link that follows others' carriers is looked at with them.
+		for i, u := range p.in.Prev {
+			if u != nil && len(u.Network.BindCarrier) > 0 {
+				out[i] = true
+			}
+		}
+	}
 	for i := range s.Links {
 		l := &s.Links[i]
 		if p.in.Scope == nil || p.in.Scope[l.Index] {
@@ -375,7 +386,7 @@ func (p *planner) rules() []link.Rule {
 }
 
 func (p *planner) result() Result {
-	r := Result{Plan: p.b.Plan, Units: map[int]*units.Unit{}, PortNotes: p.b.Ports()}
+	r := Result{Plan: p.b.Plan, Units: map[int]*units.Unit{}, PortNotes: p.b.Ports(), Keep: map[int]bool{}}
 	s := p.in.Snapshot
 	for i, u := range p.units {
 		if _, ok := s.Link(i); ok {
@@ -389,6 +400,9 @@ func (p *planner) result() Result {
 			continue // still to be made
 		}
 		n := p.notes[i]
+		if n.unit != nil && !n.pending && n.ignored == (link.Reason{}) {
+			r.Keep[i] = n.unit.KeepsStatic()
+		}
 		in := link.StatusInput{
 			Snapshot: s, Link: l, Unit: p.units[i], Made: p.in.Record.MadeChild(l), Ignored: n.ignored, Pending: n.pending,
 			Attributes: p.b.Attributes(i), Steps: n.steps, Blocked: n.blocked,

@@ -136,6 +136,67 @@ ip address add 192.168.151.1/24 broadcast 192.168.151.255 dev ib0
 			want: "ip route delete 10.0.0.0/8 dev ib0 proto static\nip address delete 192.168.151.1/24 dev ib0\n",
 		},
 		{
+			name: "OK a removed unit that said so leaves what was made",
+			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true, Keep: true, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}},
+				Routes: []link.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 254, Protocol: 4, Type: 1}}}}},
+			sys: func(s *link.Snapshot) {
+				l := &s.Links[0]
+				l.Flags |= link.FlagUp | link.FlagLowerUp
+				l.Addresses = []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}}
+				l.Routes = []link.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 254, Protocol: 4, Type: 1}}
+			},
+		},
+		{
+			name: "OK an edited unit is followed whatever it keeps", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.2/24\nKeepConfiguration=yes\n"},
+			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true, Keep: true, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}}}}},
+			sys: func(s *link.Snapshot) {
+				l := &s.Links[0]
+				l.Flags |= link.FlagUp | link.FlagLowerUp
+				l.Addresses = []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}}
+			},
+			want: "ip address delete 192.168.151.1/24 dev ib0\nip address add 192.168.151.2/24 broadcast 192.168.151.255 dev ib0\n",
+		},
+		{
+			name: "OK a link follows the carrier of another", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nBindCarrier=up*\n"},
+			sys: func(s *link.Snapshot) {
+				s.Links = append(s.Links, link.Link{Index: 90, Name: "up1", Type: 1, Flags: link.FlagUp}, link.Link{Index: 91, Name: "x", AltNames: []string{"up2"}, Type: 1, Flags: link.FlagUp | link.FlagLowerUp})
+			},
+			want: "ip link set ib0 up\n",
+		},
+		{
+			name: "OK and goes down with it", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nActivationPolicy=bound\n[Network]\nBindCarrier=up*\n"},
+			sys: func(s *link.Snapshot) {
+				s.Links[0].Flags |= link.FlagUp | link.FlagLowerUp
+				s.Links = append(s.Links, link.Link{Index: 90, Name: "up1", Type: 1, Flags: link.FlagUp}, link.Link{Index: 91, Name: "up2", Type: 1, Flags: link.FlagLowerUp})
+			},
+			want: "ip link set ib0 down\n",
+		},
+		{
+			name: "bad nothing to follow", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nBindCarrier=up*\n"},
+			want: "# waiting: ib0: no link of BindCarrier=up* is there to follow: ib0 stays down\n#   next: compare BindCarrier= with: ip -br link\n",
+		},
+		{
+			name: "OK a rule without a priority is found with the kernel's", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nActivationPolicy=manual\n[RoutingPolicyRule]\nFrom=10.0.0.0/8\nTable=7\n"},
+			sys: func(s *link.Snapshot) {
+				s.Rules = []link.Rule{{Family: 4, Priority: 32765, From: netip.MustParsePrefix("10.0.0.0/8"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1, Protocol: 4}}
+			},
+		},
+		{
+			name: "OK and goes with it, while another's stays",
+			rec:  &link.Record{Rules: []link.Rule{{Family: 4, From: netip.MustParsePrefix("10.0.0.0/8"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1, Protocol: 4}}},
+			sys: func(s *link.Snapshot) {
+				r := link.Rule{Family: 4, Priority: 100, From: netip.MustParsePrefix("10.0.0.0/8"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1}
+				s.Rules = []link.Rule{r}
+				r.Priority, r.Protocol = 32765, 4
+				s.Rules = append(s.Rules, r)
+			},
+			want: "ip rule delete from 10.0.0.0/8 priority 32765 protocol static table 7\n",
+		},
+		{
+			name: "OK flags, group and a default route without a gateway", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nPromiscuous=yes\nARP=no\nGroup=7\n[Network]\nDefaultRouteOnDevice=yes\n"},
+			want: "ip link set ib0 promisc on\nip link set ib0 arp off\nip link set ib0 group 7\nip link set ib0 up\nip route add default dev ib0 proto static scope link\n",
+		},
+		{
 			name:  "bad a link that NetworkManager manages",
 			units: map[string]string{"10-ib0.ibnetwork": wiki},
 			sys:   func(s *link.Snapshot) { s.Links[0].OtherManagers = []string{plan.NetworkManager} },

@@ -30,7 +30,8 @@ type Link struct {
 	// ParentElsewhere says that Parent is an index of another network
 	// namespace (IFLA_LINK_NETNSID).
 	ParentElsewhere bool
-	Master          int // bond, bridge or VRF above, 0 for none
+	Master          int    // bond, bridge or VRF above, 0 for none
+	Group           uint32 // IFLA_GROUP
 	// Address, PermAddress and Broadcast are zero for addresses that have
 	// neither 6, 8 nor 20 bytes.
 	Address     ib.HWAddr
@@ -224,6 +225,8 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			l.Broadcast, _ = ib.HWAddrFrom(a.Bytes())
 		case unix.IFLA_MTU:
 			l.MTU = a.Index()
+		case unix.IFLA_GROUP:
+			l.Group = a.Uint32()
 		case unix.IFLA_MIN_MTU:
 			l.MinMTU = a.Index()
 		case unix.IFLA_MAX_MTU:

@@ -50,6 +50,7 @@ type LinkChange struct {
 	UMcast      *bool       // IPoIB only
 	Master      *int        // 0 releases the link
 	TxQueueLen  *int
+	Group       *uint32
 }
 
 // SetLink changes a link. It is RTM_NEWLINK without NLM_F_CREATE, the only form
@@ -84,6 +85,9 @@ func SetLink(index int, c LinkChange) Request {
 	return encode(fmt.Sprintf("change link %d", index), unix.RTM_NEWLINK, 0, m, func(w *nl.Builder) {
 		if c.TxQueueLen != nil {
 			w.Uint32(unix.IFLA_TXQLEN, uint32(*c.TxQueueLen))
+		}
+		if c.Group != nil {
+			w.Uint32(unix.IFLA_GROUP, *c.Group)
 		}
 		if c.AddrGenMode != nil {
 			w.Nest(unix.IFLA_AF_SPEC|nl.Nested, func(w *nl.Builder) {

@@ -1,0 +1,313 @@
+package scenario
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// The keys that TestEverything has no place for, in the same way: set, found
+// again, nothing to do after a restart, gone with the unit.
+func TestEverythingElse(t *testing.T) {
+	const unit = `[Match]
+Name=va
+
+[Link]
+Promiscuous=yes
+ARP=no
+Group=7
+Multicast=yes
+
+[Network]
+Address=10.18.0.1/24
+DefaultRouteOnDevice=yes
+IPv4ProxyARPPrivateVLAN=yes
+IPv4AcceptLocal=yes
+IPv4RouteLocalnet=yes
+IPv6ProxyNDP=yes
+IPv6MTUBytes=1400
+IPv6LinkLocalAddressGenerationMode=none
+IPv6PrivacyExtensions=prefer-public
+
+[Address]
+Address=fd00:18::1/64
+HomeAddress=yes
+DuplicateAddressDetection=none
+
+[Address]
+Address=fd00:18:1::1/64
+ManageTemporaryAddress=yes
+
+[Address]
+Address=fd00:18:2::1/128
+Peer=fd00:18:2::2/128
+
+[Address]
+Address=10.18.9.1/24
+AutoJoin=no
+PreferredLifetime=0
+
+[Route]
+Destination=10.181.0.0/16
+Gateway=10.18.0.9
+HopLimit=9
+InitialAdvertisedReceiveWindow=30
+FastOpenNoCookie=yes
+TCPAdvertisedMaximumSegmentSize=1200
+TCPCongestionControlAlgorithm=reno
+TCPRetransmissionTimeoutSec=300ms
+
+[Route]
+Destination=10.182.0.0/16
+Type=prohibit
+
+[Route]
+Destination=10.183.0.0/16
+Type=throw
+Table=77
+
+[Route]
+Destination=10.18.0.77/32
+Type=local
+
+[Route]
+Destination=fd00:181::/32
+MultiPathRoute=fd00:18::9
+MultiPathRoute=fd00:18::a 3
+
+[Route]
+Destination=fd00:182::/32
+Source=fd00:18::/64
+Gateway=fd00:18::9
+Metric=5
+
+[RoutingPolicyRule]
+From=10.18.0.0/24
+Table=77
+
+[RoutingPolicyRule]
+To=fd00:182::/32
+Table=77
+
+[RoutingPolicyRule]
+TypeOfService=16
+OutgoingInterface=va
+Family=both
+Table=78
+
+[RoutingPolicyRule]
+SuppressInterfaceGroup=7
+Priority=4000
+Table=77
+
+[RoutingPolicyRule]
+L3MasterDevice=yes
+Priority=4001
+
+[RoutingPolicyRule]
+GoTo=5000
+Priority=4002
+
+[RoutingPolicyRule]
+Type=nop
+Priority=5000
+
+[RoutingPolicyRule]
+Type=unreachable
+DestinationPort=9
+IPProtocol=tcp
+Priority=4003
+
+[RoutingPolicyRule]
+Type=prohibit
+SourcePort=9-10
+IPProtocol=udp
+Family=ipv6
+Priority=4003
+`
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}}, func(g *lab.G) {
+		g.Sh("ip link add va type veth peer name vb; ip link set vb up")
+		d := startDaemon(g)
+		d.configured("va", 15*time.Second)
+		quiet(g, d)
+		if p := d.report().Problems; len(p) > 0 {
+			g.Errorf("problems:\n%s", strings.Join(p, "\n"))
+		}
+		whys := func(when string) {
+			for _, a := range d.status("va").Attributes {
+				if a.Why != (link.Reason{}) {
+					g.Errorf("%s: %s: wanted %s, is %s: %s", when, a.Name, a.Wanted, a.Actual, a.Why.Text)
+				}
+			}
+		}
+		whys("at first")
+		show := func() string {
+			return g.Sh("ip -d link show va; ip -d address show va; ip route show table all dev va; ip route show table 77; ip route show type prohibit; ip route show type local table local; ip -6 route show table main; ip rule; ip -6 rule")
+		}
+		out := show()
+		for _, w := range []string{"PROMISC", "NOARP", "group 7", "home", "mngtmpaddr", "peer fd00:18:2::2", "default", "congctl reno", "rto_min 300ms", "advmss 1200", "fastopen_no_cookie 1", "prohibit 10.182",
+			"throw 10.183", "local 10.18.0.77", "nexthop via fd00:18::a", "from fd00:18::/64 via", "l3mdev", "goto 5000", "suppress_ifgroup 7", "ipproto ipproto-6"} {
+			if !strings.Contains(out, w) {
+				g.Errorf("%q is not there", w)
+			}
+		}
+		g.Log("\n" + out)
+		d.kill()
+		d.start()
+		d.configured("va", 5*time.Second)
+		quiet(g, d)
+		if o := ops(d); len(o) > 0 {
+			g.Errorf("a restart has something to do:\n%s", strings.Join(o, "\n"))
+		}
+		whys("after the restart")
+		if now := show(); strings.Count(now, "\n") != strings.Count(out, "\n") {
+			g.Errorf("after the restart there is\n%s", now)
+		}
+		g.Exec("rm", unitDir+"10.ibnetwork")
+		g.WaitFor(5*time.Second, func() string {
+			out := g.Sh("ip -4 -o address show va; ip -6 -o address show va scope global; ip route; ip route show table 77 2>/dev/null; ip -6 route; ip rule; ip -6 rule")
+			for _, x := range []string{"10.18", "fd00:", "prohibit", "lookup 77", "lookup 78", "goto", "l3mdev"} {
+				if strings.Contains(out, x) {
+					return x + " stays:\n" + out
+				}
+			}
+			return ""
+		})
+	})
+}
+
+// KeepConfiguration=static leaves what was set when the unit goes, as nobody's,
+// and takes it over when the unit comes back.
+func TestKeepConfiguration(t *testing.T) {
+	unit := func(keep string) string {
+		return "[Match]\nName=va\n[Network]\nAddress=10.19.0.1/24\nGateway=10.19.0.254\n" + keep
+	}
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit("")}}, func(g *lab.G) {
+		g.Sh("ip link add va type veth peer name vb; ip link set vb up")
+		d := startDaemon(g)
+		d.configured("va", 15*time.Second)
+		// The key alone changes nothing on the link, and is remembered.
+		g.Write(unitDir+"10.ibnetwork", unit("KeepConfiguration=static\n"))
+		g.Wait("the note", 5*time.Second, func() bool {
+			b, _ := os.ReadFile("/run/ibnetworkd/record.json")
+			return strings.Contains(string(b), `"keep":true`)
+		})
+		has := func() bool {
+			out := g.Sh("ip -o address show va; ip route")
+			return strings.Contains(out, "10.19.0.1/24") && strings.Contains(out, "default via 10.19.0.254")
+		}
+		g.Exec("rm", unitDir+"10.ibnetwork")
+		d.wait("va", "nobody's", 5*time.Second, func(s link.Status) bool { return s.State == link.StateUnmanaged })
+		quiet(g, d)
+		if !has() {
+			g.Errorf("what was to stay is gone:\n%s", tail(d.p.Output(), 10))
+		}
+		d.kill()
+		d.start()
+		g.Write(unitDir+"10.ibnetwork", unit(""))
+		d.configured("va", 5*time.Second)
+		if !has() {
+			g.Errorf("the unit is back and what it asks for is gone:\n%s", tail(d.p.Output(), 10))
+		}
+		g.Exec("rm", unitDir+"10.ibnetwork")
+		g.WaitFor(5*time.Second, func() string {
+			if out := g.Sh("ip -o address show va; ip route"); strings.Contains(out, "10.19.0") {
+				return out
+			}
+			return ""
+		})
+	})
+}
+
+// BindCarrier= follows the carrier of links that nobody here configures.
+func TestBindCarrier(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.20.0.1/24\nBindCarrier=up*\n",
+	}}, func(g *lab.G) {
+		manage(g, defaultPartition)
+		d := startDaemon(g)
+		st := d.wait("ib0", "told that there is nothing to follow", 10*time.Second, func(s link.Status) bool { return attr(s, "ActivationPolicy").Why.Code == link.CodeNoCarrier })
+		g.Log(attr(st, "ActivationPolicy").Why.Text)
+		g.Sh("ip link add up1 type veth peer name far1; ip link add up2 type veth peer name far2; ip link set up1 up; ip link set up2 up")
+		d.wait("ib0", "down while none has carrier", 10*time.Second, func(s link.Status) bool {
+			a := attr(s, "ActivationPolicy")
+			return a.Actual == "down" && a.Why.Code == link.CodeLinkDown
+		})
+		g.Exec("ip", "link", "set", "far2", "up")
+		d.configured("ib0", 10*time.Second)
+		g.Exec("ip", "link", "set", "far1", "up")
+		g.Exec("ip", "link", "set", "far2", "down")
+		quiet(g, d)
+		if s := d.status("ib0"); !s.Carrier {
+			g.Errorf("down although one of two has carrier: %+v", s)
+		}
+		g.Exec("ip", "link", "set", "far1", "down")
+		d.wait("ib0", "down again", 10*time.Second, func(s link.Status) bool { return s.Oper == link.OperOff })
+		g.Exec("ip", "link", "set", "far1", "up")
+		st = d.configured("ib0", 10*time.Second)
+		if !strings.Contains(strings.Join(st.Addresses, " "), "10.20.0.1/24") {
+			g.Errorf("addresses %v", st.Addresses)
+		}
+	})
+}
+
+// The real NetworkManager has a link that a unit matches: that is said once, the
+// link is left alone, and taken when NetworkManager lets it go.
+func TestBesideNetworkManager(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Timeout: 3 * time.Minute, Files: map[string]string{
+		"/etc/NetworkManager/conf.d/lab.conf":   "[main]\nno-auto-default=*\n[keyfile]\nunmanaged-devices=none\n",
+		"/usr/lib/udev/rules.d/85-nm-lab.rules": "",
+		unitDir + "10-ib0.ibnetwork":            "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n[Network]\nAddress=10.21.0.2/24\n",
+		unitDir + "10-ib1.ibnetwork":            "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.22.0.1/24\n",
+	}}, func(g *lab.G) {
+		manage(g, defaultPartition)
+		g.Exec("systemctl", "start", "NetworkManager")
+		g.WaitFor(30*time.Second, func() string {
+			if out, err := g.Try("nmcli", "-t", "-f", "RUNNING", "general"); err != nil || !strings.Contains(out, "running") {
+				return out
+			}
+			return ""
+		})
+		g.Exec("nmcli", "device", "set", "ib0", "managed", "yes")
+		g.Exec("nmcli", "device", "set", "ib1", "managed", "no")
+		g.WaitFor(30*time.Second, func() string {
+			out, err := g.Try("nmcli", "connection", "add", "type", "infiniband", "con-name", "theirs", "ifname", "ib0", "infiniband.transport-mode", "datagram",
+				"ipv4.method", "manual", "ipv4.addresses", "10.21.0.1/24", "ipv6.method", "disabled")
+			if err != nil {
+				return out
+			}
+			if out, err := g.Try("nmcli", "-w", "20", "connection", "up", "theirs"); err != nil {
+				return out
+			}
+			return ""
+		})
+		d := startDaemon(g)
+		st := d.wait("ib0", "left alone", 20*time.Second, func(s link.Status) bool { return s.State == link.StateUnmanaged })
+		if st.Reason().Code != link.CodeOtherManager || !strings.Contains(st.Reason().Text, "NetworkManager") || !strings.Contains(st.Reason().Next, "nmcli device set ib0 managed no") {
+			g.Errorf("ib0: %+v", st.Reasons)
+		}
+		g.Logf("said: %s; %s", st.Reason().Text, st.Reason().Next)
+		d.configured("ib1", 20*time.Second)
+		d.p.Signal(1) // SIGHUP
+		quiet(g, d)
+		if n := strings.Count(d.p.Output(), "NetworkManager manages ib0"); n != 1 {
+			g.Errorf("that NetworkManager manages ib0 is said %d times\n%s", n, tail(d.p.Output(), 20))
+		}
+		if out := g.Exec("ip", "-o", "address", "show", "dev", "ib0"); mode(g, "ib0") != "datagram" || strings.Contains(out, "10.21.0.2/") || !strings.Contains(out, "10.21.0.1/24") {
+			g.Errorf("ib0 was touched: mode %s\n%s", mode(g, "ib0"), out)
+		}
+		// What the sentence says to do.
+		g.Exec("nmcli", "device", "set", "ib0", "managed", "no")
+		st = d.configured("ib0", 30*time.Second)
+		if mode(g, "ib0") != "connected" || mtu(g, "ib0") != "65520" || !strings.Contains(strings.Join(st.Addresses, " "), "10.21.0.2/24") {
+			g.Errorf("ib0 was not taken: mode %s, mtu %s, %v", mode(g, "ib0"), mtu(g, "ib0"), st.Addresses)
+		}
+		// And back.
+		g.Exec("nmcli", "device", "set", "ib0", "managed", "yes")
+		d.wait("ib0", "left alone again", 20*time.Second, func(s link.Status) bool { return s.State == link.StateUnmanaged })
+	})
+}

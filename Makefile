@@ -59,22 +59,29 @@ bench: lab ## ibnetworkd beside systemd-networkd, in one guest, as ratios (15 mi
 	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 90m ./lab/bench -compare | grep --line-buffered -vE '^(=== |PASS|ok )'
 
 .PHONY: bench-sm
-bench-sm: ## ibnetsm beside opensm on the same simulators, as ratios (20 minutes; opensm, ibsim-utils, gcc)
+bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one guest, as ratios (30 minutes)
 	@$(GO) run ./sm/bench up -sim ibsim
 	@echo; $(GO) run ./sm/bench up -sim ibsim -window 4 ft3-972
 	@echo; $(GO) run ./sm/bench up
 	@echo; $(GO) run ./sm/bench up -runs 2 ft3-5184
 	@echo; $(GO) run ./sm/bench sa
-	@echo; $(GO) run ./sm/bench events
+	@echo; $(GO) run ./sm/bench sa -sim ibsim
+	@echo; $(GO) run ./sm/bench events -runs 1
 	@echo; $(GO) run ./sm/bench scale
+	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'
 
 .PHONY: test-long
 test-long: test test-sm-long ## make test, and what was trimmed there
 
+FUZZTIME ?= 20s
 .PHONY: test-sm-long
-test-sm-long: ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets (9 minutes)
+test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (25 minutes)
 	$(GO) test -count=1 -timeout 30m -run TestConformance ./sm/bench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
+	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM' ./lab/scenario
+	@for t in $$(grep -rlE '^func Fuzz' --include=*_test.go sm | xargs -n1 dirname | sort -u); do \
+	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$t/*_test.go | cut -c6-); do \
+	    echo "fuzz $$t $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./$$t | grep -E '^(--- FAIL|FAIL|ok|    )' ; done; done
 
 .PHONY: test-short
 test-short: ## what needs no lab kernel and no root

@@ -125,7 +125,12 @@ type dnode struct {
 	recheck bool // its ports are asked although they are known
 	queued  bool
 	plain   bool // see fabric.Node
-	ports   []dport
+	// Of a switch with many ports some are asked first: see askPorts.
+	sample, down int     // asked of these and not answered yet; answered without a link
+	rest         []uint8 // the others
+	table        []byte  // what the switch says of the states of all
+	blocks       int     // of which so many are to come
+	ports        []dport
 }
 
 func (n *dnode) sw() bool { return n.ni.NodeType == ib.NodeSwitch }
@@ -139,6 +144,7 @@ const (
 	kDesc
 	kSwitch
 	kClear // Set SwitchInfo to clear PortStateChange before a recheck
+	kTable // SwitchPortStateTable of a switch
 	kPKey
 	kSM
 	kVerifyPort  // PortInfo of the port where a claimed port was linked before
@@ -306,7 +312,7 @@ func (d *Discovery) Late(t uint64) {
 // isUrgent tells the requests that hold the turn.
 func isUrgent(t uint64) bool {
 	k, extra, _, _ := untag(t)
-	return k == kProbe || k == kClear || (k == kPort || k == kSwitch) && extra != 0
+	return k == kProbe || k == kClear || k == kTable || (k == kPort || k == kSwitch) && extra != 0
 }
 
 // Next implements smp.Source.
@@ -359,30 +365,150 @@ func (d *Discovery) start(i int32) {
 	d.askPorts(i, 1)
 }
 
+// sampled is how many ports of a switch are asked first, and worth how many
+// others there must be at least for its table to be worth looking for: that
+// takes up to two requests.
+const (
+	sampled = 8
+	worth   = 8
+)
+
 // askPorts asks a switch's ports from the given one on: those that nothing is
 // known of, or all when the switch is rechecked.
+//
+// Of a new switch's ports a few are asked first. Where most of them have no link
+// the others may have none either, and many switches can tell the states of all
+// ports at once (SwitchPortStateTable, an optional attribute since release 1.3
+// of the architecture): then only ports with a link are asked one by one.
 func (d *Discovery) askPorts(i int32, from int) {
 	x := &d.nodes[i]
+	var ask []uint8
 	for p := from; p < len(x.ports); p++ {
 		q := &x.ports[p]
-		if !x.recheck {
-			if q.known {
-				if q.peer < 0 && q.info.State() >= ib.PortInit {
-					d.urgent.push(tag(kProbe, 0, i, uint8(p)))
-				}
-				continue
+		if !x.recheck && q.known {
+			if q.peer < 0 && q.info.State() >= ib.PortInit {
+				d.urgent.push(tag(kProbe, 0, i, uint8(p)))
 			}
-			if q.peer >= 0 && !d.opt.Ports {
-				// The far end of a link that was found from its other end: what
-				// it answers is needed only if it is configured already.
-				if o := &d.nodes[q.peer].ports[q.peerP]; o.known && o.info.State() == ib.PortInit {
-					continue
-				}
-			}
+			continue
 		}
-		d.urgent.push(tag(kPort, 1, i, uint8(p)))
+		if x.recheck || d.wanted(q) {
+			ask = append(ask, uint8(p))
+		}
+	}
+	if !x.recheck && x.fresh && !d.opt.Ports && len(ask) >= sampled+worth {
+		x.sample, x.down = sampled, 0
+		ask, x.rest = ask[:sampled], ask[sampled:]
 	}
 	x.recheck = false
+	for _, p := range ask {
+		d.urgent.push(tag(kPort, 1, i, p))
+	}
+}
+
+// wanted tells that a port's PortInfo is to be asked.
+func (d *Discovery) wanted(q *dport) bool {
+	if q.known {
+		return false
+	}
+	if q.peer >= 0 && !d.opt.Ports {
+		// The far end of a link that was found from its other end: what it
+		// answers is needed only if it is configured already.
+		if o := &d.nodes[q.peer].ports[q.peerP]; o.known && o.info.State() == ib.PortInit {
+			return false
+		}
+	}
+	return true
+}
+
+// askRest asks the ports of a switch that the sample left.
+func (d *Discovery) askRest(i int32) {
+	x := &d.nodes[i]
+	for _, p := range x.rest {
+		if d.wanted(&x.ports[p]) {
+			d.urgent.push(tag(kPort, 1, i, p))
+		}
+	}
+	x.rest = nil
+}
+
+// gotSample goes on when the sample has answered.
+func (d *Discovery) gotSample(i int32, p uint8) {
+	x := &d.nodes[i]
+	if x.sample == 0 {
+		return
+	}
+	if q := &x.ports[p]; q.known && q.info.State() < ib.PortInit {
+		x.down++
+	}
+	if x.sample--; x.sample > 0 {
+		return
+	}
+	switch {
+	case x.down < sampled*3/4:
+		d.askRest(i)
+	case !x.ports[0].known:
+		d.urgent.push(tag(kPort, 3, i, 0)) // its capabilities are the switch's
+	default:
+		d.askTable(i)
+	}
+}
+
+// askTable asks for the states of all ports if the switch can tell.
+func (d *Discovery) askTable(i int32) {
+	x := &d.nodes[i]
+	c := &x.ports[0].info
+	if !x.ports[0].known || c.CapMask()&fabric.CapMask2Supported == 0 || c.CapMask2()&fabric.Cap2SwitchPortState == 0 {
+		d.askRest(i)
+		return
+	}
+	// A block has 128 ports, from port 0 on; a switch has 254 at most.
+	x.blocks = (len(x.ports) + 127) / 128
+	x.table = make([]byte, 64*x.blocks)
+	for b := range x.blocks {
+		d.urgent.push(tag(kTable, uint16(b), i, 0))
+	}
+}
+
+// gotTable asks the ports that have a link by the table of states: four bits for
+// each port, coded as PortInfo:PortState, the first in the upper half of a byte.
+// A table that does not fit what the ports themselves said is not used, and
+// what has no state in it is asked.
+func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
+	x := &d.nodes[i]
+	if r.OK() {
+		copy(x.table[64*block:], r.Data[:])
+	}
+	if x.blocks--; x.blocks > 0 {
+		return
+	}
+	state := func(p int) ib.PortState { return ib.PortState(x.table[p/2] >> (4 * (1 - p%2)) & 15) }
+	fits := func(p int) bool {
+		q := &x.ports[p]
+		switch up := state(p) >= ib.PortInit; {
+		case q.known:
+			return up == (q.info.State() >= ib.PortInit)
+		case q.peer >= 0:
+			return up
+		}
+		return true
+	}
+	for p := 1; p < len(x.ports); p++ {
+		if state(p) != 0 && !fits(p) {
+			d.warn("switch %s: the state of port %d in its SwitchPortStateTable is not that of the port", x.name(), p)
+			d.askRest(i)
+			return
+		}
+	}
+	left := x.rest[:0]
+	for _, p := range x.rest {
+		if q := &x.ports[p]; state(int(p)) == ib.PortDown && !q.known && q.peer < 0 {
+			q.info[32] = byte(ib.PortDown)
+		} else {
+			left = append(left, p)
+		}
+	}
+	x.rest, x.table = left, nil
+	d.askRest(i)
 }
 
 // request makes the SMP of a tag; false when its target cannot be reached.
@@ -416,6 +542,8 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		r.Attr = mad.AttrNodeDescription
 	case kSwitch:
 		r.Attr = mad.AttrSwitchInfo
+	case kTable:
+		r.Attr, r.Mod = mad.AttrSwitchPortState, uint32(extra)
 	case kClear:
 		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports[0].info.MKey()
 		copy(r.Data[:], x.si[:])
@@ -512,6 +640,14 @@ func (d *Discovery) Step(r *smp.Reply) {
 		} else if extra == 2 {
 			d.nodes[i].recheck = false // its other ports would be silent too
 		}
+		switch extra {
+		case 1:
+			d.gotSample(i, p)
+		case 3:
+			d.askTable(i)
+		}
+	case kTable:
+		d.gotTable(i, int(extra), r)
 	case kDesc:
 		if r.OK() {
 			x := &d.nodes[i]

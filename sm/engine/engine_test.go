@@ -239,7 +239,7 @@ func TestFirstSweepSMPs(t *testing.T) {
 		most         float64
 	}{
 		{"b2b", gen.Pair, 10, 18, 0.56},
-		{"sw2", func() *fabric.Fabric { return gen.Star(2, 36) }, 55, 75, 0.74},
+		{"sw2", func() *fabric.Fabric { return gen.Star(2, 36) }, 56, 75, 0.75},
 		{"ft2-108", func() *fabric.Fabric { return gen.FatTree2(36, 6) }, 1566, 3314, 0.55},
 		{"ft2-648", func() *fabric.Fabric { return gen.FatTree2(36, 36) }, 9882, 20360, 0.55},
 		{"ft3-972", func() *fabric.Fabric { return gen.FatTree3(36, 3, 18) }, 22410, 46010, 0.55},

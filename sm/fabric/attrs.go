@@ -131,6 +131,10 @@ const (
 	CapClientReregister uint32 = 1 << 25
 )
 
+// Cap2SwitchPortState is the bit of PortInfo:CapabilityMask2 of a switch that
+// has a SwitchPortStateTable.
+const Cap2SwitchPortState uint16 = 1 << 3
+
 // Rate is the rate code of the link: width times speed as negotiated. A port
 // without extended speed support reports it by SpeedActive alone.
 func (p *PortInfo) Rate() ib.Rate {

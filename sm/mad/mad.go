@@ -183,6 +183,7 @@ const (
 	AttrPKeyTable       AttrID = 0x0016
 	AttrSLtoVL          AttrID = 0x0017
 	AttrVLArb           AttrID = 0x0018
+	AttrSwitchPortState AttrID = 0x0034
 	AttrLFT             AttrID = 0x0019
 	AttrRFT             AttrID = 0x001a
 	AttrMFT             AttrID = 0x001b
@@ -230,7 +231,7 @@ var smpAttrNames = map[AttrID]string{
 	AttrGUIDInfo: "GUIDInfo", AttrPortInfo: "PortInfo", AttrPKeyTable: "P_KeyTable",
 	AttrSLtoVL: "SLtoVLMappingTable", AttrVLArb: "VLArbitrationTable", AttrLFT: "LinearForwardingTable",
 	AttrRFT: "RandomForwardingTable", AttrMFT: "MulticastForwardingTable", AttrSMInfo: "SMInfo",
-	AttrVendorDiag: "VendorDiag", AttrLedInfo: "LedInfo", AttrMlnxExtPortInfo: "MlnxExtPortInfo",
+	AttrSwitchPortState: "SwitchPortStateTable", AttrVendorDiag: "VendorDiag", AttrLedInfo: "LedInfo", AttrMlnxExtPortInfo: "MlnxExtPortInfo",
 }
 
 var saAttrNames = map[AttrID]string{

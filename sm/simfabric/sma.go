@@ -236,6 +236,14 @@ func (s *Sim) attribute(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 			}
 		}
 		t.Append(d[:0])
+	case mad.AttrSwitchPortState:
+		if n.sw == nil || n.ports[0].info.CapMask2&mad.Cap2SwitchPortState == 0 || int(mod)*128 >= len(n.ports) {
+			return mad.StatusBadAttr
+		}
+		*d = [64]byte{}
+		for p := int(mod) * 128; p < min(len(n.ports), int(mod)*128+128); p++ {
+			d[p%128/2] |= byte(n.ports[p].info.State) << (4 * (1 - p%2))
+		}
 	case mad.AttrMlnxExtPortInfo:
 		*d = [64]byte{} // every simulated node knows it and has none of its speeds
 	default:

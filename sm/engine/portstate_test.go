@@ -1,0 +1,134 @@
+package engine_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
+)
+
+// shifted is a transport to switches whose tables of port states are off by one.
+type shifted struct {
+	transport.Transport
+	tables int
+}
+
+func (s *shifted) Recv(ctx context.Context, b []transport.Packet) (int, error) {
+	n, err := s.Transport.Recv(ctx, b)
+	for i := range b[:n] {
+		if p := &b[i]; p.Err == nil && mad.AttrOf(&p.MAD) == mad.AttrSwitchPortState {
+			s.tables++
+			d := mad.SMPData(&p.MAD)
+			for k := 63; k >= 0; k-- {
+				d[k] >>= 4
+				if k > 0 {
+					d[k] |= d[k-1] << 4
+				}
+			}
+		}
+	}
+	return n, err
+}
+
+// A switch that tells the states of all its ports is not asked for those that
+// have no link, wherever the others are; one that tells nonsense is.
+func TestPortStateTable(t *testing.T) {
+	type shape struct {
+		hosts, ports int
+		wrong        bool
+	}
+	for seed, tt := range []shape{{2, 36, false}, {5, 64, false}, {3, 130, false}, {7, 250, false}, {30, 36, false}, {4, 40, true}, {9, 200, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.Star(tt.hosts, tt.ports)
+			w := newWorld(t, f, simfabric.Options{})
+			defer w.close()
+			sw := f.Nodes[f.Switches[0].Node].GUID
+			if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
+				p.CapMask |= fabric.CapMask2Supported
+				p.CapMask2 |= fabric.Cap2SwitchPortState
+			}); err != nil {
+				t.Fatal(err)
+			}
+			// The hosts' cables go to any ports.
+			r := rand.New(rand.NewPCG(uint64(seed), 9))
+			to := r.Perm(tt.ports)
+			at := map[int]bool{}
+			for h := 1; h <= tt.hosts; h++ {
+				at[h] = true
+			}
+			for h := 1; h <= tt.hosts; h++ {
+				if p := to[h] + 1; !at[p] {
+					if err := w.sim.Move(sw, uint8(h), sw, uint8(p)); err != nil {
+						t.Fatal(err)
+					}
+					delete(at, h)
+					at[p] = true
+				}
+			}
+			time.Sleep(time.Second)
+			tr, err := w.sim.Open(f.Ports[f.SMPort].GUID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := &shifted{Transport: tr}
+			if tt.wrong {
+				tr = x
+			}
+			s := engine.New(tr, engine.Config{Log: logger()})
+			ctx, cancel := context.WithCancel(context.Background())
+			w.wg.Go(func() { s.Run(ctx) })
+			defer cancel()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			c := w.sim.Counters().SMPs
+			gets, tables := int(c[mad.AttrPortInfo].Get), int(c[mad.AttrSwitchPortState].Get)
+			t.Logf("%d hosts on %d ports, wrong %v: %d Gets of PortInfo, %d of the table", tt.hosts, tt.ports, tt.wrong, gets, tables)
+			if n := len(s.Snapshot().Fabric.EndPorts); n != tt.hosts+1 || !w.sim.AllActive() {
+				t.Fatalf("%d end ports of %d, all active: %v", n, tt.hosts+1, w.sim.AllActive())
+			}
+			switch {
+			case tt.hosts == 30:
+				if tables != 0 {
+					t.Error("a full switch was asked for the table")
+				}
+			case tables != (tt.ports+128)/128:
+				t.Errorf("%d Gets of the table", tables)
+			case tt.wrong != (gets > 8+3*tt.hosts):
+				t.Errorf("%d Gets of PortInfo", gets)
+			}
+			// What was not asked is seen when it changes.
+			free := 1
+			for at[free] {
+				free++
+			}
+			from := 0
+			for p := range at {
+				if q := s.Snapshot().Fabric; p != 0 && q.Ports[q.Port(q.Switches[0].Node, uint8(p))].Peer != q.SMPort {
+					from = p
+				}
+			}
+			if err := w.sim.Move(sw, uint8(from), sw, uint8(free)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			if n := len(s.Snapshot().Fabric.EndPorts); n != tt.hosts+1 || !w.sim.AllActive() {
+				t.Errorf("after a move: %d end ports of %d, all active: %v", n, tt.hosts+1, w.sim.AllActive())
+			}
+			before := w.total()
+			s.Resweep(false, "test")
+			synctest.Wait()
+			if n := w.total() - before; n != 1 {
+				t.Errorf("a resweep takes %d SMPs", n)
+			}
+		})
+	}
+}

@@ -141,20 +141,23 @@ func SVG(w io.Writer, title string, records []Record) error {
 			bar(o, end)
 		}
 	}
+	// The text of a mark ends where the next mark of its row is.
+	room := make([]float64, len(marks))
+	next := map[string]float64{}
+	for i, r := range slices.Backward(marks) {
+		end, ok := next[r.Row]
+		if !ok {
+			end = left + width
+		}
+		next[r.Row] = x(r.At)
+		room[i] = end - x(r.At)
+	}
 	for i, r := range marks {
 		c := "#2c3e50"
 		if r.Bad {
 			c = "#c0392b"
 		}
-		// Its text, where nothing else of the row comes before its end.
-		room := left + width - x(r.At)
-		for _, next := range marks[i+1:] {
-			if next.Row == r.Row {
-				room = x(next.At) - x(r.At)
-				break
-			}
-		}
-		if _, bars := open[r.Row]; !bars && room > float64(6*len(r.Text)+14) {
+		if _, bars := open[r.Row]; !bars && room[i] > float64(6*len(r.Text)+14) {
 			fmt.Fprintf(b, `<text x="%.1f" y="%d" fill="#555">%s</text>`+"\n", x(r.At)+7, y(r.Row)+barH-3, html.EscapeString(r.Text))
 		}
 		fmt.Fprintf(b, `<circle cx="%.1f" cy="%d" r="4" fill="%s"><title>%s %s: %s</title></circle>`+"\n",

@@ -5,6 +5,8 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +35,32 @@ func TestSVG(t *testing.T) {
 	}
 	if err := wellFormed(one.Bytes()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A mark is named where there is room before the next one of its row, and the
+// picture holds everything.
+func TestMarks(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	var out bytes.Buffer
+	err := SVG(&out, "t", []Record{
+		{At: t0, Row: "script", Text: "cut the cable", Mark: true},
+		{At: t0.Add(5 * time.Second), Row: "ops", Text: "ip link set ib0 up", Mark: true},
+		{At: t0.Add(5001 * time.Millisecond), Row: "ops", Text: "ip address add 10.0.0.1/24 dev ib0", Mark: true},
+		{At: t0.Add(10 * time.Second), Row: "sm swib0/1", Text: "MASTER"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, shown := range map[string]bool{">cut the cable</text>": true, ">ip link set ib0 up</text>": false, ">ip address add 10.0.0.1/24 dev ib0</text>": true} {
+		if strings.Contains(out.String(), text) != shown {
+			t.Errorf("%q shown: %v, want %v", text, !shown, shown)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?:cx|x)="([0-9.]+)"`).FindAllStringSubmatch(out.String(), -1) {
+		if v, err := strconv.ParseFloat(m[1], 64); err != nil || v < 0 || v > left+width {
+			t.Errorf("%s lies outside of the picture", m[0])
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,8 +48,8 @@ func FuzzDeliver(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, wire []byte) {
 		synctest.Test(t, func(t *testing.T) {
-			sent := 0
-			e := New(Config{Write: func(*transport.Packet) error { sent++; return nil }, Queue: 64, MaxMessage: 4096})
+			var sent atomic.Int32
+			e := New(Config{Write: func(*transport.Packet) error { sent.Add(1); return nil }, Queue: 64, MaxMessage: 4096})
 			for i := range uint32(2) {
 				p := query(i+1, 0)
 				p.LID = 3
@@ -62,7 +63,7 @@ func FuzzDeliver(f *testing.F) {
 			if err := e.Send(&out); err != nil {
 				t.Fatal(err)
 			}
-			for ; len(wire) > 0 && sent < 10000; wire = wire[min(len(wire), mad.Size):] {
+			for ; len(wire) > 0 && sent.Load() < 10000; wire = wire[min(len(wire), mad.Size):] {
 				p := transport.Packet{LID: ib.LID(3), QPN: 1}
 				copy(p.MAD[:], wire)
 				e.Deliver(&p)

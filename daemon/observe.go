@@ -209,7 +209,7 @@ func (o *Observer) joinPorts(s *link.Snapshot, sc *Scope) {
 	at := map[int]portID{}
 	for i := range s.Devices {
 		for _, p := range s.Devices[i].Ports {
-			if p.Netdev != 0 {
+			if _, ok := at[p.Netdev]; p.Netdev != 0 && (!ok || s.Devices[i].Parent != "") {
 				at[p.Netdev] = portID{s.Devices[i].Name, p.Num}
 			}
 		}
@@ -544,7 +544,8 @@ func (o *Observer) staticLink(s *link.Snapshot, r *rtnl.Link) (st staticLink) {
 	if r.Type != link.ARPHRDInfiniBand {
 		for i := range s.Devices {
 			for _, p := range s.Devices[i].Ports {
-				if p.Netdev == r.Index {
+				// The card's own goes before soft RoCE on the same link.
+				if p.Netdev == r.Index && (st.ibdev == "" || s.Devices[i].Parent != "") {
 					st.ibdev, st.port = s.Devices[i].Name, p.Num
 				}
 			}

@@ -38,6 +38,10 @@ type planner struct {
 	on    link.Target
 	u     *units.Unit
 	port  *link.Port // of the RDMA device on the link, nil for none
+	// roce is the port that RoCE settings are for, with its device's name: as a
+	// rule the same one.
+	roce   *link.Port
+	roceOn link.Target
 	// note is that of a port without a link, whose attributes go there; nil for
 	// a link.
 	note *link.PortNote
@@ -95,6 +99,10 @@ func (p *planner) findPort() {
 	if d, q := PortOf(p.b.Base, p.l); q != nil {
 		p.port = q
 		p.on.IBDevice, p.on.Port = d.Name, q.Num
+	}
+	p.roceOn = p.on
+	if d, q := RoCEPortOf(p.b.Base, p.st, p.l); q != nil {
+		p.roce, p.roceOn.IBDevice, p.roceOn.Port = q, d.Name, q.Num
 	}
 }
 
@@ -326,7 +334,7 @@ func (p *planner) defaults() {
 	if !version.Set && !tos.Set {
 		return
 	}
-	if p.port == nil {
+	if p.roce == nil {
 		p.cannot("Version", "", link.Reason{Code: link.CodeUnsupported, Text: p.l.Name + " has no RDMA device", Next: "load its RDMA driver, or write [SoftRoCE]"})
 		return
 	}
@@ -336,15 +344,15 @@ func (p *planner) defaults() {
 		p.b.Block(p.on, nil, true, why)
 		return
 	}
-	now := p.st.Devices[p.on.IBDevice].Ports[p.on.Port].Defaults
+	now := p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].Defaults
 	if now == nil {
 		return
 	}
 	if v, ok := version.Get(); ok {
-		p.reach(link.Attribute{Name: "Version", Wanted: fmt.Sprint(v), Actual: fmt.Sprint(now.Version)}, v == now.Version, SetVersion{On: p.on, Version: v})
+		p.reach(link.Attribute{Name: "Version", Wanted: fmt.Sprint(v), Actual: fmt.Sprint(now.Version)}, v == now.Version, SetVersion{On: p.roceOn, Version: v})
 	}
 	if v, ok := tos.Get(); ok {
-		p.reach(link.Attribute{Name: "TypeOfService", Wanted: tosText(v), Actual: tosText(now.ToS)}, v == now.ToS, SetToS{On: p.on, ToS: v})
+		p.reach(link.Attribute{Name: "TypeOfService", Wanted: tosText(v), Actual: tosText(now.ToS)}, v == now.ToS, SetToS{On: p.roceOn, ToS: v})
 	}
 }
 
@@ -647,10 +655,10 @@ func (p *planner) modprobe(r *units.RoCE) {
 
 // gids notes the GID indexes of the link.
 func (p *planner) gids() {
-	if p.port == nil || p.port.Layer != ib.LinkLayerEthernet {
+	if p.roce == nil || p.roce.Layer != ib.LinkLayerEthernet {
 		return
 	}
-	x := Select(p.st.Devices[p.on.IBDevice].Ports[p.on.Port].GIDs, p.l)
+	x := Select(p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].GIDs, p.l)
 	note := func(name string, e *GID) {
 		if e != nil {
 			p.attr(link.Attribute{Name: name, Actual: fmt.Sprint(e.Index)})
@@ -905,6 +913,42 @@ func PortOf(s *link.Snapshot, l *link.Link) (dev *link.Device, port *link.Port) 
 		}
 	}
 	return nil, nil
+}
+
+// PortsOn are the RDMA ports on a link, that of PortOf first: an Ethernet link
+// can have soft RoCE beside its card's own.
+func PortsOn(s *link.Snapshot, l *link.Link) (devs []*link.Device, ports []*link.Port) {
+	if d, q := PortOf(s, l); q != nil {
+		devs, ports = append(devs, d), append(ports, q)
+	}
+	if l.Index == 0 || l.IsInfiniBand() {
+		return devs, ports
+	}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			if q := &d.Ports[k]; q.Netdev == l.Index && !slices.Contains(ports, q) {
+				devs, ports = append(devs, d), append(ports, q)
+			}
+		}
+	}
+	return devs, ports
+}
+
+// RoCEPortOf is the RDMA port on a link that applications use: the first of
+// PortsOn with GIDs, because a card whose Ethernet side has no RDMA has a port
+// too; the first of all where none has any.
+func RoCEPortOf(s *link.Snapshot, st *State, l *link.Link) (dev *link.Device, port *link.Port) {
+	devs, ports := PortsOn(s, l)
+	for i, q := range ports {
+		if len(st.Devices[devs[i].Name].Ports[q.Num].GIDs) > 0 {
+			return devs[i], q
+		}
+	}
+	if len(ports) == 0 {
+		return nil, nil
+	}
+	return devs[0], ports[0]
 }
 
 // Wants reports whether a unit asks for anything of this package on a link, so

@@ -80,7 +80,7 @@ func (e *envFiles) turn(s *link.Snapshot, _ *units.Set) {
 		if l.IsChild() || l.Kind == "vlan" || strings.ContainsRune(l.Name, '/') {
 			continue
 		}
-		d, p := roce.PortOf(s, l)
+		d, p := roce.RoCEPortOf(s, st, l)
 		if p == nil {
 			continue
 		}

@@ -43,7 +43,7 @@ type Observer struct {
 	scanned  time.Time
 	done     map[string][]time.Time // corrections by setting and command
 	index    map[string]int         // of links looked at, by name
-	tables   map[int]table          // by link
+	tables   map[tableOf]table
 	// refused are port types that a card did not take, by bus and device: it
 	// may take them when the other port has changed.
 	refused map[string][]roce.SetPortType
@@ -52,7 +52,7 @@ type Observer struct {
 // New makes an observer on the daemon's rtnetlink connection. root is the
 // directory that stands for /.
 func New(root string, rt *rtnl.Conn) *Observer {
-	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[int]table{},
+	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
 		refused: map[string][]roce.SetPortType{}}
 }
 
@@ -92,7 +92,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 		// A new device begins with its driver's defaults: nobody fights there.
 		if o.index[l.Name] != l.Index {
 			o.Forget(l.Name)
-			delete(o.tables, o.index[l.Name])
+			maps.DeleteFunc(o.tables, func(k tableOf, _ table) bool { return k.link == o.index[l.Name] })
 			o.index[l.Name] = l.Index
 		}
 		wantsDCB = wantsDCB || roce.WantsDCB(u)
@@ -160,15 +160,16 @@ func (o *Observer) reuse(s *link.Snapshot, l *link.Link, st *roce.State) bool {
 		return false
 	}
 	st.Links[l.Index] = old
-	if d, p := roce.PortOf(s, l); p != nil {
-		q, ok := o.last.Devices[d.Name].Ports[p.Num]
+	devs, ports := roce.PortsOn(s, l)
+	for i, p := range ports {
+		q, ok := o.last.Devices[devs[i].Name].Ports[p.Num]
 		if !ok {
 			return false
 		}
-		setPort(st, d.Name, p.Num, q)
-		x := st.Devices[d.Name]
-		x.NodeDesc = o.last.Devices[d.Name].NodeDesc
-		st.Devices[d.Name] = x
+		setPort(st, devs[i].Name, p.Num, q)
+		x := st.Devices[devs[i].Name]
+		x.NodeDesc = o.last.Devices[devs[i].Name].NodeDesc
+		st.Devices[devs[i].Name] = x
 	}
 	return true
 }
@@ -184,20 +185,23 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 
 func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.State, all bool) {
 	var x roce.Link
-	d, p := roce.PortOf(s, l)
-	if p != nil {
+	devs, ports := roce.PortsOn(s, l)
+	for i, p := range ports {
+		d := devs[i]
 		var q roce.Port
-		if u.Port.Type.Set {
+		if u.Port.Type.Set && i == 0 {
 			q.Type = o.portType(d, p)
-		}
-		if u.RoCE.Version.Set || u.RoCE.ToS().Set {
-			q.Defaults = o.defaults(d.Name, p.Num)
 		}
 		if p.Layer == ib.LinkLayerEthernet {
 			q.GIDs = o.gids(d, p, l, all)
 		}
+		if (u.RoCE.Version.Set || u.RoCE.ToS().Set) && (len(ports) == 1 || len(q.GIDs) > 0) {
+			q.Defaults = o.defaults(d.Name, p.Num)
+		}
 		setPort(st, d.Name, p.Num, q)
-		o.nodeDesc(st, d.Name, u)
+		if i == 0 {
+			o.nodeDesc(st, d.Name, u)
+		}
 	}
 	if roce.WantsDCB(u) {
 		x.DCB = o.lookDCB(l)
@@ -292,6 +296,13 @@ func (o *Observer) defaults(dev string, port int) *roce.Defaults {
 	return out
 }
 
+// tableOf is a GID table's place.
+type tableOf struct {
+	link int
+	dev  string
+	port int
+}
+
 // table is a GID table as it was read for a link.
 type table struct {
 	dev   uint32 // index of the RDMA device
@@ -301,11 +312,12 @@ type table struct {
 }
 
 func (o *Observer) gids(d *link.Device, p *link.Port, l *link.Link, all bool) []roce.GID {
-	if t, ok := o.tables[l.Index]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, l.Addresses) {
+	at := tableOf{l.Index, d.Name, p.Num}
+	if t, ok := o.tables[at]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, l.Addresses) {
 		return t.gids
 	}
 	gids := o.readGIDs(d.Name, p.Num)
-	o.tables[l.Index] = table{d.Index, p.State, l.Addresses, gids}
+	o.tables[at] = table{d.Index, p.State, l.Addresses, gids}
 	return gids
 }
 

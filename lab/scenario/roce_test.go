@@ -562,3 +562,131 @@ func TestVirtualFunctionRollsBack(t *testing.T) {
 		both(0x0002c903000abc04)
 	})
 }
+
+// Two two-port cards of which port 1 is Ethernet and port 2 InfiniBand, one unit
+// each, cold: RoCE between the cards' own Ethernet ports, with rping, and IPoIB
+// between the others; and again after the driver was bound anew. The RDMA of the
+// Ethernet ports is soft RoCE, which programs can use.
+func TestRPingBetweenCards(t *testing.T) {
+	eth := func(n int) string {
+		peer := fmt.Sprintf("10.7.1.%d/32", 3-n)
+		return fmt.Sprintf(`[Match]
+IBDevice=swib%d
+Port=1
+[Port]
+Type=eth
+[SoftRoCE]
+Name=rxe%d
+[RoCE]
+Version=2
+DSCP=26
+PFC=3
+[Network]
+Address=10.7.1.%d/24
+IPv4AcceptLocal=yes
+IPv4ReversePathFilter=no
+[Route]
+Destination=%s
+Table=10%d
+[RoutingPolicyRule]
+To=%s
+From=10.7.1.%d/32
+IncomingInterface=lo
+Table=10%d
+Priority=10
+[RoutingPolicyRule]
+To=%s
+OutgoingInterface=eth%d
+Table=10%d
+Priority=11
+`, n-1, n, n, peer, n, peer, n, n, peer, n-1, n)
+	}
+	ipoib := func(n int) string {
+		return fmt.Sprintf("[Match]\nIBDevice=swib%d\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.%d/24\nIPv4AcceptLocal=yes\nIPv4ReversePathFilter=no\n"+
+			"[Route]\nDestination=10.7.2.%d/32\nTable=20%d\n[RoutingPolicyRule]\nTo=10.7.2.%d/32\nFrom=10.7.2.%d/32\nIncomingInterface=lo\nTable=20%d\nPriority=10\n", n-1, n, 3-n, n, 3-n, n, n)
+	}
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2, Swib: "roce=N", Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+		unitDir + "10-eth1.ibnetwork": eth(1), unitDir + "10-eth2.ibnetwork": eth(2), unitDir + "20-ib1.ibnetwork": ipoib(1), unitDir + "20-ib2.ibnetwork": ipoib(2),
+	}}, func(g *lab.G) {
+		g.Opensm(lab.SM{Dev: "swib2", NoWait: true})
+		// Both ends are in one kernel: what is local is asked for after our
+		// rules, so that packets really leave by one card and come by the other.
+		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config; ip rule add pref 200 lookup local; ip rule del pref 0; sysctl -qw net.ipv4.conf.all.rp_filter=0")
+		d := startDaemon(g)
+		check := func() {
+			g.Helper()
+			names := map[string]string{}
+			g.WaitFor(30*time.Second, func() string {
+				clear(names)
+				for _, s := range d.report().Links {
+					if s.State == link.StateConfigured && s.Carrier {
+						names[fmt.Sprintf("%s/%d", s.IBDevice, s.Port)] = s.Name
+					}
+				}
+				if names["swib0/1"] == "" || names["swib1/1"] == "" || names["swib0/2"] == "" || names["swib1/2"] == "" {
+					return fmt.Sprintf("configured are %v\n%s", names, tail(d.p.Output(), 20))
+				}
+				for n, dev := range map[string]string{names["swib0/1"]: "rxe1", names["swib1/1"]: "rxe2"} {
+					b, _ := os.ReadFile("/run/ibnetworkd/links/" + n + ".env")
+					if err := rightIndex(string(b), dev, 1, "0a07:010"+dev[3:]); err != nil {
+						return err.Error() + "\n" + tail(d.p.Output(), 10)
+					}
+				}
+				return ""
+			})
+			for _, n := range []string{names["swib0/1"], names["swib1/1"]} {
+				st := d.status(n)
+				for _, a := range []string{"Type", "SoftRoCE", "Version", "TypeOfService", "PFC"} {
+					if x := attr(st, a); !x.OK() || x.Wanted != x.Actual {
+						g.Errorf("%s: %+v", n, x)
+					}
+				}
+			}
+			count := func() (n int) {
+				for _, p := range []string{"swib0/1", "swib1/1"} {
+					var x int
+					if _, err := fmt.Sscan(g.Read("/sys/class/net/"+names[p]+"/statistics/tx_bytes"), &x); err != nil {
+						g.Fatal(err)
+					}
+					n += x
+				}
+				return n
+			}
+			before := count()
+			server := g.Start("rping", "-s", "-a", "10.7.1.2", "-C", "20", "-S", "4000")
+			g.WaitFor(20*time.Second, func() string {
+				if out, err := g.Try("timeout", "5", "rping", "-c", "-a", "10.7.1.2", "-I", "10.7.1.1", "-C", "20", "-S", "4000", "-v"); err != nil {
+					return "rping: " + out
+				}
+				return ""
+			})
+			_ = server.Wait(5 * time.Second)
+			if n := count() - before; n < 20*4000 {
+				g.Errorf("rping moved %d bytes over the cards' ports, which is less than it says", n)
+			} else {
+				g.Logf("rping moved %d bytes from card to card", n)
+			}
+			if m := mode(g, names["swib0/2"]); m != "connected" {
+				g.Errorf("%s is in mode %s", names["swib0/2"], m)
+			}
+			g.WaitFor(10*time.Second, func() string {
+				if out, err := g.Try("ping", "-c", "1", "-W", "1", "-s", "60000", "-I", "10.7.2.1", "10.7.2.2"); err != nil {
+					return "IPoIB: " + out
+				}
+				return ""
+			})
+		}
+		check()
+		for _, dev := range []string{"swib0", "swib1"} {
+			x, err := sysfs.New("/").IBDevice(dev)
+			if err != nil {
+				g.Fatal(err)
+			}
+			g.Write("/sys/bus/platform/drivers/swib/unbind", x.Bus.Name)
+			g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/" + dev); return err != nil })
+			g.Write("/sys/bus/platform/drivers/swib/bind", x.Bus.Name)
+			g.Wait("the device is back", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/" + dev); return err == nil })
+		}
+		check()
+	})
+}

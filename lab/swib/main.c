@@ -37,6 +37,10 @@ static bool pci;
 module_param(pci, bool, 0444);
 MODULE_PARM_DESC(pci, "one adapter per QEMU edu PCI device instead of nhca platform devices (N)");
 
+bool swib_roce = true;
+module_param_named(roce, swib_roce, bool, 0444);
+MODULE_PARM_DESC(roce, "Ethernet ports have RDMA of their own (Y)");
+
 bool swib_debug;
 module_param_named(debug, swib_debug, bool, 0644);
 MODULE_PARM_DESC(debug, "log dropped packets (N)");

@@ -244,6 +244,7 @@ extern unsigned int swib_topo;
 extern unsigned int swib_pkeys;
 extern bool swib_debug;
 extern bool swib_cm;
+extern bool swib_roce;
 extern unsigned int swib_host;
 
 #define swib_dbg(fmt, ...)						\

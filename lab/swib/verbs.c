@@ -586,6 +586,8 @@ static int swib_query_gid(struct ib_device *d, u32 n, int i, union ib_gid *g)
 	struct swib_port *p = swib_dev_port(to_swib_dev(d), n);
 
 	memset(g, 0, sizeof(*g));
+	if (swib_port_is_eth(to_swib_dev(d), n))
+		return i < 128 ? 0 : -EINVAL;
 	if (i >= SWIB_GUIDS)
 		return -EINVAL;
 	if (i == 0 || p->guid[i]) {
@@ -636,8 +638,11 @@ static int swib_port_immutable(struct ib_device *d, u32 n, struct ib_port_immuta
 	im->gid_tbl_len = a.gid_tbl_len;
 	im->max_mad_size = IB_MGMT_MAD_SIZE;
 	im->core_cap_flags = RDMA_CORE_PORT_IBA_IB;
+	if (swib_port_is_eth(to_swib_dev(d), n) && !swib_roce)
+		im->max_mad_size = 0;
 	if (swib_port_is_eth(to_swib_dev(d), n))
-		im->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE | RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
+		im->core_cap_flags = swib_roce ? RDMA_CORE_PORT_IBA_ROCE | RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP :
+						 RDMA_CORE_PORT_RAW_PACKET;
 	return 0;
 }
 

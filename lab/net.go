@@ -142,17 +142,15 @@ func RunNet(t *testing.T, n Net) {
 
 // cable makes the socket pair that two ports are the ends of.
 func (r *NetRun) cable(a, b string) error {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	pair, err := socketpair()
 	if err != nil {
 		return err
 	}
 	for i, end := range []string{a, b} {
-		// Room for many frames; what does not fit makes the sender wait.
-		_ = unix.SetsockoptInt(pair[i], unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20)
 		if r.fds[end] != nil {
 			return fmt.Errorf("port %s has a cable already", end)
 		}
-		f := os.NewFile(uintptr(pair[i]), end)
+		f := pair[i]
 		if name, port, _ := strings.Cut(end, "/"); r.net.node(name) != nil {
 			r.fds[end] = f
 		} else if err := r.plug(f, end, name, port); err != nil {
@@ -164,36 +162,61 @@ func (r *NetRun) cable(a, b string) error {
 
 // plug puts the end f of a cable into a port of the simulated fabric.
 func (r *NetRun) plug(f *os.File, end, name, port string) error {
-	defer f.Close()
 	if r.sim == nil {
+		f.Close()
 		return fmt.Errorf("no node %q", name)
 	}
-	num, err := strconv.ParseUint(port, 10, 8)
+	run, err := plugSim(r.sim, f, name, port)
 	if err != nil {
-		return fmt.Errorf("port %s: the port's number is missing", end)
-	}
-	found := r.sim.FindHost(name)
-	if len(found) == 0 {
-		return fmt.Errorf("no node %q, neither a guest nor in the fabric", name)
-	}
-	conn, err := net.FileConn(f)
-	if err != nil {
-		return fmt.Errorf("port %s: %w", end, err)
-	}
-	c := fabricwire.New(rand.Uint32())
-	p, err := r.sim.Plug(found[0].NodeGUID, uint8(num), c.Send, c.SetReady)
-	if err != nil {
-		conn.Close()
-		return fmt.Errorf("port %s: %w", end, err)
+		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.unplug = append(r.unplug, cancel)
 	r.wires.Go(func() {
-		if err := c.Run(ctx, conn, p); err != nil {
+		if err := run(ctx); err != nil {
 			r.t.Errorf("lab: cable at %s: %v", end, err)
 		}
 	})
 	return nil
+}
+
+// plugSim puts the end f of a cable, which it closes, into a port of a simulated
+// fabric; run carries packets until its context ends.
+func plugSim(sim *simfabric.Sim, f *os.File, name, port string) (run func(context.Context) error, err error) {
+	defer f.Close()
+	num, err := strconv.ParseUint(port, 10, 8)
+	if err != nil {
+		return nil, fmt.Errorf("port %s/%s: %q is no port number", name, port, port)
+	}
+	found := sim.FindHost(name)
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no node %q, neither a guest nor in the fabric", name)
+	}
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("port %s/%s: %w", name, port, err)
+	}
+	c := fabricwire.New(rand.Uint32())
+	p, err := sim.Plug(found[0].NodeGUID, uint8(num), c.Send, c.SetReady)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("port %s/%s: %w", name, port, err)
+	}
+	return func(ctx context.Context) error { return c.Run(ctx, conn, p) }, nil
+}
+
+// socketpair is the two ends of a cable.
+func socketpair() (ends [2]*os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return ends, err
+	}
+	for i, fd := range pair {
+		// Room for many frames; what does not fit makes the sender wait.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20)
+		ends[i] = os.NewFile(uintptr(fd), "cable")
+	}
+	return ends, nil
 }
 
 // Fabric is the simulated part of the fabric, for scripts that cut its cables,

@@ -7,9 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/simfabric"
 )
 
 // Shell boots a guest with a prompt on the terminal that standard input and
@@ -54,6 +58,42 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 		return fmt.Errorf("the guest died after %v: %w", time.Since(g.start).Round(time.Millisecond), g.err)
 	}
 	return nil
+}
+
+// ShellOnFabric is Shell in a guest with one adapter, which hangs on a simulated
+// fabric: text is in ibnetdiscover's format, and at is a free port of one of its
+// switches or a port of an adapter, whose place the guest takes, such as
+// "S-0001/19"; "" is the place of the first adapter.
+func ShellOnFabric(ctx context.Context, out io.Writer, c Config, name, text, at string) error {
+	f, err := fabric.ReadText(name, strings.NewReader(text))
+	if err != nil {
+		return err
+	}
+	sim := simfabric.New(f, simfabric.Options{})
+	defer sim.Close()
+	node, port := at, "1"
+	if i := strings.LastIndexByte(at, '/'); i >= 0 {
+		node, port = at[:i], at[i+1:]
+	}
+	ends, err := socketpair()
+	if err != nil {
+		return err
+	}
+	defer ends[0].Close()
+	run, err := plugSim(sim, ends[1], node, port)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	c.HCAs, c.Ports = 1, 1
+	c.Swib = strings.TrimSpace("topo=2 " + c.Swib)
+	c.wires = []wire{{"h0/1", ends[0]}}
+	fmt.Fprintf(out, "simulated around it: %d nodes, %d links\n", len(f.Nodes), f.Links())
+	err = Shell(ctx, out, c)
+	cancel()
+	return errors.Join(err, <-done)
 }
 
 // agentProgram returns a static build of the running program.

@@ -87,7 +87,7 @@ func buildAll(ctx context.Context, b *build.Builder, sanitize, qemu bool) error 
 }
 
 func shellCommand() *cobra.Command {
-	var topology string
+	var topology, around, at string
 	var systemd, qemu bool
 	c := lab.Config{Userland: lab.Debian}
 	cmd := &cobra.Command{
@@ -115,11 +115,21 @@ func shellCommand() *cobra.Command {
 				os.Setenv("COLUMNS", strconv.Itoa(int(w.Col)))
 				os.Setenv("LINES", strconv.Itoa(int(w.Row)))
 			}
+			if around != "" {
+				text, err := os.ReadFile(around)
+				if err != nil {
+					return err
+				}
+				return lab.ShellOnFabric(cmd.Context(), os.Stderr, c, around, string(text), at)
+			}
 			return lab.Shell(cmd.Context(), os.Stderr, c)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&topology, "topology", "", "fabric in ibnetdiscover's format")
+	f.StringVar(&around, "fabric", "", "hang the guest on a fabric in ibnetdiscover's format that is simulated around it: any size")
+	f.StringVar(&at, "at", "", "with --fabric: a free port of a switch or an adapter's, NAME/PORT (default: the first adapter's place)")
+	cmd.MarkFlagsMutuallyExclusive("topology", "fabric")
 	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus")
 	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
 	f.StringVar(&c.Series, "series", build.Series, "kernel series with --qemu: 6.1 or 6.12")

@@ -22,6 +22,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
@@ -31,6 +32,7 @@ import (
 	"ibnetworkd/sm/partition"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/serve"
 )
 
@@ -50,7 +52,10 @@ type options struct {
 	devices    []string
 	priority   uint8
 	smKey      uint64
+	saKey      uint64
 	mKey       uint64
+	protect    uint8
+	lease      uint16
 	prefix     uint64
 	lmc        uint8
 	routing    string
@@ -81,13 +86,21 @@ equal or higher standing is left alone. SIGHUP reads the partitions file again a
 sweeps the subnets, SIGTERM hands over to a standby and ends.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
 	}
-	f := c.Flags()
+	o.bind(c.Flags())
+	return c
+}
+
+// bind makes the flags of run.
+func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.transport, "transport", "umad", "how MADs travel: umad (the kernel) or ibsim (the simulator that IBSIM_SOCKNAME and SIM_HOST name)")
 	f.StringSliceVar(&o.guids, "port-guid", nil, "port GUID to manage; may be given several times (default all InfiniBand ports)")
 	f.StringSliceVar(&o.devices, "device", nil, "device (mlx5_0) or port (mlx5_0/1) to manage; may be given several times")
 	f.Uint8Var(&o.priority, "priority", 0, "0 to 15, the higher wins; between equals the lower port GUID")
 	f.Uint64Var(&o.smKey, "sm-key", 1, "SM_Key that other managers must have for a handover; opensm has 1 too")
+	f.Uint64Var(&o.saKey, "sa-key", 1, "SM_Key in requests to the SA that makes them trusted; opensm has 1 too")
 	f.Uint64Var(&o.mKey, "m-key", 0, "M_Key that protects the ports; 0 none")
+	f.Uint8Var(&o.protect, "m-key-protect", 1, "0 to 3: what the M_Key protects (IBA vol 1, 14.2.4.1); 0 shows it to everybody")
+	f.Uint16Var(&o.lease, "m-key-lease", 60, "seconds after which ports that no manager looks after show their M_Key; 0 never")
 	f.Uint64Var(&o.prefix, "subnet-prefix", ib.DefaultPrefix, "subnet prefix of the GIDs")
 	f.Uint8Var(&o.lmc, "lmc", 0, "0 to 7: adapter ports get 2^LMC LIDs")
 	f.StringVar(&o.routing, "routing", "auto", "auto, minhop, updn, ftree or dor; several with commas, the first that fits is taken")
@@ -106,7 +119,6 @@ sweeps the subnets, SIGTERM hands over to a standby and ends.`,
 	f.BoolVar(&o.verbose, "verbose", false, "log more")
 	f.StringVar(&o.stateDir, "state-dir", "", "where LIDs are remembered (default $STATE_DIRECTORY, else nowhere for ibsim, /var/lib/ibnetsm for umad)")
 	f.StringVar(&o.socket, "socket", "", "socket for status (default "+serve.DefaultSocket+"; none for ibsim); - for none")
-	return c
 }
 
 func run(ctx context.Context, o *options) error {
@@ -134,7 +146,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	log := slog.New(h)
 
-	cfg, err := o.config()
+	cfg, err := o.config(log)
 	if err != nil {
 		return err
 	}
@@ -157,7 +169,7 @@ func run(ctx context.Context, o *options) error {
 	go func() {
 		for range hup {
 			// As opensm does: the partitions anew, and a sweep.
-			next, err := o.config()
+			next, err := o.config(log)
 			switch {
 			case err != nil:
 				log.Warn("the configuration cannot be read again, the old one stays", "err", err)
@@ -187,9 +199,10 @@ func run(ctx context.Context, o *options) error {
 	return m.Run(ctx)
 }
 
-func (o *options) config() (engine.Config, error) {
+// config checks the flags and reads the files that they name.
+func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	c := engine.Config{Priority: o.priority, SMKey: o.smKey, LMC: ib.LMC(o.lmc), Window: o.window, Timeout: o.timeout, Retries: o.retries,
-		Sweep: o.sweep, Poll: o.poll, Policy: program.DefaultPolicy()}
+		SA: sa.Config{SAKey: o.saKey}, Sweep: o.sweep, Poll: o.poll, Policy: program.DefaultPolicy()}
 	if o.priority > 15 {
 		return c, fmt.Errorf("--priority %d: want 0 to 15", o.priority)
 	}
@@ -199,7 +212,16 @@ func (o *options) config() (engine.Config, error) {
 	if o.window < 1 || o.window > 4096 {
 		return c, fmt.Errorf("--window %d: want 1 to 4096", o.window)
 	}
-	if o.sweep == 0 {
+	if o.protect > 3 {
+		return c, fmt.Errorf("--m-key-protect %d: want 0 to 3", o.protect)
+	}
+	if o.timeout <= 0 || o.poll <= 0 {
+		return c, fmt.Errorf("--timeout %v, --poll %v: want more than 0", o.timeout, o.poll)
+	}
+	if o.retries < 0 || o.retries > 100 {
+		return c, fmt.Errorf("--retries %d: want 0 to 100", o.retries)
+	}
+	if o.sweep <= 0 {
 		c.Sweep = -1
 	}
 	if o.retries == 0 {
@@ -207,19 +229,20 @@ func (o *options) config() (engine.Config, error) {
 	}
 	c.Policy.MKey, c.Policy.Prefix = ib.MKey(o.mKey), o.prefix
 	if o.mKey != 0 {
-		c.Policy.MKeyLease = 60
-		c.Policy.Protect = 1
+		c.Policy.MKeyLease = o.lease
+		c.Policy.Protect = o.protect
 	}
 	if o.routing != "auto" {
 		c.Route.Engine = o.routing
 	}
 	if o.names != "" {
+		// Names are for people: without them the subnet works as well.
 		b, err := os.ReadFile(o.names)
-		if err != nil {
-			return c, err
+		if err == nil {
+			c.Names, err = fabric.ParseNames(o.names, b)
 		}
-		if c.Names, err = fabric.ParseNames(o.names, b); err != nil {
-			return c, err
+		if err != nil {
+			log.Warn("not all node names are shown", "err", err)
 		}
 	}
 	if o.qos {

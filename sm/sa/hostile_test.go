@@ -170,3 +170,75 @@ func TestPortWithoutKeys(t *testing.T) {
 	w.now = time.Second
 	w.check()
 }
+
+// Limited members of a partition cannot talk, so they do not learn of each
+// other: no paths, no records, no reports, no services, and nobody joins for
+// another. The full member sees all of them, and makes no path between them.
+func TestLimitedMembersApart(t *testing.T) {
+	w := newWorld(t, lids(gen.Star(4, 8), 0), "Default=0x7fff,ipoib:ALL=limited,SELF=full;")
+	full := w.f.SMPort
+	var c []int32
+	for _, p := range w.cas() {
+		if p != full {
+			c = append(c, p)
+		}
+	}
+	a, b := c[0], c[1]
+	service := mad.ServiceRecord{ServiceID: 5, GID: w.gid(b), PKey: 0x7fff}
+	if st, _ := w.ask(b, 0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID|mad.CompSRPKey, &service); st != 0 {
+		t.Fatalf("register: status %#x", st)
+	}
+	info := mad.InformInfo{LIDRangeBegin: 0xffff, Generic: true, Subscribe: true, Type: 0xffff, TrapNumber: mad.TrapAll, Producer: 0xffffff}
+	if st, _ := w.ask(b, 0, mad.MethodSet, mad.AttrInformInfo, 0, &info); st != 0 {
+		t.Fatalf("subscribe: status %#x", st)
+	}
+	lid := w.f.Ports[b].LID
+	const ends = mad.CompPRSGID | mad.CompPRDGID
+	for _, tt := range []struct {
+		name string
+		m    mad.Method
+		attr mad.AttrID
+		mask mad.CompMask
+		rec  appender
+	}{
+		{"paths", mad.MethodGetTable, mad.AttrPathRecord, ends, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b)}},
+		{"paths by LID", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSLID | mad.CompPRDLID, &mad.PathRecord{SLID: w.f.Ports[a].LID, DLID: lid}},
+		{"paths with the limited key", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRPKey, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0x7fff}},
+		{"paths with the full key", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRPKey, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0xffff}},
+		{"raw paths", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRRawTraffic, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), RawTraffic: true}},
+		{"several paths", mad.MethodGetMulti, mad.AttrMultiPathRecord, mad.CompMPRSGIDCount | mad.CompMPRDGIDCount, &mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{w.gid(b)}}},
+		{"node", mad.MethodGetTable, mad.AttrNodeRecord, mad.CompNRLID, &mad.NodeRecord{LID: lid}},
+		{"node by port GUID", mad.MethodGetTable, mad.AttrNodeRecord, mad.CompNRPortGUID, &mad.NodeRecord{Info: mad.NodeInfo{PortGUID: w.f.Ports[b].GUID}}},
+		{"port", mad.MethodGetTable, mad.AttrPortInfoRecord, mad.CompPIRLID, &mad.PortInfoRecord{LID: lid}},
+		{"GUIDs", mad.MethodGetTable, mad.AttrGUIDInfoRecord, mad.CompGIRLID, &mad.GUIDInfoRecord{LID: lid}},
+		{"arbitration", mad.MethodGetTable, mad.AttrVLArbRecord, mad.CompVLARLID, &mad.VLArbRecord{LID: lid}},
+		{"lanes", mad.MethodGetTable, mad.AttrSLtoVLRecord, mad.CompSLVLLID, &mad.SLtoVLRecord{LID: lid}},
+		{"links", mad.MethodGetTable, mad.AttrLinkRecord, mad.CompLRFromLID, &mad.LinkRecord{FromLID: lid}},
+		{"links to it", mad.MethodGetTable, mad.AttrLinkRecord, mad.CompLRToLID, &mad.LinkRecord{ToLID: lid}},
+		{"services", mad.MethodGetTable, mad.AttrServiceRecord, mad.CompSRServiceID, &service},
+		{"subscriptions", mad.MethodGetTable, mad.AttrInformInfoRecord, 0, &mad.InformInfoRecord{}},
+	} {
+		if st, recs := w.ask(a, 0, tt.m, tt.attr, tt.mask, tt.rec); len(recs) != 0 {
+			t.Errorf("%s: %d records of another limited member, status %#x", tt.name, len(recs), st)
+		}
+	}
+	for _, mask := range []mad.CompMask{ends, ends | mad.CompPRPKey} {
+		if _, recs := w.ask(full, 1, mad.MethodGetTable, mad.AttrPathRecord, mask, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0x7fff}); len(recs) != 0 {
+			t.Errorf("the full member is told of %d paths between limited ones", len(recs))
+		}
+	}
+	if _, recs := w.ask(full, 0, mad.MethodGetTable, mad.AttrServiceRecord, mad.CompSRServiceID, &service); len(recs) != 1 {
+		t.Errorf("the full member sees %d services", len(recs))
+	}
+	watch := mad.InformInfo{GID: w.gid(b), Generic: true, Subscribe: true, Type: 0xffff, TrapNumber: mad.TrapAll, Producer: 0xffffff}
+	if st, _ := w.ask(a, 0, mad.MethodSet, mad.AttrInformInfo, 0, &watch); st != mad.StatusSAReqInvalid {
+		t.Errorf("a subscription to another limited member: status %#x", st)
+	}
+	if got := w.s.Forward(mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: 1, TrapNumber: 144, IssuerLID: w.f.Ports[a].LID}); len(got) != 0 {
+		t.Errorf("%d reports of another limited member", len(got))
+	}
+	join := mad.MCMemberRecord{MGID: w.s.GroupList()[0].Record.MGID, PortGID: w.gid(b), JoinState: mad.JoinFull}
+	if st, _ := w.ask(a, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask, &join); st != mad.StatusSAReqInvalid {
+		t.Errorf("a limited member joins for another: status %#x", st)
+	}
+}

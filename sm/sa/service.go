@@ -106,6 +106,10 @@ func (q *query) findServices() mad.Status {
 		if !q.inPartition(q.port, x.rec.PKey) {
 			continue
 		}
+		// Two limited members of a partition cannot use each other's services.
+		if p := q.byGUID(x.rec.GID.GUID()); !x.rec.GID.IsMulticast() && p != fabric.None && !q.visible(p) {
+			continue
+		}
 		rec := q.leaseLeft(x)
 		buf = rec.Append(buf[:0])
 		if serviceLayout.matches(buf, q.data, q.h.CompMask) && (!q.has(mad.CompSRLease) || rec.Lease == r.Lease) {

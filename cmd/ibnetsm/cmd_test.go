@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/partition"
+)
+
+// What is asked for on the command line reaches the engine, or is refused in a
+// sentence that names it.
+func TestConfig(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	names := file("names", "0x0002c90300000001 \"leaf one\"\n")
+	torn := file("torn", "0x0002c90300000001 leaf\n")
+	parts := file("partitions.conf", "Default=0x7fff, ipoib : ALL=full;\nstorage=0x0001, ipoib : ALL=full;\n")
+	bad := file("bad.conf", "Default=0x7fff, ipoib : ALL=full;\nstorage=0x1zzz : ALL;\n")
+	for _, tt := range []struct {
+		args []string
+		want string // part of the error, or of a warning after a tilde
+	}{
+		{nil, ""},
+		{[]string{"--priority=15", "--lmc=7", "--window=1", "--sweep=0", "--retries=0"}, ""},
+		{[]string{"--priority=16"}, "--priority 16: want 0 to 15"},
+		{[]string{"--lmc=8"}, "--lmc 8"},
+		{[]string{"--window=0"}, "--window 0"},
+		{[]string{"--timeout=0"}, "--timeout"},
+		{[]string{"--poll=-1s"}, "--poll"},
+		{[]string{"--retries=-1"}, "--retries"},
+		{[]string{"--m-key=0x12", "--m-key-protect=4"}, "--m-key-protect 4"},
+		{[]string{"--part-enforce=sometimes"}, `--part-enforce "sometimes": want both, in, out or off`},
+		// The routing engines of a configuration for opensm keep nobody from starting.
+		{[]string{"--routing=lash,torus-2QoS,nonesuch"}, ""},
+		{[]string{"--node-name-map=" + names}, ""},
+		{[]string{"--node-name-map=" + torn}, "~torn:1:"},
+		{[]string{"--node-name-map=" + dir + "/none"}, "~not all node names are shown"},
+		{[]string{"--partitions=" + parts, "--partition=0x8002 Name=more Members=ALL"}, ""},
+		{[]string{"--partitions=" + bad}, "bad.conf:2:"},
+		{[]string{"--partitions=" + dir + "/none"}, "none: no such file"},
+		{[]string{"--partition=0x8002 Colour=red"}, "--partition"},
+		{[]string{"--port-guid=xyz"}, "--port-guid"},
+		{[]string{"--transport=pigeon"}, "--transport"},
+	} {
+		var o options
+		f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+		o.bind(f)
+		if err := f.Parse(tt.args); err != nil {
+			t.Errorf("%v: %v", tt.args, err)
+			continue
+		}
+		var log bytes.Buffer
+		_, err := o.config(slog.New(slog.NewTextHandler(&log, nil)))
+		if err == nil {
+			_, _, err = o.host()
+		}
+		warning, isWarning := strings.CutPrefix(tt.want, "~")
+		switch {
+		case tt.want == "" && (err != nil || log.Len() > 0), isWarning && (err != nil || !strings.Contains(log.String(), warning)):
+			t.Errorf("%v: %v, log %q", tt.args, err, log.String())
+		case tt.want != "" && !isWarning && (err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n")):
+			t.Errorf("%v: error %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+func TestConfigValues(t *testing.T) {
+	var o options
+	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse([]string{"--m-key=0x1234", "--m-key-protect=2", "--m-key-lease=30", "--subnet-prefix=0xfec0000000000007",
+		"--routing=updn,ftree", "--part-enforce=in", "--sweep=0", "--qos", "--partition=0x8002;Name=more;Members=ALL"}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := o.config(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Policy
+	if p.MKey != 0x1234 || p.Protect != 2 || p.MKeyLease != 30 || p.Prefix != 0xfec0000000000007 || c.Route.Engine != "updn,ftree" ||
+		c.Enforce != partition.EnforceIn || c.Sweep >= 0 || c.QoS == nil || c.LMC != ib.LMC(0) {
+		t.Errorf("%+v", c)
+	}
+	if n := len(c.Partitions.Partitions); n != 2 {
+		t.Errorf("%d partitions, want the default one and another", n)
+	}
+}

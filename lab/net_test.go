@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -262,6 +263,34 @@ func TestNetMachines(t *testing.T) {
 			{Name: "uml", Config: lab.Config{Userland: lab.Debian}, Body: body(0)},
 			{Name: "q1", Config: lab.Config{Userland: lab.Debian, Machine: lab.QEMU}, Body: body(1)},
 			{Name: "q12", Config: lab.Config{Userland: lab.Debian, Machine: lab.QEMU, Series: "6.12"}, Body: body(2)},
+		},
+	})
+}
+
+// A simulated switch between two kernels that are switches, with a host at each:
+// directed routes and data cross the border in the middle of their way.
+func TestNetMixed(t *testing.T) {
+	lab.RunNet(t, lab.Net{
+		Fabric: text(t, gen.Star(2, 8)),
+		Cables: []string{"a/1 left/1", "left/2 S-0001/6", "S-0001/7 right/5", "right/1 b/1"},
+		Nodes: []lab.Node{
+			{Name: "left", Switch: 4}, {Name: "right", Switch: 8},
+			{Name: "a", Config: lab.Config{Userland: lab.Debian}, Body: func(g *lab.G) {
+				g.WaitPort("swib0", 1, "INIT", 20*time.Second)
+				g.SM(lab.SM{})
+				g.Sh("ip addr add 10.9.0.1/24 dev ib0; ip link set ib0 up")
+				g.Await("b", 60*time.Second)
+				g.Ping("10.9.0.2", "-s", "4000")
+			}},
+			{Name: "b", Config: lab.Config{Userland: lab.Debian}, Body: func(g *lab.G) {
+				g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
+				g.Sh("ip addr add 10.9.0.2/24 dev ib0; ip link set ib0 up")
+				// Two hosts, three switches, and the two simulated hosts.
+				if n := len(strings.Split(strings.TrimSpace(g.Exec("ibnodes", "-C", "swib0")), "\n")); n != 7 {
+					g.Errorf("%d nodes, want 7", n)
+				}
+				g.Post("b", "")
+			}},
 		},
 	})
 }

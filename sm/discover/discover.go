@@ -303,9 +303,17 @@ func (d *Discovery) AskPort(node int32, port uint8) { d.back.push(tag(kPort, 0, 
 
 // Late implements smp.Source.
 func (d *Discovery) Late(t uint64) {
-	if isUrgent(t) && !d.late[t] {
-		d.late[t] = true
-		d.waiting--
+	if !isUrgent(t) || d.late[t] {
+		return
+	}
+	d.late[t] = true
+	d.waiting--
+	// One port that is slow does not hold up the others of its switch.
+	switch k, extra, i, p := untag(t); {
+	case k == kPort && extra == 1:
+		d.gotSample(i, p)
+	case k == kPort && extra == 3, k == kTable:
+		d.askRest(i)
 	}
 }
 
@@ -428,7 +436,7 @@ func (d *Discovery) askRest(i int32) {
 			d.urgent.push(tag(kPort, 1, i, p))
 		}
 	}
-	x.rest = nil
+	x.rest, x.table = nil, nil
 }
 
 // gotSample goes on when the sample has answered.
@@ -475,6 +483,9 @@ func (d *Discovery) askTable(i int32) {
 // what has no state in it is asked.
 func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 	x := &d.nodes[i]
+	if x.table == nil {
+		return // it was late, and the ports were asked
+	}
 	if r.OK() {
 		copy(x.table[64*block:], r.Data[:])
 	}
@@ -616,8 +627,9 @@ func (d *Discovery) paths() {
 // Step implements smp.Source.
 func (d *Discovery) Step(r *smp.Reply) {
 	k, extra, i, p := untag(r.Tag)
+	late := d.late[r.Tag]
 	if isUrgent(r.Tag) {
-		if d.late[r.Tag] {
+		if late {
 			delete(d.late, r.Tag)
 		} else {
 			d.waiting--
@@ -640,10 +652,11 @@ func (d *Discovery) Step(r *smp.Reply) {
 		} else if extra == 2 {
 			d.nodes[i].recheck = false // its other ports would be silent too
 		}
-		switch extra {
-		case 1:
+		switch {
+		case late:
+		case extra == 1:
 			d.gotSample(i, p)
-		case 3:
+		case extra == 3:
 			d.askTable(i)
 		}
 	case kTable:

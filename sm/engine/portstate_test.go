@@ -132,3 +132,32 @@ func TestPortStateTable(t *testing.T) {
 		})
 	}
 }
+
+// Lost packets do not lose ports, whatever stage of asking they hit.
+func TestPortStateTableUnderLoss(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.FatTree2(36, 3)
+			w := newWorld(t, f, simfabric.Options{Seed: seed, Loss: 0.1, DelayMin: time.Microsecond, DelayMax: 50 * time.Microsecond})
+			defer w.close()
+			for i := range f.Switches {
+				if seed%3 > 0 {
+					w.sim.SetPortInfo(f.Nodes[f.Switches[i].Node].GUID, 0, func(p *mad.PortInfo) {
+						p.CapMask |= fabric.CapMask2Supported
+						p.CapMask2 |= fabric.Cap2SwitchPortState
+					})
+				}
+			}
+			// Most hosts are off: their ports have no link.
+			r := rand.New(rand.NewPCG(seed, 10))
+			for _, e := range f.EndPorts {
+				if f.Ports[e].Num != 0 && e != f.SMPort && r.IntN(8) > 0 {
+					w.off[f.Ports[e].Node] = true
+					w.sim.PowerOff(f.Nodes[f.Ports[e].Node].GUID)
+				}
+			}
+			s, _ := w.manager(f.SMPort, engine.Config{Window: 1 + int(seed)})
+			w.settle(f.SMPort, s, 5*time.Minute)
+		})
+	}
+}

@@ -299,8 +299,11 @@ func TestWholeStory(t *testing.T) {
 							l.forget()
 						}
 					}}
-				if seed%3 == 1 {
+				switch seed % 3 {
+				case 1:
 					opt.Loss = 0.01
+				case 2:
+					opt.Duplicate = 0.02
 				}
 				var hosts []int32
 				for _, p := range f.EndPorts {

@@ -80,9 +80,9 @@ func (f flakes) table(w io.Writer) error {
 		return strings.Compare(a.name, b.name)
 	})
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "runs\tfailed\tshortest\tlongest\t test\t")
+	fmt.Fprintln(t, "runs\tfailed\tshortest\tlongest\t  test")
 	for _, o := range all {
-		fmt.Fprintf(t, "%d\t%d\t%.1f s\t%.1f s\t %s\t\n", o.runs, o.bad, o.shortest, o.longest, o.name)
+		fmt.Fprintf(t, "%d\t%d\t%.1f s\t%.1f s\t  %s\n", o.runs, o.bad, o.shortest, o.longest, o.name)
 	}
 	return t.Flush()
 }

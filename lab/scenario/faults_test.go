@@ -264,7 +264,9 @@ func TestDiagnoseModules(t *testing.T) {
 				},
 				check: "device", code: "no-rdma-device", text: "there is no RDMA device", next: "lspci -nnk",
 				mend: func(g *lab.G, _ string) {
-					g.Exec("modprobe", "-r", "ib_ipoib", "rdma_ucm", "ib_umad", "ib_uverbs")
+					// Whoever asks by RDMA netlink makes the kernel load ib_core.
+					g.Write("/etc/modprobe.d/none.conf", "install ib_core /bin/false\n")
+					g.Exec("modprobe", "-r", "ib_ipoib", "rdma_ucm", "ib_umad", "ib_uverbs", "iw_cm", "ib_cm")
 					if out := g.Exec("lsmod"); strings.Contains(out, "ib_core") {
 						g.Errorf("ib_core is still loaded:\n%s", out)
 					}
@@ -272,7 +274,10 @@ func TestDiagnoseModules(t *testing.T) {
 			{name: "no core", on: "",
 				make:  func(*lab.G) {},
 				check: "module", code: "module-missing", text: "ib_core) is not loaded", next: "modprobe mlx5_ib",
-				mend: func(g *lab.G, _ string) { g.Exec("modprobe", "ib_core") }},
+				mend: func(g *lab.G, _ string) {
+					g.Exec("rm", "/etc/modprobe.d/none.conf")
+					g.Exec("modprobe", "ib_core")
+				}},
 		})
 	})
 }

@@ -74,7 +74,7 @@ func (p *parser) checkMatch() bool {
 	}
 	pos := u.Match.Pos
 	if !u.Match.Present {
-		pos = Position{File: u.Path}
+		pos = Position{File: u.Path, Line: 1, Column: 1}
 	}
 	p.problem(pos, Error, "the file is not used", "no key in [Match] says which links the unit is for; write Name=* in [Match] if it is for every link")
 	return false

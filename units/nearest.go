@@ -4,7 +4,8 @@ import "strings"
 
 // nearest finds the candidate that s was probably meant to be: the same letters
 // in another case, or at most two edits (a swap counts as one) and not more than
-// a third of the word. Ties go to the first candidate. "" is no guess.
+// a third of the word, else one that begins with it or with which it begins. Ties
+// go to the first candidate. "" is no guess.
 func nearest(s string, candidates []string) string {
 	if len(s) == 0 || len(s) > 64 {
 		return ""
@@ -20,7 +21,16 @@ func nearest(s string, candidates []string) string {
 			best, bestCost = c, d
 		}
 	}
-	return best
+	if best != "" || len(s) < 3 {
+		return best
+	}
+	// Cut short (MTU), or with a word too many (PartitionKeys).
+	for _, c := range candidates {
+		if l := strings.ToLower(c); strings.HasPrefix(l, low) || len(l) >= 4 && strings.HasPrefix(low, l) {
+			return c
+		}
+	}
+	return ""
 }
 
 // editDistance is the optimal string alignment distance of a and b in bytes, or

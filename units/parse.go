@@ -54,7 +54,12 @@ func (p *parser) problem(pos Position, sev Severity, kept, format string, args .
 
 // bad reports a value that a key cannot have.
 func (p *parser) bad(pos Position, err error, kept string) {
-	p.problem(pos, Warning, kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, sentence(err))
+	text := sentence(err)
+	// The value may be no more than a remark that was meant as such.
+	if strings.Contains(text, " #") || strings.Contains(text, " ;") {
+		text += "; a comment needs a line of its own"
+	}
+	p.problem(pos, Warning, kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, text)
 }
 
 // sentence is an error's text as a message can carry it.

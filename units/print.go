@@ -88,6 +88,10 @@ func (u *Unit) Format() string {
 			continue
 		}
 		for _, v := range s.Values {
+			// A backslash at the end would join the next line to this one.
+			if len(v)-len(strings.TrimRight(v, `\`)) > 0 {
+				v += " "
+			}
 			fmt.Fprintf(&b, "%s=%s\n", s.Key, v)
 		}
 	}

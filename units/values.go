@@ -607,6 +607,9 @@ func parseGUID(s string) (ib.GUID, error) {
 	if err == nil && g.IsZero() {
 		return g, errors.New("the GUID 0 names nothing")
 	}
+	if err != nil {
+		err = fmt.Errorf("%w; a GUID has 16 hexadecimal digits: 0x0002c903000abcdf or 0002:c903:000a:bcdf", err)
+	}
 	return g, err
 }
 
@@ -837,6 +840,9 @@ func parseMAC(s string) (ib.HWAddr, error) {
 	a, err := ib.ParseHWAddr(s)
 	if err == nil && a.Len() != 6 {
 		return a, fmt.Errorf("%q has %d bytes, a MAC address has 6", clip(s), a.Len())
+	}
+	if err == nil && a.Bytes()[0]&1 != 0 {
+		return a, fmt.Errorf("%q is a multicast address, which no function can have: the first byte must be even", clip(s))
 	}
 	return a, err
 }

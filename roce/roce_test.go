@@ -497,6 +497,25 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// A driver with an empty trust table is not one without: what it trusts is then
+// set in the table and not by an entry of the DSCP map.
+func TestEmptyTrustTable(t *testing.T) {
+	s, st := system()
+	l := st.Links[2]
+	l.DCB.DCBX, l.DCB.Trust = ptr(DCBXHost|DCBXIEEE), []units.Trust{}
+	text, err := st.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := Decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"dcb apptrust set dev eth0 order dscp"}, run(s, back, 2, unit(t, "[RoCE]\nTrust=dscp\n")).ops); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestChanged(t *testing.T) {
 	enc := func(f func(*State)) []byte {
 		_, st := system()

@@ -119,7 +119,7 @@ type DCB struct {
 	DSCP   map[uint8]uint8 `json:"dscp,omitempty"` // priority by DSCP, entries of the table
 	// Trust is nil if the driver has no trust table of its own; the order is
 	// that of preference.
-	Trust []units.Trust `json:"trust,omitempty"`
+	Trust []units.Trust `json:"trust,omitzero"`
 	// Driver is the link's, for what differs between drivers.
 	Driver string `json:"driver,omitempty"`
 }

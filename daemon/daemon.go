@@ -107,7 +107,9 @@ type Daemon struct {
 	portNotes map[link.PortName]*link.PortNote
 	status    map[int]link.Status
 	pending   int // steps left in the last plan
+	early     *early
 	lastCost  time.Duration
+	lastEnd   time.Time
 	said      map[string]string // what was logged last, by link and about
 	ready     bool
 
@@ -324,12 +326,17 @@ func (d *Daemon) Run(ctx context.Context) error {
 	retry := time.NewTimer(time.Hour)
 	defer port.Stop()
 	defer retry.Stop()
-	sc := Scope{All: true, Reload: true, RDMA: true, Addrs: true, Routes: true, Rules: true}
+	sc := Scope{All: true, Reload: true, RDMA: true, Addrs: true, Routes: true, Rules: true, First: firstLinks}
 	for {
 		if !sc.Empty() || d.snap == nil {
-			if err := d.cycle(ctx, sc); err != nil && ctx.Err() == nil {
+			err := d.cycle(ctx, sc)
+			if err != nil && ctx.Err() == nil {
 				d.log.Error("looking at the system failed; tried again", "error", err)
 				d.later(ctx, retryFirst, Scope{All: true, Reload: d.set == nil})
+			}
+			if err == nil && d.early != nil && ctx.Err() == nil {
+				sc = Scope{All: true}
+				continue
 			}
 		}
 		if !d.ready && d.snap != nil {
@@ -385,6 +392,10 @@ func (d *Daemon) later(ctx context.Context, after time.Duration, s Scope) {
 // a dozen within milliseconds.
 const coalesceLeast = 4 * time.Millisecond
 
+// coalesceNext does so for events that follow a cycle closely: most are what
+// udevd, the subnet manager or the kernel make of the same change.
+const coalesceNext = 20 * time.Millisecond
+
 // coalesceMost bounds the wait for more hints of the same storm.
 const coalesceMost = 250 * time.Millisecond
 
@@ -392,7 +403,11 @@ const coalesceMost = 250 * time.Millisecond
 // took, so that at least half of the time is left to others and one look
 // answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
-	d.pause(ctx, min(max(d.lastCost, coalesceLeast), coalesceMost))
+	least := coalesceLeast
+	if time.Since(d.lastEnd) < coalesceMost {
+		least = coalesceNext
+	}
+	d.pause(ctx, min(max(d.lastCost, least), coalesceMost))
 	s := d.hints()
 	if s.lazy() {
 		d.pause(ctx, lazyWait)
@@ -490,6 +505,16 @@ func (d *Daemon) waitsForPKey() bool {
 	return false
 }
 
+// firstLinks is how many links the first cycle is content with.
+const firstLinks = 16
+
+// early is what the first of two cycles at the start leaves to the second.
+type early struct {
+	changed  map[string]bool // links whose status nobody has been told
+	rest     map[int]bool    // links that were not looked at closely
+	reloaded bool
+}
+
 // rounds bounds how often one cycle plans: once for what is there, once more
 // for each thing that becomes known by applying (an MTU's real value, a refusal).
 const rounds = 10
@@ -513,7 +538,8 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		}
 	}
 	defer func() {
-		d.lastCost = time.Since(start)
+		d.lastEnd = time.Now()
+		d.lastCost = d.lastEnd.Sub(start)
 		if !debug {
 			return
 		}
@@ -547,13 +573,31 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		return err
 	}
 	d.take(snap, dirty)
+	changed := map[string]bool{}
+	if e := d.early; e != nil {
+		d.early = nil
+		reloaded, changed = reloaded || e.reloaded, e.changed
+		for i := range e.rest {
+			if _, ok := snap.Link(i); ok {
+				dirty[i] = true
+			}
+		}
+	}
+	if near := family(snap.Links, sc.First, func(l *link.Link) (index, parent int) { return l.Index, l.Parent }); near != nil {
+		d.early = &early{changed: changed, rest: map[int]bool{}, reloaded: reloaded}
+		for i := range snap.Links {
+			if n := snap.Links[i].Index; !near[n] {
+				d.early.rest[n] = true
+				delete(dirty, n)
+			}
+		}
+	}
 	for i := range sc.Force {
 		if l, ok := d.snap.Link(i); ok {
 			d.held.event(map[string]bool{l.Name: true}, true, start)
 		}
 	}
 	steps := 0
-	changed := map[string]bool{}
 	for round := 0; round < rounds && len(dirty) > 0 && ctx.Err() == nil; round++ {
 		folded := d.rec.Fold(d.snap)
 		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: dirty, Prev: d.unitOf, NoPorts: true}
@@ -599,6 +643,9 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 			return err
 		}
 		d.take(snap, dirty)
+	}
+	if d.early != nil {
+		return nil
 	}
 	t = clock()
 	d.fold(old, changed, reloaded)

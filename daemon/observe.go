@@ -428,8 +428,18 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 		alive := make(map[int]bool, len(raw))
 		// Parents first: a child takes the RDMA port of its parent.
 		slices.SortFunc(raw, func(a, b rtnl.Link) int { return a.Index - b.Index })
+		near := family(raw, sc.First, func(r *rtnl.Link) (index, parent int) {
+			if r.ParentElsewhere {
+				return r.Index, 0
+			}
+			return r.Index, r.Parent
+		})
 		for i := range raw {
 			alive[raw[i].Index] = true
+			if near != nil && !near[raw[i].Index] {
+				s.Links = append(s.Links, dumped(&raw[i]))
+				continue
+			}
 			s.Links = append(s.Links, o.link(s, &raw[i], sc))
 		}
 		for i := range o.static {
@@ -479,7 +489,37 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 	return nil
 }
 
-func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
+// family picks the first links of a list in order of their index, each with its
+// children, until there are n; nil for all of them.
+func family[L any](all []L, n int, of func(*L) (index, parent int)) map[int]bool {
+	if n <= 0 || len(all) <= n {
+		return nil
+	}
+	children := map[int][]int{}
+	for i := range all {
+		if index, parent := of(&all[i]); parent != 0 {
+			children[parent] = append(children[parent], index)
+		}
+	}
+	out := map[int]bool{}
+	for i := range all {
+		index, parent := of(&all[i])
+		if parent != 0 {
+			continue
+		}
+		if len(out) >= n {
+			break
+		}
+		out[index] = true
+		for _, c := range children[index] {
+			out[c] = true
+		}
+	}
+	return out
+}
+
+// dumped is a link as the kernel's list has it.
+func dumped(r *rtnl.Link) link.Link {
 	l := link.Link{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, Type: r.Type, Kind: r.Kind, Flags: r.Flags, MTU: r.MTU, MaxMTU: r.MaxMTU,
 		HWAddr: r.Address, PermAddr: r.PermAddress, Oper: uint8(r.OperState), Master: r.Master, Group: r.Group, Parent: r.Parent,
@@ -496,6 +536,11 @@ func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
 			l.IPoIB.Mode = link.ModeConnected
 		}
 	}
+	return l
+}
+
+func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
+	l := dumped(r)
 	st, ok := o.static[r.Index]
 	if !ok {
 		st = o.staticLink(s, r)
@@ -728,7 +773,7 @@ func (o *Observer) lookSysctls(s *link.Snapshot, sc Scope, w Wants) {
 			_, ok := l.Sysctl[k]
 			have = have && ok
 		}
-		if have && !sc.All && !sc.Reload && !sc.Links[l.Index] {
+		if have && !sc.All && !sc.Force[l.Index] && !sc.Links[l.Index] {
 			return false
 		}
 		m := make(map[string]string, len(keys))

@@ -9,7 +9,10 @@ import (
 // Scope says where to look. The zero Scope is nowhere. Scopes only ever grow
 // when they are joined: a hint too many costs time, one too few an error.
 type Scope struct {
-	All    bool         // everything, after an overrun or at the start
+	All bool // everything, after an overrun or at the start
+	// First limits the close look, with All, to so many links and their
+	// children: on a host with hundreds the first are in use sooner.
+	First  int
 	Reload bool         // the unit files
 	Links  map[int]bool // these links with their udev record
 	Addrs  bool         // the addresses of all links

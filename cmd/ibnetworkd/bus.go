@@ -337,6 +337,7 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 			ports = append(ports, w)
 		}
 	}
+	same := l.loaded != nil && slices.Equal(ports, l.last)
 	l.last = ports
 	if set != nil && set != l.loaded {
 		l.loaded = set
@@ -352,7 +353,9 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 		l.any = managed
 		newest(l.managed, managed)
 	}
-	l.c.Update(ports)
+	if !same {
+		l.c.Update(ports)
+	}
 }
 
 // unitOfPort is the unit of the port's main interface, or the one that matches

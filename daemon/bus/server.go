@@ -12,11 +12,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/daemon/bus/rejoin"
 	"ibnetworkd/link"
 )
 
@@ -320,15 +320,9 @@ func index(l link.Status) int {
 	return l.Ifindex
 }
 
-// Pauses between attempts to join the bus.
-const (
-	rejoinMin = 200 * time.Millisecond
-	rejoinMax = 15 * time.Second
-)
-
 // Run serves on the bus until ctx ends, joining it again whenever it was lost.
 func (s *Server) Run(ctx context.Context) error {
-	pause := rejoinMin
+	var pause rejoin.Pause
 	lost := false
 	for {
 		joined, err := s.serve(ctx)
@@ -337,20 +331,15 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 		if joined {
-			pause = rejoinMin
+			pause.Reset()
 			s.cfg.Log.Warn("lost the bus, joining it again", "error", err)
 		} else if !lost {
 			s.cfg.Log.Warn("cannot join the bus, trying again", "error", err)
 		}
 		lost = true
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.Wait(ctx) {
 			return nil
-		case <-t.C:
 		}
-		pause = min(2*pause, rejoinMax)
 	}
 }
 
@@ -384,6 +373,9 @@ func (s *Server) serve(ctx context.Context) (joined bool, err error) {
 		s.mark(p)
 	}
 	s.mu.Unlock()
+	if err := s.flush(conn); err != nil {
+		return true, err
+	}
 	s.setReady()
 	for {
 		select {

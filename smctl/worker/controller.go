@@ -11,6 +11,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -40,7 +41,11 @@ type Manager interface {
 	// Stop stops a unit and returns when the job is queued.
 	Stop(ctx context.Context, name string) error
 	// State reads the state of a unit; one that does not exist is inactive.
+	// ErrNoSystemd is no passing error: Changes yields "" once it is over.
 	State(ctx context.Context, name string) (State, error)
+	// Follow says whether units run or may be run at all: without, their
+	// changes need not be told.
+	Follow(on bool)
 	// Changes yields names of units whose state may have changed; "" means
 	// any of them.
 	Changes() <-chan string
@@ -147,6 +152,7 @@ type Controller struct {
 	table map[ib.GUID]*entry
 
 	lastPublished []api.SMStatus
+	followed      bool
 }
 
 type handRequest struct {
@@ -390,6 +396,10 @@ func (c *Controller) take(ctx context.Context, ev event) {
 			e.known = false
 			e.worker.Result = ev.err.Error()
 			e.retry = time.Now().Add(readRetry)
+			if errors.Is(ev.err, ErrNoSystemd) {
+				// A connection is a change of everything.
+				e.retry = time.Now().Add(time.Hour)
+			}
 			return
 		}
 		if e.busy {
@@ -423,6 +433,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 // returns when to come back.
 func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	now := time.Now()
+	c.follow()
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if !e.known {
@@ -453,6 +464,18 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	}
 	c.publish()
 	return next
+}
+
+// follow asks for the changes of units while a worker runs or may be run.
+func (c *Controller) follow() {
+	on := false
+	for _, e := range c.table {
+		on = on || e.port.Policy.Manage != smctl.ManageNo || e.worker.Hand == smctl.HandStart || e.worker.State != smctl.WorkerInactive
+	}
+	if on != c.followed {
+		c.followed = on
+		c.cfg.Manager.Follow(on)
+	}
 }
 
 // engineChange follows Engine=: the unit of the other engine is stopped before

@@ -77,6 +77,8 @@ func (u *unitsInMemory) State(_ context.Context, name string) (State, error) {
 	return u.state[name], nil
 }
 
+func (u *unitsInMemory) Follow(bool) {}
+
 func (u *unitsInMemory) Changes() <-chan string { return u.changes }
 
 func (u *unitsInMemory) counts() (starts, stops int) {
@@ -198,6 +200,7 @@ func TestStartedOnceOverRestarts(t *testing.T) {
 		b.units.mu.Lock()
 		b.units.down = false
 		b.units.mu.Unlock()
+		b.units.changes <- ""
 		b.want(b.wait(10*time.Second), smctl.PhaseMaster, 1, 0)
 		b.kill()
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/daemon/bus/rejoin"
 	"ibnetworkd/smctl"
 )
 
@@ -39,6 +40,7 @@ type Systemd struct {
 	Log     *slog.Logger
 
 	changes chan string
+	poke    chan struct{} // wanted has changed
 
 	mu   sync.Mutex
 	conn *dbus.Conn
@@ -46,6 +48,7 @@ type Systemd struct {
 	// would wake us for each device that comes or goes.
 	watched map[dbus.ObjectPath]bool
 	jobs    map[string][]chan string // who waits for the job of a unit, for its result
+	wanted  bool                     // signals are
 }
 
 // NewSystemd makes a Systemd.
@@ -53,11 +56,23 @@ func NewSystemd(address string, log *slog.Logger) *Systemd {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Systemd{Address: address, Log: log, changes: make(chan string, 64)}
+	return &Systemd{Address: address, Log: log, changes: make(chan string, 64), poke: make(chan struct{}, 1)}
 }
 
 // Changes implements Manager.
 func (s *Systemd) Changes() <-chan string { return s.changes }
+
+// Follow implements Manager. systemd tells its subscribers of each unit and job
+// of the whole host, so it has none here while nothing is managed.
+func (s *Systemd) Follow(on bool) {
+	s.mu.Lock()
+	s.wanted = on
+	s.mu.Unlock()
+	select {
+	case s.poke <- struct{}{}:
+	default:
+	}
+}
 
 // changed hands a name to the controller. If the queue is full one "" stands
 // for all names that did not fit.
@@ -87,30 +102,25 @@ func (s *Systemd) connection() (*dbus.Conn, error) {
 
 // Run connects and follows signals until ctx ends, again and again.
 func (s *Systemd) Run(ctx context.Context) error {
-	pause := 200 * time.Millisecond
+	var pause rejoin.Pause
 	said := false
 	for {
 		ok, err := s.follow(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if ok {
-			pause, said = 200*time.Millisecond, false
-		}
-		if !said {
+		if !said || ok {
 			s.Log.Warn("no connection to systemd, trying again", "error", err)
 			said = true
 		}
-		// The controller must know that nothing is known.
-		s.changed(ctx, "")
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return nil
-		case <-t.C:
+		if ok {
+			pause.Reset()
+			// The controller must know that nothing is known.
+			s.changed(ctx, "")
 		}
-		pause = min(2*pause, 15*time.Second)
+		if !pause.Wait(ctx) {
+			return nil
+		}
 	}
 }
 
@@ -146,7 +156,6 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 	onBus := len(conn.Names()) > 0
 	if onBus {
 		for _, m := range [][]dbus.MatchOption{
-			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("JobRemoved")},
 			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("Reloading")},
 			{dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, systemdName)},
 		} {
@@ -155,16 +164,34 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 			}
 		}
 	}
-	subscribe := func() error {
-		return conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".Subscribe", 0).Err
+	subscribed := false
+	subscribe := func() {
+		s.mu.Lock()
+		wanted := s.wanted || !onBus
+		s.mu.Unlock()
+		if wanted == subscribed {
+			return
+		}
+		verb := ".Unsubscribe"
+		if wanted {
+			verb = ".Subscribe"
+		}
+		if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+verb, 0).Err; err != nil {
+			// A bus without systemd, as in a container: NameOwnerChanged
+			// tells when it comes.
+			s.Log.Warn("systemd is not on the bus: subnet managers cannot be run until it is", "error", err)
+		}
+		subscribed = wanted
+		// What happened before was not told.
+		s.changed(ctx, "")
 	}
-	if err := subscribe(); err != nil {
-		if !onBus {
+	if !onBus {
+		// On its own socket systemd tells everything anyway; this is whether
+		// it listens.
+		if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".Subscribe", 0).Err; err != nil {
 			return false, fmt.Errorf("subscribe to systemd's signals: %w", err)
 		}
-		// A bus without systemd, as in a container: NameOwnerChanged tells
-		// when it comes.
-		s.Log.Warn("systemd is not on the bus: subnet managers cannot be run until it is", "error", err)
+		subscribed = true
 	}
 	s.mu.Lock()
 	s.conn, s.watched = conn, map[dbus.ObjectPath]bool{}
@@ -175,10 +202,13 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		s.mu.Unlock()
 	}()
 	s.changed(ctx, "")
+	subscribe()
 	for {
 		select {
 		case <-ctx.Done():
 			return true, nil
+		case <-s.poke:
+			subscribe()
 		case <-conn.Context().Done():
 			return true, errors.New("the connection was closed")
 		case sig, open := <-sigs:
@@ -201,9 +231,8 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 				// systemd was executed anew: its subscribers are kept, a
 				// new process' are not.
 				if len(sig.Body) == 3 && sig.Body[2] != "" {
-					if err := subscribe(); err != nil {
-						s.Log.Debug("subscribe again", "error", err)
-					}
+					subscribed = false
+					subscribe()
 					s.changed(ctx, "")
 				}
 			case "org.freedesktop.DBus.Properties.PropertiesChanged":
@@ -311,6 +340,14 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 	}
 	s.jobs[unit] = append(s.jobs[unit], done)
 	s.mu.Unlock()
+	if len(conn.Names()) > 0 {
+		// systemd tells who queued a job of its end without a subscription.
+		if err := conn.AddMatchSignal(jobEnd(unit)...); err != nil {
+			s.finished(unit, "")
+			return err
+		}
+		defer func() { _ = conn.RemoveMatchSignal(jobEnd(unit)...) }()
+	}
 	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Err; err != nil {
 		s.finished(unit, "")
 		var de dbus.Error
@@ -384,7 +421,7 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	defer cancel()
 	// First the changes from now on, then what is.
 	path := dbus.ObjectPath(systemdPath + "/unit/" + sdbus.PathBusEscape(name))
-	if err := s.watch(conn, path); err != nil {
+	if err := s.watch(conn, name, path); err != nil {
 		return State{}, plain(err)
 	}
 	// GetUnit knows those that run, ran and failed, or wait for a job; asking for
@@ -415,9 +452,14 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	return stateOf(u, v), nil
 }
 
-// watch has the bus send the changes of a unit's properties. Without a bus
-// systemd sends all.
-func (s *Systemd) watch(conn *dbus.Conn, path dbus.ObjectPath) error {
+// jobEnd is the match for the end of a unit's jobs.
+func jobEnd(unit string) []dbus.MatchOption {
+	return []dbus.MatchOption{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("JobRemoved"), dbus.WithMatchArg(2, unit)}
+}
+
+// watch has the bus send the changes of a unit's properties and the ends of its
+// jobs. Without a bus systemd sends all.
+func (s *Systemd) watch(conn *dbus.Conn, name string, path dbus.ObjectPath) error {
 	s.mu.Lock()
 	known := s.watched[path] || len(conn.Names()) == 0
 	s.mu.Unlock()
@@ -426,6 +468,9 @@ func (s *Systemd) watch(conn *dbus.Conn, path dbus.ObjectPath) error {
 	}
 	if err := conn.AddMatchSignal(dbus.WithMatchSender(systemdName), dbus.WithMatchInterface("org.freedesktop.DBus.Properties"),
 		dbus.WithMatchMember("PropertiesChanged"), dbus.WithMatchObjectPath(path)); err != nil {
+		return err
+	}
+	if err := conn.AddMatchSignal(jobEnd(name)...); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,6 +35,7 @@ func (f *fakeSystemd) note(format string, a ...any) {
 }
 
 func (f *fakeSystemd) Subscribe() *dbus.Error               { f.note("Subscribe"); return nil }
+func (f *fakeSystemd) Unsubscribe() *dbus.Error             { f.note("Unsubscribe"); return nil }
 func (f *fakeSystemd) ResetFailedUnit(n string) *dbus.Error { return nil }
 func (f *fakeSystemd) job(name, state string) {
 	f.mu.Lock()
@@ -179,6 +181,16 @@ func TestSystemd(t *testing.T) {
 	if n := next(t, s.Changes()); n != "" {
 		t.Errorf("connected with %q", n)
 	}
+	// Nothing is managed: systemd has no subscriber here.
+	f.mu.Lock()
+	if slices.Contains(f.calls, "Subscribe") {
+		t.Error("subscribed while nothing is managed")
+	}
+	f.mu.Unlock()
+	s.Follow(true)
+	if n := next(t, s.Changes()); n != "" {
+		t.Errorf("subscribed with %q", n)
+	}
 	const name = "ibnetsm@0x0000000000000001.service"
 	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerInactive {
 		t.Errorf("%+v %v", st, err)
@@ -222,6 +234,7 @@ func TestSystemd(t *testing.T) {
 	if n := next(t, s.Changes()); n != "" {
 		t.Errorf("daemon-reload: %q", n)
 	}
+	_, _ = s.State(ctx, UnitName(smctl.EngineOpenSM, 1)) // followed from now on
 	p := smctl.Policy{Engine: smctl.EngineOpenSM, Priority: 3, RoutingEngine: "ftree,updn", PartitionsFile: "/etc/p", SubnetPrefix: 0xfec0000000000001, LMC: 1}
 	if err := s.Start(ctx, Unit{Name: UnitName(p.Engine, 1), GUID: 1, Policy: p, Options: Options(p)}); err != nil {
 		t.Error(err)

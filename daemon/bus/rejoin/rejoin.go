@@ -1,0 +1,53 @@
+// Package rejoin waits for a bus that is not there, without waking for nothing.
+package rejoin
+
+import (
+	"context"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Min is the first pause after a bus was lost, Max the longest while something
+// may come without being noticed.
+const (
+	Min = 200 * time.Millisecond
+	Max = 5 * time.Minute
+)
+
+// socketDir is where the system bus has its socket.
+const socketDir = "/run/dbus"
+
+// Pause is a series of waits, each twice as long as the one before.
+type Pause struct {
+	last time.Duration
+}
+
+// Reset begins the series again, after a time with a bus.
+func (p *Pause) Reset() { p.last = 0 }
+
+// Wait returns when it is time for another attempt: when the pause is over, or
+// a socket has appeared. It reports false when ctx has ended.
+func (p *Pause) Wait(ctx context.Context) bool {
+	p.last = min(max(2*p.last, Min), Max)
+	var events chan fsnotify.Event
+	// Short pauses are not worth a watch.
+	if p.last > 5*time.Second {
+		if w, err := fsnotify.NewWatcher(); err == nil {
+			defer w.Close()
+			if w.Add(socketDir) == nil {
+				events = w.Events
+			}
+		}
+	}
+	t := time.NewTimer(p.last)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-events:
+		p.last = 0
+	case <-t.C:
+	}
+	return ctx.Err() == nil
+}

@@ -442,7 +442,18 @@ func (im *importer) netplan(s Source) {
 						}
 						return ""
 					}
-					if !u.addRoute(val("to"), val("via"), val("metric")) {
+					var more []string
+					each(r, func(k, v *yaml.Node) {
+						if k.Value == "to" || k.Value == "via" || k.Value == "metric" {
+							return
+						}
+						if line := netplanRoute(k.Value, v.Value); line != "" {
+							more = append(more, line)
+						} else {
+							im.left(k.Line, "route to "+val("to")+": "+k.Value, whyNoKey)
+						}
+					})
+					if !u.addRoute(val("to"), val("via"), val("metric"), more...) {
 						im.left(r.Line, "route to "+val("to"), whyValue)
 					}
 				}
@@ -837,4 +848,23 @@ func (im *importer) partitions(s Source) {
 		u.sm = []string{"Manage=auto"}
 	}
 	u.sm = append(u.sm, "PartitionsFile="+s.Path)
+}
+
+// netplanRoute is the line of a [Route] section that a key of a netplan route
+// becomes, empty for one that there is nothing for.
+func netplanRoute(key, value string) string {
+	if value == "" || strings.ContainsAny(value, " \n") {
+		return ""
+	}
+	name, ok := map[string]string{"table": "Table", "from": "PreferredSource", "scope": "Scope", "type": "Type", "mtu": "MTUBytes", "on-link": "GatewayOnLink"}[key]
+	if !ok {
+		return ""
+	}
+	if key == "on-link" {
+		value = map[string]string{"true": "yes", "yes": "yes", "on": "yes", "false": "no", "no": "no", "off": "no"}[value]
+		if value == "" {
+			return ""
+		}
+	}
+	return name + "=" + value
 }

@@ -144,7 +144,10 @@ type linkUnit struct {
 	networkSeen bool
 }
 
-type route struct{ dst, via, metric string }
+type route struct {
+	dst, via, metric string
+	more             []string // further lines of the [Route] section
+}
 
 type partition struct {
 	key  ib.PKey
@@ -297,9 +300,9 @@ func (u *linkUnit) addDomain(s string) bool {
 	return true
 }
 
-func (u *linkUnit) addRoute(dst, via, metric string) bool {
+func (u *linkUnit) addRoute(dst, via, metric string, more ...string) bool {
 	if dst == "default" || dst == "0.0.0.0/0" || dst == "::/0" {
-		if metric == "" {
+		if metric == "" && len(more) == 0 {
 			return u.addGateway(via)
 		}
 		dst = "0.0.0.0/0"
@@ -324,7 +327,7 @@ func (u *linkUnit) addRoute(dst, via, metric string) bool {
 		return false
 	}
 	u.networkSeen = true
-	u.routes = append(u.routes, route{p.Masked().String(), via, metric})
+	u.routes = append(u.routes, route{p.Masked().String(), via, metric, more})
 	return true
 }
 
@@ -409,7 +412,7 @@ func (u *linkUnit) text() string {
 		}
 		section("Network", net...)
 		for _, r := range u.routes {
-			section("Route", "Destination="+r.dst, "Gateway="+r.via, "Metric="+r.metric)
+			section("Route", append([]string{"Destination=" + r.dst, "Gateway=" + r.via, "Metric=" + r.metric}, r.more...)...)
 		}
 	}
 	section("SubnetManager", u.sm...)

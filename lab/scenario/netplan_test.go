@@ -1,0 +1,89 @@
+package scenario
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// What netplan made of its YAML, through systemd-networkd or NetworkManager,
+// ibnetworkd makes of its import.
+func TestImportLikeNetplan(t *testing.T) {
+	const head = "network:\n  version: 2\n  renderer: "
+	// instead is what must be there where netplan's backend does not do what the
+	// file says: Debian 12's systemd-networkd has no [IPoIB] section
+	// for links.
+	cases := []struct{ name, instead, backend, yaml string }{
+		{"connected", "mode connected, mtu 65520, addresses [10.0.0.1/24], routes \"\"", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n      mtu: 65520\n      link-local: []\n      addresses: [10.0.0.1/24]\n"},
+		{"routes", "", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      infiniband-mode: datagram\n      mtu: 2044\n      link-local: []\n      addresses: [10.0.0.1/24, 10.7.0.1/16]\n" +
+			"      routes:\n        - to: 10.9.0.0/16\n          via: 10.0.0.9\n          metric: 50\n        - to: 10.8.0.0/16\n          via: 10.7.0.9\n          table: 100\n"},
+		{"gateway", "", "systemd-networkd", head + "networkd\n  ethernets:\n    fabric:\n      match: {name: ib1}\n      mtu: 1500\n      link-local: []\n      addresses:\n        - 10.0.0.1/24\n      routes:\n        - to: default\n          via: 10.0.0.254\n"},
+		{"by NetworkManager", "", "NetworkManager", head + "NetworkManager\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n      mtu: 65520\n      link-local: []\n      addresses: [10.0.0.1/24]\n"},
+	}
+	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 4 * time.Minute,
+		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
+	if !lab.InGuest() {
+		c.Bins = append(c.Bins, debs(t, "netplan.io", "libnetplan0", "libyaml-0-2")...)
+	}
+	lab.Run(t, c, func(g *lab.G) {
+		unpack(g)
+		manage(g, defaultPartition)
+		fresh := func() {
+			g.Helper()
+			g.Ctl("del 1")
+			g.Ctl("add 1")
+			g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
+		}
+		state := func() string {
+			return kernelState(g, "ib1") + ", table 100 " + g.Exec("sh", "-c", "ip -4 route show table 100 dev ib1 2>/dev/null || true")
+		}
+		const path = "/etc/netplan/10-fabric.yaml"
+		for _, x := range cases {
+			g.Run(x.name, func(g *lab.G) {
+				g.Write(path, x.yaml)
+				g.Exec("chmod", "600", path)
+				g.Exec("/usr/libexec/netplan/generate")
+				g.Exec("systemctl", "start", x.backend)
+				// Mode, MTU and address come one after the other.
+				theirs, since := "", time.Now()
+				g.Wait("netplan's state to be there", 60*time.Second, func() bool {
+					now := state()
+					if now != theirs {
+						theirs, since = now, time.Now()
+					}
+					return time.Since(since) > 3*time.Second && hasAddress(g, "ib1", "10.0.0.1/24")
+				})
+				_, _ = g.Try("systemctl", "stop", x.backend+".socket")
+				g.Exec("systemctl", "stop", x.backend)
+				if x.instead != "" {
+					if out := g.Exec("journalctl", "--no-pager", "-o", "cat", "-u", x.backend); strings.Contains(out, "Unknown section 'IPoIB'") {
+						g.Logf("netplan made %s: its backend does not know the mode", theirs)
+						theirs = x.instead + ", table 100 "
+					}
+				}
+				g.Sh("rm -rf /run/systemd/network/*netplan* /run/NetworkManager/system-connections/*netplan* /run/udev/rules.d/*netplan* %s*.ibnetwork /run/ibnetworkd", unitDir)
+				fresh()
+				g.Log(g.Exec("ibnetctl", "import", "--write", path))
+				d := startDaemon(g)
+				d.configured("ib1", 30*time.Second)
+				if ours := state(); ours != theirs {
+					g.Errorf("netplan made\n%s\nthe import makes\n%s", theirs, ours)
+				} else {
+					g.Logf("both: %s", ours)
+				}
+				d.kill()
+				g.Exec("rm", path)
+				g.Sh("rm -rf %s*.ibnetwork /run/ibnetworkd", unitDir)
+				fresh()
+			})
+		}
+	})
+}
+
+// hasAddress reports whether an interface has an address.
+func hasAddress(g *lab.G, name, addr string) bool {
+	out, _ := g.Try("ip", "-o", "-4", "address", "show", "dev", name)
+	return strings.Contains(out, addr)
+}

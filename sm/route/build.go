@@ -179,7 +179,7 @@ func (b *builder) try(r *Result, opt Options) error {
 		if !ok {
 			return errors.New("routing engine ftree: the switches do not form a fat-tree: links within a level or hosts at several levels")
 		}
-		if !b.upDown(r, b.orderByLevel(levels)) {
+		if !b.upDown(r, b.orderByLevel(levels), true) {
 			return errors.New("routing engine ftree: the tree has pairs of switches without a common ancestor")
 		}
 		r.Engine = FatTree
@@ -216,7 +216,7 @@ type builder struct {
 
 func (b *builder) auto(r *Result, opt Options) {
 	if len(opt.Roots) == 0 {
-		if levels, ok := b.levels(); ok && b.upDown(r, b.orderByLevel(levels)) {
+		if levels, ok := b.levels(); ok && b.upDown(r, b.orderByLevel(levels), true) {
 			r.Engine = FatTree
 			return
 		}
@@ -263,17 +263,17 @@ func (b *builder) autoUpDown(r *Result, opt Options) {
 			}
 		}
 		if len(roots) > 0 {
-			if w := r.Warnings; b.upDown(r, b.orderFrom(roots)) {
+			if w := r.Warnings; b.upDown(r, b.orderFrom(roots), false) {
 				r.Warnings = append(w, r.Warnings...)
 				return
 			}
 			r.Warnings = append(r.Warnings, "the roots given for up/down routing leave switches without a legal path; a central switch is the root instead")
 		}
-	} else if levels := b.rawLevels(); slices.Max(levels) > 0 && b.upDown(r, b.orderByLevel(levels)) {
+	} else if levels := b.rawLevels(); slices.Max(levels) > 0 && b.upDown(r, b.orderByLevel(levels), false) {
 		return
 	}
 	w := r.Warnings
-	b.upDown(r, b.orderFrom([]int32{b.centre()}))
+	b.upDown(r, b.orderFrom([]int32{b.centre()}), false)
 	r.Warnings = append(w, r.Warnings...)
 }
 

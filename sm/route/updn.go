@@ -2,6 +2,7 @@ package route
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"ibnetworkd/sm/fabric"
@@ -9,17 +10,70 @@ import (
 
 // upDown builds tables for an order of the switches: a link goes up to the
 // switch that stands earlier. It reports false, with r undefined, when some
-// switches that are connected get no path or a credit loop is left.
-func (b *builder) upDown(r *Result, pos []int32) bool {
+// switches that are connected get no path or a credit loop is left; of a tree
+// only what serves says counts.
+func (b *builder) upDown(r *Result, pos []int32, tree bool) bool {
 	*r = Result{Engine: UpDown, NumLayers: 1}
 	e := &upDown{g: b.graph, pos: pos, dist: make([]int32, b.n)}
 	if !e.findTurn() {
 		return false
 	}
-	if e.needsTurn() && !b.safe(e) || e.failed {
+	if turns := e.needsTurn(); e.failed || turns && !b.safe(e) || e.failed {
+		// Without turns there is no loop, and what they are for may be needed by
+		// nobody: in a tree, a way from one switch's own port to another's.
+		if e.straight = true; !tree || !b.serves(r, e) {
+			return false
+		}
+	}
+	w := r.Warnings
+	b.assign(r, e)
+	if e.straight {
+		r.Warnings = w
+	}
+	return true
+}
+
+// manySwitches is from where on one link that is missing in a tree is no reason
+// to give up its other roots.
+const manySwitches = 64
+
+// serves reports whether up/down without turns does for the hosts: each reaches
+// each, and every switch the manager. Hosts reach the switches' own ports too;
+// of a large tree in which a link is missing a few may be left out, which a
+// warning says.
+func (b *builder) serves(r *Result, e *upDown) bool {
+	g := b.graph
+	sm := fabric.None
+	if g.f.SMPort != fabric.None {
+		sm, _ = g.f.SwitchOf(g.f.SMPort)
+	}
+	c := newCandidates(g.n)
+	lost, name := 0, ""
+	for d := range int32(g.n) {
+		if len(g.dests[d]) == 0 {
+			continue
+		}
+		c.reset()
+		e.plain(d, c)
+		for s := range int32(g.n) {
+			if e.dist[s] >= 0 || e.reach[s] != e.reach[d] || d != sm && g.hosts[s] == 0 {
+				continue
+			}
+			if d == sm || g.hosts[d] > 0 {
+				return false
+			}
+			if lost++; name == "" {
+				name = fmt.Sprintf("%s from hosts at %s", g.f.Nodes[g.f.Switches[d].Node].Name(), g.f.Nodes[g.f.Switches[s].Node].Name())
+			}
+		}
+	}
+	if lost == 0 {
+		return true
+	}
+	if g.n < manySwitches || lost > g.n {
 		return false
 	}
-	b.assign(r, e)
+	r.Warnings = append(r.Warnings, fmt.Sprintf("links are missing in the tree: the own ports of switches are not reached from some hosts, in %d pairs of switches (%s); hosts reach each other and the subnet manager", lost, name))
 	return true
 }
 
@@ -57,6 +111,8 @@ type upDown struct {
 	tdist  []int32
 	turned bool
 	failed bool
+	// straight leaves away turns, and with them the ways that need one.
+	straight bool
 }
 
 // findTurn finds a bottom switch that everybody connected to it has a legal
@@ -118,7 +174,7 @@ func (u *upDown) at(i int32) int32 {
 
 func (u *upDown) towards(d int32, c *candidates) {
 	u.plain(d, c)
-	if c.lost == 0 {
+	if c.lost == 0 || u.straight {
 		return
 	}
 	var left []int32

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
 // Indexes are the entries of a GID table that applications on a link should
@@ -30,14 +31,15 @@ func (x Indexes) Preferred() *GID {
 
 // Select finds the entries for a link. The order of the table is the order in
 // which addresses came, which means nothing; so the first address of the link
-// that has an entry decides, global before link-local, and of equal entries the
-// one with the lower index.
-func Select(table []GID, l *link.Link) (x Indexes) {
+// that has an entry decides, those of the link's unit (nil for none) before what
+// others have added, global before link-local, and of equal entries the one with
+// the lower index.
+func Select(table []GID, l *link.Link, u *units.Unit) (x Indexes) {
 	table = slices.Clone(table)
 	slices.SortFunc(table, func(a, b GID) int { return a.Index - b.Index })
 	addrs := slices.Clone(l.Addresses)
 	slices.SortStableFunc(addrs, func(a, b link.Address) int {
-		return rank(a) - rank(b)
+		return rank(a, u) - rank(b, u)
 	})
 	find := func(version int, want netip.Addr) *GID {
 		for i := range table {
@@ -65,9 +67,15 @@ func Select(table []GID, l *link.Link) (x Indexes) {
 	return x
 }
 
-// rank orders addresses: usable global ones first, link-local ones last.
-func rank(a link.Address) int {
-	n := 0
+// rank orders addresses: those of the unit first, then usable global ones,
+// link-local ones last.
+func rank(a link.Address, u *units.Unit) int {
+	n := 8
+	if u != nil {
+		if slices.ContainsFunc(u.Addresses, func(x units.Address) bool { return x.Address.V == a.Prefix }) {
+			n = 0
+		}
+	}
 	if a.Prefix.Addr().IsLinkLocalUnicast() {
 		n += 4
 	}

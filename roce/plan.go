@@ -658,7 +658,7 @@ func (p *planner) gids() {
 	if p.roce == nil || p.roce.Layer != ib.LinkLayerEthernet {
 		return
 	}
-	x := Select(p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].GIDs, p.l)
+	x := Select(p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].GIDs, p.l, p.u)
 	note := func(name string, e *GID) {
 		if e != nil {
 			p.attr(link.Attribute{Name: name, Actual: fmt.Sprint(e.Index)})

@@ -407,7 +407,7 @@ func TestSelect(t *testing.T) {
 		{0, gid("fe80::1"), 1, "eth0"}, {1, gid("fe80::1"), 2, "eth0"}, {2, gid("::ffff:10.0.0.1"), 2, "eth1"},
 		{9, gid("::ffff:10.0.0.1"), 2, "eth0"}, {8, gid("::ffff:10.0.0.1"), 1, "eth0"}, {4, gid("fd00::9"), 2, "eth0"}, {6, gid("fd00::1"), 2, "eth0"},
 	}
-	want := Env(l, "mlx5_0", 1, Select(table, l))
+	want := Env(l, "mlx5_0", 1, Select(table, l, nil))
 	if diff := cmp.Diff(`# RDMA port of the link eth0; ibnetworkd writes this file anew when it changes.
 IBNET_LINK=eth0
 IBNET_RDMA_DEVICE=mlx5_0
@@ -429,14 +429,23 @@ IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 50 {
 		r.Shuffle(len(table), func(i, j int) { table[i], table[j] = table[j], table[i] })
-		if got := Env(l, "mlx5_0", 1, Select(table, l)); got != want {
+		if got := Env(l, "mlx5_0", 1, Select(table, l, nil)); got != want {
 			t.Fatalf("another order gives\n%s", got)
 		}
 	}
-	if x := Select(nil, l); x.Preferred() != nil {
+	// The unit's own address goes before one that came first by another hand.
+	two := &link.Link{Name: "eth0", Addresses: []link.Address{addr("10.9.9.9/24", 0), addr("10.0.0.1/24", 0)}}
+	both := []GID{{Index: 3, GID: gid("::ffff:10.9.9.9"), Version: 2, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"), Version: 2, Netdev: "eth0"}}
+	if x := Select(both, two, unit(t, "[Network]\nAddress=10.0.0.1/24\n")); x.V4 == nil || x.V4.Index != 5 {
+		t.Errorf("with the unit: %+v", x.V4)
+	}
+	if x := Select(both, two, nil); x.V4 == nil || x.V4.Index != 3 {
+		t.Errorf("without a unit: %+v", x.V4)
+	}
+	if x := Select(nil, l, nil); x.Preferred() != nil {
 		t.Error("an index out of nothing")
 	}
-	if x := Select(table, &link.Link{Name: "eth0", Addresses: []link.Address{addr("fe80::1/64", 0)}}); x.Preferred().Index != 1 {
+	if x := Select(table, &link.Link{Name: "eth0", Addresses: []link.Address{addr("fe80::1/64", 0)}}, nil); x.Preferred().Index != 1 {
 		t.Errorf("link-local only: %+v", x)
 	}
 }

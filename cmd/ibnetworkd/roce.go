@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,11 +63,43 @@ type envFiles struct {
 
 	mu   sync.Mutex
 	want map[string]string // text by link
-	late map[int]bool      // links with an address whose GID is not there yet
+	late map[int]bool      // links whose GID table may not be what it will be
+	// addrs are the addresses of links as last seen, and since when.
+	addrs map[int]seenAddrs
+}
+
+type seenAddrs struct {
+	addrs []link.Address
+	since time.Time
+}
+
+// changed reports whether a link's addresses have changed a moment ago.
+func (e *envFiles) changed(l *link.Link, now time.Time) bool {
+	x, ok := e.addrs[l.Index]
+	if !ok || !slices.EqualFunc(x.addrs, l.Addresses, func(a, b link.Address) bool { return a.Prefix == b.Prefix }) {
+		if e.addrs == nil {
+			e.addrs = map[int]seenAddrs{}
+		}
+		x = seenAddrs{l.Addresses, now}
+		e.addrs[l.Index] = x
+	}
+	return now.Sub(x.since) < gidSettle
+}
+
+// unitOf is the unit that a link has, nil for none.
+func unitOf(s *link.Snapshot, set *units.Set, l *link.Link) *units.Unit {
+	if set == nil {
+		return nil
+	}
+	f := link.FactsOf(s, l)
+	if u, v, _ := set.Find(&f); v == units.Yes {
+		return u
+	}
+	return nil
 }
 
 // turn is called from the daemon's loop and only notes what is to be written.
-func (e *envFiles) turn(s *link.Snapshot, _ *units.Set) {
+func (e *envFiles) turn(s *link.Snapshot, set *units.Set) {
 	if s == nil {
 		return
 	}
@@ -75,6 +108,8 @@ func (e *envFiles) turn(s *link.Snapshot, _ *units.Set) {
 		st = &roce.State{}
 	}
 	want, late := map[string]string{}, map[int]bool{}
+	now := time.Now()
+	maps.DeleteFunc(e.addrs, func(i int, _ seenAddrs) bool { _, ok := s.Link(i); return !ok })
 	for i := range s.Links {
 		l := &s.Links[i]
 		if l.IsChild() || l.Kind == "vlan" || strings.ContainsRune(l.Name, '/') {
@@ -90,7 +125,10 @@ func (e *envFiles) turn(s *link.Snapshot, _ *units.Set) {
 			if len(gids) == 0 {
 				continue // iWARP, or a link that no unit matches
 			}
-			x = roce.Select(gids, l)
+			x = roce.Select(gids, l, unitOf(s, set, l))
+			if e.changed(l, now) {
+				late[l.Index] = true
+			}
 			for _, a := range l.Addresses {
 				if a.Prefix.Addr().Is4() && l.Up() && x.V4 == nil {
 					late[l.Index] = true
@@ -115,7 +153,10 @@ func (e *envFiles) turn(s *link.Snapshot, _ *units.Set) {
 // in a queue of its own) and tells nobody: look again after these times.
 const (
 	gidFirst = 50 * time.Millisecond
-	gidMost  = 5 * time.Second
+	// gidSettle is how long a table is not believed after a change of addresses:
+	// the entry of one that went may still be there, and go later.
+	gidSettle = time.Second
+	gidMost   = 5 * time.Second
 )
 
 func (e *envFiles) run(ctx context.Context) error {

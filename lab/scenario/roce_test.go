@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/dcb"
+	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/lab"
@@ -198,7 +202,11 @@ func TestSoftRoCE(t *testing.T) {
 	unit := func(n int) string {
 		return fmt.Sprintf("[Match]\nName=v%d\n[SoftRoCE]\nDriver=rxe\n[RoCE]\nVersion=2\nDSCP=26\n[VLAN]\nId=7\nName=storage%d\n[Network]\nAddress=10.8.0.%d/24\n", n, n, n)
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{unitDir + "10-a.ibnetwork": unit(1)}}, func(g *lab.G) {
+	policy, _ := os.ReadFile("../../dist/dbus/org.ibnetwork1.conf") // not there in the guest, where the file is
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+		unitDir + "10-a.ibnetwork": unit(1), "/usr/share/dbus-1/system.d/org.ibnetwork1.conf": string(policy),
+	}}, func(g *lab.G) {
+		g.Sh("mkdir -p /run/dbus && dbus-daemon --system --fork")
 		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config")
 		g.Exec("ip", "link", "add", "v1", "type", "veth", "peer", "name", "v2")
 		g.Exec("ip", "link", "set", "v2", "up")
@@ -223,6 +231,25 @@ func TestSoftRoCE(t *testing.T) {
 		}
 		g.Wait("the index in the file", 5*time.Second, func() bool { return rightIndex(env(), "rxe_v1", 1, "0a08:0001") == nil })
 		first := env()
+		// Status and bus say the index that the file has.
+		said := func() string {
+			index := ""
+			for line := range strings.Lines(env()) {
+				if v, ok := strings.CutPrefix(line, "IBNET_GID_INDEX_IPV4="); ok {
+					index = strings.TrimSpace(v)
+				}
+			}
+			s := d.status("v1")
+			if a := attr(s, "GIDIndexIPv4"); index == "" || a.Actual != index {
+				return fmt.Sprintf("the file has the index %q, the status %+v", index, a)
+			}
+			out, err := g.Try("busctl", "get-property", "org.ibnetwork1", api.LinkPath(s.Ifindex), "org.ibnetwork1.Link", "Settings")
+			if err != nil || !strings.Contains(out, fmt.Sprintf(`"GIDIndexIPv4" "" %q`, index)) {
+				return fmt.Sprintf("the file has the index %q, the bus: %v\n%s", index, err, out)
+			}
+			return ""
+		}
+		g.WaitFor(20*time.Second, said)
 		// The daemon's doings and those of others, as fast as requests go.
 		c, err := rtnl.Dial()
 		if err != nil {
@@ -265,8 +292,43 @@ func TestSoftRoCE(t *testing.T) {
 				}
 			}
 		}
+		g.WaitFor(10*time.Second, said)
+		// 100 flaps of the cable, and as many times everything taken off by
+		// somebody and put back by the unit.
+		g.Exec("ip", "link", "set", "v2", "up")
+		for i := range 100 {
+			for _, v := range []bool{false, true} {
+				if err := c.Do(up(v)); err != nil {
+					g.Fatal(err)
+				}
+			}
+			if i%10 == 0 {
+				d.p.Signal(syscall.SIGHUP)
+			}
+			// Reading the table takes longer than a flap.
+			if i%20 == 19 {
+				if err := rightIndex(env(), "rxe_v1", 1, "0a08:0001"); err != nil {
+					g.Fatalf("after flap %d: %v", i+1, err)
+				}
+			}
+		}
+		g.WaitFor(10*time.Second, said)
 		if now := env(); now != first {
 			g.Errorf("the file changed:\n%s\nwas\n%s", now, first)
+		}
+		// An address that is taken off and comes again may get another index:
+		// what is published follows.
+		for i := range 3 {
+			g.Exec("ip", "address", "del", "10.8.0.1/24", "dev", "v1")
+			if i%2 == 0 {
+				g.Exec("ip", "address", "add", fmt.Sprintf("10.9.200.%d/24", i+1), "dev", "v1")
+			}
+			g.WaitFor(10*time.Second, func() string {
+				if err := rightIndex(env(), "rxe_v1", 1, "0a08:0001"); err != nil {
+					return err.Error()
+				}
+				return said()
+			})
 		}
 		// rping over the link and its device, to itself.
 		g.Exec("ip", "link", "set", "v2", "up")
@@ -688,5 +750,66 @@ Priority=11
 			g.Wait("the device is back", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/" + dev); return err == nil })
 		}
 		check()
+	})
+}
+
+// What Linux has had since 6.2 and 6.12: a table of what is trusted, and RDMA
+// netlink that tells of devices. Debian's own kernel.
+func TestTrustTable(t *testing.T) {
+	unit := func(trust string) string {
+		return "[Match]\nIBDevice=swib0\n[Port]\nType=eth\n[RoCE]\nTrust=" + trust + "\nPFC=3\n[Network]\nAddress=10.7.3.1/24\n"
+	}
+	lab.Run(t, lab.Config{Machine: lab.QEMU, Series: "6.12", Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 4 * time.Minute, Files: map[string]string{
+		unitDir + "10-eth.ibnetwork": unit("dscp"),
+	}}, func(g *lab.G) {
+		rd, err := rdmanl.Dial()
+		if err != nil {
+			g.Fatal(err)
+		}
+		defer func() { _ = rd.Close() }()
+		sys, err := rd.System()
+		if err != nil || !sys.Monitor {
+			g.Errorf("Linux 6.12 tells of RDMA devices, and this says %+v, %v", sys, err)
+		}
+		ev, err := rd.Listen(0)
+		if err != nil {
+			g.Fatal(err)
+		}
+		defer func() { _ = ev.Close() }()
+		d := startDaemon(g)
+		var eth string
+		trusts := func(want string, order ...dcb.Selector) {
+			g.Helper()
+			g.WaitFor(60*time.Second, func() string {
+				for _, s := range d.report().Links {
+					if a := attr(s, "Trust"); s.IBDevice == "swib0" && s.State == link.StateConfigured && a.Wanted == want && a.Actual == want && a.OK() {
+						eth = s.Name
+						return ""
+					}
+				}
+				return "nothing trusts " + want + ":\n" + tail(d.p.Output(), 20)
+			})
+			c, err := dcb.Dial()
+			if err != nil {
+				g.Fatal(err)
+			}
+			defer func() { _ = c.Close() }()
+			st, err := c.Get(eth)
+			if err != nil || !slices.Equal(st.Trust, order) {
+				g.Errorf("the kernel has %v, %v, want %v", st.Trust, err, order)
+			}
+		}
+		trusts("dscp", dcb.DSCP)
+		g.Write(unitDir+"10-eth.ibnetwork", unit("pcp"))
+		trusts("pcp", dcb.PCP)
+		seen := map[rdmanl.EventType]bool{}
+		if _, err := ev.Read(func(e rdmanl.Event) { seen[e.Type] = true }); err != nil {
+			g.Error(err)
+		}
+		// The change of the port's type took the device away and brought it back.
+		if !seen[rdmanl.Register] || !seen[rdmanl.Unregister] {
+			g.Errorf("events seen: %v", seen)
+		}
+		g.Logf("%s trusts what its unit says; RDMA events: %v", eth, seen)
 	})
 }

@@ -87,6 +87,37 @@ func (s *Service) walk(from int32, dlid ib.LID) (a pathAttr, ok bool) {
 	return a, false
 }
 
+// leads is walk for those who want to know only whether there is a way.
+func (s *Service) leads(from int32, dlid ib.LID) bool {
+	f := s.f
+	to := s.byLID(dlid)
+	if to == fabric.None || to == from {
+		return to == from && to != fabric.None
+	}
+	at := from
+	for range len(f.Switches) + 2 {
+		out := at
+		if sw := f.Nodes[f.Ports[at].Node].Switch; sw != fabric.None {
+			if int(sw) >= len(s.state.LFT) || int(dlid) >= len(s.state.LFT[sw]) {
+				return false
+			}
+			p := s.state.LFT[sw][dlid]
+			if p == 0 {
+				return f.Port(f.Switches[sw].Node, 0) == to
+			}
+			if out = f.Port(f.Switches[sw].Node, p); out == fabric.None {
+				return false
+			}
+		} else if at != from {
+			return false
+		}
+		if at = f.Ports[out].Peer; at == fabric.None || at == to {
+			return at == to
+		}
+	}
+	return false
+}
+
 // oldRates replaces rates that a port's software may not know: those of 2x
 // widths and of speeds from HDR on came later, and PortInfo:CapabilityMask2
 // tells who knows them.
@@ -158,7 +189,7 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 	}
 	// Links are as fast one way as the other, and the tables lead back to
 	// whoever has a LID: a path is reversible when there is a way back.
-	if _, out.Reversible = q.walk(dst, slid); !out.Reversible && r.has(mad.CompPRReversible) && r.rec.Reversible {
+	if out.Reversible = q.leads(dst, slid); !out.Reversible && r.has(mad.CompPRReversible) && r.rec.Reversible {
 		return false
 	}
 	rate := q.knownRate(a.rate, src, dst)

@@ -155,6 +155,7 @@ type Service struct {
 	state State
 	f     *fabric.Fabric
 	owner []int32           // LID to port index
+	ends  []ib.GUID         // of f.EndPorts, in their order, which is that of the GUIDs
 	alias map[ib.GUID]int32 // alias GUIDs, to port index
 
 	groups  map[ib.GID]*group
@@ -177,6 +178,7 @@ type Service struct {
 	perPort  map[ib.GUID]int // services and subscriptions of a port
 	joins    map[ib.GUID]int // memberships by the port that asked
 	counters Counters
+	requests [256]uint64 // by attribute
 	now      time.Duration
 
 	// The request under way and its answer: most are short, and tens of
@@ -201,8 +203,10 @@ func New(cfg Config) *Service {
 func (s *Service) Counters() Counters {
 	c := s.counters
 	c.Requests, c.Errors = map[mad.AttrID]uint64{}, map[mad.Status]uint64{}
-	for k, v := range s.counters.Requests {
-		c.Requests[k] = v
+	for a, v := range s.requests {
+		if v > 0 {
+			c.Requests[mad.AttrID(a)] = v
+		}
 	}
 	for k, v := range s.counters.Errors {
 		c.Errors[k] = v
@@ -217,6 +221,10 @@ func (s *Service) SetState(now time.Duration, st State) (c Changes) {
 	old := s.f
 	s.state, s.f = st, st.Fabric
 	s.owner = st.Fabric.LIDs()
+	s.ends = s.ends[:0]
+	for _, e := range s.f.EndPorts {
+		s.ends = append(s.ends, s.f.Ports[e].GUID)
+	}
 	s.mlidCap = multicastLIDs(st.Fabric)
 	clear(s.alias)
 	for g, m := range s.guids {
@@ -329,6 +337,35 @@ var recordLen = map[mad.AttrID]int{
 	mad.AttrGUIDInfoRecord: mad.GUIDInfoRecordLen, mad.AttrServiceRecord: mad.ServiceRecordLen, mad.AttrMCMemberRecord: mad.MCMemberRecordLen,
 }
 
+// dispatch is handlers and recordLen in the form that each request looks up.
+var dispatch [256]attribute
+
+type attribute struct {
+	known   bool
+	record  int // distance of two records
+	methods []func(*query) mad.Status
+	names   []mad.Method
+}
+
+func (a *attribute) method(m mad.Method) func(*query) mad.Status {
+	for i, n := range a.names {
+		if n == m {
+			return a.methods[i]
+		}
+	}
+	return nil
+}
+
+func init() {
+	for id, methods := range handlers {
+		a := &dispatch[id]
+		a.known, a.record = true, recordLen[id]
+		for m, f := range methods {
+			a.names, a.methods = append(a.names, m), append(a.methods, f)
+		}
+	}
+}
+
 // Handle answers a request. Only requests that no answer is due to (malformed,
 // from nobody of the subnet, with a wrong key) give an empty Reply.
 func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
@@ -349,13 +386,12 @@ func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 		s.counters.Unknown++
 		return Reply{}, Changes{}
 	}
-	methods, ok := handlers[q.h.Attr]
-	if !ok {
+	if q.h.Attr >= mad.AttrID(len(dispatch)) || !dispatch[q.h.Attr].known {
 		return q.fail(mad.StatusBadAttr), Changes{}
 	}
-	s.counters.Requests[q.h.Attr]++
-	f, ok := methods[q.h.Method]
-	if !ok {
+	s.requests[q.h.Attr]++
+	f := dispatch[q.h.Attr].method(q.h.Method)
+	if f == nil {
 		return q.fail(mad.StatusBadAttr), Changes{}
 	}
 	q.data, q.mask = req.MAD[mad.SADataOffset:], q.h.CompMask
@@ -401,7 +437,7 @@ func (q *query) finish() Reply {
 		return q.fail(mad.StatusSATooMany)
 	}
 	h := q.h.Response(mad.StatusOK)
-	h.SMKey, h.AttrOffset = 0, uint16(recordLen[q.h.Attr]/8)
+	h.SMKey, h.AttrOffset = 0, uint16(dispatch[q.h.Attr].record/8)
 	h.Append(q.out[:0])
 	return Reply{MAD: q.out, RMPP: table}
 }
@@ -441,8 +477,8 @@ func (s *Service) byLID(l ib.LID) int32 {
 
 // byGUID finds the port with a port GUID or alias GUID, or None.
 func (s *Service) byGUID(g ib.GUID) int32 {
-	if p := s.f.EndPortByGUID(g); p != fabric.None {
-		return p
+	if i, ok := slices.BinarySearch(s.ends, g); ok {
+		return s.f.EndPorts[i]
 	}
 	if p, ok := s.alias[g]; ok {
 		return p

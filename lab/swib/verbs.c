@@ -638,11 +638,14 @@ static int swib_port_immutable(struct ib_device *d, u32 n, struct ib_port_immuta
 	im->gid_tbl_len = a.gid_tbl_len;
 	im->max_mad_size = IB_MGMT_MAD_SIZE;
 	im->core_cap_flags = RDMA_CORE_PORT_IBA_IB;
-	if (swib_port_is_eth(to_swib_dev(d), n) && !swib_roce)
+	if (!swib_port_is_eth(to_swib_dev(d), n))
+		return 0;
+	if (swib_roce) {
+		im->core_cap_flags = RDMA_CORE_PORT_IBA_ROCE | RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP;
+	} else {
+		im->core_cap_flags = RDMA_CORE_PORT_RAW_PACKET;
 		im->max_mad_size = 0;
-	if (swib_port_is_eth(to_swib_dev(d), n))
-		im->core_cap_flags = swib_roce ? RDMA_CORE_PORT_IBA_ROCE | RDMA_CORE_PORT_IBA_ROCE_UDP_ENCAP :
-						 RDMA_CORE_PORT_RAW_PACKET;
+	}
 	return 0;
 }
 

@@ -43,7 +43,8 @@ const (
 	BackOffMin = 5 * time.Second
 	BackOffMax = 5 * time.Minute
 	// LeaderlessFactor times the start delay is how long subnet managers
-	// that are not master may take to elect one.
+	// that are not master may take to elect one, and times the stop delay
+	// how long a master of lower rank may take to hand over.
 	LeaderlessFactor = 3
 )
 
@@ -140,7 +141,8 @@ func (d *decider) decide() Decision {
 func (d *decider) running() Decision {
 	in, p, pol := d.in, d.in.Port, d.in.Policy
 	m := &d.m
-	m.LonelySince, m.SilentSince, m.Silences = time.Time{}, time.Time{}, 0
+	// Silences counts on here; what an idle port counted was reset by the start.
+	m.LonelySince, m.SilentSince, m.SilentLID = time.Time{}, time.Time{}, 0
 	byHand := in.Worker.Hand == HandStart
 	if in.Now.Sub(in.Worker.Since) >= Healthy {
 		m.Failures = 0
@@ -177,6 +179,23 @@ func (d *decider) running() Decision {
 	}
 	next := ans.At.Add(ServedInterval)
 	master, ok := ans.Master()
+	switch {
+	case ok:
+		m.Silences = 0
+	case len(ans.SMs) == 0 && !m.ForeignSince.IsZero():
+		// One lost datagram is no death, and must not begin the delay anew:
+		// where many are lost ours would never go.
+		if !ans.At.Equal(m.CountedAt) {
+			m.CountedAt = ans.At
+			m.Silences++
+		}
+		if m.Silences < SilencesNeeded {
+			if again := ans.At.Add(SilentInterval); in.Now.Before(again) {
+				return d.wait(PhaseStandby, again, "the master at LID %d does not answer (%d of %d questions)", uint16(p.SMLID), m.Silences, SilencesNeeded)
+			}
+			return d.ask(AskLID, PhaseStandby, "asking the master at LID %d again", uint16(p.SMLID))
+		}
+	}
 	if !ok || master.GUID == p.GUID {
 		m.Foreign, m.ForeignSince = 0, time.Time{}
 		if !ok && len(ans.SMs) == 0 {
@@ -193,8 +212,13 @@ func (d *decider) running() Decision {
 	case !pol.StopWhenForeignMaster:
 		return d.wait(PhaseStandby, next, "%v is master; ours stays as standby", master)
 	case !master.Outranks(pol.Priority, p.GUID):
-		m.ForeignSince = in.Now
-		return d.wait(PhaseStandby, next, "%v is master, but ours (priority %d) outranks it: waiting for it to hand over", master, pol.Priority)
+		// It should hand over. One that does not serves the subnet all the
+		// same, and ours would stand by for ever.
+		due := m.ForeignSince.Add(LeaderlessFactor * pol.StopDelay)
+		if in.Now.Before(due) {
+			return d.wait(PhaseStandby, earlier(due, next), "%v is master, but ours (priority %d) outranks it: waiting for it to hand over", master, pol.Priority)
+		}
+		return d.stop("%v has been master for %v and does not hand over", master, LeaderlessFactor*pol.StopDelay)
 	}
 	due := m.ForeignSince.Add(pol.StopDelay)
 	if in.Now.Before(due) {

@@ -1,6 +1,7 @@
 package smctl
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -8,6 +9,9 @@ import (
 
 	"ibnetworkd/ib"
 )
+
+// manySeeds lets a person look longer.
+var manySeeds = flag.Uint64("seeds", 80, "random fabrics of TestOneMasterWhateverHappens")
 
 // cut takes a node's cable out and plug puts it in again, into a part of the
 // fabric.
@@ -156,7 +160,7 @@ func (s *sim) wrong() string {
 // or stopped any more. And no worker is ever stopped that was the only master
 // of its part, unless its port or its link has gone.
 func TestOneMasterWhateverHappens(t *testing.T) {
-	seeds := uint64(150)
+	seeds := *manySeeds
 	if testing.Short() {
 		seeds = 30
 	}
@@ -188,7 +192,7 @@ func TestOneMasterWhateverHappens(t *testing.T) {
 			s.dump()
 			t.Fatalf("seed %d: the only master of its part was stopped: %s", seed, dec.Reason)
 		}
-		s.lose = r.IntN(3) * 10
+		s.lose, s.deaf = r.IntN(3)*10, true
 		for end := s.now.Add(90 * time.Second); s.now.Before(end); {
 			s.run(time.Duration(r.Int64N(int64(8 * time.Second))))
 			if what := s.chaos(parts); what != "" {
@@ -203,6 +207,7 @@ func TestOneMasterWhateverHappens(t *testing.T) {
 		}
 		// A worker that was killed often is waited for.
 		say("left alone")
+		s.deaf = false
 		alone, right := s.now, time.Time{}
 		_, _, starts, _ := s.count()
 		for s.now.Sub(alone) < 6*time.Minute {
@@ -218,6 +223,13 @@ func TestOneMasterWhateverHappens(t *testing.T) {
 		}
 		if right.IsZero() || s.now.Sub(right) < time.Minute {
 			s.dump()
+			for _, x := range s.nodes {
+				state := "none"
+				if x.sm != nil {
+					state = x.sm.state.String()
+				}
+				t.Logf("%v part %d linked %v LID %d SM LID %d priority %d worker %v SM %s: %s", x.port.GUID, x.comp, x.linked(), x.port.LID, x.port.SMLID, x.policy.Priority, x.worker.State, state, x.last.Reason)
+			}
 			t.Fatalf("seed %d, %d nodes, %+v: after %v %s", seed, n, pol, s.now.Sub(alone), or(s.wrong(), "workers are still started"))
 		}
 		worst, sum = max(worst, right.Sub(alone)), sum+right.Sub(alone)

@@ -69,6 +69,7 @@ type sim struct {
 	log   []string
 	// lose is how many of 100 questions are lost; r decides which.
 	lose int
+	deaf bool // walks lose answers too
 	r    *rand.Rand
 	// stopped, if set, is told of each decision to stop a worker.
 	stopped func(n *simNode, dec Decision)
@@ -97,7 +98,7 @@ func (s *sim) sms(comp int) []*simSM {
 	var out []*simSM
 	for _, n := range s.nodes {
 		if n.sm != nil && n.comp == comp && n.linked() && !s.now.Before(n.sm.visible) {
-			n.sm.comp = comp
+			n.sm.comp, n.sm.lid = comp, n.port.LID
 			out = append(out, n.sm)
 		}
 	}
@@ -220,14 +221,29 @@ func (s *sim) program(m *simSM) {
 	}
 }
 
+// twice reports whether two ports of a part have one LID, as when two parts have
+// become one: the master's sweep finds that.
+func (s *sim) twice(comp int) bool {
+	seen := map[ib.LID]bool{}
+	for _, n := range s.nodes {
+		if n.comp == comp && n.linked() && n.port.LID != 0 {
+			if seen[n.port.LID] {
+				return true
+			}
+			seen[n.port.LID] = true
+		}
+	}
+	return false
+}
+
 // late gives nodes that came after the sweep what a light sweep gives them.
 func (s *sim) late() {
 	for c := range s.comps() {
 		for _, m := range s.sms(c) {
-			if m.state == SMMaster && slices.ContainsFunc(s.nodes, func(n *simNode) bool {
+			if m.state == SMMaster && (s.twice(c) || slices.ContainsFunc(s.nodes, func(n *simNode) bool {
 				return n.comp == c && n.linked() && !s.now.Before(n.start.Add(s.sweep)) && !s.now.Before(n.reached.Add(s.sweep)) &&
 					(n.port.SMLID != m.lid || n.port.State != ib.PortActive)
-			}) {
+			})) {
 				s.program(m)
 				break
 			}
@@ -270,7 +286,7 @@ func (s *sim) node(i int, n *simNode) {
 	if !n.pending.At.IsZero() && !s.now.Before(n.pending.At) {
 		if n.pending.Question == AskWalk {
 			for _, m := range s.sms(n.comp) {
-				if n.linked() {
+				if n.linked() && !(s.deaf && s.r.IntN(100) < s.lose) {
 					n.pending.SMs = append(n.pending.SMs, m.info())
 				}
 			}

@@ -586,9 +586,8 @@ static struct pci_driver swib_pci_driver = {
 	.id_table = swib_pci_ids,
 	.probe = swib_pci_probe,
 	.remove = swib_pci_remove,
-	.driver = {
-		.dev_groups = swib_device_groups,
-	},
+	/* pci_register_driver puts this over the driver's own */
+	.dev_groups = swib_device_groups,
 };
 
 /* ---- adapters without connected mode ----------------------------------- */

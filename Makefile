@@ -30,7 +30,7 @@ build: ## the three programs, static, in build/bin
 
 .PHONY: demo
 demo: ## two hosts, one cable, on a real kernel without hardware
-	@CGO_ENABLED=0 IBNET_LAB=require $(GO) test -count=1 -v -run '^TestDemo$$' ./lab/scenario -demo | grep --line-buffered -vE '^(=== |PASS|ok )' | sed -uE 's/^--- PASS: [^ ]+ /done /'
+	@CGO_ENABLED=0 IBNET_LAB=require $(GO) test -count=1 -timeout 30m -v -run '^TestDemo$$' ./lab/scenario -demo | grep --line-buffered -vE '^(=== |PASS|ok )' | sed -uE 's/^--- PASS: [^ ]+ /done /'
 
 # Foreign programs that the tests run as references: Debian's subnet manager and
 # its tools, the bus, the C compiler of the race detector. opensm's package

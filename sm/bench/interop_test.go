@@ -368,7 +368,9 @@ func TestIbdm(t *testing.T) {
 				b, _ := c.CombinedOutput() // ibdmchk crashes at its end, after all checks
 				return string(b)
 			}
-			o := tool("ibdiagnet", "-o", "dg")
+			// Without its stage of port counters, which is not about the manager
+			// and gives an adapter little time on a busy machine.
+			o := tool("ibdiagnet", "-o", "dg", "-skip", "pm")
 			if strings.Contains(o, "-E-") || !strings.Contains(o, "STAGE") {
 				t.Errorf("ibdiagnet:\n%s", o)
 			}

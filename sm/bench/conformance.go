@@ -100,7 +100,7 @@ var checks = []check{
 	{"sa-gir", `saquery GIR {M}`, `GUIDInfo Record dump`, ``},
 	{"sa-swi", `saquery SWIR {W}`, `(?i)SwitchInfo`, ``},
 	{"sa-smir", `saquery SMIR`, `SMInfo`, ``},
-	{"ibdiagnet", `ibdiagnet -o dg`, `STAGE`, `-E-`},
+	{"ibdiagnet", `ibdiagnet -o dg -skip pm`, `STAGE`, `-E-`},
 	{"ibdmchk", `ibdmchk -h`, ``, ``},
 }
 

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -158,6 +159,41 @@ func FuzzDecodeRecord(f *testing.F) {
 			r.Of(&s.Links[i])
 		}
 	})
+}
+
+// What of ours went without us is forgotten: when someone else makes the same
+// again, it is theirs.
+func TestFoldForgets(t *testing.T) {
+	p := netip.MustParsePrefix
+	there := Route{Dst: p("10.2.0.0/16"), Table: TableMain, Type: RouteUnicast}
+	nowhere := Route{Dst: p("10.3.0.0/16"), Table: TableMain, Type: RouteBlackhole}
+	rule := func(prio uint32) Rule {
+		return Rule{Family: 4, Priority: prio, From: p("10.0.0.0/8"), Table: 7, Type: RuleToTable, SuppressPrefix: -1, SuppressIfGroup: -1}
+	}
+	s := &Snapshot{Links: []Link{
+		{Index: 1, Name: "lo", Routes: []Route{nowhere}},
+		{Index: 4, Name: "ib0", Addresses: []Address{{Prefix: p("10.0.0.1/24")}}, Routes: []Route{there}}, {Index: 5, Name: "ib0.7"},
+	}, Devices: []Device{{Name: "rxe_ib0"}}, Rules: []Rule{rule(32765)}}
+	r := &Record{
+		Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Addresses: []Address{{Prefix: p("10.0.0.1/24")}, {Prefix: p("fd00::1/64")}},
+			Routes: []Route{there, nowhere, {Dst: p("10.4.0.0/16"), Table: TableMain, Type: RouteUnicast}}}},
+		Rules: []Rule{rule(0), rule(9)},
+		Made:  []Made{{Kind: "vlan", Name: "ib0.7", On: 4}, {Kind: "vlan", Name: "ib0.8", On: 4}, {Kind: "soft", Name: "rxe_ib0", On: 4}, {Kind: "soft", Name: "rxe_1", On: 4}},
+	}
+	if !r.Fold(s) {
+		t.Error("nothing has changed")
+	}
+	want := &Record{
+		Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Addresses: []Address{{Prefix: p("10.0.0.1/24")}}, Routes: []Route{there, nowhere}}},
+		Rules: []Rule{rule(0)},
+		Made:  []Made{{Kind: "vlan", Name: "ib0.7", On: 4}, {Kind: "soft", Name: "rxe_ib0", On: 4}},
+	}
+	if !reflect.DeepEqual(r, want) {
+		t.Errorf("the record is %+v", r)
+	}
+	if r.Fold(s) {
+		t.Error("the second time something has changed")
+	}
 }
 
 func TestOpText(t *testing.T) {

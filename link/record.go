@@ -230,10 +230,11 @@ func (r *Record) unmake(m Made) {
 	r.Made = slices.DeleteFunc(slices.Clone(r.Made), func(x Made) bool { return x == m })
 }
 
-// Fold brings the record in line with a new observation: links that are gone
-// are forgotten, children get their index, the MTU that came of a request is
-// noted. It reports whether anything changed. Never call it with a snapshot
-// older than the last operation.
+// Fold brings the record in line with a new observation: what is gone is
+// forgotten, because what comes in its place is someone else's; children get
+// their index, the MTU that came of a request is noted. It reports whether
+// anything changed. Never call it with a snapshot older than the last operation,
+// or with one without the routes and rules of which the record has some.
 func (r *Record) Fold(s *Snapshot) (changed bool) {
 	for i := range s.Links {
 		l := &s.Links[i]
@@ -243,6 +244,14 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 		}
 		if e.Ifindex == 0 {
 			e.Ifindex, changed = l.Index, true
+		}
+		if gone := func(a Address) bool {
+			return !slices.ContainsFunc(l.Addresses, func(x Address) bool { return sameAddress(x, a) })
+		}; slices.ContainsFunc(e.Addresses, gone) {
+			e.Addresses, changed = slices.DeleteFunc(slices.Clone(e.Addresses), gone), true
+		}
+		if gone := func(o Route) bool { return !s.hasRoute(l, o) }; slices.ContainsFunc(e.Routes, gone) {
+			e.Routes, changed = slices.DeleteFunc(slices.Clone(e.Routes), gone), true
 		}
 		if e.AskedMTU != 0 && e.GotMTU != l.MTU && l.IPoIB != nil && l.IPoIB.Mode == ModeDatagram {
 			if e.GotMTU == 0 {
@@ -254,7 +263,15 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 			}
 		}
 	}
-	if gone := func(m Made) bool { _, ok := s.Link(m.On); return !ok }; slices.ContainsFunc(r.Made, gone) {
+	if gone := func(o Rule) bool { return !slices.ContainsFunc(s.Rules, o.Fits) }; slices.ContainsFunc(r.Rules, gone) {
+		r.Rules, changed = slices.DeleteFunc(slices.Clone(r.Rules), gone), true
+	}
+	if gone := func(m Made) bool {
+		_, parent := s.Link(m.On)
+		_, isLink := s.LinkByName(m.Name)
+		_, isDevice := s.Device(m.Name)
+		return !parent || !isLink && !isDevice
+	}; slices.ContainsFunc(r.Made, gone) {
 		r.Made, changed = slices.DeleteFunc(slices.Clone(r.Made), gone), true
 	}
 	n := len(r.Links)
@@ -264,6 +281,13 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 	})
 	slices.SortFunc(r.Links, func(a, b *LinkRecord) int { return a.Ifindex - b.Ifindex })
 	return changed || n != len(r.Links)
+}
+
+// hasRoute looks on the link first; one that leads nowhere, or over several
+// links, is kept with another.
+func (s *Snapshot) hasRoute(l *Link, r Route) bool {
+	same := func(x Route) bool { return sameRoute(x, r) }
+	return slices.ContainsFunc(l.Routes, same) || slices.ContainsFunc(s.Links, func(o Link) bool { return slices.ContainsFunc(o.Routes, same) })
 }
 
 // Clone is a deep copy.

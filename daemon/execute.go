@@ -67,7 +67,7 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 				fresh = false
 			}
 			if made[t.Link] == 0 {
-				l, err := k.rt.LinkByName(t.Link)
+				l, err := k.rt.LinkByName(t.Link, false)
 				if err != nil {
 					done(op, err)
 					continue

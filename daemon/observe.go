@@ -453,7 +453,7 @@ func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
 		for k := 0; k < len(todo); k++ {
 			index := todo[k]
 			at, found := slices.BinarySearchFunc(s.Links, index, func(l link.Link, n int) int { return l.Index - n })
-			raw, err := o.rt.LinkByIndex(index)
+			raw, err := o.rt.LinkByIndex(index, false)
 			switch {
 			case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL):
 				if found {

@@ -66,7 +66,7 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 	case roce.AddVLAN:
 		return true, o.rt.Do(rtnl.NewVLAN(vlan(on.Ifindex, p)))
 	case roce.DelVLAN:
-		l, err := o.rt.LinkByName(p.Name)
+		l, err := o.rt.LinkByName(p.Name, false)
 		if err != nil {
 			return true, ignoreGone(err)
 		}
@@ -147,7 +147,7 @@ func portOf(p roce.SetPortType) int {
 // for. DCB and the files of a driver know names only, and a card that comes anew
 // takes its old one.
 func (o *Observer) same(on link.Target) error {
-	l, err := o.rt.LinkByName(on.Link)
+	l, err := o.rt.LinkByName(on.Link, false)
 	if err == nil && l.Index != on.Ifindex && on.Ifindex != 0 {
 		err = fmt.Errorf("%s is another link now: %w", on.Link, unix.ENODEV)
 	}

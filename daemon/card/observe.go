@@ -421,7 +421,7 @@ func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
 			}
 		}
 	}
-	raw, err := o.rt.LinkByIndex(l.Index)
+	raw, err := o.rt.LinkByIndex(l.Index, true)
 	if err != nil {
 		return out
 	}

@@ -50,7 +50,7 @@ func (o *Observer) setVF(p roce.SetVF) error {
 
 // vf reads what a physical function tells of one of its virtual functions.
 func (o *Observer) vf(index, n int) (*roce.VF, error) {
-	l, err := o.rt.LinkByIndex(index)
+	l, err := o.rt.LinkByIndex(index, true)
 	if err != nil {
 		return nil, err
 	}

@@ -46,7 +46,7 @@ func dialRT(g *lab.G) *rtnl.Conn {
 func waitLink(g *lab.G, c *rtnl.Conn, name string) (l rtnl.Link) {
 	g.Wait(name, 5*time.Second, func() bool {
 		var err error
-		l, err = c.LinkByName(name)
+		l, err = c.LinkByName(name, false)
 		return err == nil
 	})
 	return l
@@ -70,7 +70,7 @@ func TestIPoIB(t *testing.T) {
 		}
 		again := func() rtnl.Link {
 			g.Helper()
-			l, err := c.LinkByIndex(l.Index)
+			l, err := c.LinkByIndex(l.Index, true)
 			if err != nil {
 				g.Fatal(err)
 			}
@@ -110,7 +110,7 @@ func TestIPoIB(t *testing.T) {
 		}
 		g.Logf("child of a child: %v", err)
 		do(rtnl.DelLink(ch.Index))
-		if _, err := c.LinkByName("part1"); !errors.Is(err, unix.ENODEV) {
+		if _, err := c.LinkByName("part1", false); !errors.Is(err, unix.ENODEV) {
 			g.Errorf("after delete: %v", err)
 		}
 		// The last eight bytes of the address.
@@ -950,7 +950,7 @@ func TestVirtualFunctions(t *testing.T) {
 				g.Error(err)
 			}
 		}
-		got, err := c.LinkByIndex(l.Index)
+		got, err := c.LinkByIndex(l.Index, true)
 		if err != nil || got.NumVF != 2 || len(got.VFs) != 2 {
 			g.Fatalf("%+v, %v", got, err)
 		}
@@ -1000,7 +1000,7 @@ func TestVirtualFunctions(t *testing.T) {
 				g.Error(err)
 			}
 		}
-		if got, err = c.LinkByIndex(l.Index); err != nil || len(got.VFs) != 2 {
+		if got, err = c.LinkByIndex(l.Index, true); err != nil || len(got.VFs) != 2 {
 			g.Fatalf("%+v, %v", got, err)
 		}
 		if vf := got.VFs[1]; vf.NodeGUID == nil || *vf.NodeGUID != node || vf.PortGUID == nil || *vf.PortGUID != port {

@@ -255,11 +255,11 @@ func TestSoftRoCE(t *testing.T) {
 		if err != nil {
 			g.Fatal(err)
 		}
-		v1, err := c.LinkByName("v1")
+		v1, err := c.LinkByName("v1", false)
 		if err != nil {
 			g.Fatal(err)
 		}
-		v2, err := c.LinkByName("v2")
+		v2, err := c.LinkByName("v2", false)
 		if err != nil {
 			g.Fatal(err)
 		}
@@ -500,7 +500,7 @@ func TestVirtualFunctions(t *testing.T) {
 					return err.Error()
 				}
 				defer func() { _ = c.Close() }()
-				l, err := c.LinkByName("ib0")
+				l, err := c.LinkByName("ib0", true)
 				if err != nil {
 					return err.Error()
 				}
@@ -579,7 +579,7 @@ func TestVirtualFunctionRollsBack(t *testing.T) {
 				return 0, 0, err
 			}
 			defer func() { _ = c.Close() }()
-			l, err := c.LinkByName("ib0")
+			l, err := c.LinkByName("ib0", true)
 			if err != nil || len(l.VFs) != 1 || l.VFs[0].NodeGUID == nil {
 				return 0, 0, fmt.Errorf("functions %+v, %w", l.VFs, err)
 			}

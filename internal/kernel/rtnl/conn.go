@@ -74,7 +74,9 @@ func dump[T any](c *Conn, r nl.Request, want uint16, size int, decode func([]byt
 }
 
 // Links dumps all links. vfs asks for the virtual functions of each physical
-// function too, which costs some 300 bytes a function.
+// function too, which costs some 300 bytes a function; one attribute has
+// them all and holds 64 KiB, so that with more than about 220 the answer is torn
+// or an error.
 func (c *Conn) Links(vfs bool) ([]Link, error) {
 	r := nl.NewRequest("list links", unix.RTM_GETLINK, 0, nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_EXT_MASK, extMask(vfs)))
 	return dump(c, r, unix.RTM_NEWLINK, 64, decodeLink)
@@ -88,18 +90,18 @@ func extMask(vfs bool) uint32 {
 	return m
 }
 
-// LinkByIndex reads one link with its virtual functions. The error is ENODEV if
-// there is none.
-func (c *Conn) LinkByIndex(index int) (Link, error) {
+// LinkByIndex reads one link; vfs as for Links. The error is ENODEV if there is
+// none.
+func (c *Conn) LinkByIndex(index int, vfs bool) (Link, error) {
 	h := make([]byte, sizeIfInfo)
 	ne.PutUint32(h[4:], uint32(index))
-	w := nl.Build(h...).Uint32(unix.IFLA_EXT_MASK, extMask(true))
+	w := nl.Build(h...).Uint32(unix.IFLA_EXT_MASK, extMask(vfs))
 	return c.oneLink(nl.NewRequest(fmt.Sprintf("look at link %d", index), unix.RTM_GETLINK, 0, w))
 }
 
 // LinkByName reads one link by its name or one of its alternative names.
-func (c *Conn) LinkByName(name string) (Link, error) {
-	w := nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_EXT_MASK, extMask(true))
+func (c *Conn) LinkByName(name string, vfs bool) (Link, error) {
+	w := nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_EXT_MASK, extMask(vfs))
 	if len(name) < unix.IFNAMSIZ {
 		w.String(unix.IFLA_IFNAME, name)
 	} else {

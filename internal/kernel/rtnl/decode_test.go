@@ -285,3 +285,39 @@ func TestRecorded(t *testing.T) {
 	kerneltest.Golden(t, "route", func(b []byte) (v Route, err error) { err = decodeRoute(b, &v, in); return v, err })
 	kerneltest.Golden(t, "rule", func(b []byte) (v Rule, err error) { err = decodeRule(b, &v, in); return v, err })
 }
+
+// question keeps what is asked and answers nothing.
+type question struct {
+	nl.Socket
+	data []byte
+}
+
+func (q *question) SendMessages(ms []netlink.Message) ([]netlink.Message, error) {
+	q.data = ms[0].Data
+	return nil, errors.New("no answer")
+}
+
+// A physical function with hundreds of virtual ones has an answer only for who
+// does not ask for them.
+func TestAskForVFs(t *testing.T) {
+	for _, vfs := range []bool{false, true} {
+		q := &question{}
+		c := New(nl.NewConn(q))
+		for name, ask := range map[string]func() error{
+			"index": func() error { _, err := c.LinkByIndex(4, vfs); return err },
+			"name":  func() error { _, err := c.LinkByName("ib0", vfs); return err },
+			"all":   func() error { _, err := c.Links(vfs); return err },
+		} {
+			if ask() == nil {
+				t.Error("an answer from nowhere")
+			}
+			asked := false
+			for a := nl.ParseAttrs(q.data[sizeIfInfo:]); a.Next(); {
+				asked = asked || a.Type() == unix.IFLA_EXT_MASK && a.Uint32()&rtextFilterVF != 0
+			}
+			if asked != vfs {
+				t.Errorf("by %s: functions asked for %v, want %v", name, asked, vfs)
+			}
+		}
+	}
+}

@@ -53,11 +53,11 @@ func pair(t testing.TB, c *Conn) (a, b Link) {
 	if err := c.Do(veth("va", "vb")); err != nil {
 		t.Skipf("the kernel has no veth: %v", err)
 	}
-	a, err := c.LinkByName("va")
+	a, err := c.LinkByName("va", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err = c.LinkByName("vb")
+	b, err = c.LinkByName("vb", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestLinkChanges(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 			continue
 		}
-		l, err := c.LinkByIndex(a.Index)
+		l, err := c.LinkByIndex(a.Index, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestLinkChanges(t *testing.T) {
 
 	long := strings.Repeat("long-", 12)
 	do(t, c, AddAltName(a.Index, "alt0"), AddAltName(a.Index, long))
-	l, err := c.LinkByName(long)
+	l, err := c.LinkByName(long, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestLinkChanges(t *testing.T) {
 	}
 	do(t, c, DelAltName(a.Index, "alt0"))
 	do(t, c, DelLink(a.Index))
-	if _, err := c.LinkByIndex(a.Index); !errors.Is(err, unix.ENODEV) {
+	if _, err := c.LinkByIndex(a.Index, false); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("after delete: %v, want ENODEV", err)
 	}
 }
@@ -304,7 +304,7 @@ func TestVLAN(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	l, err := c.LinkByName("va.7")
+	l, err := c.LinkByName("va.7", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,8 +67,8 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 		return true, o.rt.Do(rtnl.NewVLAN(vlan(on.Ifindex, p)))
 	case roce.DelVLAN:
 		l, err := o.rt.LinkByName(p.Name, false)
-		if err != nil {
-			return true, ignoreGone(err)
+		if err != nil || l.Kind != "vlan" || l.Parent != on.Ifindex {
+			return true, ignoreGone(err) // the name may be another's by now
 		}
 		return true, ignoreGone(o.rt.Do(rtnl.DelLink(l.Index)))
 	case roce.DelSoft:

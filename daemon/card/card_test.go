@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -99,6 +101,19 @@ func TestNothingAsked(t *testing.T) {
 	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
 	if &card[0] != &s.Card[0] {
 		t.Error("an unchanged state is a new one")
+	}
+}
+
+// The name of a VLAN may be another link's when its removal comes.
+func TestDelVLANOfAnother(t *testing.T) {
+	kerneltest.Isolate(t)
+	rt, err := rtnl.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rt.Close() }()
+	if handled, err := New(t.TempDir(), rt).Apply(t.Context(), roce.DelVLAN{On: link.Target{Link: "eth0", Ifindex: 77}, Name: "lo"}); !handled || err != nil {
+		t.Errorf("handled %v, %v: tried to remove what is no VLAN of the link", handled, err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/fsnotify/fsnotify"
+
+	"ibnetworkd/internal/smallfile"
 )
 
 // The directories in which systemd-networkd and NetworkManager say which links
@@ -121,7 +123,9 @@ func (b *beside) changed(e fsnotify.Event) int {
 	if err != nil || i <= 0 || e.Op == fsnotify.Chmod {
 		return 0
 	}
-	now := manages(readSmall(e.Name))
+	// One that cannot be read says nothing: it is gone, or just about to be.
+	text, _ := smallfile.Read(e.Name, maxState)
+	now := manages(string(text))
 	if was, known := b.was[e.Name]; known && was == now {
 		return 0
 	}
@@ -135,17 +139,3 @@ func (b *beside) changed(e fsnotify.Event) int {
 
 // maxState bounds what is read of such a file, in bytes.
 const maxState = 64 << 10
-
-func readSmall(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = f.Close() }()
-	buf := make([]byte, maxState)
-	n, err := f.Read(buf)
-	if err != nil {
-		return ""
-	}
-	return string(buf[:n])
-}

@@ -21,6 +21,7 @@ import (
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -447,17 +448,11 @@ func told(v *roce.VF, r *rtnl.VF) {
 const maxModprobe = 64 << 10
 
 func (o *Observer) modprobe() string {
-	f, err := os.Open(filepath.Join(o.root, roce.ModprobeFile))
+	b, err := smallfile.Read(filepath.Join(o.root, roce.ModprobeFile), maxModprobe)
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = f.Close() }()
-	b := make([]byte, maxModprobe)
-	n, err := f.Read(b)
-	if err != nil {
-		return ""
-	}
-	return string(b[:n])
+	return string(b)
 }
 
 // The programs that set what units here ask for too.

@@ -106,8 +106,7 @@ type Daemon struct {
 	// portNotes is what the last plan said of ports without a link.
 	portNotes map[link.PortName]*link.PortNote
 	status    map[int]link.Status
-	pending   int // steps left in the last plan
-	early     *early
+	left      *left
 	lastCost  time.Duration
 	lastEnd   time.Time
 	said      map[string]string // what was logged last, by link and about
@@ -301,6 +300,9 @@ func (d *Daemon) Alive(ctx context.Context) error {
 // the end of the cycle that it starts, or while operations are held.
 func (d *Daemon) Plan(ctx context.Context) (r plan.Result, err error) {
 	err = d.ask(ctx, func(context.Context) error {
+		if d.snap == nil {
+			return errors.New("the system could not be looked at yet")
+		}
 		r = plan.Make(plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Rooms: d.cfg.Rooms})
 		return nil
 	})
@@ -330,11 +332,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for {
 		if !sc.Empty() || d.snap == nil {
 			err := d.cycle(ctx, sc)
-			if err != nil && ctx.Err() == nil {
-				d.log.Error("looking at the system failed; tried again", "error", err)
-				d.later(ctx, retryFirst, Scope{All: true, Reload: d.set == nil})
-			}
-			if err == nil && d.early != nil && ctx.Err() == nil {
+			if err == nil && d.left != nil && ctx.Err() == nil {
 				sc = Scope{All: true}
 				continue
 			}
@@ -381,11 +379,6 @@ func resetTimer(t *time.Timer, d time.Duration) {
 		d = time.Millisecond
 	}
 	t.Reset(d)
-}
-
-func (d *Daemon) later(ctx context.Context, after time.Duration, s Scope) {
-	t := time.AfterFunc(after, func() { d.Wake(s) })
-	context.AfterFunc(ctx, func() { t.Stop() })
 }
 
 // coalesceLeast joins the events that one change brings: a device that comes makes
@@ -508,10 +501,12 @@ func (d *Daemon) waitsForPKey() bool {
 // firstLinks is how many links the first cycle is content with.
 const firstLinks = 16
 
-// early is what the first of two cycles at the start leaves to the second.
-type early struct {
+// left is what a cycle leaves to the next: the first of the two at the start
+// the links that it did not look at closely, one that could not look at the
+// system all that it was about.
+type left struct {
 	changed  map[string]bool // links whose status nobody has been told
-	rest     map[int]bool    // links that were not looked at closely
+	dirty    map[int]bool    // links to plan
 	reloaded bool
 }
 
@@ -520,7 +515,7 @@ type early struct {
 const rounds = 10
 
 // cycle observes what the scope names, plans, applies and reports.
-func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
+func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	start := time.Now()
 	var cost struct{ load, look, plan, apply, report time.Duration }
 	// The parts are for the log alone, and reading a clock is a system call on
@@ -545,12 +540,26 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		}
 		d.log.Debug("turn", "scope", sc.String(), "took", d.lastCost, "load", cost.load, "look", cost.look, "plan", cost.plan, "apply", cost.apply, "report", cost.report)
 	}()
-	dirty := map[int]bool{}
+	from := left{map[string]bool{}, map[int]bool{}, false}
+	if d.left != nil {
+		from, d.left = *d.left, nil
+	}
+	changed, dirty, reloaded := from.changed, from.dirty, from.reloaded
+	var far map[int]bool // links to be looked at closely in the next cycle
+	defer func() {
+		if err == nil || ctx.Err() != nil {
+			delete(d.said, "\x00look")
+			return
+		}
+		maps.Copy(dirty, far)
+		d.left = &left{changed, dirty, reloaded}
+		d.sayOnce("", "look", "looking at the system failed; it is tried again: "+err.Error(), slog.LevelError)
+		time.AfterFunc(retryFirst, func() { d.Wake(Scope{All: true}) })
+	}()
 	maps.Copy(dirty, sc.Force)
-	reloaded := false
 	if sc.Reload || d.set == nil {
 		t := clock()
-		reloaded = d.reload(dirty)
+		reloaded = d.reload(dirty) || reloaded
 		lap(&cost.load, t)
 		// A file that was not there when the set was loaded may ask for
 		// settings, routes or rules that nobody has looked at yet.
@@ -573,21 +582,11 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		return err
 	}
 	d.take(snap, dirty)
-	changed := map[string]bool{}
-	if e := d.early; e != nil {
-		d.early = nil
-		reloaded, changed = reloaded || e.reloaded, e.changed
-		for i := range e.rest {
-			if _, ok := snap.Link(i); ok {
-				dirty[i] = true
-			}
-		}
-	}
 	if near := family(snap.Links, sc.First, func(l *link.Link) (index, parent int) { return l.Index, l.Parent }); near != nil {
-		d.early = &early{changed: changed, rest: map[int]bool{}, reloaded: reloaded}
+		far = map[int]bool{}
 		for i := range snap.Links {
 			if n := snap.Links[i].Index; !near[n] {
-				d.early.rest[n] = true
+				far[n] = true
 				delete(dirty, n)
 			}
 		}
@@ -611,7 +610,6 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		for _, st := range r.Links {
 			d.setStatus(st, changed)
 		}
-		d.pending = len(r.Plan.Steps)
 		if d.rec.Remember(r.Keep, d.snap) {
 			folded = true
 		}
@@ -644,11 +642,12 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 		}
 		d.take(snap, dirty)
 	}
-	if d.early != nil {
+	if far != nil {
+		d.left = &left{changed, far, reloaded}
 		return nil
 	}
 	t = clock()
-	d.fold(old, changed, reloaded)
+	d.fold(changed, reloaded)
 	lap(&cost.report, t)
 	if old != d.snap || reloaded {
 		for _, f := range d.cfg.OnTurn {
@@ -747,7 +746,7 @@ func (d *Daemon) hasEthernetPort() bool {
 // those on ports that changed, to dirty.
 func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 	old := d.snap
-	links, _, rdma := changedLinks(old, s)
+	links, rdma := changedLinks(old, s)
 	d.snap = s
 	maps.Copy(dirty, links)
 	if old != nil {
@@ -963,28 +962,22 @@ func (d *Daemon) setStatus(st link.Status, changed map[string]bool) {
 }
 
 // fold says what has changed: to the journal, the readers and the file.
-func (d *Daemon) fold(old *link.Snapshot, changed map[string]bool, reloaded bool) {
-	var gone []string
+func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
 	for i, st := range d.status {
-		l, ok := d.snap.Link(i)
-		if !ok || l.Name != st.Name {
-			if _, renamed := d.snap.LinkByName(st.Name); !renamed {
-				gone = append(gone, st.Name)
-			}
-			if !ok {
-				delete(d.status, i)
-				maps.DeleteFunc(d.said, func(k, _ string) bool { return strings.HasPrefix(k, st.Name+"\x00") })
-				if st.State != link.StateUnmanaged {
-					d.log.Info("link is gone", "link", st.Name, "state", string(st.State))
-				}
+		if _, ok := d.snap.Link(i); !ok {
+			delete(d.status, i)
+			maps.DeleteFunc(d.said, func(k, _ string) bool { return strings.HasPrefix(k, st.Name+"\x00") })
+			if st.State != link.StateUnmanaged {
+				d.log.Info("link is gone", "link", st.Name, "state", string(st.State))
 			}
 		}
 	}
-	slices.Sort(gone)
 	rep := link.Report{Ports: d.foldPorts()}
+	names := make(map[string]bool, len(d.snap.Links))
 	for i := range d.snap.Links {
 		if st, ok := d.status[d.snap.Links[i].Index]; ok {
 			rep.Links = append(rep.Links, st)
+			names[st.Name] = true
 			if changed[st.Name] {
 				d.logState(st)
 			}
@@ -997,6 +990,14 @@ func (d *Daemon) fold(old *link.Snapshot, changed map[string]bool, reloaded bool
 	last := d.report
 	d.report, d.shown = rep, d.snap
 	d.repMu.Unlock()
+	// A name that nobody has any more is gone, also where its link is renamed.
+	var gone []string
+	for _, st := range last.Links {
+		if !names[st.Name] {
+			gone = append(gone, st.Name)
+		}
+	}
+	slices.Sort(gone)
 	c := Change{Gone: gone, Ports: rep.Ports, PortsChanged: !reflect.DeepEqual(last.Ports, rep.Ports), Reloaded: reloaded, Problems: rep.Problems}
 	for _, st := range rep.Links {
 		if changed[st.Name] {
@@ -1132,6 +1133,3 @@ func summary(r link.Report) string {
 	}
 	return "links: " + strings.Join(parts, ", ")
 }
-
-// ErrNoUnits is returned by callers that need a unit and find none.
-var ErrNoUnits = errors.New("no unit files")

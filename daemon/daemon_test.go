@@ -28,6 +28,7 @@ type memory struct {
 	fail  func(op link.Op) error
 	ops   []string
 	looks int
+	blind error       // of the looks
 	wake  func(Scope) // hears of every operation, as rtnetlink tells
 }
 
@@ -35,6 +36,9 @@ func (s *memory) Look(Scope, Wants) (*link.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
+	if s.blind != nil {
+		return nil, s.blind
+	}
 	s.m.Settle()
 	c := *s.m.Snapshot()
 	s.m = link.NewModel(&c)
@@ -333,6 +337,83 @@ func TestPortComes(t *testing.T) {
 		}
 		cancel()
 		r.stop()
+	})
+}
+
+// What a turn was about is done when the system can be looked at again: an edit,
+// an operation whose time had come, a status that nobody was told of.
+func TestLookFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 1)
+		r := launch(t, sys, &notes{}, map[string]string{"10.ibnetwork": unit0})
+		defer r.stop()
+		sys.take()
+		changes, cancel := r.Subscribe()
+		defer cancel()
+		blind := func(err error) {
+			sys.mu.Lock()
+			defer sys.mu.Unlock()
+			sys.blind = err
+		}
+		blind(errors.New("no buffer space available"))
+		r.f.set("10.ibnetwork", strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24"))
+		if err := r.Reload(t.Context()); err == nil {
+			t.Error("a reload that did nothing has no error")
+		}
+		if _, err := r.Plan(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		blind(nil)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\nip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
+			t.Errorf("ops after the looks that failed:\n%s", got)
+		}
+		select {
+		case c := <-changes:
+			if !c.Reloaded || len(c.Links) == 0 {
+				t.Errorf("told of %+v", c)
+			}
+		default:
+			t.Error("told of nothing")
+		}
+		if n := strings.Count(r.log.String(), "no buffer space"); n != 1 {
+			t.Errorf("said %d times", n)
+		}
+	})
+}
+
+// Before the first look there is no plan, and asking for one is no crash.
+func TestNeverLooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 1)
+		sys.blind = errors.New("blind")
+		r := launch(t, sys, &notes{}, map[string]string{"10.ibnetwork": unit0})
+		defer r.stop()
+		if _, err := r.Plan(t.Context()); err == nil {
+			t.Error("a plan of nothing")
+		}
+	})
+}
+
+// The old name of a renamed link is gone for everyone who keeps links by name.
+func TestRenameIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 2)
+		r := launch(t, sys, &notes{}, map[string]string{"10.ibnetwork": "[Match]\nName=ib1\n"})
+		defer r.stop()
+		changes, cancel := r.Subscribe()
+		defer cancel()
+		sys.change(func(s *link.Snapshot) { s.Links[0].Name = "storage" })
+		r.Wake(Scope{Links: map[int]bool{10: true}})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		c := <-changes
+		if len(c.Gone) != 1 || c.Gone[0] != "ib0" || len(c.Links) != 1 || c.Links[0].Name != "storage" {
+			t.Errorf("change %+v", c)
+		}
 	})
 }
 

@@ -792,14 +792,14 @@ func (o *Observer) lookSysctls(s *link.Snapshot, sc Scope, w Wants) {
 }
 
 // changedLinks lists the links that differ between two snapshots, also those
-// that came, and reports whether RDMA devices or the host differ.
-func changedLinks(a, b *link.Snapshot) (links map[int]bool, gone []string, rdma bool) {
+// that came, and reports whether RDMA devices differ.
+func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
 	links = map[int]bool{}
 	if a == nil {
 		for i := range b.Links {
 			links[b.Links[i].Index] = true
 		}
-		return links, nil, true
+		return links, true
 	}
 	if len(a.Links) != len(b.Links) || len(a.Links) > 0 && &a.Links[0] != &b.Links[0] {
 		for i := range b.Links {
@@ -809,13 +809,7 @@ func changedLinks(a, b *link.Snapshot) (links map[int]bool, gone []string, rdma 
 				links[l.Index] = true
 			}
 		}
-		for i := range a.Links {
-			n, ok := b.Link(a.Links[i].Index)
-			if !ok || n.Name != a.Links[i].Name {
-				gone = append(gone, a.Links[i].Name)
-			}
-		}
 	}
 	rdma = len(a.Devices) != len(b.Devices) || len(a.Devices) > 0 && &a.Devices[0] != &b.Devices[0] && !reflect.DeepEqual(a.Devices, b.Devices)
-	return links, gone, rdma
+	return links, rdma
 }

@@ -67,3 +67,23 @@ func TestFirstLinksFirst(t *testing.T) {
 		}
 	})
 }
+
+// A rule that the last link's unit wants is not taken away for the time until
+// that link is looked at.
+func TestFirstLinksLeaveRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3 * firstLinks
+		texts := map[string]string{"10.ibnetwork": fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.0.0.1/24\n[RoutingPolicyRule]\nFrom=10.0.0.0/24\nTable=7\nPriority=100\n", n-1)}
+		sys, keep := system(t, n), &notes{}
+		r := launch(t, sys, keep, texts)
+		if ops := strings.Join(sys.take(), "\n"); !strings.Contains(ops, "ip rule add") {
+			t.Fatalf("no rule was made:\n%s", ops)
+		}
+		r.stop()
+		r = launch(t, sys, keep, texts)
+		defer r.stop()
+		if ops := sys.take(); len(ops) > 0 {
+			t.Errorf("ops of a restart: %q", ops)
+		}
+	})
+}

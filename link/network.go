@@ -863,11 +863,12 @@ func maskedOr(v units.Value[netip.Prefix]) netip.Prefix {
 }
 
 // PlanRules plans the host's routing policy rules: those wanted by any link's
-// unit come, those of ours that none wants go.
-func PlanRules(b *Builder, wanted []Rule) {
+// unit come, those of ours that none wants go, unless partial says that there are
+// units of which nothing is known yet.
+func PlanRules(b *Builder, wanted []Rule, partial bool) {
 	b.For(nil)
 	for _, r := range b.Record.rules() {
-		if slices.ContainsFunc(wanted, func(w Rule) bool { return SameRule(w, r) }) {
+		if partial || slices.ContainsFunc(wanted, func(w Rule) bool { return SameRule(w, r) }) {
 			continue
 		}
 		// Another's rule of the same sort stays.

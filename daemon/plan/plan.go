@@ -51,7 +51,10 @@ type Input struct {
 	// Result.
 	Scope map[int]bool
 	Prev  map[int]*units.Unit
-	Rooms []Room
+	// Partial says that the links outside the scope have not been looked at yet:
+	// what belongs to the host and none in the scope wants stays.
+	Partial bool
+	Rooms   []Room
 	// NoPorts leaves out Result.Ports, for a caller that plans more often than
 	// it reports.
 	NoPorts bool
@@ -131,7 +134,7 @@ func Make(in Input) Result {
 			p.coming(c.Index)
 		}
 	}
-	link.PlanRules(p.b, p.rules())
+	link.PlanRules(p.b, p.rules(), p.in.Partial)
 	roce.After(p.b, p.settled, func(d *link.Device, q *link.Port) *units.Unit {
 		f := link.FactsOfPort(in.Snapshot, d, q)
 		u, v, _ := in.Units.Find(&f)
@@ -149,10 +152,25 @@ func (p *planner) settled(index int) (*units.Unit, bool) {
 	n := p.notes[index]
 	if n == nil {
 		u, ok := p.units[index]
-		return u, ok
+		return u, ok && p.applies(index)
 	}
 	known := !n.pending && (n.ignored == link.Reason{} || n.ignored.Code == link.CodeNoUnit)
 	return n.unit, known
+}
+
+// applies reports whether the unit of a link is applied there: not while udev is
+// at work on it, nor where it is another program's.
+func (p *planner) applies(index int) bool {
+	n, l := p.notes[index], p.b.Link(index)
+	if n != nil || l == nil {
+		return n != nil && l != nil && !n.pending && n.ignored == link.Reason{}
+	}
+	return !p.unready(l) && Ignored(l, p.units[index]) == link.Reason{}
+}
+
+// unready reports that udev has not finished with a link.
+func (p *planner) unready(l *link.Link) bool {
+	return p.in.Snapshot.Host.Udev && !l.Udev.Initialized || l.Udev.Renaming
 }
 
 // scope closes the asked scope over parents and children, because the kernel
@@ -203,7 +221,7 @@ func (p *planner) tops() []int {
 
 // applied is the unit of a link if it is applied there.
 func (p *planner) applied(index int) *units.Unit {
-	if n := p.notes[index]; n == nil || n.pending || n.ignored != (link.Reason{}) {
+	if !p.applies(index) {
 		return nil
 	}
 	return p.units[index]
@@ -245,7 +263,7 @@ func (p *planner) decide(index int, parent *units.Unit) {
 	if n.ignored = Ignored(l, n.unit); n.ignored != (link.Reason{}) {
 		return
 	}
-	n.pending = p.in.Snapshot.Host.Udev && !l.Udev.Initialized || l.Udev.Renaming
+	n.pending = p.unready(l)
 }
 
 // noted keeps what f plans as the link's.
@@ -376,11 +394,9 @@ func (p *planner) rules() []link.Rule {
 	slices.Sort(indexes)
 	var out []link.Rule
 	for _, i := range indexes {
-		n := p.notes[i]
-		if n != nil && (n.ignored != (link.Reason{}) || n.pending) || p.b.Link(i) == nil {
-			continue
+		if p.applies(i) {
+			out = append(out, link.WantedRules(p.units[i])...)
 		}
-		out = append(out, link.WantedRules(p.units[i])...)
 	}
 	return out
 }

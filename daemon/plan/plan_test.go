@@ -477,6 +477,21 @@ func (w *world) settle(t testing.TB, set *units.Set, held map[string]link.Reason
 	}
 }
 
+// narrow holds the law that the scope does not matter: what is settled is so
+// for every part of it.
+func (w *world) narrow(t testing.TB, set *units.Set, held map[string]link.Reason) {
+	t.Helper()
+	s := w.m.Snapshot()
+	full := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held})
+	for i := range s.Links {
+		n := s.Links[i].Index
+		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held, Scope: map[int]bool{n: true}, Prev: full.Units})
+		if !r.Plan.Empty() {
+			t.Fatalf("nothing is left to plan, but for %s alone there is:\n%s", s.Links[i].Name, r.Text())
+		}
+	}
+}
+
 // onlyMTU lets pass what only applying shows: which of the MTUs the adapter and
 // the group take, and whether IPv6 finds room in them.
 func onlyMTU(p link.Plan) bool {
@@ -581,7 +596,9 @@ func TestLaws(t *testing.T) {
 				t.Fatal("planning changed its snapshot")
 			}
 			for range 3 {
-				w.settle(t, set, map[string]link.Reason{})
+				held := map[string]link.Reason{}
+				w.settle(t, set, held)
+				w.narrow(t, set, held)
 				if got := foreignAddresses(w.m.Snapshot()); got != foreignBefore {
 					t.Fatalf("foreign addresses (-before +after):\n%s\n%s", cmp.Diff(foreignBefore, got), strings.Join(w.got, "\n"))
 				}

@@ -80,6 +80,7 @@ func SocketOf[E any](r reader[E], note func(*Scope, E)) EventSocket { return soc
 type source struct {
 	EventSource
 	socket EventSocket // nil while it has failed
+	retry  time.Time   // when to open it again
 }
 
 // everything is what is looked at after events were lost.
@@ -117,7 +118,7 @@ func (w *Watch) Start(ctx context.Context) error {
 			if err := w.poll.Add(so.FD()); err != nil {
 				return errors.Join(err, so.Close(), w.Close())
 			}
-			w.sources = append(w.sources, &source{x, so})
+			w.sources = append(w.sources, &source{EventSource: x, socket: so})
 		}
 	}
 	context.AfterFunc(ctx, func() { _ = w.poll.Close() })
@@ -149,7 +150,7 @@ func (w *Watch) Take() Scope {
 	var s Scope
 	for _, x := range w.sources {
 		if x.socket == nil {
-			if x.again(w) {
+			if !time.Now().Before(x.retry) && x.again(w) {
 				s.Join(everything)
 			}
 			continue
@@ -164,10 +165,16 @@ func (w *Watch) Take() Scope {
 			w.Log.Error("event source failed, opened again", "source", x.Name, "error", err)
 			_ = x.socket.Close()
 			x.socket = nil
-			time.AfterFunc(rejoin, func() { w.Wake(Scope{Events: true}) })
+			x.later(w)
 		}
 	}
 	return s
+}
+
+// later has a source opened again after a while, once.
+func (x *source) later(w *Watch) {
+	x.retry = time.Now().Add(rejoin)
+	time.AfterFunc(rejoin, func() { w.Wake(Scope{Events: true}) })
 }
 
 // again opens a source that has failed.
@@ -180,7 +187,7 @@ func (x *source) again(w *Watch) bool {
 		}
 		_ = so.Close()
 	}
-	time.AfterFunc(rejoin, func() { w.Wake(Scope{Events: true}) })
+	x.later(w)
 	return false
 }
 

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ibnetworkd/units"
@@ -60,4 +62,42 @@ func TestWatchUnits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// deadSocket fails at once.
+type deadSocket struct{}
+
+func (deadSocket) FD() int                   { return -1 }
+func (deadSocket) Take(*Scope) (bool, error) { return false, errors.New("dead") }
+func (deadSocket) Close() error              { return nil }
+
+// A source that fails is opened again now and then, however much the others have
+// to tell meanwhile.
+func TestFailedSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opened := 0
+		w := &Watch{Log: slog.New(slog.DiscardHandler), sources: []*source{{
+			EventSource: EventSource{"dead", func() (EventSocket, error) { opened++; return nil, errors.New("no") }}, socket: deadSocket{},
+		}}}
+		wakes := make(chan Scope, 1000)
+		w.Wake = func(s Scope) { wakes <- s }
+		end := time.After(10*rejoin + rejoin/2)
+		other := time.NewTicker(rejoin / 20)
+		defer other.Stop()
+		woken := 0
+		for done := false; !done; {
+			select {
+			case <-wakes:
+				woken++
+				w.Take()
+			case <-other.C:
+				w.Take()
+			case <-end:
+				done = true
+			}
+		}
+		if opened < 9 || opened > 11 || woken > 11 {
+			t.Errorf("opened %d times, woken %d times in %v", opened, woken, 10*rejoin)
+		}
+	})
 }

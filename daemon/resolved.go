@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
@@ -25,10 +26,21 @@ const (
 type resolved struct {
 	mu      sync.Mutex
 	conn    *dbus.Conn
-	name    string // of resolved
-	known   bool   // name is right until a signal says otherwise
-	changed func() // called when resolved came or went
+	name    string    // of resolved
+	known   bool      // name is right until a signal says otherwise
+	changed func()    // called when resolved came or went
+	silent  time.Time // when it last let a call time out
 }
+
+// The loop waits for systemd-resolved's answers: no longer than patience for a
+// link, and where one did not come the next links are spared for a while.
+const (
+	patience = 3 * time.Second
+	sparing  = 30 * time.Second
+)
+
+// errSilent says that systemd-resolved holds its connection and answers nothing.
+var errSilent = fmt.Errorf("systemd-resolved does not answer within %v", patience)
 
 func (r *resolved) bus() (*dbus.Conn, error) {
 	r.mu.Lock()
@@ -106,16 +118,27 @@ type dnsDomain struct {
 
 // set carries out SetDNS for a link.
 func (r *resolved) set(ctx context.Context, index int, o link.SetDNS) error {
+	if time.Since(r.silent) < sparing {
+		return errSilent
+	}
 	c, err := r.bus()
 	if err != nil {
 		return err
 	}
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	obj := c.Object(resolveName, resolvePath)
 	call := func(method string, args ...any) error {
-		if err := obj.CallWithContext(ctx, resolveIface+"."+method, 0, append([]any{int32(index)}, args...)...).Err; err != nil {
-			return fmt.Errorf("%s of systemd-resolved: %w", method, err)
+		err := obj.CallWithContext(ctx, resolveIface+"."+method, 0, append([]any{int32(index)}, args...)...).Err
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil && outer.Err() == nil:
+			r.silent = time.Now()
+			return errSilent
 		}
-		return nil
+		return fmt.Errorf("%s of systemd-resolved: %w", method, err)
 	}
 	if o.Revert {
 		return call("RevertLink")

@@ -749,6 +749,13 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 	links, rdma := changedLinks(old, s)
 	d.snap = s
 	maps.Copy(dirty, links)
+	if len(links) > 0 {
+		for i, st := range d.status {
+			if st.Obstructed() {
+				dirty[i] = true
+			}
+		}
+	}
 	if old != nil {
 		maps.Copy(dirty, roce.Changed(old.Card, s.Card))
 	}
@@ -791,7 +798,7 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 		d.held.event(again, true, now)
 	}
 	for i := range dirty {
-		// 0 stands for ports without a link.
+		// 0 stands for ports without a link, and for what leans on other links.
 		if _, ok := s.Link(i); !ok && i != 0 {
 			delete(dirty, i)
 		}

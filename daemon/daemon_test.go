@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -413,6 +414,48 @@ func TestRenameIsTold(t *testing.T) {
 		c := <-changes
 		if len(c.Gone) != 1 || c.Gone[0] != "ib0" || len(c.Links) != 1 || c.Links[0].Name != "storage" {
 			t.Errorf("change %+v", c)
+		}
+	})
+}
+
+// What goes is missed by what leaned on it: a child that somebody deletes is made
+// again, a name is free again, a link that was followed is followed no more.
+func TestLinkGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 2)
+		sys.change(func(s *link.Snapshot) {
+			s.Links = append(s.Links, link.Link{Index: 50, Name: "taken", Type: 1}, link.Link{Index: 51, Name: "up1", Type: 1, Flags: link.FlagUp | link.FlagLowerUp, Sysctl: map[string]string{}})
+		})
+		r := launch(t, sys, &notes{}, map[string]string{
+			"10.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\n[Partition]\nPartitionKey=0x8002\nName=taken\n",
+			"20.ibnetwork": "[Match]\nName=ib1\n[Link]\nActivationPolicy=bound\n[Network]\nBindCarrier=up1\n[RoutingPolicyRule]\nFrom=10.0.0.0/8\nTable=7\nPriority=100\n",
+		})
+		defer r.stop()
+		sys.take()
+		for _, step := range []struct{ name, want string }{
+			{"ib0.8001", "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\nip link set ib0.8001 up"},
+			{"taken", "ip link add link ib0 name taken type ipoib pkey 0x8002\nip link set taken up"},
+			{"up1", ""},
+			{"ib1", "ip rule delete from 10.0.0.0/8 priority 100 protocol static table 7"},
+		} {
+			index := 0
+			sys.change(func(s *link.Snapshot) {
+				l, ok := s.LinkByName(step.name)
+				if !ok {
+					t.Fatal(step.name + " is not there")
+				}
+				index = l.Index
+				s.Links = slices.DeleteFunc(s.Links, func(x link.Link) bool { return x.Index == index })
+			})
+			r.Wake(Scope{Links: map[int]bool{index: true}})
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if got := strings.Join(sys.take(), "\n"); got != step.want {
+				t.Errorf("ops after %s went:\n%s\nwant:\n%s", step.name, got, step.want)
+			}
+			if s := r.link("ib1"); step.name == "up1" && !strings.Contains(s.Reason().Text, "no link of BindCarrier") {
+				t.Errorf("ib1 follows what is gone: %v", s.Reasons)
+			}
 		}
 	})
 }

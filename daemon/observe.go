@@ -792,7 +792,8 @@ func (o *Observer) lookSysctls(s *link.Snapshot, sc Scope, w Wants) {
 }
 
 // changedLinks lists the links that differ between two snapshots, also those
-// that came, and reports whether RDMA devices differ.
+// that came, the parents of those that went, and 0 if any went; it reports
+// whether RDMA devices differ.
 func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
 	links = map[int]bool{}
 	if a == nil {
@@ -807,6 +808,11 @@ func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
 			o, ok := a.Link(l.Index)
 			if !ok || !reflect.DeepEqual(o, l) {
 				links[l.Index] = true
+			}
+		}
+		for i := range a.Links {
+			if _, ok := b.Link(a.Links[i].Index); !ok {
+				links[0], links[a.Links[i].Parent] = true, true
 			}
 		}
 	}

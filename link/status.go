@@ -1,5 +1,7 @@
 package link
 
+import "slices"
+
 // State is the administrative state of a link, in systemd-networkd's words
 // (networkctl(1)). There is no end in "failed": a failed link is tried again
 // on the next event and with back-off.
@@ -15,6 +17,14 @@ const (
 	StateFailed      State = "failed"      // an operation was refused; retried
 	StateLinger      State = "linger"      // the link is gone, what is known of it stays for a while
 )
+
+// Obstructed reports that something on another link is in the way of what the
+// link's unit asks for: a name, a route, a partition's interface.
+func (s Status) Obstructed() bool {
+	return slices.ContainsFunc(s.Reasons, func(r Reason) bool {
+		return r.Code == CodeNameTaken || r.Code == CodeAddressConflict || r.Code == CodePKeyForeign
+	})
+}
 
 // OperState is the operational state of a link in networkctl's words.
 type OperState string

@@ -464,8 +464,9 @@ func (f FS) NodeDesc(dev string) (string, error) {
 	return read(p)
 }
 
-// SetNodeDesc sets a device's node description, at most 64 bytes, of which the
-// kernel keeps the first 63 or 64 (node_desc_store).
+// SetNodeDesc sets a device's node description, at most 64 bytes. The kernel takes
+// all that is written, a newline too, which would go out on the wire
+// (node_desc_store).
 func (f FS) SetNodeDesc(dev, desc string) error {
 	p, err := f.join("class", "infiniband", dev, "node_desc")
 	if err != nil {
@@ -474,5 +475,5 @@ func (f FS) SetNodeDesc(dev, desc string) error {
 	if len(desc) > 64 {
 		return fmt.Errorf("node description %.70q is longer than 64 bytes", desc)
 	}
-	return write(p, desc)
+	return writeEnded(p, desc, "")
 }

@@ -89,7 +89,10 @@ func openRetry(path string, flags int) (int, error) {
 
 // write writes an attribute in one system call, with a newline: ib_ipoib
 // compares a mode with its newline (ipoib_set_mode).
-func write(path, value string) error {
+func write(path, value string) error { return writeEnded(path, value, "\n") }
+
+// writeEnded writes a value with what ends it.
+func writeEnded(path, value, end string) error {
 	if strings.ContainsAny(value, "\n\x00") || len(value) >= maxAttr {
 		return fmt.Errorf("%.64q is not a value for %s", value, path)
 	}
@@ -98,7 +101,7 @@ func write(path, value string) error {
 		return &fs.PathError{Op: "write", Path: path, Err: err}
 	}
 	for {
-		_, err = unix.Write(fd, []byte(value+"\n"))
+		_, err = unix.Write(fd, []byte(value+end))
 		// The kernel restarts a mode change that lost RTNL in between
 		// (restart_syscall), which a signal turns into EINTR.
 		if !errors.Is(err, unix.EINTR) {

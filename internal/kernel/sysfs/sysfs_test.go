@@ -256,7 +256,6 @@ func TestWrites(t *testing.T) {
 	}{
 		{"OK mode with newline", f.SetMode("ib0", "connected"), card + "net/ib0/mode", "connected\n"},
 		{"OK umcast", f.SetUMcast("ib0", true), card + "net/ib0/umcast", "1\n"},
-		{"OK node description", f.SetNodeDesc("mlx4_0", "n1"), card + "infiniband/mlx4_0/node_desc", "n1\n"},
 		{"OK port type", f.SetPortType("pci", "0000:3b:00.0", 1, "eth"), card + "mlx4_port1", "eth\n"},
 		{"OK VFs", f.SetNumVFs("pci", "0000:3b:00.0", 0), card + "sriov_numvfs", "0\n"},
 		{"OK autoprobe", f.SetAutoprobe("pci", "0000:3b:00.0", false), card + "sriov_drivers_autoprobe", "0\n"},
@@ -282,6 +281,20 @@ func TestWrites(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: no error", name)
 		}
+	}
+}
+
+// The newline of other attributes would become part of a node description.
+func TestNodeDescription(t *testing.T) {
+	f := tree(t, map[string]string{"class/infiniband/mlx5_0/node_desc": ""})
+	if err := f.SetNodeDesc("mlx5_0", "node7 mlx5_0"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(f.root, "class/infiniband/mlx5_0/node_desc")); err != nil || string(b) != "node7 mlx5_0" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if got, err := f.NodeDesc("mlx5_0"); err != nil || got != "node7 mlx5_0" {
+		t.Errorf("read back: %q, %v", got, err)
 	}
 }
 

@@ -419,12 +419,7 @@ func TestTwoManagers(t *testing.T) {
 		f := gen.FatTree2(8, 4)
 		w := newWorld(t, f, simfabric.Options{DelayMin: 5 * time.Microsecond, DelayMax: 50 * time.Microsecond})
 		defer w.close()
-		hosts := []int32{}
-		for _, p := range f.EndPorts {
-			if f.Ports[p].Num != 0 {
-				hosts = append(hosts, p)
-			}
-		}
+		hosts := hostsOf(f)
 		a, stopA := w.manager(hosts[0], engine.Config{Priority: 5})
 		w.settle(hosts[0], a, time.Second)
 		b, _ := w.manager(hosts[5], engine.Config{Priority: 1})

@@ -19,12 +19,7 @@ func TestHandoverIsNotHeard(t *testing.T) {
 		f := gen.FatTree2(8, 4)
 		w := newWorld(t, f, simfabric.Options{DelayMin: delay, DelayMax: delay})
 		defer w.close()
-		var hosts []int32
-		for _, p := range f.EndPorts {
-			if f.Ports[p].Num != 0 {
-				hosts = append(hosts, p)
-			}
-		}
+		hosts := hostsOf(f)
 		// One SMP at a time: a sweep takes a second.
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 1, Window: 1})
 		w.settle(hosts[0], a, time.Minute)

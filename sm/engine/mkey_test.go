@@ -41,12 +41,7 @@ func TestForeignMKey(t *testing.T) {
 				if tt.old != 0 {
 					pol.MKeyLease = 60
 				}
-				var hosts []int32
-				for _, e := range f.EndPorts {
-					if f.Ports[e].Num != 0 {
-						hosts = append(hosts, e)
-					}
-				}
+				hosts := hostsOf(f)
 				a, stop := w.manager(hosts[1], engine.Config{Policy: pol, SMKey: 7})
 				w.settle(hosts[1], a, time.Second)
 				stop()

@@ -283,24 +283,12 @@ func (s *Subnet) apply(c sa.Changes) {
 		s.mcastDirty, s.lastJoin = true, time.Now()
 	}
 	s.send(c.Reports)
-	for _, p := range c.Reregister {
-		if s.fab != nil && int(p) < len(s.fab.Ports) {
-			s.rereg = append(s.rereg, s.fab.Ports[p].GUID)
-			s.ev.apply = true
-		}
-	}
-	if s.fab == nil {
-		return
-	}
+	s.rereg = append(s.rereg, c.Reregister...)
 	// Alias GUIDs: the block of a port that is written last counts.
 	for _, b := range c.GUIDs {
-		if int(b.Port) >= len(s.fab.Ports) {
-			continue
-		}
-		k := guidKey{s.fab.Ports[b.Port].GUID, b.Block}
-		s.guids[k] = b.GUIDs
-		s.ev.apply = true
+		s.guids[guidKey{b.Port, b.Block}] = b.GUIDs
 	}
+	s.ev.apply = s.ev.apply || len(c.Reregister)+len(c.GUIDs) > 0
 }
 
 // send reports events to subscribers.

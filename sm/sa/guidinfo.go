@@ -160,7 +160,7 @@ func (q *query) applyGUIDs(port int32, next map[int]ib.GUID) {
 	}
 	for b := range uint8(32) {
 		if touched[b] {
-			q.changes.GUIDs = append(q.changes.GUIDs, GUIDBlock{port, b, q.guidTable(port, int(b))})
+			q.changes.GUIDs = append(q.changes.GUIDs, GUIDBlock{own, b, q.guidTable(port, int(b))})
 		}
 	}
 }

@@ -118,8 +118,8 @@ func (s *Service) updateGroups() (c Changes) {
 		if rec != g.rec {
 			g.rec = rec
 			for _, k := range g.sortedMembers() {
-				if p := s.f.EndPortByGUID(g.members[k].guid); p != fabric.None && !slices.Contains(c.Reregister, p) {
-					c.Reregister = append(c.Reregister, p)
+				if own := g.members[k].guid; s.f.EndPortByGUID(own) != fabric.None && !slices.Contains(c.Reregister, own) {
+					c.Reregister = append(c.Reregister, own)
 				}
 			}
 		}

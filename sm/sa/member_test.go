@@ -44,7 +44,7 @@ func TestGroupFollowsItsMembers(t *testing.T) {
 	}
 	w.f = slowed(f, c[2])
 	ch := w.s.SetState(0, stateOf(t, w.f, ""))
-	if d := cmp.Diff([]int32{c[1]}, ch.Reregister); d != "" {
+	if d := cmp.Diff([]ib.GUID{w.f.Ports[c[1]].GUID}, ch.Reregister); d != "" {
 		t.Errorf("to register again: %s", d)
 	}
 	if r, st := join(c[2]); st != 0 || r.Rate.Tenths() != 250 {
@@ -148,7 +148,7 @@ func TestAliasGUIDs(t *testing.T) {
 	if st != 0 || got[0] != w.f.Ports[c[1]].GUID || got[1] != 0x77 || got[2] == 0 {
 		t.Fatalf("GUIDs %v, status %#x", got, st)
 	}
-	if len(w.ch.GUIDs) != 1 || w.ch.GUIDs[0].GUIDs != got || w.ch.GUIDs[0].Port != c[1] {
+	if len(w.ch.GUIDs) != 1 || w.ch.GUIDs[0].GUIDs != got || w.ch.GUIDs[0].Port != w.f.Ports[c[1]].GUID {
 		t.Errorf("to write: %+v", w.ch.GUIDs)
 	}
 	if _, st := set(c[2], c[1], 0, mad.MethodSet, r, mad.CompGIRGID0<<3); st != mad.StatusSADenied {

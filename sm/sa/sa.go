@@ -115,7 +115,7 @@ type Report struct {
 
 // GUIDBlock is a block of a port's GUIDInfo table to write.
 type GUIDBlock struct {
-	Port  int32
+	Port  ib.GUID
 	Block uint8
 	GUIDs mad.GUIDInfo
 }
@@ -125,9 +125,9 @@ type Changes struct {
 	// Groups tells that members changed: make the multicast tables anew.
 	Groups  bool
 	Reports []Report
-	// Reregister are ports, by index, to be told to register again with
+	// Reregister are ports to be told to register again with
 	// ClientReregister: a group of theirs has other parameters now.
-	Reregister []int32
+	Reregister []ib.GUID
 	GUIDs      []GUIDBlock
 }
 

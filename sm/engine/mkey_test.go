@@ -74,3 +74,36 @@ func TestForeignMKey(t *testing.T) {
 		})
 	}
 }
+
+// Where ports are protected, a trap is repressed with the port's key: without it
+// the port would tell of a violation, and show its key when the lease has run
+// out.
+func TestTrapRepressMKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{TrapRepeats: 5, DelayMin: time.Millisecond, DelayMax: time.Millisecond})
+		defer w.close()
+		pol := program.DefaultPolicy()
+		pol.MKey, pol.Protect, pol.MKeyLease = 0x1234, 1, 60
+		s, _ := w.manager(f.SMPort, engine.Config{Policy: pol})
+		w.settle(f.SMPort, s, 10*time.Second)
+		host := hostsOf(f)[9]
+		leaf := f.Ports[f.Ports[host].Peer]
+		w.sim.Flap(f.Nodes[leaf.Node].GUID, leaf.Num)
+		w.settle(f.SMPort, s, 10*time.Second)
+		w.sim.SetDescription(f.Nodes[f.Ports[host].Node].GUID, "renamed")
+		time.Sleep(2 * time.Minute)
+		w.settle(f.SMPort, s, 10*time.Second)
+		for _, at := range []struct {
+			guid ib.GUID
+			num  uint8
+		}{{f.Nodes[leaf.Node].GUID, 0}, {f.Nodes[f.Ports[host].Node].GUID, f.Ports[host].Num}} {
+			if pi, err := w.sim.PortInfo(at.guid, at.num); err != nil || pi.MKeyViolations != 0 || pi.MKeyProtect != 1 {
+				t.Errorf("port %v/%d: %d violations, protection %d, %v", at.guid, at.num, pi.MKeyViolations, pi.MKeyProtect, err)
+			}
+		}
+		if x := s.Refresh().Counters.Received; x["trap 128"] == 0 || x["trap 144"] == 0 || x["trap 256"] != 0 {
+			t.Errorf("traps: %v", x)
+		}
+	})
+}

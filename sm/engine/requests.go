@@ -185,6 +185,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 	}
 	rep := transport.Packet{LID: p.LID, SL: p.SL, MAD: p.MAD}
 	rep.MAD[3] = uint8(mad.MethodTrapRepress)
+	mad.SetMKey(&rep.MAD, s.keyAt(p.LID))
 	if err := s.tr.Send(&rep); err != nil {
 		s.counters.Dropped++
 	}
@@ -243,6 +244,19 @@ func (s *Subnet) trap(p *transport.Packet) {
 		s.warnOnce("key"+n.IssuerLID.String(), "P_Key or Q_Key violation", "trap", n.TrapNumber, "reported_by", n.IssuerLID.String())
 	}
 	s.send(s.admin.Forward(n))
+}
+
+// keyAt is the M_Key for a port by its LID: a TrapRepress without it is a
+// violation of its own, which the port tells by trap 256, and so on.
+func (s *Subnet) keyAt(l ib.LID) ib.MKey {
+	if s.fab != nil {
+		if lids := s.fab.LIDs(); int(l) < len(lids) && lids[l] != fabric.None {
+			if k := program.Key(s.fab, lids[l]); k != 0 {
+				return k
+			}
+		}
+	}
+	return s.cfg.Policy.MKey
 }
 
 func trapName(n uint16) string {

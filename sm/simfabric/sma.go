@@ -436,14 +436,19 @@ func (s *Sim) trapOut(p *port, t *trap) {
 	s.after(s.opt.TrapInterval, func() { s.trapOut(p, t) })
 }
 
-// repress ends the trap that a TrapRepress answers.
-func (s *Sim) repress(at *port, tid uint64) {
+// repress ends the trap that a TrapRepress answers, if it has the port's M_Key:
+// one without is a violation, as a Set would be (IBTA 14.2.4.1; check_mkey in the
+// kernel's qib_mad.c).
+func (s *Sim) repress(at *port, pkt *transport.Packet) {
 	p := at
 	if p.node.sw != nil {
 		p = &p.node.ports[0]
 	}
+	if _, ok := s.checkMKey(p, at, pkt); !ok {
+		return
+	}
 	for _, t := range p.traps {
-		if uint32(t.tid) == uint32(tid) {
+		if uint32(t.tid) == uint32(mad.TIDOf(&pkt.MAD)) {
 			t.ended = true
 		}
 	}

@@ -336,7 +336,7 @@ func (s *Sim) arrive(at *port, p *transport.Packet, from *port) {
 			return
 		}
 		if m == mad.MethodTrapRepress {
-			s.repress(at, mad.TIDOf(&p.MAD))
+			s.repress(at, p)
 			return
 		}
 		if m.IsResponse() || m == mad.MethodTrap || m == mad.MethodReport || mad.AttrOf(&p.MAD) == mad.AttrSMInfo && n.sw == nil {

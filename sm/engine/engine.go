@@ -260,6 +260,7 @@ var errRestart = errors.New("state changed")
 // there is one, before Run returns.
 func (s *Subnet) Run(ctx context.Context) error {
 	defer close(s.stopped)
+	defer s.tr.Close() // a port that is left open could not be opened again
 	s.start = time.Now()
 	var err error
 	if s.port, err = s.tr.Port(); err != nil {

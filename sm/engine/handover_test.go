@@ -1,14 +1,18 @@
 package engine_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/saprobe"
 	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
 )
 
 // However long the new master takes to learn the subnet, hosts get answers all
@@ -57,5 +61,73 @@ func TestHandoverIsNotHeard(t *testing.T) {
 		stop()
 		w.settle(hosts[0], a, time.Minute)
 		quiet("the master is stopped", begin)
+	})
+}
+
+// other is a subnet manager that a test plays.
+type other struct {
+	tr     transport.Transport
+	mu     sync.Mutex
+	info   mad.SMInfo
+	status mad.Status
+}
+
+func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
+	t.Helper()
+	tr, err := w.sim.Open(w.f.Ports[port].GUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.SetIsSM(true); err != nil {
+		t.Fatal(err)
+	}
+	info.GUID = w.f.Ports[port].GUID
+	o := &other{tr: tr, info: info}
+	w.stop = append(w.stop, func() { tr.Close() })
+	w.wg.Go(func() {
+		in := make([]transport.Packet, 1)
+		for {
+			if _, err := tr.Recv(context.Background(), in); err != nil {
+				return
+			}
+			p := in[0]
+			if mad.MethodOf(&p.MAD) != mad.MethodGet || mad.AttrOf(&p.MAD) != mad.AttrSMInfo {
+				continue
+			}
+			o.mu.Lock()
+			p.MAD[3] = uint8(mad.MethodGetResp)
+			mad.SetStatus(&p.MAD, o.status|mad.StatusDirection)
+			o.info.Append(mad.SMPData(&p.MAD)[:0])
+			o.mu.Unlock()
+			_ = tr.Send(&p)
+		}
+	})
+	return o
+}
+
+// A master that is busy is not dead; one whose host says that nobody takes the
+// question is.
+func TestBusyMasterIsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		o := w.other(t, hosts[0], mad.SMInfo{Priority: 9, State: mad.SMMaster})
+		s, _ := w.manager(hosts[5], engine.Config{})
+		state := func(status mad.Status, want string) {
+			t.Helper()
+			o.mu.Lock()
+			o.status = status
+			o.mu.Unlock()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if x := s.Snapshot(); x.State != want {
+				t.Errorf("with status %#x: %s, want %s", uint16(status), x.State, want)
+			}
+		}
+		state(mad.StatusOK, "Standby")
+		state(mad.StatusBusy, "Standby")
+		state(mad.StatusBadAttr, "Master")
 	})
 }

@@ -395,8 +395,10 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 			if i.Decode(r.Data[:]) == nil && i.GUID == m.Info.GUID {
 				info = &i
 			}
-		case !r.Timeout:
+		case nobody(r):
 			dead = true
+		case r.Status&mad.StatusBusy != 0 && !r.Timeout:
+			info = &m.Info // it is there
 		}
 	}}
 	if err := s.pumpWith(ctx, l, s.cfg.PollTimeout, 0); err != nil {
@@ -408,6 +410,13 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 	return s.elect.Polled(info, dead), nil
 }
 
+// nobody tells the answer of a host on which no manager runs: that of the
+// kernel's ib_mad for a request that nobody takes, or of a device that knows the
+// attribute but no manager. A manager itself may answer with another status.
+func nobody(r *smp.Reply) bool {
+	return !r.Timeout && (r.Status == mad.StatusBadAttr || r.Status == mad.StatusBadMethod)
+}
+
 // askPeers asks the other managers that are known for their state, which a
 // master is not told when it changes.
 func (s *Subnet) askPeers(ctx context.Context) error {
@@ -415,7 +424,7 @@ func (s *Subnet) askPeers(ctx context.Context) error {
 		var i mad.SMInfo
 		if r.OK() && i.Decode(r.Data[:]) == nil {
 			s.elect.Saw(i)
-		} else if !r.Timeout {
+		} else if nobody(r) {
 			s.elect.Lost(int(r.Tag))
 		}
 	}}

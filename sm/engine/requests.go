@@ -52,6 +52,9 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	}
 	s.act++
 	info := s.elect.Info(s.act)
+	if !set || theirs.SMKey != s.cfg.SMKey {
+		info.SMKey = 0 // whoever does not show it is not told it (IBA vol 1, 14.2.5.13)
+	}
 	*data = [64]byte{}
 	if set && a == elect.Nothing && mod != elect.ModAcknowledge {
 		mad.SetStatus(&p.MAD, mad.StatusInvalidField)

@@ -75,7 +75,7 @@ func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 			s.elect.Received(elect.ModAcknowledge, p)
 			s.linger = time.Now().Add(lingerMost)
 		} else if s.elect.State() == mad.SMMaster {
-			s.log.Warn("the other manager does not take over", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
+			s.warnOnce("handover"+p.Info.GUID.String(), "the other manager does not take over", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
 		}
 	}}
 	return s.pump(ctx, l)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
@@ -170,4 +171,38 @@ func TestSMKey(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What hosts asked of a manager before another one was master is forgotten: a
+// group that they made anew with the other may be another one now.
+func TestFormerMasterForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		a, _ := w.manager(hosts[0], engine.Config{})
+		w.settle(hosts[0], a, time.Second)
+		c := w.client(t, hosts[2])
+		join := func(q ib.QKey) {
+			t.Helper()
+			st, _, err := c.ask(mad.MethodSet, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState|
+				mad.CompMCQKey|mad.CompMCPKey|mad.CompMCTClass|mad.CompMCFlowLabel|mad.CompMCSL,
+				&mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: ib.MakeGID(ib.DefaultPrefix, f.Ports[hosts[2]].GUID),
+					JoinState: mad.JoinFull, PKey: ib.DefaultPKey, QKey: q})
+			if st != 0 || err != nil {
+				t.Errorf("join with Q_Key %#x: status %#x, %v", uint32(q), uint16(st), err)
+			}
+		}
+		join(1)
+		b, stop := w.manager(hosts[5], engine.Config{Priority: 9})
+		w.settle(hosts[5], b, 10*time.Second)
+		join(2)
+		stop()
+		w.settle(hosts[0], a, 10*time.Second)
+		if err := a.Leaks(0); err != nil {
+			t.Error(err)
+		}
+		join(2)
+	})
 }

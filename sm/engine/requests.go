@@ -334,6 +334,9 @@ func (s *Subnet) tickSA() {
 
 // standby polls the master until it is gone or hands over.
 func (s *Subnet) standby(ctx context.Context) error {
+	// What hosts had asked of this manager they have changed with the other by
+	// the time that it serves again.
+	defer s.admin.Forget()
 	s.fab, s.shown, s.have, s.ev = nil, nil, tables{}, events{}
 	s.publish()
 	s.announce()

@@ -199,6 +199,15 @@ func New(cfg Config) *Service {
 	}
 }
 
+// Forget drops the subnet and all that its hosts asked for: members, services,
+// subscriptions and alias GUIDs. It is for a manager that serves again after
+// another one has: hosts register with it anew.
+func (s *Service) Forget() {
+	n := New(s.cfg)
+	n.counters, n.requests, n.mgidSeq, n.aliasSeq = s.counters, s.requests, s.mgidSeq, s.aliasSeq
+	*s = *n
+}
+
 // Counters gives a copy of the counters.
 func (s *Service) Counters() Counters {
 	c := s.counters

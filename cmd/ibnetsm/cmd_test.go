@@ -98,3 +98,23 @@ func TestConfigValues(t *testing.T) {
 		t.Errorf("%d partitions, want the default one and another", n)
 	}
 }
+
+// The manual page has every command and every option.
+func TestManPage(t *testing.T) {
+	b, err := os.ReadFile("../../docs/man/ibnetsm.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	for _, c := range rootCmd().Commands() {
+		if !strings.Contains(page, ".B ibnetsm "+c.Name()+"\n") && !strings.Contains(page, "\n.B "+c.Name()+"\n") && !strings.Contains(page, "\n.BR "+c.Name()+" ") {
+			t.Errorf("%s is not in the page", c.Name())
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if name := strings.ReplaceAll("--"+f.Name, "-", `\-`); !strings.Contains(page, name+"=") && !strings.Contains(page, name+"\n") &&
+				!strings.Contains(page, name+" ") && !strings.Contains(page, name+`\f`) {
+				t.Errorf("%s --%s is not in the page", c.Name(), f.Name)
+			}
+		})
+	}
+}

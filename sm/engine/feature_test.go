@@ -382,3 +382,30 @@ func FuzzPackets(f *testing.F) {
 		})
 	})
 }
+
+// A switch whose forwarding table is too short for the LIDs in use serves those
+// that it has room for.
+func TestSmallForwardingTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		// With eight LIDs a host some are beyond the first 64.
+		leaf, _ := f.SwitchOf(hosts[9])
+		small := f.Nodes[f.Switches[leaf].Node].GUID
+		if err := w.sim.SetSwitchInfo(small, func(i *mad.SwitchInfo) { i.LinearFDBCap = 64 }); err != nil {
+			t.Fatal(err)
+		}
+		s, _ := w.manager(hosts[0], engine.Config{LMC: 3})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if !w.sim.AllActive() {
+			t.Error("not all ports are Active")
+		}
+		x := s.Snapshot()
+		if x.TopLID < 64 || len(x.Retrying) > 0 || x.Counters.Errors > 0 {
+			t.Errorf("LIDs up to %v, %d refused, retrying %v", x.TopLID, x.Counters.Errors, x.Retrying)
+		}
+	})
+}

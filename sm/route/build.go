@@ -55,7 +55,8 @@ func (l Layers) SL(a, b int32) ib.SL {
 // Result is what Build decided.
 type Result struct {
 	// LFT has a row for each switch index: LID to output port, NoPort for
-	// LIDs that go nowhere; all rows reach to the highest LID in use.
+	// LIDs that go nowhere; all rows reach to the highest LID in use, or as
+	// far as the switch's table does.
 	LFT [][]uint8
 	// Engine is the engine used.
 	Engine string
@@ -111,7 +112,7 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 			warnings[len(warnings)-1] += "; " + r.Engine + " is used instead"
 		}
 	}
-	r.Warnings = append(append(warnings, r.Warnings...), g.tooSmall()...)
+	r.Warnings = append(append(warnings, r.Warnings...), g.tooSmall(r.LFT)...)
 	return r, nil
 }
 
@@ -197,11 +198,13 @@ func (b *builder) try(r *Result, opt Options) error {
 	return nil
 }
 
-// tooSmall names switches whose tables do not reach to the highest LID.
-func (g *graph) tooSmall() (out []string) {
+// tooSmall cuts the rows of switches whose tables do not reach to the highest
+// LID, for such a switch refuses the rest, and names them.
+func (g *graph) tooSmall(lft [][]uint8) (out []string) {
 	for i := range g.f.Switches {
 		s := &g.f.Switches[i]
 		if n := int(s.Info.LinearFDBCap()); n > 0 && n <= g.top {
+			lft[i] = lft[i][:n:n]
 			out = append(out, fmt.Sprintf("switch %s has a forwarding table for %d LIDs, but LIDs up to %d are in use: those from %d on are not reached through it",
 				g.f.Nodes[s.Node].Name(), n, g.top, n))
 		}

@@ -528,8 +528,11 @@ func TestSmallTable(t *testing.T) {
 	f := lids(gen.Star(5, 8), 0)
 	f.Switches[0].Info[0], f.Switches[0].Info[1] = 0, 4
 	r, err := route.Build(f, route.Options{})
-	if err != nil || len(r.Warnings) != 1 {
-		t.Errorf("%v, %q", err, r.Warnings)
+	if err != nil || len(r.Warnings) != 1 || len(r.LFT[0]) != 4 {
+		t.Errorf("%v, %q, %v", err, r.Warnings, r.LFT)
+	}
+	if r, err = route.Build(f, route.Options{Previous: r.LFT}); err != nil || len(r.Warnings) != 1 {
+		t.Errorf("again: %v, %q", err, r.Warnings)
 	}
 }
 

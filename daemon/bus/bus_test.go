@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -99,6 +100,9 @@ type fake struct {
 	calls []string
 	level string
 	err   error
+	// reload and plan are called instead of what the fake does, if set.
+	reload func(context.Context) error
+	plan   func()
 }
 
 func (f *fake) note(format string, a ...any) error {
@@ -108,12 +112,26 @@ func (f *fake) note(format string, a ...any) error {
 	return f.err
 }
 
-func (f *fake) Reload(context.Context) error                  { return f.note("reload") }
+func (f *fake) Reload(ctx context.Context) error {
+	f.mu.Lock()
+	reload := f.reload
+	f.mu.Unlock()
+	if reload != nil {
+		return reload(ctx)
+	}
+	return f.note("reload")
+}
 func (f *fake) Reconfigure(_ context.Context, l string) error { return f.note("reconfigure %s", l) }
 func (f *fake) SetAdmin(_ context.Context, l string, up bool) error {
 	return f.note("up=%v %s", up, l)
 }
 func (f *fake) Plan(context.Context) (link.Plan, error) {
+	f.mu.Lock()
+	plan := f.plan
+	f.mu.Unlock()
+	if plan != nil {
+		plan()
+	}
 	t := link.Target{Link: "ib0"}
 	return link.Plan{Steps: []link.Step{{Op: link.SetMTU{On: t, MTU: 4092}}},
 		Blocked: []link.Blocked{{On: t, Op: "x", Reason: link.Reason{Code: link.CodeNoSM, Text: "no subnet manager"}}}}, nil
@@ -341,6 +359,156 @@ func TestPermission(t *testing.T) {
 	}
 	if got := f.called(); len(got) != 1 || got[0] != "reload" {
 		t.Errorf("the daemon was asked: %v", got)
+	}
+}
+
+// slowPolkit says yes to each question once a person has typed the password.
+type slowPolkit struct {
+	asked  chan struct{}
+	answer chan time.Time
+}
+
+func (p slowPolkit) CheckAuthorization(struct {
+	Kind    string
+	Details map[string]dbus.Variant
+}, string, map[string]string, uint32, string) (r struct {
+	A, B bool
+	C    map[string]string
+}, _ *dbus.Error) {
+	p.asked <- struct{}{}
+	<-p.answer
+	r.A, r.C = true, map[string]string{}
+	return r, nil
+}
+
+// Callers whose password is waited for keep nobody out who needs none, and the
+// time of a request begins when it is allowed.
+func TestWaitingForPasswords(t *testing.T) {
+	b := startBus(t)
+	var root atomic.Bool
+	_, f := serve(t, b, func(uint32) bool { return root.Load() })
+	left := make(chan time.Time, 1)
+	f.mu.Lock()
+	f.reload = func(ctx context.Context) error {
+		d, _ := ctx.Deadline()
+		left <- d
+		return nil
+	}
+	f.mu.Unlock()
+	pk := b.dial()
+	p := slowPolkit{asked: make(chan struct{}), answer: make(chan time.Time)}
+	if err := pk.Export(p, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
+		t.Fatal(err)
+	}
+	c := b.dial()
+	reload := func() *dbus.Call {
+		return c.Object(api.BusName, api.Root).Go(api.Manager+".Reload", dbus.FlagAllowInteractiveAuthorization, make(chan *dbus.Call, 1))
+	}
+	var waiting []*dbus.Call
+	for range maxAsks {
+		waiting = append(waiting, reload())
+		<-p.asked
+	}
+	var de dbus.Error
+	if err := (<-reload().Done).Err; !errors.As(err, &de) || de.Name != "org.freedesktop.DBus.Error.LimitsExceeded" {
+		t.Errorf("one more: %v", err)
+	}
+	root.Store(true)
+	call := reload()
+	if err := (<-call.Done).Err; err != nil {
+		t.Errorf("root, while %d others are asked for a password: %v", maxAsks, err)
+	} else {
+		<-left
+	}
+	allowed := time.Now()
+	for range waiting {
+		p.answer <- allowed
+		if d := (<-left).Sub(allowed); d < verbTimeout {
+			t.Errorf("a request has %v of %v left when it begins", d, verbTimeout)
+		}
+	}
+}
+
+// Everyone may ask for the plan, which costs the daemon a turn each.
+func TestPlansAreBounded(t *testing.T) {
+	b := startBus(t)
+	_, f := serve(t, b, nil)
+	began, end := make(chan struct{}), make(chan struct{})
+	f.mu.Lock()
+	f.plan = func() {
+		began <- struct{}{}
+		<-end
+	}
+	f.mu.Unlock()
+	c := b.dial()
+	plan := func() *dbus.Call {
+		return c.Object(api.BusName, api.Root).Go(api.Manager+".Plan", 0, make(chan *dbus.Call, 1))
+	}
+	var first []*dbus.Call
+	for range maxPlans {
+		first = append(first, plan())
+		<-began
+	}
+	more := plan()
+	select {
+	case <-began:
+		t.Errorf("more than %d at a time", maxPlans)
+	case <-more.Done:
+		var de dbus.Error
+		if !errors.As(more.Err, &de) || de.Name != "org.freedesktop.DBus.Error.LimitsExceeded" {
+			t.Errorf("one more: %v", more.Err)
+		}
+	}
+	close(end)
+	for _, c := range first {
+		if err := (<-c.Done).Err; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Anybody may send a signal with the bus's words; the name is lost when the bus
+// says so.
+func TestForgedNameLost(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	c := b.dial()
+	owner := func() (o string) {
+		t.Helper()
+		if err := c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, api.BusName).Store(&o); err != nil {
+			t.Fatal(err)
+		}
+		return o
+	}
+	before := owner()
+	if err := c.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")); err != nil {
+		t.Fatal(err)
+	}
+	ch := make(chan *dbus.Signal, 100)
+	c.Signal(ch)
+	c.Send(&dbus.Message{Type: dbus.TypeSignal, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldDestination: dbus.MakeVariant(before),
+		dbus.FieldPath:        dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/DBus")),
+		dbus.FieldInterface:   dbus.MakeVariant("org.freedesktop.DBus"),
+		dbus.FieldMember:      dbus.MakeVariant("NameLost"),
+		dbus.FieldSignature:   dbus.MakeVariant(dbus.SignatureOf("")),
+	}, Body: []any{api.BusName}}, nil)
+	// The server looks at what has come between these.
+	l := ib0()
+	for i := range 20 {
+		l.Addresses = []string{fmt.Sprintf("10.0.0.%d/24", i+1)}
+		s.PublishLinks([]link.Status{l}, nil)
+		select {
+		case <-ch:
+		case <-time.After(20 * time.Second):
+			t.Fatal("no signal")
+		}
+	}
+	if after := owner(); after != before {
+		t.Errorf("the name moved from %s to %s", before, after)
 	}
 }
 

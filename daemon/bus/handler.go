@@ -201,21 +201,31 @@ func init() {
 // verbTimeout bounds one request.
 const verbTimeout = 25 * time.Second
 
-// change wraps what changes something: a place in the bounded number of
-// requests, and permission.
+// take takes one of a bounded number of places; give gives it back.
+func take(places chan struct{}) (give func(), err error) {
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	default:
+		return nil, failure("org.freedesktop.DBus.Error.LimitsExceeded", "%d requests are under way: try again", cap(places))
+	}
+}
+
+// change wraps what changes something: permission, then a place in the bounded
+// number of requests. Not the other way round: a caller whose password is waited
+// for would keep those out who may.
 func change(action string, f func(context.Context, *caller) error) call {
 	return func(c *caller) ([]any, error) {
-		select {
-		case c.s.verbs <- struct{}{}:
-			defer func() { <-c.s.verbs }()
-		default:
-			return nil, failure("org.freedesktop.DBus.Error.LimitsExceeded", "%d requests are under way: try again", maxVerbs)
-		}
-		ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
-		defer cancel()
 		if err := c.authorize(action); err != nil {
 			return nil, err
 		}
+		give, err := take(c.s.verbs)
+		if err != nil {
+			return nil, err
+		}
+		defer give()
+		ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
+		defer cancel()
 		if err := f(ctx, c); err != nil {
 			var de *dbus.Error
 			if errors.As(err, &de) {
@@ -391,6 +401,11 @@ func managedObjects(c *caller) ([]any, error) {
 }
 
 func plan(c *caller) ([]any, error) {
+	give, err := take(c.s.plans)
+	if err != nil {
+		return nil, err
+	}
+	defer give()
 	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
 	defer cancel()
 	p, err := c.s.cfg.Backend.Plan(ctx)

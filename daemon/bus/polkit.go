@@ -31,6 +31,11 @@ func (c *caller) authorize(action string) error {
 	if c.s.cfg.Privileged(uid) {
 		return nil
 	}
+	give, err := take(c.s.asks)
+	if err != nil {
+		return err
+	}
+	defer give()
 	interactive := c.msg.Flags&dbus.FlagAllowInteractiveAuthorization != 0
 	timeout, flags := polkitTimeout, uint32(0)
 	if interactive {
@@ -46,7 +51,7 @@ func (c *caller) authorize(action string) error {
 		Authorized, Challenge bool
 		Details               map[string]string
 	}
-	err := c.conn.Object("org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority").
+	err = c.conn.Object("org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority").
 		CallWithContext(ctx, "org.freedesktop.PolicyKit1.Authority.CheckAuthorization", 0, subject, action, map[string]string{}, flags, "").Store(&result)
 	who := fmt.Sprintf("user %d", uid)
 	switch {

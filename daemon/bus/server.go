@@ -44,16 +44,24 @@ type Config struct {
 	Privileged func(uid uint32) bool
 }
 
-// maxVerbs bounds the requests that are under way at one time; further ones
-// are refused, so that no caller can pile up work.
-const maxVerbs = 64
+// Bounds of the requests that are under way at one time; further ones are
+// refused, so that no caller can pile up work. Each kind has its own: what
+// everyone may ask for, or try, must not keep out who is allowed to change
+// something.
+const (
+	maxVerbs = 64 // of callers that are allowed to
+	maxAsks  = 64 // that wait for polkit, and maybe for a password
+	maxPlans = 8  // each is a turn of the daemon's loop, and free to all
+)
 
 // Server is the daemon on the bus. Run serves; the Publish methods may be
 // called before, during and after, from any goroutine.
 type Server struct {
 	cfg   Config
-	verbs chan struct{}
 	wake  chan struct{}
+	verbs chan struct{} // a place for each request under way
+	asks  chan struct{}
+	plans chan struct{}
 
 	mu       sync.Mutex
 	objects  map[dbus.ObjectPath]*object
@@ -83,7 +91,8 @@ func New(cfg Config) *Server {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{
-		cfg: cfg, verbs: make(chan struct{}, maxVerbs), wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}),
+		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans),
 		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]api.SMStatus{},
 		dirty: map[dbus.ObjectPath]bool{},
 	}
@@ -385,7 +394,9 @@ func (s *Server) serve(ctx context.Context) (joined bool, err error) {
 		case <-conn.Context().Done():
 			return true, errors.New("the connection was closed")
 		case sig, ok := <-lost:
-			if ok && sig.Name == "org.freedesktop.DBus.NameLost" && len(sig.Body) == 1 && sig.Body[0] == api.BusName {
+			// Anybody may send a signal of any name to us; only the bus itself
+			// has its name as sender.
+			if ok && sig.Sender == "org.freedesktop.DBus" && sig.Name == "org.freedesktop.DBus.NameLost" && len(sig.Body) == 1 && sig.Body[0] == api.BusName {
 				return true, errors.New("the name was taken away")
 			}
 			if !ok {

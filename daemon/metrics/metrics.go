@@ -168,8 +168,31 @@ var (
 	linkStates = []string{"pending", "initialized", "configuring", "configured", "unmanaged", "failed", "linger"}
 )
 
+// read reads the hardware counters of all ports. Without the lock: an adapter
+// takes its time, and one whose firmware hangs takes seconds, while the daemon
+// counts its operations.
+func (c *Collector) read() map[portID]map[string]uint64 {
+	if c.counters == nil {
+		return nil
+	}
+	c.mu.Lock()
+	var ids []portID
+	for id, p := range c.ports {
+		if !p.gone {
+			ids = append(ids, id)
+		}
+	}
+	c.mu.Unlock()
+	out := make(map[portID]map[string]uint64, len(ids))
+	for _, id := range ids {
+		out[id] = c.counters(id.dev, id.num)
+	}
+	return out
+}
+
 // Text prints everything.
 func (c *Collector) Text(now time.Time) []byte {
+	hardware := c.read()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := &writer{}
@@ -219,27 +242,20 @@ func (c *Collector) Text(now time.Time) []byte {
 	each(func(p *port, l []string) { w.sample(float64(p.smChanges), l...) })
 	w.family("ibnetwork_port_lid", "gauge", "The port's LID, 0 for none.")
 	each(func(p *port, l []string) { w.sample(float64(p.now.LID), l...) })
-	if c.counters != nil {
-		type hw struct {
-			l []string
-			v map[string]uint64
-		}
-		var all []hw
+	if len(hardware) > 0 {
 		names := map[string]bool{}
-		each(func(p *port, l []string) {
-			v := c.counters(p.now.IBDevice, p.now.Port)
+		for _, v := range hardware {
 			for n := range v {
 				names[n] = true
 			}
-			all = append(all, hw{l, v})
-		})
+		}
 		for _, n := range slices.Sorted(maps.Keys(names)) {
 			w.family("ibnetwork_port_"+n+"_total", "counter", "The adapter's port counter "+n+".")
-			for _, h := range all {
-				if v, ok := h.v[n]; ok {
-					w.print(strconv.FormatUint(v, 10), h.l...)
+			each(func(p *port, l []string) {
+				if v, ok := hardware[portID{p.now.IBDevice, p.now.Port}][n]; ok {
+					w.print(strconv.FormatUint(v, 10), l...)
 				}
-			}
+			})
 		}
 	}
 

@@ -149,3 +149,32 @@ func TestPortCounters(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// The daemon's loop counts its operations while an adapter that hangs is read.
+func TestSlowAdapterHoldsNobodyUp(t *testing.T) {
+	reading, end := make(chan struct{}), make(chan struct{})
+	c := New("1", time.Unix(0, 0), func(string, int) map[string]uint64 {
+		close(reading)
+		<-end
+		return map[string]uint64{"symbol_error": 7}
+	})
+	c.ObservePorts(time.Unix(0, 0), []link.PortStatus{{IBDevice: "mlx5_0", Port: 1, State: "Active"}})
+	text := make(chan string, 1)
+	go func() { text <- string(c.Text(time.Unix(1, 0))) }()
+	<-reading
+	counted := make(chan struct{})
+	go func() {
+		defer close(counted)
+		c.Op(link.SetMTU{}, nil)
+	}()
+	select {
+	case <-counted:
+	case <-time.After(10 * time.Second):
+		t.Error("counting waits for the adapter")
+	}
+	close(end)
+	<-counted
+	if s := <-text; !strings.Contains(s, `ibnetwork_port_symbol_error_total{device="mlx5_0",port="1"} 7`) {
+		t.Errorf("the counter is not there:\n%s", s)
+	}
+}

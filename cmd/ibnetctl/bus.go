@@ -20,6 +20,15 @@ import (
 // callTimeout bounds every call; a reload of thousands of links is well below.
 const callTimeout = 30 * time.Second
 
+// limitOf is how long a call may take. What gives nothing back changes
+// something, and a person other than root may be typing a password.
+func limitOf(ret []any, uid int) time.Duration {
+	if len(ret) > 0 || uid == 0 {
+		return callTimeout
+	}
+	return callTimeout + api.AskTimeout
+}
+
 // client talks to the daemon.
 type client struct {
 	conn *dbus.Conn
@@ -54,7 +63,8 @@ func (c *client) call(ctx context.Context, method string, ret []any, args ...any
 }
 
 func (c *client) callOn(ctx context.Context, path, method string, ret []any, args ...any) error {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	limit := limitOf(ret, os.Geteuid())
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	// Not Object.Call: it drops the flag that lets polkit ask for a password.
 	dot := strings.LastIndexByte(method, '.')
@@ -70,17 +80,17 @@ func (c *client) callOn(ctx context.Context, path, method string, ret []any, arg
 	}
 	call := <-c.conn.SendWithContext(ctx, msg, make(chan *dbus.Call, 1)).Done
 	if call.Err != nil {
-		return busError(call.Err)
+		return busError(call.Err, limit)
 	}
 	return call.Store(ret...)
 }
 
 // busError gives an error of the bus its exit code and a sentence.
-func busError(err error) error {
+func busError(err error, limit time.Duration) error {
 	var de dbus.Error
 	if !errors.As(err, &de) {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return fail(exitTimeout, "ibnetworkd did not answer within %v", callTimeout)
+			return fail(exitTimeout, "ibnetworkd did not answer within %v", limit)
 		}
 		return err
 	}

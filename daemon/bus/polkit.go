@@ -11,11 +11,8 @@ import (
 	"ibnetworkd/daemon/bus/api"
 )
 
-// Times that polkit may take: the second when it asks a person for a password.
-const (
-	polkitTimeout    = 5 * time.Second
-	polkitAskTimeout = 2 * time.Minute
-)
+// polkitTimeout is the time that polkit may take when it asks nobody.
+const polkitTimeout = 5 * time.Second
 
 // authorize lets root do everything and asks polkit about others
 // (org.freedesktop.PolicyKit1.Authority.CheckAuthorization). Any failure to get
@@ -39,7 +36,7 @@ func (c *caller) authorize(action string) error {
 	interactive := c.msg.Flags&dbus.FlagAllowInteractiveAuthorization != 0
 	timeout, flags := polkitTimeout, uint32(0)
 	if interactive {
-		timeout, flags = polkitAskTimeout, 1
+		timeout, flags = api.AskTimeout, 1
 	}
 	ctx, cancel := context.WithTimeout(c.conn.Context(), timeout)
 	defer cancel()

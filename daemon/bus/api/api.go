@@ -40,6 +40,10 @@ const (
 	ActionLogLevel      = "org.ibnetwork1.set-log-level"
 )
 
+// AskTimeout is how long polkit may take when it asks a person for a password;
+// a caller that allows that has to wait as long.
+const AskTimeout = 2 * time.Minute
+
 // DescriptionSchema is the version of Description's JSON form. Keys are added
 // without a new version; it changes when one goes or changes its meaning.
 const DescriptionSchema = 1

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -403,19 +404,30 @@ func TestWaitingForPasswords(t *testing.T) {
 	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
 		t.Fatal(err)
 	}
-	c := b.dial()
+	// Each caller may have some requests under way.
+	var c *dbus.Conn
+	asked := 0
 	reload := func() *dbus.Call {
+		if asked%maxEach == 0 {
+			c = b.dial()
+		}
+		asked++
 		return c.Object(api.BusName, api.Root).Go(api.Manager+".Reload", dbus.FlagAllowInteractiveAuthorization, make(chan *dbus.Call, 1))
+	}
+	limit := func(what string, call *dbus.Call, words string) {
+		t.Helper()
+		var de dbus.Error
+		if err := (<-call.Done).Err; !errors.As(err, &de) || de.Name != errLimits || !strings.Contains(fmt.Sprint(de.Body), words) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	var waiting []*dbus.Call
 	for range maxAsks {
 		waiting = append(waiting, reload())
 		<-p.asked
 	}
-	var de dbus.Error
-	if err := (<-reload().Done).Err; !errors.As(err, &de) || de.Name != "org.freedesktop.DBus.Error.LimitsExceeded" {
-		t.Errorf("one more: %v", err)
-	}
+	limit("one more of a caller", c.Object(api.BusName, api.Root).Go(api.Manager+".Reload", 0, make(chan *dbus.Call, 1)), "of your requests")
+	limit("one more of all", reload(), "64 requests")
 	root.Store(true)
 	call := reload()
 	if err := (<-call.Done).Err; err != nil {
@@ -664,5 +676,67 @@ func TestInvalidText(t *testing.T) {
 	var objs map[dbus.ObjectPath]map[string]map[string]dbus.Variant
 	if err := c.Object(api.BusName, api.Root).Call("org.freedesktop.DBus.ObjectManager.GetManagedObjects", 0).Store(&objs); err != nil || len(objs) != 3 {
 		t.Errorf("%v, %d objects", err, len(objs))
+	}
+}
+
+// A caller that does not wait for answers finds the socket full, not the daemon.
+func TestCallsDoNotPileUp(t *testing.T) {
+	b := startBus(t)
+	s, _ := serve(t, b, nil)
+	var many []link.Status
+	for i := range 100 {
+		l := ib0()
+		l.Name, l.Ifindex = fmt.Sprintf("ib%d", i+100), 100+i
+		many = append(many, l)
+	}
+	s.PublishLinks(many, nil)
+	c := b.dial()
+	most, stop, done := 0, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				most = max(most, runtime.NumGoroutine())
+			}
+		}
+	}()
+	few := runtime.NumGoroutine()
+	o := c.Object(api.BusName, api.Root)
+	for i := range 3000 {
+		// Calls that end before our part begins give their places back too.
+		o.Go(api.Manager+"."+[]string{"Describe", "Nothing", "Describe"}[i%3], dbus.FlagNoReplyExpected, nil)
+		c.Object(api.BusName, "/nowhere").Go("no.such.Interface.Get", dbus.FlagNoReplyExpected, nil)
+	}
+	var text string
+	if err := o.Call(api.Manager+".Describe", 0).Store(&text); err != nil {
+		t.Error(err)
+	}
+	close(stop)
+	<-done
+	t.Logf("%d goroutines before, at most %d under way", few, most)
+	if most > few+8*maxReads { // the writing of answers comes on top
+		t.Errorf("%d calls at one time", most-few)
+	}
+}
+
+// The members that need not be bounded by reads are bounded in another way.
+func TestWaitingMembers(t *testing.T) {
+	var want []string
+	for _, ms := range [][]method{managerMethods, linkMethods, smMethods} {
+		for _, m := range ms {
+			if strings.Contains(m.doc, "Needs org.") || strings.HasPrefix(m.doc, "As Manager.") || m.name == "Plan" {
+				want = append(want, m.name)
+			}
+		}
+	}
+	slices.Sort(want)
+	want = slices.Compact(want)
+	if got := slices.Sorted(maps.Keys(waiting)); !slices.Equal(got, want) {
+		t.Errorf("%q, of which %q ask somebody", got, want)
 	}
 }

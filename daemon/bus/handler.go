@@ -16,21 +16,41 @@ import (
 )
 
 // handler answers calls from the server's state. It implements dbus.Handler
-// instead of exporting each object, because objects come and go with links.
+// instead of exporting each object, because objects come and go with links. It
+// finds every object, interface and method, also those that are not there: each
+// call but Peer's comes to verb.Call, which gives its place back.
 type handler struct{ s *Server }
 
 // LookupObject implements dbus.Handler.
 func (h handler) LookupObject(path dbus.ObjectPath) (dbus.ServerObject, bool) {
-	n := target{s: h.s, path: path}
-	h.s.mu.Lock()
-	defer h.s.mu.Unlock()
-	if o := h.s.objects[path]; o != nil && o.props != nil {
-		n.iface = o.iface
-		return n, true
-	}
-	// Inner nodes of the tree exist for introspection.
-	return n, len(h.s.children(path)) > 0
+	return target{s: h.s, path: path}, true
 }
+
+// arrived holds up the reading of the socket while there are as many calls as
+// are answered at one time, so that a caller who does not wait for answers fills
+// the bus' memory and not ours. Calls that wait for others' answers, which come
+// by the same socket, are bounded elsewhere.
+func (s *Server) arrived(msg *dbus.Message) {
+	if quick(msg) {
+		s.reads <- struct{}{}
+	}
+}
+
+const peer = "org.freedesktop.DBus.Peer"
+
+// quick reports whether a message is a call that is answered from our state.
+func quick(msg *dbus.Message) bool {
+	if msg.Type != dbus.TypeMethodCall {
+		return false
+	}
+	iface, _ := msg.Headers[dbus.FieldInterface].Value().(string)
+	member, _ := msg.Headers[dbus.FieldMember].Value().(string)
+	return iface != peer && !waiting[member]
+}
+
+// waiting are the members of ours that ask the daemon or polkit.
+var waiting = map[string]bool{"Reload": true, "Reconfigure": true, "Up": true, "Down": true, "StartSubnetManager": true, "StopSubnetManager": true,
+	"Start": true, "Stop": true, "SetLogLevel": true, "Plan": true}
 
 // children are the names below a path, of the tree that ends in objects.
 func (s *Server) children(path dbus.ObjectPath) []string {
@@ -45,7 +65,7 @@ func (s *Server) children(path dbus.ObjectPath) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// target is the object that a call goes to.
+// target is the object that a call goes to, there or not.
 type target struct {
 	s     *Server
 	path  dbus.ObjectPath
@@ -53,19 +73,7 @@ type target struct {
 }
 
 // LookupInterface implements dbus.ServerObject.
-func (t target) LookupInterface(name string) (dbus.Interface, bool) {
-	switch name {
-	case "", "org.freedesktop.DBus.Introspectable":
-		return table{t, name}, true
-	case "org.freedesktop.DBus.Properties":
-		return table{t, name}, t.iface != ""
-	case "org.freedesktop.DBus.ObjectManager":
-		return table{t, name}, t.path == api.Root
-	case t.iface:
-		return table{t, name}, true
-	}
-	return nil, false
-}
+func (t target) LookupInterface(name string) (dbus.Interface, bool) { return table{t, name}, true }
 
 // table finds the methods of an interface.
 type table struct {
@@ -73,26 +81,47 @@ type table struct {
 	iface string
 }
 
+// LookupMethod implements dbus.Interface.
+func (t table) LookupMethod(name string) (dbus.Method, bool) { return verb{t.t, t.iface, name}, true }
+
 type call func(c *caller) ([]any, error)
 
-// LookupMethod implements dbus.Interface.
-func (t table) LookupMethod(name string) (dbus.Method, bool) {
-	for _, iface := range []string{"org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.ObjectManager", t.t.iface} {
-		if t.iface != "" && t.iface != iface {
-			continue
-		}
-		if f := methods[iface+"."+name]; f != nil {
-			return verb{f, t.t}, true
+// find finds what to do for a call, and completes its target.
+func (v *verb) find() (call, error) {
+	v.s.mu.Lock()
+	o := v.s.objects[v.path]
+	if o != nil && o.props != nil {
+		v.target.iface = o.iface
+	}
+	// Inner nodes of the tree exist for introspection.
+	there := v.target.iface != "" || len(v.s.children(v.path)) > 0
+	v.s.mu.Unlock()
+	if !there {
+		return nil, failure("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", v.path)
+	}
+	has := []string{"org.freedesktop.DBus.Introspectable"}
+	if v.target.iface != "" {
+		has = append(has, "org.freedesktop.DBus.Properties", v.target.iface)
+	}
+	if v.path == api.Root {
+		has = append(has, "org.freedesktop.DBus.ObjectManager")
+	}
+	if v.iface != "" && !slices.Contains(has, v.iface) {
+		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", v.path, v.iface)
+	}
+	for _, i := range has {
+		if f := methods[i+"."+v.name]; f != nil && (v.iface == "" || v.iface == i) {
+			return f, nil
 		}
 	}
-	return nil, false
+	return nil, failure("org.freedesktop.DBus.Error.UnknownMethod", "%s has no method %s", v.path, v.name)
 }
 
 // verb is one method on one object. It takes the message as it is: argument
 // decoding and checks are its own.
 type verb struct {
-	f call
-	t target
+	target
+	iface, name string
 }
 
 // caller is one call.
@@ -106,8 +135,15 @@ type caller struct {
 // Call implements dbus.Method.
 func (v verb) Call(args ...any) ([]any, error) {
 	c := args[0].(*caller)
-	c.target = v.t
-	return v.f(c)
+	if quick(c.msg) {
+		defer func() { <-v.s.reads }()
+	}
+	f, err := v.find()
+	if err != nil {
+		return nil, err
+	}
+	c.target = v.target
+	return f(c)
 }
 
 // DecodeArguments implements dbus.ArgumentDecoder.
@@ -207,15 +243,40 @@ func take(places chan struct{}) (give func(), err error) {
 	case places <- struct{}{}:
 		return func() { <-places }, nil
 	default:
-		return nil, failure("org.freedesktop.DBus.Error.LimitsExceeded", "%d requests are under way: try again", cap(places))
+		return nil, failure(errLimits, "%d requests are under way: try again", cap(places))
 	}
 }
+
+// enter counts the requests of a caller, and leave ends one. Before anything is
+// asked about a caller, who may be anybody, it has to be one of few.
+func (s *Server) enter(sender string) (leave func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.callers[sender] >= maxEach {
+		return nil, failure(errLimits, "%d of your requests are under way: wait for one to end", maxEach)
+	}
+	s.callers[sender]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.callers[sender]--; s.callers[sender] == 0 {
+			delete(s.callers, sender)
+		}
+	}, nil
+}
+
+const errLimits = "org.freedesktop.DBus.Error.LimitsExceeded"
 
 // change wraps what changes something: permission, then a place in the bounded
 // number of requests. Not the other way round: a caller whose password is waited
 // for would keep those out who may.
 func change(action string, f func(context.Context, *caller) error) call {
 	return func(c *caller) ([]any, error) {
+		leave, err := c.s.enter(c.sender)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
 		if err := c.authorize(action); err != nil {
 			return nil, err
 		}
@@ -401,6 +462,11 @@ func managedObjects(c *caller) ([]any, error) {
 }
 
 func plan(c *caller) ([]any, error) {
+	leave, err := c.s.enter(c.sender)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	give, err := take(c.s.plans)
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ Objects come and go with InterfacesAdded and InterfacesRemoved.
 Reading is open to everyone.
 What changes something is allowed to root, and to whom polkit grants the action that the method names; without polkit others get
 org.freedesktop.DBus.Error.AccessDenied and a sentence.
-At most 64 requests are under way at one time, further ones get LimitsExceeded.
+At most 64 requests are under way at one time, 16 of one caller; further ones get LimitsExceeded.
 .PP
 To look around:
 .PP

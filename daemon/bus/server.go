@@ -52,6 +52,8 @@ const (
 	maxVerbs = 64 // of callers that are allowed to
 	maxAsks  = 64 // that wait for polkit, and maybe for a password
 	maxPlans = 8  // each is a turn of the daemon's loop, and free to all
+	maxReads = 64 // calls that are answered from our state; more wait on the bus
+	maxEach  = 16 // verbs and plans of one caller
 )
 
 // Server is the daemon on the bus. Run serves; the Publish methods may be
@@ -62,6 +64,7 @@ type Server struct {
 	verbs chan struct{} // a place for each request under way
 	asks  chan struct{}
 	plans chan struct{}
+	reads chan struct{}
 
 	mu       sync.Mutex
 	objects  map[dbus.ObjectPath]*object
@@ -69,6 +72,7 @@ type Server struct {
 	ports    map[string]link.PortStatus
 	sms      map[string]api.SMStatus // by port GUID
 	problems []string
+	callers  map[string]int // verbs and plans under way, by bus name
 	dirty    map[dbus.ObjectPath]bool
 	ready    chan struct{}
 	isReady  bool
@@ -92,9 +96,9 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans),
+		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans), reads: make(chan struct{}, maxReads),
 		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]api.SMStatus{},
-		dirty: map[dbus.ObjectPath]bool{},
+		dirty: map[dbus.ObjectPath]bool{}, callers: map[string]int{},
 	}
 	s.mu.Lock()
 	s.manager()
@@ -354,7 +358,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve is one life of a connection.
 func (s *Server) serve(ctx context.Context) (joined bool, err error) {
-	opts := []dbus.ConnOption{dbus.WithContext(ctx), dbus.WithHandler(handler{s})}
+	opts := []dbus.ConnOption{dbus.WithContext(ctx), dbus.WithHandler(handler{s}), dbus.WithIncomingInterceptor(s.arrived)}
 	var conn *dbus.Conn
 	if s.cfg.Address != "" {
 		conn, err = dbus.Connect(s.cfg.Address, opts...)

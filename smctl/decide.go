@@ -147,6 +147,11 @@ func (d *decider) running() Decision {
 	if in.Now.Sub(in.Worker.Since) >= Healthy {
 		m.Failures = 0
 	}
+	if in.Worker.Stale {
+		dec := d.stop("the [SubnetManager] settings of %s have changed since it was started", pol.Unit)
+		m.Again = true
+		return dec
+	}
 
 	if p.Phys != ib.PhysLinkUp && p.State != ib.PortActive {
 		if m.DownSince.IsZero() {
@@ -248,6 +253,10 @@ func (d *decider) idle() Decision {
 	}
 	if in.Worker.Hand == HandStart {
 		return d.start("started by hand")
+	}
+	if m.Again {
+		// It served the port a moment ago: nobody has to be asked.
+		return d.start("the [SubnetManager] settings of %s have changed", pol.Unit)
 	}
 	if p.IsSM {
 		d.forget()
@@ -439,6 +448,7 @@ func (d *decider) countFailure() {
 func (d *decider) forget() {
 	d.m.LonelySince, d.m.SilentSince, d.m.Silences = time.Time{}, time.Time{}, 0
 	d.m.UnitGoneSince = time.Time{}
+	d.m.Again = false
 }
 
 func (d *decider) wait(ph Phase, until time.Time, format string, args ...any) Decision {
@@ -451,15 +461,12 @@ func (d *decider) ask(q Question, ph Phase, format string, args ...any) Decision
 
 func (d *decider) start(format string, args ...any) Decision {
 	d.m.StartedAt = d.in.Now
-	d.m.LonelySince = time.Time{}
+	d.m.LonelySince, d.m.Again = time.Time{}, false
 	return Decision{Action: Start, Phase: PhaseStarting, Reason: fmt.Sprintf(format, args...)}
 }
 
 func (d *decider) stop(format string, args ...any) Decision {
-	d.m.StoppedAt = d.in.Now
-	if !d.m.StoppedAt.IsZero() {
-		d.m.StartedAt = time.Time{}
-	}
+	d.m.StartedAt = time.Time{}
 	d.forget()
 	return Decision{Action: Stop, Phase: PhaseStopping, Reason: fmt.Sprintf(format, args...)}
 }

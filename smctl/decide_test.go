@@ -38,6 +38,7 @@ func TestDecide(t *testing.T) {
 	low := autoPolicy
 	low.Priority = 15
 	hand := func(w Worker, h Hand) Worker { w.Hand = h; return w }
+	stale := func(w Worker) Worker { w.Stale = true; return w }
 
 	tests := []struct {
 		name   string
@@ -91,6 +92,8 @@ func TestDecide(t *testing.T) {
 		{"OK failed backs off", long, autoPolicy, initPort, walk(0), Worker{Unit: "u", State: WorkerFailed, Since: t0, Result: "exit status 1"}, time.Time{}, Wait, PhaseBackingOff, "u failed (exit status 1); attempt 2"},
 		{"OK failed long ago", Memory{LonelySince: long.LonelySince, Failures: 1, FailedAt: t0.Add(-time.Minute)}, autoPolicy, initPort, walk(0), Worker{Unit: "u", State: WorkerFailed, Since: t0.Add(-time.Minute)}, time.Time{}, Start, PhaseStarting, ""},
 		{"OK own port's master is gone", Memory{SilentLID: 7, SilentSince: t0.Add(-time.Minute)}, autoPolicy, port(nil), walk(0), idle, time.Time{}, Start, PhaseStarting, "dead"},
+		{"OK settings changed", Memory{}, autoPolicy, port(nil), Answer{}, stale(running), time.Time{}, Stop, PhaseStopping, "have changed"},
+		{"OK settings changed, started again", Memory{Again: true}, autoPolicy, port(func(p *Port) { p.IsSM = true }), Answer{}, idle, time.Time{}, Start, PhaseStarting, "have changed"},
 		{"OK link down for long", Memory{DownSince: t0.Add(-time.Hour)}, autoPolicy, port(func(p *Port) { p.State, p.Phys = ib.PortDown, ib.PhysPolling }), Answer{}, running, time.Time{}, Stop, PhaseStopping, "no link"},
 	}
 	for _, tc := range tests {
@@ -144,7 +147,7 @@ func FuzzDecide(f *testing.F) {
 				Port: Port{GUID: ib.GUID(r.IntN(3)), Present: r.IntN(5) > 0, LinkLayer: ib.LinkLayer(r.IntN(3)), State: ib.PortState(r.IntN(6)), Phys: ib.PhysState(r.IntN(8)),
 					LID: ib.LID(r.IntN(3)), SMLID: ib.LID(r.IntN(3)), IsSM: r.IntN(4) == 0},
 				Answer: Answer{Question: Question(r.IntN(3)), At: when(), LID: ib.LID(r.IntN(3))},
-				Worker: Worker{State: WorkerState(r.IntN(5)), Since: when(), Hand: Hand(r.IntN(3))}}
+				Worker: Worker{State: WorkerState(r.IntN(5)), Since: when(), Hand: Hand(r.IntN(3)), Stale: r.IntN(4) == 0}}
 			if r.IntN(2) == 0 {
 				in.Answer.SMs = []SMInfo{{GUID: ib.GUID(r.IntN(3)), Priority: uint8(r.IntN(16)), State: SMState(r.IntN(4))}}
 			}

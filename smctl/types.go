@@ -308,6 +308,8 @@ type Worker struct {
 	Result string
 	// Hand is what a person asked for last.
 	Hand Hand
+	// Stale is whether it runs with other settings than the policy's.
+	Stale bool
 }
 
 // Input is all that a decision depends on, beside memory.
@@ -344,8 +346,10 @@ type Memory struct {
 	// Failures counts failed starts in a row, FailedAt is the last one.
 	Failures int
 	FailedAt time.Time
-	// StartedAt and StoppedAt are when the decision was to start or stop.
-	StartedAt, StoppedAt time.Time
+	// StartedAt is when the decision was to start; a stop clears it.
+	StartedAt time.Time
+	// Again is that the worker was stopped only to run with new settings.
+	Again bool
 }
 
 // Action is what to do.

@@ -101,9 +101,6 @@ func ruleWords(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == '\t' || r == ';' })
 }
 
-// CompactRule is a rule without white space, for a command line.
-func CompactRule(s string) string { return strings.Join(ruleWords(s), ";") }
-
 var boolWords = map[string]bool{"yes": true, "true": true, "on": true, "1": true, "no": false, "false": false, "off": false, "0": false}
 
 func parseMember(s string, def Membership) (Member, error) {

@@ -21,7 +21,6 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/partition"
 	"ibnetworkd/smctl"
 )
 
@@ -57,13 +56,12 @@ type Prober interface {
 	AskLID(ctx context.Context, ibdev string, port int, lid ib.LID) ([]smctl.SMInfo, error)
 }
 
-// Keeper remembers over restarts what a person asked for, and hands the options
-// to the unit.
+// Keeper remembers over restarts what was started and what a person asked for,
+// and hands the options to the unit.
 type Keeper interface {
-	// Save writes the options of a port's worker and what was asked by hand.
-	Save(guid ib.GUID, options []string, hand smctl.Hand) error
-	// Hand reads back what was asked by hand.
-	Hand(guid ib.GUID) smctl.Hand
+	Save(guid ib.GUID, k Kept) error
+	// Load reads it back; nothing if nothing was saved.
+	Load(guid ib.GUID) Kept
 }
 
 // Unit is a worker to start.
@@ -114,8 +112,7 @@ func Options(p smctl.Policy) []string {
 		add("--partitions=" + p.PartitionsFile)
 	}
 	for rule := range strings.Lines(p.Partitions) {
-		// systemd splits the options at white space.
-		add("--partition=" + partition.CompactRule(strings.TrimSpace(rule)))
+		add("--partition=" + strings.TrimSpace(rule))
 	}
 	if p.LMC != 0 {
 		add("--lmc=" + fmt.Sprint(uint8(p.LMC)))
@@ -164,12 +161,13 @@ type handRequest struct {
 
 // event is the end of something that ran aside.
 type event struct {
-	guid   ib.GUID
-	answer *smctl.Answer
-	unit   string // the state of this unit is known
-	state  State
-	err    error // of reading the state
-	failed string
+	guid    ib.GUID
+	answer  *smctl.Answer
+	unit    string // the state of this unit is known
+	state   State
+	err     error  // of reading the state
+	noStart string // why the unit could not be started
+	noStop  string // or stopped
 }
 
 type entry struct {
@@ -179,6 +177,7 @@ type entry struct {
 	worker  smctl.Worker
 	wall    time.Time    // of worker.Since
 	engine  smctl.Engine // of the unit that Worker names
+	options string       // that it was started with last, empty if unknown
 	known   bool         // the unit's state has been read
 	asking  bool
 	reading bool
@@ -285,8 +284,14 @@ func (c *Controller) update(ctx context.Context, ps []Port) {
 		seen[p.GUID] = true
 		e := c.table[p.GUID]
 		if e == nil {
-			e = &entry{engine: p.Policy.Engine}
-			e.worker = smctl.Worker{Unit: UnitName(p.Policy.Engine, p.GUID), Hand: c.cfg.Keeper.Hand(p.GUID)}
+			// What the daemon started before it was started anew may run, also
+			// where the unit names another program now.
+			k := c.cfg.Keeper.Load(p.GUID)
+			e = &entry{engine: p.Policy.Engine, options: k.Options}
+			if k.Options != "" {
+				e.engine = k.Engine
+			}
+			e.worker = smctl.Worker{Unit: UnitName(e.engine, p.GUID), Hand: k.Hand}
 			c.table[p.GUID] = e
 			c.read(ctx, p.GUID, e)
 		}
@@ -298,9 +303,6 @@ func (c *Controller) update(ctx context.Context, ps []Port) {
 	for g, e := range c.table {
 		if !seen[g] {
 			e.port.Present = false
-			if e.known && !e.busy && (e.worker.State == smctl.WorkerInactive || e.worker.State == smctl.WorkerFailed) {
-				delete(c.table, g)
-			}
 		}
 	}
 }
@@ -315,14 +317,17 @@ func (c *Controller) overrule(r handRequest) error {
 			return fmt.Errorf("port %v needs no subnet manager: its link layer is %v", e.port.Port, e.port.LinkLayer)
 		}
 		managed := e.port.Policy.Manage != smctl.ManageNo
+		if r.start {
+			e.mem.Failures, e.mem.StartedAt = 0, time.Time{}
+		}
 		switch {
 		case r.start && e.worker.Hand == smctl.HandStop && managed:
 			// Given back to the unit, without the delay.
 			e.worker.Hand = smctl.HandNone
 			e.mem.LonelySince = time.Unix(1, 0)
+			e.mem.SilentLID, e.mem.SilentSince = e.port.SMLID, time.Unix(1, 0)
 		case r.start:
 			e.worker.Hand = smctl.HandStart
-			e.mem.Failures, e.mem.StartedAt = 0, time.Time{}
 		case managed:
 			e.worker.Hand = smctl.HandStop
 		default:
@@ -330,7 +335,13 @@ func (c *Controller) overrule(r handRequest) error {
 			e.mem.UnitGoneSince = time.Unix(1, 0) // at once
 		}
 		c.cfg.Log.Info("asked by hand", "port", e.port.String(), "start", r.start)
-		return c.cfg.Keeper.Save(g, Options(e.port.Policy), e.worker.Hand)
+		if e.options == "" {
+			e.options = commandLine(Options(e.port.Policy))
+		}
+		if err := c.cfg.Keeper.Save(g, Kept{e.engine, e.options, e.worker.Hand}); err != nil {
+			return fmt.Errorf("it is done, but forgotten when ibnetworkd is restarted: %w", err)
+		}
+		return nil
 	}
 	return fmt.Errorf("no InfiniBand port %s/%d is looked after", r.dev, r.port)
 }
@@ -367,11 +378,16 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		e.asking = false
 		e.answer = *ev.answer
 		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
-	case ev.failed != "":
+	case ev.noStart != "":
 		e.busy = false
-		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerFailed, time.Now(), ev.failed
+		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerFailed, time.Now(), ev.noStart
 		e.wall = time.Now()
-		c.cfg.Log.Error("the subnet manager could not be started or stopped", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.failed)
+		c.cfg.Log.Error("the subnet manager could not be started", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.noStart)
+	case ev.noStop != "":
+		// It runs on, or not: that has to be read.
+		e.busy, e.known, e.worker.Result = false, false, ev.noStop
+		e.retry = time.Now().Add(readRetry)
+		c.cfg.Log.Error("the subnet manager could not be stopped", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.noStop)
 	case ev.unit == "":
 		// The job is queued; the state follows by signal, and is read in
 		// case the signal came before.
@@ -437,7 +453,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if !e.known {
-			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "systemd does not say what runs: " + orText(e.worker.Result, "it has not answered yet")}
+			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "it is not known whether " + e.worker.Unit + " runs: " + orText(e.worker.Result, "systemd has not answered yet")}
 			if !e.reading {
 				if !now.Before(e.retry) {
 					c.read(ctx, g, e)
@@ -447,7 +463,14 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 			}
 			continue
 		}
-		c.engineChange(ctx, g, e)
+		if !e.port.Present && !e.busy && !e.reading && (e.worker.State == smctl.WorkerInactive || e.worker.State == smctl.WorkerFailed) {
+			delete(c.table, g)
+			continue
+		}
+		if c.engineChange(ctx, g, e) {
+			continue
+		}
+		e.worker.Stale = stale(e)
 		for range 4 { // an action leads to at most one further decision
 			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.port.Port, Answer: e.answer, Worker: e.worker, HostStart: c.hostStart(g)}
 			var dec smctl.Decision
@@ -478,24 +501,26 @@ func (c *Controller) follow() {
 	}
 }
 
-// engineChange follows Engine=: the unit of the other engine is stopped before
-// this one's is looked at.
-func (c *Controller) engineChange(ctx context.Context, g ib.GUID, e *entry) {
-	if e.engine == e.port.Policy.Engine || e.busy || e.port.Policy.Manage == smctl.ManageNo {
-		return
+// stale reports whether a worker that runs was started with other settings than
+// its unit has now.
+func stale(e *entry) bool {
+	p := &e.port.Policy
+	return e.worker.State == smctl.WorkerActive && p.Manage != smctl.ManageNo &&
+		(e.engine != p.Engine || e.options != "" && e.options != commandLine(Options(*p)))
+}
+
+// engineChange follows Engine=, once the unit of the other engine does not run,
+// and reports whether it did: then the state of this engine's unit is being read.
+func (c *Controller) engineChange(ctx context.Context, g ib.GUID, e *entry) bool {
+	if e.engine == e.port.Policy.Engine || e.busy || e.worker.State != smctl.WorkerInactive && e.worker.State != smctl.WorkerFailed {
+		return false
 	}
-	if e.worker.State == smctl.WorkerActive {
-		c.act(ctx, g, e, smctl.Decision{Action: smctl.Stop, Reason: "Engine= has changed"}, time.Now())
-		return
-	}
-	if e.worker.State == smctl.WorkerActivating || e.worker.State == smctl.WorkerDeactivating {
-		return
-	}
-	e.engine = e.port.Policy.Engine
+	e.engine, e.options = e.port.Policy.Engine, ""
 	e.worker = smctl.Worker{Unit: UnitName(e.engine, g), Hand: e.worker.Hand}
-	e.mem = smctl.Memory{}
+	e.mem = smctl.Memory{Again: e.mem.Again}
 	e.known = false
 	c.read(ctx, g, e)
+	return true
 }
 
 // hostStart is when another port's worker was started last.
@@ -526,20 +551,20 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		e.asking = true
 		p := e.port
 		go func() {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			limit, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
 			a := smctl.Answer{Question: dec.Question, LID: p.SMLID}
 			var err error
 			if dec.Question == smctl.AskWalk {
-				a.SMs, err = c.cfg.Prober.Walk(ctx, p.IBDev, p.Num)
+				a.SMs, err = c.cfg.Prober.Walk(limit, p.IBDev, p.Num)
 			} else {
-				a.SMs, err = c.cfg.Prober.AskLID(ctx, p.IBDev, p.Num, p.SMLID)
+				a.SMs, err = c.cfg.Prober.AskLID(limit, p.IBDev, p.Num, p.SMLID)
 			}
 			if err != nil {
 				a.Err, a.SMs = err.Error(), nil
 			}
 			a.At = time.Now()
-			c.send(context.WithoutCancel(ctx), event{guid: g, answer: &a})
+			c.send(ctx, event{guid: g, answer: &a})
 		}()
 	case smctl.Start:
 		if e.busy {
@@ -549,16 +574,19 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerActivating, now, ""
 		e.wall = now
 		u := Unit{Name: e.worker.Unit, GUID: g, Policy: e.port.Policy, Options: Options(e.port.Policy)}
-		hand := e.worker.Hand
+		e.options, e.worker.Stale = commandLine(u.Options), false
+		k := Kept{e.engine, e.options, e.worker.Hand}
 		c.cfg.Log.Info("starting a subnet manager", "port", e.port.String(), "unit", u.Name, "reason", dec.Reason)
 		go func() {
 			ev := event{guid: g}
-			if err := c.cfg.Keeper.Save(g, u.Options, hand); err != nil && len(u.Options) > 1 {
+			limit, cancel := context.WithTimeout(ctx, jobTimeout)
+			defer cancel()
+			if err := c.cfg.Keeper.Save(g, k); err != nil && len(u.Options) > 1 {
 				// Without options the unit's defaults would rule another
 				// subnet than the one asked for.
-				ev.failed = fmt.Sprintf("its options cannot be handed over: %v", err)
-			} else if err := c.cfg.Manager.Start(ctx, u); err != nil {
-				ev.failed = err.Error()
+				ev.noStart = fmt.Sprintf("its options cannot be handed over: %v", err)
+			} else if err := c.cfg.Manager.Start(limit, u); err != nil {
+				ev.noStart = err.Error()
 			}
 			c.send(ctx, ev)
 		}()
@@ -573,8 +601,10 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		c.cfg.Log.Info("stopping the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
 		go func() {
 			ev := event{guid: g}
-			if err := c.cfg.Manager.Stop(ctx, name); err != nil {
-				ev.failed = err.Error()
+			limit, cancel := context.WithTimeout(ctx, jobTimeout)
+			defer cancel()
+			if err := c.cfg.Manager.Stop(limit, name); err != nil {
+				ev.noStop = err.Error()
 			}
 			c.send(ctx, ev)
 		}()
@@ -585,6 +615,9 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 
 // readRetry is the pause after systemd did not say what a unit does.
 const readRetry = 5 * time.Second
+
+// jobTimeout bounds the time that systemd takes to queue a job, not the job.
+const jobTimeout = 30 * time.Second
 
 // askTimeout bounds one question; a walk of the largest subnet takes seconds.
 const askTimeout = 30 * time.Second

@@ -23,6 +23,7 @@ type unitsInMemory struct {
 	stops   int
 	options []string
 	broken  error // Start fails
+	stuck   error // Stop fails
 	crash   bool  // what is started fails at once
 	down    bool  // no connection
 }
@@ -64,6 +65,9 @@ func (u *unitsInMemory) Stop(_ context.Context, name string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.stops++
+	if u.stuck != nil {
+		return u.stuck
+	}
 	u.set(name, smctl.WorkerInactive, "")
 	return nil
 }
@@ -144,15 +148,21 @@ func (b *bench) boot() {
 func (b *bench) kill() { b.cancel(); synctest.Wait() }
 
 func (b *bench) wait(d time.Duration) api.SMStatus {
+	b.t.Helper()
+	all := b.published(d)
+	if len(all) == 0 {
+		b.t.Fatal("nothing published")
+	}
+	return all[0]
+}
+
+// published is what is known of all ports after a time.
+func (b *bench) published(d time.Duration) []api.SMStatus {
 	time.Sleep(d)
 	synctest.Wait()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.last) == 0 {
-		b.t.Helper()
-		b.t.Fatal("nothing published")
-	}
-	return b.last[0]
+	return b.last
 }
 
 // active is what a running worker does to the port.
@@ -323,7 +333,9 @@ func TestPortGone(t *testing.T) {
 		b.active(1, 1)
 		b.wait(time.Second)
 		b.c.Update(nil)
-		b.wait(time.Second)
+		if left := b.published(time.Second); len(left) > 0 {
+			t.Errorf("a port that has gone is still there: %+v", left)
+		}
 		if _, stops := b.units.counts(); stops != 1 {
 			t.Errorf("%d stops after the device went", stops)
 		}
@@ -357,4 +369,123 @@ func TestReadOnlyRun(t *testing.T) {
 		}
 		b.kill()
 	})
+}
+
+// An edited [SubnetManager] section reaches a worker that runs, also when the
+// daemon did not run while it was edited.
+func TestSettingsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.boot()
+		b.wait(5 * time.Second)
+		b.active(1, 1)
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 1, 0)
+		b.port.Policy.Priority = 7
+		b.c.Update([]Port{b.port})
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 2, 1)
+		if got := strings.Join(b.units.options, " "); got != "--priority=7" {
+			t.Errorf("options %s", got)
+		}
+		b.want(b.wait(time.Minute), smctl.PhaseMaster, 2, 1)
+		b.kill()
+		b.port.Policy.Partitions = "0x8001 Name=a\n"
+		b.boot()
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 3, 2)
+		b.kill()
+		b.boot()
+		b.want(b.wait(time.Minute), smctl.PhaseMaster, 3, 2)
+		b.kill()
+	})
+}
+
+// With another Engine= the program of the former one goes, whoever started it.
+func TestEngineChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.port.Policy.Engine = smctl.EngineOpenSM
+		b.boot()
+		b.wait(5 * time.Second)
+		b.active(1, 1)
+		if s := b.wait(time.Second); s.Worker != "ibnetsm-opensm-0x0002c903000abcde.service" {
+			t.Errorf("worker %s", s.Worker)
+		}
+		b.port.Policy.Engine = smctl.EngineBuiltin
+		b.c.Update([]Port{b.port})
+		check := func(starts, stops int, runs, gone string) {
+			t.Helper()
+			s := b.wait(time.Second)
+			b.want(s, smctl.PhaseMaster, starts, stops)
+			b.units.mu.Lock()
+			defer b.units.mu.Unlock()
+			if s.Worker != runs || b.units.state[runs].State != smctl.WorkerActive || b.units.state[gone].State != smctl.WorkerInactive {
+				t.Errorf("%s: %+v", s.Worker, b.units.state)
+			}
+		}
+		const builtin, opensm = "ibnetsm@0x0002c903000abcde.service", "ibnetsm-opensm-0x0002c903000abcde.service"
+		check(2, 1, builtin, opensm)
+		b.kill()
+		b.port.Policy.Engine = smctl.EngineOpenSM
+		b.boot()
+		check(3, 2, opensm, builtin)
+		b.kill()
+
+		// The unit was taken away while the daemon did not run.
+		b.port.Policy = smctl.Policy{}
+		b.boot()
+		b.want(b.wait(smctl.UnitGrace+time.Second), smctl.PhaseOff, 3, 3)
+		b.kill()
+	})
+}
+
+// A worker that could not be stopped is not taken for one that has failed.
+func TestStopRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.boot()
+		b.wait(5 * time.Second)
+		b.active(1, 1)
+		b.wait(time.Second)
+		b.units.mu.Lock()
+		b.units.stuck = errors.New("systemd says: no")
+		b.units.mu.Unlock()
+		if err := b.c.Stop(context.Background(), "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		if s := b.wait(time.Second); s.Phase != "blocked" || !strings.Contains(s.Reason, "systemd says: no") {
+			t.Errorf("%s: %s", s.Phase, s.Reason)
+		}
+		b.wait(20 * time.Second)
+		if starts, stops := b.units.counts(); starts != 1 || stops < 3 {
+			t.Errorf("%d starts, %d stops", starts, stops)
+		}
+		b.units.mu.Lock()
+		b.units.stuck = nil
+		b.units.mu.Unlock()
+		if s := b.wait(20 * time.Second); s.Phase != "held" {
+			t.Errorf("%s: %s", s.Phase, s.Reason)
+		}
+		b.kill()
+	})
+}
+
+// What is kept is read back, whatever is in the options.
+func TestKept(t *testing.T) {
+	d := Dir(t.TempDir())
+	if k := d.Load(guid1); k != (Kept{}) {
+		t.Errorf("nothing was saved, and there is %+v", k)
+	}
+	for _, k := range []Kept{
+		{Options: commandLine([]string{"--priority=0"})},
+		{Engine: smctl.EngineOpenSM, Options: commandLine([]string{"--Pconfig", `/etc/a "b" \c.conf`}), Hand: smctl.HandStop},
+	} {
+		if err := d.Save(guid1, k); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Load(guid1); got != k {
+			t.Errorf("%+v became %+v", k, got)
+		}
+	}
+	if got := commandLine([]string{"--a=1", "--b=x y", `--c=q"\`}); got != `--a=1 "--b=x y" "--c=q\"\\"` {
+		t.Error(got)
+	}
 }

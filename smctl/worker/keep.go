@@ -2,28 +2,66 @@ package worker
 
 import (
 	"fmt"
-	"ibnetworkd/internal/smallfile"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/smctl"
 )
 
-// Dir keeps options below a directory, one environment file a port: the unit
-// reads it (EnvironmentFile=), and so does the next run of the daemon.
+// Kept is what is remembered of a port's worker until the host is booted anew.
+type Kept struct {
+	// Engine is the program that was started last, and Options the line that
+	// it was started with (see commandLine), empty if it never was.
+	Engine  smctl.Engine
+	Options string
+	// Hand is what a person asked for.
+	Hand smctl.Hand
+}
+
+// commandLine joins options so that systemd splits them again where it replaces
+// $IBNETSM_OPTIONS: at white space, with double quotes and backslashes as in
+// systemd.service(5).
+func commandLine(options []string) string {
+	quoted := make([]string, len(options))
+	for i, o := range options {
+		if strings.ContainsAny(o, " \t\"'\\") {
+			o = `"` + escaper.Replace(o) + `"`
+		}
+		quoted[i] = o
+	}
+	return strings.Join(quoted, " ")
+}
+
+var (
+	escaper   = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	unescaper = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
+)
+
+// Dir keeps below a directory, one environment file a port: the unit reads it
+// (EnvironmentFile=), and so does the next run of the daemon.
 type Dir string
 
 func (d Dir) path(g ib.GUID) string { return filepath.Join(string(d), g.String()+".env") }
 
+const (
+	optionsKey = "IBNETSM_OPTIONS="
+	engineKey  = "IBNETSM_ENGINE="
+	handKey    = "IBNETSM_BY_HAND="
+)
+
 // Save implements Keeper.
-func (d Dir) Save(g ib.GUID, options []string, hand smctl.Hand) error {
+func (d Dir) Save(g ib.GUID, k Kept) error {
 	var b strings.Builder
 	b.WriteString("# Written by ibnetworkd; the unit file's [SubnetManager] section says what goes in here.\n")
-	fmt.Fprintf(&b, "IBNETSM_OPTIONS=\"%s\"\n", strings.NewReplacer("\\", "\\\\", "\"", "\\\"", "\n", "").Replace(strings.Join(options, " ")))
-	if hand != smctl.HandNone {
-		fmt.Fprintf(&b, "IBNETSM_BY_HAND=%s\n", hand)
+	fmt.Fprintf(&b, "%s\"%s\"\n", optionsKey, escaper.Replace(k.Options))
+	if k.Engine != smctl.EngineBuiltin {
+		fmt.Fprintf(&b, "%s%v\n", engineKey, k.Engine)
+	}
+	if k.Hand != smctl.HandNone {
+		fmt.Fprintf(&b, "%s%v\n", handKey, k.Hand)
 	}
 	if old, err := os.ReadFile(d.path(g)); err == nil && string(old) == b.String() {
 		return nil
@@ -34,19 +72,26 @@ func (d Dir) Save(g ib.GUID, options []string, hand smctl.Hand) error {
 	return smallfile.Replace(d.path(g), []byte(b.String()), 0o644)
 }
 
-// Hand implements Keeper.
-func (d Dir) Hand(g ib.GUID) smctl.Hand {
+// Load implements Keeper.
+func (d Dir) Load(g ib.GUID) (k Kept) {
 	b, err := os.ReadFile(d.path(g))
 	if err != nil {
-		return smctl.HandNone
+		return Kept{}
 	}
 	for line := range strings.Lines(string(b)) {
-		switch strings.TrimSpace(line) {
-		case "IBNETSM_BY_HAND=start":
-			return smctl.HandStart
-		case "IBNETSM_BY_HAND=stop":
-			return smctl.HandStop
+		line = strings.TrimSpace(line)
+		if v, ok := strings.CutPrefix(line, optionsKey); ok && len(v) >= 2 {
+			k.Options = unescaper.Replace(v[1 : len(v)-1])
+		}
+		if v, ok := strings.CutPrefix(line, engineKey); ok {
+			k.Engine, _ = smctl.ParseEngine(v)
+		}
+		switch line {
+		case handKey + "start":
+			k.Hand = smctl.HandStart
+		case handKey + "stop":
+			k.Hand = smctl.HandStop
 		}
 	}
-	return smctl.HandNone
+	return k
 }

@@ -326,13 +326,14 @@ func (s *Systemd) Start(ctx context.Context, u Unit) error {
 }
 
 // LoadModule loads a kernel module through modprobe@.service, so that the
-// daemon itself needs no right to, and returns when the job has ended.
+// daemon itself needs no right to, and returns when the job has ended. That
+// service calls it a success too when there is no such module.
 func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 	conn, err := s.connection()
 	if err != nil {
 		return err
 	}
-	unit := "modprobe@" + escapeUnit(name) + ".service"
+	unit := modprobeUnit(name)
 	done := make(chan string, 1)
 	s.mu.Lock()
 	if s.jobs == nil {
@@ -383,18 +384,11 @@ func (s *Systemd) finished(unit, result string) {
 	}
 }
 
-// escapeUnit is systemd-escape's rule for an instance name.
-func escapeUnit(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		c := s[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == ':' || c == '.' && i > 0 {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, `\x%02x`, c)
-		}
-	}
-	return b.String()
+// modprobeUnit is the unit that loads a module. It hands its instance name over
+// as it is written, so nothing may be escaped in it: the names of modules are
+// letters, digits, _ and -, of which - is the same as _.
+func modprobeUnit(module string) string {
+	return "modprobe@" + strings.ReplaceAll(module, "-", "_") + ".service"
 }
 
 // Stop implements Manager.

@@ -226,7 +226,7 @@ func TestSystemd(t *testing.T) {
 		t.Error(err)
 	}
 	f.mu.Lock()
-	if last := f.calls[len(f.calls)-1]; last != `StartUnit modprobe@rdma\x2dcm.service replace` {
+	if last := f.calls[len(f.calls)-1]; last != "StartUnit modprobe@rdma_cm.service replace" {
 		t.Error(last)
 	}
 	f.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -152,6 +153,12 @@ func (o *outside) watchPorts(ctx context.Context) error {
 // moduleRetry is the pause after a module could not be loaded.
 const moduleRetry = time.Minute
 
+// present reports whether a module shows itself.
+func present(module string) bool {
+	_, err := os.Stat(filepath.Join("/sys/module", strings.ReplaceAll(module, "-", "_")))
+	return err == nil
+}
+
 // loadModules loads the modules of [Modules] sections, each once while a unit
 // names it.
 func (o *outside) loadModules(ctx context.Context) error {
@@ -171,7 +178,7 @@ func (o *outside) loadModules(ctx context.Context) error {
 			if done[m] {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join("/sys/module", strings.ReplaceAll(m, "-", "_"))); err == nil {
+			if present(m) {
 				done[m] = true
 				continue
 			}
@@ -182,6 +189,16 @@ func (o *outside) loadModules(ctx context.Context) error {
 				}
 				said[m] = true
 				again.Reset(moduleRetry)
+				continue
+			}
+			if !present(m) {
+				// The service manager does not say. It is asked again at the
+				// next reload.
+				if !said[m] {
+					o.log.Warn("a module that a unit asks for is not there after modprobe has run", "module", m,
+						"cause", "this kernel lacks it, or the name is an alias or built in: modprobe -v "+m)
+				}
+				said[m] = true
 				continue
 			}
 			done[m] = true
@@ -195,27 +212,44 @@ func (o *outside) loadModules(ctx context.Context) error {
 	}
 }
 
+// metricsRetry is the pause after metrics could not be served.
+const metricsRetry = time.Minute
+
+// metrics serves and writes metrics. Links matter more: whatever fails here is
+// told and tried again.
 func (o *outside) metrics(ctx context.Context) error {
 	text := func() []byte { return counted.Text(time.Now()) }
+	var parts sync.WaitGroup
 	if metricsFile != "" {
-		go func() {
-			if err := metrics.Textfile(ctx, metricsFile, textEach, text, func(err error) { o.log.Warn("metrics", "error", err) }); err != nil && ctx.Err() == nil {
+		parts.Go(func() {
+			if err := metrics.Textfile(ctx, metricsFile, textEach, text, func(err error) { o.log.Warn("metrics", "error", err) }); err != nil {
 				o.log.Warn("metrics", "error", err)
 			}
-		}()
+		})
 	}
-	if metricsAt == "" {
-		<-ctx.Done()
-		return nil
+	if metricsAt != "" {
+		parts.Go(func() {
+			for said := false; ; said = true {
+				l, err := metrics.Listen(metricsAt)
+				if err == nil {
+					err = metrics.Serve(ctx, l, text)
+				}
+				if ctx.Err() != nil {
+					return
+				}
+				if !said {
+					o.log.Error("metrics are not served, trying again", "error", err)
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(metricsRetry):
+				}
+			}
+		})
 	}
-	l, err := metrics.Listen(metricsAt)
-	if err != nil {
-		// Links matter more than their metrics.
-		o.log.Error("metrics are not served", "error", err)
-		<-ctx.Done()
-		return nil
-	}
-	return metrics.Serve(ctx, l, text)
+	parts.Wait()
+	return nil
 }
 
 // Reload implements bus.Backend.

@@ -178,3 +178,15 @@ func TestSlowAdapterHoldsNobodyUp(t *testing.T) {
 		t.Errorf("the counter is not there:\n%s", s)
 	}
 }
+
+// An address that a link gets later can be listened at.
+func TestListenAtAnAddressToCome(t *testing.T) {
+	for _, at := range []string{"192.0.2.7:0", "[2001:db8::7]:0"} {
+		l, err := Listen(at)
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+			continue
+		}
+		_ = l.Close()
+	}
+}

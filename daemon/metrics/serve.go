@@ -11,9 +11,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 )
 
 // PortCounters reads the counters of a port below sysfs's root (/sys): those of
@@ -46,11 +48,12 @@ func PortCounters(root string) func(ibdev string, num int) map[string]uint64 {
 }
 
 // Listen opens where metrics are served: "unix:/run/x.sock", or an address as
-// 127.0.0.1:9717. A unix socket left by a dead process is removed.
+// 127.0.0.1:9717, which need not be there yet: it may be one that the daemon is
+// about to give a link. A unix socket left by a dead process is removed.
 func Listen(where string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(where, "unix:")
 	if !ok {
-		l, err := net.Listen("tcp", where)
+		l, err := (&net.ListenConfig{Control: freebind}).Listen(context.Background(), "tcp", where)
 		if err != nil {
 			return nil, fmt.Errorf("serve metrics: %w", err)
 		}
@@ -73,6 +76,20 @@ func Listen(where string) (net.Listener, error) {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	return l, nil
+}
+
+// freebind lets a socket have an address that no interface has (ip(7),
+// IP_FREEBIND).
+func freebind(network, _ string, c syscall.RawConn) error {
+	level, option := unix.IPPROTO_IP, unix.IP_FREEBIND
+	if network == "tcp6" {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_FREEBIND
+	}
+	var err error
+	if e := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, 1) }); e != nil {
+		return e
+	}
+	return err
 }
 
 // maxScrapes bounds the scrapes under way at one time.
@@ -114,7 +131,10 @@ func Textfile(ctx context.Context, path string, interval time.Duration, text fun
 		select {
 		case <-ctx.Done():
 			// Nothing stale may stay.
-			return os.Remove(path)
+			if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return nil
 		case <-t.C:
 		}
 	}

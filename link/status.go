@@ -3,26 +3,25 @@ package link
 import "slices"
 
 // State is the administrative state of a link, in systemd-networkd's words
-// (networkctl(1)). There is no end in "failed": a failed link is tried again
-// on the next event and with back-off.
+// (networkctl(1)), of which "initialized" and "linger" do not occur: a link is
+// decided on at once, and one that is gone is gone. There is no end in "failed":
+// a failed link is tried again on the next event and with back-off.
 type State string
 
 // The states of a link.
 const (
 	StatePending     State = "pending"     // udev has not finished with it
-	StateInitialized State = "initialized" // udev has; nothing has been decided yet
 	StateConfiguring State = "configuring" // operations are under way or waited for
-	StateConfigured  State = "configured"  // all that the unit asks for is there
+	StateConfigured  State = "configured"  // all that the unit asks for is there, or blocked for a reason that stands
 	StateUnmanaged   State = "unmanaged"   // no unit, Unmanaged=yes, or another program's
 	StateFailed      State = "failed"      // an operation was refused; retried
-	StateLinger      State = "linger"      // the link is gone, what is known of it stays for a while
 )
 
 // Obstructed reports that something on another link is in the way of what the
-// link's unit asks for: a name, a route, a partition's interface.
+// link's unit asks for: a name, a route, a partition's interface, a next hop.
 func (s Status) Obstructed() bool {
 	return slices.ContainsFunc(s.Reasons, func(r Reason) bool {
-		return r.Code == CodeNameTaken || r.Code == CodeAddressConflict || r.Code == CodePKeyForeign
+		return r.Code == CodeNameTaken || r.Code == CodeAddressConflict || r.Code == CodePKeyForeign || r.Code == CodeGatewayUnreached
 	})
 }
 

@@ -20,7 +20,7 @@ func stateStyle(s link.Status) string {
 		return good
 	case link.StateFailed:
 		return bad
-	case link.StateUnmanaged, link.StateLinger:
+	case link.StateUnmanaged:
 		return faint
 	}
 	return soso

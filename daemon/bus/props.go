@@ -105,7 +105,7 @@ var linkProps = []property[link.Status]{
 	{"Unit", "s", "The path of the unit file that applies, empty for none.", func(s link.Status) any { return s.Unit }},
 	{"DropIns", "as", "The drop-ins of the unit in the order they apply.", func(s link.Status) any { return list(s.DropIns) }},
 	{"MadeByUs", "b", "Whether ibnetworkd made this interface.", func(s link.Status) any { return s.MadeByUs }},
-	{"State", "s", "The administrative state: pending, initialized, configuring, configured, unmanaged, failed, linger.", func(s link.Status) any { return string(s.State) }},
+	{"State", "s", "The administrative state: pending, configuring, configured, unmanaged or failed.", func(s link.Status) any { return string(s.State) }},
 	{"OperationalState", "s", "The operational state: missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, enslaved, routable.", func(s link.Status) any { return string(s.Oper) }},
 	{"Carrier", "b", "Whether the link has carrier: port Active and broadcast group joined.", func(s link.Status) any { return s.Carrier }},
 	{"RequiredForOnline", "b", "Whether the host counts as online only with this link.", func(s link.Status) any { return s.Required }},

@@ -165,7 +165,7 @@ func (c *Collector) Reloaded(problems int) {
 
 var (
 	portStates = []string{"Down", "Initializing", "Armed", "Active"}
-	linkStates = []string{"pending", "initialized", "configuring", "configured", "unmanaged", "failed", "linger"}
+	linkStates = []string{"pending", "configuring", "configured", "unmanaged", "failed"}
 )
 
 // read reads the hardware counters of all ports. Without the lock: an adapter

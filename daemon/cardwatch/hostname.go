@@ -24,11 +24,16 @@ func Hostname(ctx context.Context, changed func()) error {
 	if err != nil {
 		return fmt.Errorf("eventfd: %w", err)
 	}
-	end := context.AfterFunc(ctx, func() { _, _ = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0}) })
+	stopped := make(chan struct{})
+	end := context.AfterFunc(ctx, func() {
+		_, _ = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		close(stopped)
+	})
 	defer func() {
-		if end() || ctx.Err() != nil {
-			_ = unix.Close(stop)
+		if !end() {
+			<-stopped // it may still be about to write, to what then is another file
 		}
+		_ = unix.Close(stop)
 	}()
 	buf := make([]byte, 256)
 	fd := int(f.Fd())

@@ -46,3 +46,20 @@ func TestHostname(t *testing.T) {
 		t.Error("does not end with its context")
 	}
 }
+
+func TestIndexOf(t *testing.T) {
+	kerneltest.Isolate(t)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if i, err := indexOf(fd, "lo"); i != 1 || err != nil {
+		t.Errorf("lo has the index %d, %v", i, err)
+	}
+	for _, name := range []string{"none", "averyveryverylongname", ""} {
+		if i, err := indexOf(fd, name); err == nil {
+			t.Errorf("%q has the index %d", name, i)
+		}
+	}
+}

@@ -6,7 +6,8 @@ package cardwatch
 import (
 	"errors"
 	"fmt"
-	"net"
+
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/kernel/dcb"
@@ -24,10 +25,23 @@ func bridging() (daemon.EventSocket, error) {
 		return nil, fmt.Errorf("listen to data centre bridging: %w", err)
 	}
 	return daemon.SocketOf(ev, func(s *daemon.Scope, e dcb.Event) {
-		if i, err := net.InterfaceByName(e.Link); err == nil {
-			s.Join(daemon.Scope{Links: map[int]bool{i.Index: true}})
+		if i, err := indexOf(ev.FD(), e.Link); err == nil {
+			s.Join(daemon.Scope{Links: map[int]bool{i: true}})
 		}
 	}), nil
+}
+
+// indexOf asks for the index of one link, through any socket of its network
+// namespace; net.InterfaceByName lists all links for it.
+func indexOf(socket int, name string) (int, error) {
+	r, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(socket, unix.SIOCGIFINDEX, r)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("index of %s: %w", name, err)
+	}
+	return int(r.Uint32()), nil
 }
 
 func cards() (daemon.EventSocket, error) {

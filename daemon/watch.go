@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,7 @@ type Watch struct {
 }
 
 // EventSource opens a socket of events. Open gives nil, and no error, where this
-// kernel has no such events.
+// kernel has no such events, and errNotYet where they come with a module.
 type EventSource struct {
 	Name string
 	Open func() (EventSocket, error)
@@ -76,11 +77,14 @@ func (x socket[E]) Take(s *Scope) (bool, error) { return x.Read(func(e E) { x.no
 // SocketOf makes an EventSocket of a kernel client's source.
 func SocketOf[E any](r reader[E], note func(*Scope, E)) EventSocket { return socket[E]{r, note} }
 
+// errNotYet says that a source can be opened when there are RDMA devices.
+var errNotYet = errors.New("comes with a module that is not loaded yet")
+
 // source is one that may have failed and is opened again.
 type source struct {
 	EventSource
-	socket EventSocket // nil while it has failed
-	retry  time.Time   // when to open it again
+	socket EventSocket // nil while it has failed, or is not there yet
+	retry  time.Time   // when to open it again; zero: when an RDMA device is heard of
 }
 
 // everything is what is looked at after events were lost.
@@ -110,6 +114,8 @@ func (w *Watch) Start(ctx context.Context) error {
 		switch {
 		case err != nil && i == 0:
 			return errors.Join(err, w.Close())
+		case errors.Is(err, errNotYet):
+			w.sources = append(w.sources, &source{EventSource: x})
 		case err != nil:
 			// In a container or a namespace: rtnetlink tells of links, the port
 			// timer of the rest.
@@ -150,7 +156,7 @@ func (w *Watch) Take() Scope {
 	var s Scope
 	for _, x := range w.sources {
 		if x.socket == nil {
-			if !time.Now().Before(x.retry) && x.again(w) {
+			if !x.retry.IsZero() && !time.Now().Before(x.retry) && x.again(w) {
 				s.Join(everything)
 			}
 			continue
@@ -168,6 +174,15 @@ func (w *Watch) Take() Scope {
 			x.later(w)
 		}
 	}
+	if s.RDMA {
+		// The first device comes after the family. What the look that follows
+		// sees needs no event.
+		for _, x := range w.sources {
+			if x.socket == nil && x.retry.IsZero() {
+				x.again(w)
+			}
+		}
+	}
 	return s
 }
 
@@ -177,7 +192,7 @@ func (x *source) later(w *Watch) {
 	time.AfterFunc(rejoin, func() { w.Wake(Scope{Events: true}) })
 }
 
-// again opens a source that has failed.
+// again opens a source that has failed or was not there.
 func (x *source) again(w *Watch) bool {
 	so, err := x.Open()
 	if err == nil && so != nil {
@@ -187,7 +202,15 @@ func (x *source) again(w *Watch) bool {
 		}
 		_ = so.Close()
 	}
-	x.later(w)
+	switch {
+	case errors.Is(err, errNotYet):
+		x.retry = time.Time{}
+	case err == nil && so == nil:
+		// The module is there now, and has no events.
+		w.sources = slices.DeleteFunc(slices.Clone(w.sources), func(o *source) bool { return o == x })
+	default:
+		x.later(w)
+	}
 	return false
 }
 
@@ -246,8 +269,11 @@ func (w *Watch) rdma() (EventSocket, error) {
 			return SocketOf(ev, func(s *Scope, _ rdmanl.Event) { s.RDMA = true }), nil
 		}
 	}
-	if errors.Is(err, rdmanl.ErrNoMonitor) || errors.Is(err, rdmanl.ErrNoRDMA) {
+	switch {
+	case errors.Is(err, rdmanl.ErrNoMonitor):
 		return nil, nil
+	case errors.Is(err, rdmanl.ErrNoRDMA):
+		return nil, errNotYet
 	}
 	return nil, fmt.Errorf("listen to RDMA events: %w", err)
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/units"
 )
 
@@ -100,4 +103,87 @@ func TestFailedSource(t *testing.T) {
 			t.Errorf("opened %d times, woken %d times in %v", opened, woken, 10*rejoin)
 		}
 	})
+}
+
+// quietSocket has told that an RDMA device came, once.
+type quietSocket struct{ fd, told *int }
+
+func (q quietSocket) FD() int { return *q.fd }
+func (q quietSocket) Take(s *Scope) (bool, error) {
+	s.RDMA = *q.told > 0
+	*q.told--
+	return false, nil
+}
+func (quietSocket) Close() error { return nil }
+
+// A family that comes with a module is listened to when the module has come, and
+// asked for when a device is heard of only.
+func TestLateSource(t *testing.T) {
+	poll, err := nl.NewPoller()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = poll.Close() }()
+	var pipe [2]int
+	if err := unix.Pipe(pipe[:]); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = unix.Close(pipe[0]), unix.Close(pipe[1]) }()
+	for _, tt := range []struct {
+		name   string
+		opens  []error // what opening gives, nil for a socket
+		hints  int     // of RDMA devices
+		opened int
+	}{
+		{"no device is heard of", []error{errNotYet}, 0, 1},
+		{"the module has come", []error{errNotYet, nil}, 2, 2},
+		{"another device without it", []error{errNotYet, errNotYet, nil}, 3, 3},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			opened, told, none := 0, tt.hints, 0
+			late := quietSocket{&pipe[0], &none}
+			w := &Watch{Log: slog.New(slog.DiscardHandler), poll: poll, Wake: func(Scope) {}, sources: []*source{
+				{EventSource: EventSource{Name: "late"}},
+				{EventSource: EventSource{Name: "udev"}, socket: quietSocket{&pipe[0], &told}},
+			}}
+			open := func() (EventSocket, error) {
+				opened++
+				if err := tt.opens[min(opened, len(tt.opens))-1]; err != nil {
+					return nil, err
+				}
+				return late, nil
+			}
+			w.sources[0].Open = open
+			if _, err := open(); !errors.Is(err, errNotYet) {
+				t.Fatal(err)
+			}
+			for range 5 {
+				w.Take()
+			}
+			if have := w.sources[0].socket != nil; opened != tt.opened || have != (tt.opens[len(tt.opens)-1] == nil) {
+				t.Errorf("opened %d times, want %d; there is a socket: %v", opened, tt.opened, have)
+			}
+			if w.sources[0].socket != nil {
+				// For the next case: the poller knows a descriptor once.
+				fd, err := unix.Dup(pipe[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = unix.Close(pipe[0])
+				pipe[0] = fd
+			}
+		})
+	}
+	// A kernel whose module has no events is not asked again.
+	told, asked := 5, 0
+	w := &Watch{Log: slog.New(slog.DiscardHandler), poll: poll, Wake: func(Scope) {}, sources: []*source{
+		{EventSource: EventSource{"late", func() (EventSocket, error) { asked++; return nil, nil }}},
+		{EventSource: EventSource{Name: "udev"}, socket: quietSocket{&pipe[0], &told}},
+	}}
+	for range 5 {
+		w.Take()
+	}
+	if asked != 1 || len(w.sources) != 1 {
+		t.Errorf("asked %d times, %d sources", asked, len(w.sources))
+	}
 }

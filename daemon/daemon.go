@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
@@ -621,7 +622,8 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 		}
 		steps += len(r.Plan.Steps)
 		t = clock()
-		dirty = d.apply(ctx, r.Plan.Steps)
+		var gone []absence
+		dirty, gone = d.apply(ctx, r.Plan.Steps)
 		lap(&cost.apply, t)
 		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(dirty)}
 		// Our own changes echo as events: this look answers those too.
@@ -641,6 +643,11 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 			return err
 		}
 		d.take(snap, dirty)
+		for _, g := range gone {
+			if d.exists(g.op) {
+				d.hold(g.op, g.why, false, g.err)
+			}
+		}
 	}
 	if far != nil {
 		d.left = &left{changed, far, reloaded}
@@ -819,9 +826,48 @@ func samePort(a, b *link.Snapshot, l *link.Link) bool {
 	return p == nil && q == nil || p != nil && q != nil && reflect.DeepEqual(p, q)
 }
 
-// apply carries steps out and gives the links to look at again.
-func (d *Daemon) apply(ctx context.Context, steps []link.Step) map[int]bool {
-	touched := map[int]bool{}
+// absence is an operation of which the kernel said that its link is not there.
+type absence struct {
+	op  link.Op
+	why link.Reason // if it is there all the same
+	err error
+}
+
+// exists reports whether what an operation is about is in the snapshot.
+func (d *Daemon) exists(op link.Op) (ok bool) {
+	t := op.Target()
+	if c, add := op.(link.AddChild); add {
+		t = c.Parent
+	}
+	switch {
+	case t.Ifindex != 0:
+		_, ok = d.snap.Link(t.Ifindex)
+	case t.Link != "":
+		_, ok = d.snap.LinkByName(t.Link)
+	case t.IBDevice != "":
+		_, ok = d.snap.Device(t.IBDevice)
+	default:
+		ok = true // the host
+	}
+	return ok
+}
+
+// hold has an operation that failed wait, and says why.
+func (d *Daemon) hold(op link.Op, why link.Reason, refused bool, err error, args ...any) {
+	d.held.add(op, why, refused, time.Now())
+	level := slog.LevelWarn
+	if errors.Is(err, card.ErrLoading) {
+		level = slog.LevelInfo
+	}
+	d.sayOnce(op.Target().String(), failedOp(op), why.Text, level, append(args, "error", err, "next", why.Next)...)
+}
+
+func failedOp(op link.Op) string { return "failed " + op.String() }
+
+// apply carries steps out and gives the links to look at again, and the
+// operations whose links the kernel could not find.
+func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched map[int]bool, gone []absence) {
+	touched = map[int]bool{}
 	unit := make(map[string]string, len(steps))
 	for _, s := range steps {
 		d.rec.Intend(s.Op)
@@ -850,6 +896,7 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) map[int]bool {
 		if err == nil {
 			d.rec.Done(op)
 			d.held.done(op)
+			delete(d.said, op.Target().String()+"\x00"+failedOp(op))
 			d.log.Info("done", args...)
 			return
 		}
@@ -863,15 +910,15 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) map[int]bool {
 			d.held.done(op)
 		case verdictGone:
 			d.rec.Failed(op)
+			gone = append(gone, absence{op, why, err})
 			d.log.Debug("the link went away", append(args, "error", err)...)
 		case verdictRetry, verdictGiveUp:
 			d.rec.Failed(op)
-			d.held.add(op, why, v == verdictGiveUp, time.Now())
-			d.sayOnce(op.Target().String(), "failed "+op.String(), why.Text, slog.LevelWarn, append(args, "error", err, "next", why.Next)...)
+			d.hold(op, why, v == verdictGiveUp, err, args...)
 		}
 	})
 	d.save()
-	return touched
+	return touched, gone
 }
 
 func (d *Daemon) save() {

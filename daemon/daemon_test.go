@@ -314,6 +314,73 @@ func TestRetry(t *testing.T) {
 	})
 }
 
+// "No such device" about a link that is there is an error like others: it is not
+// tried again at once, and it is told. Said of one that went, it is nothing.
+func TestNoSuchDevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 1)
+		var goes bool
+		sys.fail = func(op link.Op) error {
+			if strings.Contains(op.String(), "mode connected") {
+				if goes {
+					c := *sys.m.Snapshot()
+					c.Links = nil
+					sys.m = link.NewModel(&c)
+				}
+				return fmt.Errorf("change link 10: %w", syscall.ENODEV)
+			}
+			return nil
+		}
+		r := launch(t, sys, &notes{}, map[string]string{"10.ibnetwork": unit0})
+		defer r.stop()
+		if n := strings.Count(strings.Join(sys.take(), "\n"), "mode connected"); n != 1 {
+			t.Errorf("tried %d times at once", n)
+		}
+		if s := r.link("ib0"); s.State != link.StateFailed || s.Reason().Code != link.CodeRetry || s.Reason().Next == "" {
+			t.Errorf("ib0 is %s: %v", s.State, s.Reasons)
+		}
+		sys.mu.Lock()
+		goes = true
+		sys.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := len(r.held.m); n != 0 || strings.Count(r.log.String(), "msg=\"the kernel does not find") != 1 {
+			t.Errorf("%d operations are held on a link that went:\n%s", n, r.log)
+		}
+	})
+}
+
+// What was learned of operations that nobody asks for any more is forgotten.
+func TestHoldsForget(t *testing.T) {
+	h, now := newHolds(), time.Unix(0, 0)
+	for i := range 100 {
+		op := link.SetMTU{On: link.Target{Link: "ib0"}, MTU: 100 + i}
+		for range 3 {
+			h.add(op, link.Reason{}, i%2 == 0, now)
+			h.event(map[string]bool{"ib0": true}, true, now)
+		}
+		now = now.Add(time.Minute)
+	}
+	if n := len(h.m) + len(h.last); n > 30 {
+		t.Errorf("%d operations are remembered", n)
+	}
+	// Failing again waits longer each time, up to a bound.
+	op := link.SetMTU{On: link.Target{Link: "ib1"}, MTU: 1}
+	var waits []time.Duration
+	for range 12 {
+		h.add(op, link.Reason{}, true, now)
+		wait := h.m[link.HoldKey(op)].wait
+		waits = append(waits, wait)
+		now = now.Add(wait)
+		if len(h.due(now)) == 0 {
+			t.Fatal("not due")
+		}
+	}
+	if waits[0] != refuseFirst || waits[1] != 2*refuseFirst || waits[11] != refuseMost {
+		t.Errorf("waits %v", waits)
+	}
+}
+
 func TestPortComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := system(t, 1)

@@ -49,7 +49,7 @@ func TestClassify(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("verdict %d, want %d", got, tt.want)
 			}
-			if spoken := got == verdictRetry || got == verdictGiveUp; spoken != (why.Text != "") {
+			if spoken := got == verdictRetry || got == verdictGiveUp || got == verdictGone; spoken != (why.Text != "") {
 				t.Errorf("reason %+v", why)
 			} else if spoken && (strings.Contains(why.Text, "\n") || strings.HasSuffix(why.Text, ".")) {
 				t.Errorf("not one sentence: %q", why.Text)

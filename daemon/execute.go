@@ -158,11 +158,11 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 		return rtnl.DelAddress(address(o.Address, index)), true
 	case link.AddRoute:
 		if o.Replace {
-			return rtnl.ReplaceRoute(route(o.Route, index)), true
+			return rtnl.ReplaceRoute(route(o.Route, o.On.Link, index)), true
 		}
-		return rtnl.AddRoute(route(o.Route, index)), true
+		return rtnl.AddRoute(route(o.Route, o.On.Link, index)), true
 	case link.DelRoute:
-		return rtnl.DelRoute(route(o.Route, index)), true
+		return rtnl.DelRoute(route(o.Route, o.On.Link, index)), true
 	case link.AddRule:
 		return rtnl.AddRule(rule(o.Rule)), true
 	case link.DelRule:
@@ -186,7 +186,9 @@ func address(a link.Address, index int) rtnl.Address {
 	return out
 }
 
-func route(r link.Route, index int) rtnl.Route {
+// route is for the link of that name and index, which the plan may not have known
+// yet.
+func route(r link.Route, name string, index int) rtnl.Route {
 	out := rtnl.Route{
 		Family: unix.AF_INET, Dst: r.Dst, Src: r.Src, Gateway: r.Gateway, OutIf: index, PrefSrc: r.PrefSrc, Table: r.Table, Metric: r.Metric,
 		Type: r.Type, Scope: r.Scope, Proto: r.Protocol, TOS: r.TOS, Pref: r.Pref,
@@ -204,7 +206,7 @@ func route(r link.Route, index int) rtnl.Route {
 	}
 	for _, h := range r.NextHops {
 		n := h.Ifindex
-		if n == 0 {
+		if h.Dev == name {
 			n = index
 		}
 		out.NextHops = append(out.NextHops, rtnl.NextHop{OutIf: n, Gateway: h.Gateway, Weight: h.Weight})
@@ -238,7 +240,7 @@ type verdict uint8
 const (
 	verdictDone    verdict = iota // the effect is there all the same
 	verdictForeign                // it is there, and someone else made it
-	verdictGone                   // the link went away: its removal is on the way as an event
+	verdictGone                   // the link went away, and its removal is on the way as an event; if not, as Retry
 	verdictRetry                  // passing: tried again soon, and on the next event
 	verdictGiveUp                 // refused: tried again when something that matters changes, and now and then
 )
@@ -330,7 +332,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 	}
 	switch {
 	case is(unix.ENODEV, unix.ENXIO):
-		return verdictGone, link.Reason{}
+		return verdictGone, say(link.CodeRetry, "look at the links and devices that it names: it is tried again; by hand it is: "+op.String(), "the kernel does not find what %s is about (%s)", op, words)
 	case is(unix.EPERM, unix.EACCES):
 		return verdictGiveUp, say(link.CodeRefused, "run ibnetworkd as its service does: with CAP_NET_ADMIN, and with /proc/sys and /sys writable",
 			"not permitted: %s (%s)", op, words)

@@ -29,27 +29,28 @@ type hold struct {
 // holds are the operations not to be tried now, by link.HoldKey.
 type holds struct {
 	m map[string]*hold
-	// last remembers the back-off of operations that have just been let go,
-	// so that failing again waits longer.
-	last map[string]time.Duration
+	// last remembers those that have been let go, so that failing again waits
+	// longer, for as long as the longest wait.
+	last map[string]*hold
 }
 
 func newHolds() *holds {
-	return &holds{m: map[string]*hold{}, last: map[string]time.Duration{}}
+	return &holds{m: map[string]*hold{}, last: map[string]*hold{}}
 }
 
 func (h *holds) add(op link.Op, why link.Reason, refused bool, now time.Time) {
+	maps.DeleteFunc(h.last, func(_ string, x *hold) bool { return now.Sub(x.next) > refuseMost })
 	key := link.HoldKey(op)
 	first, most := retryFirst, retryMost
 	if refused {
 		first, most = refuseFirst, refuseMost
 	}
 	wait := first
-	if w := h.last[key]; w >= first {
-		wait = min(2*w, most)
+	if x := h.last[key]; x != nil && x.wait >= first {
+		wait = min(2*x.wait, most)
 	}
-	h.last[key] = wait
 	h.m[key] = &hold{why: why, on: op.Target(), refused: refused, since: now, wait: wait, next: now.Add(wait)}
+	h.last[key] = h.m[key]
 }
 
 // done forgets what is known of an operation that has worked.
@@ -87,17 +88,8 @@ const settle = 250 * time.Millisecond
 // everything also what was refused there.
 func (h *holds) event(names map[string]bool, everything bool, now time.Time) {
 	maps.DeleteFunc(h.m, func(_ string, x *hold) bool {
-		if names != nil && !names[x.on.Link] {
-			return false
-		}
-		if everything {
-			return true
-		}
-		return !x.refused && now.Sub(x.since) >= settle
+		return names[x.on.Link] && (everything || !x.refused && now.Sub(x.since) >= settle)
 	})
-	if everything && names == nil {
-		clear(h.last)
-	}
 }
 
 // reasons is the planner's view.

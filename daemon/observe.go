@@ -111,9 +111,13 @@ func NewObserver(root string) (*Observer, error) {
 	return o, nil
 }
 
-// OnResolved says what is to be called when systemd-resolved comes or goes. Call
-// it before the first Look.
-func (o *Observer) OnResolved(f func()) { o.dns.changed = f }
+// Notify says what is to be called, from any goroutine, when what the observer
+// waits for beside the loop has come: systemd-resolved, a module. Call it before
+// the first Look.
+func (o *Observer) Notify(wake func(Scope)) {
+	o.dns.changed = func() { wake(Scope{Reload: true, RDMA: true}) }
+	o.card.Loaded = func(links map[int]bool) { wake(Scope{Links: links, Force: links, RDMA: true}) }
+}
 
 // Close closes the kernel clients.
 func (o *Observer) Close() error {
@@ -527,8 +531,8 @@ func dumped(r *rtnl.Link) link.Link {
 	if r.ParentElsewhere {
 		l.Parent = 0
 	}
-	if r.VLAN != nil {
-		l.VLANID = r.VLAN.ID
+	if v := r.VLAN; v != nil {
+		l.VLAN = &link.VLAN{ID: v.ID, Protocol: v.Protocol, Flags: v.Flags, Ingress: v.Ingress, Egress: v.Egress}
 	}
 	if r.IPoIB != nil {
 		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, IgnoreUserspaceMulticast: r.IPoIB.UMcast}
@@ -695,18 +699,23 @@ func (o *Observer) lookRoutes(s *link.Snapshot) error {
 				x.Dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 			}
 		}
-		index := r.OutIf
+		// A route over several links is on each of them.
+		over := []int{r.OutIf}
 		for _, h := range r.NextHops {
 			dev := ""
 			if l, ok := s.Link(h.OutIf); ok {
 				dev = l.Name
 			}
 			x.NextHops = append(x.NextHops, link.NextHop{Gateway: h.Gateway, Ifindex: h.OutIf, Dev: dev, Weight: h.Weight})
-			if index == 0 {
-				index = h.OutIf
+			if over[0] == 0 {
+				over[0] = h.OutIf
+			} else if !slices.Contains(over, h.OutIf) {
+				over = append(over, h.OutIf)
 			}
 		}
-		by[index] = append(by[index], x)
+		for _, i := range over {
+			by[i] = append(by[i], x)
+		}
 	}
 	// Routes that lead nowhere have no link; they are kept with the loopback,
 	// as ip route shows the IPv6 ones.

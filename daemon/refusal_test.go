@@ -37,9 +37,9 @@ func TestRefusals(t *testing.T) {
 		link.SetSysctl{On: on, Key: "ipv4/rp_filter", Value: "1"}, link.SetDNS{On: on, Servers: []string{"10.1.0.53"}},
 		roce.SetPortType{On: on, Port: roce.PortType{Bus: "pci", Dev: "0000:03:00.0", Index: 1}, Type: units.PortTypeEth},
 		roce.SetNodeDesc{On: on, Desc: "node7"}, roce.SetVersion{On: on, Version: 2}, roce.SetToS{On: on, ToS: 104}, roce.SetDCBX{On: on, Flags: 9}, roce.SetPFC{On: on, Priority: 8},
-		roce.SetECN{On: on, Priority: 3, Enable: true}, roce.SetModprobe{On: on, Text: "x"}, roce.SetETS{On: on}, roce.MapDSCP{On: on, DSCP: 26, Old: -1, New: 3}, roce.SetTrust{On: on, Trust: units.TrustDSCP},
-		roce.SetBuffers{On: on}, roce.AddVLAN{On: on, Name: "v7", VLAN: units.VLAN{Id: units.Some(id)}}, roce.DelVLAN{On: on, Name: "v7"}, roce.AddSoft{On: on, Name: "rxe0"}, roce.DelSoft{On: on, Name: "rxe0", Index: 3},
-		roce.SetAutoprobe{On: on, Bus: "pci", Dev: "0000:03:00.0"}, roce.SetVFs{On: on, Bus: "pci", Dev: "0000:03:00.0", Count: 4},
+		roce.SetECN{On: on, Priority: 3, Enable: true}, roce.SetModprobe{On: on, Text: "x"}, roce.SetETS{On: on}, roce.MapDSCP{On: on, DSCP: 26, Priority: 3}, roce.ClearDSCP{On: on}, roce.SetTrust{On: on, Trust: units.TrustDSCP},
+		roce.SetBuffers{On: on}, roce.AddVLAN{On: on, Name: "v7", VLAN: units.VLAN{Id: units.Some(id)}}, roce.DelVLAN{On: on, Name: "v7"}, roce.SetVLAN{On: on, Name: "v7"}, roce.AddSoft{On: on, Name: "rxe0"}, roce.DelSoft{On: on, Name: "rxe0", Index: 3},
+		roce.SetAutoprobe{On: on, Bus: "pci", Dev: "0000:03:00.0"}, roce.SetVFs{On: on, Bus: "pci", Dev: "0000:03:00.0", Count: 4}, roce.SetVFs{On: on, Bus: "pci", Dev: "0000:03:00.0", Old: 2, Count: 4},
 		roce.SetVF{On: on, VF: 1, Attr: roce.VFAttr{NodeGUID: &guid}}, roce.SetVF{On: on, VF: 1, Attr: roce.VFAttr{LinkState: &state}}, roce.SetVF{On: on, VF: 1, Attr: roce.VFAttr{Trust: &yes}},
 		roce.SetVF{On: on, VF: 1, Attr: roce.VFAttr{MinRate: &rate, MaxRate: &rate}}, roce.SetVF{On: on, VF: 1, Attr: roce.VFAttr{MAC: mac}}, roce.SetVF{On: on, VF: 1, Attr: roce.VFAttr{VLAN: &id}},
 		roce.SetVFGUIDs{On: on, VF: 1, Node: &guid, Bus: "pci", Dev: "0000:03:00.1"}, roce.RebindVF{On: on, VF: 1, Bus: "pci", Dev: "0000:03:00.1", Node: guid},
@@ -54,7 +54,7 @@ func TestRefusals(t *testing.T) {
 			for _, message := range []string{"", "the driver's own words."} {
 				v, why := classify(op, fmt.Errorf("wrapped: %w", &nl.Error{What: "what", Errno: errno, Message: message}))
 				name := fmt.Sprintf("%T %v", op, errno)
-				if v == verdictDone || v == verdictForeign || v == verdictGone {
+				if v == verdictDone || v == verdictForeign {
 					if why != (link.Reason{}) {
 						t.Errorf("%s: nothing is wrong, yet it says %+v", name, why)
 					}

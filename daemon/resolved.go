@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -22,82 +24,124 @@ const (
 )
 
 // resolved hands name servers to systemd-resolved. The bus is joined when a
-// unit first has DNS= or Domains=, and joined again after it went away.
+// unit first has DNS= or Domains=, and joined again after it went away, beside the
+// loop: at boot the bus may listen long before it answers.
 type resolved struct {
-	mu      sync.Mutex
-	conn    *dbus.Conn
-	name    string    // of resolved
-	known   bool      // name is right until a signal says otherwise
-	changed func()    // called when resolved came or went
-	silent  time.Time // when it last let a call time out
+	join    func() (*dbus.Conn, error) // nil for the system bus
+	changed func()                     // called when resolved came or went
+	silent  time.Time                  // when it last let a call time out
+
+	mu      sync.Mutex // guards what follows
+	conn    *dbus.Conn // nil while there is none
+	name    string     // of resolved on the bus, "" for none
+	joining bool
+	closed  bool
 }
 
 // The loop waits for systemd-resolved's answers: no longer than patience for a
-// link, and where one did not come the next links are spared for a while.
+// link, and where one did not come the next links are spared for a while. It
+// waits for a bus that is joined for a moment only, which is enough for one that
+// answers.
 const (
 	patience = 3 * time.Second
 	sparing  = 30 * time.Second
+	moment   = 200 * time.Millisecond
 )
 
-// errSilent says that systemd-resolved holds its connection and answers nothing.
-var errSilent = fmt.Errorf("systemd-resolved does not answer within %v", patience)
+var (
+	// errSilent says that systemd-resolved holds its connection and answers nothing.
+	errSilent = fmt.Errorf("systemd-resolved does not answer within %v", patience)
+	errNoBus  = errors.New("the system bus is not joined")
+)
 
-func (r *resolved) bus() (*dbus.Conn, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn != nil && r.conn.Connected() {
-		return r.conn, nil
-	}
-	c, err := dbus.ConnectSystemBus()
-	if err != nil {
-		return nil, fmt.Errorf("join the system bus: %w", err)
-	}
-	r.conn = c
-	if err := c.AddMatchSignal(dbus.WithMatchInterface("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, resolveName)); err == nil {
-		ch := make(chan *dbus.Signal, 4)
-		c.Signal(ch)
-		changed := r.changed
-		go func() {
-			for range ch {
-				r.mu.Lock()
-				r.known = false
-				r.mu.Unlock()
-				if changed != nil {
-					changed()
-				}
-			}
-		}()
-	}
-	return c, nil
-}
-
-// owner is the unique bus name of the running systemd-resolved, "" for none. It
-// asks the bus if a signal said that it changed, or if fresh is set and the bus
-// could not be asked before.
+// owner is the unique bus name of the running systemd-resolved, "" for none, or
+// while that is not known. If fresh is set and the bus is not joined it is tried.
 func (r *resolved) owner(fresh bool) string {
 	r.mu.Lock()
-	name, known, joined := r.name, r.known, r.conn != nil && r.conn.Connected()
-	r.mu.Unlock()
-	if known && joined || !joined && !fresh {
-		return name
+	if fresh && r.conn == nil && !r.joining && !r.closed {
+		r.joining = true
+		done, late := make(chan struct{}), new(atomic.Bool)
+		go r.stay(done, late)
+		r.mu.Unlock()
+		t := time.NewTimer(moment)
+		select {
+		case <-done:
+		case <-t.C:
+			late.Store(true)
+		}
+		t.Stop()
+		r.mu.Lock()
 	}
-	c, err := r.bus()
-	if err == nil {
-		name = ""
-		// No owner is an error of the call and an answer all the same.
-		_ = c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, resolveName).Store(&name)
-	} else {
-		name = ""
+	defer r.mu.Unlock()
+	return r.name
+}
+
+// stay joins the bus and follows resolved's comings and goings until the bus goes.
+// done is closed when that much is known; late says that nobody waits for it.
+func (r *resolved) stay(done chan struct{}, late *atomic.Bool) {
+	tell := func(name string) {
+		r.mu.Lock()
+		r.name = name
+		r.mu.Unlock()
+		if r.changed != nil {
+			r.changed()
+		}
+	}
+	c, signals, name, err := r.enter()
+	r.mu.Lock()
+	r.joining = false
+	if err == nil && !r.closed {
+		r.conn, r.name = c, name
+	}
+	closed := r.closed
+	r.mu.Unlock()
+	close(done)
+	switch {
+	case err != nil:
+		return // the next fresh look tries again
+	case closed:
+		_ = c.Close()
+		return
+	case late.Load():
+		tell(name)
+	}
+	for s := range signals {
+		if len(s.Body) == 3 {
+			now, _ := s.Body[2].(string)
+			tell(now)
+		}
 	}
 	r.mu.Lock()
-	r.name, r.known = name, err == nil
+	r.conn = nil
 	r.mu.Unlock()
-	return name
+	tell("")
+}
+
+// enter joins the bus and asks for resolved.
+func (r *resolved) enter() (c *dbus.Conn, signals chan *dbus.Signal, name string, err error) {
+	join := r.join
+	if join == nil {
+		join = func() (*dbus.Conn, error) { return dbus.ConnectSystemBus() }
+	}
+	if c, err = join(); err != nil {
+		return nil, nil, "", fmt.Errorf("join the system bus: %w", err)
+	}
+	signals = make(chan *dbus.Signal, 16)
+	c.Signal(signals)
+	err = c.AddMatchSignal(dbus.WithMatchInterface("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, resolveName))
+	if err != nil {
+		_ = c.Close()
+		return nil, nil, "", fmt.Errorf("follow %s: %w", resolveName, err)
+	}
+	// No owner is an error of the call and an answer all the same.
+	_ = c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, resolveName).Store(&name)
+	return c, signals, name, nil
 }
 
 func (r *resolved) close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.closed = true
 	if r.conn == nil {
 		return nil
 	}
@@ -121,9 +165,11 @@ func (r *resolved) set(ctx context.Context, index int, o link.SetDNS) error {
 	if time.Since(r.silent) < sparing {
 		return errSilent
 	}
-	c, err := r.bus()
-	if err != nil {
-		return err
+	r.mu.Lock()
+	c := r.conn
+	r.mu.Unlock()
+	if c == nil {
+		return errNoBus
 	}
 	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, patience)

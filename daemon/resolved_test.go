@@ -41,3 +41,31 @@ func TestResolvedIsSilent(t *testing.T) {
 		_ = theirs.Close()
 	})
 }
+
+// A bus that listens and does not answer, as at boot, does not hold the loop up.
+func TestBusIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan error)
+		told := 0
+		r := &resolved{join: func() (*dbus.Conn, error) { return nil, <-answer }, changed: func() { told++ }}
+		start := time.Now()
+		for range 300 {
+			if n := r.owner(true); n != "" {
+				t.Fatalf("resolved is %q", n)
+			}
+			if err := r.set(t.Context(), 10, link.SetDNS{Revert: true}); !errors.Is(err, errNoBus) {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(start); d != moment {
+			t.Errorf("300 looks wait %v, want %v", d, moment)
+		}
+		// One that refuses is tried again by the next look.
+		answer <- errors.New("no bus")
+		synctest.Wait()
+		go func() { answer <- errors.New("no bus again") }()
+		if r.owner(true); time.Since(start) != moment || told != 0 {
+			t.Errorf("waited %v, told %d times", time.Since(start), told)
+		}
+	})
+}

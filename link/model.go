@@ -189,10 +189,11 @@ func (m *Model) Apply(op Op) error {
 	case AddRoute:
 		return m.addRoute(l, o)
 	case DelRoute:
-		l = m.home(l, o.Route)
-		n := len(l.Routes)
-		l.Routes = removeRoute(l.Routes, o.Route)
-		if n == len(l.Routes) {
+		n := len(m.routesLike(l, o.Route))
+		for _, l := range m.homes(l, o.Route) {
+			l.Routes = removeRoute(l.Routes, o.Route)
+		}
+		if n == len(m.routesLike(l, o.Route)) {
 			return errNoRoute
 		}
 	case SetSysctl:
@@ -204,6 +205,23 @@ func (m *Model) Apply(op Op) error {
 func (m *Model) delete(index int) {
 	// A copy, because callers hold pointers into the slice.
 	m.snap.Links = slices.DeleteFunc(slices.Clone(m.snap.Links), func(l Link) bool { return l.Index == index })
+	m.dropRoutes(func(r Route) bool { return r.leadsOver(index) })
+}
+
+// dropRoutes removes routes over several links from each of them.
+func (m *Model) dropRoutes(drop func(Route) bool) {
+	for i := range m.snap.Links {
+		multi := func(r Route) bool { return len(r.NextHops) > 0 && drop(r) }
+		if slices.ContainsFunc(m.snap.Links[i].Routes, multi) {
+			w := m.write(m.snap.Links[i].Index)
+			w.Routes = slices.DeleteFunc(w.Routes, multi)
+		}
+	}
+}
+
+// leadsOver reports whether a next hop is on a link.
+func (r Route) leadsOver(index int) bool {
+	return slices.ContainsFunc(r.NextHops, func(h NextHop) bool { return h.Ifindex == index })
 }
 
 // addChild follows ipoib_new_child_link and __ipoib_vlan_add. A second child
@@ -262,7 +280,12 @@ func (m *Model) setUp(l *Link, up bool) {
 		m.join(l)
 	case !up && l.Up():
 		l.Flags &^= FlagUp | FlagLowerUp
-		l.Routes = nil
+		// A route over several links lives as long as one of them is up
+		// (fib_sync_down_dev).
+		l.Routes = slices.DeleteFunc(l.Routes, func(r Route) bool { return len(r.NextHops) == 0 })
+		m.dropRoutes(func(r Route) bool {
+			return !slices.ContainsFunc(m.snap.Links, func(o Link) bool { return o.Up() && r.leadsOver(o.Index) })
+		})
 		if v := l.Sysctl["ipv6/keep_addr_on_down"]; v == "" || v == "0" {
 			l.Addresses = slices.DeleteFunc(l.Addresses, func(a Address) bool { return a.Prefix.Addr().Is6() })
 		}
@@ -432,35 +455,52 @@ func (m *Model) delAddress(l *Link, a Address) error {
 	has := func(ip netip.Addr) bool {
 		return slices.ContainsFunc(l.Addresses, func(x Address) bool { return x.Prefix.Addr() == ip })
 	}
-	l.Routes = slices.DeleteFunc(l.Routes, func(r Route) bool {
+	from := func(r Route) bool {
 		return r.PrefSrc.IsValid() && r.PrefSrc == gone.Prefix.Addr() && !has(r.PrefSrc)
-	})
+	}
+	l.Routes = slices.DeleteFunc(l.Routes, from)
+	m.dropRoutes(from)
 	return nil
 }
 
 // loopbackIndex is the index of lo in every network namespace.
 const loopbackIndex = 1
 
-// routesLike are the routes among which one of a link is found: those of the
-// link, or for a route that leads nowhere those of the loopback, with which an
-// observer keeps all of that kind.
+// routesLike are the routes among which one that a link's unit asks for is found:
+// those of the link, or of one that it leads over; for a route that leads nowhere
+// those of the loopback, with which an observer keeps all of that kind.
 func (m *Model) routesLike(l *Link, r Route) []Route {
-	if !r.nowhere() {
-		return l.Routes
-	}
-	if lo, ok := m.snap.Link(loopbackIndex); ok {
-		return lo.Routes
-	}
-	return l.Routes
+	return m.at(l, r)[0].Routes
 }
 
-func (m *Model) home(l *Link, r Route) *Link {
-	if r.nowhere() {
-		if lo := m.write(loopbackIndex); lo != nil {
-			return lo
+// at are the links that have a route which the unit of l asks for, one at least.
+func (m *Model) at(l *Link, r Route) (out []*Link) {
+	add := func(index int) {
+		if x, ok := m.snap.Link(index); ok && !slices.Contains(out, x) {
+			out = append(out, x)
 		}
 	}
-	return l
+	switch {
+	case r.nowhere():
+		add(loopbackIndex)
+	case len(r.NextHops) > 0:
+		for _, h := range r.NextHops {
+			add(h.Ifindex)
+		}
+	}
+	if len(out) == 0 {
+		out = append(out, l)
+	}
+	return out
+}
+
+// homes are the same to be written to.
+func (m *Model) homes(l *Link, r Route) []*Link {
+	out := m.at(l, r)
+	for i := range out {
+		out[i] = m.write(out[i].Index)
+	}
+	return out
 }
 
 func (m *Model) addRoute(l *Link, o AddRoute) error {
@@ -486,8 +526,17 @@ func (m *Model) addRoute(l *Link, o AddRoute) error {
 			w.Routes = removeRoute(w.Routes, o.Route)
 		}
 	}
-	l = m.home(l, o.Route)
-	l.Routes = append(l.Routes, o.Route)
+	for _, h := range o.Route.NextHops {
+		switch x, ok := m.snap.Link(h.Ifindex); {
+		case !ok:
+			return errNoDev
+		case !x.Up():
+			return errDown
+		}
+	}
+	for _, l := range m.homes(l, o.Route) {
+		l.Routes = append(l.Routes, o.Route)
+	}
 	return nil
 }
 

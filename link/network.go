@@ -698,6 +698,9 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 		block(false, Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="})
 	case waits:
 		block(true, wait)
+	case missingHop(b, r) != "":
+		block(true, Reason{Code: CodeGatewayUnreached, Text: fmt.Sprintf("the route to %s leads over %s, which is not there or is down", r.Dst, missingHop(b, r)),
+			Next: "ip link show; correct MultiPathRoute=, or bring that link up"})
 	case !GatewayReachable(l, r):
 		block(true, Reason{Code: CodeGatewayUnreached, Text: fmt.Sprintf("gateway %s is in no subnet of %s", r.Gateway, l.Name),
 			Next: "give the link an address of the gateway's subnet, or write GatewayOnLink=yes"})
@@ -716,6 +719,16 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 		}
 	}
 	b.Attr(index, a)
+}
+
+// missingHop is a link that a route leads over and cannot, "" if there is none.
+func missingHop(b *Builder, r Route) string {
+	for _, h := range r.NextHops {
+		if x := b.Link(h.Ifindex); x == nil || !x.Up() {
+			return h.Dev
+		}
+	}
+	return ""
 }
 
 // routeEqual compares what a unit can set.

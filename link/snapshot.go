@@ -123,8 +123,8 @@ type Link struct {
 	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
 	// for none.
 	Parent int `json:"parent,omitempty"`
-	// VLANID is the number of a link of kind vlan.
-	VLANID uint16 `json:"vlan_id,omitempty"`
+	// VLAN is set for interfaces of kind vlan.
+	VLAN *VLAN `json:"vlan,omitempty"`
 	// IPoIB is set for interfaces of kind ipoib.
 	IPoIB *IPoIB `json:"ipoib,omitempty"`
 	// IBDevice and Port name the RDMA port below, "" and 0 where there is
@@ -167,6 +167,25 @@ type IPoIB struct {
 	// IgnoreUserspaceMulticast is umcast, IFLA_IPOIB_UMCAST.
 	IgnoreUserspaceMulticast bool `json:"umcast,omitempty"`
 }
+
+// VLAN holds the attributes of IFLA_INFO_KIND vlan.
+type VLAN struct {
+	ID       uint16 `json:"id"`
+	Protocol uint16 `json:"protocol,omitempty"` // EtherType of the tag: 0x8100, 0x88a8
+	Flags    uint32 `json:"flags,omitempty"`    // VLAN_FLAG_* of if_vlan.h
+	// Ingress and Egress are the maps of priorities, without those that are
+	// mapped to 0.
+	Ingress map[uint32]uint32 `json:"ingress,omitempty"`
+	Egress  map[uint32]uint32 `json:"egress,omitempty"`
+}
+
+// Flags of a VLAN (include/uapi/linux/if_vlan.h).
+const (
+	VLANReorderHeader uint32 = 1 << iota
+	VLANGVRP
+	VLANLooseBinding
+	VLANMVRP
+)
 
 // Mode is the transport mode of an IPoIB link. The numbers are the kernel's
 // (include/uapi/linux/if_link.h).
@@ -265,7 +284,8 @@ type Route struct {
 	Congestion       string `json:"congctl,omitempty"`
 	QuickAck         bool   `json:"quickack,omitempty"`
 	FastOpenNoCookie bool   `json:"fastopen_no_cookie,omitempty"`
-	// NextHops of a multipath route; Gateway is then unset.
+	// NextHops of a multipath route; Gateway is then unset. The route is among
+	// those of each link that it leads over.
 	NextHops []NextHop `json:"nexthops,omitempty"`
 }
 

@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"slices"
+
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -27,6 +29,39 @@ func After(b *link.Builder, unit func(index int) (u *units.Unit, settled bool), 
 				b.For(u)
 				planPort(b, st, d, p, u)
 			}
+		}
+	}
+	orderTypes(b.Plan.Steps)
+}
+
+// orderTypes puts the changes of both ports of a card in the order that all cards
+// accept: some do not take Ethernet on port 1 beside InfiniBand on port 2, not
+// even on the way.
+func orderTypes(steps []link.Step) {
+	at := map[string][]int{}
+	for i, s := range steps {
+		if p, ok := s.Op.(SetPortType); ok {
+			card := p.Port.Bus + "/" + p.Port.Dev
+			at[card] = append(at[card], i)
+		}
+	}
+	for _, places := range at {
+		var all []link.Step
+		for _, i := range places {
+			all = append(all, steps[i])
+		}
+		slices.SortStableFunc(all, func(a, b link.Step) int {
+			x, y := a.Op.(SetPortType), b.Op.(SetPortType)
+			switch {
+			case x.Type != y.Type:
+				return 0
+			case x.Type == units.PortTypeEth:
+				return y.On.Port - x.On.Port
+			}
+			return x.On.Port - y.On.Port
+		})
+		for k, i := range places {
+			steps[i] = all[k]
 		}
 	}
 }
@@ -56,7 +91,11 @@ func takeAway(b *link.Builder, unit func(index int) (*units.Unit, bool)) {
 				continue
 			}
 			if d, ok := b.Base.Device(m.Name); ok && d.Parent == "" {
-				b.Do(DelSoft{On: on, Name: m.Name, Index: d.Index})
+				// It may go already, for another on the same link.
+				op := DelSoft{On: on, Name: m.Name, Index: d.Index}
+				if !slices.ContainsFunc(b.Plan.Steps, func(s link.Step) bool { return s.Op == link.Op(op) }) {
+					b.Do(op)
+				}
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -63,12 +64,17 @@ type (
 		On      link.Target
 		Classes Classes
 	}
-	// MapDSCP gives a DSCP its priority. Old is the priority it has in the
-	// table, -1 for none; New is -1 to take the entry away.
+	// MapDSCP gives a DSCP its priority, and no other one: the table may have
+	// several, of which the driver takes the highest. Replace says that there is
+	// one.
 	MapDSCP struct {
-		On       link.Target
-		DSCP     uint8
-		Old, New int
+		On             link.Target
+		DSCP, Priority uint8
+		Replace        bool
+	}
+	// ClearDSCP takes all DSCPs out of the table.
+	ClearDSCP struct {
+		On link.Target
 	}
 	// SetTrust says which header field tells a packet's priority.
 	SetTrust struct {
@@ -92,6 +98,14 @@ type (
 		Name   string
 		Driver units.SoftDriver
 	}
+	// SetVLAN sets flags and maps of a VLAN interface to what VLAN says. On is the
+	// parent; DropIngress and DropEgress are entries of the maps that go.
+	SetVLAN struct {
+		On                      link.Target
+		Name                    string
+		VLAN                    units.VLAN
+		DropIngress, DropEgress []uint32
+	}
 	// DelVLAN removes a VLAN interface that we made. On is the parent.
 	DelVLAN struct {
 		On   link.Target
@@ -109,11 +123,13 @@ type (
 		Bus, Dev string
 		Probe    bool
 	}
-	// SetVFs makes and removes virtual functions.
+	// SetVFs makes and removes virtual functions. From one number to another the
+	// way leads through none; if the card then does not make the new number, Old,
+	// the number that there was, is made again.
 	SetVFs struct {
-		On       link.Target
-		Bus, Dev string
-		Count    int
+		On         link.Target
+		Bus, Dev   string
+		Old, Count int
 	}
 	// SetVF sets one attribute of a virtual function, and puts back Old, what
 	// it was, if the function then has neither the one nor the other.
@@ -267,10 +283,12 @@ func (o SetECN) Target() link.Target       { return o.On }
 func (o SetModprobe) Target() link.Target  { return o.On }
 func (o SetETS) Target() link.Target       { return o.On }
 func (o MapDSCP) Target() link.Target      { return o.On }
+func (o ClearDSCP) Target() link.Target    { return o.On }
 func (o SetTrust) Target() link.Target     { return o.On }
 func (o SetBuffers) Target() link.Target   { return o.On }
 func (o AddVLAN) Target() link.Target      { return o.On }
 func (o AddSoft) Target() link.Target      { return o.On }
+func (o SetVLAN) Target() link.Target      { return o.On }
 func (o DelVLAN) Target() link.Target      { return o.On }
 func (o DelSoft) Target() link.Target      { return o.On }
 func (o SetAutoprobe) Target() link.Target { return o.On }
@@ -363,30 +381,25 @@ func (o SetModprobe) String() string {
 func (o SetETS) String() string {
 	var tsa, bw, tc []string
 	for i := range Priorities {
-		word := "strict"
-		if o.Classes.TSA[i] == ETS {
-			word = "ets"
-		}
-		tsa = append(tsa, fmt.Sprintf("%d:%s", i, word))
+		tsa = append(tsa, fmt.Sprintf("%d:%s", i, o.Classes.TSA[i]))
 		bw = append(bw, fmt.Sprintf("%d:%d", i, o.Classes.Percent[i]))
 		tc = append(tc, fmt.Sprintf("%d:%d", i, o.Classes.Class[i]))
 	}
 	return fmt.Sprintf("dcb ets set dev %s tc-tsa %s tc-bw %s prio-tc %s", o.On.Link, strings.Join(tsa, " "), strings.Join(bw, " "), strings.Join(tc, " "))
 }
 
-// String prints dcb app add, del, or one after the other: the table may have
-// several priorities for a DSCP, and the driver takes the highest.
+// String prints dcb app add, or replace, which adds and then deletes the other
+// priorities of the DSCP.
 func (o MapDSCP) String() string {
-	del := fmt.Sprintf("dcb app del dev %s dscp-prio %d:%d", o.On.Link, o.DSCP, o.Old)
-	add := fmt.Sprintf("dcb app add dev %s dscp-prio %d:%d", o.On.Link, o.DSCP, o.New)
-	switch {
-	case o.New < 0:
-		return del
-	case o.Old < 0:
-		return add
+	verb := "add"
+	if o.Replace {
+		verb = "replace"
 	}
-	return add + " && " + del
+	return fmt.Sprintf("dcb app %s dev %s dscp-prio %d:%d", verb, o.On.Link, o.DSCP, o.Priority)
 }
+
+// String prints dcb app flush.
+func (o ClearDSCP) String() string { return fmt.Sprintf("dcb app flush dev %s dscp-prio", o.On.Link) }
 
 // String prints dcb apptrust set.
 func (o SetTrust) String() string {
@@ -405,34 +418,67 @@ func (o SetBuffers) String() string {
 
 // String prints ip link add ... type vlan.
 func (o AddVLAN) String() string {
+	out := fmt.Sprintf("ip link add link %s name %s type vlan", o.On.Link, o.Name)
+	if o.VLAN.Protocol.Or(units.VLAN8021Q) == units.VLAN8021AD {
+		out += " protocol 802.1ad"
+	}
+	return out + fmt.Sprintf(" id %d", o.VLAN.Id.V) + vlanWords(&o.VLAN, nil, nil)
+}
+
+// String prints ip link set ... type vlan; a priority that is mapped to 0 is not
+// mapped any more.
+func (o SetVLAN) String() string {
+	return "ip link set dev " + o.Name + " type vlan" + vlanWords(&o.VLAN, o.DropIngress, o.DropEgress)
+}
+
+// vlanWords are flags and maps of a VLAN in the words of ip link, with a blank
+// before each.
+func vlanWords(v *units.VLAN, dropIngress, dropEgress []uint32) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ip link add link %s name %s type vlan", o.On.Link, o.Name)
-	v := o.VLAN
-	if v.Protocol.Or(units.VLAN8021Q) == units.VLAN8021AD {
-		b.WriteString(" protocol 802.1ad")
-	}
-	fmt.Fprintf(&b, " id %d", v.Id.V)
-	flag := func(word string, f units.Value[bool]) {
-		if f.Set {
-			b.WriteString(" " + word + " " + onOff(f.V))
+	for _, f := range vlanFlags(v) {
+		if f.want.Set {
+			b.WriteString(" " + f.word + " " + onOff(f.want.V))
 		}
 	}
-	flag("reorder_hdr", v.ReorderHeader)
-	flag("gvrp", v.GVRP)
-	flag("mvrp", v.MVRP)
-	flag("loose_binding", v.LooseBinding)
-	maps := func(word string, ms []units.Value[units.QOSMap]) {
-		if len(ms) == 0 {
-			return
+	maps := func(word string, m map[uint32]uint32, drop []uint32) {
+		for _, from := range drop {
+			m[from] = 0
 		}
-		b.WriteString(" " + word)
-		for _, m := range ms {
-			fmt.Fprintf(&b, " %d:%d", m.V.From, m.V.To)
+		if text := qosText(m); text != "" {
+			b.WriteString(" " + word + " " + text)
 		}
 	}
-	maps("ingress-qos-map", v.IngressQOSMaps)
-	maps("egress-qos-map", v.EgressQOSMaps)
+	maps("ingress-qos-map", qosMap(v.IngressQOSMaps), dropIngress)
+	maps("egress-qos-map", qosMap(v.EgressQOSMaps), dropEgress)
 	return b.String()
+}
+
+type vlanFlag struct {
+	word string
+	want units.Value[bool]
+	bit  uint32
+}
+
+func vlanFlags(v *units.VLAN) []vlanFlag {
+	return []vlanFlag{{"reorder_hdr", v.ReorderHeader, link.VLANReorderHeader}, {"gvrp", v.GVRP, link.VLANGVRP}, {"mvrp", v.MVRP, link.VLANMVRP}, {"loose_binding", v.LooseBinding, link.VLANLooseBinding}}
+}
+
+// qosMap is a unit's map of priorities; of an assignment that is repeated the
+// last one counts.
+func qosMap(ms []units.Value[units.QOSMap]) map[uint32]uint32 {
+	out := map[uint32]uint32{}
+	for _, m := range ms {
+		out[m.V.From] = m.V.To
+	}
+	return out
+}
+
+func qosText(m map[uint32]uint32) string {
+	var out []string
+	for _, from := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%d:%d", from, m[from]))
+	}
+	return strings.Join(out, " ")
 }
 
 // String prints rdma link add.
@@ -449,9 +495,14 @@ func (o SetAutoprobe) String() string {
 	return fmt.Sprintf("echo %d > /sys/bus/%s/devices/%s/sriov_drivers_autoprobe", n, o.Bus, o.Dev)
 }
 
-// String prints the write to sriov_numvfs.
+// String prints the writes to sriov_numvfs.
 func (o SetVFs) String() string {
-	return fmt.Sprintf("echo %d > /sys/bus/%s/devices/%s/sriov_numvfs", o.Count, o.Bus, o.Dev)
+	file := fmt.Sprintf("/sys/bus/%s/devices/%s/sriov_numvfs", o.Bus, o.Dev)
+	out := fmt.Sprintf("echo %d > %s", o.Count, file)
+	if o.Old != 0 && o.Count != 0 {
+		out = "echo 0 > " + file + " && " + out
+	}
+	return out
 }
 
 // String prints ip link set ... vf.
@@ -510,6 +561,14 @@ func setting(op link.Op) string {
 		return "NodeDescription"
 	case MapDSCP:
 		return fmt.Sprintf("DSCP %d", o.DSCP)
+	case ClearDSCP:
+		return "DSCP"
+	case SetECN:
+		return fmt.Sprintf("ECN %d", o.Priority)
+	case SetVLAN:
+		return "VLAN " + o.Name
+	case SetVFs:
+		return "Count"
 	case RebindVF:
 		return fmt.Sprintf("VF %d GUID", o.VF)
 	case SetVFGUIDs:

@@ -73,6 +73,11 @@ func Plan(b *link.Builder, st *State, index int, u *units.Unit) (restarts bool) 
 	}
 	p := &planner{b: b, st: st, index: index, l: l, u: u, on: link.TargetOf(l)}
 	p.findPort()
+	if l.Kind == "vlan" {
+		// A unit that matches a link's VLANs too does not mean them by the rest.
+		p.gids()
+		return false
+	}
 	if p.portType() {
 		return true
 	}
@@ -107,7 +112,7 @@ func (p *planner) findPort() {
 }
 
 // reach plans op if the setting is not as wanted, and notes the attribute.
-func (p *planner) reach(a link.Attribute, ok bool, op link.Op) {
+func (p *planner) reach(a link.Attribute, ok bool, op link.Op) (planned bool) {
 	switch {
 	case ok:
 	case p.st.Fought[FoughtKey(op)] >= fightLimit:
@@ -115,8 +120,11 @@ func (p *planner) reach(a link.Attribute, ok bool, op link.Op) {
 		p.b.Block(p.on, op, false, a.Why)
 	case !p.b.Do(op):
 		a.Why = p.b.Held[link.HoldKey(op)]
+	default:
+		planned = true
 	}
 	p.attr(a)
+	return planned
 }
 
 func (p *planner) fought(name string) link.Reason {
@@ -136,7 +144,7 @@ func (p *planner) cannot(name, wanted string, why link.Reason) {
 // portType plans [Port] Type=.
 func (p *planner) portType() (restarts bool) {
 	want, ok := p.u.Port.Type.Get()
-	if !ok || p.l.IsChild() || p.l.Kind == "vlan" {
+	if !ok || p.l.IsChild() {
 		return false
 	}
 	now := units.PortTypeEth
@@ -263,16 +271,29 @@ func (p *planner) soft() {
 	if !seen {
 		return
 	}
-	for _, d := range st.Soft {
-		if d.Name == name {
-			a.Actual = a.Wanted
+	op := AddSoft{On: p.on, Name: name, Driver: s.Driver.V}
+	op.On.IBDevice, op.On.Port = "", 0
+	// A link has one device of a driver.
+	if i := slices.IndexFunc(st.Soft, func(d SoftDevice) bool { return d.Name == name || d.Driver == s.Driver.V }); i >= 0 {
+		d := st.Soft[i]
+		a.Actual = d.Driver.String() + " " + d.Name
+		if a.Actual == a.Wanted {
 			p.attr(a)
 			return
 		}
-	}
-	op := AddSoft{On: p.on, Name: name, Driver: s.Driver.V}
-	op.On.IBDevice, op.On.Port = "", 0
-	if _, taken := p.b.Base.Device(name); taken {
+		if !p.made(link.Made{Kind: kindSoft, Name: d.Name, On: p.index}) {
+			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s has the RDMA device %s of %s already, which was not made by ibnetworkd", p.l.Name, d.Name, d.Driver),
+				Next: fmt.Sprintf("write Driver=%s and Name=%s below [SoftRoCE], or: rdma link delete %s", d.Driver, d.Name, d.Name)}
+			p.b.Block(p.on, op, false, a.Why)
+			p.attr(a)
+			return
+		}
+		if del := (DelSoft{On: op.On, Name: d.Name, Index: d.Index}); !p.b.Do(del) {
+			a.Why = p.b.Held[link.HoldKey(del)]
+			p.attr(a)
+			return
+		}
+	} else if _, taken := p.b.Base.Device(name); taken {
 		a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= below [SoftRoCE]"}
 		p.b.Block(p.on, op, false, a.Why)
 		p.attr(a)
@@ -283,43 +304,103 @@ func (p *planner) soft() {
 
 // vlans plans [VLAN].
 func (p *planner) vlans() {
+	on := p.on
+	on.IBDevice, on.Port = "", 0
 	for i := range p.u.VLANs {
 		v := &p.u.VLANs[i]
-		if p.l.Kind == "vlan" {
-			return // the unit matches its own VLANs too
-		}
 		name := v.ChildName(p.l.Name)
-		a := link.Attribute{Name: "VLAN", Wanted: fmt.Sprintf("%s id %d", name, v.Id.V)}
-		op := AddVLAN{On: p.on, Name: name, VLAN: *v}
-		op.On.IBDevice, op.On.Port = "", 0
+		a := link.Attribute{Name: "VLAN", Wanted: vlanText(name, v)}
+		op := AddVLAN{On: on, Name: name, VLAN: *v}
 		c, ok := p.b.Base.LinkByName(name)
-		switch {
-		case ok && c.Kind == "vlan" && c.Parent == p.index && c.VLANID == v.Id.V:
-			a.Actual = a.Wanted
+		if !ok {
+			p.reach(a, false, op)
+			continue
+		}
+		if c.Kind != "vlan" || c.Parent != p.index || c.VLAN == nil {
+			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name), Next: "write another Name= below [VLAN]"}
+			p.b.Block(p.on, op, false, a.Why)
 			p.attr(a)
-		case ok && c.Kind == "vlan" && c.Parent == p.index && p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}):
-			// The number of a VLAN is fixed for the life of its interface.
-			a.Actual = fmt.Sprintf("%s id %d", name, c.VLANID)
-			del := DelVLAN{On: op.On, Name: name}
+			continue
+		}
+		have := vlanAsIs(v, c.VLAN)
+		a.Actual = vlanText(name, &have)
+		// Number and tag of a VLAN are fixed for the life of its interface.
+		remake := c.VLAN.ID != v.Id.V || c.VLAN.Protocol != 0 && c.VLAN.Protocol != uint16(v.Protocol.Or(units.VLAN8021Q))
+		switch {
+		case !remake:
+			set := SetVLAN{On: on, Name: name, VLAN: *v, DropIngress: extra(c.VLAN.Ingress, v.IngressQOSMaps), DropEgress: extra(c.VLAN.Egress, v.EgressQOSMaps)}
+			p.reach(a, a.Actual == a.Wanted, set)
+		case !p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}):
+			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.VLAN.ID, p.l.Name, v.Id.V), Next: "ip link delete " + name + ", or write another Name= below [VLAN]"}
+			if c.VLAN.ID == v.Id.V {
+				a.Why.Text = fmt.Sprintf("%s has tags of another protocol than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
+			}
+			p.b.Block(p.on, op, false, a.Why)
+			p.attr(a)
+		default:
+			del := DelVLAN{On: on, Name: name}
 			if !p.b.Do(del) {
 				a.Why = p.b.Held[link.HoldKey(del)]
 				p.attr(a)
 				continue
 			}
 			p.reach(a, false, op)
-		case ok && c.Kind == "vlan" && c.Parent == p.index:
-			a.Actual = fmt.Sprintf("%s id %d", name, c.VLANID)
-			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.VLANID, p.l.Name, v.Id.V), Next: "ip link delete " + name + ", or write another Name= below [VLAN]"}
-			p.b.Block(p.on, op, false, a.Why)
-			p.attr(a)
-		case ok:
-			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name), Next: "write another Name= below [VLAN]"}
-			p.b.Block(p.on, op, false, a.Why)
-			p.attr(a)
-		default:
-			p.reach(a, false, op)
 		}
 	}
+}
+
+// vlanText describes a VLAN by what a unit says of it.
+func vlanText(name string, v *units.VLAN) string {
+	out := fmt.Sprintf("%s id %d", name, v.Id.V)
+	if v.Protocol.Set {
+		out += " protocol " + v.Protocol.V.String()
+	}
+	// What is mapped to 0 is not mapped.
+	used := *v
+	for _, ms := range []*[]units.Value[units.QOSMap]{&used.IngressQOSMaps, &used.EgressQOSMaps} {
+		m := qosMap(*ms)
+		*ms = slices.DeleteFunc(slices.Clone(*ms), func(x units.Value[units.QOSMap]) bool { return m[x.V.From] == 0 })
+	}
+	return out + vlanWords(&used, nil, nil)
+}
+
+// vlanAsIs is a VLAN as it is, in the keys that a unit sets.
+func vlanAsIs(want *units.VLAN, have *link.VLAN) units.VLAN {
+	out := units.VLAN{Id: units.Some(have.ID)}
+	if want.Protocol.Set {
+		out.Protocol = units.Some(units.VLANProtocol(have.Protocol))
+	}
+	flags := vlanFlags(want)
+	for i, f := range []*units.Value[bool]{&out.ReorderHeader, &out.GVRP, &out.MVRP, &out.LooseBinding} {
+		if flags[i].want.Set {
+			*f = units.Some(have.Flags&flags[i].bit != 0)
+		}
+	}
+	list := func(set bool, m map[uint32]uint32) (out []units.Value[units.QOSMap]) {
+		for from, to := range m {
+			if set {
+				out = append(out, units.Some(units.QOSMap{From: from, To: to}))
+			}
+		}
+		return out
+	}
+	out.IngressQOSMaps = list(len(want.IngressQOSMaps) > 0, have.Ingress)
+	out.EgressQOSMaps = list(len(want.EgressQOSMaps) > 0, have.Egress)
+	return out
+}
+
+// extra lists what a map has beyond what a unit says of it, if it says anything.
+func extra(have map[uint32]uint32, want []units.Value[units.QOSMap]) (out []uint32) {
+	if len(want) == 0 {
+		return nil
+	}
+	wanted := qosMap(want)
+	for _, from := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := wanted[from]; !ok {
+			out = append(out, from)
+		}
+	}
+	return out
 }
 
 // made reports whether the record says that something is ours.
@@ -334,18 +415,26 @@ func (p *planner) defaults() {
 	if !version.Set && !tos.Set {
 		return
 	}
+	not := func(wait bool, why link.Reason) {
+		if v, ok := version.Get(); ok {
+			p.attr(link.Attribute{Name: "Version", Wanted: fmt.Sprint(v), Why: why})
+		}
+		if v, ok := tos.Get(); ok {
+			p.attr(link.Attribute{Name: "TypeOfService", Wanted: tosText(v), Why: why})
+		}
+		p.b.Block(p.on, nil, wait, why)
+	}
 	if p.roce == nil {
-		p.cannot("Version", "", link.Reason{Code: link.CodeUnsupported, Text: p.l.Name + " has no RDMA device", Next: "load its RDMA driver, or write [SoftRoCE]"})
+		not(p.u.SoftRoCE.Present, link.Reason{Code: link.CodeUnsupported, Text: p.l.Name + " has no RDMA device", Next: "load its RDMA driver, or write [SoftRoCE]"})
 		return
 	}
 	if !p.st.RDMACM {
-		why := link.Reason{Code: CodeNoRDMACM, Text: "the defaults of RDMA-CM cannot be set: rdma_cm is not loaded or configfs is not mounted", Next: "modprobe rdma_cm; mount -t configfs none /sys/kernel/config"}
-		p.attr(link.Attribute{Name: "Version", Wanted: fmt.Sprint(version.Or(2)), Why: why})
-		p.b.Block(p.on, nil, true, why)
+		not(true, link.Reason{Code: CodeNoRDMACM, Text: "the defaults of RDMA-CM cannot be set: rdma_cm is not loaded or configfs is not mounted", Next: "modprobe rdma_cm; mount -t configfs none /sys/kernel/config"})
 		return
 	}
 	now := p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].Defaults
 	if now == nil {
+		not(true, link.Reason{Code: CodeNoRDMACM, Text: fmt.Sprintf("RDMA-CM does not tell the defaults of %s/%d", p.roceOn.IBDevice, p.roceOn.Port), Next: "rdma link show; dmesg"})
 		return
 	}
 	if v, ok := version.Get(); ok {
@@ -486,15 +575,14 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 	p.reach(a, want == *d.ETS, op)
 }
 
-// String prints classes as 0:ets:60 1:strict ... and the map where it is not
-// one to one.
+// String prints classes as 0:60 1:strict ... and the class of each priority.
 func (c Classes) String() string {
 	var out []string
 	for i := range Priorities {
 		if c.TSA[i] == ETS {
 			out = append(out, fmt.Sprintf("%d:%d", i, c.Percent[i]))
 		} else {
-			out = append(out, fmt.Sprintf("%d:strict", i))
+			out = append(out, fmt.Sprintf("%d:%s", i, c.TSA[i]))
 		}
 	}
 	for i := range Priorities {
@@ -522,20 +610,18 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 			p.cannot("Trust", trust.String(), why)
 			return
 		}
-		for _, dscp := range sortedDSCP(have) {
-			op := MapDSCP{On: p.on, DSCP: dscp, Old: int(have[dscp]), New: -1}
-			p.reach(link.Attribute{Name: "DSCPToPriority", Wanted: fmt.Sprintf("no %d", dscp), Actual: fmt.Sprintf("%d:%d", dscp, have[dscp])}, false, op)
+		if len(have) > 0 {
+			p.reach(link.Attribute{Name: "DSCPToPriority", Wanted: "none", Actual: dscpText(have)}, false, ClearDSCP{On: p.on})
 		}
 	}
 	for _, dscp := range sortedDSCP(want) {
 		prio := want[dscp]
-		op := MapDSCP{On: p.on, DSCP: dscp, Old: -1, New: int(prio)}
 		a := link.Attribute{Name: "DSCPToPriority", Wanted: fmt.Sprintf("%d:%d", dscp, prio)}
 		old, ok := have[dscp]
 		if ok {
-			a.Actual, op.Old = fmt.Sprintf("%d:%d", dscp, old), int(old)
+			a.Actual = fmt.Sprintf("%d:%d", dscp, old)
 		}
-		p.reach(a, ok && old == prio, op)
+		p.reach(a, ok && old == prio, MapDSCP{On: p.on, DSCP: dscp, Priority: prio, Replace: ok})
 	}
 	if !hasTrust {
 		return
@@ -553,6 +639,14 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 		a.Actual = units.TrustDSCP.String()
 	}
 	p.attr(a)
+}
+
+func dscpText(m map[uint8]uint8) string {
+	var out []string
+	for _, dscp := range sortedDSCP(m) {
+		out = append(out, fmt.Sprintf("%d:%d", dscp, m[dscp]))
+	}
+	return strings.Join(out, " ")
 }
 
 func (p *planner) buffers(r *units.RoCE, d *DCB) {
@@ -620,23 +714,19 @@ func (p *planner) ecn(r *units.RoCE) {
 	if !seen {
 		return
 	}
-	a := link.Attribute{Name: "ECN", Wanted: priorities(want)}
 	if st.ECN == nil {
-		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s has no files for ECN", p.l.Name),
-			Next: "it is on by default in most firmware; see /sys/kernel/debug/mlx5/*/cc_params"}
-		p.attr(a)
+		p.cannot("ECN", priorities(want), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s has no files for ECN", p.l.Name),
+			Next: "it is on by default in most firmware; see /sys/kernel/debug/mlx5/*/cc_params"})
 		return
 	}
-	a.Actual = priorities(*st.ECN)
+	if want == *st.ECN {
+		p.attr(link.Attribute{Name: "ECN", Wanted: priorities(want), Actual: priorities(want)})
+	}
 	for i := range uint8(Priorities) {
 		if bit := uint8(1) << i; want&bit != *st.ECN&bit {
-			op := SetECN{On: p.on, Priority: i, Enable: want&bit != 0}
-			if !p.b.Do(op) {
-				a.Why = p.b.Held[link.HoldKey(op)]
-			}
+			p.reach(link.Attribute{Name: "ECN", Wanted: priorities(want), Actual: priorities(*st.ECN)}, false, SetECN{On: p.on, Priority: i, Enable: want&bit != 0})
 		}
 	}
-	p.attr(a)
 }
 
 // modprobe keeps mlx4's PFC over a reload of its module, where it is a
@@ -671,7 +761,7 @@ func (p *planner) gids() {
 // virtualFunctions plans [VirtualFunctions] and [VF].
 func (p *planner) virtualFunctions() {
 	g := &p.u.VirtualFunctions
-	if !g.Present && len(p.u.VFs) == 0 || p.l.IsChild() || p.l.Kind == "vlan" {
+	if !g.Present && len(p.u.VFs) == 0 || p.l.IsChild() {
 		return
 	}
 	st, seen := p.st.Links[p.index]
@@ -694,6 +784,12 @@ func (p *planner) virtualFunctions() {
 	for i := range s.VFs {
 		p.vf(s, i)
 	}
+	for _, f := range p.u.VFs {
+		if n := f.VirtualFunction.V; n >= len(s.VFs) {
+			p.cannot(fmt.Sprintf("VF %d", n), "there", link.Reason{Code: CodeNoSRIOV, Text: fmt.Sprintf("%s has no virtual function %d, it has %d of them (the first is 0)", p.on, n, len(s.VFs)),
+				Next: fmt.Sprintf("write Count=%d below [VirtualFunctions]", n+1)})
+		}
+	}
 }
 
 func yesNo(v bool) string {
@@ -703,12 +799,12 @@ func yesNo(v bool) string {
 	return "no"
 }
 
-// vfCount reports whether the number is right, so that the functions can be
+// vfCount reports whether the functions that are there stay, so that they can be
 // looked at.
 func (p *planner) vfCount(s *SRIOV, want int) bool {
 	have := len(s.VFs)
 	a := link.Attribute{Name: "Count", Wanted: fmt.Sprint(want), Actual: fmt.Sprint(have)}
-	op := SetVFs{On: p.on, Bus: s.Bus, Dev: s.Dev, Count: want}
+	op := SetVFs{On: p.on, Bus: s.Bus, Dev: s.Dev, Old: have, Count: want}
 	switch {
 	case have == want:
 		p.attr(a)
@@ -718,7 +814,7 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 			Next: fmt.Sprintf("mstconfig -d %s set NUM_OF_VFS=%d, then reboot", s.Dev, want)}
 		p.b.Block(p.on, op, false, a.Why)
 		p.attr(a)
-		return false
+		return true
 	}
 	for i, v := range s.VFs {
 		if v.Busy != "" {
@@ -726,14 +822,18 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 				Next: "give the functions free, or leave Count= at " + fmt.Sprint(have)}
 			p.b.Block(p.on, op, false, a.Why)
 			p.attr(a)
-			return false
+			return true
 		}
 	}
-	if have != 0 && want != 0 {
-		p.b.Do(SetVFs{On: p.on, Bus: s.Bus, Dev: s.Dev, Count: 0})
+	if have != 0 && want != 0 && p.st.Fought[FoughtKey(op)] >= rebindLimit {
+		// Each try takes the functions that there are away.
+		a.Why = link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the number of virtual functions of %s does not stay at %d, it is %d again", p.on, want, have),
+			Next: "dmesg has the driver's reason; write another Count=, or try again: ibnetctl reconfigure " + p.l.Name}
+		p.b.Block(p.on, op, false, a.Why)
+		p.attr(a)
+		return true
 	}
-	p.reach(a, false, op)
-	return false
+	return !p.reach(a, false, op)
 }
 
 // vf plans one virtual function.
@@ -747,6 +847,10 @@ func (p *planner) vf(s *SRIOV, i int) {
 	set := func(key, want, have string, ok bool, attr VFAttr) {
 		p.reach(link.Attribute{Name: name(key), Wanted: want, Actual: have}, ok, SetVF{On: p.on, VF: i, Attr: attr, Old: attr.Of(v)})
 	}
+	untold := func(key, want string) {
+		p.cannot(name(key), want, link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not tell %s of virtual functions: it has no such setting", p.l.Name, key),
+			Next: "take " + key + "= out; ip link show " + p.l.Name + " tells what the driver keeps for its functions"})
+	}
 	// guid is the GUID that is wanted, nil if none is or none is possible.
 	guid := func(key string, own, all units.Value[units.VFGUID], have *ib.GUID, auto func(ib.GUID, int) ib.GUID) *ib.GUID {
 		w, ok := own.Get()
@@ -755,22 +859,21 @@ func (p *planner) vf(s *SRIOV, i int) {
 				return nil
 			}
 		}
-		want := w.GUID
-		if w.Auto {
-			pf := p.pfGUID()
-			if pf == 0 {
-				return nil
-			}
-			want = auto(pf, i)
-		}
 		if !p.l.IsInfiniBand() {
-			p.cannot(name(key), want.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is Ethernet: its virtual functions have MAC addresses, no GUIDs", p.l.Name), Next: "write MACAddress= below [VF]"})
+			p.cannot(name(key), w.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is Ethernet: its virtual functions have MAC addresses, no GUIDs", p.l.Name), Next: "write MACAddress= below [VF]"})
 			return nil
 		}
 		if have == nil {
-			p.cannot(name(key), want.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not tell the GUIDs of virtual functions", p.l.Name),
+			p.cannot(name(key), w.String(), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not tell the GUIDs of virtual functions", p.l.Name),
 				Next: "take " + key + "= out, and set it where the driver keeps it: " + p.l.Driver})
 			return nil
+		}
+		want := w.GUID
+		if w.Auto {
+			if p.port == nil || p.port.GUID == 0 {
+				return nil // its RDMA device is on its way
+			}
+			want = auto(p.port.GUID, i)
 		}
 		return &want
 	}
@@ -784,6 +887,8 @@ func (p *planner) vf(s *SRIOV, i int) {
 	}
 	if w, ok := state.Get(); ok && v.LinkState != nil {
 		set("LinkState", w.String(), v.LinkState.String(), w == *v.LinkState, VFAttr{LinkState: &w})
+	} else if ok {
+		untold("LinkState", w.String())
 	}
 	trust := own.Trust
 	if !trust.Set {
@@ -791,9 +896,13 @@ func (p *planner) vf(s *SRIOV, i int) {
 	}
 	if w, ok := trust.Get(); ok && v.Trust != nil {
 		set("Trust", yesNo(w), yesNo(*v.Trust), w == *v.Trust, VFAttr{Trust: &w})
+	} else if ok {
+		untold("Trust", yesNo(w))
 	}
 	if w, ok := own.MACSpoofCheck.Get(); ok && v.Spoof != nil {
 		set("MACSpoofCheck", yesNo(w), yesNo(*v.Spoof), w == *v.Spoof, VFAttr{Spoof: &w})
+	} else if ok {
+		untold("MACSpoofCheck", yesNo(w))
 	}
 	if own.MinRate.Set || own.MaxRate.Set {
 		lo, hi := own.MinRate.Or(v.MinRate), own.MaxRate.Or(v.MaxRate)
@@ -891,14 +1000,6 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 // rebindLimit is how many times a virtual function is bound again for the same
 // GUID.
 const rebindLimit = 2
-
-// pfGUID is the port GUID of the physical function.
-func (p *planner) pfGUID() ib.GUID {
-	if p.port == nil {
-		return 0
-	}
-	return p.port.GUID
-}
 
 // PortOf is the RDMA port on a link: the one the observer joined to it, or the
 // one whose network interface it is. The port is nil if there is none.

@@ -132,9 +132,9 @@ func TestPlans(t *testing.T) {
 			ops: []string{host, "dcb apptrust set dev eth0 order dscp"}},
 		{name: "OK trust by one entry", index: eth0, text: "[RoCE]\nTrust=dscp\n", ops: []string{host, "dcb app add dev eth0 dscp-prio 0:0"}},
 		{name: "OK trust PCP takes the map away", index: eth0, text: "[RoCE]\nTrust=pcp\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DSCP = map[uint8]uint8{48: 6, 26: 3} },
-			ops: []string{host, "dcb app del dev eth0 dscp-prio 26:3", "dcb app del dev eth0 dscp-prio 48:6"}},
+			ops: []string{host, "dcb app flush dev eth0 dscp-prio"}},
 		{name: "OK map changes", index: eth0, text: "[RoCE]\nDSCPToPriority=26:3 48:6\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DSCP = map[uint8]uint8{26: 5, 10: 1} },
-			ops: []string{host, "dcb app add dev eth0 dscp-prio 26:3 && dcb app del dev eth0 dscp-prio 26:5", "dcb app add dev eth0 dscp-prio 48:6"}},
+			ops: []string{host, "dcb app replace dev eth0 dscp-prio 26:3", "dcb app add dev eth0 dscp-prio 48:6"}},
 		{name: "OK cable of mlx5", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DCBX = nil },
 			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
 		{name: "OK classes", index: eth0, text: "[RoCE]\nETS=0:40 3:60 5:strict\nPriorityToClass=4:0\n", ops: []string{host,
@@ -150,11 +150,21 @@ func TestPlans(t *testing.T) {
 		{name: "OK soft RoCE", index: eth0, text: "[SoftRoCE]\nDriver=rxe\n", ops: []string{"rdma link add rxe_eth0 type rxe netdev eth0"}},
 		{name: "OK soft RoCE is there", index: eth0, text: "[SoftRoCE]\nDriver=rxe\nName=r0\n", change: func(_ *link.Snapshot, st *State) {
 			l := st.Links[2]
-			l.Soft = []SoftDevice{{Name: "r0", Index: 9}}
+			l.Soft = []SoftDevice{{Name: "r0", Index: 9, Driver: units.SoftRXE}}
 			st.Links[2] = l
 		}},
+		{name: "bad soft RoCE of another", index: eth0, text: "[SoftRoCE]\nDriver=rxe\n", change: func(_ *link.Snapshot, st *State) {
+			l := st.Links[2]
+			l.Soft = []SoftDevice{{Name: "theirs", Index: 9, Driver: units.SoftRXE}}
+			st.Links[2] = l
+		}, blocked: []string{"eth0 has the RDMA device theirs of rxe already, which was not made by ibnetworkd / write Driver=rxe and Name=theirs below [SoftRoCE], or: rdma link delete theirs"}},
 		{name: "bad soft RoCE elsewhere", index: eth0, text: "[SoftRoCE]\nName=mlx4_0\n", blocked: []string{"an RDMA device mlx4_0 exists and is not on eth0 / write another Name= below [SoftRoCE]"}},
 		{name: "OK VLAN", index: eth0, text: "[VLAN]\nId=7\nName=storage\nEgressQOSMaps=3-3 4-4\n", ops: []string{"ip link add link eth0 name storage type vlan id 7 egress-qos-map 3:3 4:4"}},
+		{name: "OK VLAN is as asked", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=no\nEgressQOSMaps=3-3 4-0\n", change: storage},
+		{name: "OK VLAN changes", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=yes\nReorderHeader=yes\nEgressQOSMaps=5-5\n", change: storage,
+			ops: []string{"ip link set dev storage type vlan reorder_hdr on gvrp on egress-qos-map 3:0 5:5"}},
+		{name: "bad VLAN of another tag", index: eth0, text: "[VLAN]\nId=7\nName=storage\nProtocol=802.1ad\n", change: storage,
+			blocked: []string{"storage has tags of another protocol than 802.1ad, and was not made by ibnetworkd / ip link delete storage, or write another Name= below [VLAN]"}},
 		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not a VLAN of eth0 / write another Name= below [VLAN]"}},
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
 			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot"}},
@@ -185,7 +195,20 @@ func TestPlans(t *testing.T) {
 		{name: "bad function in use", index: ib0, text: "[VirtualFunctions]\nCount=4\n", change: func(_ *link.Snapshot, st *State) { st.Links[3].SRIOV.VFs[0].Busy = "vfio-pci" },
 			blocked: []string{"the number of virtual functions of ib0 changes through 0 only, and function 0 is in use (vfio-pci) / give the functions free, or leave Count= at 2"}},
 		{name: "OK number through 0", index: ib0, text: "[VirtualFunctions]\nCount=4\n", ops: []string{
-			"echo 0 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs", "echo 4 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs"}},
+			"echo 0 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs && echo 4 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs"}},
+		{name: "bad number that the card does not make", index: ib0, text: "[VirtualFunctions]\nCount=4\nLinkState=enable\n", change: func(_ *link.Snapshot, st *State) { st.Fought = map[string]int{"ib0\x00Count": rebindLimit} },
+			ops:     []string{"ip link set dev ib0 vf 0 state enable", "ip link set dev ib0 vf 1 state enable"},
+			blocked: []string{"the number of virtual functions of ib0 does not stay at 4, it is 2 again / dmesg has the driver's reason; write another Count=, or try again: ibnetctl reconfigure ib0"}},
+		{name: "bad function that is not there", index: ib0, text: "[VF]\nVirtualFunction=2\nLinkState=enable\n",
+			blocked: []string{"ib0 has no virtual function 2, it has 2 of them (the first is 0) / write Count=3 below [VirtualFunctions]"}},
+		{name: "bad settings that the driver does not tell", index: ib0, text: "[VF]\nVirtualFunction=0\nTrust=yes\nMACSpoofCheck=no\n", blocked: []string{
+			"the driver of ib0 does not tell Trust of virtual functions: it has no such setting / take Trust= out; ip link show ib0 tells what the driver keeps for its functions",
+			"the driver of ib0 does not tell MACSpoofCheck of virtual functions: it has no such setting / take MACSpoofCheck= out; ip link show ib0 tells what the driver keeps for its functions"}},
+		{name: "OK VLAN, rates and trust of a function", index: eth0, text: "[VF]\nVirtualFunction=0\nMinRate=100M\nMaxRate=10G\nTrust=yes\nVLANId=7\nQualityOfService=3\nVLANProtocol=802.1ad\nMACAddress=02:00:00:00:00:01\n", change: ethernetVF, ops: []string{
+			"ip link set dev eth0 vf 0 trust on", "ip link set dev eth0 vf 0 max_tx_rate 10000 min_tx_rate 100",
+			"ip link set dev eth0 vf 0 mac 02:00:00:00:00:01", "ip link set dev eth0 vf 0 vlan 7 qos 3 proto 802.1ad"}},
+		{name: "bad GUID of an Ethernet function", index: eth0, text: "[VirtualFunctions]\nNodeGUID=auto\n", change: ethernetVF,
+			blocked: []string{"eth0 is Ethernet: its virtual functions have MAC addresses, no GUIDs / write MACAddress= below [VF]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, st := system()
@@ -204,6 +227,14 @@ func TestPlans(t *testing.T) {
 			}
 		})
 	}
+}
+
+func storage(s *link.Snapshot, _ *State) {
+	s.Links = append(s.Links, link.Link{Index: 9, Name: "storage", Kind: "vlan", Type: 1, Parent: 2, VLAN: &link.VLAN{ID: 7, Protocol: 0x8100, Flags: link.VLANReorderHeader, Egress: map[uint32]uint32{3: 3}}})
+}
+
+func ethernetVF(_ *link.Snapshot, st *State) {
+	st.Links[2].SRIOV.VFs = []VF{{Dev: "0000:3b:00.2", LinkState: ptr(units.VFLinkAuto), Trust: ptr(false), Spoof: ptr(false)}}
 }
 
 func inUse(s *link.Snapshot, _ *State) {
@@ -244,11 +275,9 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 	case SetETS:
 		*l.DCB.ETS = o.Classes
 	case MapDSCP:
-		if o.New < 0 {
-			delete(l.DCB.DSCP, o.DSCP)
-		} else {
-			l.DCB.DSCP[o.DSCP] = uint8(o.New)
-		}
+		l.DCB.DSCP[o.DSCP] = o.Priority
+	case ClearDSCP:
+		clear(l.DCB.DSCP)
 	case SetTrust:
 		l.DCB.Trust = []units.Trust{o.Trust}
 	case SetBuffers:
@@ -259,11 +288,24 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 	case SetModprobe:
 		st.Modprobe = o.Text
 	case AddSoft:
-		l.Soft = append(l.Soft, SoftDevice{Name: o.Name})
+		l.Soft = append(l.Soft, SoftDevice{Name: o.Name, Driver: o.Driver})
 	case AddVLAN:
-		s.Links = append(s.Links, link.Link{Index: 100 + len(s.Links), Name: o.Name, Kind: "vlan", Type: 1, Parent: on.Ifindex, VLANID: o.VLAN.Id.V})
+		s.Links = append(s.Links, link.Link{Index: 100 + len(s.Links), Name: o.Name, Kind: "vlan", Type: 1, Parent: on.Ifindex, VLAN: &link.VLAN{
+			ID: o.VLAN.Id.V, Protocol: uint16(o.VLAN.Protocol.Or(units.VLAN8021Q)), Flags: link.VLANReorderHeader}})
+		setVLAN(&s.Links[len(s.Links)-1], &o.VLAN)
+	case SetVLAN:
+		i := slices.IndexFunc(s.Links, func(l link.Link) bool { return l.Name == o.Name })
+		for _, from := range o.DropIngress {
+			delete(s.Links[i].VLAN.Ingress, from)
+		}
+		for _, from := range o.DropEgress {
+			delete(s.Links[i].VLAN.Egress, from)
+		}
+		setVLAN(&s.Links[i], &o.VLAN)
+	case DelVLAN:
+		s.Links = slices.DeleteFunc(s.Links, func(l link.Link) bool { return l.Name == o.Name })
 	case DelSoft:
-		l.Soft = nil
+		l.Soft = slices.DeleteFunc(l.Soft, func(d SoftDevice) bool { return d.Name == o.Name })
 	case SetAutoprobe:
 		*l.SRIOV.Autoprobe = o.Probe
 	case SetVFs:
@@ -310,6 +352,30 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 		t.Fatalf("%T is not known", op)
 	}
 	st.Links[on.Ifindex] = l
+}
+
+// setVLAN does what vlan_changelink does.
+func setVLAN(l *link.Link, v *units.VLAN) {
+	for _, f := range vlanFlags(v) {
+		if f.want.Set {
+			l.VLAN.Flags &^= f.bit
+			if f.want.V {
+				l.VLAN.Flags |= f.bit
+			}
+		}
+	}
+	set := func(m *map[uint32]uint32, ms []units.Value[units.QOSMap]) {
+		for _, x := range ms {
+			if *m == nil {
+				*m = map[uint32]uint32{}
+			}
+			if (*m)[x.V.From] = x.V.To; x.V.To == 0 {
+				delete(*m, x.V.From)
+			}
+		}
+	}
+	set(&l.VLAN.Ingress, v.IngressQOSMaps)
+	set(&l.VLAN.Egress, v.EgressQOSMaps)
 }
 
 // The two laws: planning twice gives the same bytes, and applying plans leads to

@@ -91,18 +91,32 @@ type Link struct {
 
 // SoftDevice is a software RDMA device.
 type SoftDevice struct {
-	Name  string `json:"name"`
-	Index uint32 `json:"index"`
+	Name   string           `json:"name"`
+	Index  uint32           `json:"index"`
+	Driver units.SoftDriver `json:"driver,omitempty"`
 }
 
 // TSA is a transmission selection algorithm (IEEE 802.1Qaz).
 type TSA uint8
 
-// The algorithms.
+// The algorithms; a driver may have others.
 const (
 	Strict TSA = 0
 	ETS    TSA = 2
 )
+
+// String is dcb's word.
+func (t TSA) String() string {
+	switch t {
+	case Strict:
+		return "strict"
+	case ETS:
+		return "ets"
+	case 1:
+		return "cbs" // credit-based shaper
+	}
+	return "vendor"
+}
 
 // DCB is what a driver tells of data centre bridging; nil fields it does not.
 type DCB struct {

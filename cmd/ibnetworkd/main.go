@@ -149,7 +149,7 @@ func run(ctx context.Context, o options) error {
 		Notify:    func(s string) { _, _ = sd.SdNotify(false, s) },
 		AfterWork: giveBack(),
 	})
-	eyes.OnResolved(func() { d.Wake(daemon.Scope{Reload: true, RDMA: true}) })
+	eyes.Notify(d.Wake)
 	w.Wake = d.Wake
 	if err := w.Start(ctx); err != nil {
 		return err

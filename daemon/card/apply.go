@@ -26,10 +26,13 @@ import (
 // another room.
 func (o *Observer) Apply(ctx context.Context, op link.Op) (handled bool, err error) {
 	handled, err = o.apply(ctx, op)
-	// A function whose driver was taken away has lost its users, whatever came
-	// of it.
-	_, bound := op.(roce.RebindVF)
-	if handled && (err == nil || bound) {
+	// A function that was taken away, or from its driver, has lost its users,
+	// whatever came of it.
+	_, lost := op.(roce.RebindVF)
+	if n, ok := op.(roce.SetVFs); ok {
+		lost = n.Old != 0
+	}
+	if handled && (err == nil || lost) {
 		o.corrected(op)
 	}
 	return handled, err
@@ -61,10 +64,12 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 			return true, err
 		}
 		return true, renameio.WriteFile(file, []byte(p.Text), 0o644)
-	case roce.SetDCBX, roce.SetPFC, roce.SetETS, roce.MapDSCP, roce.SetTrust, roce.SetBuffers:
+	case roce.SetDCBX, roce.SetPFC, roce.SetETS, roce.MapDSCP, roce.ClearDSCP, roce.SetTrust, roce.SetBuffers:
 		return true, o.applyDCB(op)
 	case roce.AddVLAN:
-		return true, o.rt.Do(rtnl.NewVLAN(vlan(on.Ifindex, p)))
+		return true, o.rt.Do(rtnl.NewVLAN(vlan(on.Ifindex, p.Name, &p.VLAN)))
+	case roce.SetVLAN:
+		return true, o.setVLAN(p)
 	case roce.DelVLAN:
 		l, err := o.rt.LinkByName(p.Name, false)
 		if err != nil || l.Kind != "vlan" || l.Parent != on.Ifindex {
@@ -85,7 +90,7 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 	case roce.SetAutoprobe:
 		return true, o.sys.SetAutoprobe(p.Bus, p.Dev, p.Probe)
 	case roce.SetVFs:
-		return true, o.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
+		return true, o.setVFs(p)
 	case roce.SetVF:
 		return true, o.setVF(p)
 	case roce.SetVFGUIDs:
@@ -208,28 +213,51 @@ func (o *Observer) applyDCB(op link.Op) error {
 	case roce.MapDSCP:
 		// The new entry comes first, so that the DSCP is never without one;
 		// then all others of this DSCP go.
-		if p.New >= 0 {
-			err := o.dcb.AddApps(name, dcb.App{Selector: dcb.DSCP, Priority: uint8(p.New), Protocol: uint16(p.DSCP)})
-			if err != nil && !errors.Is(err, unix.EEXIST) {
-				return err
-			}
+		keep := dcb.App{Selector: dcb.DSCP, Priority: p.Priority, Protocol: uint16(p.DSCP)}
+		if err := o.dcb.AddApps(name, keep); err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
 		}
-		for _, a := range now.Apps {
-			if a.Selector != dcb.DSCP || a.Protocol != uint16(p.DSCP) || int(a.Priority) == p.New {
-				continue
-			}
-			if err := o.dcb.DelApps(name, a); err != nil && !errors.Is(err, unix.ENOENT) {
-				return err
-			}
-		}
-		return nil
+		return o.dropApps(name, now.Apps, func(a dcb.App) bool { return a.Protocol == keep.Protocol && a != keep })
+	case roce.ClearDSCP:
+		return o.dropApps(name, now.Apps, func(dcb.App) bool { return true })
 	}
 	return fmt.Errorf("%w: %s", errors.ErrUnsupported, op)
 }
 
-func vlan(parent int, p roce.AddVLAN) rtnl.VLANSpec {
-	v := p.VLAN
-	out := rtnl.VLANSpec{Parent: parent, Name: p.Name, ID: v.Id.V}
+// dropApps takes entries for DSCPs out of a link's table.
+func (o *Observer) dropApps(name string, apps []dcb.App, drop func(dcb.App) bool) error {
+	for _, a := range apps {
+		if a.Selector != dcb.DSCP || !drop(a) {
+			continue
+		}
+		if err := o.dcb.DelApps(name, a); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
+// setVLAN changes what can be changed of a VLAN interface.
+func (o *Observer) setVLAN(p roce.SetVLAN) error {
+	l, err := o.rt.LinkByName(p.Name, false)
+	if err == nil && (l.Kind != "vlan" || l.Parent != p.On.Ifindex) {
+		err = fmt.Errorf("%s is another link now: %w", p.Name, unix.ENODEV)
+	}
+	if err != nil {
+		return err
+	}
+	v := vlan(p.On.Ifindex, p.Name, &p.VLAN)
+	for _, from := range p.DropIngress {
+		v.Ingress = append(v.Ingress, rtnl.QoSMap{From: from})
+	}
+	for _, from := range p.DropEgress {
+		v.Egress = append(v.Egress, rtnl.QoSMap{From: from})
+	}
+	return o.rt.Do(rtnl.SetVLAN(l.Index, v))
+}
+
+func vlan(parent int, name string, v *units.VLAN) rtnl.VLANSpec {
+	out := rtnl.VLANSpec{Parent: parent, Name: name, ID: v.Id.V}
 	if v.Protocol.Set {
 		out.Protocol = uint16(v.Protocol.V)
 	}
@@ -266,7 +294,7 @@ func change(a roce.VFAttr) rtnl.VFChange {
 	return c
 }
 
-// addSoft loads the driver's module where the kernel does not do it by itself.
+// addSoft makes a software device, for which its driver's module must be there.
 func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
 	module := softModule[p.Driver]
 	if err := o.same(p.On); err != nil {
@@ -275,7 +303,7 @@ func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
 	if o.rd == nil {
 		c, err := rdmanl.Dial()
 		if errors.Is(err, rdmanl.ErrNoRDMA) {
-			if err := modules.Load(ctx, module); err != nil {
+			if err := o.load(ctx, module, p.On.Ifindex); err != nil {
 				return err
 			}
 			c, err = rdmanl.Dial()
@@ -289,12 +317,55 @@ func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
 	err := o.rd.Do(r)
 	// A driver that is not loaded is an unknown type (nldev_newlink).
 	if errors.Is(err, unix.EINVAL) && !o.sys.ModuleLoaded(module) {
-		if merr := modules.Load(ctx, module); merr != nil {
-			return errors.Join(err, merr)
+		lerr := o.load(ctx, module, p.On.Ifindex)
+		switch {
+		case errors.Is(lerr, ErrLoading):
+			return lerr
+		case lerr != nil:
+			return errors.Join(err, lerr)
 		}
 		err = o.rd.Do(r)
 	}
 	return err
+}
+
+// ErrLoading says that a module is asked for; Observer.Loaded tells when the
+// operation can be tried again.
+var ErrLoading = errors.New("is being loaded")
+
+// load is a module that is asked for.
+type load struct {
+	links map[int]bool // that wait for it
+	done  bool
+	err   error
+}
+
+// load has a module loaded beside the loop, which takes from milliseconds to a
+// minute, and gives what came of it when it is called again for the same module.
+func (o *Observer) load(ctx context.Context, module string, link int) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	l := o.loads[module]
+	switch {
+	case l == nil:
+		l = &load{links: map[int]bool{}}
+		o.loads[module] = l
+		go func() {
+			err := modules.Load(ctx, module)
+			o.mu.Lock()
+			l.done, l.err = true, err
+			links := l.links
+			o.mu.Unlock()
+			if o.Loaded != nil {
+				o.Loaded(links)
+			}
+		}()
+	case l.done:
+		delete(o.loads, module)
+		return l.err
+	}
+	l.links[link] = true
+	return fmt.Errorf("module %s %w", module, ErrLoading)
 }
 
 // ignoreGone takes the absence of what is to be removed for success.

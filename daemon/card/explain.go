@@ -72,7 +72,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		if unknown || refused || busy {
 			return say("turn LLDP and DCBX off in the card's firmware or at its agent, then: ibnetctl reconfigure "+on.Link, "the firmware keeps DCBX of %s to itself", on.Link)
 		}
-	case roce.SetPFC, roce.SetETS, roce.SetTrust, roce.SetBuffers, roce.MapDSCP, roce.SetECN:
+	case roce.SetPFC, roce.SetETS, roce.SetTrust, roce.SetBuffers, roce.MapDSCP, roce.ClearDSCP, roce.SetECN:
 		key, show := dcbKey(op)
 		switch {
 		case errors.Is(err, dcb.ErrNoDCB):
@@ -100,6 +100,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	case roce.AddSoft:
 		module := softModule[o.Driver]
 		switch {
+		case errors.Is(err, ErrLoading):
+			return later("lsmod; it goes on when the module has come", "the %s device on %s waits for its driver", o.Driver, on.Link)
 		case isAny(err, unix.EEXIST, unix.ENFILE):
 			return say("rdma link show; write another Name= below [SoftRoCE]", "an RDMA device %s, or another %s device on %s, is there already", o.Name, o.Driver, on.Link)
 		case unknown || refused || isAny(err, unix.ENOENT):
@@ -110,6 +112,10 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	case roce.DelSoft:
 		if busy || refused || unknown {
 			return later("end the programs that use it: rdma resource show", "the RDMA device %s cannot be taken away", o.Name)
+		}
+	case roce.SetVLAN:
+		if unknown || refused {
+			return say("ip -d link show "+o.Name+"; check the flags and maps below [VLAN]", "the kernel refuses these settings of the VLAN interface %s", o.Name)
 		}
 	case roce.DelVLAN:
 		if busy || refused || unknown {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,13 +49,19 @@ type Observer struct {
 	// refused are port types that a card did not take, by bus and device: it
 	// may take them when the other port has changed.
 	refused map[string][]roce.SetPortType
+
+	// Loaded is called, from another goroutine, when a module has come that
+	// operations on these links waited for, or could not be loaded.
+	Loaded func(links map[int]bool)
+	mu     sync.Mutex // guards loads
+	loads  map[string]*load
 }
 
 // New makes an observer on the daemon's rtnetlink connection. root is the
 // directory that stands for /.
 func New(root string, rt *rtnl.Conn) *Observer {
 	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
-		refused: map[string][]roce.SetPortType{}}
+		refused: map[string][]roce.SetPortType{}, loads: map[string]*load{}}
 }
 
 // Close closes the connections that the observer opened.
@@ -218,7 +225,11 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.
 			sd := &s.Devices[i]
 			for _, sp := range sd.Ports {
 				if sp.Netdev == l.Index && sd.Parent == "" {
-					x.Soft = append(x.Soft, roce.SoftDevice{Name: sd.Name, Index: sd.Index})
+					soft := roce.SoftDevice{Name: sd.Name, Index: sd.Index, Driver: units.SoftRXE}
+					if sd.NodeType == "RNIC" { // iWARP
+						soft.Driver = units.SoftSIW
+					}
+					x.Soft = append(x.Soft, soft)
 				}
 			}
 		}

@@ -28,6 +28,25 @@ func back(what string, err error) string {
 	return "the former " + what + " is back"
 }
 
+// setVFs makes and removes virtual functions.
+func (o *Observer) setVFs(p roce.SetVFs) error {
+	if p.Old == 0 || p.Count == 0 {
+		return o.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
+	}
+	// From one number to another through none (sriov_numvfs_store: EBUSY else).
+	if err := o.sys.SetNumVFs(p.Bus, p.Dev, 0); err != nil {
+		return err
+	}
+	err := o.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
+	if err == nil {
+		return nil
+	}
+	return &NotTaken{
+		What: fmt.Sprintf("%s did not make %d virtual functions", p.On, p.Count), Why: err.Error(),
+		After: back(fmt.Sprintf("number %d", p.Old), o.sys.SetNumVFs(p.Bus, p.Dev, p.Old)),
+	}
+}
+
 // setVF sets an attribute of a virtual function and looks whether it is there: a
 // driver may take a value and make another of it.
 func (o *Observer) setVF(p roce.SetVF) error {

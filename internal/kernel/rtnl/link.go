@@ -69,7 +69,12 @@ type IPoIB struct {
 
 // VLAN is what the 8021q module reports of its interface.
 type VLAN struct {
-	ID uint16
+	ID       uint16
+	Protocol uint16 // EtherType of the tag
+	Flags    uint32 // VLAN_FLAG_* of if_vlan.h
+	// Ingress and Egress map priorities, nil for none; the kernel tells of those
+	// only that are not mapped to 0.
+	Ingress, Egress map[uint32]uint32
 }
 
 // Up, Running and NoCarrier read the flags.
@@ -188,6 +193,11 @@ const (
 	iflaInfoKind        = 1
 	iflaInfoData        = 2
 	iflaVlanID          = 1
+	iflaVlanFlags       = 2
+	iflaVlanEgress      = 3
+	iflaVlanIngress     = 4
+	iflaVlanProtocol    = 5
+	iflaVlanQoSMapping  = 1
 	iflaVFVLANInfo      = 1 // in IFLA_VF_VLAN_LIST
 	iflaInet6AddrGen    = 8
 	rtextFilterVF       = 1 << 0
@@ -331,13 +341,45 @@ func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {
 	case "vlan":
 		v := &VLAN{}
 		for data.Next() {
-			if data.Type() == iflaVlanID {
+			switch data.Type() {
+			case iflaVlanID:
 				v.ID = data.Uint16()
+			case iflaVlanProtocol:
+				if b := data.Bytes(); len(b) >= 2 {
+					v.Protocol = uint16(b[0])<<8 | uint16(b[1]) // network order
+				}
+			case iflaVlanFlags:
+				if b := data.Bytes(); len(b) >= 4 {
+					v.Flags = ne.Uint32(b) // struct ifla_vlan_flags
+				}
+			case iflaVlanIngress:
+				v.Ingress = decodeQoSMap(data.Nested())
+			case iflaVlanEgress:
+				v.Egress = decodeQoSMap(data.Nested())
 			}
 		}
 		l.VLAN = v
 	}
 	return data.Err()
+}
+
+// maxQoSMap bounds the entries of a VLAN's map: what it maps from are the
+// priorities of packets, of which more than a few make no sense.
+const maxQoSMap = 256
+
+// decodeQoSMap reads entries of struct ifla_vlan_qos_mapping.
+func decodeQoSMap(a nl.Attrs) (out map[uint32]uint32) {
+	for a.Next() {
+		b := a.Bytes()
+		if a.Type() != iflaVlanQoSMapping || len(b) < 8 || len(out) == maxQoSMap {
+			continue
+		}
+		if out == nil {
+			out = map[uint32]uint32{}
+		}
+		out[ne.Uint32(b)] = ne.Uint32(b[4:])
+	}
+	return out
 }
 
 func decodeAFSpec(a nl.Attrs, l *Link) error {

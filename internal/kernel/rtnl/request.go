@@ -156,6 +156,21 @@ func NewVLAN(v VLANSpec) Request {
 	if v.MTU != 0 {
 		w.Uint32(unix.IFLA_MTU, uint32(v.MTU))
 	}
+	v.encode(w, true)
+	return nl.NewRequest(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, w)
+}
+
+// SetVLAN changes flags and maps of a VLAN link; what else there is in the
+// description is fixed for the life of the link. An entry To 0 takes one away.
+func SetVLAN(index int, v VLANSpec) Request {
+	m := make([]byte, sizeIfInfo)
+	ne.PutUint32(m[4:], uint32(index))
+	w := nl.Build(m...)
+	v.encode(w, false)
+	return nl.NewRequest(fmt.Sprintf("change VLAN link %d", index), unix.RTM_NEWLINK, 0, w)
+}
+
+func (v *VLANSpec) encode(w *nl.Builder, fresh bool) {
 	var flags, mask uint32
 	for i, f := range []*bool{v.ReorderHeader, v.GVRP, v.LooseBinding, v.MVRP} {
 		if f != nil {
@@ -171,25 +186,26 @@ func NewVLAN(v VLANSpec) Request {
 		}
 		w.Nest(typ, func(w *nl.Builder) {
 			for _, m := range ms {
-				w.Raw(1, ne.AppendUint32(ne.AppendUint32(nil, m.From), m.To)) // IFLA_VLAN_QOS_MAPPING
+				w.Raw(iflaVlanQoSMapping, ne.AppendUint32(ne.AppendUint32(nil, m.From), m.To))
 			}
 		})
 	}
 	w.Nest(unix.IFLA_LINKINFO, func(w *nl.Builder) {
 		w.Raw(iflaInfoKind, []byte("vlan"))
 		w.Nest(iflaInfoData, func(w *nl.Builder) {
-			if v.Protocol != 0 {
-				w.Raw(5, []byte{byte(v.Protocol >> 8), byte(v.Protocol)}) // IFLA_VLAN_PROTOCOL, network order
+			if fresh {
+				if v.Protocol != 0 {
+					w.Raw(iflaVlanProtocol, []byte{byte(v.Protocol >> 8), byte(v.Protocol)}) // network order
+				}
+				w.Uint16(iflaVlanID, v.ID)
 			}
-			w.Uint16(iflaVlanID, v.ID)
-			maps(w, 4, v.Ingress) // IFLA_VLAN_INGRESS_QOS
-			maps(w, 3, v.Egress)  // IFLA_VLAN_EGRESS_QOS
+			maps(w, iflaVlanIngress, v.Ingress)
+			maps(w, iflaVlanEgress, v.Egress)
 			if mask != 0 {
-				w.Raw(2, ne.AppendUint32(ne.AppendUint32(nil, flags), mask)) // IFLA_VLAN_FLAGS
+				w.Raw(iflaVlanFlags, ne.AppendUint32(ne.AppendUint32(nil, flags), mask))
 			}
 		})
 	})
-	return nl.NewRequest(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, w)
 }
 
 // DelLink removes a link that can be removed (a child, a VLAN).

@@ -1003,7 +1003,9 @@ func (d *Discovery) gotPKeys(i int32, p uint8, block uint16, r *smp.Reply) {
 		return
 	}
 	q.pkeys = append(q.pkeys, b[:]...)
-	if limit := int(d.nodes[i].ni.PartitionCap); b[31] != 0 && len(q.pkeys) < limit {
+	// A block with free entries is not the last one: keys that were taken away
+	// leave holes, and what stands behind them is granted as well.
+	if limit := int(d.nodes[i].ni.PartitionCap); len(q.pkeys) < limit {
 		d.back.push(tag(kPKey, block+1, i, p))
 		return
 	}

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -408,4 +409,48 @@ func TestSmallForwardingTable(t *testing.T) {
 			t.Errorf("LIDs up to %v, %d refused, retrying %v", x.TopLID, x.Counters.Errors, x.Retrying)
 		}
 	})
+}
+
+// Keys that were taken away leave holes in a port's table. The keys behind them
+// stay at their index, and a manager that starts anew sees them: what is not
+// granted any more goes, what is granted does not appear twice.
+func TestPKeyHoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(3, 8)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		for _, granted := range [][]ib.PKey{keysTo(40), {1, 2, 3, 4, 35, 36}, {1, 2, 3, 4, 35}, {2, 35}} {
+			text := "Default=0x7fff, ipoib : ALL=full;\n"
+			for _, k := range granted {
+				text += fmt.Sprintf("p%d=0x%x : ALL=full;\n", k, uint16(k))
+			}
+			cfg, err := partition.Parse("p", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, stop := w.manager(f.SMPort, engine.Config{Partitions: cfg})
+			w.settle(f.SMPort, s, time.Second)
+			for _, p := range f.EndPorts {
+				if f.Ports[p].Num == 0 {
+					continue
+				}
+				want := make([]ib.PKey, 64)
+				want[0] = ib.DefaultPKey
+				for _, k := range granted {
+					want[k] = k.AsFull()
+				}
+				if k, _ := w.sim.PKeys(f.Nodes[f.Ports[p].Node].GUID, 1); !slices.Equal(k, want) {
+					t.Fatalf("%s, granted %v: %v", f.PortName(p), granted, k)
+				}
+			}
+			stop()
+		}
+	})
+}
+
+func keysTo(n ib.PKey) (l []ib.PKey) {
+	for k := ib.PKey(1); k <= n; k++ {
+		l = append(l, k)
+	}
+	return l
 }

@@ -241,7 +241,8 @@ func (s *Subnet) trap(p *transport.Packet) {
 		s.warnOnce("threshold"+l.String(), "a link is bad", "trap", n.TrapNumber, "lid", l.String(), "link_port", port)
 	case 256:
 		v := n.DetailMKeyViolation()
-		s.warnOnce("mkey"+v.LID.String(), "M_Key violation", "lid", v.LID.String())
+		s.warnOnce("mkey"+v.LID.String()+n.IssuerLID.String(), "a request had a wrong M_Key", "reported_by", n.IssuerLID.String(), "from_lid", v.LID.String(),
+			"method", v.Method.String(), "attribute", mad.AttrName(mad.ClassSubnDR, v.Attr))
 	case 257, 258, 259:
 		s.warnOnce("key"+n.IssuerLID.String(), "P_Key or Q_Key violation", "trap", n.TrapNumber, "reported_by", n.IssuerLID.String())
 	}
@@ -286,7 +287,14 @@ func (s *Subnet) sa(p *transport.Packet) {
 		// The hop limit that arrived is what was left of the sender's.
 		out.HasGRH, out.GID, out.HopLimit, out.TrafficClass, out.FlowLabel = p.HasGRH, p.GID, 0xff, p.TrafficClass, p.FlowLabel
 		out.SetMessage(r.MAD, r.RMPP)
-		if err := s.tr.Send(out); err != nil {
+		err := s.tr.Send(out)
+		if errors.Is(err, transport.ErrBusy) {
+			// The header alone: to be asked for again.
+			out.SetMessage(r.MAD[:mad.SADataOffset], false)
+			mad.SetStatus(&out.MAD, mad.StatusBusy)
+			err = s.tr.Send(out)
+		}
+		if err != nil {
 			s.warnOnce("sasend", "cannot answer an SA request", "to", p.LID.String(), "err", err)
 		}
 	}

@@ -123,6 +123,11 @@ func rmppReply(b *Buf, typ uint8, st RMPPStatus, seg, win uint32) (r Buf) {
 	return r
 }
 
+// MaxMessage is the length in bytes of the longest message that is sent or
+// received. It holds the NodeRecords, LinkRecords or PortInfoRecords of a subnet
+// that fills the LID space, and the PathRecords from one port to all of it.
+const MaxMessage = 32 << 20
+
 // Segments is the number of MADs that a message of n bytes (from the first byte
 // of the common header) of the class takes, at least 1.
 func Segments(c Class, n int) int {

@@ -80,7 +80,7 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		}
 		var keys []ib.PKey
 		for _, k := range p.Members[e] {
-			if k = k.AsFull(); !slices.Contains(keys, k) {
+			if k = k.AsFull(); k.IsValid() && !slices.Contains(keys, k) {
 				keys = append(keys, k)
 			}
 		}

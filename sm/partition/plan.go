@@ -18,9 +18,9 @@ type Plan struct {
 	// Keys has the wanted table of each port, by index in Fabric.Ports; nil
 	// where nothing needs to be written.
 	Keys [][]ib.PKey
-	// Members has the keys that each end port and each port that checks
-	// holds in the end, by index in Fabric.Ports, without gaps; nil for
-	// other ports.
+	// Members has the table that each end port and each port that checks
+	// holds in the end, by index in Fabric.Ports, 0 where an entry is free;
+	// nil for other ports.
 	Members [][]ib.PKey
 	Groups  []Precreated
 	// Guard has the enforcement bits of switch ports, by index in
@@ -89,13 +89,9 @@ func Tables(f *fabric.Fabric, cfg Config, have [][]ib.PKey) Plan {
 		if len(dropped) > 0 {
 			plan.Warnings = append(plan.Warnings, ExplainDropped(p.GUID, capacity, dropped))
 		}
-		plan.Members[e] = []ib.PKey{} // not nil, which would mean the keys at power-on
-		for _, k := range table {
-			if k.IsValid() {
-				plan.Members[e] = append(plan.Members[e], k)
-			}
-		}
-		if !slices.Equal(trimZero(table), trimZero(had)) {
+		// Never nil, which would mean the keys at power-on.
+		plan.Members[e] = trimZero(append([]ib.PKey{}, table...))
+		if !slices.Equal(plan.Members[e], trimZero(had)) {
 			plan.Keys[e] = table
 		}
 	}

@@ -284,7 +284,7 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 // shareThis reports whether two ports may talk with this key: not both limited.
 func (s *Service) shareThis(a, b int32, k ib.PKey) bool {
 	for _, x := range s.keys(a) {
-		if x.Base() != k.Base() {
+		if !x.IsValid() || x.Base() != k.Base() {
 			continue
 		}
 		for _, y := range s.keys(b) {

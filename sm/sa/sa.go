@@ -26,8 +26,8 @@ type Config struct {
 	// 0.27 s.
 	ResponseTime uint8
 
-	// MaxAnswer bounds the bytes of one answer; 4 MiB, the paths from one
-	// port to all LIDs of a full subnet.
+	// MaxAnswer bounds the bytes of one answer, with its header; a longer
+	// one is refused with NO_RESOURCES. mad.MaxMessage.
 	MaxAnswer int
 	// MaxGroups, MaxServices and MaxSubscriptions bound what is kept in
 	// all; 16383 (the multicast LIDs), 65536 and 262144.
@@ -52,7 +52,7 @@ func (c Config) withDefaults() Config {
 	c.SAKey = cmp.Or(c.SAKey, 1)
 	c.PacketLife = cmp.Or(c.PacketLife, 18)
 	c.ResponseTime = cmp.Or(c.ResponseTime, 16)
-	c.MaxAnswer = cmp.Or(c.MaxAnswer, 4<<20)
+	c.MaxAnswer = cmp.Or(c.MaxAnswer, mad.MaxMessage)
 	c.MaxGroups = cmp.Or(c.MaxGroups, 16383)
 	c.MaxServices = cmp.Or(c.MaxServices, 1<<16)
 	c.MaxSubscriptions = cmp.Or(c.MaxSubscriptions, 1<<18)
@@ -77,8 +77,8 @@ type State struct {
 	LFT    [][]uint8
 	SL     route.Layers
 	MFT    mcast.Tables
-	// PKeys are the keys that each end port holds, by port index; nil means
-	// the default partition, full.
+	// PKeys are the tables of keys that end ports hold, by port index, 0 where
+	// an entry is free; nil means the default partition, full.
 	PKeys  [][]ib.PKey
 	Groups []partition.Precreated
 	SMs    []SMInfo
@@ -501,7 +501,7 @@ func (s *Service) validPrefix(g ib.GID) bool {
 	return g.Prefix() == s.f.Prefix || g.Prefix() == ib.DefaultPrefix
 }
 
-// keys are the partition keys of a port.
+// keys is the table of partition keys of a port, 0 where an entry is free.
 func (s *Service) keys(port int32) []ib.PKey {
 	if int(port) < len(s.state.PKeys) && s.state.PKeys[port] != nil {
 		return s.state.PKeys[port]
@@ -512,7 +512,7 @@ func (s *Service) keys(port int32) []ib.PKey {
 // inPartition reports whether a port is a member, full or limited.
 func (s *Service) inPartition(port int32, k ib.PKey) bool {
 	for _, own := range s.keys(port) {
-		if own.Base() == k.Base() {
+		if own.IsValid() && own.Base() == k.Base() {
 			return true
 		}
 	}

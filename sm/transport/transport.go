@@ -28,13 +28,20 @@ var (
 	ErrGone = errors.New("device is gone")
 	// ErrIsSM says that another subnet manager already runs on the port.
 	ErrIsSM = errors.New("another subnet manager already runs on this port")
+	// ErrBusy says that too much of what was sent before is still on its way; it
+	// is for long messages only.
+	ErrBusy = errors.New("too many long messages are under way")
 	// ErrTooLong says that a message is longer than the implementation takes.
 	ErrTooLong = errors.New("message is too long")
 )
 
-// MaxMessage is the length in bytes of the longest message in either direction;
-// it holds the PathRecords from one port to every LID of a full subnet.
-const MaxMessage = 4 << 20
+// MaxMessage is the length in bytes of the longest message in either direction.
+const MaxMessage = mad.MaxMessage
+
+// MaxSending bounds the bytes of the long messages that are under way at one
+// time. They are kept whole until the peer has acknowledged them: one that asks
+// for much and acknowledges nothing must not take all memory.
+const MaxSending = 256 << 20
 
 // Packet is a MAD and its address: where to on Send, where from on Recv.
 type Packet struct {

@@ -7,7 +7,6 @@ package endpoint
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -51,10 +50,9 @@ const (
 	maxTransfers = 1024
 	maxFinished  = 256
 	rmppIdle     = 10 * time.Second
-	// maxSending and maxReceiving bound the bytes of all long messages under
-	// way: a peer that asks for much and acknowledges nothing, or begins much
-	// and ends nothing, must not take all memory.
-	maxSending   = 256 << 20
+	// maxReceiving bounds the bytes of the long messages that are being
+	// received: a peer that begins much and ends nothing must not take all
+	// memory. See also transport.MaxSending.
 	maxReceiving = 256 << 20
 )
 
@@ -231,9 +229,9 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 		return e.err
 	}
 	e.endSend(key)
-	if e.sendsN+x.bytes > maxSending {
+	if e.sendsN+x.bytes > transport.MaxSending {
 		defer e.mu.Unlock()
-		return errBusy
+		return transport.ErrBusy
 	}
 	e.sendsN += x.bytes
 	x.deadline = time.Now().Add(x.timeout)
@@ -247,9 +245,6 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 	e.mu.Unlock()
 	return e.writeAll(out)
 }
-
-// errBusy is a long message too many.
-var errBusy = fmt.Errorf("long messages of %d MiB are under way", maxSending>>20)
 
 // endSend and endRecv forget transfers; the caller holds the lock.
 func (e *Endpoint) endSend(k xferKey) {

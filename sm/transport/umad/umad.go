@@ -72,6 +72,7 @@ type Transport struct {
 
 	send   sync.Mutex // Send's packet
 	out    umad.Packet
+	long   underway
 	in     umad.Packet // Recv's
 	ctx    context.Context
 	stop   func() bool
@@ -136,6 +137,9 @@ func (t *Transport) Send(p *transport.Packet) error {
 	}
 	t.send.Lock()
 	defer t.send.Unlock()
+	if p.Long != nil && !t.long.room(time.Now(), len(p.Long)) {
+		return fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrBusy)
+	}
 	k := &t.out
 	k.Agent, k.Status = id, 0
 	k.Timeout, k.Retries = p.Timeout, uint32(max(p.Retries, 0))
@@ -161,6 +165,40 @@ func (t *Transport) Send(p *transport.Packet) error {
 		k.MAD = nil
 	}
 	return t.failed(err)
+}
+
+// underway counts the bytes of long messages that the kernel may still hold. It
+// does not tell when a peer has acknowledged the last of a message; one that
+// acknowledges nothing is given up after holds.
+type underway struct {
+	began time.Time
+	slot  [9]int // bytes sent in each eighth of holds, as a ring
+	last  int64  // the slot that was written last, counted from began
+	sum   int
+}
+
+// holds is how long the kernel tries to send a window of a long message: 2 s for
+// each of four times (mad_rmpp.c, send_next_seg).
+const holds = 8 * time.Second
+
+// room counts n bytes that are to be sent now, if MaxSending has room for them.
+func (u *underway) room(now time.Time, n int) bool {
+	if u.began.IsZero() {
+		u.began = now
+	}
+	turns := int64(len(u.slot))
+	at := int64(now.Sub(u.began) / (holds / 8))
+	for u.last = max(u.last, at-turns); u.last < at; {
+		u.last++
+		u.sum -= u.slot[u.last%turns]
+		u.slot[u.last%turns] = 0
+	}
+	if u.sum+n > transport.MaxSending {
+		return false
+	}
+	u.slot[at%turns] += n
+	u.sum += n
+	return true
 }
 
 // failed gives an error of the device the transport's name.

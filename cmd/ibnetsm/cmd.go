@@ -96,7 +96,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.guids, "port-guid", nil, "port GUID to manage; may be given several times (default all InfiniBand ports)")
 	f.StringSliceVar(&o.devices, "device", nil, "device (mlx5_0) or port (mlx5_0/1) to manage; may be given several times")
 	f.Uint8Var(&o.priority, "priority", 0, "0 to 15, the higher wins; between equals the lower port GUID")
-	f.Uint64Var(&o.smKey, "sm-key", 1, "SM_Key that other managers must have for a handover; opensm has 1 too")
+	f.Uint64Var(&o.smKey, "sm-key", 1, "SM_Key that other managers must have for a handover; opensm has 1 too, 0 trusts everyone")
 	f.Uint64Var(&o.saKey, "sa-key", 1, "SM_Key in requests to the SA that makes them trusted; opensm has 1 too")
 	f.Uint64Var(&o.mKey, "m-key", 0, "M_Key that protects the ports; 0 none")
 	f.Uint8Var(&o.protect, "m-key-protect", 1, "0 to 3: what the M_Key protects (IBA vol 1, 14.2.4.1); 0 shows it to everybody")
@@ -214,6 +214,12 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	}
 	if o.protect > 3 {
 		return c, fmt.Errorf("--m-key-protect %d: want 0 to 3", o.protect)
+	}
+	if o.saKey == 0 {
+		return c, errors.New("--sa-key 0: want a key; a request with 0 is one that is not trusted")
+	}
+	if o.prefix == 0 {
+		return c, errors.New("--subnet-prefix 0: want a prefix, as 0xfe80000000000000")
 	}
 	if o.timeout <= 0 || o.poll <= 0 {
 		return c, fmt.Errorf("--timeout %v, --poll %v: want more than 0", o.timeout, o.poll)

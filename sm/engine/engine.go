@@ -46,7 +46,7 @@ type Store interface {
 type Config struct {
 	Priority uint8 // 0..15, higher wins
 	// SMKey is what other managers must have to be handed the subnet to, and
-	// what they compare; 1, as every opensm has it.
+	// what they compare; 0 is none, and trusts everyone.
 	SMKey    uint64
 	Policy   program.Policy
 	LMC      ib.LMC
@@ -84,7 +84,6 @@ type Config struct {
 }
 
 func (c *Config) defaults() {
-	or(&c.SMKey, 1)
 	or(&c.Window, 32)
 	or(&c.Timeout, 200*time.Millisecond)
 	if c.Retries == 0 {
@@ -214,9 +213,10 @@ type Subnet struct {
 	counters      Counters
 	sweeps        int
 	lights        int
-	disturbed     time.Time // when another manager's traces were last found
-	fruitless     int       // partial sweeps in a row that found nothing changed
-	quietUntil    time.Time // when the next one may begin
+	disturbed     time.Time          // when another manager's traces were last found
+	violations    map[ib.GUID]uint16 // M_Key violations that ports had counted when last asked
+	fruitless     int                // partial sweeps in a row that found nothing changed
+	quietUntil    time.Time          // when the next one may begin
 	lastSweep     SweepStats
 	state         atomic.Pointer[Snapshot]
 	cmds          chan func()
@@ -462,6 +462,8 @@ func peers(res *discover.Result) []elect.Peer {
 // master serves the subnet until the state changes.
 func (s *Subnet) master(ctx context.Context) error {
 	light := time.Now().Add(s.cfg.Sweep)
+	period := s.keyPeriod()
+	renew := time.Now().Add(period)
 	if s.fab == nil {
 		// Made master by another's handover: the fabric is to be learned first.
 		s.ev.full, s.ev.reason = true, "handover"
@@ -504,6 +506,13 @@ func (s *Subnet) master(ctx context.Context) error {
 			light = now.Add(s.cfg.Sweep)
 			continue
 		}
+		if period > 0 && !now.Before(renew) {
+			renew = now.Add(period)
+			if err := s.renewKeys(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		if !s.retryAt.IsZero() && !now.Before(s.retryAt) {
 			s.retryAt = time.Time{}
 			s.ev.guids = append(s.ev.guids, s.silentAt...)
@@ -516,6 +525,9 @@ func (s *Subnet) master(ctx context.Context) error {
 		}
 		if s.cfg.Sweep > 0 {
 			d = min(d, light.Sub(now))
+		}
+		if period > 0 {
+			d = min(d, renew.Sub(now))
 		}
 		held := s.mcastDirty
 		if held {

@@ -8,6 +8,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/simfabric"
 )
@@ -104,6 +105,61 @@ func TestTrapRepressMKey(t *testing.T) {
 		}
 		if x := s.Refresh().Counters.Received; x["trap 128"] == 0 || x["trap 144"] == 0 || x["trap 256"] != 0 {
 			t.Errorf("traps: %v", x)
+		}
+	})
+}
+
+// A port that sends no traps and was shown a wrong key does not give up its
+// protection, and one that did, or that lost its key, is told again.
+func TestMKeyLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		at := func(p int32) (ib.GUID, uint8) { return f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num }
+		change := func(p int32, how func(*mad.PortInfo)) {
+			g, n := at(p)
+			if err := w.sim.SetPortInfo(g, n, how); err != nil {
+				t.Fatal(err)
+			}
+		}
+		deaf, bare, lost := hosts[9], hosts[4], hosts[5]
+		change(deaf, func(i *mad.PortInfo) { i.CapMask &^= mad.CapTrap })
+		pol := program.DefaultPolicy()
+		pol.MKey, pol.Protect, pol.MKeyLease = 0x1234, 1, 60
+		s, _ := w.manager(f.SMPort, engine.Config{Policy: pol})
+		w.settle(f.SMPort, s, 10*time.Second)
+
+		g, n := at(deaf)
+		pi, err := w.sim.PortInfo(g, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := w.client(t, hosts[3])
+		if _, err := c.smp(pi.LID, mad.MethodSet, mad.AttrPortInfo, uint32(n)); err == nil {
+			t.Fatal("a Set without the key was answered")
+		}
+		if pi, _ = w.sim.PortInfo(g, n); pi.MKeyViolations != 1 {
+			t.Fatalf("%d violations", pi.MKeyViolations)
+		}
+		change(bare, func(i *mad.PortInfo) { i.MKeyProtect = 0 })
+		change(lost, func(i *mad.PortInfo) { i.MKey, i.MKeyProtect, i.MKeyLease = 0, 0, 0 })
+		time.Sleep(2 * time.Minute)
+		for _, p := range []int32{deaf, bare, lost} {
+			g, n := at(p)
+			is, err := w.sim.PortInfo(g, n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, err := c.smp(is.LID, mad.MethodGet, mad.AttrPortInfo, uint32(n))
+			var shown mad.PortInfo
+			if err != nil || shown.Decode(d[:]) != nil || shown.MKey != 0 || shown.MKeyProtect != 1 {
+				t.Errorf("%s shows the M_Key %v with protection %d, %v", f.PortName(p), shown.MKey, shown.MKeyProtect, err)
+			}
+			if is, _ = w.sim.PortInfo(g, n); is.MKey != 0x1234 || is.MKeyLease != 60 {
+				t.Errorf("%s has the M_Key %v for %d s", f.PortName(p), is.MKey, is.MKeyLease)
+			}
 		}
 	})
 }

@@ -60,6 +60,9 @@ func (p *PortInfo) LinkDownDefault() uint8 { return p[33] & 15 }
 // MKeyProtect is the M_Key protection level, 0..3.
 func (p *PortInfo) MKeyProtect() uint8 { return p[34] >> 6 }
 
+// MKeyViolations counts the requests with a wrong M_Key that the port refused.
+func (p *PortInfo) MKeyViolations() uint16 { return binary.BigEndian.Uint16(p[44:]) }
+
 // LMC is the port's LID mask control, 0..7.
 func (p *PortInfo) LMC() ib.LMC { return ib.LMC(p[34] & 7) }
 

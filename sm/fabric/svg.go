@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"math"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -19,7 +20,8 @@ const (
 
 // WriteSVG draws the subnet: switches in rows by their distance from the
 // adapters, adapters at the bottom, links between them coloured by state and
-// as thick as their width. Hovering over a node or link tells more.
+// as thick as their width, each of several between the same nodes beside the
+// other. Hovering over a node or link tells more.
 func WriteSVG(w io.Writer, f *Fabric) error {
 	b := bufio.NewWriter(w)
 	level := f.levels()
@@ -62,6 +64,8 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 		}
 		total = max(total, pos)
 	}
+	caption := fmt.Sprintf("%d nodes, %d switches, %d links; green Active, yellow Armed, red else; the thicker the wider", len(f.Nodes), len(f.Switches), f.Links())
+	total = max(total, svgMargin+float64(len(caption)*svgChar))
 	for l := range rows {
 		if n := len(rows[l]); n > 0 {
 			last := rows[l][n-1]
@@ -71,8 +75,25 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 			}
 		}
 	}
-	y := func(i int32) float64 { return float64(svgMargin) + float64(top-level[i])*svgRow + svgBox/2 }
-	h := float64(2*svgMargin) + float64(top)*svgRow + svgBox
+	// Links within a row bend upwards, the longer the higher; those of the
+	// topmost row need room above it.
+	rise := func(a, b int32) float64 { return min(svgMargin+math.Abs(x[a]-x[b])/8, svgRow-2*svgBox) }
+	above := 0.0
+	many := map[[2]int32]int{}
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Peer == None || p.Peer < int32(i) {
+			continue
+		}
+		q := f.Ports[p.Peer].Node
+		many[[2]int32{min(p.Node, q), max(p.Node, q)}]++
+		if level[p.Node] == top && level[q] == top {
+			above = max(above, rise(p.Node, q)+svgGap*float64(many[[2]int32{min(p.Node, q), max(p.Node, q)}]))
+		}
+	}
+	y := func(i int32) float64 { return svgMargin + above + float64(top-level[i])*svgRow + svgBox/2 }
+	h := 2*svgMargin + above + float64(top)*svgRow + svgBox
+	drawn := map[[2]int32]int{}
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="monospace" font-size="11">`+"\n", total+svgMargin, h+20)
 	fmt.Fprintf(b, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
 	for i := range f.Ports {
@@ -90,12 +111,21 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 			color = "#c0a030"
 		}
 		thick := map[string]float64{"1x": 0.7, "2x": 1, "4x": 1.5, "8x": 2.5, "12x": 3.5}[p.Info.WidthName()]
-		y1, y2 := y(p.Node), y(q.Node)
+		pair := [2]int32{min(p.Node, q.Node), max(p.Node, q.Node)}
+		k := drawn[pair]
+		drawn[pair]++
+		x1, x2, y1, y2 := x[p.Node], x[q.Node], y(p.Node), y(q.Node)
 		if y1 == y2 {
-			mid := (x[p.Node] + x[q.Node]) / 2
-			fmt.Fprintf(b, `<path d="M%.1f %.1f Q%.1f %.1f %.1f %.1f" fill="none"`, x[p.Node], y1, mid, y1-svgRow/2, x[q.Node], y2)
+			// A link back to the same node is an ear on its box.
+			ear := 0.0
+			if p.Node == q.Node {
+				ear = 12
+			}
+			up := y1 - 2*(rise(p.Node, q.Node)+svgGap*float64(k))
+			fmt.Fprintf(b, `<path d="M%.1f %.1f C%.1f %.1f %.1f %.1f %.1f %.1f" fill="none"`, x1-ear, y1, x1-ear, (2*up+y1)/3, x2+ear, (2*up+y1)/3, x2+ear, y2)
 		} else {
-			fmt.Fprintf(b, `<path d="M%.1f %.1f L%.1f %.1f" fill="none"`, x[p.Node], y1, x[q.Node], y2)
+			off := (float64(k) - float64(many[pair]-1)/2) * min(svgGap/2, min(width[p.Node], width[q.Node])/float64(many[pair]))
+			fmt.Fprintf(b, `<path d="M%.1f %.1f L%.1f %.1f" fill="none"`, x1+off, y1, x2+off, y2)
 		}
 		fmt.Fprintf(b, ` stroke="%s" stroke-width="%.1f"><title>%s - %s: %s%s %v</title></path>`+"\n", color, max(thick, 0.7),
 			html.EscapeString(f.PortName(int32(i))), html.EscapeString(f.PortName(p.Peer)), p.Info.WidthName(), p.Info.SpeedName(), st)
@@ -123,8 +153,7 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 			html.EscapeString(n.Name()), n.GUID, n.NumPorts, lid, x[i]-width[i]/2, y(int32(i))-svgBox/2, width[i], svgBox, fill)
 		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text></g>`+"\n", x[i], y(int32(i))+4, html.EscapeString(string(name)))
 	}
-	fmt.Fprintf(b, `<text x="%d" y="%.0f" fill="#555">%d nodes, %d switches, %d links; green Active, yellow Armed, red else</text>`+"\n</svg>\n",
-		svgMargin, h+12, len(f.Nodes), len(f.Switches), f.Links())
+	fmt.Fprintf(b, `<text x="%d" y="%.0f" fill="#555">%s</text>`+"\n</svg>\n", svgMargin, h+12, caption)
 	return b.Flush()
 }
 

@@ -104,9 +104,10 @@ func Key(f *fabric.Fabric, port int32) ib.MKey {
 	return f.Ports[port].Info.MKey()
 }
 
-// Asked remembers by index into Fabric.Ports a sum of what a port was last
-// told. A port that answers something else than it was told (it does not
-// support the value) is not told again until the wish changes.
+// Asked remembers by index into Fabric.Ports a sum of what a port was last told
+// and did not take: it answered something else (it does not support the value),
+// and is not told again until the wish changes. 0 is a port that took all, and
+// that is told again should it be found to have something else.
 type Asked []uint32
 
 // want gives the wanted PortInfo of a port, with the state and the other
@@ -325,7 +326,10 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 		f.Nodes[p.Node].Plain = caps&fabric.CapExtendedSpeeds == 0
 	}
 	p.Info[51] &^= 0x80
-	asked[i] = sum(&told, f.IsEndPort(i), p.Peer != fabric.None)
+	end, linked := f.IsEndPort(i), p.Peer != fabric.None
+	if asked[i] = 0; differs(&p.Info, &told, end, linked) {
+		asked[i] = sum(&told, end, linked)
+	}
 }
 
 // Switches gives the Sets of SwitchInfo that are needed: the highest LID, the

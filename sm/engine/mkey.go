@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/smp"
+)
+
+// A port that was shown a wrong M_Key where it wants the right one counts down
+// its lease until an SMP with the right key comes, and gives up its protection
+// when none does (IBA vol 1, 14.2.4.2). It tells of that by trap 256, whose
+// repress is such an SMP; but not every port sends traps, and a trap may be
+// lost. Switches hear from the manager with each light sweep, adapters from
+// nobody: so each end port is read several times within a lease. A port whose
+// protection is gone all the same, or that lost its key, is told again.
+
+// renewals is how often an end port is read within its lease.
+const renewals = 3
+
+// keyPeriod is the time between two looks at the M_Keys, 0 where no lease can
+// run out.
+func (s *Subnet) keyPeriod() time.Duration {
+	if p := &s.cfg.Policy; p.MKey != 0 && p.Protect != 0 && p.MKeyLease != 0 {
+		return time.Duration(p.MKeyLease) * time.Second / renewals
+	}
+	return 0
+}
+
+// renewKeys reads every end port with the M_Key and looks whether the port still
+// guards it.
+func (s *Subnet) renewKeys(ctx context.Context) error {
+	f, pol := s.fab, &s.cfg.Policy
+	seen := make(map[ib.GUID]uint16, len(s.violations))
+	l := &smp.List{Done: func(r *smp.Reply) {
+		p := &f.Ports[r.Tag]
+		if !r.OK() {
+			return // its switch tells when it is gone
+		}
+		pi := fabric.PortInfo(r.Data)
+		if n := pi.MKeyViolations(); n > 0 {
+			seen[p.GUID] = n
+			if n > s.violations[p.GUID] {
+				s.warnOnce("mkeys"+p.GUID.String(), "requests with a wrong M_Key reached a port", "link_port", f.PortName(int32(r.Tag)), "guid", p.GUID.String(), "so_far", n)
+			}
+		}
+		if s.have.asked[r.Tag] != 0 {
+			return // it did not take what it was told
+		}
+		if pi.MKey() != pol.MKey || pi.MKeyProtect() != pol.Protect || pi.MKeyLease() != pol.MKeyLease {
+			s.warnOnce("lease"+p.GUID.String(), "a port does not guard its M_Key any more, it is told again", "link_port", f.PortName(int32(r.Tag)),
+				"guid", p.GUID.String(), "protection", pi.MKeyProtect())
+			s.ev.ports, s.ev.reason = append(s.ev.ports, p.LID), "a port's M_Key"
+		}
+	}}
+	for _, e := range f.EndPorts {
+		path, ok := program.PathTo(f, e)
+		if !ok || f.Ports[e].LID == 0 {
+			continue
+		}
+		r := smp.Request{Method: mad.MethodGet, Attr: mad.AttrPortInfo, Mod: uint32(f.Ports[e].Num), Path: path, Tag: uint64(e)}
+		if !f.Nodes[f.Ports[e].Node].Plain {
+			r.Mod |= smp.ExtendedSpeeds
+		}
+		l.Requests = append(l.Requests, r)
+	}
+	err := s.pump(ctx, l)
+	if err == nil {
+		s.violations = seen
+	}
+	return err
+}

@@ -103,6 +103,18 @@ func TestHotplug(t *testing.T) {
 			}
 			g.Write("/sys/bus/platform/drivers/swib/bind", "swib.1")
 			g.WaitPort("swib1", 2, "ACTIVE", 15*time.Second)
+			// A type that is set without a driver waits for it.
+			g.Write("/sys/bus/platform/drivers/swib/unbind", "swib.1")
+			g.Ctl("type h1/2 eth")
+			if s := g.PortFile("swib1", 2, "link_layer"); s != "" {
+				g.Errorf("no driver, but link layer %q", s)
+			}
+			g.Write("/sys/bus/platform/drivers/swib/bind", "swib.1")
+			if s := g.PortFile("swib1", 2, "link_layer"); s != "Ethernet" {
+				g.Errorf("link layer %q", s)
+			}
+			g.Ctl("type h1/2 ib")
+			g.WaitPort("swib1", 2, "ACTIVE", 15*time.Second)
 		})
 		g.Run("type", func(g *lab.G) {
 			const file = "/sys/devices/platform/swib.1/swib_port2"
@@ -120,6 +132,13 @@ func TestHotplug(t *testing.T) {
 			g.Exec("ip", "link", "set", dev, "up")
 			g.Exec("ip", "addr", "add", "192.0.2.1/24", "dev", dev)
 			g.WaitPort("swib1", 2, "ACTIVE", time.Second)
+			changes := func() (n int) {
+				_, _ = fmt.Sscan(g.Read("/sys/class/net/"+dev+"/carrier_changes"), &n)
+				return n
+			}
+			before := changes()
+			g.Ctl("link h1/2 flap 2 20")
+			g.Wait("the Ethernet port to flap", 5*time.Second, func() bool { return changes() == before+4 })
 			g.Wait("RoCE GID of 192.0.2.1", 5*time.Second, func() bool {
 				return strings.Contains(g.Sh("cat /sys/class/infiniband/swib1/ports/2/gids/* 2>/dev/null || true"), "0000:0000:0000:0000:0000:ffff:c000:0201")
 			})
@@ -205,6 +224,78 @@ func TestFaults(t *testing.T) {
 		if query() == nil {
 			g.Error("an SMP without the M_Key was answered")
 		}
+		// A violation starts the lease; when it is over, the key may be read, which is
+		// how a new manager gets it, and still nothing is set without it.
+		g.Ctl("mkey h2/1 1234 2 1")
+		if query() == nil {
+			g.Error("an SMP without the M_Key was answered")
+		}
+		time.Sleep(1100 * time.Millisecond)
+		if out, err := g.Try("ibportstate", "-C", "swib0", "-t", "200", g.Read("/sys/class/infiniband/swib2/ports/1/lid"), "1", "enable"); err == nil {
+			g.Errorf("the port was set without the M_Key:\n%s", out)
+		}
+		if err := query(); err != nil {
+			g.Errorf("after the lease: %v", err)
+		}
+		g.Ctl("fault  all\tdrop  attr=0x10\tcount=1")
+	})
+}
+
+// A damaged multicast packet is damaged where it crosses the bad cable, nowhere else.
+func TestFaultyBranch(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3}, func(g *lab.G) {
+		g.Opensm(lab.SM{})
+		var h [3]*lab.Host
+		for i, name := range []string{"a", "b", "c"} {
+			h[i] = g.Host(name)
+			h[i].Take(fmt.Sprintf("ib%d", i))
+		}
+		answers := func(limit time.Duration) bool {
+			for end := time.Now().Add(limit); time.Now().Before(end); {
+				if _, err := h[0].Try("ping", "-n", "-L", "-c", "1", "-W", "1", "-s", "200", "ff02::1%ib0"); err == nil {
+					return true
+				}
+			}
+			return false
+		}
+		g.Ctl("fault s0/2 corrupt kind=data")
+		if !answers(30 * time.Second) {
+			g.Error("nobody answers a multicast packet that only one of two gets damaged")
+		}
+		g.Ctl("fault s0/3 corrupt kind=data")
+		if answers(2 * time.Second) {
+			g.Error("a damaged packet is answered")
+		}
+	})
+}
+
+// Two ports of one kernel, joined by network devices. One that gets smaller than a
+// packet, or goes away, is a bad cable and nothing worse.
+func TestWireDevice(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Swib: "topo=2"}, func(g *lab.G) {
+		g.Sh("ip link add va type veth peer name vb; ip link set va up; ip link set vb up")
+		g.Ctl("wire h0/1 va")
+		g.Ctl("wire h1/1 vb")
+		g.WaitPort("swib1", 1, "INIT", 10*time.Second)
+		g.Opensm(lab.SM{})
+		a, b := g.Host("a"), g.Host("b")
+		a.Take("ib0", "10.9.0.1/24")
+		b.Take("ib1", "10.9.0.2/24")
+		a.Ping("10.9.0.2", "-s", "1400")
+		g.Exec("ip", "link", "set", "va", "mtu", "100")
+		_, _ = a.Try("ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", "-s", "1400", "10.9.0.2")
+		g.Exec("ip", "link", "set", "va", "mtu", "1500")
+		a.Ping("10.9.0.2", "-s", "1400")
+		g.Exec("timeout", "20", "ip", "link", "del", "va")
+		for _, dev := range []string{"swib0", "swib1"} {
+			g.WaitPort(dev, 1, "DOWN", 5*time.Second)
+		}
+		g.Ctl("unwire h0/1")
+		g.Sh("ip link add va type veth peer name vb; ip link set va up; ip link set vb up")
+		g.Ctl("wire h0/1 va")
+		g.Ctl("unwire h1/1")
+		g.Ctl("wire h1/1 vb")
+		a.Ping("10.9.0.2", "-s", "1400")
 	})
 }
 

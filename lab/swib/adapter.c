@@ -160,7 +160,9 @@ int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t)
 	if (memcmp(want, h->type, sizeof(want))) {
 		personality_down(h);
 		memcpy(h->type, want, sizeof(want));
-		r = personality_up(h);
+		/* without a driver it counts from the next bind on */
+		if (h->parent)
+			r = personality_up(h);
 	}
 out:
 	mutex_unlock(&h->lock);
@@ -383,8 +385,10 @@ static int bind(struct swib_hca *h, struct device *parent)
 	h->parent = parent;
 	dev_set_drvdata(parent, h);
 	r = personality_up(h);
-	if (r)
+	if (r) {
 		personality_down(h);
+		h->parent = NULL;
+	}
 	mutex_unlock(&h->lock);
 	if (r)
 		swib_devlink_destroy(h);
@@ -608,14 +612,12 @@ static struct swib_hca *hca_of(struct net_device *nd)
  * ib_ipoib refuses connected mode then.  The flag goes before anybody sees the
  * new link, its own or a child's.
  */
-static int netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
+static void drop_rc_flag(struct net_device *nd)
 {
-	struct net_device *nd = netdev_notifier_info_to_dev(ptr), *up = nd;
+	struct net_device *up = nd;
 	struct swib_hca *h;
 	u8 flags;
 
-	if (event != NETDEV_POST_INIT || nd->type != ARPHRD_INFINIBAND)
-		return NOTIFY_DONE;
 	if (!nd->dev.parent)
 		up = __dev_get_by_index(dev_net(nd), dev_get_iflink(nd));
 	h = up ? hca_of(up) : NULL;
@@ -623,6 +625,16 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *pt
 		flags = nd->dev_addr[0] & ~0x80;
 		dev_addr_mod(nd, 0, &flags, 1);
 	}
+}
+
+static int netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
+{
+	struct net_device *nd = netdev_notifier_info_to_dev(ptr);
+
+	if (event == NETDEV_POST_INIT && nd->type == ARPHRD_INFINIBAND)
+		drop_rc_flag(nd);
+	else if (event == NETDEV_UNREGISTER)
+		swib_wire_netdev_gone(nd);
 	return NOTIFY_DONE;
 }
 

@@ -51,7 +51,7 @@ struct swib_port *swib_port_by_name(const char *name)
 }
 
 /* Splits the first word off; never NULL. */
-static char *word(char **s)
+char *swib_word(char **s)
 {
 	char *w;
 
@@ -67,12 +67,12 @@ static int cmd_switch(char *a)
 	u64 guid = 0;
 	char *w;
 
-	if (kstrtouint(word(&a), 10, &idx) || kstrtouint(word(&a), 10, &ports))
+	if (kstrtouint(swib_word(&a), 10, &idx) || kstrtouint(swib_word(&a), 10, &ports))
 		return -EINVAL;
 	while (a && *a) {
 		if (!strncmp(a, "desc=", 5))
 			return swib_switch_add(idx, ports, guid, a + 5);
-		w = word(&a);
+		w = swib_word(&a);
 		if (!*w)
 			break;
 		if (strncmp(w, "guid=", 5) || kstrtou64(w + 5, 16, &guid))
@@ -92,14 +92,14 @@ static int cmd_add(char *a)
 	char *w;
 	int r;
 
-	if (kstrtouint(word(&a), 10, &idx))
+	if (kstrtouint(swib_word(&a), 10, &idx))
 		return -EINVAL;
 	while (a && *a) {
 		if (!strncmp(a, "desc=", 5)) {		/* the rest of the line */
 			strscpy(c.desc, a + 5, sizeof(c.desc));
 			break;
 		}
-		w = word(&a);
+		w = swib_word(&a);
 		if (!*w)
 			break;
 		if (!strncmp(w, "ports=", 6)) {
@@ -122,7 +122,7 @@ static int cmd_add(char *a)
 
 static int cmd_del(char *a)
 {
-	char *w = word(&a);
+	char *w = swib_word(&a);
 	struct swib_node *n;
 	unsigned int idx;
 
@@ -142,7 +142,7 @@ static int cmd_del(char *a)
 
 static int cmd_cable(char *a, bool in)
 {
-	struct swib_port *p = swib_port_by_name(word(&a)), *q;
+	struct swib_port *p = swib_port_by_name(swib_word(&a)), *q;
 
 	if (!p)
 		return -ENODEV;
@@ -152,7 +152,7 @@ static int cmd_cable(char *a, bool in)
 	}
 	if (p->wire)
 		return -EBUSY;
-	q = swib_port_by_name(word(&a));
+	q = swib_port_by_name(swib_word(&a));
 	if (!q || q == p)
 		return -ENODEV;
 	if (q->wire)
@@ -165,23 +165,22 @@ static int cmd_cable(char *a, bool in)
 static int cmd_link(char *a)
 {
 	unsigned int hca, times = 1, ms = 100;
-	char *first = word(&a), *verb, *w, name[32];
-	struct net_device *nd = NULL;
+	char *first = swib_word(&a), *verb, *w, name[32];
 	struct swib_port *p;
 
 	if (!kstrtouint(first, 10, &hca)) {
-		snprintf(name, sizeof(name), "h%u/%s", hca, word(&a));
+		snprintf(name, sizeof(name), "h%u/%s", hca, swib_word(&a));
 		first = name;
 	}
 	p = swib_port_by_name(first);
 	if (!p)
 		return -ENODEV;
-	verb = word(&a);
+	verb = swib_word(&a);
 	if (!strcmp(verb, "flap")) {
-		w = word(&a);
+		w = swib_word(&a);
 		if (*w && kstrtouint(w, 10, &times))
 			return -EINVAL;
-		w = word(&a);
+		w = swib_word(&a);
 		if (*w && kstrtouint(w, 10, &ms))
 			return -EINVAL;
 		if (!times || times > 100000)
@@ -201,16 +200,6 @@ static int cmd_link(char *a)
 	} else {
 		return -EINVAL;
 	}
-	if (!p->node->is_switch)
-		nd = swib_eth_netdev(swib_hcas[p->node->idx], p->num);
-	if (nd) {
-		if (!strcmp(verb, "up"))
-			netif_carrier_on(nd);
-		else
-			netif_carrier_off(nd);
-		dev_put(nd);
-		return 0;
-	}
 	swib_link_eval(p);
 	return 0;
 }
@@ -222,7 +211,7 @@ static int cmd_wire(char *a, bool in)
 	char *w;
 
 	mutex_lock(&swib_fab_mutex);
-	p = swib_port_by_name(word(&a));
+	p = swib_port_by_name(swib_word(&a));
 	mutex_unlock(&swib_fab_mutex);
 	if (!p)
 		return -ENODEV;
@@ -230,7 +219,7 @@ static int cmd_wire(char *a, bool in)
 		swib_wire_detach(p);
 		return 0;
 	}
-	w = word(&a);
+	w = swib_word(&a);
 	if (!*w)
 		return -EINVAL;
 	return swib_wire_attach(p, w);
@@ -238,8 +227,8 @@ static int cmd_wire(char *a, bool in)
 
 static int cmd_node(const char *cmd, char *a)
 {
-	struct swib_node *n = swib_node_by_name(word(&a));
-	char *v = word(&a);
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+	char *v = swib_word(&a);
 
 	if (!n)
 		return -ENODEV;
@@ -257,12 +246,12 @@ static int cmd_node(const char *cmd, char *a)
 /* guid PORT GUID: another port GUID, e.g. one that is in use elsewhere */
 static int cmd_guid(char *a)
 {
-	struct swib_port *p = swib_port_by_name(word(&a));
+	struct swib_port *p = swib_port_by_name(swib_word(&a));
 	u64 guid;
 
 	if (!p)
 		return -ENODEV;
-	if (kstrtou64(word(&a), 16, &guid) || !guid)
+	if (kstrtou64(swib_word(&a), 16, &guid) || !guid)
 		return -EINVAL;
 	p->guid[0] = cpu_to_be64(guid);
 	swib_port_event(p, IB_EVENT_GID_CHANGE);
@@ -272,25 +261,23 @@ static int cmd_guid(char *a)
 /* mkey PORT|SWITCH KEY [PROTECT [LEASE]] */
 static int cmd_mkey(char *a)
 {
-	char *name = word(&a), *w;
+	char *name = swib_word(&a), *w;
 	struct swib_port *p = swib_port_by_name(name);
+	struct swib_node *n = p ? p->node : swib_node_by_name(name);
 	u8 protect = 1;
 	u16 lease = 0;
 	u64 key;
 
-	if (!p) {
-		struct swib_node *n = swib_node_by_name(name);
-
-		if (!n || !n->is_switch)
-			return -ENODEV;
-		p = &n->port[0];
-	}
-	if (kstrtou64(word(&a), 16, &key))
+	if (n && n->is_switch)
+		p = &n->port[0];		/* one for all ports */
+	if (!p)
+		return -ENODEV;
+	if (kstrtou64(swib_word(&a), 16, &key))
 		return -EINVAL;
-	w = word(&a);
+	w = swib_word(&a);
 	if (*w && (kstrtou8(w, 10, &protect) || protect > 3))
 		return -EINVAL;
-	w = word(&a);
+	w = swib_word(&a);
 	if (*w && kstrtou16(w, 10, &lease))
 		return -EINVAL;
 	p->pi.mkey = cpu_to_be64(key);
@@ -303,13 +290,13 @@ static int cmd_mkey(char *a)
 /* mtu PORT 256..4096: the largest that the port can, from the next link up on */
 static int cmd_mtu(char *a)
 {
-	struct swib_port *p = swib_port_by_name(word(&a));
+	struct swib_port *p = swib_port_by_name(swib_word(&a));
 	unsigned int mtu;
 	int e;
 
 	if (!p)
 		return -ENODEV;
-	if (kstrtouint(word(&a), 10, &mtu))
+	if (kstrtouint(swib_word(&a), 10, &mtu))
 		return -EINVAL;
 	for (e = IB_MTU_256; e <= IB_MTU_4096; e++)
 		if (mtu == 128 << e)
@@ -326,8 +313,8 @@ static int cmd_mtu(char *a)
 static int cmd_type(char *a)
 {
 	static const char * const names[] = { "ib", "eth", "auto" };
-	struct swib_port *p = swib_port_by_name(word(&a));
-	int t = match_string(names, ARRAY_SIZE(names), word(&a));
+	struct swib_port *p = swib_port_by_name(swib_word(&a));
+	int t = match_string(names, ARRAY_SIZE(names), swib_word(&a));
 
 	if (!p || p->node->is_switch)
 		return -ENODEV;
@@ -340,8 +327,8 @@ static int cmd_type(char *a)
 static int cmd_types(char *a)
 {
 	static const char * const names[] = { "any", "equal", "ordered" };
-	struct swib_node *n = swib_node_by_name(word(&a));
-	int r = match_string(names, ARRAY_SIZE(names), word(&a));
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+	int r = match_string(names, ARRAY_SIZE(names), swib_word(&a));
 
 	if (!n || n->is_switch)
 		return -ENODEV;
@@ -354,13 +341,13 @@ static int cmd_types(char *a)
 /* vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take */
 static int cmd_vf(char *a)
 {
-	struct swib_node *n = swib_node_by_name(word(&a));
-	const char *what = word(&a);
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+	const char *what = swib_word(&a);
 	u64 guid;
 
 	if (!n || n->is_switch)
 		return -ENODEV;
-	if (kstrtou64(word(&a), 16, &guid))
+	if (kstrtou64(swib_word(&a), 16, &guid))
 		return -EINVAL;
 	if (!strcmp(what, "refuse"))
 		swib_hcas[n->idx]->vf_refuse = guid;
@@ -373,7 +360,7 @@ static int cmd_vf(char *a)
 
 static int command(char *line)
 {
-	char *args = strim(line), *cmd = word(&args);
+	char *args = strim(line), *cmd = swib_word(&args);
 	int r = -EINVAL;
 
 	if (!*cmd || *cmd == '#')
@@ -493,14 +480,10 @@ static const struct file_operations ctl_fops = {
 	.release = single_release,
 };
 
-int swib_control_init(void)
+void swib_control_init(void)
 {
-	mutex_lock(&swib_fab_mutex);
-	swib_fault_clear();
-	mutex_unlock(&swib_fab_mutex);
 	dir = debugfs_create_dir("swib", NULL);
 	debugfs_create_file("ctl", 0600, dir, NULL, &ctl_fops);
-	return 0;
 }
 
 void swib_control_exit(void)

@@ -321,11 +321,13 @@ static void cross(struct swib_port *p, struct swib_pkt *k)
 static void delay_work(struct work_struct *w)
 {
 	struct swib_pkt *k;
+	long left;
 
 	mutex_lock(&swib_fab_mutex);
 	while ((k = list_first_entry_or_null(&delayq, struct swib_pkt, list))) {
-		if (time_before(jiffies, k->due)) {
-			queue_delayed_work(swib_wq, &delayed, k->due - jiffies);
+		left = k->due - jiffies;
+		if (left > 0) {
+			queue_delayed_work(swib_wq, &delayed, left);
 			break;
 		}
 		list_del(&k->list);
@@ -344,20 +346,18 @@ void swib_port_tx(struct swib_port *p, struct swib_pkt *k)
 		p->discards++;
 		return;
 	}
-	if (ms) {
-		k->slow_ms = 0;
-		swib_delay(p, k, ms);
-		return;
-	}
-	if (swib_fault(p, k))
-		return;
+	k->slow_ms = 0;
 	k->hops++;
-	if (depth >= SWIB_MAX_DEPTH) {
-		swib_delay(p, k, 0);
-	} else {
-		depth++;
-		cross(p, k);
-		depth--;
+	if (ms) {
+		swib_delay(p, k, ms);
+	} else if (!swib_fault(p, k)) {
+		if (depth >= SWIB_MAX_DEPTH) {
+			swib_delay(p, k, 0);
+		} else {
+			depth++;
+			cross(p, k);
+			depth--;
+		}
 	}
 	k->hops--;
 }
@@ -424,15 +424,37 @@ static void flush_list(struct list_head *l)
 	}
 }
 
-void swib_qp_error(struct swib_qp *qp)
+/* Hands back the receive buffers of a queue pair in the error state. */
+void swib_rq_flush(struct swib_qp *qp)
 {
 	struct swib_rq *q = &qp->rq;
-	struct ib_wc wc = {};
+	struct ib_wc wc = {
+		.status = IB_WC_WR_FLUSH_ERR,
+		.opcode = IB_WC_RECV,
+		.qp = &qp->ibqp,
+	};
+	unsigned long flags;
+	bool more;
+
+	for (;;) {
+		spin_lock_irqsave(&q->lock, flags);
+		more = q->head != q->tail;
+		if (more)
+			wc.wr_id = q->e[q->tail++ % q->size].wr_id;
+		spin_unlock_irqrestore(&q->lock, flags);
+		if (!more)
+			return;
+		swib_cq_add(qp->ibqp.recv_cq, &wc, true);
+	}
+}
+
+void swib_qp_error(struct swib_qp *qp)
+{
 	struct ib_event ev = {};
 
 	if (qp->state == IB_QPS_ERR)
 		return;
-	qp->state = IB_QPS_ERR;
+	WRITE_ONCE(qp->state, IB_QPS_ERR);
 	flush_list(&qp->unacked);
 	flush_list(&qp->stalled);
 	if (qp->ibqp.srq) {
@@ -443,19 +465,7 @@ void swib_qp_error(struct swib_qp *qp)
 			qp->ibqp.event_handler(&ev, qp->ibqp.qp_context);
 		return;
 	}
-	for (;;) {
-		spin_lock_bh(&q->lock);
-		if (q->head == q->tail) {
-			spin_unlock_bh(&q->lock);
-			break;
-		}
-		wc.wr_id = q->e[q->tail++ % q->size].wr_id;
-		spin_unlock_bh(&q->lock);
-		wc.status = IB_WC_WR_FLUSH_ERR;
-		wc.opcode = IB_WC_RECV;
-		wc.qp = &qp->ibqp;
-		swib_cq_add(qp->ibqp.recv_cq, &wc, true);
-	}
+	swib_rq_flush(qp);
 }
 
 static struct swib_qp *remote_qp(struct swib_port *p, struct swib_pkt *k)
@@ -697,9 +707,10 @@ static void stall_work(struct work_struct *w)
 		qp->rnr_tries++;
 		while ((k = list_first_entry_or_null(&qp->stalled, struct swib_pkt, list))) {
 			list_del(&k->list);
-			if (rc_send(k))
+			if (!rc_send(k))
+				kfree(k);
+			else if (list_is_first(&k->list, &qp->stalled))
 				break;
-			kfree(k);
 		}
 	}
 	mutex_unlock(&swib_fab_mutex);
@@ -767,6 +778,8 @@ void swib_forget_qp(struct swib_qp *qp)
 		if (k->sqp == qp)
 			k->sqp = NULL;
 	spin_unlock_irq(&swib_txq_lock);
+	qp->resend = false;
+	qp->rnr_tries = 0;
 	list_splice_init(&qp->unacked, &qp->stalled);
 	list_for_each_entry_safe(k, t, &qp->stalled, list) {
 		list_del(&k->list);

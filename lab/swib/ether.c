@@ -241,6 +241,21 @@ struct net_device *swib_eth_netdev(struct swib_hca *h, int port)
 	return nd;
 }
 
+/* The plug of an adapter's port, where that is an Ethernet port now. */
+void swib_eth_carrier(struct swib_port *p)
+{
+	struct swib_hca *h = container_of(p->node, struct swib_hca, node);
+	struct net_device *nd = swib_eth_netdev(h, p->num);
+
+	if (!nd)
+		return;
+	if (p->unplugged || p->stuck)
+		netif_carrier_off(nd);
+	else
+		netif_carrier_on(nd);
+	dev_put(nd);
+}
+
 int swib_eth_add(struct swib_hca *h, int port)
 {
 	u8 mac[ETH_ALEN] = { 0x02, 0x53, 0x57, 0x49 + (h->idx >> 8), h->idx & 0xff, port };
@@ -271,7 +286,7 @@ int swib_eth_add(struct swib_hca *h, int port)
 	nd->dev_port = port - 1;
 	SET_NETDEV_DEV(nd, h->parent);
 	eth_hw_addr_set(nd, mac);
-	if (h->node.port[port].unplugged)
+	if (h->node.port[port].unplugged || h->node.port[port].stuck)
 		netif_carrier_off(nd);
 	swib_devlink_eth_early(h, port, nd);
 	r = register_netdev(nd);

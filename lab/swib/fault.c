@@ -52,12 +52,32 @@ static bool matches(const struct fault *f, const struct swib_port *p, const stru
 	       (!f->method || m->method == f->method) && (!f->class || m->mgmt_class == f->class);
 }
 
+/*
+ * Flips a bit of the attribute; the header stays readable.  A copy travels: the
+ * packet itself may leave by other ports too.
+ */
+static void corrupt(struct swib_port *p, struct swib_pkt *k)
+{
+	u8 bit = 1 << prandom_u32_state(&rnd) % 8;
+	u32 at = 64;
+
+	if (k->len > at) {
+		at += prandom_u32_state(&rnd) % (k->len - at);
+		k->data[at] ^= bit;
+		swib_delay(p, k, 0);
+		k->data[at] ^= bit;
+	} else {
+		swib_delay(p, k, 0);
+	}
+}
+
 /* true: the packet has been dealt with and does not go on */
 bool swib_fault(struct swib_port *p, struct swib_pkt *k)
 {
-	struct swib_pkt *c;
 	struct fault *f;
 
+	if (k->rc)
+		return false;
 	list_for_each_entry(f, &faults, list) {
 		if (!f->count || !matches(f, p, k) || percent() >= f->percent)
 			continue;
@@ -75,12 +95,8 @@ bool swib_fault(struct swib_port *p, struct swib_pkt *k)
 			swib_delay(p, k, 0);
 			return false;
 		case CORRUPT:
-			/* somewhere in the attribute; the header stays readable */
-			c = k;
-			if (c->len > 64)
-				c->data[64 + prandom_u32_state(&rnd) % (c->len - 64)] ^=
-					1 << prandom_u32_state(&rnd) % 8;
-			return false;
+			corrupt(p, k);
+			return true;
 		}
 	}
 	return false;
@@ -142,15 +158,13 @@ int swib_fault_command(char *args)
 	u32 seed;
 	int r;
 
-	word = strsep(&args, " ");
-	if (!word)
-		return -EINVAL;
+	word = swib_word(&args);
 	if (!strcmp(word, "clear")) {
 		swib_fault_clear();
 		return 0;
 	}
 	if (!strcmp(word, "seed")) {
-		r = kstrtou32(args ?: "", 0, &seed);
+		r = kstrtou32(swib_word(&args), 0, &seed);
 		if (!r)
 			prandom_seed_state(&rnd, seed);
 		return r;
@@ -168,14 +182,11 @@ int swib_fault_command(char *args)
 		if (!f->port)
 			goto free;
 	}
-	word = strsep(&args, " ");
-	r = word ? match_string(action_names, ARRAY_SIZE(action_names), word) : -EINVAL;
+	r = match_string(action_names, ARRAY_SIZE(action_names), swib_word(&args));
 	if (r < 0)
 		goto free;
 	f->action = r;
-	while ((word = strsep(&args, " "))) {
-		if (!*word)
-			continue;
+	while (*(word = swib_word(&args))) {
 		r = parse_option(f, word);
 		if (r)
 			goto free;

@@ -6,7 +6,8 @@ void swib_port_event(struct swib_port *p, enum ib_event_type t)
 {
 	struct ib_event ev = {};
 
-	if (p->node->is_switch || !p->node->dev)
+	/* the core takes no event of a device that is not registered yet */
+	if (p->node->is_switch || !p->node->dev || !READ_ONCE(p->node->dev->hca->dev))
 		return;
 	ev.device = &p->node->dev->ibdev;
 	ev.element.port_num = p->num;
@@ -50,6 +51,8 @@ void swib_link_eval(struct swib_port *p)
 	bool was = swib_phys(p) == SWIB_PHYS_LINKUP;
 	bool up = swib_port_ready(p);
 
+	if (!p->node->is_switch)
+		swib_eth_carrier(p);
 	if (q)
 		up = up && swib_port_ready(q);
 	else

@@ -66,9 +66,28 @@ static int make_adapters(void)
 	return r;
 }
 
+/* Ends what swib_init has started, as far as it came. */
+static void stop(void)
+{
+	int i;
+
+	mutex_lock(&swib_cfg_mutex);
+	for (i = 0; i < SWIB_MAX_SWITCH; i++)
+		swib_switch_del(i);
+	mutex_unlock(&swib_cfg_mutex);
+	mutex_lock(&swib_fab_mutex);
+	swib_fault_clear();
+	mutex_unlock(&swib_fab_mutex);
+	swib_delivery_exit();
+	if (swib_wq)
+		destroy_workqueue(swib_wq);
+	if (swib_cqwq)
+		destroy_workqueue(swib_cqwq);
+}
+
 static int __init swib_init(void)
 {
-	int i, r;
+	int r;
 
 	if (swib_nports < 1 || swib_nports > SWIB_MAX_HCA_PORTS || nhca > SWIB_MAX_HCA ||
 	    swib_topo > 2 || swib_host > 0xffff || swib_pkeys < 32 ||
@@ -79,59 +98,42 @@ static int __init swib_init(void)
 		       SWIB_MAX_SW_PORTS);
 		return -EINVAL;
 	}
-	swib_wq = alloc_ordered_workqueue("swib", WQ_MEM_RECLAIM);
-	if (!swib_wq)
-		return -ENOMEM;
+	mutex_lock(&swib_fab_mutex);
+	swib_fault_clear();		/* seeds its random numbers */
+	mutex_unlock(&swib_fab_mutex);
 	r = -ENOMEM;
+	swib_wq = alloc_ordered_workqueue("swib", WQ_MEM_RECLAIM);
 	swib_cqwq = alloc_workqueue("swib_cq", WQ_MEM_RECLAIM, 0);
-	if (!swib_cqwq)
-		goto free_wq;
+	if (!swib_wq || !swib_cqwq)
+		goto fail;
 	/* a PCI adapter that is there already looks for the switch */
 	mutex_lock(&swib_cfg_mutex);
 	r = make_switch();
 	mutex_unlock(&swib_cfg_mutex);
 	if (r)
-		goto del_switch;
+		goto fail;
 	r = swib_adapters_init(pci);
 	if (r)
-		goto del_switch;
+		goto fail;
 	mutex_lock(&swib_cfg_mutex);
 	r = make_adapters();
 	mutex_unlock(&swib_cfg_mutex);
-	if (r)
-		goto exit;
-	r = swib_control_init();
-	if (r)
-		goto exit;
+	if (r) {
+		swib_adapters_exit(pci);
+		goto fail;
+	}
+	swib_control_init();
 	return 0;
-exit:
-	swib_adapters_exit(pci);
-del_switch:
-	for (i = 0; i < SWIB_MAX_SWITCH; i++)
-		swib_switch_del(i);
-	swib_delivery_exit();
-	destroy_workqueue(swib_cqwq);
-free_wq:
-	destroy_workqueue(swib_wq);
+fail:
+	stop();
 	return r;
 }
 
 static void __exit swib_exit(void)
 {
-	int i;
-
 	swib_control_exit();
 	swib_adapters_exit(pci);
-	mutex_lock(&swib_cfg_mutex);
-	for (i = 0; i < SWIB_MAX_SWITCH; i++)
-		swib_switch_del(i);
-	mutex_unlock(&swib_cfg_mutex);
-	mutex_lock(&swib_fab_mutex);
-	swib_fault_clear();
-	mutex_unlock(&swib_fab_mutex);
-	swib_delivery_exit();
-	destroy_workqueue(swib_wq);
-	destroy_workqueue(swib_cqwq);
+	stop();
 }
 
 module_init(swib_init);

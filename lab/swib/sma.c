@@ -21,10 +21,8 @@ static bool mkey_ok(struct swib_port *p, struct ib_smp *s)
 		return true;
 	}
 	if (p->mkey_expires && time_after(jiffies, p->mkey_expires)) {
-		pi->mkeyprot_resv_lmc &= 0x3f;		/* the lease is over: unprotected */
+		pi->mkeyprot_resv_lmc &= 0x3f;		/* the lease is over: all may read it */
 		p->mkey_expires = 0;
-		if (s->method == IB_MGMT_METHOD_SET)
-			return true;
 	}
 	if (s->method == IB_MGMT_METHOD_GET && pi->mkeyprot_resv_lmc >> 6 < 2)
 		return true;

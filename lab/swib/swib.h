@@ -222,7 +222,6 @@ struct swib_pkt {
 	bool signaled, rc, ack, has_imm, solicited, has_grh;
 	u8 ack_status;
 	u32 psn;
-	enum ib_wr_opcode op;
 	u16 slid, dlid, pkey;
 	u8 sl;
 	u8 hops;
@@ -300,6 +299,7 @@ extern const struct ib_device_ops swib_dev_ops;
 int swib_eth_add(struct swib_hca *h, int port);
 void swib_eth_del(struct swib_hca *h, int port);
 struct net_device *swib_eth_netdev(struct swib_hca *h, int port);
+void swib_eth_carrier(struct swib_port *p);
 
 /* link.c */
 int swib_node_init(struct swib_node *n, unsigned int nports, unsigned int pkeys);
@@ -348,6 +348,7 @@ void swib_port_rx_remote(struct swib_port *p, struct swib_pkt *k);
 void swib_forget_qp(struct swib_qp *qp);
 void swib_forget_node(struct swib_node *n);
 void swib_qp_error(struct swib_qp *qp);
+void swib_rq_flush(struct swib_qp *qp);
 void swib_cq_add(struct ib_cq *ibcq, struct ib_wc *wc, bool solicited);
 void swib_cq_work(struct work_struct *w);
 void swib_delay(struct swib_port *from, struct swib_pkt *k, unsigned int ms);
@@ -361,6 +362,7 @@ void swib_wire_detach(struct swib_port *p);
 void swib_wire_tx(struct swib_wire *w, struct swib_pkt *k);
 void swib_wire_notify(struct swib_wire *w);
 bool swib_wire_up(const struct swib_wire *w);
+void swib_wire_netdev_gone(struct net_device *nd);
 
 /* fault.c */
 bool swib_fault(struct swib_port *p, struct swib_pkt *k);
@@ -370,8 +372,9 @@ void swib_fault_show(struct seq_file *s);
 void swib_fault_clear(void);
 
 /* control.c */
-int swib_control_init(void);
+void swib_control_init(void);
 void swib_control_exit(void);
+char *swib_word(char **s);
 struct swib_port *swib_port_by_name(const char *name);
 struct swib_node *swib_node_by_name(const char *name);
 

@@ -117,25 +117,17 @@ static int swib_post_recv(struct ib_qp *ibqp, const struct ib_recv_wr *wr,
 			  const struct ib_recv_wr **bad)
 {
 	struct swib_qp *qp = to_swib_qp(ibqp);
+	int r;
 
 	if (ibqp->srq) {
 		*bad = wr;
 		return -EINVAL;
 	}
-	if (qp->state == IB_QPS_ERR) {
-		for (; wr; wr = wr->next) {
-			struct ib_wc wc = {
-				.wr_id = wr->wr_id,
-				.status = IB_WC_WR_FLUSH_ERR,
-				.opcode = IB_WC_RECV,
-				.qp = ibqp,
-			};
-
-			swib_cq_add(ibqp->recv_cq, &wc, true);
-		}
-		return 0;
-	}
-	return rq_post(&qp->rq, wr, bad);
+	r = rq_post(&qp->rq, wr, bad);
+	/* what was there when the error came has been flushed; this may be later */
+	if (READ_ONCE(qp->state) == IB_QPS_ERR)
+		swib_rq_flush(qp);
+	return r;
 }
 
 static int swib_post_srq_recv(struct ib_srq *s, const struct ib_recv_wr *wr,
@@ -229,7 +221,6 @@ static int post_one(struct swib_qp *qp, const struct ib_send_wr *wr)
 	k->src = p;
 	k->sqp = qp;
 	k->wr_id = wr->wr_id;
-	k->op = wr->opcode;
 	k->signaled = qp->sig_all || (wr->send_flags & IB_SEND_SIGNALED);
 	k->solicited = wr->send_flags & IB_SEND_SOLICITED;
 	k->sqpn = qp->ibqp.qp_num;

@@ -45,9 +45,12 @@ struct wire_hdr {
 	struct ib_grh grh;
 } __packed;
 
+#define SWIB_WIRE_MIN_MTU	((unsigned int)sizeof(struct wire_hdr) + 256)
+
 struct swib_wire {
+	struct list_head list;
 	struct swib_port *port;
-	struct net_device *nd;
+	struct net_device *nd;		/* NULL: it is gone, the cable hangs in the air */
 	netdevice_tracker tracker;
 	struct packet_type pt;
 	u32 epoch, peer_epoch;
@@ -60,6 +63,8 @@ struct swib_wire {
 	u32 part_have;
 };
 
+static LIST_HEAD(wires);		/* swib_fab_mutex */
+
 bool swib_wire_up(const struct swib_wire *w)
 {
 	return w->peer_up;
@@ -70,6 +75,8 @@ static void send_frame(struct swib_wire *w, const struct wire_hdr *h, const void
 	struct net_device *nd = w->nd;
 	struct sk_buff *skb;
 
+	if (!nd)
+		return;
 	skb = alloc_skb(LL_RESERVED_SPACE(nd) + sizeof(*h) + len + nd->needed_tailroom, GFP_KERNEL);
 	if (!skb)
 		return;
@@ -132,10 +139,14 @@ static void hello_work(struct work_struct *work)
 /* A packet leaves the kernel; swib_fab_mutex is held. */
 void swib_wire_tx(struct swib_wire *w, struct swib_pkt *k)
 {
-	u32 max = w->nd->mtu - sizeof(struct wire_hdr), off = 0, n;
+	u32 off = 0, max, n;
 	struct wire_hdr h;
 	u16 flags = 0;
 
+	if (!w->nd)
+		return;
+	/* the MTU may have shrunk since; frames that are too long get lost */
+	max = max(w->nd->mtu, SWIB_WIRE_MIN_MTU) - sizeof(h);
 	header(w, &h, WIRE_DATA);
 	flags |= k->rc ? WIRE_RC : 0;
 	flags |= k->ack ? WIRE_ACK : 0;
@@ -288,42 +299,75 @@ static int wire_rcv(struct sk_buff *skb, struct net_device *nd, struct packet_ty
 	return NET_RX_SUCCESS;
 }
 
+/* Lets the network device go; swib_fab_mutex is held. */
+static void release(struct swib_wire *w)
+{
+	if (!w->nd)
+		return;
+	dev_remove_pack(&w->pt);
+	skb_queue_purge(&w->rxq);
+	netdev_put(w->nd, &w->tracker);
+	w->nd = NULL;
+}
+
+/* A network device goes away, which waits until nobody holds it. */
+void swib_wire_netdev_gone(struct net_device *nd)
+{
+	struct swib_wire *w;
+
+	mutex_lock(&swib_fab_mutex);
+	list_for_each_entry(w, &wires, list)
+		if (w->nd == nd) {
+			release(w);
+			w->peer_up = false;
+			swib_link_eval(w->port);
+		}
+	mutex_unlock(&swib_fab_mutex);
+}
+
 /* Joins a port to a network device; swib_cfg_mutex is held, swib_fab_mutex is not. */
 int swib_wire_attach(struct swib_port *p, const char *name)
 {
 	struct swib_wire *w;
 	struct net_device *nd;
+	int r = -EBUSY;
 
-	if (p->peer || p->wire)
-		return -EBUSY;
-	nd = dev_get_by_name(&init_net, name);
-	if (!nd)
-		return -ENODEV;
-	if (nd->type != ARPHRD_ETHER || nd->mtu < sizeof(struct wire_hdr) + 256) {
-		dev_put(nd);
-		return -EINVAL;
-	}
 	w = kzalloc(sizeof(*w), GFP_KERNEL);
-	if (!w) {
-		dev_put(nd);
+	if (!w)
 		return -ENOMEM;
-	}
-	netdev_tracker_alloc(nd, &w->tracker, GFP_KERNEL);
 	w->port = p;
-	w->nd = nd;
 	w->epoch = get_random_u32() | 1;
 	skb_queue_head_init(&w->rxq);
 	INIT_WORK(&w->rx, rx_work);
 	INIT_DELAYED_WORK(&w->hello, hello_work);
 	w->pt.type = htons(SWIB_WIRE_PROTO);
-	w->pt.dev = nd;
 	w->pt.func = wire_rcv;
 	mutex_lock(&swib_fab_mutex);
-	p->wire = w;
-	mutex_unlock(&swib_fab_mutex);
+	if (p->peer || p->wire)
+		goto unlock;
+	r = -ENODEV;
+	nd = dev_get_by_name(&init_net, name);
+	if (!nd)
+		goto unlock;
+	r = -EINVAL;
+	if (nd->type == ARPHRD_ETHER && nd->mtu >= SWIB_WIRE_MIN_MTU)
+		r = nd->reg_state == NETREG_REGISTERED ? 0 : -ENODEV;
+	if (r) {
+		dev_put(nd);
+		goto unlock;
+	}
+	netdev_tracker_alloc(nd, &w->tracker, GFP_KERNEL);
+	w->nd = nd;
+	w->pt.dev = nd;
 	dev_add_pack(&w->pt);
+	list_add_tail(&w->list, &wires);
+	p->wire = w;
 	queue_delayed_work(swib_wq, &w->hello, 0);
-	return 0;
+unlock:
+	mutex_unlock(&swib_fab_mutex);
+	if (r)
+		kfree(w);
+	return r;
 }
 
 /* Takes the cable out again; swib_fab_mutex is not held. */
@@ -339,12 +383,11 @@ void swib_wire_detach(struct swib_port *p)
 	swib_link_eval(p);
 	header(w, &h, WIRE_BYE);
 	send_frame(w, &h, NULL, 0);
+	release(w);
+	list_del(&w->list);
 	mutex_unlock(&swib_fab_mutex);
-	dev_remove_pack(&w->pt);
 	cancel_delayed_work_sync(&w->hello);
 	cancel_work_sync(&w->rx);
-	skb_queue_purge(&w->rxq);
 	kvfree(w->part);
-	netdev_put(w->nd, &w->tracker);
 	kfree(w);
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -147,13 +146,11 @@ func flakesCommand() *cobra.Command {
 
 // runOnce runs the tests once; a failed test is no error of it.
 func runOnce(ctx context.Context, root string, pkgs []string, pattern, logFile string, all flakes) error {
-	args := []string{"test", "-json", "-count=1", "-timeout", "60m"}
+	args := []string{"-json", "-count=1", "-timeout", "60m"}
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}
-	test := exec.CommandContext(ctx, "go", append(args, pkgs...)...)
-	test.Dir = root
-	test.Env = append(os.Environ(), "CGO_ENABLED=0", "IBNET_LAB=require")
+	test := goTest(ctx, root, append(args, pkgs...)...)
 	pipe, err := test.StdoutPipe()
 	if err != nil {
 		return err

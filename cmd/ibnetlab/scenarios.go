@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -10,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -40,33 +43,40 @@ func moduleRoot() (string, error) {
 	}
 }
 
-// scenarios finds the tests below root that call lab.Run or lab.Boot.
+// scenarios finds the tests below root that boot a guest, themselves or by functions
+// of their package.
 func scenarios(root string) ([]scenario, error) {
 	var found []scenario
 	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if name := d.Name(); p != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "vendor") {
+			return filepath.SkipDir
+		}
+		rel, err := filepath.Rel(root, p)
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			if name := d.Name(); p != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "vendor") {
-				return filepath.SkipDir
+		files, err := filepath.Glob(filepath.Join(p, "*_test.go"))
+		if err != nil {
+			return err
+		}
+		var funcs []*ast.FuncDecl
+		for _, name := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+			if err != nil {
+				return err
 			}
-			return nil
+			for _, decl := range f.Decls {
+				if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil {
+					funcs = append(funcs, fn)
+				}
+			}
 		}
-		if !strings.HasSuffix(p, "_test.go") {
-			return nil
-		}
-		f, err := parser.ParseFile(token.NewFileSet(), p, nil, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(root, filepath.Dir(p))
-		if err != nil {
-			return err
-		}
-		for _, decl := range f.Decls {
-			fn, ok := decl.(*ast.FuncDecl)
-			if !ok || fn.Recv != nil || !strings.HasPrefix(fn.Name.Name, "Test") || !bootsGuest(fn) {
+		boots := bootGuests(funcs)
+		for _, fn := range funcs {
+			if !strings.HasPrefix(fn.Name.Name, "Test") || !boots[fn.Name.Name] {
 				continue
 			}
 			doc := strings.Join(strings.Fields(fn.Doc.Text()), " ")
@@ -80,17 +90,29 @@ func scenarios(root string) ([]scenario, error) {
 	return found, err
 }
 
-func bootsGuest(fn *ast.FuncDecl) bool {
-	boots := false
-	ast.Inspect(fn, func(n ast.Node) bool {
-		sel, ok := n.(*ast.SelectorExpr)
-		if ok && (sel.Sel.Name == "Run" || sel.Sel.Name == "RunNet" || sel.Sel.Name == "Boot") {
-			if x, ok := sel.X.(*ast.Ident); ok && x.Name == "lab" {
-				boots = true
-			}
+// bootGuests tells which functions of a package boot guests: those that call the lab,
+// and those that name such a function.
+func bootGuests(funcs []*ast.FuncDecl) map[string]bool {
+	boots := map[string]bool{}
+	for known := -1; known < len(boots); {
+		known = len(boots)
+		for _, fn := range funcs {
+			ast.Inspect(fn, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.SelectorExpr:
+					x, ok := n.X.(*ast.Ident)
+					if ok && x.Name == "lab" && slices.Contains([]string{"Run", "RunNet", "Boot"}, n.Sel.Name) {
+						boots[fn.Name.Name] = true
+					}
+				case *ast.Ident:
+					if boots[n.Name] {
+						boots[fn.Name.Name] = true
+					}
+				}
+				return true
+			})
 		}
-		return !boots
-	})
+	}
 	return boots
 }
 
@@ -115,6 +137,17 @@ func listCommand() *cobra.Command {
 			return w.Flush()
 		},
 	}
+}
+
+// goTest is go test with the lab required.  When ctx ends, all that it has started ends.
+func goTest(ctx context.Context, root string, args ...string) *exec.Cmd {
+	test := exec.CommandContext(ctx, "go", append([]string{"test"}, args...)...)
+	test.Dir = root
+	test.Env = append(os.Environ(), "CGO_ENABLED=0", "IBNET_LAB=require")
+	// A killed go command would leave the test running.
+	test.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	test.Cancel = func() error { return syscall.Kill(-test.Process.Pid, syscall.SIGKILL) }
+	return test
 }
 
 func runCommand() *cobra.Command {
@@ -147,9 +180,7 @@ func runCommand() *cobra.Command {
 				if sub != "" {
 					pattern += "/" + sub
 				}
-				test := exec.CommandContext(cmd.Context(), "go", append([]string{"test", "-v", "-count=1", "-run", pattern, s.pkg}, args[1:]...)...)
-				test.Dir = root
-				test.Env = append(os.Environ(), "CGO_ENABLED=0", "IBNET_LAB=require")
+				test := goTest(cmd.Context(), root, append([]string{"-v", "-count=1", "-run", pattern, s.pkg}, args[1:]...)...)
 				if keep {
 					test.Env = append(test.Env, "IBNET_LAB_KEEP=1", "IBNET_LAB_TIMELINE=1")
 				}

@@ -350,19 +350,50 @@ func (b *Builder) aptUpdate(ctx context.Context, opts ...string) error {
 	return nil
 }
 
+// Packages fetches packages of Debian that the userland does not have, and returns
+// their files.  What they depend on must be named too.
+func (b *Builder) Packages(ctx context.Context, names ...string) (files []string, err error) {
+	unlock, err := b.lock(ctx, "Debian packages", "debs-extra")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	for _, n := range names {
+		f, err := b.download(ctx, filepath.Join(b.Cache, "debs", "extra"), n)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
 // download fetches one Debian package file into dir and returns its path.  opts are
-// options of apt that choose other package lists.
+// options of apt that choose other package lists.  The caller holds a lock.
 func (b *Builder) download(ctx context.Context, dir, pkg string, opts ...string) (string, error) {
-	if m, _ := filepath.Glob(filepath.Join(dir, pkg+"_*.deb")); len(m) > 0 {
-		return m[len(m)-1], nil
+	find := func(dir string) string {
+		m, _ := filepath.Glob(filepath.Join(dir, pkg+"_*.deb"))
+		if len(m) == 0 {
+			return ""
+		}
+		return m[len(m)-1]
+	}
+	if f := find(dir); f != "" {
+		return f, nil
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return "", fmt.Errorf("%w: no apt-get to download %s with", ErrUnavailable, pkg)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// Half a file that a killed apt-get left must not pass for the package.
+	part := filepath.Join(dir, pkg+".partial")
+	if err := os.RemoveAll(part); err != nil {
 		return "", err
 	}
-	s := step{what: "download of " + pkg, dir: dir}
+	if err := os.MkdirAll(part, 0o755); err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(part)
+	s := step{what: "download of " + pkg, dir: part}
 	b.say("downloading %s", pkg)
 	args := append(append([]string{}, opts...), "-q", "download", pkg)
 	if err := b.run(ctx, s, "apt-get", args...); err != nil {
@@ -373,9 +404,10 @@ func (b *Builder) download(ctx context.Context, dir, pkg string, opts ...string)
 			return "", fmt.Errorf("%w: download of %s: %w", ErrUnavailable, pkg, err)
 		}
 	}
-	m, _ := filepath.Glob(filepath.Join(dir, pkg+"_*.deb"))
-	if len(m) == 0 {
+	f := find(part)
+	if f == "" {
 		return "", fmt.Errorf("%w: apt-get download %s left no file", ErrUnavailable, pkg)
 	}
-	return m[len(m)-1], nil
+	to := filepath.Join(dir, filepath.Base(f))
+	return to, os.Rename(f, to)
 }

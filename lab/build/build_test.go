@@ -175,3 +175,36 @@ func FuzzUnpackKernel(f *testing.F) {
 		_ = unpackKernel(in, filepath.Join(dir, "out"))
 	})
 }
+
+// Half a package that a killed download left is no package, and one that is whole is
+// fetched once.
+func TestDownload(t *testing.T) {
+	b := builder(t)
+	bin := t.TempDir()
+	write := func(script string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	// A mirror that goes away in the middle.
+	write("[ \"$2\" = download ] && echo half > \"$3_1.0_amd64.deb\"; exit 100\n")
+	if _, err := b.Packages(t.Context(), "some"); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a broken mirror: %v", err)
+	}
+	write("[ \"$2\" = download ] && echo whole > \"$3_1.0_amd64.deb\"\n")
+	for range 2 {
+		files, err := b.Packages(t.Context(), "some")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := os.ReadFile(files[0]); string(text) != "whole\n" {
+			t.Errorf("got %q", text)
+		}
+		write("exit 100\n") // not asked again
+	}
+	if m, _ := filepath.Glob(filepath.Join(b.Cache, "debs/extra/*")); len(m) != 1 {
+		t.Errorf("left behind: %v", m)
+	}
+}

@@ -55,7 +55,8 @@ func (b *Builder) Module(ctx context.Context, k *Kernel, name string, src fs.FS)
 			return err
 		}
 		defer unlock()
-		log := filepath.Join(b.Cache, name+"-module.log")
+		// A log of its own for each kernel: other builds run at the same time.
+		log := filepath.Join(b.Cache, name+"-"+k.id+".log")
 		os.Remove(log)
 		args := append(append([]string{}, k.make...), "M="+tmp, "W=1", fmt.Sprintf("-j%d", b.Jobs), "modules")
 		s := step{what: "module " + name, log: log}

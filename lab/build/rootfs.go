@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
@@ -48,7 +49,7 @@ func (b *Builder) Rootfs(ctx context.Context) (string, error) {
 			"--include="+strings.Join(pkgs, ","),
 			"--customize-hook=chroot \"$1\" passwd -d root",
 			Suite, tmp); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", ErrUnavailable, err) // mostly the mirror
 		}
 		return prepareRootfs(tmp)
 	})

@@ -167,14 +167,16 @@ func (p *Proc) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(Patience(limit)):
-		p.g.Fatalf("%s did not end within %v", p.Cmd.Path, limit)
+	case <-time.After(patient(limit)):
+		p.g.Fatalf("%s did not end within %v", p.Cmd.Path, patient(limit))
 		return nil
 	}
 }
 
-// Wait waits until cond is true and fails the test when that takes longer than
-// limit.  It looks often at first, then every 50 ms.
+// Wait waits until cond is true and returns how long that took.  It looks often at
+// first, then every 50 ms.  The test fails when it takes longer than limit and than a
+// minute: a machine with other work starves a guest for many seconds.  A test that is
+// about time looks at what Wait returns.
 func (g *G) Wait(what string, limit time.Duration, cond func() bool) time.Duration {
 	g.Helper()
 	return g.WaitFor(limit, func() string {
@@ -188,7 +190,7 @@ func (g *G) Wait(what string, limit time.Duration, cond func() bool) time.Durati
 // WaitFor is Wait with a condition that says what is still missing, "" if nothing.
 func (g *G) WaitFor(limit time.Duration, missing func() string) time.Duration {
 	g.Helper()
-	limit = Patience(limit)
+	limit = patient(limit)
 	start := time.Now()
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		m := missing()

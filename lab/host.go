@@ -28,25 +28,31 @@ import (
 // Variables of the environment that steer the host side.
 const (
 	requireVar  = "IBNET_LAB"          // "require": a lab that cannot run fails the test instead of skipping it; "off": skip
-	sanitizeVar = "IBNET_LAB_SANITIZE" // "1": every UML guest runs the kernel with KASAN, lockdep and kmemleak; "only": and nothing but its reports counts
+	sanitizeVar = "IBNET_LAB_SANITIZE" // "1": every UML guest runs the kernel with KASAN, lockdep and kmemleak, and nothing but its reports counts
 	logsVar     = "IBNET_LAB_LOGS"     // where the folders of failed guests are kept
 	keepVar     = "IBNET_LAB_KEEP"     // "1": keep the folders of all guests
 )
 
-// sanitizing reports whether UML guests run the kernel with the checkers.
-func sanitizing() bool {
-	v := os.Getenv(sanitizeVar)
-	return v == "1" || v == "only"
-}
+// Sanitizing reports whether UML guests run the kernel with the checkers.  It is
+// several times slower, so that what a test does hundreds of times it may do less
+// often there.
+func Sanitizing() bool { return os.Getenv(sanitizeVar) == "1" }
 
 // Patience is how long to wait for what takes d at most on the usual kernel: the
 // one with the checkers is several times slower.
 func Patience(d time.Duration) time.Duration {
-	if sanitizing() {
+	if Sanitizing() {
 		return 5 * d
 	}
 	return d
 }
+
+// leastWait is how long everything may take at the least before a test gives it
+// up.  A machine with other work starves a guest for many seconds, and that is no
+// fault of what is tested; a test that passes does not wait for it.
+const leastWait = time.Minute
+
+func patient(limit time.Duration) time.Duration { return Patience(max(limit, leastWait)) }
 
 // startDir is the package folder: go test starts a test binary there, and a
 // test may change it later.
@@ -83,11 +89,11 @@ type Guest struct {
 	lifeline *os.File
 	timeout  *time.Timer
 	late     atomic.Bool // killed for being late
-	logs     string
-	name     string
+	kept     string      // where keep moves the folder
+	cleared  bool        // the folder was moved or removed
 }
 
-// Builder returns a builder that reports to out.
+// builder returns a builder that reports to out.
 func builder(out io.Writer) (*build.Builder, error) { return build.New(out) }
 
 // unavailable skips t, or fails it where a lab is required.
@@ -139,7 +145,16 @@ func Boot(t *testing.T, c Config) *Guest {
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}
-	t.Cleanup(g.Kill)
+	t.Cleanup(func() {
+		g.Kill()
+		switch {
+		case g.cleared:
+		case t.Failed():
+			t.Logf("lab: what the guest left is in %s", g.keep())
+		default:
+			g.remove()
+		}
+	})
 	return g
 }
 
@@ -163,7 +178,7 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 	switch {
 	case c.Machine == QEMU:
 		m.kernel, err = b.DebianKernel(ctx, c.Series)
-	case sanitizing():
+	case Sanitizing():
 		m.kernel, err = b.Kernel(ctx, build.Sanitize)
 	default:
 		m.kernel, err = b.Kernel(ctx, build.UML)
@@ -285,7 +300,7 @@ func (m *machine) boot(j job, name string, con *os.File) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{Dir: dir, cfg: m.cfg, done: make(chan struct{}), logs: logs, name: name}
+	g := &Guest{Dir: dir, cfg: m.cfg, done: make(chan struct{}), kept: filepath.Join(logs, fileName(name)+"-"+time.Now().Format("150405.000"))}
 	ok := false
 	defer func() {
 		if !ok {
@@ -426,7 +441,7 @@ func (g *Guest) run(con *os.File) error {
 			return err
 		}
 		defer console.Close()
-		if g.cmd, g.lifeline, err = watched(g.cmd); err != nil {
+		if g.cmd, g.lifeline, err = watched(g.cmd, g.kept); err != nil {
 			return err
 		}
 		g.cmd.Stdout, g.cmd.Stderr = console, console
@@ -456,6 +471,7 @@ func (g *Guest) run(con *os.File) error {
 // Kill ends the guest at once, as pulling the plug does.
 func (g *Guest) Kill() {
 	if g.lifeline != nil {
+		_, _ = g.lifeline.Write([]byte("end"))
 		_ = g.lifeline.Close()
 	} else {
 		// UML takes its processes with it on this signal.
@@ -476,10 +492,16 @@ func (g *Guest) Wait(t *testing.T) {
 		if r.skipped {
 			t.SkipNow()
 		}
+		if g.late.Load() {
+			t.Skip(tooSlow)
+		}
 		return
 	}
 	t.Fatalf("lab: %s; see %s", why, g.keep())
 }
+
+// tooSlow is said of a test that is skipped in the end for its guest's slowness.
+const tooSlow = "lab: too slow on the kernel with the checkers: what it reported until then was looked at, its end was not"
 
 // outcome tells what was wrong with a guest that has ended, "" if nothing.
 func (g *Guest) outcome(t *testing.T) string {
@@ -488,8 +510,8 @@ func (g *Guest) outcome(t *testing.T) string {
 	exit, exitErr := os.ReadFile(filepath.Join(g.Dir, "out/exit"))
 	console, _ := os.ReadFile(filepath.Join(g.Dir, "console.log"))
 	dmesg, _ := os.ReadFile(filepath.Join(g.Dir, "out/dmesg"))
-	if len(dmesg) == 0 {
-		dmesg = console
+	if !bytes.Contains(dmesg, []byte("Linux version")) {
+		dmesg = append(console, dmesg...) // the kernel's buffer has lost its beginning, or there is none
 	}
 	why := ""
 	switch {
@@ -509,20 +531,17 @@ func (g *Guest) outcome(t *testing.T) string {
 			why += " (exit status " + string(exit) + ")"
 		}
 	}
-	judged := "all"
-	if os.Getenv(sanitizeVar) == "only" && exitErr == nil {
-		judged = "kernel"
-	}
+	kernelOnly := Sanitizing() && (exitErr == nil || g.late.Load())
 	if oops := kernelErrors(dmesg); oops != "" && (!g.cfg.AllowKernelErrors || exitErr != nil) {
 		t.Logf("kernel of the guest:\n%s", oops)
-		if judged = "all"; why == "" {
+		if kernelOnly = false; why == "" {
 			why = "the guest's kernel reported an error"
 		}
 	}
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
 	t.Logf("guest: %s, test began %s s after boot, all done in %.2f s", g.cfg.Userland, up, time.Since(g.start).Seconds())
-	if why != "" && judged == "kernel" {
+	if why != "" && kernelOnly {
 		t.Logf("lab: %s; only the kernel is judged", why)
 		return ""
 	}
@@ -538,26 +557,30 @@ func (g *Guest) remove() {
 		fmt.Fprintln(os.Stderr, "lab: kept", g.keep())
 		return
 	}
+	g.cleared = true
 	os.RemoveAll(g.Dir)
 }
 
 // keep moves the guest's folder to where a person will find it.
 func (g *Guest) keep() string {
-	os.RemoveAll(filepath.Join(g.Dir, "bin"))
-	os.Remove(filepath.Join(g.Dir, "swib.ko"))
-	os.Remove(filepath.Join(g.Dir, "initramfs"))
-	name := strings.Map(func(r rune) rune {
-		if r == '/' || r == ' ' {
-			return '_'
-		}
-		return r
-	}, g.name) + "-" + g.start.Format("150405.000")
-	to := filepath.Join(g.logs, name)
-	if os.MkdirAll(g.logs, 0o755) != nil || os.Rename(g.Dir, to) != nil {
-		return g.Dir
+	g.cleared = true
+	return keepFolder(g.Dir, g.kept)
+}
+
+// keepFolder moves the folder of a guest, without what came from the cache, and
+// returns where it is.
+func keepFolder(dir, to string) string {
+	for _, n := range []string{"bin", "swib.ko", "initramfs"} {
+		os.RemoveAll(filepath.Join(dir, n))
+	}
+	if os.MkdirAll(filepath.Dir(to), 0o755) != nil || os.Rename(dir, to) != nil {
+		return dir
 	}
 	return to
 }
+
+// fileName is a test's name without what means something in file names.
+func fileName(test string) string { return strings.NewReplacer("/", "_", " ", "_").Replace(test) }
 
 // result is what the output of the guest's test said.
 type result struct {

@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -121,52 +122,126 @@ func TestTimeTravel(t *testing.T) {
 	})
 }
 
-// The sanitizing kernel really watches.
-func TestSanitizer(t *testing.T) {
-	if os.Getenv("IBNET_LAB_SANITIZE") != "1" {
-		t.Skip("IBNET_LAB_SANITIZE=1 runs the guests on the sanitizing kernel")
-	}
-	lab.Run(t, lab.Config{}, func(g *lab.G) {
-		if _, err := os.Stat("/sys/kernel/debug/kmemleak"); err != nil {
-			g.Error(err)
-		}
-		if s := g.Read("/proc/lockdep_stats"); !strings.Contains(strings.Join(strings.Fields(s), " "), "debug_locks: 1") {
-			g.Errorf("lockdep is off:\n%s", s)
-		}
-	})
-}
-
 // A guest that is killed leaves no process on the host: what was its user space
 // would go on there.
 func TestKill(t *testing.T) {
 	if lab.InGuest() {
-		lab.Run(t, lab.Config{}, func(g *lab.G) {
-			for {
-				_, _ = g.Try("/proc/self/exe", "-test.run=^$")
-			}
-		})
+		lab.Run(t, lab.Config{}, busy)
 		return
 	}
 	g := lab.Boot(t, lab.Config{})
-	left := func() (n int) {
-		procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, p := range procs {
-			if text, err := os.ReadFile(p); err == nil && strings.Contains(string(text), g.Dir) {
-				n++
-			}
-		}
-		return n
-	}
-	waitFor := func(what string, cond func() bool) {
-		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: %d processes", what, left())
-			}
-		}
-	}
-	waitFor("start", func() bool { return left() > 4 })
+	waitUntil(t, "the guest is at work", func() bool { return processes(g.Dir) > 4 })
 	g.Kill()
-	waitFor("end", func() bool { return left() == 0 })
-	os.RemoveAll(g.Dir)
+	waitUntil(t, "all of it is gone", func() bool { return processes(g.Dir) == 0 })
+}
+
+func busy(g *lab.G) {
+	for {
+		_, _ = g.Try("/proc/self/exe", "-test.run=^$")
+	}
+}
+
+// processes counts those of the host that have dir on their command line.
+func processes(dir string) (n int) {
+	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, p := range procs {
+		if text, err := os.ReadFile(p); err == nil && strings.Contains(string(text), dir) {
+			n++
+		}
+	}
+	return n
+}
+
+func waitUntil(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !cond(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited a minute in vain: %s", what)
+		}
+	}
+}
+
+// innerVar makes a test of this package play the test that a lab serves.
+const innerVar = "IBNETLAB_INNER"
+
+// inner returns the command of a process that plays the running test, and the folders
+// of its temporary files and of the logs that it keeps.
+func inner(t *testing.T) (cmd *exec.Cmd, tmp, logs string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmp, logs = t.TempDir(), t.TempDir()
+	cmd = exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), innerVar+"=1", "TMPDIR="+tmp, "IBNET_LAB_LOGS="+logs)
+	return cmd, tmp, logs
+}
+
+func exists(pattern string) bool {
+	m, _ := filepath.Glob(pattern)
+	return len(m) > 0
+}
+
+// A test that is killed leaves no process, no file, and its guest's logs where those
+// of failed guests are.
+func TestOrphan(t *testing.T) {
+	if lab.InGuest() || os.Getenv(innerVar) != "" {
+		lab.Run(t, lab.Config{}, busy)
+		return
+	}
+	if testing.Short() {
+		t.Skip("boots a guest")
+	}
+	cmd, tmp, logs := inner(t)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	waitUntil(t, "the guest is at work", func() bool {
+		select {
+		case err := <-ended:
+			t.Skipf("no lab here: %v", err)
+		default:
+		}
+		return exists(tmp + "/ibnetlab-*/out/boot")
+	})
+	_ = cmd.Process.Kill()
+	<-ended
+	waitUntil(t, "all of it is gone", func() bool { return processes(tmp) == 0 && !exists(tmp+"/ibnetlab-*") })
+	if !exists(logs + "/TestOrphan-*/console.log") {
+		t.Error("the console of its guest was not kept")
+	}
+}
+
+// A script that gives up ends its guests, and says where their logs are.
+func TestNetGivesUp(t *testing.T) {
+	if lab.InGuest() || os.Getenv(innerVar) != "" {
+		lab.RunNet(t, lab.Net{
+			Cables: []string{"a/1 b/1"},
+			Nodes:  []lab.Node{{Name: "a", Body: func(g *lab.G) { g.Await("never", time.Hour) }}, {Name: "b"}},
+			Script: func(t *testing.T, r *lab.NetRun) {
+				waitUntil(t, "a runs", func() bool { return exists(os.TempDir() + "/ibnetlab-*/out/boot") })
+				t.Fatal("the script gives up")
+			},
+		})
+		return
+	}
+	if testing.Short() {
+		t.Skip("boots guests")
+	}
+	cmd, tmp, logs := inner(t)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		t.Skipf("no lab here: %s", out)
+	}
+	for _, w := range []string{"the script gives up", "what the guest left is in " + logs} {
+		if !strings.Contains(string(out), w) {
+			t.Errorf("%q is missing in\n%s", w, out)
+		}
+	}
+	if exists(tmp+"/ibnetlab-*") || !exists(logs+"/TestNetGivesUp-*/console.log") {
+		t.Errorf("not cleared away:\n%s", out)
+	}
 }

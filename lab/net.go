@@ -40,7 +40,7 @@ type Net struct {
 	// Script runs on the host beside the guests: it kills and boots nodes and
 	// pulls cables.  May be nil.
 	Script func(t *testing.T, r *NetRun)
-	// Timeout ends everything, 90 s if 0.
+	// Timeout ends everything; never less than 4 minutes.
 	Timeout time.Duration
 }
 
@@ -89,9 +89,7 @@ func RunNet(t *testing.T, n Net) {
 		n.body(t)
 		return
 	}
-	if n.Timeout == 0 {
-		n.Timeout = 90 * time.Second
-	}
+	n.Timeout = max(n.Timeout, 4*time.Minute)
 	r := &NetRun{t: t, net: n, dir: t.TempDir(), fds: map[string]*os.File{}, guests: map[string]*Guest{}, killed: map[string]bool{}}
 	if err := os.Chmod(r.dir, 0o777); err != nil {
 		t.Fatal(err)
@@ -119,24 +117,48 @@ func RunNet(t *testing.T, n Net) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { r.watchDone(stop) })
+	ended := false
+	defer func() {
+		if !ended { // the script has given up, and the bodies may wait for it for long
+			for _, g := range r.guests {
+				g.Kill()
+			}
+		}
+		r.follow.Wait()
+		close(stop)
+		wg.Wait()
+		if len(n.Nodes) > 0 {
+			// The picture of all lies in the folder of the first.
+			drawTimeline(filepath.Join(r.guests[n.Nodes[0].Name].Dir, "out"), t.Name(), r.guests, r.marks)
+		}
+		if ended {
+			r.judge()
+		}
+	}()
 	if n.Script != nil {
 		n.Script(t, r)
 	}
-	r.follow.Wait()
-	close(stop)
-	wg.Wait()
-	if len(n.Nodes) > 0 {
-		// The picture of all lies in the folder of the first.
-		drawTimeline(filepath.Join(r.guests[n.Nodes[0].Name].Dir, "out"), t.Name(), r.guests, r.marks)
-	}
-	for _, node := range n.Nodes {
-		if g := r.guests[node.Name]; !r.killed[node.Name] {
-			if why := g.outcome(t); why != "" {
-				t.Errorf("lab: node %s: %s; see %s", node.Name, why, g.keep())
-			} else {
-				g.remove()
-			}
+	ended = true
+}
+
+// judge makes the outcome of the guests that of the test.
+func (r *NetRun) judge() {
+	r.t.Helper()
+	slow := false
+	for _, node := range r.net.Nodes {
+		if r.killed[node.Name] {
+			continue
 		}
+		g := r.guests[node.Name]
+		if why := g.outcome(r.t); why != "" {
+			r.t.Errorf("lab: node %s: %s; see %s", node.Name, why, g.keep())
+		} else {
+			slow = slow || g.late.Load()
+			g.remove()
+		}
+	}
+	if slow && !r.t.Failed() {
+		r.t.Skip(tooSlow)
 	}
 }
 
@@ -321,6 +343,7 @@ func (r *NetRun) Kill(name string) {
 	}
 	r.marks = append(r.marks, gone...)
 	r.mu.Unlock()
+	g.cleared = true
 	os.RemoveAll(g.Dir)
 	for end, f := range r.fds {
 		if strings.HasPrefix(end, name+"/") {
@@ -355,7 +378,7 @@ func (r *NetRun) Await(key string, limit time.Duration) string {
 	r.t.Helper()
 	v, ok := await(r.dir, key, limit)
 	if !ok {
-		r.t.Fatalf("lab: nobody posted %q within %v", key, limit)
+		r.t.Fatalf("lab: nobody posted %q within %v", key, patient(limit))
 	}
 	return v
 }
@@ -385,7 +408,7 @@ func (g *G) Await(key string, limit time.Duration) string {
 	g.Helper()
 	v, ok := await(netDir, key, limit)
 	if !ok {
-		g.Fatalf("nobody posted %q within %v", key, limit)
+		g.Fatalf("nobody posted %q within %v", key, patient(limit))
 	}
 	return v
 }
@@ -402,7 +425,7 @@ func post(dir, name, value string) error {
 }
 
 func await(dir, key string, limit time.Duration) (string, bool) {
-	end := time.Now().Add(Patience(limit))
+	end := time.Now().Add(patient(limit))
 	for {
 		text, err := os.ReadFile(filepath.Join(dir, "key-"+key))
 		if err == nil {

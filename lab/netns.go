@@ -243,8 +243,8 @@ func (h *Host) WaitCarrier(link string, limit time.Duration) time.Duration {
 }
 
 // Ping sends one echo request, with further arguments of ping(8) before the
-// address, repeating until an answer comes or ten seconds have passed: the first
-// packets of a path are lost while the address is resolved.
+// address, again and again until an answer comes: the first packets of a path are
+// lost while the address is resolved.
 func (h *Host) Ping(addr string, args ...string) {
 	h.g.Helper()
 	h.g.ping(h, addr, args)

@@ -12,7 +12,7 @@ import (
 // The kernel with the checkers finds the bugs of a module that has one for each,
 // and the lab sees its reports.
 func TestPlantedBugs(t *testing.T) {
-	if !sanitizing() {
+	if !Sanitizing() {
 		t.Skip("IBNET_LAB_SANITIZE=1 runs the guests on the kernel with the checkers")
 	}
 	for _, tc := range []struct{ kind, want string }{

@@ -52,7 +52,7 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 		return ctx.Err()
 	}
 	if msg, err := os.ReadFile(filepath.Join(g.Dir, "out/error")); err == nil {
-		return errors.New(string(msg))
+		return errors.New(strings.TrimSpace(string(msg)))
 	}
 	if _, err := os.Stat(filepath.Join(g.Dir, "out/exit")); err != nil {
 		return fmt.Errorf("the guest died after %v: %w", time.Since(g.start).Round(time.Millisecond), g.err)

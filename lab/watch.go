@@ -6,20 +6,24 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// lifelineVar names the file descriptor by which a watcher knows that the test
-// lives.
-const lifelineVar = "IBNETLAB_LIFELINE"
+// Variables of a watcher: the file descriptor by which it knows that the test
+// lives, and where to move the guest's folder when the test is gone.
+const (
+	lifelineVar = "IBNETLAB_LIFELINE"
+	keptVar     = "IBNETLAB_KEPT"
+)
 
 // watcher is the program between a test and a guest's machine.  When a UML kernel
 // is killed, the processes that were its user space go on as processes of the
 // host; and a test can be killed at any time.  So the machine is a process group
 // of its own, and the watcher ends all of it when either the machine or the test
-// is gone.
+// is gone.  What the guest has left is the test's, or is kept when that is gone.
 func watcher() {
 	die := func(err error) {
 		fmt.Fprintln(os.Stderr, "lab:", err)
@@ -38,23 +42,34 @@ func watcher() {
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	unix.CloseOnExec(fd)
-	_ = os.Unsetenv(roleVar)
-	_ = os.Unsetenv(lifelineVar)
+	kept := os.Getenv(keptVar)
+	for _, v := range []string{roleVar, lifelineVar, keptVar} {
+		_ = os.Unsetenv(v)
+	}
 	if err := cmd.Start(); err != nil {
 		die(err)
 	}
 	group := -cmd.Process.Pid
+	var orphaned atomic.Bool
 	go func() {
 		var b [1]byte
 		for {
-			if _, err := unix.Read(fd, b[:]); err != unix.EINTR {
-				_ = unix.Kill(group, unix.SIGKILL)
-				return
+			n, err := unix.Read(fd, b[:])
+			if err == unix.EINTR {
+				continue
 			}
+			orphaned.Store(n <= 0)
+			_ = unix.Kill(group, unix.SIGKILL)
+			return
 		}
 	}()
 	err = cmd.Wait()
 	_ = unix.Kill(group, unix.SIGKILL)
+	if orphaned.Load() {
+		if dir, err := os.Getwd(); err == nil {
+			keepFolder(dir, kept)
+		}
+	}
 	if err == nil {
 		os.Exit(0)
 	}
@@ -65,8 +80,9 @@ func watcher() {
 }
 
 // watched returns the command that runs cmd under a watcher, and the end of the
-// lifeline to close when the machine shall end.
-func watched(cmd *exec.Cmd) (*exec.Cmd, *os.File, error) {
+// lifeline to write to when the machine shall end.  When the lifeline breaks, the
+// machine ends too, and its folder, the working folder, becomes kept.
+func watched(cmd *exec.Cmd, kept string) (*exec.Cmd, *os.File, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -79,7 +95,7 @@ func watched(cmd *exec.Cmd) (*exec.Cmd, *os.File, error) {
 	out.Args[0] = "lab-watch"
 	out.Args[1] = cmd.Path
 	out.ExtraFiles = append(append([]*os.File{}, cmd.ExtraFiles...), r)
-	out.Env = append(os.Environ(), roleVar+"=watch", fmt.Sprintf("%s=%d", lifelineVar, 3+len(cmd.ExtraFiles)))
+	out.Env = append(os.Environ(), roleVar+"=watch", fmt.Sprintf("%s=%d", lifelineVar, 3+len(cmd.ExtraFiles)), keptVar+"="+kept)
 	// A group of its own keeps the terminal's signals away.
 	out.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return out, w, nil

@@ -686,7 +686,7 @@ func (d *Daemon) at(t link.Target) *link.Link {
 
 // wants says what the units and the record make worth looking at.
 func (d *Daemon) wants() Wants {
-	w := Wants{Rules: len(d.rec.Rules) > 0}
+	w := Wants{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0}
 	for _, e := range d.rec.Links {
 		w.Routes = w.Routes || len(e.Routes) > 0
 		w.Resolved = w.Resolved || e.DNS != nil

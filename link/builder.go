@@ -16,6 +16,8 @@ type Builder struct {
 	// reason; they are not planned again until the daemon drops them.
 	Held map[string]Reason
 	Plan Plan
+	// Bound are the links, by index, that go up and down with others' carriers.
+	Bound map[int]bool
 
 	unit  string
 	attrs map[int][]Attribute

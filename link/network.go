@@ -62,7 +62,9 @@ func planBound(b *Builder, index int, u *units.Unit) {
 	var names, with []string
 	for i := range b.Base.Links {
 		x := &b.Base.Links[i]
-		if x.Index == index || !bindsTo(u, x) {
+		// A P_Key child has carrier only while its parent is up, and two links
+		// that follow each other would never come to rest.
+		if x.Index == index || !bindsTo(u, x) || x.IsChild() && x.Parent == index || b.Bound[x.Index] {
 			continue
 		}
 		names = append(names, x.Name)
@@ -192,9 +194,58 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 		u = nil
 	}
 	if u != nil {
-		planComing(b, index, u, wantedAddresses(u), wantedRoutes(b.Link(index), b.Model.snap, u))
+		planComing(b, index, u)
 	}
 	planDNS(b, index, u)
+}
+
+// PlanRoutesOver plans the routes of one link's unit that lead over several links.
+// It comes when all links have been planned, because they must be up.
+func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
+	b.For(u)
+	if u == nil || !u.ConfiguresIP() {
+		return
+	}
+	wait, waits := addressWait(b, index, u)
+	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
+		if len(r.NextHops) > 0 {
+			planRoute(b, index, r, b.Record.Of(b.Link(index)), wait, waits)
+		}
+	}
+}
+
+// PlanOutlived takes away routes that outlived their links, unless a unit of
+// another wants them, or partial says that there are units of which nothing is
+// known yet.
+func PlanOutlived(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
+	if b.Record == nil || partial {
+		return
+	}
+	ours := slices.Clone(b.Record.Routes)
+	for _, e := range b.Record.Links {
+		if b.Now(e.Ifindex) != nil && b.Link(e.Ifindex) == nil {
+			ours = append(ours, e.outliving()...) // it goes by this plan
+		}
+	}
+	if len(ours) == 0 {
+		return
+	}
+	b.For(nil)
+	var wanted []Route
+	for i := range b.Model.snap.Links {
+		l := &b.Model.snap.Links[i]
+		if u := unitOf(l.Index); u != nil && u.ConfiguresIP() {
+			wanted = append(wanted, wantedRoutes(l, b.Model.snap, u)...)
+		}
+	}
+	for _, r := range ours {
+		if slices.ContainsFunc(wanted, func(w Route) bool { return sameRoute(w, r) }) {
+			continue
+		}
+		if l := b.Model.snap.linkWith(r); l != nil {
+			b.Do(DelRoute{On: b.Model.Target(l), Route: r})
+		}
+	}
 }
 
 // PlanSettings plans the sysctls of a link. It comes before the link is brought
@@ -561,7 +612,8 @@ func (o RestoreAddress) ApplyTo(m *Model) error {
 	return m.addAddress(l, AddAddress{On: o.On, Address: o.Address, Replace: true})
 }
 
-func planComing(b *Builder, index int, u *units.Unit, wantA []wantedAddress, wantR []Route) {
+func planComing(b *Builder, index int, u *units.Unit) {
+	wantA := wantedAddresses(u)
 	l := b.Link(index)
 	t := b.Model.Target(l)
 	rec := b.Record.Of(l)
@@ -613,8 +665,10 @@ func planComing(b *Builder, index int, u *units.Unit, wantA []wantedAddress, wan
 		}
 		b.Attr(index, a)
 	}
-	for _, r := range wantR {
-		planRoute(b, index, r, rec, wait, waits)
+	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
+		if len(r.NextHops) == 0 {
+			planRoute(b, index, r, rec, wait, waits)
+		}
 	}
 }
 
@@ -678,7 +732,8 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 	}
 	routes := b.Model.routesLike(l, r)
 	i := slices.IndexFunc(routes, func(x Route) bool { return sameRoute(x, r) })
-	ours := rec != nil && slices.ContainsFunc(rec.Routes, func(x Route) bool { return sameRoute(x, r) })
+	same := func(x Route) bool { return sameRoute(x, r) }
+	ours := rec != nil && slices.ContainsFunc(rec.Routes, same) || b.Record != nil && slices.ContainsFunc(b.Record.Routes, same)
 	op := AddRoute{On: t, Route: r, Replace: i >= 0 && ours}
 	block := func(wait bool, why Reason) {
 		a.Why = why
@@ -733,6 +788,10 @@ func missingHop(b *Builder, r Route) string {
 
 // routeEqual compares what a unit can set.
 func routeEqual(x, w Route) bool {
+	if len(w.NextHops) == 1 && len(x.NextHops) == 0 {
+		// One next hop is no multipath route to the kernel.
+		w.Gateway, w.NextHops = w.NextHops[0].Gateway, nil
+	}
 	if x.Gateway != w.Gateway || x.PrefSrc != w.PrefSrc && w.PrefSrc.IsValid() || x.Type != w.Type || x.Protocol != w.Protocol {
 		return false
 	}

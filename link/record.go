@@ -22,6 +22,9 @@ type Record struct {
 	Schema int           `json:"schema"`
 	Links  []*LinkRecord `json:"links,omitempty"` // by index, then name
 	Rules  []Rule        `json:"rules,omitempty"`
+	// Routes outlived the links whose units asked for them: they lead nowhere, or
+	// over other links.
+	Routes []Route `json:"routes,omitempty"`
 	Made   []Made        `json:"made,omitempty"` // by other rooms
 }
 
@@ -181,9 +184,12 @@ func (r *Record) Done(op Op) {
 	case DelAddress:
 		e := r.of(o.On)
 		e.Addresses = removeAddress(e.Addresses, o.Address)
+	case AddRoute:
+		r.Routes = removeRoute(r.Routes, o.Route)
 	case DelRoute:
 		e := r.of(o.On)
 		e.Routes = removeRoute(e.Routes, o.Route)
+		r.Routes = removeRoute(r.Routes, o.Route)
 	case DelRule:
 		gone := func(x Rule) bool { return SameRule(x, o.Rule) }
 		if !slices.ContainsFunc(r.Rules, gone) {
@@ -192,7 +198,12 @@ func (r *Record) Done(op Op) {
 		}
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), gone)
 	case DelLink:
-		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == o.On.Ifindex })
+		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
+			if e.Ifindex == o.On.Ifindex {
+				r.bereave(e)
+			}
+			return e.Ifindex == o.On.Ifindex
+		})
 	case SetDNS:
 		e := r.of(o.On)
 		e.DNS = nil
@@ -200,6 +211,23 @@ func (r *Record) Done(op Op) {
 			e.DNS = &DNSRecord{Resolved: o.Resolved, Servers: o.Servers, Domains: o.Domains, Default: o.Default, Resolve: o.Resolve}
 		}
 	}
+}
+
+// bereave keeps what outlives a link that is gone.
+func (r *Record) bereave(e *LinkRecord) {
+	for _, o := range e.outliving() {
+		r.Routes = append(removeRoute(r.Routes, o), o)
+	}
+}
+
+// outliving are the routes that do not go with their link.
+func (e *LinkRecord) outliving() (out []Route) {
+	for _, o := range e.Routes {
+		if !e.Keep && (o.nowhere() || len(o.NextHops) > 0) {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // Failed takes back the intention of an operation that had no effect.
@@ -277,8 +305,14 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 	n := len(r.Links)
 	r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 		_, ok := s.Link(e.Ifindex)
+		if !ok {
+			r.bereave(e)
+		}
 		return !ok
 	})
+	if gone := func(o Route) bool { return s.linkWith(o) == nil }; slices.ContainsFunc(r.Routes, gone) {
+		r.Routes, changed = slices.DeleteFunc(slices.Clone(r.Routes), gone), true
+	}
 	slices.SortFunc(r.Links, func(a, b *LinkRecord) int { return a.Ifindex - b.Ifindex })
 	return changed || n != len(r.Links)
 }
@@ -286,8 +320,17 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 // hasRoute looks on the link first; one that leads nowhere, or over several
 // links, is kept with another.
 func (s *Snapshot) hasRoute(l *Link, r Route) bool {
-	same := func(x Route) bool { return sameRoute(x, r) }
-	return slices.ContainsFunc(l.Routes, same) || slices.ContainsFunc(s.Links, func(o Link) bool { return slices.ContainsFunc(o.Routes, same) })
+	return slices.ContainsFunc(l.Routes, func(x Route) bool { return sameRoute(x, r) }) || s.linkWith(r) != nil
+}
+
+// linkWith is the first link that has a route, nil for none.
+func (s *Snapshot) linkWith(r Route) *Link {
+	for i := range s.Links {
+		if slices.ContainsFunc(s.Links[i].Routes, func(x Route) bool { return sameRoute(x, r) }) {
+			return &s.Links[i]
+		}
+	}
+	return nil
 }
 
 // Clone is a deep copy.
@@ -296,7 +339,7 @@ func (r *Record) Clone() *Record {
 	if r == nil {
 		return out
 	}
-	out.Rules, out.Made = slices.Clone(r.Rules), slices.Clone(r.Made)
+	out.Rules, out.Made, out.Routes = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes)
 	for _, e := range r.Links {
 		c := *e
 		c.Addresses, c.Routes = slices.Clone(e.Addresses), slices.Clone(e.Routes)

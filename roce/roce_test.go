@@ -63,7 +63,7 @@ func system() (*link.Snapshot, *State) {
 		},
 		Links: map[int]Link{
 			2: {
-				DCB: &DCB{Driver: "mlx5_core", DCBX: ptr(uint8(DCBXManaged | DCBXIEEE)), PFC: ptr(uint8(0)), PFCCap: 8, ETS: &Classes{Class: [8]uint8{0, 1, 2, 3, 4, 5, 6, 7}},
+				DCB: &DCB{Driver: "mlx5_core", DCBX: ptr(uint8(DCBXManaged | DCBXIEEE)), PFC: ptr(uint8(0)), PFCCap: 8, Delay: 7, ETS: &Classes{Class: [8]uint8{0, 1, 2, 3, 4, 5, 6, 7}},
 					Buffer: &Buffers{Size: [8]uint32{0: 130944}, Total: 262016}, DSCP: map[uint8]uint8{}},
 				SRIOV: &SRIOV{Bus: "pci", Dev: "0000:3b:00.1", Total: 8, Autoprobe: ptr(true)},
 				ECN:   ptr(uint8(0)),
@@ -264,7 +264,7 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 		*l.DCB.DCBX = o.Flags
 	case SetPFC:
 		*l.DCB.PFC = o.Priority
-		if o.Delay != 0 {
+		if o.Delay > 0 && o.Delay < 1000 { // mlx5e_dcbnl_ieee_setpfc
 			l.DCB.Delay = o.Delay
 		}
 	case SetECN:
@@ -382,25 +382,9 @@ func setVLAN(l *link.Link, v *units.VLAN) {
 // where nothing is left to plan.
 func TestLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	some := func(n int, lines ...string) string {
-		var out []string
-		for range n {
-			if l := lines[r.IntN(len(lines))]; !slices.ContainsFunc(out, func(o string) bool { return strings.SplitN(o, "=", 2)[0] == strings.SplitN(l, "=", 2)[0] }) {
-				out = append(out, l)
-			}
-		}
-		return strings.Join(out, "\n") + "\n"
-	}
-	planned := 0
-	for seed := range 600 {
-		text := "[Port]\n" + some(1, "Type=eth", "Type=ib", "Type=auto", "NodeDescription=%H %d", "NodeDescription=x") +
-			"[RoCE]\n" + some(r.IntN(8), "Version=1", "Version=2", "DSCP=26", "TypeOfService=106", "Priority=3", "Priority=5", "PFC=3", "PFC=3 4", "PFC=none", "Trust=dscp", "Trust=pcp",
-			"ETS=0:40 3:60", "ETS=0:100", "PriorityToClass=3:3 4:0", "DSCPToPriority=26:4 48:6", "BufferSize=0:131072 1:1000", "PriorityToBuffer=3:1", "CableLength=7", "ECN=3", "ECN=none") +
-			"[VirtualFunctions]\n" + some(r.IntN(4), "Count=0", "Count=3", "Count=2", "Autoprobe=no", "NodeGUID=auto", "PortGUID=auto", "LinkState=enable", "Trust=yes") +
-			"[VF]\nVirtualFunction=1\n" + some(r.IntN(4), "LinkState=disable", "Trust=no", "MaxRate=100M", "MACAddress=02:00:00:00:00:01", "VLANId=7", "MACSpoofCheck=yes")
-		if r.IntN(2) == 0 {
-			text += "[SoftRoCE]\nDriver=siw\n[VLAN]\nId=9\n"
-		}
+	planned, used := 0, map[string]bool{}
+	for seed := range 1500 {
+		text := randomUnit(t, r, used)
 		u := unit(t, text)
 		index := 2 + r.IntN(2)
 		s, st := system()
@@ -441,6 +425,50 @@ func TestLaws(t *testing.T) {
 	if planned < 500 {
 		t.Errorf("only %d operations in all", planned)
 	}
+	for _, spec := range units.Schema() {
+		for _, k := range spec.Keys {
+			if lawValues[spec.Name] != nil && !used[spec.Name+"."+k.Name] {
+				t.Errorf("[%s] %s= was never tried", spec.Name, k.Name)
+			}
+		}
+	}
+}
+
+// lawValues are values beside the examples and words of the schema, by section.
+var lawValues = map[string]map[string][]string{
+	"Port":             {"NodeDescription": {"x"}},
+	"RoCE":             {"Version": {"1"}, "DSCP": {"0"}, "Priority": {"5"}, "PFC": {"3 4"}, "ETS": {"0:100", "0:40 3:60", "1:strict", "0:10"}, "PriorityToClass": {"3:3 4:0"}, "DSCPToPriority": {"26:4 48:6"}, "BufferSize": {"0:131072 1:1000", "7:1G"}, "PriorityToBuffer": {"3:1"}, "CableLength": {"0", "1", "999", "1000"}},
+	"SoftRoCE":         {"Name": {"mlx4_0"}},
+	"VLAN":             {"Id": {"9"}, "Name": {"ib0"}, "EgressQOSMaps": {"1-1 2-0"}, "IngressQOSMaps": {"0-7"}, "ReorderHeader": {"no"}, "GVRP": {"no"}},
+	"VirtualFunctions": {"Count": {"0", "2", "3", "999"}},
+	"VF":               {"VirtualFunction": {"1", "7"}, "MinRate": {"0"}, "MaxRate": {"100M"}, "VLANId": {"0"}, "QualityOfService": {"0"}, "NodeGUID": {"0x0002c9030a000002"}},
+}
+
+// randomUnit writes sections of this room with keys out of the schema.
+func randomUnit(t *testing.T, r *rand.Rand, used map[string]bool) string {
+	need := map[string]string{"VLAN": "Id", "VF": "VirtualFunction"}
+	var b strings.Builder
+	for _, spec := range units.Schema() {
+		more, ours := lawValues[spec.Name]
+		if !ours || r.IntN(3) == 0 {
+			continue
+		}
+		for range 1 + r.IntN(2) {
+			fmt.Fprintf(&b, "[%s]\n", spec.Name)
+			for _, k := range spec.Keys {
+				if k.Name != need[spec.Name] && r.IntN(3) > 0 || k.Name == "Type" && r.IntN(3) > 0 {
+					continue
+				}
+				values := slices.Concat([]string{k.Example}, k.Values, more[k.Name])
+				fmt.Fprintf(&b, "%s=%s\n", k.Name, values[r.IntN(len(values))])
+				used[spec.Name+"."+k.Name] = true
+			}
+			if !spec.Repeat {
+				break
+			}
+		}
+	}
+	return b.String()
 }
 
 func TestAutoGUIDs(t *testing.T) {

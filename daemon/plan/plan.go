@@ -118,6 +118,12 @@ func Make(in Input) Result {
 			p.decide(c.Index, p.applied(i))
 		}
 	}
+	p.b.Bound = map[int]bool{}
+	for i := range p.units {
+		if u := p.applied(i); u != nil && u.Activation() == units.ActivationBound {
+			p.b.Bound[i] = true
+		}
+	}
 	// First everything that goes, on all links: what goes here may come there.
 	for _, i := range p.order {
 		p.going(i)
@@ -134,6 +140,10 @@ func Make(in Input) Result {
 			p.coming(c.Index)
 		}
 	}
+	for _, i := range slices.Sorted(slices.Values(p.order)) {
+		p.noted(i, func(n *note) { link.PlanRoutesOver(p.b, i, n.unit) })
+	}
+	link.PlanOutlived(p.b, p.applied, p.in.Partial)
 	link.PlanRules(p.b, p.rules(), p.in.Partial)
 	roce.After(p.b, p.settled, func(d *link.Device, q *link.Port) *units.Unit {
 		f := link.FactsOfPort(in.Snapshot, d, q)
@@ -178,17 +188,12 @@ func (p *planner) unready(l *link.Link) bool {
 func (p *planner) scope() map[int]bool {
 	out := map[int]bool{}
 	s := p.in.Snapshot
-	if p.in.Scope != nil {
-		// A link that follows others' carriers is looked at with them.
-		for i, u := range p.in.Prev {
-			if u != nil && len(u.Network.BindCarrier) > 0 {
-				out[i] = true
-			}
-		}
-	}
 	for i := range s.Links {
 		l := &s.Links[i]
-		if p.in.Scope == nil || p.in.Scope[l.Index] {
+		// A link that follows others' carriers is looked at with them.
+		u := p.in.Prev[l.Index]
+		follows := u != nil && len(u.Network.BindCarrier) > 0
+		if p.in.Scope == nil || p.in.Scope[l.Index] || follows {
 			out[l.Index] = true
 			if l.IsChild() {
 				out[l.Parent] = true

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -117,6 +118,9 @@ func NewObserver(root string) (*Observer, error) {
 func (o *Observer) Notify(wake func(Scope)) {
 	o.dns.changed = func() { wake(Scope{Reload: true, RDMA: true}) }
 	o.card.Loaded = func(links map[int]bool) { wake(Scope{Links: links, Force: links, RDMA: true}) }
+	o.card.Later = func(i int, after time.Duration) {
+		time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}}) })
+	}
 }
 
 // Close closes the kernel clients.

@@ -67,6 +67,25 @@ func Select(table []GID, l *link.Link, u *units.Unit) (x Indexes) {
 	return x
 }
 
+// Settled says whether a GID table agrees with the addresses of the link. The
+// kernel changes the table some time after the addresses (roce_gid_mgmt.c queues
+// it), and tells nobody. The entry of the kernel's own link-local address is
+// there whether the link has that address or not.
+func Settled(table []GID, l *link.Link) bool {
+	have := map[netip.Addr]bool{}
+	for _, e := range table {
+		if e.Netdev != "" && e.Netdev != l.Name {
+			continue
+		}
+		ip := netip.AddrFrom16(e.GID).Unmap()
+		have[ip] = true
+		if !ip.IsLinkLocalUnicast() && !slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return a.Prefix.Addr().WithZone("") == ip }) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return !have[a.Prefix.Addr().WithZone("")] })
+}
+
 // rank orders addresses: those of the unit first, then usable global ones,
 // link-local ones last.
 func rank(a link.Address, u *units.Unit) int {

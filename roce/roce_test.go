@@ -544,6 +544,30 @@ IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
 	}
 }
 
+// A table is right when it has what the link has, and nothing of what it had.
+func TestSettled(t *testing.T) {
+	addr := func(s string) link.Address { return link.Address{Prefix: netip.MustParsePrefix(s)} }
+	entry := func(s, netdev string) GID { return GID{GID: netip.MustParseAddr(s).As16(), Version: 2, Netdev: netdev} }
+	own, v4, v6, vlan := entry("fe80::1", "eth0"), entry("::ffff:10.0.0.1", "eth0"), entry("fd00::1", "eth0"), entry("::ffff:10.7.0.1", "eth0.7")
+	for _, c := range []struct {
+		name  string
+		table []GID
+		addrs []link.Address
+		want  bool
+	}{
+		{"agrees", []GID{own, v4, v6, vlan}, []link.Address{addr("10.0.0.1/24"), addr("fd00::1/64"), addr("fe80::1/64")}, true},
+		{"without the link-local address", []GID{own, v4}, []link.Address{addr("10.0.0.1/24")}, true},
+		{"an address to come", []GID{own}, []link.Address{addr("10.0.0.1/24")}, false},
+		{"a link-local address to come", []GID{v4}, []link.Address{addr("10.0.0.1/24"), addr("fe80::1/64")}, false},
+		{"an address that has gone", []GID{own, v4, v6}, []link.Address{addr("10.0.0.1/24")}, false},
+		{"the address of another interface", []GID{own, entry("::ffff:10.0.0.1", "eth1")}, []link.Address{addr("10.0.0.1/24")}, false},
+	} {
+		if got := Settled(c.table, &link.Link{Name: "eth0", Addresses: c.addrs}); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
 func TestFoughtKeys(t *testing.T) {
 	on := link.Target{Link: "eth0", Ifindex: 2}
 	keys := map[string]bool{}

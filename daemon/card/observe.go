@@ -39,6 +39,9 @@ type Observer struct {
 	dl  *devlink.Conn
 	rd  *rdmanl.Conn
 
+	// Later, if set, has a link looked at again after a time.
+	Later func(index int, after time.Duration)
+
 	last     *roce.State
 	encoded  []byte
 	programs []string // running, of those that matter
@@ -321,16 +324,35 @@ type table struct {
 	state ib.PortState
 	addrs []link.Address
 	gids  []roce.GID
+	// unsettled counts the times in a row that the table did not agree with the
+	// addresses.
+	unsettled int
 }
+
+// A table that does not agree with the addresses is read again after
+// settleFirst, then after twice the time, settleTries times in all. One that
+// never agrees is a driver's own affair.
+const (
+	settleFirst = 50 * time.Millisecond
+	settleTries = 7
+)
 
 func (o *Observer) gids(d *link.Device, p *link.Port, l *link.Link, all bool) []roce.GID {
 	at := tableOf{l.Index, d.Name, p.Num}
 	if t, ok := o.tables[at]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, l.Addresses) {
 		return t.gids
 	}
-	gids := o.readGIDs(d.Name, p.Num)
-	o.tables[at] = table{d.Index, p.State, l.Addresses, gids}
-	return gids
+	t := table{d.Index, p.State, l.Addresses, o.readGIDs(d.Name, p.Num), 0}
+	if old := o.tables[at]; !roce.Settled(t.gids, l) {
+		if slices.Equal(old.addrs, t.addrs) && old.dev == t.dev && old.state == t.state {
+			t.unsettled = old.unsettled + 1
+		}
+		if o.Later != nil && t.unsettled < settleTries {
+			o.Later(l.Index, settleFirst<<t.unsettled)
+		}
+	}
+	o.tables[at] = t
+	return t.gids
 }
 
 func (o *Observer) readGIDs(dev string, port int) []roce.GID {

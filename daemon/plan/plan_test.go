@@ -729,7 +729,7 @@ func TestLaws(t *testing.T) {
 					t.Fatalf("%s stays after all units went", l.Name)
 				}
 				if len(l.Routes) > 0 {
-					t.Fatalf("%s keeps %v after all units went\n%s", l.Name, l.Routes, strings.Join(w.got,"\n"))
+					t.Fatalf("%s keeps %v after all units went\n%s", l.Name, l.Routes, strings.Join(w.got, "\n"))
 				}
 			}
 			if len(w.m.Snapshot().Rules) != 0 {

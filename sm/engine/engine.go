@@ -169,17 +169,18 @@ type Subnet struct {
 	elect *elect.Machine
 	start time.Time
 
-	rx    chan []transport.Packet
-	free  chan []transport.Packet
-	rxErr error
-	slots []slot
-	idle  []uint16
-	last  uint16 // the slot that was taken last
-	fly   int
-	late  bool             // an SMP was not answered in time
-	pkt   transport.Packet // the request being sent
-	reply transport.Packet // the SA's answer being sent
-	tick  *time.Timer
+	rx       chan []transport.Packet
+	free     chan []transport.Packet
+	rxErr    error
+	slots    []slot
+	idle     []uint16
+	last     uint16 // the slot that was taken last
+	fly      int
+	late     bool             // an SMP was not answered in time
+	pkt      transport.Packet // the request being sent
+	reply    transport.Packet // the SA's answer being sent
+	answered smp.Reply        // the outcome that a source is being shown
+	tick     *time.Timer
 
 	fab    *fabric.Fabric // what the last sweep found, and what it was told; nil before the first
 	shown  *fabric.Fabric // the same once the sweep has ended and nobody changes it any more

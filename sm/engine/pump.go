@@ -297,9 +297,10 @@ func (s *Subnet) response(p *transport.Packet) {
 	if plain && (p.Err != nil || mad.StatusOf(&p.MAD) != 0) {
 		req.Mod |= smp.ExtendedSpeeds // that was not the reason
 	}
-	r := smp.Reply{Request: req}
+	r := &s.answered // what a source is shown it does not keep
+	r.Request, r.Status, r.Timeout = req, 0, false
 	if p.Err != nil {
-		r.Timeout = true
+		r.Data, r.Timeout = [64]byte{}, true
 		s.counters.Timeouts++
 	} else {
 		r.Data = *mad.SMPData(&p.MAD)
@@ -307,5 +308,5 @@ func (s *Subnet) response(p *transport.Packet) {
 			s.counters.Errors++
 		}
 	}
-	own.done(&r)
+	own.done(r)
 }

@@ -513,12 +513,15 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		reqs = append(reqs, program.QoS(f, s.want.qos, have.lanes)...)
 		have.lanes = slices.Clone(pol.Lanes)
 	}
-	reqs = append(reqs, program.Ports(f, pol, have.asked, program.Configure, rereg)...)
 	reqs = append(reqs, s.aliasGUIDs(f)...)
-	sets += lft.Count + len(reqs)
+	ports := program.Ports{Fabric: f, Policy: pol, Asked: have.asked, Stage: program.Configure, Reregister: rereg, Done: done}
+	if err := s.pump(ctx, &ports); err != nil {
+		return err
+	}
 	if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
 		return err
 	}
+	sets += lft.Count + ports.Count + len(reqs)
 	for i := range f.Switches {
 		if have.lft[i] == nil && !bad[f.Switches[i].Node] {
 			have.lft[i] = want[i]
@@ -530,12 +533,11 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	s.saved = s.saved && !a.Changed
 
 	for _, stage := range []program.Stage{program.Arm, program.Configure, program.Activate} {
-		reqs := program.Ports(f, pol, have.asked, stage, nil)
-		reqs = slices.DeleteFunc(reqs, func(r smp.Request) bool {
-			p := &f.Ports[r.Tag]
+		ports := program.Ports{Fabric: f, Policy: pol, Asked: have.asked, Stage: stage, Done: done, Skip: func(i int32) bool {
+			p := &f.Ports[i]
 			return bad[p.Node] || p.Peer != fabric.None && bad[f.Ports[p.Peer].Node]
-		})
-		if err := s.pump(ctx, &smp.List{Requests: reqs, Done: done}); err != nil {
+		}}
+		if err := s.pump(ctx, &ports); err != nil {
 			return err
 		}
 	}

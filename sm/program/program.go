@@ -246,68 +246,99 @@ func differs(have, w *fabric.PortInfo, end, linked bool) bool {
 	return linked && (have[36]&0xf0 != w[36]&0xf0 || have[43]&0xfc != w[43]&0xfc || have[42] != w[42] || have[38] != w[38])
 }
 
-// Ports gives the Sets of PortInfo of a stage for every port that needs one,
-// tagged with the port's index. reregister (by port index, nil for none) asks
-// the clients behind those ports to register again.
-func Ports(f *fabric.Fabric, pol Policy, asked Asked, st Stage, reregister []bool) []smp.Request {
-	var out []smp.Request
-	for i := range f.Ports {
-		i := int32(i)
-		p := &f.Ports[i]
-		end := f.IsEndPort(i)
-		if p.Peer == fabric.None && !(end && (p.Num == 0 || i == f.SMPort)) || !p.Known && p.Peer == fabric.None && p.Num != 0 {
-			continue
+// Ports is the source of the Sets of PortInfo of a stage for every port that
+// needs one, tagged with the port's index: made one at a time, for those of a
+// large subnet would fill the memory, and so that what one end of a link has
+// answered counts at the other.
+type Ports struct {
+	Fabric *fabric.Fabric
+	Policy Policy
+	Asked  Asked
+	Stage  Stage
+	// Reregister asks the clients behind ports to register again, by port
+	// index; nil for none.
+	Reregister []bool
+	Skip       func(port int32) bool // leaves ports out; nil for none
+	Done       func(*smp.Reply)
+	Count      int // requests made
+	next       int32
+}
+
+// Next implements smp.Source.
+func (s *Ports) Next() (smp.Request, bool) {
+	for s.next < int32(len(s.Fabric.Ports)) {
+		i := s.next
+		s.next++
+		if r, ok := s.request(i); ok && (s.Skip == nil || !s.Skip(i)) {
+			s.Count++
+			return r, true
 		}
-		state := p.Info.State()
-		if !p.Known {
-			state = ib.PortInit
-		}
-		rereg := i < int32(len(reregister)) && reregister[i]
-		switch st {
-		case Configure:
-			if state == ib.PortInit && p.Peer != fabric.None {
-				continue // Arm does it all
-			}
-			if p.Num != 0 && p.Peer != fabric.None && state < ib.PortInit {
-				continue
-			}
-		case Arm:
-			if state != ib.PortInit || p.Peer == fabric.None || p.Num == 0 {
-				continue
-			}
-		case Activate:
-			if state != ib.PortArmed || p.Peer == fabric.None || p.Num == 0 {
-				continue
-			}
-			if q := &f.Ports[p.Peer]; q.Known && q.Info.State() < ib.PortArmed {
-				continue // the peer did not arm; the next sweep tries again
-			}
-		}
-		path, ok := PathTo(f, i)
-		if !ok {
-			continue
-		}
-		w := want(f, i, &pol)
-		if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(asked)) && asked[i] == sum(&w, end, p.Peer != fabric.None)) {
-			continue
-		}
-		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i), MKey: Key(f, i)}
-		if !f.Nodes[p.Node].Plain {
-			r.Mod |= smp.ExtendedSpeeds
-		}
-		switch st {
-		case Arm:
-			w[32] |= byte(ib.PortArmed)
-		case Activate:
-			w[32] |= byte(ib.PortActive)
-		}
-		if end && p.Num != 0 && (rereg || st == Activate) && p.Info.CapMask()&fabric.CapClientReregister != 0 {
-			w[51] |= 0x80
-		}
-		r.Data = w
-		out = append(out, r)
 	}
-	return out
+	return smp.Request{}, false
+}
+
+// Step implements smp.Source.
+func (s *Ports) Step(r *smp.Reply) { s.Done(r) }
+
+// Late implements smp.Source.
+func (s *Ports) Late(uint64) {}
+
+// request makes the Set of a port; false when it needs none.
+func (s *Ports) request(i int32) (r smp.Request, ok bool) {
+	f, st := s.Fabric, s.Stage
+	p := &f.Ports[i]
+	end := f.IsEndPort(i)
+	if p.Peer == fabric.None && !(end && (p.Num == 0 || i == f.SMPort)) || !p.Known && p.Peer == fabric.None && p.Num != 0 {
+		return r, false
+	}
+	state := p.Info.State()
+	if !p.Known {
+		state = ib.PortInit
+	}
+	rereg := i < int32(len(s.Reregister)) && s.Reregister[i]
+	switch st {
+	case Configure:
+		if state == ib.PortInit && p.Peer != fabric.None {
+			return r, false // Arm does it all
+		}
+		if p.Num != 0 && p.Peer != fabric.None && state < ib.PortInit {
+			return r, false
+		}
+	case Arm:
+		if state != ib.PortInit || p.Peer == fabric.None || p.Num == 0 {
+			return r, false
+		}
+	case Activate:
+		if state != ib.PortArmed || p.Peer == fabric.None || p.Num == 0 {
+			return r, false
+		}
+		if q := &f.Ports[p.Peer]; q.Known && q.Info.State() < ib.PortArmed {
+			return r, false // the peer did not arm; the next sweep tries again
+		}
+	}
+	path, ok := PathTo(f, i)
+	if !ok {
+		return r, false
+	}
+	w := want(f, i, &s.Policy)
+	if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(s.Asked)) && s.Asked[i] == sum(&w, end, p.Peer != fabric.None)) {
+		return r, false
+	}
+	r = smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i), MKey: Key(f, i)}
+	if !f.Nodes[p.Node].Plain {
+		r.Mod |= smp.ExtendedSpeeds
+	}
+	switch st {
+	case Arm:
+		w[32] |= byte(ib.PortArmed)
+	case Activate:
+		w[32] |= byte(ib.PortActive)
+	}
+	if end && p.Num != 0 && (rereg || st == Activate) && p.Info.CapMask()&fabric.CapClientReregister != 0 {
+		w[51] |= 0x80
+	}
+	r.Data = w
+	return r, true
 }
 
 // Answered puts a port's answer to a Set of Ports into the fabric (which must

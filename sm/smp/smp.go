@@ -53,7 +53,7 @@ func (r *Reply) OK() bool { return !r.Timeout && r.Status == 0 }
 type Source interface {
 	// Next gives the next request that can be sent now.
 	Next() (Request, bool)
-	// Step takes the outcome of a request.
+	// Step takes the outcome of a request, which stays the caller's.
 	Step(*Reply)
 	// Late tells that a request was not answered in the first try and is
 	// being repeated; its outcome still follows in Step.

@@ -573,7 +573,7 @@ func (e *Endpoint) arm(d deadline) {
 	if e.err != nil {
 		return
 	}
-	if len(e.dead) > 4*(len(e.pending)+len(e.sends)+len(e.recvs))+1024 {
+	if len(e.dead) > 4*(len(e.pending)+len(e.sends)+len(e.recvs))+128 {
 		e.prune()
 	}
 	e.dead.push(d)

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"syscall"
@@ -127,6 +128,12 @@ func run(ctx context.Context, o *options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
+	// One thread for each subnet: what a manager does is one goroutine's, and to
+	// hand packets from thread to thread takes longer than the work on them.
+	few := os.Getenv("GOMAXPROCS") == ""
+	if few {
+		runtime.GOMAXPROCS(1)
+	}
 	out := io.Writer(os.Stderr)
 	if o.logFile != "" {
 		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -154,9 +161,13 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	threads := map[serve.Port]bool{}
 	var current atomic.Pointer[engine.Config]
 	current.Store(&cfg)
 	m := &serve.Manager{Host: host, Log: log, Wanted: wanted, Config: func(p serve.Port) engine.Config {
+		if threads[p] = true; few && len(threads) > 1 {
+			runtime.GOMAXPROCS(min(len(threads), runtime.NumCPU()))
+		}
 		c := *current.Load()
 		c.Log = log
 		c.Store = o.store(p)

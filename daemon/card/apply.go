@@ -30,6 +30,9 @@ func (o *Observer) Apply(ctx context.Context, op link.Op) (handled bool, err err
 	// whatever came of it.
 	_, lost := op.(roce.RebindVF)
 	if n, ok := op.(roce.SetVFs); ok {
+		// New functions begin with the card's defaults: what is set anew on them
+		// is no fight.
+		o.forget(op.Target().String() + "\x00VF ")
 		lost = n.Old != 0
 	}
 	if handled && (err == nil || lost) {

@@ -49,6 +49,14 @@ func TestFought(t *testing.T) {
 		if len(o.fought()) != 1 {
 			t.Error("forgot for another link")
 		}
+		// Functions that are made anew by ourselves are set anew.
+		rate := uint32(1)
+		vf := roce.SetVF{On: on, Attr: roce.VFAttr{MinRate: &rate, MaxRate: &rate}}
+		o.corrected(vf)
+		o.corrected(vf)
+		if _, err := o.Apply(t.Context(), roce.SetVFs{On: on, Bus: "pci", Dev: "none", Count: 2}); err == nil || len(o.fought()) != 1 {
+			t.Errorf("after new functions: %v, %v", o.fought(), err)
+		}
 		o.Forget("eth0")
 		if got := o.fought(); got != nil {
 			t.Errorf("after forgetting: %v", got)

@@ -574,12 +574,10 @@ func (o *Observer) fought() map[string]int {
 }
 
 // Forget begins to count anew for a link, after its administrator asked for it.
-func (o *Observer) Forget(name string) {
-	for key := range o.done {
-		if strings.HasPrefix(key, name+"\x00") {
-			delete(o.done, key)
-		}
-	}
+func (o *Observer) Forget(name string) { o.forget(name + "\x00") }
+
+func (o *Observer) forget(prefix string) {
+	maps.DeleteFunc(o.done, func(key string, _ []time.Time) bool { return strings.HasPrefix(key, prefix) })
 }
 
 // gone reports that a thing disappeared while it was worked on.

@@ -277,6 +277,8 @@ static int add_vfs(struct swib_hca *pf, unsigned int num)
 
 	if (vf_slot(pf, SWIB_MAX_VFS) > SWIB_MAX_HCA)
 		return -ENOSPC;
+	if (pf->vf_room && num > pf->vf_room)
+		return -ENOMEM;		/* as PCI where the BARs do not fit */
 	for (i = 0; i < num; i++) {
 		c.vf_num = i;
 		snprintf(c.desc, sizeof(c.desc), "%.50s vf%d", pf->node.desc, i);

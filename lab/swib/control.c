@@ -338,7 +338,7 @@ static int cmd_types(char *a)
 	return 0;
 }
 
-/* vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take */
+/* vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit */
 static int cmd_vf(char *a)
 {
 	struct swib_node *n = swib_node_by_name(swib_word(&a));
@@ -353,6 +353,8 @@ static int cmd_vf(char *a)
 		swib_hcas[n->idx]->vf_refuse = guid;
 	else if (!strcmp(what, "ignore"))
 		swib_hcas[n->idx]->vf_ignore = guid;
+	else if (!strcmp(what, "room"))
+		swib_hcas[n->idx]->vf_room = guid;
 	else
 		return -EINVAL;
 	return 0;

@@ -82,12 +82,120 @@ static netdev_tx_t eth_xmit(struct sk_buff *skb, struct net_device *nd)
 	return NETDEV_TX_OK;
 }
 
+/* ---- SR-IOV: what `ip link set eth0 vf N ...` reaches, with the rules that drivers have */
+
+static struct swib_vf *vf_of(struct net_device *nd, int vf)
+{
+	struct swib_hca *h = to_eth(nd)->hca;
+
+	return vf >= 0 && vf < h->num_vfs ? &h->vf[vf] : NULL;
+}
+
+static struct swib_eth_vf *eth_vf_of(struct net_device *nd, int vf)
+{
+	struct swib_vf *v = vf_of(nd, vf);
+
+	return v ? &v->eth[to_eth(nd)->port] : NULL;
+}
+
+static int eth_set_vf_mac(struct net_device *nd, int vf, u8 *mac)
+{
+	struct swib_eth_vf *v = eth_vf_of(nd, vf);
+
+	if (!v || is_multicast_ether_addr(mac))
+		return -EINVAL;
+	ether_addr_copy(v->mac, mac);
+	return 0;
+}
+
+static int eth_set_vf_vlan(struct net_device *nd, int vf, u16 vlan, u8 qos, __be16 proto)
+{
+	struct swib_eth_vf *v = eth_vf_of(nd, vf);
+
+	if (!v || vlan > 4094 || qos > 7)
+		return -EINVAL;
+	if (proto != htons(ETH_P_8021Q) && proto != htons(ETH_P_8021AD))
+		return -EPROTONOSUPPORT;
+	v->vlan = vlan;
+	v->qos = qos;
+	v->proto = proto;
+	return 0;
+}
+
+/* 25 Gbit/s; what is below 10 Mbit/s is made 10, as some hardware has a least rate */
+static int eth_set_vf_rate(struct net_device *nd, int vf, int min, int max)
+{
+	struct swib_eth_vf *v = eth_vf_of(nd, vf);
+
+	if (!v || min < 0 || max < 0 || max > 25000 || min > 25000 || (max && min > max))
+		return -EINVAL;
+	v->min_rate = min;
+	v->max_rate = max && max < 10 ? 10 : max;
+	return 0;
+}
+
+static int eth_set_vf_spoofchk(struct net_device *nd, int vf, bool on)
+{
+	struct swib_eth_vf *v = eth_vf_of(nd, vf);
+
+	if (!v)
+		return -EINVAL;
+	v->spoofchk = on;
+	return 0;
+}
+
+static int eth_set_vf_trust(struct net_device *nd, int vf, bool on)
+{
+	struct swib_eth_vf *v = eth_vf_of(nd, vf);
+
+	if (!v)
+		return -EINVAL;
+	v->trusted = on;
+	return 0;
+}
+
+static int eth_set_vf_link_state(struct net_device *nd, int vf, int state)
+{
+	struct swib_vf *v = vf_of(nd, vf);
+
+	if (!v)
+		return -EINVAL;
+	v->link_state[to_eth(nd)->port] = state;
+	return 0;
+}
+
+static int eth_get_vf_config(struct net_device *nd, int vf, struct ifla_vf_info *ivf)
+{
+	struct swib_eth_vf *v = eth_vf_of(nd, vf);
+
+	if (!v)
+		return -EINVAL;
+	ivf->vf = vf;
+	ether_addr_copy(ivf->mac, v->mac);
+	ivf->vlan = v->vlan;
+	ivf->qos = v->qos;
+	ivf->vlan_proto = v->vlan ? v->proto : htons(ETH_P_8021Q);
+	ivf->min_tx_rate = v->min_rate;
+	ivf->max_tx_rate = v->max_rate;
+	ivf->spoofchk = v->spoofchk;
+	ivf->trusted = v->trusted;
+	ivf->linkstate = vf_of(nd, vf)->link_state[to_eth(nd)->port];
+	return 0;
+}
+
 static const struct net_device_ops eth_ops = {
 	.ndo_open = eth_open,
 	.ndo_stop = eth_stop,
 	.ndo_start_xmit = eth_xmit,
 	.ndo_set_mac_address = eth_mac_addr,
 	.ndo_validate_addr = eth_validate_addr,
+	.ndo_set_vf_mac = eth_set_vf_mac,
+	.ndo_set_vf_vlan = eth_set_vf_vlan,
+	.ndo_set_vf_rate = eth_set_vf_rate,
+	.ndo_set_vf_spoofchk = eth_set_vf_spoofchk,
+	.ndo_set_vf_trust = eth_set_vf_trust,
+	.ndo_set_vf_link_state = eth_set_vf_link_state,
+	.ndo_get_vf_config = eth_get_vf_config,
 };
 
 #if IS_ENABLED(CONFIG_DCB)

@@ -123,10 +123,21 @@ struct swib_dev {
 	struct swib_hca *hca;
 };
 
+/* a virtual function on an Ethernet port */
+struct swib_eth_vf {
+	u8 mac[ETH_ALEN];
+	u16 vlan;
+	u8 qos;
+	__be16 proto;
+	u32 min_rate, max_rate;		/* Mbit/s */
+	bool spoofchk, trusted;
+};
+
 struct swib_vf {
 	u64 node_guid;
 	u64 port_guid[SWIB_MAX_HCA_PORTS + 1];
 	u32 link_state[SWIB_MAX_HCA_PORTS + 1];
+	struct swib_eth_vf eth[SWIB_MAX_HCA_PORTS + 1];
 };
 
 struct swib_hca {
@@ -144,6 +155,7 @@ struct swib_hca {
 	u8 asked[SWIB_MAX_HCA_PORTS + 1];	/* type + 1, 0: none */
 	unsigned int num_vfs;
 	u64 vf_refuse, vf_ignore;	/* GUIDs that its virtual functions do not take */
+	unsigned int vf_room;		/* more functions than these do not fit; 0: all do */
 	struct swib_vf vf[SWIB_MAX_VFS];
 	struct swib_hca *pf;		/* of a virtual function */
 	int vf_num;

@@ -72,7 +72,9 @@ func (g *G) LoadSwib(params string) {
 // swib/README.md.
 func (g *G) Ctl(format string, args ...any) {
 	g.Helper()
-	if err := control(fmt.Sprintf(format, args...)); err != nil {
+	line := fmt.Sprintf(format, args...)
+	g.Mark("fabric", "%s", line)
+	if err := control(line); err != nil {
 		g.Fatal(err)
 	}
 }

@@ -554,7 +554,11 @@ func (g *Guest) outcome(t *testing.T) string {
 // remove deletes the folder of the guest unless asked to keep it.
 func (g *Guest) remove() {
 	if os.Getenv(keepVar) == "1" {
-		fmt.Fprintln(os.Stderr, "lab: kept", g.keep())
+		kept := g.keep()
+		if pic := filepath.Join(kept, "out/timeline.svg"); fileExists(pic) {
+			kept += ", with a picture: " + pic
+		}
+		fmt.Fprintln(os.Stderr, "lab: kept", kept)
 		return
 	}
 	g.cleared = true
@@ -577,6 +581,11 @@ func keepFolder(dir, to string) string {
 		return dir
 	}
 	return to
+}
+
+func fileExists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 // fileName is a test's name without what means something in file names.

@@ -93,7 +93,11 @@ func shellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell",
 		Short: "Boot a guest and give a prompt in it",
-		Args:  cobra.NoArgs,
+		Example: `  ibnetlab shell                                    # two adapters at a switch; sm starts a subnet manager
+  ibnetlab shell --systemd --hcas 4 --ports 2
+  ibnetlab shell --topology fabric.txt              # what ibnetdiscover printed of a real fabric
+  ibnetlab shell --fabric big.txt --at S-0001/19    # one host among thousands of simulated ones`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if topology != "" {
 				text, err := os.ReadFile(topology)

@@ -139,6 +139,22 @@ func listCommand() *cobra.Command {
 	}
 }
 
+// find returns the scenarios that arg names, [FOLDER/]TestName[/SUBTEST], and the
+// subtest.
+func find(all []scenario, arg string) (hits []scenario, sub string) {
+	dir := ""
+	if i := strings.Index(arg, "/Test"); i >= 0 {
+		dir, arg = "./"+strings.TrimPrefix(arg[:i], "./"), arg[i+1:]
+	}
+	want, sub, _ := strings.Cut(arg, "/")
+	for _, s := range all {
+		if (dir == "" || dir == s.pkg) && (strings.EqualFold(s.name, want) || strings.EqualFold(s.name, "Test"+want)) {
+			hits = append(hits, s)
+		}
+	}
+	return hits, sub
+}
+
 // goTest is go test with the lab required.  When ctx ends, all that it has started ends.
 func goTest(ctx context.Context, root string, args ...string) *exec.Cmd {
 	test := exec.CommandContext(ctx, "go", append([]string{"test"}, args...)...)
@@ -155,7 +171,10 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run SCENARIO [-- GO TEST FLAGS]",
 		Short: "Run one scenario and keep what its guests left",
-		Args:  cobra.MinimumNArgs(1),
+		Example: `  ibnetlab run TestHotplug                          # in every folder that has one of that name
+  ibnetlab run lab/scenario/TestHotplug             # in this one
+  ibnetlab run TestGroupMTU/2K -- -timeout 20m      # one part of it`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, err := moduleRoot()
 			if err != nil {
@@ -165,13 +184,7 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			want, sub, _ := strings.Cut(args[0], "/")
-			var hits []scenario
-			for _, s := range all {
-				if strings.EqualFold(s.name, want) || strings.EqualFold(s.name, "Test"+want) {
-					hits = append(hits, s)
-				}
-			}
+			hits, sub := find(all, args[0])
 			if len(hits) == 0 {
 				return fmt.Errorf("no scenario %q; ibnetlab list shows them", args[0])
 			}

@@ -31,3 +31,23 @@ func TestScenarios(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 }
+
+func TestFind(t *testing.T) {
+	all := []scenario{{"./lab", "TestHotplug", ""}, {"./lab/scenario", "TestHotplug", ""}, {"./lab", "TestPing", ""}}
+	for _, tc := range []struct {
+		arg  string
+		want []int
+		sub  string
+	}{
+		{"TestHotplug", []int{0, 1}, ""}, {"hotplug", []int{0, 1}, ""}, {"lab/scenario/TestHotplug", []int{1}, ""},
+		{"./lab/TestHotplug/driver", []int{0}, "driver"}, {"TestPing/a/b", []int{2}, "a/b"}, {"nosuch", nil, ""}, {"sm/TestPing", nil, ""},
+	} {
+		var want []scenario
+		for _, i := range tc.want {
+			want = append(want, all[i])
+		}
+		if got, sub := find(all, tc.arg); !slices.Equal(got, want) || sub != tc.sub {
+			t.Errorf("%s: got %v, %q", tc.arg, got, sub)
+		}
+	}
+}

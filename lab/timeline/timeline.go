@@ -47,7 +47,7 @@ func Read(r io.Reader, prefix string) []Record {
 // Colours of states that are well known; others get one by their name.
 var colours = map[string]string{
 	"DOWN": "#c0392b", "INIT": "#e67e22", "ARMED": "#f1c40f", "ACTIVE": "#27ae60",
-	"carrier": "#2980b9", "no carrier": "#bdc3c7", "MASTER": "#8e44ad", "STANDBY": "#bb8fce", "running": "#8e44ad",
+	"carrier": "#2980b9", "no carrier": "#95a5a6", "MASTER": "#8e44ad", "STANDBY": "#bb8fce", "running": "#8e44ad",
 	"answers": "#27ae60", "lost": "#c0392b",
 }
 

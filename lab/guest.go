@@ -431,9 +431,8 @@ func (j *job) banner() string {
 
 const kmemleak = "/sys/kernel/debug/kmemleak"
 
-// findLeaks ends everything in the guest and unloads the fabric, unless systemd has
-// the guest, and returns what the kernel's leak detector finds; nothing on a kernel
-// without it.
+// findLeaks ends everything in the guest, unless it is systemd's, unloads the fabric,
+// and returns what the kernel's leak detector finds; nothing on a kernel without it.
 func findLeaks() []byte {
 	if _, err := os.Stat(kmemleak); err != nil {
 		return nil
@@ -442,9 +441,9 @@ func findLeaks() []byte {
 		_ = unix.Kill(-1, unix.SIGKILL)
 		for unix.ECHILD != errnoOf(wait()) {
 		}
-		if err := unix.DeleteModule("swib", 0); err != nil && err != unix.ENOENT {
-			return fmt.Appendf(nil, "WARNING: swib cannot be unloaded: %v\n", err)
-		}
+	}
+	if err := unix.DeleteModule("swib", 0); err != nil && err != unix.ENOENT {
+		return fmt.Appendf(nil, "WARNING: swib cannot be unloaded: %v\n", err)
 	}
 	// Memory younger than five seconds is not reported, and what a pointer on
 	// a stack happened to hide in one scan shows in the next.

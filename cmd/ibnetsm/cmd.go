@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
@@ -30,6 +31,7 @@ import (
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/partition"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
@@ -451,17 +453,49 @@ func resweepCmd() *cobra.Command {
 
 func topologyCmd() *cobra.Command {
 	socket, svg := "", false
-	c := &cobra.Command{Use: "topology", Short: "print the subnet in ibnetdiscover's form, or draw it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	c := &cobra.Command{Use: "topology [DEVICE/PORT]", Short: "print the subnet in ibnetdiscover's form, or draw it", Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			xs, err := askAll(cmd.Context(), socket)
+			if err != nil {
+				return err
+			}
+			port, err := pictured(xs, args, svg)
+			if err != nil {
+				return err
+			}
 			what := serve.AskTopology
 			if svg {
 				what = serve.AskPicture
 			}
-			return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
+			return ask(cmd.Context(), socket, strings.TrimSpace(what+" "+port), cmd.OutOrStdout())
 		}}
 	c.Flags().StringVar(&socket, "socket", socket, "socket of a running ibnetsm (default all in /run/ibnetsm)")
 	c.Flags().BoolVar(&svg, "svg", false, "draw it as SVG")
 	return c
+}
+
+// pictured gives the port whose subnet is meant, "" for all. One picture holds
+// one subnet, and only the master knows it.
+func pictured(xs []*engine.Snapshot, args []string, one bool) (string, error) {
+	var masters, all []string
+	for _, x := range xs {
+		p := fmt.Sprintf("%s/%d", x.Device, x.Port)
+		all = append(all, p+" is "+x.State)
+		if x.State == mad.SMMaster.String() && (len(args) == 0 || args[0] == p) {
+			masters = append(masters, p)
+		}
+	}
+	switch {
+	case len(masters) == 0 && len(args) > 0:
+		return "", fmt.Errorf("%s is not a port whose subnet is managed from here (%s)", args[0], strings.Join(all, ", "))
+	case len(masters) == 0:
+		return "", fmt.Errorf("no subnet is managed from here (%s): ask the master, or the fabric itself with ibnetctl sm topology", strings.Join(all, ", "))
+	case one && len(masters) > 1:
+		return "", fmt.Errorf("there are several subnets, name one: %s", strings.Join(masters, ", "))
+	case one || len(args) > 0:
+		return masters[0], nil
+	}
+	return "", nil
 }
 
 func statusCmd() *cobra.Command {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/partition"
 )
 
@@ -37,6 +38,9 @@ func TestConfig(t *testing.T) {
 		{[]string{"--priority=15", "--lmc=7", "--window=1", "--sweep=0", "--retries=0"}, ""},
 		{[]string{"--priority=16"}, "--priority 16: want 0 to 15"},
 		{[]string{"--lmc=8"}, "--lmc 8"},
+		{[]string{"--sm-key=0"}, ""},
+		{[]string{"--sa-key=0"}, "--sa-key 0"},
+		{[]string{"--subnet-prefix=0"}, "--subnet-prefix 0"},
 		{[]string{"--window=0"}, "--window 0"},
 		{[]string{"--timeout=0"}, "--timeout"},
 		{[]string{"--poll=-1s"}, "--poll"},
@@ -116,5 +120,31 @@ func TestManPage(t *testing.T) {
 				t.Errorf("%s --%s is not in the page", c.Name(), f.Name)
 			}
 		})
+	}
+}
+
+// A picture holds one subnet, and only a master knows one.
+func TestPictured(t *testing.T) {
+	x := func(dev, state string) *engine.Snapshot { return &engine.Snapshot{Device: dev, Port: 1, State: state} }
+	a, b, c := x("mlx5_0", "Master"), x("mlx5_1", "Master"), x("mlx5_2", "Standby")
+	for _, tt := range []struct {
+		xs   []*engine.Snapshot
+		args []string
+		one  bool
+		want string
+		err  string
+	}{
+		{[]*engine.Snapshot{a}, nil, true, "mlx5_0/1", ""},
+		{[]*engine.Snapshot{a, c}, nil, true, "mlx5_0/1", ""},
+		{[]*engine.Snapshot{a, b}, nil, false, "", ""},
+		{[]*engine.Snapshot{a, b}, nil, true, "", "there are several subnets, name one: mlx5_0/1, mlx5_1/1"},
+		{[]*engine.Snapshot{a, b}, []string{"mlx5_1/1"}, true, "mlx5_1/1", ""},
+		{[]*engine.Snapshot{c}, nil, false, "", "no subnet is managed from here (mlx5_2/1 is Standby)"},
+		{[]*engine.Snapshot{a, c}, []string{"mlx5_2/1"}, false, "", "mlx5_2/1 is not a port whose subnet is managed from here"},
+	} {
+		got, err := pictured(tt.xs, tt.args, tt.one)
+		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%v %v: %q, %v", tt.args, tt.one, got, err)
+		}
 	}
 }

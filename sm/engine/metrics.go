@@ -30,10 +30,18 @@ func (x *Snapshot) WriteMetrics(w io.Writer) {
 	one("mads_dropped_total", x.Counters.Dropped)
 	one("traps_total", x.Counters.Traps)
 	one("sa_requests_total", x.Counters.SA)
-	for _, k := range slices.Sorted(maps.Keys(x.Counters.Sent)) {
-		fmt.Fprintf(w, "ibnetsm_smp_sent_total{%s,kind=%q} %d\n", l, k, x.Counters.Sent[k])
+	each := func(name, label string, m map[string]uint64) {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			fmt.Fprintf(w, "ibnetsm_%s{%s,%s=%q} %d\n", name, l, label, k, m[k])
+		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(x.Counters.Received)) {
-		fmt.Fprintf(w, "ibnetsm_received_total{%s,kind=%q} %d\n", l, k, x.Counters.Received[k])
-	}
+	each("smp_sent_total", "kind", x.Counters.Sent)
+	each("received_total", "kind", x.Counters.Received)
+	each("sa_requests_by_attribute_total", "attribute", x.SACounters.Requests)
+	each("sa_refused_total", "status", x.SACounters.Errors)
+	one("sa_malformed_total", x.SACounters.Malformed)
+	one("sa_untrusted_total", x.SACounters.Untrusted)
+	one("sa_unknown_sender_total", x.SACounters.Unknown)
+	one("sa_reports_total", x.SACounters.Reports)
+	one("sa_reports_unsent_total", x.SACounters.Unsent)
 }

@@ -9,32 +9,33 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/sa"
 )
 
 // Snapshot is what a subnet shows of itself; it is immutable.
 type Snapshot struct {
-	Device     string     `json:"device"`
-	Port       uint8      `json:"port"`
-	PortGUID   ib.GUID    `json:"port_guid"`
-	LID        ib.LID     `json:"lid"`
-	PortState  string     `json:"port_state"`
-	State      string     `json:"state"` // Discovering, Standby, Master, NotActive
-	Priority   uint8      `json:"priority"`
-	Master     *Manager   `json:"master,omitempty"` // the one this manager stands by for
-	Others     []Manager  `json:"others,omitempty"` // other managers in the subnet
-	Routing    string     `json:"routing,omitempty"`
-	TopLID     ib.LID     `json:"top_lid,omitempty"`
-	Sweeps     int        `json:"sweeps"`
-	LastSweep  SweepStats `json:"last_sweep"`
-	Nodes      int        `json:"nodes"`
-	Switches   int        `json:"switches"`
-	EndPorts   int        `json:"end_ports"`
-	Links      int        `json:"links"`
-	Groups     int        `json:"multicast_groups"`
-	Retrying   []ib.GUID  `json:"retrying,omitempty"` // nodes that did not answer or obey
-	Counters   Counters   `json:"counters"`
-	SACounters any        `json:"sa_counters,omitempty"`
-	At         time.Time  `json:"at"`
+	Device     string      `json:"device"`
+	Port       uint8       `json:"port"`
+	PortGUID   ib.GUID     `json:"port_guid"`
+	LID        ib.LID      `json:"lid"`
+	PortState  string      `json:"port_state"`
+	State      string      `json:"state"` // Discovering, Standby, Master, NotActive
+	Priority   uint8       `json:"priority"`
+	Master     *Manager    `json:"master,omitempty"` // the one this manager stands by for
+	Others     []Manager   `json:"others,omitempty"` // other managers in the subnet
+	Routing    string      `json:"routing,omitempty"`
+	TopLID     ib.LID      `json:"top_lid,omitempty"`
+	Sweeps     int         `json:"sweeps"`
+	LastSweep  SweepStats  `json:"last_sweep"`
+	Nodes      int         `json:"nodes"`
+	Switches   int         `json:"switches"`
+	EndPorts   int         `json:"end_ports"`
+	Links      int         `json:"links"`
+	Groups     int         `json:"multicast_groups"`
+	Retrying   []ib.GUID   `json:"retrying,omitempty"` // nodes that did not answer or obey
+	Counters   Counters    `json:"counters"`
+	SACounters sa.Counters `json:"sa_counters"`
+	At         time.Time   `json:"at"`
 
 	// Fabric is the subnet as last published, nil unless master.
 	Fabric *fabric.Fabric `json:"-"`
@@ -74,12 +75,15 @@ func (s *Subnet) publish() {
 		x.Master = &Manager{m.Info.GUID, m.LID, m.Info.Priority, m.Info.State.String()}
 	}
 	for _, p := range s.elect.Peers() {
+		if x.Master != nil && p.Info.GUID == x.Master.GUID {
+			continue
+		}
 		x.Others = append(x.Others, Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String()})
 	}
 	if f := s.shown; f != nil && s.elect.State() == mad.SMMaster {
 		x.Fabric = s.cfg.Names.Apply(f)
 		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.lastSweep.Links
-		x.Groups = len(s.admin.Groups())
+		x.Groups = s.admin.NumGroups()
 		if f.SMPort != fabric.None {
 			x.LID = f.Ports[f.SMPort].LID
 		}

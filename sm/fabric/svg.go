@@ -16,6 +16,9 @@ import (
 const (
 	svgRow, svgBox, svgGap = 130, 26, 8
 	svgMargin, svgChar     = 20, 7
+	// Up to svgFlat adapters stand in one row; more stand in columns of at
+	// most svgStack, below the switch that they hang on.
+	svgFlat, svgStack = 24, 12
 )
 
 // WriteSVG draws the subnet: switches in rows by their distance from the
@@ -34,8 +37,11 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 		rows[level[i]] = append(rows[level[i]], int32(i))
 	}
 	x, width := make([]float64, len(f.Nodes)), make([]float64, len(f.Nodes))
+	depth := make([]int, len(f.Nodes)) // place in its column
+	stacked := len(rows[0]) > svgFlat
+	deepest := 0
 	size := func(i int32) float64 { return float64(min(len([]rune(f.Nodes[i].Name())), 18)*svgChar + 12) }
-	total := 0.0
+	total, right := 0.0, make([]float64, len(rows))
 	for l := range rows {
 		row := rows[l]
 		if l > 0 {
@@ -57,22 +63,36 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 			slices.SortStableFunc(row, func(a, b int32) int { return cmp.Compare(f.place(a), f.place(b)) })
 		}
 		pos := float64(svgMargin)
-		for _, i := range row {
-			width[i] = size(i)
-			x[i] = pos + width[i]/2
-			pos += width[i] + svgGap
+		for len(row) > 0 {
+			// A column, of one node where nothing is stacked.
+			n := 1
+			if l == 0 && stacked {
+				same := 1
+				for same < len(row) && f.place(row[same])>>8 == f.place(row[0])>>8 {
+					same++
+				}
+				cols := (same + svgStack - 1) / svgStack
+				n = (same + cols - 1) / cols
+				pos += 2 * svgGap // for the links
+			}
+			wide := 0.0
+			for k, i := range row[:n] {
+				width[i], depth[i] = size(i), k
+				wide = max(wide, width[i])
+				x[i] = pos + width[i]/2
+			}
+			deepest = max(deepest, n-1)
+			pos += wide + svgGap
+			row = row[n:]
 		}
+		right[l] = pos
 		total = max(total, pos)
 	}
 	caption := fmt.Sprintf("%d nodes, %d switches, %d links; green Active, yellow Armed, red else; the thicker the wider", len(f.Nodes), len(f.Switches), f.Links())
 	total = max(total, svgMargin+float64(len(caption)*svgChar))
 	for l := range rows {
-		if n := len(rows[l]); n > 0 {
-			last := rows[l][n-1]
-			shift := (total - (x[last] + width[last]/2) - svgMargin) / 2
-			for _, i := range rows[l] {
-				x[i] += max(shift, 0)
-			}
+		for _, i := range rows[l] {
+			x[i] += (total - right[l]) / 2
 		}
 	}
 	// Links within a row bend upwards, the longer the higher; those of the
@@ -91,8 +111,10 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 			above = max(above, rise(p.Node, q)+svgGap*float64(many[[2]int32{min(p.Node, q), max(p.Node, q)}]))
 		}
 	}
-	y := func(i int32) float64 { return svgMargin + above + float64(top-level[i])*svgRow + svgBox/2 }
-	h := 2*svgMargin + above + float64(top)*svgRow + svgBox
+	y := func(i int32) float64 {
+		return svgMargin + above + float64(top-level[i])*svgRow + svgBox/2 + float64(depth[i]*(svgBox+svgGap))
+	}
+	h := 2*svgMargin + above + float64(top)*svgRow + svgBox + float64(deepest*(svgBox+svgGap))
 	drawn := map[[2]int32]int{}
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="monospace" font-size="11">`+"\n", total+svgMargin, h+20)
 	fmt.Fprintf(b, `<rect width="100%%" height="100%%" fill="white"/>`+"\n")
@@ -115,7 +137,20 @@ func WriteSVG(w io.Writer, f *Fabric) error {
 		k := drawn[pair]
 		drawn[pair]++
 		x1, x2, y1, y2 := x[p.Node], x[q.Node], y(p.Node), y(q.Node)
-		if y1 == y2 {
+		a, s := p.Node, q.Node // an adapter in a column and its switch
+		if level[a] != 0 {
+			a, s = s, a
+		}
+		if stacked && level[a] == 0 && level[s] != 0 {
+			// From a line along the left side of the column, which stands for
+			// the links of all in it.
+			left := x[a] - width[a]/2
+			side := left - svgGap - 1
+			if first := y(a) - float64(depth[a]*(svgBox+svgGap)) - svgBox/2 - svgGap; k == 0 {
+				fmt.Fprintf(b, `<polyline points="%.1f,%.1f %.1f,%.1f %.1f,%.1f" fill="none" stroke="#aaa"/>`+"\n", x[s], y(s), side, first, side, y(a))
+			}
+			fmt.Fprintf(b, `<path d="M%.1f %.1f L%.1f %.1f" fill="none"`, side, y(a)+float64(3*k), left, y(a)+float64(3*k))
+		} else if y1 == y2 && level[p.Node] == level[q.Node] {
 			// A link back to the same node is an ear on its box.
 			ear := 0.0
 			if p.Node == q.Node {

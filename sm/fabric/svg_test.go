@@ -12,7 +12,7 @@ import (
 )
 
 func TestWriteSVG(t *testing.T) {
-	for name, f := range map[string]*fabric.Fabric{"pair": gen.Pair(), "ft3": gen.FatTree3(4, 2, 2), "ring": gen.Ring(4, 1), "random": gen.Random(5, 5, 5, 5)} {
+	for name, f := range map[string]*fabric.Fabric{"pair": gen.Pair(), "ft3": gen.FatTree3(4, 2, 2), "ring": gen.Ring(4, 1), "random": gen.Random(5, 5, 5, 5), "columns": gen.FatTree2(16, 5)} {
 		f = f.Clone()
 		f.Nodes[0].Desc = `<evil> & "quoted"`
 		var b bytes.Buffer

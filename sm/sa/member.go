@@ -45,6 +45,10 @@ func (g *group) sortedMembers() []ib.GUID {
 	return out
 }
 
+// NumGroups is the number of groups, those that are there from the start and
+// have no member yet included.
+func (s *Service) NumGroups() int { return len(s.groups) }
+
 // Groups gives what the multicast tables are made of, by MGID.
 func (s *Service) Groups() []mcast.Group {
 	if s.f == nil {

@@ -3,6 +3,7 @@ package sa
 import (
 	"cmp"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"time"
 
@@ -140,13 +141,13 @@ func (c *Changes) add(d Changes) {
 
 // Counters count requests.
 type Counters struct {
-	Requests  map[mad.AttrID]uint64 // by attribute
-	Errors    map[mad.Status]uint64 // answers by status other than OK
-	Malformed uint64                // dropped: too short, wrong class or version
-	Untrusted uint64                // dropped: SM_Key neither zero nor ours
-	Unknown   uint64                // dropped: from a LID that is not of the subnet
-	Reports   uint64                // reports made
-	Unsent    uint64                // reports beyond MaxReports
+	Requests  map[string]uint64 `json:"requests"`       // by attribute
+	Errors    map[string]uint64 `json:"refused"`        // answers by status other than OK, as 0x0300
+	Malformed uint64            `json:"malformed"`      // dropped: too short, wrong class or version
+	Untrusted uint64            `json:"untrusted"`      // dropped: SM_Key neither zero nor ours
+	Unknown   uint64            `json:"unknown_sender"` // dropped: from a LID that is not of the subnet
+	Reports   uint64            `json:"reports"`        // reports made
+	Unsent    uint64            `json:"reports_unsent"` // reports beyond MaxReports
 }
 
 // Service is a subnet administrator.
@@ -175,10 +176,11 @@ type Service struct {
 	guids        map[ib.GUID]map[int]ib.GUID // alias GUIDs by port GUID and index
 	aliasSeq     uint32
 
-	perPort  map[ib.GUID]int // services and subscriptions of a port
-	joins    map[ib.GUID]int // memberships by the port that asked
-	counters Counters
-	requests [256]uint64 // by attribute
+	perPort  map[ib.GUID]int       // services and subscriptions of a port
+	joins    map[ib.GUID]int       // memberships by the port that asked
+	counters Counters              // without the maps
+	requests [256]uint64           // by attribute
+	refused  map[mad.Status]uint64 // by status
 	now      time.Duration
 
 	// The request under way and its answer: most are short, and tens of
@@ -194,8 +196,7 @@ func New(cfg Config) *Service {
 	return &Service{
 		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{},
 		services: map[serviceID]*service{}, subsOf: map[ib.GUID][]*subscription{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
-		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{},
-		counters: Counters{Requests: map[mad.AttrID]uint64{}, Errors: map[mad.Status]uint64{}},
+		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{}, refused: map[mad.Status]uint64{},
 	}
 }
 
@@ -204,21 +205,21 @@ func New(cfg Config) *Service {
 // another one has: hosts register with it anew.
 func (s *Service) Forget() {
 	n := New(s.cfg)
-	n.counters, n.requests, n.mgidSeq, n.aliasSeq = s.counters, s.requests, s.mgidSeq, s.aliasSeq
+	n.counters, n.requests, n.refused, n.mgidSeq, n.aliasSeq = s.counters, s.requests, s.refused, s.mgidSeq, s.aliasSeq
 	*s = *n
 }
 
 // Counters gives a copy of the counters.
 func (s *Service) Counters() Counters {
 	c := s.counters
-	c.Requests, c.Errors = map[mad.AttrID]uint64{}, map[mad.Status]uint64{}
+	c.Requests, c.Errors = map[string]uint64{}, map[string]uint64{}
 	for a, v := range s.requests {
 		if v > 0 {
-			c.Requests[mad.AttrID(a)] = v
+			c.Requests[mad.AttrName(mad.ClassSA, mad.AttrID(a))] = v
 		}
 	}
-	for k, v := range s.counters.Errors {
-		c.Errors[k] = v
+	for k, v := range s.refused {
+		c.Errors[fmt.Sprintf("0x%04x", uint16(k))] = v
 	}
 	return c
 }
@@ -426,7 +427,7 @@ func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 
 // fail is an answer that consists of a status.
 func (q *query) fail(st mad.Status) Reply {
-	q.counters.Errors[st]++
+	q.refused[st]++
 	h := q.h.Response(st)
 	h.SMKey, h.AttrOffset = 0, 0
 	return Reply{MAD: h.Append(q.Service.out[:0])}

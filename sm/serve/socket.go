@@ -19,7 +19,8 @@ import (
 // DefaultSocket is where a running ibnetsm answers.
 const DefaultSocket = "/run/ibnetsm/ibnetsm.sock"
 
-// What can be asked for over the socket, one word and a line feed.
+// What can be asked for over the socket, one line. Topology and picture take a
+// port after a space, as mlx5_0/1, and are empty where it is not master.
 const (
 	AskStatus   = "status"   // JSON: a list of engine.Snapshot
 	AskTopology = "topology" // the subnets in ibnetdiscover's form
@@ -64,7 +65,7 @@ func (m *Manager) Serve(ctx context.Context, l net.Listener) error {
 }
 
 // maxAsk bounds what a client may send.
-const maxAsk = 64
+const maxAsk = 128
 
 func (m *Manager) answer(c net.Conn) {
 	defer c.Close()
@@ -76,7 +77,18 @@ func (m *Manager) answer(c net.Conn) {
 	w := bufio.NewWriter(c)
 	defer w.Flush()
 	subs := m.Subnets()
-	switch strings.TrimSpace(line) {
+	what, port := strings.TrimSpace(line), ""
+	if w, p, ok := strings.Cut(what, " "); ok && (w == AskTopology || w == AskPicture) {
+		what, port = w, p
+	}
+	fabrics := func(yield func(*fabric.Fabric) bool) {
+		for _, s := range subs {
+			if x := s.Snapshot(); x != nil && x.Fabric != nil && (port == "" || port == fmt.Sprintf("%s/%d", x.Device, x.Port)) && !yield(x.Fabric) {
+				return
+			}
+		}
+	}
+	switch what {
 	case AskStatus:
 		out := make([]*engine.Snapshot, 0, len(subs))
 		for _, s := range subs {
@@ -88,17 +100,13 @@ func (m *Manager) answer(c net.Conn) {
 		e.SetIndent("", "  ")
 		e.Encode(out)
 	case AskTopology:
-		for _, s := range subs {
-			if x := s.Snapshot(); x != nil && x.Fabric != nil {
-				fabric.WriteText(w, x.Fabric)
-			}
+		for f := range fabrics {
+			fabric.WriteText(w, f)
 		}
 	case AskPicture:
-		for _, s := range subs {
-			if x := s.Snapshot(); x != nil && x.Fabric != nil {
-				fabric.WriteSVG(w, x.Fabric)
-				return
-			}
+		for f := range fabrics {
+			fabric.WriteSVG(w, f)
+			return
 		}
 	case AskMetrics:
 		for _, s := range subs {
@@ -113,7 +121,7 @@ func (m *Manager) answer(c net.Conn) {
 		m.Resweep(true, "asked for")
 		fmt.Fprintln(w, "ok")
 	default:
-		fmt.Fprintf(w, "unknown request %q\n", strings.TrimSpace(line))
+		fmt.Fprintf(w, "unknown request %q\n", what)
 	}
 }
 

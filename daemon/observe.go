@@ -805,8 +805,8 @@ func (o *Observer) lookSysctls(s *link.Snapshot, sc Scope, w Wants) {
 }
 
 // changedLinks lists the links that differ between two snapshots, also those
-// that came, the parents of those that went, and 0 if any went; it reports
-// whether RDMA devices differ.
+// that came, the parents of those that went and of VLANs that are others now, and
+// 0 if any went; it reports whether RDMA devices differ.
 func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
 	links = map[int]bool{}
 	if a == nil {
@@ -821,6 +821,9 @@ func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
 			o, ok := a.Link(l.Index)
 			if !ok || !reflect.DeepEqual(o, l) {
 				links[l.Index] = true
+				if l.VLAN != nil && (!ok || !reflect.DeepEqual(o.VLAN, l.VLAN)) {
+					links[l.Parent] = true // whose unit says what it is to be
+				}
 			}
 		}
 		for i := range a.Links {

@@ -141,8 +141,8 @@ func (r *Record) of(t Target) *LinkRecord {
 func (r *Record) Intend(op Op) {
 	switch o := op.(type) {
 	case Maker:
-		if m, remove := o.Makes(); !remove && !slices.Contains(r.Made, m) {
-			r.Made = append(slices.Clone(r.Made), m)
+		if m, remove := o.Makes(); !remove {
+			r.make(m)
 		}
 	case AddChild:
 		e := r.of(o.On)
@@ -169,8 +169,11 @@ func (r *Record) Intend(op Op) {
 func (r *Record) Done(op Op) {
 	switch o := op.(type) {
 	case Maker:
-		if m, remove := o.Makes(); remove {
+		m, remove := o.Makes()
+		if remove {
 			r.unmake(m)
+		} else {
+			r.make(m) // it may have been removed first by the same plan
 		}
 	case SetUp:
 		e := r.of(o.On)
@@ -251,6 +254,12 @@ func (r *Record) Failed(op Op) {
 		}
 	case AddRule:
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
+	}
+}
+
+func (r *Record) make(m Made) {
+	if !slices.Contains(r.Made, m) {
+		r.Made = append(slices.Clone(r.Made), m)
 	}
 }
 

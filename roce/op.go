@@ -418,7 +418,11 @@ func (o SetBuffers) String() string {
 
 // String prints ip link add ... type vlan.
 func (o AddVLAN) String() string {
-	out := fmt.Sprintf("ip link add link %s name %s type vlan", o.On.Link, o.Name)
+	out := fmt.Sprintf("ip link add link %s name %s", o.On.Link, o.Name)
+	if m, ok := o.VLAN.MTUBytes.Get(); ok && !m.Max {
+		out += fmt.Sprintf(" mtu %d", m.Bytes)
+	}
+	out += " type vlan"
 	if o.VLAN.Protocol.Or(units.VLAN8021Q) == units.VLAN8021AD {
 		out += " protocol 802.1ad"
 	}

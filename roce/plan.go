@@ -1017,8 +1017,14 @@ func PortOf(s *link.Snapshot, l *link.Link) (dev *link.Device, port *link.Port) 
 }
 
 // PortsOn are the RDMA ports on a link, that of PortOf first: an Ethernet link
-// can have soft RoCE beside its card's own.
+// can have soft RoCE beside its card's own. Those of a VLAN are its parent's.
 func PortsOn(s *link.Snapshot, l *link.Link) (devs []*link.Device, ports []*link.Port) {
+	if l.Kind == "vlan" {
+		if up, ok := s.Link(l.Parent); ok && up.Kind != "vlan" {
+			return PortsOn(s, up)
+		}
+		return nil, nil
+	}
 	if d, q := PortOf(s, l); q != nil {
 		devs, ports = append(devs, d), append(ports, q)
 	}
@@ -1055,8 +1061,12 @@ func RoCEPortOf(s *link.Snapshot, st *State, l *link.Link) (dev *link.Device, po
 // Wants reports whether a unit asks for anything of this package on a link, so
 // that the observer looks at the rest of it.
 func Wants(s *link.Snapshot, l *link.Link, u *units.Unit) bool {
-	if u == nil || l.IsChild() || l.Kind == "vlan" {
+	if u == nil || l.IsChild() {
 		return false
+	}
+	if l.Kind == "vlan" {
+		_, ports := PortsOn(s, l)
+		return slices.ContainsFunc(ports, func(p *link.Port) bool { return p.Layer == ib.LinkLayerEthernet })
 	}
 	if u.Port.Present || u.RoCE.Present || u.SoftRoCE.Present || len(u.VLANs) > 0 || u.VirtualFunctions.Present || len(u.VFs) > 0 {
 		return true

@@ -159,7 +159,7 @@ func TestPlans(t *testing.T) {
 			st.Links[2] = l
 		}, blocked: []string{"eth0 has the RDMA device theirs of rxe already, which was not made by ibnetworkd / write Driver=rxe and Name=theirs below [SoftRoCE], or: rdma link delete theirs"}},
 		{name: "bad soft RoCE elsewhere", index: eth0, text: "[SoftRoCE]\nName=mlx4_0\n", blocked: []string{"an RDMA device mlx4_0 exists and is not on eth0 / write another Name= below [SoftRoCE]"}},
-		{name: "OK VLAN", index: eth0, text: "[VLAN]\nId=7\nName=storage\nEgressQOSMaps=3-3 4-4\n", ops: []string{"ip link add link eth0 name storage type vlan id 7 egress-qos-map 3:3 4:4"}},
+		{name: "OK VLAN", index: eth0, text: "[VLAN]\nId=7\nName=storage\nMTUBytes=1400\nEgressQOSMaps=3-3 4-4\n", ops: []string{"ip link add link eth0 name storage mtu 1400 type vlan id 7 egress-qos-map 3:3 4:4"}},
 		{name: "OK VLAN is as asked", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=no\nEgressQOSMaps=3-3 4-0\n", change: storage},
 		{name: "OK VLAN changes", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=yes\nReorderHeader=yes\nEgressQOSMaps=5-5\n", change: storage,
 			ops: []string{"ip link set dev storage type vlan reorder_hdr on gvrp on egress-qos-map 3:0 5:5"}},
@@ -730,6 +730,14 @@ func TestAfter(t *testing.T) {
 		if diff := cmp.Diff(tt.want, ops(tt.text, tt.settled)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
+	}
+	// What is removed and made again in one plan is ours after it.
+	again := []link.Op{DelVLAN{On: link.Target{Ifindex: 2}, Name: "eth0.7"}, AddVLAN{On: link.Target{Ifindex: 2}, Name: "eth0.7"}}
+	for _, op := range again {
+		rec.Intend(op)
+	}
+	for _, op := range again {
+		rec.Done(op)
 	}
 	rec.Done(DelSoft{On: link.Target{Ifindex: 2}, Name: "rxe_eth0"})
 	rec.Failed(AddVLAN{On: link.Target{Ifindex: 2}, Name: "gone"})

@@ -112,7 +112,7 @@ func (e *envFiles) turn(s *link.Snapshot, set *units.Set) {
 	maps.DeleteFunc(e.addrs, func(i int, _ seenAddrs) bool { _, ok := s.Link(i); return !ok })
 	for i := range s.Links {
 		l := &s.Links[i]
-		if l.IsChild() || l.Kind == "vlan" || strings.ContainsRune(l.Name, '/') {
+		if l.IsChild() || strings.ContainsRune(l.Name, '/') {
 			continue
 		}
 		d, p := roce.RoCEPortOf(s, st, l)
@@ -133,6 +133,9 @@ func (e *envFiles) turn(s *link.Snapshot, set *units.Set) {
 				if a.Prefix.Addr().Is4() && l.Up() && x.V4 == nil {
 					late[l.Index] = true
 				}
+			}
+			if l.Kind == "vlan" && x.Preferred() == nil {
+				continue // the GIDs of its parent are not its own
 			}
 		}
 		want[l.Name] = roce.Env(l, d.Name, p.Num, x)

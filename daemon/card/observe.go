@@ -90,14 +90,29 @@ func (o *Observer) Close() error {
 func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit, again func(index int) (look, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	any, wantsDCB, wantsDesc := false, false, false
+	vlans := map[int][]*link.Link{} // by parent
+	for i := range s.Links {
+		if v := &s.Links[i]; v.Kind == "vlan" {
+			vlans[v.Parent] = append(vlans[v.Parent], v)
+		}
+	}
 	for i := range s.Links {
 		l := &s.Links[i]
 		if l.IsChild() || l.Kind == "vlan" {
-			continue // there are many, and nothing here is theirs
+			// There are many, and nothing here is theirs but the GIDs of a VLAN's
+			// addresses, which are in its parent's table.
+			continue
 		}
 		u := unit(l)
-		if !roce.Wants(s, l, u) {
+		wants := roce.Wants(s, l, u)
+		for _, v := range vlans[l.Index] {
+			wants = wants || roce.Wants(s, v, unit(v))
+		}
+		if !wants {
 			continue
+		}
+		if u == nil {
+			u = &units.Unit{} // for its VLANs alone
 		}
 		any = true
 		// A new device begins with its driver's defaults: nobody fights there.
@@ -112,10 +127,15 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 			st.Modprobe = o.modprobe()
 		}
 		look, all := again(l.Index)
+		for _, v := range vlans[l.Index] {
+			lookV, allV := again(v.Index)
+			look, all = look || lookV, all || allV
+			st.Links[v.Index] = roce.Link{}
+		}
 		if !look && o.reuse(s, l, st) {
 			continue
 		}
-		o.look(s, l, u, st, all)
+		o.look(s, l, vlans[l.Index], u, st, all)
 	}
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -194,7 +214,7 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 	st.Devices[dev] = d
 }
 
-func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.State, all bool) {
+func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *units.Unit, st *roce.State, all bool) {
 	var x roce.Link
 	devs, ports := roce.PortsOn(s, l)
 	for i, p := range ports {
@@ -204,7 +224,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, u *units.Unit, st *roce.
 			q.Type = o.portType(d, p)
 		}
 		if p.Layer == ib.LinkLayerEthernet {
-			q.GIDs = o.gids(d, p, l, all)
+			q.GIDs = o.gids(d, p, append([]*link.Link{l}, vlans...), all)
 		}
 		if (u.RoCE.Version.Set || u.RoCE.ToS().Set) && (len(ports) == 1 || len(q.GIDs) > 0) {
 			q.Defaults = o.defaults(d.Name, p.Num)
@@ -337,13 +357,20 @@ const (
 	settleTries = 7
 )
 
-func (o *Observer) gids(d *link.Device, p *link.Port, l *link.Link, all bool) []roce.GID {
+// gids is the table of a port for the link on it, which comes first, and its
+// VLANs.
+func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, all bool) []roce.GID {
+	l := on[0]
 	at := tableOf{l.Index, d.Name, p.Num}
-	if t, ok := o.tables[at]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, l.Addresses) {
+	addrs := l.Addresses
+	for _, v := range on[1:] {
+		addrs = slices.Concat(addrs, v.Addresses)
+	}
+	if t, ok := o.tables[at]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, addrs) {
 		return t.gids
 	}
-	t := table{d.Index, p.State, l.Addresses, o.readGIDs(d.Name, p.Num), 0}
-	if old := o.tables[at]; !roce.Settled(t.gids, l) {
+	t := table{d.Index, p.State, addrs, o.readGIDs(d.Name, p.Num), 0}
+	if old := o.tables[at]; slices.ContainsFunc(on, func(l *link.Link) bool { return !roce.Settled(t.gids, l) }) {
 		if slices.Equal(old.addrs, t.addrs) && old.dev == t.dev && old.state == t.state {
 			t.unsettled = old.unsettled + 1
 		}

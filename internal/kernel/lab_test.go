@@ -792,6 +792,17 @@ func TestBytes(t *testing.T) {
 				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v8", ID: 8, Protocol: unix.ETH_P_8021AD, ReorderHeader: ptr(false), GVRP: ptr(true), LooseBinding: ptr(true),
 					Ingress: []rtnl.QoSMap{{From: 1, To: 2}}, Egress: []rtnl.QoSMap{{From: 3, To: 4}}}))
 			}},
+			{unix.NETLINK_ROUTE, "ip link set dev v8 type vlan gvrp off ingress-qos-map 1:0 egress-qos-map 3:0 5:5", func() {
+				v8, err := rt.LinkByName("v8", false)
+				if err != nil {
+					g.Fatal(err)
+				}
+				_ = rt.Do(rtnl.SetVLAN(v8.Index, rtnl.VLANSpec{GVRP: ptr(false), Ingress: []rtnl.QoSMap{{From: 1}}, Egress: []rtnl.QoSMap{{From: 3}, {From: 5, To: 5}}}))
+				v8, err = rt.LinkByName("v8", false)
+				if want := (rtnl.VLAN{ID: 8, Protocol: unix.ETH_P_8021AD, Flags: 4, Egress: map[uint32]uint32{5: 5}}); err != nil || !cmp.Equal(*v8.VLAN, want) {
+					g.Errorf("v8 is %+v, %v, want %+v", v8.VLAN, err, want)
+				}
+			}},
 			{unix.NETLINK_ROUTE, "dcb pfc set dev " + link + " delay 300", func() { p := pfc; p.Delay = 300; _ = dc.SetPFC(link, p) }},
 			{unix.NETLINK_ROUTE, "dcb app add dev " + link + " dscp-prio 26:3 48:6", func() {
 				_ = dc.AddApps(link, app, dcb.App{Selector: dcb.DSCP, Priority: 6, Protocol: 48})

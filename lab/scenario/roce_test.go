@@ -368,6 +368,120 @@ func TestSoftRoCE(t *testing.T) {
 	})
 }
 
+// VLANs on a RoCE link: what a unit says of them holds also when it is edited, a
+// VLAN's own unit gives it an address, and the index of that address' GID, which is
+// in the table of the port below, is published for the VLAN.
+func TestVLANOfRoCE(t *testing.T) {
+	unit := func(vlan string) string {
+		return "[Match]\nName=v1\n[SoftRoCE]\n[Network]\nAddress=10.8.0.1/24\n[VLAN]\nId=7\nName=storage\n" + vlan
+	}
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+		unitDir + "10-a.ibnetwork": unit("MTUBytes=1400\nGVRP=yes\nEgressQOSMaps=3-3\n"),
+		unitDir + "20-v.ibnetwork": "[Match]\nName=storage\n[Network]\nAddress=10.8.7.1/24\nAddress=fd00:7::1/64\n",
+	}}, func(g *lab.G) {
+		g.Exec("ip", "link", "add", "v1", "type", "veth", "peer", "name", "v2")
+		g.Exec("ip", "link", "set", "v2", "up")
+		d := startDaemon(g)
+		vlan := func(words ...string) {
+			g.Helper()
+			g.WaitFor(15*time.Second, func() string {
+				out, err := g.Try("ip", "-d", "link", "show", "dev", "storage")
+				for _, w := range words {
+					if no, not := strings.CutPrefix(w, "!"); err != nil || strings.Contains(out, no) == not {
+						return fmt.Sprintf("storage is not %q: %v\n%s\n%s", w, err, out, tail(d.p.Output(), 10))
+					}
+				}
+				if a := attr(d.status("v1"), "VLAN"); a.Wanted == "" || !a.OK() || a.Wanted != a.Actual {
+					return fmt.Sprintf("the status says %+v", a)
+				}
+				return ""
+			})
+		}
+		index := func() string {
+			g.Helper()
+			b, err := os.ReadFile("/run/ibnetworkd/links/storage.env")
+			if err != nil {
+				return err.Error()
+			}
+			if !strings.Contains(string(b), "IBNET_LINK=storage\n") || !strings.Contains(string(b), "NCCL_IB_HCA=\"=rxe_v1:1\"") {
+				return string(b)
+			}
+			if err := rightIndex(string(b), "rxe_v1", 1, "0a08:0701"); err != nil {
+				return err.Error()
+			}
+			gids, err := sysfs.New("/").GIDs("rxe_v1", 1)
+			if err != nil {
+				return err.Error()
+			}
+			s := d.status("storage")
+			for _, e := range gids {
+				want := map[string]string{"0000:0000:0000:0000:0000:ffff:0a08:0701": "GIDIndexIPv4", "fd00:0007:0000:0000:0000:0000:0000:0001": "GIDIndexIPv6"}[e.GID.String()]
+				if want != "" && e.Type == "RoCE v2" && (e.Netdev != "storage" || attr(s, want).Actual != fmt.Sprint(e.Index)) {
+					return fmt.Sprintf("the table has %+v, the status %+v", e, attr(s, want))
+				}
+			}
+			return ""
+		}
+		vlan("id 7", "mtu 1400", "GVRP", "egress-qos-map { 3:3 }", "802.1Q")
+		g.WaitFor(20*time.Second, index)
+		if b, _ := os.ReadFile("/run/ibnetworkd/links/v1.env"); rightIndex(string(b), "rxe_v1", 1, "0a08:0001") != nil {
+			g.Errorf("the parent's index is not its own address':\n%s", b)
+		}
+
+		// Flags and maps change in place, and are put right.
+		before := g.Read("/sys/class/net/storage/ifindex")
+		g.Write(unitDir+"10-a.ibnetwork", unit("GVRP=no\nReorderHeader=yes\nEgressQOSMaps=4-4 5-5\nIngressQOSMaps=6-2\n"))
+		d.p.Signal(syscall.SIGHUP)
+		vlan("!GVRP", "REORDER_HDR", "egress-qos-map { 4:4 5:5 }", "ingress-qos-map { 6:2 }")
+		g.Exec("ip", "link", "set", "dev", "storage", "type", "vlan", "gvrp", "on", "egress-qos-map", "4:0", "3:1")
+		d.p.Signal(syscall.SIGHUP)
+		vlan("!GVRP", "egress-qos-map { 4:4 5:5 }")
+		if now := g.Read("/sys/class/net/storage/ifindex"); now != before {
+			g.Errorf("the interface was made anew for its flags")
+		}
+		// The address of the VLAN comes and goes, and its index with it.
+		g.Exec("ip", "address", "del", "10.8.7.1/24", "dev", "storage")
+		g.WaitFor(20*time.Second, index)
+
+		// The tag is fixed for the life of the interface.
+		g.Write(unitDir+"10-a.ibnetwork", unit("Protocol=802.1ad\n"))
+		d.p.Signal(syscall.SIGHUP)
+		vlan("802.1ad", "id 7")
+		g.WaitFor(20*time.Second, index)
+
+		// One that somebody else made is told of.
+		g.Exec("ip", "link", "add", "link", "v1", "name", "theirs", "type", "vlan", "id", "9")
+		g.Write(unitDir+"10-a.ibnetwork", unit("Protocol=802.1ad\n[VLAN]\nId=9\nName=theirs\nProtocol=802.1ad\n[VLAN]\nId=10\nName=v2\n[VLAN]\nId=9\nName=other\n"))
+		d.p.Signal(syscall.SIGHUP)
+		said := map[string]bool{}
+		d.wait("v1", "told of the VLANs that cannot be", 10*time.Second, func(s link.Status) bool {
+			for _, a := range s.Attributes {
+				if a.Name == "VLAN" && !a.OK() {
+					said[a.Why.Text] = true
+				}
+			}
+			return len(said) == 3
+		})
+		for text := range said {
+			g.Log(text)
+		}
+		// Without its unit it goes, and its file.
+		if err := os.Remove(unitDir + "10-a.ibnetwork"); err != nil {
+			g.Fatal(err)
+		}
+		d.p.Signal(syscall.SIGHUP)
+		g.WaitFor(10*time.Second, func() string {
+			if _, err := os.Stat("/run/ibnetworkd/links/storage.env"); err == nil || strings.Contains(g.Exec("ip", "-o", "link"), "storage") {
+				return "storage is there"
+			}
+			return ""
+		})
+		if !strings.Contains(g.Exec("ip", "-o", "link"), "theirs") {
+			g.Error("a VLAN of somebody else is gone")
+		}
+	})
+}
+
 // A port whose interface is elsewhere, or not there at all, gets its type by its
 // own facts, and what the card refuses is in its status.
 func TestPortTypeWithoutLink(t *testing.T) {

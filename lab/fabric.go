@@ -117,6 +117,16 @@ func (g *G) PortFile(dev string, port int, name string) string {
 	return g.Read(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/%s", dev, port, name))
 }
 
+// PortGUID returns the GUID of a port as tools take it, such as "0x0253574942000101".
+func (g *G) PortGUID(dev string, port int) string {
+	g.Helper()
+	gid := strings.ReplaceAll(g.PortFile(dev, port, "gids/0"), ":", "")
+	if len(gid) != 32 {
+		g.Fatalf("there is no port %s/%d", dev, port)
+	}
+	return "0x" + gid[16:]
+}
+
 // WaitPort waits until a port is in a state, given as sysfs names it: "ACTIVE",
 // "INIT", "DOWN".
 func (g *G) WaitPort(dev string, port int, state string, limit time.Duration) time.Duration {
@@ -196,11 +206,7 @@ func (g *G) smFiles(s *SM) (guid, conf string) {
 		conf = g.TempDir() + "/partitions.conf"
 	}
 	g.Write(conf, s.Partitions)
-	gid := strings.ReplaceAll(g.PortFile(s.Dev, s.Port, "gids/0"), ":", "")
-	if len(gid) != 32 {
-		g.Fatalf("subnet manager: no port %s/%d", s.Dev, s.Port)
-	}
-	return "0x" + gid[16:], conf
+	return g.PortGUID(s.Dev, s.Port), conf
 }
 
 // Opensm starts Debian's subnet manager and waits until all ports are Active.

@@ -25,6 +25,7 @@ func text(t *testing.T, f *fabric.Fabric) string {
 // A two-level fat tree with parallel links: opensm routes it, hosts on different
 // leaves reach each other, and ibnetdiscover finds what was asked for.
 func TestTopology(t *testing.T) {
+	t.Parallel()
 	f := gen.FatTree2(8, 4)
 	topo := text(t, f)
 	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo}, func(g *lab.G) {
@@ -47,6 +48,7 @@ func TestTopology(t *testing.T) {
 }
 
 func TestHotplug(t *testing.T) {
+	t.Parallel()
 	// Not opensm: after a port has flapped it ignores the switch's trap for a
 	// while, and with it the next change.
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, func(g *lab.G) {
@@ -160,6 +162,7 @@ func TestHotplug(t *testing.T) {
 }
 
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3}, func(g *lab.G) {
 		g.Ctl("silent h2 on")
 		g.Ctl("slow h1 20")
@@ -243,6 +246,7 @@ func TestFaults(t *testing.T) {
 
 // A damaged multicast packet is damaged where it crosses the bad cable, nowhere else.
 func TestFaultyBranch(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3}, func(g *lab.G) {
 		g.Opensm(lab.SM{})
 		var h [3]*lab.Host
@@ -272,6 +276,7 @@ func TestFaultyBranch(t *testing.T) {
 // Two ports of one kernel, joined by network devices. One that gets smaller than a
 // packet, or goes away, is a bad cable and nothing worse.
 func TestWireDevice(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Swib: "topo=2"}, func(g *lab.G) {
 		g.Sh("ip link add va type veth peer name vb; ip link set va up; ip link set vb up")
 		g.Ctl("wire h0/1 va")
@@ -302,6 +307,7 @@ func TestWireDevice(t *testing.T) {
 // Two adapters with one GUID: both are there, with the same GUIDs, and a subnet
 // manager that meets them survives.
 func TestDuplicateGUID(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, func(g *lab.G) {
 		guid := func(dev string) string { return g.Read("/sys/class/infiniband/" + dev + "/node_guid") }
 		g.Ctl("add 2 guid=%s", strings.ReplaceAll(guid("swib1"), ":", ""))
@@ -329,6 +335,7 @@ func TestDuplicateGUID(t *testing.T) {
 
 // The limits: 254 switch ports, P_Key tables of 128, connected mode off.
 func TestMany(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 64, Ports: 2, PKeys: 128, Swib: "cm=0", Memory: 1536, Timeout: 2 * time.Minute}, func(g *lab.G) {
 		g.Logf("64 adapters at %v", lab.Uptime())
 		g.Opensm(lab.SM{NoWait: true})
@@ -339,6 +346,7 @@ func TestMany(t *testing.T) {
 
 // Hundreds of adapters behind three dozen switches.
 func TestHundreds(t *testing.T) {
+	t.Parallel()
 	f := gen.FatTree2(24, 24)
 	topo := text(t, f)
 	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo, Memory: 2048, Timeout: 3 * time.Minute}, func(g *lab.G) {
@@ -357,6 +365,7 @@ func TestHundreds(t *testing.T) {
 // Virtual functions: a port stays down until it has a GUID and its driver has
 // been started again.
 func TestVirtualFunctions(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
 		g.Opensm(lab.SM{})
 		const pf, drv = "/sys/devices/platform/swib.0", "/sys/bus/platform/drivers/swib"
@@ -394,6 +403,7 @@ func TestVirtualFunctions(t *testing.T) {
 // A changed node description reaches a subnet manager that does not sweep, by
 // trap 144; an SMP with a wrong M_Key is reported by trap 256.
 func TestTraps(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3}, func(g *lab.G) {
 		g.Opensm(lab.SM{Args: []string{"-s", "0", "-D", "0x43"}})
 		g.Write("/sys/class/infiniband/swib2/node_desc", "renamed")

@@ -193,6 +193,7 @@ func (g *G) WaitFor(limit time.Duration, missing func() string) time.Duration {
 	limit = patient(limit)
 	start := time.Now()
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		looked := time.Now()
 		m := missing()
 		took := time.Since(start)
 		if m == "" {
@@ -201,7 +202,8 @@ func (g *G) WaitFor(limit time.Duration, missing func() string) time.Duration {
 		if took > limit {
 			g.Fatalf("waited %v in vain: %s", limit, m)
 		}
-		time.Sleep(pause)
+		// What is waited for has the same processor.
+		time.Sleep(max(pause, time.Since(looked)))
 	}
 }
 

@@ -439,7 +439,8 @@ func findLeaks() []byte {
 	}
 	if os.Getpid() == 1 {
 		_ = unix.Kill(-1, unix.SIGKILL)
-		for unix.ECHILD != errnoOf(wait()) {
+		for err := error(nil); err != unix.ECHILD; {
+			_, err = unix.Wait4(-1, nil, 0, nil)
 		}
 	}
 	if err := unix.DeleteModule("swib", 0); err != nil && err != unix.ENOENT {
@@ -453,16 +454,6 @@ func findLeaks() []byte {
 	}
 	report, _ := os.ReadFile(kmemleak)
 	return report
-}
-
-func wait() error {
-	_, err := syscall.Wait4(-1, nil, 0, nil)
-	return err
-}
-
-func errnoOf(err error) syscall.Errno {
-	e, _ := err.(syscall.Errno)
-	return e
 }
 
 // klog returns the kernel's log.

@@ -66,9 +66,8 @@ var startDir, _ = os.Getwd()
 // of time; the guest is killed then, and its folder with the console log is kept.
 func Run(t *testing.T, c Config, body func(g *G)) {
 	t.Helper()
-	c = c.withDefaults()
 	if InGuest() {
-		runBody(t, c, body)
+		runBody(t, c.withDefaults(), body)
 		return
 	}
 	Boot(t, c).Wait(t)

@@ -104,7 +104,6 @@ type Config struct {
 	AllowKernelErrors bool
 
 	noHCAs  bool   // a switch: not even the default number
-	patient bool   // Timeout has been adapted
 	netPath string // folder of the host that the guests of a Net share
 	wires   []wire
 }
@@ -139,8 +138,8 @@ func (c Config) withDefaults() Config {
 	if c.Machine == QEMU {
 		c.Timeout = max(c.Timeout, 5*time.Minute)
 	}
-	if Sanitizing() && !c.patient {
-		c.Timeout, c.patient = Patience(c.Timeout), true
+	c.Timeout = Patience(c.Timeout)
+	if Sanitizing() {
 		c.Memory += c.Memory / 2 // the checkers' shadow
 	}
 	return c

@@ -13,6 +13,7 @@ import (
 
 // A guest of nothing but this test: the fabric is there and has no subnet manager.
 func TestBare(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{}, func(g *lab.G) {
 		if os.Getpid() == 1 || os.Getuid() != 0 {
 			g.Errorf("pid %d uid %d", os.Getpid(), os.Getuid())
@@ -33,6 +34,7 @@ func TestBare(t *testing.T) {
 
 // Two hosts, Debian's subnet manager, and a ping in each of the two modes.
 func TestPing(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
 		g.Opensm(lab.SM{})
 		g.Logf("active at %v", lab.Uptime())
@@ -55,6 +57,7 @@ func TestPing(t *testing.T) {
 }
 
 func TestSystemd(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Systemd}, func(g *lab.G) {
 		if comm := g.Read("/proc/1/comm"); comm != "systemd" {
 			g.Errorf("process 1 is %q", comm)
@@ -72,8 +75,12 @@ func TestSystemd(t *testing.T) {
 // Debian's unmodified kernel with two CPUs and PCI adapters, one of which is
 // pulled out and put in again.
 func TestQEMU(t *testing.T) {
+	t.Parallel()
 	for _, series := range []string{"6.1", "6.12"} {
-		t.Run(series, func(t *testing.T) { testQEMU(t, series) })
+		t.Run(series, func(t *testing.T) {
+			t.Parallel()
+			testQEMU(t, series)
+		})
 	}
 }
 
@@ -125,6 +132,7 @@ func TestTimeTravel(t *testing.T) {
 // A guest that is killed leaves no process on the host: what was its user space
 // would go on there.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	if lab.InGuest() {
 		lab.Run(t, lab.Config{}, busy)
 		return
@@ -186,6 +194,7 @@ func exists(pattern string) bool {
 // A test that is killed leaves no process, no file, and its guest's logs where those
 // of failed guests are.
 func TestOrphan(t *testing.T) {
+	t.Parallel()
 	if lab.InGuest() || os.Getenv(innerVar) != "" {
 		lab.Run(t, lab.Config{}, busy)
 		return
@@ -217,6 +226,7 @@ func TestOrphan(t *testing.T) {
 
 // A script that gives up ends its guests, and says where their logs are.
 func TestNetGivesUp(t *testing.T) {
+	t.Parallel()
 	if lab.InGuest() || os.Getenv(innerVar) != "" {
 		lab.RunNet(t, lab.Net{
 			Cables: []string{"a/1 b/1"},

@@ -14,6 +14,7 @@ import (
 // Two hosts with one cable, as in a home lab: each is a kernel of its own, one
 // runs the subnet manager, and IPoIB works in both modes.
 func TestNetCable(t *testing.T) {
+	t.Parallel()
 	connected := func(g *lab.G) {
 		g.Exec("ip", "link", "set", "ib0", "type", "ipoib", "mode", "connected")
 		g.Exec("ip", "link", "set", "ib0", "mtu", "65520")
@@ -48,6 +49,7 @@ func TestNetCable(t *testing.T) {
 // Two hosts at a switch; the one with the master subnet manager dies, the other
 // takes over, and the first comes back into the running fabric.
 func TestNetSwitch(t *testing.T) {
+	t.Parallel()
 	host := func(addr string, prio string) func(g *lab.G) {
 		return func(g *lab.G) {
 			g.Opensm(lab.SM{NoWait: true, Args: []string{"-p", prio}})
@@ -88,6 +90,7 @@ func TestNetSwitch(t *testing.T) {
 // goes on with a master of its own; it is put in again: one fabric, one master.
 // Each host pings all others all the time.
 func TestNetPartition(t *testing.T) {
+	t.Parallel()
 	hosts := []string{"a", "b", "c", "d"}
 	body := func(g *lab.G) {
 		me := 0
@@ -168,6 +171,7 @@ func TestNetPartition(t *testing.T) {
 // the kernel's own MAD interface; IPoIB goes through the simulated switches by the
 // forwarding tables that it programmed: unicast, multicast and connections.
 func TestNetThousand(t *testing.T) {
+	t.Parallel()
 	f := gen.FatTree2(64, 32)
 	last := f.Nodes[len(f.Nodes)-1]
 	for i := range f.Nodes {
@@ -226,6 +230,7 @@ func TestNetThousand(t *testing.T) {
 // Debian's own kernels with two CPUs, 6.1 and 6.12, at a simulated switch with a
 // UML host: the wire is the same.
 func TestNetMachines(t *testing.T) {
+	t.Parallel()
 	hosts := []string{"uml", "q1", "q12"}
 	body := func(n int) func(g *lab.G) {
 		return func(g *lab.G) {
@@ -270,6 +275,7 @@ func TestNetMachines(t *testing.T) {
 // A simulated switch between two kernels that are switches, with a host at each:
 // directed routes and data cross the border in the middle of their way.
 func TestNetMixed(t *testing.T) {
+	t.Parallel()
 	lab.RunNet(t, lab.Net{
 		Fabric: text(t, gen.Star(2, 8)),
 		Cables: []string{"a/1 left/1", "left/2 S-0001/6", "S-0001/7 right/5", "right/1 b/1"},

@@ -12,6 +12,7 @@ import (
 // The fabric is unloaded and loaded again while a subnet manager runs and IPoIB
 // traffic flows in both modes.  IBNET_TEARDOWNS says how often, 5 times without.
 func TestTeardown(t *testing.T) {
+	t.Parallel()
 	n, err := strconv.Atoi(os.Getenv("IBNET_TEARDOWNS"))
 	if err != nil {
 		n = 5

@@ -14,6 +14,7 @@ import (
 // An adapter without connected mode: datagram stays and the reason is said;
 // Mode=auto takes datagram without a word.
 func TestNoConnectedMode(t *testing.T) {
+	t.Parallel()
 	auto := strings.NewReplacer("Name=ib0", "Name=ib1", "connected", "auto", "65520", "max", "151.1", "152.1").Replace(wiki)
 	lab.Run(t, lab.Config{Userland: lab.Debian, Swib: "cm=N", Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": wiki, unitDir + "10-ib1.ibnetwork": auto,
@@ -45,6 +46,7 @@ func TestNoConnectedMode(t *testing.T) {
 // networkd manages is left alone and that is said once; without [Network] only
 // the InfiniBand part is ours; name servers go to resolved.
 func TestBesideNetworkd(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Bins: []string{ibnetworkd}, Units: []string{"systemd-networkd.service", "systemd-resolved.service"}, Timeout: 2 * time.Minute, Files: map[string]string{
 		unitDir + "50-ib0.network":   "[Match]\nName=ib0\n[Network]\nAddress=10.11.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		unitDir + "50-ib1.network":   "[Match]\nName=ib1\n[Network]\nAddress=10.12.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",

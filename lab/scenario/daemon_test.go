@@ -68,17 +68,14 @@ func (d *service) status(name string) link.Status {
 func (d *service) wait(name, what string, limit time.Duration, ok func(link.Status) bool) link.Status {
 	d.g.Helper()
 	var st link.Status
-	end := time.Now().Add(limit)
-	for {
+	d.g.WaitFor(limit, func() string {
 		if st = d.status(name); ok(st) {
-			return st
+			return ""
 		}
-		if time.Now().After(end) {
-			b, _ := json.MarshalIndent(st, "", " ")
-			d.g.Fatalf("%s is not %s after %v; its status is\n%s\nlog:\n%s", name, what, limit, b, tail(d.p.Output(), 40))
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		b, _ := json.MarshalIndent(st, "", " ")
+		return fmt.Sprintf("%s is not %s; its status is\n%s\nlog:\n%s", name, what, b, tail(d.p.Output(), 40))
+	})
+	return st
 }
 
 func (d *service) configured(name string, limit time.Duration) link.Status {
@@ -111,6 +108,7 @@ const wiki = "[Match]\nName=ib0\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected
 
 // TestFirstLight is the least that the project is for.
 func TestFirstLight(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
 		d := startDaemon(g)
 		st := d.wait("ib0", "waiting for a subnet manager", 5*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodeNoSM })

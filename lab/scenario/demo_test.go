@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -30,6 +29,7 @@ const storyFile = "/lab/out/story"
 // TestDemo is what `make demo` shows: two hosts and a cable, on a kernel with
 // nothing but our programs, from Initializing to a ping over connected mode.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	c := lab.Config{Userland: lab.Bare, Cabled: true, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}}
 	if lab.InGuest() || !*demo {
 		lab.Run(t, c, tellDemo)
@@ -140,7 +140,7 @@ func tellDemo(g *lab.G) {
 		})
 	}
 	s.say("the links are right; what ibnetworkd did on host a:")
-	s.show(opsDone(nodes[0].daemon.Output()))
+	s.show(strings.Join(opsDone(nodes[0].daemon.Output()), "\n"))
 	s.say("host a: ibnetctl status ib0")
 	s.show(nodes[0].status("ib0"))
 
@@ -174,18 +174,6 @@ func subnetUp(log string) string {
 		}
 	}
 	return ""
-}
-
-// opsDone lists the commands of the daemon's log.
-func opsDone(log string) string {
-	var b strings.Builder
-	for sc := bufio.NewScanner(strings.NewReader(log)); sc.Scan(); {
-		if _, rest, ok := strings.Cut(sc.Text(), `msg=done op="`); ok {
-			op, _, _ := strings.Cut(rest, `"`)
-			b.WriteString(op + "\n")
-		}
-	}
-	return b.String()
 }
 
 // moveLink gives a link to a host without any program.

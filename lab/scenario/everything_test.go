@@ -12,6 +12,7 @@ import (
 // Every kind of address, route, rule and setting is understood by the kernel as
 // it is meant: what was set is found again, so that a restart does nothing.
 func TestEverything(t *testing.T) {
+	t.Parallel()
 	const unit = `[Match]
 PortGUID=0x0253574942000101
 Kind=ipoib

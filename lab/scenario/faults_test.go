@@ -65,6 +65,7 @@ func findFaults(g *lab.G, faults []fault) {
 // Faults of ports and fabrics without a bus: each is made, named, and mended by
 // the step that diagnose gives.
 func TestDiagnoseFaults(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 4, Timeout: 3 * time.Minute, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-ib1.ibnetwork": "[Match]\nIBDevice=swib1\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.1.0.2/24\n",
 	}}, func(g *lab.G) {
@@ -166,6 +167,7 @@ func ethOf(g *lab.G, dev string) string {
 // Faults around the subnet manager that this host runs on demand, and of the
 // link above: with systemd and the bus, where diagnose says more.
 func TestDiagnoseManager(t *testing.T) {
+	t.Parallel()
 	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
@@ -217,7 +219,7 @@ func TestDiagnoseManager(t *testing.T) {
 				make: func(g *lab.G) {
 					up(g)
 					g.Exec("ibnetctl", "sm", "stop", "swib0/1")
-					g.Start("opensm", "-g", guidOf(g, "swib1"), "-f", "/tmp/opensm.log")
+					g.Start("opensm", "-g", g.PortGUID("swib1", 1), "-f", "/tmp/opensm.log")
 					g.Wait("opensm to be master", 60*time.Second, func() bool { return masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib1", 1, "lid")) })
 					g.Ctl("mkey h0/1 77 1")
 					bounce(g)
@@ -244,6 +246,7 @@ func TestDiagnoseManager(t *testing.T) {
 
 // What depends on modules, on Debian's own kernel, where they are modules.
 func TestDiagnoseModules(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Machine: lab.QEMU, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 		var sm *lab.Proc
 		findFaults(g, []fault{

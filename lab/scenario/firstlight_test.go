@@ -13,6 +13,7 @@ import (
 // mode, the largest MTU, one address. Once with each subnet manager, so that
 // what ours gives a link can be compared with what opensm gives it.
 func TestBackToBack(t *testing.T) {
+	t.Parallel()
 	t.Run("ibnetsm", func(t *testing.T) { backToBack(t, (*lab.G).SM) })
 	t.Run("opensm", func(t *testing.T) { backToBack(t, (*lab.G).Opensm) })
 }
@@ -64,6 +65,7 @@ Address=192.168.151.%d/24
 // The same through a switch, in datagram mode, with 4092 asked: the fabric's
 // broadcast group decides, and the status says so with the numbers.
 func TestGroupMTU(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, partitions string
 		mtu              int

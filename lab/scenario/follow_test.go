@@ -12,6 +12,7 @@ import (
 // The MTU follows the fabric: asked for 4092, a 2K subnet manager gives 2044 and
 // the status says why; when a 4K one takes over it is 4092 by itself, and back.
 func TestMTUFollows(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nMTUBytes=4092\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.1.0.1/24\n",
 		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.2.0.1/24\n",
@@ -50,6 +51,7 @@ func TestMTUFollows(t *testing.T) {
 // Four faults, four sentences: no subnet manager, cable out, key not granted,
 // join refused.
 func TestFourFaults(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\n[Partition]\nPartitionKey=0x8001\n[Partition]\nPartitionKey=0x8002\n",
 		unitDir + "20.ibnetwork":     "[Match]\nPartitionKey=0x8001\nPartitionKey=0x8002\n[Network]\nAddress=10.2.0.1/24\n",
@@ -84,6 +86,7 @@ func TestFourFaults(t *testing.T) {
 // GUID= replaces the last eight bytes of the address, for which the link goes
 // down once; a restart leaves it alone.
 func TestGUID(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nGUID=0x0002c90300000042\n[Network]\nAddress=10.1.0.1/24\n",
 	}}, func(g *lab.G) {

@@ -180,6 +180,7 @@ func newWatchers(t *testing.T, r *lab.NetRun, hosts []string) *watchers {
 // same on both but for the address. One of them becomes the subnet manager; the
 // cable may be pulled and put back.
 func TestHostsCable(t *testing.T) {
+	t.Parallel()
 	hosts := []string{"a", "b"}
 	lab.RunNet(t, lab.Net{
 		Cables:  []string{"a/1 b/1"},
@@ -203,6 +204,7 @@ func TestHostsCable(t *testing.T) {
 // Four hosts at two switches, Manage=auto everywhere. The master's host dies, and
 // boots again into the running fabric; the fabric is cut in two and healed.
 func TestHostsFabric(t *testing.T) {
+	t.Parallel()
 	hosts := []string{"a", "b", "c", "d"}
 	var nodes []lab.Node
 	for i := range hosts {

@@ -13,6 +13,7 @@ import (
 // The keys that TestEverything has no place for, in the same way: set, found
 // again, nothing to do after a restart, gone with the unit.
 func TestEverythingElse(t *testing.T) {
+	t.Parallel()
 	const unit = `[Match]
 Name=va
 
@@ -183,6 +184,7 @@ Priority=4003
 // KeepConfiguration=static leaves what was set when the unit goes, as nobody's,
 // and takes it over when the unit comes back.
 func TestKeepConfiguration(t *testing.T) {
+	t.Parallel()
 	unit := func(keep string) string {
 		return "[Match]\nName=va\n[Network]\nAddress=10.19.0.1/24\nGateway=10.19.0.254\n" + keep
 	}
@@ -225,6 +227,7 @@ func TestKeepConfiguration(t *testing.T) {
 
 // BindCarrier= follows the carrier of links that nobody here configures.
 func TestBindCarrier(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.20.0.1/24\nBindCarrier=up*\n",
 	}}, func(g *lab.G) {
@@ -258,6 +261,7 @@ func TestBindCarrier(t *testing.T) {
 // The real NetworkManager has a link that a unit matches: that is said once, the
 // link is left alone, and taken when NetworkManager lets it go.
 func TestBesideNetworkManager(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Timeout: 3 * time.Minute, Files: map[string]string{
 		"/etc/NetworkManager/conf.d/lab.conf":   "[main]\nno-auto-default=*\n[keyfile]\nunmanaged-devices=none\n",
 		"/usr/lib/udev/rules.d/85-nm-lab.rules": "",

@@ -11,6 +11,7 @@ import (
 // What netplan made of its YAML, through systemd-networkd or NetworkManager,
 // ibnetworkd makes of its import.
 func TestImportLikeNetplan(t *testing.T) {
+	t.Parallel()
 	const head = "network:\n  version: 2\n  renderer: "
 	// instead is what must be there where netplan's backend does not do what the
 	// file says: Debian 12's systemd-networkd has no [IPoIB] section

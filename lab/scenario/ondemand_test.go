@@ -127,6 +127,7 @@ const auto = "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.1/24\n[SubnetMan
 // unit: the port goes from Initialize over the worker to Active, the link gets
 // its address, and the host is online.
 func TestOnDemandColdBoot(t *testing.T) {
+	t.Parallel()
 	c := installed(t, lab.Config{Timeout: 90 * time.Second}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer func() {
@@ -188,18 +189,7 @@ func silence(g *lab.G, a *lab.Host, f func()) time.Duration {
 	f()
 	p.Signal(syscall.SIGINT)
 	_ = p.Wait(5 * time.Second)
-	var last float64
-	var worst float64
-	for line := range strings.Lines(p.Output()) {
-		var at float64
-		if n, _ := fmt.Sscanf(line, "[%f]", &at); n == 1 && strings.Contains(line, "time=") {
-			if last != 0 {
-				worst = max(worst, at-last)
-			}
-			last = at
-		}
-	}
-	return time.Duration(worst * float64(time.Second))
+	return gap(p.Output())
 }
 
 func masterOf(g *lab.G, dev string) string { return strings.TrimSpace(g.PortFile(dev, 1, "sm_lid")) }
@@ -208,6 +198,7 @@ func masterOf(g *lab.G, dev string) string { return strings.TrimSpace(g.PortFile
 // which one is master: when it is killed the other takes over, and traffic does
 // not notice.
 func TestOnDemandTwoPorts(t *testing.T) {
+	t.Parallel()
 	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib.ibnetwork": fmt.Sprintf(both, "auto")})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
@@ -273,8 +264,12 @@ func TestOnDemandTwoPorts(t *testing.T) {
 // opensm of higher priority appears: ours yields and goes after StopDelaySec;
 // opensm dies: ours is back.
 func TestOnDemandForeignMaster(t *testing.T) {
+	t.Parallel()
 	for _, engine := range []string{"builtin", "opensm"} {
-		t.Run(engine, func(t *testing.T) { foreignMaster(t, engine) })
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			foreignMaster(t, engine)
+		})
 	}
 }
 
@@ -285,7 +280,7 @@ func foreignMaster(t *testing.T, engine string) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
 		smWait(g, "ours to be master", 20*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") })
-		foreign := g.Start("opensm", "-g", strings.TrimSpace(guidOf(g, "swib1")), "-p", "15", "-f", "/tmp/opensm.log")
+		foreign := g.Start("opensm", "-g", g.PortGUID("swib1", 1), "-p", "15", "-f", "/tmp/opensm.log")
 		g.Wait("opensm to be master", 90*time.Second, func() bool {
 			return masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
 		})
@@ -302,15 +297,10 @@ func foreignMaster(t *testing.T, engine string) {
 	})
 }
 
-func guidOf(g *lab.G, dev string) string {
-	gid := strings.TrimSpace(g.Read("/sys/class/infiniband/" + dev + "/ports/1/gids/0"))
-	p := strings.Split(gid, ":")
-	return "0x" + strings.Join(p[len(p)-4:], "")
-}
-
 // Everything below the worker goes away once: what is there afterwards is
 // right, and explained.
 func TestOnDemandAccidents(t *testing.T) {
+	t.Parallel()
 	rule := `polkit.addRule(function(action, subject) {
 	if (action.id == "org.ibnetwork1.reload" && subject.user == "nobody") return polkit.Result.YES;
 });`

@@ -131,7 +131,7 @@ func packageStory(g *lab.G, install func(file string) string, check func(), remo
 	g.Wait("another process", 20*time.Second, func() bool {
 		return g.Exec("systemctl", "show", "-p", "MainPID", "--value", "ibnetworkd") != pid
 	})
-	g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "20s")
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 	stay := time.Now().Add(2 * time.Second)
 	g.Wait("more answers", 5*time.Second, func() bool { return time.Now().After(stay) })
 	p.Signal(syscall.SIGINT)
@@ -166,6 +166,7 @@ func packageStory(g *lab.G, install func(file string) string, check func(), remo
 
 // The Debian package.
 func TestPackage(t *testing.T) {
+	t.Parallel()
 	c := packageConfig()
 	if !lab.InGuest() {
 		c.Bins = packages(t, "deb")
@@ -180,6 +181,7 @@ func TestPackage(t *testing.T) {
 
 // The RPM package, by Debian's own rpm.
 func TestPackageRPM(t *testing.T) {
+	t.Parallel()
 	c := packageConfig()
 	if !lab.InGuest() {
 		c.Bins = append(packages(t, "rpm"), debs(t, "rpm", "rpm-common", "librpm9", "librpmio9", "liblua5.3-0", "libpopt0", "libsqlite3-0")...)
@@ -202,6 +204,7 @@ func TestPackageRPM(t *testing.T) {
 
 // What lintian says of the package: nothing.
 func TestPackageLintian(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("lintian"); err != nil {
 		t.Skip("lintian is not installed")
 	}

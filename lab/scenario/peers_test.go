@@ -200,12 +200,12 @@ func peerOpensm(g *lab.G) {
 		}
 	}
 	conf := g.TempDir()
-	sm := g.Start("opensm", "-g", smPortGUID(g, "swib0", 1), "-f", conf+"/log")
+	sm := g.Start("opensm", "-g", g.PortGUID("swib0", 1), "-f", conf+"/log")
 	g.WaitActive(60 * time.Second)
 	g.Sh("ip link set ib1 up")
 	within(20*time.Second, func() bool { return g.Read("/sys/class/net/ib1/carrier") == "1" })
 	statement(g, "O2", "by default IPoIB in datagram mode gets MTU 2044, whatever the ports can", mtu(g, "ib1") == "2044", "mtu "+mtu(g, "ib1")+", ports with 4096")
-	second := g.Start("opensm", "-g", smPortGUID(g, "swib2", 1), "-f", conf+"/log2")
+	second := g.Start("opensm", "-g", g.PortGUID("swib2", 1), "-f", conf+"/log2")
 	standby := within(90*time.Second, func() bool { return g.SMRole("swib2", 1) == "STANDBY" || g.SMRole("swib0", 1) == "STANDBY" })
 	time.Sleep(3 * time.Second)
 	master, other := sm, "swib2"

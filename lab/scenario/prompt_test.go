@@ -39,6 +39,7 @@ func diagnosis(g *lab.G, what string) diagnose.Check {
 // Each fault is made on the fabric, and diagnose must find it, with the next
 // step.
 func TestDiagnose(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Timeout: 2 * time.Minute, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\nAddress=fd01::1/64\n[Partition]\nPartitionKey=0x8005\n[Partition]\nPartitionKey=0x8006\n",
 		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.1.0.2/24\n",
@@ -121,6 +122,7 @@ func TestDiagnose(t *testing.T) {
 
 // A host without an adapter.
 func TestDiagnoseNothing(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: -1, Bins: []string{ibnetctl}}, func(g *lab.G) {
 		out, err := g.Try("ibnetctl", "diagnose")
 		if err == nil || !strings.Contains(out, "no RDMA device") && !strings.Contains(out, "ib_core") {
@@ -151,6 +153,7 @@ func kernelState(g *lab.G, name string) string {
 
 // What ifupdown made of an interfaces file, ibnetworkd makes of its import.
 func TestImportLikeIfupdown(t *testing.T) {
+	t.Parallel()
 	files := map[string]string{
 		"static": "auto ib1\niface ib1 inet static\n  address 10.0.0.1/24\n  mtu 65520\n  pre-up echo connected > /sys/class/net/ib1/mode\n",
 		"plain":  "auto ib1\niface ib1 inet static\n  address 10.0.0.1\n  netmask 255.255.0.0\n",
@@ -202,12 +205,13 @@ func TestImportLikeIfupdown(t *testing.T) {
 
 // Monitor, try and wait-online on a host with a bus.
 func TestPrompt(t *testing.T) {
+	t.Parallel()
 	c := installed(t, lab.Config{Timeout: 3 * time.Minute, Files: map[string]string{
 		"/etc/default/ibnetworkd": "IBNETWORKD_OPTIONS=\"--metrics=unix:/run/ibnetworkd/metrics.sock\"\n"}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
-		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "30s")
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 		has := func(a string) bool {
 			out, _ := g.Try("ip", "-o", "-4", "address", "show", "dev", "ib0")
 			return strings.Contains(out, a)
@@ -240,7 +244,7 @@ func TestPrompt(t *testing.T) {
 		g.Exec("ibnetctl", "down", "ib0")
 		g.Wait("the link to be down", 10*time.Second, func() bool { return !strings.Contains(g.Exec("ip", "link", "show", "ib0"), "LOWER_UP") })
 		g.Exec("ibnetctl", "up", "ib0")
-		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "20s")
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 		g.Ctl("link h0/1 down")
 		g.Wait("monitor to tell", 20*time.Second, func() bool { return strings.Contains(mon.Output(), "swib0/1: state Active -> Down") })
 		out, err := g.Try("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "1s")
@@ -248,7 +252,7 @@ func TestPrompt(t *testing.T) {
 			g.Errorf("wait-online with the cable out: %v\n%s", err, out)
 		}
 		g.Ctl("link h0/1 up")
-		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "30s")
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 		g.Log("\n" + mon.Output())
 		out = g.Exec("ibnetctl", "metrics")
 		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) || !strings.Contains(out, `ibnetwork_operations_total{operation="AddAddress",result="done"}`) {
@@ -261,6 +265,7 @@ func TestPrompt(t *testing.T) {
 
 // What NetworkManager made of a profile, ibnetworkd makes of its import.
 func TestImportLikeNetworkManager(t *testing.T) {
+	t.Parallel()
 	const head = "[connection]\nid=%s\nuuid=%s\ntype=infiniband\ninterface-name=%s\nautoconnect=true\n\n"
 	profile := func(name, uuid, rest string) string {
 		return fmt.Sprintf(head, name, "2b2c3d4e-0000-4000-8000-00000000000"+uuid, name) + rest

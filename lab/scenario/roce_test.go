@@ -56,6 +56,7 @@ func dcbHas(g *lab.G, dev, what string, words ...string) string {
 // A two-port card: port 1 becomes Ethernet, port 2 stays InfiniBand. One unit
 // each, from cold, and again after the driver was bound anew.
 func TestCardOfTwoKinds(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": roceUnit,
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.1/24\n",
@@ -200,6 +201,7 @@ func rightIndex(env, dev string, port int, suffix string) error {
 // Soft RoCE on a laptop's link with one file, a VLAN beside it, rping over it,
 // and the index right over flaps and reloads.
 func TestSoftRoCE(t *testing.T) {
+	t.Parallel()
 	unit := func(n int) string {
 		return fmt.Sprintf("[Match]\nName=v%d\n[SoftRoCE]\nDriver=rxe\n[RoCE]\nVersion=2\nDSCP=26\n[VLAN]\nId=7\nName=storage%d\n[Network]\nAddress=10.8.0.%d/24\n", n, n, n)
 	}
@@ -333,14 +335,7 @@ func TestSoftRoCE(t *testing.T) {
 		}
 		// rping over the link and its device, to itself.
 		g.Exec("ip", "link", "set", "v2", "up")
-		server := g.Start("rping", "-s", "-a", "10.8.0.1", "-C", "3")
-		g.WaitFor(10*time.Second, func() string {
-			if out, err := g.Try("rping", "-c", "-a", "10.8.0.1", "-C", "3", "-v"); err != nil {
-				return "rping: " + out
-			}
-			return ""
-		})
-		_ = server.Wait(5 * time.Second)
+		rping(g, "10.8.0.1", "10.8.0.1", "-C", "3")
 
 		// What the unit made goes with it, also after a kill; what others made
 		// stays.
@@ -482,9 +477,24 @@ func TestVLANOfRoCE(t *testing.T) {
 	})
 }
 
+// rping pings from one address to the other. A server takes one client only, which may
+// come before it listens or be given up on a busy machine: then both start again.
+func rping(g *lab.G, to, from string, args ...string) {
+	g.Helper()
+	g.WaitFor(20*time.Second, func() string {
+		server := g.Start("rping", append([]string{"-s", "-a", to}, args...)...)
+		defer server.Kill()
+		if out, err := g.Try("timeout", append([]string{"20", "rping", "-c", "-v", "-a", to, "-I", from}, args...)...); err != nil {
+			return "rping: " + out
+		}
+		return ""
+	})
+}
+
 // A port whose interface is elsewhere, or not there at all, gets its type by its
 // own facts, and what the card refuses is in its status.
 func TestPortTypeWithoutLink(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-port.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=1\nLinkLayer=InfiniBand\n[Port]\nType=eth\n",
 		unitDir + "20-other.ibnetwork": "[Match]\nIBDevice=swib1\nPort=1\n[Port]\nType=eth\n",
@@ -546,6 +556,7 @@ func TestPortTypeWithoutLink(t *testing.T) {
 // takes the same type on both ports only, the other not Ethernet on port 1 while
 // port 2 is InfiniBand. Then back.
 func TestPortTypesInOrder(t *testing.T) {
+	t.Parallel()
 	unit := func(dev string, port int, typ string) string {
 		return fmt.Sprintf("[Match]\nIBDevice=%s\nPort=%d\n[Port]\nType=%s\nChangeWhileInUse=yes\n", dev, port, typ)
 	}
@@ -601,6 +612,7 @@ func TestPortTypesInOrder(t *testing.T) {
 // Virtual functions with GUIDs made from the card's, which a driver restart
 // forgets and the daemon sets again.
 func TestVirtualFunctions(t *testing.T) {
+	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
 		unitDir + "10-pf.ibnetwork": "[Match]\nName=ib0\n[VirtualFunctions]\nCount=2\nNodeGUID=auto\nPortGUID=auto\nLinkState=enable\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000abcde\nLinkState=disable\n",
 	}}, func(g *lab.G) {
@@ -679,6 +691,7 @@ func TestVirtualFunctions(t *testing.T) {
 // spoof check, as asked, back after a driver restart and after somebody else's
 // change, and as they were where the card refuses or makes another value of it.
 func TestVirtualFunctionsOfEthernet(t *testing.T) {
+	t.Parallel()
 	unit := func(rate string, count int) string {
 		return fmt.Sprintf(`[Match]
 IBDevice=swib0
@@ -830,6 +843,7 @@ MaxRate=2G
 
 // A virtual function that does not take its GUIDs keeps those it had.
 func TestVirtualFunctionRollsBack(t *testing.T) {
+	t.Parallel()
 	unit := func(guid string) string {
 		return "[Match]\nName=ib0\n[VirtualFunctions]\nCount=1\n[VF]\nVirtualFunction=0\nNodeGUID=" + guid + "\nPortGUID=" + guid + "\n"
 	}
@@ -898,6 +912,7 @@ func TestVirtualFunctionRollsBack(t *testing.T) {
 // between the others; and again after the driver was bound anew. The RDMA of the
 // Ethernet ports is soft RoCE, which programs can use.
 func TestRPingBetweenCards(t *testing.T) {
+	t.Parallel()
 	eth := func(n int) string {
 		peer := fmt.Sprintf("10.7.1.%d/32", 3-n)
 		return fmt.Sprintf(`[Match]
@@ -983,14 +998,7 @@ Priority=11
 				return n
 			}
 			before := count()
-			server := g.Start("rping", "-s", "-a", "10.7.1.2", "-C", "20", "-S", "4000")
-			g.WaitFor(20*time.Second, func() string {
-				if out, err := g.Try("timeout", "5", "rping", "-c", "-a", "10.7.1.2", "-I", "10.7.1.1", "-C", "20", "-S", "4000", "-v"); err != nil {
-					return "rping: " + out
-				}
-				return ""
-			})
-			_ = server.Wait(5 * time.Second)
+			rping(g, "10.7.1.2", "10.7.1.1", "-C", "20", "-S", "4000")
 			if n := count() - before; n < 20*4000 {
 				g.Errorf("rping moved %d bytes over the cards' ports, which is less than it says", n)
 			} else {
@@ -1024,6 +1032,7 @@ Priority=11
 // What Linux has had since 6.2 and 6.12: a table of what is trusted, and RDMA
 // netlink that tells of devices. Debian's own kernel, PCI adapters.
 func TestTrustTable(t *testing.T) {
+	t.Parallel()
 	unit := func(trust string) string {
 		return "[Match]\nIBDevice=swib0\n[Port]\nType=eth\n[RoCE]\nTrust=" + trust + "\nPFC=3\n[Network]\nAddress=10.7.3.1/24\n"
 	}

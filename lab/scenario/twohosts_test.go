@@ -32,6 +32,7 @@ func gap(out string) time.Duration {
 // host loses its power, and the first takes over again; the dead host comes
 // back and is served. The pings never stop for more than 3 s.
 func TestTwoHosts(t *testing.T) {
+	t.Parallel()
 	const limit = 3 * time.Second
 	names := []string{"a", "b"}
 	addr := map[string]string{"a": "192.168.151.1", "b": "192.168.151.2", "c": "192.168.151.3"}
@@ -41,24 +42,40 @@ func TestTwoHosts(t *testing.T) {
 		defer journal(g)
 		me := g.Node()
 		g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
+		part := func() string {
+			s := describe(g).SubnetManagers
+			if len(s) != 1 {
+				return ""
+			}
+			switch p := s[0]; {
+			case p.Phase == "master" && p.WorkerState == "active" && g.PortFile("swib0", 1, "sm_lid") == g.PortFile("swib0", 1, "lid"):
+				return "master"
+			case p.Phase == "served" && p.WorkerState != "active":
+				return "served"
+			}
+			return ""
+		}
 		// rest waits until this host's part is settled and says which it is.
 		rest := func(phase string) string {
 			g.Helper()
 			role := ""
 			g.Wait(phase+": one role", 90*time.Second, func() bool {
-				s := describe(g).SubnetManagers
-				if len(s) != 1 {
-					return false
-				}
-				switch p := s[0]; {
-				case p.Phase == "master" && p.WorkerState == "active" && g.PortFile("swib0", 1, "sm_lid") == g.PortFile("swib0", 1, "lid"):
-					role = "master"
-				case p.Phase == "served" && p.WorkerState != "active":
-					role = "served"
-				default:
-					return false
-				}
-				return true
+				role = part()
+				return role != ""
+			})
+			g.Post(key(phase, me), role)
+			return role
+		}
+		// both is rest where the other host settles too: each may be master for a
+		// moment before they have heard of each other.
+		both := func(phase string) string {
+			g.Helper()
+			role := ""
+			g.Wait(phase+": one role for each", 90*time.Second, func() bool {
+				role = part()
+				g.Post(key(phase+"-now", me), role)
+				theirs := g.Posted(key(phase+"-now", other(me)))
+				return role == "master" && theirs == "served" || role == "served" && theirs == "master"
 			})
 			g.Post(key(phase, me), role)
 			return role
@@ -72,7 +89,7 @@ func TestTwoHosts(t *testing.T) {
 		g.Post(key("up", me), "")
 
 		g.Await("pinging", 120*time.Second)
-		role := rest("start")
+		role := both("start")
 		worker := describe(g).SubnetManagers[0].Worker
 		g.Await("killed", 60*time.Second)
 		if role == "master" {
@@ -85,7 +102,7 @@ func TestTwoHosts(t *testing.T) {
 		}
 		g.Post(key("killing", me), "")
 		g.Await("killing-"+other(me), 60*time.Second)
-		role = rest("killed")
+		role = both("killed")
 
 		g.Await("masked", 60*time.Second)
 		if role == "master" {
@@ -98,7 +115,7 @@ func TestTwoHosts(t *testing.T) {
 		}
 		g.Post(key("masking", me), "")
 		g.Await("masking-"+other(me), 90*time.Second)
-		role = rest("masked")
+		role = both("masked")
 
 		gone := g.Await("dead", 90*time.Second)
 		if gone == me {

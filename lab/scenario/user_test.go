@@ -20,11 +20,12 @@ import (
 // host: JSON in its documented forms, completion, busctl, polkit, hardening,
 // wait-online.
 func TestInstalledHost(t *testing.T) {
+	t.Parallel()
 	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
-		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "60s")
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 		g.Run("json", everyAnswer)
 		g.Run("completion", completion)
 		g.Run("busctl", busAsUser)
@@ -61,7 +62,7 @@ func TestInstalledHost(t *testing.T) {
 			if err == nil || !strings.Contains(out, "holds no GID") {
 				g.Errorf("without a GID: %v\n%s", err, out)
 			}
-			p := g.Start("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "20s")
+			p := g.Start("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 			g.Exec("umount", gid)
 			if err := p.Wait(10 * time.Second); err != nil {
 				g.Errorf("once the GID is there: %v\n%s", err, p.Output())
@@ -70,7 +71,7 @@ func TestInstalledHost(t *testing.T) {
 			if out, err := g.Try("ibnetctl", "wait-online", "-i", "ib1", "--timeout", "1s"); err == nil {
 				g.Errorf("ib1, which is down, is online: %s", out)
 			}
-			if out, err := g.Try("ibnetctl", "wait-online", "--any", "-i", "ib1", "-i", "ib0", "--timeout", "10s"); err != nil {
+			if out, err := g.Try("ibnetctl", "wait-online", "--any", "-i", "ib1", "-i", "ib0", "--timeout", "120s"); err != nil {
 				g.Errorf("one of two: %v\n%s", err, out)
 			}
 			if code := exitCode(g, "ibnetctl", "wait-online", "-i", "nosuch", "--timeout", "1s"); code != 6 {
@@ -115,7 +116,7 @@ func everyAnswer(g *lab.G) {
 			g.Errorf("ibnetctl --json %s (exit %s, want %d): %v\n%s%s", c.cmd, code, c.code, err, out, g.Read("/tmp/err"))
 		}
 	}
-	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "30s")
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 	mon := g.Start("ibnetctl", "--json", "monitor")
 	g.Wait("monitor to tell", 30*time.Second, func() bool {
 		g.Exec("ibnetctl", "down", "ib0")
@@ -129,7 +130,7 @@ func everyAnswer(g *lab.G) {
 			g.Errorf("monitor: %v: %s", err, line)
 		}
 	}
-	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "30s")
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 }
 
 // completion asks bash, with Debian's bash-completion, what it would offer.
@@ -195,7 +196,7 @@ func busAsUser(g *lab.G) {
 		return g.Exec("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups", "busctl", "--no-pager"}, args...)...)
 	}
 	tree := as("tree", api.BusName)
-	for _, p := range []string{api.PortPath("swib0", 1), api.SMPath(guidOf(g, "swib0"))} {
+	for _, p := range []string{api.PortPath("swib0", 1), api.SMPath(g.PortGUID("swib0", 1))} {
 		if !strings.Contains(tree, p) {
 			g.Errorf("the tree lacks %s:\n%s", p, tree)
 		}

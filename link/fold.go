@@ -126,28 +126,43 @@ func FoldStatus(in StatusInput) Status {
 	if l.IPoIB != nil && l.Up() && !l.Carrier() {
 		add(CarrierReason(in.Snapshot, l))
 	}
-	fillOnline(&st, in.Unit)
+	fillOnline(&st, l, in.Unit)
 	return st
 }
 
-func fillOnline(st *Status, u *units.Unit) {
+func fillOnline(st *Status, l *Link, u *units.Unit) {
+	family := units.FamilyAny
 	st.Required, st.RequiredMin, st.RequiredMax = true, OperDegraded, OperRoutable
 	if u != nil {
 		if !u.ConfiguresIP() {
 			st.RequiredMin = OperCarrier
 		}
-		switch u.Activation() {
-		case units.ActivationManual, units.ActivationDown, units.ActivationAlwaysDown:
-			st.Required = false
-		}
-		if o, ok := u.Link.RequiredForOnline.Get(); ok {
-			st.Required = o.Required
-			if o.Required {
-				st.RequiredMin, st.RequiredMax = OperState(o.Min.String()), OperState(o.Max.String())
-			}
+		st.Required, family = u.Required(), u.Link.RequiredFamilyForOnline.Or(units.FamilyAny)
+		if o, ok := u.Link.RequiredForOnline.Get(); ok && o.Required {
+			st.RequiredMin, st.RequiredMax = OperState(o.Min.String()), OperState(o.Max.String())
 		}
 	}
-	st.Online = st.Oper.Rank() >= st.RequiredMin.Rank() && st.Oper.Rank() <= st.RequiredMax.Rank() && st.State == StateConfigured
+	st.Online = st.Oper.Rank() >= st.RequiredMin.Rank() && st.Oper.Rank() <= st.RequiredMax.Rank() && st.State == StateConfigured &&
+		hasFamily(l, family, max(st.RequiredMin.Rank(), OperDegraded.Rank()))
+}
+
+// hasFamily reports whether the addresses of the families that are required make
+// the link's state at least one of that rank.
+func hasFamily(l *Link, want units.Family, rank int) bool {
+	for _, f := range []struct {
+		family units.Family
+		six    bool
+	}{{units.FamilyIPv4, false}, {units.FamilyIPv6, true}} {
+		if want != f.family && want != units.FamilyBoth {
+			continue
+		}
+		only := *l
+		only.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(a Address) bool { return a.Prefix.Addr().Is6() != f.six })
+		if OperOf(&only).Rank() < rank {
+			return false
+		}
+	}
+	return true
 }
 
 // FoldPort says what is to be said of one RDMA port.

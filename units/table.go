@@ -136,7 +136,7 @@ const (
 )
 
 func linkSection() SectionSpec {
-	online := Key{Name: "RequiredForOnline", Doc: "Whether ibnetctl wait-online waits for the link, and for which operational state or range of states (MIN:MAX).", Syntax: "BOOLEAN|STATE[:STATE]", Default: "yes", Example: "carrier:routable", Networkd: true,
+	online := Key{Name: "RequiredForOnline", Doc: "Whether ibnetctl wait-online waits for the link, and for which operational state or range of states (MIN:MAX); yes is degraded:routable.", Syntax: "BOOLEAN|STATE[:STATE]", Default: "degraded, without an IP part carrier; no where ActivationPolicy= is manual, down or always-down", Example: "carrier:routable", Networkd: true,
 		Values: append([]string{"yes", "no"}, wordList(operWords)...), apply: scalar(func(l *Link) *Value[Online] { return &l.RequiredForOnline }, parseOnline)}
 	return SectionSpec{
 		Name: "Link", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Link, &u.Link.Section },
@@ -146,7 +146,7 @@ func linkSection() SectionSpec {
 			{Name: "GUID", Doc: "The last 8 bytes of the IPoIB hardware address, the only ones that can be set.", Syntax: "GUID", Default: "the port's", Example: "0x0002c903000abcdf", apply: scalar(func(l *Link) *Value[ib.GUID] { return &l.GUID }, parseGUID)},
 			enumKey("ActivationPolicy", "Whether the link is taken up or down, once (up, down), whenever it changes (always-up, always-down), never (manual), or with the links of [Network] BindCarrier= (bound).", "up", "always-up", true, activationWords, func(l *Link) *Value[ActivationPolicy] { return &l.ActivationPolicy }),
 			online,
-			enumKey("RequiredFamilyForOnline", "The address family that wait-online wants.", "any", "ipv4", true, requiredFamilyWords, func(l *Link) *Value[Family] { return &l.RequiredFamilyForOnline }),
+			enumKey("RequiredFamilyForOnline", "The address families of which wait-online wants an address; a routable one if RequiredForOnline= asks for that.", "any", "ipv4", true, requiredFamilyWords, func(l *Link) *Value[Family] { return &l.RequiredFamilyForOnline }),
 			boolKey("Unmanaged", "Leave the link alone; no later unit is looked at for it.", "no", true, func(l *Link) *Value[bool] { return &l.Unmanaged }),
 			boolKey("AllMulticast", "Receive all multicast packets.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.AllMulticast }),
 			boolKey("Multicast", "Whether the link carries multicast.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.Multicast }),
@@ -425,7 +425,7 @@ func subnetManagerSection() SectionSpec {
 			{Name: "PartitionsFile", Doc: "The file of partitions, in opensm's format.", Syntax: "PATH", Default: "the subnet manager's", Example: "/etc/opensm/partitions.conf", apply: scalar(func(x *S) *Value[string] { return &x.PartitionsFile }, parseAbsPath)},
 			{Name: "Partition", Doc: "A partition of the subnet, after those of PartitionsFile=; builtin only. The high bit of the P_Key is the membership of members that name none. Words: Name=, Members= (port GUIDs, ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS, SELF, each with =full, =limited or =both; ALL), MTU= and Rate= of its IPoIB broadcast group (what the slowest member can do), SL=, QKey=, IPoIB=no, Index0=yes.", Syntax: "PKEY [WORD=VALUE...]", Default: "everybody in 0xffff", Example: "0x8001 Name=storage Members=0x0002c903000abcde,SELF MTU=4096", List: true, apply: list(func(x *S) *[]Value[string] { return &x.Partition }, whole, parsePartitionRule)},
 			numKey("LMC", "The LID mask count: each port has 2^LMC LIDs.", "0", "0", 0, 7, false, func(x *S) *Value[ib.LMC] { return &x.LMC }),
-			boolKey("StopWhenForeignMaster", "Stop ours when a foreign master outranks it and has held for StopDelaySec=.", "yes for auto, no for always", false, func(x *S) *Value[bool] { return &x.StopWhenForeignMaster }),
+			boolKey("StopWhenForeignMaster", "Stop ours when a foreign master outranks it and has held for StopDelaySec=; also when one of lower rank has been there for three times as long and does not hand over.", "yes for auto, no for always", false, func(x *S) *Value[bool] { return &x.StopWhenForeignMaster }),
 			{Name: "StopDelaySec", Doc: "How long a foreign master must have held before ours is stopped.", Syntax: "TIME", Default: "30s", Example: "30s", apply: scalar(func(x *S) *Value[time.Duration] { return &x.StopDelaySec }, parseSpan)},
 		},
 	}

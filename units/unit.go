@@ -379,6 +379,19 @@ func (u *Unit) Activation() ActivationPolicy {
 	return u.Link.ActivationPolicy.Or(ActivationUp)
 }
 
+// Required reports whether wait-online waits for the link: RequiredForOnline=,
+// without it whether the link is brought up.
+func (u *Unit) Required() bool {
+	if o, ok := u.Link.RequiredForOnline.Get(); ok {
+		return o.Required
+	}
+	switch u.Activation() {
+	case ActivationManual, ActivationDown, ActivationAlwaysDown:
+		return false
+	}
+	return true
+}
+
 // KeepsStatic reports whether what the daemon set stays on a link when the unit
 // goes.
 func (u *Unit) KeepsStatic() bool {

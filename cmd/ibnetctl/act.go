@@ -90,7 +90,14 @@ func (a *app) logLevelCmd() *cobra.Command {
 
 func (a *app) smCmd() *cobra.Command {
 	sm := &cobra.Command{
-		Use: "sm", Short: "the subnet manager: status, start, stop, topology",
+		Use: "sm", Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return noCommand(append([]string{"sm"}, args...))
+			}
+			return cmd.Help()
+		},
+		Short: "the subnet manager: status, start, stop, topology",
 		Long: `Every InfiniBand subnet needs one program that gives out addresses and routes,
 the subnet manager: in a switch, or on one host. With [SubnetManager]
 Manage=auto in a unit this host starts one when a port finds none, and stops it
@@ -138,13 +145,13 @@ when a better one has taken over.`,
 		&cobra.Command{
 			Use: "start PORT", Short: "run the subnet manager on a port until it is stopped by hand", Args: cobra.ExactArgs(1),
 			Long:              "Starts the subnet manager on the port whatever the unit says, and keeps it running until `ibnetctl sm stop`. If another one is master and outranks it, it stays as standby.",
-			ValidArgsFunction: a.completePorts,
+			ValidArgsFunction: one(a.completePorts),
 			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StartSubnetManager", args) },
 		},
 		&cobra.Command{
 			Use: "stop PORT", Short: "stop it and keep it stopped", Args: cobra.ExactArgs(1),
 			Long:              "Stops the subnet manager on the port. If `ibnetctl sm start` had started it, the unit's Manage= decides again; if the unit had, it stays stopped until `ibnetctl sm start`.",
-			ValidArgsFunction: a.completePorts,
+			ValidArgsFunction: one(a.completePorts),
 			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StopSubnetManager", args) },
 		},
 		a.topologyCmd(),

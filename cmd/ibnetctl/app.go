@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +56,9 @@ func fail(code int, format string, a ...any) error {
 type app struct {
 	in       io.Reader
 	out, err io.Writer
-	root     string // prefix of every path that is read or written, for tests and images
+	tty      [2]io.Writer // what out and err write to, for a program that we run
+	terminal bool         // out is one
+	root     string       // prefix of every path that is read or written, for tests and images
 	json     bool
 	colour   bool
 	noBus    bool
@@ -61,13 +67,21 @@ type app struct {
 }
 
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in: in, out: out, err: errw}
+	a := &app{in: in, out: out, err: errw, tty: [2]io.Writer{out, errw}, terminal: isTerminal(out)}
+	if a.terminal {
+		a.out = screen{out}
+	}
+	if isTerminal(errw) {
+		a.err = screen{errw}
+	}
 	cmd := a.command()
 	cmd.SetArgs(args)
 	cmd.SetIn(in)
 	cmd.SetOut(out)
 	cmd.SetErr(errw)
 	err := cmd.ExecuteContext(ctx)
+	// What cannot be parsed may have ended before the flag was seen.
+	a.json = a.json || err != nil && slices.Contains(args, "--json")
 	if a.json && !a.emitted {
 		// A command that has nothing to say says how it went.
 		if err == nil && a.speaks {
@@ -139,9 +153,15 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		SilenceErrors:     true,
 		Version:           version.String(),
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		PersistentPreRun: func(c *cobra.Command, _ []string) {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if a.root != "" {
+				if st, err := os.Stat(a.root); err != nil || !st.IsDir() {
+					return fail(exitNoSuch, "--root=%s: there is no such directory", a.root)
+				}
+			}
 			a.speaks = c.Name() != "monitor" && c.Name() != "capture" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
-			a.colour = !a.json && isTerminal(a.out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+			a.colour = !a.json && a.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+			return nil
 		},
 	}
 	root.SetVersionTemplate("ibnetctl {{.Version}}\n")
@@ -164,12 +184,26 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.maskCmd(true), a.maskCmd(false), a.importCmd())
 	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true, Run: func(c *cobra.Command, args []string) {
-		if t, _, err := root.Find(args); err == nil {
-			_ = t.Help()
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true, RunE: func(c *cobra.Command, args []string) error {
+		t, rest, err := root.Find(args)
+		if err != nil || len(rest) > 0 {
+			return noCommand(args)
 		}
+		return t.Help()
 	}})
 	return root
+}
+
+func noCommand(args []string) error {
+	return fail(exitUsage, "there is no command %q; `ibnetctl --help` lists them", strings.Join(args, " "))
+}
+
+// opening gives an error of opening a file its exit code.
+func opening(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &exitError{exitNoSuch, err}
+	}
+	return err
 }
 
 // path places an absolute path below the root.
@@ -196,6 +230,27 @@ func isTerminal(w io.Writer) bool {
 	}
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
+}
+
+// screen is a terminal that takes no commands but our own colours: names of
+// nodes come from the fabric, where others choose them.
+type screen struct{ w io.Writer }
+
+// controls are control characters, and the sequences of paint.
+var controls = regexp.MustCompile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
+
+// Write implements io.Writer.
+func (s screen) Write(b []byte) (int, error) {
+	clean := controls.ReplaceAllFunc(bytes.ToValidUTF8(b, []byte("?")), func(m []byte) []byte {
+		if len(m) > 2 {
+			return m
+		}
+		return []byte("?")
+	})
+	if _, err := s.w.Write(clean); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }
 
 // Colours, by meaning.

@@ -103,6 +103,8 @@ func busError(err error, limit time.Duration) error {
 	switch de.Name {
 	case api.ErrAccessDenied, "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
 		return fail(exitDenied, "%s", text)
+	case api.ErrInvalidArgs:
+		return fail(exitUsage, "%s", text)
 	case api.ErrNoSuchLink, api.ErrNoSuchPort:
 		return fail(exitNoSuch, "%s", text)
 	case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner":
@@ -182,7 +184,7 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 		return nil, err
 	}
 	if !a.json {
-		fmt.Fprintln(a.err, a.paint(faint, "ibnetworkd does not run: this is what ibnetctl itself sees, and what the daemon would make of it"))
+		fmt.Fprintln(a.err, "ibnetworkd does not run: this is what ibnetctl itself sees, and what the daemon would make of it")
 	}
 	return sys.describe(), nil
 }

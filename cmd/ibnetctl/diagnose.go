@@ -17,7 +17,7 @@ func (a *app) diagnoseCmd() *cobra.Command {
 interface, partition, multicast group, mode, MTU, address. At the first thing
 that blocks the way it stops, says what it is, and prints the command to type
 next. Exits 1 if a port is blocked.`,
-		ValidArgsFunction: a.completeBoth,
+		ValidArgsFunction: one(a.completeBoth),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sys *system
 			var mods map[string]bool

@@ -42,6 +42,17 @@ func (a *app) completeUnits(*cobra.Command, []string, string) ([]string, cobra.S
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeMasked offers the names of masked units.
+func (a *app) completeMasked(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, s := range a.loadUnits().Skipped {
+		if s.Masked {
+			out = append(out, strings.TrimSuffix(s.Name, units.Suffix)+"\t"+s.Why)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
 // verifyText checks one file by itself. A drop-in is checked behind a unit that
 // matches everything: its own need not say what it matches.
 func verifyText(name string, text []byte) []units.Problem {
@@ -65,6 +76,7 @@ func (a *app) verifyCmd() *cobra.Command {
 		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
 drop-ins), and prints every problem as file:line:column with what is kept
 instead. Exits 1 if there is one.`,
+		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork", "conf"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var problems []units.Problem
 			n := 0
@@ -75,7 +87,7 @@ instead. Exits 1 if there is one.`,
 				for _, f := range args {
 					text, err := os.ReadFile(f)
 					if err != nil {
-						return fail(exitNoSuch, "%w", err)
+						return opening(err)
 					}
 					problems, n = append(problems, verifyText(f, text)...), n+1
 				}
@@ -159,10 +171,8 @@ func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units
 	if u := set.Unit(name); u != nil {
 		return u, nil
 	}
-	for _, s := range set.Skipped {
-		if s.Masked && strings.TrimSuffix(s.Name, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
-			return nil, fail(exitNoSuch, "%s is %s", s.Name, s.Why)
-		}
+	if s := masked(set, name); s != "" {
+		return nil, fail(exitNoSuch, "%s is %s", name, s)
 	}
 	quiet := *a
 	quiet.json = true
@@ -176,6 +186,16 @@ func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units
 		}
 	}
 	return nil, fail(exitNoSuch, "there is no unit %s in %s, and no unit applies to a link of that name", name, strings.Join(units.Dirs, ", "))
+}
+
+// masked is by what a unit is masked, empty if it is not.
+func masked(set *units.Set, name string) string {
+	for _, s := range set.Skipped {
+		if s.Masked && strings.TrimSuffix(s.Name, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
+			return s.Why
+		}
+	}
+	return ""
 }
 
 const newUnit = `# See man 5 ibnetwork. ibnetctl verify finds mistakes, ibnetctl plan shows
@@ -206,7 +226,7 @@ func (a *app) editCmd() *cobra.Command {
 comes with a package is copied to /etc first. What you wrote is checked before
 it is put in place: with problems you are asked what to do. If the daemon runs
 it is reloaded.`,
-		ValidArgsFunction: a.completeUnits,
+		ValidArgsFunction: one(a.completeUnits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := unitName(args[0])
 			if err != nil {
@@ -218,13 +238,16 @@ it is reloaded.`,
 			}
 			begin := ""
 			set := a.loadUnits()
+			if s := masked(set, name); s != "" {
+				return fail(exitNoSuch, "%s is %s: ibnetctl unmask %s first", name, s, name)
+			}
 			u := set.Unit(name)
-			if dropIn != "" {
+			if cmd.Flags().Changed("drop-in") {
+				if dropIn == "" || strings.HasPrefix(dropIn, ".") || strings.Contains(dropIn, "/") {
+					return fail(exitUsage, "--drop-in=%s: give the name of a file, without a directory", dropIn)
+				}
 				if !strings.HasSuffix(dropIn, ".conf") {
 					dropIn += ".conf"
-				}
-				if strings.Contains(dropIn, "/") {
-					return fail(exitUsage, "%q is not a file name", dropIn)
 				}
 				if u == nil {
 					return fail(exitNoSuch, "there is no unit %s that a drop-in could extend", name)
@@ -273,14 +296,26 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	keep := false
+	defer func() {
+		if !keep {
+			os.RemoveAll(dir)
+		}
+	}()
 	tmp := filepath.Join(dir, unit)
 	if err := os.WriteFile(tmp, []byte(begin), 0o644); err != nil {
 		return err
 	}
+	unsaved, err := os.Stat(tmp)
+	if err != nil {
+		return err
+	}
+	// Ctrl-C at the terminal is for the editor: it must neither be killed by it
+	// nor keep what it wrote from being applied.
+	ctx = context.WithoutCancel(ctx)
 	for {
-		c := exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, "sh", tmp)
-		c.Stdin, c.Stdout, c.Stderr = a.in, a.out, a.err
+		c := exec.Command("/bin/sh", "-c", editor+` "$1"`, "sh", tmp)
+		c.Stdin, c.Stdout, c.Stderr = a.in, a.tty[0], a.tty[1]
 		if err := c.Run(); err != nil {
 			return fmt.Errorf("the editor (%s) failed, nothing was changed: %w", editor, err)
 		}
@@ -290,6 +325,10 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		}
 		if old, err := os.ReadFile(target); err == nil && string(old) == string(text) {
 			fmt.Fprintln(a.err, "not changed")
+			return nil
+		}
+		if st, err := os.Stat(tmp); err == nil && string(text) == begin && st.ModTime().Equal(unsaved.ModTime()) {
+			fmt.Fprintln(a.err, "not saved: nothing was changed")
 			return nil
 		}
 		var problems []units.Problem
@@ -316,15 +355,21 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 				continue
 			}
 		}
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
-		}
-		if err := renameio.WriteFile(target, text, 0o644, renameio.WithStaticPermissions(0o644)); err != nil {
-			return err
+		if err := putFile(target, text); err != nil {
+			keep = true
+			return fmt.Errorf("%w; what you wrote is in %s", err, tmp)
 		}
 		fmt.Fprintln(a.err, "wrote", target)
 		return a.reloadIfRunning(ctx)
 	}
+}
+
+// putFile puts a unit or drop-in in place, at once and as a whole.
+func putFile(target string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	return renameio.WriteFile(target, text, 0o644, renameio.WithStaticPermissions(0o644))
 }
 
 // reloadIfRunning tells a running daemon about changed files. It watches the
@@ -349,9 +394,13 @@ func (a *app) maskCmd(mask bool) *cobra.Command {
 		word, short, long = "unmask", "undo mask", "Removes the links to /dev/null that mask made."
 	}
 	var runtime bool
+	complete := a.completeUnits
+	if !mask {
+		complete = a.completeMasked
+	}
 	c := &cobra.Command{
 		Use: word + " NAME...", Short: short, Long: long, Args: cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeUnits,
+		ValidArgsFunction: complete,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dir := a.path(units.Dirs[0])
 			if runtime {

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
@@ -51,7 +51,7 @@ into /etc/systemd/network.`,
 						fmt.Fprintln(a.err, err)
 						continue
 					}
-					return fail(exitNoSuch, "%w", err)
+					return opening(err)
 				}
 				text, err := io.ReadAll(io.LimitReader(f, importer.MaxSize+1))
 				f.Close()
@@ -64,36 +64,42 @@ into /etc/systemd/network.`,
 				sources = append(sources, importer.Source{Path: n, Text: string(text)})
 			}
 			r := importer.Import(sources)
-			if a.json && !write {
-				return a.emit(answer.Import{Schema: answer.Schema, Units: jsonUnits(r.Units), Left: append([]importer.Left{}, r.Left...), Notes: append([]string{}, r.Notes...)})
-			}
-			for i, u := range r.Units {
-				if write {
-					target := a.path(filepath.Join(units.Dirs[0], u.Name))
-					if _, err := os.Lstat(target); err == nil {
-						return fail(exitFailure, "%s exists: move it away first", target)
-					} else if !os.IsNotExist(err) {
+			target := func(u importer.Unit) string { return a.path(filepath.Join(units.Dirs[0], u.Name)) }
+			switch {
+			case write:
+				// All of them or none.
+				for _, u := range r.Units {
+					if _, err := os.Lstat(target(u)); err == nil {
+						return fail(exitFailure, "%s exists: move it away first; nothing was written", target(u))
+					} else if !errors.Is(err, fs.ErrNotExist) {
 						return err
 					}
-					if err := os.MkdirAll(filepath.Dir(target), fs.FileMode(0o755)); err != nil {
-						return err
-					}
-					if err := renameio.WriteFile(target, []byte(u.Text), 0o644, renameio.WithStaticPermissions(0o644)); err != nil {
-						return err
-					}
-					fmt.Fprintln(a.err, "wrote", target)
-					continue
 				}
-				if i > 0 {
-					fmt.Fprintln(a.out)
+				for _, u := range r.Units {
+					if err := putFile(target(u), []byte(u.Text)); err != nil {
+						return err
+					}
+					fmt.Fprintln(a.err, "wrote", target(u))
 				}
-				fmt.Fprintf(a.out, "%s\n%s", a.paint(bold, "### "+u.Name), u.Text)
+			case a.json:
+				if err := a.emit(answer.Import{Schema: answer.Schema, Units: jsonUnits(r.Units), Left: append([]importer.Left{}, r.Left...), Notes: append([]string{}, r.Notes...)}); err != nil {
+					return err
+				}
+			default:
+				for i, u := range r.Units {
+					if i > 0 {
+						fmt.Fprintln(a.out)
+					}
+					fmt.Fprintf(a.out, "%s\n%s", a.paint(bold, "### "+u.Name), u.Text)
+				}
 			}
-			for _, l := range r.Left {
-				fmt.Fprintln(a.err, a.paint(soso, "not carried over: "+l.String()))
-			}
-			for _, n := range r.Notes {
-				fmt.Fprintln(a.err, "to do:", n)
+			if write || !a.json {
+				for _, l := range r.Left {
+					fmt.Fprintln(a.err, "not carried over:", l)
+				}
+				for _, n := range r.Notes {
+					fmt.Fprintln(a.err, "to do:", n)
+				}
 			}
 			if write && len(r.Units) > 0 {
 				fmt.Fprintln(a.err, "next: ibnetctl verify; ibnetctl plan; ibnetctl reload")

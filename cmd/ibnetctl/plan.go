@@ -102,7 +102,7 @@ same for the same, and so that prefixes still hold what they held.`,
 func readCapture(name string, unitDir string) (*system, *capture, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, opening(err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxCapture+1))
@@ -118,12 +118,9 @@ func readCapture(name string, unitDir string) (*system, *capture, error) {
 	}
 	var set *units.Set
 	if unitDir != "" {
-		if st, err := os.Stat(unitDir); err != nil {
+		if set, err = unitsIn(unitDir); err != nil {
 			return nil, nil, err
-		} else if !st.IsDir() {
-			return nil, nil, fmt.Errorf("%s is not a directory", unitDir)
 		}
-		set = units.Load([]units.Root{{Path: unitDir, FS: os.DirFS(unitDir)}})
 	} else {
 		set = units.Load(capturedRoots(c.Units))
 	}
@@ -132,6 +129,14 @@ func readCapture(name string, unitDir string) (*system, *capture, error) {
 		rec = &link.Record{}
 	}
 	return newSystem(c.Snapshot, set, rec), c, nil
+}
+
+// unitsIn reads the unit files of one directory.
+func unitsIn(dir string) (*units.Set, error) {
+	if _, err := os.ReadDir(dir); err != nil {
+		return nil, opening(err)
+	}
+	return units.Load([]units.Root{{Path: dir, FS: os.DirFS(dir)}}), nil
 }
 
 // decodeCapture reads a capture's bytes.
@@ -193,7 +198,10 @@ ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).
 			} else {
 				sys, err = a.observe(cmd.Context())
 				if err == nil && unitDir != "" {
-					sys = newSystem(sys.snap, units.Load([]units.Root{{Path: unitDir, FS: os.DirFS(unitDir)}}), sys.record)
+					var set *units.Set
+					if set, err = unitsIn(unitDir); err == nil {
+						sys = newSystem(sys.snap, set, sys.record)
+					}
 				}
 			}
 			if err != nil {

@@ -464,6 +464,16 @@ func portNames(d *api.Description) []string {
 	return out
 }
 
+// one completes the first argument only.
+func one(f cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, s string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return f(cmd, args, s)
+	}
+}
+
 func (a *app) completeLinks(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return a.completeFrom(cmd.Context(), linkNames), cobra.ShellCompDirectiveNoFileComp
 }

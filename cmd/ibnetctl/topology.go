@@ -25,7 +25,7 @@ func (a *app) topologyCmd() *cobra.Command {
 InfiniBand one by default) and prints every node, what each of its ports is
 connected to, and which subnet managers there are. It reads only, needs no
 subnet manager, and needs root.`,
-		ValidArgsFunction: a.completePorts,
+		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()

@@ -9,25 +9,63 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/units"
 )
 
 // tried is what a rollback needs: the files as they were.
 type tried struct {
-	Files []triedFile `json:"files"`
-	Until time.Time   `json:"until"`
+	Files   []triedFile   `json:"files"`
+	Timeout time.Duration `json:"timeout"`
 }
 
+// triedFile is a file before the trial: nothing, a link, or a text.
 type triedFile struct {
-	Path   string `json:"path"`
-	Before []byte `json:"before"`
-	Had    bool   `json:"had"`
+	Path   string      `json:"path"`
+	Before []byte      `json:"before"`
+	Mode   fs.FileMode `json:"mode"`
+	Link   string      `json:"link,omitempty"`
+	Had    bool        `json:"had"`
+}
+
+// former reads what is at a path now.
+func former(path string) (triedFile, error) {
+	f := triedFile{Path: path}
+	st, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return f, nil
+	case err != nil:
+		return f, err
+	}
+	f.Had, f.Mode = true, st.Mode().Perm()
+	if st.Mode()&fs.ModeSymlink != 0 {
+		f.Link, err = os.Readlink(path)
+		return f, err
+	}
+	f.Before, err = os.ReadFile(path)
+	return f, err
+}
+
+// restore puts it back.
+func (f *triedFile) restore() error {
+	switch {
+	case f.Link != "":
+		return renameio.Symlink(f.Link, f.Path)
+	case f.Had:
+		return renameio.WriteFile(f.Path, f.Before, f.Mode, renameio.WithStaticPermissions(f.Mode))
+	}
+	if err := os.Remove(f.Path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func (a *app) tryCmd() *cobra.Command {
@@ -40,6 +78,7 @@ confirmation. Without one in time the former files come back and are applied:
 after a mistake that cuts you off the machine, wait. The way back is kept by a
 process of its own, so it also works when this one is killed or the terminal is
 gone.`,
+		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if rollback != "" {
 				return a.tryGuard(cmd.Context(), rollback)
@@ -56,38 +95,46 @@ gone.`,
 	return c
 }
 
-const (
-	triedJSON = "tried.json"
-	confirmed = "confirmed"
-)
+// triedJSON is the list of former files in a trial's directory. The trial is
+// under way as long as it is there.
+const triedJSON = "tried.json"
 
 func (a *app) try(ctx context.Context, files []string, timeout time.Duration) error {
 	if timeout < time.Second {
 		return fail(exitUsage, "--timeout=%v is too short to read the question", timeout)
 	}
-	var t tried
+	if a.root != "" || a.noBus {
+		return fail(exitUsage, "a trial is one of the running system: it goes with neither --root nor --no-bus")
+	}
+	t := tried{Timeout: timeout}
 	texts := map[string][]byte{}
 	bad := false
 	for _, f := range files {
+		if !strings.HasSuffix(f, units.Suffix) {
+			return fail(exitUsage, "%s is no unit file: its name has to end in %s", f, units.Suffix)
+		}
 		name, err := unitName(filepath.Base(f))
 		if err != nil {
 			return err
 		}
 		text, err := os.ReadFile(f)
 		if err != nil {
-			return fail(exitNoSuch, "%w", err)
+			return opening(err)
 		}
 		_, problems := units.VerifyFile(f, text)
 		for _, p := range problems {
 			fmt.Fprintln(a.err, p)
 			bad = bad || p.Severity == units.Error
 		}
-		target := a.path(filepath.Join(units.Dirs[0], name))
-		before, err := os.ReadFile(target)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		target := filepath.Join(units.Dirs[0], name)
+		if _, twice := texts[target]; twice {
+			return fail(exitUsage, "two of the files are called %s", name)
+		}
+		before, err := former(target)
+		if err != nil {
 			return err
 		}
-		t.Files = append(t.Files, triedFile{target, before, err == nil})
+		t.Files = append(t.Files, before)
 		texts[target] = text
 	}
 	if bad {
@@ -98,89 +145,104 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 		return &exitError{exitNotRunning, fmt.Errorf("%w: without it nothing can be tried", err)}
 	}
 	defer c.close()
+	dir, err := a.startGuard(t)
+	if err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	until := time.Now().Add(timeout)
 
-	base := a.path(stateDir)
-	if err := os.MkdirAll(base, 0o755); err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp(base, "try-")
-	if err != nil {
-		return err
-	}
-	t.Until = time.Now().Add(timeout)
-	b, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, triedJSON), b, 0o600); err != nil {
-		return err
-	}
-	// The guard must live on whatever happens to us and our terminal.
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	args := []string{"try", "--guard", dir}
-	if a.root != "" {
-		args = append(args, "--root", a.root)
-	}
-	guard := exec.Command(self, args...)
-	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	guard.Env = os.Environ()
-	guard.Dir = "/"
-	if err := guard.Start(); err != nil {
-		os.RemoveAll(dir)
-		return fmt.Errorf("start the guard, nothing was changed: %w", err)
-	}
-	go func() { _ = guard.Wait() }()
-
-	for target, text := range texts {
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-			return err
+	back := func() error {
+		done, err := settle(dir, false)
+		if err != nil {
+			return fmt.Errorf("%w; it is tried again at %s", err, until.Format("15:04:05"))
 		}
-		if err := renameio.WriteFile(target, text, 0o644, renameio.WithStaticPermissions(0o644)); err != nil {
-			return fmt.Errorf("%w; the former files come back at %s", err, t.Until.Format("15:04:05"))
+		if done {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
+			defer cancel()
+			if err := c.call(ctx, "Reload", nil); err != nil {
+				return fmt.Errorf("the former files are back, but the reload failed: %w", err)
+			}
+		}
+		fmt.Fprintln(a.err, "taken back")
+		return &exitError{code: exitFailure}
+	}
+	for target, text := range texts {
+		if err := putFile(target, text); err != nil {
+			fmt.Fprintln(a.err, err)
+			return back()
 		}
 	}
 	if err := c.call(ctx, "Reload", nil); err != nil {
 		fmt.Fprintf(a.err, "the reload failed: %v\n", err)
 	}
-	fmt.Fprintf(a.err, "Applied. Is everything all right? Type yes and Enter to keep it; it is taken back at %s (in %v): ", t.Until.Format("15:04:05"), timeout)
+	fmt.Fprintf(a.err, "Applied. Is everything all right? Type yes and Enter to keep it; it is taken back at %s (in %v): ", until.Format("15:04:05"), timeout)
 	answer := make(chan string, 1)
 	go func() {
 		var s string
 		_, _ = fmt.Fscanln(a.in, &s)
 		answer <- s
 	}()
-	timer := time.NewTimer(time.Until(t.Until))
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case s := <-answer:
-		if s == "yes" || s == "y" {
-			if err := os.WriteFile(filepath.Join(dir, confirmed), nil, 0o600); err != nil {
-				return fmt.Errorf("the confirmation cannot be written, it will be taken back: %w", err)
-			}
-			fmt.Fprintln(a.err, "kept")
-			return nil
+		if s != "yes" && s != "y" {
+			return back()
 		}
+		kept, err := settle(dir, true)
+		if err != nil {
+			return fmt.Errorf("it cannot be kept and will be taken back: %w", err)
+		}
+		if !kept {
+			return fail(exitFailure, "that was too late: it has been taken back")
+		}
+		fmt.Fprintln(a.err, "kept")
+		return nil
 	case <-timer.C:
-		fmt.Fprintln(a.err)
 	case <-ctx.Done():
 	}
-	if err := rollBack(dir); err != nil {
-		return err
-	}
-	fmt.Fprintln(a.err, "taken back")
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-	defer cancel()
-	if err := c.call(ctx, "Reload", nil); err != nil {
-		return err
-	}
-	return &exitError{code: exitFailure}
+	fmt.Fprintln(a.err)
+	return back()
 }
 
-// tryGuard waits until the trial's time is over, and takes it back unless it
-// was confirmed or taken back already.
+// startGuard writes down what a rollback needs and starts the process that does
+// it, whatever happens to us and our terminal.
+func (a *app) startGuard(t tried) (dir string, err error) {
+	if err := os.MkdirAll(stateDir, 0o755); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(stateDir, "try-")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(tmp)
+		}
+	}()
+	b, err := json.Marshal(t)
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(tmp, triedJSON), b, 0o600); err != nil {
+		return "", err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	guard := exec.Command(self, "try", "--guard", tmp)
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	guard.Dir = "/"
+	if err := guard.Start(); err != nil {
+		return "", fmt.Errorf("start the guard: %w", err)
+	}
+	go func() { _ = guard.Wait() }()
+	return tmp, nil
+}
+
+// tryGuard waits until the trial's time is over, or until the host goes down,
+// and takes it back unless that was settled already.
 func (a *app) tryGuard(ctx context.Context, dir string) error {
 	b, err := os.ReadFile(filepath.Join(dir, triedJSON))
 	if err != nil {
@@ -190,52 +252,68 @@ func (a *app) tryGuard(ctx context.Context, dir string) error {
 	if err := json.Unmarshal(b, &t); err != nil {
 		return err
 	}
-	timer := time.NewTimer(time.Until(t.Until) + time.Second)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if _, err := os.Stat(filepath.Join(dir, confirmed)); err == nil {
-		return os.RemoveAll(dir)
-	}
-	if err := rollBack(dir); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was taken back
+	wait := t.Timeout + time.Second
+	for range guardTries {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
 		}
-		return err
+		done, err := settle(dir, false)
+		if err == nil {
+			if done {
+				return a.reloadIfRunning(context.WithoutCancel(ctx))
+			}
+			return nil
+		}
+		if ctx.Err() != nil {
+			return err
+		}
+		wait = guardRetry
 	}
-	return a.reloadIfRunning(ctx)
+	return errors.New("the former files cannot be put back")
 }
 
-// rollBack puts the former files back. The first to rename the list does it.
-func rollBack(dir string) error {
+// A full disk may have room again: the guard tries for an hour.
+const (
+	guardRetry = 10 * time.Second
+	guardTries = 360
+)
+
+// settle ends a trial: it keeps the new files, or puts the former ones back. It
+// reports false if the trial was settled already. Who dies half way leaves the
+// trial to the next; nobody acts beside another.
+func settle(dir string, keep bool) (done bool, err error) {
 	list := filepath.Join(dir, triedJSON)
-	mine := list + ".taken"
-	if err := os.Rename(list, mine); err != nil {
-		return err
+	f, err := os.Open(list)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
 	}
-	b, err := os.ReadFile(mine)
 	if err != nil {
-		return err
+		return false, err
 	}
-	var t tried
-	if err := json.Unmarshal(b, &t); err != nil {
-		return err
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return false, fmt.Errorf("lock %s: %w", list, err)
 	}
-	var errs []error
-	for _, f := range t.Files {
-		if !f.Had {
-			if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
-			continue
+	if _, err := os.Stat(list); errors.Is(err, fs.ErrNotExist) {
+		return false, nil // settled while we waited
+	}
+	if !keep {
+		var t tried
+		if err := json.NewDecoder(f).Decode(&t); err != nil {
+			return false, fmt.Errorf("%s: %w", list, err)
 		}
-		errs = append(errs, renameio.WriteFile(f.Path, f.Before, 0o644, renameio.WithStaticPermissions(0o644)))
+		var errs []error
+		for i := range t.Files {
+			errs = append(errs, t.Files[i].restore())
+		}
+		if err := errors.Join(errs...); err != nil {
+			return false, err
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	if err := os.Remove(list); err != nil {
+		return false, err
 	}
-	return os.RemoveAll(dir)
+	_ = os.Remove(dir)
+	return true, nil
 }

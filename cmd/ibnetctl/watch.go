@@ -21,6 +21,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
 func (a *app) monitorCmd() *cobra.Command {
@@ -41,7 +42,7 @@ an object. It stays when the daemon restarts.`,
 			if err := conn.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchPathNamespace(api.Root)); err != nil {
 				return err
 			}
-			if err := conn.AddMatchSignal(dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
+			if err := conn.AddMatchSignal(dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
 				return err
 			}
 			c := &client{conn}
@@ -168,6 +169,8 @@ func compare(old, new *api.Description) []event {
 	return out
 }
 
+const operStates = "missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, enslaved, routable"
+
 // want is one link to wait for.
 type want struct {
 	link string
@@ -183,22 +186,31 @@ func (a *app) waitOnlineCmd() *cobra.Command {
 		Use: "wait-online [LINK[:STATE]...]", Short: "wait until the links that must be online are", Args: cobra.ArbitraryArgs,
 		Long: `Waits until every link with RequiredForOnline=yes (the default of links that have
 a unit) is in the operational state that its unit requires, or until the named
-links are. An InfiniBand link is online when its port is Active, the broadcast
+links are. Without a unit that requires a link there is nothing to wait for. An InfiniBand link is online when its port is Active, the broadcast
 group is joined, its address is there and the port's GID table holds the GID of
 its hardware address; a RoCE link when that table holds a GID of it. When the time is over the reason of each missing link is
 printed, and the exit code is 6.`,
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var wants []want
+			if cmd.Flags().Changed("interface") && len(ifaces) == 0 {
+				return fail(exitUsage, "--interface= names no link")
+			}
 			for _, s := range append(slices.Clone(ifaces), args...) {
 				n, st, _ := strings.Cut(s, ":")
+				if n == "" {
+					return fail(exitUsage, "%q names no link", s)
+				}
 				w := want{link: n, oper: link.OperState(or(st, oper))}
 				if w.oper != "" && w.oper.Rank() < 0 {
-					return fail(exitUsage, "%q is no operational state (missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, enslaved, routable)", w.oper)
+					return fail(exitUsage, "%q is no operational state (%s)", w.oper, operStates)
 				}
 				wants = append(wants, w)
 			}
 			ctx := cmd.Context()
+			if timeout < 0 {
+				return fail(exitUsage, "--timeout=%v is less than nothing", timeout)
+			}
 			if timeout > 0 {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -230,6 +242,8 @@ printed, and the exit code is 6.`,
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print what is missing")
 	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up after `TIME`; 0 waits for ever")
 	f.StringVarP(&oper, "operational-state", "o", "", "the least operational `STATE` of named links")
+	_ = c.RegisterFlagCompletionFunc("interface", a.completeLinks)
+	_ = c.RegisterFlagCompletionFunc("operational-state", cobra.FixedCompletions(strings.Split(operStates, ", "), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -255,7 +269,7 @@ func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]answ
 		watch()
 		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: "the daemon has not reported yet"}}, false
 		if r, err := daemon.ReadReport(dir); err == nil {
-			missing, online = judge(r, wants, anyOne, a.hasGID)
+			missing, online = judge(r, wants, anyOne, a.hasGID, a.nothingRequired)
 		}
 		if online {
 			return nil, nil
@@ -291,13 +305,22 @@ const (
 	gidInterval = 250 * time.Millisecond
 )
 
-// judge says which links are not online.
-func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool) (missing []answer.Lacking, online bool) {
+// nothingRequired reports whether no unit can make a link that is waited for.
+func (a *app) nothingRequired() bool {
+	return !slices.ContainsFunc(a.loadUnits().Units, func(u *units.Unit) bool { return u.Required() && !u.Unmanaged() })
+}
+
+// judge says which links are not online. nothing tells whether there can be no
+// link that is required.
+func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool, nothing func() bool) (missing []answer.Lacking, online bool) {
 	if len(wants) == 0 {
 		for _, l := range r.Links {
 			if l.Required && l.State != link.StateUnmanaged {
 				wants = append(wants, want{link: l.Name})
 			}
+		}
+		if len(wants) == 0 && nothing() {
+			return nil, true
 		}
 		if len(wants) == 0 {
 			// Links that only come with their device are not there yet.

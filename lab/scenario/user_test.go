@@ -108,7 +108,7 @@ func everyAnswer(g *lab.G) {
 		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
 		{"try", "try --timeout 20s " + file, 0},
 		{"a command that fails", "status nosuch", 5}, {"a command that fails", "up nosuch", 5}, {"a command that fails", "sm start nosuch/1", 5},
-		{"a command that fails", "log-level loud", 1}, {"a command that fails", "cat nosuch", 5},
+		{"a command that fails", "log-level loud", 2}, {"a command that fails", "cat nosuch", 5},
 	} {
 		out, _ := g.Try("sh", "-c", fmt.Sprintf("echo yes | ibnetctl --json %s 2>/tmp/err; echo $? >/tmp/code", c.cmd))
 		code := strings.TrimSpace(g.Read("/tmp/code"))

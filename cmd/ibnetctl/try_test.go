@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// trial makes three files as they are before a trial, changes them, and gives
+// the trial's directory and a check that the former ones are back.
+func trial(t *testing.T) (dir string, isBack func() bool) {
+	t.Helper()
+	d := t.TempDir()
+	text, link, none := filepath.Join(d, "text"), filepath.Join(d, "link"), filepath.Join(d, "none")
+	if err := os.WriteFile(text, []byte("before"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/null", link); err != nil {
+		t.Fatal(err)
+	}
+	var all tried
+	for _, p := range []string{text, link, none} {
+		f, err := former(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Files = append(all.Files, f)
+		if f.Link != "" {
+			os.Remove(p)
+		}
+		if err := os.WriteFile(p, []byte("tried"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(d, "try")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, triedJSON), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir, func() bool {
+		b, err := os.ReadFile(text)
+		st, serr := os.Stat(text)
+		to, lerr := os.Readlink(link)
+		_, nerr := os.Lstat(none)
+		return err == nil && string(b) == "before" && serr == nil && st.Mode().Perm() == 0o640 && lerr == nil && to == "/dev/null" && os.IsNotExist(nerr)
+	}
+}
+
+func TestSettleOnce(t *testing.T) {
+	dir, isBack := trial(t)
+	if done, err := settle(dir, false); !done || err != nil || !isBack() {
+		t.Errorf("taken back: %v, %v, %v", done, err, isBack())
+	}
+	if _, err := os.Stat(dir); err == nil {
+		t.Error("the trial's directory is still there")
+	}
+	if done, err := settle(dir, true); done || err != nil {
+		t.Errorf("kept after it was taken back: %v, %v", done, err)
+	}
+	dir, isBack = trial(t)
+	if done, err := settle(dir, true); !done || err != nil || isBack() {
+		t.Errorf("kept: %v, %v", done, err)
+	}
+	if done, err := settle(dir, false); done || err != nil || isBack() {
+		t.Errorf("taken back after it was kept: %v, %v", done, err)
+	}
+}
+
+// A rollback that fails half way is done by the next.
+func TestSettleAgain(t *testing.T) {
+	dir, isBack := trial(t)
+	link := filepath.Join(filepath.Dir(dir), "link")
+	// A directory cannot be replaced by a link.
+	os.Remove(link)
+	if err := os.MkdirAll(filepath.Join(link, "x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := settle(dir, false); done || err == nil {
+		t.Fatalf("%v, %v", done, err)
+	}
+	if err := os.RemoveAll(link); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := settle(dir, false); !done || err != nil || !isBack() {
+		t.Errorf("%v, %v, %v", done, err, isBack())
+	}
+}
+
+// Of the guard and the one at the prompt one settles, and the files are as it
+// says.
+func TestSettleRace(t *testing.T) {
+	for range 50 {
+		dir, isBack := trial(t)
+		var kept, back atomic.Int32
+		var both sync.WaitGroup
+		both.Go(func() {
+			if done, err := settle(dir, true); err != nil {
+				t.Error(err)
+			} else if done {
+				kept.Add(1)
+			}
+		})
+		both.Go(func() {
+			if done, err := settle(dir, false); err != nil {
+				t.Error(err)
+			} else if done {
+				back.Add(1)
+			}
+		})
+		both.Wait()
+		if kept.Load()+back.Load() != 1 || isBack() != (back.Load() == 1) {
+			t.Fatalf("kept %d, taken back %d, is back %v", kept.Load(), back.Load(), isBack())
+		}
+	}
+}

@@ -123,12 +123,12 @@ func running(sms []api.SMStatus) (n int) {
 
 const auto = "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.1/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\nStopDelaySec=5\n"
 
-// Cold boot of an installed host whose fabric has no subnet manager, with one
-// unit: the port goes from Initialize over the worker to Active, the link gets
-// its address, and the host is online.
+// Cold boot of an installed host whose fabric has no subnet manager, and that
+// has no opensm, with one unit: the port goes from Initialize over the worker to
+// Active, the link gets its address, and the host is online.
 func TestOnDemandColdBoot(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Timeout: 90 * time.Second}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(t, lab.Config{Timeout: 90 * time.Second, Files: map[string]string{"/usr/sbin/opensm": ""}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer func() {
 			g.Log(g.Exec("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd", "-u", "ibnetsm@*", "-n", "60"))
@@ -148,9 +148,17 @@ func TestOnDemandColdBoot(t *testing.T) {
 		if running(sms) != 1 {
 			g.Errorf("subnet managers: %s", phases(sms))
 		}
-		// In order: the worker, the address, online.
-		order := g.Exec("systemctl", "show", "-p", "ActiveEnterTimestampMonotonic", "--value", "ibnetworkd.service", sms[0].Worker, "ibnetworkd-wait-online.service", "network-online.target")
-		g.Logf("ActiveEnter: %s", strings.Fields(order))
+		order := []string{"ibnetworkd.service", sms[0].Worker, "ibnetworkd-wait-online.service", "network-online.target"}
+		last := 0
+		for _, u := range order {
+			at := 0
+			_, _ = fmt.Sscan(g.Exec("systemctl", "show", "-p", "ActiveEnterTimestampMonotonic", "--value", u), &at)
+			g.Logf("%s at %.2f s", u, float64(at)/1e6)
+			if at == 0 || at < last {
+				g.Errorf("%s is active before what comes before it in %q", u, order)
+			}
+			last = at
+		}
 		out, _ := g.Try("systemctl", "list-units", "--failed", "--plain", "--no-legend")
 		if strings.TrimSpace(out) != "" {
 			g.Errorf("failed units:\n%s", out)
@@ -257,6 +265,52 @@ func TestOnDemandTwoPorts(t *testing.T) {
 		g.Logf("takeover: longest silence %v", longest)
 		if longest > 3*time.Second {
 			g.Errorf("traffic stood still for %v", longest)
+		}
+	})
+}
+
+// An edited [SubnetManager] section reaches the worker that runs, as systemd
+// hands the options over; with another engine, also when the daemon did not run
+// while it was edited.
+func TestOnDemandSettings(t *testing.T) {
+	t.Parallel()
+	c := installed(t, lab.Config{Timeout: 3 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		master := func(what, worker string) {
+			g.Helper()
+			smWait(g, what, 60*time.Second, func(s []api.SMStatus) bool {
+				return strings.Contains(phases(s), "swib0/1 master active") && strings.HasPrefix(s[0].Worker, worker)
+			})
+		}
+		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
+		master("ours to be master", "ibnetsm@")
+		const file = `/etc/my "own" partitions.conf`
+		g.Write(file, "Default=0x7fff, ipoib : ALL=full;\n")
+		g.Write(unitDir+"10-ib0.ibnetwork", auto+"Priority=5\nPartitionsFile="+file+"\nPartition=0x8001 Name=storage Members=ALL\n")
+		g.Exec("ibnetctl", "reload")
+		worker := describe(g).SubnetManagers[0].Worker
+		want := "--priority=5|--partitions=" + file + "|--partition=0x8001 Name=storage Members=ALL|"
+		g.WaitFor(20*time.Second, func() string {
+			pid := strings.TrimSpace(g.Exec("systemctl", "show", "-p", "MainPID", "--value", worker))
+			line, _ := g.Try("sh", "-c", "tr '\\0' '|' < /proc/"+pid+"/cmdline")
+			if !strings.HasSuffix(strings.TrimSpace(line), want) {
+				return "the worker runs as " + line
+			}
+			return ""
+		})
+		g.Wait("the partition", 20*time.Second, func() bool { return strings.Contains(g.PortFile("swib0", 1, "pkeys/1"), "8001") })
+		master("ours to be master again", "ibnetsm@")
+		if out := g.Exec("sminfo", "-C", "swib0", "-P", "1"); !strings.Contains(out, "priority 5") {
+			g.Errorf("sminfo: %s", out)
+		}
+
+		g.Exec("systemctl", "stop", "ibnetworkd")
+		g.Write(unitDir+"10-ib0.ibnetwork", auto+"Engine=opensm\n")
+		g.Exec("systemctl", "start", "ibnetworkd")
+		master("opensm to be master", "ibnetsm-opensm-")
+		if out, _ := g.Try("systemctl", "is-active", worker); strings.HasPrefix(out, "active") {
+			g.Error("both run")
 		}
 	})
 }

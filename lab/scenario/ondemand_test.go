@@ -242,19 +242,13 @@ func TestOnDemandTwoPorts(t *testing.T) {
 
 		g.Write(unitDir+"10-ib.ibnetwork", fmt.Sprintf(both, "always"))
 		g.Exec("ibnetctl", "reload")
+		// Of equal priority the lower GUID is the better; the other may be master until
+		// it has heard of it.
 		sms = smWait(g, "two workers", 30*time.Second, func(s []api.SMStatus) bool {
-			return running(s) == 2 && strings.Contains(phases(s), "standby") && strings.Contains(phases(s), "master")
+			return phases(s) == "swib0/1 master active, swib1/1 standby active" && masterOf(g, "swib1") == g.PortFile("swib0", 1, "lid")
 		})
-		g.Logf("always: %s", phases(sms))
-		var master, other api.SMStatus
-		for _, s := range sms {
-			if s.Phase == "master" {
-				master = s
-			} else {
-				other = s
-			}
-		}
-		before := masterOf(g, other.IBDevice)
+		master := sms[0]
+		before := masterOf(g, "swib1")
 		longest = silence(g, a, func() {
 			// Stopped for good, so that it cannot come back before the other.
 			g.Exec("systemctl", "mask", "--runtime", master.Worker)

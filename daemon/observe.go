@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/udevdb"
+	"ibnetworkd/internal/smallfile"
 	ipoibrtnl "ibnetworkd/ipoib/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -385,23 +386,18 @@ func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
 
 // pkeysUntil reads a partition table from its beginning until all keys that
 // matter are found and an empty entry follows; subnet managers leave no holes in
-// the beginning. System calls of our own keep a look at 32 ports short.
+// the beginning.
 func (o *Observer) pkeysUntil(id portID, need map[ib.PKey]bool) []ib.PKey {
 	dir := filepath.Join("/", o.root, "/sys/class/infiniband", id.dev, "ports", strconv.Itoa(id.num), "pkeys") + "/"
 	missing := maps.Clone(need)
 	var keys []ib.PKey
 	var buf [32]byte
 	for i := range 1 << 16 {
-		fd, err := unix.Open(dir+strconv.Itoa(i), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		b, err := smallfile.ReadTo(dir+strconv.Itoa(i), buf[:])
 		if err != nil {
 			break
 		}
-		n, err := unix.Read(fd, buf[:])
-		_ = unix.Close(fd)
-		if err != nil {
-			break
-		}
-		k, err := ib.ParsePKey(strings.TrimSpace(string(buf[:max(n, 0)])))
+		k, err := ib.ParsePKey(strings.TrimSpace(string(b)))
 		if err != nil {
 			continue
 		}

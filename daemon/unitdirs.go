@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/units"
 )
 
@@ -30,10 +31,6 @@ type UnitDirs struct {
 	files   map[string]*unitFile
 	last    *units.Set
 }
-
-// maxUnitFile bounds what is kept of a file, in bytes; the parser refuses files
-// long before.
-const maxUnitFile = 8 << 20
 
 type unitFile struct {
 	stat unix.Stat_t
@@ -108,50 +105,21 @@ func (u *UnitDirs) read(p string, regular bool) (*unitFile, error) {
 		return f, nil
 	}
 	var st unix.Stat_t
-	if f != nil || !regular {
-		if err := unix.Stat(p, &st); err != nil {
-			return nil, err
-		}
-		if f != nil && f.stat.Ino == st.Ino && f.stat.Dev == st.Dev && f.stat.Size == st.Size && f.stat.Mtim == st.Mtim && f.stat.Ctim == st.Ctim {
-			f.seen = true
-			return f, nil
-		}
-		if st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return &unitFile{stat: st}, nil
-		}
-	}
-	// System calls of our own: the os package asks the poller about every file,
-	// which doubles the cost of a start with hundreds of units.
-	fd, err := unix.Open(p, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
+	if err := unix.Stat(p, &st); err != nil {
 		return nil, err
 	}
-	defer func() { _ = unix.Close(fd) }()
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
+	if f != nil && f.stat.Ino == st.Ino && f.stat.Dev == st.Dev && f.stat.Size == st.Size && f.stat.Mtim == st.Mtim && f.stat.Ctim == st.Ctim {
+		f.seen = true
+		return f, nil
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return &unitFile{stat: st}, nil
 	}
-	data := make([]byte, 0, max(min(st.Size, maxUnitFile), 0)+1)
-	for {
-		if len(data) == cap(data) {
-			if len(data) >= maxUnitFile {
-				break
-			}
-			data = append(data, 0)[:len(data)]
-		}
-		n, err := unix.Read(fd, data[len(data):cap(data)])
-		if err == unix.EINTR {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		data = data[:len(data)+n]
-		if n == 0 || int64(len(data)) == st.Size {
-			break
-		}
+	// What changes between the two is seen by the next look: the stat data are
+	// then older than what they stand for.
+	data, err := smallfile.Read(p, units.MaxFile)
+	if err != nil {
+		return nil, err
 	}
 	f = &unitFile{stat: st, data: data, link: !regular, seen: true}
 	u.files[p] = f

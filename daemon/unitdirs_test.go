@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -88,4 +89,25 @@ func text(s *units.Set) (out []string) {
 		out = append(out, k.Path+" "+k.Why)
 	}
 	return out
+}
+
+// A long file is read to its end, and one that is too long is not used in part.
+func TestLongUnit(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, units.Dirs[0])
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	line := append(bytes.Repeat([]byte("#"), 1<<16-1), '\n')
+	for size, used := range map[int]bool{9 << 20: true, units.MaxFile + 1: false} {
+		text := append([]byte("[Match]\nName=ib0\n"), bytes.Repeat(line, size/len(line))...)
+		text = append(text, "[Link]\nMTUBytes=2044\n"...)
+		if err := os.WriteFile(filepath.Join(dir, "1.ibnetwork"), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		set := NewUnitDirs(root).Load()
+		if ok := len(set.Units) == 1 && set.Units[0].Link.MTUBytes.V.Bytes == 2044; ok != used || used != (len(set.Problems) == 0) {
+			t.Errorf("%d bytes: %d units, %v", len(text), len(set.Units), set.Problems)
+		}
+	}
 }

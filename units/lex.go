@@ -11,8 +11,8 @@ const (
 	// maxLine is the longest physical or joined line in bytes (systemd's
 	// LONG_LINE_MAX).
 	maxLine = 1 << 20
-	// maxFile bounds what is read of one file.
-	maxFile = 16 << 20
+	// MaxFile bounds what is read of one file.
+	MaxFile = 16 << 20
 	// maxFileProblems bounds the list of one file's problems; a file of random
 	// bytes would have one on each line.
 	maxFileProblems = 1000
@@ -98,8 +98,8 @@ func (l *lexer) problem(sev Severity, line, col int, kept, format string, args .
 // that positions are those of the physical line where a thing stands.
 func lex(path, data string) *rawFile {
 	l := &lexer{f: &rawFile{path: path}, outside: true}
-	if len(data) > maxFile {
-		l.problem(Error, 0, 0, "the file is not used", "file has %d bytes, more than %d are not read", len(data), maxFile)
+	if len(data) > MaxFile {
+		l.problem(Error, 0, 0, "the file is not used", "file has %d bytes, more than %d are not read", len(data), MaxFile)
 		return l.f
 	}
 	rest := strings.TrimPrefix(data, bom)

@@ -261,10 +261,10 @@ func (l *loader) read(at found, dropIn bool) (s source, masked, ok bool) {
 		return refuse("this is not a regular file but %s", modeWord(fi.Mode()))
 	}
 	var b bytes.Buffer
-	if n := fi.Size(); n > 0 && n <= maxFile {
+	if n := fi.Size(); n > 0 && n <= MaxFile {
 		b.Grow(int(n) + bytes.MinRead)
 	}
-	if _, err := b.ReadFrom(io.LimitReader(f, maxFile+1)); err != nil {
+	if _, err := b.ReadFrom(io.LimitReader(f, MaxFile+1)); err != nil {
 		return refuse("the file cannot be read: %v", cause(err))
 	}
 	if b.Len() == 0 {

@@ -54,6 +54,24 @@ func Read(path string, most int) ([]byte, error) {
 	}
 }
 
+// ReadTo reads a file of less than len(buf) bytes into buf, for callers that read
+// many and keep none. See Read for its end.
+func ReadTo(path string, buf []byte) ([]byte, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, failed("open", path, err)
+	}
+	n, err := retry(func() (int, error) { return unix.Read(fd, buf) })
+	_ = unix.Close(fd)
+	switch {
+	case err != nil:
+		return nil, failed("read", path, err)
+	case n == len(buf):
+		return nil, failed("read", path, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, len(buf)-1))
+	}
+	return buf[:n], nil
+}
+
 // Write writes to a file that is there, in one call, as files of sysfs and
 // /proc/sys want it.
 func Write(path string, b []byte) error {

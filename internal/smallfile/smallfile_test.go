@@ -22,6 +22,12 @@ func TestReadEachSize(t *testing.T) {
 		if _, err := Read(path, n); err != nil {
 			t.Errorf("just %d bytes: %v", n, err)
 		}
+		if got, err := ReadTo(path, make([]byte, n+1)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%d bytes to a buffer: %d, %v", n, len(got), err)
+		}
+		if _, err := ReadTo(path, make([]byte, n)); !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%d bytes to a buffer of as many: %v", n, err)
+		}
 		if n > 0 {
 			if _, err := Read(path, n-1); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("%d bytes where %d are allowed: %v", n, n-1, err)

@@ -17,7 +17,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"ibnetworkd/internal/smallfile"
 )
 
 // FS is a /sys tree.
@@ -48,43 +48,14 @@ func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) < 256 && !strings.ContainsAny(s, "/\x00")
 }
 
-// read gives an attribute without its final newline. It asks for the three
-// system calls that are needed and no more: a look at a large card reads some
-// hundred files.
+// read gives an attribute without its final newline.
 func read(path string) (string, error) {
-	fd, err := openRetry(path, unix.O_RDONLY|unix.O_CLOEXEC)
+	var buf [maxAttr + 1]byte
+	b, err := smallfile.ReadTo(path, buf[:])
 	if err != nil {
-		return "", &fs.PathError{Op: "read", Path: path, Err: err}
+		return "", err
 	}
-	defer func() { _ = unix.Close(fd) }()
-	var b [maxAttr]byte
-	n := 0
-	for n < len(b) {
-		m, err := unix.Read(fd, b[n:])
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return "", &fs.PathError{Op: "read", Path: path, Err: err}
-		}
-		if m == 0 {
-			break
-		}
-		n += m
-		if b[n-1] == '\n' {
-			break // an attribute ends with its line, so the end needs no read
-		}
-	}
-	return strings.TrimRight(string(b[:n]), "\n"), nil
-}
-
-func openRetry(path string, flags int) (int, error) {
-	for {
-		fd, err := unix.Open(path, flags, 0)
-		if !errors.Is(err, unix.EINTR) {
-			return fd, err
-		}
-	}
+	return strings.TrimRight(string(b), "\n"), nil
 }
 
 // write writes an attribute in one system call, with a newline: ib_ipoib
@@ -96,25 +67,11 @@ func writeEnded(path, value, end string) error {
 	if strings.ContainsAny(value, "\n\x00") || len(value) >= maxAttr {
 		return fmt.Errorf("%.64q is not a value for %s", value, path)
 	}
-	fd, err := openRetry(path, unix.O_WRONLY|unix.O_CLOEXEC)
-	if err != nil {
-		return &fs.PathError{Op: "write", Path: path, Err: err}
+	err := smallfile.Write(path, []byte(value+end))
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return &fs.PathError{Op: "write " + strconv.Quote(value) + " to", Path: path, Err: pe.Err}
 	}
-	for {
-		_, err = unix.Write(fd, []byte(value+end))
-		// The kernel restarts a mode change that lost RTNL in between
-		// (restart_syscall), which a signal turns into EINTR.
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if cerr := unix.Close(fd); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return &fs.PathError{Op: "write " + strconv.Quote(value) + " to", Path: path, Err: err}
-	}
-	return nil
+	return err
 }
 
 // text is an attribute, or "" if there is none or it has no value now: a driver

@@ -31,7 +31,6 @@ var layouts = []struct {
 	{"LFTBlock", 64, func() codec { return new(LFTBlock) }},
 	{"MFTBlock", 64, func() codec { return new(MFTBlock) }},
 	{"SMInfo", SMInfoLen, func() codec { return new(SMInfo) }},
-	{"MlnxExtPortInfo", 64, func() codec { return new(MlnxExtPortInfo) }},
 	{"Notice", NoticeLen, func() codec { return new(Notice) }},
 	{"InformInfo", InformInfoLen, func() codec { return new(InformInfo) }},
 	{"ClassPortInfo", ClassPortInfoLen, func() codec { return new(ClassPortInfo) }},

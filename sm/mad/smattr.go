@@ -375,28 +375,3 @@ func (s *SMInfo) Decode(b []byte) error {
 	s.Priority, s.State = b[20]>>4, SMState(b[20]&0xf)
 	return nil
 }
-
-// MlnxExtPortInfo is Mellanox's attribute 0xff90, which told FDR-10 before the
-// architecture had extended speeds (libibmad's MlnxExtPortInfo fields).
-type MlnxExtPortInfo struct {
-	StateChangeEnable  uint8
-	LinkSpeedSupported uint8 // bit 0: FDR-10
-	LinkSpeedEnabled   uint8
-	LinkSpeedActive    uint8
-}
-
-// Append appends 64 bytes.
-func (m *MlnxExtPortInfo) Append(b []byte) []byte {
-	var d [64]byte
-	d[3], d[7], d[11], d[15] = m.StateChangeEnable, m.LinkSpeedSupported, m.LinkSpeedEnabled, m.LinkSpeedActive
-	return append(b, d[:]...)
-}
-
-// Decode reads 64 bytes.
-func (m *MlnxExtPortInfo) Decode(b []byte) error {
-	if len(b) < 64 {
-		return ErrShort
-	}
-	m.StateChangeEnable, m.LinkSpeedSupported, m.LinkSpeedEnabled, m.LinkSpeedActive = b[3], b[7], b[11], b[15]
-	return nil
-}

@@ -30,9 +30,6 @@ func (s *PortSet) Add(p uint8) { s[p>>6] |= 1 << (p & 63) }
 // Has reports whether the port is in the set.
 func (s *PortSet) Has(p uint8) bool { return s[p>>6]&(1<<(p&63)) != 0 }
 
-// Remove takes a port out of the set.
-func (s *PortSet) Remove(p uint8) { s[p>>6] &^= 1 << (p & 63) }
-
 // IsEmpty reports whether the set has no port.
 func (s *PortSet) IsEmpty() bool { return *s == PortSet{} }
 

@@ -162,13 +162,6 @@ func resolve(name string) (engine, why string) {
 	return "", fmt.Sprintf("routing engine %q is unknown; known are %s", name, strings.Join(Engines, ", "))
 }
 
-// Known reports whether there is an engine of that name, or one that does the
-// same as opensm's of that name.
-func Known(engine string) bool {
-	_, why := resolve(engine)
-	return why == ""
-}
-
 // try builds the tables with the engine named in r.
 func (b *builder) try(r *Result, opt Options) error {
 	switch r.Engine {

@@ -2,12 +2,15 @@ package engine_test
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/elect"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
@@ -187,5 +190,42 @@ func TestFormerMasterForgets(t *testing.T) {
 			t.Error(err)
 		}
 		join(2)
+	})
+}
+
+// A manager that is handed the subnet while it walks it serves with what it
+// found and does not walk it again.
+func TestHandoverWhileDiscovering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{DelayMin: 5 * time.Millisecond, DelayMax: 5 * time.Millisecond})
+		defer w.close()
+		hosts := hostsOf(f)
+		a, stop := w.manager(hosts[0], engine.Config{})
+		w.settle(hosts[0], a, 10*time.Second)
+		g, n := f.Nodes[f.Ports[hosts[5]].Node].GUID, f.Ports[hosts[5]].Num
+		pi, err := w.sim.PortInfo(g, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		c := w.client(t, hosts[3])
+		log := new(buffer)
+		b, _ := w.manager(hosts[5], engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+		time.Sleep(30 * time.Millisecond)
+		if x := b.Snapshot(); x.State != "Discovering" {
+			t.Fatalf("%s already", x.State)
+		}
+		info := mad.SMInfo{GUID: f.Ports[hosts[3]].GUID, State: mad.SMMaster}
+		k := transport.Packet{LID: pi.LID}
+		mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, elect.ModHandover, 1, 0, info.Append(nil))
+		c.tid = 1
+		if r, err := c.exchange(&k); err != nil || mad.StatusOf(&r.MAD) != 0 {
+			t.Fatalf("status %#x, %v", uint16(mad.StatusOf(&r.MAD)), err)
+		}
+		w.settle(hosts[5], b, 10*time.Second)
+		if s := log.String(); strings.Count(s, "sweep=full") != 1 || !strings.Contains(s, "was=Discovering now=Master") {
+			t.Error(s)
+		}
 	})
 }

@@ -69,7 +69,11 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	case elect.Acknowledge:
 		s.sendSMInfo(from, elect.ModAcknowledge)
 		s.reregister = true
-		s.ev.full, s.ev.reason = true, "handover"
+		if was == mad.SMMaster {
+			// There were two masters. Otherwise the walk that is under way, or
+			// the first one as master, finds out.
+			s.ev.full, s.ev.reason = true, "handover"
+		}
 	}
 }
 

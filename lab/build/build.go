@@ -84,7 +84,7 @@ func key(parts ...string) string {
 // once makes sure that dir exists, running make in a fresh folder beside it if
 // not.  The folder is renamed when make succeeds.  Other processes wait.
 func (b *Builder) once(ctx context.Context, what, dir string, make func(tmp string) error) error {
-	if _, err := os.Stat(dir); err == nil {
+	if used(dir) {
 		return nil
 	}
 	unlock, err := b.lock(ctx, what, filepath.Base(filepath.Dir(dir))+"-"+filepath.Base(dir))
@@ -109,7 +109,33 @@ func (b *Builder) once(ctx context.Context, what, dir string, make func(tmp stri
 	if err := os.Rename(tmp, dir); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	prune(filepath.Dir(dir))
 	return nil
+}
+
+// used reports whether a result is there, and notes that it is in use.
+func used(dir string) bool {
+	if _, err := os.Stat(dir); err != nil {
+		return false
+	}
+	now := time.Now()
+	_ = os.Chtimes(dir, now, now) // another user's cache can be used too
+	return true
+}
+
+// prune removes from a folder of results what nobody has used for a month, and what a
+// build that was killed a day ago has left.
+func prune(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		limit := 30 * 24 * time.Hour
+		if strings.HasSuffix(e.Name(), ".partial") {
+			limit = 24 * time.Hour
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > limit {
+			os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // lock takes the named lock of the cache and says so while it has to wait.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func builder(t *testing.T) *Builder {
@@ -206,5 +207,40 @@ func TestDownload(t *testing.T) {
 	}
 	if m, _ := filepath.Glob(filepath.Join(b.Cache, "debs/extra/*")); len(m) != 1 {
 		t.Errorf("left behind: %v", m)
+	}
+}
+
+// What nobody uses any more makes room for what is new.
+func TestPrune(t *testing.T) {
+	b := builder(t)
+	kind := filepath.Join(b.Cache, "kind")
+	have := func() string {
+		var names []string
+		entries, _ := os.ReadDir(kind)
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return strings.Join(names, " ")
+	}
+	for name, age := range map[string]time.Duration{
+		"forgotten": 40 * 24 * time.Hour, "old": 40 * 24 * time.Hour, "recent": 20 * 24 * time.Hour,
+		"killed.partial": 2 * 24 * time.Hour, "running.partial": time.Hour,
+	} {
+		dir := filepath.Join(kind, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-age)
+		if err := os.Chtimes(dir, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"old", "new"} { // the old one is there, and used by that
+		if err := b.once(t.Context(), name, filepath.Join(kind, name), func(string) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := have(), "new old recent running.partial"; got != want {
+		t.Errorf("left are %q, want %q", got, want)
 	}
 }

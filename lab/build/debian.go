@@ -86,7 +86,7 @@ func (b *Builder) aptOptions(series string) ([]string, error) {
 func (b *Builder) debianTree(ctx context.Context, series string) (string, error) {
 	m, _ := filepath.Glob(filepath.Join(b.Cache, "kernel", "debian-"+series+".*"))
 	for _, d := range m {
-		if !strings.HasSuffix(d, ".partial") {
+		if !strings.HasSuffix(d, ".partial") && used(d) {
 			return d, nil
 		}
 	}

@@ -60,7 +60,7 @@ func (b *Builder) source(ctx context.Context) (dir, version string, err error) {
 		m, _ := filepath.Glob(pattern)
 		sort.Strings(m)
 		for i := len(m) - 1; i >= 0; i-- {
-			if !strings.HasSuffix(m[i], ".partial") {
+			if !strings.HasSuffix(m[i], ".partial") && used(m[i]) {
 				return m[i], strings.TrimPrefix(filepath.Base(m[i]), "linux-")
 			}
 		}

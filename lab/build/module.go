@@ -73,7 +73,16 @@ func (b *Builder) Module(ctx context.Context, k *Kernel, name string, src fs.FS)
 				return err
 			}
 		}
-		return b.run(ctx, step{what: "strip"}, "strip", "-g", filepath.Join(tmp, name+".ko"))
+		if err := b.run(ctx, step{what: "strip"}, "strip", "-g", filepath.Join(tmp, name+".ko")); err != nil {
+			return err
+		}
+		entries, err := os.ReadDir(tmp)
+		for _, e := range entries {
+			if n := e.Name(); n != name+".ko" && n != Warnings {
+				os.RemoveAll(filepath.Join(tmp, n)) // twenty times the module's size
+			}
+		}
+		return err
 	})
 	if err != nil {
 		return "", err

@@ -27,6 +27,9 @@ func (b *Builder) goBuild(ctx context.Context, dir, out string, args ...string) 
 		return err
 	}
 	defer unlock()
+	if !used(filepath.Dir(out)) {
+		prune(filepath.Dir(filepath.Dir(out)))
+	}
 	if err := os.MkdirAll(filepath.Dir(out), 0o755); err != nil {
 		return err
 	}

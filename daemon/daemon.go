@@ -988,6 +988,8 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 		if again {
 			dirty[l.Index] = true
 			names[l.Name] = true
+			// The next look is for the unit that the link will have.
+			delete(d.unitOf, l.Index)
 		}
 	}
 	d.held.event(names, true, time.Now())

@@ -580,3 +580,40 @@ func BenchmarkEdit(b *testing.B) {
 		}
 	}
 }
+
+// asking notes for which unit a look is.
+type asking struct {
+	*memory
+	units []string
+}
+
+func (a *asking) Look(sc Scope, w Wants) (*link.Snapshot, error) {
+	s, err := a.memory.Look(sc, w)
+	if err == nil && w.Card != nil {
+		text := "none"
+		if u := w.Card(s, &s.Links[0]); u != nil {
+			text = fmt.Sprintf("PFC %b", u.RoCE.PFC.V)
+		}
+		a.units = append(a.units, text)
+	}
+	return s, err
+}
+
+// The look of a reload is for the units as they are now.
+func TestLookForTheNewUnit(t *testing.T) {
+	sys := &asking{memory: system(t, 1)}
+	f := &files{m: map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n[RoCE]\nVersion=2\n"}}
+	d := New(Config{System: sys, Keep: &notes{}, Load: f.load})
+	d.rec = &link.Record{}
+	if err := d.cycle(t.Context(), everything); err != nil {
+		t.Fatal(err)
+	}
+	f.set("10.ibnetwork", "[Match]\nName=ib0\n[RoCE]\nPFC=3\n")
+	sys.units = nil
+	if err := d.cycle(t.Context(), Scope{Reload: true}); err != nil {
+		t.Fatal(err)
+	}
+	if len(sys.units) == 0 || sys.units[0] != "PFC 1000" {
+		t.Errorf("looked for %q", sys.units)
+	}
+}

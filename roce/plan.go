@@ -84,9 +84,8 @@ func Plan(b *link.Builder, st *State, index int, u *units.Unit) (restarts bool) 
 	p.nodeDesc()
 	p.virtualFunctions()
 	if l.IsInfiniBand() {
-		if u.RoCE.Present {
-			b.Attr(index, link.Attribute{Name: "RoCE", Wanted: "yes", Actual: "InfiniBand", Why: link.Reason{
-				Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is an InfiniBand link: [RoCE] is for Ethernet ports", l.Name), Next: "take [RoCE] out, or write [Port] Type=eth"}})
+		if !l.IsChild() { // a unit that matches a link's P_Key children too does not mean them
+			p.ethernetOnly()
 		}
 		return false
 	}
@@ -98,6 +97,23 @@ func Plan(b *link.Builder, st *State, index int, u *units.Unit) (restarts bool) 
 	}
 	p.gids()
 	return false
+}
+
+// ethernetOnly says what an InfiniBand link cannot have.
+func (p *planner) ethernetOnly() {
+	for _, x := range []struct {
+		section, instead string
+		is               bool
+	}{
+		{"RoCE", "take [RoCE] out, or write [Port] Type=eth", p.u.RoCE.Present},
+		{"SoftRoCE", "take [SoftRoCE] out: the link has RDMA", p.u.SoftRoCE.Present},
+		{"VLAN", "write a [Partition] instead", len(p.u.VLANs) > 0},
+	} {
+		if x.is {
+			p.attr(link.Attribute{Name: x.section, Wanted: "yes", Actual: "InfiniBand", Why: link.Reason{
+				Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is an InfiniBand link: [%s] is for Ethernet ports", p.l.Name, x.section), Next: x.instead}})
+		}
+	}
 }
 
 func (p *planner) findPort() {
@@ -732,7 +748,18 @@ func (p *planner) ecn(r *units.RoCE) {
 // modprobe keeps mlx4's PFC over a reload of its module, where it is a
 // parameter and not a setting.
 func (p *planner) modprobe(r *units.RoCE) {
-	if !r.WriteModprobeFile.V || !r.PFC.Set || p.l.Driver != "mlx4_en" && p.l.Driver != "mlx4_core" {
+	if !r.WriteModprobeFile.V {
+		return
+	}
+	no := func(text, next string) {
+		p.attr(link.Attribute{Name: "WriteModprobeFile", Wanted: "yes", Actual: "no", Why: link.Reason{Code: link.CodeUnsupported, Text: text, Next: next}})
+	}
+	switch {
+	case p.l.Driver != "mlx4_en" && p.l.Driver != "mlx4_core":
+		no(fmt.Sprintf("the driver of %s takes PFC while it runs: there is no module option for it", p.l.Name), "take WriteModprobeFile= out")
+		return
+	case !r.PFC.Set:
+		no("WriteModprobeFile= keeps PFC=, and there is none", "write PFC= too")
 		return
 	}
 	text := fmt.Sprintf("# Written by ibnetworkd because a unit says WriteModprobeFile=yes.\noptions mlx4_en pfctx=0x%02x pfcrx=0x%02x\n", r.PFC.V, r.PFC.V)
@@ -777,6 +804,8 @@ func (p *planner) virtualFunctions() {
 	}
 	if v, ok := g.Autoprobe.Get(); ok && s.Autoprobe != nil {
 		p.reach(link.Attribute{Name: "Autoprobe", Wanted: yesNo(v), Actual: yesNo(*s.Autoprobe)}, v == *s.Autoprobe, SetAutoprobe{On: p.on, Bus: s.Bus, Dev: s.Dev, Probe: v})
+	} else if ok {
+		p.cannot("Autoprobe", yesNo(v), link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s has no switch for drivers of virtual functions", p.on), Next: "take Autoprobe= out"})
 	}
 	if n, ok := g.Count.Get(); ok && !p.vfCount(s, n) {
 		return

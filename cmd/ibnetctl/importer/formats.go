@@ -102,6 +102,8 @@ func (im *importer) ifcfg(s Source) {
 		im.link(parent).partitions = append(im.link(parent).partitions, partition{k, name})
 	}
 	u := im.link(name)
+	// A gateway without a default route is none.
+	defaultRoute := func(key string) bool { v := get(key); return v == "" || yes(v) }
 	prefixes := map[string]string{}
 	addrs := map[string]string{}
 	for _, a := range as {
@@ -131,7 +133,7 @@ func (im *importer) ifcfg(s Source) {
 				ok = false
 			}
 		case a.key == "GATEWAY", a.key == "GATEWAY0":
-			ok = u.addGateway(a.value)
+			ok = !defaultRoute("DEFROUTE") || u.addGateway(a.value)
 		case strings.HasPrefix(a.key, "DNS"):
 			ok = u.addDNS(a.value)
 		case a.key == "DOMAIN":
@@ -153,8 +155,8 @@ func (im *importer) ifcfg(s Source) {
 			}
 		case a.key == "IPV6_DEFAULTGW":
 			gw, _, _ := strings.Cut(a.value, "%")
-			ok = u.addGateway(gw)
-		case a.key == "DEFROUTE" && yes(a.value):
+			ok = !defaultRoute("IPV6_DEFROUTE") || u.addGateway(gw)
+		case a.key == "DEFROUTE", a.key == "IPV6_DEFROUTE":
 		default:
 			im.left(a.line, a.text, whyNoKey)
 		}
@@ -276,7 +278,7 @@ func (im *importer) keyfile(s Source) {
 		ok := true
 		switch e.section + "." + e.key {
 		case "connection.id", "connection.uuid", "connection.type", "connection.interface-name", "connection.timestamp", "connection.permissions", "infiniband.p-key", "infiniband.parent", "infiniband.mac-address",
-			"ipv4.may-fail", "ipv6.may-fail", "ipv6.addr-gen-mode", "connection.autoconnect-priority":
+			"ipv4.may-fail", "ipv6.may-fail", "ipv4.never-default", "ipv6.never-default", "ipv6.addr-gen-mode", "connection.autoconnect-priority":
 		case "connection.autoconnect":
 			u.manual = !yes(e.value)
 		case "infiniband.transport-mode":
@@ -303,7 +305,7 @@ func (im *importer) keyfile(s Source) {
 				im.left(e.line, e.text, whyNoKey)
 			}
 		case "ipv4.gateway", "ipv6.gateway":
-			ok = u.addGateway(e.value)
+			ok = yes(get(e.section, "never-default")) || u.addGateway(e.value)
 		case "ipv4.dns", "ipv6.dns", "ipv4.dns-search", "ipv6.dns-search":
 			for _, v := range strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ',' }) {
 				if strings.HasSuffix(e.key, "search") {
@@ -317,7 +319,7 @@ func (im *importer) keyfile(s Source) {
 			case (e.section == "ipv4" || e.section == "ipv6") && (k == "address" || k == "addresses"):
 				parts := strings.Split(e.value, ",")
 				ok = u.addAddress(parts[0])
-				if len(parts) > 1 && parts[1] != "" {
+				if len(parts) > 1 && parts[1] != "" && !yes(get(e.section, "never-default")) {
 					ok = ok && u.addGateway(parts[1])
 				}
 			case (e.section == "ipv4" || e.section == "ipv6") && k == "route" && !strings.HasSuffix(e.key, "options"):

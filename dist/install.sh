@@ -43,13 +43,18 @@ for m in "$here"/docs/man/*.[1-8]; do
 	chmod 644 "$DESTDIR$PREFIX/share/man/man${m##*.}/${m##*/}.gz"
 done
 
+# Debian's zsh reads what its packages bring in a folder of its own.
+if [ -z "${ZSH:-}" ]; then
+	ZSH=site-functions
+	[ "$PREFIX" != /usr ] || [ ! -e /etc/debian_version ] || ZSH=vendor-completions
+fi
 completion() { # shell target
 	install -d "$(dirname "$DESTDIR$2")"
 	"$BIN/ibnetctl" completion "$1" >"$DESTDIR$2"
 	chmod 644 "$DESTDIR$2"
 }
 completion bash "$PREFIX/share/bash-completion/completions/ibnetctl"
-completion zsh "$PREFIX/share/zsh/vendor-completions/_ibnetctl"
+completion zsh "$PREFIX/share/zsh/$ZSH/_ibnetctl"
 completion fish "$PREFIX/share/fish/vendor_completions.d/ibnetctl.fish"
 
 for f in README.md LICENSE; do put 644 "$here/$f" "$PREFIX/share/doc/ibnetworkd/$f"; done

@@ -21,7 +21,9 @@ trap 'rm -rf "$stage"' EXIT
 umask 022
 for kind in "$@"; do
 	rm -rf "$stage/root"
-	DESTDIR=$stage/root BIN=$BIN "$here/install.sh"
+	zsh=site-functions
+	[ "$kind" != deb ] || zsh=vendor-completions
+	DESTDIR=$stage/root BIN=$BIN ZSH=$zsh "$here/install.sh"
 	doc=$stage/root/usr/share/doc/ibnetworkd
 	if [ "$kind" = deb ]; then
 		rm -f "$doc/LICENSE"

@@ -174,7 +174,7 @@ func TestPackage(t *testing.T) {
 	lab.Run(t, c, func(g *lab.G) {
 		packageStory(g,
 			func(f string) string { return g.Exec("dpkg", "--force-depends", "-i", f) },
-			func() {},
+			func() { g.Read("/usr/share/zsh/vendor-completions/_ibnetctl") },
 			func() string { return g.Exec("dpkg", "--force-depends", "-P", "ibnetworkd") })
 	})
 }
@@ -192,6 +192,7 @@ func TestPackageRPM(t *testing.T) {
 		packageStory(g,
 			func(f string) string { return g.Exec("rpm", "--upgrade", "--nodeps", "-v", f) },
 			func() {
+				g.Read("/usr/share/zsh/site-functions/_ibnetctl")
 				// Every file is there as packed.
 				if out, err := g.Try("rpm", "--verify", "--nodeps", "ibnetworkd"); err != nil {
 					g.Errorf("rpm --verify: %v\n%s", err, out)

@@ -1,6 +1,7 @@
 package smctl
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -248,7 +249,7 @@ func (d *decider) idle() Decision {
 	if m.Failures > 0 {
 		if due := m.FailedAt.Add(BackOff(m.Failures)); in.Now.Before(due) {
 			return d.wait(PhaseBackingOff, due, "%s failed (%s); attempt %d in %v",
-				in.Worker.Unit, or(in.Worker.Result, "no reason given"), m.Failures+1, BackOff(m.Failures))
+				in.Worker.Unit, cmp.Or(in.Worker.Result, "no reason given"), m.Failures+1, BackOff(m.Failures))
 		}
 	}
 	if in.Worker.Hand == HandStart {
@@ -267,7 +268,7 @@ func (d *decider) idle() Decision {
 		return d.wait(PhaseNoLink, time.Time{}, "%s", linkWords(p))
 	}
 	if pol.Manage == ManageAlways {
-		return d.start("%s says Manage=always", or(pol.Unit, "the unit"))
+		return d.start("%s says Manage=always", cmp.Or(pol.Unit, "the unit"))
 	}
 
 	switch {
@@ -501,11 +502,4 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-func or(s, alt string) string {
-	if s == "" {
-		return alt
-	}
-	return s
 }

@@ -1,6 +1,7 @@
 package smctl
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -230,7 +231,7 @@ func TestOneMasterWhateverHappens(t *testing.T) {
 				}
 				t.Logf("%v part %d linked %v LID %d SM LID %d priority %d worker %v SM %s: %s", x.port.GUID, x.comp, x.linked(), x.port.LID, x.port.SMLID, x.policy.Priority, x.worker.State, state, x.last.Reason)
 			}
-			t.Fatalf("seed %d, %d nodes, %+v: after %v %s", seed, n, pol, s.now.Sub(alone), or(s.wrong(), "workers are still started"))
+			t.Fatalf("seed %d, %d nodes, %+v: after %v %s", seed, n, pol, s.now.Sub(alone), cmp.Or(s.wrong(), "workers are still started"))
 		}
 		worst, sum = max(worst, right.Sub(alone)), sum+right.Sub(alone)
 	}

@@ -305,10 +305,3 @@ func (a *app) table(indent string, head []string, rows [][]cell) {
 		line(r)
 	}
 }
-
-func or(s, alt string) string {
-	if s == "" {
-		return alt
-	}
-	return s
-}

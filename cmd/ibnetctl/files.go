@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -280,7 +281,7 @@ it is reloaded.`,
 
 // editFile lets the user edit begin, checks the result and puts it in place.
 func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn bool) error {
-	editor := or(os.Getenv("VISUAL"), os.Getenv("EDITOR"))
+	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"))
 	if editor == "" {
 		for _, e := range []string{"sensible-editor", "nano", "vi"} {
 			if p, err := exec.LookPath(e); err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -106,7 +107,7 @@ func (a *app) linkTable(links []link.Status) {
 		if l.Port != 0 {
 			port = fmt.Sprintf("%s/%d", l.IBDevice, l.Port)
 		}
-		rows = append(rows, []cell{{idx, faint}, {l.Name, bold}, {or(l.Kind, "-"), ""}, {or(port, "-"), ""}, {or(l.PKey, "-"), ""},
+		rows = append(rows, []cell{{idx, faint}, {l.Name, bold}, {cmp.Or(l.Kind, "-"), ""}, {cmp.Or(port, "-"), ""}, {cmp.Or(l.PKey, "-"), ""},
 			{string(l.Oper), ""}, {string(l.State), stateStyle(l)}, {l.Reason().Text, ""}})
 	}
 	a.table("", []string{"IDX", "LINK", "TYPE", "PORT", "PKEY", "OPERATIONAL", "SETUP", "WHY"}, rows)
@@ -155,7 +156,7 @@ func (a *app) portTable(ports []link.PortStatus) {
 	var rows [][]cell
 	for _, p := range ports {
 		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", p.IBDevice, p.Port), bold}, {p.LinkLayer, ""}, {p.State, portStyle(p.State)}, {p.PhysState, ""},
-			{or(p.Rate, "-"), ""}, {fmt.Sprint(p.LID), ""}, {fmt.Sprint(p.SMLID), ""}, {p.PortGUID, ""}, {or(strings.Join(p.Links, " "), "-"), ""}, {p.Reason.Text, ""}})
+			{cmp.Or(p.Rate, "-"), ""}, {fmt.Sprint(p.LID), ""}, {fmt.Sprint(p.SMLID), ""}, {p.PortGUID, ""}, {cmp.Or(strings.Join(p.Links, " "), "-"), ""}, {p.Reason.Text, ""}})
 	}
 	a.table("", []string{"PORT", "LINK LAYER", "STATE", "PHYSICAL", "RATE", "LID", "SM LID", "PORT GUID", "LINKS", "WHY"}, rows)
 }
@@ -287,12 +288,12 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 			a.field("Next step", "%s", r.Next)
 		}
 	}
-	unit := or(l.Unit, "none matches")
+	unit := cmp.Or(l.Unit, "none matches")
 	a.field("Unit", "%s", unit)
 	for _, f := range l.DropIns {
 		a.field("drop-in", "%s", f)
 	}
-	kind := or(l.Kind, "-")
+	kind := cmp.Or(l.Kind, "-")
 	if l.PKey != "" {
 		kind += ", P_Key " + l.PKey
 	}
@@ -318,7 +319,7 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 			online = "yes"
 		}
 		if l.RequiredMin != "" {
-			online += fmt.Sprintf(" (required: %s to %s)", l.RequiredMin, or(string(l.RequiredMax), "routable"))
+			online += fmt.Sprintf(" (required: %s to %s)", l.RequiredMin, cmp.Or(string(l.RequiredMax), "routable"))
 		}
 	}
 	a.field("Online", "%s", online)
@@ -352,7 +353,7 @@ func (a *app) settings(attributes []link.Attribute, pending []string) {
 			} else if !at.OK() {
 				style = bad
 			}
-			rows = append(rows, []cell{{at.Name, bold}, {or(at.Wanted, "-"), ""}, {or(at.Actual, "-"), style}, {at.Why.Text, ""}})
+			rows = append(rows, []cell{{at.Name, bold}, {cmp.Or(at.Wanted, "-"), ""}, {cmp.Or(at.Actual, "-"), style}, {at.Why.Text, ""}})
 		}
 		a.table("    ", []string{"SETTING", "WANTED", "ACTUAL", "WHY"}, rows)
 	}
@@ -399,7 +400,7 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 	if len(p.PKeys) > 0 {
 		a.field("P_Keys", "%s", strings.Join(p.PKeys, " "))
 	}
-	a.field("Links", "%s", or(strings.Join(p.Links, " "), "none"))
+	a.field("Links", "%s", cmp.Or(strings.Join(p.Links, " "), "none"))
 	if p.Unit != "" {
 		a.field("Unit", "%s", p.Unit)
 	}
@@ -425,7 +426,7 @@ func (a *app) smTable(sms []api.SMStatus) {
 		case "backing-off", "blocked":
 			style = bad
 		}
-		worker := or(s.WorkerState, "-")
+		worker := cmp.Or(s.WorkerState, "-")
 		if s.Hand != "" {
 			worker += " (by hand: " + s.Hand + ")"
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -129,7 +130,7 @@ func (a *app) printTopology(f *fabric.Fabric, sms []smctl.SMInfo, warnings []str
 			}
 			to := "not connected"
 			if peer != nil {
-				to = fmt.Sprintf("%s %s port %d", f.Nodes[peer.Node].Type, or(f.Nodes[peer.Node].Desc, f.Nodes[peer.Node].GUID.String()), peer.Num)
+				to = fmt.Sprintf("%s %s port %d", f.Nodes[peer.Node].Type, cmp.Or(f.Nodes[peer.Node].Desc, f.Nodes[peer.Node].GUID.String()), peer.Num)
 			}
 			lid, state, rate := "", "", ""
 			if p.Known {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -97,7 +98,7 @@ func (a *app) event(now time.Time, e event) {
 		fmt.Fprintln(a.out, string(b))
 		return
 	}
-	line := fmt.Sprintf("%s %s: %s %s -> %s", now.Format("15:04:05.000"), a.paint(bold, e.Name), e.What, or(e.Old, "-"), or(e.New, "-"))
+	line := fmt.Sprintf("%s %s: %s %s -> %s", now.Format("15:04:05.000"), a.paint(bold, e.Name), e.What, cmp.Or(e.Old, "-"), cmp.Or(e.New, "-"))
 	if e.Why != "" {
 		line += ": " + e.Why
 	}
@@ -201,7 +202,7 @@ printed, and the exit code is 6.`,
 				if n == "" {
 					return fail(exitUsage, "%q names no link", s)
 				}
-				w := want{link: n, oper: link.OperState(or(st, oper))}
+				w := want{link: n, oper: link.OperState(cmp.Or(st, oper))}
 				if w.oper != "" && w.oper.Rank() < 0 {
 					return fail(exitUsage, "%q is no operational state (%s)", w.oper, operStates)
 				}
@@ -345,7 +346,7 @@ func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool,
 		case ok:
 			got++
 		default:
-			missing = append(missing, answer.Lacking{Link: w.link, Why: or(l.Reason().Text, fmt.Sprintf("%s (%s)", l.Oper, l.State))})
+			missing = append(missing, answer.Lacking{Link: w.link, Why: cmp.Or(l.Reason().Text, fmt.Sprintf("%s (%s)", l.Oper, l.State))})
 		}
 	}
 	return missing, len(missing) == 0 || anyOne && got > 0

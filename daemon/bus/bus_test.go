@@ -2,6 +2,7 @@ package bus
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,7 @@ func (f *fake) StartSubnetManager(_ context.Context, d string, p int) error {
 func (f *fake) StopSubnetManager(_ context.Context, d string, p int) error {
 	return f.note("stop %s/%d", d, p)
 }
-func (f *fake) LogLevel() string { f.mu.Lock(); defer f.mu.Unlock(); return or(f.level, "info") }
+func (f *fake) LogLevel() string { f.mu.Lock(); defer f.mu.Unlock(); return cmp.Or(f.level, "info") }
 func (f *fake) SetLogLevel(l string) error {
 	if !slices.Contains([]string{"debug", "info", "warn", "error"}, l) {
 		return fmt.Errorf("%q is not one of debug, info, warn, error", l)

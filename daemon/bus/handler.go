@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -428,7 +429,7 @@ func getProperty(c *caller) ([]any, error) {
 	}
 	v, ok := props[name]
 	if !ok {
-		return nil, failure("org.freedesktop.DBus.Error.UnknownProperty", "%s has no property %s", or(iface, c.iface), name)
+		return nil, failure("org.freedesktop.DBus.Error.UnknownProperty", "%s has no property %s", cmp.Or(iface, c.iface), name)
 	}
 	return []any{v}, nil
 }
@@ -558,11 +559,4 @@ func getPort(c *caller) ([]any, error) {
 		return nil, err
 	}
 	return []any{dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port))}, nil
-}
-
-func or(s, alt string) string {
-	if s == "" {
-		return alt
-	}
-	return s
 }

@@ -11,7 +11,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 )
 
-// polkitTimeout is the time that polkit may take when it asks nobody.
+// polkitTimeout is the time that polkit, or the bus, may take when it asks nobody.
 const polkitTimeout = 5 * time.Second
 
 // authorize lets root do everything and asks polkit about others
@@ -22,7 +22,9 @@ func (c *caller) authorize(action string) error {
 		return failure(api.ErrAccessDenied, "the caller is unknown")
 	}
 	var uid uint32
-	if err := c.conn.BusObject().Call("org.freedesktop.DBus.GetConnectionUnixUser", 0, c.sender).Store(&uid); err != nil {
+	ctx, cancel := context.WithTimeout(c.conn.Context(), polkitTimeout)
+	defer cancel()
+	if err := c.conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetConnectionUnixUser", 0, c.sender).Store(&uid); err != nil {
 		return failure(api.ErrAccessDenied, "the bus does not say who is calling: %v", err)
 	}
 	if c.s.cfg.Privileged(uid) {
@@ -38,7 +40,7 @@ func (c *caller) authorize(action string) error {
 	if interactive {
 		timeout, flags = api.AskTimeout, 1
 	}
-	ctx, cancel := context.WithTimeout(c.conn.Context(), timeout)
+	ctx, cancel = context.WithTimeout(c.conn.Context(), timeout)
 	defer cancel()
 	subject := struct {
 		Kind    string

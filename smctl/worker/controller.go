@@ -10,6 +10,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -453,7 +454,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if !e.known {
-			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "it is not known whether " + e.worker.Unit + " runs: " + orText(e.worker.Result, "systemd has not answered yet")}
+			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "it is not known whether " + e.worker.Unit + " runs: " + cmp.Or(e.worker.Result, "systemd has not answered yet")}
 			if !e.reading {
 				if !now.Before(e.retry) {
 					c.read(ctx, g, e)
@@ -655,11 +656,4 @@ func sameStatus(a, b api.SMStatus) bool {
 	a.Master, b.Master = nil, nil
 	a.NextCheck, b.NextCheck = time.Time{}, time.Time{}
 	return a == b && (am == nil) == (bm == nil) && (am == nil || *am == *bm)
-}
-
-func orText(s, alt string) string {
-	if s == "" {
-		return alt
-	}
-	return s
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -79,14 +80,7 @@ func (f *fakeSystemd) GetAll(iface string) (map[string]dbus.Variant, *dbus.Error
 	if iface == serviceIf {
 		return map[string]dbus.Variant{"Result": dbus.MakeVariant("exit-code"), "ExecMainStatus": dbus.MakeVariant(int32(3)), "ExecMainCode": dbus.MakeVariant(int32(1)), "StatusText": dbus.MakeVariant("no device")}, nil
 	}
-	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(or(f.state, "inactive")), "SubState": dbus.MakeVariant("x"), "StateChangeTimestamp": dbus.MakeVariant(uint64(5e6)), "StateChangeTimestampMonotonic": dbus.MakeVariant(uint64(7e6))}, nil
-}
-
-func or(s, alt string) string {
-	if s == "" {
-		return alt
-	}
-	return s
+	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(cmp.Or(f.state, "inactive")), "SubState": dbus.MakeVariant("x"), "StateChangeTimestamp": dbus.MakeVariant(uint64(5e6)), "StateChangeTimestampMonotonic": dbus.MakeVariant(uint64(7e6))}, nil
 }
 
 type privateBus struct {

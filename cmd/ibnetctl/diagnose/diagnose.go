@@ -5,6 +5,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -36,7 +37,6 @@ const (
 	OK   Result = "ok"
 	Warn Result = "warn"
 	Fail Result = "fail"
-	Skip Result = "skip"
 )
 
 // Check is one step of the way from cable to IP.
@@ -196,7 +196,7 @@ func (w *walker) walk() {
 // guidCommand is how a virtual function gets its GUIDs, which it takes when its
 // driver is bound.
 func (w *walker) guidCommand() string {
-	bus, drv, dev := or(w.d.Bus, "pci"), or(w.d.Driver, "<driver>"), or(w.d.Parent, "<device>")
+	bus, drv, dev := cmp.Or(w.d.Bus, "pci"), cmp.Or(w.d.Driver, "<driver>"), cmp.Or(w.d.Parent, "<device>")
 	return fmt.Sprintf("on the host of the physical function: ip link set <pf> vf <n> node_guid <guid>; ip link set <pf> vf <n> port_guid <guid>; "+
 		"then here: echo %s > /sys/bus/%s/drivers/%s/unbind; echo %s > /sys/bus/%s/drivers/%s/bind   (or a [VF] section in the unit of the physical function)", dev, bus, drv, dev, bus, drv)
 }
@@ -258,10 +258,10 @@ func (w *walker) typeCommand(want ib.LinkLayer) string {
 		word, n = "eth", 2
 	}
 	if strings.HasPrefix(w.d.Driver, "mlx5") || strings.HasPrefix(w.d.Name, "mlx5") {
-		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", or(w.d.Parent, "<pci address>"), w.p.Num, n)
+		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", cmp.Or(w.d.Parent, "<pci address>"), w.p.Num, n)
 	}
 	return fmt.Sprintf("devlink port set %s/%s/%d type %s   (or [Port] Type=%s in the unit; not every adapter can change)",
-		or(w.d.Bus, "pci"), or(w.d.Parent, "<pci address>"), w.p.Num, word, word)
+		cmp.Or(w.d.Bus, "pci"), cmp.Or(w.d.Parent, "<pci address>"), w.p.Num, word, word)
 }
 
 func (w *walker) ethernet() {
@@ -419,7 +419,7 @@ func (w *walker) interfaces() {
 		if s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Ifindex == 0 {
 			r := s.Reason()
 			n := len(w.checks)
-			w.fail("interface", r.Code, r.Next, "%s is wanted and not there: %s", s.Name, or(r.Text, "it is about to be made"))
+			w.fail("interface", r.Code, r.Next, "%s is wanted and not there: %s", s.Name, cmp.Or(r.Text, "it is about to be made"))
 			w.checks[n].Link = s.Name
 		}
 	}
@@ -430,7 +430,7 @@ func (w *walker) ipoib(l *link.Link) {
 	if st != nil {
 		switch r := st.Reason(); r.Code {
 		case link.CodeUdev:
-			w.fail("interface", r.Code, or(r.Next, "udevadm info /sys/class/net/"+l.Name), "%s", r.Text)
+			w.fail("interface", r.Code, cmp.Or(r.Next, "udevadm info /sys/class/net/"+l.Name), "%s", r.Text)
 			return
 		case link.CodeOtherManager:
 			w.warn("interface", r.Code, r.Next, "%s", r.Text)
@@ -496,7 +496,7 @@ func (w *walker) ipoib(l *link.Link) {
 				}
 				continue
 			}
-			w.fail(name, a.Why.Code, a.Why.Next, "%s", or(a.Why.Text, fmt.Sprintf("asked %s, it is %s", a.Wanted, a.Actual)))
+			w.fail(name, a.Why.Code, a.Why.Next, "%s", cmp.Or(a.Why.Text, fmt.Sprintf("asked %s, it is %s", a.Wanted, a.Actual)))
 		}
 	}
 	w.address(l)
@@ -516,12 +516,12 @@ func (w *walker) address(l *link.Link) {
 			if a.Name == "Mode" || a.Name == "MTUBytes" || a.OK() {
 				continue
 			}
-			w.fail("address", a.Why.Code, a.Why.Next, "%s=%s is not there: %s", a.Name, a.Wanted, or(a.Why.Text, "it is "+or(a.Actual, "absent")))
+			w.fail("address", a.Why.Code, a.Why.Next, "%s=%s is not there: %s", a.Name, a.Wanted, cmp.Or(a.Why.Text, "it is "+cmp.Or(a.Actual, "absent")))
 		}
 		if st.State == link.StateFailed || st.State == link.StateConfiguring {
 			r := st.Reason()
 			if w.checks[len(w.checks)-1].Result != Fail {
-				w.fail("address", r.Code, or(r.Next, "ibnetctl status "+l.Name), "%s is %s: %s", l.Name, st.State, or(r.Text, "operations are under way"))
+				w.fail("address", r.Code, cmp.Or(r.Next, "ibnetctl status "+l.Name), "%s is %s: %s", l.Name, st.State, cmp.Or(r.Text, "operations are under way"))
 			}
 			return
 		}
@@ -550,11 +550,4 @@ func keys(ks []ib.PKey) string {
 		s[i] = k.String()
 	}
 	return strings.Join(s, " ")
-}
-
-func or(s, alt string) string {
-	if s == "" {
-		return alt
-	}
-	return s
 }

@@ -66,6 +66,7 @@ bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one gu
 	@echo; $(GO) run ./sm/bench up -runs 2 ft3-5184
 	@echo; $(GO) run ./sm/bench sa
 	@echo; $(GO) run ./sm/bench sa -sim ibsim
+	@echo; $(GO) run ./sm/bench events -only 'cut|back' ft3-972
 	@echo; $(GO) run ./sm/bench events -runs 1
 	@echo; $(GO) run ./sm/bench scale
 	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'

@@ -113,7 +113,7 @@ func TestSMPCounts(t *testing.T) {
 // TestEvents bounds ibnetsm's reactions with room for a loaded machine.
 func TestEvents(t *testing.T) {
 	r := rigTools(t)
-	o := options{sim: "ibnetsim", runs: 1, sms: []string{"ibnetsm"}, names: []string{"ft2-16"}}
+	o := options{sim: "ibnetsim", runs: 1, sms: []string{"ibnetsm"}, names: []string{"ft2-16"}, only: regexp.MustCompile("")}
 	got, err := benchEvents(r, o)
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -48,8 +49,14 @@ func benchEvents(t *tools, o options) ([]eventSample, error) {
 	var all []eventSample
 	for range o.runs {
 		for _, sm := range o.sms {
-			for _, e := range []func(*tools, options, string, string, string) ([]eventSample, error){cutOnce, killOnce, joinOnce} {
-				l, err := e(t, o, sm, name, cut)
+			for _, e := range []struct {
+				names string
+				run   func(*tools, options, string, string, string) ([]eventSample, error)
+			}{{"cut back flaps", cutOnce}, {"kill stop link", killOnce}, {"join", joinOnce}} {
+				if !slices.ContainsFunc(strings.Fields(e.names), o.only.MatchString) {
+					continue
+				}
+				l, err := e.run(t, o, sm, name, cut)
 				if err != nil {
 					return all, fmt.Errorf("%s: %w", sm, err)
 				}
@@ -111,7 +118,6 @@ func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err er
 	if _, err := m.waitUp(1, time.Minute); err != nil {
 		return nil, err
 	}
-	time.Sleep(time.Second)
 	measure := func(event string, lines ...string) error {
 		n := m.ups()
 		begin := time.Now()
@@ -123,14 +129,19 @@ func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err er
 			return fmt.Errorf("%s: %w", event, err)
 		}
 		l = append(l, eventSample{sm, event, at.Sub(begin)})
-		time.Sleep(time.Second)
 		return nil
 	}
+	r.settle(m)
 	if err := measure("cut", "Unlink "+cut); err != nil {
 		return l, err
 	}
+	r.settle(m)
 	if err := measure("back", "Relink "+cut); err != nil {
 		return l, err
+	}
+	r.settle(m)
+	if !o.only.MatchString("flaps") {
+		return l, nil
 	}
 	for range 5 {
 		fmt.Fprintln(r.stdin, "Unlink \"H-00003\"[1]")
@@ -138,7 +149,8 @@ func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err er
 		fmt.Fprintln(r.stdin, "Relink \"H-00003\"[1]")
 		time.Sleep(100 * time.Millisecond)
 	}
-	// The sweeps of the flaps are over when none has ended for a while.
+	// The sweeps of the flaps are over when none has ended for a while; what
+	// waits for opensm's mute to end is what is measured.
 	last, since := m.ups(), time.Now()
 	for time.Since(since) < 300*time.Millisecond {
 		time.Sleep(10 * time.Millisecond)
@@ -147,6 +159,18 @@ func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err er
 		}
 	}
 	return l, measure("flaps", "Unlink "+cut)
+}
+
+// settle waits until a manager has nothing to do: opensm sweeps a second time
+// after its first, and one sweep that ended must not be taken for the next.
+func (r *rig) settle(m *manager) {
+	ups, smps, since := -1, -1, time.Now()
+	for end := since.Add(30 * time.Second); time.Since(since) < time.Second && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		_, k := r.counters()
+		if n := m.ups(); n != ups || k != smps {
+			ups, smps, since = n, k, time.Now()
+		}
+	}
 }
 
 // probe asks the SA all the time from a host.
@@ -161,6 +185,9 @@ func (r *rig) probe(host string) (*saprobe.Probe, error) {
 // killOnce lets a standby take over, once for each way to lose the master.
 func killOnce(t *tools, o options, sm, name, _ string) (l []eventSample, err error) {
 	for _, event := range []string{"kill", "stop", "link"} {
+		if !o.only.MatchString(event) {
+			continue
+		}
 		took, err := takeover(t, o, sm, name, event)
 		if err != nil {
 			return l, fmt.Errorf("%s: %w", event, err)

@@ -3,7 +3,7 @@
 //
 //	go run ./sm/bench up [-runs 3] [-sim ibnetsim|ibsim] [fabric ...]
 //	go run ./sm/bench sa [fabric]
-//	go run ./sm/bench events [fabric]
+//	go run ./sm/bench events [-only 'cut|back'] [fabric]
 //	go run ./sm/bench scale [ft3-46848]
 //	go run ./sm/bench topo FABRIC
 //	go run ./sm/bench capture > sm/mad/testdata/golden.txt
@@ -50,7 +50,7 @@ func run(args []string) error {
 	sms := fs.String("sm", "opensm,ibnetsm", "subnet managers")
 	js := fs.String("json", "", "write the measurements to this file")
 	dir := fs.String("out", "", "keep the tools' output in this folder (conformance)")
-	only := fs.String("only", "", "tests whose name matches (conformance)")
+	only := fs.String("only", "", "tests or events whose name matches (conformance, events)")
 	window := fs.Int("window", 0, "SMPs under way at one time, both managers; 0: each one's own default")
 	_ = fs.Parse(args[1:])
 	if args[0] == "topo" {
@@ -60,9 +60,12 @@ func run(args []string) error {
 		}
 		return fabric.WriteText(out, f)
 	}
-	o := options{runs: *runs, sim: *sim, sms: strings.Split(*sms, ","), names: fs.Args(), window: *window}
+	re, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	o := options{runs: *runs, sim: *sim, sms: strings.Split(*sms, ","), names: fs.Args(), window: *window, only: re}
 	var t *tools
-	var err error
 	if args[0] != "scale" {
 		if t, err = prepare(); err != nil {
 			return err
@@ -103,6 +106,7 @@ type options struct {
 	sms    []string
 	names  []string
 	window int
+	only   *regexp.Regexp
 }
 
 // sample is one run of one manager on one fabric.

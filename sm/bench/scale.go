@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"slices"
+	"sync"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
 )
 
 // scaleSample is a subnet brought up in this process.
@@ -22,6 +27,8 @@ type scaleSample struct {
 	HeapSim, HeapBoth                uint64
 	Resweep                          time.Duration
 	ResweepSMPs                      uint64
+	Table                            time.Duration // all NodeRecords, for one host that asks
+	TableBytes                       int
 }
 
 // scaleFabrics are three-level trees up to the size of the LID space: 48,768
@@ -48,9 +55,9 @@ func benchScale(o options) ([]scaleSample, error) {
 			return all, fmt.Errorf("%s: %w", f.name, err)
 		}
 		all = append(all, s)
-		fmt.Fprintf(out, "%-10s %d hosts, %d switches, %d end ports, %d links: up in %.2f s (%.2f s CPU, subnet and manager), %d SMPs; heap %.0f MB subnet, %.0f MB manager; resweep %.3f s, %d SMPs\n",
+		fmt.Fprintf(out, "%-10s %d hosts, %d switches, %d end ports, %d links: up in %.2f s (%.2f s CPU, subnet and manager), %d SMPs; heap %.0f MB subnet, %.0f MB manager; resweep %.3f s, %d SMPs; a host asks for all NodeRecords: %.1f MB in %.2f s\n",
 			f.name, s.Hosts, s.Switches, s.EndPorts, s.Links, s.Up.Seconds(), s.CPU.Seconds(), s.SMPs,
-			float64(s.HeapSim)/(1<<20), float64(s.HeapBoth-s.HeapSim)/(1<<20), s.Resweep.Seconds(), s.ResweepSMPs)
+			float64(s.HeapSim)/(1<<20), float64(s.HeapBoth-s.HeapSim)/(1<<20), s.Resweep.Seconds(), s.ResweepSMPs, float64(s.TableBytes)/(1<<20), s.Table.Seconds())
 	}
 	return all, nil
 }
@@ -69,7 +76,6 @@ func scaleOnce(f *fabric.Fabric) (s scaleSample, err error) {
 	sim := simfabric.New(f, simfabric.Options{})
 	defer sim.Close()
 	at := f.Ports[f.SMPort].GUID
-	s.HeapSim = heap() - before
 	tr, err := sim.Open(at)
 	if err != nil {
 		return s, err
@@ -79,8 +85,9 @@ func scaleOnce(f *fabric.Fabric) (s scaleSample, err error) {
 	done := make(chan error, 1)
 	cpu0, _ := usage(selfPID())
 	begin := time.Now()
-	go func() { done <- sm.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	go func(sm *engine.Subnet) { done <- sm.Run(ctx) }(sm)
+	end := sync.OnceFunc(func() { cancel(); <-done })
+	defer end()
 	limit := time.After(15 * time.Minute)
 	wait := func(sweeps int) error {
 		for {
@@ -117,6 +124,9 @@ func scaleOnce(f *fabric.Fabric) (s scaleSample, err error) {
 	}
 	s.Resweep = time.Since(begin)
 	s.ResweepSMPs = sim.Counters().Total
+	if s.TableBytes, s.Table, err = allNodes(sim, s.EndPorts); err != nil {
+		return s, err
+	}
 	// Every 97th end port reaches every 89th by what was programmed.
 	eps := sim.EndPorts()
 	for i := 0; i < len(eps); i += 97 {
@@ -126,5 +136,48 @@ func scaleOnce(f *fabric.Fabric) (s scaleSample, err error) {
 			}
 		}
 	}
+	// What is left without the manager is the subnet's, with its tables.
+	end()
+	sm, tr = nil, nil
+	s.HeapSim = heap() - before
 	return s, nil
+}
+
+// allNodes asks the SA for the NodeRecords of the whole subnet from a host.
+func allNodes(sim *simfabric.Sim, want int) (int, time.Duration, error) {
+	eps := sim.EndPorts()
+	host := eps[slices.IndexFunc(eps, func(e simfabric.EndPort) bool { return e.NodeType == ib.NodeCA })]
+	c, err := sim.OpenClient(host.PortGUID, false)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.Close()
+	port, err := c.Port()
+	if err != nil {
+		return 0, 0, err
+	}
+	h := mad.NewSA(mad.MethodGetTable, mad.AttrNodeRecord, 1, 0)
+	p := transport.Packet{LID: port.SMLID, QPN: 1, Timeout: time.Minute}
+	p.SetMessage((&mad.NodeRecord{}).Append(h.Append(nil)), false)
+	begin := time.Now()
+	if err := c.Send(&p); err != nil {
+		return 0, 0, err
+	}
+	in := make([]transport.Packet, 1)
+	for {
+		if _, err := c.Recv(context.Background(), in); err != nil {
+			return 0, 0, err
+		}
+		if in[0].Err != nil {
+			return 0, 0, in[0].Err
+		}
+		if !mad.MethodOf(&in[0].MAD).IsResponse() {
+			continue
+		}
+		b := in[0].Bytes()
+		if n := (len(b) - mad.SADataOffset) / mad.NodeRecordLen; n != want || mad.StatusOf(&in[0].MAD) != 0 {
+			return 0, 0, fmt.Errorf("%d NodeRecords, status 0x%04x, want %d", n, uint16(mad.StatusOf(&in[0].MAD)), want)
+		}
+		return len(b), time.Since(begin), nil
+	}
 }

@@ -295,6 +295,7 @@ func countOnce(t *tools, o options, sm, name string) (m map[string]int, total, r
 		return nil, 0, 0, err
 	}
 	count := func(from int) (int, int) {
+		// On a loaded machine what was printed takes its time to get here.
 		last := -1
 		for range 100 {
 			n := r.errs.len()
@@ -302,7 +303,7 @@ func countOnce(t *tools, o options, sm, name string) (m map[string]int, total, r
 				break
 			}
 			last = n
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(time.Second)
 		}
 		n := 0
 		for _, l := range packetLine.FindAllStringSubmatch(r.errs.text(from), -1) {

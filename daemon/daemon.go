@@ -950,7 +950,7 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 		return true
 	}
 	diff := units.Diff(old, set)
-	if len(diff.Added)+len(diff.Removed)+len(diff.Changed) == 0 {
+	if diff.Empty() {
 		return false
 	}
 	d.log.Info("units changed", "added", diff.Added, "removed", diff.Removed, "changed", diff.Changed)

@@ -3,7 +3,6 @@ package daemon
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -29,14 +28,13 @@ func readHost(root string) (h link.Host) {
 	f := units.HostFacts{
 		MachineID:         text("/etc/machine-id"),
 		KernelCommandLine: text("/proc/cmdline"),
-		Architecture:      architecture(),
 		UEFI:              exists("/sys/firmware/efi"),
 		DeviceTree:        exists("/sys/firmware/devicetree/base"),
 	}
 	f.Hostname, _ = os.Hostname()
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
-		f.KernelRelease = unix.ByteSliceToString(u.Release[:])
+		f.KernelRelease, f.Architecture = unix.ByteSliceToString(u.Release[:]), units.Architecture(unix.ByteSliceToString(u.Machine[:]))
 	}
 	if f.DeviceTree {
 		f.Compatible = strings.Split(strings.Trim(text("/sys/firmware/devicetree/base/compatible"), "\x00"), "\x00")
@@ -64,15 +62,6 @@ func readHost(root string) (h link.Host) {
 	h.Facts = f
 	h.NoIPv6 = !exists("/proc/sys/net/ipv6")
 	return h
-}
-
-// architecture is systemd's word for the machine (ConditionArchitecture= of
-// systemd.unit(5)).
-func architecture() string {
-	if a, ok := map[string]string{"amd64": "x86-64", "386": "x86", "arm64": "arm64", "arm": "arm", "ppc64le": "ppc64-le", "riscv64": "riscv64", "s390x": "s390x", "loong64": "loongarch64"}[runtime.GOARCH]; ok {
-		return a
-	}
-	return runtime.GOARCH
 }
 
 // virtualization knows the cases that can be told from files; the words are

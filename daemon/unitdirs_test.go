@@ -68,7 +68,7 @@ func TestUnitDirs(t *testing.T) {
 				if r.IntN(20) == 0 {
 					u.Doubt()
 				}
-				if d := cmp.Diff(text(LoadUnits(root)), text(u.Load())); d != "" {
+				if d := cmp.Diff(text(NewUnitDirs(root).Load()), text(u.Load())); d != "" {
 					t.Fatalf("step %d (-fresh +kept):\n%s", n, d)
 				}
 			}

@@ -388,6 +388,3 @@ func watched(root string) []string {
 	}
 	return out
 }
-
-// LoadUnits reads the unit directories below root, which stands for /.
-func LoadUnits(root string) *units.Set { return NewUnitDirs(root).Load() }

@@ -11,55 +11,33 @@ import (
 	"ibnetworkd/ib"
 )
 
-// maxSnapshot bounds what DecodeSnapshot accepts, in bytes.
-const maxSnapshot = 256 << 20
-
-// EncodeSnapshot is the capture file of a snapshot: indented JSON, the same
-// bytes for equal snapshots.
-func EncodeSnapshot(s *Snapshot) ([]byte, error) {
-	c := *s
-	c.Schema = SnapshotSchema
-	b, err := json.MarshalIndent(&c, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode the snapshot: %w", err)
-	}
-	return append(b, '\n'), nil
-}
-
-// DecodeSnapshot reads a capture file, whatever the order of its parts.
-func DecodeSnapshot(b []byte) (*Snapshot, error) {
-	if len(b) > maxSnapshot {
-		return nil, fmt.Errorf("snapshot has %d bytes, more than %d", len(b), maxSnapshot)
-	}
-	s := &Snapshot{}
-	if err := json.Unmarshal(b, s); err != nil {
-		return nil, fmt.Errorf("snapshot: %w", err)
-	}
+// Check puts a snapshot that was read from a file in order, and refuses one that no
+// observer makes: the order and what is compared with are part of its meaning.
+func (s *Snapshot) Check() error {
 	if s.Schema != SnapshotSchema {
-		return nil, fmt.Errorf("snapshot has schema %d, this version reads %d", s.Schema, SnapshotSchema)
+		return fmt.Errorf("snapshot has schema %d, this version reads %d", s.Schema, SnapshotSchema)
 	}
-	s.Sort()
+	s.sort()
 	for i := range s.Links {
 		l := &s.Links[i]
 		if i > 0 && s.Links[i-1].Index == l.Index || l.Index <= 0 {
-			return nil, fmt.Errorf("snapshot: link index %d is not positive or stands twice", l.Index)
+			return fmt.Errorf("snapshot: link index %d is not positive or stands twice", l.Index)
 		}
 		for _, a := range l.Addresses {
 			if !a.Prefix.IsValid() {
-				return nil, fmt.Errorf("snapshot: link %s has an address without a prefix", l.Name)
+				return fmt.Errorf("snapshot: link %s has an address without a prefix", l.Name)
 			}
 		}
 		for _, r := range l.Routes {
 			if !r.Dst.IsValid() {
-				return nil, fmt.Errorf("snapshot: link %s has a route without a destination", l.Name)
+				return fmt.Errorf("snapshot: link %s has a route without a destination", l.Name)
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
-// Sort puts the parts of a snapshot in order.
-func (s *Snapshot) Sort() {
+func (s *Snapshot) sort() {
 	slices.SortStableFunc(s.Links, func(a, b Link) int { return a.Index - b.Index })
 	slices.SortStableFunc(s.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
 	for i := range s.Devices {

@@ -2,6 +2,7 @@ package link
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -35,13 +36,26 @@ func sample(t testing.TB) *Snapshot {
 	return s
 }
 
-func TestSnapshotRoundTrip(t *testing.T) {
-	want := sample(t)
-	b, err := EncodeSnapshot(want)
+func encode(t testing.TB, s *Snapshot) []byte {
+	t.Helper()
+	b, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := DecodeSnapshot(b)
+	return b
+}
+
+func decode(b []byte) (*Snapshot, error) {
+	s := &Snapshot{}
+	if err := json.Unmarshal(b, s); err != nil {
+		return nil, err
+	}
+	return s, s.Check()
+}
+
+func TestSnapshotRoundTrip(t *testing.T) {
+	want := sample(t)
+	got, err := decode(encode(t, want))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,18 +68,15 @@ func TestSnapshotRoundTrip(t *testing.T) {
 // what shared a subnet still does.
 func TestHide(t *testing.T) {
 	s := sample(t)
-	before, _ := EncodeSnapshot(s)
+	before := encode(t, s)
 	h := s.Hide()
-	b, err := EncodeSnapshot(h)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := encode(t, h)
 	for _, x := range []string{"172.31", "node7", "secret", "abcd", "ab:cd"} {
 		if bytes.Contains(b, []byte(x)) {
 			t.Errorf("%s is still there:\n%s", x, b)
 		}
 	}
-	if after, _ := EncodeSnapshot(s); !bytes.Equal(before, after) {
+	if after := encode(t, s); !bytes.Equal(before, after) {
 		t.Error("hiding changed its input")
 	}
 	l := h.Links[0]
@@ -98,38 +109,31 @@ func common(a, b netip.Addr) int {
 	return n
 }
 
-func TestDecodeSnapshotRefuses(t *testing.T) {
+func TestCheckRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"bad other schema": `{"schema":99}`, "bad not JSON": "x", "bad twice the same index": `{"schema":1,"links":[{"index":1,"hw_addr":""},{"index":1,"hw_addr":""}]}`,
 		"bad address without prefix": `{"schema":1,"links":[{"index":1,"hw_addr":"","addresses":[{"prefix":""}]}]}`,
 	} {
-		if _, err := DecodeSnapshot([]byte(text)); err == nil || strings.Contains(err.Error(), "\n") {
+		if _, err := decode([]byte(text)); err == nil || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
 func FuzzDecodeSnapshot(f *testing.F) {
-	b, err := EncodeSnapshot(sample(f))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b)
+	f.Add(encode(f, sample(f)))
 	f.Add([]byte(`{"schema":1,"links":[{"index":1,"hw_addr":"","ipoib":{},"routes":[{"dst":"10.0.0.0/8","nexthops":[{}]}]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := DecodeSnapshot(b)
+		s, err := decode(b)
 		if err != nil {
 			return
 		}
-		first, err := EncodeSnapshot(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := DecodeSnapshot(first)
+		first := encode(t, s)
+		again, err := decode(first)
 		if err != nil {
 			t.Fatalf("what was written cannot be read: %v", err)
 		}
-		if second, _ := EncodeSnapshot(again); !bytes.Equal(first, second) {
+		if second := encode(t, again); !bytes.Equal(first, second) {
 			t.Fatal("two ways to write one snapshot")
 		}
 		s.Hide()

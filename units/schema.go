@@ -1,21 +1,15 @@
 package units
 
-import (
-	"encoding/json"
-	"slices"
-	"strings"
-)
-
 // SectionSpec describes one section of the unit file.
 type SectionSpec struct {
-	Name string `json:"name"`
+	Name string
 	// Doc is one or more sentences.
-	Doc string `json:"doc"`
+	Doc string
 	// Repeat says that every header makes a new object; plain sections merge.
-	Repeat bool `json:"repeat"`
+	Repeat bool
 	// Networkd says that systemd.network has the section too.
-	Networkd bool  `json:"networkd"`
-	Keys     []Key `json:"keys"`
+	Networkd bool
+	Keys     []Key
 
 	// open gives the struct to fill and its header.
 	open func(u *Unit) (any, *Section)
@@ -24,25 +18,25 @@ type SectionSpec struct {
 // Key describes one key of a section: what the parser does with it, and what
 // the manual says of it.
 type Key struct {
-	Name string `json:"name"`
+	Name string
 	// Doc is one sentence or more.
-	Doc string `json:"doc"`
+	Doc string
 	// Syntax is the value's form with its unit and range: "BYTES|max".
-	Syntax string `json:"syntax"`
+	Syntax string
 	// Values are the words that are possible, where there are such.
-	Values []string `json:"values,omitempty"`
+	Values []string
 	// Default says what holds where the key is not set.
-	Default string `json:"default,omitempty"`
+	Default string
 	// Example is a value that parses.
-	Example string `json:"example"`
+	Example string
 	// List says that assignments add and an empty one resets; otherwise the last
 	// one wins and an empty one unsets.
-	List bool `json:"list"`
+	List bool
 	// Networkd says that systemd.network has the key in the same section with
 	// the same meaning.
-	Networkd bool `json:"networkd"`
+	Networkd bool
 	// Since is the release that brought the key.
-	Since string `json:"since"`
+	Since string
 
 	apply setter
 	// essential keys make the section mean something else when they are missing,
@@ -73,19 +67,6 @@ func init() {
 // caller must not change it.
 func Schema() []SectionSpec { return schema }
 
-// SchemaJSON is the table as JSON, for editors and completion scripts.
-func SchemaJSON() []byte {
-	b, err := json.MarshalIndent(struct {
-		Format   string        `json:"format"`
-		Sections []SectionSpec `json:"sections"`
-	}{"ibnetwork unit file, schema 1", schema}, "", "  ")
-	if err != nil {
-		// The table holds strings and booleans only.
-		panic(err)
-	}
-	return append(b, '\n')
-}
-
 func (s *SectionSpec) key(name string) *Key {
 	for i := range s.Keys {
 		if s.Keys[i].Name == name {
@@ -111,38 +92,6 @@ func sectionsWith(key, except string) []string {
 			out = append(out, schema[i].Name)
 		}
 	}
-	return out
-}
-
-// Complete lists what can stand after prefix on a line of a section: section
-// headers outside of one or after "[", keys with "=" inside, and the words of
-// a key after its "=". It is what shell and editor completion ask.
-func Complete(section, prefix string) []string {
-	var out []string
-	add := func(s string) {
-		if strings.HasPrefix(s, prefix) {
-			out = append(out, s)
-		}
-	}
-	spec := sectionByName[section]
-	if spec == nil || strings.HasPrefix(prefix, "[") {
-		for _, n := range sectionNames() {
-			add("[" + n + "]")
-		}
-		return out
-	}
-	if name, _, ok := strings.Cut(prefix, "="); ok {
-		if k := spec.key(name); k != nil {
-			for _, v := range k.Values {
-				add(name + "=" + v)
-			}
-		}
-		return out
-	}
-	for i := range spec.Keys {
-		add(spec.Keys[i].Name + "=")
-	}
-	slices.Sort(out)
 	return out
 }
 

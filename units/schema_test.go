@@ -1,7 +1,6 @@
 package units
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -158,33 +157,6 @@ func TestKeysOfNetworkd(t *testing.T) {
 			}) {
 				t.Errorf("[%s] %s=: %v", section, key, problems)
 			}
-		}
-	}
-}
-
-func TestSchemaJSON(t *testing.T) {
-	var v struct{ Sections []SectionSpec }
-	if err := json.Unmarshal(SchemaJSON(), &v); err != nil {
-		t.Fatal(err)
-	}
-	if len(v.Sections) != len(schema) {
-		t.Errorf("%d sections, want %d", len(v.Sections), len(schema))
-	}
-}
-
-func TestComplete(t *testing.T) {
-	for _, tt := range []struct {
-		name, section, prefix string
-		want                  []string
-	}{
-		{"OK section", "", "[IP", []string{"[IPoIB]"}},
-		{"OK key", "IPoIB", "M", []string{"Mode="}},
-		{"OK value", "IPoIB", "Mode=", []string{"Mode=datagram", "Mode=connected", "Mode=auto"}},
-		{"OK part of a value", "IPoIB", "Mode=c", []string{"Mode=connected"}},
-		{"bad key", "IPoIB", "Nope=", nil},
-	} {
-		if got := Complete(tt.section, tt.prefix); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 }

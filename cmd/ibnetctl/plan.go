@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -153,12 +152,12 @@ func decodeCapture(text []byte) (*capture, error) {
 	switch {
 	case c.Schema == 0 || c.Snapshot == nil:
 		return nil, errors.New("this is JSON, but no file that ibnetctl capture wrote")
-	case c.Schema != captureSchema || c.Snapshot.Schema != link.SnapshotSchema:
+	case c.Schema != captureSchema:
 		return nil, fmt.Errorf("written by ibnetctl %s with schema %d, this one reads %d", c.Version, c.Schema, captureSchema)
 	}
-	// A snapshot's order is part of its meaning; a file may have been edited.
-	slices.SortFunc(c.Snapshot.Devices, func(a, b link.Device) int { return strings.Compare(a.Name, b.Name) })
-	slices.SortFunc(c.Snapshot.Links, func(a, b link.Link) int { return a.Index - b.Index })
+	if err := c.Snapshot.Check(); err != nil {
+		return nil, fmt.Errorf("written by ibnetctl %s: %w", c.Version, err)
+	}
 	return &c, nil
 }
 

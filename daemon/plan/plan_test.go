@@ -3,6 +3,7 @@ package plan_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -607,7 +608,7 @@ func everyKey(r *rand.Rand, used map[string]bool) string {
 // TestLawsOfEveryKey holds the laws for every key of the schema that package roce
 // does not look after.
 func TestLawsOfEveryKey(t *testing.T) {
-	n := 800
+	n := 500
 	if testing.Short() {
 		n = 150
 	}
@@ -689,12 +690,12 @@ func TestLaws(t *testing.T) {
 			shuffled := *start
 			shuffled.Links = append([]link.Link(nil), start.Links...)
 			r.Shuffle(len(shuffled.Links), func(i, j int) { shuffled.Links[i], shuffled.Links[j] = shuffled.Links[j], shuffled.Links[i] })
-			text, err := link.EncodeSnapshot(&shuffled)
+			text, err := json.Marshal(&shuffled)
 			if err != nil {
 				t.Fatal(err)
 			}
-			decoded, err := link.DecodeSnapshot(text)
-			if err != nil {
+			decoded := &link.Snapshot{}
+			if err := errors.Join(json.Unmarshal(text, decoded), decoded.Check()); err != nil {
 				t.Fatal(err)
 			}
 			if again := plan.Make(plan.Input{Snapshot: decoded, Units: set, Record: w.rec}); again.Text() != first.Text() {

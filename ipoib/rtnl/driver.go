@@ -41,17 +41,6 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode %d", uint16(m))
 }
 
-// ParseMode reads String's words.
-func ParseMode(s string) (Mode, error) {
-	switch s {
-	case "datagram":
-		return Datagram, nil
-	case "connected":
-		return Connected, nil
-	}
-	return 0, fmt.Errorf("%.40q is not an IPoIB mode (datagram, connected)", s)
-}
-
 // Driver is the data of one interface. A nil field was not in the message, or
 // is not sent.
 type Driver struct {

@@ -62,17 +62,6 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-func TestModeText(t *testing.T) {
-	for _, m := range []Mode{Datagram, Connected} {
-		if got, err := ParseMode(m.String()); err != nil || got != m {
-			t.Errorf("%v: %v, %v", m, got, err)
-		}
-	}
-	if _, err := ParseMode("Connected"); err == nil {
-		t.Error("bad: a mode in capitals was read")
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	b, err := message(&Driver{PKey: ptr(ib.PKey(0x8001)), Mode: ptr(Connected), UMcast: ptr(uint16(0))}).MarshalBinary()
 	if err != nil {

@@ -95,16 +95,6 @@ func (t PortType) String() string {
 	return fmt.Sprintf("type %d", uint16(t))
 }
 
-// ParsePortType reads ib, eth and auto.
-func ParsePortType(s string) (PortType, error) {
-	for t := TypeAuto; t <= TypeIB; t++ {
-		if s == t.String() {
-			return t, nil
-		}
-	}
-	return 0, fmt.Errorf("%.40q is not a port type (ib, eth, auto)", s)
-}
-
 // Device is a devlink device.
 type Device struct {
 	Bus, Name    string

@@ -87,17 +87,6 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestPortTypeText(t *testing.T) {
-	for _, p := range []PortType{TypeAuto, TypeEth, TypeIB} {
-		if got, err := ParsePortType(p.String()); got != p || err != nil {
-			t.Errorf("%v: %v, %v", p, got, err)
-		}
-	}
-	if _, err := ParsePortType("notset"); err == nil {
-		t.Error("bad: notset can be asked for")
-	}
-}
-
 func FuzzDecode(f *testing.F) {
 	f.Add(portMessage(f, cmdPortNew))
 	f.Add(infoMessage(f))

@@ -588,6 +588,32 @@ func TestFoughtKeys(t *testing.T) {
 	}
 }
 
+// Both ports of a card change in the order that a card accepts which does not take
+// Ethernet on port 1 beside InfiniBand on port 2; other cards and operations keep
+// their places.
+func TestOrderOfTypes(t *testing.T) {
+	op := func(dev string, port int, typ units.PortType) link.Op {
+		return SetPortType{On: link.Target{IBDevice: dev, Port: port}, Port: PortType{Bus: "pci", Dev: dev, Index: uint32(port)}, Type: typ}
+	}
+	const eth, ib = units.PortTypeEth, units.PortTypeIB
+	up := link.SetUp{On: link.Target{Link: "eth0"}, Up: true}
+	for _, tt := range []struct{ in, want []link.Op }{
+		{[]link.Op{op("a", 1, eth), up, op("a", 2, eth)}, []link.Op{op("a", 2, eth), up, op("a", 1, eth)}},
+		{[]link.Op{op("a", 2, ib), op("a", 1, ib)}, []link.Op{op("a", 1, ib), op("a", 2, ib)}},
+		{[]link.Op{op("a", 1, eth), op("b", 1, ib), op("b", 2, ib), op("a", 2, eth)}, []link.Op{op("a", 2, eth), op("b", 1, ib), op("b", 2, ib), op("a", 1, eth)}},
+		{[]link.Op{op("a", 1, eth), op("a", 2, ib)}, []link.Op{op("a", 1, eth), op("a", 2, ib)}},
+	} {
+		var steps, want []link.Step
+		for i := range tt.in {
+			steps, want = append(steps, link.Step{Op: tt.in[i]}), append(want, link.Step{Op: tt.want[i]})
+		}
+		orderTypes(steps)
+		if diff := cmp.Diff(want, steps); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
 // A room reads the state out of the snapshot, also out of one that was recorded.
 func TestRoom(t *testing.T) {
 	s, st := system()

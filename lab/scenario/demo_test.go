@@ -115,8 +115,8 @@ func tellDemo(g *lab.G) {
 	for _, n := range nodes {
 		n.start()
 	}
-	g.WaitFor(10*time.Second, func() string {
-		if st := nodes[0].status("ib0"); !strings.Contains(st, "no subnet manager has answered") {
+	g.WaitFor(10*time.Second, func() string { // of the daemon, not ibnetctl's own look before it is up
+		if st := nodes[0].status("ib0"); !strings.Contains(st, "no subnet manager has answered") || strings.Contains(st, "does not run") {
 			return st
 		}
 		return ""

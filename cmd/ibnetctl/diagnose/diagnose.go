@@ -57,22 +57,9 @@ type Chain struct {
 	Checks []Check `json:"checks"`
 }
 
-// Verdict is the first check that failed, else the first warning, else nil.
-func (c Chain) Verdict() *Check {
-	for _, want := range []Result{Fail, Warn} {
-		for i := range c.Checks {
-			if c.Checks[i].Result == want {
-				return &c.Checks[i]
-			}
-		}
-	}
-	return nil
-}
-
 // Failed reports whether a check failed.
 func (c Chain) Failed() bool {
-	v := c.Verdict()
-	return v != nil && v.Result == Fail
+	return slices.ContainsFunc(c.Checks, func(k Check) bool { return k.Result == Fail })
 }
 
 // Codes that only this tree uses.
@@ -516,7 +503,11 @@ func (w *walker) address(l *link.Link) {
 			if a.Name == "Mode" || a.Name == "MTUBytes" || a.OK() {
 				continue
 			}
-			w.fail("address", a.Why.Code, a.Why.Next, "%s=%s is not there: %s", a.Name, a.Wanted, cmp.Or(a.Why.Text, "it is "+cmp.Or(a.Actual, "absent")))
+			if a.Name == "Address" {
+				w.fail("address", a.Why.Code, a.Why.Next, "%s is not there: %s", a.Wanted, cmp.Or(a.Why.Text, "it is being added"))
+				continue
+			}
+			w.fail("setting", a.Why.Code, a.Why.Next, "%s: asked %s, it is %s: %s", a.Name, a.Wanted, cmp.Or(a.Actual, "not set"), cmp.Or(a.Why.Text, "it is being set"))
 		}
 		if st.State == link.StateFailed || st.State == link.StateConfiguring {
 			r := st.Reason()

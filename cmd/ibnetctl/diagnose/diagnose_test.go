@@ -87,6 +87,42 @@ func TestEveryBranch(t *testing.T) {
 		{"bad child cannot be made", func(in *Input) {
 			in.Report.Links = append(in.Report.Links, link.Status{Name: "ib0.8001", IBDevice: "mlx5_0", Port: 1, State: link.StateConfiguring, Reasons: []link.Reason{{Code: link.CodePKeyDuplicate, Text: "twice"}}})
 		}, "interface", link.CodePKeyDuplicate},
+		{"bad no physical state", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, 0 }, "cable", link.CodePortDown},
+		{"OK no physical state, and Active", func(in *Input) { port(in).Phys = 0 }, "", ""},
+		{"bad test pattern", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, ib.PhysTest }, "cable", link.CodePortDown},
+		{"bad logical state", func(in *Input) { port(in).State = ib.PortDown }, "subnet manager", link.CodePortDown},
+		{"bad nobody asked for a subnet manager", func(in *Input) {
+			port(in).State, port(in).SMLID, in.Units = ib.PortInit, 0, unit("")
+			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "off", Reason: "no unit does"}}
+		}, "subnet manager", link.CodeNoSM},
+		{"bad cannot ask", func(in *Input) {
+			port(in).State, port(in).SMLID, in.Missing = ib.PortInit, 0, []string{"ib_umad"}
+			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "blocked", Reason: "no umad"}}
+		}, "subnet manager", link.CodeNoSM},
+		{"bad stopped by hand", func(in *Input) {
+			port(in).State, port(in).SMLID = ib.PortInit, 0
+			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "held", Reason: "stopped by hand"}}
+		}, "subnet manager", link.CodeNoSM},
+		{"bad foreign one does not serve", func(in *Input) {
+			port(in).State, port(in).SMLID = ib.PortInit, 0
+			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "foreign", Reason: "it is there"}}
+		}, "subnet manager", link.CodeNoSM},
+		{"bad interface elsewhere", func(in *Input) { in.Snapshot.Links = nil }, "interface", link.CodeNoModule},
+		{"bad interface down and no unit", func(in *Input) { l(in).Flags, st(in).Unit = 0, "" }, "interface", link.CodeLinkDown},
+		{"bad wrong port type of a card that can change", func(in *Input) {
+			in.Snapshot.Devices[0].Name, in.Snapshot.Devices[0].Driver = "mlx4_0", "mlx4_core"
+			in.Report.Ports[0].IBDevice, in.Units = "mlx4_0", unit("[RoCE]\nDSCP=26\n")
+		}, "link layer", codeLinkLayer},
+		{"bad wrong layer by the link's unit", func(in *Input) { in.Report.Ports, in.Units = nil, unit("[Port]\nType=eth\n") }, "link layer", codeLinkLayer},
+		{"OK right port type", func(in *Input) { in.Units = unit("[Port]\nType=ib\n") }, "", ""},
+		{"OK ethernet", func(in *Input) { port(in).Layer = ib.LinkLayerEthernet }, "", ""},
+		{"bad RoCE setting", func(in *Input) {
+			port(in).Layer = ib.LinkLayerEthernet
+			st(in).Attributes = append(st(in).Attributes, link.Attribute{Name: "PFC", Wanted: "3", Why: link.Reason{Code: link.CodeRefused, Text: "no"}})
+		}, "setting", link.CodeRefused},
+		{"bad ethernet down without an interface", func(in *Input) {
+			port(in).Layer, port(in).State, port(in).Phys, in.Snapshot.Links = ib.LinkLayerEthernet, ib.PortDown, ib.PhysDisabled, nil
+		}, "cable", link.CodeCable},
 		{"bad ethernet down", func(in *Input) {
 			port(in).Layer, port(in).State, port(in).Phys = ib.LinkLayerEthernet, ib.PortDown, ib.PhysDisabled
 		}, "cable", link.CodeCable},
@@ -116,6 +152,40 @@ func TestEveryBranch(t *testing.T) {
 				t.Errorf("failed: %+v, want %s (%s)", failed, tc.check, tc.code)
 			}
 		})
+	}
+}
+
+// What does not block the way is a note.
+func TestNotes(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(*Input)
+		check string
+	}{
+		{"limited membership", func(in *Input) { in.Snapshot.Devices[0].Ports[0].PKeys = []ib.PKey{0x7fff} }, "partition"},
+		{"both memberships", func(in *Input) { in.Snapshot.Devices[0].Ports[0].PKeys = []ib.PKey{0x7fff, 0xffff} }, ""},
+		{"managed by another", func(in *Input) {
+			in.Report.Links[0].Reasons = []link.Reason{{Code: link.CodeOtherManager, Text: "NetworkManager has it"}}
+		}, "interface"},
+		{"no address", func(in *Input) { in.Snapshot.Links[0].Addresses = nil }, "address"},
+		{"no address and no unit", func(in *Input) { in.Snapshot.Links[0].Addresses, in.Report.Links[0].Unit = nil, "" }, "address"},
+	} {
+		in := good()
+		tc.spoil(&in)
+		notes := ""
+		for _, c := range Run(in, "") {
+			if c.Failed() {
+				t.Errorf("%s: %+v", tc.name, c)
+			}
+			for _, k := range c.Checks {
+				if k.Result == Warn {
+					notes += k.Name
+				}
+			}
+		}
+		if notes != tc.check {
+			t.Errorf("%s: notes of %q, want %q", tc.name, notes, tc.check)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 	"github.com/spf13/cobra"
@@ -175,7 +176,8 @@ func (a *app) smDetail(s api.SMStatus) {
 	if m := s.Master; m != nil {
 		a.field("Answered", "%s, LID %d, priority %d, %s", m.GUID, m.LID, m.Priority, m.State)
 	}
-	if !s.NextCheck.IsZero() {
+	// One that has passed was put off: what it would show had not changed.
+	if s.NextCheck.After(time.Now()) {
 		a.field("Looks again", "%s", s.NextCheck.Local().Format("15:04:05"))
 	}
 	fmt.Fprintln(a.out)

@@ -4,10 +4,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
 )
 
 var update = flag.Bool("update", false, "write the generated man page")
@@ -136,17 +139,13 @@ looked by itself because the daemon does not run.
 online, partial or offline.
 .TP
 .B links
-each with name, ifindex, kind, ib_device, port, pkey, parent, hw_addr, unit, drop_ins, made_by_us, state, operational_state, carrier,
-required_for_online, required_min, required_max, online, reasons (code, text, next), attributes (name, wanted, actual, why), addresses,
-pending, problems.
+` + keysOf(reflect.TypeFor[link.Status]()) + `
 .TP
 .B ports
-each with ib_device, port, link_layer, state, phys_state, lid, sm_lid, port_guid, node_guid, subnet_prefix, rate, pkeys, links, unit,
-reason.
+` + keysOf(reflect.TypeFor[link.PortStatus]()) + `
 .TP
 .B subnet_managers
-each with port_guid, ib_device, port, manage, engine, unit, phase, reason, next_check, worker, worker_state, worker_since, by_hand,
-master (guid, lid, priority, state), starts.
+` + keysOf(reflect.TypeFor[api.SMStatus]()) + `
 .TP
 .B problems
 of unit files, each as file:line:column: sentence.
@@ -163,6 +162,39 @@ The request failed; the message says why.
 .BR busctl (1)
 `)
 	return b.String()
+}
+
+// keysOf lists the keys of a type's JSON form, with those of the types in it, as
+// lines of a manual page.
+func keysOf(t reflect.Type) string {
+	var keys func(reflect.Type) []string
+	keys = func(t reflect.Type) (out []string) {
+		for i := range t.NumField() {
+			f := t.Field(i)
+			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			in := f.Type
+			for in.Kind() == reflect.Slice || in.Kind() == reflect.Pointer {
+				in = in.Elem()
+			}
+			if in.Kind() == reflect.Struct && in != reflect.TypeFor[time.Time]() {
+				key += " (" + strings.Join(keys(in), ", ") + ")"
+			}
+			out = append(out, key)
+		}
+		return out
+	}
+	var lines strings.Builder
+	width := 0
+	for w := range strings.FieldsSeq("each with " + strings.Join(keys(t), ", ") + ".") {
+		if width += len(w) + 1; width > 120 {
+			lines.WriteByte('\n')
+			width = len(w)
+		} else if lines.Len() > 0 {
+			lines.WriteByte(' ')
+		}
+		lines.WriteString(w)
+	}
+	return lines.String()
 }
 
 const pagePath = "../../docs/man/org.ibnetwork1.5"

@@ -171,7 +171,7 @@ var smProps = []property[api.SMStatus]{
 	{"Unit", "s", "The unit file that says so.", func(s api.SMStatus) any { return s.Unit }},
 	{"Phase", "s", "Where it stands: off, no-link, served, settling, asking, foreign, blocked, starting, master, standby, stopping, backing-off, held.", func(s api.SMStatus) any { return s.Phase }},
 	{"Reason", "s", "Why, as a sentence.", func(s api.SMStatus) any { return s.Reason }},
-	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never.", func(s api.SMStatus) any { return usec(s.NextCheck) }},
+	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never. One that has passed was put off without a signal.", func(s api.SMStatus) any { return usec(s.NextCheck) }},
 	{"Worker", "s", "The systemd unit that runs the program.", func(s api.SMStatus) any { return s.Worker }},
 	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed.", func(s api.SMStatus) any { return s.WorkerState }},
 	{"WorkerSinceUSec", "t", "Since when, in microseconds since 1970.", func(s api.SMStatus) any { return usec(s.WorkerSince) }},

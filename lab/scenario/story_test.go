@@ -536,6 +536,9 @@ const smallQueues = "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=16"
 func TestManyPartitions(t *testing.T) {
 	t.Parallel()
 	hcas, ports, keys := 16, 2, 28
+	if lab.Sanitizing() {
+		hcas = 3
+	}
 	files := map[string]string{}
 	var unit strings.Builder
 	unit.WriteString("[Match]\nKind=ipoib\nName=!*.*\n[IPoIB]\nMode=datagram\n")

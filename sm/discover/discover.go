@@ -42,10 +42,6 @@ type Options struct {
 	MaxNodes int
 	// Prefix is the subnet prefix for the Fabric, 0 for the default one.
 	Prefix uint64
-	// PKeys asks every reached end port for its P_Key table. Without it only
-	// ports that some manager configured before (their LID is set) are asked:
-	// a port out of reset holds the default P_Key alone (IBA vol 1, 10.9.2).
-	PKeys bool
 	// Ports asks every port's PortInfo, also what the Set that arms it would
 	// answer: for who must know all capabilities before.
 	Ports bool
@@ -86,8 +82,8 @@ func PathString(p []uint8) string {
 // Result is what a discovery found.
 type Result struct {
 	Fabric *fabric.Fabric
-	// PKeys is the P_Key table of each port by index into Fabric.Ports, nil
-	// when it was not read.
+	// PKeys is the P_Key table of each port by index into Fabric.Ports, of those
+	// that were known before and have not been unplugged or restarted since.
 	PKeys [][]ib.PKey
 	// Fresh tells by node index that the node is new or came back, so that
 	// nothing is known about its tables.
@@ -145,7 +141,6 @@ const (
 	kSwitch
 	kClear // Set SwitchInfo to clear PortStateChange before a recheck
 	kTable // SwitchPortStateTable of a switch
-	kPKey
 	kSM
 	kVerifyPort  // PortInfo of the port where a claimed port was linked before
 	kVerifyProbe // NodeInfo through that port
@@ -559,11 +554,6 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports[0].info.MKey()
 		copy(r.Data[:], x.si[:])
 		r.Data[11] |= 4
-	case kPKey:
-		r.Attr, r.Mod = mad.AttrPKeyTable, uint32(extra)
-		if !x.sw() {
-			return r, d.caPath(i, p, &r.Path)
-		}
 	case kSM:
 		r.Attr, r.Hasty = mad.AttrSMInfo, d.opt.Hasty
 		if !x.sw() {
@@ -697,8 +687,6 @@ func (d *Discovery) Step(r *smp.Reply) {
 			return
 		}
 		d.urgent.push(tag(kPort, 2, i, 0))
-	case kPKey:
-		d.gotPKeys(i, p, extra, r)
 	case kSM:
 		sm := SM{Port: i<<8 | int32(p), Silent: r.Timeout, Status: r.Status}
 		if r.OK() && sm.Info.Decode(r.Data[:]) != nil {
@@ -986,31 +974,6 @@ func (d *Discovery) endPort(i int32, p uint8) {
 	q := &d.nodes[i].ports[p]
 	if q.info.CapMask()&fabric.CapIsSM != 0 && (i != d.root || p != d.rootP) {
 		d.back.push(tag(kSM, 0, i, p))
-	}
-	if q.pkeys == nil && !d.nodes[i].sw() && (d.opt.PKeys || q.info.LID().IsUnicast()) {
-		d.back.push(tag(kPKey, 0, i, p))
-	}
-}
-
-func (d *Discovery) gotPKeys(i int32, p uint8, block uint16, r *smp.Reply) {
-	var b mad.PKeyBlock
-	if !r.OK() || b.Decode(r.Data[:]) != nil {
-		d.warn("port %s[%d] does not answer P_KeyTable%s", d.nodes[i].name(), p, why(r))
-		return
-	}
-	q := &d.nodes[i].ports[p]
-	if len(q.pkeys) != 32*int(block) {
-		return
-	}
-	q.pkeys = append(q.pkeys, b[:]...)
-	// A block with free entries is not the last one: keys that were taken away
-	// leave holes, and what stands behind them is granted as well.
-	if limit := int(d.nodes[i].ni.PartitionCap); len(q.pkeys) < limit {
-		d.back.push(tag(kPKey, block+1, i, p))
-		return
-	}
-	for len(q.pkeys) > 1 && q.pkeys[len(q.pkeys)-1] == 0 {
-		q.pkeys = q.pkeys[:len(q.pkeys)-1]
 	}
 }
 

@@ -317,6 +317,14 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if err := s.readLFTs(ctx, f, &have); err != nil {
 		return err
 	}
+	keyed := program.ReadPKeys{Fabric: f, Tables: have.pkeys}
+	if err := s.pump(ctx, &keyed); err != nil {
+		return err
+	}
+	for _, p := range keyed.Failed {
+		have.pkeys[p] = partition.PowerOn // asked again when it comes back
+		s.warnOnce("pkeys"+f.Ports[p].GUID.String(), "a port does not answer P_KeyTable, it is taken to hold the default key", "link_port", f.PortName(p))
+	}
 	var warn []string
 	if !sameShape(s.fab, f) || s.want.lft == nil {
 		opt := s.cfg.Route

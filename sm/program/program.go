@@ -488,6 +488,63 @@ func (l *ReadLFT) Step(r *smp.Reply) {
 // Late implements smp.Source.
 func (l *ReadLFT) Late(uint64) {}
 
+// ReadPKeys is the source of Gets of the P_Key tables of adapter ports that some
+// manager configured before, for their LID is set, and of which nothing is
+// known: a port out of reset holds the default P_Key alone (IBA vol 1, 10.9.2).
+// Each is read whole, for keys that were taken away leave holes, and what
+// stands behind a hole is granted as well. Tables has the tables by index into
+// Fabric.Ports; one that cannot be read stays nil.
+type ReadPKeys struct {
+	Fabric   *fabric.Fabric
+	Tables   [][]ib.PKey
+	Failed   []int32 // ports that did not answer
+	at, next int     // the end port whose turn it is, its next block
+	lost     map[uint64]bool
+}
+
+// Next implements smp.Source.
+func (s *ReadPKeys) Next() (smp.Request, bool) {
+	for ; s.at < len(s.Fabric.EndPorts); s.at, s.next = s.at+1, 0 {
+		e := s.Fabric.EndPorts[s.at]
+		p := &s.Fabric.Ports[e]
+		blocks := (int(s.Fabric.Nodes[p.Node].PKeyCap) + 31) / 32
+		if p.Num == 0 || !p.Info.LID().IsUnicast() || s.next == 0 && s.Tables[e] != nil || s.next >= max(blocks, 1) || s.lost[uint64(e)] {
+			continue
+		}
+		path, ok := PathTo(s.Fabric, e)
+		if !ok {
+			continue
+		}
+		s.next++
+		return smp.Request{Method: mad.MethodGet, Attr: mad.AttrPKeyTable, Mod: uint32(s.next - 1), Path: path, Tag: uint64(e)}, true
+	}
+	return smp.Request{}, false
+}
+
+// Step implements smp.Source.
+func (s *ReadPKeys) Step(r *smp.Reply) {
+	var b mad.PKeyBlock
+	switch {
+	case s.lost[r.Tag]:
+	case !r.OK() || b.Decode(r.Data[:]) != nil:
+		if s.lost == nil {
+			s.lost = map[uint64]bool{}
+		}
+		s.lost[r.Tag], s.Tables[r.Tag] = true, nil
+		s.Failed = append(s.Failed, int32(r.Tag))
+	default:
+		t, at := s.Tables[r.Tag], int(r.Mod)*32
+		for len(t) < at+32 {
+			t = append(t, 0)
+		}
+		copy(t[at:], b[:])
+		s.Tables[r.Tag] = t
+	}
+}
+
+// Late implements smp.Source.
+func (s *ReadPKeys) Late(uint64) {}
+
 // same compares one block, a row's end counting as 255.
 func same(h, w []uint8, at int) bool {
 	if at >= len(h) {

@@ -269,10 +269,46 @@ func TestLanesOfActiveLinks(t *testing.T) {
 }
 
 // ports are the Sets of a stage, before any of them is answered.
-func ports(f *fabric.Fabric, pol program.Policy, asked program.Asked, st program.Stage) (out []smp.Request) {
-	src := program.Ports{Fabric: f, Policy: pol, Asked: asked, Stage: st}
-	for r, ok := src.Next(); ok; r, ok = src.Next() {
-		out = append(out, r)
+func ports(f *fabric.Fabric, pol program.Policy, asked program.Asked, st program.Stage) []smp.Request {
+	return all(&program.Ports{Fabric: f, Policy: pol, Asked: asked, Stage: st})
+}
+
+// Adapter ports that were configured before are asked for every block of their
+// table, others and those that are known are not; what comes in any order is put
+// together, and half a table is none.
+func TestReadPKeys(t *testing.T) {
+	f := gen.Star(4, 8)
+	var hosts []int32
+	for _, e := range f.EndPorts {
+		if f.Ports[e].Num != 0 {
+			hosts = append(hosts, e)
+		}
 	}
-	return out
+	for _, h := range hosts[1:] {
+		f.Ports[h].Info[17] = 5 // a LID
+	}
+	known := []ib.PKey{0x8001}
+	src := program.ReadPKeys{Fabric: f, Tables: make([][]ib.PKey, len(f.Ports))}
+	src.Tables[hosts[1]] = known
+	asked := map[uint64][]smp.Request{}
+	for _, r := range all(&src) {
+		asked[r.Tag] = append(asked[r.Tag], r)
+	}
+	if len(asked) != 2 || len(asked[uint64(hosts[2])]) != 2 || len(asked[uint64(hosts[3])]) != 2 {
+		t.Fatalf("asked %v", asked)
+	}
+	for k := 1; k >= 0; k-- {
+		ok := smp.Reply{Request: asked[uint64(hosts[2])][k]}
+		ok.Data[1] = byte(k + 1)
+		src.Step(&ok)
+		src.Step(&smp.Reply{Request: asked[uint64(hosts[3])][k], Timeout: k == 0})
+	}
+	want := make([]ib.PKey, 64)
+	want[0], want[32] = 1, 2
+	if got := src.Tables; !slices.Equal(got[hosts[2]], want) || got[hosts[3]] != nil || got[hosts[0]] != nil || !slices.Equal(got[hosts[1]], known) {
+		t.Errorf("tables %v", got)
+	}
+	if !slices.Equal(src.Failed, hosts[3:]) {
+		t.Errorf("failed %v, want %v", src.Failed, hosts[3:])
+	}
 }

@@ -216,7 +216,7 @@ func TestNetThousand(t *testing.T) {
 			}},
 		},
 		Script: func(t *testing.T, r *lab.NetRun) {
-			for end := time.Now().Add(90 * time.Second); !r.Fabric().AllActive() && time.Now().Before(end); {
+			for end := time.Now().Add(lab.Patience(90 * time.Second)); !r.Fabric().AllActive() && time.Now().Before(end); {
 				time.Sleep(20 * time.Millisecond)
 			}
 			if !r.Fabric().AllActive() {

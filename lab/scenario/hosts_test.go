@@ -88,7 +88,7 @@ func (w *watchers) masters(hosts ...string) (m []string) {
 // each other.
 func (w *watchers) wait(what string, limit time.Duration, ok func() bool) {
 	w.t.Helper()
-	limit = lab.Patience(limit)
+	limit = lab.Patience(max(limit, time.Minute))
 	begin := time.Now()
 	var since time.Time
 	for {

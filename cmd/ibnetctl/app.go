@@ -159,7 +159,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 					return fail(exitNoSuch, "--root=%s: there is no such directory", a.root)
 				}
 			}
-			a.speaks = c.Name() != "monitor" && c.Name() != "capture" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
+			a.speaks = c.Name() != "monitor" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
 			a.colour = !a.json && a.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 			return nil
 		},

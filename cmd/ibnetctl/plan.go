@@ -78,6 +78,7 @@ same for the same, and so that prefixes still hold what they held.`,
 			}
 			text = append(text, '\n')
 			if args[0] == "-" {
+				a.emitted = true // a capture is JSON itself
 				_, err = a.out.Write(text)
 				return err
 			}

@@ -214,6 +214,22 @@ func (a *app) path(p string) string {
 	return filepath.Join(a.root, p)
 }
 
+// within is the absolute path of a file as the system below the root knows it.
+func (a *app) within(p string) (string, error) {
+	p, err := filepath.Abs(p)
+	if err != nil || a.root == "" {
+		return p, err
+	}
+	root, err := filepath.Abs(a.root)
+	if err != nil {
+		return "", err
+	}
+	if rest, ok := strings.CutPrefix(p, strings.TrimSuffix(root, "/")+"/"); ok {
+		p = "/" + rest
+	}
+	return p, nil
+}
+
 // emit prints v as JSON.
 func (a *app) emit(v any) error {
 	a.emitted = true

@@ -58,8 +58,8 @@ into /etc/systemd/network.`,
 				if err != nil {
 					return err
 				}
-				if abs, err := filepath.Abs(n); err == nil {
-					n = abs
+				if n, err = a.within(n); err != nil {
+					return err
 				}
 				sources = append(sources, importer.Source{Path: n, Text: string(text)})
 			}

@@ -3,6 +3,8 @@ package rejoin
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -15,12 +17,13 @@ const (
 	Max = 5 * time.Minute
 )
 
-// socketDir is where the system bus has its socket.
-const socketDir = "/run/dbus"
+// socket is that of the system bus.
+var socket = "/run/dbus/system_bus_socket"
 
 // Pause is a series of waits, each twice as long as the one before.
 type Pause struct {
-	last time.Duration
+	last  time.Duration
+	tried time.Time // when the last wait ended
 }
 
 // Reset begins the series again, after a time with a bus.
@@ -30,14 +33,20 @@ func (p *Pause) Reset() { p.last = 0 }
 // a socket has appeared. It reports false when ctx has ended.
 func (p *Pause) Wait(ctx context.Context) bool {
 	p.last = min(max(2*p.last, Min), Max)
+	defer func() { p.tried = time.Now() }()
 	var events chan fsnotify.Event
 	// Short pauses are not worth a watch.
 	if p.last > 5*time.Second {
 		if w, err := fsnotify.NewWatcher(); err == nil {
 			defer w.Close()
-			if w.Add(socketDir) == nil {
+			if w.Add(filepath.Dir(socket)) == nil {
 				events = w.Events
 			}
+		}
+		// It may have come between the attempt and the watch.
+		if st, err := os.Stat(socket); err == nil && st.ModTime().After(p.tried) {
+			p.last = 0
+			return ctx.Err() == nil
 		}
 	}
 	t := time.NewTimer(p.last)

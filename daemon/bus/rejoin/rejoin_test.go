@@ -2,6 +2,8 @@ package rejoin
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,4 +35,27 @@ func TestPauses(t *testing.T) {
 			t.Error("it waited on after the end")
 		}
 	})
+}
+
+// A socket that comes between an attempt and the watch is not waited for.
+func TestSocketComesBeforeTheWatch(t *testing.T) {
+	former := socket
+	defer func() { socket = former }()
+	socket = filepath.Join(t.TempDir(), "socket")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	p := Pause{last: Max, tried: time.Now().Add(-time.Second)}
+	if err := os.WriteFile(socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !p.Wait(ctx) {
+		t.Error("it was waited for")
+	}
+	// One that was there at the attempt is no news.
+	p = Pause{last: Max, tried: time.Now().Add(time.Second)}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if p.Wait(short) {
+		t.Error("an old socket passed for a new one")
+	}
 }

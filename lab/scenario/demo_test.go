@@ -145,7 +145,7 @@ func tellDemo(g *lab.G) {
 	s.show(nodes[0].status("ib0"))
 
 	before := g.FabricPort("hca0", 1)
-	rtt, err := echo(nodes[0].Host, netip.MustParseAddr("192.168.151.2"), 65000, 10*time.Second)
+	rtt, err := echo(nodes[0].Host, netip.MustParseAddr("192.168.151.2"), 65000, time.Minute)
 	if err != nil {
 		g.Fatal(err)
 	}

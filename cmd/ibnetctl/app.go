@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -267,6 +269,36 @@ func (s screen) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// span is a flag's time: as in unit files, a bare number is seconds.
+type span time.Duration
+
+// String implements pflag.Value.
+func (s *span) String() string { return time.Duration(*s).String() }
+
+// Type implements pflag.Value.
+func (s *span) Type() string { return "duration" }
+
+// Set implements pflag.Value.
+func (s *span) Set(text string) error {
+	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
+		*s = span(time.Duration(n) * time.Second)
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return errors.New("give it as 30, 30s or 2m")
+	}
+	*s = span(d)
+	return nil
+}
+
+// timeoutFlag adds the flag --timeout.
+func timeoutFlag(c *cobra.Command, def time.Duration, usage string) *time.Duration {
+	d := def
+	c.Flags().Var((*span)(&d), "timeout", usage)
+	return &d
 }
 
 // Colours, by meaning.

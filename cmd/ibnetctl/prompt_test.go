@@ -45,9 +45,11 @@ func TestJudge(t *testing.T) {
 		{"OK any", []link.Status{online, off}, nil, true, false, true, "ib1"},
 		{"OK the device comes later", []link.Status{none}, nil, false, false, false, "any link"},
 		{"OK nothing is required", []link.Status{none, optional}, nil, false, true, true, ""},
-		{"OK named", []link.Status{online, optional}, []want{{"ib2", link.OperCarrier}}, false, true, true, ""},
-		{"OK named and not good enough", []link.Status{optional}, []want{{"ib2", link.OperRoutable}}, false, true, false, "ib2"},
-		{"OK named and not there", nil, []want{{"ib9", ""}}, false, true, false, "ib9"},
+		{"OK named", []link.Status{online, optional}, []want{{"ib2", link.OperCarrier, ""}}, false, true, true, ""},
+		{"OK named and not good enough", []link.Status{optional}, []want{{"ib2", link.OperRoutable, ""}}, false, true, false, "ib2"},
+		{"OK named and in range", []link.Status{optional}, []want{{"ib2", link.OperOff, link.OperCarrier}}, false, true, true, ""},
+		{"OK named and above the range", []link.Status{optional}, []want{{"ib2", link.OperOff, link.OperNoCarrier}}, false, true, false, "ib2"},
+		{"OK named and not there", nil, []want{{"ib9", "", ""}}, false, true, false, "ib9"},
 	} {
 		missing, got := judge(link.Report{Links: tc.links}, tc.wants, tc.any, func(link.Status) bool { return true }, func() bool { return tc.nothing })
 		names := ""

@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) topologyCmd() *cobra.Command {
-	var timeout time.Duration
+	var timeout *time.Duration
 	var ibnetdiscover bool
 	c := &cobra.Command{
 		Use: "topology [PORT]", Short: "walk the fabric from a port and print what is plugged where", Args: cobra.MaximumNArgs(1),
@@ -28,7 +28,7 @@ connected to, and which subnet managers there are. It reads only, needs no
 subnet manager, and needs root.`,
 		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
 			defer cancel()
 			sys, err := a.observe(ctx)
 			if err != nil {
@@ -75,7 +75,7 @@ subnet manager, and needs root.`,
 			return nil
 		},
 	}
-	c.Flags().DurationVar(&timeout, "timeout", time.Minute, "give up after `TIME`")
+	timeout = timeoutFlag(c, time.Minute, "give up after `TIME`")
 	c.Flags().BoolVar(&ibnetdiscover, "ibnetdiscover", false, "print in the format of ibnetdiscover")
 	return c
 }

@@ -69,7 +69,7 @@ func (f *triedFile) restore() error {
 }
 
 func (a *app) tryCmd() *cobra.Command {
-	var timeout time.Duration
+	var timeout *time.Duration
 	var rollback string
 	c := &cobra.Command{
 		Use: "try FILE...", Short: "apply unit files, and take them back unless confirmed in time",
@@ -86,10 +86,10 @@ gone.`,
 			if len(args) == 0 {
 				return fail(exitUsage, "name the unit files to try, for example ./10-ib0%s", units.Suffix)
 			}
-			return a.try(cmd.Context(), args, timeout)
+			return a.try(cmd.Context(), args, *timeout)
 		},
 	}
-	c.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "take it back after `TIME`")
+	timeout = timeoutFlag(c, 2*time.Minute, "take it back after `TIME`")
 	c.Flags().StringVar(&rollback, "guard", "", "wait for the end of a trial (used by try itself)")
 	_ = c.Flags().MarkHidden("guard")
 	return c

@@ -174,23 +174,48 @@ const operStates = "missing, off, no-carrier, dormant, degraded-carrier, carrier
 
 // want is one link to wait for.
 type want struct {
-	link string
-	oper link.OperState // least state, "" for what its unit says
+	link     string
+	min, max link.OperState // range of states, "" for what its unit says
+}
+
+// parseWant reads LINK[:MIN[:MAX]]; least is MIN where there is none.
+func parseWant(s, least string) (want, error) {
+	name, states, _ := strings.Cut(s, ":")
+	lo, hi, _ := strings.Cut(states, ":")
+	w := want{name, link.OperState(cmp.Or(lo, least)), link.OperState(hi)}
+	if name == "" {
+		return w, fail(exitUsage, "%q names no link", s)
+	}
+	for _, o := range []link.OperState{w.min, w.max} {
+		if o != "" && o.Rank() < 0 {
+			return w, fail(exitUsage, "%q is no operational state (%s)", o, operStates)
+		}
+	}
+	if w.max != "" {
+		w.min = cmp.Or(w.min, link.OperMissing)
+		if w.max.Rank() < w.min.Rank() {
+			return w, fail(exitUsage, "%q begins above its end; the order is %s", s, operStates)
+		}
+	}
+	return w, nil
 }
 
 func (a *app) waitOnlineCmd() *cobra.Command {
 	var ifaces []string
 	var anyOne, quiet bool
-	var timeout time.Duration
+	var timeout *time.Duration
 	var oper string
 	c := &cobra.Command{
-		Use: "wait-online [LINK[:STATE]...]", Short: "wait until the links that must be online are", Args: cobra.ArbitraryArgs,
+		Use: "wait-online [LINK[:MIN[:MAX]]...]", Short: "wait until the links that must be online are", Args: cobra.ArbitraryArgs,
 		Long: `Waits until every link with RequiredForOnline=yes (the default of links that have
 a unit) is in the operational state that its unit requires, or until the named
-links are. Without a unit that requires a link there is nothing to wait for. An InfiniBand link is online when its port is Active, the broadcast
-group is joined, its address is there and the port's GID table holds the GID of
-its hardware address; a RoCE link when that table holds a GID of it. When the time is over the reason of each missing link is
-printed, and the exit code is 6.`,
+links are, in the state or range of states given with them. Without a unit that
+requires a link there is nothing to wait for.
+
+An InfiniBand link is online when its port is Active, the broadcast group is
+joined, its address is there and the port's GID table holds the GID of its
+hardware address; a RoCE link when that table holds a GID of it. When the time
+is over the reason of each missing link is printed, and the exit code is 6.`,
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var wants []want
@@ -198,28 +223,21 @@ printed, and the exit code is 6.`,
 				return fail(exitUsage, "--interface= names no link")
 			}
 			for _, s := range append(slices.Clone(ifaces), args...) {
-				n, st, _ := strings.Cut(s, ":")
-				if n == "" {
-					return fail(exitUsage, "%q names no link", s)
-				}
-				w := want{link: n, oper: link.OperState(cmp.Or(st, oper))}
-				if w.oper != "" && w.oper.Rank() < 0 {
-					return fail(exitUsage, "%q is no operational state (%s)", w.oper, operStates)
+				w, err := parseWant(s, oper)
+				if err != nil {
+					return err
 				}
 				wants = append(wants, w)
 			}
 			ctx := cmd.Context()
-			if timeout < 0 {
-				return fail(exitUsage, "--timeout=%v is less than nothing", timeout)
-			}
-			if timeout > 0 {
+			if *timeout > 0 {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, timeout)
+				ctx, cancel = context.WithTimeout(ctx, *timeout)
 				defer cancel()
 			}
 			missing, err := a.waitOnline(ctx, wants, anyOne)
 			if a.json {
-				if e := a.emit(answer.WaitOnline{Schema: answer.Schema, Online: err == nil && len(missing) == 0, Missing: missing}); e != nil {
+				if e := a.emit(answer.WaitOnline{Schema: answer.Schema, Online: err == nil, Missing: missing}); e != nil {
 					return e
 				}
 			}
@@ -232,16 +250,16 @@ printed, and the exit code is 6.`,
 						fmt.Fprintf(a.err, "%s: %s\n", m.Link, m.Why)
 					}
 				}
-				return fail(exitTimeout, "not online after %v", timeout)
+				return fail(exitTimeout, "not online after %v", *timeout)
 			}
 			return err
 		},
 	}
 	f := c.Flags()
-	f.StringSliceVarP(&ifaces, "interface", "i", nil, "wait for `LINK[:STATE]` (may be repeated)")
+	f.StringSliceVarP(&ifaces, "interface", "i", nil, "wait for `LINK[:MIN[:MAX]]` (may be repeated)")
 	f.BoolVar(&anyOne, "any", false, "one link is enough")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print what is missing")
-	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up after `TIME`; 0 waits for ever")
+	timeout = timeoutFlag(c, 2*time.Minute, "give up after `TIME`; 0 waits for ever")
 	f.StringVarP(&oper, "operational-state", "o", "", "the least operational `STATE` of named links")
 	_ = c.RegisterFlagCompletionFunc("interface", a.completeLinks)
 	_ = c.RegisterFlagCompletionFunc("operational-state", cobra.FixedCompletions(strings.Split(operStates, ", "), cobra.ShellCompDirectiveNoFileComp))
@@ -337,8 +355,8 @@ func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool,
 		}
 		l := r.Links[i]
 		ok := l.Online
-		if w.oper != "" {
-			ok = l.Oper.Rank() >= w.oper.Rank()
+		if w.min != "" {
+			ok = l.Oper.Rank() >= w.min.Rank() && (w.max == "" || l.Oper.Rank() <= w.max.Rank())
 		}
 		switch {
 		case ok && !gid(l):

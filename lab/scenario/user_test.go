@@ -104,7 +104,7 @@ func everyAnswer(g *lab.G) {
 		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"plan", "plan", 0}, {"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
 		{"wait-online", "wait-online -i nosuch --timeout 100ms", 6}, {"metrics", "metrics", 0}, {"verify", "verify", 0}, {"verify", "verify /tmp/bad.ibnetwork", 1},
 		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0}, {"sm topology", "sm topology", 0},
-		{"reload", "reload", 0}, {"reconfigure", "reconfigure ib0", 0}, {"down", "down ib0", 0}, {"up", "up ib0", 0}, {"log-level", "log-level info", 0},
+		{"reload", "reload", 0}, {"reconfigure", "reconfigure ib0", 0}, {"down", "down ib0", 0}, {"up", "up ib0", 0}, {"log-level", "log-level info", 0}, {"capture", "capture /tmp/capture.json", 0},
 		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
 		{"try", "try --timeout 20s " + file, 0},
 		{"a command that fails", "status nosuch", 5}, {"a command that fails", "up nosuch", 5}, {"a command that fails", "sm start nosuch/1", 5},
@@ -286,4 +286,35 @@ func busReads(g *lab.G) {
 	// The guest has one CPU for the reader, the bus and the daemon, and
 	// switches between them slowly; daemon/bus measures it on the host.
 	g.Logf("%.0f property reads a second through the guest's bus", float64(n)/time.Since(start).Seconds())
+}
+
+// [Modules] Load= on Debian's own kernel, by way of systemd, since the daemon may
+// load none: names with a dash, one that is an alias, and one that nobody has.
+func TestModulesOfUnits(t *testing.T) {
+	t.Parallel()
+	c := installed(t, lab.Config{Machine: lab.QEMU}, map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=ib-iser svcrdma no_such_module\n"})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.WaitFor(2*time.Minute, func() string {
+			out := g.Exec("lsmod")
+			for _, m := range []string{"ib_iser", "rpcrdma"} {
+				if !strings.Contains(out, m+" ") {
+					return m + " is not loaded"
+				}
+			}
+			return ""
+		})
+		g.WaitFor(time.Minute, func() string {
+			out, _ := g.Try("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd")
+			for _, w := range []string{"loaded a module module=ib-iser", "not there after modprobe has run module=no_such_module"} {
+				if !strings.Contains(out, w) {
+					return fmt.Sprintf("the journal lacks %q:\n%s", w, out)
+				}
+			}
+			if strings.Contains(out, "loaded a module module=no_such_module") {
+				g.Fatal("a module that does not exist is loaded")
+			}
+			return ""
+		})
+	})
 }

@@ -6,8 +6,13 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/sm/serve"
 )
 
 // rigTools builds the rig, or skips where a foreign program is missing.
@@ -131,6 +136,50 @@ func TestEvents(t *testing.T) {
 	for e := range limits {
 		if !slices.ContainsFunc(got, func(s eventSample) bool { return s.Event == e }) {
 			t.Errorf("%s was not measured", e)
+		}
+	}
+}
+
+// ibnetsm prints the subnet as ibnetdiscover finds it, line for line.
+func TestTopology(t *testing.T) {
+	tl := rigTools(t, "ibnetdiscover")
+	for _, name := range []string{"ft2-16", "b2b", "ring-8"} {
+		r, err := tl.start("ibnetsim", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.stop()
+		sock := r.dir + "/socket"
+		m, err := r.run("ibnetsm", "H-00001", 5, true, "--socket="+sock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.waitUp(1, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		var ours bytes.Buffer
+		if err := serve.Ask(t.Context(), sock, serve.AskTopology, &ours); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "ibnetdiscover")
+		if cmd.Env, err = r.env("H-00002", true); err != nil {
+			t.Fatal(err)
+		}
+		theirs, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := func(b []byte) (l []string) {
+			for s := range strings.Lines(string(b)) {
+				if !strings.HasPrefix(s, "#") {
+					l = append(l, s)
+				}
+			}
+			slices.Sort(l)
+			return l
+		}
+		if d := cmp.Diff(lines(theirs), lines(ours.Bytes())); d != "" {
+			t.Errorf("%s (-ibnetdiscover +ibnetsm):\n%s", name, d)
 		}
 	}
 }

@@ -359,6 +359,12 @@ func (t *textReader) port(n int, c *cursor) {
 		}
 	}
 	p.Info.setLID(p.LID, p.LMC)
+	if !ca && p.Info.CapMask()&CapExtendedSpeeds != 0 {
+		// A switch says on port 0 what its ports know; tools read an EDR link
+		// as QDR otherwise.
+		p0 := &t.b.Port(t.cur, 0).Info
+		binary.BigEndian.PutUint32(p0[20:], p0.CapMask()|CapExtendedSpeeds)
+	}
 }
 
 // setLink applies a link description such as 4xEDR; other words are skipped.
@@ -619,13 +625,16 @@ func writeNode(w *bufio.Writer, f *Fabric, i int32) {
 		link := p.Info.WidthName() + p.Info.SpeedName()
 		qid, qlid := "", q.LID
 		if m.Switch == None {
-			qid = fmt.Sprintf("(%x)", uint64(q.GUID))
+			qid = fmt.Sprintf("(%x) ", uint64(q.GUID))
 		} else {
 			qlid = f.Ports[f.Port(q.Node, 0)].LID
 		}
 		if n.Switch != None {
 			fmt.Fprintf(w, "[%d]\t\"%s\"[%d]%s\t\t# \"%s\" lid %d %s\n", num, nodeID(m), q.Num, qid, quote(m.Desc), qlid, link)
 		} else {
+			if qid != "" {
+				qid = " " + qid // a cable without a switch has one more
+			}
 			fmt.Fprintf(w, "[%d](%x) \t\"%s\"[%d]%s\t\t# lid %d lmc %d \"%s\" lid %d %s\n",
 				num, uint64(p.GUID), nodeID(m), q.Num, qid, p.LID, p.LMC, quote(m.Desc), qlid, link)
 		}

@@ -488,6 +488,10 @@ func (l *ReadLFT) Step(r *smp.Reply) {
 // Late implements smp.Source.
 func (l *ReadLFT) Late(uint64) {}
 
+// maxKeyBlocks bounds what is read of one port's P_Key table, whatever capacity
+// it claims: adapters have up to 128 keys, and 2048 are worth keeping.
+const maxKeyBlocks = 64
+
 // ReadPKeys is the source of Gets of the P_Key tables of adapter ports that some
 // manager configured before, for their LID is set, and of which nothing is
 // known: a port out of reset holds the default P_Key alone (IBA vol 1, 10.9.2).
@@ -507,7 +511,7 @@ func (s *ReadPKeys) Next() (smp.Request, bool) {
 	for ; s.at < len(s.Fabric.EndPorts); s.at, s.next = s.at+1, 0 {
 		e := s.Fabric.EndPorts[s.at]
 		p := &s.Fabric.Ports[e]
-		blocks := (int(s.Fabric.Nodes[p.Node].PKeyCap) + 31) / 32
+		blocks := min((int(s.Fabric.Nodes[p.Node].PKeyCap)+31)/32, maxKeyBlocks)
 		if p.Num == 0 || !p.Info.LID().IsUnicast() || s.next == 0 && s.Tables[e] != nil || s.next >= max(blocks, 1) || s.lost[uint64(e)] {
 			continue
 		}

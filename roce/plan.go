@@ -188,9 +188,9 @@ func (p *planner) portType() (restarts bool) {
 		return false
 	}
 	op := SetPortType{On: link.Target{Link: p.l.Name, Ifindex: p.l.Index, IBDevice: p.on.IBDevice, Port: p.on.Port}, Port: *pt, Type: want}
-	if why := p.inUse(); why != "" && !p.u.Port.ChangeWhileInUse.V {
+	if why, next := p.inUse(pt); why != "" && !p.u.Port.ChangeWhileInUse.V {
 		a.Why = link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would take it away", p.on, why),
-			Next: "write ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down " + p.l.Name}
+			Next: "write ChangeWhileInUse=yes below [Port], or " + next}
 		p.b.Block(p.on, op, false, a.Why)
 		p.attr(a)
 		return false
@@ -204,20 +204,28 @@ func (p *planner) portType() (restarts bool) {
 	return true
 }
 
-// inUse says what would be lost with the link, "" if nothing.
-func (p *planner) inUse() string {
-	if !p.l.Up() {
-		return ""
+// inUse says what would be lost with the link and its RDMA device, "" if nothing,
+// and how to end it.
+func (p *planner) inUse(pt *PortType) (why, next string) {
+	next = "end them: rdma resource show cm_id; rdma resource show ctx"
+	switch {
+	case pt.Connections > 0:
+		return fmt.Sprintf("its device has %d RDMA-CM connections or listeners", pt.Connections), next
+	case pt.Programs > 0:
+		return fmt.Sprintf("%d programs have its device open", pt.Programs), next
+	case !p.l.Up():
+		return "", ""
 	}
+	next = "take the link down: ibnetctl down " + p.l.Name
 	if n := len(p.b.Base.Children(p.index)); n > 0 {
-		return fmt.Sprintf("it has %d P_Key children", n)
+		return fmt.Sprintf("it has %d P_Key children", n), next
 	}
 	for _, a := range p.l.Addresses {
 		if !a.Prefix.Addr().IsLinkLocalUnicast() {
-			return "it is up and has the address " + a.Prefix.String()
+			return "it is up and has the address " + a.Prefix.String(), next
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // firmware is the sentence for a card whose port type is a setting of its

@@ -187,6 +187,8 @@ func TestPlans(t *testing.T) {
 		{name: "OK found by itself", index: ib0, text: "[Port]\nType=ib\n", change: func(_ *link.Snapshot, st *State) { st.Devices["mlx4_0"].Ports[1].Type.Configured = units.PortTypeAuto }},
 		{name: "bad port in use", index: ib0, text: "[Port]\nType=eth\n", change: inUse,
 			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would take it away / write ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down ib0"}},
+		{name: "bad port whose device is in use", index: ib0, text: "[Port]\nType=eth\n", change: func(_ *link.Snapshot, st *State) { st.Devices["mlx4_0"].Ports[1].Type.Programs = 2 },
+			blocked: []string{"ib0 is in use (2 programs have its device open): changing its type would take it away / write ChangeWhileInUse=yes below [Port], or end them: rdma resource show cm_id; rdma resource show ctx"}},
 		{name: "OK port in use, allowed", index: ib0, text: "[Port]\nType=eth\nChangeWhileInUse=yes\n", change: inUse, ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
 		{name: "OK RoCE waits for the type", index: ib0, text: "[Port]\nType=eth\n[RoCE]\nPFC=3\n", ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
 		{name: "OK GUIDs of functions", index: ib0, text: "[VirtualFunctions]\nNodeGUID=auto\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000a0001\nLinkState=enable\n", ops: []string{

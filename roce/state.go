@@ -63,6 +63,10 @@ type PortType struct {
 	Dev   string `json:"dev"`
 	Index uint32 `json:"index,omitempty"`
 	File  string `json:"file,omitempty"`
+	// Programs have the card's RDMA device open, and Connections of RDMA-CM are
+	// on it; counted while the type is not as asked.
+	Programs    int `json:"programs,omitempty"`
+	Connections int `json:"connections,omitempty"`
 }
 
 // Defaults of RDMA-CM for connections over a port.

@@ -437,7 +437,7 @@ func portSection() SectionSpec {
 		Doc: "The port of the adapter. Match it by GUID, RDMA device or path, because its interfaces come and go with its type.",
 		Keys: []Key{
 			enumKey("Type", "The protocol of a port that can be both. mlx4 is switched; for mlx5 the firmware command to type is shown.", "as it is", "eth", false, portTypeWords, func(x *Port) *Value[PortType] { return &x.Type }),
-			boolKey("ChangeWhileInUse", "Switch the type although the port's interfaces are up.", "no", false, func(x *Port) *Value[bool] { return &x.ChangeWhileInUse }),
+			boolKey("ChangeWhileInUse", "Switch the type although the port is in use: its interface is up with an address or has P_Key children, programs have its RDMA device open, or RDMA-CM has connections on it.", "no", false, func(x *Port) *Value[bool] { return &x.ChangeWhileInUse }),
 			{Name: "NodeDescription", Doc: "The node description that the fabric sees, up to 64 bytes. %H is the short host name, %d the RDMA device, %% a percent sign.", Syntax: "TEXT", Default: "as it is", Example: "%H %d", apply: scalar(func(x *Port) *Value[string] { return &x.NodeDescription }, parseNodeDescription)},
 		},
 	}

@@ -80,12 +80,8 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 		}
 		return true, ignoreGone(o.rt.Do(rtnl.DelLink(l.Index)))
 	case roce.DelSoft:
-		if o.rd == nil {
-			c, err := rdmanl.Dial()
-			if err != nil {
-				return true, err
-			}
-			o.rd = c
+		if err := o.openRDMA(); err != nil {
+			return true, err
 		}
 		return true, ignoreGone(o.rd.Do(rdmanl.DelLink(p.Index)))
 	case roce.AddSoft:
@@ -303,21 +299,18 @@ func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
 	if err := o.same(p.On); err != nil {
 		return err
 	}
-	if o.rd == nil {
-		c, err := rdmanl.Dial()
-		if errors.Is(err, rdmanl.ErrNoRDMA) {
-			if err := o.load(ctx, module, p.On.Ifindex); err != nil {
-				return err
-			}
-			c, err = rdmanl.Dial()
-		}
-		if err != nil {
+	err := o.openRDMA()
+	if errors.Is(err, rdmanl.ErrNoRDMA) {
+		if err := o.load(ctx, module, p.On.Ifindex); err != nil {
 			return err
 		}
-		o.rd = c
+		err = o.openRDMA()
+	}
+	if err != nil {
+		return err
 	}
 	r := rdmanl.NewLink(p.Name, p.Driver.String(), p.On.Link)
-	err := o.rd.Do(r)
+	err = o.rd.Do(r)
 	// A driver that is not loaded is an unknown type (nldev_newlink).
 	if errors.Is(err, unix.EINVAL) && !o.sys.ModuleLoaded(module) {
 		lerr := o.load(ctx, module, p.On.Ifindex)

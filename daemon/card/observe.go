@@ -152,7 +152,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 			wantsDesc = wantsDesc || u.Port.NodeDescription.Set
 			var q roce.Port
 			if u.Port.Type.Set {
-				q.Type = o.portType(d, p)
+				q.Type = o.portType(d, p, u.Port.Type.V)
 			}
 			setPort(st, d.Name, p.Num, q)
 			o.nodeDesc(st, d.Name, u)
@@ -221,7 +221,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 		d := devs[i]
 		var q roce.Port
 		if u.Port.Type.Set && i == 0 {
-			q.Type = o.portType(d, p)
+			q.Type = o.portType(d, p, u.Port.Type.V)
 		}
 		if p.Layer == ib.LinkLayerEthernet {
 			q.GIDs = o.gids(d, p, append([]*link.Link{l}, vlans...), all)
@@ -272,7 +272,7 @@ func (o *Observer) nodeDesc(st *roce.State, dev string, u *units.Unit) {
 }
 
 // portType is nil for drivers that cannot change a port's type.
-func (o *Observer) portType(d *link.Device, p *link.Port) *roce.PortType {
+func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *roce.PortType {
 	if d.Bus == "" || d.Parent == "" {
 		return nil
 	}
@@ -305,7 +305,23 @@ func (o *Observer) portType(d *link.Device, p *link.Port) *roce.PortType {
 			}
 		}
 	}
+	if want != pt.Configured && want != pt.Current && o.openRDMA() == nil {
+		if n, err := o.rd.Users(d.Index); err == nil {
+			pt.Programs, pt.Connections = n.Programs, n.Connections
+		}
+	}
 	return pt
+}
+
+func (o *Observer) openRDMA() error {
+	if o.rd != nil {
+		return nil
+	}
+	c, err := rdmanl.Dial()
+	if err == nil {
+		o.rd = c
+	}
+	return err
 }
 
 func (o *Observer) openDevlink() bool {

@@ -850,6 +850,40 @@ func canonical(family int, ms [][]byte) [][]byte {
 	return ms
 }
 
+// TestUsers counts who has a device open, and their connections.
+func TestUsers(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
+		g.Sh("ip link add va type veth peer name vb; ip link set vb up; ip link set va up; ip address add 10.8.0.1/24 dev va; rdma link add rxe0 type rxe netdev va")
+		c, err := rdmanl.Dial()
+		if err != nil {
+			g.Fatal(err)
+		}
+		devs, err := c.Devices()
+		if err != nil {
+			g.Fatal(err)
+		}
+		i := slices.IndexFunc(devs, func(d rdmanl.Device) bool { return d.Name == "rxe0" })
+		users := func(some bool) {
+			g.Helper()
+			g.WaitFor(10*time.Second, func() string {
+				u, err := c.Users(devs[i].Index)
+				if err != nil || u.Programs > 0 != some || u.Connections > 0 != some {
+					return fmt.Sprintf("%+v, %v, want some: %v", u, err, some)
+				}
+				return ""
+			})
+		}
+		users(false)
+		p := g.Start("rping", "-s", "-a", "10.8.0.1")
+		users(true)
+		p.Kill()
+		users(false)
+		if _, err := c.Users(4711); err == nil {
+			g.Error("a device that is not there has users")
+		}
+	})
+}
+
 // TestRDMABytes does what TestBytes does for a family that the tap does not
 // show: strace prints what the tool sends.
 func TestRDMABytes(t *testing.T) {

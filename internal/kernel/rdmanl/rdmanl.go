@@ -29,6 +29,7 @@ const (
 	cmdDelLink = 4
 	cmdPortGet = 5
 	cmdSysGet  = 6
+	cmdResGet  = 9
 	cmdMonitor = 28
 
 	attrDevIndex       = 1
@@ -45,6 +46,10 @@ const (
 	attrPortState      = 12
 	attrPortPhysState  = 13
 	attrNodeType       = 14
+	attrResSummary     = 15
+	attrResEntry       = 16
+	attrResName        = 17
+	attrResCurr        = 18
 	attrNdevIndex      = 50
 	attrNdevName       = 51
 	attrLinkType       = 65
@@ -204,6 +209,49 @@ func (c *Conn) System() (s System, err error) {
 			return err
 		})
 	return s, noRDMA(errs[0])
+}
+
+// Users are those who would lose something with a device.
+type Users struct {
+	Programs    int // processes that have it open by verbs
+	Connections int // RDMA-CM identifiers, those of the kernel's storage and file systems too
+}
+
+// Users counts the users of a device.
+func (c *Conn) Users(index uint32) (u Users, err error) {
+	errs := c.Ask([]nl.Request{nl.NewRequest(fmt.Sprintf("count the users of RDMA device %d", index), msgType(cmdResGet), 0, nl.Build().Uint32(attrDevIndex, index))},
+		func(_ int, _ uint16, data []byte) error {
+			u, err = decodeUsers(data)
+			return err
+		})
+	return u, noRDMA(errs[0])
+}
+
+func decodeUsers(b []byte) (u Users, err error) {
+	a := nl.ParseAttrs(b)
+	for a.Next() {
+		if a.Type() != attrResSummary {
+			continue
+		}
+		for n := a.Nested(); n.Next(); {
+			name, curr := "", 0
+			for e := n.Nested(); e.Next(); {
+				switch e.Type() {
+				case attrResName:
+					name = e.String()
+				case attrResCurr:
+					curr = int(min(e.Uint64(), 1<<30))
+				}
+			}
+			switch name {
+			case "ctx":
+				u.Programs = curr
+			case "cm_id":
+				u.Connections = curr
+			}
+		}
+	}
+	return u, a.Err()
 }
 
 // NewLink makes a device of a software driver ("rxe", "siw") on a network

@@ -93,6 +93,9 @@ func FuzzDecode(f *testing.F) {
 		}
 		_, _ = decodePort(b)
 		_, _ = decodeSystem(b)
+		if u, _ := decodeUsers(b); u.Programs < 0 || u.Connections < 0 {
+			t.Errorf("%+v", u)
+		}
 		decodeEvent(msgType(cmdMonitor), b, func(Event) {})
 	})
 }

@@ -168,7 +168,11 @@ func (a *app) smDetail(s api.SMStatus) {
 		a.field("Unit", "%s", s.Unit)
 	}
 	if s.Worker != "" {
-		a.field("Worker", "%s, %s since %s, started %d times", s.Worker, s.WorkerState, s.WorkerSince.Local().Format("2006-01-02 15:04:05"), s.Starts)
+		since := ""
+		if !s.WorkerSince.IsZero() {
+			since = s.WorkerSince.Local().Format(" since 2006-01-02 15:04:05")
+		}
+		a.field("Worker", "%s, %s%s, started %d %s by this daemon", s.Worker, s.WorkerState, since, s.Starts, plural(s.Starts, "time", "times"))
 	}
 	if s.Hand != "" {
 		a.field("By hand", "%s", s.Hand)

@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
 )
 
@@ -59,5 +61,22 @@ func TestJudge(t *testing.T) {
 		if got != tc.online || names != tc.missing {
 			t.Errorf("%s: online %v, missing %q; want %v, %q", tc.name, got, names, tc.online, tc.missing)
 		}
+	}
+}
+
+func TestManagerDetail(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{out: &out}
+	at := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
+	a.smDetail(api.SMStatus{IBDevice: "mlx5_0", Port: 1, Phase: "served", Reason: "it is", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "inactive", NextCheck: at})
+	a.smDetail(api.SMStatus{IBDevice: "mlx5_0", Port: 1, Phase: "master", Reason: "ours", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "active", WorkerSince: at, Starts: 1,
+		NextCheck: time.Now().Add(time.Hour)})
+	for _, want := range []string{"w.service, inactive, started 0 times by this daemon", "w.service, active since 2026-11-21 09:00:00, started 1 time by this daemon"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in\n%s", want, &out)
+		}
+	}
+	if strings.Count(out.String(), "Looks again") != 1 {
+		t.Errorf("a check that has passed is one to come:\n%s", &out)
 	}
 }

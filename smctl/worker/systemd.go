@@ -512,6 +512,13 @@ func stateOf(u, v map[string]dbus.Variant) State {
 	case "failed":
 		st.State = smctl.WorkerFailed
 	}
+	// What does not run and has a job is about to be started: its state follows
+	// when the job's turn has come, on a busy host after seconds.
+	if job, ok := u["Job"].Value().([]any); ok && len(job) == 2 && (st.State == smctl.WorkerInactive || st.State == smctl.WorkerFailed) {
+		if id, _ := job[0].(uint32); id != 0 {
+			return State{State: smctl.WorkerActivating}
+		}
+	}
 	result := text(v, "Result")
 	code, _ := v["ExecMainCode"].Value().(int32)
 	status, _ := v["ExecMainStatus"].Value().(int32)

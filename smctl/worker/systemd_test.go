@@ -266,3 +266,23 @@ func TestUnitOf(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A unit whose start is queued is being started, not inactive.
+func TestQueuedStart(t *testing.T) {
+	job := func(id uint32) dbus.Variant {
+		return dbus.MakeVariant([]any{id, dbus.ObjectPath("/org/freedesktop/systemd1/job/7")})
+	}
+	for _, tc := range []struct {
+		active string
+		id     uint32
+		want   smctl.WorkerState
+	}{
+		{"inactive", 0, smctl.WorkerInactive}, {"inactive", 7, smctl.WorkerActivating},
+		{"failed", 0, smctl.WorkerFailed}, {"failed", 7, smctl.WorkerActivating}, {"active", 7, smctl.WorkerActive},
+	} {
+		got := stateOf(map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(tc.active), "Job": job(tc.id)}, nil)
+		if got.State != tc.want {
+			t.Errorf("%s with job %d: %v, want %v", tc.active, tc.id, got.State, tc.want)
+		}
+	}
+}

@@ -202,10 +202,11 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 // PlanRoutesOver plans the routes of one link's unit that lead over several links.
 // It comes when all links have been planned, because they must be up.
 func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
-	b.For(u)
-	if u == nil || !u.ConfiguresIP() {
+	over := func(r units.Route) bool { return len(r.MultiPathRoute) > 0 }
+	if u == nil || !u.ConfiguresIP() || !slices.ContainsFunc(u.Routes, over) {
 		return
 	}
+	b.For(u)
 	wait, waits := addressWait(b, index, u)
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
 		if len(r.NextHops) > 0 {

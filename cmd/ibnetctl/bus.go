@@ -29,9 +29,32 @@ func limitOf(ret []any, uid int) time.Duration {
 	return callTimeout + api.AskTimeout
 }
 
+// connectTimeout bounds the way to the bus, which may hang as everything else.
+const connectTimeout = 5 * time.Second
+
 // client talks to the daemon.
 type client struct {
-	conn *dbus.Conn
+	conn  *dbus.Conn
+	close func()
+}
+
+// dial joins the bus.
+func dial(ctx context.Context) (*client, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := fmt.Errorf("no answer within %v", connectTimeout)
+	limit := time.AfterFunc(connectTimeout, func() { cancel(late) })
+	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	if !limit.Stop() && err == nil {
+		err = late
+	}
+	if err != nil {
+		cancel(nil)
+		if errors.Is(context.Cause(ctx), late) {
+			err = late
+		}
+		return nil, err
+	}
+	return &client{conn, func() { conn.Close(); cancel(nil) }}, nil
 }
 
 var errNotRunning = errors.New("ibnetworkd does not run")
@@ -39,23 +62,23 @@ var errNotRunning = errors.New("ibnetworkd does not run")
 // connect finds the daemon on the bus. It never starts it: a question about a
 // stopped daemon must not start one.
 func connect(ctx context.Context) (*client, error) {
-	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	c, err := dial(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w, or the system bus cannot be reached: %w", errNotRunning, err)
 	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
 	var owned bool
-	if err := conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.NameHasOwner", 0, api.BusName).Store(&owned); err != nil {
-		conn.Close()
+	if err := c.conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.NameHasOwner", 0, api.BusName).Store(&owned); err != nil {
+		c.close()
 		return nil, fmt.Errorf("%w, or the system bus does not answer: %w", errNotRunning, err)
 	}
 	if !owned {
-		conn.Close()
+		c.close()
 		return nil, errNotRunning
 	}
-	return &client{conn}, nil
+	return c, nil
 }
-
-func (c *client) close() { c.conn.Close() }
 
 // call calls a method of the manager.
 func (c *client) call(ctx context.Context, method string, ret []any, args ...any) error {

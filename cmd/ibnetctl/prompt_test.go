@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,5 +79,24 @@ func TestManagerDetail(t *testing.T) {
 	}
 	if strings.Count(out.String(), "Looks again") != 1 {
 		t.Errorf("a check that has passed is one to come:\n%s", &out)
+	}
+}
+
+// A bus that takes the connection and says nothing more is no bus.
+func TestBusThatHangs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
+	var out, errs bytes.Buffer
+	began := time.Now()
+	if code := run(t.Context(), []string{"reload"}, strings.NewReader(""), &out, &errs); code != exitNotRunning || !strings.Contains(errs.String(), "no answer within") {
+		t.Errorf("exit %d: %s", code, &errs)
+	}
+	if d := time.Since(began); d > 4*connectTimeout {
+		t.Errorf("after %v", d)
 	}
 }

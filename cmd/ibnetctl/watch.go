@@ -33,11 +33,12 @@ the new state and the reason, until it is interrupted. With --json each line is
 an object. It stays when the daemon restarts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
-			conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+			c, err := dial(ctx)
 			if err != nil {
 				return &exitError{exitNotRunning, fmt.Errorf("the system bus cannot be reached: %w", err)}
 			}
-			defer conn.Close()
+			defer c.close()
+			conn := c.conn
 			sigs := make(chan *dbus.Signal, 256)
 			conn.Signal(sigs)
 			if err := conn.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchPathNamespace(api.Root)); err != nil {
@@ -46,7 +47,6 @@ an object. It stays when the daemon restarts.`,
 			if err := conn.AddMatchSignal(dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
 				return err
 			}
-			c := &client{conn}
 			last, err := c.describe(ctx)
 			if err != nil {
 				return err

@@ -106,9 +106,6 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// String names the task.
-func (s *Server) String() string { return "D-Bus" }
-
 // Ready is closed when the name was acquired for the first time, or when the
 // bus turned out not to be there: the daemon works without it.
 func (s *Server) Ready() <-chan struct{} { return s.ready }

@@ -198,9 +198,6 @@ func New(cfg Config) *Controller {
 	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), done: make(chan event, 16), table: map[ib.GUID]*entry{}}
 }
 
-// String names the task.
-func (c *Controller) String() string { return "subnet manager control" }
-
 // Update replaces the ports. It never blocks: the newest list wins.
 func (c *Controller) Update(ports []Port) {
 	for {

@@ -179,6 +179,8 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 		m.kernel, err = b.DebianKernel(ctx, c.Series)
 	case Sanitizing():
 		m.kernel, err = b.Kernel(ctx, build.Sanitize)
+	case c.Small && !b.Has(ctx, build.UML):
+		m.kernel, err = b.Kernel(ctx, build.IPoIB)
 	default:
 		m.kernel, err = b.Kernel(ctx, build.UML)
 	}

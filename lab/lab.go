@@ -98,6 +98,7 @@ type Config struct {
 	Timeout    time.Duration // of the whole guest; never less than 3 minutes, 5 with QEMU
 	CPUs       int           // QEMU only, 2 if 0
 	TimeTravel bool          // UML only: sleeping costs nothing, the clock jumps
+	Small      bool          // UML only: a kernel with IPoIB and little else is enough where no other is built yet
 	Append     string        // further kernel parameters
 	// AllowKernelErrors keeps warnings and oopses of the kernel from failing
 	// the test.

@@ -10,6 +10,9 @@ import (
 	"strings"
 )
 
+//go:embed ipoib.config
+var ipoibConfig string
+
 //go:embed uml.config
 var umlConfig string
 
@@ -28,9 +31,11 @@ type Variant struct {
 
 var (
 	// UML is the User Mode Linux kernel of nearly all tests.
-	UML = Variant{"uml", umlConfig, 1039}
+	UML = Variant{"uml", ipoibConfig + umlConfig, 1039}
+	// IPoIB is as much of UML as IPoIB needs, built in much less time.
+	IPoIB = Variant{"uml-ipoib", ipoibConfig, 761}
 	// Sanitize is UML with KASAN, lockdep, kmemleak and the other checkers.
-	Sanitize = Variant{"uml-sanitize", umlConfig + sanitizeConfig, 1150}
+	Sanitize = Variant{"uml-sanitize", ipoibConfig + umlConfig + sanitizeConfig, 1150}
 )
 
 // umlEdits are the changes without which the 6.1 source does not build as UML
@@ -52,21 +57,22 @@ type Kernel struct {
 	make    []string // arguments of make that choose this kernel
 }
 
+// unpacked finds the kernel source in the cache; "" if there is none.
+func (b *Builder) unpacked() (dir, version string) {
+	m, _ := filepath.Glob(filepath.Join(b.Cache, "src", "linux-"+Series+".*"))
+	sort.Strings(m)
+	for i := len(m) - 1; i >= 0; i-- {
+		if !strings.HasSuffix(m[i], ".partial") && used(m[i]) {
+			return m[i], strings.TrimPrefix(filepath.Base(m[i]), "linux-")
+		}
+	}
+	return "", ""
+}
+
 // source unpacks Debian's kernel source and returns its folder and version.  A
 // source that is in the cache is used without asking the network.
 func (b *Builder) source(ctx context.Context) (dir, version string, err error) {
-	pattern := filepath.Join(b.Cache, "src", "linux-"+Series+".*")
-	find := func() (string, string) {
-		m, _ := filepath.Glob(pattern)
-		sort.Strings(m)
-		for i := len(m) - 1; i >= 0; i-- {
-			if !strings.HasSuffix(m[i], ".partial") && used(m[i]) {
-				return m[i], strings.TrimPrefix(filepath.Base(m[i]), "linux-")
-			}
-		}
-		return "", ""
-	}
-	if dir, version = find(); dir != "" {
+	if dir, version = b.unpacked(); dir != "" {
 		return dir, version, nil
 	}
 	unlock, err := b.lock(ctx, "kernel source", "source")
@@ -74,7 +80,7 @@ func (b *Builder) source(ctx context.Context) (dir, version string, err error) {
 		return "", "", err
 	}
 	defer unlock()
-	if dir, version = find(); dir != "" {
+	if dir, version = b.unpacked(); dir != "" {
 		return dir, version, nil
 	}
 	if err := b.need(ctx, map[string]string{"dpkg-deb": "dpkg", "xz": "xz-utils", "tar": "tar"}); err != nil {
@@ -147,6 +153,26 @@ var buildTools = map[string]string{
 	"flex": "flex", "xz": "xz-utils", "perl": "perl", "/usr/include/stdio.h": "libc6-dev",
 }
 
+// place is the folder of a kernel in the cache, and the key that names it.
+func (b *Builder) place(ctx context.Context, v Variant, version string) (dir, id string, err error) {
+	cc, err := compiler(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	id = key("uml kernel", configLines(v.options), version, cc, fmt.Sprint(umlEdits))
+	return filepath.Join(b.Cache, "kernel", v.Name+"-"+id), id, nil
+}
+
+// Has says whether Kernel would find the kernel in the cache.
+func (b *Builder) Has(ctx context.Context, v Variant) bool {
+	_, version := b.unpacked()
+	dir, _, err := b.place(ctx, v, version)
+	if err != nil {
+		return false // without a compiler there is no kernel yet
+	}
+	return used(dir)
+}
+
 // Kernel makes a UML kernel, minutes the first time and nothing after that.
 func (b *Builder) Kernel(ctx context.Context, v Variant) (*Kernel, error) {
 	if err := b.need(ctx, buildTools); err != nil {
@@ -156,12 +182,10 @@ func (b *Builder) Kernel(ctx context.Context, v Variant) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	cc, err := compiler(ctx)
+	dir, id, err := b.place(ctx, v, version)
 	if err != nil {
 		return nil, err
 	}
-	id := key("uml kernel", configLines(v.options), version, cc, fmt.Sprint(umlEdits))
-	dir := filepath.Join(b.Cache, "kernel", v.Name+"-"+id)
 	err = b.once(ctx, v.Name+" kernel", dir, func(tmp string) error { return b.buildUML(ctx, v, src, tmp) })
 	if err != nil {
 		return nil, err

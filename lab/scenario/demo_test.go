@@ -30,7 +30,7 @@ const storyFile = "/lab/out/story"
 // nothing but our programs, from Initializing to a ping over connected mode.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	c := lab.Config{Userland: lab.Bare, Cabled: true, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}}
+	c := lab.Config{Userland: lab.Bare, Cabled: true, Small: true, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}}
 	if lab.InGuest() || !*demo {
 		lab.Run(t, c, tellDemo)
 		return

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,23 +47,25 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// follow copies a file that grows until ctx ends.
+// follow copies a file that grows until ctx ends. It keeps the file open: the
+// guest's folder is gone by then, and the end of the story would be with it.
 func follow(ctx context.Context, name string, to io.Writer) error {
-	var at int64
+	var f *os.File
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for last := false; ; {
-		f, err := os.Open(name)
-		if err == nil {
-			if _, err = f.Seek(at, io.SeekStart); err == nil {
-				var n int64
-				n, err = io.Copy(to, f)
-				at += n
+		if f == nil {
+			var err error
+			if f, err = os.Open(name); err == nil {
+				defer f.Close()
+			} else if !errors.Is(err, os.ErrNotExist) {
+				return err
 			}
-			f.Close()
 		}
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		if f != nil {
+			if _, err := io.Copy(to, f); err != nil {
+				return err
+			}
 		}
 		if last {
 			return nil
@@ -72,6 +75,41 @@ func follow(ctx context.Context, name string, to io.Writer) error {
 			last = true
 		case <-tick.C:
 		}
+	}
+}
+
+// What is written after the last look, just before the folder goes, is told too.
+func TestFollow(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "story")
+	w, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.WriteString("begin\n"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r, out := io.Pipe()
+	told := make(chan error, 1)
+	go func() { told <- follow(ctx, name, out); out.Close() }()
+	first := make([]byte, len("begin\n"))
+	if _, err := io.ReadFull(r, first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.WriteString("end\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	rest, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-told; err != nil || string(rest) != "end\n" {
+		t.Errorf("%q, %v", rest, err)
 	}
 }
 

@@ -32,20 +32,6 @@ func (m Manage) String() string {
 	return fmt.Sprintf("Manage(%d)", uint8(m))
 }
 
-// ParseManage reads the word of the unit file; a boolean word means always or
-// no.
-func ParseManage(s string) (Manage, error) {
-	switch strings.ToLower(s) {
-	case "auto":
-		return ManageAuto, nil
-	case "always", "yes", "true", "on", "1", "y", "t":
-		return ManageAlways, nil
-	case "no", "never", "false", "off", "0", "n", "f":
-		return ManageNo, nil
-	}
-	return ManageNo, fmt.Errorf("%q is not one of auto, always, no", s)
-}
-
 // Engine is the setting Engine=: which program is run.
 type Engine uint8
 

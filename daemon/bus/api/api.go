@@ -150,15 +150,3 @@ func escape(s string) string {
 	}
 	return b.String()
 }
-
-// ParsePort reads mlx5_0/1, or mlx5_0 for port 1.
-func ParsePort(s string) (ibdev string, port int, err error) {
-	ibdev, num, ok := strings.Cut(s, "/")
-	if !ok {
-		return ibdev, 1, nil
-	}
-	if _, err := fmt.Sscanf(num, "%d", &port); err != nil || port < 1 || port > 254 || fmt.Sprint(port) != num {
-		return "", 0, fmt.Errorf("%q is not a port: give it as mlx5_0/1, the port number being 1 to 254", s)
-	}
-	return ibdev, port, nil
-}

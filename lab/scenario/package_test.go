@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,35 +53,18 @@ func packages(t *testing.T, kind string) []string {
 // skipped.
 func debs(t *testing.T, names ...string) []string {
 	t.Helper()
-	b, err := build.New(nil)
+	b, err := build.New(t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(b.Cache, "debs", "extra")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	files, err := b.Packages(t.Context(), names...)
+	if errors.Is(err, build.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	have := func(n string) string {
-		m, _ := filepath.Glob(filepath.Join(dir, n+"_*.deb"))
-		if len(m) == 0 {
-			return ""
-		}
-		return m[len(m)-1]
-	}
-	var out []string
-	for _, n := range names {
-		for try := 0; have(n) == ""; try++ {
-			c := exec.Command("apt-get", "download", n)
-			c.Dir = dir
-			if text, err := c.CombinedOutput(); err != nil {
-				if try > 0 || exec.Command("apt-get", "update").Run() != nil {
-					t.Skipf("Debian's package %s cannot be had: %s", n, text)
-				}
-			}
-		}
-		out = append(out, have(n))
-	}
-	return out
+	return files
 }
 
 // unpack puts the packages of debs into the guest.

@@ -125,13 +125,7 @@ func TestCardOfTwoKinds(t *testing.T) {
 			return strings.TrimSpace(g.Read("/sys/class/infiniband/swib0/node_desc")) == "renamed swib0"
 		})
 		// A driver restart takes all of it away.
-		dev, err := sysfs.New("/").IBDevice("swib0")
-		if err != nil {
-			g.Fatal(err)
-		}
-		g.Write("/sys/bus/platform/drivers/swib/unbind", dev.Bus.Name)
-		g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/swib0"); return err != nil })
-		g.Write("/sys/bus/platform/drivers/swib/bind", dev.Bus.Name)
+		restartDriver(g, "swib0")
 		check()
 
 		// Drift is put right, and left to whoever does not give up.
@@ -169,6 +163,21 @@ func TestCardOfTwoKinds(t *testing.T) {
 		}
 		g.Exec("ibnetctl", "plan") // the same planner, without the daemon's memory, must not fail
 	})
+}
+
+// restartDriver takes the driver of an adapter away and gives it back: what was set on
+// its ports and functions is forgotten.
+func restartDriver(g *lab.G, dev string) {
+	g.Helper()
+	x, err := sysfs.New("/").IBDevice(dev)
+	if err != nil {
+		g.Fatal(err)
+	}
+	there := func() bool { _, err := os.Stat("/sys/class/infiniband/" + dev); return err == nil }
+	g.Write("/sys/bus/platform/drivers/swib/unbind", x.Bus.Name)
+	g.Wait("the device is gone", 5*time.Second, func() bool { return !there() })
+	g.Write("/sys/bus/platform/drivers/swib/bind", x.Bus.Name)
+	g.Wait("the device is back", 5*time.Second, there)
 }
 
 // rightIndex checks an environment file against the GID table.
@@ -798,13 +807,7 @@ func TestVirtualFunctions(t *testing.T) {
 		g.Exec("ip", "link", "set", "dev", "ib0", "vf", "0", "node_guid", "00:00:00:00:00:00:00:01")
 		d.p.Signal(syscall.SIGHUP)
 		check()
-		dev, err := sysfs.New("/").IBDevice("swib0")
-		if err != nil {
-			g.Fatal(err)
-		}
-		g.Write("/sys/bus/platform/drivers/swib/unbind", dev.Bus.Name)
-		g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/swib0"); return err != nil })
-		g.Write("/sys/bus/platform/drivers/swib/bind", dev.Bus.Name)
+		restartDriver(g, "swib0")
 		check()
 	})
 }
@@ -952,13 +955,7 @@ MaxRate=2G
 		g.Write(unitDir+"10-pf.ibnetwork", unit("10G", 2))
 		d.p.Signal(syscall.SIGHUP)
 		right(10000, 2)
-		dev, err := sysfs.New("/").IBDevice("swib0")
-		if err != nil {
-			g.Fatal(err)
-		}
-		g.Write("/sys/bus/platform/drivers/swib/unbind", dev.Bus.Name)
-		g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/swib0"); return err != nil })
-		g.Write("/sys/bus/platform/drivers/swib/bind", dev.Bus.Name)
+		restartDriver(g, "swib0")
 		right(10000, 2)
 	})
 }
@@ -1138,14 +1135,7 @@ Priority=11
 		}
 		check()
 		for _, dev := range []string{"swib0", "swib1"} {
-			x, err := sysfs.New("/").IBDevice(dev)
-			if err != nil {
-				g.Fatal(err)
-			}
-			g.Write("/sys/bus/platform/drivers/swib/unbind", x.Bus.Name)
-			g.Wait("the device is gone", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/" + dev); return err != nil })
-			g.Write("/sys/bus/platform/drivers/swib/bind", x.Bus.Name)
-			g.Wait("the device is back", 5*time.Second, func() bool { _, err := os.Stat("/sys/class/infiniband/" + dev); return err == nil })
+			restartDriver(g, dev)
 		}
 		check()
 	})

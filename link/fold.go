@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"ibnetworkd/units"
@@ -19,16 +20,29 @@ func OperOf(l *Link) OperState {
 	case l.Master != 0:
 		return OperEnslaved
 	}
-	best := OperCarrier
-	for _, a := range l.Addresses {
-		if a.Flags&(AddrTentative|AddrDADFailed) != 0 && a.Prefix.Addr().Is6() {
-			continue
-		}
-		if a.Prefix.Addr().IsLinkLocalUnicast() || a.Scope >= ScopeLink {
-			best = OperDegraded
-			continue
-		}
+	switch addressState(l, netip.Addr.IsValid) {
+	case OperRoutable:
 		return OperRoutable
+	case OperDegraded:
+		return OperDegraded
+	}
+	return OperCarrier
+}
+
+// addressState is how far those of the link's addresses reach that belong says
+// are meant: OperRoutable, OperDegraded (link-local only) or OperOff (none).
+// Addresses that are not usable yet do not count.
+func addressState(l *Link, belong func(netip.Addr) bool) OperState {
+	best := OperOff
+	for _, a := range l.Addresses {
+		ip := a.Prefix.Addr()
+		if !belong(ip) || a.Flags&(AddrTentative|AddrDADFailed) != 0 && ip.Is6() {
+			continue
+		}
+		if !ip.IsLinkLocalUnicast() && a.Scope < ScopeLink {
+			return OperRoutable
+		}
+		best = OperDegraded
 	}
 	return best
 }
@@ -60,6 +74,7 @@ func FoldStatus(in StatusInput) Status {
 	st := Status{
 		Name: l.Name, Ifindex: l.Index, Kind: l.Kind, IBDevice: l.IBDevice, Port: l.Port, HWAddr: l.HWAddr.String(),
 		MadeByUs: in.Made, Carrier: l.Carrier(), Oper: OperOf(l), Attributes: in.Attributes,
+		IPv4State: addressState(l, netip.Addr.Is4), IPv6State: addressState(l, netip.Addr.Is6),
 	}
 	if st.Kind == "" {
 		st.Kind = TypeName(l.Type)
@@ -126,11 +141,11 @@ func FoldStatus(in StatusInput) Status {
 	if l.IPoIB != nil && l.Up() && !l.Carrier() {
 		add(CarrierReason(in.Snapshot, l))
 	}
-	fillOnline(&st, l, in.Unit)
+	fillOnline(&st, in.Unit)
 	return st
 }
 
-func fillOnline(st *Status, l *Link, u *units.Unit) {
+func fillOnline(st *Status, u *units.Unit) {
 	family := units.FamilyAny
 	st.Required, st.RequiredMin, st.RequiredMax = true, OperDegraded, OperRoutable
 	if u != nil {
@@ -142,27 +157,19 @@ func fillOnline(st *Status, l *Link, u *units.Unit) {
 			st.RequiredMin, st.RequiredMax = OperState(o.Min.String()), OperState(o.Max.String())
 		}
 	}
-	st.Online = st.Oper.Rank() >= st.RequiredMin.Rank() && st.Oper.Rank() <= st.RequiredMax.Rank() && st.State == StateConfigured &&
-		hasFamily(l, family, max(st.RequiredMin.Rank(), OperDegraded.Rank()))
+	st.Online = st.State == StateConfigured && st.Reaches(st.RequiredMin, st.RequiredMax, family == units.FamilyIPv4 || family == units.FamilyBoth, family == units.FamilyIPv6 || family == units.FamilyBoth)
 }
 
-// hasFamily reports whether the addresses of the families that are required make
-// the link's state at least one of that rank.
-func hasFamily(l *Link, want units.Family, rank int) bool {
-	for _, f := range []struct {
-		family units.Family
-		six    bool
-	}{{units.FamilyIPv4, false}, {units.FamilyIPv6, true}} {
-		if want != f.family && want != units.FamilyBoth {
-			continue
-		}
-		only := *l
-		only.Addresses = slices.DeleteFunc(slices.Clone(l.Addresses), func(a Address) bool { return a.Prefix.Addr().Is6() != f.six })
-		if OperOf(&only).Rank() < rank {
-			return false
-		}
+// Reaches reports whether the link's operational state is from least to most and
+// it has addresses of the families that are asked for: routable ones if a state
+// above degraded is.
+func (s *Status) Reaches(least, most OperState, ipv4, ipv6 bool) bool {
+	need := OperDegraded
+	if least.Rank() > OperDegraded.Rank() {
+		need = OperRoutable
 	}
-	return true
+	return s.Oper.Rank() >= least.Rank() && s.Oper.Rank() <= most.Rank() &&
+		(!ipv4 || s.IPv4State.Rank() >= need.Rank()) && (!ipv6 || s.IPv6State.Rank() >= need.Rank())
 }
 
 // FoldPort says what is to be said of one RDMA port.

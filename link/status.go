@@ -121,10 +121,14 @@ type Status struct {
 	// MadeByUs reports an interface that this program created.
 	MadeByUs bool `json:"made_by_us,omitempty"`
 
-	State    State     `json:"state"`
-	Oper     OperState `json:"operational_state"`
-	Carrier  bool      `json:"carrier"`
-	Required bool      `json:"required_for_online"`
+	State   State     `json:"state"`
+	Oper    OperState `json:"operational_state"`
+	Carrier bool      `json:"carrier"`
+	// IPv4State and IPv6State are how far the addresses of each family reach:
+	// off, degraded (link-local only) or routable.
+	IPv4State OperState `json:"ipv4_address_state,omitempty"`
+	IPv6State OperState `json:"ipv6_address_state,omitempty"`
+	Required  bool      `json:"required_for_online"`
 	// RequiredMin and RequiredMax are RequiredForOnline='s range.
 	RequiredMin OperState `json:"required_min,omitempty"`
 	RequiredMax OperState `json:"required_max,omitempty"`

@@ -34,27 +34,50 @@ func TestJudge(t *testing.T) {
 	off := link.Status{Name: "ib1", Required: true, State: link.StateConfiguring, Oper: link.OperNoCarrier}
 	optional := link.Status{Name: "ib2", State: link.StateConfigured, Oper: link.OperCarrier}
 	none := link.Status{Name: "eth0", Required: true, State: link.StateUnmanaged}
+	four := link.Status{Name: "ib3", Required: true, State: link.StateConfigured, Oper: link.OperRoutable,
+		RequiredMin: link.OperDegraded, RequiredMax: link.OperRoutable, IPv4State: link.OperRoutable, IPv6State: link.OperDegraded}
+	named := func(names ...string) (g goal) {
+		for _, n := range names {
+			w, err := parseWant(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.links = append(g.links, w)
+		}
+		return g
+	}
+	with := func(g goal, change func(*goal)) goal { change(&g); return g }
 	for _, tc := range []struct {
 		name    string
 		links   []link.Status
-		wants   []want
-		any     bool
+		goal    goal
 		nothing bool
 		online  bool
 		missing string
 	}{
-		{"OK all", []link.Status{online, optional, none}, nil, false, false, true, ""},
-		{"OK one is missing", []link.Status{online, off}, nil, false, false, false, "ib1"},
-		{"OK any", []link.Status{online, off}, nil, true, false, true, "ib1"},
-		{"OK the device comes later", []link.Status{none}, nil, false, false, false, "any link"},
-		{"OK nothing is required", []link.Status{none, optional}, nil, false, true, true, ""},
-		{"OK named", []link.Status{online, optional}, []want{{"ib2", link.OperCarrier, ""}}, false, true, true, ""},
-		{"OK named and not good enough", []link.Status{optional}, []want{{"ib2", link.OperRoutable, ""}}, false, true, false, "ib2"},
-		{"OK named and in range", []link.Status{optional}, []want{{"ib2", link.OperOff, link.OperCarrier}}, false, true, true, ""},
-		{"OK named and above the range", []link.Status{optional}, []want{{"ib2", link.OperOff, link.OperNoCarrier}}, false, true, false, "ib2"},
-		{"OK named and not there", nil, []want{{"ib9", "", ""}}, false, true, false, "ib9"},
+		{"OK all", []link.Status{online, optional, none}, goal{}, false, true, ""},
+		{"OK one is missing", []link.Status{online, off}, goal{}, false, false, "ib1"},
+		{"OK any", []link.Status{online, off}, goal{any: true}, false, true, "ib1"},
+		{"OK the device comes later", []link.Status{none}, goal{}, false, false, "any link"},
+		{"OK nothing is required", []link.Status{none, optional}, goal{}, true, true, ""},
+		{"OK named", []link.Status{online, optional}, named("ib2:carrier"), true, true, ""},
+		{"OK named and not good enough", []link.Status{optional}, named("ib2:routable"), true, false, "ib2"},
+		{"OK named and in range", []link.Status{optional}, named("ib2:off:carrier"), true, true, ""},
+		{"OK named and above the range", []link.Status{optional}, named("ib2::no-carrier"), true, false, "ib2"},
+		{"OK named and not there", nil, named("ib9"), true, false, "ib9"},
+		{"OK named, may be missing, and is", nil, named("ib9:missing"), true, true, ""},
+		{"OK ignored", []link.Status{online, off}, goal{ignore: []string{"eth*", "ib[1-9]"}}, false, true, ""},
+		{"OK all are ignored", []link.Status{off}, goal{ignore: []string{"ib*"}}, false, true, ""},
+		{"OK named ones are not ignored", []link.Status{off}, with(named("ib1"), func(g *goal) { g.ignore = []string{"ib*"} }), false, false, "ib1"},
+		{"OK a range for all", []link.Status{online, off}, goal{all: want{"", link.OperOff, link.OperRoutable}}, false, true, ""},
+		{"OK a range for all, and not good enough", []link.Status{online, off}, goal{all: want{"", link.OperCarrier, link.OperRoutable}}, false, false, "ib1"},
+		{"OK a range for all, and one of its own", []link.Status{online, off}, with(named("ib0", "ib1:off"), func(g *goal) { g.all.min, g.all.max = link.OperRoutable, link.OperRoutable }), false, true, ""},
+		{"OK IPv4 is there", []link.Status{four}, goal{ipv4: true}, false, true, ""},
+		{"OK IPv6 link-local is enough for degraded", []link.Status{four}, goal{ipv6: true}, false, true, ""},
+		{"OK IPv6 is not routable", []link.Status{four}, goal{ipv4: true, ipv6: true, all: want{"", link.OperRoutable, link.OperRoutable}}, false, false, "ib3"},
+		{"OK no IPv4", []link.Status{off}, goal{ipv4: true}, false, false, "ib1"},
 	} {
-		missing, got := judge(link.Report{Links: tc.links}, tc.wants, tc.any, func(link.Status) bool { return true }, func() bool { return tc.nothing })
+		missing, got := judge(link.Report{Links: tc.links}, tc.goal, func(link.Status) bool { return true }, func() bool { return tc.nothing })
 		names := ""
 		for _, m := range missing {
 			names += m.Link

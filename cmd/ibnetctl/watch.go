@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -178,31 +179,48 @@ type want struct {
 	min, max link.OperState // range of states, "" for what its unit says
 }
 
-// parseWant reads LINK[:MIN[:MAX]]; least is MIN where there is none.
-func parseWant(s, least string) (want, error) {
-	name, states, _ := strings.Cut(s, ":")
-	lo, hi, _ := strings.Cut(states, ":")
-	w := want{name, link.OperState(cmp.Or(lo, least)), link.OperState(hi)}
-	if name == "" {
-		return w, fail(exitUsage, "%q names no link", s)
-	}
+// goal is what wait-online waits for.
+type goal struct {
+	links      []want   // none for every link that is required
+	all        want     // the range of every link that has none of its own
+	ignore     []string // shell patterns of links that are not waited for where none is named
+	ipv4, ipv6 bool     // addresses that every link must have, instead of what its unit says
+	any        bool     // one link is enough
+}
+
+// parseRange reads [MIN][:MAX]; empty is no range.
+func parseRange(s string) (w want, err error) {
+	lo, hi, _ := strings.Cut(s, ":")
+	w.min, w.max = link.OperState(lo), link.OperState(hi)
 	for _, o := range []link.OperState{w.min, w.max} {
 		if o != "" && o.Rank() < 0 {
 			return w, fail(exitUsage, "%q is no operational state (%s)", o, operStates)
 		}
 	}
-	if w.max != "" {
-		w.min = cmp.Or(w.min, link.OperMissing)
-		if w.max.Rank() < w.min.Rank() {
-			return w, fail(exitUsage, "%q begins above its end; the order is %s", s, operStates)
-		}
+	if w.min != "" || w.max != "" {
+		w.min, w.max = cmp.Or(w.min, link.OperMissing), cmp.Or(w.max, link.OperRoutable)
+	}
+	if w.max.Rank() < w.min.Rank() {
+		return w, fail(exitUsage, "%q begins above its end; the order is %s", s, operStates)
 	}
 	return w, nil
 }
 
+// parseWant reads LINK[:MIN[:MAX]].
+func parseWant(s string) (want, error) {
+	name, states, _ := strings.Cut(s, ":")
+	if name == "" {
+		return want{}, fail(exitUsage, "%q names no link", s)
+	}
+	w, err := parseRange(states)
+	w.link = name
+	return w, err
+}
+
 func (a *app) waitOnlineCmd() *cobra.Command {
+	var g goal
 	var ifaces []string
-	var anyOne, quiet bool
+	var quiet bool
 	var timeout *time.Duration
 	var oper string
 	c := &cobra.Command{
@@ -218,16 +236,24 @@ hardware address; a RoCE link when that table holds a GID of it. When the time
 is over the reason of each missing link is printed, and the exit code is 6.`,
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var wants []want
 			if cmd.Flags().Changed("interface") && len(ifaces) == 0 {
 				return fail(exitUsage, "--interface= names no link")
 			}
 			for _, s := range append(slices.Clone(ifaces), args...) {
-				w, err := parseWant(s, oper)
+				w, err := parseWant(s)
 				if err != nil {
 					return err
 				}
-				wants = append(wants, w)
+				g.links = append(g.links, w)
+			}
+			for _, p := range g.ignore {
+				if _, err := path.Match(p, ""); err != nil {
+					return fail(exitUsage, "--ignore=%s is no pattern: %v", p, err)
+				}
+			}
+			var err error
+			if g.all, err = parseRange(oper); err != nil {
+				return err
 			}
 			ctx := cmd.Context()
 			if *timeout > 0 {
@@ -235,7 +261,7 @@ is over the reason of each missing link is printed, and the exit code is 6.`,
 				ctx, cancel = context.WithTimeout(ctx, *timeout)
 				defer cancel()
 			}
-			missing, err := a.waitOnline(ctx, wants, anyOne)
+			missing, err := a.waitOnline(ctx, g)
 			if a.json {
 				if e := a.emit(answer.WaitOnline{Schema: answer.Schema, Online: err == nil, Missing: missing}); e != nil {
 					return e
@@ -257,17 +283,20 @@ is over the reason of each missing link is printed, and the exit code is 6.`,
 	}
 	f := c.Flags()
 	f.StringSliceVarP(&ifaces, "interface", "i", nil, "wait for `LINK[:MIN[:MAX]]` (may be repeated)")
-	f.BoolVar(&anyOne, "any", false, "one link is enough")
+	f.StringSliceVar(&g.ignore, "ignore", nil, "do not wait for links that match `PATTERN`, where none is named (may be repeated)")
+	f.BoolVarP(&g.ipv4, "ipv4", "4", false, "each link needs an IPv4 address, whatever its unit says of families")
+	f.BoolVarP(&g.ipv6, "ipv6", "6", false, "each link needs an IPv6 address; with -4 both")
+	f.BoolVar(&g.any, "any", false, "one link is enough")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print what is missing")
 	timeout = timeoutFlag(c, 2*time.Minute, "give up after `TIME`; 0 waits for ever")
-	f.StringVarP(&oper, "operational-state", "o", "", "the least operational `STATE` of named links")
+	f.StringVarP(&oper, "operational-state", "o", "", "the `MIN[:MAX]` operational state of every link that is given none of its own")
 	_ = c.RegisterFlagCompletionFunc("interface", a.completeLinks)
 	_ = c.RegisterFlagCompletionFunc("operational-state", cobra.FixedCompletions(strings.Split(operStates, ", "), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 // waitOnline watches the daemon's report file: it works before there is a bus.
-func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]answer.Lacking, error) {
+func (a *app) waitOnline(ctx context.Context, g goal) ([]answer.Lacking, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
@@ -288,7 +317,7 @@ func (a *app) waitOnline(ctx context.Context, wants []want, anyOne bool) ([]answ
 		watch()
 		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: "the daemon has not reported yet"}}, false
 		if r, err := daemon.ReadReport(dir); err == nil {
-			missing, online = judge(r, wants, anyOne, a.hasGID, a.nothingRequired)
+			missing, online = judge(r, g, a.hasGID, a.nothingRequired)
 		}
 		if online {
 			return nil, nil
@@ -331,14 +360,20 @@ func (a *app) nothingRequired() bool {
 
 // judge says which links are not online. nothing tells whether there can be no
 // link that is required.
-func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool, nothing func() bool) (missing []answer.Lacking, online bool) {
+func judge(r link.Report, g goal, gid func(link.Status) bool, nothing func() bool) (missing []answer.Lacking, online bool) {
+	wants := g.links
 	if len(wants) == 0 {
+		ignored := 0
 		for _, l := range r.Links {
-			if l.Required && l.State != link.StateUnmanaged {
+			switch {
+			case !l.Required || l.State == link.StateUnmanaged:
+			case slices.ContainsFunc(g.ignore, func(p string) bool { ok, _ := path.Match(p, l.Name); return ok }):
+				ignored++
+			default:
 				wants = append(wants, want{link: l.Name})
 			}
 		}
-		if len(wants) == 0 && nothing() {
+		if len(wants) == 0 && (ignored > 0 || nothing()) {
 			return nil, true
 		}
 		if len(wants) == 0 {
@@ -348,26 +383,47 @@ func judge(r link.Report, wants []want, anyOne bool, gid func(link.Status) bool,
 	}
 	got := 0
 	for _, w := range wants {
+		if w.min == "" {
+			w.min, w.max = g.all.min, g.all.max
+		}
 		i := slices.IndexFunc(r.Links, func(l link.Status) bool { return l.Name == w.link })
+		if i < 0 && w.min == link.OperMissing {
+			got++
+			continue
+		}
 		if i < 0 {
 			missing = append(missing, answer.Lacking{Link: w.link, Why: "there is no such link (yet)"})
 			continue
 		}
-		l := r.Links[i]
-		ok := l.Online
-		if w.min != "" {
-			ok = l.Oper.Rank() >= w.min.Rank() && (w.max == "" || l.Oper.Rank() <= w.max.Rank())
-		}
-		switch {
-		case ok && !gid(l):
+		switch why := g.lacks(&r.Links[i], w); {
+		case why != "":
+			missing = append(missing, answer.Lacking{Link: w.link, Why: why})
+		case !gid(r.Links[i]):
 			missing = append(missing, answer.Lacking{Link: w.link, Why: noGID})
-		case ok:
-			got++
 		default:
-			missing = append(missing, answer.Lacking{Link: w.link, Why: cmp.Or(l.Reason().Text, fmt.Sprintf("%s (%s)", l.Oper, l.State))})
+			got++
 		}
 	}
-	return missing, len(missing) == 0 || anyOne && got > 0
+	return missing, len(missing) == 0 || g.any && got > 0
+}
+
+// lacks is why a link is not as it is waited for, "" where it is.
+func (g goal) lacks(l *link.Status, w want) string {
+	ok := l.Online
+	switch {
+	case w.min != "":
+		ok = l.Reaches(w.min, w.max, g.ipv4, g.ipv6)
+	case g.ipv4 || g.ipv6:
+		ok = l.State == link.StateConfigured && l.Reaches(l.RequiredMin, l.RequiredMax, g.ipv4, g.ipv6)
+	}
+	if ok {
+		return ""
+	}
+	is := fmt.Sprintf("%s (%s)", l.Oper, l.State)
+	if g.ipv4 || g.ipv6 {
+		is += fmt.Sprintf(", IPv4 addresses %s, IPv6 addresses %s", l.IPv4State, l.IPv6State)
+	}
+	return cmp.Or(l.Reason().Text, is)
 }
 
 // hasGID reports whether the port's GID table has what the link needs to be

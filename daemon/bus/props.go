@@ -130,6 +130,8 @@ var linkProps = []property[link.Status]{
 		return settings(s.Attributes)
 	}},
 	{"Addresses", "as", "The IP addresses with their prefix lengths.", func(s link.Status) any { return list(s.Addresses) }},
+	{"IPv4AddressState", "s", "How far the IPv4 addresses reach: off, degraded (link-local only) or routable.", func(s link.Status) any { return string(s.IPv4State) }},
+	{"IPv6AddressState", "s", "How far the IPv6 addresses reach, in the same words.", func(s link.Status) any { return string(s.IPv6State) }},
 	{"PendingOperations", "as", "What is still to be done, as the commands an administrator would type.", func(s link.Status) any { return list(s.Pending) }},
 	{"Problems", "as", "The mistakes in the unit's files with their places.", func(s link.Status) any { return list(s.Problems) }},
 }

@@ -253,6 +253,11 @@ func TestPrompt(t *testing.T) {
 		}
 		g.Ctl("link h0/1 up")
 		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
+		g.Exec("ibnetctl", "wait-online", "-4", "-o", "routable", "--timeout", "120s")
+		g.Exec("ibnetctl", "wait-online", "-4", "-6", "--ignore", "ib1*", "--timeout", "120s")
+		if out, err := g.Try("ibnetctl", "wait-online", "-6", "-o", "routable", "--timeout", "1s"); err == nil || !strings.Contains(out, "IPv4 addresses routable, IPv6 addresses degraded") {
+			g.Errorf("wait-online for a routable IPv6 address: %v\n%s", err, out)
+		}
 		g.Log("\n" + mon.Output())
 		out = g.Exec("ibnetctl", "metrics")
 		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) || !strings.Contains(out, `ibnetwork_operations_total{operation="AddAddress",result="done"}`) {

@@ -63,7 +63,6 @@ func TestCardOfTwoKinds(t *testing.T) {
 	}}, func(g *lab.G) {
 		// Not on the adapter that goes and comes.
 		g.SM(lab.SM{Dev: "swib1", NoWait: true})
-		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config")
 		d := startDaemon(g)
 		check := func() {
 			g.Helper()
@@ -219,7 +218,6 @@ func TestSoftRoCE(t *testing.T) {
 		unitDir + "10-a.ibnetwork": unit(1), "/usr/share/dbus-1/system.d/org.ibnetwork1.conf": string(policy),
 	}}, func(g *lab.G) {
 		g.Sh("mkdir -p /run/dbus && dbus-daemon --system --fork")
-		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config")
 		g.Exec("ip", "link", "add", "v1", "type", "veth", "peer", "name", "v2")
 		g.Exec("ip", "link", "set", "v2", "up")
 		d := startDaemon(g)
@@ -510,7 +508,6 @@ func TestKeysOfRoCE(t *testing.T) {
 		unitDir + "10-eth.ibnetwork": match,
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[SoftRoCE]\n[VLAN]\nId=7\n[RoCE]\nPFC=3\n",
 	}}, func(g *lab.G) {
-		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config")
 		d := startDaemon(g)
 		eth, other := "", ""
 		g.Wait("the Ethernet port", 20*time.Second, func() bool {
@@ -1075,7 +1072,7 @@ Priority=11
 		g.Opensm(lab.SM{Dev: "swib2", NoWait: true})
 		// Both ends are in one kernel: what is local is asked for after our
 		// rules, so that packets really leave by one card and come by the other.
-		g.Sh("mountpoint -q /sys/kernel/config || mount -t configfs none /sys/kernel/config; ip rule add pref 200 lookup local; ip rule del pref 0; sysctl -qw net.ipv4.conf.all.rp_filter=0")
+		g.Sh("ip rule add pref 200 lookup local; ip rule del pref 0; sysctl -qw net.ipv4.conf.all.rp_filter=0")
 		d := startDaemon(g)
 		check := func() {
 			g.Helper()

@@ -374,6 +374,7 @@ func TestSoftRoCE(t *testing.T) {
 // VLAN's own unit gives it an address, and the index of that address' GID, which is
 // in the table of the port below, is published for the VLAN.
 func TestVLANOfRoCE(t *testing.T) {
+	t.Parallel()
 	unit := func(vlan string) string {
 		return "[Match]\nName=v1\n[SoftRoCE]\n[Network]\nAddress=10.8.0.1/24\n[VLAN]\nId=7\nName=storage\n" + vlan
 	}
@@ -502,6 +503,7 @@ func rping(g *lab.G, to, from string, args ...string) {
 // them, one unit after the other on one port: what is set is in the kernel, and
 // what cannot be is told in a sentence.
 func TestKeysOfRoCE(t *testing.T) {
+	t.Parallel()
 	const match = "[Match]\nIBDevice=swib0\nPort=1\n[Port]\nType=eth\n"
 	type want struct{ key, actual, why string } // of a key that stands for several the text is a part
 	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 3 * time.Minute, Files: map[string]string{

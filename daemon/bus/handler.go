@@ -24,7 +24,7 @@ type handler struct{ s *Server }
 
 // LookupObject implements dbus.Handler.
 func (h handler) LookupObject(path dbus.ObjectPath) (dbus.ServerObject, bool) {
-	return target{s: h.s, path: path}, true
+	return verb{s: h.s, path: path}, true
 }
 
 // arrived holds up the reading of the socket while there are as many calls as
@@ -66,90 +66,127 @@ func (s *Server) children(path dbus.ObjectPath) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// target is the object that a call goes to, there or not.
-type target struct {
-	s     *Server
-	path  dbus.ObjectPath
-	iface string // ours, "" for an inner node
+// verb is a method as it is called, there or not. It takes the message as it is:
+// argument decoding and checks are its own.
+type verb struct {
+	s           *Server
+	path        dbus.ObjectPath
+	iface, name string // iface is "" for any
 }
 
 // LookupInterface implements dbus.ServerObject.
-func (t target) LookupInterface(name string) (dbus.Interface, bool) { return table{t, name}, true }
-
-// table finds the methods of an interface.
-type table struct {
-	t     target
-	iface string
+func (v verb) LookupInterface(name string) (dbus.Interface, bool) {
+	v.iface = name
+	return v, true
 }
 
 // LookupMethod implements dbus.Interface.
-func (t table) LookupMethod(name string) (dbus.Method, bool) { return verb{t.t, t.iface, name}, true }
+func (v verb) LookupMethod(name string) (dbus.Method, bool) {
+	v.name = name
+	return v, true
+}
 
 type call func(c *caller) ([]any, error)
 
-// find finds what to do for a call, and completes its target.
-func (v *verb) find() (call, error) {
-	v.s.mu.Lock()
-	o := v.s.objects[v.path]
-	if o != nil && o.props != nil {
-		v.target.iface = o.iface
-	}
-	// Inner nodes of the tree exist for introspection.
-	there := v.target.iface != "" || len(v.s.children(v.path)) > 0
-	v.s.mu.Unlock()
-	if !there {
-		return nil, failure("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", v.path)
-	}
-	has := []string{"org.freedesktop.DBus.Introspectable"}
-	if v.target.iface != "" {
-		has = append(has, "org.freedesktop.DBus.Properties", v.target.iface)
-	}
-	if v.path == api.Root {
-		has = append(has, "org.freedesktop.DBus.ObjectManager")
-	}
-	if v.iface != "" && !slices.Contains(has, v.iface) {
-		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", v.path, v.iface)
-	}
-	for _, i := range has {
-		if f := methods[i+"."+v.name]; f != nil && (v.iface == "" || v.iface == i) {
-			return f, nil
-		}
-	}
-	return nil, failure("org.freedesktop.DBus.Error.UnknownMethod", "%s has no method %s", v.path, v.name)
-}
-
-// verb is one method on one object. It takes the message as it is: argument
-// decoding and checks are its own.
-type verb struct {
-	target
-	iface, name string
-}
-
 // caller is one call.
 type caller struct {
-	target
+	s      *Server
+	path   dbus.ObjectPath
+	iface  string // of ours that the object has, "" for an inner node
 	conn   *dbus.Conn
 	sender string
 	msg    *dbus.Message
+	held   []func() // give places back, when the answer is written
 }
 
-// Call implements dbus.Method.
+// find finds what to do for a method of an interface, "" for any, and completes
+// the caller.
+func (c *caller) find(iface, name string) (call, error) {
+	c.s.mu.Lock()
+	o := c.s.objects[c.path]
+	if o != nil && o.props != nil {
+		c.iface = o.iface
+	}
+	// Inner nodes of the tree exist for introspection.
+	there := c.iface != "" || len(c.s.children(c.path)) > 0
+	c.s.mu.Unlock()
+	if !there {
+		return nil, failure("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", c.path)
+	}
+	has := []string{"org.freedesktop.DBus.Introspectable"}
+	if c.iface != "" {
+		has = append(has, "org.freedesktop.DBus.Properties", c.iface)
+	}
+	if c.path == api.Root {
+		has = append(has, "org.freedesktop.DBus.ObjectManager")
+	}
+	if iface != "" && !slices.Contains(has, iface) {
+		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
+	}
+	for _, i := range has {
+		if f := methods[i+"."+name]; f != nil && (iface == "" || iface == i) {
+			return f, nil
+		}
+	}
+	return nil, failure("org.freedesktop.DBus.Error.UnknownMethod", "%s has no method %s", c.path, name)
+}
+
+// Call implements dbus.Method. It sends the answer itself.
 func (v verb) Call(args ...any) ([]any, error) {
 	c := args[0].(*caller)
 	if quick(c.msg) {
-		defer func() { <-v.s.reads }()
+		c.held = append(c.held, func() { <-v.s.reads })
 	}
-	f, err := v.find()
+	var out []any
+	f, err := c.find(v.iface, v.name)
+	if err == nil {
+		out, err = f(c)
+	}
+	c.answer(out, err)
+	for _, give := range c.held {
+		give()
+	}
+	return nil, nil
+}
+
+// answer returns when the answer is written. godbus would send it after Call,
+// where nothing bounds how many wait for that: who asks faster than the bus takes
+// answers, which are much longer than questions, would fill our memory.
+func (c *caller) answer(out []any, err error) {
+	if c.msg.Flags&dbus.FlagNoReplyExpected != 0 {
+		return
+	}
+	c.msg.Flags |= dbus.FlagNoReplyExpected // says so to godbus
+	m := &dbus.Message{Type: dbus.TypeMethodReply, Body: out, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldReplySerial: dbus.MakeVariant(c.msg.Serial())}}
 	if err != nil {
-		return nil, err
+		var de *dbus.Error
+		if !errors.As(err, &de) {
+			de = dbus.MakeFailedError(err)
+		}
+		m.Type, m.Body = dbus.TypeError, de.Body
+		m.Headers[dbus.FieldErrorName] = dbus.MakeVariant(de.Name)
 	}
-	c.target = v.target
-	return f(c)
+	if c.sender != "" {
+		m.Headers[dbus.FieldDestination] = dbus.MakeVariant(c.sender)
+	}
+	if len(m.Body) > 0 {
+		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
+	}
+	c.conn.Send(m, nil)
+}
+
+// hold keeps a place until the answer is written.
+func (c *caller) hold(give func(), err error) error {
+	if err == nil {
+		c.held = append(c.held, give)
+	}
+	return err
 }
 
 // DecodeArguments implements dbus.ArgumentDecoder.
 func (v verb) DecodeArguments(conn *dbus.Conn, sender string, msg *dbus.Message, _ []any) ([]any, error) {
-	return []any{&caller{conn: conn, sender: sender, msg: msg}}, nil
+	return []any{&caller{s: v.s, path: v.path, conn: conn, sender: sender, msg: msg}}, nil
 }
 
 // NumArguments, NumReturns, ArgumentValue and ReturnValue implement
@@ -273,19 +310,15 @@ const errLimits = "org.freedesktop.DBus.Error.LimitsExceeded"
 // for would keep those out who may.
 func change(action string, f func(context.Context, *caller) error) call {
 	return func(c *caller) ([]any, error) {
-		leave, err := c.s.enter(c.sender)
-		if err != nil {
+		if err := c.hold(c.s.enter(c.sender)); err != nil {
 			return nil, err
 		}
-		defer leave()
 		if err := c.authorize(action); err != nil {
 			return nil, err
 		}
-		give, err := take(c.s.verbs)
-		if err != nil {
+		if err := c.hold(take(c.s.verbs)); err != nil {
 			return nil, err
 		}
-		defer give()
 		ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
 		defer cancel()
 		if err := f(ctx, c); err != nil {
@@ -403,7 +436,7 @@ func introspect(c *caller) ([]any, error) {
 func (c *caller) props(iface string) (map[string]dbus.Variant, error) {
 	if iface != c.iface && iface != "" {
 		switch iface {
-		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.ObjectManager":
+		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", peer, "org.freedesktop.DBus.ObjectManager":
 			return map[string]dbus.Variant{}, nil
 		}
 		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
@@ -463,16 +496,12 @@ func managedObjects(c *caller) ([]any, error) {
 }
 
 func plan(c *caller) ([]any, error) {
-	leave, err := c.s.enter(c.sender)
-	if err != nil {
+	if err := c.hold(c.s.enter(c.sender)); err != nil {
 		return nil, err
 	}
-	defer leave()
-	give, err := take(c.s.plans)
-	if err != nil {
+	if err := c.hold(take(c.s.plans)); err != nil {
 		return nil, err
 	}
-	defer give()
 	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
 	defer cancel()
 	p, err := c.s.cfg.Backend.Plan(ctx)

@@ -336,7 +336,7 @@ func TestDuplicateGUID(t *testing.T) {
 // The limits: 254 switch ports, P_Key tables of 128, connected mode off.
 func TestMany(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 64, Ports: 2, PKeys: 128, Swib: "cm=0", Memory: 1536, Timeout: 2 * time.Minute}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 64, Ports: 2, PKeys: 128, Swib: "cm=0", Memory: 1536}, func(g *lab.G) {
 		g.Logf("64 adapters at %v", lab.Uptime())
 		g.Opensm(lab.SM{NoWait: true})
 		g.WaitActive(time.Minute)
@@ -349,7 +349,7 @@ func TestHundreds(t *testing.T) {
 	t.Parallel()
 	f := gen.FatTree2(24, 24)
 	topo := text(t, f)
-	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo, Memory: 2048, Timeout: 3 * time.Minute}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo, Memory: 2048}, func(g *lab.G) {
 		hosts := len(f.Nodes) - len(f.Switches)
 		g.Logf("%d adapters, %d switches at %v", hosts, len(f.Switches), lab.Uptime())
 		g.Opensm(lab.SM{NoWait: true})

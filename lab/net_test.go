@@ -141,9 +141,8 @@ func TestNetPartition(t *testing.T) {
 		all(func(int) bool { return true }, "again")
 	}
 	n := lab.Net{
-		Cables:  []string{"a/1 left/1", "b/1 left/2", "c/1 right/1", "d/1 right/2", "left/8 right/8"},
-		Nodes:   []lab.Node{{Name: "left", Switch: 8}, {Name: "right", Switch: 8}},
-		Timeout: 3 * time.Minute,
+		Cables: []string{"a/1 left/1", "b/1 left/2", "c/1 right/1", "d/1 right/2", "left/8 right/8"},
+		Nodes:  []lab.Node{{Name: "left", Switch: 8}, {Name: "right", Switch: 8}},
 		Script: func(t *testing.T, r *lab.NetRun) {
 			await := func(phase string) {
 				for _, h := range hosts {
@@ -197,9 +196,8 @@ func TestNetThousand(t *testing.T) {
 		}
 	}
 	lab.RunNet(t, lab.Net{
-		Fabric:  text(t, f),
-		Cables:  []string{gen.HostGUID.String() + "/1 a/1", "b/1 " + last.GUID.String() + "/1"},
-		Timeout: 3 * time.Minute,
+		Fabric: text(t, f),
+		Cables: []string{gen.HostGUID.String() + "/1 a/1", "b/1 " + last.GUID.String() + "/1"},
 		Nodes: []lab.Node{
 			{Name: "a", Config: lab.Config{Userland: lab.Debian, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, Body: func(g *lab.G) {
 				g.WaitPort("swib0", 1, "INIT", 20*time.Second)
@@ -261,9 +259,8 @@ func TestNetMachines(t *testing.T) {
 	}
 	f := gen.Star(4, 8)
 	lab.RunNet(t, lab.Net{
-		Fabric:  text(t, f),
-		Cables:  []string{"uml/1 S-0001/6", "q1/1 S-0001/7", "q12/1 S-0001/8"},
-		Timeout: 4 * time.Minute,
+		Fabric: text(t, f),
+		Cables: []string{"uml/1 S-0001/6", "q1/1 S-0001/7", "q12/1 S-0001/8"},
 		Nodes: []lab.Node{
 			{Name: "uml", Config: lab.Config{Userland: lab.Debian}, Body: body(0)},
 			{Name: "q1", Config: lab.Config{Userland: lab.Debian, Machine: lab.QEMU}, Body: body(1)},

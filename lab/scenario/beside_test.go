@@ -47,7 +47,7 @@ func TestNoConnectedMode(t *testing.T) {
 // the InfiniBand part is ours; name servers go to resolved.
 func TestBesideNetworkd(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Bins: []string{ibnetworkd}, Units: []string{"systemd-networkd.service", "systemd-resolved.service"}, Timeout: 2 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Bins: []string{ibnetworkd}, Units: []string{"systemd-networkd.service", "systemd-resolved.service"}, Files: map[string]string{
 		unitDir + "50-ib0.network":   "[Match]\nName=ib0\n[Network]\nAddress=10.11.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		unitDir + "50-ib1.network":   "[Match]\nName=ib1\n[Network]\nAddress=10.12.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n",

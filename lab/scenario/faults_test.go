@@ -66,7 +66,7 @@ func findFaults(g *lab.G, faults []fault) {
 // the step that diagnose gives.
 func TestDiagnoseFaults(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 4, Timeout: 3 * time.Minute, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 4, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-ib1.ibnetwork": "[Match]\nIBDevice=swib1\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.1.0.2/24\n",
 	}}, func(g *lab.G) {
 		sm := g.Opensm(lab.SM{})

@@ -183,9 +183,8 @@ func TestHostsCable(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"a", "b"}
 	lab.RunNet(t, lab.Net{
-		Cables:  []string{"a/1 b/1"},
-		Nodes:   []lab.Node{fabricHost(t, hosts, 0), fabricHost(t, hosts, 1)},
-		Timeout: 3 * time.Minute,
+		Cables: []string{"a/1 b/1"},
+		Nodes:  []lab.Node{fabricHost(t, hosts, 0), fabricHost(t, hosts, 1)},
 		Script: func(t *testing.T, r *lab.NetRun) {
 			w := newWatchers(t, r, hosts)
 			master := w.one("one subnet", 90*time.Second, hosts...)

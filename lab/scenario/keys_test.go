@@ -262,7 +262,7 @@ func TestBindCarrier(t *testing.T) {
 // link is left alone, and taken when NetworkManager lets it go.
 func TestBesideNetworkManager(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Timeout: 3 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Files: map[string]string{
 		"/etc/NetworkManager/conf.d/lab.conf":   "[main]\nno-auto-default=*\n[keyfile]\nunmanaged-devices=none\n",
 		"/usr/lib/udev/rules.d/85-nm-lab.rules": "",
 		unitDir + "10-ib0.ibnetwork":            "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n[Network]\nAddress=10.21.0.2/24\n",

@@ -128,7 +128,7 @@ const auto = "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.1/24\n[SubnetMan
 // Active, the link gets its address, and the host is online.
 func TestOnDemandColdBoot(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Timeout: 90 * time.Second, Files: map[string]string{"/usr/sbin/opensm": ""}}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(t, lab.Config{Files: map[string]string{"/usr/sbin/opensm": ""}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer func() {
 			g.Log(g.Exec("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd", "-u", "ibnetsm@*", "-n", "60"))
@@ -268,7 +268,7 @@ func TestOnDemandTwoPorts(t *testing.T) {
 // while it was edited.
 func TestOnDemandSettings(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Timeout: 3 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(t, lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		master := func(what, worker string) {

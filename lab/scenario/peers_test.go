@@ -59,7 +59,7 @@ func TestPeers(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Timeout: 5 * time.Minute}, peerNetworkManager)
 	})
 	t.Run("ifupdown", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Timeout: 3 * time.Minute}, peerIfupdown)
+		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2}, peerIfupdown)
 	})
 	t.Run("opensm", func(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Timeout: 6 * time.Minute}, peerOpensm)

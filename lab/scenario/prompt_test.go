@@ -40,7 +40,7 @@ func diagnosis(g *lab.G, what string) diagnose.Check {
 // step.
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Timeout: 2 * time.Minute, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\nAddress=fd01::1/64\n[Partition]\nPartitionKey=0x8005\n[Partition]\nPartitionKey=0x8006\n",
 		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.1.0.2/24\n",
 		unitDir + "20.ibnetwork":     "[Match]\nPartitionKey=0x8005\nPartitionKey=0x8006\n[Network]\nAddress=10.5.0.1/24\n",
@@ -159,7 +159,7 @@ func TestImportLikeIfupdown(t *testing.T) {
 		"plain":  "auto ib1\niface ib1 inet static\n  address 10.0.0.1\n  netmask 255.255.0.0\n",
 		"child":  "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up\n  up echo 0x8001 > /sys/class/net/ib1/create_child\nauto ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\n",
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
 		_ = os.MkdirAll("/run/network", 0o755)
 		for _, n := range []string{"static", "plain", "child"} {
@@ -206,7 +206,7 @@ func TestImportLikeIfupdown(t *testing.T) {
 // Monitor, try and wait-online on a host with a bus.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Timeout: 3 * time.Minute, Files: map[string]string{
+	c := installed(t, lab.Config{Files: map[string]string{
 		"/etc/default/ibnetworkd": "IBNETWORKD_OPTIONS=\"--metrics=unix:/run/ibnetworkd/metrics.sock\"\n"}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)

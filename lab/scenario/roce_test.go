@@ -57,7 +57,7 @@ func dcbHas(g *lab.G, dev, what string, words ...string) string {
 // each, from cold, and again after the driver was bound anew.
 func TestCardOfTwoKinds(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": roceUnit,
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.1/24\n",
 	}}, func(g *lab.G) {
@@ -214,7 +214,7 @@ func TestSoftRoCE(t *testing.T) {
 		return fmt.Sprintf("[Match]\nName=v%d\n[SoftRoCE]\nDriver=rxe\n[RoCE]\nVersion=2\nDSCP=26\n[VLAN]\nId=7\nName=storage%d\n[Network]\nAddress=10.8.0.%d/24\n", n, n, n)
 	}
 	policy, _ := os.ReadFile("../../dist/dbus/org.ibnetwork1.conf") // not there in the guest, where the file is
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-a.ibnetwork": unit(1), "/usr/share/dbus-1/system.d/org.ibnetwork1.conf": string(policy),
 	}}, func(g *lab.G) {
 		g.Sh("mkdir -p /run/dbus && dbus-daemon --system --fork")
@@ -378,7 +378,7 @@ func TestVLANOfRoCE(t *testing.T) {
 	unit := func(vlan string) string {
 		return "[Match]\nName=v1\n[SoftRoCE]\n[Network]\nAddress=10.8.0.1/24\n[VLAN]\nId=7\nName=storage\n" + vlan
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-a.ibnetwork": unit("MTUBytes=1400\nGVRP=yes\nEgressQOSMaps=3-3\n"),
 		unitDir + "20-v.ibnetwork": "[Match]\nName=storage\n[Network]\nAddress=10.8.7.1/24\nAddress=fd00:7::1/64\n",
 	}}, func(g *lab.G) {
@@ -506,7 +506,7 @@ func TestKeysOfRoCE(t *testing.T) {
 	t.Parallel()
 	const match = "[Match]\nIBDevice=swib0\nPort=1\n[Port]\nType=eth\n"
 	type want struct{ key, actual, why string } // of a key that stands for several the text is a part
-	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 3 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": match,
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[SoftRoCE]\n[VLAN]\nId=7\n[RoCE]\nPFC=3\n",
 	}}, func(g *lab.G) {
@@ -691,7 +691,7 @@ func TestPortTypesInOrder(t *testing.T) {
 		return fmt.Sprintf("[Match]\nIBDevice=%s\nPort=%d\n[Port]\nType=%s\nChangeWhileInUse=yes\n", dev, port, typ)
 	}
 	name := func(dev string, port int) string { return fmt.Sprintf("%s1%d-%s.ibnetwork", unitDir, port, dev) }
-	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 		g.Ctl("types h0 equal")
 		g.Ctl("types h1 ordered")
 		d := startDaemon(g)
@@ -743,7 +743,7 @@ func TestPortTypesInOrder(t *testing.T) {
 // forgets and the daemon sets again.
 func TestVirtualFunctions(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-pf.ibnetwork": "[Match]\nName=ib0\n[VirtualFunctions]\nCount=2\nNodeGUID=auto\nPortGUID=auto\nLinkState=enable\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000abcde\nLinkState=disable\n",
 	}}, func(g *lab.G) {
 		g.SM(lab.SM{Dev: "swib1", NoWait: true})
@@ -844,7 +844,7 @@ MaxRate=2G
 `, count, rate)
 	}
 	policy, _ := os.ReadFile("../../dist/dbus/org.ibnetwork1.conf") // not there in the guest, where the file is
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-pf.ibnetwork": unit("10G", 2), "/usr/share/dbus-1/system.d/org.ibnetwork1.conf": string(policy),
 	}}, func(g *lab.G) {
 		g.Sh("mkdir -p /run/dbus && dbus-daemon --system --fork")
@@ -966,7 +966,7 @@ func TestVirtualFunctionRollsBack(t *testing.T) {
 		return "[Match]\nName=ib0\n[VirtualFunctions]\nCount=1\n[VF]\nVirtualFunction=0\nNodeGUID=" + guid + "\nPortGUID=" + guid + "\n"
 	}
 	const good, refused, ignored = ib.GUID(0x0002c903000abc01), ib.GUID(0x0002c903000abc02), ib.GUID(0x0002c903000abc03)
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{unitDir + "10-pf.ibnetwork": unit(good.String())}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{unitDir + "10-pf.ibnetwork": unit(good.String())}}, func(g *lab.G) {
 		g.Opensm(lab.SM{Dev: "swib1", NoWait: true})
 		g.Ctl("vf h0 refuse %016x", uint64(refused))
 		g.Ctl("vf h0 ignore %016x", uint64(ignored))
@@ -1068,7 +1068,7 @@ Priority=11
 		return fmt.Sprintf("[Match]\nIBDevice=swib%d\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.%d/24\nIPv4AcceptLocal=yes\nIPv4ReversePathFilter=no\n"+
 			"[Route]\nDestination=10.7.2.%d/32\nTable=20%d\n[RoutingPolicyRule]\nTo=10.7.2.%d/32\nFrom=10.7.2.%d/32\nIncomingInterface=lo\nTable=20%d\nPriority=10\n", n-1, n, 3-n, n, 3-n, n, n)
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2, Swib: "roce=N", Bins: []string{ibnetworkd, ibnetctl}, Timeout: 2 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2, Swib: "roce=N", Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth1.ibnetwork": eth(1), unitDir + "10-eth2.ibnetwork": eth(2), unitDir + "20-ib1.ibnetwork": ipoib(1), unitDir + "20-ib2.ibnetwork": ipoib(2),
 	}}, func(g *lab.G) {
 		g.Opensm(lab.SM{Dev: "swib2", NoWait: true})
@@ -1147,7 +1147,7 @@ func TestTrustTable(t *testing.T) {
 	unit := func(trust string) string {
 		return "[Match]\nIBDevice=swib0\n[Port]\nType=eth\n[RoCE]\nTrust=" + trust + "\nPFC=3\n[Network]\nAddress=10.7.3.1/24\n"
 	}
-	lab.Run(t, lab.Config{Machine: lab.QEMU, Series: "6.12", Userland: lab.Debian, Swib: "pci=1", Bins: []string{ibnetworkd, ibnetctl}, Timeout: 4 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Machine: lab.QEMU, Series: "6.12", Userland: lab.Debian, Swib: "pci=1", Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": unit("dscp"),
 	}}, func(g *lab.G) {
 		rd, err := rdmanl.Dial()

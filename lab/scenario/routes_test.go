@@ -16,7 +16,7 @@ import (
 // goes with its unit, as one does that leads nowhere and outlived its link.
 func TestRouteOverTwoLinks(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		// The first next hop is on the other link.
 		unitDir + "10-a.ibnetwork": "[Match]\nName=a0\n[Network]\nAddress=10.1.0.1/24\n[Route]\nDestination=10.9.0.0/16\nMultiPathRoute=10.2.0.9@b0 3\nMultiPathRoute=10.1.0.9\n",
 		unitDir + "20-b.ibnetwork": "[Match]\nName=b0\n[Network]\nAddress=10.2.0.1/24\n[Route]\nDestination=10.8.0.0/16\nType=blackhole\n[Route]\nDestination=10.7.0.0/16\nMultiPathRoute=10.1.0.8@a0\n",

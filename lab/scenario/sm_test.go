@@ -164,7 +164,7 @@ func TestSMWithOpensm(t *testing.T) {
 				continue
 			}
 			t.Run(tt.name+", first "+first, func(t *testing.T) {
-				lab.Run(t, lab.Config{Userland: lab.Debian, Bins: smBins, HCAs: 4, Timeout: 150 * time.Second}, func(g *lab.G) {
+				lab.Run(t, lab.Config{Userland: lab.Debian, Bins: smBins, HCAs: 4}, func(g *lab.G) {
 					theirsDev := map[string]string{"swib0": "swib1", "swib1": "swib0"}[tt.oursDev]
 					var ours, theirs *lab.Proc
 					startOurs := func() { ours = startSM(g, tt.oursDev, "--priority="+tt.ours) }

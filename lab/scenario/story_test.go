@@ -437,7 +437,7 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	files[unitDir+"10-ib.ibnetwork"] = unit.String()
-	lab.Run(t, lab.Config{Userland: lab.Debian, Append: smallQueues, Bins: []string{ibnetworkd}, Files: files, Timeout: 3 * time.Minute, Memory: 1024}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Append: smallQueues, Bins: []string{ibnetworkd}, Files: files, Memory: 1024}, func(g *lab.G) {
 		manage(g, parts)
 		d := startDaemon(g, "--event-buffer", "4096")
 		names := slices.Sorted(maps.Keys(links))

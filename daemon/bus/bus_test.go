@@ -169,6 +169,16 @@ func ib0() link.Status {
 		Addresses: []string{"192.168.151.1/24"}}
 }
 
+// links are n links beside ib0.
+func links(n int) (all []link.Status) {
+	for i := range n {
+		l := ib0()
+		l.Name, l.Ifindex = fmt.Sprintf("ib%d", i+100), 100+i
+		all = append(all, l)
+	}
+	return all
+}
+
 func port1() link.PortStatus {
 	return link.PortStatus{IBDevice: "mlx5_0", Port: 1, LinkLayer: "InfiniBand", State: "Active", PhysState: "LinkUp", LID: 3, SMLID: 1,
 		PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "0xfe80000000000000", PKeys: []string{"0xffff", "0x8001"}, Links: []string{"ib0"}}
@@ -561,6 +571,28 @@ func TestRejoinsRestartedBus(t *testing.T) {
 	}
 }
 
+// storm publishes n changes of ib0 and gives its last state.
+func storm(s *Server, n int) link.Status {
+	l := ib0()
+	for i := range n {
+		l.Addresses = []string{fmt.Sprintf("10.0.%d.%d/24", i/250, i%250+1)}
+		s.PublishLinks([]link.Status{l}, nil)
+	}
+	return l
+}
+
+// last checks that the bus shows ib0's last state.
+func last(t *testing.T, c *dbus.Conn, l link.Status) {
+	t.Helper()
+	var v dbus.Variant
+	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "Addresses").Store(&v); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(v.Value()); got != fmt.Sprint(l.Addresses) {
+		t.Errorf("last state: %s, want %s", got, l.Addresses)
+	}
+}
+
 // A storm of changes must neither block the daemon nor cost a signal each.
 func TestStormIsCoalesced(t *testing.T) {
 	b := startBus(t)
@@ -572,22 +604,12 @@ func TestStormIsCoalesced(t *testing.T) {
 	// Nobody reads the socket of this one beyond godbus' own goroutine.
 	const n = 4000
 	start := time.Now()
-	l := ib0()
-	for i := range n {
-		l.Addresses = []string{fmt.Sprintf("10.0.%d.%d/24", i/250, i%250+1)}
-		s.PublishLinks([]link.Status{l}, nil)
-	}
+	l := storm(s, n)
 	t.Logf("%d changes published in %v", n, time.Since(start).Round(time.Millisecond))
 	if d := time.Since(start); d > 20*time.Second {
 		t.Errorf("%d changes took %v", n, d)
 	}
-	var v dbus.Variant
-	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "Addresses").Store(&v); err != nil {
-		t.Fatal(err)
-	}
-	if got := fmt.Sprint(v.Value()); got != fmt.Sprint(l.Addresses) {
-		t.Errorf("last state: %s, want %s", got, l.Addresses)
-	}
+	last(t, c, l)
 }
 
 // A bus that takes nothing for a while: publishing goes on at once, what waits
@@ -602,12 +624,8 @@ func TestStoppedBus(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	l := ib0()
 	start := time.Now()
-	for i := range 4000 {
-		l.Addresses = []string{fmt.Sprintf("10.0.%d.%d/24", i/250, i%250+1)}
-		s.PublishLinks([]link.Status{l}, nil)
-	}
+	l := storm(s, 4000)
 	took := time.Since(start)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
@@ -619,25 +637,13 @@ func TestStoppedBus(t *testing.T) {
 	if took > 30*time.Second || grown > 8<<20 {
 		t.Error("changes pile up behind a bus that takes none")
 	}
-	var v dbus.Variant
-	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "Addresses").Store(&v); err != nil {
-		t.Fatal(err)
-	}
-	if got := fmt.Sprint(v.Value()); got != fmt.Sprint(l.Addresses) {
-		t.Errorf("last state: %s, want %s", got, l.Addresses)
-	}
+	last(t, c, l)
 }
 
 func TestReadsPerSecond(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
-	var many []link.Status
-	for i := range 900 {
-		l := ib0()
-		l.Name, l.Ifindex = fmt.Sprintf("ib%d", i+100), 100+i
-		many = append(many, l)
-	}
-	s.PublishLinks(many, nil)
+	s.PublishLinks(links(900), nil)
 	c := b.dial()
 	o := c.Object(api.BusName, dbus.ObjectPath(api.LinkPath(100)))
 	const n = 4000
@@ -688,13 +694,7 @@ func TestInvalidText(t *testing.T) {
 func TestCallsDoNotPileUp(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
-	var many []link.Status
-	for i := range 100 {
-		l := ib0()
-		l.Name, l.Ifindex = fmt.Sprintf("ib%d", i+100), 100+i
-		many = append(many, l)
-	}
-	s.PublishLinks(many, nil)
+	s.PublishLinks(links(100), nil)
 	c := b.dial()
 	most, stop, done := 0, make(chan struct{}), make(chan struct{})
 	go func() {

@@ -84,7 +84,7 @@ Objects come and go with InterfacesAdded and InterfacesRemoved.
 Reading is open to everyone.
 What changes something is allowed to root, and to whom polkit grants the action that the method names; without polkit others get
 org.freedesktop.DBus.Error.AccessDenied and a sentence.
-At most 64 requests are under way at one time, 16 of one caller; further ones get LimitsExceeded.
+` + fmt.Sprintf("At most %d requests are under way at one time, %d of one caller; further ones get LimitsExceeded.", maxVerbs, maxEach) + `
 .PP
 To look around:
 .PP

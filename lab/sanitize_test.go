@@ -54,7 +54,6 @@ func TestPlantedBugs(t *testing.T) {
 			if found := kernelErrors(log); !strings.Contains(found, tc.want) {
 				t.Errorf("no %q in what the lab saw:\n%s\nof the log\n%s", tc.want, found, lastLines(log, 60))
 			}
-			os.RemoveAll(g.Dir)
 		})
 	}
 }

@@ -169,9 +169,7 @@ type Subnet struct {
 	elect *elect.Machine
 	start time.Time
 
-	rx       chan []transport.Packet
-	free     chan []transport.Packet
-	rxErr    error
+	in       *inbox
 	slots    []slot
 	idle     []uint16
 	last     uint16 // the slot that was taken last
@@ -242,7 +240,7 @@ type SweepStats struct {
 // New makes a subnet manager on an open transport. Run owns both.
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
-	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, rx: make(chan []transport.Packet, 4), free: make(chan []transport.Packet, 4),
+	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(),
 		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}}
 	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
 	for i := len(s.slots) - 1; i >= 0; i-- {
@@ -284,8 +282,6 @@ func (s *Subnet) Run(ctx context.Context) error {
 		s.tick.Stop()
 		cancel()
 		s.tr.Close()
-		for range s.rx {
-		}
 		wg.Wait()
 	}()
 	s.publish()

@@ -28,3 +28,6 @@ func (s *Subnet) Leaks(members int) (err error) {
 	<-done
 	return err
 }
+
+// Hold keeps the manager from everything else until f returns.
+func (s *Subnet) Hold(f func()) { s.do(f) }

@@ -20,8 +20,9 @@ type Counters struct {
 	Dropped  uint64            `json:"mads_dropped"` // malformed or nobody's
 	Traps    uint64            `json:"traps"`
 	SA       uint64            `json:"sa_requests"`
-	Sent     map[string]uint64 `json:"sent"`     // by method and attribute
-	Received map[string]uint64 `json:"received"` // requests and traps
+	Again    uint64            `json:"sa_requests_repeated"` // not answered, for the first of them still waited
+	Sent     map[string]uint64 `json:"sent"`                 // by method and attribute
+	Received map[string]uint64 `json:"received"`             // requests and traps
 
 	// What a manager sends has fewer kinds than that.
 	hot [32]hotCount
@@ -49,23 +50,11 @@ const unslotted = 1 << 31
 
 // receive hands packets to the owner until the transport ends.
 func (s *Subnet) receive(ctx context.Context) {
-	defer close(s.rx)
-	for {
-		var b []transport.Packet
-		select {
-		case b = <-s.free:
-			b = b[:cap(b)]
-		default:
-			b = make([]transport.Packet, 64)
-		}
+	for b := s.in.space(ctx); b != nil; b = s.in.space(ctx) {
 		n, err := s.tr.Recv(ctx, b)
-		if n > 0 {
-			s.rx <- b[:n]
-		}
+		s.in.put(b[:n])
 		if err != nil {
-			if !errors.Is(err, transport.ErrClosed) && !errors.Is(err, context.Canceled) {
-				s.rxErr = err
-			}
+			s.in.end(err)
 			return
 		}
 	}
@@ -185,21 +174,13 @@ type pumped struct {
 // next takes one batch of packets or one command, or waits for the timer.
 func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {
 	select {
-	case b, ok := <-s.rx:
-		if !ok {
-			if s.rxErr != nil {
-				return s.rxErr
-			}
-			return transport.ErrClosed
-		}
+	case <-s.in.wake:
+		b, err := s.in.take()
 		for i := range b {
 			s.packet(&b[i])
 			b[i].Long = nil
 		}
-		select {
-		case s.free <- b:
-		default:
-		}
+		return err
 	case f := <-s.cmds:
 		f()
 	case <-timer:

@@ -29,12 +29,19 @@ func startSM(g *lab.G, dev string, args ...string) *lab.Proc {
 }
 
 func smStatus(g *lab.G, dev string) *engine.Snapshot {
-	out, err := g.Try("ibnetsm", "status", "--json", "--socket=/run/ibnetsm/"+dev+".sock")
-	var xs []*engine.Snapshot
-	if err != nil || json.Unmarshal([]byte(out), &xs) != nil || len(xs) != 1 {
-		return &engine.Snapshot{}
+	if xs := smPorts(g, dev); len(xs) == 1 {
+		return xs[0]
 	}
-	return xs[0]
+	return &engine.Snapshot{}
+}
+
+// smPorts is what the manager at a socket says of its ports, none while it does not answer.
+func smPorts(g *lab.G, socket string) (xs []*engine.Snapshot) {
+	out, err := g.Try("ibnetsm", "status", "--json", "--socket=/run/ibnetsm/"+socket+".sock")
+	if err != nil || json.Unmarshal([]byte(out), &xs) != nil {
+		return nil
+	}
+	return xs
 }
 
 func smIs(g *lab.G, dev, state string) func() bool {
@@ -342,13 +349,8 @@ func TestSMAllPorts(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		g.LoadSwib("nhca=4 topo=0")
 		states := func() string {
-			out, err := g.Try("ibnetsm", "status", "--json", "--socket=/run/ibnetsm/all.sock")
-			var xs []*engine.Snapshot
-			if err != nil || json.Unmarshal([]byte(out), &xs) != nil {
-				return err.Error()
-			}
 			var l []string
-			for _, x := range xs {
+			for _, x := range smPorts(g, "all") {
 				l = append(l, x.Device+" "+x.State)
 			}
 			return strings.Join(l, ", ")

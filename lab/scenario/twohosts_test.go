@@ -55,8 +55,8 @@ func TestTwoHosts(t *testing.T) {
 			}
 			return ""
 		}
-		// rest waits until this host's part is settled and says which it is.
-		rest := func(phase string) string {
+		// rest waits until this host's part is settled and tells the script which it is.
+		rest := func(phase string) {
 			g.Helper()
 			role := ""
 			g.Wait(phase+": one role", 90*time.Second, func() bool {
@@ -64,10 +64,9 @@ func TestTwoHosts(t *testing.T) {
 				return role != ""
 			})
 			g.Post(key(phase, me), role)
-			return role
 		}
-		// both is rest where the other host settles too: each may be master for a
-		// moment before they have heard of each other.
+		// both is rest where the other host settles too, and returns this host's part: each
+		// may be master for a moment before they have heard of each other.
 		both := func(phase string) string {
 			g.Helper()
 			role := ""

@@ -146,7 +146,7 @@ func TestOnDemandColdBoot(t *testing.T) {
 		g.Logf("online at %v", lab.Uptime())
 		sms := describe(g).SubnetManagers
 		if running(sms) != 1 {
-			g.Errorf("subnet managers: %s", phases(sms))
+			g.Fatalf("subnet managers: %s", phases(sms))
 		}
 		order := []string{"ibnetworkd.service", sms[0].Worker, "ibnetworkd-wait-online.service", "network-online.target"}
 		last := 0

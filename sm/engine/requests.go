@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"ibnetworkd/ib"
@@ -208,7 +209,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 		return
 	}
 	switch n.TrapNumber {
-	case 128:
+	case mad.TrapLinkStateChange:
 		if l := n.DetailSwitchLID(); l.IsUnicast() {
 			s.ev.switches = append(s.ev.switches, l)
 		} else {
@@ -219,7 +220,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 			s.ev.full = s.ev.full || s.busy
 		}
 		s.ev.reason = "trap 128: link state change"
-	case 144:
+	case mad.TrapCapMaskChange:
 		c := n.DetailCapChange()
 		l := c.LID
 		if !l.IsUnicast() {
@@ -228,26 +229,25 @@ func (s *Subnet) trap(p *transport.Packet) {
 		if !l.IsUnicast() {
 			break // restarted: the switch that it hangs on tells
 		}
-		const descriptionChanged = 1
-		if c.LocalChanges && c.Flags == descriptionChanged {
+		if c.LocalChanges && c.Flags == mad.ChangeNodeDescription {
 			s.ev.descs = append(s.ev.descs, l)
 		} else {
 			s.ev.ports = append(s.ev.ports, l)
 			s.ev.descs = append(s.ev.descs, l)
 		}
 		s.ev.reason = "trap 144: local change"
-	case 145:
+	case mad.TrapSysImageGUID:
 		l, _ := n.DetailSysImageGUID()
 		s.ev.descs = append(s.ev.descs, l)
 		s.ev.reason = "trap 145: system image GUID"
-	case 129, 130, 131:
+	case mad.TrapLocalIntegrity, mad.TrapBufferOverrun, mad.TrapFlowWatchdog:
 		l, port := n.DetailPort()
 		s.warnOnce("threshold"+l.String(), "a link is bad", "trap", n.TrapNumber, "lid", l.String(), "link_port", port)
-	case 256:
+	case mad.TrapBadMKey:
 		v := n.DetailMKeyViolation()
 		s.warnOnce("mkey"+v.LID.String()+n.IssuerLID.String(), "a request had a wrong M_Key", "reported_by", n.IssuerLID.String(), "from_lid", v.LID.String(),
 			"method", v.Method.String(), "attribute", mad.AttrName(mad.ClassSubnDR, v.Attr))
-	case 257, 258, 259:
+	case mad.TrapBadPKey, mad.TrapBadQKey, mad.TrapSwitchBadPKey:
 		s.warnOnce("key"+n.IssuerLID.String(), "P_Key or Q_Key violation", "trap", n.TrapNumber, "reported_by", n.IssuerLID.String())
 	}
 	s.send(s.admin.Forward(n))
@@ -269,7 +269,7 @@ func (s *Subnet) keyAt(l ib.LID) ib.MKey {
 func trapName(n uint16) string {
 	switch {
 	case n >= 64 && n <= 67, n >= 128 && n <= 131, n == 144, n == 145, n >= 256 && n <= 259:
-		return "trap " + itoa(n)
+		return fmt.Sprint("trap ", n)
 	}
 	return "trap of another kind"
 }
@@ -458,9 +458,8 @@ func (s *Subnet) announce() {
 	if !(smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}).Better(m.Standing()) || !m.LID.IsUnicast() || !s.port.LID.IsUnicast() {
 		return
 	}
-	const smPriorityChanged = 8
-	n := mad.Notice{Generic: true, Type: 4, Producer: uint32(s.port.NodeType), TrapNumber: 144, IssuerLID: s.port.LID}
-	n.SetDetailCapChange(mad.CapChange{LID: s.port.LID, LocalChanges: true, CapMask: fabric.CapIsSM, Flags: smPriorityChanged})
+	n := mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: uint32(s.port.NodeType), TrapNumber: mad.TrapCapMaskChange, IssuerLID: s.port.LID}
+	n.SetDetailCapChange(mad.CapChange{LID: s.port.LID, LocalChanges: true, CapMask: fabric.CapIsSM, Flags: mad.ChangeSMPriority})
 	var p transport.Packet
 	s.trapTID++
 	mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(unslotted|s.trapTID&0x7fffffff), 0, n.AppendSMP(nil))

@@ -3,7 +3,6 @@ package engine
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"ibnetworkd/ib"
@@ -104,5 +103,3 @@ func (c *Counters) copy() Counters {
 	d.Received = maps.Clone(c.Received)
 	return d
 }
-
-func itoa(n uint16) string { return strconv.Itoa(int(n)) }

@@ -92,9 +92,6 @@ type Guest struct {
 	cleared  bool        // the folder was moved or removed
 }
 
-// builder returns a builder that reports to out.
-func builder(out io.Writer) (*build.Builder, error) { return build.New(out) }
-
 // unavailable skips t, or fails it where a lab is required.
 func unavailable(t *testing.T, err error) {
 	t.Helper()
@@ -169,7 +166,7 @@ type machine struct {
 
 // prepare builds what the guest needs, or finds it in the cache.
 func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
-	b, err := builder(out)
+	b, err := build.New(out)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +248,7 @@ func testBinary(ctx context.Context) (string, error) {
 		if testBinErr != nil || isStatic(testBinFile) {
 			return
 		}
-		b, err := builder(io.Discard)
+		b, err := build.New(io.Discard)
 		if err != nil {
 			testBinErr = err
 			return

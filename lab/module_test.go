@@ -16,7 +16,7 @@ func TestModuleBuilds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds kernels where there are none")
 	}
-	b, err := builder(t.Output())
+	b, err := build.New(t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestModuleStyle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a kernel where there is none")
 	}
-	b, err := builder(t.Output())
+	b, err := build.New(t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

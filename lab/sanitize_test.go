@@ -32,7 +32,7 @@ func TestPlantedBugs(t *testing.T) {
 				})
 				return
 			}
-			b, err := builder(t.Output())
+			b, err := build.New(t.Output())
 			if err != nil {
 				t.Fatal(err)
 			}

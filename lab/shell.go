@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/lab/build"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/simfabric"
 )
@@ -102,7 +103,7 @@ func agentProgram(ctx context.Context, out io.Writer) (string, error) {
 	if err != nil || isStatic(self) {
 		return self, err
 	}
-	b, err := builder(out)
+	b, err := build.New(out)
 	if err != nil {
 		return "", err
 	}

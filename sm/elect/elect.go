@@ -20,15 +20,6 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// Control values of a Set of SMInfo, its attribute modifier (IBA 14.4.1).
-const (
-	ModHandover    uint32 = 1
-	ModAcknowledge uint32 = 2
-	ModDisable     uint32 = 3
-	ModStandby     uint32 = 4
-	ModDiscover    uint32 = 5
-)
-
 // Action is what the engine is to do next.
 type Action uint8
 
@@ -188,28 +179,28 @@ func (m *Machine) Received(mod uint32, p Peer) Action {
 		return Nothing
 	}
 	switch mod {
-	case ModHandover:
+	case mad.SMInfoHandover:
 		if m.state == mad.SMNotActive {
 			return Nothing
 		}
 		m.state = mad.SMMaster
 		return Acknowledge
-	case ModAcknowledge:
+	case mad.SMInfoAcknowledge:
 		if m.state == mad.SMMaster && p.Info.GUID == m.target.Info.GUID && m.target.Info.GUID != 0 {
 			m.target = Peer{}
 			m.standby(p)
 			return StepDown
 		}
-	case ModDisable:
+	case mad.SMInfoDisable:
 		if m.state == mad.SMStandby {
 			m.state = mad.SMNotActive
 			return Rest
 		}
-	case ModStandby:
+	case mad.SMInfoStandby:
 		if m.state == mad.SMNotActive {
 			return m.standby(p)
 		}
-	case ModDiscover:
+	case mad.SMInfoDiscover:
 		if m.state == mad.SMStandby {
 			m.state = mad.SMDiscovering
 			return Discover

@@ -53,13 +53,13 @@ func TestHandover(t *testing.T) {
 	if a := m.Discovered([]elect.Peer{peer(9, 9, mad.SMStandby)}); a != elect.Handover || m.State() != mad.SMMaster {
 		t.Fatal(a)
 	}
-	if a := m.Received(elect.ModAcknowledge, peer(9, 7, mad.SMMaster)); a != elect.Nothing {
+	if a := m.Received(mad.SMInfoAcknowledge, peer(9, 7, mad.SMMaster)); a != elect.Nothing {
 		t.Fatal("acknowledged by another than the target")
 	}
-	if a := m.Received(elect.ModAcknowledge, peer(9, 9, mad.SMMaster)); a != elect.StepDown || m.State() != mad.SMStandby {
+	if a := m.Received(mad.SMInfoAcknowledge, peer(9, 9, mad.SMMaster)); a != elect.StepDown || m.State() != mad.SMStandby {
 		t.Fatal(a)
 	}
-	if a := m.Received(elect.ModHandover, peer(9, 9, mad.SMMaster)); a != elect.Acknowledge || m.State() != mad.SMMaster {
+	if a := m.Received(mad.SMInfoHandover, peer(9, 9, mad.SMMaster)); a != elect.Acknowledge || m.State() != mad.SMMaster {
 		t.Fatal(a)
 	}
 }
@@ -72,7 +72,7 @@ func TestKey(t *testing.T) {
 	if a := m.Discovered([]elect.Peer{p}); a != elect.Nothing {
 		t.Error("handed over to a manager with another key")
 	}
-	if a := m.Received(elect.ModHandover, p); a != elect.Nothing {
+	if a := m.Received(mad.SMInfoHandover, p); a != elect.Nothing {
 		t.Error("took over from a manager with another key")
 	}
 }
@@ -119,7 +119,7 @@ func TestHeir(t *testing.T) {
 	if p, ok := m.Heir(); !ok || p.Info.GUID != 9 {
 		t.Fatal(p, ok)
 	}
-	if a := m.Received(elect.ModAcknowledge, peer(2, 9, mad.SMMaster)); a != elect.StepDown {
+	if a := m.Received(mad.SMInfoAcknowledge, peer(2, 9, mad.SMMaster)); a != elect.StepDown {
 		t.Fatal(a)
 	}
 }
@@ -147,8 +147,8 @@ func TestNoStandoff(t *testing.T) {
 				}
 				if m.m.State() != mad.SMStandby {
 					if m.m.Discovered([]elect.Peer{{Info: m.o.Info(0)}}) == elect.Handover {
-						if m.o.Received(elect.ModHandover, elect.Peer{Info: m.m.Info(0)}) == elect.Acknowledge {
-							m.m.Received(elect.ModAcknowledge, elect.Peer{Info: m.o.Info(0)})
+						if m.o.Received(mad.SMInfoHandover, elect.Peer{Info: m.m.Info(0)}) == elect.Acknowledge {
+							m.m.Received(mad.SMInfoAcknowledge, elect.Peer{Info: m.o.Info(0)})
 						}
 					}
 				}

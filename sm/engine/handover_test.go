@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/elect"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
@@ -218,7 +217,7 @@ func TestHandoverWhileDiscovering(t *testing.T) {
 		}
 		info := mad.SMInfo{GUID: f.Ports[hosts[3]].GUID, State: mad.SMMaster}
 		k := transport.Packet{LID: pi.LID}
-		mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, elect.ModHandover, 1, 0, info.Append(nil))
+		mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, mad.SMInfoHandover, 1, 0, info.Append(nil))
 		c.tid = 1
 		if r, err := c.exchange(&k); err != nil || mad.StatusOf(&r.MAD) != 0 {
 			t.Fatalf("status %#x, %v", uint16(mad.StatusOf(&r.MAD)), err)

@@ -39,7 +39,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	set := mad.MethodOf(&p.MAD) == mad.MethodSet
 	mod := mad.ModOf(&p.MAD)
 	if set {
-		if theirs.Decode(data[:]) != nil || mod < elect.ModHandover || mod > elect.ModDiscover || theirs.GUID == s.port.PortGUID {
+		if theirs.Decode(data[:]) != nil || mod < mad.SMInfoHandover || mod > mad.SMInfoDiscover || theirs.GUID == s.port.PortGUID {
 			mad.SetStatus(&p.MAD, mad.StatusInvalidField)
 			s.answer(p, mad.MethodGetResp)
 			return
@@ -56,7 +56,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	// With the SM_Key, which the architecture lets only a proven master see (IBA
 	// vol 1, 14.2.5.13): opensm hands over to nobody who does not show it.
 	*data = [64]byte{}
-	if set && a == elect.Nothing && mod != elect.ModAcknowledge {
+	if set && a == elect.Nothing && mod != mad.SMInfoAcknowledge {
 		mad.SetStatus(&p.MAD, mad.StatusInvalidField)
 	}
 	info.Append(data[:0])
@@ -68,7 +68,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	s.log.Info("told by another manager", "by", theirs.GUID.String(), "priority", theirs.Priority, "to", controlName(mod), "was", was.String(), "now", s.elect.State().String())
 	switch a {
 	case elect.Acknowledge:
-		s.sendSMInfo(from, elect.ModAcknowledge)
+		s.sendSMInfo(from, mad.SMInfoAcknowledge)
 		s.reregister = true
 		if was == mad.SMMaster {
 			// There were two masters. Otherwise the walk that is under way, or
@@ -126,13 +126,13 @@ func (s *Subnet) stranger(p *transport.Packet) {
 
 func controlName(mod uint32) string {
 	switch mod {
-	case elect.ModHandover:
+	case mad.SMInfoHandover:
 		return "take over"
-	case elect.ModAcknowledge:
+	case mad.SMInfoAcknowledge:
 		return "acknowledge the handover"
-	case elect.ModDisable:
+	case mad.SMInfoDisable:
 		return "rest"
-	case elect.ModStandby:
+	case mad.SMInfoStandby:
 		return "stand by"
 	}
 	return "discover"

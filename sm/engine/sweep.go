@@ -67,12 +67,12 @@ func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
 // the acceptance: not every manager sends the Acknowledge that the architecture
 // leaves to its choice.
 func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
-	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: elect.ModHandover, Path: p.Path}
+	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: mad.SMInfoHandover, Path: p.Path}
 	info := s.elect.Info(s.act)
 	info.Append(r.Data[:0])
 	l := &smp.List{Requests: []smp.Request{r}, Done: func(r *smp.Reply) {
 		if r.OK() {
-			s.elect.Received(elect.ModAcknowledge, p)
+			s.elect.Received(mad.SMInfoAcknowledge, p)
 			s.linger = time.Now().Add(lingerMost)
 		} else if s.elect.State() == mad.SMMaster {
 			s.warnOnce("handover"+p.Info.GUID.String(), "the other manager does not take over", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))

@@ -36,17 +36,8 @@ func (p *PortInfo) MKeyLease() uint16 { return binary.BigEndian.Uint16(p[26:]) }
 // LocalPort is the number of the port that received the SMP.
 func (p *PortInfo) LocalPort() uint8 { return p[28] }
 
-// WidthEnabled is the bit set of enabled link widths (1 1x, 2 4x, 4 8x, 8 12x, 16 2x).
-func (p *PortInfo) WidthEnabled() uint8 { return p[29] }
-
-// WidthSupported is the bit set of supported link widths.
-func (p *PortInfo) WidthSupported() uint8 { return p[30] }
-
-// WidthActive is the active link width as one bit of the same set.
+// WidthActive is the active link width as one bit (1 1x, 2 4x, 4 8x, 8 12x, 16 2x).
 func (p *PortInfo) WidthActive() uint8 { return p[31] }
-
-// SpeedSupported is the bit set of supported link speeds (1 SDR, 2 DDR, 4 QDR).
-func (p *PortInfo) SpeedSupported() uint8 { return p[32] >> 4 }
 
 // State is the logical port state.
 func (p *PortInfo) State() ib.PortState { return ib.PortState(p[32] & 15) }
@@ -68,9 +59,6 @@ func (p *PortInfo) LMC() ib.LMC { return ib.LMC(p[34] & 7) }
 
 // SpeedActive is the active link speed as one bit (1 SDR, 2 DDR, 4 QDR).
 func (p *PortInfo) SpeedActive() uint8 { return p[35] >> 4 }
-
-// SpeedEnabled is the bit set of enabled link speeds.
-func (p *PortInfo) SpeedEnabled() uint8 { return p[35] & 15 }
 
 // NeighborMTU is the MTU code in use towards the peer.
 func (p *PortInfo) NeighborMTU() ib.MTU { return ib.MTU(p[36] >> 4) }
@@ -102,9 +90,6 @@ func (p *PortInfo) HOQLife() uint8 { return p[42] & 31 }
 // OperVLs is the code of the operational data VLs, coded as VLCap.
 func (p *PortInfo) OperVLs() uint8 { return p[43] >> 4 }
 
-// PartitionEnforcement gives the inbound and outbound enforcement bits.
-func (p *PortInfo) PartitionEnforcement() (in, out bool) { return p[43]&8 != 0, p[43]&4 != 0 }
-
 // GUIDCap is the number of GUIDInfo entries of the port.
 func (p *PortInfo) GUIDCap() uint8 { return p[50] }
 
@@ -116,12 +101,6 @@ func (p *PortInfo) RespTime() uint8 { return p[52] & 31 }
 
 // SpeedExtActive is the active extended speed as one bit (1 FDR, 2 EDR, 4 HDR, 8 NDR).
 func (p *PortInfo) SpeedExtActive() uint8 { return p[62] >> 4 }
-
-// SpeedExtSupported is the bit set of supported extended speeds.
-func (p *PortInfo) SpeedExtSupported() uint8 { return p[62] & 15 }
-
-// SpeedExtEnabled is the bit set of enabled extended speeds.
-func (p *PortInfo) SpeedExtEnabled() uint8 { return p[63] & 31 }
 
 // Capability bits of PortInfo:CapabilityMask (IBA vol 1, 14.2.5.6).
 const (

@@ -390,49 +390,10 @@ func (s *SMP) Put(b *Buf) {
 	copy(b[192:256], s.Return[:])
 }
 
-// Append appends the 256 bytes of s.
-func (s *SMP) Append(b []byte) []byte {
-	var m Buf
-	s.Put(&m)
-	return append(b, m[:]...)
-}
-
-// StatusCode is the status without the direction bit.
-func (s *SMP) StatusCode() Status {
-	if s.Class == ClassSubnDR {
-		return s.Status &^ StatusDirection
-	}
-	return s.Status
-}
-
-// SetPath makes s a request along a directed route of pure directed hops:
-// path[0] is the port out of the sender, and so on. It fails on more than
-// MaxHops hops.
-func (s *SMP) SetPath(path []uint8) error {
-	if len(path) > MaxHops {
-		return fmt.Errorf("mad: directed route of %d hops, %d are possible", len(path), MaxHops)
-	}
-	s.Class = ClassSubnDR
-	s.HopPtr, s.HopCount = 0, uint8(len(path))
-	s.DrSLID, s.DrDLID = ib.LIDPermissive, ib.LIDPermissive
-	s.Initial, s.Return = [64]byte{}, [64]byte{}
-	copy(s.Initial[1:], path)
-	return nil
-}
-
 // Path is the directed route of s, without entry 0; it aliases s.
 func (s *SMP) Path() []uint8 {
 	n := min(int(s.HopCount), MaxHops)
 	return s.Initial[1 : 1+n]
-}
-
-// NewSMP is a request header with the versions filled in; class is ClassSubnLID
-// until SetPath is called.
-func NewSMP(m Method, a AttrID, mod uint32, tid uint32) SMP {
-	return SMP{Header: Header{
-		BaseVersion: BaseVer, Class: ClassSubnLID, ClassVersion: SMPClassV,
-		Method: m, Attr: a, Mod: mod, TID: uint64(tid),
-	}}
 }
 
 // PutDR writes a whole directed-route request into b: the fast way for a

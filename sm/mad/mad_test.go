@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/ib"
 )
 
 // codec is what every attribute and record is.
@@ -133,12 +135,11 @@ func TestEveryBitOnce(t *testing.T) {
 }
 
 func TestSMP(t *testing.T) {
-	s := NewSMP(MethodGet, AttrPortInfo, 3, 77)
-	if err := s.SetPath([]uint8{1, 20, 7}); err != nil {
-		t.Fatal(err)
+	s := SMP{
+		Header: Header{BaseVersion: BaseVer, Class: ClassSubnDR, ClassVersion: SMPClassV, Method: MethodGet, HopCount: 3, TID: 77, Attr: AttrPortInfo, Mod: 3},
+		MKey:   0x1122334455667788, DrSLID: ib.LIDPermissive, DrDLID: ib.LIDPermissive,
+		Data: [64]byte{0: 1, 63: 2}, Initial: [64]byte{0, 1, 20, 7},
 	}
-	s.MKey = 0x1122334455667788
-	s.Data[0], s.Data[63] = 1, 2
 	var b, c Buf
 	s.Put(&b)
 	PutDR(&c, MethodGet, AttrPortInfo, 3, 77, s.MKey, []uint8{1, 20, 7}, s.Data[:])
@@ -153,8 +154,11 @@ func TestSMP(t *testing.T) {
 	if d := cmp.Diff([]uint8{1, 20, 7}, r.Path()); d != "" {
 		t.Error(d)
 	}
-	if err := s.SetPath(make([]uint8, 64)); err == nil {
-		t.Error("a route of 64 hops was taken")
+	// A route of more hops than fit is cut, not written over what follows.
+	long := bytes.Repeat([]byte{9}, 64)
+	PutDR(&c, MethodGet, AttrPortInfo, 3, 77, s.MKey, long, s.Data[:])
+	if r.Decode(&c); int(r.HopCount) != MaxHops || !bytes.Equal(r.Path(), long[:MaxHops]) || r.Return != [64]byte{} {
+		t.Errorf("a route of 64 hops: %d, %v, back %v", r.HopCount, r.Path(), r.Return)
 	}
 	// A lying hop count does not make Path read past the entries.
 	r.HopCount = 255

@@ -130,11 +130,6 @@ func (s *Sim) Mute(guid ib.GUID, on bool) error {
 	return s.node(guid, func(n *node) { n.mute = on })
 }
 
-// DropSMPs makes the agent of a node ignore the next n SMPs.
-func (s *Sim) DropSMPs(guid ib.GUID, n int) error {
-	return s.node(guid, func(x *node) { x.dropSMP = n })
-}
-
 func (s *Sim) node(guid ib.GUID, f func(*node)) error {
 	s.lock()
 	defer s.unlock()
@@ -171,20 +166,6 @@ func (s *Sim) SetDescription(guid ib.GUID, desc string) error {
 	})
 }
 
-// Trap sends a notice from an end port to its subnet manager, repeated until it
-// is repressed. The issuer's LID is filled in.
-func (s *Sim) Trap(portGUID ib.GUID, n mad.Notice) error {
-	s.lock()
-	defer s.unlock()
-	p := s.ports[portGUID]
-	if p == nil {
-		_, err := s.portOf(portGUID, 0)
-		return err
-	}
-	s.sendTrap(p, n)
-	return nil
-}
-
 // SetPortInfo changes what a port announces, for nodes of special abilities:
 // f gets the PortInfo and may change any field.
 func (s *Sim) SetPortInfo(guid ib.GUID, num uint8, f func(*mad.PortInfo)) error {
@@ -196,19 +177,6 @@ func (s *Sim) SetPortInfo(guid ib.GUID, num uint8, f func(*mad.PortInfo)) error 
 func (s *Sim) SetNodeInfo(guid ib.GUID, f func(*mad.NodeInfo)) error {
 	return s.node(guid, func(n *node) {
 		f(&n.info)
-	})
-}
-
-// SetPortGUID gives a port another GUID without moving its programs.
-func (s *Sim) SetPortGUID(guid ib.GUID, num uint8, g ib.GUID) error {
-	return s.change(guid, num, func(p *port) {
-		p.guid = g
-		if len(p.guids) > 0 {
-			p.guids[0] = g
-		}
-		if s.ports[g] == nil {
-			s.ports[g] = p
-		}
 	})
 }
 

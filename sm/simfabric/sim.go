@@ -90,16 +90,15 @@ type event struct {
 }
 
 type node struct {
-	guid    ib.GUID
-	info    mad.NodeInfo
-	desc    mad.NodeDescription
-	ports   []port // [0] is switch port 0, unused on adapters
-	sw      *switchState
-	down    bool  // without power
-	mute    bool  // takes packets and answers nothing
-	dropSMP int   // SMPs to ignore from now on
-	rcvd    int64 // SMPs that reached the agent of the node
-	plug    *Plug // a node outside of the process, which is never in Sim.nodes
+	guid  ib.GUID
+	info  mad.NodeInfo
+	desc  mad.NodeDescription
+	ports []port // [0] is switch port 0, unused on adapters
+	sw    *switchState
+	down  bool  // without power
+	mute  bool  // takes packets and answers nothing
+	rcvd  int64 // SMPs that reached the agent of the node
+	plug  *Plug // a node outside of the process, which is never in Sim.nodes
 }
 
 type switchState struct {

@@ -328,10 +328,6 @@ func (s *Sim) arrive(at *port, p *transport.Packet, from *port) {
 		if s.opt.Trace != nil {
 			s.opt.Trace(n.guid, &p.MAD)
 		}
-		if n.dropSMP > 0 {
-			n.dropSMP--
-			return
-		}
 		if n.mute {
 			return
 		}

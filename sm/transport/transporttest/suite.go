@@ -150,7 +150,7 @@ func testDirected(t *testing.T, tr transport.Transport, path []uint8, silent boo
 	r := ask(t, tr, Request(mad.AttrNodeInfo, 0, 12, path))
 	var s mad.SMP
 	s.Decode(&r.MAD)
-	if r.Err != nil || s.StatusCode() != 0 || s.Method != mad.MethodGetResp || uint32(s.TID) != 12 || r.LID != ib.LIDPermissive {
+	if r.Err != nil || mad.StatusOf(&r.MAD) != 0 || s.Method != mad.MethodGetResp || uint32(s.TID) != 12 || r.LID != ib.LIDPermissive {
 		t.Fatalf("%v %+v", r.Err, s.Header)
 	}
 	if s.HopPtr != 0 || int(s.HopCount) != len(path) || !bytes.Equal(s.Path(), path) {

@@ -178,7 +178,7 @@ type entry struct {
 	worker  smctl.Worker
 	wall    time.Time    // of worker.Since
 	engine  smctl.Engine // of the unit that Worker names
-	options string       // that it was started with last, empty if unknown
+	options string       // that its environment file has, empty if there is none
 	known   bool         // the unit's state has been read
 	asking  bool
 	reading bool
@@ -575,14 +575,16 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		e.options, e.worker.Stale = commandLine(u.Options), false
 		k := Kept{e.engine, e.options, e.worker.Hand}
 		c.cfg.Log.Info("starting a subnet manager", "port", e.port.String(), "unit", u.Name, "reason", dec.Reason)
+		// Not aside: what a person asks for meanwhile is to be saved after it.
+		saved := c.cfg.Keeper.Save(g, k)
 		go func() {
 			ev := event{guid: g}
 			limit, cancel := context.WithTimeout(ctx, jobTimeout)
 			defer cancel()
-			if err := c.cfg.Keeper.Save(g, k); err != nil && len(u.Options) > 1 {
+			if saved != nil && len(u.Options) > 1 {
 				// Without options the unit's defaults would rule another
 				// subnet than the one asked for.
-				ev.noStart = fmt.Sprintf("its options cannot be handed over: %v", err)
+				ev.noStart = fmt.Sprintf("its options cannot be handed over: %v", saved)
 			} else if err := c.cfg.Manager.Start(limit, u); err != nil {
 				ev.noStart = err.Error()
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,7 +115,7 @@ type bench struct {
 	t      *testing.T
 	units  *unitsInMemory
 	air    *air
-	keep   Dir
+	keep   Keeper
 	mu     sync.Mutex
 	last   []api.SMStatus
 	pubs   int
@@ -321,6 +322,38 @@ func TestByHand(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.want(b.wait(time.Minute), smctl.PhaseOff, 3, 3)
+		b.kill()
+	})
+}
+
+// slowDisk takes its time for what is saved first.
+type slowDisk struct {
+	Keeper
+	quick *atomic.Bool
+}
+
+func (d slowDisk) Save(g ib.GUID, k Kept) error {
+	if !d.quick.Swap(true) {
+		time.Sleep(time.Second)
+	}
+	return d.Keeper.Save(g, k)
+}
+
+// What a person asks for while a start is under way is not forgotten over it.
+func TestByHandWhileStarting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.keep = slowDisk{b.keep, new(atomic.Bool)}
+		b.port.Policy.Manage = smctl.ManageAlways
+		b.boot()
+		b.wait(100 * time.Millisecond)
+		if err := b.c.Stop(context.Background(), "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(time.Minute), smctl.PhaseHeld, 1, 1)
+		if k := b.keep.Load(guid1); k.Hand != smctl.HandStop {
+			t.Errorf("kept is %+v", k)
+		}
 		b.kill()
 	})
 }

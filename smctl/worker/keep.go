@@ -14,7 +14,8 @@ import (
 // Kept is what is remembered of a port's worker until the host is booted anew.
 type Kept struct {
 	// Engine is the program that was started last, and Options the line that
-	// it was started with (see commandLine), empty if it never was.
+	// it was started with (see commandLine), or would have been when a person
+	// asked for something before the first start; empty before both.
 	Engine  smctl.Engine
 	Options string
 	// Hand is what a person asked for.

@@ -86,6 +86,13 @@ func (u *unitsInMemory) Follow(bool) {}
 
 func (u *unitsInMemory) Changes() <-chan string { return u.changes }
 
+// change changes how it behaves from now on.
+func (u *unitsInMemory) change(f func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f()
+}
+
 func (u *unitsInMemory) counts() (starts, stops int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -109,6 +116,13 @@ func (a *air) AskLID(context.Context, string, int, ib.LID) ([]smctl.SMInfo, erro
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.sms, a.err
+}
+
+// set says which subnet managers answer from now on.
+func (a *air) set(sms ...smctl.SMInfo) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sms = sms
 }
 
 type bench struct {
@@ -144,6 +158,17 @@ func (b *bench) boot() {
 	}})
 	go func() { _ = b.c.Run(ctx) }()
 	b.c.Update([]Port{b.port})
+}
+
+// lead boots a controller for the first time and has its worker become master.
+func (b *bench) lead() api.SMStatus {
+	b.t.Helper()
+	b.boot()
+	b.wait(5 * time.Second)
+	b.active(1, 1)
+	s := b.wait(time.Second)
+	b.want(s, smctl.PhaseMaster, 1, 0)
+	return s
 }
 
 func (b *bench) kill() { b.cancel(); synctest.Wait() }
@@ -203,14 +228,10 @@ func TestStartedOnceOverRestarts(t *testing.T) {
 		for range 5 {
 			b.units.changes <- ""
 		}
-		b.units.mu.Lock()
-		b.units.down = true
-		b.units.mu.Unlock()
+		b.units.change(func() { b.units.down = true })
 		b.units.changes <- ""
 		b.want(b.wait(7*time.Second), smctl.PhaseBlocked, 1, 0)
-		b.units.mu.Lock()
-		b.units.down = false
-		b.units.mu.Unlock()
+		b.units.change(func() { b.units.down = false })
 		b.units.changes <- ""
 		b.want(b.wait(10*time.Second), smctl.PhaseMaster, 1, 0)
 		b.kill()
@@ -231,9 +252,7 @@ func TestWorkerDiesAndComesBack(t *testing.T) {
 		if n, _ := b.units.counts(); n < 3 || n > 5 {
 			t.Errorf("%d starts in a minute", n)
 		}
-		b.units.mu.Lock()
-		b.units.crash = false
-		b.units.mu.Unlock()
+		b.units.change(func() { b.units.crash = false })
 		b.wait(2 * time.Minute)
 		b.active(1, 1)
 		if s := b.wait(time.Second); s.Phase != "master" {
@@ -260,14 +279,9 @@ func TestStartRefused(t *testing.T) {
 func TestYieldsAndTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.boot()
-		b.wait(5 * time.Second)
-		b.active(1, 1)
-		b.want(b.wait(time.Second), smctl.PhaseMaster, 1, 0)
+		b.lead()
 		foreign := smctl.SMInfo{GUID: 9, LID: 7, Priority: 14, State: smctl.SMMaster}
-		b.air.mu.Lock()
-		b.air.sms = []smctl.SMInfo{foreign}
-		b.air.mu.Unlock()
+		b.air.set(foreign)
 		b.active(1, 7)
 		s := b.wait(5 * time.Second)
 		b.want(s, smctl.PhaseStandby, 1, 0)
@@ -275,9 +289,7 @@ func TestYieldsAndTakesOver(t *testing.T) {
 			t.Errorf("master %+v", s.Master)
 		}
 		b.want(b.wait(20*time.Second), smctl.PhaseServed, 1, 1)
-		b.air.mu.Lock()
-		b.air.sms = nil
-		b.air.mu.Unlock()
+		b.air.set()
 		b.wait(20 * time.Second)
 		b.active(1, 1)
 		b.want(b.wait(time.Second), smctl.PhaseMaster, 2, 1)
@@ -288,10 +300,7 @@ func TestYieldsAndTakesOver(t *testing.T) {
 func TestByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.boot()
-		b.wait(5 * time.Second)
-		b.active(1, 1)
-		b.wait(time.Second)
+		b.lead()
 		ctx := context.Background()
 		if err := b.c.Stop(ctx, "swib0", 1); err != nil {
 			t.Fatal(err)
@@ -361,10 +370,7 @@ func TestByHandWhileStarting(t *testing.T) {
 func TestPortGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.boot()
-		b.wait(5 * time.Second)
-		b.active(1, 1)
-		b.wait(time.Second)
+		b.lead()
 		b.c.Update(nil)
 		if left := b.published(time.Second); len(left) > 0 {
 			t.Errorf("a port that has gone is still there: %+v", left)
@@ -409,10 +415,7 @@ func TestReadOnlyRun(t *testing.T) {
 func TestSettingsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.boot()
-		b.wait(5 * time.Second)
-		b.active(1, 1)
-		b.want(b.wait(time.Second), smctl.PhaseMaster, 1, 0)
+		b.lead()
 		b.port.Policy.Priority = 7
 		b.c.Update([]Port{b.port})
 		b.want(b.wait(time.Second), smctl.PhaseMaster, 2, 1)
@@ -436,10 +439,7 @@ func TestEngineChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.port.Policy.Engine = smctl.EngineOpenSM
-		b.boot()
-		b.wait(5 * time.Second)
-		b.active(1, 1)
-		if s := b.wait(time.Second); s.Worker != "ibnetsm-opensm-0x0002c903000abcde.service" {
+		if s := b.lead(); s.Worker != "ibnetsm-opensm-0x0002c903000abcde.service" {
 			t.Errorf("worker %s", s.Worker)
 		}
 		b.port.Policy.Engine = smctl.EngineBuiltin
@@ -474,13 +474,8 @@ func TestEngineChange(t *testing.T) {
 func TestStopRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.boot()
-		b.wait(5 * time.Second)
-		b.active(1, 1)
-		b.wait(time.Second)
-		b.units.mu.Lock()
-		b.units.stuck = errors.New("systemd says: no")
-		b.units.mu.Unlock()
+		b.lead()
+		b.units.change(func() { b.units.stuck = errors.New("systemd says: no") })
 		if err := b.c.Stop(context.Background(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
@@ -491,9 +486,7 @@ func TestStopRefused(t *testing.T) {
 		if starts, stops := b.units.counts(); starts != 1 || stops < 3 {
 			t.Errorf("%d starts, %d stops", starts, stops)
 		}
-		b.units.mu.Lock()
-		b.units.stuck = nil
-		b.units.mu.Unlock()
+		b.units.change(func() { b.units.stuck = nil })
 		if s := b.wait(20 * time.Second); s.Phase != "held" {
 			t.Errorf("%s: %s", s.Phase, s.Reason)
 		}

@@ -80,12 +80,16 @@ type Guest struct {
 	Dir string
 
 	cfg   Config
-	cmd   *exec.Cmd
 	start time.Time
 	done  chan struct{}
-	err   error // of the machine's process, after done
+	err   error     // of the machine's process, after done
+	again int       // starts after one that QEMU broke, after done
+	cmd   *exec.Cmd // of the latest start
+
+	mu sync.Mutex
 	// lifeline keeps the machine alive while it is open.
 	lifeline *os.File
+	killed   bool // it is not started again
 	timeout  *time.Timer
 	late     atomic.Bool // killed for being late
 	kept     string      // where keep moves the folder
@@ -358,12 +362,11 @@ func (m *machine) boot(j job, name string, con *os.File) (*Guest, error) {
 	if err := m.initramfs(initrd); err != nil {
 		return nil, err
 	}
+	command := func() *exec.Cmd { return m.umlCommand(dir, initrd, con != nil) }
 	if m.cfg.Machine == QEMU {
-		g.cmd = m.qemuCommand(dir, initrd, con != nil)
-	} else {
-		g.cmd = m.umlCommand(dir, initrd, con != nil)
+		command = func() *exec.Cmd { return m.qemuCommand(dir, initrd, con != nil) }
 	}
-	if err := g.run(con); err != nil {
+	if err := g.run(con, command); err != nil {
 		return nil, err
 	}
 	ok = true
@@ -429,33 +432,19 @@ func (m *machine) umlCommand(dir, initrd string, quiet bool) *exec.Cmd {
 }
 
 // run starts the machine and watches over it.
-func (g *Guest) run(con *os.File) error {
-	var console *os.File
-	if con != nil {
-		g.cmd.Stdin, g.cmd.Stdout, g.cmd.Stderr = con, os.Stdout, os.Stderr
-	} else {
-		var err error
-		if console, err = os.Create(filepath.Join(g.Dir, "console.log")); err != nil {
-			return err
-		}
-		defer console.Close()
-		if g.cmd, g.lifeline, err = watched(g.cmd, g.kept); err != nil {
-			return err
-		}
-		g.cmd.Stdout, g.cmd.Stderr = console, console
-	}
-	g.cmd.Dir = g.Dir
+func (g *Guest) run(con *os.File, command func() *exec.Cmd) error {
 	g.start = time.Now()
-	err := g.cmd.Start()
-	if g.lifeline != nil {
-		g.cmd.ExtraFiles[len(g.cmd.ExtraFiles)-1].Close() // the watcher has it now
-	}
-	if err != nil {
+	if err := g.launch(con, command()); err != nil {
 		return err
 	}
 	go func() {
-		g.err = g.cmd.Wait()
-		close(g.done)
+		defer close(g.done)
+		for {
+			g.err = g.cmd.Wait()
+			if con != nil || !g.brokenByQEMU() || !g.relaunch(command()) {
+				return
+			}
+		}
 	}()
 	if con == nil {
 		g.timeout = time.AfterFunc(g.cfg.Timeout, func() {
@@ -466,8 +455,52 @@ func (g *Guest) run(con *os.File) error {
 	return nil
 }
 
+// launch starts the machine with the command, on con or in a watcher's hands.
+func (g *Guest) launch(con *os.File, cmd *exec.Cmd) error {
+	var lifeline *os.File
+	if con != nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = con, os.Stdout, os.Stderr
+	} else {
+		console, err := os.Create(filepath.Join(g.Dir, "console.log"))
+		if err != nil {
+			return err
+		}
+		defer console.Close()
+		if cmd, lifeline, err = watched(cmd, g.kept); err != nil {
+			return err
+		}
+		cmd.Stdout, cmd.Stderr = console, console
+	}
+	cmd.Dir = g.Dir
+	g.cmd, g.lifeline = cmd, lifeline
+	err := cmd.Start()
+	if lifeline != nil {
+		cmd.ExtraFiles[len(cmd.ExtraFiles)-1].Close() // the watcher has it now
+	}
+	return err
+}
+
+// relaunch starts the machine again, unless it was killed or that did not help before.
+func (g *Guest) relaunch(cmd *exec.Cmd) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.killed || g.again == 2 {
+		return false
+	}
+	g.again++
+	_ = os.Rename(filepath.Join(g.Dir, "console.log"), filepath.Join(g.Dir, fmt.Sprintf("console-%d.log", g.again)))
+	_ = g.lifeline.Close()
+	if err := g.launch(nil, cmd); err != nil {
+		g.err = err
+		return false
+	}
+	return true
+}
+
 // Kill ends the guest at once, as pulling the plug does.
 func (g *Guest) Kill() {
+	g.mu.Lock()
+	g.killed = true
 	if g.lifeline != nil {
 		_, _ = g.lifeline.Write([]byte("end"))
 		_ = g.lifeline.Close()
@@ -475,6 +508,7 @@ func (g *Guest) Kill() {
 		// UML takes its processes with it on this signal.
 		_ = g.cmd.Process.Signal(syscall.SIGTERM)
 	}
+	g.mu.Unlock()
 	<-g.done
 }
 
@@ -538,6 +572,9 @@ func (g *Guest) outcome(t *testing.T) string {
 	}
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
+	if g.again > 0 {
+		t.Logf("lab: QEMU broke the guest's kernel before the test began; started again, %d times", g.again)
+	}
 	t.Logf("guest: %s, test began %s s after boot, all done in %.2f s", g.cfg.Userland, up, time.Since(g.start).Seconds())
 	if why != "" && kernelOnly {
 		t.Logf("lab: %s; only the kernel is judged", why)

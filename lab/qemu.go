@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -64,6 +65,20 @@ func (m *machine) qemuCommand(dir, initrd string, quiet bool) *exec.Cmd {
 // wireMAC is the address of the network device of a guest's wire in QEMU, by
 // which the guest knows it.
 func wireMAC(i int) string { return fmt.Sprintf("52:54:00:77:%02x:%02x", i>>8&0xff, i&0xff) }
+
+// brokenByQEMU reports whether a machine has ended because QEMU broke its kernel before
+// the test began.  Up to QEMU 8.0 (Debian 12 has 7.2) a CPU may translate an
+// instruction while another one patches it, and then runs into the breakpoint that
+// the kernel puts there for that time after the kernel has taken it away; see
+// "accel/tcg: Always lock pages before translation" in QEMU 8.1.  A busy machine
+// makes it likelier.
+func (g *Guest) brokenByQEMU() bool {
+	if g.cfg.Machine != QEMU || fileExists(filepath.Join(g.Dir, "out/boot")) {
+		return false
+	}
+	console, _ := os.ReadFile(filepath.Join(g.Dir, "console.log"))
+	return bytes.Contains(console, []byte("int3: 0000"))
+}
 
 // initModules are the modules without which a guest cannot reach its host.
 func (m *machine) initModules() []string {

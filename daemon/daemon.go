@@ -549,7 +549,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	var far map[int]bool // links to be looked at closely in the next cycle
 	defer func() {
 		if err == nil || ctx.Err() != nil {
-			delete(d.said, "\x00look")
+			d.unsay("", "look")
 			return
 		}
 		maps.Copy(dirty, far)
@@ -896,7 +896,7 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched map[int]
 		if err == nil {
 			d.rec.Done(op)
 			d.held.done(op)
-			delete(d.said, op.Target().String()+"\x00"+failedOp(op))
+			d.unsay(op.Target().String(), failedOp(op))
 			d.log.Info("done", args...)
 			return
 		}
@@ -925,13 +925,19 @@ func (d *Daemon) save() {
 	if err := d.cfg.Keep.SaveRecord(d.rec); err != nil {
 		d.sayOnce("", "record", err.Error(), slog.LevelError, "effect", "what is made from now on is not removed after a restart")
 	} else {
-		delete(d.said, "\x00record")
+		d.unsay("", "record")
 	}
 }
 
+// said is the key of d.said for a matter of a link, "" for none.
+func said(name, about string) string { return name + "\x00" + about }
+
+// unsay has the next word about a matter logged, whatever was the last.
+func (d *Daemon) unsay(name, about string) { delete(d.said, said(name, about)) }
+
 // sayOnce logs what was not the last thing said about the matter.
 func (d *Daemon) sayOnce(name, about, text string, level slog.Level, args ...any) {
-	key := name + "\x00" + about
+	key := said(name, about)
 	if d.said[key] == text {
 		return
 	}
@@ -1006,8 +1012,7 @@ func (d *Daemon) logProblems(set *units.Set) {
 	}
 }
 
-// setStatus takes a link's status and logs a change of its state, once, with the
-// reason.
+// setStatus takes a link's status and notes whether it is another one.
 func (d *Daemon) setStatus(st link.Status, changed map[string]bool) {
 	old, had := d.status[st.Ifindex]
 	if had && reflect.DeepEqual(old, st) {
@@ -1022,7 +1027,7 @@ func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
 	for i, st := range d.status {
 		if _, ok := d.snap.Link(i); !ok {
 			delete(d.status, i)
-			maps.DeleteFunc(d.said, func(k, _ string) bool { return strings.HasPrefix(k, st.Name+"\x00") })
+			maps.DeleteFunc(d.said, func(k, _ string) bool { return strings.HasPrefix(k, said(st.Name, "")) })
 			if st.State != link.StateUnmanaged {
 				d.log.Info("link is gone", "link", st.Name, "state", string(st.State))
 			}
@@ -1091,6 +1096,8 @@ func (d *Daemon) saveReport() {
 	}
 	if err := d.cfg.Keep.SaveReport(d.Report(), func(n string) bool { return d.unsaved[n] }); err != nil {
 		d.sayOnce("", "report", err.Error(), slog.LevelError)
+	} else {
+		d.unsay("", "report")
 	}
 	clear(d.unsaved)
 	d.reportDirty = false
@@ -1123,7 +1130,7 @@ func (d *Daemon) logState(st link.Status) {
 		return
 	}
 	now := string(st.State) + "/" + string(st.Oper)
-	key := st.Name + "\x00state"
+	key := said(st.Name, "state")
 	was := d.said[key]
 	if was == now+" "+st.Reason().Text {
 		return

@@ -109,6 +109,7 @@ type notes struct {
 	saves   int
 	reports int
 	fail    error
+	full    error // for the report
 }
 
 func (n *notes) LoadRecord() (*link.Record, error) {
@@ -136,7 +137,7 @@ func (n *notes) SaveReport(link.Report, func(string) bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reports++
-	return nil
+	return n.full
 }
 
 func system(t testing.TB, devices int) *memory {
@@ -538,6 +539,27 @@ func TestRecordCannotBeWritten(t *testing.T) {
 			t.Errorf("said %d times", c)
 		}
 		r.stop()
+	})
+}
+
+// A report that cannot be written is told once for each time that this begins.
+func TestReportCannotBeWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &notes{}
+		r := launch(t, system(t, 1), n, map[string]string{"10.ibnetwork": unit0})
+		defer r.stop()
+		for i, full := range []error{errors.New("no space left"), errors.New("no space left"), nil, errors.New("no space left")} {
+			n.mu.Lock()
+			n.full = full
+			n.mu.Unlock()
+			r.f.set("10.ibnetwork", strings.ReplaceAll(unit0, "10.0.0.1/24", fmt.Sprintf("10.0.0.%d/24", i+2)))
+			if err := r.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c := strings.Count(r.log.String(), "no space left"); c != 2 {
+			t.Errorf("said %d times", c)
+		}
 	})
 }
 

@@ -128,6 +128,7 @@ func Make(in Input) Result {
 	for _, i := range p.order {
 		p.going(i)
 	}
+	roce.Going(p.b, p.settled)
 	for _, i := range tops {
 		if !scope[i] {
 			continue
@@ -145,7 +146,7 @@ func Make(in Input) Result {
 	}
 	link.PlanOutlived(p.b, p.applied, p.in.Partial)
 	link.PlanRules(p.b, p.rules(), p.in.Partial)
-	roce.After(p.b, p.settled, func(d *link.Device, q *link.Port) *units.Unit {
+	roce.After(p.b, func(d *link.Device, q *link.Port) *units.Unit {
 		f := link.FactsOfPort(in.Snapshot, d, q)
 		u, v, _ := in.Units.Find(&f)
 		if v != units.Yes {

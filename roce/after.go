@@ -7,13 +7,11 @@ import (
 	"ibnetworkd/units"
 )
 
-// After plans what belongs to no link's unit: it takes away what was made for a
-// unit that no longer asks for it, and sets the type and node description of
-// ports that have no network interface. unit gives the unit of a link and
-// whether that is settled, for a link whose unit is not known yet keeps all;
-// port gives the unit that matches a port without an interface.
-func After(b *link.Builder, unit func(index int) (u *units.Unit, settled bool), port func(d *link.Device, p *link.Port) *units.Unit) {
-	takeAway(b, unit)
+// After plans what belongs to no link's unit: type and node description of ports
+// that have no network interface. Then it puts all changes of types, those of
+// links too, in an order that cards accept. port gives the unit that matches a
+// port without an interface.
+func After(b *link.Builder, port func(d *link.Device, p *link.Port) *units.Unit) {
 	st, err := decodeOnce(b.Base.Card)
 	if err != nil || st == nil {
 		return
@@ -64,53 +62,6 @@ func orderTypes(steps []link.Step) {
 			steps[i] = all[k]
 		}
 	}
-}
-
-func takeAway(b *link.Builder, unit func(index int) (*units.Unit, bool)) {
-	if b.Record == nil {
-		return
-	}
-	for _, m := range b.Record.Made {
-		u, settled := unit(m.On)
-		l, ok := b.Base.Link(m.On)
-		if !settled || !ok {
-			continue
-		}
-		on := link.Target{Link: l.Name, Ifindex: l.Index}
-		b.For(u)
-		switch m.Kind {
-		case kindVLAN:
-			if wantsVLAN(u, l.Name, m.Name) {
-				continue
-			}
-			if c, ok := b.Base.LinkByName(m.Name); ok && c.Kind == "vlan" && c.Parent == m.On {
-				b.Do(DelVLAN{On: on, Name: m.Name})
-			}
-		case kindSoft:
-			if u != nil && u.SoftRoCE.Present && u.SoftRoCE.DeviceName(l.Name) == m.Name {
-				continue
-			}
-			if d, ok := b.Base.Device(m.Name); ok && d.Parent == "" {
-				// It may go already, for another on the same link.
-				op := DelSoft{On: on, Name: m.Name, Index: d.Index}
-				if !slices.ContainsFunc(b.Plan.Steps, func(s link.Step) bool { return s.Op == link.Op(op) }) {
-					b.Do(op)
-				}
-			}
-		}
-	}
-}
-
-func wantsVLAN(u *units.Unit, parent, name string) bool {
-	if u == nil {
-		return false
-	}
-	for i := range u.VLANs {
-		if u.VLANs[i].ChildName(parent) == name {
-			return true
-		}
-	}
-	return false
 }
 
 // HasLink reports whether a network interface is on a port; its unit then speaks

@@ -312,9 +312,7 @@ func (p *planner) soft() {
 			p.attr(a)
 			return
 		}
-		if del := (DelSoft{On: op.On, Name: d.Name, Index: d.Index}); !p.b.Do(del) {
-			a.Why = p.b.Held[link.HoldKey(del)]
-			p.attr(a)
+		if p.stays(a, DelSoft{On: op.On, Name: d.Name, Index: d.Index}) {
 			return
 		}
 	} else if _, taken := p.b.Base.Device(name); taken {
@@ -348,10 +346,8 @@ func (p *planner) vlans() {
 		}
 		have := vlanAsIs(v, c.VLAN)
 		a.Actual = vlanText(name, &have)
-		// Number and tag of a VLAN are fixed for the life of its interface.
-		remake := c.VLAN.ID != v.Id.V || c.VLAN.Protocol != 0 && c.VLAN.Protocol != uint16(v.Protocol.Or(units.VLAN8021Q))
 		switch {
-		case !remake:
+		case sameTag(v, c.VLAN):
 			set := SetVLAN{On: on, Name: name, VLAN: *v, DropIngress: extra(c.VLAN.Ingress, v.IngressQOSMaps), DropEgress: extra(c.VLAN.Egress, v.EgressQOSMaps)}
 			p.reach(a, a.Actual == a.Wanted, set)
 		case !p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}):
@@ -361,16 +357,21 @@ func (p *planner) vlans() {
 			}
 			p.b.Block(p.on, op, false, a.Why)
 			p.attr(a)
-		default:
-			del := DelVLAN{On: on, Name: name}
-			if !p.b.Do(del) {
-				a.Why = p.b.Held[link.HoldKey(del)]
-				p.attr(a)
-				continue
-			}
+		case !p.stays(a, DelVLAN{On: on, Name: name}):
 			p.reach(a, false, op)
 		}
 	}
+}
+
+// stays reports that what Going takes away cannot go now, and notes the attribute
+// of what was to come in its place.
+func (p *planner) stays(a link.Attribute, del link.Op) bool {
+	why, held := p.b.Held[link.HoldKey(del)]
+	if held {
+		a.Why = why
+		p.attr(a)
+	}
+	return held
 }
 
 // vlanText describes a VLAN by what a unit says of it.

@@ -730,7 +730,7 @@ func FuzzDecode(f *testing.F) {
 
 // What was made for a unit goes with it; what others made stays; a link whose
 // unit is not known yet keeps all.
-func TestAfter(t *testing.T) {
+func TestGoing(t *testing.T) {
 	s, _ := system()
 	s.Devices = append(s.Devices, link.Device{Name: "rxe_eth0", Index: 9, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerEthernet, Netdev: 2}}},
 		link.Device{Name: "foreign0", Index: 10})
@@ -745,7 +745,7 @@ func TestAfter(t *testing.T) {
 			u = unit(t, text)
 		}
 		b := link.NewBuilder(s, rec, nil)
-		After(b, func(int) (*units.Unit, bool) { return u, settled }, func(*link.Device, *link.Port) *units.Unit { return nil })
+		Going(b, func(int) (*units.Unit, bool) { return u, settled })
 		for _, x := range b.Plan.Steps {
 			out = append(out, x.Op.String())
 		}
@@ -778,8 +778,83 @@ func TestAfter(t *testing.T) {
 	if diff := cmp.Diff([]link.Made{{Kind: "vlan", Name: "eth0.7", On: 2}}, rec.Made); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
+}
 
-	// A port without an interface gets its type and description.
+// What is made anew under another name, number or tag finds its place free: each
+// edit of a unit takes one plan.
+func TestEdits(t *testing.T) {
+	s, st := system()
+	rec := &link.Record{}
+	settle := func(text string, held map[string]link.Reason) (out []string) {
+		t.Helper()
+		var err error
+		if s.Card, err = st.Encode(); err != nil {
+			t.Fatal(err)
+		}
+		u := unit(t, text)
+		b := link.NewBuilder(s, rec, held)
+		Going(b, func(i int) (*units.Unit, bool) { return u, i == 2 })
+		Plan(b, st, 2, u)
+		for _, x := range b.Plan.Steps {
+			rec.Intend(x.Op)
+		}
+		for _, x := range b.Plan.Steps {
+			switch o := x.Op.(type) {
+			case AddVLAN:
+				if slices.ContainsFunc(s.Links, func(l link.Link) bool {
+					return l.Name == o.Name || l.VLAN != nil && l.VLAN.ID == o.VLAN.Id.V && l.VLAN.Protocol == uint16(o.VLAN.Protocol.Or(units.VLAN8021Q))
+				}) {
+					t.Errorf("%s: file exists", o)
+				}
+			case AddSoft:
+				if slices.ContainsFunc(st.Links[2].Soft, func(d SoftDevice) bool { return d.Name == o.Name || d.Driver == o.Driver }) {
+					t.Errorf("%s: file exists", o)
+				}
+				s.Devices = append(s.Devices, link.Device{Name: o.Name, Index: 9})
+			case DelSoft:
+				s.Devices = slices.DeleteFunc(s.Devices, func(d link.Device) bool { return d.Name == o.Name })
+			}
+			apply(t, s, st, x.Op)
+			rec.Done(x.Op)
+			out = append(out, x.Op.String())
+		}
+		return out
+	}
+	const soft, vlan = "[SoftRoCE]\nDriver=%s\nName=%s\n", "[VLAN]\nName=%s\nId=%d\n%s"
+	two := func(a string, ida int, b string, idb int) string {
+		return fmt.Sprintf(vlan+vlan, a, ida, "", b, idb, "")
+	}
+	for _, tt := range []struct {
+		name, text string
+		want       []string
+	}{
+		{"OK begin", two("a", 7, "b", 8), []string{"ip link add link eth0 name a type vlan id 7", "ip link add link eth0 name b type vlan id 8"}},
+		{"OK another name", two("c", 7, "b", 8), []string{"ip link delete a", "ip link add link eth0 name c type vlan id 7"}},
+		{"OK numbers swap", two("c", 8, "b", 7), []string{"ip link delete b", "ip link delete c", "ip link add link eth0 name c type vlan id 8", "ip link add link eth0 name b type vlan id 7"}},
+		{"OK names swap", two("b", 8, "c", 7), []string{"ip link delete c", "ip link delete b", "ip link add link eth0 name b type vlan id 8", "ip link add link eth0 name c type vlan id 7"}},
+		{"OK another tag", fmt.Sprintf(vlan, "b", 8, "Protocol=802.1ad\n"), []string{"ip link delete b", "ip link delete c", "ip link add link eth0 name b type vlan protocol 802.1ad id 8"}},
+		{"OK a soft device", fmt.Sprintf(soft, "rxe", "r"), []string{"ip link delete b", "rdma link add r type rxe netdev eth0"}},
+		{"OK its name", fmt.Sprintf(soft, "rxe", "q"), []string{"rdma link delete r", "rdma link add q type rxe netdev eth0"}},
+		{"OK its driver", fmt.Sprintf(soft, "siw", "q"), []string{"rdma link delete q", "rdma link add q type siw netdev eth0"}},
+		{"OK nothing more", "", []string{"rdma link delete q"}},
+	} {
+		if diff := cmp.Diff(tt.want, settle(tt.text, nil)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if again := settle(tt.text, nil); again != nil {
+			t.Errorf("%s: a second plan has %q", tt.name, again)
+		}
+	}
+	// What cannot go now keeps what is to come in its place from being tried.
+	settle(fmt.Sprintf(vlan, "a", 7, ""), nil)
+	held := map[string]link.Reason{link.HoldKey(DelVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "a"}): {Code: link.CodeRetry, Text: "busy"}}
+	if got := settle(fmt.Sprintf(vlan, "a", 8, ""), held); got != nil {
+		t.Errorf("made although the old one stays: %q", got)
+	}
+}
+
+// A port without an interface gets its type and description.
+func TestAfter(t *testing.T) {
 	s, st := system()
 	s.Links = s.Links[:1]
 	var err error
@@ -787,8 +862,8 @@ func TestAfter(t *testing.T) {
 		t.Fatal(err)
 	}
 	u := unit(t, "[Port]\nType=eth\n")
-	b := link.NewBuilder(s, rec, nil)
-	After(b, func(int) (*units.Unit, bool) { return nil, false }, func(d *link.Device, _ *link.Port) *units.Unit {
+	b := link.NewBuilder(s, nil, nil)
+	After(b, func(d *link.Device, _ *link.Port) *units.Unit {
 		if d.Name == "mlx4_0" {
 			return u
 		}

@@ -1,0 +1,58 @@
+package roce
+
+import (
+	"slices"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// Going takes away what was made for a unit that no longer asks for it as it is.
+// It comes before Plan on any link, which makes others in their place: a link has
+// one RDMA device of a driver and one VLAN of a number, and a VLAN keeps its
+// number and tag for life. unit gives the unit of a link and whether that is
+// settled, for a link whose unit is not known yet keeps all.
+func Going(b *link.Builder, unit func(index int) (u *units.Unit, settled bool)) {
+	if b.Record == nil {
+		return
+	}
+	st, err := decodeOnce(b.Base.Card)
+	if err != nil || st == nil {
+		st = &State{}
+	}
+	for _, m := range b.Record.Made {
+		u, settled := unit(m.On)
+		l, ok := b.Base.Link(m.On)
+		if !settled || !ok {
+			continue
+		}
+		on := link.Target{Link: l.Name, Ifindex: l.Index}
+		b.For(u)
+		switch m.Kind {
+		case kindVLAN:
+			if c, ok := b.Base.LinkByName(m.Name); ok && c.Kind == "vlan" && c.Parent == m.On && !wantsVLAN(u, l.Name, c) {
+				b.Do(DelVLAN{On: on, Name: m.Name})
+			}
+		case kindSoft:
+			if d, ok := b.Base.Device(m.Name); ok && d.Parent == "" && !wantsSoft(u, l.Name, m.Name, st.Links[m.On].Soft) {
+				b.Do(DelSoft{On: on, Name: m.Name, Index: d.Index})
+			}
+		}
+	}
+}
+
+func wantsVLAN(u *units.Unit, parent string, c *link.Link) bool {
+	return u != nil && slices.ContainsFunc(u.VLANs, func(v units.VLAN) bool {
+		return v.ChildName(parent) == c.Name && (c.VLAN == nil || sameTag(&v, c.VLAN))
+	})
+}
+
+// sameTag reports whether a VLAN has the number and the tag that a unit asks for.
+func sameTag(v *units.VLAN, c *link.VLAN) bool {
+	return c.ID == v.Id.V && (c.Protocol == 0 || c.Protocol == uint16(v.Protocol.Or(units.VLAN8021Q)))
+}
+
+func wantsSoft(u *units.Unit, on, name string, there []SoftDevice) bool {
+	return u != nil && u.SoftRoCE.Present && u.SoftRoCE.DeviceName(on) == name &&
+		!slices.ContainsFunc(there, func(d SoftDevice) bool { return d.Name == name && d.Driver != u.SoftRoCE.Driver.V })
+}

@@ -131,7 +131,9 @@ type Port struct {
 // A request (Timeout above 0) yields exactly one packet: its response, or
 // itself with Err. A response that comes after its request was given up, or
 // twice, is dropped. Requests are not reported twice when the peer sends them
-// again: to a transport two requests are two packets.
+// again: to a transport two requests are two packets. A second response with
+// the same identifier and destination is dropped, without an error, while the
+// first is on its way.
 //
 // Recv fills into from the front and returns how many; it waits for the first
 // only. After the device is gone it delivers what is left, then ErrGone.

@@ -228,6 +228,12 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 		defer e.mu.Unlock()
 		return e.err
 	}
+	if e.sends[key] != nil && !isReq {
+		// The request came twice. To begin anew would confuse a peer that has
+		// half of the answer, and the rest is on its way.
+		e.mu.Unlock()
+		return nil
+	}
 	e.endSend(key)
 	if e.sendsN+x.bytes > transport.MaxSending {
 		defer e.mu.Unlock()

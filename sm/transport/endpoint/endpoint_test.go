@@ -241,3 +241,42 @@ func TestFail(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A request that is answered a second time while the first answer is on its way,
+// because it came twice, gets that answer.
+func TestAnsweredAgain(t *testing.T) {
+	for after := range 40 {
+		synctest.Test(t, func(t *testing.T) {
+			a, b := pair(uint64(after), 0, 5*time.Millisecond)
+			q := query(1, 30_000)
+			q.Retries = 0
+			if err := a.Send(&q); err != nil {
+				t.Fatal(err)
+			}
+			in := make([]transport.Packet, 1)
+			if _, err := b.Recv(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+			var h mad.SAHeader
+			_ = h.Decode(in[0].MAD[:])
+			r := h.Response(0)
+			in[0].SetMessage(append(r.Append(nil), make([]byte, 30_000)...), true)
+			for range 2 {
+				if err := b.Send(&in[0]); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Duration(after) * time.Millisecond)
+			}
+			if _, err := a.Recv(t.Context(), in); err != nil || in[0].Err != nil || len(in[0].Bytes()) != 56+30_000 {
+				t.Errorf("again after %d ms: %v, %v, %d bytes", after, err, in[0].Err, len(in[0].Bytes()))
+			}
+			// Until all timers have run, which belong to the test's bubble.
+			time.Sleep(time.Minute)
+			b.mu.Lock()
+			if b.sendsN != 0 {
+				t.Errorf("%d bytes are still being sent", b.sendsN)
+			}
+			b.mu.Unlock()
+		})
+	}
+}

@@ -361,7 +361,8 @@ func testPeer(t *testing.T, a transport.Transport, c Config) {
 		SetUpSwitch(t, a, c.PeerPath)
 	}
 	// serve answers what reaches b: SMInfo, and SA GetTable with as many bytes
-	// as the modifier says, all of the value of the low byte of the TID.
+	// as the modifier says, all of the value of the low byte of the TID, twice
+	// if there is an SM_Key.
 	ctx, cancel := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	long := make(chan []byte, 4)
@@ -394,6 +395,11 @@ func testPeer(t *testing.T, a transport.Transport, c Config) {
 					p.SetMessage(msg, true)
 					p.Timeout = 0
 					_ = b.Send(&p)
+					if h.SMKey != 0 {
+						if err := b.Send(&p); err != nil {
+							t.Errorf("an answer of %d bytes for the second time: %v", len(msg), err)
+						}
+					}
 				case mad.ClassOf(&p.MAD) == mad.ClassSA && mad.MethodOf(&p.MAD) == mad.MethodGetMulti:
 					long <- bytes.Clone(p.Bytes())
 					var h mad.SAHeader
@@ -440,6 +446,32 @@ func testPeer(t *testing.T, a transport.Transport, c Config) {
 			}
 			if r.Long != nil && len(m) != 56+n {
 				t.Errorf("%d bytes: message of %d", n, len(m))
+			}
+		}
+	})
+	t.Run("AnsweredTwice", func(t *testing.T) {
+		for i, n := range []int{100, 100_000} {
+			h := mad.NewSA(mad.MethodGetTable, mad.AttrNodeRecord, uint32(80+i), 0)
+			h.Mod, h.SMKey = uint32(n), 1
+			var p transport.Packet
+			p.LID, p.QPN, p.Timeout, p.Retries = 2, 1, 3*time.Second, 5
+			p.SetMessage(h.Append(nil), false)
+			r := ask(t, a, p)
+			if r.Err != nil || uint32(mad.TIDOf(&r.MAD)) != uint32(80+i) || len(r.Bytes()) < 56+n {
+				t.Fatalf("%d bytes: %v, TID %d, message of %d", n, r.Err, uint32(mad.TIDOf(&r.MAD)), len(r.Bytes()))
+			}
+		}
+		if r := ask(t, a, Request(mad.AttrNodeInfo, 0, 82, nil)); uint32(mad.TIDOf(&r.MAD)) != 82 {
+			t.Errorf("TID %d arrived", uint32(mad.TIDOf(&r.MAD)))
+		}
+		// The first one is on its way for long where nobody acknowledges it.
+		var p transport.Packet
+		p.LID, p.QPN = 1, 1
+		h := mad.NewSA(mad.MethodGetTableResp, mad.AttrNodeRecord, 83, 0)
+		p.SetMessage(append(h.Append(nil), make([]byte, 1000)...), true)
+		for range 2 {
+			if err := b.Send(&p); err != nil {
+				t.Errorf("an answer that nobody takes: %v", err)
 			}
 		}
 	})

@@ -164,6 +164,9 @@ func (t *Transport) Send(p *transport.Packet) error {
 	if cap(k.MAD) > 1<<16 {
 		k.MAD = nil
 	}
+	if err != nil && p.Long != nil {
+		t.long.refused(len(p.Long))
+	}
 	if errors.Is(err, syscall.EINVAL) && mad.MethodOf(&p.MAD).IsResponse() {
 		// The same is on its way already (user_mad.c, is_duplicate); nothing
 		// else is wrong with an answer from an agent that is there.
@@ -204,6 +207,13 @@ func (u *underway) room(now time.Time, n int) bool {
 	u.slot[at%turns] += n
 	u.sum += n
 	return true
+}
+
+// refused takes back the n bytes that were counted last: the kernel does not
+// hold them.
+func (u *underway) refused(n int) {
+	u.slot[u.last%int64(len(u.slot))] -= n
+	u.sum -= n
 }
 
 // failed gives an error of the device the transport's name.

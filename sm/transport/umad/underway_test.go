@@ -18,6 +18,9 @@ func TestUnderway(t *testing.T) {
 		if u.room(now, n) {
 			took++
 		}
+		if u.room(now, 1) {
+			u.refused(1) // what the kernel does not take does not count
+		}
 		now = now.Add(holds / 40)
 	}
 	if took != 16 {

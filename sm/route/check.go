@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/bits"
 
-	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 )
 
@@ -152,46 +151,4 @@ func (g *graph) linkName(e int32) string {
 		}
 	}
 	return fmt.Sprintf("link %d", e)
-}
-
-// Walk follows the tables from an end port to a LID. hops are the ports that a
-// packet leaves by, indices into f.Ports, the end port itself first. ok is
-// false when the packet is dropped, loops, or ends at a port that does not own
-// the LID.
-func Walk(f *fabric.Fabric, lft [][]uint8, from int32, dlid ib.LID) (hops []int32, ok bool) {
-	owns := func(p int32) bool {
-		q := &f.Ports[p]
-		return q.LID != 0 && dlid >= q.LID && int(dlid) < int(q.LID)+q.LMC.Count()
-	}
-	at := from
-	for range len(f.Switches) + 2 {
-		if owns(at) {
-			return hops, true
-		}
-		s := f.Nodes[f.Ports[at].Node].Switch
-		var out int32
-		if s == fabric.None {
-			if at != from {
-				return hops, false
-			}
-			out = at
-		} else {
-			if int(s) >= len(lft) || int(dlid) >= len(lft[s]) || lft[s][dlid] == NoPort {
-				return hops, false
-			}
-			p := lft[s][dlid]
-			if out = f.Port(f.Switches[s].Node, p); out == fabric.None {
-				return hops, false
-			}
-			if p == 0 {
-				return hops, owns(out)
-			}
-		}
-		if f.Ports[out].Peer == fabric.None {
-			return hops, false
-		}
-		hops = append(hops, out)
-		at = f.Ports[out].Peer
-	}
-	return hops, false
 }

@@ -31,6 +31,48 @@ func lids(f *fabric.Fabric, lmc ib.LMC) *fabric.Fabric {
 	return f
 }
 
+// walk follows the tables from an end port to a LID. hops are the ports that a
+// packet leaves by, indices into f.Ports, the end port itself first. ok is
+// false when the packet is dropped, loops, or ends at a port that does not own
+// the LID.
+func walk(f *fabric.Fabric, lft [][]uint8, from int32, dlid ib.LID) (hops []int32, ok bool) {
+	owns := func(p int32) bool {
+		q := &f.Ports[p]
+		return q.LID != 0 && dlid >= q.LID && int(dlid) < int(q.LID)+q.LMC.Count()
+	}
+	at := from
+	for range len(f.Switches) + 2 {
+		if owns(at) {
+			return hops, true
+		}
+		s := f.Nodes[f.Ports[at].Node].Switch
+		var out int32
+		if s == fabric.None {
+			if at != from {
+				return hops, false
+			}
+			out = at
+		} else {
+			if int(s) >= len(lft) || int(dlid) >= len(lft[s]) || lft[s][dlid] == route.NoPort {
+				return hops, false
+			}
+			p := lft[s][dlid]
+			if out = f.Port(f.Switches[s].Node, p); out == fabric.None {
+				return hops, false
+			}
+			if p == 0 {
+				return hops, owns(out)
+			}
+		}
+		if f.Ports[out].Peer == fabric.None {
+			return hops, false
+		}
+		hops = append(hops, out)
+		at = f.Ports[out].Peer
+	}
+	return hops, false
+}
+
 // allPairs walks from every end port to every LID.
 func allPairs(t *testing.T, f *fabric.Fabric, r route.Result, maxHops int) {
 	t.Helper()
@@ -43,7 +85,7 @@ func allPairs(t *testing.T, f *fabric.Fabric, r route.Result, maxHops int) {
 				continue
 			}
 			for l := range f.Ports[b].LMC.Count() {
-				hops, ok := route.Walk(f, r.LFT, a, f.Ports[b].LID+ib.LID(l))
+				hops, ok := walk(f, r.LFT, a, f.Ports[b].LID+ib.LID(l))
 				if !ok || maxHops > 0 && len(hops) > maxHops {
 					t.Fatalf("%s: from %s to LID %d of %s: %d hops, arrives %v", r.Engine, f.PortName(a), f.Ports[b].LID, f.PortName(b), len(hops), ok)
 				}
@@ -193,7 +235,7 @@ func naiveLoop(f *fabric.Fabric, lft [][]uint8) bool {
 	for i := range f.Switches {
 		sw := f.Port(f.Switches[i].Node, 0)
 		for lid := range lft[i] {
-			hops, _ := route.Walk(f, lft, sw, ib.LID(lid))
+			hops, _ := walk(f, lft, sw, ib.LID(lid))
 			for j := 1; j < len(hops); j++ {
 				if f.Nodes[f.Ports[f.Ports[hops[j]].Peer].Node].Switch == fabric.None {
 					continue
@@ -324,7 +366,7 @@ func TestRandomFabrics(t *testing.T) {
 				if r.Engine == route.FatTree && f.Ports[a].Num == 0 && f.Ports[b].Num == 0 {
 					continue // a tree need not lead from switch to switch
 				}
-				_, ok := route.Walk(f, r.LFT, a, f.Ports[b].LID)
+				_, ok := walk(f, r.LFT, a, f.Ports[b].LID)
 				if ok != (part[sa] == part[sb]) {
 					t.Fatalf("seed %d, %s: from %s to %s: arrives %v, connected %v", seed, r.Engine, f.PortName(a), f.PortName(b), ok, part[sa] == part[sb])
 				}
@@ -364,7 +406,7 @@ func loads(f *fabric.Fabric, lft [][]uint8) map[int32]int {
 			if f.Nodes[f.Ports[a].Node].Switch != fabric.None || f.Nodes[f.Ports[b].Node].Switch != fabric.None || a == b {
 				continue
 			}
-			hops, _ := route.Walk(f, lft, a, f.Ports[b].LID)
+			hops, _ := walk(f, lft, a, f.Ports[b].LID)
 			for i, h := range hops {
 				if i > 0 && i < len(hops)-1 {
 					n[h]++
@@ -594,7 +636,7 @@ func TestTreeOfUnevenCores(t *testing.T) {
 					if g.Ports[a].Num == 0 || cut && g.Ports[b].Num == 0 {
 						continue
 					}
-					if _, ok := route.Walk(g, r.LFT, a, g.Ports[b].LID); !ok {
+					if _, ok := walk(g, r.LFT, a, g.Ports[b].LID); !ok {
 						t.Fatalf("%s: no way from %s to %s", r.Engine, g.PortName(a), g.PortName(b))
 					}
 				}

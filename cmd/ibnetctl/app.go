@@ -79,8 +79,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	cmd := a.command()
 	cmd.SetArgs(args)
 	cmd.SetIn(in)
-	cmd.SetOut(out)
-	cmd.SetErr(errw)
+	cmd.SetOut(a.out)
+	cmd.SetErr(a.err)
 	err := cmd.ExecuteContext(ctx)
 	// What cannot be parsed may have ended before the flag was seen.
 	a.json = a.json || err != nil && slices.Contains(args, "--json")
@@ -96,18 +96,16 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		return exitOK
 	}
 	var ee *exitError
-	if errors.As(err, &ee) {
-		if ee.err != nil {
-			fmt.Fprintln(errw, "ibnetctl:", ee.err)
+	switch {
+	case !errors.As(err, &ee):
+		fmt.Fprintln(a.err, "ibnetctl:", err)
+		if usage(err) {
+			fmt.Fprintln(a.err, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
 		}
-		return ee.code
+	case ee.err != nil:
+		fmt.Fprintln(a.err, "ibnetctl:", ee.err)
 	}
-	fmt.Fprintln(errw, "ibnetctl:", err)
-	if usage(err) {
-		fmt.Fprintln(errw, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
-		return exitUsage
-	}
-	return exitFailure
+	return exitCode(err)
 }
 
 // exitCode is the code of an error.

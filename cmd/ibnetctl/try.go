@@ -157,9 +157,7 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 			return fmt.Errorf("%w; it is tried again at %s", err, until.Format("15:04:05"))
 		}
 		if done {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
-			defer cancel()
-			if err := c.call(ctx, "Reload", nil); err != nil {
+			if err := c.call(context.WithoutCancel(ctx), "Reload", nil); err != nil {
 				return fmt.Errorf("the former files are back, but the reload failed: %w", err)
 			}
 		}

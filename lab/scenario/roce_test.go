@@ -452,6 +452,19 @@ func TestVLANOfRoCE(t *testing.T) {
 		vlan("802.1ad", "id 7")
 		g.WaitFor(20*time.Second, index)
 
+		// Under another name it comes at once: the former one goes first.
+		g.Write(unitDir+"10-a.ibnetwork", strings.Replace(unit("Protocol=802.1ad\n"), "storage", "archive", 1))
+		d.p.Signal(syscall.SIGHUP)
+		g.WaitFor(10*time.Second, func() string {
+			if links := g.Exec("ip", "-o", "link"); !strings.Contains(links, "archive@v1") || strings.Contains(links, "storage") {
+				return links + tail(d.p.Output(), 10)
+			}
+			return ""
+		})
+		if strings.Contains(d.p.Output(), "there already") {
+			g.Errorf("made before the former one was removed:\n%s", tail(d.p.Output(), 20))
+		}
+
 		// One that somebody else made is told of.
 		g.Exec("ip", "link", "add", "link", "v1", "name", "theirs", "type", "vlan", "id", "9")
 		g.Write(unitDir+"10-a.ibnetwork", unit("Protocol=802.1ad\n[VLAN]\nId=9\nName=theirs\nProtocol=802.1ad\n[VLAN]\nId=10\nName=v2\n[VLAN]\nId=9\nName=other\n"))

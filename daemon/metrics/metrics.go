@@ -165,7 +165,7 @@ func (c *Collector) Reloaded(problems int) {
 
 var (
 	portStates = []string{"Down", "Initializing", "Armed", "Active"}
-	linkStates = []string{"pending", "configuring", "configured", "unmanaged", "failed"}
+	linkStates = []link.State{link.StatePending, link.StateConfiguring, link.StateConfigured, link.StateUnmanaged, link.StateFailed}
 )
 
 // read reads the hardware counters of all ports. Without the lock: an adapter
@@ -242,28 +242,26 @@ func (c *Collector) Text(now time.Time) []byte {
 	each(func(p *port, l []string) { w.sample(float64(p.smChanges), l...) })
 	w.family("ibnetwork_port_lid", "gauge", "The port's LID, 0 for none.")
 	each(func(p *port, l []string) { w.sample(float64(p.now.LID), l...) })
-	if len(hardware) > 0 {
-		names := map[string]bool{}
-		for _, v := range hardware {
-			for n := range v {
-				names[n] = true
+	names := map[string]bool{}
+	for _, v := range hardware {
+		for n := range v {
+			names[n] = true
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(names)) {
+		w.family("ibnetwork_port_"+n+"_total", "counter", "The adapter's port counter "+n+".")
+		each(func(p *port, l []string) {
+			if v, ok := hardware[portID{p.now.IBDevice, p.now.Port}][n]; ok {
+				w.print(strconv.FormatUint(v, 10), l...)
 			}
-		}
-		for _, n := range slices.Sorted(maps.Keys(names)) {
-			w.family("ibnetwork_port_"+n+"_total", "counter", "The adapter's port counter "+n+".")
-			each(func(p *port, l []string) {
-				if v, ok := hardware[portID{p.now.IBDevice, p.now.Port}][n]; ok {
-					w.print(strconv.FormatUint(v, 10), l...)
-				}
-			})
-		}
+		})
 	}
 
 	links := slices.Sorted(maps.Keys(c.links))
 	w.family("ibnetwork_link_state", "gauge", "1 for the state that the link is in.")
 	for _, n := range links {
 		for _, s := range linkStates {
-			w.sample(boolean(string(c.links[n].now.State) == s), "link", n, "state", s)
+			w.sample(boolean(c.links[n].now.State == s), "link", n, "state", string(s))
 		}
 	}
 	w.family("ibnetwork_link_online", "gauge", "1 if the link is as online as its unit requires.")

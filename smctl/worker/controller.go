@@ -178,7 +178,7 @@ type entry struct {
 	worker  smctl.Worker
 	wall    time.Time    // of worker.Since
 	engine  smctl.Engine // of the unit that Worker names
-	options string       // that its environment file has, empty if there is none
+	options string       // that its environment file has for engine, empty if it has none
 	known   bool         // the unit's state has been read
 	asking  bool
 	reading bool

@@ -2,13 +2,14 @@
 // should have, as requests.
 //
 // It owns the wanted values of PortInfo and SwitchInfo and the block layout of
-// the tables. Everything in it is a function from values to values: the engine
-// sends the batches, one after the other is acknowledged, and keeps what the
+// the tables. It does no I/O: small batches are functions from values to values,
+// large ones are sources that make each request when it is its turn. The engine
+// sends them, one batch after the other is acknowledged, and keeps what the
 // fabric has. First sweep, resweep after an event and takeover are the same
 // code: what the fabric has is not sent.
 //
-// Order matters and is the caller's: tables first (Tables, Switches, Ports
-// with Configure), then Arm, then Activate, each when the one before has been
+// Order matters and is the caller's: tables first (LFT, Switches, Ports with
+// Configure), then Arm, then Activate, each when the one before has been
 // acknowledged, so that no port carries data while a forwarding table on its
 // way is not written.
 package program

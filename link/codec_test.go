@@ -64,51 +64,6 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHide looks for every trace of the site in what is left, and checks that
-// what shared a subnet still does.
-func TestHide(t *testing.T) {
-	s := sample(t)
-	before := encode(t, s)
-	h := s.Hide()
-	b := encode(t, h)
-	for _, x := range []string{"172.31", "node7", "secret", "abcd", "ab:cd"} {
-		if bytes.Contains(b, []byte(x)) {
-			t.Errorf("%s is still there:\n%s", x, b)
-		}
-	}
-	if after := encode(t, s); !bytes.Equal(before, after) {
-		t.Error("hiding changed its input")
-	}
-	l := h.Links[0]
-	if l.HWAddr != h.Links[1].HWAddr || l.HWAddr.GUID() != h.Devices[0].Ports[0].GUID || !l.HWAddr.SupportsConnected() {
-		t.Errorf("hardware addresses %s, %s, port %s", l.HWAddr, h.Links[1].HWAddr, h.Devices[0].Ports[0].GUID)
-	}
-	net := l.Addresses[0].Prefix.Masked()
-	if l.Routes[0].Dst != net || !net.Contains(l.Routes[1].Gateway) || l.Routes[0].PrefSrc != l.Addresses[0].Prefix.Addr() || h.Rules[0].From != net {
-		t.Errorf("addresses do not belong together any more: %v %v rule from %v", l.Addresses, l.Routes, h.Rules[0].From)
-	}
-	var k hider
-	k.key[0] = 7
-	for _, pair := range [][2]string{{"10.0.0.1", "10.0.0.2"}, {"10.0.0.1", "10.128.0.1"}, {"192.168.1.1", "192.168.2.1"}, {"fd00:1::1", "fd00:1::2"}, {"fd00:1::1", "fd00:2::1"}} {
-		a, b := netip.MustParseAddr(pair[0]), netip.MustParseAddr(pair[1])
-		if x, y := common(a, b), common(k.addr(a), k.addr(b)); x != y {
-			t.Errorf("%s and %s have %d bits in common, hidden %d", a, b, x, y)
-		}
-	}
-	if !l.Addresses[1].Prefix.Addr().IsLinkLocalUnicast() {
-		t.Errorf("%s was link-local", l.Addresses[1].Prefix)
-	}
-}
-
-// common counts the leading bits that two addresses share.
-func common(a, b netip.Addr) int {
-	n := 0
-	for n < a.BitLen() && netip.PrefixFrom(a, n+1).Masked() == netip.PrefixFrom(b, n+1).Masked() {
-		n++
-	}
-	return n
-}
-
 func TestCheckRefuses(t *testing.T) {
 	for name, text := range map[string]string{
 		"bad other schema": `{"schema":99}`, "bad not JSON": "x", "bad twice the same index": `{"schema":1,"links":[{"index":1,"hw_addr":""},{"index":1,"hw_addr":""}]}`,
@@ -136,7 +91,6 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		if second := encode(t, again); !bytes.Equal(first, second) {
 			t.Fatal("two ways to write one snapshot")
 		}
-		s.Hide()
 		for i := range s.Links {
 			FoldStatus(StatusInput{Snapshot: s, Link: &s.Links[i]})
 			FactsOf(s, &s.Links[i])

@@ -540,10 +540,6 @@ func (o RebindVF) String() string {
 	return fmt.Sprintf("echo %s > /sys/bus/%s/devices/%s/driver/unbind && echo %s > /sys/bus/%s/drivers_probe", o.Dev, o.Bus, o.Dev, o.Dev, o.Bus)
 }
 
-// Restarts reports that what follows on the same link makes no sense after the
-// operation: its interfaces are made anew.
-func (o SetPortType) Restarts() bool { return true }
-
 // setting names what an operation sets, without the value, for Fought.
 func setting(op link.Op) string {
 	switch o := op.(type) {

@@ -291,15 +291,6 @@ func (f FS) ModuleLoaded(name string) bool {
 	return err == nil
 }
 
-// ModuleParameter reads a parameter of a module.
-func (f FS) ModuleParameter(module, param string) (string, error) {
-	p, err := f.join("module", strings.ReplaceAll(module, "-", "_"), "parameters", param)
-	if err != nil {
-		return "", err
-	}
-	return read(p)
-}
-
 // ECN reads for which priorities congestion notification is on at both ends,
 // one bit each, where the driver has the files for it (mlx5 of the vendor's
 // package): nil where not.

@@ -80,7 +80,7 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 		}
 		return true, ignoreGone(o.rt.Do(rtnl.DelLink(l.Index)))
 	case roce.DelSoft:
-		if err := o.openRDMA(); err != nil {
+		if err := open(&o.rd, rdmanl.Dial); err != nil {
 			return true, err
 		}
 		return true, ignoreGone(o.rd.Do(rdmanl.DelLink(p.Index)))
@@ -127,8 +127,8 @@ func (o *Observer) portTypeOnce(p roce.SetPortType) error {
 	if p.Port.File != "" {
 		return o.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
 	}
-	if !o.openDevlink() {
-		return devlink.ErrNoDevlink
+	if err := open(&o.dl, devlink.Dial); err != nil {
+		return err
 	}
 	types := map[units.PortType]devlink.PortType{units.PortTypeAuto: devlink.TypeAuto, units.PortTypeEth: devlink.TypeEth, units.PortTypeIB: devlink.TypeIB}
 	return o.dl.Do(o.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type]))
@@ -159,12 +159,8 @@ func (o *Observer) same(on link.Target) error {
 }
 
 func (o *Observer) applyDCB(op link.Op) error {
-	if o.dcb == nil {
-		c, err := dcb.Dial()
-		if err != nil {
-			return err
-		}
-		o.dcb = c
+	if err := open(&o.dcb, dcb.Dial); err != nil {
+		return err
 	}
 	name := op.Target().Link
 	if err := o.same(op.Target()); err != nil {
@@ -299,12 +295,12 @@ func (o *Observer) addSoft(ctx context.Context, p roce.AddSoft) error {
 	if err := o.same(p.On); err != nil {
 		return err
 	}
-	err := o.openRDMA()
+	err := open(&o.rd, rdmanl.Dial)
 	if errors.Is(err, rdmanl.ErrNoRDMA) {
 		if err := o.load(ctx, module, p.On.Ifindex); err != nil {
 			return err
 		}
-		err = o.openRDMA()
+		err = open(&o.rd, rdmanl.Dial)
 	}
 	if err != nil {
 		return err

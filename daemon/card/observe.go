@@ -295,7 +295,7 @@ func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *
 	}
 	// devlink is the better way where it knows the port: it answers with the
 	// driver's own words.
-	if o.openDevlink() {
+	if open(&o.dl, devlink.Dial) == nil {
 		ports, err := o.dl.Ports()
 		if err == nil {
 			for _, q := range ports {
@@ -305,7 +305,7 @@ func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *
 			}
 		}
 	}
-	if want != pt.Configured && want != pt.Current && o.openRDMA() == nil {
+	if want != pt.Configured && want != pt.Current && open(&o.rd, rdmanl.Dial) == nil {
 		if n, err := o.rd.Users(d.Index); err == nil {
 			pt.Programs, pt.Connections = n.Programs, n.Connections
 		}
@@ -313,26 +313,17 @@ func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *
 	return pt
 }
 
-func (o *Observer) openRDMA() error {
-	if o.rd != nil {
+// open makes a connection when it is first asked for: a family may come later, with
+// its module.
+func open[C any](c **C, dial func() (*C, error)) error {
+	if *c != nil {
 		return nil
 	}
-	c, err := rdmanl.Dial()
+	fresh, err := dial()
 	if err == nil {
-		o.rd = c
+		*c = fresh
 	}
 	return err
-}
-
-func (o *Observer) openDevlink() bool {
-	if o.dl == nil {
-		c, err := devlink.Dial()
-		if err != nil {
-			return false
-		}
-		o.dl = c
-	}
-	return true
 }
 
 func (o *Observer) defaults(dev string, port int) *roce.Defaults {
@@ -420,12 +411,8 @@ func (o *Observer) readGIDs(dev string, port int) []roce.GID {
 }
 
 func (o *Observer) lookDCB(l *link.Link) *roce.DCB {
-	if o.dcb == nil {
-		c, err := dcb.Dial()
-		if err != nil {
-			return nil
-		}
-		o.dcb = c
+	if err := open(&o.dcb, dcb.Dial); err != nil {
+		return nil
 	}
 	s, err := o.dcb.Get(l.Name)
 	if err != nil {

@@ -12,6 +12,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -172,11 +173,14 @@ func (p *planner) settled(index int) (*units.Unit, bool) {
 // applies reports whether the unit of a link is applied there: not while udev is
 // at work on it, nor where it is another program's.
 func (p *planner) applies(index int) bool {
-	n, l := p.notes[index], p.b.Link(index)
-	if n != nil || l == nil {
-		return n != nil && l != nil && !n.pending && n.ignored == link.Reason{}
+	l := p.b.Link(index)
+	if l == nil {
+		return false
 	}
-	return !p.unready(l) && Ignored(l, p.units[index]) == link.Reason{}
+	if n := p.notes[index]; n != nil {
+		return !n.pending && n.ignored == link.Reason{}
+	}
+	return !p.unready(l) && Ignored(l, p.units[index]) == link.Reason{} // out of scope
 }
 
 // unready reports that udev has not finished with a link.
@@ -275,7 +279,7 @@ func (p *planner) decide(index int, parent *units.Unit) {
 // noted keeps what f plans as the link's.
 func (p *planner) noted(index int, f func(n *note)) {
 	n := p.notes[index]
-	if n == nil || n.pending || n.ignored != (link.Reason{}) || p.b.Link(index) == nil {
+	if n == nil || !p.applies(index) {
 		return
 	}
 	steps, blocked := len(p.b.Plan.Steps), len(p.b.Plan.Blocked)
@@ -393,13 +397,8 @@ func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
 
 // rules are those of all units that are applied to a link that is there.
 func (p *planner) rules() []link.Rule {
-	indexes := make([]int, 0, len(p.units))
-	for i := range p.units {
-		indexes = append(indexes, i)
-	}
-	slices.Sort(indexes)
 	var out []link.Rule
-	for _, i := range indexes {
+	for _, i := range slices.Sorted(maps.Keys(p.units)) {
 		if p.applies(i) {
 			out = append(out, link.WantedRules(p.units[i])...)
 		}

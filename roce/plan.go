@@ -616,8 +616,8 @@ func (c Classes) String() string {
 	return strings.Join(out, " ")
 }
 
-// dscp plans the map and trust. A driver without a trust table (mlx5 before
-// Linux 6.3 and still) trusts DSCP as long as the map has an entry.
+// dscp plans the map and trust. A driver without a trust table (mlx5; the table
+// came with Linux 6.2) trusts DSCP as long as the map has an entry.
 func (p *planner) dscp(r *units.RoCE, d *DCB) {
 	want := wantedDSCP(r)
 	trust, hasTrust := r.Trust.Get()

@@ -152,9 +152,16 @@ func (p *planner) fought(name string) link.Reason {
 	return link.Reason{Code: CodeFought, Text: fmt.Sprintf("%s changes %s of %s back each time; it is left as it is", who, name, p.on), Next: next}
 }
 
+// cannot notes a setting for which there is no operation.
 func (p *planner) cannot(name, wanted string, why link.Reason) {
-	p.attr(link.Attribute{Name: name, Wanted: wanted, Why: why})
-	p.b.Block(p.on, nil, false, why)
+	p.block(link.Attribute{Name: name, Wanted: wanted}, nil, why)
+}
+
+// block notes a setting that op, nil for none, is not to be tried for.
+func (p *planner) block(a link.Attribute, op link.Op, why link.Reason) {
+	a.Why = why
+	p.attr(a)
+	p.b.Block(p.on, op, false, why)
 }
 
 // portType plans [Port] Type=.
@@ -189,10 +196,8 @@ func (p *planner) portType() (restarts bool) {
 	}
 	op := SetPortType{On: link.Target{Link: p.l.Name, Ifindex: p.l.Index, IBDevice: p.on.IBDevice, Port: p.on.Port}, Port: *pt, Type: want}
 	if why, next := p.inUse(pt); why != "" && !p.u.Port.ChangeWhileInUse.V {
-		a.Why = link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would take it away", p.on, why),
-			Next: "write ChangeWhileInUse=yes below [Port], or " + next}
-		p.b.Block(p.on, op, false, a.Why)
-		p.attr(a)
+		p.block(a, op, link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would take it away", p.on, why),
+			Next: "write ChangeWhileInUse=yes below [Port], or " + next})
 		return false
 	}
 	if !p.b.Do(op) {
@@ -306,19 +311,15 @@ func (p *planner) soft() {
 			return
 		}
 		if !p.made(link.Made{Kind: kindSoft, Name: d.Name, On: p.index}) {
-			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s has the RDMA device %s of %s already, which was not made by ibnetworkd", p.l.Name, d.Name, d.Driver),
-				Next: fmt.Sprintf("write Driver=%s and Name=%s below [SoftRoCE], or: rdma link delete %s", d.Driver, d.Name, d.Name)}
-			p.b.Block(p.on, op, false, a.Why)
-			p.attr(a)
+			p.block(a, op, link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s has the RDMA device %s of %s already, which was not made by ibnetworkd", p.l.Name, d.Name, d.Driver),
+				Next: fmt.Sprintf("write Driver=%s and Name=%s below [SoftRoCE], or: rdma link delete %s", d.Driver, d.Name, d.Name)})
 			return
 		}
 		if p.stays(a, DelSoft{On: op.On, Name: d.Name, Index: d.Index}) {
 			return
 		}
 	} else if _, taken := p.b.Base.Device(name); taken {
-		a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= below [SoftRoCE]"}
-		p.b.Block(p.on, op, false, a.Why)
-		p.attr(a)
+		p.block(a, op, link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= below [SoftRoCE]"})
 		return
 	}
 	p.reach(a, false, op)
@@ -339,9 +340,7 @@ func (p *planner) vlans() {
 			continue
 		}
 		if c.Kind != "vlan" || c.Parent != p.index || c.VLAN == nil {
-			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name), Next: "write another Name= below [VLAN]"}
-			p.b.Block(p.on, op, false, a.Why)
-			p.attr(a)
+			p.block(a, op, link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name), Next: "write another Name= below [VLAN]"})
 			continue
 		}
 		have := vlanAsIs(v, c.VLAN)
@@ -351,12 +350,11 @@ func (p *planner) vlans() {
 			set := SetVLAN{On: on, Name: name, VLAN: *v, DropIngress: extra(c.VLAN.Ingress, v.IngressQOSMaps), DropEgress: extra(c.VLAN.Egress, v.EgressQOSMaps)}
 			p.reach(a, a.Actual == a.Wanted, set)
 		case !p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}):
-			a.Why = link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.VLAN.ID, p.l.Name, v.Id.V), Next: "ip link delete " + name + ", or write another Name= below [VLAN]"}
+			why := link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.VLAN.ID, p.l.Name, v.Id.V), Next: "ip link delete " + name + ", or write another Name= below [VLAN]"}
 			if c.VLAN.ID == v.Id.V {
-				a.Why.Text = fmt.Sprintf("%s has tags of another protocol than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
+				why.Text = fmt.Sprintf("%s has tags of another protocol than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
 			}
-			p.b.Block(p.on, op, false, a.Why)
-			p.attr(a)
+			p.block(a, op, why)
 		case !p.stays(a, DelVLAN{On: on, Name: name}):
 			p.reach(a, false, op)
 		}
@@ -539,9 +537,7 @@ func (p *planner) pfc(r *units.RoCE, d *DCB) {
 			n += int(v >> i & 1)
 		}
 		if d.PFCCap != 0 && n > int(d.PFCCap) {
-			a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d priorities with flow control, %s has %d", n, p.l.Name, d.PFCCap), Next: "write fewer in PFC="}
-			p.b.Block(p.on, op, false, a.Why)
-			p.attr(a)
+			p.block(a, op, link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d priorities with flow control, %s has %d", n, p.l.Name, d.PFCCap), Next: "write fewer in PFC="})
 			return
 		}
 	}
@@ -592,9 +588,7 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 		}
 	}
 	if any && sum != 100 {
-		a.Why = link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the shares of the classes with ETS on %s would add up to %d, not 100: %s", p.l.Name, sum, want), Next: "name all classes in ETS="}
-		p.b.Block(p.on, op, false, a.Why)
-		p.attr(a)
+		p.block(a, op, link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the shares of the classes with ETS on %s would add up to %d, not 100: %s", p.l.Name, sum, want), Next: "name all classes in ETS="})
 		return
 	}
 	p.reach(a, want == *d.ETS, op)
@@ -696,9 +690,7 @@ func (p *planner) buffers(r *units.RoCE, d *DCB) {
 		sum += uint64(s)
 	}
 	if want.Total != 0 && sum > uint64(want.Total) {
-		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the buffers of %s would need %d bytes, it has %d", p.l.Name, sum, want.Total), Next: "write smaller sizes in BufferSize="}
-		p.b.Block(p.on, op, false, a.Why)
-		p.attr(a)
+		p.block(a, op, link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the buffers of %s would need %d bytes, it has %d", p.l.Name, sum, want.Total), Next: "write smaller sizes in BufferSize="})
 		return
 	}
 	// Drivers round sizes up to their cells; asking for the same again would
@@ -848,27 +840,21 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 		p.attr(a)
 		return true
 	case want > s.Total:
-		a.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d virtual functions, %s has at most %d", want, p.on, s.Total),
-			Next: fmt.Sprintf("mstconfig -d %s set NUM_OF_VFS=%d, then reboot", s.Dev, want)}
-		p.b.Block(p.on, op, false, a.Why)
-		p.attr(a)
+		p.block(a, op, link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d virtual functions, %s has at most %d", want, p.on, s.Total),
+			Next: fmt.Sprintf("mstconfig -d %s set NUM_OF_VFS=%d, then reboot", s.Dev, want)})
 		return true
 	}
 	for i, v := range s.VFs {
 		if v.Busy != "" {
-			a.Why = link.Reason{Code: CodeInUse, Text: fmt.Sprintf("the number of virtual functions of %s changes through 0 only, and function %d is in use (%s)", p.on, i, v.Busy),
-				Next: "give the functions free, or leave Count= at " + fmt.Sprint(have)}
-			p.b.Block(p.on, op, false, a.Why)
-			p.attr(a)
+			p.block(a, op, link.Reason{Code: CodeInUse, Text: fmt.Sprintf("the number of virtual functions of %s changes through 0 only, and function %d is in use (%s)", p.on, i, v.Busy),
+				Next: "give the functions free, or leave Count= at " + fmt.Sprint(have)})
 			return true
 		}
 	}
 	if have != 0 && want != 0 && p.st.Fought[FoughtKey(op)] >= rebindLimit {
 		// Each try takes the functions that there are away.
-		a.Why = link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the number of virtual functions of %s does not stay at %d, it is %d again", p.on, want, have),
-			Next: "dmesg has the driver's reason; write another Count=, or try again: ibnetctl reconfigure " + p.l.Name}
-		p.b.Block(p.on, op, false, a.Why)
-		p.attr(a)
+		p.block(a, op, link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the number of virtual functions of %s does not stay at %d, it is %d again", p.on, want, have),
+			Next: "dmesg has the driver's reason; write another Count=, or try again: ibnetctl reconfigure " + p.l.Name})
 		return true
 	}
 	return !p.reach(a, false, op)

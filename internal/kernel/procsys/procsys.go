@@ -4,9 +4,10 @@ package procsys
 
 import (
 	"fmt"
-	"ibnetworkd/internal/smallfile"
 	"path/filepath"
 	"strings"
+
+	"ibnetworkd/internal/smallfile"
 )
 
 // Family is the directory below /proc/sys/net.
@@ -16,36 +17,6 @@ type Family string
 const (
 	IPv4 Family = "ipv4"
 	IPv6 Family = "ipv6"
-)
-
-// Keys that the daemon uses; any other key of conf/LINK works too.
-const (
-	AcceptRA         = "accept_ra"           // IPv6: 0 off, 1 unless forwarding, 2 always
-	AddrGenMode      = "addr_gen_mode"       // IPv6: 0 EUI-64, 1 none, 2 stable secret, 3 random
-	Autoconf         = "autoconf"            // IPv6
-	DisableIPv6      = "disable_ipv6"        // IPv6
-	Forwarding       = "forwarding"          // both
-	KeepAddrOnDown   = "keep_addr_on_down"   // IPv6: 1 keeps static addresses over a down
-	MTU              = "mtu"                 // IPv6, bytes
-	ProxyARP         = "proxy_arp"           // IPv4
-	ProxyNDP         = "proxy_ndp"           // IPv6
-	RPFilter         = "rp_filter"           // IPv4: 0 off, 1 strict, 2 loose
-	StableSecret     = "stable_secret"       // IPv6
-	UseTempAddr      = "use_tempaddr"        // IPv6: privacy extensions, 0 off, 1 on, 2 preferred
-	DADTransmits     = "dad_transmits"       // IPv6
-	HopLimit         = "hop_limit"           // IPv6
-	AcceptLocal      = "accept_local"        // IPv4
-	RouteLocalnet    = "route_localnet"      // IPv4
-	PromoteSecond    = "promote_secondaries" // IPv4
-	IgnoreLinkdown   = "ignore_routes_with_linkdown"
-	AcceptRAMTU      = "accept_ra_mtu"    // IPv6
-	AcceptRADefRoute = "accept_ra_defrtr" // IPv6
-)
-
-// All and Default are the names that stand for all links and for future links.
-const (
-	All     = "all"
-	Default = "default"
 )
 
 // FS is a /proc tree.

@@ -24,7 +24,6 @@ const (
 	clientNLDEV = 5 // RDMA_NL_NLDEV
 
 	cmdGet     = 1
-	cmdSet     = 2
 	cmdNewLink = 3
 	cmdDelLink = 4
 	cmdPortGet = 5
@@ -234,6 +233,9 @@ func decodeUsers(b []byte) (u Users, err error) {
 			continue
 		}
 		for n := a.Nested(); n.Next(); {
+			if n.Type() != attrResEntry {
+				continue
+			}
 			name, curr := "", 0
 			for e := n.Nested(); e.Next(); {
 				switch e.Type() {
@@ -265,12 +267,6 @@ func NewLink(name, kind, netdev string) nl.Request {
 // DelLink removes a device that NewLink can make.
 func DelLink(index uint32) nl.Request {
 	return nl.NewRequest(fmt.Sprintf("delete RDMA link %d", index), msgType(cmdDelLink), 0, nl.Build().Uint32(attrDevIndex, index))
-}
-
-// Rename gives a device a new name.
-func Rename(index uint32, name string) nl.Request {
-	w := nl.Build().Uint32(attrDevIndex, index).String(attrDevName, name)
-	return nl.NewRequest(fmt.Sprintf("rename RDMA device %d to %s", index, name), msgType(cmdSet), 0, w)
 }
 
 func decodeDevice(b []byte) (d Device, err error) {

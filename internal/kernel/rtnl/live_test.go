@@ -16,6 +16,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/kernel/nl"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -65,6 +66,13 @@ func pair(t testing.TB, c *Conn) (a, b Link) {
 	return a, b
 }
 
+// altName changes a link's alternative names.
+func altName(typ uint16, flags netlink.HeaderFlags, index int, name string) Request {
+	return encode("change alternative names", typ, flags, &rtnetlink.LinkMessage{Index: uint32(index)}, func(w *nl.Builder) {
+		w.Nest(unix.IFLA_PROP_LIST|nl.Nested, func(w *nl.Builder) { w.String(unix.IFLA_ALT_IFNAME, name) })
+	})
+}
+
 func TestLinkChanges(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
@@ -103,7 +111,10 @@ func TestLinkChanges(t *testing.T) {
 	}
 
 	long := strings.Repeat("long-", 12)
-	do(t, c, AddAltName(a.Index, "alt0"), AddAltName(a.Index, long))
+	addAlt := func(name string) Request {
+		return altName(unix.RTM_NEWLINKPROP, netlink.Create|netlink.Excl|netlink.Append, a.Index, name)
+	}
+	do(t, c, addAlt("alt0"), addAlt(long))
 	l, err := c.LinkByName(long, false)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +122,7 @@ func TestLinkChanges(t *testing.T) {
 	if diff := cmp.Diff([]string{"alt0", long}, l.AltNames); diff != "" {
 		t.Errorf("alternative names (-want +got):\n%s", diff)
 	}
-	do(t, c, DelAltName(a.Index, "alt0"))
+	do(t, c, altName(unix.RTM_DELLINKPROP, 0, a.Index, "alt0"))
 	do(t, c, DelLink(a.Index))
 	if _, err := c.LinkByIndex(a.Index, false); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("after delete: %v, want ENODEV", err)

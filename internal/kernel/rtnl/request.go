@@ -213,22 +213,6 @@ func DelLink(index int) Request {
 	return encode(fmt.Sprintf("delete link %d", index), unix.RTM_DELLINK, 0, &rtnetlink.LinkMessage{Index: uint32(index)}, nil)
 }
 
-// AddAltName and DelAltName change a link's alternative names.
-func AddAltName(index int, name string) Request {
-	return altName(fmt.Sprintf("add alternative name %s to link %d", name, index), unix.RTM_NEWLINKPROP, netlink.Create|netlink.Excl|netlink.Append, index, name)
-}
-
-// DelAltName removes an alternative name.
-func DelAltName(index int, name string) Request {
-	return altName(fmt.Sprintf("remove alternative name %s of link %d", name, index), unix.RTM_DELLINKPROP, 0, index, name)
-}
-
-func altName(what string, typ uint16, flags netlink.HeaderFlags, index int, name string) Request {
-	return encode(what, typ, flags, &rtnetlink.LinkMessage{Index: uint32(index)}, func(w *nl.Builder) {
-		w.Nest(unix.IFLA_PROP_LIST|nl.Nested, func(w *nl.Builder) { w.String(unix.IFLA_ALT_IFNAME, name) })
-	})
-}
-
 // VFChange is what SetVF sets of a virtual function; nil leaves things alone.
 type VFChange struct {
 	NodeGUID, PortGUID   *ib.GUID

@@ -336,66 +336,6 @@ func (f FS) GIDs(dev string, port int) ([]GIDEntry, error) {
 	return out, nil
 }
 
-// Counters reads a port's counters and hardware counters. A counter that the
-// hardware does not have ("N/A (no PMA)") is absent from the map.
-func (f FS) Counters(dev string, port int) (map[string]uint64, error) {
-	dir, err := f.portDir(dev, port)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(dir); err != nil {
-		return nil, err
-	}
-	out := map[string]uint64{}
-	for _, sub := range [...]string{"counters", "hw_counters"} {
-		ns, err := names(dir + "/" + sub)
-		if err != nil {
-			continue
-		}
-		for _, n := range ns {
-			if n == "lifespan" {
-				continue // a setting among the hardware counters, in ms
-			}
-			if v, err := strconv.ParseUint(text(dir+"/"+sub+"/"+n), 10, 64); err == nil {
-				out[n] = v
-			}
-		}
-	}
-	return out, nil
-}
-
-// IBNetdev is a network interface of an RDMA device.
-type IBNetdev struct {
-	Name    string
-	DevPort int // from 0: the RDMA port less one
-}
-
-// IBNetdevs lists the network interfaces on the same bus device as an RDMA
-// device, which for a card with IPoIB are its interfaces and their children.
-func (f FS) IBNetdevs(dev string) ([]IBNetdev, error) {
-	dir, err := f.join("class", "infiniband", dev, "device", "net")
-	if err != nil {
-		return nil, err
-	}
-	ns, err := names(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var out []IBNetdev
-	var errs []error
-	for _, n := range ns {
-		v, err := number(dir + "/" + n + "/dev_port")
-		errs = append(errs, err)
-		if err == nil && v != nil {
-			out = append(out, IBNetdev{n, int(*v & 0xff)})
-		}
-	}
-	return out, errors.Join(errs...)
-}
-
 // UMAD is a user-space MAD device of a port.
 type UMAD struct {
 	Name  string // "umad0"; the node is /dev/infiniband/umad0
@@ -437,22 +377,6 @@ func (f FS) UMADs() ([]UMAD, error) {
 		out[i].ISSM = issm[out[i].IBDev+"/"+strconv.Itoa(out[i].Port)]
 	}
 	return out, nil
-}
-
-// UMADABI is the version of the MAD devices' interface.
-func (f FS) UMADABI() (int, error) {
-	s, err := read(filepath.Join(f.root, "class/infiniband_mad/abi_version"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, ErrNoUMAD
-	}
-	if err != nil {
-		return 0, err
-	}
-	v, err := strconv.Atoi(s)
-	if err != nil {
-		return 0, fmt.Errorf("class/infiniband_mad/abi_version: %.64q is not a number", s)
-	}
-	return v, nil
 }
 
 // NodeDesc reads a device's node description.

@@ -121,28 +121,6 @@ func sriov(dev string) (*SRIOV, error) {
 	return s, nil
 }
 
-// SetMode switches the transport mode of an IPoIB interface, for kernels that
-// refuse it over netlink.
-func (f FS) SetMode(link, mode string) error {
-	if mode != "datagram" && mode != "connected" {
-		return fmt.Errorf("%.40q is not an IPoIB mode (datagram, connected)", mode)
-	}
-	p, err := f.join("class", "net", link, "mode")
-	if err != nil {
-		return err
-	}
-	return write(p, mode)
-}
-
-// SetUMcast says whether an IPoIB interface ignores groups joined by userspace.
-func (f FS) SetUMcast(link string, on bool) error {
-	p, err := f.join("class", "net", link, "umcast")
-	if err != nil {
-		return err
-	}
-	return write(p, bit(on))
-}
-
 func bit(on bool) string {
 	if on {
 		return "1"

@@ -58,8 +58,8 @@ func read(path string) (string, error) {
 	return strings.TrimRight(string(b), "\n"), nil
 }
 
-// write writes an attribute in one system call, with a newline: ib_ipoib
-// compares a mode with its newline (ipoib_set_mode).
+// write writes an attribute in one system call, with a newline: mlx4 compares a
+// port's type with its newline (set_port_type).
 func write(path, value string) error { return writeEnded(path, value, "\n") }
 
 // writeEnded writes a value with what ends it.

@@ -37,7 +37,6 @@ type Record struct {
 	// Initialized says that the rules have run once (the I: line).
 	Initialized bool
 	props       map[string]string
-	tags        []string
 }
 
 // Get is the value of a property, "" if absent. Those that matter here:
@@ -46,9 +45,6 @@ func (r Record) Get(key string) string { return r.props[key] }
 
 // Properties is all of them; the caller must not change the map.
 func (r Record) Properties() map[string]string { return r.props }
-
-// Tags of the device.
-func (r Record) Tags() []string { return r.tags }
 
 // Renaming reports that udevd is about to rename the interface.
 func (r Record) Renaming() bool {
@@ -60,9 +56,6 @@ func (r Record) Renaming() bool {
 func (d DB) Net(ifindex int) (Record, error) {
 	return d.read("n" + strconv.Itoa(ifindex))
 }
-
-// InfiniBand reads the record of an RDMA device.
-func (d DB) InfiniBand(name string) (Record, error) { return d.read("+infiniband:" + name) }
 
 // Device reads the record of any device without a device number, such as the
 // PCI function 0000:3b:00.0.
@@ -110,8 +103,6 @@ func Parse(b []byte) Record {
 				}
 				r.props[string(k)] = string(val)
 			}
-		case 'G':
-			r.tags = append(r.tags, string(v))
 		}
 	}
 	return r

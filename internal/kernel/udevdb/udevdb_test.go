@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const ib0 = `I:4711815
@@ -53,10 +51,7 @@ func TestRecords(t *testing.T) {
 	if !r.Found || !r.Initialized || !r.Renaming() || r.Get("ID_PATH") != "pci-0000:3b:00.0" || r.Get("EQUALS") != "a=b" || r.Get("ID_NET_MANAGED_BY") != "org.freedesktop.NetworkManager" || r.Get("nope") != "" {
 		t.Errorf("got %+v", r)
 	}
-	if diff := cmp.Diff([]string{"systemd"}, r.Tags()); diff != "" {
-		t.Errorf("tags (-want +got):\n%s", diff)
-	}
-	if r, err := db.InfiniBand("mlx5_0"); err != nil || !r.Found || r.Initialized || r.Renaming() {
+	if r, err := db.Device("infiniband", "mlx5_0"); err != nil || !r.Found || r.Initialized || r.Renaming() {
 		t.Errorf("RDMA device before its rules have run: %+v, %v", r, err)
 	}
 	if r, err := db.Net(9); err != nil || r.Found {
@@ -65,7 +60,7 @@ func TestRecords(t *testing.T) {
 	if _, err := db.Net(8); err == nil {
 		t.Error("bad: a record without end was read")
 	}
-	if _, err := db.InfiniBand("../../../etc/passwd"); err == nil {
+	if _, err := db.Device("infiniband", "../../../etc/passwd"); err == nil {
 		t.Error("bad: a name led out of the directory")
 	}
 }

@@ -1,7 +1,7 @@
 // Package dcb is the client of data centre bridging over rtnetlink
 // (RTM_GETDCB, RTM_SETDCB; include/uapi/linux/dcbnl.h, net/dcb/dcbnl.c):
 // priority flow control, transmission selection, the application priority
-// table, DSCP or PCP trust, buffers, rate limits, and who is in charge of DCBX.
+// table, DSCP or PCP trust, buffers, and who is in charge of DCBX.
 //
 // Structs are in host order. The driver keeps what is set until the link goes;
 // what it rounds or refuses is seen by reading again.
@@ -35,19 +35,17 @@ const (
 	ieeeETS       = 1
 	ieeePFC       = 2
 	ieeeAppTable  = 3
-	ieeeMaxRate   = 7
 	dcbBuffer     = 10
 	dcbTrustTable = 11
 
 	appIEEE = 1 // DCB_ATTR_IEEE_APP
 	appDCB  = 2 // DCB_ATTR_DCB_APP
 
-	sizeMsg     = 4 // struct dcbmsg: family, command, padding
-	sizeETS     = 59
-	sizePFC     = 136
-	sizeMaxRate = 64
-	sizeBuffer  = 44
-	sizeApp     = 4
+	sizeMsg    = 4 // struct dcbmsg: family, command, padding
+	sizeETS    = 59
+	sizePFC    = 136
+	sizeBuffer = 44
+	sizeApp    = 4
 
 	maxApps = 1024 // 64 DSCPs, 16 PCPs, and some ports and EtherTypes
 )
@@ -163,13 +161,12 @@ type BufferConfig struct {
 
 // State is what a link tells. A nil field is not supported by its driver.
 type State struct {
-	ETS     *ETSConfig
-	PFC     *PFCConfig
-	MaxRate *[TCs]uint64 // kbit/s by class, 0 for no limit
-	Buffer  *BufferConfig
-	Apps    []App
-	Trust   []Selector // in order of preference; nil if not supported
-	DCBX    *uint8
+	ETS    *ETSConfig
+	PFC    *PFCConfig
+	Buffer *BufferConfig
+	Apps   []App
+	Trust  []Selector // in order of preference; nil if not supported
+	DCBX   *uint8
 }
 
 // Conn is a connection. It may be used from several goroutines.
@@ -250,13 +247,6 @@ func decodeIEEE(a nl.Attrs, s *State) error {
 		case ieeePFC:
 			if len(v) >= sizePFC {
 				s.PFC = decodePFC(v)
-			}
-		case ieeeMaxRate:
-			if len(v) >= sizeMaxRate {
-				s.MaxRate = new([TCs]uint64)
-				for i := range s.MaxRate {
-					s.MaxRate[i] = ne.Uint64(v[8*i:])
-				}
 			}
 		case dcbBuffer:
 			if len(v) >= sizeBuffer {
@@ -396,21 +386,6 @@ func (c *Conn) SetPFC(link string, p PFCConfig) error { return c.set(pfcRequest(
 
 func pfcRequest(link string, p PFCConfig) nl.Request {
 	return ieee("set PFC of "+link, cmdIEEESet, link, func(w *nl.Builder) { w.Raw(ieeePFC, p.encode()) })
-}
-
-// SetMaxRate limits the rate of classes, in kbit/s, 0 for no limit.
-func (c *Conn) SetMaxRate(link string, rates [TCs]uint64) error {
-	return c.set(maxRateRequest(link, rates), attrIEEE)
-}
-
-func maxRateRequest(link string, rates [TCs]uint64) nl.Request {
-	return ieee("set rate limits of "+link, cmdIEEESet, link, func(w *nl.Builder) {
-		var b []byte
-		for _, r := range rates {
-			b = ne.AppendUint64(b, r)
-		}
-		w.Raw(ieeeMaxRate, b)
-	})
 }
 
 // SetBuffer sets receive buffers. Send what was read, changed.

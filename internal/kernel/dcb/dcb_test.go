@@ -81,11 +81,10 @@ func TestRoundTrip(t *testing.T) {
 	tsa := [TCs]TSA{Strict, ETS, VendorTSA, CBShaper}
 	ets := ETSConfig{Willing: true, Cap: 8, TxBW: bytes(), RxBW: bytes(), TSA: tsa, PrioTC: bytes(), RecoBW: bytes(), RecoTSA: tsa, RecoPrioTC: bytes()}
 	pfc := PFCConfig{Cap: 8, Enabled: 0x28, MBC: true, Delay: 700, Requests: [TCs]uint64{1, 2}, Indications: [TCs]uint64{7: 9}}
-	rates := [TCs]uint64{1, 1 << 40}
 	buffer := BufferConfig{PrioBuffer: bytes(), Size: [TCs]uint32{1, 2, 3, 4, 5, 6, 7, 1 << 30}, Total: 99}
 	dcbx := DCBXHost | DCBXIEEE
 	apps := []App{{DSCP, 3, 26}, {DSCP, 6, 48}, {PCP, 3, 3}}
-	for _, err := range []error{c.SetETS("eth0", ets), c.SetPFC("eth0", pfc), c.SetMaxRate("eth0", rates), c.SetBuffer("eth0", buffer), c.AddApps("eth0", apps...), c.SetTrust("eth0", DSCP, PCP)} {
+	for _, err := range []error{c.SetETS("eth0", ets), c.SetPFC("eth0", pfc), c.SetBuffer("eth0", buffer), c.AddApps("eth0", apps...), c.SetTrust("eth0", DSCP, PCP)} {
 		if err != nil {
 			t.Error(err)
 		}
@@ -94,7 +93,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := State{ETS: &ets, PFC: &pfc, MaxRate: &rates, Buffer: &buffer, Apps: apps, Trust: []Selector{DSCP, PCP}, DCBX: &dcbx}
+	want := State{ETS: &ets, PFC: &pfc, Buffer: &buffer, Apps: apps, Trust: []Selector{DSCP, PCP}, DCBX: &dcbx}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -109,7 +108,7 @@ func TestRefusalInsideTheAnswer(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, r := range []nl.Request{etsRequest("e", ETSConfig{}), pfcRequest("e", PFCConfig{}), bufferRequest("e", BufferConfig{}), maxRateRequest("e", [TCs]uint64{}),
+	for _, r := range []nl.Request{etsRequest("e", ETSConfig{}), pfcRequest("e", PFCConfig{}), bufferRequest("e", BufferConfig{}),
 		appsRequest("add", cmdIEEESet, "e", []App{{DSCP, 1, 2}}), trustRequest("e", []Selector{DSCP}), dcbxRequest("e", 1)} {
 		f.Add(r.Data)
 	}

@@ -1,7 +1,6 @@
 // Package devlink is a client of the generic netlink family "devlink" as far as
 // RDMA cards need it: the type of a port that can be InfiniBand or Ethernet,
-// the parameter enable_roce, firmware versions, reload, and the events that tell
-// when ports come and go.
+// and the events that tell when ports come and go.
 //
 // Strings name devices as devlink does: bus and name, "pci" and "0000:03:00.0".
 // Numbers are in host order (include/uapi/linux/devlink.h).
@@ -22,18 +21,13 @@ import (
 
 // commands and attributes
 const (
-	cmdGet      = 1
 	cmdNew      = 3
 	cmdDel      = 4
 	cmdPortGet  = 5
 	cmdPortSet  = 6
 	cmdPortNew  = 7
 	cmdPortDel  = 8
-	cmdReload   = 37
-	cmdParamGet = 38
-	cmdParamSet = 39
 	cmdParamNew = 40
-	cmdInfoGet  = 51
 
 	attrBusName         = 1
 	attrDevName         = 2
@@ -45,28 +39,11 @@ const (
 	attrIBDevName       = 8
 	attrPortFlavour     = 77
 	attrPortNumber      = 78
-	attrParam           = 80
-	attrParamName       = 81
-	attrParamType       = 83
-	attrParamValues     = 84
-	attrParamValue      = 85
-	attrParamData       = 86
-	attrParamCMode      = 87
-	attrDriverName      = 98
-	attrSerial          = 99
-	attrVersionFixed    = 100
-	attrVersionRunning  = 101
-	attrVersionStored   = 102
-	attrVersionName     = 103
-	attrVersionValue    = 104
-	attrReloadFailed    = 136
-	attrReloadAction    = 153
 
-	family       = "devlink"
-	version      = 1
-	groupName    = "config"
-	maxPorts     = 1 << 14
-	maxPerDevice = 256
+	family    = "devlink"
+	version   = 1
+	groupName = "config"
+	maxPorts  = 1 << 14
 )
 
 // PortType is enum devlink_port_type.
@@ -95,12 +72,6 @@ func (t PortType) String() string {
 	return fmt.Sprintf("type %d", uint16(t))
 }
 
-// Device is a devlink device.
-type Device struct {
-	Bus, Name    string
-	ReloadFailed bool
-}
-
 // Port is a port of a device.
 type Port struct {
 	Bus, Dev string
@@ -116,46 +87,6 @@ type Port struct {
 	Flavour uint16 // DEVLINK_PORT_FLAVOUR_*: 0 physical
 	Number  *uint32
 }
-
-// Info is the identity of a device.
-type Info struct {
-	Driver, Serial string
-	// Versions by name ("fw.version", "fw.psid"), as the device was made, as
-	// it runs, and as the flash has it for the next reset.
-	Fixed, Running, Stored map[string]string
-}
-
-// CMode is when a parameter takes effect (enum devlink_param_cmode).
-type CMode uint8
-
-// The modes.
-const (
-	Runtime    CMode = iota // at once
-	DriverInit              // after Reload
-	Permanent               // after a firmware reset
-)
-
-// String is the word that devlink dev param set cmode takes.
-func (m CMode) String() string {
-	switch m {
-	case Runtime:
-		return "runtime"
-	case DriverInit:
-		return "driverinit"
-	case Permanent:
-		return "permanent"
-	}
-	return fmt.Sprintf("cmode %d", uint8(m))
-}
-
-// EnableRoCE is the generic parameter of devices that can do without RoCE.
-const EnableRoCE = "enable_roce"
-
-// Reload actions.
-const (
-	ReloadDriver   uint8 = 1 // driver_reinit
-	ReloadFirmware uint8 = 2 // fw_activate
-)
 
 // Conn is a connection to devlink. It may be used from several goroutines.
 type Conn struct {
@@ -229,95 +160,12 @@ func (c *Conn) Ports() ([]Port, error) {
 	return out, err
 }
 
-// Devices lists the devices.
-func (c *Conn) Devices() ([]Device, error) {
-	var out []Device
-	err := c.Dump(c.request("list devlink devices", 0, head(cmdGet)), func() { out = out[:0] }, func(_ uint16, b []byte) error {
-		d, err := decodeDevice(b)
-		if err == nil && len(out) < maxPorts {
-			out = append(out, d)
-		}
-		return err
-	})
-	return out, err
-}
-
-// Info reads a device's identity; EOPNOTSUPP if its driver does not tell.
-func (c *Conn) Info(bus, dev string) (Info, error) {
-	var in Info
-	r := c.request(fmt.Sprintf("read the devlink info of %s/%s", bus, dev), 0, handle(cmdInfoGet, bus, dev))
-	err := c.Talk(r, func(_ uint16, b []byte) (err error) {
-		in, err = decodeInfo(b)
-		return err
-	})
-	return in, err
-}
-
 // SetPortType makes a port InfiniBand, Ethernet or whatever it finds:
 // devlink port set BUS/DEV/INDEX type TYPE. The driver makes its RDMA device
 // and network interfaces anew before the request returns.
 func (c *Conn) SetPortType(bus, dev string, index uint32, t PortType) nl.Request {
 	w := handle(cmdPortSet, bus, dev).Uint32(attrPortIndex, index).Uint16(attrPortType, uint16(t))
 	return c.request(fmt.Sprintf("set type of port %s/%s/%d to %s", bus, dev, index, t), 0, w)
-}
-
-// BoolParam reads a boolean parameter's value in a mode.
-func (c *Conn) BoolParam(bus, dev, name string, mode CMode) (bool, error) {
-	r := c.request(fmt.Sprintf("read parameter %s of %s/%s", name, bus, dev), 0, handle(cmdParamGet, bus, dev).String(attrParamName, name))
-	var v, found bool
-	err := c.Talk(r, func(_ uint16, b []byte) error {
-		vs, err := decodeBoolParam(b)
-		if err != nil {
-			return err
-		}
-		v, found = vs[mode]
-		return nil
-	})
-	if err == nil && !found {
-		err = fmt.Errorf("parameter %s of %s/%s has no %s value", name, bus, dev, mode)
-	}
-	return v, err
-}
-
-// typeFlag is NLA_FLAG, by which devlink names a boolean: its value is the
-// presence of the attribute.
-const typeFlag = 6
-
-// SetBoolParam sets a boolean parameter: devlink dev param set.
-func (c *Conn) SetBoolParam(bus, dev, name string, mode CMode, v bool) nl.Request {
-	w := handle(cmdParamSet, bus, dev).String(attrParamName, name).Uint8(attrParamCMode, uint8(mode)).Uint8(attrParamType, typeFlag)
-	if v {
-		w.Flag(attrParamData)
-	}
-	return c.request(fmt.Sprintf("set parameter %s of %s/%s to %t", name, bus, dev, v), 0, w)
-}
-
-// Reload takes a device down and up again: devlink dev reload BUS/DEV, with an
-// action if it is not 0. Network interfaces and RDMA devices are made anew.
-func (c *Conn) Reload(bus, dev string, action uint8) nl.Request {
-	w := handle(cmdReload, bus, dev)
-	if action != 0 {
-		w.Uint8(attrReloadAction, action)
-	}
-	return c.request(fmt.Sprintf("reload %s/%s", bus, dev), 0, w)
-}
-
-func decodeDevice(b []byte) (d Device, err error) {
-	if b, err = payload(b); err != nil {
-		return d, err
-	}
-	a := nl.ParseAttrs(b)
-	for a.Next() {
-		switch a.Type() {
-		case attrBusName:
-			d.Bus = a.String()
-		case attrDevName:
-			d.Name = a.String()
-		case attrReloadFailed:
-			d.ReloadFailed = a.Uint8() != 0
-		}
-	}
-	return d, a.Err()
 }
 
 func decodePort(b []byte) (p Port, err error) {
@@ -351,102 +199,6 @@ func decodePort(b []byte) (p Port, err error) {
 		}
 	}
 	return p, a.Err()
-}
-
-func decodeInfo(b []byte) (in Info, err error) {
-	if b, err = payload(b); err != nil {
-		return in, err
-	}
-	a := nl.ParseAttrs(b)
-	for a.Next() {
-		var into *map[string]string
-		switch a.Type() {
-		case attrDriverName:
-			in.Driver = a.String()
-		case attrSerial:
-			in.Serial = a.String()
-		case attrVersionFixed:
-			into = &in.Fixed
-		case attrVersionRunning:
-			into = &in.Running
-		case attrVersionStored:
-			into = &in.Stored
-		}
-		if into == nil {
-			continue
-		}
-		var name, value string
-		n := a.Nested()
-		for n.Next() {
-			switch n.Type() {
-			case attrVersionName:
-				name = n.String()
-			case attrVersionValue:
-				value = n.String()
-			}
-		}
-		if n.Err() != nil {
-			return in, n.Err()
-		}
-		if *into == nil {
-			*into = map[string]string{}
-		}
-		if len(*into) < maxPerDevice {
-			(*into)[name] = value
-		}
-	}
-	return in, a.Err()
-}
-
-// decodeBoolParam reads PARAM{NAME, TYPE, VALUES_LIST{VALUE{DATA, CMODE}...}}.
-func decodeBoolParam(b []byte) (map[CMode]bool, error) {
-	b, err := payload(b)
-	if err != nil {
-		return nil, err
-	}
-	out := map[CMode]bool{}
-	a := nl.ParseAttrs(b)
-	for a.Next() {
-		if a.Type() != attrParam {
-			continue
-		}
-		p := a.Nested()
-		for p.Next() {
-			if p.Type() != attrParamValues {
-				continue
-			}
-			l := p.Nested()
-			for l.Next() {
-				if l.Type() != attrParamValue {
-					continue
-				}
-				var mode CMode
-				value, ok := false, false
-				v := l.Nested()
-				for v.Next() {
-					switch v.Type() {
-					case attrParamData:
-						value = true
-					case attrParamCMode:
-						mode, ok = CMode(v.Uint8()), true
-					}
-				}
-				if v.Err() != nil {
-					return nil, v.Err()
-				}
-				if ok {
-					out[mode] = value
-				}
-			}
-			if l.Err() != nil {
-				return nil, l.Err()
-			}
-		}
-		if p.Err() != nil {
-			return nil, p.Err()
-		}
-	}
-	return out, a.Err()
 }
 
 // Event is a hint that something about a device changed.

@@ -724,12 +724,7 @@ func (d *Daemon) wants() Wants {
 // portUnit gives the unit that matches a port by itself.
 func portUnit(set *units.Set) func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
 	return func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
-		f := link.FactsOfPort(s, d, p)
-		u, v, _ := set.Find(&f)
-		if v != units.Yes {
-			return nil
-		}
-		return u
+		return link.UnitOfPort(s, set, d, p)
 	}
 }
 
@@ -1111,8 +1106,7 @@ func (d *Daemon) foldPorts() []link.PortStatus {
 		for k := range x.Ports {
 			st := link.FoldPort(d.snap, x, &x.Ports[k], func(i int) *units.Unit { return d.unitOf[i] })
 			if st.Unit == "" && len(st.Links) == 0 {
-				f := link.FactsOfPort(d.snap, x, &x.Ports[k])
-				if u, v, _ := d.set.Find(&f); v == units.Yes {
+				if u := link.UnitOfPort(d.snap, d.set, x, &x.Ports[k]); u != nil {
 					st.Unit = u.Path
 				}
 			}

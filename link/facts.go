@@ -73,6 +73,16 @@ func FactsOfPort(s *Snapshot, d *Device, p *Port) units.Facts {
 	return f
 }
 
+// UnitOfPort is the unit that matches a port without a network interface by itself,
+// nil for none and while one that asks for an interface's facts could still win.
+func UnitOfPort(s *Snapshot, set *units.Set, d *Device, p *Port) *units.Unit {
+	f := FactsOfPort(s, d, p)
+	if u, v, _ := set.Find(&f); v == units.Yes {
+		return u
+	}
+	return nil
+}
+
 // TypeName is networkd's word for a device type (ARPHRD).
 func TypeName(t uint16) string {
 	switch t {

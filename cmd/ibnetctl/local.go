@@ -98,11 +98,7 @@ func (s *system) unitOfPort(d *link.Device, p *link.Port) *units.Unit {
 			}
 		}
 	}
-	f := link.FactsOfPort(s.snap, d, p)
-	if u, v, _ := s.set.Find(&f); v == units.Yes {
-		return u
-	}
-	return nil
+	return link.UnitOfPort(s.snap, s.set, d, p)
 }
 
 func (s *system) report() link.Report {

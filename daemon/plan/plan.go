@@ -147,14 +147,7 @@ func Make(in Input) Result {
 	}
 	link.PlanOutlived(p.b, p.applied, p.in.Partial)
 	link.PlanRules(p.b, p.rules(), p.in.Partial)
-	roce.After(p.b, func(d *link.Device, q *link.Port) *units.Unit {
-		f := link.FactsOfPort(in.Snapshot, d, q)
-		u, v, _ := in.Units.Find(&f)
-		if v != units.Yes {
-			return nil
-		}
-		return u
-	})
+	roce.After(p.b, func(d *link.Device, q *link.Port) *units.Unit { return link.UnitOfPort(in.Snapshot, in.Units, d, q) })
 	return p.result()
 }
 
@@ -443,8 +436,7 @@ func (p *planner) result() Result {
 		for k := range d.Ports {
 			st := link.FoldPort(s, d, &d.Ports[k], func(i int) *units.Unit { return p.units[i] })
 			if st.Unit == "" && len(st.Links) == 0 {
-				f := link.FactsOfPort(s, d, &d.Ports[k])
-				if u, v, _ := p.in.Units.Find(&f); v == units.Yes {
+				if u := link.UnitOfPort(s, p.in.Units, d, &d.Ports[k]); u != nil {
 					st.Unit = u.Path
 				}
 			}

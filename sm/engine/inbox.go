@@ -90,7 +90,8 @@ func (q *inbox) free() []transport.Packet {
 	return q.chunks[len(q.chunks)-1].packets[q.tail%chunkLen:]
 }
 
-// put adds what was received into the first places of the space.
+// put adds what was received into the first places of the space. The caller
+// wakes the owner.
 func (q *inbox) put(ps []transport.Packet) {
 	q.mu.Lock()
 	for i := range ps {
@@ -112,7 +113,6 @@ func (q *inbox) put(ps []transport.Packet) {
 		q.tail++
 	}
 	q.mu.Unlock()
-	signal(q.wake)
 }
 
 // end tells that nothing more comes, and why.

@@ -26,6 +26,7 @@ func receive(t *testing.T, q *inbox, ps ...transport.Packet) {
 		s := q.space(t.Context())
 		n := copy(s, ps)
 		q.put(s[:n])
+		signal(q.wake)
 		ps = ps[n:]
 	}
 }

@@ -48,11 +48,28 @@ type slot struct {
 // generation; bit 31 marks what has no slot (reports, traps, handovers).
 const unslotted = 1 << 31
 
+// eager is a transport that tells whether more was received.
+type eager interface {
+	// TryRecv is Recv that does not wait: 0 when there is nothing.
+	TryRecv([]transport.Packet) (int, error)
+}
+
 // receive hands packets to the owner until the transport ends.
 func (s *Subnet) receive(ctx context.Context) {
+	more, _ := s.tr.(eager)
 	for b := s.in.space(ctx); b != nil; b = s.in.space(ctx) {
 		n, err := s.tr.Recv(ctx, b)
 		s.in.put(b[:n])
+		// All that is there, before the owner begins: what repeats a request is
+		// found while that one waits.
+		for more != nil && err == nil && n == len(b) {
+			if b = s.in.free(); b == nil {
+				break
+			}
+			n, err = more.TryRecv(b)
+			s.in.put(b[:n])
+		}
+		signal(s.in.wake)
 		if err != nil {
 			s.in.end(err)
 			return

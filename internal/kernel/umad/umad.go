@@ -9,6 +9,7 @@
 package umad
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -220,7 +221,25 @@ func (p *Port) Send(k *Packet) error {
 
 // Recv waits for the next MAD and puts it into k, whose MAD's capacity is used
 // if it suffices. os.ErrClosed after Close; EIO when the device is gone.
-func (p *Port) Recv(k *Packet) error {
+func (p *Port) Recv(k *Packet) error { return p.recv(k, p.f.Read) }
+
+// TryRecv is Recv that does not wait: false when there is nothing.
+func (p *Port) TryRecv(k *Packet) (bool, error) {
+	err := p.recv(k, func(b []byte) (n int, err error) {
+		rerr := p.rc.Read(func(fd uintptr) bool {
+			n, err = unix.Read(int(fd), b)
+			return true
+		})
+		return max(n, 0), cmp.Or(rerr, err)
+	})
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// recv is Recv with a way to read.
+func (p *Port) recv(k *Packet, read func([]byte) (int, error)) error {
 	want := HeaderSize + MADSize
 	buf := k.MAD[:0]
 	for {
@@ -228,7 +247,7 @@ func (p *Port) Recv(k *Packet) error {
 			buf = make([]byte, want)
 		}
 		buf = buf[:cap(buf)]
-		n, err := p.f.Read(buf)
+		n, err := read(buf)
 		if errors.Is(err, unix.ENOSPC) && len(buf) >= HeaderSize {
 			// The message has more segments than fit. Its header was copied,
 			// it stays the next to be read, and the header has the length.

@@ -267,8 +267,32 @@ func (t *Transport) Recv(ctx context.Context, into []transport.Packet) (int, err
 			continue
 		}
 		t.fill(&into[0])
-		return 1, nil
+		n, err := t.TryRecv(into[1:])
+		if err != nil {
+			return 1, nil // it comes again
+		}
+		return 1 + n, nil
 	}
+}
+
+// TryRecv is Recv that does not wait: 0 when there is nothing.
+func (t *Transport) TryRecv(into []transport.Packet) (n int, err error) {
+	for n < len(into) {
+		ok, err := t.p.TryRecv(&t.in)
+		switch {
+		case err != nil && n > 0, errors.Is(err, os.ErrDeadlineExceeded):
+			return n, nil // it comes again, and Recv knows whose time is over
+		case err != nil:
+			return 0, t.failed(err)
+		case !ok:
+			return n, nil
+		}
+		if len(t.in.MAD) >= mad.HeaderLen {
+			t.fill(&into[n])
+			n++
+		}
+	}
+	return n, nil
 }
 
 // fill translates the packet in t.in.

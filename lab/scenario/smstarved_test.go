@@ -1,0 +1,66 @@
+package scenario
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/lab"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+	"ibnetworkd/sm/transport/umad"
+)
+
+// A manager that got no processor time for two seconds finds ten copies of each
+// request in its queue and answers each request once.
+func TestSMStarved(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Bare, Bins: smBins}, func(g *lab.G) {
+		sm := startSM(g, "swib0")
+		g.WaitActive(20 * time.Second)
+		tr, err := umad.Open(sysfs.New(""), "swib1", 1)
+		if err != nil {
+			g.Fatal(err)
+		}
+		defer tr.Close()
+		port, err := tr.Port()
+		if err != nil {
+			g.Fatal(err)
+		}
+		before := smStatus(g, "swib0").Counters
+		const n, wait = 200, 200 * time.Millisecond
+		sm.Signal(syscall.SIGSTOP)
+		for tid := range uint32(n) {
+			h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, tid, 0)
+			p := transport.Packet{LID: port.SMLID, QPN: 1, Timeout: wait, Retries: 50}
+			p.SetMessage(h.Append(nil), false)
+			if err := tr.Send(&p); err != nil {
+				g.Fatal(err)
+			}
+		}
+		time.Sleep(10 * wait)
+		sm.Signal(syscall.SIGCONT)
+		in := make([]transport.Packet, 64)
+		for got := 0; got < n; {
+			k, err := tr.Recv(t.Context(), in)
+			if err != nil {
+				g.Fatal(err)
+			}
+			for i := range in[:k] {
+				if in[i].Err != nil {
+					g.Fatal(in[i].Err)
+				}
+				if mad.MethodOf(&in[i].MAD).IsResponse() {
+					got++
+				}
+			}
+		}
+		x := smStatus(g, "swib0").Counters
+		answered, repeats := x.SA-before.SA, x.Again-before.Again
+		g.Logf("%d requests: %d answered, %d repeats passed over", n, answered, repeats)
+		// Retries that are sent while the answers are on their way are answered again.
+		if answered > 3*n || repeats < 4*n {
+			g.Errorf("%d requests were answered %d times, %d repeats were passed over", n, answered, repeats)
+		}
+	})
+}

@@ -74,11 +74,11 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 	case roce.SetVLAN:
 		return true, o.setVLAN(p)
 	case roce.DelVLAN:
-		l, err := o.rt.LinkByName(p.Name, false)
-		if err != nil || l.Kind != "vlan" || l.Parent != on.Ifindex {
-			return true, ignoreGone(err) // the name may be another's by now
+		l, err := o.vlanOn(on, p.Name)
+		if err == nil {
+			err = o.rt.Do(rtnl.DelLink(l.Index))
 		}
-		return true, ignoreGone(o.rt.Do(rtnl.DelLink(l.Index)))
+		return true, ignoreGone(err)
 	case roce.DelSoft:
 		if err := open(&o.rd, rdmanl.Dial); err != nil {
 			return true, err
@@ -232,12 +232,18 @@ func (o *Observer) dropApps(name string, apps []dcb.App, drop func(dcb.App) bool
 	return nil
 }
 
+// vlanOn is a VLAN of a link; ENODEV also if its name is another link's by now.
+func (o *Observer) vlanOn(on link.Target, name string) (rtnl.Link, error) {
+	l, err := o.rt.LinkByName(name, false)
+	if err == nil && (l.Kind != "vlan" || l.Parent != on.Ifindex) {
+		err = fmt.Errorf("%s is another link now: %w", name, unix.ENODEV)
+	}
+	return l, err
+}
+
 // setVLAN changes what can be changed of a VLAN interface.
 func (o *Observer) setVLAN(p roce.SetVLAN) error {
-	l, err := o.rt.LinkByName(p.Name, false)
-	if err == nil && (l.Kind != "vlan" || l.Parent != p.On.Ifindex) {
-		err = fmt.Errorf("%s is another link now: %w", p.Name, unix.ENODEV)
-	}
+	l, err := o.vlanOn(p.On, p.Name)
 	if err != nil {
 		return err
 	}

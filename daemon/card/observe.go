@@ -130,7 +130,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 		for _, v := range vlans[l.Index] {
 			lookV, allV := again(v.Index)
 			look, all = look || lookV, all || allV
-			st.Links[v.Index] = roce.Link{}
+			st.Links[v.Index] = roce.Link{} // for roce.Changed: the table of the port is theirs too
 		}
 		if !look && o.reuse(s, l, st) {
 			continue

@@ -5,10 +5,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -26,15 +29,34 @@ type outcome struct {
 
 // event is a line of go test's JSON output.
 type event struct {
-	Action  string
-	Package string
-	Test    string
-	Elapsed float64
-	Output  string
+	Action      string
+	Package     string
+	ImportPath  string // of what is built
+	Test        string
+	Elapsed     float64
+	Output      string
+	FailedBuild string // of a package that failed because of it
 }
 
-// flakes counts the outcomes of top-level tests.
+// flakes counts the outcomes of top-level tests, and of packages that failed otherwise
+// than by a test.
 type flakes map[string]*outcome
+
+func (f flakes) of(key, name string) *outcome {
+	o := f[key]
+	if o == nil {
+		o = &outcome{name: name}
+		f[key] = o
+	}
+	return o
+}
+
+// broke counts a failure that is no test's.
+func (f flakes) broke(name string) {
+	o := f.of(name, name)
+	o.runs++
+	o.bad++
+}
 
 func (f flakes) add(e event) {
 	if e.Test == "" || strings.Contains(e.Test, "/") {
@@ -45,11 +67,7 @@ func (f flakes) add(e event) {
 	default:
 		return
 	}
-	o := f[e.Package+" "+e.Test]
-	if o == nil {
-		o = &outcome{name: e.Test}
-		f[e.Package+" "+e.Test] = o
-	}
+	o := f.of(e.Package+" "+e.Test, e.Test)
 	o.runs++
 	switch e.Action {
 	case "fail":
@@ -100,6 +118,12 @@ func flakesCommand() *cobra.Command {
 		Use:   "flakes [PACKAGE...]",
 		Short: "Run the scenarios many times and count what fails (default: ./lab/scenario)",
 		RunE: func(cmd *cobra.Command, pkgs []string) error {
+			if n < 1 {
+				return fmt.Errorf("-n %d: want 1 run or more", n)
+			}
+			if err := checkPattern(pattern); err != nil {
+				return fmt.Errorf("--run %q: %w", pattern, err)
+			}
 			root, err := moduleRoot()
 			if err != nil {
 				return err
@@ -107,23 +131,35 @@ func flakesCommand() *cobra.Command {
 			if len(pkgs) == 0 {
 				pkgs = []string{"./lab/scenario"}
 			}
+			if err := checkPackages(cmd.Context(), root, pkgs); err != nil {
+				return err
+			}
 			if logs == "" {
 				if logs, err = os.MkdirTemp("", "ibnetlab-flakes-"); err != nil {
 					return err
 				}
-			}
-			if err := os.MkdirAll(logs, 0o755); err != nil {
+				defer os.Remove(logs) // stays if a log is in it
+			} else if err := os.MkdirAll(logs, 0o755); err != nil {
 				return err
 			}
 			all := flakes{}
 			out := cmd.OutOrStdout()
+			done := 0
 			for i := 1; i <= n; i++ {
 				start := time.Now()
 				before := all.failed()
-				if err := runOnce(cmd.Context(), root, pkgs, pattern, filepath.Join(logs, fmt.Sprintf("run-%03d.log", i)), all); err != nil {
+				r := runOutput{all: all}
+				if err := r.once(cmd.Context(), root, pkgs, pattern, filepath.Join(logs, fmt.Sprintf("run-%03d.log", i))); err != nil {
 					return err
 				}
+				done++
 				fmt.Fprintf(out, "run %d of %d: %v, %d failed\n", i, n, time.Since(start).Round(time.Second), all.failed()-before)
+				for _, b := range r.broken {
+					fmt.Fprintln(out, b)
+				}
+				if r.unbuilt {
+					break // the next run would not compile either
+				}
 			}
 			if err := all.table(out); err != nil {
 				return err
@@ -132,9 +168,9 @@ func flakesCommand() *cobra.Command {
 				return fmt.Errorf("no test matches %q", pattern)
 			}
 			if b := all.failed(); b > 0 {
-				return fmt.Errorf("%d failures in %d runs; the logs are in %s", b, n, logs)
+				return fmt.Errorf("%d failures in %d runs; the logs are in %s", b, done, logs)
 			}
-			fmt.Fprintf(out, "%d runs without a failure\n", n)
+			fmt.Fprintf(out, "%d runs without a failure\n", done)
 			return nil
 		},
 	}
@@ -144,42 +180,240 @@ func flakesCommand() *cobra.Command {
 	return c
 }
 
-// runOnce runs the tests once; a failed test is no error of it.
-func runOnce(ctx context.Context, root string, pkgs []string, pattern, logFile string, all flakes) error {
+// checkPattern tells what is wrong with a pattern of go test -run: regular expressions
+// with slashes between them, but not within brackets.
+func checkPattern(pattern string) error {
+	depth, class, start := 0, 0, 0
+	for i := 0; i <= len(pattern); i++ {
+		if i == len(pattern) || pattern[i] == '/' && depth == 0 && class == 0 {
+			if _, err := regexp.Compile(pattern[start:i]); err != nil {
+				return err
+			}
+			start = i + 1
+			continue
+		}
+		switch pattern[i] {
+		case '\\':
+			i++
+		case '[':
+			class++
+		case ']':
+			class = max(class-1, 0)
+		case '(':
+			if class == 0 {
+				depth++
+			}
+		case ')':
+			if class == 0 {
+				depth--
+			}
+		}
+	}
+	return nil
+}
+
+// checkPackages makes sure that there are such packages, which need not compile.
+func checkPackages(ctx context.Context, root string, pkgs []string) error {
+	list := exec.CommandContext(ctx, "go", append([]string{"list", "-e", "-f", "{{with .Error}}{{$.ImportPath}}: {{.Err}}{{end}}", "--"}, pkgs...)...)
+	list.Dir = root
+	var complaint bytes.Buffer
+	list.Stderr = &complaint
+	text, err := list.Output()
+	if bad := strings.TrimSpace(string(text)); bad != "" {
+		return errors.New(bad)
+	}
+	if err != nil {
+		return fmt.Errorf("go list: %w: %s", err, strings.TrimSpace(complaint.String()))
+	}
+	return nil
+}
+
+// runOutput reads what go test says of one run.
+type runOutput struct {
+	all     flakes
+	broken  []string // what is known of failures that are no test's
+	unbuilt bool     // something did not compile
+	failed  bool
+
+	log  io.Writer
+	pkgs map[string]*pkgOutput
+}
+
+// pkgOutput is what the run of one package has said so far.
+type pkgOutput struct {
+	running []string // top-level tests without an outcome
+	failed  bool     // by a test
+	tail    []string // last lines
+}
+
+// tailLines is how much of the output of a package that broke is shown: a panic begins
+// some lines before the end.
+const tailLines, tailLine = 30, 400
+
+func (r *runOutput) pkg(name string) *pkgOutput {
+	p := r.pkgs[name]
+	if p == nil {
+		if r.pkgs == nil {
+			r.pkgs = map[string]*pkgOutput{}
+		}
+		p = &pkgOutput{}
+		r.pkgs[name] = p
+	}
+	return p
+}
+
+func (r *runOutput) event(e event) {
+	_, _ = io.WriteString(r.log, e.Output)
+	r.all.add(e)
+	if e.Action == "build-output" {
+		p := r.pkg(e.ImportPath)
+		p.add(e.Output)
+		return
+	}
+	if e.Action == "build-fail" {
+		r.failed, r.unbuilt = true, true
+		return
+	}
+	p := r.pkg(e.Package)
+	if e.Output != "" {
+		p.add(e.Output)
+	}
+	top := e.Test != "" && !strings.Contains(e.Test, "/")
+	switch e.Action {
+	case "run":
+		if top {
+			p.running = append(p.running, e.Test)
+		}
+	case "pass", "skip", "fail":
+		if top {
+			p.running = slices.DeleteFunc(p.running, func(t string) bool { return t == e.Test })
+			p.failed = p.failed || e.Action == "fail"
+		}
+		if e.Action == "fail" {
+			r.failed = true
+			if e.Test == "" {
+				r.pkgFailed(e, p)
+			}
+		}
+	}
+}
+
+// pkgFailed is the end of a package that has failed: by a test, or not only by that.
+func (r *runOutput) pkgFailed(e event, p *pkgOutput) {
+	name := "package " + e.Package
+	switch {
+	case e.FailedBuild != "":
+		r.all.broke(name)
+		r.broken = append(r.broken, fmt.Sprintf("%s did not compile:\n%s", name, r.pkg(e.FailedBuild).text()))
+	case len(p.running) > 0:
+		r.all.broke(name)
+		r.broken = append(r.broken, fmt.Sprintf("%s ended in the middle of %s:\n%s", name, strings.Join(p.running, ", "), p.text()))
+	case !p.failed:
+		r.all.broke(name)
+		r.broken = append(r.broken, fmt.Sprintf("%s failed outside of its tests:\n%s", name, p.text()))
+	}
+}
+
+func (p *pkgOutput) add(line string) {
+	line = strings.TrimRight(line, "\n")
+	if len(line) > tailLine {
+		line = line[:tailLine] + "..."
+	}
+	if len(p.tail) == tailLines {
+		p.tail = slices.Delete(p.tail, 0, 1)
+	}
+	p.tail = append(p.tail, line)
+}
+
+func (p *pkgOutput) text() string { return "\t" + strings.Join(p.tail, "\n\t") }
+
+// maxEvent bounds a line of go test's JSON output.
+const maxEvent = 4 << 20
+
+// read reads events until the end.  What is no event, such as a line that is longer
+// than an event may be, is left out.
+func (r *runOutput) read(from io.Reader) error {
+	in := bufio.NewReaderSize(from, 64<<10)
+	var line []byte
+	for {
+		part, err := in.ReadSlice('\n')
+		if len(line)+len(part) <= maxEvent {
+			line = append(line, part...)
+		} else {
+			line = append(line[:0], 0) // no event any more
+		}
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		var e event
+		if json.Unmarshal(line, &e) == nil {
+			r.event(e)
+		}
+		line = line[:0]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// once runs the tests once; a failed test is no error of it.  logFile stays if
+// something failed.
+func (r *runOutput) once(ctx context.Context, root string, pkgs []string, pattern, logFile string) (err error) {
 	args := []string{"-json", "-count=1", "-timeout", "60m"}
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}
+	log, err := os.Create(logFile)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		log.Close()
+		if !r.failed || err != nil {
+			os.Remove(logFile)
+		}
+	}()
 	test := goTest(ctx, root, append(args, pkgs...)...)
 	pipe, err := test.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	var complaint bytes.Buffer
-	test.Stderr = &complaint
+	w := bufio.NewWriter(log)
+	var complaint tail // of the go command itself
+	r.log, test.Stderr = w, &complaint
+	test.WaitDelay = 10 * time.Second // for who has inherited standard error
 	if err := test.Start(); err != nil {
 		return err
 	}
-	var text strings.Builder
-	bad := false
-	for sc := bufio.NewScanner(pipe); sc.Scan(); {
-		var e event
-		if json.Unmarshal(sc.Bytes(), &e) != nil {
-			continue
-		}
-		text.WriteString(e.Output)
-		bad = bad || e.Action == "fail"
-		all.add(e)
-	}
+	readErr := r.read(pipe)
 	err = test.Wait()
+	_, _ = w.Write(complaint)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if bad {
-		return os.WriteFile(logFile, []byte(text.String()), 0o644)
+	if readErr != nil {
+		return fmt.Errorf("output of go test: %w", readErr)
 	}
-	if err != nil {
-		return fmt.Errorf("go test: %w\n%s", err, complaint.String())
+	if err != nil && !r.failed {
+		r.failed = true
+		r.all.broke("go test")
+		r.broken = append(r.broken, fmt.Sprintf("go test: %v\n%s", err, complaint))
 	}
-	return nil
+	return w.Flush()
+}
+
+// tail keeps the end of what is written to it.
+type tail []byte
+
+const tailSize = 16 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	*t = append(*t, p[max(len(p)-tailSize, 0):]...)
+	if over := len(*t) - tailSize; over > 0 {
+		*t = append((*t)[:0], (*t)[over:]...)
+	}
+	return len(p), nil
 }

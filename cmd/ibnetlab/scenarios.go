@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -44,10 +46,9 @@ func moduleRoot() (string, error) {
 }
 
 // scenarios finds the tests below root that boot a guest, themselves or by functions
-// of their package.
-func scenarios(root string) ([]scenario, error) {
-	var found []scenario
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+// of their package.  broken are the files that could not be read to their end.
+func scenarios(root string) (found []scenario, broken []error, err error) {
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
 		}
@@ -66,7 +67,10 @@ func scenarios(root string) ([]scenario, error) {
 		for _, name := range files {
 			f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 			if err != nil {
-				return err
+				broken = append(broken, err)
+			}
+			if f == nil {
+				continue
 			}
 			for _, decl := range f.Decls {
 				if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil {
@@ -87,7 +91,7 @@ func scenarios(root string) ([]scenario, error) {
 		}
 		return nil
 	})
-	return found, err
+	return found, broken, err
 }
 
 // bootGuests tells which functions of a package boot guests: those that call the lab,
@@ -126,9 +130,12 @@ func listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := scenarios(root)
+			all, broken, err := scenarios(root)
 			if err != nil {
 				return err
+			}
+			for _, err := range broken {
+				fmt.Fprintln(cmd.ErrOrStderr(), "ibnetlab: left out:", err)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			for _, s := range all {
@@ -180,14 +187,18 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all, err := scenarios(root)
+			all, broken, err := scenarios(root)
 			if err != nil {
 				return err
 			}
 			hits, sub := find(all, args[0])
 			if len(hits) == 0 {
-				return fmt.Errorf("no scenario %q; ibnetlab list shows them", args[0])
+				return errors.Join(append(broken, fmt.Errorf("no scenario %q; ibnetlab list shows them", args[0]))...)
 			}
+			if err := checkPattern(sub); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			ran := false
 			for _, s := range hits {
 				pattern := "^" + s.name + "$"
 				if sub != "" {
@@ -197,14 +208,40 @@ func runCommand() *cobra.Command {
 				if keep {
 					test.Env = append(test.Env, "IBNET_LAB_KEEP=1", "IBNET_LAB_TIMELINE=1")
 				}
-				test.Stdout, test.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+				seen := &subtests{w: cmd.OutOrStdout(), of: s.name}
+				test.Stdout, test.Stderr = seen, cmd.ErrOrStderr()
 				if err := test.Run(); err != nil {
 					return err
 				}
+				ran = ran || sub == "" || seen.ran
+			}
+			if !ran {
+				return fmt.Errorf("%s has no part %q that go test can choose; parts that run within one guest run together", hits[0].name, sub)
 			}
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&keep, "keep", true, "keep the folders of the guests: console, logs, timeline.svg")
 	return c
+}
+
+// subtests passes the output of go test -v on, and notes whether a subtest ran: go
+// test takes it for success if none is chosen.
+type subtests struct {
+	w    io.Writer
+	of   string // the test
+	part []byte // of a line
+	ran  bool
+}
+
+func (s *subtests) Write(p []byte) (int, error) {
+	for l := range bytes.Lines(p) {
+		if s.part = append(s.part, l...); s.part[len(s.part)-1] != '\n' && len(s.part) < 1<<10 {
+			break
+		}
+		text, ok := bytes.CutPrefix(s.part, []byte("=== RUN "))
+		s.ran = s.ran || ok && bytes.HasPrefix(bytes.TrimSpace(text), []byte(s.of+"/"))
+		s.part = s.part[:0]
+	}
+	return s.w.Write(p)
 }

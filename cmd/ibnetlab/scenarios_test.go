@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -15,6 +18,7 @@ func TestScenarios(t *testing.T) {
 		"p/a_test.go":          "package p\n// TestA is direct. And more.\nfunc TestA(t *testing.T) { lab.Run(t, c, f) }\nfunc TestNone(t *testing.T) { g.Run(x) }\n",
 		"p/b_test.go":          "package p\nfunc TestB(t *testing.T) { t.Run(\"x\", func(t *testing.T) { first(t) }) }\nfunc second(t *testing.T) { lab.RunNet(t, n) }\n",
 		"p/c_test.go":          "package p\nfunc first(t *testing.T) { second(t) }\n",
+		"r/e_test.go":          "package r\nfunc TestE(t *testing.T) { lab.Run(t, c, f) }\nfunc broken( {\n",
 		"q/testdata/d_test.go": "package d\nfunc TestD(t *testing.T) { lab.Run(t, c, f) }\n",
 	} {
 		name = filepath.Join(root, name)
@@ -25,10 +29,53 @@ func TestScenarios(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := scenarios(root)
-	want := []scenario{{"./p", "TestA", "TestA is direct."}, {"./p", "TestB", ""}}
+	got, broken, err := scenarios(root)
+	want := []scenario{{"./p", "TestA", "TestA is direct."}, {"./p", "TestB", ""}, {"./r", "TestE", ""}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if len(broken) != 1 || !strings.Contains(broken[0].Error(), "e_test.go:3:") {
+		t.Errorf("broken: %v", broken)
+	}
+}
+
+// A part of a scenario that does not exist is an error, though go test takes it for
+// success.
+func TestRunNoPart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles tests")
+	}
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":           "module parts\n\ngo 1.26\n",
+		"lab/lab.go":       "package lab\nimport \"testing\"\nfunc Run(t *testing.T) { t.Log(\"in a guest\") }\n",
+		"parts/p_test.go":  "package p\nimport (\"testing\"; \"parts/lab\")\nfunc TestParts(t *testing.T) { for _, n := range []string{\"7.0\", \"8.0\"} { t.Run(n, func(t *testing.T) { lab.Run(t) }) } }\nfunc TestWhole(t *testing.T) { lab.Run(t) }\n",
+		"broken/b_test.go": "package b\nfunc (\n",
+	} {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(root)
+	for _, tc := range []struct{ arg, out, err string }{
+		{"TestParts", "--- PASS: TestParts/8.0", ""}, {"TestParts/7.0", "--- PASS: TestParts/7.0", ""}, {"TestWhole", "in a guest", ""},
+		{"TestParts/9.0", "", `TestParts has no part "9.0"`}, {"TestWhole/9.0", "", `TestWhole has no part "9.0"`},
+		{"TestParts/(", "", "missing closing )"}, {"TestNone", "", "b_test.go:2"},
+	} {
+		var out bytes.Buffer
+		c := runCommand()
+		c.SetArgs([]string{tc.arg})
+		c.SetOut(&out)
+		c.SetErr(io.Discard)
+		c.SilenceErrors, c.SilenceUsage = true, true
+		err := c.ExecuteContext(t.Context())
+		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) || !strings.Contains(out.String(), tc.out) {
+			t.Errorf("%s: error %v, want %q; output:\n%s", tc.arg, err, tc.err, out.String())
+		}
 	}
 }
 

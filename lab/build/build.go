@@ -279,6 +279,9 @@ func (b *Builder) run(ctx context.Context, s step, name string, args ...string) 
 					if len(last) > 70 {
 						last = last[:70]
 					}
+					if last == "" {
+						last = "at it"
+					}
 					b.say("%s: %s", s.what, last)
 				}
 			}

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -27,6 +28,9 @@ var abiPattern = regexp.MustCompile(`linux-image-([0-9][^ ]*)-amd64`)
 // installing them, and unpacks it for QEMU's direct boot.  series is "6.1", the
 // kernel of bookworm, or "6.12", that of bookworm-backports.
 func (b *Builder) DebianKernel(ctx context.Context, series string) (*Kernel, error) {
+	if !slices.Contains(AllSeries, series) {
+		return nil, fmt.Errorf("kernel series %q: want %s", series, strings.Join(AllSeries, " or "))
+	}
 	if err := b.need(ctx, map[string]string{"qemu-system-x86_64": "qemu-system-x86"}); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,9 @@ var sanitizeConfig string
 // Series is the Debian kernel series that the guests run.
 const Series = "6.1"
 
+// AllSeries are the Debian kernel series that there are for QEMU.
+var AllSeries = []string{Series, "6.12"}
+
 // Variant names a kernel that Builder.Kernel can make.
 type Variant struct {
 	Name    string

@@ -164,6 +164,19 @@ func TestPlug(t *testing.T) {
 		}
 		return ""
 	}
+	// A link that comes up between the walk and the end of the first sweep is not
+	// what is tested here.
+	wait("all cables up", func() bool {
+		for _, p := range crossing {
+			q := f.Ports[p.Peer]
+			x, errA := a.PortInfo(f.Nodes[p.Node].GUID, p.Num)
+			y, errB := b.PortInfo(f.Nodes[q.Node].GUID, q.Num)
+			if errA != nil || errB != nil || x.PhysState != ib.PhysLinkUp || y.PhysState != ib.PhysLinkUp {
+				return false
+			}
+		}
+		return true
+	})
 	run(a, 9)
 	wait("all of both halves Active", func() bool {
 		x := sms[0].Snapshot()

@@ -63,6 +63,9 @@ func control(line string) error {
 // HCAs: -1.
 func (g *G) LoadSwib(params string) {
 	g.Helper()
+	if err := checkParams(params); err != nil {
+		g.Fatal(err)
+	}
 	if err := loadModule(shareDir+"/swib.ko", params); err != nil {
 		g.Fatal(err)
 	}

@@ -96,6 +96,50 @@ type Guest struct {
 	cleared  bool        // the folder was moved or removed
 }
 
+// name is what messages call the guest.
+func (g *Guest) name() string {
+	if g.cfg.node != "" {
+		return "the guest (node " + g.cfg.node + ")"
+	}
+	return "the guest"
+}
+
+// ended reports whether the guest's machine has ended for good.
+func (g *Guest) ended() bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+var logLine = regexp.MustCompile(`^ +[^ :]+\.go:[0-9]+: `)
+
+// complaint is the last thing that the guest has said of itself: why it could not
+// begin, the last message of its test, or what became of its machine.
+func (g *Guest) complaint() string {
+	if msg, err := os.ReadFile(filepath.Join(g.Dir, "out/error")); err == nil {
+		return strings.TrimSpace(string(msg))
+	}
+	text, _ := os.ReadFile(filepath.Join(g.Dir, "out/stdout"))
+	const most = 10
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if strings.HasPrefix(lines[i], "panic: ") || logLine.MatchString(lines[i]) {
+			end := i + 1
+			for end < len(lines) && end-i < most && strings.HasPrefix(lines[end], "        ") && !logLine.MatchString(lines[end]) {
+				end++
+			}
+			return strings.TrimSpace(strings.Join(lines[i:end], "\n"))
+		}
+	}
+	if g.ended() && g.err != nil {
+		return g.err.Error()
+	}
+	return "it said nothing"
+}
+
 // unavailable skips t, or fails it where a lab is required.
 func unavailable(t *testing.T, err error) {
 	t.Helper()
@@ -109,12 +153,16 @@ func unavailable(t *testing.T, err error) {
 // Run is Boot and Wait; Boot is for tests of several guests.
 func Boot(t *testing.T, c Config) *Guest {
 	t.Helper()
+	given := c
 	c = c.withDefaults()
 	switch {
 	case runtime.GOOS != "linux" || runtime.GOARCH != "amd64":
 		unavailable(t, errors.New("the guests are x86-64 Linux kernels"))
 	case testing.Short() || os.Getenv(requireVar) == "off":
 		t.Skip("lab: switched off")
+	}
+	if err := given.check(); err != nil {
+		t.Fatalf("lab: %v", err)
 	}
 	m, err := prepare(t.Context(), t.Output(), c)
 	if errors.Is(err, build.ErrUnavailable) {
@@ -141,7 +189,11 @@ func Boot(t *testing.T, c Config) *Guest {
 	if testing.CoverMode() != "" {
 		args = append(args, "-test.coverprofile=")
 	}
-	g, err := m.boot(job{Config: c, Args: args}, t.Name(), nil)
+	name := t.Name()
+	if c.node != "" {
+		name += "-" + c.node
+	}
+	g, err := m.boot(job{Config: c, Args: args}, name, nil)
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}
@@ -150,7 +202,7 @@ func Boot(t *testing.T, c Config) *Guest {
 		switch {
 		case g.cleared:
 		case t.Failed():
-			t.Logf("lab: what the guest left is in %s", g.keep())
+			t.Logf("lab: what %s left is in %s", g.name(), g.keep())
 		default:
 			g.remove()
 		}
@@ -196,6 +248,9 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 			return nil, err
 		}
 	}
+	if err := m.checkUnits(); err != nil {
+		return nil, err
+	}
 	for _, bin := range append([]string{managerPkg}, c.Bins...) {
 		file := bin
 		if !filepath.IsAbs(bin) {
@@ -206,6 +261,30 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 		m.bins[filepath.Base(file)] = file
 	}
 	return m, nil
+}
+
+// checkUnits makes sure that the units to start at boot exist: systemd says nothing
+// of one that does not.
+func (m *machine) checkUnits() error {
+next:
+	for _, u := range m.cfg.Units {
+		file := u
+		if name, rest, ok := strings.Cut(u, "@"); ok {
+			file = name + "@" + filepath.Ext(rest)
+		}
+		for _, dir := range []string{"/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system"} {
+			for _, f := range []string{u, file} {
+				if _, ok := m.cfg.Files[filepath.Join(dir, f)]; ok {
+					continue next
+				}
+				if _, err := os.Lstat(filepath.Join(m.rootfs, dir, f)); err == nil {
+					continue next
+				}
+			}
+		}
+		return fmt.Errorf("unit %s: neither the userland nor Files have it", u)
+	}
+	return nil
 }
 
 // managerPkg is the subnet manager that every guest can start, see G.SM.
@@ -565,7 +644,7 @@ func (g *Guest) outcome(t *testing.T) string {
 	}
 	kernelOnly := Sanitizing() && (exitErr == nil || g.late.Load())
 	if oops := kernelErrors(dmesg); oops != "" && (!g.cfg.AllowKernelErrors || exitErr != nil) {
-		t.Logf("kernel of the guest:\n%s", oops)
+		t.Logf("kernel of %s:\n%s", g.name(), oops)
 		if kernelOnly = false; why == "" {
 			why = "the guest's kernel reported an error"
 		}
@@ -573,15 +652,15 @@ func (g *Guest) outcome(t *testing.T) string {
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
 	if g.again > 0 {
-		t.Logf("lab: QEMU broke the guest's kernel before the test began; started again, %d times", g.again)
+		t.Logf("lab: QEMU broke the kernel of %s before the test began; started again, %d times", g.name(), g.again)
 	}
-	t.Logf("guest: %s, test began %s s after boot, all done in %.2f s", g.cfg.Userland, up, time.Since(g.start).Seconds())
+	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds())
 	if why != "" && kernelOnly {
 		t.Logf("lab: %s; only the kernel is judged", why)
 		return ""
 	}
 	if why != "" && exitErr != nil {
-		t.Logf("end of the console:\n%s", lastLines(console, 40))
+		t.Logf("end of the console of %s:\n%s", g.name(), lastLines(console, 40))
 	}
 	return why
 }

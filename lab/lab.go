@@ -2,7 +2,13 @@ package lab
 
 import (
 	"embed"
+	"errors"
+	"fmt"
 	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"ibnetworkd/lab/build"
@@ -104,9 +110,84 @@ type Config struct {
 	// the test.
 	AllowKernelErrors bool
 
+	node    string // of a Net
 	noHCAs  bool   // a switch: not even the default number
 	netPath string // folder of the host that the guests of a Net share
 	wires   []wire
+}
+
+// Limits of the fabric module, see swib/swib.h.
+const (
+	maxHCAs        = 1024
+	maxPorts       = 2
+	maxSwitchPorts = 254
+	maxPKeys       = 512
+	maxQueue       = 8192 // of ib_ipoib
+)
+
+// check tells what cannot be right about a config, as its author gave it.
+func (c Config) check() error {
+	ports := max(c.Ports, 1)
+	switch {
+	case c.Userland < Bare || c.Userland > Systemd:
+		return fmt.Errorf("there is no Userland %d", c.Userland)
+	case c.Machine != UML && c.Machine != QEMU:
+		return fmt.Errorf("there is no Machine %d", c.Machine)
+	case c.HCAs < -1 || c.HCAs > maxHCAs:
+		return fmt.Errorf("%d adapters: want 1 to %d, or -1 for no fabric at all", c.HCAs, maxHCAs)
+	case c.Ports < 0 || c.Ports > maxPorts:
+		return fmt.Errorf("%d ports: an adapter has 1 to %d", c.Ports, maxPorts)
+	case c.HCAs*ports > maxSwitchPorts && c.Topology == "" && !c.Cabled && !strings.Contains(c.Swib, "topo="):
+		return fmt.Errorf("%d adapters of %d ports: one switch has %d ports; a Topology has several switches", c.HCAs, ports, maxSwitchPorts)
+	case c.PKeys < 0 || c.PKeys > maxPKeys || c.PKeys%32 != 0:
+		return fmt.Errorf("P_Key tables of %d entries: want a multiple of 32 up to %d", c.PKeys, maxPKeys)
+	case c.Queue != 0 && (c.Queue < 16 || c.Queue > maxQueue || c.Queue&(c.Queue-1) != 0):
+		return fmt.Errorf("queues of %d entries: want a power of two from 16 to %d", c.Queue, maxQueue)
+	case c.Memory < 0:
+		return fmt.Errorf("%d MiB of memory", c.Memory)
+	case c.CPUs < 0:
+		return fmt.Errorf("%d CPUs", c.CPUs)
+	case c.Machine == QEMU && c.TimeTravel:
+		return errors.New("TimeTravel: only the clock of UML can jump, not that of QEMU")
+	case c.Machine == QEMU && c.Small:
+		return errors.New("Small: QEMU's kernel is Debian's")
+	case c.Machine != QEMU && c.Series != "":
+		return fmt.Errorf("Series %s: only QEMU has a choice of kernels", c.Series)
+	case c.Machine != QEMU && c.CPUs > 1:
+		return fmt.Errorf("%d CPUs: only QEMU has more than one", c.CPUs)
+	case c.Userland != Systemd && len(c.Units) > 0:
+		return fmt.Errorf("unit %s: only the userland Systemd starts units", c.Units[0])
+	}
+	if c.Machine == QEMU && c.Series != "" && !slices.Contains(build.AllSeries, c.Series) {
+		return fmt.Errorf("kernel series %q: want %s", c.Series, strings.Join(build.AllSeries, " or "))
+	}
+	for name := range c.Files {
+		if !filepath.IsAbs(name) {
+			return fmt.Errorf("file %q: want an absolute name", name)
+		}
+	}
+	return checkParams(c.Swib)
+}
+
+var swibParam = regexp.MustCompile(`(?m)^module_param(?:_named)?\((\w+),`)
+
+// checkParams makes sure that the fabric module has the parameters: the kernel loads a
+// module with others too, and says so in its log alone.
+func checkParams(params string) error {
+	source, err := swibFiles.ReadFile("swib/main.c")
+	if err != nil {
+		panic(err) // it is embedded above
+	}
+	var known []string
+	for _, m := range swibParam.FindAllSubmatch(source, -1) {
+		known = append(known, string(m[1]))
+	}
+	for p := range strings.FieldsSeq(params) {
+		if name, _, _ := strings.Cut(p, "="); !slices.Contains(known, name) {
+			return fmt.Errorf("the fabric module has no parameter %q; it has %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 func (c Config) withDefaults() Config {

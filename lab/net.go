@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,6 +90,9 @@ func RunNet(t *testing.T, n Net) {
 		return
 	}
 	n.Timeout = max(n.Timeout, 4*time.Minute)
+	if err := n.check(); err != nil {
+		t.Fatalf("lab: %v", err)
+	}
 	r := &NetRun{t: t, net: n, dir: t.TempDir(), fds: map[string]*os.File{}, guests: map[string]*Guest{}, killed: map[string]bool{}}
 	if err := os.Chmod(r.dir, 0o777); err != nil {
 		t.Fatal(err)
@@ -104,9 +107,6 @@ func RunNet(t *testing.T, n Net) {
 	}
 	for _, c := range n.Cables {
 		ends := strings.Fields(c)
-		if len(ends) != 2 {
-			t.Fatalf("lab: cable %q: want two ports", c)
-		}
 		if err := r.cable(ends[0], ends[1]); err != nil {
 			t.Fatalf("lab: cable %q: %v", c, err)
 		}
@@ -139,6 +139,54 @@ func RunNet(t *testing.T, n Net) {
 		n.Script(t, r)
 	}
 	ended = true
+}
+
+// nodeName is what a node may be called: its name goes into names of files and cables.
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+// check tells what cannot be right about a Net.
+func (n *Net) check() error {
+	seen := map[string]bool{}
+	for i := range n.Nodes {
+		node := &n.Nodes[i]
+		switch {
+		case !nodeName.MatchString(node.Name):
+			return fmt.Errorf("node %q: a name has letters, digits, dots, hyphens and underscores", node.Name)
+		case seen[node.Name]:
+			return fmt.Errorf("two nodes are called %q", node.Name)
+		case node.Switch < 0 || node.Switch > maxSwitchPorts:
+			return fmt.Errorf("node %s: a switch of %d ports: want 1 to %d", node.Name, node.Switch, maxSwitchPorts)
+		case node.Switch > 0 && node.Body != nil:
+			return fmt.Errorf("node %s: a switch has no Body", node.Name)
+		case node.Switch == 0 && node.Body == nil:
+			return fmt.Errorf("node %s has no Body and is no Switch: it would do nothing", node.Name)
+		}
+		seen[node.Name] = true
+		if err := node.Config.check(); err != nil {
+			return fmt.Errorf("node %s: %w", node.Name, err)
+		}
+	}
+	for _, c := range n.Cables {
+		ends := strings.Fields(c)
+		if len(ends) != 2 {
+			return fmt.Errorf("cable %q: want two ports", c)
+		}
+		for _, end := range ends {
+			name, port, _ := strings.Cut(end, "/")
+			node := n.node(name)
+			if node == nil {
+				continue // of the simulated fabric, or nowhere: plug knows
+			}
+			last := node.Switch
+			if last == 0 {
+				last = max(node.Config.Ports, 1)
+			}
+			if num, err := strconv.Atoi(port); err != nil || num < 1 || num > last {
+				return fmt.Errorf("cable %q: node %s has no port %q; its last is %d", c, name, port, last)
+			}
+		}
+	}
+	return nil
 }
 
 // judge makes the outcome of the guests that of the test.
@@ -222,6 +270,9 @@ func plugSim(sim *simfabric.Sim, f *os.File, name, port string) (run func(contex
 	p, err := sim.Plug(found[0].NodeGUID, uint8(num), c.Send, c.SetReady)
 	if err != nil {
 		conn.Close()
+		if errors.Is(err, simfabric.ErrBusy) {
+			return nil, fmt.Errorf("port %s/%s has a cable already; take a free port of a switch, or a port of an adapter, whose place the guest gets", name, port)
+		}
 		return nil, fmt.Errorf("port %s/%s: %w", name, port, err)
 	}
 	return func(ctx context.Context) error { return c.Run(ctx, conn, p) }, nil
@@ -298,12 +349,13 @@ func (r *NetRun) Boot(name string) {
 		c.Commands = append([]string{fmt.Sprintf("switch 0 %d", node.Switch)}, c.Commands...)
 		kind = "s0"
 	}
-	c.netPath = r.dir
+	c.netPath, c.node = r.dir, name
 	for end, f := range r.fds {
 		if port, ok := strings.CutPrefix(end, name+"/"); ok {
 			c.wires = append(c.wires, wire{kind + "/" + port, f})
 		}
 	}
+	_ = os.Remove(filepath.Join(r.dir, failedPrefix+name))
 	g := Boot(r.t, c)
 	r.Mark("boot %s", name)
 	r.mu.Lock()
@@ -332,6 +384,10 @@ func (r *NetRun) Kill(name string) {
 	}
 	g.Kill()
 	r.Mark("kill %s", name)
+	if failed := filepath.Join(r.dir, failedPrefix+name); fileExists(failed) {
+		r.t.Errorf("lab: node %s had failed before it was killed: %s", name, g.complaint())
+		_ = os.Remove(failed)
+	}
 	r.mu.Lock()
 	gone := g.records(name)
 	seen := map[string]bool{}
@@ -352,17 +408,68 @@ func (r *NetRun) Kill(name string) {
 	}
 }
 
-// Ctl gives the fabric module of a node a command, such as "link h0/1 down".
+// Ctl gives the fabric module of a node a command, such as "link h0/1 down", and
+// returns when it is carried out.  The test fails if the module refuses it, or the
+// node does not run.
 func (r *NetRun) Ctl(name, format string, args ...any) {
 	r.t.Helper()
-	r.mu.Lock()
-	r.ctl++
-	n := r.ctl
-	r.mu.Unlock()
-	r.Mark("%s: %s", name, fmt.Sprintf(format, args...))
-	if err := post(r.dir, fmt.Sprintf("ctl-%s-%06d", name, n), fmt.Sprintf(format, args...)); err != nil {
-		r.t.Fatal(err)
+	cmd := fmt.Sprintf(format, args...)
+	r.Mark("%s: %s", name, cmd)
+	if err := r.order(name, cmd); err != nil {
+		r.t.Fatalf("lab: node %s: %v", name, err)
 	}
+}
+
+// ctlName and doneName are the files of the command n for a node, and of what became
+// of it: nothing, or why it was refused.
+func ctlName(node, n string) string  { return "ctl@" + node + "@" + n }
+func doneName(node, n string) string { return "done@" + node + "@" + n }
+
+// order has a command carried out by a node.
+func (r *NetRun) order(name, cmd string) error {
+	r.mu.Lock()
+	g := r.guests[name]
+	if r.killed[name] {
+		g = nil
+	}
+	r.ctl++
+	n := fmt.Sprintf("%06d", r.ctl)
+	r.mu.Unlock()
+	switch {
+	case r.net.node(name) == nil:
+		return fmt.Errorf("command %q: there is no such node; the nodes are %s", cmd, r.net.names())
+	case g == nil:
+		return fmt.Errorf("command %q: it does not run", cmd)
+	}
+	ctl, done := filepath.Join(r.dir, ctlName(name, n)), filepath.Join(r.dir, doneName(name, n))
+	defer os.Remove(ctl)
+	defer os.Remove(done)
+	if err := post(r.dir, ctlName(name, n), cmd); err != nil {
+		return err
+	}
+	for end := time.Now().Add(patient(0)); ; time.Sleep(5 * time.Millisecond) {
+		ended := g.ended()
+		if text, err := os.ReadFile(done); err == nil {
+			if len(text) > 0 {
+				return errors.New(string(text))
+			}
+			return nil
+		}
+		if ended {
+			return fmt.Errorf("command %q: its guest has ended: %s", cmd, g.complaint())
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("command %q: not carried out within %v", cmd, patient(0))
+		}
+	}
+}
+
+func (n *Net) names() string {
+	all := make([]string, len(n.Nodes))
+	for i := range n.Nodes {
+		all[i] = n.Nodes[i].Name
+	}
+	return strings.Join(all, ", ")
 }
 
 // Post tells all nodes something; Await in a guest or on the host reads it.
@@ -373,14 +480,39 @@ func (r *NetRun) Post(key, value string) {
 	}
 }
 
-// Await waits until somebody has posted key and returns its value.
+// Await waits until somebody has posted key and returns its value.  The test fails
+// when a node has failed in the meantime, or after limit.
 func (r *NetRun) Await(key string, limit time.Duration) string {
 	r.t.Helper()
-	v, ok := await(r.dir, key, limit)
-	if !ok {
-		r.t.Fatalf("lab: nobody posted %q within %v", key, patient(limit))
+	v, why := await(r.dir, key, limit, r.broken)
+	if why != "" {
+		r.t.Fatalf("lab: %s", why)
 	}
 	return v
+}
+
+// broken names a node that cannot do its part any more, and says why; "" if all can.
+func (r *NetRun) broken() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, n := range r.net.Nodes {
+		g := r.guests[n.Name]
+		if g == nil || r.killed[n.Name] {
+			continue
+		}
+		ended := g.ended()
+		if fileExists(filepath.Join(r.dir, failedPrefix+n.Name)) {
+			return fmt.Sprintf("node %s has failed: %s", n.Name, g.complaint())
+		}
+		if !ended {
+			continue
+		}
+		if exit, _ := os.ReadFile(filepath.Join(g.Dir, "out/exit")); string(exit) == "0" {
+			return "all bodies have ended"
+		}
+		return fmt.Sprintf("node %s has ended: %s", n.Name, g.complaint())
+	}
+	return ""
 }
 
 // Posted returns the last value that was posted under a key, "" if there is none.
@@ -406,9 +538,14 @@ func (g *G) Post(key, value string) {
 // Await waits until a node or the host has posted key and returns its value.
 func (g *G) Await(key string, limit time.Duration) string {
 	g.Helper()
-	v, ok := await(netDir, key, limit)
-	if !ok {
-		g.Fatalf("nobody posted %q within %v", key, patient(limit))
+	v, why := await(netDir, key, limit, func() string {
+		if f, _ := filepath.Glob(netDir + "/" + failedPrefix + "*"); len(f) > 0 {
+			return "node " + strings.TrimPrefix(filepath.Base(f[0]), failedPrefix) + " has failed"
+		}
+		return ""
+	})
+	if why != "" {
+		g.Fatal(why)
 	}
 	return v
 }
@@ -424,17 +561,24 @@ func post(dir, name, value string) error {
 	return os.Rename(tmp, filepath.Join(dir, name))
 }
 
-func await(dir, key string, limit time.Duration) (string, bool) {
+// failedPrefix begins the name of the file that says that a node has failed.
+const failedPrefix = "failed@"
+
+// await waits for a key, and says why it has given that up: after limit, or for what
+// broken says.
+func await(dir, key string, limit time.Duration, broken func() string) (value, why string) {
 	end := time.Now().Add(patient(limit))
-	for {
+	for ; ; time.Sleep(20 * time.Millisecond) {
+		why := broken()
 		text, err := os.ReadFile(filepath.Join(dir, "key-"+key))
-		if err == nil {
-			return string(text), true
+		switch {
+		case err == nil:
+			return string(text), ""
+		case why != "":
+			return "", fmt.Sprintf("nobody posted %q, and %s", key, why)
+		case time.Now().After(end):
+			return "", fmt.Sprintf("nobody posted %q within %v", key, patient(limit))
 		}
-		if time.Now().After(end) {
-			return "", false
-		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -459,12 +603,14 @@ func (r *NetRun) watchDone(stop chan struct{}) {
 				left++
 				continue
 			}
-			select {
-			case <-g.done:
-			default:
-				if _, err := os.Stat(filepath.Join(g.Dir, "out/body-done")); err != nil {
-					left++
-				}
+			ended := g.ended()
+			if fileExists(filepath.Join(g.Dir, "out/body-done")) {
+				continue
+			}
+			if !ended {
+				left++
+			} else if !Sanitizing() {
+				_ = post(r.dir, failedPrefix+n.Name, "") // who waits for it need not
 			}
 		}
 		r.mu.Unlock()
@@ -492,7 +638,14 @@ func (n *Net) body(t *testing.T) {
 	defer close(stop)
 	runBody(t, c.Config, func(g *G) {
 		wg.Go(func() { obey(g, name, stop) })
+		ended := false
 		defer func() {
+			if !ended && !g.Failed() && !g.Skipped() {
+				return // it panics
+			}
+			if g.Failed() && !Sanitizing() {
+				_ = post(netDir, failedPrefix+name, "")
+			}
 			_ = os.WriteFile(shareDir+"/out/body-done", nil, 0o644)
 			// Others may still need this node.
 			for {
@@ -505,6 +658,7 @@ func (n *Net) body(t *testing.T) {
 		if node.Body != nil {
 			node.Body(g)
 		}
+		ended = true
 	})
 }
 
@@ -518,16 +672,18 @@ func obey(g *G, name string, stop chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		files, _ := filepath.Glob(netDir + "/ctl-" + name + "-*")
+		files, _ := filepath.Glob(netDir + "/" + ctlName(name, "*"))
 		for _, f := range files {
 			text, err := os.ReadFile(f)
 			if err == nil {
 				err = control(string(text))
 			}
-			if rerr := os.Remove(f); err == nil && rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-				err = rerr
-			}
+			_ = os.Remove(f) // it must not be done twice
+			answer := ""
 			if err != nil {
+				answer = err.Error()
+			}
+			if err := post(netDir, doneName(name, f[strings.LastIndexByte(f, '@')+1:]), answer); err != nil {
 				g.Error(err)
 			}
 		}

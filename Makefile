@@ -54,9 +54,12 @@ test: deps lab ## everything that must pass, on this machine and on the lab's ke
 	@echo "== scenarios on the lab's kernels"
 	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'
 
+AGAINST ?= networkd NetworkManager ifupdown opensm
+ONLY    ?= .
+RUNS    ?= 2
 .PHONY: bench
-bench: lab ## ibnetworkd beside systemd-networkd, in one guest, as ratios (15 minutes)
-	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 90m ./lab/bench -compare | grep --line-buffered -vE '^(=== |PASS|ok )'
+bench: lab ## ibnetworkd and ibnetsm beside systemd-networkd, NetworkManager, ifupdown and opensm, as ratios (an hour; AGAINST="networkd opensm", ONLY='Hotplug|DriverRestart', RUNS=1: fewer)
+	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 5h -run '$(ONLY)' ./lab/bench -compare -against '$(AGAINST)' -runs $(RUNS) | grep --line-buffered -vE '^(=== |PASS|ok )|--- (PASS|SKIP).*\(0\.0'
 
 .PHONY: bench-sm
 bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one guest, as ratios (30 minutes)

@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,7 +14,44 @@ import (
 	"ibnetworkd/lab"
 )
 
-var compare = flag.Bool("compare", false, "compare ibnetworkd with systemd-networkd; minutes")
+// What is asked for on the host is told to the guest in its environment.
+const (
+	againstVar  = "IBNET_BENCH_AGAINST"
+	runsVar     = "IBNET_BENCH_RUNS"
+	adaptersVar = "IBNET_BENCH_ADAPTERS"
+)
+
+var (
+	compare  = flag.Bool("compare", false, "compare ibnetworkd with systemd-networkd, NetworkManager, ifupdown and opensm; an hour")
+	against  = flag.String("against", cmp.Or(os.Getenv(againstVar), "networkd,NetworkManager,ifupdown,opensm"), "the `contestants` beside ours")
+	runs     = flag.Int("runs", number(runsVar, 2), "`rounds` in which the contestants take turns at hotplug and driver restart")
+	adapters = flag.Int("adapters", number(adaptersVar, 16), "adapters of TestMany, with 20 links each; `number`")
+)
+
+func number(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// contestants are those that were asked for.
+func contestants(t testing.TB) []contestant {
+	t.Helper()
+	out, err := chosen(*against)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// withManagers adds the daemon on opensm, for work that waits for a manager.
+func withManagers(list []contestant) []contestant {
+	if strings.Contains(*against, "opensm") {
+		list = append(list, withOpensm(ours))
+	}
+	return list
+}
 
 // dist is a file of the packages, with the programs where the guest has them.
 func dist(name string) string {
@@ -30,20 +69,27 @@ func dist(name string) string {
 const noRestart = "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"
 
 func config() lab.Config {
-	return lab.Config{
-		Userland: lab.Systemd, HCAs: -1, Memory: 4096, Append: "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=32", Timeout: 25 * time.Minute,
+	c := lab.Config{
+		Userland: lab.Systemd, HCAs: -1, Memory: 4096, Append: "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=32", Timeout: 75 * time.Minute,
+		Env:  []string{againstVar + "=" + *against, runsVar + "=" + strconv.Itoa(*runs), adaptersVar + "=" + strconv.Itoa(*adapters)},
 		Bins: []string{"ibnetworkd/cmd/ibnetworkd"},
 		Files: map[string]string{
 			"/etc/systemd/system/ibnetworkd.service":                         dist("systemd/ibnetworkd.service"),
 			"/usr/share/dbus-1/system.d/org.ibnetwork1.conf":                 dist("dbus/org.ibnetwork1.conf"),
-			"/etc/systemd/system/systemd-networkd.service.d/50-bench.conf":   noRestart,
-			"/etc/systemd/system/ibnetworkd.service.d/50-bench.conf":         noRestart,
 			"/etc/systemd/network/.keep":                                     "",
 			"/etc/systemd/system/systemd-networkd-wait-online.service":       "",
-			"/etc/NetworkManager/conf.d/10-none.conf":                        "[keyfile]\nunmanaged-devices=*\n",
 			"/etc/systemd/system/systemd-networkd.service.d/60-nolimit.conf": "[Service]\nWatchdogSec=0\n",
 		},
 	}
+	for _, x := range all {
+		for _, u := range x.inSlice {
+			c.Files["/etc/systemd/system/"+u+".d/40-slice.conf"] = "[Service]\nSlice=" + x.slice + "\n"
+		}
+		if !x.transient {
+			c.Files["/etc/systemd/system/"+x.units[0]+".d/50-bench.conf"] = noRestart
+		}
+	}
+	return c
 }
 
 func skipUnlessCompare(t *testing.T) {
@@ -59,11 +105,28 @@ func newRig(g *lab.G) *rig {
 		g.Fatalf("watch: %v", err)
 	}
 	var sm *lab.Proc
-	r := &rig{w: w, logf: g.Logf}
+	r := &rig{w: w}
 	r.ctl = func(cmd string) error { return g.TryWrite("/sys/kernel/debug/swib/ctl", cmd+"\n") }
+	parts := "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"
+	for k := range 10 {
+		parts += fmt.Sprintf("p%d=0x%04x, ipoib, mtu=5 : ALL=full;\n", k, 0x0001+k)
+	}
+	r.manage = func(kind string) error {
+		if sm != nil {
+			sm.Kill()
+		}
+		if kind == "opensm" {
+			sm = g.Opensm(lab.SM{Partitions: parts, Args: []string{"-s", "10"}})
+		} else {
+			sm = g.SM(lab.SM{Partitions: parts})
+		}
+		r.managerPID = sm.Cmd.Process.Pid
+		return nil
+	}
 	r.load = func(args string) error {
 		if sm != nil {
 			sm.Kill()
+			sm = nil
 			if _, err := g.Try("rmmod", "swib"); err != nil {
 				return err
 			}
@@ -72,12 +135,7 @@ func newRig(g *lab.G) *rig {
 		if _, err := run("udevadm", "settle"); err != nil {
 			return err
 		}
-		parts := "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"
-		for k := range 10 {
-			parts += fmt.Sprintf("p%d=0x%04x, ipoib, mtu=5 : ALL=full;\n", k, 0x0001+k)
-		}
-		sm = g.SM(lab.SM{Partitions: parts})
-		return nil
+		return r.manage("")
 	}
 	return r
 }
@@ -89,9 +147,90 @@ func must(g *lab.G, err error) {
 	}
 }
 
+// score is what a contestant did in all rounds of a kind of work.
+type score struct {
+	times         []time.Duration
+	tries, right  int
+	lost          int
+	cpu, udev, sm time.Duration
+	wrong         string // of the last try that was not right
+	idle          usage
+}
+
+// turns lets all contestants, one after the other and in several rounds, find
+// the links of an adapter again that goes and comes.
+func turns(g *lab.G, r *rig, list []contestant, work string, specs, watched []spec, reps int, digest, idle bool) {
+	g.Helper()
+	scores := map[string]*score{}
+	for round := range *runs {
+		for _, c := range list {
+			s := scores[c.name]
+			if s == nil {
+				s = &score{}
+				scores[c.name] = s
+			}
+			must(g, r.manage(c.manager))
+			// An adapter that no other contestant has seen, and a manager that serves.
+			must(g, r.ctl("del 1"))
+			must(g, r.ctl("add 1"))
+			g.WaitActive(2 * time.Minute)
+			must(g, c.configure(specs, true))
+			must(g, r.start(c))
+			r.quiesce(c)
+			for range reps {
+				sm := g.CPU(r.managerPID)
+				o, err := r.hotplug(c, 1, watched, digest, 30*time.Second)
+				must(g, err)
+				s.tries++
+				if o.right == o.of {
+					s.right++
+					s.times = append(s.times, o.last)
+				} else {
+					s.wrong = o.whats()
+				}
+				s.lost += o.carrierLost
+				s.cpu += o.used.cpu
+				s.udev += o.udev.cpu
+				s.sm += g.CPU(r.managerPID) - sm
+			}
+			if idle && round == *runs-1 && !c.transient && c.manager == "" {
+				s.idle = r.idle(c)
+			}
+			must(g, r.stop(c))
+			g.Logf("%s: round %d: right %d of %d so far, %v %s", c, round+1, s.right, s.tries, s.times, s.wrong)
+		}
+	}
+	for _, c := range list {
+		s := scores[c.name]
+		n := float64(s.tries)
+		f := cell{value: median(s.times), note: fmt.Sprintf("right %d of %d", s.right, s.tries)}
+		if s.right == 0 {
+			f.none = "not right: " + s.wrong
+		} else if s.wrong != "" {
+			f.note += "; not right: " + s.wrong
+		}
+		r.table.add(work+": median", "s", c, f)
+		r.table.add(work+": CPU", "s", c, cell{value: s.cpu.Seconds() / n})
+		r.table.add(work+": CPU, with udevd", "s", c, cell{value: (s.cpu + s.udev).Seconds() / n})
+		r.table.add(work+": carrier lost", "times", c, cell{value: float64(s.lost)})
+		if c.manager != "" || c.name == ours.name && len(withManagers(nil)) > 0 {
+			r.table.add(work+": CPU of the subnet manager", "s", c, cell{value: s.sm.Seconds() / n})
+		}
+		if idle && c.manager == "" {
+			context, rss := cell{value: float64(s.idle.ctxt)}, cell{value: float64(s.idle.rss)}
+			if c.transient {
+				context.none, rss.none = "nothing of it stays", "nothing of it stays"
+			}
+			r.table.add("idle for a minute: context switches", "", c, context)
+			r.table.add("idle for a minute: RSS of all its processes", "kB", c, rss)
+		}
+	}
+}
+
 // TestHotplug: an adapter appears; connected mode, 65520, one address.
 func TestHotplug(t *testing.T) {
 	skipUnlessCompare(t)
+	list := withManagers(contestants(t))
 	lab.Run(t, config(), func(g *lab.G) {
 		r := newRig(g)
 		must(g, r.load("nhca=2"))
@@ -99,49 +238,7 @@ func TestHotplug(t *testing.T) {
 		for i := range specs {
 			specs[i].mtu = 65520
 		}
-		type sum struct {
-			times []time.Duration
-			right int
-			lost  int
-			cpu   time.Duration
-			udev  time.Duration
-			idle  usage
-		}
-		sums := map[string]*sum{ours.name: {}, networkd.name: {}}
-		const rounds, reps = 2, 5
-		for range rounds {
-			for _, c := range []contestant{networkd, ours} {
-				s := sums[c.name]
-				must(g, c.configure(specs, true))
-				must(g, r.start(c))
-				r.quiesce(c)
-				for range reps {
-					before, udev := used(c.service), used("systemd-udevd")
-					o, err := r.hotplug(1, specs[1:], 20*time.Second)
-					must(g, err)
-					if o.right == o.of {
-						s.right++
-						s.times = append(s.times, o.last)
-					}
-					s.lost += o.carrierLost
-					s.cpu += r.quiesce(c).since(before).cpu
-					s.udev += used("systemd-udevd").since(udev).cpu
-				}
-				before := used(c.service)
-				idle := time.NewTimer(time.Minute)
-				<-idle.C
-				s.idle = used(c.service).since(before)
-				must(g, r.stop(c))
-			}
-		}
-		a, b := sums[ours.name], sums[networkd.name]
-		n := float64(rounds * reps)
-		r.table.add(row{"adapter added, connected, 65520: median", "s", median(a.times), median(b.times), fmt.Sprintf("(right %d and %d of %d)", a.right, b.right, rounds*reps)})
-		r.table.add(row{"the same: CPU of the daemon", "s", a.cpu.Seconds() / n, b.cpu.Seconds() / n, ""})
-		r.table.add(row{"the same: CPU of the daemon and udevd", "s", (a.cpu + a.udev).Seconds() / n, (b.cpu + b.udev).Seconds() / n, ""})
-		r.table.add(row{"the same: carrier lost", "times", float64(a.lost), float64(b.lost), ""})
-		r.table.add(row{"idle for a minute: context switches", "", float64(a.idle.ctxt), float64(b.idle.ctxt), ""})
-		r.table.add(row{"idle for a minute: RSS", "kB", float64(a.idle.rss), float64(b.idle.rss), ""})
+		turns(g, r, list, "adapter added, connected, 65520", specs, specs[1:], 5, true, true)
 		report(g, r)
 	})
 }
@@ -149,111 +246,102 @@ func TestHotplug(t *testing.T) {
 // TestMany: 320 links of 32 ports.
 func TestMany(t *testing.T) {
 	skipUnlessCompare(t)
+	list := contestants(t)
 	lab.Run(t, config(), func(g *lab.G) {
 		r := newRig(g)
 		for _, premade := range []bool{true, false} {
-			what := "320 links, children made by the daemon"
-			if premade {
-				what = "320 links, children made before"
+			for _, c := range list {
+				many(g, r, c, premade)
 			}
-			type result struct {
-				cold          outcome
-				cpu, udev     time.Duration
-				rss           int
-				edit          outcome
-				editCPU       time.Duration
-				restart, kill outcome
-				idle          usage
-				failedBefore  int
-			}
-			got := map[string]*result{}
-			for _, c := range []contestant{networkd, ours} {
-				must(g, r.load("nhca=16 nports=2"))
-				specs := fabric(16, 2, 9, false)
-				res := &result{}
-				got[c.name] = res
-				o, u, udev, err := r.coldStart(c, specs, !premade, 3*time.Minute)
-				must(g, err)
-				quiet := r.quiesce(c)
-				res.cold, res.cpu, res.udev, res.rss = o, quiet.cpu, udev.cpu, u.rss
-				g.Logf("%s: %s: right %d of %d, first %v last %v, cpu %v, udevd %v, rss %d kB", what, c, o.right, o.of, o.first, o.last, quiet.cpu, udev.cpu, u.rss)
-				if c.name == networkd.name {
-					out, _ := g.Try("networkctl", "list", "--no-pager", "--no-legend")
-					for l := range strings.Lines(out) {
-						if strings.Contains(l, " failed") {
-							res.failedBefore++
-						}
-					}
-				}
-				o, u, err = r.edit(c, specs, 7, !premade, time.Minute)
-				if err != nil {
-					g.Logf("%s: reload: %v", c, err)
-				}
-				res.edit, res.editCPU = o, u.cpu
-				g.Logf("%s: one edit: right %d of %d after %v, cpu %v, %d link and %d address messages", c, o.right, o.of, o.last, u.cpu, o.linkMsgs, o.addrMsgs)
-				must(g, c.configure(specs, !premade))
-				_, _ = run(c.reload[0], c.reload[1:]...)
-				r.quiesce(c)
-				res.restart, err = r.disturb(c, specs, "restart", time.Minute)
-				must(g, err)
-				res.kill, err = r.disturb(c, specs, "kill -9", time.Minute)
-				must(g, err)
-				g.Logf("%s: restart: %+v", c, res.restart)
-				g.Logf("%s: kill -9: %+v", c, res.kill)
-				before := used(c.service)
-				idle := time.NewTimer(time.Minute)
-				<-idle.C
-				res.idle = used(c.service).since(before)
-				must(g, r.stop(c))
-			}
-			a, b := got[ours.name], got[networkd.name]
-			r.table.add(row{what + ": not right", "links", float64(a.cold.of - a.cold.right), float64(b.cold.of - b.cold.right), ""})
-			r.table.add(row{what + ": dead in failed", "links", float64(a.failedBefore), float64(b.failedBefore), ""})
-			r.table.add(row{what + ": first right", "s", a.cold.first.Seconds(), b.cold.first.Seconds(), ""})
-			r.table.add(row{what + ": last right", "s", a.cold.last.Seconds(), b.cold.last.Seconds(), ""})
-			r.table.add(row{what + ": CPU", "s", a.cpu.Seconds(), b.cpu.Seconds(), ""})
-			r.table.add(row{what + ": CPU of udevd", "s", a.udev.Seconds(), b.udev.Seconds(), ""})
-			r.table.add(row{what + ": RSS", "kB", float64(a.idle.rss), float64(b.idle.rss), ""})
-			r.table.add(row{what + ": one edit, CPU", "s", a.editCPU.Seconds(), b.editCPU.Seconds(), fmt.Sprintf("(right %d and %d)", a.edit.right, b.edit.right)})
-			r.table.add(row{what + ": one edit, time", "s", a.edit.last.Seconds(), b.edit.last.Seconds(), ""})
-			r.table.add(row{what + ": restart, addresses taken off", "", float64(a.restart.addrDeleted), float64(b.restart.addrDeleted), ""})
-			r.table.add(row{what + ": restart, carrier lost", "", float64(a.restart.carrierLost), float64(b.restart.carrierLost), ""})
-			r.table.add(row{what + ": kill -9, addresses taken off", "", float64(a.kill.addrDeleted), float64(b.kill.addrDeleted), ""})
-			r.table.add(row{what + ": kill -9, carrier lost", "", float64(a.kill.carrierLost), float64(b.kill.carrierLost), ""})
-			r.table.add(row{what + ": idle for a minute, context switches", "", float64(a.idle.ctxt), float64(b.idle.ctxt), ""})
 		}
 		report(g, r)
 	})
 }
 
+// many is all that one contestant does with the links of many adapters.
+func many(g *lab.G, r *rig, c contestant, premade bool) {
+	must(g, r.load(fmt.Sprintf("nhca=%d nports=2", *adapters)))
+	specs := fabric(*adapters, 2, 9, false)
+	what := fmt.Sprintf("%d links, children made by it", len(specs))
+	if premade {
+		what = fmt.Sprintf("%d links, children made before", len(specs))
+	}
+	add := func(work, unit string, f cell) { r.table.add(what+": "+work, unit, c, f) }
+	o, err := r.coldStart(c, specs, !premade, 4*time.Minute)
+	must(g, err)
+	g.Logf("%s: %s: right %d of %d, first %v last %v, cpu %v, udevd %v %s", what, c, o.right, o.of, o.first, o.last, o.used.cpu, o.udev.cpu, o.whats())
+	whole := cell{value: o.last.Seconds()}
+	if o.right != o.of {
+		whole = cell{none: fmt.Sprintf("not right: %d of %d links", o.of-o.right, o.of)}
+	}
+	add("not right", "links", cell{value: float64(o.of - o.right), note: o.whats()})
+	if c.name == networkd.name || c.name == ours.name {
+		// What networkctl calls failed is not tried again.
+		dead := 0
+		if c.name == networkd.name {
+			out, _ := g.Try("networkctl", "list", "--no-pager", "--no-legend")
+			for l := range strings.Lines(out) {
+				if strings.Contains(l, " failed") {
+					dead++
+				}
+			}
+		}
+		add("dead in failed", "links", cell{value: float64(dead)})
+	}
+	first := cell{value: o.first.Seconds()}
+	if o.right == 0 {
+		first = cell{none: "not right: all links"}
+	}
+	add("first right", "s", first)
+	add("last right", "s", whole)
+	add("CPU", "s", cell{value: o.used.cpu.Seconds()})
+	add("CPU of udevd", "s", cell{value: o.udev.cpu.Seconds()})
+
+	const edited = 7
+	e, u, err := r.edit(c, specs, edited, !premade, time.Minute)
+	cpu, took := cell{value: u.cpu.Seconds(), note: fmt.Sprintf("right %d of %d", e.right, e.of)}, cell{value: e.last.Seconds()}
+	if err != nil {
+		g.Logf("%s: reload: %v", c, err)
+		first, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
+		cpu, took = cell{none: first}, cell{none: first}
+	}
+	g.Logf("%s: one edit: right %d of %d after %v, cpu %v, %d link and %d address messages", c, e.right, e.of, e.last, u.cpu, e.linkMsgs, e.addrMsgs)
+	add("one edit, CPU", "s", cpu)
+	add("one edit, time", "s", took)
+	must(g, c.configure(specs, !premade))
+	_ = c.apply(specs[edited])
+	r.quiesce(c)
+
+	for _, how := range []string{"restart", "kill -9"} {
+		addresses, carrier := cell{none: "nothing of it stays"}, cell{none: "nothing of it stays"}
+		if !c.transient {
+			d, err := r.disturb(c, specs, how)
+			must(g, err)
+			g.Logf("%s: %s: right %d of %d, %+v", c, how, d.right, d.of, d.counts)
+			addresses, carrier = cell{value: float64(d.addrDeleted)}, cell{value: float64(d.carrierLost)}
+		}
+		add(how+", addresses taken off", "", addresses)
+		add(how+", carrier lost", "", carrier)
+	}
+	switches, rss := cell{none: "nothing of it stays"}, cell{none: "nothing of it stays"}
+	if !c.transient {
+		u := r.idle(c)
+		switches, rss = cell{value: float64(u.ctxt)}, cell{value: float64(u.rss)}
+	}
+	add("idle for a minute, context switches", "", switches)
+	add("RSS of all its processes", "kB", rss)
+	must(g, r.stop(c))
+}
+
 // TestDriverRestart: the adapter of a parent and two children goes and comes.
 func TestDriverRestart(t *testing.T) {
 	skipUnlessCompare(t)
+	list := withManagers(contestants(t))
 	lab.Run(t, config(), func(g *lab.G) {
 		r := newRig(g)
 		must(g, r.load("nhca=2"))
 		specs := fabric(2, 1, 2, false)[3:]
-		times := map[string][]time.Duration{}
-		right := map[string]int{}
-		const reps = 3
-		for _, c := range []contestant{networkd, ours} {
-			must(g, c.configure(specs, true))
-			must(g, r.start(c))
-			r.quiesce(c)
-			for range reps {
-				o, err := r.hotplug(1, specs, 30*time.Second)
-				must(g, err)
-				if o.right == o.of {
-					right[c.name]++
-					times[c.name] = append(times[c.name], o.last)
-				} else {
-					g.Logf("%s: right %d of %d", c, o.right, o.of)
-				}
-				r.quiesce(c)
-			}
-			must(g, r.stop(c))
-		}
-		r.table.add(row{"driver restart, parent and 2 children: median", "s", median(times[ours.name]), median(times[networkd.name]), fmt.Sprintf("(all right %d and %d of %d)", right[ours.name], right[networkd.name], reps)})
+		turns(g, r, list, "driver restart, parent and 2 children", specs, specs, 3, false, false)
 		report(g, r)
 	})
 }

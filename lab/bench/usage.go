@@ -2,56 +2,63 @@ package bench
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// usage is what a service has used so far.
+const (
+	cgroups = "/sys/fs/cgroup"
+	udevd   = "system.slice/systemd-udevd.service"
+)
+
+// usage is what all processes of a control group have used so far.
 type usage struct {
-	cpu  time.Duration // of its control group, user and system
-	rss  int           // kB, of the main process
-	ctxt int           // voluntary and involuntary context switches, all threads
+	cpu  time.Duration // user and system, also of those that have ended
+	rss  int           // kB, of those that run
+	ctxt int           // voluntary and involuntary context switches, all threads of those that run
 }
 
 func (u usage) since(old usage) usage {
 	return usage{cpu: u.cpu - old.cpu, rss: u.rss, ctxt: u.ctxt - old.ctxt}
 }
 
-// used reads what a service has used; a service that does not run has used
-// what its control group still knows, or nothing.
-func used(service string) usage {
+// used reads what a control group and those below it have used.
+func used(group string) usage {
 	var u usage
-	stat, _ := os.ReadFile("/sys/fs/cgroup/system.slice/" + service + ".service/cpu.stat")
+	stat, _ := os.ReadFile(filepath.Join(cgroups, group, "cpu.stat"))
 	if us, ok := field(string(stat), "usage_usec"); ok {
 		u.cpu = time.Duration(us) * time.Microsecond
 	}
-	pid := mainPID(service)
-	if pid == 0 {
-		return u
-	}
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	u.rss, _ = field(string(status), "VmRSS:")
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
-	for _, t := range tasks {
-		s, _ := os.ReadFile(t)
-		v, _ := field(string(s), "voluntary_ctxt_switches:")
-		n, _ := field(string(s), "nonvoluntary_ctxt_switches:")
-		u.ctxt += v + n
+	for _, pid := range pids(group) {
+		status, _ := os.ReadFile("/proc/" + pid + "/status")
+		rss, _ := field(string(status), "VmRSS:")
+		u.rss += rss
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%s/task/*/status", pid))
+		for _, t := range tasks {
+			s, _ := os.ReadFile(t)
+			v, _ := field(string(s), "voluntary_ctxt_switches:")
+			n, _ := field(string(s), "nonvoluntary_ctxt_switches:")
+			u.ctxt += v + n
+		}
 	}
 	return u
 }
 
-func mainPID(service string) int {
-	out, err := exec.Command("systemctl", "show", "-p", "MainPID", "--value", service).Output()
-	if err != nil {
-		return 0
-	}
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(out)))
-	return pid
+// pids are the processes of a control group and those below it.
+func pids(group string) []string {
+	var out []string
+	_ = filepath.WalkDir(filepath.Join(cgroups, group), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "cgroup.procs" {
+			text, _ := os.ReadFile(path)
+			out = append(out, strings.Fields(string(text))...)
+		}
+		return nil // a group that is gone meanwhile has no processes
+	})
+	return out
 }
 
 // field finds "name number" at the start of a line.

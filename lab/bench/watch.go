@@ -3,7 +3,11 @@ package bench
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,10 +34,36 @@ type nic struct {
 
 const lowerUp = 1 << 16
 
+// fulfils is asked at every notification: it must cost nothing beside the work.
 func (n *nic) fulfils(w wish) bool {
 	return n.name == w.name && n.flags&unix.IFF_UP != 0 && n.flags&lowerUp != 0 &&
 		(w.mtu == 0 || n.mtu == w.mtu) && (w.mode < 0 || n.mode == w.mode) &&
 		(!w.addr.IsValid() || n.addrs[w.addr])
+}
+
+// lacks says in a few words what of a wish is not so.
+func (n *nic) lacks(w wish) string {
+	var out []string
+	switch {
+	case n.flags&unix.IFF_UP == 0:
+		out = append(out, "down")
+	case n.flags&lowerUp == 0:
+		out = append(out, "no carrier")
+	}
+	if w.mode >= 0 && n.mode != w.mode {
+		if word := map[int]string{0: "datagram", 1: "connected"}[n.mode]; word != "" {
+			out = append(out, "mode "+word)
+		} else {
+			out = append(out, "mode unknown")
+		}
+	}
+	if w.mtu != 0 && n.mtu != w.mtu {
+		out = append(out, fmt.Sprintf("MTU %d", n.mtu))
+	}
+	if w.addr.IsValid() && !n.addrs[w.addr] {
+		out = append(out, "no address")
+	}
+	return strings.Join(out, ", ")
 }
 
 // counts are exact: every notification is seen (the receive buffer holds all
@@ -260,6 +290,20 @@ type outcome struct {
 	first, last time.Duration // since start, of those that are right
 	counts
 	awayMax time.Duration
+	wrong   map[string]string // what a link that is not right lacks
+}
+
+// whats says what is not right, of three links at most.
+func (o outcome) whats() string {
+	var out []string
+	for i, name := range slices.Sorted(maps.Keys(o.wrong)) {
+		if i == 3 {
+			out = append(out, fmt.Sprintf("%d more", len(o.wrong)-i))
+			break
+		}
+		out = append(out, name+": "+o.wrong[name])
+	}
+	return strings.Join(out, "; ")
 }
 
 // settle waits until all wishes are true, or none came true for quiet, and
@@ -306,9 +350,31 @@ func (w *watch) outcome(start time.Time) outcome {
 	return o
 }
 
-// now is the outcome at this moment.
+// failed is why the notifications could not be read, if so.
+func (w *watch) failed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// now is the outcome at this moment, with what is wrong.
 func (w *watch) now(start time.Time) outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.outcome(start)
+	o := w.outcome(start)
+	if o.right == o.of {
+		return o
+	}
+	o.wrong = map[string]string{}
+	for name := range w.wishes {
+		if _, ok := w.rightAt[name]; !ok {
+			o.wrong[name] = "no such link"
+		}
+	}
+	for _, n := range w.nics {
+		if _, ok := o.wrong[n.name]; ok {
+			o.wrong[n.name] = n.lacks(w.wishes[n.name])
+		}
+	}
+	return o
 }

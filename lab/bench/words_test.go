@@ -15,6 +15,7 @@ import (
 // daemon's own tool says of the link.
 func TestWords(t *testing.T) {
 	skipUnlessCompare(t)
+	list := contestants(t)
 	c := config()
 	c.Bins = append(c.Bins, "ibnetworkd/cmd/ibnetctl")
 	lab.Run(t, c, func(g *lab.G) {
@@ -42,21 +43,14 @@ func TestWords(t *testing.T) {
 				g.Fatal(err)
 			}
 			g.Logf("== %s", f.name)
-			for _, c := range []contestant{networkd, ours} {
+			for _, c := range list {
 				must(g, c.configure(f.specs, true))
 				must(g, r.start(c))
-				// Both have a while to find out what there is to say.
+				// All have a while to find out what there is to say.
 				r.quiesce(c)
-				var said string
-				if c.name == networkd.name {
-					said, _ = g.Try("networkctl", "status", "--no-pager", "--lines=0", f.shown)
-					said = lines(said, "State:", "Online state:")
-				} else {
-					g.Wait("words of ibnetctl", 10*time.Second, func() bool {
-						said, _ = g.Try("ibnetctl", "status", f.shown)
-						said = lines(said, "Why:", "Next step:")
-						return said != ""
-					})
+				said := c.says(f.shown)
+				if c.name == ours.name {
+					g.Wait("words of ibnetctl", 10*time.Second, func() bool { said = c.says(f.shown); return said != "" })
 				}
 				g.Logf("%s says:\n%s", c, said)
 				if !slices.Contains(words[c.name], said) {
@@ -72,7 +66,9 @@ func TestWords(t *testing.T) {
 		}
 		// More different answers are better: the ratio is of faults not told apart.
 		n := len(faults)
-		r.table.add(row{fmt.Sprintf("%d faults: not told apart", n), "", float64(n - len(words[ours.name])), float64(n - len(words[networkd.name])), ""})
+		for _, c := range list {
+			r.table.add(fmt.Sprintf("%d faults: not told apart", n), "", c, cell{value: float64(n - len(words[c.name]))})
+		}
 		report(g, r)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ibnetworkd/lab"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/fabric/gen"
@@ -393,6 +395,7 @@ func TestVirtualFunctions(t *testing.T) {
 		if s := g.Read("/sys/class/infiniband/" + dev("virtfn1") + "/node_guid"); s != "0200:0000:0000:0011" {
 			g.Errorf("node GUID %q", s)
 		}
+		refused(g, "del h512", unix.EBUSY)
 		g.Write(pf+"/sriov_numvfs", "0")
 		if _, err := os.Stat(pf + "/virtfn0"); err == nil {
 			g.Error("a function is left")

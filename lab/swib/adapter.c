@@ -674,14 +674,21 @@ int swib_adapters_init(bool pci)
 	r = register_netdevice_notifier(&netdev_nb);
 	if (r)
 		return r;
-	if (pci)
-		r = pci_register_driver(&swib_pci_driver);
-	else
-		r = platform_driver_register(&swib_platform_driver);
+	/* also beside PCI adapters: "add" makes platform devices */
+	r = platform_driver_register(&swib_platform_driver);
 	if (r)
-		unregister_netdevice_notifier(&netdev_nb);
-	else
-		count_vfs(true);
+		goto notifier;
+	if (pci) {
+		r = pci_register_driver(&swib_pci_driver);
+		if (r)
+			goto driver;
+	}
+	count_vfs(true);
+	return 0;
+driver:
+	platform_driver_unregister(&swib_platform_driver);
+notifier:
+	unregister_netdevice_notifier(&netdev_nb);
 	return r;
 }
 
@@ -696,7 +703,6 @@ void swib_adapters_exit(bool pci)
 	for (i = 0; i < SWIB_MAX_HCA; i++)
 		swib_hca_del(i);
 	mutex_unlock(&swib_cfg_mutex);
-	if (!pci)
-		platform_driver_unregister(&swib_platform_driver);
+	platform_driver_unregister(&swib_platform_driver);
 	unregister_netdevice_notifier(&netdev_nb);
 }

@@ -61,6 +61,12 @@ char *swib_word(char **s)
 	return w ?: "";
 }
 
+/* Words that no command takes must not pass in silence. */
+static bool too_much(char *a)
+{
+	return *swib_word(&a);
+}
+
 static int cmd_switch(char *a)
 {
 	unsigned int idx, ports;
@@ -120,24 +126,29 @@ static int cmd_add(char *a)
 	return swib_hca_add(idx, &c, NULL);
 }
 
+/* del N, hN or sN */
 static int cmd_del(char *a)
 {
 	char *w = swib_word(&a);
 	struct swib_node *n;
 	unsigned int idx;
 
-	if (!kstrtouint(w, 10, &idx)) {
-		if (idx < SWIB_MAX_HCA && swib_hcas[idx] && !swib_hcas[idx]->pdev)
-			return -EBUSY;			/* a PCI function: remove it in sysfs */
-		return swib_hca_del(idx);
+	if (too_much(a))
+		return -EINVAL;
+	if (kstrtouint(w, 10, &idx)) {
+		n = swib_node_by_name(w);
+		if (!n)
+			return -ENODEV;
+		if (n->is_switch) {
+			swib_switch_del(n->idx);
+			return 0;
+		}
+		idx = n->idx;
 	}
-	n = swib_node_by_name(w);
-	if (!n)
-		return -ENODEV;
-	if (!n->is_switch)
-		return swib_hca_del(n->idx);
-	swib_switch_del(n->idx);
-	return 0;
+	/* a PCI function goes by sysfs, a virtual one by its physical one's sriov_numvfs */
+	if (idx < SWIB_MAX_HCA && swib_hcas[idx] && (!swib_hcas[idx]->pdev || swib_hcas[idx]->pf))
+		return -EBUSY;
+	return swib_hca_del(idx);
 }
 
 static int cmd_cable(char *a, bool in)
@@ -147,6 +158,8 @@ static int cmd_cable(char *a, bool in)
 	if (!p)
 		return -ENODEV;
 	if (!in) {
+		if (too_much(a))
+			return -EINVAL;
 		swib_uncable(p);
 		return 0;
 	}
@@ -155,6 +168,8 @@ static int cmd_cable(char *a, bool in)
 	q = swib_port_by_name(swib_word(&a));
 	if (!q || q == p)
 		return -ENODEV;
+	if (too_much(a))
+		return -EINVAL;
 	if (q->wire)
 		return -EBUSY;
 	swib_cable(p, q);
@@ -183,11 +198,13 @@ static int cmd_link(char *a)
 		w = swib_word(&a);
 		if (*w && kstrtouint(w, 10, &ms))
 			return -EINVAL;
-		if (!times || times > 100000)
+		if (!times || times > 100000 || too_much(a))
 			return -EINVAL;
 		swib_flap(p, times, ms);
 		return 0;
 	}
+	if (too_much(a))
+		return -EINVAL;
 	if (!strcmp(verb, "stuck")) {
 		p->stuck = SWIB_PHYS_POLLING;
 	} else if (!strcmp(verb, "training")) {
@@ -216,11 +233,13 @@ static int cmd_wire(char *a, bool in)
 	if (!p)
 		return -ENODEV;
 	if (!in) {
+		if (too_much(a))
+			return -EINVAL;
 		swib_wire_detach(p);
 		return 0;
 	}
 	w = swib_word(&a);
-	if (!*w)
+	if (!*w || too_much(a))
 		return -EINVAL;
 	return swib_wire_attach(p, w);
 }
@@ -232,6 +251,8 @@ static int cmd_node(const char *cmd, char *a)
 
 	if (!n)
 		return -ENODEV;
+	if (too_much(a))
+		return -EINVAL;
 	if (!strcmp(cmd, "slow"))
 		return kstrtouint(v, 10, &n->slow_ms);
 	if (!strcmp(v, "on"))
@@ -251,7 +272,7 @@ static int cmd_guid(char *a)
 
 	if (!p)
 		return -ENODEV;
-	if (kstrtou64(swib_word(&a), 16, &guid) || !guid)
+	if (kstrtou64(swib_word(&a), 16, &guid) || !guid || too_much(a))
 		return -EINVAL;
 	p->guid[0] = cpu_to_be64(guid);
 	swib_port_event(p, IB_EVENT_GID_CHANGE);
@@ -280,6 +301,8 @@ static int cmd_mkey(char *a)
 	w = swib_word(&a);
 	if (*w && kstrtou16(w, 10, &lease))
 		return -EINVAL;
+	if (too_much(a))
+		return -EINVAL;
 	p->pi.mkey = cpu_to_be64(key);
 	p->pi.mkeyprot_resv_lmc = (p->pi.mkeyprot_resv_lmc & 0x3f) | protect << 6;
 	p->pi.mkey_lease_period = cpu_to_be16(lease);
@@ -296,7 +319,7 @@ static int cmd_mtu(char *a)
 
 	if (!p)
 		return -ENODEV;
-	if (kstrtouint(swib_word(&a), 10, &mtu))
+	if (kstrtouint(swib_word(&a), 10, &mtu) || too_much(a))
 		return -EINVAL;
 	for (e = IB_MTU_256; e <= IB_MTU_4096; e++)
 		if (mtu == 128 << e)
@@ -320,6 +343,8 @@ static int cmd_type(char *a)
 		return -ENODEV;
 	if (t < 0)
 		return t;
+	if (too_much(a))
+		return -EINVAL;
 	return swib_hca_set_type(swib_hcas[p->node->idx], p->num, t);
 }
 
@@ -334,6 +359,8 @@ static int cmd_types(char *a)
 		return -ENODEV;
 	if (r < 0)
 		return r;
+	if (too_much(a))
+		return -EINVAL;
 	swib_hca_set_rule(swib_hcas[n->idx], r);
 	return 0;
 }
@@ -347,7 +374,7 @@ static int cmd_vf(char *a)
 
 	if (!n || n->is_switch)
 		return -ENODEV;
-	if (kstrtou64(swib_word(&a), 16, &guid))
+	if (kstrtou64(swib_word(&a), 16, &guid) || too_much(a))
 		return -EINVAL;
 	if (!strcmp(what, "refuse"))
 		swib_hcas[n->idx]->vf_refuse = guid;

@@ -130,7 +130,7 @@ static int parse_option(struct fault *f, char *opt)
 		return -EINVAL;
 	*v++ = 0;
 	if (!strcmp(opt, "percent"))
-		return kstrtouint(v, 0, &f->percent);
+		return kstrtouint(v, 0, &f->percent) ?: f->percent > 100 ? -EINVAL : 0;
 	if (!strcmp(opt, "ms"))
 		return kstrtouint(v, 0, &f->ms);
 	if (!strcmp(opt, "count"))
@@ -160,11 +160,15 @@ int swib_fault_command(char *args)
 
 	word = swib_word(&args);
 	if (!strcmp(word, "clear")) {
+		if (*swib_word(&args))
+			return -EINVAL;
 		swib_fault_clear();
 		return 0;
 	}
 	if (!strcmp(word, "seed")) {
 		r = kstrtou32(swib_word(&args), 0, &seed);
+		if (!r && *swib_word(&args))
+			r = -EINVAL;
 		if (!r)
 			prandom_seed_state(&rnd, seed);
 		return r;

@@ -306,3 +306,14 @@ func run(name string, args ...string) (string, error) {
 	}
 	return string(out), nil
 }
+
+// lines keeps the lines that contain one of the words.
+func lines(text string, words ...string) string {
+	var out []string
+	for l := range strings.Lines(text) {
+		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(l, w) }) {
+			out = append(out, strings.TrimSpace(l))
+		}
+	}
+	return strings.Join(out, "\n")
+}

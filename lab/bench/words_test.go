@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -71,15 +70,4 @@ func TestWords(t *testing.T) {
 		}
 		report(g, r)
 	})
-}
-
-// lines keeps the lines that contain one of the words.
-func lines(text string, words ...string) string {
-	var out []string
-	for l := range strings.Lines(text) {
-		if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(l, w) }) {
-			out = append(out, strings.TrimSpace(l))
-		}
-	}
-	return strings.Join(out, "\n")
 }

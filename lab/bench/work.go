@@ -172,7 +172,9 @@ func (r *rig) coldStart(c contestant, specs []spec, makeChildren bool, most time
 	if !makeChildren {
 		for _, s := range specs {
 			if s.parent != "" {
-				if _, err := run("ip", "link", "add", "link", s.parent, "name", s.name, "type", "ipoib", "pkey", fmt.Sprintf("0x%04x", s.pkey)); err != nil {
+				// By sysfs: a child that was made over netlink has no file for
+				// its mode, without which NetworkManager activates nothing.
+				if err := os.WriteFile("/sys/class/net/"+s.parent+"/create_child", fmt.Appendf(nil, "0x%04x", s.pkey), 0); err != nil {
 					return cold{}, err
 				}
 			}

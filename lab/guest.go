@@ -395,7 +395,7 @@ func (j *job) shell(env []string) int {
 	}
 	if j.HCAs >= 0 {
 		if err := loadSwib(j.Config, j.Wires); err != nil {
-			fmt.Fprintln(tty, "lab:", err)
+			fatal("%v", err)
 		}
 	}
 	fmt.Fprintf(tty, "%s\n", j.banner())

@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -534,28 +533,35 @@ func (g *Guest) run(con *os.File, command func() *exec.Cmd) error {
 	return nil
 }
 
-// launch starts the machine with the command, on con or in a watcher's hands.
+// launch starts the machine with the command in a watcher's hands, on con if there is one.
 func (g *Guest) launch(con *os.File, cmd *exec.Cmd) error {
-	var lifeline *os.File
+	kept := g.kept
 	if con != nil {
+		kept = "" // who had it before his eyes needs no log
+	}
+	cmd, lifeline, err := watched(cmd, kept)
+	if err != nil {
+		return err
+	}
+	if con != nil {
+		owner, err := terminalOwner()
+		if err != nil {
+			return err
+		}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = con, os.Stdout, os.Stderr
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", terminalVar, owner))
 	} else {
 		console, err := os.Create(filepath.Join(g.Dir, "console.log"))
 		if err != nil {
 			return err
 		}
 		defer console.Close()
-		if cmd, lifeline, err = watched(cmd, g.kept); err != nil {
-			return err
-		}
 		cmd.Stdout, cmd.Stderr = console, console
 	}
 	cmd.Dir = g.Dir
 	g.cmd, g.lifeline = cmd, lifeline
-	err := cmd.Start()
-	if lifeline != nil {
-		cmd.ExtraFiles[len(cmd.ExtraFiles)-1].Close() // the watcher has it now
-	}
+	err = cmd.Start()
+	cmd.ExtraFiles[len(cmd.ExtraFiles)-1].Close() // the watcher has it now
 	return err
 }
 
@@ -580,13 +586,8 @@ func (g *Guest) relaunch(cmd *exec.Cmd) bool {
 func (g *Guest) Kill() {
 	g.mu.Lock()
 	g.killed = true
-	if g.lifeline != nil {
-		_, _ = g.lifeline.Write([]byte("end"))
-		_ = g.lifeline.Close()
-	} else {
-		// UML takes its processes with it on this signal.
-		_ = g.cmd.Process.Signal(syscall.SIGTERM)
-	}
+	_, _ = g.lifeline.Write([]byte("end"))
+	_ = g.lifeline.Close()
 	g.mu.Unlock()
 	<-g.done
 }

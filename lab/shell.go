@@ -24,8 +24,14 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 	if c.Userland == Bare {
 		return errors.New("a shell needs the Debian userland")
 	}
+	if err := c.check(); err != nil {
+		return err
+	}
 	if _, err := unix.IoctlGetTermios(int(os.Stdin.Fd()), unix.TCGETS); err != nil {
 		return errors.New("standard input is not a terminal")
+	}
+	if _, err := terminalOwner(); err != nil {
+		return err
 	}
 	c = c.withDefaults()
 	c.Timeout = 0

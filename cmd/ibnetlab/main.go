@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,7 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	root := &cobra.Command{
 		Use:           "ibnetlab",
@@ -112,8 +113,17 @@ func shellCommand() *cobra.Command {
 			if systemd {
 				c.Userland = lab.Systemd
 			}
-			if qemu {
+			switch {
+			case qemu:
 				c.Machine = lab.QEMU
+			case c.Series != "":
+				return errors.New("--series is for --qemu: the other kernel is the lab's own")
+			}
+			if at != "" && around == "" {
+				return errors.New("--at is for --fabric: it is a place in that")
+			}
+			if c.HCAs == 0 {
+				return errors.New("--hcas 0: want 1 or more, or -1 for no fabric at all")
 			}
 			if w, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ); err == nil {
 				os.Setenv("COLUMNS", strconv.Itoa(int(w.Col)))
@@ -133,15 +143,21 @@ func shellCommand() *cobra.Command {
 	f.StringVar(&topology, "topology", "", "fabric in ibnetdiscover's format")
 	f.StringVar(&around, "fabric", "", "hang the guest on a fabric in ibnetdiscover's format that is simulated around it: any size")
 	f.StringVar(&at, "at", "", "with --fabric: a free port of a switch or an adapter's, NAME/PORT (default: the first adapter's place)")
-	cmd.MarkFlagsMutuallyExclusive("topology", "fabric")
 	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus")
 	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
-	f.StringVar(&c.Series, "series", build.Series, "kernel series with --qemu: 6.1 or 6.12")
+	f.StringVar(&c.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+build.Series+")")
 	f.IntVar(&c.HCAs, "hcas", 2, "adapters")
 	f.IntVar(&c.Ports, "ports", 1, "ports of each adapter")
 	f.BoolVar(&c.Cabled, "cabled", false, "cables between adapters 2n and 2n+1 instead of a switch")
 	f.StringVar(&c.Swib, "swib", "", "further parameters of the fabric module")
 	f.IntVar(&c.Memory, "memory", 0, "MiB")
+	// A fabric says itself what hangs on it.
+	for _, fabric := range []string{"topology", "fabric"} {
+		for _, own := range []string{"hcas", "ports", "cabled"} {
+			cmd.MarkFlagsMutuallyExclusive(fabric, own)
+		}
+	}
+	cmd.MarkFlagsMutuallyExclusive("topology", "fabric")
 	f.StringSliceVar(&c.Bins, "bin", []string{"ibnetworkd/cmd/ibnetworkd", "ibnetworkd/cmd/ibnetctl", "ibnetworkd/cmd/ibnetsm"},
 		"programs for the guest: import paths or files")
 	return cmd

@@ -29,6 +29,11 @@ type Record struct {
 	// Note is true for a word that stands beside the name of the row, such as a
 	// count; the last one holds.
 	Note bool `json:"note,omitempty"`
+	// Clock is what the host's clock was at the guest's time At, for a record that
+	// tells nothing else; the look at it took Trip, which is 0 in all others.  See
+	// Align.
+	Clock time.Time     `json:"clock,omitzero"`
+	Trip  time.Duration `json:"trip,omitempty"`
 }
 
 const maxRecords = 1 << 20

@@ -179,7 +179,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x00\n{}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		if err := SVG(&out, "t", Read(bytes.NewReader(b), "p ")); err != nil {
+		if err := SVG(&out, "t", Align(Read(bytes.NewReader(b), "p "))); err != nil {
 			t.Fatal(err)
 		}
 		if err := wellFormed(out.Bytes()); err != nil {

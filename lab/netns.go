@@ -6,9 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -258,10 +259,11 @@ func (g *G) Ping(addr string, args ...string) {
 
 func (g *G) ping(h *Host, addr string, args []string) {
 	g.Helper()
-	args = append(append([]string{"-n", "-c", "1", "-W", "1"}, args...), addr)
+	all := append(append([]string{"-n", "-c", "1", "-W", "1"}, args...), addr)
 	g.WaitFor(10*time.Second, func() string {
-		out, err := g.try(h, "ping", args)
-		record(timeline.Record{Row: "ping " + h.prefix() + addr, Text: strings.Join(args, " "), Mark: true, Bad: err != nil})
+		at := time.Now()
+		out, err := g.try(h, "ping", all)
+		record(timeline.Record{At: at, Row: "ping " + h.prefix() + addr, Text: pingResult(args, out, err), Mark: true, Bad: err != nil})
 		if err == nil {
 			return ""
 		}
@@ -269,8 +271,32 @@ func (g *G) ping(h *Host, addr string, args []string) {
 	})
 }
 
-// Pings sends an echo request every interval until stop is called, which returns
-// how many were sent and how many were not answered.  The timeline shows them.
+// pingTotal is what ping(8) says at its end.
+var pingTotal = regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
+
+// pingResult says in a few words what became of a ping with the given arguments.
+func pingResult(args []string, out string, err error) string {
+	text := "ok"
+	if m := pingTotal.FindStringSubmatch(out); m != nil {
+		sent, _ := strconv.Atoi(m[1])
+		got, _ := strconv.Atoi(m[2])
+		if got < sent {
+			text = fmt.Sprintf("lost %d of %d", sent-got, sent)
+		}
+	} else if err != nil {
+		if text = lastLines([]byte(out), 1); text == "" {
+			text = err.Error()
+		}
+	}
+	if len(args) > 0 {
+		text += " (" + strings.Join(args, " ") + ")"
+	}
+	return text
+}
+
+// Pings sends an echo request every interval, whether the others were answered or
+// not, until stop is called, which returns how many were sent and how many had no
+// answer within half a second.  The timeline shows them.
 func (h *Host) Pings(addr string, interval time.Duration) (stop func() (sent, lost int)) {
 	h.g.Helper()
 	return h.g.pings(h, addr, interval).Stop
@@ -288,68 +314,17 @@ func (g *G) Pinging(addr string, interval time.Duration) *Pinging {
 	return g.pings(nil, addr, interval)
 }
 
-// Pinging is a running series of echo requests.
-type Pinging struct {
-	sent, lost  atomic.Int64
-	done, ended chan struct{}
-}
-
-// Count returns how many were sent and how many of them were not answered.
-func (p *Pinging) Count() (sent, lost int) { return int(p.sent.Load()), int(p.lost.Load()) }
-
-// Stop ends the series and returns its counters.
-func (p *Pinging) Stop() (sent, lost int) {
-	close(p.done)
-	<-p.ended
-	return p.Count()
-}
-
-func (g *G) pings(h *Host, addr string, interval time.Duration) *Pinging {
-	g.Helper()
-	var p *pinger
-	open := func() (err error) {
-		p, err = newPinger(addr)
-		return err
-	}
-	var err error
-	if h == nil {
-		err = open()
-	} else {
-		err = h.Do(open)
-	}
-	if err != nil {
-		g.Fatalf("%sping of %s: %v", h.prefix(), addr, err)
-	}
-	s := &Pinging{done: make(chan struct{}), ended: make(chan struct{})}
-	row := "ping " + h.prefix() + addr
-	go func() {
-		defer close(s.ended)
-		defer p.conn.Close()
-		tick := time.NewTicker(interval)
-		defer tick.Stop()
-		for {
-			state := "answers"
-			if p.ping(500*time.Millisecond) != nil {
-				s.lost.Add(1)
-				state = "lost"
-			}
-			s.sent.Add(1)
-			record(timeline.Record{Row: row, Text: state})
-			select {
-			case <-s.done:
-				record(timeline.Record{Row: row})
-				return
-			case <-tick.C:
-			}
-		}
-	}()
-	return s
-}
-
 // NoPing makes sure that an address does not answer within a second.
 func (h *Host) NoPing(addr string) {
 	h.g.Helper()
-	if out, err := h.Try("ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", addr); err == nil {
+	at := time.Now()
+	out, err := h.Try("ping", "-n", "-c", "2", "-i", "0.2", "-W", "1", addr)
+	text := "no answer, as it must be"
+	if err == nil {
+		text = "answers, which it must not"
+	}
+	record(timeline.Record{At: at, Row: "ping " + h.prefix() + addr, Text: text, Mark: true, Bad: err == nil})
+	if err == nil {
 		h.g.Fatalf("host %s: %s answers, which it must not:\n%s", h.Name, addr, out)
 	}
 }

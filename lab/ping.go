@@ -1,26 +1,36 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/lab/timeline"
 )
+
+// answerLimit is how long an echo request may stay without an answer.
+const answerLimit = 500 * time.Millisecond
 
 // pinger asks one address for echoes, in the network namespace that it was made
 // in.  A process for each request, as ping(8) would be, is too much load for a
 // guest that watches many others.
 type pinger struct {
-	conn  *icmp.PacketConn
-	to    net.Addr
+	conn  *net.IPConn
+	raw   syscall.RawConn
+	to    unix.Sockaddr
 	six   bool
 	id    int
-	seq   int
 	reply [1500]byte
 }
 
@@ -29,49 +39,245 @@ func newPinger(addr string) (*pinger, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &pinger{six: ip.Is6(), id: int(rand.Uint32() & 0xffff), to: &net.IPAddr{IP: ip.AsSlice(), Zone: ip.Zone()}}
+	p := &pinger{six: ip.Is6(), id: int(rand.Uint32() & 0xffff)}
+	network := "ip4:icmp"
 	if p.six {
-		p.conn, err = icmp.ListenPacket("ip6:ipv6-icmp", "::")
+		network = "ip6:ipv6-icmp"
+		to := &unix.SockaddrInet6{Addr: ip.As16()}
+		if zone := ip.Zone(); zone != "" {
+			link, err := net.InterfaceByName(zone)
+			if err != nil {
+				return nil, err
+			}
+			to.ZoneId = uint32(link.Index)
+		}
+		p.to = to
 	} else {
-		p.conn, err = icmp.ListenPacket("ip4:icmp", "0.0.0.0")
+		p.to = &unix.SockaddrInet4{Addr: ip.As4()}
+	}
+	if p.conn, err = net.ListenIP(network, nil); err != nil {
+		return nil, err
+	}
+	if p.raw, err = p.conn.SyscallConn(); err == nil {
+		err = p.filter()
 	}
 	if err != nil {
+		p.conn.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// ping sends one request and waits for its answer.
-func (p *pinger) ping(limit time.Duration) error {
-	p.seq = (p.seq + 1) & 0xffff
-	m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: p.id, Seq: p.seq, Data: make([]byte, 56)}}
-	proto := 1
+// filter lets only echo replies come: the kernel gives every such socket a copy of
+// all that the host gets.
+func (p *pinger) filter() (err error) {
+	cerr := p.raw.Control(func(fd uintptr) {
+		if !p.six {
+			const icmpFilter = 1 // ICMP_FILTER of linux/icmp.h: a mask of what is dropped
+			err = unix.SetsockoptInt(int(fd), unix.SOL_RAW, icmpFilter, ^(1 << int(ipv4.ICMPTypeEchoReply)))
+			return
+		}
+		var f unix.ICMPv6Filter
+		for i := range f.Data {
+			f.Data[i] = ^uint32(0)
+		}
+		f.Data[ipv6.ICMPTypeEchoReply/32] &^= 1 << (ipv6.ICMPTypeEchoReply % 32)
+		err = unix.SetsockoptICMPv6Filter(int(fd), unix.SOL_ICMPV6, unix.ICMPV6_FILTER, &f)
+	})
+	return errors.Join(cerr, err)
+}
+
+// send sends one request and waits for nothing.
+func (p *pinger) send(seq uint16) error {
+	m := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: p.id, Seq: int(seq), Data: make([]byte, 56)}}
 	if p.six {
-		m.Type, proto = ipv6.ICMPTypeEchoRequest, 58
+		m.Type = ipv6.ICMPTypeEchoRequest
 	}
 	b, err := m.Marshal(nil)
 	if err != nil {
 		return err
 	}
-	end := time.Now().Add(limit)
-	if err := p.conn.SetReadDeadline(end); err != nil {
-		return err
-	}
-	if _, err := p.conn.WriteTo(b, p.to); err != nil {
-		time.Sleep(time.Until(end)) // as a lost one: no route may be there in a moment
-		return err
+	// A full queue is a lost request, not one to wait for.
+	cerr := p.raw.Write(func(fd uintptr) bool {
+		err = unix.Sendto(int(fd), b, unix.MSG_DONTWAIT, p.to)
+		return true
+	})
+	return errors.Join(cerr, err)
+}
+
+// receive returns the sequence number of an answer.  It waits until then, or, if then
+// is zero, only looks at what has come already.
+func (p *pinger) receive(then time.Time) (uint16, error) {
+	if err := p.conn.SetReadDeadline(then); err != nil {
+		return 0, err
 	}
 	for {
-		n, _, err := p.conn.ReadFrom(p.reply[:])
-		if err != nil {
-			return fmt.Errorf("no answer: %w", err)
+		n, rerr := 0, error(nil)
+		if err := p.raw.Read(func(fd uintptr) bool {
+			n, _, rerr = unix.Recvfrom(int(fd), p.reply[:], unix.MSG_DONTWAIT)
+			return then.IsZero() || rerr != unix.EAGAIN
+		}); err != nil {
+			return 0, err
 		}
-		r, err := icmp.ParseMessage(proto, p.reply[:n])
-		if err != nil || r.Type != ipv4.ICMPTypeEchoReply && r.Type != ipv6.ICMPTypeEchoReply {
-			continue
+		if rerr != nil {
+			return 0, rerr
 		}
-		if e, ok := r.Body.(*icmp.Echo); ok && e.ID == p.id && e.Seq == p.seq {
-			return nil
+		if seq, ok := p.answer(p.reply[:n]); ok {
+			return seq, nil
 		}
 	}
+}
+
+// answer reads an answer to this pinger.
+func (p *pinger) answer(b []byte) (uint16, bool) {
+	proto := 58
+	if !p.six {
+		proto = 1
+		if len(b) < 20 || len(b) < int(b[0]&15)*4 {
+			return 0, false
+		}
+		b = b[int(b[0]&15)*4:] // the IP header
+	}
+	m, err := icmp.ParseMessage(proto, b)
+	if err != nil || m.Type != ipv4.ICMPTypeEchoReply && m.Type != ipv6.ICMPTypeEchoReply {
+		return 0, false
+	}
+	e, ok := m.Body.(*icmp.Echo)
+	if !ok || e.ID != p.id {
+		return 0, false
+	}
+	return uint16(e.Seq), true
+}
+
+// request is one whose fate is not told yet.
+type request struct {
+	seq         uint16
+	at          time.Time
+	known, lost bool
+}
+
+// Pinging is a running series of echo requests.
+type Pinging struct {
+	sent, lost  atomic.Int64
+	done, ended chan struct{}
+	open        []request // in the order of sending
+}
+
+// Count returns how many were sent of which it is known by now whether they were
+// answered, and how many of them were not.
+func (s *Pinging) Count() (sent, lost int) { return int(s.sent.Load()), int(s.lost.Load()) }
+
+// Stop ends the series, waits for the last answers, and returns its counters.
+func (s *Pinging) Stop() (sent, lost int) {
+	close(s.done)
+	<-s.ended
+	return s.Count()
+}
+
+// run sends a request each interval, whatever becomes of the others, and tells what
+// became of them in the order of sending.
+func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
+	defer close(s.ended)
+	defer p.conn.Close()
+	var seq uint16
+	next := time.Now()
+	stopping := false
+	for !stopping || len(s.open) > 0 {
+		if now := time.Now(); !stopping && !now.Before(next) {
+			seq++
+			s.open = append(s.open, request{seq: seq, at: now})
+			if p.send(seq) != nil {
+				s.settle(seq, true)
+			}
+			// A guest that was not let run sends no burst afterwards.
+			if next = next.Add(interval); next.Before(now) {
+				next = now.Add(interval)
+			}
+		}
+		then := time.Now().Add(100 * time.Millisecond) // Stop is not heard before
+		if !stopping && next.Before(then) {
+			then = next
+		}
+		if len(s.open) > 0 {
+			if end := s.open[0].at.Add(answerLimit); end.Before(then) {
+				then = end
+			}
+		}
+		got, err := p.receive(then)
+		for ; err == nil; got, err = p.receive(time.Time{}) {
+			s.settle(got, false)
+		}
+		if !errors.Is(err, os.ErrDeadlineExceeded) && err != unix.EAGAIN {
+			time.Sleep(20 * time.Millisecond) // of no answer in particular
+		}
+		// What came while this process did not run was looked at before it is lost.
+		for got, err := p.receive(time.Time{}); err == nil; got, err = p.receive(time.Time{}) {
+			s.settle(got, false)
+		}
+		s.tell(time.Now(), row)
+		select {
+		case <-s.done:
+			stopping = true
+		default:
+		}
+	}
+	s.note(row)
+	record(timeline.Record{Row: row})
+}
+
+// settle notes what became of a request.
+func (s *Pinging) settle(seq uint16, lost bool) {
+	for i := range s.open {
+		if r := &s.open[i]; r.seq == seq && !r.known {
+			r.known, r.lost = true, lost
+		}
+	}
+}
+
+// tell counts and records the requests whose fate is known, up to the first that
+// may still be answered.
+func (s *Pinging) tell(now time.Time, row string) {
+	for len(s.open) > 0 {
+		r := s.open[0]
+		if !r.known && now.Sub(r.at) < answerLimit {
+			return
+		}
+		s.open = s.open[1:]
+		state := "answers"
+		if r.lost || !r.known {
+			s.lost.Add(1)
+			state = "lost"
+		}
+		s.sent.Add(1)
+		if record(timeline.Record{At: r.at, Row: row, Text: state}) {
+			s.note(row)
+		}
+	}
+}
+
+// note puts the counters beside the row.
+func (s *Pinging) note(row string) {
+	sent, lost := s.Count()
+	record(timeline.Record{Row: row, Text: fmt.Sprintf("lost %d of %d", lost, sent), Note: true})
+}
+
+func (g *G) pings(h *Host, addr string, interval time.Duration) *Pinging {
+	g.Helper()
+	var p *pinger
+	open := func() (err error) {
+		p, err = newPinger(addr)
+		return err
+	}
+	var err error
+	if h == nil {
+		err = open()
+	} else {
+		err = h.Do(open)
+	}
+	if err != nil {
+		g.Fatalf("%sping of %s: %v", h.prefix(), addr, err)
+	}
+	s := &Pinging{done: make(chan struct{}), ended: make(chan struct{})}
+	go s.run(p, interval, "ping "+h.prefix()+addr)
+	return s
 }

@@ -13,6 +13,9 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/lab/timeline"
 )
 
@@ -45,16 +48,17 @@ func tell(program, log, prefix string) {
 	}
 }
 
-// record appends one record, if recording is on.
-func record(r timeline.Record) {
+// record appends one record, if recording is on and it is not the state that the row
+// has already, and says whether it did.
+func record(r timeline.Record) bool {
 	recorder.Lock()
 	defer recorder.Unlock()
 	if recorder.file == nil {
-		return
+		return false
 	}
-	if !r.Mark {
+	if !r.Mark && !r.Note && r.Trip == 0 {
 		if recorder.last[r.Row] == r.Text {
-			return
+			return false
 		}
 		recorder.last[r.Row] = r.Text
 	}
@@ -63,9 +67,10 @@ func record(r timeline.Record) {
 	}
 	text, err := json.Marshal(r)
 	if err != nil {
-		return
+		return false
 	}
-	_, _ = recorder.file.Write(append(text, '\n'))
+	_, err = recorder.file.Write(append(text, '\n'))
+	return err == nil
 }
 
 // Mark puts an event into the timeline of the scenario.
@@ -106,10 +111,18 @@ func startRecorder(c Config) func() {
 		defer close(done)
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
-		seen := map[string]bool{}
+		w := &rowWatch{seen: map[string]bool{}, spaces: map[string]*space{}}
+		defer w.close()
+		var looked time.Time
 		for {
-			watch(seen)
+			w.look()
 			readTails()
+			if time.Since(looked) > clockEvery && !c.TimeTravel {
+				looked = time.Now()
+				if r, err := lookAtClock(); err == nil {
+					record(r)
+				}
+			}
 			select {
 			case <-stop:
 				return
@@ -127,12 +140,75 @@ func startRecorder(c Config) func() {
 	}
 }
 
-// watch records what has changed in sysfs; seen are the rows of the last time.
-func watch(seen map[string]bool) {
+// The host's clock is looked at this often: that of a guest begins up to a second
+// late, and an emulated processor's goes at a speed of its own.
+const clockEvery = 2 * time.Second
+
+const clockDir = "/out/clock"
+
+// lookAtClock has the host stamp a file, which guest and host both see.  Only the
+// host can read the stamp: UML shows a guest whole seconds.
+func lookAtClock() (look timeline.Record, err error) {
+	if err := os.MkdirAll(shareDir+clockDir, 0o777); err != nil {
+		return look, err
+	}
+	for range 3 {
+		before := time.Now()
+		f, err := os.CreateTemp(shareDir+clockDir, "look-")
+		if err != nil {
+			return look, err
+		}
+		trip := time.Since(before)
+		name := f.Name()
+		f.Close()
+		if look.Text == "" || trip < look.Trip {
+			name, look.Text = look.Text, name
+			look.At, look.Trip = before.Add(trip/2), trip
+		}
+		if name != "" {
+			_ = os.Remove(name)
+		}
+	}
+	look.Text = filepath.Base(look.Text)
+	return look, nil
+}
+
+// readLooks adds the host's stamps to the looks at its clock of the guest whose folder
+// is dir.
+func readLooks(dir string, recs []timeline.Record) {
+	for i := range recs {
+		if r := &recs[i]; r.Trip > 0 {
+			if info, err := os.Stat(filepath.Join(dir, clockDir, filepath.Base(r.Text))); err == nil {
+				r.Clock = info.ModTime()
+			}
+		}
+	}
+}
+
+// rowWatch looks at ports and links.
+type rowWatch struct {
+	seen   map[string]bool   // rows of the last time
+	spaces map[string]*space // by host, "" for the guest's own
+}
+
+// space is a network namespace whose links are watched.
+type space struct {
+	conn *rtnl.Conn
+	file os.FileInfo // nil for the guest's own
+}
+
+func (w *rowWatch) close() {
+	for _, s := range w.spaces {
+		s.conn.Close()
+	}
+}
+
+// look records what has changed.
+func (w *rowWatch) look() {
 	now := map[string]bool{}
 	note := func(row, state string) {
 		now[row] = true
-		seen[row] = true
+		w.seen[row] = true
 		record(timeline.Record{Row: row, Text: state})
 	}
 	files, _ := filepath.Glob("/sys/class/infiniband/*/ports/*/state")
@@ -146,20 +222,108 @@ func watch(seen map[string]bool) {
 			}
 		}
 	}
-	files, _ = filepath.Glob("/sys/class/net/ib*/carrier")
-	for _, f := range files {
-		state := "no carrier"
-		if text, err := os.ReadFile(f); err == nil && strings.TrimSpace(string(text)) == "1" {
-			state = "carrier"
+	w.openSpaces()
+	devs := rdmaDevices()
+	for host, s := range w.spaces {
+		links, err := s.conn.Links(false)
+		if err != nil {
+			s.conn.Close()
+			delete(w.spaces, host)
+			continue
 		}
-		note("link "+strings.Split(f, "/")[4], state)
+		if host != "" {
+			host += "/"
+		}
+		for _, l := range rdmaLinks(links, devs) {
+			note("link "+host+l.Name, linkState(l))
+		}
 	}
-	for row := range seen {
+	for row := range w.seen {
 		if !now[row] {
-			delete(seen, row)
+			delete(w.seen, row)
 			record(timeline.Record{Row: row})
 		}
 	}
+}
+
+// openSpaces finds the hosts that came and forgets those that went.
+func (w *rowWatch) openSpaces() {
+	if w.spaces[""] == nil {
+		if c, err := rtnl.Dial(); err == nil {
+			w.spaces[""] = &space{conn: c}
+		}
+	}
+	names := map[string]os.FileInfo{}
+	entries, _ := os.ReadDir(netnsDir)
+	for _, e := range entries {
+		if info, err := os.Stat(netnsDir + e.Name()); err == nil {
+			names[e.Name()] = info
+		}
+	}
+	for host, s := range w.spaces {
+		if host != "" && (names[host] == nil || !os.SameFile(names[host], s.file)) {
+			s.conn.Close()
+			delete(w.spaces, host)
+		}
+	}
+	for host, info := range names {
+		if w.spaces[host] != nil {
+			continue
+		}
+		_ = onThread(func() error {
+			if err := setns(host); err != nil {
+				return err // its namespace is about to be mounted there
+			}
+			c, err := rtnl.Dial()
+			if err == nil {
+				w.spaces[host] = &space{conn: c, file: info}
+			}
+			return err
+		})
+	}
+}
+
+// rdmaDevices are the names of the devices on their buses that are RDMA adapters,
+// and of the links that soft RoCE stands on.
+func rdmaDevices() map[string]bool {
+	devs := map[string]bool{}
+	dirs, _ := filepath.Glob("/sys/class/infiniband/*")
+	for _, d := range dirs {
+		if to, err := os.Readlink(d + "/device"); err == nil {
+			devs[filepath.Base(to)] = true
+		}
+		if text, err := os.ReadFile(d + "/parent"); err == nil {
+			devs[strings.TrimSpace(string(text))] = true
+		}
+	}
+	return devs
+}
+
+// rdmaLinks are the links of a namespace that concern the fabric, whatever their names
+// are: those of type InfiniBand, of an RDMA adapter, and what stands on such a one.
+func rdmaLinks(links []rtnl.Link, devs map[string]bool) (out []rtnl.Link) {
+	chosen := map[int]bool{}
+	for range 4 { // a VLAN on a VLAN, in any order
+		out = out[:0]
+		for _, l := range links {
+			if l.Type == unix.ARPHRD_INFINIBAND || l.ParentDev != "" && devs[l.ParentDev] || devs[l.Name] ||
+				l.Kind == "vlan" && (l.ParentElsewhere || chosen[l.Parent]) {
+				chosen[l.Index] = true
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}
+
+func linkState(l rtnl.Link) string {
+	switch {
+	case !l.Up():
+		return "down"
+	case l.Carrier:
+		return "carrier"
+	}
+	return "no carrier"
 }
 
 // smRole is what the subnet manager on a port is, whichever it is: the port has
@@ -233,7 +397,8 @@ func opRecord(line string) (timeline.Record, bool) {
 	return r, r.Text != ""
 }
 
-// records returns what a guest recorded, with its name before the rows.
+// records returns what a guest recorded, by the host's clock, with its name before
+// the rows.
 func (g *Guest) records(name string) []timeline.Record {
 	f, err := os.Open(filepath.Join(g.Dir, recordFile))
 	if err != nil {
@@ -244,7 +409,9 @@ func (g *Guest) records(name string) []timeline.Record {
 	if name != "" {
 		prefix = name + ": "
 	}
-	return timeline.Read(f, prefix)
+	recs := timeline.Read(f, prefix)
+	readLooks(g.Dir, recs)
+	return timeline.Align(recs)
 }
 
 // drawTimeline writes timeline.svg of the given guests and more records into dir,

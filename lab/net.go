@@ -127,9 +127,12 @@ func RunNet(t *testing.T, n Net) {
 		r.follow.Wait()
 		close(stop)
 		wg.Wait()
-		if len(n.Nodes) > 0 {
-			// The picture of all lies in the folder of the first.
-			drawTimeline(filepath.Join(r.guests[n.Nodes[0].Name].Dir, "out"), t.Name(), r.guests, r.marks)
+		for _, node := range n.Nodes {
+			// The picture of all lies in the folder of the first that is not gone.
+			if out := filepath.Join(r.guests[node.Name].Dir, "out"); fileExists(out) {
+				drawTimeline(out, t.Name(), r.guests, r.marks)
+				break
+			}
 		}
 		if ended {
 			r.judge()
@@ -294,7 +297,12 @@ func socketpair() (ends [2]*os.File, err error) {
 
 // Fabric is the simulated part of the fabric, for scripts that cut its cables,
 // take nodes their power, and look at what was programmed; nil if there is none.
-func (r *NetRun) Fabric() *simfabric.Sim { return r.sim }
+func (r *NetRun) Fabric() *Fabric {
+	if r.sim == nil {
+		return nil
+	}
+	return &Fabric{Sim: r.sim, mark: r.mark}
+}
 
 func (r *NetRun) close() {
 	r.mu.Lock()
@@ -367,8 +375,12 @@ func (r *NetRun) Boot(name string) {
 
 // Mark puts an event of the script into the timeline.
 func (r *NetRun) Mark(format string, args ...any) {
+	r.mark(time.Now(), fmt.Sprintf(format, args...), false)
+}
+
+func (r *NetRun) mark(at time.Time, text string, bad bool) {
 	r.mu.Lock()
-	r.marks = append(r.marks, timeline.Record{At: time.Now(), Row: "script", Text: fmt.Sprintf(format, args...), Mark: true})
+	r.marks = append(r.marks, timeline.Record{At: at, Row: timeline.Script, Text: text, Mark: true, Bad: bad})
 	r.mu.Unlock()
 }
 
@@ -382,8 +394,8 @@ func (r *NetRun) Kill(name string) {
 	if g == nil {
 		r.t.Fatalf("lab: no node %q runs", name)
 	}
-	g.Kill()
 	r.Mark("kill %s", name)
+	g.Kill()
 	if failed := filepath.Join(r.dir, failedPrefix+name); fileExists(failed) {
 		r.t.Errorf("lab: node %s had failed before it was killed: %s", name, g.complaint())
 		_ = os.Remove(failed)
@@ -399,8 +411,7 @@ func (r *NetRun) Kill(name string) {
 	}
 	r.marks = append(r.marks, gone...)
 	r.mu.Unlock()
-	g.cleared = true
-	os.RemoveAll(g.Dir)
+	g.remove()
 	for end, f := range r.fds {
 		if strings.HasPrefix(end, name+"/") {
 			_, _ = f.Write(fabricwire.Bye()) // the far port loses its signal at once

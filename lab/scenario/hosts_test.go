@@ -236,14 +236,12 @@ Switch	8 "S-0000000000000b01"		# "right" base port 0 lid 0 lmc 0
 
 			sim := r.Fabric()
 			guid := sim.FindHost("left")[0].NodeGUID
-			r.Mark("cut left from right")
 			if err := sim.Cut(guid, 8); err != nil {
 				t.Fatal(err)
 			}
 			ml := w.one("the left half has a master", 90*time.Second, "a", "b")
 			mr := w.one("the right half has a master", 90*time.Second, "c", "d")
 			w.matrix("cut in two; the masters are " + ml + " and " + mr)
-			r.Mark("join left and right")
 			if err := sim.Restore(guid, 8); err != nil {
 				t.Fatal(err)
 			}

@@ -9,8 +9,8 @@ import (
 	"ibnetworkd/lab"
 )
 
-// mishap runs a Net that must fail, in a process of its own, and returns what its test
-// said and how long it took.
+// mishap runs a Net that must fail, in a process of its own, and looks for what its
+// test must say.
 func mishap(t *testing.T, n lab.Net, want ...string) {
 	t.Helper()
 	t.Parallel()
@@ -21,8 +21,10 @@ func mishap(t *testing.T, n lab.Net, want ...string) {
 	if testing.Short() {
 		t.Skip("boots guests")
 	}
+	if lab.Sanitizing() {
+		t.Skip("with the checkers, a body that fails is too slow at most")
+	}
 	cmd, _, _ := inner(t)
-	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "--- SKIP") {
 		t.Skipf("no lab here: %s", out)
@@ -30,13 +32,13 @@ func mishap(t *testing.T, n lab.Net, want ...string) {
 	if err == nil {
 		t.Errorf("passed, but must not")
 	}
+	if strings.Contains(string(out), "within 1m0s") {
+		t.Errorf("somebody waited for his whole minute")
+	}
 	for _, w := range want {
 		if !strings.Contains(string(out), w) {
 			t.Errorf("%q is missing", w)
 		}
-	}
-	if took := time.Since(began); took > 50*time.Second {
-		t.Errorf("it took %v, as if somebody had waited for his whole minute", took)
 	}
 	if t.Failed() {
 		t.Logf("%s", out)

@@ -29,7 +29,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand(), flakesCommand())
+	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand(), flakesCommand(), topologyCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetlab:", err)
 		var exit *exec.ExitError
@@ -94,9 +94,9 @@ func shellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell",
 		Short: "Boot a guest and give a prompt in it",
-		Example: `  ibnetlab shell                                    # two adapters at a switch; sm starts a subnet manager
+		Example: `  ibnetlab shell                                    # two adapters at a switch; opensm starts a subnet manager
   ibnetlab shell --systemd --hcas 4 --ports 2
-  ibnetlab shell --topology fabric.txt              # what ibnetdiscover printed of a real fabric
+  ibnetlab shell --topology fabric.txt              # what ibnetdiscover printed of a real fabric, or ibnetlab topology
   ibnetlab shell --fabric big.txt --at S-0001/19    # one host among thousands of simulated ones`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -1,9 +1,11 @@
 package lab
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // What cannot be is refused with a sentence that names the limit.
@@ -90,5 +92,25 @@ func TestCheckUnits(t *testing.T) {
 		if err := m.checkUnits(); (err == nil) != ok {
 			t.Errorf("%s: %v", unit, err)
 		}
+	}
+}
+
+// Of nodes that failed, the first is named, whatever its name.
+func TestFirstFailed(t *testing.T) {
+	dir := t.TempDir()
+	if got := firstFailed(dir); got != "" {
+		t.Errorf("got %q of none", got)
+	}
+	for i, name := range []string{"c", "a", "b"} {
+		if err := post(dir, failedPrefix+name, ""); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Unix(1000+int64(i), 0)
+		if err := os.Chtimes(filepath.Join(dir, failedPrefix+name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := firstFailed(dir); got != "c" {
+		t.Errorf("got %q", got)
 	}
 }

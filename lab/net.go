@@ -506,16 +506,12 @@ func (r *NetRun) Await(key string, limit time.Duration) string {
 func (r *NetRun) broken() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if name := firstFailed(r.dir); r.guests[name] != nil {
+		return fmt.Sprintf("node %s has failed: %s", name, r.guests[name].complaint())
+	}
 	for _, n := range r.net.Nodes {
 		g := r.guests[n.Name]
-		if g == nil || r.killed[n.Name] {
-			continue
-		}
-		ended := g.ended()
-		if fileExists(filepath.Join(r.dir, failedPrefix+n.Name)) {
-			return fmt.Sprintf("node %s has failed: %s", n.Name, g.complaint())
-		}
-		if !ended {
+		if g == nil || r.killed[n.Name] || !g.ended() {
 			continue
 		}
 		if exit, _ := os.ReadFile(filepath.Join(g.Dir, "out/exit")); string(exit) == "0" {
@@ -550,8 +546,8 @@ func (g *G) Post(key, value string) {
 func (g *G) Await(key string, limit time.Duration) string {
 	g.Helper()
 	v, why := await(netDir, key, limit, func() string {
-		if f, _ := filepath.Glob(netDir + "/" + failedPrefix + "*"); len(f) > 0 {
-			return "node " + strings.TrimPrefix(filepath.Base(f[0]), failedPrefix) + " has failed"
+		if name := firstFailed(netDir); name != "" {
+			return "node " + name + " has failed"
 		}
 		return ""
 	})
@@ -574,6 +570,19 @@ func post(dir, name, value string) error {
 
 // failedPrefix begins the name of the file that says that a node has failed.
 const failedPrefix = "failed@"
+
+// firstFailed names the node that failed first, "" if none has: others may have failed
+// for having waited for it.
+func firstFailed(dir string) (name string) {
+	files, _ := filepath.Glob(filepath.Join(dir, failedPrefix+"*"))
+	var first time.Time
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil && (name == "" || info.ModTime().Before(first)) {
+			name, first = strings.TrimPrefix(filepath.Base(f), failedPrefix), info.ModTime()
+		}
+	}
+	return name
+}
 
 // await waits for a key, and says why it has given that up: after limit, or for what
 // broken says.

@@ -70,7 +70,7 @@ const noRestart = "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"
 
 func config() lab.Config {
 	c := lab.Config{
-		Userland: lab.Systemd, HCAs: -1, Memory: 4096, Append: "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=32", Timeout: 75 * time.Minute,
+		Userland: lab.Systemd, HCAs: -1, Memory: 4096, Append: "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=32", Timeout: 2 * time.Hour,
 		Env:  []string{againstVar + "=" + *against, runsVar + "=" + strconv.Itoa(*runs), adaptersVar + "=" + strconv.Itoa(*adapters)},
 		Bins: []string{"ibnetworkd/cmd/ibnetworkd"},
 		Files: map[string]string{
@@ -272,6 +272,8 @@ func many(g *lab.G, r *rig, c contestant, premade bool) {
 	g.Logf("%s: %s: right %d of %d, first %v last %v, cpu %v, udevd %v %s", what, c, o.right, o.of, o.first, o.last, o.used.cpu, o.udev.cpu, o.whats())
 	whole := cell{value: o.last.Seconds()}
 	if o.right != o.of {
+		said, _ := run("journalctl", "--no-pager", "-o", "cat", "-n", "12", "-u", c.units[0])
+		g.Logf("%s says:\n%s", c, said)
 		whole = cell{none: fmt.Sprintf("not right: %d of %d links", o.of-o.right, o.of)}
 	}
 	add("not right", "links", cell{value: float64(o.of - o.right), note: o.whats()})

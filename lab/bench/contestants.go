@@ -167,9 +167,14 @@ var networkManager = contestant{
 		out, _ := run("nmcli", "-g", "GENERAL.STATE,GENERAL.REASON", "device", "show", link)
 		return strings.TrimSpace(out)
 	},
-	files: func(specs []spec, _ bool) map[string]string {
-		// A profile of a child is the same whether it has to be made or not.
+	files: func(specs []spec, makeChildren bool) map[string]string {
+		// A profile of a child is the same whether it has to be made or not, but
+		// one that others have made and that is down is left alone unless udev
+		// says that it is to be managed: NetworkManager.conf(5), managed= of [device].
 		out := map[string]string{}
+		if !makeChildren {
+			out["/etc/udev/rules.d/90-children.rules"] = "SUBSYSTEM==\"net\", ACTION!=\"remove\", KERNEL==\"ib*.*\", ENV{NM_UNMANAGED}=\"0\"\n"
+		}
 		for i, s := range specs {
 			var b strings.Builder
 			fmt.Fprintf(&b, "[connection]\nid=%s\nuuid=2b2c3d4e-0000-4000-8000-%012x\ntype=infiniband\ninterface-name=%s\n", s.name, i+1, s.name)
@@ -195,7 +200,7 @@ var ifupdown = contestant{
 	slice:     "bench_ifupdown.slice",
 	inSlice:   []string{"networking.service", "ifup@.service"},
 	transient: true,
-	after:     [][]string{{"udevadm", "trigger", "--action=add", "--subsystem-match=net"}},
+	after:     [][]string{{"udevadm", "trigger", "--action=add", "--subsystem-match=net", "--settle"}},
 	clean:     []string{"/run/network"},
 	reload:    func(s spec) [][]string { return [][]string{{"systemctl", "restart", "ifup@" + s.name + ".service"}} },
 	says: func(link string) string {

@@ -161,6 +161,7 @@ type Pinging struct {
 	sent, lost  atomic.Int64
 	done, ended chan struct{}
 	open        []request // in the order of sending
+	noted       time.Time
 }
 
 // Count returns how many were sent of which it is known by now whether they were
@@ -249,7 +250,8 @@ func (s *Pinging) tell(now time.Time, row string) {
 			state = "lost"
 		}
 		s.sent.Add(1)
-		if record(timeline.Record{At: r.at, Row: row, Text: state}) {
+		if record(timeline.Record{At: r.at, Row: row, Text: state}) || now.Sub(s.noted) > time.Second {
+			s.noted = now
 			s.note(row)
 		}
 	}

@@ -110,7 +110,7 @@ lab-sanitize: lab ## the lab's tests and all scenarios on a kernel with KASAN, l
 	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -p 1 -v -count=1 -timeout 5h ./lab ./lab/scenario | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|kernel of the guest|only the kernel|_test.go:'
 
 .PHONY: lab-teardown
-lab-teardown: lab ## the fabric unloaded a thousand times under IPoIB traffic and a subnet manager (35 minutes)
+lab-teardown: lab ## the fabric unloaded a thousand times under IPoIB traffic and a subnet manager (up to 50 minutes)
 	@IBNET_LAB=require IBNET_TEARDOWNS=1000 CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 3h -run 'TestTeardown$$' ./lab
 
 N ?= 50

@@ -71,7 +71,7 @@ func (g *G) LoadSwib(params string) {
 	}
 }
 
-// Ctl writes one line to the fabric's control file, e.g. "link 2 1 down"; see
+// Ctl writes one line to the fabric's control file, e.g. "link h2/1 down"; see
 // swib/README.md.
 func (g *G) Ctl(format string, args ...any) {
 	g.Helper()

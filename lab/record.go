@@ -388,6 +388,14 @@ func opRecord(line string) (timeline.Record, bool) {
 	if quoted, err := strconv.QuotedPrefix(`"` + op); err == nil {
 		r.Text, _ = strconv.Unquote(quoted)
 	}
+	if _, why, ok := strings.Cut(op, " error="); ok && r.Text != "" {
+		if quoted, err := strconv.QuotedPrefix(why); err == nil {
+			why, _ = strconv.Unquote(quoted)
+		} else {
+			why, _, _ = strings.Cut(strings.TrimSpace(why), " ")
+		}
+		r.Text += ": " + why
+	}
 	word, _, _ := strings.Cut(line, " ")
 	if at, ok := strings.CutPrefix(word, "time="); ok {
 		r.At, _ = time.Parse(time.RFC3339, at)

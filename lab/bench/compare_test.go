@@ -132,7 +132,7 @@ func newRig(g *lab.G) *rig {
 			}
 		}
 		g.LoadSwib(args)
-		if _, err := run("udevadm", "settle"); err != nil {
+		if err := settle(); err != nil {
 			return err
 		}
 		return r.manage("")
@@ -267,14 +267,15 @@ func many(g *lab.G, r *rig, c contestant, premade bool) {
 		what = fmt.Sprintf("%d links, children made before", len(specs))
 	}
 	add := func(work, unit string, f cell) { r.table.add(what+": "+work, unit, c, f) }
-	o, err := r.coldStart(c, specs, !premade, 4*time.Minute)
+	const most = 4 * time.Minute
+	o, err := r.coldStart(c, specs, !premade, most)
 	must(g, err)
 	g.Logf("%s: %s: right %d of %d, first %v last %v, cpu %v, udevd %v %s", what, c, o.right, o.of, o.first, o.last, o.used.cpu, o.udev.cpu, o.whats())
 	whole := cell{value: o.last.Seconds()}
 	if o.right != o.of {
 		said, _ := run("journalctl", "--no-pager", "-o", "cat", "-n", "12", "-u", c.units[0])
 		g.Logf("%s says:\n%s", c, said)
-		whole = cell{none: fmt.Sprintf("not right: %d of %d links", o.of-o.right, o.of)}
+		whole = cell{none: fmt.Sprintf("not right: %d of %d links in %v at most", o.of-o.right, o.of, most)}
 	}
 	add("not right", "links", cell{value: float64(o.of - o.right), note: o.whats()})
 	if c.name == networkd.name || c.name == ours.name {
@@ -292,7 +293,7 @@ func many(g *lab.G, r *rig, c contestant, premade bool) {
 	}
 	first := cell{value: o.first.Seconds()}
 	if o.right == 0 {
-		first = cell{none: "not right: all links"}
+		first = cell{none: fmt.Sprintf("not right: all %d links in %v at most", o.of, most)}
 	}
 	add("first right", "s", first)
 	add("last right", "s", whole)

@@ -204,6 +204,8 @@ var ifupdown = contestant{
 	clean:     []string{"/run/network"},
 	reload:    func(s spec) [][]string { return [][]string{{"systemctl", "restart", "ifup@" + s.name + ".service"}} },
 	says: func(link string) string {
+		// The link's own job, and those of the children that it makes.
+		_, _ = run("sh", "-c", "for i in $(seq 60); do udevadm settle; systemctl list-jobs --no-legend 'ifup@*' | grep -q ifup@ || break; sleep 1; done")
 		state, _ := run("ifquery", "--state", link)
 		unit, _ := run("systemctl", "is-active", "ifup@"+link+".service")
 		return strings.TrimSpace(state) + ", " + strings.TrimSpace(unit)
@@ -270,8 +272,9 @@ func mode(s spec) string {
 	return "datagram"
 }
 
-// configure writes the files of a contestant, in place of all others.
-func (c contestant) configure(specs []spec, makeChildren bool) error {
+// unconfigure removes the files of all contestants, so that a link that comes
+// up between two turns is configured by nobody.
+func unconfigure() error {
 	for _, pat := range []string{"/etc/systemd/network/*.network", "/etc/systemd/network/*.netdev", "/etc/systemd/network/*.ibnetwork", "/etc/udev/rules.d/90-*.rules",
 		"/etc/NetworkManager/system-connections/*", "/etc/network/interfaces.d/*"} {
 		old, err := filepath.Glob(pat)
@@ -284,12 +287,27 @@ func (c contestant) configure(specs []spec, makeChildren bool) error {
 			}
 		}
 	}
+	_, err := run("udevadm", "control", "--reload")
+	return err
+}
+
+// configure writes the files of a contestant, in place of all others.
+func (c contestant) configure(specs []spec, makeChildren bool) error {
+	if err := unconfigure(); err != nil {
+		return err
+	}
 	for name, text := range c.files(specs, makeChildren) {
 		if err := writeConfig(name, text); err != nil {
 			return err
 		}
 	}
 	_, err := run("udevadm", "control", "--reload")
+	return err
+}
+
+// settle waits until udev has seen all links; hundreds take minutes.
+func settle() error {
+	_, err := run("udevadm", "settle", "--timeout=900")
 	return err
 }
 

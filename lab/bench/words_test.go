@@ -38,9 +38,7 @@ func TestWords(t *testing.T) {
 		words := map[string][]string{}
 		for _, f := range faults {
 			f.make()
-			if _, err := run("udevadm", "settle"); err != nil {
-				g.Fatal(err)
-			}
+			must(g, settle())
 			g.Logf("== %s", f.name)
 			for _, c := range list {
 				must(g, c.configure(f.specs, true))

@@ -151,6 +151,9 @@ func (r *rig) stop(c contestant) error {
 		}
 	}
 	_, _ = run("systemctl", "reset-failed")
+	if e := unconfigure(); err == nil {
+		err = e
+	}
 	for _, dir := range c.clean {
 		_ = os.RemoveAll(dir)
 	}
@@ -166,9 +169,6 @@ type cold struct {
 // coldStart: the links are there (and the children, if premade); from the start
 // of the contestant to the last address.
 func (r *rig) coldStart(c contestant, specs []spec, makeChildren bool, most time.Duration) (cold, error) {
-	if err := c.configure(specs, makeChildren); err != nil {
-		return cold{}, err
-	}
 	if !makeChildren {
 		for _, s := range specs {
 			if s.parent != "" {
@@ -179,9 +179,20 @@ func (r *rig) coldStart(c contestant, specs []spec, makeChildren bool, most time
 				}
 			}
 		}
-		if _, err := run("udevadm", "settle"); err != nil {
+		if err := settle(); err != nil {
 			return cold{}, err
 		}
+	}
+	// Not before: udev would have ifupdown configure each child that is made.
+	if err := c.configure(specs, makeChildren); err != nil {
+		return cold{}, err
+	}
+	// What the rules say of links that are there.
+	if _, err := run("udevadm", "trigger", "--action=change", "--subsystem-match=net"); err != nil {
+		return cold{}, err
+	}
+	if err := settle(); err != nil {
+		return cold{}, err
 	}
 	r.w.expect(wishes(specs))
 	before, udev := used(c.slice), used(udevd)
@@ -213,7 +224,7 @@ func (r *rig) hotplug(c contestant, adapter int, want []spec, digest bool, most 
 	if err := r.ctl(fmt.Sprintf("del %d", adapter)); err != nil {
 		return cold{}, err
 	}
-	if _, err := run("udevadm", "settle"); err != nil {
+	if err := settle(); err != nil {
 		return cold{}, err
 	}
 	if digest {

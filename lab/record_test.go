@@ -134,7 +134,7 @@ func TestClock(t *testing.T) {
 	}
 	d := recs[i].At.Sub(now.ModTime())
 	t.Logf("%v off", d)
-	if d.Abs() > 500*time.Millisecond {
+	if d.Abs() > 5*time.Second { // of the hundred; a busy machine may take a while between the two
 		t.Errorf("the mark is %v off", d)
 	}
 }
@@ -145,11 +145,12 @@ func TestPingingLoss(t *testing.T) {
 	t.Parallel()
 	Run(t, Config{HCAs: -1, Env: []string{timelineVar + "=1"}}, func(g *G) {
 		h := g.Host("a")
-		ignore := func(v string) time.Time {
+		ignore := func(v string) (before time.Time) {
+			before = time.Now()
 			if err := h.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/icmp_echo_ignore_all", []byte(v), 0o644) }); err != nil {
 				g.Fatal(err)
 			}
-			return time.Now()
+			return before
 		}
 		const interval = 50 * time.Millisecond
 		start := time.Now()
@@ -158,12 +159,14 @@ func TestPingingLoss(t *testing.T) {
 		from := ignore("1")
 		time.Sleep(2 * time.Second)
 		to := ignore("0")
+		heard := time.Now()
 		time.Sleep(time.Second)
 		sent, lost := stop()
-		want, wantLost := int(time.Since(start)/interval), int(to.Sub(from)/interval)
+		want, wantLost := int(time.Since(start)/interval), int(heard.Sub(from)/interval)
 		g.Logf("%d of %d lost, %d of %d at best", lost, sent, wantLost, want)
-		ran := sent > want*3/4 // a busy machine lets a guest wait
-		if sent > want+1 || lost > wantLost+2 || ran && lost < wantLost*2/3 {
+		ran := sent > want*3/4 // a busy machine lets a guest wait, which then makes up for some
+		made := int(answerLimit / interval)
+		if sent > want+1 || lost > wantLost+made+1 || ran && lost < wantLost*2/3 {
 			g.Errorf("lost %d of %d, want about %d of %d", lost, sent, wantLost, want)
 		}
 		var states []string
@@ -181,7 +184,7 @@ func TestPingingLoss(t *testing.T) {
 			default:
 				continue
 			}
-			if d := r.At.Sub(at); d < -10*time.Millisecond || ran && d > 400*time.Millisecond {
+			if d := r.At.Sub(at); d < 0 || ran && d > 400*time.Millisecond {
 				g.Errorf("%q is told for %v after it began", r.Text, d)
 			}
 		}

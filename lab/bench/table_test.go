@@ -98,3 +98,12 @@ func TestLacks(t *testing.T) {
 		}
 	}
 }
+
+// A process that ends takes nothing off what the others have done.
+func TestUsageSince(t *testing.T) {
+	old := usage{ctxt: 350, byPID: map[string]int{"1": 50, "2": 300}}
+	now := usage{ctxt: 61, byPID: map[string]int{"1": 57, "3": 4}}
+	if d := now.since(old); d.ctxt != 11 {
+		t.Errorf("%d context switches, want 11", d.ctxt)
+	}
+}

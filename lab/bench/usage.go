@@ -17,18 +17,23 @@ const (
 
 // usage is what all processes of a control group have used so far.
 type usage struct {
-	cpu  time.Duration // user and system, also of those that have ended
-	rss  int           // kB, of those that run
-	ctxt int           // voluntary and involuntary context switches, all threads of those that run
+	cpu   time.Duration  // user and system, also of those that have ended
+	rss   int            // kB, of those that run
+	ctxt  int            // voluntary and involuntary context switches, all threads of those that run
+	byPID map[string]int // ctxt of each of them
 }
 
 func (u usage) since(old usage) usage {
-	return usage{cpu: u.cpu - old.cpu, rss: u.rss, ctxt: u.ctxt - old.ctxt}
+	d := usage{cpu: u.cpu - old.cpu, rss: u.rss}
+	for pid, n := range u.byPID {
+		d.ctxt += n - old.byPID[pid] // one that has ended meanwhile does not count
+	}
+	return d
 }
 
 // used reads what a control group and those below it have used.
 func used(group string) usage {
-	var u usage
+	u := usage{byPID: map[string]int{}}
 	stat, _ := os.ReadFile(filepath.Join(cgroups, group, "cpu.stat"))
 	if us, ok := field(string(stat), "usage_usec"); ok {
 		u.cpu = time.Duration(us) * time.Microsecond
@@ -43,6 +48,7 @@ func used(group string) usage {
 			v, _ := field(string(s), "voluntary_ctxt_switches:")
 			n, _ := field(string(s), "nonvoluntary_ctxt_switches:")
 			u.ctxt += v + n
+			u.byPID[pid] += v + n
 		}
 	}
 	return u

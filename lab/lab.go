@@ -148,11 +148,11 @@ func (c Config) check() error {
 	case c.CPUs < 0:
 		return fmt.Errorf("%d CPUs", c.CPUs)
 	case c.Machine == QEMU && c.TimeTravel:
-		return errors.New("TimeTravel: only the clock of UML can jump, not that of QEMU")
+		return errors.New("with TimeTravel: only the clock of UML can jump, not that of QEMU")
 	case c.Machine == QEMU && c.Small:
-		return errors.New("Small: QEMU's kernel is Debian's")
+		return errors.New("with Small: the kernel of QEMU is Debian's")
 	case c.Machine != QEMU && c.Series != "":
-		return fmt.Errorf("Series %s: only QEMU has a choice of kernels", c.Series)
+		return fmt.Errorf("kernel series %s: only QEMU has a choice of kernels", c.Series)
 	case c.Machine != QEMU && c.CPUs > 1:
 		return fmt.Errorf("%d CPUs: only QEMU has more than one", c.CPUs)
 	case c.Userland != Systemd && len(c.Units) > 0:

@@ -101,9 +101,14 @@ func TestNetPartition(t *testing.T) {
 		}
 		switch g.Node() {
 		case "a":
-			g.Opensm(lab.SM{NoWait: true, Args: []string{"-p", "9"}})
+			g.SM(lab.SM{NoWait: true, Args: []string{"--priority=9"}})
 		case "c":
-			g.Opensm(lab.SM{NoWait: true, Args: []string{"-p", "5"}})
+			g.SM(lab.SM{NoWait: true, Args: []string{"--priority=5"}})
+		}
+		role := func(phase, of, want string) {
+			if g.Node() == of {
+				g.Wait(phase+": "+of+" to be "+want, 60*time.Second, func() bool { return g.SMRole("swib0", 1) == want })
+			}
 		}
 		g.WaitPort("swib0", 1, "ACTIVE", 40*time.Second)
 		g.Sh("ip addr add 10.9.0.%d/24 dev ib0; ip link set ib0 up", me+1)
@@ -125,8 +130,11 @@ func TestNetPartition(t *testing.T) {
 				defer g.Pings(fmt.Sprintf("10.9.0.%d", i+1), 200*time.Millisecond)()
 			}
 		}
+		role("whole", "c", "STANDBY")
 		all(func(int) bool { return true }, "whole")
 		g.Await("cut", 60*time.Second)
+		role("halves", "a", "MASTER")
+		role("halves", "c", "MASTER")
 		all(func(i int) bool { return i/2 == me/2 }, "halves")
 		for i := range hosts {
 			if i/2 != me/2 {
@@ -138,6 +146,8 @@ func TestNetPartition(t *testing.T) {
 		}
 		g.Post("cut-seen-"+g.Node(), "")
 		g.Await("healed", 60*time.Second)
+		role("healed", "a", "MASTER")
+		role("healed", "c", "STANDBY")
 		all(func(int) bool { return true }, "again")
 	}
 	n := lab.Net{

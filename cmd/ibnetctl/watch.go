@@ -60,6 +60,9 @@ an object. It stays when the daemon restarts.`,
 				case <-ctx.Done():
 					return nil
 				case s, ok := <-sigs:
+					if !ok && ctx.Err() != nil {
+						return nil // Ctrl-C closes the connection as well
+					}
 					if !ok {
 						return &exitError{exitNotRunning, errors.New("the bus has closed the connection")}
 					}

@@ -94,7 +94,7 @@ func shellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell",
 		Short: "Boot a guest and give a prompt in it",
-		Example: `  ibnetlab shell                                    # two adapters at a switch; opensm starts a subnet manager
+		Example: `  ibnetlab shell                                    # two adapters at a switch; sm starts opensm
   ibnetlab shell --systemd --hcas 4 --ports 2
   ibnetlab shell --topology fabric.txt              # what ibnetdiscover printed of a real fabric, or ibnetlab topology
   ibnetlab shell --fabric big.txt --at S-0001/19    # one host among thousands of simulated ones`,

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,7 +44,7 @@ func flakyModule(t *testing.T) {
 	t.Helper()
 	root := t.TempDir()
 	const head = "package p\nimport (\"fmt\"; \"os\"; \"strings\"; \"testing\"; \"time\")\nvar _ = []any{fmt.Sprint, os.Args, strings.Repeat, time.Second}\nfunc TestFine(t *testing.T) {}\n"
-	for name, text := range map[string]string{
+	writeFiles(t, root, map[string]string{
 		"go.mod":             "module flaky\n\ngo 1.26\n",
 		"fine/p_test.go":     head,
 		"fails/p_test.go":    head + "func TestBad(t *testing.T) { t.Error(\"so bad\") }\n",
@@ -54,15 +53,7 @@ func flakyModule(t *testing.T) {
 		"panics/p_test.go":   head + "func TestPanics(t *testing.T) { go panic(\"beside the test\"); time.Sleep(time.Minute) }\n",
 		"compiles/p_test.go": head + "func TestNot(t *testing.T) { undefinedThing() }\n",
 		"long/p_test.go":     head + "func TestLong(t *testing.T) { fmt.Println(strings.Repeat(\"x\", 300000)); t.Fatal(\"after all\") }\n",
-	} {
-		name = filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	t.Chdir(root)
 	t.Setenv("GOFLAGS", "-mod=mod")
 	t.Setenv("GOWORK", "off")

@@ -10,17 +10,10 @@ import (
 	"testing"
 )
 
-// A scenario is found where its guest is booted by a function of another file, and a
-// test without a guest is none.
-func TestScenarios(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{
-		"p/a_test.go":          "package p\n// TestA is direct. And more.\nfunc TestA(t *testing.T) { lab.Run(t, c, f) }\nfunc TestNone(t *testing.T) { g.Run(x) }\n",
-		"p/b_test.go":          "package p\nfunc TestB(t *testing.T) { t.Run(\"x\", func(t *testing.T) { first(t) }) }\nfunc second(t *testing.T) { lab.RunNet(t, n) }\n",
-		"p/c_test.go":          "package p\nfunc first(t *testing.T) { second(t) }\n",
-		"r/e_test.go":          "package r\nfunc TestE(t *testing.T) { lab.Run(t, c, f) }\nfunc broken( {\n",
-		"q/testdata/d_test.go": "package d\nfunc TestD(t *testing.T) { lab.Run(t, c, f) }\n",
-	} {
+// writeFiles writes files below root, names to texts.
+func writeFiles(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
 		name = filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -29,6 +22,19 @@ func TestScenarios(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A scenario is found where its guest is booted by a function of another file, and a
+// test without a guest is none.
+func TestScenarios(t *testing.T) {
+	root := t.TempDir()
+	writeFiles(t, root, map[string]string{
+		"p/a_test.go":          "package p\n// TestA is direct. And more.\nfunc TestA(t *testing.T) { lab.Run(t, c, f) }\nfunc TestNone(t *testing.T) { g.Run(x) }\n",
+		"p/b_test.go":          "package p\nfunc TestB(t *testing.T) { t.Run(\"x\", func(t *testing.T) { first(t) }) }\nfunc second(t *testing.T) { lab.RunNet(t, n) }\n",
+		"p/c_test.go":          "package p\nfunc first(t *testing.T) { second(t) }\n",
+		"r/e_test.go":          "package r\nfunc TestE(t *testing.T) { lab.Run(t, c, f) }\nfunc broken( {\n",
+		"q/testdata/d_test.go": "package d\nfunc TestD(t *testing.T) { lab.Run(t, c, f) }\n",
+	})
 	got, broken, err := scenarios(root)
 	want := []scenario{{"./p", "TestA", "TestA is direct."}, {"./p", "TestB", ""}, {"./r", "TestE", ""}}
 	if err != nil || !slices.Equal(got, want) {
@@ -46,20 +52,12 @@ func TestRunNoPart(t *testing.T) {
 		t.Skip("compiles tests")
 	}
 	root := t.TempDir()
-	for name, text := range map[string]string{
+	writeFiles(t, root, map[string]string{
 		"go.mod":           "module parts\n\ngo 1.26\n",
 		"lab/lab.go":       "package lab\nimport \"testing\"\nfunc Run(t *testing.T) { t.Log(\"in a guest\") }\n",
 		"parts/p_test.go":  "package p\nimport (\"testing\"; \"parts/lab\")\nfunc TestParts(t *testing.T) { for _, n := range []string{\"7.0\", \"8.0\"} { t.Run(n, func(t *testing.T) { lab.Run(t) }) } }\nfunc TestWhole(t *testing.T) { lab.Run(t) }\n",
 		"broken/b_test.go": "package b\nfunc (\n",
-	} {
-		name = filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	t.Chdir(root)
 	for _, tc := range []struct{ arg, out, err string }{
 		{"TestParts", "--- PASS: TestParts/8.0", ""}, {"TestParts/7.0", "--- PASS: TestParts/7.0", ""}, {"TestWhole", "in a guest", ""},

@@ -1100,21 +1100,7 @@ func (d *Daemon) saveReport() {
 }
 
 func (d *Daemon) foldPorts() []link.PortStatus {
-	var out []link.PortStatus
-	for i := range d.snap.Devices {
-		x := &d.snap.Devices[i]
-		for k := range x.Ports {
-			st := link.FoldPort(d.snap, x, &x.Ports[k], func(i int) *units.Unit { return d.unitOf[i] })
-			if st.Unit == "" && len(st.Links) == 0 {
-				if u := link.UnitOfPort(d.snap, d.set, x, &x.Ports[k]); u != nil {
-					st.Unit = u.Path
-				}
-			}
-			st.Add(d.portNotes[link.PortName{IBDevice: x.Name, Port: x.Ports[k].Num}])
-			out = append(out, st)
-		}
-	}
-	return out
+	return link.FoldPorts(d.snap, d.set, d.unitOf, d.portNotes)
 }
 
 // logState logs the states of a link as old -> new with the reason, and each

@@ -172,8 +172,28 @@ func (s *Status) Reaches(least, most OperState, ipv4, ipv6 bool) bool {
 		(!ipv4 || s.IPv4State.Rank() >= need.Rank()) && (!ipv6 || s.IPv6State.Rank() >= need.Rank())
 }
 
-// FoldPort says what is to be said of one RDMA port.
-func FoldPort(s *Snapshot, d *Device, p *Port, unitOf func(index int) *units.Unit) PortStatus {
+// FoldPorts says what is to be said of all RDMA ports. unitOf are the units of
+// links by interface index, notes what planning left behind of ports without one.
+func FoldPorts(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit, notes map[PortName]*PortNote) []PortStatus {
+	var out []PortStatus
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			p := &d.Ports[k]
+			st := foldPort(s, d, p, unitOf)
+			if st.Unit == "" && len(st.Links) == 0 {
+				if u := UnitOfPort(s, set, d, p); u != nil {
+					st.Unit = u.Path
+				}
+			}
+			st.add(notes[PortName{IBDevice: d.Name, Port: p.Num}])
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+func foldPort(s *Snapshot, d *Device, p *Port, unitOf map[int]*units.Unit) PortStatus {
 	st := PortStatus{
 		IBDevice: d.Name, Port: p.Num, LinkLayer: p.Layer.String(), State: p.State.String(), PhysState: p.Phys.String(),
 		LID: uint16(p.LID), SMLID: uint16(p.SMLID), PortGUID: p.GUID.String(), NodeGUID: d.NodeGUID.String(), Rate: p.Rate,
@@ -191,7 +211,7 @@ func FoldPort(s *Snapshot, d *Device, p *Port, unitOf func(index int) *units.Uni
 			continue
 		}
 		st.Links = append(st.Links, l.Name)
-		if u := unitOf(l.Index); u != nil && !l.IsChild() {
+		if u := unitOf[l.Index]; u != nil && !l.IsChild() {
 			st.Unit = u.Path
 		}
 	}

@@ -176,10 +176,10 @@ type PortStatus struct {
 	Pending    []string    `json:"pending,omitempty"`
 }
 
-// Add puts into a port's status what planning it left behind. What keeps the
+// add puts into a port's status what planning it left behind. What keeps the
 // port from being as its unit asks is said before that it has no interface,
 // which it may be for that reason.
-func (st *PortStatus) Add(n *PortNote) {
+func (st *PortStatus) add(n *PortNote) {
 	if n == nil {
 		return
 	}

@@ -428,21 +428,8 @@ func (p *planner) result() Result {
 		}
 		r.Links = append(r.Links, link.FoldStatus(in))
 	}
-	for i := range s.Devices {
-		if p.in.NoPorts {
-			break
-		}
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			st := link.FoldPort(s, d, &d.Ports[k], func(i int) *units.Unit { return p.units[i] })
-			if st.Unit == "" && len(st.Links) == 0 {
-				if u := link.UnitOfPort(s, p.in.Units, d, &d.Ports[k]); u != nil {
-					st.Unit = u.Path
-				}
-			}
-			st.Add(r.PortNotes[link.PortName{IBDevice: d.Name, Port: d.Ports[k].Num}])
-			r.Ports = append(r.Ports, st)
-		}
+	if !p.in.NoPorts {
+		r.Ports = link.FoldPorts(s, p.in.Units, p.units, r.PortNotes)
 	}
 	return r
 }

@@ -558,6 +558,9 @@ func (g *Guest) launch(con *os.File, cmd *exec.Cmd) error {
 		defer console.Close()
 		cmd.Stdout, cmd.Stderr = console, console
 	}
+	if g.cfg.Machine == UML {
+		cmd.Env = append(cmd.Env, oneCPUVar+"=1")
+	}
 	cmd.Dir = g.Dir
 	g.cmd, g.lifeline = cmd, lifeline
 	err = cmd.Start()

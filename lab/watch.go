@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -16,11 +17,13 @@ import (
 // Variables of a watcher: the file descriptor by which it knows that the test
 // lives, where to move the guest's folder when the test is gone ("": nowhere, it is
 // removed), and, if its standard input is the terminal that the guest's console is
-// on, whose the terminal is afterwards: a process group, or 0 if it is nobody's.
+// on, whose the terminal is afterwards: a process group, or 0 if it is nobody's, and
+// whether the machine runs on one processor at a time.
 const (
 	lifelineVar = "IBNETLAB_LIFELINE"
 	keptVar     = "IBNETLAB_KEPT"
 	terminalVar = "IBNETLAB_TERMINAL"
+	oneCPUVar   = "IBNETLAB_ONE_CPU"
 )
 
 // watcher is the program between a test and a guest's machine.  When a UML kernel
@@ -59,13 +62,25 @@ func watcher() {
 	}
 	unix.CloseOnExec(fd)
 	kept := os.Getenv(keptVar)
-	for _, v := range []string{roleVar, lifelineVar, keptVar, terminalVar} {
+	var balance *balancer
+	if os.Getenv(oneCPUVar) == "1" {
+		balance = newBalancer()
+	}
+	for _, v := range []string{roleVar, lifelineVar, keptVar, terminalVar, oneCPUVar} {
 		_ = os.Unsetenv(v)
+	}
+	if balance != nil {
+		// What the machine inherits is that of the thread that starts it.
+		runtime.LockOSThread()
+		pin(0, balance.at)
 	}
 	if err := cmd.Start(); err != nil {
 		die(err)
 	}
 	group := -cmd.Process.Pid
+	if balance != nil {
+		go balance.run(-group)
+	}
 	var orphaned atomic.Bool
 	go func() {
 		var b [1]byte

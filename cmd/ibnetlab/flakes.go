@@ -362,7 +362,7 @@ func (r *runOutput) read(from io.Reader) error {
 // once runs the tests once; a failed test is no error of it.  logFile stays if
 // something failed.
 func (r *runOutput) once(ctx context.Context, root string, pkgs []string, pattern, logFile string) (err error) {
-	args := []string{"-json", "-count=1", "-timeout", "60m"}
+	args := []string{"-json", "-count=1", "-parallel", "3", "-timeout", "60m"} // as make test
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}

@@ -240,12 +240,12 @@ func TestSMWithOpensm(t *testing.T) {
 						gone("clean stop of opensm, which hands nothing over", 3*time.Second, func() { theirs.Signal(syscall.SIGTERM); _ = theirs.Wait(5 * time.Second) }, startTheirs)
 					}
 					time.Sleep(time.Second)
-					// Whoever is told to register again asks for his paths anew, and
-					// holds three packets until he has them: on a busy machine a
-					// single one may be too late for that.
+					// Whoever is told to register again asks for his paths anew, holds three
+					// packets until he has them, and asks again after a second: at each of
+					// the two successions one question may come before the master answers.
 					sent, lost := pings()
 					g.Logf("%d of %d pings between two other hosts were lost", lost, sent)
-					if lost > sent/10 || sent < 20 {
+					if lost > 25 || sent < 30 {
 						g.Errorf("%d of %d pings were lost", lost, sent)
 					}
 					g.Artifact("ibnetsm.log", []byte(g.Read("/tmp/ibnetsm-"+tt.oursDev+".log")))

@@ -15,6 +15,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -159,14 +160,15 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	host, wanted, err := o.host()
+	m, err := o.manager()
 	if err != nil {
 		return err
 	}
 	threads := map[serve.Port]bool{}
 	var current atomic.Pointer[engine.Config]
 	current.Store(&cfg)
-	m := &serve.Manager{Host: host, Log: log, Wanted: wanted, Config: func(p serve.Port) engine.Config {
+	m.Log = log
+	m.Config = func(p serve.Port) engine.Config {
 		if threads[p] = true; few && len(threads) > 1 {
 			runtime.GOMAXPROCS(min(len(threads), runtime.NumCPU()))
 		}
@@ -174,7 +176,7 @@ func run(ctx context.Context, o *options) error {
 		c.Log = log
 		c.Store = o.store(p)
 		return c
-	}}
+	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	hup := make(chan os.Signal, 1)
@@ -296,12 +298,13 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	return c, nil
 }
 
-func (o *options) host() (serve.Host, func(serve.Port) bool, error) {
+// manager returns one that knows where the ports are and which of them are wanted.
+func (o *options) manager() (*serve.Manager, error) {
 	var guids []ib.GUID
 	for _, s := range o.guids {
 		g, err := ib.ParseGUID(s)
 		if err != nil {
-			return nil, nil, fmt.Errorf("--port-guid: %w", err)
+			return nil, fmt.Errorf("--port-guid: %w", err)
 		}
 		guids = append(guids, g)
 	}
@@ -323,11 +326,15 @@ func (o *options) host() (serve.Host, func(serve.Port) bool, error) {
 	}
 	switch o.transport {
 	case "ibsim":
-		return simHost{}, nil, nil
+		return &serve.Manager{Host: simHost{}, Number: 1}, nil
 	case "umad":
-		return umadHost{sysfs.New("")}, wanted, nil
+		number := len(guids) + len(o.devices)
+		if slices.ContainsFunc(o.devices, func(d string) bool { return !strings.Contains(d, "/") }) {
+			number = 0 // all ports of a device, some of which may be Ethernet now
+		}
+		return &serve.Manager{Host: umadHost{sysfs.New("")}, Wanted: wanted, Number: number}, nil
 	}
-	return nil, nil, fmt.Errorf("--transport %q: want umad or ibsim", o.transport)
+	return nil, fmt.Errorf("--transport %q: want umad or ibsim", o.transport)
 }
 
 func (o *options) socketPath() string {

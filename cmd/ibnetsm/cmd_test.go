@@ -69,7 +69,7 @@ func TestConfig(t *testing.T) {
 		var log bytes.Buffer
 		_, err := o.config(slog.New(slog.NewTextHandler(&log, nil)))
 		if err == nil {
-			_, _, err = o.host()
+			_, err = o.manager()
 		}
 		warning, isWarning := strings.CutPrefix(tt.want, "~")
 		switch {

@@ -40,6 +40,9 @@ type Manager struct {
 	Log  *slog.Logger
 	// Wanted tells which ports get a subnet manager; nil takes all.
 	Wanted func(Port) bool
+	// Number is how many ports Wanted takes, 0 if that is not known.  While so many
+	// have a subnet manager no port is looked for.
+	Number int
 	// Config gives the configuration for a port.
 	Config func(Port) engine.Config
 	// Every is how often ports are looked for (2 s), Again how long after a
@@ -71,6 +74,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	t := time.NewTicker(m.Every)
 	defer t.Stop()
 	told, first := "", true
+	ended := make(chan struct{}, 1)
 	for {
 		ports, err := m.Host.Ports()
 		if err != nil && err.Error() != told {
@@ -81,23 +85,31 @@ func (m *Manager) Run(ctx context.Context) error {
 		for _, p := range ports {
 			if m.Wanted == nil || m.Wanted(p) {
 				any = true
-				m.begin(ctx, &wg, p)
+				m.begin(ctx, &wg, p, ended)
 			}
 		}
 		if !any && first {
 			m.Log.Info("no port to manage yet, waiting for one")
 		}
 		first = false
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
+		for due := false; !due; {
+			next := t.C
+			if m.Number > 0 && len(m.Subnets()) >= m.Number {
+				next = nil
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ended:
+			case <-next:
+				due = true
+			}
 		}
 	}
 }
 
-// begin starts a subnet on a port unless one is running.
-func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port) {
+// begin starts a subnet on a port unless one is running, and tells ended of its end.
+func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port, ended chan<- struct{}) {
 	m.mu.Lock()
 	i := slices.IndexFunc(m.subs, func(r *running) bool { return r.port == p })
 	var r *running
@@ -133,6 +145,12 @@ func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port) {
 	m.mu.Unlock()
 	wg.Go(func() {
 		err := sub.Run(ctx)
+		defer func() {
+			select {
+			case ended <- struct{}{}:
+			default: // it is to look already
+			}
+		}()
 		switch {
 		case err == nil:
 			m.mu.Lock()

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ibnetworkd/ib"
@@ -142,4 +144,50 @@ func TestManager(t *testing.T) {
 	if _, err := serve.Listen(path); err == nil {
 		t.Error("a socket in use was taken over")
 	}
+}
+
+// While all ports that are wanted have a subnet manager none is looked for; one that
+// has gone is looked for until it is back.
+func TestManagerLooksNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := serve.Port{Device: "a", Num: 1, GUID: gen.HostGUID + 1}
+		sim := simfabric.New(gen.Pair(), simfabric.Options{})
+		defer sim.Close()
+		h := &counting{host: host{ports: map[serve.Port]*simfabric.Sim{p: sim}}}
+		m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Number: 1, Config: func(serve.Port) engine.Config { return engine.Config{} }}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = m.Run(ctx) })
+		defer wg.Wait()
+		defer cancel()
+		time.Sleep(time.Minute)
+		if n := h.looks.Load(); n != 1 {
+			t.Errorf("looked for ports %d times in a minute, want once", n)
+		}
+		h.set(p, nil)
+		sim.PowerOff(gen.HostGUID)
+		time.Sleep(time.Minute)
+		if n := h.looks.Load(); n < 20 || len(m.Subnets()) != 0 {
+			t.Errorf("after the port's end: looked %d times, %d subnets", n, len(m.Subnets()))
+		}
+		sim.PowerOn(gen.HostGUID)
+		h.set(p, sim)
+		time.Sleep(10 * time.Second)
+		n := h.looks.Load()
+		time.Sleep(time.Minute)
+		if now := h.looks.Load(); now != n || len(m.Subnets()) != 1 {
+			t.Errorf("after its return: looked %d times more, %d subnets", now-n, len(m.Subnets()))
+		}
+	})
+}
+
+// counting is a host that counts how often it is asked for its ports.
+type counting struct {
+	host
+	looks atomic.Int64
+}
+
+func (c *counting) Ports() ([]serve.Port, error) {
+	c.looks.Add(1)
+	return c.host.Ports()
 }

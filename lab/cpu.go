@@ -1,15 +1,10 @@
 package lab
 
 import (
-	"bytes"
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,18 +24,15 @@ const (
 	alone        = 0.85 // a guest that gets more of its processor shares it with nobody that matters
 )
 
-// ticks are the clock ticks of a processor since the host's boot.
-type ticks struct{ idle, all uint64 }
-
 // balancer keeps the processes of a group on one processor.
 type balancer struct {
+	fs   procfs.FS
 	cpus []int // those that may be used
 	at   int
-	last map[int]ticks
-	used uint64 // ticks of the group
+	last map[int64]procfs.CPUStat
 }
 
-// newBalancer returns nil if there is nothing to choose from.
+// newBalancer chooses a processor; nil if there is nothing to choose from.
 func newBalancer() *balancer {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil || set.Count() < 2 {
@@ -53,49 +45,93 @@ func newBalancer() *balancer {
 		}
 	}
 	b.at = b.cpus[rand.IntN(len(b.cpus))]
-	if text, err := os.ReadFile("/proc/stat"); err == nil {
-		b.last = parseTicks(text)
+	var err error
+	if b.fs, err = procfs.NewDefaultFS(); err != nil {
+		return nil
 	}
+	stat, err := b.fs.Stat()
+	if err != nil {
+		return nil
+	}
+	b.last = stat.CPU
 	return b
-}
-
-// pin puts a thread of the host on a processor; 0 is the calling one.
-func pin(thread, cpu int) {
-	var set unix.CPUSet
-	set.Set(cpu)
-	_ = unix.SchedSetaffinity(thread, &set) // it may have ended
 }
 
 // run moves the group whenever that helps.
 func (b *balancer) run(group int) {
-	for range time.Tick(balanceEvery) {
-		text, err := os.ReadFile("/proc/stat")
+	var looked time.Time // at what the group used, the last time that it was crowded
+	var before float64
+	for now := range time.Tick(balanceEvery) {
+		stat, err := b.fs.Stat()
 		if err != nil {
-			return
+			continue
 		}
-		now := parseTicks(text)
-		pids, used := groupOf(group)
 		idle := map[int]float64{}
 		for _, c := range b.cpus {
-			idle[c] = float64(now[c].idle-b.last[c].idle) / float64(max(1, now[c].all-b.last[c].all))
+			idle[c] = share(b.last[int64(c)], stat.CPU[int64(c)])
 		}
-		// What a process that has ended used may be counted later.
-		own := float64(max(used, b.used)-b.used) / float64(max(1, now[b.at].all-b.last[b.at].all))
-		b.last, b.used = now, used
+		b.last = stat.CPU
+		to := roomier(b.cpus, b.at, idle)
+		if to == b.at {
+			looked = time.Time{}
+			continue
+		}
+		// All processes of the host are looked at, which is not done without need.
+		_, used := b.groupOf(group)
+		own := (used - before) / now.Sub(looked).Seconds()
+		first := looked.IsZero()
+		looked, before = now, used
 		// Of two guests that see the same, one is to go.
-		if to := roomier(b.cpus, b.at, idle, own); to != b.at && rand.IntN(2) == 0 {
+		if first || own > alone || rand.IntN(2) == 0 {
+			continue
+		}
+		looked = time.Time{}
+		if b.move(group, to) == nil {
 			b.at = to
-			for _, thread := range threadsOf(pids) {
-				pin(thread, to)
-			}
 		}
 	}
 }
 
-// roomier returns the processor on which a guest that is at one and got the share own
-// of it would get more; idle is the share of the time that each had nothing to do.
-func roomier(cpus []int, at int, idle map[int]float64, own float64) int {
-	if idle[at] > crowded || own > alone {
+// move puts all threads of a group on a processor.
+func (b *balancer) move(group, to int) error {
+	if err := pin(group, to); err != nil {
+		return err // the processor is not there any more, or is not for this group
+	}
+	// The second pass is for those that others made before their turn in the first.
+	for range 2 {
+		pids, _ := b.groupOf(group)
+		for _, p := range pids {
+			threads, _ := b.fs.AllThreads(p)
+			for _, t := range threads {
+				_ = pin(t.PID, to) // it may have ended
+			}
+		}
+	}
+	return nil
+}
+
+// pin puts a thread on a processor; 0 is the calling one.
+func pin(thread, cpu int) error {
+	var set unix.CPUSet
+	set.Set(cpu)
+	return unix.SchedSetaffinity(thread, &set)
+}
+
+// share is the part of the time between two looks at a processor that it was idle.
+func share(old, now procfs.CPUStat) float64 {
+	idle := now.Idle + now.Iowait - old.Idle - old.Iowait
+	busy := now.User + now.Nice + now.System + now.IRQ + now.SoftIRQ + now.Steal -
+		(old.User + old.Nice + old.System + old.IRQ + old.SoftIRQ + old.Steal)
+	if idle+busy <= 0 {
+		return 0
+	}
+	return idle / (idle + busy)
+}
+
+// roomier returns the processor on which a guest would get more than where it is at, if
+// others are there too; idle is the share of the time that each had nothing to do.
+func roomier(cpus []int, at int, idle map[int]float64) int {
+	if idle[at] > crowded {
 		return at
 	}
 	best := at
@@ -107,72 +143,18 @@ func roomier(cpus []int, at int, idle map[int]float64, own float64) int {
 	return best
 }
 
-// parseTicks reads the lines of processors in /proc/stat (proc(5)).
-func parseTicks(stat []byte) map[int]ticks {
-	out := map[int]ticks{}
-	for l := range bytes.Lines(stat) {
-		f := strings.Fields(string(l))
-		if len(f) < 9 || !strings.HasPrefix(f[0], "cpu") {
+// groupOf returns the processes of a group, and the seconds of processor time that they
+// and their children that have ended used.
+func (b *balancer) groupOf(group int) (pids []int, used float64) {
+	all, _ := b.fs.AllProcs()
+	for _, p := range all {
+		s, err := p.Stat()
+		if err != nil || s.PGRP != group {
 			continue
 		}
-		n, err := strconv.Atoi(f[0][3:])
-		if err != nil {
-			continue // the sum
-		}
-		var t ticks
-		for i, v := range f[1:9] { // what follows is in user and nice already
-			x, _ := strconv.ParseUint(v, 10, 64)
-			t.all += x
-			if i == 3 || i == 4 {
-				t.idle += x
-			}
-		}
-		out[n] = t
-	}
-	return out
-}
-
-// threadsOf returns all threads of processes.
-func threadsOf(pids []int) (threads []int) {
-	for _, p := range pids {
-		dirs, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p))
-		for _, d := range dirs {
-			if t, err := strconv.Atoi(filepath.Base(d)); err == nil {
-				threads = append(threads, t)
-			}
-		}
-	}
-	return threads
-}
-
-// groupOf returns the processes of a group, and the processor time, in clock ticks,
-// that they and their children that have ended used.
-func groupOf(group int) (pids []int, used uint64) {
-	d, err := os.Open("/proc")
-	if err != nil {
-		return nil, 0
-	}
-	defer d.Close()
-	names, _ := d.Readdirnames(-1)
-	for _, n := range names {
-		pid, err := strconv.Atoi(n)
-		if err != nil {
-			continue
-		}
-		text, err := os.ReadFile("/proc/" + n + "/stat")
-		if err != nil {
-			continue
-		}
-		// The name, in brackets, may have anything in it.
-		f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if len(f) < 15 || f[2] != strconv.Itoa(group) {
-			continue
-		}
-		pids = append(pids, pid)
-		for _, v := range f[11:15] {
-			x, _ := strconv.ParseUint(v, 10, 64)
-			used += x
-		}
+		pids = append(pids, p.PID)
+		const perSecond = 100 // USER_HZ
+		used += float64(int(s.UTime+s.STime)+s.CUTime+s.CSTime) / perSecond
 	}
 	return pids, used
 }

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,47 +21,47 @@ func TestRoomier(t *testing.T) {
 		name string
 		at   int
 		idle []float64
-		own  float64
 		want int
 	}{
-		{"has room", 0, []float64{0.5, 1}, 0.3, 0},
-		{"crowded, the other is free", 0, []float64{0, 0.9}, 0.5, 1},
-		{"crowded by itself alone", 0, []float64{0, 1}, 0.98, 0},
-		{"all are crowded", 0, []float64{0.05, 0.2}, 0.5, 0},
-		{"the most idle one", 2, []float64{0.5, 0.9, 0, 0.7}, 0.2, 1},
+		{"has room", 0, []float64{0.5, 1}, 0},
+		{"crowded, the other is free", 0, []float64{0, 0.9}, 1},
+		{"all are crowded", 0, []float64{0.05, 0.2}, 0},
+		{"the most idle one", 2, []float64{0.5, 0.9, 0, 0.7}, 1},
 	} {
 		cpus, idle := []int{}, map[int]float64{}
 		for c, v := range tt.idle {
 			cpus, idle[c] = append(cpus, c), v
 		}
-		if got := roomier(cpus, tt.at, idle, tt.own); got != tt.want {
+		if got := roomier(cpus, tt.at, idle); got != tt.want {
 			t.Errorf("%s: from %d to %d, want %d", tt.name, tt.at, got, tt.want)
 		}
 	}
 }
 
-func TestParseTicks(t *testing.T) {
-	const stat = `cpu  30 3 30 300 3 0 3 0 0 0
-cpu0 10 1 10 100 1 0 1 0 5 0
-cpu12 20 2 20 200 2 0 2 7 0 0
-intr 12345 0
-btime 1
-cpux 1 2 3 4 5 6 7 8 9
-`
-	got := parseTicks([]byte(stat))
-	if want := (ticks{idle: 101, all: 123}); len(got) != 2 || got[0] != want {
-		t.Errorf("cpu0: %+v of %+v, want %+v", got[0], got, want)
-	}
-	if want := (ticks{idle: 202, all: 253}); got[12] != want {
-		t.Errorf("cpu12: %+v, want %+v", got[12], want)
-	}
-	if got := parseTicks([]byte("cpu0 1\n\ncpu 1 2 3 4 5 6 7 8\n")); len(got) != 0 {
-		t.Errorf("of a damaged file: %+v", got)
+func TestShare(t *testing.T) {
+	old := procfs.CPUStat{User: 10, Idle: 100, Iowait: 7, Steal: 1}
+	for _, tt := range []struct {
+		now  procfs.CPUStat
+		want float64
+	}{
+		{procfs.CPUStat{User: 10, Idle: 101, Iowait: 7, Steal: 1}, 1},
+		{procfs.CPUStat{User: 11, Idle: 100, Iowait: 8, Steal: 3}, 0.25},
+		{procfs.CPUStat{User: 11, Guest: 1, Idle: 100, Iowait: 7, Steal: 1}, 0},
+		{old, 0},
+		{procfs.CPUStat{}, 0}, // it was taken away
+	} {
+		if got := share(old, tt.now); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%+v: %v, want %v", tt.now, got, tt.want)
+		}
 	}
 }
 
-// The time of a group has that of its ended children, and all its threads are found.
-func TestGroupOf(t *testing.T) {
+// The time of a group has that of its ended children, and all of it moves.
+func TestGroupMoves(t *testing.T) {
+	b := newBalancer()
+	if b == nil {
+		t.Skip("there is one processor")
+	}
 	cmd := exec.Command("sh", "-c", "(n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done); sleep 60 & echo; wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
@@ -74,19 +76,50 @@ func TestGroupOf(t *testing.T) {
 	if _, err := out.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}
-	pids, used := groupOf(group)
-	if len(pids) != 2 || used == 0 {
-		t.Errorf("the processes %v used %d ticks, want two that used some", pids, used)
+	if pids, used := b.groupOf(group); len(pids) != 2 || used == 0 {
+		t.Errorf("the processes %v used %v s, want two that used some", pids, used)
 	}
-	if threads := threadsOf(pids); !slices.Equal(threads, pids) {
-		t.Errorf("threads %v of %v", threads, pids)
+	for _, to := range b.cpus[:2] {
+		if err := b.move(group, to); err != nil {
+			t.Error(err)
+		}
+		if at := allowed(t, b, group); !slices.Equal(at, []int{to}) {
+			t.Errorf("on the processors %v, want %d", at, to)
+		}
 	}
+	if b.move(group, 1023) == nil {
+		t.Error("moved to a processor that is not there")
+	}
+}
+
+// allowed returns the processors that the threads of a group may use.
+func allowed(t *testing.T, b *balancer, group int) (cpus []int) {
+	t.Helper()
+	pids, _ := b.groupOf(group)
+	for _, p := range pids {
+		threads, _ := b.fs.AllThreads(p)
+		for _, thread := range threads {
+			var set unix.CPUSet
+			if err := unix.SchedGetaffinity(thread.PID, &set); err == unix.ESRCH {
+				continue
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 1024 {
+				if set.IsSet(i) && !slices.Contains(cpus, i) {
+					cpus = append(cpus, i)
+				}
+			}
+		}
+	}
+	return cpus
 }
 
 // A guest of UML is on one processor at a time, its user space too.
 func TestOneCPU(t *testing.T) {
 	t.Parallel()
-	if !InGuest() && newBalancer() == nil {
+	b := newBalancer()
+	if b == nil && !InGuest() {
 		t.Skip("there is one processor")
 	}
 	RunNet(t, Net{
@@ -96,6 +129,7 @@ func TestOneCPU(t *testing.T) {
 			g.Await("seen", time.Minute)
 		}}},
 		Script: func(t *testing.T, r *NetRun) {
+			defer r.Post("seen", "")
 			r.Await("there", time.Minute)
 			r.mu.Lock()
 			watcher := r.guests["a"].cmd.Process.Pid
@@ -108,28 +142,17 @@ func TestOneCPU(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pids, _ := groupOf(group)
-			if len(pids) < 3 {
-				t.Errorf("the guest has %d processes", len(pids))
+			if pids, _ := b.groupOf(group); len(pids) < 3 {
+				t.Errorf("the guest has the processes %v", pids)
 			}
-			at := map[int]bool{}
-			for _, thread := range threadsOf(pids) {
-				var set unix.CPUSet
-				if err := unix.SchedGetaffinity(thread, &set); err == unix.ESRCH {
-					continue
-				} else if err != nil {
-					t.Fatal(err)
+			var at []int
+			for range 3 { // it may be on the move
+				if at = allowed(t, b, group); len(at) == 1 {
+					return
 				}
-				for i := range 1024 {
-					if set.IsSet(i) {
-						at[i] = true
-					}
-				}
+				time.Sleep(balanceEvery / 5)
 			}
-			if len(at) != 1 {
-				t.Errorf("the guest is on the processors %v", at)
-			}
-			r.Post("seen", "")
+			t.Errorf("the guest is on the processors %v", at)
 		},
 	})
 }

@@ -17,8 +17,8 @@ import (
 // Variables of a watcher: the file descriptor by which it knows that the test
 // lives, where to move the guest's folder when the test is gone ("": nowhere, it is
 // removed), and, if its standard input is the terminal that the guest's console is
-// on, whose the terminal is afterwards: a process group, or 0 if it is nobody's, and
-// whether the machine runs on one processor at a time.
+// on, whose the terminal is afterwards: a process group, or 0 if it is nobody's.  A
+// machine with oneCPUVar is kept on one processor at a time.
 const (
 	lifelineVar = "IBNETLAB_LIFELINE"
 	keptVar     = "IBNETLAB_KEPT"
@@ -72,14 +72,14 @@ func watcher() {
 	if balance != nil {
 		// What the machine inherits is that of the thread that starts it.
 		runtime.LockOSThread()
-		pin(0, balance.at)
+		_ = pin(0, balance.at)
 	}
 	if err := cmd.Start(); err != nil {
 		die(err)
 	}
 	group := -cmd.Process.Pid
 	if balance != nil {
-		go balance.run(-group)
+		go balance.run(cmd.Process.Pid)
 	}
 	var orphaned atomic.Bool
 	go func() {

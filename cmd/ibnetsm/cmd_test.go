@@ -103,6 +103,30 @@ func TestConfigValues(t *testing.T) {
 	}
 }
 
+// The number of ports that are wanted is known only where each is named.
+func TestManagerNumber(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want int
+	}{
+		{nil, 0},
+		{[]string{"--device=mlx5_0"}, 0},
+		{[]string{"--device=mlx5_0", "--port-guid=0x1"}, 0},
+		{[]string{"--device=mlx5_0/1", "--port-guid=0x1"}, 2},
+		{[]string{"--transport=ibsim"}, 1},
+	} {
+		var o options
+		f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+		o.bind(f)
+		if err := f.Parse(tt.args); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := o.manager(); err != nil || m.Number != tt.want {
+			t.Errorf("%v: %+v, %v, want the number %d", tt.args, m, err, tt.want)
+		}
+	}
+}
+
 // The manual page has every command and every option.
 func TestManPage(t *testing.T) {
 	b, err := os.ReadFile("../../docs/man/ibnetsm.8")

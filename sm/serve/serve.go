@@ -40,8 +40,8 @@ type Manager struct {
 	Log  *slog.Logger
 	// Wanted tells which ports get a subnet manager; nil takes all.
 	Wanted func(Port) bool
-	// Number is how many ports Wanted takes, 0 if that is not known.  While so many
-	// have a subnet manager no port is looked for.
+	// Number is how many ports Wanted takes at most, 0 if that is not known.  While so
+	// many have a subnet manager no port is looked for.
 	Number int
 	// Config gives the configuration for a port.
 	Config func(Port) engine.Config
@@ -92,18 +92,15 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.Log.Info("no port to manage yet, waiting for one")
 		}
 		first = false
-		for due := false; !due; {
-			next := t.C
-			if m.Number > 0 && len(m.Subnets()) >= m.Number {
-				next = nil
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ended:
-			case <-next:
-				due = true
-			}
+		next := t.C
+		if m.Number > 0 && len(m.Subnets()) >= m.Number {
+			next = nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+		case <-next:
 		}
 	}
 }
@@ -145,12 +142,6 @@ func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port, ended c
 	m.mu.Unlock()
 	wg.Go(func() {
 		err := sub.Run(ctx)
-		defer func() {
-			select {
-			case ended <- struct{}{}:
-			default: // it is to look already
-			}
-		}()
 		switch {
 		case err == nil:
 			m.mu.Lock()
@@ -160,6 +151,10 @@ func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port, ended c
 			fail("the port is gone", err)
 		default:
 			fail("the subnet manager of the port ended", err)
+		}
+		select {
+		case ended <- struct{}{}:
+		default: // it is to look already
 		}
 	})
 }

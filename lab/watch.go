@@ -49,8 +49,11 @@ func watcher() {
 	for i := 3; i < fd; i++ {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(i), "wire"))
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A session of its own is a group to the scheduler too (sched(7), autogroup), in
+	// which no guest waits for the others of a test.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if terminal != "" {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		owner, err := strconv.Atoi(terminal)
 		if err != nil {
 			die(err)

@@ -3,12 +3,14 @@ package scenario
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"ibnetworkd/lab"
+	"ibnetworkd/link"
 )
 
 // fault is one thing that is wrong on a fabric, and what diagnose says of it.
@@ -220,7 +222,12 @@ func TestDiagnoseManager(t *testing.T) {
 					up(g)
 					g.Exec("ibnetctl", "sm", "stop", "swib0/1")
 					g.Start("opensm", "-g", g.PortGUID("swib1", 1), "-f", "/tmp/opensm.log")
-					g.Wait("opensm to be master", 60*time.Second, func() bool { return masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib1", 1, "lid")) })
+					// Nor does the daemon take the port for that of the manager that was stopped.
+					g.Wait("opensm to be master, and the daemon to know it", 60*time.Second, func() bool {
+						return slices.ContainsFunc(describe(g).Ports, func(p link.PortStatus) bool {
+							return p.IBDevice == "swib0" && p.State == "Active" && fmt.Sprintf("%#x", p.SMLID) == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
+						})
+					})
 					g.Ctl("mkey h0/1 77 1")
 					bounce(g)
 					g.Exec("ibnetctl", "sm", "start", "swib0/1")

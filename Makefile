@@ -52,7 +52,7 @@ test: deps lab ## everything that must pass, on this machine and on the lab's ke
 	@echo "== unit tests, with the race detector"
 	@CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^ibnetworkd/lab/scenario')
 	@echo "== scenarios on the lab's kernels"
-	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -parallel $$(( ($$(nproc) * 3 + 1) / 2 )) -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'
+	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'
 
 AGAINST ?= networkd NetworkManager ifupdown opensm
 ONLY    ?= .

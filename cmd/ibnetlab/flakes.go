@@ -12,9 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -364,8 +362,7 @@ func (r *runOutput) read(from io.Reader) error {
 // once runs the tests once; a failed test is no error of it.  logFile stays if
 // something failed.
 func (r *runOutput) once(ctx context.Context, root string, pkgs []string, pattern, logFile string) (err error) {
-	parallel := (runtime.NumCPU()*3 + 1) / 2 // as make test
-	args := []string{"-json", "-count=1", "-parallel", strconv.Itoa(parallel), "-timeout", "60m"}
+	args := []string{"-json", "-count=1", "-timeout", "60m"}
 	if pattern != "" {
 		args = append(args, "-run", pattern)
 	}

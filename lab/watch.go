@@ -51,9 +51,8 @@ func watcher() {
 	}
 	// A session of its own is a group to the scheduler too (sched(7), autogroup), in
 	// which no guest waits for the others of a test.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: terminal == "", Setpgid: terminal != ""}
 	if terminal != "" {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		owner, err := strconv.Atoi(terminal)
 		if err != nil {
 			die(err)
@@ -67,15 +66,14 @@ func watcher() {
 	kept := os.Getenv(keptVar)
 	var balance *balancer
 	if os.Getenv(oneCPUVar) == "1" {
-		balance = newBalancer()
+		if balance = newBalancer(); balance != nil {
+			// What the machine inherits is that of the thread that starts it.
+			runtime.LockOSThread()
+			_ = pin(0, balance.at)
+		}
 	}
 	for _, v := range []string{roleVar, lifelineVar, keptVar, terminalVar, oneCPUVar} {
 		_ = os.Unsetenv(v)
-	}
-	if balance != nil {
-		// What the machine inherits is that of the thread that starts it.
-		runtime.LockOSThread()
-		_ = pin(0, balance.at)
 	}
 	if err := cmd.Start(); err != nil {
 		die(err)

@@ -212,6 +212,9 @@ func TestSMWithOpensm(t *testing.T) {
 					defer p.Stop()
 					gone := func(what string, limit time.Duration, do func(), again func()) {
 						g.Helper()
+						// The hosts have the paths again that the last change made them ask for,
+						// before there is nobody whom they could ask.
+						a.Ping("10.9.0.2", "-c", "5", "-i", "0.1")
 						begin := time.Now()
 						do()
 						g.Wait(what+": the other one is master", 90*time.Second, func() bool { return strings.HasSuffix(states(), " MASTER") })
@@ -240,12 +243,12 @@ func TestSMWithOpensm(t *testing.T) {
 						gone("clean stop of opensm, which hands nothing over", 3*time.Second, func() { theirs.Signal(syscall.SIGTERM); _ = theirs.Wait(5 * time.Second) }, startTheirs)
 					}
 					time.Sleep(time.Second)
-					// Whoever is told to register again asks for his paths anew, holds three
-					// packets until he has them, and asks again after a second: at each of
-					// the two successions one question may come before the master answers.
+					// Whoever is told to register again asks for his paths anew, and
+					// holds three packets until he has them: on a busy machine a
+					// single one may be too late for that.
 					sent, lost := pings()
 					g.Logf("%d of %d pings between two other hosts were lost", lost, sent)
-					if lost > 25 || sent < 30 {
+					if lost > sent/10 || sent < 20 {
 						g.Errorf("%d of %d pings were lost", lost, sent)
 					}
 					g.Artifact("ibnetsm.log", []byte(g.Read("/tmp/ibnetsm-"+tt.oursDev+".log")))

@@ -1028,7 +1028,7 @@ func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
 			}
 		}
 	}
-	rep := link.Report{Ports: d.foldPorts()}
+	rep := link.Report{Ports: link.FoldPorts(d.snap, d.set, d.unitOf, d.portNotes)}
 	names := make(map[string]bool, len(d.snap.Links))
 	for i := range d.snap.Links {
 		if st, ok := d.status[d.snap.Links[i].Index]; ok {
@@ -1097,10 +1097,6 @@ func (d *Daemon) saveReport() {
 	clear(d.unsaved)
 	d.reportDirty = false
 	d.reportNext = time.Now().Add(reportShare * time.Since(start))
-}
-
-func (d *Daemon) foldPorts() []link.PortStatus {
-	return link.FoldPorts(d.snap, d.set, d.unitOf, d.portNotes)
 }
 
 // logState logs the states of a link as old -> new with the reason, and each

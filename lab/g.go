@@ -8,12 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -256,13 +256,13 @@ func Uptime() time.Duration {
 // CPU returns the processor time that a process has used, user and system.
 func (g *G) CPU(pid int) time.Duration {
 	g.Helper()
-	text := g.Read(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, ok := strings.Cut(text, ") ")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 13 {
-		g.Fatalf("process %d is gone", pid)
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		g.Fatal(err)
 	}
-	user, _ := strconv.ParseInt(f[11], 10, 64)
-	sys, _ := strconv.ParseInt(f[12], 10, 64)
-	return time.Duration(user+sys) * 10 * time.Millisecond // USER_HZ is 100
+	st, err := p.Stat()
+	if err != nil {
+		g.Fatal(err)
+	}
+	return time.Duration(st.CPUTime() * float64(time.Second))
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
@@ -102,13 +103,10 @@ func left(dir string) (pids []string) {
 
 // child is a child of a process, 0 if it has none.
 func child(parent int) int {
-	procs, _ := filepath.Glob("/proc/[0-9]*/stat")
+	procs, _ := procfs.AllProcs()
 	for _, p := range procs {
-		text, _ := os.ReadFile(p)
-		_, rest, _ := strings.Cut(string(text), ") ")
-		if f := strings.Fields(rest); len(f) > 1 && f[1] == strconv.Itoa(parent) {
-			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(p)))
-			return pid
+		if st, err := p.Stat(); err == nil && st.PPID == parent {
+			return p.PID
 		}
 	}
 	return 0

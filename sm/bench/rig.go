@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // tools are the programs that the rig runs.
@@ -243,36 +244,27 @@ func (m *manager) kill() {
 	})
 }
 
-// usage is the CPU time and the largest memory of a live process.
+// usage is the CPU time and the largest memory, in bytes, of a live process.
 func usage(pid int) (cpu time.Duration, rss int64) {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if i := bytes.LastIndexByte(b, ')'); i >= 0 {
-		f := strings.Fields(string(b[i+1:]))
-		if len(f) > 12 {
-			u, _ := strconv.ParseInt(f[11], 10, 64)
-			s, _ := strconv.ParseInt(f[12], 10, 64)
-			cpu = time.Duration(u+s) * 10 * time.Millisecond
-		}
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, 0
+	}
+	if st, err := p.Stat(); err == nil {
+		cpu = time.Duration(st.CPUTime() * float64(time.Second))
 	}
 	// The scheduler's clock is finer than the ticks, but knows live threads only.
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	threads, _ := procfs.AllThreads(pid)
 	var on time.Duration
 	for _, t := range threads {
-		b, _ := os.ReadFile(t)
-		if f := strings.Fields(string(b)); len(f) > 0 {
-			n, _ := strconv.ParseInt(f[0], 10, 64)
-			on += time.Duration(n)
+		if st, err := t.Schedstat(); err == nil {
+			on += time.Duration(st.RunningNanoseconds)
 		}
 	}
-	cpu = max(cpu, on)
-	b, _ = os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for l := range strings.Lines(string(b)) {
-		if f := strings.Fields(l); len(f) > 1 && f[0] == "VmHWM:" {
-			n, _ := strconv.ParseInt(f[1], 10, 64)
-			rss = n << 10
-		}
+	if st, err := p.NewStatus(); err == nil {
+		rss = int64(st.VmHWM)
 	}
-	return cpu, rss
+	return max(cpu, on), rss
 }
 
 func selfPID() int { return os.Getpid() }

@@ -486,7 +486,7 @@ func (m *machine) initramfs(file string) error {
 func (m *machine) umlCommand(dir, initrd string, quiet bool) *exec.Cmd {
 	args := []string{
 		fmt.Sprintf("mem=%dM", m.cfg.Memory), "initrd=" + initrd, "ibnetlab=hostfs:" + dir,
-		"umid=guest", "uml_dir=" + dir, "con=null", "con0=fd:0,fd:1", "ssl=null",
+		"umid=guest", "uml_dir=" + dir, "con=null", "con0=fd:0,fd:1",
 		"panic=-1", "loglevel=5", "rdinit=/init",
 	}
 	if quiet {

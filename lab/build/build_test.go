@@ -118,6 +118,28 @@ func TestCheckConfig(t *testing.T) {
 	}
 }
 
+func TestEdit(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.c")
+	for _, tc := range []struct{ name, text, want, err string }{
+		{"OK", "a;\nb;\n", "a;\nc;\nb;\n", ""},
+		{"bad gone", "a;\n", "a;\n", "0 times"},
+		{"bad twice", "b;\nb;\n", "b;\nb;\n", "2 times"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if err := os.WriteFile(file, []byte(tc.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			err := edit(file, "b;\n", "c;\nb;\n")
+			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
+				t.Errorf("got %v, want %q", err, tc.err)
+			}
+			if got, err := os.ReadFile(file); err != nil || string(got) != tc.want {
+				t.Errorf("%q, %v; want %q", got, err, tc.want)
+			}
+		})
+	}
+}
+
 // bzImage makes the smallest file that has a kernel's header.
 func bzImage(payload []byte) []byte {
 	b := make([]byte, 1024)

@@ -143,7 +143,7 @@ func NoConnected(l *link.Link) link.Reason {
 func clip(s string, n int) string { return s[:min(n, len(s))] }
 
 // datagramMTUs are the netdev MTUs of datagram mode for the InfiniBand MTUs
-// 4096 to 256: the limits that an adapter or a group can set.
+// 4096 to 256: the limits that an InfiniBand adapter or group can set.
 var datagramMTUs = [...]int{4092, 2044, 1020, 508, 252}
 
 // candidates are the MTUs to ask for in turn, best first: the adapter refuses
@@ -221,9 +221,10 @@ func planMTU(b *link.Builder, index int, w Want) {
 		if !changed && l.MTU == c {
 			return
 		}
-		if !changed && mode == link.ModeDatagram && rec != nil && rec.AskedMTU == c && (rec.GotMTU == l.MTU && slices.Contains(datagramMTUs[:], l.MTU) || rec.GotMTU == 0) {
-			// The kernel keeps the request and shows the smaller of it and the
-			// group's MTU.  One that no group can have is another program's.
+		// The kernel keeps the request and shows the smaller of it and the group's
+		// MTU. An MTU that is not so is another program's.
+		byGroup := l.MTU < c && slices.Contains(datagramMTUs[:], l.MTU)
+		if !changed && mode == link.ModeDatagram && rec != nil && rec.AskedMTU == c && (rec.GotMTU == 0 || rec.GotMTU == l.MTU && byGroup) {
 			if !m.Max && a.Why.Code == link.CodeNone {
 				a.Why = groupReason(c, l)
 			}

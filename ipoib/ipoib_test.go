@@ -58,6 +58,7 @@ func TestMTU(t *testing.T) {
 		{name: "OK max takes what the group allows without a word", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Max: true}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 4092, GotMTU: 2044}},
 		{name: "OK the group has changed: asked again", mtu: 1020, want: units.MTU{Bytes: 4092}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 4092, GotMTU: 2044}, ops: "ip link set ib0 mtu 4092"},
 		{name: "OK no group allows that, it is another program's: asked again", mtu: 1513, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 2044}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 2044, GotMTU: 1513}, ops: "ip link set ib0 mtu 2044"},
+		{name: "OK no group raises it, it is another program's: asked again", mtu: 4092, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 2044}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 2044, GotMTU: 4092}, ops: "ip link set ib0 mtu 2044"},
 		{name: "bad more than datagram takes", mtu: 2044, want: units.MTU{Bytes: 65520}, ops: "ip link set ib0 mtu 4092", why: link.CodeMTUMode, inText: "asked 65520"},
 		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, held: refused(4092), ops: "ip link set ib0 mtu 2044"},
 		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, held: refused(4092), ops: "ip link set ib0 mtu 2044", why: link.CodeMTUAdapter},

@@ -46,8 +46,8 @@ var (
 var edits = []struct{ file, old, new string }{
 	// glibc 2.33 dropped __xmknod: the 6.1 source does not link as UML without this.
 	{"arch/um/os-Linux/user_syms.c", "EXPORT_SYMBOL_PROTO(__xmknod);\n", ""},
-	// ib_ipoib has a work that destroys the queue pairs of connections that other hosts
-	// ended, and does not wait for it when an interface stops: a driver that is unbound in
+	// ib_ipoib has a work that destroys the queue pairs of ended connections which other hosts
+	// had opened, and does not wait for it when an interface stops: a driver that is unbound in
 	// that moment frees their completion queue first ("Destroy of kernel CQ shouldn't fail",
 	// then use after free). Debian's own kernels, 6.1 and 6.12, have that bug.
 	{"drivers/infiniband/ulp/ipoib/ipoib_cm.c", "\tipoib_cm_free_rx_reap_list(dev);\n", "\tcancel_work_sync(&priv->cm.rx_reap_task);\n\tipoib_cm_free_rx_reap_list(dev);\n"},

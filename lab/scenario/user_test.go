@@ -291,6 +291,7 @@ func busReads(g *lab.G) {
 // [Modules] Load= on Debian's own kernel, by way of systemd, since the daemon may
 // load none: names with a dash, one that is an alias, and one that nobody has. No
 // package of the guest loads them by itself, as rdma-core does ib_iser and svcrdma.
+// /sys/module does not know an alias, so the daemon cannot see that it is loaded.
 func TestModulesOfUnits(t *testing.T) {
 	t.Parallel()
 	c := installed(t, lab.Config{Machine: lab.QEMU}, map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=nvme-rdma rdma-link-rxe no_such_module\n"})

@@ -289,17 +289,17 @@ func busReads(g *lab.G) {
 }
 
 // [Modules] Load= on Debian's own kernel, by way of systemd, since the daemon may
-// load none: names with a dash, one that is an alias, and one that nobody has. No
-// package of the guest loads them by itself, as rdma-core does ib_iser and svcrdma.
+// load none: names with a dash, one that is an alias, and one that nobody has. Who
+// loads ib-iser and svcrdma first may be rdma-core; the others only the daemon loads.
 // /sys/module does not know an alias, so the daemon cannot see that it is loaded.
 func TestModulesOfUnits(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Machine: lab.QEMU}, map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=nvme-rdma rdma-link-rxe no_such_module\n"})
+	c := installed(t, lab.Config{Machine: lab.QEMU}, map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=ib-iser svcrdma nvme-rdma rdma-link-rxe no_such_module\n"})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitFor(2*time.Minute, func() string {
 			out := g.Exec("lsmod")
-			for _, m := range []string{"nvme_rdma", "rdma_rxe"} {
+			for _, m := range []string{"ib_iser", "rpcrdma", "nvme_rdma", "rdma_rxe"} {
 				if !strings.Contains(out, m+" ") {
 					return m + " is not loaded"
 				}

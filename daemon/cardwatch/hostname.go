@@ -15,11 +15,12 @@ const hostnameFile = "/proc/sys/kernel/hostname"
 
 // Hostname calls changed each time the host's name is set, until ctx ends.
 func Hostname(ctx context.Context, changed func()) error {
-	f, err := os.Open(hostnameFile)
+	// Not os.Open: the runtime's epoll would ask the file too, and whoever asks first takes the news.
+	fd, err := unix.Open(hostnameFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: hostnameFile, Err: err}
 	}
-	defer func() { _ = f.Close() }()
+	defer func() { _ = unix.Close(fd) }()
 	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("eventfd: %w", err)
@@ -36,7 +37,6 @@ func Hostname(ctx context.Context, changed func()) error {
 		_ = unix.Close(stop)
 	}()
 	buf := make([]byte, 256)
-	fd := int(f.Fd())
 	for ctx.Err() == nil {
 		// A read makes the next change news.
 		if _, err := unix.Pread(fd, buf, 0); err != nil {

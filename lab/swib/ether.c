@@ -313,7 +313,7 @@ static int getapptrust(struct net_device *nd, u8 *sel, int *n)
 }
 #endif
 
-static const struct dcbnl_rtnl_ops dcb_ops = {
+static struct dcbnl_rtnl_ops dcb_ops = {
 	.ieee_getets = getets,
 	.ieee_setets = setets,
 	.ieee_getpfc = getpfc,
@@ -326,12 +326,23 @@ static const struct dcbnl_rtnl_ops dcb_ops = {
 	.dcbnl_setbuffer = setbuffer,
 	.getdcbx = getdcbx,
 	.setdcbx = setdcbx,
-#ifdef SWIB_APPTRUST
-	.dcbnl_setapptrust = setapptrust,
-	.dcbnl_getapptrust = getapptrust,
-#endif
 };
 #endif
+
+/* As mlx5, Ethernet ports have no table of what they trust unless asked to. */
+int swib_eth_init(bool apptrust)
+{
+	if (!apptrust)
+		return 0;
+#if IS_ENABLED(CONFIG_DCB) && defined(SWIB_APPTRUST)
+	dcb_ops.dcbnl_setapptrust = setapptrust;
+	dcb_ops.dcbnl_getapptrust = getapptrust;
+	return 0;
+#else
+	pr_err("swib: apptrust: this kernel has no such table\n");
+	return -EOPNOTSUPP;
+#endif
+}
 
 /* The Ethernet link of a port with a reference, or NULL. */
 struct net_device *swib_eth_netdev(struct swib_hca *h, int port)

@@ -41,6 +41,10 @@ bool swib_roce = true;
 module_param_named(roce, swib_roce, bool, 0444);
 MODULE_PARM_DESC(roce, "Ethernet ports have RDMA of their own (Y)");
 
+static bool apptrust;
+module_param(apptrust, bool, 0444);
+MODULE_PARM_DESC(apptrust, "Ethernet ports have a table of what they trust, from Linux 6.2 on (N)");
+
 bool swib_debug;
 module_param_named(debug, swib_debug, bool, 0644);
 MODULE_PARM_DESC(debug, "log dropped packets (N)");
@@ -98,6 +102,9 @@ static int __init swib_init(void)
 		       SWIB_MAX_SW_PORTS);
 		return -EINVAL;
 	}
+	r = swib_eth_init(apptrust);
+	if (r)
+		return r;
 	mutex_lock(&swib_fab_mutex);
 	swib_fault_clear();		/* seeds its random numbers */
 	mutex_unlock(&swib_fab_mutex);

@@ -308,6 +308,7 @@ static inline void swib_devlink_clear(struct swib_hca *h, int port) { }
 extern const struct ib_device_ops swib_dev_ops;
 
 /* ether.c */
+int swib_eth_init(bool apptrust);
 int swib_eth_add(struct swib_hca *h, int port);
 void swib_eth_del(struct swib_hca *h, int port);
 struct net_device *swib_eth_netdev(struct swib_hca *h, int port);

@@ -777,10 +777,9 @@ var oopsPattern = regexp.MustCompile(`BUG: |WARNING: |Oops|Kernel panic|general 
 	`sleeping function called from invalid|Segfault with no mm|unregister_netdevice: waiting for|Kernel mode fault`)
 
 // knownReports are functions in whose presence a report is about a bug of the
-// 6.1 kernel itself, met by every guest and of no consequence to what is tested.
+// kernel itself, met by every guest and of no consequence to what is tested.
 var knownReports = []string{
-	"force_flush_all", // UML walks the address space at fork without its lock
-	"vector_send",     // UML's network driver takes its two queue locks in both orders
+	"vector_send", // UML's network driver takes its two queue locks in both orders
 }
 
 // kernelErrors returns the parts of a kernel log that tell of a bug.

@@ -16,11 +16,12 @@ func TestPlantedBugs(t *testing.T) {
 		t.Skip("IBNET_LAB_SANITIZE=1 runs the guests on the kernel with the checkers")
 	}
 	for _, tc := range []struct{ kind, want string }{
-		{"use-after-free", "KASAN: use-after-free"},
+		{"use-after-free", "KASAN: slab-use-after-free"},
 		{"overflow", "KASAN: slab-out-of-bounds"},
 		{"leak", "unreferenced object"},
 		{"lock-order", "possible circular locking"},
 		{"refcount", "refcount_t: addition on 0"},
+		{"atomic-sleep", "sleeping function called from invalid context"},
 	} {
 		t.Run(tc.kind, func(t *testing.T) {
 			c := Config{HCAs: -1, AllowKernelErrors: true}

@@ -3,6 +3,7 @@
  * A module with bugs, one for each checker of the sanitizing kernel: the test that
  * loads it sees whether they are found.
  */
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
@@ -10,10 +11,11 @@
 
 static char *kind = "";
 module_param(kind, charp, 0444);
-MODULE_PARM_DESC(kind, "use-after-free, leak, lock-order, refcount or overflow");
+MODULE_PARM_DESC(kind, "use-after-free, leak, lock-order, refcount, overflow or atomic-sleep");
 
 static DEFINE_MUTEX(a);
 static DEFINE_MUTEX(b);
+static DEFINE_SPINLOCK(s);
 
 static int __init bug_init(void)
 {
@@ -43,6 +45,10 @@ static int __init bug_init(void)
 	} else if (!strcmp(kind, "refcount")) {
 		refcount_set(&r, 0);
 		refcount_inc(&r);
+	} else if (!strcmp(kind, "atomic-sleep")) {
+		spin_lock(&s);
+		msleep(1);
+		spin_unlock(&s);
 	}
 	return 0;
 }

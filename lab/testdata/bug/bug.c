@@ -3,7 +3,6 @@
  * A module with bugs, one for each checker of the sanitizing kernel: the test that
  * loads it sees whether they are found.
  */
-#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/refcount.h>
@@ -47,7 +46,7 @@ static int __init bug_init(void)
 		refcount_inc(&r);
 	} else if (!strcmp(kind, "atomic-sleep")) {
 		spin_lock(&s);
-		msleep(1);
+		kfree(kmalloc(64, GFP_KERNEL));
 		spin_unlock(&s);
 	}
 	return 0;

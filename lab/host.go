@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -776,12 +775,6 @@ var oopsPattern = regexp.MustCompile(`BUG: |WARNING: |Oops|Kernel panic|general 
 	`possible (circular|recursive) locking|suspicious RCU|refcount_t: |UBSAN: |unreferenced object|scheduling while atomic|` +
 	`sleeping function called from invalid|Segfault with no mm|unregister_netdevice: waiting for|Kernel mode fault`)
 
-// knownReports are functions in whose presence a report is about a bug of the
-// kernel itself, met by every guest and of no consequence to what is tested.
-var knownReports = []string{
-	"vector_send", // UML's network driver takes its two queue locks in both orders
-}
-
 // kernelErrors returns the parts of a kernel log that tell of a bug.
 func kernelErrors(log []byte) string {
 	const reportLines, keepLines, keepReports = 120, 40, 4
@@ -798,9 +791,6 @@ func kernelErrors(log []byte) string {
 		}
 		report := lines[i:end]
 		i = end - 1
-		if text := strings.Join(report, "\n"); slices.ContainsFunc(knownReports, func(f string) bool { return strings.Contains(text, f) }) {
-			continue
-		}
 		if reports++; reports <= keepReports {
 			out = append(out, report[:min(len(report), keepLines)]...)
 		}

@@ -52,6 +52,7 @@ func TestNetSwitch(t *testing.T) {
 	t.Parallel()
 	host := func(addr string, prio string) func(g *lab.G) {
 		return func(g *lab.G) {
+			linked(g, "a", "c")
 			g.Opensm(lab.SM{NoWait: true, Args: []string{"-p", prio}})
 			g.WaitPort("swib0", 1, "ACTIVE", 40*time.Second)
 			g.Sh("ip addr add %s/24 dev ib0; ip link set ib0 up", addr)
@@ -86,6 +87,20 @@ func TestNetSwitch(t *testing.T) {
 	})
 }
 
+// linked waits until all these hosts have a link: a manager may miss one that comes
+// up while it looks at that switch for the first time.
+func linked(g *lab.G, hosts ...string) {
+	g.Helper()
+	if _, err := g.Try("sh", "-c", "test -e /labnet/key-linked-"+g.Node()); err == nil {
+		return // booted again into a fabric that runs
+	}
+	g.WaitPort("swib0", 1, "INIT", 30*time.Second)
+	g.Post("linked-"+g.Node(), "")
+	for _, h := range hosts {
+		g.Await("linked-"+h, 30*time.Second)
+	}
+}
+
 // Four hosts at two switches.  The cable between the switches is cut: each half
 // goes on with a master of its own; it is put in again: one fabric, one master.
 // Each host pings all others all the time.
@@ -99,6 +114,7 @@ func TestNetPartition(t *testing.T) {
 				me = i
 			}
 		}
+		linked(g, hosts...)
 		switch g.Node() {
 		case "a":
 			g.SM(lab.SM{NoWait: true, Args: []string{"--priority=9"}})

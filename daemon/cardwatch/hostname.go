@@ -36,12 +36,7 @@ func Hostname(ctx context.Context, changed func()) error {
 		}
 		_ = unix.Close(stop)
 	}()
-	buf := make([]byte, 256)
 	for ctx.Err() == nil {
-		// A read makes the next change news.
-		if _, err := unix.Pread(fd, buf, 0); err != nil {
-			return fmt.Errorf("read %s: %w", hostnameFile, err)
-		}
 		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLPRI}, {Fd: int32(stop), Events: unix.POLLIN}}
 		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll %s: %w", hostnameFile, err)

@@ -39,11 +39,11 @@ type Variant struct {
 
 var (
 	// UML is the User Mode Linux kernel of nearly all tests.
-	UML = Variant{"uml", ipoibConfig + umlConfig, 1038}
+	UML = Variant{"uml", ipoibConfig + umlConfig, 1104}
 	// IPoIB is as much of UML as IPoIB needs, built in much less time.
 	IPoIB = Variant{"uml-ipoib", ipoibConfig, 760}
 	// Sanitize is UML with KASAN, lockdep, kmemleak and the other checkers.
-	Sanitize = Variant{"uml-sanitize", ipoibConfig + umlConfig + sanitizeConfig, 1149}
+	Sanitize = Variant{"uml-sanitize", ipoibConfig + umlConfig + sanitizeConfig, 1147}
 )
 
 // edits are what the UML kernels differ in from Debian's source. Each old text stands

@@ -213,8 +213,9 @@ func TestSMWithOpensm(t *testing.T) {
 					gone := func(what string, limit time.Duration, do func(), again func()) {
 						g.Helper()
 						// The hosts have the paths again that the last change made them ask for,
-						// before there is nobody whom they could ask.
-						a.Ping("10.9.0.2", "-c", "5", "-i", "0.1")
+						// before there is nobody whom they could ask: each ping has its answer.
+						a.Ping("10.9.0.2", "-c", "5", "-i", "0.1", "-w", "2")
+						b.Ping("10.9.0.1", "-c", "5", "-i", "0.1", "-w", "2")
 						begin := time.Now()
 						do()
 						g.Wait(what+": the other one is master", 90*time.Second, func() bool { return strings.HasSuffix(states(), " MASTER") })

@@ -313,7 +313,7 @@ static int getapptrust(struct net_device *nd, u8 *sel, int *n)
 }
 #endif
 
-static struct dcbnl_rtnl_ops dcb_ops = {
+static struct dcbnl_rtnl_ops dcb_ops __ro_after_init = {
 	.ieee_getets = getets,
 	.ieee_setets = setets,
 	.ieee_getpfc = getpfc,
@@ -330,7 +330,7 @@ static struct dcbnl_rtnl_ops dcb_ops = {
 #endif
 
 /* As mlx5, Ethernet ports have no table of what they trust unless asked to. */
-int swib_eth_init(bool apptrust)
+int __init swib_eth_init(bool apptrust)
 {
 	if (!apptrust)
 		return 0;

@@ -41,7 +41,7 @@ var (
 	// UML is the User Mode Linux kernel of nearly all tests.
 	UML = Variant{"uml", ipoibConfig + umlConfig, 1104}
 	// IPoIB is as much of UML as IPoIB needs, built in much less time.
-	IPoIB = Variant{"uml-ipoib", ipoibConfig, 760}
+	IPoIB = Variant{"uml-ipoib", ipoibConfig, 795}
 	// Sanitize is UML with KASAN, lockdep, kmemleak and the other checkers.
 	Sanitize = Variant{"uml-sanitize", ipoibConfig + umlConfig + sanitizeConfig, 1147}
 )

@@ -65,7 +65,7 @@ func TestNetSwitch(t *testing.T) {
 			g.Await("up-c", 30*time.Second)
 			g.Ping("10.9.0.3")
 			g.Post("pinged", "")
-			if _, err := g.Try("sh", "-c", "test -e /labnet/key-reborn"); err != nil {
+			if g.Posted("reborn") == "" {
 				select {} // until the plug is pulled
 			}
 			g.Post("back", "")
@@ -81,7 +81,7 @@ func TestNetSwitch(t *testing.T) {
 		Script: func(t *testing.T, r *lab.NetRun) {
 			r.Await("pinged", 60*time.Second)
 			r.Kill("a")
-			r.Post("reborn", "")
+			r.Post("reborn", "yes")
 			r.Boot("a")
 		},
 	})
@@ -91,11 +91,11 @@ func TestNetSwitch(t *testing.T) {
 // up while it looks at that switch for the first time.
 func linked(g *lab.G, hosts ...string) {
 	g.Helper()
-	if _, err := g.Try("sh", "-c", "test -e /labnet/key-linked-"+g.Node()); err == nil {
+	if g.Posted("linked-"+g.Node()) != "" {
 		return // booted again into a fabric that runs
 	}
 	g.WaitPort("swib0", 1, "INIT", 30*time.Second)
-	g.Post("linked-"+g.Node(), "")
+	g.Post("linked-"+g.Node(), "yes")
 	for _, h := range hosts {
 		g.Await("linked-"+h, 30*time.Second)
 	}

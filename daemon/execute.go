@@ -76,6 +76,14 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 			}
 			t.Ifindex = made[t.Link]
 		}
+		if o, ok := op.(link.SetMode); ok {
+			flush()
+			fresh = false
+			if k.setMode(o, t.Ifindex) {
+				done(op, nil)
+				continue
+			}
+		}
 		r, ok := request(op, t.Ifindex)
 		if ok {
 			fresh = fresh || add
@@ -91,6 +99,15 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 		done(op, k.other(ctx, op, t.Ifindex))
 	}
 	flush()
+}
+
+// setMode changes the mode of an IPoIB link by its file in sysfs. It reports false
+// if that is not possible: rtnetlink is asked then, and gives the reason if there
+// is one. The file comes first because ipoib_set_mode lets the RTNL go in between:
+// where another CPU has taken it meanwhile, rtnetlink goes on as if it were still
+// its own, and releases it (ipoib_changelink; Linux 6.1 to 7.2).
+func (k *Kernel) setMode(o link.SetMode, index int) bool {
+	return k.sys.SetIPoIBMode(o.On.Link, index, o.Mode.String()) == nil
 }
 
 // other carries out what is not a request of rtnetlink.

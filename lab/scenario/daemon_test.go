@@ -1,14 +1,17 @@
 package scenario
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -126,6 +129,48 @@ func TestFirstLight(t *testing.T) {
 		}
 		g.Logf("RSS:%s", grep(g.Read(fmt.Sprintf("/proc/%d/status", d.p.Cmd.Process.Pid)), "VmRSS"))
 		g.Log("\n" + d.p.Output())
+	})
+}
+
+// TestModeContended has the mode changed again and again while others want the RTNL
+// on another CPU. By rtnetlink the kernel would release a lock that it does not
+// hold, and say so.
+func TestModeContended(t *testing.T) {
+	t.Parallel()
+	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
+		g.SM(lab.SM{})
+		d := startDaemon(g)
+		d.configured("ib0", 20*time.Second)
+		ctx, stop := context.WithCancel(context.Background())
+		var others sync.WaitGroup
+		for range 3 {
+			c, err := rtnl.Dial()
+			if err != nil {
+				g.Fatal(err)
+			}
+			others.Go(func() {
+				for ctx.Err() == nil {
+					up := true
+					for _, err := range c.DoAll(slices.Repeat([]rtnl.Request{rtnl.SetLink(1, rtnl.LinkChange{Up: &up})}, 16)) {
+						if err != nil {
+							g.Error(err)
+						}
+					}
+				}
+				_ = c.Close()
+			})
+		}
+		defer others.Wait()
+		defer stop()
+		for range 20 {
+			g.Write("/sys/class/net/ib0/mode", "datagram\n")
+			g.WaitFor(20*time.Second, func() string {
+				if mode(g, "ib0") != "connected" || mtu(g, "ib0") != "65520" {
+					return "ib0 is not in connected mode again; log:\n" + tail(d.p.Output(), 20)
+				}
+				return ""
+			})
+		}
 	})
 }
 

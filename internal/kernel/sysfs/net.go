@@ -67,6 +67,24 @@ func (f FS) Net(name string) (Net, error) {
 	return n, errors.Join(errs...)
 }
 
+// SetIPoIBMode changes the mode, "datagram" or "connected", of the IPoIB interface
+// that has this name and index now. fs.ErrNotExist says that it has no such file:
+// children that rtnetlink made have none, nor is there one with IPOIB_CM compiled
+// out. (drivers/infiniband/ulp/ipoib/ipoib_cm.c, mode_store)
+func (f FS) SetIPoIBMode(name string, index int, mode string) error {
+	dir, err := f.join("class", "net", name)
+	if err != nil {
+		return err
+	}
+	// Names change, and what is mounted may be another namespace's.
+	if s, err := read(dir + "/ifindex"); err != nil {
+		return err
+	} else if s != strconv.Itoa(index) {
+		return fmt.Errorf("%s is interface %.20s, not %d: %w", dir, s, index, fs.ErrNotExist)
+	}
+	return write(dir+"/mode", mode)
+}
+
 func (f FS) busDevice(link string) BusDevice {
 	path, err := filepath.EvalSymlinks(link)
 	if err != nil {

@@ -312,3 +312,29 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+func TestSetIPoIBMode(t *testing.T) {
+	f := tree(t, map[string]string{
+		"class/net/ib0/ifindex": "7\n", "class/net/ib0/mode": "datagram\n",
+		"class/net/ib0.8001/ifindex": "8\n",
+	})
+	for _, tt := range []struct {
+		name  string
+		index int
+		mode  string
+		ok    bool
+	}{
+		{"ib0", 7, "connected", true},
+		{"ib0", 8, "datagram", false}, // another has the name now
+		{"ib0.8001", 8, "connected", false},
+		{"ib1", 9, "connected", false},
+		{"../ib0", 7, "datagram", false},
+	} {
+		if err := f.SetIPoIBMode(tt.name, tt.index, tt.mode); (err == nil) != tt.ok {
+			t.Errorf("%s, index %d, %s: %v", tt.name, tt.index, tt.mode, err)
+		}
+	}
+	if got := text(f.root + "/class/net/ib0/mode"); got != "connected" {
+		t.Errorf("ib0 is in mode %q", got)
+	}
+}

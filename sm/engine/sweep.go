@@ -110,8 +110,8 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	if ev.light || ev.resweep {
 		turn := 0
 		if !ev.resweep {
-			s.lights++
 			turn = s.lights
+			s.lights++
 		}
 		if err := s.askPeers(ctx); err != nil {
 			return err
@@ -408,7 +408,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			}
 			if r.Attr == mad.AttrSwitchInfo {
 				copy(f.Switches[sw].Info[:], r.Data[:])
-				f.Switches[sw].Info[11] &^= 4
+				f.Switches[sw].Info.ClearPortStateChange()
 				return
 			}
 			if have.lft[sw] == nil && !owned[sw] {

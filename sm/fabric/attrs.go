@@ -229,6 +229,13 @@ func (s *SwitchInfo) LifeTime() uint8 { return s[11] >> 3 }
 // PortStateChange tells that a port of the switch changed state since the bit was cleared.
 func (s *SwitchInfo) PortStateChange() bool { return s[11]&4 != 0 }
 
+// SetPortStateChange sets that bit: a Set of SwitchInfo with it clears it in the
+// switch, one without leaves it (IBA vol 1, 14.2.5.4).
+func (s *SwitchInfo) SetPortStateChange() { s[11] |= 4 }
+
+// ClearPortStateChange takes that bit away.
+func (s *SwitchInfo) ClearPortStateChange() { s[11] &^= 4 }
+
 // PartitionEnforcementCap is the number of P_Key table entries per external port.
 func (s *SwitchInfo) PartitionEnforcementCap() uint16 { return binary.BigEndian.Uint16(s[14:]) }
 

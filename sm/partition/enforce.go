@@ -65,7 +65,8 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		if n.Switch == fabric.None {
 			continue // two adapters and a cable
 		}
-		info := &f.Switches[n.Switch].Info
+		sw := &f.Switches[n.Switch]
+		info := &sw.Info
 		room := int(info.PartitionEnforcementCap())
 		in, out := info.EnforcesPartitions()
 		bits := uint8(0)
@@ -101,7 +102,7 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		// not configured before has nothing there, or only the default key in
 		// the block that is written.
 		long := len(had)
-		if had == nil && info.LinearFDBTop() != 0 {
+		if had == nil && info.LinearFDBTop() != 0 && !sw.Claimed {
 			long = room
 		}
 		for len(keys) < long {

@@ -1,0 +1,162 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
+)
+
+// answered is a transport that hears no trap and does something when the
+// PortInfo of a switch port has been answered and before the manager reads it.
+type answered struct {
+	transport.Transport
+	port uint8
+	then atomic.Pointer[func()]
+}
+
+func (s *answered) Recv(ctx context.Context, b []transport.Packet) (int, error) {
+	for {
+		n, err := s.Transport.Recv(ctx, b)
+		keep := 0
+		for i := range b[:n] {
+			p := &b[i]
+			if p.Err == nil && mad.MethodOf(&p.MAD) == mad.MethodTrap {
+				continue
+			}
+			if p.Err == nil && mad.MethodOf(&p.MAD) == mad.MethodGetResp && mad.AttrOf(&p.MAD) == mad.AttrPortInfo && uint8(mad.ModOf(&p.MAD)) == s.port {
+				if f := s.then.Swap(nil); f != nil {
+					(*f)()
+				}
+			}
+			b[keep] = *p
+			keep++
+		}
+		if keep > 0 || err != nil || n == 0 {
+			return keep, err
+		}
+	}
+}
+
+// beyond is a switch of four ports with one of eight behind it.
+const beyond = `Hca 1 "Hca1"
+[1] "Switch1"[1]
+
+Switch 4 "Switch1"
+[1] "Hca1"[1]
+[2] "Switch2"[1]
+
+Switch 8 "Switch2"
+[1] "Switch1"[2]
+[7] "Hca2"[1]
+
+Hca 1 "Hca2"
+[1] "Switch2"[7]
+`
+
+// A link that comes up after its port was asked and before the sweep ends shows
+// in PortStateChange of the switch, which nobody clears but who asks the ports
+// after that: the next light sweep that looks at the switches finds it, before a
+// light sweep has come to ask that port.
+func TestLinkDuringSweep(t *testing.T) {
+	const sweep = 10 * time.Second
+	line, err := fabric.ReadText("beyond", strings.NewReader(beyond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		f    *fabric.Fabric
+		port uint8 // of the only switch with so many
+		// before is done before the manager starts, and during once it has the subnet.
+		before func(*world, ib.GUID)
+		during func(*world, ib.GUID, *engine.Subnet)
+		looks  int // light sweeps until it is found
+	}{
+		"first": {f: gen.Star(3, 8), port: 3, looks: 1},
+		// So many LIDs that the switch is told of them in the end.
+		"first of many": {f: gen.Star(70, 80), port: 70, looks: 1},
+		"takeover": {f: gen.Star(3, 8), port: 3, looks: 1, before: func(w *world, sw ib.GUID) {
+			_, end := w.manager(w.f.SMPort, engine.Config{Sweep: -1})
+			time.Sleep(time.Second)
+			end()
+		}},
+		"known switch": {f: gen.Star(3, 8), port: 3, looks: 2, during: func(w *world, sw ib.GUID, _ *engine.Subnet) {
+			w.sim.Cut(sw, 3)
+			time.Sleep(2 * sweep)
+		}},
+		"full sweep of the master": {f: gen.Star(3, 8), port: 3, looks: 2, during: func(w *world, sw ib.GUID, s *engine.Subnet) {
+			w.sim.Cut(sw, 3)
+			s.Resweep(true, "test")
+			time.Sleep(time.Second)
+		}},
+		"new switch": {f: line, port: 7, looks: 2, before: func(w *world, sw ib.GUID) {
+			w.sim.PowerOff(sw)
+		}, during: func(w *world, sw ib.GUID, _ *engine.Subnet) {
+			w.sim.PowerOn(sw)
+			time.Sleep(2 * sweep)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, tt.f, simfabric.Options{})
+				defer w.close()
+				var sw ib.GUID
+				for i := range tt.f.Switches {
+					if n := &tt.f.Nodes[tt.f.Switches[i].Node]; n.NumPorts >= tt.port {
+						sw = n.GUID
+					}
+				}
+				if tt.before != nil {
+					tt.before(w, sw)
+				}
+				if tt.during == nil || name == "new switch" {
+					w.sim.Cut(sw, tt.port)
+				}
+				tr, err := w.sim.Open(tt.f.Ports[tt.f.SMPort].GUID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var at time.Time
+				x := &answered{Transport: tr, port: tt.port}
+				up := func() {
+					at = time.Now()
+					if err := w.sim.Restore(sw, tt.port); err != nil {
+						t.Error(err)
+					}
+				}
+				if tt.during == nil {
+					x.then.Store(&up)
+				}
+				s := engine.New(x, engine.Config{Sweep: sweep, Log: logger()})
+				ctx, cancel := context.WithCancel(t.Context())
+				w.wg.Go(func() { s.Run(ctx) })
+				defer cancel()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if tt.during != nil {
+					x.then.Store(&up)
+					tt.during(w, sw, s)
+					synctest.Wait()
+				}
+				if at.IsZero() {
+					t.Fatal("the port was not asked")
+				}
+				time.Sleep(time.Until(at.Add(time.Duration(tt.looks)*sweep + time.Second)))
+				synctest.Wait()
+				if n, want := len(s.Snapshot().Fabric.EndPorts), len(tt.f.EndPorts); n != want || !w.sim.AllActive() {
+					t.Errorf("%d end ports of %d, all Active: %v", n, want, w.sim.AllActive())
+				}
+			})
+		})
+	}
+}

@@ -655,7 +655,7 @@ func (g *Guest) outcome(t *testing.T) string {
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
 	if g.again > 0 {
-		t.Logf("lab: QEMU broke the kernel of %s before the test began; started again, %d times", g.name(), g.again)
+		t.Logf("lab: QEMU broke %s before the test began; started again, %d times", g.name(), g.again)
 	}
 	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds())
 	if why != "" && kernelOnly {

@@ -110,9 +110,13 @@ func TestBrokenByQEMU(t *testing.T) {
 	}{
 		{"OK", QEMU, []string{"echo fine; touch out/boot"}, 1},
 		{"OK the second time", QEMU, []string{oops, "echo fine; touch out/boot"}, 2},
+		{"OK after a crash", QEMU, []string{"kill -SEGV $$", "touch out/boot"}, 2},
 		{"bad each time", QEMU, []string{oops, oops, oops, oops}, 3},
 		{"bad in the test", QEMU, []string{"touch out/boot; " + oops, ""}, 1},
 		{"bad otherwise", QEMU, []string{"echo Oops: general protection fault", ""}, 1},
+		{"bad crash in the test", QEMU, []string{"touch out/boot; kill -SEGV $$", ""}, 1},
+		{"bad killed", QEMU, []string{"kill -KILL $$", ""}, 1},
+		{"bad crash of UML", UML, []string{"kill -SEGV $$", ""}, 1},
 		{"bad in UML", UML, []string{oops, ""}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -2,11 +2,13 @@ package lab
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // kvmVar set to "1" makes QEMU use KVM.  It is not used unasked: some hosts have
@@ -66,15 +68,19 @@ func (m *machine) qemuCommand(dir, initrd string, quiet bool) *exec.Cmd {
 // which the guest knows it.
 func wireMAC(i int) string { return fmt.Sprintf("52:54:00:77:%02x:%02x", i>>8&0xff, i&0xff) }
 
-// brokenByQEMU reports whether a machine has ended because QEMU broke its kernel before
-// the test began.  Up to QEMU 8.0 (Debian 12 has 7.2) a CPU may translate an
+// brokenByQEMU reports whether a machine has ended because QEMU broke its kernel, or
+// itself, before the test began.  Up to QEMU 8.0 (Debian 12 has 7.2) a CPU may translate an
 // instruction while another one patches it, and then runs into the breakpoint that
 // the kernel puts there for that time after the kernel has taken it away; see
-// "accel/tcg: Always lock pages before translation" in QEMU 8.1.  A busy machine
-// makes it likelier.
+// "accel/tcg: Always lock pages before translation" in QEMU 8.1.  Seldom, QEMU
+// itself crashes where CPUs are started and devices get their places
+// (memory_region_dispatch_write without a region).  A busy machine makes both likelier.
 func (g *Guest) brokenByQEMU() bool {
 	if g.cfg.Machine != QEMU || fileExists(filepath.Join(g.Dir, "out/boot")) {
 		return false
+	}
+	if ee := (*exec.ExitError)(nil); errors.As(g.err, &ee) && ee.ExitCode() == signalExit+int(syscall.SIGSEGV) {
+		return true
 	}
 	console, _ := os.ReadFile(filepath.Join(g.Dir, "console.log"))
 	return bytes.Contains(console, []byte("int3: 0000"))

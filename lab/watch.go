@@ -117,8 +117,15 @@ func watcher() {
 	if code := cmd.ProcessState.ExitCode(); code > 0 {
 		os.Exit(code)
 	}
-	os.Exit(137)
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		os.Exit(signalExit + int(ws.Signal()))
+	}
+	os.Exit(1)
 }
+
+// signalExit and a signal's number is the exit status of the watcher of a machine that
+// the signal has ended, as a shell has it.
+const signalExit = 128
 
 // terminalOwner returns the process group that has the terminal on standard input,
 // which must be this one; 0 if the terminal has no such thing for this session.

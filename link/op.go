@@ -290,7 +290,8 @@ func (o SetUp) String() string {
 // String prints ip link set NAME mtu N.
 func (o SetMTU) String() string { return fmt.Sprintf("ip link set %s mtu %d", o.On.Link, o.MTU) }
 
-// String prints ip link set NAME type ipoib mode MODE.
+// String prints ip link set NAME type ipoib mode MODE, which does for links of
+// every kind what the daemon does by a file in sysfs where there is one.
 func (o SetMode) String() string {
 	return fmt.Sprintf("ip link set %s type ipoib mode %s", o.On.Link, o.Mode)
 }

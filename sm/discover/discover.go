@@ -48,12 +48,6 @@ type Options struct {
 	// Hasty does not wait long for other managers: for one that has been made
 	// master by the others, of which the former may be gone by now.
 	Hasty bool
-	// Claim puts what a switch that nobody configured is to be told into its
-	// SwitchInfo, LinearFDBTop not 0 among it; nil for who only looks.
-	Claim func(*fabric.SwitchInfo)
-	// Yields tells that the subnet is another manager's: from when one is met
-	// that it is said of, nothing is claimed. nil: it is nobody else's.
-	Yields func(*mad.SMInfo) bool
 }
 
 // SM is another port that says it runs a subnet manager.
@@ -127,7 +121,6 @@ type dnode struct {
 	recheck bool // its ports are asked although they are known
 	queued  bool
 	plain   bool // see fabric.Node
-	claimed bool // see fabric.Switch
 	// Of a switch with many ports some are asked first: see askPorts.
 	sample, down int     // asked of these and not answered yet; answered without a link
 	rest         []uint8 // the others
@@ -147,7 +140,6 @@ const (
 	kDesc
 	kSwitch
 	kClear // Set SwitchInfo to clear PortStateChange before a recheck
-	kClaim // the same before the ports of a new switch are asked
 	kTable // SwitchPortStateTable of a switch
 	kSM
 	kVerifyPort  // PortInfo of the port where a claimed port was linked before
@@ -184,7 +176,6 @@ type Discovery struct {
 	late    map[uint64]bool
 	claims  []claim
 	dirty   bool // paths are to be computed anew
-	yields  bool // a manager was met that the subnet is left to
 	full    bool // MaxNodes was reached
 	res     Result
 }
@@ -295,36 +286,6 @@ func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
 		return
 	}
 	d.urgent.push(tag(kPort, 2, i, 0))
-}
-
-// gotSwitch goes on when a new switch has told its SwitchInfo: its ports are
-// asked. PortStateChange has been set since it was switched on, so a link that
-// came up after its port was asked would not show; but of a switch that nobody
-// configured the bit is cleared first. The Set gives it all that is known to be
-// needed, so that it is one more only where the subnet has more than a block of
-// LIDs.
-//
-// What tells that nobody configured it, LinearFDBTop 0, holds no more after
-// that, so another manager that meets it later leaves it alone. A switch that
-// somebody configured is not told anything before the election; if its bit is
-// set it stays, and a light sweep sees it.
-func (d *Discovery) gotSwitch(i int32, r *smp.Reply) {
-	x := &d.nodes[i]
-	if r.OK() {
-		copy(x.si[:], r.Data[:])
-	} else {
-		d.warn("switch %s does not answer SwitchInfo%s", x.name(), why(r))
-	}
-	// A switch without forwarding table was never configured: its port 0
-	// has no LID, and the Set that gives it one answers with the rest.
-	if q := &x.ports[0]; !q.known && (x.si.LinearFDBTop() != 0 || d.opt.Ports) {
-		d.back.push(tag(kPort, 0, i, 0))
-	}
-	if r.OK() && d.opt.Claim != nil && !d.yields && x.si.LinearFDBTop() == 0 && x.si.PortStateChange() {
-		d.back.push(tag(kClaim, 0, i, 0))
-		return
-	}
-	d.turn(i)
 }
 
 // AskDescription asks a node's description again before the walk ends; used
@@ -594,12 +555,6 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		si := x.si
 		si.SetPortStateChange()
 		copy(r.Data[:], si[:])
-	case kClaim:
-		si := x.si
-		d.opt.Claim(&si)
-		si.SetPortStateChange()
-		r.Attr, r.Method = mad.AttrSwitchInfo, mad.MethodSet
-		copy(r.Data[:], si[:])
 	case kSM:
 		r.Attr, r.Hasty = mad.AttrSMInfo, d.opt.Hasty
 		if !x.sw() {
@@ -707,18 +662,21 @@ func (d *Discovery) Step(r *smp.Reply) {
 			}
 		}
 	case kSwitch:
+		x := &d.nodes[i]
 		if extra == 1 {
 			d.gotRecheck(i, r)
 			return
 		}
-		d.gotSwitch(i, r)
-	case kClaim:
-		if x := &d.nodes[i]; r.OK() {
+		if r.OK() {
 			copy(x.si[:], r.Data[:])
-			x.si.ClearPortStateChange()
-			x.claimed = true
+		} else {
+			d.warn("switch %s does not answer SwitchInfo%s", x.name(), why(r))
 		}
-		d.turn(i)
+		// A switch without forwarding table was never configured: its port 0
+		// has no LID, and the Set that gives it one answers with the rest.
+		if q := &x.ports[0]; !q.known && (x.si.LinearFDBTop() != 0 || d.opt.Ports) {
+			d.back.push(tag(kPort, 0, i, 0))
+		}
 	case kClear:
 		x := &d.nodes[i]
 		if r.OK() {
@@ -734,9 +692,6 @@ func (d *Discovery) Step(r *smp.Reply) {
 		sm := SM{Port: i<<8 | int32(p), Silent: r.Timeout, Status: r.Status}
 		if r.OK() && sm.Info.Decode(r.Data[:]) != nil {
 			sm.Silent = true
-		}
-		if r.OK() && !sm.Silent && d.opt.Yields != nil && d.opt.Yields(&sm.Info) {
-			d.yields = true
 		}
 		d.res.SMs = append(d.res.SMs, sm)
 	case kVerifyPort, kVerifyProbe:
@@ -782,11 +737,12 @@ func (d *Discovery) add(ni mad.NodeInfo, path []uint8) int32 {
 	d.nodes = append(d.nodes, x)
 	d.byGUID[ni.NodeGUID] = i
 	d.res.Changed = true
+	d.back.push(tag(kDesc, 0, i, 0))
 	if x.sw() {
 		d.nodes[i].ports[0].guid = ni.PortGUID
-		d.back.push(tag(kSwitch, 0, i, 0)) // and then its turn
+		d.back.push(tag(kSwitch, 0, i, 0))
+		d.turn(i)
 	}
-	d.back.push(tag(kDesc, 0, i, 0))
 	return i
 }
 
@@ -1087,7 +1043,6 @@ func (d *Discovery) Result() *Result {
 		}
 		num[i] = n
 		b.SetSwitchInfo(n, x.si)
-		b.SetClaimed(n, x.claimed)
 		for p := range x.ports {
 			q := &x.ports[p]
 			if q.peer >= 0 && d.nodes[q.peer].gone {

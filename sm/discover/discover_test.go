@@ -23,7 +23,6 @@ type wire struct {
 	count map[mad.AttrID]int
 	seen  map[string]int
 	sys   ib.GUID
-	hook  func(smp.Request, *fabric.Node) // sees what is asked and told
 }
 
 func newWire(f *fabric.Fabric) *wire {
@@ -55,9 +54,6 @@ func (w *wire) answer(r smp.Request) *smp.Reply {
 	n := &w.f.Nodes[i]
 	entry := w.f.Ports[at].Num
 	w.seen[fmt.Sprintf("%d %x %x %x", r.Method, r.Attr, r.Mod, n.GUID)]++
-	if w.hook != nil {
-		w.hook(r, n)
-	}
 	var out []byte
 	switch r.Attr {
 	case mad.AttrNodeInfo:
@@ -90,8 +86,6 @@ func (w *wire) answer(r smp.Request) *smp.Reply {
 		out = w.f.Ports[p].Info[:]
 	case mad.AttrPKeyTable:
 		out = []byte{0xff, 0xff}
-	case mad.AttrSMInfo:
-		out = (&mad.SMInfo{GUID: w.f.Ports[at].GUID, State: mad.SMStandby}).Append(nil)
 	default:
 		rep.Status = mad.StatusBadAttr
 	}
@@ -401,82 +395,4 @@ func FuzzAnswers(f *testing.F) {
 		}
 		d.Result()
 	})
-}
-
-// A switch that nobody configured is told that somebody is there, and its
-// PortStateChange cleared, before its ports are asked; by who only looks never,
-// and no more once a manager was met that the subnet is left to.
-func TestClaim(t *testing.T) {
-	type what struct {
-		name       string
-		looks      bool // nothing to claim with
-		configured bool
-		other      bool // there is another manager at the first switch
-		yields     bool
-		window     int
-		want       int
-	}
-	const hops = 6
-	for _, tt := range []what{
-		{name: "new", window: 1, want: hops},
-		{name: "new, many under way", window: 100, want: hops},
-		{name: "only looks", looks: true, window: 4},
-		{name: "configured", configured: true, window: 4},
-		{name: "another", other: true, window: 1, want: hops},
-		{name: "a better one", other: true, yields: true, window: 1, want: 2},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			f := gen.Mesh([]int{hops, 1}, 2).Clone()
-			for i := range f.Switches {
-				f.Switches[i].Info.SetPortStateChange()
-				if tt.configured {
-					f.Switches[i].Info[7] = 9
-				}
-			}
-			for _, e := range f.EndPorts {
-				if p := &f.Ports[e]; tt.other && e != f.SMPort && p.Num != 0 && f.Ports[p.Peer].Node == f.Ports[f.Ports[f.SMPort].Peer].Node {
-					p.Info[23] |= 2 // IsSM
-				}
-			}
-			w := newWire(f)
-			sets := 0
-			asked := map[ib.GUID]bool{}
-			w.hook = func(r smp.Request, n *fabric.Node) {
-				switch {
-				case r.Attr == mad.AttrPortInfo && n.Switch != fabric.None && r.Mod&0xff != 0:
-					asked[n.GUID] = true
-				case r.Method == mad.MethodSet:
-					si := &f.Switches[n.Switch].Info
-					if r.Attr != mad.AttrSwitchInfo || asked[n.GUID] || si.LinearFDBTop() != 0 || r.Data[11]&4 == 0 {
-						t.Errorf("Set of 0x%x at %s, asked %v", r.Attr, n.Name(), asked[n.GUID])
-					}
-					sets++
-					copy(si[:], r.Data[:])
-					si.ClearPortStateChange()
-				}
-			}
-			opt := discover.Options{Claim: func(si *fabric.SwitchInfo) { si[7] = 63 }, Yields: func(*mad.SMInfo) bool { return tt.yields }}
-			if tt.looks {
-				opt.Claim = nil
-			}
-			d := discover.New(opt)
-			run(t, w, d, tt.window, 7)
-			r := d.Result()
-			if sets != tt.want {
-				t.Errorf("%d switches told, want %d", sets, tt.want)
-			}
-			claimed := 0
-			for _, s := range r.Fabric.Switches {
-				if s.Claimed {
-					claimed++
-				}
-				if s.Claimed == s.Info.PortStateChange() {
-					t.Errorf("%s: claimed %v, PortStateChange held to be %v", r.Fabric.Nodes[s.Node].Name(), s.Claimed, s.Info.PortStateChange())
-				}
-			}
-			if claimed != tt.want || len(r.Fabric.Nodes) != len(f.Nodes) {
-				t.Errorf("%d claimed, want %d; %d nodes of %d", claimed, tt.want, len(r.Fabric.Nodes), len(f.Nodes))
-			}
-		})
-	}
 }

@@ -116,7 +116,7 @@ func (m *Machine) Discovered(peers []Peer) Action {
 		for _, want := range []mad.SMState{mad.SMMaster, mad.SMStandby, mad.SMDiscovering} {
 			for i := range m.peers {
 				p := &m.peers[i]
-				if p.Info.State == want && m.Yields(&p.Info) {
+				if p.Info.State == want && (want == mad.SMMaster || m.better(p)) {
 					return m.standby(*p)
 				}
 			}
@@ -133,17 +133,6 @@ func (m *Machine) Discovered(peers []Peer) Action {
 		}
 	}
 	return Nothing
-}
-
-// Yields tells, before the decision, that it will be for that manager.
-func (m *Machine) Yields(info *mad.SMInfo) bool {
-	switch info.State {
-	case mad.SMMaster:
-		return m.state == mad.SMDiscovering
-	case mad.SMStandby, mad.SMDiscovering:
-		return m.state == mad.SMDiscovering && m.better(&Peer{Info: *info})
-	}
-	return false
 }
 
 func (m *Machine) standby(p Peer) Action {

@@ -212,6 +212,7 @@ type Subnet struct {
 	counters      Counters
 	sweeps        int
 	lights        int
+	dark          []ib.GUID          // switches whose ports without a link the next light sweep asks
 	disturbed     time.Time          // when another manager's traces were last found
 	violations    map[ib.GUID]uint16 // M_Key violations that ports had counted when last asked
 	fruitless     int                // partial sweeps in a row that found nothing changed
@@ -350,8 +351,7 @@ type localInfo interface {
 }
 
 func (s *Subnet) options() discover.Options {
-	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, Hasty: s.elect.State() == mad.SMMaster,
-		Claim: func(si *fabric.SwitchInfo) { program.Settle(si, s.cfg.Policy, 1) }, Yields: s.elect.Yields}
+	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, Hasty: s.elect.State() == mad.SMMaster}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
 			o.LocalPort = (*fabric.PortInfo)(&pi)

@@ -18,9 +18,10 @@ import (
 )
 
 // answered is a transport that hears no trap and does something when the
-// PortInfo of a switch port has been answered and before the manager reads it.
+// attribute of a switch port has been answered and before the manager reads it.
 type answered struct {
 	transport.Transport
+	attr mad.AttrID
 	port uint8
 	then atomic.Pointer[func()]
 }
@@ -34,7 +35,7 @@ func (s *answered) Recv(ctx context.Context, b []transport.Packet) (int, error) 
 			if p.Err == nil && mad.MethodOf(&p.MAD) == mad.MethodTrap {
 				continue
 			}
-			if p.Err == nil && mad.MethodOf(&p.MAD) == mad.MethodGetResp && mad.AttrOf(&p.MAD) == mad.AttrPortInfo && uint8(mad.ModOf(&p.MAD)) == s.port {
+			if p.Err == nil && mad.MethodOf(&p.MAD) == mad.MethodGetResp && mad.AttrOf(&p.MAD) == s.attr && uint8(mad.ModOf(&p.MAD)) == s.port {
 				if f := s.then.Swap(nil); f != nil {
 					(*f)()
 				}
@@ -64,10 +65,10 @@ Hca 1 "Hca2"
 [1] "Switch2"[7]
 `
 
-// A link that comes up after its port was asked and before the sweep ends shows
-// in PortStateChange of the switch, which nobody clears but who asks the ports
-// after that: the next light sweep that looks at the switches finds it, before a
-// light sweep has come to ask that port.
+// A link that comes up after its port was asked and before the sweep ends is found
+// by the next light sweep that looks at the switches, before one has come to ask
+// that port: PortStateChange of its switch is not cleared, or the ports without a
+// link are asked again.
 func TestLinkDuringSweep(t *testing.T) {
 	const sweep = 10 * time.Second
 	line, err := fabric.ReadText("beyond", strings.NewReader(beyond))
@@ -80,12 +81,14 @@ func TestLinkDuringSweep(t *testing.T) {
 		// before is done before the manager starts, and during once it has the subnet.
 		before func(*world, ib.GUID)
 		during func(*world, ib.GUID, *engine.Subnet)
-		looks  int // light sweeps until it is found
+		looks  int  // light sweeps until it is found
+		table  bool // the switch tells the states of all ports at once
 	}{
 		"first": {f: gen.Star(3, 8), port: 3, looks: 1},
 		// So many LIDs that the switch is told of them in the end.
-		"first of many": {f: gen.Star(70, 80), port: 70, looks: 1},
-		"takeover": {f: gen.Star(3, 8), port: 3, looks: 1, before: func(w *world, sw ib.GUID) {
+		"first of many":       {f: gen.Star(70, 80), port: 70, looks: 1},
+		"first, with a table": {f: gen.Star(3, 36), port: 3, looks: 1, table: true},
+		"takeover": {f: gen.Star(3, 8), port: 3, looks: 2, before: func(w *world, sw ib.GUID) {
 			_, end := w.manager(w.f.SMPort, engine.Config{Sweep: -1})
 			time.Sleep(time.Second)
 			end()
@@ -116,6 +119,16 @@ func TestLinkDuringSweep(t *testing.T) {
 						sw = n.GUID
 					}
 				}
+				attr, mod := mad.AttrPortInfo, tt.port
+				if tt.table {
+					attr, mod = mad.AttrSwitchPortState, 0
+					if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
+						p.CapMask |= fabric.CapMask2Supported
+						p.CapMask2 |= fabric.Cap2SwitchPortState
+					}); err != nil {
+						t.Fatal(err)
+					}
+				}
 				if tt.before != nil {
 					tt.before(w, sw)
 				}
@@ -127,7 +140,7 @@ func TestLinkDuringSweep(t *testing.T) {
 					t.Fatal(err)
 				}
 				var at time.Time
-				x := &answered{Transport: tr, port: tt.port}
+				x := &answered{Transport: tr, attr: attr, port: mod}
 				up := func() {
 					at = time.Now()
 					if err := w.sim.Restore(sw, tt.port); err != nil {

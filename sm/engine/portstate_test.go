@@ -99,7 +99,8 @@ func TestPortStateTable(t *testing.T) {
 				if tables != 0 {
 					t.Error("a full switch was asked for the table")
 				}
-			case tables != (tt.ports+128)/128:
+			case !tt.wrong && tables != 2*((tt.ports+128)/128) || tt.wrong && tables != (tt.ports+128)/128:
+				// Again with the light sweep that the traps of the moves ask for.
 				t.Errorf("%d Gets of the table", tables)
 			case tt.wrong != (gets > 8+3*tt.hosts):
 				t.Errorf("%d Gets of PortInfo", gets)

@@ -67,16 +67,10 @@ func TestFirstSweepByAttribute(t *testing.T) {
 				}
 				top = len(f.EndPorts)
 				s := len(f.Switches)
-				// Known to be needed before the subnet is: whether it has more
-				// LIDs than a block of a forwarding table is not.
-				told := uint64(s)
-				if top > 63 {
-					told *= 2
-				}
 				want := map[mad.AttrID][2]uint64{
 					mad.AttrNodeInfo:        {uint64(1 + links), 0},
 					mad.AttrNodeDescription: {uint64(len(f.Nodes)), 0},
-					mad.AttrSwitchInfo:      {uint64(s), told},
+					mad.AttrSwitchInfo:      {uint64(s), uint64(s)},
 					// A link's near end and an adapter's own port, but of the
 					// manager's link its own port alone.
 					mad.AttrPortInfo: {uint64(empty + links - 1 + adapters), uint64(4*links + s)},

@@ -110,8 +110,8 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	if ev.light || ev.resweep {
 		turn := 0
 		if !ev.resweep {
-			turn = s.lights
 			s.lights++
+			turn = s.lights
 		}
 		if err := s.askPeers(ctx); err != nil {
 			return err
@@ -195,7 +195,8 @@ func (s *Subnet) mergePeers(res *discover.Result) *discover.Result {
 // switches with changed ports, restarted ones, and the neighbours of silent
 // ones. Most turns ask SwitchInfo; some ask port 0 or one other port after the
 // other instead, so that in the end nothing stays unseen that happened in the
-// middle of a sweep.
+// middle of a sweep. The ports without a link of switches that were new are asked
+// beside that, once: see program.Switches.
 func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]int32, error) {
 	var suspects []int32
 	l := smp.List{}
@@ -210,6 +211,11 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 		}
 		l.Requests = append(l.Requests, r)
 	}
+	for _, g := range s.dark {
+		if n := f.NodeByGUID(g); n != fabric.None && f.Nodes[n].Switch != fabric.None {
+			l.Requests = appendDark(l.Requests, f, n)
+		}
+	}
 	l.Done = func(r *smp.Reply) {
 		sw := &f.Switches[r.Tag]
 		if !r.OK() {
@@ -218,6 +224,18 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 			for p := first; p < first+count; p++ {
 				if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
 					suspects = append(suspects, f.Ports[q].Node)
+				}
+			}
+			return
+		}
+		if r.Attr == mad.AttrSwitchPortState {
+			first, count := f.PortRange(sw.Node)
+			for i := first; i < first+count; i++ {
+				p := &f.Ports[i]
+				if k := int(p.Num) - tablePorts*int(r.Mod); p.Num != 0 && p.Peer == fabric.None && k >= 0 && k < tablePorts &&
+					ib.PortState(r.Data[k/2]>>(4*(1-k%2))&15) >= ib.PortInit {
+					suspects = append(suspects, sw.Node)
+					return
 				}
 			}
 			return
@@ -234,8 +252,39 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 			suspects = append(suspects, sw.Node)
 		}
 	}
-	err := s.pump(ctx, &l)
-	return suspects, err
+	if err := s.pump(ctx, &l); err != nil {
+		return nil, err
+	}
+	s.dark = nil
+	return suspects, nil
+}
+
+// tablePorts is the number of ports in a SwitchPortStateTable, of four bits each.
+const tablePorts = 128
+
+// appendDark appends the questions for the ports of a switch that had no link: for
+// their states at once if that is what told of some of them before.
+func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
+	r := smp.Request{Method: mad.MethodGet, Path: f.Nodes[n].Path, Tag: uint64(f.Nodes[n].Switch)}
+	first, count := f.PortRange(n)
+	from := len(out)
+	for i := first; i < first+count; i++ {
+		p := &f.Ports[i]
+		if p.Num == 0 || p.Peer != fabric.None {
+			continue
+		}
+		if !p.Known {
+			out = out[:from]
+			r.Attr = mad.AttrSwitchPortState
+			for r.Mod = 0; int(r.Mod) <= int(f.Nodes[n].NumPorts)/tablePorts; r.Mod++ {
+				out = append(out, r)
+			}
+			return out
+		}
+		r.Attr, r.Mod = mad.AttrPortInfo, uint32(p.Num)
+		out = append(out, r)
+	}
+	return out
 }
 
 // remap carries what the fabric is known to hold over to a new set of indices.
@@ -408,7 +457,9 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			}
 			if r.Attr == mad.AttrSwitchInfo {
 				copy(f.Switches[sw].Info[:], r.Data[:])
-				f.Switches[sw].Info.ClearPortStateChange()
+				if told := fabric.SwitchInfo(r.Request.Data[:20]); told.PortStateChange() {
+					s.dark = append(s.dark, f.Nodes[f.Switches[sw].Node].GUID)
+				}
 				return
 			}
 			if have.lft[sw] == nil && !owned[sw] {

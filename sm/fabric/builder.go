@@ -11,7 +11,7 @@ import (
 // A node is named by the number AddNode returned until Build sorts them.
 type Builder struct {
 	nodes  []Node
-	sw     []Switch
+	sw     []SwitchInfo
 	ports  [][]Port // per node, by port number; Peer is unused here
 	links  [][4]int32
 	byGUID map[ib.GUID]int
@@ -42,7 +42,7 @@ func (b *Builder) AddNode(n Node) (int, error) {
 	i := len(b.nodes)
 	b.byGUID[n.GUID] = i
 	b.nodes = append(b.nodes, n)
-	b.sw = append(b.sw, Switch{})
+	b.sw = append(b.sw, SwitchInfo{})
 	ports := make([]Port, int(n.NumPorts)+1)
 	for p := range ports {
 		ports[p].Num = uint8(p)
@@ -55,10 +55,7 @@ func (b *Builder) AddNode(n Node) (int, error) {
 func (b *Builder) Node(n int) *Node { return &b.nodes[n] }
 
 // SetSwitchInfo records a switch's SwitchInfo.
-func (b *Builder) SetSwitchInfo(n int, si SwitchInfo) { b.sw[n].Info = si }
-
-// SetClaimed records what Switch.Claimed says.
-func (b *Builder) SetClaimed(n int, claimed bool) { b.sw[n].Claimed = claimed }
+func (b *Builder) SetSwitchInfo(n int, si SwitchInfo) { b.sw[n] = si }
 
 // Port gives port num of a node to be filled in before Build, nil when there
 // is none. Node, Num and Peer are set by Build.
@@ -108,9 +105,7 @@ func (b *Builder) Build() *Fabric {
 		first := 1
 		if n.Type == ib.NodeSwitch {
 			n.Switch = int32(len(f.Switches))
-			s := b.sw[o]
-			s.Node = place[o]
-			f.Switches = append(f.Switches, s)
+			f.Switches = append(f.Switches, Switch{Node: place[o], Info: b.sw[o]})
 			first = 0
 		}
 		n.ports = int32(len(f.Ports) - first)

@@ -57,9 +57,6 @@ type Port struct {
 type Switch struct {
 	Node int32
 	Info SwitchInfo
-	// Claimed tells that Info:LinearFDBTop is this manager's own and the tables
-	// hold nothing yet: nobody had configured the switch when it was found.
-	Claimed bool
 }
 
 // Fabric is a subnet. All slices are read-only after Build.

@@ -65,8 +65,7 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		if n.Switch == fabric.None {
 			continue // two adapters and a cable
 		}
-		sw := &f.Switches[n.Switch]
-		info := &sw.Info
+		info := &f.Switches[n.Switch].Info
 		room := int(info.PartitionEnforcementCap())
 		in, out := info.EnforcesPartitions()
 		bits := uint8(0)
@@ -102,7 +101,7 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		// not configured before has nothing there, or only the default key in
 		// the block that is written.
 		long := len(had)
-		if had == nil && info.LinearFDBTop() != 0 && !sw.Claimed {
+		if had == nil && info.LinearFDBTop() != 0 {
 			long = room
 		}
 		for len(keys) < long {

@@ -364,26 +364,36 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 	}
 }
 
-// Switches gives the Sets of SwitchInfo that are needed: see Settle. The tag is
-// the switch index.
+// Switches gives the Sets of SwitchInfo that are needed: the highest LID and the
+// packet lifetime. The tag is the switch index.
 //
-// PortStateChange is never cleared here, for the ports were read before: what
-// they did since would be seen by nobody. The walk clears it before it reads.
+// PortStateChange is cleared, by a Set that has it, in a switch that nobody
+// configured: there it tells no more than that the switch was turned on, and the
+// links that were found are still to be set up. Its ports without a link are to be
+// asked again. In others it stays until somebody reads the ports after it was
+// cleared: these were read before.
+//
+// Of the multicast table all counts: packets to a group above MulticastFDBTop go
+// by the default ports, and a switch may come up with 0xbfff there, no group at
+// all. A switch without that limit shows 0, and ignores what is set.
 func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 	var out []smp.Request
 	for i := range f.Switches {
 		s := &f.Switches[i]
 		have := s.Info
-		have.ClearPortStateChange()
-		w := have
-		Settle(&w, pol, top)
-		differs := w
-		if have.MulticastFDBTop() == 0 {
-			copy(differs[18:20], have[18:20])
+		if have.LinearFDBTop() != 0 {
+			have.ClearPortStateChange()
 		}
-		if differs == have {
+		w := have
+		binary.BigEndian.PutUint16(w[6:], min(uint16(top), max(w.LinearFDBCap(), 1)-1))
+		w[11] = w[11]&7 | pol.PacketLife<<3
+		if have.MulticastFDBTop() != 0 {
+			multicastTop(&w)
+		}
+		if w == have {
 			continue
 		}
+		multicastTop(&w)
 		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[s.Node].Path, Tag: uint64(i), MKey: Key(f, f.Port(s.Node, 0))}
 		copy(r.Data[:], w[:])
 		out = append(out, r)
@@ -391,19 +401,7 @@ func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 	return out
 }
 
-// Settle puts what a switch of a subnet with LIDs up to top is told into its
-// SwitchInfo: the packet lifetime, the reach of its tables.
-//
-// Of the linear table whole blocks count, as it is written: a host more seldom
-// changes what the switches are told, and while there is but one block that is
-// known before the subnet is.
-//
-// Of the multicast table all counts: packets to a group above MulticastFDBTop go
-// by the default ports, and a switch may come up with 0xbfff there, no group at
-// all. A switch without that limit shows 0, and ignores what is set.
-func Settle(w *fabric.SwitchInfo, pol Policy, top ib.LID) {
-	binary.BigEndian.PutUint16(w[6:], min(uint16(top)|(LFTBlock-1), uint16(ib.LIDUnicastMax), max(w.LinearFDBCap(), 1)-1))
-	w[11] = w[11]&7 | pol.PacketLife<<3
+func multicastTop(w *fabric.SwitchInfo) {
 	if n := w.MulticastFDBCap(); n > 0 {
 		binary.BigEndian.PutUint16(w[18:], uint16(ib.LIDMulticastMin)+min(n, uint16(ib.LIDMulticastMax-ib.LIDMulticastMin)+1)-1)
 	}
@@ -476,7 +474,7 @@ func (l *ReadLFT) Next() (smp.Request, bool) {
 	for ; l.sw < len(l.Fabric.Switches); l.sw, l.next = l.sw+1, 0 {
 		s := &l.Fabric.Switches[l.sw]
 		top := min(s.Info.LinearFDBTop(), uint16(ib.LIDUnicastMax))
-		if top == 0 || s.Claimed || l.Skip(l.sw) || l.lost[l.sw] || l.next > int(top)/LFTBlock {
+		if top == 0 || l.Skip(l.sw) || l.lost[l.sw] || l.next > int(top)/LFTBlock {
 			continue
 		}
 		l.next++

@@ -518,7 +518,7 @@ func (g *Guest) run(con *os.File, command func() *exec.Cmd) error {
 		defer close(g.done)
 		for {
 			g.err = g.cmd.Wait()
-			if con != nil || !g.brokenByQEMU() || !g.relaunch(command()) {
+			if con != nil || !g.brokenByQEMU(g.err) || !g.relaunch(command()) {
 				return
 			}
 		}

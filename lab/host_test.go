@@ -147,7 +147,7 @@ func TestKilledIsNotStartedAgain(t *testing.T) {
 	if err := g.run(nil, func() *exec.Cmd { return exec.Command("/bin/sh", "-c", "echo int3: 0000; exec sleep 60") }); err != nil {
 		t.Fatal(err)
 	}
-	for !g.brokenByQEMU() {
+	for !g.brokenByQEMU(nil) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	g.Kill()

@@ -68,18 +68,18 @@ func (m *machine) qemuCommand(dir, initrd string, quiet bool) *exec.Cmd {
 // which the guest knows it.
 func wireMAC(i int) string { return fmt.Sprintf("52:54:00:77:%02x:%02x", i>>8&0xff, i&0xff) }
 
-// brokenByQEMU reports whether a machine has ended because QEMU broke its kernel, or
+// brokenByQEMU reports whether a machine has ended, with err, because QEMU broke its kernel, or
 // itself, before the test began.  Up to QEMU 8.0 (Debian 12 has 7.2) a CPU may translate an
 // instruction while another one patches it, and then runs into the breakpoint that
 // the kernel puts there for that time after the kernel has taken it away; see
 // "accel/tcg: Always lock pages before translation" in QEMU 8.1.  Seldom, QEMU
 // itself crashes where CPUs are started and devices get their places
 // (memory_region_dispatch_write without a region).  A busy machine makes both likelier.
-func (g *Guest) brokenByQEMU() bool {
+func (g *Guest) brokenByQEMU(err error) bool {
 	if g.cfg.Machine != QEMU || fileExists(filepath.Join(g.Dir, "out/boot")) {
 		return false
 	}
-	if ee := (*exec.ExitError)(nil); errors.As(g.err, &ee) && ee.ExitCode() == signalExit+int(syscall.SIGSEGV) {
+	if ee := (*exec.ExitError)(nil); errors.As(err, &ee) && ee.ExitCode() == signalExit+int(syscall.SIGSEGV) {
 		return true
 	}
 	console, _ := os.ReadFile(filepath.Join(g.Dir, "console.log"))

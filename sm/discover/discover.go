@@ -874,6 +874,14 @@ func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
 		return
 	}
 	if y.fresh {
+		if b.known && b.info.State() < ib.PortInit {
+			// It came up since it was asked. The answer to the Set that arms
+			// it tells the rest.
+			b.known = false
+			if d.opt.Ports {
+				d.back.push(tag(kPort, 0, j, q))
+			}
+		}
 		return
 	}
 	// A known switch is met again over a link that is new. If it was restarted

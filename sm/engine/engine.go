@@ -122,6 +122,7 @@ type tables struct {
 	lft   [][]uint8
 	mft   mcast.Tables
 	fresh []bool // by switch: nothing is known of its multicast table
+	dark  []bool // by switch: its ports without a link are to be asked again
 	pkeys [][]ib.PKey
 	asked program.Asked
 	lanes []uint8 // by port: the lanes that its QoS tables are written for
@@ -212,7 +213,6 @@ type Subnet struct {
 	counters      Counters
 	sweeps        int
 	lights        int
-	dark          []ib.GUID          // switches whose ports without a link the next light sweep asks
 	disturbed     time.Time          // when another manager's traces were last found
 	violations    map[ib.GUID]uint16 // M_Key violations that ports had counted when last asked
 	fruitless     int                // partial sweeps in a row that found nothing changed
@@ -362,7 +362,7 @@ func (s *Subnet) options() discover.Options {
 
 // discovering walks the subnet and decides what this manager is.
 func (s *Subnet) discovering(ctx context.Context) error {
-	s.fab, s.shown, s.have, s.looked = nil, nil, tables{}, nil
+	s.fab, s.shown, s.have, s.looked, s.lights = nil, nil, tables{}, nil, 0
 	if err := s.awaitLink(ctx); err != nil {
 		return err
 	}

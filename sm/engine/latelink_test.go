@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,6 +66,24 @@ Hca 1 "Hca2"
 [1] "Switch2"[7]
 `
 
+// twice are two switches with two cables between them.
+const twice = `Hca 1 "Hca1"
+[1] "Switch1"[1]
+
+Switch 4 "Switch1"
+[1] "Hca1"[1]
+[3] "Switch2"[1]
+[4] "Switch2"[5]
+
+Switch 5 "Switch2"
+[1] "Switch1"[3]
+[3] "Hca2"[1]
+[5] "Switch1"[4]
+
+Hca 1 "Hca2"
+[1] "Switch2"[3]
+`
+
 // A link that comes up after its port was asked and before the sweep ends is found
 // by the next light sweep that looks at the switches, before one has come to ask
 // that port: PortStateChange of its switch is not cleared, or the ports without a
@@ -75,34 +94,53 @@ func TestLinkDuringSweep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cables, err := fabric.ReadText("twice", strings.NewReader(twice))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		f    *fabric.Fabric
-		port uint8 // of the only switch with so many
+		port uint8
+		of   uint8 // a switch of so many ports
 		// before is done before the manager starts, and during once it has the subnet.
 		before func(*world, ib.GUID)
 		during func(*world, ib.GUID, *engine.Subnet)
 		looks  int  // light sweeps until it is found
 		table  bool // the switch tells the states of all ports at once
+		goes   bool // the link was there, and goes away
 	}{
-		"first": {f: gen.Star(3, 8), port: 3, looks: 1},
+		"first": {f: gen.Star(3, 8), port: 3, of: 8, looks: 1},
 		// So many LIDs that the switch is told of them in the end.
-		"first of many":       {f: gen.Star(70, 80), port: 70, looks: 1},
-		"first, with a table": {f: gen.Star(3, 36), port: 3, looks: 1, table: true},
-		"takeover": {f: gen.Star(3, 8), port: 3, looks: 2, before: func(w *world, sw ib.GUID) {
+		"first of many":            {f: gen.Star(70, 80), port: 70, of: 80, looks: 1},
+		"first, with a table":      {f: gen.Star(3, 36), port: 3, of: 36, looks: 1, table: true},
+		"found from its other end": {f: cables, port: 4, of: 4, looks: 1},
+		// A switch that tells of changes from before, and is told of another LID:
+		// that may not keep it from telling of this one.
+		"takeover, link goes": {f: cables, port: 5, of: 5, looks: 1, goes: true, before: func(w *world, sw ib.GUID) {
+			w.sim.Cut(sw, 3)
+			_, end := w.manager(w.f.SMPort, engine.Config{Sweep: -1})
+			time.Sleep(time.Second)
+			end()
+			w.sim.Cut(sw, 1)
+			if err := errors.Join(w.sim.Restore(sw, 1), w.sim.Restore(sw, 3)); err != nil {
+				w.t.Error(err)
+			}
+		}},
+		"takeover": {f: gen.Star(3, 8), port: 3, of: 8, looks: 1, before: func(w *world, sw ib.GUID) {
 			_, end := w.manager(w.f.SMPort, engine.Config{Sweep: -1})
 			time.Sleep(time.Second)
 			end()
 		}},
-		"known switch": {f: gen.Star(3, 8), port: 3, looks: 2, during: func(w *world, sw ib.GUID, _ *engine.Subnet) {
+		"known switch": {f: gen.Star(3, 8), port: 3, of: 8, looks: 2, during: func(w *world, sw ib.GUID, _ *engine.Subnet) {
 			w.sim.Cut(sw, 3)
 			time.Sleep(2 * sweep)
 		}},
-		"full sweep of the master": {f: gen.Star(3, 8), port: 3, looks: 2, during: func(w *world, sw ib.GUID, s *engine.Subnet) {
+		"full sweep of the master": {f: gen.Star(3, 8), port: 3, of: 8, looks: 2, during: func(w *world, sw ib.GUID, s *engine.Subnet) {
 			w.sim.Cut(sw, 3)
 			s.Resweep(true, "test")
 			time.Sleep(time.Second)
 		}},
-		"new switch": {f: line, port: 7, looks: 2, before: func(w *world, sw ib.GUID) {
+		"new switch": {f: line, port: 7, of: 8, looks: 2, before: func(w *world, sw ib.GUID) {
 			w.sim.PowerOff(sw)
 		}, during: func(w *world, sw ib.GUID, _ *engine.Subnet) {
 			w.sim.PowerOn(sw)
@@ -115,7 +153,7 @@ func TestLinkDuringSweep(t *testing.T) {
 				defer w.close()
 				var sw ib.GUID
 				for i := range tt.f.Switches {
-					if n := &tt.f.Nodes[tt.f.Switches[i].Node]; n.NumPorts >= tt.port {
+					if n := &tt.f.Nodes[tt.f.Switches[i].Node]; n.NumPorts == tt.of {
 						sw = n.GUID
 					}
 				}
@@ -132,7 +170,7 @@ func TestLinkDuringSweep(t *testing.T) {
 				if tt.before != nil {
 					tt.before(w, sw)
 				}
-				if tt.during == nil || name == "new switch" {
+				if (tt.during == nil || name == "new switch") && !tt.goes {
 					w.sim.Cut(sw, tt.port)
 				}
 				tr, err := w.sim.Open(tt.f.Ports[tt.f.SMPort].GUID)
@@ -143,7 +181,9 @@ func TestLinkDuringSweep(t *testing.T) {
 				x := &answered{Transport: tr, attr: attr, port: mod}
 				up := func() {
 					at = time.Now()
-					if err := w.sim.Restore(sw, tt.port); err != nil {
+					if tt.goes {
+						w.sim.Cut(sw, tt.port)
+					} else if err := w.sim.Restore(sw, tt.port); err != nil {
 						t.Error(err)
 					}
 				}
@@ -166,7 +206,11 @@ func TestLinkDuringSweep(t *testing.T) {
 				}
 				time.Sleep(time.Until(at.Add(time.Duration(tt.looks)*sweep + time.Second)))
 				synctest.Wait()
-				if n, want := len(s.Snapshot().Fabric.EndPorts), len(tt.f.EndPorts); n != want || !w.sim.AllActive() {
+				f := s.Snapshot().Fabric
+				if linked := f.Ports[f.Port(f.NodeByGUID(sw), tt.port)].Peer != fabric.None; linked == tt.goes {
+					t.Errorf("port %d is held to have a link: %v", tt.port, linked)
+				}
+				if n, want := len(f.EndPorts), len(tt.f.EndPorts); n != want || !w.sim.AllActive() {
 					t.Errorf("%d end ports of %d, all Active: %v", n, want, w.sim.AllActive())
 				}
 			})

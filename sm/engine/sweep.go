@@ -110,8 +110,8 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	if ev.light || ev.resweep {
 		turn := 0
 		if !ev.resweep {
-			s.lights++
 			turn = s.lights
+			s.lights++
 		}
 		if err := s.askPeers(ctx); err != nil {
 			return err
@@ -211,9 +211,9 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 		}
 		l.Requests = append(l.Requests, r)
 	}
-	for _, g := range s.dark {
-		if n := f.NodeByGUID(g); n != fabric.None && f.Nodes[n].Switch != fabric.None {
-			l.Requests = appendDark(l.Requests, f, n)
+	for i, dark := range s.have.dark {
+		if dark {
+			l.Requests = appendDark(l.Requests, f, f.Switches[i].Node)
 		}
 	}
 	l.Done = func(r *smp.Reply) {
@@ -232,8 +232,11 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 			first, count := f.PortRange(sw.Node)
 			for i := first; i < first+count; i++ {
 				p := &f.Ports[i]
-				if k := int(p.Num) - tablePorts*int(r.Mod); p.Num != 0 && p.Peer == fabric.None && k >= 0 && k < tablePorts &&
-					ib.PortState(r.Data[k/2]>>(4*(1-k%2))&15) >= ib.PortInit {
+				k := int(p.Num) - tablePorts*int(r.Mod)
+				if p.Num == 0 || p.Peer != fabric.None || k < 0 || k >= tablePorts {
+					continue
+				}
+				if state := ib.PortState(r.Data[k/2] >> (4 * (1 - k%2)) & 15); (state >= ib.PortInit) != (p.Info.State() >= ib.PortInit) {
 					suspects = append(suspects, sw.Node)
 					return
 				}
@@ -255,7 +258,7 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 	if err := s.pump(ctx, &l); err != nil {
 		return nil, err
 	}
-	s.dark = nil
+	clear(s.have.dark)
 	return suspects, nil
 }
 
@@ -266,6 +269,8 @@ const tablePorts = 128
 // their states at once if that is what told of some of them before.
 func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
 	r := smp.Request{Method: mad.MethodGet, Path: f.Nodes[n].Path, Tag: uint64(f.Nodes[n].Switch)}
+	p0 := &f.Ports[f.Port(n, 0)].Info
+	tells := p0.CapMask()&fabric.CapMask2Supported != 0 && p0.CapMask2()&fabric.Cap2SwitchPortState != 0
 	first, count := f.PortRange(n)
 	from := len(out)
 	for i := first; i < first+count; i++ {
@@ -273,7 +278,7 @@ func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
 		if p.Num == 0 || p.Peer != fabric.None {
 			continue
 		}
-		if !p.Known {
+		if !p.Known && tells {
 			out = out[:from]
 			r.Attr = mad.AttrSwitchPortState
 			for r.Mod = 0; int(r.Mod) <= int(f.Nodes[n].NumPorts)/tablePorts; r.Mod++ {
@@ -290,7 +295,7 @@ func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
 // remap carries what the fabric is known to hold over to a new set of indices.
 func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 	t := tables{lft: make([][]uint8, len(f.Switches)), mft: make(mcast.Tables, len(f.Switches)), fresh: make([]bool, len(f.Switches)),
-		pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports)), lanes: make([]uint8, len(f.Ports)), heard: make([]bool, len(f.Ports))}
+		dark: make([]bool, len(f.Switches)), pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports)), lanes: make([]uint8, len(f.Ports)), heard: make([]bool, len(f.Ports))}
 	if s.fab == nil {
 		for i := range t.fresh {
 			t.fresh[i] = true
@@ -314,7 +319,7 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 			t.heard[a+k] = s.have.heard[b+k] && s.fab.EndPortByGUID(s.fab.Ports[b+k].GUID) == b+k
 		}
 		if sw, old := f.Nodes[n].Switch, s.fab.Nodes[o].Switch; sw != fabric.None && old != fabric.None {
-			t.lft[sw], t.fresh[sw] = s.have.lft[old], s.have.fresh[old]
+			t.lft[sw], t.fresh[sw], t.dark[sw] = s.have.lft[old], s.have.fresh[old], s.have.dark[old]
 			if int(old) < len(s.have.mft) {
 				t.mft[sw] = s.have.mft[old]
 			}
@@ -458,7 +463,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			if r.Attr == mad.AttrSwitchInfo {
 				copy(f.Switches[sw].Info[:], r.Data[:])
 				if told := fabric.SwitchInfo(r.Request.Data[:20]); told.PortStateChange() {
-					s.dark = append(s.dark, f.Nodes[f.Switches[sw].Node].GUID)
+					f.Switches[sw].Info.ClearPortStateChange()
+					have.dark[sw] = true
 				}
 				return
 			}

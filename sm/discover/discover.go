@@ -459,13 +459,11 @@ func (d *Discovery) gotSample(i int32, p uint8) {
 // askTable asks for the states of all ports if the switch can tell.
 func (d *Discovery) askTable(i int32) {
 	x := &d.nodes[i]
-	c := &x.ports[0].info
-	if !x.ports[0].known || c.CapMask()&fabric.CapMask2Supported == 0 || c.CapMask2()&fabric.Cap2SwitchPortState == 0 {
+	if p := &x.ports[0]; !p.known || !p.info.TellsPortStates() {
 		d.askRest(i)
 		return
 	}
-	// A block has 128 ports, from port 0 on; a switch has 254 at most.
-	x.blocks = (len(x.ports) + 127) / 128
+	x.blocks = (len(x.ports) + fabric.TablePorts - 1) / fabric.TablePorts
 	x.table = make([]byte, 64*x.blocks)
 	for b := range x.blocks {
 		d.urgent.push(tag(kTable, uint16(b), i, 0))
@@ -487,7 +485,7 @@ func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 	if x.blocks--; x.blocks > 0 {
 		return
 	}
-	state := func(p int) ib.PortState { return ib.PortState(x.table[p/2] >> (4 * (1 - p%2)) & 15) }
+	state := func(p int) ib.PortState { return fabric.StateInTable(x.table, p) }
 	fits := func(p int) bool {
 		q := &x.ports[p]
 		switch up := state(p) >= ib.PortInit; {

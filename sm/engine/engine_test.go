@@ -271,13 +271,7 @@ func TestFirstSweepSMPs(t *testing.T) {
 				}
 				// Ports without a link are asked again once: one may have come up
 				// before its switch was told.
-				dark := 0
-				for i := range tt.f.Ports {
-					if p := &tt.f.Ports[i]; p.Num != 0 && p.Peer == fabric.None && tt.f.Nodes[p.Node].Switch != fabric.None {
-						dark++
-					}
-				}
-				for _, more := range []int{dark, 0} {
+				for _, more := range []int{unlinked(tt.f), 0} {
 					before := w.total()
 					s.Resweep(false, "test")
 					synctest.Wait()

@@ -232,11 +232,10 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 			first, count := f.PortRange(sw.Node)
 			for i := first; i < first+count; i++ {
 				p := &f.Ports[i]
-				k := int(p.Num) - tablePorts*int(r.Mod)
-				if p.Num == 0 || p.Peer != fabric.None || k < 0 || k >= tablePorts {
+				if p.Num == 0 || p.Peer != fabric.None || int(p.Num)/fabric.TablePorts != int(r.Mod) {
 					continue
 				}
-				if state := ib.PortState(r.Data[k/2] >> (4 * (1 - k%2)) & 15); (state >= ib.PortInit) != (p.Info.State() >= ib.PortInit) {
+				if state := fabric.StateInTable(r.Data[:], int(p.Num)%fabric.TablePorts); (state >= ib.PortInit) != (p.Info.State() >= ib.PortInit) {
 					suspects = append(suspects, sw.Node)
 					return
 				}
@@ -262,15 +261,11 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 	return suspects, nil
 }
 
-// tablePorts is the number of ports in a SwitchPortStateTable, of four bits each.
-const tablePorts = 128
-
 // appendDark appends the questions for the ports of a switch that had no link: for
 // their states at once if that is what told of some of them before.
 func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
 	r := smp.Request{Method: mad.MethodGet, Path: f.Nodes[n].Path, Tag: uint64(f.Nodes[n].Switch)}
-	p0 := &f.Ports[f.Port(n, 0)].Info
-	tells := p0.CapMask()&fabric.CapMask2Supported != 0 && p0.CapMask2()&fabric.Cap2SwitchPortState != 0
+	tells := f.Ports[f.Port(n, 0)].Info.TellsPortStates()
 	first, count := f.PortRange(n)
 	from := len(out)
 	for i := first; i < first+count; i++ {
@@ -281,7 +276,7 @@ func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
 		if !p.Known && tells {
 			out = out[:from]
 			r.Attr = mad.AttrSwitchPortState
-			for r.Mod = 0; int(r.Mod) <= int(f.Nodes[n].NumPorts)/tablePorts; r.Mod++ {
+			for r.Mod = 0; int(r.Mod) <= int(f.Nodes[n].NumPorts)/fabric.TablePorts; r.Mod++ {
 				out = append(out, r)
 			}
 			return out

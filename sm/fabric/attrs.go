@@ -113,6 +113,21 @@ const (
 	CapClientReregister uint32 = 1 << 25
 )
 
+// TablePorts is the number of ports in a block of SwitchPortStateTable, of four
+// bits each, from port 0 on.
+const TablePorts = 128
+
+// TellsPortStates tells, of port 0, whether the switch has a SwitchPortStateTable.
+func (p *PortInfo) TellsPortStates() bool {
+	return p.CapMask()&CapMask2Supported != 0 && p.CapMask2()&Cap2SwitchPortState != 0
+}
+
+// StateInTable is the state of port p, of those that the blocks of a
+// SwitchPortStateTable from its first on tell of.
+func StateInTable(blocks []byte, p int) ib.PortState {
+	return ib.PortState(blocks[p/2] >> (4 * (1 - p%2)) & 15)
+}
+
 // Cap2SwitchPortState is the bit of PortInfo:CapabilityMask2 of a switch that
 // has a SwitchPortStateTable.
 const Cap2SwitchPortState uint16 = 1 << 3

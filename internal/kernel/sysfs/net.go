@@ -68,9 +68,8 @@ func (f FS) Net(name string) (Net, error) {
 }
 
 // SetIPoIBMode changes the mode, "datagram" or "connected", of the IPoIB interface
-// that has this name and index now. fs.ErrNotExist says that it has no such file:
-// children that rtnetlink made have none, nor is there one with IPOIB_CM compiled
-// out. (drivers/infiniband/ulp/ipoib/ipoib_cm.c, mode_store)
+// that has this name and index now. Children that rtnetlink made have no such file,
+// nor is there one with IPOIB_CM compiled out. (drivers/infiniband/ulp/ipoib/ipoib_cm.c, mode_store)
 func (f FS) SetIPoIBMode(name string, index int, mode string) error {
 	dir, err := f.join("class", "net", name)
 	if err != nil {
@@ -80,7 +79,7 @@ func (f FS) SetIPoIBMode(name string, index int, mode string) error {
 	if s, err := read(dir + "/ifindex"); err != nil {
 		return err
 	} else if s != strconv.Itoa(index) {
-		return fmt.Errorf("%s is interface %.20s, not %d: %w", dir, s, index, fs.ErrNotExist)
+		return fmt.Errorf("%s is interface %.20s, not %d", dir, s, index)
 	}
 	return write(dir+"/mode", mode)
 }

@@ -58,6 +58,42 @@ var edits = []struct{ file, old, new string }{
 	// that moment frees their completion queue first ("Destroy of kernel CQ shouldn't fail",
 	// then use after free). Debian's own kernels, 6.1 and 6.12, have that bug.
 	{"drivers/infiniband/ulp/ipoib/ipoib_cm.c", "\tipoib_cm_free_rx_reap_list(dev);\n", "\tcancel_work_sync(&priv->cm.rx_reap_task);\n\tipoib_cm_free_rx_reap_list(dev);\n"},
+	// ptrace takes the vector registers of a guest's process only as a whole, and this UML has
+	// room for what AVX-512 needs: on a processor that has more (AMX), init ends at its first
+	// instruction ("ptrace set fp regs failed"). The rest is zeros: no process of a guest can
+	// ask the host for AMX. Linux 6.13 and newer ask the host for the size.
+	{"arch/x86/um/os-Linux/registers.c", "static int have_xstate_support;\n", `static int have_xstate_support;
+static unsigned long whole_fp[65536 / sizeof(unsigned long)];
+static size_t whole_fp_size; /* bytes, as the host says */
+`},
+	{"arch/x86/um/os-Linux/registers.c", "\t\tif (ptrace(PTRACE_SETREGSET, ", `		if (whole_fp_size > iov.iov_len) {
+			memcpy(whole_fp, fp_regs, iov.iov_len);
+			iov.iov_base = whole_fp;
+			iov.iov_len = whole_fp_size;
+		}
+		if (ptrace(PTRACE_SETREGSET, `},
+	{"arch/x86/um/os-Linux/registers.c", "#include <stdlib.h>\n", "#include <stdlib.h>\n#include <string.h>\n"},
+	{"arch/x86/um/os-Linux/registers.c", `	void * fp_regs;
+	struct iovec iov;
+
+	fp_regs = malloc(FP_SIZE * sizeof(unsigned long));
+	if(fp_regs == NULL)
+		return;
+
+	iov.iov_base = fp_regs;
+	iov.iov_len = FP_SIZE * sizeof(unsigned long);
+	if (ptrace(PTRACE_GETREGSET, pid, NT_X86_XSTATE, &iov) == 0)
+		have_xstate_support = 1;
+
+	free(fp_regs);
+`, `	struct iovec iov = { whole_fp, sizeof(whole_fp) };
+
+	if (ptrace(PTRACE_GETREGSET, pid, NT_X86_XSTATE, &iov) == 0) {
+		have_xstate_support = 1;
+		whole_fp_size = iov.iov_len;
+		memset((char *)whole_fp, 0, sizeof(whole_fp));
+	}
+`},
 }
 
 // edited ends the name of the folder of a source with these edits.

@@ -58,7 +58,7 @@ var edits = []struct{ file, old, new string }{
 	// that moment frees their completion queue first ("Destroy of kernel CQ shouldn't fail",
 	// then use after free). Debian's own kernels, 6.1 and 6.12, have that bug.
 	{"drivers/infiniband/ulp/ipoib/ipoib_cm.c", "\tipoib_cm_free_rx_reap_list(dev);\n", "\tcancel_work_sync(&priv->cm.rx_reap_task);\n\tipoib_cm_free_rx_reap_list(dev);\n"},
-	// ptrace takes the vector registers of a guest's process only as a whole, and this UML has
+	// ptrace takes the register state (xstate) of a guest's process only as a whole, and this UML has
 	// room for what AVX-512 needs: on a processor that has more (AMX), init ends at its first
 	// instruction ("ptrace set fp regs failed"). The rest is zeros: no process of a guest can
 	// ask the host for AMX. Linux 6.13 and newer ask the host for the size.

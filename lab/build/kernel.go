@@ -58,6 +58,11 @@ var edits = []struct{ file, old, new string }{
 	// that moment frees their completion queue first ("Destroy of kernel CQ shouldn't fail",
 	// then use after free). Debian's own kernels, 6.1 and 6.12, have that bug.
 	{"drivers/infiniband/ulp/ipoib/ipoib_cm.c", "\tipoib_cm_free_rx_reap_list(dev);\n", "\tcancel_work_sync(&priv->cm.rx_reap_task);\n\tipoib_cm_free_rx_reap_list(dev);\n"},
+	// ib_ipoib has another work that nothing waits for: it polls for sent packets where an
+	// interface stops with some under way, and an interface that is deleted in that moment is
+	// freed under it ("Segfault with no mm" in ipoib_napi_schedule_work). Debian's own 6.12 has
+	// that bug, too.
+	{"drivers/infiniband/ulp/ipoib/ipoib_verbs.c", "\tib_destroy_cq(priv->send_cq);\n\tib_destroy_cq(priv->recv_cq);\n", "\tib_destroy_cq(priv->send_cq);\n\tib_destroy_cq(priv->recv_cq);\n\tcancel_work_sync(&priv->reschedule_napi_work);\n"},
 	// ptrace takes the register state (xstate) of a guest's process only as a whole, and this UML has
 	// room for what AVX-512 needs: on a processor that has more (AMX), init ends at its first
 	// instruction ("ptrace set fp regs failed"). The rest is zeros: no process of a guest can

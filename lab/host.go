@@ -80,14 +80,11 @@ type Guest struct {
 	cfg   Config
 	start time.Time
 	done  chan struct{}
+	cmd   *exec.Cmd // the watcher
 	err   error     // of the machine's process, after done
-	again int       // starts after one that QEMU broke, after done
-	cmd   *exec.Cmd // of the latest start
 
-	mu sync.Mutex
 	// lifeline keeps the machine alive while it is open.
 	lifeline *os.File
-	killed   bool // it is not started again
 	timeout  *time.Timer
 	late     atomic.Bool // killed for being late
 	kept     string      // where keep moves the folder
@@ -439,11 +436,11 @@ func (m *machine) boot(j job, name string, con *os.File) (*Guest, error) {
 	if err := m.initramfs(initrd); err != nil {
 		return nil, err
 	}
-	command := func() *exec.Cmd { return m.umlCommand(dir, initrd, con != nil) }
+	command := m.umlCommand
 	if m.cfg.Machine == QEMU {
-		command = func() *exec.Cmd { return m.qemuCommand(dir, initrd, con != nil) }
+		command = m.qemuCommand
 	}
-	if err := g.run(con, command); err != nil {
+	if err := g.run(con, command(dir, initrd, con != nil)); err != nil {
 		return nil, err
 	}
 	ok = true
@@ -508,32 +505,8 @@ func (m *machine) umlCommand(dir, initrd string, quiet bool) *exec.Cmd {
 	return cmd
 }
 
-// run starts the machine and watches over it.
-func (g *Guest) run(con *os.File, command func() *exec.Cmd) error {
-	g.start = time.Now()
-	if err := g.launch(con, command()); err != nil {
-		return err
-	}
-	go func() {
-		defer close(g.done)
-		for {
-			g.err = g.cmd.Wait()
-			if con != nil || !g.brokenByQEMU(g.err) || !g.relaunch(command()) {
-				return
-			}
-		}
-	}()
-	if con == nil {
-		g.timeout = time.AfterFunc(g.cfg.Timeout, func() {
-			g.late.Store(true)
-			g.Kill()
-		})
-	}
-	return nil
-}
-
-// launch starts the machine with the command in a watcher's hands, on con if there is one.
-func (g *Guest) launch(con *os.File, cmd *exec.Cmd) error {
+// run starts the machine with the command in a watcher's hands, on con if there is one.
+func (g *Guest) run(con *os.File, cmd *exec.Cmd) error {
 	kept := g.kept
 	if con != nil {
 		kept = "" // who had it before his eyes needs no log
@@ -562,35 +535,29 @@ func (g *Guest) launch(con *os.File, cmd *exec.Cmd) error {
 	}
 	cmd.Dir = g.Dir
 	g.cmd, g.lifeline = cmd, lifeline
+	g.start = time.Now()
 	err = cmd.Start()
 	cmd.ExtraFiles[len(cmd.ExtraFiles)-1].Close() // the watcher has it now
-	return err
-}
-
-// relaunch starts the machine again, unless it was killed or that did not help before.
-func (g *Guest) relaunch(cmd *exec.Cmd) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.killed || g.again == 2 {
-		return false
+	if err != nil {
+		return err
 	}
-	g.again++
-	_ = os.Rename(filepath.Join(g.Dir, "console.log"), filepath.Join(g.Dir, fmt.Sprintf("console-%d.log", g.again)))
-	_ = g.lifeline.Close()
-	if err := g.launch(nil, cmd); err != nil {
-		g.err = err
-		return false
+	go func() {
+		g.err = cmd.Wait()
+		close(g.done)
+	}()
+	if con == nil {
+		g.timeout = time.AfterFunc(g.cfg.Timeout, func() {
+			g.late.Store(true)
+			g.Kill()
+		})
 	}
-	return true
+	return nil
 }
 
 // Kill ends the guest at once, as pulling the plug does.
 func (g *Guest) Kill() {
-	g.mu.Lock()
-	g.killed = true
 	_, _ = g.lifeline.Write([]byte("end"))
 	_ = g.lifeline.Close()
-	g.mu.Unlock()
 	<-g.done
 }
 
@@ -654,9 +621,6 @@ func (g *Guest) outcome(t *testing.T) string {
 	}
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
-	if g.again > 0 {
-		t.Logf("lab: QEMU broke %s before the test began; started again, %d times", g.name(), g.again)
-	}
 	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds())
 	if why != "" && kernelOnly {
 		t.Logf("lab: %s; only the kernel is judged", why)

@@ -3,12 +3,9 @@ package lab
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestKernelErrors(t *testing.T) {
@@ -95,63 +92,5 @@ Ca	1 "H-0000000000000020"		# "host"
 	}
 	if _, err := Topology("file", "nonsense [\n"); err == nil || !strings.Contains(err.Error(), "file:1:") {
 		t.Errorf("nonsense: %v", err)
-	}
-}
-
-// A machine whose kernel QEMU broke before the test began is started again, a few
-// times; no other is.
-func TestBrokenByQEMU(t *testing.T) {
-	const oops = "echo '[    2.5] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI'; "
-	for _, tc := range []struct {
-		name    string
-		machine Machine
-		scripts []string // of one start after the other
-		starts  int
-	}{
-		{"OK", QEMU, []string{"echo fine; touch out/boot"}, 1},
-		{"OK the second time", QEMU, []string{oops, "echo fine; touch out/boot"}, 2},
-		{"OK after a crash", QEMU, []string{"kill -SEGV $$", "touch out/boot"}, 2},
-		{"bad each time", QEMU, []string{oops, oops, oops, oops}, 3},
-		{"bad in the test", QEMU, []string{"touch out/boot; " + oops, ""}, 1},
-		{"bad otherwise", QEMU, []string{"echo Oops: general protection fault", ""}, 1},
-		{"bad crash in the test", QEMU, []string{"touch out/boot; kill -SEGV $$", ""}, 1},
-		{"bad killed", QEMU, []string{"kill -KILL $$", ""}, 1},
-		{"bad crash of UML", UML, []string{"kill -SEGV $$", ""}, 1},
-		{"bad in UML", UML, []string{oops, ""}, 1},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			g := &Guest{Dir: t.TempDir(), cfg: Config{Machine: tc.machine, Timeout: time.Minute}, done: make(chan struct{})}
-			if err := os.Mkdir(filepath.Join(g.Dir, "out"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			starts := 0
-			command := func() *exec.Cmd {
-				starts++
-				return exec.Command("/bin/sh", "-c", tc.scripts[min(starts, len(tc.scripts))-1])
-			}
-			if err := g.run(nil, command); err != nil {
-				t.Fatal(err)
-			}
-			<-g.done
-			if g.again+1 != tc.starts || g.again > 0 && !fileExists(filepath.Join(g.Dir, "console-1.log")) {
-				t.Errorf("%d starts, want %d", g.again+1, tc.starts)
-			}
-			g.Kill() // of one that is gone
-		})
-	}
-}
-
-// A machine that is killed is not started again, whatever its console says.
-func TestKilledIsNotStartedAgain(t *testing.T) {
-	g := &Guest{Dir: t.TempDir(), cfg: Config{Machine: QEMU, Timeout: time.Minute}, done: make(chan struct{})}
-	if err := g.run(nil, func() *exec.Cmd { return exec.Command("/bin/sh", "-c", "echo int3: 0000; exec sleep 60") }); err != nil {
-		t.Fatal(err)
-	}
-	for !g.brokenByQEMU(nil) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	g.Kill()
-	if g.again != 0 {
-		t.Errorf("started again %d times", g.again)
 	}
 }

@@ -132,9 +132,10 @@ func TestFirstLight(t *testing.T) {
 	})
 }
 
-// TestModeContended has the mode changed again and again while others want the RTNL
-// on another CPU. By rtnetlink the kernel would release a lock that it does not
-// hold, and say so.
+// TestModeContended has the mode changed again and again while others want the RTNL.
+// By rtnetlink the kernel would release a lock that it does not hold, and say so:
+// it gives the lock up to flush paths, and waits there for the question for a path
+// that nobody answers, so that others come in.
 func TestModeContended(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
@@ -143,6 +144,8 @@ func TestModeContended(t *testing.T) {
 		d.configured("ib0", 20*time.Second)
 		ctx, stop := context.WithCancel(context.Background())
 		var others sync.WaitGroup
+		yes, no := true, false
+		flap := []rtnl.Request{rtnl.SetLink(1, rtnl.LinkChange{Up: &yes}), rtnl.SetLink(1, rtnl.LinkChange{Up: &no})}
 		for range 3 {
 			c, err := rtnl.Dial()
 			if err != nil {
@@ -150,8 +153,7 @@ func TestModeContended(t *testing.T) {
 			}
 			others.Go(func() {
 				for ctx.Err() == nil {
-					up := true
-					for _, err := range c.DoAll(slices.Repeat([]rtnl.Request{rtnl.SetLink(1, rtnl.LinkChange{Up: &up})}, 16)) {
+					for _, err := range c.DoAll(slices.Repeat(flap, 8)) {
 						if err != nil {
 							g.Error(err)
 						}
@@ -162,7 +164,12 @@ func TestModeContended(t *testing.T) {
 		}
 		defer others.Wait()
 		defer stop()
-		for range 20 {
+		nobody := strings.TrimSpace(g.Read("/sys/class/net/ib0/address"))
+		g.Exec("ip", "neigh", "add", "192.168.151.9", "lladdr", nobody[:len(nobody)-2]+"ff", "dev", "ib0", "nud", "permanent")
+		g.Ctl("fault all drop kind=gmp attr=0x35")
+		asking := g.Start("ping", "-q", "-i", "0.02", "192.168.151.9")
+		defer asking.Kill()
+		for range 10 {
 			g.Write("/sys/class/net/ib0/mode", "datagram\n")
 			g.WaitFor(20*time.Second, func() string {
 				if mode(g, "ib0") != "connected" || mtu(g, "ib0") != "65520" {

@@ -99,7 +99,7 @@ func (g *Guest) name() string {
 	return "the guest"
 }
 
-// ended reports whether the guest's machine has ended for good.
+// ended reports whether the guest's machine has ended.
 func (g *Guest) ended() bool {
 	select {
 	case <-g.done:

@@ -11,7 +11,7 @@ import (
 
 // The fabric is unloaded and loaded again while a subnet manager runs and IPoIB
 // traffic flows in both modes.  IBNET_TEARDOWNS says how often, 5 times without; a
-// tenth of it on Debian's kernel with two CPUs, where more races.
+// tenth of it on Debian's kernel with two CPUs, which take turns.
 func TestTeardown(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("IBNET_TEARDOWNS"))
 	if err != nil {

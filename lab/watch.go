@@ -118,14 +118,10 @@ func watcher() {
 		os.Exit(code)
 	}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		os.Exit(signalExit + int(ws.Signal()))
+		os.Exit(128 + int(ws.Signal())) // as a shell has it
 	}
 	os.Exit(1)
 }
-
-// signalExit and a signal's number is the exit status of the watcher of a machine that
-// the signal has ended, as a shell has it.
-const signalExit = 128
 
 // terminalOwner returns the process group that has the terminal on standard input,
 // which must be this one; 0 if the terminal has no such thing for this session.

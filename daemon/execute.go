@@ -104,7 +104,7 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 // setMode changes the mode of an IPoIB link by its file in sysfs. It reports false
 // if that is not possible: rtnetlink is asked then, and gives the reason if there
 // is one. The file comes first because ipoib_set_mode lets the RTNL go in between:
-// where another CPU has taken it meanwhile, rtnetlink goes on as if it were still
+// where another task has taken it meanwhile, rtnetlink goes on as if it were still
 // its own, and releases it (ipoib_changelink; Linux 6.1 to 7.2).
 func (k *Kernel) setMode(o link.SetMode, index int) bool {
 	return k.sys.SetIPoIBMode(o.On.Link, index, o.Mode.String()) == nil

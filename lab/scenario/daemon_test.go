@@ -134,18 +134,18 @@ func TestFirstLight(t *testing.T) {
 
 // TestModeContended has the mode changed again and again while others want the RTNL.
 // By rtnetlink the kernel would release a lock that it does not hold, and say so:
-// it gives the lock up to flush paths, and waits there for the question for a path
-// that nobody answers, so that others come in.
+// it gives the lock up to flush paths, and sleeps there until a question for a path
+// that nobody answers is called off, so that others come in.
 func TestModeContended(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
-		g.SM(lab.SM{})
+		g.SM(lab.SM{Dev: "swib1"}) // what a port sends to itself meets no faults
 		d := startDaemon(g)
 		d.configured("ib0", 20*time.Second)
+		// The lock is held asleep while a link goes down.
+		flap := []rtnl.Request{rtnl.SetLink(1, rtnl.LinkChange{Up: new(true)}), rtnl.SetLink(1, rtnl.LinkChange{Up: new(false)})}
 		ctx, stop := context.WithCancel(context.Background())
 		var others sync.WaitGroup
-		yes, no := true, false
-		flap := []rtnl.Request{rtnl.SetLink(1, rtnl.LinkChange{Up: &yes}), rtnl.SetLink(1, rtnl.LinkChange{Up: &no})}
 		for range 3 {
 			c, err := rtnl.Dial()
 			if err != nil {
@@ -164,11 +164,10 @@ func TestModeContended(t *testing.T) {
 		}
 		defer others.Wait()
 		defer stop()
-		nobody := strings.TrimSpace(g.Read("/sys/class/net/ib0/address"))
-		g.Exec("ip", "neigh", "add", "192.168.151.9", "lladdr", nobody[:len(nobody)-2]+"ff", "dev", "ib0", "nud", "permanent")
+		own := g.Read("/sys/class/net/ib0/address")
+		g.Exec("ip", "neigh", "add", "192.168.151.9", "lladdr", own[:len(own)-2]+"ff", "dev", "ib0", "nud", "permanent")
 		g.Ctl("fault all drop kind=gmp attr=0x35")
-		asking := g.Start("ping", "-q", "-i", "0.02", "192.168.151.9")
-		defer asking.Kill()
+		g.Start("ping", "-q", "-i", "0.02", "192.168.151.9")
 		for range 10 {
 			g.Write("/sys/class/net/ib0/mode", "datagram\n")
 			g.WaitFor(20*time.Second, func() string {

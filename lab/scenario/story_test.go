@@ -70,7 +70,7 @@ func TestHotplug(t *testing.T) {
 		hotplug(t, lab.UML, "auto", "connected", 65520)
 	})
 	// Connected mode of a child is set by rtnetlink, which may break the kernel's
-	// lock where there are several CPUs (TestModeContended).
+	// lock (TestModeContended), likelier where there are several CPUs.
 	t.Run("debian", func(t *testing.T) {
 		t.Parallel()
 		hotplug(t, lab.QEMU, "datagram", "datagram", 4092)

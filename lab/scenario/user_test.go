@@ -215,6 +215,10 @@ func busAsUser(g *lab.G) {
 	if out := as("call", api.BusName, api.Root, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects"); !strings.Contains(out, ib0) {
 		g.Error("GetManagedObjects lacks the link")
 	}
+	// The link came up a moment ago; its link-local address shall not come in between.
+	g.Wait("the end of duplicate address detection", 20*time.Second, func() bool {
+		return strings.Contains(as("get-property", api.BusName, ib0, api.Link, "IPv6AddressState"), "degraded")
+	})
 	mon := g.Start("busctl", "--json=short", "monitor", api.BusName)
 	g.Wait("busctl to watch", 10*time.Second, func() bool { return strings.Contains(mon.Output(), "Monitoring") })
 	g.Write(unitDir+"10-ib0.ibnetwork", auto+"[Link]\nMTUBytes=1500\n")

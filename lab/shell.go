@@ -61,7 +61,8 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 	if msg, err := os.ReadFile(filepath.Join(g.Dir, "out/error")); err == nil {
 		return errors.New(strings.TrimSpace(string(msg)))
 	}
-	if _, err := os.Stat(filepath.Join(g.Dir, "out/exit")); err != nil {
+	// Who powers the guest off leaves no status, and means it.
+	if !fileExists(filepath.Join(g.Dir, "out/exit")) && g.err != nil {
 		return fmt.Errorf("the guest died after %v: %w", time.Since(g.start).Round(time.Millisecond), g.err)
 	}
 	return nil

@@ -137,6 +137,7 @@ func TestShellEnds(t *testing.T) {
 	}{
 		{"exit", "-c", func(t *testing.T, x *terminal, _ int) { x.enter(t, "exit") }, false},
 		{"exit, job control", "-mc", func(t *testing.T, x *terminal, _ int) { x.enter(t, "exit") }, false},
+		{"poweroff", "-c", func(t *testing.T, x *terminal, _ int) { x.enter(t, "poweroff -f") }, false},
 		{"SIGTERM", "-c", kill(unix.SIGTERM), false},
 		{"SIGHUP", "-mc", kill(unix.SIGHUP), false},
 		{"SIGKILL", "-c", kill(unix.SIGKILL), false},
@@ -200,6 +201,9 @@ func TestShellEnds(t *testing.T) {
 				return
 			}
 			wait("the end is seen", x.shows("\nended "))
+			if asked := !strings.HasPrefix(tc.name, "SIG"); asked {
+				wait("exit status 0", x.shows("\nended 0"))
+			}
 			x.enter(t, "hello")
 			wait("an answer of the shell that called", x.shows("got hello"))
 			if err := <-ended; err != nil {

@@ -168,7 +168,7 @@ func TestModeContended(t *testing.T) {
 		g.Exec("ip", "neigh", "add", "192.168.151.9", "lladdr", own[:len(own)-2]+"ff", "dev", "ib0", "nud", "permanent")
 		g.Ctl("fault all drop kind=gmp attr=0x35")
 		g.Start("ping", "-q", "-i", "0.02", "192.168.151.9")
-		for range 10 {
+		for range 20 {
 			g.Write("/sys/class/net/ib0/mode", "datagram\n")
 			g.WaitFor(20*time.Second, func() string {
 				if mode(g, "ib0") != "connected" || mtu(g, "ib0") != "65520" {

@@ -91,16 +91,15 @@ func TestCardOfTwoKinds(t *testing.T) {
 				g.Errorf("node description %q", s)
 			}
 			// The file says the index that the table has.
-			g.WaitFor(5*time.Second, func() string {
+			var env string
+			g.Wait("environment file", 5*time.Second, func() bool {
 				b, err := os.ReadFile("/run/ibnetworkd/links/" + eth + ".env")
-				if err == nil {
-					err = rightIndex(string(b), "swib0", 1, "0a07:0101")
-				}
-				if err != nil {
-					return err.Error()
-				}
-				return ""
+				env = string(b)
+				return err == nil && strings.Contains(env, "NCCL_IB_GID_INDEX")
 			})
+			if err := rightIndex(env, "swib0", 1, "0a07:0101"); err != nil {
+				g.Error(err)
+			}
 			var ib string
 			g.Wait("the link of port 2", 10*time.Second, func() bool {
 				for _, s := range d.report().Links {

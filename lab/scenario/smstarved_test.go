@@ -30,7 +30,7 @@ func TestSMStarved(t *testing.T) {
 		}
 		before := smStatus(g, "swib0").Counters
 		sent := func() (x int) {
-			if _, err := fmt.Sscan(g.Read("/sys/class/infiniband/swib1/ports/1/counters/port_xmit_packets"), &x); err != nil {
+			if _, err := fmt.Sscan(g.PortFile("swib1", 1, "counters/port_xmit_packets"), &x); err != nil {
 				g.Fatal(err)
 			}
 			return x

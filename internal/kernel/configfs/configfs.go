@@ -69,11 +69,23 @@ func (f FS) open(dev string, port int) (dir string, made bool, err error) {
 	return filepath.Join(d, "ports", strconv.Itoa(port)), made, nil
 }
 
-// close removes the directory again if open made it, so that nothing is left
-// that would hold the device's reference.
-func (f FS) close(dev string, made bool) {
-	if made {
-		_ = os.Remove(filepath.Join(f.dir, dev))
+// with runs do with the directory of a port. A directory that it made is removed
+// again, so that nothing is left that would hold the device's reference.
+func (f FS) with(dev string, port int, do func(dir string) error) error {
+	const tries = 3
+	for i := 1; ; i++ {
+		dir, made, err := f.open(dev, port)
+		if err != nil {
+			return err
+		}
+		err = do(dir)
+		if made {
+			_ = os.Remove(filepath.Join(f.dir, dev))
+		}
+		// Whoever else had made it may have removed it meanwhile.
+		if made || i == tries || !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 }
 
@@ -89,26 +101,23 @@ func get(dir, name string) (string, error) {
 }
 
 // Get reads a port's defaults.
-func (f FS) Get(dev string, port int) (Defaults, error) {
-	dir, made, err := f.open(dev, port)
-	if err != nil {
-		return Defaults{}, err
-	}
-	defer f.close(dev, made)
-	var d Defaults
-	if d.RoCEMode, err = get(dir, "default_roce_mode"); err != nil {
-		return d, err
-	}
-	s, err := get(dir, "default_roce_tos")
-	if err != nil {
-		return d, err
-	}
-	v, err := strconv.ParseUint(s, 0, 8)
-	if err != nil {
-		return d, fmt.Errorf("%s/default_roce_tos: %.40q is not a type of service", dir, s)
-	}
-	d.ToS = uint8(v)
-	return d, nil
+func (f FS) Get(dev string, port int) (d Defaults, err error) {
+	err = f.with(dev, port, func(dir string) error {
+		if d.RoCEMode, err = get(dir, "default_roce_mode"); err != nil {
+			return err
+		}
+		s, err := get(dir, "default_roce_tos")
+		if err != nil {
+			return err
+		}
+		v, err := strconv.ParseUint(s, 0, 8)
+		if err != nil {
+			return fmt.Errorf("%s/default_roce_tos: %.40q is not a type of service", dir, s)
+		}
+		d.ToS = uint8(v)
+		return nil
+	})
+	return d, err
 }
 
 // SetRoCEMode sets the version of new connections.
@@ -125,15 +134,12 @@ func (f FS) SetToS(dev string, port int, tos uint8) error {
 }
 
 func (f FS) set(dev string, port int, name, value string) error {
-	dir, made, err := f.open(dev, port)
-	if err != nil {
-		return err
-	}
-	defer f.close(dev, made)
-	file, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(value)
-	return errors.Join(err, file.Close())
+	return f.with(dev, port, func(dir string) error {
+		file, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = file.WriteString(value)
+		return errors.Join(err, file.Close())
+	})
 }

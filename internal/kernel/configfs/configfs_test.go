@@ -58,3 +58,29 @@ func TestUnavailable(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// A directory that somebody else had made may go while it is read.
+func TestDirectoryGoes(t *testing.T) {
+	f, dir := plain(t)
+	n := 0
+	err := f.with("mlx5_0", 1, func(string) error {
+		if n++; n == 1 {
+			if err := os.RemoveAll(filepath.Dir(filepath.Dir(dir))); err != nil {
+				t.Fatal(err)
+			}
+			return os.ErrNotExist
+		}
+		return nil
+	})
+	if err != nil || n != 2 {
+		t.Errorf("%d times, %v", n, err)
+	}
+	if _, err := os.Stat(filepath.Dir(filepath.Dir(dir))); err == nil {
+		t.Error("the directory that was made for it stays")
+	}
+	// A port that is not there stays so.
+	f, _ = plain(t)
+	if _, err := f.Get("mlx5_0", 2); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a port that is not there: %v", err)
+	}
+}

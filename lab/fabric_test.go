@@ -396,10 +396,25 @@ func TestVirtualFunctions(t *testing.T) {
 			g.Errorf("node GUID %q", s)
 		}
 		refused(g, "del h512", unix.EBUSY)
-		g.Write(pf+"/sriov_numvfs", "0")
-		if _, err := os.Stat(pf + "/virtfn0"); err == nil {
-			g.Error("a function is left")
+		left := func() {
+			g.Helper()
+			if _, err := os.Stat(pf + "/virtfn0"); err == nil {
+				g.Error("a function is left")
+			}
+			if n := g.Exec("ls", "/sys/class/infiniband"); strings.Count(n, "\n") != 1 {
+				g.Errorf("there are the adapters\n%s", n)
+			}
 		}
+		g.Write(pf+"/sriov_numvfs", "0")
+		left()
+		// They go with the driver of the physical function, and do not come back with it.
+		g.Write(pf+"/sriov_numvfs", "2")
+		g.Write(drv+"/unbind", "swib.0")
+		g.Write(drv+"/bind", "swib.0")
+		if n := g.Read(pf + "/sriov_numvfs"); n != "0" {
+			g.Errorf("%s virtual functions outlive the driver", n)
+		}
+		left()
 	})
 }
 

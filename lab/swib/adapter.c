@@ -399,8 +399,26 @@ static int bind(struct swib_hca *h, struct device *parent)
 	return r;
 }
 
+/*
+ * The virtual functions go before the driver of the physical one, which calls
+ * pci_disable_sriov() in its remove().  Who holds the mutex and waits for this
+ * device's lock has deleted them already.
+ */
+static void lose_vfs(struct swib_hca *h)
+{
+	while (READ_ONCE(h->num_vfs)) {
+		if (mutex_trylock(&swib_cfg_mutex)) {
+			del_vfs(h);
+			mutex_unlock(&swib_cfg_mutex);
+		} else {
+			msleep(1);
+		}
+	}
+}
+
 static void unbind(struct swib_hca *h)
 {
+	lose_vfs(h);
 	swib_devlink_close(h);
 	mutex_lock(&h->lock);
 	personality_down(h);

@@ -147,6 +147,12 @@ func (p *Proc) Output() string {
 // Signal sends a signal to the program.
 func (p *Proc) Signal(s syscall.Signal) {
 	p.g.Helper()
+	switch s {
+	case syscall.SIGSTOP:
+		_ = os.WriteFile(stoppedFile(p.Cmd.Process.Pid), nil, 0o644)
+	case syscall.SIGCONT:
+		_ = os.Remove(stoppedFile(p.Cmd.Process.Pid))
+	}
 	if err := p.Cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.g.Fatalf("signal %v to %s: %v", s, p.Cmd.Path, err)
 	}
@@ -224,7 +230,14 @@ func (g *G) Write(path, text string) {
 
 // TryWrite is Write for what the kernel may refuse.
 func (g *G) TryWrite(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|os.O_CREATE, 0o644)
+	if !strings.HasPrefix(path, "/sys/") {
+		// At once, as careful editors do: somebody may watch the folder.
+		if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+			return err
+		}
+		return os.Rename(path+".new", path)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

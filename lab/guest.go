@@ -328,6 +328,9 @@ func (j *job) run() {
 	up, _ := os.ReadFile("/proc/uptime")
 	_ = os.WriteFile(shareDir+"/out/boot", up, 0o644)
 
+	if err := j.startJitter(); err != nil {
+		fatal("%v", err)
+	}
 	var code int
 	if j.Shell {
 		code = j.shell(env)

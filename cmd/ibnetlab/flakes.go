@@ -114,12 +114,16 @@ func (f flakes) failed() (n int) {
 func flakesCommand() *cobra.Command {
 	var n int
 	var pattern, logs string
+	var jitter time.Duration
 	c := &cobra.Command{
 		Use:   "flakes [PACKAGE...]",
 		Short: "Run the scenarios many times and count what fails (default: ./lab/scenario)",
 		RunE: func(cmd *cobra.Command, pkgs []string) error {
 			if n < 1 {
 				return fmt.Errorf("-n %d: want 1 run or more", n)
+			}
+			if jitter < 0 {
+				return fmt.Errorf("--jitter %v: want a time, for example 400ms", jitter)
 			}
 			if err := checkPattern(pattern); err != nil {
 				return fmt.Errorf("--run %q: %w", pattern, err)
@@ -148,7 +152,7 @@ func flakesCommand() *cobra.Command {
 			for i := 1; i <= n; i++ {
 				start := time.Now()
 				before := all.failed()
-				r := runOutput{all: all}
+				r := runOutput{all: all, jitter: jitter}
 				if err := r.once(cmd.Context(), root, pkgs, pattern, filepath.Join(logs, fmt.Sprintf("run-%03d.log", i))); err != nil {
 					return err
 				}
@@ -176,6 +180,7 @@ func flakesCommand() *cobra.Command {
 	}
 	c.Flags().IntVarP(&n, "runs", "n", 50, "how often")
 	c.Flags().StringVar(&pattern, "run", "", "regular expression of the tests, as for go test")
+	c.Flags().DurationVar(&jitter, "jitter", 0, "stop the guests' processes at random, each for at most this long, to find what a test takes for granted of their order")
 	c.Flags().StringVar(&logs, "logs", "", "folder for the logs of runs that failed (default: a new one)")
 	return c
 }
@@ -231,6 +236,7 @@ func checkPackages(ctx context.Context, root string, pkgs []string) error {
 // runOutput reads what go test says of one run.
 type runOutput struct {
 	all     flakes
+	jitter  time.Duration
 	broken  []string // what is known of failures that are no test's
 	unbuilt bool     // something did not compile
 	failed  bool
@@ -377,6 +383,9 @@ func (r *runOutput) once(ctx context.Context, root string, pkgs []string, patter
 		}
 	}()
 	test := goTest(ctx, root, append(args, pkgs...)...)
+	if r.jitter > 0 {
+		test.Env = append(test.Env, "IBNET_LAB_JITTER="+r.jitter.String())
+	}
 	pipe, err := test.StdoutPipe()
 	if err != nil {
 		return err

@@ -51,6 +51,7 @@ func flakyModule(t *testing.T) {
 		"exits/p_test.go":    head + "func TestExits(t *testing.T) { fmt.Println(\"last words\"); os.Exit(3) }\n",
 		"main/p_test.go":     head + "func TestMain(m *testing.M) { m.Run(); fmt.Println(\"in vain\"); os.Exit(3) }\n",
 		"panics/p_test.go":   head + "func TestPanics(t *testing.T) { go panic(\"beside the test\"); time.Sleep(time.Minute) }\n",
+		"jitter/p_test.go":   head + "func TestJitter(t *testing.T) { if os.Getenv(\"IBNET_LAB_JITTER\") != \"5ms\" { t.Fatal() } }\n",
 		"compiles/p_test.go": head + "func TestNot(t *testing.T) { undefinedThing() }\n",
 		"long/p_test.go":     head + "func TestLong(t *testing.T) { fmt.Println(strings.Repeat(\"x\", 300000)); t.Fatal(\"after all\") }\n",
 	})
@@ -79,6 +80,8 @@ func TestFlakesCommand(t *testing.T) {
 		{"bad panic beside a test", []string{"-n1", "./panics"}, []string{"ended in the middle of TestPanics:", "panic: beside the test"}, "1 failures in 1 runs", 1},
 		{"bad compilation", []string{"-n5", "./compiles", "./fine"}, []string{"run 1 of 5", "package flaky/compiles did not compile:", "undefined: undefinedThing"}, "1 failures in 1 runs", 1},
 		{"bad test with a long line", []string{"-n1", "./long"}, []string{"1 1 0.0 s 0.0 s TestLong"}, "1 failures in 1 runs", 1},
+		{"jitter", []string{"-n1", "--jitter", "5ms", "./jitter"}, []string{"1 runs without a failure"}, "", 0},
+		{"bad jitter", []string{"--jitter", "-1s", "./fine"}, nil, "--jitter -1s: want a time", 0},
 		{"no such test", []string{"-n1", "--run", "TestNone", "./fine"}, nil, `no test matches "TestNone"`, 0},
 		{"no run", []string{"-n0", "./fine"}, nil, "-n 0: want 1 run or more", 0},
 		{"bad pattern", []string{"--run", "(", "./fine"}, nil, "missing closing )", 0},

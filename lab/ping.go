@@ -152,7 +152,7 @@ func (p *pinger) answer(b []byte) (uint16, bool) {
 // request is one whose fate is not told yet.
 type request struct {
 	seq         uint16
-	at          time.Time
+	at, until   time.Time // sent; not answered by then, it is lost
 	known, lost bool
 }
 
@@ -186,8 +186,9 @@ func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
 	for !stopping || len(s.open) > 0 {
 		for now := time.Now(); !stopping && !now.Before(next); now = time.Now() {
 			seq++
-			s.open = append(s.open, request{seq: seq, at: now})
-			if p.send(seq) != nil {
+			err := p.send(seq)
+			s.open = append(s.open, request{seq: seq, at: now, until: time.Now().Add(answerLimit)})
+			if err != nil {
 				s.settle(seq, true)
 			}
 			// A guest that was not let run makes up for a little of it.
@@ -200,7 +201,7 @@ func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
 			then = next
 		}
 		if len(s.open) > 0 {
-			if end := s.open[0].at.Add(answerLimit); end.Before(then) {
+			if end := s.open[0].until; end.Before(then) {
 				then = end
 			}
 		}
@@ -211,11 +212,18 @@ func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) && err != unix.EAGAIN {
 			time.Sleep(20 * time.Millisecond) // of no answer in particular
 		}
-		// What came while this process did not run was looked at before it is lost.
+		// What came while this process did not run is looked at before it is lost, and
+		// what could not come, because the guest stood still, may come yet.
+		now := time.Now()
+		if late := now.Sub(then); late > answerLimit/5 {
+			for i := range s.open {
+				s.open[i].until = s.open[i].until.Add(late)
+			}
+		}
 		for got, err := p.receive(time.Time{}); err == nil; got, err = p.receive(time.Time{}) {
 			s.settle(got, false)
 		}
-		s.tell(time.Now(), row)
+		s.tell(now, row)
 		select {
 		case <-s.done:
 			stopping = true
@@ -240,7 +248,7 @@ func (s *Pinging) settle(seq uint16, lost bool) {
 func (s *Pinging) tell(now time.Time, row string) {
 	for len(s.open) > 0 {
 		r := s.open[0]
-		if !r.known && now.Sub(r.at) < answerLimit {
+		if !r.known && now.Before(r.until) {
 			return
 		}
 		s.open = s.open[1:]

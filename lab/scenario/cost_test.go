@@ -38,8 +38,7 @@ func TestCost(t *testing.T) {
 		g.Write("/tmp/children", batch.String())
 		g.Exec("ip", "-batch", "/tmp/children")
 
-		monitor := g.Start("ip", "-ts", "monitor", "address")
-		time.Sleep(200 * time.Millisecond)
+		monitor := watchAddresses(g, "-ts")
 		start := time.Now()
 		d := startDaemon(g, "--log-level", "debug")
 		g.WaitFor(time.Minute, func() string {
@@ -48,8 +47,9 @@ func TestCost(t *testing.T) {
 			}
 			return ""
 		})
-		first := firstStamp(g, monitor.Output()).Sub(start)
 		last := time.Since(start)
+		g.Wait("ip monitor to tell", 10*time.Second, func() bool { return strings.Contains(monitor.Output(), " inet 10.1") })
+		first := firstStamp(g, monitor.Output()).Sub(start)
 		quiet(g, d)
 		pid := d.p.Cmd.Process.Pid
 		rss := func() string { return grep(g.Read(fmt.Sprintf("/proc/%d/status", pid)), "VmRSS") }

@@ -44,6 +44,7 @@ func (d *service) kill() {
 	d.g.Helper()
 	d.p.Kill()
 	_ = d.p.Wait(5 * time.Second)
+	_ = os.Remove(d.state + "/state.json") // so that what is read next is from the new one
 }
 
 func (d *service) report() link.Report {

@@ -89,12 +89,17 @@ func TestGroupMTU(t *testing.T) {
 				if out, err := nodes[0].Try("ping", "-c", "1", "-W", "1", "-M", "do", "-s", fmt.Sprint(c.mtu-27), "10.4.0.2"); err == nil {
 					g.Errorf("a packet of %d bytes passes:\n%s", c.mtu+1, out)
 				}
-				s := nodes[0].status("ib0")
-				for _, w := range c.why {
-					if !strings.Contains(s, w) {
-						g.Errorf("the status does not say %q", w)
+				// The daemon hears of what the kernel has done a moment later.
+				s := ""
+				g.WaitFor(5*time.Second, func() string {
+					s = nodes[0].status("ib0")
+					for _, w := range c.why {
+						if !strings.Contains(s, w) {
+							return fmt.Sprintf("the status does not say %q:\n%s", w, s)
+						}
 					}
-				}
+					return ""
+				})
 				g.Logf("status:\n%s", s)
 			})
 		})

@@ -48,14 +48,9 @@ func TestImportLikeNetplan(t *testing.T) {
 				g.Exec("/usr/libexec/netplan/generate")
 				g.Exec("systemctl", "start", x.backend)
 				// Mode, MTU and address come one after the other.
-				theirs, since := "", time.Now()
-				g.Wait("netplan's state to be there", 60*time.Second, func() bool {
-					now := state()
-					if now != theirs {
-						theirs, since = now, time.Now()
-					}
-					return strings.Contains(now, "10.0.0.1/24") && time.Since(since) > 3*time.Second
-				})
+				theirs := ""
+				same := unchanged(3*time.Second, func() string { theirs = state(); return theirs })
+				g.Wait("netplan's state to be there", 60*time.Second, func() bool { return same() == "" && strings.Contains(theirs, "10.0.0.1/24") })
 				_, _ = g.Try("systemctl", "stop", x.backend+".socket")
 				g.Exec("systemctl", "stop", x.backend)
 				if x.instead != "" {

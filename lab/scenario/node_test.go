@@ -43,9 +43,7 @@ func (n *node) unit(name, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		n.g.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		n.g.Fatal(err)
-	}
+	n.g.Write(path, text)
 }
 
 // start runs ibnetworkd.

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -96,13 +97,20 @@ func TestSMSwitch(t *testing.T) {
 			g.Errorf("picture:\n%.200s", out)
 		}
 		for _, tool := range []string{"sminfo", "ibnetdiscover", "iblinkinfo", "saquery", "saquery -g", "ibhosts"} {
-			if out, err := g.Try("sh", "-c", tool); err != nil {
-				g.Errorf("%s: %v\n%s", tool, err, out)
+			// The tools ask once, for a second.
+			g.WaitFor(10*time.Second, func() string {
+				if out, err := g.Try("sh", "-c", tool); err != nil {
+					return fmt.Sprintf("%s: %v\n%s", tool, err, out)
+				}
+				return ""
+			})
+		}
+		g.WaitFor(10*time.Second, func() string {
+			if out, err := g.Try("ibdiagnet", "-o", "/tmp/dg", "-skip", "pm"); err != nil || strings.Contains(out, "-E-") {
+				return fmt.Sprintf("ibdiagnet: %v\n%s", err, out)
 			}
-		}
-		if out, err := g.Try("ibdiagnet", "-o", "/tmp/dg", "-skip", "pm"); err != nil || strings.Contains(out, "-E-") {
-			g.Errorf("ibdiagnet: %v\n%s", err, out)
-		}
+			return ""
+		})
 		// Its cable is pulled and put back.
 		g.Ctl("link 1 1 down")
 		g.WaitPort("swib1", 1, "DOWN", 5*time.Second)
@@ -139,11 +147,12 @@ func TestSMCable(t *testing.T) {
 	})
 }
 
-// sminfo is the state of the manager on an adapter, as the tool prints it.
+// sminfo is the state of the manager on an adapter, as the tool prints it; none if it
+// gives no answer in 200 ms.
 func sminfo(g *lab.G, from, guidOf string) string {
 	lid := g.PortFile(guidOf, 1, "lid")
 	out, _ := g.Try("sminfo", "-C", from, "-t", "200", lid)
-	for _, s := range []string{"SMINFO_MASTER", "SMINFO_STANDBY", "SMINFO_DISCOVERING", "SMINFO_NOTACTIVE"} {
+	for _, s := range []string{"SMINFO_MASTER", "SMINFO_STANDBY", "SMINFO_DISCOVER", "SMINFO_NOTACT"} {
 		if strings.Contains(out, s) {
 			return strings.TrimPrefix(s, "SMINFO_")
 		}
@@ -205,7 +214,14 @@ func TestSMWithOpensm(t *testing.T) {
 					g.Logf("settled %v after the second one started", time.Since(t0).Round(time.Millisecond))
 					pings := a.Pings("10.9.0.2", 100*time.Millisecond)
 					time.Sleep(2 * time.Second)
-					if s := states(); s != "MASTER STANDBY" {
+					s := ""
+					g.WaitFor(5*time.Second, func() string {
+						if s = states(); strings.Contains(s, "none") {
+							return "no answer from all: " + s
+						}
+						return ""
+					})
+					if s != "MASTER STANDBY" {
 						g.Errorf("did not stay settled: %s", s)
 					}
 					p := askSA(g, "swib2")
@@ -359,7 +375,10 @@ func TestSMAllPorts(t *testing.T) {
 			}
 		})
 		g.Start("ibnetsm", "run", "--socket=/run/ibnetsm/all.sock", "--state-dir=/tmp/sm", "--log-file=/tmp/ibnetsm.log")
-		time.Sleep(300 * time.Millisecond)
+		g.Wait("it to look for a port", 10*time.Second, func() bool {
+			log, _ := os.ReadFile("/tmp/ibnetsm.log")
+			return strings.Contains(string(log), "no port to manage yet")
+		})
 		g.LoadSwib("nhca=4 topo=0")
 		states := func() string {
 			var l []string

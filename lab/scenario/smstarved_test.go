@@ -8,6 +8,7 @@ import (
 
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/lab"
+	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/sm/transport/umad"
@@ -28,7 +29,12 @@ func TestSMStarved(t *testing.T) {
 		if err != nil {
 			g.Fatal(err)
 		}
-		before := smStatus(g, "swib0").Counters
+		var before engine.Counters
+		g.Wait("the manager to tell", 10*time.Second, func() bool {
+			x := smStatus(g, "swib0")
+			before = x.Counters
+			return x.State == "Master"
+		})
 		sent := func() (x int) {
 			if _, err := fmt.Sscan(g.PortFile("swib1", 1, "counters/port_xmit_packets"), &x); err != nil {
 				g.Fatal(err)
@@ -64,7 +70,11 @@ func TestSMStarved(t *testing.T) {
 				}
 			}
 		}
-		x := smStatus(g, "swib0").Counters
+		var x engine.Counters
+		g.Wait("the counters of now", 10*time.Second, func() bool {
+			x = smStatus(g, "swib0").Counters
+			return x.SA >= before.SA+n
+		})
 		answered, repeats := x.SA-before.SA, x.Again-before.Again
 		g.Logf("%d requests: %d answered, %d repeats passed over", n, answered, repeats)
 		// Retries that are sent while the answers are on their way are answered again.

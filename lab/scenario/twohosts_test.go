@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
 )
 
@@ -89,14 +90,14 @@ func TestTwoHosts(t *testing.T) {
 
 		g.Await("pinging", 120*time.Second)
 		role := both("start")
-		worker := describe(g).SubnetManagers[0].Worker
+		worker := smWait(g, "a manager", 20*time.Second, func(s []api.SMStatus) bool { return len(s) > 0 })[0].Worker
 		g.Await("killed", 60*time.Second)
 		if role == "master" {
-			pid := g.Exec("systemctl", "show", "-p", "MainPID", "--value", worker)
+			pid := mainPID(g, worker)
 			g.Exec("systemctl", "kill", "-s", "KILL", worker)
 			g.Wait("another process", 20*time.Second, func() bool {
-				now := g.Exec("systemctl", "show", "-p", "MainPID", "--value", worker)
-				return now != pid && strings.TrimSpace(now) != "0"
+				now := mainPID(g, worker)
+				return now != pid && now != "0"
 			})
 		}
 		g.Post(key("killing", me), "")

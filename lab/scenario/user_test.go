@@ -63,7 +63,7 @@ func TestInstalledHost(t *testing.T) {
 				g.Errorf("without a GID: %v\n%s", err, out)
 			}
 			p := g.Start("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
-			g.Exec("umount", gid)
+			g.Exec("umount", "-l", gid) // it may be reading it
 			if err := p.Wait(10 * time.Second); err != nil {
 				g.Errorf("once the GID is there: %v\n%s", err, p.Output())
 			}

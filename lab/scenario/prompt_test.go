@@ -250,7 +250,7 @@ func TestPrompt(t *testing.T) {
 		g.Write("/tmp/10-ib0.ibnetwork", strings.Replace(auto, "151.1/24", "151.99/24", 1))
 		p := g.Start("sh", "-c", "sleep 100 | ibnetctl try --timeout 4s /tmp/10-ib0.ibnetwork")
 		g.Wait("the tried address", 10*time.Second, func() bool {
-			return strings.Contains(seen.Output(), "151.99/24") && strings.Contains(grep(seen.Output(), "Deleted"), "151.1/24")
+			return strings.Contains(seen.Output(), "151.99/24") && strings.HasPrefix(grep(seen.Output(), "151.1/24"), "Deleted")
 		})
 		g.Wait("the former address", 20*time.Second, func() bool { return has("151.1/24") && !has("151.99/24") })
 		if got := g.Read(unitDir + "10-ib0.ibnetwork"); strings.TrimSpace(got) != strings.TrimSpace(auto) {

@@ -125,6 +125,7 @@ func (g *G) startIn(h *Host, name string, args []string) *Proc {
 	tell(filepath.Base(name), p.Log, h.prefix())
 	go func() {
 		p.err = cmd.Wait()
+		_ = os.Remove(stoppedFile(cmd.Process.Pid))
 		f.Close()
 		g.State(row, "")
 		close(p.done)
@@ -220,7 +221,8 @@ func (g *G) Read(path string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// Write writes text to a file in one write call, as sysfs wants it.
+// Write writes text to a file of the kernel's in one write call, as it wants it, and
+// replaces any other at once, as careful editors do: somebody may watch its folder.
 func (g *G) Write(path, text string) {
 	g.Helper()
 	if err := g.TryWrite(path, text); err != nil {
@@ -230,8 +232,7 @@ func (g *G) Write(path, text string) {
 
 // TryWrite is Write for what the kernel may refuse.
 func (g *G) TryWrite(path, text string) error {
-	if !strings.HasPrefix(path, "/sys/") {
-		// At once, as careful editors do: somebody may watch the folder.
+	if !strings.HasPrefix(path, "/sys/") && !strings.HasPrefix(path, "/proc/") {
 		if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
 			return err
 		}

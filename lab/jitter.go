@@ -19,21 +19,24 @@ const jitterVar = "IBNET_LAB_JITTER"
 
 // startJitter begins to stop processes if the job's environment asks for it.
 func (j *job) startJitter() error {
+	v := ""
 	for _, e := range j.Env {
-		v, ok := strings.CutPrefix(e, jitterVar+"=")
-		if !ok || j.TimeTravel { // nothing takes any time there
-			continue
+		if x, ok := strings.CutPrefix(e, jitterVar+"="); ok {
+			v = x
 		}
-		longest, err := time.ParseDuration(v)
-		if err != nil || longest <= 0 {
-			return fmt.Errorf("%s=%s: want a time, for example 400ms", jitterVar, v)
-		}
-		log, err := os.Create(shareDir + "/out/jitter")
-		if err != nil {
-			return err
-		}
-		go jitter(longest, log)
 	}
+	if v == "" || j.TimeTravel { // nothing takes any time there
+		return nil
+	}
+	longest, err := time.ParseDuration(v)
+	if err != nil || longest <= 0 {
+		return fmt.Errorf("%s=%s: want a time, for example 400ms", jitterVar, v)
+	}
+	log, err := os.Create(shareDir + "/out/jitter")
+	if err != nil {
+		return err
+	}
+	go jitter(longest, log)
 	return nil
 }
 
@@ -50,14 +53,23 @@ func jitter(longest time.Duration, log io.Writer) {
 		fmt.Fprintf(log, "%.3f %s[%d] %v\n", Uptime().Seconds(), name, pid, length)
 		_ = syscall.Kill(pid, syscall.SIGSTOP)
 		time.Sleep(length)
-		if _, err := os.Stat(stoppedFile(pid)); err != nil {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
+		if stoppedByTest(pid) {
+			continue
+		}
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+		if stoppedByTest(pid) { // just now
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
 		}
 	}
 }
 
 // stoppedFile is there while a test wants a process to be stopped.
 func stoppedFile(pid int) string { return fmt.Sprintf("/run/lab.stopped.%d", pid) }
+
+func stoppedByTest(pid int) bool {
+	_, err := os.Stat(stoppedFile(pid))
+	return err == nil
+}
 
 // anyProcess picks a process that may be stopped; 0 if there is none.
 func anyProcess() (pid int, name string) {

@@ -23,6 +23,7 @@ func TestJitter(t *testing.T) {
 		stops := func() int { return strings.Count(g.Read("/lab/out/jitter"), "\n") }
 		g.Wait("it to be stopped", time.Minute, is("T"))
 		g.Wait("it to go on", time.Minute, is("S"))
+		g.Wait("it to be stopped again", time.Minute, is("T"))
 		p.Signal(syscall.SIGSTOP)
 		g.Wait("it to be stopped by the test", time.Minute, is("T"))
 		for from := stops(); stops() < from+30; time.Sleep(time.Millisecond) {

@@ -182,7 +182,7 @@ func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
 	defer p.conn.Close()
 	var seq uint16
 	next := time.Now()
-	stopping := false
+	looked, stopping := next, false
 	for !stopping || len(s.open) > 0 {
 		for now := time.Now(); !stopping && !now.Before(next); now = time.Now() {
 			seq++
@@ -196,7 +196,8 @@ func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
 				next = now.Add(interval)
 			}
 		}
-		then := time.Now().Add(100 * time.Millisecond) // Stop is not heard before
+		const longest = 100 * time.Millisecond // Stop is not heard before
+		then := time.Now().Add(longest)
 		if !stopping && next.Before(then) {
 			then = next
 		}
@@ -215,11 +216,12 @@ func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
 		// What came while this process did not run is looked at before it is lost, and
 		// what could not come, because the guest stood still, may come yet.
 		now := time.Now()
-		if late := now.Sub(then); late > answerLimit/5 {
+		if late := now.Sub(looked) - longest; late > answerLimit/5 {
 			for i := range s.open {
 				s.open[i].until = s.open[i].until.Add(late)
 			}
 		}
+		looked = now
 		for got, err := p.receive(time.Time{}); err == nil; got, err = p.receive(time.Time{}) {
 			s.settle(got, false)
 		}

@@ -104,6 +104,7 @@ func TestGUID(t *testing.T) {
 		quiet(g, d)
 		d.kill()
 		d.start()
+		d.wait("ib0", "looked at", 5*time.Second, func(s link.Status) bool { return s.State != "" })
 		right()
 		quiet(g, d)
 		if o := ops(d); len(o) > 0 {

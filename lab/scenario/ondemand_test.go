@@ -219,11 +219,15 @@ func TestOnDemandTwoPorts(t *testing.T) {
 		sms := smWait(g, "one worker", 20*time.Second, func(s []api.SMStatus) bool { return len(s) == 2 && running(s) == 1 })
 		g.Logf("auto: %s", phases(sms))
 		stay := time.Now().Add(6 * time.Second)
+		looks := 0
 		g.Wait("time to pass", 10*time.Second, func() bool {
-			if s := describe(g).SubnetManagers; len(s) > 0 && running(s) != 1 {
-				g.Fatalf("%d workers", running(s))
+			if s := describe(g).SubnetManagers; len(s) > 0 {
+				looks++
+				if running(s) != 1 {
+					g.Fatalf("%d workers", running(s))
+				}
 			}
-			return time.Now().After(stay)
+			return looks > 10 && time.Now().After(stay)
 		})
 
 		// kill -9 of the only one: it is back, or the other port has one.
@@ -303,13 +307,7 @@ func TestOnDemandSettings(t *testing.T) {
 		})
 		g.Wait("the partition", 20*time.Second, func() bool { return strings.Contains(g.PortFile("swib0", 1, "pkeys/1"), "8001") })
 		master("ours to be master again", "ibnetsm@")
-		out := ""
-		g.Wait("sminfo", 10*time.Second, func() bool {
-			var err error
-			out, err = g.Try("sminfo", "-C", "swib0", "-P", "1") // asks once, for a second
-			return err == nil
-		})
-		if !strings.Contains(out, "priority 5") {
+		if out := g.Exec("sminfo", "-C", "swib0", "-P", "1", "-t", "10000"); !strings.Contains(out, "priority 5") {
 			g.Errorf("sminfo: %s", out)
 		}
 
@@ -374,15 +372,21 @@ func TestOnDemandAccidents(t *testing.T) {
 		ours := smWait(g, "ours to be master", 20*time.Second, isMaster)[0].Worker
 		kill := func() {
 			g.Helper()
-			old := mainPID(g, ours)
+			since := func(s []api.SMStatus) time.Time {
+				if len(s) == 0 || s[0].WorkerState != "active" {
+					return time.Time{}
+				}
+				return s[0].WorkerSince
+			}
+			old := since(smWait(g, "a worker", 10*time.Second, func(s []api.SMStatus) bool { return !since(s).IsZero() }))
 			g.Exec("systemctl", "kill", "-s", "KILL", ours)
-			g.Wait("another process", 30*time.Second, func() bool { now := mainPID(g, ours); return now != old && now != "0" })
+			smWait(g, "the worker to be there again", 30*time.Second, func(s []api.SMStatus) bool { return since(s).After(old) })
 		}
 		settle := func(what string, limit time.Duration) {
 			g.Helper()
 			took := g.Wait("ours to be master after "+what, limit, func() bool { return isMaster(describe(g).SubnetManagers) })
-			if n := len(strings.Split(g.Exec("systemctl", "list-units", "--state=active", "--plain", "--no-legend", "ibnetsm*.service"), "\n")); n > 1 {
-				g.Errorf("after %s there are %d workers", what, n)
+			if units := g.Exec("systemctl", "list-units", "--state=active", "--plain", "--no-legend", "ibnetsm*.service"); strings.Count(units, ".service ") != 1 {
+				g.Errorf("after %s the workers are\n%s", what, units)
 			}
 			g.Logf("%s: right after %v", what, took)
 		}

@@ -261,8 +261,13 @@ func TestPrompt(t *testing.T) {
 
 		// Killed while it waits: the guard takes it back.
 		seen = watchAddresses(g)
-		p = g.Start("sh", "-c", "exec ibnetctl try --timeout 4s /tmp/10-ib0.ibnetwork < /dev/zero")
+		p = g.Start("sh", "-c", "exec ibnetctl try --timeout 10s /tmp/10-ib0.ibnetwork < /dev/zero")
 		g.Wait("the tried address", 10*time.Second, func() bool { return strings.Contains(seen.Output(), "151.99/24") })
+		select {
+		case <-p.Done():
+			g.Fatalf("the trial is over already:\n%s", p.Output())
+		default:
+		}
 		p.Kill()
 		seen.Kill()
 		g.Wait("the former address", 20*time.Second, func() bool { return has("151.1/24") && !has("151.99/24") })

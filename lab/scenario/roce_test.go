@@ -91,18 +91,13 @@ func TestCardOfTwoKinds(t *testing.T) {
 				g.Errorf("node description %q", s)
 			}
 			// The file says the index that the table has.
-			var env string
 			g.WaitFor(5*time.Second, func() string {
 				b, _ := os.ReadFile("/run/ibnetworkd/links/" + eth + ".env")
-				env = string(b)
-				if err := rightIndex(env, "swib0", 1, "0a07:0101"); err != nil {
+				if err := rightIndex(string(b), "swib0", 1, "0a07:0101"); err != nil {
 					return err.Error()
 				}
 				return ""
 			})
-			if !strings.Contains(env, "NCCL_IB_GID_INDEX") {
-				g.Errorf("the environment file has\n%s", env)
-			}
 			var ib string
 			g.Wait("the link of port 2", 10*time.Second, func() bool {
 				for _, s := range d.report().Links {
@@ -361,7 +356,6 @@ func TestSoftRoCE(t *testing.T) {
 		g.Exec("ip", "link", "add", "link", "v1", "name", "foreign7", "type", "vlan", "id", "9")
 		d.kill()
 		d.start()
-		g.Wait("the new daemon", 10*time.Second, func() bool { return strings.Contains(d.p.Output(), "ibnetworkd starts") })
 		d.configured("v1", 20*time.Second)
 		if err := os.Remove(unitDir + "10-a.ibnetwork"); err != nil {
 			g.Fatal(err)

@@ -260,17 +260,17 @@ func still(g *lab.G, d *service, long time.Duration) {
 // which nobody looked counts little: the guest may have stood still.
 func unchanged[T comparable](long time.Duration, look func() T) func() string {
 	var last T
-	var quiet time.Duration
-	at := time.Time{} // of the last look
+	var same time.Duration
+	var at time.Time // of the last look
 	return func() string {
 		now, before := look(), at
 		at = time.Now()
 		if before.IsZero() || now != last {
-			last, quiet = now, 0
+			last, same = now, 0
 		} else {
-			quiet += min(at.Sub(before), max(long/5, 50*time.Millisecond))
+			same += min(at.Sub(before), max(long/5, 50*time.Millisecond))
 		}
-		if quiet < long {
+		if same < long {
 			return "still at work"
 		}
 		return ""

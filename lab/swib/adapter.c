@@ -252,13 +252,15 @@ static int vf_slot(struct swib_hca *pf, int i)
 static void del_vfs(struct swib_hca *pf)
 {
 	char name[20];
+	unsigned int last;
 
 	while (pf->num_vfs) {
-		pf->num_vfs--;
-		snprintf(name, sizeof(name), "virtfn%u", pf->num_vfs);
-		if (pf->parent)
-			sysfs_remove_link(&pf->parent->kobj, name);
-		swib_hca_del(vf_slot(pf, pf->num_vfs));
+		last = pf->num_vfs - 1;
+		snprintf(name, sizeof(name), "virtfn%u", last);
+		sysfs_remove_link(&pf->parent->kobj, name);
+		swib_hca_del(vf_slot(pf, last));
+		/* whoever unbinds the driver waits for the last one to be gone */
+		WRITE_ONCE(pf->num_vfs, last);
 	}
 	memset(pf->vf, 0, sizeof(pf->vf));
 }

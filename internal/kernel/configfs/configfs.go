@@ -82,8 +82,8 @@ func (f FS) with(dev string, port int, do func(dir string) error) error {
 		if made {
 			_ = os.Remove(filepath.Join(f.dir, dev))
 		}
-		// Whoever else had made it may have removed it meanwhile.
-		if made || i == tries || !errors.Is(err, fs.ErrNotExist) {
+		// Somebody may have removed it meanwhile: cma_roce_mode does, whoever made it.
+		if i == tries || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -103,7 +103,8 @@ func get(dir, name string) (string, error) {
 // Get reads a port's defaults.
 func (f FS) Get(dev string, port int) (d Defaults, err error) {
 	err = f.with(dev, port, func(dir string) error {
-		if d.RoCEMode, err = get(dir, "default_roce_mode"); err != nil {
+		mode, err := get(dir, "default_roce_mode")
+		if err != nil {
 			return err
 		}
 		s, err := get(dir, "default_roce_tos")
@@ -114,7 +115,7 @@ func (f FS) Get(dev string, port int) (d Defaults, err error) {
 		if err != nil {
 			return fmt.Errorf("%s/default_roce_tos: %.40q is not a type of service", dir, s)
 		}
-		d.ToS = uint8(v)
+		d = Defaults{RoCEMode: mode, ToS: uint8(v)}
 		return nil
 	})
 	return d, err

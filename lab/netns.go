@@ -309,6 +309,12 @@ func (g *G) Pings(addr string, interval time.Duration) (stop func() (sent, lost 
 }
 
 // Pinging is Pings with a look at the counters at any time.
+func (h *Host) Pinging(addr string, interval time.Duration) *Pinging {
+	h.g.Helper()
+	return h.g.pings(h, addr, interval)
+}
+
+// Pinging is Host.Pinging in the guest's own network.
 func (g *G) Pinging(addr string, interval time.Duration) *Pinging {
 	g.Helper()
 	return g.pings(nil, addr, interval)

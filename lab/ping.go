@@ -158,8 +158,11 @@ type request struct {
 
 // Pinging is a running series of echo requests.
 type Pinging struct {
+	interval    time.Duration
 	sent, lost  atomic.Int64
+	most        atomic.Int64 // lost in a row
 	done, ended chan struct{}
+	row         int64     // lost since the last that was answered
 	open        []request // in the order of sending
 	noted       time.Time
 }
@@ -167,6 +170,16 @@ type Pinging struct {
 // Count returns how many were sent of which it is known by now whether they were
 // answered, and how many of them were not.
 func (s *Pinging) Count() (sent, lost int) { return int(s.sent.Load()), int(s.lost.Load()) }
+
+// Silence returns how long at most requests had no answer, which is how many in a row
+// were lost: time in which the guest stood still and asked nothing is not in it.
+func (s *Pinging) Silence() time.Duration {
+	n := s.most.Load()
+	if n == 0 {
+		return 0
+	}
+	return time.Duration(n)*s.interval + answerLimit
+}
 
 // Stop ends the series, waits for the last answers, and returns its counters.
 func (s *Pinging) Stop() (sent, lost int) {
@@ -177,7 +190,7 @@ func (s *Pinging) Stop() (sent, lost int) {
 
 // run sends a request each interval, whatever becomes of the others, and tells what
 // became of them in the order of sending.
-func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
+func (s *Pinging) run(p *pinger, row string) {
 	defer close(s.ended)
 	defer p.conn.Close()
 	var seq uint16
@@ -192,8 +205,8 @@ func (s *Pinging) run(p *pinger, interval time.Duration, row string) {
 				s.settle(seq, true)
 			}
 			// A guest that was not let run makes up for a little of it.
-			if next = next.Add(interval); now.Sub(next) > answerLimit {
-				next = now.Add(interval)
+			if next = next.Add(s.interval); now.Sub(next) > answerLimit {
+				next = now.Add(s.interval)
 			}
 		}
 		const longest = 100 * time.Millisecond // Stop is not heard before
@@ -257,7 +270,11 @@ func (s *Pinging) tell(now time.Time, row string) {
 		state := "answers"
 		if r.lost || !r.known {
 			s.lost.Add(1)
+			s.row++
+			s.most.Store(max(s.most.Load(), s.row))
 			state = "lost"
+		} else {
+			s.row = 0
 		}
 		s.sent.Add(1)
 		if record(timeline.Record{At: r.at, Row: row, Text: state}) || now.Sub(s.noted) > time.Second {
@@ -289,7 +306,7 @@ func (g *G) pings(h *Host, addr string, interval time.Duration) *Pinging {
 	if err != nil {
 		g.Fatalf("%sping of %s: %v", h.prefix(), addr, err)
 	}
-	s := &Pinging{done: make(chan struct{}), ended: make(chan struct{})}
-	go s.run(p, interval, "ping "+h.prefix()+addr)
+	s := &Pinging{interval: interval, done: make(chan struct{}), ended: make(chan struct{})}
+	go s.run(p, "ping "+h.prefix()+addr)
 	return s
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -188,16 +187,15 @@ func hosts(g *lab.G) (a, b *lab.Host) {
 	return a, b
 }
 
-// silence runs f while a pings b ten times a second, and returns the longest
-// time without an answer.
+// silence runs f while a pings b ten times a second, and returns how long at most
+// there was no answer.
 func silence(g *lab.G, a *lab.Host, f func()) time.Duration {
 	g.Helper()
-	p := a.Start("ping", "-i", "0.1", "-D", "10.9.0.2")
-	g.Wait("the first answer", 5*time.Second, func() bool { return strings.Contains(p.Output(), "time=") })
+	p := a.Pinging("10.9.0.2", 100*time.Millisecond)
+	g.Wait("the first answer", 5*time.Second, func() bool { sent, lost := p.Count(); return sent > lost })
 	f()
-	p.Signal(syscall.SIGINT)
-	_ = p.Wait(5 * time.Second)
-	return gap(p.Output())
+	p.Stop()
+	return p.Silence()
 }
 
 func mainPID(g *lab.G, unit string) string {

@@ -1,31 +1,14 @@
 package scenario
 
 import (
-	"fmt"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
 )
-
-// gap is the longest time between two answers of a ping -D.
-func gap(out string) time.Duration {
-	var last, worst float64
-	for line := range strings.Lines(out) {
-		var at float64
-		if n, _ := fmt.Sscanf(line, "[%f]", &at); n == 1 && strings.Contains(line, "time=") {
-			if last != 0 {
-				worst = max(worst, at-last)
-			}
-			last = at
-		}
-	}
-	return time.Duration(worst * float64(time.Second))
-}
 
 // Two installed hosts at a switch, each with the one unit that says Manage=auto,
 // and a third host that pings both. Exactly one is master. Its worker is killed
@@ -133,21 +116,20 @@ func TestTwoHosts(t *testing.T) {
 	pinger := func(g *lab.G) {
 		g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
 		g.Sh("ip addr add %s/24 dev ib0; ip link set ib0 up", addr["c"])
-		p := map[string]*lab.Proc{}
+		p := map[string]*lab.Pinging{}
 		for _, n := range names {
 			g.Await(key("up", n), 120*time.Second)
 			g.Ping(addr[n], "-c", "1")
-			p[n] = g.Start("ping", "-n", "-i", "0.1", "-D", addr[n])
+			p[n] = g.Pinging(addr[n], 100*time.Millisecond)
 		}
 		g.Post("pinging", "")
 		check := func(n string) {
 			g.Helper()
-			p[n].Signal(syscall.SIGINT)
-			_ = p[n].Wait(5 * time.Second)
-			worst := gap(p[n].Output())
-			g.Logf("%s: longest silence %v; %s", n, worst, strings.TrimSpace(tail(p[n].Output(), 2)))
-			if worst == 0 || worst > limit {
-				g.Errorf("the pings to %s stood still for %v", n, worst)
+			sent, lost := p[n].Stop()
+			worst := p[n].Silence()
+			g.Logf("%s: %d of %d pings were lost, longest silence %v", n, lost, sent, worst)
+			if worst > limit || sent < 100 {
+				g.Errorf("%d pings to %s, which stood still for %v", sent, n, worst)
 			}
 		}
 		dying := g.Await("dying", 240*time.Second)

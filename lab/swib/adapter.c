@@ -3,6 +3,7 @@
  * Adapters: slots of the fabric, their platform or PCI devices, and the
  * personalities (ib_device, Ethernet links) that a bound driver gives them.
  */
+#include <linux/delay.h>
 #include <linux/if_arp.h>
 #include <linux/pci.h>
 #include <linux/platform_device.h>
@@ -413,7 +414,7 @@ static void lose_vfs(struct swib_hca *h)
 			del_vfs(h);
 			mutex_unlock(&swib_cfg_mutex);
 		} else {
-			msleep(1);
+			usleep_range(1000, 2000);
 		}
 	}
 }

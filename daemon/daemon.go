@@ -116,6 +116,7 @@ type Daemon struct {
 	unsaved     map[string]bool // links that changed since the report was written
 	reportDirty bool
 	reportNext  time.Time // not before
+	recordNext  time.Time // when to write it again, zero if it is written
 }
 
 type mailbox struct {
@@ -347,6 +348,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if d.reportDirty && (next.IsZero() || d.reportNext.Before(next)) {
 			next = d.reportNext
 		}
+		if !d.recordNext.IsZero() && (next.IsZero() || d.recordNext.Before(next)) {
+			next = d.recordNext
+		}
 		if !next.IsZero() {
 			resetTimer(retry, time.Until(next))
 		} else {
@@ -367,6 +371,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-port.C:
 			sc = Scope{RDMA: true, PKeys: d.waitsForPKey()}
 		case <-retry.C:
+			if !d.recordNext.IsZero() {
+				d.save()
+			}
 			d.saveReport()
 			if t := d.held.next(); !t.IsZero() && !time.Now().Before(t) {
 				sc = Scope{Due: true}
@@ -916,12 +923,18 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched map[int]
 	return touched, gone
 }
 
+// keepAgain is how long after a file could not be written it is tried again: nothing
+// tells that a disk has room again.
+const keepAgain = time.Second
+
 func (d *Daemon) save() {
 	if err := d.cfg.Keep.SaveRecord(d.rec); err != nil {
 		d.sayOnce("", "record", err.Error(), slog.LevelError, "effect", "what is made from now on is not removed after a restart")
-	} else {
-		d.unsay("", "record")
+		d.recordNext = time.Now().Add(keepAgain)
+		return
 	}
+	d.unsay("", "record")
+	d.recordNext = time.Time{}
 }
 
 // said is the key of d.said for a matter of a link, "" for none.
@@ -1091,9 +1104,10 @@ func (d *Daemon) saveReport() {
 	}
 	if err := d.cfg.Keep.SaveReport(d.Report(), func(n string) bool { return d.unsaved[n] }); err != nil {
 		d.sayOnce("", "report", err.Error(), slog.LevelError)
-	} else {
-		d.unsay("", "report")
+		d.reportNext = time.Now().Add(keepAgain)
+		return
 	}
+	d.unsay("", "report")
 	clear(d.unsaved)
 	d.reportDirty = false
 	d.reportNext = time.Now().Add(reportShare * time.Since(start))

@@ -535,9 +535,20 @@ func TestRecordCannotBeWritten(t *testing.T) {
 		if s := r.link("ib0"); s.State != link.StateConfigured {
 			t.Errorf("ib0 is %s", s.State)
 		}
+		time.Sleep(time.Minute)
 		if c := strings.Count(r.log.String(), "no space left"); c != 1 {
 			t.Errorf("said %d times", c)
 		}
+		// It is written once it can be, though nothing happens.
+		n.mu.Lock()
+		n.fail = nil
+		n.mu.Unlock()
+		time.Sleep(time.Minute)
+		n.mu.Lock()
+		if n.saves != 1 {
+			t.Errorf("written %d times", n.saves)
+		}
+		n.mu.Unlock()
 		r.stop()
 	})
 }
@@ -556,10 +567,21 @@ func TestReportCannotBeWritten(t *testing.T) {
 			if err := r.Reload(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+			time.Sleep(time.Minute)
 		}
 		if c := strings.Count(r.log.String(), "no space left"); c != 2 {
 			t.Errorf("said %d times", c)
 		}
+		// It is written once it can be, though nothing happens, and not again.
+		n.mu.Lock()
+		n.full, n.reports = nil, 0
+		n.mu.Unlock()
+		time.Sleep(time.Minute)
+		n.mu.Lock()
+		if n.reports != 1 {
+			t.Errorf("written %d times", n.reports)
+		}
+		n.mu.Unlock()
 	})
 }
 

@@ -536,6 +536,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 			t.Errorf("ib0 is %s", s.State)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if c := strings.Count(r.log.String(), "no space left"); c != 1 {
 			t.Errorf("said %d times", c)
 		}
@@ -544,6 +545,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 		n.fail = nil
 		n.mu.Unlock()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		n.mu.Lock()
 		if n.saves != 1 {
 			t.Errorf("written %d times", n.saves)
@@ -568,6 +570,7 @@ func TestReportCannotBeWritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
 		if c := strings.Count(r.log.String(), "no space left"); c != 2 {
 			t.Errorf("said %d times", c)
@@ -577,6 +580,7 @@ func TestReportCannotBeWritten(t *testing.T) {
 		n.full, n.reports = nil, 0
 		n.mu.Unlock()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		n.mu.Lock()
 		if n.reports != 1 {
 			t.Errorf("written %d times", n.reports)

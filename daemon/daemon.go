@@ -345,12 +345,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		resetTimer(port, d.portWait())
 		next := d.held.next()
-		if d.reportDirty && (next.IsZero() || d.reportNext.Before(next)) {
-			next = d.reportNext
+		if d.reportDirty {
+			next = sooner(next, d.reportNext)
 		}
-		if !d.recordNext.IsZero() && (next.IsZero() || d.recordNext.Before(next)) {
-			next = d.recordNext
-		}
+		next = sooner(next, d.recordNext)
 		if !next.IsZero() {
 			resetTimer(retry, time.Until(next))
 		} else {
@@ -380,6 +378,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// sooner is the earlier of two times, of which a zero one is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func resetTimer(t *time.Timer, d time.Duration) {

@@ -528,6 +528,12 @@ func TestLinkGoes(t *testing.T) {
 	})
 }
 
+// rest lets a minute pass, and the daemon do what it has to do then.
+func rest() {
+	time.Sleep(time.Minute)
+	synctest.Wait()
+}
+
 func TestRecordCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &notes{fail: errors.New("no space left on device")}
@@ -535,8 +541,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 		if s := r.link("ib0"); s.State != link.StateConfigured {
 			t.Errorf("ib0 is %s", s.State)
 		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		rest()
 		if c := strings.Count(r.log.String(), "no space left"); c != 1 {
 			t.Errorf("said %d times", c)
 		}
@@ -544,8 +549,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 		n.mu.Lock()
 		n.fail = nil
 		n.mu.Unlock()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		rest()
 		n.mu.Lock()
 		if n.saves != 1 {
 			t.Errorf("written %d times", n.saves)
@@ -569,8 +573,7 @@ func TestReportCannotBeWritten(t *testing.T) {
 			if err := r.Reload(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(time.Minute)
-			synctest.Wait()
+			rest()
 		}
 		if c := strings.Count(r.log.String(), "no space left"); c != 2 {
 			t.Errorf("said %d times", c)
@@ -579,8 +582,7 @@ func TestReportCannotBeWritten(t *testing.T) {
 		n.mu.Lock()
 		n.full, n.reports = nil, 0
 		n.mu.Unlock()
-		time.Sleep(time.Minute)
-		synctest.Wait()
+		rest()
 		n.mu.Lock()
 		if n.reports != 1 {
 			t.Errorf("written %d times", n.reports)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/smallfile"
 )
 
 // G is a test that runs in a guest.  It is a *testing.T with the means to drive
@@ -233,10 +235,7 @@ func (g *G) Write(path, text string) {
 // TryWrite is Write for what the kernel may refuse.
 func (g *G) TryWrite(path, text string) error {
 	if !strings.HasPrefix(path, "/sys/") && !strings.HasPrefix(path, "/proc/") {
-		if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
-			return err
-		}
-		return os.Rename(path+".new", path)
+		return smallfile.Replace(path, []byte(text), 0o644)
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

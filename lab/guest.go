@@ -2,12 +2,14 @@ package lab
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -323,7 +325,7 @@ func (j *job) run() {
 	}
 	env := append([]string{
 		"PATH=" + shareDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root", "LANG=C.UTF-8", "TERM=" + j.term(),
+		"HOME=/root", "LANG=C.UTF-8", "TERM=" + cmp.Or(j.getenv("TERM"), "linux"),
 	}, j.Env...)
 	up, _ := os.ReadFile("/proc/uptime")
 	_ = os.WriteFile(shareDir+"/out/boot", up, 0o644)
@@ -355,13 +357,14 @@ func (j *job) run() {
 	powerOff()
 }
 
-func (j *job) term() string {
-	for _, e := range j.Env {
-		if v, ok := strings.CutPrefix(e, "TERM="); ok {
+// getenv is a variable of the job's environment, "" if it is not there; the last counts.
+func (j *job) getenv(name string) string {
+	for _, e := range slices.Backward(j.Env) {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
 			return v
 		}
 	}
-	return "linux"
+	return ""
 }
 
 // reap waits for pid and, as the first process must, for everybody's orphans.

@@ -1,15 +1,15 @@
 package lab
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // jitterVar has one process of each guest after another stopped, at random, for at most
@@ -19,12 +19,7 @@ const jitterVar = "IBNET_LAB_JITTER"
 
 // startJitter begins to stop processes if the job's environment asks for it.
 func (j *job) startJitter() error {
-	v := ""
-	for _, e := range j.Env {
-		if x, ok := strings.CutPrefix(e, jitterVar+"="); ok {
-			v = x
-		}
-	}
+	v := j.getenv(jitterVar)
 	if v == "" || j.TimeTravel { // nothing takes any time there
 		return nil
 	}
@@ -73,33 +68,16 @@ func stoppedByTest(pid int) bool {
 
 // anyProcess picks a process that may be stopped; 0 if there is none.
 func anyProcess() (pid int, name string) {
-	dir, err := os.ReadDir("/proc")
+	all, err := procfs.AllProcs()
 	if err != nil {
 		return 0, ""
 	}
-	n := 0
-	for _, d := range dir {
-		p, err := strconv.Atoi(d.Name())
-		if err != nil || p == 1 || p == os.Getpid() {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + d.Name() + "/stat")
-		if err != nil {
-			continue
-		}
-		// "pid (comm) state ppid pgrp session tty_nr tpgid flags ...": proc_pid_stat(5).
-		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-		f := bytes.Fields(stat[end+1:])
-		if open < 0 || end < open || len(f) < 7 || bytes.ContainsAny(f[0], "TtZX") {
-			continue
-		}
-		const kthread = 0x00200000 // PF_KTHREAD of linux/sched.h
-		if flags, err := strconv.ParseUint(string(f[6]), 10, 32); err != nil || flags&kthread != 0 {
-			continue
-		}
-		if n++; rand.N(n) == 0 {
-			pid, name = p, string(stat[open+1:end])
+	const kthread = 0x00200000 // PF_KTHREAD of linux/sched.h
+	for _, i := range rand.Perm(len(all)) {
+		st, err := all[i].Stat()
+		if err == nil && st.PID != 1 && st.PID != os.Getpid() && st.Flags&kthread == 0 && !strings.Contains("TtZX", st.State) {
+			return st.PID, st.Comm
 		}
 	}
-	return pid, name
+	return 0, ""
 }

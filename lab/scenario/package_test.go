@@ -108,11 +108,11 @@ func packageStory(g *lab.G, install func(file string) string, check func(), remo
 	b.Take("ib1", "192.168.151.2/24")
 	b.Ping("192.168.151.1") // the path is there before the first packet that counts
 	pings := b.Pings("192.168.151.1", 50*time.Millisecond)
-	pid := g.Exec("systemctl", "show", "-p", "MainPID", "--value", "ibnetworkd")
+	pid := mainPID(g, "ibnetworkd")
 	changes := g.Exec("cat", "/sys/class/net/ib0/carrier_changes")
 	g.Log(install(files[1]))
 	g.Wait("another process", 20*time.Second, func() bool {
-		return g.Exec("systemctl", "show", "-p", "MainPID", "--value", "ibnetworkd") != pid
+		return mainPID(g, "ibnetworkd") != pid
 	})
 	g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 	stay := time.Now().Add(2 * time.Second)

@@ -320,8 +320,9 @@ func (c *Controller) overrule(r handRequest) error {
 		}
 		switch {
 		case r.start && e.worker.Hand == smctl.HandStop && managed:
-			// Given back to the unit, without the delay.
-			e.worker.Hand = smctl.HandNone
+			// Given back to the unit, without the delay: but what the fabric said before
+			// that, ours may have run since and another may be master.
+			e.worker.Hand, e.answer = smctl.HandNone, smctl.Answer{}
 			e.mem.LonelySince = time.Unix(1, 0)
 			e.mem.SilentLID, e.mem.SilentSince = e.port.SMLID, time.Unix(1, 0)
 		case r.start:

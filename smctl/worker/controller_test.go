@@ -335,6 +335,31 @@ func TestByHand(t *testing.T) {
 	})
 }
 
+// Ours is given back a second after the fabric was asked: it had no manager then, and
+// has another's now.
+func TestGivenBackToAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.boot()
+		for b.wait(10*time.Millisecond).WorkerState != smctl.WorkerActive.String() {
+		}
+		b.active(1, 1)
+		if err := b.c.Stop(t.Context(), "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(100*time.Millisecond), smctl.PhaseHeld, 1, 1)
+		b.air.set(smctl.SMInfo{GUID: guid1 + 1, LID: 2, Priority: 0, State: smctl.SMMaster})
+		b.port.State, b.port.SMLID = ib.PortInit, 2
+		b.c.Update([]Port{b.port})
+		b.wait(100 * time.Millisecond)
+		if err := b.c.Start(t.Context(), "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(100*time.Millisecond), smctl.PhaseForeign, 1, 1)
+		b.kill()
+	})
+}
+
 // slowDisk takes its time for what is saved first.
 type slowDisk struct {
 	Keeper

@@ -207,7 +207,11 @@ func (d *decider) running() Decision {
 		if !ok && len(ans.SMs) == 0 {
 			return d.wait(PhaseStandby, next, "ours runs; the last master, LID %d, does not answer: ours takes over", uint16(p.SMLID))
 		}
-		return d.wait(PhaseStandby, next, "ours runs; the election is under way")
+		if !ok {
+			return d.wait(PhaseStandby, next, "ours runs and the manager at LID %d is no longer master: if this lasts, look at the log of %s, and at the M_Key of port %v",
+				uint16(p.SMLID), in.Worker.Unit, p)
+		}
+		return d.wait(PhaseStandby, next, "ours is master and is about to configure port %v", p)
 	}
 	if m.Foreign != master.GUID || m.ForeignSince.IsZero() {
 		m.Foreign, m.ForeignSince = master.GUID, in.Now

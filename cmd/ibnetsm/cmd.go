@@ -548,8 +548,11 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 		if x.State == "Master" {
 			line("Subnet", "%d nodes, %d of them switches, %d links, highest LID %v, routing %s", x.Nodes, x.Switches, x.Links, x.TopLID, x.Routing)
 			line("Multicast groups", "%d", x.Groups)
-			l := x.LastSweep
-			line("Last sweep", "%s ago, %s, %d SMPs in %s%s", time.Since(l.At).Round(time.Second), l.Kind, l.SMPs, l.Duration.Round(time.Microsecond), reason(l.Reason))
+			if l := x.LastSweep; l.At.IsZero() {
+				line("Last sweep", "the first is under way")
+			} else {
+				line("Last sweep", "%s ago, %s, %d SMPs in %s%s", time.Since(l.At).Round(time.Second), l.Kind, l.SMPs, l.Duration.Round(time.Microsecond), reason(l.Reason))
+			}
 			for _, g := range x.Retrying {
 				line("Trouble", "node %v does not answer or does not take what it is told; tried again", g)
 			}

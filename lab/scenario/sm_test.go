@@ -368,6 +368,32 @@ func TestSMFailover(t *testing.T) {
 	})
 }
 
+// The manager's own port has the M_Key of one that is gone. The kernel says nothing of
+// what the adapter does not answer to its own host: the manager says it, and goes on
+// when the key is gone.
+func TestSMOwnMKey(t *testing.T) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: append([]string{ibnetctl}, smBins...)}, func(g *lab.G) {
+		g.Ctl("mkey h0/1 77 1")
+		startSM(g, "swib0", "--sweep=1s")
+		g.Wait("it to name its own node", 20*time.Second, func() bool {
+			return strings.Contains(g.Read("/tmp/ibnetsm-swib0.log"), "a node does not take what it is told")
+		})
+		g.Wait("its status to name it too", 20*time.Second, func() bool { return len(smStatus(g, "swib0").Retrying) == 1 })
+		g.WaitPort("swib1", 1, "ACTIVE", 20*time.Second)
+
+		g.Ctl("mkey h0/1 77 2")
+		out, err := g.Try("ibnetctl", "sm", "topology", "swib0/1")
+		if err == nil || !strings.Contains(out, "M_Key") {
+			g.Errorf("a topology over a port that answers nothing: %v\n%s", err, out)
+		}
+		g.Log(out)
+
+		g.Ctl("mkey h0/1 0 0")
+		g.Logf("all ports are Active %v after the key is gone", g.WaitActive(20*time.Second))
+		g.Log(g.Read("/tmp/ibnetsm-swib0.log"))
+	})
+}
+
 // One process manages every port of a host, two subnets among them, from before
 // the driver is loaded; a device that goes stops only its subnet.
 func TestSMAllPorts(t *testing.T) {

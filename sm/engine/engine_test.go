@@ -23,6 +23,7 @@ import (
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
 )
 
 var long = flag.Bool("long", false, "thousands of random subnets, and the whole LID space (make test-sm-long)")
@@ -54,6 +55,12 @@ func logger() *slog.Logger {
 // an orderly way.
 func (w *world) manager(port int32, cfg engine.Config) (*engine.Subnet, context.CancelFunc) {
 	w.t.Helper()
+	return w.managerOn(port, cfg, func(tr transport.Transport) transport.Transport { return tr })
+}
+
+// managerOn is manager with something between it and its port.
+func (w *world) managerOn(port int32, cfg engine.Config, between func(transport.Transport) transport.Transport) (*engine.Subnet, context.CancelFunc) {
+	w.t.Helper()
 	tr, err := w.sim.Open(w.f.Ports[port].GUID)
 	if err != nil {
 		w.t.Fatal(err)
@@ -61,7 +68,7 @@ func (w *world) manager(port int32, cfg engine.Config) (*engine.Subnet, context.
 	if cfg.Log == nil {
 		cfg.Log = logger().With("sm", w.f.PortName(port))
 	}
-	s := engine.New(tr, cfg)
+	s := engine.New(between(tr), cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	w.wg.Go(func() {

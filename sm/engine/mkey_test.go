@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
 )
 
 // A manager with another M_Key than the one before, or with none, takes the
@@ -74,6 +77,51 @@ func TestForeignMKey(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unreported is a port as the kernel has it: of what the adapter does not answer to its
+// own host nothing comes back.
+type unreported struct{ transport.Transport }
+
+func (u unreported) Recv(ctx context.Context, into []transport.Packet) (int, error) {
+	for {
+		n, err := u.Transport.Recv(ctx, into)
+		n = len(slices.DeleteFunc(into[:n], func(p transport.Packet) bool {
+			return p.Err != nil && mad.ClassOf(&p.MAD) == mad.ClassSubnDR && p.MAD[7] == 0
+		}))
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// A manager whose own port has another's key serves all others, and says which does not
+// obey.
+func TestOwnPortSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		pol := program.DefaultPolicy()
+		pol.MKey, pol.Protect = 0x1234, 1
+		a, stop := w.manager(hosts[1], engine.Config{Policy: pol})
+		w.settle(hosts[1], a, time.Second)
+		stop()
+		for _, e := range f.EndPorts {
+			if e != hosts[2] {
+				w.sim.Reboot(f.Nodes[f.Ports[e].Node].GUID)
+			}
+		}
+		s, end := w.managerOn(hosts[2], engine.Config{}, func(tr transport.Transport) transport.Transport { return unreported{tr} })
+		defer end()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		x := s.Snapshot()
+		if own := f.Nodes[f.Ports[hosts[2]].Node].GUID; x.State != "Master" || !slices.Equal(x.Retrying, []ib.GUID{own}) {
+			t.Errorf("%s after %d sweeps, trouble with %v; want %v", x.State, x.Sweeps, x.Retrying, own)
+		}
+	})
 }
 
 // Where ports are protected, a trap is repressed with the port's key: without it

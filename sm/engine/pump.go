@@ -139,7 +139,7 @@ func (s *Subnet) pump(ctx context.Context, src smp.Source) error {
 func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Duration, retries int) error {
 	fly := 0
 	done := func(r *smp.Reply) { fly--; src.Step(r) }
-	own := &pumped{src, done, timeout, retries}
+	own := &pumped{Source: src, done: done, timeout: timeout, retries: retries}
 	// A sweep that is left early must not leave answers to a source that is gone.
 	defer func() {
 		if fly > 0 {
@@ -150,6 +150,11 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 			}
 		}
 	}()
+	// Where a driver answers nothing to an SMP to its own port, as for a wrong M_Key, the
+	// kernel reports no time-out either (drivers/infiniband/core/mad.c,
+	// handle_outgoing_dr_smp). The second tick without a word of any request ends them.
+	ticks := time.NewTicker(timeout + time.Second/2)
+	defer ticks.Stop()
 	for {
 		for fly < s.cfg.Window && len(s.idle) > 0 {
 			r, ok := src.Next()
@@ -167,7 +172,12 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		if fly == 0 {
 			return nil
 		}
-		if err := s.next(ctx, nil); err != nil {
+		switch err := s.next(ctx, ticks.C); {
+		case errors.Is(err, errTimer):
+			if own.silent++; own.silent >= 2 {
+				s.overdue(own)
+			}
+		case err != nil:
 			return err
 		}
 		if s.late {
@@ -186,6 +196,20 @@ type pumped struct {
 	done    func(*smp.Reply)
 	timeout time.Duration
 	retries int
+	silent  int // ticks since the transport said anything of its requests
+}
+
+// overdue ends the requests of a source as unanswered.
+func (s *Subnet) overdue(own *pumped) {
+	own.silent = 0
+	var p transport.Packet
+	p.Err = transport.ErrTimeout
+	for i := range s.slots {
+		if sl := &s.slots[i]; sl.used && sl.src == own {
+			mad.PutDR(&p.MAD, sl.req.Method, sl.req.Attr, sl.req.Mod, uint64(sl.gen)<<16|uint64(i), 0, sl.req.Path, nil)
+			s.response(&p)
+		}
+	}
 }
 
 // next takes one batch of packets or one command, or waits for the timer.
@@ -265,6 +289,7 @@ func (s *Subnet) response(p *transport.Packet) {
 		s.release(uint16(i))
 		return
 	}
+	own.silent = 0
 	retries := own.retries
 	if req.Hasty {
 		retries = min(retries, 1)

@@ -66,7 +66,14 @@ func run(ctx context.Context, c Conn, src smp.Source) error {
 		if len(open) == 0 {
 			return nil
 		}
-		n, err := c.Recv(ctx, into)
+		// The kernel tells of no time-out of an SMP to the own port that the driver does
+		// not answer (drivers/infiniband/core/mad.c, handle_outgoing_dr_smp).
+		limit, cancel := context.WithTimeout(ctx, (retries+1)*timeout+time.Second)
+		n, err := c.Recv(limit, into)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return errSilent
+		}
 		if err != nil {
 			return err
 		}

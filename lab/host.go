@@ -621,7 +621,7 @@ func (g *Guest) outcome(t *testing.T) string {
 	}
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
-	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds())
+	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s%s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds(), g.stalls())
 	if why != "" && kernelOnly {
 		t.Logf("lab: %s; only the kernel is judged", why)
 		return ""

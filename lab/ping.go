@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -163,8 +165,29 @@ type Pinging struct {
 	most        atomic.Int64 // lost in a row
 	done, ended chan struct{}
 	row         int64     // lost since the last that was answered
+	began, last time.Time // the first and the last of them
 	open        []request // in the order of sending
 	noted       time.Time
+
+	mu   sync.Mutex
+	gaps []Gap
+}
+
+// Gap is a number of requests in a row without an answer.
+type Gap struct {
+	From, To time.Time // when the first and the last of them were sent
+	Lost     int
+}
+
+func (g Gap) String() string {
+	return fmt.Sprintf("%d from %s to %s", g.Lost, g.From.Format("15:04:05.000"), g.To.Format("15:04:05.000"))
+}
+
+// Gaps returns the gaps that are over, the first hundred of them; after Stop all are.
+func (s *Pinging) Gaps() []Gap {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.gaps)
 }
 
 // Count returns how many were sent of which it is known by now whether they were
@@ -245,6 +268,7 @@ func (s *Pinging) run(p *pinger, row string) {
 		default:
 		}
 	}
+	s.over()
 	s.note(row)
 	record(timeline.Record{Row: row})
 }
@@ -270,11 +294,14 @@ func (s *Pinging) tell(now time.Time, row string) {
 		state := "answers"
 		if r.lost || !r.known {
 			s.lost.Add(1)
-			s.row++
+			if s.row++; s.row == 1 {
+				s.began = r.at
+			}
+			s.last = r.at
 			s.most.Store(max(s.most.Load(), s.row))
 			state = "lost"
 		} else {
-			s.row = 0
+			s.over()
 		}
 		s.sent.Add(1)
 		if record(timeline.Record{At: r.at, Row: row, Text: state}) || now.Sub(s.noted) > time.Second {
@@ -282,6 +309,19 @@ func (s *Pinging) tell(now time.Time, row string) {
 			s.note(row)
 		}
 	}
+}
+
+// over ends a gap, if there is one.
+func (s *Pinging) over() {
+	if s.row == 0 {
+		return
+	}
+	s.mu.Lock()
+	if len(s.gaps) < 100 {
+		s.gaps = append(s.gaps, Gap{From: s.began, To: s.last, Lost: int(s.row)})
+	}
+	s.mu.Unlock()
+	s.row = 0
 }
 
 // note puts the counters beside the row.

@@ -27,6 +27,9 @@ func TestSilence(t *testing.T) {
 	if d, want := s.Silence(), 3*s.interval+answerLimit; d != want {
 		t.Errorf("silent for %v, want %v", d, want)
 	}
+	if gaps := s.Gaps(); len(gaps) != 2 || gaps[0].Lost != 3 || gaps[0].To.Sub(gaps[0].From) != 2*s.interval || gaps[1].Lost != 2 {
+		t.Errorf("gaps: %v", gaps)
+	}
 	if sent, lost := s.Count(); sent != 9 || lost != 5 {
 		t.Errorf("%d of %d", lost, sent)
 	}

@@ -86,7 +86,7 @@ func describe(g *lab.G) api.Description {
 // said.
 func journal(g *lab.G) {
 	if g.Failed() {
-		out, _ := g.Try("journalctl", "--no-pager", "-o", "short-monotonic", "-u", "ibnetworkd", "-u", "ibnetsm@*", "-n", "120")
+		out, _ := g.Try("journalctl", "--no-pager", "-o", "short-precise", "-u", "ibnetworkd", "-u", "ibnetsm@*", "-n", "120")
 		g.Log("\n" + out)
 		g.Log(phases(describe(g).SubnetManagers))
 	}

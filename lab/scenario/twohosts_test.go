@@ -22,6 +22,8 @@ func TestTwoHosts(t *testing.T) {
 	addr := map[string]string{"a": "192.168.151.1", "b": "192.168.151.2", "c": "192.168.151.3"}
 	key := func(phase, node string) string { return phase + "-" + node }
 
+	// The hosts wait at their end for the pinger's word: if it fails they show what they did.
+	judged := func(g *lab.G) { g.Await("judged", 60*time.Second) }
 	host := func(g *lab.G) {
 		defer journal(g)
 		me := g.Node()
@@ -66,6 +68,7 @@ func TestTwoHosts(t *testing.T) {
 		if _, err := os.Stat("/labnet/key-reborn"); err == nil {
 			g.Await("reborn-up", 60*time.Second)
 			rest("back")
+			judged(g)
 			return
 		}
 		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "60s")
@@ -111,6 +114,7 @@ func TestTwoHosts(t *testing.T) {
 		rest("dead")
 		g.Await(key("back", gone), 120*time.Second)
 		rest("end")
+		judged(g)
 	}
 
 	pinger := func(g *lab.G) {
@@ -127,7 +131,7 @@ func TestTwoHosts(t *testing.T) {
 			g.Helper()
 			sent, lost := p[n].Stop()
 			worst := p[n].Silence()
-			g.Logf("%s: %d of %d pings were lost, longest silence %v", n, lost, sent, worst)
+			g.Logf("%s: %d of %d pings were lost, longest silence %v %v", n, lost, sent, worst, p[n].Gaps())
 			if worst > limit || sent < 100 {
 				g.Errorf("%d pings to %s, which stood still for %v", sent, n, worst)
 			}
@@ -137,6 +141,10 @@ func TestTwoHosts(t *testing.T) {
 		g.Post("dying-seen", "")
 		g.Await("over", 240*time.Second)
 		check(other(dying))
+		if g.Failed() {
+			return
+		}
+		g.Post("judged", "")
 		// And the one that came back answers again.
 		g.Ping(addr[dying], "-c", "1")
 	}

@@ -1,0 +1,56 @@
+package lab
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What a guest's end says of its test includes when it was not let run.
+func TestStalls(t *testing.T) {
+	t.Parallel()
+	c := Config{HCAs: -1}
+	if InGuest() {
+		Run(t, c, func(g *G) {
+			g.Artifact("began", nil)
+			g.Wait("the stall to be written down", 20*time.Second, func() bool {
+				_, err := os.Stat(shareDir + stallsFile)
+				return err == nil
+			})
+		})
+		return
+	}
+	g := Boot(t, c)
+	for deadline := time.Now().Add(20 * time.Second); !fileExists(filepath.Join(g.Dir, "out/began")); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the guest did not begin")
+		}
+	}
+	// The machine itself, which is the watcher's only child.
+	machine := 0
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", g.cmd.Process.Pid))
+	for _, l := range lists {
+		text, _ := os.ReadFile(l)
+		_, _ = fmt.Sscan(string(text), &machine)
+	}
+	if machine == 0 {
+		t.Fatal("the watcher has no child")
+	}
+	const stall = 1500 * time.Millisecond
+	if err := syscall.Kill(machine, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(stall)
+	_ = syscall.Kill(machine, syscall.SIGCONT)
+	<-g.done
+	said := g.stalls()
+	g.Wait(t)
+	length, _, _ := strings.Cut(strings.TrimPrefix(said, ", stood still for "), " from ")
+	if d, err := time.ParseDuration(length); err != nil || d < stallLeast {
+		t.Errorf("after a stall of %v: %q", stall, said)
+	}
+}

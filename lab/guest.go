@@ -330,8 +330,7 @@ func (j *job) run() {
 	up, _ := os.ReadFile("/proc/uptime")
 	_ = os.WriteFile(shareDir+"/out/boot", up, 0o644)
 
-	j.startStalls()
-	if err := j.startJitter(); err != nil {
+	if err := errors.Join(j.startStalls(), j.startJitter()); err != nil {
 		fatal("%v", err)
 	}
 	var code int

@@ -621,7 +621,10 @@ func (g *Guest) outcome(t *testing.T) string {
 	}
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
-	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s%s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds(), g.stalls())
+	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds())
+	if l := g.stalls(); len(l) > 0 {
+		t.Logf("%s stood still for %s", g.name(), strings.Join(l, ", "))
+	}
 	if why != "" && kernelOnly {
 		t.Logf("lab: %s; only the kernel is judged", why)
 		return ""

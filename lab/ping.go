@@ -164,8 +164,7 @@ type Pinging struct {
 	sent, lost  atomic.Int64
 	most        atomic.Int64 // lost in a row
 	done, ended chan struct{}
-	row         int64     // lost since the last that was answered
-	began, last time.Time // the first and the last of them
+	gap         Gap       // since the last that was answered
 	open        []request // in the order of sending
 	noted       time.Time
 
@@ -268,7 +267,7 @@ func (s *Pinging) run(p *pinger, row string) {
 		default:
 		}
 	}
-	s.over()
+	s.endGap()
 	s.note(row)
 	record(timeline.Record{Row: row})
 }
@@ -294,14 +293,14 @@ func (s *Pinging) tell(now time.Time, row string) {
 		state := "answers"
 		if r.lost || !r.known {
 			s.lost.Add(1)
-			if s.row++; s.row == 1 {
-				s.began = r.at
+			if s.gap.Lost++; s.gap.Lost == 1 {
+				s.gap.From = r.at
 			}
-			s.last = r.at
-			s.most.Store(max(s.most.Load(), s.row))
+			s.gap.To = r.at
+			s.most.Store(max(s.most.Load(), int64(s.gap.Lost)))
 			state = "lost"
 		} else {
-			s.over()
+			s.endGap()
 		}
 		s.sent.Add(1)
 		if record(timeline.Record{At: r.at, Row: row, Text: state}) || now.Sub(s.noted) > time.Second {
@@ -311,17 +310,16 @@ func (s *Pinging) tell(now time.Time, row string) {
 	}
 }
 
-// over ends a gap, if there is one.
-func (s *Pinging) over() {
-	if s.row == 0 {
+func (s *Pinging) endGap() {
+	if s.gap.Lost == 0 {
 		return
 	}
 	s.mu.Lock()
 	if len(s.gaps) < 100 {
-		s.gaps = append(s.gaps, Gap{From: s.began, To: s.last, Lost: int(s.row)})
+		s.gaps = append(s.gaps, s.gap)
 	}
 	s.mu.Unlock()
-	s.row = 0
+	s.gap = Gap{}
 }
 
 // note puts the counters beside the row.

@@ -204,14 +204,14 @@ func (d *decider) running() Decision {
 	}
 	if !ok || master.GUID == p.GUID {
 		m.Foreign, m.ForeignSince = 0, time.Time{}
-		if !ok && len(ans.SMs) == 0 {
+		switch {
+		case ok:
+			return d.wait(PhaseStandby, next, "ours is master and is about to configure port %v", p)
+		case len(ans.SMs) == 0:
 			return d.wait(PhaseStandby, next, "ours runs; the last master, LID %d, does not answer: ours takes over", uint16(p.SMLID))
 		}
-		if !ok {
-			return d.wait(PhaseStandby, next, "ours runs and the manager at LID %d is no longer master: if this lasts, look at the log of %s, and at the M_Key of port %v",
-				uint16(p.SMLID), in.Worker.Unit, p)
-		}
-		return d.wait(PhaseStandby, next, "ours is master and is about to configure port %v", p)
+		return d.wait(PhaseStandby, next, "ours runs and the manager at LID %d is no longer master: if this lasts, look at the log of %s, and at the M_Key of port %v",
+			uint16(p.SMLID), in.Worker.Unit, p)
 	}
 	if m.Foreign != master.GUID || m.ForeignSince.IsZero() {
 		m.Foreign, m.ForeignSince = master.GUID, in.Now

@@ -82,6 +82,7 @@ func TestDecide(t *testing.T) {
 		{"OK foreign master, not yet", Memory{}, autoPolicy, foreign, lid(0, master), running, time.Time{}, Wait, PhaseStandby, "stopped if that lasts"},
 		{"OK foreign master held", Memory{Foreign: 1, ForeignSince: t0.Add(-31 * time.Second)}, autoPolicy, foreign, lid(0, master), running, time.Time{}, Stop, PhaseStopping, "has been master"},
 		{"OK foreign master of lower rank that stays", Memory{Foreign: 1, ForeignSince: t0.Add(-time.Hour)}, low, foreign, lid(0, master), running, time.Time{}, Stop, PhaseStopping, "does not hand over"},
+		{"OK master that has let go", Memory{}, autoPolicy, foreign, lid(0, SMInfo{GUID: 1, LID: 3, State: SMStandby}), running, time.Time{}, Wait, PhaseStandby, "log of ibnetsm@x.service, and at the M_Key"},
 		{"OK lost answer of the foreign master", Memory{Foreign: 1, ForeignSince: t0.Add(-time.Minute)}, autoPolicy, foreign, lid(0), running, time.Time{}, Wait, PhaseStandby, "1 of 3"},
 		{"OK foreign master of lower rank", Memory{Foreign: 1, ForeignSince: t0.Add(-time.Minute)}, low, foreign, lid(0, master), running, time.Time{}, Wait, PhaseStandby, "outranks it"},
 		{"OK by hand stays", Memory{Foreign: 1, ForeignSince: t0.Add(-time.Hour)}, autoPolicy, foreign, lid(0, master), hand(running, HandStart), time.Time{}, Wait, PhaseStandby, "by hand"},

@@ -386,7 +386,6 @@ func TestSMOwnMKey(t *testing.T) {
 		if err == nil || !strings.Contains(out, "M_Key") {
 			g.Errorf("a topology over a port that answers nothing: %v\n%s", err, out)
 		}
-		g.Log(out)
 
 		g.Ctl("mkey h0/1 0 0")
 		g.Logf("all ports are Active %v after the key is gone", g.WaitActive(20*time.Second))

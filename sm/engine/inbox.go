@@ -115,6 +115,13 @@ func (q *inbox) put(ps []transport.Packet) {
 	q.mu.Unlock()
 }
 
+// empty says that nothing waits.
+func (q *inbox) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.head == q.tail
+}
+
 // end tells that nothing more comes, and why.
 func (q *inbox) end(err error) {
 	q.mu.Lock()

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,6 +94,31 @@ func (u unreported) Recv(ctx context.Context, into []transport.Packet) (int, err
 			return n, err
 		}
 	}
+}
+
+// late is a port whose reader was not let run for a while.
+type late struct {
+	transport.Transport
+	once sync.Once
+}
+
+func (l *late) Recv(ctx context.Context, into []transport.Packet) (int, error) {
+	n, err := l.Transport.Recv(ctx, into)
+	l.once.Do(func() { time.Sleep(3 * time.Second) })
+	return n, err
+}
+
+// Late answers are answers: what waited for them while the process did not run at worst
+// asks again.
+func TestLateReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		port := hostsOf(f)[2]
+		s, _ := w.managerOn(port, engine.Config{}, func(tr transport.Transport) transport.Transport { return &late{Transport: tr} })
+		w.settle(port, s, 10*time.Second)
+	})
 }
 
 // A manager whose own port has another's key serves all others, and says which does not

@@ -153,6 +153,7 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 	// Where a driver answers nothing to an SMP to its own port, as for a wrong M_Key, the
 	// kernel reports no time-out either (drivers/infiniband/core/mad.c,
 	// handle_outgoing_dr_smp). The second tick without a word of any request ends them.
+	// What is received and not looked at yet may be that word.
 	ticks := time.NewTicker(timeout + time.Second/2)
 	defer ticks.Stop()
 	for {
@@ -174,7 +175,10 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		}
 		switch err := s.next(ctx, ticks.C); {
 		case errors.Is(err, errTimer):
-			if own.silent++; own.silent >= 2 {
+			if s.in.empty() {
+				own.silent++
+			}
+			if own.silent >= 2 {
 				s.overdue(own)
 			}
 		case err != nil:
@@ -199,18 +203,18 @@ type pumped struct {
 	silent  int // ticks since the transport said anything of its requests
 }
 
-// overdue ends the requests of a source as unanswered.
+// overdue ends the requests of a source as unanswered. They are not repeated: what the
+// transport loses it tells.
 func (s *Subnet) overdue(own *pumped) {
 	own.silent = 0
-	var p transport.Packet
-	p.Err = transport.ErrTimeout
 	for i := range s.slots {
 		if sl := &s.slots[i]; sl.used && sl.src == own {
-			mad.PutDR(&p.MAD, sl.req.Method, sl.req.Attr, sl.req.Mod, uint64(sl.gen)<<16|uint64(i), 0, sl.req.Path, nil)
-			s.response(&p)
+			s.conclude(uint16(i), &transport.Packet{Err: errUnheard})
 		}
 	}
 }
+
+var errUnheard = errors.New("nothing was heard of it")
 
 // next takes one batch of packets or one command, or waits for the timer.
 func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {
@@ -283,10 +287,16 @@ func (s *Subnet) response(p *transport.Packet) {
 		s.counters.Dropped++
 		return
 	}
+	s.conclude(uint16(i), p)
+}
+
+// conclude ends a request with what came of it, or repeats it.
+func (s *Subnet) conclude(i uint16, p *transport.Packet) {
+	sl := &s.slots[i]
 	own, req, tries, plain := sl.src, sl.req, sl.tries, sl.plain
 	s.fly--
 	if own == nil {
-		s.release(uint16(i))
+		s.release(i)
 		return
 	}
 	own.silent = 0
@@ -300,13 +310,13 @@ func (s *Subnet) response(p *transport.Packet) {
 			own.Late(req.Tag)
 		}
 		s.counters.Repeats++
-		s.release(uint16(i))
+		s.release(i)
 		if s.sendRequest(own, &req, tries+1) == nil {
 			s.slots[s.last].plain = plain
 			return
 		}
 	} else {
-		s.release(uint16(i))
+		s.release(i)
 	}
 	if p.Err == nil && req.Attr == mad.AttrPortInfo && req.Mod&smp.ExtendedSpeeds != 0 && mad.StatusOf(&p.MAD) != 0 {
 		s.counters.Repeats++

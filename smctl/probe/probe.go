@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,11 @@ const (
 	retries = 2
 )
 
+// unheard is longer than the kernel takes to report that nobody answered. Of an SMP to
+// the own port that the driver does not answer it reports nothing at all
+// (drivers/infiniband/core/mad.c, handle_outgoing_dr_smp).
+const unheard = (retries + 2) * timeout
+
 // errSilent says that not even the own port answered. A walk that cannot leave
 // its port must not pass for one that found nobody.
 var errSilent = errors.New("the port does not answer subnet management packets; one that an M_Key protects does not")
@@ -47,7 +53,7 @@ var lastTID atomic.Uint32
 
 // run sends what the source gives and steps the answers back in.
 func run(ctx context.Context, c Conn, src smp.Source) error {
-	open := map[uint32]smp.Request{}
+	open, silent := map[uint32]smp.Request{}, 0
 	into := make([]transport.Packet, window)
 	for {
 		for len(open) < window {
@@ -66,17 +72,25 @@ func run(ctx context.Context, c Conn, src smp.Source) error {
 		if len(open) == 0 {
 			return nil
 		}
-		// The kernel tells of no time-out of an SMP to the own port that the driver does
-		// not answer (drivers/infiniband/core/mad.c, handle_outgoing_dr_smp).
-		limit, cancel := context.WithTimeout(ctx, (retries+1)*timeout+time.Second)
+		limit, cancel := context.WithTimeout(ctx, unheard)
 		n, err := c.Recv(limit, into)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return errSilent
+			// Once may be a process that did not run, and has not read what came.
+			if silent++; silent == 2 {
+				silent = 0
+				for _, tid := range slices.Sorted(maps.Keys(open)) {
+					req := open[tid]
+					delete(open, tid)
+					src.Step(&smp.Reply{Request: req, Timeout: true})
+				}
+			}
+			continue
 		}
 		if err != nil {
 			return err
 		}
+		silent = 0
 		for i := range into[:n] {
 			p := &into[i]
 			tid := uint32(mad.TIDOf(&p.MAD))

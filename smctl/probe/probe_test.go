@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +111,43 @@ func TestWalk(t *testing.T) {
 		topo, _, _, err := Topology(ctx, me)
 		if err != nil || len(topo.Nodes) != len(f.Nodes) {
 			t.Errorf("the topology has %d of %d nodes, %v", len(topo.Nodes), len(f.Nodes), err)
+		}
+	})
+}
+
+// unreported is a port as the kernel has it: of what the adapter does not answer to its
+// own host nothing comes back.
+type unreported struct{ transport.Transport }
+
+func (u unreported) Recv(ctx context.Context, into []transport.Packet) (int, error) {
+	for {
+		n, err := u.Transport.Recv(ctx, into)
+		n = len(slices.DeleteFunc(into[:n], func(p transport.Packet) bool { return p.Err != nil && p.MAD[7] == 0 }))
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+func TestWalkOwnPortSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(4, 4)
+		s := simfabric.New(f, simfabric.Options{Seed: 1})
+		e := f.EndPorts[len(f.EndPorts)-1]
+		me, err := s.Open(f.Ports[e].GUID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer me.Close()
+		if err := s.Mute(f.Nodes[f.Ports[e].Node].GUID, true); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if _, err := Walk(t.Context(), unreported{me}); err != errSilent {
+			t.Errorf("a walk from a port that does not answer: %v", err)
+		}
+		if d := time.Since(start); d != 2*unheard {
+			t.Errorf("it took %v", d)
 		}
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"ibnetworkd/internal/kernel/umad"
 	"ibnetworkd/sm/mad"
@@ -84,13 +85,26 @@ func (d *Device) Send(p *transport.Packet) error {
 
 // Recv implements Conn.
 func (d *Device) Recv(ctx context.Context, into []transport.Packet) (int, error) {
-	stop := context.AfterFunc(ctx, func() { _ = d.port.Close() })
-	defer stop()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	if err := d.port.SetReadDeadline(time.Time{}); err != nil {
+		return 0, err
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = d.port.SetReadDeadline(time.Unix(1, 0))
+		close(ended)
+	})
 	var k umad.Packet
-	if err := d.port.Recv(&k); err != nil {
-		if ctx.Err() != nil {
-			return 0, ctx.Err()
-		}
+	err := d.port.Recv(&k)
+	if !stop() {
+		<-ended // or it would meet the next call
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return 0, ctx.Err()
+	}
+	if err != nil {
 		return 0, err
 	}
 	into[0] = transport.Packet{LID: k.Addr.LID}

@@ -341,7 +341,10 @@ func TestGivenBackToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.boot()
-		for b.wait(10*time.Millisecond).WorkerState != smctl.WorkerActive.String() {
+		for i := 0; b.wait(10*time.Millisecond).WorkerState != smctl.WorkerActive.String(); i++ {
+			if i == 1000 {
+				t.Fatal("ours was not started")
+			}
 		}
 		b.active(1, 1)
 		if err := b.c.Stop(t.Context(), "swib0", 1); err != nil {

@@ -203,12 +203,12 @@ type pumped struct {
 	silent  int // ticks since the transport said anything of its requests
 }
 
-// overdue ends the requests of a source as unanswered. They are not repeated: what the
-// transport loses it tells.
+// overdue ends the requests of a source as unanswered, and frees the slots of sources
+// that are gone. They are not repeated: what the transport loses it tells.
 func (s *Subnet) overdue(own *pumped) {
 	own.silent = 0
 	for i := range s.slots {
-		if sl := &s.slots[i]; sl.used && sl.src == own {
+		if sl := &s.slots[i]; sl.used && (sl.src == own || sl.src == nil) {
 			s.conclude(uint16(i), &transport.Packet{Err: errUnheard})
 		}
 	}

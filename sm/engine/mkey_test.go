@@ -84,6 +84,8 @@ func TestForeignMKey(t *testing.T) {
 // own host nothing comes back.
 type unreported struct{ transport.Transport }
 
+func (unreported) Forgets() bool { return true }
+
 func (u unreported) Recv(ctx context.Context, into []transport.Packet) (int, error) {
 	for {
 		n, err := u.Transport.Recv(ctx, into)
@@ -101,6 +103,8 @@ type late struct {
 	transport.Transport
 	once sync.Once
 }
+
+func (*late) Forgets() bool { return true }
 
 func (l *late) Recv(ctx context.Context, into []transport.Packet) (int, error) {
 	n, err := l.Transport.Recv(ctx, into)

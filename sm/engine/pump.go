@@ -54,6 +54,12 @@ type eager interface {
 	TryRecv([]transport.Packet) (int, error)
 }
 
+// forgetful is a transport that may tell nothing of a request to the own port, not even
+// ErrTimeout.
+type forgetful interface {
+	Forgets() bool
+}
+
 // receive hands packets to the owner until the transport ends.
 func (s *Subnet) receive(ctx context.Context) {
 	more, _ := s.tr.(eager)
@@ -150,12 +156,14 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 			}
 		}
 	}()
-	// Where a driver answers nothing to an SMP to its own port, as for a wrong M_Key, the
-	// kernel reports no time-out either (drivers/infiniband/core/mad.c,
-	// handle_outgoing_dr_smp). The second tick without a word of any request ends them.
-	// What is received and not looked at yet may be that word.
-	ticks := time.NewTicker(timeout + time.Second/2)
-	defer ticks.Stop()
+	// The second tick without a word of any request ends them. What is received and not
+	// looked at yet may be that word.
+	var ticks <-chan time.Time
+	if f, ok := s.tr.(forgetful); ok && f.Forgets() {
+		t := time.NewTicker(timeout + time.Second/2)
+		defer t.Stop()
+		ticks = t.C
+	}
 	for {
 		for fly < s.cfg.Window && len(s.idle) > 0 {
 			r, ok := src.Next()
@@ -173,7 +181,7 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		if fly == 0 {
 			return nil
 		}
-		switch err := s.next(ctx, ticks.C); {
+		switch err := s.next(ctx, ticks); {
 		case errors.Is(err, errTimer):
 			if s.in.empty() {
 				own.silent++

@@ -162,34 +162,32 @@ type handRequest struct {
 
 // event is the end of something that ran aside.
 type event struct {
-	guid     ib.GUID
-	answer   *smctl.Answer
-	question int    // that it is the answer to
-	unit     string // the state of this unit is known
-	state    State
-	err      error  // of reading the state
-	noStart  string // why the unit could not be started
-	noStop   string // or stopped
+	guid    ib.GUID
+	answer  *smctl.Answer
+	unit    string // the state of this unit is known
+	state   State
+	err     error  // of reading the state
+	noStart string // why the unit could not be started
+	noStop  string // or stopped
 }
 
 type entry struct {
-	port     Port
-	mem      smctl.Memory
-	answer   smctl.Answer
-	worker   smctl.Worker
-	wall     time.Time    // of worker.Since
-	engine   smctl.Engine // of the unit that Worker names
-	options  string       // that its environment file has for engine, empty if it has none
-	known    bool         // the unit's state has been read
-	asking   bool
-	question int // counts those that were put, and those that do not count any more
-	reading  bool
-	reread   bool
-	busy     bool // a call to systemd is under way
-	retry    time.Time
-	dec      smctl.Decision
-	starts   int
-	started  time.Time
+	port    Port
+	mem     smctl.Memory
+	answer  smctl.Answer
+	worker  smctl.Worker
+	wall    time.Time     // of worker.Since
+	engine  smctl.Engine  // of the unit that Worker names
+	options string        // that its environment file has for engine, empty if it has none
+	known   bool          // the unit's state has been read
+	asking  *smctl.Answer // that is waited for
+	reading bool
+	reread  bool
+	busy    bool // a call to systemd is under way
+	retry   time.Time
+	dec     smctl.Decision
+	starts  int
+	started time.Time
 }
 
 // New makes a Controller.
@@ -325,7 +323,7 @@ func (c *Controller) overrule(r handRequest) error {
 			// Given back to the unit, without the delay: but what the fabric said before
 			// that, ours may have run since and another may be master.
 			e.worker.Hand, e.answer = smctl.HandNone, smctl.Answer{}
-			e.question, e.asking = e.question+1, false
+			e.asking = nil
 			e.mem.LonelySince = time.Unix(1, 0)
 			e.mem.SilentLID, e.mem.SilentSince = e.port.SMLID, time.Unix(1, 0)
 		case r.start:
@@ -377,10 +375,10 @@ func (c *Controller) take(ctx context.Context, ev event) {
 	}
 	switch {
 	case ev.answer != nil:
-		if ev.question != e.question {
-			return
+		if ev.answer != e.asking {
+			return // to what does not count any more
 		}
-		e.asking = false
+		e.asking = nil
 		e.answer = *ev.answer
 		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
 	case ev.noStart != "":
@@ -550,15 +548,15 @@ func (c *Controller) say(e *entry, dec smctl.Decision) {
 func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Decision, now time.Time) bool {
 	switch dec.Action {
 	case smctl.Ask:
-		if e.asking {
+		if e.asking != nil {
 			return false
 		}
-		e.asking, e.question = true, e.question+1
-		p, question := e.port, e.question
+		p := e.port
+		a := &smctl.Answer{Question: dec.Question, LID: p.SMLID}
+		e.asking = a
 		go func() {
 			limit, cancel := context.WithTimeout(ctx, askTimeout)
 			defer cancel()
-			a := smctl.Answer{Question: dec.Question, LID: p.SMLID}
 			var err error
 			if dec.Question == smctl.AskWalk {
 				a.SMs, err = c.cfg.Prober.Walk(limit, p.IBDev, p.Num)
@@ -569,7 +567,7 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 				a.Err, a.SMs = err.Error(), nil
 			}
 			a.At = time.Now()
-			c.send(ctx, event{guid: g, answer: &a, question: question})
+			c.send(ctx, event{guid: g, answer: a})
 		}()
 	case smctl.Start:
 		if e.busy {

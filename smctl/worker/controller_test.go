@@ -101,15 +101,21 @@ func (u *unitsInMemory) counts() (starts, stops int) {
 
 // air is a fabric that answers.
 type air struct {
-	mu  sync.Mutex
-	sms []smctl.SMInfo
-	err error
+	mu   sync.Mutex
+	sms  []smctl.SMInfo
+	err  error
+	slow time.Duration // until a walk has its answer
 }
 
-func (a *air) Walk(context.Context, string, int) ([]smctl.SMInfo, error) {
+func (a *air) Walk(ctx context.Context, _ string, _ int) ([]smctl.SMInfo, error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.sms, a.err
+	sms, err, slow := a.sms, a.err, a.slow
+	a.mu.Unlock()
+	select {
+	case <-time.After(slow):
+	case <-ctx.Done():
+	}
+	return sms, err
 }
 
 func (a *air) AskLID(context.Context, string, int, ib.LID) ([]smctl.SMInfo, error) {
@@ -359,6 +365,31 @@ func TestGivenBackToAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.want(b.wait(100*time.Millisecond), smctl.PhaseForeign, 1, 1)
+		b.kill()
+	})
+}
+
+// The fabric is being asked while ours is stopped and given back: that answer does not
+// count any more when it comes.
+func TestGivenBackWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.air.slow = 3 * time.Second
+		b.boot()
+		for i := 0; b.wait(10*time.Millisecond).Phase != string(smctl.PhaseAsking); i++ {
+			if i == 1000 {
+				t.Fatal("the fabric was not asked")
+			}
+		}
+		if err := b.c.Stop(t.Context(), "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(100*time.Millisecond), smctl.PhaseHeld, 0, 0)
+		b.air.set(smctl.SMInfo{GUID: guid1 + 1, LID: 2, Priority: 0, State: smctl.SMMaster})
+		if err := b.c.Start(t.Context(), "swib0", 1); err != nil {
+			t.Fatal(err)
+		}
+		b.want(b.wait(5*time.Second), smctl.PhaseForeign, 0, 0)
 		b.kill()
 	})
 }

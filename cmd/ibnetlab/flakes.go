@@ -149,17 +149,26 @@ func flakesCommand() *cobra.Command {
 			all := flakes{}
 			out := cmd.OutOrStdout()
 			done := 0
-			for i := 1; i <= n; i++ {
+			var ended error // in the middle of a run
+			where := ""
+			for done < n && ended == nil {
 				start := time.Now()
 				before := all.failed()
 				r := runOutput{all: all, jitter: jitter}
-				if err := r.once(cmd.Context(), root, pkgs, pattern, filepath.Join(logs, fmt.Sprintf("run-%03d.log", i))); err != nil {
-					return err
+				logFile := filepath.Join(logs, fmt.Sprintf("run-%03d.log", done+1))
+				ended = r.once(cmd.Context(), root, pkgs, pattern, logFile)
+				if r.kept {
+					where = "; the logs are in " + logs
 				}
-				done++
-				fmt.Fprintf(out, "run %d of %d: %v, %d failed\n", i, n, time.Since(start).Round(time.Second), all.failed()-before)
-				for _, b := range r.broken {
-					fmt.Fprintln(out, b)
+				fmt.Fprintf(out, "run %d of %d: ", done+1, n)
+				if ended != nil {
+					fmt.Fprintf(out, "%v after ", ended)
+				} else {
+					done++
+				}
+				fmt.Fprintf(out, "%v, %d failed\n", time.Since(start).Round(time.Second), all.failed()-before)
+				for _, l := range append(r.stalls, r.broken...) {
+					fmt.Fprintln(out, l)
 				}
 				if r.unbuilt {
 					break // the next run would not compile either
@@ -168,11 +177,13 @@ func flakesCommand() *cobra.Command {
 			if err := all.table(out); err != nil {
 				return err
 			}
-			if len(all) == 0 {
+			switch b := all.failed(); {
+			case ended != nil:
+				return fmt.Errorf("run %d of %d: %w (%d tests had failed)%s", done+1, n, ended, b, where)
+			case len(all) == 0:
 				return fmt.Errorf("no test matches %q", pattern)
-			}
-			if b := all.failed(); b > 0 {
-				return fmt.Errorf("%d failures in %d runs; the logs are in %s", b, done, logs)
+			case b > 0:
+				return fmt.Errorf("%d failures in %d runs%s", b, done, where)
 			}
 			fmt.Fprintf(out, "%d runs without a failure\n", done)
 			return nil
@@ -181,7 +192,7 @@ func flakesCommand() *cobra.Command {
 	c.Flags().IntVarP(&n, "runs", "n", 50, "how often")
 	c.Flags().StringVar(&pattern, "run", "", "regular expression of the tests, as for go test")
 	c.Flags().DurationVar(&jitter, "jitter", 0, "stop the guests' processes at random, each for at most this long, to find what a test takes for granted of their order")
-	c.Flags().StringVar(&logs, "logs", "", "folder for the logs of runs that failed (default: a new one)")
+	c.Flags().StringVar(&logs, "logs", "", "folder for the logs of runs that failed or were interrupted (default: a new one)")
 	return c
 }
 
@@ -237,11 +248,13 @@ func checkPackages(ctx context.Context, root string, pkgs []string) error {
 type runOutput struct {
 	all     flakes
 	jitter  time.Duration
+	stalls  []string // which guests stood still, and when
 	broken  []string // what is known of failures that are no test's
 	unbuilt bool     // something did not compile
 	failed  bool
+	kept    bool // its log
 
-	log  io.Writer
+	log  *bufio.Writer
 	pkgs map[string]*pkgOutput
 }
 
@@ -268,9 +281,16 @@ func (r *runOutput) pkg(name string) *pkgOutput {
 	return p
 }
 
+// stoodStill matches what the lab says of a guest that got no processor for a while; that
+// is of interest even where nothing failed.
+var stoodStill = regexp.MustCompile(`^ +\w+\.go:\d+: (the guest(?: \(node .+\))? stood still for .+)`)
+
 func (r *runOutput) event(e event) {
-	_, _ = io.WriteString(r.log, e.Output)
+	_, _ = r.log.WriteString(e.Output)
 	r.all.add(e)
+	if m := stoodStill.FindStringSubmatch(e.Output); m != nil {
+		r.stalls = append(r.stalls, "\t"+e.Test+": "+short(m[1]))
+	}
 	if e.Action == "build-output" {
 		p := r.pkg(e.ImportPath)
 		p.add(e.Output)
@@ -297,6 +317,7 @@ func (r *runOutput) event(e event) {
 		}
 		if e.Action == "fail" {
 			r.failed = true
+			_ = r.log.Flush() // for whoever looks while the others go on
 			if e.Test == "" {
 				r.pkgFailed(e, p)
 			}
@@ -321,14 +342,18 @@ func (r *runOutput) pkgFailed(e event, p *pkgOutput) {
 }
 
 func (p *pkgOutput) add(line string) {
-	line = strings.TrimRight(line, "\n")
-	if len(line) > tailLine {
-		line = line[:tailLine] + "..."
-	}
+	line = short(strings.TrimRight(line, "\n"))
 	if len(p.tail) == tailLines {
 		p.tail = slices.Delete(p.tail, 0, 1)
 	}
 	p.tail = append(p.tail, line)
+}
+
+func short(line string) string {
+	if len(line) > tailLine {
+		return line[:tailLine] + "..."
+	}
+	return line
 }
 
 func (p *pkgOutput) text() string { return "\t" + strings.Join(p.tail, "\n\t") }
@@ -365,8 +390,11 @@ func (r *runOutput) read(from io.Reader) error {
 	}
 }
 
+// errInterrupted is the end of a run in its middle.
+var errInterrupted = errors.New("interrupted")
+
 // once runs the tests once; a failed test is no error of it.  logFile stays if
-// something failed.
+// something failed, or if the run was interrupted: a test may have hung.
 func (r *runOutput) once(ctx context.Context, root string, pkgs []string, pattern, logFile string) (err error) {
 	args := []string{"-json", "-count=1", "-timeout", "60m"}
 	if pattern != "" {
@@ -378,7 +406,7 @@ func (r *runOutput) once(ctx context.Context, root string, pkgs []string, patter
 	}
 	defer func() {
 		log.Close()
-		if !r.failed || err != nil {
+		if r.kept = r.failed || err != nil; !r.kept {
 			os.Remove(logFile)
 		}
 	}()
@@ -400,8 +428,9 @@ func (r *runOutput) once(ctx context.Context, root string, pkgs []string, patter
 	readErr := r.read(pipe)
 	err = test.Wait()
 	_, _ = w.Write(complaint)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	flushErr := w.Flush()
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
 	}
 	if readErr != nil {
 		return fmt.Errorf("output of go test: %w", readErr)
@@ -411,7 +440,7 @@ func (r *runOutput) once(ctx context.Context, root string, pkgs []string, patter
 		r.all.broke("go test")
 		r.broken = append(r.broken, fmt.Sprintf("go test: %v\n%s", err, complaint))
 	}
-	return w.Flush()
+	return flushErr
 }
 
 // tail keeps the end of what is written to it.

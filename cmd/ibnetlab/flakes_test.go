@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFlakes(t *testing.T) {
@@ -52,6 +56,8 @@ func flakyModule(t *testing.T) {
 		"main/p_test.go":     head + "func TestMain(m *testing.M) { m.Run(); fmt.Println(\"in vain\"); os.Exit(3) }\n",
 		"panics/p_test.go":   head + "func TestPanics(t *testing.T) { go panic(\"beside the test\"); time.Sleep(time.Minute) }\n",
 		"jitter/p_test.go":   head + "func TestJitter(t *testing.T) { if os.Getenv(\"IBNET_LAB_JITTER\") != \"5ms\" { t.Fatal() } }\n",
+		"stalls/p_test.go":   head + "func TestStalls(t *testing.T) { t.Log(\"the guest (node a) stood still for 1.2s from 10:00:00.000\"); t.Log(\"traffic stood still for 3s\") }\n",
+		"hangs/p_test.go":    head + "func TestHangs(t *testing.T) { t.Run(\"a\", func(t *testing.T) { t.Error(\"so bad\") }); time.Sleep(time.Hour) }\n",
 		"compiles/p_test.go": head + "func TestNot(t *testing.T) { undefinedThing() }\n",
 		"long/p_test.go":     head + "func TestLong(t *testing.T) { fmt.Println(strings.Repeat(\"x\", 300000)); t.Fatal(\"after all\") }\n",
 	})
@@ -82,6 +88,7 @@ func TestFlakesCommand(t *testing.T) {
 		{"bad test with a long line", []string{"-n1", "./long"}, []string{"1 1 0.0 s 0.0 s TestLong"}, "1 failures in 1 runs", 1},
 		{"jitter", []string{"-n1", "--jitter", "5ms", "./jitter"}, []string{"1 runs without a failure"}, "", 0},
 		{"bad jitter", []string{"--jitter", "-1s", "./fine"}, nil, "--jitter -1s: want a time", 0},
+		{"stall", []string{"-n1", "./stalls"}, []string{" 0 failed TestStalls: the guest (node a) stood still for 1.2s from 10:00:00.000 runs failed"}, "", 0},
 		{"no such test", []string{"-n1", "--run", "TestNone", "./fine"}, nil, `no test matches "TestNone"`, 0},
 		{"no run", []string{"-n0", "./fine"}, nil, "-n 0: want 1 run or more", 0},
 		{"bad pattern", []string{"--run", "(", "./fine"}, nil, "missing closing )", 0},
@@ -119,13 +126,56 @@ func TestFlakesCommand(t *testing.T) {
 	}
 }
 
+// What was known before an interruption is told, and its log is kept.
+func TestFlakesInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles tests")
+	}
+	t.Setenv("TMPDIR", t.TempDir()) // a killed go command leaves its folder
+	flakyModule(t)
+	logs := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen := make(chan bool)
+	go func() {
+		text := ""
+		for ; ctx.Err() == nil && !strings.Contains(text, "FAIL: TestHangs/a"); time.Sleep(10 * time.Millisecond) {
+			b, _ := os.ReadFile(logs + "/run-001.log")
+			text = string(b)
+		}
+		seen <- ctx.Err() == nil
+	}()
+	var out bytes.Buffer
+	c := flakesCommand()
+	c.SetArgs([]string{"-n2", "--logs", logs, "./hangs"})
+	c.SetOut(&out)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	ended := make(chan error)
+	go func() { ended <- c.ExecuteContext(ctx) }()
+	if !<-seen {
+		t.Error("the failure did not come into the log")
+	}
+	cancel()
+	if err, want := <-ended, "run 1 of 2: interrupted (0 tests had failed); the logs are in "+logs; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %q", err, want)
+	}
+	for _, w := range []string{"run 1 of 2: interrupted after ", "1 0 0.0 s 0.0 s TestFine"} {
+		if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, w) {
+			t.Errorf("%q is missing in\n%s", w, out.String())
+		}
+	}
+	if l, _ := filepath.Glob(logs + "/*"); len(l) != 1 {
+		t.Errorf("logs %v", l)
+	}
+}
+
 // A line that is no event, or too long for one, does not end the reading, nor takes
 // memory without end.
 func TestFlakesReadsOn(t *testing.T) {
 	text := "no JSON\n{\"Action\":\"output\",\"Output\":\"" + strings.Repeat("x", maxEvent) + "\"}\n" +
 		`{"Action":"fail","Package":"p","Test":"TestA"}` + "\n" + `{"Action":"fail","Package":"p"}`
 	var log bytes.Buffer
-	r := runOutput{all: flakes{}, log: &log}
+	r := runOutput{all: flakes{}, log: bufio.NewWriter(&log)}
 	if err := r.read(strings.NewReader(text)); err != nil || !r.failed || r.all.failed() != 1 || len(r.broken) != 0 || log.Len() != 0 {
 		t.Errorf("%v, failed %v, %d failures, %v", err, r.failed, r.all.failed(), r.broken)
 	}

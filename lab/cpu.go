@@ -14,8 +14,15 @@ import (
 // scheduler sees a processor without work instead and spreads the two over both, and
 // then each switch has to wake a sleeping processor, which in a virtual machine is an
 // exit to its hypervisor.  So a watcher keeps all of its guest on one processor, and
-// moves it when others want that one too and another has nothing to do.  The guests
+// moves it when others want that one too and another has nothing to do.  UML guests
 // of a test suite then need about half the time and half the processor.
+//
+// QEMU's threads wake each other all the time too: one emulates, another waits for
+// devices.  On two processors they make others wait for seconds on a host with Linux
+// 6.18.44: with each such wakeup the weight that the group of the guest (autogroup,
+// sched(7)) has on a processor changes, and reweight_entity() puts what runs ahead of
+// those that wait (mended in 6.18.45 by 101f3498b4bd, "sched/fair: Revert
+// 6d71a9c61604").  A group that is on one processor keeps its weight.
 
 const (
 	balanceEvery = 500 * time.Millisecond

@@ -115,44 +115,66 @@ func allowed(t *testing.T, b *balancer, group int) (cpus []int) {
 	return cpus
 }
 
-// A guest of UML is on one processor at a time, its user space too.
+// A guest is on one processor at a time, with all of its processes and threads.
 func TestOneCPU(t *testing.T) {
 	t.Parallel()
 	b := newBalancer()
 	if b == nil && !InGuest() {
 		t.Skip("there is one processor")
 	}
-	RunNet(t, Net{
-		Nodes: []Node{{Name: "a", Config: Config{Userland: Debian}, Body: func(g *G) {
+	guest := func(name string, c Config) Node {
+		return Node{Name: name, Config: c, Body: func(g *G) {
 			g.Start("sleep", "60")
-			g.Post("there", "")
+			g.Post("there-"+name, "")
 			g.Await("seen", time.Minute)
-		}}},
+		}}
+	}
+	nodes := []Node{guest("uml", Config{Userland: Debian})}
+	if !useKVM() {
+		nodes = append(nodes, guest("qemu", Config{Machine: QEMU, Userland: Debian}))
+	}
+	RunNet(t, Net{
+		Nodes: nodes,
 		Script: func(t *testing.T, r *NetRun) {
 			defer r.Post("seen", "")
-			r.Await("there", time.Minute)
-			r.mu.Lock()
-			watcher := r.guests["a"].cmd.Process.Pid
-			r.mu.Unlock()
-			children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", watcher, watcher))
-			if err != nil {
-				t.Fatal(err)
+			for _, n := range nodes {
+				r.Await("there-"+n.Name, time.Minute)
+				r.mu.Lock()
+				watcher := r.guests[n.Name].cmd.Process.Pid
+				r.mu.Unlock()
+				checkOneCPU(t, b, watcher)
 			}
-			group, err := strconv.Atoi(strings.TrimSpace(string(children)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if pids, _ := b.groupOf(group); len(pids) < 3 {
-				t.Errorf("the guest has the processes %v", pids)
-			}
-			var at []int
-			for range 3 { // it may be on the move
-				if at = allowed(t, b, group); len(at) == 1 {
-					return
-				}
-				time.Sleep(balanceEvery / 5)
-			}
-			t.Errorf("the guest is on the processors %v", at)
 		},
 	})
+}
+
+// checkOneCPU fails unless all threads of the guest under a watcher, which are several,
+// may use one and the same processor only.
+func checkOneCPU(t *testing.T, b *balancer, watcher int) {
+	t.Helper()
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", watcher, watcher))
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, err := strconv.Atoi(strings.TrimSpace(string(children)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, _ := b.groupOf(group)
+	threads := 0
+	for _, p := range pids {
+		all, _ := b.fs.AllThreads(p)
+		threads += len(all)
+	}
+	if threads < 3 {
+		t.Errorf("the guest has %d threads in the processes %v", threads, pids)
+	}
+	var at []int
+	for range 3 { // it may be on the move
+		if at = allowed(t, b, group); len(at) == 1 {
+			return
+		}
+		time.Sleep(balanceEvery / 5)
+	}
+	t.Errorf("the guest is on the processors %v", at)
 }

@@ -530,7 +530,7 @@ func (g *Guest) run(con *os.File, cmd *exec.Cmd) error {
 		defer console.Close()
 		cmd.Stdout, cmd.Stderr = console, console
 	}
-	if g.cfg.Machine == UML {
+	if g.cfg.Machine == UML || !useKVM() {
 		cmd.Env = append(cmd.Env, oneCPUVar+"=1")
 	}
 	cmd.Dir = g.Dir

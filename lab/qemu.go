@@ -12,6 +12,8 @@ import (
 // a /dev/kvm on which an unmodified kernel hangs.
 const kvmVar = "IBNET_LAB_KVM"
 
+func useKVM() bool { return os.Getenv(kvmVar) == "1" }
+
 // qemuCommand returns the command of a guest with Debian's kernel.  The host's
 // folders are 9p shares; the Debian userland is exported read-only.
 func (m *machine) qemuCommand(dir, initrd string, quiet bool) *exec.Cmd {
@@ -21,7 +23,7 @@ func (m *machine) qemuCommand(dir, initrd string, quiet bool) *exec.Cmd {
 	// ping switches a static key. See "accel/tcg: Always lock pages before translation"
 	// in QEMU 8.1.
 	accel := "tcg,thread=single"
-	if os.Getenv(kvmVar) == "1" {
+	if useKVM() {
 		accel = "kvm"
 	}
 	cmdline := []string{"console=ttyS0", "panic=-1", "nokaslr", "ibnetlab=9p:", "rdinit=/init", "loglevel=5", "mitigations=off"}

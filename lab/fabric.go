@@ -217,7 +217,8 @@ func (g *G) smFiles(s *SM) (guid, conf string) {
 func (g *G) Opensm(s SM) *Proc {
 	g.Helper()
 	guid, conf := g.smFiles(&s)
-	args := append([]string{"-g", guid, "-f", "/tmp/opensm-" + s.Dev + ".log", "-P", conf, "-s", "5"}, s.Args...)
+	// One whose adapter is gone writes errors as fast as it can; its log begins anew each time and has an end.
+	args := append([]string{"-g", guid, "-f", "/tmp/opensm-" + s.Dev + ".log", "-e", "-L", "32", "-P", conf, "-s", "5"}, s.Args...)
 	p := g.Start("opensm", args...)
 	if !s.NoWait {
 		g.WaitActive(30 * time.Second)

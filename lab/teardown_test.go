@@ -30,7 +30,16 @@ func TestTeardown(t *testing.T) {
 
 func teardowns(g *lab.G, n int) {
 	g.Helper()
+	begun := lab.Uptime()
+	defer func() {
+		if !g.Failed() {
+			g.Logf("unloaded %d of %d times, %.1f s each", n, n, (lab.Uptime()-begun).Seconds()/float64(n))
+		}
+	}()
 	for i := range n {
+		if i > 0 && i%100 == 0 {
+			g.Logf("%d of %d times", i, n)
+		}
 		g.LoadSwib("nhca=4 nports=2")
 		sm := g.Opensm(lab.SM{NoWait: true})
 		g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)

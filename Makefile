@@ -106,9 +106,9 @@ lab: ## build and cache what the lab needs (kernel, module, Debian guests)
 	@$(LAB) build
 
 .PHONY: lab-sanitize
-lab-sanitize: lab ## the lab's tests and all scenarios on a kernel with KASAN, lockdep, kmemleak and refcount checks (an hour and a half)
+lab-sanitize: lab ## everything that boots a guest on a kernel with KASAN, lockdep, kmemleak and refcount checks (an hour and a half)
 	@$(LAB) build --sanitize
-	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -p 1 -v -count=1 -timeout 5h ./lab ./lab/scenario | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|kernel of the guest|only the kernel|_test.go:'
+	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -p 1 -v -count=1 -timeout 5h ./lab ./lab/scenario ./internal/kernel ./sm/sa/kernel ./sm/transport/umad | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|kernel of the guest|only the kernel|_test.go:'
 
 .PHONY: lab-teardown
 lab-teardown: lab ## the fabric unloaded a thousand times under IPoIB traffic and a subnet manager (up to 50 minutes)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -440,7 +441,8 @@ func (j *job) banner() string {
 const kmemleak = "/sys/kernel/debug/kmemleak"
 
 // findLeaks ends everything in the guest, unless it is systemd's, unloads the fabric,
-// and returns what the kernel's leak detector finds; nothing on a kernel without it.
+// and returns what the kernel's leak detector finds and whether lockdep was on until then;
+// nothing on a kernel without the checkers.
 func findLeaks() []byte {
 	if _, err := os.Stat(kmemleak); err != nil {
 		return nil
@@ -461,7 +463,17 @@ func findLeaks() []byte {
 		_ = os.WriteFile(kmemleak, []byte("scan"), 0o644)
 	}
 	report, _ := os.ReadFile(kmemleak)
-	return report
+	return append(lockdepOff(), report...)
+}
+
+// lockdepOff is a report of its own if the checker of locks no longer is at work: the kernel
+// switches it off at its first report, and what came after that was not checked.
+func lockdepOff() []byte {
+	stats, _ := os.ReadFile("/proc/lockdep_stats")
+	if regexp.MustCompile(`debug_locks: +1\n`).Match(stats) {
+		return nil
+	}
+	return []byte("WARNING: lockdep had switched itself off before the end\n")
 }
 
 // klog returns the kernel's log.

@@ -742,10 +742,6 @@ var oopsPattern = regexp.MustCompile(`BUG: |WARNING: |Oops|Kernel panic|general 
 	`possible (circular|recursive) locking|suspicious RCU|refcount_t: |UBSAN: |unreferenced object|scheduling while atomic|` +
 	`sleeping function called from invalid|Segfault with no mm|unregister_netdevice: waiting for|Kernel mode fault`)
 
-// knownReport is in a report of lockdep about UML's network driver, which resets its statistics
-// without keeping softirqs off: met by every guest with a wire, of no consequence to what is tested.
-const knownReport = "(&result->head_lock){+.?.}-{2:2}, at: vector_poll+"
-
 // kernelErrors returns the parts of a kernel log that tell of a bug.
 func kernelErrors(log []byte) string {
 	const reportLines, keepLines, keepReports = 120, 40, 4
@@ -762,9 +758,6 @@ func kernelErrors(log []byte) string {
 		}
 		report := lines[i:end]
 		i = end - 1
-		if strings.Contains(strings.Join(report, "\n"), knownReport) {
-			continue
-		}
 		if reports++; reports <= keepReports {
 			out = append(out, report[:min(len(report), keepLines)]...)
 		}

@@ -400,6 +400,11 @@ func (r *NetRun) Kill(name string) {
 		r.t.Errorf("lab: node %s had failed before it was killed: %s", name, g.complaint())
 		_ = os.Remove(failed)
 	}
+	// What it was killed in is no fault of it; what its kernel reported before that is.
+	oops := ""
+	if console, err := os.ReadFile(filepath.Join(g.Dir, "console.log")); err == nil && !g.cfg.AllowKernelErrors {
+		oops = kernelErrors(console)
+	}
 	r.mu.Lock()
 	gone := g.records(name)
 	seen := map[string]bool{}
@@ -411,7 +416,11 @@ func (r *NetRun) Kill(name string) {
 	}
 	r.marks = append(r.marks, gone...)
 	r.mu.Unlock()
-	g.remove()
+	if oops != "" {
+		r.t.Errorf("lab: node %s: its kernel reported an error before it was killed; see %s\n%s", name, g.keep(), oops)
+	} else {
+		g.remove()
+	}
 	for end, f := range r.fds {
 		if strings.HasPrefix(end, name+"/") {
 			_, _ = f.Write(fabricwire.Bye()) // the far port loses its signal at once

@@ -593,6 +593,24 @@ func firstFailed(dir string) (name string) {
 	return name
 }
 
+// posted lists the keys that there are.
+func posted(dir string) string {
+	const most = 20
+	files, _ := filepath.Glob(filepath.Join(dir, "key-*"))
+	if len(files) == 0 {
+		return "none"
+	}
+	keys := make([]string, 0, most+1)
+	for i, f := range files {
+		if i == most {
+			keys = append(keys, fmt.Sprintf("and %d more", len(files)-most))
+			break
+		}
+		keys = append(keys, strconv.Quote(strings.TrimPrefix(filepath.Base(f), "key-")))
+	}
+	return strings.Join(keys, ", ")
+}
+
 // await waits for a key, and says why it has given that up: after limit, or for what
 // broken says.
 func await(dir, key string, limit time.Duration, broken func() string) (value, why string) {
@@ -606,7 +624,7 @@ func await(dir, key string, limit time.Duration, broken func() string) (value, w
 		case why != "":
 			return "", fmt.Sprintf("nobody posted %q, and %s", key, why)
 		case time.Now().After(end):
-			return "", fmt.Sprintf("nobody posted %q within %v", key, patient(limit))
+			return "", fmt.Sprintf("nobody posted %q within %v; posted are: %s", key, patient(limit), posted(dir))
 		}
 	}
 }

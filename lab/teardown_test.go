@@ -11,7 +11,8 @@ import (
 
 // The fabric is unloaded and loaded again while a subnet manager runs and IPoIB
 // traffic flows in both modes.  IBNET_TEARDOWNS says how often, 5 times without; a
-// tenth of it on Debian's kernel with two CPUs, which take turns.
+// tenth of it on Debian's kernel with two CPUs, which take turns, and every other time
+// of that with PCI adapters.
 func TestTeardown(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("IBNET_TEARDOWNS"))
 	if err != nil {
@@ -20,15 +21,15 @@ func TestTeardown(t *testing.T) {
 	limit := time.Minute + time.Duration(n)*10*time.Second
 	t.Run("UML", func(t *testing.T) {
 		t.Parallel()
-		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: -1, Timeout: limit}, func(g *lab.G) { teardowns(g, n) })
+		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: -1, Timeout: limit}, func(g *lab.G) { teardowns(g, n, "") })
 	})
 	t.Run("QEMU", func(t *testing.T) {
 		t.Parallel()
-		lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, HCAs: -1, Timeout: limit}, func(g *lab.G) { teardowns(g, max(n/10, 2)) })
+		lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, HCAs: -1, Swib: "pci=1", Timeout: limit}, func(g *lab.G) { teardowns(g, max(n/10, 4), "pci=1") })
 	})
 }
 
-func teardowns(g *lab.G, n int) {
+func teardowns(g *lab.G, n int, other string) {
 	g.Helper()
 	begun := lab.Uptime()
 	defer func() {
@@ -40,7 +41,11 @@ func teardowns(g *lab.G, n int) {
 		if i > 0 && i%100 == 0 {
 			g.Logf("%d of %d times", i, n)
 		}
-		g.LoadSwib("nhca=4 nports=2")
+		params := "nhca=4 nports=2"
+		if i/2%2 == 1 && other != "" {
+			params += " " + other
+		}
+		g.LoadSwib(params)
 		sm := g.Opensm(lab.SM{NoWait: true})
 		g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
 		a, b := g.Host("a"), g.Host("b")

@@ -37,6 +37,12 @@ func TestConfigCheck(t *testing.T) {
 		{"bad CPUs of UML", Config{CPUs: 2}, "only QEMU"},
 		{"bad units", Config{Userland: Debian, Units: []string{"a.service"}}, "only the userland Systemd"},
 		{"bad file", Config{Files: map[string]string{"etc/x": ""}}, "want an absolute name"},
+		{"bad file, a folder", Config{Files: map[string]string{"/etc/x/": ""}}, "not of a folder"},
+		{"bad file, by detours", Config{Files: map[string]string{"/etc/../../x": ""}}, `file "/etc/../../x": want /x`},
+		{"bad file, below another", Config{Files: map[string]string{"/etc/x/y/z": "", "/etc/x": ""}}, "/etc/x is a file too"},
+		{"bad file, hidden", Config{Files: map[string]string{"/run/systemd/network/x": ""}}, "mounts on /run"},
+		{"OK installed", Config{Userland: Systemd, Installed: true}, ""},
+		{"bad installed", Config{Userland: Debian, Installed: true}, "only the userland Systemd"},
 		{"bad parameter", Config{Swib: "cm=0 frob=1"}, `no parameter "frob"; it has nhca, nports, topo`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

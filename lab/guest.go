@@ -283,7 +283,7 @@ ExecStart=` + shareDir + `/bin/lab-agent
 KillMode=process
 TimeoutStopSec=1
 ` + tty
-	dir := "/etc/systemd/system"
+	const dir = unitPlace
 	wants := dir + "/multi-user.target.wants"
 	if err := os.MkdirAll(wants, 0o755); err != nil {
 		return err
@@ -299,6 +299,11 @@ TimeoutStopSec=1
 		_ = os.Remove(wants + "/" + u)
 		if err := os.Symlink(target, wants+"/"+u); err != nil {
 			return err
+		}
+	}
+	if j.Shell && j.Installed {
+		if out, err := exec.Command("/bin/systemctl", "--quiet", "enable", enabledUnit).CombinedOutput(); err != nil {
+			return fmt.Errorf("systemctl enable %s: %w\n%s", enabledUnit, err, out)
 		}
 	}
 	// No container variable: it would make systemd leave out udev.
@@ -432,10 +437,14 @@ sm() { opensm -g 0x$(cut -d: -f5-8 /sys/class/infiniband/${1:-swib0}/ports/${2:-
 // banner says what a person can do here.
 func (j *job) banner() string {
 	devs, _ := filepath.Glob("/sys/class/infiniband/*")
+	installed := ""
+	if j.Installed {
+		installed = "\n  ibnetctl         status, diagnose ...; ibnetworkd is enabled, as by its package, and reads /etc/systemd/network"
+	}
 	return fmt.Sprintf(`A guest of the lab: %d adapters, up %.1f s. Nothing here outlives it; exit or Ctrl-D ends it.
   sm               start opensm (sm DEVICE PORT for another port)    ibstat, ibnetdiscover, saquery ...
   ctl              the fabric;  ctl link h1/1 down, ctl add 5, ctl fault all drop attr=0x15 percent=20 ...
-  %s/bin        programs of this project`, len(devs), Uptime().Seconds(), shareDir)
+  %s/bin         programs of this project%s`, len(devs), Uptime().Seconds(), shareDir, installed)
 }
 
 const kmemleak = "/sys/kernel/debug/kmemleak"

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ibnetworkd/lab/build"
 )
 
@@ -243,7 +245,7 @@ func prepare(ctx context.Context, out io.Writer, c Config) (*machine, error) {
 			return nil, err
 		}
 	}
-	if err := m.checkUnits(); err != nil {
+	if err := errors.Join(m.checkUnits(), m.checkFiles()); err != nil {
 		return nil, err
 	}
 	for _, bin := range append([]string{managerPkg}, c.Bins...) {
@@ -278,6 +280,28 @@ next:
 			}
 		}
 		return fmt.Errorf("unit %s: neither the userland nor Files have it", u)
+	}
+	return nil
+}
+
+// checkFiles makes sure that no file is to be where the userland has a folder, and none
+// below one of its files.
+func (m *machine) checkFiles() error {
+	if m.rootfs == "" {
+		return nil
+	}
+	root, err := os.OpenRoot(m.rootfs) // links in it are the guest's, not the host's
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for name := range m.cfg.Files {
+		switch st, err := root.Stat(strings.TrimPrefix(name, "/")); {
+		case err == nil && st.IsDir():
+			return fmt.Errorf("file %q: that is a folder of the userland; want the name of a file in it", name)
+		case errors.Is(err, unix.ENOTDIR):
+			return fmt.Errorf("file %q: a part of its path is a file of the userland", name)
+		}
 	}
 	return nil
 }

@@ -94,6 +94,11 @@ type Config struct {
 	// Files are put into the guest's root before anything starts: absolute
 	// name to content.
 	Files map[string]string
+	// Installed puts in place what this project's package installs (Systemd only): the
+	// programs, the units, the bus's and polkit's policies, udev's rules and the users.
+	// Bins and Files go before it.  In a Shell the daemon is also enabled, as the package
+	// does it; a test says with Units what it starts.
+	Installed bool
 	// Env are further variables (NAME=value) of the test's environment.
 	Env []string
 	// Units are systemd units to start at boot (Systemd only), e.g.
@@ -157,16 +162,39 @@ func (c Config) check() error {
 		return fmt.Errorf("%d CPUs: only QEMU has more than one", c.CPUs)
 	case c.Userland != Systemd && len(c.Units) > 0:
 		return fmt.Errorf("unit %s: only the userland Systemd starts units", c.Units[0])
+	case c.Userland != Systemd && c.Installed:
+		return errors.New("with Installed: only the userland Systemd has use for units and policies")
 	}
 	if c.Machine == QEMU && c.Series != "" && !slices.Contains(build.AllSeries, c.Series) {
 		return fmt.Errorf("kernel series %q: want %s", c.Series, strings.Join(build.AllSeries, " or "))
 	}
 	for name := range c.Files {
-		if !filepath.IsAbs(name) {
-			return fmt.Errorf("file %q: want an absolute name", name)
+		if err := c.checkFile(name); err != nil {
+			return fmt.Errorf("file %q: %w", name, err)
 		}
 	}
 	return checkParams(c.Swib)
+}
+
+// checkFile tells what cannot be right about the name of one of Files.
+func (c Config) checkFile(name string) error {
+	switch {
+	case !filepath.IsAbs(name):
+		return errors.New("want an absolute name")
+	case strings.HasSuffix(name, "/"):
+		return errors.New("want the name of a file, not of a folder")
+	case filepath.Clean(name) != name:
+		return fmt.Errorf("want %s", filepath.Clean(name))
+	}
+	for dir := filepath.Dir(name); dir != "/"; dir = filepath.Dir(dir) {
+		if slices.Contains([]string{"/dev", "/proc", "/run", "/sys", "/tmp", shareDir}, dir) {
+			return fmt.Errorf("what the guest mounts on %s would hide it", dir)
+		}
+		if _, ok := c.Files[dir]; ok {
+			return fmt.Errorf("%s is a file too", dir)
+		}
+	}
+	return nil
 }
 
 var swibParam = regexp.MustCompile(`(?m)^module_param(?:_named)?\((\w+),`)
@@ -196,6 +224,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Ports == 0 {
 		c.Ports = 1
+	}
+	if c.Installed {
+		c = c.install()
 	}
 	if c.Memory == 0 {
 		c.Memory = 768

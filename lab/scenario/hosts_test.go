@@ -14,11 +14,11 @@ import (
 // fabricHost is a host of its own kernel with everything installed, and the one
 // unit that all hosts have: an address, and a subnet manager if the fabric
 // needs one.
-func fabricHost(t *testing.T, hosts []string, n int) lab.Node {
+func fabricHost(hosts []string, n int) lab.Node {
 	unit := fmt.Sprintf("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.%d/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\nStopDelaySec=5\n", n+1)
 	return lab.Node{
 		Name:   hosts[n],
-		Config: installed(t, lab.Config{}, map[string]string{"10-ib0.ibnetwork": unit}),
+		Config: installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": unit}),
 		Body: func(g *lab.G) {
 			defer journal(g)
 			watchFabric(g, hosts, n)
@@ -184,7 +184,7 @@ func TestHostsCable(t *testing.T) {
 	hosts := []string{"a", "b"}
 	lab.RunNet(t, lab.Net{
 		Cables: []string{"a/1 b/1"},
-		Nodes:  []lab.Node{fabricHost(t, hosts, 0), fabricHost(t, hosts, 1)},
+		Nodes:  []lab.Node{fabricHost(hosts, 0), fabricHost(hosts, 1)},
 		Script: func(t *testing.T, r *lab.NetRun) {
 			w := newWatchers(t, r, hosts)
 			master := w.one("one subnet", 90*time.Second, hosts...)
@@ -207,7 +207,7 @@ func TestHostsFabric(t *testing.T) {
 	hosts := []string{"a", "b", "c", "d"}
 	var nodes []lab.Node
 	for i := range hosts {
-		nodes = append(nodes, fabricHost(t, hosts, i))
+		nodes = append(nodes, fabricHost(hosts, i))
 	}
 
 	lab.RunNet(t, lab.Net{

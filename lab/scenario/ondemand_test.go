@@ -3,8 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -18,50 +17,17 @@ const (
 	binDir = "/lab/bin"
 )
 
-// installed is a guest with everything in place that the package installs: the
-// units, policies and rules of dist as they are, but for the folder that the
-// programs are in.
-func installed(t *testing.T, c lab.Config, units map[string]string) lab.Config {
-	t.Helper()
+// installed is a guest with everything in place that the package installs, and with
+// these units of ours.
+func installed(c lab.Config, units map[string]string) lab.Config {
 	c.Userland = lab.Systemd
-	c.Bins = append(c.Bins, ibnetworkd, ibnetctl, ibnetsm)
-	c.Units = append(c.Units, "lab-sysusers.service", "ibnetworkd.service", "ibnetworkd-wait-online.service", "network-online.target")
-	files := map[string]string{
-		// What the package's script does once, a fresh guest does at boot.
-		"/etc/systemd/system/lab-sysusers.service": "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\nBefore=systemd-udevd.service systemd-udev-trigger.service ibnetworkd.service\n" +
-			"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=systemd-sysusers /usr/lib/sysusers.d/ibnetworkd.conf\n",
-	}
-	if lab.InGuest() {
-		return c
-	}
-	for from, to := range map[string]string{
-		"systemd/*.service":            "/etc/systemd/system/",
-		"udev/*.rules":                 "/usr/lib/udev/rules.d/",
-		"sysusers/*.conf":              "/usr/lib/sysusers.d/",
-		"tmpfiles/*.conf":              "/usr/lib/tmpfiles.d/",
-		"dbus/org.ibnetwork1.conf":     "/usr/share/dbus-1/system.d/",
-		"dbus/org.ibnetwork1.service":  "/usr/share/dbus-1/system-services/",
-		"polkit/org.ibnetwork1.policy": "/usr/share/polkit-1/actions/",
-	} {
-		found, err := filepath.Glob(filepath.Join("../../dist", from))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("dist/%s: %v", from, err)
-		}
-		for _, f := range found {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := strings.NewReplacer("=/usr/sbin/ibnet", "="+binDir+"/ibnet", "=/usr/bin/ibnet", "="+binDir+"/ibnet").Replace(string(text))
-			files[to+filepath.Base(f)] = s
-		}
-	}
+	c.Installed = true
+	c.Units = append(c.Units, "ibnetworkd.service", "ibnetworkd-wait-online.service", "network-online.target")
+	files := map[string]string{}
 	for n, text := range units {
 		files[unitDir+n] = text
 	}
-	for n, text := range c.Files {
-		files[n] = text
-	}
+	maps.Copy(files, c.Files)
 	c.Files = files
 	return c
 }
@@ -127,7 +93,7 @@ const auto = "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.1/24\n[SubnetMan
 // Active, the link gets its address, and the host is online.
 func TestOnDemandColdBoot(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Files: map[string]string{"/usr/sbin/opensm": ""}}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{Files: map[string]string{"/usr/sbin/opensm": ""}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer func() {
 			g.Log(g.Exec("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd", "-u", "ibnetsm@*", "-n", "60"))
@@ -209,7 +175,7 @@ func masterOf(g *lab.G, dev string) string { return strings.TrimSpace(g.PortFile
 // not notice.
 func TestOnDemandTwoPorts(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib.ibnetwork": fmt.Sprintf(both, "auto")})
+	c := installed(lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib.ibnetwork": fmt.Sprintf(both, "auto")})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitActive(30 * time.Second)
@@ -279,7 +245,7 @@ func TestOnDemandTwoPorts(t *testing.T) {
 // while it was edited.
 func TestOnDemandSettings(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		master := func(what, worker string) {
@@ -333,7 +299,7 @@ func TestOnDemandForeignMaster(t *testing.T) {
 
 func foreignMaster(t *testing.T, engine string) {
 	unit := auto + "Engine=" + engine + "\n"
-	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": unit})
+	c := installed(lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": unit})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
@@ -362,7 +328,7 @@ func TestOnDemandAccidents(t *testing.T) {
 	rule := `polkit.addRule(function(action, subject) {
 	if (action.id == "org.ibnetwork1.reload" && subject.user == "nobody") return polkit.Result.YES;
 });`
-	c := installed(t, lab.Config{Timeout: 4 * time.Minute, Files: map[string]string{"/etc/polkit-1/rules.d/10-ibnetwork.rules": rule}}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{Timeout: 4 * time.Minute, Files: map[string]string{"/etc/polkit-1/rules.d/10-ibnetwork.rules": rule}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)

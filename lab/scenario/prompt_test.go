@@ -231,7 +231,7 @@ func watchAddresses(g *lab.G, args ...string) *lab.Proc {
 // Monitor, try and wait-online on a host with a bus.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Files: map[string]string{
+	c := installed(lab.Config{Files: map[string]string{
 		"/etc/default/ibnetworkd": "IBNETWORKD_OPTIONS=\"--metrics=unix:/run/ibnetworkd/metrics.sock\"\n"}}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)

@@ -155,7 +155,7 @@ func TestTwoHosts(t *testing.T) {
 
 	conf := func(name string) lab.Config {
 		unit := strings.Replace(auto, "192.168.151.1", addr[name], 1)
-		c := installed(t, lab.Config{}, map[string]string{"10-ib0.ibnetwork": unit})
+		c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": unit})
 		return c
 	}
 	lab.RunNet(t, lab.Net{

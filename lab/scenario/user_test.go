@@ -21,7 +21,7 @@ import (
 // wait-online.
 func TestInstalledHost(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
@@ -298,7 +298,7 @@ func busReads(g *lab.G) {
 // /sys/module does not know an alias, so the daemon cannot see that it is loaded.
 func TestModulesOfUnits(t *testing.T) {
 	t.Parallel()
-	c := installed(t, lab.Config{Machine: lab.QEMU}, map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=ib-iser svcrdma nvme-rdma rdma-link-rxe no_such_module\n"})
+	c := installed(lab.Config{Machine: lab.QEMU}, map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=ib-iser svcrdma nvme-rdma rdma-link-rxe no_such_module\n"})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitFor(2*time.Minute, func() string {

@@ -1,0 +1,10 @@
+// Package dist holds what an installation brings beside the programs and the
+// documentation: units, rules and policies, as install.sh puts them into place.
+package dist
+
+import "embed"
+
+// Files are these, by their names in this folder.
+//
+//go:embed dbus polkit systemd sysusers tmpfiles udev
+var Files embed.FS

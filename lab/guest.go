@@ -416,7 +416,8 @@ func (j *job) shell(env []string) int {
 	cmd.Dir = "/root"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := os.WriteFile(shellRC, []byte(rcText), 0o644); err != nil {
+	rc := rcText + fmt.Sprintf(rcTime, shareDir+"/out/prompt", j.Begun.UnixMilli()/10)
+	if err := os.WriteFile(shellRC, []byte(rc), 0o644); err != nil {
 		fatal("%v", err)
 	}
 	if err := cmd.Start(); err != nil {
@@ -434,6 +435,14 @@ sm() { opensm -g 0x$(cut -d: -f5-8 /sys/class/infiniband/${1:-swib0}/ports/${2:-
 [ -r /usr/share/bash-completion/bash_completion ] && . /usr/share/bash-completion/bash_completion
 `
 
+// rcTime tells how long the prompt took, builds aside.  The start is by the host's clock, and
+// so is the time of a file that is new in a folder of the host.
+const rcTime = `: > %[1]s
+took=$(stat -c %%.2Y %[1]s); took=$((${took/./} - %[2]d))
+printf '  The prompt was there %%d.%%02d s after the start.\n' $((took / 100)) $((took %% 100))
+unset took
+`
+
 // banner says what a person can do here.
 func (j *job) banner() string {
 	devs, _ := filepath.Glob("/sys/class/infiniband/*")
@@ -441,10 +450,10 @@ func (j *job) banner() string {
 	if j.Installed {
 		installed = "\n  ibnetctl         status, diagnose ...; ibnetworkd is enabled, as by its package, and reads /etc/systemd/network"
 	}
-	return fmt.Sprintf(`A guest of the lab: %d adapters, up %.1f s. Nothing here outlives it; exit or Ctrl-D ends it.
+	return fmt.Sprintf(`A guest of the lab: %d adapters. Nothing here outlives it; exit or Ctrl-D ends it.
   sm               start opensm (sm DEVICE PORT for another port)    ibstat, ibnetdiscover, saquery ...
   ctl              the fabric;  ctl link h1/1 down, ctl add 5, ctl fault all drop attr=0x15 percent=20 ...
-  %s/bin         programs of this project%s`, len(devs), Uptime().Seconds(), shareDir, installed)
+  %s/bin         programs of this project%s`, len(devs), shareDir, installed)
 }
 
 const kmemleak = "/sys/kernel/debug/kmemleak"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"time"
 )
 
 // job is what the host tells the guest.  It lies as job.json in the folder that
@@ -16,12 +17,13 @@ import (
 //	out/       what the guest leaves: stdout, exit, boot, dmesg, and artifacts
 type job struct {
 	Config
-	Root   string   // folder of the Debian userland on the host
-	Args   []string // arguments of the test binary
-	Shell  bool     // give a prompt instead of running Args
-	Wires  []string // ports whose cables leave the kernel, in the order of vec0, vec1 ...
-	Net    string   // folder of the host that is mounted on netDir, "" for none
-	Export string   // how the guest reaches host folders: "hostfs" or "9p"
+	Root   string    // folder of the Debian userland on the host
+	Args   []string  // arguments of the test binary
+	Shell  bool      // give a prompt instead of running Args
+	Begun  time.Time // when a Shell was asked for and all was built, by the host's clock
+	Wires  []string  // ports whose cables leave the kernel, in the order of vec0, vec1 ...
+	Net    string    // folder of the host that is mounted on netDir, "" for none
+	Export string    // how the guest reaches host folders: "hostfs" or "9p"
 }
 
 // readJob reads the job of this guest.

@@ -47,7 +47,7 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 	if m.agent, err = agentProgram(ctx, out); err != nil {
 		return err
 	}
-	g, err := m.boot(job{Config: c, Shell: true}, "shell", os.Stdin)
+	g, err := m.boot(job{Config: c, Shell: true, Begun: time.Now()}, "shell", os.Stdin)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -89,13 +91,15 @@ func buildAll(ctx context.Context, b *build.Builder, sanitize, qemu bool) error 
 
 func shellCommand() *cobra.Command {
 	var topology, around, at string
+	var files []string
 	var systemd, qemu bool
 	c := lab.Config{Userland: lab.Debian}
 	cmd := &cobra.Command{
 		Use:   "shell",
 		Short: "Boot a guest and give a prompt in it",
 		Example: `  ibnetlab shell                                    # two adapters at a switch; sm starts opensm
-  ibnetlab shell --systemd --hcas 4 --ports 2
+  ibnetlab shell --systemd --hcas 4 --ports 2       # ibnetworkd is installed and runs
+  ibnetlab shell --systemd --file /etc/systemd/network/10-ib.ibnetwork=ib.ibnetwork
   ibnetlab shell --topology fabric.txt              # what ibnetdiscover printed of a real fabric, or ibnetlab topology
   ibnetlab shell --fabric big.txt --at S-0001/19    # one host among thousands of simulated ones`,
 		Args: cobra.NoArgs,
@@ -112,6 +116,12 @@ func shellCommand() *cobra.Command {
 			}
 			if systemd {
 				c.Userland = lab.Systemd
+				// Without the daemon it is a host on which nothing is installed yet.
+				c.Installed = slices.ContainsFunc(c.Bins, func(bin string) bool { return path.Base(bin) == "ibnetworkd" })
+			}
+			var err error
+			if c.Files, err = guestFiles(files); err != nil {
+				return err
 			}
 			switch {
 			case qemu:
@@ -143,7 +153,8 @@ func shellCommand() *cobra.Command {
 	f.StringVar(&topology, "topology", "", "fabric in ibnetdiscover's format")
 	f.StringVar(&around, "fabric", "", "hang the guest on a fabric in ibnetdiscover's format that is simulated around it: any size")
 	f.StringVar(&at, "at", "", "with --fabric: a free port of a switch or an adapter's, NAME/PORT (default: the first adapter's place)")
-	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus")
+	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus, and ibnetworkd installed and enabled as by its package")
+	f.StringArrayVar(&files, "file", nil, "put a file into the guest, GUESTPATH=LOCALFILE; may be repeated")
 	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
 	f.StringVar(&c.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+build.Series+")")
 	f.IntVar(&c.HCAs, "hcas", 2, "adapters")
@@ -159,6 +170,26 @@ func shellCommand() *cobra.Command {
 	}
 	cmd.MarkFlagsMutuallyExclusive("topology", "fabric")
 	f.StringSliceVar(&c.Bins, "bin", []string{"ibnetworkd/cmd/ibnetworkd", "ibnetworkd/cmd/ibnetctl", "ibnetworkd/cmd/ibnetsm"},
-		"programs for the guest: import paths or files")
+		"programs for the guest: import paths or files; without an ibnetworkd, --systemd installs nothing")
 	return cmd
+}
+
+// guestFiles reads the files of --file, by their names in the guest.
+func guestFiles(args []string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, arg := range args {
+		guest, local, ok := strings.Cut(arg, "=")
+		if !ok || guest == "" || local == "" {
+			return nil, fmt.Errorf("--file %q: want GUESTPATH=LOCALFILE", arg)
+		}
+		if _, ok := files[guest]; ok {
+			return nil, fmt.Errorf("--file %s: given twice", guest)
+		}
+		text, err := os.ReadFile(local)
+		if err != nil {
+			return nil, fmt.Errorf("--file %s: %w", guest, err)
+		}
+		files[guest] = string(text)
+	}
+	return files, nil
 }

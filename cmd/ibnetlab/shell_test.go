@@ -112,9 +112,18 @@ func child(parent int) int {
 	return 0
 }
 
-// However a shell ends, nothing of its guest stays, and who called it has the terminal
-// back as it was.
-func TestShellEnds(t *testing.T) {
+// session is a shell of the lab that somebody's shell has called.
+type session struct {
+	*terminal
+	t     *testing.T
+	tmp   string // has the guest's folder
+	cmd   *exec.Cmd
+	ended chan error
+}
+
+// newSession starts a shell with the arguments. how is an option of /bin/sh.
+func newSession(t *testing.T, how string, args ...string) *session {
+	t.Helper()
 	if testing.Short() || os.Getenv("IBNET_LAB") == "off" {
 		t.Skip("boots guests")
 	}
@@ -122,6 +131,62 @@ func TestShellEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	x := &session{terminal: newTerminal(t), t: t, tmp: t.TempDir(), ended: make(chan error, 1)}
+	// A background group may not read: then the terminal was not given back yet.
+	x.cmd = exec.Command("/bin/sh", append([]string{how, `"$@"; echo "ended $?"; until read -r x; do sleep 0.1; done; echo "got $x"; stty -a`,
+		"sh", self, "shell"}, args...)...)
+	x.cmd.Env = append(os.Environ(), commandVar+"=1", "TMPDIR="+x.tmp)
+	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = x.tty, x.tty, x.tty
+	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := x.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	x.tty.Close()
+	go func() { x.ended <- x.cmd.Wait() }()
+	t.Cleanup(func() {
+		_ = x.cmd.Process.Kill()
+		for _, pid := range left(x.tmp) {
+			n, _ := strconv.Atoi(pid)
+			_ = syscall.Kill(n, unix.SIGKILL)
+		}
+		if t.Failed() {
+			t.Logf("on the terminal:\n%s", x)
+		}
+	})
+	return x
+}
+
+func (x *session) wait(what string, cond func() bool) {
+	x.t.Helper()
+	x.waitFor(2*time.Minute, what, cond)
+}
+
+func (x *session) waitFor(limit time.Duration, what string, cond func() bool) {
+	x.t.Helper()
+	for end := time.Now().Add(limit); !cond(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			x.t.Fatalf("waited in vain: %s; left are processes %v", what, left(x.tmp))
+		}
+	}
+}
+
+// prompt waits for the guest's prompt; where there is no lab it ends the test.
+func (x *session) prompt() {
+	x.t.Helper()
+	prompt := x.shows("lab:~# ")
+	// The kernels may have to be built first.
+	x.waitFor(10*time.Minute, "a prompt", func() bool { return prompt() || x.shows("\nended ")() })
+	if !prompt() {
+		if os.Getenv("IBNET_LAB") == "require" {
+			x.t.Fatal("no prompt")
+		}
+		x.t.Skipf("no lab here: %s", x)
+	}
+}
+
+// However a shell ends, nothing of its guest stays, and who called it has the terminal
+// back as it was.
+func TestShellEnds(t *testing.T) {
 	kill := func(s syscall.Signal) func(*testing.T, *terminal, int) {
 		return func(t *testing.T, _ *terminal, pid int) {
 			if err := syscall.Kill(pid, s); err != nil {
@@ -147,53 +212,17 @@ func TestShellEnds(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			x, tmp := newTerminal(t), t.TempDir()
-			// A background group may not read: then the terminal was not given back yet.
-			cmd := exec.Command("/bin/sh", tc.how, `"$@"; echo "ended $?"; until read -r x; do sleep 0.1; done; echo "got $x"; stty -a`,
-				"sh", self, "shell", "--bin=")
-			cmd.Env = append(os.Environ(), commandVar+"=1", "TMPDIR="+tmp)
-			cmd.Stdin, cmd.Stdout, cmd.Stderr = x.tty, x.tty, x.tty
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			x.tty.Close()
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			t.Cleanup(func() {
-				_ = cmd.Process.Kill()
-				for _, pid := range left(tmp) {
-					n, _ := strconv.Atoi(pid)
-					_ = syscall.Kill(n, unix.SIGKILL)
-				}
-				if t.Failed() {
-					t.Logf("on the terminal:\n%s", x)
-				}
-			})
-			wait := func(what string, cond func() bool) {
-				t.Helper()
-				for end := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(20 * time.Millisecond) {
-					if time.Now().After(end) {
-						t.Fatalf("waited in vain: %s; left are processes %v", what, left(tmp))
-					}
-				}
-			}
-			prompt := x.shows("lab:~# ")
-			wait("a prompt", func() bool { return prompt() || x.shows("\nended ")() })
-			if !prompt() {
-				if os.Getenv("IBNET_LAB") == "require" {
-					t.Fatal("no prompt")
-				}
-				t.Skipf("no lab here: %s", x)
-			}
-			pid := child(cmd.Process.Pid)
+			x := newSession(t, tc.how, "--bin=")
+			wait, tmp := x.wait, x.tmp
+			x.prompt()
+			pid := child(x.cmd.Process.Pid)
 			if pid == 0 {
 				t.Fatal("the command is not there")
 			}
 			if len(left(tmp)) == 0 {
 				t.Fatal("nothing has the guest's folder on its command line")
 			}
-			tc.end(t, x, pid)
+			tc.end(t, x.terminal, pid)
 			wait("all of it is gone", func() bool {
 				dirs, _ := filepath.Glob(tmp + "/ibnetlab-*")
 				return len(left(tmp)) == 0 && len(dirs) == 0
@@ -207,7 +236,7 @@ func TestShellEnds(t *testing.T) {
 			}
 			x.enter(t, "hello")
 			wait("an answer of the shell that called", x.shows("got hello"))
-			if err := <-ended; err != nil {
+			if err := <-x.ended; err != nil {
 				t.Error(err)
 			}
 			wait("all of the output", x.shows("echoctl"))
@@ -216,6 +245,66 @@ func TestShellEnds(t *testing.T) {
 				if strings.Contains(strings.ReplaceAll(stty, "\n", " "), off) {
 					t.Errorf("the terminal was left with%s", off)
 				}
+			}
+		})
+	}
+}
+
+// Each kind of guest comes to its prompt, says when, has there what it promises, and ends
+// with status 0 when it is powered off.
+func TestShellKinds(t *testing.T) {
+	dir := t.TempDir()
+	star := filepath.Join(dir, "star")
+	f, err := os.Create(star)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fabric.WriteText(f, gen.Star(4, 8)); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	unit := filepath.Join(dir, "ib0")
+	if err := os.WriteFile(unit, []byte("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.1/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const cables = "ibstat -l | wc -l"
+	for _, tc := range []struct {
+		name string
+		args []string
+		do   string
+		want []string // lines, and parts of them
+		off  string
+	}{
+		{"topology", []string{"--bin=", "--topology", star}, cables, []string{"\n4\r"}, "poweroff -f"},
+		{"fabric", []string{"--bin=", "--fabric", star}, cables, []string{"simulated around it: 5 nodes, 4 links", "\n1\r"}, "poweroff -f"},
+		{"qemu", []string{"--bin=", "--qemu"}, "uname -v; " + cables, []string{"\n#1 SMP PREEMPT_DYNAMIC Debian", "\n2\r"}, "poweroff -f"},
+		{"systemd", []string{"--systemd", "--file", "/etc/systemd/network/10-ib0.ibnetwork=" + unit},
+			"systemctl start ibnetworkd && ibnetctl wait-online -i ib0 --timeout 60s && PAGER=cat ibnetctl status && ibnetctl diagnose swib0/1 && " +
+				"busctl --no-pager tree org.ibnetwork1; systemctl is-enabled ibnetworkd ibnetworkd-wait-online; systemctl is-system-running --wait",
+			[]string{"ibnetworkd is enabled", "10.9.0.1/24", "port GUID 0x", "/org/ibnetwork1/port/swib0_2f1", "\nenabled\r\nenabled\r\n", "\nrunning\r"}, "poweroff"},
+		{"systemd, nothing installed", []string{"--bin=", "--systemd"}, "systemctl list-unit-files --no-legend 'ibnet*' | wc -l; systemctl is-system-running --wait",
+			[]string{"\n0\r", "\nrunning\r"}, "poweroff"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			x := newSession(t, "-c", tc.args...)
+			x.prompt()
+			_, took, ok := strings.Cut(x.String(), "The prompt was there ")
+			took, _, _ = strings.Cut(took, " s after the start")
+			if s, err := strconv.ParseFloat(took, 64); !ok || err != nil || s <= 0 || s > 120 {
+				t.Errorf("how long it took: %q", took)
+			}
+			t.Logf("prompt %s s after the start", took)
+			x.enter(t, "echo; "+tc.do+`; echo "did $?"`) // the prompt leaves something on its line
+			x.wait("the end of the command", x.shows("\ndid "))
+			for _, part := range append(tc.want, "\ndid 0") {
+				if !x.shows(part)() {
+					t.Errorf("nowhere does it say %q", part)
+				}
+			}
+			x.enter(t, tc.off)
+			x.wait("exit status 0", x.shows("\nended 0"))
+			if dirs, _ := filepath.Glob(x.tmp + "/ibnetlab-*"); len(left(x.tmp)) > 0 || len(dirs) > 0 {
+				t.Errorf("left are processes %v and %q", left(x.tmp), dirs)
 			}
 		})
 	}
@@ -256,6 +345,14 @@ func TestShellRefuses(t *testing.T) {
 		{[]string{"--fabric", text, "--at", sw + "/99"}, sw + "/99"},
 		{[]string{"--fabric", text, "--at", "nosuch/1"}, `no node "nosuch"`},
 		{[]string{"--fabric", text, "--hcas", "3"}, "hcas"},
+		{[]string{"--file", text}, "want GUESTPATH=LOCALFILE"},
+		{[]string{"--file", "=" + text}, "want GUESTPATH=LOCALFILE"},
+		{[]string{"--file", "/etc/x=" + text + ".none"}, "--file /etc/x: open " + text + ".none: no such file"},
+		{[]string{"--file", "/etc/x=" + filepath.Dir(text)}, "is a directory"},
+		{[]string{"--file", "/etc/x=" + text, "--file", "/etc/x=" + text}, "--file /etc/x: given twice"},
+		{[]string{"--file", "etc/x=" + text}, `file "etc/x": want an absolute name`},
+		{[]string{"--file", "/etc/systemd/network/=" + text}, "the name of a file, not of a folder"},
+		{[]string{"--file", "/run/systemd/network/x.ibnetwork=" + text}, "what the guest mounts on /run would hide it"},
 		{nil, "standard input is not a terminal"},
 	} {
 		c := shellCommand()

@@ -269,16 +269,18 @@ void swib_port_rx_remote(struct swib_port *p, struct swib_pkt *k)
 
 /* ---- the way ---------------------------------------------------------- */
 
-/* Sends a copy of k out of port from later. */
+/* Sends a copy of k out of port from later, an answer of a slow node later still. */
 void swib_delay(struct swib_port *from, struct swib_pkt *k, unsigned int ms)
 {
+	unsigned long wait = msecs_to_jiffies(ms) + msecs_to_jiffies(k->slow_ms);
 	struct swib_pkt *c = swib_clone(k), *at;
 	struct list_head *pos = &delayq;
 
 	if (!c)
 		return;
 	c->src = from;
-	c->due = jiffies + msecs_to_jiffies(ms);
+	c->slow_ms = 0;
+	c->due = jiffies + wait + !!wait;	/* a part of this jiffy is over */
 	list_for_each_entry_reverse(at, &delayq, list)
 		if (!time_after(at->due, c->due)) {
 			pos = &at->list;
@@ -340,18 +342,13 @@ static void delay_work(struct work_struct *w)
 /* Sends k out of port p.  The packet stays the caller's. */
 void swib_port_tx(struct swib_port *p, struct swib_pkt *k)
 {
-	unsigned int ms = k->slow_ms;
-
 	if (k->hops >= SWIB_MAX_HOPS) {
 		p->discards++;
 		return;
 	}
-	k->slow_ms = 0;
 	k->hops++;
-	if (ms) {
-		swib_delay(p, k, ms);
-	} else if (!swib_fault(p, k)) {
-		if (depth >= SWIB_MAX_DEPTH) {
+	if (!swib_fault(p, k)) {
+		if (k->slow_ms || depth >= SWIB_MAX_DEPTH) {
 			swib_delay(p, k, 0);
 		} else {
 			depth++;
@@ -359,6 +356,7 @@ void swib_port_tx(struct swib_port *p, struct swib_pkt *k)
 			depth--;
 		}
 	}
+	k->slow_ms = 0;
 	k->hops--;
 }
 

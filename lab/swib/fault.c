@@ -17,6 +17,8 @@ static const char * const action_names[] = {
 	[CORRUPT] = "corrupt",
 };
 
+#define SEED	1
+
 struct fault {
 	struct list_head list;
 	struct swib_port *port;		/* NULL: every port */
@@ -221,7 +223,14 @@ void swib_fault_clear(void)
 		list_del(&f->list);
 		kfree(f);
 	}
-	prandom_seed_state(&rnd, 1);
+	prandom_seed_state(&rnd, SEED);
+}
+
+static const char *kind(const struct fault *f)
+{
+	if (f->data)
+		return f->mad ? "all" : "data";
+	return !f->mad ? "smp" : f->smp ? "mad" : "gmp";
 }
 
 void swib_fault_show(struct seq_file *s)
@@ -235,8 +244,8 @@ void swib_fault_show(struct seq_file *s)
 				   f->port->node->idx, f->port->num);
 		else
 			seq_puts(s, "all");
-		seq_printf(s, " %s percent %u ms %u attr 0x%x method 0x%x class 0x%x count %d hits %llu\n",
-			   action_names[f->action], f->percent, f->ms, f->attr, f->method,
-			   f->class, f->count, f->hits);
+		seq_printf(s, " %s kind %s percent %u ms %u attr 0x%x method 0x%x class 0x%x count %d hits %llu\n",
+			   action_names[f->action], kind(f), f->percent, f->ms, f->attr,
+			   f->method, f->class, f->count, f->hits);
 	}
 }

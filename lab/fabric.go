@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -96,12 +97,8 @@ func (p FabricPort) Int(name string) int64 {
 // mode messages sent), rcmax (bytes of the longest) and peer.
 func (g *G) FabricPort(node string, port int) FabricPort {
 	g.Helper()
-	text, err := os.ReadFile(swibCtl)
-	if err != nil {
-		g.Fatal(err)
-	}
 	want := fmt.Sprintf("%s/%d ", node, port)
-	for l := range strings.Lines(string(text)) {
+	for l := range strings.Lines(g.fabricState()) {
 		if rest, ok := strings.CutPrefix(l, want); ok {
 			f := strings.Fields(rest)
 			p := FabricPort{}
@@ -113,6 +110,73 @@ func (g *G) FabricPort(node string, port int) FabricPort {
 	}
 	g.Fatalf("the fabric has no port %s/%d", node, port)
 	return nil
+}
+
+// mostFabric bounds what is read of the control file; the largest fabric that the
+// module can make has some 67,000 lines.
+const mostFabric = 32 << 20
+
+// fabricState is the text of the control file.
+func (g *G) fabricState() string {
+	g.Helper()
+	f, err := os.Open(swibCtl)
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, mostFabric+1))
+	if err != nil {
+		g.Fatal(err)
+	}
+	if len(text) > mostFabric {
+		g.Fatalf("%s has more than %d bytes", swibCtl, mostFabric)
+	}
+	return string(text)
+}
+
+// FaultRule is a fault rule of the control file as the fabric sees it; see
+// swib/README.md for what the options mean.
+type FaultRule struct {
+	Port    string // "hca0/1", "switch0/2" or "all"
+	Action  string // "drop", "delay", "dup", "corrupt"
+	Kind    string // "mad", "smp", "gmp", "data", "all"
+	Percent int
+	MS      int
+	Attr    uint16 // 0: any, as of the next two
+	Method  uint8
+	Class   uint8
+	Count   int   // packets until the rule is used up; -1: no end
+	Hits    int64 // packets that it has hit
+}
+
+// FaultRules returns the fault rules in the order in which packets meet them, which
+// is that of the commands.
+func (g *G) FaultRules() []FaultRule {
+	g.Helper()
+	var rules []FaultRule
+	for l := range strings.Lines(g.fabricState()) {
+		if !strings.HasPrefix(l, "fault ") {
+			continue
+		}
+		var r FaultRule
+		if _, err := fmt.Sscanf(l, "fault %s %s kind %s percent %d ms %d attr %v method %v class %v count %d hits %d",
+			&r.Port, &r.Action, &r.Kind, &r.Percent, &r.MS, &r.Attr, &r.Method, &r.Class, &r.Count, &r.Hits); err != nil {
+			g.Fatalf("fault rule %q: %v", l, err)
+		}
+		rules = append(rules, r)
+	}
+	return rules
+}
+
+// FaultHits returns how many packets fault rule i has hit, counted from 0; there must
+// be such a rule.
+func (g *G) FaultHits(i int) int64 {
+	g.Helper()
+	rules := g.FaultRules()
+	if i < 0 || i >= len(rules) {
+		g.Fatalf("there is no fault rule %d, but %d of them", i, len(rules))
+	}
+	return rules[i].Hits
 }
 
 // PortFile returns a file of /sys/class/infiniband/DEV/ports/PORT.

@@ -365,10 +365,22 @@ func TestHundreds(t *testing.T) {
 }
 
 // Virtual functions: a port stays down until it has a GUID and its driver has
-// been started again.
+// been started again.  The kernels are those that list them: Debian's 6.12 does not.
 func TestVirtualFunctions(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
+	for name, c := range map[string]lab.Config{
+		"UML": {Userland: lab.Debian},
+		"6.1": {Userland: lab.Debian, Machine: lab.QEMU, Series: "6.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testVirtualFunctions(t, c)
+		})
+	}
+}
+
+func testVirtualFunctions(t *testing.T, c lab.Config) {
+	lab.Run(t, c, func(g *lab.G) {
 		g.Opensm(lab.SM{})
 		const pf, drv = "/sys/devices/platform/swib.0", "/sys/bus/platform/drivers/swib"
 		g.Write(pf+"/sriov_numvfs", "2")

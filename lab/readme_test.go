@@ -1,0 +1,54 @@
+package lab_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// The example of README.md is a test that passes as it stands there.
+func TestReadmeExample(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("boots a guest")
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "This is `mine/mine_test.go`")
+	_, rest, _ = strings.Cut(rest, "\n```go\n")
+	code, _, ok := strings.Cut(rest, "\n```\n")
+	if !ok || !strings.Contains(code, "func TestPing(") {
+		t.Fatalf("README.md has no example with TestPing, but %q", code)
+	}
+	// Below the module, and out of the way of patterns such as ./... elsewhere.
+	dir, err := os.MkdirTemp("testdata", "mine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(dir, "mine_test.go"), []byte(code+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	limit := lab.Patience(10 * time.Minute)
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-timeout="+limit.String(), "./"+dir)
+	out, err := cmd.CombinedOutput()
+	switch {
+	case err != nil:
+		t.Errorf("%v\n%s", err, out)
+	case strings.Contains(string(out), "--- SKIP"):
+		t.Skipf("no lab here: %s", out)
+	case !strings.Contains(string(out), "--- PASS: TestPing"):
+		t.Errorf("TestPing did not run:\n%s", out)
+	}
+}

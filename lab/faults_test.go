@@ -353,14 +353,15 @@ func dataFaults(g *lab.G) {
 		g.Errorf("%d packets discarded, want 2", n)
 	}
 	g.Ctl("fault clear")
+	g.Ctl("fault h0/1 drop class=9") // of MADs, as all that names no kind
 	g.Ctl("fault h0/1 dup kind=data")
 	g.Ctl("fault h1/1 delay kind=data")
 	out = a.Exec("ping", "-n", "-q", "-c", "7", "-i", "0.01", "-W", "2", "10.9.0.2")
 	if !strings.Contains(out, "+6 duplicates") && !strings.Contains(out, "+7 duplicates") { // it does not wait for the last
 		g.Errorf("with each packet doubled:\n%s", out)
 	}
-	g.Wait("the answer to the last packet", 5*time.Second, func() bool { return g.FaultHits(1) >= 14 })
-	hits(g, 7, 14)
+	g.Wait("the answer to the last packet", 5*time.Second, func() bool { return g.FaultHits(2) >= 14 })
+	hits(g, 0, 7, 14)
 }
 
 // What befalls ports and the switch itself: each command has its effect, and its end.

@@ -50,10 +50,11 @@ deps:
 
 .PHONY: test
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
-	@echo "== unit tests, with the race detector"
-	@CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^ibnetworkd/lab/scenario')
-	@echo "== scenarios on the lab's kernels"
-	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'
+	@echo "== unit tests, with the race detector"; \
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^ibnetworkd/lab/scenario'); \
+	echo "== scenarios on the lab's kernels"; \
+	IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'; \
+	printf '== all of it in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))
 
 AGAINST ?= networkd NetworkManager ifupdown opensm
 ONLY    ?= .
@@ -76,7 +77,7 @@ bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one gu
 	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'
 
 .PHONY: test-long
-test-long: test test-sm-long ## make test, and what was trimmed there
+test-long: test test-sm-long bench-peers ## make test, and what was trimmed there
 
 FUZZTIME ?= 20s
 .PHONY: test-sm-long

@@ -50,7 +50,10 @@ type Port struct {
 	// Known tells that Info holds what the port answered. An unreached CA port
 	// (a second port on another subnet) and a port that never answered are not.
 	Known bool
-	Info  PortInfo
+	// LinkNamed tells that the text which ReadText read names the width and the
+	// speed of the link in the line of this port; others have a default in Info.
+	LinkNamed bool
+	Info      PortInfo
 }
 
 // Switch is the switch part of a node of type switch.

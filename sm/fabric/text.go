@@ -355,7 +355,9 @@ func (t *textReader) port(n int, c *cursor) {
 				p.LMC = ib.LMC(v & 7)
 			}
 		default:
-			setLink(&p.Info, w)
+			if setLink(&p.Info, w) {
+				p.LinkNamed = true
+			}
 		}
 	}
 	p.Info.setLID(p.LID, p.LMC)
@@ -367,12 +369,12 @@ func (t *textReader) port(n int, c *cursor) {
 	}
 }
 
-// setLink applies a link description such as 4xEDR; other words are skipped.
-func setLink(p *PortInfo, w string) {
+// setLink applies a link description such as 4xEDR and tells whether w was one.
+func setLink(p *PortInfo, w string) bool {
 	width, speed, ok := strings.Cut(w, "x")
 	wb := map[string]byte{"1": 1, "4": 2, "8": 4, "12": 8, "2": 16}[width]
 	if !ok || wb == 0 {
-		return
+		return false
 	}
 	p[31] = wb
 	p[30] |= wb
@@ -399,7 +401,7 @@ func setLink(p *PortInfo, w string) {
 		binary.BigEndian.PutUint16(p[60:], p.CapMask2()|1<<11)
 		p[56] |= 1<<5 | 1<<3 | 1
 	default:
-		return
+		return false
 	}
 	if ext != 0 {
 		binary.BigEndian.PutUint32(p[20:], p.CapMask()|CapExtendedSpeeds)
@@ -408,11 +410,12 @@ func setLink(p *PortInfo, w string) {
 		p[35] = 4<<4 | 7
 		p[62] = ext<<4 | all
 		p[63] = all
-		return
+		return true
 	}
 	all := legacy | (legacy - 1)
 	p[32] = all<<4 | p[32]&15
 	p[35] = legacy<<4 | all
+	return true
 }
 
 func (p *PortInfo) setState(s ib.PortState, ph ib.PhysState) {

@@ -74,6 +74,19 @@ func TestReadText(t *testing.T) {
 	}
 }
 
+// A port whose line names the link is told from one that has the default.
+func TestReadTextLinkNamed(t *testing.T) {
+	f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0 4xSDR\nHca 2 \"h\"\n[1] \"s\"[1] # lid 0 lmc 0 \"4xEDR\" lid 0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range f.Ports {
+		if want := f.Nodes[p.Node].Type == ib.NodeSwitch && p.Num == 1; p.LinkNamed != want {
+			t.Errorf("port %d of %v: named %v", p.Num, f.Nodes[p.Node].GUID, p.LinkNamed)
+		}
+	}
+}
+
 func TestLookups(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	for i := range f.Nodes {

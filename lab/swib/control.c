@@ -333,6 +333,30 @@ static int cmd_mtu(char *a)
 	return 0;
 }
 
+/* speed PORT 4xHDR: the widest and fastest that the port can */
+static int cmd_speed(char *a)
+{
+	static const char * const widths[] = { "1x", "4x", "8x", "12x", "2x" };
+	static const char * const speeds[] = {
+		"SDR", "DDR", "QDR", "", "FDR", "EDR", "HDR", "NDR",
+	};
+	struct swib_port *p = swib_port_by_name(swib_word(&a));
+	char *w = swib_word(&a), *name = strchr(w, 'x'), width[4];
+	int i, k;
+
+	if (!p)
+		return -ENODEV;
+	if (!name || !*++name || name - w >= sizeof(width) || too_much(a))
+		return -EINVAL;
+	strscpy(width, w, name - w + 1);
+	i = match_string(widths, ARRAY_SIZE(widths), width);
+	k = match_string(speeds, ARRAY_SIZE(speeds), name);
+	if (i < 0 || k < 0)
+		return -EINVAL;
+	swib_port_speed(p, BIT(i), BIT(k));	/* in the order of the bits in PortInfo */
+	return 0;
+}
+
 static int cmd_type(char *a)
 {
 	static const char * const names[] = { "ib", "eth", "auto" };
@@ -421,6 +445,8 @@ static int command(char *line)
 		r = cmd_mkey(args);
 	else if (!strcmp(cmd, "mtu"))
 		r = cmd_mtu(args);
+	else if (!strcmp(cmd, "speed"))
+		r = cmd_speed(args);
 	else if (!strcmp(cmd, "vf"))
 		r = cmd_vf(args);
 	else if (!strcmp(cmd, "fault"))

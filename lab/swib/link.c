@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /* Nodes, ports, cables, and the state of links. */
+#include <linux/log2.h>
 #include "swib.h"
+
+#define SWIB_LEGACY_SPEEDS	(IB_SPEED_SDR | IB_SPEED_DDR | IB_SPEED_QDR)
 
 void swib_port_event(struct swib_port *p, enum ib_event_type t)
 {
@@ -15,6 +18,47 @@ void swib_port_event(struct swib_port *p, enum ib_event_type t)
 	ib_dispatch_event(&ev);
 }
 
+/* Bits of enum ib_port_speed: PortInfo has those up to QDR and the others in two places. */
+static u8 enabled_speeds(const struct swib_port *p)
+{
+	u8 ext = p->ext_enabled == SWIB_EXT_OFF ? 0 : p->ext_enabled;
+
+	return (p->pi.linkspeedactive_enabled & SWIB_LEGACY_SPEEDS) | ext << 4;
+}
+
+/* What both ends are ready for; the far end of a wire is not known. */
+static u8 common_speeds(const struct swib_port *p)
+{
+	return enabled_speeds(p) & (p->peer ? enabled_speeds(p->peer) : 0xff);
+}
+
+static u8 common_widths(const struct swib_port *p)
+{
+	return p->pi.link_width_enabled & (p->peer ? p->peer->pi.link_width_enabled : 0xff);
+}
+
+/* A link that is up stays up: what is enabled counts from the next training on. */
+static bool ends_agree(const struct swib_port *p)
+{
+	return swib_phys(p) == SWIB_PHYS_LINKUP || (common_speeds(p) && common_widths(p));
+}
+
+/* The widest and fastest of what is there; the bit of 2x is the highest of all. */
+static void set_active(struct swib_port *p, u8 widths, u8 speeds)
+{
+	u8 wide = widths & (IB_WIDTH_4X | IB_WIDTH_8X | IB_WIDTH_12X);
+	u8 speed = rounddown_pow_of_two(speeds), legacy = speed;
+
+	if (wide)
+		p->pi.link_width_active = rounddown_pow_of_two(wide);
+	else
+		p->pi.link_width_active = widths & IB_WIDTH_2X ?: IB_WIDTH_1X;
+	p->ext_active = speed >> 4;
+	if (p->ext_active)
+		legacy = IB_SPEED_QDR;
+	p->pi.linkspeedactive_enabled = legacy << 4 | (p->pi.linkspeedactive_enabled & 0xf);
+}
+
 static void set_link(struct swib_port *p, bool up)
 {
 	int old = swib_state(p);
@@ -24,9 +68,7 @@ static void set_link(struct swib_port *p, bool up)
 			return;
 		swib_set_phys(p, SWIB_PHYS_LINKUP);
 		swib_set_state(p, IB_PORT_INIT);
-		p->pi.link_width_active = IB_WIDTH_4X;
-		p->pi.linkspeedactive_enabled = (4 << 4) |
-						(p->pi.linkspeedactive_enabled & 0xf);
+		set_active(p, common_widths(p), common_speeds(p));
 	} else {
 		if (swib_phys(p) == SWIB_PHYS_LINKUP)
 			p->link_downed = min(p->link_downed + 1, 0xff);
@@ -54,7 +96,7 @@ void swib_link_eval(struct swib_port *p)
 	if (!p->node->is_switch)
 		swib_eth_carrier(p);
 	if (q)
-		up = up && swib_port_ready(q);
+		up = up && swib_port_ready(q) && ends_agree(p);
 	else
 		up = up && p->wire && swib_wire_up(p->wire);
 	if (p->wire)
@@ -76,6 +118,59 @@ void swib_port_bounce(struct swib_port *p)
 	p->disabled = true;
 	swib_link_eval(p);
 	p->disabled = false;
+	swib_link_eval(p);
+}
+
+/* CapabilityMask of a switch is that of port 0 and tells of all ports. */
+static void note_speeds(struct swib_node *n, struct swib_port *p)
+{
+	struct swib_port *to = n->is_switch ? &n->port[0] : p;
+	u32 caps = be32_to_cpu(to->pi.cap_mask);
+	u8 ext = p->ext_supported, widths = p->pi.link_width_supported;
+	int i;
+
+	for (i = 1; n->is_switch && i <= n->nports; i++) {
+		ext |= n->port[i].ext_supported;
+		widths |= n->port[i].pi.link_width_supported;
+	}
+	to->cap_mask2 = (widths & IB_WIDTH_2X ? IB_PORT_LINK_WIDTH_2X_SUP : 0) |
+			(ext & (IB_SPEED_HDR >> 4) ? IB_PORT_LINK_SPEED_HDR_SUP : 0) |
+			(ext & (IB_SPEED_NDR >> 4) ? IB_PORT_LINK_SPEED_NDR_SUP : 0);
+	caps &= ~(IB_PORT_EXTENDED_SPEEDS_SUP | IB_PORT_CAP_MASK2_SUP);
+	if (ext)
+		caps |= IB_PORT_EXTENDED_SPEEDS_SUP;
+	if (to->cap_mask2)
+		caps |= IB_PORT_CAP_MASK2_SUP;
+	to->pi.cap_mask = cpu_to_be32(caps);
+}
+
+/*
+ * The port can and does all up to this width and speed.  2x is younger than the
+ * others: ports of HDR and NDR know it, and those that have no more.
+ */
+void swib_port_speed(struct swib_port *p, u8 width, u8 speed)
+{
+	u8 speeds = speed | (speed - 1), widths;
+
+	if (width == IB_WIDTH_2X)
+		widths = IB_WIDTH_1X | IB_WIDTH_2X;
+	else
+		widths = width | (width - 1);
+	if (width != IB_WIDTH_1X && speed >= IB_SPEED_HDR)
+		widths |= IB_WIDTH_2X;
+	p->pi.link_width_supported = widths;
+	p->pi.link_width_enabled = widths;
+	p->pi.linkspeed_portstate = (speeds & SWIB_LEGACY_SPEEDS) << 4 | swib_state(p);
+	p->pi.linkspeedactive_enabled = (p->pi.linkspeedactive_enabled & 0xf0) |
+					(speeds & SWIB_LEGACY_SPEEDS);
+	p->ext_supported = speeds >> 4;
+	p->ext_enabled = p->ext_supported;
+	note_speeds(p->node, p);
+	if (swib_phys(p) == SWIB_PHYS_LINKUP) {
+		swib_port_bounce(p);
+		return;
+	}
+	set_active(p, width, speed);
 	swib_link_eval(p);
 }
 

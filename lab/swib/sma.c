@@ -82,11 +82,34 @@ static __be16 set_state(struct swib_port *p, int state, int phys)
 	return SWIB_MAD_BAD_FIELD;
 }
 
-static __be16 set_port_info(struct swib_port *p, const struct ib_port_info *in)
+/* all: the value that stands for everything supported; 0 leaves it as it is */
+static u8 enable(u8 old, u8 in, u8 supported, u8 all)
+{
+	if (in == all)
+		return supported;
+	return in & supported ?: old;
+}
+
+static void set_speeds(struct swib_port *p, const struct ib_port_info *in, u8 ext)
+{
+	struct ib_port_info *pi = &p->pi;
+	u8 active = pi->linkspeedactive_enabled & 0xf0;
+
+	pi->link_width_enabled = enable(pi->link_width_enabled, in->link_width_enabled,
+					pi->link_width_supported, 0xff);
+	pi->linkspeedactive_enabled = active | enable(pi->linkspeedactive_enabled & 0xf,
+						      in->linkspeedactive_enabled & 0xf,
+						      pi->linkspeed_portstate >> 4, 0xf);
+	if (ext == SWIB_EXT_OFF && p->ext_supported)
+		p->ext_enabled = ext;
+	else if (ext != SWIB_EXT_OFF)
+		p->ext_enabled = enable(p->ext_enabled, ext, p->ext_supported, SWIB_EXT_ALL);
+}
+
+static __be16 set_port_info(struct swib_port *p, const struct ib_port_info *in, u8 ext)
 {
 	struct ib_port_info *pi = &p->pi;
 	struct swib_node *n = p->node;
-	u8 speed = in->linkspeedactive_enabled & 0xf;
 	bool lid, sm;
 
 	lid = pi->lid != in->lid || swib_lmc(p) != (in->mkeyprot_resv_lmc & 7);
@@ -94,10 +117,7 @@ static __be16 set_port_info(struct swib_port *p, const struct ib_port_info *in)
 	     (pi->neighbormtu_mastersmsl & 0xf) != (in->neighbormtu_mastersmsl & 0xf);
 	if (!n->is_switch || p->num == 0)
 		set_end_port(p, in);
-	if (in->link_width_enabled && in->link_width_enabled != 0xff)
-		pi->link_width_enabled = in->link_width_enabled;
-	if (speed && speed != 0xf)
-		pi->linkspeedactive_enabled = (pi->linkspeedactive_enabled & 0xf0) | speed;
+	set_speeds(p, in, ext);
 	pi->neighbormtu_mastersmsl = in->neighbormtu_mastersmsl;
 	pi->vl_high_limit = in->vl_high_limit;
 	pi->vlstallcnt_hoqlife = in->vlstallcnt_hoqlife;
@@ -130,11 +150,14 @@ static __be16 port_info(struct swib_node *n, struct swib_port *in, struct ib_smp
 	p = &n->port[num];
 	if (set) {
 		memcpy(&want, s->data, sizeof(want));
-		status = set_port_info(p, &want);
+		status = set_port_info(p, &want, s->data[63] & 0x1f);
 	}
 	memset(s->data, 0, sizeof(s->data));
 	memcpy(out, &p->pi, sizeof(*out));
 	out->local_port_num = in->num;
+	*(__be16 *)&s->data[60] = cpu_to_be16(p->cap_mask2);
+	s->data[62] = p->ext_active << 4 | p->ext_supported;
+	s->data[63] = p->ext_enabled;
 	if (s->mkey != p->pi.mkey && p->pi.mkeyprot_resv_lmc >> 6 == 1)
 		out->mkey = 0;
 	return status;

@@ -45,6 +45,8 @@
 #define SWIB_PERM		0xffff	/* permissive LID */
 #define SWIB_MC_QPN		0xffffff
 #define SWIB_MAX_HOPS		64
+#define SWIB_EXT_OFF		30	/* LinkSpeedExtEnabled: extended speeds are off */
+#define SWIB_EXT_ALL		31	/* as supported */
 
 enum {				/* PortPhysicalState */
 	SWIB_PHYS_POLLING = 2,
@@ -84,6 +86,10 @@ struct swib_port {
 	u8 stuck;			/* the physical state that is kept: Polling, Training */
 	bool disabled;			/* by the SM: PortPhysicalState Disabled */
 	struct ib_port_info pi;
+	/* what PortInfo has behind the kernel's struct of it */
+	u16 cap_mask2;
+	u8 ext_supported, ext_active;	/* LinkSpeedExt: FDR 1, EDR 2, HDR 4, NDR 8 */
+	u8 ext_enabled;			/* SWIB_EXT_OFF: none */
 	u16 *pkey;
 	__be64 guid[SWIB_GUIDS];
 	u8 (*sl2vl)[8];			/* by input port */
@@ -320,6 +326,7 @@ void swib_node_free(struct swib_node *n);
 void swib_link_eval(struct swib_port *p);
 bool swib_port_ready(const struct swib_port *p);
 void swib_port_bounce(struct swib_port *p);
+void swib_port_speed(struct swib_port *p, u8 width, u8 speed);
 void swib_port_event(struct swib_port *p, enum ib_event_type t);
 void swib_cable(struct swib_port *p, struct swib_port *q);
 void swib_uncable(struct swib_port *p);
@@ -434,6 +441,12 @@ static inline int swib_state(const struct swib_port *p)
 static inline int swib_phys(const struct swib_port *p)
 {
 	return p->pi.portphysstate_linkdown >> 4;
+}
+
+/* The speed in use, as one bit of enum ib_port_speed. */
+static inline u8 swib_speed(const struct swib_port *p)
+{
+	return p->ext_active ? p->ext_active << 4 : p->pi.linkspeedactive_enabled >> 4;
 }
 
 static inline u16 swib_lid(const struct swib_port *p)

@@ -557,6 +557,8 @@ static int swib_query_port(struct ib_device *d, u32 n, struct ib_port_attr *a)
 		query_eth_port(to_swib_dev(d)->hca, n, a);
 		return 0;
 	}
+	a->active_width = pi->link_width_active;
+	a->active_speed = swib_speed(p);
 	a->state = swib_state(p);
 	a->phys_state = swib_phys(p);
 	a->max_mtu = pi->inittypereply_mtucap & 0xf;
@@ -566,6 +568,7 @@ static int swib_query_port(struct ib_device *d, u32 n, struct ib_port_attr *a)
 	a->sm_lid = be16_to_cpu(pi->sm_lid);
 	a->sm_sl = pi->neighbormtu_mastersmsl & 0xf;
 	a->port_cap_flags = be32_to_cpu(pi->cap_mask);
+	a->port_cap_flags2 = p->cap_mask2;
 	a->gid_tbl_len = SWIB_GUIDS;
 	a->pkey_tbl_len = p->node->pkeys;
 	a->subnet_timeout = pi->clientrereg_resv_subnetto & 0x1f;

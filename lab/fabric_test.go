@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/fabric/gen"
@@ -45,6 +46,140 @@ func TestTopology(t *testing.T) {
 		}
 		if len(found.Nodes) != len(f.Nodes) || found.Links() != f.Links() {
 			g.Errorf("found %d nodes and %d links, want %d and %d", len(found.Nodes), found.Links(), len(f.Nodes), f.Links())
+		}
+	})
+}
+
+// Links have the speed and width of the text, everywhere where Linux and
+// infiniband-diags show them, whichever subnet manager brings them up.
+func TestLinkSpeeds(t *testing.T) {
+	t.Parallel()
+	links := []struct{ sw, host, want, rate string }{ // what both ends say, what comes of it
+		{"4xHDR", "4xHDR", "4xHDR", "200 Gb/sec (4X HDR)"},
+		{"1xSDR", "1xSDR", "1xSDR", "2.5 Gb/sec (1X SDR)"},
+		{"4xEDR", "4xEDR", "4xEDR", "100 Gb/sec (4X EDR)"},
+		{"4xQDR", "4xQDR", "4xQDR", "40 Gb/sec (4X QDR)"},
+		{"4xFDR", "4xFDR", "4xFDR", "56 Gb/sec (4X FDR)"},
+		{"8xDDR", "8xDDR", "8xDDR", "40 Gb/sec (8X DDR)"},
+		{"12xNDR", "12xNDR", "12xNDR", "1200 Gb/sec (12X NDR)"},
+		{"4xHDR", "4xEDR", "4xEDR", "100 Gb/sec (4X EDR)"},
+		{"4xQDR", "4xHDR", "4xQDR", "40 Gb/sec (4X QDR)"},
+		{"4xHDR", "2xHDR", "2xHDR", "100 Gb/sec (2X HDR)"},
+		{"1xNDR", "12xSDR", "1xSDR", "2.5 Gb/sec (1X SDR)"},
+	}
+	var topo strings.Builder
+	fmt.Fprintf(&topo, "Switch\t36 \"S-0000000000000010\"\t\t# \"left\" base port 0 lid 0 lmc 0\n[36]\t\"S-0000000000000020\"[36]\t\t# \"right\" lid 0 4xNDR\n")
+	for i, l := range links {
+		fmt.Fprintf(&topo, "[%d]\t\"H-%016x\"[1](%x)\t\t# \"h\" lid 0 %s\n", i+1, 0x1000+16*i, 0x1001+16*i, l.sw)
+	}
+	topo.WriteString("Switch\t36 \"S-0000000000000020\"\t\t# \"right\" base port 0 lid 0 lmc 0\n[36]\t\"S-0000000000000010\"[36]\t\t# \"left\" lid 0 4xNDR\n")
+	for i, l := range links {
+		fmt.Fprintf(&topo, "Ca\t1 \"H-%016x\"\t\t# \"h\"\n[1](%x)\t\"S-0000000000000010\"[%d]\t\t# lid 0 lmc 0 \"left\" lid 0 %s\n", 0x1000+16*i, 0x1001+16*i, i+1, l.host)
+	}
+	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo.String(), Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, func(g *lab.G) {
+		rate := func(i int, want string) {
+			g.Helper()
+			if s := g.PortFile(fmt.Sprintf("swib%d", i), 1, "rate"); s != want {
+				g.Errorf("swib%d: rate %q, want %q", i, s, want)
+			}
+		}
+		check := func(g *lab.G) {
+			for i, l := range links {
+				rate(i, l.rate)
+				gbits := strings.Fields(l.rate)[0]
+				if out := g.Exec("ibstat", fmt.Sprintf("swib%d", i), "1"); !strings.Contains(out, "\nRate: "+gbits+"\n") {
+					g.Errorf("want rate %s of %s\n%s", gbits, l.want, out)
+				}
+			}
+			out := g.Exec("ibnetdiscover", "-C", "swib0")
+			found, err := fabric.ReadText("ibnetdiscover", strings.NewReader(out))
+			if err != nil {
+				g.Fatal(err)
+			}
+			seen := 0
+			for _, p := range found.Ports {
+				if p.Peer == fabric.None {
+					continue
+				}
+				want := "4xNDR"
+				for _, e := range []fabric.Port{p, found.Ports[p.Peer]} {
+					if n := found.Nodes[e.Node]; n.Type == ib.NodeCA {
+						want = links[(n.GUID-0x1000)/16].want
+					}
+				}
+				if got := p.Info.WidthName() + p.Info.SpeedName(); got != want {
+					g.Errorf("ibnetdiscover: port %d of %v is %s, want %s", p.Num, found.Nodes[p.Node].GUID, got, want)
+				}
+				seen++
+			}
+			if seen != 2*(len(links)+1) {
+				g.Errorf("ibnetdiscover found %d ends of links\n%s", seen, out)
+			}
+		}
+		for _, sm := range []struct {
+			name  string
+			start func(lab.SM) *lab.Proc
+		}{{"opensm", g.Opensm}, {"ibnetsm", g.SM}} {
+			g.Run(sm.name, func(g *lab.G) {
+				p := sm.start(lab.SM{})
+				check(g)
+				g.Ctl("speed h0/1 4xDDR")
+				g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
+				rate(0, "20 Gb/sec (4X DDR)")
+				g.Ctl("speed h0/1 4xHDR")
+				g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
+				rate(0, links[0].rate)
+				p.Kill()
+				// The next one finds ports that are not up yet.
+				for i := range links {
+					g.Ctl("link h%d/1 flap 1 1", i)
+					g.WaitPort(fmt.Sprintf("swib%d", i), 1, "INIT", 5*time.Second)
+				}
+			})
+		}
+		for _, bad := range []string{"speed h0/1", "speed h0/1 4x", "speed h0/1 3xQDR", "speed h0/1 4xFDR10", "speed h0/1 QDR", "speed h0/1 4xQDR x", "speed h0/1 16xQDR", "speed s0/99 4xQDR"} {
+			if err := g.TryWrite("/sys/kernel/debug/swib/ctl", bad+"\n"); err == nil {
+				g.Errorf("%q is taken", bad)
+			}
+		}
+	})
+}
+
+// What an SMP enables counts from the next time that the link comes up.
+func TestLinkSpeedEnabled(t *testing.T) {
+	t.Parallel()
+	lab.Run(t, lab.Config{Userland: lab.Debian, Commands: []string{"speed h1/1 4xHDR", "speed s0/2 4xHDR"}}, func(g *lab.G) {
+		const path = "0,1,2" // without a subnet manager: opensm enables all that is supported
+		set := func(what, to, want string) {
+			g.Helper()
+			g.Exec("ibportstate", "-C", "swib0", "-D", path, "1", what, to)
+			g.Ctl("link h1/1 down")
+			g.Ctl("link h1/1 up")
+			if s := g.PortFile("swib1", 1, "rate"); s != want {
+				g.Errorf("%s %s: rate %q, want %q", what, to, s, want)
+			}
+		}
+		if out := g.Exec("smpquery", "-C", "swib0", "-D", "portinfo", path, "1"); !strings.Contains(out, "HDR") {
+			g.Errorf("no HDR in\n%s", out)
+		}
+		set("espeed", "2", "100 Gb/sec (4X EDR)")
+		set("espeed", "30", "40 Gb/sec (4X QDR)")
+		set("speed", "1", "10 Gb/sec (4X SDR)")
+		set("width", "1", "2.5 Gb/sec (1X SDR)")
+		set("espeed", "31", "50 Gb/sec (1X HDR)")
+		set("width", "255", "200 Gb/sec (4X HDR)")
+		g.Exec("ibportstate", "-C", "swib0", "-D", "0,1", "2", "width", "2")
+		g.Exec("ibportstate", "-C", "swib0", "-D", path, "1", "width", "1")
+		g.WaitPort("swib1", 1, "INIT", time.Second)
+		g.Ctl("link h1/1 down")
+		g.Ctl("link h1/1 up")
+		if s := g.PortFile("swib1", 1, "phys_state"); s != "2: Polling" {
+			g.Errorf("4x on one end and 1x on the other: physical state %q", s)
+		}
+		g.Ctl("speed h1/1 8xEDR")
+		g.WaitPort("swib1", 1, "INIT", time.Second)
+		if s := g.PortFile("swib1", 1, "rate"); s != "100 Gb/sec (4X EDR)" {
+			g.Errorf("rate %q", s)
 		}
 	})
 }

@@ -86,6 +86,36 @@ Ca	1 "H-0000000000000020"		# "host"
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	// Both ends of a link get what the text says of each, or of the one.
+	const speeds = `Switch	8 "S-0000000000000010"		# "s" enhanced port 0 lid 1 lmc 0
+[1]	"H-0000000000000020"[1](21) 		# "a" lid 2 4xHDR
+[2]	"H-0000000000000030"[1](31) 		# "b" lid 3 1xSDR
+[3]	"H-0000000000000040"[1](41) 		# "c" lid 4 4xSDR
+[4]	"H-0000000000000050"[1](51) 		# "d" lid 5
+[5]	"H-0000000000000060"[1](61) 		# "e" lid 6 4xXDR
+Ca	1 "H-0000000000000020"		# "a"
+[1](21) 	"S-0000000000000010"[1]		# lid 2 lmc 0 "s" lid 1 2xEDR
+Ca	1 "H-0000000000000030"		# "b"
+[1](31) 	"S-0000000000000010"[2]		# lid 3 lmc 0 "s" lid 1 4xQDR
+Ca	1 "H-0000000000000040"		# "c"
+Ca	1 "H-0000000000000050"		# "d"
+[1](51) 	"S-0000000000000010"[4]		# lid 5 lmc 0 "s" lid 1
+Ca	1 "H-0000000000000060"		# "e"
+[1](61) 	"S-0000000000000010"[5]		# lid 6 lmc 0 "s" lid 1 4xFDR10
+`
+	if got, err = Topology("t", speeds); err != nil {
+		t.Fatal(err)
+	}
+	var only []string
+	for _, c := range got {
+		if strings.HasPrefix(c, "speed ") {
+			only = append(only, c)
+		}
+	}
+	want = []string{"speed s0/1 4xHDR", "speed s0/2 1xSDR", "speed s0/3 4xSDR", "speed s0/5 4xNDR", "speed h0/1 2xEDR", "speed h2/1 4xSDR"}
+	if fmt.Sprint(only) != fmt.Sprint(want) {
+		t.Errorf("got %q, want %q", only, want)
+	}
 	if _, err := Topology("t", "Ca\t4 \"H-1\"\t# \"big\"\n"); err == nil || !strings.Contains(err.Error(), "4 ports") {
 		t.Errorf("an adapter of four ports: %v", err)
 	}

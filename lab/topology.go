@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -11,14 +12,15 @@ import (
 // Topology translates a fabric text, in the format that ibnetdiscover prints and
 // ibsim reads, into commands for the fabric's control file.  Adapters are numbered
 // in the order of their node GUIDs (so that the first is swib0), switches too.
-// Errors carry name, line and column.
+// Ports get the speed and width that the text names, NDR for XDR.  Errors carry
+// name, line and column.
 func Topology(name, text string) ([]string, error) {
 	f, err := fabric.ReadText(name, strings.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
 	names := make([]string, len(f.Nodes))
-	var cmds, cables []string
+	var cmds, speeds, cables []string
 	hcas, switches := 0, 0
 	for i, n := range f.Nodes {
 		desc := strings.Map(func(r rune) rune {
@@ -49,10 +51,31 @@ func Topology(name, text string) ([]string, error) {
 		if n := f.Nodes[p.Node]; n.Type == ib.NodeCA && p.GUID != 0 && uint64(p.GUID) != uint64(n.GUID)+uint64(p.Num) {
 			cables = append(cables, fmt.Sprintf("guid %s/%d %016x", names[p.Node], p.Num, uint64(p.GUID)))
 		}
+		if p.Peer != fabric.None {
+			info := p.Info
+			if !p.LinkNamed && f.Ports[p.Peer].LinkNamed {
+				info = f.Ports[p.Peer].Info // one line for both ends
+			}
+			if s := linkSpeed(&info); s != defaultSpeed && (p.LinkNamed || f.Ports[p.Peer].LinkNamed) {
+				speeds = append(speeds, fmt.Sprintf("speed %s/%d %s", names[p.Node], p.Num, s))
+			}
+		}
 		if p.Peer > int32(i) {
 			q := f.Ports[p.Peer]
 			cables = append(cables, fmt.Sprintf("cable %s/%d %s/%d", names[p.Node], p.Num, names[q.Node], q.Num))
 		}
 	}
-	return append(cmds, cables...), nil
+	// Before the cables, or links would come up with the default and go down again.
+	return slices.Concat(cmds, speeds, cables), nil
+}
+
+const defaultSpeed = "4xQDR" // of the module's ports
+
+// linkSpeed is the width and speed as the speed command takes them.
+func linkSpeed(p *fabric.PortInfo) string {
+	s := p.SpeedName()
+	if s == "XDR" {
+		s = "NDR" // the fastest that swib has
+	}
+	return p.WidthName() + s
 }

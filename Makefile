@@ -54,7 +54,7 @@ test: deps lab ## everything that must pass, on this machine and on the lab's ke
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^ibnetworkd/lab/scenario'); \
 	echo "== scenarios on the lab's kernels"; \
 	IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'; \
-	printf '== all of it in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))
+	printf '== all tests in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))
 
 AGAINST ?= networkd NetworkManager ifupdown opensm
 ONLY    ?= .
@@ -107,7 +107,7 @@ lab: ## build and cache what the lab needs (kernel, module, Debian guests)
 	@$(LAB) build
 
 .PHONY: lab-sanitize
-lab-sanitize: lab ## everything that boots a guest on a kernel with KASAN, lockdep, kmemleak and refcount checks (an hour and a half)
+lab-sanitize: lab ## the lab, the netlink and MAD rooms and all scenarios on a kernel with KASAN, lockdep, kmemleak and refcount checks (an hour and a half)
 	@$(LAB) build --sanitize
 	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -p 1 -v -count=1 -timeout 5h ./lab ./lab/scenario ./internal/kernel ./sm/sa/kernel ./sm/transport/umad | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|kernel of the guest|only the kernel|_test.go:'
 

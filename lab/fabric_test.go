@@ -176,6 +176,8 @@ func TestLinkSpeedEnabled(t *testing.T) {
 		if s := g.PortFile("swib1", 1, "phys_state"); s != "2: Polling" {
 			g.Errorf("4x on one end and 1x on the other: physical state %q", s)
 		}
+		g.Exec("ibportstate", "-C", "swib0", "-D", "0,1", "2", "width", "255")
+		g.WaitPort("swib1", 1, "INIT", time.Second)
 		g.Ctl("speed h1/1 8xEDR")
 		g.WaitPort("swib1", 1, "INIT", time.Second)
 		if s := g.PortFile("swib1", 1, "rate"); s != "100 Gb/sec (4X EDR)" {

@@ -764,7 +764,7 @@ func (r *result) line(t *testing.T, l string) {
 
 var oopsPattern = regexp.MustCompile(`BUG: |WARNING: |Oops|Kernel panic|general protection fault|INFO: task .* blocked|` +
 	`possible (circular|recursive) locking|suspicious RCU|refcount_t: |UBSAN: |unreferenced object|scheduling while atomic|` +
-	`sleeping function called from invalid|Segfault with no mm|unregister_netdevice: waiting for|Kernel mode fault`)
+	`sleeping function called from invalid|Segfault with no mm|unregister_netdevice: waiting for|Kernel mode fault|Disabling lock debugging`)
 
 // kernelErrors returns the parts of a kernel log that tell of a bug.
 func kernelErrors(log []byte) string {

@@ -400,7 +400,6 @@ func (r *NetRun) Kill(name string) {
 		r.t.Errorf("lab: node %s had failed before it was killed: %s", name, g.complaint())
 		_ = os.Remove(failed)
 	}
-	// What it was killed in is no fault of it; what its kernel reported before that is.
 	oops := ""
 	if console, err := os.ReadFile(filepath.Join(g.Dir, "console.log")); err == nil && !g.cfg.AllowKernelErrors {
 		oops = kernelErrors(console)

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -42,6 +43,10 @@ func TestReadmeExample(t *testing.T) {
 	}
 	limit := lab.Patience(10 * time.Minute)
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-timeout="+limit.String(), "./"+dir)
+	// All that go has started, or a guest would hold the pipe when the test is over.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	switch {
 	case err != nil:

@@ -11,8 +11,8 @@ import (
 
 // The fabric is unloaded and loaded again while a subnet manager runs and IPoIB
 // traffic flows in both modes.  IBNET_TEARDOWNS says how often, 5 times without; a
-// tenth of it on Debian's kernel with two CPUs, which take turns, and every other time
-// of that with PCI adapters.
+// tenth of it, 4 at least, on Debian's kernel with two CPUs, which take turns, and there
+// every other two with PCI adapters.
 func TestTeardown(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("IBNET_TEARDOWNS"))
 	if err != nil {

@@ -52,11 +52,11 @@ func Topology(name, text string) ([]string, error) {
 			cables = append(cables, fmt.Sprintf("guid %s/%d %016x", names[p.Node], p.Num, uint64(p.GUID)))
 		}
 		if p.Peer != fabric.None {
-			info := p.Info
-			if !p.LinkNamed && f.Ports[p.Peer].LinkNamed {
-				info = f.Ports[p.Peer].Info // one line for both ends
+			named := p
+			if !named.LinkNamed {
+				named = f.Ports[p.Peer] // one line for both ends
 			}
-			if s := linkSpeed(&info); s != defaultSpeed && (p.LinkNamed || f.Ports[p.Peer].LinkNamed) {
+			if s := linkSpeed(&named.Info); named.LinkNamed && s != defaultSpeed {
 				speeds = append(speeds, fmt.Sprintf("speed %s/%d %s", names[p.Node], p.Num, s))
 			}
 		}

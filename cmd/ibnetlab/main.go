@@ -154,7 +154,7 @@ func shellCommand() *cobra.Command {
 	f.StringVar(&around, "fabric", "", "hang the guest on a fabric in ibnetdiscover's format that is simulated around it: any size")
 	f.StringVar(&at, "at", "", "with --fabric: a free port of a switch or an adapter's, NAME/PORT (default: the first adapter's place)")
 	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus, and ibnetworkd installed and enabled as by its package")
-	f.StringArrayVar(&files, "file", nil, "put a file into the guest, GUESTPATH=LOCALFILE; may be repeated")
+	f.StringArrayVar(&files, "file", nil, "put a file into the guest, GUESTPATH=LOCALFILE, executable if it begins with #!; may be repeated")
 	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
 	f.StringVar(&c.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+build.Series+")")
 	f.IntVar(&c.HCAs, "hcas", 2, "adapters")
@@ -174,6 +174,8 @@ func shellCommand() *cobra.Command {
 	return cmd
 }
 
+const largestFile = 16 << 20 // bytes: files lie in the guest's memory
+
 // guestFiles reads the files of --file, by their names in the guest.
 func guestFiles(args []string) (map[string]string, error) {
 	files := map[string]string{}
@@ -184,6 +186,15 @@ func guestFiles(args []string) (map[string]string, error) {
 		}
 		if _, ok := files[guest]; ok {
 			return nil, fmt.Errorf("--file %s: given twice", guest)
+		}
+		st, err := os.Stat(local)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("--file %s: %w", guest, err)
+		case !st.Mode().IsRegular():
+			return nil, fmt.Errorf("--file %s: %s is no regular file", guest, local)
+		case st.Size() > largestFile:
+			return nil, fmt.Errorf("--file %s: %s has %d bytes; %d at most", guest, local, st.Size(), largestFile)
 		}
 		text, err := os.ReadFile(local)
 		if err != nil {

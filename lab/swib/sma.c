@@ -118,6 +118,8 @@ static __be16 set_port_info(struct swib_port *p, const struct ib_port_info *in, 
 	if (!n->is_switch || p->num == 0)
 		set_end_port(p, in);
 	set_speeds(p, in, ext);
+	if (p->num && swib_phys(p) != SWIB_PHYS_LINKUP)
+		swib_link_eval(p);	/* the ends may have something in common now */
 	pi->neighbormtu_mastersmsl = in->neighbormtu_mastersmsl;
 	pi->vl_high_limit = in->vl_high_limit;
 	pi->vlstallcnt_hoqlife = in->vlstallcnt_hoqlife;

@@ -280,7 +280,7 @@ func TestShellKinds(t *testing.T) {
 		{"fabric", []string{"--bin=", "--fabric", star}, cables, []string{"simulated around it: 5 nodes, 4 links", "\n1\r"}, "poweroff -f"},
 		{"qemu", []string{"--bin=", "--qemu"}, "uname -v; " + cables, []string{"\n#1 SMP PREEMPT_DYNAMIC Debian", "\n2\r"}, "poweroff -f"},
 		{"systemd", []string{"--systemd", "--file", "/etc/systemd/network/10-ib0.ibnetwork=" + unit},
-			"systemctl start ibnetworkd && ibnetctl wait-online -i ib0 --timeout 3min && PAGER=cat ibnetctl status && ibnetctl diagnose swib0/1 && " +
+			"systemctl start ibnetworkd && ibnetctl wait-online -i ib0 --timeout 180s && PAGER=cat ibnetctl status && ibnetctl diagnose swib0/1 && " +
 				"busctl --no-pager tree org.ibnetwork1; systemctl is-enabled ibnetworkd ibnetworkd-wait-online; systemctl is-system-running --wait",
 			[]string{"ibnetworkd is enabled", "10.9.0.1/24", "port GUID 0x", "/org/ibnetwork1/port/swib0_2f1", "\nenabled\r\nenabled\r\n", "\nrunning\r"}, "poweroff"},
 		{"systemd, nothing installed", []string{"--bin=", "--systemd"}, "systemctl list-unit-files --no-legend 'ibnet*' | wc -l; systemctl is-system-running --wait",
@@ -349,8 +349,8 @@ func TestShellRefuses(t *testing.T) {
 		{[]string{"--fabric", text, "--hcas", "3"}, "hcas"},
 		{[]string{"--file", text}, "want GUESTPATH=LOCALFILE"},
 		{[]string{"--file", "=" + text}, "want GUESTPATH=LOCALFILE"},
-		{[]string{"--file", "/etc/x=" + text + ".none"}, "--file /etc/x: open " + text + ".none: no such file"},
-		{[]string{"--file", "/etc/x=" + filepath.Dir(text)}, "is a directory"},
+		{[]string{"--file", "/etc/x=" + text + ".none"}, "--file /etc/x: stat " + text + ".none: no such file"},
+		{[]string{"--file", "/etc/x=" + filepath.Dir(text)}, "is no regular file"},
 		{[]string{"--file", "/etc/x=" + text, "--file", "/etc/x=" + text}, "--file /etc/x: given twice"},
 		{[]string{"--file", "etc/x=" + text}, `file "etc/x": want an absolute name`},
 		{[]string{"--file", "/etc/systemd/network/=" + text}, "the name of a file, not of a folder"},

@@ -376,9 +376,6 @@ func setLink(p *PortInfo, w string) bool {
 	if !ok || wb == 0 {
 		return false
 	}
-	p[31] = wb
-	p[30] |= wb
-	p[29] |= wb
 	legacy, ext := byte(0), byte(0)
 	switch speed {
 	case "SDR":
@@ -403,6 +400,9 @@ func setLink(p *PortInfo, w string) bool {
 	default:
 		return false
 	}
+	p[31] = wb
+	p[30] |= wb
+	p[29] |= wb
 	if ext != 0 {
 		binary.BigEndian.PutUint32(p[20:], p.CapMask()|CapExtendedSpeeds)
 		all := ext | (ext - 1)

@@ -87,6 +87,26 @@ func TestReadTextLinkNamed(t *testing.T) {
 	}
 }
 
+// A word that only begins as a link does leaves the port as it is.
+func TestReadTextNoLink(t *testing.T) {
+	read := func(word string) fabric.PortInfo {
+		f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0"+word+"\nHca 2 \"h\"\n[1] \"s\"[1] # lid 0 lmc 0 \"s\" lid 0\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Ports {
+			if f.Nodes[p.Node].Type == ib.NodeSwitch && p.Num == 1 {
+				return p.Info
+			}
+		}
+		t.Fatal("no port 1 of the switch")
+		return fabric.PortInfo{}
+	}
+	if got, want := read(" 12xFOO"), read(""); got != want {
+		t.Errorf("12xFOO: %s%s, want %s%s", got.WidthName(), got.SpeedName(), want.WidthName(), want.SpeedName())
+	}
+}
+
 func TestLookups(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	for i := range f.Nodes {

@@ -35,8 +35,8 @@ const (
 	enabledUnit = "ibnetworkd.service"
 )
 
-// installedPrograms are the import paths of what the package installs.
-var installedPrograms = []string{"ibnetworkd/cmd/ibnetworkd", "ibnetworkd/cmd/ibnetctl", "ibnetworkd/cmd/ibnetsm"}
+// Programs are the import paths of the programs that the package installs.
+var Programs = []string{"ibnetworkd/cmd/ibnetworkd", "ibnetworkd/cmd/ibnetctl", "ibnetworkd/cmd/ibnetsm"}
 
 // installedFiles are the files of dist by their names in a guest.  They are as they
 // are, but for the folder that the programs are in.
@@ -63,7 +63,7 @@ func installedFiles() map[string]string {
 // install adds what Installed asks for.  What c has itself of it stays; so a second time
 // changes nothing.
 func (c Config) install() Config {
-	for _, p := range installedPrograms {
+	for _, p := range Programs {
 		named := func(bin string) bool { return filepath.Base(bin) == path.Base(p) }
 		if !slices.ContainsFunc(c.Bins, named) {
 			c.Bins = append(slices.Clip(c.Bins), p)

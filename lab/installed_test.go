@@ -15,7 +15,7 @@ import (
 // aside: no file of dist is forgotten here or there.
 func TestInstalled(t *testing.T) {
 	bin, to := t.TempDir(), t.TempDir()
-	for _, p := range installedPrograms {
+	for _, p := range Programs {
 		if err := os.WriteFile(filepath.Join(bin, filepath.Base(p)), []byte("#!/bin/sh\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestInstalled(t *testing.T) {
 	if len(c.Files) != 1 || len(c.Bins) != 1 {
 		t.Errorf("the config that was given has changed: %+v", c)
 	}
-	if bins := []string{"/own/ibnetctl", installedPrograms[0], installedPrograms[2]}; !slices.Equal(once.Bins, bins) || once.Files[unitPlace+"/ibnetworkd.service"] != "own" {
+	if bins := []string{"/own/ibnetctl", Programs[0], Programs[2]}; !slices.Equal(once.Bins, bins) || once.Files[unitPlace+"/ibnetworkd.service"] != "own" {
 		t.Errorf("what the config has itself was replaced: %q, %+v", once.Bins, once.Files)
 	}
 	if !slices.Equal(once.Bins, twice.Bins) || !slices.Equal(once.Units, twice.Units) || !maps.Equal(once.Files, twice.Files) {

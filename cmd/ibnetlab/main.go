@@ -169,7 +169,7 @@ func shellCommand() *cobra.Command {
 		}
 	}
 	cmd.MarkFlagsMutuallyExclusive("topology", "fabric")
-	f.StringSliceVar(&c.Bins, "bin", []string{"ibnetworkd/cmd/ibnetworkd", "ibnetworkd/cmd/ibnetctl", "ibnetworkd/cmd/ibnetsm"},
+	f.StringSliceVar(&c.Bins, "bin", lab.Programs,
 		"programs for the guest: import paths or files; without an ibnetworkd, --systemd installs nothing")
 	return cmd
 }

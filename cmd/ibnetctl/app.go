@@ -32,6 +32,8 @@ const (
 	exitDenied     = 4
 	exitNoSuch     = 5 // no such link, port or unit
 	exitTimeout    = 6
+	exitMistake    = 7 // diagnose: nothing is blocked, and a unit file has a mistake
+	exitUnknown    = 8 // diagnose: the system could not be examined
 )
 
 // exitError is an error with an exit code. Without err the command has already

@@ -2,39 +2,59 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/diagnose"
+	"ibnetworkd/units"
 )
 
 func (a *app) diagnoseCmd() *cobra.Command {
-	var from string
+	var from, unit string
+	var all bool
 	c := &cobra.Command{
 		Use: "diagnose [PORT|LINK]", Short: "from the cable to the IP address: where is it blocked, and what to type next", Args: cobra.MaximumNArgs(1),
 		Long: `Goes the way of a packet for each port: device, GUID, cable, subnet manager,
 interface, partition, multicast group, mode, MTU, address. At the first thing
 that blocks the way it stops, says what it is, and prints the command to type
-next. Exits 1 if a port is blocked.`,
+next. Mistakes in unit files are named first.
+
+A port without a cable that no unit applies to is spare: it is shown, and is no
+failure. As a health check, the exit status is 0 if nothing is blocked, 1 if the
+way of a port or link is blocked, 7 if nothing is blocked but a unit file has a
+mistake, 8 if the system could not be examined, and 5 if the named port, link or
+unit does not exist. Notes do not change it.`,
 		ValidArgsFunction: one(a.completeBoth),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sys *system
 			var mods map[string]bool
 			var err error
+			if unit != "" && len(args) > 0 {
+				return fail(exitUsage, "--unit and the name of a port or link exclude each other")
+			}
 			if from != "" {
 				var c *capture
 				if sys, c, err = readCapture(from, ""); err == nil {
 					mods = c.Modules
 				}
 			} else {
-				sys, err = a.observe(cmd.Context())
+				if sys, err = a.observe(cmd.Context()); err != nil {
+					err = &exitError{exitUnknown, err}
+				}
 				mods = modules()
 			}
 			if err != nil {
 				return err
 			}
-			in := diagnose.Input{Snapshot: sys.snap, Report: sys.report(), Units: sys.set, Missing: missing(mods)}
+			in := diagnose.Input{Snapshot: sys.snap, Report: sys.report(), Units: sys.set, Missing: missing(mods), Unit: unit, All: all}
+			if unit != "" && sys.set.Unit(unit) == nil {
+				if s := masked(sys.set, unit); s != "" {
+					return fail(exitNoSuch, "%s: the unit is %s", unit, s)
+				}
+				return fail(exitNoSuch, "%s: there is no such unit in %s", unit, strings.Join(units.Dirs, ", "))
+			}
 			if from == "" && !a.noBus && a.root == "" {
 				// The daemon knows more: what was refused, and the subnet managers.
 				if c, err := connect(cmd.Context()); err == nil {
@@ -52,12 +72,12 @@ next. Exits 1 if a port is blocked.`,
 			if only != "" && len(chains) == 0 {
 				return fail(exitNoSuch, "there is no port or link %s (ibnetctl ports and ibnetctl list show all)", only)
 			}
-			failed := false
+			blocked, mistaken := false, false
 			for _, c := range chains {
-				failed = failed || c.Failed()
+				blocked, mistaken = blocked || c.Blocked(), mistaken || c.Mistaken()
 			}
 			if a.json {
-				if err := a.emit(answer.Diagnose{Schema: answer.Schema, OK: !failed, Chains: chains}); err != nil {
+				if err := a.emit(answer.Diagnose{Schema: answer.Schema, OK: !blocked && !mistaken, Chains: chains}); err != nil {
 					return err
 				}
 			} else {
@@ -68,13 +88,19 @@ next. Exits 1 if a port is blocked.`,
 					a.printChain(c)
 				}
 			}
-			if failed {
+			switch {
+			case blocked:
 				return &exitError{code: exitFailure}
+			case mistaken:
+				return &exitError{code: exitMistake}
 			}
 			return nil
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "diagnose the system recorded in `FILE` (ibnetctl capture)")
+	c.Flags().StringVar(&unit, "unit", "", "only the unit `NAME`: its mistakes, and the ports and links that it applies to")
+	c.Flags().BoolVarP(&all, "all", "a", false, "a port that has neither a cable nor a unit counts as blocked, too")
+	_ = c.RegisterFlagCompletionFunc("unit", a.completeUnits)
 	return c
 }
 
@@ -87,6 +113,8 @@ func (a *app) printChain(c diagnose.Chain) {
 			mark, style = "note", soso
 		case diagnose.Fail:
 			mark, style = "HERE", bad
+		case diagnose.Spare:
+			mark, style = "-   ", faint
 		}
 		name := k.Name
 		if k.Link != "" && k.Name != "interface" {

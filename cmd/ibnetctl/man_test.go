@@ -139,6 +139,14 @@ There is no such link, port, unit or file.
 The time was over
 .RB ( wait\-online ,
 or no answer from the daemon).
+.TP
+.B 7
+.BR diagnose :
+nothing is blocked, but a unit file has a mistake.
+.TP
+.B 8
+.BR diagnose :
+the system could not be examined.
 .SH JSON
 With
 .B \-\-json
@@ -175,6 +183,7 @@ Another bus than the system's.
 .SH EXAMPLES
 .nf
 ibnetctl diagnose mlx5_0/1
+ibnetctl diagnose --unit 10-ib0; echo $?
 ibnetctl status ib0
 ibnetctl try ./10-ib0.ibnetwork
 ibnetctl wait-online -i ib0 --timeout 30s

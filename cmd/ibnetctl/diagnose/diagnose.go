@@ -24,6 +24,12 @@ type Input struct {
 	SMs      []api.SMStatus
 	// Units may be nil; without it a wrong link type is not recognised.
 	Units *units.Set
+	// Unit is the name of the only unit to walk: its mistakes, and the ports
+	// and links that it applies to. Empty is all.
+	Unit string
+	// All makes a port that is spare (no cable and no unit) one that is
+	// blocked, for hosts all of whose ports must be connected.
+	All bool
 	// Missing are the modules of ib_core and ib_umad that are known not to
 	// be loaded; a captured system does not tell.
 	Missing []string
@@ -37,6 +43,8 @@ const (
 	OK   Result = "ok"
 	Warn Result = "warn"
 	Fail Result = "fail"
+	// Spare is a port that has no cable and that no unit wants.
+	Spare Result = "spare"
 )
 
 // Check is one step of the way from cable to IP.
@@ -62,6 +70,17 @@ func (c Chain) Failed() bool {
 	return slices.ContainsFunc(c.Checks, func(k Check) bool { return k.Result == Fail })
 }
 
+// Mistaken reports whether the chain has a mistake in a unit file, also one
+// that leaves the way open.
+func (c Chain) Mistaken() bool {
+	return slices.ContainsFunc(c.Checks, func(k Check) bool { return k.Code == codeUnitProblem })
+}
+
+// Blocked reports whether a check failed that is not a mistake in a unit file.
+func (c Chain) Blocked() bool {
+	return slices.ContainsFunc(c.Checks, func(k Check) bool { return k.Result == Fail && k.Code != codeUnitProblem })
+}
+
 // Codes that only this tree uses.
 const (
 	codeNoDevice  link.Code = "no-rdma-device"
@@ -74,7 +93,19 @@ const (
 // over it).
 func Run(in Input, only string) []Chain {
 	var out []Chain
-	if only == "" || len(in.Snapshot.Devices) == 0 {
+	if only == "" {
+		out = unitChains(in)
+	}
+	var unit *units.Unit
+	if in.Unit != "" {
+		if in.Units == nil {
+			return nil
+		}
+		if unit = in.Units.Unit(in.Unit); unit == nil {
+			return nil
+		}
+	}
+	if only == "" && unit == nil || len(in.Snapshot.Devices) == 0 {
 		if c := host(in); len(c.Checks) > 0 {
 			out = append(out, c)
 		}
@@ -84,7 +115,7 @@ func Run(in Input, only string) []Chain {
 		for j := range d.Ports {
 			p := &d.Ports[j]
 			w := walker{in: in, d: d, p: p, links: linksOf(in.Snapshot, d.Name, p.Num)}
-			if !w.selected(only) {
+			if !w.selected(only) || unit != nil && !w.ofUnit(unit) {
 				continue
 			}
 			w.walk()
@@ -254,6 +285,9 @@ func (w *walker) typeCommand(want ib.LinkLayer) string {
 func (w *walker) ethernet() {
 	if w.p.State == ib.PortActive {
 		w.ok("state", "Active; an Ethernet port needs no subnet manager")
+	} else if w.spare() {
+		w.checks = append(w.checks, Check{Name: "cable", Result: Spare, Code: link.CodeCable, Text: fmt.Sprintf("%v (%v): no carrier, and no unit for this port", w.p.State, w.p.Phys)})
+		return
 	} else {
 		w.fail("cable", link.CodeCable, fmt.Sprintf("ip link set %[1]s up; ip -s link show %[1]s", w.netdev()),
 			"the Ethernet port is %v (%v)", w.p.State, w.p.Phys)
@@ -274,6 +308,10 @@ func (w *walker) netdev() string {
 
 func (w *walker) cable() bool {
 	p := w.p
+	if w.spare() {
+		w.checks = append(w.checks, Check{Name: "cable", Result: Spare, Code: link.CodeCable, Text: fmt.Sprintf("%v: no cable, and no unit for this port", p.Phys)})
+		return false
+	}
 	switch p.Phys {
 	case ib.PhysLinkUp:
 		rate := ""

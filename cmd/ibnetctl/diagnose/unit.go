@@ -1,0 +1,95 @@
+package diagnose
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// codeUnitProblem marks a mistake in a unit file.
+const codeUnitProblem link.Code = "unit-problem"
+
+// unitChains is a chain for each file with mistakes: of all units, or of the
+// one named. In the chain of a named unit without a mistake that is said too.
+func unitChains(in Input) []Chain {
+	if in.Units == nil {
+		return nil
+	}
+	var out []Chain
+	at := map[string]int{}
+	chain := func(file string) *Chain {
+		i, ok := at[file]
+		if !ok {
+			i = len(out)
+			at[file] = i
+			out = append(out, Chain{On: path.Base(file)})
+		}
+		return &out[i]
+	}
+	problems := in.Units.Problems
+	if in.Unit != "" {
+		u := in.Units.Unit(in.Unit)
+		if u == nil {
+			return nil
+		}
+		problems = u.Problems
+		chain(u.Path)
+	}
+	for _, p := range problems {
+		c := chain(p.Pos.File)
+		r, text := Warn, p.Message
+		if p.Severity == units.Error {
+			r = Fail
+		}
+		if p.Kept != "" {
+			text += "; " + p.Kept
+		}
+		name := p.Key
+		if name == "" {
+			name = "unit file"
+		}
+		c.Checks = append(c.Checks, Check{Name: name, Result: r, Code: codeUnitProblem, Text: p.Pos.String() + ": " + text, Next: editCommand(p.Pos.File)})
+	}
+	if in.Unit != "" && len(problems) == 0 {
+		c := &out[0]
+		c.Checks = append(c.Checks, Check{Name: "unit file", Result: OK, Text: "no mistake found"})
+	}
+	return out
+}
+
+// editCommand opens a unit or a drop-in, whose directory is named after its unit.
+func editCommand(file string) string {
+	if unit, ok := strings.CutSuffix(path.Base(path.Dir(file)), ".d"); ok && strings.HasSuffix(file, ".conf") {
+		return "ibnetctl edit " + unit + " --drop-in " + path.Base(file)
+	}
+	return "ibnetctl edit " + path.Base(file)
+}
+
+// ofUnit reports whether the unit applies to the port or to a link over it.
+func (w *walker) ofUnit(u *units.Unit) bool {
+	return w.unit() == u || slices.ContainsFunc(w.in.Report.Links, func(s link.Status) bool {
+		return s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Unit != "" && w.in.Units.Unit(path.Base(s.Unit)) == u
+	})
+}
+
+// spare reports whether the port has no cable and no unit wants it: nothing is
+// missing then.
+func (w *walker) spare() bool {
+	if w.in.All || w.unit() != nil || slices.ContainsFunc(w.in.Report.Links, func(s link.Status) bool {
+		return s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Unit != ""
+	}) {
+		return false
+	}
+	if w.p.Layer == ib.LinkLayerEthernet {
+		return w.p.State != ib.PortActive
+	}
+	switch w.p.Phys {
+	case ib.PhysPolling, ib.PhysSleep, ib.PhysDisabled:
+		return true
+	}
+	return false
+}

@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 MAKEFLAGS   += --no-print-directory
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+VERSION ?= $(shell dist/version.sh)
 DESTDIR ?=
 PREFIX  ?= /usr
 BIN     := build/bin

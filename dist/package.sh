@@ -7,10 +7,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 BIN=${BIN:-$root/build/bin}
 out=${OUT:-$root/build/packages}
-VERSION=${VERSION:-0.1.0}
-# A package version begins with a digit and has no dash.
-VERSION=$(printf %s "$VERSION" | sed 's/^v//; s/-/+/; s/-/./g')
-case $VERSION in [0-9]*) ;; *) VERSION=0.1.0+$VERSION ;; esac
+VERSION=${VERSION:-$("$here/version.sh" "$root")}
+# No dash, and what comes before a release sorts before it (deb-version(7)).
+VERSION=$(printf %s "$VERSION" | sed 's/^v//; s/-\(alpha\|beta\|pre\|rc\)/~\1/; s/-/+/; s/-/./g')
+case $VERSION in
+[0-9]*.*) ;;
+*)
+	# A commit's hash may begin with a digit, and would sort above all releases.
+	echo "dist/package.sh: VERSION=$VERSION: a version begins with a digit and has a dot: VERSION=1.2.3 dist/package.sh" >&2
+	exit 1
+	;;
+esac
 ARCH=${ARCH:-$(go env GOARCH)}
 NFPM=${NFPM:-go run github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0}
 

@@ -710,7 +710,7 @@ func (d *Daemon) wants() Wants {
 		cards = cards || u.Port.Present || u.RoCE.Present || u.SoftRoCE.Present || len(u.VLANs) > 0 || u.VirtualFunctions.Present || len(u.VFs) > 0
 		w.Routes = w.Routes || len(u.Routes) > 0
 		w.Rules = w.Rules || len(u.Rules) > 0
-		w.Resolved = w.Resolved || len(u.Network.DNS)+len(u.Network.Domains) > 0 || u.Network.DNSDefaultRoute.Set
+		w.Resolved = w.Resolved || link.NeedsResolved(u)
 		if s := link.Sysctls(u); len(s) > 0 {
 			sys[u] = s
 		}
@@ -792,6 +792,9 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 		d.held.event(moved, true, now)
 	}
 	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
+		if old.Host.Resolved != s.Host.Resolved {
+			d.held.forget(func(op link.Op) bool { _, dns := op.(link.SetDNS); return dns })
+		}
 		for i := range s.Links {
 			dirty[s.Links[i].Index] = true
 		}

@@ -335,7 +335,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 			return verdictGiveUp, say(link.CodeRefused, "check PartitionKey=", "the kernel refused a child with P_Key %s on %s (%s)", o.PKey, o.Parent.Link, words)
 		}
 	case link.SetDNS:
-		return verdictRetry, say(link.CodeRetry, "systemctl status systemd-resolved", "systemd-resolved did not take the name servers of %s (%v)", name, err)
+		return classifyDNS(name, err)
 	case link.SetSysctl:
 		if errors.Is(err, unix.ENOENT) {
 			return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit, or boot a kernel that has /proc/sys/net/"+strings.Replace(o.Key, "/", "/conf/"+name+"/", 1), "this kernel has no setting %s for %s", o.Key, name)

@@ -19,7 +19,7 @@ const (
 // hold is an operation that failed.
 type hold struct {
 	why     link.Reason
-	on      link.Target
+	op      link.Op
 	refused bool
 	since   time.Time
 	wait    time.Duration
@@ -49,7 +49,7 @@ func (h *holds) add(op link.Op, why link.Reason, refused bool, now time.Time) {
 	if x := h.last[key]; x != nil && x.wait >= first {
 		wait = min(2*x.wait, most)
 	}
-	h.m[key] = &hold{why: why, on: op.Target(), refused: refused, since: now, wait: wait, next: now.Add(wait)}
+	h.m[key] = &hold{why: why, op: op, refused: refused, since: now, wait: wait, next: now.Add(wait)}
 	h.last[key] = h.m[key]
 }
 
@@ -64,7 +64,7 @@ func (h *holds) done(op link.Op) {
 func (h *holds) due(now time.Time) (on []link.Target) {
 	for k, x := range h.m {
 		if !now.Before(x.next) {
-			on = append(on, x.on)
+			on = append(on, x.op.Target())
 			delete(h.m, k)
 		}
 	}
@@ -88,8 +88,13 @@ const settle = 250 * time.Millisecond
 // everything also what was refused there.
 func (h *holds) event(names map[string]bool, everything bool, now time.Time) {
 	maps.DeleteFunc(h.m, func(_ string, x *hold) bool {
-		return names[x.on.Link] && (everything || !x.refused && now.Sub(x.since) >= settle)
+		return names[x.op.Target().Link] && (everything || !x.refused && now.Sub(x.since) >= settle)
 	})
+}
+
+// forget drops the operations that match, whatever they wait for.
+func (h *holds) forget(match func(link.Op) bool) {
+	maps.DeleteFunc(h.m, func(_ string, x *hold) bool { return match(x.op) })
 }
 
 // reasons is the planner's view.

@@ -241,6 +241,8 @@ func (w *Watch) rtnetlink() (EventSocket, error) {
 			s.Routes = true
 		case rtnl.RuleChanged:
 			s.Rules = true
+		case rtnl.SettingChanged:
+			s.link(e.Index)
 		}
 	}), nil
 }

@@ -262,11 +262,39 @@ func Sysctls(u *units.Unit) []string {
 	var out []string
 	for _, s := range wantedSysctls(u) {
 		out = append(out, s.key)
+		if s.key == acceptRA && !u.Network.IPv6Forwarding.Set {
+			out = append(out, forwarding6) // shown beside it
+		}
 	}
 	return out
 }
 
-type sysctl struct{ name, key, value string }
+const (
+	acceptRA    = "ipv6/accept_ra"
+	forwarding6 = "ipv6/forwarding"
+)
+
+type sysctl struct {
+	name, key, value string
+	flag             bool // yes or no in the unit
+}
+
+// show is a value as a status has it: in the unit's words where it has some. now is
+// the link that has the value, nil for a value that is wanted.
+func (s *sysctl) show(now *Link, value string) string {
+	switch {
+	case s.key == acceptRA && now == nil:
+		return yesNo(value != "0")
+	case s.key == acceptRA && value != "":
+		f := now.Sysctl[forwarding6]
+		return fmt.Sprintf("%s (accept_ra=%s, forwarding=%s)", yesNo(value == "2" || value == "1" && f == "0"), value, f)
+	case s.flag && value == "0":
+		return "no"
+	case s.flag && value == "1":
+		return "yes"
+	}
+	return s.key + "=" + value
+}
 
 func wantedSysctls(u *units.Unit) []sysctl {
 	if u == nil || !u.ConfiguresIP() {
@@ -276,12 +304,12 @@ func wantedSysctls(u *units.Unit) []sysctl {
 	n := &u.Network
 	flag := func(name, key string, v units.Value[bool]) {
 		if x, ok := v.Get(); ok {
-			out = append(out, sysctl{name, key, oneZero(x)})
+			out = append(out, sysctl{name, key, oneZero(x), true})
 		}
 	}
 	number := func(name, key string, set bool, v int) {
 		if set {
-			out = append(out, sysctl{name, key, strconv.Itoa(v)})
+			out = append(out, sysctl{name, key, strconv.Itoa(v), false})
 		}
 	}
 	if ll, ok := n.LinkLocalAddressing.Get(); ok {
@@ -296,15 +324,14 @@ func wantedSysctls(u *units.Unit) []sysctl {
 	flag("IPv4Forwarding", "ipv4/forwarding", n.IPv4Forwarding)
 	flag("IPv6Forwarding", "ipv6/forwarding", n.IPv6Forwarding)
 	if ra, ok := n.IPv6AcceptRA.Get(); ok {
+		// 2 also where nothing is forwarded: with 1 the kernel ignores
+		// advertisements, and drops the routes of past ones, as soon as anything
+		// on the host turns forwarding on (ipv6_accept_ra, rt6_purge_dflt_routers).
 		v := 0
 		if ra {
-			// A forwarding host ignores advertisements unless told twice.
-			v = 1
-			if n.IPv6Forwarding.Or(false) {
-				v = 2
-			}
+			v = 2
 		}
-		number("IPv6AcceptRA", "ipv6/accept_ra", true, v)
+		number("IPv6AcceptRA", acceptRA, true, v)
 	}
 	if p, ok := n.IPv6PrivacyExtensions.Get(); ok && p != units.PrivacyKernel {
 		number("IPv6PrivacyExtensions", "ipv6/use_tempaddr", true, int(p))
@@ -337,11 +364,10 @@ func oneZero(v bool) string {
 func planSysctls(b *Builder, index int, u *units.Unit) {
 	for _, s := range wantedSysctls(u) {
 		l := b.Link(index)
-		actual := ""
-		if now := b.Now(index); now != nil {
-			actual = now.Sysctl[s.key]
+		a := Attribute{Name: s.name, Wanted: s.show(nil, s.value)}
+		if now := b.Now(index); now != nil && now.Sysctl[s.key] != "" {
+			a.Actual = s.show(now, now.Sysctl[s.key])
 		}
-		a := Attribute{Name: s.name, Wanted: s.key + "=" + s.value, Actual: s.key + "=" + actual}
 		switch {
 		case strings.HasPrefix(s.key, "ipv6/") && b.Base.Host.NoIPv6:
 			a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
@@ -808,6 +834,38 @@ func routeEqual(x, w Route) bool {
 	})
 }
 
+// wantedDNS is what a unit wants of systemd-resolved for its link, and whether it
+// wants anything.
+func wantedDNS(u *units.Unit) (op SetDNS, wanted bool) {
+	if u == nil {
+		return op, false
+	}
+	for _, d := range u.Network.DNS {
+		op.Servers = append(op.Servers, d.V.String())
+	}
+	for _, d := range u.Network.Domains {
+		op.Domains = append(op.Domains, d.V.String())
+	}
+	if v, ok := u.Network.DNSDefaultRoute.Get(); ok {
+		op.Default = TristateOf(&v)
+	}
+	op.Resolve = wantedResolve(&u.Network)
+	return op, len(op.Servers)+len(op.Domains) > 0 || op.Default != Unset || len(op.Words()) > 0
+}
+
+// NeedsResolved reports whether a unit has settings for systemd-resolved.
+func NeedsResolved(u *units.Unit) bool {
+	_, wanted := wantedDNS(u)
+	return wanted
+}
+
+// NoResolved is why settings for systemd-resolved have no effect where it does not
+// run. The link is configured all the same, as under systemd-networkd.
+func NoResolved() Reason {
+	return Reason{Code: CodeNoResolved, Text: "systemd-resolved does not run: DNS=, Domains= and the keys that belong to them have no effect",
+		Next: "systemctl enable --now systemd-resolved; or remove the keys and write the name servers into /etc/resolv.conf"}
+}
+
 func planDNS(b *Builder, index int, u *units.Unit) {
 	l := b.Link(index)
 	rec := b.Record.Of(l)
@@ -815,20 +873,8 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	if rec != nil {
 		had = rec.DNS
 	}
-	op := SetDNS{On: b.Model.Target(l), Resolved: b.Base.Host.Resolved}
-	if u != nil {
-		for _, d := range u.Network.DNS {
-			op.Servers = append(op.Servers, d.V.String())
-		}
-		for _, d := range u.Network.Domains {
-			op.Domains = append(op.Domains, d.V.String())
-		}
-		if v, ok := u.Network.DNSDefaultRoute.Get(); ok {
-			op.Default = TristateOf(&v)
-		}
-		op.Resolve = wantedResolve(&u.Network)
-	}
-	wanted := len(op.Servers)+len(op.Domains) > 0 || op.Default != Unset || len(op.Words()) > 0
+	op, wanted := wantedDNS(u)
+	op.On, op.Resolved = b.Model.Target(l), b.Base.Host.Resolved
 	if !wanted {
 		if had != nil && !(u == nil && rec.Keep) && had.Resolved == op.Resolved && op.Resolved != "" {
 			op.Revert = true
@@ -837,14 +883,14 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 		return
 	}
 	a := Attribute{Name: "DNS", Wanted: dnsText(op.Servers, op.Domains, op.Resolve)}
-	if had != nil {
+	if had != nil && had.Resolved == op.Resolved {
 		a.Actual = dnsText(had.Servers, had.Domains, had.Resolve)
-		op.Afresh = had.Resolved == op.Resolved && (had.Default != Unset && op.Default == Unset || lacks(op.Resolve, had.Resolve))
+		op.Afresh = had.Default != Unset && op.Default == Unset || lacks(op.Resolve, had.Resolve)
 	}
 	switch {
 	case op.Resolved == "":
-		a.Why = Reason{Code: CodeNoResolved, Text: "systemd-resolved does not run, so DNS= and Domains= have no one to go to", Next: "systemctl enable --now systemd-resolved"}
-		b.Block(op.On, op, true, a.Why)
+		a.Why = NoResolved()
+		b.Block(op.On, op, false, a.Why)
 	case had == nil || had.Resolved != op.Resolved || !slices.Equal(had.Servers, op.Servers) || !slices.Equal(had.Domains, op.Domains) || had.Default != op.Default ||
 		!slices.Equal(had.Words(), op.Words()):
 		if !b.Do(op) {

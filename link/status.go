@@ -81,6 +81,7 @@ const (
 	CodeNoIPv6           Code = "no-ipv6"
 	CodeGatewayUnreached Code = "gateway-unreachable"
 	CodeNoResolved       Code = "no-resolved"
+	CodeResolved         Code = "resolved-refused" // systemd-resolved did not take the name servers; the link is configured all the same
 	CodeUnsupported      Code = "unsupported"
 )
 

@@ -91,6 +91,18 @@ func TestBesideNetworkd(t *testing.T) {
 			}
 			return ""
 		})
+		// One that stops leaves the link configured, and gets the servers when it
+		// is back.
+		g.Exec("systemctl", "stop", "systemd-resolved")
+		st = d.wait("ib2", "configured without resolved", 10*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodeNoResolved })
+		if st.State != link.StateConfigured || !st.Online {
+			g.Errorf("ib2 without resolved: %s, online %v: %+v", st.State, st.Online, st.Reasons)
+		}
+		g.Exec("systemctl", "start", "systemd-resolved")
+		d.wait("ib2", "configured with resolved", 10*time.Second, func(s link.Status) bool { return s.State == link.StateConfigured && len(s.Reasons) == 0 })
+		if out := g.Exec("resolvectl", "status", "ib2"); !strings.Contains(out, "10.13.0.53") {
+			g.Errorf("the name server is missing:\n%s", out)
+		}
 		if n := strings.Count(d.p.Output(), "manages ib1"); n != 1 {
 			g.Errorf("that networkd manages ib1 is said %d times\n%s", n, d.p.Output())
 		}

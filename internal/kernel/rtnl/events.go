@@ -16,6 +16,7 @@ const (
 	AddressChanged // added, changed or removed
 	RouteChanged
 	RuleChanged
+	SettingChanged // forwarding, rp_filter, proxy_arp and the like (RTM_NEWNETCONF)
 )
 
 // String names the kind.
@@ -31,6 +32,8 @@ func (t EventType) String() string {
 		return "route"
 	case RuleChanged:
 		return "rule"
+	case SettingChanged:
+		return "setting"
 	}
 	return "unknown"
 }
@@ -45,6 +48,9 @@ type Event struct {
 	Carrier bool
 }
 
+// netconfaIfindex is NETCONFA_IFINDEX of linux/netconf.h.
+const netconfaIfindex = 1
+
 // Events is a source of hints.
 type Events = nl.Events[Event]
 
@@ -54,6 +60,7 @@ var groups = []uint32{
 	unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,
+	unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
 }
 
 // Listen opens a source in the calling thread's network namespace. recvBuffer is
@@ -95,5 +102,18 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 		put(Event{Type: RouteChanged, Index: index})
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		put(Event{Type: RuleChanged})
+	case unix.RTM_NEWNETCONF:
+		// struct netconfmsg is the family, padded. The indexes of "all" and
+		// "default" are negative; links that follow have messages of their own.
+		if len(b) < 4 {
+			return
+		}
+		a := nl.ParseAttrs(b[4:])
+		for a.Next() {
+			if i := a.Index(); a.Type() == netconfaIfindex && i > 0 {
+				put(Event{Type: SettingChanged, Index: i})
+				return
+			}
+		}
 	}
 }

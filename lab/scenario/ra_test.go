@@ -1,0 +1,101 @@
+package scenario
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// routerAdvert is a router advertisement (RFC 4861) of a prefix of 64 bits and a
+// default route, with options appended.
+func routerAdvert(prefix netip.Addr, options ...byte) []byte {
+	b := []byte{134, 0, 0, 0, 64, 0}
+	b = binary.BigEndian.AppendUint16(b, 1800)
+	b = append(b, make([]byte, 8)...)
+	b = append(b, 3, 4, 64, 0xc0)
+	b = binary.BigEndian.AppendUint32(b, 86400)
+	b = binary.BigEndian.AppendUint32(b, 14400)
+	b = append(b, 0, 0, 0, 0)
+	b = append(b, prefix.AsSlice()...)
+	return append(b, options...)
+}
+
+// advertise sends a router advertisement on a link of the calling thread's network
+// namespace.
+func advertise(dev string, advert []byte) error {
+	i, err := net.InterfaceByName(dev)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// Receivers ignore one that may have passed a router.
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255); err != nil {
+		return err
+	}
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, i.Index); err != nil {
+		return err
+	}
+	return unix.Sendto(fd, advert, 0, &unix.SockaddrInet6{Addr: netip.MustParseAddr("ff02::1").As16(), ZoneId: uint32(i.Index)})
+}
+
+// IPv6AcceptRA=yes takes router advertisements also where the host forwards, and
+// keeps what they brought when forwarding is turned on later.
+func TestRouterAdvertisements(t *testing.T) {
+	t.Parallel()
+	unit := "[Match]\nName=va\n[Network]\nIPv6AcceptRA=yes\n"
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}}, func(g *lab.G) {
+		router := g.Host("router")
+		g.Sh("ip link add va type veth peer name vb")
+		router.Give("vb")
+		router.Sh("ip link set vb up")
+		g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
+		d := startDaemon(g)
+		d.configured("va", 15*time.Second)
+		g.WaitFor(10*time.Second, func() string {
+			if out := router.Sh("ip -6 -o address show vb scope link; ip -6 -o address show vb tentative"); !strings.Contains(out, "fe80") || strings.Contains(out, "tentative") {
+				return "the router has no address yet: " + out
+			}
+			return ""
+		})
+		advert := routerAdvert(netip.MustParseAddr("fd77::"))
+		here := func() string {
+			out := g.Sh("ip -6 -o address show va; ip -6 route show default")
+			if !strings.Contains(out, "fd77:") || !strings.Contains(out, "default via fe80::") {
+				return fmt.Sprintf("no address or no default route:\n%s%s", out, g.Sh("sysctl net.ipv6.conf.va.accept_ra net.ipv6.conf.va.forwarding"))
+			}
+			return ""
+		}
+		g.WaitFor(10*time.Second, func() string {
+			if err := router.Do(func() error { return advertise("vb", advert) }); err != nil {
+				g.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			return here()
+		})
+		said := func(want string) {
+			d.wait("va", want, 5*time.Second, func(s link.Status) bool { return attr(s, "IPv6AcceptRA").Actual == want })
+		}
+		said("yes (accept_ra=2, forwarding=1)")
+		g.Sh("sysctl -w net.ipv6.conf.all.forwarding=0")
+		said("yes (accept_ra=2, forwarding=0)")
+		g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
+		said("yes (accept_ra=2, forwarding=1)")
+		if why := here(); why != "" {
+			g.Errorf("after forwarding was turned off and on: %s", why)
+		}
+		quiet(g, d)
+	})
+}

@@ -112,7 +112,7 @@ func matchSection() SectionSpec {
 			glob("IBDevice", "The RDMA device.", "mlx5_0 ibp8s0*", false, func(m *Match) *[]Value[Pattern] { return &m.IBDevice }),
 			{Name: "Port", Doc: "The number of the RDMA device's port, from 1.", Syntax: "[!]NUMBER...", Example: "1", List: true,
 				apply: negatable(func(m *Match) *[]Value[NumPattern] { return &m.Port }, words, plain, parsePortNumber)},
-			guid("PortGUID", "The GUID of the port, as ibstat prints it. It is known before the interface exists.", "0x0002c903000abcdf", func(m *Match) *[]Value[GUIDPattern] { return &m.PortGUID }),
+			guid("PortGUID", "The GUID of the port, as ibstat prints it. It is known before the interface exists. A port has one only while it is InfiniBand: for a port that is or becomes Ethernet, match NodeGUID= and Port=.", "0x0002c903000abcdf", func(m *Match) *[]Value[GUIDPattern] { return &m.PortGUID }),
 			guid("NodeGUID", "The GUID of the adapter.", "0002:c903:000a:bcde", func(m *Match) *[]Value[GUIDPattern] { return &m.NodeGUID }),
 			glob("BoardID", "The board id (PSID) of the adapter.", "MT_1090120019", false, func(m *Match) *[]Value[Pattern] { return &m.BoardID }),
 			layer,
@@ -434,7 +434,7 @@ func subnetManagerSection() SectionSpec {
 func portSection() SectionSpec {
 	return SectionSpec{
 		Name: "Port", open: func(u *Unit) (any, *Section) { return &u.Port, &u.Port.Section },
-		Doc: "The port of the adapter. Match it by GUID, RDMA device or path, because its interfaces come and go with its type.",
+		Doc: "The port of the adapter. Match it by NodeGUID= and Port=, RDMA device or path, because its interfaces come and go with its type.",
 		Keys: []Key{
 			enumKey("Type", "The protocol of a port that can be both. mlx4 is switched; for mlx5 the firmware command to type is shown.", "as it is", "eth", false, portTypeWords, func(x *Port) *Value[PortType] { return &x.Type }),
 			boolKey("ChangeWhileInUse", "Switch the type although the port is in use: its interface is up with an address or has P_Key children, programs have its RDMA device open, or RDMA-CM has connections on it.", "no", false, func(x *Port) *Value[bool] { return &x.ChangeWhileInUse }),

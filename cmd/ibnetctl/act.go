@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -47,12 +48,14 @@ func (a *app) reconfigureCmd() *cobra.Command {
 
 func (a *app) each(cmd *cobra.Command, method string, args []string) error {
 	return a.withDaemon(cmd.Context(), func(c *client) error {
+		// One that fails does not keep the others from being done.
+		var errs []error
 		for _, n := range args {
 			if err := c.call(cmd.Context(), method, nil, n); err != nil {
-				return err
+				errs = append(errs, err)
 			}
 		}
-		return nil
+		return joined(errs)
 	})
 }
 
@@ -114,22 +117,22 @@ when a better one has taken over.`,
 					return err
 				}
 				sms := d.SubnetManagers
+				ports, missing := pickPorts(d, args)
 				if len(args) > 0 {
-					sms = nil
-					for _, n := range args {
-						p := findPort(d, n)
-						if p == nil {
-							return fail(exitNoSuch, "there is no port %s (ibnetctl ports shows all)", n)
-						}
+					sms = []api.SMStatus{}
+					for _, p := range ports {
 						if s := findSM(d, p.IBDevice, p.Port); s != nil {
 							sms = append(sms, *s)
 						}
 					}
 				}
-				if a.json {
-					return a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: sms})
+				if len(ports) == 0 && missing != nil {
+					return missing
 				}
-				if len(sms) == 0 {
+				if a.json {
+					return cmp.Or(a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: sms}), missing)
+				}
+				if len(sms) == 0 && missing == nil {
 					fmt.Fprintln(a.out, "No InfiniBand port is looked after: no unit with a [SubnetManager] section matches one.")
 					return nil
 				}
@@ -140,7 +143,7 @@ when a better one has taken over.`,
 				for _, s := range sms {
 					a.smDetail(s)
 				}
-				return nil
+				return missing
 			},
 		},
 		&cobra.Command{

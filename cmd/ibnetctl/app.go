@@ -56,6 +56,18 @@ func fail(code int, format string, a ...any) error {
 	return &exitError{code, fmt.Errorf(format, a...)}
 }
 
+// joined is several errors as one: its exit code is the first one's, and each
+// has a line of its own.
+func joined(errs []error) error {
+	switch len(errs) {
+	case 0:
+		return nil
+	case 1:
+		return errs[0]
+	}
+	return &exitError{exitCode(errs[0]), errors.Join(errs...)}
+}
+
 // app is one invocation.
 type app struct {
 	in       io.Reader
@@ -105,7 +117,9 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 			fmt.Fprintln(a.err, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
 		}
 	case ee.err != nil:
-		fmt.Fprintln(a.err, "ibnetctl:", ee.err)
+		for line := range strings.Lines(ee.err.Error()) {
+			fmt.Fprintln(a.err, "ibnetctl:", strings.TrimRight(line, "\n"))
+		}
 	}
 	return exitCode(err)
 }
@@ -183,7 +197,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		}
 	}
 	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.waitOnlineCmd(), a.metricsCmd())
-	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.maskCmd(true), a.maskCmd(false), a.importCmd())
+	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.enableCmd(true), a.enableCmd(false), a.maskCmd(true), a.maskCmd(false), a.importCmd())
 	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true, RunE: func(c *cobra.Command, args []string) error {

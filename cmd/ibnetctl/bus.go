@@ -190,12 +190,18 @@ func running(name string) bool {
 
 // describe asks the daemon, or looks at the system.
 func (a *app) describe(ctx context.Context) (*api.Description, error) {
-	if !a.noBus && a.root == "" {
+	why := "the daemon was not asked (--no-bus)"
+	switch {
+	case a.noBus:
+	case a.root != "":
+		why = "the daemon was not asked (--root)"
+	default:
 		c, err := connect(ctx)
 		if err == nil {
 			defer c.close()
 			return c.describe(ctx)
 		}
+		why = err.Error()
 		// Without a bus (a rescue system, a small guest) a running daemon
 		// still leaves its report in a file.
 		if d := a.fromReport(); d != nil {
@@ -207,7 +213,7 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 		return nil, err
 	}
 	if !a.json {
-		fmt.Fprintln(a.err, "ibnetworkd does not run: this is what ibnetctl itself sees, and what the daemon would make of it")
+		fmt.Fprintln(a.err, why+": this is what ibnetctl itself sees, and what the daemon would do with it")
 	}
-	return sys.describe(), nil
+	return sys.describe(why), nil
 }

@@ -240,7 +240,7 @@ it is reloaded.`,
 			begin := ""
 			set := a.loadUnits()
 			if s := masked(set, name); s != "" {
-				return fail(exitNoSuch, "%s is %s: ibnetctl unmask %s first", name, s, name)
+				return fail(exitNoSuch, "%s is %s; first: %s", name, s, a.unmaskHint(name))
 			}
 			u := set.Unit(name)
 			if cmd.Flags().Changed("drop-in") {
@@ -390,7 +390,7 @@ func (a *app) reloadIfRunning(ctx context.Context) error {
 
 func (a *app) maskCmd(mask bool) *cobra.Command {
 	word, short := "mask", "make a unit as if it were not there"
-	long := "Puts a link to /dev/null in /etc/systemd/network (with --runtime in /run) in front of the unit of that name; it is not read any more, whichever directory it is in."
+	long := "Puts a link to /dev/null in /etc/systemd/network (with --runtime in /run) in front of the unit of that name; it is not read any more. For units of packages; ibnetctl disable switches off those in /etc as well. NAME is the name of a unit file, or of a link: then the unit that applies to the link."
 	if !mask {
 		word, short, long = "unmask", "undo mask", "Removes the links to /dev/null that mask made."
 	}
@@ -409,16 +409,22 @@ func (a *app) maskCmd(mask bool) *cobra.Command {
 			}
 			for _, n := range args {
 				name, err := unitName(n)
+				if mask && err == nil {
+					name, err = a.unitToSwitch(cmd.Context(), n)
+				}
 				if err != nil {
 					return err
 				}
 				p := filepath.Join(dir, name)
-				to, lerr := os.Readlink(p)
+				own := a.path(filepath.Join(units.Dirs[0], name))
 				switch {
-				case mask && lerr == nil && to == "/dev/null":
+				case mask && isMask(p):
 				case mask:
-					if _, err := os.Lstat(p); err == nil {
-						return fail(exitFailure, "%s is a file of its own: move or delete it, a mask would have to overwrite it", p)
+					// One in /etc is read before a mask in /run, too.
+					for _, f := range []string{p, own} {
+						if _, err := os.Lstat(f); err == nil && !isMask(f) {
+							return fail(exitFailure, "%s is a file of its own, which a mask would have to overwrite; to switch it off: ibnetctl disable %s", f, name)
+						}
 					}
 					if err := os.MkdirAll(dir, 0o755); err != nil {
 						return err
@@ -427,7 +433,10 @@ func (a *app) maskCmd(mask bool) *cobra.Command {
 						return err
 					}
 					fmt.Fprintln(a.err, "masked", name, "by", p)
-				case lerr == nil && to == "/dev/null":
+				case isMask(p):
+					if h := a.unmaskHint(name); p == own && strings.HasPrefix(h, "ibnetctl enable") {
+						return fail(exitFailure, "%s was switched off by ibnetctl disable; to switch it on: %s", name, h)
+					}
 					if err := os.Remove(p); err != nil {
 						return err
 					}

@@ -44,7 +44,7 @@ func FuzzCapture(f *testing.F) {
 			rec = &link.Record{}
 		}
 		s := newSystem(c.Snapshot, units.Load(capturedRoots(c.Units)), rec)
-		s.describe()
+		s.describe("")
 		diagnose.Run(diagnose.Input{Snapshot: s.snap, Report: s.report(), Units: s.set, Missing: missing(c.Modules)}, "")
 	})
 }

@@ -51,10 +51,11 @@ func newSystem(snap *link.Snapshot, set *units.Set, rec *link.Record) *system {
 		result: plan.Make(plan.Input{Snapshot: snap, Units: set, Record: rec, Rooms: rooms()})}
 }
 
-// describe is what the daemon would say of the system.
-func (s *system) describe() *api.Description {
+// describe is what the daemon would say of the system. why says for what reason
+// it did not say it itself.
+func (s *system) describe(why string) *api.Description {
 	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "observed",
-		Links: s.result.Links, Ports: s.result.Ports, SubnetManagers: s.subnetManagers()}
+		Links: s.result.Links, Ports: s.result.Ports, SubnetManagers: s.subnetManagers(why)}
 	if d.Links == nil {
 		d.Links = []link.Status{}
 	}
@@ -68,9 +69,9 @@ func (s *system) describe() *api.Description {
 	return d
 }
 
-// subnetManagers says for each InfiniBand port what its unit wants; without the
-// daemon nobody acts on it.
-func (s *system) subnetManagers() []api.SMStatus {
+// subnetManagers says for each InfiniBand port what its unit wants. What is done
+// about it only the daemon knows, and why says for what reason it does not answer.
+func (s *system) subnetManagers(why string) []api.SMStatus {
 	out := []api.SMStatus{}
 	for i := range s.snap.Devices {
 		d := &s.snap.Devices[i]
@@ -81,7 +82,7 @@ func (s *system) subnetManagers() []api.SMStatus {
 			}
 			pol := smctl.PolicyOf(s.unitOfPort(d, p))
 			st := api.SMStatus{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(), Engine: pol.Engine.String(), Unit: pol.Unit,
-				Phase: string(smctl.PhaseOff), Reason: "ibnetworkd does not run, so nobody looks after it"}
+				Phase: string(smctl.PhaseOff), Reason: why}
 			out = append(out, st)
 		}
 	}

@@ -48,22 +48,21 @@ func (a *app) listCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			links, err := pick(d.Links, args)
-			if err != nil {
-				return err
-			}
+			links, missing := pick(d.Links, args)
 			if !all && len(args) == 0 {
 				links = ours(links)
 			}
-			if a.json {
-				return a.emit(answer.List{Schema: answer.Schema, Links: links})
-			}
-			if len(links) == 0 {
+			switch {
+			case len(links) == 0 && missing != nil:
+				return missing
+			case a.json:
+				return cmp.Or(a.emit(answer.List{Schema: answer.Schema, Links: links}), missing)
+			case len(links) == 0:
 				fmt.Fprintln(a.err, "There is no InfiniBand or RoCE link on this host (--all shows the others): ibnetctl diagnose says why.")
 				return nil
 			}
 			a.linkTable(links)
-			return nil
+			return missing
 		},
 	}
 	c.Flags().BoolVarP(&all, "all", "a", false, "every interface of the host")
@@ -81,19 +80,49 @@ func ours(links []link.Status) []link.Status {
 	return out
 }
 
+// noLink is the error of a name that no link has, noPort that of a name that no
+// port has.
+func noLink(name string) error {
+	return fail(exitNoSuch, "%s: there is no such link (ibnetctl list --all shows all)", name)
+}
+
+func noPort(name string) error {
+	return fail(exitNoSuch, "%s: there is no such port (ibnetctl ports shows all)", name)
+}
+
+// pick finds the named links, all without a name. The error is about the names
+// that no link has; the others are found all the same.
 func pick(links []link.Status, names []string) ([]link.Status, error) {
 	if len(names) == 0 {
 		return links, nil
 	}
-	var out []link.Status
+	out := []link.Status{}
+	var missing []error
 	for _, n := range names {
-		i := slices.IndexFunc(links, func(l link.Status) bool { return l.Name == n })
-		if i < 0 {
-			return nil, fail(exitNoSuch, "there is no link %s (ibnetctl list shows all)", n)
+		if i := slices.IndexFunc(links, func(l link.Status) bool { return l.Name == n }); i >= 0 {
+			out = append(out, links[i])
+		} else {
+			missing = append(missing, noLink(n))
 		}
-		out = append(out, links[i])
 	}
-	return out, nil
+	return out, joined(missing)
+}
+
+// pickPorts finds the named ports as pick does links.
+func pickPorts(d *api.Description, names []string) ([]link.PortStatus, error) {
+	if len(names) == 0 {
+		return d.Ports, nil
+	}
+	out := []link.PortStatus{}
+	var missing []error
+	for _, n := range names {
+		if p := findPort(d, n); p != nil {
+			out = append(out, *p)
+		} else {
+			missing = append(missing, noPort(n))
+		}
+	}
+	return out, joined(missing)
 }
 
 func (a *app) linkTable(links []link.Status) {
@@ -122,19 +151,12 @@ func (a *app) portsCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ports := d.Ports
-			if len(args) > 0 {
-				ports = nil
-				for _, n := range args {
-					p := findPort(d, n)
-					if p == nil {
-						return fail(exitNoSuch, "there is no port %s (ibnetctl ports shows all)", n)
-					}
-					ports = append(ports, *p)
-				}
+			ports, missing := pickPorts(d, args)
+			if len(ports) == 0 && missing != nil {
+				return missing
 			}
 			if a.json {
-				return a.emit(answer.Ports{Schema: answer.Schema, Ports: ports})
+				return cmp.Or(a.emit(answer.Ports{Schema: answer.Schema, Ports: ports}), missing)
 			}
 			if len(ports) == 0 {
 				fmt.Fprintln(a.out, "There is no RDMA port on this host: ibnetctl diagnose says why.")
@@ -144,7 +166,7 @@ func (a *app) portsCmd() *cobra.Command {
 				for _, p := range ports {
 					a.portDetail(d, p)
 				}
-				return nil
+				return missing
 			}
 			a.portTable(ports)
 			return nil
@@ -202,36 +224,41 @@ setting that is not as the unit asks, the reason and the next step are shown.`,
 			if err != nil {
 				return err
 			}
-			if len(args) == 0 {
-				if a.json {
-					return a.emit(d)
-				}
-				a.overview(d)
-				return nil
-			}
-			var links []link.Status
-			var ports []link.PortStatus
-			for _, n := range args {
-				if ls, err := pick(d.Links, []string{n}); err == nil {
-					links = append(links, ls...)
-				} else if p := findPort(d, n); p != nil {
-					ports = append(ports, *p)
-				} else {
-					return fail(exitNoSuch, "there is no link or port %s (ibnetctl list and ibnetctl ports show all)", n)
-				}
-			}
-			if a.json {
-				return a.emit(answer.Some{Schema: answer.Schema, Links: links, Ports: ports})
-			}
-			for _, l := range links {
-				a.linkDetail(d, l)
-			}
-			for _, p := range ports {
-				a.portDetail(d, p)
-			}
-			return nil
+			return a.status(d, args)
 		},
 	}
+}
+
+// status prints everything, or what is known of the named links and ports.
+func (a *app) status(d *api.Description, args []string) error {
+	if len(args) == 0 {
+		if a.json {
+			return a.emit(d)
+		}
+		a.overview(d)
+		return nil
+	}
+	links, ports := []link.Status{}, []link.PortStatus{}
+	var missing []error
+	for _, n := range args {
+		if ls, err := pick(d.Links, []string{n}); err == nil {
+			links = append(links, ls...)
+		} else if p := findPort(d, n); p != nil {
+			ports = append(ports, *p)
+		} else {
+			missing = append(missing, fail(exitNoSuch, "%s: there is no such link or port (ibnetctl list --all and ibnetctl ports show all)", n))
+		}
+	}
+	if a.json && len(links)+len(ports) > 0 {
+		return cmp.Or(a.emit(answer.Some{Schema: answer.Schema, Links: links, Ports: ports}), joined(missing))
+	}
+	for _, l := range links {
+		a.linkDetail(d, l)
+	}
+	for _, p := range ports {
+		a.portDetail(d, p)
+	}
+	return joined(missing)
 }
 
 func (a *app) overview(d *api.Description) {

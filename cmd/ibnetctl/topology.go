@@ -34,7 +34,7 @@ subnet manager, and needs root.`,
 			if err != nil {
 				return err
 			}
-			d := sys.describe()
+			d := sys.describe("")
 			dev, num := "", 0
 			for _, p := range d.Ports {
 				if p.LinkLayer == "InfiniBand" && p.PhysState == "LinkUp" && dev == "" {
@@ -44,7 +44,7 @@ subnet manager, and needs root.`,
 			if len(args) == 1 {
 				p := findPort(d, args[0])
 				if p == nil {
-					return fail(exitNoSuch, "there is no port %s (ibnetctl ports shows all)", args[0])
+					return noPort(args[0])
 				}
 				dev, num = p.IBDevice, p.Port
 			}

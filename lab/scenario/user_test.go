@@ -27,6 +27,7 @@ func TestInstalledHost(t *testing.T) {
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
 		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 		g.Run("json", everyAnswer)
+		g.Run("switch off", switchOff)
 		g.Run("completion", completion)
 		g.Run("busctl", busAsUser)
 		g.Run("reads", busReads)
@@ -89,11 +90,48 @@ func exitCode(g *lab.G, name string, args ...string) int {
 	return code
 }
 
+// switchOff disables the unit of a link by the link's name and enables it.
+func switchOff(g *lab.G) {
+	unit := func() string {
+		for _, l := range describe(g).Links {
+			if l.Name == "ib0" {
+				return l.Unit
+			}
+		}
+		return "no ib0"
+	}
+	if out := g.Exec("ibnetctl", "disable", "ib0"); !strings.Contains(out, "disabled 10-ib0.ibnetwork") {
+		g.Errorf("disable: %s", out)
+	}
+	if u := unit(); u != "" {
+		g.Errorf("ib0 has the unit %q", u)
+	}
+	g.Exec("systemctl", "restart", "ibnetworkd")
+	if u := unit(); u != "" {
+		g.Errorf("after a restart ib0 has the unit %q", u)
+	}
+	g.Exec("ibnetctl", "enable", "10-ib0")
+	if u := unit(); u != unitDir+"10-ib0.ibnetwork" {
+		g.Errorf("enabled, ib0 has the unit %q", u)
+	}
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
+	// What is there is printed, and what is not is said.
+	out, err := g.Try("ibnetctl", "status", "ib0", "ib9")
+	if err == nil || !strings.Contains(out, "10-ib0.ibnetwork") || !strings.Contains(out, "ib9: there is no such link") {
+		g.Errorf("status ib0 ib9: %v\n%s", err, out)
+	}
+	if out, _ := g.Try("ibnetctl", "--no-bus", "status"); strings.Contains(out, "does not run") {
+		g.Errorf("--no-bus:\n%s", out)
+	}
+}
+
 // everyAnswer runs every command with --json and compares what it prints with
 // its form.
 func everyAnswer(g *lab.G) {
 	g.Write("/tmp/interfaces", "auto ib1\niface ib1 inet static\n  address 10.0.0.1/24\n")
 	g.Write("/tmp/bad.ibnetwork", "[Match]\nNaem=ib0\n")
+	g.Exec("mkdir", "-p", "/run/systemd/network")
+	g.Write("/run/systemd/network/99-other.ibnetwork", "[Match]\nName=ib99\n")
 	file := unitDir + "10-ib0.ibnetwork"
 	for _, c := range []struct {
 		form string
@@ -101,11 +139,11 @@ func everyAnswer(g *lab.G) {
 		code int
 	}{
 		{"status", "status", 0}, {"status", "--no-bus status", 0}, {"status NAME...", "status ib0 swib0/1", 0}, {"list", "list --all", 0}, {"ports", "ports", 0}, {"ports", "ports swib0/1", 0},
-		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"plan", "plan", 0}, {"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
+		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"diagnose", "diagnose --unit 10-ib0", 0}, {"plan", "plan", 0}, {"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
 		{"wait-online", "wait-online -i nosuch --timeout 100ms", 6}, {"metrics", "metrics", 0}, {"verify", "verify", 0}, {"verify", "verify /tmp/bad.ibnetwork", 1},
 		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0}, {"sm topology", "sm topology", 0},
 		{"reload", "reload", 0}, {"reconfigure", "reconfigure ib0", 0}, {"down", "down ib0", 0}, {"up", "up ib0", 0}, {"log-level", "log-level info", 0}, {"capture", "capture /tmp/capture.json", 0},
-		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
+		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"disable", "disable 99-other", 0}, {"enable", "enable 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
 		{"try", "try --timeout 20s " + file, 0},
 		{"a command that fails", "status nosuch", 5}, {"a command that fails", "up nosuch", 5}, {"a command that fails", "sm start nosuch/1", 5},
 		{"a command that fails", "log-level loud", 2}, {"a command that fails", "cat nosuch", 5},

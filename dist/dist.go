@@ -6,5 +6,5 @@ import "embed"
 
 // Files are these, by their names in this folder.
 //
-//go:embed dbus polkit systemd sysusers tmpfiles udev
+//go:embed dbus polkit prometheus systemd sysusers tmpfiles udev
 var Files embed.FS

@@ -26,7 +26,7 @@ unit() { # source: ExecStart= lines follow PREFIX
 for p in ibnetworkd ibnetsm; do put 755 "$BIN/$p" "$PREFIX/sbin/$p"; done
 put 755 "$BIN/ibnetctl" "$PREFIX/bin/ibnetctl"
 
-for u in "$here"/dist/systemd/*.service; do unit "$u"; done
+for u in "$here"/dist/systemd/*.service "$here"/dist/systemd/*.socket; do unit "$u"; done
 put 644 "$here/dist/udev/90-ibnetworkd.rules" "$LIB/udev/rules.d/90-ibnetworkd.rules"
 put 644 "$here/dist/sysusers/ibnetworkd.conf" "$LIB/sysusers.d/ibnetworkd.conf"
 put 644 "$here/dist/tmpfiles/ibnetworkd.conf" "$LIB/tmpfiles.d/ibnetworkd.conf"
@@ -35,6 +35,11 @@ put 644 "$here/dist/dbus/org.ibnetwork1.conf" "/usr/share/dbus-1/system.d/org.ib
 put 644 "$here/dist/dbus/org.ibnetwork1.service" "/usr/share/dbus-1/system-services/org.ibnetwork1.service"
 put 644 "$here/dist/polkit/org.ibnetwork1.policy" "/usr/share/polkit-1/actions/org.ibnetwork1.policy"
 install -d "$DESTDIR$LIB/systemd/network"
+
+# For the Prometheus server, which is another host as a rule.
+for f in rules.yml dashboard.json; do
+	put 644 "$here/dist/prometheus/ibnetworkd.$f" "$PREFIX/share/ibnetworkd/prometheus/ibnetworkd.$f"
+done
 
 for m in "$here"/docs/man/*.[1-8]; do
 	[ -e "$m" ] || continue

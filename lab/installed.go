@@ -15,6 +15,7 @@ import (
 // the units, which are where Config.Units are looked for first.
 var places = []struct{ from, to string }{
 	{"systemd/*.service", unitPlace},
+	{"systemd/*.socket", unitPlace},
 	{"udev/*.rules", "/usr/lib/udev/rules.d"},
 	{"sysusers/*.conf", "/usr/lib/sysusers.d"},
 	{"tmpfiles/*.conf", "/usr/lib/tmpfiles.d"},

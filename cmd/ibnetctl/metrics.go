@@ -12,12 +12,10 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/metrics"
-	"ibnetworkd/internal/version"
 )
 
-// metricsSocket is where the daemon serves metrics when --metrics names no
-// other place.
-const metricsSocket = stateDir + "/metrics.sock"
+// metricsSocket is where the daemon serves metrics.
+const metricsSocket = stateDir + "/" + metrics.Socket
 
 // maxMetrics bounds what is read of the daemon's metrics.
 const maxMetrics = 64 << 20
@@ -25,9 +23,9 @@ const maxMetrics = 64 << 20
 func (a *app) metricsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "metrics", Short: "print metrics in Prometheus' text format", Args: cobra.NoArgs,
-		Long: `Prints what the daemon serves with --metrics. Where it serves none, what can be
-seen now is printed: states and the adapters' counters, but nothing that has to
-be counted over time.`,
+		Long: `Prints what the daemon serves on /run/ibnetworkd/metrics.sock. Where it serves
+nothing, what can be seen now is printed: states and the adapters' counters.
+What has to be counted over time, and the daemon's start, is left out.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 			defer cancel()
@@ -57,10 +55,12 @@ be counted over time.`,
 				return err
 			}
 			now := time.Now()
-			c := metrics.New(version.String(), now, metrics.PortCounters("/sys"))
+			c := metrics.NewObserved(d.Version, metrics.PortCounters("/sys"))
 			c.ObservePorts(now, d.Ports)
 			c.ObserveLinks(d.Links, nil)
-			c.ObserveSM(d.SubnetManagers)
+			if d.Source != "observed" {
+				c.ObserveSM(d.SubnetManagers)
+			}
 			c.Reloaded(len(d.Problems))
 			return a.printMetrics(c.Text(now))
 		},

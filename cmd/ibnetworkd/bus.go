@@ -50,7 +50,7 @@ var (
 
 func init() {
 	extraFlags = append(extraFlags, func(f *pflag.FlagSet) {
-		f.StringVar(&metricsAt, "metrics", "", "serve Prometheus metrics at unix:PATH or ADDRESS:PORT")
+		f.StringVar(&metricsAt, "metrics", "", "serve Prometheus metrics at unix:PATH or ADDRESS:PORT as well; \"no\": nowhere, also not on metrics.sock in the state directory")
 		f.StringVar(&metricsFile, "metrics-textfile", "", "write Prometheus metrics to this file for node_exporter's textfile collector")
 	})
 	wraps = append(wraps, func(s daemon.System) daemon.System { return countingSystem{s} })
@@ -227,29 +227,44 @@ func (o *outside) metrics(ctx context.Context) error {
 			}
 		})
 	}
-	if metricsAt != "" {
-		parts.Go(func() {
-			for said := false; ; said = true {
-				l, err := metrics.Listen(metricsAt)
-				if err == nil {
-					err = metrics.Serve(ctx, l, text)
-				}
-				if ctx.Err() != nil {
-					return
-				}
-				if !said {
-					o.log.Error("metrics are not served, trying again", "error", err)
-				}
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(metricsRetry):
-				}
-			}
-		})
+	for _, at := range metricsPlaces(metricsAt, o.stateDir) {
+		parts.Go(func() { o.serveMetrics(ctx, at, text) })
 	}
 	parts.Wait()
 	return nil
+}
+
+// metricsPlaces is where metrics are served: on a unix socket of the daemon's
+// own, and where --metrics= says.
+func metricsPlaces(option, stateDir string) []string {
+	own := "unix:" + filepath.Join(stateDir, metrics.Socket)
+	switch option {
+	case "no":
+		return nil
+	case "", own:
+		return []string{own}
+	}
+	return []string{own, option}
+}
+
+func (o *outside) serveMetrics(ctx context.Context, at string, text func() []byte) {
+	for said := false; ; said = true {
+		l, err := metrics.Listen(at)
+		if err == nil {
+			err = metrics.Serve(ctx, l, text)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !said {
+			o.log.Error("metrics are not served; will retry each minute", "at", at, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(metricsRetry):
+		}
+	}
 }
 
 // Reload implements bus.Backend.

@@ -25,6 +25,7 @@ import (
 // Collector keeps the counters.
 type Collector struct {
 	mu       sync.Mutex
+	once     bool // of one observation: nothing was counted over time
 	start    time.Time
 	version  string
 	ports    map[portID]*port
@@ -62,6 +63,14 @@ type linkState struct {
 func New(version string, start time.Time, counters func(ibdev string, num int) map[string]uint64) *Collector {
 	return &Collector{start: start, version: version, ports: map[portID]*port{}, links: map[string]*linkState{},
 		sms: map[string]api.SMStatus{}, ops: map[[2]string]uint64{}, counters: counters}
+}
+
+// NewObserved makes a Collector for one observation. What has to be counted over
+// time, and when the daemon started, is not printed: nobody knows it.
+func NewObserved(version string, counters func(ibdev string, num int) map[string]uint64) *Collector {
+	c := New(version, time.Time{}, counters)
+	c.once = true
+	return c
 }
 
 // ObservePorts takes the state of all ports.
@@ -198,10 +207,12 @@ func (c *Collector) Text(now time.Time) []byte {
 	w := &writer{}
 	w.family("ibnetwork_info", "gauge", "The version of ibnetworkd; the value is always 1.")
 	w.sample(1, "version", c.version)
-	w.family("ibnetwork_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.")
-	w.sample(float64(c.start.UnixMilli()) / 1000)
-	w.family("ibnetwork_unit_reads_total", "counter", "How often the unit files were read.")
-	w.sample(float64(c.reloads))
+	if !c.once {
+		w.family("ibnetwork_start_time_seconds", "gauge", "When the daemon started, in seconds since 1970.")
+		w.sample(float64(c.start.UnixMilli()) / 1000)
+		w.family("ibnetwork_unit_reads_total", "counter", "How often the unit files were read.")
+		w.sample(float64(c.reloads))
+	}
 	w.family("ibnetwork_unit_problems", "gauge", "Mistakes in the unit files.")
 	w.sample(float64(c.problems))
 
@@ -228,18 +239,20 @@ func (c *Collector) Text(now time.Time) []byte {
 			w.sample(boolean(p.now.State == s), append(slices.Clone(l), "state", s)...)
 		}
 	})
-	w.family("ibnetwork_port_initialize_seconds_total", "counter", "Time that the port was in Initialize, waiting for a subnet manager.")
-	each(func(p *port, l []string) {
-		d := p.inInit
-		if p.now.State == "Initializing" {
-			d += now.Sub(p.since)
-		}
-		w.sample(d.Seconds(), l...)
-	})
-	w.family("ibnetwork_port_state_changes_total", "counter", "Changes of the logical state.")
-	each(func(p *port, l []string) { w.sample(float64(p.changes), l...) })
-	w.family("ibnetwork_port_sm_changes_total", "counter", "How often the subnet manager's LID changed.")
-	each(func(p *port, l []string) { w.sample(float64(p.smChanges), l...) })
+	if !c.once {
+		w.family("ibnetwork_port_initialize_seconds_total", "counter", "Time that the port was in Initialize, waiting for a subnet manager.")
+		each(func(p *port, l []string) {
+			d := p.inInit
+			if p.now.State == "Initializing" {
+				d += now.Sub(p.since)
+			}
+			w.sample(d.Seconds(), l...)
+		})
+		w.family("ibnetwork_port_state_changes_total", "counter", "Changes of the logical state.")
+		each(func(p *port, l []string) { w.sample(float64(p.changes), l...) })
+		w.family("ibnetwork_port_sm_changes_total", "counter", "How often the subnet manager's LID changed.")
+		each(func(p *port, l []string) { w.sample(float64(p.smChanges), l...) })
+	}
 	w.family("ibnetwork_port_lid", "gauge", "The port's LID, 0 for none.")
 	each(func(p *port, l []string) { w.sample(float64(p.now.LID), l...) })
 	names := map[string]bool{}
@@ -278,18 +291,20 @@ func (c *Collector) Text(now time.Time) []byte {
 		}
 		w.sample(float64(bad), "link", n)
 	}
-	w.family("ibnetwork_link_carrier_lost_total", "counter", "How often the link lost carrier.")
-	for _, n := range links {
-		w.sample(float64(c.links[n].lost), "link", n)
-	}
-	w.family("ibnetwork_link_rejoins_total", "counter", "How often the link got carrier again: for IPoIB, the broadcast group was joined again.")
-	for _, n := range links {
-		w.sample(float64(c.links[n].rejoins), "link", n)
-	}
+	if !c.once {
+		w.family("ibnetwork_link_carrier_lost_total", "counter", "How often the link lost carrier.")
+		for _, n := range links {
+			w.sample(float64(c.links[n].lost), "link", n)
+		}
+		w.family("ibnetwork_link_rejoins_total", "counter", "How often the link got carrier again: for IPoIB, the broadcast group was joined again.")
+		for _, n := range links {
+			w.sample(float64(c.links[n].rejoins), "link", n)
+		}
 
-	w.family("ibnetwork_operations_total", "counter", "Operations carried out, by kind and result.")
-	for _, k := range slices.SortedFunc(maps.Keys(c.ops), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
-		w.sample(float64(c.ops[k]), "operation", k[0], "result", k[1])
+		w.family("ibnetwork_operations_total", "counter", "Operations carried out, by kind and result.")
+		for _, k := range slices.SortedFunc(maps.Keys(c.ops), func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) }) {
+			w.sample(float64(c.ops[k]), "operation", k[0], "result", k[1])
+		}
 	}
 
 	guids := slices.Sorted(maps.Keys(c.sms))

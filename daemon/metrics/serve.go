@@ -47,6 +47,10 @@ func PortCounters(root string) func(ibdev string, num int) map[string]uint64 {
 	}
 }
 
+// Socket is the unix socket in the daemon's state directory on which metrics are
+// served.
+const Socket = "metrics.sock"
+
 // Listen opens where metrics are served: "unix:/run/x.sock", or an address as
 // 127.0.0.1:9717, which need not be there yet: it may be one that the daemon is
 // about to give a link. A unix socket left by a dead process is removed.
@@ -54,6 +58,9 @@ func Listen(where string) (net.Listener, error) {
 	path, ok := strings.CutPrefix(where, "unix:")
 	if !ok {
 		l, err := (&net.ListenConfig{Control: freebind}).Listen(context.Background(), "tcp", where)
+		if errors.Is(err, unix.EAFNOSUPPORT) {
+			return nil, fmt.Errorf("serve metrics at %s: the sandbox of ibnetworkd.service has no network sockets; instead of --metrics=: systemctl enable --now ibnetworkd-metrics.socket", where)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("serve metrics: %w", err)
 		}

@@ -231,8 +231,7 @@ func watchAddresses(g *lab.G, args ...string) *lab.Proc {
 // Monitor, try and wait-online on a host with a bus.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Files: map[string]string{
-		"/etc/default/ibnetworkd": "IBNETWORKD_OPTIONS=\"--metrics=unix:/run/ibnetworkd/metrics.sock\"\n"}}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
@@ -303,9 +302,52 @@ func TestPrompt(t *testing.T) {
 		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) || !strings.Contains(out, `ibnetwork_operations_total{operation="AddAddress",result="done"}`) {
 			g.Errorf("metrics:\n%s", out)
 		}
+		scrape(g)
 		g.Log("\n" + g.Exec("ibnetctl", "sm", "status", "swib0/1"))
 		g.Log("\n" + g.Exec("ibnetctl", "status", "ib0"))
 	})
+}
+
+// scrape reads the metrics as Prometheus does: by TCP from another network
+// namespace, with one command on the host and no change to the sandbox.
+func scrape(g *lab.G) {
+	g.Exec("systemctl", "enable", "--now", "ibnetworkd-metrics.socket")
+	g.Sh("ip netns add prometheus; ip link add scrape0 type veth peer name scrape1 netns prometheus; ip address add 10.99.0.1/24 dev scrape0; ip link set scrape0 up")
+	g.Sh("ip -n prometheus address add 10.99.0.2/24 dev scrape1; ip -n prometheus link set scrape1 up")
+	defer g.Sh("ip netns delete prometheus")
+	get := func() (string, error) {
+		return g.Try("ip", "netns", "exec", "prometheus", "bash", "-c", `exec 3<>/dev/tcp/10.99.0.1/9717; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`)
+	}
+	out, err := get()
+	if err != nil || !strings.Contains(out, "200 OK") || !strings.Contains(out, `ibnetwork_port_state{device="swib0",port="1",state="Active"} 1`) {
+		g.Errorf("a scrape: %v\n%s\n%s", err, out, g.Exec("systemctl", "status", "--no-pager", "ibnetworkd-metrics.service"))
+	}
+	// The daemon may restart, and a scrape does not start one.
+	g.Exec("systemctl", "restart", "ibnetworkd")
+	g.WaitFor(20*time.Second, func() string {
+		if out, err := get(); err != nil || !strings.Contains(out, "200 OK") {
+			return fmt.Sprintf("a scrape after a restart: %v\n%s", err, out)
+		}
+		return ""
+	})
+	line := g.Exec("systemd-analyze", "security", "--no-pager", "ibnetworkd-metrics.service")
+	g.Log(strings.TrimSpace(line[strings.LastIndex(line, "Overall"):]))
+	// Without a daemon what is not known is not printed.
+	g.Exec("systemctl", "stop", "ibnetworkd")
+	if out, err := get(); err == nil && strings.Contains(out, "ibnetwork_info") {
+		g.Errorf("the daemon is stopped, and a scrape has\n%s", out)
+	}
+	out = g.Exec("ibnetctl", "metrics")
+	for _, n := range []string{"ibnetwork_start_time_seconds", "ibnetwork_unit_reads_total", "ibnetwork_port_state_changes_total", "ibnetwork_subnet_manager", "ibnetwork_operations_total"} {
+		if strings.Contains(out, n) {
+			g.Errorf("%s is printed without a daemon", n)
+		}
+	}
+	if !strings.Contains(out, `ibnetwork_port_state{device="swib0",port="1",state="Active"} 1`) {
+		g.Errorf("metrics without a daemon:\n%s", out)
+	}
+	g.Exec("systemctl", "start", "ibnetworkd")
+	g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 }
 
 // What NetworkManager made of a profile, ibnetworkd makes of its import.

@@ -52,7 +52,8 @@ type Config struct {
 	// Notify sends a line to the service manager; nil sends none.
 	Notify func(state string)
 	// FastPort is the time between two looks at the ports while one that
-	// matters is not Active, SlowPort otherwise. Zero is 1 s and 60 s.
+	// matters is not Active, longer when nothing has happened for a while;
+	// SlowPort otherwise. Zero is 1 s and 60 s.
 	FastPort, SlowPort time.Duration
 	// AfterWork is called after a turn that has done something, with the number
 	// of operations. It may give memory back.
@@ -72,6 +73,7 @@ type Events interface {
 
 // Change is what has changed since the last one.
 type Change struct {
+	Seq   uint64 // counts the changes
 	Links []link.Status
 	Gone  []string // names of links that went away
 	Ports []link.PortStatus
@@ -110,6 +112,9 @@ type Daemon struct {
 	left      *left
 	lastCost  time.Duration
 	lastEnd   time.Time
+	seq       uint64            // of the last Change
+	tables    time.Time         // when P_Key tables were read last
+	moved     time.Time         // when something happened, or a port was another than before
 	said      map[string]string // what was logged last, by link and about
 	ready     bool
 
@@ -228,6 +233,7 @@ func (m *mailbox) put(c Change) {
 	if c.Reloaded {
 		m.c.Problems, m.c.Reloaded = c.Problems, true
 	}
+	m.c.Seq = c.Seq
 	m.full = true
 	m.mu.Unlock()
 	select {
@@ -291,6 +297,22 @@ func (d *Daemon) SetAdmin(ctx context.Context, name string, up bool) error {
 		}
 		return d.cycle(c, Scope{Links: map[int]bool{l.Index: true}, Force: map[int]bool{l.Index: true}})
 	})
+}
+
+// Refresh reads what changes without an event: the state of RDMA ports and their
+// P_Key tables. It gives the number of the Change that has the result, 0 for none.
+func (d *Daemon) Refresh(ctx context.Context) (uint64, error) {
+	var before, after uint64
+	err := d.ask(ctx, func(c context.Context) error {
+		before = d.seq
+		err := d.cycle(c, Scope{RDMA: true, PKeys: true})
+		after = d.seq
+		return err
+	})
+	if err != nil || before == after {
+		return 0, err
+	}
+	return after, nil
 }
 
 // Alive returns when the loop has answered.
@@ -367,7 +389,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case f := <-d.call:
 			f(ctx)
 		case <-port.C:
-			sc = Scope{RDMA: true, PKeys: d.waitsForPKey()}
+			sc = Scope{RDMA: true, PKeys: d.waitsForPKey() || time.Since(d.tables) >= d.cfg.SlowPort}
 		case <-retry.C:
 			if !d.recordNext.IsZero() {
 				d.save()
@@ -440,7 +462,14 @@ func (d *Daemon) hints() Scope {
 	d.mu.Unlock()
 	if s.Events {
 		s.Events = false
-		s.Join(d.happened())
+		o := d.happened()
+		if o.RDMA {
+			d.moved = time.Now()
+		}
+		s.Join(o)
+	}
+	if s.All || s.Reload || len(s.Force) > 0 {
+		d.moved = time.Now()
 	}
 	return s
 }
@@ -476,8 +505,27 @@ func (d *Daemon) portWait() time.Duration {
 	if d.snap == nil || len(d.snap.Devices) == 0 {
 		return 24 * time.Hour // there is an event for the first device
 	}
-	if d.waitsForPKey() {
+	if !d.waitsForPort() {
+		return d.cfg.SlowPort
+	}
+	if time.Since(d.moved) < portPatience {
 		return d.cfg.FastPort
+	}
+	return min(portBackOff*d.cfg.FastPort, d.cfg.SlowPort)
+}
+
+// A port that waits, for a cable for example, is looked at each FastPort until
+// nothing has happened for portPatience, then less often by portBackOff: a look costs
+// some firmware commands at each port of the host.
+const (
+	portPatience = time.Minute
+	portBackOff  = 10
+)
+
+// waitsForPort reports whether a port that matters is not as a link needs it.
+func (d *Daemon) waitsForPort() bool {
+	if d.waitsForPKey() {
+		return true
 	}
 	for i := range d.snap.Links {
 		l := &d.snap.Links[i]
@@ -485,10 +533,10 @@ func (d *Daemon) portWait() time.Duration {
 			continue
 		}
 		if _, p := d.snap.PortOf(l); p != nil && p.Layer == ib.LinkLayerInfiniBand && p.State != ib.PortActive {
-			return d.cfg.FastPort
+			return true
 		}
 	}
-	return d.cfg.SlowPort
+	return false
 }
 
 // cares reports whether a unit of ours applies to the link or its parent.
@@ -589,6 +637,9 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 		}
 	}
 	old := d.snap
+	if sc.PKeys || sc.All {
+		d.tables = start
+	}
 	t := clock()
 	snap, err := d.cfg.System.Look(sc, d.wants())
 	lap(&cost.look, t)
@@ -776,6 +827,7 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 	}
 	now := time.Now()
 	if rdma {
+		d.moved = now
 		moved := map[string]bool{}
 		for i := range s.Links {
 			l := &s.Links[i]
@@ -1092,6 +1144,8 @@ func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
 	d.reportDirty = true
 	d.saveReport()
 	d.notify("STATUS=" + summary(rep))
+	d.seq++
+	c.Seq = d.seq
 	d.mu.Lock()
 	subs := slices.Collect(maps.Values(d.subs))
 	d.mu.Unlock()

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,8 +35,8 @@ import (
 // so that an observation costs no more than it is worth. A capture wants all.
 type Wants struct {
 	Routes, Rules bool
-	// PKeys asks for every port's partition table; otherwise tables are read
-	// where a link waits for carrier.
+	// PKeys asks for every entry of the partition tables; otherwise reading ends
+	// where a table seems to.
 	PKeys bool
 	// Sysctls lists the settings to read of a link; nil reads none.
 	Sysctls func(s *link.Snapshot, l *link.Link) []string
@@ -87,14 +88,15 @@ type portID struct {
 
 // staticPort is what RDMA netlink does not tell of a port.
 type staticPort struct {
-	index uint32 // of the device, to see that it is the same one
-	layer ib.LinkLayer
-	guid  ib.GUID
-	rate  string
-	state ib.PortState // when rate and pkeys were read
-	lid   ib.LID
-	pkeys []ib.PKey
-	read  bool
+	index  uint32 // of the device, to see that it is the same one
+	layer  ib.LinkLayer
+	guid   ib.GUID
+	rate   string
+	state  ib.PortState // when rate and pkeys were read
+	lid    ib.LID
+	pkeys  []ib.PKey
+	prefix uint64 // of the subnet
+	read   bool
 }
 
 // NewObserver opens the kernel clients. root is the directory that stands for
@@ -325,17 +327,20 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 	o.ports[id] = st
 	return link.Port{
 		Num: p.Port, Layer: st.layer, State: p.State, Phys: p.Phys, GUID: st.guid, LID: p.LID, SMLID: p.SMLID, LMC: p.LMC,
-		SubnetPrefix: p.SubnetPrefix, CapMask: p.CapFlags, Rate: st.rate, PKeys: st.pkeys, Netdev: p.NetdevIndex,
+		SubnetPrefix: cmp.Or(st.prefix, p.SubnetPrefix), CapMask: p.CapFlags, Rate: st.rate, PKeys: st.pkeys, Netdev: p.NetdevIndex,
 	}
 }
 
-// lookPKeys reads partition tables, a file for each entry, only where something
-// waits for one: a table has up to 128 entries and changes without an event.
+// lookPKeys reads what of InfiniBand ports changes without an event: the partition
+// table, a file for each entry, and the subnet prefix. User space learns of
+// IB_EVENT_PKEY_CHANGE from uverbs alone, for which a driver's context would have to
+// be opened; so tables are read at the slow look, when a link loses its carrier (ipoib
+// restarts a link whose entry changed), while a link waits for a key, and when asked.
 func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
 	need := map[portID]map[ib.PKey]bool{}
 	for i := range s.Links {
 		l := &s.Links[i]
-		if l.IPoIB == nil || l.Carrier() || l.IBDevice == "" {
+		if l.IPoIB == nil || l.IBDevice == "" {
 			continue
 		}
 		id := portID{l.IBDevice, l.Port}
@@ -350,10 +355,7 @@ func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
 			d, p := &s.Devices[i], &s.Devices[i].Ports[k]
 			id := portID{d.Name, p.Num}
 			st := o.ports[id]
-			if st.layer != ib.LinkLayerInfiniBand || !w.PKeys && need[id] == nil {
-				continue
-			}
-			if st.read && !sc.PKeys && !sc.All {
+			if st.layer != ib.LinkLayerInfiniBand || st.read && !sc.PKeys && !sc.All {
 				continue
 			}
 			var keys []ib.PKey
@@ -367,8 +369,8 @@ func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
 				keys = o.pkeysUntil(id, need[id])
 			}
 			st.read = true
-			if !slices.Equal(st.pkeys, keys) {
-				st.pkeys = keys
+			prefix := o.subnetPrefix(id)
+			if !slices.Equal(p.PKeys, keys) || prefix != 0 && p.SubnetPrefix != prefix {
 				if !copied && !sc.All && !sc.RDMA && !sc.PKeys {
 					// The devices are still the last snapshot's.
 					s.Devices = slices.Clone(s.Devices)
@@ -377,21 +379,37 @@ func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
 					}
 					copied = true
 				}
-				s.Devices[i].Ports[k].PKeys = keys
+				st.pkeys, st.prefix = keys, prefix
+				p = &s.Devices[i].Ports[k]
+				p.PKeys, p.SubnetPrefix = keys, cmp.Or(prefix, p.SubnetPrefix)
 			}
 			o.ports[id] = st
 		}
 	}
 }
 
+// subnetPrefix is that of the port's first GID, 0 where it cannot be read. RDMA
+// netlink has none for many drivers.
+func (o *Observer) subnetPrefix(id portID) uint64 {
+	g, err := ib.ParseGID(o.text(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/gids/0", id.dev, id.num)))
+	if err != nil {
+		return 0
+	}
+	return g.Prefix()
+}
+
+// holes is how many empty entries of a partition table in a row count as its end:
+// a key that was taken back leaves its entry empty.
+const holes = 8
+
 // pkeysUntil reads a partition table from its beginning until all keys that
-// matter are found and an empty entry follows; subnet managers leave no holes in
-// the beginning.
+// matter are found and several empty entries follow. It always gives a new slice.
 func (o *Observer) pkeysUntil(id portID, need map[ib.PKey]bool) []ib.PKey {
 	dir := filepath.Join("/", o.root, "/sys/class/infiniband", id.dev, "ports", strconv.Itoa(id.num), "pkeys") + "/"
 	missing := maps.Clone(need)
 	var keys []ib.PKey
 	var buf [32]byte
+	empty := 0
 	for i := range 1 << 16 {
 		b, err := smallfile.ReadTo(dir+strconv.Itoa(i), buf[:])
 		if err != nil {
@@ -402,11 +420,12 @@ func (o *Observer) pkeysUntil(id portID, need map[ib.PKey]bool) []ib.PKey {
 			continue
 		}
 		if k == 0 {
-			if len(missing) == 0 {
+			if empty++; empty >= holes && len(missing) == 0 {
 				break
 			}
 			continue
 		}
+		empty = 0
 		keys = append(keys, k)
 		delete(missing, k.Base())
 	}

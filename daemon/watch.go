@@ -230,6 +230,7 @@ func (w *Watch) rtnetlink() (EventSocket, error) {
 			if was, known := w.carrier[e.Index]; !known || was != e.Carrier {
 				w.carrier[e.Index] = e.Carrier
 				s.RDMA = true
+				s.PKeys = s.PKeys || e.InfiniBand && !e.Carrier
 			}
 		case rtnl.LinkGone:
 			s.link(e.Index)

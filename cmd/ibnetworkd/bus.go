@@ -33,6 +33,7 @@ type outside struct {
 	bus     *bus.Server
 	sm      *worker.Controller
 	systemd *worker.Systemd
+	fresh   *refresher
 }
 
 // Settings of the command line.
@@ -74,8 +75,8 @@ func init() {
 }
 
 func newOutside(e env) *outside {
-	o := &outside{env: e}
-	o.bus = bus.New(bus.Config{Backend: o, Log: e.log, Version: version.String()})
+	o := &outside{env: e, fresh: &refresher{daemon: e.daemon}}
+	o.bus = bus.New(bus.Config{Backend: o, Log: e.log, Version: version.String(), Refresh: o.fresh.refresh})
 	o.systemd = worker.NewSystemd("", e.log)
 	o.sm = worker.New(worker.Config{Log: e.log, Manager: o.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(e.stateDir, "sm")),
 		Look: func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
@@ -106,6 +107,7 @@ func (o *outside) publish(ctx context.Context) error {
 				return nil
 			}
 			o.show(c)
+			o.fresh.published(c.Seq)
 		}
 	}
 }

@@ -521,6 +521,9 @@ func plan(c *caller) ([]any, error) {
 }
 
 func describe(c *caller) ([]any, error) {
+	if f := c.s.cfg.Refresh; f != nil {
+		f(c.conn.Context())
+	}
 	text, err := c.s.describeJSON()
 	if err != nil {
 		return nil, failure(api.ErrFailed, "%v", err)

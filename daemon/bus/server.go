@@ -40,6 +40,9 @@ type Config struct {
 	Version string
 	// Address of the bus; empty means the system bus.
 	Address string
+	// Refresh, if set, is called before everything is described, to read what
+	// changes without an event. It bounds itself.
+	Refresh func(context.Context)
 	// Privileged says which callers need not ask polkit; nil means user 0.
 	Privileged func(uid uint32) bool
 }

@@ -352,7 +352,7 @@ func TestEvents(t *testing.T) {
 			t.Fatal("overrun with a large buffer")
 		}
 		for _, w := range []Event{
-			{LinkChanged, a.Index, true}, {LinkChanged, a.Index, false}, {Type: AddressChanged, Index: a.Index},
+			{Type: LinkChanged, Index: a.Index, Carrier: true}, {Type: LinkChanged, Index: a.Index}, {Type: AddressChanged, Index: a.Index},
 			{Type: RouteChanged, Index: a.Index}, {Type: RuleChanged}, {Type: LinkGone, Index: a.Index},
 		} {
 			if !slices.Contains(all, w) {

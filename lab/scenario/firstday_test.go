@@ -1,0 +1,76 @@
+package scenario
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// pkeys are the keys in the kernel's table of a port.
+func pkeys(g *lab.G, dev string) []string {
+	return slices.DeleteFunc(strings.Fields(g.Sh("cat /sys/class/infiniband/%s/ports/1/pkeys/*", dev)), func(k string) bool { return k == "0x0000" })
+}
+
+// portOf is what is said of the first port of a device.
+func portOf(d api.Description, dev string) link.PortStatus {
+	for _, p := range d.Ports {
+		if p.IBDevice == dev {
+			return p
+		}
+	}
+	return link.PortStatus{}
+}
+
+// An installed host on its first day, with what a new administrator does wrong.
+func TestFirstDay(t *testing.T) {
+	t.Parallel()
+	lab.Run(t, installed(lab.Config{HCAs: 1}, map[string]string{
+		"10-ib0.ibnetwork":     "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\n[Partition]\nPartitionKey=0x8001\nName=storage\n",
+		"20-storage.ibnetwork": "[Match]\nName=storage\n[Network]\nAddress=10.2.0.1/24\n",
+	}), func(g *lab.G) {
+		defer journal(g)
+		grant := manage(g, defaultPartition)
+		state := func(name string, want link.State, code link.Code) {
+			g.Helper()
+			g.WaitFor(20*time.Second, func() string {
+				for _, l := range describe(g).Links {
+					if l.Name == name && l.State == want && l.Reason().Code == code {
+						return ""
+					}
+				}
+				return name + " is not " + string(want) + " " + string(code) + ":\n" + g.Exec("ibnetctl", "status", name)
+			})
+		}
+		state("ib0", link.StateConfigured, "")
+		state("storage", link.StateConfiguring, link.CodePKeyMissing)
+
+		// What is said of the P_Keys is what the kernel has, also when no link
+		// waits for one and when one is taken back (docs/tasks/pkeys.md).
+		said := func(partitions string, want ...string) {
+			g.Helper()
+			grant(partitions)
+			g.WaitFor(15*time.Second, func() string {
+				if now := pkeys(g, "swib0"); !slices.Equal(now, want) {
+					return "the kernel has " + strings.Join(now, " ")
+				}
+				return ""
+			})
+			time.Sleep(time.Second) // two questions within a second have one answer
+			if p := portOf(describe(g), "swib0"); !slices.Equal(p.PKeys, want) || p.SubnetPrefix != "0xfe80000000000000" {
+				g.Errorf("the port is said to have %v, prefix %s, want %v", p.PKeys, p.SubnetPrefix, want)
+			}
+		}
+		const two = "two=0x0002, ipoib : ALL=full;\n"
+		said(defaultPartition, "0xffff")
+		said(defaultPartition+onePartition, "0xffff", "0x8001")
+		state("storage", link.StateConfigured, "")
+		said(defaultPartition+onePartition+two, "0xffff", "0x8001", "0x8002")
+		said(defaultPartition+two, "0xffff", "0x8002")
+		state("storage", link.StateConfiguring, link.CodePKeyMissing)
+	})
+}

@@ -82,6 +82,9 @@ type Change struct {
 	// Problems are all messages of the unit files, set with Reloaded.
 	Problems []string
 	Reloaded bool
+	// Notices and Awaited are those of the link.Report, always set.
+	Notices []link.Notice
+	Awaited bool
 }
 
 // Daemon is the loop. Make it with New, start it with Run; the other methods
@@ -90,9 +93,10 @@ type Daemon struct {
 	cfg Config
 	log *slog.Logger
 
-	mu   sync.Mutex // guards want and subs
+	mu   sync.Mutex // guards want, subs and more
 	want Scope
 	subs map[chan Change]*mailbox
+	more map[string][]link.Notice // of others, by what they are about
 	bell chan struct{}
 	call chan func(context.Context)
 
@@ -145,7 +149,7 @@ func New(cfg Config) *Daemon {
 	return &Daemon{
 		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), subs: map[chan Change]*mailbox{},
 		held: newHolds(), unitOf: map[int]*units.Unit{}, status: map[int]link.Status{}, said: map[string]string{},
-		unsaved: map[string]bool{},
+		unsaved: map[string]bool{}, more: map[string][]link.Notice{},
 	}
 }
 
@@ -233,6 +237,7 @@ func (m *mailbox) put(c Change) {
 	if c.Reloaded {
 		m.c.Problems, m.c.Reloaded = c.Problems, true
 	}
+	m.c.Notices, m.c.Awaited = c.Notices, c.Awaited
 	m.c.Seq = c.Seq
 	m.full = true
 	m.mu.Unlock()
@@ -1116,6 +1121,8 @@ func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
 	for _, p := range d.set.Problems {
 		rep.Problems = append(rep.Problems, p.String())
 	}
+	rep.Awaited = link.Awaited(d.set)
+	rep.Notices = d.notices()
 	d.repMu.Lock()
 	last := d.report
 	d.report, d.shown = rep, d.snap
@@ -1128,13 +1135,18 @@ func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
 		}
 	}
 	slices.Sort(gone)
-	c := Change{Gone: gone, Ports: rep.Ports, PortsChanged: !reflect.DeepEqual(last.Ports, rep.Ports), Reloaded: reloaded, Problems: rep.Problems}
+	c := Change{Gone: gone, Ports: rep.Ports, PortsChanged: !reflect.DeepEqual(last.Ports, rep.Ports), Reloaded: reloaded, Problems: rep.Problems,
+		Notices: rep.Notices, Awaited: rep.Awaited}
+	noticed := !slices.Equal(last.Notices, rep.Notices) || last.Awaited != rep.Awaited
+	if noticed {
+		d.logNotices(last.Notices, rep.Notices)
+	}
 	for _, st := range rep.Links {
 		if changed[st.Name] {
 			c.Links = append(c.Links, st)
 		}
 	}
-	if len(c.Links) == 0 && len(gone) == 0 && !c.PortsChanged && !reloaded {
+	if len(c.Links) == 0 && len(gone) == 0 && !c.PortsChanged && !reloaded && !noticed {
 		return
 	}
 	if c.PortsChanged {

@@ -163,6 +163,17 @@ func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error 
 		b.WriteString(`,"problems":`)
 		b.Write(t)
 	}
+	if len(r.Notices) > 0 {
+		t, err := json.Marshal(r.Notices)
+		if err != nil {
+			return fmt.Errorf("encode the report: %w", err)
+		}
+		b.WriteString(`,"notices":`)
+		b.Write(t)
+	}
+	if r.Awaited {
+		b.WriteString(`,"awaited":true`)
+	}
 	b.WriteString("}\n")
 	h := hash(sha256.Sum256(b.Bytes()))
 	if h == s.report {

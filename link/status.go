@@ -1,6 +1,10 @@
 package link
 
-import "slices"
+import (
+	"slices"
+
+	"ibnetworkd/units"
+)
 
 // State is the administrative state of a link, in systemd-networkd's words
 // (networkctl(1)), of which "initialized" and "linger" do not occur: a link is
@@ -196,6 +200,15 @@ type Report struct {
 	Ports []PortStatus `json:"ports"`
 	// Problems are the messages of unit files, with file:line:column.
 	Problems []string `json:"problems,omitempty"`
+	// Notices are about units and the host as a whole.
+	Notices []Notice `json:"notices,omitempty"`
+	// Awaited says that a unit requires a link for online (RequiredForOnline=).
+	Awaited bool `json:"awaited,omitempty"`
+}
+
+// Awaited reports whether a unit requires the link that it matches for online.
+func Awaited(set *units.Set) bool {
+	return slices.ContainsFunc(set.Units, func(u *units.Unit) bool { return u.Required() && !u.Unmanaged() })
 }
 
 // Step is one operation of a plan, with the unit that asks for it.

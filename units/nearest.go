@@ -2,6 +2,10 @@ package units
 
 import "strings"
 
+// Nearest is the candidate that s was probably meant to be, "" for no guess: one with
+// few other letters, or one that begins with s or with which s begins.
+func Nearest(s string, candidates []string) string { return nearest(s, candidates) }
+
 // nearest finds the candidate that s was probably meant to be: the same letters
 // in another case, or at most two edits (a swap counts as one) and not more than
 // a third of the word, else one that begins with it or with which it begins. Ties

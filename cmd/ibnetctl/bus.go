@@ -172,8 +172,8 @@ func (a *app) fromReport() *api.Description {
 	if err != nil {
 		return nil
 	}
-	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd", Online: api.OnlineState(r.Links),
-		Links: r.Links, Ports: r.Ports, SubnetManagers: []api.SMStatus{}, Problems: r.Problems}
+	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd", Online: api.OnlineState(r.Links, r.Awaited),
+		Links: r.Links, Ports: r.Ports, SubnetManagers: []api.SMStatus{}, Problems: r.Problems, Notices: r.Notices}
 	return d
 }
 

@@ -59,7 +59,7 @@ unit does not exist. Notes do not change it.`,
 				// The daemon knows more: what was refused, and the subnet managers.
 				if c, err := connect(cmd.Context()); err == nil {
 					if d, err := c.describe(cmd.Context()); err == nil {
-						in.Report.Links, in.Report.Ports, in.SMs = d.Links, d.Ports, d.SubnetManagers
+						in.Report.Links, in.Report.Ports, in.Report.Notices, in.SMs = d.Links, d.Ports, d.Notices, d.SubnetManagers
 					}
 					c.close()
 				}

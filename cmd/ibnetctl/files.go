@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
 
@@ -76,14 +77,25 @@ func (a *app) verifyCmd() *cobra.Command {
 		Use: "verify [FILE...]", Short: "every mistake in the unit files, with its place",
 		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
 drop-ins), and prints every problem as file:line:column with what is kept
-instead. Exits 1 if there is one.`,
+instead. Exits 1 if there is one. Without FILEs it also notes what has no effect
+on this host: units that match nothing, settings for a systemd-resolved that
+does not run. Notes do not change the exit status.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork", "conf"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var problems []units.Problem
+			var notices []link.Notice
 			n := 0
 			if len(args) == 0 {
 				set := a.loadUnits()
 				problems, n = set.Problems, len(set.Units)
+				if a.root == "" {
+					sys, err := a.observe(cmd.Context())
+					if err != nil {
+						fmt.Fprintln(a.err, "not checked against the links of this host:", err)
+					} else {
+						notices = append(sys.notices(), link.DNSNotices(sys.snap, sys.set)...)
+					}
+				}
 			} else {
 				for _, f := range args {
 					text, err := os.ReadFile(f)
@@ -97,7 +109,7 @@ instead. Exits 1 if there is one.`,
 				if problems == nil {
 					problems = []units.Problem{}
 				}
-				if err := a.emit(answer.Verify{Schema: answer.Schema, Files: n, Problems: problems}); err != nil {
+				if err := a.emit(answer.Verify{Schema: answer.Schema, Files: n, Problems: problems, Notices: notices}); err != nil {
 					return err
 				}
 			} else {
@@ -108,6 +120,7 @@ instead. Exits 1 if there is one.`,
 					}
 					fmt.Fprintln(a.out, a.paint(style, p.String()))
 				}
+				a.printNotices("note: ", notices)
 				if len(problems) == 0 {
 					fmt.Fprintf(a.err, "%d unit %s read, no problem found\n", n, plural(n, "file", "files"))
 				}

@@ -65,7 +65,8 @@ func (s *system) describe(why string) *api.Description {
 	for _, p := range s.set.Problems {
 		d.Problems = append(d.Problems, p.String())
 	}
-	d.Online = api.OnlineState(d.Links)
+	d.Notices = s.notices()
+	d.Online = api.OnlineState(d.Links, link.Awaited(s.set))
 	return d
 }
 
@@ -102,6 +103,9 @@ func (s *system) unitOfPort(d *link.Device, p *link.Port) *units.Unit {
 	return link.UnitOfPort(s.snap, s.set, d, p)
 }
 
+// notices are those about units and the host as a whole.
+func (s *system) notices() []link.Notice { return link.Notices(s.snap, s.set, s.result.Units) }
+
 func (s *system) report() link.Report {
-	return link.Report{Links: s.result.Links, Ports: s.result.Ports}
+	return link.Report{Links: s.result.Links, Ports: s.result.Ports, Notices: s.notices()}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -207,7 +206,7 @@ ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).
 			if err != nil {
 				return err
 			}
-			return a.printPlan(sys.result)
+			return a.printPlan(sys)
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "plan on the system recorded in `FILE`")
@@ -216,7 +215,8 @@ ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).
 	return c
 }
 
-func (a *app) printPlan(r plan.Result) error {
+func (a *app) printPlan(sys *system) error {
+	r, notices := sys.result, sys.notices()
 	if a.json {
 		steps := []answer.Step{}
 		for _, s := range r.Plan.Steps {
@@ -226,10 +226,19 @@ func (a *app) printPlan(r plan.Result) error {
 		if blocked == nil {
 			blocked = []link.Blocked{}
 		}
-		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked})
+		if notices == nil {
+			notices = []link.Notice{}
+		}
+		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices})
 	}
+	a.printNotices("# ", notices)
 	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
-		fmt.Fprintln(a.err, "Nothing to do: every link is what its unit asks for.")
+		switch {
+		case len(r.Units) > 0:
+			fmt.Fprintln(a.err, "Nothing to do: every link that a unit applies to is as it asks.")
+		case len(sys.set.Units) > 0:
+			fmt.Fprintln(a.err, "Nothing to do: no unit applies to a link of this host.")
+		}
 		return nil
 	}
 	for _, line := range strings.SplitAfter(r.Text(), "\n") {
@@ -244,6 +253,16 @@ func (a *app) printPlan(r plan.Result) error {
 		fmt.Fprintln(a.out, a.paint(style, body))
 	}
 	return nil
+}
+
+// printNotices prints what is said of units and the host as a whole.
+func (a *app) printNotices(prefix string, notices []link.Notice) {
+	for _, n := range notices {
+		fmt.Fprintln(a.out, a.paint(soso, prefix+n.Text))
+		if n.Next != "" {
+			fmt.Fprintln(a.out, a.paint(soso, prefix+"  next: "+n.Next))
+		}
+	}
 }
 
 // modules says which modules that diagnose asks about are loaded.

@@ -77,7 +77,7 @@ func TestJudge(t *testing.T) {
 		{"OK IPv6 is not routable", []link.Status{four}, goal{ipv4: true, ipv6: true, all: want{"", link.OperRoutable, link.OperRoutable}}, false, false, "ib3"},
 		{"OK no IPv4", []link.Status{off}, goal{ipv4: true}, false, false, "ib1"},
 	} {
-		missing, got := judge(link.Report{Links: tc.links}, tc.goal, func(link.Status) bool { return true }, func() bool { return tc.nothing })
+		missing, got := judge(link.Report{Links: tc.links, Awaited: !tc.nothing}, tc.goal, func(link.Status) bool { return true })
 		names := ""
 		for _, m := range missing {
 			names += m.Link

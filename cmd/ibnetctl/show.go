@@ -280,6 +280,10 @@ func (a *app) overview(d *api.Description) {
 		fmt.Fprintln(a.out)
 		a.smTable(shown)
 	}
+	if len(d.Notices) > 0 {
+		fmt.Fprintln(a.out)
+		a.printNotices("", d.Notices)
+	}
 	if n := len(d.Problems); n > 0 {
 		fmt.Fprintf(a.out, "\n%s\n", a.paint(soso, fmt.Sprintf("%d %s in unit files (ibnetctl verify):", n, plural(n, "problem", "problems"))))
 		for i, p := range d.Problems {

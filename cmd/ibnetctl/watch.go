@@ -23,7 +23,6 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
-	"ibnetworkd/units"
 )
 
 func (a *app) monitorCmd() *cobra.Command {
@@ -320,7 +319,7 @@ func (a *app) waitOnline(ctx context.Context, g goal) ([]answer.Lacking, error) 
 		watch()
 		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: "the daemon has not reported yet"}}, false
 		if r, err := daemon.ReadReport(dir); err == nil {
-			missing, online = judge(r, g, a.hasGID, a.nothingRequired)
+			missing, online = judge(r, g, a.hasGID)
 		}
 		if online {
 			return nil, nil
@@ -356,14 +355,8 @@ const (
 	gidInterval = 250 * time.Millisecond
 )
 
-// nothingRequired reports whether no unit can make a link that is waited for.
-func (a *app) nothingRequired() bool {
-	return !slices.ContainsFunc(a.loadUnits().Units, func(u *units.Unit) bool { return u.Required() && !u.Unmanaged() })
-}
-
-// judge says which links are not online. nothing tells whether there can be no
-// link that is required.
-func judge(r link.Report, g goal, gid func(link.Status) bool, nothing func() bool) (missing []answer.Lacking, online bool) {
+// judge says which links are not online.
+func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.Lacking, online bool) {
 	wants := g.links
 	if len(wants) == 0 {
 		ignored := 0
@@ -376,7 +369,7 @@ func judge(r link.Report, g goal, gid func(link.Status) bool, nothing func() boo
 				wants = append(wants, want{link: l.Name})
 			}
 		}
-		if len(wants) == 0 && (ignored > 0 || nothing()) {
+		if len(wants) == 0 && (ignored > 0 || !r.Awaited) {
 			return nil, true
 		}
 		if len(wants) == 0 {

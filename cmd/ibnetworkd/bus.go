@@ -97,7 +97,7 @@ func (o *outside) publish(ctx context.Context) error {
 	changes, cancel := o.daemon.Subscribe()
 	defer cancel()
 	r := o.daemon.Report()
-	o.show(daemon.Change{Links: r.Links, Ports: r.Ports, PortsChanged: true, Problems: r.Problems, Reloaded: true})
+	o.show(daemon.Change{Links: r.Links, Ports: r.Ports, PortsChanged: true, Problems: r.Problems, Reloaded: true, Notices: r.Notices, Awaited: r.Awaited})
 	for {
 		select {
 		case <-ctx.Done():
@@ -113,6 +113,7 @@ func (o *outside) publish(ctx context.Context) error {
 }
 
 func (o *outside) show(c daemon.Change) {
+	o.bus.PublishHost(c.Notices, c.Awaited)
 	if len(c.Links)+len(c.Gone) > 0 {
 		o.bus.PublishLinks(c.Links, c.Gone)
 		counted.ObserveLinks(c.Links, c.Gone)

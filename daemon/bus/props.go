@@ -191,8 +191,11 @@ var smProps = []property[api.SMStatus]{
 type managerState struct {
 	version, online, logLevel string
 	problems                  []string
+	notices                   []link.Notice
 	links, ports              int
 }
+
+type notice struct{ Unit, Code, Text, Next string }
 
 // managerProps is org.ibnetwork1.Manager.
 var managerProps = []property[managerState]{
@@ -200,6 +203,13 @@ var managerProps = []property[managerState]{
 	{"OnlineState", "s", "The links that are required for online, summed up: online, partial or offline.", func(m managerState) any { return m.online }},
 	{"LogLevel", "s", "debug, info, warn or error.", func(m managerState) any { return m.logLevel }},
 	{"Problems", "as", "The mistakes in all unit files with their places.", func(m managerState) any { return list(m.problems) }},
+	{"Notices", "a(ssss)", "What is said of units and the host as a whole: a unit's path or an empty string, a code, a sentence and the next step.", func(m managerState) any {
+		out := make([]notice, 0, len(m.notices))
+		for _, n := range m.notices {
+			out = append(out, notice{valid(n.Unit), string(n.Code), valid(n.Text), valid(n.Next)})
+		}
+		return out
+	}},
 	{"NLinks", "u", "The number of links.", func(m managerState) any { return uint32(m.links) }},
 	{"NPorts", "u", "The number of RDMA ports.", func(m managerState) any { return uint32(m.ports) }},
 }

@@ -75,6 +75,8 @@ type Server struct {
 	ports    map[string]link.PortStatus
 	sms      map[string]api.SMStatus // by port GUID
 	problems []string
+	notices  []link.Notice
+	awaited  bool
 	callers  map[string]int // verbs and plans under way, by bus name
 	dirty    map[dbus.ObjectPath]bool
 	ready    chan struct{}
@@ -180,6 +182,14 @@ func (s *Server) PublishProblems(problems []string) {
 	s.manager()
 }
 
+// PublishHost replaces the notices, and whether a unit requires a link for online.
+func (s *Server) PublishHost(notices []link.Notice, awaited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.notices, s.awaited = slices.Clone(notices), awaited
+	s.manager()
+}
+
 // PublishSM replaces the subnet managers by these.
 func (s *Server) PublishSM(sms []api.SMStatus) {
 	s.mu.Lock()
@@ -220,8 +230,8 @@ func linkPath(l link.Status) dbus.ObjectPath {
 
 func (s *Server) manager() {
 	s.put(api.Root, api.Manager, values(managerProps, managerState{
-		version: s.cfg.Version, online: api.OnlineState(slices.Collect(maps.Values(s.links))), logLevel: s.cfg.Backend.LogLevel(),
-		problems: s.problems, links: len(s.links), ports: len(s.ports),
+		version: s.cfg.Version, online: api.OnlineState(slices.Collect(maps.Values(s.links)), s.awaited), logLevel: s.cfg.Backend.LogLevel(),
+		problems: s.problems, notices: s.notices, links: len(s.links), ports: len(s.ports),
 	}))
 }
 
@@ -302,7 +312,7 @@ func (s *Server) describe() api.Description {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := api.Description{Schema: api.DescriptionSchema, Version: s.cfg.Version, Source: "ibnetworkd",
-		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []api.SMStatus{}, Problems: slices.Clone(s.problems)}
+		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []api.SMStatus{}, Problems: slices.Clone(s.problems), Notices: slices.Clone(s.notices)}
 	for _, l := range s.links {
 		d.Links = append(d.Links, l)
 	}
@@ -321,7 +331,7 @@ func (s *Server) describe() api.Description {
 	slices.SortFunc(d.SubnetManagers, func(a, b api.SMStatus) int {
 		return cmp.Or(strings.Compare(a.IBDevice, b.IBDevice), cmp.Compare(a.Port, b.Port))
 	})
-	d.Online = api.OnlineState(d.Links)
+	d.Online = api.OnlineState(d.Links, s.awaited)
 	return d
 }
 

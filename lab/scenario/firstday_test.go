@@ -72,5 +72,39 @@ func TestFirstDay(t *testing.T) {
 		said(defaultPartition+onePartition+two, "0xffff", "0x8001", "0x8002")
 		said(defaultPartition+two, "0xffff", "0x8002")
 		state("storage", link.StateConfiguring, link.CodePKeyMissing)
+
+		// A unit that matches nothing is named wherever somebody looks.
+		g.Write(unitDir+"30-near.ibnetwork", "[Match]\nName=ib9\n")
+		g.Exec("ibnetctl", "reload")
+		const near = "30-near.ibnetwork matches nothing: no link fits Name=ib9 (/etc/systemd/network/30-near.ibnetwork:2:6); this host has ib0"
+		for _, c := range []string{"status", "plan", "verify", "diagnose", "status --json", "plan --json", "verify --json", "--no-bus status"} {
+			out, _ := g.Try("ibnetctl", strings.Fields(c)...)
+			if !strings.Contains(out, near) {
+				g.Errorf("ibnetctl %s has no word of it:\n%s", c, out)
+			}
+		}
+		if out := g.Exec("busctl", "get-property", api.BusName, api.Root, api.Manager, "Notices"); !strings.Contains(out, "unit-matches-nothing") {
+			g.Errorf("Notices: %s", out)
+		}
+		// Where a required link does not exist all agree that this is not online,
+		// and without any unit that it is.
+		g.Sh("mv %s*0-*.ibnetwork /tmp; echo '[Match]\nName=ib9' > %s10-ib9.ibnetwork; ibnetctl reload", unitDir, unitDir)
+		online := func(state string, rc bool) {
+			g.Helper()
+			_, err := g.Try("ibnetctl", "wait-online", "--timeout", "500ms", "--quiet")
+			if d := describe(g); d.Online != state || (err == nil) != rc {
+				g.Errorf("Online: %s, wait-online: %v; want %s", d.Online, err, state)
+			}
+		}
+		online("offline", false)
+		g.Sh("rm %s10-ib9.ibnetwork; ibnetctl reload", unitDir)
+		online("online", true)
+		for _, c := range []string{"status", "plan", "diagnose"} {
+			if out, _ := g.Try("ibnetctl", c); !strings.Contains(out, "there is no unit file") || !strings.Contains(out, "ibnetctl edit 10-ib0") || strings.Contains(out, "Nothing to do") {
+				g.Errorf("ibnetctl %s without a unit:\n%s", c, out)
+			}
+		}
+		g.Sh("mv /tmp/*0-*.ibnetwork %s; rm %s30-near.ibnetwork; ibnetctl reload", unitDir, unitDir)
+		state("ib0", link.StateConfigured, "")
 	})
 }

@@ -57,6 +57,7 @@ type Plan struct {
 	Schema  int            `json:"schema"`
 	Steps   []Step         `json:"steps"`
 	Blocked []link.Blocked `json:"blocked"`
+	Notices []link.Notice  `json:"notices"` // about units and the host as a whole
 }
 
 // Step is one change.
@@ -71,6 +72,8 @@ type Verify struct {
 	Schema   int             `json:"schema"`
 	Files    int             `json:"files"`
 	Problems []units.Problem `json:"problems"`
+	// Notices are what does not work on this host; they are no mistakes.
+	Notices []link.Notice `json:"notices,omitempty"`
 }
 
 // Import is the units that another tool's files become.

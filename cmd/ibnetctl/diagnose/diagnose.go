@@ -110,6 +110,9 @@ func Run(in Input, only string) []Chain {
 			out = append(out, c)
 		}
 	}
+	if only == "" {
+		out = withNotices(in, out)
+	}
 	for i := range in.Snapshot.Devices {
 		d := &in.Snapshot.Devices[i]
 		for j := range d.Ports {

@@ -62,6 +62,8 @@ type Description struct {
 	Ports          []link.PortStatus `json:"ports"`
 	SubnetManagers []SMStatus        `json:"subnet_managers"`
 	Problems       []string          `json:"problems,omitempty"`
+	// Notices are about units and the host as a whole.
+	Notices []link.Notice `json:"notices,omitempty"`
 }
 
 // SMStatus is what is said of the subnet manager of one port.
@@ -97,8 +99,9 @@ type SMInfo struct {
 	State    string `json:"state"`
 }
 
-// OnlineState sums up the links that are required for online.
-func OnlineState(links []link.Status) string {
+// OnlineState sums up the links that are required for online, as wait-online answers:
+// where a unit requires a link (awaited) and no such link exists yet it is offline.
+func OnlineState(links []link.Status, awaited bool) string {
 	required, online := 0, 0
 	for _, l := range links {
 		if l.Required && l.State != link.StateUnmanaged {
@@ -109,6 +112,8 @@ func OnlineState(links []link.Status) string {
 		}
 	}
 	switch {
+	case required == 0 && awaited:
+		return "offline"
 	case online == required:
 		return "online"
 	case online > 0:

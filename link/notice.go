@@ -1,0 +1,238 @@
+package link
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/units"
+)
+
+// Notice is what is said of a unit or of the host as a whole, and not of one link
+// or port.
+type Notice struct {
+	// Unit is the path of the unit that it is about, "" for the host.
+	Unit string `json:"unit,omitempty"`
+	Reason
+}
+
+// The codes of notices.
+const (
+	CodeNoUnits    Code = "no-unit-file"
+	CodeUnmatched  Code = "unit-matches-nothing"
+	CodeOverridden Code = "unit-overridden" // another unit comes first wherever it matches
+	CodeModule     Code = "module-not-loaded"
+	CodeSamePrefix Code = "same-subnet-prefix" // two fabrics with one subnet prefix
+)
+
+// maxNotices bounds the notices about units: the rest are as good as those shown.
+const maxNotices = 32
+
+// Notices says what is worth saying of a host and its units: units that match
+// nothing, and fabrics that cannot be told apart. unitOf are the units of links by
+// interface index.
+func Notices(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) []Notice {
+	return append(unitNotices(s, set, unitOf), prefixNotices(s)...)
+}
+
+// candidate is a link or port that a unit may match.
+type candidate struct {
+	name  string
+	facts units.Facts
+	rdma  bool
+	unit  *units.Unit // that applies to it
+}
+
+func unitNotices(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) (out []Notice) {
+	if len(set.Units) == 0 {
+		if len(set.Problems) > 0 {
+			return nil // files there are
+		}
+		return []Notice{{Reason: Reason{Code: CodeNoUnits, Text: "there is no unit file: no link is configured by ibnetworkd", Next: "ibnetctl edit 10-" + firstName(s)}}}
+	}
+	used := make(map[*units.Unit]bool, len(set.Units))
+	for _, u := range unitOf {
+		used[u] = true
+	}
+	if !slices.ContainsFunc(set.Units, func(u *units.Unit) bool { return !used[u] }) {
+		return nil
+	}
+	all := candidates(s, set, unitOf)
+	for _, c := range all {
+		used[c.unit] = true
+	}
+	for _, u := range set.Units {
+		// One without [Match], or with a wrong value there, has a problem that says so.
+		if used[u] || u.Match.Empty() || len(u.Match.Invalid) > 0 {
+			continue
+		}
+		if v, _ := u.Match.Matches(&units.Facts{Host: &s.Host.Facts}); v == units.No {
+			continue // it is for other hosts
+		}
+		if n, ok := unitNotice(u, all); ok {
+			if out = append(out, n); len(out) == maxNotices {
+				return out
+			}
+		}
+	}
+	return out
+}
+
+// unitNotice says why a unit applies to nothing, unless that may still change.
+func unitNotice(u *units.Unit, all []candidate) (Notice, bool) {
+	why := ""
+	var names []string
+	named := len(u.Match.Name) > 0
+	for i := range all {
+		c := &all[i]
+		v, w := u.Match.Matches(&c.facts)
+		switch {
+		case v == units.NotYet || v == units.Yes && c.unit == nil:
+			return Notice{}, false
+		case v == units.Yes:
+			return Notice{u.Path, Reason{Code: CodeOverridden, Text: fmt.Sprintf("%s applies to nothing: %s comes first for %s", u.Name, c.unit.Name, c.name),
+				Next: "remove one of the two, or narrow [Match] of " + c.unit.Name}}, true
+		}
+		named = named && strings.HasPrefix(w, "Name=")
+		if c.rdma && c.name != "" {
+			names = append(names, c.name)
+			if why == "" {
+				why = w
+			}
+		}
+	}
+	r := Reason{Code: CodeUnmatched, Text: u.Name + " matches nothing: this host has no InfiniBand or RoCE link", Next: "ibnetctl diagnose"}
+	switch {
+	case len(names) == 0:
+	case named:
+		var globs []string
+		for _, p := range u.Match.Name {
+			globs = append(globs, p.V.String())
+		}
+		want := strings.Join(globs, " ")
+		r.Text = fmt.Sprintf("%s matches nothing: no link fits Name=%s (%s); this host has %s", u.Name, want, u.Match.Name[0].Pos, few(names))
+		r.Next = fmt.Sprintf("write Name=%s, or Type=infiniband for every IPoIB link", cmp.Or(units.Nearest(want, names), names[0]))
+	default:
+		r.Text = fmt.Sprintf("%s matches nothing: %s", u.Name, why)
+		r.Next = "compare [Match] with: ibnetctl list; ibnetctl ports"
+	}
+	return Notice{u.Path, r}, true
+}
+
+// few lists the first names.
+func few(names []string) string {
+	const most = 4
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// firstName is the name of the first link over an InfiniBand port, for an example.
+func firstName(s *Snapshot) string {
+	for i := range s.Links {
+		if l := &s.Links[i]; l.IPoIB != nil && !l.IsChild() {
+			return l.Name
+		}
+	}
+	return "ib0"
+}
+
+// candidates are the links, the interfaces that units ask for and that are not made
+// yet, and the ports without a link.
+func candidates(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) (out []candidate) {
+	has := map[PortName]bool{}
+	for i := range s.Links {
+		l := &s.Links[i]
+		if l.Type == 772 { // ARPHRD_LOOPBACK
+			continue
+		}
+		u := unitOf[l.Index]
+		has[PortName{l.IBDevice, l.Port}] = true
+		out = append(out, candidate{l.Name, FactsOf(s, l), l.IPoIB != nil || l.IBDevice != "", u})
+		if u == nil {
+			continue
+		}
+		add := func(name, kind string, key ib.PKey) {
+			if _, ok := s.LinkByName(name); ok {
+				return
+			}
+			f := units.Facts{Name: units.Know(name), Kind: units.Know(kind), PartitionKey: units.Know(key), Host: &s.Host.Facts,
+				IBDevice: units.Know(l.IBDevice), Port: units.Know(l.Port)}
+			out = append(out, candidate{facts: f})
+		}
+		for _, p := range u.Partitions {
+			add(p.ChildName(l.Name), "ipoib", p.PartitionKey.V)
+		}
+		for _, v := range u.VLANs {
+			add(v.ChildName(l.Name), "vlan", 0)
+		}
+	}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			p := &d.Ports[k]
+			if n := (PortName{d.Name, p.Num}); !has[n] {
+				out = append(out, candidate{fmt.Sprintf("%s/%d", d.Name, p.Num), FactsOfPort(s, d, p), true, UnitOfPort(s, set, d, p)})
+			}
+		}
+	}
+	return out
+}
+
+// prefixNotices finds two InfiniBand ports that are on different fabrics with one
+// subnet prefix. That they are is certain where a LID is used on both sides; LIDs and
+// the place of the subnet manager are unique in a subnet.
+func prefixNotices(s *Snapshot) (out []Notice) {
+	type port struct {
+		name string
+		*Port
+	}
+	var up []port
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			if p := &d.Ports[k]; p.Layer == ib.LinkLayerInfiniBand && p.State == ib.PortActive && p.SubnetPrefix != 0 && p.LID != 0 && p.SMLID != 0 {
+				up = append(up, port{fmt.Sprintf("%s/%d", d.Name, p.Num), p})
+			}
+		}
+	}
+	said := map[uint64]bool{}
+	for i, a := range up {
+		for _, b := range up[i+1:] {
+			if a.SubnetPrefix != b.SubnetPrefix || said[a.SubnetPrefix] || !apart(a.Port, b.Port) {
+				continue
+			}
+			said[a.SubnetPrefix] = true
+			out = append(out, Notice{Reason: Reason{Code: CodeSamePrefix,
+				Text: fmt.Sprintf("%s (LID %d, SM LID %d) and %s (LID %d, SM LID %d) are on two fabrics with one subnet prefix 0x%016x: programs that compare prefixes take them for one",
+					a.name, a.LID, a.SMLID, b.name, b.LID, b.SMLID, a.SubnetPrefix),
+				Next: "give one of the fabrics another prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}})
+		}
+	}
+	return out
+}
+
+// apart reports that two ports cannot be on one subnet.
+func apart(a, b *Port) bool {
+	last := func(p *Port) ib.LID { return p.LID + 1<<p.LMC - 1 }
+	return a.LID <= last(b) && b.LID <= last(a) || a.SMLID != b.SMLID
+}
+
+// DNSNotices are the units whose settings for systemd-resolved have no effect
+// because it does not run.
+func DNSNotices(s *Snapshot, set *units.Set) (out []Notice) {
+	if s.Host.Resolved != "" {
+		return nil
+	}
+	for _, u := range set.Units {
+		if NeedsResolved(u) {
+			r := NoResolved()
+			r.Text = u.Name + ": " + r.Text
+			out = append(out, Notice{u.Path, r})
+		}
+	}
+	return out
+}

@@ -74,11 +74,12 @@ type Observer struct {
 
 // staticLink is what stays the same as long as an interface has its index.
 type staticLink struct {
-	ibdev, driver, devpath string
-	port                   int
-	udev                   link.Udev
-	path                   string
-	hasUdev                bool
+	ibdev, devpath    string
+	driver, netDriver string
+	port              int
+	udev              link.Udev
+	path              string
+	hasUdev           bool
 }
 
 type portID struct {
@@ -572,16 +573,14 @@ func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
 		if rec, err := o.udev.Net(r.Index); err == nil {
 			st.hasUdev = true
 			st.udev = link.Udev{Initialized: rec.Initialized, Renaming: rec.Renaming(), ManagedBy: rec.Get("ID_NET_MANAGED_BY"), Properties: rec.Properties()}
-			st.path = rec.Get("ID_PATH")
-			if d := rec.Get("ID_NET_DRIVER"); d != "" {
-				st.driver = d
-			}
+			st.path, st.netDriver = rec.Get("ID_PATH"), rec.Get("ID_NET_DRIVER")
 		}
 	}
 	if st.ibdev != "" || r.Type != link.ARPHRDInfiniBand {
 		o.static[r.Index] = st
 	}
-	l.IBDevice, l.Port, l.Driver, l.DevPath, l.Udev, l.Path = st.ibdev, st.port, st.driver, st.devpath, st.udev, st.path
+	l.IBDevice, l.Port, l.Driver, l.NetDriver = st.ibdev, st.port, st.driver, st.netDriver
+	l.DevPath, l.Udev, l.Path = st.devpath, st.udev, st.path
 	l.OtherManagers = o.managers(r.Index)
 	return l
 }

@@ -14,6 +14,7 @@ func FactsOf(s *Snapshot, l *Link) units.Facts {
 		PermanentMACAddress: units.Know(l.PermAddr),
 		Path:                units.Know(l.Path),
 		Driver:              units.Know(l.Driver),
+		NetDriver:           units.Know(l.NetDriver),
 		Type:                units.Know(TypeName(l.Type)),
 		Kind:                units.Know(l.Kind),
 		IBDevice:            units.Know(l.IBDevice),
@@ -55,7 +56,8 @@ func FactsOf(s *Snapshot, l *Link) units.Facts {
 }
 
 // FactsOfPort gathers what [Match] can ask about an RDMA port that has no
-// network interface yet.
+// network interface yet. The interface's own word for its driver is then one of
+// the facts that are not known.
 func FactsOfPort(s *Snapshot, d *Device, p *Port) units.Facts {
 	f := units.Facts{
 		IBDevice:  units.Know(d.Name),

@@ -244,7 +244,7 @@ func (m *Model) addChild(o AddChild) error {
 	c := Link{
 		Index: m.last, Name: o.On.Link, Type: ARPHRDInfiniBand, Kind: "ipoib", Parent: p.Index,
 		Flags: FlagMulti, MTU: p.MTU, HWAddr: p.HWAddr, IBDevice: p.IBDevice, Port: p.Port,
-		IPoIB: &IPoIB{PKey: o.PKey.AsFull(), Mode: ModeDatagram}, Driver: p.Driver, Path: p.Path,
+		IPoIB: &IPoIB{PKey: o.PKey.AsFull(), Mode: ModeDatagram}, Driver: p.Driver, NetDriver: p.NetDriver, Path: p.Path,
 		Sysctl: map[string]string{},
 	}
 	if m.Truth != nil {

@@ -132,7 +132,12 @@ type Link struct {
 	IBDevice string `json:"ib_device,omitempty"`
 	Port     int    `json:"port,omitempty"`
 
-	Driver  string `json:"driver,omitempty"`
+	// Driver is the driver of the bus device below: mlx5_core. NetDriver is
+	// udev's ID_NET_DRIVER, the word of ethtool -i: ib_ipoib, mlx4_en,
+	// mlx5_core[ib_ipoib]; "" where udev does not run.
+	Driver    string `json:"driver,omitempty"`
+	NetDriver string `json:"net_driver,omitempty"`
+
 	Path    string `json:"path,omitempty"` // udev's ID_PATH
 	DevPath string `json:"devpath,omitempty"`
 	Udev    Udev   `json:"udev,omitzero"`

@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -117,8 +118,13 @@ type Facts struct {
 	PermanentMACAddress Fact[ib.HWAddr]
 	// Path is udev's ID_PATH ("pci-0000:08:00.0"); it is known from the PCI
 	// address before a netdev exists.
-	Path   Fact[string]
+	Path Fact[string]
+	// Driver is the driver of the device on its bus (mlx5_core), "" for none.
 	Driver Fact[string]
+	// NetDriver is the word of the interface itself, which ethtool -i and udev's
+	// ID_NET_DRIVER have (ib_ipoib, mlx4_en, mlx5_core[ib_ipoib]), "" for none.
+	// Driver= matches either word.
+	NetDriver Fact[string]
 	// Type is networkd's word: "infiniband", "ether", "loopback" ...
 	Type Fact[string]
 	// Kind is the rtnetlink kind: "ipoib", "vlan", "" for none.
@@ -248,7 +254,7 @@ func (m *Match) eval(f *Facts, e *eval) {
 	hwaddrs(e, "MACAddress", m.MACAddress, f.MACAddress)
 	hwaddrs(e, "PermanentMACAddress", m.PermanentMACAddress, f.PermanentMACAddress)
 	globs(e, "Path", m.Path, f.Path)
-	globs(e, "Driver", m.Driver, f.Driver)
+	m.evalDriver(f, e)
 	globs(e, "Type", m.Type, f.Type)
 	globs(e, "Kind", m.Kind, f.Kind)
 	globs(e, "IBDevice", m.IBDevice, f.IBDevice)
@@ -354,8 +360,12 @@ func showFact(v any) string {
 }
 
 func globs(e *eval, key string, list []Value[Pattern], fact Fact[string]) {
-	items(e, key, list, fact, func(p Pattern, s string) (bool, bool) { return p.Not, globMatch(p.Glob, s, false) })
+	items(e, key, list, fact, func(p Pattern, s string) (bool, bool) { return p.Not, p.fits(s) })
 }
+
+// fits reports whether a name is the pattern's own text, brackets and all
+// ("mlx5_core[ib_ipoib]"), or matches it as a glob.
+func (p Pattern) fits(s string) bool { return p.Glob == s || globMatch(p.Glob, s, false) }
 
 func guids(e *eval, key string, list []Value[GUIDPattern], fact Fact[ib.GUID]) {
 	items(e, key, list, fact, func(p GUIDPattern, g ib.GUID) (bool, bool) { return p.Not, p.GUID == g })
@@ -372,36 +382,60 @@ func hwaddrs(e *eval, key string, list []Value[HWPattern], fact Fact[ib.HWAddr])
 
 // evalName wants that one name fits and that none hits a negative pattern.
 func (m *Match) evalName(f *Facts, e *eval) {
-	if len(m.Name) == 0 || e.verdict == No {
+	var more [8]Fact[string]
+	names := append(more[:0], f.Name)
+	if f.Name.Known {
+		for _, n := range f.AltNames {
+			names = append(names, Know(n))
+		}
+	}
+	anyOf(e, "Name", m.Name, names)
+}
+
+// evalDriver wants the same of the two words for a driver.
+func (m *Match) evalDriver(f *Facts, e *eval) {
+	anyOf(e, "Driver", m.Driver, []Fact[string]{f.Driver, f.NetDriver})
+}
+
+// anyOf answers a list key for a thing that has several names: one that fits is
+// enough, one that hits a negative pattern excludes. A name that is not known yet
+// may still do either.
+func anyOf(e *eval, key string, list []Value[Pattern], names []Fact[string]) {
+	if len(list) == 0 || e.verdict == No {
 		return
 	}
-	if !f.Name.Known {
-		e.notYet("Name", "")
-		return
+	positive, negative, matched, open := false, false, false, false
+	for _, n := range names {
+		open = open || !n.Known
 	}
-	positive, matched := false, false
-	for i := range m.Name {
-		p := &m.Name[i]
-		positive = positive || !p.V.Not
-		for n := -1; n < len(f.AltNames); n++ {
-			name := f.Name.V
-			if n >= 0 {
-				name = f.AltNames[n]
-			}
-			if !globMatch(p.V.Glob, name, false) {
+	for i := range list {
+		p := &list[i]
+		positive, negative = positive || !p.V.Not, negative || p.V.Not
+		for _, n := range names {
+			if !n.Known || !p.V.fits(n.V) {
 				continue
 			}
 			if p.V.Not {
-				e.no(func() string { return fmt.Sprintf("Name=%s (%s) excludes %s", clip(p.V.String()), p.Pos, clip(name)) })
+				e.no(func() string {
+					return fmt.Sprintf("%s=%s (%s) excludes %s", key, clip(p.V.String()), p.Pos, showFact(n.V))
+				})
 				return
 			}
 			matched = true
 		}
 	}
-	if positive && !matched {
+	switch {
+	case open && (negative || positive && !matched):
+		e.notYet(key, "")
+	case positive && !matched:
 		e.no(func() string {
-			names := append([]string{f.Name.V}, f.AltNames...)
-			return fmt.Sprintf("Name=%s (%s) does not fit %s", clip(joinItems(m.Name)), m.Name[0].Pos, showFact(strings.Join(names, ", ")))
+			var have []string
+			for _, n := range names {
+				if n.V != "" && !slices.Contains(have, n.V) {
+					have = append(have, n.V)
+				}
+			}
+			return fmt.Sprintf("%s=%s (%s) does not fit %s", key, clip(joinItems(list)), list[0].Pos, showFact(strings.Join(have, ", ")))
 		})
 	}
 }

@@ -11,7 +11,7 @@
 
 struct swib_hca *swib_hcas[SWIB_MAX_HCA];
 
-static struct platform_driver swib_platform_driver;
+static struct platform_driver swib_platform_drivers[SWIB_DRIVERS];
 static struct pci_driver swib_pci_driver;
 
 static void plug(struct swib_hca *h, bool in)
@@ -430,12 +430,7 @@ static void unbind(struct swib_hca *h)
 	swib_devlink_destroy(h);
 }
 
-static int swib_platform_probe(struct platform_device *pdev)
-{
-	struct swib_hca **h = dev_get_platdata(&pdev->dev);
-
-	return bind(*h, &pdev->dev);
-}
+static int swib_platform_probe(struct platform_device *pdev);
 
 #ifdef SWIB_REMOVE_VOID
 static void swib_platform_remove(struct platform_device *pdev)
@@ -450,14 +445,76 @@ static int swib_platform_remove(struct platform_device *pdev)
 }
 #endif
 
-static struct platform_driver swib_platform_driver = {
-	.probe = swib_platform_probe,
-	.remove = swib_platform_remove,
-	.driver = {
-		.name = "swib",
-		.dev_groups = swib_device_groups,
-	},
+/*
+ * One driver under several names: adapters are bound to the first, by the name
+ * of their device, and to another by its driver_override.
+ */
+#define SWIB_PLATFORM_DRIVER(n) {				\
+	.probe = swib_platform_probe,				\
+	.remove = swib_platform_remove,				\
+	.driver = { .name = n, .dev_groups = swib_device_groups },	\
+}
+
+static struct platform_driver swib_platform_drivers[SWIB_DRIVERS] = {
+	[SWIB_DRV_SWIB] = SWIB_PLATFORM_DRIVER("swib"),
+	[SWIB_DRV_MLX5] = SWIB_PLATFORM_DRIVER("mlx5_core"),
+	[SWIB_DRV_MLX4] = SWIB_PLATFORM_DRIVER("mlx4_core"),
+	[SWIB_DRV_BNXT] = SWIB_PLATFORM_DRIVER("bnxt_en"),
+	[SWIB_DRV_ICE] = SWIB_PLATFORM_DRIVER("ice"),
+	[SWIB_DRV_HNS3] = SWIB_PLATFORM_DRIVER("hns3"),
 };
+
+/* Which of the names a driver has, -1 for a driver of others. */
+static int driver_of(const struct device_driver *d)
+{
+	int i;
+
+	for (i = 0; i < SWIB_DRIVERS; i++)
+		if (d == &swib_platform_drivers[i].driver)
+			return i;
+	return -1;
+}
+
+static int swib_platform_probe(struct platform_device *pdev)
+{
+	struct swib_hca **h = dev_get_platdata(&pdev->dev);
+
+	(*h)->driver = driver_of(pdev->dev.driver);
+	return bind(*h, &pdev->dev);
+}
+
+/* What ethtool -i has for the Ethernet links of an adapter. */
+const char *swib_driver_word(const struct swib_hca *h)
+{
+	return h->driver == SWIB_DRV_MLX4 ? "mlx4_en" :
+	       h->pdev ? swib_platform_drivers[h->driver].driver.name : "swib";
+}
+
+/* swib_cfg_mutex is held */
+int swib_hca_set_driver(struct swib_hca *h, const char *name)
+{
+	struct device *d;
+	int i, r;
+
+	for (i = 0; i < SWIB_DRIVERS; i++)
+		if (!strcmp(name, swib_platform_drivers[i].driver.name))
+			break;
+	if (i == SWIB_DRIVERS)
+		return -EINVAL;
+	if (!h->pdev || h->pf)
+		return -EBUSY;		/* a PCI function, or a virtual one */
+	d = &h->pdev->dev;
+	del_vfs(h);
+	device_release_driver(d);
+#ifdef SWIB_DEVICE_OVERRIDE
+	r = device_set_driver_override(d, name);
+#else
+	r = driver_set_override(d, &h->pdev->driver_override, name, strlen(name));
+#endif
+	if (!r)
+		r = device_attach(d);
+	return r < 0 ? r : r == 0 ? -ENODEV : 0;
+}
 
 /* The port that the other end of a new adapter's cable is in, if any. */
 static struct swib_port *default_peer(int idx, int port)
@@ -624,8 +681,7 @@ static struct swib_hca *hca_of(struct net_device *nd)
 	struct device *parent = nd->dev.parent;
 
 	if (!parent || !parent->driver ||
-	    (parent->driver != &swib_platform_driver.driver &&
-	     parent->driver != &swib_pci_driver.driver))
+	    (driver_of(parent->driver) < 0 && parent->driver != &swib_pci_driver.driver))
 		return NULL;
 	return dev_get_drvdata(parent);
 }
@@ -672,7 +728,7 @@ static int num_vf(struct device *d)
 {
 	struct swib_hca *h;
 
-	if (d->driver != &swib_platform_driver.driver)
+	if (!d->driver || driver_of(d->driver) < 0)
 		return 0;
 	h = dev_get_drvdata(d);
 	return h ? h->num_vfs : 0;
@@ -690,15 +746,17 @@ static void count_vfs(bool on)
 
 int swib_adapters_init(bool pci)
 {
-	int r;
+	int i, r;
 
 	r = register_netdevice_notifier(&netdev_nb);
 	if (r)
 		return r;
 	/* also beside PCI adapters: "add" makes platform devices */
-	r = platform_driver_register(&swib_platform_driver);
-	if (r)
-		goto notifier;
+	for (i = 0; i < SWIB_DRIVERS; i++) {
+		r = platform_driver_register(&swib_platform_drivers[i]);
+		if (r)
+			goto driver;
+	}
 	if (pci) {
 		r = pci_register_driver(&swib_pci_driver);
 		if (r)
@@ -707,8 +765,8 @@ int swib_adapters_init(bool pci)
 	count_vfs(true);
 	return 0;
 driver:
-	platform_driver_unregister(&swib_platform_driver);
-notifier:
+	while (i--)
+		platform_driver_unregister(&swib_platform_drivers[i]);
 	unregister_netdevice_notifier(&netdev_nb);
 	return r;
 }
@@ -724,6 +782,7 @@ void swib_adapters_exit(bool pci)
 	for (i = 0; i < SWIB_MAX_HCA; i++)
 		swib_hca_del(i);
 	mutex_unlock(&swib_cfg_mutex);
-	platform_driver_unregister(&swib_platform_driver);
+	for (i = 0; i < SWIB_DRIVERS; i++)
+		platform_driver_unregister(&swib_platform_drivers[i]);
 	unregister_netdevice_notifier(&netdev_nb);
 }

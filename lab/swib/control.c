@@ -389,6 +389,19 @@ static int cmd_types(char *a)
 	return 0;
 }
 
+/* driver N NAME: the driver of an adapter is bound anew, under that name */
+static int cmd_driver(char *a)
+{
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+	const char *name = swib_word(&a);
+
+	if (!n || n->is_switch)
+		return -ENODEV;
+	if (too_much(a))
+		return -EINVAL;
+	return swib_hca_set_driver(swib_hcas[n->idx], name);
+}
+
 /* vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit */
 static int cmd_vf(char *a)
 {
@@ -430,6 +443,8 @@ static int command(char *line)
 		return cmd_type(args);
 	if (!strcmp(cmd, "types"))
 		return cmd_types(args);
+	if (!strcmp(cmd, "driver"))
+		return cmd_driver(args);
 	if (!strcmp(cmd, "wire") || !strcmp(cmd, "unwire"))
 		return cmd_wire(args, *cmd == 'w');
 	mutex_lock(&swib_fab_mutex);
@@ -449,6 +464,8 @@ static int command(char *line)
 		r = cmd_speed(args);
 	else if (!strcmp(cmd, "vf"))
 		r = cmd_vf(args);
+	else if (!strcmp(cmd, "dcb"))
+		r = swib_dcb_command(args);
 	else if (!strcmp(cmd, "fault"))
 		r = swib_fault_command(args);
 	mutex_unlock(&swib_fab_mutex);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Ports of type Ethernet: links that one hub joins, with the DCB operations of
- * a RoCE adapter.  The RDMA device of the adapter shows them as RoCE ports.
+ * Ports of type Ethernet: links that one hub joins.  The RDMA device of the
+ * adapter shows them as RoCE ports; dcb.c has their DCB operations.
  */
+#include <linux/ethtool.h>
 #include <linux/rculist.h>
-#include <net/dcbnl.h>
 #include "swib.h"
 
 struct swib_eth {
@@ -12,13 +12,8 @@ struct swib_eth {
 	struct net_device *nd;
 	struct swib_hca *hca;
 	int port;
-	struct ieee_ets ets;
-	struct ieee_pfc pfc;
-	struct ieee_maxrate maxrate;
-	struct dcbnl_buffer buffer;
-	u8 dcbx;
-	u8 trust[8];
-	int ntrust;
+	struct swib_dcb dcb;
+	struct delayed_work plug;
 };
 
 static DEFINE_SPINLOCK(hub_lock);
@@ -198,150 +193,39 @@ static const struct net_device_ops eth_ops = {
 	.ndo_get_vf_config = eth_get_vf_config,
 };
 
-#if IS_ENABLED(CONFIG_DCB)
-static int getets(struct net_device *nd, struct ieee_ets *ets)
+/* As the drivers that have a word of their own for ethtool -i. */
+static void eth_drvinfo(struct net_device *nd, struct ethtool_drvinfo *info)
 {
-	*ets = to_eth(nd)->ets;
-	return 0;
+	strscpy(info->driver, swib_driver_word(to_eth(nd)->hca), sizeof(info->driver));
 }
 
-static int setets(struct net_device *nd, struct ieee_ets *ets)
-{
-	int i, sum = 0;
-
-	for (i = 0; i < IEEE_8021QAZ_MAX_TCS; i++) {
-		if (ets->prio_tc[i] >= IEEE_8021QAZ_MAX_TCS)
-			return -EINVAL;
-		if (ets->tc_tsa[i] == IEEE_8021QAZ_TSA_ETS)
-			sum += ets->tc_tx_bw[i];
-	}
-	if (sum && sum != 100)
-		return -EINVAL;
-	to_eth(nd)->ets = *ets;
-	to_eth(nd)->ets.ets_cap = IEEE_8021QAZ_MAX_TCS;
-	return 0;
-}
-
-static int getpfc(struct net_device *nd, struct ieee_pfc *pfc)
-{
-	*pfc = to_eth(nd)->pfc;
-	return 0;
-}
-
-static int setpfc(struct net_device *nd, struct ieee_pfc *pfc)
-{
-	to_eth(nd)->pfc = *pfc;
-	to_eth(nd)->pfc.pfc_cap = IEEE_8021QAZ_MAX_TCS;
-	return 0;
-}
-
-static int getmaxrate(struct net_device *nd, struct ieee_maxrate *m)
-{
-	*m = to_eth(nd)->maxrate;
-	return 0;
-}
-
-static int setmaxrate(struct net_device *nd, struct ieee_maxrate *m)
-{
-	to_eth(nd)->maxrate = *m;
-	return 0;
-}
-
-static int setapp(struct net_device *nd, struct dcb_app *app)
-{
-	return dcb_ieee_setapp(nd, app);
-}
-
-static int delapp(struct net_device *nd, struct dcb_app *app)
-{
-	return dcb_ieee_delapp(nd, app);
-}
-
-static int getbuffer(struct net_device *nd, struct dcbnl_buffer *b)
-{
-	*b = to_eth(nd)->buffer;
-	return 0;
-}
-
-static int setbuffer(struct net_device *nd, struct dcbnl_buffer *b)
-{
-	u32 total = to_eth(nd)->buffer.total_size;
-
-	to_eth(nd)->buffer = *b;
-	to_eth(nd)->buffer.total_size = total;
-	return 0;
-}
-
-static u8 getdcbx(struct net_device *nd)
-{
-	return to_eth(nd)->dcbx;
-}
-
-/* As mlx5: IEEE mode only; the host takes over with DCB_CAP_DCBX_HOST. */
-static u8 setdcbx(struct net_device *nd, u8 mode)
-{
-	if (mode & DCB_CAP_DCBX_VER_CEE)
-		return 1;
-	to_eth(nd)->dcbx = mode | DCB_CAP_DCBX_VER_IEEE;
-	return 0;
-}
-
-#ifdef SWIB_APPTRUST
-/* By DSCP, by PCP, or one before the other, as the drivers that have it. */
-static int setapptrust(struct net_device *nd, u8 *sel, int n)
-{
-	struct swib_eth *e = to_eth(nd);
-	int i;
-
-	if (n > ARRAY_SIZE(e->trust))
-		return -EOPNOTSUPP;
-	for (i = 0; i < n; i++)
-		if (sel[i] != IEEE_8021QAZ_APP_SEL_DSCP && sel[i] != DCB_APP_SEL_PCP)
-			return -EOPNOTSUPP;
-	memcpy(e->trust, sel, n);
-	e->ntrust = n;
-	return 0;
-}
-
-static int getapptrust(struct net_device *nd, u8 *sel, int *n)
-{
-	struct swib_eth *e = to_eth(nd);
-
-	memcpy(sel, e->trust, e->ntrust);
-	*n = e->ntrust;
-	return 0;
-}
-#endif
-
-static struct dcbnl_rtnl_ops dcb_ops __ro_after_init = {
-	.ieee_getets = getets,
-	.ieee_setets = setets,
-	.ieee_getpfc = getpfc,
-	.ieee_setpfc = setpfc,
-	.ieee_getmaxrate = getmaxrate,
-	.ieee_setmaxrate = setmaxrate,
-	.ieee_setapp = setapp,
-	.ieee_delapp = delapp,
-	.dcbnl_getbuffer = getbuffer,
-	.dcbnl_setbuffer = setbuffer,
-	.getdcbx = getdcbx,
-	.setdcbx = setdcbx,
+static const struct ethtool_ops eth_ethtool_ops = {
+	.get_drvinfo = eth_drvinfo,
+	.get_link = ethtool_op_get_link,
 };
-#endif
 
-/* As mlx5, Ethernet ports have no table of what they trust unless asked to. */
-int __init swib_eth_init(bool apptrust)
+struct swib_hca *swib_eth_hca(struct net_device *nd)
 {
-	if (!apptrust)
-		return 0;
-#if IS_ENABLED(CONFIG_DCB) && defined(SWIB_APPTRUST)
-	dcb_ops.dcbnl_setapptrust = setapptrust;
-	dcb_ops.dcbnl_getapptrust = getapptrust;
-	return 0;
-#else
-	pr_err("swib: apptrust: this kernel has no such table\n");
-	return -EOPNOTSUPP;
-#endif
+	return to_eth(nd)->hca;
+}
+
+struct swib_dcb *swib_eth_dcb(struct net_device *nd)
+{
+	return &to_eth(nd)->dcb;
+}
+
+static void plug_in(struct work_struct *w)
+{
+	struct swib_eth *e = container_of(to_delayed_work(w), struct swib_eth, plug);
+
+	swib_eth_carrier(&e->hca->node.port[e->port]);
+}
+
+/* The port goes down and comes up by itself, as when a driver toggles it. */
+void swib_eth_toggle(struct net_device *nd)
+{
+	netif_carrier_off(nd);
+	schedule_delayed_work(&to_eth(nd)->plug, msecs_to_jiffies(300));
 }
 
 /* The Ethernet link of a port with a reference, or NULL. */
@@ -392,15 +276,10 @@ int swib_eth_add(struct swib_hca *h, int port)
 	e->nd = nd;
 	e->hca = h;
 	e->port = port;
-	e->ets.ets_cap = IEEE_8021QAZ_MAX_TCS;
-	e->pfc.pfc_cap = IEEE_8021QAZ_MAX_TCS;
-	e->buffer.total_size = 262016;
-	e->buffer.buffer_size[0] = 262016;
-	e->dcbx = DCB_CAP_DCBX_VER_IEEE | DCB_CAP_DCBX_HOST;
+	INIT_DELAYED_WORK(&e->plug, plug_in);
 	nd->netdev_ops = &eth_ops;
-#if IS_ENABLED(CONFIG_DCB)
-	nd->dcbnl_ops = &dcb_ops;
-#endif
+	nd->ethtool_ops = &eth_ethtool_ops;
+	swib_dcb_init(nd);
 	nd->max_mtu = 9978;
 	nd->dev_port = port - 1;
 	SET_NETDEV_DEV(nd, h->parent);
@@ -411,6 +290,7 @@ int swib_eth_add(struct swib_hca *h, int port)
 	r = register_netdev(nd);
 	if (r)
 		goto free;
+	swib_dcb_start(nd);
 	swib_devlink_eth(h, port, nd);
 	spin_lock(&hub_lock);
 	list_add_tail_rcu(&e->list, &hub);
@@ -435,7 +315,9 @@ void swib_eth_del(struct swib_hca *h, int port)
 	list_del_rcu(&e->list);
 	spin_unlock(&hub_lock);
 	synchronize_rcu();
+	cancel_delayed_work_sync(&e->plug);
 	unregister_netdev(e->nd);
+	cancel_delayed_work_sync(&e->plug);
 	free_netdev(e->nd);
 	kfree(e);
 }

@@ -102,7 +102,7 @@ static int __init swib_init(void)
 		       SWIB_MAX_SW_PORTS);
 		return -EINVAL;
 	}
-	r = swib_eth_init(apptrust);
+	r = swib_dcb_setup(apptrust);
 	if (r)
 		return r;
 	mutex_lock(&swib_fab_mutex);

@@ -24,6 +24,7 @@
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
+#include <net/dcbnl.h>
 #include <rdma/ib_mad.h>
 #include <rdma/ib_smi.h>
 #include <rdma/ib_verbs.h>
@@ -59,6 +60,29 @@ enum swib_port_type {
 	SWIB_PORT_IB,
 	SWIB_PORT_ETH,
 	SWIB_PORT_AUTO,		/* becomes IB */
+};
+
+/*
+ * The name under which an adapter's driver is bound.  Its Ethernet ports answer
+ * DCB as the ports of that driver do.
+ */
+enum swib_driver {
+	SWIB_DRV_SWIB,
+	SWIB_DRV_MLX5,
+	SWIB_DRV_MLX4,
+	SWIB_DRV_BNXT,
+	SWIB_DRV_ICE,
+	SWIB_DRV_HNS3,
+	SWIB_DRIVERS,
+};
+
+/* What a card's firmware has, or does, of DCB. */
+enum swib_dcb_flag {
+	SWIB_DCB_NODSCP = 1,		/* no priorities by DSCP */
+	SWIB_DCB_NOBUFFERS = 2,		/* mlx5: no receive buffers to set */
+	SWIB_DCB_MANAGED = 4,		/* it keeps DCBX to itself */
+	SWIB_DCB_CEE = 8,		/* starts in CEE mode */
+	SWIB_DCB_TRUSTS = 16,		/* mlx5: trusts DSCP from the start */
 };
 
 /* Which types the two ports of a card can have, as in generations of mlx4. */
@@ -146,8 +170,29 @@ struct swib_vf {
 	struct swib_eth_vf eth[SWIB_MAX_HCA_PORTS + 1];
 };
 
+/* DCB of an Ethernet port */
+struct swib_dcb {
+	struct ieee_ets ets;
+	struct ieee_pfc pfc;
+	struct ieee_maxrate maxrate;
+	struct dcbnl_buffer buffer;
+	u8 dcbx;
+	u8 trust[8];
+	int ntrust;
+	/* the card's own table, by DSCP: priority, SWIB_NO_PRIO for none */
+	u8 dscp[64];
+	int ndscp;
+	u16 cable;			/* metres */
+	bool ets_set;			/* since the driver started */
+	bool manual;			/* somebody has set the buffers */
+};
+
+#define SWIB_NO_PRIO		0xff
+
 struct swib_hca {
 	int idx;
+	enum swib_driver driver;
+	unsigned int dcb_flags;
 	bool no_cm;			/* IPoIB has no connected mode */
 	struct platform_device *pdev;	/* ours, NULL when the parent is a PCI device */
 	struct device *parent;		/* while a driver is bound */
@@ -285,6 +330,8 @@ extern struct swib_hca *swib_hcas[SWIB_MAX_HCA];
 int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci);
 int swib_hca_del(int idx);
 int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
+int swib_hca_set_driver(struct swib_hca *h, const char *name);
+const char *swib_driver_word(const struct swib_hca *h);
 void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r);
 int swib_adapters_init(bool pci);
 void swib_adapters_exit(bool pci);
@@ -314,11 +361,19 @@ static inline void swib_devlink_clear(struct swib_hca *h, int port) { }
 extern const struct ib_device_ops swib_dev_ops;
 
 /* ether.c */
-int swib_eth_init(bool apptrust);
 int swib_eth_add(struct swib_hca *h, int port);
 void swib_eth_del(struct swib_hca *h, int port);
 struct net_device *swib_eth_netdev(struct swib_hca *h, int port);
 void swib_eth_carrier(struct swib_port *p);
+void swib_eth_toggle(struct net_device *nd);
+struct swib_hca *swib_eth_hca(struct net_device *nd);
+struct swib_dcb *swib_eth_dcb(struct net_device *nd);
+
+/* dcb.c */
+int swib_dcb_setup(bool apptrust);
+void swib_dcb_init(struct net_device *nd);
+void swib_dcb_start(struct net_device *nd);
+int swib_dcb_command(char *args);
 
 /* link.c */
 int swib_node_init(struct swib_node *n, unsigned int nports, unsigned int pkeys);

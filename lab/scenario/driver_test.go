@@ -1,0 +1,140 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// The examples of the documentation, each alone on a host with udevd and cards
+// of mlx5 and mlx4, and what [Match] Driver= means there: udev's word for the
+// interface and the driver of the card.
+func TestExamplesUnderUdev(t *testing.T) {
+	t.Parallel()
+	const examples = "/usr/share/examples/"
+	c := installed(lab.Config{Ports: 2, PKeys: 32, Commands: []string{"driver h0 mlx5_core", "driver h1 mlx4_core", "type h1/1 eth"}, Files: map[string]string{}}, nil)
+	c.Units = []string{"ibnetworkd.service"}
+	if !lab.InGuest() {
+		files, err := filepath.Glob("../../docs/examples/*.ibnetwork")
+		if err != nil || len(files) < 7 {
+			t.Fatalf("%d examples, %v", len(files), err)
+		}
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Files[examples+filepath.Base(f)] = string(b)
+		}
+	}
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.SM(lab.SM{Partitions: "Default=0x7fff,ipoib:ALL=full;\nStorage=0x1,ipoib:ALL=full;\nCompute=0x2,ipoib:ALL=full;\n", NoWait: true})
+		g.WaitPort("swib0", 1, "ACTIVE", time.Minute)
+		on := func(dev string, port int) (name string) {
+			g.Wait("the link of "+dev, 20*time.Second, func() bool {
+				for _, l := range describe(g).Links {
+					if l.IBDevice == dev && l.Port == port && l.Kind != "vlan" && !strings.Contains(l.Name, ".") {
+						name = l.Name
+					}
+				}
+				return name != ""
+			})
+			return name
+		}
+		ib, second, eth, other := on("swib0", 1), on("swib0", 2), on("swib1", 1), on("swib1", 2)
+		for name, want := range map[string]string{ib: "ib_ipoib", eth: "mlx4_en"} {
+			g.WaitFor(20*time.Second, func() string {
+				out, _ := g.Try("udevadm", "info", "-q", "property", "/sys/class/net/"+name)
+				if !strings.Contains(out, "ID_NET_DRIVER="+want+"\n") {
+					return "udev's driver of " + name + " is not " + want + ":\n" + out
+				}
+				return ""
+			})
+		}
+		// use makes units the only ones; link states are waited for by name.
+		use := func(texts map[string]string, check func() string) {
+			g.Helper()
+			old, _ := filepath.Glob(unitDir + "*.ibnetwork")
+			for _, f := range old {
+				if err := os.Remove(f); err != nil {
+					g.Fatal(err)
+				}
+			}
+			for name, text := range texts {
+				g.Write(unitDir+name, text)
+			}
+			g.Exec("ibnetctl", "reload")
+			g.WaitFor(20*time.Second, check)
+		}
+		state := func(name string) link.Status {
+			for _, l := range describe(g).Links {
+				if l.Name == name {
+					return l
+				}
+			}
+			return link.Status{}
+		}
+		has := func(name, addr string) func() string {
+			return func() string {
+				st := state(name)
+				out, _ := g.Try("ip", "-o", "address", "show", "dev", name)
+				if st.State != link.StateConfigured || !strings.Contains(out, addr) {
+					return name + " is " + string(st.State) + " (" + st.Reason().Text + "), without " + addr + "\n" + out
+				}
+				return ""
+			}
+		}
+		example := func(name string, replace ...string) map[string]string {
+			return map[string]string{name: strings.NewReplacer(replace...).Replace(g.Read(examples + name))}
+		}
+		use(example("10-back-to-back.ibnetwork", "Name=ib0", "Name="+ib), has(ib, "192.168.151.1/24"))
+		use(example("20-cluster-node.ibnetwork"), has(ib, "10.20.0.17/16"))
+		use(example("30-by-guid.ibnetwork", "0x0002c903000abcdf", g.PortGUID("swib0", 2)), has(second, "10.40.0.1/24"))
+		partitions := example("40-partitions.ibnetwork", "Name=ib0", "Name="+ib)
+		partitions["41-storage.ibnetwork"] = g.Read(examples + "41-storage.ibnetwork")
+		use(partitions, has("storage", "10.50.1.1/24"))
+		if out := g.Exec("ip", "-d", "link", "show", "storage"); !strings.Contains(out, "mode connected") || mtu(g, "storage") != "65520" {
+			g.Errorf("storage: %s", out)
+		}
+		use(example("50-plugin.ibnetwork"), func() string {
+			if mode(g, ib) != "connected" || mtu(g, ib) != "65520" {
+				return ib + " is " + mode(g, ib) + ", mtu " + mtu(g, ib)
+			}
+			return ""
+		})
+		use(example("60-roce.ibnetwork", "ens1f0np0", eth), func() string {
+			out, _ := g.Try("ip", "-o", "address", "show", "dev", eth)
+			st := state(eth)
+			if !strings.Contains(out, "10.60.0.1/24") || attr(st, "PFC").Actual != "3" {
+				return st.Reason().Text + "\n" + out
+			}
+			return ""
+		})
+		// Either word matches, and either excludes.
+		for _, tt := range []struct{ match, name, addr string }{
+			{"Driver=mlx5_core\nPort=2", second, "10.9.0.1/24"},
+			{"Driver=ib_ipoib\nName=" + second, second, "10.9.1.1/24"},
+			{"Driver=mlx4_en", eth, "10.9.2.1/24"},
+			{"Driver=mlx4_core\nLinkLayer=Ethernet", eth, "10.9.3.1/24"},
+			{"Driver=mlx4_core\nDriver=!mlx4_en", other, "10.9.4.1/24"},
+			{"Driver=mlx*_core\nDriver=!mlx5_core\nDriver=!mlx4_en", other, "10.9.5.1/24"},
+		} {
+			use(map[string]string{"10-x.ibnetwork": "[Match]\n" + tt.match + "\n[Network]\nAddress=" + tt.addr + "\nConfigureWithoutCarrier=yes\n"}, func() string {
+				out, _ := g.Try("ip", "-o", "address", "show", "dev", tt.name)
+				if !strings.Contains(out, tt.addr) {
+					return tt.match + " does not match " + tt.name + ": " + g.Exec("ibnetctl", "status", tt.name)
+				}
+				return ""
+			})
+			if all := g.Exec("ip", "-o", "-4", "address"); strings.Count(all, tt.addr) != 1 {
+				g.Errorf("%s matches more than %s:\n%s", tt.match, tt.name, all)
+			}
+		}
+	})
+}

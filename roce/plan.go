@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -447,8 +448,11 @@ func (p *planner) defaults() {
 		}
 		p.b.Block(p.on, nil, wait, why)
 	}
+	if p.bondSlave(not) {
+		return
+	}
 	if p.roce == nil {
-		not(p.u.SoftRoCE.Present, link.Reason{Code: link.CodeUnsupported, Text: p.l.Name + " has no RDMA device", Next: "load its RDMA driver, or write [SoftRoCE]"})
+		not(p.u.SoftRoCE.Present, p.noDevice())
 		return
 	}
 	if !p.st.RDMACM {
@@ -494,6 +498,9 @@ func wantedDSCP(r *units.RoCE) map[uint8]uint8 {
 
 func (p *planner) dcb() {
 	r := &p.u.RoCE
+	if (r.ECN.Set || wantsDCB(r)) && p.bondDCB() {
+		return
+	}
 	p.ecn(r)
 	p.modprobe(r)
 	if !wantsDCB(r) {
@@ -776,6 +783,7 @@ func (p *planner) gids() {
 	if p.roce == nil || p.roce.Layer != ib.LinkLayerEthernet {
 		return
 	}
+	p.shown()
 	x := Select(p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].GIDs, p.l, p.u)
 	note := func(name string, e *GID) {
 		if e != nil {
@@ -1041,13 +1049,20 @@ func PortOf(s *link.Snapshot, l *link.Link) (dev *link.Device, port *link.Port) 
 }
 
 // PortsOn are the RDMA ports on a link, that of PortOf first: an Ethernet link
-// can have soft RoCE beside its card's own. Those of a VLAN are its parent's.
+// can have soft RoCE beside its card's own. Those of a VLAN are its parent's, those
+// of a bond its slaves', which come before one on the bond itself.
 func PortsOn(s *link.Snapshot, l *link.Link) (devs []*link.Device, ports []*link.Port) {
 	if l.Kind == "vlan" {
 		if up, ok := s.Link(l.Parent); ok && up.Kind != "vlan" {
 			return PortsOn(s, up)
 		}
 		return nil, nil
+	}
+	if isBond(l) {
+		for _, x := range slaves(s, l) {
+			ds, qs := PortsOn(s, x)
+			devs, ports = append(devs, ds...), append(ports, qs...)
+		}
 	}
 	if d, q := PortOf(s, l); q != nil {
 		devs, ports = append(devs, d), append(ports, q)
@@ -1068,18 +1083,35 @@ func PortsOn(s *link.Snapshot, l *link.Link) (devs []*link.Device, ports []*link
 
 // RoCEPortOf is the RDMA port on a link that applications use: the first of
 // PortsOn with GIDs, because a card whose Ethernet side has no RDMA has a port
-// too; the first of all where none has any.
+// too; the first of all where none has any. Of a bond it is the one that has most
+// of the bond's addresses: where each slave has a device, that of the active slave.
 func RoCEPortOf(s *link.Snapshot, st *State, l *link.Link) (dev *link.Device, port *link.Port) {
 	devs, ports := PortsOn(s, l)
+	most := -1
 	for i, q := range ports {
-		if len(st.Devices[devs[i].Name].Ports[q.Num].GIDs) > 0 {
-			return devs[i], q
+		gids := st.Devices[devs[i].Name].Ports[q.Num].GIDs
+		n := 0
+		if len(gids) > 0 {
+			n = 1 + entriesOf(gids, l)
+		}
+		if n > most {
+			most, dev, port = n, devs[i], q
 		}
 	}
-	if len(ports) == 0 {
-		return nil, nil
+	return dev, port
+}
+
+// entriesOf counts the addresses of a link that a GID table has.
+func entriesOf(table []GID, l *link.Link) (n int) {
+	for _, a := range l.Addresses {
+		ip := a.Prefix.Addr().WithZone("")
+		if slices.ContainsFunc(table, func(e GID) bool {
+			return (e.Netdev == "" || e.Netdev == l.Name) && netip.AddrFrom16(e.GID).Unmap() == ip
+		}) {
+			n++
+		}
 	}
-	return devs[0], ports[0]
+	return n
 }
 
 // Wants reports whether a unit asks for anything of this package on a link, so
@@ -1095,8 +1127,8 @@ func Wants(s *link.Snapshot, l *link.Link, u *units.Unit) bool {
 	if u.Port.Present || u.RoCE.Present || u.SoftRoCE.Present || len(u.VLANs) > 0 || u.VirtualFunctions.Present || len(u.VFs) > 0 {
 		return true
 	}
-	_, p := PortOf(s, l)
-	return p != nil && p.Layer == ib.LinkLayerEthernet // its GID indexes
+	_, ports := PortsOn(s, l)
+	return slices.ContainsFunc(ports, func(p *link.Port) bool { return p.Layer == ib.LinkLayerEthernet }) // its GID indexes
 }
 
 // WantsDCB reports whether a unit asks for anything that DCB has.

@@ -134,8 +134,8 @@ func (e *envFiles) turn(s *link.Snapshot, set *units.Set) {
 					late[l.Index] = true
 				}
 			}
-			if l.Kind == "vlan" && x.Preferred() == nil {
-				continue // the GIDs of its parent are not its own
+			if (l.Kind == "vlan" || roce.IsSlave(s, l)) && x.Preferred() == nil {
+				continue // the GIDs of its parent, or of its bond, are not its own
 			}
 		}
 		want[l.Name] = roce.Env(l, d.Name, p.Num, x)

@@ -1,0 +1,78 @@
+package scenario
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// A bond whose slaves have RDMA devices of their own: the device of the active
+// slave serves the bond, by the bond's addresses, also after a failover.
+func TestBondOfRoCE(t *testing.T) {
+	t.Parallel()
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+		unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond0\n[RoCE]\nVersion=2\nDSCP=26\nPFC=3\n[Network]\nAddress=10.8.0.1/24\n",
+		unitDir + "20-vlan.ibnetwork":  "[Match]\nName=bond0.7\n[Network]\nAddress=10.8.7.1/24\n",
+		unitDir + "30-slave.ibnetwork": "[Match]\nName=v1 v3\n[RoCE]\nVersion=1\n",
+	}}, func(g *lab.G) {
+		g.Sh(`ip link add v1 type veth peer name v2; ip link add v3 type veth peer name v4; ip link set v2 up; ip link set v4 up
+			test -e /sys/class/net/bond0 || ip link add bond0 type bond; echo active-backup > /sys/class/net/bond0/bonding/mode; echo 50 > /sys/class/net/bond0/bonding/miimon
+			ip link set v1 master bond0; ip link set v3 master bond0; ip link set bond0 up; ip link add link bond0 name bond0.7 type vlan id 7; echo v1 > /sys/class/net/bond0/bonding/active_slave`)
+		d := startDaemon(g)
+		a := attr(d.wait("bond0", "without a device", 20*time.Second, func(s link.Status) bool { return attr(s, "Version").Why.Text != "" }), "Version")
+		if !strings.Contains(a.Why.Text, "none of the slaves of bond0 (v1 v3)") {
+			g.Errorf("without a device: %+v", a.Why)
+		}
+		g.Exec("rdma", "link", "add", "mlx5_bond_0", "type", "rxe", "netdev", "v1")
+		g.Exec("rdma", "link", "add", "second_0", "type", "rxe", "netdev", "v3")
+		serves := func(dev string) func() string {
+			return func() string {
+				s := d.status("bond0")
+				b, _ := os.ReadFile("/run/ibnetworkd/links/bond0.env")
+				v, _ := os.ReadFile("/run/ibnetworkd/links/bond0.7.env")
+				for _, x := range []struct {
+					text []byte
+					addr string
+				}{{b, "0a08:0001"}, {v, "0a08:0701"}} {
+					if err := rightIndex(string(x.text), dev, 1, x.addr); err != nil {
+						return fmt.Sprintf("%v\n%s\n%+v\n%s", err, x.text, s, tail(d.p.Output(), 5))
+					}
+				}
+				for name, want := range map[string]string{"RDMADevice": dev + "/1", "Version": "2", "TypeOfService": "104 (DSCP 26)"} {
+					if a := attr(s, name); a.Actual != want || !a.OK() {
+						return fmt.Sprintf("%s: %+v", name, a)
+					}
+				}
+				if s.State != link.StateConfigured || attr(s, "GIDIndexIPv4").Actual == "" {
+					return fmt.Sprintf("%+v", s)
+				}
+				return ""
+			}
+		}
+		g.WaitFor(20*time.Second, serves("mlx5_bond_0"))
+		if a := attr(d.status("bond0"), "DCB"); !strings.Contains(a.Why.Text, "settings of its slaves (v1 v3)") {
+			g.Errorf("DCB of a bond: %+v", a)
+		}
+		for _, name := range []string{"v1", "v3"} {
+			if a := attr(d.status(name), "Version"); !strings.Contains(a.Why.Text, name+" is a slave of bond0") || !strings.Contains(a.Why.Next, "unit of bond0") {
+				g.Errorf("the slave %s: %+v", name, a)
+			}
+			if _, err := os.Stat("/run/ibnetworkd/links/" + name + ".env"); err == nil {
+				g.Errorf("the slave %s has an environment file", name)
+			}
+		}
+		g.Exec("ip", "link", "set", "v2", "down")
+		g.WaitFor(20*time.Second, serves("second_0"))
+		g.Exec("ip", "link", "set", "v2", "up")
+		g.Wait("the bond to use v1 again", 10*time.Second, func() bool { return g.TryWrite("/sys/class/net/bond0/bonding/active_slave", "v1") == nil })
+		g.WaitFor(20*time.Second, serves("mlx5_bond_0"))
+		if out := g.Exec("ibnetctl", "--no-bus", "status", "bond0", "v1", "v3"); strings.Contains(out, "SoftRoCE") {
+			g.Errorf("soft RoCE is advised beside a device:\n%s", out)
+		}
+	})
+}

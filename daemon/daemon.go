@@ -120,12 +120,15 @@ type Daemon struct {
 	tables    time.Time         // when P_Key tables were read last
 	moved     time.Time         // when something happened, or a port was another than before
 	said      map[string]string // what was logged last, by link and about
+	problems  map[string]bool   // of unit files, as they were logged
 	ready     bool
 
 	unsaved     map[string]bool // links that changed since the report was written
 	reportDirty bool
 	reportNext  time.Time // not before
 	recordNext  time.Time // when to write it again, zero if it is written
+	readNext    time.Time // when to read unit files again, zero if all were read
+	readPause   time.Duration
 }
 
 type mailbox struct {
@@ -375,7 +378,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if d.reportDirty {
 			next = sooner(next, d.reportNext)
 		}
-		next = sooner(next, d.recordNext)
+		next = sooner(sooner(next, d.recordNext), d.readNext)
 		if !next.IsZero() {
 			resetTimer(retry, time.Until(next))
 		} else {
@@ -402,6 +405,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			d.saveReport()
 			if t := d.held.next(); !t.IsZero() && !time.Now().Before(t) {
 				sc = Scope{Due: true}
+			}
+			if !d.readNext.IsZero() && !time.Now().Before(d.readNext) {
+				sc.Reload = true
 			}
 		}
 	}
@@ -1025,16 +1031,20 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 	set := d.cfg.Load()
 	old := d.set
 	d.set = set
+	d.readAgain(set.Unread)
 	if old == nil {
 		d.logProblems(set)
 		return true
 	}
 	diff := units.Diff(old, set)
+	other := d.logProblems(set)
 	if diff.Empty() {
-		return false
+		if other {
+			d.newProblems(set, dirty)
+		}
+		return other
 	}
 	d.log.Info("units changed", "added", diff.Added, "removed", diff.Removed, "changed", diff.Changed)
-	d.logProblems(set)
 	touched := map[string]bool{}
 	for _, n := range slices.Concat(diff.Added, diff.Removed, diff.Changed) {
 		touched[n] = true
@@ -1053,8 +1063,8 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 		l := &d.snap.Links[i]
 		had := d.unitOf[l.Index]
 		again := had != nil && touched[had.Name]
-		if had != nil && !again {
-			d.unitOf[l.Index] = by[had.Name]
+		if had != nil && !again && by[had.Name] != had {
+			d.unitOf[l.Index], dirty[l.Index] = by[had.Name], true // other problems
 		}
 		// A unit that came or changed takes a link from one that stands after it.
 		for _, n := range slices.Concat(diff.Added, diff.Changed) {
@@ -1076,14 +1086,65 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 	return true
 }
 
-func (d *Daemon) logProblems(set *units.Set) {
+// newProblems marks the links whose unit is the same and has other problems now.
+func (d *Daemon) newProblems(set *units.Set, dirty map[int]bool) {
+	by := make(map[string]*units.Unit, len(set.Units))
+	for _, u := range set.Units {
+		by[u.Name] = u
+	}
+	for i, u := range d.unitOf {
+		if u != nil && by[u.Name] != nil && by[u.Name] != u {
+			d.unitOf[i], dirty[i] = by[u.Name], true
+		}
+	}
+}
+
+// logProblems logs the problems that were not there in the last load, and those
+// that are gone, and reports whether there were any of either.
+func (d *Daemon) logProblems(set *units.Set) bool {
+	now := make(map[string]bool, len(set.Problems))
+	changed := false
 	for _, p := range set.Problems {
+		text := p.String()
+		if now[text] {
+			continue
+		}
+		now[text] = true
+		if d.problems[text] {
+			continue
+		}
+		changed = true
 		level := slog.LevelWarn
 		if p.Severity == units.Error {
 			level = slog.LevelError
 		}
-		d.log.Log(context.Background(), level, p.String(), "CONFIG_FILE", p.Pos.File, "CONFIG_LINE", p.Pos.Line)
+		d.log.Log(context.Background(), level, text, "CONFIG_FILE", p.Pos.File, "CONFIG_LINE", p.Pos.Line)
 	}
+	for _, text := range slices.Sorted(maps.Keys(d.problems)) {
+		if !now[text] {
+			changed = true
+			d.log.Info("gone: " + text)
+		}
+	}
+	d.problems = now
+	return changed
+}
+
+// readFirst and readMost are the pauses between attempts to read unit files that
+// could not be read: nothing tells that a descriptor or memory is free again.
+const (
+	readFirst = time.Second
+	readMost  = time.Minute
+)
+
+// readAgain sets when the unit files are read again by themselves.
+func (d *Daemon) readAgain(unread bool) {
+	if !unread {
+		d.readNext, d.readPause = time.Time{}, 0
+		return
+	}
+	d.readPause = min(max(2*d.readPause, readFirst), readMost)
+	d.readNext = time.Now().Add(d.readPause)
 }
 
 // setStatus takes a link's status and notes whether it is another one.

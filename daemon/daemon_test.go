@@ -196,8 +196,17 @@ type rig struct {
 // launch runs a daemon inside a synctest bubble.
 func launch(t *testing.T, sys *memory, n *notes, texts map[string]string) *rig {
 	t.Helper()
-	r := &rig{sys: sys, n: n, f: &files{m: texts}, log: &bytes.Buffer{}}
-	r.Daemon = New(Config{System: sys, Keep: n, Load: r.f.load, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	return launchLoad(t, sys, n, &files{m: texts}, nil)
+}
+
+// launchLoad is launch with another way to read units, if load is not nil.
+func launchLoad(t *testing.T, sys *memory, n *notes, f *files, load func() *units.Set) *rig {
+	t.Helper()
+	r := &rig{sys: sys, n: n, f: f, log: &bytes.Buffer{}}
+	if load == nil {
+		load = f.load
+	}
+	r.Daemon = New(Config{System: sys, Keep: n, Load: load, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	sys.wake = r.Wake
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

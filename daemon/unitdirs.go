@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/units"
 )
 
@@ -23,6 +23,7 @@ import (
 // even looked at if a watch on its directory has said nothing about it.
 type UnitDirs struct {
 	root string
+	copy copies
 
 	mu      sync.Mutex
 	watched bool            // a watch tells of every change
@@ -75,15 +76,11 @@ func (u *UnitDirs) Load() *units.Set {
 	}
 	var roots []units.Root
 	for _, d := range units.Dirs {
-		p := filepath.Join(u.root, d)
-		r := units.Root{Path: d}
-		if u.root != "/" {
-			r.Path = p
-		}
-		if st, err := os.Stat(p); err == nil && st.IsDir() {
-			r.FS = &unitFS{u: u, dir: p, regular: map[string]bool{}}
-		}
+		r := units.Root{Path: filepath.Join(u.root, d), FS: &unitFS{u: u, Dir: unitfs.New(u.root, d), dir: filepath.Join(u.root, d), regular: map[string]bool{}}}
 		roots = append(roots, r)
+	}
+	if u.last == nil {
+		u.last = u.copy.load(u.root)
 	}
 	set := units.Reload(u.last, roots)
 	u.last = set
@@ -93,20 +90,22 @@ func (u *UnitDirs) Load() *units.Set {
 		}
 	}
 	clear(u.touched)
-	u.doubt = false
+	// What could not be read is looked at in the next load, event or not.
+	u.doubt = set.Unread
+	u.copy.save(set)
 	return set
 }
 
 // read gives a file's content, from memory if it cannot have changed.
-func (u *UnitDirs) read(p string, regular bool) (*unitFile, error) {
+func (u *UnitDirs) read(p, host string, regular bool) (*unitFile, error) {
 	f := u.files[p]
 	if f != nil && u.watched && !u.doubt && !u.touched[p] && !f.link {
 		f.seen = true
 		return f, nil
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(p, &st); err != nil {
-		return nil, err
+	if err := unix.Stat(host, &st); err != nil {
+		return nil, unitfs.Plain(&fs.PathError{Op: "stat", Path: p, Err: err})
 	}
 	if f != nil && f.stat.Ino == st.Ino && f.stat.Dev == st.Dev && f.stat.Size == st.Size && f.stat.Mtim == st.Mtim && f.stat.Ctim == st.Ctim {
 		f.seen = true
@@ -115,19 +114,24 @@ func (u *UnitDirs) read(p string, regular bool) (*unitFile, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return &unitFile{stat: st}, nil
 	}
+	if st.Size > units.MaxFile {
+		return nil, units.ErrTooLarge
+	}
 	// What changes between the two is seen by the next look: the stat data are
 	// then older than what they stand for.
-	data, err := smallfile.Read(p, units.MaxFile)
+	data, err := smallfile.ReadRegular(host, units.MaxFile)
 	if err != nil {
-		return nil, err
+		return nil, unitfs.Plain(err)
 	}
 	f = &unitFile{stat: st, data: data, link: !regular, seen: true}
 	u.files[p] = f
 	return f, nil
 }
 
-// unitFS is one unit directory as the parser reads it.
+// unitFS is one unit directory as the parser reads it: links are followed by Dir,
+// contents come from memory where they can.
 type unitFS struct {
+	*unitfs.Dir
 	u       *UnitDirs
 	dir     string
 	regular map[string]bool // names that their directory lists as regular files
@@ -135,19 +139,24 @@ type unitFS struct {
 
 // Open implements fs.FS.
 func (s *unitFS) Open(name string) (fs.File, error) {
-	if !fs.ValidPath(name) {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
+	p := filepath.Join(s.dir, name)
+	host := p
+	if !s.regular[name] {
+		var err error
+		if host, err = s.Host(name); err != nil {
+			return nil, err
+		}
 	}
-	f, err := s.u.read(filepath.Join(s.dir, name), s.regular[name])
+	f, err := s.u.read(p, host, s.regular[name])
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+		return nil, err
 	}
 	return &openUnit{f: f, name: path.Base(name), r: bytes.NewReader(f.data)}, nil
 }
 
 // ReadDir implements fs.ReadDirFS.
 func (s *unitFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	es, err := os.ReadDir(filepath.Join(s.dir, name))
+	es, err := s.Dir.ReadDir(name)
 	for _, e := range es {
 		if e.Type().IsRegular() {
 			s.regular[path.Join(name, e.Name())] = true
@@ -156,17 +165,12 @@ func (s *unitFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return es, err
 }
 
-// Lstat implements fs.ReadLinkFS.
-func (s *unitFS) Lstat(name string) (fs.FileInfo, error) {
+// Masked implements units.MaskFS.
+func (s *unitFS) Masked(name string) (bool, error) {
 	if s.regular[name] {
-		return unitInfo{name: path.Base(name)}, nil
+		return false, nil
 	}
-	return os.Lstat(filepath.Join(s.dir, name))
-}
-
-// ReadLink implements fs.ReadLinkFS.
-func (s *unitFS) ReadLink(name string) (string, error) {
-	return os.Readlink(filepath.Join(s.dir, name))
+	return s.Dir.Masked(name)
 }
 
 type openUnit struct {

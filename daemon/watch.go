@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -354,6 +355,9 @@ func concerns(root string, e fsnotify.Event) bool {
 			continue
 		}
 		top, _, nested := strings.Cut(rest, "/")
+		if strings.HasPrefix(path.Base(rest), ".") || strings.HasPrefix(top, ".") {
+			continue // an editor's or a copying program's temporary name
+		}
 		if nested {
 			return strings.HasSuffix(top, units.Suffix+".d")
 		}

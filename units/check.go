@@ -47,6 +47,11 @@ func (p *parser) finish() bool {
 			}
 		}
 	}
+	for i := range p.problems {
+		if pr := &p.problems[i]; pr.Kept == matchesNothing && pr.Section == "Match" && pr.Key != "" && !u.Match.isInvalid(pr.Key) && !u.Match.isInvalid("") {
+			pr.Kept = "a later assignment replaces it"
+		}
+	}
 	p.checkMTU()
 	p.checkRoCE()
 	p.checkVFs()

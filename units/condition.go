@@ -1,8 +1,10 @@
 package units
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -49,10 +51,8 @@ func checkArchitecture(s string) error {
 		}
 		names = append(names, a)
 	}
-	if hint := nearest(s, names); hint != "" {
-		return fmt.Errorf("%q is not an architecture, did you mean %s?", clip(s), hint)
-	}
-	return fmt.Errorf("%q is not an architecture (x86-64, arm64, ppc64-le ...)", clip(s))
+	slices.Sort(names)
+	return didYouMean(nearest(s, names), "%q is not an architecture (x86-64, arm64, ppc64-le ...)", clip(s))
 }
 
 // comparison is one term of KernelVersion= or Version=.
@@ -74,31 +74,31 @@ func cutOp(s string) (op, rest string) {
 }
 
 // parseComparisons reads terms "OPERATOR VERSION"; a blank after the operator is
-// allowed, and a term without an operator is a glob.
+// allowed in the first one, and a term without an operator is a glob.
 func parseComparisons(s string) ([]comparison, error) {
 	var out []comparison
 	for rest := s; ; {
-		_, end, w, err := unquote(rest, false)
+		w, after, err := shellWord(rest, `"'`)
 		if err != nil {
 			return nil, err
 		}
-		if w == "" {
+		if after == rest {
 			break
 		}
-		rest = rest[end:]
-		op, text := cutOp(w)
-		if op == "" {
-			op = "$="
-		}
+		rest = after
+		op, text := cutOp(strings.Trim(w, blanks))
 		if text = strings.TrimLeft(text, blanks); text == "" {
-			_, end, w, err := unquote(rest, false)
+			w, after, err := shellWord(rest, "")
 			if err != nil {
 				return nil, err
 			}
-			if w == "" {
-				return nil, fmt.Errorf("no version stands after %q", op)
+			if after == rest || len(out) > 0 {
+				return nil, fmt.Errorf("no version after %q; write them without a blank between", op)
 			}
-			text, rest = w, rest[end:]
+			text, rest = w, after
+		}
+		if op == "" {
+			op = "$="
 		}
 		out = append(out, comparison{op, text})
 		if len(out) > 64 {
@@ -109,6 +109,39 @@ func parseComparisons(s string) ([]comparison, error) {
 		return nil, errors.New("no comparison")
 	}
 	return out, nil
+}
+
+// shellWord cuts the next word off s: the given quotes are resolved, a backslash
+// keeps the byte after it. after is s where there is no word. A quote or backslash at the
+// end is an error; word is what was before.
+func shellWord(s, quotes string) (word, after string, err error) {
+	rest := strings.TrimLeft(s, blanks)
+	if rest == "" {
+		return "", s, nil
+	}
+	var b strings.Builder
+	quote := byte(0)
+	for i := 0; i < len(rest); i++ {
+		switch c := rest[i]; {
+		case c == '\\':
+			if i++; i == len(rest) {
+				return b.String(), "", errors.New("nothing after the \"\\\" at the end")
+			}
+			b.WriteByte(rest[i])
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && strings.IndexByte(quotes, c) >= 0:
+			quote = c
+		case quote == 0 && strings.IndexByte(blanks, c) >= 0:
+			return b.String(), rest[i:], nil
+		default:
+			b.WriteByte(c)
+		}
+	}
+	if quote != 0 {
+		return b.String(), "", fmt.Errorf("quote %c is not closed", quote)
+	}
+	return b.String(), "", nil
 }
 
 func checkVersions(s string) error {
@@ -183,41 +216,26 @@ func compareVersions(a, b string) int {
 				return sign(!at(a, '~'))
 			}
 			a, b = a[1:], b[1:]
-			continue
 		}
 		if a == "" || b == "" {
-			switch {
-			case a == b:
-				return 0
-			case a == "":
-				return -1
-			}
-			return 1
+			return cmp.Compare(len(a), len(b))
 		}
-		sep := false
-		for _, c := range []byte{'-', '^', '.'} {
+		for _, c := range []byte("-^.") {
 			if at(a, c) || at(b, c) {
 				if at(a, c) != at(b, c) {
 					return sign(!at(a, c))
 				}
-				a, b, sep = a[1:], b[1:], true
-				break
+				a, b = a[1:], b[1:]
 			}
 		}
-		if sep {
-			continue
-		}
-		if digit(a[0]) || digit(b[0]) {
+		if a != "" && digit(a[0]) || b != "" && digit(b[0]) {
 			na, nb := run(a, digit), run(b, digit)
 			if (na == 0) != (nb == 0) {
 				return sign(na > 0)
 			}
 			da, db := strings.TrimLeft(a[:na], "0"), strings.TrimLeft(b[:nb], "0")
-			if len(da) != len(db) {
-				return sign(len(da) > len(db))
-			}
-			if da != db {
-				return sign(da > db)
+			if c := cmp.Or(cmp.Compare(len(da), len(db)), strings.Compare(da, db)); c != 0 {
+				return c
 			}
 			a, b = a[na:], b[nb:]
 			continue
@@ -387,20 +405,21 @@ func allHold(terms, version string) bool {
 	return true
 }
 
-// cmdlineHas looks for a word of the kernel command line: "word" stands alone
-// or before "=", "word=value" as it is.
+// cmdlineHas reports whether the kernel command line has a word: "word" is alone
+// or before "=", "word=value" is as a whole.
 func cmdlineHas(line, want string) bool {
 	for rest := line; ; {
-		_, end, w, err := unquote(rest, false)
-		if err != nil || w == "" && end >= len(rest) {
+		w, after, err := shellWord(rest, `"'`)
+		if err == nil && after == rest {
 			return false
 		}
-		rest = rest[end:]
-		if w == want {
+		// As systemd, a quote that is not closed ends with the line.
+		if k, _, _ := strings.Cut(w, "="); w == want || k == want {
 			return true
 		}
-		if k, _, ok := strings.Cut(w, "="); ok && k == want {
-			return true
+		if err != nil {
+			return false
 		}
+		rest = after
 	}
 }

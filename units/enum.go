@@ -1,7 +1,7 @@
 package units
 
 import (
-	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -37,10 +37,19 @@ func parseWord[T comparable](ws []word[T], s string) (T, error) {
 	for _, w := range ws {
 		all = append(all, w.s)
 	}
-	if hint := nearest(s, all); hint != "" {
-		return zero, fmt.Errorf("%q is not one of %s; did you mean %s?", clip(s), strings.Join(all, ", "), hint)
+	hint := nearest(s, all)
+	if other := synonyms[strings.ToLower(s)]; slices.Contains(all, other) {
+		hint = other
+	} else if b, err := parseBool(s); err == nil && b && hint == "" && slices.Contains(all, "always") {
+		hint = all[0]
 	}
-	return zero, fmt.Errorf("%q is not one of %s", clip(s), strings.Join(all, ", "))
+	return zero, didYouMean(hint, "%q is not one of %s", clip(s), strings.Join(all, ", "))
+}
+
+// synonyms are words that other programs have for a value.
+var synonyms = map[string]string{
+	"ibnetsm": "builtin", "ethernet": "eth", "ether": "eth", "roce": "eth", "infiniband": "ib", "up": "enable", "down": "disable",
+	"ud": "datagram", "rc": "connected", "cm": "connected",
 }
 
 func wordList[T comparable](ws []word[T]) []string {

@@ -11,33 +11,40 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// corpus adds every unit of the golden tests and every example as a seed.
-func corpus(f *testing.F, add func(text []byte)) {
+// corpusTexts are the units of the golden tests, of the schema and of the
+// examples.
+func corpusTexts(t testing.TB) (out []string) {
 	files, _ := filepath.Glob("testdata/load/*.txtar")
 	for _, file := range files {
 		a, err := txtar.ParseFile(file)
 		if err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
 		for _, x := range a.Files {
-			add(x.Data)
+			out = append(out, string(x.Data))
 		}
 	}
 	for i := range schema {
 		for k := range schema[i].Keys {
-			add([]byte(exampleUnit(&schema[i], &schema[i].Keys[k])))
+			out = append(out, exampleUnit(&schema[i], &schema[i].Keys[k]))
 		}
 	}
 	docs, _ := filepath.Glob("../docs/examples/*.ibnetwork")
 	for _, d := range docs {
 		b, err := os.ReadFile(d)
 		if err != nil {
-			f.Fatal(err)
+			t.Fatal(err)
 		}
-		add(b)
+		out = append(out, string(b))
 	}
-	add([]byte("[Match]\nName=\"\n[Network]\nAddress=\\\n"))
-	add([]byte("\xff\xfe[\x00"))
+	return append(out, "[Match]\nName=\"\n[Network]\nAddress=\\\n", "\xff\xfe[\x00")
+}
+
+// corpus adds every unit of the golden tests and every example as a seed.
+func corpus(f *testing.F, add func(text []byte)) {
+	for _, s := range corpusTexts(f) {
+		add([]byte(s))
+	}
 }
 
 // FuzzParse feeds any bytes as a unit: no panic, every problem has a place inside

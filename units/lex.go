@@ -17,6 +17,8 @@ const (
 	// bytes would have one on each line.
 	maxFileProblems = 1000
 
+	notUsedFile = "the file is not used"
+
 	blanks   = " \t\n\r"
 	bom      = "\ufeff"
 	comments = "#;"
@@ -37,6 +39,8 @@ type rawSection struct {
 	name    string
 	pos     Position
 	assigns []assign
+	// lost is where the first line stands that is no assignment.
+	lost Position
 }
 
 // assign is one line "key=value", joined over continuations, trimmed.
@@ -74,6 +78,9 @@ type lexer struct {
 	f *rawFile
 	// outside is set while no section header has been read.
 	outside bool
+	// bom is set once a byte order mark was skipped; systemd skips the first
+	// that begins a line, wherever the line is.
+	bom bool
 	// dropped counts problems beyond maxFileProblems.
 	dropped int
 }
@@ -99,11 +106,10 @@ func (l *lexer) problem(sev Severity, line, col int, kept, format string, args .
 func lex(path, data string) *rawFile {
 	l := &lexer{f: &rawFile{path: path}, outside: true}
 	if len(data) > MaxFile {
-		l.problem(Error, 0, 0, "the file is not used", "file has %d bytes, more than %d are not read", len(data), MaxFile)
+		l.problem(Error, 0, 0, notUsedFile, "%v", ErrTooLarge)
 		return l.f
 	}
-	rest := strings.TrimPrefix(data, bom)
-	firstCol := len(data) - len(rest) + 1
+	rest := data
 
 	// joined is the text collected over continuations, with its parts.
 	var joined strings.Builder
@@ -114,15 +120,15 @@ func lex(path, data string) *rawFile {
 		var text string
 		text, rest = nextLine(rest)
 		col := 1
-		if line == 1 {
-			col = firstCol
-		}
 		if len(text) >= maxLine {
-			l.problem(Error, line, col, "the file is not used", "line is longer than 1 MiB")
+			l.problem(Error, line, col, notUsedFile, "line is longer than 1 MiB")
 			return l.f
 		}
 		if t := strings.TrimLeft(text, blanks); t != "" && strings.IndexByte(comments, t[0]) >= 0 {
 			continue
+		}
+		if t, ok := strings.CutPrefix(text, bom); ok && !l.bom {
+			text, col, l.bom = t, 1+len(bom), true
 		}
 		cont := endsInBackslash(text)
 		if !open && !cont {
@@ -135,8 +141,8 @@ func lex(path, data string) *rawFile {
 		// Whether the last backslash is escaped is decided over the joined text, but
 		// a part that was continued ends in the blank that replaced its backslash,
 		// so no run of backslashes crosses parts.
-		if joined.Len()+len(text) >= maxLine {
-			l.problem(Error, line, col, "the file is not used", "continued line is longer than 1 MiB")
+		if joined.Len()+len(text) > maxLine {
+			l.problem(Error, line, col, notUsedFile, "continued line is longer than 1 MiB")
 			return l.f
 		}
 		parts = append(parts, part{joined.Len(), line, col})
@@ -209,35 +215,34 @@ func (l *lexer) logicalLine(text string, parts []part) bool {
 		return true
 	}
 	line, col := place(parts, start)
-	if !utf8.ValidString(t) {
-		bad := start
-		for i := 0; i < len(t); {
-			r, n := utf8.DecodeRuneInString(t[i:])
-			if r == utf8.RuneError && n == 1 {
-				bad = start + i
-				break
-			}
-			i += n
+	if bad := invalidUTF8(t); bad >= 0 {
+		bl, bc := place(parts, start+bad)
+		if r, _ := utf8.DecodeRuneInString(t[bad:]); r != utf8.RuneError {
+			l.problem(Error, bl, bc, notUsedFile, "%U is not a character", r)
+			return false
 		}
-		bl, bc := place(parts, bad)
-		l.problem(Warning, bl, bc, "the line is ignored", "byte 0x%02x is not valid UTF-8", text[bad])
-		return true
+		l.problem(Error, bl, bc, notUsedFile, "byte 0x%02x is not valid UTF-8", t[bad])
+		return false
 	}
 	if t[0] == '[' {
 		return l.header(t, line, col)
 	}
 	if l.outside {
-		l.problem(Warning, line, col, "the line is ignored", "%s stands before the first section header", quoteLine(t))
+		if strings.IndexByte(comments, t[0]) >= 0 {
+			return true // a comment behind a byte order mark
+		}
+		l.problem(Warning, line, col, "the line is ignored", "%s is before the first section header", quoteLine(t))
 		return true
 	}
+	s := &l.f.sections[len(l.f.sections)-1]
 	eq := strings.IndexByte(t, '=')
 	if eq < 0 {
-		l.problem(Warning, line, col, "the line is ignored", "%s has no \"=\"; an assignment is Key=value", quoteLine(t))
+		l.lost(s, line, col, "%s has no \"=\"; write Key=value", quoteLine(t))
 		return true
 	}
 	key := strings.TrimRight(t[:eq], blanks)
 	if key == "" {
-		l.problem(Warning, line, col, "the line is ignored", "nothing stands before the \"=\"")
+		l.lost(s, line, col, "no key before the \"=\"")
 		return true
 	}
 	raw := t[eq+1:]
@@ -246,9 +251,36 @@ func (l *lexer) logicalLine(text string, parts []part) bool {
 	if val != "" {
 		a.parts = cutParts(parts, start+eq+1+len(raw)-len(val))
 	}
-	s := &l.f.sections[len(l.f.sections)-1]
 	s.assigns = append(s.assigns, a)
 	return true
+}
+
+// lost reports a line of a section that is no assignment.
+func (l *lexer) lost(s *rawSection, line, col int, format string, args ...any) {
+	kept := "the line is ignored"
+	if s.name == "Match" {
+		kept = matchesNothing
+	}
+	l.problem(Warning, line, col, kept, format, args...)
+	if !s.lost.IsValid() {
+		s.lost = Position{File: l.f.path, Line: line, Column: col}
+	}
+}
+
+// invalidUTF8 is the offset of the first byte that is not UTF-8, or of the first
+// of the code points that systemd refuses (Unicode's noncharacters), else -1.
+func invalidUTF8(s string) int {
+	for i, r := range s {
+		if r == utf8.RuneError {
+			if _, n := utf8.DecodeRuneInString(s[i:]); n == 1 {
+				return i
+			}
+		}
+		if r >= 0xfdd0 && r <= 0xfdef || r&0xfffe == 0xfffe {
+			return i
+		}
+	}
+	return -1
 }
 
 // cutParts is parts with off as the new 0.
@@ -268,13 +300,13 @@ func cutParts(parts []part, off int) []part {
 
 func (l *lexer) header(t string, line, col int) bool {
 	if t[len(t)-1] != ']' {
-		l.problem(Error, line, col, "the file is not used", "section header %s does not end with \"]\"", quoteLine(t))
+		l.problem(Error, line, col, notUsedFile, "section header %s does not end with \"]\"", quoteLine(t))
 		return false
 	}
 	name := t[1 : len(t)-1]
 	for i := 0; i < len(name); i++ {
-		if name[i] < ' ' || name[i] == 0x7f {
-			l.problem(Error, line, col+1+i, "the file is not used", "section header has the control character 0x%02x", name[i])
+		if name[i] < ' ' || strings.IndexByte("\"'\\\x7f", name[i]) >= 0 {
+			l.problem(Error, line, col+1+i, notUsedFile, "section header has the character %q", name[i])
 			return false
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -18,16 +19,19 @@ func Load(roots []Root) *Set {
 	return Reload(nil, roots)
 }
 
-// Reload is Load for a caller that has an earlier set: a unit whose files have
+// Reload is Load for a caller that has an earlier set. A unit whose files have
 // not changed is the same *Unit again, so that a reload costs as much as what
-// was edited.
+// was edited. A directory that cannot be read has the files that it had in prev,
+// and a unit of prev keeps its last good version while a file of it is broken
+// (see Unit.Kept).
 func Reload(prev *Set, roots []Root) *Set {
-	l := &loader{roots: roots, set: &Set{}}
+	l := &loader{roots: roots, set: &Set{listed: map[string][]string{}}}
 	if prev != nil {
 		l.prev = make(map[string]*Unit, len(prev.Units))
 		for _, u := range prev.Units {
 			l.prev[u.Name] = u
 		}
+		l.listed = prev.listed
 	}
 	l.load()
 	return l.set
@@ -56,6 +60,9 @@ func VerifyFile(name string, data []byte) (*Unit, []Problem) {
 type source struct {
 	file File
 	raw  *rawFile
+	// bad says why nothing of the file can be used, for one that could not be
+	// read or is empty.
+	bad *Problem
 }
 
 // assemble applies the files of a unit in order.
@@ -64,11 +71,23 @@ func assemble(name, path string, files []source) (*Unit, []Problem) {
 	p := parser{u: u}
 	usable := true
 	for i, s := range files {
+		if s.bad != nil {
+			p.problems = append(p.problems, *s.bad)
+			usable = usable && s.file.DropIn
+			continue
+		}
 		s.file.Refused = s.raw.refused
 		u.Files = append(u.Files, s.file)
 		p.file(s.raw)
-		if s.raw.refused && i == 0 && !s.file.DropIn {
+		if !s.raw.refused {
+			continue
+		}
+		if i == 0 && !s.file.DropIn {
 			usable = false
+		} else if hasMatch(s.file.Text) {
+			// What the drop-in would keep the unit away from is not known.
+			p.problems[len(p.problems)-1].Kept += ", and " + matchesNothing
+			u.Match.addInvalid("", p.problems[len(p.problems)-1].Pos)
 		}
 	}
 	if usable {
@@ -80,6 +99,16 @@ func assemble(name, path string, files []source) (*Unit, []Problem) {
 		return nil, p.problems
 	}
 	return u, p.problems
+}
+
+// hasMatch reports whether a text has a line that begins as a [Match] header.
+func hasMatch(text string) bool {
+	for line := range strings.SplitSeq(strings.ReplaceAll(text, "\r", "\n"), "\n") {
+		if strings.HasPrefix(strings.TrimLeft(line, blanks), "[Match") {
+			return true
+		}
+	}
+	return false
 }
 
 // sortProblemsByFile orders by the files' order of application, then by place.
@@ -110,6 +139,8 @@ type loader struct {
 	roots []Root
 	set   *Set
 	prev  map[string]*Unit // by name
+	// listed are the names that a directory had when it was last read, by path.
+	listed map[string][]string
 	// dropIns maps a unit's name to its drop-in directories by root.
 	dropIns map[string][]int
 }
@@ -123,17 +154,17 @@ func (l *loader) load() {
 	byName := map[string]found{}
 	var names []string
 	for r := range l.roots {
-		for _, e := range l.list(r, ".") {
-			n := e.Name()
+		for _, n := range l.list(r, ".") {
 			if base, ok := strings.CutSuffix(n, ".d"); ok && strings.HasSuffix(base, Suffix) {
 				l.dropIns[base] = append(l.dropIns[base], r)
 				continue
 			}
 			if !strings.HasSuffix(n, Suffix) {
+				l.misnamed(r, n)
 				continue
 			}
 			if at, ok := byName[n]; ok {
-				l.skip(n, r, n, fmt.Sprintf("hidden by %s", l.path(at.root, at.name)), false)
+				l.skip(n, r, n, fmt.Sprintf("hidden by %s", l.path(at.root, at.name)), false, false)
 				continue
 			}
 			byName[n] = found{r, n}
@@ -144,58 +175,83 @@ func (l *loader) load() {
 	for _, n := range names {
 		l.unit(n, byName[n])
 	}
+	l.orphans(byName)
 	slices.SortStableFunc(l.set.Skipped, func(a, b Skipped) int {
 		return strings.Compare(a.Name+"\x00"+a.Path, b.Name+"\x00"+b.Path)
 	})
 }
 
-func (l *loader) path(root int, name string) string { return path.Join(l.roots[root].Path, name) }
-
-func (l *loader) skip(name string, root int, file, why string, masked bool) {
-	l.set.Skipped = append(l.set.Skipped, Skipped{Name: name, Path: l.path(root, file), Why: why, Masked: masked})
+// orphans reports drop-in directories of units that do not exist.
+func (l *loader) orphans(byName map[string]found) {
+	for _, unit := range slices.Sorted(maps.Keys(l.dropIns)) {
+		if _, ok := byName[unit]; ok {
+			continue
+		}
+		for _, r := range l.dropIns[unit] {
+			l.problem(l.path(r, unit+".d"), Warning, "its drop-ins are not used", "no unit directory has a file %s", clip(unit))
+		}
+	}
 }
 
-// list reads a directory; one that is absent is empty.
-func (l *loader) list(root int, dir string) []fs.DirEntry {
+// misnamed reports a name that was probably meant for a unit.
+func (l *loader) misnamed(root int, name string) {
+	base, conf := strings.CutSuffix(name, ".conf")
+	if conf && strings.HasSuffix(base, Suffix) {
+		l.problem(l.path(root, name), Warning, "the file is not used", "a unit ends in %s, a drop-in is in a directory %s.d", Suffix, clip(base))
+		return
+	}
+	if ext := slip(name, Suffix); ext != "" && ext != ".network" {
+		l.problem(l.path(root, name), Warning, "the file is not used", "unknown suffix %q, did you mean %s?", clip(ext), Suffix)
+	}
+}
+
+// slip is the suffix of a name where it was probably meant to be another one;
+// editors' backups are none.
+func slip(name, suffix string) string {
+	if ext := path.Ext(name); len(ext) > 2 && strings.IndexByte("~#", ext[len(ext)-1]) < 0 && nearest(ext, []string{suffix}) != "" {
+		return ext
+	}
+	return ""
+}
+
+func (l *loader) path(root int, name string) string { return path.Join(l.roots[root].Path, name) }
+
+func (l *loader) skip(name string, root int, file, why string, masked, dropIn bool) {
+	l.set.Skipped = append(l.set.Skipped, Skipped{Name: name, Path: l.path(root, file), Why: why, Masked: masked, DropIn: dropIn})
+}
+
+// list gives the names in a directory, without hidden ones; one that is absent is
+// empty, one that cannot be read has what it had.
+func (l *loader) list(root int, dir string) []string {
 	if l.roots[root].FS == nil {
 		return nil
 	}
+	p := l.path(root, dir)
 	entries, err := fs.ReadDir(l.roots[root].FS, dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		l.problem(l.path(root, dir), Warning, "its files are not used", "the directory cannot be read: %v", cause(err))
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
 	}
-	// What was read before the error is still good.
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	return entries
+	switch {
+	case absent(err):
+		return nil
+	case err != nil:
+		l.set.Unread = true
+		kept := "will retry; its files are not used"
+		if old := l.listed[p]; len(old) > 0 {
+			names, kept = append(names, old...), "will retry; the files that it had are used"
+		}
+		l.problem(p, Warning, kept, "the directory cannot be read: %v", cause(err))
+	}
+	slices.Sort(names)
+	names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return strings.HasPrefix(n, ".") })
+	l.set.listed[p] = names
+	return names
 }
 
-// unit reads one main file with its drop-ins.
-func (l *loader) unit(name string, at found) {
-	main, masked, ok := l.read(at, false)
-	if masked {
-		l.skip(name, at.root, at.name, "masked: the file is empty or a link to /dev/null", true)
-		return
-	}
-	if !ok {
-		return
-	}
-	files := []source{main}
-	files = append(files, l.readDropIns(name)...)
-	if u := l.prev[name]; u != nil && u.same(files) {
-		l.set.Problems = append(l.set.Problems, u.Problems...)
-		l.set.Units = append(l.set.Units, u)
-		return
-	}
-	for i := range files {
-		f := &files[i]
-		f.file.Sum = sha256.Sum256([]byte(f.file.Text))
-		f.raw = lex(f.file.Path, f.file.Text)
-	}
-	u, problems := assemble(name, main.file.Path, files)
-	l.set.Problems = append(l.set.Problems, problems...)
-	if u != nil {
-		l.set.Units = append(l.set.Units, u)
-	}
+// absent reports an error that says that nothing of the name exists.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 func (l *loader) readDropIns(unit string) []source {
@@ -203,14 +259,16 @@ func (l *loader) readDropIns(unit string) []source {
 	var names []string
 	for _, r := range l.dropIns[unit] {
 		dir := unit + ".d"
-		for _, e := range l.list(r, dir) {
-			n := e.Name()
+		for _, n := range l.list(r, dir) {
+			file := path.Join(dir, n)
 			if !strings.HasSuffix(n, ".conf") {
+				if ext := slip(n, ".conf"); ext != "" {
+					l.problem(l.path(r, file), Warning, "the file is not used", "unknown suffix %q, did you mean .conf?", clip(ext))
+				}
 				continue
 			}
-			file := path.Join(dir, n)
 			if at, ok := byName[n]; ok {
-				l.skip(unit, r, file, fmt.Sprintf("hidden by %s", l.path(at.root, at.name)), false)
+				l.skip(unit, r, file, fmt.Sprintf("hidden by %s", l.path(at.root, at.name)), false, true)
 				continue
 			}
 			byName[n] = found{r, file}
@@ -221,65 +279,131 @@ func (l *loader) readDropIns(unit string) []source {
 	var out []source
 	for _, n := range names {
 		at := byName[n]
-		s, masked, ok := l.read(at, true)
-		if masked {
-			l.skip(unit, at.root, at.name, "masked: the file is empty or a link to /dev/null", true)
-			continue
-		}
-		if ok {
+		s, why := l.read(at, true, l.prev[unit])
+		switch why {
+		case "":
 			out = append(out, s)
+		case isGone:
+		default:
+			l.skip(unit, at.root, at.name, why, true, true)
 		}
 	}
 	return out
 }
 
-// read reads one file; ok is false with a problem noted.
-func (l *loader) read(at found, dropIn bool) (s source, masked, ok bool) {
+const (
+	isGone   = "gone"
+	isLinked = "masked: the file is a link to /dev/null"
+	isEmpty  = "masked: the file is empty"
+)
+
+// read reads one file. skip says why there is nothing to read of it. inForce is
+// the unit's version in force; an empty file masks only what is not of it.
+func (l *loader) read(at found, dropIn bool, inForce *Unit) (s source, skip string) {
 	fsys, p := l.roots[at.root].FS, l.path(at.root, at.name)
-	refuse := func(format string, args ...any) (source, bool, bool) {
-		l.problem(p, Error, "the file is not used", format, args...)
-		return source{}, false, false
+	s = source{file: File{Path: p, DropIn: dropIn}}
+	bad := func(format string, args ...any) (source, string) {
+		s.bad = &Problem{Pos: Position{File: p}, Severity: Error, Message: fmt.Sprintf(format, args...), Kept: notUsedFile}
+		return s, ""
 	}
-	if rl, is := fsys.(fs.ReadLinkFS); is {
-		if fi, err := rl.Lstat(at.name); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
-			target, err := rl.ReadLink(at.name)
-			if err == nil && isDevNull(target, path.Dir(p)) {
-				return source{}, true, false
-			}
+	unread := func(err error) (source, string) {
+		if errors.Is(err, ErrTooLarge) {
+			return bad("%v", ErrTooLarge)
 		}
+		l.set.Unread = true
+		return bad("the file cannot be read: %v", cause(err))
+	}
+	switch null, err := masks(fsys, at.name, p); {
+	case err == nil && null:
+		return s, isLinked
+	case err != nil && !absent(err):
+		return unread(err)
 	}
 	f, err := fsys.Open(at.name)
-	if err != nil {
-		return refuse("the file cannot be opened: %v", cause(err))
+	switch {
+	case absent(err):
+		if rl, ok := fsys.(fs.ReadLinkFS); ok {
+			if fi, err := rl.Lstat(at.name); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
+				return bad("the file is a link to nothing")
+			}
+		}
+		return s, isGone
+	case err != nil:
+		return unread(err)
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
-		return refuse("the file cannot be looked at: %v", cause(err))
+		return unread(err)
 	}
 	if !fi.Mode().IsRegular() {
-		return refuse("this is not a regular file but %s", modeWord(fi.Mode()))
+		return bad("not a regular file but %s", modeWord(fi.Mode()))
 	}
 	var b bytes.Buffer
 	if n := fi.Size(); n > 0 && n <= MaxFile {
 		b.Grow(int(n) + bytes.MinRead)
 	}
 	if _, err := b.ReadFrom(io.LimitReader(f, MaxFile+1)); err != nil {
-		return refuse("the file cannot be read: %v", cause(err))
+		return unread(err)
 	}
 	if b.Len() == 0 {
-		return source{}, true, false
+		if inForce.has(p) {
+			return bad("the file has become empty, which does not mask a unit in force; ibnetctl mask does")
+		}
+		return s, isEmpty
 	}
-	text := b.String()
-	return source{file: File{Path: p, DropIn: dropIn, Size: int64(len(text)), ModTime: fi.ModTime(), Text: text}}, false, true
+	s.file.Text = b.String()
+	s.file.Size, s.file.ModTime = int64(len(s.file.Text)), fi.ModTime()
+	return s, ""
 }
 
-// isDevNull resolves a link's target by its text alone.
-func isDevNull(target, dir string) bool {
-	if !path.IsAbs(target) {
-		target = path.Join(dir, target)
+// MaskFS is a file system that follows links itself; see Root.
+type MaskFS interface {
+	fs.FS
+	// Masked reports whether name is a link that ends at /dev/null, over whatever
+	// chain of links.
+	Masked(name string) (bool, error)
+}
+
+// maxLinks bounds a chain of links, as the kernel's MAXSYMLINKS does.
+const maxLinks = 40
+
+// ErrTooLarge is what an FS may return for a file of more than MaxFile bytes.
+var ErrTooLarge = fmt.Errorf("the file has more than %d MiB", MaxFile>>20)
+
+// masks reports whether the file is a link to /dev/null, where p is its path.
+// Without MaskFS a chain is followed inside the file system only.
+func masks(fsys fs.FS, name, p string) (bool, error) {
+	if m, ok := fsys.(MaskFS); ok {
+		return m.Masked(name)
 	}
-	return path.Clean(target) == "/dev/null"
+	rl, ok := fsys.(fs.ReadLinkFS)
+	if !ok {
+		return false, nil
+	}
+	dir := strings.TrimSuffix(p, name)
+	for range maxLinks {
+		fi, err := rl.Lstat(name)
+		if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
+			return false, err
+		}
+		target, err := rl.ReadLink(name)
+		if err != nil {
+			return false, err
+		}
+		if !path.IsAbs(target) {
+			target = path.Join(dir, path.Dir(name), target)
+		}
+		if path.Clean(target) == "/dev/null" {
+			return true, nil
+		}
+		next, inside := strings.CutPrefix(path.Clean(target), dir)
+		if !inside {
+			return false, nil
+		}
+		name = next
+	}
+	return false, nil
 }
 
 func modeWord(m fs.FileMode) string {

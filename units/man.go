@@ -70,13 +70,14 @@ reads it and keeps the links so.
 ignores the suffix, so that the files of both live in one directory.
 .PP
 All directories are searched; the files of all are sorted by name, whatever directory they are in, and a file hides those of the
-same name in directories further down the list above. An empty file, or a link to
+same name in directories further down the list above. An empty file, or a link that ends at
 .IR /dev/null ,
 masks a name. Files
 .IB NAME .ibnetwork.d/*.conf
 are read after
 .IB NAME .ibnetwork
-by the same rules. The first file that matches a link is the only one used for it.
+by the same rules. The first file that matches a link is the only one used for it. Names that begin with a dot, and names with something
+after the suffix (editors\(aq backups, what package managers leave), are not read.
 .PP
 The syntax is that of
 .BR systemd.syntax (7):
@@ -85,7 +86,30 @@ sections in brackets, one
 a line, comments that begin with # or ;, a backslash at the end of a line continues it. A value that cannot be understood is reported with
 file, line and column and the value before it stays in force; an unknown key or section is reported and ignored, except where its name begins with
 .IR X\- .
-Booleans are 1, yes, true, on and 0, no, false, off. Sizes take K, M, G to the base of 1024. Time spans take us, ms, s, min, h, d, w; a bare number is seconds.
+Booleans are 1, y, yes, t, true, on and 0, n, no, f, false, off. Sizes take B, K, M, G, T, P, E to the base of 1024. Time spans are those of
+.BR systemd.time (7);
+a bare number is seconds.
+.PP
+A problem in
+.B [Match]
+(an unknown key, a bad item, a line without \(dq=\(dq) makes the unit match nothing until it is corrected. A file that is not UTF\-8, has a line of
+more than 1 MiB, a section header without its bracket, or no key in
+.B [Match]
+is refused as a whole; of a refused drop\-in nothing is used.
+.PP
+A unit that
+.BR ibnetworkd (8)
+has in force keeps its last good version, with all its drop\-ins, while one of its files is refused, has a problem in
+.BR [Match] ,
+ends in the middle of a line that is not understood, is empty, cannot be read, or is not a regular file. The problem is in the status of the
+unit\(aqs links, in the journal and on D\-Bus. The unit goes when its main file is removed, and when a link to
+.I /dev/null
+masks it
+.RB ( "ibnetctl mask" ).
+So an empty file masks only what was not in force: a new file in a directory of higher priority, or one that was empty at boot. A file that
+was cut off between two lines is a good file; write it under another name and rename it, as
+.B ibnetctl edit
+does.
 .PP
 Without
 .BR [Network] ,
@@ -103,7 +127,42 @@ a file with its drop\-ins,
 what they would change.
 `
 
-const manTail = `.SH EXAMPLES
+const manTail = `.SH DIFFERENCES FROM SYSTEMD\-NETWORKD
+Syntax, values and patterns are read as by systemd 252, with which a test compares them, except for this:
+.TP
+.B A problem in [Match]
+systemd ignores the assignment, so that the file matches more. Here the unit matches nothing.
+.TP
+.B A broken file, in force before
+systemd drops it at the next reload. Here the last good version stays, see above.
+.TP
+.B A refused drop\-in
+systemd drops the unit. Here only the drop\-in, unless it was in force or has a [Match] section.
+.TP
+.B Name=!ib0 and alternative names
+The negative pattern counts for every name of the link; in systemd one name that passes is enough.
+.TP
+.B Name=ib0 # text, Name=!a !b
+A \(dq#\(dq in a list of patterns is a mistake, not a pattern. Each \(dq!\(dq negates its own pattern; in systemd a second one is a part of the pattern.
+.TP
+.B Backslashes in lists of patterns
+They take the special meaning of the next character away, as in
+.BR glob (7);
+in systemd they split quoted items or are resolved before.
+.TP
+.B Conditions that can never hold
+Architecture=x86_64 (for x86\-64) or KernelVersion= with a comparison that is cut off are reported. In systemd they do not hold.
+KernelVersion= has the operators of systemd 254 and later.
+.TP
+.B MTUBytes=
+68 to 2147483647, or max. systemd takes 0 to 4294967295.
+.TP
+.B Time spans
+More than 292 years are infinity.
+.TP
+.B Address=, Gateway=
+Address pools (0.0.0.0/24) and learned gateways (_dhcp4, _ipv6ra) are refused.
+.SH EXAMPLES
 Connected mode with the largest MTU and one address, and a subnet manager where the fabric has none:
 .PP
 .nf

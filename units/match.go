@@ -38,8 +38,9 @@ type Match struct {
 	Credential        Value[Condition]
 	Firmware          Value[Condition]
 
-	// Invalid names keys that were given and have no valid value; a unit with one
-	// matches nothing, because without the key it would match more than meant.
+	// Invalid names keys of which something is not understood, "" for a line that
+	// has none; a unit with one matches nothing, because what is left could match
+	// more than was meant.
 	Invalid []Value[string]
 }
 
@@ -241,7 +242,7 @@ func (e *eval) notYet(key, more string) {
 
 func (m *Match) eval(f *Facts, e *eval) {
 	if len(m.Invalid) > 0 {
-		e.no(func() string { return fmt.Sprintf("%s= has no valid value (%s)", m.Invalid[0].V, m.Invalid[0].Pos) })
+		e.no(func() string { return fmt.Sprintf("%s is not understood (%s)", m.invalidWhat(0), m.Invalid[0].Pos) })
 		return
 	}
 	if m.Empty() {
@@ -296,6 +297,14 @@ func (m *Match) conditions() [8]conditionKey {
 		{"Host", &m.Host}, {"Virtualization", &m.Virtualization}, {"KernelCommandLine", &m.KernelCommandLine}, {"KernelVersion", &m.KernelVersion},
 		{"Version", &m.Version}, {"Architecture", &m.Architecture}, {"Credential", &m.Credential}, {"Firmware", &m.Firmware},
 	}
+}
+
+// invalidWhat names an item of Invalid.
+func (m *Match) invalidWhat(i int) string {
+	if m.Invalid[i].V == "" {
+		return "a line of [Match]"
+	}
+	return clip(m.Invalid[i].V) + "="
 }
 
 // Empty reports whether nothing is asked for.

@@ -54,13 +54,20 @@ func (p *parser) problem(pos Position, sev Severity, kept, format string, args .
 
 // bad reports a value that a key cannot have.
 func (p *parser) bad(pos Position, err error, kept string) {
-	text := sentence(err)
+	text, next := sentence(err), ""
+	var g *guess
+	if errors.As(err, &g) {
+		text, next = strings.Replace(text, "; "+g.next, "", 1), g.next
+	}
 	// The value may be no more than a remark that was meant as such.
 	if strings.Contains(text, " #") || strings.Contains(text, " ;") {
-		text += "; a comment needs a line of its own"
+		next = ownLine
 	}
 	p.problem(pos, Warning, kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, text)
+	p.problems[len(p.problems)-1].Next = next
 }
+
+const ownLine = "write a comment on a line of its own"
 
 // sentence is an error's text as a message can carry it.
 func sentence(err error) string { return strings.TrimSuffix(err.Error(), ".") }
@@ -88,6 +95,9 @@ func (p *parser) section(rs *rawSection) {
 	}
 	p.sec = spec
 	p.obj = p.instance(spec, rs.pos)
+	if spec.Name == "Match" && rs.lost.IsValid() {
+		p.u.Match.addInvalid("", rs.lost)
+	}
 	for i := range rs.assigns {
 		a := &rs.assigns[i]
 		p.key = spec.key(a.key)
@@ -124,35 +134,52 @@ func (p *parser) instance(spec *SectionSpec, pos Position) *object {
 }
 
 func (p *parser) unknownSection(rs *rawSection) {
-	kept := "the section is ignored"
-	if why, ok := foreignSections[rs.name]; ok {
-		p.problem(rs.pos, Warning, kept, "section [%s] is systemd-networkd's: %s", rs.name, why)
+	const kept = "the section is ignored"
+	if text := foreignSection(rs.name); text != "" {
+		p.problem(rs.pos, Warning, kept, "[%s]: %s", rs.name, text)
 		return
 	}
-	if hint := nearest(rs.name, sectionNames()); hint != "" {
-		p.problem(rs.pos, Warning, kept, "unknown section [%s], did you mean [%s]?", clip(rs.name), hint)
-		return
+	hint := nearest(rs.name, sectionNames())
+	p.unknown(rs.pos, kept, "["+hint+"]", hint, "unknown section [%s]", clip(rs.name))
+	if hint == "Match" {
+		p.problems[len(p.problems)-1].Kept = matchesNothing
+		p.u.Match.addInvalid("["+rs.name+"] ", rs.pos)
 	}
-	p.problem(rs.pos, Warning, kept, "unknown section [%s]", clip(rs.name))
+}
+
+// unknown reports a name that does not exist, with a guess if hint is not empty.
+func (p *parser) unknown(pos Position, kept, guess, hint, format string, args ...any) {
+	p.problem(pos, Warning, kept, format, args...)
+	if hint != "" {
+		p.problems[len(p.problems)-1].Next = "did you mean " + guess + "?"
+	}
 }
 
 func (p *parser) unknownKey(spec *SectionSpec, a *assign) {
-	const kept = "the assignment is ignored"
-	if why, ok := foreignKeys[spec.Name+"."+a.key]; ok {
-		p.problem(a.keyPos, Warning, kept, "[%s] %s= is systemd-networkd's: %s", spec.Name, a.key, why)
+	kept := "the assignment is ignored"
+	if spec.Name == "Match" {
+		kept = matchesNothing
+		p.u.Match.addInvalid(a.key, a.keyPos)
+	}
+	if text := foreignKey(spec.Name, a.key); text != "" {
+		p.problem(a.keyPos, Warning, kept, "[%s] %s=: %s", spec.Name, a.key, text)
 		return
 	}
 	names := make([]string, len(spec.Keys))
 	for i := range spec.Keys {
 		names[i] = spec.Keys[i].Name
 	}
-	msg := fmt.Sprintf("Unknown key '%s' in section [%s]", clip(a.key), spec.Name)
 	if hint := nearest(a.key, names); hint != "" {
-		msg += ", did you mean " + hint + "=?"
-	} else if other := sectionsWith(a.key, spec.Name); len(other) > 0 {
-		msg += fmt.Sprintf(", %s= belongs to [%s]", a.key, strings.Join(other, "] or ["))
+		p.unknown(a.keyPos, kept, hint+"=", hint, "[%s] unknown key \"%s\"", spec.Name, clip(a.key))
+		return
 	}
-	p.problem(a.keyPos, Warning, kept, "%s", msg)
+	text := ""
+	if other := sectionsWith(a.key, spec.Name); len(other) > 0 {
+		text = fmt.Sprintf(", which belongs to [%s]", strings.Join(other, "] or ["))
+	} else if where := foreignElsewhere(a.key); where != "" {
+		text = ", which " + where
+	}
+	p.problem(a.keyPos, Warning, kept, "[%s] unknown key \"%s\"%s", spec.Name, clip(a.key), text)
 }
 
 // keptScalar says what holds after a bad assignment.
@@ -212,7 +239,7 @@ func scalar[S, T any](field func(*S) *Value[T], parse func(string) (T, error)) s
 		if errors.As(err, &c) {
 			p.problem(a.pos(), Warning, c.kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, c.msg)
 		} else if err != nil {
-			p.bad(a.pos(), err, keptScalar(p, *f))
+			p.bad(a.pos(), noQuotes(a.val, err, parse), keptScalar(p, *f))
 			if !f.Set {
 				p.lose()
 			}
@@ -221,6 +248,19 @@ func scalar[S, T any](field func(*S) *Value[T], parse func(string) (T, error)) s
 		*f = Value[T]{V: v, Set: true, Pos: a.pos()}
 		p.forgive()
 	}}
+}
+
+// noQuotes is err with another text where a value would be good without the quotes
+// around it: only some keys of [Match] resolve them.
+func noQuotes[T any](val string, err error, parse func(string) (T, error)) error {
+	n := len(val)
+	if n < 2 || val[0] != '"' && val[0] != '\'' || val[n-1] != val[0] {
+		return err
+	}
+	if _, other := parse(val[1 : n-1]); other != nil && !isCaution(other) {
+		return err
+	}
+	return &guess{fmt.Sprintf("%s is in quotes, which belong to the value here", clip(val)), "write it without quotes"}
 }
 
 // lose notes that an essential key has no valid value, as the last problem says.
@@ -258,7 +298,7 @@ func list[S, T any](field func(*S) *[]Value[T], split splitter, parse func(strin
 			if errors.As(err, &c) {
 				p.problem(pos, Warning, c.kept, "[%s] %s=: %s", p.sec.Name, p.key.Name, c.msg)
 			} else if err != nil {
-				p.bad(pos, err, "the item is ignored")
+				p.bad(pos, noQuotes(item, err, parse), "the item is ignored")
 				return
 			}
 			if len(*f) >= maxItems {

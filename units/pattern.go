@@ -3,14 +3,15 @@ package units
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
 )
 
 // negatable is a list in [Match]: a "!" before the first item negates every item
-// of the assignment, one before a later item negates that item. When every item is bad the key is noted in Match.Invalid
-// so that the unit does not match more than was meant.
+// of the assignment, one before a later item negates that item. With a bad item
+// the unit matches nothing, so that it does not match more than was meant.
 func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, quote func(string) string, parse func(item string, not bool) (T, error)) setter {
 	print := func(obj any) []string {
 		var out []string
@@ -32,28 +33,29 @@ func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, q
 		if a.val[0] == '!' {
 			off, not = 1, true
 		}
-		had := len(*f)
+		items, before := 0, len(p.problems)
 		eachItem(p, a, off, split, func(item string, pos Position) {
+			items++
 			bare := strings.TrimLeft(item, "!")
 			v, err := parse(bare, not || bare != item)
-			if err != nil {
-				p.bad(pos, err, "the item is ignored")
-				return
+			if item[:min(1, len(item))] == "#" || item[:min(1, len(item))] == ";" {
+				err = &guess{fmt.Sprintf("%q and what follows are patterns, not a comment", clip(item)), ownLine}
 			}
-			if len(*f) >= maxItems {
-				p.bad(pos, fmt.Errorf("more than %d items", maxItems), "the item is ignored")
+			if err == nil && len(*f) >= maxItems {
+				err = fmt.Errorf("more than %d items", maxItems)
+			}
+			if err != nil {
+				p.bad(pos, err, "")
 				return
 			}
 			*f = append(*f, Value[T]{V: v, Set: true, Pos: pos})
 		})
-		switch {
-		case len(*f) > had:
-			m.clearInvalid(p.key.Name)
-		case had == 0:
-			if off == 1 && strings.TrimSpace(a.val) == "!" {
-				p.bad(a.pos(), errors.New("nothing stands after \"!\""), "nothing is negated")
-			}
-			m.addInvalid(p, a)
+		if items == 0 && strings.TrimSpace(a.val) == "!" {
+			p.bad(a.pos(), errors.New("nothing after \"!\""), "")
+		}
+		for i := before; i < len(p.problems); i++ {
+			p.problems[i].Kept = matchesNothing
+			m.addInvalid(p.key.Name, p.problems[i].Pos)
 		}
 	}}
 }
@@ -103,23 +105,18 @@ func quoteEscaped(s string) string {
 	return b.String()
 }
 
-// addInvalid notes that a key has no valid item, as the last problem says.
-func (m *Match) addInvalid(p *parser, a *assign) {
-	m.clearInvalid(p.key.Name)
-	m.Invalid = append(m.Invalid, Value[string]{V: p.key.Name, Set: true, Pos: a.pos()})
-	if len(p.problems) == 0 {
-		return
-	}
-	p.problems[len(p.problems)-1].Kept = "the unit matches nothing until this is put right, because without " + p.key.Name + "= it would match more"
+// addInvalid notes that a key, or with "" a line without one, is not understood.
+func (m *Match) addInvalid(key string, pos Position) {
+	m.clearInvalid(key)
+	m.Invalid = append(m.Invalid, Value[string]{V: key, Set: true, Pos: pos})
+}
+
+func (m *Match) isInvalid(key string) bool {
+	return slices.ContainsFunc(m.Invalid, func(v Value[string]) bool { return v.V == key })
 }
 
 func (m *Match) clearInvalid(key string) {
-	for i := range m.Invalid {
-		if m.Invalid[i].V == key {
-			m.Invalid = append(m.Invalid[:i:i], m.Invalid[i+1:]...)
-			return
-		}
-	}
+	m.Invalid = slices.DeleteFunc(m.Invalid, func(v Value[string]) bool { return v.V == key })
 }
 
 func parseGlob(s string, not bool) (Pattern, error) {
@@ -238,15 +235,13 @@ func condition(field func(*Match) *Value[Condition], check func(string) error) s
 		}
 		text, not := strings.CutPrefix(a.val, "!")
 		text = strings.TrimLeft(text, blanks)
-		err := errors.New("nothing stands after \"!\"")
+		err := errors.New("nothing after \"!\"")
 		if text != "" {
 			err = check(text)
 		}
 		if err != nil {
-			p.bad(a.pos(), err, keptScalar(p, *f))
-			if !f.Set {
-				m.addInvalid(p, a)
-			}
+			p.bad(a.pos(), err, matchesNothing)
+			m.addInvalid(p.key.Name, a.pos())
 			return
 		}
 		m.clearInvalid(p.key.Name)

@@ -81,8 +81,8 @@ func (u *Unit) Format() string {
 			}
 			fmt.Fprintf(&b, "[%s]\n", s.Section)
 			if s.Section == "Match" {
-				for _, k := range u.Match.Invalid {
-					fmt.Fprintf(&b, "# %s= has no valid value, so the unit matches nothing\n", k.V)
+				for i := range u.Match.Invalid {
+					fmt.Fprintf(&b, "# %s is not understood, so the unit matches nothing\n", u.Match.invalidWhat(i))
 				}
 			}
 			continue

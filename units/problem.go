@@ -1,5 +1,10 @@
 package units
 
+import (
+	"errors"
+	"fmt"
+)
+
 // Severity says how much a problem loses.
 type Severity uint8
 
@@ -30,17 +35,36 @@ type Problem struct {
 	// Kept says what holds instead: "the previous value 2044 is kept", "the file is
 	// not used".
 	Kept string `json:"kept,omitempty"`
+	// Next is what to do, where there is a guess: "did you mean MTUBytes=?".
+	Next string `json:"next,omitempty"`
 	// Section and Key are the place in the schema, where there is one.
 	Section string `json:"section,omitempty"`
 	Key     string `json:"key,omitempty"`
 }
 
-// String prints the problem as one line: place, severity, sentence, what is
-// kept.
+// String prints the problem as one line: place, severity, sentence, what is kept,
+// what to do.
 func (p Problem) String() string {
 	s := p.Pos.String() + ": " + p.Severity.String() + ": " + p.Message
 	if p.Kept != "" {
 		s += "; " + p.Kept
 	}
+	if p.Next != "" {
+		s += "; " + p.Next
+	}
 	return s
+}
+
+// guess is an error with what was probably meant, "did you mean auto?".
+type guess struct{ msg, next string }
+
+func (g *guess) Error() string { return g.msg + "; " + g.next }
+
+// didYouMean is an error text with a guess, which may be empty.
+func didYouMean(hint, format string, args ...any) error {
+	msg := fmt.Sprintf(format, args...)
+	if hint == "" {
+		return errors.New(msg)
+	}
+	return &guess{msg, "did you mean " + hint + "?"}
 }

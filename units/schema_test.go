@@ -153,7 +153,7 @@ func TestKeysOfNetworkd(t *testing.T) {
 			}
 			_, problems := VerifyFile("/etc/systemd/network/a.ibnetwork", []byte("[Match]\nName=ib0\n["+section+"]\n"+key+"=1\n"))
 			if !slices.ContainsFunc(problems, func(p Problem) bool {
-				return strings.HasPrefix(p.String(), "/etc/systemd/network/a.ibnetwork:4:1: warning: ["+section+"] "+key+"= is systemd-networkd's: ")
+				return strings.HasPrefix(p.String(), "/etc/systemd/network/a.ibnetwork:4:1: warning: ["+section+"] "+key+"=: a key of systemd-networkd: ")
 			}) {
 				t.Errorf("[%s] %s=: %v", section, key, problems)
 			}

@@ -15,8 +15,8 @@ var Dirs = []string{
 }
 
 // Root is one unit directory: its content, and the path that messages and
-// File.Path begin with. The FS may implement fs.ReadLinkFS; without it symbolic
-// links are followed without a look. A nil FS is a directory that is absent.
+// File.Path begin with. The FS may implement MaskFS or fs.ReadLinkFS, so that a
+// link to /dev/null is seen. A nil FS is a directory that is absent.
 type Root struct {
 	Path string
 	FS   fs.FS
@@ -48,6 +48,12 @@ type Set struct {
 	// Skipped are the files that were found and not read: masked, or hidden by a
 	// file of the same name in a directory of higher priority.
 	Skipped []Skipped
+	// Unread says that a directory or a file could not be read for a reason that
+	// may pass (no descriptor, no memory, an input error): Reload again later.
+	Unread bool
+
+	// listed are the names that each directory had, by path.
+	listed map[string][]string
 }
 
 // Skipped is a file that was found and gave no unit.
@@ -58,6 +64,8 @@ type Skipped struct {
 	Why string
 	// Masked is false for a hidden file.
 	Masked bool
+	// DropIn is set for a drop-in of the unit.
+	DropIn bool
 }
 
 // Unit finds a unit by its file name, with or without the suffix; nil if there is

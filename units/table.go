@@ -32,7 +32,7 @@ func prefixValue(s string) (netip.Prefix, error) {
 		return pfx, err
 	}
 	if m := pfx.Masked(); m != pfx {
-		return m, &caution{fmt.Sprintf("%q has bits behind the prefix length", clip(s)), fmt.Sprintf("%s is taken", m)}
+		return m, &caution{fmt.Sprintf("%q has bits behind the prefix length", clip(s)), fmt.Sprintf("it is read as %s", m)}
 	}
 	return pfx, nil
 }
@@ -52,7 +52,7 @@ func addressValue(s string) (netip.Prefix, error) {
 	case a.Is4() && a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return pfx, fmt.Errorf("%q is the broadcast address", clip(s))
 	case bare:
-		return pfx, &caution{fmt.Sprintf("%q has no prefix length", clip(s)), fmt.Sprintf("%s is taken", pfx)}
+		return pfx, &caution{fmt.Sprintf("%q has no prefix length", clip(s)), fmt.Sprintf("it is read as %s", pfx)}
 	case a.Is4() && pfx.Bits() < 31 && pfx.Masked().Addr() == a:
 		return pfx, &caution{fmt.Sprintf("%s is the address of the network itself", pfx), "it is used as written"}
 	}
@@ -64,7 +64,7 @@ func addressValue(s string) (netip.Prefix, error) {
 func partitionKey(s string) (ib.PKey, error) {
 	k, err := parsePKey(s)
 	if err == nil && len(s) == 4 && strings.Trim(s, "0123456789") == "" {
-		return k, &caution{fmt.Sprintf("%s is a decimal number, which is P_Key %s", s, k), fmt.Sprintf("%s is taken; write 0x%s if you meant that", k, s)}
+		return k, &caution{fmt.Sprintf("%s is a decimal number, which is P_Key %s", s, k), fmt.Sprintf("it is read as %s; write 0x%s if it is hexadecimal", k, s)}
 	}
 	return k, err
 }
@@ -120,7 +120,7 @@ func matchSection() SectionSpec {
 				apply: negatable(func(m *Match) *[]Value[PKeyPattern] { return &m.PartitionKey }, words, plain, parsePKeyPattern)},
 			cond("Host", "The host name (a glob, case does not count) or the machine ID.", "GLOB|ID", "node[0-9]*", checkAny, func(m *Match) *Value[Condition] { return &m.Host }),
 			cond("Virtualization", "Whether and in what the host runs virtualized: a boolean, vm, container, private-users, or a word of systemd-detect-virt.", "BOOLEAN|WORD", "no", checkWord, func(m *Match) *Value[Condition] { return &m.Virtualization }),
-			cond("KernelCommandLine", "A word of the kernel command line, alone or with its value.", "WORD[=VALUE]", "ibnet.lab", checkWord, func(m *Match) *Value[Condition] { return &m.KernelCommandLine }),
+			cond("KernelCommandLine", "A word of the kernel command line, alone or with its value.", "WORD[=VALUE]", "ibnet.lab", checkAny, func(m *Match) *Value[Condition] { return &m.KernelCommandLine }),
 			cond("KernelVersion", "Comparisons with the kernel's release, all of which must hold: <, <=, ==, <>, >=, > for versions, = and != for text, $= and !$= for globs. Without an operator it is a glob.", "COMPARISON...", ">=6.1", checkVersions, func(m *Match) *Value[Condition] { return &m.KernelVersion }),
 			cond("Version", "As KernelVersion=, for what is named first: kernel, systemd, glibc or ibnetworkd. Without a name it is the kernel.", "[NAME]COMPARISON...", "systemd>=252", checkVersion, func(m *Match) *Value[Condition] { return &m.Version }),
 			cond("Architecture", "The machine's architecture in systemd's words, or native.", "WORD", "x86-64", checkArchitecture, func(m *Match) *Value[Condition] { return &m.Architecture }),

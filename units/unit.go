@@ -106,6 +106,10 @@ type Unit struct {
 
 	// Problems are those found in this unit's files, in the order of the text.
 	Problems []Problem
+	// Kept says that this is the last good version, all files of it: one of them
+	// has become unusable since, as Problems tell. It ends when every file parses
+	// again, when the main file is removed, or by a link to /dev/null.
+	Kept bool
 }
 
 // ConfiguresIP reports whether the unit has anything to say about addresses,

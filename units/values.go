@@ -24,96 +24,134 @@ func parseBool(s string) (bool, error) {
 	return false, fmt.Errorf("%q is not a boolean (yes or no)", clip(s))
 }
 
-// unit is one suffix of a sum such as "1h 30min".
-type unit struct {
-	name string
-	size float64
+// suffix is a unit of a size or a time span, with its factor.
+type suffix struct {
+	name   string
+	factor uint64
 }
 
-var sizeUnits = []unit{
-	{"E", 1 << 60}, {"P", 1 << 50}, {"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}, {"B", 1}, {"", 1},
+var sizeSuffixes = []suffix{{"E", 1 << 60}, {"P", 1 << 50}, {"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}, {"B", 1}, {"", 1}}
+
+var rateSuffixes = []suffix{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"K", 1e3}, {"", 1}}
+
+// spanSuffixes are in microseconds. A longer name comes before its beginning.
+var spanSuffixes = []suffix{
+	{"seconds", 1e6}, {"second", 1e6}, {"sec", 1e6}, {"s", 1e6},
+	{"minutes", 60e6}, {"minute", 60e6}, {"min", 60e6},
+	{"months", 2629800e6}, {"month", 2629800e6}, {"M", 2629800e6},
+	{"msec", 1e3}, {"ms", 1e3}, {"m", 60e6},
+	{"hours", 3600e6}, {"hour", 3600e6}, {"hr", 3600e6}, {"h", 3600e6},
+	{"days", 86400e6}, {"day", 86400e6}, {"d", 86400e6},
+	{"weeks", 604800e6}, {"week", 604800e6}, {"w", 604800e6},
+	{"years", 31557600e6}, {"year", 31557600e6}, {"y", 31557600e6},
+	{"usec", 1}, {"us", 1}, {"µs", 1}, {"μs", 1},
 }
 
-var rateUnits = []unit{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"K", 1e3}, {"", 1}}
+// leadingDigits is the number of decimal digits that s begins with.
+func leadingDigits(s string) int { return run(s, func(c byte) bool { return c >= '0' && c <= '9' }) }
 
-var spanUnits = []unit{
-	{"seconds", 1e9}, {"second", 1e9}, {"sec", 1e9}, {"s", 1e9},
-	{"minutes", 60e9}, {"minute", 60e9}, {"min", 60e9},
-	{"months", 2629800e9}, {"month", 2629800e9}, {"M", 2629800e9},
-	{"msec", 1e6}, {"ms", 1e6}, {"m", 60e9},
-	{"hours", 3600e9}, {"hour", 3600e9}, {"hr", 3600e9}, {"h", 3600e9},
-	{"days", 86400e9}, {"day", 86400e9}, {"d", 86400e9},
-	{"weeks", 604800e9}, {"week", 604800e9}, {"w", 604800e9},
-	{"years", 31557600e9}, {"year", 31557600e9}, {"y", 31557600e9},
-	{"usec", 1e3}, {"us", 1e3}, {"µs", 1e3}, {"μs", 1e3},
-	{"nsec", 1}, {"ns", 1}, {"", 1e9},
+// cSpace is what isspace(3) skips before a number.
+const cSpace = " \t\n\v\f\r"
+
+// cutInt cuts an integer off as strtoull(3) does, with blanks and a "+" before it.
+// sized is false where it does not fit into 64 bits.
+func cutInt(s string) (v uint64, rest string, found, sized bool) {
+	t := strings.TrimPrefix(strings.TrimLeft(s, cSpace), "+")
+	n := leadingDigits(t)
+	if n == 0 {
+		return 0, s, false, true
+	}
+	v, err := strconv.ParseUint(t[:n], 10, 64)
+	return v, t[n:], true, err == nil
 }
 
-// parseSum adds terms "NUMBER[.FRACTION][ ][UNIT]", as systemd's parse_size and
-// parse_time do. Spaces between terms and before units are free. With descending
-// set every unit must be smaller than the one before.
-func parseSum(s string, units []unit, descending bool, what string) (float64, error) {
-	sum, last := 0.0, math.Inf(1)
-	rest := strings.TrimLeft(s, blanks)
+// cutSuffix finds the first suffix that s begins with.
+func cutSuffix(s string, suffixes []suffix) (i int, rest string) {
+	for i, x := range suffixes {
+		if r, ok := strings.CutPrefix(s, x.name); ok {
+			return i, r
+		}
+	}
+	return -1, s
+}
+
+// wordOf is what a message quotes of an unknown unit.
+func wordOf(s string) string {
+	n := run(s, func(c byte) bool { return c > ' ' && c != '.' && (c < '0' || c > '9') })
+	return clip(s[:max(n, min(1, len(s)))])
+}
+
+// notANumber says why no term begins at rest.
+func notANumber(s, rest, what string) error {
+	if strings.HasPrefix(rest, "-") {
+		return fmt.Errorf("%q is not a %s: it is negative", clip(s), what)
+	}
 	if rest == "" {
-		return 0, errors.New("is empty")
+		return fmt.Errorf("%q is not a %s: no number at its end", clip(s), what)
 	}
-	for rest != "" {
-		n := 0
-		for n < len(rest) && rest[n] >= '0' && rest[n] <= '9' {
-			n++
+	return fmt.Errorf("%q is not a %s: no number at %q", clip(s), what, clip(rest))
+}
+
+// parseSizes adds terms "NUMBER[.FRACTION][ ][SUFFIX]" with ever smaller suffixes,
+// as systemd's sizes are (systemd.syntax(7); the cases are judged by the installed
+// systemd in a test).
+func parseSizes(s string, suffixes []suffix, what string) (uint64, error) {
+	large := fmt.Errorf("%q is too large", clip(s))
+	var sum uint64
+	for rest := s; ; {
+		rest = strings.TrimLeft(rest, blanks)
+		v, after, ok, sized := cutInt(rest)
+		if !ok {
+			return 0, notANumber(s, rest, what)
 		}
-		digits := n
-		if n < len(rest) && rest[n] == '.' {
-			for n++; n < len(rest) && rest[n] >= '0' && rest[n] <= '9'; n++ {
-				digits++
+		if !sized {
+			return 0, large
+		}
+		fraction := 0.0
+		if r, ok := strings.CutPrefix(after, "."); ok {
+			n := leadingDigits(r)
+			if _, err := strconv.ParseUint(r[:n], 10, 64); n > 0 && err != nil {
+				return 0, large
+			}
+			fraction, _ = strconv.ParseFloat("0."+r[:n]+"0", 64)
+			after = r[n:]
+		}
+		after = strings.TrimLeft(after, blanks)
+		i, r := cutSuffix(after, suffixes)
+		if i < 0 {
+			return 0, fmt.Errorf("%q is not a %s: suffixes go from large to small, each once", clip(s), what)
+		}
+		f := suffixes[i].factor
+		whole := v
+		if fraction > 0 {
+			whole++
+		}
+		if whole < v || whole > math.MaxUint64/f {
+			return 0, large
+		}
+		term := v*f + uint64(fraction*float64(f))
+		if sum+term < sum {
+			return 0, large
+		}
+		sum += term
+		if r == "" {
+			return sum, nil
+		}
+		if suffixes[i].name == "" {
+			if t := strings.TrimLeft(r, blanks); t == "" || leadingDigits(t) == 0 {
+				return 0, fmt.Errorf("%q is not a %s: unknown suffix %q", clip(s), what, wordOf(after))
 			}
 		}
-		if digits == 0 {
-			if rest[0] == '-' || rest[0] == '+' {
-				return 0, fmt.Errorf("%q has a sign; a %s has none", clip(s), what)
-			}
-			return 0, fmt.Errorf("%q is not a %s: no number at %q", clip(s), what, clip(rest))
-		}
-		v, err := strconv.ParseFloat(strings.TrimSuffix(rest[:n], "."), 64)
-		if err != nil && !errors.Is(err, strconv.ErrRange) {
-			return 0, fmt.Errorf("%q is not a %s", clip(s), what)
-		}
-		rest = strings.TrimLeft(rest[n:], blanks)
-		w := 0
-		for w < len(rest) && rest[w] != ' ' && rest[w] != '\t' && rest[w] != '.' && (rest[w] < '0' || rest[w] > '9') {
-			w++
-		}
-		size := 0.0
-		for _, u := range units {
-			if u.name == rest[:w] {
-				size = u.size
-			}
-		}
-		if size == 0 {
-			return 0, fmt.Errorf("%q is not a %s: unknown unit %q", clip(s), what, clip(rest[:w]))
-		}
-		if descending && size >= last {
-			return 0, fmt.Errorf("%q is not a %s: units must go from large to small", clip(s), what)
-		}
-		last = size
-		if sum += v * size; sum > math.MaxInt64 {
-			return 0, fmt.Errorf("%q is too large", clip(s))
-		}
-		rest = strings.TrimLeft(rest[w:], blanks)
+		rest, suffixes = r, suffixes[i+1:]
 	}
-	return sum, nil
 }
 
 // parseSize reads a size in bytes, base 1024.
-func parseSize(s string) (uint64, error) {
-	v, err := parseSum(s, sizeUnits, true, "size")
-	return uint64(v), err
-}
+func parseSize(s string) (uint64, error) { return parseSizes(s, sizeSuffixes, "size") }
 
 // parseBitRate reads bits per second, base 1000, and gives Mbit/s.
 func parseBitRate(s string) (uint32, error) {
-	v, err := parseSum(s, rateUnits, true, "rate in bits per second")
+	v, err := parseSizes(s, rateSuffixes, "rate in bits per second")
 	switch {
 	case err != nil:
 		return 0, err
@@ -125,19 +163,77 @@ func parseBitRate(s string) (uint32, error) {
 	return uint32(v / 1e6), nil
 }
 
-// maxSpan stands for "infinity".
+// maxSpan stands for "infinity", and for what is longer than a time.Duration.
 const maxSpan = time.Duration(math.MaxInt64)
 
-// parseSpan reads a time span; a bare number is seconds.
+// parseSpan reads a time span as systemd.time(7) has it; a bare number is seconds.
 func parseSpan(s string) (time.Duration, error) {
-	if s == "infinity" {
-		return maxSpan, nil
-	}
-	v, err := parseSum(s, spanUnits, false, "time span")
-	if v >= math.MaxInt64 {
+	us, err := parseMicroseconds(s)
+	if err != nil || us > math.MaxInt64/1000 {
 		return maxSpan, err
 	}
-	return time.Duration(v), err
+	return time.Duration(us) * time.Microsecond, nil
+}
+
+// foreverUS is systemd's "infinity".
+const foreverUS = math.MaxUint64
+
+func parseMicroseconds(s string) (uint64, error) {
+	const what = "time span"
+	large := fmt.Errorf("%q is too large", clip(s))
+	rest := strings.TrimLeft(s, blanks)
+	if strings.Trim(rest, blanks) == "infinity" {
+		return foreverUS, nil
+	}
+	if rest == "" {
+		return 0, errors.New("is empty")
+	}
+	var sum uint64
+	add := func(v, factor uint64) bool {
+		if v >= foreverUS/factor || v*factor >= foreverUS-sum {
+			return false
+		}
+		sum += v * factor
+		return true
+	}
+	for ; rest != ""; rest = strings.TrimLeft(rest, blanks) {
+		v, after, found, sized := cutInt(rest)
+		if !sized || v > math.MaxInt64 {
+			return 0, large
+		}
+		fraction, point := strings.CutPrefix(after, ".")
+		if !found && (!point || after != rest) {
+			if sum > 0 && rest[0] > '9' {
+				return 0, fmt.Errorf("%q is not a %s: unknown unit %q", clip(s), what, wordOf(rest))
+			}
+			return 0, notANumber(s, rest, what)
+		}
+		n := 0
+		if point {
+			n = leadingDigits(fraction)
+			if n == 0 {
+				return 0, fmt.Errorf("%q is not a %s: no digit after the point", clip(s), what)
+			}
+			after = fraction[n:]
+		}
+		factor := uint64(1e6)
+		i, r := cutSuffix(strings.TrimLeft(after, blanks), spanSuffixes)
+		if i >= 0 {
+			factor = spanSuffixes[i].factor
+		} else if r == after && r != "" {
+			return 0, fmt.Errorf("%q is not a %s: unknown unit %q", clip(s), what, wordOf(r))
+		}
+		rest = r
+		if !add(v, factor) {
+			return 0, large
+		}
+		for k, digit := 0, factor/10; k < n; k, digit = k+1, digit/10 {
+			if digit > 0 && !add(uint64(fraction[k]-'0'), digit) {
+				return 0, large
+			}
+		}
+	}
+	return sum, nil
 }
 
 // formatSpan prints a span as a unit file has it.
@@ -152,7 +248,7 @@ func formatSpan(d time.Duration) string {
 	for _, u := range []struct {
 		d time.Duration
 		s string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "us"}, {time.Nanosecond, "ns"}} {
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "us"}} {
 		if n := d / u.d; n > 0 {
 			out = append(out, fmt.Sprintf("%d%s", n, u.s))
 			d -= n * u.d
@@ -161,17 +257,21 @@ func formatSpan(d time.Duration) string {
 	return strings.Join(out, " ")
 }
 
-// parseUint reads a number as systemd's safe_atou does, decimal or with 0x, 0o,
-// 0b, between lo and hi.
+// parseUint reads a number as systemd's safe_atou does, decimal, octal with 0 or
+// 0o, or with 0x or 0b, between lo and hi.
 func parseUint(s string, lo, hi uint64) (uint64, error) {
-	if s == "" || s[0] == '-' {
+	t := strings.TrimLeft(s, blanks)
+	t, minus := strings.CutPrefix(t, "-")
+	if !minus {
+		t = strings.TrimPrefix(t, "+")
+	}
+	v, err := strconv.ParseUint(t, 0, 64)
+	// The C library knows a sign before 0x, but systemd none before its 0o and 0b.
+	signed := t != strings.TrimLeft(s, blanks)
+	if strings.Contains(s, "_") || signed && len(t) > 1 && strings.IndexByte("oObB", t[1]) >= 0 || err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, fmt.Errorf("%q is not a number from %d to %d", clip(s), lo, hi)
 	}
-	v, err := strconv.ParseUint(strings.TrimPrefix(s, "+"), 0, 64)
-	if strings.Contains(s, "_") || err != nil && !errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("%q is not a number from %d to %d", clip(s), lo, hi)
-	}
-	if err != nil || v < lo || v > hi {
+	if err != nil || v < lo || v > hi || minus && v > 0 {
 		return 0, fmt.Errorf("%q is not from %d to %d", clip(s), lo, hi)
 	}
 	return v, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -15,22 +16,52 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
 
-// roots are the unit directories below --root.
+// roots are the unit directories below --root, which links do not leave.
 func (a *app) roots() []units.Root {
 	var out []units.Root
 	for _, d := range units.Dirs {
-		p := a.path(d)
-		r := units.Root{Path: p}
-		if st, err := os.Stat(p); err == nil && st.IsDir() {
-			r.FS = os.DirFS(p)
-		}
-		out = append(out, r)
+		out = append(out, units.Root{Path: a.path(d), FS: unitfs.New(a.path("/"), d)})
 	}
 	return out
+}
+
+// readUnit reads a unit file that was named by the user. A pipe is read only where
+// it was handed over as one (/dev/stdin, or <(command) as the shell makes it).
+func readUnit(ctx context.Context, name string) ([]byte, error) {
+	if !strings.HasPrefix(name, "/dev/") && !strings.HasPrefix(name, "/proc/") {
+		b, err := smallfile.ReadRegular(name, units.MaxFile)
+		if err != nil && errors.Is(err, smallfile.ErrNotRegular) {
+			return nil, fmt.Errorf("%s is not a regular file", name)
+		}
+		return b, err
+	}
+	type result struct {
+		b   []byte
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		f, err := os.Open(name)
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		defer f.Close()
+		b, err := io.ReadAll(io.LimitReader(f, units.MaxFile+1))
+		done <- result{b, err}
+	}()
+	select {
+	case r := <-done:
+		return r.b, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 func (a *app) loadUnits() *units.Set { return units.Load(a.roots()) }
@@ -48,7 +79,7 @@ func (a *app) completeUnits(*cobra.Command, []string, string) ([]string, cobra.S
 func (a *app) completeMasked(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	for _, s := range a.loadUnits().Skipped {
-		if s.Masked {
+		if s.Masked && !s.DropIn {
 			out = append(out, strings.TrimSuffix(s.Name, units.Suffix)+"\t"+s.Why)
 		}
 	}
@@ -98,7 +129,7 @@ does not run. Notes do not change the exit status.`,
 				}
 			} else {
 				for _, f := range args {
-					text, err := os.ReadFile(f)
+					text, err := readUnit(cmd.Context(), f)
 					if err != nil {
 						return opening(err)
 					}
@@ -188,6 +219,9 @@ func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units
 	if s := masked(set, name); s != "" {
 		return nil, fail(exitNoSuch, "%s is %s", name, s)
 	}
+	if p := refused(set, name); p != nil {
+		return nil, fail(exitFailure, "%s is not used: %s", name, p)
+	}
 	quiet := *a
 	quiet.json = true
 	if d, err := quiet.describe(ctx); err == nil {
@@ -202,10 +236,21 @@ func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units
 	return nil, fail(exitNoSuch, "there is no unit %s in %s, and no unit applies to a link of that name", name, strings.Join(units.Dirs, ", "))
 }
 
+// refused is the first error of a unit's main file, nil if it has none.
+func refused(set *units.Set, name string) *units.Problem {
+	for i := range set.Problems {
+		p := &set.Problems[i]
+		if base := path.Base(p.Pos.File); p.Severity == units.Error && strings.TrimSuffix(base, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
+			return p
+		}
+	}
+	return nil
+}
+
 // masked is by what a unit is masked, empty if it is not.
 func masked(set *units.Set, name string) string {
 	for _, s := range set.Skipped {
-		if s.Masked && strings.TrimSuffix(s.Name, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
+		if s.Masked && !s.DropIn && strings.TrimSuffix(s.Name, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
 			return s.Why
 		}
 	}
@@ -269,11 +314,7 @@ it is reloaded.`,
 				target = filepath.Join(target+".d", dropIn)
 				begin = "# Read after " + u.Path + ". An empty assignment resets a list.\n"
 			} else if u != nil && u.Path != target {
-				text, err := os.ReadFile(u.Path)
-				if err != nil {
-					return err
-				}
-				begin = string(text)
+				begin = u.Files[0].Text
 			} else if u == nil {
 				link := strings.TrimSuffix(name, units.Suffix)
 				if i := strings.IndexByte(link, '-'); i > 0 && strings.Trim(link[:i], "0123456789") == "" {
@@ -281,7 +322,7 @@ it is reloaded.`,
 				}
 				begin = fmt.Sprintf(newUnit, link)
 			}
-			if text, err := os.ReadFile(target); err == nil {
+			if text, err := readUnit(cmd.Context(), target); err == nil {
 				begin = string(text)
 			}
 			return a.editFile(cmd.Context(), target, begin, name, dropIn != "")
@@ -337,7 +378,7 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		if err != nil {
 			return err
 		}
-		if old, err := os.ReadFile(target); err == nil && string(old) == string(text) {
+		if old, err := readUnit(ctx, target); err == nil && string(old) == string(text) {
 			fmt.Fprintln(a.err, "not changed")
 			return nil
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -135,7 +136,11 @@ func unitsIn(dir string) (*units.Set, error) {
 	if _, err := os.ReadDir(dir); err != nil {
 		return nil, opening(err)
 	}
-	return units.Load([]units.Root{{Path: dir, FS: os.DirFS(dir)}}), nil
+	full, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	return units.Load([]units.Root{{Path: dir, FS: unitfs.New("/", full)}}), nil
 }
 
 // decodeCapture reads a capture's bytes.

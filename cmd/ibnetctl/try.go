@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/units"
 )
 
@@ -50,7 +51,7 @@ func former(path string) (triedFile, error) {
 		f.Link, err = os.Readlink(path)
 		return f, err
 	}
-	f.Before, err = os.ReadFile(path)
+	f.Before, err = smallfile.ReadRegular(path, units.MaxFile)
 	return f, err
 }
 
@@ -117,7 +118,7 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 		if err != nil {
 			return err
 		}
-		text, err := os.ReadFile(f)
+		text, err := readUnit(ctx, f)
 		if err != nil {
 			return opening(err)
 		}

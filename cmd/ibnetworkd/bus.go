@@ -270,8 +270,13 @@ func (o *outside) serveMetrics(ctx context.Context, at string, text func() []byt
 	}
 }
 
-// Reload implements bus.Backend.
-func (o *outside) Reload(ctx context.Context) error { return o.daemon.Reload(ctx) }
+// Reload implements bus.Backend. The problems of the files are published when it
+// returns, so that the caller reads those of this reload.
+func (o *outside) Reload(ctx context.Context) error {
+	err := o.daemon.Reload(ctx)
+	o.bus.PublishProblems(o.daemon.Report().Problems)
+	return err
+}
 
 // Reconfigure implements bus.Backend.
 func (o *outside) Reconfigure(ctx context.Context, name string) error {

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -142,6 +143,7 @@ func run(ctx context.Context, o options) error {
 		sys = w(sys)
 	}
 	dirs := daemon.NewUnitDirs(o.root)
+	dirs.KeepCopies(filepath.Join(o.stateDir, daemon.UnitCopies), log)
 	w := &daemon.Watch{Log: log, RecvBuffer: o.recvBuffer, Udev: udevdb.New("/").Running(), More: cardwatch.Sources()}
 	d := daemon.New(daemon.Config{
 		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn, Events: w,

@@ -31,12 +31,32 @@ var ErrTooLarge = errors.New("file too large")
 // Read reads a file of at most most bytes. It takes a read that fills less than
 // it could for the end, which it is for regular files, sysfs and settings under
 // /proc/sys.
-func Read(path string, most int) ([]byte, error) {
-	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+func Read(path string, most int) ([]byte, error) { return read(path, most, 0) }
+
+// ErrNotRegular says that a file is a directory, pipe, socket or device.
+var ErrNotRegular = errors.New("not a regular file")
+
+// ReadRegular is Read for regular files only. A pipe or device that has taken the
+// file's place is not waited for.
+func ReadRegular(path string, most int) ([]byte, error) {
+	return read(path, most, unix.O_NONBLOCK|unix.O_NOCTTY)
+}
+
+func read(path string, most, flags int) ([]byte, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|flags, 0) })
 	if err != nil {
 		return nil, failed("open", path, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
+	if flags != 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return nil, failed("stat", path, err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return nil, failed("read", path, ErrNotRegular)
+		}
+	}
 	buf := make([]byte, 0, min(most+1, 4096))
 	for {
 		n, err := retry(func() (int, error) { return unix.Read(fd, buf[len(buf):cap(buf)]) })

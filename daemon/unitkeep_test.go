@@ -1,0 +1,251 @@
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// unitDir makes the first unit directory below a new root.
+func unitDir(t *testing.T) (root, dir string) {
+	t.Helper()
+	root = t.TempDir()
+	dir = filepath.Join(root, units.Dirs[0])
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return root, dir
+}
+
+func put(t *testing.T, p, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// noDescriptors lets the process open nothing until the returned function runs.
+func noDescriptors(t *testing.T) (again func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	again = func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }
+	t.Cleanup(again)
+	return again
+}
+
+// With a full descriptor table no unit is removed, what the daemon made stays, and
+// an edit is applied as soon as the files can be read again, without an event.
+func TestFullDescriptorTable(t *testing.T) {
+	root, dir := unitDir(t)
+	main := filepath.Join(dir, "10.ibnetwork")
+	put(t, main, unit0)
+	put(t, filepath.Join(dir, "10.ibnetwork.d", "a.conf"), "[Network]\nAddress=10.0.1.1/24\n")
+	synctest.Test(t, func(t *testing.T) {
+		dirs := NewUnitDirs(root)
+		sys := system(t, 1)
+		r := launchLoad(t, sys, &notes{}, nil, dirs.Load)
+		sys.take()
+		put(t, main, strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24"))
+		again := noDescriptors(t)
+		for range 3 {
+			if err := r.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		if ops := sys.take(); len(ops) > 0 {
+			t.Errorf("ops: %q", ops)
+		}
+		rep := r.Report()
+		if !slices.ContainsFunc(rep.Problems, func(p string) bool { return strings.Contains(p, "the directory cannot be read: too many open files") }) {
+			t.Errorf("problems: %q", rep.Problems)
+		}
+		if n := strings.Count(r.log.String(), "directory cannot be read"); n != 5 {
+			t.Errorf("logged %d times:\n%s", n, r.log)
+		}
+		again()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\nip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
+			t.Errorf("ops afterwards: %s", got)
+		}
+		if rep := r.Report(); len(rep.Problems) > 0 {
+			t.Errorf("problems afterwards: %q", rep.Problems)
+		}
+		r.stop()
+	})
+}
+
+// A unit file that is dropped in and refused is in the log once and in the report,
+// as is one of a unit in force that breaks, which takes nothing from its link.
+func TestProblemsAreReported(t *testing.T) {
+	root, dir := unitDir(t)
+	main, bad := filepath.Join(dir, "10.ibnetwork"), filepath.Join(dir, "20.ibnetwork")
+	put(t, main, unit0)
+	synctest.Test(t, func(t *testing.T) {
+		dirs := NewUnitDirs(root)
+		sys := system(t, 1)
+		r := launchLoad(t, sys, &notes{}, nil, dirs.Load)
+		changes, cancel := r.Subscribe()
+		reload := func(want ...string) {
+			t.Helper()
+			if err := r.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			got := r.Report().Problems
+			ok := len(got) == len(want)
+			for i := range got {
+				ok = ok && strings.Contains(got[i], want[i])
+			}
+			if !ok {
+				t.Errorf("problems %q, not %q", got, want)
+			}
+		}
+		sys.take()
+		const nmae = `unknown key "Nmae"`
+		put(t, bad, "[Match]\nNmae=ib0\n")
+		reload(nmae)
+		if c := <-changes; !c.Reloaded || len(c.Problems) != 1 {
+			t.Errorf("change %+v", c)
+		}
+		put(t, filepath.Join(dir, "30.ibnetwork"), "[Match]\nName=ib9\n")
+		reload(nmae)
+		put(t, main, strings.Replace(unit0, "[Match]", "[Mtch]", 1))
+		reload("unknown section [Mtch]; the last good version of the unit stays in force", nmae)
+		put(t, main, "")
+		reload("the file has become empty", nmae)
+		st := r.link("ib0")
+		if st.State != link.StateConfigured || len(st.Problems) != 1 || !strings.Contains(st.Problems[0], "the last good version") {
+			t.Errorf("ib0: %s, problems %q", st.State, st.Problems)
+		}
+		if ops := sys.take(); len(ops) > 0 {
+			t.Errorf("ops: %q", ops)
+		}
+		put(t, main, unit0)
+		put(t, bad, "[Match]\nName=ib8\n")
+		reload()
+		if st := r.link("ib0"); len(st.Problems) > 0 {
+			t.Errorf("ib0 still has %q", st.Problems)
+		}
+		log := r.log.String()
+		if n := strings.Count(log, "Nmae"); n != 2 || strings.Count(log, "gone: ") != 3 {
+			t.Errorf("logged %d times:\n%s", n, log)
+		}
+		if err := os.Remove(main); err != nil {
+			t.Fatal(err)
+		}
+		reload()
+		if ops := strings.Join(sys.take(), "\n"); !strings.Contains(ops, "ip address delete 10.0.0.1/24 dev ib0") {
+			t.Errorf("a removed unit: %s", ops)
+		}
+		cancel()
+		for range changes {
+		}
+		r.stop()
+	})
+}
+
+// A restart while a file is broken knows its last good version; a removed file has
+// none, and a file that was never good neither.
+func TestLastGoodOverRestart(t *testing.T) {
+	root, dir := unitDir(t)
+	state := filepath.Join(t.TempDir(), UnitCopies)
+	main := filepath.Join(dir, "10.ibnetwork")
+	drop := filepath.Join(dir, "10.ibnetwork.d", "a.conf")
+	start := func() (*UnitDirs, *units.Set) {
+		u := NewUnitDirs(root)
+		u.KeepCopies(state, slog.New(slog.DiscardHandler))
+		return u, u.Load()
+	}
+	put(t, main, unit0)
+	put(t, drop, "[Network]\nAddress=10.0.1.1/24\n")
+	put(t, filepath.Join(dir, "20.ibnetwork"), "[Match]\nName=ib9\n")
+	put(t, filepath.Join(dir, "30.ibnetwork"), "[Match")
+	u, good := start()
+	if len(good.Units) != 2 {
+		t.Fatalf("%+v", good)
+	}
+	put(t, main, "")
+	put(t, drop, "[Netw")
+	put(t, filepath.Join(dir, "30.ibnetwork"), "[Matc")
+	if err := os.Remove(filepath.Join(dir, "20.ibnetwork")); err != nil {
+		t.Fatal(err)
+	}
+	for _, first := range []bool{true, false, false} {
+		set := u.Load()
+		if !first {
+			u, set = start()
+		}
+		k := set.Unit("10")
+		if len(set.Units) != 1 || k == nil || !k.Kept || len(k.Addresses) != 2 || len(set.Problems) != 3 {
+			t.Fatalf("%+v", set)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(state, units.Dirs[0], "20.ibnetwork")); err == nil {
+		t.Error("the copy of a removed unit is still there")
+	}
+	put(t, main, unit0)
+	put(t, drop, "[Network]\nAddress=10.0.2.1/24\n")
+	if _, set := start(); len(set.Units) != 1 || set.Unit("10").Kept || set.Unit("10").Addresses[1].Address.V.String() != "10.0.2.1/24" {
+		t.Errorf("%+v", set)
+	}
+	// A state directory that cannot be written stops nothing.
+	put(t, filepath.Join(root, "file"), "")
+	u = NewUnitDirs(root)
+	u.KeepCopies(filepath.Join(root, "file", "x"), slog.New(slog.DiscardHandler))
+	if set := u.Load(); len(set.Units) != 1 {
+		t.Errorf("%+v", set)
+	}
+}
+
+// A pipe that takes a file's place is not waited for, whichever call meets it.
+func TestPipeInPlace(t *testing.T) {
+	root, dir := unitDir(t)
+	p := filepath.Join(dir, "10.ibnetwork")
+	put(t, p, unit0)
+	u := NewUnitDirs(root)
+	u.Load()
+	if err := os.Remove(p); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(p, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan *units.Set, 1)
+	go func() {
+		u.Touch(p)
+		set := u.Load()
+		// As if stat had still seen the file.
+		if _, err := (&unitFS{u: u, dir: dir, regular: map[string]bool{"10.ibnetwork": true}}).Open("10.ibnetwork"); err != nil {
+			t.Error(err)
+		}
+		done <- set
+	}()
+	select {
+	case set := <-done:
+		if k := set.Unit("10"); k == nil || !k.Kept {
+			t.Errorf("%+v", set)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it hangs")
+	}
+}

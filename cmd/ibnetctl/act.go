@@ -110,6 +110,7 @@ when a better one has taken over.`,
 	sm.AddCommand(
 		&cobra.Command{
 			Use: "status [PORT...]", Short: "for each port: is there a subnet manager, does this host run it, and why",
+			Annotations:       map[string]string{paged: "yes"},
 			ValidArgsFunction: a.completePorts,
 			RunE: func(cmd *cobra.Command, args []string) error {
 				d, err := a.describe(cmd.Context())
@@ -146,12 +147,7 @@ when a better one has taken over.`,
 				return missing
 			},
 		},
-		&cobra.Command{
-			Use: "start PORT", Short: "run the subnet manager on a port until it is stopped by hand", Args: cobra.ExactArgs(1),
-			Long:              "Starts the subnet manager on the port whatever the unit says, and keeps it running until `ibnetctl sm stop`. If another one is master and outranks it, it stays as standby. After `ibnetctl sm stop` it gives the port back to its unit instead.",
-			ValidArgsFunction: one(a.completePorts),
-			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StartSubnetManager", args) },
-		},
+		a.smStartCmd(),
 		&cobra.Command{
 			Use: "stop PORT", Short: "stop it and keep it stopped", Args: cobra.ExactArgs(1),
 			Long:              "Stops the subnet manager on the port. If a unit manages it, it stays stopped until `ibnetctl sm start` gives it back to the unit.",

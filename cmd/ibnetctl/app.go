@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -74,7 +73,12 @@ type app struct {
 	out, err io.Writer
 	tty      [2]io.Writer // what out and err write to, for a program that we run
 	terminal bool         // out is one
-	root     string       // prefix of every path that is read or written, for tests and images
+	width    int          // columns of out where it is a terminal, else 0
+	errWidth int          // the same of err
+	pager    *pager       // what out goes through, nil for none
+	noPager  bool
+	hosts    []string // where to run instead of here
+	root     string   // prefix of every path that is read or written, for tests and images
 	json     bool
 	colour   bool
 	noBus    bool
@@ -83,7 +87,7 @@ type app struct {
 }
 
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in: in, out: out, err: errw, tty: [2]io.Writer{out, errw}, terminal: isTerminal(out)}
+	a := &app{in: in, out: out, err: errw, tty: [2]io.Writer{out, errw}, terminal: isTerminal(out), width: terminalWidth(out), errWidth: terminalWidth(errw)}
 	if a.terminal {
 		a.out = screen{out}
 	}
@@ -96,6 +100,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
 	err := cmd.ExecuteContext(ctx)
+	if a.pager != nil && errors.Is(err, unix.EPIPE) {
+		err = nil // the reader has seen enough
+	}
+	a.endPage()
 	// What cannot be parsed may have ended before the flag was seen.
 	a.json = a.json || err != nil && slices.Contains(args, "--json")
 	if a.json && !a.emitted {
@@ -169,7 +177,13 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		SilenceErrors:     true,
 		Version:           version.String(),
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(c *cobra.Command, args []string) error {
+			if len(a.hosts) > 0 && !strings.HasPrefix(c.Name(), "__") {
+				if err := a.remote(c.Context(), a.hosts, remoteArgs(c, args)); err != nil {
+					return err
+				}
+				return &exitError{code: exitOK}
+			}
 			if a.root != "" {
 				if st, err := os.Stat(a.root); err != nil || !st.IsDir() {
 					return fail(exitNoSuch, "--root=%s: there is no such directory", a.root)
@@ -177,6 +191,9 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 			}
 			a.speaks = c.Name() != "monitor" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
 			a.colour = !a.json && a.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+			if follow := c.Flags().Lookup("follow"); c.Annotations[paged] != "" && a.terminal && !a.json && !a.noPager && (follow == nil || !follow.Changed) {
+				a.page()
+			}
 			return nil
 		},
 	}
@@ -184,6 +201,8 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON (schema: man ibnetctl)")
 	f.StringVar(&a.root, "root", "", "read and write unit files below `DIR`, as for an image")
+	f.BoolVar(&a.noPager, "no-pager", false, "do not send long output through a pager")
+	f.StringSliceVarP(&a.hosts, "host", "H", nil, "run on `HOST` by ssh (HOST or USER@HOST; several: separated by commas); files are those of the host")
 	f.BoolVar(&a.noBus, "no-bus", false, "do not ask the daemon, look at the system directly")
 	root.AddGroup(
 		&cobra.Group{ID: "see", Title: "See:"},
@@ -196,7 +215,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 			root.AddCommand(c)
 		}
 	}
-	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.waitOnlineCmd(), a.metricsCmd())
+	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.waitOnlineCmd(), a.logsCmd(), a.metricsCmd())
 	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.enableCmd(true), a.enableCmd(false), a.maskCmd(true), a.maskCmd(false), a.importCmd())
 	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))
@@ -271,15 +290,19 @@ type screen struct{ w io.Writer }
 // controls are control characters, and the sequences of paint.
 var controls = regexp.MustCompile("\x1b\\[[0-9;]*m|[\x00-\x08\x0b-\x1f\x7f\u0080-\u009f]")
 
-// Write implements io.Writer.
-func (s screen) Write(b []byte) (int, error) {
-	clean := controls.ReplaceAllFunc(bytes.ToValidUTF8(b, []byte("?")), func(m []byte) []byte {
+// printable is s with no control characters but our own colours.
+func printable(s string) string {
+	return controls.ReplaceAllStringFunc(strings.ToValidUTF8(s, "?"), func(m string) string {
 		if len(m) > 2 {
 			return m
 		}
-		return []byte("?")
+		return "?"
 	})
-	if _, err := s.w.Write(clean); err != nil {
+}
+
+// Write implements io.Writer.
+func (s screen) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(s.w, printable(string(b))); err != nil {
 		return 0, err
 	}
 	return len(b), nil
@@ -329,41 +352,4 @@ func (a *app) paint(style, s string) string {
 		return s
 	}
 	return "\x1b[" + style + "m" + s + "\x1b[0m"
-}
-
-// cell is one field of a table, with its style.
-type cell struct{ text, style string }
-
-// table prints rows in columns of equal width; the last column is not padded.
-func (a *app) table(indent string, head []string, rows [][]cell) {
-	width := make([]int, len(head))
-	for i, h := range head {
-		width[i] = len([]rune(h))
-	}
-	for _, r := range rows {
-		for i, c := range r {
-			width[i] = max(width[i], len([]rune(c.text)))
-		}
-	}
-	line := func(r []cell) {
-		var b strings.Builder
-		b.WriteString(indent)
-		for i, c := range r {
-			b.WriteString(a.paint(c.style, c.text))
-			if i < len(r)-1 {
-				b.WriteString(strings.Repeat(" ", width[i]-len([]rune(c.text))+2))
-			}
-		}
-		fmt.Fprintln(a.out, strings.TrimRight(b.String(), " "))
-	}
-	if strings.Join(head, "") != "" {
-		h := make([]cell, len(head))
-		for i, s := range head {
-			h[i] = cell{s, faint}
-		}
-		line(h)
-	}
-	for _, r := range rows {
-		line(r)
-	}
 }

@@ -26,6 +26,7 @@ failure. As a health check, the exit status is 0 if nothing is blocked, 1 if the
 way of a port or link is blocked, 7 if nothing is blocked but a unit file has a
 mistake, 8 if the system could not be examined, and 5 if the named port, link or
 unit does not exist. Notes do not change it.`,
+		Annotations:       map[string]string{paged: "yes"},
 		ValidArgsFunction: one(a.completeBoth),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var sys *system
@@ -120,7 +121,7 @@ func (a *app) printChain(c diagnose.Chain) {
 		if k.Link != "" && k.Name != "interface" {
 			name = k.Link + " " + k.Name
 		}
-		fmt.Fprintf(a.out, "  %s  %-24s %s\n", a.paint(style, mark), name, k.Text)
+		a.say(fmt.Sprintf("  %s  %-24s ", a.paint(style, mark), name), 33, k.Text)
 		if k.Next != "" {
 			fmt.Fprintf(a.out, "  %4s  %-24s %s %s\n", "", "", a.paint(bold, "next:"), k.Next)
 		}

@@ -106,6 +106,7 @@ func verifyText(name string, text []byte) []units.Problem {
 func (a *app) verifyCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "verify [FILE...]", Short: "every mistake in the unit files, with its place",
+		Annotations: map[string]string{paged: "yes"},
 		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
 drop-ins), and prints every problem as file:line:column with what is kept
 instead. Exits 1 if there is one. Without FILEs it also notes what has no effect
@@ -178,6 +179,7 @@ func unitName(s string) (string, error) {
 func (a *app) catCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "cat NAME...", Short: "print a unit with its drop-ins, in the order they apply", Args: cobra.MinimumNArgs(1),
+		Annotations:       map[string]string{paged: "yes"},
 		Long:              "NAME is the name of a unit file, or of a link: then the unit that applies to the link is printed.",
 		ValidArgsFunction: a.completeUnits,
 		RunE: func(cmd *cobra.Command, args []string) error {

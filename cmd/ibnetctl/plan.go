@@ -187,6 +187,7 @@ func (a *app) planCmd() *cobra.Command {
 	var from, unitDir string
 	c := &cobra.Command{
 		Use: "plan", Short: "what would be changed now; changes nothing", Args: cobra.NoArgs,
+		Annotations: map[string]string{paged: "yes"},
 		Long: `Prints what the daemon would do now to bring every link to what its unit asks
 for, as the commands an administrator would type, and as comments what has to
 wait or cannot be done, and why. Nothing is changed. An empty plan means that
@@ -263,7 +264,11 @@ func (a *app) printPlan(sys *system) error {
 // printNotices prints what is said of units and the host as a whole.
 func (a *app) printNotices(prefix string, notices []link.Notice) {
 	for _, n := range notices {
-		fmt.Fprintln(a.out, a.paint(soso, prefix+n.Text))
+		if prefix == "" {
+			a.say("", 2, a.paint(soso, n.Text))
+		} else {
+			fmt.Fprintln(a.out, a.paint(soso, prefix+n.Text))
+		}
 		if n.Next != "" {
 			fmt.Fprintln(a.out, a.paint(soso, prefix+"  next: "+n.Next))
 		}

@@ -41,6 +41,7 @@ func (a *app) listCmd() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "list [LINK...]", Short: "links, one a line",
+		Annotations:       map[string]string{paged: "yes"},
 		Long:              "Lists the links that ibnetworkd looks after: IPoIB interfaces, interfaces over RDMA ports, and those that a unit matches. With --all every interface of the host.",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -139,12 +140,13 @@ func (a *app) linkTable(links []link.Status) {
 		rows = append(rows, []cell{{idx, faint}, {l.Name, bold}, {cmp.Or(l.Kind, "-"), ""}, {cmp.Or(port, "-"), ""}, {cmp.Or(l.PKey, "-"), ""},
 			{string(l.Oper), ""}, {string(l.State), stateStyle(l)}, {l.Reason().Text, ""}})
 	}
-	a.table("", []string{"IDX", "LINK", "TYPE", "PORT", "PKEY", "OPERATIONAL", "SETUP", "WHY"}, rows)
+	a.table("", []string{"IDX", "LINK", "TYPE", "PORT", "PKEY", "OPERATIONAL", "SETUP", "WHY"}, rows, "IDX", "PKEY")
 }
 
 func (a *app) portsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "ports [PORT...]", Short: "RDMA ports, in ibstat's words",
+		Annotations:       map[string]string{paged: "yes"},
 		ValidArgsFunction: a.completePorts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -180,7 +182,7 @@ func (a *app) portTable(ports []link.PortStatus) {
 		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", p.IBDevice, p.Port), bold}, {p.LinkLayer, ""}, {p.State, portStyle(p.State)}, {p.PhysState, ""},
 			{cmp.Or(p.Rate, "-"), ""}, {fmt.Sprint(p.LID), ""}, {fmt.Sprint(p.SMLID), ""}, {p.PortGUID, ""}, {cmp.Or(strings.Join(p.Links, " "), "-"), ""}, {p.Reason.Text, ""}})
 	}
-	a.table("", []string{"PORT", "LINK LAYER", "STATE", "PHYSICAL", "RATE", "LID", "SM LID", "PORT GUID", "LINKS", "WHY"}, rows)
+	a.table("", []string{"PORT", "LINK LAYER", "STATE", "PHYSICAL", "RATE", "LID", "SM LID", "PORT GUID", "LINKS", "WHY"}, rows, "PORT GUID", "LINK LAYER", "PHYSICAL", "LINKS")
 }
 
 func findPort(d *api.Description, name string) *link.PortStatus {
@@ -215,6 +217,7 @@ func findSM(d *api.Description, dev string, port int) *api.SMStatus {
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "status [LINK|PORT...]", Short: "what is, what was asked, and why they differ",
+		Annotations: map[string]string{paged: "yes"},
 		Long: `Without arguments: all links, ports and subnet managers at a glance.
 With the name of a link (ib0) or port (mlx5_0/1): everything about it. For each
 setting that is not as the unit asks, the reason and the next step are shown.`,
@@ -291,7 +294,7 @@ func (a *app) overview(d *api.Description) {
 				fmt.Fprintf(a.out, "  ... and %d more\n", n-i)
 				break
 			}
-			fmt.Fprintln(a.out, " ", p)
+			a.say("  ", 4, p)
 		}
 	}
 }
@@ -303,8 +306,15 @@ func plural(n int, one, many string) string {
 	return many
 }
 
+// field prints one line, or a wrapped text, of a detail. What is to be typed or
+// pasted is not wrapped.
 func (a *app) field(name, format string, args ...any) {
-	fmt.Fprintf(a.out, "%14s: %s\n", name, fmt.Sprintf(format, args...))
+	text := fmt.Sprintf(format, args...)
+	if name == "Next step" {
+		fmt.Fprintf(a.out, "%14s: %s\n", name, text)
+		return
+	}
+	a.say(fmt.Sprintf("%14s: ", name), 16, text)
 }
 
 func (a *app) linkDetail(d *api.Description, l link.Status) {
@@ -367,7 +377,7 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 	}
 	a.settings(l.Attributes, l.Pending)
 	for _, p := range l.Problems {
-		fmt.Fprintln(a.out, "   ", a.paint(soso, p))
+		a.say("    ", 4, a.paint(soso, p))
 	}
 	fmt.Fprintln(a.out)
 }
@@ -463,7 +473,7 @@ func (a *app) smTable(sms []api.SMStatus) {
 		}
 		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style}, {worker, ""}, {s.Reason, ""}})
 	}
-	a.table("", []string{"SUBNET MANAGER", "MANAGE", "ENGINE", "PHASE", "WORKER", "WHY"}, rows)
+	a.table("", []string{"SUBNET MANAGER", "MANAGE", "ENGINE", "PHASE", "WORKER", "WHY"}, rows, "ENGINE", "MANAGE")
 }
 
 // completions

@@ -22,6 +22,7 @@ func (a *app) topologyCmd() *cobra.Command {
 	var ibnetdiscover bool
 	c := &cobra.Command{
 		Use: "topology [PORT]", Short: "walk the fabric from a port and print what is plugged where", Args: cobra.MaximumNArgs(1),
+		Annotations: map[string]string{paged: "yes"},
 		Long: `Sends subnet management packets by directed routes from the port (the first
 InfiniBand one by default) and prints every node, what each of its ports is
 connected to, and which subnet managers there are. It reads only, needs no

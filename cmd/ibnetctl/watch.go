@@ -222,7 +222,7 @@ func parseWant(s string) (want, error) {
 func (a *app) waitOnlineCmd() *cobra.Command {
 	var g goal
 	var ifaces []string
-	var quiet bool
+	var quiet, verbose bool
 	var timeout *time.Duration
 	var oper string
 	c := &cobra.Command{
@@ -263,7 +263,11 @@ is over the reason of each missing link is printed, and the exit code is 6.`,
 				ctx, cancel = context.WithTimeout(ctx, *timeout)
 				defer cancel()
 			}
-			missing, err := a.waitOnline(ctx, g)
+			shown := a.newProgress(verbose)
+			if quiet {
+				shown = nil
+			}
+			missing, err := a.waitOnline(ctx, g, shown)
 			if a.json {
 				if e := a.emit(answer.WaitOnline{Schema: answer.Schema, Online: err == nil, Missing: missing}); e != nil {
 					return e
@@ -290,6 +294,7 @@ is over the reason of each missing link is printed, and the exit code is 6.`,
 	f.BoolVarP(&g.ipv6, "ipv6", "6", false, "each link needs an IPv6 address; with -4 both")
 	f.BoolVar(&g.any, "any", false, "one link is enough")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print what is missing")
+	f.BoolVarP(&verbose, "verbose", "v", false, "print each change of what is waited for")
 	timeout = timeoutFlag(c, 2*time.Minute, "give up after `TIME`; 0 waits for ever")
 	f.StringVarP(&oper, "operational-state", "o", "", "the `MIN[:MAX]` operational state of every link that is given none of its own")
 	_ = c.RegisterFlagCompletionFunc("interface", a.completeLinks)
@@ -298,7 +303,17 @@ is over the reason of each missing link is printed, and the exit code is 6.`,
 }
 
 // waitOnline watches the daemon's report file: it works before there is a bus.
-func (a *app) waitOnline(ctx context.Context, g goal) ([]answer.Lacking, error) {
+// What it waits for it shows in p, if that is not nil.
+func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lacking, error) {
+	var tick <-chan time.Time
+	if p != nil {
+		defer p.done()
+		if d := p.interval(); d > 0 {
+			t := time.NewTicker(d)
+			defer t.Stop()
+			tick = t.C
+		}
+	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
@@ -324,6 +339,9 @@ func (a *app) waitOnline(ctx context.Context, g goal) ([]answer.Lacking, error) 
 		if online {
 			return nil, nil
 		}
+		if p != nil {
+			p.show(waitingFor(missing))
+		}
 		// The kernel fills GID tables beside everything else, and tells nobody.
 		var again <-chan time.Time
 		if slices.ContainsFunc(missing, func(m answer.Lacking) bool { return m.Why == noGID }) {
@@ -331,6 +349,7 @@ func (a *app) waitOnline(ctx context.Context, g goal) ([]answer.Lacking, error) 
 		}
 		select {
 		case <-again:
+		case <-tick:
 		case <-ctx.Done():
 			return missing, ctx.Err()
 		case e, ok := <-w.Events:
@@ -346,6 +365,18 @@ func (a *app) waitOnline(ctx context.Context, g goal) ([]answer.Lacking, error) 
 			}
 		}
 	}
+}
+
+// waitingFor is what is missing, in a line.
+func waitingFor(missing []answer.Lacking) string {
+	if len(missing) == 0 {
+		return "waiting for links"
+	}
+	s := fmt.Sprintf("waiting for %s: %s", missing[0].Link, missing[0].Why)
+	if n := len(missing) - 1; n > 0 {
+		s = fmt.Sprintf("waiting for %s and %d more: %s", missing[0].Link, n, missing[0].Why)
+	}
+	return s
 }
 
 // noGID is why a link whose state is right is not online, and gidInterval how

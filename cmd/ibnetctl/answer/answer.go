@@ -115,6 +115,14 @@ type Lacking struct {
 	Why  string `json:"why"`
 }
 
+// LogEntry is one entry of the log; logs prints one in each line.
+type LogEntry struct {
+	At       time.Time `json:"at"`
+	Unit     string    `json:"unit"`     // of systemd, or kernel
+	Priority int       `json:"priority"` // as syslog's: 3 error, 4 warning, 6 information
+	Message  string    `json:"message"`
+}
+
 // Topology is the fabric as a walk finds it.
 type Topology struct {
 	Schema         int          `json:"schema"`
@@ -187,6 +195,7 @@ var Forms = []struct {
 	{"monitor", Event{}},
 	{"plan", Plan{}},
 	{"wait-online", WaitOnline{}},
+	{"logs", LogEntry{}},
 	{"metrics", Metrics{}},
 	{"verify", Verify{}},
 	{"cat", Cat{}},

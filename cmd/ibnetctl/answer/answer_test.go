@@ -29,7 +29,7 @@ func TestSchemaFiles(t *testing.T) {
 
 <!-- Generated: go test ./cmd/ibnetctl/answer -update -->
 
-With ` + "`--json`" + ` every command prints one JSON object on standard output; ` + "`monitor`" + ` prints one in each line. Keys may be added;
+With ` + "`--json`" + ` every command prints one JSON object on standard output; ` + "`monitor`" + ` and ` + "`logs`" + ` print one in each line. Keys may be added;
 ` + "`schema`" + `, now ` + fmt.Sprint(Schema) + `, changes when a key goes or changes its meaning. A command that fails prints the last form below, its sentence
 also goes to standard error, and the exit code is that of ` + "`ibnetctl`(1)" + `. A list may be ` + "`null`" + ` instead of empty. The same as a
 JSON Schema: [ibnetctl.schema.json](ibnetctl.schema.json).

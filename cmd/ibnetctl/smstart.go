@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/smctl"
+)
+
+const (
+	// smPoll is how often the daemon is asked how far a start is.
+	smPoll = 200 * time.Millisecond
+	// smAgain is how long after the call what stopped an earlier start may still
+	// be what the daemon says.
+	smAgain = time.Second
+)
+
+func (a *app) smStartCmd() *cobra.Command {
+	var noWait, verbose bool
+	var timeout *time.Duration
+	c := &cobra.Command{
+		Use: "start PORT", Short: "run the subnet manager on a port until it is stopped by hand", Args: cobra.ExactArgs(1),
+		Long: `Starts the subnet manager on the port whatever the unit says, and keeps it running
+until ibnetctl sm stop. If another one is master and outranks it, it stays as
+standby. After ibnetctl sm stop it gives the port back to its unit instead.
+
+The command ends when the subnet manager serves the port or another one does. If
+it cannot start, the reason is printed and the exit status is 1.`,
+		ValidArgsFunction: one(a.completePorts),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withDaemon(cmd.Context(), func(c *client) error {
+				if err := c.call(cmd.Context(), "StartSubnetManager", nil, args[0]); err != nil {
+					return err
+				}
+				if noWait {
+					return nil
+				}
+				ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
+				defer cancel()
+				return a.smStarted(ctx, c, args[0], verbose)
+			})
+		},
+	}
+	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until it serves the port")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "print each step")
+	timeout = timeoutFlag(c, time.Minute, "give up waiting after `TIME`; the start goes on")
+	return c
+}
+
+// smStarted waits until the subnet manager of the port runs, or cannot.
+func (a *app) smStarted(ctx context.Context, c *client, port string, verbose bool) error {
+	p := a.newProgress(verbose)
+	defer p.done()
+	begin := time.Now()
+	t := time.NewTicker(smPoll)
+	defer t.Stop()
+	last := "the daemon has not said anything of it yet"
+	for {
+		d, err := c.describe(ctx)
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		if err == nil {
+			if s := smOf(d, port); s != nil {
+				last = fmt.Sprintf("%s: %s", s.Phase, s.Reason)
+				if end, ok := startEnds(smctl.Phase(s.Phase), time.Since(begin)); end {
+					p.done()
+					if ok {
+						if !a.json {
+							fmt.Fprintf(a.err, "%s: %s\n", port, last)
+						}
+						return nil
+					}
+					return fail(exitFailure, "%s: %s", port, last)
+				}
+			}
+			p.show("waiting for the subnet manager on " + port + ", " + last)
+		}
+		select {
+		case <-ctx.Done():
+			return fail(exitTimeout, "%s: the subnet manager is not there yet; %s (ibnetctl sm status %s)", port, last, port)
+		case <-t.C:
+		}
+	}
+}
+
+func smOf(d *api.Description, port string) *api.SMStatus {
+	if p := findPort(d, port); p != nil {
+		return findSM(d, p.IBDevice, p.Port)
+	}
+	return nil
+}
+
+// startEnds reports whether a start is over in a phase that is reported some time
+// after the call, and whether the port is served then.
+func startEnds(phase smctl.Phase, after time.Duration) (end, ok bool) {
+	switch phase {
+	case smctl.PhaseMaster, smctl.PhaseStandby, smctl.PhaseServed:
+		return true, true
+	case smctl.PhaseForeign:
+		return after > smAgain, true
+	case smctl.PhaseBackingOff, smctl.PhaseBlocked, smctl.PhaseNoLink:
+		return after > smAgain, false
+	}
+	return false, false
+}

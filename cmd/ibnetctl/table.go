@@ -1,0 +1,141 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// minText is the narrowest column that a sentence is wrapped in; where a table
+// leaves less, sentences have lines of their own below their row.
+const minText = 40
+
+// terminalWidth is the number of columns of a terminal, 0 where out is none.
+// $COLUMNS counts before what the terminal says, as in other programs.
+func terminalWidth(out io.Writer) int {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 0
+	}
+	ws, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 && n < 1<<15 {
+		return n
+	}
+	return cmp.Or(int(ws.Col), 80)
+}
+
+// visible is the number of columns that s takes, without colours.
+func visible(s string) int { return len([]rune(controls.ReplaceAllString(s, ""))) }
+
+// wrap breaks text between words into lines of at most width columns. A longer
+// word has a line of its own. Width 0 is no limit.
+func wrap(text string, width int) []string {
+	if width <= 0 || visible(text) <= width {
+		return []string{text}
+	}
+	var out []string
+	line, used := "", 0
+	for _, w := range strings.Fields(text) {
+		n := visible(w)
+		switch {
+		case line == "":
+			line, used = w, n
+		case used+1+n <= width:
+			line, used = line+" "+w, used+1+n
+		default:
+			out = append(out, line)
+			line, used = w, n
+		}
+	}
+	return append(out, line)
+}
+
+// say prints text after head, which is a line's beginning of the given number of
+// columns, and wraps it to the terminal with all lines behind the head.
+func (a *app) say(head string, columns int, text string) {
+	width := 0
+	if a.width > 0 {
+		width = max(a.width-columns, minText)
+	}
+	for i, l := range wrap(text, width) {
+		if i > 0 {
+			head = strings.Repeat(" ", columns)
+		}
+		fmt.Fprintln(a.out, strings.TrimRight(head+l, " "))
+	}
+}
+
+// cell is one field of a table, with its style.
+type cell struct{ text, style string }
+
+// table prints rows in columns. The last column is text: it is wrapped, or on
+// lines of its own below the row, where the terminal is too narrow. Columns named
+// in drop are left out, in that order, while the others do not fit.
+func (a *app) table(indent string, head []string, rows [][]cell, drop ...string) {
+	last := len(head) - 1
+	keep := make([]int, 0, last)
+	for i := range last {
+		keep = append(keep, i)
+	}
+	width := make([]int, len(head))
+	for i, h := range head {
+		width[i] = visible(h)
+		for _, r := range rows {
+			width[i] = max(width[i], visible(r[i].text))
+		}
+	}
+	fixed := func() int {
+		n := len(indent)
+		for _, i := range keep {
+			n += width[i] + 2
+		}
+		return n
+	}
+	for _, d := range drop {
+		if a.width == 0 || fixed()-2 <= a.width {
+			break
+		}
+		keep = slices.DeleteFunc(keep, func(i int) bool { return head[i] == d })
+	}
+	left := fixed()
+	below := a.width > 0 && width[last] > a.width-left && a.width-left < minText
+	line := func(r []cell) {
+		var b strings.Builder
+		b.WriteString(indent)
+		for _, i := range keep {
+			b.WriteString(a.paint(r[i].style, r[i].text) + strings.Repeat(" ", width[i]-visible(r[i].text)+2))
+		}
+		switch text := r[last]; {
+		case !below:
+			a.say(b.String(), left, a.paint(text.style, text.text))
+		default:
+			fmt.Fprintln(a.out, strings.TrimRight(b.String(), " "))
+			if text.text != "" {
+				in := indent + "     "
+				a.say(in, len(in), a.paint(text.style, text.text))
+			}
+		}
+	}
+	if strings.Join(head, "") != "" {
+		h := make([]cell, len(head))
+		for i, s := range head {
+			h[i] = cell{s, faint}
+		}
+		if below {
+			h[last] = cell{}
+		}
+		line(h)
+	}
+	for _, r := range rows {
+		line(r)
+	}
+}

@@ -1100,7 +1100,14 @@ func (d *Discovery) Result() *Result {
 		}
 	}
 	res.SMs = slices.DeleteFunc(res.SMs, func(s SM) bool { return s.Port == fabric.None })
-	slices.SortFunc(res.SMs, func(a, b SM) int { return cmp.Compare(a.Port, b.Port) })
+	// A port that was asked twice counts once, with an answer if it gave one.
+	slices.SortStableFunc(res.SMs, func(a, b SM) int {
+		if a.Port == b.Port && a.Silent != b.Silent {
+			return map[bool]int{false: -1, true: 1}[a.Silent]
+		}
+		return cmp.Compare(a.Port, b.Port)
+	})
+	res.SMs = slices.CompactFunc(res.SMs, func(a, b SM) bool { return a.Port == b.Port })
 	slices.Sort(res.Silent)
 	slices.Sort(res.SilentAt)
 	res.SilentAt = slices.Compact(res.SilentAt)

@@ -88,11 +88,20 @@ func (m *Machine) Target() Peer { return m.target }
 // Peers are the other managers that the last discovery saw, best first.
 func (m *Machine) Peers() []Peer { return m.peers }
 
-// trusted tells whether a peer may be handed the subnet to: it has our key, or
-// nobody has one.
-func (m *Machine) trusted(p *Peer) bool {
-	return p.Info.SMKey == m.cfg.SMKey || p.Info.SMKey == 0 || m.cfg.SMKey == 0
+// DefaultKey is the SM_Key of managers that nobody gave one, opensm's too: it is
+// no secret.
+const DefaultKey = 1
+
+// Trusts reports whether a manager with these data may be handed the subnet to,
+// and may tell this one what to do: it shows this manager's key. A manager with
+// no key of its own trusts every other, one with the default key those that show
+// none.
+func (m *Machine) Trusts(i mad.SMInfo) bool {
+	return i.SMKey == m.cfg.SMKey || m.cfg.SMKey == 0 || m.cfg.SMKey == DefaultKey && i.SMKey == 0
 }
+
+// Secret reports whether the SM_Key of this manager is to be hidden.
+func (m *Machine) Secret() bool { return m.cfg.SMKey > DefaultKey }
 
 // better tells whether the peer outranks this manager.
 func (m *Machine) better(p *Peer) bool { return p.Standing().Better(m.cfg.Self) }
@@ -126,7 +135,7 @@ func (m *Machine) Discovered(peers []Peer) Action {
 	case mad.SMMaster:
 		for i := range m.peers {
 			p := &m.peers[i]
-			if m.better(p) && m.trusted(p) && (p.Info.State == mad.SMStandby || p.Info.State == mad.SMMaster) {
+			if m.better(p) && m.Trusts(p.Info) && (p.Info.State == mad.SMStandby || p.Info.State == mad.SMMaster) {
 				m.target = *p
 				return Handover
 			}
@@ -173,10 +182,14 @@ func (m *Machine) Polled(info *mad.SMInfo, dead bool) Action {
 	return Discover
 }
 
-// Received handles a Set of SMInfo from another manager.
+// Received handles a Set of SMInfo from another manager. Nothing comes of one
+// that is not trusted, or whose state does not entitle it to what it asks for.
 func (m *Machine) Received(mod uint32, p Peer) Action {
-	if !m.trusted(&p) {
+	if !m.Trusts(p.Info) {
 		return Nothing
+	}
+	if from := p.Info.State; from != mad.SMMaster && (mod != mad.SMInfoAcknowledge || from != mad.SMStandby) {
+		return Nothing // only a master gives orders (IBA vol 1, 14.4.1)
 	}
 	switch mod {
 	case mad.SMInfoHandover:
@@ -209,13 +222,16 @@ func (m *Machine) Received(mod uint32, p Peer) Action {
 	return Nothing
 }
 
-// Saw takes over what a known manager says of itself now.
-func (m *Machine) Saw(i mad.SMInfo) {
+// Saw takes over what a manager says of itself now, one that is not known yet
+// included.
+func (m *Machine) Saw(p Peer) {
 	for k := range m.peers {
-		if m.peers[k].Info.GUID == i.GUID {
-			m.peers[k].Info = i
+		if m.peers[k].Info.GUID == p.Info.GUID {
+			m.peers[k].Info = p.Info
+			return
 		}
 	}
+	m.peers = append(m.peers, p)
 }
 
 // Lost notes that nobody serves SMInfo any more where the peer of that number
@@ -241,7 +257,7 @@ func (m *Machine) Heir() (Peer, bool) {
 		return Peer{}, false
 	}
 	for _, p := range m.peers {
-		if p.Info.State == mad.SMStandby && m.trusted(&p) {
+		if p.Info.State == mad.SMStandby && m.Trusts(p.Info) {
 			m.target = p
 			return p, true
 		}

@@ -45,8 +45,9 @@ type Store interface {
 // Config of a subnet; the zero value of each field means its default.
 type Config struct {
 	Priority uint8 // 0..15, higher wins
-	// SMKey is what other managers must have to be handed the subnet to, and
-	// what they compare; 0 is none, and trusts everyone.
+	// SMKey is what other managers must show to be handed the subnet to and to
+	// give orders; 0 is none, and trusts everyone. One above elect.DefaultKey is
+	// shown to no other than those that have it and the master.
 	SMKey    uint64
 	Policy   program.Policy
 	LMC      ib.LMC
@@ -167,10 +168,17 @@ type Subnet struct {
 	tr    transport.Transport
 	log   *slog.Logger
 	port  transport.Port
-	elect *elect.Machine
+	elect *election
 	start time.Time
 
 	in       *inbox
+	sending  sync.Mutex // of the transport's Send
+	refused  atomic.Uint64
+	act      atomic.Uint32            // SMInfo's ActCount
+	standing atomic.Pointer[standing] // what the receiver answers SMInfo with
+	callers  map[string]*caller       // that asked for SMInfo and showed no M_Key
+	shares   shares
+	sweepers time.Time // until when the SA waits for a sweep's SMPs
 	slots    []slot
 	idle     []uint16
 	last     uint16 // the slot that was taken last
@@ -203,11 +211,13 @@ type Subnet struct {
 	busy       bool             // a sweep is under way
 	looked     map[ib.GUID]bool // nodes that the sweep under way looks at; nil all
 	retryAt    time.Time
-	act        uint32
 
 	handoverUntil time.Time
 	linger        time.Time             // until when a former master still answers questions
 	heard         time.Time             // when the last of them came, or the heir was not to be seen yet
+	mute          []elect.Peer          // ports with the IsSM bit that did not answer SMInfo
+	polled        map[ib.GUID]time.Time // known managers that asked for SMInfo, and when
+	announced     time.Time             // when this master last told another one of itself
 	strangers     map[ib.GUID]time.Time // ports that asked for SMInfo, and when they were last looked at
 	trapTID       uint32
 	counters      Counters
@@ -242,7 +252,7 @@ type SweepStats struct {
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
 	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(),
-		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}}
+		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[string]*caller{}, shares: shares{}, polled: map[ib.GUID]time.Time{}}
 	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
 	for i := len(s.slots) - 1; i >= 0; i-- {
 		s.idle = append(s.idle, uint16(i))
@@ -271,7 +281,8 @@ func (s *Subnet) Run(ctx context.Context) error {
 		return fmt.Errorf("%s/%d is an Ethernet port, it has no subnet", s.port.Device, s.port.Num)
 	}
 	s.load()
-	s.elect = elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}, SMKey: s.cfg.SMKey, Misses: s.cfg.PollMisses})
+	s.elect = &election{Machine: elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}, SMKey: s.cfg.SMKey, Misses: s.cfg.PollMisses}), changed: s.stand}
+	s.stand()
 	if err := s.tr.SetIsSM(true); err != nil {
 		return fmt.Errorf("announce the subnet manager on %s/%d: %w", s.port.Device, s.port.Num, err)
 	}
@@ -369,10 +380,10 @@ func (s *Subnet) discovering(ctx context.Context) error {
 	s.ev, s.busy = events{}, true
 	t0, n0 := time.Now(), s.counters.SMPs
 	d := discover.New(s.options())
-	if err := s.pump(ctx, d); err != nil {
+	res, err := s.walk(ctx, d)
+	if err != nil {
 		return err
 	}
-	res := d.Result()
 	s.learnGUID(res.Fabric)
 	if s.elect.State() != mad.SMDiscovering {
 		// Handed the subnet meanwhile: what was found serves.
@@ -462,6 +473,7 @@ func (s *Subnet) master(ctx context.Context) error {
 	light := time.Now().Add(s.cfg.Sweep)
 	period := s.keyPeriod()
 	renew := time.Now().Add(period)
+	peers := time.Now().Add(s.cfg.Poll)
 	if s.fab == nil {
 		// Made master by another's handover: the fabric is to be learned first.
 		s.ev.full, s.ev.reason = true, "handover"
@@ -504,6 +516,14 @@ func (s *Subnet) master(ctx context.Context) error {
 			light = now.Add(s.cfg.Sweep)
 			continue
 		}
+		watch := len(s.elect.Peers())+len(s.mute) > 0
+		if watch && !now.Before(peers) {
+			peers = now.Add(s.cfg.Poll)
+			if err := s.pollPeers(ctx); err != nil {
+				return err
+			}
+			continue
+		}
 		if period > 0 && !now.Before(renew) {
 			renew = now.Add(period)
 			if err := s.renewKeys(ctx); err != nil {
@@ -526,6 +546,9 @@ func (s *Subnet) master(ctx context.Context) error {
 		}
 		if period > 0 {
 			d = min(d, renew.Sub(now))
+		}
+		if watch {
+			d = min(d, peers.Sub(now))
 		}
 		held := s.mcastDirty
 		if held {
@@ -580,7 +603,7 @@ func (s *Subnet) checkLocal() error {
 func (s *Subnet) end() {
 	if s.elect.State() == mad.SMMaster && len(s.elect.Peers()) > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
-		s.askPeers(ctx)
+		s.askPeers(ctx, false)
 		cancel()
 	}
 	if p, ok := s.elect.Heir(); ok {

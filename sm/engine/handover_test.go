@@ -73,6 +73,15 @@ type other struct {
 	mu     sync.Mutex
 	info   mad.SMInfo
 	status mad.Status
+	obeys  bool       // takes the subnet when it is handed over
+	seen   mad.SMInfo // what a Set showed last
+	traps  int
+}
+
+func (o *other) set(f func(*other)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f(o)
 }
 
 func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
@@ -94,10 +103,20 @@ func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
 				return
 			}
 			p := in[0]
-			if mad.MethodOf(&p.MAD) != mad.MethodGet || mad.AttrOf(&p.MAD) != mad.AttrSMInfo {
+			if mad.MethodOf(&p.MAD) == mad.MethodTrap {
+				o.set(func(o *other) { o.traps++ })
+			}
+			if m := mad.MethodOf(&p.MAD); m != mad.MethodGet && m != mad.MethodSet || mad.AttrOf(&p.MAD) != mad.AttrSMInfo {
 				continue
 			}
 			o.mu.Lock()
+			if mad.MethodOf(&p.MAD) == mad.MethodSet {
+				if o.seen.Decode(mad.SMPData(&p.MAD)[:]); !o.obeys {
+					o.mu.Unlock()
+					continue
+				}
+				o.info.State = mad.SMMaster
+			}
 			p.MAD[3] = uint8(mad.MethodGetResp)
 			mad.SetStatus(&p.MAD, o.status|mad.StatusDirection)
 			o.info.Append(mad.SMPData(&p.MAD)[:0])

@@ -31,6 +31,8 @@ func (x *Snapshot) WriteMetrics(w io.Writer) {
 	one("traps_total", x.Counters.Traps)
 	one("sa_requests_total", x.Counters.SA)
 	one("sa_requests_repeated_total", x.Counters.Again)
+	one("sa_requests_busy_total", x.Counters.Busy)
+	one("sa_requests_expired_total", x.Counters.Expired)
 	each := func(name, label string, m map[string]uint64) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			fmt.Fprintf(w, "ibnetsm_%s{%s,%s=%q} %d\n", name, l, label, k, m[k])

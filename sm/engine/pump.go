@@ -21,6 +21,8 @@ type Counters struct {
 	Traps    uint64            `json:"traps"`
 	SA       uint64            `json:"sa_requests"`
 	Again    uint64            `json:"sa_requests_repeated"` // not answered, for the first of them still waited
+	Busy     uint64            `json:"sa_requests_busy"`     // answered BUSY: their sender has too many waiting
+	Expired  uint64            `json:"sa_requests_expired"`  // not answered, for nobody waited any more
 	Sent     map[string]uint64 `json:"sent"`                 // by method and attribute
 	Received map[string]uint64 `json:"received"`             // requests and traps
 
@@ -60,20 +62,20 @@ type forgetful interface {
 	Forgets() bool
 }
 
-// receive hands packets to the owner until the transport ends.
+// receive hands packets to the owner until the transport ends. What others ask
+// of the manager's state is answered here where that needs no decision: however
+// long the owner computes, it is not taken for gone.
 func (s *Subnet) receive(ctx context.Context) {
 	more, _ := s.tr.(eager)
-	for b := s.in.space(ctx); b != nil; b = s.in.space(ctx) {
-		n, err := s.tr.Recv(ctx, b)
-		s.in.put(b[:n])
+	in := make([]transport.Packet, 64)
+	for s.in.await(ctx) {
+		n, err := s.tr.Recv(ctx, in)
+		s.sort(in[:n])
 		// All that is there, before the owner begins: what repeats a request is
 		// found while that one waits.
-		for more != nil && err == nil && n == len(b) {
-			if b = s.in.free(); b == nil {
-				break
-			}
-			n, err = more.TryRecv(b)
-			s.in.put(b[:n])
+		for k := 0; more != nil && err == nil && n == len(in) && k < 64; k++ {
+			n, err = more.TryRecv(in)
+			s.sort(in[:n])
 		}
 		signal(s.in.wake)
 		if err != nil {
@@ -81,6 +83,43 @@ func (s *Subnet) receive(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// sort puts what was received where it waits for the owner.
+func (s *Subnet) sort(ps []transport.Packet) {
+	now := time.Now()
+	for i := range ps {
+		p := &ps[i]
+		if asksSMInfo(p) && s.answerSMInfo(p) {
+			continue
+		}
+		if !s.in.put(p, now) && mad.ClassOf(&p.MAD) == mad.ClassSA {
+			s.refuse(p)
+		}
+		p.Long = nil
+	}
+}
+
+// refuse answers a request to the SA of a sender that has too many waiting.
+func (s *Subnet) refuse(p *transport.Packet) {
+	s.refused.Add(1)
+	var h mad.SAHeader
+	if h.Decode(p.Bytes()) != nil || s.standing.Load().info.State != mad.SMMaster {
+		return
+	}
+	r := h.Response(mad.StatusBusy)
+	r.SMKey, r.AttrOffset = 0, 0
+	out := transport.Packet{LID: p.LID, QPN: p.QPN, QKey: p.QKey, SL: p.SL, PKeyIndex: p.PKeyIndex,
+		HasGRH: p.HasGRH, GID: p.GID, HopLimit: 0xff, TrafficClass: p.TrafficClass, FlowLabel: p.FlowLabel}
+	out.SetMessage(r.Append(nil), false)
+	_ = s.put(&out)
+}
+
+// put sends a packet; the owner and the receiver may both.
+func (s *Subnet) put(p *transport.Packet) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.tr.Send(p)
 }
 
 // sendRequest puts a request on the wire in a free slot.
@@ -103,7 +142,7 @@ func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
 	}
 	s.counters.SMPs++
 	s.count(r.Method, r.Attr)
-	if err := s.tr.Send(&s.pkt); err != nil {
+	if err := s.put(&s.pkt); err != nil {
 		s.release(i)
 		return err
 	}
@@ -224,15 +263,15 @@ func (s *Subnet) overdue(own *pumped) {
 
 var errUnheard = errors.New("nothing was heard of it")
 
-// next takes one batch of packets or one command, or waits for the timer.
+// next serves what waits, for a moment, or one command, or waits for the timer.
 func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {
 	select {
 	case <-s.in.wake:
 		b, err := s.in.take()
 		for i := range b {
 			s.packet(&b[i])
-			b[i].Long = nil
 		}
+		s.serve()
 		return err
 	case f := <-s.cmds:
 		f()
@@ -242,6 +281,69 @@ func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {
 		return ctx.Err()
 	}
 	return nil
+}
+
+const (
+	// serveMost is how many requests of others are served before the answers to
+	// the manager's own are looked at again, serveTime how long at most, but for
+	// one request.
+	serveMost = 64
+	serveTime = time.Millisecond
+)
+
+// serve handles requests of others: what concerns managers and the fabric first.
+// While SMPs are under way the SA gets two thirds of the time at most.
+func (s *Subnet) serve() {
+	for range serveMost {
+		p := s.in.note()
+		if p == nil {
+			break
+		}
+		s.packet(p)
+	}
+	begin := time.Now()
+	if d := s.sweepers.Sub(begin); s.fly > 0 && d > 0 {
+		time.AfterFunc(d, func() { signal(s.in.wake) })
+		return
+	}
+	defer s.in.again()
+	at := begin
+	for range serveMost {
+		p := s.in.ask(at)
+		if p == nil {
+			break
+		}
+		s.packet(p)
+		now := time.Now()
+		s.in.spent(now.Sub(at))
+		if at = now; now.Sub(begin) > serveTime {
+			break
+		}
+	}
+	if d := at.Sub(begin); d > serveTime {
+		s.sweepers = at.Add(d / 2)
+	}
+}
+
+// compute runs f beside the owner, which serves others meanwhile. f must not
+// use what the owner changes; when ctx ends it is left to itself.
+func (s *Subnet) compute(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	go func() {
+		f()
+		close(done)
+		signal(s.in.wake)
+	}()
+	for {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err := s.next(ctx, nil); err != nil {
+			return err
+		}
+	}
 }
 
 var errTimer = errors.New("timer")
@@ -268,7 +370,7 @@ func (s *Subnet) packet(p *transport.Packet) {
 		return
 	}
 	switch {
-	case c.IsSMP() && mad.AttrOf(&p.MAD) == mad.AttrSMInfo && (m == mad.MethodGet || m == mad.MethodSet):
+	case asksSMInfo(p):
 		s.smInfo(p)
 	case c == mad.ClassSubnLID && m == mad.MethodTrap && mad.AttrOf(&p.MAD) == mad.AttrNotice:
 		s.trap(p)

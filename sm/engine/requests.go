@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"ibnetworkd/ib"
@@ -19,50 +20,62 @@ import (
 // now is the clock of the SA.
 func (s *Subnet) now() time.Duration { return time.Since(s.start) }
 
-// answer turns a received SMP around.
-func (s *Subnet) answer(p *transport.Packet, m mad.Method) {
-	p.MAD[3] = uint8(m)
-	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
-		p.MAD[4] |= 0x80
-	}
+// turned is a received SMP as its answer.
+func turned(p *transport.Packet, m mad.Method) transport.Packet {
 	out := transport.Packet{LID: p.LID, SL: p.SL, QPN: 0, MAD: p.MAD}
-	if err := s.tr.Send(&out); err != nil {
+	out.MAD[3] = uint8(m)
+	if mad.ClassOf(&out.MAD) == mad.ClassSubnDR {
+		out.MAD[4] |= 0x80
+	}
+	return out
+}
+
+// answer sends a received SMP back.
+func (s *Subnet) answer(p *transport.Packet, m mad.Method) {
+	out := turned(p, m)
+	if err := s.put(&out); err != nil {
 		s.counters.Dropped++
 	}
 }
 
-// smInfo answers Get and Set of SMInfo.
+// smInfo handles Get and Set of SMInfo as far as the receiver has not.
 func (s *Subnet) smInfo(p *transport.Packet) {
 	s.received("SMInfo")
-	data := mad.SMPData(&p.MAD)
-	var theirs mad.SMInfo
-	set := mad.MethodOf(&p.MAD) == mad.MethodSet
-	mod := mad.ModOf(&p.MAD)
-	if set {
-		if theirs.Decode(data[:]) != nil || mod < mad.SMInfoHandover || mod > mad.SMInfoDiscover || theirs.GUID == s.port.PortGUID {
-			mad.SetStatus(&p.MAD, mad.StatusInvalidField)
-			s.answer(p, mad.MethodGetResp)
-			return
+	if mad.MethodOf(&p.MAD) == mad.MethodGet {
+		if p.Retries != answeredGet {
+			s.introduce(p)
 		}
+		s.stranger(p)
+		return
+	}
+	data := mad.SMPData(&p.MAD)
+	mod := mad.ModOf(&p.MAD)
+	var theirs mad.SMInfo
+	if theirs.Decode(data[:]) != nil || mod < mad.SMInfoHandover || mod > mad.SMInfoDiscover || theirs.GUID == s.port.PortGUID {
+		mad.SetStatus(&p.MAD, mad.StatusInvalidField)
+		s.answer(p, mad.MethodGetResp)
+		return
+	}
+	if k := s.cfg.Policy.MKey; k != 0 && mad.MKeyOf(&p.MAD) != k {
+		// As a port does with a Set that has the wrong M_Key, and opensm.
+		s.warnOnce("smset"+theirs.GUID.String(), "a Set of SMInfo has the wrong M_Key; it is ignored", "from", theirs.GUID.String(), "from_lid", p.LID.String(), "to", controlName(mod))
+		return
 	}
 	from := elect.Peer{Info: theirs, LID: p.LID, Path: s.pathTo(theirs.GUID)}
 	was := s.elect.State()
-	a := elect.Nothing
-	if set {
-		a = s.elect.Received(mod, from)
+	a := s.elect.Received(mod, from)
+	info := s.elect.Info(s.act.Add(1))
+	if s.elect.Secret() && !s.elect.Trusts(theirs) {
+		info.SMKey = 0
 	}
-	s.act++
-	info := s.elect.Info(s.act)
-	// With the SM_Key, which the architecture lets only a proven master see (IBA
-	// vol 1, 14.2.5.13): opensm hands over to nobody who does not show it.
 	*data = [64]byte{}
-	if set && a == elect.Nothing && mod != mad.SMInfoAcknowledge {
+	if a == elect.Nothing && mod != mad.SMInfoAcknowledge {
 		mad.SetStatus(&p.MAD, mad.StatusInvalidField)
 	}
 	info.Append(data[:0])
 	s.answer(p, mad.MethodGetResp)
-	if !set {
-		s.stranger(p)
+	if !s.elect.Trusts(theirs) {
+		s.warnOnce("smset"+theirs.GUID.String(), "another manager has another SM_Key; what it asks for is refused", "from", theirs.GUID.String(), "from_lid", p.LID.String(), "priority", theirs.Priority, "to", controlName(mod))
 		return
 	}
 	s.log.Info("told by another manager", "by", theirs.GUID.String(), "priority", theirs.Priority, "to", controlName(mod), "was", was.String(), "now", s.elect.State().String())
@@ -110,6 +123,7 @@ func (s *Subnet) stranger(p *transport.Packet) {
 	g := s.fab.Ports[at].GUID
 	for _, k := range s.elect.Peers() {
 		if k.Info.GUID == g {
+			s.polled[g] = time.Now()
 			return
 		}
 	}
@@ -161,7 +175,7 @@ func (s *Subnet) pathTo(g ib.GUID) []uint8 {
 // other manager's. It goes by directed route where one is known, for that
 // works whatever the forwarding tables say, and by LID otherwise.
 func (s *Subnet) sendSMInfo(to elect.Peer, mod uint32) {
-	info := s.elect.Info(s.act)
+	info := s.elect.Info(s.act.Load())
 	var data [64]byte
 	info.Append(data[:0])
 	s.trapTID++
@@ -175,7 +189,7 @@ func (s *Subnet) sendSMInfo(to elect.Peer, mod uint32) {
 	}
 	s.counters.SMPs++
 	s.count(mad.MethodSet, mad.AttrSMInfo)
-	if err := s.tr.Send(&p); err != nil {
+	if err := s.put(&p); err != nil {
 		s.log.Warn("cannot reach the other manager", "err", err)
 	}
 }
@@ -193,7 +207,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 	rep := transport.Packet{LID: p.LID, SL: p.SL, MAD: p.MAD}
 	rep.MAD[3] = uint8(mad.MethodTrapRepress)
 	mad.SetMKey(&rep.MAD, s.keyAt(p.LID))
-	if err := s.tr.Send(&rep); err != nil {
+	if err := s.put(&rep); err != nil {
 		s.counters.Dropped++
 	}
 	s.counters.Traps++
@@ -284,6 +298,11 @@ func (s *Subnet) sa(p *transport.Packet) {
 		}
 		s.heard = time.Now()
 	}
+	now := time.Now()
+	if asksTable(mad.MethodOf(&p.MAD)) && s.shares.spent(p.LID, now) {
+		s.refuse(p)
+		return
+	}
 	r, c := s.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes()})
 	if r.MAD != nil {
 		out := &s.reply
@@ -291,12 +310,15 @@ func (s *Subnet) sa(p *transport.Packet) {
 		// The hop limit that arrived is what was left of the sender's.
 		out.HasGRH, out.GID, out.HopLimit, out.TrafficClass, out.FlowLabel = p.HasGRH, p.GID, 0xff, p.TrafficClass, p.FlowLabel
 		out.SetMessage(r.MAD, r.RMPP)
-		err := s.tr.Send(out)
+		if r.RMPP {
+			s.shares.sent(p.LID, len(r.MAD), now)
+		}
+		err := s.put(out)
 		if errors.Is(err, transport.ErrBusy) {
 			// The header alone: to be asked for again.
 			out.SetMessage(r.MAD[:mad.SADataOffset], false)
 			mad.SetStatus(&out.MAD, mad.StatusBusy)
-			err = s.tr.Send(out)
+			err = s.put(out)
 		}
 		if err != nil {
 			s.warnOnce("sasend", "cannot answer an SA request", "to", p.LID.String(), "err", err)
@@ -330,7 +352,7 @@ func (s *Subnet) send(rs []sa.Report) {
 			}
 		}
 		mad.SetTID(&p.MAD, uint64(unslotted|s.trapTID&0x7fffffff))
-		if err := s.tr.Send(&p); err != nil {
+		if err := s.put(&p); err != nil {
 			s.counters.Dropped++
 		}
 	}
@@ -350,9 +372,9 @@ func (s *Subnet) standby(ctx context.Context) error {
 	defer s.admin.Forget()
 	s.fab, s.shown, s.have, s.ev = nil, nil, tables{}, events{}
 	s.publish()
-	s.announce()
+	s.announce(s.elect.Master())
 	next := time.Now().Add(s.cfg.Poll)
-	told := time.Now()
+	told, lid, sm := time.Now(), s.port.LID, s.port.SMLID
 	for s.elect.State() == mad.SMStandby {
 		if s.lingers() {
 			if err := s.seeHeir(); err != nil {
@@ -391,9 +413,11 @@ func (s *Subnet) standby(ctx context.Context) error {
 			m := s.elect.Master()
 			s.log.Warn("the master is gone", "master", m.Info.GUID.String(), "master_lid", m.LID.String())
 		case elect.Nothing:
-			if time.Since(told) > 5*time.Second {
-				told = time.Now()
-				s.announce()
+			if time.Since(told) > announceEvery || lid != s.port.LID || sm != s.port.SMLID {
+				// The master may not have seen this manager, whose port could not
+				// send before it had a LID.
+				lid, sm, told = s.port.LID, s.port.SMLID, time.Now()
+				s.announce(s.elect.Master())
 			}
 		}
 	}
@@ -435,27 +459,62 @@ func nobody(r *smp.Reply) bool {
 }
 
 // askPeers asks the other managers that are known for their state, which a
-// master is not told when it changes.
-func (s *Subnet) askPeers(ctx context.Context) error {
+// master is not told when it changes, and the ports that did not answer as
+// managers though they say to be. With idle it leaves out those that stand by and
+// have polled this manager lately.
+func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
+	peers := s.elect.Peers()
+	all := append(slices.Clone(peers), s.mute...)
 	l := &smp.List{Done: func(r *smp.Reply) {
+		p := all[r.Tag]
 		var i mad.SMInfo
-		if r.OK() && i.Decode(r.Data[:]) == nil {
-			s.elect.Saw(i)
-		} else if nobody(r) {
+		if r.OK() && i.Decode(r.Data[:]) == nil && i.GUID == p.Info.GUID {
+			p.Info = i
+			s.elect.Saw(p)
+			s.mute = slices.DeleteFunc(s.mute, func(m elect.Peer) bool { return m.Info.GUID == i.GUID })
+		} else if nobody(r) && int(r.Tag) < len(peers) {
 			s.elect.Lost(int(r.Tag))
 		}
 	}}
-	for i, p := range s.elect.Peers() {
+	for i, p := range all {
+		if idle && p.Info.State == mad.SMStandby && time.Since(s.polled[p.Info.GUID]) < 2*s.cfg.Poll {
+			continue
+		}
 		l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: p.Path, Tag: uint64(i)})
 	}
 	return s.pumpWith(ctx, l, s.cfg.PollTimeout, 0)
 }
 
+// pollPeers is what a master does at each poll interval: the worse of two masters
+// hands over, and the better one says that it is there.
+func (s *Subnet) pollPeers(ctx context.Context) error {
+	if err := s.askPeers(ctx, true); err != nil || s.elect.State() != mad.SMMaster {
+		return err
+	}
+	if err := s.hand(ctx, s.elect.Discovered(s.elect.Peers())); err != nil || s.elect.State() != mad.SMMaster {
+		return err
+	}
+	for _, p := range s.elect.Peers() {
+		if p.Info.State == mad.SMMaster && s.elect.Trusts(p.Info) && time.Since(s.announced) > announceEvery {
+			s.announced = time.Now()
+			s.announce(p)
+		}
+	}
+	return nil
+}
+
+// announceEvery is the time between two announcements to the same effect.
+const announceEvery = 5 * time.Second
+
 // announce tells a master of lower standing by trap 144 that this manager is
-// ready to take over, so that it need not wait for its next sweep.
-func (s *Subnet) announce() {
-	m := s.elect.Master()
-	if !(smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}).Better(m.Standing()) || !m.LID.IsUnicast() || !s.port.LID.IsUnicast() {
+// ready to take over, so that it need not wait for its next sweep. It may have
+// been met before it had a LID: then it is the one that the local port was told.
+func (s *Subnet) announce(m elect.Peer) {
+	to := m.LID
+	if s.elect.State() == mad.SMStandby && s.port.SMLID.IsUnicast() {
+		to = s.port.SMLID
+	}
+	if !(smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}).Better(m.Standing()) || !to.IsUnicast() || !s.port.LID.IsUnicast() {
 		return
 	}
 	n := mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: uint32(s.port.NodeType), TrapNumber: mad.TrapCapMaskChange, IssuerLID: s.port.LID}
@@ -463,8 +522,8 @@ func (s *Subnet) announce() {
 	var p transport.Packet
 	s.trapTID++
 	mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(unslotted|s.trapTID&0x7fffffff), 0, n.AppendSMP(nil))
-	p.LID = m.LID
-	if err := s.tr.Send(&p); err != nil && !errors.Is(err, transport.ErrClosed) {
+	p.LID = to
+	if err := s.put(&p); err != nil && !errors.Is(err, transport.ErrClosed) {
 		s.log.Debug("trap 144 was not sent", "err", err)
 	}
 }

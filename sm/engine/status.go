@@ -66,7 +66,8 @@ func (s *Subnet) Refresh() *Snapshot {
 }
 
 func (s *Subnet) publish() {
-	s.counters.Again = s.in.repeated()
+	s.counters.Again, s.counters.Expired = s.in.dropped()
+	s.counters.Busy = s.refused.Load()
 	x := &Snapshot{Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
 		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.want.engine, TopLID: s.top, Sweeps: s.sweeps,
 		LastSweep: s.lastSweep, Retrying: slices.Clone(s.silentAt), Counters: s.counters.copy(), SACounters: s.admin.Counters(), At: time.Now()}

@@ -29,10 +29,10 @@ func (s *Subnet) fullSweep(ctx context.Context) error {
 	ev := s.ev
 	s.ev, s.looked = events{}, nil
 	d := discover.New(s.options())
-	if err := s.pump(ctx, d); err != nil {
+	res, err := s.walk(ctx, d)
+	if err != nil {
 		return err
 	}
-	res := d.Result()
 	if res.Fabric == nil {
 		s.warnOnce("local", "the local port does not answer", "why", fmt.Sprint(res.Warnings))
 		s.ev.full, s.ev.reason = true, ev.reason
@@ -47,8 +47,23 @@ func (s *Subnet) fullSweep(ctx context.Context) error {
 	return s.configure(ctx, res, t0, n0, "full", ev.reason)
 }
 
+// walk makes a discovery.
+func (s *Subnet) walk(ctx context.Context, d *discover.Discovery) (res *discover.Result, err error) {
+	if err = s.pump(ctx, d); err == nil {
+		err = s.compute(ctx, func() { res = d.Result() })
+	}
+	return res, err
+}
+
 // others lets the election see the managers that a master's walk met.
 func (s *Subnet) others(ctx context.Context, res *discover.Result) error {
+	s.mute = nil
+	for _, x := range res.SMs {
+		if path, ok := program.PathTo(res.Fabric, x.Port); ok && x.Silent {
+			p := &res.Fabric.Ports[x.Port]
+			s.mute = append(s.mute, elect.Peer{Info: mad.SMInfo{GUID: p.GUID}, LID: p.Info.LID(), Path: path})
+		}
+	}
 	return s.hand(ctx, s.elect.Discovered(peers(res)))
 }
 
@@ -68,7 +83,7 @@ func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
 // leaves to its choice.
 func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: mad.SMInfoHandover, Path: p.Path}
-	info := s.elect.Info(s.act)
+	info := s.elect.Info(s.act.Load())
 	info.Append(r.Data[:0])
 	l := &smp.List{Requests: []smp.Request{r}, Done: func(r *smp.Reply) {
 		if r.OK() {
@@ -113,7 +128,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 			turn = s.lights
 			s.lights++
 		}
-		if err := s.askPeers(ctx); err != nil {
+		if err := s.askPeers(ctx, false); err != nil {
 			return err
 		}
 		found, err := s.lightSweep(ctx, f, turn)
@@ -154,10 +169,10 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 			d.AskDescription(f.Ports[p].Node)
 		}
 	}
-	if err := s.pump(ctx, d); err != nil {
+	res, err := s.walk(ctx, d)
+	if err != nil {
 		return err
 	}
-	res := d.Result()
 	if res.Fabric == nil {
 		s.ev.full, s.ev.reason = true, ev.reason
 		return nil
@@ -174,19 +189,19 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	return s.configure(ctx, res, t0, n0, kind, ev.reason)
 }
 
-func (s *Subnet) knowsPeers() bool { return len(s.elect.Peers()) > 0 }
+func (s *Subnet) knowsPeers() bool { return len(s.elect.Peers())+len(s.mute) > 0 }
 
 // mergePeers adds the managers known before that are still in the fabric and
 // still say so.
 func (s *Subnet) mergePeers(res *discover.Result) *discover.Result {
 	m := *res
-	for _, p := range s.elect.Peers() {
+	for k, p := range slices.Concat(s.elect.Peers(), s.mute) {
 		i := res.Fabric.EndPortByGUID(p.Info.GUID)
 		if i == fabric.None || res.Fabric.Ports[i].Info.CapMask()&fabric.CapIsSM == 0 ||
 			slices.ContainsFunc(res.SMs, func(x discover.SM) bool { return x.Port == i }) {
 			continue
 		}
-		m.SMs = append(slices.Clone(m.SMs), discover.SM{Port: i, Info: p.Info})
+		m.SMs = append(slices.Clone(m.SMs), discover.SM{Port: i, Info: p.Info, Silent: k >= len(s.elect.Peers())})
 	}
 	return &m
 }
@@ -354,7 +369,11 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	for _, w := range append(slices.Clone(res.Warnings), res.Silent...) {
 		s.warnOnce(w, "discovery", "problem", w)
 	}
-	a := lid.Assign(res.Fabric, s.memory, lid.Options{LMC: s.cfg.LMC, Reassign: s.cfg.Reassign && s.fab == nil})
+	memory, opt := s.memory, lid.Options{LMC: s.cfg.LMC, Reassign: s.cfg.Reassign && s.fab == nil}
+	var a lid.Result
+	if err := s.compute(ctx, func() { a = lid.Assign(res.Fabric, memory, opt) }); err != nil {
+		return err
+	}
 	for _, w := range a.Warnings {
 		s.warnOnce(w, "LIDs", "problem", w)
 	}
@@ -381,19 +400,29 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		if s.cfg.QoS != nil {
 			opt.Layers = 8
 		}
-		r, err := route.Build(f, opt)
-		if err == nil && s.cfg.QoS != nil {
-			var lack error
-			if s.want.qos, lack = qos.Build(f, r.NumLayers, *s.cfg.QoS); lack != nil && r.NumLayers > 1 {
-				s.warnOnce("layers", "routing does without service levels", "why", lack)
-				opt.Layers = 0
-				r, err = route.Build(f, opt)
+		var r route.Result
+		var lanes *qos.Tables
+		var err, lack error
+		build := func() {
+			r, err = route.Build(f, opt)
+			if err == nil && s.cfg.QoS != nil {
+				if lanes, lack = qos.Build(f, r.NumLayers, *s.cfg.QoS); lack != nil && r.NumLayers > 1 {
+					opt.Layers = 0
+					r, err = route.Build(f, opt)
+				}
 			}
+		}
+		if err := s.compute(ctx, build); err != nil {
+			return err
+		}
+		if lack != nil {
+			s.warnOnce("layers", "routing does without service levels", "why", lack)
 		}
 		if err != nil {
 			s.log.Error("no routes", "err", err)
 			return s.pause(ctx, time.Second)
 		}
+		s.want.qos = lanes
 		s.want.lft, s.want.sl, s.want.engine, s.want.layers = r.LFT, r.SL, r.Engine, r.NumLayers
 		warn = r.Warnings
 	}
@@ -412,7 +441,11 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			pol.SMSLs[e] = levelTo(f, s.want.sl, e)
 		}
 	}
-	keys := partition.Tables(f, s.cfg.Partitions, have.pkeys)
+	partitions := s.cfg.Partitions
+	var keys partition.Plan
+	if err := s.compute(ctx, func() { keys = partition.Tables(f, partitions, have.pkeys) }); err != nil {
+		return err
+	}
 	for _, e := range f.EndPorts {
 		// A host may restart after its table was read and before its port is
 		// Active, and nothing shows it: what a port holds in Init is either
@@ -714,7 +747,7 @@ func (s *Subnet) finish(f *fabric.Fabric, t0 time.Time, n0 uint64, kind, reason 
 
 // smRecords lists the managers for the SA: this one and the others.
 func (s *Subnet) smRecords(f *fabric.Fabric, res *discover.Result) []sa.SMInfo {
-	out := []sa.SMInfo{{Port: f.SMPort, Info: s.elect.Info(s.act)}}
+	out := []sa.SMInfo{{Port: f.SMPort, Info: s.elect.Info(s.act.Load())}}
 	for _, p := range s.elect.Peers() {
 		if i := f.EndPortByGUID(p.Info.GUID); i != fabric.None && i != f.SMPort {
 			out = append(out, sa.SMInfo{Port: i, Info: p.Info})
@@ -752,7 +785,12 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 	}
 	s.mcastDirty = false
 	f := s.fab
-	want := mcast.Build(f, s.admin.Groups())
+	groups := s.admin.Groups()
+	var want mcast.Tables
+	if err := s.compute(ctx, func() { want = mcast.Build(f, groups) }); err != nil {
+		s.mcastDirty = true
+		return err
+	}
 	have := s.have.mft
 	reqs := program.MFT(f, have, want, s.have.fresh)
 	again := map[uint64]bool{}

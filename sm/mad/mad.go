@@ -425,5 +425,8 @@ func PutLR(b *Buf, m Method, a AttrID, mod uint32, tid uint64, key ib.MKey, data
 // SetMKey overwrites the M_Key of the SMP b.
 func SetMKey(b *Buf, k ib.MKey) { be.PutUint64(b[24:], uint64(k)) }
 
+// MKeyOf is the M_Key of the SMP b.
+func MKeyOf(b *Buf) ib.MKey { return ib.MKey(be.Uint64(b[24:])) }
+
 // SMPData is the 64 bytes of attribute data of the SMP b.
 func SMPData(b *Buf) *[64]byte { return (*[64]byte)(b[64:128]) }

@@ -1,0 +1,247 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/elect"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+)
+
+// standing is what the receiver answers Get(SMInfo) with, published whenever it
+// changes; immutable.
+type standing struct {
+	info   mad.SMInfo
+	mkey   ib.MKey
+	secret bool                 // the SM_Key is shown only to those that may see it
+	known  map[string]time.Time // callers that may, by route, and until when
+}
+
+// election is the state machine, which publishes every change.
+type election struct {
+	*elect.Machine
+	changed func()
+}
+
+func (e *election) SetGUID(g ib.GUID) { e.Machine.SetGUID(g); e.changed() }
+func (e *election) Restart()          { e.Machine.Restart(); e.changed() }
+func (e *election) Retire()           { e.Machine.Retire(); e.changed() }
+
+func (e *election) Discovered(peers []elect.Peer) elect.Action {
+	defer e.changed()
+	return e.Machine.Discovered(peers)
+}
+
+func (e *election) Polled(info *mad.SMInfo, dead bool) elect.Action {
+	defer e.changed()
+	return e.Machine.Polled(info, dead)
+}
+
+func (e *election) Received(mod uint32, p elect.Peer) elect.Action {
+	defer e.changed()
+	return e.Machine.Received(mod, p)
+}
+
+// stand publishes what the receiver answers with.
+func (s *Subnet) stand() {
+	n := &standing{info: s.elect.Info(0), mkey: s.cfg.Policy.MKey, secret: s.elect.Secret()}
+	if o := s.standing.Load(); o != nil {
+		n.known = o.known
+	}
+	s.standing.Store(n)
+}
+
+// asksSMInfo reports whether a packet is a request for SMInfo.
+func asksSMInfo(p *transport.Packet) bool {
+	m := mad.MethodOf(&p.MAD)
+	return p.Err == nil && mad.ClassOf(&p.MAD).IsSMP() && mad.AttrOf(&p.MAD) == mad.AttrSMInfo && (m == mad.MethodGet || m == mad.MethodSet)
+}
+
+// answeredGet in Packet.Retries, which has no meaning on what was received,
+// marks a Get(SMInfo) that the receiver has answered.
+const answeredGet = 1
+
+// answerSMInfo answers a Get in the receiver, unless the owner is to find out who
+// asks before. It reports whether nothing is left to be done with it.
+func (s *Subnet) answerSMInfo(p *transport.Packet) bool {
+	p.Retries = 0
+	if mad.MethodOf(&p.MAD) != mad.MethodGet {
+		return false
+	}
+	n := s.standing.Load()
+	info := n.info
+	switch {
+	case !n.secret, n.mkey != 0 && mad.MKeyOf(&p.MAD) == n.mkey, time.Now().Before(n.known[origin(p)]):
+	case n.mkey != 0, *mad.SMPData(&p.MAD) != [64]byte{}:
+		info.SMKey = 0
+	default:
+		return false
+	}
+	q := s.smInfoAnswer(p, info)
+	_ = s.put(&q)
+	// A master looks who it was; no other does.
+	p.Retries = answeredGet
+	return info.State != mad.SMMaster
+}
+
+// smInfoAnswer is the answer to a Get.
+func (s *Subnet) smInfoAnswer(p *transport.Packet, info mad.SMInfo) transport.Packet {
+	info.ActCount = s.act.Add(1)
+	out := turned(p, mad.MethodGetResp)
+	data := mad.SMPData(&out.MAD)
+	*data = [64]byte{}
+	info.Append(data[:0])
+	return out
+}
+
+// origin tells where an SMP came from: the ports out on the way back, or the LID
+// after a 0.
+func origin(p *transport.Packet) string {
+	if mad.ClassOf(&p.MAD) != mad.ClassSubnDR {
+		return string([]byte{0, byte(p.LID >> 8), byte(p.LID)})
+	}
+	var m mad.SMP
+	m.Decode(&p.MAD)
+	n := min(int(m.HopCount), mad.MaxHops)
+	back := slices.Clone(m.Return[1 : 1+n])
+	slices.Reverse(back)
+	return string(back)
+}
+
+// caller is somebody who asked for SMInfo without proof.
+type caller struct {
+	until time.Time // when it is looked at again
+	held  []transport.Packet
+	open  int // requests under way
+	port  ib.GUID
+	info  mad.SMInfo
+	found bool
+}
+
+const (
+	callersMost = 256
+	callersHeld = 4
+	// callerKnown is how long the outcome is valid.
+	callerKnown = 10 * time.Second
+)
+
+// introduce answers a Get(SMInfo) of somebody who may see the SM_Key, or not,
+// after it was asked back: the manager that it must be shows the same key, or is
+// the master that this manager stands by for. opensm gives no proof when it
+// asks, and takes one that hides its key for a stranger. The question back has a
+// payload, which is a sign not to ask again.
+func (s *Subnet) introduce(p *transport.Packet) {
+	r := origin(p)
+	now := time.Now()
+	c := s.callers[r]
+	if c != nil && now.Before(c.until) {
+		if c.open > 0 && len(c.held) < callersHeld {
+			c.held = append(c.held, *p)
+			return
+		}
+		s.answerCaller(p, c)
+		return
+	}
+	path, ok := s.wayBack(p)
+	if len(s.callers) >= callersMost {
+		for k, o := range s.callers {
+			if now.After(o.until) {
+				delete(s.callers, k)
+			}
+		}
+	}
+	if !ok || len(s.callers) >= callersMost || len(s.idle) < 2 {
+		s.answerCaller(p, &caller{})
+		return
+	}
+	c = &caller{until: now.Add(callerKnown), held: []transport.Packet{*p}}
+	s.callers[r] = c
+	own := &pumped{Source: &smp.List{}, timeout: s.cfg.PollTimeout, retries: 1}
+	own.done = func(a *smp.Reply) {
+		var n mad.NodeInfo
+		switch {
+		case !a.OK():
+		case a.Attr == mad.AttrNodeInfo && n.Decode(a.Data[:]) == nil:
+			c.port = n.PortGUID
+		case a.Attr == mad.AttrSMInfo:
+			c.found = c.info.Decode(a.Data[:]) == nil
+		}
+		if c.open--; c.open > 0 {
+			return
+		}
+		if s.maySee(c) {
+			s.meet(r, c.until)
+		}
+		for i := range c.held {
+			s.answerCaller(&c.held[i], c)
+		}
+		c.held = nil
+	}
+	for _, a := range []mad.AttrID{mad.AttrNodeInfo, mad.AttrSMInfo} {
+		q := smp.Request{Method: mad.MethodGet, Attr: a, Path: path}
+		if a == mad.AttrSMInfo {
+			info := s.elect.Info(s.act.Load())
+			info.SMKey = 0
+			info.Append(q.Data[:0])
+		}
+		c.open++
+		if s.sendRequest(own, &q, 0) != nil {
+			own.done(&smp.Reply{Request: q, Timeout: true})
+		}
+	}
+}
+
+// maySee reports whether a caller that was asked back may see the SM_Key.
+func (s *Subnet) maySee(c *caller) bool {
+	if !c.found || c.info.GUID != c.port || c.port == 0 {
+		return false
+	}
+	master := s.elect.State() != mad.SMMaster && s.elect.Master().Info.GUID == c.port && c.info.State == mad.SMMaster
+	return master || s.elect.Trusts(c.info)
+}
+
+func (s *Subnet) answerCaller(p *transport.Packet, c *caller) {
+	info := s.elect.Info(0)
+	if !s.maySee(c) {
+		info.SMKey = 0
+	}
+	out := s.smInfoAnswer(p, info)
+	if s.put(&out) != nil {
+		s.counters.Dropped++
+	}
+}
+
+// meet lets the receiver answer a caller.
+func (s *Subnet) meet(route string, until time.Time) {
+	n := *s.standing.Load()
+	known := map[string]time.Time{route: until}
+	for k, t := range n.known {
+		if k != route && time.Now().Before(t) {
+			known[k] = t
+		}
+	}
+	n.known = known
+	s.standing.Store(&n)
+}
+
+// wayBack is the directed route to where an SMP came from.
+func (s *Subnet) wayBack(p *transport.Packet) ([]uint8, bool) {
+	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+		back := origin(p)
+		return []uint8(back), back != ""
+	}
+	if m := s.elect.Master(); s.elect.State() == mad.SMStandby && p.LID == m.LID {
+		return m.Path, len(m.Path) > 0
+	}
+	if s.fab != nil {
+		if lids := s.fab.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None && lids[p.LID] != s.fab.SMPort {
+			return program.PathTo(s.fab, lids[p.LID])
+		}
+	}
+	return nil, false
+}

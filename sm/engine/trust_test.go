@@ -1,0 +1,265 @@
+package engine_test
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+)
+
+func heapMiB() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc >> 20
+}
+
+const secret = 0x1234567890abcdef
+
+// A manager that does not show the key is not handed the subnet, however high its
+// priority; one that shows it is. With the default key it need not show any.
+func TestForeignKey(t *testing.T) {
+	for _, tt := range []struct {
+		own, theirs uint64
+		want        string
+	}{
+		{secret, 0, "Master"}, {secret, 1, "Master"}, {secret, 0x4242, "Master"}, {secret, secret, "Standby"},
+		{1, 0, "Standby"}, {1, 1, "Standby"}, {1, 2, "Master"}, {0, 2, "Standby"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.Star(6, 8)
+			w := newWorld(t, f, simfabric.Options{})
+			defer w.close()
+			hosts := hostsOf(f)
+			s, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: tt.own, Sweep: 200 * time.Millisecond})
+			w.settle(hosts[0], s, time.Second)
+			o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMStandby, SMKey: tt.theirs})
+			o.obeys = true
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if x := s.Snapshot(); x.State != tt.want {
+				t.Errorf("key %#x beside a better manager with key %#x: %s, want %s", tt.own, tt.theirs, x.State, tt.want)
+			}
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if tt.want == "Master" && o.seen.SMKey == secret {
+				t.Error("the key was shown to the other manager")
+			}
+		})
+	}
+}
+
+// An ordinary host that asks does not see the key, by LID or by directed route;
+// the host of another manager that has it does.
+func TestKeyIsHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(6, 8)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
+		w.settle(hosts[0], a, time.Second)
+		b, _ := w.manager(hosts[3], engine.Config{Priority: 1, SMKey: secret})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if x := b.Snapshot(); x.State != "Standby" {
+			t.Fatalf("the worse manager is %s", x.State)
+		}
+		x := a.Snapshot()
+		if len(x.Others) != 1 {
+			t.Fatalf("the master knows %v", x.Others)
+		}
+		ask := func(c *client, lid ib.LID, path []uint8, key ib.MKey, data []byte) (i mad.SMInfo, err error) {
+			c.tid++
+			k := transport.Packet{LID: lid}
+			if path != nil {
+				k.LID = ib.LIDPermissive
+				mad.PutDR(&k.MAD, mad.MethodGet, mad.AttrSMInfo, 0, uint64(c.tid), key, path, data)
+			} else {
+				mad.PutLR(&k.MAD, mad.MethodGet, mad.AttrSMInfo, 0, uint64(c.tid), key, data)
+			}
+			r, err := c.exchange(&k)
+			i.Decode(mad.SMPData(&r.MAD)[:])
+			return i, err
+		}
+		claim := (&mad.SMInfo{GUID: f.Ports[hosts[2]].GUID, State: mad.SMMaster, Priority: 15}).Append(nil)
+		c := w.client(t, hosts[2])
+		for what, m := range map[string]struct {
+			guid  ib.GUID
+			state mad.SMState
+		}{"the master": {f.Ports[hosts[0]].GUID, mad.SMMaster}, "the standby": {f.Ports[hosts[3]].GUID, mad.SMStandby}} {
+			to := x.Fabric.EndPortByGUID(m.guid)
+			path := pathFrom(t, x.Fabric, x.Fabric.EndPortByGUID(f.Ports[hosts[2]].GUID), to)
+			for how, got := range map[string]func() (mad.SMInfo, error){
+				"by LID":                          func() (mad.SMInfo, error) { return ask(c, x.Fabric.Ports[to].LID, nil, 0, nil) },
+				"by LID, claiming to be master":   func() (mad.SMInfo, error) { return ask(c, x.Fabric.Ports[to].LID, nil, 0, claim) },
+				"by route":                        func() (mad.SMInfo, error) { return ask(c, 0, path, 0, nil) },
+				"by route, claiming to be master": func() (mad.SMInfo, error) { return ask(c, 0, path, 0, claim) },
+				"with an M_Key":                   func() (mad.SMInfo, error) { return ask(c, 0, path, 7, nil) },
+			} {
+				i, err := got()
+				if err != nil || i.GUID != m.guid || i.State != m.state || i.SMKey != 0 {
+					t.Errorf("%s asked %s: %+v, %v; want it without its key", what, how, i, err)
+				}
+			}
+		}
+	})
+}
+
+// pathFrom is a directed route from one host to another.
+func pathFrom(t *testing.T, f *fabric.Fabric, from, to int32) []uint8 {
+	t.Helper()
+	at := map[int32][]uint8{f.Ports[f.Ports[from].Peer].Node: {f.Ports[from].Num}}
+	for q := []int32{f.Ports[f.Ports[from].Peer].Node}; len(q) > 0; q = q[1:] {
+		first, n := f.PortRange(q[0])
+		for p := first + 1; p < first+n; p++ {
+			o := f.Ports[p].Peer
+			if o == fabric.None {
+				continue
+			}
+			path := smp.PathTo(at[q[0]], f.Ports[p].Num)
+			if o == to {
+				return path
+			}
+			if m := f.Ports[o].Node; f.Nodes[m].Switch != fabric.None && at[m] == nil {
+				at[m] = path
+				q = append(q, m)
+			}
+		}
+	}
+	t.Fatal("no path")
+	return nil
+}
+
+// Orders come from a trusted master alone, with the M_Key where there is one.
+func TestOrders(t *testing.T) {
+	const mkey = 0x77
+	for _, tt := range []struct {
+		name  string
+		cfg   engine.Config
+		key   uint64
+		mkey  ib.MKey
+		state mad.SMState
+		mod   uint32
+		want  string // of a standby afterwards
+	}{
+		{"disable", engine.Config{SMKey: secret}, secret, 0, mad.SMMaster, mad.SMInfoDisable, "NotActive"},
+		{"disable without the key", engine.Config{SMKey: secret}, 0, 0, mad.SMMaster, mad.SMInfoDisable, "Standby"},
+		{"disable with another key", engine.Config{SMKey: secret}, 5, 0, mad.SMMaster, mad.SMInfoDisable, "Standby"},
+		{"disable by a standby", engine.Config{SMKey: secret}, secret, 0, mad.SMStandby, mad.SMInfoDisable, "Standby"},
+		{"handover by a standby", engine.Config{SMKey: secret}, secret, 0, mad.SMStandby, mad.SMInfoHandover, "Standby"},
+		{"handover without the key", engine.Config{SMKey: secret}, 0, 0, mad.SMMaster, mad.SMInfoHandover, "Standby"},
+		{"handover", engine.Config{SMKey: secret}, secret, 0, mad.SMMaster, mad.SMInfoHandover, "Master"},
+		{"handover with the default key", engine.Config{SMKey: 1}, 0, 0, mad.SMMaster, mad.SMInfoHandover, "Master"},
+		{"disable without the M_Key", mkeyed(engine.Config{SMKey: secret}, mkey), secret, 0, mad.SMMaster, mad.SMInfoDisable, "Standby"},
+		{"disable with the M_Key", mkeyed(engine.Config{SMKey: secret}, mkey), secret, mkey, mad.SMMaster, mad.SMInfoDisable, "NotActive"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := gen.Star(6, 8)
+				w := newWorld(t, f, simfabric.Options{})
+				defer w.close()
+				hosts := hostsOf(f)
+				tt.cfg.Priority = 14
+				a, _ := w.manager(hosts[0], tt.cfg)
+				w.settle(hosts[0], a, time.Second)
+				tt.cfg.Priority = 1
+				b, _ := w.manager(hosts[3], tt.cfg)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if x := b.Snapshot(); x.State != "Standby" {
+					t.Fatalf("the worse manager is %s", x.State)
+				}
+				c := w.client(t, hosts[2])
+				info := mad.SMInfo{GUID: f.Ports[hosts[2]].GUID, SMKey: tt.key, State: tt.state, Priority: 15}
+				k := transport.Packet{LID: a.Snapshot().Fabric.Ports[a.Snapshot().Fabric.EndPortByGUID(f.Ports[hosts[3]].GUID)].LID}
+				c.tid = 1
+				mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, tt.mod, 1, tt.mkey, info.Append(nil))
+				r, err := c.exchange(&k)
+				if x := b.Refresh(); x.State != tt.want {
+					t.Errorf("%s (status %#x, %v), want %s", x.State, uint16(mad.StatusOf(&r.MAD)), err, tt.want)
+				}
+				if (err == nil && mad.StatusOf(&r.MAD) == 0) != (tt.want != "Standby") {
+					t.Errorf("status %#x, %v", uint16(mad.StatusOf(&r.MAD)), err)
+				}
+				var shown mad.SMInfo
+				if err == nil && shown.Decode(mad.SMPData(&r.MAD)[:]) == nil && tt.key != secret && shown.SMKey == secret {
+					t.Error("the answer shows the key")
+				}
+			})
+		})
+	}
+}
+
+func mkeyed(c engine.Config, k ib.MKey) engine.Config {
+	c.Policy = program.DefaultPolicy()
+	c.Policy.MKey, c.Policy.Protect = k, 1
+	return c
+}
+
+// Two masters see each other within a poll interval, whatever made them two: the
+// worse hands over, the better says that it is there.
+func TestTwoMasters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(6, 8)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		s, _ := w.manager(hosts[0], engine.Config{Priority: 5, Sweep: time.Hour, SMKey: 1})
+		w.settle(hosts[0], s, time.Second)
+		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMNotActive})
+		o.obeys = true
+		worse := w.other(t, hosts[4], mad.SMInfo{Priority: 1, State: mad.SMStandby})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if x := s.Snapshot(); x.State != "Master" {
+			t.Fatalf("%s beside a manager at rest", x.State)
+		}
+		worse.set(func(o *other) { o.info.State = mad.SMMaster })
+		time.Sleep(500 * time.Millisecond) // the interval is 250 ms
+		synctest.Wait()
+		worse.set(func(o *other) {
+			if o.traps == 0 {
+				t.Error("a worse master is not told")
+			}
+			o.info.State = mad.SMStandby
+		})
+		o.set(func(o *other) { o.info.State = mad.SMMaster })
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if x := s.Snapshot(); x.State != "Standby" {
+			t.Errorf("%s beside a better master", x.State)
+		}
+	})
+}
+
+// However long a master computes, it is not taken for gone: SMInfo is answered
+// beside that.
+func TestThinkingMasterIsAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		a, _ := w.manager(hosts[0], engine.Config{Priority: 14})
+		w.settle(hosts[0], a, time.Second)
+		b, _ := w.manager(hosts[5], engine.Config{Priority: 1})
+		time.Sleep(time.Second)
+		a.Hold(func() { time.Sleep(10 * time.Second) })
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if x := b.Snapshot(); x.State != "Standby" {
+			t.Errorf("the standby is %s while the master is busy", x.State)
+		}
+	})
+}

@@ -540,10 +540,13 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 		line("Port", "%s/%d, GUID %v, LID %v, %s", x.Device, x.Port, x.PortGUID, x.LID, x.PortState)
 		line("State", "%s, priority %d", x.State, x.Priority)
 		if x.Master != nil {
-			line("Master", "%v, LID %v, priority %d", x.Master.GUID, x.Master.LID, x.Master.Priority)
+			line("Master", "%v, LID %v, priority %d%s", x.Master.GUID, x.Master.LID, x.Master.Priority, untrusted(x.Master))
 		}
 		for _, o := range x.Others {
-			line("Other manager", "%v, LID %v, priority %d, %s", o.GUID, o.LID, o.Priority, o.State)
+			line("Other manager", "%v, LID %v, priority %d, %s%s", o.GUID, o.LID, o.Priority, o.State, untrusted(&o))
+		}
+		if x.DoubledLIDs > 0 {
+			line("Trouble", "%d LIDs are used twice: the other manager gives out LIDs too", x.DoubledLIDs)
 		}
 		if x.State == "Master" {
 			line("Subnet", "%d nodes, %d of them switches, %d links, highest LID %v, routing %s", x.Nodes, x.Switches, x.Links, x.TopLID, x.Routing)
@@ -561,6 +564,14 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 			x.Counters.Timeouts, x.Counters.Errors, x.Counters.SA, x.Counters.Traps, x.Counters.Dropped)
 		w.Flush()
 	}
+}
+
+// untrusted says that neither manager hands over to the other.
+func untrusted(m *engine.Manager) string {
+	if m.Problem == "" {
+		return ""
+	}
+	return ", not trusted: " + m.Problem
 }
 
 func reason(s string) string {

@@ -65,6 +65,8 @@ type Machine struct {
 	missed int
 	dead   int
 	peers  []Peer
+	// ignored are managers that are not trusted and only say that they are master.
+	ignored map[ib.GUID]bool
 }
 
 // New starts in the state Discovering.
@@ -121,11 +123,12 @@ func (m *Machine) Discovered(peers []Peer) Action {
 	switch m.state {
 	case mad.SMDiscovering:
 		// A master of whatever standing is left in peace: it will see a better
-		// one and hand over. So is a better one that has yet to decide.
+		// one and hand over. So is a better one that has yet to decide, if it is
+		// trusted: another may never do.
 		for _, want := range []mad.SMState{mad.SMMaster, mad.SMStandby, mad.SMDiscovering} {
 			for i := range m.peers {
 				p := &m.peers[i]
-				if p.Info.State == want && (want == mad.SMMaster || m.better(p)) {
+				if p.Info.State == want && (want == mad.SMMaster && !m.ignored[p.Info.GUID] || m.better(p) && want != mad.SMMaster && m.Trusts(p.Info)) {
 					return m.standby(*p)
 				}
 			}
@@ -173,7 +176,7 @@ func (m *Machine) Polled(info *mad.SMInfo, dead bool) Action {
 		case mad.SMStandby, mad.SMDiscovering:
 			// Not master any more, or not yet. If it outranks this manager it
 			// gets there; if not, somebody must.
-			if m.better(&m.master) && info.State == mad.SMDiscovering {
+			if m.better(&m.master) && info.State == mad.SMDiscovering && m.Trusts(*info) {
 				return Nothing
 			}
 		}
@@ -245,6 +248,15 @@ func (m *Machine) Lost(k int) {
 // Restart goes back to Discovering: the link was down, the port lost its LID.
 func (m *Machine) Restart() {
 	m.state, m.target = mad.SMDiscovering, Peer{}
+}
+
+// Ignore leaves a manager out of account that is not trusted, and starts over.
+func (m *Machine) Ignore(g ib.GUID) {
+	if m.ignored == nil || len(m.ignored) > 1024 {
+		m.ignored = map[ib.GUID]bool{}
+	}
+	m.ignored[g] = true
+	m.Restart()
 }
 
 // Retire is the end of a manager that stays to answer for a while: nobody hands

@@ -178,6 +178,7 @@ type Subnet struct {
 	standing atomic.Pointer[standing] // what the receiver answers SMInfo with
 	callers  map[string]*caller       // that asked for SMInfo and showed no M_Key
 	shares   shares
+	rivals   rivals
 	sweepers time.Time // until when the SA waits for a sweep's SMPs
 	slots    []slot
 	idle     []uint16
@@ -252,7 +253,7 @@ type SweepStats struct {
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
 	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(),
-		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[string]*caller{}, shares: shares{}, polled: map[ib.GUID]time.Time{}}
+		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[string]*caller{}, shares: shares{}, rivals: rivals{said: map[ib.GUID]time.Time{}}, polled: map[ib.GUID]time.Time{}}
 	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
 	for i := len(s.slots) - 1; i >= 0; i-- {
 		s.idle = append(s.idle, uint16(i))

@@ -76,6 +76,8 @@ type other struct {
 	obeys  bool       // takes the subnet when it is handed over
 	seen   mad.SMInfo // what a Set showed last
 	traps  int
+
+	handsOver bool // when a trap comes while it is master
 }
 
 func (o *other) set(f func(*other)) {
@@ -104,7 +106,16 @@ func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
 			}
 			p := in[0]
 			if mad.MethodOf(&p.MAD) == mad.MethodTrap {
-				o.set(func(o *other) { o.traps++ })
+				o.set(func(o *other) {
+					o.traps++
+					if o.handsOver && o.info.State == mad.SMMaster {
+						var k transport.Packet
+						k.LID = p.LID
+						mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, mad.SMInfoHandover, 77, 0, o.info.Append(nil))
+						o.info.State = mad.SMStandby
+						_ = tr.Send(&k)
+					}
+				})
 			}
 			if m := mad.MethodOf(&p.MAD); m != mad.MethodGet && m != mad.MethodSet || mad.AttrOf(&p.MAD) != mad.AttrSMInfo {
 				continue

@@ -16,6 +16,17 @@ func (x *Snapshot) WriteMetrics(w io.Writer) {
 		master = 1
 	}
 	one("master", master)
+	untrusted := 0
+	for _, m := range x.Others {
+		if m.Problem != "" {
+			untrusted++
+		}
+	}
+	if x.Master != nil && x.Master.Problem != "" {
+		untrusted++
+	}
+	one("untrusted_managers", untrusted)
+	one("doubled_lids", x.DoubledLIDs)
 	one("nodes", x.Nodes)
 	one("switches", x.Switches)
 	one("links", x.Links)

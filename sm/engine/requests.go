@@ -401,6 +401,12 @@ func (s *Subnet) standby(ctx context.Context) error {
 			s.elect.Restart()
 			return errRestart
 		}
+		if s.report(s.elect.Master()); s.idleMaster() {
+			m := s.elect.Master()
+			s.log.Warn("a manager that is not trusted says that it is master and does not configure this port; it is ignored", "guid", m.Info.GUID.String(), "lid", m.LID.String(), "priority", m.Info.Priority)
+			s.elect.Ignore(m.Info.GUID)
+			return errRestart
+		}
 		a, err := s.poll(ctx)
 		if err != nil {
 			return err
@@ -489,6 +495,9 @@ func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 // hands over, and the better one says that it is there.
 func (s *Subnet) pollPeers(ctx context.Context) error {
 	if err := s.askPeers(ctx, true); err != nil || s.elect.State() != mad.SMMaster {
+		return err
+	}
+	if err := s.watchRivals(ctx); err != nil || s.elect.State() != mad.SMMaster {
 		return err
 	}
 	if err := s.hand(ctx, s.elect.Discovered(s.elect.Peers())); err != nil || s.elect.State() != mad.SMMaster {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/elect"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/sa"
@@ -13,28 +14,31 @@ import (
 
 // Snapshot is what a subnet shows of itself; it is immutable.
 type Snapshot struct {
-	Device     string      `json:"device"`
-	Port       uint8       `json:"port"`
-	PortGUID   ib.GUID     `json:"port_guid"`
-	LID        ib.LID      `json:"lid"`
-	PortState  string      `json:"port_state"`
-	State      string      `json:"state"` // Discovering, Standby, Master, NotActive
-	Priority   uint8       `json:"priority"`
-	Master     *Manager    `json:"master,omitempty"` // the one this manager stands by for
-	Others     []Manager   `json:"others,omitempty"` // other managers in the subnet
-	Routing    string      `json:"routing,omitempty"`
-	TopLID     ib.LID      `json:"top_lid,omitempty"`
-	Sweeps     int         `json:"sweeps"`
-	LastSweep  SweepStats  `json:"last_sweep"`
-	Nodes      int         `json:"nodes"`
-	Switches   int         `json:"switches"`
-	EndPorts   int         `json:"end_ports"`
-	Links      int         `json:"links"`
-	Groups     int         `json:"multicast_groups"`
-	Retrying   []ib.GUID   `json:"retrying,omitempty"` // nodes that did not answer or obey
-	Counters   Counters    `json:"counters"`
-	SACounters sa.Counters `json:"sa_counters"`
-	At         time.Time   `json:"at"`
+	Device    string    `json:"device"`
+	Port      uint8     `json:"port"`
+	PortGUID  ib.GUID   `json:"port_guid"`
+	LID       ib.LID    `json:"lid"`
+	PortState string    `json:"port_state"`
+	State     string    `json:"state"` // Discovering, Standby, Master, NotActive
+	Priority  uint8     `json:"priority"`
+	Master    *Manager  `json:"master,omitempty"` // the one this manager stands by for
+	Others    []Manager `json:"others,omitempty"` // other managers in the subnet
+	// DoubledLIDs is how many LIDs two ports have, while another master that is
+	// not trusted gives out LIDs too.
+	DoubledLIDs int         `json:"doubled_lids,omitempty"`
+	Routing     string      `json:"routing,omitempty"`
+	TopLID      ib.LID      `json:"top_lid,omitempty"`
+	Sweeps      int         `json:"sweeps"`
+	LastSweep   SweepStats  `json:"last_sweep"`
+	Nodes       int         `json:"nodes"`
+	Switches    int         `json:"switches"`
+	EndPorts    int         `json:"end_ports"`
+	Links       int         `json:"links"`
+	Groups      int         `json:"multicast_groups"`
+	Retrying    []ib.GUID   `json:"retrying,omitempty"` // nodes that did not answer or obey
+	Counters    Counters    `json:"counters"`
+	SACounters  sa.Counters `json:"sa_counters"`
+	At          time.Time   `json:"at"`
 
 	// Fabric is the subnet as last published, nil unless master.
 	Fabric *fabric.Fabric `json:"-"`
@@ -46,6 +50,12 @@ type Manager struct {
 	LID      ib.LID  `json:"lid"`
 	Priority uint8   `json:"priority"`
 	State    string  `json:"state"`
+	// Problem says why it is not trusted: neither hands over to the other.
+	Problem string `json:"problem,omitempty"`
+}
+
+func (s *Subnet) manager(p elect.Peer) Manager {
+	return Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String(), s.problem(p.Info)}
 }
 
 // Snapshot gives the state as last published; it may be called from any
@@ -69,17 +79,17 @@ func (s *Subnet) publish() {
 	s.counters.Again, s.counters.Expired = s.in.dropped()
 	s.counters.Busy = s.refused.Load()
 	x := &Snapshot{Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
-		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.want.engine, TopLID: s.top, Sweeps: s.sweeps,
+		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.want.engine, TopLID: s.top, Sweeps: s.sweeps, DoubledLIDs: s.rivals.doubled,
 		LastSweep: s.lastSweep, Retrying: slices.Clone(s.silentAt), Counters: s.counters.copy(), SACounters: s.admin.Counters(), At: time.Now()}
 	if s.elect.State() == mad.SMStandby {
-		m := s.elect.Master()
-		x.Master = &Manager{m.Info.GUID, m.LID, m.Info.Priority, m.Info.State.String()}
+		m := s.manager(s.elect.Master())
+		x.Master = &m
 	}
 	for _, p := range s.elect.Peers() {
 		if x.Master != nil && p.Info.GUID == x.Master.GUID {
 			continue
 		}
-		x.Others = append(x.Others, Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String()})
+		x.Others = append(x.Others, s.manager(p))
 	}
 	if f := s.shown; f != nil && s.elect.State() == mad.SMMaster {
 		x.Fabric = s.cfg.Names.Apply(f)

@@ -1,7 +1,9 @@
 package engine_test
 
 import (
+	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,4 +264,126 @@ func TestThinkingMasterIsAlive(t *testing.T) {
 			t.Errorf("the standby is %s while the master is busy", x.State)
 		}
 	})
+}
+
+// Of two managers with one priority that start in the same instant the one with
+// the lower GUID ends as master, whatever the other had done when it was met: a
+// master that has no LID yet, and looks at others only when it is told to, too.
+func TestSameInstant(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		met   mad.SMState
+		later mad.SMState   // what it is afterwards
+		after time.Duration // when that is
+		lid   bool          // it has configured the link before it is met
+	}{
+		{"discovering", mad.SMDiscovering, mad.SMStandby, 0, false},
+		{"discovering, then master", mad.SMDiscovering, mad.SMMaster, 10 * time.Millisecond, false},
+		{"master without LIDs", mad.SMMaster, mad.SMMaster, 10 * time.Millisecond, false},
+		{"master without LIDs for long", mad.SMMaster, mad.SMMaster, 3 * time.Second, false},
+		{"master", mad.SMMaster, mad.SMMaster, 0, true},
+		{"standby", mad.SMStandby, mad.SMStandby, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := gen.Pair()
+				w := newWorld(t, f, simfabric.Options{DelayMin: time.Millisecond, DelayMax: 2 * time.Millisecond})
+				defer w.close()
+				hosts := hostsOf(f)
+				if f.Ports[hosts[0]].GUID > f.Ports[hosts[1]].GUID {
+					hosts[0], hosts[1] = hosts[1], hosts[0]
+				}
+				o := w.other(t, hosts[1], mad.SMInfo{Priority: 5, State: tt.met, SMKey: 1})
+				o.handsOver = true
+				configure := func() {
+					for i, h := range hosts {
+						n := f.Nodes[f.Ports[h].Node].GUID
+						_ = w.sim.SetPortInfo(n, f.Ports[h].Num, func(p *mad.PortInfo) {
+							p.LID, p.MasterSMLID, p.State = ib.LID(i+1), 2, ib.PortActive
+						})
+					}
+				}
+				if tt.lid {
+					configure()
+				}
+				s, _ := w.manager(hosts[0], engine.Config{Priority: 5, SMKey: 1})
+				time.Sleep(tt.after)
+				o.set(func(o *other) {
+					if o.info.State == tt.met {
+						o.info.State = tt.later
+					}
+				})
+				if tt.later == mad.SMMaster && !tt.lid {
+					configure()
+				}
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				o.set(func(o *other) {
+					if x := s.Snapshot(); x.State != "Master" || o.info.State == mad.SMMaster {
+						t.Errorf("the better is %s, the other %v", x.State, o.info.State)
+					}
+				})
+			})
+		})
+	}
+}
+
+// Two masters with different keys say whom they see and why neither hands over,
+// in the log, the status and the metrics, and see LIDs that are used twice.
+func TestRivals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		log := new(buffer)
+		a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret, Sweep: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
+		w.settle(hosts[0], a, time.Second)
+		o := w.other(t, hosts[5], mad.SMInfo{Priority: 3, State: mad.SMMaster, SMKey: 77})
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		g := f.Ports[hosts[5]].GUID
+		if s := log.String(); strings.Count(s, "has another SM_Key") != 1 || !strings.Contains(s, "guid="+g.String()) || !strings.Contains(s, "priority=3") {
+			t.Errorf("the log is:\n%s", s)
+		}
+		x := a.Refresh()
+		if len(x.Others) != 1 || x.Others[0].GUID != g || x.Others[0].Problem == "" || x.State != "Master" {
+			t.Errorf("%s beside %+v", x.State, x.Others)
+		}
+		// What another master does: a LID that somebody has.
+		n := f.Nodes[f.Ports[hosts[7]].Node].GUID
+		pi, _ := w.sim.PortInfo(f.Nodes[f.Ports[hosts[8]].Node].GUID, f.Ports[hosts[8]].Num)
+		if err := w.sim.SetPortInfo(n, f.Ports[hosts[7]].Num, func(p *mad.PortInfo) { p.LID = pi.LID }); err != nil {
+			t.Fatal(err)
+		}
+		seen := false
+		for range 40 {
+			time.Sleep(100 * time.Millisecond)
+			var m strings.Builder
+			x = a.Refresh()
+			x.WriteMetrics(&m)
+			seen = seen || x.DoubledLIDs == 1 && strings.Contains(m.String(), "doubled_lids{") && strings.Contains(m.String(), "untrusted_managers{")
+		}
+		if !seen || !strings.Contains(log.String(), "used_twice=1") {
+			t.Errorf("a LID is used twice and nothing says so:\n%s", log.String())
+		}
+		w.settle(hosts[0], a, time.Second) // it was mended
+		o.set(func(o *other) { o.info.State = mad.SMStandby })
+	})
+}
+
+// A host that only says to be master keeps a manager with a key of its own from
+// the subnet for a while, not for ever.
+func TestMasterByWord(t *testing.T) {
+	for _, state := range []mad.SMState{mad.SMMaster, mad.SMDiscovering, mad.SMStandby} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.Star(6, 8)
+			w := newWorld(t, f, simfabric.Options{})
+			defer w.close()
+			hosts := hostsOf(f)
+			w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: state})
+			s, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
+			w.settle(hosts[0], s, 15*time.Second)
+		})
+	}
 }

@@ -13,7 +13,10 @@ type pathAttr struct {
 }
 
 // linkAttr is what the link at a port can carry.
-func (s *Service) linkAttr(port int32) pathAttr {
+func (s *Service) linkAttr(port int32) pathAttr { return s.links[port] }
+
+// findLink works out linkAttr.
+func (s *Service) findLink(port int32) pathAttr {
 	p := &s.f.Ports[port]
 	a := pathAttr{p.Info.MTUCap(), p.Info.Rate()}
 	if p.Peer != fabric.None {

@@ -158,6 +158,7 @@ type Service struct {
 	owner []int32           // LID to port index
 	ends  []ib.GUID         // of f.EndPorts, in their order, which is that of the GUIDs
 	alias map[ib.GUID]int32 // alias GUIDs, to port index
+	links []pathAttr        // by port: linkAttr
 
 	groups  map[ib.GID]*group
 	mlids   map[ib.LID]int // groups by multicast LID
@@ -234,6 +235,10 @@ func (s *Service) SetState(now time.Duration, st State) (c Changes) {
 	s.ends = s.ends[:0]
 	for _, e := range s.f.EndPorts {
 		s.ends = append(s.ends, s.f.Ports[e].GUID)
+	}
+	s.links = slices.Grow(s.links[:0], len(s.f.Ports))
+	for i := range s.f.Ports {
+		s.links = append(s.links, s.findLink(int32(i)))
 	}
 	s.mlidCap = multicastLIDs(st.Fabric)
 	clear(s.alias)

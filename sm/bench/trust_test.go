@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/simfabric"
+)
+
+// slowStar has SMPs take as long as on a machine with something else to do, so
+// that two first sweeps meet.
+func slowStar() *simfabric.Sim {
+	return simfabric.New(gen.Star(6, 36), simfabric.Options{DelayMin: time.Millisecond, DelayMax: 6 * time.Millisecond})
+}
+
+// TestSameInstant starts ibnetsm and opensm with one priority in the same
+// instant, and one a little later than the other: the lower GUID, which is
+// ibnetsm's, is master in the end.
+func TestSameInstant(t *testing.T) {
+	tl := rigTools(t, "opensm")
+	starts := 8
+	if os.Getenv("IBNET_STARTS") != "" {
+		fmt.Sscan(os.Getenv("IBNET_STARTS"), &starts)
+	}
+	for n := range starts {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			r, sim := inProcess(t, tl, slowStar)
+			// opensm takes some time from its start to its first sweep.
+			mustRun(t, r, "opensm", "H-00002", 5)
+			time.Sleep(150*time.Millisecond + time.Duration(n*120/starts)*time.Millisecond)
+			mustRun(t, r, "ibnetsm", "H-00001", 5)
+			took := until(t, "the lower GUID is master", 30*time.Second, func() bool { l := followed(sim); return l != 0 && l == lidOf(sim, "H-00001") })
+			time.Sleep(time.Second)
+			if l := followed(sim); l != lidOf(sim, "H-00001") {
+				t.Errorf("ports follow LID %s, the lower GUID is %s", l, lidOf(sim, "H-00001"))
+			}
+			t.Logf("after %v", took)
+		})
+	}
+}
+
+// TestKeysBesideOpensm: with one SM_Key the better of ibnetsm and opensm is
+// master and hands over; with two keys none hands over, and ibnetsm says what it
+// sees.
+func TestKeysBesideOpensm(t *testing.T) {
+	tl := rigTools(t, "opensm")
+	for _, c := range []struct {
+		name          string
+		ours, theirs  string // SM_Keys
+		first, second string
+		prio1, prio2  int
+		same          bool
+	}{
+		{"better opensm joins", "0x77", "0x77", "ibnetsm", "opensm", 1, 15, true},
+		{"better ibnetsm joins", "0x77", "0x77", "opensm", "ibnetsm", 1, 15, true},
+		{"better opensm with the default key joins", "0x77", "0x1", "ibnetsm", "opensm", 1, 15, false},
+		{"better opensm with another key joins", "1", "0x77", "ibnetsm", "opensm", 1, 15, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r, sim := inProcess(t, tl, star6)
+			conf := filepath.Join(r.dir, "opensm.conf")
+			if err := os.WriteFile(conf, []byte("sm_key "+c.theirs+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			run := func(kind, host string, prio int) *manager {
+				extra := []string{"--sm-key=" + c.ours}
+				if kind == "opensm" {
+					extra = []string{"-F", conf}
+				}
+				m, err := r.run(kind, host, prio, true, extra...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return m
+			}
+			follows := func(host string) func() bool {
+				return func() bool { l := followed(sim); return l != 0 && l == lidOf(sim, host) }
+			}
+			a := run(c.first, "H-00001", c.prio1)
+			until(t, "the first manager is up", 15*time.Second, follows("H-00001"))
+			b := run(c.second, "H-00002", c.prio2)
+			until(t, "the second manager announces itself", 10*time.Second, func() bool { return sim.FindHost("H-00002")[0].IsSM })
+			ours := a
+			if c.second == "ibnetsm" {
+				ours = b
+			}
+			log := func() string { l, _ := os.ReadFile(ours.log); return string(l) }
+			if c.same {
+				until(t, "the better manager is master", 30*time.Second, follows("H-00002"))
+				time.Sleep(time.Second)
+				if !follows("H-00002")() {
+					t.Error("it does not stay so")
+				}
+				return
+			}
+			until(t, "ibnetsm reports the other manager", 30*time.Second, func() bool { return strings.Contains(log(), "SM_Key") })
+			if strings.Contains(log(), "handing over") {
+				t.Errorf("the subnet was handed over:\n%s", log())
+			}
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/elect"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/smp"
+)
+
+// rivals is what is known of managers of the same subnet that are not trusted:
+// neither hands over to the other, and two masters undo what the other one does.
+type rivals struct {
+	said    map[ib.GUID]time.Time // when each was last reported
+	checked time.Time             // when the LIDs of all ports were last compared
+	doubled int                   // LIDs that two ports had then
+	since   time.Time             // since when a master that is not trusted does nothing
+}
+
+const (
+	rivalAgain = time.Minute
+	// rivalIdle is how long a master that is not trusted may leave the local port
+	// unconfigured before it is not believed to be one.
+	rivalIdle = 10 * time.Second
+)
+
+// problem says why a manager is not trusted, "" if it is.
+func (s *Subnet) problem(i mad.SMInfo) string {
+	switch {
+	case s.elect.Trusts(i):
+		return ""
+	case i.SMKey == 0:
+		return "shows no SM_Key"
+	}
+	return "has another SM_Key"
+}
+
+// report says once a minute that a manager is not trusted.
+func (s *Subnet) report(p elect.Peer) {
+	why := s.problem(p.Info)
+	if why == "" || time.Since(s.rivals.said[p.Info.GUID]) < rivalAgain {
+		return
+	}
+	if len(s.rivals.said) > 1024 {
+		clear(s.rivals.said)
+	}
+	s.rivals.said[p.Info.GUID] = time.Now()
+	lid := p.LID
+	if s.fab != nil {
+		if i := s.fab.EndPortByGUID(p.Info.GUID); i != fabric.None {
+			lid = s.fab.Ports[i].LID
+		}
+	}
+	s.log.Warn("another subnet manager "+why+": neither hands over to the other; stop one of them or give both the same SM_Key", "guid", p.Info.GUID.String(), "lid", lid.String(),
+		"priority", p.Info.Priority, "state", p.Info.State.String(), "own_priority", s.cfg.Priority)
+}
+
+// watchRivals reports managers that are not trusted and, while one of them is
+// master too, looks whether it gives out LIDs that others have.
+func (s *Subnet) watchRivals(ctx context.Context) error {
+	master := false
+	for _, p := range s.elect.Peers() {
+		s.report(p)
+		master = master || p.Info.State == mad.SMMaster && !s.elect.Trusts(p.Info)
+	}
+	if !master {
+		s.rivals.doubled = 0
+		return nil
+	}
+	if s.cfg.Sweep <= 0 || time.Since(s.rivals.checked) < s.cfg.Sweep || s.fab == nil {
+		return nil
+	}
+	s.rivals.checked = time.Now()
+	return s.checkLIDs(ctx)
+}
+
+// checkLIDs reads the LIDs that the ports have by now.
+func (s *Subnet) checkLIDs(ctx context.Context) error {
+	f := s.fab
+	owner := map[ib.LID]int32{}
+	doubled, changed := 0, 0
+	example := ""
+	l := &smp.List{Done: func(r *smp.Reply) {
+		if !r.OK() {
+			return
+		}
+		i := int32(r.Tag)
+		pi := fabric.PortInfo(r.Data)
+		lid := pi.LID()
+		if lid != f.Ports[i].LID {
+			changed++
+		}
+		if o, twice := owner[lid]; twice && lid.IsUnicast() {
+			if doubled++; example == "" {
+				example = fmt.Sprintf("LID %v is that of %s and of %s", lid, f.PortName(o), f.PortName(i))
+			}
+		}
+		owner[lid] = i
+	}}
+	for _, e := range f.EndPorts {
+		if path, ok := program.PathTo(f, e); ok {
+			l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrPortInfo, Mod: uint32(f.Ports[e].Num), Path: path, Tag: uint64(e)})
+		}
+	}
+	if err := s.pump(ctx, l); err != nil {
+		return err
+	}
+	s.rivals.doubled = doubled
+	if doubled+changed > 0 {
+		s.log.Warn("another subnet manager changes the LIDs of this subnet", "changed", changed, "used_twice", doubled, "example", example)
+		s.ev.full, s.ev.reason = true, "LIDs that another manager changed"
+	}
+	return nil
+}
+
+// idleMaster reports whether the master that this manager stands by for is not
+// trusted and has left the local port alone for a while: it only says that it is
+// one.
+func (s *Subnet) idleMaster() bool {
+	m := s.elect.Master()
+	if m.Info.State != mad.SMMaster || s.elect.Trusts(m.Info) || s.port.Num == 0 ||
+		s.port.State == ib.PortActive && (s.port.SMLID == m.LID || !m.LID.IsUnicast()) {
+		s.rivals.since = time.Time{}
+		return false
+	}
+	if s.rivals.since.IsZero() {
+		s.rivals.since = time.Now()
+	}
+	return time.Since(s.rivals.since) > rivalIdle
+}

@@ -164,7 +164,7 @@ func TestFlood(t *testing.T) {
 				}, func() {
 					// However long it took: what was under way is served before, and
 					// what the two looks at the counter leave time for.
-					if d := a.Refresh().SACounters.Requests["PathRecord"] - n; d > 4 {
+					if d := a.Refresh().SACounters.Requests["PathRecord"] - n; d > 16 {
 						t.Errorf("%d tables were made before the answer", d)
 					}
 				})
@@ -207,7 +207,7 @@ func TestCrowd(t *testing.T) {
 		wg.Go(func() {
 			h := mad.NewSA(mad.MethodGetTable, mad.AttrPathRecord, 1, 0)
 			c.tid = 1
-			p := transport.Packet{LID: mustPort(t, c).SMLID, QPN: 1, Timeout: time.Second, Retries: 10}
+			p := transport.Packet{LID: mustPort(t, c).SMLID, QPN: 1, Timeout: time.Second, Retries: 60}
 			p.SetMessage((&mad.PathRecord{}).Append(h.Append(nil)), false)
 			if err := c.tr.Send(&p); err != nil {
 				return

@@ -36,10 +36,11 @@ type (
 		On  link.Target
 		ToS uint8
 	}
-	// SetDCBX puts the host in charge of the link's DCB.
+	// SetDCBX puts the host in charge of the link's DCB. Driver is the link's.
 	SetDCBX struct {
-		On    link.Target
-		Flags uint8
+		On     link.Target
+		Flags  uint8
+		Driver string
 	}
 	// SetPFC sets the priorities with flow control.
 	SetPFC struct {
@@ -544,6 +545,9 @@ func (o RebindVF) String() string {
 func setting(op link.Op) string {
 	switch o := op.(type) {
 	case SetPFC:
+		if o.Delay != 0 {
+			return "CableLength"
+		}
 		return "PFC"
 	case SetETS:
 		return "ETS"

@@ -516,13 +516,12 @@ func (p *planner) dcb() {
 		p.cannot("PFC", priorities(r.PFC.V), why)
 		return
 	}
-	if d.DCBX != nil && *d.DCBX&DCBXHost == 0 {
-		// Settings made while the firmware is in charge are taken back by it.
-		want := *d.DCBX&^DCBXManaged | DCBXHost | DCBXIEEE
-		p.reach(link.Attribute{Name: "DCBX", Wanted: "host", Actual: "firmware"}, false, SetDCBX{On: p.on, Flags: want})
+	if !p.host(d) {
+		return
 	}
-	p.pfc(r, d)
 	p.ets(r, d)
+	p.classesFirst(r, d)
+	p.pfc(r, d)
 	p.dscp(r, d)
 	p.buffers(r, d)
 }
@@ -548,20 +547,8 @@ func (p *planner) pfc(r *units.RoCE, d *DCB) {
 			return
 		}
 	}
-	ok := op.Priority == *d.PFC
-	if m, set := r.CableLength.Get(); set {
-		c := link.Attribute{Name: "CableLength", Wanted: fmt.Sprintf("%d m", m)}
-		if d.Driver != "mlx5_core" {
-			c.Why = link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver %s has no setting for the length of the cable", d.Driver), Next: "write BufferSize= instead"}
-		} else {
-			c.Actual = fmt.Sprintf("%d m", d.Delay)
-			if uint16(m) != d.Delay {
-				op.Delay, ok = uint16(m), false
-			}
-		}
-		p.attr(c)
-	}
-	p.reach(a, ok, op)
+	p.reach(a, op.Priority == *d.PFC, op)
+	p.cable(r, d, op.Priority)
 }
 
 func (p *planner) ets(r *units.RoCE, d *DCB) {
@@ -622,6 +609,16 @@ func (c Classes) String() string {
 func (p *planner) dscp(r *units.RoCE, d *DCB) {
 	want := wantedDSCP(r)
 	trust, hasTrust := r.Trust.Get()
+	if keepsNoDSCP(d.Driver) && (len(want) > 0 || hasTrust && trust == units.TrustDSCP) {
+		name, value := "DSCPToPriority", dscpText(want)
+		if len(want) == 0 {
+			name, value = "Trust", trust.String()
+		}
+		p.cannot(name, value, link.Reason{Code: link.CodeUnsupported,
+			Text: fmt.Sprintf("the driver %s of %s has no priorities by DSCP: the kernel keeps such a list and the card does not use it", d.Driver, p.l.Name),
+			Next: "remove DSCPToPriority=, Priority= and Trust=dscp; use the priority of a VLAN: EgressQOSMaps= below [VLAN]"})
+		return
+	}
 	implied := hasTrust && d.Trust == nil
 	if implied && trust == units.TrustDSCP && len(want) == 0 && len(d.DSCP) == 0 {
 		want[0] = 0 // one entry is what it takes
@@ -700,21 +697,7 @@ func (p *planner) buffers(r *units.RoCE, d *DCB) {
 		p.block(a, op, link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the buffers of %s would need %d bytes, it has %d", p.l.Name, sum, want.Total), Next: "write smaller sizes in BufferSize="})
 		return
 	}
-	// Drivers round sizes up to their cells; asking for the same again would
-	// never end. What was rounded is not less than asked and less than 4 KiB
-	// more (mlx5: a cell of 128 bytes to 2 KiB).
-	p.reach(a, want.Buffer == d.Buffer.Buffer && roundedFrom(d.Buffer.Size, want.Size), op)
-}
-
-const cell = 4096
-
-func roundedFrom(have, want [Priorities]uint32) bool {
-	for i := range have {
-		if have[i] < want[i] || have[i]-want[i] >= cell {
-			return false
-		}
-	}
-	return true
+	p.reach(a, taken(d, want), op)
 }
 
 // String prints sizes and map.

@@ -139,7 +139,29 @@ func TestPlans(t *testing.T) {
 		{name: "OK map changes", index: eth0, text: "[RoCE]\nDSCPToPriority=26:3 48:6\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DSCP = map[uint8]uint8{26: 5, 10: 1} },
 			ops: []string{host, "dcb app replace dev eth0 dscp-prio 26:3", "dcb app add dev eth0 dscp-prio 48:6"}},
 		{name: "OK cable of mlx5", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DCBX = nil },
-			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
+			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off", "dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
+		{name: "bad cable that is not taken", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) {
+			st.Links[2].DCB.DCBX, st.Links[2].DCB.PFC = nil, ptr(uint8(8))
+			st.Fought = map[string]int{"eth0\x00CableLength": 3}
+		}, blocked: []string{"another program changes CableLength of eth0 back each time; it is left as it is / find it: lldpad, mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure eth0"}},
+		{name: "OK CEE goes for IEEE", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) { *st.Links[2].DCB.DCBX = DCBXHost | 0x04 },
+			ops: []string{host, "dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off"}},
+		{name: "OK buffers rounded down by a driver that was not seen to", index: eth0, text: "[RoCE]\nBufferSize=0:128K\n", change: func(_ *link.Snapshot, st *State) {
+			st.Links[2].DCB.DCBX, st.Links[2].DCB.Buffer.Size[0] = nil, 131040
+		}},
+		{name: "OK buffers as the driver answered", index: eth0, text: "[RoCE]\nBufferSize=0:128K\n", change: func(_ *link.Snapshot, st *State) {
+			d := st.Links[2].DCB
+			d.DCBX, d.Buffer.Size[0] = nil, 120000
+			d.Asked = &Buffers{Size: [8]uint32{0: 131072}, Total: 262016}
+		}},
+		{name: "OK buffers a little larger than asked before", index: eth0, text: "[RoCE]\nBufferSize=0:131500\n", change: func(_ *link.Snapshot, st *State) {
+			d := st.Links[2].DCB
+			d.DCBX, d.Buffer.Size[0] = nil, 131040
+			d.Asked = &Buffers{Size: [8]uint32{0: 131072}, Total: 262016}
+		}, ops: []string{"dcb buffer set dev eth0 prio-buffer 0:0 1:0 2:0 3:0 4:0 5:0 6:0 7:0 buffer-size 0:131500 1:0 2:0 3:0 4:0 5:0 6:0 7:0"}},
+		{name: "bad cable without buffers", index: eth0, text: "[RoCE]\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) {
+			st.Links[2].DCB.DCBX, st.Links[2].DCB.Buffer = nil, nil
+		}},
 		{name: "OK classes", index: eth0, text: "[RoCE]\nETS=0:40 3:60 5:strict\nPriorityToClass=4:0\n", ops: []string{host,
 			"dcb ets set dev eth0 tc-tsa 0:ets 1:strict 2:strict 3:ets 4:strict 5:strict 6:strict 7:strict tc-bw 0:40 1:0 2:0 3:60 4:0 5:0 6:0 7:0 prio-tc 0:0 1:1 2:2 3:3 4:0 5:5 6:6 7:7"}},
 		{name: "OK ECN", index: eth0, text: "[RoCE]\nECN=3\n", ops: []string{"echo 1 > /sys/class/net/eth0/ecn/roce_np/enable/3 && echo 1 > /sys/class/net/eth0/ecn/roce_rp/enable/3"}},

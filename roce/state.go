@@ -131,10 +131,12 @@ type DCB struct {
 	PFCCap uint8  `json:"pfc_cap,omitempty"`
 	// Delay is ieee_pfc's allowance; mlx5 takes it for the cable's length in
 	// metres (mlx5e_dcbnl_ieee_setpfc).
-	Delay  uint16          `json:"delay,omitempty"`
-	ETS    *Classes        `json:"ets,omitempty"`
-	Buffer *Buffers        `json:"buffer,omitempty"`
-	DSCP   map[uint8]uint8 `json:"dscp,omitempty"` // priority by DSCP, entries of the table
+	Delay  uint16   `json:"delay,omitempty"`
+	ETS    *Classes `json:"ets,omitempty"`
+	Buffer *Buffers `json:"buffer,omitempty"`
+	// Asked is what Buffer is the driver's answer to, nil if that is not known.
+	Asked *Buffers        `json:"buffer_asked,omitempty"`
+	DSCP  map[uint8]uint8 `json:"dscp,omitempty"` // priority by DSCP, entries of the table
 	// Trust is nil if the driver has no trust table of its own; the order is
 	// that of preference.
 	Trust []units.Trust `json:"trust,omitzero"`

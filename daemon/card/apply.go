@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/configfs"
-	"ibnetworkd/internal/kernel/dcb"
 	"ibnetworkd/internal/kernel/devlink"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rdmanl"
@@ -156,80 +155,6 @@ func (o *Observer) same(on link.Target) error {
 		err = fmt.Errorf("%s is another link now: %w", on.Link, unix.ENODEV)
 	}
 	return err
-}
-
-func (o *Observer) applyDCB(op link.Op) error {
-	if err := open(&o.dcb, dcb.Dial); err != nil {
-		return err
-	}
-	name := op.Target().Link
-	if err := o.same(op.Target()); err != nil {
-		return err
-	}
-	// The structures of DCB are set as a whole: what is not ours is sent back
-	// as it is.
-	now, err := o.dcb.Get(name)
-	if err != nil {
-		return err
-	}
-	lost := fmt.Errorf("%s no longer has this setting", name)
-	switch p := op.(type) {
-	case roce.SetDCBX:
-		return o.dcb.SetDCBX(name, p.Flags)
-	case roce.SetPFC:
-		if now.PFC == nil {
-			return lost
-		}
-		now.PFC.Enabled = p.Priority
-		if p.Delay != 0 {
-			now.PFC.Delay = p.Delay
-		}
-		return o.dcb.SetPFC(name, *now.PFC)
-	case roce.SetETS:
-		if now.ETS == nil {
-			return lost
-		}
-		now.ETS.TxBW, now.ETS.PrioTC = p.Classes.Percent, p.Classes.Class
-		for i, t := range p.Classes.TSA {
-			now.ETS.TSA[i] = dcb.TSA(t)
-		}
-		return o.dcb.SetETS(name, *now.ETS)
-	case roce.SetBuffers:
-		if now.Buffer == nil {
-			return lost
-		}
-		now.Buffer.PrioBuffer, now.Buffer.Size = p.Buffers.Buffer, p.Buffers.Size
-		return o.dcb.SetBuffer(name, *now.Buffer)
-	case roce.SetTrust:
-		if p.Trust == units.TrustPCP {
-			return o.dcb.SetTrust(name, dcb.PCP)
-		}
-		return o.dcb.SetTrust(name, dcb.DSCP)
-	case roce.MapDSCP:
-		// The new entry comes first, so that the DSCP is never without one;
-		// then all others of this DSCP go.
-		keep := dcb.App{Selector: dcb.DSCP, Priority: p.Priority, Protocol: uint16(p.DSCP)}
-		if err := o.dcb.AddApps(name, keep); err != nil && !errors.Is(err, unix.EEXIST) {
-			return err
-		}
-		return o.dropApps(name, now.Apps, func(a dcb.App) bool { return a.Protocol == keep.Protocol && a != keep })
-	case roce.ClearDSCP:
-		return o.dropApps(name, now.Apps, func(dcb.App) bool { return true })
-	}
-	return fmt.Errorf("%w: %s", errors.ErrUnsupported, op)
-}
-
-// dropApps takes entries for DSCPs out of a link's table.
-func (o *Observer) dropApps(name string, apps []dcb.App, drop func(dcb.App) bool) error {
-	for _, a := range apps {
-		if a.Selector != dcb.DSCP || !drop(a) {
-			continue
-		}
-		if err := o.dcb.DelApps(name, a); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	return nil
 }
 
 // vlanOn is a VLAN of a link; ENODEV also if its name is another link's by now.

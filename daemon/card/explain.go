@@ -70,11 +70,27 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.SetDCBX:
 		if unknown || refused || busy {
-			return say("turn LLDP and DCBX off in the card's firmware or at its agent, then: ibnetctl reconfigure "+on.Link, "the firmware keeps DCBX of %s to itself", on.Link)
+			how := "turn LLDP and DCBX off in the card's firmware or at its agent"
+			if o.Driver == "ice" {
+				how = "ethtool --set-priv-flags " + on.Link + " fw-lldp-agent off"
+			}
+			return say(how+", then: ibnetctl reconfigure "+on.Link, "the firmware keeps DCBX of %s to itself, and the other settings of data centre bridging with it", on.Link)
 		}
 	case roce.SetPFC, roce.SetETS, roce.SetTrust, roce.SetBuffers, roce.MapDSCP, roce.ClearDSCP, roce.SetECN:
 		key, show := dcbKey(op)
 		switch {
+		case errors.Is(err, errFirmware):
+			return later("let the host keep DCBX first", "%s of %s waits", key, on.Link)
+		case isAny(err, unix.ENOMEM):
+			// No lack of memory: mlx5 has it for a lossless buffer that is too small
+			// (update_xoff_threshold), and the last byte of ENOTSUPP, which bnxt and
+			// mlx4 answer for what the firmware has not, is the same.
+			switch op.(type) {
+			case roce.SetPFC, roce.SetBuffers:
+				return say("write a larger BufferSize= for the buffers of the priorities in PFC= (dcb buffer show dev "+on.Link+"), or a shorter CableLength=",
+					"the driver of %s refuses %s: a buffer of a priority with flow control is too small for the length of the cable and the largest MTU", on.Link, key)
+			}
+			return say("remove "+key+" from [RoCE], or update the firmware of the card", "the firmware of %s does not have %s", on.Link, key)
 		case errors.Is(err, dcb.ErrNoDCB):
 			return say("take "+key+" out of [RoCE]", "the driver of %s has no data centre bridging any more", on.Link)
 		case unknown:

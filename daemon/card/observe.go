@@ -49,6 +49,11 @@ type Observer struct {
 	done     map[string][]time.Time // corrections by setting and command
 	index    map[string]int         // of links looked at, by name
 	tables   map[tableOf]table
+	// buffers are the last requests for receive buffers and what the drivers
+	// made of them, by link index.
+	buffers map[int]asked
+	// firmware are the links whose DCBX was refused since the last look.
+	firmware map[string]bool
 	// refused are port types that a card did not take, by bus and device: it
 	// may take them when the other port has changed.
 	refused map[string][]roce.SetPortType
@@ -64,6 +69,7 @@ type Observer struct {
 // directory that stands for /.
 func New(root string, rt *rtnl.Conn) *Observer {
 	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
+		buffers: map[int]asked{}, firmware: map[string]bool{},
 		refused: map[string][]roce.SetPortType{}, loads: map[string]*load{}}
 }
 
@@ -89,6 +95,7 @@ func (o *Observer) Close() error {
 // hundreds of files.
 func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit, again func(index int) (look, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
+	clear(o.firmware)
 	any, wantsDCB, wantsDesc := false, false, false
 	vlans := map[int][]*link.Link{} // by parent
 	for i := range s.Links {
@@ -118,6 +125,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 		// A new device begins with its driver's defaults: nobody fights there.
 		if o.index[l.Name] != l.Index {
 			o.Forget(l.Name)
+			delete(o.buffers, o.index[l.Name])
 			maps.DeleteFunc(o.tables, func(k tableOf, _ table) bool { return k.link == o.index[l.Name] })
 			o.index[l.Name] = l.Index
 		}
@@ -429,7 +437,10 @@ func (o *Observer) lookDCB(l *link.Link) *roce.DCB {
 		}
 	}
 	if s.Buffer != nil {
-		d.Buffer = &roce.Buffers{Buffer: s.Buffer.PrioBuffer, Size: s.Buffer.Size, Total: s.Buffer.Total}
+		d.Buffer = buffersOf(s.Buffer)
+		if x, ok := o.buffers[l.Index]; ok && x.have == *d.Buffer {
+			d.Asked = &x.want
+		}
 	}
 	for _, a := range s.Apps {
 		if a.Selector == dcb.DSCP && a.Protocol < 64 {

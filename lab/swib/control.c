@@ -500,6 +500,7 @@ static ssize_t ctl_write(struct file *fp, const char __user *ub, size_t n, loff_
 static void show_node(struct seq_file *s, struct swib_node *n)
 {
 	const char *name = n->is_switch ? "switch" : "hca";
+	struct net_device *nd;
 	int i;
 
 	for (i = n->is_switch ? 0 : 1; i <= n->nports; i++) {
@@ -516,6 +517,11 @@ static void show_node(struct seq_file *s, struct swib_node *n)
 				   q->node->idx, q->num);
 		else if (p->wire)
 			seq_printf(s, " wire %s", swib_wire_up(p->wire) ? "up" : "down");
+		nd = n->is_switch ? NULL : swib_eth_netdev(swib_hcas[n->idx], i);
+		if (nd) {
+			swib_dcb_show(s, nd);
+			dev_put(nd);
+		}
 		seq_putc(s, '\n');
 	}
 }

@@ -4,6 +4,7 @@
  * whose name its adapter is bound; README.md says what differs between them.
  * The core calls all of this with RTNL.
  */
+#include <linux/seq_file.h>
 #include "swib.h"
 
 #if IS_ENABLED(CONFIG_DCB)
@@ -545,7 +546,28 @@ void swib_dcb_start(struct net_device *nd)
 	}
 }
 
+/* The card's priorities by DSCP, where its driver has such a table. */
+void swib_dcb_show(struct seq_file *s, struct net_device *nd)
+{
+	struct swib_dcb *d = dcb_of(nd);
+	const char *sep = " dscp ";
+	int i;
+
+	if (driver_of(nd) == SWIB_DRV_SWIB || driver_of(nd) == SWIB_DRV_MLX4 ||
+	    (driver_of(nd) == SWIB_DRV_MLX5 && !d->ndscp))
+		return;
+	for (i = 0; i < ARRAY_SIZE(d->dscp); i++)
+		if (d->dscp[i] != SWIB_NO_PRIO) {
+			seq_printf(s, "%s%d:%u", sep, i, d->dscp[i]);
+			sep = ",";
+		}
+}
+
 #else
+
+void swib_dcb_show(struct seq_file *s, struct net_device *nd)
+{
+}
 
 void swib_dcb_init(struct net_device *nd)
 {

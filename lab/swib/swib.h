@@ -374,6 +374,8 @@ int swib_dcb_setup(bool apptrust);
 void swib_dcb_init(struct net_device *nd);
 void swib_dcb_start(struct net_device *nd);
 int swib_dcb_command(char *args);
+struct seq_file;
+void swib_dcb_show(struct seq_file *s, struct net_device *nd);
 
 /* link.c */
 int swib_node_init(struct swib_node *n, unsigned int nports, unsigned int pkeys);

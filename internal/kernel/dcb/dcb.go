@@ -359,11 +359,14 @@ func (c *Conn) set(r nl.Request, answer uint16) error {
 			if a.Type() != answer {
 				continue
 			}
-			if e := int8(a.Uint8()); e < 0 {
+			switch e := int8(a.Uint8()); {
+			case e < 0:
 				return syscall.Errno(-int(e))
-			} else if e > 0 {
+			case e > 0 && answer != attrIEEE:
 				return syscall.EINVAL // setdcbx answers 1 for no
 			}
+			// ice answers 1 and 2 (ICE_DCB_NO_HW_CHG, ICE_DCB_HW_CHG) where it took a
+			// setting without a reset; what is in effect is read again anyway.
 		}
 		return a.Err()
 	})

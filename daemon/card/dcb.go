@@ -1,0 +1,165 @@
+package card
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/dcb"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
+)
+
+// errFirmware says that a setting of DCB was not tried, because the firmware had
+// just refused to let go of DCBX.
+var errFirmware = errors.New("the firmware keeps DCBX")
+
+// asked is a request for receive buffers and what came of it.
+type asked struct{ want, have roce.Buffers }
+
+func buffersOf(b *dcb.BufferConfig) *roce.Buffers {
+	return &roce.Buffers{Buffer: b.PrioBuffer, Size: b.Size, Total: b.Total}
+}
+
+func (o *Observer) applyDCB(op link.Op) error {
+	if err := open(&o.dcb, dcb.Dial); err != nil {
+		return err
+	}
+	name := op.Target().Link
+	if err := o.same(op.Target()); err != nil {
+		return err
+	}
+	if p, ok := op.(roce.SetDCBX); ok {
+		err := o.dcb.SetDCBX(name, p.Flags)
+		if err != nil {
+			o.firmware[name] = true
+		}
+		return err
+	}
+	if o.firmware[name] {
+		return errFirmware
+	}
+	// The structures of DCB are set as a whole: what is not ours is sent back
+	// as it is.
+	now, err := o.dcb.Get(name)
+	if err != nil {
+		return err
+	}
+	lost := fmt.Errorf("%s no longer has this setting", name)
+	switch p := op.(type) {
+	case roce.SetPFC:
+		if now.PFC == nil {
+			return lost
+		}
+		now.PFC.Enabled = p.Priority
+		if p.Delay != 0 {
+			now.PFC.Delay = p.Delay
+		}
+		return o.dcb.SetPFC(name, *now.PFC)
+	case roce.SetETS:
+		if now.ETS == nil {
+			return lost
+		}
+		now.ETS.TxBW, now.ETS.PrioTC = p.Classes.Percent, p.Classes.Class
+		for i, t := range p.Classes.TSA {
+			now.ETS.TSA[i] = dcb.TSA(t)
+		}
+		return o.dcb.SetETS(name, *now.ETS)
+	case roce.SetBuffers:
+		if now.Buffer == nil {
+			return lost
+		}
+		now.Buffer.PrioBuffer, now.Buffer.Size = p.Buffers.Buffer, p.Buffers.Size
+		if err := o.dcb.SetBuffer(name, *now.Buffer); err != nil {
+			return err
+		}
+		if got, err := o.dcb.Get(name); err == nil && got.Buffer != nil {
+			o.buffers[op.Target().Ifindex] = asked{p.Buffers, *buffersOf(got.Buffer)}
+		}
+		return nil
+	case roce.SetTrust:
+		if p.Trust == units.TrustPCP {
+			return o.dcb.SetTrust(name, dcb.PCP)
+		}
+		return o.dcb.SetTrust(name, dcb.DSCP)
+	case roce.MapDSCP:
+		return o.mapDSCP(name, p, entries(now.Apps, p.DSCP))
+	case roce.ClearDSCP:
+		return o.dropApps(name, slices.DeleteFunc(slices.Clone(now.Apps), func(a dcb.App) bool { return a.Selector != dcb.DSCP }))
+	}
+	return fmt.Errorf("%w: %s", errors.ErrUnsupported, op)
+}
+
+// entries are those of a table for one DSCP.
+func entries(apps []dcb.App, dscp uint8) (out []dcb.App) {
+	for _, a := range apps {
+		if a.Selector == dcb.DSCP && a.Protocol == uint16(dscp) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// mapDSCP gives a DSCP one priority. Drivers differ in what a second entry does:
+// mlx5 and hns3 replace the first by it; ice refuses it; bnxt lists both, and its
+// card loses the DSCP with either (bnxt_dcbnl_ieee_delapp), as others may. So the
+// new entry is added first, and where that does not replace the old ones all of
+// them go before it is added again.
+func (o *Observer) mapDSCP(name string, p roce.MapDSCP, old []dcb.App) error {
+	keep := dcb.App{Selector: dcb.DSCP, Priority: p.Priority, Protocol: uint16(p.DSCP)}
+	others := slices.DeleteFunc(slices.Clone(old), func(a dcb.App) bool { return a == keep })
+	err := o.addApp(name, keep)
+	if len(others) == 0 || isAny(err, unix.EOPNOTSUPP, unix.ENOMEM) {
+		return err
+	}
+	if err == nil {
+		now, rerr := o.dcb.Get(name)
+		if rerr != nil {
+			return rerr
+		}
+		if old = entries(now.Apps, p.DSCP); len(old) == 1 && old[0] == keep {
+			return nil
+		}
+	}
+	if err := o.dropApps(name, old); err != nil {
+		return err
+	}
+	err = o.addApp(name, keep)
+	if err == nil {
+		var now dcb.State
+		if now, err = o.dcb.Get(name); err != nil {
+			return err
+		}
+		have := entries(now.Apps, p.DSCP)
+		if len(have) == 1 && have[0] == keep {
+			return nil
+		}
+		err = fmt.Errorf("the table has %d entries for it, not the new one alone", len(have))
+	}
+	// A refused priority must not cost the one that there was.
+	var undo error
+	for _, a := range others {
+		undo = errors.Join(undo, o.addApp(name, a))
+	}
+	return &NotTaken{What: fmt.Sprintf("%s did not take the priority %d for DSCP %d", name, p.Priority, p.DSCP), Why: err.Error(), After: back("priority", undo)}
+}
+
+func (o *Observer) addApp(name string, a dcb.App) error {
+	if err := o.dcb.AddApps(name, a); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}
+
+// dropApps removes entries from a link's table.
+func (o *Observer) dropApps(name string, apps []dcb.App) error {
+	for _, a := range apps {
+		if err := o.dcb.DelApps(name, a); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}

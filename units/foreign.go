@@ -1,21 +1,204 @@
 package units
 
-// foreignSection says what does the work of a section that another program has,
-// empty if no program is known to have it.
-func foreignSection(name string) string {
+import (
+	_ "embed"
+	"slices"
+	"strings"
+	"sync"
+)
+
+//go:embed systemd.txt
+var systemdKeys string
+
+// systemdFile is which file of systemd has a section, "network", "netdev" or
+// "link", with its keys.
+type systemdFile struct {
+	file, section string
+	keys          []string
+}
+
+var systemdFiles = sync.OnceValue(func() (out []systemdFile) {
+	for line := range strings.Lines(systemdKeys) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] != "#" {
+			out = append(out, systemdFile{f[0], f[1], f[2:]})
+		}
+	}
+	return out
+})
+
+// foreignSection says what does the work of a section that systemd has, empty for
+// one that it does not have. kind is the section's Kind=, if it has one.
+func foreignSection(name, kind string) string {
+	for _, f := range systemdFiles() {
+		if f.section != name {
+			continue
+		}
+		why := foreignSections[name]
+		switch {
+		case name == "NetDev" && kind == "ipoib":
+			why = "write [Partition] with PartitionKey="
+		case name == "NetDev" && kind == "vlan":
+			why = "write [VLAN] with Id="
+		case name == "NetDev" && slices.Contains(netdevKinds, kind):
+			why = "leave a " + kind + " to systemd-networkd"
+		case why == "" && f.file == "netdev":
+			why = "leave it to systemd-networkd, in a .netdev file"
+		case why == "":
+			why = "leave it to systemd-networkd, in a .network file"
+		}
+		return "a section of ." + f.file + " files: " + why
+	}
 	if why, ok := foreignSections[name]; ok {
-		return "a section of systemd-networkd: " + why
+		return "a former section of .network files: " + why
 	}
 	return ""
 }
+
+// netdevKinds are the words that Kind= in [NetDev] has in systemd 257.
+var netdevKinds = strings.Fields("bareudp batadv bond bridge dummy erspan fou geneve gre gretap ifb ip6gre ip6gretap ip6tnl ipip ipoib ipvlan ipvtap l2tp macsec macvlan macvtap " +
+	"nlmon sit tap tun vcan veth vlan vrf vti vti6 vxcan vxlan wireguard wlan xfrm")
 
 // foreignKey is foreignSection for a key in one of our sections.
 func foreignKey(section, key string) string {
 	if why, ok := foreignKeys[section+"."+key]; ok {
 		return "a key of systemd-networkd: " + why
 	}
+	for _, f := range systemdFiles() {
+		if f.section == section && slices.Contains(f.keys, key) {
+			switch f.file {
+			case "link":
+				return "a key of .link files: write it in one, which systemd-udevd applies when the link appears"
+			case "netdev":
+				return "a key of .netdev files: leave it to systemd-networkd"
+			}
+			return "a key of .network files: leave it to systemd-networkd"
+		}
+	}
 	return ""
 }
 
-// foreignElsewhere says which section of which file has the key.
-func foreignElsewhere(key string) string { return "" }
+// foreignElsewhere says which section of systemd has a key, empty for none.
+func foreignElsewhere(key string) string {
+	for _, f := range systemdFiles() {
+		if slices.Contains(f.keys, key) {
+			return "belongs to [" + f.section + "] of ." + f.file + " files"
+		}
+	}
+	return ""
+}
+
+// noDHCP is about clients that do not exist here.
+const noDHCP = "there is no DHCP client here; leave out [Network] and let systemd-networkd or NetworkManager do the IP part, or write the addresses"
+
+// foreignSections are words about systemd's sections that this daemon does not
+// have: what to do instead.
+var foreignSections = map[string]string{
+	"DHCP":                  noDHCP,
+	"DHCPv4":                noDHCP,
+	"DHCPv6":                noDHCP,
+	"DHCPServer":            "there is no DHCP server here",
+	"DHCPServerStaticLease": "there is no DHCP server here",
+	"DHCPPrefixDelegation":  noDHCP,
+	"IPv6AcceptRA":          "router advertisements are handled by the kernel; only [Network] IPv6AcceptRA= exists",
+	"IPv6SendRA":            "there is no router advertisement server here",
+	"IPv6Prefix":            "there is no router advertisement server here",
+	"IPv6RoutePrefix":       "there is no router advertisement server here",
+	"Bridge":                "an IPoIB link cannot be a bridge port; leave Ethernet bridges to systemd-networkd",
+	"BridgeFDB":             "leave Ethernet bridges to systemd-networkd",
+	"BridgeMDB":             "leave Ethernet bridges to systemd-networkd",
+	"BridgeVLAN":            "leave Ethernet bridges to systemd-networkd",
+	"CAN":                   "leave CAN links to systemd-networkd",
+	"IPv6PREF64Prefix":      "there is no router advertisement server here",
+	"Bond":                  "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
+	"QuickFairQueueing":     noTC, "QuickFairQueueingClass": noTC, "PIE": noTC, "FlowQueuePIE": noTC, "StochasticFairBlue": noTC, "StochasticFairnessQueueing": noTC,
+	"BFIFO": noTC, "PFIFO": noTC, "PFIFOHeadDrop": noTC, "PFIFOFast": noTC, "CAKE": noTC, "ControlledDelay": noTC, "DeficitRoundRobinScheduler": noTC,
+	"DeficitRoundRobinSchedulerClass": noTC, "GenericRandomEarlyDetection": noTC, "TrivialLinkEqualizer": noTC, "HierarchyTokenBucket": noTC,
+	"HierarchyTokenBucketClass": noTC, "ClassfulMultiQueueing": noTC, "BandMultiQueueing": noTC, "HeavyHitterFilter": noTC,
+	"SR-IOV":                        "virtual functions are set in [VF] and [VirtualFunctions]",
+	"NetDev":                        "that is a .netdev file's; P_Key children are made by [Partition], VLANs by [VLAN]",
+	"LLDP":                          "leave LLDP to systemd-networkd or lldpd",
+	"Neighbor":                      "static neighbours are left to systemd-networkd",
+	"IPv6AddressLabel":              "address labels are left to systemd-networkd",
+	"NextHop":                       "next hop objects are not here; write MultiPathRoute= in [Route]",
+	"QDisc":                         noTC,
+	"NetworkEmulator":               noTC,
+	"TokenBucketFilter":             noTC,
+	"FairQueueing":                  noTC,
+	"FairQueueingControlledDelay":   noTC,
+	"EnhancedTransmissionSelection": "write ETS= in [RoCE]",
+}
+
+// foreignKeys are words about systemd's keys in sections that exist here, and that
+// this daemon does not have: what to do instead.
+var foreignKeys = map[string]string{
+	"Match.SSID":              noWireless,
+	"Match.BSSID":             noWireless,
+	"Match.WLANInterfaceType": noWireless,
+
+	"Link.SR-IOVVirtualFunctions":         "write Count= in [VirtualFunctions]",
+	"Link.Name":                           "write it in a .link file, which systemd-udevd applies; names of P_Key children are Name= in [Partition]",
+	"IPoIB.PartitionKey":                  "write a [Partition] section with PartitionKey=",
+	"IPoIB.IgnoreUserspaceMulticastGroup": "it is spelled IgnoreUserspaceMulticastGroups=",
+
+	"Link.MACAddress":     "only the last 8 bytes of an IPoIB address can be set, by GUID=; set an Ethernet one in a .link file",
+	"Link.TransmitQueues": "write it in a .link file, which systemd-udevd applies",
+	"Link.ReceiveQueues":  "write it in a .link file, which systemd-udevd applies",
+
+	"Network.DHCP":                           noDHCP,
+	"Network.DHCPServer":                     "there is no DHCP server here",
+	"Network.DHCPPrefixDelegation":           noDHCP,
+	"Network.DHCPv6PrefixDelegation":         noDHCP,
+	"Network.UseDomains":                     noDHCP,
+	"Network.IPv6SendRA":                     "there is no router advertisement server here",
+	"Network.IPv6AcceptRouterAdvertisements": "its new name is IPv6AcceptRA=",
+	"Network.Bond":                           "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
+	"Network.ActiveSlave":                    "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
+	"Network.PrimarySlave":                   "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
+	"Network.KeepMaster":                     "the master of a link is never changed here",
+	"Network.Bridge":                         "an IPoIB link cannot be a bridge port; leave Ethernet bridges to systemd-networkd",
+	"Network.BatmanAdvanced":                 leave,
+	"Network.VLAN":                           "write a [VLAN] section with Id=; on IPoIB use [Partition]",
+	"Network.IPoIB":                          "write a [Partition] section with PartitionKey=",
+	"Network.MACVLAN":                        leave,
+	"Network.MACVTAP":                        leave,
+	"Network.IPVLAN":                         leave,
+	"Network.IPVTAP":                         leave,
+	"Network.VXLAN":                          leave,
+	"Network.MACsec":                         leave,
+	"Network.L2TP":                           leave,
+	"Network.Tunnel":                         leave,
+	"Network.Xfrm":                           leave,
+	"Network.VRF":                            leave,
+	"Network.NTP":                            "systemd-timesyncd reads the servers of a link from systemd-networkd only; write NTP= in timesyncd.conf",
+	"Network.LLDP":                           "leave LLDP to systemd-networkd or lldpd",
+	"Network.EmitLLDP":                       "leave LLDP to systemd-networkd or lldpd",
+	"Network.MulticastIGMPVersion":           "write net.ipv4.conf.NAME.force_igmp_version into a file in /etc/sysctl.d",
+	"Network.IPMasquerade":                   "write a firewall rule",
+	"Network.IPv6Token":                      "write the address in full, or IPv6LinkLocalAddressGenerationMode=",
+	"Network.IPv6StableSecretAddress":        "write net.ipv6.conf.NAME.stable_secret into a file in /etc/sysctl.d",
+	"Network.IPv6RetransmissionTimeSec":      "write net.ipv6.neigh.NAME.retrans_time_ms into a file in /etc/sysctl.d",
+	"Network.IPv6ProxyNDPAddress":            "write IPv6ProxyNDP=yes, and the addresses with ip neighbour add proxy",
+	"Network.IPv4LLStartAddress":             "there is no IPv4 link-local addressing here; write a fixed Address=",
+	"Network.IPv4LLRoute":                    "there is no IPv4 link-local addressing here; write a [Route]",
+	"Network.IgnoreCarrierLoss":              "addresses and routes always stay when the carrier is lost",
+	"Network.MPLSRouting":                    "write net.mpls.conf.NAME.input into a file in /etc/sysctl.d",
+	"Network.ProxyARP":                       "its new name is IPv4ProxyARP=",
+
+	"Address.NetLabel":    leaveIP,
+	"Address.NFTSet":      leaveIP,
+	"Address.IPv4ACD":     "IPv4 addresses are not probed for here",
+	"Address.PrefixRoute": "its new name is AddPrefixRoute=, with the opposite sense",
+
+	"Route.NextHop":       "next hop objects are not here; write MultiPathRoute=, or Gateway=",
+	"Route.IPServiceType": "the type of service of a route is not set here; write a [RoutingPolicyRule] with TypeOfService=",
+	"Route.TTLPropagate":  "it is for MPLS: " + leaveIP,
+	"Route.GatewayOnlink": "it is spelled GatewayOnLink=",
+	"Route.Onlink":        "its new name is GatewayOnLink=",
+}
+
+const (
+	noTC       = "traffic control is left to systemd-networkd or tc"
+	noWireless = "there are no wireless links here"
+	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the .ibnetwork file"
+	leaveIP    = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], [Route] and [RoutingPolicyRule] in the .ibnetwork file"
+)

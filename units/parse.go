@@ -135,7 +135,13 @@ func (p *parser) instance(spec *SectionSpec, pos Position) *object {
 
 func (p *parser) unknownSection(rs *rawSection) {
 	const kept = "the section is ignored"
-	if text := foreignSection(rs.name); text != "" {
+	kind := ""
+	for _, a := range rs.assigns {
+		if a.key == "Kind" {
+			kind = a.val
+		}
+	}
+	if text := foreignSection(rs.name, kind); text != "" {
 		p.problem(rs.pos, Warning, kept, "[%s]: %s", rs.name, text)
 		return
 	}
@@ -165,21 +171,22 @@ func (p *parser) unknownKey(spec *SectionSpec, a *assign) {
 		p.problem(a.keyPos, Warning, kept, "[%s] %s=: %s", spec.Name, a.key, text)
 		return
 	}
-	names := make([]string, len(spec.Keys))
-	for i := range spec.Keys {
-		names[i] = spec.Keys[i].Name
-	}
-	if hint := nearest(a.key, names); hint != "" {
-		p.unknown(a.keyPos, kept, hint+"=", hint, "[%s] unknown key \"%s\"", spec.Name, clip(a.key))
-		return
-	}
 	text := ""
 	if other := sectionsWith(a.key, spec.Name); len(other) > 0 {
 		text = fmt.Sprintf(", which belongs to [%s]", strings.Join(other, "] or ["))
 	} else if where := foreignElsewhere(a.key); where != "" {
 		text = ", which " + where
 	}
-	p.problem(a.keyPos, Warning, kept, "[%s] unknown key \"%s\"%s", spec.Name, clip(a.key), text)
+	if text != "" {
+		p.problem(a.keyPos, Warning, kept, "[%s] unknown key \"%s\"%s", spec.Name, clip(a.key), text)
+		return
+	}
+	names := make([]string, len(spec.Keys))
+	for i := range spec.Keys {
+		names[i] = spec.Keys[i].Name
+	}
+	hint := nearest(a.key, names)
+	p.unknown(a.keyPos, kept, hint+"=", hint, "[%s] unknown key \"%s\"", spec.Name, clip(a.key))
 }
 
 // keptScalar says what holds after a bad assignment.

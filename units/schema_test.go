@@ -121,42 +121,81 @@ func TestSchemaNamesAreUnique(t *testing.T) {
 	}
 }
 
-// networkdKeys are the keys of systemd.network(5), as of systemd 257 and those
-// that had other names before, in the sections that exist here.
-var networkdKeys = map[string]string{
-	"Match": "MACAddress PermanentMACAddress Path Driver Type Kind Property Name WLANInterfaceType SSID BSSID Host Virtualization KernelCommandLine KernelVersion Version Credential Architecture Firmware",
-	"Link":  "MACAddress MTUBytes ARP Multicast AllMulticast Promiscuous Unmanaged Group RequiredForOnline RequiredFamilyForOnline ActivationPolicy TransmitQueues ReceiveQueues",
-	"Network": "Description DHCP DHCPServer LinkLocalAddressing IPv6LinkLocalAddressGenerationMode IPv6StableSecretAddress IPv4LLStartAddress IPv4LLRoute DefaultRouteOnDevice LLMNR MulticastDNS DNSOverTLS " +
-		"DNSSEC DNSSECNegativeTrustAnchors LLDP EmitLLDP BindCarrier Address Gateway DNS UseDomains Domains DNSDefaultRoute NTP IPv4Forwarding IPv6Forwarding IPForward IPMasquerade IPv6PrivacyExtensions " +
-		"IPv6AcceptRA IPv6DuplicateAddressDetection IPv6HopLimit IPv6RetransmissionTimeSec IPv4ReversePathFilter IPv4AcceptLocal IPv4RouteLocalnet IPv4ProxyARP IPv4ProxyARPPrivateVLAN IPv6ProxyNDP " +
-		"IPv6ProxyNDPAddress IPv6SendRA DHCPPrefixDelegation IPv6MTUBytes KeepMaster BatmanAdvanced Bond Bridge VRF IPoIB IPVLAN IPVTAP MACsec MACVLAN MACVTAP Tunnel VLAN VXLAN Xfrm ActiveSlave PrimarySlave " +
-		"ConfigureWithoutCarrier IgnoreCarrierLoss KeepConfiguration MPLSRouting L2TP ProxyARP IPv6Token DHCPv6PrefixDelegation IPv6AcceptRouterAdvertisements",
-	"Address": "Address Peer Broadcast Label PreferredLifetime Scope RouteMetric HomeAddress DuplicateAddressDetection ManageTemporaryAddress AddPrefixRoute AutoJoin NetLabel NFTSet IPv4ACD PrefixRoute",
-	"Route": "Gateway GatewayOnLink Destination Source Metric IPv6Preference Scope PreferredSource Table HopLimit Protocol Type InitialCongestionWindow InitialAdvertisedReceiveWindow QuickAck FastOpenNoCookie " +
-		"TTLPropagate MTUBytes TCPAdvertisedMaximumSegmentSize TCPCongestionControlAlgorithm TCPRetransmissionTimeoutSec MultiPathRoute NextHop IPServiceType GatewayOnlink Onlink",
-	"RoutingPolicyRule": "TypeOfService From To FirewallMark Table Priority GoTo IncomingInterface OutgoingInterface L3MasterDevice SourcePort DestinationPort IPProtocol InvertRule Family User " +
-		"SuppressPrefixLength SuppressInterfaceGroup Type",
-}
+// formerKeys are keys of systemd.network(5) that had other names before systemd 257.
+const formerKeys = `
+network Network IPForward ProxyARP IPv6Token DHCPv6PrefixDelegation IPv6AcceptRouterAdvertisements MPLSRouting L2TP
+network Link TransmitQueues ReceiveQueues
+network Address IPv4ACD PrefixRoute
+network Route IPServiceType TTLPropagate GatewayOnlink Onlink
+`
 
-// Nobody who copies a .network file reads "unknown key" of a key that exists:
-// either it works here, or it is said who does it instead.
-func TestKeysOfNetworkd(t *testing.T) {
-	for section, keys := range networkdKeys {
-		for key := range strings.FieldsSeq(keys) {
-			_, foreign := foreignKeys[section+"."+key]
-			ours := sectionByName[section].key(key) != nil
-			if ours == foreign {
-				t.Errorf("[%s] %s=: ours %v, foreign %v", section, key, ours, foreign)
+// Nobody who copies from a .network, .netdev or .link file reads "unknown" of what
+// exists: either it works here, or it is said what does it instead.
+func TestKeysOfSystemd(t *testing.T) {
+	list := systemdFiles()
+	for line := range strings.Lines(formerKeys) {
+		if f := strings.Fields(line); len(f) > 0 {
+			list = append(list, systemdFile{f[0], f[1], f[2:]})
+		}
+	}
+	if len(list) < 90 {
+		t.Fatalf("%d sections", len(list))
+	}
+	n := 0
+	for _, f := range list {
+		spec := sectionByName[f.section]
+		for _, key := range f.keys {
+			n++
+			_, problems := VerifyFile("a.ibnetwork", []byte("[Match]\nName=ib0\n["+f.section+"]\n"+key+"=1\n"))
+			line, want := "a.ibnetwork:3:1: warning: ["+f.section+"]: a section of ."+f.file+" files: ", 1
+			if spec != nil {
+				line = "a.ibnetwork:4:1: warning: [" + f.section + "] " + key + "=: a key of "
 			}
-			if !foreign {
-				continue
+			if spec != nil && spec.key(key) != nil {
+				want = 0
 			}
-			_, problems := VerifyFile("/etc/systemd/network/a.ibnetwork", []byte("[Match]\nName=ib0\n["+section+"]\n"+key+"=1\n"))
-			if !slices.ContainsFunc(problems, func(p Problem) bool {
-				return strings.HasPrefix(p.String(), "/etc/systemd/network/a.ibnetwork:4:1: warning: ["+section+"] "+key+"=: a key of systemd-networkd: ")
-			}) {
-				t.Errorf("[%s] %s=: %v", section, key, problems)
+			got := 0
+			for _, p := range problems {
+				s := p.String()
+				if strings.HasPrefix(s, line) {
+					got++
+				}
+				if strings.Contains(s, "unknown section") || strings.Contains(s, "unknown key") || strings.Contains(s, ": ;") {
+					t.Errorf("%s [%s] %s=: %s", f.file, f.section, key, s)
+				}
 			}
+			if f.section == "Bridge" || f.section == "IPoIB" || f.section == "SR-IOV" {
+				continue // of two kinds of file
+			}
+			if got != want {
+				t.Errorf("%s [%s] %s=: %d messages, not %d: %v", f.file, f.section, key, got, want, problems)
+			}
+			// In a section of ours that neither program has it in.
+			if want == 1 && spec == nil && len(sectionsWith(key, "")) == 0 {
+				_, problems := VerifyFile("a.ibnetwork", []byte("[Match]\nName=ib0\n[SubnetManager]\n"+key+"=1\n"))
+				if len(problems) != 1 || !strings.Contains(problems[0].Message, ", which belongs to [") {
+					t.Errorf("[SubnetManager] %s=: %v", key, problems)
+				}
+			}
+		}
+	}
+	t.Logf("%d keys", n)
+	for _, kind := range netdevKinds {
+		_, problems := VerifyFile("a.ibnetwork", []byte("[Match]\nName=ib0\n[NetDev]\nName=x\nKind="+kind+"\n"))
+		say := "leave a " + kind + " to systemd-networkd"
+		switch kind {
+		case "ipoib":
+			say = "write [Partition] with PartitionKey="
+		case "vlan":
+			say = "write [VLAN] with Id="
+		}
+		if len(problems) != 1 || !strings.HasSuffix(problems[0].Message, say) {
+			t.Errorf("Kind=%s: %v", kind, problems)
+		}
+	}
+	for name := range foreignSections {
+		if !slices.ContainsFunc(list, func(f systemdFile) bool { return f.section == name }) && name != "DHCP" {
+			t.Errorf("[%s] is no section of systemd 257", name)
 		}
 	}
 }

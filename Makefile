@@ -77,7 +77,11 @@ bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one gu
 	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'
 
 .PHONY: test-long
-test-long: test test-sm-long bench-peers ## make test, and what was trimmed there
+test-long: test test-units-long test-sm-long bench-peers ## make test, and what was trimmed there
+
+.PHONY: test-units-long
+test-units-long: deps ## the parsers of unit files against the installed systemd, 100,000 inputs of each kind
+	$(GO) test -count=1 -run TestSystemdIsTheJudge -v ./units -long
 
 FUZZTIME ?= 20s
 .PHONY: test-sm-long

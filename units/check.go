@@ -122,14 +122,14 @@ var datagramMTU = ib.MTU4096.IPoIBDatagram()
 
 func (p *parser) checkModeMTU(mtu Value[MTU]) {
 	if mtu.Set && !mtu.V.Max && mtu.V.Bytes > datagramMTU {
-		p.problem(mtu.Pos, Warning, "the value is kept and the kernel will refuse it",
+		p.problem(mtu.Pos, Warning, fmt.Sprintf("the link gets at most %d", datagramMTU),
 			"MTUBytes=%d is impossible in datagram mode, which allows at most %d; write Mode=connected, or MTUBytes=max", mtu.V.Bytes, datagramMTU)
 	}
 }
 
 func (p *parser) checkIPoIBMTU(mtu Value[MTU]) {
 	if mtu.Set && !mtu.V.Max && mtu.V.Bytes > ib.ConnectedMTU {
-		p.problem(mtu.Pos, Warning, "the value is kept and the kernel will refuse it",
+		p.problem(mtu.Pos, Warning, fmt.Sprintf("the link gets at most %d", ib.ConnectedMTU),
 			"MTUBytes=%d is impossible on IPoIB, which allows at most %d", mtu.V.Bytes, ib.ConnectedMTU)
 	}
 }
@@ -147,7 +147,7 @@ func (p *parser) checkMTU() {
 	case u.IPoIB.Mode.Set && u.IPoIB.Mode.V == ModeDatagram:
 		p.checkModeMTU(mtu)
 	case mtu.Set && mtu.V.Bytes > datagramMTU && !u.IPoIB.Mode.Set:
-		p.problem(mtu.Pos, Warning, "the value is kept and a link in datagram mode will refuse it",
+		p.problem(mtu.Pos, Warning, fmt.Sprintf("a link in datagram mode gets at most %d", datagramMTU),
 			"MTUBytes=%d needs connected mode; write Mode=connected or Mode=auto in [IPoIB]", mtu.V.Bytes)
 	}
 }

@@ -90,28 +90,35 @@ func TestPositionsPointAtTheBytes(t *testing.T) {
 			b.WriteString(pieces[rnd.IntN(len(pieces))])
 		}
 		text := b.String()
-		var lines []string
-		for rest := text; rest != ""; {
-			var l string
-			l, rest = nextLine(rest)
-			lines = append(lines, l)
-		}
-		f := lex("f", text)
-		for _, s := range f.sections {
-			for i := range s.assigns {
-				a := &s.assigns[i]
-				if got := lines[a.keyPos.Line-1][a.keyPos.Column-1:]; !strings.HasPrefix(a.key, got) && !strings.HasPrefix(got, a.key) && !strings.Contains(got, "\\") {
-					t.Fatalf("%q: key %q said to be at %q", text, a.key, got)
+		checkPositions(t, text)
+	}
+}
+
+// checkPositions says whether the bytes of keys and values are those at the places
+// that the lexer gives.
+func checkPositions(t *testing.T, text string) {
+	t.Helper()
+	var lines []string
+	for rest := text; rest != ""; {
+		var l string
+		l, rest = nextLine(rest)
+		lines = append(lines, l)
+	}
+	f := lex("f", text)
+	for _, s := range f.sections {
+		for i := range s.assigns {
+			a := &s.assigns[i]
+			if got := lines[a.keyPos.Line-1][a.keyPos.Column-1:]; !strings.HasPrefix(a.key, got) && !strings.HasPrefix(got, a.key) && !strings.Contains(got, "\\") {
+				t.Fatalf("%q: key %q said to be at %q", text, a.key, got)
+			}
+			for off := range len(a.val) {
+				p := a.at(off)
+				line := lines[p.Line-1]
+				if p.Column < 1 || p.Column > len(line) {
+					t.Fatalf("%q: byte %d of %q is said to be at %v", text, off, a.val, p)
 				}
-				for off := range len(a.val) {
-					p := a.at(off)
-					line := lines[p.Line-1]
-					if p.Column < 1 || p.Column > len(line) {
-						t.Fatalf("%q: byte %d of %q is said to be at %v", text, off, a.val, p)
-					}
-					if c := line[p.Column-1]; c != a.val[off] && !(c == '\\' && a.val[off] == ' ' && p.Column == len(line)) {
-						t.Fatalf("%q: byte %d of %q is %q, at %v stands %q", text, off, a.val, a.val[off], p, c)
-					}
+				if c := line[p.Column-1]; c != a.val[off] && !(c == '\\' && a.val[off] == ' ' && p.Column == len(line)) {
+					t.Fatalf("%q: byte %d of %q is %q, at %v stands %q", text, off, a.val, a.val[off], p, c)
 				}
 			}
 		}

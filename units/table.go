@@ -150,7 +150,7 @@ func linkSection() SectionSpec {
 			boolKey("Unmanaged", "Leave the link alone; no later unit is looked at for it.", "no", true, func(l *Link) *Value[bool] { return &l.Unmanaged }),
 			boolKey("AllMulticast", "Receive all multicast packets.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.AllMulticast }),
 			boolKey("Multicast", "Whether the link carries multicast.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.Multicast }),
-			boolKey("Promiscuous", "Receive all packets, whoever they are for. Ethernet only: IPoIB has no such mode.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.Promiscuous }),
+			boolKey("Promiscuous", "Receive all packets, also those for others. Ethernet only: IPoIB has no such mode.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.Promiscuous }),
 			boolKey("ARP", "Whether neighbours are asked for by ARP. Ethernet only: IPoIB cannot work without.", "the kernel's", true, func(l *Link) *Value[bool] { return &l.ARP }),
 			numKey("Group", "The group of the link, for ip link show group and for SuppressInterfaceGroup=.", "the kernel's", "7", 0, math.MaxInt32, true, func(l *Link) *Value[uint32] { return &l.Group }),
 		},
@@ -193,7 +193,7 @@ func networkSection() SectionSpec {
 	}
 	return SectionSpec{
 		Name: "Network", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Network, &u.Network.Section },
-		Doc: "The IP part. Without [Network], [Address], [Route] and [RoutingPolicyRule] the IP part is left to systemd-networkd or whoever manages it.",
+		Doc: "The IP part. Without [Network], [Address], [Route] and [RoutingPolicyRule] the IP part is left to systemd-networkd or the program that manages it.",
 		Keys: []Key{
 			{Name: "Description", Doc: "A text for people.", Syntax: "TEXT", Example: "storage rail 1", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.Description }, parseText)},
 			{Name: "Address", Doc: "An address with its prefix length; short for an [Address] section with this key alone. An empty one takes back those of [Network].", Syntax: "ADDRESS/LENGTH", Example: "192.168.151.1/24", List: true, Networkd: true, apply: setter{set: networkAddress}},

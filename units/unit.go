@@ -114,7 +114,7 @@ type Unit struct {
 
 // ConfiguresIP reports whether the unit has anything to say about addresses,
 // routes or rules; if not, only the InfiniBand part is configured and the IP
-// part is left to systemd-networkd or whoever manages it.
+// part is left to systemd-networkd or the program that manages it.
 func (u *Unit) ConfiguresIP() bool {
 	return u.Network.Present || len(u.Addresses) > 0 || len(u.Routes) > 0 || len(u.Rules) > 0
 }

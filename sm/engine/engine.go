@@ -209,6 +209,7 @@ type Subnet struct {
 	troubled   int // sweeps in a row with failures
 	silentAt   []ib.GUID
 	guid       ib.GUID          // of the local port, once known
+	laneless   bool             // switches here do not take what routing by service levels needs
 	busy       bool             // a sweep is under way
 	looked     map[ib.GUID]bool // nodes that the sweep under way looks at; nil all
 	retryAt    time.Time

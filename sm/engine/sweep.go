@@ -397,7 +397,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	if !sameShape(s.fab, f) || s.want.lft == nil {
 		opt := s.cfg.Route
 		opt.Previous = have.lft
-		if s.cfg.QoS != nil {
+		if s.cfg.QoS != nil && !s.laneless {
 			opt.Layers = 8
 		}
 		var r route.Result
@@ -463,12 +463,21 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	// Tables, switches and the ports that are up already.
 	failed := 0
 	bad := make([]bool, len(f.Nodes)) // nodes that did not take what they were told
+	due := make([]bool, len(f.Nodes)) // nodes to be tried again
+	lanes := false                    // a switch refused what keeps service levels apart
 	fail := func(node int32, r *smp.Reply) {
 		failed++
-		if !bad[node] {
-			bad[node] = true
-			s.warnOnce("set"+f.Nodes[node].GUID.String(), "a node does not take what it is told", "node", f.Nodes[node].Name(),
+		if !due[node] {
+			due[node] = true
+			s.warnOnce("set"+f.Nodes[node].GUID.String(), "a node does not take what it is told", "node", f.Nodes[node].Name(), "guid", f.Nodes[node].GUID.String(),
 				"attribute", mad.AttrName(mad.ClassSubnDR, r.Attr), "modifier", r.Mod, "timeout", r.Timeout, "status", uint16(r.Status))
+		}
+		switch r.Attr {
+		case mad.AttrSLtoVL, mad.AttrVLArb, mad.AttrPKeyTable, mad.AttrGUIDInfo:
+			// The port does what it can without: it is not kept down for that.
+			lanes = lanes || r.Attr == mad.AttrSLtoVL && !r.Timeout && f.Nodes[node].Switch != fabric.None
+		default:
+			bad[node] = true
 		}
 	}
 	var refused []uint64                   // ports that did not take a block of their P_Key table
@@ -647,7 +656,12 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	} else {
 		s.quietUntil = time.Now().Add(min(time.Millisecond<<min(s.fruitless, 10), 200*time.Millisecond))
 	}
-	s.trouble(f, bad, failed, res)
+	if lanes && s.want.layers > 1 {
+		s.warnOnce("laneless", "a switch does not take its SL-to-VL table; routing does without service levels")
+		s.laneless, s.want.lft = true, nil
+		s.ev.full, s.ev.reason = true, "a switch refused its SL-to-VL table"
+	}
+	s.trouble(f, due, failed, res)
 	s.finish(f, t0, n0, kind, reason, failed, changed || reason != "")
 	s.save()
 	return nil

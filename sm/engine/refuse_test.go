@@ -1,0 +1,135 @@
+package engine_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/transport"
+)
+
+// refusal is a transport on which some nodes refuse to be told some things: their
+// answers get a status.
+type refusal struct {
+	transport.Transport
+	refuse func(path []uint8, a mad.AttrID, mod uint32) bool
+}
+
+func (r refusal) Recv(ctx context.Context, into []transport.Packet) (int, error) {
+	n, err := r.Transport.Recv(ctx, into)
+	for i := range into[:n] {
+		p := &into[i]
+		if p.Err == nil && mad.ClassOf(&p.MAD) == mad.ClassSubnDR && mad.MethodOf(&p.MAD) == mad.MethodGetResp && mad.TIDOf(&p.MAD)>>31&1 == 0 {
+			var m mad.SMP
+			m.Decode(&p.MAD)
+			if r.refuse(m.Path(), m.Attr, m.Mod) {
+				mad.SetStatus(&p.MAD, mad.StatusInvalidField|mad.StatusDirection)
+			}
+		}
+	}
+	return n, err
+}
+
+// A node that refuses what is not needed to carry packets is brought up all the
+// same, with what hangs on it; the log and the status name it.
+func TestRefusedTables(t *testing.T) {
+	keyed, err := partition.Parse("partitions", []byte("Default=0x7fff, defmember=full: ALL;\nblue=0x0b01, defmember=full: ALL;\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		attr mad.AttrID
+		cfg  engine.Config
+		host bool
+	}{
+		{"a host's P_Key table", mad.AttrPKeyTable, engine.Config{Partitions: keyed}, true},
+		{"switches' P_Key tables", mad.AttrPKeyTable, engine.Config{Partitions: keyed, Enforce: partition.EnforceBoth}, false},
+		{"switches' SL to VL tables", mad.AttrSLtoVL, engine.Config{QoS: &qos.Options{}}, false},
+		{"switches' VL arbitration", mad.AttrVLArb, engine.Config{QoS: &qos.Options{}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := gen.FatTree2(8, 4)
+				w := newWorld(t, f, simfabric.Options{})
+				w.keys = nil
+				defer w.close()
+				hosts := hostsOf(f)
+				log := new(buffer)
+				tt.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
+				s, _ := w.managerOn(f.SMPort, tt.cfg, func(tr transport.Transport) transport.Transport {
+					return refusal{tr, func(path []uint8, a mad.AttrID, mod uint32) bool {
+						if a != tt.attr || len(path) == 0 {
+							return false
+						}
+						if tt.host {
+							return len(path) == 4 && path[3] == 1
+						}
+						return len(path) == 3 // leaves
+					}}
+				})
+				w.settle(hosts[0], s, 2*time.Second)
+				if x := s.Snapshot(); !w.sim.AllActive() || len(x.Retrying) == 0 {
+					t.Errorf("all active: %v, %d nodes are named", w.sim.AllActive(), len(x.Retrying))
+				}
+				if l := log.String(); !strings.Contains(l, "attribute="+mad.AttrName(mad.ClassSubnDR, tt.attr)) || !strings.Contains(l, "status=") || !strings.Contains(l, "guid=") {
+					t.Errorf("the log is:\n%s", l)
+				}
+			})
+		})
+	}
+}
+
+// Where routing needs lanes that a switch does not give, it does without.
+func TestRefusedLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Torus([]int{5, 5}, 1)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		s, _ := w.managerOn(f.SMPort, engine.Config{QoS: &qos.Options{}}, func(tr transport.Transport) transport.Transport {
+			return refusal{tr, func(path []uint8, a mad.AttrID, mod uint32) bool { return a == mad.AttrSLtoVL && len(path) == 3 }}
+		})
+		// settle finds a credit loop where only service levels prevent one.
+		w.settle(f.SMPort, s, 5*time.Second)
+	})
+}
+
+// A host 63 hops away is reached; what is behind a switch 63 hops away is said to
+// be out of reach, and not to be a duplicate.
+func TestLongChain(t *testing.T) {
+	for _, n := range []int{62, 63, 64} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.Mesh([]int{n}, 1)
+			w := newWorld(t, f, simfabric.Options{})
+			defer w.close()
+			log := new(buffer)
+			s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			x := s.Snapshot()
+			far := max(0, n-62) + max(0, n-63)
+			if len(x.Fabric.Nodes) != len(f.Nodes)-far {
+				t.Errorf("chain of %d: %d of %d nodes were found, want all but %d", n, len(x.Fabric.Nodes), len(f.Nodes), far)
+			}
+			if said := strings.Contains(log.String(), "out of reach"); said != (far > 0) || strings.Contains(log.String(), "duplicate") {
+				t.Errorf("chain of %d: the log is\n%s", n, log.String())
+			}
+			for _, e := range x.Fabric.EndPorts {
+				p := &x.Fabric.Ports[e]
+				if pi, err := w.sim.PortInfo(x.Fabric.Nodes[p.Node].GUID, p.Num); p.Num != 0 && (err != nil || pi.State != ib.PortActive) {
+					t.Errorf("chain of %d: %s is %v, %v", n, x.Fabric.PortName(e), pi.State, err)
+				}
+			}
+		})
+	}
+}

@@ -390,7 +390,7 @@ func (d *Discovery) askPorts(i int32, from int) {
 		q := &x.ports[p]
 		if !x.recheck && q.known {
 			if q.peer < 0 && q.info.State() >= ib.PortInit {
-				d.urgent.push(tag(kProbe, 0, i, uint8(p)))
+				d.probe(i, uint8(p))
 			}
 			continue
 		}
@@ -406,6 +406,16 @@ func (d *Discovery) askPorts(i int32, from int) {
 	for _, p := range ask {
 		d.urgent.push(tag(kPort, 1, i, p))
 	}
+}
+
+// probe asks what is behind a port. A switch at the end of the longest directed
+// route would answer for itself.
+func (d *Discovery) probe(i int32, p uint8) {
+	if x := &d.nodes[i]; len(x.path) >= MaxHops {
+		d.warn("what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager on a host nearer the middle", x.name(), p, MaxHops)
+		return
+	}
+	d.urgent.push(tag(kProbe, 0, i, p))
 }
 
 // wanted tells that a port's PortInfo is to be asked.
@@ -533,6 +543,9 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 	r.Path = x.path
 	switch k {
 	case kProbe, kVerifyProbe:
+		if len(x.path) >= MaxHops {
+			return r, false
+		}
 		r.Attr = mad.AttrNodeInfo
 		r.Path = smp.PathTo(x.path, p)
 	case kPort, kVerifyPort:
@@ -800,10 +813,6 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 			}
 			return
 		}
-		if len(x.path)+1 >= MaxHops {
-			d.warn("node %v is %d hops away, more than a directed route has", ni.NodeGUID, len(x.path)+1)
-			return
-		}
 		j = d.add(ni, smp.PathTo(x.path, p))
 		d.link(i, p, j, ni)
 		return
@@ -950,13 +959,13 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 		d.unlink(i, p)
 	case q.peer < 0:
 		if q.info.PhysState() == ib.PhysLinkUp {
-			d.urgent.push(tag(kProbe, 0, i, p))
+			d.probe(i, p)
 		}
 	case st == ib.PortInit && had && was.State() > ib.PortInit && (i == d.root || p != x.entry):
 		// The link was down in between: who is there now? (Of the link that
 		// this answer came over there is no doubt.)
 		d.unlink(i, p)
-		d.urgent.push(tag(kProbe, 0, i, p))
+		d.probe(i, p)
 	}
 }
 

@@ -32,6 +32,9 @@ const MaxHops = 63
 // needs a LID, and there are 49,151.
 const DefaultMaxNodes = 49151
 
+// DefaultMaxSMPs bounds what a walk asks: several times what 46,848 hosts take.
+const DefaultMaxSMPs = 4 << 20
+
 // Options steer a discovery.
 type Options struct {
 	// LocalPort is the PortInfo of the manager's own port when the transport
@@ -40,6 +43,8 @@ type Options struct {
 	// MaxNodes ends the walk of a subnet that grows without end; 0 means
 	// DefaultMaxNodes.
 	MaxNodes int
+	// MaxSMPs ends a walk that asks without end; 0 means DefaultMaxSMPs.
+	MaxSMPs int
 	// Prefix is the subnet prefix for the Fabric, 0 for the default one.
 	Prefix uint64
 	// Ports asks every port's PortInfo, also what the Set that arms it would
@@ -126,7 +131,9 @@ type dnode struct {
 	rest         []uint8 // the others
 	table        []byte  // what the switch says of the states of all
 	blocks       int     // of which so many are to come
-	ports        []dport
+	ports        ports
+	explored     bool // all its ports have been asked
+	out          bool // left out of the walk: see bound
 }
 
 func (n *dnode) sw() bool { return n.ni.NodeType == ib.NodeSwitch }
@@ -164,20 +171,25 @@ type claim struct {
 
 // Discovery is a walk under way. It implements smp.Source.
 type Discovery struct {
-	opt     Options
-	nodes   []dnode
-	byGUID  map[ib.GUID]int32
-	root    int32
-	rootP   uint8
-	urgent  queue // requests of the switch whose turn it is
-	back    queue // everything else
-	turns   queue // switches that wait for their turn
-	waiting int   // urgent requests under way that are not late
-	late    map[uint64]bool
-	claims  []claim
-	dirty   bool // paths are to be computed anew
-	full    bool // MaxNodes was reached
-	res     Result
+	opt                       Options
+	nodes                     []dnode
+	byGUID                    map[ib.GUID]int32
+	root                      int32
+	rootP                     uint8
+	urgent                    queue // requests of the switch whose turn it is
+	back                      queue // everything else
+	turns                     queue // switches that wait for their turn
+	waiting                   int   // urgent requests under way that are not late
+	late                      map[uint64]bool
+	claims                    []claim
+	dirty                     bool  // paths are to be computed anew
+	full                      bool  // MaxNodes was reached
+	turning                   int32 // the switch whose turn it is, -1 none
+	switches                  int   // that this walk found
+	checkSwitches, checkNodes int   // at how many bound looks next
+	stopped                   bool  // MaxSMPs was reached
+	asked                     int   // SMPs so far
+	res                       Result
 }
 
 // queue is a first-in-first-out list that gives its memory back when empty.
@@ -198,10 +210,9 @@ func (q *queue) pop() uint64 {
 
 // New starts the discovery of a whole subnet.
 func New(opt Options) *Discovery {
-	d := &Discovery{opt: opt, byGUID: map[ib.GUID]int32{}, root: -1, late: map[uint64]bool{}}
-	if d.opt.MaxNodes == 0 {
-		d.opt.MaxNodes = DefaultMaxNodes
-	}
+	d := &Discovery{opt: opt, byGUID: map[ib.GUID]int32{}, root: -1, turning: -1, checkSwitches: switchesMost, checkNodes: nodesMost, late: map[uint64]bool{}}
+	d.opt.MaxNodes = cmp.Or(d.opt.MaxNodes, DefaultMaxNodes)
+	d.opt.MaxSMPs = cmp.Or(d.opt.MaxSMPs, DefaultMaxSMPs)
 	d.back.push(tag(kRoot, 0, 0, 0))
 	return d
 }
@@ -209,10 +220,9 @@ func New(opt Options) *Discovery {
 // Resume starts a discovery of what changed since an earlier one: the suspect
 // nodes' ports are asked again, of adapters those that are linked. pkeys are the P_Key tables read so far.
 func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) *Discovery {
-	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, len(f.Nodes)), root: -1, late: map[uint64]bool{}}
-	if d.opt.MaxNodes == 0 {
-		d.opt.MaxNodes = DefaultMaxNodes
-	}
+	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, len(f.Nodes)), root: -1, turning: -1, checkSwitches: switchesMost, checkNodes: nodesMost, late: map[uint64]bool{}}
+	d.opt.MaxNodes = cmp.Or(d.opt.MaxNodes, DefaultMaxNodes)
+	d.opt.MaxSMPs = cmp.Or(d.opt.MaxSMPs, DefaultMaxSMPs)
 	d.nodes = make([]dnode, len(f.Nodes))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
@@ -224,15 +234,17 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 			x.si = f.Switches[n.Switch].Info
 		}
 		d.byGUID[n.GUID] = int32(i)
-		x.ports = make([]dport, int(n.NumPorts)+1)
-		for p := range x.ports {
-			q := &x.ports[p]
-			q.peer = -1
+		x.ports = makePorts(int(n.NumPorts) + 1)
+		for p := range x.ports.n {
 			at := f.Port(int32(i), uint8(p))
 			if at == fabric.None {
 				continue
 			}
 			fp := &f.Ports[at]
+			if fp.Info == (fabric.PortInfo{}) && fp.Peer == fabric.None && fp.GUID == 0 && at != f.SMPort {
+				continue
+			}
+			q := x.ports.at(p)
 			q.info, q.known, q.guid, q.lid, q.lmc = fp.Info, fp.Known, fp.GUID, fp.LID, fp.LMC
 			if int(at) < len(pkeys) {
 				q.pkeys = pkeys[at]
@@ -245,6 +257,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 			}
 		}
 	}
+	d.checkNodes = len(d.nodes) + nodesMost
 	s := slices.Clone(suspects)
 	slices.SortFunc(s, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(len(d.nodes[a].path), len(d.nodes[b].path)), cmp.Compare(a, b))
@@ -256,8 +269,8 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 			d.turn(i)
 			continue
 		}
-		for p := range x.ports {
-			if x.ports[p].peer >= 0 || i == d.root && uint8(p) == d.rootP {
+		for p := range x.ports.n {
+			if x.ports.look(p).peer >= 0 || i == d.root && uint8(p) == d.rootP {
 				d.back.push(tag(kPort, 0, i, uint8(p)))
 			}
 		}
@@ -333,6 +346,13 @@ func (d *Discovery) Next() (smp.Request, bool) {
 		default:
 			return smp.Request{}, false
 		}
+		if k, _, i, _ := untag(t); k != kRoot && d.nodes[i].out {
+			continue
+		}
+		if d.asked++; d.asked > d.opt.MaxSMPs {
+			d.stop()
+			continue
+		}
 		r, ok := d.request(t)
 		if !ok {
 			// The way there is gone: as if it had not answered.
@@ -359,7 +379,16 @@ func (d *Discovery) turn(i int32) {
 
 // start begins a switch's turn.
 func (d *Discovery) start(i int32) {
+	if d.turning >= 0 {
+		d.nodes[d.turning].explored = true
+	}
+	if d.grown() {
+		d.bound()
+	}
 	x := &d.nodes[i]
+	if d.turning = i; x.out {
+		return
+	}
 	x.queued = false
 	if x.recheck {
 		d.urgent.push(tag(kSwitch, 1, i, 0))
@@ -386,8 +415,8 @@ const (
 func (d *Discovery) askPorts(i int32, from int) {
 	x := &d.nodes[i]
 	var ask []uint8
-	for p := from; p < len(x.ports); p++ {
-		q := &x.ports[p]
+	for p := from; p < x.ports.n; p++ {
+		q := x.ports.at(int(p))
 		if !x.recheck && q.known {
 			if q.peer < 0 && q.info.State() >= ib.PortInit {
 				d.probe(i, uint8(p))
@@ -426,7 +455,7 @@ func (d *Discovery) wanted(q *dport) bool {
 	if q.peer >= 0 && !d.opt.Ports {
 		// The far end of a link that was found from its other end: what it
 		// answers is needed only if it is configured already.
-		if o := &d.nodes[q.peer].ports[q.peerP]; o.known && o.info.State() == ib.PortInit {
+		if o := d.nodes[q.peer].ports.at(int(q.peerP)); o.known && o.info.State() == ib.PortInit {
 			return false
 		}
 	}
@@ -437,7 +466,7 @@ func (d *Discovery) wanted(q *dport) bool {
 func (d *Discovery) askRest(i int32) {
 	x := &d.nodes[i]
 	for _, p := range x.rest {
-		if d.wanted(&x.ports[p]) {
+		if d.wanted(x.ports.at(int(p))) {
 			d.urgent.push(tag(kPort, 1, i, p))
 		}
 	}
@@ -450,7 +479,7 @@ func (d *Discovery) gotSample(i int32, p uint8) {
 	if x.sample == 0 {
 		return
 	}
-	if q := &x.ports[p]; q.known && q.info.State() < ib.PortInit {
+	if q := x.ports.at(int(p)); q.known && q.info.State() < ib.PortInit {
 		x.down++
 	}
 	if x.sample--; x.sample > 0 {
@@ -459,7 +488,7 @@ func (d *Discovery) gotSample(i int32, p uint8) {
 	switch {
 	case x.down < sampled*3/4:
 		d.askRest(i)
-	case !x.ports[0].known:
+	case !x.ports.at(0).known:
 		d.urgent.push(tag(kPort, 3, i, 0)) // its capabilities are the switch's
 	default:
 		d.askTable(i)
@@ -469,11 +498,11 @@ func (d *Discovery) gotSample(i int32, p uint8) {
 // askTable asks for the states of all ports if the switch can tell.
 func (d *Discovery) askTable(i int32) {
 	x := &d.nodes[i]
-	if p := &x.ports[0]; !p.known || !p.info.TellsPortStates() {
+	if p := x.ports.at(0); !p.known || !p.info.TellsPortStates() {
 		d.askRest(i)
 		return
 	}
-	x.blocks = (len(x.ports) + fabric.TablePorts - 1) / fabric.TablePorts
+	x.blocks = (x.ports.n + fabric.TablePorts - 1) / fabric.TablePorts
 	x.table = make([]byte, 64*x.blocks)
 	for b := range x.blocks {
 		d.urgent.push(tag(kTable, uint16(b), i, 0))
@@ -497,7 +526,7 @@ func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 	}
 	state := func(p int) ib.PortState { return fabric.StateInTable(x.table, p) }
 	fits := func(p int) bool {
-		q := &x.ports[p]
+		q := x.ports.at(int(p))
 		switch up := state(p) >= ib.PortInit; {
 		case q.known:
 			return up == (q.info.State() >= ib.PortInit)
@@ -506,7 +535,7 @@ func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 		}
 		return true
 	}
-	for p := 1; p < len(x.ports); p++ {
+	for p := 1; p < x.ports.n; p++ {
 		if state(p) != 0 && !fits(p) {
 			d.warn("switch %s: the state of port %d in its SwitchPortStateTable is not that of the port", x.name(), p)
 			d.askRest(i)
@@ -515,7 +544,7 @@ func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 	}
 	left := x.rest[:0]
 	for _, p := range x.rest {
-		if q := &x.ports[p]; state(int(p)) == ib.PortDown && !q.known && q.peer < 0 {
+		if q := x.ports.at(int(p)); state(int(p)) == ib.PortDown && !q.known && q.peer < 0 {
 			q.info[32] = byte(ib.PortDown)
 		} else {
 			left = append(left, p)
@@ -562,7 +591,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 	case kTable:
 		r.Attr, r.Mod = mad.AttrSwitchPortState, uint32(extra)
 	case kClear:
-		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports[0].info.MKey()
+		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports.at(0).info.MKey()
 		si := x.si
 		si.SetPortStateChange()
 		copy(r.Data[:], si[:])
@@ -581,7 +610,7 @@ func (d *Discovery) caPath(i int32, p uint8, path *[]uint8) bool {
 		*path = nil
 		return true
 	}
-	q := &d.nodes[i].ports[p]
+	q := d.nodes[i].ports.at(int(p))
 	if q.peer < 0 {
 		return false
 	}
@@ -613,8 +642,8 @@ func (d *Discovery) paths() {
 		if !x.sw() && i != d.root || len(x.path) >= MaxHops {
 			continue
 		}
-		for p := range x.ports {
-			q := &x.ports[p]
+		for p := range x.ports.n {
+			q := x.ports.look(p)
 			if q.peer < 0 || seen[q.peer] || !x.sw() && uint8(p) != d.rootP {
 				continue
 			}
@@ -636,6 +665,9 @@ func (d *Discovery) Step(r *smp.Reply) {
 		} else {
 			d.waiting--
 		}
+	}
+	if k != kRoot && d.nodes[i].out {
+		return
 	}
 	switch k {
 	case kRoot:
@@ -685,7 +717,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 		}
 		// A switch without forwarding table was never configured: its port 0
 		// has no LID, and the Set that gives it one answers with the rest.
-		if q := &x.ports[0]; !q.known && (x.si.LinearFDBTop() != 0 || d.opt.Ports) {
+		if q := x.ports.at(0); !q.known && (x.si.LinearFDBTop() != 0 || d.opt.Ports) {
 			d.back.push(tag(kPort, 0, i, 0))
 		}
 	case kClear:
@@ -732,7 +764,7 @@ func (x *dnode) name() string {
 }
 
 func (d *Discovery) silent(i int32, p uint8, msg string) {
-	d.nodes[i].ports[p].silent = true
+	d.nodes[i].ports.at(int(p)).silent = true
 	d.res.Silent = append(d.res.Silent, msg)
 	d.res.SilentAt = append(d.res.SilentAt, d.nodes[i].ni.NodeGUID)
 }
@@ -740,19 +772,17 @@ func (d *Discovery) silent(i int32, p uint8, msg string) {
 // add makes a node of what a probe answered.
 func (d *Discovery) add(ni mad.NodeInfo, path []uint8) int32 {
 	i := int32(len(d.nodes))
-	x := dnode{ni: ni, path: path, entry: ni.LocalPortNum, fresh: true, ports: make([]dport, int(ni.NumPorts)+1)}
-	for p := range x.ports {
-		x.ports[p].peer = -1
-	}
+	x := dnode{ni: ni, path: path, entry: ni.LocalPortNum, fresh: true, ports: makePorts(int(ni.NumPorts) + 1)}
 	x.ni.PortGUID, x.ni.LocalPortNum = 0, 0
 	d.nodes = append(d.nodes, x)
 	d.byGUID[ni.NodeGUID] = i
 	d.res.Changed = true
 	d.back.push(tag(kDesc, 0, i, 0))
 	if x.sw() {
-		d.nodes[i].ports[0].guid = ni.PortGUID
+		d.nodes[i].ports.at(0).guid = ni.PortGUID
 		d.back.push(tag(kSwitch, 0, i, 0))
 		d.turn(i)
+		d.switches++
 	}
 	return i
 }
@@ -769,7 +799,7 @@ func (d *Discovery) gotRoot(ni mad.NodeInfo) {
 		d.rootP = 0
 		return
 	}
-	x.ports[d.rootP].guid = ni.PortGUID
+	x.ports.at(int(d.rootP)).guid = ni.PortGUID
 	t := tag(kPort, 0, d.root, d.rootP)
 	if d.opt.LocalPort != nil {
 		d.Step(&smp.Reply{Request: smp.Request{Tag: t}, Data: *d.opt.LocalPort})
@@ -797,7 +827,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 			x.name(), p, ni.NodeGUID, ni.NodeType, ni.LocalPortNum, ni.NumPorts, PathString(smp.PathTo(x.path, p))))
 		return
 	}
-	if q := &x.ports[p]; q.peer >= 0 {
+	if q := x.ports.at(int(p)); q.peer >= 0 {
 		// Meanwhile found from the other end, if that end is this one.
 		if y := &d.nodes[q.peer]; y.ni.NodeGUID == ni.NodeGUID && q.peerP == ni.LocalPortNum {
 			return
@@ -827,7 +857,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 		d.warn("port %s[%d] has a loopback plug", x.name(), p)
 		return
 	}
-	if o := &y.ports[q]; o.peer >= 0 {
+	if o := y.ports.at(int(q)); o.peer >= 0 {
 		if o.peer == i && o.peerP == p {
 			return
 		}
@@ -839,7 +869,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 		d.back.push(tag(kVerifyPort, uint16(len(d.claims)-1), o.peer, o.peerP))
 		return
 	}
-	if !y.sw() && y.ports[q].guid != 0 && y.ports[q].guid != ni.PortGUID {
+	if !y.sw() && y.ports.at(int(q)).guid != 0 && y.ports.at(int(q)).guid != ni.PortGUID {
 		d.duplicate(j, i, p)
 		return
 	}
@@ -849,10 +879,10 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 func (d *Discovery) duplicate(j, i int32, p uint8) {
 	x, y := &d.nodes[i], &d.nodes[j]
 	dup := Duplicate{GUID: y.ni.NodeGUID, Path: y.path, Other: smp.PathTo(x.path, p), AtPort: "the manager's node", AtPeer: fmt.Sprintf("%s[%d]", x.name(), p)}
-	if o := &y.ports[min(int(y.entry), len(y.ports)-1)]; o.peer >= 0 {
+	if o := y.ports.at(int(min(int(y.entry), y.ports.n-1))); o.peer >= 0 {
 		dup.AtPort = fmt.Sprintf("%s[%d]", d.nodes[o.peer].name(), o.peerP)
 	}
-	x.ports[p].silent = true
+	x.ports.at(int(p)).silent = true
 	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
 	d.res.Duplicates = append(d.res.Duplicates, dup)
 }
@@ -860,7 +890,7 @@ func (d *Discovery) duplicate(j, i int32, p uint8) {
 // link joins port p of node i with the port that ni was entered by.
 func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
 	q := ni.LocalPortNum
-	a, b := &d.nodes[i].ports[p], &d.nodes[j].ports[q]
+	a, b := d.nodes[i].ports.at(int(p)), d.nodes[j].ports.at(int(q))
 	a.peer, a.peerP, a.silent = j, q, false
 	b.peer, b.peerP, b.silent = i, p, false
 	d.res.Changed = true
@@ -901,11 +931,11 @@ func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
 
 // unlink takes the link at a port away from both ends.
 func (d *Discovery) unlink(i int32, p uint8) {
-	a := &d.nodes[i].ports[p]
+	a := d.nodes[i].ports.at(int(p))
 	if a.peer < 0 {
 		return
 	}
-	if b := &d.nodes[a.peer].ports[a.peerP]; b.peer == i && b.peerP == p {
+	if b := d.nodes[a.peer].ports.at(int(a.peerP)); b.peer == i && b.peerP == p {
 		b.peer = -1
 		if d.nodes[a.peer].sw() {
 			// Its state is down as this end's is; asked when it comes up.
@@ -921,13 +951,13 @@ func (d *Discovery) unlink(i int32, p uint8) {
 // unplugged forgets an adapter port that lost its link: nobody can reach it.
 func (d *Discovery) unplugged(i int32, p uint8) {
 	if !d.nodes[i].sw() && (i != d.root || p != d.rootP) {
-		d.nodes[i].ports[p] = dport{peer: -1}
+		*d.nodes[i].ports.at(int(p)) = dport{peer: -1}
 	}
 }
 
 func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	x := &d.nodes[i]
-	q := &x.ports[p]
+	q := x.ports.at(int(p))
 	if !r.OK() {
 		d.silent(i, p, fmt.Sprintf("port %s[%d] does not answer PortInfo%s", x.name(), p, why(r)))
 		return
@@ -937,7 +967,7 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	q.info, q.known, q.silent = fabric.PortInfo(r.Data), true, false
 	if r.Attr == mad.AttrPortInfo && r.Mod&smp.ExtendedSpeeds == 0 {
 		// A port that claims those speeds had another reason to refuse.
-		x.plain = (q.info.CapMask()|x.ports[0].info.CapMask())&fabric.CapExtendedSpeeds == 0
+		x.plain = (q.info.CapMask()|x.ports.at(0).info.CapMask())&fabric.CapExtendedSpeeds == 0
 	}
 	if had && was != q.info {
 		d.res.Changed = true
@@ -976,9 +1006,11 @@ func (d *Discovery) restarted(i int32) {
 		return
 	}
 	x.fresh = true
-	x.ports[0].lid = 0
-	for p := range x.ports {
-		x.ports[p].pkeys = nil
+	x.ports.at(0).lid = 0
+	for p := range x.ports.n {
+		if x.ports.look(p).pkeys != nil {
+			x.ports.at(p).pkeys = nil
+		}
 	}
 	d.res.Changed = true
 	d.back.push(tag(kDesc, 0, i, 0))
@@ -987,7 +1019,7 @@ func (d *Discovery) restarted(i int32) {
 
 // endPort asks what follows from an end port's PortInfo.
 func (d *Discovery) endPort(i int32, p uint8) {
-	q := &d.nodes[i].ports[p]
+	q := d.nodes[i].ports.at(int(p))
 	if q.info.CapMask()&fabric.CapIsSM != 0 && (i != d.root || p != d.rootP) {
 		d.back.push(tag(kSM, 0, i, p))
 	}
@@ -997,10 +1029,10 @@ func (d *Discovery) endPort(i int32, p uint8) {
 func (d *Discovery) gotVerify(k kind, i int32, p uint8, extra uint16, r *smp.Reply) {
 	c := d.claims[extra]
 	j, ok := d.byGUID[c.ni.NodeGUID]
-	if !ok {
+	if !ok || d.nodes[c.from].out {
 		return
 	}
-	o := &d.nodes[j].ports[c.ni.LocalPortNum]
+	o := d.nodes[j].ports.at(int(c.ni.LocalPortNum))
 	still := o.peer == i && o.peerP == p
 	if still && k == kVerifyPort && r.OK() {
 		if pi := fabric.PortInfo(r.Data); pi.State() >= ib.PortInit {
@@ -1018,7 +1050,7 @@ func (d *Discovery) gotVerify(k kind, i int32, p uint8, extra uint16, r *smp.Rep
 	if o.peer >= 0 {
 		d.unlink(j, c.ni.LocalPortNum)
 	}
-	if d.nodes[c.from].ports[c.fromP].peer >= 0 {
+	if d.nodes[c.from].ports.at(int(c.fromP)).peer >= 0 {
 		return
 	}
 	d.warn("node %s moved to %s[%d]", d.nodes[j].name(), d.nodes[c.from].name(), c.fromP)
@@ -1058,10 +1090,11 @@ func (d *Discovery) Result() *Result {
 		}
 		num[i] = n
 		b.SetSwitchInfo(n, x.si)
-		for p := range x.ports {
-			q := &x.ports[p]
+		for p := range x.ports.n {
+			q := x.ports.look(p)
 			if q.peer >= 0 && d.nodes[q.peer].gone {
 				d.unplugged(int32(i), uint8(p))
+				q = x.ports.look(p)
 			}
 			o := b.Port(n, uint8(p))
 			o.Info, o.Known, o.LID, o.LMC = q.info, q.known, q.lid, q.lmc
@@ -1072,8 +1105,8 @@ func (d *Discovery) Result() *Result {
 	}
 	for i := range d.nodes {
 		x := &d.nodes[i]
-		for p := range x.ports {
-			q := &x.ports[p]
+		for p := range x.ports.n {
+			q := x.ports.look(p)
 			if q.peer < 0 || num[i] < 0 || num[q.peer] < 0 || q.peer < int32(i) || q.peer == int32(i) && q.peerP < uint8(p) {
 				continue
 			}
@@ -1096,9 +1129,9 @@ func (d *Discovery) Result() *Result {
 		}
 		at[i] = f.NodeByGUID(x.ni.NodeGUID)
 		res.Fresh[at[i]] = x.fresh
-		for p := range x.ports {
+		for p := range x.ports.n {
 			if q := f.Port(at[i], uint8(p)); q != fabric.None {
-				res.PKeys[q] = x.ports[p].pkeys
+				res.PKeys[q] = x.ports.look(p).pkeys
 			}
 		}
 	}

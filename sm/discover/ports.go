@@ -1,0 +1,35 @@
+package discover
+
+// ports are the ports of a node, which are made when they are asked for the first
+// time: a NodeInfo claims 254 of them for nothing.
+type ports struct {
+	n     int // with port 0
+	chunk []*[portChunk]dport
+}
+
+const portChunk = 8
+
+func makePorts(n int) ports {
+	return ports{n: n, chunk: make([]*[portChunk]dport, (n+portChunk-1)/portChunk)}
+}
+
+// at is a port to be read and written.
+func (t *ports) at(p int) *dport {
+	c := t.chunk[p/portChunk]
+	if c == nil {
+		c = new([portChunk]dport)
+		for i := range c {
+			c[i].peer = -1
+		}
+		t.chunk[p/portChunk] = c
+	}
+	return &c[p%portChunk]
+}
+
+// look is a port as it is; changing it changes nothing.
+func (t *ports) look(p int) dport {
+	if c := t.chunk[p/portChunk]; c != nil {
+		return c[p%portChunk]
+	}
+	return dport{peer: -1}
+}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -11,7 +9,6 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
-	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/probe"
@@ -19,16 +16,24 @@ import (
 
 func (a *app) topologyCmd() *cobra.Command {
 	var timeout *time.Duration
-	var ibnetdiscover bool
+	var o topologyOptions
 	c := &cobra.Command{
 		Use: "topology [PORT]", Short: "walk the fabric from a port and print what is plugged where", Args: cobra.MaximumNArgs(1),
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Sends subnet management packets by directed routes from the port (the first
 InfiniBand one by default) and prints every node, what each of its ports is
-connected to, and which subnet managers there are. It reads only, needs no
-subnet manager, and needs root.`,
+connected to, and which subnet managers there are, after the totals. It reads
+only, needs no subnet manager, and needs root. Error counters are not read.
+
+--bad prints only links that are not Active, and those that are narrower or
+slower than both ends support or than most links of their kind. --svg is a
+picture that scales to the window: meshes and tori as grids, fat-trees of three
+levels as pods, adapters as counts where there are more than 200.`,
 		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(a.json); err != nil {
+				return err
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
 			defer cancel()
 			sys, err := a.observe(ctx)
@@ -61,23 +66,18 @@ subnet manager, and needs root.`,
 			if err != nil {
 				return fmt.Errorf("walk the fabric from %s/%d: %w", dev, num, err)
 			}
-			switch {
-			case a.json:
-				return a.emit(topologyJSON(f, sms, warnings))
-			case ibnetdiscover:
-				var b bytes.Buffer
-				if err := fabric.WriteText(&b, f); err != nil {
-					return err
-				}
-				_, err := a.out.Write(b.Bytes())
-				return err
-			}
-			a.printTopology(f, sms, warnings)
-			return nil
+			return a.showTopology(o, f, sms, warnings)
 		},
 	}
 	timeout = timeoutFlag(c, time.Minute, "give up after `TIME`")
-	c.Flags().BoolVar(&ibnetdiscover, "ibnetdiscover", false, "print in the format of ibnetdiscover")
+	f := c.Flags()
+	f.BoolVar(&o.ibnetdiscover, "ibnetdiscover", false, "print in the format of ibnetdiscover")
+	f.BoolVar(&o.svg, "svg", false, "print a picture as SVG")
+	f.BoolVar(&o.dot, "dot", false, "print a graph for Graphviz")
+	f.StringVarP(&o.file, "output", "o", "", "write to `FILE`; a name that ends in .svg or .dot says what")
+	f.BoolVar(&o.bad, "bad", false, "only links that are down, narrow or slow; exit status 1 if there is one")
+	f.StringVar(&o.match, "match", "", "only nodes whose name or GUID matches `PATTERN`, or has it in it")
+	f.BoolVar(&o.totals, "totals", false, "only the totals")
 	return c
 }
 
@@ -93,7 +93,7 @@ func eachPort(f *fabric.Fabric, node int32, fn func(p *fabric.Port, peer *fabric
 	}
 }
 
-func topologyJSON(f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) answer.Topology {
+func topologyJSON(f *fabric.Fabric, bad []badLink, sms []smctl.SMInfo, warnings []string) answer.Topology {
 	nodes := []answer.Node{}
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
@@ -117,41 +117,13 @@ func topologyJSON(f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) answe
 	for _, s := range sms {
 		managers = append(managers, api.SMInfo{GUID: s.GUID.String(), LID: uint16(s.LID), Priority: s.Priority, State: s.State.String()})
 	}
-	return answer.Topology{Schema: answer.Schema, Nodes: nodes, SubnetManagers: managers, Warnings: append([]string{}, warnings...)}
-}
-
-func (a *app) printTopology(f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) {
-	for i := range f.Nodes {
-		n := &f.Nodes[i]
-		fmt.Fprintf(a.out, "%s %s %q\n", a.paint(bold, n.Type.String()), n.GUID, n.Desc)
-		var rows [][]cell
-		eachPort(f, int32(i), func(p, peer *fabric.Port) {
-			if p.Num == 0 || peer == nil && n.Type == ib.NodeSwitch {
-				return
-			}
-			to := "not connected"
-			if peer != nil {
-				to = fmt.Sprintf("%s %s port %d", f.Nodes[peer.Node].Type, cmp.Or(f.Nodes[peer.Node].Desc, f.Nodes[peer.Node].GUID.String()), peer.Num)
-			}
-			lid, state, rate := "", "", ""
-			if p.Known {
-				state, rate = p.Info.State().String(), p.Info.Rate().String()
-				if l := p.Info.LID(); l != 0 && n.Type != ib.NodeSwitch {
-					lid = fmt.Sprintf("LID %d", uint16(l))
-				}
-			}
-			rows = append(rows, []cell{{fmt.Sprintf("port %d", p.Num), ""}, {state, portStyle(state)}, {rate, ""}, {lid, ""}, {"-- " + to, ""}})
-		})
-		a.table("   ", []string{"", "", "", "", ""}, rows)
+	faults := []answer.BadLink{}
+	for _, b := range bad {
+		l := answer.BadLink{GUID: f.Nodes[b.node].GUID.String(), Port: b.num, Why: b.why}
+		if b.peer != fabric.None {
+			l.Peer, l.PeerN = f.Nodes[f.Ports[b.peer].Node].GUID.String(), int(f.Ports[b.peer].Num)
+		}
+		faults = append(faults, l)
 	}
-	fmt.Fprintln(a.out)
-	if len(sms) == 0 {
-		fmt.Fprintln(a.out, "No subnet manager answered.")
-	}
-	for _, s := range sms {
-		fmt.Fprintln(a.out, s)
-	}
-	for _, w := range warnings {
-		fmt.Fprintln(a.out, a.paint(soso, "warning: "+w))
-	}
+	return answer.Topology{Schema: answer.Schema, Bad: faults, Nodes: nodes, SubnetManagers: managers, Warnings: append([]string{}, warnings...)}
 }

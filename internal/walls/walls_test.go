@@ -46,6 +46,7 @@ var walls = []wall{
 	{room: "sm/elect", forbid: effects, why: "events in, effects out: the engine owns the wire"},
 	{room: "sm/lid", forbid: effects, why: "LIDs are decided from values; the engine writes the file"},
 	{room: "sm/route", forbid: effects, why: "same fabric, same forwarding tables"},
+	{room: "sm/picture", forbid: effects, why: "same fabric, same picture"},
 	{room: "sm/mcast", forbid: effects, why: "same fabric and members, same trees"},
 	{room: "sm/program", forbid: effects, why: "the difference of two values is a value"},
 	{room: "sm/partition", forbid: effects, why: "a partition file's meaning depends on its bytes alone"},
@@ -57,7 +58,7 @@ var walls = []wall{
 // timeless are the rooms in which now is an input.
 var timeless = []string{
 	"ib", "units", "link", "ipoib", "roce", "daemon/plan",
-	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/mcast", "sm/program", "sm/partition", "sm/sa", "sm/qos",
+	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/partition", "sm/sa", "sm/qos",
 }
 
 type pkg struct {

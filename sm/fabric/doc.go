@@ -1,8 +1,8 @@
 // Package fabric is the subnet manager's picture of a subnet: nodes, ports and
 // links as immutable, index-based values in GUID order.
 //
-// It owns the model, the ibnetdiscover text form of it and the picture drawn
-// from it. It never talks to a network, reads no clock and changes nothing
+// It owns the model, the ibnetdiscover text form of it and what is wrong with its
+// links. It never talks to a network, reads no clock and changes nothing
 // once built: discovery builds a Fabric, every later stage reads it, and a
 // change on the wire makes a new one. Everything is a slice sorted by GUID, so
 // that walking a Fabric gives the same order on every run and a subnet of

@@ -14,6 +14,7 @@ import (
 
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/picture"
 )
 
 // DefaultSocket is where a running ibnetsm answers.
@@ -105,7 +106,7 @@ func (m *Manager) answer(c net.Conn) {
 		}
 	case AskPicture:
 		for f := range fabrics {
-			fabric.WriteSVG(w, f)
+			picture.WriteSVG(w, f)
 			return
 		}
 	case AskMetrics:

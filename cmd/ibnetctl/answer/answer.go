@@ -127,8 +127,18 @@ type LogEntry struct {
 type Topology struct {
 	Schema         int          `json:"schema"`
 	Nodes          []Node       `json:"nodes"`
+	Bad            []BadLink    `json:"bad"`
 	SubnetManagers []api.SMInfo `json:"subnet_managers"`
 	Warnings       []string     `json:"warnings"`
+}
+
+// BadLink is a link that is down, narrow or slow, by its first end.
+type BadLink struct {
+	GUID  string `json:"guid"`
+	Port  int    `json:"port"`
+	Peer  string `json:"peer,omitempty"`
+	PeerN int    `json:"peer_port,omitempty"`
+	Why   string `json:"why"`
 }
 
 // Node is a switch or adapter.

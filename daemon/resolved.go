@@ -14,6 +14,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
 )
 
@@ -27,9 +28,9 @@ const (
 // unit first has DNS= or Domains=, and joined again after it went away, beside the
 // loop: at boot the bus may listen long before it answers.
 type resolved struct {
-	join    func() (*dbus.Conn, error) // nil for the system bus
-	changed func()                     // called when resolved came or went
-	silent  time.Time                  // when it last let a call time out
+	join    func() (*busconn.Conn, error) // nil for the system bus
+	changed func()                        // called when resolved came or went
+	silent  time.Time                     // when it last let a call time out
 
 	mu      sync.Mutex // guards what follows
 	conn    *dbus.Conn // nil while there is none
@@ -106,7 +107,7 @@ func (r *resolved) stay(done chan struct{}, late *atomic.Bool) {
 		tell(name)
 	}
 	for s := range signals {
-		if len(s.Body) == 3 {
+		if s.Name == "org.freedesktop.DBus.NameOwnerChanged" && len(s.Body) == 3 {
 			now, _ := s.Body[2].(string)
 			tell(now)
 		}
@@ -121,21 +122,19 @@ func (r *resolved) stay(done chan struct{}, late *atomic.Bool) {
 func (r *resolved) enter() (c *dbus.Conn, signals chan *dbus.Signal, name string, err error) {
 	join := r.join
 	if join == nil {
-		join = func() (*dbus.Conn, error) { return dbus.ConnectSystemBus() }
+		join = func() (*busconn.Conn, error) { return busconn.Join(context.Background(), busconn.Config{}) }
 	}
-	if c, err = join(); err != nil {
+	b, err := join()
+	if err != nil {
 		return nil, nil, "", fmt.Errorf("join the system bus: %w", err)
 	}
 	signals = make(chan *dbus.Signal, 16)
-	c.Signal(signals)
-	err = c.AddMatchSignal(dbus.WithMatchInterface("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, resolveName))
-	if err != nil {
-		_ = c.Close()
-		return nil, nil, "", fmt.Errorf("follow %s: %w", resolveName, err)
+	b.Signal(signals)
+	if name, err = b.Believe(context.Background(), resolveName); err != nil {
+		_ = b.Close()
+		return nil, nil, "", err
 	}
-	// No owner is an error of the call and an answer all the same.
-	_ = c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, resolveName).Store(&name)
-	return c, signals, name, nil
+	return b.Conn, signals, name, nil
 }
 
 func (r *resolved) close() error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
 )
 
@@ -47,7 +48,7 @@ func TestBusIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan error)
 		told := 0
-		r := &resolved{join: func() (*dbus.Conn, error) { return nil, <-answer }, changed: func() { told++ }}
+		r := &resolved{join: func() (*busconn.Conn, error) { return nil, <-answer }, changed: func() { told++ }}
 		start := time.Now()
 		for range 300 {
 			if n := r.owner(true); n != "" {

@@ -14,6 +14,7 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/busconn"
 	"ibnetworkd/internal/version"
 )
 
@@ -34,7 +35,7 @@ const connectTimeout = 5 * time.Second
 
 // client talks to the daemon.
 type client struct {
-	conn  *dbus.Conn
+	conn  *busconn.Conn
 	close func()
 }
 
@@ -43,7 +44,7 @@ func dial(ctx context.Context) (*client, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := fmt.Errorf("no answer within %v", connectTimeout)
 	limit := time.AfterFunc(connectTimeout, func() { cancel(late) })
-	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
+	conn, err := busconn.Join(ctx, busconn.Config{})
 	if !limit.Stop() && err == nil {
 		err = late
 	}

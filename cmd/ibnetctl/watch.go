@@ -44,7 +44,7 @@ an object. It stays when the daemon restarts.`,
 			if err := conn.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchPathNamespace(api.Root)); err != nil {
 				return err
 			}
-			if err := conn.AddMatchSignal(dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
+			if _, err := conn.Believe(ctx, api.BusName); err != nil {
 				return err
 			}
 			last, err := c.describe(ctx)

@@ -32,21 +32,20 @@ func (h handler) LookupObject(path dbus.ObjectPath) (dbus.ServerObject, bool) {
 // the bus' memory and not ours. Calls that wait for others' answers, which come
 // by the same socket, are bounded elsewhere.
 func (s *Server) arrived(msg *dbus.Message) {
-	if quick(msg) {
+	if quick(msg) && !s.callers.isUnknown(callOf(msg)) {
 		s.reads <- struct{}{}
 	}
 }
 
-const peer = "org.freedesktop.DBus.Peer"
-
 // quick reports whether a message is a call that is answered from our state.
 func quick(msg *dbus.Message) bool {
-	if msg.Type != dbus.TypeMethodCall {
-		return false
-	}
-	iface, _ := msg.Headers[dbus.FieldInterface].Value().(string)
 	member, _ := msg.Headers[dbus.FieldMember].Value().(string)
-	return iface != peer && !waiting[member]
+	return msg.Type == dbus.TypeMethodCall && !waiting[member]
+}
+
+func callOf(msg *dbus.Message) callID {
+	sender, _ := msg.Headers[dbus.FieldSender].Value().(string)
+	return callID{sender, msg.Serial()}
 }
 
 // waiting are the members of ours that ask the daemon or polkit.
@@ -99,6 +98,42 @@ type caller struct {
 	held   []func() // give places back, when the answer is written
 }
 
+// identify asks the bus for the user of a caller that was not known when its call
+// arrived, and has the call take part in the limits, as admit does for the others.
+func (c *caller) identify(member string) error {
+	id := callOf(c.msg)
+	if !c.s.callers.isUnknown(id) {
+		return nil
+	}
+	// Only now: the answer comes by the socket whose reading is held up.
+	defer func() {
+		if quick(c.msg) {
+			c.s.reads <- struct{}{}
+		}
+	}()
+	u, err := c.s.callers.identify(id, func() (user, error) {
+		uid, err := c.uid()
+		return user{uid: uid, privileged: err == nil && c.s.cfg.Privileged(uid)}, err
+	})
+	if err != nil {
+		return err
+	}
+	return c.s.callers.charge(u, cost(member))
+}
+
+// uid asks the bus who is calling.
+func (c *caller) uid() (uid uint32, err error) {
+	if c.sender == "" {
+		return 0, failure(api.ErrAccessDenied, "the caller is unknown")
+	}
+	ctx, cancel := context.WithTimeout(c.conn.Context(), polkitTimeout)
+	defer cancel()
+	if err := c.conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetConnectionUnixUser", 0, c.sender).Store(&uid); err != nil {
+		return 0, failure(api.ErrAccessDenied, "the bus does not say who is calling: %v", err)
+	}
+	return uid, nil
+}
+
 // find finds what to do for a method of an interface, "" for any, and completes
 // the caller.
 func (c *caller) find(iface, name string) (call, error) {
@@ -134,11 +169,15 @@ func (c *caller) find(iface, name string) (call, error) {
 // Call implements dbus.Method. It sends the answer itself.
 func (v verb) Call(args ...any) ([]any, error) {
 	c := args[0].(*caller)
+	var out []any
+	var f call
+	err := c.identify(v.name)
 	if quick(c.msg) {
 		c.held = append(c.held, func() { <-v.s.reads })
 	}
-	var out []any
-	f, err := c.find(v.iface, v.name)
+	if err == nil {
+		f, err = c.find(v.iface, v.name)
+	}
 	if err == nil {
 		out, err = f(c)
 	}
@@ -225,26 +264,17 @@ func init() {
 		"org.freedesktop.DBus.Properties.Set":                  setProperty,
 		"org.freedesktop.DBus.ObjectManager.GetManagedObjects": managedObjects,
 
-		m + "Reload": change(api.ActionReload, func(ctx context.Context, c *caller) error {
-			if err := c.args(); err != nil {
-				return err
-			}
-			return c.s.cfg.Backend.Reload(ctx)
-		}),
-		m + "Reconfigure": change(api.ActionReconfigure, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.Reconfigure(ctx, n) })),
-		m + "Up":          change(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, true) })),
-		m + "Down":        change(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, false) })),
-		m + "StartSubnetManager": change(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
+		m + "Reload":      change(api.ActionReload, func(ctx context.Context, c *caller) error { return c.s.cfg.Backend.Reload(ctx) }),
+		m + "Reconfigure": changeArg(api.ActionReconfigure, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.Reconfigure(ctx, n) })),
+		m + "Up":          changeArg(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, true) })),
+		m + "Down":        changeArg(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, false) })),
+		m + "StartSubnetManager": changeArg(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
 			return c.s.cfg.Backend.StartSubnetManager(ctx, dev, port)
 		})),
-		m + "StopSubnetManager": change(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
+		m + "StopSubnetManager": changeArg(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
 			return c.s.cfg.Backend.StopSubnetManager(ctx, dev, port)
 		})),
-		m + "SetLogLevel": change(api.ActionLogLevel, func(_ context.Context, c *caller) error {
-			var level string
-			if err := c.args(&level); err != nil {
-				return err
-			}
+		m + "SetLogLevel": changeArg(api.ActionLogLevel, func(_ context.Context, c *caller, level string) error {
 			if err := c.s.cfg.Backend.SetLogLevel(level); err != nil {
 				return failure(api.ErrInvalidArgs, "%v", err)
 			}
@@ -290,54 +320,69 @@ func take(places chan struct{}) (give func(), err error) {
 func (s *Server) enter(sender string) (leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.callers[sender] >= maxEach {
+	if s.underWay[sender] >= maxEach {
 		return nil, failure(errLimits, "%d of your requests are under way: wait for one to end", maxEach)
 	}
-	s.callers[sender]++
+	s.underWay[sender]++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.callers[sender]--; s.callers[sender] == 0 {
-			delete(s.callers, sender)
+		if s.underWay[sender]--; s.underWay[sender] == 0 {
+			delete(s.underWay, sender)
 		}
 	}, nil
 }
 
 const errLimits = "org.freedesktop.DBus.Error.LimitsExceeded"
 
-// change wraps what changes something: permission, then a place in the bounded
-// number of requests. Not the other way round: a caller whose password is waited
-// for would keep those out who may.
+// change wraps what changes something and has no argument, changeArg what has one.
 func change(action string, f func(context.Context, *caller) error) call {
 	return func(c *caller) ([]any, error) {
-		if err := c.hold(c.s.enter(c.sender)); err != nil {
+		if err := c.args(); err != nil {
 			return nil, err
 		}
-		if err := c.authorize(action); err != nil {
-			return nil, err
-		}
-		if err := c.hold(take(c.s.verbs)); err != nil {
-			return nil, err
-		}
-		ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
-		defer cancel()
-		if err := f(ctx, c); err != nil {
-			var de *dbus.Error
-			if errors.As(err, &de) {
-				return nil, de
-			}
-			return nil, failure(api.ErrFailed, "%s", valid(err.Error()))
-		}
-		return nil, nil
+		return c.change(action, f)
 	}
 }
 
-func byName(f func(context.Context, *caller, string) error) func(context.Context, *caller) error {
-	return func(ctx context.Context, c *caller) error {
-		var n string
-		if err := c.args(&n); err != nil {
-			return err
+func changeArg(action string, f func(context.Context, *caller, string) error) call {
+	return func(c *caller) ([]any, error) {
+		var arg string
+		if err := c.args(&arg); err != nil {
+			return nil, err
 		}
+		return c.change(action, func(ctx context.Context, c *caller) error { return f(ctx, c, arg) })
+	}
+}
+
+// change asks for permission, then for a place in the bounded number of requests.
+// Not the other way round: a caller whose password is waited for would keep those
+// out who may. Nothing of the message is kept for that time but its arguments.
+func (c *caller) change(action string, f func(context.Context, *caller) error) ([]any, error) {
+	c.msg.Body = nil
+	if err := c.hold(c.s.enter(c.sender)); err != nil {
+		return nil, err
+	}
+	if err := c.authorize(action); err != nil {
+		return nil, err
+	}
+	if err := c.hold(take(c.s.verbs)); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
+	defer cancel()
+	if err := f(ctx, c); err != nil {
+		var de *dbus.Error
+		if errors.As(err, &de) {
+			return nil, de
+		}
+		return nil, failure(api.ErrFailed, "%s", valid(err.Error()))
+	}
+	return nil, nil
+}
+
+func byName(f func(context.Context, *caller, string) error) func(context.Context, *caller, string) error {
+	return func(ctx context.Context, c *caller, n string) error {
 		c.s.mu.Lock()
 		_, ok := c.s.links[n]
 		c.s.mu.Unlock()
@@ -348,12 +393,8 @@ func byName(f func(context.Context, *caller, string) error) func(context.Context
 	}
 }
 
-func byPort(f func(context.Context, *caller, string, int) error) func(context.Context, *caller) error {
-	return func(ctx context.Context, c *caller) error {
-		var n string
-		if err := c.args(&n); err != nil {
-			return err
-		}
+func byPort(f func(context.Context, *caller, string, int) error) func(context.Context, *caller, string) error {
+	return func(ctx context.Context, c *caller, n string) error {
 		p, err := c.s.port(n)
 		if err != nil {
 			return err
@@ -436,7 +477,7 @@ func introspect(c *caller) ([]any, error) {
 func (c *caller) props(iface string) (map[string]dbus.Variant, error) {
 	if iface != c.iface && iface != "" {
 		switch iface {
-		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", peer, "org.freedesktop.DBus.ObjectManager":
+		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.ObjectManager":
 			return map[string]dbus.Variant{}, nil
 		}
 		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
@@ -480,8 +521,10 @@ func getAll(c *caller) ([]any, error) {
 }
 
 func setProperty(*caller) ([]any, error) {
-	return nil, failure("org.freedesktop.DBus.Error.PropertyReadOnly", "every property is read-only: change the unit file and call Reload, or use the methods")
+	return nil, errReadOnly
 }
+
+var errReadOnly = failure("org.freedesktop.DBus.Error.PropertyReadOnly", "every property is read-only: change the unit file and call Reload, or use the methods")
 
 func managedObjects(c *caller) ([]any, error) {
 	c.s.mu.Lock()

@@ -18,14 +18,9 @@ const polkitTimeout = 5 * time.Second
 // (org.freedesktop.PolicyKit1.Authority.CheckAuthorization). Any failure to get
 // a yes is a no, with the reason.
 func (c *caller) authorize(action string) error {
-	if c.sender == "" {
-		return failure(api.ErrAccessDenied, "the caller is unknown")
-	}
-	var uid uint32
-	ctx, cancel := context.WithTimeout(c.conn.Context(), polkitTimeout)
-	defer cancel()
-	if err := c.conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetConnectionUnixUser", 0, c.sender).Store(&uid); err != nil {
-		return failure(api.ErrAccessDenied, "the bus does not say who is calling: %v", err)
+	uid, err := c.uid()
+	if err != nil {
+		return err
 	}
 	if c.s.cfg.Privileged(uid) {
 		return nil
@@ -40,7 +35,7 @@ func (c *caller) authorize(action string) error {
 	if interactive {
 		timeout, flags = api.AskTimeout, 1
 	}
-	ctx, cancel = context.WithTimeout(c.conn.Context(), timeout)
+	ctx, cancel := context.WithTimeout(c.conn.Context(), timeout)
 	defer cancel()
 	subject := struct {
 		Kind    string

@@ -17,6 +17,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/daemon/bus/rejoin"
+	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
 )
 
@@ -62,12 +63,13 @@ const (
 // Server is the daemon on the bus. Run serves; the Publish methods may be
 // called before, during and after, from any goroutine.
 type Server struct {
-	cfg   Config
-	wake  chan struct{}
-	verbs chan struct{} // a place for each request under way
-	asks  chan struct{}
-	plans chan struct{}
-	reads chan struct{}
+	cfg     Config
+	wake    chan struct{}
+	verbs   chan struct{} // a place for each request under way
+	asks    chan struct{}
+	plans   chan struct{}
+	reads   chan struct{}
+	callers *callers
 
 	mu       sync.Mutex
 	objects  map[dbus.ObjectPath]*object
@@ -77,7 +79,7 @@ type Server struct {
 	problems []string
 	notices  []link.Notice
 	awaited  bool
-	callers  map[string]int // verbs and plans under way, by bus name
+	underWay map[string]int // verbs and plans, by bus name
 	dirty    map[dbus.ObjectPath]bool
 	ready    chan struct{}
 	isReady  bool
@@ -103,7 +105,7 @@ func New(cfg Config) *Server {
 		cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans), reads: make(chan struct{}, maxReads),
 		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]api.SMStatus{},
-		dirty: map[dbus.ObjectPath]bool{}, callers: map[string]int{},
+		dirty: map[dbus.ObjectPath]bool{}, underWay: map[string]int{}, callers: newCallers(),
 	}
 	s.mu.Lock()
 	s.manager()
@@ -368,13 +370,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve is one life of a connection.
 func (s *Server) serve(ctx context.Context) (joined bool, err error) {
-	opts := []dbus.ConnOption{dbus.WithContext(ctx), dbus.WithHandler(handler{s}), dbus.WithIncomingInterceptor(s.arrived)}
-	var conn *dbus.Conn
-	if s.cfg.Address != "" {
-		conn, err = dbus.Connect(s.cfg.Address, opts...)
-	} else {
-		conn, err = dbus.ConnectSystemBus(opts...)
-	}
+	conn, err := busconn.Join(ctx, busconn.Config{Address: s.cfg.Address, Handler: handler{s}, Explain: explain, Admit: s.admit, Incoming: s.arrived})
 	if err != nil {
 		return false, err
 	}
@@ -408,9 +404,7 @@ func (s *Server) serve(ctx context.Context) (joined bool, err error) {
 		case <-conn.Context().Done():
 			return true, errors.New("the connection was closed")
 		case sig, ok := <-lost:
-			// Anybody may send a signal of any name to us; only the bus itself
-			// has its name as sender.
-			if ok && sig.Sender == "org.freedesktop.DBus" && sig.Name == "org.freedesktop.DBus.NameLost" && len(sig.Body) == 1 && sig.Body[0] == api.BusName {
+			if ok && sig.Name == "org.freedesktop.DBus.NameLost" && len(sig.Body) == 1 && sig.Body[0] == api.BusName {
 				return true, errors.New("the name was taken away")
 			}
 			if !ok {
@@ -432,7 +426,7 @@ type signal struct {
 }
 
 // flush sends what changed since the last flush.
-func (s *Server) flush(conn *dbus.Conn) error {
+func (s *Server) flush(conn *busconn.Conn) error {
 	s.mu.Lock()
 	var out []signal
 	for _, p := range slices.Sorted(maps.Keys(s.dirty)) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon/bus/rejoin"
+	"ibnetworkd/internal/busconn"
 	"ibnetworkd/smctl"
 )
 
@@ -24,7 +25,7 @@ const (
 	unitIf      = systemdName + ".Unit"
 	serviceIf   = systemdName + ".Service"
 	// privateSocket is systemd's own, for a host whose bus is down.
-	privateSocket = "unix:path=/run/systemd/private"
+	privateSocket = "/run/systemd/private"
 )
 
 // OpenSM is where Debian and Fedora install opensm.
@@ -43,7 +44,7 @@ type Systemd struct {
 	poke    chan struct{} // wanted has changed
 
 	mu   sync.Mutex
-	conn *dbus.Conn
+	conn *busconn.Conn
 	// watched are the units whose changes the bus sends on conn. A match for all
 	// would wake us for each device that comes or goes.
 	watched map[dbus.ObjectPath]bool
@@ -91,7 +92,7 @@ func (s *Systemd) changed(ctx context.Context, name string) {
 // ErrNoSystemd says that there is no connection to systemd now.
 var ErrNoSystemd = errors.New("systemd cannot be reached over D-Bus")
 
-func (s *Systemd) connection() (*dbus.Conn, error) {
+func (s *Systemd) connection() (*busconn.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil || !s.conn.Connected() {
@@ -124,21 +125,13 @@ func (s *Systemd) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Systemd) dial(ctx context.Context) (*dbus.Conn, error) {
-	if s.Address != "" {
-		return dbus.Connect(s.Address, dbus.WithContext(ctx))
+func (s *Systemd) dial(ctx context.Context) (*busconn.Conn, error) {
+	conn, err := busconn.Join(ctx, busconn.Config{Address: s.Address})
+	if err == nil || s.Address != "" {
+		return conn, err
 	}
-	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx))
-	if err == nil {
-		return conn, nil
-	}
-	// Peer to peer: authenticated, but without a bus to say hello to.
-	p, perr := dbus.Dial(privateSocket, dbus.WithContext(ctx))
+	p, perr := busconn.Peer(ctx, privateSocket)
 	if perr != nil {
-		return nil, err
-	}
-	if perr := p.Auth(nil); perr != nil {
-		p.Close()
 		return nil, err
 	}
 	return p, nil
@@ -153,15 +146,13 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 	defer conn.Close()
 	sigs := make(chan *dbus.Signal, 256)
 	conn.Signal(sigs)
-	onBus := len(conn.Names()) > 0
+	onBus := !conn.IsPeer()
 	if onBus {
-		for _, m := range [][]dbus.MatchOption{
-			{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("Reloading")},
-			{dbus.WithMatchSender("org.freedesktop.DBus"), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, systemdName)},
-		} {
-			if err := conn.AddMatchSignal(m...); err != nil {
-				return false, err
-			}
+		if _, err := conn.Believe(ctx, systemdName); err != nil {
+			return false, err
+		}
+		if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("Reloading")); err != nil {
+			return false, err
 		}
 	}
 	subscribed := false
@@ -341,7 +332,7 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 	}
 	s.jobs[unit] = append(s.jobs[unit], done)
 	s.mu.Unlock()
-	if len(conn.Names()) > 0 {
+	if !conn.IsPeer() {
 		// systemd tells who queued a job of its end without a subscription.
 		if err := conn.AddMatchSignal(jobEnd(unit)...); err != nil {
 			s.finished(unit, "")
@@ -453,9 +444,9 @@ func jobEnd(unit string) []dbus.MatchOption {
 
 // watch has the bus send the changes of a unit's properties and the ends of its
 // jobs. Without a bus systemd sends all.
-func (s *Systemd) watch(conn *dbus.Conn, name string, path dbus.ObjectPath) error {
+func (s *Systemd) watch(conn *busconn.Conn, name string, path dbus.ObjectPath) error {
 	s.mu.Lock()
-	known := s.watched[path] || len(conn.Names()) == 0
+	known := s.watched[path] || conn.IsPeer()
 	s.mu.Unlock()
 	if known {
 		return nil

@@ -1,0 +1,454 @@
+// Package busconn joins D-Bus. Every connection of every program is made here,
+// in a way that nothing which another member of the bus sends can end the program,
+// the connection, or use up its descriptors and memory:
+//
+//   - Descriptor passing is not agreed, so the bus refuses messages with
+//     descriptors. godbus would not close them, and cannot decode an array of them.
+//   - Before godbus decodes a message its header is read here. Calls are admitted
+//     by their size and signature, and refused with an answer otherwise. Signals are
+//     dropped unless they are believed.
+//
+// docs/security.md has the reasons in full.
+package busconn
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// Config of a connection. The zero value is for one that calls and follows
+// signals, and is not called itself.
+type Config struct {
+	// Address of the bus, in the form of DBUS_SYSTEM_BUS_ADDRESS; "" is the
+	// system bus.
+	Address string
+	// Handler answers calls other than those of org.freedesktop.DBus.Peer.
+	// Without one they are refused, and so are calls with arguments that are not
+	// strings, or above 4 KiB.
+	Handler dbus.Handler
+	// Explain may find a better sentence for a call whose arguments are not read.
+	Explain func(*Header) *dbus.Error
+	// Admit decides about a call that can be read, before it is. It runs in the
+	// reader and must not wait.
+	Admit func(*Header) *dbus.Error
+	// Incoming sees each message before it is handled. It may wait, which
+	// stops the reading.
+	Incoming dbus.Interceptor
+}
+
+// Conn is a connection.
+type Conn struct {
+	*dbus.Conn
+	sock *socket
+}
+
+// Join joins a bus. The connection is closed when ctx ends.
+func Join(ctx context.Context, c Config) (*Conn, error) {
+	raw, err := dial(ctx, c.Address)
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{conn: raw, in: bufio.NewReaderSize(raw, maxHeader+maxArgs), cfg: c}
+	opts := []dbus.ConnOption{dbus.WithContext(ctx)}
+	if c.Handler != nil {
+		opts = append(opts, dbus.WithHandler(c.Handler))
+	}
+	if c.Incoming != nil {
+		opts = append(opts, dbus.WithIncomingInterceptor(c.Incoming))
+	}
+	conn, err := authenticate(s, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Hello(); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("say hello to the bus: %w", err)
+	}
+	return &Conn{conn, s}, nil
+}
+
+// Peer connects to the program that listens at a socket, without a bus between.
+// Whoever may listen there is trusted: all its signals are believed.
+func Peer(ctx context.Context, path string) (*Conn, error) {
+	raw, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{conn: raw, in: bufio.NewReaderSize(raw, maxHeader+maxArgs), peer: true}
+	conn, err := authenticate(s, []dbus.ConnOption{dbus.WithContext(ctx)})
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{conn, s}, nil
+}
+
+func authenticate(s *socket, opts []dbus.ConnOption) (*dbus.Conn, error) {
+	// godbus passes descriptors on a *net.UnixConn only, which s is not.
+	conn, err := dbus.NewConn(s, opts...)
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Geteuid()))}); err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("authenticate with the bus: %w", err)
+	}
+	return conn, nil
+}
+
+// IsPeer reports whether there is no bus between.
+func (c *Conn) IsPeer() bool { return c.sock.peer }
+
+// Believe has the signals of a well-known name's owner delivered, and the bus'
+// NameOwnerChanged of that name. It returns the owner of this moment, "" for none.
+func (c *Conn) Believe(ctx context.Context, name string) (owner string, err error) {
+	c.sock.believe(name)
+	if err := c.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchInterface(busName),
+		dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, name)); err != nil {
+		return "", fmt.Errorf("follow the owner of %s: %w", name, err)
+	}
+	// No owner is an error of the call and an answer all the same.
+	err = c.BusObject().CallWithContext(ctx, busName+".GetNameOwner", 0, name).Store(&owner)
+	var de dbus.Error
+	if err != nil && !errors.As(err, &de) {
+		return "", fmt.Errorf("get the owner of %s: %w", name, err)
+	}
+	return c.sock.owned(name, owner), nil
+}
+
+// defaultAddresses are those of the system bus.
+const defaultAddresses = "unix:path=/run/dbus/system_bus_socket;unix:path=/var/run/dbus/system_bus_socket"
+
+// dial connects to the first address of a list that answers.
+func dial(ctx context.Context, address string) (net.Conn, error) {
+	address = cmp.Or(address, os.Getenv("DBUS_SYSTEM_BUS_ADDRESS"), defaultAddresses)
+	var first error
+	for a := range strings.SplitSeq(address, ";") {
+		path, err := socketPath(a)
+		if err == nil {
+			var conn net.Conn
+			if conn, err = new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
+				return conn, nil
+			}
+		}
+		first = cmp.Or(first, err)
+	}
+	return nil, first
+}
+
+// socketPath is the socket of one address of a bus, with @ before an abstract one.
+func socketPath(address string) (string, error) {
+	keys, ok := strings.CutPrefix(address, "unix:")
+	if !ok {
+		return "", fmt.Errorf("bus address %q: only unix: is supported", address)
+	}
+	for kv := range strings.SplitSeq(keys, ",") {
+		k, v, _ := strings.Cut(kv, "=")
+		if k != "path" && k != "abstract" {
+			continue
+		}
+		v, err := dbus.UnescapeBusAddressValue(v)
+		if err != nil || v == "" {
+			return "", fmt.Errorf("bus address %q: %s= is not a name", address, k)
+		}
+		if k == "abstract" {
+			v = "@" + v
+		}
+		return v, nil
+	}
+	return "", fmt.Errorf("bus address %q: path= and abstract= are missing", address)
+}
+
+// socket is between the connection to the bus and godbus. Its Read returns
+// nothing but messages that may be decoded.
+type socket struct {
+	conn net.Conn
+	in   *bufio.Reader
+	cfg  Config
+	peer bool
+
+	wmu    sync.Mutex
+	framed bool // the authentication is over
+	serial uint32
+
+	mu       sync.Mutex
+	owners   owners
+	reported map[string]bool // names whose change of owner the bus has reported
+
+	// Of the reader:
+	whole []byte // of a message, what is still to be read
+	body  uint64 // and how much of it follows on the connection
+}
+
+func (s *socket) Close() error { return s.conn.Close() }
+
+// Write sends what godbus sends: a message with each call, and before that lines.
+func (s *socket) Write(p []byte) (int, error) {
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	// Before the line is sent nobody can answer with a message.
+	if !s.framed && string(p) == "BEGIN\r\n" {
+		s.framed = true
+	}
+	return s.conn.Write(p)
+}
+
+// Read implements io.Reader for godbus' reader.
+func (s *socket) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(s.whole) == 0 && s.body == 0 {
+		// The first byte may belong to a line of the authentication.
+		if _, err := s.in.Peek(1); err != nil {
+			return 0, err
+		}
+		s.wmu.Lock()
+		framed := s.framed
+		s.wmu.Unlock()
+		if !framed {
+			return s.in.Read(p)
+		}
+		if err := s.next(); err != nil {
+			return 0, err
+		}
+	}
+	if len(s.whole) > 0 {
+		n := copy(p, s.whole)
+		s.whole = s.whole[n:]
+		return n, nil
+	}
+	n, err := s.in.Read(p[:min(uint64(len(p)), s.body)])
+	s.body -= uint64(n)
+	return n, err
+}
+
+// next reads the header of the next message and decides about it.
+func (s *socket) next() error {
+	fixed, err := s.in.Peek(fixedLen)
+	if err != nil {
+		return err
+	}
+	h, length, err := parseFixed(fixed)
+	if err != nil {
+		return err
+	}
+	if length > maxHeader {
+		return s.skip(length + uint64(h.BodyLen))
+	}
+	header, err := s.in.Peek(int(length))
+	if err != nil {
+		return err
+	}
+	if parseFields(&h, header) != nil || h.UnixFDs != 0 {
+		return s.skip(length + uint64(h.BodyLen))
+	}
+	switch h.Type {
+	case dbus.TypeMethodCall:
+		answer, err := s.admit(&h, length)
+		if err != nil {
+			return err
+		}
+		if answer != nil {
+			if err := s.skip(length + uint64(h.BodyLen)); err != nil {
+				return err
+			}
+			return s.answer(&h, answer)
+		}
+	case dbus.TypeSignal:
+		if h.BodyLen > maxTrusted || !s.believed(&h, length) {
+			return s.skip(length + uint64(h.BodyLen))
+		}
+	case dbus.TypeMethodReply, dbus.TypeError:
+		// The bus forwards the answers of those that were asked only.
+		if h.BodyLen > maxTrusted {
+			return s.skip(length + uint64(h.BodyLen))
+		}
+	default:
+		return s.skip(length + uint64(h.BodyLen))
+	}
+	// Reading the body may have moved it.
+	if header, err = s.in.Peek(int(length)); err != nil {
+		return err
+	}
+	s.whole, s.body = slices.Clone(header), uint64(h.BodyLen)
+	return s.skip(length)
+}
+
+// skip reads bytes that nobody needs.
+func (s *socket) skip(n uint64) error {
+	_, err := io.CopyN(io.Discard, s.in, int64(n))
+	return err
+}
+
+const peerInterface = "org.freedesktop.DBus.Peer"
+
+// admit decides about a call, whose header of a length is the next to be read. An
+// answer is given in place of godbus, which does not see the call then.
+func (s *socket) admit(h *Header, length uint64) (answer *dbus.Error, err error) {
+	if h.Interface == peerInterface {
+		switch h.Member {
+		case "Ping":
+			return &dbus.Error{}, nil
+		case "GetMachineId":
+			if id, err := os.ReadFile("/etc/machine-id"); err == nil {
+				return &dbus.Error{Body: []any{strings.TrimSpace(string(id))}}, nil
+			}
+		}
+		return Refusal("org.freedesktop.DBus.Error.UnknownMethod", "%s has no method %s", peerInterface, h.Member), nil
+	}
+	if s.cfg.Handler == nil {
+		return Refusal("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", h.Path), nil
+	}
+	if strings.Trim(h.Signature, "s") != "" {
+		if s.cfg.Explain != nil {
+			if e := s.cfg.Explain(h); e != nil {
+				return e, nil
+			}
+		}
+		return Refusal("org.freedesktop.DBus.Error.InvalidArgs", "the arguments have the signature %q: methods take strings only", h.Signature), nil
+	}
+	if h.BodyLen > maxArgs {
+		return Refusal("org.freedesktop.DBus.Error.LimitsExceeded", "the arguments have %d bytes, at most %d are read", h.BodyLen, maxArgs), nil
+	}
+	b, err := s.in.Peek(int(length) + int(h.BodyLen))
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := readStrings(h.order, b[length:], len(h.Signature)); !ok {
+		return Refusal("org.freedesktop.DBus.Error.InvalidArgs", "the arguments are not what their signature %q says", h.Signature), nil
+	}
+	if s.cfg.Admit != nil {
+		return s.cfg.Admit(h), nil
+	}
+	return nil, nil
+}
+
+// Refusal is the error that answers a call.
+func Refusal(name, format string, a ...any) *dbus.Error {
+	return dbus.NewError(name, []any{strings.ReplaceAll(strings.ToValidUTF8(fmt.Sprintf(format, a...), "?"), "\x00", "?")})
+}
+
+// answer answers a call. An answer without a name is no error.
+func (s *socket) answer(h *Header, e *dbus.Error) error {
+	if h.Flags&dbus.FlagNoReplyExpected != 0 {
+		return nil
+	}
+	m := &dbus.Message{Type: dbus.TypeMethodReply, Flags: dbus.FlagNoReplyExpected, Body: e.Body, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldReplySerial: dbus.MakeVariant(h.Serial)}}
+	if e.Name != "" {
+		m.Type = dbus.TypeError
+		m.Headers[dbus.FieldErrorName] = dbus.MakeVariant(e.Name)
+	}
+	if h.Sender != "" {
+		m.Headers[dbus.FieldDestination] = dbus.MakeVariant(h.Sender)
+	}
+	if len(m.Body) > 0 {
+		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
+	}
+	var b bytes.Buffer
+	if err := m.EncodeTo(&b, binary.LittleEndian); err != nil {
+		return nil // it cannot be answered; the caller's time runs out
+	}
+	s.wmu.Lock()
+	defer s.wmu.Unlock()
+	// A serial must not be 0. godbus counts from 1 and nobody answers an error,
+	// so counting down from the end meets nothing.
+	s.serial--
+	if s.serial == 0 {
+		s.serial--
+	}
+	binary.LittleEndian.PutUint32(b.Bytes()[8:], s.serial)
+	_, err := s.conn.Write(b.Bytes())
+	return err
+}
+
+// believed decides about a signal, whose header of a length is the next to be
+// read, and notes what the bus says of owners.
+func (s *socket) believed(h *Header, length uint64) bool {
+	if s.peer {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.owners.believed(h.Sender, h.Path, h.Interface) {
+		return false
+	}
+	if h.Sender != busName || h.Member != "NameOwnerChanged" {
+		return true
+	}
+	if h.Signature != "sss" || h.BodyLen > maxArgs {
+		return false
+	}
+	b, err := s.in.Peek(int(length) + int(h.BodyLen))
+	if err != nil {
+		return false // the next read has the error again
+	}
+	words, ok := readStrings(h.order, b[length:], 3)
+	if !ok {
+		return false
+	}
+	name, owner := words[0], words[2]
+	if _, want := s.owners[name]; !want {
+		return false // nobody here asked for this name
+	}
+	s.owners[name], s.reported[name] = owner, true
+	return true
+}
+
+// readStrings reads a body of n strings. They have to fill it.
+func readStrings(order binary.ByteOrder, b []byte, n int) (words []string, ok bool) {
+	at := uint64(0)
+	for range n {
+		at = (at + 3) &^ 3
+		if at+4 > uint64(len(b)) {
+			return nil, false
+		}
+		end := at + 4 + uint64(order.Uint32(b[at:]))
+		if end >= uint64(len(b)) || b[end] != 0 {
+			return nil, false
+		}
+		words = append(words, string(b[at+4:end]))
+		at = end + 1
+	}
+	return words, at == uint64(len(b))
+}
+
+func (s *socket) believe(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.owners == nil {
+		s.owners = owners{}
+	}
+	if s.reported == nil {
+		s.reported = map[string]bool{}
+	}
+	if _, ok := s.owners[name]; !ok {
+		s.owners[name] = ""
+	}
+}
+
+// owned notes the owner of a name as it was asked for, unless the bus has
+// reported a later one, and returns the one that counts.
+func (s *socket) owned(name, owner string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.reported[name] {
+		s.owners[name] = owner
+	}
+	return s.owners[name]
+}

@@ -1,0 +1,300 @@
+package busconn
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/internal/busconn/bustest"
+)
+
+const (
+	systemd     = "org.freedesktop.systemd1"
+	systemdPath = "/org/freedesktop/systemd1"
+)
+
+func join(t *testing.T, b *bustest.Bus, c Config) *Conn {
+	t.Helper()
+	c.Address = b.Addr
+	conn, err := Join(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Whatever a member of the bus sends, the connection lives, answers, and has no
+// more descriptors than before.
+func TestHostileMember(t *testing.T) {
+	b := bustest.Start(t)
+	conn := join(t, b, Config{})
+	c := b.Dial()
+	before := bustest.Descriptors(t)
+	b.Send(c, conn.Names()[0], systemdPath, systemd+".Manager", "JobRemoved")
+	if n := bustest.Descriptors(t); n > before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+	if conn.SupportsUnixFDs() {
+		t.Error("descriptor passing is agreed")
+	}
+	var id string
+	if err := conn.BusObject().Call("org.freedesktop.DBus.GetId", 0).Store(&id); err != nil {
+		t.Error(err)
+	}
+}
+
+// Descriptors that a member sends with thousands of signals do not stay here.
+func TestDescriptorsDoNotPileUp(t *testing.T) {
+	b := bustest.Start(t)
+	conn := join(t, b, Config{})
+	c := b.Dial()
+	before := bustest.Descriptors(t)
+	for range 500 {
+		c.Send(bustest.Message(dbus.TypeSignal, conn.Names()[0], "/x", "a.b", "C", dbus.UnixFD(0), dbus.UnixFD(0)), nil)
+	}
+	var id string
+	if err := c.BusObject().Call("org.freedesktop.DBus.GetId", 0).Store(&id); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Object(conn.Names()[0], "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
+		t.Fatal(err)
+	}
+	if n := bustest.Descriptors(t); n > before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
+
+// A signal is believed from the owner of the name that it speaks for, as the bus
+// reports it, and from nobody else.
+func TestForgedSignals(t *testing.T) {
+	b := bustest.Start(t)
+	conn := join(t, b, Config{})
+	sigs := make(chan *dbus.Signal, 100)
+	conn.Signal(sigs)
+	if owner, err := conn.Believe(t.Context(), systemd); owner != "" || err != nil {
+		t.Fatalf("%q, %v", owner, err)
+	}
+	dest := conn.Names()[0]
+	forger, first, second := b.Dial(), b.Dial(), b.Dial()
+	job := func(c *dbus.Conn, result string) {
+		c.Send(bustest.Message(dbus.TypeSignal, dest, systemdPath, systemd+".Manager", "JobRemoved", uint32(1), dbus.ObjectPath("/"), "modprobe@x.service", result), nil)
+		// A round trip through the connection: what was sent before has been read.
+		if err := c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
+			t.Fatal(err)
+		}
+	}
+	forge := func() {
+		me := forger.Names()[0]
+		for _, m := range []*dbus.Message{
+			bustest.Message(dbus.TypeSignal, dest, busPath, busName, "NameOwnerChanged", systemd, "", me),
+			bustest.Message(dbus.TypeSignal, dest, busPath, busName, "NameLost", dest),
+			bustest.Message(dbus.TypeSignal, dest, busPath, busName, "NameAcquired", systemd),
+			bustest.Message(dbus.TypeSignal, dest, systemdPath, systemd+".Manager", "Reloading", false),
+			bustest.Message(dbus.TypeSignal, dest, systemdPath+"/unit/x", "org.freedesktop.DBus.Properties", "PropertiesChanged", systemd+".Unit", map[string]dbus.Variant{}, []string{}),
+			bustest.Message(dbus.TypeSignal, dest, "/org/freedesktop/resolve1", busName, "NameOwnerChanged", systemd, "", me),
+			bustest.Message(dbus.TypeSignal, dest, "/", "a.b", "C"),
+		} {
+			forger.Send(m, nil)
+		}
+		job(forger, "forged")
+	}
+	own := func(c *dbus.Conn, flags dbus.RequestNameFlags) {
+		if _, err := c.RequestName(systemd, flags); err != nil {
+			t.Fatal(err)
+		}
+	}
+	forge()
+	own(first, dbus.NameFlagAllowReplacement)
+	job(first, "first")
+	job(second, "not yet")
+	forge()
+	own(second, dbus.NameFlagReplaceExisting)
+	job(first, "not any more")
+	job(second, "second")
+	if _, err := second.ReleaseName(systemd); err != nil {
+		t.Fatal(err)
+	}
+	job(second, "not any more")
+	forge()
+	// The bus' own words for the connection's own name come first.
+	var got []string
+	for len(sigs) > 0 {
+		s := <-sigs
+		switch s.Name {
+		case busName + ".NameAcquired":
+		case busName + ".NameOwnerChanged":
+			got = append(got, fmt.Sprint("owner ", s.Body[2]))
+		default:
+			got = append(got, fmt.Sprint(s.Body[len(s.Body)-1]))
+		}
+	}
+	// The first owner waits in the queue for the name, and gets it again.
+	want := fmt.Sprint([]string{"owner " + first.Names()[0], "first", "owner " + second.Names()[0], "second", "owner " + first.Names()[0]})
+	if fmt.Sprint(got) != want {
+		t.Errorf("believed %v\nwant %v", got, want)
+	}
+}
+
+func TestBelieved(t *testing.T) {
+	o := owners{systemd: ":1.1", "org.freedesktop.NetworkManager": ":1.2", "org.freedesktop.login1": ""}
+	for _, tc := range []struct {
+		sender, path, iface string
+		want                bool
+	}{
+		{":1.1", systemdPath, systemd + ".Manager", true},
+		{":1.1", systemdPath + "/unit/x", "org.freedesktop.DBus.Properties", true},
+		{":1.2", systemdPath, systemd + ".Manager", false},
+		{":1.1", "/org/freedesktop/systemd10", systemd + ".Manager", false},
+		{":1.1", "/", systemd + ".Manager", false},
+		{":1.2", "/org/freedesktop/NetworkManager/Devices/1", "x.y", true},
+		{"", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", false}, // no owner, no sender
+		{busName, busPath, busName, true},
+		{busName, systemdPath, systemd + ".Manager", false},
+		{":1.1", busPath, busName, false},
+		{"", busPath, busName, false},
+	} {
+		if got := o.believed(tc.sender, tc.path, tc.iface); got != tc.want {
+			t.Errorf("%s from %q at %s: %v", tc.iface, tc.sender, tc.path, got)
+		}
+	}
+}
+
+// A program at the other end of a socket is trusted: its signals have no sender.
+func TestPeer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		in := bufio.NewReader(conn)
+		for _, answer := range []string{"REJECTED EXTERNAL\r\n", "OK 0\r\n", ""} {
+			if _, err := in.ReadString('\n'); err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, answer)
+		}
+		if _, err := in.ReadByte(); err != nil { // of a call: the signals are wanted now
+			return
+		}
+		r := &bustest.Raw{Conn: conn}
+		_, _ = conn.Write(r.Frame(dbus.TypeSignal, 0, "", systemdPath, systemd+".Manager", "Reloading", "", nil))
+	}()
+	c, err := Peer(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sigs := make(chan *dbus.Signal, 1)
+	c.Signal(sigs)
+	if !c.IsPeer() {
+		t.Error("taken for a bus")
+	}
+	c.Object(systemd, systemdPath).Go(systemd+".Manager.Subscribe", dbus.FlagNoReplyExpected, nil)
+	select {
+	case s := <-sigs:
+		if s.Name != systemd+".Manager.Reloading" {
+			t.Error(s.Name)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the signal did not come")
+	}
+}
+
+func TestSocketPath(t *testing.T) {
+	for addr, want := range map[string]string{
+		"unix:path=/run/dbus/system_bus_socket":  "/run/dbus/system_bus_socket",
+		"unix:path=/tmp/a%20b,guid=0123":         "/tmp/a b",
+		"unix:guid=0123,abstract=/tmp/x":         "@/tmp/x",
+		"tcp:host=localhost,port=1":              "only unix: is supported",
+		"unix:tmpdir=/tmp":                       "path= and abstract= are missing",
+		"unix:path=":                             "is not a name",
+		"unixexec:path=/bin/sh,argv1=-c":         "only unix: is supported",
+		"unix:path=%zz":                          "is not a name",
+		"unix:path=/run/dbus/system_bus_socket,": "/run/dbus/system_bus_socket",
+	} {
+		got, err := socketPath(addr)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want && !(err != nil && strings.Contains(got, want)) {
+			t.Errorf("%s: %s, want %s", addr, got, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Join(ctx, Config{Address: "unix:path=/nonexistent/1;unix:path=/nonexistent/2"}); err == nil || !strings.Contains(err.Error(), "/nonexistent/1") && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// stream is a connection that has this to read.
+type stream struct {
+	net.Conn
+	io.Reader
+	written int
+}
+
+func (s *stream) Read(p []byte) (int, error)  { return s.Reader.Read(p) }
+func (s *stream) Write(p []byte) (int, error) { s.written += len(p); return len(p), nil }
+
+type noHandler struct{ dbus.Handler }
+
+// Whatever the bus forwards, godbus can decode what is left of it: calls with
+// strings, believed signals and answers.
+func FuzzRead(f *testing.F) {
+	r := &bustest.Raw{}
+	text := binary.LittleEndian.AppendUint32(nil, 1)
+	text = append(text, 'x', 0)
+	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "a.b", "C", "s", text))
+	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "a.b", "C", "a{bs}", []byte{10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 'x', 0}))
+	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "org.freedesktop.DBus.Peer", "Ping", "", nil))
+	f.Add(append(r.Frame(dbus.TypeSignal, 0, "", "/x", "a.b", "C", "ah", []byte{4, 0, 0, 0, 0, 0, 0, 0}), r.Frame(dbus.TypeMethodCall, 1, "", "/y", "", "D", "", nil)...))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		s := &socket{conn: &stream{Reader: bytes.NewReader(in)}, framed: true, cfg: Config{Handler: noHandler{}}, owners: owners{systemd: ":1.1"}, reported: map[string]bool{}}
+		s.in = bufio.NewReaderSize(s.conn, maxHeader+maxArgs)
+		out, err := io.ReadAll(s)
+		if len(out) > len(in) {
+			t.Fatalf("%d bytes come out of %d", len(out), len(in))
+		}
+		left := bytes.NewReader(out)
+		for left.Len() > 0 {
+			before := left.Len()
+			m, derr := dbus.DecodeMessage(left)
+			var invalid dbus.InvalidMessageError
+			switch {
+			case errors.As(derr, &invalid): // is passed over by godbus
+			case derr != nil && err != nil && left.Len() == 0: // cut off
+			case derr != nil && (m == nil || m.Type != dbus.TypeMethodCall) && !isCall(out[len(out)-before:]):
+				return // an answer of the bus' own, or of a name that is believed
+			case derr != nil:
+				t.Fatalf("a call that cannot be decoded: %v", derr)
+			case m.Type == dbus.TypeMethodCall:
+				for _, a := range m.Body {
+					if _, ok := a.(string); !ok {
+						t.Fatalf("an argument is %T", a)
+					}
+				}
+			}
+		}
+	})
+}
+
+func isCall(b []byte) bool { return len(b) > 1 && b[1] == byte(dbus.TypeMethodCall) }

@@ -11,9 +11,7 @@ import (
 	"io"
 	"maps"
 	"net"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -27,71 +25,21 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/busconn/bustest"
 	"ibnetworkd/link"
 )
 
-// privateBus runs a dbus-daemon of our own on a socket of our own.
+// privateBus is a bus of the test's own.
 type privateBus struct {
+	*bustest.Bus
 	t    *testing.T
-	dir  string
 	addr string
-	cmd  *exec.Cmd
 }
 
 func startBus(t *testing.T) *privateBus {
 	t.Helper()
-	if _, err := exec.LookPath("dbus-daemon"); err != nil {
-		t.Skip("dbus-daemon is not installed")
-	}
-	dir, err := os.MkdirTemp("", "bus")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	b := &privateBus{t: t, dir: dir, addr: "unix:path=" + filepath.Join(dir, "s")}
-	conf := fmt.Sprintf(`<busconfig><type>session</type><listen>%s</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>`, b.addr)
-	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte(conf), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b.start()
-	t.Cleanup(b.stop)
-	return b
-}
-
-func (b *privateBus) start() {
-	b.t.Helper()
-	os.Remove(filepath.Join(b.dir, "s"))
-	b.cmd = exec.Command("dbus-daemon", "--config-file="+filepath.Join(b.dir, "conf"), "--nofork", "--print-address=1", "--nosyslog")
-	out, err := b.cmd.StdoutPipe()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.cmd.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	// The address is printed once the socket listens.
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b *privateBus) stop() {
-	if b.cmd != nil {
-		_ = b.cmd.Process.Kill()
-		_ = b.cmd.Wait()
-		b.cmd = nil
-	}
-}
-
-func (b *privateBus) dial() *dbus.Conn {
-	b.t.Helper()
-	c, err := dbus.Connect(b.addr)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { c.Close() })
-	return c
+	b := bustest.Start(t)
+	return &privateBus{b, t, b.Addr}
 }
 
 func (b *privateBus) busctl(args ...string) (string, error) {
@@ -274,7 +222,7 @@ func TestPropertyTypes(t *testing.T) {
 func TestSignalsSayExactlyWhatChanged(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
-	c := b.dial()
+	c := b.Dial()
 	if err := c.AddMatchSignal(dbus.WithMatchPathNamespace(api.Root)); err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +293,7 @@ func (p polkit) CheckAuthorization(subject struct {
 func TestPermission(t *testing.T) {
 	b := startBus(t)
 	_, f := serve(t, b, func(uint32) bool { return false })
-	c := b.dial()
+	c := b.Dial()
 	call := func(method string, args ...any) error {
 		return c.Object(api.BusName, api.Root).Call(api.Manager+"."+method, 0, args...).Err
 	}
@@ -354,7 +302,7 @@ func TestPermission(t *testing.T) {
 	if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit is not installed") {
 		t.Errorf("without polkit: %v", err)
 	}
-	pk := b.dial()
+	pk := b.Dial()
 	if err := pk.Export(polkit{grant: api.ActionReload}, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"); err != nil {
 		t.Fatal(err)
 	}
@@ -411,7 +359,7 @@ func TestWaitingForPasswords(t *testing.T) {
 		return nil
 	}
 	f.mu.Unlock()
-	pk := b.dial()
+	pk := b.Dial()
 	p := slowPolkit{asked: make(chan struct{}), answer: make(chan time.Time)}
 	if err := pk.Export(p, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"); err != nil {
 		t.Fatal(err)
@@ -424,7 +372,7 @@ func TestWaitingForPasswords(t *testing.T) {
 	asked := 0
 	reload := func() *dbus.Call {
 		if asked%maxEach == 0 {
-			c = b.dial()
+			c = b.Dial()
 		}
 		asked++
 		return c.Object(api.BusName, api.Root).Go(api.Manager+".Reload", dbus.FlagAllowInteractiveAuthorization, make(chan *dbus.Call, 1))
@@ -470,7 +418,7 @@ func TestPlansAreBounded(t *testing.T) {
 		<-end
 	}
 	f.mu.Unlock()
-	c := b.dial()
+	c := b.Dial()
 	plan := func() *dbus.Call {
 		return c.Object(api.BusName, api.Root).Go(api.Manager+".Plan", 0, make(chan *dbus.Call, 1))
 	}
@@ -502,7 +450,7 @@ func TestPlansAreBounded(t *testing.T) {
 func TestForgedNameLost(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
-	c := b.dial()
+	c := b.Dial()
 	owner := func() (o string) {
 		t.Helper()
 		if err := c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, api.BusName).Store(&o); err != nil {
@@ -542,12 +490,12 @@ func TestForgedNameLost(t *testing.T) {
 func TestRejoinsRestartedBus(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
-	b.stop()
+	b.Stop()
 	l := ib0()
 	l.State = link.StateFailed
 	s.PublishLinks([]link.Status{l}, nil)
-	b.start()
-	c := b.dial()
+	b.Start()
+	c := b.Dial()
 	deadline := time.Now().Add(20 * time.Second)
 	if err := c.AddMatchSignal(dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
 		t.Fatal(err)
@@ -597,7 +545,7 @@ func last(t *testing.T, c *dbus.Conn, l link.Status) {
 func TestStormIsCoalesced(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
-	c := b.dial()
+	c := b.Dial()
 	if err := c.AddMatchSignal(dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")); err != nil {
 		t.Fatal(err)
 	}
@@ -617,8 +565,8 @@ func TestStormIsCoalesced(t *testing.T) {
 func TestStoppedBus(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
-	c := b.dial()
-	if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	c := b.Dial()
+	if err := b.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats
@@ -629,7 +577,7 @@ func TestStoppedBus(t *testing.T) {
 	took := time.Since(start)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if err := b.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := b.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
@@ -644,7 +592,7 @@ func TestReadsPerSecond(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
 	s.PublishLinks(links(900), nil)
-	c := b.dial()
+	c := b.Dial()
 	o := c.Object(api.BusName, dbus.ObjectPath(api.LinkPath(100)))
 	const n = 4000
 	start := time.Now()
@@ -679,7 +627,7 @@ func TestInvalidText(t *testing.T) {
 	l.Problems = []string{"bad \xff byte", "nul \x00"}
 	l.Reasons = []link.Reason{{Code: "x", Text: "\xfe"}}
 	s.PublishLinks([]link.Status{l}, nil)
-	c := b.dial()
+	c := b.Dial()
 	var text string
 	if err := c.Object(api.BusName, api.Root).Call(api.Manager+".Describe", 0).Store(&text); err != nil || !strings.Contains(text, "bad") {
 		t.Errorf("%v %q", err, text)
@@ -695,7 +643,7 @@ func TestCallsDoNotPileUp(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
 	s.PublishLinks(links(100), nil)
-	c := b.dial()
+	c := b.Dial()
 	most, stop, done := 0, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -724,7 +672,9 @@ func TestCallsDoNotPileUp(t *testing.T) {
 	close(stop)
 	<-done
 	t.Logf("%d goroutines before, at most %d under way", few, most)
-	if most > few+2*maxReads { // those that have just ended come on top
+	// Those that have just ended come on top, and the first ones, of a caller that is
+	// not known yet: the question to the bus has a goroutine as well.
+	if most > few+2*maxReads+2*maxUnknown {
 		t.Errorf("%d calls at one time", most-few)
 	}
 }

@@ -1,13 +1,9 @@
 package worker
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +12,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"ibnetworkd/internal/busconn/bustest"
 	"ibnetworkd/smctl"
 )
 
@@ -25,6 +22,7 @@ type fakeSystemd struct {
 	conn  *dbus.Conn
 	calls []string
 	state string
+	start func() // called by StartUnit, if set
 }
 
 const fakeUnitPath = "/org/freedesktop/systemd1/unit/ibnetsm_400x0000000000000001_2eservice"
@@ -46,6 +44,12 @@ func (f *fakeSystemd) job(name, state string) {
 }
 func (f *fakeSystemd) StartUnit(n, mode string) (dbus.ObjectPath, *dbus.Error) {
 	f.note("StartUnit %s %s", n, mode)
+	f.mu.Lock()
+	start := f.start
+	f.mu.Unlock()
+	if start != nil {
+		start()
+	}
 	if strings.Contains(n, "bad") {
 		return "/", dbus.NewError(systemdName+".NoSuchUnit", []any{"Unit " + n + " not found."})
 	}
@@ -83,53 +87,17 @@ func (f *fakeSystemd) GetAll(iface string) (map[string]dbus.Variant, *dbus.Error
 	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(cmp.Or(f.state, "inactive")), "SubState": dbus.MakeVariant("x"), "StateChangeTimestamp": dbus.MakeVariant(uint64(5e6)), "StateChangeTimestampMonotonic": dbus.MakeVariant(uint64(7e6))}, nil
 }
 
+// privateBus is a bus of the test's own.
 type privateBus struct {
-	t         *testing.T
-	dir, addr string
-	cmd       *exec.Cmd
+	*bustest.Bus
+	t    *testing.T
+	addr string
 }
 
 func startBus(t *testing.T) *privateBus {
 	t.Helper()
-	if _, err := exec.LookPath("dbus-daemon"); err != nil {
-		t.Skip("dbus-daemon is not installed")
-	}
-	dir, err := os.MkdirTemp("", "bus")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &privateBus{t: t, dir: dir, addr: "unix:path=" + filepath.Join(dir, "s")}
-	conf := fmt.Sprintf(`<busconfig><type>session</type><listen>%s</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>`, b.addr)
-	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte(conf), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b.start()
-	t.Cleanup(func() { b.stop(); os.RemoveAll(dir) })
-	return b
-}
-
-func (b *privateBus) start() {
-	os.Remove(filepath.Join(b.dir, "s"))
-	b.cmd = exec.Command("dbus-daemon", "--config-file="+filepath.Join(b.dir, "conf"), "--nofork", "--print-address=1", "--nosyslog")
-	out, err := b.cmd.StdoutPipe()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := b.cmd.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b *privateBus) stop() {
-	if b.cmd != nil {
-		_ = b.cmd.Process.Kill()
-		_ = b.cmd.Wait()
-		b.cmd = nil
-	}
+	b := bustest.Start(t)
+	return &privateBus{b, t, b.Addr}
 }
 
 // systemd puts a fake systemd on the bus.
@@ -242,14 +210,14 @@ func TestSystemd(t *testing.T) {
 	next(t, s.Changes())
 
 	// The bus restarts, and systemd with it.
-	b.stop()
+	b.Stop()
 	if n := next(t, s.Changes()); n != "" {
 		t.Errorf("lost: %q", n)
 	}
 	if _, err := s.State(ctx, name); err == nil {
 		t.Error("a state without a connection")
 	}
-	b.start()
+	b.Start()
 	b.systemd()
 	next(t, s.Changes())
 	for range 20 {

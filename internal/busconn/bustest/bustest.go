@@ -73,6 +73,9 @@ func (b *Bus) Stop() {
 	}
 }
 
+// Signal sends a signal to the process of the bus.
+func (b *Bus) Signal(s os.Signal) error { return b.cmd.Process.Signal(s) }
+
 // Dial joins the bus as its members do that agree to descriptor passing.
 func (b *Bus) Dial() *dbus.Conn {
 	b.t.Helper()

@@ -93,6 +93,22 @@ test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils a
 	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$t/*_test.go | cut -c6-); do \
 	    echo "fuzz $$t $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./$$t | grep -E '^(--- FAIL|FAIL|ok|    )' ; done; done
 
+# One target for each part, each prints what it did.
+ATTACKS    := attack-bus attack-fuzz
+ATTACKTIME ?= 30m
+.PHONY: attack $(ATTACKS)
+attack: ## attacks from outside: the daemon on a bus for ATTACKTIME=30m, every fuzz target for FUZZTIME=10m (hours)
+	@for a in $(ATTACKS); do $(MAKE) $$a; done
+
+attack-bus: ## of these, a user who sends the daemon everything that a bus forwards (root; ATTACKTIME=30m)
+	@echo "== a hostile user on the daemon's bus for $(ATTACKTIME)"
+	@IBNET_ATTACK=$(ATTACKTIME) CGO_ENABLED=0 $(GO) test -count=1 -timeout 0 -v -run '^TestAttack$$' ./cmd/ibnetworkd | grep --line-buffered -vE '^(=== |PASS|ok )'
+
+attack-fuzz: FUZZTIME = 10m
+attack-fuzz: ## of these, every fuzz target of the tree (FUZZTIME=10m each)
+	@grep -rE '^func Fuzz' --include=*_test.go . | sed -E 's,^\./(.*)/[^/]*:func (Fuzz[A-Za-z0-9_]+).*,\1 \2,' | sort -u | { bad=0; while read -r dir name; do \
+	  echo "== fuzz $$dir $$name for $(FUZZTIME)"; CGO_ENABLED=0 $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$dir | tail -4 || bad=1; done; exit $$bad; }
+
 .PHONY: test-short
 test-short: ## what needs no lab kernel and no root
 	$(GO) test -short ./...

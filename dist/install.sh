@@ -32,7 +32,6 @@ put 644 "$here/dist/sysusers/ibnetworkd.conf" "$LIB/sysusers.d/ibnetworkd.conf"
 put 644 "$here/dist/tmpfiles/ibnetworkd.conf" "$LIB/tmpfiles.d/ibnetworkd.conf"
 # The bus and polkit look below /usr/share only.
 put 644 "$here/dist/dbus/org.ibnetwork1.conf" "/usr/share/dbus-1/system.d/org.ibnetwork1.conf"
-put 644 "$here/dist/dbus/org.ibnetwork1.service" "/usr/share/dbus-1/system-services/org.ibnetwork1.service"
 put 644 "$here/dist/polkit/org.ibnetwork1.policy" "/usr/share/polkit-1/actions/org.ibnetwork1.policy"
 install -d "$DESTDIR$LIB/systemd/network"
 

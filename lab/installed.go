@@ -20,7 +20,6 @@ var places = []struct{ from, to string }{
 	{"sysusers/*.conf", "/usr/lib/sysusers.d"},
 	{"tmpfiles/*.conf", "/usr/lib/tmpfiles.d"},
 	{"dbus/*.conf", "/usr/share/dbus-1/system.d"},
-	{"dbus/*.service", "/usr/share/dbus-1/system-services"},
 	{"polkit/*.policy", "/usr/share/polkit-1/actions"},
 }
 

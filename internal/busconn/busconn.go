@@ -82,7 +82,7 @@ func Join(ctx context.Context, c Config) (*Conn, error) {
 }
 
 // Peer connects to the program that listens at a socket, without a bus between.
-// Whoever may listen there is trusted: all its signals are believed.
+// The program that listens there is trusted: all its signals are believed.
 func Peer(ctx context.Context, path string) (*Conn, error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {

@@ -85,10 +85,10 @@ func parseFields(h *Header, b []byte) error {
 	}
 	align := func(n int) { at = (at + n - 1) &^ (n - 1) }
 	for {
-		align(8)
-		if at >= len(b) {
-			return nil
+		if at == len(b) {
+			return nil // not after the padding: it belongs to the next field
 		}
+		align(8)
 		if len(b)-at < 4 || b[at+1] != 1 || b[at+3] != 0 {
 			return errHeader
 		}

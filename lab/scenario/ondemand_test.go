@@ -303,13 +303,17 @@ func foreignMaster(t *testing.T, engine string) {
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
-		smWait(g, "ours to be master", 20*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") })
+		sms := smWait(g, "ours to be master", 20*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") })
+		out, err := g.Try("systemd-analyze", "security", "--no-pager", "--threshold=19", sms[0].Worker)
+		if g.Log(strings.TrimSpace(out[max(0, strings.LastIndex(out, "Overall")):])); err != nil {
+			g.Errorf("the sandbox of %s: %v\n%s", sms[0].Worker, err, out)
+		}
 		foreign := g.Start("opensm", "-g", g.PortGUID("swib1", 1), "-p", "15", "-f", "/tmp/opensm.log")
 		g.Wait("opensm to be master", 90*time.Second, func() bool {
 			return masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
 		})
 		yielded := time.Now()
-		sms := smWait(g, "ours to be stopped", 90*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 served inactive") })
+		sms = smWait(g, "ours to be stopped", 90*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 served inactive") })
 		g.Logf("stopped %v after opensm was master: %s", time.Since(yielded), sms[0].Reason)
 		foreign.Kill()
 		_ = foreign.Wait(5 * time.Second)

@@ -280,6 +280,41 @@ type aux struct {
 	Props []property
 }
 
+// sandbox are the properties that bound what opensm can do. It runs as root and
+// without any capability: the umad devices belong to root. Its logs, dumps and
+// caches are below /var, which the rest of the system is not.
+func sandbox() []property {
+	type words struct {
+		Allow bool
+		Words []string
+	}
+	type device struct{ Path, Access string }
+	props := []property{
+		{"CapabilityBoundingSet", dbus.MakeVariant(uint64(0))},
+		{"ProtectSystem", dbus.MakeVariant("full")},
+		{"ProtectHome", dbus.MakeVariant("yes")},
+		{"ProtectProc", dbus.MakeVariant("invisible")},
+		{"ProcSubset", dbus.MakeVariant("pid")},
+		{"DevicePolicy", dbus.MakeVariant("closed")},
+		{"DeviceAllow", dbus.MakeVariant([]device{{"char-infiniband_mad", "rw"}})},
+		{"RestrictAddressFamilies", dbus.MakeVariant(words{true, []string{"AF_UNIX"}})},
+		{"RestrictNamespaces", dbus.MakeVariant(uint64(0))},
+		{"SystemCallArchitectures", dbus.MakeVariant([]string{"native"})},
+		{"SystemCallFilter", dbus.MakeVariant(words{true, []string{"@system-service"}})},
+		{"SystemCallErrorNumber", dbus.MakeVariant(int32(unix.EPERM))},
+		{"KeyringMode", dbus.MakeVariant("private")},
+		// As of ibnetsm@.service, for the same subnets.
+		{"MemoryMax", dbus.MakeVariant(uint64(4 << 30))},
+		{"TasksMax", dbus.MakeVariant(uint64(2048))},
+		{"LimitNOFILE", dbus.MakeVariant(uint64(4096))},
+	}
+	for _, name := range []string{"NoNewPrivileges", "PrivateTmp", "PrivateMounts", "ProtectHostname", "ProtectClock", "ProtectKernelTunables", "ProtectKernelModules",
+		"ProtectKernelLogs", "ProtectControlGroups", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "MemoryDenyWriteExecute"} {
+		props = append(props, property{name, dbus.MakeVariant(true)})
+	}
+	return props
+}
+
 // Start implements Manager.
 func (s *Systemd) Start(ctx context.Context, u Unit) error {
 	conn, err := s.connection()
@@ -308,6 +343,7 @@ func (s *Systemd) Start(ctx context.Context, u Unit) error {
 		{"KillSignal", dbus.MakeVariant(int32(15))},
 		{"TimeoutStopUSec", dbus.MakeVariant(uint64(10 * time.Second / time.Microsecond))},
 	}
+	props = append(props, sandbox()...)
 	err = o.CallWithContext(ctx, managerIf+".StartTransientUnit", 0, u.Name, "replace", props, []aux{}).Err
 	var de dbus.Error
 	if errors.As(err, &de) && de.Name == systemdName+".UnitExists" {

@@ -1,7 +1,11 @@
 package bus
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +75,40 @@ func TestArgumentsAreRefused(t *testing.T) {
 	}
 	if calls := f.called(); len(calls) > 0 {
 		t.Errorf("the daemon has done %q", calls)
+	}
+}
+
+// 30 MB of arguments are refused without being decoded or kept.
+func TestLargeArguments(t *testing.T) {
+	b := startBus(t)
+	serve(t, b, nil)
+	r := b.Raw()
+	go func() { _, _ = io.Copy(io.Discard, r) }()
+	body := bytes.Repeat([]byte{1, 'y', 0, 1}, 30<<20/4)
+	body = append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
+	frames := [][]byte{
+		r.Frame(dbus.TypeMethodCall, 0, api.BusName, api.Root, api.Manager, "Reload", "av", body),
+		r.Frame(dbus.TypeSignal, 0, api.BusName, api.Root, api.Manager, "Reload", "av", body),
+	}
+	c := b.Dial()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for _, f := range frames {
+		if _, err := r.Write(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := time.Now()
+	if err := c.Object(api.BusName, api.Root).Call(api.Manager+".GetLink", 0, "ib0").Err; err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(start)
+	time.Sleep(200 * time.Millisecond) // the other connection's messages may come behind
+	runtime.ReadMemStats(&after)
+	used := (after.TotalAlloc - before.TotalAlloc) >> 10
+	t.Logf("two messages of 30 MB: %d kB allocated, the next call is answered after %v", used, took)
+	if used > 2<<10 {
+		t.Errorf("%d kB are allocated for arguments that are refused", used)
 	}
 }
 

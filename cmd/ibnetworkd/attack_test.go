@@ -229,7 +229,6 @@ type attacker struct {
 	addr  string
 	r     *rand.Rand
 	count func(string, int)
-	dests []string
 }
 
 // members are the methods and signals that mean something to the daemon.

@@ -7,111 +7,237 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/importer"
+	"ibnetworkd/daemon"
+	"ibnetworkd/ib"
 	"ibnetworkd/units"
 )
 
-// importPaths is where other tools keep what can be imported.
-var importPaths = []string{
-	"/etc/sysconfig/network-scripts/ifcfg-ib*", "/etc/sysconfig/network/ifcfg-ib*", "/etc/NetworkManager/system-connections/*", "/etc/netplan/*.yaml",
-	"/etc/network/interfaces", "/etc/network/interfaces.d/*", "/etc/ipoibmodemtu.conf", "/etc/infiniband/openib.conf", "/etc/rdma/mlx4.conf",
-	"/etc/modprobe.d/mlx4*.conf", "/etc/default/opensm", "/etc/sysconfig/opensm", "/etc/opensm/opensm.conf", "/etc/opensm/partitions.conf",
+// importPaths is where other tools keep what can be imported. What is behind
+// wide is mostly about other things, and is read only if it mentions InfiniBand.
+var importPaths = []struct {
+	glob string
+	wide bool
+}{
+	{"/etc/sysconfig/network-scripts/ifcfg-*", false}, {"/etc/sysconfig/network/ifcfg-*", false}, {"/etc/NetworkManager/system-connections/*", false},
+	{"/run/netplan/*.yaml", false}, {"/etc/netplan/*.yaml", false}, {"/lib/netplan/*.yaml", false}, {"/etc/nmstate/*.yml", false},
+	{"/etc/network/interfaces", false}, {"/etc/systemd/network/*.network", true}, {"/etc/systemd/network/*.netdev", true},
+	{"/etc/ipoibmodemtu.conf", false}, {"/etc/infiniband/openib.conf", false}, {"/etc/rdma/rdma.conf", false}, {"/etc/rdma/mlx4.conf", false},
+	{"/etc/modprobe.d/*.conf", true}, {"/etc/modules", true}, {"/etc/modules-load.d/*.conf", true},
+	{"/etc/rc.local", true}, {"/etc/rc.d/rc.local", true}, {"/etc/init.d/boot.local", true}, {"/etc/udev/rules.d/*.rules", true},
+	{"/etc/default/opensm", false}, {"/etc/sysconfig/opensm", false}, {"/etc/opensm/opensm.conf", false}, {"/etc/rdma/opensm.conf", false},
+	{"/etc/opensm/partitions.conf", false}, {"/etc/rdma/partitions.conf", false}, {"/etc/nixos/configuration.nix", true},
+}
+
+// readSource reads a file to import; it must be a regular one.
+func readSource(name string) (string, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return "", opening(err)
+	}
+	if !st.Mode().IsRegular() {
+		return "", fail(exitFailure, "%s: not a regular file (%v)", name, st.Mode().Type())
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return "", opening(err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, importer.MaxSize+1))
+	return string(text), err
+}
+
+// importSources reads the named files, or those in the usual places, and the
+// files that belong to them.
+func (a *app) importSources(names []string) ([]importer.Source, error) {
+	type file struct {
+		name           string
+		wide, optional bool
+	}
+	var files []file
+	for _, n := range names {
+		files = append(files, file{name: n})
+	}
+	if len(names) == 0 {
+		for _, p := range importPaths {
+			found, _ := filepath.Glob(a.path(p.glob))
+			for _, n := range found {
+				files = append(files, file{n, p.wide, true})
+			}
+		}
+	}
+	var out []importer.Source
+	seen := map[string]bool{}
+	for len(files) > 0 {
+		x := files[0]
+		files = files[1:]
+		path, err := a.within(x.name)
+		if err != nil {
+			return nil, err
+		}
+		if seen[path] {
+			continue
+		}
+		text, err := readSource(x.name)
+		if err != nil {
+			if x.optional {
+				fmt.Fprintln(a.err, "not read:", err)
+				continue
+			}
+			return nil, err
+		}
+		if x.wide && !importer.Mentions(text) {
+			continue
+		}
+		seen[path] = true
+		s := importer.Source{Path: path, Text: text}
+		out = append(out, s)
+		for _, p := range importer.Related(s) {
+			found, _ := filepath.Glob(a.path(p))
+			for _, n := range found {
+				files = append(files, file{n, false, true})
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, fail(exitNoSuch, "nothing to import was found in the usual places; name the files")
+	}
+	return out, nil
+}
+
+// importHost is what the import needs to know of the host.
+func (a *app) importHost(sources []importer.Source) importer.Host {
+	h := importer.Host{NoResolved: true}
+	for _, p := range []string{"/usr/lib/systemd/systemd-resolved", "/lib/systemd/systemd-resolved"} {
+		if _, err := os.Stat(a.path(p)); err == nil {
+			h.NoResolved = false
+		}
+	}
+	// Only opensm's settings name ports.
+	if a.root == "" && slices.ContainsFunc(sources, func(s importer.Source) bool { return importer.Format(s) == "opensm" }) {
+		if snap, err := daemon.Observe("/", &units.Set{}); err == nil {
+			h.PortGUIDs = map[string]ib.GUID{}
+			for i := range snap.Links {
+				if _, p := snap.PortOf(&snap.Links[i]); p != nil && !snap.Links[i].IsChild() {
+					h.PortGUIDs[snap.Links[i].Name] = p.GUID
+				}
+			}
+		}
+	}
+	return h
 }
 
 func (a *app) importCmd() *cobra.Command {
-	var write bool
+	var write, lines bool
 	c := &cobra.Command{
 		Use: "import [FILE...]", Short: "turn other tools' configuration into unit files",
-		Long: `Reads what RHEL's ifcfg-ib*, NetworkManager keyfiles, netplan, Debian's
-interfaces, ipoibmodemtu.conf, openib.conf, mlx4 port types and opensm's settings
-say about InfiniBand links, and prints the .ibnetwork files that do the same, and
-every line that was not carried over, with the reason. Without FILEs the usual
-places are read. Nothing of the other tool is changed; --write puts the units
-into /etc/systemd/network.`,
+		Long: `Reads what other tools say about InfiniBand links: RHEL's ifcfg-* with route-*
+and rule-*, SUSE's ifcfg-* with ifroute-*, NetworkManager keyfiles, netplan,
+nmstate, Debian's interfaces, systemd-networkd's .network and .netdev files,
+ipoibmodemtu.conf, openib.conf, rdma.conf, mlx4.conf, modprobe.d, /etc/modules,
+rc.local and opensm's settings. It prints the .ibnetwork files that do the same,
+and everything that was not carried over, with the reason. Without FILEs the
+usual places are read.
+
+Every line is accounted for: it is in a unit, or it is listed, or nothing has to
+be done for it (--lines lists those too). Backups such as ifcfg-ib0.bak are named
+and not read. Where two files are for one link, the one that their tool would use
+is taken and what the others say is listed.
+
+Nothing of the other tool is changed; --write puts the units into
+/etc/systemd/network.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var sources []importer.Source
-			names := args
-			if len(args) == 0 {
-				for _, p := range importPaths {
-					found, _ := filepath.Glob(a.path(p))
-					names = append(names, found...)
-				}
-				if len(names) == 0 {
-					return fail(exitNoSuch, "nothing to import was found in the usual places; name the files")
-				}
+			sources, err := a.importSources(args)
+			if err != nil {
+				return err
 			}
-			for _, n := range names {
-				f, err := os.Open(n)
-				if err != nil {
-					if len(args) == 0 && os.IsPermission(err) {
-						fmt.Fprintln(a.err, err)
-						continue
-					}
-					return opening(err)
-				}
-				text, err := io.ReadAll(io.LimitReader(f, importer.MaxSize+1))
-				f.Close()
-				if err != nil {
-					return err
-				}
-				if n, err = a.within(n); err != nil {
-					return err
-				}
-				sources = append(sources, importer.Source{Path: n, Text: string(text)})
-			}
-			r := importer.Import(sources)
-			target := func(u importer.Unit) string { return a.path(filepath.Join(units.Dirs[0], u.Name)) }
-			switch {
-			case write:
-				// All of them or none.
-				for _, u := range r.Units {
-					if _, err := os.Lstat(target(u)); err == nil {
-						return fail(exitFailure, "%s exists: move it away first; nothing was written", target(u))
-					} else if !errors.Is(err, fs.ErrNotExist) {
-						return err
-					}
-				}
-				for _, u := range r.Units {
-					if err := putFile(target(u), []byte(u.Text)); err != nil {
-						return err
-					}
-					fmt.Fprintln(a.err, "wrote", target(u))
-				}
-			case a.json:
-				if err := a.emit(answer.Import{Schema: answer.Schema, Units: jsonUnits(r.Units), Left: append([]importer.Left{}, r.Left...), Notes: append([]string{}, r.Notes...)}); err != nil {
-					return err
-				}
-			default:
-				for i, u := range r.Units {
-					if i > 0 {
-						fmt.Fprintln(a.out)
-					}
-					fmt.Fprintf(a.out, "%s\n%s", a.paint(bold, "### "+u.Name), u.Text)
-				}
-			}
-			if write || !a.json {
-				for _, l := range r.Left {
-					fmt.Fprintln(a.err, "not carried over:", l)
-				}
-				for _, n := range r.Notes {
-					fmt.Fprintln(a.err, "to do:", n)
-				}
-			}
-			if write && len(r.Units) > 0 {
-				fmt.Fprintln(a.err, "next: ibnetctl verify; ibnetctl plan; ibnetctl reload")
-			}
-			if len(r.Units) == 0 {
-				return &exitError{code: exitFailure}
-			}
-			return nil
+			r := importer.Import(a.importHost(sources), sources)
+			return a.imported(r, sources, write, lines)
 		},
 	}
 	c.Flags().BoolVar(&write, "write", false, "write the units to /etc/systemd/network instead of printing them")
+	c.Flags().BoolVar(&lines, "lines", false, "list what became of every line of the files")
 	return c
+}
+
+// imported prints or writes the result of an import.
+func (a *app) imported(r importer.Result, sources []importer.Source, write, lines bool) error {
+	target := func(u importer.Unit) string { return a.path(filepath.Join(units.Dirs[0], u.Name)) }
+	switch {
+	case write:
+		// All of them or none.
+		for _, u := range r.Units {
+			if _, err := os.Lstat(target(u)); err == nil {
+				return fail(exitFailure, "%s exists: move it away first; nothing was written", target(u))
+			} else if !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		for _, u := range r.Units {
+			if err := putFile(target(u), []byte(u.Text)); err != nil {
+				return err
+			}
+			fmt.Fprintln(a.err, "wrote", target(u))
+		}
+	case a.json:
+		if err := a.emit(importForm(r)); err != nil {
+			return err
+		}
+	default:
+		for i, u := range r.Units {
+			if i > 0 {
+				fmt.Fprintln(a.out)
+			}
+			fmt.Fprintf(a.out, "%s\n%s", a.paint(bold, "### "+u.Name), u.Text)
+		}
+	}
+	if write || !a.json {
+		a.importRest(r, lines)
+	}
+	if write && len(r.Units) > 0 {
+		fmt.Fprintln(a.err, "next: ibnetctl verify; ibnetctl plan; ibnetctl reload")
+	}
+	if len(r.Units) == 0 {
+		return noUnits(sources)
+	}
+	return nil
+}
+
+// noUnits is the error of an import that nothing comes of.
+func noUnits(sources []importer.Source) error {
+	return fail(exitFailure, "nothing to import in %d %s: no unit comes of it", len(sources), plural(len(sources), "file", "files"))
+}
+
+// importRest prints what was not carried over and what is to be done.
+func (a *app) importRest(r importer.Result, lines bool) {
+	for _, l := range r.Left {
+		fmt.Fprintln(a.err, "not carried over:", l)
+	}
+	if lines {
+		for _, l := range r.Lines {
+			place := l.Path
+			if l.Line > 0 {
+				place += fmt.Sprintf(":%d", l.Line)
+			}
+			why := ""
+			if l.Why != "" {
+				why = " (" + l.Why + ")"
+			}
+			fmt.Fprintf(a.err, "%s: %s%s: %s\n", place, l.Fate, why, l.Text)
+		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(a.err, "to do:", n)
+	}
+}
+
+func importForm(r importer.Result) answer.Import {
+	return answer.Import{Schema: answer.Schema, Units: jsonUnits(r.Units), Left: append([]importer.Left{}, r.Left...), Notes: append([]string{}, r.Notes...), Lines: append([]importer.Line{}, r.Lines...)}
 }
 
 func jsonUnits(us []importer.Unit) []answer.ImportedUnit {

@@ -82,6 +82,7 @@ type Import struct {
 	Units  []ImportedUnit  `json:"units"`
 	Left   []importer.Left `json:"left"`  // what could not be carried over
 	Notes  []string        `json:"notes"` // what is still to be done by hand
+	Lines  []importer.Line `json:"lines"` // what became of every line of the files
 }
 
 // ImportedUnit is one unit file.

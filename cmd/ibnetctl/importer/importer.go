@@ -1,19 +1,19 @@
 // Package importer turns the files that other tools configure InfiniBand links
-// with into .ibnetwork units: RHEL's ifcfg, NetworkManager's keyfiles, netplan,
-// Debian's interfaces, ipoibmodemtu.conf, openib.conf, mlx4 port types, and
-// opensm's settings.
+// with into .ibnetwork units.
 //
-// It is pure: texts in, texts out. What it cannot carry over it says, line by
-// line; it never guesses. It understands as much of each format as says
-// something about an InfiniBand or RoCE link, not the format as a whole.
+// It is pure: texts in, texts out. Every line of every source is accounted for
+// (Result.Lines): a directive of a unit has its origin in it, or nothing has to
+// be done for it, or it is in Result.Left with the reason. A line that no parser
+// says anything about is reported, so none can be lost. What is carried over is
+// checked by the parser of units, and reported where that does not accept it.
 package importer
 
 import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -21,8 +21,18 @@ import (
 
 // Source is one file to import.
 type Source struct {
-	Path string
+	Path string // absolute
 	Text string
+}
+
+// Host is what is known of the host that the units are for. The zero Host is
+// nothing.
+type Host struct {
+	// PortGUIDs are the port GUIDs of IPoIB links by the links' names.
+	PortGUIDs map[string]ib.GUID
+	// NoResolved says that systemd-resolved, which DNS= and Domains= are for, is
+	// not installed.
+	NoResolved bool
 }
 
 // Unit is a file to be written.
@@ -31,17 +41,35 @@ type Unit struct {
 	Text string
 }
 
-// Left is a line that was not carried over.
+// Left is what was not carried over.
 type Left struct {
 	Path string `json:"path"`
-	Line int    `json:"line"`
-	Text string `json:"text"`
+	Line int    `json:"line,omitempty"` // from 1; 0 is the whole file
+	Text string `json:"text,omitempty"`
 	Why  string `json:"why"`
 }
 
 // String prints it as file:line: why: text.
 func (l Left) String() string {
-	return fmt.Sprintf("%s:%d: %s: %s", l.Path, l.Line, l.Why, l.Text)
+	s := l.Path
+	if l.Line > 0 {
+		s += fmt.Sprintf(":%d", l.Line)
+	}
+	s += ": " + l.Why
+	if l.Text != "" {
+		s += ": " + l.Text
+	}
+	return oneLine(s)
+}
+
+// oneLine replaces control characters, which may be in the names of files.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // Result is what became of the sources.
@@ -50,371 +78,475 @@ type Result struct {
 	Left  []Left
 	// Notes are what to do besides, in sentences.
 	Notes []string
+	// Lines is the account of every line that is not blank, in the order of the
+	// sources.
+	Lines []Line
 }
 
-// MaxSize bounds one source in bytes; configuration files are smaller.
-const MaxSize = 1 << 20
-
-// Import reads all sources; units of the same link become one.
-func Import(sources []Source) Result {
-	im := &importer{links: map[string]*linkUnit{}}
-	for _, s := range sources {
-		im.path = s.Path
-		if len(s.Text) > MaxSize {
-			im.left(0, "", "the file is too large")
-			continue
-		}
-		switch f := Format(s); f {
-		case "":
-			im.left(0, "", "no format that is known here")
-		default:
-			formats[f](im, s)
-		}
-	}
-	return im.result()
-}
-
-var formats = map[string]func(*importer, Source){
-	"ifcfg": (*importer).ifcfg, "keyfile": (*importer).keyfile, "netplan": (*importer).netplan, "interfaces": (*importer).interfaces,
-	"ipoibmodemtu": (*importer).ipoibmodemtu, "openib": (*importer).openib, "mlx4": (*importer).mlx4, "modprobe": (*importer).modprobe,
-	"opensm": (*importer).opensm, "partitions": (*importer).partitions,
-}
-
-// Format says what a source is, by its name and, where that says nothing, by
-// its text; "" is unknown.
-func Format(s Source) string {
-	base := path.Base(s.Path)
-	switch {
-	case strings.HasPrefix(base, "ifcfg-"):
-		return "ifcfg"
-	case strings.HasSuffix(base, ".nmconnection"), strings.Contains(s.Path, "system-connections/"):
-		return "keyfile"
-	case strings.HasSuffix(base, ".yaml"), strings.HasSuffix(base, ".yml"):
-		return "netplan"
-	case base == "interfaces", strings.Contains(s.Path, "interfaces.d/"):
-		return "interfaces"
-	case strings.HasPrefix(base, "ipoibmodemtu"):
-		return "ipoibmodemtu"
-	case strings.HasPrefix(base, "openib"):
-		return "openib"
-	case base == "mlx4.conf" && !strings.Contains(s.Path, "modprobe.d"):
-		return "mlx4"
-	case strings.Contains(s.Path, "modprobe.d/"):
-		return "modprobe"
-	case strings.HasPrefix(base, "partitions"):
-		return "partitions"
-	case strings.HasPrefix(base, "opensm"):
-		return "opensm"
-	}
-	switch t := "\n" + s.Text; {
-	case strings.Contains(t, "\n[infiniband]"):
-		return "keyfile"
-	case strings.Contains(t, "\niface "):
-		return "interfaces"
-	case strings.Contains(t, "\nmode[") || strings.Contains(t, "\nmtu["):
-		return "ipoibmodemtu"
-	case strings.Contains(t, "\nDEVICE="):
-		return "ifcfg"
-	case strings.Contains(t, "\nnetwork:"):
-		return "netplan"
-	case strings.Contains(t, "options mlx4_core"):
-		return "modprobe"
-	}
-	return ""
-}
-
-// linkUnit is what is known of one unit.
-type linkUnit struct {
-	name        string // of the file, without number and suffix
-	match       []string
-	mode, mtu   string
-	manual      bool
-	optional    bool
-	addresses   []string
-	gateways    []string
-	dns         []string
-	domains     []string
-	routes      []route
-	partitions  []partition
-	portType    string
-	sm          []string // lines of [SubnetManager]
-	from        []string
-	acceptRA    string
-	linkLocal   string
-	networkSeen bool
-}
-
-type route struct {
-	dst, via, metric string
-	more             []string // further lines of the [Route] section
-}
-
-type partition struct {
-	key  ib.PKey
-	name string
-}
+// maxSources bounds how many files are read.
+const maxSources = 4096
 
 type importer struct {
-	path  string
-	links map[string]*linkUnit
-	lefts []Left
-	notes []string
+	host   Host
+	files  []*file
+	drafts []*draft
+	// children are P_Key interfaces that commands make; those of profiles are in
+	// their drafts.
+	children []*child
+	extras   []extra
+	// overlays are what scripts change of links; they run last.
+	overlays []*draft
+	manager  manager
+	index    map[string]*draft // by link, of those that were chosen
+	ports    map[string]*draft
+	notes    []string
+	noted    map[string]bool
 }
 
-// link finds or makes the unit of a link.
-func (im *importer) link(name string) *linkUnit {
-	u := im.links[name]
-	if u == nil {
-		u = &linkUnit{name: name, match: []string{"Name=" + name}}
-		im.links[name] = u
+// extra is a setting of a link by a tool that does not configure the link as a
+// whole.
+type extra struct {
+	link            string // "" is every IPoIB link
+	sec, key, value string
+	it              *item
+}
+
+// parsers of each format, in the order in which they run. Each gets all files
+// of its format.
+var parsers = []struct {
+	format string
+	parse  func(*importer, []*file)
+}{
+	{"keyfile", (*importer).keyfiles}, {"ifcfg", (*importer).ifcfgs}, {"netplan", (*importer).netplan}, {"wicked", (*importer).wicked},
+	{"networkd", (*importer).networkd}, {"nmstate", (*importer).nmstate}, {"interfaces", (*importer).interfaces},
+	{"ipoibmodemtu", (*importer).ipoibmodemtu}, {"openib", (*importer).openib}, {"mlx4", (*importer).mlx4}, {"modprobe", (*importer).modprobe},
+	{"modules", (*importer).modules}, {"script", (*importer).scripts}, {"opensm", (*importer).opensm}, {"partitions", (*importer).partitions},
+	{"udev", (*importer).udev}, {formatRefused, func(*importer, []*file) {}},
+}
+
+// Import makes units of all sources.
+func Import(host Host, sources []Source) Result {
+	im := &importer{host: host, ports: map[string]*draft{}, noted: map[string]bool{}}
+	by := map[string][]*file{}
+	for i, s := range sources {
+		f := newFile(s)
+		im.files = append(im.files, f)
+		if i >= maxSources {
+			f.refuse(fmt.Sprintf("more than %d files: import the rest in a second run", maxSources))
+			continue
+		}
+		if f.format == formatRefused {
+			continue
+		}
+		if why := Leftover(s.Path); why != "" {
+			f.refuse(why)
+			continue
+		}
+		if why, ok := notRead[f.format]; ok {
+			f.refuse(why)
+			continue
+		}
+		by[f.format] = append(by[f.format], f)
 	}
-	if !slices.Contains(u.from, im.path) {
-		u.from = append(u.from, im.path)
+	for _, p := range parsers {
+		if fs := by[p.format]; len(fs) > 0 {
+			p.parse(im, fs)
+		}
 	}
-	return u
-}
-
-// unit finds or makes a unit that is not about one link.
-func (im *importer) unit(name string, match ...string) *linkUnit {
-	u := im.links[name]
-	if u == nil {
-		u = im.link(name)
-		u.match = match
+	im.choose()
+	im.partition()
+	im.extra()
+	im.manage()
+	var r Result
+	for _, d := range im.ports {
+		im.drafts = append(im.drafts, d)
 	}
-	return u
+	slices.SortFunc(im.drafts, func(a, b *draft) int { return strings.Compare(a.file(), b.file()) })
+	for _, d := range im.drafts {
+		if u, ok := d.finish(im.note); ok {
+			r.Units = append(r.Units, u)
+			if s := d.sections["Network"]; im.host.NoResolved && s != nil && slices.ContainsFunc(s.dirs, func(x *directive) bool { return x.key == "DNS" || x.key == "Domains" }) {
+				im.note("DNS= and Domains= take effect through systemd-resolved, which this host does not have: write the name servers into /etc/resolv.conf, or install systemd-resolved")
+			}
+		}
+	}
+	r.Lines, r.Left = account(im.files)
+	r.Notes = im.notes
+	return r
 }
 
-func (im *importer) left(line int, text, why string) {
-	im.lefts = append(im.lefts, Left{im.path, line, strings.TrimSpace(text), why})
-}
-
+// note adds a sentence to Result.Notes, once.
 func (im *importer) note(format string, a ...any) {
-	s := fmt.Sprintf(format, a...)
-	if !slices.Contains(im.notes, s) {
+	s := oneLine(strings.ReplaceAll(fmt.Sprintf(format, a...), "\n", " "))
+	if !im.noted[s] {
+		im.noted[s] = true
 		im.notes = append(im.notes, s)
 	}
 }
 
+// profile adds a draft for a link by its name.
+func (im *importer) profile(tool, link string, f *file, from ...*item) *draft {
+	d := &draft{tool: tool, prefix: "10", name: link, link: link, files: []*file{f}}
+	d.set("Match", "Name", link, from...)
+	im.drafts = append(im.drafts, d)
+	return d
+}
+
+// choose leaves one profile for each link: a tool uses one, by its own rule.
+func (im *importer) choose() {
+	best := map[string]*draft{}
+	for _, d := range im.drafts {
+		b := best[d.file()]
+		// Among tools, the order of parsers.
+		if b == nil || b.tool == d.tool && slices.Compare(d.rank, b.rank) > 0 {
+			best[d.file()] = d
+		}
+	}
+	var out []*draft
+	im.index = map[string]*draft{}
+	for _, d := range im.drafts {
+		b := best[d.file()]
+		switch {
+		case d == b:
+			out = append(out, d)
+			if d.link != "" {
+				im.index[d.link] = d
+			}
+		case d.tool == b.tool:
+			d.drop(fmt.Sprintf("not used: %s is for %s too, and %s", b.files[0].path, d.subject(), b.rule))
+		default:
+			d.drop(fmt.Sprintf("not used: %s of %s is for %s too, and the import takes one tool's settings for a link", b.files[0].path, b.tool, d.subject()))
+		}
+	}
+	im.drafts = out
+}
+
+// subject names what the unit is for.
+func (d *draft) subject() string {
+	if d.link != "" {
+		return d.link
+	}
+	return "the link of " + d.name
+}
+
+// find is the draft of a link by its name, made if there is none.
+func (im *importer) find(link string, f *file) *draft {
+	d := im.index[link]
+	if d == nil {
+		d = im.profile("", link, f)
+		im.index[link] = d
+	}
+	d.source(f)
+	return d
+}
+
+// partition gives the units of parents their children.
+func (im *importer) partition() {
+	var all []*child
+	for _, d := range im.drafts {
+		if d.child != nil {
+			all = append(all, d.child)
+		}
+	}
+	all = append(all, im.children...)
+	slices.SortStableFunc(all, func(a, b *child) int { return cmp.Compare(a.key, b.key) })
+	type id struct {
+		parent string
+		key    uint16
+	}
+	made := map[id]*section{}
+	for _, c := range all {
+		s := made[id{c.parent, c.key | 0x8000}]
+		if s == nil {
+			s = im.find(c.parent, c.from[0].file).more("Partition")
+			made[id{c.parent, c.key | 0x8000}] = s
+		}
+		s.set("PartitionKey", ib.PKey(c.key).AsFull().String(), c.from...)
+		s.set("Name", c.name, c.from...)
+	}
+}
+
+// extra gives units the settings of tools that configure no link as a whole.
+func (im *importer) extra() {
+	var host, links []extra
+	other := map[string]*directive{} // what another tool sets of a link
+	for _, e := range im.extras {
+		if e.link == "" {
+			host = append(host, e)
+			continue
+		}
+		links = append(links, e)
+		if d := im.index[e.link]; d != nil {
+			if old := d.sec(e.sec).keys[e.key]; old != nil && old.value != e.value && other[e.link] == nil {
+				other[e.link] = old
+			}
+		}
+	}
+	for _, e := range links {
+		// Mode and MTU go together: half of them would be neither tool's.
+		if old := other[e.link]; old != nil {
+			e.it.left("not used: " + old.place() + " says something else of " + e.link)
+		} else {
+			im.find(e.link, e.it.file).set(e.sec, e.key, e.value, e.it)
+		}
+	}
+	for _, o := range im.overlays {
+		d := im.find(o.link, o.files[0])
+		for _, s := range o.ordered() {
+			if slices.Contains(o.repeated, s) {
+				d.repeated = append(d.repeated, s)
+				continue
+			}
+			for _, x := range s.dirs {
+				if repeats[x.key] {
+					d.sec(s.name).add(x.key, x.value, x.from...)
+				} else {
+					d.set(s.name, x.key, x.value, x.from...)
+				}
+			}
+		}
+	}
+	if len(host) == 0 {
+		return
+	}
+	rest := im.everyLink(host[0].it.file)
+	for _, e := range host {
+		for _, d := range im.drafts {
+			if !d.isIB() && d != rest {
+				continue
+			}
+			d.source(e.it.file)
+			if old := d.sec(e.sec).keys[e.key]; old == nil || slices.ContainsFunc(old.from, func(it *item) bool { return it.file.format == e.it.file.format }) {
+				d.set(e.sec, e.key, e.value, e.it)
+			}
+		}
+	}
+}
+
+// everyLink is the unit of the IPoIB links that have no unit of their own.
+func (im *importer) everyLink(f *file) *draft {
+	for _, d := range im.drafts {
+		if d.rest {
+			d.source(f)
+			return d
+		}
+	}
+	d := &draft{prefix: "90", name: "infiniband", rest: true, files: []*file{f}}
+	d.set("Match", "Type", "infiniband")
+	im.drafts = append(im.drafts, d)
+	return d
+}
+
+// isIB reports whether a draft is for certain IPoIB links.
+func (d *draft) isIB() bool { return !d.rest && !d.port }
+
 // validName reports whether s can be an interface name (dev_valid_name in
 // net/core/dev.c) and a file name here.
 func validName(s string) bool {
-	return s != "" && len(s) < 16 && s[0] != '.' && !strings.ContainsFunc(s, func(r rune) bool {
+	return s != "" && len(s) < 16 && s[0] != '.' && s[0] != '-' && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune("/:*?[]!=\"'\\#;%", r)
 	})
 }
 
-// isIB reports whether a name looks like an IPoIB interface.
-func isIB(name string) bool { return strings.HasPrefix(name, "ib") || strings.HasPrefix(name, "mlx") }
+// isIB reports whether a name looks like an IPoIB interface: the kernel's ib0,
+// udev's ibp8s0, and those of RHEL's persistent names (mlx4_ib0, hfi1_0ib0).
+func isIB(name string) bool {
+	return strings.HasPrefix(name, "ib") || strings.HasPrefix(name, "mlx") || strings.HasPrefix(name, "hfi1_") || strings.Contains(name, "_ib")
+}
 
-// pkeyOf reads a P_Key in the forms of the tools: 0x8001, 8001 (hexadecimal in
-// ifcfg and sysfs) or decimal.
-func pkeyOf(s string, hex bool) (ib.PKey, bool) {
-	if hex && !strings.HasPrefix(s, "0x") {
-		s = "0x" + s
+// pkeyC reads a P_Key as C's strtol with base 0: hexadecimal with 0x, octal with
+// 0, else decimal. So do the kernel's create_child, NetworkManager and ifup-ib.
+func pkeyC(s string) (uint16, bool) {
+	digits, base := s, 10
+	switch {
+	case strings.HasPrefix(s, "0x") || strings.HasPrefix(s, "0X"):
+		digits, base = s[2:], 16
+	case len(s) > 1 && s[0] == '0':
+		digits, base = s[1:], 8
 	}
-	k, err := ib.ParsePKey(s)
-	if err != nil || !k.AsFull().IsValid() {
+	return pkeyIn(digits, base)
+}
+
+// pkeyHex reads a hexadecimal P_Key, with or without 0x.
+func pkeyHex(s string) (uint16, bool) {
+	return pkeyIn(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X"), 16)
+}
+
+func pkeyIn(digits string, base int) (uint16, bool) {
+	n := 0
+	if digits == "" || len(digits) > 8 {
 		return 0, false
 	}
-	// Every tool but the kernel's own netlink sets the membership bit.
-	return k.AsFull(), true
-}
-
-func (u *linkUnit) setMode(s string) bool {
-	switch strings.ToLower(strings.Trim(s, `"'`)) {
-	case "yes", "connected", "y", "true", "1":
-		u.mode = "connected"
-	case "no", "datagram", "n", "false", "0":
-		u.mode = "datagram"
-	case "auto":
-		u.mode = "auto"
-	default:
-		return false
-	}
-	return true
-}
-
-// matchHW adds a match by hardware address. Of an IPoIB address only the GUID
-// stays: flags and queue pair change whenever the interface is made anew.
-func (u *linkUnit) matchHW(s string) bool {
-	a, err := ib.ParseHWAddr(s)
-	if err != nil {
-		return false
-	}
-	m := "MACAddress=" + a.String()
-	if a.Len() > 6 {
-		m = "PortGUID=" + a.GUID().String()
-	}
-	if !slices.Contains(u.match, m) {
-		u.match = append(u.match, m)
-	}
-	return true
-}
-
-func (u *linkUnit) addAddress(s string) bool {
-	p, err := netip.ParsePrefix(s)
-	if err != nil {
-		a, aerr := netip.ParseAddr(s)
-		if aerr != nil {
-			return false
+	for _, c := range strings.ToLower(digits) {
+		v := strings.IndexRune("0123456789abcdef", c)
+		if v < 0 || v >= base {
+			return 0, false
 		}
-		p = netip.PrefixFrom(a, a.BitLen())
-	}
-	u.networkSeen = true
-	if !slices.Contains(u.addresses, p.String()) {
-		u.addresses = append(u.addresses, p.String())
-	}
-	return true
-}
-
-func (u *linkUnit) addGateway(s string) bool {
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return false
-	}
-	u.networkSeen = true
-	if !slices.Contains(u.gateways, a.String()) {
-		u.gateways = append(u.gateways, a.String())
-	}
-	return true
-}
-
-func (u *linkUnit) addDNS(s string) bool {
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return false
-	}
-	u.networkSeen = true
-	if !slices.Contains(u.dns, a.String()) {
-		u.dns = append(u.dns, a.String())
-	}
-	return true
-}
-
-func (u *linkUnit) addDomain(s string) bool {
-	if s == "" || strings.ContainsAny(s, " \t\n/\\\"'") {
-		return false
-	}
-	u.networkSeen = true
-	u.domains = append(u.domains, s)
-	return true
-}
-
-func (u *linkUnit) addRoute(dst, via, metric string, more ...string) bool {
-	if dst == "default" || dst == "0.0.0.0/0" || dst == "::/0" {
-		if metric == "" && len(more) == 0 {
-			return u.addGateway(via)
-		}
-		dst = "0.0.0.0/0"
-		if strings.Contains(via, ":") {
-			dst = "::/0"
+		if n = n*base + v; n > 0xffff {
+			return 0, false
 		}
 	}
-	p, err := netip.ParsePrefix(dst)
-	if err != nil {
-		a, aerr := netip.ParseAddr(dst)
-		if aerr != nil {
-			return false
-		}
-		p = netip.PrefixFrom(a, a.BitLen())
-	}
-	if via != "" {
-		if _, err := netip.ParseAddr(via); err != nil {
-			return false
-		}
-	}
-	if metric != "" && strings.Trim(metric, "0123456789") != "" {
-		return false
-	}
-	u.networkSeen = true
-	u.routes = append(u.routes, route{p.Masked().String(), via, metric, more})
-	return true
+	return uint16(n), ib.PKey(n).IsValid()
 }
+
+// childName is the name that the kernel gives a child of a P_Key (ipoib_vlan.c).
+func childName(parent string, key uint16) string {
+	return fmt.Sprintf("%.10s.%04x", parent, key)
+}
+
+// keyOfName is the P_Key in a name of the form PARENT.8001.
+func keyOfName(name string) (parent string, key uint16, ok bool) {
+	i := strings.LastIndexByte(name, '.')
+	if i <= 0 || len(name)-i != 5 {
+		return "", 0, false
+	}
+	key, ok = pkeyHex(name[i+1:])
+	return name[:i], key, ok
+}
+
+// disagrees says how a name of the form PARENT.8001 and a P_Key differ.
+func disagrees(name string, key uint16, said string) string {
+	if _, k, ok := keyOfName(name); ok && k|0x8000 != key|0x8000 {
+		return fmt.Sprintf("the name %s says P_Key 0x%04x, %s is 0x%04x: 0x%04x is used; if the name is right, change PartitionKey=", name, k, said, key, key|0x8000)
+	}
+	return ""
+}
+
+func yes(s string) bool {
+	switch strings.ToLower(s) {
+	case "yes", "true", "y", "t", "1", "on":
+		return true
+	}
+	return false
+}
+
+// boolean reads the words of a boolean.
+func boolean(s string) (string, bool) {
+	if yes(s) {
+		return "yes", true
+	}
+	switch strings.ToLower(s) {
+	case "no", "false", "n", "f", "0", "off":
+		return "no", true
+	}
+	return "", false
+}
+
+// modeOf reads an IPoIB mode, also as the answer to "connected?".
+func modeOf(s string) (string, bool) {
+	switch l := strings.ToLower(s); l {
+	case "connected", "datagram", "auto":
+		return l, true
+	}
+	b, ok := boolean(s)
+	return map[string]string{"yes": "connected", "no": "datagram"}[b], ok
+}
+
+// mode sets the IPoIB mode or reports the item.
+func (d *draft) mode(s string, it *item) {
+	if m, ok := modeOf(s); ok {
+		d.set("IPoIB", "Mode", m, it)
+	} else {
+		it.left(whyValue)
+	}
+}
+
+// mtu sets the MTU or reports the item.
+func (d *draft) mtu(s string, it *item) {
+	if v, ok := mtuOf(s); ok {
+		d.set("Link", "MTUBytes", v, it)
+	} else {
+		it.left(whyMTU)
+	}
+}
+
+const whyMTU = "not an MTU of an IPoIB link (68 to 65520)"
 
 // mtuOf accepts what an IPoIB link can have.
 func mtuOf(s string) (string, bool) {
-	var n int
-	if _, err := fmt.Sscanf(s, "%d", &n); err != nil || n < 68 || n > 65520 || fmt.Sprint(n) != s {
-		return "", false
-	}
-	return s, true
+	n, err := strconv.ParseUint(s, 10, 32)
+	return fmt.Sprint(n), err == nil && n >= 68 && n <= 65520
 }
 
-func (im *importer) result() Result {
-	r := Result{Left: im.lefts, Notes: im.notes}
-	names := make([]string, 0, len(im.links))
-	for n := range im.links {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	for _, n := range names {
-		u := im.links[n]
-		order := "10"
-		if strings.HasPrefix(n, "port-") {
-			order = "05"
-		} else if n == "infiniband" {
-			order = "90"
-		}
-		r.Units = append(r.Units, Unit{Name: order + "-" + n + ".ibnetwork", Text: u.text()})
-	}
-	slices.SortFunc(r.Units, func(a, b Unit) int { return strings.Compare(a.Name, b.Name) })
-	return r
+// number reports whether s is a decimal number.
+func number(s string) bool {
+	return s != "" && len(s) < 11 && strings.Trim(s, "0123456789") == ""
 }
 
-func (u *linkUnit) text() string {
-	var b strings.Builder
-	for _, f := range u.from {
-		fmt.Fprintf(&b, "# Imported from %s\n", strings.Map(func(r rune) rune {
-			if r < ' ' || r >= 0x7f {
-				return '?'
-			}
-			return r
-		}, f))
+// hw matches by hardware address. Of an IPoIB address only the GUID is used:
+// flags and queue pair change whenever the interface is made again.
+func (d *draft) hw(s string, from ...*item) {
+	a, err := ib.ParseHWAddr(s)
+	switch {
+	case err != nil:
+		for _, it := range from {
+			it.left(whyValue)
+		}
+	case a.Len() > 6:
+		d.add("Match", "PortGUID", a.GUID().String(), from...)
+	default:
+		d.add("Match", "MACAddress", a.String(), from...)
 	}
-	section := func(name string, lines ...string) {
-		lines = slices.DeleteFunc(lines, func(s string) bool { return s == "" || strings.HasSuffix(s, "=") })
-		if len(lines) == 0 {
-			return
+}
+
+// address adds an address with a prefix length, alone that of a host.
+func (d *draft) address(s string, from ...*item) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		s = netip.PrefixFrom(a, a.BitLen()).String()
+	} else if _, err := netip.ParsePrefix(s); err != nil {
+		for _, it := range from {
+			it.left(whyValue)
 		}
-		b.WriteString("\n[" + name + "]\n")
-		for _, l := range lines {
-			b.WriteString(l + "\n")
-		}
+		return
 	}
-	section("Match", u.match...)
-	link := []string{"MTUBytes=" + u.mtu}
-	if u.manual {
-		link = append(link, "ActivationPolicy=manual")
+	d.add("Network", "Address", s, from...)
+}
+
+// gateway adds a default gateway.
+func (d *draft) gateway(s string, from ...*item) {
+	if _, err := netip.ParseAddr(s); err != nil {
+		for _, it := range from {
+			it.left(whyValue)
+		}
+		return
 	}
-	if u.optional {
-		link = append(link, "RequiredForOnline=no")
+	d.add("Network", "Gateway", s, from...)
+}
+
+// words adds one directive for each word of a list, each with its own account.
+func (d *draft) words(key string, list []string, it *item) {
+	if len(list) == 1 {
+		d.add("Network", key, list[0], it)
+		return
 	}
-	section("Link", link...)
-	section("Port", "Type="+u.portType)
-	section("IPoIB", "Mode="+u.mode)
-	slices.SortStableFunc(u.partitions, func(a, b partition) int { return cmp.Compare(a.key, b.key) })
-	for _, p := range u.partitions {
-		section("Partition", "PartitionKey="+p.key.String(), "Name="+p.name)
+	for _, w := range list {
+		d.add("Network", key, w, it.part(key+" "+w))
 	}
-	if u.networkSeen {
-		net := []string{"LinkLocalAddressing=" + u.linkLocal, "IPv6AcceptRA=" + u.acceptRA}
-		for _, s := range u.addresses {
-			net = append(net, "Address="+s)
-		}
-		for _, s := range u.gateways {
-			net = append(net, "Gateway="+s)
-		}
-		for _, s := range u.dns {
-			net = append(net, "DNS="+s)
-		}
-		for _, s := range u.domains {
-			net = append(net, "Domains="+s)
-		}
-		section("Network", net...)
-		for _, r := range u.routes {
-			section("Route", append([]string{"Destination=" + r.dst, "Gateway=" + r.via, "Metric=" + r.metric}, r.more...)...)
-		}
+	if len(list) == 0 {
+		it.unneeded("it is empty")
 	}
-	section("SubnetManager", u.sm...)
-	return strings.TrimPrefix(b.String(), "\n")
+}
+
+// maskBits is the prefix length of a dotted netmask.
+func maskBits(s string) (int, bool) {
+	a, err := netip.ParseAddr(s)
+	if err != nil || !a.Is4() {
+		return 0, false
+	}
+	b := a.As4()
+	m := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	n := 0
+	for m&(1<<31) != 0 {
+		n++
+		m <<= 1
+	}
+	return n, m == 0
+}
+
+// prefixOf is the length that a netmask or a number of bits says.
+func prefixOf(s string) (string, bool) {
+	if bits, ok := maskBits(s); ok {
+		return fmt.Sprint(bits), true
+	}
+	return s, number(s) && len(s) <= 3
 }

@@ -3,99 +3,395 @@ package importer
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/units"
 )
 
 var update = flag.Bool("update", false, "write what is imported into the golden files")
 
-// Each golden file holds sources, then the units and the rest as "want/...".
-func TestGolden(t *testing.T) {
+// A sample is a golden file: a comment that says which trait it has, sources,
+// what is known of the host as "host", then the units and the rest as "want/...".
+type sample struct {
+	name    string
+	file    string
+	ar      *txtar.Archive
+	host    Host
+	sources []Source
+	want    []txtar.File
+}
+
+func samples(t testing.TB) []sample {
+	t.Helper()
 	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) < 20 {
+	if err != nil || len(files) < 150 {
 		t.Fatalf("%d golden files, %v", len(files), err)
 	}
+	var out []sample
 	for _, f := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(f), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var in []Source
-			var want []txtar.File
-			for _, x := range ar.Files {
-				if strings.HasPrefix(x.Name, "want/") {
-					want = append(want, x)
-				} else {
-					in = append(in, Source{Path: "/" + x.Name, Text: string(x.Data)})
+		ar, err := txtar.ParseFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := sample{name: strings.TrimSuffix(filepath.Base(f), ".txtar"), file: f, ar: ar}
+		for _, x := range ar.Files {
+			switch {
+			case strings.HasPrefix(x.Name, "want/"):
+				s.want = append(s.want, x)
+			case x.Name == "host":
+				s.host.PortGUIDs = map[string]ib.GUID{}
+				for l := range strings.Lines(string(x.Data)) {
+					name, guid, ok := strings.Cut(strings.TrimSpace(l), " ")
+					if !ok {
+						s.host.NoResolved = s.host.NoResolved || name == "no-resolved"
+						continue
+					}
+					if s.host.PortGUIDs[name], err = ib.ParseGUID(guid); err != nil {
+						t.Fatal(f, err)
+					}
 				}
+			default:
+				s.sources = append(s.sources, Source{Path: "/" + x.Name, Text: string(x.Data)})
 			}
-			r := Import(in)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestGolden(t *testing.T) {
+	for _, s := range samples(t) {
+		t.Run(s.name, func(t *testing.T) {
+			r := Import(s.host, s.sources)
+			checkAccount(t, s.sources, r)
 			var got []txtar.File
 			for _, u := range r.Units {
 				got = append(got, txtar.File{Name: "want/" + u.Name, Data: []byte(u.Text)})
-				if _, problems := units.VerifyFile(u.Name, []byte(u.Text)); len(problems) > 0 {
-					t.Errorf("%s has problems: %v\n%s", u.Name, problems, u.Text)
-				}
 			}
 			var rest strings.Builder
 			for _, l := range r.Left {
 				fmt.Fprintln(&rest, l)
+			}
+			for _, l := range r.Lines {
+				if l.Fate == Unneeded && l.Why != "a comment" && l.Why != "what is below it says it" {
+					fmt.Fprintf(&rest, "not needed: %s:%d: %s: %s\n", l.Path, l.Line, l.Why, l.Text)
+				}
 			}
 			for _, n := range r.Notes {
 				fmt.Fprintln(&rest, "note:", n)
 			}
 			got = append(got, txtar.File{Name: "want/rest", Data: []byte(rest.String())})
 			if *update {
-				ar.Files = nil
-				for _, s := range in {
-					ar.Files = append(ar.Files, txtar.File{Name: strings.TrimPrefix(s.Path, "/"), Data: []byte(s.Text)})
-				}
-				ar.Files = append(ar.Files, got...)
-				if err := writeFile(f, txtar.Format(ar)); err != nil {
+				s.ar.Files = slices.DeleteFunc(s.ar.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, "want/") })
+				s.ar.Files = append(s.ar.Files, got...)
+				if err := os.WriteFile(s.file, txtar.Format(s.ar), 0o644); err != nil {
 					t.Fatal(err)
 				}
 				return
 			}
-			if d := cmp.Diff(want, got, cmp.Transformer("text", func(b []byte) string { return string(b) })); d != "" {
+			if d := cmp.Diff(s.want, got, cmp.Transformer("text", func(b []byte) string { return string(b) })); d != "" {
 				t.Errorf("-want +got\n%s", d)
 			}
 		})
 	}
 }
 
-// Whatever the bytes, the import ends, and what it makes is free of errors.
-func FuzzImport(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, p := range files {
-		if ar, err := txtar.ParseFile(p); err == nil {
-			for _, x := range ar.Files {
-				if !strings.HasPrefix(x.Name, "want/") {
-					f.Add("/"+x.Name, string(x.Data))
+// checkAccount asserts the promise of the package: every line of every source
+// that is not blank is accounted for once, what is not carried over is listed
+// with a reason, and the units are accepted by the parser that will read them.
+func checkAccount(t testing.TB, sources []Source, r Result) {
+	t.Helper()
+	type place struct {
+		path string
+		line int
+	}
+	fates := map[place]Line{}
+	perPath := map[string]int{}
+	for _, l := range r.Lines {
+		p := place{l.Path, l.Line}
+		perPath[l.Path]++
+		fates[p] = l
+		if (l.Fate != Carried) != (l.Why != "") {
+			t.Fatalf("%s:%d: fate %q with the reason %q", l.Path, l.Line, l.Fate, l.Why)
+		}
+		if l.Why == "a comment" && !strings.ContainsAny(l.Text[:1], "#;") && !strings.Contains(l.Text, "#") {
+			t.Fatalf("%s:%d: %q is no comment", l.Path, l.Line, l.Text)
+		}
+	}
+	listed := map[place]bool{}
+	for _, l := range r.Left {
+		if l.Why == "" || l.Line == 0 && l.Text != "" || strings.HasSuffix(l.String(), ": ") || strings.Contains(l.String(), "\n") {
+			t.Fatalf("%+v", l)
+		}
+		listed[place{l.Path, l.Line}] = true
+	}
+	seen := map[string]int{}
+	for _, s := range sources {
+		seen[s.Path]++
+	}
+	for _, s := range sources {
+		if seen[s.Path] > 1 {
+			continue // places would not be unique
+		}
+		if len(s.Text) > MaxSize || slices.ContainsFunc(strings.SplitAfter(s.Text, "\n"), func(l string) bool { return len(l) > maxLine }) || strings.Count(s.Text, "\n") > maxLines || strings.ContainsRune(s.Text, 0) {
+			if !listed[place{s.Path, 0}] {
+				t.Fatalf("%s is not listed", s.Path)
+			}
+			continue
+		}
+		n, used := 0, 0
+		for raw := range strings.Lines(strings.TrimPrefix(s.Text, "\ufeff")) {
+			n++
+			if strings.TrimSpace(raw) == "" {
+				continue
+			}
+			used++
+			l, ok := fates[place{s.Path, n}]
+			if !ok {
+				t.Fatalf("%s:%d has no account: %q", s.Path, n, raw)
+			}
+			if l.Fate == NotCarried && !listed[place{s.Path, n}] && !listed[place{s.Path, 0}] {
+				// It may be reported with the line that it continues.
+				above := false
+				for i := n - 1; i > 0 && !above; i-- {
+					above = listed[place{s.Path, i}]
+				}
+				if !above {
+					t.Fatalf("%s:%d is not carried over and not listed: %q", s.Path, n, raw)
 				}
 			}
+		}
+		if used != perPath[s.Path] && !(used == 0 && perPath[s.Path] == 1) {
+			t.Fatalf("%s: %d lines, %d accounts", s.Path, used, perPath[s.Path])
+		}
+	}
+	names := map[string]bool{}
+	for _, u := range r.Units {
+		if strings.ContainsAny(u.Name, "/\x00\n ") || names[u.Name] {
+			t.Fatalf("unit name %q", u.Name)
+		}
+		names[u.Name] = true
+		if _, problems := units.VerifyFile(u.Name, []byte(u.Text)); len(problems) > 0 {
+			for _, p := range problems {
+				said := slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, strings.ReplaceAll(p.Message, "\n", " ")) })
+				if p.Severity == units.Error || !said {
+					t.Fatalf("%s: %v\n%s", u.Name, p, u.Text)
+				}
+			}
+		}
+	}
+}
+
+// without is what of a result does not only repeat the source.
+func without(r Result) string {
+	var b strings.Builder
+	for _, u := range r.Units {
+		b.WriteString(u.Name + "\n" + u.Text)
+	}
+	for _, l := range r.Left {
+		fmt.Fprintf(&b, "%s %s\n", l.Path, l.Why)
+	}
+	return b.String()
+}
+
+// spoken are words of lines that are carried over that need nothing themselves.
+var spoken = map[string]string{
+	"modprobe-mixed": "num_vfs 4 probe_vf 0", "keyfile-never-default": "10.0.0.254", "keyfile-noroute": "10.0.0.254",
+	"keyfile-mac-decimal": "0", // of an IPoIB address only the GUID is used
+}
+
+// In a line that counts as carried over no word can change without a difference
+// in the units or in the list: what is carried over is carried over as a whole.
+func TestNoWordIsLost(t *testing.T) {
+	words := 0
+	for _, s := range samples(t) {
+		base := Import(s.host, s.sources)
+		want := without(base)
+		for _, l := range base.Lines {
+			if l.Fate != Carried || l.Line == 0 {
+				continue
+			}
+			i := slices.IndexFunc(s.sources, func(x Source) bool { return x.Path == l.Path })
+			if Format(s.sources[i]) == "partitions" {
+				continue // the file itself is carried over
+			}
+			all := strings.Split(s.sources[i].Text, "\n")
+			line := all[l.Line-1]
+			for start := 0; start < len(line); {
+				if strings.ContainsRune(" \t;,&|=\"'[]{}:>", rune(line[start])) {
+					start++
+					continue
+				}
+				end := start
+				for end < len(line) && !strings.ContainsRune(" \t;,&|=\"'[]{}>", rune(line[end])) {
+					end++
+				}
+				word := line[start:end]
+				next := line[:end] + "7" + line[end:]
+				if end < len(line) && line[end] == '=' { // the number of a key may be any
+					next = line[:start] + "X" + line[start:]
+				}
+				start = end
+				if strings.HasPrefix(word, "#") {
+					break
+				}
+				if slices.Contains(strings.Fields(spoken[s.name]), word) {
+					continue
+				}
+				words++
+				mutated := slices.Clone(s.sources)
+				lines := slices.Clone(all)
+				lines[l.Line-1] = next
+				mutated[i].Text = strings.Join(lines, "\n")
+				if without(Import(s.host, mutated)) == want {
+					t.Errorf("%s: %s:%d: %q changes nothing by another word for %q", s.name, l.Path, l.Line, line, word)
+				}
+			}
+		}
+	}
+	t.Logf("%d words", words)
+	if words < 500 {
+		t.Errorf("only %d words", words)
+	}
+}
+
+// mutate changes a text at random: lines and words repeated, swapped, cut,
+// spliced in from another text, bytes flipped.
+func mutate(r *rand.Rand, text, other string) string {
+	for range 1 + r.IntN(3) {
+		lines := strings.SplitAfter(text, "\n")
+		i, j := r.IntN(len(lines)), r.IntN(len(lines))
+		switch r.IntN(9) {
+		case 0:
+			lines = slices.Delete(lines, i, i+1)
+		case 1:
+			lines = slices.Insert(lines, i, lines[j])
+		case 2:
+			lines[i], lines[j] = lines[j], lines[i]
+		case 3:
+			o := strings.SplitAfter(other, "\n")
+			lines = slices.Insert(lines, i, o[r.IntN(len(o))])
+		case 4:
+			b := []byte(lines[i])
+			if len(b) > 0 {
+				b[r.IntN(len(b))] ^= 1 << r.IntN(8)
+			}
+			lines[i] = string(b)
+		case 5:
+			w := strings.Split(lines[i], " ")
+			w = slices.Delete(w, r.IntN(len(w)), len(w))
+			lines[i] = strings.Join(w, " ") + "\n"
+		case 6:
+			lines[i] = strings.TrimSuffix(lines[i], "\n") + []string{" ; true", " && reboot", " # x", "\\\n", " foo", "\"", "=", ": {a: b}", " || exit 1"}[r.IntN(9)] + "\n"
+		case 7:
+			lines[i] = strings.Repeat(" ", r.IntN(5)) + strings.TrimLeft(lines[i], " ")
+		case 8:
+			o := strings.Fields(other)
+			w := strings.Fields(lines[i])
+			if len(o) > 0 && len(w) > 0 {
+				w[r.IntN(len(w))] = o[r.IntN(len(o))]
+				lines[i] = strings.Join(w, " ") + "\n"
+			}
+		}
+		text = strings.Join(lines, "")
+	}
+	return text
+}
+
+// The account holds for thousands of mutations of the samples, alone and
+// together.
+func TestAccountOfMutations(t *testing.T) {
+	all := samples(t)
+	r := rand.New(rand.NewPCG(20261123, 1))
+	n := 20000
+	if testing.Short() {
+		n = 4000
+	}
+	for range n {
+		s := all[r.IntN(len(all))]
+		o := all[r.IntN(len(all))]
+		sources := slices.Clone(s.sources)
+		i := r.IntN(len(sources))
+		sources[i].Text = mutate(r, sources[i].Text, o.sources[r.IntN(len(o.sources))].Text)
+		if r.IntN(4) == 0 {
+			sources = append(sources, o.sources...)
+		}
+		begun := time.Now()
+		res := Import(s.host, sources)
+		if d := time.Since(begun); d > 5*time.Second {
+			t.Errorf("%v for %q", d, sources)
+		}
+		checkAccount(t, sources, res)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// Whatever the bytes, the import ends, its account is complete, and its units
+// are free of errors.
+func FuzzImport(f *testing.F) {
+	for _, s := range samples(f) {
+		for _, x := range s.sources {
+			f.Add(x.Path, x.Text)
 		}
 	}
 	f.Fuzz(func(t *testing.T, path, text string) {
 		if len(text) > 1<<16 {
 			return
 		}
-		for _, u := range Import([]Source{{path, text}}).Units {
-			if strings.ContainsAny(u.Name, "/\x00") {
-				t.Fatalf("unit name %q", u.Name)
-			}
-			_, problems := units.VerifyFile(u.Name, []byte(u.Text))
-			for _, p := range problems {
-				if p.Severity == units.Error {
-					t.Fatalf("%v\n%s", p, u.Text)
-				}
-			}
-		}
+		in := []Source{{path, text}}
+		checkAccount(t, in, Import(Host{}, in))
 	})
+}
+
+// Sizes that a careless loop would be quadratic in.
+func TestLargeSources(t *testing.T) {
+	many := func(n int, f func(i int) string) string {
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(f(i))
+		}
+		return b.String()
+	}
+	const n = maxLines - 20
+	for name, s := range map[string]Source{
+		"links of netplan":     {"/etc/netplan/1.yaml", "network:\n ethernets:\n" + many(n, func(i int) string { return fmt.Sprintf("  ib%d: {mtu: 2044}\n", i) })},
+		"addresses of netplan": {"/etc/netplan/1.yaml", "network:\n ethernets:\n  ib0:\n   addresses:\n" + many(n, func(i int) string { return fmt.Sprintf("   - 10.%d.%d.1/24\n", i/256, i%256) })},
+		"stanzas":              {"/etc/network/interfaces", many(n/2, func(i int) string { return fmt.Sprintf("iface ib%d inet static\n address 10.0.0.1/24\n", i) })},
+		"addresses":            {"/etc/network/interfaces", "iface ib0 inet static\n" + many(n, func(i int) string { return fmt.Sprintf(" up ip addr add 10.%d.%d.1/24 dev ib0\n", i/256, i%256) })},
+		"routes":               {"/etc/network/interfaces", "iface ib0 inet static\n" + many(n, func(i int) string { return fmt.Sprintf(" up ip route add 10.%d.%d.0/24 via 1.2.3.4\n", i/256, i%256) })},
+		"bad routes": {"/etc/network/interfaces", "iface ib0 inet static\n" + many(n, func(i int) string {
+			return fmt.Sprintf(" up ip route add 10.%d.%d.0/24 via 1.2.3.4 table x\n", i/256, i%256)
+		})},
+		"children":  {"/etc/rc.local", many(n, func(i int) string { return fmt.Sprintf("echo %d > /sys/class/net/ib%d/create_child\n", 1+i, i%7) })},
+		"variables": {"/etc/sysconfig/network-scripts/ifcfg-ib0", many(n, func(i int) string { return fmt.Sprintf("IPADDR%d=10.0.0.1\n", i%(n/2)) })},
+		"commands":  {"/etc/rc.local", strings.Repeat("true;", MaxSize/5-10)},
+		"brackets":  {"/etc/netplan/1.yaml", strings.Repeat("[", MaxSize-10)},
+		"maps":      {"/etc/netplan/1.yaml", strings.Repeat("{a: ", MaxSize/4-10)},
+		"a line":    {"/etc/network/interfaces", "iface ib0 inet static\n" + strings.Repeat(" dns-nameservers "+strings.Repeat("1.1.1.1 ", 2000)+"\n", 60)},
+	} {
+		begun := time.Now()
+		r := Import(Host{}, []Source{s})
+		d := time.Since(begun)
+		checkAccount(t, []Source{s}, r)
+		t.Logf("%s: %v", name, d)
+		if d > 20*time.Second {
+			t.Errorf("%s: %v", name, d)
+		}
+	}
+	big := Source{"/etc/netplan/1.yaml", strings.Repeat("\n", maxLines+1)}
+	if r := Import(Host{}, []Source{big, {"/x", strings.Repeat("x", MaxSize+1)}, {"/etc/rc.local", strings.Repeat("x", maxLine+1)}}); len(r.Left) != 3 {
+		t.Errorf("%v", r.Left)
+	}
 }

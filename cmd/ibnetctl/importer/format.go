@@ -1,0 +1,182 @@
+package importer
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// formatRefused is the format of a source that newFile refused.
+const formatRefused = "refused"
+
+// notRead are formats that are recognized and not read, and why.
+var notRead = map[string]string{
+	"": "no format that is known here; ibnetctl import --help lists those that are",
+	"nix": "a NixOS module is a program and is not evaluated here: import what the built system has (/etc/systemd/network/*.network, /etc/systemd/network/*.netdev), " +
+		"or write the units with environment.etc",
+	"service":   "a service or timer: what its commands do to a link is not read; check whether settings of a unit do the same, then disable it",
+	"ibnetwork": "it is a unit already",
+}
+
+// leftoverSuffixes are what editors and package managers append to the name of a
+// file that is not in force.
+var leftoverSuffixes = []string{"~", ".bak", ".backup", ".orig", ".old", ".save", ".saved", ".tmp", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".dpkg-old", ".dpkg-dist",
+	".dpkg-new", ".dpkg-tmp", ".dpkg-bak", ".dpkg-backup", ".dpkg-remove", ".ucf-old", ".ucf-new", ".ucf-dist", ".swp", ".swo", ".swx", ".cfsaved", ".augnew", ".augsave", ".pacnew", ".pacsave", ".pacorig", ",v"}
+
+// Leftover says why a file is not a source by its name, "" if it is one: backups,
+// what package managers leave behind, editors' files.
+func Leftover(p string) string {
+	base := path.Base(p)
+	switch {
+	case strings.HasPrefix(base, "."), strings.HasPrefix(base, "#"):
+	case slices.ContainsFunc(leftoverSuffixes, func(s string) bool { return strings.HasSuffix(base, s) }):
+	default:
+		return ""
+	}
+	if strings.Contains(p, "interfaces.d/") {
+		return "not read: by its name a backup or a leftover; ifupdown reads it too if /etc/network/interfaces sources the directory by a glob, so rename it if it is meant"
+	}
+	return "not read: by its name a backup or a leftover, not a file in force; rename it if it is meant"
+}
+
+// Format says what a source is, by its name and, where that says nothing, by
+// its text; "" is unknown.
+func Format(s Source) string {
+	base := path.Base(s.Path)
+	dir := path.Base(path.Dir(s.Path))
+	has := func(words ...string) bool {
+		t := "\n" + s.Text
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(t, w) })
+	}
+	suffix := func(list ...string) bool {
+		return slices.ContainsFunc(list, func(x string) bool { return strings.HasSuffix(base, x) })
+	}
+	prefix := func(list ...string) bool {
+		return slices.ContainsFunc(list, func(x string) bool { return strings.HasPrefix(base, x) })
+	}
+	switch {
+	case prefix("ifroute-"), base == "routes" && dir == "network":
+		return "wicked"
+	case prefix("ifcfg-"):
+		if strings.Contains(s.Path, "/sysconfig/network/") || has("\nSTARTMODE=", "\nIPOIB", "\nPREFIXLEN") {
+			return "wicked"
+		}
+		return "ifcfg"
+	case prefix("route-", "route6-", "rule-", "rule6-") && !suffix(".yaml", ".yml"):
+		return "ifcfg"
+	case suffix(".nmconnection"), dir == "system-connections":
+		return "keyfile"
+	case suffix(".network", ".netdev"), suffix(".conf") && (strings.HasSuffix(dir, ".network.d") || strings.HasSuffix(dir, ".netdev.d")):
+		return "networkd"
+	case suffix(".ibnetwork"), strings.HasSuffix(dir, ".ibnetwork.d"):
+		return "ibnetwork"
+	case suffix(".yaml", ".yml"):
+		switch {
+		case has("\nnetwork:") || dir == "netplan":
+			return "netplan"
+		case has("\ninterfaces:", "\nroutes:", "\ndns-resolver:", "desiredState:"):
+			return "nmstate"
+		}
+		return ""
+	case suffix(".nix"):
+		return "nix"
+	case suffix(".link", ".rules"):
+		return "udev"
+	case suffix(".service", ".timer", ".target"):
+		return "service"
+	case base == "modules", dir == "modules-load.d", dir == "modules" && suffix(".conf"):
+		return "modules"
+	case base == "interfaces", dir == "interfaces.d":
+		return "interfaces"
+	case prefix("ipoibmodemtu"):
+		return "ipoibmodemtu"
+	case prefix("openib"), base == "rdma.conf":
+		return "openib"
+	case dir == "modprobe.d", base == "modprobe.conf":
+		return "modprobe"
+	case base == "mlx4.conf":
+		return "mlx4"
+	case prefix("rc.local", "boot.local", "after.local"), dir == "dispatcher.d", strings.HasPrefix(dir, "if-") && strings.HasSuffix(dir, ".d"), suffix(".sh"):
+		return "script"
+	case prefix("partitions"):
+		return "partitions"
+	case prefix("opensm"):
+		return "opensm"
+	}
+	switch {
+	case has("\n[infiniband]"):
+		return "keyfile"
+	case has("\n[Match]", "\n[NetDev]"):
+		return "networkd"
+	case has("\niface "):
+		return "interfaces"
+	case has("\nmode[", "\nmtu["):
+		return "ipoibmodemtu"
+	case has("\nIPOIB", "\nSTARTMODE="):
+		return "wicked"
+	case has("\nDEVICE="):
+		return "ifcfg"
+	case has("\nnetwork:"):
+		return "netplan"
+	case has("\ninterfaces:"):
+		return "nmstate"
+	case has("options mlx4_core"):
+		return "modprobe"
+	case strings.HasPrefix(s.Text, "#!"), has("/sys/class/net/"):
+		return "script"
+	}
+	return ""
+}
+
+// Related are the patterns of files that belong to a source: a tool reads them
+// with it. They are absolute; what does not exist is meant to be skipped.
+func Related(s Source) []string {
+	dir, base := path.Split(s.Path)
+	escape := strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`).Replace
+	switch Format(s) {
+	case "ifcfg":
+		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {
+			d, n := escape(dir), escape(n)
+			return []string{d + "route-" + n, d + "route6-" + n, d + "rule-" + n, d + "rule6-" + n}
+		}
+	case "wicked":
+		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {
+			return []string{escape(dir) + "ifroute-" + escape(n), escape(dir) + "routes"}
+		}
+	case "networkd":
+		if strings.HasSuffix(base, ".network") || strings.HasSuffix(base, ".netdev") {
+			return []string{escape(s.Path) + ".d/*.conf"}
+		}
+	case "interfaces":
+		var out []string
+		for l := range strings.Lines(s.Text) {
+			f := strings.Fields(l)
+			if len(f) != 2 || len(out) >= 64 {
+				continue
+			}
+			p := f[1]
+			if !path.IsAbs(p) {
+				p = path.Join(dir, p)
+			}
+			switch f[0] {
+			case "source":
+				out = append(out, p)
+			case "source-directory":
+				out = append(out, p+"/*")
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// Mentions reports whether a text is likely to be about InfiniBand, for files
+// that are mostly about other things.
+func Mentions(text string) bool {
+	for l := range strings.Lines(text) {
+		if l = strings.TrimSpace(l); l != "" && l[0] != '#' && mentionsIB(l) {
+			return true
+		}
+	}
+	return false
+}

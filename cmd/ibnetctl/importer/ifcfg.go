@@ -1,0 +1,403 @@
+package importer
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// ifcfgIdle are keys of RHEL's ifcfg that a unit needs nothing for, and why.
+var ifcfgIdle = map[string]string{
+	"NAME": "a name for people", "UUID": "the identity of the profile", "NM_CONTROLLED": "which tool reads the file", "USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
+	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and tried again", "IPV6_FAILURE_FATAL": "an address that cannot be set is reported and tried again",
+	"NETWORK": "it follows from the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP", "IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
+	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes", "LAST_CONNECT": "the choice among profiles", "TYPE": "the unit says it by its sections",
+	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that are not made here", "IPV6_DEFROUTE": "said by the gateway", "DEFROUTE": "said by the gateway",
+}
+
+// ifcfgs reads /etc/sysconfig/network-scripts: ifcfg-*, and the files of routes
+// and rules beside them.
+func (im *importer) ifcfgs(files []*file) {
+	byName := map[string]*draft{} // by path of the ifcfg file
+	var routes []*file
+	for _, f := range files {
+		if base := path.Base(f.path); strings.HasPrefix(base, "route") || strings.HasPrefix(base, "rule") {
+			routes = append(routes, f)
+		} else if d := im.ifcfg(f); d != nil {
+			byName[f.path] = d
+		}
+	}
+	for _, f := range routes {
+		kind, name, _ := strings.Cut(path.Base(f.path), "-")
+		d := byName[path.Join(path.Dir(f.path), "ifcfg-"+name)]
+		if d == nil {
+			i := slices.IndexFunc(im.drafts, func(d *draft) bool { return d.link == name })
+			if i < 0 {
+				if isIB(name) {
+					f.refuse("no file says what the link " + name + " is: import ifcfg-" + name + " with it")
+				} else {
+					f.refuse(whyNotIB)
+				}
+				continue
+			}
+			d = im.drafts[i]
+		}
+		d.source(f)
+		if strings.HasPrefix(kind, "route") {
+			im.routeFile(d, f, kind == "route6")
+		} else {
+			for _, it := range f.content(hash) {
+				if dirs, why := ipRule(words(it.text), kind == "rule6"); why != "" {
+					it.left(why)
+				} else {
+					d.section("RoutingPolicyRule", dirs, it)
+				}
+			}
+		}
+	}
+}
+
+// routeFile reads route-NAME: arguments of ip route, or ADDRESS0= and so on.
+func (im *importer) routeFile(d *draft, f *file, six bool) {
+	if !strings.Contains("\n"+f.text, "\nADDRESS") {
+		for _, it := range f.content(hash) {
+			dev, dirs, why := ipRoute(words(it.text), six)
+			switch {
+			case why != "":
+				it.left(why)
+			case dev != "" && d.link != "" && dev != d.link:
+				it.left(fmt.Sprintf("a route over %s in the file of %s", dev, d.link))
+			default:
+				d.route(dirs, it)
+			}
+		}
+		return
+	}
+	v := assignments(f, hash)
+	for _, a := range v.list {
+		n, ok := strings.CutPrefix(a.key, "ADDRESS")
+		if !ok {
+			continue
+		}
+		bits, good := prefixOf(v.get("NETMASK" + n))
+		if v.get("NETMASK"+n) == "" {
+			bits, good = "32", true
+		}
+		from := append(v.items("NETMASK"+n, "GATEWAY"+n, "METRIC"+n, "OPTIONS"+n), a.item)
+		args := []string{a.value + "/" + bits}
+		if gw := v.get("GATEWAY" + n); gw != "" {
+			args = append(args, "via", gw)
+		}
+		if m := v.get("METRIC" + n); m != "" {
+			args = append(args, "metric", m)
+		}
+		_, dirs, why := ipRoute(append(args, words(v.get("OPTIONS"+n))...), six)
+		if !good {
+			why = whyValue
+		}
+		if why == "" {
+			d.route(dirs, from...)
+		}
+		for _, it := range from {
+			if why != "" {
+				it.left(why)
+			}
+		}
+	}
+}
+
+// ifcfg reads one profile. It returns nil for one that is for no IPoIB link.
+func (im *importer) ifcfg(f *file) *draft {
+	v := assignments(f, hash)
+	id := strings.TrimPrefix(path.Base(f.path), "ifcfg-")
+	link := v.get("DEVICE")
+	hasHW := v.get("HWADDR") != ""
+	if link == "" && (!hasHW || yes(v.get("PKEY"))) {
+		link = id
+	}
+	alias := ""
+	if base, a, ok := strings.Cut(link, ":"); ok {
+		alias, link = a, base
+	}
+	typ := v.get("TYPE")
+	isOne := strings.EqualFold(typ, "InfiniBand") || v.by["CONNECTED_MODE"] != nil || v.by["PKEY"] != nil || typ == "" && isIB(link)
+	if !isOne {
+		f.refuse(whyNotIB)
+		return nil
+	}
+	if m := v.get("MASTER") + v.get("MASTER_UUID") + v.get("TEAM_MASTER") + v.get("BRIDGE"); m != "" {
+		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that makes that", link, m))
+		return nil
+	}
+	im.note("switch %s off: nmcli connection delete, or rename the file and nmcli connection reload (network-scripts: set ONBOOT=no)", f.path)
+	var c *child
+	if yes(v.get("PKEY")) {
+		k, ok := pkeyC(v.get("PKEY_ID"))
+		parent := v.get("PHYSDEV")
+		if !ok || !validName(parent) {
+			f.refuse("PKEY=yes, but PKEY_ID= (decimal, or hexadecimal with 0x) or PHYSDEV= is missing or not usable")
+			return nil
+		}
+		k |= 0x8000
+		if v.get("DEVICE") == "" {
+			link = childName(parent, k)
+		}
+		c = &child{parent, link, k, v.items("PKEY", "PKEY_ID", "PHYSDEV")}
+		if why := disagrees(link, k, "PKEY_ID="+v.get("PKEY_ID")); why != "" {
+			for _, it := range v.items("PKEY_ID") {
+				it.left(why)
+			}
+		}
+	}
+	if link != "" && !validName(link) {
+		f.refuse(fmt.Sprintf("%q is %s", link, whyName))
+		return nil
+	}
+	if alias != "" {
+		return im.ifcfgAlias(f, v, link, alias)
+	}
+	var d *draft
+	if link != "" {
+		d = im.profile("NetworkManager", link, f, v.items("DEVICE")...)
+	} else {
+		d = im.byAddress("NetworkManager", v.get("HWADDR"), f, v.items("HWADDR")...)
+		if d == nil {
+			f.refuse("HWADDR= is not a hardware address, and DEVICE= is missing")
+			return nil
+		}
+	}
+	d.child = c
+	auto, prio := v.get("ONBOOT"), int64(0)
+	fmt.Sscanf(v.get("AUTOCONNECT_PRIORITY"), "%d", &prio)
+	d.profileRank(auto == "" || yes(auto), prio, 0)
+	im.ifcfgKeys(d, v)
+	return d
+}
+
+// byAddress adds a draft for a link by its hardware address.
+func (im *importer) byAddress(tool, addr string, f *file, from ...*item) *draft {
+	d := &draft{tool: tool, prefix: severalPrefix, files: []*file{f}}
+	d.hw(addr, from...)
+	s := d.sec("Match")
+	if len(s.dirs) == 0 {
+		return nil
+	}
+	d.name = "guid-" + strings.TrimPrefix(s.dirs[0].value, "0x")
+	if s.dirs[0].key == "MACAddress" {
+		d.name = "mac-" + strings.ReplaceAll(s.dirs[0].value, ":", "")
+	} else {
+		d.set("Match", "Type", "infiniband", from...)
+	}
+	im.drafts = append(im.drafts, d)
+	return d
+}
+
+// profileRank is NetworkManager's choice among profiles of one device.
+func (d *draft) profileRank(auto bool, priority, timestamp int64) {
+	a := int64(0)
+	if auto {
+		a = 1
+	}
+	d.rank = []int64{a, priority, timestamp}
+	d.rule = "NetworkManager activates one profile of a link: that which connects by itself, with the greatest priority, used last"
+}
+
+// ifcfgAlias reads ifcfg-ib0:1, an address more on ib0.
+func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft {
+	i := slices.IndexFunc(im.drafts, func(d *draft) bool { return d.link == link })
+	d := (*draft)(nil)
+	if i >= 0 {
+		d = im.drafts[i]
+		d.source(f)
+	} else {
+		d = im.profile("NetworkManager", link, f)
+		d.profileRank(true, 0, 0)
+	}
+	for _, it := range v.items("DEVICE", "ONBOOT", "BOOTPROTO", "ONPARENT") {
+		it.unneeded("an address more of " + link)
+	}
+	bits, ok := prefixOf(v.get("PREFIX") + v.get("NETMASK"))
+	if from := v.items("IPADDR", "PREFIX", "NETMASK"); ok && v.get("IPADDR") != "" {
+		d.section("Address", [][2]string{{"Address", v.get("IPADDR") + "/" + bits}, {"Label", link + ":" + alias}}, from...)
+	} else {
+		for _, it := range from {
+			it.left("IPADDR= and PREFIX= or NETMASK= make an address together")
+		}
+	}
+	for _, a := range v.list {
+		if why := ifcfgIdle[a.key]; why != "" {
+			a.unneeded(why)
+		}
+	}
+	return nil
+}
+
+// ifcfgKeys carries the keys over.
+func (im *importer) ifcfgKeys(d *draft, v variables) {
+	for _, a := range v.list {
+		n := strings.TrimRight(a.key, "0123456789")
+		index := strings.TrimPrefix(a.key, n)
+		switch {
+		case ifcfgIdle[a.key] != "":
+			a.unneeded(ifcfgIdle[a.key])
+		case a.key == "DEVICE", a.key == "PKEY", a.key == "PKEY_ID", a.key == "PHYSDEV":
+			if a.key == "PKEY" && !yes(a.value) {
+				a.unneeded("no P_Key interface")
+			}
+		case a.key == "ONBOOT":
+			im.onboot(d, a.value, a.item)
+		case a.key == "CONNECTED_MODE":
+			d.mode(a.value, a.item)
+		case a.key == "MTU":
+			d.mtu(a.value, a.item)
+		case a.key == "BOOTPROTO":
+			switch b := strings.ToLower(a.value); b {
+			case "none", "static", "":
+				a.unneeded("addresses are said one by one")
+			default:
+				d.otherIP = whyDHCP
+				a.left(whyDHCP)
+			}
+		case a.key == "HWADDR":
+			if d.link != "" {
+				d.hw(a.value, a.item)
+			}
+		case n == "IPADDR":
+			suffix := index
+			from := []*item{a.item}
+			bits := ""
+			for _, s := range []string{suffix, map[string]string{"0": "", "": "0"}[suffix]} {
+				if p, m := v.by["PREFIX"+s], v.by["NETMASK"+s]; bits == "" && p != nil {
+					bits, from = p.value, append(from, p.item)
+					if m != nil {
+						m.unneeded("PREFIX" + s + " says it")
+					}
+				} else if bits == "" && m != nil {
+					from = append(from, m.item)
+					if b, ok := prefixOf(m.value); ok {
+						bits = b
+					} else {
+						bits = "?"
+					}
+				}
+				if suffix != "" && suffix != "0" {
+					break
+				}
+			}
+			if bits == "" {
+				a.left("there is no PREFIX or NETMASK for it")
+			} else {
+				d.address(a.value+"/"+bits, from...)
+			}
+		case n == "PREFIX", n == "NETMASK":
+			if v.by["IPADDR"+index] == nil && !((index == "" || index == "0") && (v.by["IPADDR"] != nil || v.by["IPADDR0"] != nil)) {
+				a.left("there is no address for it")
+			}
+		case a.key == "BROADCAST":
+			a.unneeded("it follows from the address")
+		case n == "GATEWAY":
+			im.ifcfgGateway(d, v, a, "DEFROUTE", a.value)
+		case a.key == "IPV6_DEFAULTGW":
+			gw, dev, _ := strings.Cut(a.value, "%")
+			if dev != "" && d.link != "" && dev != d.link {
+				a.left("a gateway over another link")
+				continue
+			}
+			im.ifcfgGateway(d, v, a, "IPV6_DEFROUTE", gw)
+		case n == "DNS":
+			d.add("Network", "DNS", a.value, a.item)
+		case a.key == "DOMAIN":
+			d.words("Domains", strings.Fields(a.value), a.item)
+		case a.key == "IPV6INIT":
+			switch b, _ := boolean(a.value); b {
+			case "yes":
+				a.unneeded("a unit has IPv6 unless it says otherwise")
+			case "no":
+				d.set("Network", "LinkLocalAddressing", "no", a.item)
+			default:
+				a.left(whyValue)
+			}
+		case a.key == "IPV6_AUTOCONF":
+			if b, ok := boolean(a.value); ok {
+				d.set("Network", "IPv6AcceptRA", b, a.item)
+			} else {
+				a.left(whyValue)
+			}
+		case a.key == "IPV6ADDR", a.key == "IPV6ADDR_SECONDARIES":
+			list := strings.FieldsFunc(a.value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
+			for _, x := range list {
+				it := a.item
+				if len(list) > 1 {
+					it = a.part(x)
+				}
+				if !strings.Contains(x, "/") {
+					x += "/64"
+				}
+				d.address(x, it)
+			}
+			if len(list) == 0 {
+				a.unneeded("it is empty")
+			}
+		case a.key == "IPV6_ADDR_GEN_MODE":
+			d.set("Network", "IPv6LinkLocalAddressGenerationMode", strings.ToLower(a.value), a.item)
+		case a.key == "IPV6_PRIVACY":
+			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
+		case a.key == "IPV4_ROUTE_METRIC", a.key == "IPV6_ROUTE_METRIC", a.key == "METRIC":
+			if v.by["GATEWAY"] == nil && v.by["GATEWAY0"] == nil && v.by["IPV6_DEFAULTGW"] == nil {
+				a.left("there is no gateway for it; write it into [Route] Metric= or [Address] RouteMetric=")
+			}
+		case strings.HasPrefix(a.key, "ROUTING_RULE"):
+			if dirs, why := ipRule(words(a.value), strings.HasPrefix(a.key, "ROUTING_RULE6")); why != "" {
+				a.left(why)
+			} else {
+				d.section("RoutingPolicyRule", dirs, a.item)
+			}
+		case a.key == "ETHTOOL_OPTS":
+			a.left("an ethtool command; write a systemd.link(5) file or a service for it")
+		case a.key == "ZONE":
+			a.left("a firewall zone; firewall-cmd --permanent --zone=" + a.value + " --add-interface=LINK sets it")
+		}
+	}
+}
+
+// onboot says whether a link is brought up by itself.
+func (im *importer) onboot(d *draft, value string, it *item) {
+	switch b, _ := boolean(value); b {
+	case "yes":
+		it.unneeded("a link with a unit is brought up")
+	case "no":
+		d.set("Link", "ActivationPolicy", "manual", it)
+	default:
+		it.left(whyValue)
+	}
+}
+
+// ifcfgGateway adds the gateway with the metric of its family, unless there is to
+// be no default route.
+func (im *importer) ifcfgGateway(d *draft, v variables, a *variable, key, gw string) {
+	if x := v.by[key]; x != nil && !yes(x.value) {
+		a.unneeded(key + "=" + x.value + ": no default route")
+		return
+	}
+	metric := v.by["IPV4_ROUTE_METRIC"]
+	if strings.HasPrefix(key, "IPV6") {
+		metric = v.by["IPV6_ROUTE_METRIC"]
+	} else if metric == nil {
+		metric = v.by["METRIC"]
+	}
+	d.gatewayMetric(gw, metric, a.item)
+}
+
+// gatewayMetric adds a default gateway, with a metric if there is one.
+func (d *draft) gatewayMetric(gw string, metric *variable, it *item) {
+	if metric == nil || metric.value == "-1" {
+		d.gateway(gw, it)
+		return
+	}
+	dst := "0.0.0.0/0"
+	if strings.Contains(gw, ":") {
+		dst = "::/0"
+	}
+	d.section("Route", [][2]string{{"Destination", dst}, {"Gateway", gw}, {"Metric", metric.value}}, it, metric.item)
+}

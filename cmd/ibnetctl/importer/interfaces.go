@@ -1,0 +1,292 @@
+package importer
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// stanza is one iface stanza of interfaces(5).
+type stanza struct {
+	head           *item
+	iface          string
+	family, method string
+	options        []*variable
+}
+
+// interfaces reads /etc/network/interfaces and the files that it sources: all
+// stanzas of a link apply.
+func (im *importer) interfaces(files []*file) {
+	var stanzas []*stanza
+	autos := map[string][]*item{}
+	for _, f := range files {
+		stanzas = append(stanzas, im.readInterfaces(f, autos, files)...)
+	}
+	drafts := map[string]*draft{}
+	sh := &shell{im: im}
+	draftOf := func(name string, f *file) *draft {
+		d := drafts[name]
+		if d == nil {
+			d = im.profile("ifupdown", name, f)
+			drafts[name] = d
+		}
+		d.source(f)
+		return d
+	}
+	up := map[string]bool{}
+	for _, s := range stanzas {
+		link, alias, _ := strings.Cut(s.iface, ":")
+		sh.iface = s.iface
+		sh.link = func(name string) *draft { return draftOf(name, s.head.file) }
+		if !isIB(link) && !slices.ContainsFunc(s.options, func(o *variable) bool { return o.key == "ipoib-mode" || strings.HasPrefix(o.key, "ib-") }) {
+			im.otherIface(s, sh)
+			continue
+		}
+		if !validName(link) {
+			s.refuse(fmt.Sprintf("%q is %s", s.iface, whyName))
+			continue
+		}
+		if m := s.get("bond-master") + s.get("master") + s.get("bridge-master"); m != "" {
+			s.refuse(fmt.Sprintf("%s is a port of %s: leave the stanza to ifupdown", link, m))
+			continue
+		}
+		d := draftOf(link, s.head.file)
+		if len(autos[s.iface]) == 0 && alias == "" && !up["auto "+link] {
+			d.set("Link", "ActivationPolicy", "manual", s.head)
+		} else {
+			up["auto "+link] = true
+			for _, it := range autos[s.iface] {
+				it.unneeded("a link with a unit is brought up")
+			}
+		}
+		im.iface(d, s, sh, alias)
+		im.note("remove %s from %s", s.iface, s.head.file.path)
+	}
+	for _, n := range sortedKeys(drafts) {
+		// ifupdown brings up nothing without a stanza.
+		if !up["auto "+n] && len(autos[n]) == 0 {
+			if _, said := drafts[n].sec("Link").get("ActivationPolicy"); !said {
+				drafts[n].set("Link", "ActivationPolicy", "manual")
+			}
+		}
+	}
+	for _, its := range autos {
+		for _, it := range its {
+			if it.idle == "" {
+				it.unneeded("it is for another link")
+			}
+		}
+	}
+}
+
+// refuse reports a stanza as a whole.
+func (s *stanza) refuse(why string) {
+	s.head.left(why)
+	for _, o := range s.options {
+		o.with = s.head
+	}
+}
+
+func (s *stanza) get(key string) string {
+	for _, o := range s.options {
+		if o.key == key {
+			return o.value
+		}
+	}
+	return ""
+}
+
+// readInterfaces splits a file into stanzas.
+func (im *importer) readInterfaces(f *file, autos map[string][]*item, files []*file) []*stanza {
+	var out []*stanza
+	var open *stanza
+	for _, it := range f.logical(hash) {
+		w := strings.Fields(it.text)
+		key := w[0]
+		rest := strings.TrimSpace(it.text[len(key):])
+		switch {
+		case key == "auto" || strings.HasPrefix(key, "allow-"):
+			open = nil
+			for _, n := range w[1:] {
+				p := it
+				if len(w) > 2 {
+					p = it.part(key + " " + n)
+				}
+				autos[n] = append(autos[n], p)
+			}
+		case key == "iface":
+			args := append(slices.Clone(w[1:]), "", "", "")
+			open = &stanza{head: it, iface: args[0], family: args[1], method: args[2]}
+			// The stanza says more than a line of a unit does.
+			it.unneeded("the unit says it by [Match]")
+			if len(w) > 4 {
+				it.left("options after the method, which are not read")
+			} else if f := open.family; f != "" && f != "inet" && f != "inet6" {
+				it.left("not an address family that is read here")
+			}
+			out = append(out, open)
+		case key == "source" || key == "source-directory":
+			open = nil
+			pattern := rest
+			if !path.IsAbs(pattern) {
+				pattern = path.Join(path.Dir(f.path), pattern)
+			}
+			if key == "source-directory" {
+				pattern += "/*"
+			}
+			if slices.ContainsFunc(files, func(x *file) bool { ok, err := path.Match(pattern, x.path); return ok && err == nil }) {
+				it.unneeded("the files are read")
+			} else {
+				it.left("no file of that name was given; if there is one, name it too")
+			}
+		case key == "mapping" || key == "template" || key == "rename" || key == "no-auto-down" || key == "no-scripts":
+			open = nil
+			it.left(whyUnknown)
+		case open == nil:
+			it.left("not in an iface stanza")
+		default:
+			open.options = append(open.options, &variable{it, key, rest})
+		}
+	}
+	return out
+}
+
+// otherIface carries over what the commands of another link's stanza do to
+// InfiniBand links.
+func (im *importer) otherIface(s *stanza, sh *shell) {
+	if s.iface == "lo" && len(s.options) == 0 {
+		s.head.unneeded(whyNotIB)
+		return
+	}
+	s.head.left(whyNotIB)
+	for _, o := range s.options {
+		if isUp(o.key) && mentionsIB(o.value) {
+			sh.run(o.item, o.value)
+		} else {
+			o.with = s.head
+		}
+	}
+}
+
+// isUp reports the options whose commands run when a link is brought up.
+func isUp(key string) bool { return key == "up" || key == "pre-up" || key == "post-up" }
+
+// mentionsIB reports whether a command names something of InfiniBand.
+func mentionsIB(s string) bool {
+	for _, w := range []string{"/net/ib", " ib", "_ib", "infiniband", "create_child", "mlx", "ipoib", "hfi1"} {
+		if strings.Contains(" "+s, w) {
+			return true
+		}
+	}
+	return false
+}
+
+// iface carries over one stanza of an InfiniBand link.
+func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
+	switch s.method {
+	case "static", "manual", "loopback", "":
+	case "auto":
+		d.set("Network", "IPv6AcceptRA", "yes", s.head)
+	default:
+		d.otherIP = whyDHCP
+		s.head.left(whyDHCP)
+	}
+	// The order of options is free.
+	var addresses []*variable
+	var mask, metric, label, peer, scope *variable
+	for _, o := range s.options {
+		switch o.key {
+		case "netmask":
+			mask = o
+		case "metric":
+			metric = o
+		case "label":
+			label = o
+		case "pointopoint":
+			peer = o
+		case "scope":
+			scope = o
+		}
+	}
+	gateways := 0
+	for _, o := range s.options {
+		switch key := o.key; {
+		case key == "address":
+			addresses = append(addresses, o)
+		case key == "netmask" || key == "metric" || key == "label" || key == "pointopoint" || key == "scope":
+		case key == "broadcast" || key == "network":
+			o.unneeded("it follows from the address")
+		case key == "gateway":
+			gateways++
+			d.gatewayMetric(o.value, metric, o.item)
+		case key == "mtu":
+			d.mtu(o.value, o.item)
+		case key == "ipoib-mode":
+			d.mode(o.value, o.item)
+		case key == "dns-nameservers" || key == "dns-nameserver":
+			d.words("DNS", strings.Fields(o.value), o.item)
+		case key == "dns-search" || key == "dns-domain":
+			d.words("Domains", strings.Fields(o.value), o.item)
+		case key == "accept_ra":
+			d.set("Network", "IPv6AcceptRA", map[string]string{"0": "no", "1": "yes", "2": "yes"}[o.value], o.item)
+		case key == "privext":
+			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[o.value], o.item)
+		case key == "hwaddress":
+			o.left("a hardware address to be set; of an IPoIB address [Link] GUID= sets the last 8 bytes")
+		case isUp(key):
+			sh.run(o.item, o.value)
+		case key == "down" || key == "pre-down" || key == "post-down":
+			o.left("a command that runs when the link is taken down; ibnetworkd removes itself what it set")
+		}
+	}
+	for _, a := range addresses {
+		im.ifaceAddress(d, s, a, mask, label, peer, scope, alias)
+	}
+	if mask != nil && len(addresses) == 0 {
+		mask.left("there is no address for it")
+	}
+	if metric != nil && gateways == 0 {
+		metric.left("there is no gateway for it")
+	}
+}
+
+func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scope *variable, alias string) {
+	addr, from := a.value, []*item{a.item}
+	switch {
+	case strings.Contains(addr, "/"):
+		if mask != nil {
+			mask.unneeded("the address says it")
+		}
+	case mask != nil:
+		bits, ok := prefixOf(mask.value)
+		if !ok {
+			mask.left(whyValue)
+			a.left(whyValue)
+			return
+		}
+		addr, from = addr+"/"+bits, append(from, mask.item)
+	case strings.Contains(addr, ":"):
+		addr += "/64"
+	default:
+		a.left("there is no netmask for it")
+		return
+	}
+	dirs := [][2]string{{"Address", addr}}
+	if label != nil {
+		dirs, from = append(dirs, [2]string{"Label", label.value}), append(from, label.item)
+	} else if alias != "" {
+		dirs, from = append(dirs, [2]string{"Label", s.iface}), append(from, s.head)
+	}
+	if peer != nil {
+		dirs, from = append(dirs, [2]string{"Peer", peer.value}), append(from, peer.item)
+	}
+	if scope != nil {
+		dirs, from = append(dirs, [2]string{"Scope", scope.value}), append(from, scope.item)
+	}
+	if len(dirs) == 1 {
+		d.address(addr, from...)
+		return
+	}
+	d.section("Address", dirs, from...)
+}

@@ -1,0 +1,395 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// entry is one key=value line in a section.
+type entry struct {
+	*variable
+	section  string
+	instance int // which header of the file it is below
+}
+
+// sections reads key=value lines in sections, as desktop entries and systemd
+// have them.
+func sections(f *file, items []*item) []*entry {
+	var out []*entry
+	section := ""
+	instance := 0
+	for _, it := range items {
+		l := it.text
+		if l[0] == '[' {
+			if !strings.HasSuffix(l, "]") {
+				it.left("a section header that does not end")
+				continue
+			}
+			section = l[1 : len(l)-1]
+			it.unneeded("what is below it says it")
+			instance++
+			continue
+		}
+		k, v, ok := strings.Cut(l, "=")
+		if !ok {
+			it.left("not a key=value line")
+			continue
+		}
+		out = append(out, &entry{&variable{it, strings.TrimSpace(k), strings.TrimSpace(v)}, section, instance})
+	}
+	return out
+}
+
+// keyfileIdle are keys of NetworkManager that a unit needs nothing for, and why.
+var keyfileIdle = map[string]string{
+	"connection.id": "a name for people", "connection.uuid": "the identity of the profile", "connection.type": "the unit says it by its sections", "connection.timestamp": "the choice among profiles",
+	"connection.permissions": "who may use the profile", "connection.autoconnect-priority": "the choice among profiles", "connection.autoconnect-retries": "the link is configured again whenever it changes",
+	"connection.multi-connect": "the choice among profiles", "connection.wait-device-timeout": "the unit waits for the link", "connection.wait-activation-delay": "the unit waits for the link",
+	"connection.read-only": "the profile is not changed", "connection.lldp": "IPoIB has no LLDP", "connection.gateway-ping-timeout": "for network-online.target of NetworkManager", "connection.stable-id": "for addresses that are not made here",
+	"ipv4.may-fail": "each address is set by itself", "ipv6.may-fail": "each address is set by itself", "ipv4.dhcp-timeout": "for DHCP", "ipv4.dhcp-client-id": "for DHCP", "ipv4.dhcp-send-hostname": "for DHCP",
+	"ipv4.ignore-auto-dns": "for DHCP", "ipv6.ignore-auto-dns": "for router advertisements", "ipv4.ignore-auto-routes": "for DHCP", "ipv4.dad-timeout": "there is no IPv4 probing here", "ipv4.link-local": "for addresses that are not made here",
+	"ipv4.never-default": "said by the gateway", "ipv6.never-default": "said by the gateway", "connection.metered": "for programs that ask NetworkManager",
+}
+
+// keyfiles reads NetworkManager's connection profiles.
+func (im *importer) keyfiles(files []*file) {
+	for _, f := range files {
+		im.keyfile(f)
+	}
+}
+
+func (im *importer) keyfile(f *file) {
+	all := sections(f, f.content(hashOrSem))
+	by := map[string]*entry{}
+	for _, e := range all {
+		k := e.section + "." + e.key
+		if old := by[k]; old != nil {
+			old.left(fmt.Sprintf("not used: line %d sets it again", e.line))
+		}
+		by[k] = e
+	}
+	all = slices.DeleteFunc(all, func(e *entry) bool { return by[e.section+"."+e.key] != e })
+	get := func(key string) string {
+		if e := by[key]; e != nil {
+			return e.value
+		}
+		return ""
+	}
+	from := func(keys ...string) []*item {
+		var out []*item
+		for _, k := range keys {
+			if e := by[k]; e != nil {
+				out = append(out, e.item)
+			}
+		}
+		return out
+	}
+	if t := get("connection.type"); t != "infiniband" {
+		if t == "" {
+			f.refuse("no key type= in [connection]")
+		} else {
+			f.refuse(whyNotIB + " (type=" + t + ")")
+		}
+		return
+	}
+	link, parent, mac := get("connection.interface-name"), get("infiniband.parent"), get("infiniband.mac-address")
+	if m := get("connection.master") + get("connection.controller"); m != "" {
+		f.refuse(fmt.Sprintf("%s is a port of %s: leave the profile to NetworkManager", link, m))
+		return
+	}
+	var c *child
+	if pk := get("infiniband.p-key"); pk != "" && pk != "-1" {
+		k, ok := pkeyC(pk)
+		if !ok || !validName(parent) {
+			f.refuse("p-key= or parent= is missing or not usable")
+			return
+		}
+		name := childName(parent, k)
+		if link != "" && link != name {
+			for _, it := range from("connection.interface-name") {
+				it.left("the name of a P_Key interface is " + name + " in NetworkManager, whatever interface-name= says")
+			}
+			delete(by, "connection.interface-name")
+		}
+		link = name
+		c = &child{parent, name, k, from("infiniband.p-key", "infiniband.parent", "connection.interface-name")}
+		if _, plain, isChild := keyOfName(parent); isChild {
+			f.refuse(fmt.Sprintf("parent=%s is a P_Key interface itself (0x%04x): a child is made on a port's own interface", parent, plain))
+			return
+		}
+	}
+	if mac != "" {
+		mac = decimalMAC(mac)
+	}
+	var d *draft
+	switch {
+	case validName(link):
+		d = im.profile("NetworkManager", link, f, from("connection.interface-name")...)
+		if mac != "" {
+			d.hw(mac, from("infiniband.mac-address")...)
+		}
+	case link != "":
+		f.refuse(fmt.Sprintf("interface-name=%s is %s", link, whyName))
+		return
+	case mac != "":
+		if d = im.byAddress("NetworkManager", mac, f, from("infiniband.mac-address")...); d == nil {
+			f.refuse("mac-address= is not a hardware address, and interface-name= is missing")
+			return
+		}
+	default:
+		f.refuse("neither interface-name= nor mac-address= says which link it is for")
+		return
+	}
+	d.child = c
+	prio, _ := strconv.ParseInt(get("connection.autoconnect-priority"), 10, 64)
+	stamp, _ := strconv.ParseInt(get("connection.timestamp"), 10, 64)
+	auto := get("connection.autoconnect")
+	d.profileRank(auto == "" || yes(auto), prio, stamp)
+	for _, e := range all {
+		im.keyfileEntry(d, e, by)
+	}
+	im.note("NetworkManager must release %s: nmcli connection delete, or unmanaged-devices= in its configuration", d.subject())
+}
+
+// decimalMAC turns the old form of a hardware address, decimal bytes with
+// semicolons, into the usual one.
+func decimalMAC(s string) string {
+	f := strings.Split(strings.TrimSuffix(s, ";"), ";")
+	if len(f) < 6 {
+		return s
+	}
+	for i, b := range f {
+		n, err := strconv.ParseUint(b, 10, 8)
+		if err != nil {
+			return s
+		}
+		f[i] = fmt.Sprintf("%02x", n)
+	}
+	return strings.Join(f, ":")
+}
+
+func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
+	full := e.section + "." + e.key
+	if why := keyfileIdle[full]; why != "" {
+		e.unneeded(why)
+		return
+	}
+	ip := e.section == "ipv4" || e.section == "ipv6"
+	never := by[e.section+".never-default"] != nil && yes(by[e.section+".never-default"].value)
+	var metric *variable
+	if m := by[e.section+".route-metric"]; m != nil {
+		metric = m.variable
+	}
+	list := func() []string {
+		return strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ',' || r == ' ' })
+	}
+	switch full {
+	case "connection.interface-name", "infiniband.p-key", "infiniband.parent", "infiniband.mac-address":
+		if e.key == "p-key" && e.value == "-1" {
+			e.unneeded("no P_Key interface")
+		} else if e.key == "parent" && d.child == nil {
+			e.left("there is no p-key= for it")
+		}
+		return
+	case "connection.autoconnect":
+		im.onboot(d, e.value, e.item)
+		return
+	case "connection.zone":
+		e.left("a firewall zone; firewall-cmd --permanent --zone=" + e.value + " --add-interface=LINK sets it")
+		return
+	case "connection.mdns", "connection.llmnr":
+		key := map[string]string{"mdns": "MulticastDNS", "llmnr": "LLMNR"}[e.key]
+		switch v := map[string]string{"0": "no", "1": "resolve", "2": "yes", "no": "no", "resolve": "resolve", "yes": "yes"}[e.value]; {
+		case e.value == "-1" || e.value == "default":
+			e.unneeded("the default")
+		default:
+			d.set("Network", key, v, e.item)
+		}
+		return
+	case "infiniband.transport-mode":
+		d.mode(e.value, e.item)
+		return
+	case "infiniband.mtu":
+		if e.value == "0" || e.value == "auto" {
+			e.unneeded("the default")
+		} else {
+			d.mtu(e.value, e.item)
+		}
+		return
+	case "ipv4.method", "ipv6.method":
+		switch e.value {
+		case "manual":
+			e.unneeded("addresses are said one by one")
+		case "disabled", "ignore":
+			if e.section == "ipv6" {
+				d.set("Network", "LinkLocalAddressing", "no", e.item)
+			} else {
+				e.unneeded("no address is said")
+			}
+		case "link-local":
+			if e.section == "ipv4" {
+				e.left("there is no IPv4 link-local addressing here; write a fixed Address=169.254.X.Y/16")
+			} else {
+				d.set("Network", "LinkLocalAddressing", "ipv6", e.item)
+			}
+		case "auto":
+			if e.section == "ipv6" {
+				d.set("Network", "IPv6AcceptRA", "yes", e.item)
+				return
+			}
+			d.otherIP = whyDHCP
+			e.left(whyDHCP)
+		case "dhcp":
+			d.otherIP = whyDHCP
+			e.left(whyDHCP)
+		default:
+			e.left(whyValue)
+		}
+		return
+	case "ipv4.gateway", "ipv6.gateway":
+		if never {
+			e.unneeded("never-default=true: no default route")
+		} else {
+			d.gatewayMetric(e.value, metric, e.item)
+		}
+		return
+	case "ipv4.dns", "ipv6.dns":
+		d.words("DNS", list(), e.item)
+		return
+	case "ipv4.dns-search", "ipv6.dns-search":
+		d.words("Domains", list(), e.item)
+		return
+	case "ipv6.addr-gen-mode":
+		v := map[string]string{"0": "eui64", "1": "stable-privacy", "eui64": "eui64", "stable-privacy": "stable-privacy"}[e.value]
+		switch {
+		case e.value == "2" || e.value == "3" || strings.HasPrefix(e.value, "default"):
+			e.unneeded("the default")
+		case v == "stable-privacy":
+			e.left("NetworkManager makes this address with a key of its own; write IPv6LinkLocalAddressGenerationMode=stable-privacy for the kernel's")
+		default:
+			d.set("Network", "IPv6LinkLocalAddressGenerationMode", v, e.item)
+		}
+		return
+	case "ipv6.ip6-privacy":
+		if e.value == "-1" {
+			e.unneeded("the default")
+		} else {
+			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[e.value], e.item)
+		}
+		return
+	case "ipv4.route-metric", "ipv6.route-metric":
+		gw := by[e.section+".gateway"] != nil || slices.ContainsFunc(sortedKeys(by), func(k string) bool {
+			return strings.HasPrefix(k, e.section+".address") && strings.Contains(by[k].value, ",")
+		})
+		if e.value == "-1" {
+			e.unneeded("the default")
+		} else if !gw || never {
+			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
+		}
+		return
+	}
+	switch k := strings.TrimRight(e.key, "0123456789"); {
+	case ip && (k == "address" || k == "addresses"):
+		im.keyfileAddresses(d, e, never, metric)
+	case ip && (k == "route" || k == "routes"):
+		args := strings.Split(e.value, ",")
+		w := []string{args[0]}
+		for i, word := range []string{"via", "metric"} {
+			if len(args) > i+1 && args[i+1] != "" {
+				w = append(w, word, args[i+1])
+			}
+		}
+		from := []*item{e.item}
+		why := ""
+		if o := by[e.section+"."+e.key+"_options"]; o != nil {
+			from = append(from, o.item)
+			for _, x := range strings.Split(o.value, ",") {
+				k, v, _ := strings.Cut(x, "=")
+				k = strings.TrimSpace(k)
+				switch k {
+				case "onlink":
+					if yes(v) {
+						w = append(w, "onlink")
+					}
+				case "src", "table", "mtu", "initcwnd", "initrwnd", "scope", "quickack", "from", "advmss", "type":
+					if k == "type" {
+						w = append([]string{v}, w...)
+					} else {
+						w = append(w, k, v)
+					}
+				default:
+					why = fmt.Sprintf("[Route] has no key for %q", k)
+				}
+			}
+		}
+		if len(args) > 3 {
+			why = whyValue
+		}
+		var dirs [][2]string
+		if why == "" {
+			_, dirs, why = ipRoute(w, e.section == "ipv6")
+		}
+		if why == "" {
+			d.route(dirs, from...)
+		}
+		for _, it := range from {
+			if why != "" {
+				it.left(why)
+			}
+		}
+	case ip && strings.HasPrefix(e.key, "route") && strings.HasSuffix(e.key, "_options"):
+		if by[e.section+"."+strings.TrimSuffix(e.key, "_options")] == nil {
+			e.left("there is no route for it")
+		}
+	case ip && strings.HasPrefix(e.key, "routing-rule"):
+		if dirs, why := ipRule(words(e.value), e.section == "ipv6"); why != "" {
+			e.left(why)
+		} else {
+			d.section("RoutingPolicyRule", dirs, e.item)
+		}
+	case e.section == "proxy" || e.section == "user":
+		e.unneeded("for programs that ask NetworkManager")
+	case e.section == "match" && e.key == "path":
+		for _, x := range strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ' ' }) {
+			d.add("Match", "Path", x, e.item)
+		}
+	default:
+		e.left("[" + e.section + "]: " + whyUnknown)
+	}
+}
+
+// keyfileAddresses reads address1=ADDRESS/BITS,GATEWAY and the old form
+// addresses=ADDRESS;BITS;GATEWAY;.
+func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, metric *variable) {
+	addr, gw, _ := strings.Cut(e.value, ",")
+	if f := strings.Split(strings.TrimSuffix(e.value, ";"), ";"); len(f) == 3 {
+		addr, gw = f[0]+"/"+f[1], f[2]
+		if gw == "0.0.0.0" || gw == "::" {
+			gw = ""
+		}
+	}
+	if gw == "" || never {
+		if gw != "" {
+			e.part(e.key + "=" + addr)
+			p := e.part("gateway " + gw)
+			p.unneeded("never-default=true: no default route")
+			d.address(addr, e.parts[0])
+			return
+		}
+		d.address(addr, e.item)
+		return
+	}
+	d.address(addr, e.part(e.key+"="+addr))
+	d.gatewayMetric(gw, metric, e.part("gateway "+gw))
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}

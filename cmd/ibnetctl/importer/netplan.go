@@ -1,0 +1,366 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// netplan reads /etc/netplan/*.yaml: files in the order of their names, of which
+// later ones add to lists and override single values.
+func (im *importer) netplan(files []*file) {
+	files = slices.Clone(files)
+	// /run hides /etc, which hides /lib; the order of the names counts.
+	rank := func(f *file) int {
+		return slices.IndexFunc([]string{"/run/", "/etc/", ""}, func(p string) bool { return strings.HasPrefix(f.path, p) })
+	}
+	slices.SortStableFunc(files, func(a, b *file) int {
+		return cmp.Or(strings.Compare(path.Base(a.path), path.Base(b.path)), cmp.Compare(rank(a), rank(b)))
+	})
+	type part struct {
+		f *file
+		n *ynode
+	}
+	devices := map[string][]part{}
+	var order []string
+	seen := map[string]*file{}
+	for _, f := range files {
+		if first := seen[path.Base(f.path)]; first != nil && path.Dir(first.path) != path.Dir(f.path) {
+			f.refuse("not used: " + first.path + " has the same name and hides it")
+			continue
+		}
+		seen[path.Base(f.path)] = f
+		docs, ok := parseYAML(f)
+		if !ok {
+			continue
+		}
+		for i, doc := range docs {
+			for _, top := range doc.kids {
+				if top.key != "network" || i > 0 {
+					top.left(whyUnknown)
+					continue
+				}
+				for _, n := range top.kids {
+					switch n.key {
+					case "version", "renderer":
+						n.unneeded("it says which program reads the file")
+					case "ethernets":
+						for _, d := range n.kids {
+							if devices[d.key] == nil {
+								order = append(order, d.key)
+							}
+							devices[d.key] = append(devices[d.key], part{f, d})
+						}
+					default:
+						n.left("not a kind of link that is read here")
+					}
+				}
+			}
+		}
+	}
+	for _, id := range order {
+		ps := devices[id]
+		// What says which link it is for, whatever file has it.
+		value := func(keys ...string) (string, *item) {
+			for _, p := range slices.Backward(ps) {
+				n := p.n
+				for _, k := range keys {
+					n = n.get(k)
+				}
+				if n != nil && n.leaf && n.value != "" {
+					return n.value, n.it
+				}
+			}
+			return "", nil
+		}
+		var names []string
+		var nameItem *item
+		for _, p := range ps {
+			if n := p.n.get("match").get("name"); n != nil {
+				names, nameItem = nil, n.it
+				for _, x := range n.list() {
+					names = append(names, x.value)
+				}
+			}
+		}
+		setName, setItem := value("set-name")
+		mac, _ := value("match", "macaddress")
+		matched := slices.ContainsFunc(ps, func(p part) bool { return p.n.get("match") != nil })
+		mode, _ := value("infiniband-mode")
+		var drivers []string
+		for _, p := range ps {
+			if n := p.n.get("match").get("driver"); n != nil {
+				for _, x := range n.list() {
+					drivers = append(drivers, x.value)
+				}
+			}
+		}
+		ibDriver := slices.ContainsFunc(drivers, func(s string) bool { return strings.Contains(s, "ipoib") })
+		looks := isIB(setName) || slices.ContainsFunc(names, isIB) || !matched && isIB(id) || matched && isIB(id) && len(names) == 0
+		if mode == "" && !looks && !ibDriver && len(mac) != 59 {
+			for _, p := range ps {
+				p.n.left(whyNotIB)
+			}
+			continue
+		}
+		d := &draft{tool: "netplan", prefix: "10", name: id}
+		switch {
+		case !matched:
+			d.link = id
+			d.set("Match", "Name", id, ps[0].n.it)
+		case len(mac) > 0:
+			// The address is enough, whatever the link is called.
+		case setName != "":
+			d.link = setName
+			d.set("Match", "Name", setName)
+		case len(names) > 0:
+			if len(names) == 1 && validName(names[0]) {
+				d.link = names[0]
+			}
+		}
+		switch {
+		case d.link != "" && validName(d.link):
+			d.name = d.link
+		case !validName(id) || d.link != "":
+			for _, p := range ps {
+				p.n.left(fmt.Sprintf("%q is %s", cmp.Or(d.link, id), whyName))
+			}
+			continue
+		}
+		if d.link == "" {
+			d.prefix = severalPrefix
+		}
+		if setItem != nil {
+			setItem.left("ibnetworkd does not rename links: keep the name by a systemd.link(5) file ([Match] as here, [Link] Name=" + setName + ")")
+			if nameItem != nil && mac == "" {
+				nameItem.unneeded("the link is called " + setName + " then")
+			}
+		}
+		for _, p := range ps {
+			d.source(p.f)
+			im.netplanLink(d, p.n, setName != "" || mac != "")
+			im.note("remove %s from %s, then netplan apply", id, p.f.path)
+		}
+		if len(d.sec("Match").dirs) == 0 {
+			for _, p := range ps {
+				p.n.left("match: says no link: without name, macaddress or driver it would be every one")
+			}
+			continue
+		}
+		im.drafts = append(im.drafts, d)
+	}
+}
+
+// netplanRoute are keys of a route in netplan and of [Route].
+var netplanRoute = map[string]string{"metric": "Metric", "table": "Table", "from": "PreferredSource", "scope": "Scope", "type": "Type", "mtu": "MTUBytes", "via": "Gateway",
+	"congestion-window": "InitialCongestionWindow", "advertised-receive-window": "InitialAdvertisedReceiveWindow", "advertised-mss": "TCPAdvertisedMaximumSegmentSize"}
+
+// netplanRule are keys of a routing policy in netplan and of [RoutingPolicyRule].
+var netplanRule = map[string]string{"from": "From", "to": "To", "table": "Table", "priority": "Priority", "mark": "FirewallMark", "type-of-service": "TypeOfService"}
+
+// netplanLink carries over what one file says of a device.
+func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {
+	for _, n := range dev.kids {
+		yesNo := func(sec, key string) {
+			if b, ok := boolean(n.value); ok {
+				d.set(sec, key, b, n.it)
+			} else {
+				n.left(whyValue)
+			}
+		}
+		switch n.key {
+		case "infiniband-mode":
+			d.mode(n.value, n.it)
+		case "mtu":
+			d.mtu(n.value, n.it)
+		case "optional":
+			switch b, _ := boolean(n.value); b {
+			case "yes":
+				d.set("Link", "RequiredForOnline", "no", n.it)
+			case "no":
+				n.unneeded("the default")
+			default:
+				n.left(whyValue)
+			}
+		case "activation-mode":
+			d.set("Link", "ActivationPolicy", map[string]string{"manual": "manual", "off": "always-down"}[n.value], n.it)
+		case "addresses":
+			for _, a := range n.list() {
+				im.netplanAddress(d, a)
+			}
+		case "gateway4", "gateway6":
+			d.gateway(n.value, n.it)
+		case "dhcp4", "dhcp6":
+			if b, ok := boolean(n.value); !ok {
+				n.left(whyValue)
+			} else if b == "no" {
+				n.unneeded("the default")
+			} else {
+				d.otherIP = whyDHCP
+				n.left(whyDHCP)
+			}
+		case "dhcp4-overrides", "dhcp6-overrides", "dhcp-identifier":
+			n.unneeded("for DHCP")
+		case "accept-ra":
+			yesNo("Network", "IPv6AcceptRA")
+		case "ipv6-privacy":
+			yesNo("Network", "IPv6PrivacyExtensions")
+		case "ipv6-mtu":
+			d.set("Network", "IPv6MTUBytes", n.value, n.it)
+		case "ipv6-address-generation":
+			d.set("Network", "IPv6LinkLocalAddressGenerationMode", n.value, n.it)
+		case "ignore-carrier":
+			yesNo("Network", "ConfigureWithoutCarrier")
+		case "renderer":
+			n.unneeded("it says which program reads the file")
+		case "set-name":
+		case "link-local":
+			im.netplanLinkLocal(d, n)
+		case "nameservers":
+			for _, k := range n.kids {
+				switch k.key {
+				case "addresses", "search":
+					for _, x := range k.list() {
+						d.add("Network", map[string]string{"addresses": "DNS", "search": "Domains"}[k.key], x.value, x.it)
+					}
+				}
+			}
+		case "routes":
+			for _, r := range n.kids {
+				im.yamlSection(d, "Route", r, netplanRoute)
+			}
+		case "routing-policy":
+			for _, r := range n.kids {
+				im.yamlSection(d, "RoutingPolicyRule", r, netplanRule)
+			}
+		case "match":
+			for _, k := range n.kids {
+				switch k.key {
+				case "name":
+					if !noName {
+						for _, x := range k.list() {
+							d.add("Match", "Name", x.value, x.it)
+						}
+					} else if k.it.idle == "" || !k.leaf {
+						k.unneeded("the hardware address or set-name says it")
+					}
+				case "macaddress":
+					d.hw(k.value, k.it)
+				case "driver":
+					for _, x := range k.list() {
+						d.add("Match", "Driver", x.value, x.it)
+					}
+				}
+			}
+		default:
+			n.left(whyUnknown)
+		}
+	}
+}
+
+func (im *importer) netplanLinkLocal(d *draft, n *ynode) {
+	four, six := false, false
+	var from []*item
+	for _, a := range n.list() {
+		switch a.value {
+		case "ipv4":
+			four = true
+			a.it.left("there is no IPv4 link-local addressing here; write a fixed Address=169.254.X.Y/16")
+		case "ipv6":
+			six = true
+			from = append(from, a.it)
+		default:
+			a.left(whyValue)
+		}
+	}
+	switch {
+	case six:
+		d.set("Network", "LinkLocalAddressing", "ipv6", from...)
+	case four || len(n.list()) == 0:
+		n.it.idle = ""
+		d.set("Network", "LinkLocalAddressing", "no", n.it)
+	}
+}
+
+// netplanAddress carries over an address, alone or with its options.
+func (im *importer) netplanAddress(d *draft, a *ynode) {
+	if a.leaf {
+		d.address(a.value, a.it)
+		return
+	}
+	for _, addr := range a.kids {
+		if addr.leaf {
+			d.address(addr.key, addr.it)
+			continue
+		}
+		dirs := [][2]string{{"Address", addr.key}}
+		from := []*item{addr.it}
+		addr.it.idle = ""
+		for _, o := range addr.kids {
+			switch {
+			case o.key == "label":
+				dirs = append(dirs, [2]string{"Label", o.value})
+				from = append(from, o.it)
+			case o.key == "lifetime" && (o.value == "0" || o.value == "forever"):
+				dirs = append(dirs, [2]string{"PreferredLifetime", o.value})
+				from = append(from, o.it)
+			default:
+				o.left(whyUnknown)
+			}
+		}
+		d.section("Address", dirs, from...)
+	}
+}
+
+// yamlSection carries over a route or a rule. Without one of its keys it would
+// be another one, so it is carried over as a whole or not at all.
+func (im *importer) yamlSection(d *draft, section string, r *ynode, keys map[string]string) {
+	var dirs [][2]string
+	var from []*item
+	via := r.str("via") + r.str("next-hop-address")
+	for _, k := range r.kids {
+		key, v := keys[k.key], k.value
+		switch {
+		case section == "Route" && (k.key == "to" || k.key == "destination"):
+			key = "Destination"
+			if v == "default" {
+				v = map[bool]string{true: "::/0", false: "0.0.0.0/0"}[strings.Contains(via, ":")]
+			}
+			p, err := prefix(v)
+			if err != nil {
+				r.left("to: " + whyValue)
+				return
+			}
+			v = p.Masked().String()
+		case k.key == "on-link":
+			b, ok := boolean(v)
+			if !ok {
+				r.left("on-link: " + whyValue)
+				return
+			}
+			key, v = "GatewayOnLink", b
+		case k.key == "metric" && v == "-1", k.key == "next-hop-interface", k.key == "table-id" && v == "0", k.key == "state" && v == "present":
+			k.unneeded("the default, or said by the unit")
+			continue
+		case k.key == "family":
+			key = "Family"
+		}
+		if key == "" || !k.leaf {
+			r.left(fmt.Sprintf("[%s] has no key for %q", section, k.key))
+			return
+		}
+		dirs = append(dirs, [2]string{key, v})
+		from = append(from, k.it)
+	}
+	if len(dirs) == 0 {
+		r.left("an empty entry")
+		return
+	}
+	if section == "Route" {
+		d.route(dirs, from...)
+		return
+	}
+	d.section(section, dirs, from...)
+}

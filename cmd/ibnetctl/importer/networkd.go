@@ -1,0 +1,298 @@
+package importer
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+)
+
+// netdev is a .netdev file of a P_Key interface.
+type netdev struct {
+	f       *file
+	name    string
+	entries []*entry
+	used    bool
+}
+
+// networkd reads .network files, which a unit has most keys of, .netdev files of
+// kind ipoib, and the drop-ins of both.
+func (im *importer) networkd(files []*file) {
+	type set struct {
+		main  *file
+		drops []*file
+	}
+	by := map[string]*set{}
+	of := func(base string) *set {
+		if by[base] == nil {
+			by[base] = &set{}
+		}
+		return by[base]
+	}
+	files = slices.Clone(files)
+	slices.SortStableFunc(files, func(a, b *file) int { return cmp.Compare(unitDir(a.path), unitDir(b.path)) })
+	for _, f := range files {
+		dir := path.Base(path.Dir(f.path))
+		if name, ok := strings.CutSuffix(dir, ".d"); ok && strings.HasSuffix(f.path, ".conf") {
+			s := of(name)
+			if i := slices.IndexFunc(s.drops, func(x *file) bool { return path.Base(x.path) == path.Base(f.path) }); i >= 0 {
+				f.refuse("not used: " + s.drops[i].path + " has the same name and hides it")
+				continue
+			}
+			s.drops = append(s.drops, f)
+			continue
+		}
+		s := of(path.Base(f.path))
+		if s.main != nil {
+			f.refuse("not used: " + s.main.path + " has the same name and hides it")
+			continue
+		}
+		s.main = f
+	}
+	devs := map[string]*netdev{}
+	names := sortedKeys(by)
+	read := func(name string) (main *file, all []*entry, fs []*file) {
+		s := by[name]
+		if s.main == nil {
+			for _, f := range s.drops {
+				f.refuse("a drop-in of " + name + ", which was not given")
+			}
+			return nil, nil, nil
+		}
+		slices.SortFunc(s.drops, func(a, b *file) int { return strings.Compare(path.Base(a.path), path.Base(b.path)) })
+		fs = append([]*file{s.main}, s.drops...)
+		n := 0
+		for _, f := range fs {
+			es := sections(f, f.logical(hashOrSem))
+			for _, e := range es {
+				e.instance += n
+			}
+			n += 1 << 20
+			all = append(all, es...)
+		}
+		return s.main, all, fs
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".netdev") {
+			continue
+		}
+		f, all, _ := read(name)
+		if f == nil {
+			continue
+		}
+		dev := &netdev{f: f, entries: all}
+		kind := ""
+		for _, e := range all {
+			switch e.section + "." + e.key {
+			case "NetDev.Name":
+				dev.name = e.value
+			case "NetDev.Kind":
+				kind = e.value
+			}
+		}
+		if kind != "ipoib" {
+			f.refuse("not a P_Key interface (Kind=" + kind + ")")
+			continue
+		}
+		devs[dev.name] = dev
+	}
+	for i, name := range names {
+		if strings.HasSuffix(name, ".netdev") {
+			continue
+		}
+		if f, all, fs := read(name); f != nil {
+			im.network(f, fs, all, devs, i)
+		}
+	}
+	for _, n := range sortedKeys(devs) {
+		if d := devs[n]; !d.used {
+			d.f.refuse("no .network file that was given has IPoIB=" + n + ", so nothing says which link it is made on")
+		} else {
+			im.note("remove %s, then networkctl reload", d.f.path)
+		}
+	}
+}
+
+// unitDir is the place of a directory in the order in which they hide each other.
+func unitDir(p string) int {
+	for i, d := range []string{"/etc/", "/run/", "/usr/local/", "/usr/", "/lib/"} {
+		if strings.HasPrefix(p, d) {
+			return i
+		}
+	}
+	return 0
+}
+
+// repeats are keys of [Network] that may be given several times.
+var repeats = map[string]bool{"Address": true, "Gateway": true, "DNS": true, "Domains": true, "BindCarrier": true, "DNSSECNegativeTrustAnchors": true}
+
+func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*netdev, order int) {
+	isOne := false
+	var names []string
+	for _, e := range all {
+		v := strings.Fields(e.value)
+		switch e.section + "." + e.key {
+		case "Match.Name":
+			names = append(names, v...)
+			isOne = isOne || slices.ContainsFunc(v, isIB)
+		case "Match.Type":
+			isOne = isOne || slices.Contains(v, "infiniband")
+		case "Match.Kind":
+			isOne = isOne || slices.Contains(v, "ipoib")
+		case "Match.Driver":
+			isOne = isOne || strings.Contains(e.value, "ipoib")
+		case "Match.MACAddress", "Match.PermanentMACAddress":
+			isOne = isOne || slices.ContainsFunc(v, func(s string) bool { return len(s) == 59 })
+		case "Network.IPoIB":
+			isOne = true
+		}
+		isOne = isOne || e.section == "IPoIB"
+	}
+	if !isOne {
+		for _, x := range fs {
+			x.refuse(whyNotIB)
+		}
+		return
+	}
+	d := &draft{tool: "systemd-networkd", prefix: "10", rank: []int64{-int64(order)}, rule: "the first file by name is the only one that systemd-networkd uses for a link"}
+	for _, x := range fs {
+		d.source(x)
+	}
+	if len(names) == 1 && validName(names[0]) {
+		d.link, d.name = names[0], names[0]
+	} else {
+		base := strings.TrimSuffix(path.Base(f.path), path.Ext(f.path))
+		digits, rest, ok := strings.Cut(base, "-")
+		if ok && len(digits) == 2 && number(digits) {
+			d.prefix, base = digits, rest
+		}
+		d.name = strings.Map(func(r rune) rune {
+			if r <= ' ' || r >= 0x7f || strings.ContainsRune("/:*?[]!=\"'\\#;%", r) {
+				return '_'
+			}
+			return r
+		}, base)
+		if d.name == "" || d.file() == "90-infiniband.ibnetwork" {
+			d.name = "network-" + d.name
+		}
+	}
+	type id struct {
+		name string
+		n    int
+	}
+	more := map[id]*section{}
+	dhcp := false
+	for _, e := range all {
+		if e.section == "Network" && e.key == "DHCP" {
+			if b, ok := boolean(e.value); !ok || b == "yes" {
+				dhcp = true
+			}
+		}
+	}
+	for _, e := range all {
+		var s *section
+		switch e.section {
+		case "Match", "Link", "IPoIB", "Network":
+			s = d.sec(e.section)
+		case "Address", "Route", "RoutingPolicyRule":
+			k := id{e.section, e.instance}
+			if more[k] == nil {
+				more[k] = d.more(e.section)
+			}
+			s = more[k]
+		case "DHCP", "DHCPv4", "DHCPv6", "IPv6AcceptRA":
+			if dhcp || e.section != "IPv6AcceptRA" {
+				e.unneeded("for DHCP and router advertisements")
+			}
+			continue
+		default:
+			e.left("a unit has no section [" + e.section + "]")
+			continue
+		}
+		list := e.section == "Match" || e.section == "Network" && repeats[e.key] || e.key == "MultiPathRoute"
+		switch {
+		case e.section == "Network" && e.key == "DHCP":
+			if dhcp {
+				d.otherIP = whyDHCP
+				e.left(whyDHCP)
+			} else {
+				e.unneeded("the default")
+			}
+		case e.section == "Network" && e.key == "IPoIB":
+			dev := devs[e.value]
+			if dev == nil {
+				e.left("no .netdev file of kind ipoib with this name was given")
+				continue
+			}
+			im.netdev(d, e, dev)
+		case e.value == "":
+			s.reset(e.key, e.item)
+		case list:
+			s.add(e.key, e.value, e.item)
+		default:
+			s.set(e.key, e.value, e.item)
+		}
+	}
+	im.drafts = append(im.drafts, d)
+	im.note("remove %s, then networkctl reload", f.path)
+}
+
+// reset carries out an empty assignment.
+func (s *section) reset(key string, it *item) {
+	s.dirs = slices.DeleteFunc(s.dirs, func(x *directive) bool {
+		if x.key != key {
+			return false
+		}
+		for _, old := range x.from {
+			old.unneeded(it.at() + " resets it")
+		}
+		return true
+	})
+	for k, x := range s.keys {
+		if x.key == key {
+			delete(s.keys, k)
+		}
+	}
+	it.unneeded("it resets what was said before")
+}
+
+// netdev carries a .netdev file over as a child of the link of d.
+func (im *importer) netdev(d *draft, parent *entry, dev *netdev) {
+	if dev.used {
+		parent.left("another link has it already")
+		return
+	}
+	dev.used = true
+	d.source(dev.f)
+	s := d.more("Partition")
+	for _, e := range dev.entries {
+		switch e.section + "." + e.key {
+		case "NetDev.Name":
+			s.set("Name", e.value, e.item, parent.item)
+		case "NetDev.Kind":
+			e.unneeded("the unit says it by its sections")
+		case "NetDev.Description":
+			e.unneeded("a name for people")
+		case "NetDev.MTUBytes":
+			s.set("MTUBytes", e.value, e.item)
+		case "IPoIB.PartitionKey":
+			// systemd reads it with base 0.
+			if k, ok := pkeyC(e.value); ok {
+				s.set("PartitionKey", pkeyText(k|0x8000), e.item)
+				if why := disagrees(dev.name, k, "PartitionKey="+e.value); why != "" {
+					e.left(why)
+				}
+			} else {
+				e.left(whyValue)
+			}
+		case "IPoIB.Mode":
+			s.set("Mode", e.value, e.item)
+		case "IPoIB.IgnoreUserspaceMulticastGroups", "IPoIB.IgnoreUserspaceMulticastGroup":
+			s.set("IgnoreUserspaceMulticastGroups", e.value, e.item)
+		default:
+			if e.section == "Match" {
+				e.left("a .netdev file's [Match] is about the host; write it into [Match] of the unit")
+			}
+		}
+	}
+}

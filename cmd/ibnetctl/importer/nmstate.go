@@ -1,0 +1,260 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+var nmstateRoute = map[string]string{"metric": "Metric", "table-id": "Table", "next-hop-address": "Gateway", "source": "PreferredSource", "cwnd": "InitialCongestionWindow", "route-type": "Type"}
+
+var nmstateRule = map[string]string{"ip-from": "From", "ip-to": "To", "route-table": "Table", "priority": "Priority", "fwmark": "FirewallMark", "iif": "IncomingInterface", "action": "Type"}
+
+// nmstate reads desired states of nmstate, alone or in a Kubernetes
+// NodeNetworkConfigurationPolicy.
+func (im *importer) nmstate(files []*file) {
+	for _, f := range files {
+		docs, ok := parseYAML(f)
+		if !ok {
+			continue
+		}
+		for _, doc := range docs {
+			state := doc
+			if inner := doc.get("spec").get("desiredState"); inner != nil {
+				for _, n := range doc.kids {
+					if n.key != "spec" {
+						n.unneeded("about the policy, not about a link")
+					}
+				}
+				for _, n := range doc.get("spec").kids {
+					if n != inner {
+						n.left("it says on which hosts the policy holds; [Match] Host= is the key of a unit")
+					}
+				}
+				state = inner
+			} else if inner := doc.get("desiredState"); inner != nil {
+				state = inner
+			}
+			im.nmstateOne(f, state)
+		}
+	}
+}
+
+func (im *importer) nmstateOne(f *file, state *ynode) {
+	links := map[string]*draft{}
+	names := map[string]bool{}
+	for _, n := range state.get("interfaces").list0() {
+		name := n.str("name")
+		names[name] = true
+		if n.str("type") != "infiniband" && n.get("infiniband") == nil && !(n.get("type") == nil && isIB(name)) {
+			n.left(whyNotIB)
+			continue
+		}
+		if !validName(name) {
+			n.left(fmt.Sprintf("%q is %s", name, whyName))
+			continue
+		}
+		if d := im.nmstateLink(f, n, name); d != nil {
+			links[name] = d
+		}
+	}
+	for _, top := range state.kids {
+		switch top.key {
+		case "interfaces", "desiredState", "spec":
+		case "routes", "route-rules":
+			for _, c := range top.kids {
+				if c.key != "config" {
+					c.unneeded("what runs, not what is wanted")
+					continue
+				}
+				for _, r := range c.kids {
+					im.nmstateRoute(links, r, top.key == "route-rules")
+				}
+			}
+		case "dns-resolver":
+			im.nmstateDNS(links, top)
+		case "apiVersion", "kind", "metadata":
+			top.unneeded("about the policy, not about a link")
+		default:
+			top.left(whyUnknown)
+		}
+	}
+}
+
+// list0 is list of a node that need not exist.
+func (n *ynode) list0() []*ynode {
+	if n == nil {
+		return nil
+	}
+	return n.kids
+}
+
+func (im *importer) nmstateRoute(links map[string]*draft, r *ynode, rule bool) {
+	if r.str("state") == "absent" {
+		r.left("ibnetworkd removes what it set itself")
+		return
+	}
+	if rule {
+		// The rules of a host go with the first link of the file.
+		for _, n := range sortedKeys(links) {
+			im.yamlSection(links[n], "RoutingPolicyRule", r, nmstateRule)
+			return
+		}
+		r.left("there is no InfiniBand link that it goes with")
+		return
+	}
+	d := links[r.str("next-hop-interface")]
+	if d == nil {
+		r.left("a route over a link that is not an InfiniBand link of this file")
+		return
+	}
+	im.yamlSection(d, "Route", r, nmstateRoute)
+}
+
+func (im *importer) nmstateDNS(links map[string]*draft, top *ynode) {
+	for _, c := range top.kids {
+		if c.key != "config" {
+			c.unneeded("what runs, not what is wanted")
+			continue
+		}
+		for _, k := range c.kids {
+			key := map[string]string{"server": "DNS", "search": "Domains"}[k.key]
+			if key == "" || len(links) != 1 {
+				k.left("the name servers of the host; write DNS= and Domains= into the unit of the link that they are reached over")
+				continue
+			}
+			for _, d := range links {
+				for _, x := range k.list() {
+					d.add("Network", key, x.value, x.it)
+				}
+			}
+		}
+	}
+}
+
+func (im *importer) nmstateLink(f *file, n *ynode, name string) *draft {
+	switch n.str("state") {
+	case "absent", "ignore", "down":
+		n.left("state: " + n.str("state") + ": no unit is made for it")
+		return nil
+	}
+	if c := n.str("controller"); c != "" {
+		n.left(fmt.Sprintf("%s is a port of %s: leave it to the tool that makes that", name, c))
+		return nil
+	}
+	d := im.profile("nmstate", name, f, n.get("name").it)
+	d.rule = "nmstate applies the last state"
+	d.rank = []int64{int64(len(im.drafts))}
+	im.note("remove %s from %s, and the profile that nmstate made of it: nmcli connection delete %s", name, f.path, name)
+	for _, k := range n.kids {
+		switch k.key {
+		case "name", "type":
+			if k.key == "type" {
+				k.unneeded("the unit says it by its sections")
+			}
+		case "state":
+			k.unneeded("a link with a unit is brought up")
+		case "description", "profile-name", "identifier":
+			if k.key == "identifier" && k.value != "name" {
+				k.left("a unit matches by MACAddress= or PortGUID= instead")
+			} else {
+				k.unneeded("a name for people")
+			}
+		case "mac-address":
+			d.hw(k.value, k.it)
+		case "mtu":
+			d.mtu(k.value, k.it)
+		case "accept-all-mac-addresses":
+			k.left("IPoIB has no promiscuous mode")
+		case "infiniband":
+			im.nmstateIB(d, k, name)
+		case "ipv4", "ipv6":
+			im.nmstateIP(d, k)
+		default:
+			k.left(whyUnknown)
+		}
+	}
+	return d
+}
+
+func (im *importer) nmstateIB(d *draft, n *ynode, name string) {
+	parent, pkey := n.str("base-iface"), n.str("pkey")
+	var from []*item
+	for _, k := range n.kids {
+		switch k.key {
+		case "mode":
+			d.mode(k.value, k.it)
+		case "base-iface", "pkey":
+			from = append(from, k.it)
+		default:
+			k.left(whyUnknown)
+		}
+	}
+	if pkey == "" || strings.EqualFold(pkey, "0xffff") || pkey == "default" {
+		for _, it := range from {
+			it.unneeded("the default partition, no P_Key interface")
+		}
+		return
+	}
+	k, ok := pkeyC(pkey)
+	if !ok || !validName(parent) {
+		for _, it := range from {
+			it.left("pkey and base-iface make a P_Key interface together, and one is missing or not usable")
+		}
+		return
+	}
+	if why := disagrees(name, k, "pkey "+pkey); why != "" {
+		n.get("pkey").it.left(why)
+	}
+	d.child = &child{parent, name, k, from}
+}
+
+func (im *importer) nmstateIP(d *draft, n *ynode) {
+	six := n.key == "ipv6"
+	if b, ok := boolean(n.str("enabled")); ok && b == "no" {
+		for _, k := range n.kids {
+			k.unneeded("the family is not enabled")
+		}
+		if six {
+			d.set("Network", "LinkLocalAddressing", "no", n.get("enabled").it)
+		}
+		return
+	}
+	for _, k := range n.kids {
+		switch k.key {
+		case "enabled":
+			k.unneeded("addresses are said one by one")
+		case "dhcp":
+			if yes(k.value) {
+				d.otherIP = whyDHCP
+				k.left(whyDHCP)
+			} else {
+				k.unneeded("the default")
+			}
+		case "autoconf":
+			if b, ok := boolean(k.value); ok {
+				d.set("Network", "IPv6AcceptRA", b, k.it)
+			} else {
+				k.left(whyValue)
+			}
+		case "address":
+			for _, a := range k.kids {
+				ip, bits := a.get("ip"), a.get("prefix-length")
+				if ip == nil || bits == nil || slices.ContainsFunc(a.kids, func(x *ynode) bool { return x != ip && x != bits }) {
+					a.left("not an address of ip and prefix-length alone")
+					continue
+				}
+				d.address(ip.value+"/"+bits.value, ip.it, bits.it)
+			}
+			if k.leaf {
+				k.unneeded("it is empty")
+			}
+		case "auto-dns", "auto-gateway", "auto-routes", "auto-route-table-id", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname", "dhcp-custom-hostname":
+			k.unneeded("for DHCP and router advertisements")
+		case "addr-gen-mode":
+			d.set("Network", "IPv6LinkLocalAddressGenerationMode", k.value, k.it)
+		default:
+			k.left(whyUnknown)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package importer
+
+import (
+	"cmp"
+	"path"
+	"slices"
+	"strings"
+
+	"ibnetworkd/ib"
+)
+
+// manager is what is known of opensm on the host.
+type manager struct {
+	files []*file
+	guids []guidItem
+	lines []managerLine
+	off   *item // the line that says that none is to run
+}
+
+type guidItem struct {
+	guid ib.GUID
+	it   *item
+}
+
+type managerLine struct {
+	key, value string
+	it         *item
+}
+
+// set adds a setting of the subnet manager.
+func (m *manager) set(key, value string, it *item) {
+	m.lines = append(m.lines, managerLine{key, value, it})
+}
+
+// opensm reads /etc/default/opensm, /etc/sysconfig/opensm and opensm.conf.
+func (im *importer) opensm(files []*file) {
+	m := &im.manager
+	for _, f := range files {
+		m.files = append(m.files, f)
+		for _, it := range f.content(hash) {
+			key, value, ok := strings.Cut(it.text, "=")
+			if key = strings.TrimSpace(key); !ok || strings.ContainsAny(key, " \t") {
+				key, value, _ = strings.Cut(strings.ReplaceAll(it.text, "\t", " "), " ")
+			}
+			value = strings.TrimSpace(value)
+			if w, rest, closed := word(value); closed && (strings.TrimSpace(rest) == "" || strings.HasPrefix(strings.TrimSpace(rest), "#")) {
+				value = w
+			}
+			im.opensmKey(f, it, strings.ToLower(key), value)
+		}
+		im.note("opensm must not be started by its own unit any more: systemctl disable --now opensm")
+	}
+}
+
+func (im *importer) opensmKey(f *file, it *item, key, value string) {
+	m := &im.manager
+	switch key {
+	case "ports", "guids", "guid":
+		list := strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
+		if len(list) == 0 {
+			it.unneeded("the default port")
+		}
+		for _, g := range list {
+			p := it
+			if len(list) > 1 {
+				p = it.part(key + " " + g)
+			}
+			switch {
+			case g == "ALL":
+				p.unneeded("every port without a manager gets one")
+			case g == "0x0000000000000000" || g == "0" || g == "0x0":
+				p.unneeded("the default port")
+			case g == "NONE":
+				m.off = p
+			default:
+				v, err := ib.ParseGUID(g)
+				if err != nil {
+					p.left(whyValue)
+				} else {
+					m.guids = append(m.guids, guidItem{v, p})
+				}
+			}
+		}
+		return
+	}
+	if value == "" || value == "(null)" {
+		it.unneeded("opensm's default")
+		return
+	}
+	switch key {
+	case "priority", "sm_priority":
+		if value == "0" {
+			it.unneeded("the default")
+		} else {
+			m.set("Priority", value, it)
+		}
+	case "routing_engine":
+		if value == "null" {
+			it.unneeded("opensm's default")
+		} else {
+			m.set("RoutingEngine", value, it)
+		}
+	case "subnet_prefix":
+		switch {
+		case !strings.HasPrefix(value, "0x") || len(value) > 18:
+			it.left(whyValue + " (opensm reads a number: 0xfe80000000000000)")
+		case value == "0xfe80000000000000":
+			it.unneeded("the default")
+		default:
+			m.set("SubnetPrefix", "0x"+strings.Repeat("0", 18-len(value))+value[2:], it)
+		}
+	case "partition_config_file":
+		if !strings.HasPrefix(value, "/") {
+			it.left("a relative path, which depends on the directory that opensm is started in; write PartitionsFile= with the whole path, or every port gets the default partition only")
+			return
+		}
+		m.set("PartitionsFile", value, it)
+	case "lmc":
+		if value == "0" {
+			it.unneeded("the default")
+		} else {
+			m.set("LMC", value, it)
+		}
+	}
+}
+
+// partitions carries the file itself over: the subnet manager reads it as it is.
+func (im *importer) partitions(files []*file) {
+	for _, f := range files {
+		if !strings.HasPrefix(f.path, "/") {
+			f.refuse("give the file by its absolute name")
+			continue
+		}
+		im.manager.files = append(im.manager.files, f)
+		for _, it := range f.content(hash) {
+			it.with = f.whole
+		}
+		im.manager.set("PartitionsFile", path.Clean(f.path), f.whole)
+	}
+}
+
+// manage writes the [SubnetManager] sections: into every unit that is for a port
+// that opensm is to manage, because only the first unit that matches applies.
+func (im *importer) manage() {
+	m := &im.manager
+	if len(m.files) == 0 {
+		return
+	}
+	fill := func(d *draft, from ...*item) {
+		for _, f := range m.files {
+			d.source(f)
+		}
+		if m.off != nil {
+			d.set("SubnetManager", "Manage", "no", m.off)
+		} else {
+			d.set("SubnetManager", "Manage", "auto", from...)
+		}
+		for _, l := range m.lines {
+			d.set("SubnetManager", l.key, l.value, l.it)
+		}
+	}
+	if len(m.guids) == 0 {
+		rest := im.everyLink(m.files[0])
+		for _, d := range im.drafts {
+			if d == rest || d.isParent() {
+				fill(d)
+			}
+		}
+		return
+	}
+	var open []guidItem
+	for _, g := range m.guids {
+		name := ""
+		for n, x := range im.host.PortGUIDs {
+			if x == g.guid && (name == "" || n < name) && !strings.Contains(n, ".") {
+				name = n
+			}
+		}
+		i := slices.IndexFunc(im.drafts, func(d *draft) bool {
+			x := d.sec("Match").keys["PortGUID="+g.guid.String()]
+			return d.isParent() && (x != nil || name != "" && d.link == name)
+		})
+		if i < 0 {
+			open = append(open, g)
+			continue
+		}
+		fill(im.drafts[i], g.it)
+	}
+	if len(open) == 0 {
+		return
+	}
+	var names []string
+	for _, d := range im.drafts {
+		if d.link != "" && d.isParent() && im.host.PortGUIDs[d.link] == 0 {
+			names = append(names, d.link)
+		}
+	}
+	rest := &draft{prefix: "10", name: "subnet-manager"}
+	var guids []string
+	var from []*item
+	slices.SortStableFunc(open, func(a, b guidItem) int { return cmp.Compare(uint64(a.guid), uint64(b.guid)) })
+	for _, g := range open {
+		guids = append(guids, g.guid.String())
+		from = append(from, g.it)
+	}
+	rest.set("Match", "PortGUID", strings.Join(slices.Compact(guids), " "), from...)
+	fill(rest)
+	if len(names) > 0 {
+		im.note("which of %s has the port %s is not in the files: if one has it, move the [SubnetManager] section of %s into its unit, because only the first unit that matches a link applies (run the import on the host itself and it does so)",
+			strings.Join(names, ", "), strings.Join(slices.Compact(guids), ", "), rest.file())
+	}
+	im.drafts = append(im.drafts, rest)
+}
+
+// isParent reports whether a draft is for the main interfaces of InfiniBand
+// ports, and not for a P_Key child.
+func (d *draft) isParent() bool {
+	if !d.isIB() || d.child != nil {
+		return false
+	}
+	_, _, isChild := keyOfName(d.link)
+	return !isChild
+}

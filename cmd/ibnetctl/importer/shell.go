@@ -1,0 +1,771 @@
+package importer
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// variable is one KEY=VALUE line of a file that a shell reads.
+type variable struct {
+	*item
+	key, value string
+}
+
+// variables are those of a file, in the order of the text. Of a key that is
+// given twice the last line counts; the others are reported.
+type variables struct {
+	list []*variable
+	by   map[string]*variable
+}
+
+// get is the value of a key, "" if there is none.
+func (v variables) get(key string) string {
+	if x := v.by[key]; x != nil {
+		return x.value
+	}
+	return ""
+}
+
+// items are those of keys that are given.
+func (v variables) items(keys ...string) []*item {
+	var out []*item
+	for _, k := range keys {
+		if x := v.by[k]; x != nil {
+			out = append(out, x.item)
+		}
+	}
+	return out
+}
+
+const (
+	whyNotKeyValue = "not a KEY=VALUE line"
+	whyExpansion   = "a shell expansion; write the value itself"
+)
+
+// assignments reads lines of the form KEY=VALUE as a shell does: the value is one
+// word, and comments follow it.
+func assignments(f *file, signs string) variables {
+	v := variables{by: map[string]*variable{}}
+	for _, it := range f.logical(signs) {
+		k, rest, ok := strings.Cut(strings.TrimPrefix(it.text, "export "), "=")
+		k = strings.TrimSpace(k)
+		if !ok || k == "" || strings.ContainsAny(k, " \t$") {
+			it.left(whyNotKeyValue)
+			continue
+		}
+		value, after, closed := word(strings.TrimLeft(rest, " \t"))
+		if !closed {
+			it.left("a quote does not end in this line")
+			continue
+		}
+		x := &variable{it, k, value}
+		if after = strings.TrimSpace(after); after != "" && after[0] != '#' && after != ";" {
+			x.item = it.part(strings.TrimSpace(strings.TrimSuffix(it.text, after)))
+			it.part(after).left("text after the value")
+		}
+		if strings.ContainsAny(rest, "$`") && !strings.HasPrefix(strings.TrimLeft(rest, " \t"), "'") {
+			x.left(whyExpansion)
+			continue
+		}
+		if old := v.by[k]; old != nil {
+			old.left(fmt.Sprintf("not used: line %d sets %s again", it.line, k))
+			v.list = slices.DeleteFunc(v.list, func(y *variable) bool { return y == old })
+		}
+		v.by[k] = x
+		v.list = append(v.list, x)
+	}
+	return v
+}
+
+// word is the first word of s without its quotes, and the rest.
+func word(s string) (w, rest string, closed bool) {
+	var b strings.Builder
+	quote := byte(0)
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '"' || c == '\''):
+			quote = c
+		case quote != '\'' && c == '\\' && i+1 < len(s):
+			i++
+			b.WriteByte(s[i])
+		case quote == 0 && (c == ' ' || c == '\t' || c == ';'):
+			return b.String(), s[i:], true
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), "", quote == 0
+}
+
+// words are all words of s without their quotes.
+func words(s string) []string {
+	var out []string
+	for s = strings.TrimSpace(s); s != ""; s = strings.TrimLeft(s, " \t;") {
+		w, rest, _ := word(s)
+		out = append(out, w)
+		if len(rest) == len(s) {
+			break
+		}
+		s = rest
+	}
+	return out
+}
+
+// command is one simple command of a shell line.
+type command struct {
+	text string
+	op   string // between it and the one before: ; && || & |
+}
+
+// simple splits a shell line into its commands. It returns false for what is
+// more than a list of simple commands.
+func simple(s string) ([]command, bool) {
+	var out []command
+	op, start := "", 0
+	quote := byte(0)
+	end := func(i int, next string, width int) {
+		if t := strings.TrimSpace(s[start:i]); t != "" {
+			out = append(out, command{t, op})
+		}
+		op, start = next, i+width
+	}
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			} else if quote == '"' && (c == '`' || c == '$') {
+				return nil, false
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '`', c == '(', c == ')', c == '$', c == '<', c == '\\', c == '*', c == '?', c == '{':
+			return nil, false
+		case c == '#' && (i == 0 || s[i-1] == ' ' || s[i-1] == '\t' || s[i-1] == ';'):
+			end(i, "", 0)
+			return out, true
+		case strings.HasPrefix(s[i:], "&&"), strings.HasPrefix(s[i:], "||"):
+			end(i, s[i:i+2], 2)
+			i++
+		case c == '&' && (i > 0 && s[i-1] == '>' || i+1 < len(s) && s[i+1] == '>'):
+		case c == ';', c == '&', c == '|':
+			end(i, string(c), 1)
+		}
+	}
+	if quote != 0 {
+		return nil, false
+	}
+	end(len(s), "", 0)
+	for _, c := range out {
+		switch first, _, _ := strings.Cut(c.text, " "); first {
+		case "if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "function", "!", "{", "}", "[[":
+			return nil, false
+		}
+	}
+	return out, true
+}
+
+// shell is what the commands of a script or an interfaces file change.
+type shell struct {
+	im *importer
+	// link gives the draft that settings of a link go to.
+	link  func(name string) *draft
+	iface string // the interface whose line it is, "" for none
+}
+
+const whyShell = "a shell line that is more than a list of simple commands; check whether a setting does the same"
+
+// run carries the commands of one line over, each with its own account.
+func (sh *shell) run(it *item, line string) {
+	if sh.iface != "" {
+		line = strings.NewReplacer("${IFACE}", sh.iface, "\"$IFACE\"", sh.iface, "$IFACE", sh.iface, "%i", sh.iface).Replace(line)
+	}
+	cs, ok := simple(line)
+	if !ok {
+		it.left(whyShell)
+		return
+	}
+	// echo X | tee FILE is echo X > FILE.
+	for i := 0; i+1 < len(cs); i++ {
+		w, target, ok := redirect(words(cs[i+1].text))
+		if len(w) > 0 && w[0] == "sudo" {
+			w = w[1:]
+		}
+		if ok && target == "" && cs[i+1].op == "|" && len(w) == 2 && w[0] == "tee" {
+			cs[i].text += " > " + w[len(w)-1]
+			cs = slices.Delete(cs, i+1, i+2)
+		}
+	}
+	parts := []*item{it}
+	if len(cs) > 1 {
+		parts = parts[:0]
+		for _, c := range cs {
+			parts = append(parts, it.part(c.text))
+		}
+	}
+	if len(cs) == 0 {
+		it.unneeded("an empty command")
+	}
+	for i, c := range cs {
+		p := parts[i]
+		w, target, ok := redirect(words(c.text))
+		switch {
+		case c.op == "|" || i+1 < len(cs) && cs[i+1].op == "|":
+			p.left("a pipeline; check whether a setting does the same")
+		case !ok:
+			p.left(whyCommand)
+		case harmless(w):
+			p.unneeded("it changes nothing")
+		case c.op == "||":
+			p.left("it runs only when the command before it fails")
+		case len(w) > 0 && (w[0] == "[" || w[0] == "test"):
+			p.left("a condition; what follows it is set always")
+		default:
+			if why := sh.command(p, w, target); why != "" {
+				p.left(why)
+			}
+		}
+	}
+}
+
+// harmless reports a command that changes nothing.
+func harmless(w []string) bool {
+	return len(w) == 1 && (w[0] == "true" || w[0] == ":" || w[0] == "exit" || w[0] == "sync") ||
+		len(w) == 2 && (w[0] == "sleep" || w[0] == "exit") && number(w[1])
+}
+
+// redirect takes the redirection from the words of a command.
+func redirect(w []string) (rest []string, target string, ok bool) {
+	for i := 0; i < len(w); i++ {
+		x := w[i]
+		if !strings.Contains(x, ">") {
+			rest = append(rest, x)
+			continue
+		}
+		if x == "2>/dev/null" || x == ">/dev/null" || x == "2>&1" || x == "&>/dev/null" || x == ">/dev/null;" {
+			continue
+		}
+		before, after, _ := strings.Cut(x, ">")
+		if before != "" && before != "1" {
+			// echo connected>FILE
+			if before == "2" || before == "&" {
+				if after == "" && i+1 < len(w) {
+					i++
+				}
+				continue
+			}
+			rest = append(rest, before)
+		}
+		after = strings.TrimPrefix(after, ">")
+		if after == "" && i+1 < len(w) {
+			i++
+			after = w[i]
+		}
+		if after == "/dev/null" {
+			continue
+		}
+		if target != "" || after == "" || strings.Contains(after, ">") {
+			return nil, "", false
+		}
+		target = after
+	}
+	return rest, target, true
+}
+
+var (
+	netAttr  = regexp.MustCompile(`^/sys/class/net/([^/]+)/(mode|mtu|umcast|create_child|delete_child)$`)
+	portAttr = regexp.MustCompile(`^/sys/(?:bus/pci/devices/([^/]+)|class/infiniband/([^/]+)/device)/mlx4_port([12])$`)
+	confAttr = regexp.MustCompile(`^/proc/sys/net/(ipv[46])/conf/([^/]+)/([a-z0-9_]+)$`)
+)
+
+// sysctls are settings of a link that a unit has a key for, and its values.
+var sysctls = map[string]struct {
+	key    string
+	values map[string]string
+}{
+	"ipv4/rp_filter":      {"IPv4ReversePathFilter", map[string]string{"0": "no", "1": "strict", "2": "loose"}},
+	"ipv4/forwarding":     {"IPv4Forwarding", map[string]string{"0": "no", "1": "yes"}},
+	"ipv6/forwarding":     {"IPv6Forwarding", map[string]string{"0": "no", "1": "yes"}},
+	"ipv4/accept_local":   {"IPv4AcceptLocal", map[string]string{"0": "no", "1": "yes"}},
+	"ipv4/route_localnet": {"IPv4RouteLocalnet", map[string]string{"0": "no", "1": "yes"}},
+	"ipv4/proxy_arp":      {"IPv4ProxyARP", map[string]string{"0": "no", "1": "yes"}},
+	"ipv6/proxy_ndp":      {"IPv6ProxyNDP", map[string]string{"0": "no", "1": "yes"}},
+	"ipv6/disable_ipv6":   {"LinkLocalAddressing", map[string]string{"1": "no"}},
+	"ipv6/accept_ra":      {"IPv6AcceptRA", map[string]string{"0": "no", "1": "yes", "2": "yes"}},
+}
+
+// sysctl carries a sysctl of a link over.
+func (sh *shell) sysctl(it *item, name, value string) string {
+	f := strings.Split(strings.ReplaceAll(name, ".", "/"), "/")
+	if len(f) != 5 || f[0] != "net" || f[2] != "conf" {
+		return "a sysctl of the host; write it into /etc/sysctl.d"
+	}
+	s, ok := sysctls[f[1]+"/"+f[4]]
+	if !ok || f[3] == "all" || f[3] == "default" || !validName(f[3]) {
+		return "a sysctl that no setting of a unit changes; write it into /etc/sysctl.d"
+	}
+	v, ok := s.values[value]
+	if !ok {
+		return whyValue
+	}
+	sh.link(f[3]).set("Network", s.key, v, it)
+	return ""
+}
+
+// write carries over what is written into a file of sysfs or procfs.
+func (sh *shell) write(it *item, value, target string) string {
+	if m := netAttr.FindStringSubmatch(target); m != nil && validName(m[1]) {
+		switch m[2] {
+		case "mode":
+			if value != "connected" && value != "datagram" {
+				return whyValue
+			}
+			sh.link(m[1]).set("IPoIB", "Mode", value, it)
+		case "mtu":
+			sh.link(m[1]).mtu(value, it)
+		case "umcast":
+			b, ok := boolean(value)
+			if !ok {
+				return whyValue
+			}
+			sh.link(m[1]).set("IPoIB", "IgnoreUserspaceMulticastGroups", b, it)
+		case "create_child":
+			k, ok := pkeyC(value)
+			if !ok {
+				return "not a P_Key (0x0001 to 0xffff, not 0x8000; decimal without 0x)"
+			}
+			sh.link(m[1])
+			sh.im.children = append(sh.im.children, &child{m[1], childName(m[1], k), k, []*item{it}})
+		default:
+			return "ibnetworkd removes the P_Key children that it made itself"
+		}
+		return ""
+	}
+	if m := portAttr.FindStringSubmatch(target); m != nil {
+		if value != "ib" && value != "eth" && value != "auto" {
+			return whyValue
+		}
+		if m[1] != "" {
+			return sh.im.pciPort(m[1], m[3], value, it)
+		}
+		return sh.im.port("port-"+m[2]+"-"+m[3], value, it, "IBDevice="+m[2], "Port="+m[3])
+	}
+	if m := confAttr.FindStringSubmatch(target); m != nil {
+		return sh.sysctl(it, "net/"+m[1]+"/conf/"+m[2]+"/"+m[3], value)
+	}
+	return whyCommand
+}
+
+// command carries one command over, or says why not.
+func (sh *shell) command(it *item, w []string, target string) string {
+	if len(w) == 0 {
+		return whyCommand
+	}
+	if w[0] == "sudo" && len(w) > 1 {
+		w = w[1:]
+	}
+	name := w[0][strings.LastIndexByte(w[0], '/')+1:]
+	if (name == "echo" || name == "printf") && target != "" {
+		args := slices.DeleteFunc(slices.Clone(w[1:]), func(s string) bool { return name == "echo" && (s == "-n" || s == "-e" || s == "-en" || s == "-ne") })
+		if len(args) != 1 {
+			return whyCommand
+		}
+		return sh.write(it, strings.TrimSuffix(args[0], `\n`), target)
+	}
+	if target != "" {
+		return whyCommand
+	}
+	switch name {
+	case "modprobe":
+		return modprobed(it, w[1:])
+	case "sysctl":
+		args := slices.DeleteFunc(slices.Clone(w[1:]), func(s string) bool { return s == "-w" || s == "-q" || s == "-e" })
+		if len(args) != 1 {
+			return whyCommand
+		}
+		k, v, ok := strings.Cut(args[0], "=")
+		if !ok {
+			return whyCommand
+		}
+		return sh.sysctl(it, k, v)
+	case "ip":
+		return sh.ip(it, w[1:])
+	case "ifconfig":
+		return sh.ifconfig(it, w[1:])
+	case "route":
+		return sh.route(it, w[1:])
+	}
+	return whyCommand
+}
+
+// modprobed is the account of a call of modprobe.
+func modprobed(it *item, args []string) string {
+	args = slices.DeleteFunc(slices.Clone(args), func(s string) bool { return strings.HasPrefix(s, "-") && s != "-r" && s != "-a" })
+	if len(args) == 0 || args[0] == "-r" {
+		return whyCommand
+	}
+	if args[0] == "-a" {
+		for _, m := range args[1:] {
+			if !udevLoads(m) {
+				return fmt.Sprintf("nothing loads the module %s; write it into /etc/modules-load.d, or [Modules] Load=%s into a unit", m, m)
+			}
+		}
+		it.unneeded("udev loads the modules")
+		return ""
+	}
+	if !udevLoads(args[0]) {
+		return fmt.Sprintf("nothing loads the module %s; write it into /etc/modules-load.d, or [Modules] Load=%s into a unit", args[0], args[0])
+	}
+	if len(args) > 1 {
+		return fmt.Sprintf("an option of a module; write \"options %s\" into a file of /etc/modprobe.d", strings.Join(args, " "))
+	}
+	it.unneeded("udev loads the module")
+	return ""
+}
+
+// ip carries a command of iproute2 over.
+func (sh *shell) ip(it *item, w []string) string {
+	six := false
+	for len(w) > 0 && strings.HasPrefix(w[0], "-") {
+		switch w[0] {
+		case "-6":
+			six = true
+		case "-4":
+		case "-f", "-family":
+			if len(w) < 2 {
+				return whyCommand
+			}
+			six = w[1] == "inet6"
+			w = w[1:]
+		default:
+			return whyCommand
+		}
+		w = w[1:]
+	}
+	if len(w) < 2 {
+		return whyCommand
+	}
+	abbreviates := func(word string) bool { return word != "" && strings.HasPrefix(word, w[0]) }
+	verb := w[1]
+	switch {
+	case (abbreviates("link") || w[0] == "l") && verb == "set":
+		return sh.ipLink(it, w[2:])
+	case (abbreviates("link") || w[0] == "l") && verb == "add":
+		return sh.ipLinkAdd(it, w[2:])
+	case abbreviates("address") && (verb == "add" || verb == "replace"):
+		return sh.ipAddress(it, w[2:])
+	case len(w[0]) > 1 && abbreviates("route") || w[0] == "r":
+		if verb != "add" && verb != "replace" && verb != "append" {
+			return whyCommand
+		}
+		dev, dirs, why := ipRoute(w[2:], six)
+		if why != "" {
+			return why
+		}
+		if dev == "" {
+			dev = sh.iface
+		}
+		if !validName(dev) {
+			return "a route that names no interface"
+		}
+		sh.link(dev).route(dirs, it)
+		return ""
+	case len(w[0]) > 1 && abbreviates("rule") && (verb == "add" || verb == "replace"):
+		dirs, why := ipRule(w[2:], six)
+		if why != "" {
+			return why
+		}
+		if sh.iface == "" || !validName(sh.iface) {
+			return "a routing rule of the host; write it as [RoutingPolicyRule] into the unit of the link that it goes with"
+		}
+		sh.link(sh.iface).section("RoutingPolicyRule", dirs, it)
+		return ""
+	}
+	return whyCommand
+}
+
+// section adds a section with directives of one item.
+func (d *draft) section(name string, dirs [][2]string, from ...*item) {
+	s := d.more(name)
+	for _, x := range dirs {
+		s.add(x[0], x[1], from...)
+	}
+}
+
+// route adds a route; a default route with nothing but a gateway is Gateway=.
+func (d *draft) route(dirs [][2]string, from ...*item) {
+	var rest [][2]string
+	via := ""
+	for _, x := range dirs {
+		switch {
+		case x[0] == "Gateway":
+			via = x[1]
+		case x[0] == "Destination" && (x[1] == "0.0.0.0/0" || x[1] == "::/0"):
+		default:
+			rest = append(rest, x)
+		}
+	}
+	if via != "" && len(rest) == 0 {
+		d.gateway(via, from...)
+		return
+	}
+	d.section("Route", dirs, from...)
+}
+
+func (sh *shell) ipLink(it *item, w []string) string {
+	dev := ""
+	var sets []func()
+	bad := ""
+	next := func(i *int) string {
+		*i++
+		if *i >= len(w) {
+			bad = whyCommand
+			return ""
+		}
+		return w[*i]
+	}
+	for i := 0; i < len(w); i++ {
+		switch w[i] {
+		case "dev":
+			dev = next(&i)
+		case "up":
+		case "down":
+			return "a command that takes the link down"
+		case "mtu":
+			v := next(&i)
+			sets = append(sets, func() { sh.link(dev).mtu(v, it) })
+		case "type":
+			if next(&i) != "ipoib" {
+				return whyCommand
+			}
+		case "mode":
+			v := next(&i)
+			if v != "connected" && v != "datagram" {
+				return whyValue
+			}
+			sets = append(sets, func() { sh.link(dev).set("IPoIB", "Mode", v, it) })
+		case "umcast":
+			v, ok := boolean(next(&i))
+			if !ok {
+				return whyValue
+			}
+			sets = append(sets, func() { sh.link(dev).set("IPoIB", "IgnoreUserspaceMulticastGroups", v, it) })
+		case "allmulticast":
+			v, ok := boolean(next(&i))
+			if !ok {
+				return whyValue
+			}
+			sets = append(sets, func() { sh.link(dev).set("Link", "AllMulticast", v, it) })
+		default:
+			if dev != "" {
+				return whyCommand
+			}
+			dev = w[i]
+		}
+	}
+	if bad != "" || !validName(dev) {
+		return whyCommand
+	}
+	if len(sets) == 0 {
+		it.unneeded("a link with a unit is brought up")
+	}
+	for _, f := range sets {
+		f()
+	}
+	return ""
+}
+
+func (sh *shell) ipLinkAdd(it *item, w []string) string {
+	parent, name, key, typ := "", "", "", ""
+	var inner [][2]string
+	for i := 0; i < len(w); i++ {
+		k := w[i]
+		switch k {
+		case "link", "name", "dev", "type", "pkey", "mode", "umcast", "mtu":
+			if i++; i >= len(w) {
+				return whyCommand
+			}
+			v := w[i]
+			switch k {
+			case "link":
+				parent = v
+			case "name", "dev":
+				name = v
+			case "type":
+				typ = v
+			case "pkey":
+				key = v
+			case "mode":
+				inner = append(inner, [2]string{"Mode", v})
+			case "mtu":
+				inner = append(inner, [2]string{"MTUBytes", v})
+			case "umcast":
+				b, ok := boolean(v)
+				if !ok {
+					return whyValue
+				}
+				inner = append(inner, [2]string{"IgnoreUserspaceMulticastGroups", b})
+			}
+		default:
+			if name != "" {
+				return whyCommand
+			}
+			name = k
+		}
+	}
+	k, ok := pkeyC(key)
+	if typ != "ipoib" || !validName(parent) || !validName(name) || !ok {
+		return whyCommand
+	}
+	sh.link(parent)
+	sh.im.children = append(sh.im.children, &child{parent, name, k, []*item{it}})
+	for _, x := range inner {
+		d := sh.link(name)
+		if x[0] == "MTUBytes" {
+			d.mtu(x[1], it)
+		} else {
+			d.set("IPoIB", x[0], x[1], it)
+		}
+	}
+	return ""
+}
+
+func (sh *shell) ipAddress(it *item, w []string) string {
+	dev, addr, label := sh.iface, "", ""
+	for i := 0; i < len(w); i++ {
+		switch {
+		case (w[i] == "dev" || w[i] == "label" || w[i] == "brd" || w[i] == "broadcast") && i+1 < len(w):
+			i++
+			switch {
+			case w[i-1] == "dev":
+				dev = w[i]
+			case w[i-1] == "label":
+				label = w[i]
+			case w[i] != "+":
+				return "a broadcast address of its own; write [Address] Broadcast="
+			}
+		case addr == "":
+			addr = w[i]
+		default:
+			return whyCommand
+		}
+	}
+	if !validName(dev) || addr == "" {
+		return whyCommand
+	}
+	if label != "" && label != dev {
+		sh.link(dev).section("Address", [][2]string{{"Address", addr}, {"Label", label}}, it)
+	} else {
+		sh.link(dev).address(addr, it)
+	}
+	return ""
+}
+
+func (sh *shell) ifconfig(it *item, w []string) string {
+	if len(w) < 2 {
+		return whyCommand
+	}
+	dev, addr, mask, mtu := w[0], "", "", ""
+	for i := 1; i < len(w); i++ {
+		switch {
+		case w[i] == "up":
+		case (w[i] == "mtu" || w[i] == "netmask") && i+1 < len(w):
+			i++
+			if w[i-1] == "mtu" {
+				mtu = w[i]
+			} else {
+				mask = w[i]
+			}
+		case addr == "" && strings.ContainsAny(w[i], ".:"):
+			addr = w[i]
+		default:
+			return whyCommand
+		}
+	}
+	if !validName(dev) {
+		return whyCommand
+	}
+	if mask != "" {
+		bits, ok := prefixOf(mask)
+		if !ok || addr == "" {
+			return whyValue
+		}
+		addr += "/" + bits
+	} else if addr != "" && !strings.Contains(addr, "/") {
+		return "an address without a netmask"
+	}
+	if addr != "" {
+		sh.link(dev).address(addr, it)
+	}
+	if mtu != "" {
+		sh.link(dev).mtu(mtu, it)
+	}
+	if addr == "" && mtu == "" {
+		it.unneeded("a link with a unit is brought up")
+	}
+	return ""
+}
+
+// route carries a command of net-tools over.
+func (sh *shell) route(it *item, w []string) string {
+	dst, mask, via, dev, metric := "", "", "", sh.iface, ""
+	if len(w) == 0 || w[0] != "add" {
+		return whyCommand
+	}
+	host := false
+	for i := 1; i < len(w); i++ {
+		switch {
+		case w[i] == "-net":
+		case w[i] == "-host":
+			host = true
+		case slices.Contains([]string{"netmask", "gw", "dev", "metric"}, w[i]) && i+1 < len(w):
+			i++
+			switch w[i-1] {
+			case "netmask":
+				mask = w[i]
+			case "gw":
+				via = w[i]
+			case "dev":
+				dev = w[i]
+			default:
+				metric = w[i]
+			}
+		case dst == "":
+			dst = w[i]
+		default:
+			return whyCommand
+		}
+	}
+	switch {
+	case dst == "default":
+	case mask != "":
+		bits, ok := prefixOf(mask)
+		if !ok {
+			return whyValue
+		}
+		dst += "/" + bits
+	case !host && !strings.Contains(dst, "/"):
+		return "a network without a netmask"
+	}
+	args := []string{dst}
+	if via != "" {
+		args = append(args, "via", via)
+	}
+	if metric != "" && metric != "0" {
+		args = append(args, "metric", metric)
+	}
+	_, dirs, why := ipRoute(args, false)
+	if why != "" {
+		return why
+	}
+	if !validName(dev) {
+		return "a route that names no interface"
+	}
+	sh.link(dev).route(dirs, it)
+	return ""
+}

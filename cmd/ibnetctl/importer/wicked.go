@@ -1,0 +1,273 @@
+package importer
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// wickedIdle are keys of SUSE's ifcfg that a unit needs nothing for, and why.
+var wickedIdle = map[string]string{
+	"NAME": "a name for people", "NETWORK": "it follows from the address", "USERCONTROL": "who may control the link", "IPOIB": "the unit says it by its sections",
+	"INTERFACETYPE": "the unit says it by its sections", "BROADCAST": "it follows from the address", "UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
+	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "said by the address", "NETMASK": "said by the address", "LINK_REQUIRED": "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes", "DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
+	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "there is no IPv4 probing here", "SEND_GRATUITOUS_ARP": "there is no IPv4 probing here",
+}
+
+// wicked reads SUSE's /etc/sysconfig/network: ifcfg-*, ifroute-* and routes
+// (ifcfg(5), ifcfg-ipoib(5) and routes(5) of wicked).
+func (im *importer) wicked(files []*file) {
+	links := map[string]*draft{}
+	var routes []*file
+	for _, f := range files {
+		base := path.Base(f.path)
+		if strings.HasPrefix(base, "ifroute-") || base == "routes" {
+			routes = append(routes, f)
+			continue
+		}
+		if d := im.wickedLink(f); d != nil {
+			links[d.link] = d
+		}
+	}
+	for _, f := range routes {
+		im.wickedRoutes(f, links)
+	}
+}
+
+func (im *importer) wickedLink(f *file) *draft {
+	v := assignments(f, hash)
+	link := strings.TrimPrefix(path.Base(f.path), "ifcfg-")
+	isOne := isIB(link)
+	if x := v.by["IPOIB"]; x != nil {
+		isOne = yes(x.value)
+	}
+	if !isOne && v.by["IPOIB_DEVICE"] == nil && v.by["IPOIB_MODE"] == nil {
+		f.refuse(whyNotIB)
+		return nil
+	}
+	if !validName(link) {
+		f.refuse(fmt.Sprintf("%q is %s", link, whyName))
+		return nil
+	}
+	if m := v.get("MASTER_DEVICE"); m != "" {
+		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that makes that", link, m))
+		return nil
+	}
+	// The child is said by the name, and the variables have precedence.
+	parent, key, isChild := keyOfName(link)
+	from := v.items("IPOIB_DEVICE", "IPOIB_PKEY", "ETHERDEVICE")
+	if dev := v.get("IPOIB_DEVICE") + v.get("ETHERDEVICE"); dev != "" {
+		parent = dev
+	}
+	if pk := v.get("IPOIB_PKEY"); pk != "" {
+		k, ok := pkeyHex(pk)
+		if !ok {
+			f.refuse("IPOIB_PKEY= is not a P_Key (hexadecimal, 0001 to ffff, not 8000)")
+			return nil
+		}
+		if why := disagrees(link, k, "IPOIB_PKEY="+pk); why != "" {
+			v.by["IPOIB_PKEY"].left(why)
+		}
+		key, isChild = k, true
+	}
+	if len(from) > 0 && (!isChild || !validName(parent)) {
+		f.refuse("IPOIB_DEVICE= and IPOIB_PKEY= make a P_Key interface together, and one is missing")
+		return nil
+	}
+	d := im.profile("wicked", link, f)
+	d.rule = "wicked has one file for a link"
+	if isChild {
+		if len(from) == 0 {
+			from = []*item{f.whole}
+		}
+		d.child = &child{parent, link, key, from}
+	}
+	for _, a := range v.list {
+		im.wickedKey(d, v, a)
+	}
+	im.note("wicked must release %s: STARTMODE=off in %s, or move the file away; then wicked ifdown %s", link, f.path, link)
+	return d
+}
+
+// wickedSuffix splits IPADDR_1 into IPADDR and _1; the suffix may be any word.
+func wickedSuffix(key string) (base, suffix string) {
+	for _, b := range []string{"IPADDR", "PREFIXLEN", "NETMASK", "BROADCAST", "LABEL", "SCOPE", "REMOTE_IPADDR"} {
+		if rest, ok := strings.CutPrefix(key, b); ok {
+			return b, rest
+		}
+	}
+	return key, ""
+}
+
+func (im *importer) wickedKey(d *draft, v variables, a *variable) {
+	base, suffix := wickedSuffix(a.key)
+	switch {
+	case base == "IPADDR":
+		im.wickedAddress(d, v, a, suffix)
+	case (base == "PREFIXLEN" || base == "NETMASK" || base == "BROADCAST") && v.by["IPADDR"+suffix] != nil:
+		if !slices.ContainsFunc(v.items("IPADDR"+suffix), func(it *item) bool { return it == a.item }) && a.idle == "" {
+			a.unneeded("said by the address")
+		}
+	case base == "LABEL", base == "SCOPE", base == "REMOTE_IPADDR":
+		if v.by["IPADDR"+suffix] == nil {
+			a.left("there is no address for it")
+		}
+	case a.key == "IPOIB_DEVICE", a.key == "IPOIB_PKEY":
+	case a.key == "ETHERDEVICE":
+	case a.key == "IPOIB_MODE":
+		if a.value != "connected" && a.value != "datagram" {
+			a.left(whyValue)
+			return
+		}
+		d.mode(a.value, a.item)
+	case a.key == "IPOIB_UMCAST":
+		// The kernel's umcast, whose sense the key has as well.
+		d.set("IPoIB", "IgnoreUserspaceMulticastGroups", map[string]string{"allowed": "yes", "disallowed": "no"}[a.value], a.item)
+	case a.key == "MTU":
+		if a.value == "" || a.value == "0" {
+			a.unneeded("the default")
+			return
+		}
+		d.mtu(a.value, a.item)
+	case a.key == "STARTMODE":
+		switch a.value {
+		case "auto", "hotplug", "nfsroot", "onboot", "on", "boot", "ifplugd":
+			a.unneeded("a link with a unit is brought up")
+		case "manual", "off":
+			d.set("Link", "ActivationPolicy", "manual", a.item)
+		default:
+			a.left(whyValue)
+		}
+	case a.key == "BOOTPROTO":
+		switch a.value {
+		case "static", "none", "":
+			a.unneeded("addresses are said one by one")
+		default:
+			d.otherIP = whyDHCP
+			a.left(whyDHCP)
+		}
+	case a.key == "LLADDR":
+		a.left("a hardware address to be set; of an IPoIB address [Link] GUID= sets the last 8 bytes")
+	case a.key == "ETHTOOL_OPTIONS":
+		a.left("an ethtool command; write a systemd.link(5) file or a service for it")
+	case a.key == "ZONE":
+		a.left("a firewall zone; firewall-cmd --permanent --zone=" + a.value + " --add-interface=" + d.link + " sets it")
+	case a.key == "PRE_UP_SCRIPT" || strings.HasSuffix(a.key, "_SCRIPT"):
+		a.left(whyCommand)
+	case wickedIdle[a.key] != "":
+		a.unneeded(wickedIdle[a.key])
+	case a.value == "":
+		a.unneeded("it is empty")
+	}
+}
+
+func (im *importer) wickedAddress(d *draft, v variables, a *variable, suffix string) {
+	if a.value == "" {
+		a.unneeded("it is empty")
+		return
+	}
+	addr := a.value
+	from := []*item{a.item}
+	if !strings.Contains(addr, "/") {
+		p, m := v.by["PREFIXLEN"+suffix], v.by["NETMASK"+suffix]
+		bits := ""
+		switch {
+		case p != nil:
+			bits, from = p.value, append(from, p.item)
+		case m != nil:
+			from = append(from, m.item)
+			bits, _ = prefixOf(m.value)
+		case strings.Contains(addr, ":"):
+			bits = "128"
+		default:
+			a.left("there is no PREFIXLEN or NETMASK for it")
+			return
+		}
+		addr += "/" + bits
+	}
+	if !plainAddress(addr) {
+		for _, it := range from {
+			it.left(whyValue)
+		}
+		return
+	}
+	dirs := [][2]string{{"Address", addr}}
+	for k, key := range map[string]string{"LABEL": "Label", "SCOPE": "Scope", "REMOTE_IPADDR": "Peer"} {
+		if x := v.by[k+suffix]; x != nil && x.value != "" {
+			val := x.value
+			if k == "LABEL" {
+				val = d.link + ":" + val
+			}
+			dirs = append(dirs, [2]string{key, val})
+			from = append(from, x.item)
+		}
+	}
+	if len(dirs) == 1 {
+		d.address(addr, from...)
+		return
+	}
+	slices.SortFunc(dirs[1:], func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	d.section("Address", dirs, from...)
+}
+
+func plainAddress(s string) bool {
+	_, err := prefix(s)
+	return err == nil
+}
+
+// wickedRoutes reads lines of DESTINATION GATEWAY NETMASK INTERFACE [TYPE|OPTION
+// VALUE...], where - says nothing.
+func (im *importer) wickedRoutes(f *file, links map[string]*draft) {
+	own, isOwn := strings.CutPrefix(path.Base(f.path), "ifroute-")
+	if isOwn && links[own] == nil {
+		f.refuse(map[bool]string{true: "no file says what the link " + own + " is: import ifcfg-" + own + " with it", false: whyNotIB}[isIB(own)])
+		return
+	}
+	for _, it := range f.content(hash) {
+		w := strings.Fields(it.text)
+		col := func(i int) string {
+			if i < len(w) && w[i] != "-" {
+				return w[i]
+			}
+			return ""
+		}
+		link := col(3)
+		if link == "" && isOwn {
+			link = own
+		}
+		d := links[link]
+		if d == nil {
+			it.left("a route over a link that is not an InfiniBand link of these files")
+			continue
+		}
+		dst := col(0)
+		if mask := col(2); mask != "" {
+			bits, ok := prefixOf(mask)
+			if !ok {
+				it.left(whyValue)
+				continue
+			}
+			dst += "/" + bits
+		}
+		args := []string{dst}
+		if gw := col(1); gw != "" {
+			args = append(args, "via", gw)
+		}
+		if len(w) > 4 {
+			rest := w[4:]
+			if slices.Contains(routeTypes, rest[0]) {
+				args = append([]string{rest[0]}, args...)
+				rest = rest[1:]
+			}
+			args = append(args, rest...)
+		}
+		_, dirs, why := ipRoute(args, false)
+		if why != "" {
+			it.left(why)
+			continue
+		}
+		d.source(f)
+		d.route(dirs, it)
+	}
+}

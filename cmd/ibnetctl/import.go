@@ -133,7 +133,8 @@ func (a *app) importHost(sources []importer.Source) importer.Host {
 }
 
 func (a *app) importCmd() *cobra.Command {
-	var write, lines bool
+	var write, lines, check bool
+	var from string
 	c := &cobra.Command{
 		Use: "import [FILE...]", Short: "turn other tools' configuration into unit files",
 		Long: `Reads what other tools say about InfiniBand links: RHEL's ifcfg-* with route-*
@@ -150,18 +151,36 @@ and not read. Where two files are for one link, the one that their tool would us
 is taken and what the others say is listed.
 
 Nothing of the other tool is changed; --write puts the units into
-/etc/systemd/network.`,
+/etc/systemd/network.
+
+--check writes nothing and compares: what runs now, as the other tool left it,
+beside what the imported units would do. For each link it prints what the unit
+would change, what it cannot have, and what the link has that the unit does not
+say. It exits 0 if there is nothing of all that, and 1 if there is.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case check && write:
+				return fail(exitUsage, "--check writes nothing: give it without --write")
+			case check && a.root != "" && from == "":
+				return fail(exitUsage, "--check compares with the running system: give it without --root, or with --from=FILE")
+			case from != "" && !check:
+				return fail(exitUsage, "--from is for --check")
+			}
 			sources, err := a.importSources(args)
 			if err != nil {
 				return err
 			}
 			r := importer.Import(a.importHost(sources), sources)
+			if check {
+				return a.importCheck(cmd.Context(), r, sources, from)
+			}
 			return a.imported(r, sources, write, lines)
 		},
 	}
 	c.Flags().BoolVar(&write, "write", false, "write the units to /etc/systemd/network instead of printing them")
 	c.Flags().BoolVar(&lines, "lines", false, "list what became of every line of the files")
+	c.Flags().BoolVar(&check, "check", false, "compare what runs now with what the units would do; write nothing")
+	c.Flags().StringVar(&from, "from", "", "with --check, compare with the system recorded in `FILE` (ibnetctl capture)")
 	return c
 }
 

@@ -80,9 +80,32 @@ type Verify struct {
 type Import struct {
 	Schema int             `json:"schema"`
 	Units  []ImportedUnit  `json:"units"`
-	Left   []importer.Left `json:"left"`  // what could not be carried over
-	Notes  []string        `json:"notes"` // what is still to be done by hand
-	Lines  []importer.Line `json:"lines"` // what became of every line of the files
+	Left   []importer.Left `json:"left"`            // what could not be carried over
+	Notes  []string        `json:"notes"`           // what is still to be done by hand
+	Lines  []importer.Line `json:"lines"`           // what became of every line of the files
+	Check  *ImportCheck    `json:"check,omitempty"` // with --check
+}
+
+// ImportCheck is what runs now beside what imported units would do.
+type ImportCheck struct {
+	Same  bool          `json:"same"`
+	Links []CheckedLink `json:"links"`
+	// Others are changes to links that do not exist yet.
+	Others []Step `json:"others,omitempty"`
+	// Unmatched are units for no link or port of this host, Unclaimed the IPoIB
+	// links that no unit is for.
+	Unmatched []string `json:"unmatched"`
+	Unclaimed []string `json:"unclaimed"`
+}
+
+// CheckedLink is a link and the imported unit that applies to it.
+type CheckedLink struct {
+	Link    string         `json:"link"`
+	Unit    string         `json:"unit"`
+	Runs    string         `json:"runs"`    // its state in one line
+	Steps   []Step         `json:"steps"`   // what the unit would change
+	Blocked []link.Blocked `json:"blocked"` // what it cannot have
+	Unsaid  []string       `json:"unsaid"`  // what the link has and the unit does not say
 }
 
 // ImportedUnit is one unit file.

@@ -17,6 +17,9 @@ const (
 	whyCommand = "a command; check whether a setting does the same"
 	whyNotIB   = "not an InfiniBand link"
 	whyName    = "not the name of an interface"
+	// What the parser of units says follows.
+	whyRefused = "a unit does not accept it: "
+	whyNoUnit  = "no unit is made for it: "
 	whyDHCP    = "there is no DHCP client here: the unit has no [Network] section, so that systemd-networkd or NetworkManager configures the IP part"
 )
 
@@ -267,16 +270,16 @@ func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
 			x, s := dirs[p.Pos.Line], secs[p.Pos.Line]
 			switch {
 			case p.Severity == units.Error || s == nil || s.name == "Match":
-				d.drop("no unit is made for it: " + p.Message)
+				d.drop(whyNoUnit + p.Message)
 				return Unit{}, false
 			case x == nil:
-				goneSec[s] = p.Message
+				goneSec[s] = whyRefused + p.Message
 			case tries > 0 && len(text) < 64<<10 && d.counts(u, x):
 				tries--
 				kept = append(kept, p)
 			default:
 				tries--
-				gone[x] = p.Message
+				gone[x] = whyRefused + p.Message
 				refused = x
 			}
 		}
@@ -316,7 +319,7 @@ func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
 			}
 		}
 	}
-	d.drop("no unit is made for it: its settings contradict each other")
+	d.drop(whyNoUnit + "its settings contradict each other")
 	return Unit{}, false
 }
 
@@ -325,7 +328,19 @@ func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
 func (d *draft) counts(u *units.Unit, x *directive) bool {
 	text, _, _ := d.render(x)
 	without, _ := units.VerifyFile(d.file(), []byte(text))
-	return u != nil && (without == nil || !reflect.DeepEqual(u.Settings(), without.Settings()))
+	return u != nil && (without == nil || !reflect.DeepEqual(settings(u), settings(without)))
+}
+
+// settings is what a unit says, without the headers of sections that say nothing
+// by themselves.
+func settings(u *units.Unit) []units.Setting {
+	return slices.DeleteFunc(u.Settings(), func(s units.Setting) bool {
+		switch s.Section {
+		case "Partition", "Address", "Route", "RoutingPolicyRule":
+			return false
+		}
+		return s.Key == ""
+	})
 }
 
 // sweep removes directives, and reports them if there is a reason.

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/cmd/ibnetctl/importer"
+	"ibnetworkd/daemon"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// importCheck compares what runs now with what imported units would do, on the
+// live system or, if from is not empty, on a recorded one. It changes nothing.
+func (a *app) importCheck(ctx context.Context, r importer.Result, sources []importer.Source, from string) error {
+	if len(r.Units) == 0 {
+		a.importRest(r, false)
+		return noUnits(sources)
+	}
+	m := memFS{}
+	names := map[string]bool{}
+	for _, u := range r.Units {
+		m.add(u.Name, u.Text)
+		names[u.Name] = true
+	}
+	own := []units.Root{{Path: units.Dirs[0], FS: m}}
+	var sys *system
+	if from != "" {
+		was, c, err := readCapture(from, "")
+		if err != nil {
+			return err
+		}
+		sys = newSystem(released(was.snap), units.Load(append(own, capturedRoots(c.Units)...)), was.record)
+	} else {
+		set := units.Load(append(own, a.roots()...))
+		snap, err := daemon.Observe("/", set)
+		if err != nil {
+			return err
+		}
+		now, err := a.observe(ctx)
+		if err != nil {
+			return err
+		}
+		sys = newSystem(released(snap), set, now.record)
+	}
+	form := importForm(r)
+	form.Check = checkImport(sys, names)
+	if a.json {
+		if err := a.emit(form); err != nil {
+			return err
+		}
+	} else {
+		a.printCheck(form.Check)
+	}
+	if n := len(r.Left); n > 0 {
+		fmt.Fprintf(a.err, "%d %s not carried over: ibnetctl import lists %s\n", n, plural(n, "line is", "lines are"), plural(n, "it", "them"))
+	}
+	if !form.Check.Same {
+		fmt.Fprintln(a.err, "What runs now is not what the imported units say.")
+		return &exitError{code: exitFailure}
+	}
+	fmt.Fprintln(a.err, "What runs now is what the imported units say.")
+	return nil
+}
+
+// released is a snapshot in which the other tools have released their links: the
+// import is meant to take the links over from them.
+func released(s *link.Snapshot) *link.Snapshot {
+	out := *s
+	out.Links = slices.Clone(s.Links)
+	for i := range out.Links {
+		out.Links[i].OtherManagers = nil
+		out.Links[i].Udev.ManagedBy = ""
+	}
+	return &out
+}
+
+// checkImport compares each link with the imported unit that applies to it.
+func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
+	out := &answer.ImportCheck{Same: true, Links: []answer.CheckedLink{}, Unmatched: []string{}, Unclaimed: []string{}}
+	used := map[string]bool{}
+	var rules []link.Rule
+	for _, u := range sys.set.Units {
+		rules = append(rules, link.WantedRules(u)...)
+	}
+	for i := range sys.snap.Links {
+		l := &sys.snap.Links[i]
+		u := sys.result.Units[l.Index]
+		if u == nil || !names[u.Name] {
+			if u == nil && l.IPoIB != nil && !partitionOf(sys, l) {
+				out.Unclaimed = append(out.Unclaimed, l.Name)
+			}
+			continue
+		}
+		used[u.Name] = true
+		c := answer.CheckedLink{Link: l.Name, Unit: u.Name, Runs: stateLine(l), Steps: []answer.Step{}, Blocked: []link.Blocked{}, Unsaid: unsaid(sys, l, u, rules)}
+		for _, s := range sys.result.Plan.Steps {
+			if of := s.Op.Target(); of.Link == l.Name || of.Link == "" && s.Unit == u.Path && of.IBDevice == l.IBDevice && of.Port == l.Port {
+				c.Steps = append(c.Steps, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit})
+			}
+		}
+		for _, b := range sys.result.Plan.Blocked {
+			if b.On.Link == l.Name || b.On.Link == "" && b.Unit == u.Path {
+				c.Blocked = append(c.Blocked, b)
+			}
+		}
+		out.Same = out.Same && len(c.Steps)+len(c.Blocked)+len(c.Unsaid) == 0
+		out.Links = append(out.Links, c)
+	}
+	for i := range sys.snap.Devices {
+		for j := range sys.snap.Devices[i].Ports {
+			if u := link.UnitOfPort(sys.snap, sys.set, &sys.snap.Devices[i], &sys.snap.Devices[i].Ports[j]); u != nil {
+				used[u.Name] = true
+			}
+		}
+	}
+	for _, u := range sys.set.Units {
+		// A unit for every link that has none of its own need not match one.
+		if names[u.Name] && !used[u.Name] && !strings.HasPrefix(u.Name, "90-") {
+			out.Unmatched = append(out.Unmatched, u.Name)
+			out.Same = false
+		}
+	}
+	// Steps for a link that does not exist yet, such as a P_Key child.
+	for _, s := range sys.result.Plan.Steps {
+		of := s.Op.Target()
+		if names[s.Unit[strings.LastIndexByte(s.Unit, '/')+1:]] && !slices.ContainsFunc(out.Links, func(c answer.CheckedLink) bool {
+			return slices.ContainsFunc(c.Steps, func(x answer.Step) bool { return x.Command == s.Op.String() })
+		}) {
+			out.Others = append(out.Others, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit})
+			out.Same = false
+		}
+	}
+	return out
+}
+
+// partitionOf reports whether a unit makes the P_Key child l.
+func partitionOf(sys *system, l *link.Link) bool {
+	u := sys.result.Units[l.Parent]
+	return u != nil && l.IsChild() && slices.ContainsFunc(u.Partitions, func(p units.Partition) bool { return p.PartitionKey.V.Base() == l.IPoIB.PKey.Base() })
+}
+
+// stateLine is the state of a link in one line.
+func stateLine(l *link.Link) string {
+	var w []string
+	if l.IPoIB != nil {
+		w = append(w, "mode "+l.IPoIB.Mode.String())
+	}
+	w = append(w, fmt.Sprintf("mtu %d", l.MTU))
+	for _, x := range l.Addresses {
+		if !x.Prefix.Addr().IsLinkLocalUnicast() {
+			w = append(w, x.Prefix.String())
+		}
+	}
+	for _, x := range l.Routes {
+		if lasting(x) {
+			w = append(w, "route "+routeText(x))
+		}
+	}
+	return strings.Join(w, ", ")
+}
+
+// Origins of routes that no configuration made (rtnetlink.h).
+const (
+	protoRedirect = 1
+	protoKernel   = 2
+	protoRA       = 9
+	protoDHCP     = 16
+	tableMain     = 254
+	tableLocal    = 255
+)
+
+// lasting reports a route that somebody configured.
+func lasting(r link.Route) bool {
+	switch r.Protocol {
+	case protoRedirect, protoKernel, protoRA, protoDHCP:
+		return false
+	}
+	return r.Table != tableLocal
+}
+
+func routeText(r link.Route) string {
+	s := r.Dst.String()
+	if r.Gateway.IsValid() {
+		s += " via " + r.Gateway.String()
+	}
+	if r.Table != 0 && r.Table != tableMain {
+		s += fmt.Sprintf(" table %d", r.Table)
+	}
+	return s
+}
+
+// unsaid lists what a link has that its unit does not say: it stays while the
+// link exists, and is missing after the next start of the host.
+func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []string {
+	out := []string{}
+	var part *units.Partition
+	if parent := sys.result.Units[l.Parent]; parent != nil && l.IsChild() {
+		for i := range parent.Partitions {
+			if parent.Partitions[i].PartitionKey.V.Base() == l.IPoIB.PKey.Base() {
+				part = &parent.Partitions[i]
+			}
+		}
+	}
+	if x := l.IPoIB; x != nil {
+		if x.Mode == link.ModeConnected && !u.IPoIB.Mode.Set && (part == nil || !part.Mode.Set) {
+			out = append(out, "mode connected")
+		}
+		if x.IgnoreUserspaceMulticast && !u.IPoIB.IgnoreUserspaceMulticastGroups.Set && (part == nil || !part.IgnoreUserspaceMulticastGroups.Set) {
+			out = append(out, "umcast 1")
+		}
+		// What the kernel chooses by itself follows from the fabric.
+		if l.MTU > ib.MTU4096.IPoIBDatagram() && !u.Link.MTUBytes.Set && (part == nil || !part.MTUBytes.Set) {
+			out = append(out, fmt.Sprintf("mtu %d", l.MTU))
+		}
+		for _, c := range sys.snap.Children(l.Index) {
+			if c.IPoIB != nil && !partitionOf(sys, c) {
+				out = append(out, fmt.Sprintf("P_Key child %s (%s)", c.Name, c.IPoIB.PKey))
+			}
+		}
+	}
+	if !u.ConfiguresIP() {
+		return out
+	}
+	for _, a := range l.Addresses {
+		if a.Prefix.Addr().IsLinkLocalUnicast() || a.Valid != link.Forever && a.Valid != 0 ||
+			slices.ContainsFunc(u.Addresses, func(x units.Address) bool { return x.Address.V == a.Prefix }) {
+			continue
+		}
+		out = append(out, "address "+a.Prefix.String())
+	}
+	for _, r := range l.Routes {
+		if lasting(r) && !slices.ContainsFunc(u.Routes, func(x units.Route) bool { return saysRoute(&x, r) }) {
+			out = append(out, "route "+routeText(r))
+		}
+	}
+	for _, r := range sys.snap.Rules {
+		mine := r.IIF == l.Name || r.OIF == l.Name || slices.ContainsFunc(l.Addresses, func(a link.Address) bool {
+			return r.From.IsValid() && r.From.Bits() > 0 && r.From.Contains(a.Prefix.Addr())
+		})
+		if mine && r.Protocol != protoKernel && !slices.ContainsFunc(rules, func(x link.Rule) bool { return r.Fits(x) || x.Fits(r) }) {
+			out = append(out, "rule "+r.String())
+		}
+	}
+	return out
+}
+
+// saysRoute reports whether a unit's route is the one that runs.
+func saysRoute(x *units.Route, r link.Route) bool {
+	dst := x.Destination.V
+	if !x.Destination.Set {
+		dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if x.Is6() {
+			dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+	}
+	return dst.Masked() == r.Dst && (!x.Gateway.Set || x.Gateway.V == r.Gateway) && x.Table.Or(tableMain) == r.Table
+}
+
+func (a *app) printCheck(c *answer.ImportCheck) {
+	for _, l := range c.Links {
+		word, style := "same", good
+		if len(l.Steps)+len(l.Blocked)+len(l.Unsaid) > 0 {
+			word, style = "differs", bad
+		}
+		fmt.Fprintf(a.out, "%s (%s): %s\n  runs: %s\n", l.Link, l.Unit, a.paint(style, word), l.Runs)
+		for _, s := range l.Steps {
+			fmt.Fprintln(a.out, "  the unit would do:", s.Command)
+		}
+		for _, b := range l.Blocked {
+			what := b.Reason.Text
+			if b.Op != "" {
+				what = b.Op + ": " + what
+			}
+			fmt.Fprintln(a.out, "  the unit cannot have:", what)
+		}
+		for _, s := range l.Unsaid {
+			fmt.Fprintln(a.out, "  not in the unit:", s)
+		}
+	}
+	for _, s := range c.Others {
+		fmt.Fprintf(a.out, "%s: would do: %s\n", s.Unit[strings.LastIndexByte(s.Unit, '/')+1:], s.Command)
+	}
+	for _, u := range c.Unmatched {
+		fmt.Fprintf(a.out, "%s: matches no link or port of this host\n", u)
+	}
+	for _, l := range c.Unclaimed {
+		fmt.Fprintf(a.out, "%s: no unit is for it\n", l)
+	}
+}

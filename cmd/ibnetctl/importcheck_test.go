@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+)
+
+// migrating is a host as NetworkManager left it: ib0 in connected mode with an
+// address, a route and a P_Key child.
+func migrating(t *testing.T) *link.Snapshot {
+	hw, err := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := link.FlagMulti | link.FlagUp | link.FlagLowerUp
+	return &link.Snapshot{Schema: link.SnapshotSchema,
+		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []link.Port{{
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300000001, LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff, 0x8001},
+		}}}},
+		Links: []link.Link{
+			{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 65520, MaxMTU: 65520, HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: link.ModeConnected},
+				IBDevice: "mlx5_0", Port: 1, OtherManagers: []string{"NetworkManager"},
+				Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24"), Broadcast: netip.MustParseAddr("10.0.0.255"), Label: "ib0", Flags: 0x80, Valid: link.Forever, Preferred: link.Forever}},
+				Routes: []link.Route{
+					{Dst: netip.MustParsePrefix("10.0.0.0/24"), PrefSrc: netip.MustParseAddr("10.0.0.1"), Table: 254, Type: 1, Scope: 253, Protocol: 2},
+					{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("10.0.0.9"), Table: 254, Type: 1, Protocol: 4},
+				}},
+			{Index: 5, Name: "ib0.8001", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 2044, MaxMTU: 65520, HWAddr: hw, Parent: 4, IPoIB: &link.IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1},
+		}}
+}
+
+func TestImportCheck(t *testing.T) {
+	const (
+		ib0   = "DEVICE=ib0\nTYPE=InfiniBand\nCONNECTED_MODE=yes\nMTU=65520\nIPADDR=10.0.0.1\nPREFIX=24\n"
+		child = "DEVICE=ib0.8001\nTYPE=InfiniBand\nPKEY=yes\nPKEY_ID=0x8001\nPHYSDEV=ib0\n"
+		route = "10.9.0.0/16 via 10.0.0.9\n"
+	)
+	for _, tt := range []struct {
+		name  string
+		files map[string]string
+		code  int
+		want  []string
+		not   []string
+	}{
+		{"same", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child, "route-ib0": route}, exitOK,
+			[]string{"ib0 (10-ib0.ibnetwork): same", "runs: mode connected, mtu 65520, 10.0.0.1/24, route 10.9.0.0/16 via 10.0.0.9", "ib0.8001 (10-ib0.8001.ibnetwork): same", "What runs now is what"}, []string{"differs", "would do"}},
+		{"a route is forgotten", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child}, exitFailure,
+			[]string{"ib0 (10-ib0.ibnetwork): differs", "not in the unit: route 10.9.0.0/16 via 10.0.0.9"}, []string{"would do"}},
+		{"another address", map[string]string{"ifcfg-ib0": strings.Replace(ib0, "10.0.0.1", "10.0.0.2", 1), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
+			[]string{"would do: ip address add 10.0.0.2/24", "not in the unit: address 10.0.0.1/24"}, nil},
+		{"no mode", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes\n", "", "MTU=65520\n", "").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
+			[]string{"not in the unit: mode connected", "not in the unit: mtu 65520"}, nil},
+		{"no child", map[string]string{"ifcfg-ib0": ib0, "route-ib0": route}, exitFailure,
+			[]string{"not in the unit: P_Key child ib0.8001 (0x8001)", "ib0.8001: no unit is for it"}, nil},
+		{"another link", map[string]string{"ifcfg-ib7": strings.ReplaceAll(ib0, "ib0", "ib7")}, exitFailure,
+			[]string{"10-ib7.ibnetwork: matches no link or port of this host", "ib0: no unit is for it"}, nil},
+		{"datagram", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes", "CONNECTED_MODE=no", "65520", "2044").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
+			[]string{"would do:", "datagram"}, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			text, err := json.Marshal(capture{Schema: captureSchema, Version: "x", Snapshot: migrating(t), Units: []capturedUnit{}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := filepath.Join(dir, "host.json")
+			args := []string{"import", "--check", "--from", from}
+			if err := os.WriteFile(from, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for n, text := range tt.files {
+				p := filepath.Join(dir, n)
+				if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				args = append(args, p)
+			}
+			var out bytes.Buffer
+			if code := run(context.Background(), args, strings.NewReader(""), &out, &out); code != tt.code {
+				t.Errorf("exit %d, want %d", code, tt.code)
+			}
+			for _, w := range tt.want {
+				if !strings.Contains(out.String(), w) {
+					t.Errorf("no %q", w)
+				}
+			}
+			for _, w := range tt.not {
+				if strings.Contains(out.String(), w) {
+					t.Errorf("%q", w)
+				}
+			}
+			if t.Failed() {
+				t.Log(out.String())
+			}
+			var js, errw bytes.Buffer
+			run(context.Background(), append(args, "--json"), strings.NewReader(""), &js, &errw)
+			var form answer.Import
+			if err := json.Unmarshal(js.Bytes(), &form); err != nil || form.Check == nil || form.Check.Same != (tt.code == exitOK) {
+				t.Errorf("%v: %s", err, js.String())
+			}
+			if files, _ := os.ReadDir(dir); len(files) != len(tt.files)+1 {
+				t.Errorf("%d files", len(files))
+			}
+		})
+	}
+	for _, args := range [][]string{{"--check", "--write", "x"}, {"--from", "x", "x"}, {"--check", "--root", t.TempDir(), "x"}} {
+		var out bytes.Buffer
+		if code := run(context.Background(), append([]string{"import"}, args...), strings.NewReader(""), &out, &out); code != exitUsage {
+			t.Errorf("%q: exit %d: %s", args, code, out.String())
+		}
+	}
+}

@@ -290,7 +290,7 @@ func (o *Observer) lookRDMA(s *link.Snapshot) error {
 
 func (o *Observer) device(d rdmanl.Device) link.Device {
 	x := link.Device{Name: d.Name, Index: d.Index, NodeGUID: d.NodeGUID, SysGUID: d.SysImageGUID, Firmware: d.FWVersion,
-		NodeType: map[uint8]string{1: "CA", 2: "switch", 3: "router", 4: "RNIC"}[d.NodeType]}
+		Protocol: d.Protocol, NodeType: map[uint8]string{1: "CA", 2: "switch", 3: "router", 4: "RNIC"}[d.NodeType]}
 	// A device that goes away while it is read is one without details.
 	dir := "/sys/class/infiniband/" + d.Name
 	x.BoardID, x.NodeDesc = o.text(dir+"/board_id"), o.text(dir+"/node_desc")

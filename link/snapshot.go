@@ -53,6 +53,7 @@ type Device struct {
 	NodeGUID ib.GUID `json:"node_guid"`
 	SysGUID  ib.GUID `json:"sys_image_guid,omitempty"`
 	NodeType string  `json:"node_type,omitempty"` // CA, RNIC, switch, router
+	Protocol string  `json:"protocol,omitempty"`  // RDMA netlink's: ib, opa, roce, iw; empty before Linux 5.2
 	BoardID  string  `json:"board_id,omitempty"`
 	Firmware string  `json:"firmware,omitempty"`
 	Driver   string  `json:"driver,omitempty"` // of the parent device

@@ -103,6 +103,17 @@ func (d *decider) decide() Decision {
 		}
 		d.forget()
 		return d.wait(PhaseOff, time.Time{}, "%v needs no subnet manager: its link layer is %v", p, p.LinkLayer)
+	case p.Barred != BarNone && (running && p.Barred > BarUnknown || pol.Manage != ManageNo || w.Hand == HandStart):
+		dec := d.barred()
+		switch {
+		case running && p.Barred > BarUnknown:
+			return d.stop("%s", dec.Reason)
+		case running:
+			return d.running()
+		case p.Barred > BarUnknown:
+			d.forget()
+		}
+		return dec
 	case w.Hand == HandStop:
 		if running {
 			return d.stop("stopped by hand")
@@ -119,7 +130,7 @@ func (d *decider) decide() Decision {
 			}
 			due := d.m.UnitGoneSince.Add(UnitGrace)
 			if d.in.Now.Before(due) {
-				return d.wait(PhaseMaster, due, "no unit asks for a subnet manager on %v any more: it is stopped if that lasts %v", p, UnitGrace)
+				return d.wait(d.role(), due, "no unit asks for a subnet manager on %v any more: it is stopped if that lasts %v", p, UnitGrace)
 			}
 			return d.stop("no unit asks for a subnet manager on %v any more", p)
 		}
@@ -148,10 +159,15 @@ func (d *decider) running() Decision {
 	if in.Now.Sub(in.Worker.Since) >= Healthy {
 		m.Failures = 0
 	}
-	if in.Worker.Stale {
+	switch {
+	case in.Files.Problem != "":
+		// Settings that name a bad file never end what works.
+	case in.Worker.Change == ChangeRestart:
 		dec := d.stop("the [SubnetManager] settings of %s have changed since it was started", pol.Unit)
 		m.Again = true
 		return dec
+	case in.Worker.Change == ChangeReload:
+		return Decision{Action: Reload, Phase: d.role(), Reason: fmt.Sprintf("the partitions or names of %s have changed", pol.Unit)}
 	}
 
 	if p.Phys != ib.PhysLinkUp && p.State != ib.PortActive {
@@ -172,10 +188,7 @@ func (d *decider) running() Decision {
 	if p.SMLID == 0 || p.SMLID == p.LID {
 		// Nobody else has configured the port: ours does, or is about to.
 		m.Foreign, m.ForeignSince = 0, time.Time{}
-		if p.State == ib.PortActive {
-			return d.wait(PhaseMaster, time.Time{}, "ours is master%s", handWords(byHand))
-		}
-		return d.wait(PhaseMaster, time.Time{}, "ours runs and configures the fabric; port %v is still %v", p, p.State)
+		return d.own()
 	}
 
 	// The port was configured by another.
@@ -237,6 +250,63 @@ func (d *decider) running() Decision {
 	return d.stop("%v has been master for %v", master, pol.StopDelay)
 }
 
+// role is the phase of a worker by its own word.
+func (d *decider) role() Phase {
+	said := d.in.Worker.Said
+	switch {
+	case said.Known && said.State == SMMaster:
+		return PhaseMaster
+	case said.Known && said.State == SMStandby:
+		return PhaseStandby
+	case said.Known:
+		return PhaseRunning
+	}
+	// opensm says nothing to systemd: what it answers to SMInfo counts.
+	if a, ok := d.lidAnswer(); ok {
+		if m, ok := a.Master(); ok && m.GUID == d.in.Port.GUID {
+			return PhaseMaster
+		}
+	}
+	return PhaseRunning
+}
+
+// own decides for a port that nobody but ours has configured. Who is master the
+// subnet manager says itself: that no other has left its LID on the port proves
+// nothing.
+func (d *decider) own() Decision {
+	in, p := d.in, d.in.Port
+	byHand := handWords(in.Worker.Hand == HandStart)
+	note := ""
+	if n := in.Worker.Said.Note; n != "" && in.Worker.Said.Known {
+		note = "; " + n
+	} else if f := in.Files.Problem; f != "" {
+		note = "; " + f + ": it runs on with what it has"
+	}
+	until, asked := time.Time{}, in.Worker.Said.Known || p.LID == 0
+	if !asked {
+		ans, known := d.lidAnswer()
+		wait := ServedInterval
+		if m, ok := ans.Master(); !ok || m.GUID != p.GUID {
+			wait = SilentInterval
+		}
+		if ans.Err != "" {
+			wait = BlockedInterval
+		}
+		if until = ans.At.Add(wait); !known || !in.Now.Before(until) {
+			return d.ask(AskLID, d.role(), "asking the subnet manager on %v whether it is master", p)
+		}
+	}
+	switch ph := d.role(); {
+	case ph == PhaseMaster && p.State == ib.PortActive:
+		return d.wait(ph, until, "ours is master%s%s", byHand, note)
+	case ph == PhaseMaster:
+		return d.wait(ph, until, "ours is master and configures the fabric; port %v is still %v%s", p, p.State, note)
+	case ph == PhaseStandby:
+		return d.wait(ph, until, "ours stands by for a master that has not configured port %v yet%s", p, note)
+	}
+	return d.wait(PhaseRunning, until, "ours runs and has not become master yet; port %v is %v%s", p, p.State, note)
+}
+
 // idle decides for a port whose worker does not run.
 func (d *decider) idle() Decision {
 	in, p, pol := d.in, d.in.Port, d.in.Policy
@@ -250,8 +320,19 @@ func (d *decider) idle() Decision {
 			return d.wait(PhaseStarting, due, "%s is being started", in.Worker.Unit)
 		}
 	}
+	if m.Failures > 0 && d.with() != m.FailedWith {
+		// Other settings, or another file, may do: at once, the delay was waited for.
+		m.Failures, m.LonelySince = 0, time.Unix(1, 0)
+		m.SilentLID, m.SilentSince = p.SMLID, time.Unix(1, 0)
+	}
 	if m.Failures > 0 {
 		if due := m.FailedAt.Add(BackOff(m.Failures)); in.Now.Before(due) {
+			if in.Worker.Refused {
+				dec := d.wait(PhaseNoQP0, due, "%s; it is tried again in %v", cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), BackOff(m.Failures))
+				d.in.Port.Barred = BarNoQP0
+				dec.Next = d.barred().Next
+				return dec
+			}
 			return d.wait(PhaseBackingOff, due, "%s failed (%s); attempt %d in %v",
 				in.Worker.Unit, cmp.Or(in.Worker.Result, "no reason given"), m.Failures+1, BackOff(m.Failures))
 		}
@@ -446,8 +527,14 @@ func (d *decider) countFailure() {
 	if w.State == WorkerFailed && w.Since.After(d.m.FailedAt) {
 		d.m.Failures++
 		d.m.FailedAt = w.Since
+		if d.m.FailedWith == "" {
+			d.m.FailedWith = d.with()
+		}
 	}
 }
+
+// with is what a worker is started with now.
+func (d *decider) with() string { return Settings(d.in.Policy) + "\n" + d.in.Files.Digest }
 
 // forget drops what was counted towards a start.
 func (d *decider) forget() {
@@ -465,7 +552,7 @@ func (d *decider) ask(q Question, ph Phase, format string, args ...any) Decision
 }
 
 func (d *decider) start(format string, args ...any) Decision {
-	d.m.StartedAt = d.in.Now
+	d.m.StartedAt, d.m.FailedWith = d.in.Now, d.with()
 	d.m.LonelySince, d.m.Again = time.Time{}, false
 	return Decision{Action: Start, Phase: PhaseStarting, Reason: fmt.Sprintf(format, args...)}
 }

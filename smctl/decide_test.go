@@ -21,7 +21,9 @@ func port(f func(*Port)) Port {
 }
 
 func TestDecide(t *testing.T) {
-	running := Worker{Unit: "ibnetsm@x.service", State: WorkerActive, Since: t0.Add(-time.Hour)}
+	running := Worker{Unit: "ibnetsm@x.service", State: WorkerActive, Since: t0.Add(-time.Hour), Said: Said{State: SMMaster, Known: true}}
+	silent := running // as opensm
+	silent.Said = Said{}
 	idle := Worker{Unit: "ibnetsm@x.service"}
 	initPort := port(func(p *Port) { p.State, p.LID, p.SMLID = ib.PortInit, 0, 0 })
 	foreign := port(func(p *Port) { p.SMLID = 3 })
@@ -38,7 +40,7 @@ func TestDecide(t *testing.T) {
 	low := autoPolicy
 	low.Priority = 15
 	hand := func(w Worker, h Hand) Worker { w.Hand = h; return w }
-	stale := func(w Worker) Worker { w.Stale = true; return w }
+	stale := func(w Worker) Worker { w.Change = ChangeRestart; return w }
 
 	tests := []struct {
 		name   string
@@ -79,6 +81,10 @@ func TestDecide(t *testing.T) {
 		{"OK always starts at once", Memory{}, always, initPort, Answer{}, idle, time.Time{}, Start, PhaseStarting, "Manage=always"},
 		{"OK always with a master", Memory{}, always, foreign, lid(0, master), running, time.Time{}, Wait, PhaseStandby, "stays as standby"},
 		{"OK master", Memory{}, autoPolicy, port(nil), Answer{}, running, time.Time{}, Wait, PhaseMaster, "ours is master"},
+		{"OK no word yet", Memory{}, autoPolicy, port(func(p *Port) { p.State, p.LID, p.SMLID = ib.PortInit, 0, 0 }), Answer{}, silent, time.Time{}, Wait, PhaseRunning, "not become master"},
+		{"OK no word: it is asked", Memory{}, autoPolicy, port(nil), Answer{}, silent, time.Time{}, Ask, PhaseRunning, "asking"},
+		{"OK no word: it does not answer", Memory{}, autoPolicy, port(nil), Answer{Question: AskLID, At: t0, LID: 7}, silent, time.Time{}, Wait, PhaseRunning, "not become master"},
+		{"OK no word: it answers", Memory{}, autoPolicy, port(nil), Answer{Question: AskLID, At: t0, LID: 7, SMs: []SMInfo{{GUID: 0x0002c903000abcde, LID: 7, State: SMMaster}}}, silent, time.Time{}, Wait, PhaseMaster, "ours is master"},
 		{"OK foreign master, not yet", Memory{}, autoPolicy, foreign, lid(0, master), running, time.Time{}, Wait, PhaseStandby, "stopped if that lasts"},
 		{"OK foreign master held", Memory{Foreign: 1, ForeignSince: t0.Add(-31 * time.Second)}, autoPolicy, foreign, lid(0, master), running, time.Time{}, Stop, PhaseStopping, "has been master"},
 		{"OK foreign master of lower rank that stays", Memory{Foreign: 1, ForeignSince: t0.Add(-time.Hour)}, low, foreign, lid(0, master), running, time.Time{}, Stop, PhaseStopping, "does not hand over"},
@@ -146,9 +152,10 @@ func FuzzDecide(f *testing.F) {
 			in := Input{Now: t0, HostStart: when(),
 				Policy: Policy{Manage: Manage(r.IntN(3)), StartDelay: time.Duration(r.IntN(5)) * time.Second, StopDelay: time.Duration(r.IntN(60)) * time.Second, Priority: uint8(r.IntN(16)), StopWhenForeignMaster: r.IntN(2) == 0},
 				Port: Port{GUID: ib.GUID(r.IntN(3)), Present: r.IntN(5) > 0, LinkLayer: ib.LinkLayer(r.IntN(3)), State: ib.PortState(r.IntN(6)), Phys: ib.PhysState(r.IntN(8)),
-					LID: ib.LID(r.IntN(3)), SMLID: ib.LID(r.IntN(3)), IsSM: r.IntN(4) == 0},
+					LID: ib.LID(r.IntN(3)), SMLID: ib.LID(r.IntN(3)), IsSM: r.IntN(4) == 0, Barred: Bar(max(r.IntN(14)-7, 0))},
+				Files:  Files{Problem: []string{"", "a.conf:1:2: no"}[r.IntN(2)], Digest: []string{"", "x"}[r.IntN(2)]},
 				Answer: Answer{Question: Question(r.IntN(3)), At: when(), LID: ib.LID(r.IntN(3))},
-				Worker: Worker{State: WorkerState(r.IntN(5)), Since: when(), Hand: Hand(r.IntN(3)), Stale: r.IntN(4) == 0}}
+				Worker: Worker{State: WorkerState(r.IntN(5)), Since: when(), Hand: Hand(r.IntN(3)), Change: Change(r.IntN(3)), Said: Said{State: SMState(r.IntN(4)), Known: r.IntN(2) == 0}}}
 			if r.IntN(2) == 0 {
 				in.Answer.SMs = []SMInfo{{GUID: ib.GUID(r.IntN(3)), Priority: uint8(r.IntN(16)), State: SMState(r.IntN(4))}}
 			}
@@ -159,6 +166,12 @@ func FuzzDecide(f *testing.F) {
 			}
 			if dec.Action == Wait && !dec.Until.IsZero() && !dec.Until.After(in.Now) {
 				t.Fatalf("waits for the past: %+v -> %+v", in, dec)
+			}
+			if (in.Port.Barred > BarUnknown || in.Port.Barred != BarNone && in.Worker.State != WorkerActive) && (dec.Action == Start || dec.Action == Ask || dec.Action == Reload) {
+				t.Fatalf("on a port that is barred: %+v -> %+v", in, dec)
+			}
+			if in.Files.Problem != "" && dec.Action == Stop && strings.Contains(dec.Reason, "settings") {
+				t.Fatalf("a bad file stops what works: %+v -> %+v", in, dec)
 			}
 			if dec.Action == Start && (in.Worker.State == WorkerActive || in.Worker.State == WorkerActivating) ||
 				dec.Action == Stop && in.Worker.State != WorkerActive {

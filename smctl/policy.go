@@ -1,6 +1,11 @@
 package smctl
 
-import "ibnetworkd/units"
+import (
+	"strconv"
+	"time"
+
+	"ibnetworkd/units"
+)
 
 // PolicyOf is what a unit asks for; nil, or a unit without [SubnetManager],
 // asks for nothing. Defaults are those of the unit file's documentation; a
@@ -21,6 +26,13 @@ func PolicyOf(u *units.Unit) Policy {
 		PartitionsFile: s.PartitionsFile.Or(""),
 		LMC:            s.LMC.Or(0),
 	}
+	p.KeyFile, p.NodeNameMap = s.KeyFile.Or(""), s.NodeNameMap.Or("")
+	p.MKeyProtect, p.Retries, p.Window = number(s.MKeyProtect), number(s.Retries), number(s.Window)
+	p.MKeyLease, p.Sweep, p.Timeout = span(s.MKeyLeaseSec), span(s.SweepSec), span(s.TimeoutSec)
+	p.QoS, p.Verbose = yes(s.QoS), yes(s.Verbose)
+	if s.PartitionEnforcement.Set {
+		p.Enforcement = s.PartitionEnforcement.V.String()
+	}
 	for i := range s.Partition {
 		p.Partitions += s.Partition[i].V + "\n"
 	}
@@ -35,4 +47,30 @@ func PolicyOf(u *units.Unit) Policy {
 	}
 	p.StopWhenForeignMaster = s.StopWhenForeignMaster.Or(p.Manage == ManageAuto)
 	return p
+}
+
+// The words of settings that a unit has; empty for those that it has not.
+
+func number(v units.Value[int]) string {
+	if !v.Set {
+		return ""
+	}
+	return strconv.Itoa(v.V)
+}
+
+func span(v units.Value[time.Duration]) string {
+	if !v.Set {
+		return ""
+	}
+	return v.V.String()
+}
+
+func yes(v units.Value[bool]) string {
+	switch {
+	case !v.Set:
+		return ""
+	case v.V:
+		return "yes"
+	}
+	return "no"
 }

@@ -95,6 +95,12 @@ type Policy struct {
 	Partitions string
 	// LMC gives each port 1<<LMC addresses.
 	LMC ib.LMC
+	// The rest of what the program is given, in the words of its settings
+	// (see Settings); empty leaves its default.
+	KeyFile, MKeyProtect, MKeyLease string
+	QoS, Enforcement, NodeNameMap   string
+	Sweep, Timeout, Retries, Window string
+	Verbose                         string
 	// StopWhenForeignMaster stops ours after StopDelay of a better master;
 	// otherwise it stays as standby.
 	StopWhenForeignMaster bool
@@ -118,6 +124,8 @@ type Port struct {
 	// IsSM is the capability bit that a process sets by holding the issm
 	// device open: a subnet manager runs on this very port.
 	IsSM bool
+	// Barred says why no subnet manager may or can run on the port.
+	Barred Bar
 }
 
 // String is the name that rdma(8) prints, mlx5_0/1.
@@ -217,8 +225,10 @@ type Answer struct {
 	// SMs are those that answered, best first. None is an answer too.
 	SMs []SMInfo
 	// Err says why the question could not be put (no umad device, no
-	// permission); silence is not an error.
-	Err string
+	// permission); silence is not an error. NoQP0 is that the port carries no
+	// subnet management packets.
+	Err   string
+	NoQP0 bool
 }
 
 // Master is the best subnet manager that says it is master.
@@ -294,8 +304,21 @@ type Worker struct {
 	Result string
 	// Hand is what a person asked for last.
 	Hand Hand
-	// Stale is whether it runs with other settings than the policy's.
-	Stale bool
+	// Change is what it takes to bring it to the policy's settings.
+	Change Change
+	// Said is its own word, Refused that it ended because the port lets no
+	// subnet manager in.
+	Said    Said
+	Refused bool
+}
+
+// Files is what is known of the files that a policy names.
+type Files struct {
+	// Problem is the first thing wrong with them, with its place, as a sentence
+	// without a full stop; empty if nothing is.
+	Problem string
+	// Digest changes with what is in them.
+	Digest string
 }
 
 // Input is all that a decision depends on, beside memory.
@@ -305,6 +328,7 @@ type Input struct {
 	Port   Port
 	Answer Answer
 	Worker Worker
+	Files  Files
 	// HostStart is when this host last started a worker on another port:
 	// both ports may be on one subnet.
 	HostStart time.Time
@@ -332,6 +356,9 @@ type Memory struct {
 	// Failures counts failed starts in a row, FailedAt is the last one.
 	Failures int
 	FailedAt time.Time
+	// FailedWith are the settings and files of the last failed start: others
+	// end the back-off.
+	FailedWith string
 	// StartedAt is when the decision was to start; a stop clears it.
 	StartedAt time.Time
 	// Again is that the worker was stopped only to run with new settings.
@@ -347,6 +374,7 @@ const (
 	Ask
 	Start
 	Stop
+	Reload // read the settings and files again
 )
 
 // String names the action.
@@ -360,6 +388,8 @@ func (a Action) String() string {
 		return "start"
 	case Stop:
 		return "stop"
+	case Reload:
+		return "reload"
 	}
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
@@ -377,11 +407,16 @@ const (
 	PhaseForeign    Phase = "foreign"     // another subnet manager is there but does not serve the port
 	PhaseBlocked    Phase = "blocked"     // the fabric cannot be asked
 	PhaseStarting   Phase = "starting"    // the worker is being started
-	PhaseMaster     Phase = "master"      // ours runs and serves
+	PhaseRunning    Phase = "running"     // ours runs and has not said yet that it is master
+	PhaseMaster     Phase = "master"      // ours says that it is master
 	PhaseStandby    Phase = "standby"     // ours runs, another is master
 	PhaseStopping   Phase = "stopping"    // the worker is being stopped
 	PhaseBackingOff Phase = "backing-off" // the worker failed and is tried again later
 	PhaseHeld       Phase = "held"        // stopped by hand
+	PhaseNoQP0      Phase = "no-qp0"      // the port carries no subnet management packets
+	PhaseSMDisabled Phase = "sm-disabled" // the firmware forbids a subnet manager (IsSMDisabled)
+	PhaseNVSwitch   Phase = "nvswitch"    // the device manages NVSwitches
+	PhaseOmniPath   Phase = "omni-path"   // the fabric is Omni-Path
 )
 
 // Decision is what to do now and why.
@@ -394,4 +429,7 @@ type Decision struct {
 	Until  time.Time
 	Phase  Phase
 	Reason string
+	// Next is what a person can do about it, a command or an imperative;
+	// empty where nothing has to be done.
+	Next string
 }

@@ -109,6 +109,7 @@ var (
 		{RuleBlackhole, "blackhole"}, {RuleUnreachable, "unreachable"}, {RuleProhibit, "prohibit"},
 	}
 	manageWords       = []word[Manage]{{ManageAuto, "auto"}, {ManageAlways, "always"}, {ManageNo, "no"}}
+	enforcementWords  = []word[Enforcement]{{EnforceBoth, "both"}, {EnforceIn, "in"}, {EnforceOut, "out"}, {EnforceOff, "off"}}
 	engineWords       = []word[Engine]{{EngineBuiltin, "builtin"}, {EngineOpenSM, "opensm"}}
 	portTypeWords     = []word[PortType]{{PortTypeIB, "ib"}, {PortTypeEth, "eth"}, {PortTypeAuto, "auto"}}
 	trustWords        = []word[Trust]{{TrustPCP, "pcp"}, {TrustDSCP, "dscp"}}
@@ -168,6 +169,9 @@ func (t RuleType) String() string { return printWord(ruleTypeWords, t) }
 
 // String prints the word of the unit file.
 func (m Manage) String() string { return printWord(manageWords, m) }
+
+// String prints the word of the unit file.
+func (e Enforcement) String() string { return printWord(enforcementWords, e) }
 
 // String prints the word of the unit file.
 func (e Engine) String() string { return printWord(engineWords, e) }

@@ -427,6 +427,17 @@ func subnetManagerSection() SectionSpec {
 			numKey("LMC", "The LID mask count: each port has 2^LMC LIDs.", "0", "0", 0, 7, false, func(x *S) *Value[ib.LMC] { return &x.LMC }),
 			boolKey("StopWhenForeignMaster", "Stop ours when a foreign master outranks it and has held for StopDelaySec=; also when one of lower rank has been there for three times as long and does not hand over.", "yes for auto, no for always", false, func(x *S) *Value[bool] { return &x.StopWhenForeignMaster }),
 			{Name: "StopDelaySec", Doc: "How long a foreign master must have held before ours is stopped.", Syntax: "TIME", Default: "30s", Example: "30s", apply: scalar(func(x *S) *Value[time.Duration] { return &x.StopDelaySec }, parseSpan)},
+			{Name: "KeyFile", Doc: "The file with the M_Key, the SM_Key and the SA key, lines MKey=, SMKey= and SAKey= (see ibnetsm(8)); builtin only. It belongs to the user ibnetsm and has mode 0600. Without it the keys are taken from the systemd credential keys, if ibnetsm@.service has one.", Syntax: "PATH", Default: "no M_Key, SM_Key and SA key 1", Example: "/etc/ibnetworkd/sm.keys", apply: scalar(func(x *S) *Value[string] { return &x.KeyFile }, parseAbsPath)},
+			numKey("MKeyProtect", "What the M_Key protects: 0 shows it to everybody and protects writes, 1 also hides it, 2 and 3 also protect reads; builtin only.", "1", "2", 0, 3, false, func(x *S) *Value[int] { return &x.MKeyProtect }),
+			{Name: "MKeyLeaseSec", Doc: "After how long ports that no subnet manager has written to show their M_Key, in whole seconds up to 65535; 0 is never; builtin only.", Syntax: "TIME", Default: "60s", Example: "60s", apply: scalar(func(x *S) *Value[time.Duration] { return &x.MKeyLeaseSec }, spanTo(0, 65535*time.Second))},
+			boolKey("QoS", "Write the tables of service levels to virtual lanes; builtin only, opensm has its own file.", "no", false, func(x *S) *Value[bool] { return &x.QoS }),
+			enumKey("PartitionEnforcement", "Where switches check the P_Keys of packets when there are partitions beside the default one: on the way in from a host, out to it, both, or not at all.", "both", "both", false, enforcementWords, func(x *S) *Value[Enforcement] { return &x.PartitionEnforcement }),
+			{Name: "NodeNameMap", Doc: "A file of names for nodes, a GUID and a name in double quotes a line.", Syntax: "PATH", Default: "none", Example: "/etc/opensm/ib-node-name-map", apply: scalar(func(x *S) *Value[string] { return &x.NodeNameMap }, parseAbsPath)},
+			{Name: "SweepSec", Doc: "The time between two light sweeps, in which the switches are asked what has changed; 0 is none.", Syntax: "TIME", Default: "10s", Example: "10s", apply: scalar(func(x *S) *Value[time.Duration] { return &x.SweepSec }, spanTo(0, 24*time.Hour))},
+			{Name: "TimeoutSec", Doc: "How long the answer to a subnet management packet is waited for.", Syntax: "TIME", Default: "200ms", Example: "500ms", apply: scalar(func(x *S) *Value[time.Duration] { return &x.TimeoutSec }, spanTo(time.Millisecond, 10*time.Second))},
+			numKey("Retries", "How often an unanswered packet is repeated.", "3", "5", 0, 100, false, func(x *S) *Value[int] { return &x.Retries }),
+			numKey("Window", "How many packets are under way at one time.", "32", "8", 1, 4096, false, func(x *S) *Value[int] { return &x.Window }),
+			boolKey("Verbose", "Log more.", "no", false, func(x *S) *Value[bool] { return &x.Verbose }),
 		},
 	}
 }

@@ -640,7 +640,30 @@ type SubnetManager struct {
 	LMC                   Value[ib.LMC]
 	StopWhenForeignMaster Value[bool]
 	StopDelaySec          Value[time.Duration]
+	// KeyFile holds M_Key, SM_Key and SA key; MKeyProtect is 0 to 3.
+	KeyFile              Value[string]
+	MKeyProtect          Value[int]
+	MKeyLeaseSec         Value[time.Duration]
+	QoS                  Value[bool]
+	PartitionEnforcement Value[Enforcement]
+	NodeNameMap          Value[string]
+	SweepSec             Value[time.Duration]
+	TimeoutSec           Value[time.Duration]
+	Retries              Value[int]
+	Window               Value[int]
+	Verbose              Value[bool]
 }
+
+// Enforcement is where switches check P_Keys.
+type Enforcement uint8
+
+// The values of PartitionEnforcement=.
+const (
+	EnforceBoth Enforcement = iota
+	EnforceIn
+	EnforceOut
+	EnforceOff
+)
 
 // Manage says when a subnet manager runs for the port.
 type Manage uint8

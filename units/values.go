@@ -236,6 +236,17 @@ func parseMicroseconds(s string) (uint64, error) {
 	return sum, nil
 }
 
+// spanTo is a parser for spans from lo to hi.
+func spanTo(lo, hi time.Duration) func(string) (time.Duration, error) {
+	return func(s string) (time.Duration, error) {
+		d, err := parseSpan(s)
+		if err == nil && (d < lo || d > hi) {
+			err = fmt.Errorf("%q is not from %s to %s", clip(s), formatSpan(lo), formatSpan(hi))
+		}
+		return d, err
+	}
+}
+
 // formatSpan prints a span as a unit file has it.
 func formatSpan(d time.Duration) string {
 	if d == maxSpan {

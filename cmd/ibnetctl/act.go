@@ -162,6 +162,12 @@ when a better one has taken over.`,
 func (a *app) smDetail(s api.SMStatus) {
 	fmt.Fprintf(a.out, "%s: %s\n", a.paint(bold, fmt.Sprintf("%s/%d", s.IBDevice, s.Port)), s.Phase)
 	a.field("Why", "%s", s.Reason)
+	if s.Next != "" {
+		a.field("Next step", "%s", s.Next)
+	}
+	if s.FileProblem != "" {
+		a.field("Bad file", "%s", s.FileProblem)
+	}
 	a.field("Manage", "%s (engine %s)", s.Manage, s.Engine)
 	if s.Unit != "" {
 		a.field("Unit", "%s", s.Unit)
@@ -172,6 +178,9 @@ func (a *app) smDetail(s api.SMStatus) {
 			since = s.WorkerSince.Local().Format(" since 2006-01-02 15:04:05")
 		}
 		a.field("Worker", "%s, %s%s, started %d %s by this daemon", s.Worker, s.WorkerState, since, s.Starts, plural(s.Starts, "time", "times"))
+	}
+	if s.WorkerText != "" {
+		a.field("Says", "%s", s.WorkerText)
 	}
 	if s.Hand != "" {
 		a.field("By hand", "%s", s.Hand)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -19,6 +20,7 @@ import (
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl/files"
 	"ibnetworkd/units"
 )
 
@@ -108,8 +110,8 @@ func (a *app) verifyCmd() *cobra.Command {
 		Use: "verify [FILE...]", Short: "every mistake in the unit files, with its place",
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
-drop-ins), and prints every problem as file:line:column with what is kept
-instead. Exits 1 if there is one. Without FILEs it also notes what has no effect
+drop-ins), and the files that [SubnetManager] names, and prints every problem as
+file:line:column with what is kept instead. Exits 1 if there is one. Without FILEs it also notes what has no effect
 on this host: units that match nothing, settings for a systemd-resolved that
 does not run. Notes do not change the exit status.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork", "conf"}, cobra.ShellCompDirectiveFilterFileExt),
@@ -119,7 +121,7 @@ does not run. Notes do not change the exit status.`,
 			n := 0
 			if len(args) == 0 {
 				set := a.loadUnits()
-				problems, n = set.Problems, len(set.Units)
+				problems, n = append(slices.Clone(set.Problems), files.New(a.root).Set(set)...), len(set.Units)
 				if a.root == "" {
 					sys, err := a.observe(cmd.Context())
 					if err != nil {
@@ -135,6 +137,9 @@ does not run. Notes do not change the exit status.`,
 						return opening(err)
 					}
 					problems, n = append(problems, verifyText(f, text)...), n+1
+					if u, _ := units.VerifyFile(f, text); strings.HasSuffix(f, units.Suffix) {
+						problems = append(problems, files.New(a.root).Problems(u)...)
+					}
 				}
 			}
 			if a.json {

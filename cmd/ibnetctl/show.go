@@ -447,6 +447,9 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 	}
 	if s := findSM(d, p.IBDevice, p.Port); s != nil {
 		a.field("Subnet mgr", "%s: %s", s.Phase, s.Reason)
+		if s.Next != "" {
+			a.field("Next step", "%s", s.Next)
+		}
 		if s.Worker != "" {
 			a.field("Worker", "%s (%s)", s.Worker, s.WorkerState)
 		}
@@ -464,7 +467,7 @@ func (a *app) smTable(sms []api.SMStatus) {
 			style = good
 		case "off", "held", "no-link":
 			style = faint
-		case "backing-off", "blocked":
+		case "backing-off", "blocked", "no-qp0", "sm-disabled", "nvswitch", "omni-path":
 			style = bad
 		}
 		worker := cmp.Or(s.WorkerState, "-")

@@ -78,6 +78,9 @@ type options struct {
 	verbose    bool
 	stateDir   string
 	socket     string
+	settings   string
+	keysFile   string
+	waitPort   time.Duration
 }
 
 func runCmd() *cobra.Command {
@@ -86,8 +89,11 @@ func runCmd() *cobra.Command {
 		Use: "run", Short: "manage the subnets of this host's ports", Args: cobra.NoArgs,
 		Long: `Manages the subnet of every InfiniBand port given by --port-guid or --device, or of
 all of them. A port that appears later gets its subnet manager then. A master of
-equal or higher standing is left alone. SIGHUP reads the partitions file again and
-sweeps the subnets, SIGTERM hands over to a standby and ends.`,
+equal or higher standing is left alone. SIGHUP reads the settings, the partitions and
+the names again and sweeps the subnets, SIGTERM hands over to a standby and ends.
+
+With a partitions file that cannot be used it starts with the last one that could, or
+with the default partition, and says so.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
 	}
 	o.bind(c.Flags())
@@ -100,9 +106,9 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.guids, "port-guid", nil, "port GUID to manage; may be given several times (default all InfiniBand ports)")
 	f.StringSliceVar(&o.devices, "device", nil, "device (mlx5_0) or port (mlx5_0/1) to manage; may be given several times")
 	f.Uint8Var(&o.priority, "priority", 0, "0 to 15, the higher wins; between equals the lower port GUID")
-	f.Uint64Var(&o.smKey, "sm-key", 1, "SM_Key that other managers must have for a handover; opensm has 1 too, 0 trusts everyone")
-	f.Uint64Var(&o.saKey, "sa-key", 1, "SM_Key in requests to the SA that makes them trusted; opensm has 1 too")
-	f.Uint64Var(&o.mKey, "m-key", 0, "M_Key that protects the ports; 0 none")
+	f.Uint64Var(&o.smKey, "sm-key", 1, "SM_Key that other managers must have for a handover; opensm has 1 too, 0 trusts everyone; better in --keys-file, all can read the command line")
+	f.Uint64Var(&o.saKey, "sa-key", 1, "SM_Key in requests to the SA that makes them trusted; opensm has 1 too; better in --keys-file")
+	f.Uint64Var(&o.mKey, "m-key", 0, "M_Key that protects the ports; 0 none; better in --keys-file")
 	f.Uint8Var(&o.protect, "m-key-protect", 1, "0 to 3: what the M_Key protects (IBA vol 1, 14.2.4.1); 0 shows it to everybody")
 	f.Uint16Var(&o.lease, "m-key-lease", 60, "seconds after which ports that no manager looks after show their M_Key; 0 never")
 	f.Uint64Var(&o.prefix, "subnet-prefix", ib.DefaultPrefix, "subnet prefix of the GIDs")
@@ -122,6 +128,9 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.logJSON, "log-json", false, "log in JSON")
 	f.BoolVar(&o.verbose, "verbose", false, "log more")
 	f.StringVar(&o.stateDir, "state-dir", "", "where LIDs are remembered (default $STATE_DIRECTORY, else nowhere for ibsim, /var/lib/ibnetsm for umad)")
+	f.StringVar(&o.settings, "settings", "", "file with lines Key=value, the keys of [SubnetManager] in ibnetwork(5), in place of the options of the same meaning; after a minus sign it may be missing")
+	f.StringVar(&o.keysFile, "keys-file", "", "file of mode 0600 with lines MKey=, SMKey= and SAKey= (default the systemd credential keys, if there is one)")
+	f.DurationVar(&o.waitPort, "wait-port", 0, "give up when no port could be opened for so long; 0 waits for ever")
 	f.StringVar(&o.socket, "socket", "", "socket for status (default "+serve.DefaultSocket+"; none for ibsim); - for none")
 }
 
@@ -146,24 +155,36 @@ func run(ctx context.Context, o *options) error {
 		defer f.Close()
 		out = f
 	}
-	ho := &slog.HandlerOptions{}
-	if o.verbose {
-		ho.Level = slog.LevelDebug
-	}
+	level := new(slog.LevelVar)
+	ho := &slog.HandlerOptions{Level: level}
 	var h slog.Handler = slog.NewTextHandler(out, ho)
 	if o.logJSON {
 		h = slog.NewJSONHandler(out, ho)
 	}
 	log := slog.New(h)
 
-	cfg, err := o.config(log)
+	now, err := o.withSettings()
 	if err != nil {
 		return err
 	}
-	m, err := o.manager()
+	now.setLevel(level)
+	say := &sayer{}
+	cfg, err := now.config(log)
+	if bad := (errPartitions{}); errors.As(err, &bad) {
+		var what string
+		cfg.Partitions, what = now.fallBack()
+		say.problem(firstLine(bad) + ": " + what + " is used")
+		log.Error("the partitions cannot be used", "err", bad.error, "instead", what)
+	} else if err != nil {
+		return err
+	} else if err := now.keepGood(); err != nil {
+		log.Warn("the partitions are not remembered for a start with a bad file", "err", err)
+	}
+	m, err := now.manager()
 	if err != nil {
 		return err
 	}
+	m.Wait = o.waitPort
 	threads := map[serve.Port]bool{}
 	var current atomic.Pointer[engine.Config]
 	current.Store(&cfg)
@@ -174,23 +195,49 @@ func run(ctx context.Context, o *options) error {
 		}
 		c := *current.Load()
 		c.Log = log
-		c.Store = o.store(p)
+		c.Store = now.store(p)
+		c.Changed = func(x *engine.Snapshot) { say.state(p, x) }
 		return c
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	go func() {
 		for range hup {
-			// As opensm does: the partitions anew, and a sweep.
-			next, err := o.config(log)
-			switch {
-			case err != nil:
-				log.Warn("the configuration cannot be read again, the old one stays", "err", err)
-			case !reflect.DeepEqual(next.Partitions, current.Load().Partitions):
-				log.Info("partitions changed", "file", o.partitions)
-				current.Store(&next)
+			// As opensm does: the partitions again, and a sweep.
+			opts, err := o.withSettings()
+			var next engine.Config
+			if err == nil {
+				opts.setLevel(level)
+				next, err = opts.config(log)
+			}
+			if err != nil {
+				log.Error("the settings cannot be used, the former ones stay", "err", err)
+				say.problem(firstLine(err) + ": the former settings stay")
+				m.Resweep(false, "SIGHUP")
+				continue
+			}
+			say.problem("")
+			if err := opts.keepGood(); err != nil {
+				log.Warn("the partitions are not remembered for a start with a bad file", "err", err)
+			}
+			was := current.Load()
+			current.Store(&next)
+			if !sameFixed(*was, next) {
+				log.Info("settings changed that need a start")
+				cancel(errAgain)
+				return
+			}
+			if !reflect.DeepEqual(next.Names, was.Names) {
+				for _, s := range m.Subnets() {
+					s.SetNames(next.Names)
+				}
+			}
+			if !reflect.DeepEqual(next.Partitions, was.Partitions) {
+				log.Info("partitions changed", "file", opts.partitions)
 				for _, s := range m.Subnets() {
 					s.SetPartitions(next.Partitions, "SIGHUP")
 				}
@@ -209,9 +256,38 @@ func run(ctx context.Context, o *options) error {
 	}
 	log.Info("ibnetsm starts", "version", version.String(), "transport", o.transport, "priority", o.priority)
 	go watchdog(ctx, m)
-	sd.SdNotify(false, sd.SdNotifyReady)
+	if m.Number == 0 {
+		// Ports may come at any time: to wait for them is what was asked for.
+		say.ready()
+	}
 	defer sd.SdNotify(false, sd.SdNotifyStopping)
-	return m.Run(ctx)
+	if err := m.Run(ctx); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); errors.Is(err, errAgain) {
+		return err
+	}
+	return nil
+}
+
+// errAgain ends a subnet manager that is to be started again by systemd, with
+// settings that it cannot take over while it runs.
+var errAgain = errors.New("settings have changed that only a start can take over")
+
+// sameFixed reports whether two configurations differ only in what a running
+// subnet manager takes over.
+func sameFixed(a, b engine.Config) bool {
+	for _, c := range []*engine.Config{&a, &b} {
+		c.Partitions, c.Names, c.Log, c.Store, c.Changed = partition.Config{}, nil, nil, nil, nil
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func (o *options) setLevel(l *slog.LevelVar) {
+	l.Set(slog.LevelInfo)
+	if o.verbose {
+		l.Set(slog.LevelDebug)
+	}
 }
 
 // config checks the flags and reads the files that they name.
@@ -273,27 +349,8 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	if c.Enforce, err = partition.ParseEnforcement(o.enforce); err != nil {
 		return c, fmt.Errorf("--part-enforce %w", err)
 	}
-	if o.partitions != "" {
-		b, err := os.ReadFile(o.partitions)
-		if err != nil {
-			return c, err
-		}
-		if c.Partitions, err = partition.Parse(o.partitions, b); err != nil {
-			return c, err
-		}
-	}
-	var rules []partition.Partition
-	for _, s := range o.rules {
-		r, err := partition.ParseRule(s)
-		if err != nil {
-			return c, fmt.Errorf("--partition %q: %w", s, err)
-		}
-		rules = append(rules, r)
-	}
-	if o.partitions == "" {
-		c.Partitions = partition.Rules(rules...)
-	} else {
-		c.Partitions.Merge(rules...)
+	if c.Partitions, err = o.readPartitions(); err != nil {
+		return c, errPartitions{err}
 	}
 	return c, nil
 }
@@ -347,8 +404,8 @@ func (o *options) socketPath() string {
 	return serve.DefaultSocket
 }
 
-// store keeps a port's LIDs in the state folder.
-func (o *options) store(p serve.Port) engine.Store {
+// stateFolder is where things are remembered, empty for nowhere.
+func (o *options) stateFolder() string {
 	dir := o.stateDir
 	if dir == "" {
 		dir = os.Getenv("STATE_DIRECTORY")
@@ -356,6 +413,12 @@ func (o *options) store(p serve.Port) engine.Store {
 	if dir == "" && o.transport == "umad" {
 		dir = "/var/lib/ibnetsm"
 	}
+	return dir
+}
+
+// store keeps a port's LIDs in the state folder.
+func (o *options) store(p serve.Port) engine.Store {
+	dir := o.stateFolder()
 	if dir == "" {
 		return nil
 	}

@@ -4,13 +4,31 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"ibnetworkd/sm/transport"
+)
+
+// Exit statuses that ibnetsm@.service and ibnetworkd know.
+const (
+	exitNoQP0 = 4  // the port lets no subnet manager in
+	exitAgain = 75 // start it again, with other settings
 )
 
 func main() {
 	if err := rootCmd().ExecuteContext(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetsm:", err)
+		sd.SdNotify(false, "STATUS="+firstLine(err))
+		switch {
+		case errors.Is(err, transport.ErrNoQP0):
+			os.Exit(exitNoQP0)
+		case errors.Is(err, errAgain):
+			os.Exit(exitAgain)
+		}
 		os.Exit(1)
 	}
 }

@@ -20,9 +20,11 @@ import (
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/modules"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
+	"ibnetworkd/smctl/files"
 	"ibnetworkd/smctl/worker"
 	"ibnetworkd/units"
 )
@@ -34,6 +36,8 @@ type outside struct {
 	sm      *worker.Controller
 	systemd *worker.Systemd
 	fresh   *refresher
+	// fileWatch sees changes of the files that [SubnetManager] names.
+	fileWatch *worker.FileWatch
 }
 
 // Settings of the command line.
@@ -68,6 +72,7 @@ func init() {
 		func(e env) task { return task{"publish", once(e).publish} },
 		func(e env) task { return task{"systemd", once(e).systemd.Run} },
 		func(e env) task { return task{"subnet manager control", once(e).sm.Run} },
+		func(e env) task { return task{"file watch", once(e).fileWatch.Run} },
 		func(e env) task { return task{"port watch", once(e).watchPorts} },
 		func(e env) task { return task{"metrics", once(e).metrics} },
 		func(e env) task { return task{"modules", once(e).loadModules} },
@@ -78,8 +83,13 @@ func newOutside(e env) *outside {
 	o := &outside{env: e, fresh: &refresher{daemon: e.daemon}}
 	o.bus = bus.New(bus.Config{Backend: o, Log: e.log, Version: version.String(), Refresh: o.fresh.refresh})
 	o.systemd = worker.NewSystemd("", e.log)
+	check := files.New("/")
+	o.fileWatch = worker.NewFileWatch(e.log, func() { o.sm.Reread() })
 	o.sm = worker.New(worker.Config{Log: e.log, Manager: o.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(e.stateDir, "sm")),
-		Look: func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
+		Check:   func(p smctl.Policy) smctl.Files { _, f := check.Check(p); return f },
+		Inspect: func(dev string, port int) (smctl.Bar, bool, error) { return worker.Inspect(sysfs.New(""), dev, port) },
+		Watch:   o.fileWatch.Watch,
+		Look:    func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
 		Publish: func(s []api.SMStatus) {
 			o.bus.PublishSM(s)
 			counted.ObserveSM(s)
@@ -273,9 +283,17 @@ func (o *outside) serveMetrics(ctx context.Context, at string, text func() []byt
 // Reload implements bus.Backend. The problems of the files are published when it
 // returns, so that the caller reads those of this reload.
 func (o *outside) Reload(ctx context.Context) error {
+	control.reread()
 	err := o.daemon.Reload(ctx)
 	o.bus.PublishProblems(o.daemon.Report().Problems)
 	return err
+}
+
+// reread has the files that [SubnetManager] names read again, with the units.
+func (l *lateController) reread() {
+	if l.c != nil {
+		l.c.Reread()
+	}
 }
 
 // Reconfigure implements bus.Backend.
@@ -386,7 +404,8 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 				continue
 			}
 			w := worker.Port{Port: smctl.Port{GUID: p.GUID, IBDev: d.Name, Num: p.Num, Present: true, LinkLayer: p.Layer, State: p.State, Phys: p.Phys,
-				LID: p.LID, SMLID: p.SMLID, IsSM: p.CapMask&portIsSM != 0}}
+				LID: p.LID, SMLID: p.SMLID, IsSM: p.CapMask&portIsSM != 0,
+				Barred: smctl.BarOfPort(p.CapMask, d.Protocol)}}
 			if p.Layer == ib.LinkLayerInfiniBand {
 				w.Policy = smctl.PolicyOf(l.unitOfPort(s, set, d, p))
 			}

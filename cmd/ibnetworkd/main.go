@@ -210,6 +210,7 @@ func onHangup(ctx context.Context, d *daemon.Daemon, c <-chan os.Signal) error {
 			var ts unix.Timespec
 			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 			_, _ = sd.SdNotify(false, fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
+			control.reread()
 			if err := d.Reload(ctx); err != nil && ctx.Err() == nil {
 				_, _ = sd.SdNotify(false, "STATUS=the reload failed: "+err.Error())
 			}

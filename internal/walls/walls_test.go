@@ -37,7 +37,7 @@ var walls = []wall{
 	{room: "link", forbid: effects, why: "a plan is a value: it can be tested, printed and replayed from a snapshot"},
 	{room: "ipoib", except: []string{"ipoib/rtnl"}, forbid: effects, why: "desired state to ops is a pure function"},
 	{room: "roce", forbid: effects, why: "desired state to ops is a pure function"},
-	{room: "smctl", except: []string{"smctl/worker", "smctl/probe"}, forbid: effects, why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
+	{room: "smctl", except: []string{"smctl/worker", "smctl/probe", "smctl/files"}, forbid: effects, why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
 	{room: "daemon/plan", forbid: effects, why: "the same snapshot gives the same plan on every machine"},
 	{room: "sm", forbid: []string{module + "/daemon", module + "/link", module + "/units", module + "/ipoib", module + "/roce"}, why: "the subnet manager is a program of its own that starts without the daemon"},
 	{room: "sm/fabric", forbid: effects, why: "stages are functions from values to values"},

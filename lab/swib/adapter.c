@@ -170,6 +170,25 @@ out:
 	return r;
 }
 
+/*
+ * A port without subnet management packets, as of a virtual function of mlx5: ib_core
+ * makes no QP0 and ib_umad no issm device. Like a new type it takes the device away.
+ */
+int swib_hca_set_smi(struct swib_hca *h, int port, bool on)
+{
+	int r = 0;
+
+	mutex_lock(&h->lock);
+	if (h->node.port[port].no_smi == on) {
+		personality_down(h);
+		h->node.port[port].no_smi = !on;
+		if (h->parent)
+			r = personality_up(h);
+	}
+	mutex_unlock(&h->lock);
+	return r;
+}
+
 void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r)
 {
 	mutex_lock(&h->lock);
@@ -328,6 +347,15 @@ static ssize_t sriov_numvfs_store(struct device *d, struct device_attribute *a, 
 }
 static DEVICE_ATTR_RW(sriov_numvfs);
 
+/* The vital product data that a PCI function would have. */
+static ssize_t vpd_show(struct device *d, struct device_attribute *a, char *b)
+{
+	struct swib_hca *h = dev_get_drvdata(d);
+
+	return sysfs_emit(b, "%s", h->vpd);
+}
+static DEVICE_ATTR(vpd, 0600, vpd_show, NULL);
+
 static struct attribute *swib_device_attrs[] = {
 	&dev_attr_swib_port1.attr,
 	&dev_attr_swib_port2.attr,
@@ -355,6 +383,26 @@ static const struct attribute_group swib_device_group = {
 };
 
 static const struct attribute_group *swib_device_groups[] = { &swib_device_group, NULL };
+
+/* A file that is there when there is something in it, as the PCI core has it. */
+int swib_hca_set_vpd(struct swib_hca *h, const char *text)
+{
+	bool had, has;
+	int r = 0;
+
+	mutex_lock(&h->lock);
+	had = h->vpd[0];
+	strscpy(h->vpd, text, sizeof(h->vpd));
+	has = h->vpd[0];
+	if (h->parent && !dev_is_pci(h->parent) && had != has) {
+		if (has)
+			r = device_create_file(h->parent, &dev_attr_vpd);
+		else
+			device_remove_file(h->parent, &dev_attr_vpd);
+	}
+	mutex_unlock(&h->lock);
+	return r;
+}
 
 /* ---- drivers ----------------------------------------------------------- */
 
@@ -390,6 +438,8 @@ static int bind(struct swib_hca *h, struct device *parent)
 	h->parent = parent;
 	dev_set_drvdata(parent, h);
 	r = personality_up(h);
+	if (!r && h->vpd[0] && !dev_is_pci(parent))
+		r = device_create_file(parent, &dev_attr_vpd);
 	if (r) {
 		personality_down(h);
 		h->parent = NULL;
@@ -424,6 +474,8 @@ static void unbind(struct swib_hca *h)
 	lose_vfs(h);
 	swib_devlink_close(h);
 	mutex_lock(&h->lock);
+	if (h->vpd[0] && !dev_is_pci(h->parent))
+		device_remove_file(h->parent, &dev_attr_vpd);
 	personality_down(h);
 	h->parent = NULL;
 	mutex_unlock(&h->lock);

@@ -372,6 +372,48 @@ static int cmd_type(char *a)
 	return swib_hca_set_type(swib_hcas[p->node->idx], p->num, t);
 }
 
+/* smi PORT off, on: whether ib_core is told that the port has QP0 */
+static int cmd_smi(char *a)
+{
+	static const char * const names[] = { "off", "on" };
+	struct swib_port *p = swib_port_by_name(swib_word(&a));
+	int on = match_string(names, ARRAY_SIZE(names), swib_word(&a));
+
+	if (!p || p->node->is_switch)
+		return -ENODEV;
+	if (on < 0 || too_much(a))
+		return -EINVAL;
+	return swib_hca_set_smi(swib_hcas[p->node->idx], p->num, on);
+}
+
+/* vpd N TEXT: the rest of the line is the text of the device's file vpd */
+static int cmd_vpd(char *a)
+{
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+
+	if (!n || n->is_switch)
+		return -ENODEV;
+	return swib_hca_set_vpd(swib_hcas[n->idx], a ? skip_spaces(a) : "");
+}
+
+/* smdisabled PORT on, off: IsSMDisabled of the capability mask; no process may set IsSM then */
+static int cmd_smdisabled(char *a)
+{
+	static const char * const names[] = { "off", "on" };
+	struct swib_port *p = swib_port_by_name(swib_word(&a));
+	int on = match_string(names, ARRAY_SIZE(names), swib_word(&a));
+
+	if (!p || p->node->is_switch)
+		return -ENODEV;
+	if (on < 0 || too_much(a))
+		return -EINVAL;
+	if (on)
+		p->pi.cap_mask |= cpu_to_be32(IB_PORT_SM_DISABLED);
+	else
+		p->pi.cap_mask &= ~cpu_to_be32(IB_PORT_SM_DISABLED);
+	return 0;
+}
+
 /* types N any, equal or ordered: which types the card takes for its ports */
 static int cmd_types(char *a)
 {
@@ -445,6 +487,10 @@ static int command(char *line)
 		return cmd_types(args);
 	if (!strcmp(cmd, "driver"))
 		return cmd_driver(args);
+	if (!strcmp(cmd, "smi"))
+		return cmd_smi(args);
+	if (!strcmp(cmd, "vpd"))
+		return cmd_vpd(args);
 	if (!strcmp(cmd, "wire") || !strcmp(cmd, "unwire"))
 		return cmd_wire(args, *cmd == 'w');
 	mutex_lock(&swib_fab_mutex);
@@ -462,6 +508,8 @@ static int command(char *line)
 		r = cmd_mtu(args);
 	else if (!strcmp(cmd, "speed"))
 		r = cmd_speed(args);
+	else if (!strcmp(cmd, "smdisabled"))
+		r = cmd_smdisabled(args);
 	else if (!strcmp(cmd, "vf"))
 		r = cmd_vf(args);
 	else if (!strcmp(cmd, "dcb"))

@@ -109,6 +109,7 @@ struct swib_port {
 	bool unplugged;			/* by the control file */
 	u8 stuck;			/* the physical state that is kept: Polling, Training */
 	bool disabled;			/* by the SM: PortPhysicalState Disabled */
+	bool no_smi;			/* ib_core is told that there is no QP0 */
 	struct ib_port_info pi;
 	/* what PortInfo has behind the kernel's struct of it */
 	u16 cap_mask2;
@@ -210,6 +211,7 @@ struct swib_hca {
 	struct swib_vf vf[SWIB_MAX_VFS];
 	struct swib_hca *pf;		/* of a virtual function */
 	int vf_num;
+	char vpd[128];			/* text of the sysfs file vpd, without it empty */
 };
 
 struct swib_cq {
@@ -332,6 +334,8 @@ int swib_hca_del(int idx);
 int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
 int swib_hca_set_driver(struct swib_hca *h, const char *name);
 const char *swib_driver_word(const struct swib_hca *h);
+int swib_hca_set_smi(struct swib_hca *h, int port, bool on);
+int swib_hca_set_vpd(struct swib_hca *h, const char *text);
 void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r);
 int swib_adapters_init(bool pci);
 void swib_adapters_exit(bool pci);

@@ -632,6 +632,8 @@ static int swib_port_immutable(struct ib_device *d, u32 n, struct ib_port_immuta
 	im->gid_tbl_len = a.gid_tbl_len;
 	im->max_mad_size = IB_MGMT_MAD_SIZE;
 	im->core_cap_flags = RDMA_CORE_PORT_IBA_IB;
+	if (swib_dev_port(to_swib_dev(d), n)->no_smi)
+		im->core_cap_flags &= ~RDMA_CORE_CAP_IB_SMI;
 	if (!swib_port_is_eth(to_swib_dev(d), n))
 		return 0;
 	if (swib_roce) {

@@ -82,6 +82,9 @@ type Config struct {
 	Names      fabric.Names // shown in place of what nodes say of themselves
 	Store      Store        // nil keeps nothing
 	Log        *slog.Logger
+	// Changed, if set, is given each state that is published, the first when the
+	// port is open. It must not block.
+	Changed func(*Snapshot)
 }
 
 func (c *Config) defaults() {
@@ -667,6 +670,14 @@ func (s *Subnet) SetPartitions(c partition.Config, reason string) {
 		// A walk reads what keys the ports hold; those that the old partitions
 		// had nothing for were not read before.
 		s.ev.full, s.ev.resweep, s.ev.reason = true, true, reason
+	})
+}
+
+// SetNames replaces the names that are shown.
+func (s *Subnet) SetNames(n fabric.Names) {
+	s.do(func() {
+		s.cfg.Names = n
+		s.publish()
 	})
 }
 

@@ -100,6 +100,9 @@ func (s *Subnet) publish() {
 		}
 	}
 	s.state.Store(x)
+	if s.cfg.Changed != nil {
+		s.cfg.Changed(x)
+	}
 }
 
 // copy makes the counters somebody else's.

@@ -9,6 +9,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -45,6 +46,10 @@ type Manager struct {
 	Number int
 	// Config gives the configuration for a port.
 	Config func(Port) engine.Config
+	// Wait is how long Run lasts without a single subnet before it gives up with
+	// the reason; 0 is for ever. Where Number is known it ends at once when no
+	// port lets a subnet manager in (transport.ErrNoQP0).
+	Wait time.Duration
 	// Every is how often ports are looked for (2 s), Again how long after a
 	// failure a port is tried again (2 s).
 	Every, Again time.Duration
@@ -59,6 +64,7 @@ type running struct {
 	over bool
 	next time.Time // when a failed one is tried again
 	told string    // the last failure, said once
+	err  error     // the same
 }
 
 // Run manages ports until ctx ends and every subnet has handed over.
@@ -74,6 +80,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	t := time.NewTicker(m.Every)
 	defer t.Stop()
 	told, first := "", true
+	alone := time.Now() // since when there is no subnet
 	ended := make(chan struct{}, 1)
 	for {
 		ports, err := m.Host.Ports()
@@ -92,6 +99,16 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.Log.Info("no port to manage yet, waiting for one")
 		}
 		first = false
+		if len(m.Subnets()) > 0 {
+			alone = time.Now()
+		} else if err := m.failed(); m.Number > 0 && errors.Is(err, transport.ErrNoQP0) {
+			return err
+		} else if m.Wait > 0 && time.Since(alone) >= m.Wait {
+			if err == nil {
+				err = errors.New("the port is not there")
+			}
+			return fmt.Errorf("no port could be opened for %v: %w", m.Wait, err)
+		}
 		next := t.C
 		if m.Number > 0 && len(m.Subnets()) >= m.Number {
 			next = nil
@@ -103,6 +120,21 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-next:
 		}
 	}
+}
+
+// failed is why no port has a subnet, nil if one has or none was tried.
+func (m *Manager) failed() (err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.subs {
+		if !r.over {
+			return nil
+		}
+		if err == nil || !errors.Is(r.err, transport.ErrNoQP0) {
+			err = r.err
+		}
+	}
+	return err
 }
 
 // begin starts a subnet on a port unless one is running, and tells ended of its end.
@@ -125,7 +157,7 @@ func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port, ended c
 	fail := func(what string, err error) {
 		m.mu.Lock()
 		again := err.Error() == r.told
-		r.over, r.sub, r.told, r.next = true, nil, err.Error(), time.Now().Add(m.Again)
+		r.over, r.sub, r.told, r.err, r.next = true, nil, err.Error(), err, time.Now().Add(m.Again)
 		m.mu.Unlock()
 		if !again {
 			log.Warn(what, "err", err)

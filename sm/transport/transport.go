@@ -28,6 +28,9 @@ var (
 	ErrGone = errors.New("device is gone")
 	// ErrIsSM says that another subnet manager already runs on the port.
 	ErrIsSM = errors.New("another subnet manager already runs on this port")
+	// ErrNoQP0 says that the port lets no subnet manager in: it has no QP0 for
+	// programs, or its driver refuses the IsSM bit.
+	ErrNoQP0 = errors.New("the port carries no subnet management packets")
 	// ErrBusy says that too much of what was sent before is still on its way; it
 	// is for long messages only.
 	ErrBusy = errors.New("too many long messages are under way")

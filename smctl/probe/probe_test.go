@@ -164,13 +164,13 @@ func TestFind(t *testing.T) {
 			}
 		}
 	}
-	if n, err := find(dir, "mlx5_1", 2); err != nil || n != "umad2" {
+	if n, _, err := find(dir, "mlx5_1", 2); err != nil || n != "umad2" {
 		t.Errorf("found %q, %v", n, err)
 	}
-	if _, err := find(dir, "mlx5_2", 1); err == nil {
+	if _, _, err := find(dir, "mlx5_2", 1); err == nil {
 		t.Error("a port without a device was found")
 	}
-	if _, err := find(filepath.Join(dir, "nope"), "mlx5_0", 1); err != ErrNoUmad {
+	if _, _, err := find(filepath.Join(dir, "nope"), "mlx5_0", 1); err != ErrNoUmad {
 		t.Errorf("without the class: %v", err)
 	}
 }

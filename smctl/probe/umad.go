@@ -29,9 +29,12 @@ var ErrNoUmad = errors.New("ib_umad is not loaded: modprobe ib_umad")
 
 // Open opens the umad device of a port.
 func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
-	name, err := find("/sys/class/infiniband_mad", ibdev, num)
+	name, issm, err := find("/sys/class/infiniband_mad", ibdev, num)
 	if err != nil {
 		return nil, err
+	}
+	if !issm {
+		return nil, fmt.Errorf("port %s/%d has no issm device: %w", ibdev, num, transport.ErrNoQP0)
 	}
 	p, err := umad.Open(ctx, name)
 	if err != nil {
@@ -46,19 +49,23 @@ func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
 	}
 	if err != nil {
 		_ = p.Close()
+		if errors.Is(err, syscall.EPROTONOSUPPORT) {
+			return nil, fmt.Errorf("port %s/%d refuses QP0: %w", ibdev, num, transport.ErrNoQP0)
+		}
 		return nil, fmt.Errorf("register with %s: %w", name, err)
 	}
 	return d, nil
 }
 
-// find maps a port to its umad device by the files ibdev and port.
-func find(class, ibdev string, num int) (string, error) {
+// find maps a port to its umad device by the files ibdev and port, and says whether
+// it has an issm device too.
+func find(class, ibdev string, num int) (umad string, issm bool, err error) {
 	entries, err := os.ReadDir(class)
 	if err != nil {
-		return "", ErrNoUmad
+		return "", false, ErrNoUmad
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "umad") {
+		if !strings.HasPrefix(e.Name(), "umad") && !strings.HasPrefix(e.Name(), "issm") {
 			continue
 		}
 		dev, err1 := os.ReadFile(filepath.Join(class, e.Name(), "ibdev"))
@@ -67,10 +74,17 @@ func find(class, ibdev string, num int) (string, error) {
 			continue
 		}
 		if n, err := strconv.Atoi(strings.TrimSpace(string(port))); err == nil && n == num && strings.TrimSpace(string(dev)) == ibdev {
-			return e.Name(), nil
+			if strings.HasPrefix(e.Name(), "issm") {
+				issm = true
+			} else {
+				umad = e.Name()
+			}
 		}
 	}
-	return "", fmt.Errorf("port %s/%d has no umad device", ibdev, num)
+	if umad == "" {
+		return "", false, fmt.Errorf("port %s/%d has no umad device", ibdev, num)
+	}
+	return umad, issm, nil
 }
 
 // Send implements Conn.

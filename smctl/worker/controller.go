@@ -17,11 +17,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/transport"
 	"ibnetworkd/smctl"
 )
 
@@ -32,6 +32,10 @@ type State struct {
 	// clock; Wall the same as the wall clock had it then, for people.
 	Since, Wall time.Time
 	Result      string
+	// Said is the unit's own word, Refused that it ended because the port lets
+	// no subnet manager in.
+	Said    smctl.Said
+	Refused bool
 }
 
 // Manager runs units; *Systemd is the real one.
@@ -40,6 +44,8 @@ type Manager interface {
 	Start(ctx context.Context, u Unit) error
 	// Stop stops a unit and returns when the job is queued.
 	Stop(ctx context.Context, name string) error
+	// Reload has a unit's program read its settings and files again.
+	Reload(ctx context.Context, name string) error
 	// State reads the state of a unit; one that does not exist is inactive.
 	// ErrNoSystemd is no passing error: Changes yields "" once it is over.
 	State(ctx context.Context, name string) (State, error)
@@ -58,7 +64,7 @@ type Prober interface {
 }
 
 // Keeper remembers over restarts what was started and what a person asked for,
-// and hands the options to the unit.
+// and hands the settings to the unit.
 type Keeper interface {
 	Save(guid ib.GUID, k Kept) error
 	// Load reads it back; nothing if nothing was saved.
@@ -70,8 +76,6 @@ type Unit struct {
 	Name   string
 	GUID   ib.GUID
 	Policy smctl.Policy
-	// Options are the program's, without the port.
-	Options []string
 }
 
 // UnitName is the systemd unit of a port's worker.
@@ -82,41 +86,35 @@ func UnitName(e smctl.Engine, guid ib.GUID) string {
 	return "ibnetsm@" + guid.String() + ".service"
 }
 
-// Options are the command line of the program that a policy asks for.
-func Options(p smctl.Policy) []string {
+// openSMOptions are opensm's command line for a policy. What it has no option for
+// it has in its own configuration file, which it reads as well.
+func openSMOptions(p smctl.Policy) []string {
 	var out []string
 	add := func(s ...string) { out = append(out, s...) }
-	if p.Engine == smctl.EngineOpenSM {
-		add("--priority", fmt.Sprint(p.Priority))
-		if p.SubnetPrefix != 0 {
-			add("--subnet_prefix", fmt.Sprintf("%#016x", p.SubnetPrefix))
-		}
-		if p.RoutingEngine != "" {
-			add("--routing_engine", p.RoutingEngine)
-		}
-		if p.PartitionsFile != "" {
-			add("--Pconfig", p.PartitionsFile)
-		}
-		if p.LMC != 0 {
-			add("--lmc", fmt.Sprint(uint8(p.LMC)))
-		}
-		return out
-	}
-	add("--priority=" + fmt.Sprint(p.Priority))
+	add("--priority", fmt.Sprint(p.Priority))
 	if p.SubnetPrefix != 0 {
-		add(fmt.Sprintf("--subnet-prefix=%#016x", p.SubnetPrefix))
-	}
-	if p.RoutingEngine != "" {
-		add("--routing=" + strings.ReplaceAll(p.RoutingEngine, " ", ""))
-	}
-	if p.PartitionsFile != "" {
-		add("--partitions=" + p.PartitionsFile)
-	}
-	for rule := range strings.Lines(p.Partitions) {
-		add("--partition=" + strings.TrimSpace(rule))
+		add("--subnet_prefix", fmt.Sprintf("%#016x", p.SubnetPrefix))
 	}
 	if p.LMC != 0 {
-		add("--lmc=" + fmt.Sprint(uint8(p.LMC)))
+		add("--lmc", fmt.Sprint(uint8(p.LMC)))
+	}
+	whole := func(d string, unit time.Duration) string {
+		if d == "" {
+			return ""
+		}
+		v, _ := time.ParseDuration(d)
+		return fmt.Sprint(int64((v + unit - 1) / unit))
+	}
+	for _, o := range []struct{ name, value string }{
+		{"--routing_engine", p.RoutingEngine}, {"--Pconfig", p.PartitionsFile}, {"--part_enforce", p.Enforcement}, {"--node-name-map", p.NodeNameMap},
+		{"--sweep", whole(p.Sweep, time.Second)}, {"--timeout", whole(p.Timeout, time.Millisecond)}, {"--retries", p.Retries}, {"--maxsmps", p.Window},
+	} {
+		if o.value != "" {
+			add(o.name, o.value)
+		}
+	}
+	if p.Verbose == "yes" {
+		add("--verbose")
 	}
 	return out
 }
@@ -133,6 +131,14 @@ type Config struct {
 	Manager Manager
 	Prober  Prober
 	Keeper  Keeper
+	// Check, if set, reads the files that a policy names. It is called aside.
+	Check func(smctl.Policy) smctl.Files
+	// Inspect, if set, says whether the kernel or the firmware bars subnet
+	// managers from a port; what is not final is asked again. It is called aside.
+	Inspect func(ibdev string, port int) (bar smctl.Bar, final bool, err error)
+	// Watch, if set, is given the files whose changes Reread is to be called
+	// for. It must not block.
+	Watch func(paths []string)
 	// Publish is given the state of all ports whenever one has changed. It
 	// is called from the controller's goroutine and must not block.
 	Publish func([]api.SMStatus)
@@ -146,11 +152,13 @@ type Controller struct {
 	cfg   Config
 	ports chan []Port
 	hands chan handRequest
+	files chan struct{}
 	done  chan event
 	table map[ib.GUID]*entry
 
 	lastPublished []api.SMStatus
 	followed      bool
+	watched       []string
 }
 
 type handRequest struct {
@@ -169,6 +177,11 @@ type event struct {
 	err     error  // of reading the state
 	noStart string // why the unit could not be started
 	noStop  string // or stopped
+	reload  bool   // the program was asked to read its files again
+	files   *smctl.Files
+	of      smctl.Policy // whose files they are
+	bar     *smctl.Bar
+	final   bool // bar is the last word
 }
 
 type entry struct {
@@ -176,9 +189,18 @@ type entry struct {
 	mem     smctl.Memory
 	answer  smctl.Answer
 	worker  smctl.Worker
-	wall    time.Time     // of worker.Since
-	engine  smctl.Engine  // of the unit that Worker names
-	options string        // that its environment file has for engine, empty if it has none
+	wall    time.Time    // of worker.Since
+	engine  smctl.Engine // of the unit that Worker names
+	given   Kept         // what the unit was given last, no settings if nothing
+	files   *smctl.Files // those of the policy filesOf, nil if not read
+	filesOf smctl.Policy
+	checks  bool          // files are being read
+	recheck bool          // and are to be read again after that
+	bar     *smctl.Bar    // what Inspect says, nil if it has not been asked
+	final   bool          // that is the last word
+	inspect bool          // it is being asked
+	again   time.Time     // when it is asked again
+	settled time.Time     // until then nothing is reloaded
 	known   bool          // the unit's state has been read
 	asking  *smctl.Answer // that is waited for
 	reading bool
@@ -195,7 +217,7 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), done: make(chan event, 16), table: map[ib.GUID]*entry{}}
+	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), files: make(chan struct{}, 1), done: make(chan event, 16), table: map[ib.GUID]*entry{}}
 }
 
 // Update replaces the ports. It never blocks: the newest list wins.
@@ -238,6 +260,14 @@ func (c *Controller) hand(ctx context.Context, dev string, port int, start bool)
 	}
 }
 
+// Reread has the files that policies name read again. It never blocks.
+func (c *Controller) Reread() {
+	select {
+	case c.files <- struct{}{}:
+	default:
+	}
+}
+
 // Run works until ctx ends. Workers are left running: they belong to systemd.
 func (c *Controller) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
@@ -255,6 +285,10 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-timer.C:
 		case ps := <-c.ports:
 			c.update(ctx, ps)
+		case <-c.files:
+			for g, e := range c.table {
+				c.check(ctx, g, e)
+			}
 		case r := <-c.hands:
 			r.reply <- c.overrule(r)
 		case name, ok := <-c.cfg.Manager.Changes():
@@ -285,8 +319,8 @@ func (c *Controller) update(ctx context.Context, ps []Port) {
 			// What the daemon started before it was started anew may run, also
 			// where the unit names another program now.
 			k := c.cfg.Keeper.Load(p.GUID)
-			e = &entry{engine: p.Policy.Engine, options: k.Options}
-			if k.Options != "" {
+			e = &entry{engine: p.Policy.Engine, given: k}
+			if k.Settings != "" {
 				e.engine = k.Engine
 			}
 			e.worker = smctl.Worker{Unit: UnitName(e.engine, p.GUID), Hand: k.Hand}
@@ -303,7 +337,89 @@ func (c *Controller) update(ctx context.Context, ps []Port) {
 			e.port.Present = false
 		}
 	}
+	c.watch()
 }
+
+// watch names the files whose changes count.
+func (c *Controller) watch() {
+	if c.cfg.Watch == nil {
+		return
+	}
+	var paths []string
+	for _, e := range c.table {
+		for _, f := range []string{e.port.Policy.PartitionsFile, e.port.Policy.NodeNameMap, e.port.Policy.KeyFile} {
+			if f != "" && !slices.Contains(paths, f) {
+				paths = append(paths, f)
+			}
+		}
+	}
+	slices.Sort(paths)
+	if !slices.Equal(paths, c.watched) {
+		c.watched = paths
+		c.cfg.Watch(slices.Clone(paths))
+	}
+}
+
+// check reads the files of a port's policy.
+func (c *Controller) check(ctx context.Context, g ib.GUID, e *entry) {
+	pol := e.port.Policy
+	if c.cfg.Check == nil || pol.PartitionsFile+pol.NodeNameMap+pol.KeyFile == "" {
+		e.files, e.filesOf = &smctl.Files{}, pol
+		return
+	}
+	if e.checks {
+		e.recheck = true
+		return
+	}
+	e.checks = true
+	go func() {
+		// A file on a server that does not answer is a bad one.
+		got := make(chan smctl.Files, 1)
+		go func() { got <- c.cfg.Check(pol) }()
+		f := smctl.Files{Problem: fmt.Sprintf("%s: cannot be read within %v", cmp.Or(pol.PartitionsFile, pol.NodeNameMap, pol.KeyFile), checkTimeout)}
+		select {
+		case f = <-got:
+		case <-time.After(checkTimeout):
+		}
+		c.send(ctx, event{guid: g, files: &f, of: pol})
+	}()
+}
+
+// look asks what bars subnet managers from a port.
+func (c *Controller) look(ctx context.Context, g ib.GUID, e *entry, now time.Time) {
+	if c.cfg.Inspect == nil {
+		e.bar, e.final = new(smctl.Bar), true
+	}
+	if e.bar != nil && e.final || e.inspect || now.Before(e.again) {
+		return
+	}
+	e.inspect = true
+	dev, num := e.port.IBDev, e.port.Num
+	go func() {
+		got := make(chan event, 1)
+		go func() {
+			bar, final, err := c.cfg.Inspect(dev, num)
+			if err != nil {
+				c.cfg.Log.Warn("what a port is cannot be read", "port", fmt.Sprintf("%s/%d", dev, num), "error", err)
+			}
+			got <- event{guid: g, bar: &bar, final: final}
+		}()
+		unknown := smctl.BarUnknown
+		ev := event{guid: g, bar: &unknown}
+		select {
+		case ev = <-got:
+		case <-time.After(checkTimeout):
+		}
+		c.send(ctx, ev)
+	}()
+}
+
+// checkTimeout bounds the reading of files and of what a port is, inspectRetry is
+// the pause before that is read again.
+const (
+	checkTimeout = 10 * time.Second
+	inspectRetry = time.Minute
+)
 
 // overrule notes what a person asked for.
 func (c *Controller) overrule(r handRequest) error {
@@ -335,10 +451,11 @@ func (c *Controller) overrule(r handRequest) error {
 			e.mem.UnitGoneSince = time.Unix(1, 0) // at once
 		}
 		c.cfg.Log.Info("asked by hand", "port", e.port.String(), "start", r.start)
-		if e.options == "" {
-			e.options = commandLine(Options(e.port.Policy))
+		if e.given.Settings == "" {
+			e.given.Settings = smctl.Settings(e.port.Policy)
 		}
-		if err := c.cfg.Keeper.Save(g, Kept{e.engine, e.options, e.worker.Hand}); err != nil {
+		e.given.Engine, e.given.Hand = e.engine, e.worker.Hand
+		if err := c.cfg.Keeper.Save(g, e.given); err != nil {
 			return fmt.Errorf("it is done, but forgotten when ibnetworkd is restarted: %w", err)
 		}
 		return nil
@@ -380,7 +497,29 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		}
 		e.asking = nil
 		e.answer = *ev.answer
+		if ev.answer.NoQP0 {
+			no := smctl.BarNoQP0
+			e.bar, e.final, e.again = &no, false, time.Now().Add(inspectRetry)
+		}
 		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
+	case ev.files != nil:
+		e.checks = false
+		if p := ev.files.Problem; p != "" && (e.files == nil || e.files.Problem != p) {
+			c.cfg.Log.Error("a file of the subnet manager's settings cannot be used", "port", e.port.String(), "problem", p)
+		}
+		if e.files, e.filesOf = ev.files, ev.of; e.recheck {
+			e.recheck = false
+			c.check(ctx, ev.guid, e)
+		}
+	case ev.bar != nil:
+		e.bar, e.final, e.inspect, e.again = ev.bar, ev.final, false, time.Now().Add(inspectRetry)
+	case ev.reload:
+		e.busy = false
+		if ev.err != nil {
+			// It is tried again: what it was given is not what it has.
+			e.given.Files, e.settled = "", time.Now().Add(readRetry)
+			c.cfg.Log.Error("the subnet manager could not be reloaded", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.err)
+		}
 	case ev.noStart != "":
 		e.busy = false
 		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerFailed, time.Now(), ev.noStart
@@ -444,6 +583,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 			ev.state.Since, ev.state.Wall = e.worker.Since, e.wall
 		}
 		e.worker.State, e.worker.Since, e.worker.Result = ev.state.State, ev.state.Since, ev.state.Result
+		e.worker.Said, e.worker.Refused = ev.state.Said, ev.state.Refused
 		e.wall = ev.state.Wall
 	}
 }
@@ -473,9 +613,30 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 		if c.engineChange(ctx, g, e) {
 			continue
 		}
-		e.worker.Stale = stale(e)
+		if e.files == nil || e.filesOf != e.port.Policy {
+			if c.check(ctx, g, e); e.files == nil || e.filesOf != e.port.Policy {
+				e.dec = smctl.Decision{Phase: cmp.Or(e.dec.Phase, smctl.PhaseSettling), Reason: "the files of its settings are being read"}
+				continue
+			}
+		}
+		if e.port.Policy.Manage != smctl.ManageNo || e.worker.Hand == smctl.HandStart {
+			c.look(ctx, g, e, now)
+			if e.again.After(now) && e.bar != nil && *e.bar != smctl.BarNone && !e.final && (next.IsZero() || e.again.Before(next)) {
+				next = e.again
+			}
+		}
+		e.worker.Change = change(e, now)
+		if e.settled.After(now) && (next.IsZero() || e.settled.Before(next)) {
+			next = e.settled
+		}
 		for range 4 { // an action leads to at most one further decision
-			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.port.Port, Answer: e.answer, Worker: e.worker, HostStart: c.hostStart(g)}
+			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.port.Port, Answer: e.answer, Worker: e.worker, Files: *e.files, HostStart: c.hostStart(g)}
+			switch {
+			case e.bar != nil && *e.bar != smctl.BarNone:
+				in.Port.Barred = *e.bar // a function without QP0 says IsSMDisabled too
+			case e.bar == nil && in.Port.Barred == smctl.BarNone:
+				in.Port.Barred = smctl.BarUnread
+			}
 			var dec smctl.Decision
 			e.mem, dec = smctl.Decide(e.mem, in)
 			c.say(e, dec)
@@ -504,12 +665,22 @@ func (c *Controller) follow() {
 	}
 }
 
-// stale reports whether a worker that runs was started with other settings than
-// its unit has now.
-func stale(e *entry) bool {
+// change is what it takes to bring a worker that runs to what its unit has now.
+func change(e *entry, now time.Time) smctl.Change {
 	p := &e.port.Policy
-	return e.worker.State == smctl.WorkerActive && p.Manage != smctl.ManageNo &&
-		(e.engine != p.Engine || e.options != "" && e.options != commandLine(Options(*p)))
+	switch {
+	case e.worker.State != smctl.WorkerActive || p.Manage == smctl.ManageNo || now.Before(e.settled):
+		return smctl.ChangeNone
+	case e.engine != p.Engine:
+		return smctl.ChangeRestart
+	case e.given.Settings == "":
+		return smctl.ChangeNone
+	}
+	c := smctl.Difference(e.engine, e.given.Settings, smctl.Settings(*p))
+	if c == smctl.ChangeNone && e.given.Files != e.files.Digest {
+		c = smctl.ChangeReload
+	}
+	return c
 }
 
 // engineChange follows Engine=, once the unit of the other engine does not run,
@@ -518,7 +689,7 @@ func (c *Controller) engineChange(ctx context.Context, g ib.GUID, e *entry) bool
 	if e.engine == e.port.Policy.Engine || e.busy || e.worker.State != smctl.WorkerInactive && e.worker.State != smctl.WorkerFailed {
 		return false
 	}
-	e.engine, e.options = e.port.Policy.Engine, ""
+	e.engine, e.given = e.port.Policy.Engine, Kept{}
 	e.worker = smctl.Worker{Unit: UnitName(e.engine, g), Hand: e.worker.Hand}
 	e.mem = smctl.Memory{Again: e.mem.Again}
 	e.known = false
@@ -564,7 +735,7 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 				a.SMs, err = c.cfg.Prober.AskLID(limit, p.IBDev, p.Num, p.SMLID)
 			}
 			if err != nil {
-				a.Err, a.SMs = err.Error(), nil
+				a.Err, a.SMs, a.NoQP0 = err.Error(), nil, errors.Is(err, transport.ErrNoQP0)
 			}
 			a.At = time.Now()
 			c.send(ctx, event{guid: g, answer: a})
@@ -576,22 +747,42 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		e.busy, e.starts, e.started = true, e.starts+1, now
 		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerActivating, now, ""
 		e.wall = now
-		u := Unit{Name: e.worker.Unit, GUID: g, Policy: e.port.Policy, Options: Options(e.port.Policy)}
-		e.options, e.worker.Stale = commandLine(u.Options), false
-		k := Kept{e.engine, e.options, e.worker.Hand}
+		u := Unit{Name: e.worker.Unit, GUID: g, Policy: e.port.Policy}
+		e.worker.Said, e.worker.Refused, e.worker.Change = smctl.Said{}, false, smctl.ChangeNone
+		e.given = Kept{e.engine, smctl.Settings(u.Policy), e.files.Digest, e.worker.Hand}
+		bare := e.given.Settings == smctl.Settings(smctl.Policy{Priority: u.Policy.Priority})
 		c.cfg.Log.Info("starting a subnet manager", "port", e.port.String(), "unit", u.Name, "reason", dec.Reason)
 		// Not aside: what a person asks for meanwhile is to be saved after it.
-		saved := c.cfg.Keeper.Save(g, k)
+		saved := c.cfg.Keeper.Save(g, e.given)
 		go func() {
 			ev := event{guid: g}
 			limit, cancel := context.WithTimeout(ctx, jobTimeout)
 			defer cancel()
-			if saved != nil && len(u.Options) > 1 {
-				// Without options the unit's defaults would rule another
+			if saved != nil && !bare {
+				// Without settings the program's defaults would rule another
 				// subnet than the one asked for.
-				ev.noStart = fmt.Sprintf("its options cannot be handed over: %v", saved)
+				ev.noStart = fmt.Sprintf("its settings cannot be handed over: %v", saved)
 			} else if err := c.cfg.Manager.Start(limit, u); err != nil {
 				ev.noStart = err.Error()
+			}
+			c.send(ctx, ev)
+		}()
+		return true
+	case smctl.Reload:
+		if e.busy {
+			return false
+		}
+		e.busy, e.worker.Change = true, smctl.ChangeNone
+		e.given = Kept{e.engine, smctl.Settings(e.port.Policy), e.files.Digest, e.worker.Hand}
+		name := e.worker.Unit
+		c.cfg.Log.Info("reloading the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
+		saved := c.cfg.Keeper.Save(g, e.given)
+		go func() {
+			ev := event{guid: g, reload: true, err: saved}
+			limit, cancel := context.WithTimeout(ctx, jobTimeout)
+			defer cancel()
+			if saved == nil {
+				ev.err = c.cfg.Manager.Reload(limit, name)
 			}
 			c.send(ctx, ev)
 		}()
@@ -637,7 +828,11 @@ func (c *Controller) publish() {
 		}
 		s := api.SMStatus{PortGUID: g.String(), IBDevice: e.port.IBDev, Port: e.port.Num, Manage: e.port.Policy.Manage.String(), Engine: e.port.Policy.Engine.String(),
 			Unit: e.port.Policy.Unit, Phase: string(e.dec.Phase), Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
-			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.wall, Hand: e.worker.Hand.String(), Starts: e.starts}
+			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.wall, Hand: e.worker.Hand.String(), Starts: e.starts,
+			Next: e.dec.Next, WorkerText: e.worker.Said.String()}
+		if e.files != nil {
+			s.FileProblem = e.files.Problem
+		}
 		if e.dec.Until.IsZero() {
 			s.NextCheck = time.Time{}
 		}

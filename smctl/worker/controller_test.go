@@ -22,7 +22,8 @@ type unitsInMemory struct {
 	changes chan string
 	starts  int
 	stops   int
-	options []string
+	policy  smctl.Policy
+	reloads int
 	broken  error // Start fails
 	stuck   error // Stop fails
 	crash   bool  // what is started fails at once
@@ -35,6 +36,9 @@ func newUnits() *unitsInMemory {
 
 func (u *unitsInMemory) set(name string, s smctl.WorkerState, result string) {
 	u.state[name] = State{State: s, Since: time.Now(), Result: result}
+	if s == smctl.WorkerActive {
+		u.state[name] = State{State: s, Since: time.Now(), Said: smctl.Said{State: smctl.SMMaster, Known: true}}
+	}
 	u.changes <- name
 }
 
@@ -48,7 +52,7 @@ func (u *unitsInMemory) Start(_ context.Context, x Unit) error {
 		return u.broken
 	}
 	u.starts++
-	u.options = x.Options
+	u.policy = x.Policy
 	u.set(x.Name, smctl.WorkerActivating, "")
 	time.AfterFunc(300*time.Millisecond, func() {
 		u.mu.Lock()
@@ -70,6 +74,13 @@ func (u *unitsInMemory) Stop(_ context.Context, name string) error {
 		return u.stuck
 	}
 	u.set(name, smctl.WorkerInactive, "")
+	return nil
+}
+
+func (u *unitsInMemory) Reload(_ context.Context, name string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.reloads++
 	return nil
 }
 
@@ -142,6 +153,10 @@ type bench struct {
 	cancel context.CancelFunc
 	c      *Controller
 	port   Port
+	fmu    sync.Mutex
+	files  smctl.Files
+	bar    smctl.Bar
+	vpd    error
 }
 
 const guid1 ib.GUID = 0x0002c903000abcde
@@ -157,11 +172,25 @@ func newBench(t *testing.T) *bench {
 func (b *bench) boot() {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
-	b.c = New(Config{Manager: b.units, Prober: b.air, Keeper: b.keep, Publish: func(s []api.SMStatus) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.last, b.pubs = s, b.pubs+1
-	}})
+	b.c = New(Config{Manager: b.units, Prober: b.air, Keeper: b.keep,
+		Check: func(smctl.Policy) smctl.Files {
+			b.fmu.Lock()
+			defer b.fmu.Unlock()
+			return b.files
+		},
+		Inspect: func(string, int) (smctl.Bar, bool, error) {
+			b.fmu.Lock()
+			defer b.fmu.Unlock()
+			if b.vpd != nil {
+				return smctl.BarUnknown, false, b.vpd
+			}
+			return b.bar, true, nil
+		},
+		Publish: func(s []api.SMStatus) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.last, b.pubs = s, b.pubs+1
+		}})
 	go func() { _ = b.c.Run(ctx) }()
 	b.c.Update([]Port{b.port})
 }
@@ -222,8 +251,8 @@ func TestStartedOnceOverRestarts(t *testing.T) {
 		b.active(1, 1)
 		s := b.wait(time.Second)
 		b.want(s, smctl.PhaseMaster, 1, 0)
-		if s.Worker != "ibnetsm@0x0002c903000abcde.service" || s.WorkerState != "active" || strings.Join(b.units.options, " ") != "--priority=3" {
-			t.Errorf("%+v, options %v", s, b.units.options)
+		if s.Worker != "ibnetsm@0x0002c903000abcde.service" || s.WorkerState != "active" || b.units.policy.Priority != 3 {
+			t.Errorf("%+v, policy %+v", s, b.units.policy)
 		}
 		for range 3 { // kill -9 of the daemon
 			b.kill()
@@ -478,18 +507,21 @@ func TestSettingsChange(t *testing.T) {
 		b.port.Policy.Priority = 7
 		b.c.Update([]Port{b.port})
 		b.want(b.wait(time.Second), smctl.PhaseMaster, 2, 1)
-		if got := strings.Join(b.units.options, " "); got != "--priority=7" {
-			t.Errorf("options %s", got)
+		if got := b.units.policy.Priority; got != 7 {
+			t.Errorf("priority %d", got)
 		}
 		b.want(b.wait(time.Minute), smctl.PhaseMaster, 2, 1)
 		b.kill()
 		b.port.Policy.Partitions = "0x8001 Name=a\n"
 		b.boot()
-		b.want(b.wait(time.Second), smctl.PhaseMaster, 3, 2)
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 2, 1)
 		b.kill()
 		b.boot()
-		b.want(b.wait(time.Minute), smctl.PhaseMaster, 3, 2)
+		b.want(b.wait(time.Minute), smctl.PhaseMaster, 2, 1)
 		b.kill()
+		if b.units.reloads != 1 {
+			t.Errorf("%d reloads for one rule", b.units.reloads)
+		}
 	})
 }
 
@@ -553,15 +585,15 @@ func TestStopRefused(t *testing.T) {
 	})
 }
 
-// What is kept is read back, whatever is in the options.
+// What is kept is read back, whatever is in the settings.
 func TestKept(t *testing.T) {
 	d := Dir(t.TempDir())
 	if k := d.Load(guid1); k != (Kept{}) {
 		t.Errorf("nothing was saved, and there is %+v", k)
 	}
 	for _, k := range []Kept{
-		{Options: commandLine([]string{"--priority=0"})},
-		{Engine: smctl.EngineOpenSM, Options: commandLine([]string{"--Pconfig", `/etc/a "b" \c.conf`}), Hand: smctl.HandStop},
+		{Settings: smctl.Settings(smctl.Policy{})},
+		{Engine: smctl.EngineOpenSM, Settings: smctl.Settings(smctl.Policy{PartitionsFile: `/etc/a "b" \c.conf`, Partitions: "0x8001 Name=a\n"}), Files: "abc", Hand: smctl.HandStop},
 	} {
 		if err := d.Save(guid1, k); err != nil {
 			t.Fatal(err)
@@ -570,7 +602,116 @@ func TestKept(t *testing.T) {
 			t.Errorf("%+v became %+v", k, got)
 		}
 	}
-	if got := commandLine([]string{"--a=1", "--b=x y", `--c=q"\`}); got != `--a=1 "--b=x y" "--c=q\"\\"` {
-		t.Error(got)
-	}
+}
+
+// file says what the files of the settings hold from now on.
+func (b *bench) file(f smctl.Files) {
+	b.fmu.Lock()
+	b.files = f
+	b.fmu.Unlock()
+	b.c.Reread()
+}
+
+// A file that becomes bad, and settings that name a bad one, leave the worker
+// alone; once they are right it is reloaded, not restarted. Another setting is a
+// restart, but not beside a bad file.
+func TestBadFileStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.port.Policy.PartitionsFile = "/etc/p.conf"
+		b.files = smctl.Files{Digest: "good"}
+		b.lead()
+		reloads := func(want int) {
+			t.Helper()
+			b.units.mu.Lock()
+			defer b.units.mu.Unlock()
+			if b.units.reloads != want {
+				t.Errorf("%d reloads, want %d", b.units.reloads, want)
+			}
+		}
+		b.file(smctl.Files{Digest: "bad", Problem: "/etc/p.conf:2:9: no number"})
+		s := b.wait(time.Minute)
+		b.want(s, smctl.PhaseMaster, 1, 0)
+		if reloads(0); !strings.Contains(s.Reason, "/etc/p.conf:2:9: no number") || s.FileProblem == "" {
+			t.Errorf("%+v", s)
+		}
+		// Another priority waits for the file.
+		b.port.Policy.Priority = 9
+		b.c.Update([]Port{b.port})
+		b.want(b.wait(time.Minute), smctl.PhaseMaster, 1, 0)
+		b.port.Policy.Priority = 3
+		b.c.Update([]Port{b.port})
+		b.file(smctl.Files{Digest: "other"})
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 1, 0)
+		reloads(1)
+		// Another file of that kind, and another rule.
+		b.port.Policy.PartitionsFile, b.port.Policy.Partitions = "/etc/q.conf", "0x8001\n"
+		b.c.Update([]Port{b.port})
+		b.want(b.wait(time.Second), smctl.PhaseMaster, 1, 0)
+		reloads(2)
+		// A daemon that starts again does not reload for nothing.
+		b.kill()
+		b.boot()
+		b.want(b.wait(time.Minute), smctl.PhaseMaster, 1, 0)
+		reloads(2)
+		b.port.Policy.Priority = 9
+		b.c.Update([]Port{b.port})
+		b.wait(5 * time.Second)
+		if starts, stops := b.units.counts(); starts != 2 || stops != 1 {
+			t.Errorf("another priority: %d starts, %d stops", starts, stops)
+		}
+		b.kill()
+	})
+}
+
+// An edit ends the back-off, and a start with a bad file is a start.
+func TestEditIsTriedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.port.Policy.PartitionsFile = "/etc/p.conf"
+		b.files = smctl.Files{Digest: "bad", Problem: "/etc/p.conf: no such file"}
+		b.units.crash = true
+		b.boot()
+		b.wait(3 * time.Minute)
+		n, _ := b.units.counts()
+		if n < 2 {
+			t.Fatalf("%d starts", n)
+		}
+		b.units.change(func() { b.units.crash = false })
+		b.file(smctl.Files{Digest: "good"})
+		b.wait(2 * time.Second)
+		if m, _ := b.units.counts(); m != n+1 {
+			t.Errorf("%d starts within 2 s of the edit", m-n)
+		}
+		b.kill()
+	})
+}
+
+// A device that manages NVSwitches, and one whose VPD cannot be read, is never
+// asked from, not even by hand.
+func TestDeviceOfNVSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.bar = smctl.BarNVSwitch
+		b.air.err = errors.New("asked")
+		b.boot()
+		b.want(b.wait(time.Minute), smctl.PhaseNVSwitch, 0, 0)
+		if err := b.c.Start(context.Background(), "swib0", 1); err != nil {
+			t.Error(err)
+		}
+		b.want(b.wait(time.Minute), smctl.PhaseNVSwitch, 0, 0)
+		b.kill()
+		b = newBench(t)
+		b.vpd = errors.New("input/output error")
+		b.boot()
+		b.want(b.wait(time.Minute), smctl.PhaseBlocked, 0, 0)
+		b.fmu.Lock()
+		b.vpd = nil
+		b.fmu.Unlock()
+		b.wait(2 * time.Minute)
+		if n, _ := b.units.counts(); n != 1 {
+			t.Errorf("%d starts once the VPD could be read", n)
+		}
+		b.kill()
+	})
 }

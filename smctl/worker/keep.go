@@ -11,55 +11,42 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// Kept is what is remembered of a port's worker until the host is booted anew.
+// Kept is what is remembered of a port's worker until the next boot.
 type Kept struct {
-	// Engine is the program that was started last, and Options the line that
-	// it was started with (see commandLine), or would have been when a person
-	// asked for something before the first start; empty before both.
-	Engine  smctl.Engine
-	Options string
+	// Engine is the program that was started last, and Settings what it was
+	// given last (smctl.Settings), or would have been when a person asked for
+	// something before the first start; empty before both.
+	Engine   smctl.Engine
+	Settings string
+	// Files is the digest of the files that it was given last (smctl.Files).
+	Files string
 	// Hand is what a person asked for.
 	Hand smctl.Hand
 }
 
-// commandLine joins options so that systemd splits them again where it replaces
-// $IBNETSM_OPTIONS: at white space, with double quotes and backslashes as in
-// systemd.service(5).
-func commandLine(options []string) string {
-	quoted := make([]string, len(options))
-	for i, o := range options {
-		if strings.ContainsAny(o, " \t\"'\\") {
-			o = `"` + escaper.Replace(o) + `"`
-		}
-		quoted[i] = o
-	}
-	return strings.Join(quoted, " ")
-}
-
-var (
-	escaper   = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	unescaper = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
-)
-
-// Dir keeps below a directory, one environment file a port: the unit reads it
-// (EnvironmentFile=), and so does the next run of the daemon.
+// Dir keeps below a directory, one file a port: ibnetsm reads its settings from
+// it (ibnetsm run --settings), and the next run of the daemon reads it back.
 type Dir string
 
-func (d Dir) path(g ib.GUID) string { return filepath.Join(string(d), g.String()+".env") }
+func (d Dir) path(g ib.GUID) string { return filepath.Join(string(d), g.String()+".conf") }
 
+// What the file has beside settings; ibnetsm skips the section.
 const (
-	optionsKey = "IBNETSM_OPTIONS="
-	engineKey  = "IBNETSM_ENGINE="
-	handKey    = "IBNETSM_BY_HAND="
+	settingsHead = "[SubnetManager]\n"
+	stateHead    = "[State]\n"
+	engineKey    = "Engine="
+	handKey      = "ByHand="
+	filesKey     = "Files="
 )
 
 // Save implements Keeper.
 func (d Dir) Save(g ib.GUID, k Kept) error {
 	var b strings.Builder
-	b.WriteString("# Written by ibnetworkd; the unit file's [SubnetManager] section says what goes in here.\n")
-	fmt.Fprintf(&b, "%s\"%s\"\n", optionsKey, escaper.Replace(k.Options))
-	if k.Engine != smctl.EngineBuiltin {
-		fmt.Fprintf(&b, "%s%v\n", engineKey, k.Engine)
+	b.WriteString("# Written by ibnetworkd from the [SubnetManager] section of the port's unit.\n")
+	b.WriteString(settingsHead + k.Settings + stateHead)
+	fmt.Fprintf(&b, "%s%v\n", engineKey, k.Engine)
+	if k.Files != "" {
+		fmt.Fprintf(&b, "%s%s\n", filesKey, k.Files)
 	}
 	if k.Hand != smctl.HandNone {
 		fmt.Fprintf(&b, "%s%v\n", handKey, k.Hand)
@@ -73,19 +60,34 @@ func (d Dir) Save(g ib.GUID, k Kept) error {
 	return smallfile.Replace(d.path(g), []byte(b.String()), 0o644)
 }
 
+// maxKept bounds in bytes what is read back: a partition rule for each of a
+// thousand groups of hosts fits.
+const maxKept = 4 << 20
+
 // Load implements Keeper.
 func (d Dir) Load(g ib.GUID) (k Kept) {
-	b, err := os.ReadFile(d.path(g))
+	b, err := smallfile.Read(d.path(g), maxKept)
 	if err != nil {
 		return Kept{}
 	}
+	state := false
 	for line := range strings.Lines(string(b)) {
-		line = strings.TrimSpace(line)
-		if v, ok := strings.CutPrefix(line, optionsKey); ok && len(v) >= 2 {
-			k.Options = unescaper.Replace(v[1 : len(v)-1])
+		switch {
+		case line == settingsHead || line == stateHead:
+			state = line == stateHead
+			continue
+		case strings.HasPrefix(line, "#"):
+			continue
+		case !state:
+			k.Settings += line
+			continue
 		}
+		line = strings.TrimSpace(line)
 		if v, ok := strings.CutPrefix(line, engineKey); ok {
 			k.Engine, _ = smctl.ParseEngine(v)
+		}
+		if v, ok := strings.CutPrefix(line, filesKey); ok {
+			k.Files = v
 		}
 		switch line {
 		case handKey + "start":

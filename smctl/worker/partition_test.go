@@ -1,7 +1,7 @@
 package worker
 
 import (
-	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -9,7 +9,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// A Partition= line of a unit is one argument of the worker.
+// A Partition= line of a unit is one line of the worker's settings.
 func TestPartitionLine(t *testing.T) {
 	const line = "0x8001 Name=storage  Members=ALL,0x0002c903000abcde=limited MTU=4096 Rate=100Gb/s"
 	load := func(text string) *units.Set {
@@ -20,9 +20,9 @@ func TestPartitionLine(t *testing.T) {
 	if len(set.Problems) > 0 {
 		t.Fatal(set.Problems)
 	}
-	opts := Options(smctl.PolicyOf(set.Units[0]))
-	if !slices.Contains(opts, "--partition="+line) || !slices.Contains(opts, "--partition=2 IPoIB=no") {
-		t.Fatalf("options %q", opts)
+	got := smctl.Settings(smctl.PolicyOf(set.Units[0]))
+	if !strings.Contains(got, "\nPartition="+line+"\n") || !strings.Contains(got, "\nPartition=2 IPoIB=no\n") {
+		t.Fatalf("settings %q", got)
 	}
 	if set = load("Partition=0x8000\n"); len(set.Problems) != 1 {
 		t.Errorf("a P_Key that is none: %v", set.Problems)

@@ -28,6 +28,10 @@ const (
 	privateSocket = "/run/systemd/private"
 )
 
+// ExitRefused is the exit status of ibnetsm when the port lets no subnet manager
+// in: it has no QP0, or no issm device.
+const ExitRefused = 4
+
 // OpenSM is where Debian and Fedora install opensm.
 const OpenSM = "/usr/sbin/opensm"
 
@@ -333,7 +337,7 @@ func (s *Systemd) Start(ctx context.Context, u Unit) error {
 		Argv   []string
 		Ignore bool
 	}
-	argv := append([]string{OpenSM, "--guid", u.GUID.String(), "--log_file", "stdout"}, u.Options...)
+	argv := append([]string{OpenSM, "--guid", u.GUID.String(), "--log_file", "stdout"}, openSMOptions(u.Policy)...)
 	props := []property{
 		{"Description", dbus.MakeVariant("OpenSM subnet manager on port " + u.GUID.String() + ", run by ibnetworkd")},
 		{"ExecStart", dbus.MakeVariant([]exec{{OpenSM, argv, false}})},
@@ -432,6 +436,16 @@ func (s *Systemd) Stop(ctx context.Context, name string) error {
 	return plain(err)
 }
 
+// Reload implements Manager. The signal goes to the program itself: the unit may
+// be older than this daemon, and opensm's has no ExecReload=.
+func (s *Systemd) Reload(ctx context.Context, name string) error {
+	conn, err := s.connection()
+	if err != nil {
+		return err
+	}
+	return plain(conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".KillUnit", 0, name, "main", int32(unix.SIGHUP)).Err)
+}
+
 // State implements Manager.
 func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	conn, err := s.connection()
@@ -463,11 +477,17 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	if err != nil {
 		return State{}, plain(err)
 	}
-	// A hundred properties and more, of which a failure is explained by four.
+	// A hundred properties and more, of which a failure is explained by four, and
+	// what a program says while it runs is one.
 	var v map[string]dbus.Variant
-	if st := stateOf(u, nil); st.Result != "" {
+	switch st := stateOf(u, nil); {
+	case st.Result != "":
 		if v, err = get(serviceIf); err != nil {
 			v = nil
+		}
+	case st.State == smctl.WorkerActive:
+		if text, err := conn.Object(systemdName, path).GetProperty(serviceIf + ".StatusText"); err == nil {
+			v = map[string]dbus.Variant{"StatusText": text}
 		}
 	}
 	return stateOf(u, v), nil
@@ -546,6 +566,9 @@ func stateOf(u, v map[string]dbus.Variant) State {
 			return State{State: smctl.WorkerActivating}
 		}
 	}
+	if st.State == smctl.WorkerActive {
+		st.Said = smctl.ParseSaid(text(v, "StatusText"))
+	}
 	result := text(v, "Result")
 	code, _ := v["ExecMainCode"].Value().(int32)
 	status, _ := v["ExecMainStatus"].Value().(int32)
@@ -560,9 +583,10 @@ func stateOf(u, v map[string]dbus.Variant) State {
 		default:
 			st.Result = result
 		}
-		if s := text(v, "StatusText"); s != "" {
+		if s := smctl.ParseSaid(text(v, "StatusText")).String(); s != "" {
 			st.Result += ": " + s
 		}
+		st.Refused = result == "exit-code" && status == ExitRefused
 	}
 	return st
 }

@@ -197,14 +197,14 @@ func TestSystemd(t *testing.T) {
 		t.Errorf("daemon-reload: %q", n)
 	}
 	_, _ = s.State(ctx, UnitName(smctl.EngineOpenSM, 1)) // followed from now on
-	p := smctl.Policy{Engine: smctl.EngineOpenSM, Priority: 3, RoutingEngine: "ftree,updn", PartitionsFile: "/etc/p", SubnetPrefix: 0xfec0000000000001, LMC: 1}
-	if err := s.Start(ctx, Unit{Name: UnitName(p.Engine, 1), GUID: 1, Policy: p, Options: Options(p)}); err != nil {
+	p := smctl.Policy{Engine: smctl.EngineOpenSM, Priority: 3, RoutingEngine: "ftree,updn", PartitionsFile: "/etc/p", SubnetPrefix: 0xfec0000000000001, LMC: 1, Sweep: "1.5s", Timeout: "300ms", Enforcement: "in"}
+	if err := s.Start(ctx, Unit{Name: UnitName(p.Engine, 1), GUID: 1, Policy: p}); err != nil {
 		t.Error(err)
 	}
 	f.mu.Lock()
 	last := f.calls[len(f.calls)-1]
 	f.mu.Unlock()
-	if want := "--guid 0x0000000000000001 --log_file stdout --priority 3 --subnet_prefix 0xfec0000000000001 --routing_engine ftree,updn --Pconfig /etc/p --lmc 1"; !strings.Contains(last, want) {
+	if want := "--guid 0x0000000000000001 --log_file stdout --priority 3 --subnet_prefix 0xfec0000000000001 --lmc 1 --routing_engine ftree,updn --Pconfig /etc/p --part_enforce in --sweep 2 --timeout 300"; !strings.Contains(last, want) {
 		t.Errorf("opensm is run as %s", last)
 	}
 	next(t, s.Changes())

@@ -78,12 +78,18 @@ type SMStatus struct {
 	// Phase is a stable word (smctl.Phase), Reason a sentence.
 	Phase  string `json:"phase"`
 	Reason string `json:"reason"`
+	// Next is what a person can do about it, a command or an imperative.
+	Next string `json:"next,omitempty"`
 	// NextCheck is when it is decided again although nothing happens.
 	NextCheck time.Time `json:"next_check,omitzero"`
 	// Worker is the systemd unit, WorkerState its state and since when.
 	Worker      string    `json:"worker,omitempty"`
 	WorkerState string    `json:"worker_state,omitempty"`
 	WorkerSince time.Time `json:"worker_since,omitzero"`
+	// WorkerText is what the program says of itself (STATUS= of sd_notify).
+	WorkerText string `json:"worker_text,omitempty"`
+	// FileProblem is what is wrong with a file that the unit's settings name.
+	FileProblem string `json:"file_problem,omitempty"`
 	// Hand is "start" or "stop" when a person has overruled the unit.
 	Hand string `json:"by_hand,omitempty"`
 	// Master is the subnet manager that answered last.

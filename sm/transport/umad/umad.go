@@ -101,6 +101,10 @@ func Open(fs sysfs.FS, dev string, num uint8) (*Transport, error) {
 		if u.IBDev != dev || u.Port != int(num) {
 			continue
 		}
+		if u.ISSM == "" {
+			// The kernel makes one for each port with QP0 (ib_umad_init_port).
+			return nil, fmt.Errorf("port %s/%d has no issm device: %w", dev, num, transport.ErrNoQP0)
+		}
 		t := &Transport{fs: fs, dev: dev, num: int(num), issmName: u.ISSM, agents: map[mad.Class]uint32{}}
 		if t.p, err = umad.Open(context.Background(), u.Name); err != nil {
 			return nil, fmt.Errorf("port %s/%d: open %s: %w", dev, num, u.Name, err)
@@ -114,8 +118,11 @@ func Open(fs sysfs.FS, dev string, num uint8) (*Transport, error) {
 			id, err := t.p.Register(a)
 			if err != nil {
 				t.p.Close()
-				if errors.Is(err, syscall.EINVAL) {
+				switch {
+				case errors.Is(err, syscall.EINVAL):
 					err = fmt.Errorf("%w (%v)", transport.ErrIsSM, err)
+				case errors.Is(err, syscall.EPROTONOSUPPORT):
+					err = fmt.Errorf("%w (%v)", transport.ErrNoQP0, err)
 				}
 				return nil, fmt.Errorf("port %s/%d: register for class 0x%02x: %w", dev, num, a.Class, err)
 			}
@@ -334,6 +341,10 @@ func (t *Transport) SetIsSM(on bool) error {
 		c, err := umad.OpenISSM(t.issmName)
 		if errors.Is(err, umad.ErrSMRunning) {
 			return fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrIsSM)
+		}
+		if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP) {
+			// As mlx5 for a function that may not set the bit (set_port_caps_atomic).
+			return fmt.Errorf("port %s/%d: open %s: %w (%v)", t.dev, t.num, t.issmName, transport.ErrNoQP0, err)
 		}
 		if err != nil {
 			return fmt.Errorf("port %s/%d: open %s: %w", t.dev, t.num, t.issmName, err)

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/serve"
+	"ibnetworkd/smctl"
+)
+
+// sayer tells systemd what the subnet managers do: READY=1 once a port is open,
+// and STATUS= with the state, which ibnetworkd reads.
+type sayer struct {
+	mu    sync.Mutex
+	ports map[serve.Port]smctl.Said
+	note  string
+	last  string
+	up    bool
+}
+
+// ready says that the start has succeeded.
+func (s *sayer) ready() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.up {
+		s.up = true
+		sd.SdNotify(false, sd.SdNotifyReady)
+	}
+}
+
+// state notes what a subnet manager has become. A port is open then.
+func (s *sayer) state(p serve.Port, x *engine.Snapshot) {
+	said := smctl.Said{Known: true, Nodes: x.Nodes, Others: len(x.Others)}
+	if x.Master != nil {
+		said.Others++
+	}
+	switch x.State {
+	case mad.SMMaster.String():
+		said.State = smctl.SMMaster
+	case mad.SMStandby.String():
+		said.State = smctl.SMStandby
+	case mad.SMDiscovering.String():
+		said.State = smctl.SMDiscovering
+	}
+	s.mu.Lock()
+	if s.ports == nil {
+		s.ports = map[serve.Port]smctl.Said{}
+	}
+	s.ports[p] = said
+	s.send()
+	s.mu.Unlock()
+	s.ready()
+}
+
+// problem is what is wrong with the settings, empty for nothing.
+func (s *sayer) problem(note string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note = note
+	s.send()
+}
+
+// send tells systemd if there is news.
+func (s *sayer) send() {
+	text := s.text()
+	if text == "" || text == s.last {
+		return
+	}
+	s.last = text
+	sd.SdNotify(false, "STATUS="+text)
+}
+
+func (s *sayer) text() string {
+	if len(s.ports) == 1 {
+		for _, said := range s.ports {
+			said.Note = s.note
+			return said.String()
+		}
+	}
+	var parts []string
+	for _, p := range slices.SortedFunc(maps.Keys(s.ports), func(a, b serve.Port) int {
+		return strings.Compare(fmt.Sprint(a.Device, "/", a.Num), fmt.Sprint(b.Device, "/", b.Num))
+	}) {
+		parts = append(parts, fmt.Sprintf("%s/%d: %v", p.Device, p.Num, s.ports[p]))
+	}
+	if s.note != "" {
+		parts = append(parts, s.note)
+	}
+	return strings.Join(parts, "; ")
+}

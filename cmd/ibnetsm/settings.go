@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"ibnetworkd/sm/partition"
+)
+
+// maxSettings bounds in bytes what is read of a settings or keys file.
+const maxSettings = 4 << 20
+
+// settings are the keys of --settings, those of [SubnetManager] in a unit file.
+var settings = map[string]func(o *options, value string) error{
+	"Priority":             func(o *options, v string) error { return parse(&o.priority, v, 8) },
+	"SubnetPrefix":         func(o *options, v string) error { return parse(&o.prefix, v, 64) },
+	"LMC":                  func(o *options, v string) error { return parse(&o.lmc, v, 8) },
+	"MKeyProtect":          func(o *options, v string) error { return parse(&o.protect, v, 8) },
+	"MKeyLeaseSec":         leaseSetting,
+	"RoutingEngine":        text(func(o *options) *string { return &o.routing }),
+	"PartitionEnforcement": text(func(o *options) *string { return &o.enforce }),
+	"KeyFile":              text(func(o *options) *string { return &o.keysFile }),
+	"NodeNameMap":          text(func(o *options) *string { return &o.names }),
+	"PartitionsFile":       text(func(o *options) *string { return &o.partitions }),
+	"Partition":            func(o *options, v string) error { o.rules = append(o.rules, v); return nil },
+	"QoS":                  boolean(func(o *options) *bool { return &o.qos }),
+	"Verbose":              boolean(func(o *options) *bool { return &o.verbose }),
+	"SweepSec":             duration(func(o *options) *time.Duration { return &o.sweep }),
+	"TimeoutSec":           duration(func(o *options) *time.Duration { return &o.timeout }),
+	"Retries":              count(func(o *options) *int { return &o.retries }),
+	"Window":               count(func(o *options) *int { return &o.window }),
+}
+
+func parse[T ~uint8 | ~uint16 | ~uint64](to *T, v string, bits int) error {
+	n, err := strconv.ParseUint(v, 0, bits)
+	if err != nil {
+		return fmt.Errorf("%q is no number of %d bits", v, bits)
+	}
+	*to = T(n)
+	return nil
+}
+
+func leaseSetting(o *options, v string) error {
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 0 || d > 65535*time.Second {
+		return fmt.Errorf("%q is no time from 0 to 65535 s", v)
+	}
+	o.lease = uint16(d / time.Second)
+	return nil
+}
+
+func text(field func(*options) *string) func(*options, string) error {
+	return func(o *options, v string) error { *field(o) = v; return nil }
+}
+
+func boolean(field func(*options) *bool) func(*options, string) error {
+	return func(o *options, v string) error {
+		if v != "yes" && v != "no" {
+			return fmt.Errorf("%q is neither yes nor no", v)
+		}
+		*field(o) = v == "yes"
+		return nil
+	}
+}
+
+func duration(field func(*options) *time.Duration) func(*options, string) error {
+	return func(o *options, v string) (err error) {
+		*field(o), err = time.ParseDuration(v)
+		return err
+	}
+}
+
+func count(field func(*options) *int) func(*options, string) error {
+	return func(o *options, v string) error {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			return fmt.Errorf("%q is no number", v)
+		}
+		*field(o) = n
+		return nil
+	}
+}
+
+// withSettings gives the options with those of the settings file in place of the
+// ones on the command line, and the keys of the key file.
+func (o options) withSettings() (options, error) {
+	o.rules = append([]string(nil), o.rules...)
+	if name, optional := strings.CutPrefix(o.settings, "-"); name != "" {
+		b, err := readSmall(name)
+		switch {
+		case optional && errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return o, err
+		default:
+			if err := o.readSettings(name, b); err != nil {
+				return o, err
+			}
+		}
+	}
+	return o, o.readKeys()
+}
+
+// readSettings reads lines Key=value; # begins a comment. Sections but
+// [SubnetManager] are for others, and so is a key that is not known here: the
+// daemon that wrote it may be newer.
+func (o *options) readSettings(name string, b []byte) error {
+	skip := false
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	sc.Buffer(nil, maxSettings)
+	for n := 1; sc.Scan(); n++ {
+		line := strings.TrimSpace(sc.Text())
+		switch {
+		case line == "" || line[0] == '#':
+			continue
+		case line[0] == '[':
+			skip = line != "[SubnetManager]"
+			continue
+		case skip:
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return fmt.Errorf("%s:%d: want Key=value", name, n)
+		}
+		set := settings[key]
+		if set == nil {
+			continue
+		}
+		if err := set(o, value); err != nil {
+			return fmt.Errorf("%s:%d: %s=: %w", name, n, key, err)
+		}
+	}
+	return sc.Err()
+}
+
+// credential is the name of the systemd credential with the keys.
+const credential = "keys"
+
+// readKeys reads the M_Key, the SM_Key and the SA key from a file that nobody else
+// may read. Without one systemd's credential is taken, if there is one.
+func (o *options) readKeys() error {
+	name, mine := o.keysFile, true
+	if name == "" {
+		dir := os.Getenv("CREDENTIALS_DIRECTORY")
+		if dir == "" {
+			return nil
+		}
+		// systemd guards it: mode 0400 or 0440, with an access control list.
+		name, mine = filepath.Join(dir, credential), false
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	b, err := readSmall(name)
+	if err != nil {
+		return err
+	}
+	if st, err := os.Stat(name); mine && err == nil && st.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s: others than its owner may read or write it (mode %04o): chmod 0600 %s", name, st.Mode().Perm(), name)
+	}
+	for i, line := range strings.Split(string(b), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		key, value, _ := strings.Cut(line, "=")
+		to := map[string]*uint64{"MKey": &o.mKey, "SMKey": &o.smKey, "SAKey": &o.saKey}[strings.TrimSpace(key)]
+		if to == nil {
+			return fmt.Errorf("%s:%d: want MKey=, SMKey= or SAKey=", name, i+1)
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(value), 0, 64)
+		if err != nil {
+			// Not the value: what is said goes to the journal.
+			return fmt.Errorf("%s:%d: %s= is no number of 64 bits, as 0x0123456789abcdef", name, i+1, strings.TrimSpace(key))
+		}
+		*to = n
+	}
+	return nil
+}
+
+// readSmall reads a regular file of bounded size.
+func readSmall(name string) ([]byte, error) { return readAtMost(name, maxSettings) }
+
+func readAtMost(name string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: this is no regular file", name)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		return nil, fmt.Errorf("%s: the file has more than %d bytes", name, most)
+	}
+	return b, err
+}
+
+// errPartitions says what is wrong with the partitions; everything else can be
+// used.
+type errPartitions struct{ error }
+
+func (e errPartitions) Unwrap() error { return e.error }
+
+// readPartitions reads the partitions file and the rules after it.
+func (o *options) readPartitions() (partition.Config, error) {
+	var rules []partition.Partition
+	for _, s := range o.rules {
+		r, err := partition.ParseRule(s)
+		if err != nil {
+			return partition.Config{}, fmt.Errorf("--partition %q: %w", s, err)
+		}
+		rules = append(rules, r)
+	}
+	if o.partitions == "" {
+		return partition.Rules(rules...), nil
+	}
+	b, err := readAtMost(o.partitions, partition.MaxFileSize)
+	if err != nil {
+		return partition.Config{}, err
+	}
+	c, err := partition.Parse(o.partitions, b)
+	if err != nil {
+		return partition.Config{}, err
+	}
+	c.Merge(rules...)
+	return c, nil
+}
+
+// lastGood is the file with the partitions that were used last, for a start with a
+// file that cannot be.
+func (o *options) lastGood() string {
+	dir := o.stateFolder()
+	if dir == "" {
+		return ""
+	}
+	name := strings.NewReplacer("/", "-", ",", "-").Replace(strings.Join(append(append([]string(nil), o.guids...), o.devices...), ","))
+	if name == "" {
+		name = "all"
+	}
+	return filepath.Join(dir, "partitions-"+name)
+}
+
+// keepGood remembers the partitions file that is in use; one that is in use no more
+// is forgotten.
+func (o *options) keepGood() error {
+	name := o.lastGood()
+	if name == "" {
+		return nil
+	}
+	if o.partitions == "" {
+		if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	b, err := readAtMost(o.partitions, partition.MaxFileSize)
+	if err != nil {
+		return err
+	}
+	if old, err := readAtMost(name, partition.MaxFileSize); err == nil && bytes.Equal(old, b) {
+		return nil
+	}
+	return fileStore(name).Save(b)
+}
+
+// fallBack are the partitions for a start with a file that cannot be used: the last
+// good one's, or the default partition and the rules; and which it was.
+func (o *options) fallBack() (partition.Config, string) {
+	last := *o
+	if last.partitions = o.lastGood(); last.partitions != "" {
+		if c, err := last.readPartitions(); err == nil {
+			return c, "the last good partitions file"
+		}
+	}
+	last.partitions = ""
+	if c, err := last.readPartitions(); err == nil {
+		return c, "the default partition and the rules of the unit"
+	}
+	return partition.Default(), "the default partition"
+}
+
+// firstLine is a sentence for a status line.
+func firstLine(err error) string {
+	s, _, _ := strings.Cut(err.Error(), "\n")
+	return s
+}

@@ -1,0 +1,175 @@
+package scenario
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/lab"
+)
+
+const controlUnit = `[Match]
+LinkLayer=InfiniBand
+[SubnetManager]
+Manage=auto
+StartDelaySec=1s
+PartitionsFile=/etc/ibnetworkd/partitions.conf
+`
+
+const (
+	goodPartitions = "Default=0x7fff, ipoib : ALL=full;\nstorage=0x0001, ipoib : ALL=full;\n"
+	badPartitions  = "Default=0x7fff, ipoib : ALL=full;\nstorage=0x0001 ipoib : ALL=full;\n"
+	badPlace       = "/etc/ibnetworkd/partitions.conf:2:9: "
+)
+
+// One port runs a subnet manager with a partitions file. A mistake in the file or
+// in its name takes nothing away and is said with its place; what is right is taken
+// over without a start; a start with a bad file uses the last good one. Ports that
+// must not or cannot run one never send anything that changes the fabric.
+func TestSubnetManagerControl(t *testing.T) {
+	t.Parallel()
+	c := installed(lab.Config{Timeout: 5 * time.Minute, HCAs: 4}, map[string]string{"10-ib.ibnetwork": controlUnit})
+	c.Files["/etc/ibnetworkd/partitions.conf"] = goodPartitions
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		g.WaitActive(60 * time.Second)
+		master := func(s []api.SMStatus) *api.SMStatus {
+			for i := range s {
+				if s[i].Phase == "master" && s[i].WorkerState == "active" && s[i].WorkerText != "" {
+					return &s[i]
+				}
+			}
+			return nil
+		}
+		sms := smWait(g, "a master that says so", 20*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && running(s) == 1 })
+		m := *master(sms)
+		if !strings.HasPrefix(m.WorkerText, "Master, ") || !strings.HasSuffix(m.WorkerText, "no other subnet manager") {
+			g.Errorf("the worker says %q", m.WorkerText)
+		}
+		pid := mainPID(g, m.Worker)
+		keys := func() string { return g.Exec("sh", "-c", "cat /sys/class/infiniband/"+m.IBDevice+"/ports/1/pkeys/[0-3]") }
+		same := func(when string) {
+			g.Helper()
+			if now := mainPID(g, m.Worker); now != pid {
+				g.Errorf("%s: the worker is process %s, it was %s", when, now, pid)
+			}
+		}
+		verify := func(want string) {
+			g.Helper()
+			if out, err := g.Try("ibnetctl", "verify"); err == nil || !strings.Contains(out, want) {
+				g.Errorf("verify: %v %s, want %q", err, out, want)
+			}
+		}
+		says := func(what, want string) {
+			g.Helper()
+			smWait(g, what, 10*time.Second, func(s []api.SMStatus) bool {
+				x := master(s)
+				return x != nil && strings.Contains(x.FileProblem, want) && strings.Contains(x.Reason, want)
+			})
+		}
+		g.Wait("the partition", 10*time.Second, func() bool { return strings.Contains(keys(), "0x8001") })
+
+		g.Run("a mistake in the file", func(g *lab.G) {
+			g.Write("/etc/ibnetworkd/partitions.conf", badPartitions)
+			says("the mistake", badPlace)
+			verify(badPlace)
+			same("a bad file")
+		})
+		g.Run("a mistake in its name", func(g *lab.G) {
+			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions)
+			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, ".conf", ".cnf", 1))
+			says("the missing file", "partitions.cnf: no such file")
+			verify("10-ib.ibnetwork:6:16: warning: [SubnetManager] PartitionsFile=: /etc/ibnetworkd/partitions.cnf: no such file")
+			same("a missing file")
+		})
+		g.Run("a file that the worker cannot read", func(g *lab.G) {
+			g.Write("/root/p.conf", goodPartitions)
+			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, "/etc/ibnetworkd/partitions.conf", "/root/p.conf", 1))
+			says("the hidden file", "does not see files below /root")
+			same("a hidden file")
+		})
+		g.Run("the mend is taken over", func(g *lab.G) {
+			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions+"more=0x0002, ipoib : ALL=full;\n")
+			g.Write(unitDir+"10-ib.ibnetwork", controlUnit+"Partition=0x8003 Name=rule Members=ALL=full\n")
+			took := g.Wait("the new partitions", 10*time.Second, func() bool { k := keys(); return strings.Contains(k, "0x8002") && strings.Contains(k, "0x8003") })
+			g.Logf("new partitions after %v", took)
+			same("a mend")
+			if out := g.Exec("ibnetctl", "verify"); !strings.Contains(out, "no problem found") {
+				g.Errorf("verify: %s", out)
+			}
+		})
+		g.Run("a start with a bad file", func(g *lab.G) {
+			g.Write("/etc/ibnetworkd/partitions.conf", badPartitions)
+			says("the mistake", badPlace)
+			g.Exec("systemctl", "kill", "-s", "KILL", m.Worker)
+			smWait(g, "a worker with the last good file", 30*time.Second, func(s []api.SMStatus) bool {
+				x := master(s)
+				return x != nil && mainPID(g, m.Worker) != pid && strings.Contains(x.WorkerText, badPlace) && strings.Contains(x.WorkerText, "the last good partitions file is used")
+			})
+			if k := keys(); !strings.Contains(k, "0x8001") || !strings.Contains(k, "0x8002") {
+				g.Errorf("after a start with a bad file the keys are %q", k)
+			}
+			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions)
+			smWait(g, "the mend", 10*time.Second, func(s []api.SMStatus) bool { x := master(s); return x != nil && x.FileProblem == "" && !strings.Contains(x.WorkerText, badPlace) })
+		})
+
+		g.Run("ports that must not", func(g *lab.G) {
+			first := m.IBDevice[len("swib"):]
+			others := []string{}
+			for _, n := range []string{"0", "1", "2", "3"} {
+				if n != first {
+					others = append(others, n)
+				}
+			}
+			for _, n := range others {
+				g.Ctl("fault h%s/1 delay kind=smp method=set", n)
+			}
+			g.Ctl("smi h%s/1 off", others[0])
+			g.Ctl("smdisabled h%s/1 on", others[1])
+			g.Ctl("vpd h%s T SMDL=SW_MNG x", others[2])
+			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, "auto", "always", 1))
+			g.Exec("ibnetctl", "reload")
+			want := map[string]string{"swib" + others[0]: "no-qp0", "swib" + others[1]: "sm-disabled", "swib" + others[2]: "nvswitch"}
+			sms := smWait(g, "the reasons", 60*time.Second, func(s []api.SMStatus) bool {
+				n := 0
+				for _, x := range s {
+					if want[x.IBDevice] == x.Phase {
+						n++
+					}
+				}
+				return n == 3 && running(s) == 1
+			})
+			for _, x := range sms {
+				if want[x.IBDevice] != "" && x.Next == "" {
+					g.Errorf("%s/%d: no next step: %s", x.IBDevice, x.Port, x.Reason)
+				}
+				g.Logf("%s/%d %s: %s; next: %s", x.IBDevice, x.Port, x.Phase, x.Reason, x.Next)
+			}
+			// Not by hand either.
+			for dev := range want {
+				g.Try("ibnetctl", "sm", "start", dev+"/1")
+			}
+			stay := time.Now().Add(8 * time.Second)
+			g.Wait("time to pass", 12*time.Second, func() bool {
+				if s := describe(g).SubnetManagers; len(s) == 4 && running(s) != 1 {
+					g.Fatalf("%s", phases(s))
+				}
+				return time.Now().After(stay)
+			})
+			for i := range others {
+				if n := g.FaultHits(i); n != 0 {
+					g.Errorf("h%s/1 has sent %d Sets", others[i], n)
+				}
+			}
+			// A worker that is started all the same ends with a sentence, and is not active.
+			unit := "ibnetsm@" + g.PortGUID("swib"+others[0], 1) + ".service"
+			if out, err := g.Try("systemctl", "start", unit); err == nil {
+				g.Errorf("%s is started: %s", unit, out)
+			}
+			if out := g.Exec("systemctl", "show", "-p", "ExecMainStatus,StatusText,ActiveState", unit); !strings.Contains(out, "ExecMainStatus=4") || !strings.Contains(out, "carries no subnet management packets") || !strings.Contains(out, "ActiveState=failed") {
+				g.Errorf("%s: %s", unit, out)
+			}
+		})
+	})
+}

@@ -1,0 +1,328 @@
+// Package files checks the files that [SubnetManager] names as the program that
+// reads them will: that they exist, that the worker's user can read them, and
+// that they are right. The daemon asks before it starts or reloads a worker, and
+// ibnetctl verify before anything is done.
+package files
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/partition"
+	"ibnetworkd/smctl"
+	"ibnetworkd/units"
+)
+
+// User is the user that runs ibnetsm (ibnetsm@.service).
+const User = "ibnetsm"
+
+// maxNames bounds in bytes what is read of a node name map.
+const maxNames = 8 << 20
+
+// What holds instead of a file that is wrong.
+const (
+	keptPartitions = "a running subnet manager keeps the partitions that it has, one that starts uses the last good file, or the default partition"
+	keptNames      = "the names that can be read are used"
+	keptKeys       = "a running subnet manager keeps its keys, none is started without them"
+)
+
+// Problem is one thing wrong with a file.
+type Problem struct {
+	// File, Line and Column are the place in the file; line 0 is all of it.
+	File         string
+	Line, Column int
+	// Key is the setting that names the file.
+	Key string
+	// Message is a sentence without a full stop, Kept what holds instead.
+	Message, Kept string
+	// Fatal is whether the program cannot use the file.
+	Fatal bool
+}
+
+// String is the place and what is wrong.
+func (p Problem) String() string {
+	switch {
+	case p.Line == 0:
+		return p.File + ": " + p.Message
+	case p.Column == 0:
+		return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Message)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Message)
+}
+
+// Checker checks files.
+type Checker struct {
+	// Root stands for /; below another one nothing is said about users.
+	Root string
+	// UID and GIDs are the worker's; UID -1 leaves out what they may read.
+	UID  int
+	GIDs []int
+}
+
+// New makes a Checker for the files below root. opensm runs as root.
+func New(root string) Checker {
+	c := Checker{Root: root, UID: -1}
+	if filepath.Join("/", root) != "/" {
+		return c
+	}
+	u, err := user.Lookup(User)
+	if err != nil {
+		return c // not installed: nobody to ask
+	}
+	if c.UID, err = strconv.Atoi(u.Uid); err != nil {
+		c.UID = -1
+		return c
+	}
+	if ids, err := u.GroupIds(); err == nil {
+		for _, s := range append(ids, u.Gid) {
+			if g, err := strconv.Atoi(s); err == nil {
+				c.GIDs = append(c.GIDs, g)
+			}
+		}
+	}
+	return c
+}
+
+// Check reads the files of a policy. The digest changes with their contents.
+func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
+	var out []Problem
+	h := sha256.New()
+	worker := c
+	if p.Engine == smctl.EngineOpenSM {
+		worker.UID = -1
+	}
+	if f := p.PartitionsFile; f != "" {
+		text, err := worker.read(f, partition.MaxFileSize)
+		if u := (unchecked{}); errors.As(err, &u) {
+			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: u.Error()})
+			text = []byte(u.stamp)
+		} else if err != nil {
+			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: plain(err), Kept: keptPartitions, Fatal: true})
+		} else if _, err := partition.Parse(f, text); err != nil {
+			out = append(out, partitionProblems(f, err)...)
+		}
+		fmt.Fprintf(h, "partitions %d\n%s", len(text), text)
+	}
+	if f := p.NodeNameMap; f != "" {
+		text, err := worker.read(f, maxNames)
+		if err != nil {
+			out = append(out, Problem{File: f, Key: "NodeNameMap", Message: plain(err), Kept: keptNames})
+		} else if _, err := fabric.ParseNames(f, text); err != nil {
+			out = append(out, nameProblem(f, err))
+		}
+		fmt.Fprintf(h, "names %d\n%s", len(text), text)
+	}
+	if f := p.KeyFile; f != "" && p.Engine == smctl.EngineBuiltin {
+		// What is in it is for the worker alone: it is not read here.
+		stamp, err := c.keyFile(f)
+		if err != nil {
+			out = append(out, Problem{File: f, Key: "KeyFile", Message: plain(err), Kept: keptKeys, Fatal: true})
+		}
+		fmt.Fprintf(h, "keys %s\n", stamp)
+	}
+	files := smctl.Files{Digest: hex.EncodeToString(h.Sum(nil)[:16])}
+	if i := slices.IndexFunc(out, func(p Problem) bool { return p.Fatal }); i >= 0 {
+		files.Problem = out[i].String()
+	}
+	return out, files
+}
+
+// Problems are those of the files that a unit names, with their places.
+func (c Checker) Problems(u *units.Unit) []units.Problem {
+	if u == nil || !u.SubnetManager.Present {
+		return nil
+	}
+	s := &u.SubnetManager
+	found, _ := c.Check(smctl.PolicyOf(u))
+	var out []units.Problem
+	for _, f := range found {
+		p := units.Problem{Message: f.Message, Kept: f.Kept, Section: "SubnetManager", Key: f.Key,
+			Pos: units.Position{File: f.File, Line: f.Line, Column: f.Column}}
+		if f.Line == 0 {
+			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos, "KeyFile": s.KeyFile.Pos}[f.Key]
+			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// Set are the problems of all files that units name, each once.
+func (c Checker) Set(set *units.Set) []units.Problem {
+	var out []units.Problem
+	for _, u := range set.Units {
+		for _, p := range c.Problems(u) {
+			if !slices.Contains(out, p) {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
+
+func partitionProblems(file string, err error) []Problem {
+	var all partition.Errors
+	if !errors.As(err, &all) {
+		return []Problem{{File: file, Key: "PartitionsFile", Message: err.Error(), Kept: keptPartitions, Fatal: true}}
+	}
+	var out []Problem
+	for _, e := range all {
+		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "PartitionsFile", Message: e.Msg, Kept: keptPartitions, Fatal: true})
+	}
+	return out
+}
+
+// nameProblem is the first problem of a node name map.
+func nameProblem(file string, err error) Problem {
+	p := Problem{File: file, Key: "NodeNameMap", Message: err.Error(), Kept: keptNames}
+	var te *fabric.TextError
+	if errors.As(err, &te) {
+		p.Line, p.Column, p.Message = te.Line, te.Col, te.Msg
+	}
+	return p
+}
+
+// plain is the last part of an error's chain: the path is said already.
+func plain(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}
+
+// read reads a regular file of at most most bytes that the worker can read too.
+func (c Checker) read(path string, most int) ([]byte, error) {
+	if err := c.visible(path); err != nil {
+		return nil, err
+	}
+	p := filepath.Join("/", c.Root, path)
+	st, err := os.Stat(p)
+	switch {
+	case err != nil:
+		return nil, err
+	case !st.Mode().IsRegular():
+		return nil, errors.New("this is no regular file")
+	}
+	if err := c.access(path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, unchecked{fmt.Sprintf("%d %d", st.Size(), st.ModTime().UnixNano())}
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
+	if err == nil && len(b) > most {
+		err = fmt.Errorf("%w: more than %d bytes", smallfile.ErrTooLarge, most)
+	}
+	return b, err
+}
+
+// unchecked says that this process may not read a file, which says nothing about
+// the worker. It has the file's stamp.
+type unchecked struct{ stamp string }
+
+// Error says what was not done.
+func (unchecked) Error() string { return "not checked: this process may not read it" }
+
+// hidden are the folders that ibnetsm@.service does not show to ibnetsm
+// (ProtectHome=, PrivateTmp=).
+var hidden = []string{"/home", "/root", "/run/user", "/tmp", "/var/tmp"}
+
+// visible says why the worker's unit does not show it a path. The daemon's own unit
+// hides the same folders: it is asked before they are read.
+func (c Checker) visible(path string) error {
+	for _, h := range hidden {
+		if c.UID >= 0 && strings.HasPrefix(filepath.Clean(path), h+"/") {
+			return fmt.Errorf("ibnetsm@.service does not see files below %s; move it to /etc/ibnetworkd", h)
+		}
+	}
+	return nil
+}
+
+// access says why the worker cannot read a file, by the modes of the file and of
+// the folders that it is in. Access control lists are left to the kernel.
+func (c Checker) access(path string) error {
+	if c.UID < 0 {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
+	}
+	if err := c.visible(real); err != nil {
+		return err
+	}
+	for at := real; ; at = filepath.Dir(at) {
+		var st unix.Stat_t
+		if err := unix.Stat(at, &st); err != nil {
+			return &fs.PathError{Op: "stat", Path: at, Err: err}
+		}
+		want, what, fix := uint32(4), "read", "chmod a+r "
+		if at != real {
+			want, what, fix = 1, "enter", "chmod a+x "
+		}
+		if st.Mode>>c.class(&st)&want == 0 && !acl(at) {
+			return fmt.Errorf("the user %s, which runs the subnet manager, may not %s %s (mode %04o): %s%s", User, what, at, st.Mode&0o7777, fix, at)
+		}
+		if at == "/" {
+			return nil
+		}
+	}
+}
+
+// class is the shift of the mode bits that hold for the worker.
+func (c Checker) class(st *unix.Stat_t) uint32 {
+	switch {
+	case int(st.Uid) == c.UID:
+		return 6
+	case slices.Contains(c.GIDs, int(st.Gid)):
+		return 3
+	}
+	return 0
+}
+
+func acl(path string) bool {
+	n, err := unix.Getxattr(path, "system.posix_acl_access", nil)
+	return err == nil && n > 0
+}
+
+// keyFile checks a file of keys without reading it: nobody but its owner may, and
+// its owner is the worker. The stamp changes when the file does.
+func (c Checker) keyFile(path string) (stamp string, err error) {
+	if err := c.visible(path); err != nil {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join("/", c.Root, path), &st); err != nil {
+		return "", &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	stamp = fmt.Sprintf("%d %d %d %d %o %d", st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode, st.Uid)
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return stamp, errors.New("this is no regular file")
+	case st.Mode&0o077 != 0:
+		return stamp, fmt.Errorf("others than its owner may read or write it (mode %04o): chmod 0600 %s", st.Mode&0o7777, path)
+	case c.UID >= 0 && int(st.Uid) != c.UID:
+		return stamp, fmt.Errorf("it belongs to user %d, not to %s, which runs the subnet manager: chown %s %s", st.Uid, User, User, path)
+	}
+	return stamp, c.access(path)
+}

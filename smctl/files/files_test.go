@@ -1,0 +1,129 @@
+package files
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"ibnetworkd/smctl"
+	"ibnetworkd/units"
+)
+
+// The worker's user of the tests: one that owns nothing.
+func stranger(t *testing.T) Checker {
+	t.Helper()
+	return Checker{UID: 64999, GIDs: []int{64999}}
+}
+
+// What is wrong with a file is said with its place, and files that are right have
+// no problem and a digest that changes with them.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string, mode os.FileMode) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(p, mode); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	good := write("good.conf", "Default=0x7fff, ipoib : ALL=full;\n", 0o644)
+	bad := write("bad.conf", "Default=0x7fff, ipoib : ALL=full;\nstorage=0x0001 ipoib : ALL;\n", 0o644)
+	names := write("names", "0x1 \"a\"\n0x2 b\n", 0o644)
+	open := write("open.keys", "MKey=1\n", 0o644)
+	closed := write("closed.keys", "MKey=1\n", 0o600)
+	fifo := filepath.Join(dir, "folder")
+	if err := os.Mkdir(fifo, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	all := Checker{UID: -1}
+	for _, tt := range []struct {
+		pol   smctl.Policy
+		want  string // part of the only problem
+		fatal bool
+	}{
+		{smctl.Policy{}, "", false},
+		{smctl.Policy{PartitionsFile: good}, "", false},
+		{smctl.Policy{PartitionsFile: bad}, "bad.conf:2:9: ", true},
+		{smctl.Policy{PartitionsFile: dir + "/none"}, "none: no such file", true},
+		{smctl.Policy{PartitionsFile: fifo}, "folder: this is no regular file", true},
+		{smctl.Policy{PartitionsFile: good, NodeNameMap: names}, "names:2:", false},
+		{smctl.Policy{KeyFile: closed}, "", false},
+		{smctl.Policy{KeyFile: open}, "chmod 0600 ", true},
+		{smctl.Policy{KeyFile: dir + "/none"}, "none: no such file", true},
+		{smctl.Policy{Engine: smctl.EngineOpenSM, KeyFile: open}, "", false},
+	} {
+		ps, f := all.Check(tt.pol)
+		switch {
+		case tt.want == "" && (len(ps) > 0 || f.Problem != ""):
+			t.Errorf("%+v: %v", tt.pol, ps)
+		case tt.want != "" && (len(ps) != 1 || !strings.Contains(ps[0].String(), tt.want) || ps[0].Kept == "" || (f.Problem != "") != tt.fatal):
+			t.Errorf("%+v: %v %q, want %q", tt.pol, ps, f.Problem, tt.want)
+		}
+	}
+	_, a := all.Check(smctl.Policy{PartitionsFile: good})
+	write("good.conf", "Default=0x7fff, ipoib : ALL=limited;\n", 0o644)
+	if _, b := all.Check(smctl.Policy{PartitionsFile: good}); a.Digest == b.Digest {
+		t.Error("the digest of another file is the same")
+	}
+}
+
+// A file that the worker's user cannot reach is named with the folder that is in
+// the way.
+func TestAccess(t *testing.T) {
+	base := "/var/lib"
+	dir, err := os.MkdirTemp(base, "ibnet-files")
+	if err != nil {
+		t.Skip("only root has a folder outside /tmp to test with: ", err)
+	}
+	defer os.RemoveAll(dir)
+	p := filepath.Join(dir, "p.conf")
+	if err := os.WriteFile(p, []byte("Default=0x7fff : ALL=full;\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := stranger(t)
+	say := func() string { _, f := c.Check(smctl.Policy{PartitionsFile: p}); return f.Problem }
+	if got := say(); !strings.Contains(got, "may not read "+p) || !strings.Contains(got, "chmod a+r "+p) {
+		t.Errorf("a file of mode 0600: %q", got)
+	}
+	_ = os.Chmod(p, 0o644)
+	if got := say(); !strings.Contains(got, "may not enter "+dir) {
+		t.Errorf("a folder of mode 0700: %q", got)
+	}
+	_ = os.Chmod(dir, 0o755)
+	if got := say(); got != "" {
+		t.Errorf("all can read it: %q", got)
+	}
+	hid := filepath.Join(t.TempDir(), "p.conf")
+	_ = os.WriteFile(hid, nil, 0o644)
+	if _, f := c.Check(smctl.Policy{PartitionsFile: hid}); strings.HasPrefix(hid, "/tmp/") && !strings.Contains(f.Problem, "does not see files below /tmp") {
+		t.Errorf("a file in /tmp: %q", f.Problem)
+	}
+}
+
+// Problems of a unit's files have a place: in the file, or at the key.
+func TestProblems(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad.conf")
+	if err := os.WriteFile(bad, []byte("x=0x8000 : ALL;\ny=0x2 ALL;\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	set := units.Load([]units.Root{{Path: "/u", FS: fstest.MapFS{
+		"a.ibnetwork": {Data: []byte("[Match]\nName=a\n[SubnetManager]\nPartitionsFile=" + bad + "\n")},
+		"b.ibnetwork": {Data: []byte("[Match]\nName=b\n[SubnetManager]\nManage=auto\nPartitionsFile=" + dir + "/none\n")},
+		"c.ibnetwork": {Data: []byte("[Match]\nName=c\n[SubnetManager]\nPartitionsFile=" + bad + "\n")}}}})
+	var got []string
+	for _, p := range (Checker{UID: -1}).Set(set) {
+		got = append(got, p.String())
+	}
+	text := strings.Join(got, "\n")
+	for _, want := range []string{bad + ":1:3: warning: ", bad + ":2:", "/u/b.ibnetwork:5:16: warning: [SubnetManager] PartitionsFile=: " + dir + "/none: no such file"} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("%q is not there once:\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package smctl
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Said is what a worker says of itself with sd_notify(3): the text of STATUS=,
+// which systemd hands on and systemctl status prints. Its first word is the
+// state of the subnet manager; the zero value is a worker that said nothing.
+type Said struct {
+	// State is the state of the subnet manager; Known is whether it was said.
+	State SMState
+	Known bool
+	// Nodes is how many nodes the subnet has, for a master; 0 is not known.
+	Nodes int
+	// Others is how many other subnet managers it knows of.
+	Others int
+	// Note is what a person must know, a sentence; or all that was said, where it
+	// is not in this form.
+	Note string
+}
+
+// maxSaid bounds in bytes what is taken of a worker's words.
+const maxSaid = 600
+
+// String is the text of STATUS=.
+func (s Said) String() string {
+	out := ""
+	if s.Known {
+		out = s.State.String()
+		if s.Nodes > 0 {
+			out += fmt.Sprintf(", %d nodes", s.Nodes)
+		}
+		switch s.Others {
+		case 0:
+			out += ", no other subnet manager"
+		case 1:
+			out += ", 1 other subnet manager"
+		default:
+			out += fmt.Sprintf(", %d other subnet managers", s.Others)
+		}
+	}
+	switch {
+	case s.Note == "":
+		return out
+	case out == "":
+		return s.Note
+	}
+	return out + "; " + s.Note
+}
+
+// ParseSaid reads the text of STATUS=. Text in another form is a note.
+func ParseSaid(text string) Said {
+	text = clean(text)
+	head, note, _ := strings.Cut(text, "; ")
+	words := strings.Split(head, ", ")
+	var s Said
+	for st := SMNotActive; st <= SMMaster; st++ {
+		if words[0] == st.String() {
+			s.State, s.Known = st, true
+		}
+	}
+	if !s.Known {
+		return Said{Note: text}
+	}
+	for _, w := range words[1:] {
+		count, what, _ := strings.Cut(w, " ")
+		n, err := strconv.Atoi(count)
+		switch {
+		case what == "nodes" && err == nil && n > 0:
+			s.Nodes = n
+		case strings.HasPrefix(what, "other subnet manager") && err == nil && n > 0:
+			s.Others = n
+		}
+	}
+	s.Note = note
+	return s
+}
+
+// clean makes one printable line of bounded length out of a text from outside.
+func clean(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if b.Len() >= maxSaid {
+			break
+		}
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\uFFFD' {
+			r = ' '
+		}
+		b.WriteRune(r)
+	}
+	return strings.TrimSpace(b.String())
+}

@@ -5,6 +5,7 @@
 package files
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -76,7 +77,7 @@ type Checker struct {
 // New makes a Checker for the files below root. opensm runs as root.
 func New(root string) Checker {
 	c := Checker{Root: root, UID: -1}
-	if filepath.Join("/", root) != "/" {
+	if root != "" && filepath.Clean(root) != "/" {
 		return c
 	}
 	u, err := user.Lookup(User)
@@ -210,7 +211,7 @@ func (c Checker) read(path string, most int) ([]byte, error) {
 	if err := c.visible(path); err != nil {
 		return nil, err
 	}
-	p := filepath.Join("/", c.Root, path)
+	p := filepath.Join(cmp.Or(c.Root, "/"), path)
 	st, err := os.Stat(p)
 	switch {
 	case err != nil:
@@ -312,7 +313,7 @@ func (c Checker) keyFile(path string) (stamp string, err error) {
 		return "", err
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Join("/", c.Root, path), &st); err != nil {
+	if err := unix.Stat(filepath.Join(cmp.Or(c.Root, "/"), path), &st); err != nil {
 		return "", &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	stamp = fmt.Sprintf("%d %d %d %d %o %d", st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode, st.Uid)

@@ -53,7 +53,7 @@ func (s Said) String() string {
 
 // ParseSaid reads the text of STATUS=. Text in another form is a note.
 func ParseSaid(text string) Said {
-	text = clean(text)
+	text = Clean(text)
 	head, note, _ := strings.Cut(text, "; ")
 	words := strings.Split(head, ", ")
 	var s Said
@@ -79,8 +79,8 @@ func ParseSaid(text string) Said {
 	return s
 }
 
-// clean makes one printable line of bounded length out of a text from outside.
-func clean(s string) string {
+// Clean makes one printable line of bounded length out of a text from outside.
+func Clean(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		if b.Len() >= maxSaid {

@@ -169,15 +169,21 @@ type SMInfo struct {
 	LID      ib.LID // 0 when reached by direct route and not yet given
 	Priority uint8
 	State    SMState
+	// Node is its host's node description, one printable line; empty if it was
+	// not asked for.
+	Node string
 }
 
 // String names it as messages do.
 func (s SMInfo) String() string {
-	lid := ""
+	lid, node := "", ""
 	if s.LID != 0 {
 		lid = fmt.Sprintf(" at LID %d", uint16(s.LID))
 	}
-	return fmt.Sprintf("subnet manager %v (priority %d, %v)%s", s.GUID, s.Priority, s.State, lid)
+	if s.Node != "" {
+		node = fmt.Sprintf(" on %q", s.Node)
+	}
+	return fmt.Sprintf("subnet manager %v (priority %d, %v)%s%s", s.GUID, s.Priority, s.State, lid, node)
 }
 
 // Outranks reports whether s becomes master over a subnet manager with the

@@ -130,6 +130,7 @@ when a better one has taken over.`,
 				if len(ports) == 0 && missing != nil {
 					return missing
 				}
+				a.nameMasters(cmd.Context(), sms)
 				if a.json {
 					return cmp.Or(a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: sms}), missing)
 				}
@@ -186,7 +187,9 @@ func (a *app) smDetail(s api.SMStatus) {
 		a.field("By hand", "%s", s.Hand)
 	}
 	if m := s.Master; m != nil {
-		a.field("Answered", "%s, LID %d, priority %d, %s", m.GUID, m.LID, m.Priority, m.State)
+		a.field("Master", "%s", masterWords(m))
+	} else if s.MasterUnknown != "" {
+		a.field("Master", "%s", s.MasterUnknown)
 	}
 	// One that has passed was put off: what it would show had not changed.
 	if s.NextCheck.After(time.Now()) {

@@ -56,6 +56,9 @@ unit does not exist. Notes do not change it.`,
 				}
 				return fail(exitNoSuch, "%s: there is no such unit in %s", unit, strings.Join(units.Dirs, ", "))
 			}
+			if from == "" && a.root == "" {
+				in.Asked = askManagers(cmd.Context(), sys.snap)
+			}
 			if from == "" && !a.noBus && a.root == "" {
 				// The daemon knows more: what was refused, and the subnet managers.
 				if c, err := connect(cmd.Context()); err == nil {

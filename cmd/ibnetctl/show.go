@@ -474,9 +474,17 @@ func (a *app) smTable(sms []api.SMStatus) {
 		if s.Hand != "" {
 			worker += " (by hand: " + s.Hand + ")"
 		}
-		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style}, {worker, ""}, {s.Reason, ""}})
+		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style}, {worker, ""}, {masterCell(s), ""}, {s.Reason, ""}})
 	}
-	a.table("", []string{"SUBNET MANAGER", "MANAGE", "ENGINE", "PHASE", "WORKER", "WHY"}, rows, "ENGINE", "MANAGE")
+	a.table("", []string{"SUBNET MANAGER", "MANAGE", "ENGINE", "PHASE", "WORKER", "MASTER", "WHY"}, rows, "ENGINE", "MANAGE")
+}
+
+// masterCell is who is master, in a few words.
+func masterCell(s api.SMStatus) string {
+	if s.Master == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s (LID %d)", cmp.Or(s.Master.Node, s.Master.GUID), s.Master.LID)
 }
 
 // completions

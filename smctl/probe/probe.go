@@ -7,6 +7,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -123,7 +124,8 @@ func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
 	var out []smctl.SMInfo
 	for _, s := range res.SMs {
 		p := &res.Fabric.Ports[s.Port]
-		info := smctl.SMInfo{GUID: s.Info.GUID, LID: p.Info.LID(), Priority: s.Info.Priority, State: smctl.SMState(s.Info.State)}
+		info := smctl.SMInfo{GUID: s.Info.GUID, LID: p.Info.LID(), Priority: s.Info.Priority, State: smctl.SMState(s.Info.State),
+			Node: smctl.Clean(res.Fabric.Nodes[p.Node].Desc)}
 		if s.Status != 0 {
 			continue
 		}
@@ -182,12 +184,11 @@ func Topology(ctx context.Context, c Conn) (*fabric.Fabric, []smctl.SMInfo, []st
 	return res.Fabric, sms, warnings, nil
 }
 
-// AskLID asks the subnet manager at a LID. No answer is an empty list.
-func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
-	tid := lastTID.Add(1)
-	p := transport.Packet{LID: lid, Timeout: timeout, Retries: retries}
-	mad.PutLR(&p.MAD, mad.MethodGet, mad.AttrSMInfo, 0, uint64(tid), 0, nil)
-	if err := c.Send(&p); err != nil {
+// exchange sends one request and gives its answer; nil without an error is silence,
+// or a refusal by the one who answered.
+func exchange(ctx context.Context, c Conn, p *transport.Packet) (*transport.Packet, error) {
+	tid := uint32(mad.TIDOf(&p.MAD))
+	if err := c.Send(p); err != nil {
 		return nil, err
 	}
 	into := make([]transport.Packet, 4)
@@ -198,24 +199,54 @@ func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
 		}
 		for i := range into[:n] {
 			q := &into[i]
-			if uint32(mad.TIDOf(&q.MAD)) != tid {
+			switch {
+			case uint32(mad.TIDOf(&q.MAD)) != tid:
 				continue
-			}
-			if q.Err != nil {
-				if errors.Is(q.Err, transport.ErrTimeout) {
-					return nil, nil
-				}
+			case errors.Is(q.Err, transport.ErrTimeout):
+				return nil, nil
+			case q.Err != nil:
 				return nil, q.Err
-			}
-			if mad.StatusOf(&q.MAD) != 0 {
-				// The host is there and runs no subnet manager any more.
+			case mad.StatusOf(&q.MAD) != 0:
 				return nil, nil
 			}
-			var info mad.SMInfo
-			if err := info.Decode(mad.SMPData(&q.MAD)[:]); err != nil {
-				return nil, fmt.Errorf("answer of LID %d: %w", uint16(lid), err)
-			}
-			return []smctl.SMInfo{{GUID: info.GUID, LID: lid, Priority: info.Priority, State: smctl.SMState(info.State)}}, nil
+			return q, nil
 		}
 	}
+}
+
+// get asks the agent or manager at a LID for an attribute.
+func get(ctx context.Context, c Conn, lid ib.LID, attr mad.AttrID) (*transport.Packet, error) {
+	p := transport.Packet{LID: lid, Timeout: timeout, Retries: retries}
+	mad.PutLR(&p.MAD, mad.MethodGet, attr, 0, uint64(lastTID.Add(1)), 0, nil)
+	return exchange(ctx, c, &p)
+}
+
+// AskLID asks the subnet manager at a LID. No answer is an empty list; so is a host
+// that is there and runs no subnet manager any more.
+func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
+	q, err := get(ctx, c, lid, mad.AttrSMInfo)
+	if err != nil || q == nil {
+		return nil, err
+	}
+	var info mad.SMInfo
+	if err := info.Decode(mad.SMPData(&q.MAD)[:]); err != nil {
+		return nil, fmt.Errorf("answer of LID %d: %w", uint16(lid), err)
+	}
+	sm := smctl.SMInfo{GUID: info.GUID, LID: lid, Priority: info.Priority, State: smctl.SMState(info.State)}
+	// Its name is for people: without it the answer counts as well.
+	if q, err := get(ctx, c, lid, mad.AttrNodeDescription); err == nil && q != nil {
+		text, _, _ := bytes.Cut(mad.SMPData(&q.MAD)[:], []byte{0})
+		sm.Node = smctl.Clean(string(text))
+	}
+	return []smctl.SMInfo{sm}, nil
+}
+
+// AskSA asks the subnet administrator at a LID for its ClassPortInfo, as every host
+// does before it joins a group, and reports whether it answered.
+func AskSA(ctx context.Context, c Conn, lid ib.LID) (bool, error) {
+	p := transport.Packet{LID: lid, QPN: 1, Timeout: timeout, Retries: retries}
+	h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, lastTID.Add(1), 0)
+	p.SetMessage(h.Append(nil), false)
+	q, err := exchange(ctx, c, &p)
+	return q != nil, err
 }

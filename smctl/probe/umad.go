@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/umad"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
@@ -22,6 +23,7 @@ type Device struct {
 	port *umad.Port
 	dr   uint32 // agent for directed routes
 	lr   uint32 // agent for LID routed packets
+	sa   uint32 // agent for questions to the subnet administrator
 }
 
 // ErrNoUmad says that the kernel offers no way to send management datagrams.
@@ -46,6 +48,9 @@ func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
 	d := &Device{port: p}
 	if d.dr, err = p.Register(umad.Agent{QPN: 0, Class: 0x81, Version: 1}); err == nil {
 		d.lr, err = p.Register(umad.Agent{QPN: 0, Class: 0x01, Version: 1})
+	}
+	if err == nil {
+		d.sa, err = p.Register(umad.Agent{QPN: 1, Class: uint8(mad.ClassSA), Version: mad.SAClassV})
 	}
 	if err != nil {
 		_ = p.Close()
@@ -91,8 +96,11 @@ func find(class, ibdev string, num int) (umad string, issm bool, err error) {
 func (d *Device) Send(p *transport.Packet) error {
 	k := umad.Packet{Agent: d.lr, Timeout: p.Timeout, Retries: uint32(p.Retries), MAD: p.Bytes(),
 		Addr: umad.Address{QPN: 0, LID: p.LID}}
-	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+	switch mad.ClassOf(&p.MAD) {
+	case mad.ClassSubnDR:
 		k.Agent = d.dr
+	case mad.ClassSA:
+		k.Agent, k.Addr.QPN, k.Addr.QKey = d.sa, 1, uint32(ib.QKeyGSI)
 	}
 	return d.port.Send(&k)
 }

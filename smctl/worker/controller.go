@@ -837,7 +837,7 @@ func (c *Controller) publish() {
 			s.NextCheck = time.Time{}
 		}
 		if m, ok := e.answer.Master(); ok {
-			s.Master = &api.SMInfo{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String()}
+			s.Master = &api.SMInfo{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
 		}
 		out = append(out, s)
 	}

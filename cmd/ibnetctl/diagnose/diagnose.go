@@ -33,6 +33,19 @@ type Input struct {
 	// Missing are the modules of ib_core and ib_umad that are known not to
 	// be loaded; a captured system does not tell.
 	Missing []string
+	// Asked is what the subnet managers of Active ports answered, by the name of
+	// the port; nil where none was asked, as on a captured system.
+	Asked map[string]Asked
+}
+
+// Asked is what became of the questions to the subnet manager of a port.
+type Asked struct {
+	// Not is why it was not asked, empty if it was.
+	Not string
+	// SM is its answer to SMInfo, nil for none.
+	SM *api.SMInfo
+	// SA is whether its subnet administrator answered for its ClassPortInfo.
+	SA bool
 }
 
 // Result of one check.
@@ -358,8 +371,7 @@ func (w *walker) state() bool {
 	p := w.p
 	switch p.State {
 	case ib.PortActive, ib.PortActiveDefer:
-		w.ok("subnet manager", "%v, LID %d, subnet manager at LID %d", p.State, uint16(p.LID), uint16(p.SMLID))
-		return true
+		return w.answers()
 	case ib.PortArmed:
 		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s in some seconds; if it stays: sminfo -C %s -P %d asks whether that subnet manager lives", w.name(), w.d.Name, p.Num),
 			"Armed: a subnet manager (LID %d) is about to activate the port", uint16(p.SMLID))
@@ -400,6 +412,60 @@ func (w *walker) state() bool {
 			"Initializing: the cable is in, but no subnet manager has configured the port%s", w.smWhy(sm))
 	}
 	return false
+}
+
+// answers says whether the subnet manager of an Active port is alive. Without one
+// all that is configured goes on, and nothing new joins.
+func (w *walker) answers() bool {
+	p := w.p
+	const name = "subnet manager"
+	at := fmt.Sprintf("%v, LID %d", p.State, uint16(p.LID))
+	asked, ok := w.in.Asked[w.name()]
+	switch sm := w.sm(); {
+	case ok && asked.Not == "" && asked.SM != nil && asked.SM.State == "Master" && asked.SA:
+		w.ok(name, "%s; the master answers: %s", at, Master(asked.SM))
+	case ok && asked.Not == "" && asked.SM != nil && asked.SM.State != "Master":
+		w.fail(name, link.CodeNoSM, "ibnetctl sm topology "+w.name()+" shows all subnet managers of the fabric",
+			"%s; the subnet manager at LID %d answers that it is %s, not master: %s", at, uint16(p.SMLID), asked.SM.State, Master(asked.SM))
+	case ok && asked.Not == "" && asked.SM != nil:
+		w.fail(name, link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s in some seconds; if it stays, restart that subnet manager", w.name()),
+			"%s; the master answers, its subnet administrator does not, so that nothing can join a group: %s", at, Master(asked.SM))
+	case ok && asked.Not == "":
+		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: what is configured goes on, nothing new can join%s", at, uint16(p.SMLID), w.smAlso(sm))
+	case sm != nil && (sm.Phase == "master" || sm.Phase == "served") && sm.Master != nil:
+		w.ok(name, "%s; the master answered the daemon: %s", at, Master(sm.Master))
+	case sm != nil && sm.Phase == "master":
+		w.ok(name, "%s; this host runs the master (%s)", at, sm.Worker)
+	case sm != nil && (sm.Phase == "settling" || sm.Phase == "asking" || sm.Phase == "backing-off"):
+		w.fail(name, link.CodeNoSM, "ibnetctl sm status "+w.name(), "%s; %s", at, sm.Reason)
+	default:
+		w.warn(name, "", fmt.Sprintf("sudo ibnetctl diagnose %s asks it", w.name()), "%s; whether the subnet manager at LID %d is alive was not asked%s", at, uint16(p.SMLID), parens(asked.Not))
+	}
+	return w.checks[len(w.checks)-1].Result != Fail
+}
+
+// smAlso is what the daemon says beside.
+func (w *walker) smAlso(sm *api.SMStatus) string {
+	if sm == nil || sm.Phase == "off" || sm.Phase == "served" || sm.Phase == "master" {
+		return ""
+	}
+	return "; " + sm.Reason
+}
+
+func parens(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
+}
+
+// Master names a subnet manager: host, port GUID, LID and priority.
+func Master(m *api.SMInfo) string {
+	on := ""
+	if m.Node != "" {
+		on = fmt.Sprintf("%q, ", m.Node)
+	}
+	return fmt.Sprintf("%sport GUID %s, LID %d, priority %d", on, m.GUID, m.LID, m.Priority)
 }
 
 func (w *walker) smWhy(sm *api.SMStatus) string {

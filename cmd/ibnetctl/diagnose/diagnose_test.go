@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"ibnetworkd/daemon/bus/api"
@@ -25,6 +26,48 @@ func good() Input {
 				Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"}, {Name: "MTUBytes", Actual: "2044"}}}},
 			Ports: []link.PortStatus{{IBDevice: "mlx5_0", Port: 1, Unit: "/etc/systemd/network/10-ib0.ibnetwork"}},
 		},
+		Asked: map[string]Asked{"mlx5_0/1": {SA: true, SM: &api.SMInfo{GUID: "0x0002c90300000001", LID: 1, Priority: 5, State: "Master", Node: "head HCA-1"}}},
+	}
+}
+
+// An Active port is no answer: ok is said only of a subnet manager that answered.
+func TestSubnetManagerAnswers(t *testing.T) {
+	master := good().Asked["mlx5_0/1"].SM
+	standby := *master
+	standby.State = "Standby"
+	for _, tt := range []struct {
+		name  string
+		asked *Asked
+		sm    *api.SMStatus
+		want  Result
+		words string
+	}{
+		{"it answers", &Asked{SM: master, SA: true}, nil, OK, `the master answers: "head HCA-1", port GUID 0x0002c90300000001, LID 1, priority 5`},
+		{"nobody answers", &Asked{}, nil, Fail, "LID 1 does not answer: what is configured goes on, nothing new can join"},
+		{"nobody answers, the daemon waits", &Asked{}, &api.SMStatus{Phase: "settling", Reason: "it counts as dead in 9s"}, Fail, "counts as dead"},
+		{"nobody answers, none is managed", &Asked{}, &api.SMStatus{Phase: "off", Reason: "no unit"}, Fail, "does not answer"},
+		{"the daemon was answered some time ago", &Asked{}, &api.SMStatus{Phase: "served", Master: master}, Fail, "does not answer"},
+		{"its SA is mute", &Asked{SM: master}, nil, Fail, "subnet administrator does not"},
+		{"it is no master", &Asked{SM: &standby, SA: true}, nil, Fail, "Standby, not master"},
+		{"only root may ask", &Asked{Not: "only root may ask"}, nil, Warn, "was not asked (only root may ask)"},
+		{"only root may ask, the daemon did", &Asked{Not: "only root may ask"}, &api.SMStatus{Phase: "served", Master: master}, OK, "answered the daemon"},
+		{"only root may ask, ours serves", &Asked{Not: "only root may ask"}, &api.SMStatus{Phase: "master", Worker: "ibnetsm@x.service"}, OK, "ibnetsm@x.service"},
+		{"only root may ask, ours failed", &Asked{Not: "only root may ask"}, &api.SMStatus{Phase: "backing-off", Reason: "it failed"}, Fail, "it failed"},
+		{"a captured system", nil, nil, Warn, "was not asked"},
+	} {
+		in := good()
+		if in.Asked = nil; tt.asked != nil {
+			in.Asked = map[string]Asked{"mlx5_0/1": *tt.asked}
+		}
+		if tt.sm != nil {
+			tt.sm.IBDevice, tt.sm.Port = "mlx5_0", 1
+			in.SMs = []api.SMStatus{*tt.sm}
+		}
+		for _, k := range Run(in, "")[0].Checks {
+			if k.Name == "subnet manager" && (k.Result != tt.want || !strings.Contains(k.Text, tt.words) || k.Result != OK && k.Next == "") {
+				t.Errorf("%s: %+v, want %s %q", tt.name, k, tt.want, tt.words)
+			}
+		}
 	}
 }
 

@@ -92,9 +92,11 @@ type SMStatus struct {
 	FileProblem string `json:"file_problem,omitempty"`
 	// Hand is "start" or "stop" when a person has overruled the unit.
 	Hand string `json:"by_hand,omitempty"`
-	// Master is the subnet manager that answered last.
-	Master *SMInfo `json:"master,omitempty"`
-	Starts int     `json:"starts"`
+	// Master is the subnet manager that answered last, MasterUnknown why it is not
+	// known; ibnetctl asks where the daemon does not.
+	Master        *SMInfo `json:"master,omitempty"`
+	MasterUnknown string  `json:"master_unknown,omitempty"`
+	Starts        int     `json:"starts"`
 }
 
 // SMInfo is one subnet manager of the fabric, in sminfo's words.
@@ -103,6 +105,8 @@ type SMInfo struct {
 	LID      uint16 `json:"lid"`
 	Priority uint8  `json:"priority"`
 	State    string `json:"state"`
+	// Node is the node description of its host.
+	Node string `json:"node,omitempty"`
 }
 
 // OnlineState sums up the links that are required for online, as wait-online answers:

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"ibnetworkd/cmd/ibnetctl/diagnose"
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl/probe"
+)
+
+// askLimit bounds the questions to the subnet manager of one port.
+const askLimit = 4 * time.Second
+
+// askManagers asks the subnet manager of each Active InfiniBand port whether it
+// lives: an Active port proves only that one once did.
+func askManagers(ctx context.Context, s *link.Snapshot) map[string]diagnose.Asked {
+	out := map[string]diagnose.Asked{}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			if p.Layer == ib.LinkLayerInfiniBand && p.State >= ib.PortActive && p.SMLID != 0 {
+				out[fmt.Sprintf("%s/%d", d.Name, p.Num)] = askManager(ctx, d.Name, p)
+			}
+		}
+	}
+	return out
+}
+
+func askManager(ctx context.Context, dev string, p *link.Port) diagnose.Asked {
+	if os.Geteuid() != 0 {
+		return diagnose.Asked{Not: "only root may ask"}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	u, err := probe.Open(ctx, dev, p.Num)
+	if err != nil {
+		return diagnose.Asked{Not: err.Error()}
+	}
+	defer u.Close()
+	var a diagnose.Asked
+	sms, err := probe.AskLID(ctx, u, p.SMLID)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return diagnose.Asked{Not: err.Error()}
+	}
+	if len(sms) > 0 {
+		m := sms[0]
+		a.SM = &api.SMInfo{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
+	}
+	a.SA, err = probe.AskSA(ctx, u, p.SMLID)
+	if err != nil && a.SM == nil && !errors.Is(err, context.DeadlineExceeded) {
+		return diagnose.Asked{Not: err.Error()}
+	}
+	return a
+}
+
+// nameMasters asks who the master of each port is where the daemon did not: it asks
+// only for ports that it manages.
+func (a *app) nameMasters(ctx context.Context, sms []api.SMStatus) {
+	if a.root != "" {
+		return
+	}
+	snap := (*link.Snapshot)(nil)
+	for i := range sms {
+		s := &sms[i]
+		if s.Master != nil {
+			continue
+		}
+		if snap == nil {
+			sys, err := a.observe(ctx)
+			if err != nil {
+				s.MasterUnknown = "not asked: " + err.Error()
+				continue
+			}
+			snap = sys.snap
+		}
+		d, ok := snap.Device(s.IBDevice)
+		if !ok {
+			continue
+		}
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			if p.Num != s.Port {
+				continue
+			}
+			if p.State < ib.PortActive || p.SMLID == 0 {
+				s.MasterUnknown = fmt.Sprintf("none has configured the port; it is %v", p.State)
+				continue
+			}
+			switch got := askManager(ctx, d.Name, p); {
+			case got.SM != nil:
+				s.Master = got.SM
+			case got.Not != "":
+				s.MasterUnknown = "not asked: " + got.Not
+			default:
+				s.MasterUnknown = fmt.Sprintf("the subnet manager at LID %d does not answer", uint16(p.SMLID))
+			}
+		}
+	}
+}
+
+// masterWords names a subnet manager, and its state if that is not master.
+func masterWords(m *api.SMInfo) string {
+	if m.State == "Master" {
+		return diagnose.Master(m)
+	}
+	return diagnose.Master(m) + ", " + m.State
+}

@@ -226,7 +226,7 @@ func planMTU(b *link.Builder, index int, w Want) {
 		byGroup := l.MTU < c && slices.Contains(datagramMTUs[:], l.MTU)
 		if !changed && mode == link.ModeDatagram && rec != nil && rec.AskedMTU == c && (rec.GotMTU == 0 || rec.GotMTU == l.MTU && byGroup) {
 			if !m.Max && a.Why.Code == link.CodeNone {
-				a.Why = groupReason(c, l)
+				a.Why = groupReason(c, l, b.Base)
 			}
 			return
 		}
@@ -235,14 +235,18 @@ func planMTU(b *link.Builder, index int, w Want) {
 	}
 }
 
-func groupReason(asked int, l *link.Link) link.Reason {
+func groupReason(asked int, l *link.Link, s *link.Snapshot) link.Reason {
 	if !l.Carrier() {
 		return link.Reason{Code: link.CodeMTUGroup,
 			Text: fmt.Sprintf("asked %d, it is %d until the broadcast group is joined, whose MTU the subnet manager sets", asked, l.MTU)}
 	}
+	next := ""
+	if _, p := s.PortOf(l); p != nil {
+		next = p.MTUStep(l.IPoIB.PKey)
+	}
 	return link.Reason{Code: link.CodeMTUGroup,
 		Text: fmt.Sprintf("asked %d, the fabric's broadcast group allows %d (group MTU %d; the subnet manager sets it)", asked, l.MTU, l.MTU+ib.IPoIBEncap),
-		Next: fmt.Sprintf("give partition 0x%04x mtu=5 (4096 bytes) in the subnet manager's partitions.conf, if all adapters and switches can", uint16(l.IPoIB.PKey.Base()))}
+		Next: next}
 }
 
 func planUmcast(b *link.Builder, index int, w Want) {

@@ -1039,14 +1039,18 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 		}
 		return Reason{Code: CodePKeyMissing,
 			Text: fmt.Sprintf("P_Key %s is not in the table of port %s (it has %s): the subnet manager has not made the port a member of partition 0x%04x", key, port, strings.Join(have, ", "), uint16(key.Base())),
-			Next: fmt.Sprintf("add port GUID %s to partition 0x%04x in the subnet manager's partitions.conf", p.GUID, uint16(key.Base()))}
+			Next: p.MemberStep(key)}
 	}
 	if !l.Up() {
 		return Reason{Code: CodeLinkDown, Text: l.Name + " is down", Next: "ip link set " + l.Name + " up"}
 	}
-	return Reason{Code: CodeJoin,
-		Text: fmt.Sprintf("port %s is Active and has P_Key %s, but the broadcast group of partition 0x%04x is not joined: the subnet manager has not answered yet, has no such group, or refused the join", port, key, uint16(key.Base())),
-		Next: "give the partition the ipoib flag in the subnet manager's partitions.conf; dmesg | grep 'multicast join' has the status"}
+	what := fmt.Sprintf("port %s is Active and has P_Key %s, but the broadcast group of partition 0x%04x is not joined: ", port, key, uint16(key.Base()))
+	if p.Manager.Silent {
+		return Reason{Code: CodeNoSM, Text: what + fmt.Sprintf("the subnet manager at LID %d does not answer", uint16(p.SMLID)),
+			Next: fmt.Sprintf("start a subnet manager: ibnetctl sm start %s; ibnetctl diagnose %s asks it again", port, port)}
+	}
+	return Reason{Code: CodeJoin, Text: what + "the subnet manager has not answered yet, has no such group, or refused the join",
+		Next: fmt.Sprintf("ibnetctl diagnose %s asks whether it lives; if it does: %s; dmesg | grep 'multicast join' has the status", port, p.GroupStep(key))}
 }
 
 // PortReason says why an InfiniBand port is not Active, zero if it is (or if it

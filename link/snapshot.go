@@ -84,6 +84,8 @@ type Port struct {
 	// for the port, 0 for none. For InfiniBand ports the kernel names none:
 	// Link.IBDevice and Link.Port join the two.
 	Netdev int `json:"netdev,omitempty"`
+	// Manager is what is known of the port's subnet manager.
+	Manager Manager `json:"manager,omitzero"`
 }
 
 // HasPKey reports whether a partition is in the port's table, with any

@@ -112,3 +112,29 @@ func masterWords(m *api.SMInfo) string {
 	}
 	return diagnose.Master(m) + ", " + m.State
 }
+
+// knowManagers notes at each port what is known of its subnet manager, so that next
+// steps name the place that counts.
+func knowManagers(in *diagnose.Input) {
+	for i := range in.Snapshot.Devices {
+		d := &in.Snapshot.Devices[i]
+		for j := range d.Ports {
+			p := &d.Ports[j]
+			for _, s := range in.SMs {
+				if s.IBDevice == d.Name && s.Port == p.Num {
+					p.Manager = api.ManagerOf(s, in.Units)
+				}
+			}
+			switch got, asked := in.Asked[fmt.Sprintf("%s/%d", d.Name, p.Num)]; {
+			case !asked || got.Not != "":
+			case got.SM == nil:
+				p.Manager.Silent = true
+			default:
+				p.Manager.Silent, p.Manager.Host = false, got.SM.Node
+				if g, err := ib.ParseGUID(got.SM.GUID); err == nil {
+					p.Manager.GUID = g
+				}
+			}
+		}
+	}
+}

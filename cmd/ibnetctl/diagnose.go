@@ -68,6 +68,7 @@ unit does not exist. Notes do not change it.`,
 					c.close()
 				}
 			}
+			knowManagers(&in)
 			only := ""
 			if len(args) == 1 {
 				only = args[0]

@@ -50,6 +50,7 @@ var (
 var (
 	counted  = metrics.New(version.String(), time.Now(), metrics.PortCounters("/sys"))
 	control  = &lateController{managed: make(chan bool, 1), modules: make(chan []string, 1), units: map[ib.GUID]string{}}
+	known    = &managers{}
 	textEach = 15 * time.Second
 )
 
@@ -58,7 +59,8 @@ func init() {
 		f.StringVar(&metricsAt, "metrics", "", "serve Prometheus metrics at unix:PATH or ADDRESS:PORT as well; \"no\": nowhere, also not on metrics.sock in the state directory")
 		f.StringVar(&metricsFile, "metrics-textfile", "", "write Prometheus metrics to this file for node_exporter's textfile collector")
 	})
-	wraps = append(wraps, func(s daemon.System) daemon.System { return countingSystem{s} })
+	wraps = append(wraps, func(s daemon.System) daemon.System { return countingSystem{s} },
+		func(s daemon.System) daemon.System { return managerSystem{s, known} })
 	onTurn = append(onTurn, control.turn)
 	var o *outside
 	once := func(e env) *outside {
@@ -93,8 +95,11 @@ func newOutside(e env) *outside {
 		Publish: func(s []api.SMStatus) {
 			o.bus.PublishSM(s)
 			counted.ObserveSM(s)
+			if known.set(s) {
+				e.daemon.Wake(daemon.Scope{RDMA: true})
+			}
 		}})
-	control.set(o.sm)
+	control.set(o.sm, func() { e.daemon.Wake(daemon.Scope{RDMA: true}) })
 	modules.Ask = func(ctx context.Context, name string) (bool, error) {
 		err := o.systemd.LoadModule(ctx, name)
 		return !errors.Is(err, worker.ErrNoSystemd), err
@@ -372,9 +377,10 @@ type lateController struct {
 	any     bool
 	loaded  *units.Set
 	units   map[ib.GUID]string // name of the unit that a port had last
+	wake    func()             // for another picture
 }
 
-func (l *lateController) set(c *worker.Controller) { l.c = c }
+func (l *lateController) set(c *worker.Controller, wake func()) { l.c, l.wake = c, wake }
 
 // newest puts v into a channel of one place, in place of what is there.
 func newest[T any](c chan T, v T) {
@@ -417,6 +423,10 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 	l.last = ports
 	if set != nil && set != l.loaded {
 		l.loaded = set
+		l.reread()
+		if known.units(set) {
+			l.wake()
+		}
 		want := []string{}
 		for _, u := range set.Units {
 			for _, m := range u.Modules.Load {

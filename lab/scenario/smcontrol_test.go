@@ -127,7 +127,11 @@ func TestSubnetManagerControl(t *testing.T) {
 			}
 			g.Ctl("smi h%s/1 off", others[0])
 			g.Ctl("smdisabled h%s/1 on", others[1])
+			// What a device is does not change while it is there.
+			g.Write("/sys/bus/platform/drivers/swib/unbind", "swib."+others[2])
+			g.Wait("the device to be gone", 20*time.Second, func() bool { return len(describe(g).SubnetManagers) == 3 })
 			g.Ctl("vpd h%s T SMDL=SW_MNG x", others[2])
+			g.Write("/sys/bus/platform/drivers/swib/bind", "swib."+others[2])
 			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, "auto", "always", 1))
 			g.Exec("ibnetctl", "reload")
 			want := map[string]string{"swib" + others[0]: "no-qp0", "swib" + others[1]: "sm-disabled", "swib" + others[2]: "nvswitch"}
@@ -161,6 +165,22 @@ func TestSubnetManagerControl(t *testing.T) {
 				if n := g.FaultHits(i); n != 0 {
 					g.Errorf("h%s/1 has sent %d Sets", others[i], n)
 				}
+			}
+			// An Active port is no answer: the master is asked, and then there is none.
+			first = m.IBDevice + "/1"
+			if out := g.Exec("ibnetctl", "diagnose", first); !strings.Contains(out, `the master answers: "`) {
+				g.Errorf("diagnose: %s", out)
+			}
+			if out := g.Exec("ibnetctl", "sm", "status", first); !strings.Contains(out, "Master: \"") || !strings.Contains(out, "Says: Master, ") {
+				g.Errorf("sm status: %s", out)
+			}
+			g.Exec("ibnetctl", "sm", "stop", first)
+			smWait(g, "nobody", 20*time.Second, func(s []api.SMStatus) bool { return running(s) == 0 })
+			if out, err := g.Try("ibnetctl", "diagnose", first); err == nil || !strings.Contains(out, "does not answer: what is configured goes on, nothing new can join") {
+				g.Errorf("diagnose without a subnet manager: %v %s", err, out)
+			}
+			if out := g.Exec("ibnetctl", "sm", "status", first); !strings.Contains(out, "does not answer") {
+				g.Errorf("sm status without a subnet manager: %s", out)
 			}
 			// A worker that is started all the same ends with a sentence, and is not active.
 			unit := "ibnetsm@" + g.PortGUID("swib"+others[0], 1) + ".service"

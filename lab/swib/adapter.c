@@ -354,7 +354,7 @@ static ssize_t vpd_show(struct device *d, struct device_attribute *a, char *b)
 
 	return sysfs_emit(b, "%s", h->vpd);
 }
-static DEVICE_ATTR(vpd, 0600, vpd_show, NULL);
+static DEVICE_ATTR(vpd, 0400, vpd_show, NULL);
 
 static struct attribute *swib_device_attrs[] = {
 	&dev_attr_swib_port1.attr,

@@ -550,7 +550,7 @@ func (w *walker) ipoib(l *link.Link) {
 		k := l.IPoIB.PKey
 		if len(w.p.PKeys) > 0 && !w.p.HasPKey(k) {
 			w.fail("partition", link.CodePKeyMissing,
-				fmt.Sprintf("in the subnet manager's partitions.conf: name=%#04x, ipoib : %v=full; ", uint16(k.Base()), w.p.GUID)+"then ibnetctl monitor",
+				w.p.MemberStep(k)+"   (then ibnetctl monitor)",
 				"the subnet manager has not granted P_Key %v to port %s (granted: %s)", k, w.name(), keys(w.p.PKeys))
 			return
 		}
@@ -565,14 +565,14 @@ func (w *walker) ipoib(l *link.Link) {
 			}
 		}
 		if member == "limited" {
-			w.warn("partition", "", "grant full membership in partitions.conf, or accept that limited members cannot talk to each other",
+			w.warn("partition", "", w.p.MemberStep(k)+"   (or accept that limited members cannot talk to each other)",
 				"P_Key %v is there with limited membership", k)
 		} else {
 			w.ok("partition", "P_Key %v is granted", k)
 		}
 	}
 	if !l.Carrier() {
-		w.fail("multicast group", link.CodeJoin, "dmesg | grep 'multicast join'; saquery -g",
+		w.fail("multicast group", link.CodeJoin, "dmesg | grep 'multicast join'; saquery -g; if the group is missing, "+w.p.GroupStep(pkeyOf(l)),
 			"the port is Active and the key is there, but %s has no carrier: the subnet manager does not let it join the broadcast group (group missing, other rate or MTU, or a changed hardware address)", l.Name)
 		return
 	}
@@ -640,6 +640,14 @@ func (w *walker) address(l *link.Link) {
 		w.warn("address", link.CodeNoUnit, "ibnetctl edit 10-"+l.Name+"   (writes /etc/systemd/network/10-"+l.Name+".ibnetwork)",
 			"%s carries packets but has no address, and no unit matches it", l.Name)
 	}
+}
+
+// pkeyOf is the P_Key of a link, the default one of what has none.
+func pkeyOf(l *link.Link) ib.PKey {
+	if l.IPoIB == nil {
+		return 0xffff
+	}
+	return l.IPoIB.PKey
 }
 
 func keys(ks []ib.PKey) string {

@@ -48,7 +48,9 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Errorf("the worker says %q", m.WorkerText)
 		}
 		pid := mainPID(g, m.Worker)
-		keys := func() string { return g.Exec("sh", "-c", "cat /sys/class/infiniband/"+m.IBDevice+"/ports/1/pkeys/[0-3]") }
+		keys := func() string {
+			return g.Exec("sh", "-c", "cat /sys/class/infiniband/"+m.IBDevice+"/ports/1/pkeys/[0-3]")
+		}
 		same := func(when string) {
 			g.Helper()
 			if now := mainPID(g, m.Worker); now != pid {
@@ -111,7 +113,10 @@ func TestSubnetManagerControl(t *testing.T) {
 				g.Errorf("after a start with a bad file the keys are %q", k)
 			}
 			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions)
-			smWait(g, "the mend", 10*time.Second, func(s []api.SMStatus) bool { x := master(s); return x != nil && x.FileProblem == "" && !strings.Contains(x.WorkerText, badPlace) })
+			smWait(g, "the mend", 10*time.Second, func(s []api.SMStatus) bool {
+				x := master(s)
+				return x != nil && x.FileProblem == "" && !strings.Contains(x.WorkerText, badPlace)
+			})
 		})
 
 		g.Run("ports that must not", func(g *lab.G) {

@@ -25,7 +25,7 @@ func ManagerOf(s SMStatus, set *units.Set) link.Manager {
 				m.File = u.SubnetManager.PartitionsFile.Or("")
 			}
 		}
-	case "settling", "asking", "backing-off", "held":
+	case "settling", "asking":
 		// The last one was asked and is dead, or ours was it and is gone.
 		m = link.Manager{Silent: true}
 	}

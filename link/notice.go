@@ -24,6 +24,9 @@ const (
 	CodeUnmatched  Code = "unit-matches-nothing"
 	CodeOverridden Code = "unit-overridden" // another unit comes first wherever it matches
 	CodeModule     Code = "module-not-loaded"
+	CodeEdits      Code = "edits-waiting"      // files have changed that wait for a reload
+	CodeConf       Code = "daemon-settings"    // a mistake in ibnetworkd.conf
+	CodeOneHost    Code = "partition-of-host"  // Partition= is not known to other hosts' managers
 	CodeSamePrefix Code = "same-subnet-prefix" // two fabrics with one subnet prefix
 )
 
@@ -233,6 +236,31 @@ func DNSNotices(s *Snapshot, set *units.Set) (out []Notice) {
 			r.Text = u.Name + ": " + r.Text
 			out = append(out, Notice{u.Path, r})
 		}
+	}
+	return out
+}
+
+// EditsNotice says that files have changed that wait for a reload.
+func EditsNotice(files []string) Notice {
+	const most = 5
+	names := strings.Join(files[:min(len(files), most)], ", ")
+	if len(files) > most {
+		names += fmt.Sprintf(" and %d more", len(files)-most)
+	}
+	return Notice{Reason: Reason{Code: CodeEdits, Text: fmt.Sprintf("edits wait for a reload: %s", names), Next: "ibnetctl plan; ibnetctl reload"}}
+}
+
+// PartitionNotices are the units whose Partition= only this host's subnet manager
+// knows: another host's, once it is master, has its own.
+func PartitionNotices(set *units.Set) (out []Notice) {
+	for _, u := range set.Units {
+		s := &u.SubnetManager
+		if len(s.Partition) == 0 || s.Manage.Or(units.ManageNo) == units.ManageNo {
+			continue
+		}
+		out = append(out, Notice{Unit: u.Path, Reason: Reason{Code: CodeOneHost,
+			Text: fmt.Sprintf("%s: Partition= holds while this host's subnet manager is master; another host's knows only its own", s.Partition[0].Pos),
+			Next: "give each host that may run the subnet manager the same Partition= lines, or the same PartitionsFile="}})
 	}
 	return out
 }

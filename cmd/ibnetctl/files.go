@@ -113,7 +113,7 @@ func (a *app) verifyCmd() *cobra.Command {
 drop-ins), and the files that [SubnetManager] names, and prints every problem as
 file:line:column with what is kept instead. Exits 1 if there is one. Without FILEs it also notes what has no effect
 on this host: units that match nothing, settings for a systemd-resolved that
-does not run. Notes do not change the exit status.`,
+does not run, partitions that other hosts' subnet managers do not know. Notes do not change the exit status.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork", "conf"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var problems []units.Problem
@@ -130,6 +130,7 @@ does not run. Notes do not change the exit status.`,
 						notices = append(sys.notices(), link.DNSNotices(sys.snap, sys.set)...)
 					}
 				}
+				notices = append(notices, link.PartitionNotices(set)...)
 			} else {
 				for _, f := range args {
 					text, err := readUnit(cmd.Context(), f)
@@ -289,9 +290,9 @@ func (a *app) editCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "edit NAME", Short: "edit a unit file, check it, apply it", Args: cobra.ExactArgs(1),
 		Long: `Opens the unit in $VISUAL or $EDITOR. A new one begins with a template; one that
-comes with a package is copied to /etc first. What you wrote is checked before
-it is put in place: with problems you are asked what to do. If the daemon runs
-it is reloaded.`,
+comes with a package is copied to /etc first. What you wrote is checked, and what
+it would change is shown, before it is put in place: you are asked, on a terminal
+always and else with problems only. If the daemon runs it is reloaded.`,
 		ValidArgsFunction: one(a.completeUnits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := unitName(args[0])
@@ -415,6 +416,18 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 				return &exitError{code: exitFailure}
 			default:
 				continue
+			}
+		}
+		a.preview(ctx, map[string][]byte{target: text})
+		if a.root == "" && a.interactive() {
+			fmt.Fprintf(a.err, "Put %s in place (Enter or y), edit again (e), or give up (q)? ", target)
+			var answer string
+			switch _, err := fmt.Fscanln(a.in, &answer); {
+			case answer == "e":
+				continue
+			case answer != "" && answer != "y" && answer != "yes", errors.Is(err, io.EOF):
+				fmt.Fprintln(a.err, "nothing was changed")
+				return &exitError{code: exitFailure}
 			}
 		}
 		if err := putFile(target, text); err != nil {

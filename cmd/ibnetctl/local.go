@@ -26,6 +26,7 @@ type system struct {
 	set    *units.Set
 	record *link.Record
 	result plan.Result
+	live   bool // this host's, now
 }
 
 // observe looks at the live system. It only reads.
@@ -43,7 +44,9 @@ func (a *app) observe(context.Context) (*system, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 		return nil, err
 	}
-	return newSystem(snap, set, rec), nil
+	sys := newSystem(snap, set, rec)
+	sys.live = a.root == ""
+	return sys, nil
 }
 
 func newSystem(snap *link.Snapshot, set *units.Set, rec *link.Record) *system {

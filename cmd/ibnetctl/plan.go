@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
 
@@ -191,10 +193,12 @@ func (a *app) planCmd() *cobra.Command {
 		Long: `Prints what the daemon would do now to bring every link to what its unit asks
 for, as the commands an administrator would type, and as comments what has to
 wait or cannot be done, and why. Nothing is changed. An empty plan means that
-all is as asked.
+all is as asked. Starts, stops, reloads and restarts of subnet managers are in it,
+where the daemon runs.
 
-The unit files are read as they are now, so an edit can be looked at before
-ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).`,
+The unit files are read as they are now. A daemon that watches them applies an
+edit when it is saved, so what is shown may be under way; ibnetctl edit and
+ibnetctl try show the plan of a file before it counts. With --from a recorded system is planned on (ibnetctl capture).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var sys *system
 			var err error
@@ -206,13 +210,14 @@ ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).
 					var set *units.Set
 					if set, err = unitsIn(unitDir); err == nil {
 						sys = newSystem(sys.snap, set, sys.record)
+						sys.live = true
 					}
 				}
 			}
 			if err != nil {
 				return err
 			}
-			return a.printPlan(sys)
+			return a.printPlan(cmd.Context(), sys)
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "plan on the system recorded in `FILE`")
@@ -221,7 +226,8 @@ ibnetctl reload. With --from a recorded system is planned on (ibnetctl capture).
 	return c
 }
 
-func (a *app) printPlan(sys *system) error {
+func (a *app) printPlan(ctx context.Context, sys *system) error {
+	managers := a.managerSteps(ctx, sys)
 	r, notices := sys.result, sys.notices()
 	if a.json {
 		steps := []answer.Step{}
@@ -235,11 +241,19 @@ func (a *app) printPlan(sys *system) error {
 		if notices == nil {
 			notices = []link.Notice{}
 		}
-		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices})
+		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices, Managers: append([]answer.ManagerStep{}, managers...)})
 	}
 	a.printNotices("# ", notices)
+	for _, m := range managers {
+		line, style := smctl.Step{Command: m.Command, Note: m.Note}.String(), ""
+		if m.Command == "" {
+			style = soso
+		}
+		fmt.Fprintln(a.out, a.paint(style, line))
+	}
 	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
 		switch {
+		case len(managers) > 0:
 		case len(r.Units) > 0:
 			fmt.Fprintln(a.err, "Nothing to do: every link that a unit applies to is as it asks.")
 		case len(sys.set.Units) > 0:

@@ -481,7 +481,10 @@ func (a *app) smTable(sms []api.SMStatus) {
 
 // masterCell is who is master, in a few words.
 func masterCell(s api.SMStatus) string {
-	if s.Master == nil {
+	switch {
+	case s.Phase == "master":
+		return "this host"
+	case s.Master == nil:
 		return "-"
 	}
 	return fmt.Sprintf("%s (LID %d)", cmp.Or(s.Master.Node, s.Master.GUID), s.Master.LID)

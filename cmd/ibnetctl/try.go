@@ -74,8 +74,8 @@ func (a *app) tryCmd() *cobra.Command {
 	var rollback string
 	c := &cobra.Command{
 		Use: "try FILE...", Short: "apply unit files, and take them back unless confirmed in time",
-		Long: `Copies the unit FILEs into /etc/systemd/network, reloads, and asks for a
-confirmation. Without one in time the former files come back and are applied:
+		Long: `Shows what the unit FILEs would change, copies them into /etc/systemd/network,
+reloads, and asks for a confirmation. Without one in time the former files come back and are applied:
 after a mistake that cuts you off the machine, wait. The way back is kept by a
 process of its own, so it also works when this one is killed or the terminal is
 gone.`,
@@ -146,6 +146,7 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 		return &exitError{exitNotRunning, fmt.Errorf("%w: without it nothing can be tried", err)}
 	}
 	defer c.close()
+	a.preview(ctx, texts)
 	dir, err := a.startGuard(t)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)

@@ -87,10 +87,14 @@ func newOutside(e env) *outside {
 	o.systemd = worker.NewSystemd("", e.log)
 	check := files.New("/")
 	o.fileWatch = worker.NewFileWatch(e.log, func() { o.sm.Reread() })
+	watch := o.fileWatch.Watch
+	if !e.watch {
+		watch = nil // they wait for a reload, as the units do
+	}
 	o.sm = worker.New(worker.Config{Log: e.log, Manager: o.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(e.stateDir, "sm")),
 		Check:   func(p smctl.Policy) smctl.Files { _, f := check.Check(p); return f },
 		Inspect: func(dev string, port int) (smctl.Bar, bool, error) { return worker.Inspect(sysfs.New(""), dev, port) },
-		Watch:   o.fileWatch.Watch,
+		Watch:   watch,
 		Look:    func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
 		Publish: func(s []api.SMStatus) {
 			o.bus.PublishSM(s)
@@ -289,6 +293,7 @@ func (o *outside) serveMetrics(ctx context.Context, at string, text func() []byt
 // returns, so that the caller reads those of this reload.
 func (o *outside) Reload(ctx context.Context) error {
 	control.reread()
+	o.daemon.Notice(editsNotice)
 	err := o.daemon.Reload(ctx)
 	o.bus.PublishProblems(o.daemon.Report().Problems)
 	return err
@@ -423,7 +428,6 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 	l.last = ports
 	if set != nil && set != l.loaded {
 		l.loaded = set
-		l.reread()
 		if known.units(set) {
 			l.wake()
 		}

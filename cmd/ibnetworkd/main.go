@@ -19,6 +19,8 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -60,7 +62,8 @@ func command() *cobra.Command {
 		Long: `ibnetworkd reads *.ibnetwork files from /etc, /run, /usr/local/lib and /usr/lib
 (each with /systemd/network below it), brings the links that they match to the state
 that they ask for, and keeps them so: at boot, on hotplug, after a driver restart, and
-when a file changes. ibnetctl shows what it does and why it cannot.
+when a file changes (WatchUnitFiles=no in /etc/ibnetworkd/ibnetworkd.conf makes files
+wait for a reload). ibnetctl shows what it does and why it cannot.
 
 SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in place.`,
 		Args:          cobra.NoArgs,
@@ -74,7 +77,7 @@ SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in pl
 	f.StringVar(&o.stateDir, "state-dir", "/run/ibnetworkd", "directory of the record and the state file")
 	f.StringVar(&o.root, "unit-root", "/", "directory that stands for / when unit files are looked for")
 	f.IntVar(&o.recvBuffer, "event-buffer", 0, "receive buffer of the event sockets in bytes, 0 for a large one")
-	f.BoolVar(&o.noWatch, "no-watch", false, "do not watch the unit directories: read them at the start, on SIGHUP and on reload only")
+	f.BoolVar(&o.noWatch, "no-watch", false, "do not apply unit files when they change: read them at the start, on SIGHUP and on reload only (WatchUnitFiles=no in ibnetworkd.conf)")
 	for _, add := range extraFlags {
 		add(f)
 	}
@@ -88,7 +91,32 @@ type env struct {
 	log      *slog.Logger
 	level    *slog.LevelVar
 	stateDir string
+	watch    bool // files are applied when they change
 }
+
+// onRequest makes loads that nobody asked for give the units of the last one that was:
+// the loop loads for other reasons too, which must not apply an edit that waits.
+// Asking is to call doubt, as the daemon does before it.
+func onRequest(load func() *units.Set, doubt func()) (func() *units.Set, func()) {
+	var asked atomic.Bool
+	asked.Store(true)
+	var mu sync.Mutex
+	var last *units.Set
+	return func() *units.Set {
+			mu.Lock()
+			defer mu.Unlock()
+			if asked.Swap(false) {
+				last = load()
+			}
+			return last
+		}, func() {
+			asked.Store(true)
+			doubt()
+		}
+}
+
+// editsNotice is what the notice about edits that wait is filed under.
+const editsNotice = "edits"
 
 // task is a part of the process that runs beside the loop. It ends with its
 // context; an error ends the process.
@@ -144,10 +172,16 @@ func run(ctx context.Context, o options) error {
 	}
 	dirs := daemon.NewUnitDirs(o.root)
 	dirs.KeepCopies(filepath.Join(o.stateDir, daemon.UnitCopies), log)
+	settings := readConf(o.root)
+	watch := settings.WatchUnitFiles && !o.noWatch
+	load, doubt := dirs.Load, dirs.Doubt
+	if !watch {
+		load, doubt = onRequest(load, doubt)
+	}
 	w := &daemon.Watch{Log: log, RecvBuffer: o.recvBuffer, Udev: udevdb.New("/").Running(), More: cardwatch.Sources()}
 	d := daemon.New(daemon.Config{
 		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn, Events: w,
-		Load: dirs.Load, Doubt: dirs.Doubt,
+		Load: load, Doubt: doubt,
 		Notify:    func(s string) { _, _ = sd.SdNotify(false, s) },
 		AfterWork: giveBack(),
 	})
@@ -157,10 +191,17 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = w.Close() }()
-	if !o.noWatch {
-		if err := dirs.Watch(ctx, log, func() { d.Wake(daemon.Scope{Reload: true}) }); err != nil {
-			log.Warn("the unit directories are not watched: changes need a reload", "error", err)
-		}
+	var wrong []link.Notice
+	for _, p := range settings.Problems {
+		wrong = append(wrong, link.Notice{Reason: link.Reason{Code: link.CodeConf, Text: p, Next: "see ibnetworkd.conf(5); systemctl restart ibnetworkd"}})
+	}
+	d.Notice("settings", wrong...)
+	changed := func() { d.Wake(daemon.Scope{Reload: true}) }
+	if !watch {
+		changed = func() { d.Notice(editsNotice, link.EditsNotice(dirs.Touched())) }
+	}
+	if err := dirs.Watch(ctx, log, changed); err != nil {
+		log.Warn("the unit directories are not watched: changes need a reload", "error", err)
 	}
 	log.Info("ibnetworkd starts", "version", version.String())
 
@@ -170,7 +211,7 @@ func run(ctx context.Context, o options) error {
 		{"watchdog", func(ctx context.Context) error { return watchdog(ctx, d) }},
 	}
 	for _, f := range extraTasks {
-		tasks = append(tasks, f(env{daemon: d, log: log, level: level, stateDir: o.stateDir}))
+		tasks = append(tasks, f(env{daemon: d, log: log, level: level, stateDir: o.stateDir, watch: watch}))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -211,6 +252,7 @@ func onHangup(ctx context.Context, d *daemon.Daemon, c <-chan os.Signal) error {
 			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 			_, _ = sd.SdNotify(false, fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
 			control.reread()
+			d.Notice(editsNotice)
 			if err := d.Reload(ctx); err != nil && ctx.Err() == nil {
 				_, _ = sd.SdNotify(false, "STATUS=the reload failed: "+err.Error())
 			}

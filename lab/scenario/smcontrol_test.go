@@ -119,6 +119,35 @@ func TestSubnetManagerControl(t *testing.T) {
 			})
 		})
 
+		g.Run("edits that wait", func(g *lab.G) {
+			g.Write("/etc/ibnetworkd/ibnetworkd.conf", "[Daemon]\nWatchUnitFiles=no\n")
+			g.Exec("systemctl", "restart", "ibnetworkd.service")
+			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil })
+			pid = mainPID(g, m.Worker)
+			g.Write(unitDir+"10-ib.ibnetwork", "[Match]\nLinkLayer=InfiniBand\n")
+			g.Wait("the edit to be named", 10*time.Second, func() bool {
+				return strings.Contains(g.Exec("ibnetctl", "status"), "edits wait for a reload: /etc/systemd/network/10-ib.ibnetwork")
+			})
+			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl stop "+m.Worker+"   # the fabric's only subnet manager; no unit asks for a subnet manager on ") || strings.Contains(out, "Nothing to do") {
+				g.Errorf("plan: %s", out)
+			}
+			stay := time.Now().Add(4 * time.Second)
+			g.Wait("time to pass", 10*time.Second, func() bool { return time.Now().After(stay) })
+			same("an edit that waits")
+			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, "Manage=auto", "Manage=auto\nPriority=4", 1))
+			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl restart "+m.Worker) {
+				g.Errorf("plan of another priority: %s", out)
+			}
+			g.Exec("ibnetctl", "reload")
+			smWait(g, "the restart", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && mainPID(g, m.Worker) != pid })
+			if out := g.Exec("ibnetctl", "status"); strings.Contains(out, "edits wait") {
+				g.Errorf("after the reload: %s", out)
+			}
+			g.Write("/etc/ibnetworkd/ibnetworkd.conf", "")
+			g.Exec("systemctl", "restart", "ibnetworkd.service")
+			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && running(s) == 1 })
+		})
+
 		g.Run("ports that must not", func(g *lab.G) {
 			first := m.IBDevice[len("swib"):]
 			others := []string{}

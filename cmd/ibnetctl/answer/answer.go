@@ -58,6 +58,15 @@ type Plan struct {
 	Steps   []Step         `json:"steps"`
 	Blocked []link.Blocked `json:"blocked"`
 	Notices []link.Notice  `json:"notices"` // about units and the host as a whole
+	// Managers is what is done about subnet managers.
+	Managers []ManagerStep `json:"subnet_managers"`
+}
+
+// ManagerStep is one thing done about a subnet manager.
+type ManagerStep struct {
+	Port    string `json:"port"`
+	Command string `json:"command,omitempty"` // empty where nothing is done now
+	Note    string `json:"note,omitempty"`
 }
 
 // Step is one change.

@@ -1,0 +1,54 @@
+package smctl
+
+import (
+	"strings"
+	"testing"
+)
+
+// A plan names each start, stop, reload and restart as its command, and what it
+// means for a fabric that has no other subnet manager.
+func TestOutlook(t *testing.T) {
+	pol := autoPolicy
+	pol.PartitionsFile = "/etc/p.conf"
+	on := Running{State: WorkerActive, Phase: PhaseMaster, Unit: "ibnetsm@x.service", Named: "ibnetsm@x.service", Settings: Settings(pol), Files: "a",
+		Said: Said{State: SMMaster, Known: true}}
+	off := Running{Phase: PhaseSettling, Unit: "ibnetsm@x.service", Named: "ibnetsm@x.service"}
+	with := func(r Running, f func(*Running)) Running { f(&r); return r }
+	change := func(f func(*Policy)) Policy { p := pol; f(&p); return p }
+	good := Files{Digest: "a"}
+	const only = "the fabric's only subnet manager"
+	for _, tt := range []struct {
+		name string
+		r    Running
+		p    Policy
+		f    Files
+		want string // the lines
+	}{
+		{"nothing", on, pol, good, ""},
+		{"no unit any more", on, Policy{}, Files{}, "systemctl stop ibnetsm@x.service   # " + only + "; no unit asks for a subnet manager on mlx5_0/1"},
+		{"Manage=no", on, change(func(p *Policy) { p.Manage = ManageNo }), good, "systemctl stop ibnetsm@x.service   # " + only + "; /etc/systemd/network/ib.ibnetwork says Manage=no"},
+		{"with others", with(on, func(r *Running) { r.Said.Others = 1 }), Policy{}, Files{}, "systemctl stop ibnetsm@x.service   # no unit asks for a subnet manager on mlx5_0/1"},
+		{"being stopped", with(on, func(r *Running) { r.State = WorkerDeactivating }), Policy{}, Files{}, "# systemctl stop ibnetsm@x.service is under way: " + only + "; port mlx5_0/1"},
+		{"by hand it stays", with(on, func(r *Running) { r.Hand = HandStart }), Policy{}, Files{}, ""},
+		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good, "systemctl restart ibnetsm@x.service   # " + only + "; nothing new can join for some seconds"},
+		{"another rule", on, change(func(p *Policy) { p.Partitions = "0x8001\n" }), good, "systemctl reload ibnetsm@x.service   # partitions or names have changed"},
+		{"another file's text", on, pol, Files{Digest: "b"}, "systemctl reload ibnetsm@x.service   # partitions or names have changed"},
+		{"opensm's file", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine = EngineOpenSM }), Files{Digest: "b"}, "systemctl kill --kill-whom=main -s HUP ibnetsm@x.service   # partitions or names have changed"},
+		{"a bad file", on, change(func(p *Policy) { p.Priority = 9 }), Files{Digest: "b", Problem: "/etc/p.conf:2:9: no"}, "# ibnetsm@x.service: left alone beside a bad file: /etc/p.conf:2:9: no"},
+		{"another engine", on, change(func(p *Policy) { p.Engine = EngineOpenSM }), good, "systemctl stop ibnetsm@x.service   # " + only + "; Engine=opensm\nsystemctl start ibnetsm@x.service"},
+		{"auto", off, pol, good, "# systemctl start ibnetsm@x.service, if port mlx5_0/1 has a link and nobody answers within 3s to 6s"},
+		{"auto, served", with(off, func(r *Running) { r.Phase = PhaseServed }), pol, good, ""},
+		{"always, served", with(off, func(r *Running) { r.Phase = PhaseServed }), change(func(p *Policy) { p.Manage = ManageAlways }), good, "systemctl start ibnetsm@x.service   # port mlx5_0/1"},
+		{"barred", with(off, func(r *Running) { r.Phase = PhaseNVSwitch }), change(func(p *Policy) { p.Manage = ManageAlways }), good, ""},
+		{"held", with(off, func(r *Running) { r.Hand = HandStop }), pol, good, ""},
+		{"a start with a bad file", with(off, func(r *Running) { r.Phase = PhaseBackingOff }), pol, Files{Problem: "/etc/p.conf: gone"}, "systemctl start ibnetsm@x.service   # when the wait after its failure is over; with the last good partitions, because /etc/p.conf: gone"},
+	} {
+		var got []string
+		for _, s := range Outlook("mlx5_0/1", tt.r, tt.p, tt.f) {
+			got = append(got, s.String())
+		}
+		if strings.Join(got, "\n") != tt.want {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.name, strings.Join(got, "\n"), tt.want)
+		}
+	}
+}

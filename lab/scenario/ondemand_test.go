@@ -240,8 +240,8 @@ func TestOnDemandTwoPorts(t *testing.T) {
 	})
 }
 
-// An edited [SubnetManager] section reaches the worker that runs, as systemd
-// hands the options over; with another engine, also when the daemon did not run
+// An edited [SubnetManager] section reaches the worker that runs, in its settings
+// file; with another engine, also when the daemon did not run
 // while it was edited.
 func TestOnDemandSettings(t *testing.T) {
 	t.Parallel()
@@ -261,11 +261,13 @@ func TestOnDemandSettings(t *testing.T) {
 		g.Write(unitDir+"10-ib0.ibnetwork", auto+"Priority=5\nPartitionsFile="+file+"\nPartition=0x8001 Name=storage Members=ALL\n")
 		g.Exec("ibnetctl", "reload")
 		worker := smWait(g, "a manager", 20*time.Second, func(s []api.SMStatus) bool { return len(s) > 0 })[0].Worker
-		want := "--priority=5|--partitions=" + file + "|--partition=0x8001 Name=storage Members=ALL|"
+		want := "Priority=5\nPartitionsFile=" + file + "\nPartition=0x8001 Name=storage Members=ALL\n"
 		g.WaitFor(20*time.Second, func() string {
-			line, _ := g.Try("sh", "-c", "tr '\\0' '|' < /proc/"+mainPID(g, worker)+"/cmdline")
-			if !strings.HasSuffix(strings.TrimSpace(line), want) {
-				return "the worker runs as " + line
+			line, _ := g.Try("sh", "-c", "tr '\\0' ' ' < /proc/"+mainPID(g, worker)+"/cmdline")
+			_, name, _ := strings.Cut(line, "--settings=-")
+			name, _, _ = strings.Cut(name, " ")
+			if text, err := g.Try("cat", name); err != nil || !strings.Contains(text, "[SubnetManager]\n"+want+"[State]\n") {
+				return "the worker runs as " + line + " with\n" + text
 			}
 			return ""
 		})

@@ -30,6 +30,7 @@ func (b *Builder) SetPrefix(p uint64) { b.prefix = p }
 // AddNode adds a node and returns its number. A second node of the same GUID
 // is refused.
 func (b *Builder) AddNode(n Node) (int, error) {
+	n.Desc = ib.Printable(n.Desc)
 	if n.GUID == 0 {
 		return 0, fmt.Errorf("node %q has GUID 0", n.Desc)
 	}

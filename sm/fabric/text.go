@@ -591,14 +591,7 @@ func nodeID(n *Node) string {
 }
 
 // quote keeps a description within its double quotes and one line.
-func quote(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '"' || r < ' ' || r == 0x7f {
-			return '_'
-		}
-		return r
-	}, s)
-}
+func quote(s string) string { return strings.ReplaceAll(ib.Printable(s), `"`, "_") }
 
 func writeNode(w *bufio.Writer, f *Fabric, i int32) {
 	n := &f.Nodes[i]

@@ -15,13 +15,13 @@ func NewNodeDescription(s string) (d NodeDescription) {
 	return d
 }
 
-// String is the text up to the first zero byte. It can hold any bytes: quote it
-// before printing.
+// String is the text up to the first zero byte, as ib.Printable has it.
 func (d NodeDescription) String() string {
-	if i := bytes.IndexByte(d[:], 0); i >= 0 {
-		return string(d[:i])
+	b := d[:]
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
 	}
-	return string(d[:])
+	return ib.Printable(string(b))
 }
 
 // Append appends 64 bytes.

@@ -242,3 +242,49 @@ func TestLimitedMembersApart(t *testing.T) {
 		t.Errorf("a limited member joins for another: status %#x", st)
 	}
 }
+
+// One host that makes groups without end leaves the others their part of the
+// multicast LIDs, and its own come free again.
+func TestGroupShare(t *testing.T) {
+	w := newWorld(t, lids(gen.Star(8, 36), 0), "")
+	evil, honest := w.cas()[0], w.cas()[1]
+	mask := mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCJoinState | mad.CompMCQKey | mad.CompMCPKey | mad.CompMCSL | mad.CompMCFlowLabel | mad.CompMCTClass
+	set := func(p int32, m mad.Method, n int) mad.Status {
+		r := mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}, PortGID: w.gid(p), JoinState: mad.JoinFull, QKey: 0xb1b, PKey: ib.DefaultPKey}
+		st, _ := w.ask(p, 0, m, mad.AttrMCMemberRecord, mask, &r)
+		return st
+	}
+	made := 0
+	for n := range 20000 {
+		switch st := set(evil, mad.MethodSet, n); st {
+		case mad.StatusOK:
+			made++
+		case mad.StatusSANoResources:
+		default:
+			t.Fatalf("group %d: status %#x", n, st)
+		}
+	}
+	if made != w.s.groupShare() || made > multicastLIDs(w.f)/4 || made > 1024 {
+		t.Errorf("one host made %d groups, its share is %d of %d", made, w.s.groupShare(), multicastLIDs(w.f))
+	}
+	for n := range 100 {
+		if st := set(honest, mad.MethodSet, 1<<20+n); st != mad.StatusOK {
+			t.Fatalf("another host's group %d: status %#x", n, st)
+		}
+		if st := set(honest, mad.MethodSet, n); st != mad.StatusOK {
+			t.Fatalf("another host joins group %d: status %#x", n, st)
+		}
+	}
+	for n := range 200 { // those that the other one joined live on, and still count
+		set(evil, mad.MethodDelete, n)
+	}
+	again := 0
+	for n := range 200 {
+		if set(evil, mad.MethodSet, 2<<20+n) == mad.StatusOK {
+			again++
+		}
+	}
+	if again != 100 {
+		t.Errorf("after the end of 100 groups %d new ones were made", again)
+	}
+}

@@ -17,6 +17,7 @@ type group struct {
 	rec     mad.MCMemberRecord // parameters; PortGID, JoinState and ProxyJoin are of members
 	fixed   bool               // made by the configuration, stays without members
 	auto    partition.Precreated
+	by      ib.GUID             // the port that made it, 0 of those of the configuration
 	members map[ib.GUID]*member // by port GUID or alias GUID
 }
 
@@ -150,7 +151,17 @@ func (s *Service) updateGroups() (c Changes) {
 func (s *Service) addGroup(g *group) {
 	s.groups[g.rec.MGID] = g
 	s.mlids[g.rec.MLID]++
+	if g.by != 0 {
+		s.made[g.by]++
+	}
 	s.order = nil
+}
+
+// groupShare is how many groups one port may make: a quarter of the multicast LIDs
+// that all switches have room for, 64 at least, MaxGroupsPerPort at most: one host
+// could take them all.
+func (s *Service) groupShare() int {
+	return min(s.cfg.MaxGroupsPerPort, max(s.mlidCap/4, 64))
 }
 
 // reap deletes a group that nobody keeps alive.
@@ -169,6 +180,11 @@ func (s *Service) reap(g *group) (c Changes) {
 		s.dropMember(g, k)
 	}
 	delete(s.groups, g.rec.MGID)
+	if g.by != 0 {
+		if s.made[g.by]--; s.made[g.by] <= 0 {
+			delete(s.made, g.by)
+		}
+	}
 	if s.mlids[g.rec.MLID]--; s.mlids[g.rec.MLID] == 0 {
 		delete(s.mlids, g.rec.MLID)
 	}
@@ -310,6 +326,9 @@ func (q *query) join() mad.Status {
 		return mad.StatusSAReqInvalid
 	}
 	if created {
+		if g.by = q.f.Ports[q.port].GUID; q.made[g.by] >= q.groupShare() {
+			return mad.StatusSANoResources
+		}
 		g.rec.MLID, _ = q.newMLID(&g.rec, false)
 		if g.rec.MLID == 0 || len(q.groups) >= q.cfg.MaxGroups {
 			return mad.StatusSANoResources

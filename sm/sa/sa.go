@@ -33,6 +33,9 @@ type Config struct {
 	// MaxGroups, MaxServices and MaxSubscriptions bound what is kept in
 	// all; 16383 (the multicast LIDs), 65536 and 262144.
 	MaxGroups, MaxServices, MaxSubscriptions int
+	// MaxGroupsPerPort bounds the groups that one port may make, beside a
+	// quarter of the multicast LIDs; 1024.
+	MaxGroupsPerPort int
 	// MaxPerPort bounds services and subscriptions that one port may own;
 	// 1024.
 	MaxPerPort int
@@ -57,6 +60,7 @@ func (c Config) withDefaults() Config {
 	c.MaxGroups = cmp.Or(c.MaxGroups, 16383)
 	c.MaxServices = cmp.Or(c.MaxServices, 1<<16)
 	c.MaxSubscriptions = cmp.Or(c.MaxSubscriptions, 1<<18)
+	c.MaxGroupsPerPort = cmp.Or(c.MaxGroupsPerPort, 1024)
 	c.MaxPerPort = cmp.Or(c.MaxPerPort, 1024)
 	c.MaxJoins = cmp.Or(c.MaxJoins, 16383)
 	c.MaxMembers = cmp.Or(c.MaxMembers, 1<<22)
@@ -179,6 +183,7 @@ type Service struct {
 
 	perPort  map[ib.GUID]int       // services and subscriptions of a port
 	joins    map[ib.GUID]int       // memberships by the port that asked
+	made     map[ib.GUID]int       // groups by the port that made them
 	counters Counters              // without the maps
 	requests [256]uint64           // by attribute
 	refused  map[mad.Status]uint64 // by status
@@ -197,7 +202,7 @@ func New(cfg Config) *Service {
 	return &Service{
 		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{},
 		services: map[serviceID]*service{}, subsOf: map[ib.GUID][]*subscription{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
-		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{}, refused: map[mad.Status]uint64{},
+		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{}, made: map[ib.GUID]int{}, refused: map[mad.Status]uint64{},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/picture"
 	"ibnetworkd/sm/simfabric"
 )
 
@@ -56,7 +57,11 @@ func TestHostileDescription(t *testing.T) {
 		if err := fabric.WriteText(&text, x.Fabric); err != nil {
 			t.Error(err)
 		}
-		if err := fabric.WriteSVG(&svg, x.Fabric); err != nil {
+		if err := picture.WriteSVG(&svg, x.Fabric); err != nil {
+			t.Error(err)
+		}
+		var dot bytes.Buffer
+		if err := picture.WriteDOT(&dot, x.Fabric); err != nil {
 			t.Error(err)
 		}
 		x.WriteMetrics(&metrics)
@@ -64,7 +69,7 @@ func TestHostileDescription(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		for what, b := range map[string][]byte{"text": text.Bytes(), "SVG": svg.Bytes(), "metrics": metrics.Bytes(), "status": status, "log": []byte(log.String()), "SA": tables} {
+		for what, b := range map[string][]byte{"text": text.Bytes(), "SVG": svg.Bytes(), "DOT": dot.Bytes(), "metrics": metrics.Bytes(), "status": status, "log": []byte(log.String()), "SA": tables} {
 			if len(b) == 0 {
 				t.Errorf("%s is empty", what)
 			}

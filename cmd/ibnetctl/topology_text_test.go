@@ -23,7 +23,7 @@ func TestTopologyIsClean(t *testing.T) {
 	b.SetSM(0, 1)
 	var out bytes.Buffer
 	a := &app{out: &out}
-	a.printTopology(b.Build(), nil, nil)
+	a.printTopology(topologyOptions{}, b.Build(), nil, nil, nil)
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x9b\x07") || strings.Contains(s, "\nnode") || !strings.Contains(s, "evil?[2J") {
 		t.Errorf("%q", s)
 	}

@@ -42,7 +42,7 @@ var out io.Writer = os.Stdout
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("what? up, sa, events, scale, conformance or topo")
+		return fmt.Errorf("what? up, sa, events, balance, scale, conformance or topo")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
 	runs := fs.Int("runs", 3, "runs of each")
@@ -50,7 +50,7 @@ func run(args []string) error {
 	sms := fs.String("sm", "opensm,ibnetsm", "subnet managers")
 	js := fs.String("json", "", "write the measurements to this file")
 	dir := fs.String("out", "", "keep the tools' output in this folder (conformance)")
-	only := fs.String("only", "", "tests or events whose name matches (conformance, events)")
+	only := fs.String("only", "", "tests or events whose name matches (conformance, events; of fabrics: balance)")
 	window := fs.Int("window", 0, "SMPs under way at one time, both managers; 0: each one's own default")
 	_ = fs.Parse(args[1:])
 	if args[0] == "topo" {
@@ -79,6 +79,8 @@ func run(args []string) error {
 		res, err = benchUp(t, o)
 	case "sa":
 		res, err = benchSA(t, o)
+	case "balance":
+		res, err = benchBalance(t, o)
 	case "events":
 		res, err = benchEvents(t, o)
 	case "conformance":
@@ -86,7 +88,7 @@ func run(args []string) error {
 	case "capture":
 		err = capture(t)
 	default:
-		err = fmt.Errorf("%q: up, sa, events, scale, conformance or topo", args[0])
+		err = fmt.Errorf("%q: up, sa, events, balance, scale, conformance or topo", args[0])
 	}
 	if *js != "" && res != nil {
 		b, jerr := json.MarshalIndent(res, "", " ")

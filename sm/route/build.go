@@ -35,6 +35,9 @@ type Options struct {
 	// Previous are the tables in force, by switch index of the fabric at
 	// hand. An entry among the equally good ones stays as it is.
 	Previous [][]uint8
+	// Order is Result.Order of the tables in force. Up/down keeps to it while
+	// it is nearly the best, for entries of another order may not be mixed in.
+	Order []ib.GUID
 	// Layers is how many service levels the caller gives lanes of their
 	// own; 0 means 1. With several, paths through a torus are the shortest.
 	Layers int
@@ -64,7 +67,15 @@ type Result struct {
 	// deadlock; NumLayers of them are in use, each on a lane of its own.
 	SL        Layers
 	NumLayers int
-	Warnings  []string
+	// Order are the switches by node GUID from the top down, where the engine
+	// has such an order.
+	Order []ib.GUID
+	// Worst is the load of the busiest link between switches, counted as pairs
+	// of hosts whose flow passes it, more on slower links: by the speed of the
+	// fastest link over the link's own. No tables can do with less than Bound,
+	// because the hosts of some switch have no more links to the others.
+	Worst, Bound float64
+	Warnings     []string
 }
 
 // Build makes the forwarding tables of a fabric whose end ports have LIDs.
@@ -85,7 +96,7 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	if g.top == 0 {
 		return Result{}, ErrNoLIDs
 	}
-	b := &builder{graph: g, prev: opt.Previous}
+	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order)}
 	var r Result
 	var warnings []string
 	done := false
@@ -169,16 +180,13 @@ func (b *builder) try(r *Result, opt Options) error {
 		b.assign(r, &minHop{g: b.graph})
 		b.check(r)
 	case FatTree:
-		levels, ok := b.levels()
-		if !ok {
+		levels, tree := b.levels()
+		if !tree {
 			return errors.New("routing engine ftree: the switches do not form a fat-tree: links within a level or hosts at several levels")
 		}
-		if !b.upDown(r, b.orderByLevel(levels), true) {
-			return errors.New("routing engine ftree: the tree has pairs of switches without a common ancestor")
-		}
-		r.Engine = FatTree
+		b.ordered(r, b.treeOrder(levels))
 	case UpDown:
-		b.autoUpDown(r, opt)
+		b.upDown(r, opt)
 	case DOR:
 		t := b.grid()
 		if t == nil {
@@ -207,13 +215,15 @@ func (g *graph) tooSmall(lft [][]uint8) (out []string) {
 
 type builder struct {
 	*graph
-	prev [][]uint8
+	prev  [][]uint8
+	prior []float64 // by switch: its place in the order of prev
 }
 
 func (b *builder) auto(r *Result, opt Options) {
 	if len(opt.Roots) == 0 {
-		if levels, ok := b.levels(); ok && b.upDown(r, b.orderByLevel(levels), true) {
+		if levels, tree := b.levels(); tree {
 			r.Engine = FatTree
+			b.ordered(r, b.treeOrder(levels))
 			return
 		}
 		// A long ring or a torus always has credit loops under minimum
@@ -235,7 +245,7 @@ func (b *builder) auto(r *Result, opt Options) {
 			return
 		}
 	}
-	b.autoUpDown(r, opt)
+	b.upDown(r, opt)
 }
 
 // check warns of credit loops in tables of an engine that was asked for.
@@ -245,216 +255,54 @@ func (b *builder) check(r *Result) {
 	}
 }
 
-// autoUpDown finds an order of the switches that works for up/down: the roots
-// asked for, the levels above the hosts, or else one central root, which always
-// works.
-func (b *builder) autoUpDown(r *Result, opt Options) {
-	if len(opt.Roots) > 0 {
-		var roots []int32
-		for _, g := range opt.Roots {
-			if i := b.f.NodeByGUID(g); i != fabric.None && b.f.Nodes[i].Switch != fabric.None {
-				roots = append(roots, b.f.Nodes[i].Switch)
-			} else {
-				r.Warnings = append(r.Warnings, fmt.Sprintf("root %v of up/down routing is no switch of the fabric", g))
-			}
+// upDown builds tables for the best order of the switches: with the roots that
+// were asked for first, or else the one that spreads the flows best.
+func (b *builder) upDown(r *Result, opt Options) {
+	r.Engine = UpDown
+	var roots []int32
+	for _, g := range opt.Roots {
+		if i := b.f.NodeByGUID(g); i != fabric.None && b.f.Nodes[i].Switch != fabric.None {
+			roots = append(roots, b.f.Nodes[i].Switch)
+		} else {
+			r.Warnings = append(r.Warnings, fmt.Sprintf("root %v of up/down routing is no switch of the fabric", g))
 		}
-		if len(roots) > 0 {
-			if w := r.Warnings; b.upDown(r, b.orderFrom(roots), false) {
-				r.Warnings = append(w, r.Warnings...)
-				return
-			}
-			r.Warnings = append(r.Warnings, "the roots given for up/down routing leave switches without a legal path; a central switch is the root instead")
-		}
-	} else if levels := b.rawLevels(); slices.Max(levels) > 0 && b.upDown(r, b.orderByLevel(levels), false) {
-		return
 	}
-	w := r.Warnings
-	b.upDown(r, b.orderFrom([]int32{b.centre()}), false)
-	r.Warnings = append(w, r.Warnings...)
-}
-
-// engine gives the candidates for next hops towards one switch.
-type engine interface {
-	// towards fills c for the destination switch d.
-	towards(d int32, c *candidates)
-}
-
-// candidates are the links that a packet to one switch may take.
-type candidates struct {
-	order []int32 // switches with a way, nearest first, without the destination itself
-	first []int32 // by switch: where its links start in links
-	last  []int32
-	links []int32
-	lost  int // switches without a way
-}
-
-func newCandidates(n int) *candidates {
-	return &candidates{first: make([]int32, n), last: make([]int32, n)}
-}
-
-func (c *candidates) reset() {
-	c.order, c.links, c.lost = c.order[:0], c.links[:0], 0
-	clear(c.first)
-	clear(c.last)
-}
-
-// begin and end bracket the links of one switch.
-func (c *candidates) begin(s int32) { c.first[s] = int32(len(c.links)) }
-func (c *candidates) end(s int32) {
-	c.last[s] = int32(len(c.links))
-	if c.last[s] > c.first[s] {
-		c.order = append(c.order, s)
+	var pos []int32
+	if len(roots) > 0 {
+		pos = b.connectedOrder(b.from(roots...))
 	} else {
-		c.lost++
+		levels, _ := b.levels()
+		pos = b.bestOrder(0, above(levels), b.remoteness(), b.from(b.centre()))
 	}
+	b.ordered(r, pos)
 }
 
-// addGroup adds all parallel links of a group.
-func (c *candidates) addGroup(g *graph, group int32) {
-	for l := g.link[group]; l < g.link[group+1]; l++ {
-		c.links = append(c.links, l)
+// ordered builds tables for an order of the switches.
+func (b *builder) ordered(r *Result, pos []int32) {
+	r.Order = make([]ib.GUID, b.n)
+	for s, p := range pos {
+		r.Order[p] = b.f.Nodes[b.f.Switches[s].Node].GUID
 	}
+	b.assign(r, newUpDown(b.graph, pos))
 }
 
-// assign fills the tables. For each destination it walks from the far switches
-// to the near ones; each takes the link that carries the fewest flows so far
-// for its speed, a flow being a pair of hosts, and adds the flows of everything
-// behind it. It returns the number of switch pairs without a way.
-func (b *builder) assign(r *Result, e engine) (lost int) {
-	g := b.graph
-	r.LFT = make([][]uint8, g.n)
-	flat := make([]uint8, g.n*(g.top+1))
-	for i := range flat {
-		flat[i] = NoPort
+// placesOf gives each switch its place in an order by node GUID; those that it
+// does not have come last. nil stays nil.
+func (g *graph) placesOf(order []ib.GUID) []float64 {
+	if len(order) == 0 {
+		return nil
 	}
-	for s := range r.LFT {
-		r.LFT[s] = flat[s*(g.top+1) : (s+1)*(g.top+1) : (s+1)*(g.top+1)]
+	place := make(map[ib.GUID]float64, len(order))
+	for i, guid := range order {
+		place[guid] = float64(i)
 	}
-	load := make([]int64, len(g.port))
-	var flow []int64 // by switch and destination LID of the switch at hand
-	c := newCandidates(g.n)
-	// One entry may carry twice the flows of the best and a bit before it
-	// moves: a link that came back gets its share, and nothing else does.
-	slack := 32 * slices.Max(g.hosts)
-	for d := range int32(g.n) {
-		dests := g.dests[d]
-		if len(dests) == 0 {
-			continue
-		}
-		c.reset()
-		e.towards(d, c)
-		lost += c.lost
-		// Hosts talk to hosts; what goes to a switch is management and
-		// does not count.
-		k := len(dests)
-		flow = slices.Grow(flow[:0], g.n*k)[:g.n*k]
-		for s, h := range g.hosts {
-			for i, to := range dests {
-				if flow[s*k+i] = h; to.port == 0 {
-					flow[s*k+i] = 0
-				}
-			}
-		}
-		for _, to := range dests {
-			r.LFT[d][to.lid] = to.port
-		}
-		for i := len(c.order) - 1; i >= 0; i-- {
-			s := c.order[i]
-			links := c.links[c.first[s]:c.last[s]]
-			row := r.LFT[s]
-			var prev []uint8
-			if int(s) < len(b.prev) {
-				prev = b.prev[s]
-			}
-			mine := flow[int(s)*k : int(s)*k+k]
-			for j, to := range dests {
-				best := links[0]
-				if len(links) > 1 {
-					least := int64(0)
-					if mine[j] == 0 {
-						// No host's traffic comes this way.
-						best = links[j%len(links)]
-					} else {
-						least = load[best]
-						for _, l := range links[1:] {
-							if v := load[l]; v < least {
-								best, least = l, v
-							}
-						}
-					}
-					if int(to.lid) < len(prev) && prev[to.lid] != g.port[best] && prev[to.lid] != NoPort {
-						old := g.linkOf[int(s)<<8|int(prev[to.lid])]
-						if old != fabric.None && (mine[j] == 0 || load[old] <= 2*least+slack) && slices.Contains(links, old) {
-							best = old
-						}
-					}
-				}
-				row[to.lid] = g.port[best]
-				load[best] += mine[j] * g.cost[best]
-				flow[int(g.linkTo[best])*k+j] += mine[j]
-			}
+	rank := make([]float64, g.n)
+	for s := range rank {
+		if p, ok := place[g.f.Nodes[g.f.Switches[s].Node].GUID]; ok {
+			rank[s] = p
+		} else {
+			rank[s] = float64(len(order))
 		}
 	}
-	if lost > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", lost))
-	}
-	return lost
-}
-
-// safe reports whether no choice among the engine's candidates can leave a
-// credit loop. Judging the candidates, not one set of tables, keeps the choice
-// of the engine from depending on the tables in force.
-func (b *builder) safe(e engine) bool {
-	g := b.graph
-	dep := make([][4]uint64, len(g.port))
-	out := make([][4]uint64, g.n)
-	c := newCandidates(g.n)
-	for d := range int32(g.n) {
-		if len(g.dests[d]) == 0 {
-			continue
-		}
-		c.reset()
-		e.towards(d, c)
-		out[d] = [4]uint64{}
-		for _, s := range c.order {
-			var set [4]uint64
-			for _, l := range c.links[c.first[s]:c.last[s]] {
-				q := g.port[l]
-				set[q>>6] |= 1 << (q & 63)
-			}
-			out[s] = set
-		}
-		for _, l := range c.links {
-			next, have := &out[g.linkTo[l]], &dep[l]
-			for i := range next {
-				have[i] |= next[i]
-			}
-		}
-	}
-	return g.cycle(dep) == nil
-}
-
-// minHop takes every link that leads one hop nearer.
-type minHop struct {
-	g     *graph
-	dist  []int32
-	queue []int32
-}
-
-func (m *minHop) towards(d int32, c *candidates) {
-	if m.dist == nil {
-		m.dist = make([]int32, m.g.n)
-	}
-	m.queue = m.g.bfs(m.dist, m.queue, d)
-	for _, s := range m.queue[1:] {
-		c.begin(s)
-		a, b := m.g.neighbours(s)
-		for i := a; i < b; i++ {
-			if m.dist[m.g.peer[i]] == m.dist[s]-1 {
-				c.addGroup(m.g, i)
-			}
-		}
-		c.end(s)
-	}
-	c.lost += m.g.n - len(m.queue)
+	return rank
 }

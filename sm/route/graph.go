@@ -16,19 +16,21 @@ const NoPort uint8 = 255
 // rows. A group is all parallel links from one switch to another; links of a
 // group are in the order of port numbers, groups in the order of the peer.
 type graph struct {
-	f       *fabric.Fabric
-	n       int
-	group   []int32 // n+1: first group of each switch
-	peer    []int32 // by group: the other switch
-	link    []int32 // len(peer)+1: first link of each group
-	port    []uint8 // by link: output port
-	linkTo  []int32 // by link: the other switch
-	cost    []int64 // by link: what a flow costs, more on slower links
-	linkOf  []int32 // n*256: link by switch and port, None for others
-	hosts   []int64 // by switch: end ports of adapters and routers behind it
-	dests   [][]dest
-	top     int // highest LID
-	hostSum int64
+	f      *fabric.Fabric
+	n      int
+	group  []int32 // n+1: first group of each switch
+	peer   []int32 // by group: the other switch
+	link   []int32 // len(peer)+1: first link of each group
+	port   []uint8 // by link: output port
+	linkTo []int32 // by link: the other switch
+	cost   []int64 // by link: what a flow costs, more on slower links
+	linkOf []int32 // n*256: link by switch and port, None for others
+	hosts  []int64 // by switch: end ports of adapters and routers behind it
+	dests  [][]dest
+	top    int // highest LID
+	// mostHosts is the largest of hosts.
+	mostHosts int64
+	hostSum   int64
 }
 
 // dest is a LID that some switch delivers.
@@ -92,6 +94,7 @@ func newGraph(f *fabric.Fabric) *graph {
 		if out != 0 {
 			g.hosts[s]++
 			g.hostSum++
+			g.mostHosts = max(g.mostHosts, g.hosts[s])
 		}
 		if !p.LID.IsUnicast() {
 			continue

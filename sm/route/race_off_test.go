@@ -2,4 +2,4 @@
 
 package route_test
 
-const graphs = 4000
+const graphs = 2000

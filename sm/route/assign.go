@@ -1,0 +1,480 @@
+package route
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+)
+
+// engine gives the candidates for next hops towards one switch.
+type engine interface {
+	// towards fills c for the destination switch d. Whatever candidates are
+	// chosen, and for whichever destination, no credit loop closes.
+	towards(d int32, c *candidates)
+}
+
+// candidates are the links that a packet to one switch may take. The switch at
+// the far end of each is nearer to the destination.
+type candidates struct {
+	order []int32 // switches with a way, nearest first, without the destination itself
+	first []int32 // by switch: where its links start in links
+	last  []int32
+	links []int32
+	lost  int // switches without a way
+}
+
+func newCandidates(n int) *candidates {
+	return &candidates{first: make([]int32, n), last: make([]int32, n)}
+}
+
+func (c *candidates) reset() {
+	c.order, c.links, c.lost = c.order[:0], c.links[:0], 0
+	clear(c.first)
+	clear(c.last)
+}
+
+// begin and end bracket the links of one switch.
+func (c *candidates) begin(s int32) { c.first[s] = int32(len(c.links)) }
+func (c *candidates) end(s int32) {
+	c.last[s] = int32(len(c.links))
+	if c.last[s] > c.first[s] {
+		c.order = append(c.order, s)
+	} else {
+		c.lost++
+	}
+}
+
+// addGroup adds all parallel links of a group.
+func (c *candidates) addGroup(g *graph, group int32) {
+	for l := g.link[group]; l < g.link[group+1]; l++ {
+		c.links = append(c.links, l)
+	}
+}
+
+// of are the links of one switch.
+func (c *candidates) of(s int32) []int32 { return c.links[c.first[s]:c.last[s]] }
+
+const (
+	// maxPasses is how often the tables are gone through to even them out.
+	maxPasses = 6
+	// assignWork bounds the passes after the first and the second variant of
+	// the tables, in links looked at; one takes two to three nanoseconds.
+	assignWork = 60_000_000
+	// shared is added to the load of a link to a switch that another LID of
+	// the same port is reached by from there; it is above all sums of loads.
+	shared = 1 << 44
+	// crowded is added to that of a link to be relieved.
+	crowded = 1 << 40
+	// merging is by how many mean loads of a link a way is cheaper that all
+	// other hosts take to the destination as well.
+	merging = 8
+)
+
+// assign fills the tables. Each destination takes, from each switch, the way on
+// which the loads that the others left add up to the least, a load being pairs
+// of hosts over the speed of the link. All destinations are gone through again,
+// the flows of each taken off first, for as long as that relieves the busiest
+// link.
+//
+// The flows to one host do not share links with those to others if they come
+// together early, which serves hosts that each send to one other at a time. So
+// tables are made a second time with such ways preferred, and taken if the
+// busiest link is not busier; in a tree, where it gains most, by an eighth.
+//
+// Tables in force are followed, so that a cut link rewrites few blocks, unless
+// that leaves a link busier by more than a tenth than the busiest one of tables
+// made from nothing.
+//
+// It returns the number of switch pairs without a way.
+func (b *builder) assign(r *Result, e engine) (lost int) {
+	bound := b.bound()
+	a, worst := b.balanced(e, 0, bound)
+	if 4*a.work < assignWork {
+		most := worst
+		if r.Engine == FatTree {
+			most += worst / 8
+		}
+		if m, w := b.balanced(e, merging, bound); w <= most {
+			a, worst = m, w
+		}
+	}
+	if b.prev != nil {
+		limit := worst + worst/10
+		if h, now := b.followed(e, a, limit); now <= limit {
+			a = h
+		}
+	}
+	r.LFT, r.Worst, r.Bound = a.lft, float64(a.worst())/16, float64(bound)/16
+	if a.lost > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", a.lost))
+	}
+	return a.lost
+}
+
+// balanced makes tables without regard to those in force, and says what load is
+// the largest.
+func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) {
+	a := newAssignment(b.graph, e, merging)
+	a.pass()
+	worst := a.worst()
+	for n := 1; n < maxPasses && n*a.work < assignWork && worst > bound; n++ {
+		lft, load := cloneTables(a.lft), slices.Clone(a.load)
+		a.pass()
+		now := a.worst()
+		if now >= worst {
+			a.lft, a.load = lft, load
+			break
+		}
+		worst = now
+	}
+	return a, worst
+}
+
+// followed makes tables from those in force. Entries change that lead nowhere
+// any more, then those that leave a link without any flow that made, tables from
+// nothing, gives some, and then those over links with more than limit.
+func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignment, worst int64) {
+	a = newAssignment(b.graph, e, 0)
+	broken := a.adopt(b.prev)
+	a.each(func(d int32, to dest) {
+		if broken[to.lid] {
+			a.mend(d, to, limit)
+		}
+	})
+	a.each(func(d int32, to dest) {
+		idle := false
+		a.through(made.lft, to, func(l int32, _ int64) bool {
+			idle = a.load[l] == 0
+			return !idle
+		})
+		if idle {
+			a.carry(to, -1)
+			a.choose(d, to, true)
+			a.carry(to, 1)
+		}
+	})
+	for n := 0; n < maxPasses && a.worst() > limit; n++ {
+		a.each(func(d int32, to dest) {
+			over := false
+			a.through(a.lft, to, func(l int32, _ int64) bool {
+				if a.load[l] > limit {
+					a.busy[l], over = true, true
+				}
+				return true
+			})
+			if over {
+				a.carry(to, -1)
+				a.mend(d, to, limit)
+			}
+		})
+	}
+	return a, a.worst()
+}
+
+// bound is a load that some link has at least: all flows of a switch's hosts to
+// others have to leave by its links.
+func (g *graph) bound() (most int64) {
+	all := int64(0)
+	for _, h := range g.hosts {
+		all += h
+	}
+	for s, h := range g.hosts {
+		a, b := g.neighbours(int32(s))
+		share := 0.0
+		for l := g.link[a]; l < g.link[b]; l++ {
+			share += 1 / float64(g.cost[l])
+		}
+		if share > 0 {
+			most = max(most, int64(float64(h*(all-h))/share))
+		}
+	}
+	return most
+}
+
+func newTables(g *graph) [][]uint8 {
+	lft := make([][]uint8, g.n)
+	row := g.top + 1
+	flat := bytes.Repeat([]byte{NoPort}, g.n*row)
+	for s := range lft {
+		lft[s] = flat[s*row : (s+1)*row : (s+1)*row]
+	}
+	return lft
+}
+
+func cloneTables(lft [][]uint8) [][]uint8 {
+	flat := slices.Concat(lft...)
+	out := make([][]uint8, len(lft))
+	for s := range out {
+		n := len(lft[s])
+		out[s], flat = flat[:n:n], flat[n:]
+	}
+	return out
+}
+
+// assignment is tables in the making and the loads that they give.
+type assignment struct {
+	*graph
+	engine  engine
+	merging int64
+	c       *candidates
+	lft     [][]uint8
+	placed  bool      // lft has a way for each destination
+	load    []int64   // by link: flows times the cost of the link
+	total   int64     // sum of load
+	value   []int64   // by switch: loads on the way to the destination at hand
+	flow    []int64   // by switch: flows to the destination at hand through it
+	alone   []int64   // by link: what it costs for not being on the way of others to the destination
+	busy    []bool    // by link: whether flows to the destination left it for its load
+	next    []int32   // by switch: the link chosen
+	open    []bool    // by switch: whether mend has to choose
+	before  [][]int32 // of other LIDs of the port at hand: the link by switch
+	lost    int       // switch pairs without a way
+	work    int       // links looked at in a pass
+}
+
+func newAssignment(g *graph, e engine, merging int64) *assignment {
+	return &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g.n), lft: newTables(g),
+		load: make([]int64, len(g.port)), alone: make([]int64, len(g.port)), busy: make([]bool, len(g.port)),
+		value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n), open: make([]bool, g.n)}
+}
+
+func (a *assignment) worst() int64 {
+	if len(a.load) == 0 {
+		return 0
+	}
+	return slices.Max(a.load)
+}
+
+// adopt takes over the entries of tables that are candidates, with the flows to
+// the LIDs for which all are. It returns the LIDs for which some are not.
+func (a *assignment) adopt(lft [][]uint8) map[ib.LID]bool {
+	broken := map[ib.LID]bool{}
+	for d := range int32(a.n) {
+		if len(a.dests[d]) == 0 {
+			continue
+		}
+		a.c.reset()
+		a.engine.towards(d, a.c)
+		for _, to := range a.dests[d] {
+			a.lft[d][to.lid] = to.port
+			for _, s := range a.c.order {
+				l := fabric.None
+				if int(s) < len(lft) && int(to.lid) < len(lft[s]) {
+					l = a.linkOf[int(s)<<8|int(lft[s][to.lid])]
+				}
+				if l == fabric.None || !slices.Contains(a.c.of(s), l) {
+					broken[to.lid] = true
+					continue
+				}
+				a.lft[s][to.lid] = a.port[l]
+			}
+			if !broken[to.lid] {
+				a.carry(to, 1)
+			}
+		}
+	}
+	a.placed = true
+	return broken
+}
+
+// each calls f for the LIDs of every switch, with c its candidates.
+func (a *assignment) each(f func(d int32, to dest)) {
+	a.lost, a.work = 0, 0
+	for d := range int32(a.n) {
+		dests := a.dests[d]
+		if len(dests) == 0 {
+			continue
+		}
+		a.c.reset()
+		a.engine.towards(d, a.c)
+		a.lost += a.c.lost
+		a.work += len(dests) * len(a.c.links)
+		for i, to := range dests {
+			if i == 0 || dests[i-1].port != to.port {
+				a.before = a.before[:0]
+			}
+			f(d, to)
+			if i+1 < len(dests) && dests[i+1].port == to.port {
+				next := make([]int32, a.n)
+				for _, s := range a.c.order {
+					next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+				}
+				a.before = append(a.before, next)
+			}
+		}
+	}
+}
+
+// pass routes every LID by the loads of all others.
+func (a *assignment) pass() {
+	a.each(func(d int32, to dest) {
+		if a.placed {
+			a.carry(to, -1)
+		}
+		a.lft[d][to.lid] = to.port
+		a.choose(d, to, false)
+		if a.merging > 0 && to.port != 0 && len(a.load) > 0 {
+			a.merge(to)
+			a.choose(d, to, false)
+			clear(a.alone)
+		}
+		a.carry(to, 1)
+	})
+	a.placed = true
+}
+
+// choose sets the entries for a LID of switch d, all at once. With keep, an
+// entry stays unless its way has twice the load of the best and a bit: a link
+// that came back gets its share, and nothing else moves.
+func (a *assignment) choose(d int32, to dest, keep bool) {
+	slack := 32 * a.mostHosts * 16
+	a.value[d] = 0
+	for _, s := range a.c.order {
+		best, least := a.cheapest(s, d, 0, math.MaxInt64)
+		if keep {
+			if old := a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]; old != best {
+				if v := a.load[old] + a.value[a.linkTo[old]] + a.sharing(s, old, d); v <= 2*least+slack {
+					best, least = old, v
+				}
+			}
+		}
+		a.value[s] = least
+		a.lft[s][to.lid] = a.port[best]
+	}
+}
+
+// cheapest is the candidate of switch s with the least load on the way to d, and
+// that load. Links that n more flows bring above limit are the last choice.
+func (a *assignment) cheapest(s, d int32, n, limit int64) (best int32, least int64) {
+	least = math.MaxInt64
+	for _, l := range a.c.of(s) {
+		v := a.load[l] + a.alone[l] + a.value[a.linkTo[l]]
+		if len(a.before) > 0 {
+			v += a.sharing(s, l, d)
+		}
+		if a.load[l]+n*a.cost[l] > limit {
+			v += crowded
+		}
+		if v < least {
+			best, least = l, v
+		}
+	}
+	return best, least
+}
+
+// mend sets the entries for a LID of switch d that lead nowhere or to a busy
+// link, for one switch with hosts after the other, and adds the flows: what had
+// one way is spread over several that have room for a part each.
+func (a *assignment) mend(d int32, to dest, limit int64) {
+	open := a.open
+	open[d] = false
+	for _, s := range a.c.order {
+		l := a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+		// Where the next switch has no choice, the one before it has.
+		open[s] = l == fabric.None || a.busy[l] || open[a.linkTo[l]] && len(a.c.of(a.linkTo[l])) == 1
+	}
+	clear(a.busy)
+	way := func(n int64) {
+		a.value[d] = 0
+		for _, s := range a.c.order {
+			if open[s] {
+				a.next[s], a.value[s] = a.cheapest(s, d, n, limit)
+			} else {
+				a.next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+				a.value[s] = a.load[a.next[s]] + a.value[a.linkTo[a.next[s]]]
+			}
+		}
+	}
+	for i := len(a.c.order) - 1; i >= 0; i-- {
+		s := a.c.order[i]
+		n := a.hosts[s]
+		if to.port == 0 || n == 0 {
+			continue
+		}
+		at := s
+		for at != d && !open[at] {
+			at = a.linkTo[a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]]
+		}
+		if at != d {
+			way(n)
+		}
+		for at := s; at != d; {
+			if open[at] {
+				open[at] = false
+				a.lft[at][to.lid] = a.port[a.next[at]]
+			}
+			l := a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]
+			a.load[l] += n * a.cost[l]
+			a.total += n * a.cost[l]
+			at = a.linkTo[l]
+		}
+	}
+	way(0)
+	for _, s := range a.c.order {
+		a.lft[s][to.lid] = a.port[a.next[s]]
+	}
+}
+
+// sharing is what a link to a switch costs that other LIDs of the port at hand
+// go through.
+func (a *assignment) sharing(s, l, d int32) (cost int64) {
+	to := a.linkTo[l]
+	if to == d {
+		return 0
+	}
+	for _, next := range a.before {
+		if a.linkTo[next[s]] == to {
+			cost += shared
+		}
+	}
+	return cost
+}
+
+// through goes over the links that the flows to a LID take, with the number of
+// flows on each, until yield is false. c has the candidates for its switch.
+func (a *assignment) through(lft [][]uint8, to dest, yield func(l int32, flows int64) bool) {
+	copy(a.flow, a.hosts)
+	for i := len(a.c.order) - 1; i >= 0; i-- {
+		s := a.c.order[i]
+		if n := a.flow[s]; n > 0 {
+			l := a.linkOf[int(s)<<8|int(lft[s][to.lid])]
+			if l == fabric.None {
+				continue
+			}
+			if !yield(l, n) {
+				return
+			}
+			a.flow[a.linkTo[l]] += n
+		}
+	}
+}
+
+// carry adds the flows to a LID to the loads, or takes them off. Those to a
+// switch are management and do not count.
+func (a *assignment) carry(to dest, sign int64) {
+	if to.port == 0 {
+		return
+	}
+	a.through(a.lft, to, func(l int32, n int64) bool {
+		n *= sign * a.cost[l]
+		a.load[l] += n
+		a.total += n
+		return true
+	})
+}
+
+// merge makes links cheaper for a LID the more of its flows take them.
+func (a *assignment) merge(to dest) {
+	most := a.merging * a.total / int64(len(a.load))
+	for l := range a.alone {
+		a.alone[l] = most
+	}
+	a.through(a.lft, to, func(l int32, n int64) bool {
+		a.alone[l] -= most * n / a.hostSum
+		return true
+	})
+}

@@ -145,6 +145,9 @@ type routes struct {
 	sl     route.Layers
 	layers int
 	engine string
+	order  []ib.GUID // of the switches, for the next tables to keep to
+	worst  float64   // flows over the busiest link, see route.Result
+	bound  float64   // and what no tables are below
 	qos    *qos.Tables
 }
 

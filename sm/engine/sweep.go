@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -396,7 +397,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	var warn []string
 	if !sameShape(s.fab, f) || s.want.lft == nil {
 		opt := s.cfg.Route
-		opt.Previous = have.lft
+		opt.Previous, opt.Order = have.lft, s.want.order
 		if s.cfg.QoS != nil && !s.laneless {
 			opt.Layers = 8
 		}
@@ -422,8 +423,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 			s.log.Error("no routes", "err", err)
 			return s.pause(ctx, time.Second)
 		}
-		s.want.qos = lanes
-		s.want.lft, s.want.sl, s.want.engine, s.want.layers = r.LFT, r.SL, r.Engine, r.NumLayers
+		s.compareRoutes(&r)
+		s.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, bound: r.Bound, qos: lanes}
 		warn = r.Warnings
 	}
 	want := s.want.lft
@@ -745,6 +746,20 @@ func (s *Subnet) trouble(f *fabric.Fabric, bad []bool, failed int, res *discover
 	s.retryAt = time.Now().Add(wait)
 }
 
+// fallFactor is by how much the busiest link may get busier, beside what the
+// cabling allows, before that is a warning.
+const fallFactor = 2
+
+// compareRoutes warns when tables are much worse than the last.
+func (s *Subnet) compareRoutes(r *route.Result) {
+	old := &s.want
+	if old.worst == 0 || old.bound == 0 || r.Bound == 0 || r.Worst/r.Bound <= fallFactor*old.worst/old.bound {
+		return
+	}
+	s.log.Warn("routes are less balanced than before", "busiest_link_flows", math.Round(r.Worst), "at_best", math.Round(r.Bound),
+		"before", math.Round(old.worst), "at_best_before", math.Round(old.bound), "routing", r.Engine, "routing_before", old.engine)
+}
+
 // finish reports a sweep.
 func (s *Subnet) finish(f *fabric.Fabric, t0 time.Time, n0 uint64, kind, reason string, failed int, say bool) {
 	s.sweeps++
@@ -754,7 +769,7 @@ func (s *Subnet) finish(f *fabric.Fabric, t0 time.Time, n0 uint64, kind, reason 
 	s.lastSweep = st
 	if say {
 		s.log.Info("subnet up", "sweep", kind, "reason", reason, "nodes", st.Nodes, "switches", st.Switches, "links", st.Links,
-			"smps", st.SMPs, "duration", st.Duration.Round(time.Microsecond).String(), "routing", st.Routing, "failed", failed)
+			"smps", st.SMPs, "duration", st.Duration.Round(time.Microsecond).String(), "routing", st.Routing, "busiest_link_flows", math.Round(s.want.worst), "failed", failed)
 	}
 	s.publish()
 }

@@ -94,15 +94,19 @@ test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils a
 	    echo "fuzz $$t $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./$$t | grep -E '^(--- FAIL|FAIL|ok|    )' ; done; done
 
 # One target for each part, each prints what it did.
-ATTACKS    := attack-bus attack-fuzz
+ATTACKS    := attack-bus attack-sm attack-fuzz
 ATTACKTIME ?= 30m
 .PHONY: attack $(ATTACKS)
-attack: ## attacks from outside: the daemon on a bus for ATTACKTIME=30m, every fuzz target for FUZZTIME=10m (hours)
+attack: ## attacks from outside: the daemon on a bus and the subnet manager for ATTACKTIME=30m each, every fuzz target for FUZZTIME=10m (hours)
 	@for a in $(ATTACKS); do $(MAKE) $$a; done
 
 attack-bus: ## of these, a user who sends the daemon everything that a bus forwards (root; ATTACKTIME=30m)
 	@echo "== a hostile user on the daemon's bus for $(ATTACKTIME)"
 	@IBNET_ATTACK=$(ATTACKTIME) CGO_ENABLED=0 $(GO) test -count=1 -timeout 0 -v -run '^TestAttack$$' ./cmd/ibnetworkd | grep --line-buffered -vE '^(=== |PASS|ok )'
+
+attack-sm: ## of these, random subnets with hostile hosts and other managers, up to 100,000 sequences (ATTACKTIME=30m)
+	@echo "== hostile hosts on simulated subnets for $(ATTACKTIME)"
+	@IBNET_ATTACK=$(ATTACKTIME) CGO_ENABLED=0 $(GO) test -count=1 -timeout 0 -v -run '^TestAttack$$' ./sm/engine | grep --line-buffered -vE '^(=== |PASS|ok )'
 
 attack-fuzz: FUZZTIME = 10m
 attack-fuzz: ## of these, every fuzz target of the tree (FUZZTIME=10m each)

@@ -16,13 +16,14 @@ import (
 // rivals is what is known of managers of the same subnet that are not trusted:
 // neither hands over to the other, and two masters undo what the other one does.
 type rivals struct {
-	said    map[ib.GUID]time.Time // when each was last reported
+	said    map[ib.GUID]time.Time // when each is to be reported next
 	checked time.Time             // when the LIDs of all ports were last compared
 	doubled int                   // LIDs that two ports had then
 	since   time.Time             // since when a master that is not trusted does nothing
 }
 
 const (
+	rivalFirst = 5 * time.Second
 	rivalAgain = time.Minute
 	// rivalIdle is how long a master that is not trusted may leave the local port
 	// unconfigured before it is not believed to be one.
@@ -42,14 +43,23 @@ func (s *Subnet) problem(i mad.SMInfo) string {
 
 // report says once a minute that a manager is not trusted.
 func (s *Subnet) report(p elect.Peer) {
-	why := s.problem(p.Info)
-	if why == "" || time.Since(s.rivals.said[p.Info.GUID]) < rivalAgain {
+	why, g := s.problem(p.Info), p.Info.GUID
+	if why == "" {
+		delete(s.rivals.said, g)
 		return
 	}
 	if len(s.rivals.said) > 1024 {
 		clear(s.rivals.said)
 	}
-	s.rivals.said[p.Info.GUID] = time.Now()
+	at, seen := s.rivals.said[g]
+	if !seen {
+		// One with the same key shows it after it was asked back.
+		s.rivals.said[g] = time.Now().Add(rivalFirst)
+	}
+	if !seen || time.Now().Before(at) {
+		return
+	}
+	s.rivals.said[g] = time.Now().Add(rivalAgain)
 	lid := p.LID
 	if s.fab != nil {
 		if i := s.fab.EndPortByGUID(p.Info.GUID); i != fabric.None {

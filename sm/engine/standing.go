@@ -197,10 +197,16 @@ func (s *Subnet) introduce(p *transport.Packet) {
 	}
 }
 
-// maySee reports whether a caller that was asked back may see the SM_Key.
+// maySee reports whether a caller that was asked back may see the SM_Key: what its
+// port says of itself its adapter answers, and no program there can change.
 func (s *Subnet) maySee(c *caller) bool {
 	if !c.found || c.info.GUID != c.port || c.port == 0 {
 		return false
+	}
+	for _, p := range s.elect.Peers() {
+		if p.Info.GUID == c.port && s.elect.Trusts(p.Info) {
+			return true // it showed the key to the master
+		}
 	}
 	master := s.elect.State() != mad.SMMaster && s.elect.Master().Info.GUID == c.port && c.info.State == mad.SMMaster
 	return master || s.elect.Trusts(c.info)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -27,6 +28,12 @@ type copies struct {
 	sums map[string][sha256.Size]byte // of what is below dir
 	said string
 }
+
+// maxCopies and maxCopied bound the copies in files and bytes: /run is memory.
+const (
+	maxCopies = 4096
+	maxCopied = 16 << 20
+)
 
 // KeepCopies has the files in force copied below dir, after each load that changed
 // them. An error is logged once and does not stop anything.
@@ -68,10 +75,15 @@ func (c *copies) save(set *units.Set) {
 	}
 	var failed error
 	now := make(map[string][sha256.Size]byte, len(c.sums))
+	size := 0
 	for _, u := range set.Units {
 		for _, f := range u.Files {
 			if f.Refused {
 				continue
+			}
+			if size += len(f.Text); size > maxCopied || len(now) >= maxCopies {
+				failed = fmt.Errorf("more than %d files or %d MiB", maxCopies, maxCopied>>20)
+				break
 			}
 			if c.sums[f.Path] != f.Sum {
 				p := c.path(f.Path)

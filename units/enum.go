@@ -40,7 +40,7 @@ func parseWord[T comparable](ws []word[T], s string) (T, error) {
 	hint := nearest(s, all)
 	if other := synonyms[strings.ToLower(s)]; slices.Contains(all, other) {
 		hint = other
-	} else if b, err := parseBool(s); err == nil && b && hint == "" && slices.Contains(all, "always") {
+	} else if b, err := parseBool(s); err == nil && b && slices.Contains(all, "always") {
 		hint = all[0]
 	}
 	return zero, didYouMean(hint, "%q is not one of %s", clip(s), strings.Join(all, ", "))

@@ -16,6 +16,14 @@ func (u *Unit) has(path string) bool {
 	return u != nil && slices.ContainsFunc(u.Files, func(f File) bool { return f.Path == path && !f.Refused })
 }
 
+// own are the problems of the files in force.
+func (u *Unit) own() []Problem {
+	if u.Kept {
+		return u.before
+	}
+	return u.Problems
+}
+
 // unit reads one main file with its drop-ins.
 func (l *loader) unit(name string, at found) {
 	prev := l.prev[name]
@@ -42,6 +50,7 @@ func (l *loader) unit(name string, at found) {
 	u, problems := assemble(name, main.file.Path, files)
 	if prev != nil && len(prev.Match.Invalid) == 0 && broken(u, problems, files, prev) {
 		last := *prev
+		last.before = prev.own()
 		last.Problems, last.Kept = problems, true
 		u = &last
 	}
@@ -59,8 +68,10 @@ func broken(u *Unit, problems []Problem, files []source, prev *Unit) bool {
 	for i := range problems {
 		p := &problems[i]
 		fatal := p.Severity == Error && (prev.has(p.Pos.File) || u == nil)
-		// A file that is being written ends anywhere in a line.
-		if fatal || prev.has(p.Pos.File) && cutOff(p.Pos, files) {
+		// A file that is being written ends anywhere in a line; one whose last line
+		// was like that before never ended otherwise.
+		old := slices.ContainsFunc(prev.own(), func(o Problem) bool { return o.Message == p.Message && o.Pos.File == p.Pos.File })
+		if fatal || !old && prev.has(p.Pos.File) && cutOff(p.Pos, files) {
 			out = true
 			p.Kept = lastGood
 		} else if out && strings.HasSuffix(p.Kept, matchesNothing) {

@@ -144,6 +144,28 @@ func TestLastGood(t *testing.T) {
 	}
 }
 
+// A last line without a newline that had the same problem before is no sign of a
+// file that is being written.
+func TestNeverEndedInNewline(t *testing.T) {
+	const last = "[Network]\nAddress=10.0.0.1"
+	tree := fstest.MapFS{"10-a.ibnetwork": {Data: []byte("[Match]\nName=ib0\n" + last)}}
+	roots := []Root{{"/etc", tree}}
+	set := Load(roots)
+	tree["10-a.ibnetwork"] = &fstest.MapFile{Data: []byte("[Match]\nName=ib1\n" + last)}
+	set = Reload(set, roots)
+	if u := set.Unit("10-a"); u == nil || u.Kept || u.Match.Name[0].V.Glob != "ib1" {
+		t.Fatalf("%+v", set)
+	}
+	// With another problem there it is kept, however often it is read.
+	tree["10-a.ibnetwork"] = &fstest.MapFile{Data: []byte("[Match]\nName=ib2\n" + last[:len(last)-2])}
+	for range 3 {
+		set = Reload(set, roots)
+		if u := set.Unit("10-a"); u == nil || !u.Kept || u.Match.Name[0].V.Glob != "ib1" {
+			t.Fatalf("%+v", set)
+		}
+	}
+}
+
 // Without a version in force a bad file is none: an empty one is a mask.
 func TestNeverGood(t *testing.T) {
 	e := fstest.MapFS{"10-a.ibnetwork": {}, "20-b.ibnetwork": {Data: []byte("[Match")}, "30-c.ibnetwork": {Data: []byte("[Match]\nName=\xff\n")}}

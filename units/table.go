@@ -271,11 +271,15 @@ func shorthand(p *parser, a *assign, section string) {
 		var v netip.Prefix
 		if v, err = addressValue(a.val); err == nil || isCaution(err) {
 			x.Address = Value[netip.Prefix]{V: v, Set: true, Pos: a.pos()}
+		} else {
+			err = noQuotes(a.val, err, addressValue)
 		}
 	case *Route:
 		var v netip.Addr
 		if v, err = parseGateway(a.val); err == nil {
 			x.Gateway = Value[netip.Addr]{V: v, Set: true, Pos: a.pos()}
+		} else {
+			err = noQuotes(a.val, err, parseGateway)
 		}
 	}
 	if c, ok := err.(*caution); ok {

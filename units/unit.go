@@ -110,6 +110,9 @@ type Unit struct {
 	// has become unusable since, as Problems tell. It ends when every file parses
 	// again, when the main file is removed, or by a link to /dev/null.
 	Kept bool
+	// before are the problems of Files where Kept has those of other files in
+	// Problems.
+	before []Problem
 }
 
 // ConfiguresIP reports whether the unit has anything to say about addresses,

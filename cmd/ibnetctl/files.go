@@ -111,9 +111,12 @@ func (a *app) verifyCmd() *cobra.Command {
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
 drop-ins), and the files that [SubnetManager] names, and prints every problem as
-file:line:column with what is kept instead. Exits 1 if there is one. Without FILEs it also notes what has no effect
-on this host: units that match nothing, settings for a systemd-resolved that
-does not run, partitions that other hosts' subnet managers do not know. Notes do not change the exit status.`,
+file:line:column with what is kept instead. Exits 1 if there is one; drop-in
+directories without a unit and names that were probably meant for a unit
+(.ibnetwrok, .ibnetwork.conf) are problems too. Without FILEs it also notes what
+has no effect on this host: units that match nothing, settings for a
+systemd-resolved that does not run, partitions that other hosts' subnet managers
+do not know. Notes do not change the exit status.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork", "conf"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var problems []units.Problem

@@ -552,6 +552,40 @@ func TestMalformed(t *testing.T) {
 				g.Errorf("no problem with its line is listed for %s\n%s", place, bad[i])
 			}
 		}
+
+		// A unit in force that is broken by an edit keeps its last good version, over
+		// a kill of the daemon too; a mask ends it.
+		good := unitDir + "50-good.ibnetwork"
+		has := func(want bool) string {
+			if out := g.Exec("ip", "-o", "address", "show", "dev", "ib0"); strings.Contains(out, "192.168.151.1/24") != want {
+				return fmt.Sprintf("the address is wanted: %v, and: %s", want, out)
+			}
+			return ""
+		}
+		said := func(s string) func(link.Status) bool {
+			return func(st link.Status) bool {
+				return st.State == link.StateConfigured && strings.Contains(strings.Join(st.Problems, "\n"), s)
+			}
+		}
+		changes := g.Start("ip", "monitor", "address", "dev", "ib0")
+		for _, b := range []struct{ text, say string }{
+			{"", "has become empty"}, {wiki[:20], "does not end with"}, {"\xff" + wiki, "not valid UTF-8"}, {strings.Replace(wiki, "[Match]", "[Mtch]", 1), "unknown section [Mtch]"},
+		} {
+			g.Write(good, b.text)
+			d.wait("ib0", "said to keep its unit: "+b.say, 5*time.Second, said(b.say))
+		}
+		d.kill()
+		d.start()
+		d.wait("ib0", "said to keep its unit after a kill", 10*time.Second, said("the last good version of the unit stays in force"))
+		if s := has(true); s != "" {
+			g.Errorf("%s", s)
+		}
+		changes.Kill()
+		if strings.Contains(changes.Output(), "192.168.151.1/24") {
+			g.Errorf("the address was touched:\n%s", changes.Output())
+		}
+		g.Exec("ln", "-sfn", "/dev/null", good)
+		g.WaitFor(5*time.Second, func() string { return has(false) })
 	})
 }
 

@@ -138,10 +138,14 @@ func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) 
 // any more, then those that leave a link without any flow that made, tables from
 // nothing, gives some, and then those over links with more than limit.
 func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignment, worst int64) {
-	a = newAssignment(b.graph, e, 0)
+	a = newAssignment(b.graph, e, made.merging)
 	broken := a.adopt(b.prev)
 	a.each(func(d int32, to dest) {
-		if broken[to.lid] {
+		switch kept, ok := broken[to.lid]; {
+		case !ok:
+		case kept == 0:
+			a.place(d, to)
+		default:
 			a.mend(d, to, limit)
 		}
 	})
@@ -250,34 +254,29 @@ func (a *assignment) worst() int64 {
 }
 
 // adopt takes over the entries of tables that are candidates, with the flows to
-// the LIDs for which all are. It returns the LIDs for which some are not.
-func (a *assignment) adopt(lft [][]uint8) map[ib.LID]bool {
-	broken := map[ib.LID]bool{}
-	for d := range int32(a.n) {
-		if len(a.dests[d]) == 0 {
-			continue
-		}
-		a.c.reset()
-		a.engine.towards(d, a.c)
-		for _, to := range a.dests[d] {
-			a.lft[d][to.lid] = to.port
-			for _, s := range a.c.order {
-				l := fabric.None
-				if int(s) < len(lft) && int(to.lid) < len(lft[s]) {
-					l = a.linkOf[int(s)<<8|int(lft[s][to.lid])]
-				}
-				if l == fabric.None || !slices.Contains(a.c.of(s), l) {
-					broken[to.lid] = true
-					continue
-				}
+// the LIDs for which all are. It returns the other LIDs, with how many of their
+// entries remain.
+func (a *assignment) adopt(lft [][]uint8) map[ib.LID]int {
+	broken := map[ib.LID]int{}
+	a.each(func(d int32, to dest) {
+		a.lft[d][to.lid] = to.port
+		kept := 0
+		for _, s := range a.c.order {
+			l := fabric.None
+			if int(s) < len(lft) && int(to.lid) < len(lft[s]) {
+				l = a.linkOf[int(s)<<8|int(lft[s][to.lid])]
+			}
+			if l != fabric.None && slices.Contains(a.c.of(s), l) {
 				a.lft[s][to.lid] = a.port[l]
-			}
-			if !broken[to.lid] {
-				a.carry(to, 1)
+				kept++
 			}
 		}
-	}
-	a.placed = true
+		if kept < len(a.c.order) {
+			broken[to.lid] = kept
+		} else {
+			a.carry(to, 1)
+		}
+	})
 	return broken
 }
 
@@ -316,15 +315,20 @@ func (a *assignment) pass() {
 			a.carry(to, -1)
 		}
 		a.lft[d][to.lid] = to.port
-		a.choose(d, to, false)
-		if a.merging > 0 && to.port != 0 && len(a.load) > 0 {
-			a.merge(to)
-			a.choose(d, to, false)
-			clear(a.alone)
-		}
-		a.carry(to, 1)
+		a.place(d, to)
 	})
 	a.placed = true
+}
+
+// place routes a LID of switch d by the loads of all others and adds its flows.
+func (a *assignment) place(d int32, to dest) {
+	a.choose(d, to, false)
+	if a.merging > 0 && to.port != 0 && len(a.load) > 0 {
+		a.merge(to)
+		a.choose(d, to, false)
+		clear(a.alone)
+	}
+	a.carry(to, 1)
 }
 
 // choose sets the entries for a LID of switch d, all at once. With keep, an

@@ -3,3 +3,5 @@
 package route_test
 
 const graphs = 2000
+
+const every = 1

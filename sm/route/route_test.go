@@ -176,7 +176,10 @@ func TestCreditLoopIsFound(t *testing.T) {
 // and no link of it carries much more than under up/down, whose order of the
 // switches is searched for.
 func TestTorusWithoutLevels(t *testing.T) {
-	for _, dims := range [][]int{{5, 5}, {8, 8}, {12, 4}, {5, 6}, {5, 2}, {4, 5, 6}, {5, 5, 5}, {3, 7}} {
+	for i, dims := range [][]int{{5, 5}, {8, 8}, {12, 4}, {5, 6}, {5, 2}, {4, 5, 6}, {5, 5, 5}, {3, 7}} {
+		if i%every != 0 {
+			continue
+		}
 		f := lids(gen.Torus(dims, 1), 0)
 		r, err := route.Build(f, route.Options{})
 		if err != nil || r.Engine != route.DOR || r.NumLayers != 1 || r.SL != nil || len(r.Warnings) > 0 {

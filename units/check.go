@@ -54,6 +54,7 @@ func (p *parser) finish() bool {
 	}
 	p.checkMTU()
 	p.checkRoCE()
+	p.checkEngine()
 	p.checkVFs()
 	p.checkGateways()
 	p.checkIPv6()
@@ -539,4 +540,24 @@ func (p *parser) dedupMap(key string, items []Value[PriorityMap]) []Value[Priori
 		out = append(out, m)
 	}
 	return out
+}
+
+// checkEngine says which settings only the built-in subnet manager has.
+func (p *parser) checkEngine() {
+	s := &p.u.SubnetManager
+	if s.Engine.Or(EngineBuiltin) != EngineOpenSM {
+		return
+	}
+	only := func(key string, set bool, pos Position, instead string) {
+		if set {
+			p.at("SubnetManager", key).problem(pos, Warning, "it has no effect", "%s= is for Engine=builtin; opensm has %s", key, instead)
+		}
+	}
+	for _, r := range s.Partition {
+		only("Partition", true, r.Pos, "PartitionsFile=")
+	}
+	only("KeyFile", s.KeyFile.Set, s.KeyFile.Pos, "m_key, sm_key and sa_key in /etc/opensm/opensm.conf")
+	only("MKeyProtect", s.MKeyProtect.Set, s.MKeyProtect.Pos, "m_key_protection_level in /etc/opensm/opensm.conf")
+	only("MKeyLeaseSec", s.MKeyLeaseSec.Set, s.MKeyLeaseSec.Pos, "m_key_lease_period in /etc/opensm/opensm.conf")
+	only("QoS", s.QoS.Set, s.QoS.Pos, "qos in /etc/opensm/opensm.conf")
 }

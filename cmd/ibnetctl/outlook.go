@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
@@ -87,38 +89,68 @@ func (a *app) withFiles(texts map[string][]byte) *units.Set {
 		if len(m) == 0 {
 			continue
 		}
-		if r.FS != nil {
-			m.copy(r.FS)
-		}
 		roots[i].FS = m
+		if r.FS != nil {
+			roots[i].FS = overlay{r.FS, m}
+		}
 	}
 	return units.Load(roots)
 }
 
-// copy adds the unit files and drop-ins of a directory that are not in m.
-func (m memFS) copy(dir fs.FS) {
-	_ = fs.WalkDir(dir, ".", func(name string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		if e.IsDir() {
-			if name != "." && !strings.HasSuffix(name, ".d") {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if _, ok := m[name]; ok || !strings.HasSuffix(name, units.Suffix) && !strings.HasSuffix(name, ".conf") {
-			return nil
-		}
-		// A mask is a link to /dev/null: an empty file means the same.
-		if st, err := fs.Stat(dir, name); err != nil || st.Size() > units.MaxFile || !st.Mode().IsRegular() && st.Mode()&fs.ModeDevice == 0 {
-			return nil
-		}
-		if b, err := fs.ReadFile(dir, name); err == nil {
-			m.add(name, string(b))
-		}
-		return nil
-	})
+// overlay is a directory with the texts of some files in place of its own.
+type overlay struct {
+	base fs.FS
+	new  memFS
+}
+
+// Open implements fs.FS.
+func (o overlay) Open(name string) (fs.File, error) {
+	if _, ok := o.new[name]; ok {
+		return o.new.Open(name)
+	}
+	f, err := o.base.Open(name)
+	if err != nil {
+		return o.new.Open(name) // a directory of new files only, or nothing
+	}
+	return f, nil
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (o overlay) ReadDir(name string) ([]fs.DirEntry, error) {
+	old, err := fs.ReadDir(o.base, name)
+	more, merr := fs.ReadDir(o.new, name)
+	if err != nil && merr != nil {
+		return nil, err
+	}
+	seen := map[string]fs.DirEntry{}
+	for _, e := range append(old, more...) {
+		seen[e.Name()] = e
+	}
+	var out []fs.DirEntry
+	for _, n := range slices.Sorted(maps.Keys(seen)) {
+		out = append(out, seen[n])
+	}
+	return out, nil
+}
+
+// Lstat implements fs.ReadLinkFS: masks are links.
+func (o overlay) Lstat(name string) (fs.FileInfo, error) {
+	if _, ok := o.new[name]; ok {
+		return fs.Stat(o.new, name)
+	}
+	fi, err := fs.Lstat(o.base, name)
+	if err != nil {
+		return fs.Stat(o.new, name)
+	}
+	return fi, nil
+}
+
+// ReadLink implements fs.ReadLinkFS.
+func (o overlay) ReadLink(name string) (string, error) {
+	if _, ok := o.new[name]; ok {
+		return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
+	}
+	return fs.ReadLink(o.base, name)
 }
 
 // preview prints what these texts of files would change.

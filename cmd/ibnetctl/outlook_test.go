@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl"
+	"ibnetworkd/smctl/files"
+	"ibnetworkd/smctl/worker"
+)
+
+// The units with a file that is not in place yet: it counts as if it were, and
+// everything else stays as it is, masks included.
+func TestWithFiles(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "etc/systemd/network")
+	if err := os.MkdirAll(filepath.Join(dir, "10-a.ibnetwork.d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"10-a.ibnetwork": "[Match]\nName=a\n", "10-a.ibnetwork.d/x.conf": "[Link]\nMTUBytes=2000\n", "20-b.ibnetwork": "[Match]\nName=b\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/dev/null", filepath.Join(dir, "30-c.ibnetwork")); err != nil {
+		t.Fatal(err)
+	}
+	lib := filepath.Join(root, "usr/lib/systemd/network")
+	if err := os.MkdirAll(lib, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(lib, "30-c.ibnetwork"), []byte("[Match]\nName=c\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}}
+	a.root = root
+	set := a.withFiles(map[string][]byte{
+		filepath.Join(dir, "20-b.ibnetwork"):          []byte("[Match]\nName=b\n[Link]\nMTUBytes=3000\n"),
+		filepath.Join(dir, "10-a.ibnetwork.d/y.conf"): []byte("[IPoIB]\nMode=datagram\n")})
+	var names []string
+	for _, u := range set.Units {
+		names = append(names, u.Name)
+	}
+	if strings.Join(names, " ") != "10-a.ibnetwork 20-b.ibnetwork" || len(set.Problems) > 0 {
+		t.Fatalf("units %v, %v", names, set.Problems)
+	}
+	if u := set.Unit("10-a.ibnetwork"); !u.Link.MTUBytes.Set || !u.IPoIB.Mode.Set {
+		t.Errorf("drop-ins: %+v %+v", u.Link.MTUBytes, u.IPoIB.Mode)
+	}
+	if u := set.Unit("20-b.ibnetwork"); u.Link.MTUBytes.V.Bytes != 3000 {
+		t.Errorf("the new text: %+v", u.Link.MTUBytes)
+	}
+}
+
+// What plan says of subnet managers comes from the units, the daemon's state and
+// what the workers were given.
+func TestManagerSteps(t *testing.T) {
+	set, err := unitsIn(writeUnit(t, "[Match]\nLinkLayer=InfiniBand\n[SubnetManager]\nManage=auto\nPriority=9\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap := &link.Snapshot{Schema: link.SnapshotSchema, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{
+		{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c903000abcde, LID: 1, SMLID: 1}}}}}
+	kept := worker.Dir(t.TempDir())
+	if err := kept.Save(0x0002c903000abcde, worker.Kept{Settings: smctl.Settings(smctl.Policy{Priority: 3})}); err != nil {
+		t.Fatal(err)
+	}
+	sms := []api.SMStatus{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master", Worker: "ibnetsm@0x0002c903000abcde.service", WorkerState: "active",
+		WorkerText: "Master, 2 nodes, no other subnet manager"}}
+	steps := outlook(newSystem(snap, set, &link.Record{}), sms, kept, files.Checker{UID: -1})
+	if len(steps) != 1 || steps[0].Port != "mlx5_0/1" || steps[0].Command != "systemctl restart ibnetsm@0x0002c903000abcde.service" || !strings.Contains(steps[0].Note, "only") {
+		t.Errorf("%+v", steps)
+	}
+	none, err := unitsIn(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if steps = outlook(newSystem(snap, none, &link.Record{}), sms, kept, files.Checker{UID: -1}); len(steps) != 1 || !strings.HasPrefix(steps[0].Command, "systemctl stop ") {
+		t.Errorf("without a unit: %+v", steps)
+	}
+}
+
+func writeUnit(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "10-ib.ibnetwork"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -206,35 +206,36 @@ func (r *refusing) Open(serve.Port) (transport.Transport, error) { return nil, r
 func TestManagerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve.Port{Device: "a", Num: 1, GUID: gen.HostGUID + 1}
-		run := func(h serve.Host, number int, wait time.Duration) (error, time.Duration) {
+		run := func(h serve.Host, number int, wait time.Duration) (time.Duration, error) {
 			m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Number: number, Wait: wait, Config: func(serve.Port) engine.Config { return engine.Config{} }}
 			begin := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
-			return m.Run(ctx), time.Since(begin)
+			err := m.Run(ctx)
+			return time.Since(begin), err
 		}
 		there := func(err error) *refusing {
 			return &refusing{host{ports: map[serve.Port]*simfabric.Sim{p: nil}}, err}
 		}
-		err, took := run(there(fmt.Errorf("port a/1: %w", transport.ErrNoQP0)), 1, 15*time.Second)
+		took, err := run(there(fmt.Errorf("port a/1: %w", transport.ErrNoQP0)), 1, 15*time.Second)
 		if !errors.Is(err, transport.ErrNoQP0) || took > time.Second {
 			t.Errorf("no QP0: %v after %v", err, took)
 		}
-		err, took = run(there(errors.New("input/output error")), 1, 15*time.Second)
+		took, err = run(there(errors.New("input/output error")), 1, 15*time.Second)
 		if err == nil || !strings.Contains(err.Error(), "input/output error") || took < 15*time.Second || took > 20*time.Second {
 			t.Errorf("cannot be opened: %v after %v", err, took)
 		}
-		err, took = run(&host{}, 1, 15*time.Second)
+		took, err = run(&host{}, 1, 15*time.Second)
 		if err == nil || !strings.Contains(err.Error(), "the port is not there") || took > 20*time.Second {
 			t.Errorf("not there: %v after %v", err, took)
 		}
 		// Without a limit, and of ports that nobody named, it waits.
 		for _, number := range []int{0, 1} {
-			if err, took := run(&host{}, number, 0); err != nil || took != time.Hour {
+			if took, err := run(&host{}, number, 0); err != nil || took != time.Hour {
 				t.Errorf("%d ports: %v after %v", number, err, took)
 			}
 		}
-		if err, took := run(there(transport.ErrNoQP0), 0, 0); err != nil || took != time.Hour {
+		if took, err := run(there(transport.ErrNoQP0), 0, 0); err != nil || took != time.Hour {
 			t.Errorf("one of all ports has no QP0: %v after %v", err, took)
 		}
 	})

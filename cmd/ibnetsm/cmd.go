@@ -180,7 +180,7 @@ func run(ctx context.Context, o *options) error {
 	} else if err := now.keepGood(); err != nil {
 		log.Warn("the partitions are not remembered for a start with a bad file", "err", err)
 	}
-	m, err := now.manager()
+	m, err := now.manager(log)
 	if err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 }
 
 // manager returns one that knows where the ports are and which of them are wanted.
-func (o *options) manager() (*serve.Manager, error) {
+func (o *options) manager(log *slog.Logger) (*serve.Manager, error) {
 	var guids []ib.GUID
 	for _, s := range o.guids {
 		g, err := ib.ParseGUID(s)
@@ -389,7 +389,7 @@ func (o *options) manager() (*serve.Manager, error) {
 		if slices.ContainsFunc(o.devices, func(d string) bool { return !strings.Contains(d, "/") }) {
 			number = 0 // all ports of a device, some of which may be Ethernet now
 		}
-		return &serve.Manager{Host: umadHost{sysfs.New("")}, Wanted: wanted, Number: number}, nil
+		return &serve.Manager{Host: &umadHost{fs: sysfs.New(""), named: len(guids)+len(o.devices) > 0, log: log}, Wanted: wanted, Number: number}, nil
 	}
 	return nil, fmt.Errorf("--transport %q: want umad or ibsim", o.transport)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/partition"
 )
@@ -69,7 +71,7 @@ func TestConfig(t *testing.T) {
 		var log bytes.Buffer
 		_, err := o.config(slog.New(slog.NewTextHandler(&log, nil)))
 		if err == nil {
-			_, err = o.manager()
+			_, err = o.manager(slog.New(slog.DiscardHandler))
 		}
 		warning, isWarning := strings.CutPrefix(tt.want, "~")
 		switch {
@@ -121,7 +123,7 @@ func TestManagerNumber(t *testing.T) {
 		if err := f.Parse(tt.args); err != nil {
 			t.Fatal(err)
 		}
-		if m, err := o.manager(); err != nil || m.Number != tt.want {
+		if m, err := o.manager(slog.New(slog.DiscardHandler)); err != nil || m.Number != tt.want {
 			t.Errorf("%v: %+v, %v, want the number %d", tt.args, m, err, tt.want)
 		}
 	}
@@ -169,6 +171,39 @@ func TestPictured(t *testing.T) {
 		got, err := pictured(tt.xs, tt.args, tt.one)
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("%v %v: %q, %v", tt.args, tt.one, got, err)
+		}
+	}
+}
+
+// Without names, ports that must not have a subnet manager are left out.
+func TestBarredPortsAreLeftOut(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		p := filepath.Join(root, "sys/class", name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, mask := range []string{"0x2651e848", "0x2651ec48", "0x2651e848"} {
+		dev := fmt.Sprintf("mlx5_%d", i)
+		write("infiniband/"+dev+"/node_guid", fmt.Sprintf("0002:c903:000a:bc0%d\n", i))
+		write("infiniband/"+dev+"/node_type", "1: CA\n")
+		for name, text := range map[string]string{"link_layer": "InfiniBand\n", "state": "2: INIT\n", "phys_state": "5: LinkUp\n", "lid": "0x0\n", "sm_lid": "0x0\n", "lid_mask_count": "0\n", "sm_sl": "0\n",
+			"rate": "100 Gb/sec (4X EDR)\n", "cap_mask": mask + "\n", "gids/0": fmt.Sprintf("fe80:0000:0000:0000:0002:c903:000a:bc1%d\n", i)} {
+			write("infiniband/"+dev+"/ports/1/"+name, text)
+		}
+		write(fmt.Sprintf("infiniband_mad/umad%d/ibdev", i), dev+"\n")
+		write(fmt.Sprintf("infiniband_mad/umad%d/port", i), "1\n")
+	}
+	write("infiniband/mlx5_2/device/vpd", "SMDL=SW_MNG")
+	for _, named := range []bool{false, true} {
+		h := &umadHost{fs: sysfs.New(root), named: named, log: slog.New(slog.DiscardHandler)}
+		ports, err := h.Ports()
+		if err != nil || named && len(ports) != 3 || !named && (len(ports) != 1 || ports[0].Device != "mlx5_0") {
+			t.Errorf("named %v: %v, %v", named, ports, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
@@ -10,6 +11,7 @@ import (
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/sm/transport/ibsim"
 	"ibnetworkd/sm/transport/umad"
+	"ibnetworkd/smctl"
 )
 
 // simHost is the one port that the simulator's environment names.
@@ -23,9 +25,16 @@ func (simHost) Open(serve.Port) (transport.Transport, error) { return ibsim.Open
 
 // umadHost is the kernel's InfiniBand ports. Ethernet ports (RoCE, iWARP) have
 // MAD devices too, and no subnet.
-type umadHost struct{ fs sysfs.FS }
+type umadHost struct {
+	fs sysfs.FS
+	// named is that somebody named the ports: all others leave out those that must
+	// not have a subnet manager.
+	named bool
+	log   *slog.Logger
+	bars  map[serve.Port]bool // of ports that were read
+}
 
-func (h umadHost) Ports() ([]serve.Port, error) {
+func (h *umadHost) Ports() ([]serve.Port, error) {
 	l, err := umad.List(h.fs)
 	if errors.Is(err, sysfs.ErrNoUMAD) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // not loaded yet
@@ -36,12 +45,44 @@ func (h umadHost) Ports() ([]serve.Port, error) {
 	var out []serve.Port
 	for _, p := range l {
 		if p.LinkLayer != ib.LinkLayerEthernet && p.PortGUID != 0 {
-			out = append(out, serve.Port{Device: p.Device, Num: p.Num, GUID: p.PortGUID})
+			q := serve.Port{Device: p.Device, Num: p.Num, GUID: p.PortGUID}
+			if !h.named && h.barred(q) {
+				continue
+			}
+			out = append(out, q)
 		}
 	}
 	return out, nil
 }
 
-func (h umadHost) Open(p serve.Port) (transport.Transport, error) {
+// barred reports whether the firmware of a port forbids a subnet manager, or its
+// device manages NVSwitches. It is read once, and said once.
+func (h *umadHost) barred(p serve.Port) bool {
+	if b, ok := h.bars[p]; ok {
+		return b
+	}
+	why := ""
+	if q, err := h.fs.IBPort(p.Device, int(p.Num)); err == nil && q.CapMask != nil && smctl.BarOfPort(uint64(*q.CapMask), "") != smctl.BarNone {
+		why = "the firmware forbids a subnet manager (IsSMDisabled)"
+	}
+	vpd, err := h.fs.VPD(p.Device)
+	if err != nil {
+		h.log.Warn("the PCI VPD cannot be read, it is not checked whether the device manages NVSwitches", "ibdev", p.Device, "err", err)
+	}
+	if smctl.BarOfVPD(vpd) != smctl.BarNone {
+		why = "the device manages NVSwitches (SMDL=SW_MNG in its PCI VPD)"
+	}
+	if why != "" {
+		h.log.Warn("the port is left out; --port-guid or --device take it all the same", "ibdev", p.Device, "port", p.Num, "why", why)
+	}
+	if h.bars == nil {
+		h.bars = map[serve.Port]bool{}
+	}
+	h.bars[p] = why != ""
+	return why != ""
+}
+
+// Open implements serve.Host.
+func (h *umadHost) Open(p serve.Port) (transport.Transport, error) {
 	return umad.Open(h.fs, p.Device, p.Num)
 }

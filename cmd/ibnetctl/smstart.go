@@ -66,7 +66,9 @@ func (a *app) smStarted(ctx context.Context, c *client, port string, verbose boo
 		}
 		if err == nil {
 			if s := smOf(d, port); s != nil {
-				last = fmt.Sprintf("%s: %s", s.Phase, s.Reason)
+				if last = fmt.Sprintf("%s: %s", s.Phase, s.Reason); s.Next != "" {
+					last += "; next: " + s.Next
+				}
 				if end, ok := startEnds(smctl.Phase(s.Phase), time.Since(begin)); end {
 					p.done()
 					if ok {
@@ -103,7 +105,8 @@ func startEnds(phase smctl.Phase, after time.Duration) (end, ok bool) {
 		return true, true
 	case smctl.PhaseForeign:
 		return after > smAgain, true
-	case smctl.PhaseBackingOff, smctl.PhaseBlocked, smctl.PhaseNoLink:
+	case smctl.PhaseBackingOff, smctl.PhaseBlocked, smctl.PhaseNoLink,
+		smctl.PhaseNoQP0, smctl.PhaseSMDisabled, smctl.PhaseNVSwitch, smctl.PhaseOmniPath:
 		return after > smAgain, false
 	}
 	return false, false

@@ -29,7 +29,7 @@ const (
 // must not or cannot run one never send anything that changes the fabric.
 func TestSubnetManagerControl(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Timeout: 5 * time.Minute, HCAs: 4}, map[string]string{"10-ib.ibnetwork": controlUnit})
+	c := installed(lab.Config{Timeout: 6 * time.Minute, HCAs: 4}, map[string]string{"10-ib.ibnetwork": controlUnit})
 	c.Files["/etc/ibnetworkd/partitions.conf"] = goodPartitions
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
@@ -194,7 +194,9 @@ func TestSubnetManagerControl(t *testing.T) {
 			}
 			// Not by hand either.
 			for dev := range want {
-				g.Try("ibnetctl", "sm", "start", dev+"/1")
+				if out, err := g.Try("ibnetctl", "sm", "start", "--timeout=30s", dev+"/1"); err == nil || !strings.Contains(out, want[dev]+": ") || !strings.Contains(out, "; next: ") {
+					g.Errorf("sm start %s/1: %v %s", dev, err, out)
+				}
 			}
 			stay := time.Now().Add(8 * time.Second)
 			g.Wait("time to pass", 12*time.Second, func() bool {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"ibnetworkd/ib"
 )
 
 // Said is what a worker says of itself with sd_notify(3): the text of STATUS=,
@@ -53,7 +55,7 @@ func (s Said) String() string {
 
 // ParseSaid reads the text of STATUS=. Text in another form is a note.
 func ParseSaid(text string) Said {
-	text = Clean(text)
+	text = clean(text)
 	head, note, _ := strings.Cut(text, "; ")
 	words := strings.Split(head, ", ")
 	var s Said
@@ -79,17 +81,10 @@ func ParseSaid(text string) Said {
 	return s
 }
 
-// Clean makes one printable line of bounded length out of a text from outside.
-func Clean(s string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if b.Len() >= maxSaid {
-			break
-		}
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 || r == '\uFFFD' {
-			r = ' '
-		}
-		b.WriteRune(r)
+// clean makes one printable line of bounded length out of a program's text.
+func clean(s string) string {
+	if len(s) > maxSaid {
+		s = strings.ToValidUTF8(s[:maxSaid], "")
 	}
-	return strings.TrimSpace(b.String())
+	return strings.TrimSpace(ib.Printable(s))
 }

@@ -7,7 +7,6 @@
 package probe
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +124,7 @@ func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
 	for _, s := range res.SMs {
 		p := &res.Fabric.Ports[s.Port]
 		info := smctl.SMInfo{GUID: s.Info.GUID, LID: p.Info.LID(), Priority: s.Info.Priority, State: smctl.SMState(s.Info.State),
-			Node: smctl.Clean(res.Fabric.Nodes[p.Node].Desc)}
+			Node: res.Fabric.Nodes[p.Node].Desc}
 		if s.Status != 0 {
 			continue
 		}
@@ -235,8 +234,7 @@ func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
 	sm := smctl.SMInfo{GUID: info.GUID, LID: lid, Priority: info.Priority, State: smctl.SMState(info.State)}
 	// Its name is for people: without it the answer counts as well.
 	if q, err := get(ctx, c, lid, mad.AttrNodeDescription); err == nil && q != nil {
-		text, _, _ := bytes.Cut(mad.SMPData(&q.MAD)[:], []byte{0})
-		sm.Node = smctl.Clean(string(text))
+		sm.Node = mad.NodeDescription(*mad.SMPData(&q.MAD)).String()
 	}
 	return []smctl.SMInfo{sm}, nil
 }

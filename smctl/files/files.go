@@ -130,7 +130,9 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 	if f := p.KeyFile; f != "" && p.Engine == smctl.EngineBuiltin {
 		// What is in it is for the worker alone: it is not read here.
 		stamp, err := c.keyFile(f)
-		if err != nil {
+		if u := (unchecked{}); errors.As(err, &u) {
+			out = append(out, Problem{File: f, Key: "KeyFile", Message: u.Error()})
+		} else if err != nil {
 			out = append(out, Problem{File: f, Key: "KeyFile", Message: plain(err), Kept: keptKeys, Fatal: true})
 		}
 		fmt.Fprintf(h, "keys %s\n", stamp)
@@ -214,6 +216,8 @@ func (c Checker) read(path string, most int) ([]byte, error) {
 	p := filepath.Join(cmp.Or(c.Root, "/"), path)
 	st, err := os.Stat(p)
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, unchecked{""} // a folder that is closed to this process
 	case err != nil:
 		return nil, err
 	case !st.Mode().IsRegular():
@@ -314,7 +318,11 @@ func (c Checker) keyFile(path string) (stamp string, err error) {
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(filepath.Join(cmp.Or(c.Root, "/"), path), &st); err != nil {
-		return "", &fs.PathError{Op: "stat", Path: path, Err: err}
+		err := &fs.PathError{Op: "stat", Path: path, Err: err}
+		if errors.Is(err, fs.ErrPermission) {
+			return "", unchecked{""}
+		}
+		return "", err
 	}
 	stamp = fmt.Sprintf("%d %d %d %d %o %d", st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode, st.Uid)
 	switch {

@@ -1,7 +1,12 @@
 package worker
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -67,4 +72,81 @@ func TestHostileMember(t *testing.T) {
 	if now, err := s.connection(); err != nil || now != conn {
 		t.Errorf("the connection was lost: %v", err)
 	}
+}
+
+// ownSocket is systemd's: it lets everybody in, and answers each call with nothing,
+// and those to a bus with an error.
+func ownSocket(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "private")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for _, answer := range []string{"REJECTED EXTERNAL\r\n", "OK 0\r\n", ""} {
+			if _, err := in.ReadString('\n'); err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, answer)
+		}
+		for {
+			m, err := dbus.DecodeMessage(in)
+			if err != nil {
+				return
+			}
+			answer := dbus.Message{Type: dbus.TypeMethodReply, Headers: map[dbus.HeaderField]dbus.Variant{dbus.FieldReplySerial: dbus.MakeVariant(m.Serial())}}
+			if m.Headers[dbus.FieldDestination].Value() == "org.freedesktop.DBus" { // there is none here
+				answer.Type, answer.Headers[dbus.FieldErrorName] = dbus.TypeError, dbus.MakeVariant("org.freedesktop.DBus.Error.UnknownObject")
+			}
+			_ = answer.EncodeTo(conn, binary.LittleEndian)
+		}
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return path
+}
+
+// Without a bus systemd is reached by its own socket, and by the bus once there is one.
+func TestOwnSocketUntilThereIsABus(t *testing.T) {
+	b := startBus(t)
+	b.Stop()
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", b.addr)
+	s := NewSystemd("", nil)
+	s.private = ownSocket(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	await := func(peer bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if conn, err := s.connection(); err == nil && conn.IsPeer() == peer {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("no connection with own socket: %v", peer)
+			}
+			select {
+			case <-s.Changes():
+			default:
+			}
+		}
+	}
+	await(true)
+	if err := s.Stop(ctx, "ibnetsm@x.service"); err != nil {
+		t.Error(err)
+	}
+	b.Start()
+	await(false)
 }

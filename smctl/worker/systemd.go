@@ -44,6 +44,7 @@ type Systemd struct {
 	Address string
 	Log     *slog.Logger
 
+	private string // the socket of systemd itself
 	changes chan string
 	poke    chan struct{} // wanted has changed
 
@@ -61,7 +62,7 @@ func NewSystemd(address string, log *slog.Logger) *Systemd {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Systemd{Address: address, Log: log, changes: make(chan string, 64), poke: make(chan struct{}, 1)}
+	return &Systemd{Address: address, Log: log, private: privateSocket, changes: make(chan string, 64), poke: make(chan struct{}, 1)}
 }
 
 // Changes implements Manager.
@@ -134,11 +135,24 @@ func (s *Systemd) dial(ctx context.Context) (*busconn.Conn, error) {
 	if err == nil || s.Address != "" {
 		return conn, err
 	}
-	p, perr := busconn.Peer(ctx, privateSocket)
+	p, perr := busconn.Peer(ctx, s.private)
 	if perr != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// awaitBus closes a connection to systemd's own socket once there is a bus, which
+// sends the signals of the units that are watched only.
+func (s *Systemd) awaitBus(conn *busconn.Conn) {
+	defer conn.Close()
+	var pause rejoin.Pause
+	for pause.Wait(conn.Context()) {
+		if bus, err := busconn.Join(conn.Context(), busconn.Config{Address: s.Address}); err == nil {
+			_ = bus.Close()
+			return
+		}
+	}
 }
 
 // follow is one life of a connection.
@@ -148,6 +162,9 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer conn.Close()
+	if conn.IsPeer() {
+		go s.awaitBus(conn)
+	}
 	sigs := make(chan *dbus.Signal, 256)
 	conn.Signal(sigs)
 	onBus := !conn.IsPeer()

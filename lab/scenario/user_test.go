@@ -55,6 +55,30 @@ func TestInstalledHost(t *testing.T) {
 				}
 			}
 		})
+		g.Run("what the sandbox lets through", func(g *lab.G) {
+			// access(2) of root knows of no mode, but of read-only mounts.
+			inside := func(file string) bool {
+				_, err := g.Try("nsenter", "-t", mainPID(g, "ibnetworkd.service"), "-m", "test", "-w", file)
+				return err == nil
+			}
+			for file, want := range map[string]bool{
+				"/proc/sys/net/ipv4/conf/ib0/proxy_arp": true, "/proc/sys/net/ipv6/conf/ib0/accept_ra": true, "/sys/class/net/ib0/mode": true, "/sys/class/net/ib0/create_child": true,
+				"/sys/bus": true, "/run/ibnetworkd": true, "/proc/sys/kernel/core_pattern": false, "/proc/sysrq-trigger": false, "/sys/kernel/uevent_helper": false, "/etc/passwd": false,
+			} {
+				if _, err := g.Try("test", "-w", file); err != nil {
+					g.Logf("%s does not exist in this guest", file)
+				} else if got := inside(file); got != want {
+					g.Errorf("%s can be written: %v", file, got)
+				}
+			}
+			g.Write(unitDir+"10-ib0.ibnetwork", strings.Replace(auto, "[SubnetManager]", "IPv4ProxyARP=yes\n[SubnetManager]", 1))
+			g.Exec("ibnetctl", "reload")
+			g.Wait("a sysctl of the unit", 20*time.Second, func() bool {
+				return strings.TrimSpace(g.Read("/proc/sys/net/ipv4/conf/ib0/proxy_arp")) == "1"
+			})
+			g.Write(unitDir+"10-ib0.ibnetwork", auto)
+			g.Exec("ibnetctl", "reload")
+		})
 		g.Run("wait-online", func(g *lab.G) {
 			// The port's GID is not in its table.
 			const gid = "/sys/class/infiniband/swib0/ports/1/gids/0"

@@ -111,13 +111,10 @@ func (c *caller) identify(member string) error {
 			c.s.reads <- struct{}{}
 		}
 	}()
-	u, err := c.s.callers.identify(id, func() (user, error) {
+	u := c.s.callers.identify(id, func() (user, error) {
 		uid, err := c.uid()
 		return user{uid: uid, privileged: err == nil && c.s.cfg.Privileged(uid)}, err
 	})
-	if err != nil {
-		return err
-	}
 	return c.s.callers.charge(u, cost(member))
 }
 

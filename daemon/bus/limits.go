@@ -29,6 +29,9 @@ const (
 // forget is after what time a call that was admitted and did not come is forgotten.
 const forget = time.Minute
 
+// noUser is the number that no user has.
+const noUser = 1<<32 - 1
+
 // user is who calls.
 type user struct {
 	uid        uint32
@@ -102,8 +105,9 @@ func (c *callers) isUnknown(id callID) bool {
 	return ok
 }
 
-// identify finds the user of a call, and asks if it is not known yet.
-func (c *callers) identify(id callID, ask func() (user, error)) (user, error) {
+// identify finds the user of a call, and asks if it is not known yet. Those for
+// whom there is no answer, as from a bus that is busy, are one user together.
+func (c *callers) identify(id callID, ask func() (user, error)) user {
 	c.mu.Lock()
 	u, known := c.users[id.sender]
 	c.mu.Unlock()
@@ -114,13 +118,14 @@ func (c *callers) identify(id callID, ask func() (user, error)) (user, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.unknown, id)
-	if err == nil {
-		if len(c.users) >= maxKnown {
-			clear(c.users) // they are asked for again
-		}
-		c.users[id.sender] = u
+	if err != nil {
+		return user{uid: noUser}
 	}
-	return u, err
+	if len(c.users) >= maxKnown {
+		clear(c.users) // they are asked for again
+	}
+	c.users[id.sender] = u
+	return u
 }
 
 // charge has a user pay for a call, or says that it cannot.

@@ -61,7 +61,7 @@ func (c *copies) load(root string) *units.Set {
 		}
 	}
 	if len(c.sums) == 0 {
-		// What is there belongs to units that no longer exist, or is damaged.
+		// The copies belong to units that no longer exist, or are damaged.
 		c.fail(os.RemoveAll(c.dir))
 	}
 	return set

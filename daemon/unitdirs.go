@@ -100,7 +100,7 @@ func (u *UnitDirs) Load() *units.Set {
 		}
 	}
 	clear(u.touched)
-	// What could not be read is looked at in the next load, event or not.
+	// What could not be read is read in the next load, event or not.
 	u.doubt = set.Unread
 	u.copy.save(set)
 	return set

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/nl"
@@ -185,5 +186,29 @@ func TestLateSource(t *testing.T) {
 	}
 	if asked != 1 || len(w.sources) != 1 {
 		t.Errorf("asked %d times, %d sources", asked, len(w.sources))
+	}
+}
+
+// Temporary names of editors and copying programs wake nothing.
+func TestConcerns(t *testing.T) {
+	const dir = "/etc/systemd/network/"
+	for name, want := range map[string]bool{
+		dir + "10-a.ibnetwork":                 true,
+		dir + "10-a.ibnetwork.d":               true,
+		dir + "10-a.ibnetwork.d/x.conf":        true,
+		dir + ".10-a.ibnetwork":                false,
+		dir + ".#10-a.ibnetwork":               false,
+		dir + ".ansible_tmpx10-a.ibnetwork":    false,
+		dir + "10-a.ibnetwork.d/.x.conf":       false,
+		dir + ".10-a.ibnetwork.d/x.conf":       false,
+		dir + "10-a.network":                   false,
+		dir + "10-a.ibnetwork~":                false,
+		"/etc/systemd":                         true,
+		"/etc/systemd/system/x.service":        false,
+		"/usr/lib/systemd/network/1.ibnetwork": true,
+	} {
+		if got := concerns("/", fsnotify.Event{Name: name, Op: fsnotify.Create}); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -315,7 +315,7 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 			if x.Gateway.Set {
 				pos = x.Gateway.Pos
 			}
-			p.problem(pos, Warning, "the second one is not used", "a route to %s with the same metric and table is given at %s already; another Metric= tells them apart, and MultiPathRoute= uses both", x.dest(), o.Pos)
+			p.problem(pos, Warning, "the second one is not used", "a route to %s with the same metric and table is given at %s already; write another Metric= for a gateway in reserve, or MultiPathRoute= to use both", x.dest(), o.Pos)
 			return false
 		}
 	}

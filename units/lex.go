@@ -39,7 +39,7 @@ type rawSection struct {
 	name    string
 	pos     Position
 	assigns []assign
-	// lost is where the first line stands that is no assignment.
+	// lost is the place of the first line that is no assignment.
 	lost Position
 }
 

@@ -325,23 +325,23 @@ func (s *Subnet) serve() {
 	}
 }
 
-// compute runs f beside the owner, which serves others meanwhile. f must not
-// use what the owner changes; when ctx ends it is left to itself.
-func (s *Subnet) compute(ctx context.Context, f func()) error {
-	done := make(chan struct{})
+// compute gives what f gives, which runs beside the owner while that serves
+// others. f must not use what the owner changes, nor change anything: when ctx
+// ends it is left to itself.
+func compute[T any](ctx context.Context, s *Subnet, f func() T) (v T, err error) {
+	done := make(chan T, 1)
 	go func() {
-		f()
-		close(done)
+		done <- f()
 		signal(s.in.wake)
 	}()
 	for {
 		select {
-		case <-done:
-			return nil
+		case v = <-done:
+			return v, nil
 		default:
 		}
 		if err := s.next(ctx, nil); err != nil {
-			return err
+			return v, err
 		}
 	}
 }

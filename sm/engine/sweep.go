@@ -49,11 +49,30 @@ func (s *Subnet) fullSweep(ctx context.Context) error {
 }
 
 // walk makes a discovery.
-func (s *Subnet) walk(ctx context.Context, d *discover.Discovery) (res *discover.Result, err error) {
-	if err = s.pump(ctx, d); err == nil {
-		err = s.compute(ctx, func() { res = d.Result() })
+func (s *Subnet) walk(ctx context.Context, d *discover.Discovery) (*discover.Result, error) {
+	if err := s.pump(ctx, d); err != nil {
+		return nil, err
 	}
-	return res, err
+	return compute(ctx, s, d.Result)
+}
+
+// built is what was computed for a fabric.
+type built struct {
+	route.Result
+	qos       *qos.Tables
+	err, lack error // no routes; no lanes for the service levels
+}
+
+func build(f *fabric.Fabric, opt route.Options, q *qos.Options) (b built) {
+	b.Result, b.err = route.Build(f, opt)
+	if b.err != nil || q == nil {
+		return b
+	}
+	if b.qos, b.lack = qos.Build(f, b.NumLayers, *q); b.lack != nil && b.NumLayers > 1 {
+		opt.Layers = 0
+		b.Result, b.err = route.Build(f, opt)
+	}
+	return b
 }
 
 // others lets the election see the managers that a master's walk met.
@@ -371,8 +390,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		s.warnOnce(w, "discovery", "problem", w)
 	}
 	memory, opt := s.memory, lid.Options{LMC: s.cfg.LMC, Reassign: s.cfg.Reassign && s.fab == nil}
-	var a lid.Result
-	if err := s.compute(ctx, func() { a = lid.Assign(res.Fabric, memory, opt) }); err != nil {
+	a, err := compute(ctx, s, func() lid.Result { return lid.Assign(res.Fabric, memory, opt) })
+	if err != nil {
 		return err
 	}
 	for _, w := range a.Warnings {
@@ -401,30 +420,19 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		if s.cfg.QoS != nil && !s.laneless {
 			opt.Layers = 8
 		}
-		var r route.Result
-		var lanes *qos.Tables
-		var err, lack error
-		build := func() {
-			r, err = route.Build(f, opt)
-			if err == nil && s.cfg.QoS != nil {
-				if lanes, lack = qos.Build(f, r.NumLayers, *s.cfg.QoS); lack != nil && r.NumLayers > 1 {
-					opt.Layers = 0
-					r, err = route.Build(f, opt)
-				}
-			}
-		}
-		if err := s.compute(ctx, build); err != nil {
+		r, err := compute(ctx, s, func() built { return build(f, opt, s.cfg.QoS) })
+		if err != nil {
 			return err
 		}
-		if lack != nil {
-			s.warnOnce("layers", "routing does without service levels", "why", lack)
+		if r.lack != nil {
+			s.warnOnce("layers", "routing does without service levels", "why", r.lack)
 		}
-		if err != nil {
-			s.log.Error("no routes", "err", err)
+		if r.err != nil {
+			s.log.Error("no routes", "err", r.err)
 			return s.pause(ctx, time.Second)
 		}
-		s.compareRoutes(&r)
-		s.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, bound: r.Bound, qos: lanes}
+		s.compareRoutes(&r.Result)
+		s.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, bound: r.Bound, qos: r.qos}
 		warn = r.Warnings
 	}
 	want := s.want.lft
@@ -443,8 +451,9 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	partitions := s.cfg.Partitions
-	var keys partition.Plan
-	if err := s.compute(ctx, func() { keys = partition.Tables(f, partitions, have.pkeys) }); err != nil {
+	held := have.pkeys
+	keys, err := compute(ctx, s, func() partition.Plan { return partition.Tables(f, partitions, held) })
+	if err != nil {
 		return err
 	}
 	for _, e := range f.EndPorts {
@@ -815,15 +824,15 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 	s.mcastDirty = false
 	f := s.fab
 	groups := s.admin.Groups()
-	var want mcast.Tables
-	if err := s.compute(ctx, func() { want = mcast.Build(f, groups) }); err != nil {
+	want, err := compute(ctx, s, func() mcast.Tables { return mcast.Build(f, groups) })
+	if err != nil {
 		s.mcastDirty = true
 		return err
 	}
 	have := s.have.mft
 	reqs := program.MFT(f, have, want, s.have.fresh)
 	again := map[uint64]bool{}
-	err := s.pump(ctx, &smp.List{Requests: reqs, Done: func(r *smp.Reply) {
+	err = s.pump(ctx, &smp.List{Requests: reqs, Done: func(r *smp.Reply) {
 		if !r.OK() {
 			again[r.Tag] = true
 		}

@@ -46,7 +46,7 @@ func TestForeignKey(t *testing.T) {
 			s, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: tt.own, Sweep: 200 * time.Millisecond})
 			w.settle(hosts[0], s, time.Second)
 			o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMStandby, SMKey: tt.theirs})
-			o.obeys = true
+			o.set(func(o *other) { o.obeys = true })
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			if x := s.Snapshot(); x.State != tt.want {
@@ -220,7 +220,7 @@ func TestTwoMasters(t *testing.T) {
 		s, _ := w.manager(hosts[0], engine.Config{Priority: 5, Sweep: time.Hour, SMKey: 1})
 		w.settle(hosts[0], s, time.Second)
 		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMNotActive})
-		o.obeys = true
+		o.set(func(o *other) { o.obeys = true })
 		worse := w.other(t, hosts[4], mad.SMInfo{Priority: 1, State: mad.SMStandby})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -294,7 +294,7 @@ func TestSameInstant(t *testing.T) {
 					hosts[0], hosts[1] = hosts[1], hosts[0]
 				}
 				o := w.other(t, hosts[1], mad.SMInfo{Priority: 5, State: tt.met, SMKey: 1})
-				o.handsOver = true
+				o.set(func(o *other) { o.handsOver = true })
 				configure := func() {
 					for i, h := range hosts {
 						n := f.Nodes[f.Ports[h].Node].GUID

@@ -22,7 +22,7 @@ that blocks the way it stops, says what it is, and prints the command to type
 next. Mistakes in unit files are named first.
 
 A port without a cable that no unit applies to is spare: it is shown, and is no
-failure. As a health check, the exit status is 0 if nothing is blocked, 1 if the
+failure unless it is asked for by name. As a health check, the exit status is 0 if nothing is blocked, 1 if the
 way of a port or link is blocked, 7 if nothing is blocked but a unit file has a
 mistake, 8 if the system could not be examined, and 5 if the named port, link or
 unit does not exist. Notes do not change it.`,

@@ -63,6 +63,9 @@ levels as pods, adapters as counts where there are more than 200.`,
 			}
 			defer u.Close()
 			f, sms, warnings, err := probe.Topology(ctx, u)
+			if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
+				return fail(exitTimeout, "%s/%d: the walk of the fabric was not over after %v; to give it more time: --timeout", dev, num, *timeout)
+			}
 			if err != nil {
 				return fmt.Errorf("walk the fabric from %s/%d: %w", dev, num, err)
 			}

@@ -140,6 +140,8 @@ func Ask(ctx context.Context, path, what string, w io.Writer) error {
 	if _, err := fmt.Fprintln(c, what); err != nil {
 		return err
 	}
-	_, err = io.Copy(w, c)
+	// Not by splice: a reader that has gone, as head, ends the program without a
+	// word then, as it does any other.
+	_, err = io.Copy(struct{ io.Writer }{w}, c)
 	return err
 }

@@ -130,7 +130,7 @@ func Run(in Input, only string) []Chain {
 		d := &in.Snapshot.Devices[i]
 		for j := range d.Ports {
 			p := &d.Ports[j]
-			w := walker{in: in, d: d, p: p, links: linksOf(in.Snapshot, d.Name, p.Num)}
+			w := walker{in: in, d: d, p: p, links: linksOf(in.Snapshot, d.Name, p.Num), named: only != ""}
 			if !w.selected(only) || unit != nil && !w.ofUnit(unit) {
 				continue
 			}
@@ -174,6 +174,7 @@ type walker struct {
 	d      *link.Device
 	p      *link.Port
 	links  []*link.Link
+	named  bool // the port was asked for by name
 	checks []Check
 }
 
@@ -441,11 +442,7 @@ func (w *walker) answers() bool {
 	default:
 		w.warn(name, "", fmt.Sprintf("sudo ibnetctl diagnose %s asks it", w.name()), "%s; whether the subnet manager at LID %d is alive was not asked%s", at, uint16(p.SMLID), parens(asked.Not))
 	}
-	failed := w.checks[len(w.checks)-1].Result == Fail
-	if sm := w.sm(); sm != nil && sm.FileProblem != "" {
-		w.warn("subnet manager file", "", "ibnetctl verify", "%s", sm.FileProblem)
-	}
-	return !failed
+	return w.checks[len(w.checks)-1].Result != Fail
 }
 
 // smAlso is what the daemon says beside.

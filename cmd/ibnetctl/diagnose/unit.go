@@ -77,9 +77,9 @@ func (w *walker) ofUnit(u *units.Unit) bool {
 }
 
 // spare reports whether the port has no cable and no unit wants it: nothing is
-// missing then.
+// missing then. A port that is asked for by name is wanted.
 func (w *walker) spare() bool {
-	if w.in.All || w.unit() != nil || slices.ContainsFunc(w.in.Report.Links, func(s link.Status) bool {
+	if w.in.All || w.named || w.unit() != nil || slices.ContainsFunc(w.in.Report.Links, func(s link.Status) bool {
 		return s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Unit != ""
 	}) {
 		return false

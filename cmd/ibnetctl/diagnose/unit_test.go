@@ -36,6 +36,9 @@ func TestSpare(t *testing.T) {
 		if got := last[len(last)-1]; got.Result != tc.want || got.Name != "cable" || c[len(c)-1].Blocked() != (tc.want == Fail) {
 			t.Errorf("%s: %+v", tc.name, got)
 		}
+		if c := Run(in, "mlx5_0/1"); !c[0].Blocked() {
+			t.Errorf("%s, asked for by name: %+v", tc.name, c)
+		}
 	}
 }
 

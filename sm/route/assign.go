@@ -92,27 +92,32 @@ const (
 // It returns the number of switch pairs without a way.
 func (b *builder) assign(r *Result, e engine) (lost int) {
 	bound := b.bound()
-	a, worst := b.balanced(e, 0, bound)
-	if 4*a.work < assignWork {
-		most := worst
-		if r.Engine == FatTree {
-			most += worst / 8
+	r.Bound = float64(bound) / 16
+	if b.top*len(b.port)/2 > localWork {
+		lost = b.local(r, e)
+	} else {
+		a, worst := b.balanced(e, 0, bound)
+		if 4*a.work < assignWork {
+			most := worst
+			if r.Engine == FatTree {
+				most += worst / 8
+			}
+			if m, w := b.balanced(e, merging, bound); w <= most {
+				a, worst = m, w
+			}
 		}
-		if m, w := b.balanced(e, merging, bound); w <= most {
-			a, worst = m, w
+		if b.prev != nil {
+			limit := worst + worst/10
+			if h, now := b.followed(e, a, limit); now <= limit {
+				a = h
+			}
 		}
+		r.LFT, r.Worst, lost = a.lft, float64(a.worst())/16, a.lost
 	}
-	if b.prev != nil {
-		limit := worst + worst/10
-		if h, now := b.followed(e, a, limit); now <= limit {
-			a = h
-		}
+	if lost > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", lost))
 	}
-	r.LFT, r.Worst, r.Bound = a.lft, float64(a.worst())/16, float64(bound)/16
-	if a.lost > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", a.lost))
-	}
-	return a.lost
+	return lost
 }
 
 // balanced makes tables without regard to those in force, and says what load is

@@ -34,9 +34,9 @@ func Leftover(p string) string {
 		return ""
 	}
 	if strings.Contains(p, "interfaces.d/") {
-		return "not read: by its name a backup or a leftover; ifupdown reads it too if /etc/network/interfaces sources the directory by a glob, so rename it if it is meant"
+		return "not read: by its name a backup or a leftover; ifupdown reads it too if /etc/network/interfaces sources the directory by a glob, rename it to import it"
 	}
-	return "not read: by its name a backup or a leftover, not a file in force; rename it if it is meant"
+	return "not read: by its name a backup or a leftover, not a file in force; rename it to import it"
 }
 
 // Format says what a source is, by its name and, where that says nothing, by

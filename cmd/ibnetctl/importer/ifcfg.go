@@ -12,8 +12,8 @@ var ifcfgIdle = map[string]string{
 	"NAME": "a name for people", "UUID": "the identity of the profile", "NM_CONTROLLED": "which tool reads the file", "USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
 	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and tried again", "IPV6_FAILURE_FATAL": "an address that cannot be set is reported and tried again",
 	"NETWORK": "it follows from the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP", "IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
-	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes", "LAST_CONNECT": "the choice among profiles", "TYPE": "the unit says it by its sections",
-	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that are not made here", "IPV6_DEFROUTE": "said by the gateway", "DEFROUTE": "said by the gateway",
+	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes", "LAST_CONNECT": "the choice among profiles", "TYPE": "it follows from the sections of the unit",
+	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that are not made here", "IPV6_DEFROUTE": "covered by the gateway", "DEFROUTE": "covered by the gateway",
 }
 
 // ifcfgs reads /etc/sysconfig/network-scripts: ifcfg-*, and the files of routes
@@ -122,7 +122,14 @@ func (im *importer) ifcfg(f *file) *draft {
 	}
 	typ := v.get("TYPE")
 	isOne := strings.EqualFold(typ, "InfiniBand") || v.by["CONNECTED_MODE"] != nil || v.by["PKEY"] != nil || typ == "" && isIB(link)
-	if !isOne {
+	switch {
+	case link == "lo":
+		for _, it := range f.lines {
+			it.parts, it.why = nil, ""
+			it.unneeded("the loopback link")
+		}
+		return nil
+	case !isOne:
 		f.refuse(whyNotIB)
 		return nil
 	}
@@ -203,7 +210,7 @@ func (d *draft) profileRank(auto bool, priority, timestamp int64) {
 	d.rule = "NetworkManager activates one profile of a link: that which connects by itself, with the greatest priority, used last"
 }
 
-// ifcfgAlias reads ifcfg-ib0:1, an address more on ib0.
+// ifcfgAlias reads ifcfg-ib0:1, one more address of ib0.
 func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft {
 	i := slices.IndexFunc(im.drafts, func(d *draft) bool { return d.link == link })
 	d := (*draft)(nil)
@@ -215,7 +222,7 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 		d.profileRank(true, 0, 0)
 	}
 	for _, it := range v.items("DEVICE", "ONBOOT", "BOOTPROTO", "ONPARENT") {
-		it.unneeded("an address more of " + link)
+		it.unneeded(link + " has one more address")
 	}
 	bits, ok := prefixOf(v.get("PREFIX") + v.get("NETMASK"))
 	if from := v.items("IPADDR", "PREFIX", "NETMASK"); ok && v.get("IPADDR") != "" {
@@ -254,9 +261,9 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "BOOTPROTO":
 			switch b := strings.ToLower(a.value); b {
 			case "none", "static", "":
-				a.unneeded("addresses are said one by one")
+				a.unneeded("addresses are given one by one")
 			default:
-				d.otherIP = whyDHCP
+				d.otherIP = whyOtherIP
 				a.left(whyDHCP)
 			}
 		case a.key == "HWADDR":

@@ -89,7 +89,7 @@ func TestGolden(t *testing.T) {
 				fmt.Fprintln(&rest, l)
 			}
 			for _, l := range r.Lines {
-				if l.Fate == Unneeded && l.Why != "a comment" && l.Why != "what is below it says it" {
+				if l.Fate == Unneeded && l.Why != "a comment" && l.Why != "its content has accounts of its own" {
 					fmt.Fprintf(&rest, "not needed: %s:%d: %s: %s\n", l.Path, l.Line, l.Why, l.Text)
 				}
 			}

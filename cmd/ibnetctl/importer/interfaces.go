@@ -35,11 +35,12 @@ func (im *importer) interfaces(files []*file) {
 		return d
 	}
 	up := map[string]bool{}
+	made := ipoibNames(stanzas)
 	for _, s := range stanzas {
 		link, alias, _ := strings.Cut(s.iface, ":")
 		sh.iface = s.iface
 		sh.link = func(name string) *draft { return draftOf(name, s.head.file) }
-		if !isIB(link) && !slices.ContainsFunc(s.options, func(o *variable) bool { return o.key == "ipoib-mode" || strings.HasPrefix(o.key, "ib-") }) {
+		if !isIB(link) && !made[link] {
 			im.otherIface(s, sh)
 			continue
 		}
@@ -78,6 +79,26 @@ func (im *importer) interfaces(files []*file) {
 			}
 		}
 	}
+}
+
+// ipoibNames are the links that are IPoIB whatever their names: the stanzas set a
+// mode of theirs, or make them.
+func ipoibNames(stanzas []*stanza) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range stanzas {
+		for _, o := range s.options {
+			line := strings.ReplaceAll(o.value, "$IFACE", s.iface)
+			if o.key == "ipoib-mode" || isUp(o.key) && (strings.Contains(line, "/net/"+s.iface+"/mode") || strings.Contains(line, "/net/"+s.iface+"/create_child")) {
+				out[s.iface] = true
+			}
+			if w := strings.Fields(line); isUp(o.key) && slices.Contains(w, "ipoib") {
+				if i := slices.Index(w, "name"); i >= 0 && i+1 < len(w) {
+					out[w[i+1]] = true
+				}
+			}
+		}
+	}
+	return out
 }
 
 // refuse reports a stanza as a whole.
@@ -119,7 +140,7 @@ func (im *importer) readInterfaces(f *file, autos map[string][]*item, files []*f
 			args := append(slices.Clone(w[1:]), "", "", "")
 			open = &stanza{head: it, iface: args[0], family: args[1], method: args[2]}
 			// The stanza says more than a line of a unit does.
-			it.unneeded("the unit says it by [Match]")
+			it.unneeded("it follows from [Match]")
 			if len(w) > 4 {
 				it.left("options after the method, which are not read")
 			} else if f := open.family; f != "" && f != "inet" && f != "inet6" {
@@ -174,6 +195,7 @@ func isUp(key string) bool { return key == "up" || key == "pre-up" || key == "po
 
 // mentionsIB reports whether a command names something of InfiniBand.
 func mentionsIB(s string) bool {
+	s = strings.ToLower(s)
 	for _, w := range []string{"/net/ib", " ib", "_ib", "infiniband", "create_child", "mlx", "ipoib", "hfi1"} {
 		if strings.Contains(" "+s, w) {
 			return true
@@ -189,7 +211,7 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	case "auto":
 		d.set("Network", "IPv6AcceptRA", "yes", s.head)
 	default:
-		d.otherIP = whyDHCP
+		d.otherIP = whyOtherIP
 		s.head.left(whyDHCP)
 	}
 	// The order of options is free.
@@ -256,7 +278,7 @@ func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scop
 	switch {
 	case strings.Contains(addr, "/"):
 		if mask != nil {
-			mask.unneeded("the address says it")
+			mask.unneeded("the address has it")
 		}
 	case mask != nil:
 		bits, ok := prefixOf(mask.value)

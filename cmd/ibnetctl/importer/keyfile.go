@@ -28,7 +28,7 @@ func sections(f *file, items []*item) []*entry {
 				continue
 			}
 			section = l[1 : len(l)-1]
-			it.unneeded("what is below it says it")
+			it.unneeded("its content has accounts of its own")
 			instance++
 			continue
 		}
@@ -44,13 +44,13 @@ func sections(f *file, items []*item) []*entry {
 
 // keyfileIdle are keys of NetworkManager that a unit needs nothing for, and why.
 var keyfileIdle = map[string]string{
-	"connection.id": "a name for people", "connection.uuid": "the identity of the profile", "connection.type": "the unit says it by its sections", "connection.timestamp": "the choice among profiles",
+	"connection.id": "a name for people", "connection.uuid": "the identity of the profile", "connection.type": "it follows from the sections of the unit", "connection.timestamp": "the choice among profiles",
 	"connection.permissions": "who may use the profile", "connection.autoconnect-priority": "the choice among profiles", "connection.autoconnect-retries": "the link is configured again whenever it changes",
 	"connection.multi-connect": "the choice among profiles", "connection.wait-device-timeout": "the unit waits for the link", "connection.wait-activation-delay": "the unit waits for the link",
 	"connection.read-only": "the profile is not changed", "connection.lldp": "IPoIB has no LLDP", "connection.gateway-ping-timeout": "for network-online.target of NetworkManager", "connection.stable-id": "for addresses that are not made here",
 	"ipv4.may-fail": "each address is set by itself", "ipv6.may-fail": "each address is set by itself", "ipv4.dhcp-timeout": "for DHCP", "ipv4.dhcp-client-id": "for DHCP", "ipv4.dhcp-send-hostname": "for DHCP",
 	"ipv4.ignore-auto-dns": "for DHCP", "ipv6.ignore-auto-dns": "for router advertisements", "ipv4.ignore-auto-routes": "for DHCP", "ipv4.dad-timeout": "there is no IPv4 probing here", "ipv4.link-local": "for addresses that are not made here",
-	"ipv4.never-default": "said by the gateway", "ipv6.never-default": "said by the gateway", "connection.metered": "for programs that ask NetworkManager",
+	"ipv4.never-default": "covered by the gateway", "ipv6.never-default": "covered by the gateway", "connection.metered": "for programs that ask NetworkManager",
 }
 
 // keyfiles reads NetworkManager's connection profiles.
@@ -221,12 +221,12 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 	case "ipv4.method", "ipv6.method":
 		switch e.value {
 		case "manual":
-			e.unneeded("addresses are said one by one")
+			e.unneeded("addresses are given one by one")
 		case "disabled", "ignore":
 			if e.section == "ipv6" {
 				d.set("Network", "LinkLocalAddressing", "no", e.item)
 			} else {
-				e.unneeded("no address is said")
+				e.unneeded("no address is given")
 			}
 		case "link-local":
 			if e.section == "ipv4" {
@@ -239,10 +239,10 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 				d.set("Network", "IPv6AcceptRA", "yes", e.item)
 				return
 			}
-			d.otherIP = whyDHCP
+			d.otherIP = whyOtherIP
 			e.left(whyDHCP)
 		case "dhcp":
-			d.otherIP = whyDHCP
+			d.otherIP = whyOtherIP
 			e.left(whyDHCP)
 		default:
 			e.left(whyValue)

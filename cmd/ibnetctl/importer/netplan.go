@@ -198,7 +198,7 @@ func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {
 			} else if b == "no" {
 				n.unneeded("the default")
 			} else {
-				d.otherIP = whyDHCP
+				d.otherIP = whyOtherIP
 				n.left(whyDHCP)
 			}
 		case "dhcp4-overrides", "dhcp6-overrides", "dhcp-identifier":
@@ -342,7 +342,7 @@ func (im *importer) yamlSection(d *draft, section string, r *ynode, keys map[str
 			}
 			key, v = "GatewayOnLink", b
 		case k.key == "metric" && v == "-1", k.key == "next-hop-interface", k.key == "table-id" && v == "0", k.key == "state" && v == "present":
-			k.unneeded("the default, or said by the unit")
+			k.unneeded("the default, or known from the unit")
 			continue
 		case k.key == "family":
 			key = "Family"

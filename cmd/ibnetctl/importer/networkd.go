@@ -134,7 +134,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		switch e.section + "." + e.key {
 		case "Match.Name":
 			names = append(names, v...)
-			isOne = isOne || slices.ContainsFunc(v, isIB)
+			isOne = isOne || slices.ContainsFunc(v, func(n string) bool { return isIB(n) || devs[n] != nil })
 		case "Match.Type":
 			isOne = isOne || slices.Contains(v, "infiniband")
 		case "Match.Kind":
@@ -213,7 +213,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		switch {
 		case e.section == "Network" && e.key == "DHCP":
 			if dhcp {
-				d.otherIP = whyDHCP
+				d.otherIP = whyOtherIP
 				e.left(whyDHCP)
 			} else {
 				e.unneeded("the default")
@@ -270,7 +270,7 @@ func (im *importer) netdev(d *draft, parent *entry, dev *netdev) {
 		case "NetDev.Name":
 			s.set("Name", e.value, e.item, parent.item)
 		case "NetDev.Kind":
-			e.unneeded("the unit says it by its sections")
+			e.unneeded("it follows from the sections of the unit")
 		case "NetDev.Description":
 			e.unneeded("a name for people")
 		case "NetDev.MTUBytes":

@@ -150,7 +150,7 @@ func (im *importer) nmstateLink(f *file, n *ynode, name string) *draft {
 		switch k.key {
 		case "name", "type":
 			if k.key == "type" {
-				k.unneeded("the unit says it by its sections")
+				k.unneeded("it follows from the sections of the unit")
 			}
 		case "state":
 			k.unneeded("a link with a unit is brought up")
@@ -223,10 +223,10 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 	for _, k := range n.kids {
 		switch k.key {
 		case "enabled":
-			k.unneeded("addresses are said one by one")
+			k.unneeded("addresses are given one by one")
 		case "dhcp":
 			if yes(k.value) {
-				d.otherIP = whyDHCP
+				d.otherIP = whyOtherIP
 				k.left(whyDHCP)
 			} else {
 				k.unneeded("the default")

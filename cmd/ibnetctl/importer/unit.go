@@ -20,6 +20,7 @@ const (
 	// What the parser of units says follows.
 	whyRefused = "a unit does not accept it: "
 	whyNoUnit  = "no unit is made for it: "
+	whyOtherIP = "with DHCP the IP part of a link is left to systemd-networkd or NetworkManager as a whole"
 	whyDHCP    = "there is no DHCP client here: the unit has no [Network] section, so that systemd-networkd or NetworkManager configures the IP part"
 )
 

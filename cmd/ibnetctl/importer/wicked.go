@@ -9,9 +9,9 @@ import (
 
 // wickedIdle are keys of SUSE's ifcfg that a unit needs nothing for, and why.
 var wickedIdle = map[string]string{
-	"NAME": "a name for people", "NETWORK": "it follows from the address", "USERCONTROL": "who may control the link", "IPOIB": "the unit says it by its sections",
-	"INTERFACETYPE": "the unit says it by its sections", "BROADCAST": "it follows from the address", "UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
-	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "said by the address", "NETMASK": "said by the address", "LINK_REQUIRED": "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes", "DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
+	"NAME": "a name for people", "NETWORK": "it follows from the address", "USERCONTROL": "who may control the link", "IPOIB": "it follows from the sections of the unit",
+	"INTERFACETYPE": "it follows from the sections of the unit", "BROADCAST": "it follows from the address", "UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
+	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "part of the address", "NETMASK": "part of the address", "LINK_REQUIRED": "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes", "DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
 	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "there is no IPv4 probing here", "SEND_GRATUITOUS_ARP": "there is no IPv4 probing here",
 }
 
@@ -107,7 +107,7 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 		im.wickedAddress(d, v, a, suffix)
 	case (base == "PREFIXLEN" || base == "NETMASK" || base == "BROADCAST") && v.by["IPADDR"+suffix] != nil:
 		if !slices.ContainsFunc(v.items("IPADDR"+suffix), func(it *item) bool { return it == a.item }) && a.idle == "" {
-			a.unneeded("said by the address")
+			a.unneeded("part of the address")
 		}
 	case base == "LABEL", base == "SCOPE", base == "REMOTE_IPADDR":
 		if v.by["IPADDR"+suffix] == nil {
@@ -142,9 +142,9 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 	case a.key == "BOOTPROTO":
 		switch a.value {
 		case "static", "none", "":
-			a.unneeded("addresses are said one by one")
+			a.unneeded("addresses are given one by one")
 		default:
-			d.otherIP = whyDHCP
+			d.otherIP = whyOtherIP
 			a.left(whyDHCP)
 		}
 	case a.key == "LLADDR":

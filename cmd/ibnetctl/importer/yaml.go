@@ -141,7 +141,7 @@ func (b *ybuilder) child(n, kid *ynode, line int, v *yaml.Node, depth int) {
 	}
 	n.kids = append(n.kids, kid)
 	if !kid.leaf {
-		kid.it.unneeded("what is below it says it")
+		kid.it.unneeded("its content has accounts of its own")
 		b.fill(kid, v, depth+1)
 	}
 }

@@ -172,7 +172,7 @@ say. It exits 0 if there is nothing of all that, and 1 if there is.`,
 			}
 			r := importer.Import(a.importHost(sources), sources)
 			if check {
-				return a.importCheck(cmd.Context(), r, sources, from)
+				return a.importCheck(r, sources, from)
 			}
 			return a.imported(r, sources, write, lines)
 		},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -17,7 +16,7 @@ import (
 
 // importCheck compares what runs now with what imported units would do, on the
 // live system or, if from is not empty, on a recorded one. It changes nothing.
-func (a *app) importCheck(ctx context.Context, r importer.Result, sources []importer.Source, from string) error {
+func (a *app) importCheck(r importer.Result, sources []importer.Source, from string) error {
 	if len(r.Units) == 0 {
 		a.importRest(r, false)
 		return noUnits(sources)
@@ -42,11 +41,11 @@ func (a *app) importCheck(ctx context.Context, r importer.Result, sources []impo
 		if err != nil {
 			return err
 		}
-		now, err := a.observe(ctx)
+		rec, err := a.record()
 		if err != nil {
 			return err
 		}
-		sys = newSystem(released(snap), set, now.record)
+		sys = newSystem(released(snap), set, rec)
 	}
 	form := importForm(r)
 	form.Check = checkImport(sys, names)

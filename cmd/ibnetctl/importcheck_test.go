@@ -64,6 +64,8 @@ func TestImportCheck(t *testing.T) {
 			[]string{"not in the unit: P_Key child ib0.8001 (0x8001)", "ib0.8001: no unit is for it"}, nil},
 		{"another link", map[string]string{"ifcfg-ib7": strings.ReplaceAll(ib0, "ib0", "ib7")}, exitFailure,
 			[]string{"10-ib7.ibnetwork: matches no link or port of this host", "ib0: no unit is for it"}, nil},
+		{"a child that is not there", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child, "route-ib0": route, "ifcfg-x": strings.NewReplacer("DEVICE=ib0.8001\n", "", "0x8001", "2").Replace(child)}, exitFailure,
+			[]string{"would do: ip link add link ib0 name ib0.8002 type ipoib pkey 0x8002", "10-ib0.8002.ibnetwork: matches no link"}, nil},
 		{"datagram", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes", "CONNECTED_MODE=no", "65520", "2044").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
 			[]string{"would do:", "datagram"}, nil},
 	} {

@@ -36,6 +36,18 @@ func (a *app) observe(context.Context) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
+	rec, err := a.record()
+	if err != nil {
+		return nil, err
+	}
+	sys := newSystem(snap, set, rec)
+	sys.live = a.root == ""
+	return sys, nil
+}
+
+// record reads what the daemon has noted as its own; it is empty where there is
+// none, or none that can be read.
+func (a *app) record() (*link.Record, error) {
 	rec := &link.Record{}
 	if text, err := os.ReadFile(a.path(stateDir + "/" + daemon.RecordFile)); err == nil {
 		if r, err := link.DecodeRecord(text); err == nil {
@@ -44,9 +56,7 @@ func (a *app) observe(context.Context) (*system, error) {
 	} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 		return nil, err
 	}
-	sys := newSystem(snap, set, rec)
-	sys.live = a.root == ""
-	return sys, nil
+	return rec, nil
 }
 
 func newSystem(snap *link.Snapshot, set *units.Set, rec *link.Record) *system {

@@ -315,6 +315,10 @@ func (im *importer) extra() {
 			if !d.isIB() && d != rest {
 				continue
 			}
+			// openibd sets the MTU in connected mode only.
+			if mode, _ := d.sec("IPoIB").get("Mode"); e.key == "MTUBytes" && mode == "datagram" {
+				continue
+			}
 			d.source(e.it.file)
 			if old := d.sec(e.sec).keys[e.key]; old == nil || slices.ContainsFunc(old.from, func(it *item) bool { return it.file.format == e.it.file.format }) {
 				d.set(e.sec, e.key, e.value, e.it)

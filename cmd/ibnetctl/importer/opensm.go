@@ -35,6 +35,16 @@ func (m *manager) set(key, value string, it *item) {
 // opensm reads /etc/default/opensm, /etc/sysconfig/opensm and opensm.conf.
 func (im *importer) opensm(files []*file) {
 	m := &im.manager
+	// What the start scripts read becomes options of the command line, which
+	// override opensm.conf.
+	script := func(f *file) int {
+		if d := path.Base(path.Dir(f.path)); d == "default" || d == "sysconfig" {
+			return 1
+		}
+		return 0
+	}
+	files = slices.Clone(files)
+	slices.SortStableFunc(files, func(a, b *file) int { return script(a) - script(b) })
 	for _, f := range files {
 		m.files = append(m.files, f)
 		for _, it := range f.content(hash) {
@@ -129,6 +139,10 @@ func (im *importer) partitions(files []*file) {
 	for _, f := range files {
 		if !strings.HasPrefix(f.path, "/") {
 			f.refuse("give the file by its absolute name")
+			continue
+		}
+		if i := slices.IndexFunc(im.manager.lines, func(l managerLine) bool { return l.key == "PartitionsFile" && l.value != path.Clean(f.path) }); i >= 0 {
+			f.refuse("not used: " + im.manager.lines[i].it.at() + " is or names the file of partitions that opensm reads")
 			continue
 		}
 		im.manager.files = append(im.manager.files, f)

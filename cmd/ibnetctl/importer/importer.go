@@ -310,6 +310,7 @@ func (im *importer) extra() {
 		return
 	}
 	rest := im.everyLink(host[0].it.file)
+	slices.SortStableFunc(host, func(a, b extra) int { return strings.Compare(a.sec, b.sec) }) // the mode first
 	for _, e := range host {
 		for _, d := range im.drafts {
 			if !d.isIB() && d != rest {
@@ -317,6 +318,7 @@ func (im *importer) extra() {
 			}
 			// openibd sets the MTU in connected mode only.
 			if mode, _ := d.sec("IPoIB").get("Mode"); e.key == "MTUBytes" && mode == "datagram" {
+				e.it.unneeded("openibd sets it in connected mode only")
 				continue
 			}
 			d.source(e.it.file)

@@ -442,7 +442,11 @@ func (w *walker) answers() bool {
 	default:
 		w.warn(name, "", fmt.Sprintf("sudo ibnetctl diagnose %s asks it", w.name()), "%s; whether the subnet manager at LID %d is alive was not asked%s", at, uint16(p.SMLID), parens(asked.Not))
 	}
-	return w.checks[len(w.checks)-1].Result != Fail
+	failed := w.checks[len(w.checks)-1].Result == Fail
+	if sm := w.sm(); sm != nil && sm.FileProblem != "" {
+		w.warn("subnet manager file", "", "ibnetctl verify", "%s", sm.FileProblem)
+	}
+	return !failed
 }
 
 // smAlso is what the daemon says beside.

@@ -11,6 +11,25 @@ import (
 	"ibnetworkd/units"
 )
 
+// ofedManager is the path of the script of MLNX_OFED that sets the mode and MTU of
+// IPoIB links when they appear, "" where there is none, or it is kept from doing so.
+func (o *Observer) ofedManager() string {
+	if o.target("/etc/systemd/system/mlnx_interface_mgr@.service") == "/dev/null" {
+		return ""
+	}
+	for line := range strings.Lines(o.text("/etc/infiniband/openib.conf")) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "SET_IPOIB_CM="); ok && strings.Trim(v, `"'`) == "no" {
+			return ""
+		}
+	}
+	for _, p := range []string{"/usr/bin/mlnx_interface_mgr.sh", "/bin/mlnx_interface_mgr.sh"} {
+		if o.exists(p) {
+			return p
+		}
+	}
+	return ""
+}
+
 // readHost gathers the facts that [Match] conditions ask about. root stands for
 // /.
 func readHost(root string) (h link.Host) {

@@ -156,6 +156,9 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	if o.last == nil || sc.All || sc.RDMA {
 		o.host.NoIPoIB = !o.exists("/sys/module/ib_ipoib")
 	}
+	if o.last == nil || sc.Reload {
+		o.host.OFEDManager = o.ofedManager()
+	}
 	o.host.Udev = o.udev.Running()
 	if w.Resolved {
 		o.host.Resolved = o.dns.owner(sc.All || sc.Reload || sc.RDMA)

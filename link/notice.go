@@ -37,7 +37,22 @@ const maxNotices = 32
 // nothing, and fabrics that cannot be told apart. unitOf are the units of links by
 // interface index.
 func Notices(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) []Notice {
-	return append(unitNotices(s, set, unitOf), prefixNotices(s)...)
+	return slices.Concat(unitNotices(s, set, unitOf), prefixNotices(s), ofedNotices(s, unitOf))
+}
+
+// ofedNotices name the other program that sets mode and MTU, where a unit does.
+func ofedNotices(s *Snapshot, unitOf map[int]*units.Unit) []Notice {
+	if s.Host.OFEDManager == "" {
+		return nil
+	}
+	for i := range s.Links {
+		if l := &s.Links[i]; l.IPoIB != nil && unitOf[l.Index] != nil {
+			return []Notice{{Reason: Reason{Code: CodeOtherManager,
+				Text: fmt.Sprintf("MLNX_OFED's %s also sets the mode and MTU of %s and other IPoIB links when they appear", s.Host.OFEDManager, l.Name),
+				Next: "write SET_IPOIB_CM=no into /etc/infiniband/openib.conf; or systemctl mask mlnx_interface_mgr@.service"}}}
+		}
+	}
+	return nil
 }
 
 // candidate is a link or port that a unit may match.

@@ -47,6 +47,8 @@ func TestNotices(t *testing.T) {
 			"unit-matches-nothing: 10-ib0.ibnetwork matches nothing: this host has no InfiniBand or RoCE link | ibnetctl diagnose"}},
 		{name: "OK port without a link", units: map[string]string{"10-a": "[Match]\nIBDevice=mlx5_4\n"}, sys: func(s *link.Snapshot) { s.Links = s.Links[:2] }},
 		{name: "OK udev has not finished", units: map[string]string{"10-a": "[Match]\nProperty=A=b\n"}, sys: func(s *link.Snapshot) { s.Host.Udev = true }},
+		{name: "bad MLNX_OFED", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}, sys: func(s *link.Snapshot) { s.Host.OFEDManager = "/usr/bin/mlnx_interface_mgr.sh" }, want: []string{
+			"managed-by-other: MLNX_OFED's /usr/bin/mlnx_interface_mgr.sh also sets the mode and MTU of ibp4s0 and other IPoIB links when they appear | write SET_IPOIB_CM=no into /etc/infiniband/openib.conf; or systemctl mask mlnx_interface_mgr@.service"}},
 		{name: "bad two fabrics with one prefix", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}, sys: func(s *link.Snapshot) { s.Devices[1].Ports[0].LID = 10 }, want: []string{
 			"same-subnet-prefix: mlx5_4/1 (LID 10, SM LID 1) and mlx5_5/1 (LID 10, SM LID 1) are on two fabrics with one subnet prefix 0xfe80000000000000: programs that compare prefixes take them for one | give one of the fabrics another prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}},
 		{name: "OK two fabrics with two prefixes", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}, sys: func(s *link.Snapshot) {

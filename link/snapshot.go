@@ -44,6 +44,9 @@ type Host struct {
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
 	// NoIPoIB reports that the driver ib_ipoib is neither loaded nor built in.
 	NoIPoIB bool `json:"no_ipoib,omitempty"`
+	// OFEDManager is the script of MLNX_OFED that sets the mode and MTU of IPoIB
+	// links when they appear (mlnx_interface_mgr@.service).
+	OFEDManager string `json:"ofed_manager,omitempty"`
 }
 
 // Device is an RDMA device.

@@ -130,7 +130,7 @@ do not know. Notes do not change the exit status.`,
 					if err != nil {
 						fmt.Fprintln(a.err, "not checked against the links of this host:", err)
 					} else {
-						notices = append(sys.notices(), link.DNSNotices(sys.snap, sys.set)...)
+						notices = slices.Concat(sys.notices(), link.DNSNotices(sys.snap, sys.set), a.moduleNotices(cmd.Context()))
 					}
 				}
 				notices = append(notices, link.PartitionNotices(set)...)
@@ -172,6 +172,24 @@ do not know. Notes do not change the exit status.`,
 			return nil
 		},
 	}
+}
+
+// moduleNotices are the modules that the daemon could not load; without it they are
+// not checked.
+func (a *app) moduleNotices(ctx context.Context) []link.Notice {
+	if a.noBus {
+		return nil
+	}
+	c, err := connect(ctx)
+	if err != nil {
+		return nil
+	}
+	defer c.close()
+	d, err := c.describe(ctx)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(d.Notices, func(n link.Notice) bool { return n.Code != link.CodeModule })
 }
 
 // unitName completes the suffix and refuses paths.

@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -38,6 +37,7 @@ type outside struct {
 	fresh   *refresher
 	// fileWatch sees changes of the files that [SubnetManager] names.
 	fileWatch *worker.FileWatch
+	unasked   atomic.Bool // systemd could not be asked for a module
 }
 
 // Settings of the command line.
@@ -49,7 +49,7 @@ var (
 // The parts that exist before the daemon does.
 var (
 	counted  = metrics.New(version.String(), time.Now(), metrics.PortCounters("/sys"))
-	control  = &lateController{managed: make(chan bool, 1), modules: make(chan []string, 1), units: map[ib.GUID]string{}}
+	control  = &lateController{managed: make(chan bool, 1), modules: make(chan []wantedModule, 1), units: map[ib.GUID]string{}}
 	known    = &managers{}
 	textEach = 15 * time.Second
 )
@@ -105,8 +105,19 @@ func newOutside(e env) *outside {
 		}})
 	control.set(o.sm, func() { e.daemon.Wake(daemon.Scope{RDMA: true}) })
 	modules.Ask = func(ctx context.Context, name string) (bool, error) {
+		// At boot the bus may listen long before it answers; modprobe itself
+		// cannot work in the service's sandbox.
+		select {
+		case <-o.systemd.Tried():
+		case <-ctx.Done():
+			return true, ctx.Err()
+		}
 		err := o.systemd.LoadModule(ctx, name)
-		return !errors.Is(err, worker.ErrNoSystemd), err
+		if errors.Is(err, worker.ErrNoSystemd) {
+			o.unasked.Store(true)
+			return false, err
+		}
+		return true, err
 	}
 	return o
 }
@@ -168,68 +179,6 @@ func (o *outside) watchPorts(ctx context.Context) error {
 			}
 		case <-t.C:
 			o.daemon.Wake(daemon.Scope{RDMA: true})
-		}
-	}
-}
-
-// moduleRetry is the pause after a module could not be loaded.
-const moduleRetry = time.Minute
-
-// present reports whether a module shows itself.
-func present(module string) bool {
-	_, err := os.Stat(filepath.Join("/sys/module", strings.ReplaceAll(module, "-", "_")))
-	return err == nil
-}
-
-// loadModules loads the modules of [Modules] sections, each once while a unit
-// names it.
-func (o *outside) loadModules(ctx context.Context) error {
-	done, said := map[string]bool{}, map[string]bool{}
-	var want []string
-	again := time.NewTimer(time.Hour)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case want = <-control.modules:
-		case <-again.C:
-		}
-		again.Stop()
-		for _, m := range want {
-			if done[m] {
-				continue
-			}
-			if present(m) {
-				done[m] = true
-				continue
-			}
-			if err := modules.Load(ctx, m); err != nil {
-				// The module may come with a package or a new kernel.
-				if !said[m] {
-					o.log.Warn("a module that a unit asks for cannot be loaded", "module", m, "error", err)
-				}
-				said[m] = true
-				again.Reset(moduleRetry)
-				continue
-			}
-			if !present(m) {
-				// The service manager does not say. It is asked again at the
-				// next reload.
-				if !said[m] {
-					o.log.Warn("a module that a unit asks for is not there after modprobe has run", "module", m,
-						"cause", "this kernel lacks it, or the name is an alias or built in: modprobe -v "+m)
-				}
-				said[m] = true
-				continue
-			}
-			done[m] = true
-			o.log.Info("loaded a module", "module", m)
-		}
-		for m := range done {
-			if !slices.Contains(want, m) {
-				delete(done, m)
-			}
 		}
 	}
 }
@@ -378,7 +327,7 @@ type lateController struct {
 	// managed tells of each change whether a unit asks for a subnet manager;
 	// modules of each newest list of modules that units ask for.
 	managed chan bool
-	modules chan []string
+	modules chan []wantedModule
 	any     bool
 	loaded  *units.Set
 	units   map[ib.GUID]string // name of the unit that a port had last
@@ -431,13 +380,7 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 		if known.units(set) {
 			l.wake()
 		}
-		want := []string{}
-		for _, u := range set.Units {
-			for _, m := range u.Modules.Load {
-				want = append(want, m.V)
-			}
-		}
-		newest(l.modules, want)
+		newest(l.modules, modulesOf(set))
 	}
 	if managed != l.any {
 		l.any = managed

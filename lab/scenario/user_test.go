@@ -375,7 +375,7 @@ func TestModulesOfUnits(t *testing.T) {
 		})
 		g.WaitFor(time.Minute, func() string {
 			out, _ := g.Try("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd")
-			for _, w := range []string{"loaded a module module=nvme-rdma", "not there after modprobe has run module=rdma-link-rxe", "not there after modprobe has run module=no_such_module"} {
+			for _, w := range []string{"loaded a module module=nvme-rdma", "the module rdma-link-rxe (Load=, /etc/systemd/network/50-modules.ibnetwork:2:32) is not there after modprobe has run", "the module no_such_module (Load="} {
 				if !strings.Contains(out, w) {
 					return fmt.Sprintf("the journal lacks %q:\n%s", w, out)
 				}
@@ -385,5 +385,33 @@ func TestModulesOfUnits(t *testing.T) {
 			}
 			return ""
 		})
+		// What could not be loaded is in each screen.
+		for _, c := range []string{"status", "diagnose", "verify"} {
+			if out, _ := g.Try("ibnetctl", c); !strings.Contains(out, "the module no_such_module") || !strings.Contains(out, "modprobe -v no_such_module") {
+				g.Errorf("ibnetctl %s does not name the module:\n%s", c, out)
+			}
+		}
+		// A start does not race with the bus: each loads at once.
+		for i := range 4 {
+			g.Sh("systemctl stop ibnetworkd; modprobe -r ib_iser; systemctl start ibnetworkd")
+			g.WaitFor(20*time.Second, func() string {
+				if present, _ := g.Try("sh", "-c", "test -d /sys/module/ib_iser && echo yes"); !strings.Contains(present, "yes") {
+					return fmt.Sprintf("start %d: ib_iser is not loaded", i)
+				}
+				return ""
+			})
+		}
+		if out, _ := g.Try("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd"); strings.Contains(out, "cannot be loaded") {
+			g.Errorf("modprobe was run in the sandbox:\n%s", out)
+		}
+		// The rule asks for the modules of InfiniBand ports, and only of those.
+		wants := func(dev string) bool {
+			out := g.Exec("udevadm", "info", "/sys/class/infiniband/"+dev)
+			return strings.Contains(out, "modprobe@ib_ipoib.service") && strings.Contains(out, "modprobe@ib_umad.service")
+		}
+		g.Sh("modprobe veth; ip link add va type veth peer name vb; ip link set va up; rdma link add soft0 type rxe netdev va; udevadm settle")
+		if !wants("swib0") || wants("soft0") {
+			g.Errorf("the udev rule: swib0 %v, want true; soft0, an Ethernet device, %v, want false", wants("swib0"), wants("soft0"))
+		}
 	})
 }

@@ -47,6 +47,9 @@ type Systemd struct {
 	private string // the socket of systemd itself
 	changes chan string
 	poke    chan struct{} // wanted has changed
+	up      chan struct{} // a connection is there
+	tried   chan struct{} // closed when a connection is there, or the first has failed
+	once    sync.Once     // closes tried
 
 	mu   sync.Mutex
 	conn *busconn.Conn
@@ -62,8 +65,15 @@ func NewSystemd(address string, log *slog.Logger) *Systemd {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Systemd{Address: address, Log: log, private: privateSocket, changes: make(chan string, 64), poke: make(chan struct{}, 1)}
+	return &Systemd{Address: address, Log: log, private: privateSocket, changes: make(chan string, 64), poke: make(chan struct{}, 1),
+		up: make(chan struct{}, 1), tried: make(chan struct{})}
 }
+
+// Tried is closed when there is a connection, or the first attempt has failed.
+func (s *Systemd) Tried() <-chan struct{} { return s.tried }
+
+// Connected gets a value after each time that a connection is there.
+func (s *Systemd) Connected() <-chan struct{} { return s.up }
 
 // Changes implements Manager.
 func (s *Systemd) Changes() <-chan string { return s.changes }
@@ -112,6 +122,7 @@ func (s *Systemd) Run(ctx context.Context) error {
 	said := false
 	for {
 		ok, err := s.follow(ctx)
+		s.once.Do(func() { close(s.tried) })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -208,6 +219,11 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 	s.mu.Lock()
 	s.conn, s.watched = conn, map[dbus.ObjectPath]bool{}
 	s.mu.Unlock()
+	s.once.Do(func() { close(s.tried) })
+	select {
+	case s.up <- struct{}{}:
+	default:
+	}
 	defer func() {
 		s.mu.Lock()
 		s.conn = nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -38,25 +39,36 @@ func (a *app) reloadCmd() *cobra.Command {
 func (a *app) reconfigureCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reconfigure LINK...", Short: "apply the unit of a link again, from the start", Args: cobra.MinimumNArgs(1),
-		Long:              "Compares each named link with its unit again and applies every difference at once, also what is waiting for its back-off.",
+		Long:              "Compares each named link with its unit again and applies every difference at once, also what is waiting for its back-off. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.each(cmd, "Reconfigure", args)
+			return a.eachLink(cmd, "Reconfigure", args)
 		},
 	}
 }
 
+// each calls a method of the daemon for each name.
 func (a *app) each(cmd *cobra.Command, method string, args []string) error {
+	return a.withDaemon(cmd.Context(), func(c *client) error { return c.each(cmd.Context(), method, args, nil) })
+}
+
+// eachLink is each for links, whose names may be patterns.
+func (a *app) eachLink(cmd *cobra.Command, method string, args []string) error {
 	return a.withDaemon(cmd.Context(), func(c *client) error {
-		// One that fails does not keep the others from being done.
-		var errs []error
-		for _, n := range args {
-			if err := c.call(cmd.Context(), method, nil, n); err != nil {
-				errs = append(errs, err)
-			}
-		}
-		return joined(errs)
+		names, missing := c.expand(cmd.Context(), args)
+		return c.each(cmd.Context(), method, names, missing)
 	})
+}
+
+// each joins its errors to errs: one that fails does not keep the others from being
+// done.
+func (c *client) each(ctx context.Context, method string, names []string, errs []error) error {
+	for _, n := range names {
+		if err := c.call(ctx, method, nil, n); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return joined(errs)
 }
 
 func (a *app) upDownCmd(up bool) *cobra.Command {
@@ -66,9 +78,9 @@ func (a *app) upDownCmd(up bool) *cobra.Command {
 	}
 	return &cobra.Command{
 		Use: word + " LINK...", Short: "bring links " + word, Args: cobra.MinimumNArgs(1),
-		Long:              "Brings the named links " + word + " and keeps them so until the next " + map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] + ", restart of the daemon, or change of ActivationPolicy= in the unit.",
+		Long:              "Brings the named links " + word + " and keeps them so until the next " + map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] + ", restart of the daemon, or change of ActivationPolicy= in the unit. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
-		RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, method, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.eachLink(cmd, method, args) },
 	}
 }
 

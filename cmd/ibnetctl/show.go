@@ -42,7 +42,7 @@ func (a *app) listCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "list [LINK...]", Short: "links, one a line",
 		Annotations:       map[string]string{paged: "yes"},
-		Long:              "Lists the links that ibnetworkd looks after: IPoIB interfaces, interfaces over RDMA ports, and those that a unit matches. With --all every interface of the host.",
+		Long:              "Lists the links that ibnetworkd looks after: IPoIB interfaces, interfaces over RDMA ports, and those that a unit matches. With --all every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -102,11 +102,13 @@ func pick(links []link.Status, names []string) ([]link.Status, error) {
 	for _, n := range names {
 		if i := slices.IndexFunc(links, func(l link.Status) bool { return l.Name == n }); i >= 0 {
 			out = append(out, links[i])
+		} else if hits := fitting(links, n); isPattern(n) && len(hits) > 0 {
+			out = append(out, hits...)
 		} else {
 			missing = append(missing, noLink(n))
 		}
 	}
-	return out, joined(missing)
+	return unique(out, func(l link.Status) string { return l.Name }), joined(missing)
 }
 
 // pickPorts finds the named ports as pick does links.
@@ -119,11 +121,13 @@ func pickPorts(d *api.Description, names []string) ([]link.PortStatus, error) {
 	for _, n := range names {
 		if p := findPort(d, n); p != nil {
 			out = append(out, *p)
+		} else if hits := fittingPorts(d, n); isPattern(n) && len(hits) > 0 {
+			out = append(out, hits...)
 		} else {
 			missing = append(missing, noPort(n))
 		}
 	}
-	return out, joined(missing)
+	return unique(out, func(p link.PortStatus) string { return fmt.Sprintf("%s/%d", p.IBDevice, p.Port) }), joined(missing)
 }
 
 func (a *app) linkTable(links []link.Status) {
@@ -147,6 +151,7 @@ func (a *app) portsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "ports [PORT...]", Short: "RDMA ports, in ibstat's words",
 		Annotations:       map[string]string{paged: "yes"},
+		Long:              "Lists the RDMA ports, or prints everything about the named ones. A PORT may be a shell pattern such as 'mlx5_*'.",
 		ValidArgsFunction: a.completePorts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -220,7 +225,9 @@ func (a *app) statusCmd() *cobra.Command {
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Without arguments: all links, ports and subnet managers at a glance.
 With the name of a link (ib0) or port (mlx5_0/1): everything about it. For each
-setting that is not as the unit asks, the reason and the next step are shown.`,
+setting that is not as the unit asks, the reason and the next step are shown.
+A name may be a shell pattern such as 'ib*' or 'mlx5_*', which stands for ports
+and for the links that ibnetctl list shows.`,
 		ValidArgsFunction: a.completeBoth,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -244,14 +251,18 @@ func (a *app) status(d *api.Description, args []string) error {
 	links, ports := []link.Status{}, []link.PortStatus{}
 	var missing []error
 	for _, n := range args {
-		if ls, err := pick(d.Links, []string{n}); err == nil {
-			links = append(links, ls...)
-		} else if p := findPort(d, n); p != nil {
-			ports = append(ports, *p)
-		} else {
+		ls, noLink := pick(d.Links, []string{n})
+		links = append(links, ls...)
+		if noLink == nil && !isPattern(n) {
+			continue
+		}
+		ps, noPort := pickPorts(d, []string{n})
+		ports = append(ports, ps...)
+		if noLink != nil && noPort != nil {
 			missing = append(missing, fail(exitNoSuch, "%s: there is no such link or port (ibnetctl list --all and ibnetctl ports show all)", n))
 		}
 	}
+	links = unique(links, func(l link.Status) string { return l.Name })
 	if a.json && len(links)+len(ports) > 0 {
 		return cmp.Or(a.emit(answer.Some{Schema: answer.Schema, Links: links, Ports: ports}), joined(missing))
 	}

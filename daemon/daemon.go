@@ -933,7 +933,7 @@ func (d *Daemon) hold(op link.Op, why link.Reason, refused bool, err error, args
 	if errors.Is(err, card.ErrLoading) {
 		level = slog.LevelInfo
 	}
-	d.sayOnce(op.Target().String(), failedOp(op), why.Text, level, append(args, "error", err, "next", why.Next)...)
+	d.sayOnce(op.Target().String(), failedOp(op), why.Text, level, as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
 }
 
 func failedOp(op link.Op) string { return "failed " + op.String() }
@@ -971,7 +971,7 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched map[int]
 			d.rec.Done(op)
 			d.held.done(op)
 			d.unsay(op.Target().String(), failedOp(op))
-			d.log.Info("done", args...)
+			d.log.Info("done", as(msgOperation, args...)...)
 			return
 		}
 		v, why := classify(op, err)
@@ -1044,7 +1044,7 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 		}
 		return other
 	}
-	d.log.Info("units changed", "added", diff.Added, "removed", diff.Removed, "changed", diff.Changed)
+	d.log.Info("units changed", as(msgUnits, "added", diff.Added, "removed", diff.Removed, "changed", diff.Changed)...)
 	touched := map[string]bool{}
 	for _, n := range slices.Concat(diff.Added, diff.Removed, diff.Changed) {
 		touched[n] = true
@@ -1118,7 +1118,7 @@ func (d *Daemon) logProblems(set *units.Set) bool {
 		if p.Severity == units.Error {
 			level = slog.LevelError
 		}
-		d.log.Log(context.Background(), level, text, "CONFIG_FILE", p.Pos.File, "CONFIG_LINE", p.Pos.Line)
+		d.log.Log(context.Background(), level, text, as(msgProblem, "CONFIG_FILE", p.Pos.File, "CONFIG_LINE", p.Pos.Line)...)
 	}
 	for _, text := range slices.Sorted(maps.Keys(d.problems)) {
 		if !now[text] {
@@ -1270,8 +1270,11 @@ func (d *Daemon) logState(st link.Status) {
 	if st.Unit != "" {
 		args = append(args, "unit", st.Unit)
 	}
+	if st.IBDevice != "" {
+		args = append(args, "RDMA_PORT", fmt.Sprintf("%s/%d", st.IBDevice, st.Port))
+	}
 	if r := st.Reason(); r.Text != "" {
-		args = append(args, "reason", r.Text)
+		args = append(args, "code", string(r.Code), "reason", r.Text)
 		if r.Next != "" {
 			args = append(args, "next", r.Next)
 		}
@@ -1280,7 +1283,7 @@ func (d *Daemon) logState(st link.Status) {
 	if st.State == link.StateFailed {
 		level = slog.LevelWarn
 	}
-	d.log.Log(context.Background(), level, st.Name+": "+before+" -> "+now, args...)
+	d.log.Log(context.Background(), level, st.Name+": "+before+" -> "+now, as(msgLink, args...)...)
 }
 
 func (d *Daemon) logPorts(old, now []link.PortStatus) {
@@ -1296,12 +1299,12 @@ func (d *Daemon) logPorts(old, now []link.PortStatus) {
 		}
 		args := []any{"ibdev", p.IBDevice, "port", p.Port, "old", o.State, "new", p.State, "phys", p.PhysState, "lid", p.LID, "sm_lid", p.SMLID}
 		if p.Reason.Text != "" {
-			args = append(args, "reason", p.Reason.Text, "next", p.Reason.Next)
+			args = append(args, "code", string(p.Reason.Code), "reason", p.Reason.Text, "next", p.Reason.Next)
 		}
 		if !had {
 			o.State = "new"
 		}
-		d.log.Info("port "+name+": "+o.State+" -> "+p.State, args...)
+		d.log.Info("port "+name+": "+o.State+" -> "+p.State, as(msgPort, args...)...)
 	}
 }
 

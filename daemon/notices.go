@@ -49,6 +49,6 @@ func (d *Daemon) logNotices(old, now []link.Notice) {
 		if n.Next != "" {
 			args = append(args, "next", n.Next)
 		}
-		d.log.Log(context.Background(), level, n.Text, args...)
+		d.log.Log(context.Background(), level, n.Text, as(msgNotice, args...)...)
 	}
 }

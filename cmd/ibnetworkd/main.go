@@ -11,14 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -32,6 +29,7 @@ import (
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/cardwatch"
 	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/journal"
 	"ibnetworkd/internal/kernel/udevdb"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
@@ -140,7 +138,7 @@ func run(ctx context.Context, o options) error {
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
 		return fmt.Errorf("--log-level=%s: write debug, info, warn or error", o.logLevel)
 	}
-	log := slog.New(newHandler(os.Stderr, level, os.Getenv("JOURNAL_STREAM") != ""))
+	log := slog.New(journal.Handler(os.Stderr, level))
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 
@@ -298,62 +296,4 @@ func giveBack() func(int) {
 		}
 		t.Reset(20 * time.Second)
 	}
-}
-
-// newHandler prints a line for each record: in the journal with sd-daemon(3)'s
-// level prefix and without a time, which the journal has itself.
-func newHandler(w io.Writer, level slog.Leveler, journal bool) slog.Handler {
-	if !journal {
-		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: level})
-	}
-	return &journalHandler{w: w, level: level}
-}
-
-type journalHandler struct {
-	w     io.Writer
-	level slog.Leveler
-	attrs []slog.Attr
-}
-
-// Enabled implements slog.Handler.
-func (h *journalHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
-
-// WithAttrs implements slog.Handler.
-func (h *journalHandler) WithAttrs(a []slog.Attr) slog.Handler {
-	c := *h
-	c.attrs = slices.Concat(h.attrs, a)
-	return &c
-}
-
-// WithGroup implements slog.Handler. Groups are not used here.
-func (h *journalHandler) WithGroup(string) slog.Handler { return h }
-
-// Handle implements slog.Handler.
-func (h *journalHandler) Handle(_ context.Context, r slog.Record) error {
-	p := "<6>"
-	switch {
-	case r.Level >= slog.LevelError:
-		p = "<3>"
-	case r.Level >= slog.LevelWarn:
-		p = "<4>"
-	case r.Level < slog.LevelInfo:
-		p = "<7>"
-	}
-	var b strings.Builder
-	b.WriteString(p + strings.ReplaceAll(r.Message, "\n", " "))
-	put := func(a slog.Attr) bool {
-		v := a.Value.String()
-		if strings.ContainsAny(v, " \"=\n") || v == "" {
-			v = fmt.Sprintf("%q", v)
-		}
-		b.WriteString(" " + a.Key + "=" + v)
-		return true
-	}
-	for _, a := range h.attrs {
-		put(a)
-	}
-	r.Attrs(put)
-	b.WriteByte('\n')
-	_, err := io.WriteString(h.w, b.String())
-	return err
 }

@@ -124,9 +124,27 @@ func lastEntries(r io.Reader, b about, n int, show func(answer.LogEntry)) error 
 	return s.Err()
 }
 
-// aboutOf is what the entries about a link or port have in them.
+// aboutOf is what the entries about a link or port have in them, or about all that a
+// pattern stands for.
 func aboutOf(d *api.Description, name string) (about, error) {
 	var b about
+	if isPattern(name) {
+		var names []string
+		for _, l := range fitting(d.Links, name) {
+			names = append(names, l.Name)
+		}
+		for _, p := range fittingPorts(d, name) {
+			names = append(names, fmt.Sprintf("%s/%d", p.IBDevice, p.Port))
+		}
+		for _, n := range names {
+			if x, err := aboutOf(d, n); err == nil {
+				b.words, b.units = append(b.words, x.words...), append(b.units, x.units...)
+			}
+		}
+		if len(names) > 0 {
+			return b, nil
+		}
+	}
 	port := findPort(d, name)
 	for i := range d.Links {
 		if l := &d.Links[i]; l.Name == name {
@@ -183,9 +201,9 @@ func (a *app) logsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs [LINK|PORT]", Short: "what the daemon and the subnet managers have logged", Args: cobra.MaximumNArgs(1),
 		Long: `Prints the journal of ibnetworkd.service and of the subnet managers that it runs,
-of this boot. With the name of a link or port only what is about it: the daemon's
-and the kernel's messages that name it, and the log of the subnet manager on its
-port.`,
+of this boot. With the name of a link or port, or a shell pattern such as 'ib*',
+only what is about it: the daemon's and the kernel's messages that name it, and
+the log of the subnet manager on its port.`,
 		Annotations:       map[string]string{paged: "unless follow"},
 		ValidArgsFunction: one(a.completeBoth),
 		RunE: func(cmd *cobra.Command, args []string) error {

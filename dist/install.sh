@@ -33,7 +33,6 @@ put 644 "$here/dist/tmpfiles/ibnetworkd.conf" "$LIB/tmpfiles.d/ibnetworkd.conf"
 # The bus and polkit look below /usr/share only.
 put 644 "$here/dist/dbus/org.ibnetwork1.conf" "/usr/share/dbus-1/system.d/org.ibnetwork1.conf"
 put 644 "$here/dist/polkit/org.ibnetwork1.policy" "/usr/share/polkit-1/actions/org.ibnetwork1.policy"
-install -d "$DESTDIR$LIB/systemd/network"
 
 # For the Prometheus server, which is another host as a rule.
 for f in rules.yml dashboard.json; do

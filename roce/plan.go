@@ -753,7 +753,7 @@ func (p *planner) modprobe(r *units.RoCE) {
 		no("WriteModprobeFile= keeps PFC=, and there is none", "write PFC= too")
 		return
 	}
-	text := fmt.Sprintf("# Written by ibnetworkd because a unit says WriteModprobeFile=yes.\noptions mlx4_en pfctx=0x%02x pfcrx=0x%02x\n", r.PFC.V, r.PFC.V)
+	text := fmt.Sprintf("# Written by ibnetworkd because a unit says WriteModprobeFile=yes. Where the\n# initramfs has mlx4_en, rebuild it: update-initramfs -u, or dracut --force.\noptions mlx4_en pfctx=0x%02x pfcrx=0x%02x\n", r.PFC.V, r.PFC.V)
 	a := link.Attribute{Name: "WriteModprobeFile", Wanted: "yes", Actual: "yes"}
 	if p.st.Modprobe != text {
 		a.Actual = "no"

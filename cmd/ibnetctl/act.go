@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -19,6 +22,11 @@ func (a *app) reloadCmd() *cobra.Command {
 		Use: "reload", Short: "read the unit files again and apply what changed", Args: cobra.NoArgs,
 		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are touched. `ibnetctl plan` shows beforehand what it would do.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c, err := connect(cmd.Context()); err == nil {
+				c.close()
+			} else if hangUp(os.Getenv("MAINPID")) {
+				return nil
+			}
 			return a.withDaemon(cmd.Context(), func(c *client) error {
 				if err := c.call(cmd.Context(), "Reload", nil); err != nil {
 					return err
@@ -34,6 +42,17 @@ func (a *app) reloadCmd() *cobra.Command {
 			})
 		},
 	}
+}
+
+// hangUp has the daemon of that process id read its files without a bus. systemd sets
+// $MAINPID for ExecReload=, and works where there is no bus (a rescue system).
+func hangUp(pid string) bool {
+	n, err := strconv.Atoi(pid)
+	if err != nil || n <= 0 {
+		return false
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", n))
+	return err == nil && strings.TrimSpace(string(b)) == "ibnetworkd" && syscall.Kill(n, syscall.SIGHUP) == nil
 }
 
 func (a *app) reconfigureCmd() *cobra.Command {

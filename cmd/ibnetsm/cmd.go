@@ -45,7 +45,7 @@ func rootCmd() *cobra.Command {
 		Use: "ibnetsm", Short: "InfiniBand subnet manager", Version: version.String(),
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(runCmd(), statusCmd(), topologyCmd(), askCmd("metrics", "print counters in Prometheus' text form", serve.AskMetrics), resweepCmd())
+	root.AddCommand(runCmd(), statusCmd(), topologyCmd(), askCmd("metrics", "print counters in Prometheus' text form", serve.AskMetrics), resweepCmd(), reloadCmd())
 	return root
 }
 

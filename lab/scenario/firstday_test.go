@@ -73,6 +73,35 @@ func TestFirstDay(t *testing.T) {
 		said(defaultPartition+two, "0xffff", "0x8002")
 		state("storage", link.StateConfiguring, link.CodePKeyMissing)
 
+		// What is said of a link is found by its fields, and is in logs.
+		out := g.Exec("journalctl", "--no-pager", "-o", "json", "_SYSTEMD_UNIT=ibnetworkd.service", "INTERFACE=storage", "MESSAGE_ID=fd3cecd4a1c54143a5493cc8d99013c1")
+		for _, w := range []string{`"IBNETWORK_UNIT":"/etc/systemd/network/20-storage.ibnetwork"`, `"RDMA_PORT":"swib0/1"`, `"IBNETWORK_CODE":"pkey-not-granted"`, `"PRIORITY":"6"`, `"SYSLOG_IDENTIFIER":"ibnetworkd"`} {
+			if !strings.Contains(out, w) {
+				g.Errorf("the journal lacks %s:\n%s", w, out)
+			}
+		}
+		if out := g.Exec("ibnetctl", "logs", "stor*"); !strings.Contains(out, "storage: ") {
+			g.Errorf("logs:\n%s", out)
+		}
+
+		// Patterns stand for links of ours.
+		g.Exec("ibnetctl", "down", "stor*")
+		state("storage", link.StateConfigured, link.CodeLinkDown)
+		g.Exec("ibnetctl", "up", "*")
+		g.Exec("ibnetctl", "reconfigure", "ib?", "storage")
+		state("storage", link.StateConfiguring, link.CodePKeyMissing)
+
+		// A minimal system has no kill(1).
+		g.Sh("rm -f /bin/kill /usr/bin/kill; touch %s10-ib0.ibnetwork", unitDir)
+		pid := mainPID(g, "ibnetworkd")
+		g.Exec("systemctl", "reload", "ibnetworkd")
+		if now := mainPID(g, "ibnetworkd"); now != pid {
+			g.Errorf("the reload made process %v of %v", now, pid)
+		}
+		if out := g.Exec("journalctl", "--no-pager", "-b"); strings.Contains(out, "notify-reload") || strings.Contains(out, "Failed to parse") {
+			g.Error("systemd cannot read a unit of ours")
+		}
+
 		// A unit that matches nothing is named wherever somebody looks.
 		g.Write(unitDir+"30-near.ibnetwork", "[Match]\nName=ib9\n")
 		g.Exec("ibnetctl", "reload")

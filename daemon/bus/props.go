@@ -203,7 +203,7 @@ type notice struct{ Unit, Code, Text, Next string }
 // managerProps is org.ibnetwork1.Manager.
 var managerProps = []property[managerState]{
 	{"Version", "s", "The version of the daemon.", func(m managerState) any { return m.version }},
-	{"OnlineState", "s", "The links that are required for online, summed up: online, partial or offline.", func(m managerState) any { return m.online }},
+	{"OnlineState", "s", "The links that are required for online, summed up as wait-online answers: online, partial or offline; offline too while a unit requires a link and none that it matches exists.", func(m managerState) any { return m.online }},
 	{"LogLevel", "s", "debug, info, warn or error.", func(m managerState) any { return m.logLevel }},
 	{"Problems", "as", "The mistakes in all unit files with their places.", func(m managerState) any { return list(m.problems) }},
 	{"Notices", "a(ssss)", "What is said of units and the host as a whole: a unit's path or an empty string, a code, a sentence and the next step.", func(m managerState) any {

@@ -106,6 +106,7 @@ func TestCheck(t *testing.T) {
 		{"reload", `{"schema":1,"ok":true,"x":1}`, "Done.x is not documented"},
 		{"reload", `{"schema":"1","ok":true}`, "Done.schema is string, not integer"},
 		{"plan", `{"schema":1,"steps":[{"command":"x","link":3}],"blocked":null}`, "Plan.steps[0].link is integer, not string"},
+		{"verify", `{"schema":1,"files":1,"problems":null,"notices":[{"unit":"u","code":"c","text":"t"}]}`, ""}, // of an embedded struct
 		{"monitor", `{"at":"yesterday","kind":"","name":"","what":"","old":"","new":""}`, "Event.at: parsing time"},
 		{"dance", `{}`, `no form of "dance" is documented`},
 	} {

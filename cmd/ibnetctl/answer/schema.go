@@ -71,8 +71,11 @@ func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
 		def := map[string]any{"type": "object"}
 		defs[n] = def
 		props, required := map[string]any{}, []string{}
-		for i := range t.NumField() {
-			f := t.Field(i)
+		// reflect.VisibleFields has those of embedded structs, too, as JSON does.
+		for _, f := range reflect.VisibleFields(t) {
+			if f.Anonymous && f.Type.Kind() == reflect.Struct && f.Tag.Get("json") == "" {
+				continue
+			}
 			key, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if key == "-" || !f.IsExported() {
 				continue

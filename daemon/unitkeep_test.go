@@ -72,6 +72,7 @@ func TestFullDescriptorTable(t *testing.T) {
 			}
 			time.Sleep(10 * time.Minute)
 		}
+		synctest.Wait()
 		if ops := sys.take(); len(ops) > 0 {
 			t.Errorf("ops: %q", ops)
 		}
@@ -146,6 +147,7 @@ func TestProblemsAreReported(t *testing.T) {
 		if st := r.link("ib0"); len(st.Problems) > 0 {
 			t.Errorf("ib0 still has %q", st.Problems)
 		}
+		synctest.Wait()
 		log := r.log.String()
 		if n := strings.Count(log, "Nmae"); n != 2 || strings.Count(log, "gone: ") != 3 {
 			t.Errorf("logged %d times:\n%s", n, log)

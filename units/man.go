@@ -125,6 +125,14 @@ prints every problem of the files,
 a file with its drop\-ins,
 .B ibnetctl plan
 what they would change.
+.PP
+A file that is saved is in force at once, unless
+.BR ibnetworkd.conf (5)
+says otherwise.
+.B ibnetctl edit
+and
+.B ibnetctl try
+check a file and show what it would change before it counts.
 `
 
 const manTail = `.SH DIFFERENCES FROM SYSTEMD\-NETWORKD
@@ -194,6 +202,7 @@ More are in
 .IR /usr/share/doc/ibnetworkd/examples .
 .SH SEE ALSO
 .BR ibnetworkd (8),
+.BR ibnetworkd.conf (5),
 .BR ibnetctl (1),
 .BR ibnetsm (8),
 .BR org.ibnetwork1 (5),

@@ -155,6 +155,7 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	}
 	if o.last == nil || sc.All || sc.RDMA {
 		o.host.NoIPoIB = !o.exists("/sys/module/ib_ipoib")
+		o.host.EnhancedSwitch = o.exists("/sys/module/ib_ipoib/parameters/ipoib_enhanced")
 	}
 	if o.last == nil || sc.Reload {
 		o.host.OFEDManager = o.ofedManager()
@@ -298,6 +299,7 @@ func (o *Observer) device(d rdmanl.Device) link.Device {
 	dir := "/sys/class/infiniband/" + d.Name
 	x.BoardID, x.NodeDesc = o.text(dir+"/board_id"), o.text(dir+"/node_desc")
 	if _, parent := o.sysPath("infiniband", d.Name); parent != "" {
+		x.Virtual = o.exists(dir + "/device/physfn")
 		x.Parent, x.Bus, x.Driver = path.Base(parent), o.base(dir+"/device/subsystem"), o.base(dir+"/device/driver")
 		if o.host.Udev {
 			if r, err := o.udev.Device(x.Bus, x.Parent); err == nil {

@@ -115,7 +115,7 @@ func planMode(b *link.Builder, index int, w Want) {
 		if m == units.ModeAuto {
 			want, op.Mode = link.ModeDatagram, link.ModeDatagram
 		} else {
-			a.Why = NoConnected(l)
+			a.Why = NoConnected(b.Base, l)
 			b.Block(op.On, op, false, a.Why)
 			return
 		}
@@ -134,17 +134,23 @@ func planMode(b *link.Builder, index int, w Want) {
 
 // NoConnected is the reason why a link stays in datagram mode although
 // connected mode is asked for.
-func NoConnected(l *link.Link) link.Reason {
+func NoConnected(s *link.Snapshot, l *link.Link) link.Reason {
+	most := s.MaxDatagram(l)
+	next := fmt.Sprintf("write Mode=auto to accept datagram: its MTU is %d at most, where the group of the partition has an MTU of %d (MTUBytes=max)", most, most+4)
+	if s.Host.EnhancedSwitch {
+		next = "write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d"
+	}
 	return link.Reason{Code: link.CodeNoConnected,
 		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %s...): enhanced IPoIB, or a kernel without CONFIG_INFINIBAND_IPOIB_CM", l.Name, clip(l.HWAddr.String(), 11)),
-		Next: "write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d"}
+		Next: next}
 }
 
 func clip(s string, n int) string { return s[:min(n, len(s))] }
 
 // datagramMTUs are the netdev MTUs of datagram mode for the InfiniBand MTUs
-// 4096 to 256: the limits that an InfiniBand adapter or group can set.
-var datagramMTUs = [...]int{4092, 2044, 1020, 508, 252}
+// 4096 to 256, the limits that an InfiniBand adapter or group can set, with the
+// larger ones of Omni-Path.
+var datagramMTUs = [...]int{link.MaxOmniPathMTU, 8188, 4092, 2044, 1020, 508, 252}
 
 // candidates are the MTUs to ask for in turn, best first: the adapter refuses
 // those above its own limit, which the kernel shows nowhere.
@@ -189,7 +195,7 @@ func planMTU(b *link.Builder, index int, w Want) {
 	defer func() { b.Attr(index, a) }()
 
 	mode := l.IPoIB.Mode
-	limit := link.MaxDatagramMTU
+	limit := b.Base.MaxDatagram(l)
 	if mode == link.ModeConnected {
 		limit = ib.ConnectedMTU
 	}
@@ -202,6 +208,9 @@ func planMTU(b *link.Builder, index int, w Want) {
 			a.Why = link.Reason{Code: link.CodeMTUMode,
 				Text: fmt.Sprintf("asked %d, datagram mode takes at most %d; more needs connected mode", asked, limit),
 				Next: "write Mode=connected in [IPoIB], or MTUBytes=max"}
+			if !l.HWAddr.SupportsConnected() {
+				a.Why.Next = "write MTUBytes=max: the link has no connected mode"
+			}
 		} else {
 			a.Why = link.Reason{Code: link.CodeMTUAdapter, Text: fmt.Sprintf("asked %d, connected mode takes at most %d", asked, limit), Next: "write MTUBytes=max"}
 		}

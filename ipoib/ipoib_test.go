@@ -50,7 +50,12 @@ func TestMTU(t *testing.T) {
 		ops    string
 		why    link.Code
 		inText string
+		opa    bool
 	}{
+		{name: "OK max on Omni-Path keeps what it has", opa: true, mtu: 10236, want: units.MTU{Max: true}},
+		{name: "OK max on Omni-Path", opa: true, mtu: 4092, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 10236"},
+		{name: "OK a number on Omni-Path", opa: true, mtu: 4092, want: units.MTU{Bytes: 8188}, ops: "ip link set ib0 mtu 8188"},
+		{name: "bad more than Omni-Path takes", opa: true, mtu: 10236, want: units.MTU{Bytes: 65520}, why: link.CodeMTUMode, inText: "at most 10236"},
 		{name: "OK there already", mtu: 2044, want: units.MTU{Bytes: 2044}},
 		{name: "OK asked", mtu: 2044, want: units.MTU{Bytes: 4092}, ops: "ip link set ib0 mtu 4092"},
 		{name: "OK the group allows less, and that is known", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 4092}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 4092, GotMTU: 2044},
@@ -67,6 +72,9 @@ func TestMTU(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Flags: tt.flags, MTU: tt.mtu, HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: tt.mode}, IBDevice: "mlx5_0", Port: 1}}}
+			if tt.opa {
+				s.Devices = []link.Device{{Name: "mlx5_0", Protocol: "opa"}}
+			}
 			rec := &link.Record{}
 			if tt.rec != nil {
 				rec.Links = []*link.LinkRecord{tt.rec}

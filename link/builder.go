@@ -97,7 +97,11 @@ func (b *Builder) Do(op Op) bool {
 		b.Block(op.Target(), op, false, Reason{Code: CodeRefused, Text: "the kernel would refuse it: " + err.Error()})
 		return false
 	}
-	b.Plan.Steps = append(b.Plan.Steps, Step{Op: op, Unit: b.unit})
+	step := Step{Op: op, Unit: b.unit}
+	if x, ok := op.(Effecter); ok {
+		step.Effect = x.Effect(b.Base)
+	}
+	b.Plan.Steps = append(b.Plan.Steps, step)
 	return true
 }
 

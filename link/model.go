@@ -353,7 +353,7 @@ func (m *Model) setMTU(l *Link, mtu int) error {
 	default:
 		// ipoib_change_mtu: the request is remembered, the smaller one of it
 		// and the group's rules.
-		if mtu > MaxDatagramMTU || mtu < 72 || m.Truth != nil && mtu > m.Truth.AdapterMTU {
+		if mtu > m.snap.MaxDatagram(l) || mtu < 72 || m.Truth != nil && mtu > m.Truth.AdapterMTU {
 			return errInvalid
 		}
 		if m.Truth != nil {
@@ -390,7 +390,7 @@ func (m *Model) setMode(l *Link, mode Mode) error {
 		}
 		return nil
 	}
-	l.IPoIB.Mode, l.MTU = mode, min(l.MTU, MaxDatagramMTU)
+	l.IPoIB.Mode, l.MTU = mode, min(l.MTU, m.snap.MaxDatagram(l))
 	if m.Truth != nil {
 		l.MTU = min(l.MTU, m.Truth.AdapterMTU)
 		if g := m.Truth.GroupMTU[l.IPoIB.PKey.Base()]; g != 0 && l.Carrier() {
@@ -543,6 +543,10 @@ func (m *Model) addRoute(l *Link, o AddRoute) error {
 // MaxDatagramMTU is the netdev MTU in bytes of datagram mode with the largest
 // InfiniBand MTU.
 const MaxDatagramMTU = 4092
+
+// MaxOmniPathMTU is the same for Omni-Path, whose largest MTU is 10240 bytes
+// (hfi1, rdma_mtu_from_attr).
+const MaxOmniPathMTU = 10236
 
 // PortReady reports whether the port below an IPoIB link is Active and has the
 // link's partition in its table.

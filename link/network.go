@@ -1067,6 +1067,10 @@ func PortReason(d *Device, p *Port) Reason {
 		if p.Phys != ib.PhysLinkUp && p.Phys != 0 {
 			break
 		}
+		if d.OmniPath() {
+			return Reason{Code: CodeNoSM, Text: fmt.Sprintf("port %s is %s: the fabric manager of Omni-Path has not activated it", port, p.State),
+				Next: "systemctl start opafm on one node of this fabric: InfiniBand's subnet managers cannot run it"}
+		}
 		if p.SMLID == 0 {
 			return Reason{Code: CodeNoSM, Text: fmt.Sprintf("port %s is %s: no subnet manager has answered (SM LID 0)", port, p.State),
 				Next: "start a subnet manager on one node of this fabric: ibnetctl sm start, or systemctl start opensm"}

@@ -712,3 +712,14 @@ func ProtocolName(p uint8) string {
 	}
 	return fmt.Sprint(p)
 }
+
+// Effect implements Effecter. Enhanced IPoIB of mlx5 opens its channels again for
+// each MTU (mlx5i_change_mtu, between netif_carrier_off and netif_carrier_on of
+// ipoib_change_mtu).
+func (o SetMTU) Effect(s *Snapshot) string {
+	l, ok := s.Link(o.On.Ifindex)
+	if !ok || l.IPoIB == nil || l.Driver != "mlx5_core" || l.HWAddr.SupportsConnected() {
+		return ""
+	}
+	return o.On.Link + " loses its carrier for a moment: enhanced IPoIB opens its queues again"
+}

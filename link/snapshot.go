@@ -42,6 +42,9 @@ type Host struct {
 	Resolved string `json:"resolved,omitempty"`
 	// NoIPv6 reports a kernel without IPv6, or with it disabled at boot.
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
+	// EnhancedSwitch reports that ib_ipoib can be loaded without enhanced IPoIB
+	// (its parameter ipoib_enhanced, which MLNX_OFED has).
+	EnhancedSwitch bool `json:"ipoib_enhanced,omitempty"`
 	// NoIPoIB reports that the driver ib_ipoib is neither loaded nor built in.
 	NoIPoIB bool `json:"no_ipoib,omitempty"`
 	// OFEDManager is the script of MLNX_OFED that sets the mode and MTU of IPoIB
@@ -60,11 +63,13 @@ type Device struct {
 	BoardID  string  `json:"board_id,omitempty"`
 	Firmware string  `json:"firmware,omitempty"`
 	Driver   string  `json:"driver,omitempty"` // of the parent device
-	Path     string  `json:"path,omitempty"`   // udev's ID_PATH
-	Bus      string  `json:"bus,omitempty"`    // parent's bus: pci, platform
-	Parent   string  `json:"parent,omitempty"` // parent's name on the bus: 0000:3b:00.0
-	NodeDesc string  `json:"node_description,omitempty"`
-	Ports    []Port  `json:"ports,omitempty"` // by number
+	// Virtual says that the parent is a virtual function (it has a physfn).
+	Virtual  bool   `json:"virtual,omitempty"`
+	Path     string `json:"path,omitempty"`   // udev's ID_PATH
+	Bus      string `json:"bus,omitempty"`    // parent's bus: pci, platform
+	Parent   string `json:"parent,omitempty"` // parent's name on the bus: 0000:3b:00.0
+	NodeDesc string `json:"node_description,omitempty"`
+	Ports    []Port `json:"ports,omitempty"` // by number
 }
 
 // Port is a port of an RDMA device.
@@ -365,6 +370,18 @@ func (s *Snapshot) Device(name string) (*Device, bool) {
 		return nil, false
 	}
 	return &s.Devices[i], true
+}
+
+// OmniPath reports whether a device is an Omni-Path one: its ports are InfiniBand
+// by their link layer, and have larger MTUs and a subnet manager of their own.
+func (d *Device) OmniPath() bool { return d.Protocol == "opa" }
+
+// MaxDatagram is the largest MTU in bytes that datagram mode can have on a link.
+func (s *Snapshot) MaxDatagram(l *Link) int {
+	if d, ok := s.Device(l.IBDevice); ok && d.OmniPath() {
+		return MaxOmniPathMTU
+	}
+	return MaxDatagramMTU
 }
 
 // PortOf finds the RDMA port below a link, nil where there is none.

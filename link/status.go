@@ -215,6 +215,14 @@ func Awaited(set *units.Set) bool {
 type Step struct {
 	Op   Op
 	Unit string // path, "" where no unit asks any more (something of ours goes)
+	// Effect is what the operation does besides, a sentence; "" for nothing.
+	Effect string
+}
+
+// Effecter is an operation that some drivers do more for than it says. Effect is
+// the sentence for the system that it is planned on, "" for nothing.
+type Effecter interface {
+	Effect(s *Snapshot) string
 }
 
 // Blocked is an operation, or a wish that has no single operation, that cannot

@@ -247,6 +247,13 @@ func (p *planner) firmware(want, now units.PortType) link.Reason {
 		}
 		return link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s: the driver %s cannot change the type of a port", text, driver), Next: "take Type= out"}
 	}
+	if d.Virtual || d.Bus == "auxiliary" {
+		what := "a virtual function"
+		if d.Bus == "auxiliary" {
+			what = "a subfunction"
+		}
+		return link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s: %s is %s, whose type is that of its card's port", text, p.on.IBDevice, what), Next: "remove Type=, and write it in the unit of the physical function"}
+	}
 	value := 1
 	if want == units.PortTypeEth {
 		value = 2
@@ -257,7 +264,7 @@ func (p *planner) firmware(want, now units.PortType) link.Reason {
 	}
 	return link.Reason{
 		Code: CodeFirmware, Text: text + ": on this card the type is a setting of the firmware, which takes effect after a reset",
-		Next: fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset -d %s reset, or reboot", pci, n, value, pci),
+		Next: fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset -d %s reset, or reboot; a board on which mstconfig knows no LINK_TYPE_P1 has one type only", pci, n, value, pci),
 	}
 }
 
@@ -453,6 +460,14 @@ func (p *planner) defaults() {
 	}
 	if p.roce == nil {
 		not(p.u.SoftRoCE.Present, p.noDevice())
+		return
+	}
+	if d, ok := p.b.Base.Device(p.roceOn.IBDevice); ok && d.NodeType == "RNIC" && version.Set {
+		next := "remove Version=, DSCP= and TypeOfService= from [RoCE]"
+		if rdmaModule(d.Driver) == "irdma" {
+			next += "; where the card has a switch for RoCE: devlink dev param show (enable_roce, enable_iwarp)"
+		}
+		not(false, link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s of %s is an iWARP device, for which there is no version of RoCE", d.Name, p.l.Name), Next: next})
 		return
 	}
 	if !p.st.RDMACM {

@@ -192,7 +192,11 @@ func TestPlans(t *testing.T) {
 			blocked: []string{"storage has tags of another protocol than 802.1ad, and was not made by ibnetworkd / ip link delete storage, or write another Name= below [VLAN]"}},
 		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not a VLAN of eth0 / write another Name= below [VLAN]"}},
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
-			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot"}},
+			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot; a board on which mstconfig knows no LINK_TYPE_P1 has one type only"}},
+		{name: "bad firmware's type of a virtual function", index: eth0, text: "[Port]\nType=ib\n", change: func(s *link.Snapshot, _ *State) {
+			d, _ := s.Device("mlx5_0")
+			d.Virtual, d.Parent = true, "0000:3b:00.5"
+		}, blocked: []string{"eth0 is Ethernet, asked InfiniBand: mlx5_0 is a virtual function, whose type is that of its card's port / remove Type=, and write it in the unit of the physical function"}},
 		{name: "OK node description", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", ops: []string{"echo 'node7 mlx5_0' > /sys/class/infiniband/mlx5_0/node_desc"}},
 		{name: "OK node description is rdma-ndd's", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", change: func(_ *link.Snapshot, st *State) { st.NodeDescBy = "rdma-ndd" }},
 		{name: "OK virtual functions", index: eth0, text: "[VirtualFunctions]\nCount=4\nAutoprobe=no\n", ops: []string{

@@ -100,7 +100,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 		c := answer.CheckedLink{Link: l.Name, Unit: u.Name, Runs: stateLine(l), Steps: []answer.Step{}, Blocked: []link.Blocked{}, Unsaid: unsaid(sys, l, u, rules)}
 		for _, s := range sys.result.Plan.Steps {
 			if of := s.Op.Target(); of.Link == l.Name || of.Link == "" && s.Unit == u.Path && of.IBDevice == l.IBDevice && of.Port == l.Port {
-				c.Steps = append(c.Steps, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit})
+				c.Steps = append(c.Steps, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit, Effect: s.Effect})
 			}
 		}
 		for _, b := range sys.result.Plan.Blocked {
@@ -131,7 +131,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 		if names[s.Unit[strings.LastIndexByte(s.Unit, '/')+1:]] && !slices.ContainsFunc(out.Links, func(c answer.CheckedLink) bool {
 			return slices.ContainsFunc(c.Steps, func(x answer.Step) bool { return x.Command == s.Op.String() })
 		}) {
-			out.Others = append(out.Others, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit})
+			out.Others = append(out.Others, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit, Effect: s.Effect})
 			out.Same = false
 		}
 	}

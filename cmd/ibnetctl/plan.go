@@ -192,7 +192,8 @@ func (a *app) planCmd() *cobra.Command {
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Prints what the daemon would do now to bring every link to what its unit asks
 for, as the commands an administrator would type, and as comments what has to
-wait or cannot be done, and why. Nothing is changed. An empty plan means that
+wait or cannot be done, and why, and what a command does besides what it says
+(a port that goes down and up). Nothing is changed. An empty plan means that
 all is as asked. Starts, stops, reloads and restarts of subnet managers are in it,
 where the daemon runs.
 
@@ -232,7 +233,7 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 	if a.json {
 		steps := []answer.Step{}
 		for _, s := range r.Plan.Steps {
-			steps = append(steps, answer.Step{Command: s.Op.String(), Link: s.Op.Target().String(), Unit: s.Unit})
+			steps = append(steps, answer.Step{Command: s.Op.String(), Link: s.Op.Target().String(), Unit: s.Unit, Effect: s.Effect})
 		}
 		blocked := r.Plan.Blocked
 		if blocked == nil {

@@ -155,14 +155,32 @@ func (o *Observer) rebind(p roce.RebindVF) error {
 	return nil
 }
 
+// bind gives a function back to a driver. Where drivers of virtual functions are
+// not bound by themselves (Autoprobe=no) drivers_probe does nothing, and reports
+// success, unless the function is kept for the driver.
+func (o *Observer) bind(bus, dev, driver string) error {
+	was, ok := o.sys.DriverOverride(bus, dev)
+	if !ok || was != "" || driver == "" {
+		return o.sys.Bind(bus, dev)
+	}
+	if err := o.sys.SetDriverOverride(bus, dev, driver); err != nil {
+		return err
+	}
+	return errors.Join(o.sys.Bind(bus, dev), o.sys.SetDriverOverride(bus, dev, ""))
+}
+
 // probe lets the driver of a function probe anew, and compares the GUID of the
 // RDMA device that is there then with want, if that is not 0. A device that
 // comes later is compared when it has come.
 func (o *Observer) probe(bus, dev string, want ib.GUID) error {
+	before, _, err := o.sys.BusDevice(bus, dev)
+	if err != nil {
+		return err
+	}
 	if err := o.sys.Unbind(bus, dev); err != nil && !gone(err) {
 		return err
 	}
-	if err := o.sys.Bind(bus, dev); err != nil {
+	if err := o.bind(bus, dev, before.Driver); err != nil {
 		return fmt.Errorf("its driver does not start: %w", err)
 	}
 	b, _, err := o.sys.BusDevice(bus, dev)

@@ -440,6 +440,9 @@ func (r Result) Text() string {
 	var b strings.Builder
 	for _, s := range r.Plan.Steps {
 		b.WriteString(s.Op.String() + "\n")
+		if s.Effect != "" {
+			b.WriteString("#   besides: " + s.Effect + "\n")
+		}
 	}
 	for _, w := range r.Plan.Blocked {
 		word := "blocked"

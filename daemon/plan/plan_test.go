@@ -113,10 +113,10 @@ ip link set ib0 up
 ip address add 192.168.151.1/24 broadcast 192.168.151.255 dev ib0
 # blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, or a kernel without CONFIG_INFINIBAND_IPOIB_CM
 #   then: ip link set ib0 type ipoib mode connected
-#   next: write Mode=auto to accept datagram, or load the driver with "options ib_ipoib ipoib_enhanced=0" in modprobe.d
+#   next: write Mode=auto to accept datagram: its MTU is 4092 at most, where the group of the partition has an MTU of 4096 (MTUBytes=max)
 # blocked: ib0: asked 65520, datagram mode takes at most 4092; more needs connected mode
 #   then: ip link set ib0 mtu 65520
-#   next: write Mode=connected in [IPoIB], or MTUBytes=max
+#   next: write MTUBytes=max: the link has no connected mode
 `,
 		},
 		{

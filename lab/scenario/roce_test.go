@@ -610,7 +610,7 @@ func TestKeysOfRoCE(t *testing.T) {
 			{"[SoftRoCE]\nDriver=siw\nName=iwarp1\n", []want{{"SoftRoCE", "siw iwarp1", ""}}, nil},
 			{"[SoftRoCE]\nDriver=rxe\nName=iwarp1\n", []want{{"SoftRoCE", "rxe iwarp1", ""}}, nil},
 			{"[SoftRoCE]\nName=swib1\n", []want{{"SoftRoCE", "", "an RDMA device swib1 exists"}}, nil},
-			{"[VirtualFunctions]\nCount=1\nAutoprobe=no\nNodeGUID=auto\n[VF]\nVirtualFunction=3\n", []want{{"Count", "1", ""}, {"Autoprobe", "", "no switch"}, {"VF 0 NodeGUID", "", "no GUIDs"}, {"VF 3", "", "has no virtual function 3, it has 1"}}, nil},
+			{"[VirtualFunctions]\nCount=1\nAutoprobe=no\nNodeGUID=auto\n[VF]\nVirtualFunction=3\n", []want{{"Count", "1", ""}, {"Autoprobe", "no", ""}, {"VF 0 NodeGUID", "", "no GUIDs"}, {"VF 3", "", "has no virtual function 3, it has 1"}}, nil},
 			{"[VirtualFunctions]\nCount=0\n", []want{{"Count", "0", ""}}, nil},
 		} {
 			g.Write(unitDir+"10-eth.ibnetwork", match+tt.text)

@@ -356,11 +356,32 @@ static ssize_t vpd_show(struct device *d, struct device_attribute *a, char *b)
 }
 static DEVICE_ATTR(vpd, 0400, vpd_show, NULL);
 
+static ssize_t sriov_drivers_autoprobe_show(struct device *d, struct device_attribute *a, char *b)
+{
+	struct swib_hca *h = dev_get_drvdata(d);
+
+	return sysfs_emit(b, "%d\n", !h->no_autoprobe);
+}
+
+static ssize_t sriov_drivers_autoprobe_store(struct device *d, struct device_attribute *a,
+					     const char *b, size_t n)
+{
+	struct swib_hca *h = dev_get_drvdata(d);
+	bool on;
+	int r = kstrtobool(b, &on);
+
+	if (!r)
+		h->no_autoprobe = !on;
+	return r ?: n;
+}
+static DEVICE_ATTR_RW(sriov_drivers_autoprobe);
+
 static struct attribute *swib_device_attrs[] = {
 	&dev_attr_swib_port1.attr,
 	&dev_attr_swib_port2.attr,
 	&dev_attr_sriov_totalvfs.attr,
 	&dev_attr_sriov_numvfs.attr,
+	&dev_attr_sriov_drivers_autoprobe.attr,
 	NULL
 };
 
@@ -514,6 +535,7 @@ static struct platform_driver swib_platform_drivers[SWIB_DRIVERS] = {
 	[SWIB_DRV_BNXT] = SWIB_PLATFORM_DRIVER("bnxt_en"),
 	[SWIB_DRV_ICE] = SWIB_PLATFORM_DRIVER("ice"),
 	[SWIB_DRV_HNS3] = SWIB_PLATFORM_DRIVER("hns3"),
+	[SWIB_DRV_HFI1] = SWIB_PLATFORM_DRIVER("hfi1"),
 };
 
 /* Which of the names a driver has, -1 for a driver of others. */
@@ -527,10 +549,23 @@ static int driver_of(const struct device_driver *d)
 	return -1;
 }
 
+/* Whether a device is kept for a driver. */
+static bool kept(struct platform_device *pdev)
+{
+#ifdef SWIB_DEVICE_OVERRIDE
+	return device_has_driver_override(&pdev->dev);
+#else
+	return pdev->driver_override;
+#endif
+}
+
 static int swib_platform_probe(struct platform_device *pdev)
 {
 	struct swib_hca **h = dev_get_platdata(&pdev->dev);
 
+	/* pci_device_can_probe() */
+	if ((*h)->pf && (*h)->pf->no_autoprobe && !kept(pdev))
+		return -ENODEV;
 	(*h)->driver = driver_of(pdev->dev.driver);
 	return bind(*h, &pdev->dev);
 }

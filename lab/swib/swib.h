@@ -73,6 +73,7 @@ enum swib_driver {
 	SWIB_DRV_BNXT,
 	SWIB_DRV_ICE,
 	SWIB_DRV_HNS3,
+	SWIB_DRV_HFI1,			/* Omni-Path */
 	SWIB_DRIVERS,
 };
 
@@ -194,6 +195,7 @@ struct swib_hca {
 	int idx;
 	enum swib_driver driver;
 	unsigned int dcb_flags;
+	bool no_autoprobe;		/* drivers of virtual functions are not bound by themselves */
 	bool no_cm;			/* IPoIB has no connected mode */
 	struct platform_device *pdev;	/* ours, NULL when the parent is a PCI device */
 	struct device *parent;		/* while a driver is bound */

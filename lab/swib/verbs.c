@@ -562,6 +562,8 @@ static int swib_query_port(struct ib_device *d, u32 n, struct ib_port_attr *a)
 	a->state = swib_state(p);
 	a->phys_state = swib_phys(p);
 	a->max_mtu = pi->inittypereply_mtucap & 0xf;
+	if (to_swib_dev(d)->hca->driver == SWIB_DRV_HFI1)
+		a->phys_mtu = 10240;	/* which IPoIB takes from Omni-Path ports */
 	a->active_mtu = (pi->neighbormtu_mastersmsl >> 4) ?: IB_MTU_2048;
 	a->lid = swib_lid(p);
 	a->lmc = swib_lmc(p);
@@ -632,6 +634,10 @@ static int swib_port_immutable(struct ib_device *d, u32 n, struct ib_port_immuta
 	im->gid_tbl_len = a.gid_tbl_len;
 	im->max_mad_size = IB_MGMT_MAD_SIZE;
 	im->core_cap_flags = RDMA_CORE_PORT_IBA_IB;
+	if (to_swib_dev(d)->hca->driver == SWIB_DRV_HFI1) {
+		im->core_cap_flags = RDMA_CORE_PORT_INTEL_OPA;
+		im->max_mad_size = OPA_MGMT_MAD_SIZE;
+	}
 	if (swib_dev_port(to_swib_dev(d), n)->no_smi)
 		im->core_cap_flags &= ~RDMA_CORE_CAP_IB_SMI;
 	if (!swib_port_is_eth(to_swib_dev(d), n))

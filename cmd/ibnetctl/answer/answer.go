@@ -74,6 +74,8 @@ type Step struct {
 	Command string `json:"command"` // as an administrator would type it
 	Link    string `json:"link"`
 	Unit    string `json:"unit,omitempty"`
+	// Effect is what the command does besides, a sentence.
+	Effect string `json:"effect,omitempty"`
 }
 
 // Verify is the number of files read and the mistakes in them.

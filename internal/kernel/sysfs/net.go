@@ -276,6 +276,33 @@ func (f FS) Bind(bus, dev string) error {
 	return write(p, dev)
 }
 
+// DriverOverride is the driver that a device is kept for, "" for none, and false
+// where the bus has no such file.
+func (f FS) DriverOverride(bus, dev string) (string, bool) {
+	p, err := f.join("bus", bus, "devices", dev, "driver_override")
+	if err != nil {
+		return "", false
+	}
+	s, err := read(p)
+	if err != nil {
+		return "", false
+	}
+	if s = strings.TrimSpace(s); s == "(null)" {
+		s = ""
+	}
+	return s, true
+}
+
+// SetDriverOverride keeps a device for a driver, which then probes it also where
+// drivers are not bound by themselves (pci_device_can_probe); "" ends it.
+func (f FS) SetDriverOverride(bus, dev, driver string) error {
+	p, err := f.join("bus", bus, "devices", dev, "driver_override")
+	if err != nil {
+		return err
+	}
+	return write(p, driver)
+}
+
 // ModuleLoaded reports whether a module is loaded or built in with parameters.
 func (f FS) ModuleLoaded(name string) bool {
 	p, err := f.join("module", strings.ReplaceAll(name, "-", "_"))

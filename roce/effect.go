@@ -1,0 +1,67 @@
+package roce
+
+import (
+	"fmt"
+
+	"ibnetworkd/link"
+)
+
+// Effect implements link.Effecter. What drivers do beside is read from their
+// sources (Linux 6.12): mlx5e_dcbnl_ieee_setpfc, ice_dcbnl_devreset, hclge_ieee_setpfc.
+func (o SetPFC) Effect(s *link.Snapshot) string {
+	switch driverOf(s, o.On) {
+	case "mlx5_core":
+		if o.Delay == 0 {
+			return fmt.Sprintf("the port of %s goes down and comes up again: mlx5 does so for each change of PFC", o.On.Link)
+		}
+	case "hns3":
+		return fmt.Sprintf("%s stops for a moment: hns3 allocates its buffers again", o.On.Link)
+	}
+	return iceReset(s, o.On)
+}
+
+// Effect implements link.Effecter.
+func (o SetETS) Effect(s *link.Snapshot) string { return iceReset(s, o.On) }
+
+// Effect implements link.Effecter.
+func (o MapDSCP) Effect(s *link.Snapshot) string { return iceReset(s, o.On) }
+
+// Effect implements link.Effecter.
+func (o ClearDSCP) Effect(s *link.Snapshot) string { return iceReset(s, o.On) }
+
+// Effect implements link.Effecter.
+func (o SetVFs) Effect(*link.Snapshot) string {
+	if o.Old == 0 {
+		return ""
+	}
+	return fmt.Sprintf("all %d virtual functions of %s go, with their users", o.Old, o.On)
+}
+
+// Effect implements link.Effecter.
+func (o SetPortType) Effect(*link.Snapshot) string {
+	return "the RDMA device and the interfaces of the card go and come back"
+}
+
+// Effect implements link.Effecter.
+func (o SetVFGUIDs) Effect(*link.Snapshot) string {
+	return fmt.Sprintf("virtual function %d of %s loses its driver for a moment", o.VF, o.On)
+}
+
+// Effect implements link.Effecter.
+func (o RebindVF) Effect(*link.Snapshot) string {
+	return fmt.Sprintf("virtual function %d of %s loses its driver for a moment", o.VF, o.On)
+}
+
+func iceReset(s *link.Snapshot, on link.Target) string {
+	if driverOf(s, on) != "ice" {
+		return ""
+	}
+	return fmt.Sprintf("%s goes down and comes up again: ice resets the interface", on.Link)
+}
+
+func driverOf(s *link.Snapshot, on link.Target) string {
+	if l, ok := s.Link(on.Ifindex); ok {
+		return l.Driver
+	}
+	return ""
+}

@@ -23,7 +23,7 @@ func slowStar() *simfabric.Sim {
 // ibnetsm's, is master in the end.
 func TestSameInstant(t *testing.T) {
 	tl := rigTools(t, "opensm")
-	starts := 8
+	starts := 4
 	if os.Getenv("IBNET_STARTS") != "" {
 		fmt.Sscan(os.Getenv("IBNET_STARTS"), &starts)
 	}

@@ -176,3 +176,15 @@ func TestLoadBesideTheLoop(t *testing.T) {
 		t.Errorf("%+v", why)
 	}
 }
+
+// A bond and its slaves have one port of a card that does RoCE LAG: what one of
+// them does not ask for is not lost for the other.
+func TestPortOfSeveralLinks(t *testing.T) {
+	st := &roce.State{Devices: map[string]roce.Device{}}
+	gids := []roce.GID{{Index: 1, Version: 2, Netdev: "bond0"}}
+	setPort(st, "mlx5_bond_0", 1, roce.Port{Defaults: &roce.Defaults{Version: 2}, GIDs: gids})
+	setPort(st, "mlx5_bond_0", 1, roce.Port{Type: &roce.PortType{Index: 1}})
+	if p := st.Devices["mlx5_bond_0"].Ports[1]; p.Defaults == nil || p.Type == nil || len(p.GIDs) != 1 {
+		t.Errorf("%+v", p)
+	}
+}

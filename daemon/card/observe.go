@@ -205,18 +205,36 @@ func (o *Observer) reuse(s *link.Snapshot, l *link.Link, st *roce.State) bool {
 		if !ok {
 			return false
 		}
+		// What another link of the port has read now is newer.
+		now, read := st.Devices[devs[i].Name].Ports[p.Num]
 		setPort(st, devs[i].Name, p.Num, q)
-		x := st.Devices[devs[i].Name]
-		x.NodeDesc = o.last.Devices[devs[i].Name].NodeDesc
-		st.Devices[devs[i].Name] = x
+		if read {
+			setPort(st, devs[i].Name, p.Num, now)
+		}
+		if x := st.Devices[devs[i].Name]; x.NodeDesc == nil {
+			x.NodeDesc = o.last.Devices[devs[i].Name].NodeDesc
+			st.Devices[devs[i].Name] = x
+		}
 	}
 	return true
 }
 
+// setPort notes what was read of a port for one of its links. A bond and its
+// slaves have the same port, and each asks for other things of it.
 func setPort(st *roce.State, dev string, num int, p roce.Port) {
 	d := st.Devices[dev]
 	if d.Ports == nil {
 		d.Ports = map[int]roce.Port{}
+	}
+	old := d.Ports[num]
+	if p.Type == nil {
+		p.Type = old.Type
+	}
+	if p.Defaults == nil {
+		p.Defaults = old.Defaults
+	}
+	if p.GIDs == nil {
+		p.GIDs = old.GIDs
 	}
 	d.Ports[num] = p
 	st.Devices[dev] = d

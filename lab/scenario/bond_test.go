@@ -76,3 +76,59 @@ func TestBondOfRoCE(t *testing.T) {
 		}
 	})
 }
+
+// RoCE LAG as mlx5 does it: the two ports of a card have one device while they are
+// in a bond, whose interface is the active slave; the devices of the ports are
+// gone meanwhile.
+func TestRoCELAG(t *testing.T) {
+	t.Parallel()
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Commands: []string{
+		"type h0/1 eth", "type h1/1 eth", "driver h0 mlx5_core", "driver h1 mlx5_core", "lag h0 h1",
+	}, Files: map[string]string{
+		unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond0\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n",
+		unitDir + "20-slave.ibnetwork": "[Match]\nDriver=mlx5_core\n[RoCE]\nPFC=3\nDSCPToPriority=26:3\n",
+	}}, func(g *lab.G) {
+		devices := func() string { return strings.Join(strings.Fields(g.Exec("ls", "/sys/class/infiniband")), " ") }
+		g.Wait("a device for each port", 20*time.Second, func() bool { return devices() == "swib0 swib1" })
+		d := startDaemon(g)
+		g.Sh(`ip link set eth0 down; ip link set eth1 down; test -e /sys/class/net/bond0 || ip link add bond0 type bond
+			echo active-backup > /sys/class/net/bond0/bonding/mode; echo 50 > /sys/class/net/bond0/bonding/miimon
+			ip link set eth0 master bond0; ip link set eth1 master bond0; ip link set bond0 up; echo eth0 > /sys/class/net/bond0/bonding/primary`)
+		serves := func(slave string) func() string {
+			return func() string {
+				if devices() != "swib_bond_0" {
+					return "the devices are " + devices()
+				}
+				if out := g.Exec("rdma", "link"); !strings.Contains(out, "netdev "+slave+" ") {
+					return "the device is not on " + slave + ": " + out
+				}
+				s := d.status("bond0")
+				b, _ := os.ReadFile("/run/ibnetworkd/links/bond0.env")
+				if err := rightIndex(string(b), "swib_bond_0", 1, "0a08:0001"); err != nil {
+					return fmt.Sprintf("%v\n%s\n%+v\n%s", err, b, s, tail(d.p.Output(), 8))
+				}
+				for name, want := range map[string]string{"RDMADevice": "swib_bond_0/1", "Version": "2", "TypeOfService": "104 (DSCP 26)"} {
+					if a := attr(s, name); a.Actual != want || !a.OK() {
+						return fmt.Sprintf("%s: %+v", name, a)
+					}
+				}
+				for _, name := range []string{"eth0", "eth1"} {
+					if a := attr(d.status(name), "PFC"); a.Actual != "3" || !a.OK() {
+						return fmt.Sprintf("PFC of %s: %+v", name, a)
+					}
+				}
+				if s.State != link.StateConfigured {
+					return fmt.Sprintf("%+v", s)
+				}
+				return ""
+			}
+		}
+		g.WaitFor(20*time.Second, serves("eth0"))
+		g.Ctl("link h0/1 down")
+		g.WaitFor(20*time.Second, serves("eth1"))
+		g.Ctl("link h0/1 up")
+		g.WaitFor(20*time.Second, serves("eth0"))
+		g.Sh("ip link set eth0 nomaster; ip link set eth1 nomaster")
+		g.Wait("a device for each port again", 20*time.Second, func() bool { return devices() == "swib0 swib1" })
+	})
+}

@@ -36,11 +36,14 @@ static void plug(struct swib_hca *h, bool in)
 	mutex_unlock(&swib_fab_mutex);
 }
 
-static int ib_up(struct swib_hca *h)
+/* The RDMA device; h->lock is held. */
+int swib_hca_ib_up(struct swib_hca *h)
 {
 	struct swib_dev *d;
 	int r;
 
+	if (swib_lag_second(h))
+		return 0;
 	d = ib_alloc_device(swib_dev, ibdev);
 	if (!d)
 		return -ENOMEM;
@@ -55,7 +58,7 @@ static int ib_up(struct swib_hca *h)
 	mutex_lock(&swib_fab_mutex);
 	h->node.dev = d;
 	mutex_unlock(&swib_fab_mutex);
-	r = ib_register_device(&d->ibdev, "swib%d", NULL);
+	r = ib_register_device(&d->ibdev, h->lag ? "swib_bond_%d" : "swib%d", NULL);
 	if (r) {
 		dev_err(h->parent, "ib_register_device: %d\n", r);
 		mutex_lock(&swib_fab_mutex);
@@ -69,7 +72,7 @@ static int ib_up(struct swib_hca *h)
 	return 0;
 }
 
-static void ib_down(struct swib_hca *h)
+void swib_hca_ib_down(struct swib_hca *h)
 {
 	struct swib_dev *d = h->dev;
 
@@ -97,9 +100,9 @@ static int personality_up(struct swib_hca *h)
 			if (r)
 				return r;
 		}
-	r = ib_up(h);
+	r = swib_hca_ib_up(h);
 	for (i = 1; !r && i <= h->node.nports; i++)
-		if (h->type[i] != SWIB_PORT_ETH)
+		if (h->type[i] != SWIB_PORT_ETH && h->dev)
 			swib_devlink_ib(h, i, &h->dev->ibdev);
 	return r;
 }
@@ -110,7 +113,7 @@ static void personality_down(struct swib_hca *h)
 
 	for (i = 1; i <= h->node.nports; i++)
 		swib_devlink_clear(h, i);
-	ib_down(h);
+	swib_hca_ib_down(h);
 	for (i = 1; i <= h->node.nports; i++)
 		swib_eth_del(h, i);
 }
@@ -706,6 +709,7 @@ int swib_hca_del(int idx)
 	h = swib_hcas[idx];
 	if (h->num_vfs)
 		del_vfs(h);
+	swib_lag_forget(h);
 	if (h->pdev)
 		platform_device_unregister(h->pdev);
 	else
@@ -801,6 +805,8 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *pt
 		drop_rc_flag(nd);
 	else if (event == NETDEV_UNREGISTER)
 		swib_wire_netdev_gone(nd);
+	else if (event == NETDEV_CHANGEUPPER || event == NETDEV_CHANGELOWERSTATE)
+		swib_lag_event(nd, event, ptr);
 	return NOTIFY_DONE;
 }
 
@@ -872,4 +878,5 @@ void swib_adapters_exit(bool pci)
 	for (i = 0; i < SWIB_DRIVERS; i++)
 		platform_driver_unregister(&swib_platform_drivers[i]);
 	unregister_netdevice_notifier(&netdev_nb);
+	swib_lag_exit();
 }

@@ -444,6 +444,19 @@ static int cmd_driver(char *a)
 	return swib_hca_set_driver(swib_hcas[n->idx], name);
 }
 
+/* lag N M: two adapters are the ports of one card that does RoCE LAG */
+static int cmd_lag(char *a)
+{
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+	struct swib_node *m = swib_node_by_name(swib_word(&a));
+
+	if (!n || n->is_switch || !m || m->is_switch)
+		return -ENODEV;
+	if (too_much(a))
+		return -EINVAL;
+	return swib_lag_pair(swib_hcas[n->idx], swib_hcas[m->idx]);
+}
+
 /* vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit */
 static int cmd_vf(char *a)
 {
@@ -491,6 +504,8 @@ static int command(char *line)
 		return cmd_smi(args);
 	if (!strcmp(cmd, "vpd"))
 		return cmd_vpd(args);
+	if (!strcmp(cmd, "lag"))
+		return cmd_lag(args);
 	if (!strcmp(cmd, "wire") || !strcmp(cmd, "unwire"))
 		return cmd_wire(args, *cmd == 'w');
 	mutex_lock(&swib_fab_mutex);

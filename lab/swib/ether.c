@@ -31,6 +31,8 @@ static void port_event(struct swib_eth *e, enum ib_event_type t)
 
 	rcu_read_lock();
 	d = READ_ONCE(e->hca->dev);
+	if (!d && swib_lag_second(e->hca))
+		d = READ_ONCE(e->hca->lag_peer->dev);
 	if (d) {
 		ev.device = &d->ibdev;
 		ev.element.port_num = e->port;
@@ -203,6 +205,11 @@ static const struct ethtool_ops eth_ethtool_ops = {
 	.get_drvinfo = eth_drvinfo,
 	.get_link = ethtool_op_get_link,
 };
+
+bool swib_eth_is(struct net_device *nd)
+{
+	return nd->netdev_ops == &eth_ops;
+}
 
 struct swib_hca *swib_eth_hca(struct net_device *nd)
 {

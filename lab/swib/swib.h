@@ -195,6 +195,10 @@ struct swib_hca {
 	int idx;
 	enum swib_driver driver;
 	unsigned int dcb_flags;
+	/* RoCE LAG: the other port of the card, and whether both are one device now */
+	struct swib_hca *lag_peer;
+	bool lag;
+	bool active;			/* its Ethernet link is the active slave */
 	bool no_autoprobe;		/* drivers of virtual functions are not bound by themselves */
 	bool no_cm;			/* IPoIB has no connected mode */
 	struct platform_device *pdev;	/* ours, NULL when the parent is a PCI device */
@@ -334,6 +338,8 @@ extern struct swib_hca *swib_hcas[SWIB_MAX_HCA];
 int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci);
 int swib_hca_del(int idx);
 int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
+int swib_hca_ib_up(struct swib_hca *h);
+void swib_hca_ib_down(struct swib_hca *h);
 int swib_hca_set_driver(struct swib_hca *h, const char *name);
 const char *swib_driver_word(const struct swib_hca *h);
 int swib_hca_set_smi(struct swib_hca *h, int port, bool on);
@@ -374,6 +380,16 @@ void swib_eth_carrier(struct swib_port *p);
 void swib_eth_toggle(struct net_device *nd);
 struct swib_hca *swib_eth_hca(struct net_device *nd);
 struct swib_dcb *swib_eth_dcb(struct net_device *nd);
+
+bool swib_eth_is(struct net_device *nd);
+
+/* lag.c */
+bool swib_lag_second(const struct swib_hca *h);
+struct net_device *swib_lag_netdev(struct swib_hca *h, int port);
+void swib_lag_event(struct net_device *nd, unsigned long event, void *ptr);
+void swib_lag_forget(struct swib_hca *h);
+int swib_lag_pair(struct swib_hca *h, struct swib_hca *p);
+void swib_lag_exit(void);
 
 /* dcb.c */
 int swib_dcb_setup(bool apptrust);

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * RoCE LAG, as mlx5: two adapters that are the ports of one card have one RDMA
+ * device while their Ethernet links are slaves of one bond.  Its interface is
+ * the active slave; the devices of the two are gone meanwhile.
+ */
+#include <linux/rtnetlink.h>
+#include "swib.h"
+
+static void lag_work(struct work_struct *w);
+static DECLARE_WORK(work, lag_work);
+
+/* Whether the Ethernet links of two adapters are slaves of the same bond. */
+static bool bonded(struct swib_hca *h, struct swib_hca *p)
+{
+	struct net_device *a = swib_eth_netdev(h, 1), *b = swib_eth_netdev(p, 1);
+	struct net_device *up = NULL;
+
+	rtnl_lock();
+	if (a && b)
+		up = netdev_master_upper_dev_get(a);
+	if (up && (!netif_is_lag_master(up) || netdev_master_upper_dev_get(b) != up))
+		up = NULL;
+	rtnl_unlock();
+	if (a)
+		dev_put(a);
+	if (b)
+		dev_put(b);
+	return up;
+}
+
+/* swib_cfg_mutex is held; h is the first of the two */
+static void eval(struct swib_hca *h, struct swib_hca *p)
+{
+	bool want = h->parent && p->parent && bonded(h, p);
+
+	if (want == h->lag)
+		return;
+	mutex_lock(&h->lock);
+	mutex_lock_nested(&p->lock, 1);
+	swib_hca_ib_down(p);
+	swib_hca_ib_down(h);
+	h->lag = want;
+	p->lag = want;
+	if (h->parent)
+		swib_hca_ib_up(h);
+	if (p->parent)
+		swib_hca_ib_up(p);
+	mutex_unlock(&p->lock);
+	mutex_unlock(&h->lock);
+}
+
+static void lag_work(struct work_struct *w)
+{
+	int i;
+
+	mutex_lock(&swib_cfg_mutex);
+	for (i = 0; i < SWIB_MAX_HCA; i++)
+		if (swib_hcas[i] && swib_hcas[i]->lag_peer && swib_hcas[i]->idx < swib_hcas[i]->lag_peer->idx)
+			eval(swib_hcas[i], swib_hcas[i]->lag_peer);
+	mutex_unlock(&swib_cfg_mutex);
+}
+
+/* A device is the first one's; the second has none of its own. */
+bool swib_lag_second(const struct swib_hca *h)
+{
+	return h->lag && h->lag_peer && h->lag_peer->idx < h->idx;
+}
+
+/* The interface of a port with a reference, or NULL: of a bond the active slave. */
+struct net_device *swib_lag_netdev(struct swib_hca *h, int port)
+{
+	struct swib_hca *p = READ_ONCE(h->lag_peer);
+
+	if (h->lag && p && !READ_ONCE(h->active) && READ_ONCE(p->active))
+		return swib_eth_netdev(p, port);
+	return swib_eth_netdev(h, port);
+}
+
+/* A slave came, went, or became or ceased to be the active one; RTNL is held. */
+void swib_lag_event(struct net_device *nd, unsigned long event, void *ptr)
+{
+	struct netdev_notifier_changelowerstate_info *info = ptr;
+	struct netdev_lag_lower_state_info *state;
+
+	if (!swib_eth_is(nd))
+		return;
+	if (event == NETDEV_CHANGELOWERSTATE) {
+		state = info->lower_state_info;
+		if (state)
+			WRITE_ONCE(swib_eth_hca(nd)->active, state->tx_enabled);
+	}
+	schedule_work(&work);
+}
+
+/* An adapter goes: its peer is on its own again.  swib_cfg_mutex is held. */
+void swib_lag_forget(struct swib_hca *h)
+{
+	struct swib_hca *p = h->lag_peer;
+
+	if (!p)
+		return;
+	WRITE_ONCE(h->lag_peer, NULL);
+	WRITE_ONCE(p->lag_peer, NULL);
+	if (!h->lag)
+		return;
+	mutex_lock(&h->lock);
+	swib_hca_ib_down(h);
+	h->lag = false;
+	mutex_unlock(&h->lock);
+	mutex_lock(&p->lock);
+	swib_hca_ib_down(p);
+	p->lag = false;
+	if (p->parent)
+		swib_hca_ib_up(p);
+	mutex_unlock(&p->lock);
+}
+
+/* lag N M: two adapters are ports of one card; swib_cfg_mutex is held */
+int swib_lag_pair(struct swib_hca *h, struct swib_hca *p)
+{
+	if (h == p || h->lag_peer || p->lag_peer || h->pf || p->pf)
+		return -EBUSY;
+	h->lag_peer = p;
+	p->lag_peer = h;
+	schedule_work(&work);
+	return 0;
+}
+
+void swib_lag_exit(void)
+{
+	cancel_work_sync(&work);
+}

@@ -317,13 +317,18 @@ func (sh *shell) sysctl(it *item, name, value string) string {
 	return ""
 }
 
-// write carries over what is written into a file of sysfs or procfs.
-func (sh *shell) write(it *item, value, target string) string {
+// write carries over what is written into a file of sysfs or procfs, with or
+// without a newline at the end.
+func (sh *shell) write(it *item, value string, newline bool, target string) string {
 	if m := netAttr.FindStringSubmatch(target); m != nil && validName(m[1]) {
 		switch m[2] {
 		case "mode":
 			if value != "connected" && value != "datagram" {
 				return whyValue
+			}
+			if !newline {
+				// ipoib_set_mode compares with "connected\n".
+				return "the kernel refuses a mode without a newline, so this line has no effect; write [IPoIB] Mode=" + value + " if the mode is wanted"
 			}
 			sh.link(m[1]).set("IPoIB", "Mode", value, it)
 		case "mtu":
@@ -371,11 +376,15 @@ func (sh *shell) command(it *item, w []string, target string) string {
 	}
 	name := w[0][strings.LastIndexByte(w[0], '/')+1:]
 	if (name == "echo" || name == "printf") && target != "" {
-		args := slices.DeleteFunc(slices.Clone(w[1:]), func(s string) bool { return name == "echo" && (s == "-n" || s == "-e" || s == "-en" || s == "-ne") })
+		args := slices.DeleteFunc(slices.Clone(w[1:]), func(s string) bool { return name == "echo" && (s == "-n") })
 		if len(args) != 1 {
 			return whyCommand
 		}
-		return sh.write(it, strings.TrimSuffix(args[0], `\n`), target)
+		value, newline := args[0], len(args) == len(w)-1
+		if name == "printf" {
+			value, newline = strings.CutSuffix(value, `\n`)
+		}
+		return sh.write(it, value, newline, target)
 	}
 	if target != "" {
 		return whyCommand

@@ -68,13 +68,20 @@ func (a *app) importCheck(r importer.Result, sources []importer.Source, from str
 }
 
 // released is a snapshot in which the other tools have released their links: the
-// import is meant to take the links over from them.
+// import is meant to take the links over from them. Routes that ip route made
+// without a protocol are as good as those of a unit, which are static.
 func released(s *link.Snapshot) *link.Snapshot {
 	out := *s
 	out.Links = slices.Clone(s.Links)
 	for i := range out.Links {
 		out.Links[i].OtherManagers = nil
 		out.Links[i].Udev.ManagedBy = ""
+		out.Links[i].Routes = slices.Clone(out.Links[i].Routes)
+		for j := range out.Links[i].Routes {
+			if r := &out.Links[i].Routes[j]; r.Protocol == protoBoot {
+				r.Protocol = protoStatic
+			}
+		}
 	}
 	return &out
 }
@@ -164,10 +171,12 @@ func stateLine(l *link.Link) string {
 	return strings.Join(w, ", ")
 }
 
-// Origins of routes that no configuration made (rtnetlink.h).
+// Origins of routes (rtnetlink.h).
 const (
 	protoRedirect = 1
 	protoKernel   = 2
+	protoBoot     = 3
+	protoStatic   = 4
 	protoRA       = 9
 	protoDHCP     = 16
 	tableMain     = 254

@@ -33,7 +33,7 @@ func migrating(t *testing.T) *link.Snapshot {
 				Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24"), Broadcast: netip.MustParseAddr("10.0.0.255"), Label: "ib0", Flags: 0x80, Valid: link.Forever, Preferred: link.Forever}},
 				Routes: []link.Route{
 					{Dst: netip.MustParsePrefix("10.0.0.0/24"), PrefSrc: netip.MustParseAddr("10.0.0.1"), Table: 254, Type: 1, Scope: 253, Protocol: 2},
-					{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("10.0.0.9"), Table: 254, Type: 1, Protocol: 4},
+					{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("10.0.0.9"), Table: 254, Type: 1, Protocol: 3},
 				}},
 			{Index: 5, Name: "ib0.8001", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 2044, MaxMTU: 65520, HWAddr: hw, Parent: 4, IPoIB: &link.IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1},
 		}}

@@ -231,6 +231,15 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			scope = o
 		}
 	}
+	// As in ifupdown, pre-up runs before the options take effect and up after.
+	run := func(which func(string) bool) {
+		for _, o := range s.options {
+			if which(o.key) {
+				sh.run(o.item, o.value)
+			}
+		}
+	}
+	run(func(key string) bool { return key == "pre-up" })
 	gateways := 0
 	for _, o := range s.options {
 		switch key := o.key; {
@@ -256,8 +265,6 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[o.value], o.item)
 		case key == "hwaddress":
 			o.left("a hardware address to be set; of an IPoIB address [Link] GUID= sets the last 8 bytes")
-		case isUp(key):
-			sh.run(o.item, o.value)
 		case key == "down" || key == "pre-down" || key == "post-down":
 			o.left("a command that runs when the link is taken down; ibnetworkd removes itself what it set")
 		}
@@ -265,6 +272,7 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	for _, a := range addresses {
 		im.ifaceAddress(d, s, a, mask, label, peer, scope, alias)
 	}
+	run(func(key string) bool { return isUp(key) && key != "pre-up" })
 	if mask != nil && len(addresses) == 0 {
 		mask.left("there is no address for it")
 	}

@@ -12,6 +12,8 @@ import (
 // ibnetworkd makes of its import.
 func TestImportLikeNetplan(t *testing.T) {
 	t.Parallel()
+	// second separates two files that netplan merges.
+	const second = "---\n"
 	const head = "network:\n  version: 2\n  renderer: "
 	// instead is what must be there where netplan's backend does not do what the
 	// file says: Debian 12's systemd-networkd has no [IPoIB] section
@@ -21,6 +23,8 @@ func TestImportLikeNetplan(t *testing.T) {
 		{"routes", "", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      infiniband-mode: datagram\n      mtu: 2044\n      link-local: []\n      addresses: [10.0.0.1/24, 10.7.0.1/16]\n" +
 			"      routes:\n        - to: 10.9.0.0/16\n          via: 10.0.0.9\n          metric: 50\n        - to: 10.8.0.0/16\n          via: 10.7.0.9\n          table: 100\n"},
 		{"gateway", "", "systemd-networkd", head + "networkd\n  ethernets:\n    fabric:\n      match: {name: ib1}\n      mtu: 1500\n      link-local: []\n      addresses:\n        - 10.0.0.1/24\n      routes:\n        - to: default\n          via: 10.0.0.254\n"},
+		{"merged", "", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      mtu: 2044\n      link-local: []\n      addresses: [10.0.0.1/24]\n" + second +
+			"network:\n  ethernets:\n    ib1:\n      mtu: 1500\n      addresses:\n        - 10.7.0.1/16: {label: \"ib1:x\"}\n      routes: [{to: 10.9.0.0/16, via: 10.0.0.9, metric: 50}]\n"},
 		{"by NetworkManager", "", "NetworkManager", head + "NetworkManager\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n      mtu: 65520\n      link-local: []\n      addresses: [10.0.0.1/24]\n"},
 	}
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 4 * time.Minute,
@@ -40,11 +44,17 @@ func TestImportLikeNetplan(t *testing.T) {
 		state := func() string {
 			return kernelState(g, "ib1") + ", table 100 " + g.Exec("sh", "-c", "ip -4 route show table 100 dev ib1 2>/dev/null || true")
 		}
-		const path = "/etc/netplan/10-fabric.yaml"
+		const path, more = "/etc/netplan/10-fabric.yaml", "/etc/netplan/20-more.yaml"
 		for _, x := range cases {
 			g.Run(x.name, func(g *lab.G) {
-				g.Write(path, x.yaml)
-				g.Exec("chmod", "600", path)
+				first, rest, merged := strings.Cut(x.yaml, second)
+				paths := []string{path}
+				g.Write(path, first)
+				if merged {
+					g.Write(more, rest)
+					paths = append(paths, more)
+				}
+				g.Exec("chmod", append([]string{"600"}, paths...)...)
 				g.Exec("/usr/libexec/netplan/generate")
 				g.Exec("systemctl", "start", x.backend)
 				// Mode, MTU and address come one after the other.
@@ -61,7 +71,7 @@ func TestImportLikeNetplan(t *testing.T) {
 				}
 				g.Sh("rm -rf /run/systemd/network/*netplan* /run/NetworkManager/system-connections/*netplan* /run/udev/rules.d/*netplan* %s*.ibnetwork /run/ibnetworkd", unitDir)
 				fresh()
-				g.Log(g.Exec("ibnetctl", "import", "--write", path))
+				g.Log(g.Exec("ibnetctl", append([]string{"import", "--write"}, paths...)...))
 				d := startDaemon(g)
 				d.configured("ib1", 30*time.Second)
 				if ours := state(); ours != theirs {
@@ -70,7 +80,7 @@ func TestImportLikeNetplan(t *testing.T) {
 					g.Logf("both: %s", ours)
 				}
 				d.kill()
-				g.Exec("rm", path)
+				g.Exec("rm", paths...)
 				g.Sh("rm -rf %s*.ibnetwork /run/ibnetworkd", unitDir)
 				fresh()
 			})

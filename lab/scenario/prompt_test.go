@@ -171,15 +171,19 @@ func TestImportLikeIfupdown(t *testing.T) {
 		"static": "auto ib1\niface ib1 inet static\n  address 10.0.0.1/24\n  mtu 65520\n  pre-up echo connected > /sys/class/net/ib1/mode\n",
 		"plain":  "auto ib1\niface ib1 inet static\n  address 10.0.0.1\n  netmask 255.255.0.0\n",
 		"child":  "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up\n  up echo 0x8001 > /sys/class/net/ib1/create_child\nauto ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\n",
+		// The order of options is free, lines have several commands, and what a
+		// child's key has no 0x is decimal.
+		"shell":   "auto ib1\niface ib1 inet static\n  netmask 255.255.255.0\n  address 10.0.0.1\n  pre-up echo connected > /sys/class/net/$IFACE/mode; ip link set dev $IFACE mtu 65520\n  up ip route add 10.8.0.0/16 via 10.0.0.9 metric 50 proto static && true\n  up ip addr add 10.5.0.1/24 dev $IFACE || exit 1\n",
+		"decimal": "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up; echo 32769 > /sys/class/net/ib1/create_child\nauto ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\niface ib1.8001 inet static\n  address 10.2.0.1/24\n",
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
 		_ = os.MkdirAll("/run/network", 0o755)
-		for _, n := range []string{"static", "plain", "child"} {
+		for _, n := range []string{"static", "plain", "child", "shell", "decimal"} {
 			g.Run(n, func(g *lab.G) {
 				g.Write("/tmp/interfaces", files[n])
 				links := []string{"ib1"}
-				if n == "child" {
+				if n == "child" || n == "decimal" {
 					links = append(links, "ib1.8001")
 				}
 				for _, l := range links {
@@ -188,6 +192,10 @@ func TestImportLikeIfupdown(t *testing.T) {
 				theirs := ""
 				for _, l := range links {
 					theirs += l + ": " + kernelState(g, l) + "\n"
+				}
+				// What ifupdown made is what the units would make.
+				if out, err := g.Try("ibnetctl", "import", "--check", "/tmp/interfaces"); err != nil {
+					g.Errorf("import --check: %v\n%s", err, out)
 				}
 				// A fresh adapter, and the imported units.
 				g.Ctl("del 1")
@@ -361,6 +369,9 @@ func TestImportLikeNetworkManager(t *testing.T) {
 		"connected": {"ib1", profile("ib1", "1", "[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
 		"routes":    {"ib1", profile("ib1", "2", "[infiniband]\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\naddress2=10.7.0.1/16\nroute1=10.9.0.0/16,10.0.0.9,50\n\n[ipv6]\nmethod=disabled\n")},
 		"child":     {"ib1.8001", profile("ib1.8001", "3", "[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
+		// Of two profiles NetworkManager activates one, and the import takes it.
+		"two": {"ib1", profile("ib1", "4", "[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n"),
+			strings.Replace(profile("ib1", "5", "[infiniband]\ntransport-mode=datagram\nmtu=2044\n\n[ipv4]\nmethod=manual\naddress1=10.6.0.1/24\n\n[ipv6]\nmethod=disabled\n"), "id=ib1\n", "id=spare\nautoconnect-priority=-5\n", 1)},
 	}
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Timeout: 4 * time.Minute,
 		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
@@ -380,9 +391,16 @@ func TestImportLikeNetworkManager(t *testing.T) {
 			}
 			return s
 		}
-		for _, n := range []string{"connected", "routes", "child"} {
+		for _, n := range []string{"connected", "routes", "child", "two"} {
 			g.Run(n, func(g *lab.G) {
 				link, text := profiles[n][0], profiles[n][1]
+				spare := "/etc/NetworkManager/system-connections/spare.nmconnection"
+				paths := []string{"import", "--write"}
+				if len(profiles[n]) > 2 {
+					g.Write(spare, profiles[n][2])
+					g.Exec("chmod", "600", spare)
+					paths = append(paths, spare)
+				}
 				path := "/etc/NetworkManager/system-connections/" + link + ".nmconnection"
 				g.Write(path, text)
 				g.Exec("chmod", "600", path)
@@ -392,7 +410,12 @@ func TestImportLikeNetworkManager(t *testing.T) {
 					if out, err := g.Try("nmcli", "connection", "reload"); err != nil {
 						return out
 					}
-					out, err := g.Try("nmcli", "-w", "20", "connection", "up", link)
+					up := []string{"-w", "20", "connection", "up", link}
+					if n == "two" {
+						// Which profile is its own choice.
+						up = []string{"-w", "20", "device", "connect", link}
+					}
+					out, err := g.Try("nmcli", up...)
 					if err != nil {
 						return out
 					}
@@ -403,7 +426,7 @@ func TestImportLikeNetworkManager(t *testing.T) {
 				_, _ = g.Try("ip", "link", "delete", "ib1.8001")
 				fresh()
 				g.Exec("sh", "-c", "rm -rf "+unitDir+"*.ibnetwork /run/ibnetworkd")
-				g.Exec("ibnetctl", "import", "--write", path)
+				g.Log(g.Exec("ibnetctl", append(paths, path)...))
 				d := startDaemon(g)
 				d.configured(link, 30*time.Second)
 				if ours := state(link); ours != theirs {

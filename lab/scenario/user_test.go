@@ -166,7 +166,7 @@ func everyAnswer(g *lab.G) {
 		{"status", "status", 0}, {"status", "--no-bus status", 0}, {"status NAME...", "status ib0 swib0/1", 0}, {"list", "list --all", 0}, {"ports", "ports", 0}, {"ports", "ports swib0/1", 0},
 		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"diagnose", "diagnose --unit 10-ib0", 0}, {"plan", "plan", 0}, {"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
 		{"wait-online", "wait-online -i nosuch --timeout 100ms", 6}, {"metrics", "metrics", 0}, {"verify", "verify", 0}, {"verify", "verify /tmp/bad.ibnetwork", 1},
-		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0}, {"sm topology", "sm topology", 0},
+		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0}, {"sm topology", "sm topology", 0}, {"logs", "logs -n 1 ib0", 0},
 		{"reload", "reload", 0}, {"reconfigure", "reconfigure ib0", 0}, {"down", "down ib0", 0}, {"up", "up ib0", 0}, {"log-level", "log-level info", 0}, {"capture", "capture /tmp/capture.json", 0},
 		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"disable", "disable 99-other", 0}, {"enable", "enable 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
 		{"try", "try --timeout 20s " + file, 0},

@@ -129,7 +129,11 @@ func pid1() {
 	if err := mountAll(); err != nil {
 		fatal("%v", err)
 	}
-	_ = unix.Sethostname([]byte("lab"))
+	name := []byte("lab")
+	if own, err := os.ReadFile(shareDir + "/files/etc/hostname"); err == nil {
+		name = bytes.TrimSpace(own)
+	}
+	_ = unix.Sethostname(name)
 	j.run()
 }
 

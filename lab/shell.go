@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 
 	"ibnetworkd/lab/build"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/simfabric"
 )
 
@@ -38,6 +40,19 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 	for _, v := range []string{"TERM", "COLUMNS", "LINES"} {
 		if s := os.Getenv(v); s != "" {
 			c.Env = append(c.Env, v+"="+s)
+		}
+	}
+	if c.Machine == UML {
+		dir, err := os.MkdirTemp("", "ibnetlab-editor-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		// Without one everything else works.
+		if e, err := editor(ctx, out, dir); err != nil {
+			fmt.Fprintf(out, "no editor in the guest: %v\n", err)
+		} else {
+			c.Bins = append(c.Bins[:len(c.Bins):len(c.Bins)], e)
 		}
 	}
 	m, err := prepare(ctx, out, c)
@@ -102,6 +117,69 @@ func ShellOnFabric(ctx context.Context, out io.Writer, c Config, name, text, at 
 	err = Shell(ctx, out, c)
 	cancel()
 	return errors.Join(err, <-done)
+}
+
+// Cables are the ends of what joins the ports of n hosts: one cable for two, a
+// simulated switch for more. They are for ShellOnCable in other processes; ctx
+// or unplug ends the switch.
+func Cables(ctx context.Context, n int) (ends []*os.File, unplug func(), err error) {
+	if n == 2 {
+		pair, err := socketpair()
+		return pair[:], func() {}, err
+	}
+	f := gen.Star(n, max(n, 8))
+	sim := simfabric.New(f, simfabric.Options{})
+	ctx, cancel := context.WithCancel(ctx)
+	unplug = func() { cancel(); sim.Close() }
+	for i := range f.Nodes {
+		node := &f.Nodes[i]
+		if node.Switch != fabric.None {
+			continue
+		}
+		pair, err := socketpair()
+		if err != nil {
+			unplug()
+			return nil, nil, err
+		}
+		run, err := plugSim(sim, pair[1], node.Desc, "1")
+		if err != nil {
+			unplug()
+			return nil, nil, err
+		}
+		go func() { _ = run(ctx) }()
+		ends = append(ends, pair[0])
+	}
+	return ends, unplug, nil
+}
+
+// ShellOnCable is Shell in the guest of host number, counted from 1, one of
+// several that each have one adapter with one port: cable is an end of Cables.
+func ShellOnCable(ctx context.Context, out io.Writer, c Config, cable *os.File, number int) error {
+	c.HCAs, c.Ports = 1, 1
+	c.Swib = strings.TrimSpace(fmt.Sprintf("topo=2 host=%d %s", number, c.Swib))
+	c.wires = []wire{{"h0/1", cable}}
+	if c.Files == nil {
+		c.Files = map[string]string{}
+	}
+	name := fmt.Sprintf("node%d", number)
+	c.Files["/etc/hostname"] = name + "\n"
+	return Shell(ctx, out, c)
+}
+
+// editor puts Debian's nano into dir; the libraries that it needs are in the userland.
+func editor(ctx context.Context, out io.Writer, dir string) (string, error) {
+	b, err := build.New(out)
+	if err != nil {
+		return "", err
+	}
+	debs, err := b.Packages(ctx, "nano")
+	if err != nil {
+		return "", err
+	}
+	if text, err := exec.CommandContext(ctx, "dpkg-deb", "-x", debs[0], dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("dpkg-deb -x %s: %w: %s", debs[0], err, strings.TrimSpace(string(text)))
+	}
+	return filepath.Join(dir, "bin/nano"), nil
 }
 
 // agentProgram returns a static build of the running program.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/lab"
@@ -93,17 +94,35 @@ func shellCommand() *cobra.Command {
 	var topology, around, at string
 	var files []string
 	var systemd, qemu bool
+	var hosts, cable, number int
 	c := lab.Config{Userland: lab.Debian}
 	cmd := &cobra.Command{
 		Use:   "shell",
 		Short: "Boot a guest and give a prompt in it",
 		Example: `  ibnetlab shell                                    # two adapters at a switch; sm starts opensm
   ibnetlab shell --systemd --hcas 4 --ports 2       # ibnetworkd is installed and runs
+  ibnetlab shell --systemd --hosts 2                # two hosts and a cable; Ctrl-] switches between their prompts
   ibnetlab shell --systemd --file /etc/systemd/network/10-ib.ibnetwork=ib.ibnetwork
   ibnetlab shell --topology fabric.txt              # what ibnetdiscover printed of a real fabric, or ibnetlab topology
   ibnetlab shell --fabric big.txt --at S-0001/19    # one host among thousands of simulated ones`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if hosts != 0 {
+				var args []string
+				cmd.Flags().Visit(func(f *pflag.Flag) {
+					switch v := f.Value.(type) {
+					case pflag.SliceValue:
+						for _, s := range v.GetSlice() {
+							args = append(args, "--"+f.Name+"="+s)
+						}
+					default:
+						if f.Name != "hosts" {
+							args = append(args, "--"+f.Name+"="+f.Value.String())
+						}
+					}
+				})
+				return several(cmd.Context(), hosts, args)
+			}
 			if topology != "" {
 				text, err := os.ReadFile(topology)
 				if err != nil {
@@ -139,6 +158,9 @@ func shellCommand() *cobra.Command {
 				os.Setenv("COLUMNS", strconv.Itoa(int(w.Col)))
 				os.Setenv("LINES", strconv.Itoa(int(w.Row)))
 			}
+			if cable != 0 {
+				return lab.ShellOnCable(cmd.Context(), os.Stderr, c, os.NewFile(uintptr(cable), "cable"), number)
+			}
 			if around != "" {
 				text, err := os.ReadFile(around)
 				if err != nil {
@@ -155,6 +177,11 @@ func shellCommand() *cobra.Command {
 	f.StringVar(&at, "at", "", "with --fabric: a free port of a switch or an adapter's, NAME/PORT (default: the first adapter's place)")
 	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus, and ibnetworkd installed and enabled as by its package")
 	f.StringArrayVar(&files, "file", nil, "put a file into the guest, GUESTPATH=LOCALFILE, executable if it begins with #!; may be repeated")
+	f.IntVar(&hosts, "hosts", 0, "so many hosts, each with a kernel and a prompt of its own: two with a cable, up to 8 at a switch; Ctrl-] switches")
+	f.IntVar(&cable, "cable-fd", 0, "file descriptor of the end of a cable")
+	f.IntVar(&number, "host-number", 0, "number of this host")
+	_ = f.MarkHidden("cable-fd")
+	_ = f.MarkHidden("host-number")
 	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
 	f.StringVar(&c.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+build.Series+")")
 	f.IntVar(&c.HCAs, "hcas", 2, "adapters")
@@ -163,12 +190,13 @@ func shellCommand() *cobra.Command {
 	f.StringVar(&c.Swib, "swib", "", "further parameters of the fabric module")
 	f.IntVar(&c.Memory, "memory", 0, "MiB")
 	// A fabric says itself what hangs on it.
-	for _, fabric := range []string{"topology", "fabric"} {
+	for _, fabric := range []string{"topology", "fabric", "hosts"} {
 		for _, own := range []string{"hcas", "ports", "cabled"} {
 			cmd.MarkFlagsMutuallyExclusive(fabric, own)
 		}
 	}
-	cmd.MarkFlagsMutuallyExclusive("topology", "fabric")
+	cmd.MarkFlagsMutuallyExclusive("topology", "fabric", "hosts")
+	cmd.MarkFlagsMutuallyExclusive("hosts", "qemu")
 	f.StringSliceVar(&c.Bins, "bin", lab.Programs,
 		"programs for the guest: import paths or files; without an ibnetworkd, --systemd installs nothing")
 	return cmd

@@ -50,8 +50,10 @@ func rows(b *strings.Builder, t reflect.Type, prefix string, above map[reflect.T
 	}
 	above[t] = true
 	defer delete(above, t)
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) {
+		if f.Anonymous && f.Type.Kind() == reflect.Struct && f.Tag.Get("json") == "" {
+			continue
+		}
 		key, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if key == "-" || !f.IsExported() {
 			continue

@@ -68,10 +68,15 @@ func TestAttack(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	var log strings.Builder
+	logFile, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logFile.Close()
+	log := func() string { text, _ := os.ReadFile(logFile.Name()); return string(text) }
 	daemon := exec.Command(program, "--unit-root="+dir, "--state-dir="+filepath.Join(dir, "state"))
 	daemon.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS="+b.Addr)
-	daemon.Stdout, daemon.Stderr = &log, &log
+	daemon.Stdout, daemon.Stderr = logFile, logFile
 	daemon.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)
@@ -93,7 +98,7 @@ func TestAttack(t *testing.T) {
 	}
 	for end := time.Now().Add(30 * time.Second); owner() == ""; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the daemon is not on the bus\n%s", log.String())
+			t.Fatalf("the daemon is not on the bus\n%s", log())
 		}
 	}
 	name := owner()
@@ -118,7 +123,7 @@ func TestAttack(t *testing.T) {
 		select {
 		case err := <-ended:
 			ended <- err
-			t.Fatalf("the daemon has ended: %v\n%s\n%s", err, tail(log.String()), said.String())
+			t.Fatalf("the daemon has ended: %v\n%s\n%s", err, tail(log()), said.String())
 		case err := <-over:
 			if err != nil {
 				t.Fatalf("the attackers: %v\n%s", err, said.String())
@@ -150,10 +155,10 @@ func TestAttack(t *testing.T) {
 		t.Errorf("%d descriptors, at most %d", fds, attackDescriptors)
 	}
 	if now := owner(); now != name {
-		t.Errorf("the daemon's connection was %s and is %q\n%s", name, now, tail(log.String()))
+		t.Errorf("the daemon's connection was %s and is %q\n%s", name, now, tail(log()))
 	}
-	if strings.Contains(log.String(), "lost the bus") {
-		t.Errorf("the daemon has lost the bus:\n%s", tail(log.String()))
+	if strings.Contains(log(), "lost the bus") {
+		t.Errorf("the daemon has lost the bus:\n%s", tail(log()))
 	}
 }
 

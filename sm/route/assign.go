@@ -83,7 +83,7 @@ const (
 // The flows to one host do not share links with those to others if they come
 // together early, which serves hosts that each send to one other at a time. So
 // tables are made a second time with such ways preferred, and taken if the
-// busiest link is not busier; in a tree, where it gains most, by an eighth.
+// busiest link is not busier; in a tree, where it gains most, by a sixteenth.
 //
 // Tables in force are followed, so that a cut link rewrites few blocks, unless
 // that leaves a link busier by more than a tenth than the busiest one of tables
@@ -100,7 +100,7 @@ func (b *builder) assign(r *Result, e engine) (lost int) {
 		if 4*a.work < assignWork {
 			most := worst
 			if r.Engine == FatTree {
-				most += worst / 8
+				most += worst / 16
 			}
 			if m, w := b.balanced(e, merging, bound); w <= most {
 				a, worst = m, w

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/simfabric"
@@ -153,7 +155,8 @@ func TestWalkOwnPortSilent(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	dir := t.TempDir()
+	root := t.TempDir()
+	dir := filepath.Join(root, "sys/class/infiniband_mad")
 	for name, v := range map[string][2]string{"umad0": {"mlx5_0\n", "1\n"}, "umad1": {"mlx5_1\n", "1\n"}, "umad2": {"mlx5_1\n", "2\n"}, "issm0": {"mlx5_0\n", "1\n"}} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
@@ -164,14 +167,28 @@ func TestFind(t *testing.T) {
 			}
 		}
 	}
-	if n, _, err := find(dir, "mlx5_1", 2); err != nil || n != "umad2" {
-		t.Errorf("found %q, %v", n, err)
+	sys := sysfs.New(root)
+	if u, err := find(sys, "mlx5_1", 2); err != nil || u.Name != "umad2" || u.ISSM != "" {
+		t.Errorf("found %+v, %v", u, err)
 	}
-	if _, _, err := find(dir, "mlx5_2", 1); err == nil {
+	if u, err := find(sys, "mlx5_0", 1); err != nil || u.ISSM != "issm0" {
+		t.Errorf("found %+v, %v", u, err)
+	}
+	if _, err := find(sys, "mlx5_2", 1); err == nil {
 		t.Error("a port without a device was found")
 	}
-	if _, _, err := find(filepath.Join(dir, "nope"), "mlx5_0", 1); err != ErrNoUmad {
+	if _, err := find(sysfs.New(filepath.Join(root, "nope")), "mlx5_0", 1); err != ErrNoUmad {
 		t.Errorf("without the class: %v", err)
+	}
+	// An issm device that cannot be read is not one that is missing.
+	if err := os.Remove(filepath.Join(dir, "issm0/ibdev")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "issm0/ibdev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := find(sys, "mlx5_0", 1); err == nil || errors.Is(err, transport.ErrNoQP0) {
+		t.Errorf("with an issm device that cannot be read: %+v, %v", u, err)
 	}
 }
 

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/umad"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
@@ -31,14 +29,14 @@ var ErrNoUmad = errors.New("ib_umad is not loaded: modprobe ib_umad")
 
 // Open opens the umad device of a port.
 func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
-	name, issm, err := find("/sys/class/infiniband_mad", ibdev, num)
+	u, err := find(sysfs.New(""), ibdev, num)
 	if err != nil {
 		return nil, err
 	}
-	if !issm {
+	if u.ISSM == "" {
 		return nil, fmt.Errorf("port %s/%d has no issm device: %w", ibdev, num, transport.ErrNoQP0)
 	}
-	p, err := umad.Open(ctx, name)
+	p, err := umad.Open(ctx, u.Name)
 	if err != nil {
 		if errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("only root may send subnet management packets: %w", err)
@@ -57,39 +55,26 @@ func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
 		if errors.Is(err, syscall.EPROTONOSUPPORT) {
 			return nil, fmt.Errorf("port %s/%d refuses QP0: %w", ibdev, num, transport.ErrNoQP0)
 		}
-		return nil, fmt.Errorf("register with %s: %w", name, err)
+		return nil, fmt.Errorf("register with %s: %w", u.Name, err)
 	}
 	return d, nil
 }
 
-// find maps a port to its umad device by the files ibdev and port, and says whether
-// it has an issm device too.
-func find(class, ibdev string, num int) (umad string, issm bool, err error) {
-	entries, err := os.ReadDir(class)
+// find is the umad device of a port.
+func find(sys sysfs.FS, ibdev string, num int) (sysfs.UMAD, error) {
+	us, err := sys.UMADs()
+	if errors.Is(err, sysfs.ErrNoUMAD) {
+		return sysfs.UMAD{}, ErrNoUmad
+	}
 	if err != nil {
-		return "", false, ErrNoUmad
+		return sysfs.UMAD{}, err
 	}
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "umad") && !strings.HasPrefix(e.Name(), "issm") {
-			continue
-		}
-		dev, err1 := os.ReadFile(filepath.Join(class, e.Name(), "ibdev"))
-		port, err2 := os.ReadFile(filepath.Join(class, e.Name(), "port"))
-		if err1 != nil || err2 != nil {
-			continue
-		}
-		if n, err := strconv.Atoi(strings.TrimSpace(string(port))); err == nil && n == num && strings.TrimSpace(string(dev)) == ibdev {
-			if strings.HasPrefix(e.Name(), "issm") {
-				issm = true
-			} else {
-				umad = e.Name()
-			}
+	for _, u := range us {
+		if u.IBDev == ibdev && u.Port == num {
+			return u, nil
 		}
 	}
-	if umad == "" {
-		return "", false, fmt.Errorf("port %s/%d has no umad device", ibdev, num)
-	}
-	return umad, issm, nil
+	return sysfs.UMAD{}, fmt.Errorf("port %s/%d has no umad device", ibdev, num)
 }
 
 // Send implements Conn.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"ibnetworkd/ib"
 )
 
@@ -347,7 +349,7 @@ type UMAD struct {
 // ErrNoUMAD says that the module ib_umad is not loaded.
 var ErrNoUMAD = errors.New("the kernel offers no MAD devices (module ib_umad is not loaded)")
 
-// UMADs lists the MAD devices.
+// UMADs lists the MAD devices; an error if one cannot be read and has not gone.
 func (f FS) UMADs() ([]UMAD, error) {
 	dir := filepath.Join(f.root, "class/infiniband_mad")
 	ns, err := names(dir)
@@ -361,22 +363,37 @@ func (f FS) UMADs() ([]UMAD, error) {
 	var out []UMAD
 	for _, n := range ns {
 		d := dir + "/" + n
-		dev := text(d + "/ibdev")
-		port, err := number(d + "/port")
-		if dev == "" || port == nil || err != nil || *port > 255 {
-			continue // abi_version, or a device that is going away
+		dev, err := read(d + "/ibdev")
+		var num string
+		if err == nil {
+			num, err = read(d + "/port")
+		}
+		if err != nil {
+			if gone(err) {
+				continue // abi_version, or a device that is going away
+			}
+			return nil, err // one that is left out is not one that is not there
+		}
+		port, err := strconv.ParseUint(strings.TrimSpace(num), 0, 8)
+		if dev == "" || err != nil {
+			continue
 		}
 		switch {
 		case strings.HasPrefix(n, "umad"):
-			out = append(out, UMAD{Name: n, IBDev: dev, Port: int(*port)})
+			out = append(out, UMAD{Name: n, IBDev: dev, Port: int(port)})
 		case strings.HasPrefix(n, "issm"):
-			issm[dev+"/"+strconv.Itoa(int(*port))] = n
+			issm[dev+"/"+strconv.Itoa(int(port))] = n
 		}
 	}
 	for i := range out {
 		out[i].ISSM = issm[out[i].IBDev+"/"+strconv.Itoa(out[i].Port)]
 	}
 	return out, nil
+}
+
+// gone reports whether an attribute could not be read because it is not there.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ENODEV)
 }
 
 // NodeDesc reads a device's node description.

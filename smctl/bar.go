@@ -20,6 +20,10 @@ const (
 	BarNoQP0          // the kernel has no issm device for the port, or refuses QP0
 )
 
+// forbids reports whether a worker that runs is stopped for it. One that runs has
+// QP0 whatever a question says, and ends with a status of its own when it has not.
+func (b Bar) forbids() bool { return b > BarUnknown && b != BarNoQP0 }
+
 // barred says why the port is barred and what can be done.
 func (d *decider) barred() Decision {
 	p := d.in.Port

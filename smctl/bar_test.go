@@ -23,8 +23,15 @@ func TestBarred(t *testing.T) {
 						Port: port(func(p *Port) { p.State, p.LID, p.SMLID, p.Barred = ib.PortInit, 0, 0, bar })}
 					_, dec := Decide(Memory{LonelySince: t0.Add(-time.Hour)}, in)
 					switch {
-					case bar <= BarUnknown && state == WorkerActive:
-						// It was started before, when there was nothing against it.
+					case hand == HandStop:
+						if want := map[WorkerState]Phase{WorkerInactive: PhaseHeld, WorkerActive: PhaseStopping, WorkerFailed: PhaseHeld}[state]; dec.Phase != want {
+							t.Errorf("%v %v %v %v: %+v", bar, manage, hand, state, dec)
+						}
+					case !bar.forbids() && state == WorkerActive:
+						// It was started when there was nothing against it.
+						if dec.Action == Stop && manage != ManageNo {
+							t.Errorf("%v %v %v %v: %+v", bar, manage, hand, state, dec)
+						}
 					case dec.Action == Start || dec.Action == Ask || dec.Action == Reload:
 						t.Errorf("%v %v %v %v: %+v", bar, manage, hand, state, dec)
 					case state == WorkerActive && dec.Action != Stop:
@@ -81,8 +88,45 @@ func TestBarredAmongHosts(t *testing.T) {
 	}
 }
 
-// What partitions and names
-// need is a reload, all else a restart, and another program always a start.
+// While it is not known what a port is, or a question was refused, a worker that runs is
+// neither stopped nor restarted: it could not be started again.
+func TestBarKeepsRunning(t *testing.T) {
+	for _, bar := range []Bar{BarUnread, BarUnknown, BarNoQP0} {
+		for _, change := range []Change{ChangeNone, ChangeRestart} {
+			in := Input{Now: t0, Policy: autoPolicy, Port: port(func(p *Port) { p.Barred = bar }),
+				Worker: Worker{Unit: "w", State: WorkerActive, Since: t0.Add(-time.Hour), Said: Said{State: SMMaster, Known: true}, Change: change}}
+			if _, dec := Decide(Memory{}, in); dec.Action == Stop || dec.Phase != PhaseMaster {
+				t.Errorf("bar %d, change %d: %+v", bar, change, dec)
+			}
+		}
+	}
+}
+
+// The master of a port is the one that answered at its SM LID not long ago.
+func TestMasterOf(t *testing.T) {
+	p := port(func(p *Port) { p.SMLID = 3 })
+	other, own := SMInfo{GUID: 1, LID: 3, State: SMMaster}, SMInfo{GUID: p.GUID, LID: 3, State: SMMaster}
+	for _, tt := range []struct {
+		name string
+		ph   Phase
+		a    Answer
+		want bool
+	}{
+		{"OK", PhaseServed, Answer{Question: AskLID, At: t0.Add(-ServedInterval), LID: 3, SMs: []SMInfo{other}}, true},
+		{"old", PhaseServed, Answer{Question: AskLID, At: t0.Add(-MasterLife), LID: 3, SMs: []SMInfo{other}}, false},
+		{"another LID", PhaseServed, Answer{Question: AskLID, At: t0, LID: 4, SMs: []SMInfo{other}}, false},
+		{"a walk", PhaseForeign, Answer{Question: AskWalk, At: t0, SMs: []SMInfo{other}}, false},
+		{"standby", PhaseServed, Answer{Question: AskLID, At: t0, LID: 3, SMs: []SMInfo{{GUID: 1, LID: 3, State: SMStandby}}}, false},
+		{"ours is master, another answered", PhaseMaster, Answer{Question: AskLID, At: t0, LID: 3, SMs: []SMInfo{other}}, false},
+		{"OK ours", PhaseMaster, Answer{Question: AskLID, At: t0, LID: 3, SMs: []SMInfo{own}}, true},
+	} {
+		if _, ok := MasterOf(p, tt.ph, tt.a, t0); ok != tt.want {
+			t.Errorf("%s: %v", tt.name, ok)
+		}
+	}
+}
+
+// Every setting of ibnetsm is a reload, of opensm a restart.
 func TestDifference(t *testing.T) {
 	base := Policy{Priority: 3, PartitionsFile: "/etc/p.conf", Partitions: "0x8001 Name=a\n"}
 	with := func(f func(*Policy)) string { p := base; f(&p); return Settings(p) }
@@ -97,9 +141,9 @@ func TestDifference(t *testing.T) {
 		{"another file", with(func(p *Policy) { p.PartitionsFile = "/etc/q.conf" }), ChangeReload},
 		{"names", with(func(p *Policy) { p.NodeNameMap = "/etc/names" }), ChangeReload},
 		{"verbose", with(func(p *Policy) { p.Verbose = "yes" }), ChangeReload},
-		{"priority", with(func(p *Policy) { p.Priority = 4 }), ChangeRestart},
-		{"keys", with(func(p *Policy) { p.KeyFile = "/etc/keys" }), ChangeRestart},
-		{"rule and sweep", with(func(p *Policy) { p.Partitions, p.Sweep = "", "5s" }), ChangeRestart},
+		{"priority", with(func(p *Policy) { p.Priority = 4 }), ChangeReload},
+		{"keys", with(func(p *Policy) { p.KeyFile = "/etc/keys" }), ChangeReload},
+		{"rule and sweep", with(func(p *Policy) { p.Partitions, p.Sweep = "", "5s" }), ChangeReload},
 	} {
 		if got := Difference(EngineBuiltin, Settings(base), tt.now); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)

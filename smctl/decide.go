@@ -15,6 +15,8 @@ const (
 	// ServedInterval is how often the master that serves a port is asked
 	// whether it lives.
 	ServedInterval = 10 * time.Second
+	// MasterLife is how long an answer names the master of a port.
+	MasterLife = 3 * ServedInterval
 	// SilentInterval is how often it is asked once it did not answer.
 	SilentInterval = time.Second
 	// SilencesNeeded is how many questions must stay without an answer
@@ -103,23 +105,19 @@ func (d *decider) decide() Decision {
 		}
 		d.forget()
 		return d.wait(PhaseOff, time.Time{}, "%v needs no subnet manager: its link layer is %v", p, p.LinkLayer)
-	case p.Barred != BarNone && (running && p.Barred > BarUnknown || pol.Manage != ManageNo || w.Hand == HandStart):
-		dec := d.barred()
-		switch {
-		case running && p.Barred > BarUnknown:
-			return d.stop("%s", dec.Reason)
-		case running:
-			return d.running()
-		case p.Barred > BarUnknown:
-			d.forget()
-		}
-		return dec
 	case w.Hand == HandStop:
 		if running {
 			return d.stop("stopped by hand")
 		}
 		d.forget()
 		return d.wait(PhaseHeld, time.Time{}, "stopped by hand: `ibnetctl sm start %v` gives it back", p)
+	case running && p.Barred.forbids():
+		return d.stop("%s", d.barred().Reason)
+	case !running && p.Barred != BarNone && (pol.Manage != ManageNo || w.Hand == HandStart):
+		if p.Barred > BarUnknown {
+			d.forget()
+		}
+		return d.barred()
 	case pol.Manage == ManageNo && w.Hand != HandStart:
 		if running {
 			if pol.Unit != "" {
@@ -162,12 +160,14 @@ func (d *decider) running() Decision {
 	switch {
 	case in.Files.Problem != "":
 		// Settings that name a bad file never end what works.
+	case in.Worker.Change == ChangeRestart && p.Barred != BarNone:
+		// What is stopped now could not be started again.
 	case in.Worker.Change == ChangeRestart:
 		dec := d.stop("the [SubnetManager] settings of %s have changed since it was started", pol.Unit)
 		m.Again = true
 		return dec
 	case in.Worker.Change == ChangeReload:
-		return Decision{Action: Reload, Phase: d.role(), Reason: fmt.Sprintf("the partitions or names of %s have changed", pol.Unit)}
+		return Decision{Action: Reload, Phase: d.role(), Reason: fmt.Sprintf("the [SubnetManager] settings of %s, or files that they name, have changed", pol.Unit)}
 	}
 
 	if p.Phys != ib.PhysLinkUp && p.State != ib.PortActive {

@@ -167,8 +167,11 @@ func FuzzDecide(f *testing.F) {
 			if dec.Action == Wait && !dec.Until.IsZero() && !dec.Until.After(in.Now) {
 				t.Fatalf("waits for the past: %+v -> %+v", in, dec)
 			}
-			if (in.Port.Barred > BarUnknown || in.Port.Barred != BarNone && in.Worker.State != WorkerActive) && (dec.Action == Start || dec.Action == Ask || dec.Action == Reload) {
+			if (in.Port.Barred.forbids() || in.Port.Barred != BarNone && in.Worker.State != WorkerActive) && (dec.Action == Start || dec.Action == Ask || dec.Action == Reload) {
 				t.Fatalf("on a port that is barred: %+v -> %+v", in, dec)
+			}
+			if !in.Port.Barred.forbids() && in.Port.Barred != BarNone && dec.Action == Stop && m.Again {
+				t.Fatalf("stopped to be started again on a port where it cannot be: %+v -> %+v", in, dec)
 			}
 			if in.Files.Problem != "" && dec.Action == Stop && strings.Contains(dec.Reason, "settings") {
 				t.Fatalf("a bad file stops what works: %+v -> %+v", in, dec)

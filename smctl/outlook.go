@@ -75,11 +75,11 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 		}
 		switch {
 		case c == ChangeRestart:
-			return []Step{{"systemctl restart " + r.Unit, and("nothing new can join for some seconds")}}
+			return []Step{{"systemctl restart " + r.Unit, and("no port can join a group for some seconds")}}
 		case c == ChangeReload && r.Engine == EngineOpenSM:
 			return []Step{{"systemctl kill --kill-whom=main -s HUP " + r.Unit, "partitions or names have changed"}}
 		case c == ChangeReload:
-			return []Step{{"systemctl reload " + r.Unit, "partitions or names have changed"}}
+			return []Step{{"systemctl reload " + r.Unit, and("settings or files have changed; where one needs it, ibnetsm restarts and no port can join a group for some seconds")}}
 		}
 		return nil
 	case running || !wanted:

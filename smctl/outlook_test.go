@@ -17,6 +17,7 @@ func TestOutlook(t *testing.T) {
 	change := func(f func(*Policy)) Policy { p := pol; f(&p); return p }
 	good := Files{Digest: "a"}
 	const only = "the fabric's only subnet manager"
+	const reload = "settings or files have changed; where one needs it, ibnetsm restarts and no port can join a group for some seconds"
 	for _, tt := range []struct {
 		name string
 		r    Running
@@ -30,10 +31,11 @@ func TestOutlook(t *testing.T) {
 		{"with others", with(on, func(r *Running) { r.Said.Others = 1 }), Policy{}, Files{}, "systemctl stop ibnetsm@x.service   # no unit asks for a subnet manager on mlx5_0/1"},
 		{"being stopped", with(on, func(r *Running) { r.State = WorkerDeactivating }), Policy{}, Files{}, "# systemctl stop ibnetsm@x.service is under way: " + only + "; port mlx5_0/1"},
 		{"by hand it stays", with(on, func(r *Running) { r.Hand = HandStart }), Policy{}, Files{}, ""},
-		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good, "systemctl restart ibnetsm@x.service   # " + only + "; nothing new can join for some seconds"},
-		{"another rule", on, change(func(p *Policy) { p.Partitions = "0x8001\n" }), good, "systemctl reload ibnetsm@x.service   # partitions or names have changed"},
-		{"another file's text", on, pol, Files{Digest: "b"}, "systemctl reload ibnetsm@x.service   # partitions or names have changed"},
+		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
+		{"another rule", on, change(func(p *Policy) { p.Partitions = "0x8001\n" }), good, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
+		{"another file's text", on, pol, Files{Digest: "b"}, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
 		{"opensm's file", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine = EngineOpenSM }), Files{Digest: "b"}, "systemctl kill --kill-whom=main -s HUP ibnetsm@x.service   # partitions or names have changed"},
+		{"opensm, another priority", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine, p.Priority = EngineOpenSM, 9 }), good, "systemctl restart ibnetsm@x.service   # " + only + "; no port can join a group for some seconds"},
 		{"a bad file", on, change(func(p *Policy) { p.Priority = 9 }), Files{Digest: "b", Problem: "/etc/p.conf:2:9: no"}, "# ibnetsm@x.service: left alone beside a bad file: /etc/p.conf:2:9: no"},
 		{"another engine", on, change(func(p *Policy) { p.Engine = EngineOpenSM }), good, "systemctl stop ibnetsm@x.service   # " + only + "; Engine=opensm\nsystemctl start ibnetsm@x.service"},
 		{"auto", off, pol, good, "# systemctl start ibnetsm@x.service, if port mlx5_0/1 has a link and nobody answers within 3s to 6s"},

@@ -11,12 +11,9 @@ type Change uint8
 // The changes, the larger the later.
 const (
 	ChangeNone    Change = iota
-	ChangeReload         // SIGHUP: the program takes them over while it serves
+	ChangeReload         // SIGHUP: the program reads them again
 	ChangeRestart        // stop and start
 )
-
-// reloaded are the settings that ibnetsm takes over on SIGHUP.
-var reloaded = map[string]bool{"PartitionsFile": true, "Partition": true, "NodeNameMap": true, "Verbose": true}
 
 // Settings are the lines, Key=value, that a policy gives to the program; the
 // keys are those of [SubnetManager]. What is at its default has no line.
@@ -54,24 +51,14 @@ func Settings(p Policy) string {
 }
 
 // Difference is what it takes to bring a worker from the settings old to those
-// of another policy; both are as Settings gives them.
+// of another policy; both are as Settings gives them. ibnetsm reads all its
+// settings on SIGHUP, refuses bad ones, and starts again where one needs it.
 func Difference(e Engine, old, now string) Change {
-	if old == now {
+	switch {
+	case old == now:
 		return ChangeNone
+	case e == EngineBuiltin:
+		return ChangeReload
 	}
-	if e != EngineBuiltin || fixed(old) != fixed(now) {
-		return ChangeRestart
-	}
-	return ChangeReload
-}
-
-// fixed are the lines that only a start can change.
-func fixed(settings string) string {
-	var b strings.Builder
-	for line := range strings.Lines(settings) {
-		if key, _, _ := strings.Cut(line, "="); !reloaded[key] {
-			b.WriteString(line)
-		}
-	}
-	return b.String()
+	return ChangeRestart
 }

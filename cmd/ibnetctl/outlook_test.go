@@ -74,7 +74,7 @@ func TestManagerSteps(t *testing.T) {
 	sms := []api.SMStatus{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master", Worker: "ibnetsm@0x0002c903000abcde.service", WorkerState: "active",
 		WorkerText: "Master, 2 nodes, no other subnet manager"}}
 	steps := outlook(newSystem(snap, set, &link.Record{}), sms, kept, files.Checker{UID: -1})
-	if len(steps) != 1 || steps[0].Port != "mlx5_0/1" || steps[0].Command != "systemctl restart ibnetsm@0x0002c903000abcde.service" || !strings.Contains(steps[0].Note, "only") {
+	if len(steps) != 1 || steps[0].Port != "mlx5_0/1" || steps[0].Command != "systemctl reload ibnetsm@0x0002c903000abcde.service" || !strings.Contains(steps[0].Note, "only") {
 		t.Errorf("%+v", steps)
 	}
 	none, err := unitsIn(t.TempDir())

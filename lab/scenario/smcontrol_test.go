@@ -135,7 +135,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Wait("time to pass", 10*time.Second, func() bool { return time.Now().After(stay) })
 			same("an edit that waits")
 			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, "Manage=auto", "Manage=auto\nPriority=4", 1))
-			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl restart "+m.Worker) {
+			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl reload "+m.Worker) {
 				g.Errorf("plan of another priority: %s", out)
 			}
 			g.Exec("ibnetctl", "reload")

@@ -178,6 +178,7 @@ type event struct {
 	noStart string // why the unit could not be started
 	noStop  string // or stopped
 	reload  bool   // the program was asked to read its files again
+	former  Kept   // what it had before that
 	files   *smctl.Files
 	of      smctl.Policy // whose files they are
 	bar     *smctl.Bar
@@ -200,6 +201,7 @@ type entry struct {
 	final   bool          // that is the last word
 	inspect bool          // it is being asked
 	again   time.Time     // when it is asked again
+	refused int           // questions in a row that were refused QP0
 	settled time.Time     // until then nothing is reloaded
 	known   bool          // the unit's state has been read
 	asking  *smctl.Answer // that is waited for
@@ -393,6 +395,11 @@ func (c *Controller) look(ctx context.Context, g ib.GUID, e *entry, now time.Tim
 	if e.bar != nil && e.final || e.inspect || now.Before(e.again) {
 		return
 	}
+	if e.refused > 0 {
+		// The port has an issm device all the same: only a question can say it.
+		c.ask(ctx, g, e, smctl.AskWalk)
+		return
+	}
 	e.inspect = true
 	dev, num := e.port.IBDev, e.port.Num
 	go func() {
@@ -414,11 +421,27 @@ func (c *Controller) look(ctx context.Context, g ib.GUID, e *entry, now time.Tim
 	}()
 }
 
+// refusal counts a question that was refused QP0. One that was not ends the count, and
+// what the port is is read again.
+func (e *entry) refusal(refused bool, now time.Time) {
+	switch {
+	case refused:
+		no := smctl.BarNoQP0
+		e.bar, e.final, e.again = &no, false, now.Add(min(inspectRetry<<min(e.refused, 8), refusedRetryMax))
+		e.refused++
+	case e.refused > 0:
+		e.refused, e.bar, e.again = 0, nil, time.Time{}
+	}
+}
+
 // checkTimeout bounds the reading of files and of what a port is, inspectRetry is
 // the pause before that is read again.
 const (
 	checkTimeout = 10 * time.Second
 	inspectRetry = time.Minute
+	// refusedRetryMax bounds the pause before a port that refused QP0 is asked again,
+	// which each refusal doubles.
+	refusedRetryMax = 15 * time.Minute
 )
 
 // overrule notes what a person asked for.
@@ -433,6 +456,7 @@ func (c *Controller) overrule(r handRequest) error {
 		managed := e.port.Policy.Manage != smctl.ManageNo
 		if r.start {
 			e.mem.Failures, e.mem.StartedAt = 0, time.Time{}
+			e.again = time.Time{}
 		}
 		switch {
 		case r.start && e.worker.Hand == smctl.HandStop && managed:
@@ -497,10 +521,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		}
 		e.asking = nil
 		e.answer = *ev.answer
-		if ev.answer.NoQP0 {
-			no := smctl.BarNoQP0
-			e.bar, e.final, e.again = &no, false, time.Now().Add(inspectRetry)
-		}
+		e.refusal(ev.answer.NoQP0, time.Now())
 		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
 	case ev.files != nil:
 		e.checks = false
@@ -517,7 +538,8 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		e.busy = false
 		if ev.err != nil {
 			// It is tried again: what it was given is not what it has.
-			e.given.Files, e.settled = "", time.Now().Add(readRetry)
+			ev.former.Hand = e.given.Hand
+			e.given, e.settled = ev.former, time.Now().Add(readRetry)
 			c.cfg.Log.Error("the subnet manager could not be reloaded", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.err)
 		}
 	case ev.noStart != "":
@@ -649,7 +671,9 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 			next = u
 		}
 	}
-	c.publish()
+	if end := c.publish(now); !end.IsZero() && (next.IsZero() || end.Before(next)) {
+		next = end
+	}
 	return next
 }
 
@@ -719,27 +743,7 @@ func (c *Controller) say(e *entry, dec smctl.Decision) {
 func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Decision, now time.Time) bool {
 	switch dec.Action {
 	case smctl.Ask:
-		if e.asking != nil {
-			return false
-		}
-		p := e.port
-		a := &smctl.Answer{Question: dec.Question, LID: p.SMLID}
-		e.asking = a
-		go func() {
-			limit, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
-			var err error
-			if dec.Question == smctl.AskWalk {
-				a.SMs, err = c.cfg.Prober.Walk(limit, p.IBDev, p.Num)
-			} else {
-				a.SMs, err = c.cfg.Prober.AskLID(limit, p.IBDev, p.Num, p.SMLID)
-			}
-			if err != nil {
-				a.Err, a.SMs, a.NoQP0 = err.Error(), nil, errors.Is(err, transport.ErrNoQP0)
-			}
-			a.At = time.Now()
-			c.send(ctx, event{guid: g, answer: a})
-		}()
+		c.ask(ctx, g, e, dec.Question)
 	case smctl.Start:
 		if e.busy {
 			return false
@@ -773,12 +777,13 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 			return false
 		}
 		e.busy, e.worker.Change = true, smctl.ChangeNone
+		former := e.given
 		e.given = Kept{e.engine, smctl.Settings(e.port.Policy), e.files.Digest, e.worker.Hand}
 		name := e.worker.Unit
 		c.cfg.Log.Info("reloading the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
 		saved := c.cfg.Keeper.Save(g, e.given)
 		go func() {
-			ev := event{guid: g, reload: true, err: saved}
+			ev := event{guid: g, reload: true, former: former, err: saved}
 			limit, cancel := context.WithTimeout(ctx, jobTimeout)
 			defer cancel()
 			if saved == nil {
@@ -809,6 +814,31 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 	return false
 }
 
+// ask puts a question, one at a time.
+func (c *Controller) ask(ctx context.Context, g ib.GUID, e *entry, q smctl.Question) {
+	if e.asking != nil {
+		return
+	}
+	p := e.port
+	a := &smctl.Answer{Question: q, LID: p.SMLID}
+	e.asking = a
+	go func() {
+		limit, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		var err error
+		if q == smctl.AskWalk {
+			a.SMs, err = c.cfg.Prober.Walk(limit, p.IBDev, p.Num)
+		} else {
+			a.SMs, err = c.cfg.Prober.AskLID(limit, p.IBDev, p.Num, p.SMLID)
+		}
+		if err != nil {
+			a.Err, a.SMs, a.NoQP0 = err.Error(), nil, errors.Is(err, transport.ErrNoQP0)
+		}
+		a.At = time.Now()
+		c.send(ctx, event{guid: g, answer: a})
+	}()
+}
+
 // readRetry is the pause after systemd did not say what a unit does.
 const readRetry = 5 * time.Second
 
@@ -818,8 +848,9 @@ const jobTimeout = 30 * time.Second
 // askTimeout bounds one question; a walk of the largest subnet takes seconds.
 const askTimeout = 30 * time.Second
 
-// publish says what is, if it differs from what was said.
-func (c *Controller) publish() {
+// publish says what is, if it differs from what was said, and returns when a master
+// that it names does not count any more without another answer.
+func (c *Controller) publish(now time.Time) (end time.Time) {
 	out := make([]api.SMStatus, 0, len(c.table))
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
@@ -836,16 +867,20 @@ func (c *Controller) publish() {
 		if e.dec.Until.IsZero() {
 			s.NextCheck = time.Time{}
 		}
-		if m, ok := e.answer.Master(); ok {
+		if m, ok := smctl.MasterOf(e.port.Port, e.dec.Phase, e.answer, now); ok {
+			if until := e.answer.At.Add(smctl.MasterLife); end.IsZero() || until.Before(end) {
+				end = until
+			}
 			s.Master = &api.SMInfo{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
 		}
 		out = append(out, s)
 	}
 	if slices.EqualFunc(out, c.lastPublished, sameStatus) {
-		return
+		return end
 	}
 	c.lastPublished = out
 	c.cfg.Publish(slices.Clone(out))
+	return end
 }
 
 // sameStatus compares all but the time of the next check, which moves with

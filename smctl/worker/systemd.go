@@ -476,7 +476,10 @@ func (s *Systemd) Reload(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return plain(conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".KillUnit", 0, name, "main", int32(unix.SIGHUP)).Err)
+	o := conn.Object(systemdName, systemdPath)
+	// ibnetsm may end to be started again, which is not to count as a failure.
+	_ = o.CallWithContext(ctx, managerIf+".ResetFailedUnit", 0, name).Err
+	return plain(o.CallWithContext(ctx, managerIf+".KillUnit", 0, name, "main", int32(unix.SIGHUP)).Err)
 }
 
 // State implements Manager.

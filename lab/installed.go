@@ -21,6 +21,8 @@ var places = []struct{ from, to string }{
 	{"tmpfiles/*.conf", "/usr/lib/tmpfiles.d"},
 	{"dbus/*.conf", "/usr/share/dbus-1/system.d"},
 	{"polkit/*.policy", "/usr/share/polkit-1/actions"},
+	{"prometheus/*.json", "/usr/share/ibnetworkd/prometheus"},
+	{"prometheus/*d.rules.yml", "/usr/share/ibnetworkd/prometheus"},
 }
 
 const (

@@ -114,7 +114,7 @@ func several(ctx context.Context, n int, args []string) error {
 			return err
 		}
 		p.hosts = append(p.hosts, h)
-		go p.read(i)
+		go p.read(i, h)
 	}
 	raw := *before
 	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
@@ -150,8 +150,7 @@ func several(ctx context.Context, n int, args []string) error {
 }
 
 // read keeps what a host prints, and prints it while the host is in front.
-func (p *prompts) read(i int) {
-	h := p.hosts[i]
+func (p *prompts) read(i int, h *host) {
 	b := make([]byte, 4096)
 	for {
 		n, err := h.keys.Read(b)

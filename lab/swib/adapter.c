@@ -355,9 +355,9 @@ static ssize_t vpd_show(struct device *d, struct device_attribute *a, char *b)
 {
 	struct swib_hca *h = dev_get_drvdata(d);
 
-	return sysfs_emit(b, "%s", h->vpd);
+	return sysfs_emit(b, "%s\n", h->vpd);
 }
-static DEVICE_ATTR(vpd, 0400, vpd_show, NULL);
+static DEVICE_ATTR_ADMIN_RO(vpd);
 
 static ssize_t sriov_drivers_autoprobe_show(struct device *d, struct device_attribute *a, char *b)
 {

@@ -55,9 +55,12 @@ static void lag_work(struct work_struct *w)
 	int i;
 
 	mutex_lock(&swib_cfg_mutex);
-	for (i = 0; i < SWIB_MAX_HCA; i++)
-		if (swib_hcas[i] && swib_hcas[i]->lag_peer && swib_hcas[i]->idx < swib_hcas[i]->lag_peer->idx)
-			eval(swib_hcas[i], swib_hcas[i]->lag_peer);
+	for (i = 0; i < SWIB_MAX_HCA; i++) {
+		struct swib_hca *h = swib_hcas[i];
+
+		if (h && h->lag_peer && h->idx < h->lag_peer->idx)
+			eval(h, h->lag_peer);
+	}
 	mutex_unlock(&swib_cfg_mutex);
 }
 

@@ -199,7 +199,7 @@ struct swib_hca {
 	struct swib_hca *lag_peer;
 	bool lag;
 	bool active;			/* its Ethernet link is the active slave */
-	bool no_autoprobe;		/* drivers of virtual functions are not bound by themselves */
+	bool no_autoprobe;		/* drivers of functions bind by hand */
 	bool no_cm;			/* IPoIB has no connected mode */
 	struct platform_device *pdev;	/* ours, NULL when the parent is a PCI device */
 	struct device *parent;		/* while a driver is bound */

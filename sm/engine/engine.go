@@ -224,7 +224,7 @@ type Subnet struct {
 	linger        time.Time             // until when a former master still answers questions
 	heard         time.Time             // when the last of them came, or the heir was not to be seen yet
 	mute          []elect.Peer          // ports with the IsSM bit that did not answer SMInfo
-	polled        map[ib.GUID]time.Time // known managers that asked for SMInfo, and when
+	polled        map[ib.GUID]poll      // known managers that asked for SMInfo
 	announced     time.Time             // when this master last told another one of itself
 	strangers     map[ib.GUID]time.Time // ports that asked for SMInfo, and when they were last looked at
 	trapTID       uint32
@@ -260,7 +260,7 @@ type SweepStats struct {
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
 	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(),
-		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[string]*caller{}, shares: shares{}, rivals: rivals{said: map[ib.GUID]time.Time{}}, polled: map[ib.GUID]time.Time{}}
+		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[string]*caller{}, shares: shares{}, rivals: rivals{said: map[ib.GUID]time.Time{}}, polled: map[ib.GUID]poll{}}
 	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
 	for i := len(s.slots) - 1; i >= 0; i-- {
 		s.idle = append(s.idle, uint16(i))
@@ -474,6 +474,13 @@ func peers(res *discover.Result) []elect.Peer {
 		out = append(out, elect.Peer{Info: x.Info, LID: f.Ports[x.Port].Info.LID(), Path: path})
 	}
 	return out
+}
+
+// poll is when another manager last asked for SMInfo, and how long after the time
+// before.
+type poll struct {
+	at    time.Time
+	every time.Duration
 }
 
 // master serves the subnet until the state changes.

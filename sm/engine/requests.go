@@ -123,7 +123,13 @@ func (s *Subnet) stranger(p *transport.Packet) {
 	g := s.fab.Ports[at].GUID
 	for _, k := range s.elect.Peers() {
 		if k.Info.GUID == g {
-			s.polled[g] = time.Now()
+			now := time.Now()
+			last := s.polled[g]
+			if !last.at.IsZero() {
+				last.every = min(now.Sub(last.at), time.Minute)
+			}
+			last.at = now
+			s.polled[g] = last
 			return
 		}
 	}
@@ -467,7 +473,7 @@ func nobody(r *smp.Reply) bool {
 // askPeers asks the other managers that are known for their state, which a
 // master is not told when it changes, and the ports that did not answer as
 // managers though they say to be. With idle it leaves out those that stand by and
-// have polled this manager lately.
+// poll this manager at their usual interval.
 func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 	peers := s.elect.Peers()
 	all := append(slices.Clone(peers), s.mute...)
@@ -483,7 +489,7 @@ func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 		}
 	}}
 	for i, p := range all {
-		if idle && p.Info.State == mad.SMStandby && time.Since(s.polled[p.Info.GUID]) < 2*s.cfg.Poll {
+		if last := s.polled[p.Info.GUID]; idle && p.Info.State == mad.SMStandby && time.Since(last.at) < 2*max(last.every, s.cfg.Poll) {
 			continue
 		}
 		l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: p.Path, Tag: uint64(i)})

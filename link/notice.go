@@ -255,14 +255,18 @@ func DNSNotices(s *Snapshot, set *units.Set) (out []Notice) {
 	return out
 }
 
-// EditsNotice says that files have changed that wait for a reload.
-func EditsNotice(files []string) Notice {
+// EditsNotices says that files have changed that wait for a reload; nothing where none
+// has, as when a reload came before the watch.
+func EditsNotices(files []string) []Notice {
 	const most = 5
+	if len(files) == 0 {
+		return nil
+	}
 	names := strings.Join(files[:min(len(files), most)], ", ")
 	if len(files) > most {
 		names += fmt.Sprintf(" and %d more", len(files)-most)
 	}
-	return Notice{Reason: Reason{Code: CodeEdits, Text: fmt.Sprintf("edits wait for a reload: %s", names), Next: "ibnetctl plan; ibnetctl reload"}}
+	return []Notice{{Reason: Reason{Code: CodeEdits, Text: fmt.Sprintf("edits wait for a reload: %s", names), Next: "ibnetctl plan; ibnetctl reload"}}}
 }
 
 // PartitionNotices are the units whose Partition= only this host's subnet manager

@@ -345,8 +345,7 @@ func (d *decider) idle() Decision {
 		return d.start("the [SubnetManager] settings of %s have changed", pol.Unit)
 	}
 	if p.IsSM {
-		d.forget()
-		return d.wait(PhaseServed, time.Time{}, "a subnet manager that is not ours already runs on %v on this host", p)
+		return d.beside()
 	}
 	if p.Phys != ib.PhysLinkUp && p.State != ib.PortActive {
 		d.forget()
@@ -364,6 +363,34 @@ func (d *decider) idle() Decision {
 		return d.lonely()
 	}
 	return d.served()
+}
+
+// beside decides for a port on which a subnet manager runs that is not ours: that it is
+// there does not mean that it serves the port, so the port's master is asked.
+func (d *decider) beside() Decision {
+	p := d.in.Port
+	d.forget()
+	if p.State != ib.PortActive || p.SMLID == 0 {
+		return d.wait(PhaseForeign, time.Time{}, "a subnet manager that is not ours runs on %v and has not configured it (%v): read its log", p, p.State)
+	}
+	ans, known := d.lidAnswer()
+	if !known {
+		return d.ask(AskLID, PhaseAsking, "a subnet manager that is not ours runs on %v: asking who is master at LID %d", p, uint16(p.SMLID))
+	}
+	master, ok := ans.Master()
+	ph, next := PhaseForeign, ans.At.Add(ServedInterval)
+	why := fmt.Sprintf("a subnet manager that is not ours runs on %v, and no master answers at LID %d: read its log", p, uint16(p.SMLID))
+	switch {
+	case ans.Err != "":
+		ph, next = PhaseBlocked, ans.At.Add(BlockedInterval)
+		why = fmt.Sprintf("cannot ask the subnet manager at LID %d: %s", uint16(p.SMLID), ans.Err)
+	case ok:
+		ph, why = PhaseServed, fmt.Sprintf("%v serves port %v; a subnet manager that is not ours runs on the port", master, p)
+	}
+	if d.in.Now.Before(next) {
+		return d.wait(ph, next, "%s", why)
+	}
+	return d.ask(AskLID, ph, "%s; asking again", why)
 }
 
 // lonely decides for a port that nobody has configured.

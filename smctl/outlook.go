@@ -70,7 +70,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 		return []Step{{"systemctl stop " + r.Unit, and("Engine=" + p.Engine.String())}, {"systemctl start " + r.Named, ""}}
 	case running && r.Settings != "":
 		c := Difference(r.Engine, r.Settings, Settings(p))
-		if c == ChangeNone && r.Files != f.Digest {
+		if c == ChangeNone && !SameFiles(r.Files, f.Digest) {
 			c = ChangeReload
 		}
 		switch {

@@ -34,6 +34,8 @@ func TestOutlook(t *testing.T) {
 		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
 		{"another rule", on, change(func(p *Policy) { p.Partitions = "0x8001\n" }), good, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
 		{"another file's text", on, pol, Files{Digest: "b"}, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
+		{"the text of a file that only one may open", with(on, func(r *Running) { r.Files = "partitions:stamp:1" }), pol, Files{Digest: "partitions:text:2"}, ""},
+		{"the text of a file that both may open", with(on, func(r *Running) { r.Files = "partitions:text:1" }), pol, Files{Digest: "partitions:text:2"}, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
 		{"opensm's file", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine = EngineOpenSM }), Files{Digest: "b"}, "systemctl kill --kill-whom=main -s HUP ibnetsm@x.service   # partitions or names have changed"},
 		{"opensm, another priority", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine, p.Priority = EngineOpenSM, 9 }), good, "systemctl restart ibnetsm@x.service   # " + only + "; no port can join a group for some seconds"},
 		{"a bad file", on, change(func(p *Policy) { p.Priority = 9 }), Files{Digest: "b", Problem: "/etc/p.conf:2:9: no"}, "# ibnetsm@x.service: left alone beside a bad file: /etc/p.conf:2:9: no"},

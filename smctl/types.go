@@ -2,6 +2,7 @@ package smctl
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -106,6 +107,18 @@ type Policy struct {
 	StopWhenForeignMaster bool
 	// Unit is the file that says so, for messages.
 	Unit string
+}
+
+// OpenSM is where Debian and Fedora install opensm.
+const OpenSM = "/usr/sbin/opensm"
+
+// Files are the files that the policy's program needs, beside its own.
+func (p *Policy) Files() []string {
+	out := []string{p.PartitionsFile, p.NodeNameMap, p.KeyFile}
+	if p.Engine == EngineOpenSM {
+		out = append(out, OpenSM)
+	}
+	return slices.DeleteFunc(out, func(f string) bool { return f == "" })
 }
 
 // Port is what the kernel says about a port.
@@ -333,8 +346,22 @@ type Files struct {
 	// Problem is the first thing wrong with them, with its place, as a sentence
 	// without a full stop; empty if nothing is.
 	Problem string
-	// Digest changes with what is in them.
+	// Digest changes with what is in them: a word NAME:KIND:HASH each, with the kind of
+	// what was hashed, which depends on what the reader may open.
 	Digest string
+}
+
+// SameFiles reports whether two digests, of readers with other rights perhaps, do not
+// show that a file has changed: hashes of different kinds are not compared.
+func SameFiles(a, b string) bool {
+	x, y := strings.Fields(a), strings.Fields(b)
+	return slices.EqualFunc(x, y, func(a, b string) bool {
+		nameA, restA, _ := strings.Cut(a, ":")
+		nameB, restB, _ := strings.Cut(b, ":")
+		kindA, _, okA := strings.Cut(restA, ":")
+		kindB, _, okB := strings.Cut(restB, ":")
+		return a == b || okA && okB && nameA == nameB && kindA != kindB
+	})
 }
 
 // Input is all that a decision depends on, beside memory.

@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
+	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/files"
 	"ibnetworkd/smctl/worker"
@@ -19,21 +20,28 @@ import (
 )
 
 // managerSteps is what the running daemon does about subnet managers when the units
-// of sys are in force; none where no daemon runs.
-func (a *app) managerSteps(ctx context.Context, sys *system) []answer.ManagerStep {
-	if a.root != "" || a.noBus || !sys.live {
-		return nil
+// of sys are in force, or why the daemon was not asked.
+func (a *app) managerSteps(ctx context.Context, sys *system) (steps []answer.ManagerStep, not string) {
+	if !sys.live || a.root != "" || !slices.ContainsFunc(sys.snap.Devices, hasInfiniBand) {
+		return nil, "" // no host to ask, or no port for a subnet manager
+	}
+	if a.noBus {
+		return nil, "--no-bus"
 	}
 	c, err := connect(ctx)
 	if err != nil {
-		return nil
+		return nil, err.Error()
 	}
 	defer c.close()
 	d, err := c.describe(ctx)
 	if err != nil {
-		return nil
+		return nil, err.Error()
 	}
-	return outlook(sys, d.SubnetManagers, worker.Dir(stateDir+"/sm"), files.New(""))
+	return outlook(sys, d.SubnetManagers, worker.Dir(stateDir+"/sm"), files.New("")), ""
+}
+
+func hasInfiniBand(d link.Device) bool {
+	return slices.ContainsFunc(d.Ports, func(p link.Port) bool { return p.Layer == ib.LinkLayerInfiniBand })
 }
 
 // outlook is managerSteps from what the daemon says and has handed to its workers.
@@ -54,9 +62,6 @@ func outlook(sys *system, sms []api.SMStatus, kept worker.Dir, check files.Check
 			r := smctl.Running{State: workerState(s.WorkerState), Phase: smctl.Phase(s.Phase), Unit: s.Worker, Hand: k.Hand, Said: smctl.ParseSaid(s.WorkerText),
 				Engine: k.Engine, Settings: k.Settings, Files: k.Files, Named: worker.UnitName(pol.Engine, g)}
 			_, f := check.Check(pol)
-			if pol.PartitionsFile+pol.NodeNameMap+pol.KeyFile == "" {
-				f = smctl.Files{}
-			}
 			port := fmt.Sprintf("%s/%d", s.IBDevice, s.Port)
 			for _, step := range smctl.Outlook(port, r, pol, f) {
 				out = append(out, answer.ManagerStep{Port: port, Command: step.Command, Note: step.Note})

@@ -228,7 +228,7 @@ ibnetctl try show the plan of a file before it counts. With --from a recorded sy
 }
 
 func (a *app) printPlan(ctx context.Context, sys *system) error {
-	managers := a.managerSteps(ctx, sys)
+	managers, notAsked := a.managerSteps(ctx, sys)
 	r, notices := sys.result, sys.notices()
 	if a.json {
 		steps := []answer.Step{}
@@ -242,9 +242,12 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		if notices == nil {
 			notices = []link.Notice{}
 		}
-		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices, Managers: append([]answer.ManagerStep{}, managers...)})
+		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices, Managers: append([]answer.ManagerStep{}, managers...), ManagersNotAsked: notAsked})
 	}
 	a.printNotices("# ", notices)
+	if notAsked != "" {
+		fmt.Fprintln(a.out, a.paint(soso, "# subnet managers: not asked ("+strings.Join(strings.Fields(notAsked), " ")+")"))
+	}
 	for _, m := range managers {
 		line, style := smctl.Step{Command: m.Command, Note: m.Note}.String(), ""
 		if m.Command == "" {

@@ -196,7 +196,7 @@ func run(ctx context.Context, o options) error {
 	d.Notice("settings", wrong...)
 	changed := func() { d.Wake(daemon.Scope{Reload: true}) }
 	if !watch {
-		changed = func() { d.Notice(editsNotice, link.EditsNotice(dirs.Touched())) }
+		changed = func() { d.Notice(editsNotice, link.EditsNotices(dirs.Touched())...) }
 	}
 	if err := dirs.Watch(ctx, log, changed); err != nil {
 		log.Warn("the unit directories are not watched: changes need a reload", "error", err)

@@ -148,7 +148,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && running(s) == 1 })
 			// edit shows the plan, and only then the file counts.
 			out := g.Exec("sh", "-c", "EDITOR='sed -i s/=4/=6/' ibnetctl edit 10-ib 2>&1")
-			if shown, _, wrote := strings.Cut(out, "wrote "+unitDir+"10-ib.ibnetwork"); !wrote || !strings.Contains(shown, "systemctl restart "+m.Worker+"   # the fabric's only subnet manager") {
+			if shown, _, wrote := strings.Cut(out, "wrote "+unitDir+"10-ib.ibnetwork"); !wrote || !strings.Contains(shown, "systemctl reload "+m.Worker+"   # the fabric's only subnet manager") {
 				g.Errorf("edit: %s", out)
 			}
 			smWait(g, "the master after the edit", 30*time.Second, func(s []api.SMStatus) bool {

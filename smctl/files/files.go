@@ -38,6 +38,7 @@ const maxNames = 8 << 20
 const (
 	keptPartitions = "a running subnet manager keeps the partitions that it has, one that starts uses the last good file, or the default partition"
 	keptNames      = "the names that can be read are used"
+	keptEngine     = "a running subnet manager stays, none is started"
 	keptKeys       = "a running subnet manager keeps its keys, none is started without them"
 )
 
@@ -101,43 +102,64 @@ func New(root string) Checker {
 // Check reads the files of a policy. The digest changes with their contents.
 func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 	var out []Problem
-	h := sha256.New()
+	var digest []string
+	add := func(name string, text []byte, err error) {
+		kind := "text"
+		if u := (unchecked{}); errors.As(err, &u) {
+			kind, text = "stamp", []byte(u.stamp)
+		} else if err != nil {
+			kind = "error"
+		}
+		h := sha256.Sum256(text)
+		digest = append(digest, name+":"+kind+":"+hex.EncodeToString(h[:16]))
+	}
 	worker := c
 	if p.Engine == smctl.EngineOpenSM {
 		worker.UID = -1
+		_, err := os.Stat(filepath.Join(cmp.Or(c.Root, "/"), smctl.OpenSM))
+		if errors.Is(err, fs.ErrNotExist) {
+			out = append(out, Problem{File: smctl.OpenSM, Key: "Engine", Message: "not installed: install opensm, or write Engine=builtin", Kept: keptEngine, Fatal: true})
+		}
+		add("opensm", nil, err)
 	}
 	if f := p.PartitionsFile; f != "" {
 		text, err := worker.read(f, partition.MaxFileSize)
 		if u := (unchecked{}); errors.As(err, &u) {
 			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: u.Error()})
-			text = []byte(u.stamp)
 		} else if err != nil {
 			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: plain(err), Kept: keptPartitions, Fatal: true})
 		} else if _, err := partition.Parse(f, text); err != nil {
 			out = append(out, partitionProblems(f, err)...)
 		}
-		fmt.Fprintf(h, "partitions %d\n%s", len(text), text)
+		add("partitions", text, err)
 	}
 	if f := p.NodeNameMap; f != "" {
 		text, err := worker.read(f, maxNames)
-		if err != nil {
+		if u := (unchecked{}); errors.As(err, &u) {
+			out = append(out, Problem{File: f, Key: "NodeNameMap", Message: u.Error()})
+		} else if err != nil {
 			out = append(out, Problem{File: f, Key: "NodeNameMap", Message: plain(err), Kept: keptNames})
 		} else if _, err := fabric.ParseNames(f, text); err != nil {
 			out = append(out, nameProblem(f, err))
 		}
-		fmt.Fprintf(h, "names %d\n%s", len(text), text)
+		add("names", text, err)
 	}
 	if f := p.KeyFile; f != "" && p.Engine == smctl.EngineBuiltin {
 		// What is in it is for the worker alone: it is not read here.
 		stamp, err := c.keyFile(f)
-		if u := (unchecked{}); errors.As(err, &u) {
+		u := unchecked{}
+		closed := errors.As(err, &u)
+		if closed {
 			out = append(out, Problem{File: f, Key: "KeyFile", Message: u.Error()})
-		} else if err != nil {
+			add("keys", nil, err)
+		} else {
+			add("keys", []byte(stamp), nil)
+		}
+		if err != nil && !closed {
 			out = append(out, Problem{File: f, Key: "KeyFile", Message: plain(err), Kept: keptKeys, Fatal: true})
 		}
-		fmt.Fprintf(h, "keys %s\n", stamp)
 	}
-	files := smctl.Files{Digest: hex.EncodeToString(h.Sum(nil)[:16])}
+	files := smctl.Files{Digest: strings.Join(digest, " ")}
 	if i := slices.IndexFunc(out, func(p Problem) bool { return p.Fatal }); i >= 0 {
 		files.Problem = out[i].String()
 	}
@@ -156,7 +178,7 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 		p := units.Problem{Message: f.Message, Kept: f.Kept, Section: "SubnetManager", Key: f.Key,
 			Pos: units.Position{File: f.File, Line: f.Line, Column: f.Column}}
 		if f.Line == 0 {
-			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos, "KeyFile": s.KeyFile.Pos}[f.Key]
+			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos, "KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
 			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
 		}
 		out = append(out, p)

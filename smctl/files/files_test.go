@@ -55,7 +55,6 @@ func TestCheck(t *testing.T) {
 		{smctl.Policy{KeyFile: closed}, "", false},
 		{smctl.Policy{KeyFile: open}, "chmod 0600 ", true},
 		{smctl.Policy{KeyFile: dir + "/none"}, "none: no such file", true},
-		{smctl.Policy{Engine: smctl.EngineOpenSM, KeyFile: open}, "", false},
 	} {
 		ps, f := all.Check(tt.pol)
 		switch {
@@ -69,6 +68,26 @@ func TestCheck(t *testing.T) {
 	write("good.conf", "Default=0x7fff, ipoib : ALL=limited;\n", 0o644)
 	if _, b := all.Check(smctl.Policy{PartitionsFile: good}); a.Digest == b.Digest {
 		t.Error("the digest of another file is the same")
+	}
+}
+
+// opensm that is installed is no problem, and its digest is another one; its keys are
+// not read.
+func TestCheckOpenSM(t *testing.T) {
+	c := Checker{Root: t.TempDir(), UID: -1}
+	pol := smctl.Policy{Engine: smctl.EngineOpenSM, KeyFile: "/none"}
+	ps, without := c.Check(pol)
+	if len(ps) != 1 || !ps[0].Fatal || !strings.Contains(without.Problem, "/usr/sbin/opensm: not installed: install opensm") {
+		t.Errorf("not installed: %v", ps)
+	}
+	if err := os.MkdirAll(filepath.Join(c.Root, "usr/sbin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(c.Root, smctl.OpenSM), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if ps, f := c.Check(pol); len(ps) > 0 || f.Problem != "" || f.Digest == without.Digest {
+		t.Errorf("%v %+v, without opensm %+v", ps, f, without)
 	}
 }
 

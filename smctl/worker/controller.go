@@ -349,8 +349,8 @@ func (c *Controller) watch() {
 	}
 	var paths []string
 	for _, e := range c.table {
-		for _, f := range []string{e.port.Policy.PartitionsFile, e.port.Policy.NodeNameMap, e.port.Policy.KeyFile} {
-			if f != "" && !slices.Contains(paths, f) {
+		for _, f := range e.port.Policy.Files() {
+			if !slices.Contains(paths, f) {
 				paths = append(paths, f)
 			}
 		}
@@ -365,7 +365,7 @@ func (c *Controller) watch() {
 // check reads the files of a port's policy.
 func (c *Controller) check(ctx context.Context, g ib.GUID, e *entry) {
 	pol := e.port.Policy
-	if c.cfg.Check == nil || pol.PartitionsFile+pol.NodeNameMap+pol.KeyFile == "" {
+	if c.cfg.Check == nil || len(pol.Files()) == 0 {
 		e.files, e.filesOf = &smctl.Files{}, pol
 		return
 	}
@@ -374,14 +374,19 @@ func (c *Controller) check(ctx context.Context, g ib.GUID, e *entry) {
 		return
 	}
 	e.checks = true
+	former := e.given.Files
+	if e.files != nil {
+		former = e.files.Digest
+	}
 	go func() {
 		// A file on a server that does not answer is a bad one.
 		got := make(chan smctl.Files, 1)
 		go func() { got <- c.cfg.Check(pol) }()
-		f := smctl.Files{Problem: fmt.Sprintf("%s: cannot be read within %v", cmp.Or(pol.PartitionsFile, pol.NodeNameMap, pol.KeyFile), checkTimeout)}
+		f := smctl.Files{Problem: fmt.Sprintf("%s: cannot be read within %v", pol.Files()[0], checkTimeout)}
 		select {
 		case f = <-got:
 		case <-time.After(checkTimeout):
+			f.Digest = former // what is in them is not known to be another
 		}
 		c.send(ctx, event{guid: g, files: &f, of: pol})
 	}()

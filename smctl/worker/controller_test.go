@@ -161,6 +161,7 @@ type bench struct {
 	port   Port
 	fmu    sync.Mutex
 	files  smctl.Files
+	slow   time.Duration // until they are read
 	bar    smctl.Bar
 	vpd    error
 }
@@ -180,6 +181,10 @@ func (b *bench) boot() {
 	b.cancel = cancel
 	b.c = New(Config{Manager: b.units, Prober: b.air, Keeper: b.keep,
 		Check: func(smctl.Policy) smctl.Files {
+			b.fmu.Lock()
+			slow := b.slow
+			b.fmu.Unlock()
+			time.Sleep(slow)
 			b.fmu.Lock()
 			defer b.fmu.Unlock()
 			return b.files
@@ -740,6 +745,37 @@ func TestBadFileStopsNothing(t *testing.T) {
 		b.c.Update([]Port{b.port})
 		b.want(b.wait(5*time.Second), smctl.PhaseMaster, 1, 0)
 		reloads(3)
+		b.kill()
+	})
+}
+
+// Files that cannot be read within the time do not end the back-off: they are not known
+// to have changed.
+func TestSlowFilesAreNoEdit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.port.Policy.PartitionsFile = "/srv/p.conf"
+		b.files = smctl.Files{Digest: "good"}
+		b.units.crash = true
+		b.boot()
+		b.wait(time.Minute)
+		before, _ := b.units.counts()
+		for range 12 {
+			b.fmu.Lock()
+			b.slow = 15 * time.Second
+			b.fmu.Unlock()
+			b.c.Reread()
+			b.wait(12 * time.Second)
+			b.fmu.Lock()
+			b.slow = 0
+			b.fmu.Unlock()
+			b.c.Reread()
+			b.wait(12 * time.Second)
+		}
+		if n, _ := b.units.counts(); n-before > 4 {
+			t.Errorf("%d starts in 5 minutes", n-before)
+		}
+		b.wait(time.Minute) // what still reads ends
 		b.kill()
 	})
 }

@@ -32,9 +32,6 @@ const (
 // in: it has no QP0, or no issm device.
 const ExitRefused = 4
 
-// OpenSM is where Debian and Fedora install opensm.
-const OpenSM = "/usr/sbin/opensm"
-
 // Systemd runs units over org.freedesktop.systemd1. Run keeps the connection
 // and follows the signals; the other methods may be called from any goroutine,
 // and fail while there is no connection.
@@ -370,10 +367,10 @@ func (s *Systemd) Start(ctx context.Context, u Unit) error {
 		Argv   []string
 		Ignore bool
 	}
-	argv := append([]string{OpenSM, "--guid", u.GUID.String(), "--log_file", "stdout"}, openSMOptions(u.Policy)...)
+	argv := append([]string{smctl.OpenSM, "--guid", u.GUID.String(), "--log_file", "stdout"}, openSMOptions(u.Policy)...)
 	props := []property{
 		{"Description", dbus.MakeVariant("OpenSM subnet manager on port " + u.GUID.String() + ", run by ibnetworkd")},
-		{"ExecStart", dbus.MakeVariant([]exec{{OpenSM, argv, false}})},
+		{"ExecStart", dbus.MakeVariant([]exec{{smctl.OpenSM, argv, false}})},
 		{"Type", dbus.MakeVariant("exec")},
 		{"CollectMode", dbus.MakeVariant("inactive")},
 		{"Slice", dbus.MakeVariant("system.slice")},

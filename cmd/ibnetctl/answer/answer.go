@@ -60,6 +60,8 @@ type Plan struct {
 	Notices []link.Notice  `json:"notices"` // about units and the host as a whole
 	// Managers is what is done about subnet managers.
 	Managers []ManagerStep `json:"subnet_managers"`
+	// ManagersNotAsked is why the daemon was not asked about them, empty if it was.
+	ManagersNotAsked string `json:"subnet_managers_not_asked,omitempty"`
 }
 
 // ManagerStep is one thing done about a subnet manager.

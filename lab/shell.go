@@ -42,12 +42,14 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 			c.Env = append(c.Env, v+"="+s)
 		}
 	}
+	unpacked := ""
 	if c.Machine == UML {
 		dir, err := os.MkdirTemp("", "ibnetlab-editor-")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
+		unpacked = dir
 		// Without one everything else works.
 		if e, err := editor(ctx, out, dir); err != nil {
 			fmt.Fprintf(out, "no editor in the guest: %v\n", err)
@@ -67,6 +69,10 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 		return err
 	}
 	defer os.RemoveAll(g.Dir)
+	// The guest's folder has it now, which is removed even if this program is killed.
+	if unpacked != "" {
+		os.RemoveAll(unpacked)
+	}
 	select {
 	case <-g.done:
 	case <-ctx.Done():

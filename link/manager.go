@@ -60,5 +60,5 @@ func (p *Port) GroupStep(key ib.PKey) string {
 func (p *Port) MTUStep(key ib.PKey) string {
 	base := uint16(key.Base())
 	return p.PartitionStep(fmt.Sprintf("give partition 0x%04x mtu=5 (4096 bytes), if all adapters and switches can", base),
-		fmt.Sprintf("0x%04x MTU=4096, if all adapters and switches can", base|0x8000))
+		fmt.Sprintf("0x%04x MTU=4096", base|0x8000))
 }

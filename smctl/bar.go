@@ -32,7 +32,7 @@ func (d *decider) barred() Decision {
 	}
 	switch p.Barred {
 	case BarUnread:
-		return dec(PhaseSettling, "", "what kind of device %s is has not been read yet", p.IBDev)
+		return dec(PhaseSettling, "", "%s: PCI VPD not read yet", p.IBDev)
 	case BarUnknown:
 		return dec(PhaseBlocked, fmt.Sprintf("dmesg | grep -i vpd; od -c /sys/class/infiniband/%s/device/vpd", p.IBDev),
 			"the PCI VPD of %s, which says whether it manages NVSwitches, cannot be read", p.IBDev)
@@ -48,7 +48,7 @@ func (d *decider) barred() Decision {
 	}
 	return dec(PhaseNoQP0, fmt.Sprintf("run the subnet manager on the physical function or on another host; for a port of several planes: rdma dev add smi0 type SMI parent %s; "+
 		"for a ConnectX-6 with firmware 20.40 update the firmware", p.IBDev),
-		"port %v carries no subnet management packets (no issm device, or QP0 is refused): it is a virtual function or a port of several planes", p)
+		"port %v carries no subnet management packets: no issm device, or QP0 is refused (a virtual function, a port of several planes, or its firmware)", p)
 }
 
 // BarOfVPD is what the PCI vital product data of a device says. The devices that

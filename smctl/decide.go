@@ -328,7 +328,7 @@ func (d *decider) idle() Decision {
 	if m.Failures > 0 {
 		if due := m.FailedAt.Add(BackOff(m.Failures)); in.Now.Before(due) {
 			if in.Worker.Refused {
-				dec := d.wait(PhaseNoQP0, due, "%s; it is tried again in %v", cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), BackOff(m.Failures))
+				dec := d.wait(PhaseNoQP0, due, "%s; will retry in %v", cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), BackOff(m.Failures))
 				d.in.Port.Barred = BarNoQP0
 				dec.Next = d.barred().Next
 				return dec

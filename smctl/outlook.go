@@ -65,7 +65,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	case running && p.Manage == ManageNo:
 		return nil // by hand: its settings stay
 	case running && f.Problem != "":
-		return []Step{{Note: fmt.Sprintf("%s: left alone beside a bad file: %s", r.Unit, f.Problem)}}
+		return []Step{{Note: fmt.Sprintf("%s: not changed: %s", r.Unit, f.Problem)}}
 	case running && r.Engine != p.Engine:
 		return []Step{{"systemctl stop " + r.Unit, and("Engine=" + p.Engine.String())}, {"systemctl start " + r.Named, ""}}
 	case running && r.Settings != "":

@@ -38,7 +38,7 @@ func TestOutlook(t *testing.T) {
 		{"the text of a file that both may open", with(on, func(r *Running) { r.Files = "partitions:text:1" }), pol, Files{Digest: "partitions:text:2"}, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
 		{"opensm's file", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine = EngineOpenSM }), Files{Digest: "b"}, "systemctl kill --kill-whom=main -s HUP ibnetsm@x.service   # partitions or names have changed"},
 		{"opensm, another priority", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine, p.Priority = EngineOpenSM, 9 }), good, "systemctl restart ibnetsm@x.service   # " + only + "; no port can join a group for some seconds"},
-		{"a bad file", on, change(func(p *Policy) { p.Priority = 9 }), Files{Digest: "b", Problem: "/etc/p.conf:2:9: no"}, "# ibnetsm@x.service: left alone beside a bad file: /etc/p.conf:2:9: no"},
+		{"a bad file", on, change(func(p *Policy) { p.Priority = 9 }), Files{Digest: "b", Problem: "/etc/p.conf:2:9: no"}, "# ibnetsm@x.service: not changed: /etc/p.conf:2:9: no"},
 		{"another engine", on, change(func(p *Policy) { p.Engine = EngineOpenSM }), good, "systemctl stop ibnetsm@x.service   # " + only + "; Engine=opensm\nsystemctl start ibnetsm@x.service"},
 		{"auto", off, pol, good, "# systemctl start ibnetsm@x.service, if port mlx5_0/1 has a link and nobody answers within 3s to 6s"},
 		{"auto, served", with(off, func(r *Running) { r.Phase = PhaseServed }), pol, good, ""},

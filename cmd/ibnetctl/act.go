@@ -212,7 +212,7 @@ func (a *app) smDetail(s api.SMStatus) {
 		a.field("Worker", "%s, %s%s, started %d %s by this daemon", s.Worker, s.WorkerState, since, s.Starts, plural(s.Starts, "time", "times"))
 	}
 	if s.WorkerText != "" {
-		a.field("Says", "%s", s.WorkerText)
+		a.field("Status", "%s", s.WorkerText)
 	}
 	if s.Hand != "" {
 		a.field("By hand", "%s", s.Hand)
@@ -224,7 +224,7 @@ func (a *app) smDetail(s api.SMStatus) {
 	}
 	// One that has passed was put off: what it would show had not changed.
 	if s.NextCheck.After(time.Now()) {
-		a.field("Looks again", "%s", s.NextCheck.Local().Format("15:04:05"))
+		a.field("Next check", "%s", s.NextCheck.Local().Format("15:04:05"))
 	}
 	fmt.Fprintln(a.out)
 }

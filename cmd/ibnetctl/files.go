@@ -286,8 +286,8 @@ func masked(set *units.Set, name string) string {
 	return ""
 }
 
-const newUnit = `# See man 5 ibnetwork. ibnetctl verify finds mistakes, ibnetctl plan shows
-# what this file would change.
+const newUnit = `# See man 5 ibnetwork. ibnetctl edit checks this file and shows what it would
+# change before it is saved; a file that is saved in place counts at once.
 
 [Match]
 Name=%s
@@ -420,6 +420,12 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 			problems = verifyText(filepath.Base(target), text)
 		} else {
 			problems = verifyText(unit, text)
+		}
+		// A file that could not be checked here is no reason to ask.
+		for _, p := range files.New(a.root).Problems(a.withFiles(map[string][]byte{target: text}).Unit(unit)) {
+			if p.Kept != "" {
+				problems = append(problems, p)
+			}
 		}
 		for _, p := range problems {
 			fmt.Fprintln(a.err, p)

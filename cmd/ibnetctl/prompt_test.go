@@ -29,6 +29,19 @@ func TestEditSurvivesCtrlC(t *testing.T) {
 	}
 }
 
+// A unit that names a bad file is not put in place without an answer.
+func TestEditAsksAboutBadFiles(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("VISUAL", `printf '[Match]\nName=ib0\n[SubnetManager]\nManage=auto\nPartitionsFile=/etc/none.conf\n' >`)
+	var errs bytes.Buffer
+	if code := run(t.Context(), []string{"--root", root, "edit", "10-ib0"}, strings.NewReader(""), &errs, &errs); code == exitOK || !strings.Contains(errs.String(), "/etc/none.conf: no such file") {
+		t.Errorf("exit %d: %s", code, &errs)
+	}
+	if _, err := os.Stat(filepath.Join(root, "etc/systemd/network/10-ib0.ibnetwork")); err == nil {
+		t.Error("it is in place")
+	}
+}
+
 func TestJudge(t *testing.T) {
 	online := link.Status{Name: "ib0", Required: true, Online: true, State: link.StateConfigured, Oper: link.OperRoutable}
 	off := link.Status{Name: "ib1", Required: true, State: link.StateConfiguring, Oper: link.OperNoCarrier}
@@ -100,7 +113,7 @@ func TestManagerDetail(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, &out)
 		}
 	}
-	if strings.Count(out.String(), "Looks again") != 1 {
+	if strings.Count(out.String(), "Next check") != 1 {
 		t.Errorf("a check that has passed is one to come:\n%s", &out)
 	}
 }

@@ -188,7 +188,7 @@ func run(ctx context.Context, o *options) error {
 	threads := map[serve.Port]bool{}
 	var current atomic.Pointer[engine.Config]
 	current.Store(&cfg)
-	m.Log = log
+	m.Log, m.Ended = log, say.gone
 	m.Config = func(p serve.Port) engine.Config {
 		if threads[p] = true; few && len(threads) > 1 {
 			runtime.GOMAXPROCS(min(len(threads), runtime.NumCPU()))

@@ -59,6 +59,14 @@ func (s *sayer) state(p serve.Port, x *engine.Snapshot) {
 	s.ready()
 }
 
+// gone forgets a port that is lost: what was said of it does not hold any more.
+func (s *sayer) gone(p serve.Port) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ports, p)
+	s.send()
+}
+
 // problem is what is wrong with the settings, empty for nothing.
 func (s *sayer) problem(note string) {
 	s.mu.Lock()
@@ -70,6 +78,9 @@ func (s *sayer) problem(note string) {
 // send tells systemd if there is news.
 func (s *sayer) send() {
 	text := s.text()
+	if text == "" && s.last != "" {
+		text = "no port is open"
+	}
 	if text == "" || text == s.last {
 		return
 	}

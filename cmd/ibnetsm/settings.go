@@ -166,7 +166,7 @@ func (o *options) readKeys() error {
 		return err
 	}
 	if st, err := os.Stat(name); mine && err == nil && st.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s: others than its owner may read or write it (mode %04o): chmod 0600 %s", name, st.Mode().Perm(), name)
+		return fmt.Errorf("%s: group or others may access it (mode %04o): chmod 0600 %s", name, st.Mode().Perm(), name)
 	}
 	for i, line := range strings.Split(string(b), "\n") {
 		line = strings.TrimSpace(line)
@@ -200,7 +200,7 @@ func readAtMost(name string, most int64) ([]byte, error) {
 	if st, err := f.Stat(); err != nil {
 		return nil, err
 	} else if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: this is no regular file", name)
+		return nil, fmt.Errorf("%s: not a regular file", name)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {

@@ -70,7 +70,7 @@ func (c *conf) file(path string) bool {
 		return false
 	}
 	if err == nil && !st.Mode().IsRegular() && st.Mode()&fs.ModeCharDevice == 0 {
-		err = errors.New("this is no regular file")
+		err = errors.New("not a regular file")
 	}
 	var b []byte
 	if err == nil && st.Mode().IsRegular() { // a link to /dev/null is an empty file

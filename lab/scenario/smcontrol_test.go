@@ -220,7 +220,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			}
 			g.Exec("ibnetctl", "sm", "stop", first)
 			smWait(g, "nobody", 20*time.Second, func(s []api.SMStatus) bool { return running(s) == 0 })
-			if out, err := g.Try("ibnetctl", "diagnose", first); err == nil || !strings.Contains(out, "does not answer: what is configured goes on, nothing new can join") {
+			if out, err := g.Try("ibnetctl", "diagnose", first); err == nil || !strings.Contains(out, "does not answer: existing connections continue; no port can join a group") {
 				g.Errorf("diagnose without a subnet manager: %v %s", err, out)
 			}
 			if out := g.Exec("ibnetctl", "sm", "status", first); !strings.Contains(out, "does not answer") {

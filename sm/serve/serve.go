@@ -37,8 +37,11 @@ type Host interface {
 
 // Manager runs the subnets.
 type Manager struct {
-	Host Host
-	Log  *slog.Logger
+	// Ended, if set, is called when the subnet manager of a port has ended with an error,
+	// as that of a port that is gone.
+	Ended func(Port)
+	Host  Host
+	Log   *slog.Logger
 	// Wanted tells which ports get a subnet manager; nil takes all.
 	Wanted func(Port) bool
 	// Number is how many ports Wanted takes at most, 0 if that is not known.  While so
@@ -183,6 +186,9 @@ func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port, ended c
 			fail("the port is gone", err)
 		default:
 			fail("the subnet manager of the port ended", err)
+		}
+		if err != nil && m.Ended != nil {
+			m.Ended(p)
 		}
 		select {
 		case ended <- struct{}{}:

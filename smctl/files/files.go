@@ -243,7 +243,7 @@ func (c Checker) read(path string, most int) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !st.Mode().IsRegular():
-		return nil, errors.New("this is no regular file")
+		return nil, errors.New("not a regular file")
 	}
 	if err := c.access(path); err != nil {
 		return nil, err
@@ -349,9 +349,9 @@ func (c Checker) keyFile(path string) (stamp string, err error) {
 	stamp = fmt.Sprintf("%d %d %d %d %o %d", st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Mode, st.Uid)
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		return stamp, errors.New("this is no regular file")
+		return stamp, errors.New("not a regular file")
 	case st.Mode&0o077 != 0:
-		return stamp, fmt.Errorf("others than its owner may read or write it (mode %04o): chmod 0600 %s", st.Mode&0o7777, path)
+		return stamp, fmt.Errorf("group or others may access it (mode %04o): chmod 0600 %s", st.Mode&0o7777, path)
 	case c.UID >= 0 && int(st.Uid) != c.UID:
 		return stamp, fmt.Errorf("it belongs to user %d, not to %s, which runs the subnet manager: chown %s %s", st.Uid, User, User, path)
 	}

@@ -50,7 +50,7 @@ func TestCheck(t *testing.T) {
 		{smctl.Policy{PartitionsFile: good}, "", false},
 		{smctl.Policy{PartitionsFile: bad}, "bad.conf:2:9: ", true},
 		{smctl.Policy{PartitionsFile: dir + "/none"}, "none: no such file", true},
-		{smctl.Policy{PartitionsFile: fifo}, "folder: this is no regular file", true},
+		{smctl.Policy{PartitionsFile: fifo}, "folder: not a regular file", true},
 		{smctl.Policy{PartitionsFile: good, NodeNameMap: names}, "names:2:", false},
 		{smctl.Policy{KeyFile: closed}, "", false},
 		{smctl.Policy{KeyFile: open}, "chmod 0600 ", true},

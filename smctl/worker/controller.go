@@ -412,7 +412,7 @@ func (c *Controller) look(ctx context.Context, g ib.GUID, e *entry, now time.Tim
 		go func() {
 			bar, final, err := c.cfg.Inspect(dev, num)
 			if err != nil {
-				c.cfg.Log.Warn("what a port is cannot be read", "port", fmt.Sprintf("%s/%d", dev, num), "error", err)
+				c.cfg.Log.Warn("port type cannot be read", "port", fmt.Sprintf("%s/%d", dev, num), "error", err)
 			}
 			got <- event{guid: g, bar: &bar, final: final}
 		}()

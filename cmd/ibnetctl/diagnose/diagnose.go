@@ -432,7 +432,7 @@ func (w *walker) answers() bool {
 		w.fail(name, link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s in some seconds; if it stays, restart that subnet manager", w.name()),
 			"%s; the master answers, its subnet administrator does not, so that nothing can join a group: %s", at, Master(asked.SM))
 	case ok && asked.Not == "":
-		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: what is configured goes on, nothing new can join%s", at, uint16(p.SMLID), w.smAlso(sm))
+		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: existing connections continue; no port can join a group%s", at, uint16(p.SMLID), w.smAlso(sm))
 	case sm != nil && (sm.Phase == "master" || sm.Phase == "served") && sm.Master != nil:
 		w.ok(name, "%s; the master answered the daemon: %s", at, Master(sm.Master))
 	case sm != nil && sm.Phase == "master":

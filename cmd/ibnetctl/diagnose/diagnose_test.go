@@ -43,7 +43,7 @@ func TestSubnetManagerAnswers(t *testing.T) {
 		words string
 	}{
 		{"it answers", &Asked{SM: master, SA: true}, nil, OK, `the master answers: "head HCA-1", port GUID 0x0002c90300000001, LID 1, priority 5`},
-		{"nobody answers", &Asked{}, nil, Fail, "LID 1 does not answer: what is configured goes on, nothing new can join"},
+		{"nobody answers", &Asked{}, nil, Fail, "LID 1 does not answer: existing connections continue; no port can join a group"},
 		{"nobody answers, the daemon waits", &Asked{}, &api.SMStatus{Phase: "settling", Reason: "it counts as dead in 9s"}, Fail, "counts as dead"},
 		{"nobody answers, none is managed", &Asked{}, &api.SMStatus{Phase: "off", Reason: "no unit"}, Fail, "does not answer"},
 		{"the daemon was answered some time ago", &Asked{}, &api.SMStatus{Phase: "served", Master: master}, Fail, "does not answer"},

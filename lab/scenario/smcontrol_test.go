@@ -138,6 +138,9 @@ func TestSubnetManagerControl(t *testing.T) {
 			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl reload "+m.Worker) {
 				g.Errorf("plan of another priority: %s", out)
 			}
+			// Files are looked at 150 ms after they were written.
+			written := time.Now().Add(500 * time.Millisecond)
+			g.Wait("the edit to be seen", 5*time.Second, func() bool { return time.Now().After(written) })
 			g.Exec("ibnetctl", "reload")
 			smWait(g, "the restart", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && mainPID(g, m.Worker) != pid })
 			if out := g.Exec("ibnetctl", "status"); strings.Contains(out, "edits wait") {
@@ -215,7 +218,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			if out := g.Exec("ibnetctl", "diagnose", first); !strings.Contains(out, `the master answers: "`) {
 				g.Errorf("diagnose: %s", out)
 			}
-			if out := g.Exec("ibnetctl", "sm", "status", first); !strings.Contains(out, "Master: \"") || !strings.Contains(out, "Says: Master, ") {
+			if out := g.Exec("ibnetctl", "sm", "status", first); !strings.Contains(out, "Master: \"") || !strings.Contains(out, "Status: Master, ") {
 				g.Errorf("sm status: %s", out)
 			}
 			g.Exec("ibnetctl", "sm", "stop", first)

@@ -65,15 +65,15 @@ bench: lab ## ibnetworkd and ibnetsm beside systemd-networkd, NetworkManager, if
 
 .PHONY: bench-sm
 bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one guest, as ratios (30 minutes)
-	@$(GO) run ./sm/bench up -sim ibsim
-	@echo; $(GO) run ./sm/bench up -sim ibsim -window 4 ft3-972
-	@echo; $(GO) run ./sm/bench up
-	@echo; $(GO) run ./sm/bench up -runs 2 ft3-5184
-	@echo; $(GO) run ./sm/bench sa
-	@echo; $(GO) run ./sm/bench sa -sim ibsim
-	@echo; $(GO) run ./sm/bench events -only 'cut|back' ft3-972
-	@echo; $(GO) run ./sm/bench events -runs 1
-	@echo; $(GO) run ./sm/bench scale
+	@$(GO) run ./lab/smbench up -sim ibsim
+	@echo; $(GO) run ./lab/smbench up -sim ibsim -window 4 ft3-972
+	@echo; $(GO) run ./lab/smbench up
+	@echo; $(GO) run ./lab/smbench up -runs 2 ft3-5184
+	@echo; $(GO) run ./lab/smbench sa
+	@echo; $(GO) run ./lab/smbench sa -sim ibsim
+	@echo; $(GO) run ./lab/smbench events -only 'cut|back' ft3-972
+	@echo; $(GO) run ./lab/smbench events -runs 1
+	@echo; $(GO) run ./lab/smbench scale
 	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'
 
 .PHONY: test-long
@@ -86,7 +86,7 @@ test-units-long: deps ## the parsers of unit files against the installed systemd
 FUZZTIME ?= 20s
 .PHONY: test-sm-long
 test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (25 minutes)
-	$(GO) test -count=1 -timeout 30m -run TestConformance ./sm/bench -long
+	$(GO) test -count=1 -timeout 30m -run TestConformance ./lab/smbench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
 	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM' ./lab/scenario
 	@for t in $$(grep -rlE '^func Fuzz' --include=*_test.go sm | xargs -n1 dirname | sort -u); do \

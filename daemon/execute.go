@@ -14,7 +14,7 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rtnl"
-	ipoibrtnl "ibnetworkd/ipoib/rtnl"
+	ipoibrtnl "ibnetworkd/internal/kernel/rtnl/ipoib"
 	"ibnetworkd/link"
 )
 

@@ -23,10 +23,10 @@ import (
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
+	ipoibrtnl "ibnetworkd/internal/kernel/rtnl/ipoib"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/udevdb"
 	"ibnetworkd/internal/smallfile"
-	ipoibrtnl "ibnetworkd/ipoib/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )

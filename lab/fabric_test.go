@@ -12,8 +12,8 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/lab"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 func text(t *testing.T, f *fabric.Fabric) string {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 )
 
 // Fabric is the simulated part of a Net's fabric for its script: what is done to it

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 )
 
 // Whatever changes the simulated fabric is marked.

@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/lab/simfabric"
+	fabricwire "ibnetworkd/lab/simfabric/wire"
 	"ibnetworkd/lab/timeline"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/simfabric"
-	fabricwire "ibnetworkd/sm/simfabric/wire"
 )
 
 // Net is several guests, each a host or a switch with a kernel of its own, and

@@ -8,7 +8,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/lab"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
 )
 
 // Two hosts with one cable, as in a home lab: each is a kernel of its own, one

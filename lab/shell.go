@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/lab/build"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
-	"ibnetworkd/sm/simfabric"
 )
 
 // Shell boots a guest with a prompt on the terminal that standard input and

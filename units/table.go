@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/ib/partition"
 )
 
 var boolWords = []string{"yes", "no"}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/smctl"
 )
 

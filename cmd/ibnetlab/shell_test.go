@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 // commandVar makes the test binary the command.

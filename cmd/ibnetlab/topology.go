@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 // maxNodes is how many hosts and switches have room in the unicast LIDs (1 to 0xbfff).

@@ -28,12 +28,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/sa"
@@ -346,7 +347,7 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 		c.QoS = &qos.Options{}
 	}
 	var err error
-	if c.Enforce, err = partition.ParseEnforcement(o.enforce); err != nil {
+	if c.Enforce, err = pkey.ParseEnforcement(o.enforce); err != nil {
 		return c, fmt.Errorf("--part-enforce %w", err)
 	}
 	if c.Partitions, err = o.readPartitions(); err != nil {

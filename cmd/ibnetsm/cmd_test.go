@@ -14,7 +14,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/pkey"
 )
 
 // What is asked for on the command line reaches the engine, or is refused in a
@@ -97,7 +97,7 @@ func TestConfigValues(t *testing.T) {
 	}
 	p := c.Policy
 	if p.MKey != 0x1234 || p.Protect != 2 || p.MKeyLease != 30 || p.Prefix != 0xfec0000000000007 || c.Route.Engine != "updn,ftree" ||
-		c.Enforce != partition.EnforceIn || c.Sweep >= 0 || c.QoS == nil || c.LMC != ib.LMC(0) {
+		c.Enforce != pkey.EnforceIn || c.Sweep >= 0 || c.QoS == nil || c.LMC != ib.LMC(0) {
 		t.Errorf("%+v", c)
 	}
 	if n := len(c.Partitions.Partitions); n != 2 {

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/ib/partition"
 )
 
 // maxSettings bounds in bytes what is read of a settings or keys file.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/smctl"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
-	"ibnetworkd/daemon/bus/rejoin"
+	"ibnetworkd/internal/backoff"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
 )
@@ -347,7 +347,7 @@ func index(l link.Status) int {
 
 // Run serves on the bus until ctx ends, joining it again whenever it was lost.
 func (s *Server) Run(ctx context.Context) error {
-	var pause rejoin.Pause
+	pause := backoff.Pause{Socket: backoff.SystemBus}
 	lost := false
 	for {
 		joined, err := s.serve(ctx)

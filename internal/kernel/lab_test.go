@@ -26,10 +26,10 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
+	ipoib "ibnetworkd/internal/kernel/rtnl/ipoib"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/uevent"
 	"ibnetworkd/internal/kernel/umad"
-	ipoib "ibnetworkd/ipoib/rtnl"
 	"ibnetworkd/lab"
 )
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"ibnetworkd/lab"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 // A host among 971 others, simulated around it, sees all of them, and draws them.

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/discover"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 )

@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
-	"ibnetworkd/sm/simfabric"
 )
 
 // A rack that goes off leaves a tree a tree, and a cable between switches that

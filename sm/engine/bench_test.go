@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
-	"ibnetworkd/sm/simfabric"
 )
 
 // A link between switches is cut and put back: time until its traps have been

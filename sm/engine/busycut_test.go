@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 )
 
 // While a master of 11,664 hosts computes new routes for a cut cable, it answers

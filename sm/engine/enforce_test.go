@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
-	"ibnetworkd/sm/partition"
-	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/sm/pkey"
 )
 
 // guarded checks what the switch ports that hosts hang on let pass.
@@ -115,11 +116,11 @@ func TestPartitionEnforcement(t *testing.T) {
 		settle()
 		stop()
 		// Another manager checks in one direction only.
-		_, stop = w.manager(hosts[5], engine.Config{Partitions: parse(storage), Enforce: partition.EnforceOut})
+		_, stop = w.manager(hosts[5], engine.Config{Partitions: parse(storage), Enforce: pkey.EnforceOut})
 		settle()
 		ok("takeover", w.guarded(false, true, keys))
 		stop()
-		_, _ = w.manager(hosts[5], engine.Config{Partitions: parse(storage), Enforce: partition.EnforceOff})
+		_, _ = w.manager(hosts[5], engine.Config{Partitions: parse(storage), Enforce: pkey.EnforceOff})
 		settle()
 		ok("off", w.guarded(false, false, nil))
 	})

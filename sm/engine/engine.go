@@ -21,13 +21,14 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/discover"
 	"ibnetworkd/sm/elect"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/lid"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
@@ -76,8 +77,8 @@ type Config struct {
 	// routing engine spread over service levels where that frees it of
 	// deadlocks; nil leaves the tables of the ports alone.
 	QoS        *qos.Options
-	Partitions partition.Config      // the zero value is the default partition
-	Enforce    partition.Enforcement // where switches check P_Keys
+	Partitions partition.Config // the zero value is the default partition
+	Enforce    pkey.Enforcement // where switches check P_Keys
 	SA         sa.Config
 	Names      fabric.Names // shown in place of what nodes say of themselves
 	Store      Store        // nil keeps nothing

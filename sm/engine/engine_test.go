@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 )
 

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
 )

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 )
 

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/qos"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 )
 
@@ -54,7 +55,7 @@ func TestRefusedTables(t *testing.T) {
 		host bool
 	}{
 		{"a host's P_Key table", mad.AttrPKeyTable, engine.Config{Partitions: keyed}, true},
-		{"switches' P_Key tables", mad.AttrPKeyTable, engine.Config{Partitions: keyed, Enforce: partition.EnforceBoth}, false},
+		{"switches' P_Key tables", mad.AttrPKeyTable, engine.Config{Partitions: keyed, Enforce: pkey.EnforceBoth}, false},
 		{"switches' SL to VL tables", mad.AttrSLtoVL, engine.Config{QoS: &qos.Options{}}, false},
 		{"switches' VL arbitration", mad.AttrVLArb, engine.Config{QoS: &qos.Options{}}, false},
 	} {

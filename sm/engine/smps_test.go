@@ -5,11 +5,11 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 )
 
 // twoPaths is two switches of eight ports with two cables between them and a

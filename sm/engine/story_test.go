@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/partition"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
 )

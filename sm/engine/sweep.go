@@ -16,7 +16,7 @@ import (
 	"ibnetworkd/sm/lid"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
@@ -410,7 +410,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		return err
 	}
 	for _, p := range keyed.Failed {
-		have.pkeys[p] = partition.PowerOn // asked again when it comes back
+		have.pkeys[p] = pkey.PowerOn // asked again when it comes back
 		s.warnOnce("pkeys"+f.Ports[p].GUID.String(), "a port does not answer P_KeyTable, it is taken to hold the default key", "link_port", f.PortName(p))
 	}
 	var warn []string
@@ -452,7 +452,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	}
 	partitions := s.cfg.Partitions
 	held := have.pkeys
-	keys, err := compute(ctx, s, func() partition.Plan { return partition.Tables(f, partitions, held) })
+	keys, err := compute(ctx, s, func() pkey.Plan { return pkey.Tables(f, partitions, held) })
 	if err != nil {
 		return err
 	}
@@ -460,8 +460,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		// A host may restart after its table was read and before its port is
 		// Active, and nothing shows it: what a port holds in Init is either
 		// what was read or nothing.
-		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && have.pkeys[e] != nil && keys.Keys[e] == nil && !slices.Equal(keys.Members[e], partition.PowerOn) {
-			keys.Keys[e], have.pkeys[e] = keys.Members[e], partition.PowerOn
+		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && have.pkeys[e] != nil && keys.Keys[e] == nil && !slices.Equal(keys.Members[e], pkey.PowerOn) {
+			keys.Keys[e], have.pkeys[e] = keys.Members[e], pkey.PowerOn
 		}
 	}
 	keys.Enforce(f, s.cfg.Enforce, have.pkeys)

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/program"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
 )

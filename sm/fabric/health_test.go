@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 func TestHealth(t *testing.T) {

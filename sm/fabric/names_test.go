@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 func TestNames(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 func TestTextRoundTrip(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 // shapes are what the pictures are looked at with: from two hosts to 5184.

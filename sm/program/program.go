@@ -49,7 +49,7 @@ type Policy struct {
 	// Fabric.Ports; nil leaves them to OperVLs and the capabilities.
 	Lanes []uint8
 	// Guard has the partition enforcement bits of switch ports, by index into
-	// Fabric.Ports (see partition.Plan); nil for none.
+	// Fabric.Ports (see pkey.Plan); nil for none.
 	Guard []uint8
 }
 

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
-	"ibnetworkd/sm/partition"
 )
 
 // check looks at what must hold after any sequence of requests.

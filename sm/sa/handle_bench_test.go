@@ -3,7 +3,7 @@ package sa
 import (
 	"testing"
 
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/mad"
 )
 

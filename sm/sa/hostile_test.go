@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/mad"
 )
 

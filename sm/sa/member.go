@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
-	"ibnetworkd/sm/partition"
 )
 
 // group is a multicast group.

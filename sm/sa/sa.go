@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 )
@@ -517,7 +518,7 @@ func (s *Service) keys(port int32) []ib.PKey {
 	if int(port) < len(s.state.PKeys) && s.state.PKeys[port] != nil {
 		return s.state.PKeys[port]
 	}
-	return partition.PowerOn
+	return pkey.PowerOn
 }
 
 // inPartition reports whether a port is a member, full or limited.

@@ -8,11 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
-	"ibnetworkd/sm/partition"
+	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 )
@@ -47,7 +48,7 @@ func stateOf(t testing.TB, f *fabric.Fabric, conf string) State {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan := partition.Tables(f, cfg, nil)
+	plan := pkey.Tables(f, cfg, nil)
 	q, err := qos.Build(f, r.NumLayers, qos.Options{})
 	if err != nil {
 		t.Fatal(err)

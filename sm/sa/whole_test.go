@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/mad"
 )
 

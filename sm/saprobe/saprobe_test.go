@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/saprobe"
-	"ibnetworkd/sm/simfabric"
 )
 
 // The silence of a subnet administrator that is away for two seconds is two

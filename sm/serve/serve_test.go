@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric/gen"
 	"ibnetworkd/sm/serve"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 )
 

@@ -21,9 +21,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/partition"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )

@@ -12,9 +12,9 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/smctl"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
-	"ibnetworkd/daemon/bus/rejoin"
+	"ibnetworkd/internal/backoff"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/smctl"
 )
@@ -115,7 +115,7 @@ func (s *Systemd) connection() (*busconn.Conn, error) {
 
 // Run connects and follows signals until ctx ends, again and again.
 func (s *Systemd) Run(ctx context.Context) error {
-	var pause rejoin.Pause
+	pause := backoff.Pause{Socket: backoff.SystemBus}
 	said := false
 	for {
 		ok, err := s.follow(ctx)
@@ -154,7 +154,7 @@ func (s *Systemd) dial(ctx context.Context) (*busconn.Conn, error) {
 // sends the signals of the units that are watched only.
 func (s *Systemd) awaitBus(conn *busconn.Conn) {
 	defer conn.Close()
-	var pause rejoin.Pause
+	pause := backoff.Pause{Socket: backoff.SystemBus}
 	for pause.Wait(conn.Context()) {
 		if bus, err := busconn.Join(conn.Context(), busconn.Config{Address: s.Address}); err == nil {
 			_ = bus.Close()

@@ -16,7 +16,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
-	ipoib "ibnetworkd/ipoib/rtnl"
+	ipoib "ibnetworkd/internal/kernel/rtnl/ipoib"
 )
 
 // build is a message with a header of n bytes that f fills.

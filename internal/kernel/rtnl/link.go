@@ -7,7 +7,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
-	ipoib "ibnetworkd/ipoib/rtnl"
+	ipoib "ibnetworkd/internal/kernel/rtnl/ipoib"
 )
 
 // Link is an interface as the kernel reports it. The zero value of a field

@@ -11,7 +11,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
-	ipoib "ibnetworkd/ipoib/rtnl"
+	ipoib "ibnetworkd/internal/kernel/rtnl/ipoib"
 )
 
 // Request is one change, to be sent with Conn.Do or many at once with

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"ibnetworkd/lab"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 // The real ib_sa, ib_ipoib and ib_umad ask this SA: groups of IPv4 and IPv6,

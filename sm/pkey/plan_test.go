@@ -1,4 +1,4 @@
-package partition
+package pkey
 
 import (
 	"testing"
@@ -6,12 +6,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/lab/gen"
 )
 
 func TestTables(t *testing.T) {
 	f := gen.Star(3, 8)
-	plan := Tables(f, Default(), nil)
+	plan := Tables(f, partition.Default(), nil)
 	for i, k := range plan.Keys {
 		if k != nil {
 			t.Errorf("the power-on state needs a write to port %d: %v", i, k)
@@ -20,7 +21,7 @@ func TestTables(t *testing.T) {
 	if len(plan.Groups) != 1 || plan.Groups[0].Rate != 16 || plan.Groups[0].MTU != ib.MTU4096 || len(plan.Warnings) > 0 {
 		t.Errorf("groups %+v, warnings %v", plan.Groups, plan.Warnings)
 	}
-	cfg, err := Parse("f", []byte("a=1:SELF=full;Default=0x7fff:ALL=full;"))
+	cfg, err := partition.Parse("f", []byte("a=1:SELF=full;Default=0x7fff:ALL=full;"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +60,11 @@ func TestSlowestLink(t *testing.T) {
 		}
 	}
 	f.Ports[inner].Info[41] = f.Ports[inner].Info[41]&0xf0 | byte(ib.MTU2048)
-	plan := Tables(f, Default(), nil)
+	plan := Tables(f, partition.Default(), nil)
 	if g := plan.Groups[0]; g.MTU != ib.MTU2048 || len(plan.Warnings) > 0 {
 		t.Errorf("group %+v, warnings %v", g, plan.Warnings)
 	}
-	cfg, err := Parse("f", []byte("Default=0x7fff,ipoib,mtu=4096,rate=200Gb/s:ALL=full;"))
+	cfg, err := partition.Parse("f", []byte("Default=0x7fff,ipoib,mtu=4096,rate=200Gb/s:ALL=full;"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,13 @@
 // Command bench compares ibnetsm with opensm: the same fabric, the same
 // simulator, runs of both in turn, ratios at the end of each line.
 //
-//	go run ./sm/bench up [-runs 3] [-sim ibnetsim|ibsim] [fabric ...]
-//	go run ./sm/bench sa [fabric]
-//	go run ./sm/bench events [-only 'cut|back'] [fabric]
-//	go run ./sm/bench scale [ft3-46848]
-//	go run ./sm/bench topo FABRIC
-//	go run ./sm/bench capture > sm/mad/testdata/golden.txt
-//	go run ./sm/bench conformance [-sm opensm|ibnetsm]
+//	go run ./lab/smbench up [-runs 3] [-sim ibnetsim|ibsim] [fabric ...]
+//	go run ./lab/smbench sa [fabric]
+//	go run ./lab/smbench events [-only 'cut|back'] [fabric]
+//	go run ./lab/smbench scale [ft3-46848]
+//	go run ./lab/smbench topo FABRIC
+//	go run ./lab/smbench capture > sm/mad/testdata/golden.txt
+//	go run ./lab/smbench conformance [-sm opensm|ibnetsm]
 //
 // A fabric is a name of the table (ft3-972) or a file in ibnetdiscover's form.
 // Only runs next to each other on one machine compare: other work on it moves

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/simfabric/wire"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric/wire"
 	"ibnetworkd/sm/transport"
 )
 

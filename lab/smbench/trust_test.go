@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/sm/fabric/gen"
-	"ibnetworkd/sm/simfabric"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 )
 
 // slowStar has SMPs take as long as on a machine with something else to do, so

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
 )
 
 // fabrics are the subnets of the tables, by name. The hosts of a two-level tree

@@ -7,7 +7,7 @@
 // anybody joins them, the IPoIB broadcast group of each partition first of all
 // (RFC 4391 section 5). It never opens a file, sends nothing and knows no
 // fabric type: callers hand it ports as plain values and get plain values back.
-// The subnet manager's engine calls it once a sweep.
+// Unit files and the subnet manager share it; sm/pkey applies it to a fabric.
 //
 // All functions are pure and deterministic: the order of the ports given never
 // shows in a result.

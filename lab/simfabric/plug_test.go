@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/lab/simfabric/wire"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/fabric/gen"
-	"ibnetworkd/sm/simfabric"
-	"ibnetworkd/sm/simfabric/wire"
 )
 
 // half is the part of a fabric with the given nodes.

@@ -1,12 +1,12 @@
-// Package rtnl is the rtnetlink link driver "ipoib": the codec of what
+// Package ipoib is the rtnetlink link driver "ipoib": the codec of what
 // IFLA_INFO_DATA holds for an IP-over-InfiniBand interface
 // (drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Importing the package
 // registers the driver with github.com/jsimonetti/rtnetlink, whose registry is
 // global and must be complete before messages are read.
 //
-// The package decides nothing; what mode a link should have is the business of
-// package ipoib.
-package rtnl
+// The package decides nothing; which mode a link should have is decided by
+// ibnetworkd/ipoib.
+package ipoib
 
 import (
 	"fmt"
@@ -57,7 +57,7 @@ var _ rtnetlink.LinkDriverVerifier = (*Driver)(nil)
 
 func init() {
 	if err := rtnetlink.RegisterDriver(&Driver{}); err != nil {
-		panic("ipoib/rtnl: " + err.Error()) // two drivers of one name in one binary
+		panic("internal/kernel/rtnl/ipoib: " + err.Error()) // two drivers of one name in one binary
 	}
 }
 

@@ -1,10 +1,14 @@
-package partition
+// Package pkey applies a partition configuration to a fabric: the P_Key table of
+// each port, the checks of the switches, and the groups of each partition. It is
+// pure; the grammar of the configuration is ib/partition's.
+package pkey
 
 import (
 	"fmt"
 	"slices"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
 )
 
@@ -22,7 +26,7 @@ type Plan struct {
 	// holds in the end, by index in Fabric.Ports, 0 where an entry is free;
 	// nil for other ports.
 	Members [][]ib.PKey
-	Groups  []Precreated
+	Groups  []partition.Precreated
 	// Guard has the enforcement bits of switch ports, by index in
 	// Fabric.Ports; nil where no port checks. See Enforce.
 	Guard    []uint8
@@ -32,11 +36,11 @@ type Plan struct {
 // Tables applies a configuration to a fabric. have has the tables that ports
 // were read to hold, by index in Fabric.Ports; a port without one is taken to be
 // in the power-on state.
-func Tables(f *fabric.Fabric, cfg Config, have [][]ib.PKey) Plan {
-	ports := make([]Port, 0, len(f.EndPorts))
+func Tables(f *fabric.Fabric, cfg partition.Config, have [][]ib.PKey) Plan {
+	ports := make([]partition.Port, 0, len(f.EndPorts))
 	for _, e := range f.EndPorts {
 		p := &f.Ports[e]
-		q := Port{GUID: p.GUID, Type: f.Nodes[p.Node].Type}
+		q := partition.Port{GUID: p.GUID, Type: f.Nodes[p.Node].Type}
 		// Port 0 of a switch has no link of its own; a port that is not
 		// linked limits nobody.
 		if p.Num != 0 && p.Known && p.Peer != fabric.None {
@@ -85,9 +89,9 @@ func Tables(f *fabric.Fabric, cfg Config, have [][]ib.PKey) Plan {
 			// default partition.
 			capacity = 1
 		}
-		table, dropped := Table(had, want, capacity)
+		table, dropped := partition.Table(had, want, capacity)
 		if len(dropped) > 0 {
-			plan.Warnings = append(plan.Warnings, ExplainDropped(p.GUID, capacity, dropped))
+			plan.Warnings = append(plan.Warnings, partition.ExplainDropped(p.GUID, capacity, dropped))
 		}
 		// Never nil, which would mean the keys at power-on.
 		plan.Members[e] = trimZero(append([]ib.PKey{}, table...))

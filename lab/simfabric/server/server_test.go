@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/sm/transport/ibsim"
 	"ibnetworkd/sm/transport/transporttest"

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/lab/simfabric/server"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
-	"ibnetworkd/sm/simfabric/server"
 	"ibnetworkd/sm/transport"
 )
 

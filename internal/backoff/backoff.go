@@ -1,5 +1,6 @@
-// Package rejoin waits for a bus that is not there, without waking for nothing.
-package rejoin
+// Package backoff is the pauses between attempts to reach something that is not
+// there, each twice as long as the one before.
+package backoff
 
 import (
 	"context"
@@ -17,11 +18,15 @@ const (
 	Max = 5 * time.Minute
 )
 
-// socket is that of the system bus.
-var socket = "/run/dbus/system_bus_socket"
+// SystemBus is the socket of the system bus.
+const SystemBus = "/run/dbus/system_bus_socket"
 
-// Pause is a series of waits, each twice as long as the one before.
+// Pause is a series of waits, each twice as long as the one before. The zero
+// value waits for time alone.
 type Pause struct {
+	// Socket is a path whose appearance ends a wait, "" for none.
+	Socket string
+
 	last  time.Duration
 	tried time.Time // when the last wait ended
 }
@@ -36,15 +41,15 @@ func (p *Pause) Wait(ctx context.Context) bool {
 	defer func() { p.tried = time.Now() }()
 	var events chan fsnotify.Event
 	// Short pauses are not worth a watch.
-	if p.last > 5*time.Second {
+	if p.Socket != "" && p.last > 5*time.Second {
 		if w, err := fsnotify.NewWatcher(); err == nil {
 			defer w.Close()
-			if w.Add(filepath.Dir(socket)) == nil {
+			if w.Add(filepath.Dir(p.Socket)) == nil {
 				events = w.Events
 			}
 		}
 		// It may have come between the attempt and the watch.
-		if st, err := os.Stat(socket); err == nil && st.ModTime().After(p.tried) {
+		if st, err := os.Stat(p.Socket); err == nil && st.ModTime().After(p.tried) {
 			p.last = 0
 			return ctx.Err() == nil
 		}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/sm/transport/ibsim"
 )

@@ -3,7 +3,7 @@ package simfabric
 import (
 	"testing"
 
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/sm/transport/transporttest"
 )

@@ -1,4 +1,4 @@
-package rtnl
+package ipoib
 
 import (
 	"encoding/binary"

@@ -38,8 +38,8 @@ func build() (*tools, error) {
 	t := &tools{filepath.Join(dir, "ibnetsm"), filepath.Join(dir, "ibnetsim"), filepath.Join(dir, "libibumad-sim.so")}
 	for _, c := range [][]string{
 		{"go", "build", "-o", t.ibnetsm, "./cmd/ibnetsm"},
-		{"go", "build", "-o", t.ibnetsim, "./sm/simfabric/cmd/ibnetsim"},
-		{"gcc", "-O2", "-shared", "-fPIC", "-o", t.shim, "sm/shim/umad.c", "-ldl", "-lpthread"},
+		{"go", "build", "-o", t.ibnetsim, "./lab/simfabric/cmd/ibnetsim"},
+		{"gcc", "-O2", "-shared", "-fPIC", "-o", t.shim, "lab/shim/umad.c", "-ldl", "-lpthread"},
 	} {
 		cmd := exec.Command(c[0], c[1:]...)
 		cmd.Dir = base

@@ -19,10 +19,10 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/lab/simfabric/server"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
-	"ibnetworkd/sm/simfabric/server"
 )
 
 func main() {

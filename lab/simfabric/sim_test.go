@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )

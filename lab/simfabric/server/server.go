@@ -1,7 +1,7 @@
 // Package server opens a simulated subnet to other processes, in two ways:
 //
 // The umad socket gives a process what /dev/infiniband/umadN and the
-// InfiniBand class of sysfs give it on a real host; the libibumad of sm/shim
+// InfiniBand class of sysfs give it on a real host; the libibumad of lab/shim
 // speaks its protocol, so that unmodified opensm, osmtest and infiniband-diags
 // run with the kernel's behaviour (registration, timeouts, long messages).
 //
@@ -25,8 +25,8 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/simfabric"
 	"ibnetworkd/sm/transport"
 )
 

@@ -1,4 +1,4 @@
-package rejoin
+package backoff
 
 import (
 	"context"
@@ -39,12 +39,10 @@ func TestPauses(t *testing.T) {
 
 // A socket that comes between an attempt and the watch is not waited for.
 func TestSocketComesBeforeTheWatch(t *testing.T) {
-	former := socket
-	defer func() { socket = former }()
-	socket = filepath.Join(t.TempDir(), "socket")
+	socket := filepath.Join(t.TempDir(), "socket")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	p := Pause{last: Max, tried: time.Now().Add(-time.Second)}
+	p := Pause{Socket: socket, last: Max, tried: time.Now().Add(-time.Second)}
 	if err := os.WriteFile(socket, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +50,7 @@ func TestSocketComesBeforeTheWatch(t *testing.T) {
 		t.Error("it was waited for")
 	}
 	// One that was there at the attempt is no news.
-	p = Pause{last: Max, tried: time.Now().Add(time.Second)}
+	p = Pause{Socket: socket, last: Max, tried: time.Now().Add(time.Second)}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if p.Wait(short) {

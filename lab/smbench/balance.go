@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric/gen"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/lab/simfabric/server"
 	"ibnetworkd/sm/route"
-	"ibnetworkd/sm/simfabric"
-	"ibnetworkd/sm/simfabric/server"
 )
 
 // engines are the routing engines of opensm that ibnetsm is held against.

@@ -15,6 +15,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/smctl"
 )
 
 func (a *app) reloadCmd() *cobra.Command {
@@ -151,7 +152,7 @@ when a better one has taken over.`,
 				sms := d.SubnetManagers
 				ports, missing := pickPorts(d, args)
 				if len(args) > 0 {
-					sms = []api.SMStatus{}
+					sms = []smctl.Status{}
 					for _, p := range ports {
 						if s := findSM(d, p.IBDevice, p.Port); s != nil {
 							sms = append(sms, *s)
@@ -191,7 +192,7 @@ when a better one has taken over.`,
 	return sm
 }
 
-func (a *app) smDetail(s api.SMStatus) {
+func (a *app) smDetail(s smctl.Status) {
 	fmt.Fprintf(a.out, "%s: %s\n", a.paint(bold, fmt.Sprintf("%s/%d", s.IBDevice, s.Port)), s.Phase)
 	a.field("Why", "%s", s.Reason)
 	if s.Next != "" {

@@ -11,6 +11,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/probe"
 )
 
@@ -51,7 +52,7 @@ func askManager(ctx context.Context, dev string, p *link.Port) diagnose.Asked {
 	}
 	if len(sms) > 0 {
 		m := sms[0]
-		a.SM = &api.SMInfo{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
+		a.SM = &smctl.Master{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
 	}
 	a.SA, err = probe.AskSA(ctx, u, p.SMLID)
 	if err != nil && a.SM == nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -62,7 +63,7 @@ func askManager(ctx context.Context, dev string, p *link.Port) diagnose.Asked {
 
 // nameMasters asks who the master of each port is where the daemon did not: it asks
 // only for ports that it manages.
-func (a *app) nameMasters(ctx context.Context, sms []api.SMStatus) {
+func (a *app) nameMasters(ctx context.Context, sms []smctl.Status) {
 	if a.root != "" {
 		return
 	}
@@ -106,7 +107,7 @@ func (a *app) nameMasters(ctx context.Context, sms []api.SMStatus) {
 }
 
 // masterWords names a subnet manager, and its state if that is not master.
-func masterWords(m *api.SMInfo) string {
+func masterWords(m *smctl.Master) string {
 	if m.State == "Master" {
 		return diagnose.Master(m)
 	}

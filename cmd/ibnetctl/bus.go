@@ -16,6 +16,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/internal/version"
+	"ibnetworkd/smctl"
 )
 
 // callTimeout bounds every call; a reload of thousands of links is well below.
@@ -174,7 +175,7 @@ func (a *app) fromReport() *api.Description {
 		return nil
 	}
 	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd", Online: api.OnlineState(r.Links, r.Awaited),
-		Links: r.Links, Ports: r.Ports, SubnetManagers: []api.SMStatus{}, Problems: r.Problems, Notices: r.Notices}
+		Links: r.Links, Ports: r.Ports, SubnetManagers: []smctl.Status{}, Problems: r.Problems, Notices: r.Notices}
 	return d
 }
 

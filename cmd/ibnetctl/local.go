@@ -85,8 +85,8 @@ func (s *system) describe(why string) *api.Description {
 
 // subnetManagers says for each InfiniBand port what its unit wants. What is done
 // about it only the daemon knows, and why says for what reason it does not answer.
-func (s *system) subnetManagers(why string) []api.SMStatus {
-	out := []api.SMStatus{}
+func (s *system) subnetManagers(why string) []smctl.Status {
+	out := []smctl.Status{}
 	for i := range s.snap.Devices {
 		d := &s.snap.Devices[i]
 		for j := range d.Ports {
@@ -95,7 +95,7 @@ func (s *system) subnetManagers(why string) []api.SMStatus {
 				continue
 			}
 			pol := smctl.PolicyOf(s.unitOfPort(d, p))
-			st := api.SMStatus{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(), Engine: pol.Engine.String(), Unit: pol.Unit,
+			st := smctl.Status{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(), Engine: pol.Engine.String(), Unit: pol.Unit,
 				Phase: string(smctl.PhaseOff), Reason: why}
 			out = append(out, st)
 		}

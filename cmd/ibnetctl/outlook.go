@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
@@ -45,7 +44,7 @@ func hasInfiniBand(d link.Device) bool {
 }
 
 // outlook is managerSteps from what the daemon says and has handed to its workers.
-func outlook(sys *system, sms []api.SMStatus, kept worker.Dir, check files.Checker) (out []answer.ManagerStep) {
+func outlook(sys *system, sms []smctl.Status, kept worker.Dir, check files.Checker) (out []answer.ManagerStep) {
 	for _, s := range sms {
 		d, ok := sys.snap.Device(s.IBDevice)
 		g, err := ib.ParseGUID(s.PortGUID)

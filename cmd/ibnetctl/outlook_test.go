@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
@@ -71,7 +70,7 @@ func TestManagerSteps(t *testing.T) {
 	if err := kept.Save(0x0002c903000abcde, worker.Kept{Settings: smctl.Settings(smctl.Policy{Priority: 3})}); err != nil {
 		t.Fatal(err)
 	}
-	sms := []api.SMStatus{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master", Worker: "ibnetsm@0x0002c903000abcde.service", WorkerState: "active",
+	sms := []smctl.Status{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master", Worker: "ibnetsm@0x0002c903000abcde.service", WorkerState: "active",
 		WorkerText: "Master, 2 nodes, no other subnet manager"}}
 	steps := outlook(newSystem(snap, set, &link.Record{}), sms, kept, files.Checker{UID: -1})
 	if len(steps) != 1 || steps[0].Port != "mlx5_0/1" || steps[0].Command != "systemctl reload ibnetsm@0x0002c903000abcde.service" || !strings.Contains(steps[0].Note, "only") {

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // Ctrl-C while an editor runs is for the editor.
@@ -105,8 +105,8 @@ func TestManagerDetail(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out}
 	at := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
-	a.smDetail(api.SMStatus{IBDevice: "mlx5_0", Port: 1, Phase: "served", Reason: "it is", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "inactive", NextCheck: at})
-	a.smDetail(api.SMStatus{IBDevice: "mlx5_0", Port: 1, Phase: "master", Reason: "ours", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "active", WorkerSince: at, Starts: 1,
+	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "served", Reason: "it is", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "inactive", NextCheck: at})
+	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "master", Reason: "ours", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "active", WorkerSince: at, Starts: 1,
 		NextCheck: time.Now().Add(time.Hour)})
 	for _, want := range []string{"w.service, inactive, started 0 times by this daemon", "w.service, active since 2026-11-21 09:00:00, started 1 time by this daemon"} {
 		if !strings.Contains(out.String(), want) {

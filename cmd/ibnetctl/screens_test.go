@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/diagnose"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // cluster is a host of everything that a screen has to show: a link that is
@@ -46,7 +47,7 @@ func cluster() *api.Description {
 			{Name: "ibp4s0", Ifindex: 5, Kind: "ipoib", IBDevice: "mlx5_1", Port: 1, PKey: "0xffff", Oper: link.OperNoCarrier, State: link.StatePending, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Reasons: []link.Reason{{Text: waits, Next: start}}},
 			{Name: "enp8s0f0np0", Ifindex: 6, Kind: "", IBDevice: "mlx5_2", Port: 1, Oper: link.OperRoutable, State: link.StateUnmanaged},
 		},
-		SubnetManagers: []api.SMStatus{
+		SubnetManagers: []smctl.Status{
 			{IBDevice: "mlx5_0", Port: 1, PortGUID: "0x0002c903000abcde", Manage: "auto", Engine: "builtin", Phase: "master", WorkerState: "active", Worker: "ibnetsm@0x0002c903000abcde.service", Starts: 1, Reason: "the subnet manager of this host serves the port", Unit: "/etc/systemd/network/10-ib.ibnetwork"},
 			{IBDevice: "mlx5_1", Port: 1, PortGUID: "0x0002c903000abcdf", Manage: "auto", Engine: "builtin", Phase: "backing-off", WorkerState: "failed", Worker: "ibnetsm@0x0002c903000abcdf.service", Starts: 7, Reason: "ibnetsm@0x0002c903000abcdf.service failed (exit status 1); attempt 8 in 40s", Unit: "/etc/systemd/network/10-ib.ibnetwork"},
 		},

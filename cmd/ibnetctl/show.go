@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 func stateStyle(s link.Status) string {
@@ -210,7 +211,7 @@ func findPort(d *api.Description, name string) *link.PortStatus {
 	return only
 }
 
-func findSM(d *api.Description, dev string, port int) *api.SMStatus {
+func findSM(d *api.Description, dev string, port int) *smctl.Status {
 	for i := range d.SubnetManagers {
 		if s := &d.SubnetManagers[i]; s.IBDevice == dev && s.Port == port {
 			return s
@@ -289,7 +290,7 @@ func (a *app) overview(d *api.Description) {
 		style := map[string]string{"online": good, "partial": soso, "offline": bad}[d.Online]
 		fmt.Fprintf(a.out, "\nOnline: %s\n", a.paint(style, d.Online))
 	}
-	shown := slices.DeleteFunc(slices.Clone(d.SubnetManagers), func(s api.SMStatus) bool { return s.Phase == "off" })
+	shown := slices.DeleteFunc(slices.Clone(d.SubnetManagers), func(s smctl.Status) bool { return s.Phase == "off" })
 	if len(shown) > 0 {
 		fmt.Fprintln(a.out)
 		a.smTable(shown)
@@ -469,7 +470,7 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 	fmt.Fprintln(a.out)
 }
 
-func (a *app) smTable(sms []api.SMStatus) {
+func (a *app) smTable(sms []smctl.Status) {
 	var rows [][]cell
 	for _, s := range sms {
 		style := soso
@@ -491,7 +492,7 @@ func (a *app) smTable(sms []api.SMStatus) {
 }
 
 // masterCell is who is master, in a few words.
-func masterCell(s api.SMStatus) string {
+func masterCell(s smctl.Status) string {
 	switch {
 	case s.Phase == "master":
 		return "this host"

@@ -90,7 +90,7 @@ func (a *app) smStarted(ctx context.Context, c *client, port string, verbose boo
 	}
 }
 
-func smOf(d *api.Description, port string) *api.SMStatus {
+func smOf(d *api.Description, port string) *smctl.Status {
 	if p := findPort(d, port); p != nil {
 		return findSM(d, p.IBDevice, p.Port)
 	}

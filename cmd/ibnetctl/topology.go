@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/probe"
@@ -116,9 +115,9 @@ func topologyJSON(f *fabric.Fabric, bad []badLink, sms []smctl.SMInfo, warnings 
 		})
 		nodes = append(nodes, t)
 	}
-	managers := []api.SMInfo{}
+	managers := []smctl.Master{}
 	for _, s := range sms {
-		managers = append(managers, api.SMInfo{GUID: s.GUID.String(), LID: uint16(s.LID), Priority: s.Priority, State: s.State.String()})
+		managers = append(managers, smctl.Master{GUID: s.GUID.String(), LID: uint16(s.LID), Priority: s.Priority, State: s.State.String()})
 	}
 	faults := []answer.BadLink{}
 	for _, b := range bad {

@@ -23,6 +23,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 func (a *app) monitorCmd() *cobra.Command {
@@ -161,7 +162,7 @@ func compare(old, new *api.Description) []event {
 	for n, o := range op {
 		add("port", n, "state", o.State, "gone", "")
 	}
-	os := map[string]api.SMStatus{}
+	os := map[string]smctl.Status{}
 	for _, s := range old.SubnetManagers {
 		os[s.PortGUID] = s
 	}

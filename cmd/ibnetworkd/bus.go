@@ -15,7 +15,6 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus"
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/modules"
@@ -96,7 +95,7 @@ func newOutside(e env) *outside {
 		Inspect: func(dev string, port int) (smctl.Bar, bool, error) { return worker.Inspect(sysfs.New(""), dev, port) },
 		Watch:   watch,
 		Look:    func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
-		Publish: func(s []api.SMStatus) {
+		Publish: func(s []smctl.Status) {
 			o.bus.PublishSM(s)
 			counted.ObserveSM(s)
 			if known.set(s) {

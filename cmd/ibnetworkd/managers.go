@@ -9,6 +9,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
 
@@ -16,13 +17,13 @@ import (
 // the reasons and next steps of links.
 type managers struct {
 	mu     sync.Mutex
-	sms    []api.SMStatus
+	sms    []smctl.Status
 	loaded *units.Set
 	of     map[ib.GUID]link.Manager
 }
 
 // set takes the states of all ports and reports whether what is known has changed.
-func (m *managers) set(sms []api.SMStatus) bool {
+func (m *managers) set(sms []smctl.Status) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sms = sms

@@ -27,6 +27,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn/bustest"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // privateBus is a bus of the test's own.
@@ -132,9 +133,9 @@ func port1() link.PortStatus {
 		PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "0xfe80000000000000", PKeys: []string{"0xffff", "0x8001"}, Links: []string{"ib0"}}
 }
 
-func sm1() api.SMStatus {
-	return api.SMStatus{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Manage: "auto", Engine: "builtin", Phase: "served", Reason: "somebody serves",
-		Master: &api.SMInfo{GUID: "0x1", LID: 1, Priority: 5, State: "Master"}}
+func sm1() smctl.Status {
+	return smctl.Status{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Manage: "auto", Engine: "builtin", Phase: "served", Reason: "somebody serves",
+		Master: &smctl.Master{GUID: "0x1", LID: 1, Priority: 5, State: "Master"}}
 }
 
 // serve starts a server with one link, one port and one subnet manager.
@@ -144,7 +145,7 @@ func serve(t *testing.T, b *privateBus, priv func(uint32) bool) (*Server, *fake)
 	s := New(Config{Backend: f, Version: "1.2", Address: b.addr, Privileged: priv})
 	s.PublishLinks([]link.Status{ib0()}, nil)
 	s.PublishPorts([]link.PortStatus{port1()})
-	s.PublishSM([]api.SMStatus{sm1()})
+	s.PublishSM([]smctl.Status{sm1()})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Run(ctx) }()
@@ -215,7 +216,7 @@ func TestPropertyTypes(t *testing.T) {
 	}
 	check(api.Link, sigs(len(linkProps), func(i int) (string, string) { return linkProps[i].name, linkProps[i].sig }), values(linkProps, link.Status{}))
 	check(api.Port, sigs(len(portProps), func(i int) (string, string) { return portProps[i].name, portProps[i].sig }), values(portProps, link.PortStatus{}))
-	check(api.SubnetManager, sigs(len(smProps), func(i int) (string, string) { return smProps[i].name, smProps[i].sig }), values(smProps, api.SMStatus{}))
+	check(api.SubnetManager, sigs(len(smProps), func(i int) (string, string) { return smProps[i].name, smProps[i].sig }), values(smProps, smctl.Status{}))
 	check(api.Manager, sigs(len(managerProps), func(i int) (string, string) { return managerProps[i].name, managerProps[i].sig }), values(managerProps, managerState{}))
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 var update = flag.Bool("update", false, "write the generated man page")
@@ -146,7 +147,7 @@ online, partial or offline.
 ` + keysOf(reflect.TypeFor[link.PortStatus]()) + `
 .TP
 .B subnet_managers
-` + keysOf(reflect.TypeFor[api.SMStatus]()) + `
+` + keysOf(reflect.TypeFor[smctl.Status]()) + `
 .TP
 .B problems
 of unit files, each as file:line:column: sentence.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // reason is the D-Bus form of link.Reason: code, text, next.
@@ -19,7 +19,7 @@ type reason struct{ Code, Text, Next string }
 // setting is the D-Bus form of link.Attribute.
 type setting struct{ Name, Wanted, Actual, Code, Text, Next string }
 
-// smInfo is the D-Bus form of api.SMInfo; GUID 0 means none has answered.
+// smInfo is the D-Bus form of smctl.Master; GUID 0 means none has answered.
 type smInfo struct {
 	GUID     uint64
 	LID      uint16
@@ -164,30 +164,30 @@ var portProps = []property[link.PortStatus]{
 }
 
 // smProps is org.ibnetwork1.SubnetManager.
-var smProps = []property[api.SMStatus]{
-	{"PortGUID", "t", "The GUID of the port.", func(s api.SMStatus) any { return guid(s.PortGUID) }},
-	{"IBDevice", "s", "The RDMA device of the port.", func(s api.SMStatus) any { return s.IBDevice }},
-	{"Port", "u", "The port number, from 1.", func(s api.SMStatus) any { return uint32(s.Port) }},
-	{"Manage", "s", "The unit's Manage=: auto, always or no.", func(s api.SMStatus) any { return s.Manage }},
-	{"Engine", "s", "The unit's Engine=: builtin or opensm.", func(s api.SMStatus) any { return s.Engine }},
-	{"Unit", "s", "The unit file that says so.", func(s api.SMStatus) any { return s.Unit }},
-	{"Phase", "s", "Where it stands: off, no-link, served, settling, asking, foreign, blocked, starting, running, master, standby, stopping, backing-off, held, no-qp0, sm-disabled, nvswitch, omni-path.", func(s api.SMStatus) any { return s.Phase }},
-	{"Reason", "s", "Why, as a sentence.", func(s api.SMStatus) any { return s.Reason }},
-	{"NextStep", "s", "What can be done about it, a command or an imperative; empty for nothing.", func(s api.SMStatus) any { return s.Next }},
-	{"FileProblem", "s", "What is wrong with a file that the unit's settings name; empty for nothing.", func(s api.SMStatus) any { return s.FileProblem }},
-	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never. One that has passed was put off without a signal.", func(s api.SMStatus) any { return usec(s.NextCheck) }},
-	{"Worker", "s", "The systemd unit that runs the program.", func(s api.SMStatus) any { return s.Worker }},
-	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed.", func(s api.SMStatus) any { return s.WorkerState }},
-	{"WorkerText", "s", "What the program says of itself (STATUS= of sd_notify).", func(s api.SMStatus) any { return s.WorkerText }},
-	{"WorkerSinceUSec", "t", "Since when, in microseconds since 1970.", func(s api.SMStatus) any { return usec(s.WorkerSince) }},
-	{"ByHand", "s", "start or stop when a person has overruled the unit.", func(s api.SMStatus) any { return s.Hand }},
-	{"Master", "(tqys)", "The subnet manager that answered last: GUID, LID, priority, state.", func(s api.SMStatus) any {
+var smProps = []property[smctl.Status]{
+	{"PortGUID", "t", "The GUID of the port.", func(s smctl.Status) any { return guid(s.PortGUID) }},
+	{"IBDevice", "s", "The RDMA device of the port.", func(s smctl.Status) any { return s.IBDevice }},
+	{"Port", "u", "The port number, from 1.", func(s smctl.Status) any { return uint32(s.Port) }},
+	{"Manage", "s", "The unit's Manage=: auto, always or no.", func(s smctl.Status) any { return s.Manage }},
+	{"Engine", "s", "The unit's Engine=: builtin or opensm.", func(s smctl.Status) any { return s.Engine }},
+	{"Unit", "s", "The unit file that says so.", func(s smctl.Status) any { return s.Unit }},
+	{"Phase", "s", "Where it stands: off, no-link, served, settling, asking, foreign, blocked, starting, running, master, standby, stopping, backing-off, held, no-qp0, sm-disabled, nvswitch, omni-path.", func(s smctl.Status) any { return s.Phase }},
+	{"Reason", "s", "Why, as a sentence.", func(s smctl.Status) any { return s.Reason }},
+	{"NextStep", "s", "What can be done about it, a command or an imperative; empty for nothing.", func(s smctl.Status) any { return s.Next }},
+	{"FileProblem", "s", "What is wrong with a file that the unit's settings name; empty for nothing.", func(s smctl.Status) any { return s.FileProblem }},
+	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never. One that has passed was put off without a signal.", func(s smctl.Status) any { return usec(s.NextCheck) }},
+	{"Worker", "s", "The systemd unit that runs the program.", func(s smctl.Status) any { return s.Worker }},
+	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed.", func(s smctl.Status) any { return s.WorkerState }},
+	{"WorkerText", "s", "What the program says of itself (STATUS= of sd_notify).", func(s smctl.Status) any { return s.WorkerText }},
+	{"WorkerSinceUSec", "t", "Since when, in microseconds since 1970.", func(s smctl.Status) any { return usec(s.WorkerSince) }},
+	{"ByHand", "s", "start or stop when a person has overruled the unit.", func(s smctl.Status) any { return s.Hand }},
+	{"Master", "(tqys)", "The subnet manager that answered last: GUID, LID, priority, state.", func(s smctl.Status) any {
 		if s.Master == nil {
 			return smInfo{}
 		}
 		return smInfo{guid(s.Master.GUID), s.Master.LID, s.Master.Priority, s.Master.State}
 	}},
-	{"Starts", "u", "How often this daemon has started it.", func(s api.SMStatus) any { return uint32(s.Starts) }},
+	{"Starts", "u", "How often this daemon has started it.", func(s smctl.Status) any { return uint32(s.Starts) }},
 }
 
 // managerState is what the manager's own properties are made from.

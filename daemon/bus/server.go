@@ -19,6 +19,7 @@ import (
 	"ibnetworkd/internal/backoff"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // Backend is what the bus asks of the daemon. Its methods are called from any
@@ -75,7 +76,7 @@ type Server struct {
 	objects  map[dbus.ObjectPath]*object
 	links    map[string]link.Status // by name
 	ports    map[string]link.PortStatus
-	sms      map[string]api.SMStatus // by port GUID
+	sms      map[string]smctl.Status // by port GUID
 	problems []string
 	notices  []link.Notice
 	awaited  bool
@@ -104,7 +105,7 @@ func New(cfg Config) *Server {
 	s := &Server{
 		cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans), reads: make(chan struct{}, maxReads),
-		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]api.SMStatus{},
+		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]smctl.Status{},
 		dirty: map[dbus.ObjectPath]bool{}, underWay: map[string]int{}, callers: newCallers(),
 	}
 	s.mu.Lock()
@@ -193,7 +194,7 @@ func (s *Server) PublishHost(notices []link.Notice, awaited bool) {
 }
 
 // PublishSM replaces the subnet managers by these.
-func (s *Server) PublishSM(sms []api.SMStatus) {
+func (s *Server) PublishSM(sms []smctl.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seen := map[string]bool{}
@@ -314,7 +315,7 @@ func (s *Server) describe() api.Description {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := api.Description{Schema: api.DescriptionSchema, Version: s.cfg.Version, Source: "ibnetworkd",
-		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []api.SMStatus{}, Problems: slices.Clone(s.problems), Notices: slices.Clone(s.notices)}
+		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []smctl.Status{}, Problems: slices.Clone(s.problems), Notices: slices.Clone(s.notices)}
 	for _, l := range s.links {
 		d.Links = append(d.Links, l)
 	}
@@ -330,7 +331,7 @@ func (s *Server) describe() api.Description {
 	slices.SortFunc(d.Ports, func(a, b link.PortStatus) int {
 		return cmp.Or(strings.Compare(a.IBDevice, b.IBDevice), cmp.Compare(a.Port, b.Port))
 	})
-	slices.SortFunc(d.SubnetManagers, func(a, b api.SMStatus) int {
+	slices.SortFunc(d.SubnetManagers, func(a, b smctl.Status) int {
 		return cmp.Or(strings.Compare(a.IBDevice, b.IBDevice), cmp.Compare(a.Port, b.Port))
 	})
 	d.Online = api.OnlineState(d.Links, s.awaited)

@@ -18,8 +18,8 @@ import (
 	"sync"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // Collector keeps the counters.
@@ -30,7 +30,7 @@ type Collector struct {
 	version  string
 	ports    map[portID]*port
 	links    map[string]*linkState
-	sms      map[string]api.SMStatus
+	sms      map[string]smctl.Status
 	ops      map[[2]string]uint64 // kind of operation, result
 	reloads  uint64
 	problems int
@@ -62,7 +62,7 @@ type linkState struct {
 // their names in sysfs; nil reads none.
 func New(version string, start time.Time, counters func(ibdev string, num int) map[string]uint64) *Collector {
 	return &Collector{start: start, version: version, ports: map[portID]*port{}, links: map[string]*linkState{},
-		sms: map[string]api.SMStatus{}, ops: map[[2]string]uint64{}, counters: counters}
+		sms: map[string]smctl.Status{}, ops: map[[2]string]uint64{}, counters: counters}
 }
 
 // NewObserved makes a Collector for one observation. What has to be counted over
@@ -140,7 +140,7 @@ func (c *Collector) ObserveLinks(changed []link.Status, gone []string) {
 }
 
 // ObserveSM takes the state of all subnet managers.
-func (c *Collector) ObserveSM(sms []api.SMStatus) {
+func (c *Collector) ObserveSM(sms []smctl.Status) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.sms)

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 func TestText(t *testing.T) {
@@ -42,7 +42,7 @@ func TestText(t *testing.T) {
 	c.Op(link.SetMTU{}, nil)
 	c.Op(link.SetMTU{}, errors.New("no"))
 	c.Op(link.AddChild{}, nil)
-	c.ObserveSM([]api.SMStatus{{PortGUID: "0x1", IBDevice: "mlx5_0", Port: 1, Phase: "master", WorkerState: "active", Starts: 2}})
+	c.ObserveSM([]smctl.Status{{PortGUID: "0x1", IBDevice: "mlx5_0", Port: 1, Phase: "master", WorkerState: "active", Starts: 2}})
 	c.Reloaded(4)
 	text := string(c.Text(t0.Add(32 * time.Second)))
 	for _, want := range []string{

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 func fill(c *Collector) string {
 	c.ObservePorts(time.Unix(1000, 0), []link.PortStatus{{IBDevice: "mlx5_0", Port: 1, State: "Initializing", PortGUID: "0x1"}})
 	c.ObserveLinks([]link.Status{{Name: "ib0", State: link.StateConfigured, Carrier: true}}, nil)
-	c.ObserveSM([]api.SMStatus{{PortGUID: "0x1", IBDevice: "mlx5_0", Port: 1, Phase: "master", Starts: 2}})
+	c.ObserveSM([]smctl.Status{{PortGUID: "0x1", IBDevice: "mlx5_0", Port: 1, Phase: "master", Starts: 2}})
 	c.Reloaded(3)
 	return string(c.Text(time.Unix(2000, 0)))
 }

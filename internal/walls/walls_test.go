@@ -38,6 +38,7 @@ var walls = []wall{
 	{room: "ipoib", forbid: effects, why: "desired state to ops is a pure function"},
 	{room: "roce", forbid: effects, why: "desired state to ops is a pure function"},
 	{room: "smctl", except: []string{"smctl/worker", "smctl/probe", "smctl/files"}, forbid: effects, why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
+	{room: "smctl", forbid: []string{module + "/daemon"}, why: "the daemon publishes what smctl says, not the other way round"},
 	{room: "daemon/plan", forbid: effects, why: "the same snapshot gives the same plan on every machine"},
 	{room: "sm", forbid: []string{module + "/daemon", module + "/link", module + "/units", module + "/ipoib", module + "/roce", module + "/lab"}, why: "the subnet manager is a program of its own that starts without the daemon and without the lab"},
 	{room: "sm/fabric", forbid: effects, why: "stages are functions from values to values"},

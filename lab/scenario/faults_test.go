@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // fault is one thing that is wrong on a fabric, and what diagnose says of it.
@@ -177,7 +177,7 @@ func TestDiagnoseManager(t *testing.T) {
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
-		worker := smWait(g, "a manager", 20*time.Second, func(s []api.SMStatus) bool { return len(s) > 0 })[0].Worker
+		worker := smWait(g, "a manager", 20*time.Second, func(s []smctl.Status) bool { return len(s) > 0 })[0].Worker
 		bounce := func(g *lab.G) {
 			g.Ctl("link h0/1 down")
 			g.WaitPort("swib0", 1, "DOWN", 5*time.Second)
@@ -188,7 +188,7 @@ func TestDiagnoseManager(t *testing.T) {
 			{name: "held", on: "swib0/1",
 				make: func(g *lab.G) {
 					g.Exec("ibnetctl", "sm", "stop", "swib0/1")
-					smWait(g, "it to stop", 20*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 held inactive") })
+					smWait(g, "it to stop", 20*time.Second, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 held inactive") })
 					bounce(g)
 				},
 				check: "subnet manager", code: "no-subnet-manager", text: "stopped by hand", next: "ibnetctl sm start swib0/1"},

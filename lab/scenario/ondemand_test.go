@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
+	"ibnetworkd/smctl"
 )
 
 const (
@@ -59,9 +60,9 @@ func journal(g *lab.G) {
 }
 
 // smWait waits until the subnet managers are as ok wants them.
-func smWait(g *lab.G, what string, limit time.Duration, ok func([]api.SMStatus) bool) []api.SMStatus {
+func smWait(g *lab.G, what string, limit time.Duration, ok func([]smctl.Status) bool) []smctl.Status {
 	g.Helper()
-	var last []api.SMStatus
+	var last []smctl.Status
 	g.Wait(what, limit, func() bool {
 		last = describe(g).SubnetManagers
 		return ok(last)
@@ -69,7 +70,7 @@ func smWait(g *lab.G, what string, limit time.Duration, ok func([]api.SMStatus) 
 	return last
 }
 
-func phases(sms []api.SMStatus) string {
+func phases(sms []smctl.Status) string {
 	var out []string
 	for _, s := range sms {
 		out = append(out, fmt.Sprintf("%s/%d %s %s", s.IBDevice, s.Port, s.Phase, s.WorkerState))
@@ -77,7 +78,7 @@ func phases(sms []api.SMStatus) string {
 	return strings.Join(out, ", ")
 }
 
-func running(sms []api.SMStatus) (n int) {
+func running(sms []smctl.Status) (n int) {
 	for _, s := range sms {
 		if s.WorkerState == "active" {
 			n++
@@ -180,7 +181,7 @@ func TestOnDemandTwoPorts(t *testing.T) {
 		defer journal(g)
 		g.WaitActive(30 * time.Second)
 		a, _ := hosts(g)
-		sms := smWait(g, "one worker", 20*time.Second, func(s []api.SMStatus) bool { return len(s) == 2 && running(s) == 1 })
+		sms := smWait(g, "one worker", 20*time.Second, func(s []smctl.Status) bool { return len(s) == 2 && running(s) == 1 })
 		g.Logf("auto: %s", phases(sms))
 		stay := time.Now().Add(6 * time.Second)
 		looks := 0
@@ -195,7 +196,7 @@ func TestOnDemandTwoPorts(t *testing.T) {
 		})
 
 		// kill -9 of the only one: it is back, or the other port has one.
-		worker := func(s []api.SMStatus) string {
+		worker := func(s []smctl.Status) string {
 			for _, x := range s {
 				if x.WorkerState == "active" {
 					return x.Worker
@@ -207,7 +208,7 @@ func TestOnDemandTwoPorts(t *testing.T) {
 			killed := worker(sms)
 			old := mainPID(g, killed)
 			g.Exec("systemctl", "kill", "-s", "KILL", killed)
-			smWait(g, "one worker again", 30*time.Second, func(s []api.SMStatus) bool {
+			smWait(g, "one worker again", 30*time.Second, func(s []smctl.Status) bool {
 				now := mainPID(g, killed)
 				return running(s) == 1 && (worker(s) != killed || now != old && now != "0")
 			})
@@ -221,7 +222,7 @@ func TestOnDemandTwoPorts(t *testing.T) {
 		g.Exec("ibnetctl", "reload")
 		// Of equal priority the lower GUID is the better; the other may be master until
 		// it has heard of it.
-		sms = smWait(g, "two workers", 30*time.Second, func(s []api.SMStatus) bool {
+		sms = smWait(g, "two workers", 30*time.Second, func(s []smctl.Status) bool {
 			return phases(s) == "swib0/1 master active, swib1/1 standby active" && masterOf(g, "swib1") == g.PortFile("swib0", 1, "lid")
 		})
 		master := sms[0]
@@ -250,7 +251,7 @@ func TestOnDemandSettings(t *testing.T) {
 		defer journal(g)
 		master := func(what, worker string) {
 			g.Helper()
-			smWait(g, what, 60*time.Second, func(s []api.SMStatus) bool {
+			smWait(g, what, 60*time.Second, func(s []smctl.Status) bool {
 				return strings.Contains(phases(s), "swib0/1 master active") && strings.HasPrefix(s[0].Worker, worker)
 			})
 		}
@@ -260,7 +261,7 @@ func TestOnDemandSettings(t *testing.T) {
 		g.Write(file, "Default=0x7fff, ipoib : ALL=full;\n")
 		g.Write(unitDir+"10-ib0.ibnetwork", auto+"Priority=5\nPartitionsFile="+file+"\nPartition=0x8001 Name=storage Members=ALL\n")
 		g.Exec("ibnetctl", "reload")
-		worker := smWait(g, "a manager", 20*time.Second, func(s []api.SMStatus) bool { return len(s) > 0 })[0].Worker
+		worker := smWait(g, "a manager", 20*time.Second, func(s []smctl.Status) bool { return len(s) > 0 })[0].Worker
 		want := "Priority=5\nPartitionsFile=" + file + "\nPartition=0x8001 Name=storage Members=ALL\n"
 		g.WaitFor(20*time.Second, func() string {
 			line, _ := g.Try("sh", "-c", "tr '\\0' ' ' < /proc/"+mainPID(g, worker)+"/cmdline")
@@ -305,7 +306,7 @@ func foreignMaster(t *testing.T, engine string) {
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
-		sms := smWait(g, "ours to be master", 20*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") })
+		sms := smWait(g, "ours to be master", 20*time.Second, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 master active") })
 		out, err := g.Try("systemd-analyze", "security", "--no-pager", "--threshold=19", sms[0].Worker)
 		if g.Log(strings.TrimSpace(out[max(0, strings.LastIndex(out, "Overall")):])); err != nil {
 			g.Errorf("the sandbox of %s: %v\n%s", sms[0].Worker, err, out)
@@ -315,12 +316,12 @@ func foreignMaster(t *testing.T, engine string) {
 			return masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
 		})
 		yielded := time.Now()
-		sms = smWait(g, "ours to be stopped", 90*time.Second, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 served inactive") })
+		sms = smWait(g, "ours to be stopped", 90*time.Second, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 served inactive") })
 		g.Logf("stopped %v after opensm was master: %s", time.Since(yielded), sms[0].Reason)
 		foreign.Kill()
 		_ = foreign.Wait(5 * time.Second)
 		died := time.Now()
-		smWait(g, "ours to be back", 90*time.Second, func(s []api.SMStatus) bool {
+		smWait(g, "ours to be back", 90*time.Second, func(s []smctl.Status) bool {
 			return strings.Contains(phases(s), "swib0/1 master active") && masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib0", 1, "lid"))
 		})
 		g.Logf("back %v after opensm died", time.Since(died))
@@ -338,19 +339,19 @@ func TestOnDemandAccidents(t *testing.T) {
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
-		isMaster := func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") }
+		isMaster := func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 master active") }
 		ours := smWait(g, "ours to be master", 20*time.Second, isMaster)[0].Worker
 		kill := func() {
 			g.Helper()
-			since := func(s []api.SMStatus) time.Time {
+			since := func(s []smctl.Status) time.Time {
 				if len(s) == 0 || s[0].WorkerState != "active" {
 					return time.Time{}
 				}
 				return s[0].WorkerSince
 			}
-			old := since(smWait(g, "a worker", 10*time.Second, func(s []api.SMStatus) bool { return !since(s).IsZero() }))
+			old := since(smWait(g, "a worker", 10*time.Second, func(s []smctl.Status) bool { return !since(s).IsZero() }))
 			g.Exec("systemctl", "kill", "-s", "KILL", ours)
-			smWait(g, "the worker to be there again", 30*time.Second, func(s []api.SMStatus) bool { return since(s).After(old) })
+			smWait(g, "the worker to be there again", 30*time.Second, func(s []smctl.Status) bool { return since(s).After(old) })
 		}
 		settle := func(what string, limit time.Duration) {
 			g.Helper()

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
+	"ibnetworkd/smctl"
 )
 
 const controlUnit = `[Match]
@@ -34,7 +34,7 @@ func TestSubnetManagerControl(t *testing.T) {
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitActive(60 * time.Second)
-		master := func(s []api.SMStatus) *api.SMStatus {
+		master := func(s []smctl.Status) *smctl.Status {
 			for i := range s {
 				if s[i].Phase == "master" && s[i].WorkerState == "active" && s[i].WorkerText != "" {
 					return &s[i]
@@ -42,7 +42,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			}
 			return nil
 		}
-		sms := smWait(g, "a master that says so", 20*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && running(s) == 1 })
+		sms := smWait(g, "a master that says so", 20*time.Second, func(s []smctl.Status) bool { return master(s) != nil && running(s) == 1 })
 		m := *master(sms)
 		if !strings.HasPrefix(m.WorkerText, "Master, ") || !strings.HasSuffix(m.WorkerText, "no other subnet manager") {
 			g.Errorf("the worker says %q", m.WorkerText)
@@ -65,7 +65,7 @@ func TestSubnetManagerControl(t *testing.T) {
 		}
 		says := func(what, want string) {
 			g.Helper()
-			smWait(g, what, 10*time.Second, func(s []api.SMStatus) bool {
+			smWait(g, what, 10*time.Second, func(s []smctl.Status) bool {
 				x := master(s)
 				return x != nil && strings.Contains(x.FileProblem, want) && strings.Contains(x.Reason, want)
 			})
@@ -105,7 +105,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Write("/etc/ibnetworkd/partitions.conf", badPartitions)
 			says("the mistake", badPlace)
 			g.Exec("systemctl", "kill", "-s", "KILL", m.Worker)
-			smWait(g, "a worker with the last good file", 30*time.Second, func(s []api.SMStatus) bool {
+			smWait(g, "a worker with the last good file", 30*time.Second, func(s []smctl.Status) bool {
 				x := master(s)
 				return x != nil && mainPID(g, m.Worker) != pid && strings.Contains(x.WorkerText, badPlace) && strings.Contains(x.WorkerText, "the last good partitions file is used")
 			})
@@ -113,7 +113,7 @@ func TestSubnetManagerControl(t *testing.T) {
 				g.Errorf("after a start with a bad file the keys are %q", k)
 			}
 			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions)
-			smWait(g, "the mend", 10*time.Second, func(s []api.SMStatus) bool {
+			smWait(g, "the mend", 10*time.Second, func(s []smctl.Status) bool {
 				x := master(s)
 				return x != nil && x.FileProblem == "" && !strings.Contains(x.WorkerText, badPlace)
 			})
@@ -122,7 +122,7 @@ func TestSubnetManagerControl(t *testing.T) {
 		g.Run("edits that wait", func(g *lab.G) {
 			g.Write("/etc/ibnetworkd/ibnetworkd.conf", "[Daemon]\nWatchUnitFiles=no\n")
 			g.Exec("systemctl", "restart", "ibnetworkd.service")
-			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil })
+			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []smctl.Status) bool { return master(s) != nil })
 			pid = mainPID(g, m.Worker)
 			g.Write(unitDir+"10-ib.ibnetwork", "[Match]\nLinkLayer=InfiniBand\n")
 			g.Wait("the edit to be named", 10*time.Second, func() bool {
@@ -142,19 +142,19 @@ func TestSubnetManagerControl(t *testing.T) {
 			written := time.Now().Add(500 * time.Millisecond)
 			g.Wait("the edit to be seen", 5*time.Second, func() bool { return time.Now().After(written) })
 			g.Exec("ibnetctl", "reload")
-			smWait(g, "the restart", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && mainPID(g, m.Worker) != pid })
+			smWait(g, "the restart", 30*time.Second, func(s []smctl.Status) bool { return master(s) != nil && mainPID(g, m.Worker) != pid })
 			if out := g.Exec("ibnetctl", "status"); strings.Contains(out, "edits wait") {
 				g.Errorf("after the reload: %s", out)
 			}
 			g.Write("/etc/ibnetworkd/ibnetworkd.conf", "")
 			g.Exec("systemctl", "restart", "ibnetworkd.service")
-			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []api.SMStatus) bool { return master(s) != nil && running(s) == 1 })
+			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []smctl.Status) bool { return master(s) != nil && running(s) == 1 })
 			// edit shows the plan, and only then the file counts.
 			out := g.Exec("sh", "-c", "EDITOR='sed -i s/=4/=6/' ibnetctl edit 10-ib 2>&1")
 			if shown, _, wrote := strings.Cut(out, "wrote "+unitDir+"10-ib.ibnetwork"); !wrote || !strings.Contains(shown, "systemctl reload "+m.Worker+"   # the fabric's only subnet manager") {
 				g.Errorf("edit: %s", out)
 			}
-			smWait(g, "the master after the edit", 30*time.Second, func(s []api.SMStatus) bool {
+			smWait(g, "the master after the edit", 30*time.Second, func(s []smctl.Status) bool {
 				return master(s) != nil && running(s) == 1 && strings.Contains(g.Exec("cat", "/run/ibnetworkd/sm/"+m.PortGUID+".conf"), "Priority=6\n")
 			})
 		})
@@ -180,7 +180,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, "auto", "always", 1))
 			g.Exec("ibnetctl", "reload")
 			want := map[string]string{"swib" + others[0]: "no-qp0", "swib" + others[1]: "sm-disabled", "swib" + others[2]: "nvswitch"}
-			sms := smWait(g, "the reasons", 60*time.Second, func(s []api.SMStatus) bool {
+			sms := smWait(g, "the reasons", 60*time.Second, func(s []smctl.Status) bool {
 				n := 0
 				for _, x := range s {
 					if want[x.IBDevice] == x.Phase {
@@ -222,7 +222,7 @@ func TestSubnetManagerControl(t *testing.T) {
 				g.Errorf("sm status: %s", out)
 			}
 			g.Exec("ibnetctl", "sm", "stop", first)
-			smWait(g, "nobody", 20*time.Second, func(s []api.SMStatus) bool { return running(s) == 0 })
+			smWait(g, "nobody", 20*time.Second, func(s []smctl.Status) bool { return running(s) == 0 })
 			if out, err := g.Try("ibnetctl", "diagnose", first); err == nil || !strings.Contains(out, "does not answer: existing connections continue; no port can join a group") {
 				g.Errorf("diagnose without a subnet manager: %v %s", err, out)
 			}

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
+	"ibnetworkd/smctl"
 )
 
 // The delays of a subnet manager on demand are minutes where people set them: ours
@@ -34,7 +34,7 @@ func TestTimeTravelDelays(t *testing.T) {
 		// Which of several hosts is first depends on its GUID: up to as long again.
 		g.WaitPort("swib0", 1, "ACTIVE", 3*start)
 		between("the ports are Active", lab.Uptime(), start, 2*start+10*time.Second)
-		smWait(g, "ours to be master", time.Minute, func(s []api.SMStatus) bool { return strings.Contains(phases(s), "swib0/1 master active") })
+		smWait(g, "ours to be master", time.Minute, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 master active") })
 
 		g.SM(lab.SM{Dev: "swib1", Args: []string{"--priority=15"}})
 		g.Wait("the other to be master", 5*time.Minute, func() bool {

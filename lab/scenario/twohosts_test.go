@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
+	"ibnetworkd/smctl"
 )
 
 // Two installed hosts at a switch, each with the one unit that says Manage=auto,
@@ -81,7 +81,7 @@ func TestTwoHosts(t *testing.T) {
 
 		g.Await("pinging", 120*time.Second)
 		role := both("start")
-		worker := smWait(g, "a manager", 20*time.Second, func(s []api.SMStatus) bool { return len(s) > 0 })[0].Worker
+		worker := smWait(g, "a manager", 20*time.Second, func(s []smctl.Status) bool { return len(s) > 0 })[0].Worker
 		g.Await("killed", 60*time.Second)
 		if role == "master" {
 			pid := mainPID(g, worker)

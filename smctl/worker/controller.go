@@ -19,7 +19,6 @@ import (
 	"slices"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/smctl"
@@ -141,7 +140,7 @@ type Config struct {
 	Watch func(paths []string)
 	// Publish is given the state of all ports whenever one has changed. It
 	// is called from the controller's goroutine and must not block.
-	Publish func([]api.SMStatus)
+	Publish func([]smctl.Status)
 	// Look, if set, is called when a worker has started or ended: the ports
 	// are worth another look. It must not block.
 	Look func()
@@ -156,7 +155,7 @@ type Controller struct {
 	done  chan event
 	table map[ib.GUID]*entry
 
-	lastPublished []api.SMStatus
+	lastPublished []smctl.Status
 	followed      bool
 	watched       []string
 }
@@ -856,13 +855,13 @@ const askTimeout = 30 * time.Second
 // publish says what is, if it differs from what was said, and returns when a master
 // that it names does not count any more without another answer.
 func (c *Controller) publish(now time.Time) (end time.Time) {
-	out := make([]api.SMStatus, 0, len(c.table))
+	out := make([]smctl.Status, 0, len(c.table))
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if e.port.LinkLayer != ib.LinkLayerInfiniBand {
 			continue
 		}
-		s := api.SMStatus{PortGUID: g.String(), IBDevice: e.port.IBDev, Port: e.port.Num, Manage: e.port.Policy.Manage.String(), Engine: e.port.Policy.Engine.String(),
+		s := smctl.Status{PortGUID: g.String(), IBDevice: e.port.IBDev, Port: e.port.Num, Manage: e.port.Policy.Manage.String(), Engine: e.port.Policy.Engine.String(),
 			Unit: e.port.Policy.Unit, Phase: string(e.dec.Phase), Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
 			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.wall, Hand: e.worker.Hand.String(), Starts: e.starts,
 			Next: e.dec.Next, WorkerText: e.worker.Said.String()}
@@ -876,7 +875,7 @@ func (c *Controller) publish(now time.Time) (end time.Time) {
 			if until := e.answer.At.Add(smctl.MasterLife); end.IsZero() || until.Before(end) {
 				end = until
 			}
-			s.Master = &api.SMInfo{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
+			s.Master = &smctl.Master{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
 		}
 		out = append(out, s)
 	}
@@ -890,7 +889,7 @@ func (c *Controller) publish(now time.Time) (end time.Time) {
 
 // sameStatus compares all but the time of the next check, which moves with
 // every look and would make a signal each.
-func sameStatus(a, b api.SMStatus) bool {
+func sameStatus(a, b smctl.Status) bool {
 	am, bm := a.Master, b.Master
 	a.Master, b.Master = nil, nil
 	a.NextCheck, b.NextCheck = time.Time{}, time.Time{}

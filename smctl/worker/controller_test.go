@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/smctl"
@@ -154,7 +153,7 @@ type bench struct {
 	air    *air
 	keep   Keeper
 	mu     sync.Mutex
-	last   []api.SMStatus
+	last   []smctl.Status
 	pubs   int
 	cancel context.CancelFunc
 	c      *Controller
@@ -197,7 +196,7 @@ func (b *bench) boot() {
 			}
 			return b.bar, true, nil
 		},
-		Publish: func(s []api.SMStatus) {
+		Publish: func(s []smctl.Status) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.last, b.pubs = s, b.pubs+1
@@ -207,7 +206,7 @@ func (b *bench) boot() {
 }
 
 // lead boots a controller for the first time and has its worker become master.
-func (b *bench) lead() api.SMStatus {
+func (b *bench) lead() smctl.Status {
 	b.t.Helper()
 	b.boot()
 	b.wait(5 * time.Second)
@@ -219,7 +218,7 @@ func (b *bench) lead() api.SMStatus {
 
 func (b *bench) kill() { b.cancel(); synctest.Wait() }
 
-func (b *bench) wait(d time.Duration) api.SMStatus {
+func (b *bench) wait(d time.Duration) smctl.Status {
 	b.t.Helper()
 	all := b.published(d)
 	if len(all) == 0 {
@@ -229,7 +228,7 @@ func (b *bench) wait(d time.Duration) api.SMStatus {
 }
 
 // published is what is known of all ports after a time.
-func (b *bench) published(d time.Duration) []api.SMStatus {
+func (b *bench) published(d time.Duration) []smctl.Status {
 	time.Sleep(d)
 	synctest.Wait()
 	b.mu.Lock()
@@ -243,7 +242,7 @@ func (b *bench) active(lid, smlid ib.LID) {
 	b.c.Update([]Port{b.port})
 }
 
-func (b *bench) want(s api.SMStatus, phase smctl.Phase, starts, stops int) {
+func (b *bench) want(s smctl.Status, phase smctl.Phase, starts, stops int) {
 	b.t.Helper()
 	if s.Phase != string(phase) {
 		b.t.Errorf("phase %s (%s), want %s", s.Phase, s.Reason, phase)

@@ -11,6 +11,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/importer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
 
@@ -42,7 +43,7 @@ type Ports struct {
 // Managers is sm status.
 type Managers struct {
 	Schema         int            `json:"schema"`
-	SubnetManagers []api.SMStatus `json:"subnet_managers"`
+	SubnetManagers []smctl.Status `json:"subnet_managers"`
 }
 
 // Diagnose is the checks of each port; OK is false when one failed.
@@ -162,11 +163,11 @@ type LogEntry struct {
 
 // Topology is the fabric as a walk finds it.
 type Topology struct {
-	Schema         int          `json:"schema"`
-	Nodes          []Node       `json:"nodes"`
-	Bad            []BadLink    `json:"bad"`
-	SubnetManagers []api.SMInfo `json:"subnet_managers"`
-	Warnings       []string     `json:"warnings"`
+	Schema         int            `json:"schema"`
+	Nodes          []Node         `json:"nodes"`
+	Bad            []BadLink      `json:"bad"`
+	SubnetManagers []smctl.Master `json:"subnet_managers"`
+	Warnings       []string       `json:"warnings"`
 }
 
 // BadLink is a link that is down, narrow or slow, by its first end.

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
 
@@ -21,7 +21,7 @@ import (
 type Input struct {
 	Snapshot *link.Snapshot
 	Report   link.Report
-	SMs      []api.SMStatus
+	SMs      []smctl.Status
 	// Units may be nil; without it a wrong link type is not recognised.
 	Units *units.Set
 	// Unit is the name of the only unit to walk: its mistakes, and the ports
@@ -43,7 +43,7 @@ type Asked struct {
 	// Not is why it was not asked, empty if it was.
 	Not string
 	// SM is its answer to SMInfo, nil for none.
-	SM *api.SMInfo
+	SM *smctl.Master
 	// SA is whether its subnet administrator answered for its ClassPortInfo.
 	SA bool
 }
@@ -358,7 +358,7 @@ func (w *walker) cable() bool {
 	return false
 }
 
-func (w *walker) sm() *api.SMStatus {
+func (w *walker) sm() *smctl.Status {
 	for i := range w.in.SMs {
 		s := &w.in.SMs[i]
 		if s.IBDevice == w.d.Name && s.Port == w.p.Num {
@@ -450,7 +450,7 @@ func (w *walker) answers() bool {
 }
 
 // smAlso is what the daemon says beside.
-func (w *walker) smAlso(sm *api.SMStatus) string {
+func (w *walker) smAlso(sm *smctl.Status) string {
 	if sm == nil || sm.Phase == "off" || sm.Phase == "served" || sm.Phase == "master" {
 		return ""
 	}
@@ -465,7 +465,7 @@ func parens(s string) string {
 }
 
 // Master names a subnet manager: host, port GUID, LID and priority.
-func Master(m *api.SMInfo) string {
+func Master(m *smctl.Master) string {
 	on := ""
 	if m.Node != "" {
 		on = fmt.Sprintf("%q, ", m.Node)
@@ -473,7 +473,7 @@ func Master(m *api.SMInfo) string {
 	return fmt.Sprintf("%sport GUID %s, LID %d, priority %d", on, m.GUID, m.LID, m.Priority)
 }
 
-func (w *walker) smWhy(sm *api.SMStatus) string {
+func (w *walker) smWhy(sm *smctl.Status) string {
 	if sm != nil && sm.Reason != "" {
 		return ", and this host runs none: " + sm.Reason
 	}

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
 
@@ -26,7 +26,7 @@ func good() Input {
 				Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"}, {Name: "MTUBytes", Actual: "2044"}}}},
 			Ports: []link.PortStatus{{IBDevice: "mlx5_0", Port: 1, Unit: "/etc/systemd/network/10-ib0.ibnetwork"}},
 		},
-		Asked: map[string]Asked{"mlx5_0/1": {SA: true, SM: &api.SMInfo{GUID: "0x0002c90300000001", LID: 1, Priority: 5, State: "Master", Node: "head HCA-1"}}},
+		Asked: map[string]Asked{"mlx5_0/1": {SA: true, SM: &smctl.Master{GUID: "0x0002c90300000001", LID: 1, Priority: 5, State: "Master", Node: "head HCA-1"}}},
 	}
 }
 
@@ -38,21 +38,21 @@ func TestSubnetManagerAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		asked *Asked
-		sm    *api.SMStatus
+		sm    *smctl.Status
 		want  Result
 		words string
 	}{
 		{"it answers", &Asked{SM: master, SA: true}, nil, OK, `the master answers: "head HCA-1", port GUID 0x0002c90300000001, LID 1, priority 5`},
 		{"nobody answers", &Asked{}, nil, Fail, "LID 1 does not answer: existing connections continue; no port can join a group"},
-		{"nobody answers, the daemon waits", &Asked{}, &api.SMStatus{Phase: "settling", Reason: "it counts as dead in 9s"}, Fail, "counts as dead"},
-		{"nobody answers, none is managed", &Asked{}, &api.SMStatus{Phase: "off", Reason: "no unit"}, Fail, "does not answer"},
-		{"the daemon was answered some time ago", &Asked{}, &api.SMStatus{Phase: "served", Master: master}, Fail, "does not answer"},
+		{"nobody answers, the daemon waits", &Asked{}, &smctl.Status{Phase: "settling", Reason: "it counts as dead in 9s"}, Fail, "counts as dead"},
+		{"nobody answers, none is managed", &Asked{}, &smctl.Status{Phase: "off", Reason: "no unit"}, Fail, "does not answer"},
+		{"the daemon was answered some time ago", &Asked{}, &smctl.Status{Phase: "served", Master: master}, Fail, "does not answer"},
 		{"its SA is mute", &Asked{SM: master}, nil, Fail, "subnet administrator does not"},
 		{"it is no master", &Asked{SM: &standby, SA: true}, nil, Fail, "Standby, not master"},
 		{"only root may ask", &Asked{Not: "only root may ask"}, nil, Warn, "was not asked (only root may ask)"},
-		{"only root may ask, the daemon did", &Asked{Not: "only root may ask"}, &api.SMStatus{Phase: "served", Master: master}, OK, "answered the daemon"},
-		{"only root may ask, ours serves", &Asked{Not: "only root may ask"}, &api.SMStatus{Phase: "master", Worker: "ibnetsm@x.service"}, OK, "ibnetsm@x.service"},
-		{"only root may ask, ours failed", &Asked{Not: "only root may ask"}, &api.SMStatus{Phase: "backing-off", Reason: "it failed"}, Fail, "it failed"},
+		{"only root may ask, the daemon did", &Asked{Not: "only root may ask"}, &smctl.Status{Phase: "served", Master: master}, OK, "answered the daemon"},
+		{"only root may ask, ours serves", &Asked{Not: "only root may ask"}, &smctl.Status{Phase: "master", Worker: "ibnetsm@x.service"}, OK, "ibnetsm@x.service"},
+		{"only root may ask, ours failed", &Asked{Not: "only root may ask"}, &smctl.Status{Phase: "backing-off", Reason: "it failed"}, Fail, "it failed"},
 		{"a captured system", nil, nil, Warn, "was not asked"},
 	} {
 		in := good()
@@ -61,7 +61,7 @@ func TestSubnetManagerAnswers(t *testing.T) {
 		}
 		if tt.sm != nil {
 			tt.sm.IBDevice, tt.sm.Port = "mlx5_0", 1
-			in.SMs = []api.SMStatus{*tt.sm}
+			in.SMs = []smctl.Status{*tt.sm}
 		}
 		for _, k := range Run(in, "")[0].Checks {
 			if k.Name == "subnet manager" && (k.Result != tt.want || !strings.Contains(k.Text, tt.words) || k.Result != OK && k.Next == "") {
@@ -100,7 +100,7 @@ func TestEveryBranch(t *testing.T) {
 		}, "subnet manager", codeNoUmad},
 		{"bad worker fails", func(in *Input) {
 			port(in).State, port(in).SMLID = ib.PortInit, 0
-			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "backing-off", Reason: "it failed", Worker: "ibnetsm@x.service"}}
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "backing-off", Reason: "it failed", Worker: "ibnetsm@x.service"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad subnet manager forgot the port", func(in *Input) { port(in).State = ib.PortInit }, "subnet manager", link.CodeSMBusy},
 		{"bad armed", func(in *Input) { port(in).State = ib.PortArmed }, "subnet manager", link.CodeSMBusy},
@@ -136,19 +136,19 @@ func TestEveryBranch(t *testing.T) {
 		{"bad logical state", func(in *Input) { port(in).State = ib.PortDown }, "subnet manager", link.CodePortDown},
 		{"bad nobody asked for a subnet manager", func(in *Input) {
 			port(in).State, port(in).SMLID, in.Units = ib.PortInit, 0, unit("")
-			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "off", Reason: "no unit does"}}
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "off", Reason: "no unit does"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad cannot ask", func(in *Input) {
 			port(in).State, port(in).SMLID, in.Missing = ib.PortInit, 0, []string{"ib_umad"}
-			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "blocked", Reason: "no umad"}}
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "blocked", Reason: "no umad"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad stopped by hand", func(in *Input) {
 			port(in).State, port(in).SMLID = ib.PortInit, 0
-			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "held", Reason: "stopped by hand"}}
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "held", Reason: "stopped by hand"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad foreign one does not serve", func(in *Input) {
 			port(in).State, port(in).SMLID = ib.PortInit, 0
-			in.SMs = []api.SMStatus{{IBDevice: "mlx5_0", Port: 1, Phase: "foreign", Reason: "it is there"}}
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "foreign", Reason: "it is there"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad interface elsewhere", func(in *Input) { in.Snapshot.Links = nil }, "interface", link.CodeNoModule},
 		{"bad interface down and no unit", func(in *Input) { l(in).Flags, st(in).Unit = 0, "" }, "interface", link.CodeLinkDown},

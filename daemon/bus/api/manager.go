@@ -5,11 +5,12 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
 
 // ManagerOf is what a status says of the subnet manager of a port, for next steps.
-func ManagerOf(s SMStatus, set *units.Set) link.Manager {
+func ManagerOf(s smctl.Status, set *units.Set) link.Manager {
 	var m link.Manager
 	if s.Master != nil {
 		m.Host = s.Master.Node
@@ -18,14 +19,14 @@ func ManagerOf(s SMStatus, set *units.Set) link.Manager {
 		}
 	}
 	switch s.Phase {
-	case "master":
+	case string(smctl.PhaseMaster):
 		m = link.Manager{Ours: true, Unit: s.Unit, Builtin: s.Engine == "builtin"}
 		if set != nil && s.Unit != "" {
 			if u := set.Unit(path.Base(s.Unit)); u != nil {
 				m.File = u.SubnetManager.PartitionsFile.Or("")
 			}
 		}
-	case "settling", "asking":
+	case string(smctl.PhaseSettling), string(smctl.PhaseAsking):
 		// The last one was asked and is dead, or ours was it and is gone.
 		m = link.Manager{Silent: true}
 	}

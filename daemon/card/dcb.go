@@ -163,3 +163,51 @@ func (o *Observer) dropApps(name string, apps []dcb.App) error {
 	}
 	return nil
 }
+
+func (o *Observer) lookDCB(l *link.Link) *roce.DCB {
+	if err := open(&o.dcb, dcb.Dial); err != nil {
+		return nil
+	}
+	s, err := o.dcb.Get(l.Name)
+	if err != nil {
+		return nil
+	}
+	d := &roce.DCB{Driver: l.Driver, DCBX: s.DCBX}
+	if s.PFC != nil {
+		d.PFC, d.PFCCap, d.Delay = &s.PFC.Enabled, s.PFC.Cap, s.PFC.Delay
+	}
+	if s.ETS != nil {
+		d.ETS = &roce.Classes{Percent: s.ETS.TxBW, Class: s.ETS.PrioTC}
+		for i, t := range s.ETS.TSA {
+			d.ETS.TSA[i] = roce.TSA(t)
+		}
+	}
+	if s.Buffer != nil {
+		d.Buffer = buffersOf(s.Buffer)
+		if x, ok := o.buffers[l.Index]; ok && x.have == *d.Buffer {
+			d.Asked = &x.want
+		}
+	}
+	for _, a := range s.Apps {
+		if a.Selector == dcb.DSCP && a.Protocol < 64 {
+			if d.DSCP == nil {
+				d.DSCP = map[uint8]uint8{}
+			}
+			// Of several entries the highest priority counts
+			// (dcb_ieee_getapp_dscp_prio_mask_map's users).
+			d.DSCP[uint8(a.Protocol)] = max(d.DSCP[uint8(a.Protocol)], a.Priority)
+		}
+	}
+	if s.Trust != nil {
+		d.Trust = []units.Trust{}
+		for _, t := range s.Trust {
+			switch t {
+			case dcb.DSCP:
+				d.Trust = append(d.Trust, units.TrustDSCP)
+			case dcb.PCP:
+				d.Trust = append(d.Trust, units.TrustPCP)
+			}
+		}
+	}
+	return d
+}

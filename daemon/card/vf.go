@@ -3,10 +3,13 @@ package card
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/link"
 	"ibnetworkd/roce"
+	"ibnetworkd/units"
 )
 
 // NotTaken is a setting that was accepted without an error and did not take
@@ -202,4 +205,70 @@ func (o *Observer) probe(bus, dev string, want ib.GUID) error {
 		}
 	}
 	return nil
+}
+
+func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
+	n, err := o.sys.Net(l.Name)
+	if err != nil || n.SRIOV == nil {
+		return nil
+	}
+	out := &roce.SRIOV{Bus: n.Bus.Bus, Dev: n.Bus.Name, Total: n.SRIOV.TotalVFs, Autoprobe: n.SRIOV.Autoprobe, VFs: make([]roce.VF, n.SRIOV.NumVFs)}
+	for i, name := range n.SRIOV.VFs {
+		v := &out.VFs[i]
+		if v.Dev = name; name == "" {
+			continue
+		}
+		b, _, err := o.sys.BusDevice(out.Bus, name)
+		if err != nil {
+			continue
+		}
+		v.Driver = b.Driver
+		if strings.HasPrefix(b.Driver, "vfio") {
+			v.Busy = "the driver " + b.Driver + " has it"
+		}
+		for k := range s.Links {
+			if x := &s.Links[k]; x.Up() && strings.Contains(x.DevPath+"/", "/"+name+"/") {
+				v.Busy = x.Name + " is up"
+			}
+		}
+		for k := range s.Devices {
+			if s.Devices[k].Parent == name && s.Devices[k].Bus == out.Bus {
+				v.OwnGUID = s.Devices[k].NodeGUID
+			}
+		}
+	}
+	raw, err := o.rt.LinkByIndex(l.Index, true)
+	if err != nil {
+		return out
+	}
+	for i := range raw.VFs {
+		if r := &raw.VFs[i]; r.Index >= 0 && r.Index < len(out.VFs) {
+			told(&out.VFs[r.Index], r)
+		}
+	}
+	return out
+}
+
+// told puts what a physical function tells of a virtual one into v.
+func told(v *roce.VF, r *rtnl.VF) {
+	v.NodeGUID, v.PortGUID, v.Trust, v.Spoof = r.NodeGUID, r.PortGUID, r.Trust, r.SpoofCheck
+	v.MinRate, v.MaxRate, v.MAC, v.VLAN, v.QoS = uint32(max(r.MinTxRate, 0)), uint32(max(r.MaxTxRate, 0)), r.MAC, uint16(r.VLAN), uint8(r.QoS)
+	v.Proto = units.VLANProtocol(r.VLANProto)
+	if r.LinkState != nil {
+		ls := units.VFLinkState(*r.LinkState)
+		v.LinkState = &ls
+	}
+}
+
+func change(a roce.VFAttr) rtnl.VFChange {
+	c := rtnl.VFChange{NodeGUID: a.NodeGUID, PortGUID: a.PortGUID, Trust: a.Trust, SpoofCheck: a.Spoof, MAC: a.MAC, VLAN: a.VLAN, QoS: a.QoS, VLANProto: uint16(a.Proto)}
+	if a.LinkState != nil {
+		s := rtnl.VFLinkState(*a.LinkState)
+		c.LinkState = &s
+	}
+	if a.MaxRate != nil && a.MinRate != nil {
+		lo, hi := int(*a.MinRate), int(*a.MaxRate)
+		c.MinTxRate, c.MaxTxRate = &lo, &hi
+	}
+	return c
 }

@@ -1,0 +1,120 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"ibnetworkd/daemon/card"
+	"ibnetworkd/link"
+)
+
+// absence is an operation of which the kernel said that its link is not there.
+type absence struct {
+	op  link.Op
+	why link.Reason // if it is there all the same
+	err error
+}
+
+// exists reports whether what an operation is about is in the snapshot.
+func (d *Daemon) exists(op link.Op) (ok bool) {
+	t := op.Target()
+	if c, add := op.(link.AddChild); add {
+		t = c.Parent
+	}
+	switch {
+	case t.Ifindex != 0:
+		_, ok = d.snap.Link(t.Ifindex)
+	case t.Link != "":
+		_, ok = d.snap.LinkByName(t.Link)
+	case t.IBDevice != "":
+		_, ok = d.snap.Device(t.IBDevice)
+	default:
+		ok = true // the host
+	}
+	return ok
+}
+
+// hold has an operation that failed wait, and says why.
+func (d *Daemon) hold(op link.Op, why link.Reason, refused bool, err error, args ...any) {
+	d.held.add(op, why, refused, time.Now())
+	level := slog.LevelWarn
+	if errors.Is(err, card.ErrLoading) {
+		level = slog.LevelInfo
+	}
+	d.sayOnce(op.Target().String(), failedOp(op), why.Text, level, as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
+}
+
+func failedOp(op link.Op) string { return "failed " + op.String() }
+
+// apply carries steps out and gives the links to look at again, and the
+// operations whose links the kernel could not find.
+func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched map[int]bool, gone []absence) {
+	touched = map[int]bool{}
+	unit := make(map[string]string, len(steps))
+	for _, s := range steps {
+		d.rec.Intend(s.Op)
+		unit[link.HoldKey(s.Op)] = s.Unit
+		t := s.Op.Target()
+		if t.Ifindex != 0 {
+			touched[t.Ifindex] = true
+		} else if t.Link == "" && t.IBDevice != "" {
+			touched[0] = true // a port without a link
+		}
+		if c, ok := s.Op.(link.AddChild); ok {
+			touched[c.Parent.Ifindex] = true
+		}
+	}
+	// The record goes first: a kill between here and the effect leaves a note
+	// of something that is not there, never something of ours without a note.
+	d.save()
+	d.cfg.System.Apply(ctx, steps, func(op link.Op, err error) {
+		args := []any{"op", op.String()}
+		if t := op.Target(); t.Link != "" {
+			args = append(args, "link", t.Link)
+		}
+		if u := unit[link.HoldKey(op)]; u != "" {
+			args = append(args, "unit", u)
+		}
+		if err == nil {
+			d.rec.Done(op)
+			d.held.done(op)
+			d.unsay(op.Target().String(), failedOp(op))
+			d.log.Info("done", as(msgOperation, args...)...)
+			return
+		}
+		v, why := classify(op, err)
+		switch v {
+		case verdictDone:
+			d.rec.Done(op)
+			d.held.done(op)
+		case verdictForeign:
+			d.rec.Failed(op)
+			d.held.done(op)
+		case verdictGone:
+			d.rec.Failed(op)
+			gone = append(gone, absence{op, why, err})
+			d.log.Debug("the link went away", append(args, "error", err)...)
+		case verdictRetry, verdictGiveUp:
+			d.rec.Failed(op)
+			d.hold(op, why, v == verdictGiveUp, err, args...)
+		}
+	})
+	d.save()
+	return touched, gone
+}
+
+// keepAgain is how long after a file could not be written it is tried again: nothing
+// tells that a disk has room again.
+const keepAgain = time.Second
+
+func (d *Daemon) save() {
+	if err := d.cfg.Keep.SaveRecord(d.rec); err != nil {
+		d.sayOnce("", "record", err.Error(), slog.LevelError, "effect", "what is made from now on is not removed after a restart")
+		d.recordNext = time.Now().Add(keepAgain)
+		return
+	}
+	d.unsay("", "record")
+	d.recordNext = time.Time{}
+}

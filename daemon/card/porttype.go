@@ -1,0 +1,103 @@
+package card
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/internal/kernel/rdmanl"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
+)
+
+// portType is nil for drivers that cannot change a port's type.
+func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *roce.PortType {
+	if d.Bus == "" || d.Parent == "" {
+		return nil
+	}
+	file := o.sys.PortTypeFile(d.Bus, d.Parent, p.Num)
+	if file == "" {
+		return nil
+	}
+	pt := &roce.PortType{Bus: d.Bus, Dev: d.Parent, File: file}
+	now, err := o.sys.PortType(d.Bus, d.Parent, p.Num)
+	if err != nil {
+		return nil
+	}
+	words := map[string]units.PortType{"ib": units.PortTypeIB, "eth": units.PortTypeEth, "auto": units.PortTypeAuto}
+	pt.Configured, pt.Current = words[now.Configured], words[now.Current]
+	if pt.Current == 0 {
+		pt.Current = units.PortTypeIB
+		if p.Layer == ib.LinkLayerEthernet {
+			pt.Current = units.PortTypeEth
+		}
+	}
+	// devlink is the better way where it knows the port: it answers with the
+	// driver's own words.
+	if open(&o.dl, devlink.Dial) == nil {
+		ports, err := o.dl.Ports()
+		if err == nil {
+			for _, q := range ports {
+				if q.Bus == d.Bus && q.Dev == d.Parent && int(q.Index) == p.Num && q.Type != devlink.TypeNotSet {
+					pt.Index, pt.File = q.Index, ""
+				}
+			}
+		}
+	}
+	if want != pt.Configured && want != pt.Current && open(&o.rd, rdmanl.Dial) == nil {
+		if n, err := o.rd.Users(d.Index); err == nil {
+			pt.Programs, pt.Connections = n.Programs, n.Connections
+		}
+	}
+	return pt
+}
+
+// setPortType sets the type of a port. What the card has refused before on its
+// other port is tried again after it: some cards take types in one order only,
+// and some remember the first request until the second makes both the same
+// (mlx4: set_port_type, mlx4_check_port_params).
+func (o *Observer) setPortType(p roce.SetPortType) error {
+	card := p.Port.Bus + "/" + p.Port.Dev
+	others := slices.DeleteFunc(o.refused[card], func(x roce.SetPortType) bool { return portOf(x) == portOf(p) })
+	delete(o.refused, card)
+	err := o.portTypeOnce(p)
+	if err != nil {
+		if isAny(err, unix.EOPNOTSUPP, unix.EINVAL) {
+			o.refused[card] = append(others, p)
+		}
+		return err
+	}
+	for _, x := range others {
+		if err := o.portTypeOnce(x); err != nil {
+			o.refused[card] = append(o.refused[card], x)
+		}
+	}
+	return nil
+}
+
+func (o *Observer) portTypeOnce(p roce.SetPortType) error {
+	if p.Port.File != "" {
+		return o.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
+	}
+	if err := open(&o.dl, devlink.Dial); err != nil {
+		return err
+	}
+	types := map[units.PortType]devlink.PortType{units.PortTypeAuto: devlink.TypeAuto, units.PortTypeEth: devlink.TypeEth, units.PortTypeIB: devlink.TypeIB}
+	return o.dl.Do(o.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type]))
+}
+
+func portOf(p roce.SetPortType) int {
+	// The attribute's name ends with the number of the port.
+	if f := p.Port.File; f != "" {
+		if c := f[len(f)-1]; c >= '1' && c <= '9' {
+			return int(c - '0')
+		}
+	}
+	if p.Port.Index != 0 {
+		return int(p.Port.Index)
+	}
+	return p.On.Port
+}

@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"maps"
+	"reflect"
+	"time"
+
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+)
+
+func (d *Daemon) at(t link.Target) *link.Link {
+	if d.snap == nil {
+		return nil
+	}
+	if l, ok := d.snap.Link(t.Ifindex); ok {
+		return l
+	}
+	// A child that could not be made is its parent's business: any link of the
+	// port will do, the scope is closed over parents and children.
+	for i := range d.snap.Links {
+		if l := &d.snap.Links[i]; l.IBDevice != "" && l.IBDevice == t.IBDevice && l.Port == t.Port {
+			return l
+		}
+	}
+	return nil
+}
+
+// take makes a snapshot the present one and adds the links that changed, and
+// those on ports that changed, to dirty.
+func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
+	old := d.snap
+	links, rdma := changedLinks(old, s)
+	d.snap = s
+	maps.Copy(dirty, links)
+	if len(links) > 0 {
+		for i, st := range d.status {
+			if st.Obstructed() {
+				dirty[i] = true
+			}
+		}
+	}
+	if old != nil {
+		maps.Copy(dirty, roce.Changed(old.Card, s.Card))
+	}
+	now := time.Now()
+	if rdma {
+		d.moved = now
+		moved := map[string]bool{}
+		for i := range s.Links {
+			l := &s.Links[i]
+			if l.IBDevice == "" {
+				continue
+			}
+			if old == nil || !samePort(old, s, l) {
+				dirty[l.Index] = true
+				moved[l.Name] = true
+			}
+		}
+		// What was refused may be granted by a port in another state.
+		moved[""], dirty[0] = true, true
+		d.held.event(moved, true, now)
+	}
+	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
+		if old.Host.Resolved != s.Host.Resolved {
+			d.held.forget(func(op link.Op) bool { _, dns := op.(link.SetDNS); return dns })
+		}
+		for i := range s.Links {
+			dirty[s.Links[i].Index] = true
+		}
+	}
+	if len(links) > 0 && len(d.held.m) > 0 {
+		names, again := map[string]bool{}, map[string]bool{}
+		for i := range links {
+			l, ok := s.Link(i)
+			if !ok {
+				continue
+			}
+			names[l.Name] = true
+			// A new interface, a new mode or new carrier is a new start.
+			if o := oldLink(old, i); o == nil || o.Carrier() != l.Carrier() || o.IPoIB != nil && l.IPoIB != nil && o.IPoIB.Mode != l.IPoIB.Mode {
+				again[l.Name] = true
+			}
+		}
+		d.held.event(names, false, now)
+		d.held.event(again, true, now)
+	}
+	for i := range dirty {
+		// 0 stands for ports without a link, and for what leans on other links.
+		if _, ok := s.Link(i); !ok && i != 0 {
+			delete(dirty, i)
+		}
+	}
+}
+
+func oldLink(s *link.Snapshot, index int) *link.Link {
+	if s == nil {
+		return nil
+	}
+	l, _ := s.Link(index)
+	return l
+}
+
+func samePort(a, b *link.Snapshot, l *link.Link) bool {
+	_, p := a.PortOf(l)
+	_, q := b.PortOf(l)
+	return p == nil && q == nil || p != nil && q != nil && reflect.DeepEqual(p, q)
+}
+
+// changedLinks lists the links that differ between two snapshots, also those
+// that came, the parents of those that went and of VLANs that are others now, and
+// 0 if any went; it reports whether RDMA devices differ.
+func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
+	links = map[int]bool{}
+	if a == nil {
+		for i := range b.Links {
+			links[b.Links[i].Index] = true
+		}
+		return links, true
+	}
+	if len(a.Links) != len(b.Links) || len(a.Links) > 0 && &a.Links[0] != &b.Links[0] {
+		for i := range b.Links {
+			l := &b.Links[i]
+			o, ok := a.Link(l.Index)
+			if !ok || !reflect.DeepEqual(o, l) {
+				links[l.Index] = true
+				if l.VLAN != nil && (!ok || !reflect.DeepEqual(o.VLAN, l.VLAN)) {
+					links[l.Parent] = true // whose unit says what it is to be
+				}
+			}
+		}
+		for i := range a.Links {
+			if _, ok := b.Link(a.Links[i].Index); !ok {
+				links[0], links[a.Links[i].Parent] = true, true
+			}
+		}
+	}
+	rdma = len(a.Devices) != len(b.Devices) || len(a.Devices) > 0 && &a.Devices[0] != &b.Devices[0] && !reflect.DeepEqual(a.Devices, b.Devices)
+	return links, rdma
+}

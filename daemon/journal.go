@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// said is the key of d.said for a matter of a link, "" for none.
+func said(name, about string) string { return name + "\x00" + about }
+
+// unsay has the next word about a matter logged, whatever was the last.
+func (d *Daemon) unsay(name, about string) { delete(d.said, said(name, about)) }
+
+// sayOnce logs what was not the last thing said about the matter.
+func (d *Daemon) sayOnce(name, about, text string, level slog.Level, args ...any) {
+	key := said(name, about)
+	if d.said[key] == text {
+		return
+	}
+	d.said[key] = text
+	d.log.Log(context.Background(), level, text, args...)
+}
+
+// logProblems logs the problems that were not there in the last load, and those
+// that are gone, and reports whether there were any of either.
+func (d *Daemon) logProblems(set *units.Set) bool {
+	now := make(map[string]bool, len(set.Problems))
+	changed := false
+	for _, p := range set.Problems {
+		text := p.String()
+		if now[text] {
+			continue
+		}
+		now[text] = true
+		if d.problems[text] {
+			continue
+		}
+		changed = true
+		level := slog.LevelWarn
+		if p.Severity == units.Error {
+			level = slog.LevelError
+		}
+		d.log.Log(context.Background(), level, text, as(msgProblem, "CONFIG_FILE", p.Pos.File, "CONFIG_LINE", p.Pos.Line)...)
+	}
+	for _, text := range slices.Sorted(maps.Keys(d.problems)) {
+		if !now[text] {
+			changed = true
+			d.log.Info("gone: " + text)
+		}
+	}
+	d.problems = now
+	return changed
+}
+
+// logState logs the states of a link as old -> new with the reason, and each
+// reason that remains, once.
+func (d *Daemon) logState(st link.Status) {
+	if st.State == link.StateUnmanaged && st.Reason().Code == link.CodeNoUnit {
+		return
+	}
+	now := string(st.State) + "/" + string(st.Oper)
+	key := said(st.Name, "state")
+	was := d.said[key]
+	if was == now+" "+st.Reason().Text {
+		return
+	}
+	d.said[key] = now + " " + st.Reason().Text
+	before, _, _ := strings.Cut(was, " ")
+	if before == "" {
+		before = "new"
+	}
+	args := []any{"link", st.Name, "old", before, "new", now}
+	if st.Unit != "" {
+		args = append(args, "unit", st.Unit)
+	}
+	if st.IBDevice != "" {
+		args = append(args, "RDMA_PORT", fmt.Sprintf("%s/%d", st.IBDevice, st.Port))
+	}
+	if r := st.Reason(); r.Text != "" {
+		args = append(args, "code", string(r.Code), "reason", r.Text)
+		if r.Next != "" {
+			args = append(args, "next", r.Next)
+		}
+	}
+	level := slog.LevelInfo
+	if st.State == link.StateFailed {
+		level = slog.LevelWarn
+	}
+	d.log.Log(context.Background(), level, st.Name+": "+before+" -> "+now, as(msgLink, args...)...)
+}
+
+func (d *Daemon) logPorts(old, now []link.PortStatus) {
+	was := map[string]link.PortStatus{}
+	for _, p := range old {
+		was[fmt.Sprintf("%s/%d", p.IBDevice, p.Port)] = p
+	}
+	for _, p := range now {
+		name := fmt.Sprintf("%s/%d", p.IBDevice, p.Port)
+		o, had := was[name]
+		if had && o.State == p.State && o.PhysState == p.PhysState && o.SMLID == p.SMLID {
+			continue
+		}
+		args := []any{"ibdev", p.IBDevice, "port", p.Port, "old", o.State, "new", p.State, "phys", p.PhysState, "lid", p.LID, "sm_lid", p.SMLID}
+		if p.Reason.Text != "" {
+			args = append(args, "code", string(p.Reason.Code), "reason", p.Reason.Text, "next", p.Reason.Next)
+		}
+		if !had {
+			o.State = "new"
+		}
+		d.log.Info("port "+name+": "+o.State+" -> "+p.State, as(msgPort, args...)...)
+	}
+}

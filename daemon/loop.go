@@ -1,0 +1,172 @@
+package daemon
+
+import (
+	"context"
+	"time"
+)
+
+// Wake asks the loop to look somewhere. It never waits.
+func (d *Daemon) Wake(s Scope) {
+	d.mu.Lock()
+	d.want.Join(s)
+	d.mu.Unlock()
+	select {
+	case d.bell <- struct{}{}:
+	default:
+	}
+}
+
+// Run is the loop. It returns when ctx ends; the configuration stays in place.
+func (d *Daemon) Run(ctx context.Context) error {
+	var err error
+	if d.rec, err = d.cfg.Keep.LoadRecord(); err != nil {
+		d.log.Warn("the record of what was made cannot be read: what an earlier run made counts as foreign", "error", err)
+	}
+	port := time.NewTimer(time.Hour)
+	retry := time.NewTimer(time.Hour)
+	defer port.Stop()
+	defer retry.Stop()
+	sc := Scope{All: true, Reload: true, RDMA: true, Addrs: true, Routes: true, Rules: true, First: firstLinks}
+	for {
+		if !sc.Empty() || d.snap == nil {
+			err := d.cycle(ctx, sc)
+			if err == nil && d.left != nil && ctx.Err() == nil {
+				sc = Scope{All: true}
+				continue
+			}
+		}
+		if !d.ready && d.snap != nil {
+			d.ready = true
+			d.notify("READY=1")
+		}
+		resetTimer(port, d.portWait())
+		next := d.held.next()
+		if d.reportDirty {
+			next = sooner(next, d.reportNext)
+		}
+		next = sooner(sooner(next, d.recordNext), d.readNext)
+		if !next.IsZero() {
+			resetTimer(retry, time.Until(next))
+		} else {
+			retry.Stop()
+		}
+		sc = Scope{}
+		if d.cfg.Events != nil {
+			d.cfg.Events.Ready()
+		}
+		select {
+		case <-ctx.Done():
+			d.notify("STOPPING=1")
+			return nil
+		case <-d.bell:
+			sc = d.collect(ctx)
+		case f := <-d.call:
+			f(ctx)
+		case <-port.C:
+			sc = Scope{RDMA: true, PKeys: d.waitsForPKey() || time.Since(d.tables) >= d.cfg.SlowPort}
+		case <-retry.C:
+			if !d.recordNext.IsZero() {
+				d.save()
+			}
+			d.saveReport()
+			if t := d.held.next(); !t.IsZero() && !time.Now().Before(t) {
+				sc = Scope{Due: true}
+			}
+			if !d.readNext.IsZero() && !time.Now().Before(d.readNext) {
+				sc.Reload = true
+			}
+		}
+	}
+}
+
+// sooner is the earlier of two times, of which a zero one is none.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func resetTimer(t *time.Timer, d time.Duration) {
+	if d <= 0 {
+		d = time.Millisecond
+	}
+	t.Reset(d)
+}
+
+// coalesceLeast joins the events that one change brings: a device that comes makes
+// a dozen within milliseconds.
+const coalesceLeast = 4 * time.Millisecond
+
+// coalesceNext does so for events that follow a cycle closely: most are what
+// udevd, the subnet manager or the kernel make of the same change.
+const coalesceNext = 20 * time.Millisecond
+
+// coalesceMost bounds the wait for more hints of the same storm.
+const coalesceMost = 250 * time.Millisecond
+
+// collect takes the hints. In a storm it waits for as long as the last cycle
+// took, so that at least half of the time is left to others and one look
+// answers many hints.
+func (d *Daemon) collect(ctx context.Context) Scope {
+	least := coalesceLeast
+	if time.Since(d.lastEnd) < coalesceMost {
+		least = coalesceNext
+	}
+	d.pause(ctx, min(max(d.lastCost, least), coalesceMost))
+	s := d.hints()
+	if s.lazy() {
+		d.pause(ctx, lazyWait)
+		s.Join(d.hints())
+		s.Join(d.happened())
+	}
+	if d.set != nil && d.rec != nil {
+		w := d.wants()
+		s.Routes, s.Rules = s.Routes && w.Routes, s.Rules && w.Rules
+	}
+	return s
+}
+
+// hints takes what Wake has been called with, and the events that it told of.
+func (d *Daemon) hints() Scope {
+	select {
+	case <-d.bell:
+	default:
+	}
+	d.mu.Lock()
+	s := d.want
+	d.want = Scope{}
+	d.mu.Unlock()
+	if s.Events {
+		s.Events = false
+		o := d.happened()
+		if o.RDMA {
+			d.moved = time.Now()
+		}
+		s.Join(o)
+	}
+	if s.All || s.Reload || len(s.Force) > 0 {
+		d.moved = time.Now()
+	}
+	return s
+}
+
+func (d *Daemon) happened() (s Scope) {
+	if d.cfg.Events != nil {
+		s = d.cfg.Events.Take()
+	}
+	return s
+}
+
+func (d *Daemon) pause(ctx context.Context, wait time.Duration) {
+	t := time.NewTimer(wait)
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+		t.Stop()
+	}
+}
+
+// lazyWait is how long hints wait that nobody waits for. They come one by one for
+// each link.
+const lazyWait = 100 * time.Millisecond

@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// wants says what the units and the record make worth looking at.
+func (d *Daemon) wants() Wants {
+	w := Wants{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0}
+	for _, e := range d.rec.Links {
+		w.Routes = w.Routes || len(e.Routes) > 0
+		w.Resolved = w.Resolved || e.DNS != nil
+	}
+	sys := map[*units.Unit][]string{}
+	cards := d.hasEthernetPort()
+	for _, u := range d.set.Units {
+		cards = cards || u.Port.Present || u.RoCE.Present || u.SoftRoCE.Present || len(u.VLANs) > 0 || u.VirtualFunctions.Present || len(u.VFs) > 0
+		w.Routes = w.Routes || len(u.Routes) > 0
+		w.Rules = w.Rules || len(u.Rules) > 0
+		w.Resolved = w.Resolved || link.NeedsResolved(u)
+		if s := link.Sysctls(u); len(s) > 0 {
+			sys[u] = s
+		}
+	}
+	unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit {
+		u := d.unitOf[l.Index]
+		if _, known := d.status[l.Index]; !known || u == nil {
+			f := link.FactsOf(s, l)
+			if x, v, _ := d.set.Find(&f); v == units.Yes {
+				u = x
+			}
+		}
+		return u
+	}
+	if len(sys) > 0 {
+		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
+	}
+	if cards {
+		w.Card, w.CardPort = unitOf, portUnit(d.set)
+	}
+	return w
+}
+
+// portUnit gives the unit that matches a port by itself.
+func portUnit(set *units.Set) func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
+	return func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
+		return link.UnitOfPort(s, set, d, p)
+	}
+}
+
+// hasEthernetPort reports whether there is a RoCE port, whose GID indexes are
+// told whatever units say.
+func (d *Daemon) hasEthernetPort() bool {
+	if d.snap == nil {
+		return false
+	}
+	for i := range d.snap.Devices {
+		for _, p := range d.snap.Devices[i].Ports {
+			if p.Layer == ib.LinkLayerEthernet {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Wants says what of the system a plan will ask for beyond links and addresses,
+// so that an observation costs no more than it is worth. A capture wants all.
+type Wants struct {
+	Routes, Rules bool
+	// PKeys asks for every entry of the partition tables; otherwise reading ends
+	// where a table seems to.
+	PKeys bool
+	// Sysctls lists the settings to read of a link; nil reads none.
+	Sysctls func(s *link.Snapshot, l *link.Link) []string
+	// Card gives the unit of a link for what package roce looks at; nil if no
+	// unit asks for any of it.
+	Card func(s *link.Snapshot, l *link.Link) *units.Unit
+	// CardPort is the same for a port that has no network interface; it is set
+	// if Card is.
+	CardPort func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit
+	// Resolved asks who systemd-resolved is.
+	Resolved bool
+}

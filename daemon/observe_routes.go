@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/link"
+)
+
+func (o *Observer) lookRoutes(s *link.Snapshot) error {
+	raw, err := o.rt.Routes()
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	by := make(map[int][]link.Route, len(s.Links))
+	for i := range raw {
+		r := &raw[i]
+		if r.Cloned || r.Table == link.TableLocal && r.Proto == link.ProtoKernel {
+			continue
+		}
+		x := link.Route{
+			Dst: r.Dst, Src: r.Src, Gateway: r.Gateway, PrefSrc: r.PrefSrc, Table: r.Table, Metric: r.Metric, Type: r.Type, Scope: r.Scope,
+			Protocol: r.Proto, TOS: r.TOS, Pref: r.Pref, OnLink: r.Flags&unix.RTNH_F_ONLINK != 0,
+			MTU: r.Metrics.MTU, AdvMSS: r.Metrics.AdvMSS, HopLimit: r.Metrics.HopLimit, InitCwnd: r.Metrics.InitCwnd, InitRwnd: r.Metrics.InitRwnd,
+			RTOMin: r.Metrics.RTOMin, Congestion: r.Metrics.CongestionControl, QuickAck: r.Metrics.QuickAck, FastOpenNoCookie: r.Metrics.FastOpenNoCookie,
+		}
+		if !x.Dst.IsValid() {
+			x.Dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+			if r.Family == unix.AF_INET6 {
+				x.Dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+			}
+		}
+		// A route over several links is on each of them.
+		over := []int{r.OutIf}
+		for _, h := range r.NextHops {
+			dev := ""
+			if l, ok := s.Link(h.OutIf); ok {
+				dev = l.Name
+			}
+			x.NextHops = append(x.NextHops, link.NextHop{Gateway: h.Gateway, Ifindex: h.OutIf, Dev: dev, Weight: h.Weight})
+			if over[0] == 0 {
+				over[0] = h.OutIf
+			} else if !slices.Contains(over, h.OutIf) {
+				over = append(over, h.OutIf)
+			}
+		}
+		for _, i := range over {
+			by[i] = append(by[i], x)
+		}
+	}
+	// Routes that lead nowhere have no link; they are kept with the loopback,
+	// as ip route shows the IPv6 ones.
+	by[loopback] = append(by[loopback], by[0]...)
+	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
+		if slices.EqualFunc(l.Routes, by[l.Index], func(a, b link.Route) bool { return reflect.DeepEqual(a, b) }) {
+			return false
+		}
+		l.Routes = by[l.Index]
+		return true
+	})
+	return nil
+}
+
+// loopback is the index of lo in every network namespace (LOOPBACK_IFINDEX).
+const loopback = 1

@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"slices"
+	"time"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// reload reads the units and adds the links that a changed unit has or had to
+// dirty.
+func (d *Daemon) reload(dirty map[int]bool) bool {
+	set := d.cfg.Load()
+	old := d.set
+	d.set = set
+	d.readAgain(set.Unread)
+	if old == nil {
+		d.logProblems(set)
+		return true
+	}
+	diff := units.Diff(old, set)
+	other := d.logProblems(set)
+	if diff.Empty() {
+		if other {
+			d.newProblems(set, dirty)
+		}
+		return other
+	}
+	d.log.Info("units changed", as(msgUnits, "added", diff.Added, "removed", diff.Removed, "changed", diff.Changed)...)
+	touched := map[string]bool{}
+	for _, n := range slices.Concat(diff.Added, diff.Removed, diff.Changed) {
+		touched[n] = true
+	}
+	if d.snap == nil {
+		return true
+	}
+	by := make(map[string]*units.Unit, len(set.Units))
+	for _, u := range set.Units {
+		by[u.Name] = u
+	}
+	// Ports without a link are planned at each turn that plans anything.
+	dirty[0] = true
+	names := map[string]bool{"": true}
+	for i := range d.snap.Links {
+		l := &d.snap.Links[i]
+		had := d.unitOf[l.Index]
+		again := had != nil && touched[had.Name]
+		if had != nil && !again && by[had.Name] != had {
+			d.unitOf[l.Index], dirty[l.Index] = by[had.Name], true // other problems
+		}
+		// A unit that came or changed takes a link from one that stands after it.
+		for _, n := range slices.Concat(diff.Added, diff.Changed) {
+			if again || had != nil && had.Name < n || by[n] == nil {
+				continue
+			}
+			f := link.FactsOf(d.snap, l)
+			v, _ := by[n].Match.Matches(&f)
+			again = v != units.No
+		}
+		if again {
+			dirty[l.Index] = true
+			names[l.Name] = true
+			// The next look is for the unit that the link will have.
+			delete(d.unitOf, l.Index)
+		}
+	}
+	d.held.event(names, true, time.Now())
+	return true
+}
+
+// newProblems marks the links whose unit is the same and has other problems now.
+func (d *Daemon) newProblems(set *units.Set, dirty map[int]bool) {
+	by := make(map[string]*units.Unit, len(set.Units))
+	for _, u := range set.Units {
+		by[u.Name] = u
+	}
+	for i, u := range d.unitOf {
+		if u != nil && by[u.Name] != nil && by[u.Name] != u {
+			d.unitOf[i], dirty[i] = by[u.Name], true
+		}
+	}
+}
+
+// readFirst and readMost are the pauses between attempts to read unit files that
+// could not be read: nothing tells that a descriptor or memory is free again.
+const (
+	readFirst = time.Second
+	readMost  = time.Minute
+)
+
+// readAgain sets when the unit files are read again by themselves.
+func (d *Daemon) readAgain(unread bool) {
+	if !unread {
+		d.readNext, d.readPause = time.Time{}, 0
+		return
+	}
+	d.readPause = min(max(2*d.readPause, readFirst), readMost)
+	d.readNext = time.Now().Add(d.readPause)
+}

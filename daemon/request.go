@@ -1,0 +1,132 @@
+package daemon
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/rtnl"
+	ipoibrtnl "ibnetworkd/internal/kernel/rtnl/ipoib"
+	"ibnetworkd/link"
+)
+
+// request is the rtnetlink message for an operation.
+func request(op link.Op, index int) (rtnl.Request, bool) {
+	switch o := op.(type) {
+	case link.SetUp:
+		return rtnl.SetLink(index, rtnl.LinkChange{Up: &o.Up}), true
+	case link.SetMTU:
+		return rtnl.SetLink(index, rtnl.LinkChange{MTU: o.MTU}), true
+	case link.SetMode:
+		m := ipoibrtnl.Datagram
+		if o.Mode == link.ModeConnected {
+			m = ipoibrtnl.Connected
+		}
+		return rtnl.SetLink(index, rtnl.LinkChange{Mode: &m}), true
+	case link.SetUmcast:
+		return rtnl.SetLink(index, rtnl.LinkChange{UMcast: &o.Set}), true
+	case link.SetFlag:
+		if o.Flag == link.FlagAllMulti {
+			return rtnl.SetLink(index, rtnl.LinkChange{AllMulti: &o.Set}), true
+		}
+		switch arp := !o.Set; o.Flag {
+		case link.FlagPromisc:
+			return rtnl.SetLink(index, rtnl.LinkChange{Promisc: &o.Set}), true
+		case link.FlagNoARP:
+			return rtnl.SetLink(index, rtnl.LinkChange{ARP: &arp}), true
+		}
+		return rtnl.SetLink(index, rtnl.LinkChange{Multicast: &o.Set}), true
+	case link.SetGroup:
+		return rtnl.SetLink(index, rtnl.LinkChange{Group: &o.Group}), true
+	case link.SetGUID:
+		return rtnl.SetLink(index, rtnl.LinkChange{Address: o.Addr}), true
+	case link.AddChild:
+		return rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: o.Parent.Ifindex, Name: o.On.Link, PKey: o.PKey}), true
+	case link.DelLink:
+		return rtnl.DelLink(index), true
+	case link.AddAddress:
+		if o.Replace {
+			return rtnl.ReplaceAddress(address(o.Address, index)), true
+		}
+		return rtnl.AddAddress(address(o.Address, index)), true
+	case link.RestoreAddress:
+		return rtnl.ReplaceAddress(address(o.Address, index)), true
+	case link.DelAddress:
+		return rtnl.DelAddress(address(o.Address, index)), true
+	case link.AddRoute:
+		if o.Replace {
+			return rtnl.ReplaceRoute(route(o.Route, o.On.Link, index)), true
+		}
+		return rtnl.AddRoute(route(o.Route, o.On.Link, index)), true
+	case link.DelRoute:
+		return rtnl.DelRoute(route(o.Route, o.On.Link, index)), true
+	case link.AddRule:
+		return rtnl.AddRule(rule(o.Rule)), true
+	case link.DelRule:
+		return rtnl.DelRule(rule(o.Rule)), true
+	}
+	return rtnl.Request{}, false
+}
+
+// readOnlyFlags are set by the kernel alone.
+const readOnlyFlags = link.AddrSecondary | link.AddrDADFailed | link.AddrDeprecated | link.AddrTentative | link.AddrPermanent | link.AddrStablePrivacy
+
+func address(a link.Address, index int) rtnl.Address {
+	out := rtnl.Address{
+		Index: index, Prefix: a.Prefix, Broadcast: a.Broadcast, Label: a.Label, Scope: a.Scope, Flags: a.Flags &^ readOnlyFlags,
+		Valid: a.Valid, Preferred: a.Preferred, Metric: a.Metric,
+	}
+	if a.Peer.IsValid() {
+		out.Peer = a.Peer.Addr()
+		out.Prefix = netip.PrefixFrom(a.Prefix.Addr(), a.Peer.Bits())
+	}
+	return out
+}
+
+// route is for the link of that name and index, which the plan may not have known
+// yet.
+func route(r link.Route, name string, index int) rtnl.Route {
+	out := rtnl.Route{
+		Family: unix.AF_INET, Dst: r.Dst, Src: r.Src, Gateway: r.Gateway, OutIf: index, PrefSrc: r.PrefSrc, Table: r.Table, Metric: r.Metric,
+		Type: r.Type, Scope: r.Scope, Proto: r.Protocol, TOS: r.TOS, Pref: r.Pref,
+		Metrics: rtnl.Metrics{MTU: r.MTU, AdvMSS: r.AdvMSS, HopLimit: r.HopLimit, InitCwnd: r.InitCwnd, InitRwnd: r.InitRwnd,
+			RTOMin: r.RTOMin, QuickAck: r.QuickAck, FastOpenNoCookie: r.FastOpenNoCookie, CongestionControl: r.Congestion},
+	}
+	if r.Dst.Addr().Is6() {
+		out.Family = unix.AF_INET6
+	}
+	if r.OnLink {
+		out.Flags |= unix.RTNH_F_ONLINK
+	}
+	if r.LeadsNowhere() {
+		out.OutIf = 0
+	}
+	for _, h := range r.NextHops {
+		n := h.Ifindex
+		if h.Dev == name {
+			n = index
+		}
+		out.NextHops = append(out.NextHops, rtnl.NextHop{OutIf: n, Gateway: h.Gateway, Weight: h.Weight})
+		out.OutIf = 0
+	}
+	return out
+}
+
+func rule(r link.Rule) rtnl.Rule {
+	out := rtnl.Rule{
+		Family: unix.AF_INET, Priority: r.Priority, HasPriority: r.Priority != 0, Action: r.Type, From: r.From, To: r.To, TOS: r.TOS, Table: r.Table,
+		FwMark: r.FWMark, FwMask: r.FWMask, IIF: r.IIF, OIF: r.OIF, IPProto: r.IPProto,
+		SPort: rtnl.PortRange{First: r.SrcPort[0], Last: r.SrcPort[1]}, DPort: rtnl.PortRange{First: r.DstPort[0], Last: r.DstPort[1]},
+		UID: rtnl.UIDRange{First: r.UIDRange[0], Last: r.UIDRange[1], Set: r.HasUIDRange}, L3MDev: r.L3MDev, Goto: r.Goto, Proto: r.Protocol, Invert: r.Invert,
+	}
+	if r.Family == 6 {
+		out.Family = unix.AF_INET6
+	}
+	if r.SuppressPrefix >= 0 {
+		out.SuppressPrefixLen = rtnl.Optional{Value: uint32(r.SuppressPrefix), Set: true}
+	}
+	if r.SuppressIfGroup >= 0 {
+		out.SuppressIfGroup = rtnl.Optional{Value: uint32(r.SuppressIfGroup), Set: true}
+	}
+	return out
+}

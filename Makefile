@@ -32,10 +32,10 @@ build: ## the three programs, static, in build/bin
 demo: ## two hosts, one cable, on a real kernel without hardware
 	@CGO_ENABLED=0 IBNET_LAB=require $(GO) test -count=1 -timeout 30m -v -run '^TestDemo$$' ./lab/scenario -demo | grep --line-buffered -vE '^(=== |PASS|ok )' | sed -uE 's/^--- PASS: [^ ]+ /done /'
 
-# Foreign programs that the tests run as references: Debian's subnet manager and
-# its tools, the bus, the C compiler of the race detector. opensm's package
-# starts a subnet manager where it is installed, so its unit is masked first. dpkg-query
-# fails where it has never heard of one of them: then that one is missing.
+# Programs that the tests run as references: Debian's subnet manager and its
+# tools, the bus, the C compiler for the race detector. Installing opensm starts
+# a subnet manager, so its unit is masked first. dpkg-query fails for a package
+# that it does not know: that one is missing.
 DEPS := gcc libc6-dev opensm ibsim-utils infiniband-diags ibutils dbus systemd iproute2 man-db
 
 .PHONY: deps
@@ -131,7 +131,7 @@ lab: ## build and cache what the lab needs (kernel, module, Debian guests)
 	@$(LAB) build
 
 .PHONY: lab-sanitize
-lab-sanitize: lab ## the lab, the netlink and MAD rooms and all scenarios on a kernel with KASAN, lockdep, kmemleak and refcount checks (an hour and a half)
+lab-sanitize: lab ## the lab, the netlink and MAD packages and all scenarios on a kernel with KASAN, lockdep, kmemleak and refcount checks (an hour and a half)
 	@$(LAB) build --sanitize
 	@IBNET_LAB=require IBNET_LAB_SANITIZE=1 CGO_ENABLED=0 $(GO) test -p 1 -v -count=1 -timeout 5h ./lab ./lab/scenario ./internal/kernel ./sm/sa/kernel ./sm/transport/umad | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|kernel of the guest|only the kernel|_test.go:'
 

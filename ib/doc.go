@@ -1,5 +1,5 @@
-// Package ib holds the value types of the InfiniBand architecture that every
-// room of the project shares: GUIDs, GIDs, LIDs, partition keys, MTUs, rates,
+// Package ib has the value types of the InfiniBand architecture that every
+// package of the project shares: GUIDs, GIDs, LIDs, partition keys, MTUs, rates,
 // port states and IPoIB hardware addresses.
 //
 // All types are small comparable values. Inside the program a value has no

@@ -12,7 +12,7 @@ import (
 	"ibnetworkd/lab"
 )
 
-// The example of README.md is a test that passes as it stands there.
+// The example of README.md is a test that passes unchanged.
 func TestReadmeExample(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -1,5 +1,5 @@
-// Package walls holds no code: its test keeps the import walls between the
-// rooms of the project, each with the reason why it stands.
+// Package walls has no code: its tests keep the import walls between the
+// packages of the project, each with its reason.
 package walls
 
 import (
@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// A wall says what the packages under a room may not import, directly or
+// A wall lists what a package and those below it may not import, directly or
 // through another package of this module.
 type wall struct {
-	room   string   // package path below the module, and everything under it
-	except []string // packages under the room to which the wall does not apply
+	pkg    string   // package path below the module, and everything under it
+	except []string // packages below it to which the wall does not apply
 	forbid []string // import paths, and everything under them
 	only   bool     // forbid everything that is not the standard library
 	why    string
@@ -23,7 +23,7 @@ type wall struct {
 
 const module = "ibnetworkd"
 
-// effects are the packages through which a decision would reach the world.
+// effects are the packages that do I/O, or reach those that do.
 var effects = []string{
 	"os", "net", "net/http", "syscall", "os/exec",
 	"golang.org/x/sys", "github.com/mdlayher/netlink", "github.com/jsimonetti/rtnetlink",
@@ -32,32 +32,32 @@ var effects = []string{
 }
 
 var walls = []wall{
-	{room: "ib", only: true, why: "value types are shared by both programs and must drag nothing along"},
-	{room: "units", except: []string{"units/gen"}, forbid: effects, why: "a unit's meaning depends on its bytes alone, so that verify, import and the daemon agree"},
-	{room: "link", forbid: effects, why: "a plan is a value: it can be tested, printed and replayed from a snapshot"},
-	{room: "ipoib", forbid: effects, why: "desired state to ops is a pure function"},
-	{room: "roce", forbid: effects, why: "desired state to ops is a pure function"},
-	{room: "smctl", except: []string{"smctl/worker", "smctl/probe", "smctl/files"}, forbid: effects, why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
-	{room: "smctl", forbid: []string{module + "/daemon"}, why: "the daemon publishes what smctl says, not the other way round"},
-	{room: "daemon/plan", forbid: effects, why: "the same snapshot gives the same plan on every machine"},
-	{room: "sm", forbid: []string{module + "/daemon", module + "/link", module + "/units", module + "/ipoib", module + "/roce", module + "/lab"}, why: "the subnet manager is a program of its own that starts without the daemon and without the lab"},
-	{room: "sm/fabric", forbid: effects, why: "stages are functions from values to values"},
-	{room: "sm/mad", forbid: effects, why: "a codec reads bytes, not devices"},
-	{room: "sm/discover", forbid: effects, why: "events in, effects out: the engine owns the wire"},
-	{room: "sm/elect", forbid: effects, why: "events in, effects out: the engine owns the wire"},
-	{room: "sm/lid", forbid: effects, why: "LIDs are decided from values; the engine writes the file"},
-	{room: "sm/route", forbid: effects, why: "same fabric, same forwarding tables"},
-	{room: "sm/picture", forbid: effects, why: "same fabric, same picture"},
-	{room: "sm/mcast", forbid: effects, why: "same fabric and members, same trees"},
-	{room: "sm/program", forbid: effects, why: "the difference of two values is a value"},
-	{room: "ib/partition", forbid: effects, why: "a partition file's meaning depends on its bytes alone"},
-	{room: "sm/pkey", forbid: effects, why: "a configuration and the fabric give the tables"},
-	{room: "sm/sa", forbid: effects, why: "a request and the fabric give the answer"},
-	{room: "sm/qos", forbid: effects, why: "tables are decided from values"},
-	{room: "internal/kernel", forbid: []string{module + "/link", module + "/daemon", module + "/units", module + "/sm"}, why: "a kernel client knows bytes, not intentions"},
+	{pkg: "ib", only: true, why: "value types are shared by both programs and must not add dependencies"},
+	{pkg: "units", except: []string{"units/gen"}, forbid: effects, why: "a unit's meaning depends on its bytes alone, so that verify, import and the daemon agree"},
+	{pkg: "link", forbid: effects, why: "a plan is a value: it can be tested, printed and replayed from a snapshot"},
+	{pkg: "ipoib", forbid: effects, why: "desired state to ops is a pure function"},
+	{pkg: "roce", forbid: effects, why: "desired state to ops is a pure function"},
+	{pkg: "smctl", except: []string{"smctl/worker", "smctl/probe", "smctl/files"}, forbid: effects, why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
+	{pkg: "smctl", forbid: []string{module + "/daemon"}, why: "the daemon publishes what smctl says, not the other way round"},
+	{pkg: "daemon/plan", forbid: effects, why: "the same snapshot gives the same plan on every machine"},
+	{pkg: "sm", forbid: []string{module + "/daemon", module + "/link", module + "/units", module + "/ipoib", module + "/roce", module + "/lab"}, why: "the subnet manager is a program of its own that starts without the daemon and without the lab"},
+	{pkg: "sm/fabric", forbid: effects, why: "stages are functions from values to values"},
+	{pkg: "sm/mad", forbid: effects, why: "a codec reads bytes, not devices"},
+	{pkg: "sm/discover", forbid: effects, why: "events in, effects out: the engine owns the wire"},
+	{pkg: "sm/elect", forbid: effects, why: "events in, effects out: the engine owns the wire"},
+	{pkg: "sm/lid", forbid: effects, why: "LIDs are decided from values; the engine writes the file"},
+	{pkg: "sm/route", forbid: effects, why: "same fabric, same forwarding tables"},
+	{pkg: "sm/picture", forbid: effects, why: "same fabric, same picture"},
+	{pkg: "sm/mcast", forbid: effects, why: "same fabric and members, same trees"},
+	{pkg: "sm/program", forbid: effects, why: "the difference of two values is a value"},
+	{pkg: "ib/partition", forbid: effects, why: "a partition file's meaning depends on its bytes alone"},
+	{pkg: "sm/pkey", forbid: effects, why: "a configuration and the fabric give the tables"},
+	{pkg: "sm/sa", forbid: effects, why: "a request and the fabric give the answer"},
+	{pkg: "sm/qos", forbid: effects, why: "tables are decided from values"},
+	{pkg: "internal/kernel", forbid: []string{module + "/link", module + "/daemon", module + "/units", module + "/sm"}, why: "a kernel client knows bytes, not intentions"},
 }
 
-// timeless are the rooms in which now is an input.
+// timeless are the packages in which now is an input.
 var timeless = []string{
 	"ib", "units", "link", "ipoib", "roce", "daemon/plan",
 	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "ib/partition", "sm/pkey", "sm/sa", "sm/qos",
@@ -97,8 +97,8 @@ func list(t *testing.T) map[string]pkg {
 
 func under(path, root string) bool { return path == root || strings.HasPrefix(path, root+"/") }
 
-// forbidden matches an import against a wall. os and net are meant as packages,
-// not as trees: net/netip and os/user have walls of their own reasons.
+// forbidden reports whether a wall forbids an import. os and net are single packages
+// here, not trees: net/netip does no I/O.
 func forbidden(path string, w wall) bool {
 	for _, f := range w.forbid {
 		switch f {
@@ -110,7 +110,7 @@ func forbidden(path string, w wall) bool {
 			if under(path, f) {
 				return true
 			}
-			// Major versions hang on the path: rtnetlink/v2.
+			// under also matches major versions: rtnetlink/v2.
 		}
 	}
 	return false
@@ -120,11 +120,11 @@ func TestWalls(t *testing.T) {
 	pkgs := list(t)
 	for _, w := range walls {
 		for path, p := range pkgs {
-			if !under(path, module+"/"+w.room) || p.Name == "main" || excepted(path, w) {
+			if !under(path, module+"/"+w.pkg) || p.Name == "main" || excepted(path, w) {
 				continue
 			}
 			// Walk what the package reaches inside the module; the standard
-			// library's and other modules' own imports are their business.
+			// library's and other modules' own imports do not count.
 			seen := map[string]bool{}
 			var walk func(path string, trail []string)
 			walk = func(path string, trail []string) {
@@ -134,8 +134,8 @@ func TestWalls(t *testing.T) {
 					}
 					seen[imp] = true
 					way := append(trail[:len(trail):len(trail)], imp)
-					if w.only && !pkgs[imp].Standard && !under(imp, module+"/"+w.room) || forbidden(imp, w) {
-						t.Errorf("%s imports %s\n\twall of %s: %s", way[0], strings.Join(way[1:], " -> "), w.room, w.why)
+					if w.only && !pkgs[imp].Standard && !under(imp, module+"/"+w.pkg) || forbidden(imp, w) {
+						t.Errorf("%s imports %s\n\twall of %s: %s", way[0], strings.Join(way[1:], " -> "), w.pkg, w.why)
 						continue
 					}
 					if under(imp, module) {

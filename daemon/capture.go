@@ -18,14 +18,7 @@ func Observe(root string, set *units.Set) (*link.Snapshot, error) {
 	defer func() { _ = o.Close() }()
 	w := Wants{Routes: true, Rules: true, PKeys: true, Resolved: true}
 	if set != nil {
-		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit {
-			f := link.FactsOf(s, l)
-			u, v, _ := set.Find(&f)
-			if v != units.Yes {
-				return nil
-			}
-			return u
-		}
+		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit { return link.Govern(s, set, l).Unit }
 		w.Card, w.CardPort = unitOf, portUnit(set)
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
 			if u := unitOf(s, l); u != nil {

@@ -114,14 +114,14 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	steps := 0
 	for round := 0; round < rounds && len(dirty) > 0 && ctx.Err() == nil; round++ {
 		folded := d.rec.Fold(d.snap)
-		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: dirty, Prev: d.unitOf, Partial: far != nil, NoPorts: true}
+		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: dirty, Prev: d.governing.Links, Partial: far != nil, NoPorts: true}
 		if len(dirty) >= len(d.snap.Links) {
 			in.Scope = nil
 		}
 		t = clock()
 		r := plan.Make(in)
 		lap(&cost.plan, t)
-		d.unitOf, d.portNotes = r.Units, r.PortNotes
+		d.governing.Links, d.portNotes = r.Governing.Links, r.PortNotes
 		for _, st := range r.Links {
 			d.setStatus(st, changed)
 		}
@@ -172,7 +172,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	lap(&cost.report, t)
 	if old != d.snap || reloaded {
 		for _, f := range d.cfg.OnTurn {
-			f(d.snap, d.set)
+			f(View{d.snap, d.set, d.governing})
 		}
 	}
 	if steps > 0 && d.cfg.AfterWork != nil {

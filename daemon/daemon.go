@@ -49,9 +49,9 @@ type Config struct {
 	// AfterWork is called after a turn that has done something, with the number
 	// of operations. It may give memory back.
 	AfterWork func(steps int)
-	// OnTurn is called from the loop after each turn that changed something,
-	// with the present picture and units. It must not block.
-	OnTurn []func(*link.Snapshot, *units.Set)
+	// OnTurn is called from the loop after each cycle that changed something. It
+	// must not block.
+	OnTurn []func(View)
 }
 
 // Events are read by the loop alone; *Watch is one.
@@ -80,11 +80,13 @@ type Daemon struct {
 	shown  *link.Snapshot
 
 	// The rest belongs to the goroutine of Run.
-	set    *units.Set
-	snap   *link.Snapshot
-	rec    *link.Record
-	held   *holds
-	unitOf map[int]*units.Unit
+	set  *units.Set
+	snap *link.Snapshot
+	rec  *link.Record
+	held *holds
+	// governing has the units of links as of the last plan, those of ports as of the
+	// last report.
+	governing link.Governing
 	// portNotes is what the last plan said of ports without a link.
 	portNotes map[link.PortName]*link.PortNote
 	status    map[int]link.Status
@@ -119,7 +121,7 @@ func New(cfg Config) *Daemon {
 	}
 	return &Daemon{
 		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), subs: map[chan Change]*mailbox{},
-		held: newHolds(), unitOf: map[int]*units.Unit{}, status: map[int]link.Status{}, said: map[string]string{},
+		held: newHolds(), status: map[int]link.Status{}, said: map[string]string{},
 		unsaved: map[string]bool{}, more: map[string][]link.Notice{},
 	}
 }

@@ -25,14 +25,12 @@ func (d *Daemon) wants() Wants {
 		}
 	}
 	unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit {
-		u := d.unitOf[l.Index]
-		if _, known := d.status[l.Index]; !known || u == nil {
-			f := link.FactsOf(s, l)
-			if x, v, _ := d.set.Find(&f); v == units.Yes {
-				u = x
+		if u := d.governing.Links[l.Index].Unit; u != nil {
+			if _, known := d.status[l.Index]; known {
+				return u
 			}
 		}
-		return u
+		return link.Govern(s, d.set, l).Unit
 	}
 	if len(sys) > 0 {
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
@@ -46,7 +44,7 @@ func (d *Daemon) wants() Wants {
 // portUnit gives the unit that matches a port by itself.
 func portUnit(set *units.Set) func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
 	return func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
-		return link.UnitOfPort(s, set, d, p)
+		return link.GovernPort(s, set, d, p).Unit
 	}
 }
 

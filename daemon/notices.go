@@ -23,7 +23,7 @@ func (d *Daemon) Notice(about string, n ...link.Notice) {
 
 // notices are those of the present picture and those of others.
 func (d *Daemon) notices() []link.Notice {
-	out := link.Notices(d.snap, d.set, d.unitOf)
+	out := link.Notices(d.snap, d.set, d.governing)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, about := range slices.Sorted(maps.Keys(d.more)) {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 		return true
 	}
 	diff := units.Diff(old, set)
+	d.governing.Links = maps.Clone(d.governing.Links) // the last View has it
 	other := d.logProblems(set)
 	if diff.Empty() {
 		if other {
@@ -44,25 +46,23 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 	names := map[string]bool{"": true}
 	for i := range d.snap.Links {
 		l := &d.snap.Links[i]
-		had := d.unitOf[l.Index]
+		had := d.governing.Links[l.Index].Unit
 		again := had != nil && touched[had.Name]
 		if had != nil && !again && by[had.Name] != had {
-			d.unitOf[l.Index], dirty[l.Index] = by[had.Name], true // other problems
+			d.governing.Links[l.Index], dirty[l.Index] = link.Governed{Unit: by[had.Name]}, true // other problems
 		}
 		// A unit that came or changed takes a link from one that stands after it.
 		for _, n := range slices.Concat(diff.Added, diff.Changed) {
 			if again || had != nil && had.Name < n || by[n] == nil {
 				continue
 			}
-			f := link.FactsOf(d.snap, l)
-			v, _ := by[n].Match.Matches(&f)
-			again = v != units.No
+			again = link.Matches(d.snap, by[n], l) != units.No
 		}
 		if again {
 			dirty[l.Index] = true
 			names[l.Name] = true
 			// The next look is for the unit that the link will have.
-			delete(d.unitOf, l.Index)
+			delete(d.governing.Links, l.Index)
 		}
 	}
 	d.held.event(names, true, time.Now())
@@ -75,9 +75,9 @@ func (d *Daemon) newProblems(set *units.Set, dirty map[int]bool) {
 	for _, u := range set.Units {
 		by[u.Name] = u
 	}
-	for i, u := range d.unitOf {
-		if u != nil && by[u.Name] != nil && by[u.Name] != u {
-			d.unitOf[i], dirty[i] = by[u.Name], true
+	for i, g := range d.governing.Links {
+		if g.Unit != nil && by[g.Unit.Name] != nil && by[g.Unit.Name] != g.Unit {
+			d.governing.Links[i], dirty[i] = link.Governed{Unit: by[g.Unit.Name]}, true
 		}
 	}
 }

@@ -33,7 +33,8 @@ func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
 			}
 		}
 	}
-	rep := link.Report{Ports: link.FoldPorts(d.snap, d.set, d.unitOf, d.portNotes)}
+	d.governPorts()
+	rep := link.Report{Ports: link.FoldPorts(d.snap, d.governing.Ports, d.portNotes)}
 	names := make(map[string]bool, len(d.snap.Links))
 	for i := range d.snap.Links {
 		if st, ok := d.status[d.snap.Links[i].Index]; ok {

@@ -93,7 +93,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 		}
 		for i := range s.Links {
 			FoldStatus(StatusInput{Snapshot: s, Link: &s.Links[i]})
-			FactsOf(s, &s.Links[i])
+			factsOf(s, &s.Links[i])
 		}
 	})
 }

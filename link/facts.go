@@ -5,8 +5,8 @@ import (
 	"ibnetworkd/units"
 )
 
-// FactsOf gathers what [Match] can ask about a link.
-func FactsOf(s *Snapshot, l *Link) units.Facts {
+// factsOf gathers what [Match] can ask about a link.
+func factsOf(s *Snapshot, l *Link) units.Facts {
 	f := units.Facts{
 		Name:                units.Know(l.Name),
 		AltNames:            l.AltNames,
@@ -55,10 +55,10 @@ func FactsOf(s *Snapshot, l *Link) units.Facts {
 	return f
 }
 
-// FactsOfPort gathers what [Match] can ask about an RDMA port that has no
+// factsOfPort gathers what [Match] can ask about an RDMA port that has no
 // network interface yet. The interface's own word for its driver is then one of
 // the facts that are not known.
-func FactsOfPort(s *Snapshot, d *Device, p *Port) units.Facts {
+func factsOfPort(s *Snapshot, d *Device, p *Port) units.Facts {
 	f := units.Facts{
 		IBDevice:  units.Know(d.Name),
 		Port:      units.Know(p.Num),
@@ -73,16 +73,6 @@ func FactsOfPort(s *Snapshot, d *Device, p *Port) units.Facts {
 		f.Path = units.Know(d.Path)
 	}
 	return f
-}
-
-// UnitOfPort is the unit that matches a port without a network interface by itself,
-// nil for none and while one that asks for an interface's facts could still win.
-func UnitOfPort(s *Snapshot, set *units.Set, d *Device, p *Port) *units.Unit {
-	f := FactsOfPort(s, d, p)
-	if u, v, _ := set.Find(&f); v == units.Yes {
-		return u
-	}
-	return nil
 }
 
 // TypeName is networkd's word for a device type (ARPHRD).

@@ -172,28 +172,27 @@ func (s *Status) Reaches(least, most OperState, ipv4, ipv6 bool) bool {
 		(!ipv4 || s.IPv4State.Rank() >= need.Rank()) && (!ipv6 || s.IPv6State.Rank() >= need.Rank())
 }
 
-// FoldPorts says what is to be said of all RDMA ports. unitOf are the units of
-// links by interface index, notes what planning left behind of ports without one.
-func FoldPorts(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit, notes map[PortName]*PortNote) []PortStatus {
+// FoldPorts says what is to be said of all RDMA ports. ports are their units,
+// notes what planning left behind of those without a link.
+func FoldPorts(s *Snapshot, ports map[PortName]Governed, notes map[PortName]*PortNote) []PortStatus {
 	var out []PortStatus
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		for k := range d.Ports {
 			p := &d.Ports[k]
-			st := foldPort(s, d, p, unitOf)
-			if st.Unit == "" && len(st.Links) == 0 {
-				if u := UnitOfPort(s, set, d, p); u != nil {
-					st.Unit = u.Path
-				}
+			st := foldPort(s, d, p)
+			n := PortName{IBDevice: d.Name, Port: p.Num}
+			if u := ports[n].Unit; u != nil {
+				st.Unit = u.Path
 			}
-			st.add(notes[PortName{IBDevice: d.Name, Port: p.Num}])
+			st.add(notes[n])
 			out = append(out, st)
 		}
 	}
 	return out
 }
 
-func foldPort(s *Snapshot, d *Device, p *Port, unitOf map[int]*units.Unit) PortStatus {
+func foldPort(s *Snapshot, d *Device, p *Port) PortStatus {
 	st := PortStatus{
 		IBDevice: d.Name, Port: p.Num, LinkLayer: p.Layer.String(), State: p.State.String(), PhysState: p.Phys.String(),
 		LID: uint16(p.LID), SMLID: uint16(p.SMLID), PortGUID: p.GUID.String(), NodeGUID: d.NodeGUID.String(), Rate: p.Rate,
@@ -211,9 +210,6 @@ func foldPort(s *Snapshot, d *Device, p *Port, unitOf map[int]*units.Unit) PortS
 			continue
 		}
 		st.Links = append(st.Links, l.Name)
-		if u := unitOf[l.Index]; u != nil && !l.IsChild() {
-			st.Unit = u.Path
-		}
 	}
 	if len(st.Links) == 0 && st.Reason == (Reason{}) && p.Layer.String() == "InfiniBand" {
 		st.Reason = Reason{Code: CodeNoModule, Text: fmt.Sprintf("port %s/%d has no IPoIB interface in this network namespace", d.Name, p.Num)}

@@ -34,19 +34,18 @@ const (
 const maxNotices = 32
 
 // Notices says what is worth saying of a host and its units: units that match
-// nothing, and fabrics that cannot be told apart. unitOf are the units of links by
-// interface index.
-func Notices(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) []Notice {
-	return slices.Concat(unitNotices(s, set, unitOf), prefixNotices(s), ofedNotices(s, unitOf))
+// nothing, and fabrics that cannot be told apart.
+func Notices(s *Snapshot, set *units.Set, g Governing) []Notice {
+	return slices.Concat(unitNotices(s, set, g), prefixNotices(s), ofedNotices(s, g))
 }
 
 // ofedNotices name the other program that sets mode and MTU, where a unit does.
-func ofedNotices(s *Snapshot, unitOf map[int]*units.Unit) []Notice {
+func ofedNotices(s *Snapshot, g Governing) []Notice {
 	if s.Host.OFEDManager == "" {
 		return nil
 	}
 	for i := range s.Links {
-		if l := &s.Links[i]; l.IPoIB != nil && unitOf[l.Index] != nil {
+		if l := &s.Links[i]; l.IPoIB != nil && g.Links[l.Index].Unit != nil {
 			return []Notice{{Reason: Reason{Code: CodeOtherManager,
 				Text: fmt.Sprintf("MLNX_OFED's %s also sets the mode and MTU of %s and other IPoIB links when they appear", s.Host.OFEDManager, l.Name),
 				Next: "write SET_IPOIB_CM=no into /etc/infiniband/openib.conf; or systemctl mask mlnx_interface_mgr@.service"}}}
@@ -63,7 +62,7 @@ type candidate struct {
 	unit  *units.Unit // that applies to it
 }
 
-func unitNotices(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) (out []Notice) {
+func unitNotices(s *Snapshot, set *units.Set, g Governing) (out []Notice) {
 	if len(set.Units) == 0 {
 		if len(set.Problems) > 0 {
 			return nil // files there are
@@ -71,13 +70,13 @@ func unitNotices(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) (out [
 		return []Notice{{Reason: Reason{Code: CodeNoUnits, Text: "there is no unit file: no link is configured by ibnetworkd", Next: "ibnetctl edit 10-" + firstName(s)}}}
 	}
 	used := make(map[*units.Unit]bool, len(set.Units))
-	for _, u := range unitOf {
-		used[u] = true
+	for _, of := range g.Links {
+		used[of.Unit] = true
 	}
 	if !slices.ContainsFunc(set.Units, func(u *units.Unit) bool { return !used[u] }) {
 		return nil
 	}
-	all := candidates(s, set, unitOf)
+	all := candidates(s, g)
 	for _, c := range all {
 		used[c.unit] = true
 	}
@@ -160,16 +159,16 @@ func firstName(s *Snapshot) string {
 
 // candidates are the links, the interfaces that units ask for and that are not made
 // yet, and the ports without a link.
-func candidates(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) (out []candidate) {
+func candidates(s *Snapshot, g Governing) (out []candidate) {
 	has := map[PortName]bool{}
 	for i := range s.Links {
 		l := &s.Links[i]
 		if l.Type == 772 { // ARPHRD_LOOPBACK
 			continue
 		}
-		u := unitOf[l.Index]
+		u := g.Links[l.Index].Unit
 		has[PortName{l.IBDevice, l.Port}] = true
-		out = append(out, candidate{l.Name, FactsOf(s, l), l.IPoIB != nil || l.IBDevice != "", u})
+		out = append(out, candidate{l.Name, factsOf(s, l), l.IPoIB != nil || l.IBDevice != "", u})
 		if u == nil {
 			continue
 		}
@@ -193,7 +192,7 @@ func candidates(s *Snapshot, set *units.Set, unitOf map[int]*units.Unit) (out []
 		for k := range d.Ports {
 			p := &d.Ports[k]
 			if n := (PortName{d.Name, p.Num}); !has[n] {
-				out = append(out, candidate{fmt.Sprintf("%s/%d", d.Name, p.Num), FactsOfPort(s, d, p), true, UnitOfPort(s, set, d, p)})
+				out = append(out, candidate{fmt.Sprintf("%s/%d", d.Name, p.Num), factsOfPort(s, d, p), true, g.Ports[n].Unit})
 			}
 		}
 	}

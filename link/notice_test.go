@@ -70,13 +70,11 @@ func TestNotices(t *testing.T) {
 			if tt.sys != nil {
 				tt.sys(s)
 			}
-			of := map[int]*units.Unit{}
+			of := link.Governing{Links: map[int]link.Governed{}}
 			for i := range s.Links {
-				f := link.FactsOf(s, &s.Links[i])
-				if u, v, _ := set.Find(&f); v == units.Yes {
-					of[s.Links[i].Index] = u
-				}
+				of.Links[s.Links[i].Index] = link.Govern(s, set, &s.Links[i])
 			}
+			of.Ports = link.GovernPorts(s, set, of.Links, nil)
 			var got []string
 			for _, n := range link.Notices(s, set, of) {
 				got = append(got, string(n.Code)+": "+n.Text+" | "+n.Next)

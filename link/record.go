@@ -26,6 +26,8 @@ type Record struct {
 	// over other links.
 	Routes []Route `json:"routes,omitempty"`
 	Made   []Made  `json:"made,omitempty"` // by other rooms
+	// Ports are the units that governed InfiniBand ports last, by GUID.
+	Ports []PortRecord `json:"ports,omitempty"`
 }
 
 // LinkRecord is the part of one link.
@@ -348,7 +350,7 @@ func (r *Record) Clone() *Record {
 	if r == nil {
 		return out
 	}
-	out.Rules, out.Made, out.Routes = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes)
+	out.Rules, out.Made, out.Routes, out.Ports = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes), slices.Clone(r.Ports)
 	for _, e := range r.Links {
 		c := *e
 		c.Addresses, c.Routes = slices.Clone(e.Addresses), slices.Clone(e.Routes)

@@ -96,7 +96,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 	}
 	for i := range sys.snap.Links {
 		l := &sys.snap.Links[i]
-		u := sys.result.Units[l.Index]
+		u := sys.result.Governing.Links[l.Index].Unit
 		if u == nil || !names[u.Name] {
 			if u == nil && l.IPoIB != nil && !partitionOf(sys, l) {
 				out.Unclaimed = append(out.Unclaimed, l.Name)
@@ -118,11 +118,9 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 		out.Same = out.Same && len(c.Steps)+len(c.Blocked)+len(c.Unsaid) == 0
 		out.Links = append(out.Links, c)
 	}
-	for i := range sys.snap.Devices {
-		for j := range sys.snap.Devices[i].Ports {
-			if u := link.UnitOfPort(sys.snap, sys.set, &sys.snap.Devices[i], &sys.snap.Devices[i].Ports[j]); u != nil {
-				used[u.Name] = true
-			}
+	for _, g := range sys.result.Governing.Ports {
+		if g.Unit != nil {
+			used[g.Unit.Name] = true
 		}
 	}
 	for _, u := range sys.set.Units {
@@ -147,7 +145,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 
 // partitionOf reports whether a unit makes the P_Key child l.
 func partitionOf(sys *system, l *link.Link) bool {
-	u := sys.result.Units[l.Parent]
+	u := sys.result.Governing.Links[l.Parent].Unit
 	return u != nil && l.IsChild() && slices.ContainsFunc(u.Partitions, func(p units.Partition) bool { return p.PartitionKey.V.Base() == l.IPoIB.PKey.Base() })
 }
 
@@ -208,7 +206,7 @@ func routeText(r link.Route) string {
 func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []string {
 	out := []string{}
 	var part *units.Partition
-	if parent := sys.result.Units[l.Parent]; parent != nil && l.IsChild() {
+	if parent := sys.result.Governing.Links[l.Parent].Unit; parent != nil && l.IsChild() {
 		for i := range parent.Partitions {
 			if parent.Partitions[i].PartitionKey.V.Base() == l.IPoIB.PKey.Base() {
 				part = &parent.Partitions[i]

@@ -103,21 +103,13 @@ func (s *system) subnetManagers(why string) []smctl.Status {
 	return out
 }
 
-// unitOfPort is the unit of the port's main interface, or the one that matches
-// the port itself where it has no interface yet.
+// unitOfPort is the unit whose [SubnetManager] counts for a port.
 func (s *system) unitOfPort(d *link.Device, p *link.Port) *units.Unit {
-	for i := range s.snap.Links {
-		if l := &s.snap.Links[i]; l.IBDevice == d.Name && l.Port == p.Num && !l.IsChild() {
-			if u := s.result.Units[l.Index]; u != nil {
-				return u
-			}
-		}
-	}
-	return link.UnitOfPort(s.snap, s.set, d, p)
+	return s.result.Governing.Ports[link.PortName{IBDevice: d.Name, Port: p.Num}].Last()
 }
 
 // notices are those about units and the host as a whole.
-func (s *system) notices() []link.Notice { return link.Notices(s.snap, s.set, s.result.Units) }
+func (s *system) notices() []link.Notice { return link.Notices(s.snap, s.set, s.result.Governing) }
 
 func (s *system) report() link.Report {
 	return link.Report{Links: s.result.Links, Ports: s.result.Ports, Notices: s.notices()}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -258,7 +259,7 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
 		switch {
 		case len(managers) > 0:
-		case len(r.Units) > 0:
+		case slices.ContainsFunc(r.Links, func(s link.Status) bool { return s.Unit != "" }):
 			fmt.Fprintln(a.err, "Nothing to do: every link that a unit applies to is as it asks.")
 		case len(sys.set.Units) > 0:
 			fmt.Fprintln(a.err, "Nothing to do: no unit applies to a link of this host.")

@@ -48,7 +48,7 @@ var (
 // The parts that exist before the daemon does.
 var (
 	counted  = metrics.New(version.String(), time.Now(), metrics.PortCounters("/sys"))
-	control  = &lateController{managed: make(chan bool, 1), modules: make(chan []wantedModule, 1), units: map[ib.GUID]string{}}
+	control  = &lateController{managed: make(chan bool, 1), modules: make(chan []wantedModule, 1)}
 	known    = &managers{}
 	textEach = 15 * time.Second
 )
@@ -329,8 +329,7 @@ type lateController struct {
 	modules chan []wantedModule
 	any     bool
 	loaded  *units.Set
-	units   map[ib.GUID]string // name of the unit that a port had last
-	wake    func()             // for another picture
+	wake    func() // for another picture
 }
 
 func (l *lateController) set(c *worker.Controller, wake func()) { l.c, l.wake = c, wake }
@@ -349,7 +348,8 @@ func newest[T any](c chan T, v T) {
 const portIsSM = 1 << 1
 
 // turn is called from the daemon's loop.
-func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
+func (l *lateController) turn(v daemon.View) {
+	s, set := v.Snapshot, v.Units
 	if l.c == nil || s == nil {
 		return
 	}
@@ -366,7 +366,7 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 				LID: p.LID, SMLID: p.SMLID, IsSM: p.CapMask&portIsSM != 0,
 				Barred: smctl.BarOfPort(p.CapMask, d.Protocol)}}
 			if p.Layer == ib.LinkLayerInfiniBand {
-				w.Policy = smctl.PolicyOf(l.unitOfPort(s, set, d, p))
+				w.Policy = smctl.PolicyOf(v.Governing.Ports[link.PortName{IBDevice: d.Name, Port: p.Num}].Last())
 			}
 			managed = managed || w.Policy.Manage != smctl.ManageNo
 			ports = append(ports, w)
@@ -388,41 +388,4 @@ func (l *lateController) turn(s *link.Snapshot, set *units.Set) {
 	if !same {
 		l.c.Update(ports)
 	}
-}
-
-// unitOfPort is the unit of the port's main interface, or the one that matches
-// the port itself while it has none: a subnet manager must not wait for
-// ib_ipoib. An interface that went into another network namespace, or is being
-// made anew, leaves its port with the unit that it had.
-func (l *lateController) unitOfPort(s *link.Snapshot, set *units.Set, d *link.Device, p *link.Port) *units.Unit {
-	if set == nil {
-		return nil
-	}
-	for i := range s.Links {
-		if k := &s.Links[i]; k.IBDevice == d.Name && k.Port == p.Num && !k.IsChild() {
-			f := link.FactsOf(s, k)
-			u, v, _ := set.Find(&f)
-			switch v {
-			case units.Yes:
-				l.units[p.GUID] = u.Name
-				return u
-			case units.NotYet:
-				// Made anew, and udev has not seen it: nothing has changed yet.
-				return set.Unit(l.units[p.GUID])
-			}
-			delete(l.units, p.GUID)
-			return nil
-		}
-	}
-	f := link.FactsOfPort(s, d, p)
-	u, v, _ := set.Find(&f)
-	switch v {
-	case units.Yes:
-		return u
-	case units.NotYet:
-		if n, ok := l.units[p.GUID]; ok {
-			return set.Unit(n)
-		}
-	}
-	return nil
 }

@@ -128,7 +128,7 @@ var (
 	extraTasks []func(env) task
 	rooms      []plan.Room
 	extras     []daemon.Extra
-	onTurn     []func(*link.Snapshot, *units.Set)
+	onTurn     []func(daemon.View)
 	wraps      []func(daemon.System) daemon.System
 	extraFlags []func(*pflag.FlagSet)
 )

@@ -17,7 +17,6 @@ import (
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
-	"ibnetworkd/units"
 )
 
 func init() {
@@ -86,20 +85,9 @@ func (e *envFiles) changed(l *link.Link, now time.Time) bool {
 	return now.Sub(x.since) < gidSettle
 }
 
-// unitOf is the unit that a link has, nil for none.
-func unitOf(s *link.Snapshot, set *units.Set, l *link.Link) *units.Unit {
-	if set == nil {
-		return nil
-	}
-	f := link.FactsOf(s, l)
-	if u, v, _ := set.Find(&f); v == units.Yes {
-		return u
-	}
-	return nil
-}
-
 // turn is called from the daemon's loop and only notes what is to be written.
-func (e *envFiles) turn(s *link.Snapshot, set *units.Set) {
+func (e *envFiles) turn(v daemon.View) {
+	s := v.Snapshot
 	if s == nil {
 		return
 	}
@@ -125,7 +113,7 @@ func (e *envFiles) turn(s *link.Snapshot, set *units.Set) {
 			if len(gids) == 0 {
 				continue // iWARP, or a link that no unit matches
 			}
-			x = roce.Select(gids, l, unitOf(s, set, l))
+			x = roce.Select(gids, l, v.Governing.Links[l.Index].Unit)
 			if e.changed(l, now) {
 				late[l.Index] = true
 			}

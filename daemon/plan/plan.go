@@ -48,16 +48,16 @@ type Input struct {
 	// Held are operations not to be tried now, by link.HoldKey.
 	Held map[string]link.Reason
 	// Scope limits planning to these links and their children and parents;
-	// nil is all. Prev is then the unit of every other link, from the last
+	// nil is all. Prev are then the units of the other links, from the last
 	// Result.
 	Scope map[int]bool
-	Prev  map[int]*units.Unit
+	Prev  map[int]link.Governed
 	// Partial says that the links outside the scope have not been looked at yet:
 	// what belongs to the host and none in the scope wants stays.
 	Partial bool
 	Rooms   []Room
-	// NoPorts leaves out Result.Ports, for a caller that plans more often than
-	// it reports.
+	// NoPorts leaves out Result.Ports and Governing.Ports, for a caller that plans
+	// more often than it reports.
 	NoPorts bool
 }
 
@@ -74,8 +74,9 @@ type Result struct {
 	// Keep says for the links in scope that have a unit whether it keeps what is
 	// ours when it goes, for link.Record.Remember.
 	Keep map[int]bool
-	// Units is the unit of every link that has one, also outside the scope.
-	Units map[int]*units.Unit
+	// Governing says which unit governs each link, also outside the scope, and each
+	// RDMA port.
+	Governing link.Governing
 }
 
 type planner struct {
@@ -91,7 +92,8 @@ type note struct {
 	unit    *units.Unit // that matches
 	parent  *units.Unit // applied to the parent of a child
 	ignored link.Reason
-	pending bool
+	pending bool // the unit is not known yet, or udev has not finished
+	notYet  bool // the unit is not known yet
 	steps   []link.Step
 	blocked []link.Blocked
 	part    *units.Partition
@@ -104,9 +106,9 @@ func Make(in Input) Result {
 	}
 	p := &planner{in: in, b: link.NewBuilder(in.Snapshot, in.Record, in.Held), units: map[int]*units.Unit{}, notes: map[int]*note{}}
 	scope := p.scope()
-	for i, u := range in.Prev {
-		if _, ok := in.Snapshot.Link(i); ok && !scope[i] {
-			p.units[i] = u
+	for i, g := range in.Prev {
+		if _, ok := in.Snapshot.Link(i); ok && !scope[i] && g.Unit != nil {
+			p.units[i] = g.Unit
 		}
 	}
 	tops := p.tops()
@@ -147,7 +149,9 @@ func Make(in Input) Result {
 	}
 	link.PlanOutlived(p.b, p.applied, p.in.Partial)
 	link.PlanRules(p.b, p.rules(), p.in.Partial)
-	roce.After(p.b, func(d *link.Device, q *link.Port) *units.Unit { return link.UnitOfPort(in.Snapshot, in.Units, d, q) })
+	roce.After(p.b, func(d *link.Device, q *link.Port) *units.Unit {
+		return link.GovernPort(in.Snapshot, in.Units, d, q).Unit
+	})
 	return p.result()
 }
 
@@ -189,7 +193,7 @@ func (p *planner) scope() map[int]bool {
 	for i := range s.Links {
 		l := &s.Links[i]
 		// A link that follows others' carriers is looked at with them.
-		u := p.in.Prev[l.Index]
+		u := p.in.Prev[l.Index].Unit
 		follows := u != nil && len(u.Network.BindCarrier) > 0
 		if p.in.Scope == nil || p.in.Scope[l.Index] || follows {
 			out[l.Index] = true
@@ -239,14 +243,13 @@ func (p *planner) decide(index int, parent *units.Unit) {
 	n := &note{parent: parent}
 	p.notes[index] = n
 	p.order = append(p.order, index)
-	facts := link.FactsOf(p.in.Snapshot, l)
-	u, verdict, _ := p.in.Units.Find(&facts)
-	switch verdict {
-	case units.NotYet:
-		n.pending = true
+	g := link.Govern(p.in.Snapshot, p.in.Units, l)
+	if g.NotYet {
+		n.pending, n.notYet = true, true
 		return
-	case units.Yes:
-		p.units[index], n.unit = u, u
+	}
+	if g.Unit != nil {
+		p.units[index], n.unit = g.Unit, g.Unit
 	}
 	if l.IsChild() {
 		if n.part = ipoib.PartitionOf(l, parent); n.part != nil && !p.in.Record.MadeChild(l) {
@@ -400,13 +403,8 @@ func (p *planner) rules() []link.Rule {
 }
 
 func (p *planner) result() Result {
-	r := Result{Plan: p.b.Plan, Units: map[int]*units.Unit{}, PortNotes: p.b.Ports(), Keep: map[int]bool{}}
 	s := p.in.Snapshot
-	for i, u := range p.units {
-		if _, ok := s.Link(i); ok {
-			r.Units[i] = u
-		}
-	}
+	r := Result{Plan: p.b.Plan, PortNotes: p.b.Ports(), Keep: map[int]bool{}, Governing: link.Governing{Links: p.governed()}}
 	slices.Sort(p.order)
 	for _, i := range p.order {
 		l, ok := s.Link(i)
@@ -429,9 +427,25 @@ func (p *planner) result() Result {
 		r.Links = append(r.Links, link.FoldStatus(in))
 	}
 	if !p.in.NoPorts {
-		r.Ports = link.FoldPorts(s, p.in.Units, p.units, r.PortNotes)
+		r.Governing.Ports = link.GovernPorts(s, p.in.Units, r.Governing.Links, p.in.Record)
+		r.Ports = link.FoldPorts(s, r.Governing.Ports, r.PortNotes)
 	}
 	return r
+}
+
+// governed are the units of the links that exist.
+func (p *planner) governed() map[int]link.Governed {
+	out := make(map[int]link.Governed, len(p.units))
+	for i := range p.in.Snapshot.Links {
+		n := p.in.Snapshot.Links[i].Index
+		switch u, x := p.units[n], p.notes[n]; {
+		case u != nil:
+			out[n] = link.Governed{Unit: u}
+		case x != nil && x.notYet || x == nil && p.in.Prev[n].NotYet:
+			out[n] = link.Governed{NotYet: true}
+		}
+	}
+	return out
 }
 
 // Text prints a result as ibnetctl plan does: commands, then what is waited for

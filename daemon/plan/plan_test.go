@@ -490,7 +490,7 @@ func (w *world) narrow(t testing.TB, set *units.Set, held map[string]link.Reason
 	full := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held})
 	for i := range s.Links {
 		n := s.Links[i].Index
-		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held, Scope: map[int]bool{n: true}, Prev: full.Units})
+		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held, Scope: map[int]bool{n: true}, Prev: full.Governing.Links})
 		if !r.Plan.Empty() {
 			t.Fatalf("nothing is left to plan, but for %s alone there is:\n%s", s.Links[i].Name, r.Text())
 		}

@@ -15,7 +15,7 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 	set := d.cfg.Load()
 	old := d.set
 	d.set = set
-	d.readAgain(set.Unread)
+	d.readAgain(set)
 	if old == nil {
 		d.logProblems(set)
 		return true
@@ -90,9 +90,9 @@ const (
 )
 
 // readAgain sets when the unit files are read again by themselves.
-func (d *Daemon) readAgain(unread bool) {
-	if !unread {
-		d.readNext, d.readPause = time.Time{}, 0
+func (d *Daemon) readAgain(set *units.Set) {
+	if !set.Unread {
+		d.readNext, d.readPause = set.Settles, 0
 		return
 	}
 	d.readPause = min(max(2*d.readPause, readFirst), readMost)

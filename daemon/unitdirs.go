@@ -30,6 +30,7 @@ type UnitDirs struct {
 	mu      sync.Mutex
 	watched bool            // a watch tells of every change
 	doubt   bool            // look at every file once more
+	asked   bool            // a person asked for the next load
 	touched map[string]bool // files with events since the last load
 	files   map[string]*unitFile
 	last    *units.Set
@@ -69,9 +70,16 @@ func (u *UnitDirs) Touched() []string {
 	return slices.Sorted(maps.Keys(u.touched))
 }
 
-// Doubt makes the next load look at every file: somebody asked for a reload, or
-// the watch has lost events.
+// Doubt makes the next load one that a person asked for: it looks at every file and
+// waits for none.
 func (u *UnitDirs) Doubt() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.doubt, u.asked = true, true
+}
+
+// lost makes the next load look at every file: the watch has lost events.
+func (u *UnitDirs) lost() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.doubt = true
@@ -92,8 +100,13 @@ func (u *UnitDirs) Load() *units.Set {
 	if u.last == nil {
 		u.last = u.copy.load(u.root)
 	}
-	set := units.Reload(u.last, roots)
-	u.last = set
+	var set *units.Set
+	if u.asked {
+		set = units.Reload(u.last, roots)
+	} else {
+		set = units.Reread(u.last, roots, time.Now())
+	}
+	u.last, u.asked = set, false
 	for p, f := range u.files {
 		if !f.seen {
 			delete(u.files, p)

@@ -97,6 +97,34 @@ func TestFullDescriptorTable(t *testing.T) {
 	})
 }
 
+// A file that may be half written is applied once it has not changed for a while,
+// without an event; the status says so until then.
+func TestHalfWrittenUnit(t *testing.T) {
+	root, dir := unitDir(t)
+	main := filepath.Join(dir, "10.ibnetwork")
+	put(t, main, unit0+"\n")
+	synctest.Test(t, func(t *testing.T) {
+		dirs := NewUnitDirs(root)
+		sys := system(t, 1)
+		r := launchLoad(t, sys, &notes{}, nil, dirs.Load)
+		sys.take()
+		edited := strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24")
+		put(t, main, strings.TrimRight(edited, "\n"))
+		r.Wake(Scope{Reload: true})
+		time.Sleep(units.SettleTime - time.Second)
+		synctest.Wait()
+		if ops, st := sys.take(), r.link("ib0"); len(ops) > 0 || len(st.Problems) != 1 || !strings.Contains(st.Problems[0], "may be half written") {
+			t.Errorf("ops %q, problems %q", ops, st.Problems)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		r.stop()
+		if got, st := strings.Join(sys.take(), "\n"), r.link("ib0"); !strings.Contains(got, "add 10.0.0.2/24") || len(st.Problems) > 0 {
+			t.Errorf("ops %s, problems %q", got, st.Problems)
+		}
+	})
+}
+
 // A unit file that is dropped in and refused is in the log once and in the report,
 // as is one of a unit in force that breaks, which takes nothing from its link.
 func TestProblemsAreReported(t *testing.T) {

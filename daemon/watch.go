@@ -320,7 +320,7 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 				if concerns(root, e) {
 					u.Touch(e.Name)
 					if !strings.HasSuffix(e.Name, units.Suffix) && !strings.HasSuffix(e.Name, ".conf") {
-						u.Doubt() // a directory: what is in it may be new
+						u.lost() // a directory: what is in it may be new
 					}
 					pause.Reset(editorPause)
 				}
@@ -328,7 +328,7 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 				if !ok {
 					return
 				}
-				u.Doubt() // lost events
+				u.lost() // lost events
 				pause.Reset(editorPause)
 			case <-pause.C:
 				add()

@@ -2,9 +2,15 @@ package units
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
+
+// SettleTime is how long a file that looks half written must stay as it is before
+// it counts as complete.
+const SettleTime = 5 * time.Second
 
 const (
 	matchesNothing = "the unit matches nothing until this is corrected"
@@ -48,11 +54,18 @@ func (l *loader) unit(name string, at found) {
 		f.raw = lex(f.file.Path, f.file.Text)
 	}
 	u, problems := assemble(name, main.file.Path, files)
-	if prev != nil && len(prev.Match.Invalid) == 0 && broken(u, problems, files, prev) {
-		last := *prev
-		last.before = prev.own()
-		last.Problems, last.Kept = problems, true
-		u = &last
+	if prev != nil && len(prev.Match.Invalid) == 0 {
+		kept := broken(u, problems, files, prev)
+		if !kept {
+			unfinished := l.unfinished(prev, files)
+			problems, kept = append(problems, unfinished...), len(unfinished) > 0
+		}
+		if kept {
+			last := *prev
+			last.before = prev.own()
+			last.Problems, last.Kept = problems, true
+			u = &last
+		}
 	}
 	l.set.Problems = append(l.set.Problems, problems...)
 	if u != nil {
@@ -81,13 +94,86 @@ func broken(u *Unit, problems []Problem, files []source, prev *Unit) bool {
 	return out
 }
 
+// pending is a file that looks half written, since when.
+type pending struct {
+	sum   [sha256.Size]byte
+	since time.Time
+}
+
+// unfinished finds the files in force that are damaged or still being written,
+// although they parse.
+func (l *loader) unfinished(prev *Unit, files []source) []Problem {
+	var out []Problem
+	for i := range files {
+		f := &files[i].file
+		old := prev.text(f.Path)
+		if old == "" || f.Text == "" || f.Text == old {
+			continue
+		}
+		problem := Problem{Pos: Position{File: f.Path}, Severity: Error, Kept: lastGood}
+		if n := strings.IndexByte(f.Text, 0); n >= 0 && strings.IndexByte(old, 0) < 0 {
+			problem.Message = fmt.Sprintf("the file has a NUL byte at offset %d", n)
+			problem.Next = "write the file again"
+			out = append(out, problem)
+			continue
+		}
+		if l.asked || !partial(old, f.Text) {
+			continue
+		}
+		p, ok := l.pending[f.Path]
+		if !ok || p.sum != f.Sum {
+			p = pending{f.Sum, l.now}
+		}
+		l.set.pending[f.Path] = p
+		due := p.since.Add(SettleTime)
+		if !l.now.Before(due) {
+			continue
+		}
+		if l.set.Settles.IsZero() || due.Before(l.set.Settles) {
+			l.set.Settles = due
+		}
+		problem.Pos.Line, problem.Pos.Column, problem.Severity = lines(f.Text), 1, Warning
+		problem.Message = "the last line does not end with a newline: the file may be half written"
+		problem.Next = fmt.Sprintf("it is used when it has not changed for %v, or at once: ibnetctl reload", SettleTime)
+		out = append(out, problem)
+	}
+	return out
+}
+
+// text is the content in force of a file; empty if there is none.
+func (u *Unit) text(path string) string {
+	for i := range u.Files {
+		if f := &u.Files[i]; f.Path == path && !f.Refused {
+			return f.Text
+		}
+	}
+	return ""
+}
+
+// partial reports whether the new content of a file may be the beginning of
+// something longer: it ends inside a line, and the old content did not, or goes on
+// there. What ends with a newline is complete, so that trailing lines can be removed.
+func partial(old, now string) bool {
+	switch {
+	case endsLine(now):
+		return false
+	case endsLine(old):
+		return true
+	}
+	rest, ok := strings.CutPrefix(old, now)
+	return ok && rest[0] != '\n' && rest[0] != '\r'
+}
+
+func endsLine(s string) bool {
+	return s[len(s)-1] == '\n' || s[len(s)-1] == '\r'
+}
+
 // cutOff reports whether a place is on the last line of a file that does not end
 // with a newline.
 func cutOff(pos Position, files []source) bool {
 	for _, f := range files {
 		if f.file.Path == pos.File && f.bad == nil && f.file.Text != "" {
-			last := f.file.Text[len(f.file.Text)-1]
-			return last != '\n' && last != '\r' && pos.Line == lines(f.file.Text)
+			return !endsLine(f.file.Text) && pos.Line == lines(f.file.Text)
 		}
 	}
 	return false

@@ -63,6 +63,12 @@ func TestLastGood(t *testing.T) {
 		{"cut off in a header", write(main, goodUnit[:19]), true, 2000, "section header \"[L\" does not end with \"]\"; the last good"},
 		{"cut off in a value", write(main, goodUnit[:len(goodUnit)-6]), true, 2000, "\"10.0.0\" is not an IP address; the last good"},
 		{"cut off between two lines", write(main, goodUnit[:17]), false, 2000, ""},
+		{"cut off in a value that still parses", write(main, goodUnit[:len(goodUnit)-2]), false, 2000, ""},
+		{"NUL bytes at the end", write(main, goodUnit[:38]+strings.Repeat("\x00", len(goodUnit)-38)), true, 2000, "the file has a NUL byte at offset 38; the last good version"},
+		{"NUL bytes in the drop-in", write(drop, dropText+"\x00"), true, 2000, "NUL byte at offset 21"},
+		{"a new drop-in cannot be read", func(e, _ failFS) {
+			e.MapFS[main+".d/new.conf"], e.broken[main+".d/new.conf"] = &fstest.MapFile{}, true
+		}, true, 2000, "cannot be read: input/output error; the last good"},
 		{"a bad value in the middle", write(main, strings.Replace(goodUnit, "2044", "x", 1)), false, 2000, "MTUBytes= stays unset"},
 		{"a directory in its place", func(e, _ failFS) { e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeDir} }, true, 2000, "not a regular file but a directory; the last good"},
 		{"a pipe in its place", func(e, _ failFS) { e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeNamedPipe} }, true, 2000, "not a regular file but a pipe; the last good"},
@@ -242,5 +248,93 @@ func TestNames(t *testing.T) {
 		if len(set.Units) != 1 || len(set.Problems) != 1 || !strings.Contains(set.Problems[0].String(), say) {
 			t.Errorf("%s: %v", name, set.Problems)
 		}
+	}
+}
+
+// A file in force that ends inside a line is used once it has been the same for a
+// while, or when a person asks for it.
+func TestHalfWritten(t *testing.T) {
+	const ended, open = goodUnit, "[Match]\nName=ib0\n[Link]\nMTUBytes=2044"
+	cases := []struct {
+		name, old, new string
+		waits          bool
+	}{
+		{"cut off inside a value", ended, ended[:len(ended)-2], true},
+		{"cut off before the last newline", ended, ended[:len(ended)-1], true},
+		{"another text without a newline", ended, strings.Replace(ended, "2044", "2000", 1)[:len(ended)-2], true},
+		{"trailing lines removed", ended, "[Match]\nName=ib0\n", false},
+		{"never ended in a newline", open, strings.Replace(open, "2044", "2000", 1), false},
+		{"never ended in a newline, cut off inside a line", open, open[:len(open)-1], true},
+		{"never ended in a newline, trailing lines removed", open, "[Match]\nName=ib0\n[Link]", false},
+		{"CR ends a line too", ended, strings.ReplaceAll(ended, "\n", "\r"), false},
+	}
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			tree := fstest.MapFS{"10-a.ibnetwork": {Data: []byte(tt.old)}}
+			roots, now := []Root{{"/etc", tree}}, time.Unix(1000, 0)
+			good := Load(roots)
+			tree["10-a.ibnetwork"] = &fstest.MapFile{Data: []byte(tt.new)}
+			inForce := func(s *Set) bool { u := s.Unit("10-a"); return u != nil && !u.Kept && u.Files[0].Text == tt.new }
+			if set := Reload(good, roots); !inForce(set) || !set.Settles.IsZero() {
+				t.Errorf("a person asked: %+v", set)
+			}
+			set := Reread(good, roots, now)
+			if inForce(set) == tt.waits || set.Settles.IsZero() == tt.waits {
+				t.Fatalf("in force %v, settles %v: %v", inForce(set), set.Settles, set.Problems)
+			}
+			if !tt.waits {
+				return
+			}
+			if p := set.Problems; len(p) != 1 || p[0].Kept != lastGood || !Diff(good, set).Empty() {
+				t.Errorf("%v", p)
+			}
+			// What goes on being written goes on waiting.
+			tree["10-a.ibnetwork"].Data = append([]byte(tt.new), '#')
+			set = Reread(set, roots, now.Add(SettleTime-1))
+			tree["10-a.ibnetwork"].Data = []byte(tt.new)
+			set = Reread(set, roots, now.Add(SettleTime))
+			if due := now.Add(2 * SettleTime); inForce(set) || !set.Settles.Equal(due) {
+				t.Fatalf("settles %v, want %v", set.Settles, due)
+			}
+			set = Reread(set, roots, set.Settles)
+			for range 2 {
+				if !inForce(set) || !set.Settles.IsZero() || len(set.Problems) > 0 {
+					t.Fatalf("%+v", set)
+				}
+				set = Reread(set, roots, now.Add(time.Hour))
+			}
+		})
+	}
+}
+
+// A file whose end is not understood is kept out by that alone: no time changes it.
+func TestHalfWrittenAndBad(t *testing.T) {
+	tree := fstest.MapFS{"10-a.ibnetwork": {Data: []byte(goodUnit)}}
+	roots, now := []Root{{"/etc", tree}}, time.Unix(1000, 0)
+	set := Load(roots)
+	tree["10-a.ibnetwork"] = &fstest.MapFile{Data: []byte(goodUnit[:len(goodUnit)-6])}
+	for range 3 {
+		now = now.Add(SettleTime)
+		if set = Reread(set, roots, now); !set.Settles.IsZero() || !set.Unit("10-a").Kept || len(set.Problems) != 1 {
+			t.Fatalf("%+v", set)
+		}
+	}
+}
+
+// A drop-in whose content is not known, with nothing in force, makes the unit match
+// nothing until it can be read.
+func TestUnreadDropIn(t *testing.T) {
+	const main, drop = "10-a.ibnetwork", "10-a.ibnetwork.d/x.conf"
+	tree := failFS{fstest.MapFS{main: {Data: []byte(goodUnit)}, drop: {Data: []byte("[Match]\nHost=other\n")}}, map[string]bool{drop: true}}
+	roots := []Root{{"/etc", tree}}
+	set := Load(roots)
+	facts := &Facts{Name: Know("ib0"), Type: Know("infiniband")}
+	u := set.Unit("10-a")
+	if v, _ := u.Match.Matches(facts); v != No || !set.Unread || len(set.Problems) != 1 || !strings.HasSuffix(set.Problems[0].String(), matchesNothing) {
+		t.Fatalf("%v: %v", v, set.Problems)
+	}
+	clear(tree.broken)
+	if set = Reload(set, roots); len(set.Problems) > 0 || len(set.Unit("10-a").Match.Invalid) > 0 {
+		t.Errorf("%v", set.Problems)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Load reads all units of the given directories, which stand in falling
@@ -25,13 +26,24 @@ func Load(roots []Root) *Set {
 // and a unit of prev keeps its last good version while a file of it is broken
 // (see Unit.Kept).
 func Reload(prev *Set, roots []Root) *Set {
-	l := &loader{roots: roots, set: &Set{listed: map[string][]string{}}}
+	return (&loader{roots: roots, asked: true}).run(prev)
+}
+
+// Reread is Reload for a load that nobody asked for, as after an event: a file in
+// force that may be half written is used once it has been the same for SettleTime,
+// which Set.Settles announces. now should have a monotonic reading.
+func Reread(prev *Set, roots []Root, now time.Time) *Set {
+	return (&loader{roots: roots, now: now}).run(prev)
+}
+
+func (l *loader) run(prev *Set) *Set {
+	l.set = &Set{listed: map[string][]string{}, pending: map[string]pending{}}
 	if prev != nil {
 		l.prev = make(map[string]*Unit, len(prev.Units))
 		for _, u := range prev.Units {
 			l.prev[u.Name] = u
 		}
-		l.listed = prev.listed
+		l.listed, l.pending = prev.listed, prev.pending
 	}
 	l.load()
 	return l.set
@@ -61,8 +73,9 @@ type source struct {
 	file File
 	raw  *rawFile
 	// bad says why nothing of the file can be used, for one that could not be
-	// read or is empty.
-	bad *Problem
+	// read or is empty; unread that its content is not known.
+	bad    *Problem
+	unread bool
 }
 
 // assemble applies the files of a unit in order.
@@ -74,6 +87,11 @@ func assemble(name, path string, files []source) (*Unit, []Problem) {
 		if s.bad != nil {
 			p.problems = append(p.problems, *s.bad)
 			usable = usable && s.file.DropIn
+			if s.unread {
+				// What the drop-in would keep the unit away from is not known.
+				p.problems[len(p.problems)-1].Kept += ", and " + matchesNothing
+				u.Match.addInvalid("", s.bad.Pos)
+			}
 			continue
 		}
 		s.file.Refused = s.raw.refused
@@ -141,6 +159,11 @@ type loader struct {
 	prev  map[string]*Unit // by name
 	// listed are the names that a directory had when it was last read, by path.
 	listed map[string][]string
+	// pending are the files that looked half written in the last load, by path.
+	pending map[string]pending
+	// now is the time of a load by itself; asked is that a person asked for it.
+	now   time.Time
+	asked bool
 	// dropIns maps a unit's name to its drop-in directories by root.
 	dropIns map[string][]int
 }
@@ -307,6 +330,7 @@ func (l *loader) read(at found, dropIn bool, inForce *Unit) (s source, skip stri
 		return s, ""
 	}
 	unread := func(err error) (source, string) {
+		s.unread = true
 		if errors.Is(err, ErrTooLarge) {
 			return bad("%v", ErrTooLarge)
 		}

@@ -106,10 +106,16 @@ unit\(aqs links, in the journal and on D\-Bus. The unit goes when its main file 
 .I /dev/null
 masks it
 .RB ( "ibnetctl mask" ).
-So an empty file masks only what was not in force: a new file in a directory of higher priority, or one that was empty at boot. A file that
-was cut off between two lines is a good file; write it under another name and rename it, as
+So an empty file masks only what was not in force: a new file in a directory of higher priority, or one that was empty at boot.
+.PP
+The same holds for a file with NUL bytes that its last good version did not have, and for one that may be half written: it ends inside a
+line, and the last good version did not. Such a file is used when it has not changed for five seconds, or at
+.BR "ibnetctl reload" .
+A file that ends with a newline is complete, so trailing lines can be removed. To be safe, write the file under another name and rename it, as
 .B ibnetctl edit
 does.
+.PP
+A drop\-in that cannot be read when nothing of the unit is in force makes the unit match nothing until it can.
 .PP
 Without
 .BR [Network] ,

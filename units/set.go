@@ -51,9 +51,14 @@ type Set struct {
 	// Unread says that a directory or a file could not be read for a reason that
 	// may pass (no descriptor, no memory, an input error): Reload again later.
 	Unread bool
+	// Settles is when the first file that may be half written counts as complete
+	// if it does not change: Reread again then. Zero if there is none.
+	Settles time.Time
 
-	// listed are the names that each directory had, by path.
-	listed map[string][]string
+	// listed are the names that each directory had, by path; pending are the files
+	// that may be half written.
+	listed  map[string][]string
+	pending map[string]pending
 }
 
 // Skipped is a file that was found and gave no unit.

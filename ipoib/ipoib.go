@@ -136,12 +136,18 @@ func planMode(b *link.Builder, index int, w Want) {
 // connected mode is asked for.
 func NoConnected(s *link.Snapshot, l *link.Link) link.Reason {
 	most := s.MaxDatagram(l)
-	next := fmt.Sprintf("write Mode=auto to accept datagram: its MTU is %d at most, where the group of the partition has an MTU of %d (MTUBytes=max)", most, most+4)
+	next := fmt.Sprintf(
+		"write Mode=auto to accept datagram: its MTU is %d at most, where the group of the partition has an MTU of %d (MTUBytes=max)",
+		most,
+		most+4,
+	)
 	if s.Host.EnhancedSwitch {
 		next = "write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d"
 	}
 	return link.Reason{Code: link.CodeNoConnected,
-		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %s...): enhanced IPoIB, or a kernel without CONFIG_INFINIBAND_IPOIB_CM", l.Name, clip(l.HWAddr.String(), 11)),
+		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %s...): enhanced IPoIB, "+
+			"or a kernel without CONFIG_INFINIBAND_IPOIB_CM",
+			l.Name, clip(l.HWAddr.String(), 11)),
 		Next: next}
 }
 
@@ -212,7 +218,8 @@ func planMTU(b *link.Builder, index int, w Want) {
 				a.Why.Next = "write MTUBytes=max: the link has no connected mode"
 			}
 		} else {
-			a.Why = link.Reason{Code: link.CodeMTUAdapter, Text: fmt.Sprintf("asked %d, connected mode takes at most %d", asked, limit), Next: "write MTUBytes=max"}
+			a.Why = link.Reason{Code: link.CodeMTUAdapter,
+				Text: fmt.Sprintf("asked %d, connected mode takes at most %d", asked, limit), Next: "write MTUBytes=max"}
 		}
 		b.Block(t, link.SetMTU{On: t, MTU: asked}, false, a.Why)
 		asked = limit
@@ -221,8 +228,11 @@ func planMTU(b *link.Builder, index int, w Want) {
 		op := link.SetMTU{On: t, MTU: c}
 		if _, held := b.Held[link.HoldKey(op)]; held {
 			if !m.Max && a.Why.Code == link.CodeNone {
-				a.Why = link.Reason{Code: link.CodeMTUAdapter, Text: fmt.Sprintf("asked %d, the adapter refuses more than a smaller MTU (%s)", asked, b.Held[link.HoldKey(op)].Text),
-					Next: "write MTUBytes=max to take the largest that it allows"}
+				a.Why = link.Reason{
+					Code: link.CodeMTUAdapter,
+					Text: fmt.Sprintf("asked %d, the adapter refuses more than a smaller MTU (%s)", asked, b.Held[link.HoldKey(op)].Text),
+					Next: "write MTUBytes=max to take the largest that it allows",
+				}
 				b.Block(t, op, false, a.Why)
 			}
 			continue
@@ -254,7 +264,8 @@ func groupReason(asked int, l *link.Link, s *link.Snapshot) link.Reason {
 		next = p.MTUStep(l.IPoIB.PKey)
 	}
 	return link.Reason{Code: link.CodeMTUGroup,
-		Text: fmt.Sprintf("asked %d, the fabric's broadcast group allows %d (group MTU %d; the subnet manager sets it)", asked, l.MTU, l.MTU+ib.IPoIBEncap),
+		Text: fmt.Sprintf("asked %d, the fabric's broadcast group allows %d (group MTU %d; the subnet manager sets it)",
+			asked, l.MTU, l.MTU+ib.IPoIBEncap),
 		Next: next}
 }
 
@@ -330,10 +341,39 @@ func AddChildren(b *link.Builder, index int, u *units.Unit) {
 	}
 }
 
+// keyRefusal says why a link cannot have a child with a P_Key, whatever other
+// children it has; zero if it can.
+func keyRefusal(parent *link.Link, key ib.PKey) link.Reason {
+	switch {
+	case !key.IsValid():
+		return link.Reason{
+			Code: link.CodePKeyInvalid,
+			Text: fmt.Sprintf("P_Key %s names no partition", key),
+			Next: "write a key from 0x0001 to 0x7fff, with or without 0x8000",
+		}
+	case parent.IPoIB == nil:
+		return link.Reason{Code: link.CodeNotIPoIB, Text: parent.Name + " is not an InfiniBand interface: P_Key children exist on those only"}
+	case parent.IsChild():
+		return link.Reason{
+			Code: link.CodeChildOfChild,
+			Text: parent.Name + " is a P_Key child itself and can have none",
+			Next: "move the [Partition] section to the unit of its parent",
+		}
+	case parent.IPoIB.PKey.Base() == key.Base():
+		return link.Reason{
+			Code: link.CodePKeyDuplicate,
+			Text: fmt.Sprintf("P_Key %s is %s's own", key, parent.Name),
+			Next: "take the [Partition] section away",
+		}
+	}
+	return link.Reason{}
+}
+
 // nameAsked is the name under which a child was made; where the parent was
 // renamed since, a name that followed the parent's follows it.
 func nameAsked(rec *link.LinkRecord, parent, child *link.Link) string {
-	if p, suffix, ok := strings.Cut(rec.Name, "."); ok && p != parent.Name && suffix == fmt.Sprintf("%04x", uint16(child.IPoIB.PKey.AsFull())) {
+	if p, suffix, ok := strings.Cut(rec.Name, "."); ok && p != parent.Name &&
+		suffix == fmt.Sprintf("%04x", uint16(child.IPoIB.PKey.AsFull())) {
 		return parent.Name + "." + suffix
 	}
 	return rec.Name
@@ -354,23 +394,15 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 	for i := range before {
 		if before[i].PartitionKey.V.Base() == key.Base() {
 			block(link.Reason{Code: link.CodePKeyDuplicate,
-				Text: fmt.Sprintf("P_Key %s is asked for twice on %s; the kernel would make a second interface on the same partition that hears nothing of its own", key, parent.Name),
+				Text: fmt.Sprintf("P_Key %s is asked for twice on %s; "+
+					"the kernel would make a second interface on the same partition that hears nothing of its own",
+					key, parent.Name),
 				Next: "keep one of the two [Partition] sections"})
 			return
 		}
 	}
-	switch {
-	case !key.IsValid():
-		block(link.Reason{Code: link.CodePKeyInvalid, Text: fmt.Sprintf("P_Key %s names no partition", key), Next: "write a key from 0x0001 to 0x7fff, with or without 0x8000"})
-		return
-	case parent.IPoIB == nil:
-		block(link.Reason{Code: link.CodeNotIPoIB, Text: parent.Name + " is not an InfiniBand interface: P_Key children exist on those only"})
-		return
-	case parent.IsChild():
-		block(link.Reason{Code: link.CodeChildOfChild, Text: parent.Name + " is a P_Key child itself and can have none", Next: "move the [Partition] section to the unit of its parent"})
-		return
-	case parent.IPoIB.PKey.Base() == key.Base():
-		block(link.Reason{Code: link.CodePKeyDuplicate, Text: fmt.Sprintf("P_Key %s is %s's own", key, parent.Name), Next: "take the [Partition] section away"})
+	if why := keyRefusal(parent, key); why != (link.Reason{}) {
+		block(why)
 		return
 	}
 	for _, c := range b.Model.Snapshot().Children(index) {
@@ -379,17 +411,29 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 		}
 		a.Actual = c.IPoIB.PKey.String() + " " + c.Name
 		if c.Name != name && !b.Record.MadeChild(c) {
-			block(link.Reason{Code: link.CodePKeyForeign, Text: fmt.Sprintf("P_Key %s has the interface %s on %s already, which ibnetworkd has not made; a second one would not work", key, c.Name, parent.Name),
-				Next: "write Name=" + c.Name + ", or ip link delete " + c.Name})
+			block(link.Reason{
+				Code: link.CodePKeyForeign,
+				Text: fmt.Sprintf("P_Key %s has the interface %s on %s already, which ibnetworkd has not made; a second one would not work",
+					key, c.Name, parent.Name),
+				Next: "write Name=" + c.Name + ", or ip link delete " + c.Name,
+			})
 		}
 		return
 	}
 	if other, taken := b.Model.Snapshot().LinkByName(name); taken {
-		block(link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s is taken by another interface (index %d)", name, other.Index), Next: "write another Name= in [Partition]"})
+		block(link.Reason{
+			Code: link.CodeNameTaken,
+			Text: fmt.Sprintf("the name %s is taken by another interface (index %d)", name, other.Index),
+			Next: "write another Name= in [Partition]",
+		})
 		return
 	}
 	if len(name) > 15 {
-		block(link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s has %d characters, an interface name has at most 15", name, len(name)), Next: "write a shorter Name= in [Partition]"})
+		block(link.Reason{
+			Code: link.CodeNameTaken,
+			Text: fmt.Sprintf("the name %s has %d characters, an interface name has at most 15", name, len(name)),
+			Next: "write a shorter Name= in [Partition]",
+		})
 		return
 	}
 	if !b.Do(op) {

@@ -47,7 +47,17 @@ func addressState(l *Link, belong func(netip.Addr) bool) OperState {
 	return best
 }
 
-var operOrder = []OperState{OperMissing, OperOff, OperNoCarrier, OperDormant, OperDegradedCarrier, OperCarrier, OperDegraded, OperEnslaved, OperRoutable}
+var operOrder = []OperState{
+	OperMissing,
+	OperOff,
+	OperNoCarrier,
+	OperDormant,
+	OperDegradedCarrier,
+	OperCarrier,
+	OperDegraded,
+	OperEnslaved,
+	OperRoutable,
+}
 
 // Rank orders operational states, worse first.
 func (o OperState) Rank() int { return slices.Index(operOrder, o) }
@@ -128,7 +138,9 @@ func FoldStatus(in StatusInput) Status {
 		st.State, st.Reasons = StateUnmanaged, []Reason{in.Ignored}
 		return st
 	case in.Pending:
-		st.State, st.Reasons = StatePending, []Reason{{Code: CodeUdev, Text: "udev has not finished with " + l.Name, Next: "udevadm info /sys/class/net/" + l.Name}}
+		st.State, st.Reasons = StatePending, []Reason{
+			{Code: CodeUdev, Text: "udev has not finished with " + l.Name, Next: "udevadm info /sys/class/net/" + l.Name},
+		}
 	case len(in.Failed) > 0:
 		st.State = StateFailed
 	case len(in.Steps) > 0 || waiting || l.IPoIB != nil && l.Up() && !l.Carrier():
@@ -157,7 +169,9 @@ func fillOnline(st *Status, u *units.Unit) {
 			st.RequiredMin, st.RequiredMax = OperState(o.Min.String()), OperState(o.Max.String())
 		}
 	}
-	st.Online = st.State == StateConfigured && st.Reaches(st.RequiredMin, st.RequiredMax, family == units.FamilyIPv4 || family == units.FamilyBoth, family == units.FamilyIPv6 || family == units.FamilyBoth)
+	st.Online = st.State == StateConfigured &&
+		st.Reaches(st.RequiredMin, st.RequiredMax, family == units.FamilyIPv4 || family == units.FamilyBoth,
+			family == units.FamilyIPv6 || family == units.FamilyBoth)
 }
 
 // Reaches reports whether the link's operational state is from least to most and
@@ -214,7 +228,11 @@ func foldPort(s *Snapshot, d *Device, p *Port) PortStatus {
 	if len(st.Links) == 0 && st.Reason == (Reason{}) && p.Layer.String() == "InfiniBand" {
 		st.Reason = Reason{Code: CodeNoModule, Text: fmt.Sprintf("port %s/%d has no IPoIB interface in this network namespace", d.Name, p.Num)}
 		if s.Host.NoIPoIB {
-			st.Reason = Reason{Code: CodeNoModule, Text: fmt.Sprintf("port %s/%d has no IPoIB interface: the driver ib_ipoib is not loaded", d.Name, p.Num), Next: "modprobe ib_ipoib"}
+			st.Reason = Reason{
+				Code: CodeNoModule,
+				Text: fmt.Sprintf("port %s/%d has no IPoIB interface: the driver ib_ipoib is not loaded", d.Name, p.Num),
+				Next: "modprobe ib_ipoib",
+			}
 		}
 	}
 	return st

@@ -41,13 +41,18 @@ func (p *Port) PartitionStep(line, rule string) string {
 	case m.GUID != 0:
 		return fmt.Sprintf("on the host with port GUID %v, which runs the subnet manager, in the partitions that it reads: %s", m.GUID, line)
 	}
-	return fmt.Sprintf("where the subnet manager at LID %d runs (ibnetctl sm status names its host), in the partitions that it reads: %s", uint16(p.SMLID), line)
+	return fmt.Sprintf(
+		"where the subnet manager at LID %d runs (ibnetctl sm status names its host), in the partitions that it reads: %s",
+		uint16(p.SMLID),
+		line,
+	)
 }
 
 // MemberStep is how the subnet manager makes the port a full member of a partition.
 func (p *Port) MemberStep(key ib.PKey) string {
 	base := uint16(key.Base())
-	return p.PartitionStep(fmt.Sprintf("p%04x=0x%04x, ipoib : %v=full;", base, base, p.GUID), fmt.Sprintf("0x%04x Members=%v=full", base|0x8000, p.GUID))
+	return p.PartitionStep(fmt.Sprintf("p%04x=0x%04x, ipoib : %v=full;", base, base, p.GUID),
+		fmt.Sprintf("0x%04x Members=%v=full", base|0x8000, p.GUID))
 }
 
 // GroupStep is how the subnet manager gives a partition a broadcast group.

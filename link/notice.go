@@ -67,7 +67,15 @@ func unitNotices(s *Snapshot, set *units.Set, g Governing) (out []Notice) {
 		if len(set.Problems) > 0 {
 			return nil // files there are
 		}
-		return []Notice{{Reason: Reason{Code: CodeNoUnits, Text: "there is no unit file: no link is configured by ibnetworkd", Next: "ibnetctl edit 10-" + firstName(s)}}}
+		return []Notice{
+			{
+				Reason: Reason{
+					Code: CodeNoUnits,
+					Text: "there is no unit file: no link is configured by ibnetworkd",
+					Next: "ibnetctl edit 10-" + firstName(s),
+				},
+			},
+		}
 	}
 	used := make(map[*units.Unit]bool, len(set.Units))
 	for _, of := range g.Links {
@@ -109,8 +117,11 @@ func unitNotice(u *units.Unit, all []candidate) (Notice, bool) {
 		case v == units.NotYet || v == units.Yes && c.unit == nil:
 			return Notice{}, false
 		case v == units.Yes:
-			return Notice{u.Path, Reason{Code: CodeOverridden, Text: fmt.Sprintf("%s applies to nothing: %s comes first for %s", u.Name, c.unit.Name, c.name),
-				Next: "remove one of the two, or narrow [Match] of " + c.unit.Name}}, true
+			return Notice{
+				u.Path,
+				Reason{Code: CodeOverridden, Text: fmt.Sprintf("%s applies to nothing: %s comes first for %s", u.Name, c.unit.Name, c.name),
+					Next: "remove one of the two, or narrow [Match] of " + c.unit.Name},
+			}, true
 		}
 		named = named && strings.HasPrefix(w, "Name=")
 		if c.rdma && c.name != "" {
@@ -224,8 +235,17 @@ func prefixNotices(s *Snapshot) (out []Notice) {
 			}
 			said[a.SubnetPrefix] = true
 			out = append(out, Notice{Reason: Reason{Code: CodeSamePrefix,
-				Text: fmt.Sprintf("%s (LID %d, SM LID %d) and %s (LID %d, SM LID %d) are on two fabrics with one subnet prefix 0x%016x: programs that compare prefixes take them for one",
-					a.name, a.LID, a.SMLID, b.name, b.LID, b.SMLID, a.SubnetPrefix),
+				Text: fmt.Sprintf(
+					"%s (LID %d, SM LID %d) and %s (LID %d, SM LID %d) are on two fabrics with one subnet prefix 0x%016x: "+
+						"programs that compare prefixes take them for one",
+					a.name,
+					a.LID,
+					a.SMLID,
+					b.name,
+					b.LID,
+					b.SMLID,
+					a.SubnetPrefix,
+				),
 				Next: "give one of the fabrics another prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}})
 		}
 	}
@@ -265,7 +285,9 @@ func EditsNotices(files []string) []Notice {
 	if len(files) > most {
 		names += fmt.Sprintf(" and %d more", len(files)-most)
 	}
-	return []Notice{{Reason: Reason{Code: CodeEdits, Text: fmt.Sprintf("edits wait for a reload: %s", names), Next: "ibnetctl plan; ibnetctl reload"}}}
+	return []Notice{
+		{Reason: Reason{Code: CodeEdits, Text: fmt.Sprintf("edits wait for a reload: %s", names), Next: "ibnetctl plan; ibnetctl reload"}},
+	}
 }
 
 // PartitionNotices are the units whose Partition= only this host's subnet manager
@@ -277,7 +299,8 @@ func PartitionNotices(set *units.Set) (out []Notice) {
 			continue
 		}
 		out = append(out, Notice{Unit: u.Path, Reason: Reason{Code: CodeOneHost,
-			Text: fmt.Sprintf("%s: Partition= holds while this host's subnet manager is master; another host's knows only its own", s.Partition[0].Pos),
+			Text: fmt.Sprintf("%s: Partition= holds while this host's subnet manager is master; another host's knows only its own",
+				s.Partition[0].Pos),
 			Next: "give each host that may run the subnet manager the same Partition= lines, or the same PartitionsFile="}})
 	}
 	return out

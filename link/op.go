@@ -29,6 +29,12 @@ func (t Target) String() string {
 	return "host"
 }
 
+// On is the target of an operation, which embeds it.
+type On = Target
+
+// Target implements Op for what embeds an On.
+func (t Target) Target() Target { return t }
+
 // TargetOf names a link.
 func TargetOf(l *Link) Target {
 	return Target{Link: l.Name, Ifindex: l.Index, IBDevice: l.IBDevice, Port: l.Port}
@@ -60,110 +66,117 @@ type Maker interface {
 
 // SetUp sets the administrative state.
 type SetUp struct {
-	On Target
+	On
 	Up bool
 }
 
 // SetMTU asks for an MTU in bytes.
 type SetMTU struct {
-	On  Target
+	On
 	MTU int
 }
 
 // SetMode changes the IPoIB transport mode.
 type SetMode struct {
-	On   Target
+	On
 	Mode Mode
 }
 
 // SetUmcast changes IFLA_IPOIB_UMCAST.
 type SetUmcast struct {
-	On  Target
+	On
 	Set bool
 }
 
 // SetFlag sets or clears IFF_ALLMULTI, IFF_MULTICAST, IFF_PROMISC or IFF_NOARP.
 type SetFlag struct {
-	On   Target
+	On
 	Flag uint32
 	Set  bool
 }
 
 // SetGroup sets the group of a link.
 type SetGroup struct {
-	On    Target
+	On
 	Group uint32
 }
 
 // SetGUID replaces the last 8 bytes of the hardware address. Addr is the
 // whole new address; the link must be down.
 type SetGUID struct {
-	On   Target
+	On
 	Addr ib.HWAddr
 }
 
 // AddChild makes a P_Key child. On names the child (Ifindex 0) with the RDMA
 // port of its parent.
 type AddChild struct {
-	On     Target
+	On
 	Parent Target
 	PKey   ib.PKey
 }
 
 // DelLink deletes an interface that this program made.
-type DelLink struct{ On Target }
+type DelLink struct{ On }
 
 // AddAddress adds an address or (Replace) changes the changeable parts of one
 // that is there.
 type AddAddress struct {
-	On      Target
+	On
 	Address Address
 	Replace bool
 }
 
 // DelAddress deletes an address.
 type DelAddress struct {
-	On      Target
+	On
+	Address Address
+}
+
+// RestoreAddress puts an address back, if it is away, that goes along with its
+// primary one. It does not become ours by that.
+type RestoreAddress struct {
+	On
 	Address Address
 }
 
 // AddRoute adds a route. Replace is set only where the route that stands
 // there with the same key is ours; a foreign one is never replaced.
 type AddRoute struct {
-	On      Target
+	On
 	Route   Route
 	Replace bool
 }
 
 // DelRoute deletes a route.
 type DelRoute struct {
-	On    Target
+	On
 	Route Route
 }
 
 // AddRule adds a routing policy rule. On says which link's unit asks for it.
 type AddRule struct {
-	On   Target
+	On
 	Rule Rule
 }
 
 // DelRule deletes a routing policy rule.
 type DelRule struct {
-	On   Target
+	On
 	Rule Rule
 }
 
 // SetSysctl writes a setting of a link. Key is as in Link.Sysctl; keys that
 // start with a slash are host-wide, below /proc/sys/net.
 type SetSysctl struct {
-	On         Target
+	On
 	Key, Value string
 }
 
 // SetDNS hands name servers and domains to systemd-resolved. Both empty and
 // Revert set means "take ours back".
 type SetDNS struct {
-	On      Target
+	On
 	Servers []string
 	Domains []string
 	Default Tristate
@@ -175,109 +188,6 @@ type SetDNS struct {
 	// Resolved is the systemd-resolved that is told; see Host.Resolved.
 	Resolved string
 }
-
-// Resolve are the protocols of systemd-resolved on a link, in resolvectl's words;
-// "" leaves its own choice.
-type Resolve struct {
-	LLMNR        string   `json:"llmnr,omitempty"`
-	MulticastDNS string   `json:"mdns,omitempty"`
-	DNSOverTLS   string   `json:"dns_over_tls,omitempty"`
-	DNSSEC       string   `json:"dnssec,omitempty"`
-	NTA          []string `json:"nta,omitempty"`
-}
-
-// Words are resolvectl's verbs with their values.
-func (r Resolve) Words() (out [][2]string) {
-	for _, x := range [][2]string{{"llmnr", r.LLMNR}, {"mdns", r.MulticastDNS}, {"dnsovertls", r.DNSOverTLS}, {"dnssec", r.DNSSEC}, {"nta", strings.Join(r.NTA, " ")}} {
-		if x[1] != "" {
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
-// Tristate is a boolean that may be unset.
-type Tristate uint8
-
-// The values of Tristate.
-const (
-	Unset Tristate = iota
-	No
-	Yes
-)
-
-// TristateOf converts a pointer to a boolean.
-func TristateOf(b *bool) Tristate {
-	switch {
-	case b == nil:
-		return Unset
-	case *b:
-		return Yes
-	}
-	return No
-}
-
-// String prints unset, no or yes.
-func (t Tristate) String() string {
-	switch t {
-	case No:
-		return "no"
-	case Yes:
-		return "yes"
-	}
-	return "unset"
-}
-
-// Target implements Op.
-func (o SetUp) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetMTU) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetMode) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetUmcast) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetFlag) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetGroup) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetGUID) Target() Target { return o.On }
-
-// Target implements Op.
-func (o AddChild) Target() Target { return o.On }
-
-// Target implements Op.
-func (o DelLink) Target() Target { return o.On }
-
-// Target implements Op.
-func (o AddAddress) Target() Target { return o.On }
-
-// Target implements Op.
-func (o DelAddress) Target() Target { return o.On }
-
-// Target implements Op.
-func (o AddRoute) Target() Target { return o.On }
-
-// Target implements Op.
-func (o DelRoute) Target() Target { return o.On }
-
-// Target implements Op.
-func (o AddRule) Target() Target { return o.On }
-
-// Target implements Op.
-func (o DelRule) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetSysctl) Target() Target { return o.On }
-
-// Target implements Op.
-func (o SetDNS) Target() Target { return o.On }
 
 // String prints ip link set NAME up.
 func (o SetUp) String() string {
@@ -405,312 +315,6 @@ func (o SetDNS) String() string {
 		parts = append(parts, "resolvectl "+w[0]+" "+o.On.Link+" "+w[1])
 	}
 	return strings.Join(parts, " && ")
-}
-
-func sysctlName(link, key string) string {
-	if strings.HasPrefix(key, "/") {
-		return "net" + strings.ReplaceAll(key, "/", ".")
-	}
-	family, leaf, _ := strings.Cut(key, "/")
-	if strings.Contains(link, ".") {
-		return "net/" + family + "/conf/" + link + "/" + leaf
-	}
-	return "net." + family + ".conf." + link + "." + leaf
-}
-
-// String prints the address as ip address add takes it.
-func (a Address) String() string {
-	var b strings.Builder
-	if a.Peer.IsValid() {
-		b.WriteString(a.Prefix.Addr().String() + " peer " + a.Peer.String())
-	} else {
-		b.WriteString(a.Prefix.String())
-	}
-	if a.Broadcast.IsValid() {
-		b.WriteString(" broadcast " + a.Broadcast.String())
-	}
-	if a.Label != "" {
-		b.WriteString(" label " + a.Label)
-	}
-	if a.Scope != 0 {
-		b.WriteString(" scope " + ScopeName(a.Scope))
-	}
-	if a.Metric != 0 {
-		fmt.Fprintf(&b, " metric %d", a.Metric)
-	}
-	for _, f := range addressFlagWords {
-		if a.Flags&f.bit != 0 {
-			b.WriteString(" " + f.word)
-		}
-	}
-	if a.Valid != Forever && a.Valid != 0 {
-		fmt.Fprintf(&b, " valid_lft %d", a.Valid)
-	}
-	if a.Preferred != Forever && (a.Preferred != 0 || a.Valid != 0) {
-		fmt.Fprintf(&b, " preferred_lft %d", a.Preferred)
-	}
-	return b.String()
-}
-
-var addressFlagWords = []struct {
-	bit  uint32
-	word string
-}{
-	{AddrNoDAD, "nodad"}, {AddrHome, "home"}, {AddrManageTemp, "mngtmpaddr"},
-	{AddrNoPrefixRoute, "noprefixroute"}, {AddrMulticastJoin, "autojoin"},
-}
-
-// text prints the route as ip route replace takes it.
-func (r Route) text(dev string) string {
-	var b strings.Builder
-	if r.Type != 0 && r.Type != RouteUnicast {
-		b.WriteString(RouteTypeName(r.Type) + " ")
-	}
-	if r.Dst.Bits() == 0 {
-		if r.Dst.Addr().Is6() {
-			b.WriteString("::/0")
-		} else {
-			b.WriteString("default")
-		}
-	} else {
-		b.WriteString(r.Dst.String())
-	}
-	if r.Src.IsValid() {
-		b.WriteString(" from " + r.Src.String())
-	}
-	if r.Gateway.IsValid() {
-		if r.Gateway.Is6() != r.Dst.Addr().Is6() {
-			b.WriteString(" via inet6 " + r.Gateway.String())
-		} else {
-			b.WriteString(" via " + r.Gateway.String())
-		}
-	}
-	if dev != "" && !r.nowhere() && len(r.NextHops) == 0 {
-		b.WriteString(" dev " + dev)
-	}
-	if r.TOS != 0 {
-		fmt.Fprintf(&b, " tos 0x%02x", r.TOS)
-	}
-	if r.Table != 0 && r.Table != TableMain {
-		fmt.Fprintf(&b, " table %d", r.Table)
-	}
-	if r.Protocol != 0 {
-		b.WriteString(" proto " + ProtocolName(r.Protocol))
-	}
-	if r.Scope != 0 {
-		b.WriteString(" scope " + ScopeName(r.Scope))
-	}
-	if r.PrefSrc.IsValid() {
-		b.WriteString(" src " + r.PrefSrc.String())
-	}
-	if r.Metric != 0 {
-		fmt.Fprintf(&b, " metric %d", r.Metric)
-	}
-	for _, m := range []struct {
-		word string
-		v    uint32
-	}{{"mtu", r.MTU}, {"advmss", r.AdvMSS}, {"hoplimit", r.HopLimit}, {"initcwnd", r.InitCwnd}, {"initrwnd", r.InitRwnd}} {
-		if m.v != 0 {
-			fmt.Fprintf(&b, " %s %d", m.word, m.v)
-		}
-	}
-	if r.RTOMin != 0 {
-		fmt.Fprintf(&b, " rto_min %dms", r.RTOMin)
-	}
-	if r.Congestion != "" {
-		b.WriteString(" congctl " + r.Congestion)
-	}
-	if r.QuickAck {
-		b.WriteString(" quickack 1")
-	}
-	if r.FastOpenNoCookie {
-		b.WriteString(" fastopen_no_cookie 1")
-	}
-	if r.Pref != 0 {
-		b.WriteString(" pref " + map[uint8]string{1: "high", 3: "low"}[r.Pref])
-	}
-	for _, h := range r.NextHops {
-		b.WriteString(" nexthop")
-		if h.Gateway.IsValid() {
-			b.WriteString(" via " + h.Gateway.String())
-		}
-		if h.Dev != "" {
-			b.WriteString(" dev " + h.Dev)
-		}
-		fmt.Fprintf(&b, " weight %d", h.Weight)
-	}
-	if r.OnLink {
-		b.WriteString(" onlink")
-	}
-	return b.String()
-}
-
-func (r Rule) familyFlag() string {
-	if r.Family == 6 {
-		return "-6 "
-	}
-	return ""
-}
-
-// String prints the rule as ip rule add takes it.
-func (r Rule) String() string {
-	var w []string
-	add := func(format string, a ...any) { w = append(w, fmt.Sprintf(format, a...)) }
-	if r.Invert {
-		add("not")
-	}
-	if r.From.IsValid() {
-		add("from %s", r.From)
-	} else {
-		add("from all")
-	}
-	if r.To.IsValid() {
-		add("to %s", r.To)
-	}
-	if r.TOS != 0 {
-		add("tos 0x%02x", r.TOS)
-	}
-	if r.FWMark != 0 {
-		if r.FWMask != 0 && r.FWMask != ^uint32(0) {
-			add("fwmark 0x%x/0x%x", r.FWMark, r.FWMask)
-		} else {
-			add("fwmark 0x%x", r.FWMark)
-		}
-	}
-	if r.IIF != "" {
-		add("iif %s", r.IIF)
-	}
-	if r.OIF != "" {
-		add("oif %s", r.OIF)
-	}
-	if r.HasUIDRange {
-		add("uidrange %d-%d", r.UIDRange[0], r.UIDRange[1])
-	}
-	if r.IPProto != 0 {
-		add("ipproto %d", r.IPProto)
-	}
-	for _, p := range []struct {
-		word string
-		r    [2]uint16
-	}{{"sport", r.SrcPort}, {"dport", r.DstPort}} {
-		switch {
-		case p.r[0] == 0:
-		case p.r[0] == p.r[1]:
-			add("%s %d", p.word, p.r[0])
-		default:
-			add("%s %d-%d", p.word, p.r[0], p.r[1])
-		}
-	}
-	add("priority %d", r.Priority)
-	if r.Protocol != 0 {
-		add("protocol %s", ProtocolName(r.Protocol))
-	}
-	switch {
-	case r.L3MDev:
-		add("l3mdev")
-	case r.Type == RuleGoto:
-		add("goto %d", r.Goto)
-	case r.Type == RuleBlackhole:
-		add("blackhole")
-	case r.Type == RuleUnreachable:
-		add("unreachable")
-	case r.Type == RuleProhibit:
-		add("prohibit")
-	default:
-		if r.Table != 0 {
-			add("table %d", r.Table)
-		}
-	}
-	if r.SuppressPrefix >= 0 {
-		add("suppress_prefixlength %d", r.SuppressPrefix)
-	}
-	if r.SuppressIfGroup >= 0 {
-		add("suppress_ifgroup %d", r.SuppressIfGroup)
-	}
-	return strings.Join(w, " ")
-}
-
-// Numbers of include/uapi/linux/rtnetlink.h and fib_rules.h.
-const (
-	TableMain  uint32 = 254
-	TableLocal uint32 = 255
-
-	RouteUnicast     uint8 = 1
-	RouteLocal       uint8 = 2
-	RouteBroadcast   uint8 = 3
-	RouteAnycast     uint8 = 4
-	RouteMulticast   uint8 = 5
-	RouteBlackhole   uint8 = 6
-	RouteUnreachable uint8 = 7
-	RouteProhibit    uint8 = 8
-	RouteThrow       uint8 = 9
-
-	ScopeGlobal uint8 = 0
-	ScopeSite   uint8 = 200
-	ScopeLink   uint8 = 253
-	ScopeHost   uint8 = 254
-
-	ProtoRedirect uint8 = 1
-	ProtoKernel   uint8 = 2
-	ProtoBoot     uint8 = 3
-	ProtoStatic   uint8 = 4
-	ProtoRA       uint8 = 9
-	ProtoDHCP     uint8 = 16
-
-	RuleToTable     uint8 = 1
-	RuleGoto        uint8 = 2
-	RuleNop         uint8 = 3
-	RuleBlackhole   uint8 = 6
-	RuleUnreachable uint8 = 7
-	RuleProhibit    uint8 = 8
-)
-
-func (r Route) nowhere() bool {
-	return r.Type == RouteBlackhole || r.Type == RouteUnreachable || r.Type == RouteProhibit || r.Type == RouteThrow
-}
-
-// ScopeName is ip's word for a scope, the number where it has none.
-func ScopeName(s uint8) string {
-	switch s {
-	case ScopeGlobal:
-		return "global"
-	case ScopeSite:
-		return "site"
-	case ScopeLink:
-		return "link"
-	case ScopeHost:
-		return "host"
-	}
-	return fmt.Sprint(s)
-}
-
-// RouteTypeName is ip's word for a route type, the number where it has none.
-func RouteTypeName(t uint8) string {
-	names := [...]string{"none", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit", "throw", "nat", "xresolve"}
-	if int(t) < len(names) {
-		return names[t]
-	}
-	return fmt.Sprint(t)
-}
-
-// ProtocolName is ip's word for a routing protocol, the number where it has
-// none.
-func ProtocolName(p uint8) string {
-	switch p {
-	case ProtoRedirect:
-		return "redirect"
-	case ProtoKernel:
-		return "kernel"
-	case ProtoBoot:
-		return "boot"
-	case ProtoStatic:
-		return "static"
-	case ProtoRA:
-		return "ra"
-	case ProtoDHCP:
-		return "dhcp"
-	}
-	return fmt.Sprint(p)
 }
 
 // Effect implements Effecter. Enhanced IPoIB of mlx5 opens its channels again for

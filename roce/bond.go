@@ -60,7 +60,11 @@ func rdmaModule(driver string) string {
 // noDevice is the reason for a link without an RDMA device. Soft RoCE is advised
 // only where no card is that has RDMA of its own.
 func (p *planner) noDevice() link.Reason {
-	why := link.Reason{Code: link.CodeUnsupported, Text: p.l.Name + " has no RDMA device", Next: "write [SoftRoCE], or load the RDMA driver of its card"}
+	why := link.Reason{
+		Code: link.CodeUnsupported,
+		Text: p.l.Name + " has no RDMA device",
+		Next: "write [SoftRoCE], or load the RDMA driver of its card",
+	}
 	ls := []*link.Link{p.l}
 	if isBond(p.l) {
 		ls = slaves(p.b.Base, p.l)
@@ -91,8 +95,11 @@ func (p *planner) bondSlave(not func(wait bool, why link.Reason)) bool {
 	if b == nil {
 		return false
 	}
-	not(false, link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is a slave of %s, whose addresses RDMA connections use", p.l.Name, b.Name),
-		Next: fmt.Sprintf("write Version=, DSCP= and TypeOfService= in the unit of %s", b.Name)})
+	not(
+		false,
+		link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("%s is a slave of %s, whose addresses RDMA connections use", p.l.Name, b.Name),
+			Next: fmt.Sprintf("write Version=, DSCP= and TypeOfService= in the unit of %s", b.Name)},
+	)
 	return true
 }
 
@@ -107,7 +114,8 @@ func (p *planner) bondDCB() bool {
 		on = "its slaves"
 	}
 	p.cannot("DCB", "yes", link.Reason{Code: link.CodeUnsupported,
-		Text: fmt.Sprintf("%s is a bond: flow control, classes, trust, priorities by DSCP, buffers and ECN are settings of its slaves (%s)", p.l.Name, on),
+		Text: fmt.Sprintf("%s is a bond: flow control, classes, trust, priorities by DSCP, buffers and ECN are settings of its slaves (%s)",
+			p.l.Name, on),
 		Next: "write these keys of [RoCE] in a unit with [Match] Name=" + on})
 	return true
 }

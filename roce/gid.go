@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -79,7 +80,8 @@ func Settled(table []GID, l *link.Link) bool {
 		}
 		ip := netip.AddrFrom16(e.GID).Unmap()
 		have[ip] = true
-		if !ip.IsLinkLocalUnicast() && !slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return a.Prefix.Addr().WithZone("") == ip }) {
+		if !ip.IsLinkLocalUnicast() &&
+			!slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return a.Prefix.Addr().WithZone("") == ip }) {
 			return false
 		}
 	}
@@ -130,4 +132,20 @@ func Env(l *link.Link, dev string, port int, x Indexes) string {
 		}
 	}
 	return b.String()
+}
+
+// gids notes the GID indexes of the link.
+func (p *planner) gids() {
+	if p.roce == nil || p.roce.Layer != ib.LinkLayerEthernet {
+		return
+	}
+	p.shown()
+	x := Select(p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].GIDs, p.l, p.u)
+	note := func(name string, e *GID) {
+		if e != nil {
+			p.attr(link.Attribute{Name: name, Actual: fmt.Sprint(e.Index)})
+		}
+	}
+	note("GIDIndexIPv4", x.V4)
+	note("GIDIndexIPv6", x.V6)
 }

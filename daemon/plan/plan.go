@@ -361,7 +361,8 @@ func Ignored(l *link.Link, u *units.Unit) link.Reason {
 		return other(NetworkManager, "nmcli device set "+l.Name+" managed no, or take the unit away")
 	}
 	if ip && slices.Contains(l.OtherManagers, Networkd) {
-		return other(Networkd, "take [Network] out of the unit to configure the InfiniBand part only, or give networkd's .network file Unmanaged=yes")
+		return other(Networkd,
+			"take [Network] out of the unit to configure the InfiniBand part only, or give networkd's .network file Unmanaged=yes")
 	}
 	return link.Reason{}
 }
@@ -381,7 +382,11 @@ func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
 	switch {
 	case want == 0 || want == l.MTU:
 	case l.MaxMTU != 0 && want > l.MaxMTU:
-		a.Why = link.Reason{Code: link.CodeMTUAdapter, Text: fmt.Sprintf("asked %d, %s takes at most %d", want, l.Name, l.MaxMTU), Next: "write MTUBytes=max"}
+		a.Why = link.Reason{
+			Code: link.CodeMTUAdapter,
+			Text: fmt.Sprintf("asked %d, %s takes at most %d", want, l.Name, l.MaxMTU),
+			Next: "write MTUBytes=max",
+		}
 		b.Block(op.On, op, false, a.Why)
 	default:
 		if !b.Do(op) {

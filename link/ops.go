@@ -1,0 +1,40 @@
+package link
+
+import (
+	"net/netip"
+
+	"ibnetworkd/ib"
+)
+
+// Ops is one sample at least of each operation of this package, all on the link
+// net7 of port mlx5_0/1. It is for tests of what must know every operation: the
+// model, the executor, the sentences about errors, the status.
+func Ops() []Op {
+	on := Target{Link: "net7", Ifindex: 7, IBDevice: "mlx5_0", Port: 1}
+	v4 := Address{Prefix: netip.MustParsePrefix("10.1.0.1/24"), Valid: Forever, Preferred: Forever}
+	v6 := Address{Prefix: netip.MustParsePrefix("fd00::1/64"), Valid: Forever, Preferred: Forever}
+	route := Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), Table: TableMain, Type: RouteUnicast}
+	rule := Rule{Family: 4, Priority: 9, Table: 7, Type: RuleToTable, SuppressPrefix: -1, SuppressIfGroup: -1}
+	mac, _ := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de")
+	return []Op{
+		SetUp{On: on, Up: true},
+		SetMTU{On: on, MTU: 1500},
+		SetMode{On: on, Mode: ModeConnected},
+		SetUmcast{On: on, Set: true},
+		SetFlag{On: on, Flag: FlagAllMulti, Set: true},
+		SetGroup{On: on, Group: 7},
+		SetGUID{On: on, Addr: mac},
+		AddChild{On: Target{Link: "net7.8001", IBDevice: on.IBDevice, Port: on.Port}, Parent: on, PKey: 0x8001},
+		DelLink{On: on},
+		AddAddress{On: on, Address: v4},
+		AddAddress{On: on, Address: v6},
+		DelAddress{On: on, Address: v4},
+		RestoreAddress{On: on, Address: v4},
+		AddRoute{On: on, Route: route},
+		DelRoute{On: on, Route: route},
+		AddRule{Rule: rule},
+		DelRule{Rule: rule},
+		SetSysctl{On: on, Key: "ipv4/rp_filter", Value: "1"},
+		SetDNS{On: on, Servers: []string{"10.1.0.53"}},
+	}
+}

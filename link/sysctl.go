@@ -1,0 +1,164 @@
+package link
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"ibnetworkd/units"
+)
+
+// PlanSettings plans the sysctls of a link. It comes before the link is brought
+// up, when the kernel makes link-local addresses and asks for routers.
+func PlanSettings(b *Builder, index int, u *units.Unit) {
+	b.For(u)
+	planSysctls(b, index, u)
+}
+
+// Sysctls lists the settings that a unit cares about, as keys of Link.Sysctl,
+// so that an observer reads no others.
+func Sysctls(u *units.Unit) []string {
+	var out []string
+	for _, s := range wantedSysctls(u) {
+		out = append(out, s.key)
+		if s.key == acceptRA && !u.Network.IPv6Forwarding.Set {
+			out = append(out, forwarding6) // shown beside it
+		}
+	}
+	return out
+}
+
+const (
+	acceptRA    = "ipv6/accept_ra"
+	forwarding6 = "ipv6/forwarding"
+)
+
+type sysctl struct {
+	name, key, value string
+	flag             bool // yes or no in the unit
+}
+
+// show is a value as a status has it: in the unit's words where it has some. now is
+// the link that has the value, nil for a value that is wanted.
+func (s *sysctl) show(now *Link, value string) string {
+	switch {
+	case s.key == acceptRA && now == nil:
+		return yesNo(value != "0")
+	case s.key == acceptRA && value != "":
+		f := now.Sysctl[forwarding6]
+		return fmt.Sprintf("%s (accept_ra=%s, forwarding=%s)", yesNo(value == "2" || value == "1" && f == "0"), value, f)
+	case s.flag && value == "0":
+		return "no"
+	case s.flag && value == "1":
+		return "yes"
+	}
+	return s.key + "=" + value
+}
+
+func wantedSysctls(u *units.Unit) []sysctl {
+	if u == nil || !u.ConfiguresIP() {
+		return nil
+	}
+	var out []sysctl
+	n := &u.Network
+	flag := func(name, key string, v units.Value[bool]) {
+		if x, ok := v.Get(); ok {
+			out = append(out, sysctl{name, key, oneZero(x), true})
+		}
+	}
+	number := func(name, key string, set bool, v int) {
+		if set {
+			out = append(out, sysctl{name, key, strconv.Itoa(v), false})
+		}
+	}
+	if ll, ok := n.LinkLocalAddressing.Get(); ok {
+		mode := int(AddrGenOf(n))
+		if !ll.IPv6() {
+			mode = int(units.AddrGenNone)
+		}
+		number("LinkLocalAddressing", "ipv6/addr_gen_mode", true, mode)
+	} else {
+		gen := n.IPv6LinkLocalAddressGeneration
+		number("IPv6LinkLocalAddressGenerationMode", "ipv6/addr_gen_mode", gen.Set, int(gen.V))
+	}
+	flag("IPv4Forwarding", "ipv4/forwarding", n.IPv4Forwarding)
+	flag("IPv6Forwarding", "ipv6/forwarding", n.IPv6Forwarding)
+	if ra, ok := n.IPv6AcceptRA.Get(); ok {
+		// 2 also where nothing is forwarded: with 1 the kernel ignores
+		// advertisements, and drops the routes of past ones, as soon as anything
+		// on the host turns forwarding on (ipv6_accept_ra, rt6_purge_dflt_routers).
+		v := 0
+		if ra {
+			v = 2
+		}
+		number("IPv6AcceptRA", acceptRA, true, v)
+	}
+	if p, ok := n.IPv6PrivacyExtensions.Get(); ok && p != units.PrivacyKernel {
+		number("IPv6PrivacyExtensions", "ipv6/use_tempaddr", true, int(p))
+	}
+	number("IPv6DuplicateAddressDetection", "ipv6/dad_transmits", n.IPv6DuplicateAddressDetection.Set, n.IPv6DuplicateAddressDetection.V)
+	number("IPv6HopLimit", "ipv6/hop_limit", n.IPv6HopLimit.Set, n.IPv6HopLimit.V)
+	number("IPv6MTUBytes", "ipv6/mtu", n.IPv6MTUBytes.Set, n.IPv6MTUBytes.V)
+	number("IPv4ReversePathFilter", "ipv4/rp_filter", n.IPv4ReversePathFilter.Set, int(n.IPv4ReversePathFilter.V))
+	flag("IPv4AcceptLocal", "ipv4/accept_local", n.IPv4AcceptLocal)
+	flag("IPv4RouteLocalnet", "ipv4/route_localnet", n.IPv4RouteLocalnet)
+	flag("IPv4ProxyARP", "ipv4/proxy_arp", n.IPv4ProxyARP)
+	flag("IPv4ProxyARPPrivateVLAN", "ipv4/proxy_arp_pvlan", n.IPv4ProxyARPPrivateVLAN)
+	flag("IPv6ProxyNDP", "ipv6/proxy_ndp", n.IPv6ProxyNDP)
+	return out
+}
+
+// AddrGenOf is the generation mode of IPv6 link-local addresses that a unit
+// asks for; without a word it is EUI-64, which for IPoIB is the port GUID.
+func AddrGenOf(n *units.Network) units.AddrGen {
+	return n.IPv6LinkLocalAddressGeneration.Or(units.AddrGenEUI64)
+}
+
+func oneZero(v bool) string {
+	if v {
+		return "1"
+	}
+	return "0"
+}
+
+func planSysctls(b *Builder, index int, u *units.Unit) {
+	for _, s := range wantedSysctls(u) {
+		l := b.Link(index)
+		a := Attribute{Name: s.name, Wanted: s.show(nil, s.value)}
+		if now := b.Now(index); now != nil && now.Sysctl[s.key] != "" {
+			a.Actual = s.show(now, now.Sysctl[s.key])
+		}
+		switch {
+		case strings.HasPrefix(s.key, "ipv6/") && b.Base.Host.NoIPv6:
+			a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
+			b.Block(b.Model.Target(l), nil, false, a.Why)
+		case s.key == "ipv6/mtu" && atoi(s.value) > l.MTU:
+			a.Why = Reason{Code: CodeMTUAdapter, Text: fmt.Sprintf("IPv6MTUBytes=%s is more than the link's MTU %d", s.value, l.MTU)}
+			b.Block(b.Model.Target(l), nil, false, a.Why)
+		case l.Sysctl[s.key] != s.value:
+			op := SetSysctl{On: b.Model.Target(l), Key: s.key, Value: s.value}
+			if !b.Do(op) {
+				a.Why = b.Held[HoldKey(op)]
+			}
+		}
+		b.Attr(index, a)
+	}
+	if u.ConfiguresIP() && u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() {
+		b.Attr(index, Attribute{Name: "LinkLocalAddressing", Wanted: "ipv4", Why: Reason{Code: CodeUnsupported,
+			Text: "no IPv4 link-local address is made here (systemd-networkd makes them on Ethernet links only)",
+			Next: "write a fixed Address=169.254.x.y/16, and LinkLocalAddressing=ipv6"}})
+	}
+}
+
+func atoi(s string) int { n, _ := strconv.Atoi(s); return n }
+
+func sysctlName(link, key string) string {
+	if strings.HasPrefix(key, "/") {
+		return "net" + strings.ReplaceAll(key, "/", ".")
+	}
+	family, leaf, _ := strings.Cut(key, "/")
+	if strings.Contains(link, ".") {
+		return "net/" + family + "/conf/" + link + "/" + leaf
+	}
+	return "net." + family + ".conf." + link + "." + leaf
+}

@@ -1,0 +1,75 @@
+package roce
+
+import (
+	"fmt"
+	"strings"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+func (p *planner) ets(r *units.RoCE, d *DCB) {
+	if len(r.ETS) == 0 && len(r.PriorityToClass) == 0 {
+		return
+	}
+	if d.ETS == nil {
+		p.cannot("ETS", "", link.Reason{Code: CodeNoDCB, Text: fmt.Sprintf("the driver of %s has no transmission selection", p.l.Name)})
+		return
+	}
+	want := *d.ETS
+	for _, e := range r.ETS {
+		c := e.V.Class & 7
+		if e.V.Strict {
+			want.TSA[c], want.Percent[c] = Strict, 0
+		} else {
+			want.TSA[c], want.Percent[c] = ETS, e.V.Percent
+		}
+	}
+	for _, m := range r.PriorityToClass {
+		want.Class[m.V.From&7] = m.V.To & 7
+	}
+	a := link.Attribute{Name: "ETS", Wanted: want.String(), Actual: d.ETS.String()}
+	op := SetETS{On: p.on, Classes: want}
+	// The kernel's handlers want the shares of all classes with ETS to be 100
+	// (mlx5e_dbcnl_validate_ets) and answer with a bare EINVAL else.
+	sum, any := 0, false
+	for i := range Priorities {
+		if want.TSA[i] == ETS {
+			sum, any = sum+int(want.Percent[i]), true
+		}
+	}
+	if any && sum != 100 {
+		p.block(a, op, link.Reason{
+			Code: link.CodeRefused,
+			Text: fmt.Sprintf("the shares of the classes with ETS on %s would add up to %d, not 100: %s", p.l.Name, sum, want),
+			Next: "name all classes in ETS=",
+		})
+		return
+	}
+	p.reach(a, want == *d.ETS, op)
+}
+
+// String prints classes as 0:60 1:strict ... and the class of each priority.
+func (c Classes) String() string {
+	var out []string
+	for i := range Priorities {
+		if c.TSA[i] == ETS {
+			out = append(out, fmt.Sprintf("%d:%d", i, c.Percent[i]))
+		} else {
+			out = append(out, fmt.Sprintf("%d:%s", i, c.TSA[i]))
+		}
+	}
+	for i := range Priorities {
+		out = append(out, fmt.Sprintf("%d>%d", i, c.Class[i]))
+	}
+	return strings.Join(out, " ")
+}
+
+// classesFirst sets transmission selection as it is before flow control changes:
+// bnxt refuses PFC until ETS has been set (bnxt_hwrm_queue_pfc_cfg).
+func (p *planner) classesFirst(r *units.RoCE, d *DCB) {
+	v, ok := r.PFC.Get()
+	if d.Driver == "bnxt_en" && ok && d.PFC != nil && v != *d.PFC && d.ETS != nil && len(r.ETS) == 0 && len(r.PriorityToClass) == 0 {
+		p.b.Do(SetETS{On: p.on, Classes: *d.ETS})
+	}
+}

@@ -1,0 +1,105 @@
+package roce
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+func protoOf(p units.VLANProtocol) units.VLANProtocol {
+	if p == 0 {
+		return units.VLAN8021Q
+	}
+	return p
+}
+
+// String prints ip link add ... type vlan.
+func (o AddVLAN) String() string {
+	out := fmt.Sprintf("ip link add link %s name %s", o.On.Link, o.Name)
+	if m, ok := o.VLAN.MTUBytes.Get(); ok && !m.Max {
+		out += fmt.Sprintf(" mtu %d", m.Bytes)
+	}
+	out += " type vlan"
+	if o.VLAN.Protocol.Or(units.VLAN8021Q) == units.VLAN8021AD {
+		out += " protocol 802.1ad"
+	}
+	return out + fmt.Sprintf(" id %d", o.VLAN.Id.V) + vlanWords(&o.VLAN, nil, nil)
+}
+
+// String prints ip link set ... type vlan; a priority that is mapped to 0 is not
+// mapped any more.
+func (o SetVLAN) String() string {
+	return "ip link set dev " + o.Name + " type vlan" + vlanWords(&o.VLAN, o.DropIngress, o.DropEgress)
+}
+
+// vlanWords are flags and maps of a VLAN in the words of ip link, with a blank
+// before each.
+func vlanWords(v *units.VLAN, dropIngress, dropEgress []uint32) string {
+	var b strings.Builder
+	for _, f := range vlanFlags(v) {
+		if f.want.Set {
+			b.WriteString(" " + f.word + " " + onOff(f.want.V))
+		}
+	}
+	maps := func(word string, m map[uint32]uint32, drop []uint32) {
+		for _, from := range drop {
+			m[from] = 0
+		}
+		if text := qosText(m); text != "" {
+			b.WriteString(" " + word + " " + text)
+		}
+	}
+	maps("ingress-qos-map", qosMap(v.IngressQOSMaps), dropIngress)
+	maps("egress-qos-map", qosMap(v.EgressQOSMaps), dropEgress)
+	return b.String()
+}
+
+type vlanFlag struct {
+	word string
+	want units.Value[bool]
+	bit  uint32
+}
+
+func vlanFlags(v *units.VLAN) []vlanFlag {
+	return []vlanFlag{
+		{"reorder_hdr", v.ReorderHeader, link.VLANReorderHeader},
+		{"gvrp", v.GVRP, link.VLANGVRP},
+		{"mvrp", v.MVRP, link.VLANMVRP},
+		{"loose_binding", v.LooseBinding, link.VLANLooseBinding},
+	}
+}
+
+// qosMap is a unit's map of priorities; of an assignment that is repeated the
+// last one counts.
+func qosMap(ms []units.Value[units.QOSMap]) map[uint32]uint32 {
+	out := map[uint32]uint32{}
+	for _, m := range ms {
+		out[m.V.From] = m.V.To
+	}
+	return out
+}
+
+func qosText(m map[uint32]uint32) string {
+	var out []string
+	for _, from := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%d:%d", from, m[from]))
+	}
+	return strings.Join(out, " ")
+}
+
+// Makes implements link.Maker.
+func (o AddVLAN) Makes() (link.Made, bool) {
+	return link.Made{Kind: kindVLAN, Name: o.Name, On: o.On.Ifindex}, false
+}
+
+// Makes implements link.Maker.
+func (o DelVLAN) Makes() (link.Made, bool) {
+	return link.Made{Kind: kindVLAN, Name: o.Name, On: o.On.Ifindex}, true
+}
+
+// String prints ip link delete.
+func (o DelVLAN) String() string { return "ip link delete " + o.Name }

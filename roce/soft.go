@@ -1,0 +1,65 @@
+package roce
+
+import (
+	"fmt"
+	"slices"
+
+	"ibnetworkd/link"
+)
+
+// soft plans [SoftRoCE].
+func (p *planner) soft() {
+	if !p.u.SoftRoCE.Present {
+		return
+	}
+	s := &p.u.SoftRoCE
+	name := s.DeviceName(p.l.Name)
+	a := link.Attribute{Name: "SoftRoCE", Wanted: s.Driver.V.String() + " " + name}
+	st, seen := p.st.Links[p.index]
+	if !seen {
+		return
+	}
+	op := AddSoft{On: p.on, Name: name, Driver: s.Driver.V}
+	op.On.IBDevice, op.On.Port = "", 0
+	// A link has one device of a driver.
+	if i := slices.IndexFunc(st.Soft, func(d SoftDevice) bool { return d.Name == name || d.Driver == s.Driver.V }); i >= 0 {
+		d := st.Soft[i]
+		a.Actual = d.Driver.String() + " " + d.Name
+		if a.Actual == a.Wanted {
+			p.attr(a)
+			return
+		}
+		if !p.made(link.Made{Kind: kindSoft, Name: d.Name, On: p.index}) {
+			p.block(a, op, link.Reason{
+				Code: link.CodeNameTaken,
+				Text: fmt.Sprintf("%s has the RDMA device %s of %s already, which was not made by ibnetworkd", p.l.Name, d.Name, d.Driver),
+				Next: fmt.Sprintf("write Driver=%s and Name=%s below [SoftRoCE], or: rdma link delete %s", d.Driver, d.Name, d.Name),
+			})
+			return
+		}
+		if p.stays(a, DelSoft{On: op.On, Name: d.Name, Index: d.Index}) {
+			return
+		}
+	} else if _, taken := p.b.Base.Device(name); taken {
+		p.block(a, op, link.Reason{Code: link.CodeNameTaken,
+			Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= below [SoftRoCE]"})
+		return
+	}
+	p.reach(a, false, op)
+}
+
+// stays reports that what Going takes away cannot go now, and notes the attribute
+// of what was to come in its place.
+func (p *planner) stays(a link.Attribute, del link.Op) bool {
+	why, held := p.b.Held[link.HoldKey(del)]
+	if held {
+		a.Why = why
+		p.attr(a)
+	}
+	return held
+}
+
+// made reports whether the record says that something is ours.
+func (p *planner) made(m link.Made) bool {
+	return p.b.Record != nil && slices.Contains(p.b.Record.Made, m)
+}

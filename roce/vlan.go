@@ -1,0 +1,114 @@
+package roce
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// vlans plans [VLAN].
+func (p *planner) vlans() {
+	on := p.on
+	on.IBDevice, on.Port = "", 0
+	for i := range p.u.VLANs {
+		v := &p.u.VLANs[i]
+		name := v.ChildName(p.l.Name)
+		a := link.Attribute{Name: "VLAN", Wanted: vlanText(name, v)}
+		op := AddVLAN{On: on, Name: name, VLAN: *v}
+		c, ok := p.b.Base.LinkByName(name)
+		if !ok {
+			p.reach(a, false, op)
+			continue
+		}
+		if c.Kind != "vlan" || c.Parent != p.index || c.VLAN == nil {
+			p.block(a, op, link.Reason{
+				Code: link.CodeNameTaken,
+				Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name),
+				Next: "write another Name= below [VLAN]",
+			})
+			continue
+		}
+		have := vlanAsIs(v, c.VLAN)
+		a.Actual = vlanText(name, &have)
+		switch {
+		case sameTag(v, c.VLAN):
+			set := SetVLAN{
+				On:          on,
+				Name:        name,
+				VLAN:        *v,
+				DropIngress: extra(c.VLAN.Ingress, v.IngressQOSMaps),
+				DropEgress:  extra(c.VLAN.Egress, v.EgressQOSMaps),
+			}
+			p.reach(a, a.Actual == a.Wanted, set)
+		case !p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}):
+			why := link.Reason{
+				Code: link.CodeNameTaken,
+				Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.VLAN.ID, p.l.Name, v.Id.V),
+				Next: "ip link delete " + name + ", or write another Name= below [VLAN]",
+			}
+			if c.VLAN.ID == v.Id.V {
+				why.Text = fmt.Sprintf("%s has tags of another protocol than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
+			}
+			p.block(a, op, why)
+		case !p.stays(a, DelVLAN{On: on, Name: name}):
+			p.reach(a, false, op)
+		}
+	}
+}
+
+// vlanText describes a VLAN by what a unit says of it.
+func vlanText(name string, v *units.VLAN) string {
+	out := fmt.Sprintf("%s id %d", name, v.Id.V)
+	if v.Protocol.Set {
+		out += " protocol " + v.Protocol.V.String()
+	}
+	// What is mapped to 0 is not mapped.
+	used := *v
+	for _, ms := range []*[]units.Value[units.QOSMap]{&used.IngressQOSMaps, &used.EgressQOSMaps} {
+		m := qosMap(*ms)
+		*ms = slices.DeleteFunc(slices.Clone(*ms), func(x units.Value[units.QOSMap]) bool { return m[x.V.From] == 0 })
+	}
+	return out + vlanWords(&used, nil, nil)
+}
+
+// vlanAsIs is a VLAN as it is, in the keys that a unit sets.
+func vlanAsIs(want *units.VLAN, have *link.VLAN) units.VLAN {
+	out := units.VLAN{Id: units.Some(have.ID)}
+	if want.Protocol.Set {
+		out.Protocol = units.Some(units.VLANProtocol(have.Protocol))
+	}
+	flags := vlanFlags(want)
+	for i, f := range []*units.Value[bool]{&out.ReorderHeader, &out.GVRP, &out.MVRP, &out.LooseBinding} {
+		if flags[i].want.Set {
+			*f = units.Some(have.Flags&flags[i].bit != 0)
+		}
+	}
+	list := func(set bool, m map[uint32]uint32) (out []units.Value[units.QOSMap]) {
+		for from, to := range m {
+			if set {
+				out = append(out, units.Some(units.QOSMap{From: from, To: to}))
+			}
+		}
+		return out
+	}
+	out.IngressQOSMaps = list(len(want.IngressQOSMaps) > 0, have.Ingress)
+	out.EgressQOSMaps = list(len(want.EgressQOSMaps) > 0, have.Egress)
+	return out
+}
+
+// extra lists what a map has beyond what a unit says of it, if it says anything.
+func extra(have map[uint32]uint32, want []units.Value[units.QOSMap]) (out []uint32) {
+	if len(want) == 0 {
+		return nil
+	}
+	wanted := qosMap(want)
+	for _, from := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := wanted[from]; !ok {
+			out = append(out, from)
+		}
+	}
+	return out
+}

@@ -170,7 +170,17 @@ func (m MTU) String() string {
 // PathRecord:Rate, with the codes up to XDR of release 1.7).
 type Rate uint8
 
-// rateGbps maps a rate code to tenths of Gb/s. The codes are not in order of
+// Rate codes by their speed in Gb/s.
+const (
+	Rate25  Rate = 15
+	Rate28  Rate = 19
+	Rate40  Rate = 7
+	Rate50  Rate = 20
+	Rate300 Rate = 18
+	Rate400 Rate = 21
+)
+
+// rateTenths maps a rate code to tenths of Gb/s. The codes are not in order of
 // speed, so comparing codes compares nothing. (Linux enum ib_rate,
 // include/rdma/ib_verbs.h.)
 var rateTenths = [...]int{

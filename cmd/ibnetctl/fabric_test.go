@@ -31,7 +31,11 @@ func activeFabric(f *fabric.Fabric) *fabric.Fabric {
 // train sets state, width and extended speed of a port, as bits of PortInfo.
 func train(p *fabric.Port, st ib.PortState, width, speed byte) {
 	p.Known = true
-	p.Info[30], p.Info[31], p.Info[32], p.Info[33], p.Info[35], p.Info[62] = 3, width, 0x70|byte(st), byte(ib.PhysLinkUp)<<4, 0x40, speed<<4|3
+	p.Info.SetWidths(3, 3, width)
+	p.Info.SetSpeeds(7, 7, 4)
+	p.Info.SetSpeedsExt(3, 3, speed)
+	p.Info.SetState(st)
+	p.Info.SetPhysState(ib.PhysLinkUp)
 }
 
 func TestTopologyScreens(t *testing.T) {
@@ -51,11 +55,11 @@ func TestTopologyScreens(t *testing.T) {
 	p := link("S-0003", 3)
 	f.Ports[p.Peer].Peer, f.Ports[p.Peer].Known = fabric.None, false
 	p.Peer = fabric.None // cut, with a cable that does not train
-	p.Info[33] = byte(ib.PhysTraining) << 4
+	p.Info.SetPhysState(ib.PhysTraining)
 	slow := link("H-00005", 1) // an adapter that can do no more
 	train(slow, ib.PortActive, 2, 1)
-	slow.Info[62] = 0x11
-	f.Ports[slow.Peer].Info[62] = 0x13
+	slow.Info.SetSpeedsExt(1, 1, 1)
+	f.Ports[slow.Peer].Info.SetSpeedsExt(3, 3, 1)
 	sms := []smctl.SMInfo{{GUID: f.Ports[f.EndPorts[0]].GUID, LID: 1, Priority: 3, State: 3}}
 	for name, o := range map[string]topologyOptions{"all": {}, "bad": {bad: true}, "match": {match: "h-0000[2]*"}, "totals": {totals: true}} {
 		for _, width := range []int{80, 160} {

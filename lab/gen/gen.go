@@ -6,7 +6,6 @@
 package gen
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 
@@ -33,10 +32,9 @@ type Maker struct {
 // New starts a subnet whose links run at 4x EDR.
 func New() *Maker {
 	m := &Maker{B: fabric.NewBuilder(), info: fabric.DefaultPortInfo()}
-	binary.BigEndian.PutUint32(m.info[20:], fabric.CapExtendedSpeeds|fabric.CapTrap|fabric.CapClientReregister)
-	m.info[32] = 7<<4 | byte(ib.PortDown)
-	m.info[35] = 4<<4 | 7
-	m.info[62], m.info[63] = 2<<4|3, 3
+	m.info.SetCapMask(fabric.CapExtendedSpeeds | fabric.CapTrap | fabric.CapClientReregister)
+	m.info.SetSpeeds(7, 7, 4)
+	m.info.SetSpeedsExt(3, 3, 2)
 	return m
 }
 
@@ -57,7 +55,7 @@ func (m *Maker) Host(ports int) int {
 	for p := 1; p <= ports; p++ {
 		q := m.B.Port(n, uint8(p))
 		q.GUID, q.Info, q.Known = g+ib.GUID(p), m.info, true
-		q.Info[28] = uint8(p)
+		q.Info.SetLocalPort(uint8(p))
 	}
 	return n
 }
@@ -69,20 +67,18 @@ func (m *Maker) Switch(ports int) int {
 	n := must(m.B.AddNode(fabric.Node{GUID: g, SystemGUID: g, Type: ib.NodeSwitch, NumPorts: uint8(ports), Base: 1, Class: 1,
 		PKeyCap: 64, VendorID: 0x2c9, DeviceID: 0xd2f0, Desc: fmt.Sprintf("S-%04d", m.switches)}))
 	var si fabric.SwitchInfo
-	binary.BigEndian.PutUint16(si[0:], 49152)
-	binary.BigEndian.PutUint16(si[4:], 1024)
-	binary.BigEndian.PutUint16(si[14:], 64)
-	si[16] = 0xc0 // checks P_Keys both ways
+	si.SetCaps(49152, 1024, 64)
+	si.SetEnforcementCap(fabric.EnforceInbound | fabric.EnforceOutbound)
 	m.B.SetSwitchInfo(n, si)
 	for p := 0; p <= ports; p++ {
 		q := m.B.Port(n, uint8(p))
 		q.Info, q.Known = m.info, true
-		q.Info[28] = uint8(p)
+		q.Info.SetLocalPort(uint8(p))
 	}
 	p0 := m.B.Port(n, 0)
 	p0.GUID = g
-	p0.Info[32] = p0.Info[32]&0xf0 | byte(ib.PortActive)
-	p0.Info[33] = byte(ib.PhysLinkUp)<<4 | 2
+	p0.Info.SetState(ib.PortActive)
+	p0.Info.SetPhysState(ib.PhysLinkUp)
 	return n
 }
 
@@ -91,8 +87,8 @@ func (m *Maker) Link(a, p, b, q int) {
 	must(0, m.B.Link(a, uint8(p), b, uint8(q)))
 	for _, x := range [2][2]int{{a, p}, {b, q}} {
 		i := &m.B.Port(x[0], uint8(x[1])).Info
-		i[32] = i[32]&0xf0 | byte(ib.PortInit)
-		i[33] = byte(ib.PhysLinkUp)<<4 | 2
+		i.SetState(ib.PortInit)
+		i.SetPhysState(ib.PhysLinkUp)
 	}
 }
 

@@ -338,9 +338,9 @@ func Slow(f *fabric.Fabric, which func(s int) bool, percent float64, speed int) 
 		}
 		for _, p := range []*fabric.Port{a, b} {
 			if speed == 1 {
-				p.Info[31] = 1 // LinkWidthActive 1x
+				p.Info.SetWidthActive(1)
 			} else {
-				p.Info[62] = 1<<4 | p.Info[62]&0xf // LinkSpeedExtActive 14.0625 Gb/s
+				p.Info.SetSpeedExtActive(1) // 14.0625 Gb/s
 			}
 		}
 	}

@@ -170,7 +170,7 @@ func New(f *fabric.Fabric, opt Options) *Sim {
 		n.ports = make([]port, int(fn.NumPorts)+1)
 		if fn.Type == ib.NodeSwitch {
 			n.sw = &switchState{}
-			_ = n.sw.info.Decode(f.Switches[fn.Switch].Info[:])
+			_ = n.sw.info.Decode(f.Switches[fn.Switch].Info.Append(nil))
 		}
 		first, cnt := f.PortRange(int32(i))
 		for j := range cnt {
@@ -178,7 +178,7 @@ func New(f *fabric.Fabric, opt Options) *Sim {
 			p := &n.ports[fp.Num]
 			all[first+j] = p
 			p.guid = fp.GUID
-			_ = p.info.Decode(fp.Info[:])
+			_ = p.info.Decode(fp.Info.Append(nil))
 		}
 		for num := range n.ports {
 			p := &n.ports[num]

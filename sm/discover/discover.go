@@ -290,7 +290,7 @@ func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
 		return
 	}
 	was := x.si.LinearFDBTop()
-	copy(x.si[:], r.Data[:])
+	x.si = fabric.SwitchInfoOf(&r.Data)
 	if x.si.LinearFDBTop() == 0 && was != 0 {
 		d.restarted(i)
 	}
@@ -545,7 +545,7 @@ func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 	left := x.rest[:0]
 	for _, p := range x.rest {
 		if q := x.ports.at(int(p)); state(int(p)) == ib.PortDown && !q.known && q.peer < 0 {
-			q.info[32] = byte(ib.PortDown)
+			q.info.SetState(ib.PortDown)
 		} else {
 			left = append(left, p)
 		}
@@ -594,7 +594,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports.at(0).info.MKey()
 		si := x.si
 		si.SetPortStateChange()
-		copy(r.Data[:], si[:])
+		r.Data = si.Wire()
 	case kSM:
 		r.Attr, r.Hasty = mad.AttrSMInfo, d.opt.Hasty
 		if !x.sw() {
@@ -711,7 +711,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 			return
 		}
 		if r.OK() {
-			copy(x.si[:], r.Data[:])
+			x.si = fabric.SwitchInfoOf(&r.Data)
 		} else {
 			d.warn("switch %s does not answer SwitchInfo%s", x.name(), why(r))
 		}
@@ -723,7 +723,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 	case kClear:
 		x := &d.nodes[i]
 		if r.OK() {
-			copy(x.si[:], r.Data[:])
+			x.si = fabric.SwitchInfoOf(&r.Data)
 			x.si.ClearPortStateChange()
 		} else if r.Timeout {
 			x.recheck = false
@@ -802,7 +802,7 @@ func (d *Discovery) gotRoot(ni mad.NodeInfo) {
 	x.ports.at(int(d.rootP)).guid = ni.PortGUID
 	t := tag(kPort, 0, d.root, d.rootP)
 	if d.opt.LocalPort != nil {
-		d.Step(&smp.Reply{Request: smp.Request{Tag: t}, Data: *d.opt.LocalPort})
+		d.Step(&smp.Reply{Request: smp.Request{Tag: t}, Data: d.opt.LocalPort.Wire()})
 		return
 	}
 	d.back.push(t)
@@ -939,7 +939,7 @@ func (d *Discovery) unlink(i int32, p uint8) {
 		b.peer = -1
 		if d.nodes[a.peer].sw() {
 			// Its state is down as this end's is; asked when it comes up.
-			b.info[32] = b.info[32]&0xf0 | byte(ib.PortDown)
+			b.info.SetState(ib.PortDown)
 		}
 	}
 	d.unplugged(a.peer, a.peerP)
@@ -964,7 +964,7 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	}
 	was := q.info
 	had := q.known
-	q.info, q.known, q.silent = fabric.PortInfo(r.Data), true, false
+	q.info, q.known, q.silent = fabric.PortInfoOf(&r.Data), true, false
 	if r.Attr == mad.AttrPortInfo && r.Mod&smp.ExtendedSpeeds == 0 {
 		// A port that claims those speeds had another reason to refuse.
 		x.plain = (q.info.CapMask()|x.ports.at(0).info.CapMask())&fabric.CapExtendedSpeeds == 0
@@ -1035,7 +1035,7 @@ func (d *Discovery) gotVerify(k kind, i int32, p uint8, extra uint16, r *smp.Rep
 	o := d.nodes[j].ports.at(int(c.ni.LocalPortNum))
 	still := o.peer == i && o.peerP == p
 	if still && k == kVerifyPort && r.OK() {
-		if pi := fabric.PortInfo(r.Data); pi.State() >= ib.PortInit {
+		if pi := fabric.PortInfoOf(&r.Data); pi.State() >= ib.PortInit {
 			d.back.push(tag(kVerifyProbe, extra, i, p))
 			return
 		}

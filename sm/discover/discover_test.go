@@ -76,14 +76,14 @@ func (w *wire) answer(r smp.Request) *smp.Reply {
 			rep.Status = mad.StatusBadAttr
 			return rep
 		}
-		out = w.f.Switches[n.Switch].Info[:]
+		out = w.f.Switches[n.Switch].Info.Append(nil)
 	case mad.AttrPortInfo:
 		p := w.f.Port(i, uint8(r.Mod))
 		if p == fabric.None {
 			rep.Status = mad.StatusInvalidField
 			return rep
 		}
-		out = w.f.Ports[p].Info[:]
+		out = w.f.Ports[p].Info.Append(nil)
 	case mad.AttrPKeyTable:
 		out = []byte{0xff, 0xff}
 	default:
@@ -248,7 +248,7 @@ func TestSilentNode(t *testing.T) {
 
 func setLink(f *fabric.Fabric, p int32, s ib.PortState) {
 	for _, q := range []int32{p, f.Ports[p].Peer} {
-		f.Ports[q].Info[32] = f.Ports[q].Info[32]&0xf0 | byte(s)
+		f.Ports[q].Info.SetState(s)
 	}
 }
 
@@ -256,11 +256,11 @@ func active(f *fabric.Fabric) *fabric.Fabric {
 	f = f.Clone()
 	for i := range f.Ports {
 		if p := &f.Ports[i]; p.Peer != fabric.None {
-			p.Info[32] = p.Info[32]&0xf0 | byte(ib.PortActive)
+			p.Info.SetState(ib.PortActive)
 		}
 	}
 	for k, p := range f.EndPorts {
-		f.Ports[p].Info[16], f.Ports[p].Info[17] = byte((k+1)>>8), byte(k+1)
+		f.Ports[p].Info.SetLID(ib.LID(k + 1))
 	}
 	return f
 }
@@ -313,13 +313,13 @@ func TestResume(t *testing.T) {
 			// The manager arms what came up.
 			for i := range f.Ports {
 				if p := &f.Ports[i]; p.Info.State() == ib.PortInit {
-					p.Info[32] = p.Info[32]&0xf0 | byte(ib.PortActive)
+					p.Info.SetState(ib.PortActive)
 				}
 			}
 			cur = cur.Clone()
 			for i := range cur.Ports {
 				if p := &cur.Ports[i]; p.Peer != fabric.None {
-					p.Info[32] = p.Info[32]&0xf0 | byte(ib.PortActive)
+					p.Info.SetState(ib.PortActive)
 				}
 			}
 		}

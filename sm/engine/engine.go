@@ -367,14 +367,14 @@ func (s *Subnet) warnOnce(key, msg string, args ...any) {
 
 // localInfo is a transport that knows the local PortInfo without an SMP.
 type localInfo interface {
-	PortInfo() ([64]byte, bool)
+	PortInfo() (fabric.PortInfo, bool)
 }
 
 func (s *Subnet) options() discover.Options {
 	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, Hasty: s.elect.State() == mad.SMMaster}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
-			o.LocalPort = (*fabric.PortInfo)(&pi)
+			o.LocalPort = &pi
 		}
 	}
 	return o

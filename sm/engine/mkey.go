@@ -41,7 +41,7 @@ func (s *Subnet) renewKeys(ctx context.Context) error {
 		if !r.OK() {
 			return // its switch tells when it is gone
 		}
-		pi := fabric.PortInfo(r.Data)
+		pi := fabric.PortInfoOf(&r.Data)
 		if n := pi.MKeyViolations(); n > 0 {
 			seen[p.GUID] = n
 			if n > s.violations[p.GUID] {

@@ -23,10 +23,7 @@ func (s *Subnet) now() time.Duration { return time.Since(s.start) }
 // turned is a received SMP as its answer.
 func turned(p *transport.Packet, m mad.Method) transport.Packet {
 	out := transport.Packet{LID: p.LID, SL: p.SL, QPN: 0, MAD: p.MAD}
-	out.MAD[3] = uint8(m)
-	if mad.ClassOf(&out.MAD) == mad.ClassSubnDR {
-		out.MAD[4] |= 0x80
-	}
+	mad.SetAnswer(&out.MAD, m)
 	return out
 }
 
@@ -211,7 +208,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 		return
 	}
 	rep := transport.Packet{LID: p.LID, SL: p.SL, MAD: p.MAD}
-	rep.MAD[3] = uint8(mad.MethodTrapRepress)
+	mad.SetMethod(&rep.MAD, mad.MethodTrapRepress)
 	mad.SetMKey(&rep.MAD, s.keyAt(p.LID))
 	if err := s.put(&rep); err != nil {
 		s.counters.Dropped++

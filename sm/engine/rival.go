@@ -100,7 +100,7 @@ func (s *Subnet) checkLIDs(ctx context.Context) error {
 			return
 		}
 		i := int32(r.Tag)
-		pi := fabric.PortInfo(r.Data)
+		pi := fabric.PortInfoOf(&r.Data)
 		lid := pi.LID()
 		if lid != f.Ports[i].LID {
 			changed++

@@ -278,13 +278,13 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 			return
 		}
 		if r.Attr == mad.AttrPortInfo {
-			pi, p := fabric.PortInfo(r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
+			pi, p := fabric.PortInfoOf(&r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
 			if r.Mod == 0 && pi.LID() != p.LID || r.Mod != 0 && pi.State() != p.Info.State() {
 				suspects = append(suspects, sw.Node)
 			}
 			return
 		}
-		si := fabric.SwitchInfo(r.Data[:20])
+		si := fabric.SwitchInfoOf(&r.Data)
 		if si.PortStateChange() || si.LinearFDBTop() != sw.Info.LinearFDBTop() {
 			suspects = append(suspects, sw.Node)
 		}
@@ -465,7 +465,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		}
 	}
 	keys.Enforce(f, s.cfg.Enforce, have.pkeys)
-	pol.Guard = keys.Guard
+	pol.Enforcement = keys.Enforcement
 	for _, w := range append(warn, keys.Warnings...) {
 		s.warnOnce(w, "routes and partitions", "problem", w)
 	}
@@ -508,8 +508,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				return
 			}
 			if r.Attr == mad.AttrSwitchInfo {
-				copy(f.Switches[sw].Info[:], r.Data[:])
-				if told := fabric.SwitchInfo(r.Request.Data[:20]); told.PortStateChange() {
+				f.Switches[sw].Info = fabric.SwitchInfoOf(&r.Data)
+				if told := fabric.SwitchInfoOf(&r.Request.Data); told.PortStateChange() {
 					f.Switches[sw].Info.ClearPortStateChange()
 					have.dark[sw] = true
 				}
@@ -527,7 +527,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 				fail(f.Ports[r.Tag].Node, r)
 				return
 			}
-			if r.Request.Data[51]&0x80 != 0 {
+			if told := fabric.PortInfoOf(&r.Request.Data); told.ClientReregister() {
 				have.heard[r.Tag] = true
 			}
 			met, was := f.Ports[r.Tag].Known, f.Ports[r.Tag].Info.State()
@@ -575,7 +575,7 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 		for _, sw := range told {
 			have.lft[sw] = nil
 			p0 := f.Port(f.Switches[sw].Node, 0)
-			f.Ports[p0].Info[16], f.Ports[p0].Info[17] = 0, 0
+			f.Ports[p0].Info.SetLID(0)
 		}
 	}
 	lft := program.LFT{Fabric: f, Have: have.lft, Want: want, Done: done}
@@ -595,8 +595,8 @@ func (s *Subnet) configure(ctx context.Context, res *discover.Result, t0 time.Ti
 	for _, p := range told {
 		if !slices.Contains(refused, p) {
 			have.pkeys[p] = keys.Keys[p]
-		} else if pol.Guard != nil {
-			pol.Guard[p] = 0
+		} else if pol.Enforcement != nil {
+			pol.Enforcement[p] = 0
 		}
 	}
 	reqs = nil

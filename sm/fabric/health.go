@@ -28,7 +28,7 @@ var lanesOf = [5]int{1, 4, 8, 12, 2}
 func bestLanes(a, b *PortInfo) int {
 	best := 0
 	for i, n := range lanesOf {
-		if a[30]&b[30]&(1<<i) != 0 {
+		if a.b[30]&b.b[30]&(1<<i) != 0 {
 			best = max(best, n)
 		}
 	}
@@ -38,10 +38,10 @@ func bestLanes(a, b *PortInfo) int {
 // bestLane is the fastest lane that both ports support in tenths of Gb/s, 0 where
 // one does not say.
 func bestLane(a, b *PortInfo) int {
-	if e := a[62] & b[62] & 15; e != 0 {
+	if e := a.b[62] & b.b[62] & 15; e != 0 {
 		return [4]int{140, 250, 500, 1000}[bits.Len8(e)-1]
 	}
-	if s := a[32] >> 4 & (b[32] >> 4) & 7; s != 0 {
+	if s := a.b[32] >> 4 & (b.b[32] >> 4) & 7; s != 0 {
 		return [3]int{25, 50, 100}[bits.Len8(s)-1]
 	}
 	return 0

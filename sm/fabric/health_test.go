@@ -28,7 +28,10 @@ func TestHealth(t *testing.T) {
 		f := gen.Star(8, 8).Clone()
 		set := func(p *fabric.Port, e end, st ib.PortState) {
 			p.Known = true
-			p.Info[30], p.Info[31], p.Info[32], p.Info[35], p.Info[62] = e.widths, e.width, byte(st), 0x10, e.speed<<4|e.speeds
+			p.Info.SetWidths(3, e.widths, e.width)
+			p.Info.SetSpeeds(0, 0, 1)
+			p.Info.SetSpeedsExt(0, e.speeds, e.speed)
+			p.Info.SetState(st)
 		}
 		first := fabric.None
 		for i := range f.Ports {
@@ -56,13 +59,13 @@ func TestHealth(t *testing.T) {
 	f := gen.Star(1, 4).Clone()
 	for i := range f.Ports {
 		f.Ports[i].Known = true
-		f.Ports[i].Info[33] = byte(ib.PhysPolling) << 4
+		f.Ports[i].Info.SetPhysState(ib.PhysPolling)
 	}
 	p := f.Port(f.Switches[0].Node, 4)
 	if got, _ := f.Health().Link(p); got != 0 {
 		t.Errorf("an empty port: %b", got)
 	}
-	f.Ports[p].Info[33] = byte(ib.PhysTraining) << 4
+	f.Ports[p].Info.SetPhysState(ib.PhysTraining)
 	if got, why := f.Health().Link(p); got != fabric.Down {
 		t.Errorf("training: %b %s", got, why)
 	}

@@ -2,7 +2,6 @@ package fabric
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -99,16 +98,17 @@ func ReadText(name string, r io.Reader) (*Fabric, error) {
 // DefaultPortInfo is the PortInfo of a port as it comes up in the text form
 // when the text says nothing: 4x SDR, MTU 2048 supported, VL0-3, Down.
 func DefaultPortInfo() (p PortInfo) {
-	p[29], p[30], p[31] = 3, 3, 2
-	p[32] = 1<<4 | byte(ib.PortDown)
-	p[33] = byte(ib.PhysPolling)<<4 | 2
-	p[35] = 1<<4 | 1
-	p[36] = byte(ib.MTU2048) << 4
-	p[37] = 3 << 4
-	p[39], p[40] = 8, 8
-	p[41] = byte(ib.MTU4096)
-	p[43] = 3 << 4
-	p[50] = 32
+	p.SetWidths(3, 3, 2)
+	p.SetSpeeds(1, 1, 1)
+	p.SetState(ib.PortDown)
+	p.SetPhysState(ib.PhysPolling)
+	p.SetLinkDownDefault(2)
+	p.SetNeighborMTU(ib.MTU2048)
+	p.SetMTUCap(ib.MTU4096)
+	p.SetVLCap(3)
+	p.SetOperVLs(3)
+	p.SetVLArbCaps(8, 8)
+	p.SetGUIDCap(32)
 	return p
 }
 
@@ -247,11 +247,9 @@ func (t *textReader) record(n int, typ ib.NodeType, c *cursor) {
 	t.guid, t.pguid, t.sys = 0, 0, 0
 	if typ == ib.NodeSwitch {
 		var si SwitchInfo
-		binary.BigEndian.PutUint16(si[0:], 49152)
-		binary.BigEndian.PutUint16(si[4:], 1024)
-		binary.BigEndian.PutUint16(si[14:], 64)
+		si.SetCaps(49152, 1024, 64)
 		if enhanced {
-			si[16] |= 8
+			si.SetEnhancedPort0()
 		}
 		t.b.SetSwitchInfo(i, si)
 		p0 := t.b.Port(i, 0)
@@ -261,14 +259,16 @@ func (t *textReader) record(n int, typ ib.NodeType, c *cursor) {
 		}
 		p0.LID, p0.LMC = ib.LID(lid), ib.LMC(lmc&7)
 		p0.Info = t.speed
-		p0.Info.setState(ib.PortActive, ib.PhysLinkUp)
-		p0.Info.setLID(p0.LID, p0.LMC)
+		p0.Info.SetState(ib.PortActive)
+		p0.Info.SetPhysState(ib.PhysLinkUp)
+		p0.Info.SetLID(p0.LID)
+		p0.Info.SetLMC(p0.LMC)
 		p0.Known = true
 	}
 	for p := 1; p <= int(num); p++ {
 		q := t.b.Port(i, uint8(p))
 		q.Info = t.speed
-		q.Info[28] = uint8(p)
+		q.Info.SetLocalPort(uint8(p))
 		q.Known = true
 		if typ != ib.NodeSwitch {
 			q.GUID = guid + ib.GUID(p)
@@ -360,12 +360,13 @@ func (t *textReader) port(n int, c *cursor) {
 			}
 		}
 	}
-	p.Info.setLID(p.LID, p.LMC)
+	p.Info.SetLID(p.LID)
+	p.Info.SetLMC(p.LMC)
 	if !ca && p.Info.CapMask()&CapExtendedSpeeds != 0 {
 		// A switch says on port 0 what its ports know; tools read an EDR link
 		// as QDR otherwise.
 		p0 := &t.b.Port(t.cur, 0).Info
-		binary.BigEndian.PutUint32(p0[20:], p0.CapMask()|CapExtendedSpeeds)
+		p0.SetCapMask(p0.CapMask() | CapExtendedSpeeds)
 	}
 }
 
@@ -394,38 +395,23 @@ func setLink(p *PortInfo, w string) bool {
 		ext = 8
 	case "XDR":
 		ext = 8
-		binary.BigEndian.PutUint32(p[20:], p.CapMask()|CapMask2Supported)
-		binary.BigEndian.PutUint16(p[60:], p.CapMask2()|1<<11)
-		p[56] |= 1<<5 | 1<<3 | 1
+		p.SetCapMask(p.CapMask() | CapMask2Supported)
+		p.SetCapMask2(p.CapMask2() | cap2ExtendedSpeeds2)
+		p.setXDR()
 	default:
 		return false
 	}
-	p[31] = wb
-	p[30] |= wb
-	p[29] |= wb
+	p.SetWidths(p.b[29]|wb, p.b[30]|wb, wb)
 	if ext != 0 {
-		binary.BigEndian.PutUint32(p[20:], p.CapMask()|CapExtendedSpeeds)
+		p.SetCapMask(p.CapMask() | CapExtendedSpeeds)
 		all := ext | (ext - 1)
-		p[32] = 7<<4 | p[32]&15
-		p[35] = 4<<4 | 7
-		p[62] = ext<<4 | all
-		p[63] = all
+		p.SetSpeeds(7, 7, 4)
+		p.SetSpeedsExt(all, all, ext)
 		return true
 	}
 	all := legacy | (legacy - 1)
-	p[32] = all<<4 | p[32]&15
-	p[35] = legacy<<4 | all
+	p.SetSpeeds(all, all, legacy)
 	return true
-}
-
-func (p *PortInfo) setState(s ib.PortState, ph ib.PhysState) {
-	p[32] = p[32]&0xf0 | byte(s)
-	p[33] = p[33]&0x0f | byte(ph)<<4
-}
-
-func (p *PortInfo) setLID(l ib.LID, m ib.LMC) {
-	binary.BigEndian.PutUint16(p[16:], uint16(l))
-	p[34] = p[34]&^7 | byte(m&7)
 }
 
 // join makes the links; both ends name each link, and the two must agree.
@@ -474,7 +460,8 @@ func (t *textReader) join() {
 				if q.LID != 0 {
 					st = ib.PortActive
 				}
-				q.Info.setState(st, ib.PhysLinkUp)
+				q.Info.SetState(st)
+				q.Info.SetPhysState(ib.PhysLinkUp)
 			}
 		}
 	}

@@ -46,7 +46,7 @@ func TestAssign(t *testing.T) {
 		for _, p := range f.EndPorts {
 			// LIDs that ports have, right and wrong ones, and remembered ones.
 			if r.IntN(2) == 0 {
-				f.Ports[p].Info[17] = byte(r.IntN(40))
+				f.Ports[p].Info.SetLID(ib.LID(r.IntN(40)))
 			}
 			if r.IntN(2) == 0 {
 				m = append(m, lid.Entry{GUID: f.Ports[p].GUID, LID: ib.LID(1 + r.IntN(40)), LMC: lmc})
@@ -61,7 +61,7 @@ func TestAssign(t *testing.T) {
 		// The memory alone gives the same LIDs to ports that lost theirs.
 		g := f.Clone()
 		for _, p := range g.EndPorts {
-			g.Ports[p].Info[16], g.Ports[p].Info[17] = 0, 0
+			g.Ports[p].Info.SetLID(0)
 		}
 		c := lid.Assign(g, a.Memory, lid.Options{LMC: lmc})
 		if d := cmp.Diff(a.Memory, c.Memory); d != "" {
@@ -73,7 +73,7 @@ func TestAssign(t *testing.T) {
 func TestConflict(t *testing.T) {
 	f := gen.Star(2, 4).Clone()
 	for _, p := range f.EndPorts {
-		f.Ports[p].Info[17] = 7
+		f.Ports[p].Info.SetLID(7)
 	}
 	r := lid.Assign(f, nil, lid.Options{})
 	check(t, r, 0)

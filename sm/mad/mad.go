@@ -341,8 +341,23 @@ func ModOf(b *Buf) uint32 { return be.Uint32(b[20:]) }
 // TIDOf is the transaction identifier of b.
 func TIDOf(b *Buf) uint64 { return be.Uint64(b[8:]) }
 
+// HopCount is the number of hops of a directed route.
+func HopCount(b *Buf) uint8 { return b[7] }
+
 // SetTID overwrites the transaction identifier of b.
 func SetTID(b *Buf, tid uint64) { be.PutUint64(b[8:], tid) }
+
+// SetMethod overwrites the method of b.
+func SetMethod(b *Buf, m Method) { b[3] = uint8(m) }
+
+// SetAnswer makes the SMP b an answer to itself: another method, and on a
+// directed route the direction bit.
+func SetAnswer(b *Buf, m Method) {
+	b[3] = uint8(m)
+	if ClassOf(b) == ClassSubnDR {
+		b[4] |= uint8(StatusDirection >> 8)
+	}
+}
 
 // SetStatus overwrites the status of b; for a directed route the caller adds
 // StatusDirection where it belongs.

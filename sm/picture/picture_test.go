@@ -46,7 +46,11 @@ func shapes() map[string]*fabric.Fabric {
 // set makes a port of the width bit and state, with lanes of 25 Gb/s.
 func set(p *fabric.Port, st ib.PortState, width byte) {
 	p.Known = true
-	p.Info[30], p.Info[31], p.Info[32], p.Info[33], p.Info[35], p.Info[62] = 3, width, 0x70|byte(st), byte(ib.PhysLinkUp)<<4, 0x40, 0x23
+	p.Info.SetWidths(3, 3, width)
+	p.Info.SetSpeeds(7, 7, 4)
+	p.Info.SetSpeedsExt(3, 3, 2)
+	p.Info.SetState(st)
+	p.Info.SetPhysState(ib.PhysLinkUp)
 }
 
 // up is the fabric with all links Active at 100 Gb/s.

@@ -28,15 +28,8 @@ func ParseEnforcement(s string) (Enforcement, error) {
 	return 0, fmt.Errorf("%q: want both, in, out or off", s)
 }
 
-// The bits of PortInfo:PartitionEnforcementInbound and -Outbound, where they
-// stand in their byte.
-const (
-	GuardIn  uint8 = 8
-	GuardOut uint8 = 4
-)
-
-// Enforce adds to a plan what the switches need for checking: Guard, and the
-// P_Key tables of the ports that adapters hang on. have is that of Tables.
+// Enforce adds to a plan what the switches need for checking: Enforcement,
+// and the P_Key tables of the ports that adapters hang on. have is that of Tables.
 //
 // An adapter checks what it receives itself (C10-123). A switch adds that a
 // host whose administrator writes his own table neither sends into a partition
@@ -55,7 +48,7 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 	}) {
 		return
 	}
-	p.Guard = make([]uint8, len(f.Ports))
+	p.Enforcement = make([]fabric.Enforcement, len(f.Ports))
 	for _, e := range f.EndPorts {
 		at := f.Ports[e].Peer
 		if f.Ports[e].Num == 0 || at == fabric.None {
@@ -68,12 +61,12 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		info := &f.Switches[n.Switch].Info
 		room := int(info.PartitionEnforcementCap())
 		in, out := info.EnforcesPartitions()
-		bits := uint8(0)
+		bits := fabric.Enforcement(0)
 		if in && mode != EnforceOut {
-			bits |= GuardIn
+			bits |= fabric.EnforceInbound
 		}
 		if out && mode != EnforceIn {
-			bits |= GuardOut
+			bits |= fabric.EnforceOutbound
 		}
 		if room == 0 || bits == 0 {
 			continue // the switch cannot
@@ -89,7 +82,7 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 				f.PortName(at), room, len(keys)))
 			continue
 		}
-		p.Guard[at], p.Members[at] = bits, keys
+		p.Enforcement[at], p.Members[at] = bits, keys
 		var had []ib.PKey
 		if int(at) < len(have) {
 			had = have[at]

@@ -27,10 +27,10 @@ type Plan struct {
 	// nil for other ports.
 	Members [][]ib.PKey
 	Groups  []partition.Precreated
-	// Guard has the enforcement bits of switch ports, by index in
-	// Fabric.Ports; nil where no port checks. See Enforce.
-	Guard    []uint8
-	Warnings []string
+	// Enforcement has what switch ports check, by index in Fabric.Ports; nil
+	// where no port checks. See Enforce.
+	Enforcement []fabric.Enforcement
+	Warnings    []string
 }
 
 // Tables applies a configuration to a fabric. have has the tables that ports

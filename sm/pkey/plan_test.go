@@ -59,7 +59,7 @@ func TestSlowestLink(t *testing.T) {
 			inner = int32(i)
 		}
 	}
-	f.Ports[inner].Info[41] = f.Ports[inner].Info[41]&0xf0 | byte(ib.MTU2048)
+	f.Ports[inner].Info.SetMTUCap(ib.MTU2048)
 	plan := Tables(f, partition.Default(), nil)
 	if g := plan.Groups[0]; g.MTU != ib.MTU2048 || len(plan.Warnings) > 0 {
 		t.Errorf("group %+v, warnings %v", g, plan.Warnings)

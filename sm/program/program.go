@@ -15,7 +15,6 @@
 package program
 
 import (
-	"encoding/binary"
 	"hash/fnv"
 
 	"ibnetworkd/ib"
@@ -48,9 +47,9 @@ type Policy struct {
 	// Lanes has the code of the operational VLs of each port, by index into
 	// Fabric.Ports; nil leaves them to OperVLs and the capabilities.
 	Lanes []uint8
-	// Guard has the partition enforcement bits of switch ports, by index into
-	// Fabric.Ports (see pkey.Plan); nil for none.
-	Guard []uint8
+	// Enforcement has what switch ports check, by index into Fabric.Ports (see
+	// pkey.Plan); nil for none.
+	Enforcement []fabric.Enforcement
 }
 
 // DefaultPolicy is the policy of a subnet without special wishes; the values
@@ -124,32 +123,46 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 		// Nothing but zeros means no change; the capabilities are the peer's,
 		// for some devices check what is set against them as sent.
 		w = fabric.PortInfo{}
-		w[53] = 8<<4 | 8
+		w.SetErrorThresholds(8, 8)
 		if peer != nil {
-			w[37] = peer.Info[37] & 0xf0
-			w[41] = peer.Info[41] & 0x0f
+			w.SetVLCap(peer.Info.VLCap())
+			w.SetMTUCap(peer.Info.MTUCap())
 		} else if sw := f.Nodes[p.Node].Switch; sw != fabric.None && f.Switches[sw].Info.EnhancedPort0() {
-			w[36] = byte(switchMTU(f, p.Node)) << 4
+			w.SetNeighborMTU(switchMTU(f, p.Node))
 		}
 	}
-	w[32] &= 0xf0
-	w[33] = 0
-	sw := f.Nodes[p.Node].Switch != fabric.None
-	if !sw || p.Num == 0 {
-		binary.BigEndian.PutUint64(w[0:], uint64(pol.MKey))
-		binary.BigEndian.PutUint64(w[8:], pol.Prefix)
-		binary.BigEndian.PutUint16(w[16:], uint16(p.LID))
-		binary.BigEndian.PutUint16(w[18:], uint16(pol.SMLID))
-		binary.BigEndian.PutUint16(w[26:], pol.MKeyLease)
-		w[34] = w[34]&^0xc7 | pol.Protect<<6 | byte(p.LMC)
-		if w[36] = w[36]&0xf0 | byte(pol.SMSL); int(i) < len(pol.SMSLs) {
-			w[36] = w[36]&0xf0 | byte(pol.SMSLs[i])
-		}
-		w[51] = w[51]&^0x9f | pol.SubnetTimeout&31
+	w.SetState(0)
+	w.SetPhysState(0)
+	w.SetLinkDownDefault(0)
+	if f.Nodes[p.Node].Switch == fabric.None || p.Num == 0 {
+		wantEnd(&w, p, i, pol)
 	}
-	if peer == nil {
-		return w
+	if peer != nil {
+		wantLink(&w, f, i, pol)
 	}
+	return w
+}
+
+// wantEnd sets what only end ports have.
+func wantEnd(w *fabric.PortInfo, p *fabric.Port, i int32, pol *Policy) {
+	w.SetMKey(pol.MKey)
+	w.SetMKeyProtect(pol.Protect)
+	w.SetMKeyLease(pol.MKeyLease)
+	w.SetGIDPrefix(pol.Prefix)
+	w.SetLID(p.LID)
+	w.SetLMC(p.LMC)
+	w.SetMasterSMLID(pol.SMLID)
+	if w.SetMasterSMSL(pol.SMSL); int(i) < len(pol.SMSLs) {
+		w.SetMasterSMSL(pol.SMSLs[i])
+	}
+	w.SetClientReregister(false)
+	w.SetSubnetTimeout(pol.SubnetTimeout)
+}
+
+// wantLink sets what the two ends of a link agree on.
+func wantLink(w *fabric.PortInfo, f *fabric.Fabric, i int32, pol *Policy) {
+	p := &f.Ports[i]
+	peer := &f.Ports[p.Peer]
 	mtu, vls := mtuCap(p, peer), vlCap(p, peer)
 	if pol.MaxMTU != 0 {
 		mtu = min(mtu, pol.MaxMTU)
@@ -166,26 +179,26 @@ func want(f *fabric.Fabric, i int32, pol *Policy) fabric.PortInfo {
 			vls = min(vls, have)
 		}
 	}
-	w[36] = w[36]&0x0f | byte(mtu)<<4
-	w[43] = w[43]&0x0f | vls<<4
+	w.SetNeighborMTU(mtu)
+	w.SetOperVLs(vls)
 	if int(i) < len(pol.Lanes) {
-		vls = pol.Lanes[i]
-		w[43] = w[43]&0x0f | vls<<4
-		w[38] = pol.VLHighLimit
+		w.SetOperVLs(pol.Lanes[i])
+		w.SetVLHighLimit(pol.VLHighLimit)
 	}
-	if sw {
-		life := pol.HOQLife
-		if f.Nodes[peer.Node].Switch == fabric.None {
-			life = pol.LeafHOQLife
-		}
-		w[42] = pol.VLStall<<5 | life&31
-		// Of a port that another manager had check, and that nobody keeps the
-		// table of any more, the bits go.
-		if w[43] &^= 0x0c; int(i) < len(pol.Guard) {
-			w[43] |= pol.Guard[i] & 0x0c
-		}
+	if f.Nodes[p.Node].Switch == fabric.None {
+		return
 	}
-	return w
+	life := pol.HOQLife
+	if f.Nodes[peer.Node].Switch == fabric.None {
+		life = pol.LeafHOQLife
+	}
+	w.SetVLStallCount(pol.VLStall)
+	w.SetHOQLife(life)
+	// Of a port that another manager had check, and that nobody keeps the
+	// table of any more, the bits go.
+	if w.SetEnforcement(0); int(i) < len(pol.Enforcement) {
+		w.SetEnforcement(pol.Enforcement[i])
+	}
 }
 
 // switchMTU is the MTU that a switch's first external port that is known
@@ -224,27 +237,42 @@ func vlCap(a, b *fabric.Port) uint8 {
 	return max(min(x, y), 1)
 }
 
-// sum condenses the fields that differs looks at.
-func sum(w *fabric.PortInfo, end, linked bool) uint32 {
-	h := fnv.New32a()
+// settable is the part of a PortInfo that a Set of the manager would change; end
+// and linked say which of its fields the port has.
+func settable(p *fabric.PortInfo, end, linked bool) (c fabric.PortInfo) {
 	if end {
-		h.Write(w[0:20])
-		h.Write(w[26:28])
-		h.Write([]byte{w[34] & 0xc7, w[36] & 0x0f, w[51] & 31})
+		c.SetMKey(p.MKey())
+		c.SetMKeyProtect(p.MKeyProtect())
+		c.SetMKeyLease(p.MKeyLease())
+		c.SetGIDPrefix(p.GIDPrefix())
+		c.SetLID(p.LID())
+		c.SetLMC(p.LMC())
+		c.SetMasterSMLID(p.MasterSMLID())
+		c.SetMasterSMSL(p.MasterSMSL())
+		c.SetSubnetTimeout(p.SubnetTimeout())
 	}
 	if linked {
-		h.Write([]byte{w[36] & 0xf0, w[38], w[42], w[43] & 0xfc})
+		c.SetNeighborMTU(p.NeighborMTU())
+		c.SetVLHighLimit(p.VLHighLimit())
+		c.SetVLStallCount(p.VLStallCount())
+		c.SetHOQLife(p.HOQLife())
+		c.SetOperVLs(p.OperVLs())
+		c.SetEnforcement(p.Enforcement())
 	}
+	return c
+}
+
+// sum condenses the settable part of a PortInfo; never 0.
+func sum(w *fabric.PortInfo, end, linked bool) uint32 {
+	c := settable(w, end, linked)
+	h := fnv.New32a()
+	h.Write(c.Append(nil))
 	return max(h.Sum32(), 1)
 }
 
-// differs compares the fields that a Set would change.
+// differs compares the settable parts.
 func differs(have, w *fabric.PortInfo, end, linked bool) bool {
-	if end && (have.MKey() != w.MKey() || have.GIDPrefix() != w.GIDPrefix() || have.LID() != w.LID() || have.MasterSMLID() != w.MasterSMLID() ||
-		have.MKeyLease() != w.MKeyLease() || have[34]&0xc7 != w[34]&0xc7 || have[36]&0x0f != w[36]&0x0f || have.SubnetTimeout() != w.SubnetTimeout()) {
-		return true
-	}
-	return linked && (have[36]&0xf0 != w[36]&0xf0 || have[43]&0xfc != w[43]&0xfc || have[42] != w[42] || have[38] != w[38])
+	return settable(have, end, linked) != settable(w, end, linked)
 }
 
 // Ports is the source of the Sets of PortInfo of a stage for every port that
@@ -331,14 +359,14 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 	}
 	switch st {
 	case Arm:
-		w[32] |= byte(ib.PortArmed)
+		w.SetState(ib.PortArmed)
 	case Activate:
-		w[32] |= byte(ib.PortActive)
+		w.SetState(ib.PortActive)
 	}
 	if end && p.Num != 0 && (rereg || st == Activate) && p.Info.CapMask()&fabric.CapClientReregister != 0 {
-		w[51] |= 0x80
+		w.SetClientReregister(true)
 	}
-	r.Data = w
+	r.Data = w.Wire()
 	return r, true
 }
 
@@ -347,8 +375,8 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 	i := int32(r.Tag)
 	p := &f.Ports[i]
-	told := fabric.PortInfo(r.Request.Data)
-	p.Info, p.Known = fabric.PortInfo(r.Data), true
+	told := fabric.PortInfoOf(&r.Request.Data)
+	p.Info, p.Known = fabric.PortInfoOf(&r.Data), true
 	if r.Mod&smp.ExtendedSpeeds == 0 {
 		// A port that claims those speeds had another reason to refuse.
 		caps := p.Info.CapMask()
@@ -357,7 +385,7 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 		}
 		f.Nodes[p.Node].Plain = caps&fabric.CapExtendedSpeeds == 0
 	}
-	p.Info[51] &^= 0x80
+	p.Info.SetClientReregister(false)
 	end, linked := f.IsEndPort(i), p.Peer != fabric.None
 	if asked[i] = 0; differs(&p.Info, &told, end, linked) {
 		asked[i] = sum(&told, end, linked)
@@ -385,8 +413,8 @@ func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 			have.ClearPortStateChange()
 		}
 		w := have
-		binary.BigEndian.PutUint16(w[6:], min(uint16(top), max(w.LinearFDBCap(), 1)-1))
-		w[11] = w[11]&7 | pol.PacketLife<<3
+		w.SetLinearFDBTop(min(uint16(top), max(w.LinearFDBCap(), 1)-1))
+		w.SetLifeTime(pol.PacketLife)
 		if have.MulticastFDBTop() != 0 {
 			multicastTop(&w)
 		}
@@ -394,16 +422,15 @@ func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 			continue
 		}
 		multicastTop(&w)
-		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[s.Node].Path, Tag: uint64(i), MKey: Key(f, f.Port(s.Node, 0))}
-		copy(r.Data[:], w[:])
-		out = append(out, r)
+		out = append(out, smp.Request{Method: mad.MethodSet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[s.Node].Path, Tag: uint64(i),
+			Data: w.Wire(), MKey: Key(f, f.Port(s.Node, 0))})
 	}
 	return out
 }
 
 func multicastTop(w *fabric.SwitchInfo) {
 	if n := w.MulticastFDBCap(); n > 0 {
-		binary.BigEndian.PutUint16(w[18:], uint16(ib.LIDMulticastMin)+min(n, uint16(ib.LIDMulticastMax-ib.LIDMulticastMin)+1)-1)
+		w.SetMulticastFDBTop(uint16(ib.LIDMulticastMin) + min(n, uint16(ib.LIDMulticastMax-ib.LIDMulticastMin)+1) - 1)
 	}
 }
 

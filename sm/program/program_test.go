@@ -69,7 +69,7 @@ func TestLFT(t *testing.T) {
 
 func TestReadLFT(t *testing.T) {
 	f := gen.Star(2, 8).Clone()
-	f.Switches[0].Info[7] = 130
+	f.Switches[0].Info.SetLinearFDBTop(130)
 	l := program.ReadLFT{Fabric: f, Skip: func(int) bool { return false }}
 	n := 0
 	for r, ok := l.Next(); ok; r, ok = l.Next() {
@@ -172,12 +172,12 @@ func TestPorts(t *testing.T) {
 	answer := func(st program.Stage) int {
 		reqs := ports(f, pol, asked, st)
 		for _, q := range reqs {
-			rep := smp.Reply{Request: q, Data: q.Data}
-			if rep.Data[32]&15 == 0 { // no change
-				rep.Data[32] |= byte(f.Ports[q.Tag].Info.State())
+			i := fabric.PortInfoOf(&q.Data)
+			if i.State() == 0 { // no change
+				i.SetState(f.Ports[q.Tag].Info.State())
 			}
-			rep.Data[51] &^= 0x80
-			program.Answered(f, asked, &rep)
+			i.SetClientReregister(false)
+			program.Answered(f, asked, &smp.Reply{Request: q, Data: i.Wire()})
 		}
 		return len(reqs)
 	}
@@ -214,11 +214,17 @@ func TestPorts(t *testing.T) {
 	pol.HOQLife = 9
 	n := len(ports(f, pol, asked, program.Configure))
 	for _, q := range ports(f, pol, asked, program.Configure) {
-		program.Answered(f, asked, &smp.Reply{Request: q, Data: f.Ports[q.Tag].Info})
+		program.Answered(f, asked, &smp.Reply{Request: q, Data: f.Ports[q.Tag].Info.Wire()})
 	}
 	if m := len(ports(f, pol, asked, program.Configure)); n == 0 || m != 0 {
 		t.Errorf("%d Sets, then %d", n, m)
 	}
+}
+
+// switchInfo is what the first of some requests sets.
+func switchInfo(r []smp.Request) *fabric.SwitchInfo {
+	i := fabric.SwitchInfoOf(&r[0].Data)
+	return &i
 }
 
 // A switch that shows no multicast group up to its top gets all of its table;
@@ -227,13 +233,13 @@ func TestMulticastTop(t *testing.T) {
 	for _, tt := range []struct{ shows, answers uint16 }{{0xbfff, 0xc3ff}, {0, 0xc3ff}, {0, 0}} {
 		f := gen.Star(2, 8).Clone()
 		s := &f.Switches[0].Info
-		s[18], s[19] = byte(tt.shows>>8), byte(tt.shows)
+		s.SetMulticastFDBTop(tt.shows)
 		r := program.Switches(f, program.DefaultPolicy(), 3)
-		if len(r) != 1 || r[0].Data[18] != 0xc3 || r[0].Data[19] != 0xff {
+		if len(r) != 1 || switchInfo(r).MulticastFDBTop() != 0xc3ff {
 			t.Fatalf("top 0x%x: %v", tt.shows, r)
 		}
-		copy(s[:], r[0].Data[:])
-		s[18], s[19] = byte(tt.answers>>8), byte(tt.answers)
+		*s = *switchInfo(r)
+		s.SetMulticastFDBTop(tt.answers)
 		if r := program.Switches(f, program.DefaultPolicy(), 3); len(r) != 0 {
 			t.Errorf("top 0x%x, answered 0x%x: told again", tt.shows, tt.answers)
 		}
@@ -247,15 +253,15 @@ func TestPortStateChange(t *testing.T) {
 	s := &f.Switches[0].Info
 	s.SetPortStateChange()
 	r := program.Switches(f, program.DefaultPolicy(), 3)
-	if len(r) != 1 || r[0].Data[7] != 3 || r[0].Data[11]&4 == 0 {
+	if len(r) != 1 || switchInfo(r).LinearFDBTop() != 3 || !switchInfo(r).PortStateChange() {
 		t.Fatalf("a new switch: %v", r)
 	}
-	copy(s[:], r[0].Data[:])
+	*s = *switchInfo(r)
 	s.SetPortStateChange()
 	if r := program.Switches(f, program.DefaultPolicy(), 3); len(r) != 0 {
 		t.Errorf("told again: %v", r)
 	}
-	if r := program.Switches(f, program.DefaultPolicy(), 4); len(r) != 1 || r[0].Data[7] != 4 || r[0].Data[11]&4 != 0 {
+	if r := program.Switches(f, program.DefaultPolicy(), 4); len(r) != 1 || switchInfo(r).LinearFDBTop() != 4 || switchInfo(r).PortStateChange() {
 		t.Errorf("another LID: %v", r)
 	}
 }
@@ -271,8 +277,9 @@ func TestLanesOfActiveLinks(t *testing.T) {
 	}{{ib.PortInit, 1, 1, 4}, {ib.PortActive, 1, 1, 0}, {ib.PortActive, 1, 2, 4}} {
 		for k, p := range []int32{host, f.Ports[host].Peer} {
 			i := &f.Ports[p].Info
-			i[32] = i[32]&0xf0 | byte(tt.state)
-			i[37], i[43] = i[37]&0x0f|4<<4, []uint8{tt.at, tt.peer}[k]<<4
+			i.SetState(tt.state)
+			i.SetVLCap(4)
+			i.SetOperVLs([]uint8{tt.at, tt.peer}[k])
 		}
 		// Everything else is as wanted.
 		stage := program.Configure
@@ -305,7 +312,7 @@ func TestReadPKeys(t *testing.T) {
 		}
 	}
 	for _, h := range hosts[1:] {
-		f.Ports[h].Info[17] = 5 // a LID
+		f.Ports[h].Info.SetLID(5)
 	}
 	known := []ib.PKey{0x8001}
 	src := program.ReadPKeys{Fabric: f, Tables: make([][]ib.PKey, len(f.Ports))}

@@ -13,8 +13,8 @@ import (
 
 func setVLCap(f *fabric.Fabric, port int32, code uint8) {
 	p := &f.Ports[port]
-	p.Info[37] = code<<4 | p.Info[37]&15
-	p.Info[39], p.Info[40] = 8, 8
+	p.Info.SetVLCap(code)
+	p.Info.SetVLArbCaps(8, 8)
 }
 
 func TestLanes(t *testing.T) {
@@ -90,7 +90,7 @@ func TestRequests(t *testing.T) {
 	f := gen.Ring(5, 1).Clone()
 	for i := range f.Ports {
 		setVLCap(f, int32(i), 4)
-		f.Ports[i].Info[23] |= byte(fabric.CapSLMapping)
+		f.Ports[i].Info.SetCapMask(f.Ports[i].Info.CapMask() | fabric.CapSLMapping)
 	}
 	setVLCap(f, f.EndPorts[1], 1)
 	tab, err := qos.Build(f, 2, qos.Options{})

@@ -455,7 +455,7 @@ func TestSlowLink(t *testing.T) {
 		}
 	}
 	for _, i := range []int32{slow, f.Ports[slow].Peer} {
-		f.Ports[i].Info[31] = 1 // 1x
+		f.Ports[i].Info.SetWidthActive(1)
 	}
 	r, err := route.Build(f, route.Options{})
 	if err != nil {
@@ -566,7 +566,7 @@ func TestSpeed(t *testing.T) {
 
 func TestSmallTable(t *testing.T) {
 	f := lids(gen.Star(5, 8), 0)
-	f.Switches[0].Info[0], f.Switches[0].Info[1] = 0, 4
+	f.Switches[0].Info.SetCaps(4, 1024, 64)
 	r, err := route.Build(f, route.Options{})
 	if err != nil || len(r.Warnings) != 1 || len(r.LFT[0]) != 4 {
 		t.Errorf("%v, %q, %v", err, r.Warnings, r.LFT)

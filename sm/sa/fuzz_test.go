@@ -1,7 +1,6 @@
 package sa
 
 import (
-	"encoding/binary"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -361,7 +360,7 @@ func TestBounds(t *testing.T) {
 // With all multicast LIDs taken, groups of IPoIB share one, others are refused.
 func TestMLIDsRunOut(t *testing.T) {
 	f := lids(gen.Star(3, 8), 0)
-	binary.BigEndian.PutUint16(f.Switches[0].Info[4:], 5)
+	f.Switches[0].Info.SetCaps(49152, 5, 64)
 	w := newWorld(t, f, "")
 	p := w.cas()[1]
 	var lidsSeen = map[ib.LID]int{}

@@ -18,8 +18,8 @@ import (
 // width.
 func slowed(f *fabric.Fabric, port int32) *fabric.Fabric {
 	f = f.Clone()
-	f.Ports[port].Info[31] = 1
-	f.Ports[f.Ports[port].Peer].Info[31] = 1
+	f.Ports[port].Info.SetWidthActive(1)
+	f.Ports[f.Ports[port].Peer].Info.SetWidthActive(1)
 	return f
 }
 
@@ -213,8 +213,9 @@ func TestPathOfSlowLink(t *testing.T) {
 		if p.Peer == fabric.None || f.Nodes[p.Node].Switch != 1 || f.Nodes[f.Ports[p.Peer].Node].Switch != 2 {
 			continue
 		}
-		p.Info[31], f.Ports[p.Peer].Info[31] = 1, 1
-		p.Info[41] = p.Info[41]&0xf0 | byte(ib.MTU1024)
+		p.Info.SetWidthActive(1)
+		f.Ports[p.Peer].Info.SetWidthActive(1)
+		p.Info.SetMTUCap(ib.MTU1024)
 	}
 	w := newWorld(t, f, "")
 	host := func(sw int32) int32 {
@@ -449,7 +450,7 @@ func TestAnyLIDOfAPort(t *testing.T) {
 func TestPathLayers(t *testing.T) {
 	f := lids(gen.Torus([]int{5, 6}, 1), 0)
 	for i := range f.Ports {
-		f.Ports[i].Info[37] = 4<<4 | f.Ports[i].Info[37]&15 // eight lanes
+		f.Ports[i].Info.SetVLCap(4) // eight lanes
 	}
 	r, err := route.Build(f, route.Options{Layers: 8})
 	if err != nil || r.NumLayers < 2 {

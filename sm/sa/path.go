@@ -40,62 +40,37 @@ func (a pathAttr) and(b pathAttr) pathAttr {
 	return a
 }
 
-// walk follows the forwarding tables from a port to a LID. A walk is a few
-// steps; remembering results for all pairs would take more memory than the
-// tables themselves.
+// walk follows the forwarding tables from a port to a LID and sums up what the
+// links can carry. A walk is a few steps; remembering results for all pairs would
+// take more memory than the tables themselves.
 func (s *Service) walk(from int32, dlid ib.LID) (a pathAttr, ok bool) {
 	f := s.f
-	to := s.byLID(dlid)
-	if to == fabric.None {
+	if s.byLID(dlid) != from {
+		a = pathAttr{mtu: ib.MTU4096}
+		return a, s.follow(from, dlid, &a)
+	}
+	if from == fabric.None {
 		return a, false
 	}
-	if to == from {
-		if f.Ports[from].Num == 0 {
-			// Port 0 of a switch has no link.
-			p := &f.Ports[from]
-			m := p.Info.MTUCap()
-			if !m.IsValid() {
-				m = ib.MTU2048
-			}
-			return pathAttr{m, p.Info.Rate()}, true
-		}
+	p := &f.Ports[from]
+	if p.Num != 0 {
 		return s.linkAttr(from), true
 	}
-	a = pathAttr{mtu: ib.MTU4096}
-	at := from
-	for range len(f.Switches) + 2 {
-		out := at
-		if sw := f.Nodes[f.Ports[at].Node].Switch; sw != fabric.None {
-			if int(sw) >= len(s.state.LFT) || int(dlid) >= len(s.state.LFT[sw]) {
-				return a, false
-			}
-			p := s.state.LFT[sw][dlid]
-			if p == 0 {
-				return a, f.Port(f.Switches[sw].Node, 0) == to
-			}
-			if out = f.Port(f.Switches[sw].Node, p); out == fabric.None {
-				return a, false
-			}
-		} else if at != from {
-			return a, false
-		}
-		if f.Ports[out].Peer == fabric.None {
-			return a, false
-		}
-		a = a.and(s.linkAttr(out))
-		if at = f.Ports[out].Peer; at == to {
-			return a, true
-		}
+	// Port 0 of a switch has no link.
+	m := p.Info.MTUCap()
+	if !m.IsValid() {
+		m = ib.MTU2048
 	}
-	return a, false
+	return pathAttr{m, p.Info.Rate()}, true
 }
 
-// leads is walk for those who want to know only whether there is a way.
-func (s *Service) leads(from int32, dlid ib.LID) bool {
+// follow reports whether the forwarding tables lead from a port to a LID. It
+// adds what each link on the way can carry to a, which may be nil.
+func (s *Service) follow(from int32, dlid ib.LID, a *pathAttr) bool {
 	f := s.f
 	to := s.byLID(dlid)
 	if to == fabric.None || to == from {
-		return to == from && to != fabric.None
+		return to != fabric.None
 	}
 	at := from
 	for range len(f.Switches) + 2 {
@@ -114,8 +89,14 @@ func (s *Service) leads(from int32, dlid ib.LID) bool {
 		} else if at != from {
 			return false
 		}
-		if at = f.Ports[out].Peer; at == fabric.None || at == to {
-			return at == to
+		if f.Ports[out].Peer == fabric.None {
+			return false
+		}
+		if a != nil {
+			*a = a.and(s.linkAttr(out))
+		}
+		if at = f.Ports[out].Peer; at == to {
+			return true
 		}
 	}
 	return false
@@ -123,12 +104,9 @@ func (s *Service) leads(from int32, dlid ib.LID) bool {
 
 // knownRate replaces rates that a port's software may not know: those of 2x
 // widths and of speeds from HDR on came later, and PortInfo:CapabilityMask2
-// tells who knows them.
+// tells which of them it knows.
 func (s *Service) knownRate(r ib.Rate, ports ...int32) ib.Rate {
-	const (
-		cap2Width2x = 1 << 4
-		cap2HDR     = 1 << 5
-	)
+	const w2x, hdr = fabric.Cap2Width2x, fabric.Cap2HDR
 	for _, p := range ports {
 		info := &s.f.Ports[p].Info
 		caps := uint16(0)
@@ -136,12 +114,12 @@ func (s *Service) knownRate(r ib.Rate, ports ...int32) ib.Rate {
 			caps = info.CapMask2()
 		}
 		switch {
-		case r == 19 && caps&cap2Width2x == 0: // 28 Gb/s
-			r = 15 // 25
-		case r == 20 && caps&(cap2Width2x|cap2HDR) == 0: // 50
-			r = 7 // 40
-		case r >= 21 && caps&(cap2HDR|cap2Width2x) == 0 && info.SpeedExtActive() < 4: // 400 and more
-			r = 18 // 300
+		case r == ib.Rate28 && caps&w2x == 0:
+			r = ib.Rate25
+		case r == ib.Rate50 && caps&(w2x|hdr) == 0:
+			r = ib.Rate40
+		case r.Tenths() >= ib.Rate400.Tenths() && caps&(w2x|hdr) == 0 && info.SpeedExtActive() < fabric.SpeedExtHDR:
+			r = ib.Rate300
 		}
 	}
 	return r
@@ -192,7 +170,7 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 	}
 	// Links are as fast one way as the other, and the tables lead back to
 	// whoever has a LID: a path is reversible when there is a way back.
-	if out.Reversible = q.leads(dst, slid); !out.Reversible && r.has(mad.CompPRReversible) && r.rec.Reversible {
+	if out.Reversible = q.follow(dst, slid, nil); !out.Reversible && r.has(mad.CompPRReversible) && r.rec.Reversible {
 		return false
 	}
 	rate := q.knownRate(a.rate, src, dst)

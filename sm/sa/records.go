@@ -115,7 +115,7 @@ func (q *query) portInfos() mad.Status {
 				options = q.data[3] & 0x80 // full PortInfo, as it always is
 			}
 			q.out = append(q.out, port.Num, options)
-			q.out = append(q.out, port.Info[:]...)
+			q.out = port.Info.Append(q.out)
 			q.out = append(q.out, 0, 0, 0, 0)
 			rec := q.out[start:]
 			if !q.trusted {
@@ -167,7 +167,7 @@ func (q *query) switchInfos() mad.Status {
 	q.switches(mad.CompSWIRLID, func(sw int32, lid ib.LID) {
 		start := len(q.out)
 		q.out = be.AppendUint32(q.out, uint32(lid)<<16)
-		q.out = append(q.out, q.f.Switches[sw].Info[:]...)
+		q.out = q.f.Switches[sw].Info.Append(q.out)
 		q.emit(start, switchLayout)
 	})
 	return mad.StatusOK

@@ -2,70 +2,204 @@ package discover
 
 import (
 	"fmt"
+	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/smp"
 )
 
 // A device that lies can answer as a subnet without end behind its one link. A
-// real subnet of some size is meshed: almost every switch is reached in two ways.
-// So what hangs on one link alone, is large, and consists of switches that hang
-// on one link each, is left out of the walk, and with it what was to be asked
-// there: the rest of the subnet does not wait for it.
+// part that hangs on one link alone is walked to a limit at first, so that the rest
+// of the subnet does not wait for it; a later walk has a larger limit, and what
+// exceeds that is left out. A tree of switches never gets the larger one: a real
+// subnet of some size is meshed, almost every switch is reached in two ways.
 
-// switchesMost and nodesMost are how many may be found behind one link while most
-// of the switches there have no second way either.
+// limit is what a part behind one link may take.
+type limit struct {
+	switches, nodes, ports, smps int32
+	time                         time.Duration // if it answers slowly
+}
+
 const (
 	switchesMost = 256
 	nodesMost    = 1 << 12
 )
 
-// treeLeast is how many switches of such a part must have been walked before it
-// is judged.
+var limits = [...]limit{
+	{switchesMost, nodesMost, 1 << 19, 1 << 14, time.Second},
+	{1 << 12, 1 << 14, 1 << 19, 1 << 19, 4 * time.Second},
+}
+
+// partsMost bounds what Parts remembers, cutsMost how many parts may be left out
+// within a larger one before that is left out.
+const (
+	partsMost = 1 << 10
+	cutsMost  = 8
+)
+
+// slow is the mean time to an answer from which on a part's time counts.
+const slow = 20 * time.Millisecond
+
+// Parts remembers the links behind which a walk left nodes out. The zero value is
+// ready; it is one manager's, for all its walks.
+type Parts struct {
+	tries map[partKey]uint8
+}
+
+type partKey struct {
+	node ib.GUID
+	port uint8
+}
+
+// limit is what may be behind a link.
+func (t *Parts) limit(k partKey) *limit {
+	if t.tries[k] == 1 {
+		return &limits[1]
+	}
+	return &limits[0]
+}
+
+// exceeded notes that a part was larger than its limit; it reports whether the next
+// walk has a larger one.
+func (t *Parts) exceeded(k partKey) bool {
+	if t.tries == nil || len(t.tries) >= partsMost {
+		t.tries = map[partKey]uint8{}
+	}
+	t.tries[k] = min(t.tries[k]+1, 2)
+	return t.tries[k] == 1
+}
+
+// clock measures a walk.
+type clock struct {
+	began, checked time.Time
+	sent           map[uint64]time.Time
+	took           time.Duration // of all requests
+}
+
+// checkEvery is how often a walk that lasts looks at its parts.
+const checkEvery = 250 * time.Millisecond
+
+// tick reports whether the walk's time is over.
+func (d *Discovery) tick() bool {
+	if d.opt.Now == nil {
+		return false
+	}
+	c, now := &d.clock, d.opt.Now()
+	if c.began.IsZero() {
+		c.began, c.checked, c.sent = now, now, map[uint64]time.Time{}
+	}
+	if now.Sub(c.checked) >= checkEvery {
+		c.checked = now
+		d.bound()
+	}
+	return now.Sub(c.began) > d.opt.MaxTime
+}
+
+// sent notes a request, answered its outcome.
+func (d *Discovery) sent(t uint64) {
+	if k, _, i, _ := untag(t); k != kRoot {
+		d.nodes[i].smps++
+	}
+	if d.opt.Now != nil {
+		d.clock.sent[t] = d.opt.Now()
+	}
+}
+
+func (d *Discovery) answered(t uint64) {
+	at, ok := d.clock.sent[t]
+	if !ok {
+		return
+	}
+	delete(d.clock.sent, t)
+	took := d.opt.Now().Sub(at)
+	d.clock.took += took
+	if k, _, i, _ := untag(t); k != kRoot {
+		d.nodes[i].took += took
+	}
+}
+
+// treeLeast is how many switches of a part must have been walked before it is
+// judged by its size.
 const treeLeast = 3
 
 // grown reports whether enough was found since bound looked last.
 func (d *Discovery) grown() bool {
-	if d.switches < d.checkSwitches && len(d.nodes) < d.checkNodes {
+	if d.switches < d.checkSwitches && len(d.nodes) < d.checkNodes && d.asked < d.checkAsked {
 		return false
 	}
 	d.checkSwitches = d.switches + max(switchesMost/4, d.switches/4)
 	d.checkNodes = len(d.nodes) + max(nodesMost/4, len(d.nodes)/4)
+	d.checkAsked = d.asked + max(1<<12, d.asked/4)
 	return true
 }
 
-// bound leaves out the smallest parts that are too large for a tree.
+// sums are what a part consists of.
+type sums struct {
+	nodes, switches, ports, smps int32
+	done, hang                   int32 // switches that were walked; those of them that hang on one link
+	cuts                         int32 // parts of it that were left out
+	took                         time.Duration
+}
+
+func (a *sums) add(b *sums) {
+	a.nodes += b.nodes
+	a.switches += b.switches
+	a.ports += b.ports
+	a.smps += b.smps
+	a.done += b.done
+	a.hang += b.hang
+	a.cuts += b.cuts
+	a.took += b.took
+}
+
+// part is what hangs on a port alone, and why it is too much.
+type part struct {
+	from int32
+	port uint8
+	node int32
+	tree bool
+}
+
+// judge reports whether what hangs on a link is too much, and why.
+func (d *Discovery) judge(p *part, a *sums) bool {
+	l := d.opt.Parts.limit(partKey{d.nodes[p.from].ni.NodeGUID, p.port})
+	late := a.switches >= treeLeast && a.took > time.Duration(a.smps)*slow && 2*a.took > d.clock.took && d.clock.checked.Sub(d.clock.began) > l.time
+	if late || a.smps > l.smps || a.cuts > cutsMost {
+		return true
+	}
+	if a.done < treeLeast {
+		return false
+	}
+	p.tree = (a.switches > switchesMost || a.nodes > nodesMost) && a.hang*2 > a.done
+	return p.tree || a.switches > l.switches || a.nodes > l.nodes || a.ports > l.ports
+}
+
+// bound leaves out the smallest parts that hang on one link and are too large.
 func (d *Discovery) bound() {
 	type frame struct {
 		node int32
 		port int // the next to look at
 		via  int // the port that it was entered by, -1 of the root
 	}
-	n := len(d.nodes)
-	num := make([]int32, n)  // order of the search from 1, 0 not reached
-	low := make([]int32, n)  // the first in that order that a node's part is linked to
-	size := make([]int32, n) // nodes of its part
-	sw := make([]int32, n)   // switches of its part
-	done := make([]int32, n) // switches of its part that were walked
-	hang := make([]int32, n) // those of them that hang on one link
-	judged := make([]bool, n)
 	if d.root < 0 {
 		return
 	}
-	type part struct {
-		from int32
-		port uint8
-		node int32
-	}
+	n := len(d.nodes)
+	num := make([]int32, n) // order of the search from 1, 0 not reached
+	low := make([]int32, n) // the first in that order that a node's part is linked to
+	sum := make([]sums, n)
+	judged := make([]bool, n)
 	var parts []part
 	next := int32(0)
 	enter := func(i int32) {
 		next++
-		num[i], low[i], size[i] = next, next, 1
-		if d.nodes[i].sw() {
-			sw[i] = 1
+		x := &d.nodes[i]
+		num[i], low[i], sum[i] = next, next, sums{nodes: 1, ports: int32(x.ports.n), smps: x.smps, cuts: x.cuts, took: x.took}
+		if x.sw() {
+			sum[i].switches = 1
 		}
-		if d.nodes[i].explored {
-			done[i] = 1
+		if x.explored {
+			sum[i].done = 1
 		}
 	}
 	enter(d.root)
@@ -96,25 +230,23 @@ func (d *Discovery) bound() {
 		low[u.node] = min(low[u.node], low[v])
 		bridge := low[v] == num[v]
 		if bridge && d.nodes[v].explored {
-			hang[v]++
+			sum[v].hang++
 		}
-		if bridge && !judged[v] && (sw[v] > switchesMost || size[v] > nodesMost) && done[v] >= treeLeast && hang[v]*2 > done[v] && u.node != d.root {
-			parts = append(parts, part{u.node, uint8(u.port - 1), v})
+		if p := (part{from: u.node, port: uint8(u.port - 1), node: v}); bridge && !judged[v] && u.node != d.root && d.judge(&p, &sum[v]) {
+			parts = append(parts, p)
 			judged[v] = true
 		}
-		size[u.node] += size[v]
-		sw[u.node] += sw[v]
-		done[u.node] += done[v]
-		hang[u.node] += hang[v]
+		sum[u.node].add(&sum[v])
 		judged[u.node] = judged[u.node] || judged[v]
 	}
 	for _, p := range parts {
-		d.leaveOut(p.from, p.port, p.node)
+		d.leaveOut(p)
 	}
 }
 
 // leaveOut takes what hangs on a port out of the walk.
-func (d *Discovery) leaveOut(i int32, p uint8, v int32) {
+func (d *Discovery) leaveOut(t part) {
+	i, p, v := t.from, t.port, t.node
 	at := d.nodes[i].ports.at(int(p))
 	at.peer = -1
 	count := 0
@@ -126,6 +258,7 @@ func (d *Discovery) leaveOut(i int32, p uint8, v int32) {
 			continue
 		}
 		x.out, x.gone = true, true
+		d.claimed -= x.ports.n
 		count++
 		for k := range x.ports.n {
 			if o := x.ports.look(k); o.peer >= 0 && o.peer != i {
@@ -137,16 +270,23 @@ func (d *Discovery) leaveOut(i int32, p uint8, v int32) {
 			delete(d.byGUID, x.ni.NodeGUID)
 		}
 	}
-	d.silent(i, p, fmt.Sprintf("behind port %s[%d], path %s, are %d nodes and more, whose switches hang on one link each: no real subnet is like that; what is there is left out",
-		d.nodes[i].name(), p, PathString(smp.PathTo(d.nodes[i].path, p)), count))
+	d.nodes[i].cuts++
+	why := "whose switches hang on one link each: no real subnet is like that; what is there is left out"
+	if !t.tree {
+		why = "that hang on this link alone, more than are taken from one link; what is there is left out"
+		if d.opt.Parts.exceeded(partKey{d.nodes[i].ni.NodeGUID, p}) {
+			why = "that hang on this link alone; the rest of the subnet is served first"
+		}
+	}
+	d.silent(i, p, fmt.Sprintf("behind port %s[%d], path %s, are %d nodes and more, %s", d.nodes[i].name(), p, PathString(smp.PathTo(d.nodes[i].path, p)), count, why))
 }
 
 // stop ends the walk with what was found.
-func (d *Discovery) stop() {
+func (d *Discovery) stop(format string, most any) {
 	d.urgent, d.back, d.turns = queue{}, queue{}, queue{}
 	if d.stopped {
 		return
 	}
 	d.stopped = true
-	d.warn("the walk has taken %d SMPs and is ended; what was not found by then is left out", d.opt.MaxSMPs)
+	d.warn("the walk has taken "+format+" and is ended; what was not found by then is left out", most)
 }

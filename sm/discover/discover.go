@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -35,6 +36,13 @@ const DefaultMaxNodes = 49151
 // DefaultMaxSMPs bounds what a walk asks: several times what 46,848 hosts take.
 const DefaultMaxSMPs = 4 << 20
 
+// DefaultMaxTime bounds how long a walk lasts.
+const DefaultMaxTime = 5 * time.Minute
+
+// maxPorts bounds the ports that nodes claim to have, four times those of the
+// largest subnet: each takes memory in a Fabric.
+const maxPorts = 1 << 20
+
 // Options steer a discovery.
 type Options struct {
 	// LocalPort is the PortInfo of the manager's own port when the transport
@@ -45,6 +53,13 @@ type Options struct {
 	MaxNodes int
 	// MaxSMPs ends a walk that asks without end; 0 means DefaultMaxSMPs.
 	MaxSMPs int
+	// MaxTime ends a walk that lasts; 0 means DefaultMaxTime. Now is the clock,
+	// nil for a walk without a budget of time.
+	MaxTime time.Duration
+	Now     func() time.Time
+	// Parts is what earlier walks found of parts that hang on one link; nil
+	// forgets it after the walk.
+	Parts *Parts
 	// Prefix is the subnet prefix for the Fabric, 0 for the default one.
 	Prefix uint64
 	// Ports asks every port's PortInfo, also what the Set that arms it would
@@ -132,8 +147,11 @@ type dnode struct {
 	table        []byte  // what the switch says of the states of all
 	blocks       int     // of which so many are to come
 	ports        ports
-	explored     bool // all its ports have been asked
-	out          bool // left out of the walk: see bound
+	explored     bool  // all its ports have been asked
+	out          bool  // left out of the walk: see bound
+	cuts         int32 // parts behind its ports that were left out
+	smps         int32
+	took         time.Duration // sum of the times to an answer
 }
 
 func (n *dnode) sw() bool { return n.ni.NodeType == ib.NodeSwitch }
@@ -187,8 +205,11 @@ type Discovery struct {
 	turning                   int32 // the switch whose turn it is, -1 none
 	switches                  int   // that this walk found
 	checkSwitches, checkNodes int   // at how many bound looks next
-	stopped                   bool  // MaxSMPs was reached
+	checkAsked                int   // or at how many SMPs
+	stopped                   bool  // a budget is used up
 	asked                     int   // SMPs so far
+	claimed                   int   // ports of all nodes
+	clock                     clock
 	res                       Result
 }
 
@@ -208,11 +229,21 @@ func (q *queue) pop() uint64 {
 	return t
 }
 
-// New starts the discovery of a whole subnet.
-func New(opt Options) *Discovery {
-	d := &Discovery{opt: opt, byGUID: map[ib.GUID]int32{}, root: -1, turning: -1, checkSwitches: switchesMost, checkNodes: nodesMost, late: map[uint64]bool{}}
+// begin makes a walk with room for some nodes.
+func begin(opt Options, nodes int) *Discovery {
+	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, nodes), root: -1, turning: -1, checkSwitches: switchesMost / 4, checkNodes: nodesMost / 4, late: map[uint64]bool{}}
 	d.opt.MaxNodes = cmp.Or(d.opt.MaxNodes, DefaultMaxNodes)
 	d.opt.MaxSMPs = cmp.Or(d.opt.MaxSMPs, DefaultMaxSMPs)
+	d.opt.MaxTime = cmp.Or(d.opt.MaxTime, DefaultMaxTime)
+	if d.opt.Parts == nil {
+		d.opt.Parts = new(Parts)
+	}
+	return d
+}
+
+// New starts the discovery of a whole subnet.
+func New(opt Options) *Discovery {
+	d := begin(opt, 0)
 	d.back.push(tag(kRoot, 0, 0, 0))
 	return d
 }
@@ -220,9 +251,7 @@ func New(opt Options) *Discovery {
 // Resume starts a discovery of what changed since an earlier one: the suspect
 // nodes' ports are asked again, of adapters those that are linked. pkeys are the P_Key tables read so far.
 func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) *Discovery {
-	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, len(f.Nodes)), root: -1, turning: -1, checkSwitches: switchesMost, checkNodes: nodesMost, late: map[uint64]bool{}}
-	d.opt.MaxNodes = cmp.Or(d.opt.MaxNodes, DefaultMaxNodes)
-	d.opt.MaxSMPs = cmp.Or(d.opt.MaxSMPs, DefaultMaxSMPs)
+	d := begin(opt, len(f.Nodes))
 	d.nodes = make([]dnode, len(f.Nodes))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
@@ -235,6 +264,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 		}
 		d.byGUID[n.GUID] = int32(i)
 		x.ports = makePorts(int(n.NumPorts) + 1)
+		d.claimed += x.ports.n
 		for p := range x.ports.n {
 			at := f.Port(int32(i), uint8(p))
 			if at == fabric.None {
@@ -257,7 +287,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 			}
 		}
 	}
-	d.checkNodes = len(d.nodes) + nodesMost
+	d.checkNodes = len(d.nodes) + nodesMost/4
 	s := slices.Clone(suspects)
 	slices.SortFunc(s, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(len(d.nodes[a].path), len(d.nodes[b].path)), cmp.Compare(a, b))
@@ -333,6 +363,9 @@ func isUrgent(t uint64) bool {
 
 // Next implements smp.Source.
 func (d *Discovery) Next() (smp.Request, bool) {
+	if d.tick() {
+		d.stop("%v", d.opt.MaxTime)
+	}
 	for {
 		var t uint64
 		switch {
@@ -350,7 +383,7 @@ func (d *Discovery) Next() (smp.Request, bool) {
 			continue
 		}
 		if d.asked++; d.asked > d.opt.MaxSMPs {
-			d.stop()
+			d.stop("%d SMPs", d.opt.MaxSMPs)
 			continue
 		}
 		r, ok := d.request(t)
@@ -365,6 +398,7 @@ func (d *Discovery) Next() (smp.Request, bool) {
 		if isUrgent(t) {
 			d.waiting++
 		}
+		d.sent(t)
 		return r, true
 	}
 }
@@ -658,6 +692,7 @@ func (d *Discovery) paths() {
 // Step implements smp.Source.
 func (d *Discovery) Step(r *smp.Reply) {
 	k, extra, i, p := untag(r.Tag)
+	d.answered(r.Tag)
 	late := d.late[r.Tag]
 	if isUrgent(r.Tag) {
 		if late {
@@ -776,6 +811,7 @@ func (d *Discovery) add(ni mad.NodeInfo, path []uint8) int32 {
 	x.ni.PortGUID, x.ni.LocalPortNum = 0, 0
 	d.nodes = append(d.nodes, x)
 	d.byGUID[ni.NodeGUID] = i
+	d.claimed += x.ports.n
 	d.res.Changed = true
 	d.back.push(tag(kDesc, 0, i, 0))
 	if x.sw() {
@@ -836,10 +872,16 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 	}
 	j, ok := d.byGUID[ni.NodeGUID]
 	if !ok {
-		if len(d.nodes) >= d.opt.MaxNodes {
+		if d.claimed+int(ni.NumPorts) >= maxPorts {
+			d.bound()
+			if x = &d.nodes[i]; x.out {
+				return
+			}
+		}
+		if len(d.nodes) >= d.opt.MaxNodes || d.claimed+int(ni.NumPorts) >= maxPorts {
 			if !d.full {
 				d.full = true
-				d.warn("more than %d nodes: the rest of the subnet is left out, from path %s on", d.opt.MaxNodes, PathString(smp.PathTo(x.path, p)))
+				d.warn("more than %d nodes or %d ports: the rest of the subnet is left out, from path %s on", d.opt.MaxNodes, maxPorts, PathString(smp.PathTo(x.path, p)))
 			}
 			return
 		}

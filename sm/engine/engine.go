@@ -197,6 +197,7 @@ type Subnet struct {
 	answered smp.Reply        // the outcome that a source is being shown
 	tick     *time.Timer
 
+	parts  discover.Parts // links behind which is more than is walked at once
 	fab    *fabric.Fabric // what the last sweep found, and what it was told; nil before the first
 	shown  *fabric.Fabric // the same once the sweep has ended and nobody changes it any more
 	have   tables
@@ -371,7 +372,7 @@ type localInfo interface {
 }
 
 func (s *Subnet) options() discover.Options {
-	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, Hasty: s.elect.State() == mad.SMMaster}
+	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, Hasty: s.elect.State() == mad.SMMaster, Now: time.Now, Parts: &s.parts}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
 			o.LocalPort = &pi

@@ -359,6 +359,10 @@ func SetAnswer(b *Buf, m Method) {
 	}
 }
 
+// CopyTID writes the transaction identifier of from into a message of at least
+// HeaderLen bytes.
+func CopyTID(msg []byte, from *Buf) { copy(msg[8:16], from[8:16]) }
+
 // SetStatus overwrites the status of b; for a directed route the caller adds
 // StatusDirection where it belongs.
 func SetStatus(b *Buf, s Status) { be.PutUint16(b[4:], uint16(s)) }

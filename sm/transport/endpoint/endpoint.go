@@ -214,7 +214,7 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 	if isReq {
 		// The identifier was changed in the copy of the header only.
 		msg = append([]byte(nil), msg...)
-		mad.SetTID((*mad.Buf)(msg), mad.TIDOf(&p.MAD))
+		mad.CopyTID(msg, &p.MAD)
 	}
 	s, err := mad.NewRMPPSender(msg, e.cfg.RMPPRetries)
 	if err != nil {

@@ -27,8 +27,8 @@ func (simHost) Open(serve.Port) (transport.Transport, error) { return ibsim.Open
 // MAD devices too, and no subnet.
 type umadHost struct {
 	fs sysfs.FS
-	// named is that somebody named the ports: all others leave out those that must
-	// not have a subnet manager.
+	// named is set if ports were selected by name; without names, ports that must
+	// not have a subnet manager are left out.
 	named bool
 	log   *slog.Logger
 	bars  map[serve.Port]bool // of ports that were read
@@ -56,24 +56,25 @@ func (h *umadHost) Ports() ([]serve.Port, error) {
 }
 
 // barred reports whether the firmware of a port forbids a subnet manager, or its
-// device manages NVSwitches. It is read once, and said once.
+// device manages NVSwitches. It is read and logged once.
 func (h *umadHost) barred(p serve.Port) bool {
 	if b, ok := h.bars[p]; ok {
 		return b
 	}
 	why := ""
-	if q, err := h.fs.IBPort(p.Device, int(p.Num)); err == nil && q.CapMask != nil && smctl.BarOfPort(uint64(*q.CapMask), "") != smctl.BarNone {
+	if q, err := h.fs.IBPort(p.Device, int(p.Num)); err == nil && q.CapMask != nil &&
+		smctl.BarOfPort(uint64(*q.CapMask), "") != smctl.BarNone {
 		why = "the firmware forbids a subnet manager (IsSMDisabled)"
 	}
 	vpd, err := h.fs.VPD(p.Device)
 	if err != nil {
-		h.log.Warn("the PCI VPD cannot be read, it is not checked whether the device manages NVSwitches", "ibdev", p.Device, "err", err)
+		h.log.Warn("cannot read the PCI VPD: not checked whether the device manages NVSwitches", "ibdev", p.Device, "err", err)
 	}
 	if smctl.BarOfVPD(vpd) != smctl.BarNone {
 		why = "the device manages NVSwitches (SMDL=SW_MNG in its PCI VPD)"
 	}
 	if why != "" {
-		h.log.Warn("the port is left out; --port-guid or --device take it all the same", "ibdev", p.Device, "port", p.Num, "why", why)
+		h.log.Warn("port not managed; select it by --port-guid or --device to manage it", "ibdev", p.Device, "port", p.Num, "why", why)
 	}
 	if h.bars == nil {
 		h.bars = map[serve.Port]bool{}

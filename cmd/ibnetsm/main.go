@@ -15,8 +15,8 @@ import (
 
 // Exit statuses that ibnetsm@.service and ibnetworkd know.
 const (
-	exitNoQP0 = 4  // the port lets no subnet manager in
-	exitAgain = 75 // start it again, with other settings
+	exitNoQP0   = 4  // the port does not permit a subnet manager
+	exitRestart = 75 // restart with changed settings
 )
 
 func main() {
@@ -26,8 +26,8 @@ func main() {
 		switch {
 		case errors.Is(err, transport.ErrNoQP0):
 			os.Exit(exitNoQP0)
-		case errors.Is(err, errAgain):
-			os.Exit(exitAgain)
+		case errors.Is(err, errRestart):
+			os.Exit(exitRestart)
 		}
 		os.Exit(1)
 	}

@@ -12,7 +12,7 @@ import (
 
 // reloadCmd is for the service unit: a minimal system has no kill(1).
 func reloadCmd() *cobra.Command {
-	return &cobra.Command{Use: "reload PID", Short: "have a running ibnetsm read its files again", Args: cobra.ExactArgs(1),
+	return &cobra.Command{Use: "reload PID", Short: "make a running ibnetsm read its files again", Args: cobra.ExactArgs(1),
 		Long: "Sends SIGHUP to the ibnetsm with this process id.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			pid, err := strconv.Atoi(args[0])

@@ -44,7 +44,7 @@ var settings = map[string]func(o *options, value string) error{
 func parse[T ~uint8 | ~uint16 | ~uint64](to *T, v string, bits int) error {
 	n, err := strconv.ParseUint(v, 0, bits)
 	if err != nil {
-		return fmt.Errorf("%q is no number of %d bits", v, bits)
+		return fmt.Errorf("%q is not a number of %d bits", v, bits)
 	}
 	*to = T(n)
 	return nil
@@ -53,7 +53,7 @@ func parse[T ~uint8 | ~uint16 | ~uint64](to *T, v string, bits int) error {
 func leaseSetting(o *options, v string) error {
 	d, err := time.ParseDuration(v)
 	if err != nil || d < 0 || d > 65535*time.Second {
-		return fmt.Errorf("%q is no time from 0 to 65535 s", v)
+		return fmt.Errorf("%q is not a time from 0 to 65535 s", v)
 	}
 	o.lease = uint16(d / time.Second)
 	return nil
@@ -84,15 +84,15 @@ func count(field func(*options) *int) func(*options, string) error {
 	return func(o *options, v string) error {
 		n, err := strconv.Atoi(v)
 		if err != nil {
-			return fmt.Errorf("%q is no number", v)
+			return fmt.Errorf("%q is not a number", v)
 		}
 		*field(o) = n
 		return nil
 	}
 }
 
-// withSettings gives the options with those of the settings file in place of the
-// ones on the command line, and the keys of the key file.
+// withSettings returns the options, overridden by those of the settings file, with
+// the keys of the key file.
 func (o options) withSettings() (options, error) {
 	o.rules = append([]string(nil), o.rules...)
 	if name, optional := strings.CutPrefix(o.settings, "-"); name != "" {
@@ -110,9 +110,9 @@ func (o options) withSettings() (options, error) {
 	return o, o.readKeys()
 }
 
-// readSettings reads lines Key=value; # begins a comment. Sections but
-// [SubnetManager] are for others, and so is a key that is not known here: the
-// daemon that wrote it may be newer.
+// readSettings reads lines Key=value; # begins a comment. Sections other than
+// [SubnetManager] are ignored, and so are unknown keys: the daemon that wrote the
+// file may be newer.
 func (o *options) readSettings(name string, b []byte) error {
 	skip := false
 	sc := bufio.NewScanner(bytes.NewReader(b))
@@ -146,8 +146,8 @@ func (o *options) readSettings(name string, b []byte) error {
 // credential is the name of the systemd credential with the keys.
 const credential = "keys"
 
-// readKeys reads the M_Key, the SM_Key and the SA key from a file that nobody else
-// may read. Without one systemd's credential is taken, if there is one.
+// readKeys reads the M_Key, the SM_Key and the SA key from a file that only its owner
+// may read, or from the systemd credential if there is one.
 func (o *options) readKeys() error {
 	name, mine := o.keysFile, true
 	if name == "" {
@@ -155,7 +155,7 @@ func (o *options) readKeys() error {
 		if dir == "" {
 			return nil
 		}
-		// systemd guards it: mode 0400 or 0440, with an access control list.
+		// systemd restricts access: mode 0400 or 0440, with an access control list.
 		name, mine = filepath.Join(dir, credential), false
 		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -166,7 +166,7 @@ func (o *options) readKeys() error {
 		return err
 	}
 	if st, err := os.Stat(name); mine && err == nil && st.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s: group or others may access it (mode %04o): chmod 0600 %s", name, st.Mode().Perm(), name)
+		return fmt.Errorf("%s: group or others may access it (mode %04o); run: chmod 0600 %s", name, st.Mode().Perm(), name)
 	}
 	for i, line := range strings.Split(string(b), "\n") {
 		line = strings.TrimSpace(line)
@@ -180,8 +180,8 @@ func (o *options) readKeys() error {
 		}
 		n, err := strconv.ParseUint(strings.TrimSpace(value), 0, 64)
 		if err != nil {
-			// Not the value: what is said goes to the journal.
-			return fmt.Errorf("%s:%d: %s= is no number of 64 bits, as 0x0123456789abcdef", name, i+1, strings.TrimSpace(key))
+			// Not the value: errors go to the journal.
+			return fmt.Errorf("%s:%d: %s= is not a 64 bit number such as 0x0123456789abcdef", name, i+1, strings.TrimSpace(key))
 		}
 		*to = n
 	}
@@ -204,13 +204,12 @@ func readAtMost(name string, most int64) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
-		return nil, fmt.Errorf("%s: the file has more than %d bytes", name, most)
+		return nil, fmt.Errorf("%s: larger than %d bytes", name, most)
 	}
 	return b, err
 }
 
-// errPartitions says what is wrong with the partitions; everything else can be
-// used.
+// errPartitions is an error in the partitions only: everything else can be used.
 type errPartitions struct{ error }
 
 func (e errPartitions) Unwrap() error { return e.error }
@@ -241,7 +240,7 @@ func (o *options) readPartitions() (partition.Config, error) {
 }
 
 // lastGood is the file with the partitions that were used last, for a start with a
-// file that cannot be.
+// partitions file that cannot be used.
 func (o *options) lastGood() string {
 	dir := o.stateFolder()
 	if dir == "" {
@@ -254,8 +253,8 @@ func (o *options) lastGood() string {
 	return filepath.Join(dir, "partitions-"+name)
 }
 
-// keepGood remembers the partitions file that is in use; one that is in use no more
-// is forgotten.
+// keepGood saves the partitions file that is in use, and removes the saved one if
+// none is.
 func (o *options) keepGood() error {
 	name := o.lastGood()
 	if name == "" {
@@ -277,8 +276,8 @@ func (o *options) keepGood() error {
 	return fileStore(name).Save(b)
 }
 
-// fallBack are the partitions for a start with a file that cannot be used: the last
-// good one's, or the default partition and the rules; and which it was.
+// fallBack returns the partitions for a start with a file that cannot be used, those
+// of the last good file or the default partition and the rules, and which they are.
 func (o *options) fallBack() (partition.Config, string) {
 	last := *o
 	if last.partitions = o.lastGood(); last.partitions != "" {
@@ -293,7 +292,7 @@ func (o *options) fallBack() (partition.Config, string) {
 	return partition.Default(), "the default partition"
 }
 
-// firstLine is a sentence for a status line.
+// firstLine is the first line of an error, for a status line.
 func firstLine(err error) string {
 	s, _, _ := strings.Cut(err.Error(), "\n")
 	return s

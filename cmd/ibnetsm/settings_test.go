@@ -37,9 +37,11 @@ func TestSettings(t *testing.T) {
 		return p
 	}
 	keys := file("keys", "# ours\nMKey=0x1234\nSMKey = 7\nSAKey=0x9\n", 0o600)
-	all := smctl.Policy{Priority: 5, SubnetPrefix: 0xfec0000000000007, RoutingEngine: "updn, ftree", LMC: 2, KeyFile: keys, MKeyProtect: "2", MKeyLease: "30s",
-		QoS: "yes", Enforcement: "in", Sweep: "3s", Timeout: "300ms", Retries: "7", Window: "9", NodeNameMap: "/n", Verbose: "yes", PartitionsFile: "/p",
-		Partitions: "0x8001 Name=a Members=ALL\n0x8002 Name=b\n"}
+	all := smctl.Policy{Priority: 5, SubnetPrefix: 0xfec0000000000007, RoutingEngine: "updn, ftree", LMC: 2, KeyFile: keys,
+		MKeyProtect: "2", MKeyLease: "30s",
+		QoS: "yes", Enforcement: "in", Sweep: "3s", Timeout: "300ms", Retries: "7", Window: "9", NodeNameMap: "/n", Verbose: "yes",
+		PartitionsFile: "/p",
+		Partitions:     "0x8001 Name=a Members=ALL\n0x8002 Name=b\n"}
 	text := smctl.Settings(all)
 	for line := range strings.Lines(text) {
 		if key, _, _ := strings.Cut(line, "="); settings[key] == nil {
@@ -51,8 +53,10 @@ func TestSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.priority != 5 || o.prefix != 0xfec0000000000007 || o.routing != "updn,ftree" || o.lmc != 2 || o.mKey != 0x1234 || o.smKey != 7 || o.saKey != 9 ||
-		o.protect != 2 || o.lease != 30 || !o.qos || o.enforce != "in" || o.sweep != 3*time.Second || o.timeout != 300*time.Millisecond || o.retries != 7 ||
+	if o.priority != 5 || o.prefix != 0xfec0000000000007 || o.routing != "updn,ftree" || o.lmc != 2 || o.mKey != 0x1234 ||
+		o.smKey != 7 || o.saKey != 9 ||
+		o.protect != 2 || o.lease != 30 || !o.qos || o.enforce != "in" || o.sweep != 3*time.Second || o.timeout != 300*time.Millisecond ||
+		o.retries != 7 ||
 		o.window != 9 || o.names != "/n" || !o.verbose || o.partitions != "/p" || len(o.rules) != 2 {
 		t.Errorf("%+v", o)
 	}
@@ -67,7 +71,7 @@ func TestSettings(t *testing.T) {
 		"too large":        {[]string{"--settings=" + file("l", "Priority=256\n", 0o644)}, "", "l:1: Priority=:"},
 		"open keys":        {[]string{"--keys-file=" + file("open", "MKey=1\n", 0o644)}, "", "chmod 0600"},
 		"another key":      {[]string{"--keys-file=" + file("other", "PKey=1\n", 0o600)}, "", "other:1: want MKey="},
-		"a secret is kept": {[]string{"--keys-file=" + file("secret", "MKey=hunter2\n", 0o600)}, "", "secret:1: MKey= is no number"},
+		"a secret is kept": {[]string{"--keys-file=" + file("secret", "MKey=hunter2\n", 0o600)}, "", "secret:1: MKey= is not a 64 bit number"},
 		"no keys":          {[]string{"--keys-file=" + dir + "/none"}, "", "no such file"},
 		"a credential":     {nil, file("keys", "SMKey=5\n", 0o600), ""},
 	} {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,8 +18,7 @@ import (
 	"ibnetworkd/sm/pkey"
 )
 
-// What is asked for on the command line reaches the engine, or is refused in a
-// sentence that names it.
+// An option reaches the engine, or is refused with an error that names it.
 func TestConfig(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -38,7 +38,7 @@ func TestConfig(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]string{"--priority=15", "--lmc=7", "--window=1", "--sweep=0", "--retries=0"}, ""},
-		{[]string{"--priority=16"}, "--priority 16: want 0 to 15"},
+		{[]string{"--priority=16"}, "--priority 16: out of range, 0 to 15"},
 		{[]string{"--lmc=8"}, "--lmc 8"},
 		{[]string{"--sm-key=0"}, ""},
 		{[]string{"--sa-key=0"}, "--sa-key 0"},
@@ -49,11 +49,11 @@ func TestConfig(t *testing.T) {
 		{[]string{"--retries=-1"}, "--retries"},
 		{[]string{"--m-key=0x12", "--m-key-protect=4"}, "--m-key-protect 4"},
 		{[]string{"--part-enforce=sometimes"}, `--part-enforce "sometimes": want both, in, out or off`},
-		// The routing engines of a configuration for opensm keep nobody from starting.
+		// The routing engines of a configuration for opensm are accepted.
 		{[]string{"--routing=lash,torus-2QoS,nonesuch"}, ""},
 		{[]string{"--node-name-map=" + names}, ""},
 		{[]string{"--node-name-map=" + torn}, "~torn:1:"},
-		{[]string{"--node-name-map=" + dir + "/none"}, "~not all node names are shown"},
+		{[]string{"--node-name-map=" + dir + "/none"}, "~node name map: not all names can be used"},
 		{[]string{"--partitions=" + parts, "--partition=0x8002 Name=more Members=ALL"}, ""},
 		{[]string{"--partitions=" + bad}, "bad.conf:2:"},
 		{[]string{"--partitions=" + dir + "/none"}, "none: no such file"},
@@ -105,7 +105,7 @@ func TestConfigValues(t *testing.T) {
 	}
 }
 
-// The number of ports that are wanted is known only where each is named.
+// The number of selected ports is known only if each is named.
 func TestManagerNumber(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -137,7 +137,8 @@ func TestManPage(t *testing.T) {
 	}
 	page := string(b)
 	for _, c := range rootCmd().Commands() {
-		if !strings.Contains(page, ".B ibnetsm "+c.Name()+"\n") && !strings.Contains(page, "\n.B "+c.Name()+"\n") && !strings.Contains(page, "\n.BR "+c.Name()+" ") {
+		if !slices.ContainsFunc([]string{".B ibnetsm " + c.Name() + "\n", "\n.B " + c.Name() + "\n", "\n.BR " + c.Name() + " "},
+			func(s string) bool { return strings.Contains(page, s) }) {
 			t.Errorf("%s is not in the page", c.Name())
 		}
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
@@ -149,7 +150,7 @@ func TestManPage(t *testing.T) {
 	}
 }
 
-// A picture holds one subnet, and only a master knows one.
+// A drawing shows one subnet, and only a master has one.
 func TestPictured(t *testing.T) {
 	x := func(dev, state string) *engine.Snapshot { return &engine.Snapshot{Device: dev, Port: 1, State: state} }
 	a, b, c := x("mlx5_0", "Master"), x("mlx5_1", "Master"), x("mlx5_2", "Standby")
@@ -163,10 +164,10 @@ func TestPictured(t *testing.T) {
 		{[]*engine.Snapshot{a}, nil, true, "mlx5_0/1", ""},
 		{[]*engine.Snapshot{a, c}, nil, true, "mlx5_0/1", ""},
 		{[]*engine.Snapshot{a, b}, nil, false, "", ""},
-		{[]*engine.Snapshot{a, b}, nil, true, "", "there are several subnets, name one: mlx5_0/1, mlx5_1/1"},
+		{[]*engine.Snapshot{a, b}, nil, true, "", "there are several subnets: name one of mlx5_0/1, mlx5_1/1"},
 		{[]*engine.Snapshot{a, b}, []string{"mlx5_1/1"}, true, "mlx5_1/1", ""},
-		{[]*engine.Snapshot{c}, nil, false, "", "no subnet is managed from here (mlx5_2/1 is Standby)"},
-		{[]*engine.Snapshot{a, c}, []string{"mlx5_2/1"}, false, "", "mlx5_2/1 is not a port whose subnet is managed from here"},
+		{[]*engine.Snapshot{c}, nil, false, "", "this host is not the master of any subnet (mlx5_2/1 is Standby)"},
+		{[]*engine.Snapshot{a, c}, []string{"mlx5_2/1"}, false, "", "mlx5_2/1: this host is not the master of its subnet"},
 	} {
 		got, err := pictured(tt.xs, tt.args, tt.one)
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
@@ -191,8 +192,11 @@ func TestBarredPortsAreLeftOut(t *testing.T) {
 		dev := fmt.Sprintf("mlx5_%d", i)
 		write("infiniband/"+dev+"/node_guid", fmt.Sprintf("0002:c903:000a:bc0%d\n", i))
 		write("infiniband/"+dev+"/node_type", "1: CA\n")
-		for name, text := range map[string]string{"link_layer": "InfiniBand\n", "state": "2: INIT\n", "phys_state": "5: LinkUp\n", "lid": "0x0\n", "sm_lid": "0x0\n", "lid_mask_count": "0\n", "sm_sl": "0\n",
-			"rate": "100 Gb/sec (4X EDR)\n", "cap_mask": mask + "\n", "gids/0": fmt.Sprintf("fe80:0000:0000:0000:0002:c903:000a:bc1%d\n", i)} {
+		for name, text := range map[string]string{
+			"link_layer": "InfiniBand\n", "state": "2: INIT\n", "phys_state": "5: LinkUp\n", "lid": "0x0\n", "sm_lid": "0x0\n",
+			"lid_mask_count": "0\n", "sm_sl": "0\n", "rate": "100 Gb/sec (4X EDR)\n", "cap_mask": mask + "\n",
+			"gids/0": fmt.Sprintf("fe80:0000:0000:0000:0002:c903:000a:bc1%d\n", i),
+		} {
 			write("infiniband/"+dev+"/ports/1/"+name, text)
 		}
 		write(fmt.Sprintf("infiniband_mad/umad%d/ibdev", i), dev+"\n")
@@ -205,5 +209,27 @@ func TestBarredPortsAreLeftOut(t *testing.T) {
 		if err != nil || named && len(ports) != 3 || !named && (len(ports) != 1 || ports[0].Device != "mlx5_0") {
 			t.Errorf("named %v: %v, %v", named, ports, err)
 		}
+	}
+}
+
+// Numbers that people write in hexadecimal are printed so.
+func TestKeysInHelp(t *testing.T) {
+	var o options
+	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	o.bind(f)
+	help := f.FlagUsages()
+	for _, want := range []string{"--subnet-prefix hex", "(default 0xfe80000000000000)", "--sm-key hex", "(default 0x1)"} {
+		if !strings.Contains(help, want) {
+			t.Errorf("no %q in\n%s", want, help)
+		}
+	}
+	if strings.Contains(help, "uint") || strings.Contains(help, "18338657682652659712") {
+		t.Errorf("decimal keys in\n%s", help)
+	}
+	if err := f.Parse([]string{"--m-key=256", "--sa-key=0xFF"}); err != nil || o.mKey != 256 || o.saKey != 255 {
+		t.Errorf("%#x %#x %v", o.mKey, o.saKey, err)
+	}
+	if err := f.Parse([]string{"--m-key=1x"}); err == nil || strings.Contains(err.Error(), "strconv") {
+		t.Errorf("%v", err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// sayer tells systemd what the subnet managers do: READY=1 once a port is open,
+// notifier reports to systemd what the subnet managers do: READY=1 once a port is open,
 // and STATUS= with the state, which ibnetworkd reads.
-type sayer struct {
+type notifier struct {
 	mu    sync.Mutex
 	ports map[serve.Port]smctl.Said
 	note  string
@@ -25,8 +25,8 @@ type sayer struct {
 	up    bool
 }
 
-// ready says that the start has succeeded.
-func (s *sayer) ready() {
+// ready reports that the start has succeeded.
+func (s *notifier) ready() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.up {
@@ -35,8 +35,8 @@ func (s *sayer) ready() {
 	}
 }
 
-// state notes what a subnet manager has become. A port is open then.
-func (s *sayer) state(p serve.Port, x *engine.Snapshot) {
+// state records the state of a subnet manager, whose port is open then.
+func (s *notifier) state(p serve.Port, x *engine.Snapshot) {
 	said := smctl.Said{Known: true, Nodes: x.Nodes, Others: len(x.Others)}
 	if x.Master != nil {
 		said.Others++
@@ -59,8 +59,8 @@ func (s *sayer) state(p serve.Port, x *engine.Snapshot) {
 	s.ready()
 }
 
-// gone forgets a port that is lost: what was said of it does not hold any more.
-func (s *sayer) gone(p serve.Port) {
+// gone removes a port that is lost, and its state.
+func (s *notifier) gone(p serve.Port) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.ports, p)
@@ -68,15 +68,15 @@ func (s *sayer) gone(p serve.Port) {
 }
 
 // problem is what is wrong with the settings, empty for nothing.
-func (s *sayer) problem(note string) {
+func (s *notifier) problem(note string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.note = note
 	s.send()
 }
 
-// send tells systemd if there is news.
-func (s *sayer) send() {
+// send reports to systemd if the text has changed.
+func (s *notifier) send() {
 	text := s.text()
 	if text == "" && s.last != "" {
 		text = "no port is open"
@@ -88,7 +88,7 @@ func (s *sayer) send() {
 	sd.SdNotify(false, "STATUS="+text)
 }
 
-func (s *sayer) text() string {
+func (s *notifier) text() string {
 	if len(s.ports) == 1 {
 		for _, said := range s.ports {
 			said.Note = s.note

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/pkey"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/sa"
+	"ibnetworkd/sm/serve"
+)
+
+// options are the flags of run, and what its settings file has in their place.
+type options struct {
+	transport  string
+	guids      []string
+	devices    []string
+	priority   uint8
+	smKey      uint64
+	saKey      uint64
+	mKey       uint64
+	protect    uint8
+	lease      uint16
+	prefix     uint64
+	lmc        uint8
+	routing    string
+	qos        bool
+	names      string
+	partitions string
+	rules      []string
+	enforce    string
+	sweep      time.Duration
+	poll       time.Duration
+	window     int
+	timeout    time.Duration
+	retries    int
+	logFile    string
+	logJSON    bool
+	verbose    bool
+	stateDir   string
+	socket     string
+	settings   string
+	keysFile   string
+	waitPort   time.Duration
+}
+
+// bind adds the flags of run to f, with the defaults.
+func (o *options) bind(f *pflag.FlagSet) {
+	o.smKey, o.saKey, o.prefix = 1, 1, ib.DefaultPrefix
+	f.StringVar(&o.transport, "transport", "umad", "transport `NAME` of MADs: umad (the kernel) or ibsim (the simulator given by "+
+		"IBSIM_SOCKNAME and SIM_HOST)")
+	f.StringSliceVar(&o.guids, "port-guid", nil, "`GUID` of a port to manage; may be repeated (default: all InfiniBand ports)")
+	f.StringSliceVar(&o.devices, "device", nil, "`DEVICE[/PORT]` to manage, such as mlx5_0 or mlx5_0/1; may be repeated")
+	f.Uint8Var(&o.priority, "priority", 0, "`0..15`: the higher priority becomes master, then the lower port GUID")
+	f.Var((*hex64)(&o.smKey), "sm-key", "SM_Key that other managers must have for a handover; 0 trusts all. Use --keys-file: every "+
+		"user can read the command line")
+	f.Var((*hex64)(&o.saKey), "sa-key", "SM_Key in SA requests that makes them trusted; see --keys-file")
+	f.Var((*hex64)(&o.mKey), "m-key", "M_Key that protects the ports, 0 for none; see --keys-file")
+	f.Uint8Var(&o.protect, "m-key-protect", 1, "`0..3`: what the M_Key protects (IBA vol 1, 14.2.4.1); 0 lets every node read it")
+	f.Uint16Var(&o.lease, "m-key-lease", 60, "`SECONDS` without a manager after which ports reveal their M_Key, 0 for never")
+	f.Var((*hex64)(&o.prefix), "subnet-prefix", "first 64 bits of all GIDs")
+	f.Uint8Var(&o.lmc, "lmc", 0, "`0..7`: adapter ports get 2^LMC LIDs")
+	f.StringVar(&o.routing, "routing", "auto", "routing `ENGINE`: auto, minhop, updn, ftree or dor; of a list with commas the first "+
+		"that fits the fabric")
+	f.BoolVar(&o.qos, "qos", false, "program SL-to-VL mapping and VL arbitration, and use service levels in routing where that "+
+		"shortens paths (dor on tori)")
+	f.StringVar(&o.names, "node-name-map", "", "`FILE` with a node GUID and a name in double quotes on each line")
+	f.StringVar(&o.partitions, "partitions", "", "partitions `FILE`, in the format of opensm's partitions.conf")
+	f.StringArrayVar(&o.rules, "partition", nil,
+		"a `PARTITION`, such as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s', with spaces or semicolons; may be repeated")
+	f.StringVar(&o.enforce, "part-enforce", "both", "`WHERE` switches check P_Keys when there are partitions besides the default "+
+		"one: both, in, out or off")
+	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "`TIME` between light sweeps, 0 for none")
+	f.DurationVar(&o.poll, "poll", 250*time.Millisecond, "`TIME` between a standby's polls of the master")
+	f.IntVar(&o.window, "window", 32, "`NUMBER` of SMPs that may be outstanding")
+	f.DurationVar(&o.timeout, "timeout", 200*time.Millisecond, "`TIME` to wait for the response to an SMP")
+	f.IntVar(&o.retries, "retries", 3, "`NUMBER` of times that an SMP is repeated")
+	f.StringVar(&o.logFile, "log-file", "", "append the log to `FILE` (default: standard error)")
+	f.BoolVar(&o.logJSON, "log-json", false, "log in JSON")
+	f.BoolVar(&o.verbose, "verbose", false, "log debug messages too")
+	f.StringVar(&o.stateDir, "state-dir", "", "`DIR` for LIDs and the last good partitions (default: $STATE_DIRECTORY, or "+
+		"/var/lib/ibnetsm; none with ibsim)")
+	f.StringVar(&o.settings, "settings", "",
+		"`FILE` with lines Key=value, the keys of [SubnetManager] in ibnetwork(5); each overrides its option. -FILE may be missing")
+	f.StringVar(&o.keysFile, "keys-file", "", "`FILE` of mode 0600 with lines MKey=, SMKey= and SAKey= (default: the systemd "+
+		"credential \"keys\", if there is one)")
+	f.DurationVar(&o.waitPort, "wait-port", 0, "give up if no port could be opened for this `TIME`, 0 for never")
+	f.StringVar(&o.socket, "socket", "", "`PATH` of the socket for the other commands, - for none (default: "+serve.DefaultSocket+
+		"; none with ibsim)")
+}
+
+// hex64 is a flag with a 64 bit number, printed in hexadecimal.
+type hex64 uint64
+
+func (h *hex64) String() string {
+	if *h == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%#x", uint64(*h))
+}
+
+// Set accepts what a settings file does: hexadecimal with 0x, or decimal.
+func (h *hex64) Set(s string) error {
+	n, err := strconv.ParseUint(s, 0, 64)
+	if err != nil {
+		return errors.New("not a 64 bit number such as 0x0123456789abcdef")
+	}
+	*h = hex64(n)
+	return nil
+}
+
+func (h *hex64) Type() string { return "hex" }
+
+// check reports the first option that is out of range.
+func (o *options) check() error {
+	if o.priority > 15 {
+		return fmt.Errorf("--priority %d: out of range, 0 to 15", o.priority)
+	}
+	if o.lmc > 7 {
+		return fmt.Errorf("--lmc %d: out of range, 0 to 7", o.lmc)
+	}
+	if o.window < 1 || o.window > 4096 {
+		return fmt.Errorf("--window %d: out of range, 1 to 4096", o.window)
+	}
+	if o.protect > 3 {
+		return fmt.Errorf("--m-key-protect %d: out of range, 0 to 3", o.protect)
+	}
+	if o.saKey == 0 {
+		return errors.New("--sa-key 0: 0 is the key of requests that are not trusted; set another")
+	}
+	if o.prefix == 0 {
+		return errors.New("--subnet-prefix 0: not a prefix; the default is 0xfe80000000000000")
+	}
+	if o.timeout <= 0 || o.poll <= 0 {
+		return fmt.Errorf("--timeout %v, --poll %v: must be greater than 0", o.timeout, o.poll)
+	}
+	if o.retries < 0 || o.retries > 100 {
+		return fmt.Errorf("--retries %d: out of range, 0 to 100", o.retries)
+	}
+	return nil
+}
+
+// config checks the flags and reads the files that they name.
+func (o *options) config(log *slog.Logger) (engine.Config, error) {
+	c := engine.Config{Priority: o.priority, SMKey: o.smKey, LMC: ib.LMC(o.lmc), Window: o.window, Timeout: o.timeout, Retries: o.retries,
+		SA: sa.Config{SAKey: o.saKey}, Sweep: o.sweep, Poll: o.poll, Policy: program.DefaultPolicy()}
+	if err := o.check(); err != nil {
+		return c, err
+	}
+	if o.sweep <= 0 {
+		c.Sweep = -1
+	}
+	if o.retries == 0 {
+		c.Retries = -1
+	}
+	c.Policy.MKey, c.Policy.Prefix = ib.MKey(o.mKey), o.prefix
+	if o.mKey != 0 {
+		c.Policy.MKeyLease = o.lease
+		c.Policy.Protect = o.protect
+	}
+	if o.routing != "auto" {
+		c.Route.Engine = o.routing
+	}
+	if o.names != "" {
+		// Names are for display: the subnet works without them.
+		b, err := os.ReadFile(o.names)
+		if err == nil {
+			c.Names, err = fabric.ParseNames(o.names, b)
+		}
+		if err != nil {
+			log.Warn("node name map: not all names can be used", "err", err)
+		}
+	}
+	if o.qos {
+		c.QoS = &qos.Options{}
+	}
+	var err error
+	if c.Enforce, err = pkey.ParseEnforcement(o.enforce); err != nil {
+		return c, fmt.Errorf("--part-enforce %w", err)
+	}
+	if c.Partitions, err = o.readPartitions(); err != nil {
+		return c, errPartitions{err}
+	}
+	return c, nil
+}
+
+// manager returns the manager of the ports that the options select.
+func (o *options) manager(log *slog.Logger) (*serve.Manager, error) {
+	var guids []ib.GUID
+	for _, s := range o.guids {
+		g, err := ib.ParseGUID(s)
+		if err != nil {
+			return nil, fmt.Errorf("--port-guid: %w", err)
+		}
+		guids = append(guids, g)
+	}
+	wanted := func(p serve.Port) bool {
+		if len(guids)+len(o.devices) == 0 {
+			return true
+		}
+		for _, g := range guids {
+			if g == p.GUID {
+				return true
+			}
+		}
+		for _, d := range o.devices {
+			if d == p.Device || d == fmt.Sprintf("%s/%d", p.Device, p.Num) {
+				return true
+			}
+		}
+		return false
+	}
+	switch o.transport {
+	case "ibsim":
+		return &serve.Manager{Host: simHost{}, Number: 1}, nil
+	case "umad":
+		number := len(guids) + len(o.devices)
+		if slices.ContainsFunc(o.devices, func(d string) bool { return !strings.Contains(d, "/") }) {
+			number = 0 // all ports of a device, some of which may be Ethernet now
+		}
+		host := &umadHost{fs: sysfs.New(""), named: len(guids)+len(o.devices) > 0, log: log}
+		return &serve.Manager{Host: host, Wanted: wanted, Number: number}, nil
+	}
+	return nil, fmt.Errorf("--transport %q: not one of umad, ibsim", o.transport)
+}
+
+func (o *options) socketPath() string {
+	switch {
+	case o.socket == "-" || o.socket == "" && o.transport == "ibsim":
+		return ""
+	case o.socket != "":
+		return o.socket
+	}
+	return serve.DefaultSocket
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/internal/version"
+)
+
+func rootCmd() *cobra.Command {
+	root := &cobra.Command{
+		Use: "ibnetsm", Short: "InfiniBand subnet manager", Version: version.String(),
+		SilenceUsage: true, SilenceErrors: true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.PersistentFlags().BoolP("help", "h", false, "print this help")
+	root.Flags().Bool("version", false, "print the version")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, _, err := root.Find(args)
+			if err != nil {
+				return err
+			}
+			return c.Help()
+		}})
+	root.AddCommand(runCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd())
+	return root
+}

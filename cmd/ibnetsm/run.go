@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"reflect"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"syscall"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/serve"
+)
+
+func runCmd() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use: "run", Short: "manage the subnets of this host's ports", Args: cobra.NoArgs,
+		Long: `Manages the subnet of each InfiniBand port selected by --port-guid or --device, by
+default of all ports. A port that appears later gets a subnet manager then. A
+master of equal or higher priority stays master. On SIGHUP, settings, partitions
+and node names are read again and the subnets are swept; on SIGTERM, mastership is
+handed to a standby.
+
+If the partitions file cannot be used, ibnetsm starts with the last one that could
+be, or with the default partition, and reports that in its log and status.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
+	}
+	o.bind(c.Flags())
+	return c
+}
+
+// daemon is one run of ibnetsm.
+type daemon struct {
+	opts    *options // as on the command line; the settings file is read over them
+	log     *slog.Logger
+	level   *slog.LevelVar
+	status  *notifier
+	manager *serve.Manager
+	config  atomic.Pointer[engine.Config]
+}
+
+func run(ctx context.Context, o *options) error {
+	// A sweep makes garbage in proportion to the subnet, once; memory is worth
+	// more than the collector's time.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+	out := io.Writer(os.Stderr)
+	if o.logFile != "" {
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = f
+	}
+	d := &daemon{opts: o, level: new(slog.LevelVar), status: &notifier{}}
+	ho := &slog.HandlerOptions{Level: d.level}
+	if o.logJSON {
+		d.log = slog.New(slog.NewJSONHandler(out, ho))
+	} else {
+		d.log = slog.New(slog.NewTextHandler(out, ho))
+	}
+	now, err := o.withSettings()
+	if err != nil {
+		return err
+	}
+	if err := d.configure(&now); err != nil {
+		return err
+	}
+
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	go func() {
+		for range hup {
+			if err := d.reload(); err != nil {
+				cancel(err)
+				return
+			}
+		}
+	}()
+	if path := o.socketPath(); path != "" {
+		l, err := serve.Listen(path)
+		if err != nil {
+			d.log.Warn("no status socket", "err", err)
+		} else {
+			go d.manager.Serve(ctx, l)
+		}
+	}
+	d.log.Info("ibnetsm starts", "version", version.String(), "transport", o.transport, "priority", o.priority)
+	go watchdog(ctx, d.manager)
+	if d.manager.Number == 0 {
+		d.status.ready() // ports may appear at any time
+	}
+	defer sd.SdNotify(false, sd.SdNotifyStopping)
+	if err := d.manager.Run(ctx); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); errors.Is(err, errRestart) {
+		return err
+	}
+	return nil
+}
+
+// configure makes the manager from the options at the start. Partitions that cannot
+// be used are replaced by the last good ones.
+func (d *daemon) configure(now *options) error {
+	now.setLevel(d.level)
+	cfg, err := now.config(d.log)
+	if bad := (errPartitions{}); errors.As(err, &bad) {
+		var what string
+		cfg.Partitions, what = now.fallBack()
+		d.status.problem(firstLine(bad) + ": " + what + " is used")
+		d.log.Error("the partitions cannot be used", "err", bad.error, "instead", what)
+	} else if err != nil {
+		return err
+	} else if err := now.keepGood(); err != nil {
+		d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
+	}
+	if d.manager, err = now.manager(d.log); err != nil {
+		return err
+	}
+	// One thread for each subnet: what a manager does is one goroutine's, and to
+	// hand packets from thread to thread takes longer than the work on them.
+	few := os.Getenv("GOMAXPROCS") == ""
+	if few {
+		runtime.GOMAXPROCS(1)
+	}
+	threads := map[serve.Port]bool{}
+	d.config.Store(&cfg)
+	d.manager.Wait, d.manager.Log, d.manager.Ended = now.waitPort, d.log, d.status.gone
+	d.manager.Config = func(p serve.Port) engine.Config {
+		if threads[p] = true; few && len(threads) > 1 {
+			runtime.GOMAXPROCS(min(len(threads), runtime.NumCPU()))
+		}
+		c := *d.config.Load()
+		c.Log = d.log
+		c.Store = now.store(p)
+		c.Changed = func(x *engine.Snapshot) { d.status.state(p, x) }
+		return c
+	}
+	return nil
+}
+
+// reload reads the settings again and sweeps. An error means that only a restart
+// can apply them; settings that cannot be used change nothing.
+func (d *daemon) reload() error {
+	opts, err := d.opts.withSettings()
+	var next engine.Config
+	if err == nil {
+		opts.setLevel(d.level)
+		next, err = opts.config(d.log)
+	}
+	if err != nil {
+		d.log.Error("the settings cannot be used, the former ones stay", "err", err)
+		d.status.problem(firstLine(err) + ": the former settings stay")
+		d.manager.Resweep(false, "SIGHUP")
+		return nil
+	}
+	d.status.problem("")
+	if err := opts.keepGood(); err != nil {
+		d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
+	}
+	was := d.config.Swap(&next)
+	if !sameFixed(*was, next) {
+		d.log.Info("settings changed that need a restart")
+		return errRestart
+	}
+	if !reflect.DeepEqual(next.Names, was.Names) {
+		for _, s := range d.manager.Subnets() {
+			s.SetNames(next.Names)
+		}
+	}
+	if !reflect.DeepEqual(next.Partitions, was.Partitions) {
+		d.log.Info("partitions changed", "file", opts.partitions)
+		for _, s := range d.manager.Subnets() {
+			s.SetPartitions(next.Partitions, "SIGHUP")
+		}
+		return nil
+	}
+	d.manager.Resweep(false, "SIGHUP")
+	return nil
+}
+
+// errRestart ends a subnet manager that systemd has to start again, with settings
+// that a running one cannot apply.
+var errRestart = errors.New("settings changed that need a restart")
+
+// sameFixed reports whether two configurations differ only in what a running
+// subnet manager can apply.
+func sameFixed(a, b engine.Config) bool {
+	for _, c := range []*engine.Config{&a, &b} {
+		c.Partitions, c.Names, c.Log, c.Store, c.Changed = partition.Config{}, nil, nil, nil, nil
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func (o *options) setLevel(l *slog.LevelVar) {
+	l.Set(slog.LevelInfo)
+	if o.verbose {
+		l.Set(slog.LevelDebug)
+	}
+}

@@ -114,7 +114,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	steps := 0
 	for round := 0; round < rounds && len(dirty) > 0 && ctx.Err() == nil; round++ {
 		folded := d.rec.Fold(d.snap)
-		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Rooms: d.cfg.Rooms, Scope: dirty, Prev: d.governing.Links, Partial: far != nil, NoPorts: true}
+		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Scope: dirty, Prev: d.governing.Links, Partial: far != nil, NoPorts: true}
 		if len(dirty) >= len(d.snap.Links) {
 			in.Scope = nil
 		}

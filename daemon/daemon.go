@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -36,7 +35,6 @@ type Config struct {
 	// remembered of the files may be older than what was just written.
 	Doubt func()
 	Keep  Keeper
-	Rooms []plan.Room
 	// Events is what happens to the system; nil if nobody tells. It calls Wake
 	// with Scope.Events.
 	Events Events

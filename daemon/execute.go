@@ -11,15 +11,10 @@ import (
 	"ibnetworkd/link"
 )
 
-// Extra carries out the operations of another room. It reports false for an
-// operation that is not its own.
-type Extra func(ctx context.Context, op link.Op) (handled bool, err error)
-
 // Kernel is the real system: the observer's eyes and the hands that go with
 // them.
 type Kernel struct {
 	*Observer
-	Extra []Extra
 }
 
 // pipeline is how many requests go into one system call: enough to make its cost
@@ -114,11 +109,6 @@ func (k *Kernel) other(ctx context.Context, op link.Op, index int) error {
 	}
 	if handled, err := k.card.Apply(ctx, op); handled {
 		return err
-	}
-	for _, x := range k.Extra {
-		if handled, err := x(ctx, op); handled {
-			return err
-		}
 	}
 	return fmt.Errorf("%w: no one carries out %q", errors.ErrUnsupported, op.String())
 }

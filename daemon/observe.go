@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/daemon/card"
+	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -66,6 +67,9 @@ func (o *Observer) Notify(wake func(Scope)) {
 		time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}}) })
 	}
 }
+
+// LoadModules sets how modules are loaded. Call it before the first Look.
+func (o *Observer) LoadModules(l modules.Loader) { o.card.Modules = l }
 
 // Close closes the kernel clients.
 func (o *Observer) Close() error {

@@ -94,7 +94,7 @@ func (d *Daemon) Plan(ctx context.Context) (r plan.Result, err error) {
 		if d.snap == nil {
 			return errors.New("the system could not be looked at yet")
 		}
-		r = plan.Make(plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Rooms: d.cfg.Rooms})
+		r = plan.Make(plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec})
 		return nil
 	})
 	return r, err

@@ -61,7 +61,7 @@ func (a *app) record() (*link.Record, error) {
 
 func newSystem(snap *link.Snapshot, set *units.Set, rec *link.Record) *system {
 	return &system{snap: snap, set: set, record: rec,
-		result: plan.Make(plan.Input{Snapshot: snap, Units: set, Record: rec, Rooms: rooms()})}
+		result: plan.Make(plan.Input{Snapshot: snap, Units: set, Record: rec})}
 }
 
 // describe is what the daemon would say of the system. why says for what reason

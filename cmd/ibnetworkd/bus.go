@@ -36,6 +36,7 @@ type outside struct {
 	fresh   *refresher
 	// fileWatch sees changes of the files that [SubnetManager] names.
 	fileWatch *worker.FileWatch
+	loader    modules.Loader
 	unasked   atomic.Bool // systemd could not be asked for a module
 }
 
@@ -103,7 +104,7 @@ func newOutside(e env) *outside {
 			}
 		}})
 	control.set(o.sm, func() { e.daemon.Wake(daemon.Scope{RDMA: true}) })
-	modules.Ask = func(ctx context.Context, name string) (bool, error) {
+	o.loader.Ask = func(ctx context.Context, name string) (bool, error) {
 		// At boot the bus may listen long before it answers; modprobe itself
 		// cannot work in the service's sandbox.
 		select {
@@ -118,6 +119,7 @@ func newOutside(e env) *outside {
 		}
 		return true, err
 	}
+	e.observer.LoadModules(o.loader)
 	return o
 }
 

@@ -28,7 +28,6 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/cardwatch"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/journal"
 	"ibnetworkd/internal/kernel/udevdb"
 	"ibnetworkd/internal/version"
@@ -86,6 +85,7 @@ SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in pl
 // env is what the tasks of other rooms may use.
 type env struct {
 	daemon   *daemon.Daemon
+	observer *daemon.Observer
 	log      *slog.Logger
 	level    *slog.LevelVar
 	stateDir string
@@ -126,8 +126,6 @@ type task struct {
 // What other files of this package add before main runs.
 var (
 	extraTasks []func(env) task
-	rooms      []plan.Room
-	extras     []daemon.Extra
 	onTurn     []func(daemon.View)
 	wraps      []func(daemon.System) daemon.System
 	extraFlags []func(*pflag.FlagSet)
@@ -164,7 +162,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = eyes.Close() }()
-	var sys daemon.System = &daemon.Kernel{Observer: eyes, Extra: extras}
+	var sys daemon.System = &daemon.Kernel{Observer: eyes}
 	for _, w := range wraps {
 		sys = w(sys)
 	}
@@ -178,7 +176,7 @@ func run(ctx context.Context, o options) error {
 	}
 	w := &daemon.Watch{Log: log, RecvBuffer: o.recvBuffer, Udev: udevdb.New("/").Running(), More: cardwatch.Sources()}
 	d := daemon.New(daemon.Config{
-		Log: log, System: sys, Keep: store, Rooms: rooms, OnTurn: onTurn, Events: w,
+		Log: log, System: sys, Keep: store, OnTurn: onTurn, Events: w,
 		Load: load, Doubt: doubt,
 		Notify:    func(s string) { _, _ = sd.SdNotify(false, s) },
 		AfterWork: giveBack(),
@@ -209,7 +207,7 @@ func run(ctx context.Context, o options) error {
 		{"watchdog", func(ctx context.Context) error { return watchdog(ctx, d) }},
 	}
 	for _, f := range extraTasks {
-		tasks = append(tasks, f(env{daemon: d, log: log, level: level, stateDir: o.stateDir, watch: watch}))
+		tasks = append(tasks, f(env{daemon: d, observer: eyes, log: log, level: level, stateDir: o.stateDir, watch: watch}))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -78,7 +77,7 @@ func (o *outside) loadModules(ctx context.Context) error {
 			}
 			why := link.Reason{}
 			if !present(m.name) {
-				err := modules.Load(ctx, m.name)
+				err := o.loader.Load(ctx, m.name)
 				if err != nil {
 					again.Reset(moduleRetry)
 				}

@@ -21,7 +21,6 @@ import (
 
 func init() {
 	e := &envFiles{wake: make(chan struct{}, 1)}
-	rooms = append(rooms, roce.Room)
 	onTurn = append(onTurn, e.turn)
 	extraTasks = append(extraTasks, func(v env) task {
 		e.log, e.dir, e.daemon = v.log, filepath.Join(v.stateDir, "links"), v.daemon

@@ -13,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/internal/kernel/kerneltest"
-	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
@@ -149,9 +148,8 @@ func TestModprobeFile(t *testing.T) {
 func TestLoadBesideTheLoop(t *testing.T) {
 	answer := make(chan error)
 	asked := 0
-	modules.Ask = func(context.Context, string) (bool, error) { asked++; return true, <-answer }
-	defer func() { modules.Ask = nil }()
 	o := New(t.TempDir(), nil)
+	o.Modules.Ask = func(context.Context, string) (bool, error) { asked++; return true, <-answer }
 	told := make(chan map[int]bool)
 	o.Loaded = func(links map[int]bool) { told <- links }
 	failed := errors.New("no such module")

@@ -15,6 +15,7 @@ import (
 	"ibnetworkd/internal/kernel/configfs"
 	"ibnetworkd/internal/kernel/dcb"
 	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
@@ -53,6 +54,7 @@ type Observer struct {
 	// may take them when the other port has changed.
 	refused map[string][]roce.SetPortType
 
+	Modules modules.Loader
 	// Loaded is called, from another goroutine, when a module has come that
 	// operations on these links waited for, or could not be loaded.
 	Loaded func(links map[int]bool)

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/roce"
 )
@@ -66,7 +65,7 @@ func (o *Observer) load(ctx context.Context, module string, link int) error {
 		l = &load{links: map[int]bool{}}
 		o.loads[module] = l
 		go func() {
-			err := modules.Load(ctx, module)
+			err := o.Modules.Load(ctx, module)
 			o.mu.Lock()
 			l.done, l.err = true, err
 			links := l.links

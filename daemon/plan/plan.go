@@ -35,11 +35,6 @@ const (
 	NetworkManager = "NetworkManager"
 )
 
-// Room is the planner of another room: it is called for every link that has a
-// unit, after the InfiniBand part and before the link is brought up. It reports
-// true if its steps make the link anew, so that no more can be planned for it.
-type Room func(b *link.Builder, index int, u *units.Unit) (stop bool)
-
 // Input is what a plan is made of.
 type Input struct {
 	Snapshot *link.Snapshot
@@ -55,7 +50,6 @@ type Input struct {
 	// Partial says that the links outside the scope have not been looked at yet:
 	// what belongs to the host and none in the scope wants stays.
 	Partial bool
-	Rooms   []Room
 	// NoPorts leaves out Result.Ports and Governing.Ports, for a caller that plans
 	// more often than it reports.
 	NoPorts bool
@@ -327,10 +321,8 @@ func (p *planner) coming(index int) {
 			link.PlanNetwork(p.b, index, nil)
 			return
 		}
-		for _, r := range p.in.Rooms {
-			if r(p.b, index, u) {
-				return
-			}
+		if again := roce.Room(p.b, index, u); again {
+			return // its steps re-create the link
 		}
 		link.PlanSettings(p.b, index, u)
 		link.PlanLink(p.b, index, u)

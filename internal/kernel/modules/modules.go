@@ -14,16 +14,19 @@ import (
 // some ten seconds.
 const Timeout = 60 * time.Second
 
-// Ask, when it is set before the first Load, loads modules in place of modprobe:
-// a sandboxed service has no right to load any, but may ask the service manager.
-// It reports false where nobody can be asked; then modprobe is tried.
-var Ask func(ctx context.Context, name string) (asked bool, err error)
+// Loader loads modules. The zero value runs modprobe.
+type Loader struct {
+	// Ask, if set, loads a module in place of modprobe: a sandboxed service has no
+	// right to load any, but may ask the service manager. It reports false where
+	// there is none; modprobe is tried then.
+	Ask func(ctx context.Context, name string) (asked bool, err error)
+}
 
 // Load runs modprobe, which honours aliases, dependencies, softdeps, options and
 // blacklists of modprobe.d as an administrator expects; finit_module would know
 // none of them. A name that kmod does not know is an error with modprobe's
 // words.
-func Load(ctx context.Context, names ...string) error {
+func (l Loader) Load(ctx context.Context, names ...string) error {
 	for _, n := range names {
 		if n == "" || strings.HasPrefix(n, "-") || strings.ContainsAny(n, "/ \t\n\x00") {
 			return fmt.Errorf("%.64q is not the name of a kernel module", n)
@@ -32,8 +35,8 @@ func Load(ctx context.Context, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	for _, n := range names {
-		if Ask != nil {
-			if asked, err := Ask(ctx, n); asked {
+		if l.Ask != nil {
+			if asked, err := l.Ask(ctx, n); asked {
 				if err != nil {
 					return fmt.Errorf("load module %s: %w", n, err)
 				}

@@ -21,7 +21,7 @@ func fake(t *testing.T, script string) string {
 
 func TestLoad(t *testing.T) {
 	log := fake(t, `echo "$@" >> "$(dirname "$0")/log"`)
-	if err := Load(context.Background(), "ib_umad", "rdma-rxe"); err != nil {
+	if err := (Loader{}).Load(context.Background(), "ib_umad", "rdma-rxe"); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(log)
@@ -29,7 +29,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("modprobe was called with %q, want %q", b, want)
 	}
 	for _, n := range []string{"", "-r", "a b", "../x", "a\x00"} {
-		if err := Load(context.Background(), n); err == nil {
+		if err := (Loader{}).Load(context.Background(), n); err == nil {
 			t.Errorf("bad name %q: no error", n)
 		}
 	}
@@ -37,7 +37,7 @@ func TestLoad(t *testing.T) {
 
 func TestLoadKeepsTheWords(t *testing.T) {
 	fake(t, "echo 'modprobe: FATAL: Module ib_umad not found' >&2; exit 1")
-	if err := Load(context.Background(), "ib_umad"); err == nil || !strings.Contains(err.Error(), "not found") {
+	if err := (Loader{}).Load(context.Background(), "ib_umad"); err == nil || !strings.Contains(err.Error(), "not found") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -46,7 +46,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 	fake(t, "exec sleep 60")
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	if err := Load(ctx, "ib_umad"); err == nil || !strings.Contains(err.Error(), "deadline") {
+	if err := (Loader{}).Load(ctx, "ib_umad"); err == nil || !strings.Contains(err.Error(), "deadline") {
 		t.Errorf("got %v", err)
 	}
 }

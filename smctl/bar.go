@@ -24,9 +24,18 @@ const (
 // QP0 whatever a question says, and ends with a status of its own when it has not.
 func (b Bar) forbids() bool { return b > BarUnknown && b != BarNoQP0 }
 
-// barred says why the port is barred and what can be done.
-func (d *decider) barred() Decision {
-	p := d.in.Port
+// Refuses is why a start by hand is refused: the port is barred for good, or it is not
+// known whether it is. A port without QP0 is asked again instead.
+func Refuses(p Port) error {
+	if p.Barred <= BarUnread || p.Barred == BarNoQP0 {
+		return nil
+	}
+	d := barred(p)
+	return fmt.Errorf("%s; %s", d.Reason, d.Next)
+}
+
+// barred is the phase of a barred port, why it is, and what can be done.
+func barred(p Port) Decision {
 	dec := func(ph Phase, next, format string, a ...any) Decision {
 		return Decision{Phase: ph, Reason: fmt.Sprintf(format, a...), Next: next}
 	}

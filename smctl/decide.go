@@ -112,12 +112,12 @@ func (d *decider) decide() Decision {
 		d.forget()
 		return d.wait(PhaseHeld, time.Time{}, "stopped by hand: `ibnetctl sm start %v` gives it back", p)
 	case running && p.Barred.forbids():
-		return d.stop("%s", d.barred().Reason)
+		return d.stop("%s", barred(p).Reason)
 	case !running && p.Barred != BarNone && (pol.Manage != ManageNo || w.Hand == HandStart):
 		if p.Barred > BarUnknown {
 			d.forget()
 		}
-		return d.barred()
+		return barred(p)
 	case pol.Manage == ManageNo && w.Hand != HandStart:
 		if running {
 			if pol.Unit != "" {
@@ -329,8 +329,8 @@ func (d *decider) idle() Decision {
 		if due := m.FailedAt.Add(BackOff(m.Failures)); in.Now.Before(due) {
 			if in.Worker.Refused {
 				dec := d.wait(PhaseNoQP0, due, "%s; will retry in %v", cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), BackOff(m.Failures))
-				d.in.Port.Barred = BarNoQP0
-				dec.Next = d.barred().Next
+				p.Barred = BarNoQP0
+				dec.Next = barred(p).Next
 				return dec
 			}
 			return d.wait(PhaseBackingOff, due, "%s failed (%s); attempt %d in %v",

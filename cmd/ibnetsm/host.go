@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/sm/transport/ibsim"
 	"ibnetworkd/sm/transport/umad"
 	"ibnetworkd/smctl"
+	"ibnetworkd/smctl/probe"
 )
 
 // simHost is the one port that the simulator's environment names.
@@ -31,7 +32,9 @@ type umadHost struct {
 	// not have a subnet manager are left out.
 	named bool
 	log   *slog.Logger
-	bars  map[serve.Port]bool // of ports that were read
+	// bars are the ports that were read, logged the reason logged last.
+	bars   map[serve.Port]bool
+	logged map[serve.Port]string
 }
 
 func (h *umadHost) Ports() ([]serve.Port, error) {
@@ -55,32 +58,45 @@ func (h *umadHost) Ports() ([]serve.Port, error) {
 	return out, nil
 }
 
-// barred reports whether the firmware of a port forbids a subnet manager, or its
-// device manages NVSwitches. It is read and logged once.
+// barred reports whether a port has to be left out: its firmware forbids a subnet
+// manager, its device manages NVSwitches, or that cannot be read. Only what was read
+// is remembered; each reason is logged once.
 func (h *umadHost) barred(p serve.Port) bool {
 	if b, ok := h.bars[p]; ok {
 		return b
 	}
-	why := ""
-	if q, err := h.fs.IBPort(p.Device, int(p.Num)); err == nil && q.CapMask != nil &&
-		smctl.BarOfPort(uint64(*q.CapMask), "") != smctl.BarNone {
-		why = "the firmware forbids a subnet manager (IsSMDisabled)"
-	}
-	vpd, err := h.fs.VPD(p.Device)
-	if err != nil {
-		h.log.Warn("cannot read the PCI VPD: not checked whether the device manages NVSwitches", "ibdev", p.Device, "err", err)
-	}
-	if smctl.BarOfVPD(vpd) != smctl.BarNone {
-		why = "the device manages NVSwitches (SMDL=SW_MNG in its PCI VPD)"
-	}
-	if why != "" {
-		h.log.Warn("port not managed; select it by --port-guid or --device to manage it", "ibdev", p.Device, "port", p.Num, "why", why)
-	}
 	if h.bars == nil {
-		h.bars = map[serve.Port]bool{}
+		h.bars, h.logged = map[serve.Port]bool{}, map[serve.Port]string{}
 	}
-	h.bars[p] = why != ""
+	why, err := h.why(p)
+	if err != nil {
+		why = "it is not known whether a subnet manager may run on it: " + err.Error()
+	} else {
+		h.bars[p] = why != ""
+	}
+	if why != "" && h.logged[p] != why {
+		h.log.Warn("the port is left out; to use it all the same: --port-guid or --device", "ibdev", p.Device, "port", p.Num, "why", why)
+	}
+	h.logged[p] = why
 	return why != ""
+}
+
+// why is the reason why no subnet manager may run on a port; empty if it may.
+func (h *umadHost) why(p serve.Port) (string, error) {
+	q, err := h.fs.IBPort(p.Device, int(p.Num))
+	if err != nil {
+		return "", err
+	}
+	bar, _, err := probe.Inspect(h.fs, p.Device, int(p.Num))
+	switch {
+	case err != nil:
+		return "", err
+	case bar == smctl.BarNVSwitch:
+		return "the device manages NVSwitches (SMDL=SW_MNG in its PCI VPD)", nil
+	case q.CapMask != nil && smctl.BarOfPort(uint64(*q.CapMask), "") == smctl.BarSMDisabled:
+		return "the firmware forbids a subnet manager (IsSMDisabled)", nil
+	}
+	return "", nil
 }
 
 // Open implements serve.Host.

@@ -188,7 +188,7 @@ func TestBarredPortsAreLeftOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, mask := range []string{"0x2651e848", "0x2651ec48", "0x2651e848"} {
+	for i, mask := range []string{"0x2651e848", "0x2651ec48", "0x2651e848", "0x2651e848"} {
 		dev := fmt.Sprintf("mlx5_%d", i)
 		write("infiniband/"+dev+"/node_guid", fmt.Sprintf("0002:c903:000a:bc0%d\n", i))
 		write("infiniband/"+dev+"/node_type", "1: CA\n")
@@ -203,11 +203,31 @@ func TestBarredPortsAreLeftOut(t *testing.T) {
 		write(fmt.Sprintf("infiniband_mad/umad%d/port", i), "1\n")
 	}
 	write("infiniband/mlx5_2/device/vpd", "SMDL=SW_MNG")
-	for _, named := range []bool{false, true} {
-		h := &umadHost{fs: sysfs.New(root), named: named, log: slog.New(slog.DiscardHandler)}
-		ports, err := h.Ports()
-		if err != nil || named && len(ports) != 3 || !named && (len(ports) != 1 || ports[0].Device != "mlx5_0") {
-			t.Errorf("named %v: %v, %v", named, ports, err)
+	// A VPD that cannot be read: it is not known, and read again.
+	vpd := filepath.Join(root, "sys/class/infiniband/mlx5_3/device/vpd")
+	if err := os.MkdirAll(vpd, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range []bool{true, false} {
+		var log bytes.Buffer
+		h := &umadHost{fs: sysfs.New(root), named: named, log: slog.New(slog.NewTextHandler(&log, nil))}
+		for range 2 {
+			ports, err := h.Ports()
+			if err != nil || named && len(ports) != 4 || !named && (len(ports) != 1 || ports[0].Device != "mlx5_0") {
+				t.Errorf("named %v: %v, %v", named, ports, err)
+			}
+		}
+		if n := strings.Count(log.String(), "ibdev=mlx5_3"); !named && n != 1 || named && n > 0 {
+			t.Errorf("named %v: logged %d times:\n%s", named, n, log.String())
+		}
+		if named {
+			continue
+		}
+		if err := os.Remove(vpd); err != nil {
+			t.Fatal(err)
+		}
+		if ports, err := h.Ports(); err != nil || len(ports) != 2 {
+			t.Errorf("after the error is gone: %v, %v", ports, err)
 		}
 	}
 }

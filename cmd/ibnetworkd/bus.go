@@ -23,6 +23,7 @@ import (
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/files"
+	"ibnetworkd/smctl/probe"
 	"ibnetworkd/smctl/worker"
 	"ibnetworkd/units"
 )
@@ -93,7 +94,7 @@ func newOutside(e env) *outside {
 	}
 	o.sm = worker.New(worker.Config{Log: e.log, Manager: o.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(e.stateDir, "sm")),
 		Check:   func(p smctl.Policy) smctl.Files { _, f := check.Check(p); return f },
-		Inspect: func(dev string, port int) (smctl.Bar, bool, error) { return worker.Inspect(sysfs.New(""), dev, port) },
+		Inspect: func(dev string, port int) (smctl.Bar, bool, error) { return probe.Inspect(sysfs.New(""), dev, port) },
 		Watch:   watch,
 		Look:    func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
 		Publish: func(s []smctl.Status) {

@@ -27,6 +27,9 @@ type Device struct {
 // ErrNoUmad says that the kernel offers no way to send management datagrams.
 var ErrNoUmad = errors.New("ib_umad is not loaded: modprobe ib_umad")
 
+// errNoDevice is that ib_umad has made no device for a port.
+var errNoDevice = errors.New("no umad device")
+
 // Open opens the umad device of a port.
 func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
 	u, err := find(sysfs.New(""), ibdev, num)
@@ -74,7 +77,7 @@ func find(sys sysfs.FS, ibdev string, num int) (sysfs.UMAD, error) {
 			return u, nil
 		}
 	}
-	return sysfs.UMAD{}, fmt.Errorf("port %s/%d has no umad device", ibdev, num)
+	return sysfs.UMAD{}, fmt.Errorf("port %s/%d: %w", ibdev, num, errNoDevice)
 }
 
 // Send implements Conn.

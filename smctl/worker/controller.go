@@ -425,17 +425,31 @@ func (c *Controller) look(ctx context.Context, g ib.GUID, e *entry, now time.Tim
 	}()
 }
 
-// refusal counts a question that was refused QP0. One that was not ends the count, and
-// what the port is is read again.
-func (e *entry) refusal(refused bool, now time.Time) {
+// refusal counts questions and starts that were refused QP0. Such a port stays barred
+// until a question got through and the port was inspected again: it has one phase.
+func (e *entry) refusal(refused, got bool, now time.Time) {
+	no := smctl.BarNoQP0
 	switch {
 	case refused:
-		no := smctl.BarNoQP0
 		e.bar, e.final, e.again = &no, false, now.Add(min(inspectRetry<<min(e.refused, 8), refusedRetryMax))
 		e.refused++
+	case e.refused > 0 && got:
+		e.refused, e.again = 0, time.Time{}
 	case e.refused > 0:
-		e.refused, e.bar, e.again = 0, nil, time.Time{}
+		e.again = now.Add(inspectRetry)
 	}
+}
+
+// inspected is the port with what bars it, by the kernel and by Inspect.
+func (e *entry) inspected() smctl.Port {
+	p := e.port.Port
+	switch {
+	case e.bar != nil && *e.bar != smctl.BarNone:
+		p.Barred = *e.bar // a function without QP0 says IsSMDisabled too
+	case e.bar == nil && p.Barred == smctl.BarNone:
+		p.Barred = smctl.BarUnread
+	}
+	return p
 }
 
 // checkTimeout bounds the reading of files and of what a port is, inspectRetry is
@@ -458,12 +472,17 @@ func (c *Controller) overrule(r handRequest) error {
 			return fmt.Errorf("port %v needs no subnet manager: its link layer is %v", e.port.Port, e.port.LinkLayer)
 		}
 		managed := e.port.Policy.Manage != smctl.ManageNo
+		back := managed && e.worker.Hand == smctl.HandStop
+		if err := smctl.Refuses(e.inspected()); r.start && !back && err != nil {
+			e.again = time.Time{}
+			return err
+		}
 		if r.start {
 			e.mem.Failures, e.mem.StartedAt = 0, time.Time{}
 			e.again = time.Time{}
 		}
 		switch {
-		case r.start && e.worker.Hand == smctl.HandStop && managed:
+		case r.start && back:
 			// Given back to the unit, without the delay: but what the fabric said before
 			// that, ours may have run since and another may be master.
 			e.worker.Hand, e.answer = smctl.HandNone, smctl.Answer{}
@@ -525,7 +544,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		}
 		e.asking = nil
 		e.answer = *ev.answer
-		e.refusal(ev.answer.NoQP0, time.Now())
+		e.refusal(ev.answer.NoQP0, ev.answer.Err == "", time.Now())
 		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
 	case ev.files != nil:
 		e.checks = false
@@ -608,6 +627,9 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		if ev.state.Since.IsZero() {
 			ev.state.Since, ev.state.Wall = e.worker.Since, e.wall
 		}
+		if ev.state.Refused && !e.worker.Refused {
+			e.refusal(true, false, time.Now())
+		}
 		e.worker.State, e.worker.Since, e.worker.Result = ev.state.State, ev.state.Since, ev.state.Result
 		e.worker.Said, e.worker.Refused = ev.state.Said, ev.state.Refused
 		e.wall = ev.state.Wall
@@ -656,13 +678,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 			next = e.settled
 		}
 		for range 4 { // an action leads to at most one further decision
-			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.port.Port, Answer: e.answer, Worker: e.worker, Files: *e.files, HostStart: c.hostStart(g)}
-			switch {
-			case e.bar != nil && *e.bar != smctl.BarNone:
-				in.Port.Barred = *e.bar // a function without QP0 says IsSMDisabled too
-			case e.bar == nil && in.Port.Barred == smctl.BarNone:
-				in.Port.Barred = smctl.BarUnread
-			}
+			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.inspected(), Answer: e.answer, Worker: e.worker, Files: *e.files, HostStart: c.hostStart(g)}
 			var dec smctl.Decision
 			e.mem, dec = smctl.Decide(e.mem, in)
 			c.say(e, dec)

@@ -592,6 +592,70 @@ func TestRefusedQuestion(t *testing.T) {
 	})
 }
 
+// A port on which the worker is refused QP0 has one phase, whatever is asked or fails
+// meanwhile, until a question gets through.
+func TestRefusedStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.port.Policy.Manage = smctl.ManageAlways
+		air := func(err error) {
+			b.air.mu.Lock()
+			defer b.air.mu.Unlock()
+			b.air.err = err
+		}
+		air(fmt.Errorf("port swib0/1 refuses QP0: %w", transport.ErrNoQP0))
+		b.boot()
+		b.wait(5 * time.Second)
+		const unit = "ibnetsm@0x0002c903000abcde.service"
+		b.units.change(func() {
+			b.units.state[unit] = State{State: smctl.WorkerFailed, Since: time.Now(), Wall: time.Now(), Result: "exit status 4", Refused: true}
+			b.units.changes <- unit
+		})
+		b.want(b.wait(time.Second), smctl.PhaseNoQP0, 1, 0)
+		b.mu.Lock()
+		pubs := b.pubs
+		b.mu.Unlock()
+		b.wait(10 * time.Minute)
+		air(errors.New("device or resource busy"))
+		b.want(b.wait(time.Hour), smctl.PhaseNoQP0, 1, 0)
+		if b.mu.Lock(); b.pubs != pubs {
+			t.Errorf("%d changes of status", b.pubs-pubs)
+		}
+		b.mu.Unlock()
+		air(nil)
+		b.wait(30 * time.Minute)
+		if starts, _ := b.units.counts(); starts != 2 {
+			t.Errorf("%d starts once QP0 is there", starts)
+		}
+		b.kill()
+	})
+}
+
+// A start by hand on a port that is barred, or about which that is not known, is
+// refused with the reason and is not remembered.
+func TestRefusedByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for say, set := range map[string]func(b *bench){
+			"cannot be read":    func(b *bench) { b.vpd = errors.New("input/output error") },
+			"manages the NVSwi": func(b *bench) { b.bar = smctl.BarNVSwitch },
+			"IsSMDisabled":      func(b *bench) { b.port.Barred = smctl.BarSMDisabled },
+		} {
+			b := newBench(t)
+			set(b)
+			b.boot()
+			b.wait(time.Second)
+			if err := b.c.Start(t.Context(), "swib0", 1); err == nil || !strings.Contains(err.Error(), say) {
+				t.Errorf("%s: %v", say, err)
+			}
+			b.wait(time.Minute)
+			if starts, _ := b.units.counts(); starts > 0 || b.keep.Load(guid1).Hand != smctl.HandNone {
+				t.Errorf("%s: %d starts, remembered %v", say, starts, b.keep.Load(guid1).Hand)
+			}
+			b.kill()
+		}
+	})
+}
+
 // A master that is gone is named no longer.
 func TestMasterIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -811,8 +875,8 @@ func TestDeviceOfNVSwitch(t *testing.T) {
 		b.air.err = errors.New("asked")
 		b.boot()
 		b.want(b.wait(time.Minute), smctl.PhaseNVSwitch, 0, 0)
-		if err := b.c.Start(context.Background(), "swib0", 1); err != nil {
-			t.Error(err)
+		if err := b.c.Start(context.Background(), "swib0", 1); err == nil {
+			t.Error("a start by hand is accepted")
 		}
 		b.want(b.wait(time.Minute), smctl.PhaseNVSwitch, 0, 0)
 		b.kill()

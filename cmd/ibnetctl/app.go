@@ -82,8 +82,9 @@ type app struct {
 	json     bool
 	colour   bool
 	noBus    bool
-	emitted  bool // JSON was printed
-	speaks   bool // the command is one that answers in JSON
+	recorded string // a report to show in place of this host
+	emitted  bool   // JSON was printed
+	speaks   bool   // the command is one that answers in JSON
 }
 
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
@@ -154,6 +155,9 @@ func usage(err error) bool {
 	return false
 }
 
+// recordedCommands are those that --report goes with.
+var recordedCommands = []string{"ibnetctl status", "ibnetctl list", "ibnetctl ports", "ibnetctl diagnose", "ibnetctl plan", "ibnetctl sm status"}
+
 // command builds the tree of commands.
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
@@ -189,6 +193,12 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 					return fail(exitNoSuch, "--root=%s: there is no such directory", a.root)
 				}
 			}
+			if a.recorded != "" {
+				if !slices.Contains(recordedCommands, c.CommandPath()) {
+					return fail(exitUsage, "%s does not work on a report: it is for %s", c.CommandPath(), strings.Join(recordedCommands, ", "))
+				}
+				a.noBus = true
+			}
 			a.speaks = c.Name() != "monitor" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
 			a.colour = !a.json && a.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 			if follow := c.Flags().Lookup("follow"); c.Annotations[paged] != "" && a.terminal && !a.json && !a.noPager && (follow == nil || !follow.Changed) {
@@ -204,6 +214,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 	f.BoolVar(&a.noPager, "no-pager", false, "do not send long output through a pager")
 	f.StringSliceVarP(&a.hosts, "host", "H", nil, "run on `HOST` by ssh (HOST or USER@HOST; several: separated by commas); files are those of the host")
 	f.BoolVar(&a.noBus, "no-bus", false, "do not ask the daemon, look at the system directly")
+	f.StringVar(&a.recorded, "report", "", "show the host recorded in `FILE` (ibnetctl report) in place of this one")
 	root.AddGroup(
 		&cobra.Group{ID: "see", Title: "See:"},
 		&cobra.Group{ID: "units", Title: "Unit files:"},
@@ -215,7 +226,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 			root.AddCommand(c)
 		}
 	}
-	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.waitOnlineCmd(), a.logsCmd(), a.metricsCmd())
+	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.reportCmd(), a.waitOnlineCmd(), a.logsCmd(), a.metricsCmd())
 	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.enableCmd(true), a.enableCmd(false), a.maskCmd(true), a.maskCmd(false), a.importCmd())
 	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))

@@ -64,7 +64,7 @@ func askManager(ctx context.Context, dev string, p *link.Port) diagnose.Asked {
 // nameMasters asks who the master of each port is where the daemon did not: it asks
 // only for ports that it manages.
 func (a *app) nameMasters(ctx context.Context, sms []smctl.Status) {
-	if a.root != "" {
+	if a.root != "" || a.recorded != "" {
 		return
 	}
 	snap := (*link.Snapshot)(nil)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"ibnetworkd/cmd/ibnetctl/report"
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn"
@@ -194,6 +195,16 @@ func running(name string) bool {
 func (a *app) describe(ctx context.Context) (*api.Description, error) {
 	why := "the daemon was not asked (--no-bus)"
 	switch {
+	case a.recorded != "":
+		r, err := readReport(a.recorded)
+		if err != nil {
+			return nil, err
+		}
+		d, err := recorded(r)
+		if d != nil || err != nil {
+			return d, err
+		}
+		why = "the report has no " + report.Daemon
 	case a.noBus:
 	case a.root != "":
 		why = "the daemon was not asked (--root)"
@@ -214,7 +225,11 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !a.json {
+	switch {
+	case a.json:
+	case a.recorded != "":
+		fmt.Fprintln(a.err, why+": this is what its capture holds, and what the daemon would do with it")
+	default:
 		fmt.Fprintln(a.err, why+": this is what ibnetctl itself sees, and what the daemon would do with it")
 	}
 	return sys.describe(why), nil

@@ -35,6 +35,9 @@ unit does not exist. Notes do not change it.`,
 			if unit != "" && len(args) > 0 {
 				return fail(exitUsage, "--unit and the name of a port or link exclude each other")
 			}
+			if from == "" {
+				from = a.recorded
+			}
 			if from != "" {
 				var c *capture
 				if sys, c, err = readCapture(from, ""); err == nil {
@@ -66,6 +69,11 @@ unit does not exist. Notes do not change it.`,
 						in.Report.Links, in.Report.Ports, in.Report.Notices, in.SMs = d.Links, d.Ports, d.Notices, d.SubnetManagers
 					}
 					c.close()
+				}
+			}
+			if a.recorded != "" {
+				if err := recordedView(&in, a.recorded); err != nil {
+					return err
 				}
 			}
 			knowManagers(&in)

@@ -18,6 +18,16 @@ var hideWords = []string{"addresses", "guids", "names"}
 // hideIn replaces in the text of a capture what the user asks to hide. It works
 // on the text as a whole, so that snapshot and unit files stay in agreement.
 func hideIn(text []byte, what []string, snap *link.Snapshot) ([]byte, error) {
+	hide, err := newHiding(what, snap.Host.Facts.Hostname, snap.Host.Facts.MachineID)
+	if err != nil {
+		return nil, err
+	}
+	return []byte(hide(string(text))), nil
+}
+
+// newHiding makes a function that replaces what is to be hidden, the same by the
+// same in every text.
+func newHiding(what []string, host, machine string) (func(string) string, error) {
 	for _, w := range what {
 		if w != "all" && !slices.Contains(hideWords, w) {
 			return nil, fail(exitUsage, "--hide %s: it is addresses, guids, names or all", w)
@@ -25,23 +35,27 @@ func hideIn(text []byte, what []string, snap *link.Snapshot) ([]byte, error) {
 	}
 	has := func(w string) bool { return slices.Contains(what, w) || slices.Contains(what, "all") }
 	h := newHider()
-	s := string(text)
-	if has("guids") {
-		// Before addresses: a hardware address looks like an IPv6 address.
-		s = h.guids(s)
-	}
-	if has("addresses") {
-		s = h.addresses(s)
-	}
+	names := map[*regexp.Regexp]string{}
 	if has("names") {
-		f := snap.Host.Facts
-		for old, new := range map[string]string{f.Hostname: "host.example", f.MachineID: strings.Repeat("0", 31) + "1"} {
+		for old, new := range map[string]string{host: "host.example", machine: strings.Repeat("0", 31) + "1"} {
 			if len(old) > 1 && old != "localhost" {
-				s = regexp.MustCompile(`(^|[^\w-])`+regexp.QuoteMeta(old)+`($|[^\w-])`).ReplaceAllString(s, "${1}"+new+"${2}")
+				names[regexp.MustCompile(`(^|[^\w-])`+regexp.QuoteMeta(old)+`($|[^\w-])`)] = "${1}" + new + "${2}"
 			}
 		}
 	}
-	return []byte(s), nil
+	return func(s string) string {
+		if has("guids") {
+			// Before addresses: a hardware address looks like an IPv6 address.
+			s = h.guids(s)
+		}
+		if has("addresses") {
+			s = h.addresses(s)
+		}
+		for old, new := range names {
+			s = old.ReplaceAllString(s, new)
+		}
+		return s
+	}, nil
 }
 
 type hider struct{ key uint64 }

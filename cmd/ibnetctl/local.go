@@ -29,8 +29,12 @@ type system struct {
 	live   bool // this host's, now
 }
 
-// observe looks at the live system. It only reads.
+// observe reads the live system, or the recorded one. It changes nothing.
 func (a *app) observe(context.Context) (*system, error) {
+	if a.recorded != "" {
+		sys, _, err := readCapture(a.recorded, "")
+		return sys, err
+	}
 	set := a.loadUnits()
 	snap, err := daemon.Observe("/", set)
 	if err != nil {

@@ -187,8 +187,10 @@ ibnetctl diagnose --unit 10-ib0; echo $?
 ibnetctl status ib0
 ibnetctl try ./10-ib0.ibnetwork
 ibnetctl wait-online -i ib0 --timeout 30s
-ibnetctl capture report.json --hide addresses
-ibnetctl plan --from report.json
+ibnetctl capture host.json --hide addresses
+ibnetctl plan --from host.json
+ibnetctl report
+ibnetctl --report ibnetwork-report-20260102-030405.tar.gz status
 .fi
 .SH SEE ALSO
 .BR ibnetworkd (8),

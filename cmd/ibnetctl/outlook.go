@@ -21,10 +21,12 @@ import (
 // managerSteps is what the running daemon does about subnet managers when the units
 // of sys are in force, or why the daemon was not asked.
 func (a *app) managerSteps(ctx context.Context, sys *system) (steps []answer.ManagerStep, not string) {
-	if !sys.live || a.root != "" || !slices.ContainsFunc(sys.snap.Devices, hasInfiniBand) {
+	switch {
+	case a.root != "" || !slices.ContainsFunc(sys.snap.Devices, hasInfiniBand):
 		return nil, "" // no host to ask, or no port for a subnet manager
-	}
-	if a.noBus {
+	case !sys.live:
+		return nil, "a recorded system"
+	case a.noBus:
 		return nil, "--no-bus"
 	}
 	c, err := connect(ctx)

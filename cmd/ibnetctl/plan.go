@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/cmd/ibnetctl/report"
 	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
@@ -65,13 +66,8 @@ same for the same, and so that prefixes still hold what they held.`,
 			if err != nil {
 				return err
 			}
-			c := capture{Schema: captureSchema, Version: version.String(), At: time.Now().UTC().Truncate(time.Second), Hidden: hide,
-				Snapshot: sys.snap, Record: sys.record, Units: []capturedUnit{}, Modules: modules()}
-			for _, u := range sys.set.Units {
-				for _, f := range u.Files {
-					c.Units = append(c.Units, capturedUnit{f.Path, f.Text})
-				}
-			}
+			c := newCapture(sys, time.Now().UTC().Truncate(time.Second))
+			c.Hidden = hide
 			var text []byte
 			if text, err = json.MarshalIndent(c, "", " "); err != nil {
 				return err
@@ -101,19 +97,22 @@ same for the same, and so that prefixes still hold what they held.`,
 	return c
 }
 
-// readCapture reads a capture file and plans on it.
-func readCapture(name string, unitDir string) (*system, *capture, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, nil, opening(err)
+// newCapture records a system.
+func newCapture(sys *system, at time.Time) *capture {
+	c := &capture{Schema: captureSchema, Version: version.String(), At: at, Snapshot: sys.snap, Record: sys.record, Units: []capturedUnit{}, Modules: modules()}
+	for _, u := range sys.set.Units {
+		for _, f := range u.Files {
+			c.Units = append(c.Units, capturedUnit{f.Path, f.Text})
+		}
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxCapture+1))
+	return c
+}
+
+// readCapture reads a capture file, or the capture of a report, and plans on it.
+func readCapture(name string, unitDir string) (*system, *capture, error) {
+	text, err := captureText(name)
 	if err != nil {
 		return nil, nil, err
-	}
-	if len(text) > maxCapture {
-		return nil, nil, fmt.Errorf("%s is larger than %d bytes: it is no capture", name, maxCapture)
 	}
 	c, err := decodeCapture(text)
 	if err != nil {
@@ -132,6 +131,32 @@ func readCapture(name string, unitDir string) (*system, *capture, error) {
 		rec = &link.Record{}
 	}
 	return newSystem(c.Snapshot, set, rec), c, nil
+}
+
+// captureText is the text of a capture file, or of the capture in a report.
+func captureText(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, opening(err)
+	}
+	defer f.Close()
+	head := make([]byte, 2)
+	n, err := f.ReadAt(head, 0)
+	if st, e := f.Stat(); e == nil && st.IsDir() || err == nil && report.IsArchive(head[:n]) {
+		r, err := readReport(name)
+		if err != nil {
+			return nil, err
+		}
+		return r.Files[report.Capture], nil
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxCapture+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxCapture {
+		return nil, fmt.Errorf("%s is larger than %d bytes: it is no capture", name, maxCapture)
+	}
+	return text, nil
 }
 
 // unitsIn reads the unit files of one directory.
@@ -204,6 +229,9 @@ ibnetctl try show the plan of a file before it counts. With --from a recorded sy
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var sys *system
 			var err error
+			if from == "" {
+				from = a.recorded
+			}
 			if from != "" {
 				sys, _, err = readCapture(from, unitDir)
 			} else {

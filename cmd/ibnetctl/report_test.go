@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/cmd/ibnetctl/report"
+)
+
+// writeReport writes a report of the sample capture, and of what a daemon said.
+func writeReport(t *testing.T, files map[string]any) string {
+	t.Helper()
+	r := &report.Report{}
+	for name, v := range files {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Add(name, text)
+	}
+	file := filepath.Join(t.TempDir(), "r.tar.gz")
+	var b bytes.Buffer
+	if err := r.Write(&b, "r", time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Commands show a report in place of this host: what the daemon said where the
+// report has it, and what the capture gives where it has not.
+func TestRecorded(t *testing.T) {
+	with := writeReport(t, map[string]any{report.Capture: sample(), report.Daemon: cluster()})
+	without := writeReport(t, map[string]any{report.Capture: sample()})
+	newer := cluster()
+	newer.Schema++
+	other := writeReport(t, map[string]any{report.Capture: sample(), report.Daemon: newer})
+	for _, tc := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"--report " + with + " status", exitOK, "storage"},
+		{"--report " + with + " list", exitOK, "ibp4s0"},
+		{"--report " + with + " ports", exitOK, "mlx5_3"},
+		{"--report " + with + " sm status", exitOK, "backing-off"},
+		{"--report " + with + " diagnose", exitFailure, "subnet manager"},
+		{"--report " + without + " status", exitOK, "the report has no daemon.json"},
+		{"--report " + without + " plan", exitOK, ""},
+		{"plan --from " + without, exitOK, ""},
+		{"--report " + other + " status", exitFailure, "use the ibnetctl of the same version"},
+		{"--report " + with + " reload", exitUsage, "does not work on a report"},
+		{"--report /none status", exitNoSuch, "no such file"},
+	} {
+		var out bytes.Buffer
+		if code := run(t.Context(), strings.Fields(tc.args), strings.NewReader(""), &out, &out); code != tc.code || !strings.Contains(out.String(), tc.want) {
+			t.Errorf("%s: exit %d, want %d and %q\n%s", tc.args, code, tc.code, tc.want, out.String())
+		}
+	}
+}
+
+// What is hidden in one file of a report is hidden by the same in every other.
+func TestHidingAgrees(t *testing.T) {
+	hide, err := newHiding([]string{"all"}, "node07", "0123456789abcdef0123456789abcdef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := hide(`"0x0002c903000abcde" 10.1.2.3 node07`)
+	b := hide("0002:c903:000a:bcde\n10.1.2.3\nnode07 mlx5_0\n")
+	guid, rest, _ := strings.Cut(strings.Trim(a, `"`), `" `)
+	addr, name, _ := strings.Cut(rest, " ")
+	digits := strings.TrimPrefix(guid, "0x")
+	want := digits[:4] + ":" + digits[4:8] + ":" + digits[8:12] + ":" + digits[12:] + "\n" + addr + "\n" + name + " mlx5_0\n"
+	if b != want || strings.Contains(a+b, "node07") || strings.Contains(a+b, "10.1.2.3") || strings.Contains(a, "abcde") {
+		t.Errorf("%q and %q", a, b)
+	}
+}

@@ -104,15 +104,38 @@ func (c *client) callOn(ctx context.Context, path, method string, ret []any, arg
 	if len(args) > 0 {
 		msg.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(args...))
 	}
-	call := <-c.conn.SendWithContext(ctx, msg, make(chan *dbus.Call, 1)).Done
-	if call.Err != nil {
-		return busError(call.Err, limit)
+	err := retry(ctx, func() error {
+		call := <-c.conn.SendWithContext(ctx, msg, make(chan *dbus.Call, 1)).Done
+		if call.Err != nil {
+			return call.Err
+		}
+		return call.Store(ret...)
+	})
+	return busError(err, limit)
+}
+
+// retry calls f again, after pauses, while the daemon or the bus has too many
+// requests: one that is refused for that has done nothing.
+func retry(ctx context.Context, f func() error) (err error) {
+	for pause := 100 * time.Millisecond; ; pause *= 2 {
+		err = f()
+		var de dbus.Error
+		if !errors.As(err, &de) || de.Name != "org.freedesktop.DBus.Error.LimitsExceeded" || pause > time.Second {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pause):
+		}
 	}
-	return call.Store(ret...)
 }
 
 // busError gives an error of the bus its exit code and a sentence.
 func busError(err error, limit time.Duration) error {
+	if err == nil {
+		return nil
+	}
 	var de dbus.Error
 	if !errors.As(err, &de) {
 		if errors.Is(err, context.DeadlineExceeded) {

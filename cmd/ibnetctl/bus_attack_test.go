@@ -1,7 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn/bustest"
@@ -26,4 +31,28 @@ func TestHostileMember(t *testing.T) {
 	if err := c.conn.BusObject().Call("org.freedesktop.DBus.NameHasOwner", 0, api.BusName).Store(&owned); err != nil || owned {
 		t.Errorf("%v %v", owned, err)
 	}
+}
+
+// A daemon that has too many requests is called again a few times, any other
+// refusal is final.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := dbus.Error{Name: "org.freedesktop.DBus.Error.LimitsExceeded"}
+		for _, tc := range []struct {
+			errs  []error
+			calls int
+			err   error
+		}{
+			{[]error{nil}, 1, nil},
+			{[]error{limits, limits, nil}, 3, nil},
+			{[]error{limits, limits, limits, limits, limits, limits}, 5, limits},
+			{[]error{errNotRunning, nil}, 1, errNotRunning},
+		} {
+			calls, start := 0, time.Now()
+			err := retry(t.Context(), func() error { calls++; return tc.errs[calls-1] })
+			if calls != tc.calls || fmt.Sprint(err) != fmt.Sprint(tc.err) || time.Since(start) > 2*time.Second {
+				t.Errorf("%v: %d calls in %v, %v", tc.errs, calls, time.Since(start), err)
+			}
+		}
+	})
 }

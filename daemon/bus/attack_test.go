@@ -2,8 +2,10 @@ package bus
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"strings"
@@ -14,6 +16,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/link"
 )
 
 // Whatever a member of the bus sends to the daemon, by its name or its unique name,
@@ -147,17 +150,8 @@ func TestCallsOfUsersAreLimited(t *testing.T) {
 	if most := userBurst + int(userRate*(time.Since(start).Seconds()+1)); served > most || served < userBurst/2 {
 		t.Errorf("%d of 4000 calls are answered in %v, want about %d", served, time.Since(start), userBurst)
 	}
-	// What is known of callers is the only thing that changes for root.
-	s.callers.mu.Lock()
-	for name, u := range s.callers.users {
-		u.privileged = true
-		s.callers.users[name] = u
-	}
-	s.callers.mu.Unlock()
 	root := b.Dial()
-	s.callers.mu.Lock()
-	s.callers.users[root.Names()[0]] = user{privileged: true}
-	s.callers.mu.Unlock()
+	as(s, root, user{privileged: true})
 	if n := flood(root, 2000); n != 0 {
 		t.Errorf("%d calls of root are refused", n)
 	}
@@ -194,20 +188,147 @@ func TestShares(t *testing.T) {
 	}
 	// What is kept of callers is bounded.
 	for i := range uint32(3 * maxKnown) {
-		id := callID{string(rune('a'+i%26)) + time.Duration(i).String(), i}
-		_ = c.arrived(id, 1)
-		c.identify(id, func() (user, error) { return user{uid: i}, nil })
+		id := callID{fmt.Sprint(":1.", i), i}
+		if err := c.arrived(id, 1, false, func() (user, error) { return user{uid: i}, nil }); err != nil {
+			t.Fatal(err)
+		}
+		if u, _ := c.userOf(id, 1); u.uid != i {
+			t.Fatalf("%v is of user %d", id, u.uid)
+		}
 	}
-	if u := c.identify(callID{"nobody", 1}, func() (user, error) { return user{privileged: true}, errors.New("no answer") }); u.privileged || u.uid != noUser {
+	id := callID{"nobody", 1}
+	_ = c.arrived(id, 1, false, func() (user, error) { return user{privileged: true}, errors.New("no answer") })
+	if u, _ := c.userOf(id, 1); u.privileged || u.uid != noUser {
 		t.Errorf("a caller that is not known is %+v", u)
 	}
-	if len(c.users) > maxKnown || len(c.unknown) != 0 {
-		t.Errorf("%d callers, %d calls", len(c.users), len(c.unknown))
+	if len(c.users) > maxKnown || len(c.waiting) != 0 || len(c.asked) != 0 {
+		t.Errorf("%d callers, %d calls, %d questions", len(c.users), len(c.waiting), len(c.asked))
 	}
-	for i := range uint32(2 * maxUnknown) {
-		_ = c.arrived(callID{"x", i}, 1)
+}
+
+// New callers cost one question each, and a few calls. What was answered before
+// the user was known is charged with the answer.
+func TestNewCallers(t *testing.T) {
+	c := newCallers()
+	asked, answer := 0, make(chan struct{})
+	ask := func() (user, error) {
+		asked++
+		<-answer
+		return user{uid: 7}, nil
 	}
-	if len(c.unknown) > maxUnknown {
-		t.Errorf("%d calls of callers that are not known", len(c.unknown))
+	arrive := func(sender string, serial uint32, answered bool) bool {
+		return c.arrived(callID{sender, serial}, 20, answered, ask) == nil
+	}
+	for serial := range uint32(2 * maxFirst) {
+		if ok := arrive(":1.1", serial, false); ok != (serial < maxFirst) {
+			t.Errorf("call %d: %v", serial, ok)
+		}
+	}
+	if arrive(":1.1", 0, false) {
+		t.Error("one call comes twice")
+	}
+	if !arrive(":1.1", 1000, true) {
+		t.Error("a call that is answered at once is refused")
+	}
+	for serial := range uint32(maxFirst) {
+		go func() { _, _ = c.userOf(callID{":1.1", serial}, 20) }()
+	}
+	close(answer)
+	left := func() error { // until all is charged: 400 at once
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err := c.charge(user{uid: 7}, 1); err != nil {
+			return err
+		}
+		return nil
+	}
+	for left() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if asked != 1 {
+		t.Errorf("the bus is asked %d times", asked)
+	}
+}
+
+// The new connections of one user do not keep another's out.
+func TestNewConnections(t *testing.T) {
+	c := newCallers()
+	never := func() (user, error) { select {} }
+	for i := range 256 { // of one user, by default
+		for serial := range uint32(100) {
+			_ = c.arrived(callID{fmt.Sprint(":1.", i), serial}, 1, false, never)
+		}
+	}
+	root := callID{":1.999", 1}
+	if err := c.arrived(root, 1, false, func() (user, error) { return user{privileged: true}, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if u, err := c.userOf(root, 1); err != nil || !u.privileged {
+		t.Errorf("%+v, %v", u, err)
+	}
+	if most := 256*maxFirst + 1; len(c.waiting) > most {
+		t.Errorf("%d calls wait, at most %d", len(c.waiting), most)
+	}
+}
+
+// Calls that are refused before they are read, and those of Peer, cost as others do.
+func TestRefusedCallsAreCharged(t *testing.T) {
+	b := startBus(t)
+	serve(t, b, func(uint32) bool { return false })
+	c := b.Dial()
+	for _, call := range []func() error{
+		func() error { return c.Object(api.BusName, api.Root).Call(api.Manager+".GetLink", 0, uint32(7)).Err },
+		func() error { return c.Object(api.BusName, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err },
+	} {
+		limited, start := false, time.Now()
+		for n := 0; !limited && n < 20*userBurst; n++ {
+			var de dbus.Error
+			limited = errors.As(call(), &de) && de.Name == errLimits
+		}
+		if !limited {
+			t.Errorf("%d calls in %v, and none is refused for their number", 20*userBurst, time.Since(start))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// A user who calls for more than the bus keeps, and reads nothing, keeps others
+// waiting for seconds only.
+func TestAnswersAreNotRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	b := startBus(t)
+	s, _ := serve(t, b, func(uint32) bool { return false })
+	l := ib0()
+	l.Problems = []string{strings.Repeat("x", 1<<20)}
+	s.PublishLinks([]link.Status{l}, nil)
+	r := b.Raw()
+	for i := range 300 { // the bus keeps 127 MB
+		if _, err := r.Write(r.Frame(dbus.TypeMethodCall, 0, api.BusName, api.Root, api.Manager, "Describe", "", nil)); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			time.Sleep(time.Second) // its user is known then
+		}
+	}
+	c := b.Dial()
+	start, slowest := time.Now(), time.Duration(0)
+	for asked := time.Now(); time.Since(start) < 20*time.Second; {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := c.Object(api.BusName, api.Root).CallWithContext(ctx, api.Manager+".GetLink", 0, "ib0").Err
+		cancel()
+		if err == nil {
+			slowest = max(slowest, time.Since(asked))
+			asked = time.Now()
+		}
+		time.Sleep(20 * time.Millisecond)
+		if time.Since(asked) > 15*time.Second {
+			t.Fatal("the daemon does not answer others any more")
+		}
+	}
+	t.Logf("the slowest answer to another caller: %v", slowest.Round(time.Millisecond))
+	if slowest < 2*time.Second {
+		t.Error("the bus has not stopped reading: nothing was tried")
 	}
 }

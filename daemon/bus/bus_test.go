@@ -154,6 +154,16 @@ func serve(t *testing.T, b *privateBus, priv func(uint32) bool) (*Server, *fake)
 	return s, f
 }
 
+// as has the calls of a connection count as a user's.
+func as(s *Server, c *dbus.Conn, u user) {
+	s.mu.Lock()
+	callers := s.callers
+	s.mu.Unlock()
+	callers.mu.Lock()
+	defer callers.mu.Unlock()
+	callers.users[c.Names()[0]] = u
+}
+
 func TestBusctl(t *testing.T) {
 	b := startBus(t)
 	_, f := serve(t, b, nil)
@@ -351,7 +361,7 @@ func (p slowPolkit) CheckAuthorization(struct {
 func TestWaitingForPasswords(t *testing.T) {
 	b := startBus(t)
 	var root atomic.Bool
-	_, f := serve(t, b, func(uint32) bool { return root.Load() })
+	s, f := serve(t, b, func(uint32) bool { return root.Load() })
 	left := make(chan time.Time, 1)
 	f.mu.Lock()
 	f.reload = func(ctx context.Context) error {
@@ -368,14 +378,10 @@ func TestWaitingForPasswords(t *testing.T) {
 	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
 		t.Fatal(err)
 	}
-	// Each caller may have some requests under way.
-	var c *dbus.Conn
-	asked := 0
-	reload := func() *dbus.Call {
-		if asked%maxEach == 0 {
-			c = b.Dial()
-		}
-		asked++
+	// Each user may have some requests under way, on however many connections.
+	reload := func(uid uint32) *dbus.Call {
+		c := b.Dial()
+		as(s, c, user{uid: uid})
 		return c.Object(api.BusName, api.Root).Go(api.Manager+".Reload", dbus.FlagAllowInteractiveAuthorization, make(chan *dbus.Call, 1))
 	}
 	limit := func(what string, call *dbus.Call, words string) {
@@ -386,14 +392,14 @@ func TestWaitingForPasswords(t *testing.T) {
 		}
 	}
 	var waiting []*dbus.Call
-	for range maxAsks {
-		waiting = append(waiting, reload())
+	for i := range uint32(maxAsks) {
+		waiting = append(waiting, reload(1000+i/maxEach))
 		<-p.asked
 	}
-	limit("one more of a caller", c.Object(api.BusName, api.Root).Go(api.Manager+".Reload", 0, make(chan *dbus.Call, 1)), "of your requests")
-	limit("one more of all", reload(), "64 requests")
+	limit("one more of a user", reload(1000), "8 changes of user 1000")
+	limit("one more of all", reload(2000), "64 at one time")
 	root.Store(true)
-	call := reload()
+	call := reload(2000)
 	if err := (<-call.Done).Err; err != nil {
 		t.Errorf("root, while %d others are asked for a password: %v", maxAsks, err)
 	} else {
@@ -408,10 +414,11 @@ func TestWaitingForPasswords(t *testing.T) {
 	}
 }
 
-// Everyone may ask for the plan, which costs the daemon a turn each.
+// Everyone may ask for the plan, which costs the daemon a turn each. Neither one
+// user's connections nor all users keep root out.
 func TestPlansAreBounded(t *testing.T) {
 	b := startBus(t)
-	_, f := serve(t, b, nil)
+	s, f := serve(t, b, nil)
 	began, end := make(chan struct{}), make(chan struct{})
 	f.mu.Lock()
 	f.plan = func() {
@@ -419,25 +426,35 @@ func TestPlansAreBounded(t *testing.T) {
 		<-end
 	}
 	f.mu.Unlock()
-	c := b.Dial()
-	plan := func() *dbus.Call {
+	plan := func(uid uint32) *dbus.Call {
+		c := b.Dial()
+		as(s, c, user{uid: uid, privileged: uid == 0})
 		return c.Object(api.BusName, api.Root).Go(api.Manager+".Plan", 0, make(chan *dbus.Call, 1))
 	}
 	var first []*dbus.Call
-	for range maxPlans {
-		first = append(first, plan())
-		<-began
-	}
-	more := plan()
-	select {
-	case <-began:
-		t.Errorf("more than %d at a time", maxPlans)
-	case <-more.Done:
-		var de dbus.Error
-		if !errors.As(more.Err, &de) || de.Name != "org.freedesktop.DBus.Error.LimitsExceeded" {
-			t.Errorf("one more: %v", more.Err)
+	refused := func(uid uint32) {
+		t.Helper()
+		more := plan(uid)
+		select {
+		case <-began:
+			t.Errorf("user %d, after %d of all: begins", uid, len(first))
+		case <-more.Done:
+			var de dbus.Error
+			if !errors.As(more.Err, &de) || de.Name != errLimits || !strings.HasSuffix(de.Error(), "try again in a second") {
+				t.Errorf("user %d, after %d of all: %v", uid, len(first), more.Err)
+			}
 		}
 	}
+	for i := range uint32(maxPlans) {
+		first = append(first, plan(1000+i/maxEachPlans))
+		<-began
+		if i == maxEachPlans {
+			refused(1000)
+		}
+	}
+	refused(2000)
+	first = append(first, plan(0))
+	<-began
 	close(end)
 	for _, c := range first {
 		if err := (<-c.Done).Err; err != nil {
@@ -596,6 +613,9 @@ func TestReadsPerSecond(t *testing.T) {
 	c := b.Dial()
 	o := c.Object(api.BusName, dbus.ObjectPath(api.LinkPath(100)))
 	const n = 4000
+	if err := o.Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "State").Err; err != nil { // it is known from now on
+		t.Fatal(err)
+	}
 	start := time.Now()
 	pending := make(chan *dbus.Call, 64)
 	out := 0
@@ -675,7 +695,7 @@ func TestCallsDoNotPileUp(t *testing.T) {
 	t.Logf("%d goroutines before, at most %d under way", few, most)
 	// Those that have just ended come on top, and the first ones, of a caller that is
 	// not known yet: the question to the bus has a goroutine as well.
-	if most > few+2*maxReads+2*maxUnknown {
+	if most > few+2*maxReads+2*maxFirst {
 		t.Errorf("%d calls at one time", most-few)
 	}
 }
@@ -684,10 +704,11 @@ func TestCallsDoNotPileUp(t *testing.T) {
 // time: an answer that waits to be written is under way.
 func TestAnswersDoNotPileUp(t *testing.T) {
 	s := New(Config{Backend: &fake{}})
+	h := handler{s, newCallers()}
 	s.PublishLinks([]link.Status{ib0()}, nil)
 	ours, theirs := net.Pipe()
 	defer func() { _, _ = ours.Close(), theirs.Close() }()
-	conn, err := dbus.NewConn(ours, dbus.WithHandler(handler{s}), dbus.WithIncomingInterceptor(s.arrived))
+	conn, err := dbus.NewConn(ours, dbus.WithHandler(h), dbus.WithIncomingInterceptor(h.arrived))
 	if err != nil {
 		t.Fatal(err)
 	}

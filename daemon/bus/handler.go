@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
 )
 
@@ -20,21 +20,41 @@ import (
 // instead of exporting each object, because objects come and go with links. It
 // finds every object, interface and method, also those that are not there: each
 // call but Peer's comes to verb.Call, which gives its place back.
-type handler struct{ s *Server }
+type handler struct {
+	s       *Server
+	callers *callers // of the connection
+}
 
 // LookupObject implements dbus.Handler.
 func (h handler) LookupObject(path dbus.ObjectPath) (dbus.ServerObject, bool) {
-	return verb{s: h.s, path: path}, true
+	return verb{handler: h, path: path}, true
 }
 
 // arrived holds up the reading of the socket while there are as many calls as
 // are answered at one time, so that a caller who does not wait for answers fills
 // the bus' memory and not ours. Calls that wait for others' answers, which come
 // by the same socket, are bounded elsewhere.
-func (s *Server) arrived(msg *dbus.Message) {
-	if quick(msg) && !s.callers.isUnknown(callOf(msg)) {
-		s.reads <- struct{}{}
+func (h handler) arrived(msg *dbus.Message) {
+	if quick(msg) && !h.callers.isWaiting(callOf(msg)) {
+		h.s.reads <- struct{}{}
 	}
+}
+
+// admit decides about a call before its arguments are read. It runs in the reader
+// of the socket and does not wait.
+func (h handler) admit(conn *dbus.Conn, m *busconn.Header, answered bool) *dbus.Error {
+	return h.callers.arrived(callID{m.Sender, m.Serial}, cost(m.Member), answered, func() (user, error) {
+		uid, err := userID(conn, m.Sender)
+		return user{uid: uid, privileged: err == nil && h.s.cfg.Privileged(uid)}, err
+	})
+}
+
+// userID asks the bus for the user of a caller.
+func userID(conn *dbus.Conn, sender string) (uid uint32, err error) {
+	ctx, cancel := context.WithTimeout(conn.Context(), polkitTimeout)
+	defer cancel()
+	err = conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetConnectionUnixUser", 0, sender).Store(&uid)
+	return uid, err
 }
 
 // quick reports whether a message is a call that is answered from our state.
@@ -68,7 +88,7 @@ func (s *Server) children(path dbus.ObjectPath) []string {
 // verb is a method as it is called, there or not. It takes the message as it is:
 // argument decoding and checks are its own.
 type verb struct {
-	s           *Server
+	handler
 	path        dbus.ObjectPath
 	iface, name string // iface is "" for any
 }
@@ -94,41 +114,9 @@ type caller struct {
 	iface  string // of ours that the object has, "" for an inner node
 	conn   *dbus.Conn
 	sender string
+	user   user
 	msg    *dbus.Message
 	held   []func() // give places back, when the answer is written
-}
-
-// identify asks the bus for the user of a caller that was not known when its call
-// arrived, and has the call take part in the limits, as admit does for the others.
-func (c *caller) identify(member string) error {
-	id := callOf(c.msg)
-	if !c.s.callers.isUnknown(id) {
-		return nil
-	}
-	// Only now: the answer comes by the socket whose reading is held up.
-	defer func() {
-		if quick(c.msg) {
-			c.s.reads <- struct{}{}
-		}
-	}()
-	u := c.s.callers.identify(id, func() (user, error) {
-		uid, err := c.uid()
-		return user{uid: uid, privileged: err == nil && c.s.cfg.Privileged(uid)}, err
-	})
-	return c.s.callers.charge(u, cost(member))
-}
-
-// uid asks the bus who is calling.
-func (c *caller) uid() (uid uint32, err error) {
-	if c.sender == "" {
-		return 0, failure(api.ErrAccessDenied, "the caller is unknown")
-	}
-	ctx, cancel := context.WithTimeout(c.conn.Context(), polkitTimeout)
-	defer cancel()
-	if err := c.conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.GetConnectionUnixUser", 0, c.sender).Store(&uid); err != nil {
-		return 0, failure(api.ErrAccessDenied, "the bus does not say who is calling: %v", err)
-	}
-	return uid, nil
 }
 
 // find finds what to do for a method of an interface, "" for any, and completes
@@ -143,7 +131,7 @@ func (c *caller) find(iface, name string) (call, error) {
 	there := c.iface != "" || len(c.s.children(c.path)) > 0
 	c.s.mu.Unlock()
 	if !there {
-		return nil, failure("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", c.path)
+		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", c.path)
 	}
 	has := []string{"org.freedesktop.DBus.Introspectable"}
 	if c.iface != "" {
@@ -153,14 +141,14 @@ func (c *caller) find(iface, name string) (call, error) {
 		has = append(has, "org.freedesktop.DBus.ObjectManager")
 	}
 	if iface != "" && !slices.Contains(has, iface) {
-		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
+		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
 	}
 	for _, i := range has {
 		if f := methods[i+"."+name]; f != nil && (iface == "" || iface == i) {
 			return f, nil
 		}
 	}
-	return nil, failure("org.freedesktop.DBus.Error.UnknownMethod", "%s has no method %s", c.path, name)
+	return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownMethod", "%s has no method %s", c.path, name)
 }
 
 // Call implements dbus.Method. It sends the answer itself.
@@ -168,8 +156,15 @@ func (v verb) Call(args ...any) ([]any, error) {
 	c := args[0].(*caller)
 	var out []any
 	var f call
-	err := c.identify(v.name)
+	id := callOf(c.msg)
+	late := v.callers.isWaiting(id)
+	var err error
+	c.user, err = v.callers.userOf(id, cost(v.name))
 	if quick(c.msg) {
+		if late {
+			// Only now: the answer of the bus comes by the socket whose reading is held up.
+			v.s.reads <- struct{}{}
+		}
 		c.held = append(c.held, func() { <-v.s.reads })
 	}
 	if err == nil {
@@ -193,23 +188,7 @@ func (c *caller) answer(out []any, err error) {
 		return
 	}
 	c.msg.Flags |= dbus.FlagNoReplyExpected // says so to godbus
-	m := &dbus.Message{Type: dbus.TypeMethodReply, Body: out, Headers: map[dbus.HeaderField]dbus.Variant{
-		dbus.FieldReplySerial: dbus.MakeVariant(c.msg.Serial())}}
-	if err != nil {
-		var de *dbus.Error
-		if !errors.As(err, &de) {
-			de = dbus.MakeFailedError(err)
-		}
-		m.Type, m.Body = dbus.TypeError, de.Body
-		m.Headers[dbus.FieldErrorName] = dbus.MakeVariant(de.Name)
-	}
-	if c.sender != "" {
-		m.Headers[dbus.FieldDestination] = dbus.MakeVariant(c.sender)
-	}
-	if len(m.Body) > 0 {
-		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
-	}
-	c.conn.Send(m, nil)
+	c.conn.Send(busconn.Reply(c.sender, c.msg.Serial(), out, err), nil)
 }
 
 // hold keeps a place until the answer is written.
@@ -232,10 +211,6 @@ func (v verb) NumReturns() int       { return 0 }
 func (v verb) ArgumentValue(int) any { return &caller{} }
 func (v verb) ReturnValue(int) any   { return nil }
 
-func failure(name, format string, a ...any) *dbus.Error {
-	return dbus.NewError(name, []any{fmt.Sprintf(format, a...)})
-}
-
 // args decodes the arguments of a call.
 func (c *caller) args(dest ...any) error {
 	// Store would convert a number to a string of that code point.
@@ -244,7 +219,7 @@ func (c *caller) args(dest ...any) error {
 		got, _ = v.Value().(dbus.Signature)
 	}
 	if want := dbus.SignatureOf(dest...); got.String() != want.String() {
-		return failure(api.ErrInvalidArgs, "the arguments have the signature %q, it should be %q", got.String(), want.String())
+		return busconn.Refusal(api.ErrInvalidArgs, "the arguments have the signature %q, it should be %q", got.String(), want.String())
 	}
 	return dbus.Store(c.msg.Body, dest...)
 }
@@ -273,7 +248,7 @@ func init() {
 		})),
 		m + "SetLogLevel": changeArg(api.ActionLogLevel, func(_ context.Context, c *caller, level string) error {
 			if err := c.s.cfg.Backend.SetLogLevel(level); err != nil {
-				return failure(api.ErrInvalidArgs, "%v", err)
+				return busconn.Refusal(api.ErrInvalidArgs, "%v", err)
 			}
 			c.s.Refresh()
 			return nil
@@ -308,29 +283,30 @@ func take(places chan struct{}) (give func(), err error) {
 	case places <- struct{}{}:
 		return func() { <-places }, nil
 	default:
-		return nil, failure(errLimits, "%d requests are under way: try again", cap(places))
+		return nil, tooMany("%d at one time", cap(places))
 	}
 }
 
-// enter counts the requests of a caller, and leave ends one. Before anything is
-// asked about a caller, who may be anybody, it has to be one of few.
-func (s *Server) enter(sender string) (leave func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.underWay[sender] >= maxEach {
-		return nil, failure(errLimits, "%d of your requests are under way: wait for one to end", maxEach)
+// enter counts a request of one kind of the caller's user, and leave ends it.
+func (c *caller) enter(kind string, most int) (leave func(), err error) {
+	if c.s.cfg.Privileged(c.user.uid) {
+		return func() {}, nil
 	}
-	s.underWay[sender]++
+	k := share{c.user.uid, kind}
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.s.underWay[k] >= most {
+		return nil, tooMany("%d %s of user %d", most, kind, k.uid)
+	}
+	c.s.underWay[k]++
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.underWay[sender]--; s.underWay[sender] == 0 {
-			delete(s.underWay, sender)
+		c.s.mu.Lock()
+		defer c.s.mu.Unlock()
+		if c.s.underWay[k]--; c.s.underWay[k] == 0 {
+			delete(c.s.underWay, k)
 		}
 	}, nil
 }
-
-const errLimits = "org.freedesktop.DBus.Error.LimitsExceeded"
 
 // change wraps what changes something and has no argument, changeArg what has one.
 func change(action string, f func(context.Context, *caller) error) call {
@@ -357,7 +333,7 @@ func changeArg(action string, f func(context.Context, *caller, string) error) ca
 // out who may. Nothing of the message is kept for that time but its arguments.
 func (c *caller) change(action string, f func(context.Context, *caller) error) ([]any, error) {
 	c.msg.Body = nil
-	if err := c.hold(c.s.enter(c.sender)); err != nil {
+	if err := c.hold(c.enter("changes", maxEach)); err != nil {
 		return nil, err
 	}
 	if err := c.authorize(action); err != nil {
@@ -373,7 +349,7 @@ func (c *caller) change(action string, f func(context.Context, *caller) error) (
 		if errors.As(err, &de) {
 			return nil, de
 		}
-		return nil, failure(api.ErrFailed, "%s", valid(err.Error()))
+		return nil, busconn.Refusal(api.ErrFailed, "%v", err)
 	}
 	return nil, nil
 }
@@ -384,7 +360,7 @@ func byName(f func(context.Context, *caller, string) error) func(context.Context
 		_, ok := c.s.links[n]
 		c.s.mu.Unlock()
 		if !ok {
-			return failure(api.ErrNoSuchLink, "there is no link %q", n)
+			return busconn.Refusal(api.ErrNoSuchLink, "there is no link %q", n)
 		}
 		return f(ctx, c, n)
 	}
@@ -417,9 +393,9 @@ func (s *Server) port(n string) (link.PortStatus, error) {
 	case 1:
 		return hits[0], nil
 	case 0:
-		return link.PortStatus{}, failure(api.ErrNoSuchPort, "there is no port %q on this host (a port is named as mlx5_0/1)", n)
+		return link.PortStatus{}, busconn.Refusal(api.ErrNoSuchPort, "there is no port %q on this host (a port is named as mlx5_0/1)", n)
 	}
-	return link.PortStatus{}, failure(api.ErrNoSuchPort, "%s has %d ports: give one as %s/1", n, len(hits), n)
+	return link.PortStatus{}, busconn.Refusal(api.ErrNoSuchPort, "%s has %d ports: give one as %s/1", n, len(hits), n)
 }
 
 func onLink(f func(context.Context, *caller, string) error) func(context.Context, *caller) error {
@@ -433,7 +409,7 @@ func onLink(f func(context.Context, *caller, string) error) func(context.Context
 		}
 		c.s.mu.Unlock()
 		if name == "" {
-			return failure(api.ErrNoSuchLink, "the link has gone")
+			return busconn.Refusal(api.ErrNoSuchLink, "the link has gone")
 		}
 		return f(ctx, c, name)
 	}
@@ -450,7 +426,7 @@ func onSM(f func(context.Context, *caller, string, int) error) func(context.Cont
 		}
 		c.s.mu.Unlock()
 		if dev == "" {
-			return failure(api.ErrNoSuchPort, "the port has gone")
+			return busconn.Refusal(api.ErrNoSuchPort, "the port has gone")
 		}
 		return f(ctx, c, dev, port)
 	}
@@ -477,13 +453,13 @@ func (c *caller) props(iface string) (map[string]dbus.Variant, error) {
 		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.ObjectManager":
 			return map[string]dbus.Variant{}, nil
 		}
-		return nil, failure("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
+		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	o := c.s.objects[c.path]
 	if o == nil || o.props == nil {
-		return nil, failure("org.freedesktop.DBus.Error.UnknownObject", "%s has gone", c.path)
+		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownObject", "%s has gone", c.path)
 	}
 	// The map is never changed once it is here: a new state has a new map.
 	return o.props, nil
@@ -500,7 +476,7 @@ func getProperty(c *caller) ([]any, error) {
 	}
 	v, ok := props[name]
 	if !ok {
-		return nil, failure("org.freedesktop.DBus.Error.UnknownProperty", "%s has no property %s", cmp.Or(iface, c.iface), name)
+		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownProperty", "%s has no property %s", cmp.Or(iface, c.iface), name)
 	}
 	return []any{v}, nil
 }
@@ -521,7 +497,7 @@ func setProperty(*caller) ([]any, error) {
 	return nil, errReadOnly
 }
 
-var errReadOnly = failure("org.freedesktop.DBus.Error.PropertyReadOnly", "every property is read-only: change the unit file and call Reload, or use the methods")
+var errReadOnly = busconn.Refusal("org.freedesktop.DBus.Error.PropertyReadOnly", "every property is read-only: change the unit file and call Reload, or use the methods")
 
 func managedObjects(c *caller) ([]any, error) {
 	c.s.mu.Lock()
@@ -536,26 +512,30 @@ func managedObjects(c *caller) ([]any, error) {
 }
 
 func plan(c *caller) ([]any, error) {
-	if err := c.hold(c.s.enter(c.sender)); err != nil {
+	if err := c.hold(c.enter("plans", maxEachPlans)); err != nil {
 		return nil, err
 	}
-	if err := c.hold(take(c.s.plans)); err != nil {
+	places := c.s.plans
+	if c.s.cfg.Privileged(c.user.uid) {
+		places = c.s.verbs
+	}
+	if err := c.hold(take(places)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
 	defer cancel()
 	p, err := c.s.cfg.Backend.Plan(ctx)
 	if err != nil {
-		return nil, failure(api.ErrFailed, "%s", valid(err.Error()))
+		return nil, busconn.Refusal(api.ErrFailed, "%v", err)
 	}
 	type blocked struct{ On, Op, Code, Text, Next string }
 	out := make([]blocked, len(p.Blocked))
 	for i, b := range p.Blocked {
-		out[i] = blocked{valid(b.On.String()), valid(b.Op), string(b.Reason.Code), valid(b.Reason.Text), valid(b.Reason.Next)}
+		out[i] = blocked{busconn.Clean(b.On.String()), busconn.Clean(b.Op), string(b.Reason.Code), busconn.Clean(b.Reason.Text), busconn.Clean(b.Reason.Next)}
 	}
 	cmds := p.Commands()
 	for i := range cmds {
-		cmds[i] = valid(cmds[i])
+		cmds[i] = busconn.Clean(cmds[i])
 	}
 	return []any{list(cmds), out}, nil
 }
@@ -566,7 +546,7 @@ func describe(c *caller) ([]any, error) {
 	}
 	text, err := c.s.describeJSON()
 	if err != nil {
-		return nil, failure(api.ErrFailed, "%v", err)
+		return nil, busconn.Refusal(api.ErrFailed, "%v", err)
 	}
 	return []any{text}, nil
 }
@@ -579,7 +559,7 @@ func listLinks(c *caller) ([]any, error) {
 	}
 	out := []row{}
 	for _, l := range c.s.describe().Links {
-		out = append(out, row{int32(l.Ifindex), valid(l.Name), string(l.State), linkPath(l)})
+		out = append(out, row{int32(l.Ifindex), busconn.Clean(l.Name), string(l.State), linkPath(l)})
 	}
 	return []any{out}, nil
 }
@@ -594,7 +574,7 @@ type portRow struct {
 func listPorts(c *caller) ([]any, error) {
 	out := []portRow{}
 	for _, p := range c.s.describe().Ports {
-		out = append(out, portRow{valid(p.IBDevice), uint32(p.Port), p.State, dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port))})
+		out = append(out, portRow{busconn.Clean(p.IBDevice), uint32(p.Port), p.State, dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port))})
 	}
 	return []any{out}, nil
 }
@@ -602,7 +582,7 @@ func listPorts(c *caller) ([]any, error) {
 func listSMs(c *caller) ([]any, error) {
 	out := []portRow{}
 	for _, m := range c.s.describe().SubnetManagers {
-		out = append(out, portRow{valid(m.IBDevice), uint32(m.Port), m.Phase, dbus.ObjectPath(api.SMPath(m.PortGUID))})
+		out = append(out, portRow{busconn.Clean(m.IBDevice), uint32(m.Port), m.Phase, dbus.ObjectPath(api.SMPath(m.PortGUID))})
 	}
 	return []any{out}, nil
 }
@@ -616,7 +596,7 @@ func getLink(c *caller) ([]any, error) {
 	l, ok := c.s.links[n]
 	c.s.mu.Unlock()
 	if !ok {
-		return nil, failure(api.ErrNoSuchLink, "there is no link %q", n)
+		return nil, busconn.Refusal(api.ErrNoSuchLink, "there is no link %q", n)
 	}
 	return []any{linkPath(l)}, nil
 }

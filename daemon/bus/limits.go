@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -19,20 +20,29 @@ const (
 	heavy                 = 5         // calls that one of waiting counts for
 )
 
-// maxUnknown bounds the calls of callers whose user the bus is being asked for, and
-// maxKnown the callers and users that are remembered.
+// maxUnknown bounds the callers whose user the bus is being asked for: a user has
+// 256 connections by default, so one alone keeps nobody out. maxFirst bounds the
+// calls of each that wait for that, and maxKnown the callers and users remembered.
 const (
-	maxUnknown = 64
+	maxUnknown = 1024
+	maxFirst   = 16
 	maxKnown   = 4096
 )
 
 // forget is after what time a call that was admitted and did not come is forgotten.
 const forget = time.Minute
 
+const errLimits = "org.freedesktop.DBus.Error.LimitsExceeded"
+
+// tooMany refuses a call for its number, with what to do.
+func tooMany(format string, a ...any) *dbus.Error {
+	return busconn.Refusal(errLimits, "too many requests (%s): try again in a second", fmt.Sprintf(format, a...))
+}
+
 // noUser is the number that no user has.
 const noUser = 1<<32 - 1
 
-// user is who calls.
+// user is a user that calls.
 type user struct {
 	uid        uint32
 	privileged bool
@@ -59,82 +69,137 @@ func (b *bucket) fill(now time.Time, rate, burst float64) {
 	b.at = now
 }
 
-// callers knows who has called, and what each has spent. Its methods may be
-// called from any goroutine.
+// question is what the bus is asked about a caller, once for all of its calls.
+type question struct {
+	at    time.Time
+	calls int           // that wait for the answer
+	owed  float64       // for calls that were answered meanwhile
+	done  chan struct{} // closed when user is known
+	user  user
+}
+
+// callers knows which users call on one connection, and what each has spent. Its
+// methods may be called from any goroutine.
 type callers struct {
 	mu      sync.Mutex
-	users   map[string]user // by unique bus name, which the bus never gives again
-	unknown map[callID]time.Time
-	spent   map[uint32]*bucket // by user
+	users   map[string]user // by unique bus name, which one bus never gives twice
+	asked   map[string]*question
+	waiting map[callID]*question // calls that arrived before their user was known
+	spent   map[uint32]*bucket   // by user
 	total   bucket
 }
 
 func newCallers() *callers {
-	return &callers{users: map[string]user{}, unknown: map[callID]time.Time{}, spent: map[uint32]*bucket{}}
+	return &callers{users: map[string]user{}, asked: map[string]*question{}, waiting: map[callID]*question{}, spent: map[uint32]*bucket{}}
 }
 
-// arrived decides about a call before it is read: a caller that is known is
-// charged, one that is not will be by identify.
-func (c *callers) arrived(id callID, cost float64) error {
+// arrived decides about a call before it is read. A known caller is charged. For
+// one that is not, the bus is asked; its call is charged by userOf, or with the
+// answer if it is answered without.
+func (c *callers) arrived(id callID, cost float64, answered bool, ask func() (user, error)) *dbus.Error {
 	c.mu.Lock()
-	u, known := c.users[id.sender]
-	if known {
-		c.mu.Unlock()
+	defer c.mu.Unlock()
+	if u, ok := c.users[id.sender]; ok {
 		return c.charge(u, cost)
 	}
-	defer c.mu.Unlock()
-	if len(c.unknown) >= maxUnknown {
-		for k, at := range c.unknown {
-			if time.Since(at) > forget {
-				delete(c.unknown, k)
-			}
+	q := c.asked[id.sender]
+	if q == nil {
+		if len(c.asked) >= maxUnknown || !c.tidy() {
+			return tooMany("of %d new callers", maxUnknown)
 		}
+		q = &question{at: time.Now(), done: make(chan struct{})}
+		c.asked[id.sender] = q
+		go c.identify(id.sender, q, ask)
 	}
-	if _, twice := c.unknown[id]; twice || len(c.unknown) >= maxUnknown {
-		return failure(errLimits, "%d calls of new callers are under way: try again", maxUnknown)
+	if _, twice := c.waiting[id]; !answered && (twice || q.calls >= maxFirst) {
+		q.owed += cost
+		return tooMany("%d of a new caller", maxFirst)
 	}
-	c.unknown[id] = time.Now()
+	if answered {
+		q.owed += cost
+		return nil
+	}
+	q.calls++
+	c.waiting[id] = q
 	return nil
 }
 
-// isUnknown reports whether a call has arrived before its caller was known.
-func (c *callers) isUnknown(id callID) bool {
+// tidy forgets calls that did not come, and reports whether there may be more.
+func (c *callers) tidy() bool {
+	if len(c.waiting) < maxUnknown*maxFirst {
+		return true
+	}
+	for id, q := range c.waiting {
+		if time.Since(q.at) > forget {
+			delete(c.waiting, id)
+		}
+	}
+	return len(c.waiting) < maxUnknown*maxFirst
+}
+
+// identify asks for the user of a caller. Those for whom there is no answer, as
+// from a bus that is busy, are one user together.
+func (c *callers) identify(sender string, q *question, ask func() (user, error)) {
+	u, err := ask()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.unknown[id]
+	if err != nil {
+		u = user{uid: noUser}
+	} else {
+		if len(c.users) >= maxKnown {
+			for k := range c.users {
+				delete(c.users, k)
+				break
+			}
+		}
+		c.users[sender] = u
+	}
+	delete(c.asked, sender)
+	q.user = u
+	if b := c.bucket(u); b != nil {
+		b.left = max(0, b.left-q.owed)
+		c.total.left = max(0, c.total.left-q.owed)
+	}
+	close(q.done)
+}
+
+// isWaiting reports whether a call arrived before its caller was known, and has
+// not been charged.
+func (c *callers) isWaiting(id callID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.waiting[id]
 	return ok
 }
 
-// identify finds the user of a call, and asks if it is not known yet. Those for
-// whom there is no answer, as from a bus that is busy, are one user together.
-func (c *callers) identify(id callID, ask func() (user, error)) user {
-	c.mu.Lock()
-	u, known := c.users[id.sender]
-	c.mu.Unlock()
-	var err error
-	if !known {
-		u, err = ask()
-	}
+// userOf is the user of a call. It waits for the answer to the question about it,
+// which ends with the connection at the latest.
+func (c *callers) userOf(id callID, cost float64) (user, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.unknown, id)
-	if err != nil {
-		return user{uid: noUser}
+	q, ok := c.waiting[id]
+	if !ok {
+		if u, ok := c.users[id.sender]; ok {
+			return u, nil
+		}
+		return user{uid: noUser}, nil
 	}
-	if len(c.users) >= maxKnown {
-		clear(c.users) // they are asked for again
+	delete(c.waiting, id)
+	c.mu.Unlock()
+	<-q.done
+	c.mu.Lock()
+	if err := c.charge(q.user, cost); err != nil {
+		return q.user, err
 	}
-	c.users[id.sender] = u
-	return u
+	return q.user, nil
 }
 
-// charge has a user pay for a call, or says that it cannot.
-func (c *callers) charge(u user, cost float64) error {
+// bucket is what a user has to spend, brought up to date as that of all users is;
+// nil for one without a limit.
+func (c *callers) bucket(u user) *bucket {
 	if u.privileged {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	now := time.Now()
 	b := c.spent[u.uid]
 	if b == nil {
@@ -150,11 +215,19 @@ func (c *callers) charge(u user, cost float64) error {
 	}
 	b.fill(now, userRate, userBurst)
 	c.total.fill(now, totalRate, totalBurst)
-	if b.left < cost {
-		return failure(errLimits, "user %d calls more often than %d times a second: try again later", u.uid, userRate)
-	}
-	if c.total.left < cost {
-		return failure(errLimits, "all users together call more often than %d times a second: try again later", totalRate)
+	return b
+}
+
+// charge has a user pay for a call, or says that it cannot.
+func (c *callers) charge(u user, cost float64) *dbus.Error {
+	b := c.bucket(u)
+	switch {
+	case b == nil:
+		return nil
+	case b.left < cost:
+		return tooMany("user %d, above %d a second", u.uid, userRate)
+	case c.total.left < cost:
+		return tooMany("all users together, above %d a second", totalRate)
 	}
 	b.left -= cost
 	c.total.left -= cost
@@ -205,16 +278,7 @@ func explain(h *busconn.Header) *dbus.Error {
 		return errReadOnly
 	}
 	if want, ok := signatureOf(h.Interface, h.Member); ok {
-		return failure(api.ErrInvalidArgs, "the arguments have the signature %q, it should be %q", h.Signature, want)
-	}
-	return nil
-}
-
-// admit decides about a call before its arguments are read. It runs in the reader
-// of the socket and does not wait.
-func (s *Server) admit(h *busconn.Header) *dbus.Error {
-	if err := s.callers.arrived(callID{h.Sender, h.Serial}, cost(h.Member)); err != nil {
-		return err.(*dbus.Error)
+		return busconn.Refusal(api.ErrInvalidArgs, "the arguments have the signature %q, it should be %q", h.Signature, want)
 	}
 	return nil
 }

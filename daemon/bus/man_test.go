@@ -85,7 +85,7 @@ Objects come and go with InterfacesAdded and InterfacesRemoved.
 Reading is open to everyone.
 What changes something is allowed to root, and to whom polkit grants the action that the method names; without polkit others get
 org.freedesktop.DBus.Error.AccessDenied and a sentence.
-` + fmt.Sprintf("At most %d requests are under way at one time, %d of one caller; further ones get LimitsExceeded.", maxVerbs, maxEach) + `
+` + fmt.Sprintf("At most %d requests are under way at one time, %d of one user other than root; further ones get LimitsExceeded.", maxVerbs, maxEach) + `
 ` + fmt.Sprintf("So do calls of a user other than root above %d a second, and arguments above 4 KiB; a call does not start a stopped daemon.", userRate) + `
 .PP
 To look around:

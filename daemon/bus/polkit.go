@@ -9,6 +9,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/busconn"
 )
 
 // polkitTimeout is the time that polkit, or the bus, may take when it asks nobody.
@@ -18,9 +19,9 @@ const polkitTimeout = 5 * time.Second
 // (org.freedesktop.PolicyKit1.Authority.CheckAuthorization). Any failure to get
 // a yes is a no, with the reason.
 func (c *caller) authorize(action string) error {
-	uid, err := c.uid()
-	if err != nil {
-		return err
+	uid := c.user.uid
+	if uid == noUser {
+		return busconn.Refusal(api.ErrAccessDenied, "the bus does not report the caller's user: try again")
 	}
 	if c.s.cfg.Privileged(uid) {
 		return nil
@@ -52,16 +53,16 @@ func (c *caller) authorize(action string) error {
 	case err != nil:
 		var de dbus.Error
 		if errors.As(err, &de) && (de.Name == "org.freedesktop.DBus.Error.ServiceUnknown" || de.Name == "org.freedesktop.DBus.Error.NameHasNoOwner" || de.Name == "org.freedesktop.DBus.Error.Spawn.ServiceNotFound") {
-			return failure(api.ErrAccessDenied, "only root may do this (%s): polkit is not installed, so nobody can say whether %s may. Try sudo", action, who)
+			return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit is not installed, so nobody can say whether %s may. Try sudo", action, who)
 		}
-		return failure(api.ErrAccessDenied, "only root may do this (%s): polkit was asked whether %s may, and failed: %v", action, who, err)
+		return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit was asked whether %s may, and failed: %v", action, who, err)
 	case result.Authorized:
 		return nil
 	case result.Challenge && !interactive:
-		return failure("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "%s must show a password for %s, and the caller did not allow to ask for it", who, action)
+		return busconn.Refusal("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "%s must show a password for %s, and the caller did not allow to ask for it", who, action)
 	}
 	if result.Challenge {
-		return failure(api.ErrAccessDenied, "only root may do this (%s): polkit wants a password of %s and there is nobody to ask for it (no polkit agent). Try sudo", action, who)
+		return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit wants a password of %s and there is nobody to ask for it (no polkit agent). Try sudo", action, who)
 	}
-	return failure(api.ErrAccessDenied, "only root may do this (%s): polkit says no to %s", action, who)
+	return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit says no to %s", action, who)
 }

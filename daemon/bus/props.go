@@ -9,6 +9,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 )
@@ -209,7 +210,7 @@ var managerProps = []property[managerState]{
 	{"Notices", "a(ssss)", "What is said of units and the host as a whole: a unit's path or an empty string, a code, a sentence and the next step.", func(m managerState) any {
 		out := make([]notice, 0, len(m.notices))
 		for _, n := range m.notices {
-			out = append(out, notice{valid(n.Unit), string(n.Code), valid(n.Text), valid(n.Next)})
+			out = append(out, notice{busconn.Clean(n.Unit), string(n.Code), busconn.Clean(n.Text), busconn.Clean(n.Next)})
 		}
 		return out
 	}},

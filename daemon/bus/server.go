@@ -56,21 +56,28 @@ type Config struct {
 const (
 	maxVerbs = 64 // of callers that are allowed to
 	maxAsks  = 64 // that wait for polkit, and maybe for a password
-	maxPlans = 8  // each is a turn of the daemon's loop, and free to all
+	maxPlans = 8  // of users other than root: each is a turn of the daemon's loop, and free to all
 	maxReads = 64 // calls that are answered from our state; more wait on the bus
-	maxEach  = 16 // verbs and plans of one caller
+
+	maxEach      = 8 // changes of one user other than root, with the questions to polkit
+	maxEachPlans = 2 // and plans
 )
+
+// share is what is counted of a user.
+type share struct {
+	uid  uint32
+	kind string
+}
 
 // Server is the daemon on the bus. Run serves; the Publish methods may be
 // called before, during and after, from any goroutine.
 type Server struct {
-	cfg     Config
-	wake    chan struct{}
-	verbs   chan struct{} // a place for each request under way
-	asks    chan struct{}
-	plans   chan struct{}
-	reads   chan struct{}
-	callers *callers
+	cfg   Config
+	wake  chan struct{}
+	verbs chan struct{} // a place for each request under way
+	asks  chan struct{}
+	plans chan struct{}
+	reads chan struct{}
 
 	mu       sync.Mutex
 	objects  map[dbus.ObjectPath]*object
@@ -80,7 +87,8 @@ type Server struct {
 	problems []string
 	notices  []link.Notice
 	awaited  bool
-	underWay map[string]int // verbs and plans, by bus name
+	underWay map[share]int
+	callers  *callers // of the current connection
 	dirty    map[dbus.ObjectPath]bool
 	ready    chan struct{}
 	isReady  bool
@@ -106,7 +114,7 @@ func New(cfg Config) *Server {
 		cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans), reads: make(chan struct{}, maxReads),
 		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]smctl.Status{},
-		dirty: map[dbus.ObjectPath]bool{}, underWay: map[string]int{}, callers: newCallers(),
+		dirty: map[dbus.ObjectPath]bool{}, underWay: map[share]int{}, callers: newCallers(),
 	}
 	s.mu.Lock()
 	s.manager()
@@ -273,28 +281,26 @@ func (s *Server) mark(p dbus.ObjectPath) {
 func clean(v dbus.Variant) dbus.Variant {
 	switch x := v.Value().(type) {
 	case string:
-		return dbus.MakeVariant(valid(x))
+		return dbus.MakeVariant(busconn.Clean(x))
 	case []string:
 		out := make([]string, len(x))
 		for i := range x {
-			out[i] = valid(x[i])
+			out[i] = busconn.Clean(x[i])
 		}
 		return dbus.MakeVariant(out)
 	case reason:
-		return dbus.MakeVariant(reason{valid(x.Code), valid(x.Text), valid(x.Next)})
+		return dbus.MakeVariant(reason{busconn.Clean(x.Code), busconn.Clean(x.Text), busconn.Clean(x.Next)})
 	case []reason:
 		for i := range x {
-			x[i] = reason{valid(x[i].Code), valid(x[i].Text), valid(x[i].Next)}
+			x[i] = reason{busconn.Clean(x[i].Code), busconn.Clean(x[i].Text), busconn.Clean(x[i].Next)}
 		}
 	case []setting:
 		for i, a := range x {
-			x[i] = setting{valid(a.Name), valid(a.Wanted), valid(a.Actual), valid(a.Code), valid(a.Text), valid(a.Next)}
+			x[i] = setting{busconn.Clean(a.Name), busconn.Clean(a.Wanted), busconn.Clean(a.Actual), busconn.Clean(a.Code), busconn.Clean(a.Text), busconn.Clean(a.Next)}
 		}
 	}
 	return v
 }
-
-func valid(s string) string { return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?") }
 
 // diff is what differs in new.
 func diff(old, new map[string]dbus.Variant) map[string]dbus.Variant {
@@ -371,7 +377,12 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve is one life of a connection.
 func (s *Server) serve(ctx context.Context) (joined bool, err error) {
-	conn, err := busconn.Join(ctx, busconn.Config{Address: s.cfg.Address, Handler: handler{s}, Explain: explain, Admit: s.admit, Incoming: s.arrived})
+	// The names of callers are of this bus, which may be another one than before.
+	h := handler{s, newCallers()}
+	s.mu.Lock()
+	s.callers = h.callers
+	s.mu.Unlock()
+	conn, err := busconn.Join(ctx, busconn.Config{Address: s.cfg.Address, Handler: h, Explain: explain, Admit: h.admit, Incoming: h.arrived})
 	if err != nil {
 		return false, err
 	}
@@ -464,5 +475,5 @@ func (s *Server) flush(conn *busconn.Conn) error {
 // describeJSON is Describe's answer.
 func (s *Server) describeJSON() (string, error) {
 	b, err := json.Marshal(s.describe())
-	return valid(string(b)), err
+	return busconn.Clean(string(b)), err
 }

@@ -13,7 +13,6 @@ package busconn
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -26,6 +25,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 )
@@ -42,9 +43,10 @@ type Config struct {
 	Handler dbus.Handler
 	// Explain may find a better sentence for a call whose arguments are not read.
 	Explain func(*Header) *dbus.Error
-	// Admit decides about a call that can be read, before it is. It runs in the
-	// reader and must not wait.
-	Admit func(*Header) *dbus.Error
+	// Admit decides about a call before it is read, also about one that is
+	// answered here and does not come to Handler. It runs in the reader and must
+	// not wait; the connection is for what it starts.
+	Admit func(c *dbus.Conn, h *Header, answered bool) *dbus.Error
 	// Incoming sees each message before it is handled. It may wait, which
 	// stops the reading.
 	Incoming dbus.Interceptor
@@ -103,6 +105,7 @@ func authenticate(s *socket, opts []dbus.ConnOption) (*dbus.Conn, error) {
 		_ = s.Close()
 		return nil, err
 	}
+	s.godbus = conn
 	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Geteuid()))}); err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("authenticate with the bus: %w", err)
@@ -181,9 +184,11 @@ type socket struct {
 	cfg  Config
 	peer bool
 
-	wmu    sync.Mutex
-	framed bool // the authentication is over
-	serial uint32
+	framed atomic.Bool // the authentication is over
+	godbus *dbus.Conn
+
+	wmu   sync.Mutex
+	stall stall
 
 	mu       sync.Mutex
 	owners   owners
@@ -197,14 +202,26 @@ type socket struct {
 func (s *socket) Close() error { return s.conn.Close() }
 
 // Write sends what godbus sends: a message with each call, and before that lines.
+// When the bus does not read for maxStall the connection is closed: its user
+// joins again, and the bus reads from the new connection.
 func (s *socket) Write(p []byte) (int, error) {
+	// Before the line is sent nobody can answer with a message.
+	if !s.framed.Load() && string(p) == "BEGIN\r\n" {
+		s.framed.Store(true)
+	}
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
-	// Before the line is sent nobody can answer with a message.
-	if !s.framed && string(p) == "BEGIN\r\n" {
-		s.framed = true
+	start := time.Now()
+	if err := s.conn.SetWriteDeadline(s.stall.deadline(start)); err != nil {
+		return 0, err
 	}
-	return s.conn.Write(p)
+	n, err := s.conn.Write(p)
+	s.stall.wrote(start, time.Now())
+	if err != nil {
+		// What follows a part of a message is no message.
+		_ = s.conn.Close()
+	}
+	return n, err
 }
 
 // Read implements io.Reader for godbus' reader.
@@ -217,10 +234,7 @@ func (s *socket) Read(p []byte) (int, error) {
 		if _, err := s.in.Peek(1); err != nil {
 			return 0, err
 		}
-		s.wmu.Lock()
-		framed := s.framed
-		s.wmu.Unlock()
-		if !framed {
+		if !s.framed.Load() {
 			return s.in.Read(p)
 		}
 		if err := s.next(); err != nil {
@@ -267,7 +281,8 @@ func (s *socket) next() error {
 			if err := s.skip(length + uint64(h.BodyLen)); err != nil {
 				return err
 			}
-			return s.answer(&h, answer)
+			s.answer(&h, answer)
+			return nil
 		}
 	case dbus.TypeSignal:
 		if h.BodyLen > maxTrusted || !s.believed(&h, length) {
@@ -297,84 +312,71 @@ func (s *socket) skip(n uint64) error {
 
 const peerInterface = "org.freedesktop.DBus.Peer"
 
+// answer is what answers a call: values, or an error.
+type answer struct {
+	body []any
+	err  error
+}
+
 // admit decides about a call, whose header of a length is the next to be read. An
 // answer is given in place of godbus, which does not see the call then.
-func (s *socket) admit(h *Header, length uint64) (answer *dbus.Error, err error) {
+func (s *socket) admit(h *Header, length uint64) (*answer, error) {
+	a, err := s.check(h, length)
+	if err != nil || s.cfg.Admit == nil {
+		return a, err
+	}
+	if e := s.cfg.Admit(s.godbus, h, a != nil); e != nil {
+		return &answer{err: e}, nil
+	}
+	return a, nil
+}
+
+// check answers calls that every connection answers alike, and those that cannot
+// be read.
+func (s *socket) check(h *Header, length uint64) (*answer, error) {
+	refuse := func(name, format string, a ...any) (*answer, error) {
+		return &answer{err: Refusal("org.freedesktop.DBus.Error."+name, format, a...)}, nil
+	}
 	if h.Interface == peerInterface {
 		switch h.Member {
 		case "Ping":
-			return &dbus.Error{}, nil
+			return &answer{}, nil
 		case "GetMachineId":
 			if id, err := os.ReadFile("/etc/machine-id"); err == nil {
-				return &dbus.Error{Body: []any{strings.TrimSpace(string(id))}}, nil
+				return &answer{body: []any{strings.TrimSpace(string(id))}}, nil
 			}
 		}
-		return Refusal("org.freedesktop.DBus.Error.UnknownMethod", "%s has no method %s", peerInterface, h.Member), nil
+		return refuse("UnknownMethod", "%s has no method %s", peerInterface, h.Member)
 	}
 	if s.cfg.Handler == nil {
-		return Refusal("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", h.Path), nil
+		return refuse("UnknownObject", "there is no object %s", h.Path)
 	}
 	if strings.Trim(h.Signature, "s") != "" {
 		if s.cfg.Explain != nil {
 			if e := s.cfg.Explain(h); e != nil {
-				return e, nil
+				return &answer{err: e}, nil
 			}
 		}
-		return Refusal("org.freedesktop.DBus.Error.InvalidArgs", "the arguments have the signature %q: methods take strings only", h.Signature), nil
+		return refuse("InvalidArgs", "the arguments have the signature %q: methods take strings only", h.Signature)
 	}
 	if h.BodyLen > maxArgs {
-		return Refusal("org.freedesktop.DBus.Error.LimitsExceeded", "the arguments have %d bytes, at most %d are read", h.BodyLen, maxArgs), nil
+		return refuse("LimitsExceeded", "the arguments have %d bytes, at most %d are read", h.BodyLen, maxArgs)
 	}
 	b, err := s.in.Peek(int(length) + int(h.BodyLen))
 	if err != nil {
 		return nil, err
 	}
 	if _, ok := readStrings(h.order, b[length:], len(h.Signature)); !ok {
-		return Refusal("org.freedesktop.DBus.Error.InvalidArgs", "the arguments are not what their signature %q says", h.Signature), nil
-	}
-	if s.cfg.Admit != nil {
-		return s.cfg.Admit(h), nil
+		return refuse("InvalidArgs", "the arguments are not what their signature %q says", h.Signature)
 	}
 	return nil, nil
 }
 
-// Refusal is the error that answers a call.
-func Refusal(name, format string, a ...any) *dbus.Error {
-	return dbus.NewError(name, []any{strings.ReplaceAll(strings.ToValidUTF8(fmt.Sprintf(format, a...), "?"), "\x00", "?")})
-}
-
-// answer answers a call. An answer without a name is no error.
-func (s *socket) answer(h *Header, e *dbus.Error) error {
-	if h.Flags&dbus.FlagNoReplyExpected != 0 {
-		return nil
+// answer answers a call in place of godbus.
+func (s *socket) answer(h *Header, a *answer) {
+	if h.Flags&dbus.FlagNoReplyExpected == 0 {
+		s.godbus.Send(Reply(h.Sender, h.Serial, a.body, a.err), nil)
 	}
-	m := &dbus.Message{Type: dbus.TypeMethodReply, Flags: dbus.FlagNoReplyExpected, Body: e.Body, Headers: map[dbus.HeaderField]dbus.Variant{
-		dbus.FieldReplySerial: dbus.MakeVariant(h.Serial)}}
-	if e.Name != "" {
-		m.Type = dbus.TypeError
-		m.Headers[dbus.FieldErrorName] = dbus.MakeVariant(e.Name)
-	}
-	if h.Sender != "" {
-		m.Headers[dbus.FieldDestination] = dbus.MakeVariant(h.Sender)
-	}
-	if len(m.Body) > 0 {
-		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
-	}
-	var b bytes.Buffer
-	if err := m.EncodeTo(&b, binary.LittleEndian); err != nil {
-		return nil // it cannot be answered; the caller's time runs out
-	}
-	s.wmu.Lock()
-	defer s.wmu.Unlock()
-	// A serial must not be 0. godbus counts from 1 and nobody answers an error,
-	// so counting down from the end meets nothing.
-	s.serial--
-	if s.serial == 0 {
-		s.serial--
-	}
-	binary.LittleEndian.PutUint32(b.Bytes()[8:], s.serial)
-	_, err := s.conn.Write(b.Bytes())
-	return err
 }
 
 // believed decides about a signal, whose header of a length is the next to be

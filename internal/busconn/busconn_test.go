@@ -245,6 +245,74 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
+// A bus that reads now and then keeps a connection from writing for maxStall
+// altogether; one that is quick, or slow once, does not end it.
+func TestStall(t *testing.T) {
+	now := time.Unix(1000, 0)
+	left := func(writes, took, idle time.Duration) time.Duration {
+		var s stall
+		at := now
+		for range writes {
+			d := s.deadline(at)
+			if d.Sub(at) <= took {
+				return 0
+			}
+			s.wrote(at, at.Add(took))
+			at = at.Add(took + idle)
+		}
+		return s.deadline(at).Sub(at)
+	}
+	for _, tc := range []struct {
+		writes, took, idle time.Duration
+		ends               bool
+	}{
+		{1, 6 * time.Second, 0, true},
+		{10, time.Second, 0, true},             // one message a second is read
+		{100, 100 * time.Millisecond, 0, true}, // and ten
+		{10, time.Second, time.Second, false},
+		{100_000, time.Millisecond, 0, false},
+		{1000, 49 * time.Millisecond, 0, false},
+	} {
+		if got := left(tc.writes, tc.took, tc.idle) == 0; got != tc.ends {
+			t.Errorf("%d writes of %v, %v apart: the connection ends: %v", tc.writes, tc.took, tc.idle, got)
+		}
+	}
+}
+
+// A member that does not read its answers keeps the bus from reading ours. The
+// connection ends within maxStall, and a new one is answered at once.
+func TestMemberThatDoesNotRead(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes maxStall")
+	}
+	b := bustest.Start(t)
+	conn := join(t, b, Config{})
+	b.Raw()
+	other := b.Dial()
+	var deaf []string
+	for len(deaf) == 0 { // until it has a name
+		deaf = b.Members(other, conn.Names()[0])
+	}
+	// The distribution's bus keeps 127 MB for those that do not read.
+	go func() {
+		big := dbus.MakeVariant(strings.Repeat("x", 1<<20))
+		for range 200 {
+			conn.Send(bustest.Message(dbus.TypeSignal, deaf[0], "/x", "a.b", "C", big), nil)
+		}
+	}()
+	start := time.Now()
+	select {
+	case <-conn.Context().Done():
+		t.Logf("the connection ends after %v", time.Since(start).Round(time.Millisecond))
+	case <-time.After(6 * maxStall):
+		t.Fatalf("it still waits for the bus after %v", 6*maxStall)
+	}
+	var id string
+	if err := join(t, b, Config{}).BusObject().Call(busName+".GetId", 0).Store(&id); err != nil {
+		t.Error(err)
+	}
+}
+
 // stream is a connection that has this to read.
 type stream struct {
 	net.Conn
@@ -252,8 +320,9 @@ type stream struct {
 	written int
 }
 
-func (s *stream) Read(p []byte) (int, error)  { return s.Reader.Read(p) }
-func (s *stream) Write(p []byte) (int, error) { s.written += len(p); return len(p), nil }
+func (s *stream) Read(p []byte) (int, error)       { return s.Reader.Read(p) }
+func (s *stream) Write(p []byte) (int, error)      { s.written += len(p); return len(p), nil }
+func (s *stream) SetWriteDeadline(time.Time) error { return nil }
 
 type noHandler struct{ dbus.Handler }
 
@@ -268,7 +337,12 @@ func FuzzRead(f *testing.F) {
 	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "org.freedesktop.DBus.Peer", "Ping", "", nil))
 	f.Add(append(r.Frame(dbus.TypeSignal, 0, "", "/x", "a.b", "C", "ah", []byte{4, 0, 0, 0, 0, 0, 0, 0}), r.Frame(dbus.TypeMethodCall, 1, "", "/y", "", "D", "", nil)...))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		s := &socket{conn: &stream{Reader: bytes.NewReader(in)}, framed: true, cfg: Config{Handler: noHandler{}}, owners: owners{systemd: ":1.1"}, reported: map[string]bool{}}
+		s := &socket{conn: &stream{Reader: bytes.NewReader(in)}, cfg: Config{Handler: noHandler{}}, owners: owners{systemd: ":1.1"}, reported: map[string]bool{}}
+		s.framed.Store(true)
+		var err error
+		if s.godbus, err = dbus.NewConn(s); err != nil {
+			t.Fatal(err)
+		}
 		s.in = bufio.NewReaderSize(s.conn, maxHeader+maxArgs)
 		out, err := io.ReadAll(s)
 		if len(out) > len(in) {

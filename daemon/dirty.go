@@ -41,7 +41,11 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 		}
 	}
 	if old != nil {
-		maps.Copy(dirty, roce.Changed(old.Card, s.Card))
+		changed, ports := roce.Changed(old.Card, s.Card)
+		maps.Copy(dirty, changed)
+		if ports {
+			dirty[0] = true // a port without a link
+		}
 	}
 	now := time.Now()
 	if rdma {

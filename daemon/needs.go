@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
 	"ibnetworkd/units"
 )
 
@@ -14,9 +14,7 @@ func (d *Daemon) wants() Wants {
 		w.Resolved = w.Resolved || e.DNS != nil
 	}
 	sys := map[*units.Unit][]string{}
-	cards := d.hasEthernetPort()
 	for _, u := range d.set.Units {
-		cards = cards || u.Port.Present || u.RoCE.Present || u.SoftRoCE.Present || len(u.VLANs) > 0 || u.VirtualFunctions.Present || len(u.VFs) > 0
 		w.Routes = w.Routes || len(u.Routes) > 0
 		w.Rules = w.Rules || len(u.Rules) > 0
 		w.Resolved = w.Resolved || link.NeedsResolved(u)
@@ -35,7 +33,7 @@ func (d *Daemon) wants() Wants {
 	if len(sys) > 0 {
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
 	}
-	if cards {
+	if roce.NeedsCards(d.snap, d.set.Units) {
 		w.Card, w.CardPort = unitOf, portUnit(d.set)
 	}
 	return w
@@ -46,22 +44,6 @@ func portUnit(set *units.Set) func(s *link.Snapshot, d *link.Device, p *link.Por
 	return func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit {
 		return link.GovernPort(s, set, d, p).Unit
 	}
-}
-
-// hasEthernetPort reports whether there is a RoCE port, whose GID indexes are
-// told whatever units say.
-func (d *Daemon) hasEthernetPort() bool {
-	if d.snap == nil {
-		return false
-	}
-	for i := range d.snap.Devices {
-		for _, p := range d.snap.Devices[i].Ports {
-			if p.Layer == ib.LinkLayerEthernet {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // Wants says what of the system a plan will ask for beyond links and addresses,

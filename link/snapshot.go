@@ -1,12 +1,12 @@
 package link
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/link/cardstate"
 	"ibnetworkd/units"
 )
 
@@ -24,9 +24,9 @@ type Snapshot struct {
 	Devices []Device `json:"rdma_devices,omitempty"`
 	Links   []Link   `json:"links,omitempty"`
 	Rules   []Rule   `json:"rules,omitempty"`
-	// Card is what package roce knows of cards and the Ethernet side of links
-	// (roce.State); its form is that package's.
-	Card json.RawMessage `json:"card,omitempty"`
+	// Card is what package roce plans from beyond the rest; nil if no unit and no
+	// port needs it. It is never changed once it is in a snapshot.
+	Card *cardstate.State `json:"card,omitempty"`
 }
 
 // Host holds the facts that the conditions of [Match] test, and what of the

@@ -10,8 +10,8 @@ import (
 // links too, in an order that cards accept. port gives the unit that matches a
 // port without an interface.
 func After(b *link.Builder, port func(d *link.Device, p *link.Port) *units.Unit) {
-	st, err := decodeOnce(b.Base.Card)
-	if err != nil || st == nil {
+	st := b.Base.Card
+	if st == nil {
 		return
 	}
 	for i := range b.Base.Devices {

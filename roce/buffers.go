@@ -2,7 +2,6 @@ package roce
 
 import (
 	"fmt"
-	"strings"
 
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -38,18 +37,6 @@ func (p *planner) buffers(r *units.RoCE, d *DCB) {
 		return
 	}
 	p.reach(a, taken(d, want), op)
-}
-
-// String prints sizes and map.
-func (b Buffers) String() string {
-	var out []string
-	for i := range Priorities {
-		out = append(out, fmt.Sprintf("%d:%d", i, b.Size[i]))
-	}
-	for i := range Priorities {
-		out = append(out, fmt.Sprintf("%d>%d", i, b.Buffer[i]))
-	}
-	return strings.Join(out, " ")
 }
 
 // taken reports whether the receive buffers are as a unit asks for. Cards round

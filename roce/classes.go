@@ -2,7 +2,6 @@ package roce
 
 import (
 	"fmt"
-	"strings"
 
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -47,22 +46,6 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 		return
 	}
 	p.reach(a, want == *d.ETS, op)
-}
-
-// String prints classes as 0:60 1:strict ... and the class of each priority.
-func (c Classes) String() string {
-	var out []string
-	for i := range Priorities {
-		if c.TSA[i] == ETS {
-			out = append(out, fmt.Sprintf("%d:%d", i, c.Percent[i]))
-		} else {
-			out = append(out, fmt.Sprintf("%d:%s", i, c.TSA[i]))
-		}
-	}
-	for i := range Priorities {
-		out = append(out, fmt.Sprintf("%d>%d", i, c.Class[i]))
-	}
-	return strings.Join(out, " ")
 }
 
 // classesFirst sets transmission selection as it is before flow control changes:

@@ -23,7 +23,7 @@ func (p *planner) host(d *DCB) bool {
 	op := SetDCBX{On: p.on, Flags: want, Driver: d.Driver}
 	p.reach(a, false, op)
 	_, held := p.b.Held[link.HoldKey(op)]
-	return !held && p.st.Fought[FoughtKey(op)] < fightLimit
+	return !held && p.st.Contested[ContestedKey(op)] < flapLimit
 }
 
 // wantsDCB reports whether a unit asks for anything that DCB has.

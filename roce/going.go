@@ -16,8 +16,8 @@ func Going(b *link.Builder, unit func(index int) (u *units.Unit, settled bool)) 
 	if b.Record == nil {
 		return
 	}
-	st, err := decodeOnce(b.Base.Card)
-	if err != nil || st == nil {
+	st := b.Base.Card
+	if st == nil {
 		st = &State{}
 	}
 	for _, m := range b.Record.Made {

@@ -166,7 +166,7 @@ func onOff(v bool) string {
 	return "off"
 }
 
-// setting names what an operation sets, without the value, for Fought.
+// setting names what an operation sets, without the value, for Contested.
 func setting(op link.Op) string {
 	switch o := op.(type) {
 	case SetPFC:
@@ -209,9 +209,9 @@ func setting(op link.Op) string {
 	return ""
 }
 
-// FoughtKey identifies the setting of an operation in State.Fought; "" for
+// ContestedKey identifies the setting of an operation in State.Contested; "" for
 // operations that nobody fights over.
-func FoughtKey(op link.Op) string {
+func ContestedKey(op link.Op) string {
 	s := setting(op)
 	if s == "" {
 		return ""

@@ -1,10 +1,8 @@
 package roce
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -12,18 +10,18 @@ import (
 
 // Codes that this room adds to those of package link.
 const (
-	CodeFought   link.Code = "changed-by-other"      // something else keeps setting it back
-	CodeFirmware link.Code = "firmware-setting"      // only the firmware can change it
-	CodeInUse    link.Code = "in-use"                // a change would interrupt something
-	CodeNoRDMACM link.Code = "rdma-cm-not-loaded"    // or configfs is not mounted
-	CodeNoDCB    link.Code = "driver-without-dcb"    //
-	CodeNoSRIOV  link.Code = "no-virtual-functions"  //
-	CodeOtherNDD link.Code = "node-description-kept" // by rdma-ndd
+	CodeContested link.Code = "changed-by-other"      // something else keeps setting it back
+	CodeFirmware  link.Code = "firmware-setting"      // only the firmware can change it
+	CodeInUse     link.Code = "in-use"                // a change would interrupt something
+	CodeNoRDMACM  link.Code = "rdma-cm-not-loaded"    // or configfs is not mounted
+	CodeNoDCB     link.Code = "driver-without-dcb"    //
+	CodeNoSRIOV   link.Code = "no-virtual-functions"  //
+	CodeOtherNDD  link.Code = "node-description-kept" // by rdma-ndd
 )
 
-// fightLimit is how many times a setting is put right before it is left to
+// flapLimit is how many times a setting is put right before it is left to
 // whoever changes it back.
-const fightLimit = 3
+const flapLimit = 3
 
 type planner struct {
 	b     *link.Builder
@@ -51,10 +49,10 @@ func (p *planner) attr(a link.Attribute) {
 }
 
 // Plan plans the parts of a unit that concern the card and RoCE for one link
-// and notes their attributes. It reports true if the steps so far make the
-// link's interfaces anew, so that nothing more can be planned for it now.
-func Plan(b *link.Builder, st *State, index int, u *units.Unit) (restarts bool) {
-	l := b.Link(index)
+// and notes their attributes. It reports true if the steps so far re-create the
+// link's interfaces, so that nothing more can be planned for it now.
+func Plan(b *link.Builder, index int, u *units.Unit) (restarts bool) {
+	l, st := b.Link(index), b.Base.Card
 	if l == nil || u == nil || st == nil {
 		return false
 	}
@@ -119,8 +117,8 @@ func (p *planner) findPort() {
 func (p *planner) reach(a link.Attribute, ok bool, op link.Op) (planned bool) {
 	switch {
 	case ok:
-	case p.st.Fought[FoughtKey(op)] >= fightLimit:
-		a.Why = p.fought(a.Name)
+	case p.st.Contested[ContestedKey(op)] >= flapLimit:
+		a.Why = p.contested(a.Name)
 		p.b.Block(p.on, op, false, a.Why)
 	case !p.b.Do(op):
 		a.Why = p.b.Held[link.HoldKey(op)]
@@ -131,7 +129,7 @@ func (p *planner) reach(a link.Attribute, ok bool, op link.Op) (planned bool) {
 	return planned
 }
 
-func (p *planner) fought(name string) link.Reason {
+func (p *planner) contested(name string) link.Reason {
 	who := "another program"
 	next := "find it: lldpad, mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure " + p.l.Name
 	if len(p.st.Agents) > 0 {
@@ -139,7 +137,7 @@ func (p *planner) fought(name string) link.Reason {
 		next = "systemctl disable --now " + p.st.Agents[0] + ", then: ibnetctl reconfigure " + p.l.Name
 	}
 	return link.Reason{
-		Code: CodeFought,
+		Code: CodeContested,
 		Text: fmt.Sprintf("%s changes %s of %s back each time; it is left as it is", who, name, p.on),
 		Next: next,
 	}
@@ -155,50 +153,4 @@ func (p *planner) block(a link.Attribute, op link.Op, why link.Reason) {
 	a.Why = why
 	p.attr(a)
 	p.b.Block(p.on, op, false, why)
-}
-
-// Decode reads what a snapshot keeps of the cards.
-func Decode(text []byte) (*State, error) {
-	if len(text) == 0 {
-		return nil, nil
-	}
-	st := &State{}
-	if err := json.Unmarshal(text, st); err != nil {
-		return nil, fmt.Errorf("state of the cards: %w", err)
-	}
-	return st, nil
-}
-
-// Encode is the form that a snapshot keeps; equal states give equal bytes.
-func (s *State) Encode() ([]byte, error) { return json.Marshal(s) }
-
-// memo keeps the last state that was decoded: a room is called for each link of
-// a snapshot. It holds on to the text, so that the same address is the same text.
-var memo struct {
-	sync.Mutex
-	text []byte
-	st   *State
-	err  error
-}
-
-func decodeOnce(text []byte) (*State, error) {
-	if len(text) == 0 {
-		return nil, nil
-	}
-	memo.Lock()
-	defer memo.Unlock()
-	if len(memo.text) != len(text) || &memo.text[0] != &text[0] {
-		memo.text = text
-		memo.st, memo.err = Decode(text)
-	}
-	return memo.st, memo.err
-}
-
-// Room is the planner of this package for daemon/plan.
-func Room(b *link.Builder, index int, u *units.Unit) (stop bool) {
-	st, err := decodeOnce(b.Base.Card)
-	if err != nil || st == nil {
-		return false
-	}
-	return Plan(b, st, index, u)
 }

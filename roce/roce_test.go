@@ -89,9 +89,10 @@ type result struct {
 }
 
 func run(s *link.Snapshot, st *State, index int, u *units.Unit) result {
+	s.Card = st
 	b := link.NewBuilder(s, &link.Record{}, nil)
 	b.For(u)
-	r := result{restart: Plan(b, st, index, u)}
+	r := result{restart: Plan(b, index, u)}
 	r.steps = b.Plan.Steps
 	for _, x := range b.Plan.Steps {
 		r.ops = append(r.ops, x.Op.String())
@@ -142,7 +143,7 @@ func TestPlans(t *testing.T) {
 			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off", "dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
 		{name: "bad cable that is not taken", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) {
 			st.Links[2].DCB.DCBX, st.Links[2].DCB.PFC = nil, ptr(uint8(8))
-			st.Fought = map[string]int{"eth0\x00CableLength": 3}
+			st.Contested = map[string]int{"eth0\x00CableLength": 3}
 		}, blocked: []string{"another program changes CableLength of eth0 back each time; it is left as it is / find it: lldpad, mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure eth0"}},
 		{name: "OK CEE goes for IEEE", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) { *st.Links[2].DCB.DCBX = DCBXHost | 0x04 },
 			ops: []string{host, "dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off"}},
@@ -167,10 +168,10 @@ func TestPlans(t *testing.T) {
 		{name: "OK ECN", index: eth0, text: "[RoCE]\nECN=3\n", ops: []string{"echo 1 > /sys/class/net/eth0/ecn/roce_np/enable/3 && echo 1 > /sys/class/net/eth0/ecn/roce_rp/enable/3"}},
 		{name: "bad no DCB", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) { l := st.Links[2]; l.DCB = nil; st.Links[2] = l },
 			blocked: []string{"the driver of eth0 has no data centre bridging: PFC, ETS, trust and buffers cannot be set / take these keys out of [RoCE]"}},
-		{name: "bad fought over", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) {
+		{name: "bad contested", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) {
 			st.Links[2].DCB.DCBX = nil
 			st.Agents = []string{"lldpad"}
-			st.Fought = map[string]int{"eth0\x00PFC": 3}
+			st.Contested = map[string]int{"eth0\x00PFC": 3}
 		}, blocked: []string{"lldpad changes PFC of eth0 back each time; it is left as it is / systemctl disable --now lldpad, then: ibnetctl reconfigure eth0"}},
 		{name: "OK soft RoCE", index: eth0, text: "[SoftRoCE]\nDriver=rxe\n", ops: []string{"rdma link add rxe_eth0 type rxe netdev eth0"}},
 		{name: "OK soft RoCE is there", index: eth0, text: "[SoftRoCE]\nDriver=rxe\nName=r0\n", change: func(_ *link.Snapshot, st *State) {
@@ -224,13 +225,13 @@ func TestPlans(t *testing.T) {
 			"ip link set dev ib0 vf 1 state enable"}},
 		{name: "bad function that does not take its GUID", index: ib0, text: "[VF]\nVirtualFunction=0\nNodeGUID=0x0002c903000a0001\n", change: func(_ *link.Snapshot, st *State) {
 			*st.Links[3].SRIOV.VFs[0].NodeGUID = 0x0002c903000a0001
-			st.Fought = map[string]int{"ib0\x00VF 0 GUID": 2}
+			st.Contested = map[string]int{"ib0\x00VF 0 GUID": 2}
 		}, blocked: []string{"virtual function 0 of ib0 reports the GUID 0x0000000000000001 after its driver probed anew, not 0x0002c903000a0001 / look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}},
 		{name: "bad function in use", index: ib0, text: "[VirtualFunctions]\nCount=4\n", change: func(_ *link.Snapshot, st *State) { st.Links[3].SRIOV.VFs[0].Busy = "vfio-pci" },
 			blocked: []string{"the number of virtual functions of ib0 changes through 0 only, and function 0 is in use (vfio-pci) / give the functions free, or leave Count= at 2"}},
 		{name: "OK number through 0", index: ib0, text: "[VirtualFunctions]\nCount=4\n", ops: []string{
 			"echo 0 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs && echo 4 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs"}},
-		{name: "bad number that the card does not make", index: ib0, text: "[VirtualFunctions]\nCount=4\nLinkState=enable\n", change: func(_ *link.Snapshot, st *State) { st.Fought = map[string]int{"ib0\x00Count": rebindLimit} },
+		{name: "bad number that the card does not make", index: ib0, text: "[VirtualFunctions]\nCount=4\nLinkState=enable\n", change: func(_ *link.Snapshot, st *State) { st.Contested = map[string]int{"ib0\x00Count": rebindLimit} },
 			ops:     []string{"ip link set dev ib0 vf 0 state enable", "ip link set dev ib0 vf 1 state enable"},
 			blocked: []string{"the number of virtual functions of ib0 does not stay at 4, it is 2 again / dmesg has the driver's reason; write another Count=, or try again: ibnetctl reconfigure ib0"}},
 		{name: "bad function that is not there", index: ib0, text: "[VF]\nVirtualFunction=2\nLinkState=enable\n",
@@ -526,14 +527,18 @@ func TestAutoGUIDs(t *testing.T) {
 	}
 }
 
+func entry(index int, g ib.GID, version int, dev string) GID {
+	return GID{Index: index, GID: g, Version: version, Netdev: dev}
+}
+
 func TestSelect(t *testing.T) {
 	addr := func(s string, flags uint32) link.Address {
 		return link.Address{Prefix: netip.MustParsePrefix(s), Flags: flags}
 	}
 	l := &link.Link{Name: "eth0", Addresses: []link.Address{addr("fe80::1/64", 0), addr("fd00::9/64", link.AddrDeprecated), addr("10.0.0.1/24", 0), addr("fd00::1/64", 0)}}
 	table := []GID{
-		{0, gid("fe80::1"), 1, "eth0"}, {1, gid("fe80::1"), 2, "eth0"}, {2, gid("::ffff:10.0.0.1"), 2, "eth1"},
-		{9, gid("::ffff:10.0.0.1"), 2, "eth0"}, {8, gid("::ffff:10.0.0.1"), 1, "eth0"}, {4, gid("fd00::9"), 2, "eth0"}, {6, gid("fd00::1"), 2, "eth0"},
+		entry(0, gid("fe80::1"), 1, "eth0"), entry(1, gid("fe80::1"), 2, "eth0"), entry(2, gid("::ffff:10.0.0.1"), 2, "eth1"),
+		entry(9, gid("::ffff:10.0.0.1"), 2, "eth0"), entry(8, gid("::ffff:10.0.0.1"), 1, "eth0"), entry(4, gid("fd00::9"), 2, "eth0"), entry(6, gid("fd00::1"), 2, "eth0"),
 	}
 	want := Env(l, "mlx5_0", 1, Select(table, l, nil))
 	if diff := cmp.Diff(`# RDMA port of the link eth0; ibnetworkd writes this file anew when it changes.
@@ -602,17 +607,17 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-func TestFoughtKeys(t *testing.T) {
+func TestContestedKeys(t *testing.T) {
 	on := link.Target{Link: "eth0", Ifindex: 2}
 	keys := map[string]bool{}
 	for _, op := range []link.Op{SetPFC{On: on}, SetETS{On: on}, SetTrust{On: on}, SetBuffers{On: on}, SetDCBX{On: on}, SetVersion{On: on}, SetToS{On: on}, MapDSCP{On: on, DSCP: 1}, MapDSCP{On: on, DSCP: 2}} {
-		keys[FoughtKey(op)] = true
+		keys[ContestedKey(op)] = true
 	}
 	if len(keys) != 9 || keys[""] {
 		t.Errorf("keys %v", slices.Sorted(maps.Keys(keys)))
 	}
-	if FoughtKey(AddVLAN{On: on}) != "" {
-		t.Error("a VLAN is not fought over")
+	if ContestedKey(AddVLAN{On: on}) != "" {
+		t.Error("nothing else changes a VLAN back")
 	}
 }
 
@@ -642,31 +647,14 @@ func TestOrderOfTypes(t *testing.T) {
 	}
 }
 
-// A room reads the state out of the snapshot, also out of one that was recorded.
-func TestRoom(t *testing.T) {
+// A recorded snapshot plans as the observed one does.
+func TestRecorded(t *testing.T) {
 	s, st := system()
 	u := unit(t, "[RoCE]\nVersion=2\n")
-	ops := func(s *link.Snapshot) (out []string) {
-		b := link.NewBuilder(s, &link.Record{}, nil)
-		Room(b, 2, u)
-		for _, x := range b.Plan.Steps {
-			out = append(out, x.Op.String())
-		}
-		return out
-	}
-	if got := ops(s); got != nil {
+	if got := run(s, nil, 2, u).ops; got != nil {
 		t.Errorf("without a state: %v", got)
 	}
-	var err error
-	if s.Card, err = st.Encode(); err != nil {
-		t.Fatal(err)
-	}
 	want := run(s, st, 2, u).ops
-	for range 2 {
-		if diff := cmp.Diff(want, ops(s)); diff != "" || len(want) == 0 {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
@@ -675,12 +663,8 @@ func TestRoom(t *testing.T) {
 	if err := errors.Join(json.Unmarshal(text, back), back.Check()); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, ops(back)); diff != "" {
+	if diff := cmp.Diff(want, run(back, back.Card, 2, u).ops); diff != "" || len(want) == 0 {
 		t.Errorf("recorded (-want +got):\n%s", diff)
-	}
-	s.Card = []byte("{")
-	if got := ops(s); got != nil {
-		t.Errorf("out of nonsense: %v", got)
 	}
 }
 
@@ -690,12 +674,12 @@ func TestEmptyTrustTable(t *testing.T) {
 	s, st := system()
 	l := st.Links[2]
 	l.DCB.DCBX, l.DCB.Trust = ptr(DCBXHost|DCBXIEEE), []units.Trust{}
-	text, err := st.Encode()
+	text, err := json.Marshal(st)
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := Decode(text)
-	if err != nil {
+	back := &State{}
+	if err := json.Unmarshal(text, back); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"dcb apptrust set dev eth0 order dscp"}, run(s, back, 2, unit(t, "[RoCE]\nTrust=dscp\n")).ops); diff != "" {
@@ -704,52 +688,88 @@ func TestEmptyTrustTable(t *testing.T) {
 }
 
 func TestChanged(t *testing.T) {
-	enc := func(f func(*State)) []byte {
+	state := func(f func(*State)) *State {
 		_, st := system()
 		if f != nil {
 			f(st)
 		}
-		b, err := st.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
+		return st
 	}
 	for name, tt := range map[string]struct {
-		f    func(*State)
-		want map[int]bool
+		f     func(*State)
+		links map[int]bool
+		ports bool
 	}{
-		"OK nothing": {nil, nil},
-		"OK one":     {func(s *State) { *s.Links[2].DCB.PFC = 1 }, map[int]bool{2: true}},
-		"OK gone":    {func(s *State) { delete(s.Links, 3) }, map[int]bool{3: true}},
-		"OK all":     {func(s *State) { s.Agents = []string{"lldpad"} }, map[int]bool{0: true, 2: true, 3: true}},
+		"OK nothing": {nil, map[int]bool{}, false},
+		"OK one":     {func(s *State) { *s.Links[2].DCB.PFC = 1 }, map[int]bool{2: true}, false},
+		"OK gone":    {func(s *State) { delete(s.Links, 3) }, map[int]bool{3: true}, false},
+		"OK all":     {func(s *State) { s.Agents = []string{"lldpad"} }, map[int]bool{2: true, 3: true}, true},
 	} {
-		if diff := cmp.Diff(tt.want, Changed(enc(nil), enc(tt.f))); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+		links, ports := Changed(state(nil), state(tt.f))
+		if diff := cmp.Diff(tt.links, links); diff != "" || ports != tt.ports {
+			t.Errorf("%s: ports %v (-want +got):\n%s", name, ports, diff)
 		}
 	}
-	if got := Changed(nil, enc(nil)); len(got) != 3 {
-		t.Errorf("from nothing: %v", got)
+	if links, ports := Changed(nil, state(nil)); len(links) != 2 || !ports {
+		t.Errorf("from nothing: %v, %v", links, ports)
 	}
 }
 
-func FuzzDecode(f *testing.F) {
+// What a unit asks for is read, and nothing else; each section makes the planner
+// look at the cards.
+func TestNeeds(t *testing.T) {
+	for text, want := range map[string]Needs{
+		"":                                       {},
+		"[Network]\nAddress=10.0.0.1/24\n":       {},
+		"[Port]\nType=eth\n":                     {Sections: true, PortType: true},
+		"[Port]\nNodeDescription=x\n":            {Sections: true, NodeDesc: true},
+		"[RoCE]\nVersion=2\n":                    {Sections: true, Defaults: true},
+		"[RoCE]\nDSCP=26\nPriority=3\n":          {Sections: true, Defaults: true, DCB: true},
+		"[RoCE]\nPFC=3\nWriteModprobeFile=yes\n": {Sections: true, DCB: true, Modprobe: true},
+		"[RoCE]\nECN=3\n":                        {Sections: true, ECN: true},
+		"[SoftRoCE]\n":                           {Sections: true, Soft: true},
+		"[VLAN]\nId=7\n":                         {Sections: true},
+		"[VF]\nVirtualFunction=0\nTrust=yes\n":   {Sections: true, Functions: true},
+		"[VirtualFunctions]\nCount=2\n":          {Sections: true, Functions: true},
+	} {
+		u := unit(t, text)
+		if diff := cmp.Diff(want, NeedsOf(u)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+		if got := NeedsCards(nil, []*units.Unit{u}); got != want.Sections {
+			t.Errorf("%q: NeedsCards %v", text, got)
+		}
+	}
+	s, _ := system()
+	if !NeedsCards(s, nil) {
+		t.Error("the GIDs of an Ethernet port are not read")
+	}
+}
+
+func FuzzState(f *testing.F) {
 	_, st := system()
-	b, err := st.Encode()
+	b, err := json.Marshal(st)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
 	f.Add([]byte(`{"links":{"2":{"dcb":{}}}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		st, err := Decode(b)
-		if err != nil || st == nil {
+		st := &State{}
+		if json.Unmarshal(b, st) != nil {
 			return
 		}
 		s, _ := system()
 		u := unit(t, "[Port]\nType=eth\n[RoCE]\nVersion=2\nPFC=3\nETS=0:100\nBufferSize=0:1000\nTrust=dscp\n[VirtualFunctions]\nNodeGUID=auto\nLinkState=enable\n")
+		before, err := json.Marshal(st)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, i := range []int{2, 3} {
 			run(s, st, i, u)
+		}
+		if after, err := json.Marshal(st); err != nil || string(before) != string(after) {
+			t.Errorf("planning changed the state: %v\n%s\n%s", err, before, after)
 		}
 	})
 }
@@ -813,14 +833,11 @@ func TestEdits(t *testing.T) {
 	rec := &link.Record{}
 	settle := func(text string, held map[string]link.Reason) (out []string) {
 		t.Helper()
-		var err error
-		if s.Card, err = st.Encode(); err != nil {
-			t.Fatal(err)
-		}
+		s.Card = st
 		u := unit(t, text)
 		b := link.NewBuilder(s, rec, held)
 		Going(b, func(i int) (*units.Unit, bool) { return u, i == 2 })
-		Plan(b, st, 2, u)
+		Plan(b, 2, u)
 		for _, x := range b.Plan.Steps {
 			rec.Intend(x.Op)
 		}
@@ -883,10 +900,7 @@ func TestEdits(t *testing.T) {
 func TestAfter(t *testing.T) {
 	s, st := system()
 	s.Links = s.Links[:1]
-	var err error
-	if s.Card, err = st.Encode(); err != nil {
-		t.Fatal(err)
-	}
+	s.Card = st
 	u := unit(t, "[Port]\nType=eth\n")
 	b := link.NewBuilder(s, nil, nil)
 	After(b, func(d *link.Device, _ *link.Port) *units.Unit {

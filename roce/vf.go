@@ -86,7 +86,7 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 			return true
 		}
 	}
-	if have != 0 && want != 0 && p.st.Fought[FoughtKey(op)] >= rebindLimit {
+	if have != 0 && want != 0 && p.st.Contested[ContestedKey(op)] >= rebindLimit {
 		// Each try takes the functions that there are away.
 		p.block(a, op, link.Reason{
 			Code: link.CodeRefused,
@@ -224,8 +224,8 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 	changed := op.Node != nil || op.Port != nil
 	if changed && bound && v.Busy == "" {
 		var why link.Reason
-		if p.st.Fought[FoughtKey(op)] >= fightLimit {
-			why = p.fought(name("GUIDs"))
+		if p.st.Contested[ContestedKey(op)] >= flapLimit {
+			why = p.contested(name("GUIDs"))
 			p.b.Block(p.on, op, false, why)
 		} else if !p.b.Do(op) {
 			why = p.b.Held[link.HoldKey(op)]
@@ -273,7 +273,7 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 				i, p.on, v.Busy),
 			Next: again.String(),
 		})
-	case p.st.Fought[FoughtKey(again)] >= rebindLimit:
+	case p.st.Contested[ContestedKey(again)] >= rebindLimit:
 		// A function that does not take its GUID however often it is bound must
 		// not lose its users for it again and again.
 		block(link.Reason{

@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"slices"
 	"strings"
-	"sync"
 )
 
 //go:embed systemd.txt
@@ -17,14 +16,15 @@ type systemdFile struct {
 	keys          []string
 }
 
-var systemdFiles = sync.OnceValue(func() (out []systemdFile) {
+// systemdFiles reads the table: only what is wrong in a unit asks for it.
+func systemdFiles() (out []systemdFile) {
 	for line := range strings.Lines(systemdKeys) {
 		if f := strings.Fields(line); len(f) > 1 && f[0] != "#" {
 			out = append(out, systemdFile{f[0], f[1], f[2:]})
 		}
 	}
 	return out
-})
+}
 
 // foreignSection says what does the work of a section that systemd has, empty for
 // one that it does not have. kind is the section's Kind=, if it has one.

@@ -81,7 +81,7 @@ type source struct {
 // assemble applies the files of a unit in order.
 func assemble(name, path string, files []source) (*Unit, []Problem) {
 	u := &Unit{Name: name, Path: path}
-	p := parser{u: u}
+	p := parser{u: u, sections: sectionByName}
 	usable := true
 	for i, s := range files {
 		if s.bad != nil {

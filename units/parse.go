@@ -17,6 +17,7 @@ func (c *caution) Error() string { return c.msg }
 // parser applies lexed files to one unit.
 type parser struct {
 	u        *Unit
+	sections map[string]*SectionSpec // by name
 	problems []Problem
 	objs     []*object
 	// cur describes the assignment under way, for messages.

@@ -45,22 +45,16 @@ type Key struct {
 }
 
 var (
-	schema        []SectionSpec
-	sectionByName map[string]*SectionSpec
+	schema        = buildSchema()
+	sectionByName = byName(schema)
 )
 
-func init() {
-	schema = buildSchema()
-	sectionByName = make(map[string]*SectionSpec, len(schema))
-	for i := range schema {
-		s := &schema[i]
-		sectionByName[s.Name] = s
-		for k := range s.Keys {
-			if s.Keys[k].Since == "" {
-				s.Keys[k].Since = "0.1"
-			}
-		}
+func byName(sections []SectionSpec) map[string]*SectionSpec {
+	out := make(map[string]*SectionSpec, len(sections))
+	for i := range sections {
+		out[sections[i].Name] = &sections[i]
 	}
+	return out
 }
 
 // Schema is the table of all sections and keys, in the order of the manual. The

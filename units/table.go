@@ -70,11 +70,19 @@ func partitionKey(s string) (ib.PKey, error) {
 }
 
 func buildSchema() []SectionSpec {
-	return []SectionSpec{
+	out := []SectionSpec{
 		matchSection(), linkSection(), ipoibSection(), partitionSection(), networkSection(), addressSection(), routeSection(),
 		ruleSection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
 		virtualFunctionsSection(), vfSection(), modulesSection(),
 	}
+	for i := range out {
+		for k := range out[i].Keys {
+			if key := &out[i].Keys[k]; key.Since == "" {
+				key.Since = "0.1"
+			}
+		}
+	}
+	return out
 }
 
 func matchSection() SectionSpec {
@@ -254,7 +262,7 @@ func networkAddress(p *parser, obj any, a *assign) { shorthand(p, a, "Address") 
 func networkGateway(p *parser, obj any, a *assign) { shorthand(p, a, "Route") }
 
 func shorthand(p *parser, a *assign, section string) {
-	spec := sectionByName[section]
+	spec := p.sections[section]
 	if a.val == "" {
 		for _, o := range p.objs {
 			if o.spec == spec && o.shorthand {

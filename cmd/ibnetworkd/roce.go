@@ -90,8 +90,8 @@ func (e *envFiles) turn(v daemon.View) {
 	if s == nil {
 		return
 	}
-	st, err := roce.Decode(s.Card)
-	if err != nil || st == nil {
+	st := s.Card
+	if st == nil {
 		st = &roce.State{}
 	}
 	want, late := map[string]string{}, map[int]bool{}

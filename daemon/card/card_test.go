@@ -21,31 +21,31 @@ import (
 
 // The same command needed again and again within minutes is a fight; another
 // value, another time or another device is none.
-func TestFought(t *testing.T) {
+func TestContested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := New(t.TempDir(), nil)
 		on := link.Target{Link: "eth0", Ifindex: 2}
 		pfc := roce.SetPFC{On: on, Priority: 8}
 		for n := range 4 {
 			o.corrected(pfc)
-			want := map[string]int{roce.FoughtKey(pfc): n}
+			want := map[string]int{roce.ContestedKey(pfc): n}
 			if n == 0 {
 				want = nil
 			}
-			if diff := cmp.Diff(want, o.fought()); diff != "" {
+			if diff := cmp.Diff(want, o.contested()); diff != "" {
 				t.Errorf("after %d corrections (-want +got):\n%s", n, diff)
 			}
 			o.corrected(roce.SetPFC{On: on, Priority: uint8(n)}) // somebody edits the unit
 			o.corrected(roce.AddVLAN{On: on, Name: "x"})
 		}
-		time.Sleep(fightMemory + time.Second)
-		if got := o.fought(); got != nil {
+		time.Sleep(contestMemory + time.Second)
+		if got := o.contested(); got != nil {
 			t.Errorf("after a while: %v", got)
 		}
 		o.corrected(pfc)
 		o.corrected(pfc)
 		o.Forget("eth1")
-		if len(o.fought()) != 1 {
+		if len(o.contested()) != 1 {
 			t.Error("forgot for another link")
 		}
 		// Functions that are made anew by ourselves are set anew.
@@ -53,11 +53,11 @@ func TestFought(t *testing.T) {
 		vf := roce.SetVF{On: on, Attr: roce.VFAttr{MinRate: &rate, MaxRate: &rate}}
 		o.corrected(vf)
 		o.corrected(vf)
-		if _, err := o.Apply(t.Context(), roce.SetVFs{On: on, Bus: "pci", Dev: "none", Count: 2}); err == nil || len(o.fought()) != 1 {
-			t.Errorf("after new functions: %v, %v", o.fought(), err)
+		if _, err := o.Apply(t.Context(), roce.SetVFs{On: on, Bus: "pci", Dev: "none", Count: 2}); err == nil || len(o.contested()) != 1 {
+			t.Errorf("after new functions: %v, %v", o.contested(), err)
 		}
 		o.Forget("eth0")
-		if got := o.fought(); got != nil {
+		if got := o.contested(); got != nil {
 			t.Errorf("after forgetting: %v", got)
 		}
 	})
@@ -94,23 +94,22 @@ func TestRunningPrograms(t *testing.T) {
 // Without units that ask for any of it nothing is looked at or kept.
 func TestNothingAsked(t *testing.T) {
 	o := New(t.TempDir(), nil)
-	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: []byte("{}"), Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1}}}}}
+	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: &roce.State{}, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1}}}}}
 	none := func(*link.Link) *units.Unit { return nil }
 	o.Look(s, none, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
 	if s.Card != nil {
-		t.Errorf("kept %s", s.Card)
+		t.Errorf("kept %+v", s.Card)
 	}
 	// With one, the rest of the system is not needed to know what is not there.
 	u := &units.Unit{}
 	u.RoCE.Present = true
 	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
-	st, err := roce.Decode(s.Card)
-	if err != nil || st == nil || st.RDMACM {
-		t.Errorf("%s, %v", s.Card, err)
+	if s.Card == nil || s.Card.RDMACM {
+		t.Errorf("%+v", s.Card)
 	}
 	card := s.Card
 	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
-	if &card[0] != &s.Card[0] {
+	if card != s.Card {
 		t.Error("an unchanged state is a new one")
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"ibnetworkd/roce"
 )
 
-// fightMemory is how long a correction counts.
-const fightMemory = 10 * time.Minute
+// contestMemory is how long a correction counts.
+const contestMemory = 10 * time.Minute
 
 // corrected notes that an operation was carried out.
 func (o *Observer) corrected(op link.Op) {
-	key := roce.FoughtKey(op)
+	key := roce.ContestedKey(op)
 	if key == "" {
 		return
 	}
@@ -23,11 +23,11 @@ func (o *Observer) corrected(op link.Op) {
 	o.done[key] = append(o.done[key], time.Now())
 }
 
-// fought counts, for each setting, how often the same command was needed again.
-func (o *Observer) fought() map[string]int {
+// contested counts, for each setting, how often the same command was needed again.
+func (o *Observer) contested() map[string]int {
 	var out map[string]int
 	for key, times := range o.done {
-		times = slices.DeleteFunc(times, func(t time.Time) bool { return time.Since(t) > fightMemory })
+		times = slices.DeleteFunc(times, func(t time.Time) bool { return time.Since(t) > contestMemory })
 		if len(times) == 0 {
 			delete(o.done, key)
 			continue

@@ -1,11 +1,11 @@
 package card
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"time"
 
@@ -39,7 +39,6 @@ type Observer struct {
 	Later func(index int, after time.Duration)
 
 	last     *roce.State
-	encoded  []byte
 	programs []string // running, of those that matter
 	scanned  time.Time
 	done     map[string][]time.Time // corrections by setting and command
@@ -108,9 +107,9 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 			continue
 		}
 		u := unit(l)
-		wants := roce.Wants(s, l, u)
+		wants := roce.NeedsLink(s, l, u)
 		for _, v := range vlans[l.Index] {
-			wants = wants || roce.Wants(s, v, unit(v))
+			wants = wants || roce.NeedsLink(s, v, unit(v))
 		}
 		if !wants {
 			continue
@@ -126,7 +125,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 			maps.DeleteFunc(o.tables, func(k tableOf, _ table) bool { return k.link == o.index[l.Name] })
 			o.index[l.Name] = l.Index
 		}
-		wantsDCB = wantsDCB || roce.WantsDCB(u)
+		wantsDCB = wantsDCB || roce.NeedsOf(u).DCB
 		wantsDesc = wantsDesc || u.Port.NodeDescription.Set
 		if u.RoCE.WriteModprobeFile.V && st.Modprobe == "" {
 			st.Modprobe = o.modprobe()
@@ -150,7 +149,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 				continue
 			}
 			u := portUnit(d, p)
-			if u == nil || !u.Port.Present {
+			if !roce.NeedsPort(u) {
 				continue
 			}
 			any = true
@@ -164,7 +163,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 		}
 	}
 	if !any {
-		o.last, o.encoded, s.Card = nil, nil, nil
+		o.last, s.Card = nil, nil
 		// A link can lose its unit for a moment, while its RDMA device comes
 		// anew: what was corrected on it counts on.
 		maps.DeleteFunc(o.index, func(_ string, i int) bool { _, ok := s.Link(i); return !ok })
@@ -173,17 +172,12 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 	}
 	st.RDMACM = o.cm.Available()
 	o.runs(st, wantsDCB, wantsDesc)
-	st.Fought = o.fought()
-	o.last = st
-	text, err := st.Encode()
-	if err != nil {
-		return // every field of a State has a form in JSON
+	st.Contested = o.contested()
+	// An unchanged state keeps its memory, so that equal snapshots share it.
+	if !reflect.DeepEqual(st, o.last) {
+		o.last = st
 	}
-	// Unchanged text keeps its memory, so that equal snapshots share it.
-	if !bytes.Equal(text, o.encoded) {
-		o.encoded = text
-	}
-	s.Card = o.encoded
+	s.Card = o.last
 }
 
 // reuse takes a link's part from the last look.
@@ -257,7 +251,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 			o.nodeDesc(st, d.Name, u)
 		}
 	}
-	if roce.WantsDCB(u) {
+	if roce.NeedsOf(u).DCB {
 		x.DCB = o.lookDCB(l)
 	}
 	if u.RoCE.ECN.Set {

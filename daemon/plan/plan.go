@@ -321,7 +321,7 @@ func (p *planner) coming(index int) {
 			link.PlanNetwork(p.b, index, nil)
 			return
 		}
-		if again := roce.Room(p.b, index, u); again {
+		if again := roce.Plan(p.b, index, u); again {
 			return // its steps re-create the link
 		}
 		link.PlanSettings(p.b, index, u)

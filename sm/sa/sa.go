@@ -359,7 +359,7 @@ var recordLen = map[mad.AttrID]int{
 }
 
 // dispatch is handlers and recordLen in the form that each request looks up.
-var dispatch [256]attribute
+var dispatch = newDispatch()
 
 type attribute struct {
 	known   bool
@@ -377,14 +377,15 @@ func (a *attribute) method(m mad.Method) func(*query) mad.Status {
 	return nil
 }
 
-func init() {
+func newDispatch() (out [256]attribute) {
 	for id, methods := range handlers {
-		a := &dispatch[id]
+		a := &out[id]
 		a.known, a.record = true, recordLen[id]
 		for m, f := range methods {
 			a.names, a.methods = append(a.names, m), append(a.methods, f)
 		}
 	}
+	return out
 }
 
 // Handle answers a request. Only requests that no answer is due to (malformed,

@@ -1,0 +1,120 @@
+package walls
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// stateless are the packages that keep nothing between two calls: what they know
+// is in their arguments. Each is the package alone, with those below it only where
+// they are listed too.
+var stateless = []string{
+	"ib", "ib/partition", "units", "link", "link/cardstate", "ipoib", "roce", "smctl", "daemon/plan",
+	"sm/fabric", "sm/mad", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/pkey", "sm/sa", "sm/qos",
+}
+
+// TestNoState keeps package sync and package variables that change out of the pure
+// packages: a plan that depends on the call before it could not be replayed.
+func TestNoState(t *testing.T) {
+	pkgs := list(t)
+	for _, name := range stateless {
+		p, ok := pkgs[module+"/"+name]
+		if !ok {
+			t.Errorf("no package %s", name)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if under(imp, "sync") {
+				t.Errorf("%s imports %s", name, imp)
+			}
+		}
+		fset := token.NewFileSet()
+		vars := map[string]bool{}
+		var files []*ast.File
+		for _, file := range p.GoFiles {
+			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+			for _, d := range f.Decls {
+				g, ok := d.(*ast.GenDecl)
+				if !ok || g.Tok != token.VAR {
+					continue
+				}
+				for _, s := range g.Specs {
+					v := s.(*ast.ValueSpec)
+					for _, id := range v.Names {
+						vars[id.Name] = true
+						if len(v.Values) == 0 && !embedded(g) {
+							t.Errorf("%s: %s has no value, so something sets it", fset.Position(id.Pos()), id.Name)
+						}
+					}
+				}
+			}
+		}
+		for _, f := range files {
+			for _, at := range changes(f, vars) {
+				t.Errorf("%s: changes a package variable", fset.Position(at))
+			}
+		}
+	}
+}
+
+// embedded reports a file's text that the linker puts there.
+func embedded(g *ast.GenDecl) bool {
+	return g.Doc != nil && slices.ContainsFunc(g.Doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:embed ") })
+}
+
+// changes are the places of a file where one of the package's variables is
+// assigned to, as a whole or in part, or handed out by its address.
+func changes(f *ast.File, vars map[string]bool) (out []token.Pos) {
+	note := func(x ast.Expr) {
+		for {
+			switch y := x.(type) {
+			case *ast.IndexExpr:
+				x = y.X
+			case *ast.SelectorExpr:
+				x = y.X
+			case *ast.StarExpr:
+				x = y.X
+			case *ast.ParenExpr:
+				x = y.X
+			case *ast.Ident:
+				if vars[y.Name] && (y.Obj == nil || f.Scope.Objects[y.Name] == y.Obj) {
+					out = append(out, y.Pos())
+				}
+				return
+			default:
+				return
+			}
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch x := n.(type) {
+		case *ast.AssignStmt:
+			for _, l := range x.Lhs {
+				if x.Tok != token.DEFINE {
+					note(l)
+				}
+			}
+		case *ast.IncDecStmt:
+			note(x.X)
+		case *ast.UnaryExpr:
+			if id, ok := x.X.(*ast.Ident); ok && x.Op == token.AND {
+				note(id)
+			}
+		case *ast.CallExpr:
+			if id, ok := x.Fun.(*ast.Ident); ok && len(x.Args) > 0 && (id.Name == "clear" || id.Name == "delete") {
+				note(x.Args[0])
+			}
+		}
+		return true
+	})
+	return out
+}

@@ -27,7 +27,6 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/lid"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/mcast"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
@@ -122,34 +121,10 @@ func or[T comparable](v *T, def T) {
 	}
 }
 
-// tables is what the fabric is known to hold, by the indices of fab.
-type tables struct {
-	lft   [][]uint8
-	mft   mcast.Tables
-	fresh []bool // by switch: nothing is known of its multicast table
-	dark  []bool // by switch: its ports without a link are to be asked again
-	pkeys [][]ib.PKey
-	asked program.Asked
-	lanes []uint8 // by port: the lanes that its QoS tables are written for
-	heard []bool  // by port: its clients were told to register with this manager
-}
-
 // guidKey names a block of a port's GUIDInfo table.
 type guidKey struct {
 	port  ib.GUID
 	block uint8
-}
-
-// routes is what was computed for fab.
-type routes struct {
-	lft    [][]uint8
-	sl     route.Layers
-	layers int
-	engine string
-	order  []ib.GUID // of the switches, for the next tables to keep to
-	worst  float64   // flows over the busiest link, see route.Result
-	bound  float64   // and what no tables are below
-	qos    *qos.Tables
 }
 
 // events is what happened and has not been looked at.
@@ -388,7 +363,7 @@ func (s *Subnet) discovering(ctx context.Context) error {
 		return err
 	}
 	s.ev, s.busy = events{}, true
-	t0, n0 := time.Now(), s.counters.SMPs
+	w := s.newSweep("full", "became master")
 	d := discover.New(s.options())
 	res, err := s.walk(ctx, d)
 	if err != nil {
@@ -397,7 +372,8 @@ func (s *Subnet) discovering(ctx context.Context) error {
 	s.learnGUID(res.Fabric)
 	if s.elect.State() != mad.SMDiscovering {
 		// Handed the subnet meanwhile: what was found serves.
-		return s.configure(ctx, res, t0, n0, "full", "handover")
+		w.reason = "handover"
+		return w.configure(ctx, res)
 	}
 	if res.Fabric == nil {
 		s.warnOnce("local", "the local port does not answer", "why", fmt.Sprint(res.Warnings))
@@ -410,7 +386,7 @@ func (s *Subnet) discovering(ctx context.Context) error {
 		return nil
 	}
 	s.reregister = true
-	return s.configure(ctx, res, t0, n0, "full", "became master")
+	return w.configure(ctx, res)
 }
 
 // awaitLink waits until the local port is connected to something.

@@ -1,0 +1,135 @@
+package engine
+
+import (
+	"context"
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/smp"
+)
+
+// askSwitches asks the other managers for their state and every switch whether a
+// port changed, and gives the nodes to look at. Every fourth light sweep asks
+// switches for the same; a person's resweep always asks SwitchInfo.
+func (s *Subnet) askSwitches(ctx context.Context, f *fabric.Fabric, resweep bool) ([]int32, error) {
+	turn := 0
+	if !resweep {
+		turn = s.lights
+		s.lights++
+	}
+	if err := s.askPeers(ctx, false); err != nil {
+		return nil, err
+	}
+	return s.lightSweep(ctx, f, turn)
+}
+
+// light ends a sweep that found nothing to look at; one that a person asked for
+// is reported.
+func (w *sweep) light(ctx context.Context, f *fabric.Fabric, say bool) error {
+	w.kind = "light"
+	if w.s.knowsPeers() {
+		if err := w.s.hand(ctx, w.s.elect.Discovered(w.s.elect.Peers())); err != nil {
+			return err
+		}
+	}
+	if say {
+		w.report(f, true)
+	}
+	return nil
+}
+
+// lightSweep asks each switch one thing and gives the nodes to look at:
+// switches with changed ports, restarted ones, and the neighbours of silent
+// ones. Most turns ask SwitchInfo; some ask port 0 or one other port after the
+// other instead, so that in the end nothing stays unseen that happened in the
+// middle of a sweep. The ports without a link of switches that were new are asked
+// beside that, once: see program.Switches.
+func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]int32, error) {
+	var suspects []int32
+	l := smp.List{}
+	for i := range f.Switches {
+		n := f.Switches[i].Node
+		r := smp.Request{Method: mad.MethodGet, Attr: mad.AttrSwitchInfo, Path: f.Nodes[n].Path, Tag: uint64(i)}
+		switch turn % 4 {
+		case 1:
+			r.Attr = mad.AttrPortInfo
+		case 3:
+			r.Attr, r.Mod = mad.AttrPortInfo, uint32(1+turn/4%int(f.Nodes[n].NumPorts))
+		}
+		l.Requests = append(l.Requests, r)
+	}
+	for i, dark := range s.have.dark {
+		if dark {
+			l.Requests = appendDark(l.Requests, f, f.Switches[i].Node)
+		}
+	}
+	l.Done = func(r *smp.Reply) {
+		sw := &f.Switches[r.Tag]
+		if !r.OK() {
+			suspects = append(suspects, sw.Node)
+			first, count := f.PortRange(sw.Node)
+			for p := first; p < first+count; p++ {
+				if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
+					suspects = append(suspects, f.Ports[q].Node)
+				}
+			}
+			return
+		}
+		if r.Attr == mad.AttrSwitchPortState {
+			first, count := f.PortRange(sw.Node)
+			for i := first; i < first+count; i++ {
+				p := &f.Ports[i]
+				if p.Num == 0 || p.Peer != fabric.None || int(p.Num)/fabric.TablePorts != int(r.Mod) {
+					continue
+				}
+				if state := fabric.StateInTable(r.Data[:], int(p.Num)%fabric.TablePorts); (state >= ib.PortInit) != (p.Info.State() >= ib.PortInit) {
+					suspects = append(suspects, sw.Node)
+					return
+				}
+			}
+			return
+		}
+		if r.Attr == mad.AttrPortInfo {
+			pi, p := fabric.PortInfoOf(&r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
+			if r.Mod == 0 && pi.LID() != p.LID || r.Mod != 0 && pi.State() != p.Info.State() {
+				suspects = append(suspects, sw.Node)
+			}
+			return
+		}
+		si := fabric.SwitchInfoOf(&r.Data)
+		if si.PortStateChange() || si.LinearFDBTop() != sw.Info.LinearFDBTop() {
+			suspects = append(suspects, sw.Node)
+		}
+	}
+	if err := s.pump(ctx, &l); err != nil {
+		return nil, err
+	}
+	clear(s.have.dark)
+	return suspects, nil
+}
+
+// appendDark appends the questions for the ports of a switch that had no link: for
+// their states at once if that is what told of some of them before.
+func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
+	r := smp.Request{Method: mad.MethodGet, Path: f.Nodes[n].Path, Tag: uint64(f.Nodes[n].Switch)}
+	tells := f.Ports[f.Port(n, 0)].Info.TellsPortStates()
+	first, count := f.PortRange(n)
+	from := len(out)
+	for i := first; i < first+count; i++ {
+		p := &f.Ports[i]
+		if p.Num == 0 || p.Peer != fabric.None {
+			continue
+		}
+		if !p.Known && tells {
+			out = out[:from]
+			r.Attr = mad.AttrSwitchPortState
+			for r.Mod = 0; int(r.Mod) <= int(f.Nodes[n].NumPorts)/fabric.TablePorts; r.Mod++ {
+				out = append(out, r)
+			}
+			return out
+		}
+		r.Attr, r.Mod = mad.AttrPortInfo, uint32(p.Num)
+		out = append(out, r)
+	}
+	return out
+}

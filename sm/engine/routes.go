@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/route"
+	"math"
+)
+
+// routes is what was computed for fab.
+type routes struct {
+	lft    [][]uint8
+	sl     route.Layers
+	layers int
+	engine string
+	order  []ib.GUID // of the switches, for the next tables to keep to
+	worst  float64   // flows over the busiest link, see route.Result
+	bound  float64   // and what no tables are below
+	qos    *qos.Tables
+}
+
+// built is what was computed for a fabric.
+type built struct {
+	route.Result
+	qos       *qos.Tables
+	err, lack error // no routes; no lanes for the service levels
+}
+
+func build(f *fabric.Fabric, opt route.Options, q *qos.Options) (b built) {
+	b.Result, b.err = route.Build(f, opt)
+	if b.err != nil || q == nil {
+		return b
+	}
+	if b.qos, b.lack = qos.Build(f, b.NumLayers, *q); b.lack != nil && b.NumLayers > 1 {
+		opt.Layers = 0
+		b.Result, b.err = route.Build(f, opt)
+	}
+	return b
+}
+
+// fallFactor is by how much the busiest link may get busier, beside what the
+// cabling allows, before that is a warning.
+const fallFactor = 2
+
+// compareRoutes warns when tables are much worse than the last.
+func (s *Subnet) compareRoutes(r *route.Result) {
+	old := &s.want
+	if old.worst == 0 || old.bound == 0 || r.Bound == 0 || r.Worst/r.Bound <= fallFactor*old.worst/old.bound {
+		return
+	}
+	s.log.Warn("routes are less balanced than before", "busiest_link_flows", math.Round(r.Worst), "at_best", math.Round(r.Bound),
+		"before", math.Round(old.worst), "at_best_before", math.Round(old.bound), "routing", r.Engine, "routing_before", old.engine)
+}
+
+// levelTo is the service level between the manager and an end port, which is
+// the same both ways.
+func levelTo(f *fabric.Fabric, sl route.Layers, port int32) ib.SL {
+	a, _ := f.SwitchOf(f.SMPort)
+	b, _ := f.SwitchOf(port)
+	if a == fabric.None || b == fabric.None || a == b {
+		return 0
+	}
+	return sl.SL(a, b)
+}

@@ -1,0 +1,315 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/lid"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/pkey"
+	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/sa"
+	"ibnetworkd/sm/smp"
+)
+
+// assignLIDs gives every end port its LID, and carries over what is known of the
+// fabric to the indices of this one.
+func (w *sweep) assignLIDs(ctx context.Context) (err error) {
+	found, memory, opt := w.res.Fabric, w.s.memory, lid.Options{LMC: w.s.cfg.LMC, Reassign: w.s.cfg.Reassign && w.first}
+	if w.lids, err = compute(ctx, w.s, func() lid.Result { return lid.Assign(found, memory, opt) }); err != nil {
+		return err
+	}
+	w.warn("LIDs", w.lids.Warnings)
+	w.f = w.lids.Fabric
+	w.pol = w.s.cfg.Policy
+	w.pol.SMLID = w.f.Ports[w.f.SMPort].LID
+	w.have = w.s.remap(w.f, w.res)
+	w.bad, w.due = make([]bool, len(w.f.Nodes)), make([]bool, len(w.f.Nodes))
+	w.ownLFT, w.refusedKeys = make([]bool, len(w.f.Switches)), map[uint64]bool{}
+	return nil
+}
+
+// readLFTs reads the forwarding tables of switches that another manager
+// configured: routes that are as good as its own stay, and what is there is not
+// sent. A table that cannot be read is written whole.
+func (w *sweep) readLFTs(ctx context.Context) error {
+	l := program.ReadLFT{Fabric: w.f, Skip: func(sw int) bool { return w.have.lft[sw] != nil }}
+	if err := w.s.pump(ctx, &l); err != nil {
+		return err
+	}
+	for i, row := range l.Rows {
+		if w.have.lft[i] == nil {
+			w.have.lft[i] = row
+		}
+	}
+	return nil
+}
+
+// readPKeys reads the P_Key tables of adapters that another manager configured.
+func (w *sweep) readPKeys(ctx context.Context) error {
+	l := program.ReadPKeys{Fabric: w.f, Tables: w.have.pkeys}
+	if err := w.s.pump(ctx, &l); err != nil {
+		return err
+	}
+	for _, p := range l.Failed {
+		w.have.pkeys[p] = pkey.PowerOn // read again when it comes back
+		w.s.warnOnce("pkeys"+w.f.Ports[p].GUID.String(), "a port does not answer P_KeyTable, it is taken to hold the default key",
+			"link_port", w.f.PortName(p))
+	}
+	return nil
+}
+
+// route computes forwarding tables, service levels and lanes, unless the fabric
+// has the shape of the last.
+func (w *sweep) route(ctx context.Context) error {
+	s, f := w.s, w.f
+	if !sameShape(s.fab, f) || s.want.lft == nil {
+		opt := s.cfg.Route
+		opt.Previous, opt.Order = w.have.lft, s.want.order
+		if s.cfg.QoS != nil && !s.laneless {
+			opt.Layers = 8
+		}
+		r, err := compute(ctx, s, func() built { return build(f, opt, s.cfg.QoS) })
+		if err != nil {
+			return err
+		}
+		if r.lack != nil {
+			s.warnOnce("layers", "routing does without service levels", "why", r.lack)
+		}
+		if r.err != nil {
+			s.log.Error("no routes", "err", r.err)
+			return errNoRoutes
+		}
+		s.compareRoutes(&r.Result)
+		s.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, bound: r.Bound, qos: r.qos}
+		w.warn("routes and partitions", r.Warnings)
+	}
+	if s.want.qos != nil {
+		w.pol.Lanes = make([]uint8, len(f.Ports))
+		for i := range w.pol.Lanes {
+			w.pol.Lanes[i] = s.want.qos.OperVLs(int32(i))
+		}
+	}
+	if s.want.sl != nil {
+		// What hosts ask the manager takes the way that its level is free of
+		// deadlocks on, as everything else.
+		w.pol.SMSLs = make([]ib.SL, len(f.Ports))
+		for _, e := range f.EndPorts {
+			w.pol.SMSLs[e] = levelTo(f, s.want.sl, e)
+		}
+	}
+	return nil
+}
+
+// planPKeys applies the partitions to the fabric.
+func (w *sweep) planPKeys(ctx context.Context) (err error) {
+	f, partitions, held := w.f, w.s.cfg.Partitions, w.have.pkeys
+	if w.keys, err = compute(ctx, w.s, func() pkey.Plan { return pkey.Tables(f, partitions, held) }); err != nil {
+		return err
+	}
+	keys := &w.keys
+	for _, e := range f.EndPorts {
+		// A host may restart after its table was read and before its port is
+		// Active, and nothing shows it: what a port holds in Init is either
+		// what was read or nothing.
+		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && held[e] != nil && keys.Keys[e] == nil && !slices.Equal(keys.Members[e], pkey.PowerOn) {
+			keys.Keys[e], held[e] = keys.Members[e], pkey.PowerOn
+		}
+	}
+	keys.Enforce(f, w.s.cfg.Enforce, held)
+	w.pol.Enforcement = keys.Enforcement
+	w.warn("routes and partitions", keys.Warnings)
+	return nil
+}
+
+// setSwitches sets SwitchInfo, before all else: a switch that restarts after that
+// shows LinearFDBTop 0 to the next light sweep, whatever else was set in it.
+func (w *sweep) setSwitches(ctx context.Context) error {
+	if s := w.s; s.reregister {
+		clear(w.have.heard)
+		s.holdMulticast()
+	}
+	reqs := program.Switches(w.f, w.pol, w.lids.Top)
+	w.sets += len(reqs)
+	set := tags(reqs)
+	if err := w.send(ctx, reqs); err != nil || !w.first {
+		return err
+	}
+	// One that restarted between its discovery and that Set shows nothing any
+	// more: its port 0 and its table are set whatever they answered.
+	for _, sw := range set {
+		w.have.lft[sw] = nil
+		w.f.Ports[w.f.Port(w.f.Switches[sw].Node, 0)].Info.SetLID(0)
+	}
+	return nil
+}
+
+// setLFTs writes the blocks of the forwarding tables that differ.
+func (w *sweep) setLFTs(ctx context.Context) error {
+	l := program.LFT{Fabric: w.f, Have: w.have.lft, Want: w.s.want.lft, Done: w.answered}
+	err := w.s.pump(ctx, &l)
+	w.sets += l.Count
+	return err
+}
+
+// setPKeys writes the P_Key tables that differ. A switch port checks P_Keys once
+// it has its table, not before.
+func (w *sweep) setPKeys(ctx context.Context) error {
+	reqs := program.PKeys(w.f, w.have.pkeys, w.keys.Keys)
+	w.sets += len(reqs)
+	set := tags(reqs)
+	if err := w.send(ctx, reqs); err != nil {
+		return err
+	}
+	for _, p := range set {
+		if !w.refusedKeys[p] {
+			w.have.pkeys[p] = w.keys.Keys[p]
+		} else if w.pol.Enforcement != nil {
+			w.pol.Enforcement[p] = 0
+		}
+	}
+	return nil
+}
+
+// serveFirst lets a new master's SA know the ports before the first of them can
+// ask: clients that are told to register again do so at once, and repeat that
+// after three seconds only.
+func (w *sweep) serveFirst(context.Context) error {
+	w.view = sa.State{Fabric: w.f, LFT: w.s.want.lft, SL: w.s.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
+		SMs: w.s.smRecords(w.f), QoS: w.s.want.qos}
+	if w.first {
+		w.s.apply(w.s.admin.SetState(w.s.now(), w.view))
+	}
+	return nil
+}
+
+// setLinkedPorts sets PortInfo of switch ports 0 and of ports that are up, then
+// the lanes and alias GUIDs of all ports.
+func (w *sweep) setLinkedPorts(ctx context.Context) error {
+	rereg := w.reregisterPorts()
+	var reqs []smp.Request
+	if w.s.want.qos != nil {
+		reqs = program.QoS(w.f, w.s.want.qos, w.have.lanes)
+		w.have.lanes = slices.Clone(w.pol.Lanes)
+	}
+	reqs = append(reqs, w.s.aliasGUIDs(w.f)...)
+	w.sets += len(reqs)
+	ports := program.Ports{Fabric: w.f, Policy: w.pol, Asked: w.have.asked, Stage: program.Configure, Reregister: rereg, Done: w.answered}
+	err := w.s.pump(ctx, &ports)
+	w.sets += ports.Count
+	if err != nil {
+		return err
+	}
+	return w.send(ctx, reqs)
+}
+
+// reregisterPorts are the Active ports whose clients must register with this SA:
+// what they asked for is unknown to it, or forgotten, after a takeover, and when
+// a part of the subnet that was cut off comes back with its ports Active.
+func (w *sweep) reregisterPorts() []bool {
+	for _, g := range w.s.rereg {
+		if p := w.f.EndPortByGUID(g); p != fabric.None {
+			w.have.heard[p] = false
+		}
+	}
+	out := make([]bool, len(w.f.Ports))
+	for _, i := range w.f.EndPorts {
+		p := &w.f.Ports[i]
+		out[i] = p.Num != 0 && p.Info.State() == ib.PortActive && p.Info.CapMask()&fabric.CapClientReregister != 0 && !w.have.heard[i]
+	}
+	return out
+}
+
+// keep makes the fabric and its tables the manager's: from here on a sweep that
+// is left early has them as they are.
+func (w *sweep) keep(context.Context) error {
+	for i := range w.f.Switches {
+		if w.have.lft[i] == nil && !w.bad[w.f.Switches[i].Node] {
+			w.have.lft[i] = w.s.want.lft[i]
+		}
+	}
+	s := w.s
+	s.reregister, s.rereg = false, nil
+	s.fab, s.have, s.top, s.memory = w.f, w.have, w.lids.Top, w.lids.Memory
+	s.saved = s.saved && !w.lids.Changed
+	return nil
+}
+
+// arm brings ports from Initialize to Armed.
+func (w *sweep) arm(ctx context.Context) error { return w.setPorts(ctx, program.Arm) }
+
+// setArmed sets what the answers of armed ports show to be missing.
+func (w *sweep) setArmed(ctx context.Context) error { return w.setPorts(ctx, program.Configure) }
+
+// activate brings ports from Armed to Active.
+func (w *sweep) activate(ctx context.Context) error { return w.setPorts(ctx, program.Activate) }
+
+// setPorts is one of the last three: without the ports of nodes that refused
+// something, and those at the other ends of their links.
+func (w *sweep) setPorts(ctx context.Context, st program.Stage) error {
+	return w.s.pump(ctx, &program.Ports{Fabric: w.f, Policy: w.pol, Asked: w.have.asked, Stage: st, Done: w.answered, Skip: func(i int32) bool {
+		p := &w.f.Ports[i]
+		return w.bad[p.Node] || p.Peer != fabric.None && w.bad[w.f.Ports[p.Peer].Node]
+	}})
+}
+
+// serve lets the SA answer from the fabric as it is now.
+func (w *sweep) serve(context.Context) error {
+	w.s.apply(w.s.admin.SetState(w.s.now(), w.view))
+	return nil
+}
+
+// multicast writes the multicast tables, if they are not held back.
+func (w *sweep) multicast(ctx context.Context) error {
+	s := w.s
+	s.mcastDirty = s.mcastDirty || w.res.Changed || w.first
+	return s.programMulticast(ctx)
+}
+
+// tags are those of requests, in order.
+func tags(reqs []smp.Request) []uint64 {
+	out := make([]uint64, len(reqs))
+	for i := range reqs {
+		out[i] = reqs[i].Tag
+	}
+	return out
+}
+
+// aliasGUIDs gives the Sets of GUIDInfo that the SA was asked for, in order.
+func (s *Subnet) aliasGUIDs(f *fabric.Fabric) []smp.Request {
+	keys := slices.SortedFunc(maps.Keys(s.guids), func(a, b guidKey) int {
+		return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(a.block, b.block))
+	})
+	var out []smp.Request
+	for _, k := range keys {
+		g := s.guids[k]
+		p := f.EndPortByGUID(k.port)
+		if p == fabric.None {
+			continue
+		}
+		path, ok := program.PathTo(f, p)
+		if !ok {
+			continue
+		}
+		r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrGUIDInfo, Mod: uint32(k.block), Path: path, Tag: uint64(p), MKey: program.Key(f, p)}
+		g.Append(r.Data[:0])
+		out = append(out, r)
+	}
+	clear(s.guids)
+	return out
+}
+
+// smRecords lists the managers for the SA: this one and the others.
+func (s *Subnet) smRecords(f *fabric.Fabric) []sa.SMInfo {
+	out := []sa.SMInfo{{Port: f.SMPort, Info: s.elect.Info(s.act.Load())}}
+	for _, p := range s.elect.Peers() {
+		if i := f.EndPortByGUID(p.Info.GUID); i != fabric.None && i != f.SMPort {
+			out = append(out, sa.SMInfo{Port: i, Info: p.Info})
+		}
+	}
+	return out
+}

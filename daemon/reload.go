@@ -93,6 +93,9 @@ const (
 func (d *Daemon) readAgain(set *units.Set) {
 	if !set.Unread {
 		d.readNext, d.readPause = set.Settles, 0
+		if !set.Settles.After(time.Now()) {
+			d.readNext = time.Time{} // where edits wait for a reload, this one does too
+		}
 		return
 	}
 	d.readPause = min(max(2*d.readPause, readFirst), readMost)

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,14 +58,6 @@ func (u *UnitDirs) Touch(path string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.touched[path] = true
-}
-
-// Touched are the files, and the directories, in which something has happened since
-// the last load.
-func (u *UnitDirs) Touched() []string {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return slices.Sorted(maps.Keys(u.touched))
 }
 
 // Doubt makes the next load one that a person asked for: it looks at every file and

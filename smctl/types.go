@@ -351,6 +351,20 @@ type Files struct {
 	Digest string
 }
 
+// Changed are the files of a policy whose words differ between two digests.
+func (p *Policy) Changed(old, now string) []string {
+	paths := map[string]string{"partitions": p.PartitionsFile, "names": p.NodeNameMap, "keys": p.KeyFile}
+	was := strings.Fields(old)
+	var out []string
+	for _, word := range strings.Fields(now) {
+		name, _, _ := strings.Cut(word, ":")
+		if path := paths[name]; path != "" && !slices.Contains(was, word) {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
 // SameFiles reports whether two digests, of readers with other rights perhaps, do not
 // show that a file has changed: hashes of different kinds are not compared.
 func SameFiles(a, b string) bool {

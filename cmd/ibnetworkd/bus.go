@@ -87,15 +87,18 @@ func newOutside(e env) *outside {
 	o.bus = bus.New(bus.Config{Backend: o, Log: e.log, Version: version.String(), Refresh: o.fresh.refresh})
 	o.systemd = worker.NewSystemd("", e.log)
 	check := files.New("/")
-	o.fileWatch = worker.NewFileWatch(e.log, func() { o.sm.Reread() })
-	watch := o.fileWatch.Watch
-	if !e.watch {
-		watch = nil // they wait for a reload, as the units do
-	}
+	o.fileWatch = worker.NewFileWatch(e.log, func() {
+		if e.edits == nil {
+			o.sm.Reread()
+		} else {
+			o.sm.Compare() // they wait for a reload, as the units do
+		}
+	})
 	o.sm = worker.New(worker.Config{Log: e.log, Manager: o.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(e.stateDir, "sm")),
 		Check:   func(p smctl.Policy) smctl.Files { _, f := check.Check(p); return f },
 		Inspect: func(dev string, port int) (smctl.Bar, bool, error) { return probe.Inspect(sysfs.New(""), dev, port) },
-		Watch:   watch,
+		Watch:   o.fileWatch.Watch,
+		Waiting: e.edits.Files,
 		Look:    func() { e.daemon.Wake(daemon.Scope{RDMA: true}) },
 		Publish: func(s []smctl.Status) {
 			o.bus.PublishSM(s)
@@ -244,8 +247,8 @@ func (o *outside) serveMetrics(ctx context.Context, at string, text func() []byt
 // returns, so that the caller reads those of this reload.
 func (o *outside) Reload(ctx context.Context) error {
 	control.reread()
-	o.daemon.Notice(editsNotice)
 	err := o.daemon.Reload(ctx)
+	o.edits.Units()
 	o.bus.PublishProblems(o.daemon.Report().Problems)
 	return err
 }

@@ -89,7 +89,7 @@ type env struct {
 	log      *slog.Logger
 	level    *slog.LevelVar
 	stateDir string
-	watch    bool // files are applied when they change
+	edits    *daemon.Edits // nil: files are applied when they change
 }
 
 // onRequest makes loads that nobody asked for give the units of the last one that was:
@@ -193,8 +193,10 @@ func run(ctx context.Context, o options) error {
 	}
 	d.Notice("settings", wrong...)
 	changed := func() { d.Wake(daemon.Scope{Reload: true}) }
+	var edits *daemon.Edits
 	if !watch {
-		changed = func() { d.Notice(editsNotice, link.EditsNotices(dirs.Touched())...) }
+		edits = daemon.NewEdits(dirs, func(n ...link.Notice) { d.Notice(editsNotice, n...) })
+		changed = edits.Units
 	}
 	if err := dirs.Watch(ctx, log, changed); err != nil {
 		log.Warn("the unit directories are not watched: changes need a reload", "error", err)
@@ -203,11 +205,11 @@ func run(ctx context.Context, o options) error {
 
 	tasks := []task{
 		{"loop", d.Run},
-		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d, hangup) }},
+		{"hangup", func(ctx context.Context) error { return onHangup(ctx, d, edits, hangup) }},
 		{"watchdog", func(ctx context.Context) error { return watchdog(ctx, d) }},
 	}
 	for _, f := range extraTasks {
-		tasks = append(tasks, f(env{daemon: d, observer: eyes, log: log, level: level, stateDir: o.stateDir, watch: watch}))
+		tasks = append(tasks, f(env{daemon: d, observer: eyes, log: log, level: level, stateDir: o.stateDir, edits: edits}))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -238,7 +240,7 @@ func run(ctx context.Context, o options) error {
 
 // onHangup reloads on SIGHUP, telling the service manager as Type=notify-reload
 // wants it (sd_notify(3)).
-func onHangup(ctx context.Context, d *daemon.Daemon, c <-chan os.Signal) error {
+func onHangup(ctx context.Context, d *daemon.Daemon, edits *daemon.Edits, c <-chan os.Signal) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -248,10 +250,10 @@ func onHangup(ctx context.Context, d *daemon.Daemon, c <-chan os.Signal) error {
 			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 			_, _ = sd.SdNotify(false, fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", ts.Nano()/1000))
 			control.reread()
-			d.Notice(editsNotice)
 			if err := d.Reload(ctx); err != nil && ctx.Err() == nil {
 				_, _ = sd.SdNotify(false, "STATUS=the reload failed: "+err.Error())
 			}
+			edits.Units()
 			_, _ = sd.SdNotify(false, sd.SdNotifyReady)
 		}
 	}

@@ -135,9 +135,12 @@ type Config struct {
 	// Inspect, if set, says whether the kernel or the firmware bars subnet
 	// managers from a port; what is not final is asked again. It is called aside.
 	Inspect func(ibdev string, port int) (bar smctl.Bar, final bool, err error)
-	// Watch, if set, is given the files whose changes Reread is to be called
-	// for. It must not block.
+	// Watch, if set, is given the files whose changes Reread, or Compare, is to be
+	// called for. It must not block.
 	Watch func(paths []string)
+	// Waiting, if set, is given the files that differ from those in force, sorted,
+	// whenever that changes: they wait for Reread. It must not block.
+	Waiting func(paths []string)
 	// Publish is given the state of all ports whenever one has changed. It
 	// is called from the controller's goroutine and must not block.
 	Publish func([]smctl.Status)
@@ -151,13 +154,14 @@ type Controller struct {
 	cfg   Config
 	ports chan []Port
 	hands chan handRequest
-	files chan struct{}
+	files chan bool // read files again; false: compare them only
 	done  chan event
 	table map[ib.GUID]*entry
 
 	lastPublished []smctl.Status
 	followed      bool
 	watched       []string
+	waiting       []string
 }
 
 type handRequest struct {
@@ -180,37 +184,40 @@ type event struct {
 	former  Kept   // what it had before that
 	files   *smctl.Files
 	of      smctl.Policy // whose files they are
+	compare bool         // the files are compared with those in force, which stay
 	bar     *smctl.Bar
 	final   bool // bar is the last word
 }
 
 type entry struct {
-	port    Port
-	mem     smctl.Memory
-	answer  smctl.Answer
-	worker  smctl.Worker
-	wall    time.Time    // of worker.Since
-	engine  smctl.Engine // of the unit that Worker names
-	given   Kept         // what the unit was given last, no settings if nothing
-	files   *smctl.Files // those of the policy filesOf, nil if not read
-	filesOf smctl.Policy
-	checks  bool          // files are being read
-	recheck bool          // and are to be read again after that
-	bar     *smctl.Bar    // what Inspect says, nil if it has not been asked
-	final   bool          // that is the last word
-	inspect bool          // it is being asked
-	again   time.Time     // when it is asked again
-	refused int           // questions in a row that were refused QP0
-	settled time.Time     // until then nothing is reloaded
-	known   bool          // the unit's state has been read
-	asking  *smctl.Answer // that is waited for
-	reading bool
-	reread  bool
-	busy    bool // a call to systemd is under way
-	retry   time.Time
-	dec     smctl.Decision
-	starts  int
-	started time.Time
+	port      Port
+	mem       smctl.Memory
+	answer    smctl.Answer
+	worker    smctl.Worker
+	wall      time.Time    // of worker.Since
+	engine    smctl.Engine // of the unit that Worker names
+	given     Kept         // what the unit was given last, no settings if nothing
+	files     *smctl.Files // those of the policy filesOf, nil if not read
+	filesOf   smctl.Policy
+	waiting   []string      // files that are not those in force
+	checks    bool          // files are being read
+	recheck   bool          // and are to be read again after that
+	recompare bool          // or compared
+	bar       *smctl.Bar    // what Inspect says, nil if it has not been asked
+	final     bool          // that is the last word
+	inspect   bool          // it is being asked
+	again     time.Time     // when it is asked again
+	refused   int           // questions in a row that were refused QP0
+	settled   time.Time     // until then nothing is reloaded
+	known     bool          // the unit's state has been read
+	asking    *smctl.Answer // that is waited for
+	reading   bool
+	reread    bool
+	busy      bool // a call to systemd is under way
+	retry     time.Time
+	dec       smctl.Decision
+	starts    int
+	started   time.Time
 }
 
 // New makes a Controller.
@@ -218,7 +225,7 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), files: make(chan struct{}, 1), done: make(chan event, 16), table: map[ib.GUID]*entry{}}
+	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), files: make(chan bool, 1), done: make(chan event, 16), table: map[ib.GUID]*entry{}}
 }
 
 // Update replaces the ports. It never blocks: the newest list wins.
@@ -263,9 +270,25 @@ func (c *Controller) hand(ctx context.Context, dev string, port int, start bool)
 
 // Reread has the files that policies name read again. It never blocks.
 func (c *Controller) Reread() {
+	for {
+		select {
+		case c.files <- true:
+			return
+		default:
+		}
+		select {
+		case <-c.files:
+		default:
+		}
+	}
+}
+
+// Compare has the files that policies name compared with those in force, for Waiting.
+// It never blocks.
+func (c *Controller) Compare() {
 	select {
-	case c.files <- struct{}{}:
-	default:
+	case c.files <- false:
+	default: // a request that compares, too, is not read yet
 	}
 }
 
@@ -286,9 +309,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		case <-timer.C:
 		case ps := <-c.ports:
 			c.update(ctx, ps)
-		case <-c.files:
+		case reread := <-c.files:
 			for g, e := range c.table {
-				c.check(ctx, g, e)
+				c.check(ctx, g, e, !reread)
 			}
 		case r := <-c.hands:
 			r.reply <- c.overrule(r)
@@ -361,15 +384,15 @@ func (c *Controller) watch() {
 	}
 }
 
-// check reads the files of a port's policy.
-func (c *Controller) check(ctx context.Context, g ib.GUID, e *entry) {
+// check reads the files of a port's policy, to put them in force or to compare them.
+func (c *Controller) check(ctx context.Context, g ib.GUID, e *entry, compare bool) {
 	pol := e.port.Policy
 	if c.cfg.Check == nil || len(pol.Files()) == 0 {
-		e.files, e.filesOf = &smctl.Files{}, pol
+		e.files, e.filesOf, e.waiting = &smctl.Files{}, pol, nil
 		return
 	}
 	if e.checks {
-		e.recheck = true
+		e.recheck, e.recompare = e.recheck || !compare, e.recompare || compare
 		return
 	}
 	e.checks = true
@@ -387,8 +410,43 @@ func (c *Controller) check(ctx context.Context, g ib.GUID, e *entry) {
 		case <-time.After(checkTimeout):
 			f.Digest = former // what is in them is not known to be another
 		}
-		c.send(ctx, event{guid: g, files: &f, of: pol})
+		c.send(ctx, event{guid: g, files: &f, of: pol, compare: compare})
 	}()
+}
+
+// checked takes the files of a port's policy.
+func (c *Controller) checked(ctx context.Context, e *entry, ev event) {
+	e.checks = false
+	switch {
+	case !ev.compare:
+		if p := ev.files.Problem; p != "" && (e.files == nil || e.files.Problem != p) {
+			c.cfg.Log.Error("a file of the subnet manager's settings cannot be used", "port", e.port.String(), "problem", p)
+		}
+		e.files, e.filesOf, e.waiting = ev.files, ev.of, nil
+	case e.files != nil && e.filesOf == ev.of:
+		e.waiting = ev.of.Changed(e.files.Digest, ev.files.Digest)
+	}
+	if e.recheck || e.recompare {
+		compare := !e.recheck // what is read again needs no comparison
+		e.recheck, e.recompare = false, false
+		c.check(ctx, ev.guid, e, compare)
+	}
+}
+
+// wait publishes the files that wait for Reread.
+func (c *Controller) wait() {
+	if c.cfg.Waiting == nil {
+		return
+	}
+	var all []string
+	for _, e := range c.table {
+		all = append(all, e.waiting...)
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); !slices.Equal(all, c.waiting) {
+		c.waiting = all
+		c.cfg.Waiting(slices.Clone(all))
+	}
 }
 
 // look asks what bars subnet managers from a port.
@@ -547,14 +605,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		e.refusal(ev.answer.NoQP0, ev.answer.Err == "", time.Now())
 		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
 	case ev.files != nil:
-		e.checks = false
-		if p := ev.files.Problem; p != "" && (e.files == nil || e.files.Problem != p) {
-			c.cfg.Log.Error("a file of the subnet manager's settings cannot be used", "port", e.port.String(), "problem", p)
-		}
-		if e.files, e.filesOf = ev.files, ev.of; e.recheck {
-			e.recheck = false
-			c.check(ctx, ev.guid, e)
-		}
+		c.checked(ctx, e, ev)
 	case ev.bar != nil:
 		e.bar, e.final, e.inspect, e.again = ev.bar, ev.final, false, time.Now().Add(inspectRetry)
 	case ev.reload:
@@ -641,6 +692,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	now := time.Now()
 	c.follow()
+	c.wait()
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if !e.known {
@@ -662,7 +714,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 			continue
 		}
 		if e.files == nil || e.filesOf != e.port.Policy {
-			if c.check(ctx, g, e); e.files == nil || e.filesOf != e.port.Policy {
+			if c.check(ctx, g, e, false); e.files == nil || e.filesOf != e.port.Policy {
 				e.dec = smctl.Decision{Phase: cmp.Or(e.dec.Phase, smctl.PhaseSettling), Reason: "the files of its settings are being read"}
 				continue
 			}

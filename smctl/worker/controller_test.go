@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -163,6 +164,8 @@ type bench struct {
 	slow   time.Duration // until they are read
 	bar    smctl.Bar
 	vpd    error
+	// waiting are the files that Waiting was given last.
+	waiting []string
 }
 
 const guid1 ib.GUID = 0x0002c903000abcde
@@ -195,6 +198,11 @@ func (b *bench) boot() {
 				return smctl.BarUnknown, false, b.vpd
 			}
 			return b.bar, true, nil
+		},
+		Waiting: func(paths []string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.waiting = paths
 		},
 		Publish: func(s []smctl.Status) {
 			b.mu.Lock()
@@ -862,6 +870,50 @@ func TestEditIsTriedAtOnce(t *testing.T) {
 		if m, _ := b.units.counts(); m != n+1 {
 			t.Errorf("%d starts within 2 s of the edit", m-n)
 		}
+		b.kill()
+	})
+}
+
+// Files that are compared only wait until they are read again, whichever request
+// comes first, and one that is what it was waits no longer.
+func TestCompare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.port.Policy.PartitionsFile, b.port.Policy.NodeNameMap = "/etc/p.conf", "/etc/n.conf"
+		was := smctl.Files{Digest: "partitions:text:1 names:text:1"}
+		now := smctl.Files{Digest: "partitions:text:2 names:text:1", Problem: "/etc/p.conf:1:1: bad"}
+		b.files = was
+		b.lead()
+		check := func(what string, reloads int, waiting ...string) {
+			t.Helper()
+			b.wait(2 * time.Second)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if !slices.Equal(b.waiting, waiting) || b.units.reloads != reloads || len(waiting) > 0 && b.last[0].FileProblem != "" {
+				t.Errorf("%s: waiting %q, want %q; %d reloads, problem %q", what, b.waiting, waiting, b.units.reloads, b.last[0].FileProblem)
+			}
+		}
+		put := func(f smctl.Files) {
+			b.fmu.Lock()
+			defer b.fmu.Unlock()
+			b.files = f
+		}
+		check("the start", 0)
+		put(now)
+		b.c.Compare()
+		check("an edit", 0, "/etc/p.conf")
+		put(was)
+		b.c.Compare()
+		check("an edit taken back", 0)
+		now.Problem = ""
+		put(now)
+		b.c.Compare()
+		b.c.Reread()
+		check("compared and read again", 1)
+		put(was)
+		b.c.Reread()
+		b.c.Compare()
+		check("read again and compared", 2)
 		b.kill()
 	})
 }

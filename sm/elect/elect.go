@@ -50,7 +50,7 @@ func (p *Peer) Standing() smp.Standing {
 // Config is what the manager brings along.
 type Config struct {
 	Self  smp.Standing
-	SMKey uint64
+	Trust Trust
 	// Misses is the number of polls in a row that must fail before the master
 	// is taken for gone; each has had its time-outs and retries.
 	Misses int
@@ -65,7 +65,8 @@ type Machine struct {
 	missed int
 	dead   int
 	peers  []Peer
-	// ignored are managers that are not trusted and only say that they are master.
+	// ignored are the ports of managers that only say that they are master. A
+	// manager that is trusted is not ignored.
 	ignored map[ib.GUID]bool
 }
 
@@ -90,20 +91,11 @@ func (m *Machine) Target() Peer { return m.target }
 // Peers are the other managers that the last discovery saw, best first.
 func (m *Machine) Peers() []Peer { return m.peers }
 
-// DefaultKey is the SM_Key of managers that nobody gave one, opensm's too: it is
-// no secret.
-const DefaultKey = 1
+// Trust is what decides who is trusted.
+func (m *Machine) Trust() Trust { return m.cfg.Trust }
 
-// Trusts reports whether a manager with these data may be handed the subnet to,
-// and may tell this one what to do: it shows this manager's key. A manager with
-// no key of its own trusts every other, one with the default key those that show
-// none.
-func (m *Machine) Trusts(i mad.SMInfo) bool {
-	return i.SMKey == m.cfg.SMKey || m.cfg.SMKey == 0 || m.cfg.SMKey == DefaultKey && i.SMKey == 0
-}
-
-// Secret reports whether the SM_Key of this manager is to be hidden.
-func (m *Machine) Secret() bool { return m.cfg.SMKey > DefaultKey }
+// Trusts is that of Trust.
+func (m *Machine) Trusts(i mad.SMInfo) bool { return m.cfg.Trust.Trusts(i) }
 
 // better tells whether the peer outranks this manager.
 func (m *Machine) better(p *Peer) bool { return p.Standing().Better(m.cfg.Self) }
@@ -128,7 +120,7 @@ func (m *Machine) Discovered(peers []Peer) Action {
 		for _, want := range []mad.SMState{mad.SMMaster, mad.SMStandby, mad.SMDiscovering} {
 			for i := range m.peers {
 				p := &m.peers[i]
-				if p.Info.State == want && (want == mad.SMMaster && !m.ignored[p.Info.GUID] || m.better(p) && want != mad.SMMaster && m.Trusts(p.Info)) {
+				if p.Info.State == want && (want == mad.SMMaster && (!m.ignored[p.Info.GUID] || m.Trusts(p.Info)) || m.better(p) && want != mad.SMMaster && m.Trusts(p.Info)) {
 					return m.standby(*p)
 				}
 			}
@@ -250,7 +242,8 @@ func (m *Machine) Restart() {
 	m.state, m.target = mad.SMDiscovering, Peer{}
 }
 
-// Ignore leaves a manager out of account that is not trusted, and starts over.
+// Ignore leaves the manager of a port out of account while it is not trusted, and
+// starts over.
 func (m *Machine) Ignore(g ib.GUID) {
 	if m.ignored == nil || len(m.ignored) > 1024 {
 		m.ignored = map[ib.GUID]bool{}
@@ -279,5 +272,5 @@ func (m *Machine) Heir() (Peer, bool) {
 
 // Info is the SMInfo that this manager answers with.
 func (m *Machine) Info(count uint32) mad.SMInfo {
-	return mad.SMInfo{GUID: m.cfg.Self.GUID, SMKey: m.cfg.SMKey, ActCount: count, Priority: m.cfg.Self.Priority, State: m.state}
+	return mad.SMInfo{GUID: m.cfg.Self.GUID, SMKey: m.cfg.Trust.Key, ActCount: count, Priority: m.cfg.Self.Priority, State: m.state}
 }

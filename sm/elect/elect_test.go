@@ -65,7 +65,7 @@ func TestHandover(t *testing.T) {
 }
 
 func TestKey(t *testing.T) {
-	m := elect.New(elect.Config{Self: smp.Standing{Priority: 5, GUID: 5}, SMKey: 1})
+	m := elect.New(elect.Config{Self: smp.Standing{Priority: 5, GUID: 5}, Trust: elect.Trust{Key: 1}})
 	m.Discovered(nil)
 	p := peer(9, 9, mad.SMStandby)
 	p.Info.SMKey = 2
@@ -158,5 +158,20 @@ func TestNoStandoff(t *testing.T) {
 		if (a.State() == mad.SMMaster) != wantA || (b.State() == mad.SMMaster) == wantA {
 			t.Errorf("priority 5 against %d: %v and %v", prio, a.State(), b.State())
 		}
+	}
+}
+
+// A manager that is ignored at its port counts once it shows the key.
+func TestIgnore(t *testing.T) {
+	m := elect.New(elect.Config{Self: smp.Standing{Priority: 5, GUID: 5}, Trust: elect.Trust{Key: 77}})
+	p := peer(9, 9, mad.SMMaster)
+	m.Ignore(9)
+	if a := m.Discovered([]elect.Peer{p}); a != elect.Serve {
+		t.Errorf("beside an ignored manager: %d", a)
+	}
+	m.Restart()
+	p.Info.SMKey = 77
+	if a := m.Discovered([]elect.Peer{p}); a != elect.Poll {
+		t.Errorf("beside one that is trusted: %d", a)
 	}
 }

@@ -158,7 +158,8 @@ type Subnet struct {
 	refused  atomic.Uint64
 	act      atomic.Uint32            // SMInfo's ActCount
 	standing atomic.Pointer[standing] // what the receiver answers SMInfo with
-	callers  map[string]*caller       // that asked for SMInfo and showed no M_Key
+	senders  atomic.Pointer[senders]  // where requests come from
+	callers  map[callerID]*caller     // that asked for SMInfo and showed no M_Key
 	shares   shares
 	rivals   rivals
 	sweepers time.Time // until when the SA waits for a sweep's SMPs
@@ -237,7 +238,7 @@ type SweepStats struct {
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
 	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(),
-		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[string]*caller{}, shares: shares{}, rivals: rivals{said: map[ib.GUID]time.Time{}}, polled: map[ib.GUID]poll{}}
+		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[callerID]*caller{}, shares: shares{}, rivals: rivals{said: map[ib.GUID]time.Time{}}, polled: map[ib.GUID]poll{}}
 	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
 	for i := len(s.slots) - 1; i >= 0; i-- {
 		s.idle = append(s.idle, uint16(i))
@@ -266,7 +267,7 @@ func (s *Subnet) Run(ctx context.Context) error {
 		return fmt.Errorf("%s/%d is an Ethernet port, it has no subnet", s.port.Device, s.port.Num)
 	}
 	s.load()
-	s.elect = &election{Machine: elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}, SMKey: s.cfg.SMKey, Misses: s.cfg.PollMisses}), changed: s.stand}
+	s.elect = &election{Machine: elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}, Trust: elect.Trust{Key: s.cfg.SMKey, MKey: s.cfg.Policy.MKey}, Misses: s.cfg.PollMisses}), changed: s.stand}
 	s.stand()
 	if err := s.tr.SetIsSM(true); err != nil {
 		return fmt.Errorf("announce the subnet manager on %s/%d: %w", s.port.Device, s.port.Num, err)
@@ -380,7 +381,7 @@ func (s *Subnet) discovering(ctx context.Context) error {
 		return s.pause(ctx, time.Second)
 	}
 	was := s.elect.State()
-	if a := s.elect.Discovered(peers(res)); a == elect.Poll {
+	if a := s.elect.Discovered(s.peers(res)); a == elect.Poll {
 		m := s.elect.Master()
 		s.log.Info("standby", "was", was.String(), "master", m.Info.GUID.String(), "priority", m.Info.Priority, "master_lid", m.LID.String())
 		return nil
@@ -437,12 +438,17 @@ func (s *Subnet) rest(ctx context.Context) error {
 	return s.wait(ctx, time.Hour, func() bool { return s.elect.State() != mad.SMNotActive })
 }
 
-// peers lists the managers that a discovery met.
-func peers(res *discover.Result) []elect.Peer {
+// peers lists the managers that a discovery met. One that answers with the GUID of
+// another port is none: what its adapter answers tells which port it is.
+func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 	var out []elect.Peer
 	f := res.Fabric
 	for _, x := range res.SMs {
 		if x.Silent || x.Status != 0 {
+			continue
+		}
+		if g := f.Ports[x.Port].GUID; g != x.Info.GUID {
+			s.warnOnce("smguid"+g.String(), "a subnet manager answers with the GUID of another port; it is ignored", "guid", g.String(), "shown", x.Info.GUID.String(), "lid", f.Ports[x.Port].Info.LID().String())
 			continue
 		}
 		path, ok := program.PathTo(f, x.Port)

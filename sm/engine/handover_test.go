@@ -76,6 +76,7 @@ type other struct {
 	obeys  bool       // takes the subnet when it is handed over
 	seen   mad.SMInfo // what a Set showed last
 	traps  int
+	keys   []uint64 // SM_Keys that were shown to it
 
 	handsOver bool // when a trap comes while it is master
 }
@@ -105,6 +106,10 @@ func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
 				return
 			}
 			p := in[0]
+			var i mad.SMInfo
+			if p.Err == nil && mad.AttrOf(&p.MAD) == mad.AttrSMInfo && i.Decode(mad.SMPData(&p.MAD)[:]) == nil && i.SMKey != 0 {
+				o.set(func(o *other) { o.keys = append(o.keys, i.SMKey) })
+			}
 			if mad.MethodOf(&p.MAD) == mad.MethodTrap {
 				o.set(func(o *other) {
 					o.traps++

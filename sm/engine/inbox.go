@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -38,7 +39,7 @@ type inbox struct {
 // identity is what the copies of a request have in common, as a key; only same
 // says that two are copies.
 type identity struct {
-	from source
+	from ib.LID
 	tid  uint64
 	qpn  uint32
 }
@@ -80,10 +81,10 @@ func (q *inbox) await(ctx context.Context) bool {
 	}
 }
 
-// put adds a packet that was received at a time. It reports whether it was
+// put adds a packet that was received from a source at a time. It reports whether it was
 // taken in, or needs to be refused for there are too many already. The caller
 // wakes the owner.
-func (q *inbox) put(p *transport.Packet, now time.Time) bool {
+func (q *inbox) put(p *transport.Packet, from source, now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := &q.notes
@@ -99,7 +100,7 @@ func (q *inbox) put(p *transport.Packet, now time.Time) bool {
 			return true
 		}
 	}
-	w := c.add(p, now)
+	w := c.add(p, from, now)
 	if w == nil {
 		return false
 	}
@@ -200,7 +201,7 @@ func (q *inbox) dropped() (repeats, expired uint64) {
 }
 
 func identify(p *transport.Packet) identity {
-	return identity{from: source(p.LID), tid: mad.TIDOf(&p.MAD), qpn: p.QPN}
+	return identity{from: p.LID, tid: mad.TIDOf(&p.MAD), qpn: p.QPN}
 }
 
 // same reports whether two packets would get the same answer at the same place.
@@ -216,9 +217,6 @@ func signal(c chan struct{}) {
 	default:
 	}
 }
-
-// source is a sender by its LID; all directed routes are one.
-type source uint16
 
 // fair serves senders in turn by what they cost (start-time fair queueing): a
 // sender's next request is due when its earlier ones would have ended if each
@@ -254,8 +252,8 @@ type waiting struct {
 }
 
 // add takes a packet in; nil when its sender has too many.
-func (f *fair) add(p *transport.Packet, now time.Time) *waiting {
-	s := f.senders[source(p.LID)]
+func (f *fair) add(p *transport.Packet, from source, now time.Time) *waiting {
+	s := f.senders[from]
 	have := 0
 	if s != nil {
 		have = s.n
@@ -272,7 +270,7 @@ func (f *fair) add(p *transport.Packet, now time.Time) *waiting {
 		if f.senders == nil {
 			f.senders = map[source]*sender{}
 		}
-		s = &sender{key: source(p.LID), at: -1}
+		s = &sender{key: from, at: -1}
 		f.senders[s.key] = s
 	}
 	w := f.spare

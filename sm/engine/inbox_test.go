@@ -23,7 +23,7 @@ func request(tid uint32, rec byte) (p transport.Packet) {
 // receive plays a transport that has received ps, and gives how many were refused.
 func receive(q *inbox, now time.Time, ps ...transport.Packet) (refused int) {
 	for i := range ps {
-		if !q.put(&ps[i], now) {
+		if !q.put(&ps[i], (*senders)(nil).source(&ps[i]), now) {
 			refused++
 		}
 	}

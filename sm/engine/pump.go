@@ -87,24 +87,43 @@ func (s *Subnet) receive(ctx context.Context) {
 
 // sort puts what was received where it waits for the owner.
 func (s *Subnet) sort(ps []transport.Packet) {
-	now := time.Now()
+	now, n := time.Now(), s.senders.Load()
 	for i := range ps {
 		p := &ps[i]
-		if asksSMInfo(p) && s.answerSMInfo(p) {
+		from := n.source(p)
+		if asksSMInfo(p) && s.answerSMInfo(p, from) {
 			continue
 		}
-		if !s.in.put(p, now) && mad.ClassOf(&p.MAD) == mad.ClassSA {
+		if !s.in.put(p, from, now) {
 			s.refuse(p)
 		}
 		p.Long = nil
 	}
 }
 
-// refuse answers a request to the SA of a sender that has too many waiting.
+// refuse answers a request of a sender that has too many waiting: SMInfo without
+// the key, an order and a request to the SA with BUSY.
 func (s *Subnet) refuse(p *transport.Packet) {
+	n := s.standing.Load()
+	switch {
+	case asksSMInfo(p):
+		if p.Retries == answeredGet {
+			return
+		}
+		info := n.info
+		info.SMKey = 0
+		out := s.smInfoAnswer(p, info)
+		if mad.MethodOf(&p.MAD) == mad.MethodSet {
+			mad.SetStatus(&out.MAD, mad.StatusBusy)
+		}
+		_ = s.put(&out)
+		return
+	case mad.ClassOf(&p.MAD) != mad.ClassSA:
+		return
+	}
 	s.refused.Add(1)
 	var h mad.SAHeader
-	if h.Decode(p.Bytes()) != nil || s.standing.Load().info.State != mad.SMMaster {
+	if h.Decode(p.Bytes()) != nil || n.info.State != mad.SMMaster {
 		return
 	}
 	r := h.Response(mad.StatusBusy)
@@ -204,9 +223,10 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		ticks = t.C
 	}
 	for {
-		for fly < s.cfg.Window && len(s.idle) > 0 {
-			r, ok := src.Next()
-			if !ok {
+		more := true
+		for more && fly < s.cfg.Window && len(s.idle) > 0 {
+			var r smp.Request
+			if r, more = src.Next(); !more {
 				break
 			}
 			fly++
@@ -217,7 +237,7 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 				done(&smp.Reply{Request: r, Timeout: true})
 			}
 		}
-		if fly == 0 {
+		if fly == 0 && !more {
 			return nil
 		}
 		switch err := s.next(ctx, ticks); {

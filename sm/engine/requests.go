@@ -62,7 +62,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	was := s.elect.State()
 	a := s.elect.Received(mod, from)
 	info := s.elect.Info(s.act.Add(1))
-	if s.elect.Secret() && !s.elect.Trusts(theirs) {
+	if s.elect.Trust().Ordered(theirs) != elect.Show {
 		info.SMKey = 0
 	}
 	*data = [64]byte{}
@@ -91,33 +91,15 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 // stranger looks at a port that asked for SMInfo and is not known as a manager:
 // a standby polls, and nothing else tells a master that it is there.
 func (s *Subnet) stranger(p *transport.Packet) {
-	if s.elect.State() != mad.SMMaster || s.fab == nil {
+	n := s.senders.Load()
+	if s.elect.State() != mad.SMMaster || n == nil {
 		return
 	}
-	at := fabric.None
-	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
-		// The way back is the return path from its end.
-		var m mad.SMP
-		m.Decode(&p.MAD)
-		at = s.fab.SMPort
-		for i := int(m.HopCount); i > 0 && at != fabric.None; i-- {
-			n := s.fab.Ports[at].Node
-			q := s.fab.Port(n, m.Return[i&63])
-			if q == fabric.None {
-				return
-			}
-			at = s.fab.Ports[q].Peer
-		}
-	} else if lids := s.fab.LIDs(); int(p.LID) < len(lids) {
-		at = lids[p.LID]
-	}
-	if at == fabric.None || at == s.fab.SMPort {
+	at := n.port(p)
+	if at == fabric.None || at == n.fab.SMPort {
 		return
 	}
-	if s.fab.Nodes[s.fab.Ports[at].Node].Switch != fabric.None {
-		at = s.fab.Port(s.fab.Ports[at].Node, 0)
-	}
-	g := s.fab.Ports[at].GUID
+	g := n.fab.Ports[at].GUID
 	for _, k := range s.elect.Peers() {
 		if k.Info.GUID == g {
 			now := time.Now()
@@ -138,7 +120,7 @@ func (s *Subnet) stranger(p *transport.Packet) {
 		return
 	}
 	s.strangers[g] = time.Now()
-	s.ev.ports = append(s.ev.ports, s.fab.Ports[at].LID)
+	s.ev.ports = append(s.ev.ports, n.fab.Ports[at].LID)
 }
 
 func controlName(mod uint32) string {
@@ -301,8 +283,8 @@ func (s *Subnet) sa(p *transport.Packet) {
 		}
 		s.heard = time.Now()
 	}
-	now := time.Now()
-	if asksTable(mad.MethodOf(&p.MAD)) && s.shares.spent(p.LID, now) {
+	now, from := time.Now(), s.senders.Load().source(p)
+	if asksTable(mad.MethodOf(&p.MAD)) && s.shares.spent(from, now) {
 		s.refuse(p)
 		return
 	}
@@ -314,7 +296,7 @@ func (s *Subnet) sa(p *transport.Packet) {
 		out.HasGRH, out.GID, out.HopLimit, out.TrafficClass, out.FlowLabel = p.HasGRH, p.GID, 0xff, p.TrafficClass, p.FlowLabel
 		out.SetMessage(r.MAD, r.RMPP)
 		if r.RMPP {
-			s.shares.sent(p.LID, len(r.MAD), now)
+			s.shares.sent(from, len(r.MAD), now)
 		}
 		err := s.put(out)
 		if errors.Is(err, transport.ErrBusy) {
@@ -481,7 +463,7 @@ func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 			p.Info = i
 			s.elect.Saw(p)
 			s.mute = slices.DeleteFunc(s.mute, func(m elect.Peer) bool { return m.Info.GUID == i.GUID })
-		} else if nobody(r) && int(r.Tag) < len(peers) {
+		} else if (nobody(r) || r.OK()) && int(r.Tag) < len(peers) {
 			s.elect.Lost(int(r.Tag))
 		}
 	}}

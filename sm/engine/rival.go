@@ -30,20 +30,9 @@ const (
 	rivalIdle = 10 * time.Second
 )
 
-// problem says why a manager is not trusted, "" if it is.
-func (s *Subnet) problem(i mad.SMInfo) string {
-	switch {
-	case s.elect.Trusts(i):
-		return ""
-	case i.SMKey == 0:
-		return "shows no SM_Key"
-	}
-	return "has another SM_Key"
-}
-
 // report says once a minute that a manager is not trusted.
 func (s *Subnet) report(p elect.Peer) {
-	why, g := s.problem(p.Info), p.Info.GUID
+	why, g := s.elect.Trust().Problem(p.Info), p.Info.GUID
 	if why == "" {
 		delete(s.rivals.said, g)
 		return

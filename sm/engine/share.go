@@ -3,14 +3,13 @@ package engine
 import (
 	"time"
 
-	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
 )
 
 // shares bounds what long answers one host gets: they are kept whole until it has
 // acknowledged them, at most for some seconds, and one that asks for much and
 // acknowledges nothing must leave the others their part of the memory.
-type shares map[ib.LID]*share
+type shares map[source]*share
 
 // share is what was sent to a host lately, in bytes at a time.
 type share struct {
@@ -35,13 +34,13 @@ func (s *share) used(now time.Time) int {
 }
 
 // spent reports whether a host has used up its share.
-func (h shares) spent(l ib.LID, now time.Time) bool {
+func (h shares) spent(l source, now time.Time) bool {
 	s := h[l]
 	return s != nil && s.used(now) >= shareBurst
 }
 
 // sent counts an answer.
-func (h shares) sent(l ib.LID, n int, now time.Time) {
+func (h shares) sent(l source, n int, now time.Time) {
 	if h[l] == nil {
 		if len(h) >= sharesMost {
 			for k, s := range h {

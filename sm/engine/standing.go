@@ -16,10 +16,9 @@ import (
 // standing is what the receiver answers Get(SMInfo) with, published whenever it
 // changes; immutable.
 type standing struct {
-	info   mad.SMInfo
-	mkey   ib.MKey
-	secret bool                 // the SM_Key is shown only to those that may see it
-	known  map[string]time.Time // callers that may, by route, and until when
+	info  mad.SMInfo
+	trust elect.Trust
+	known map[callerID]time.Time // callers that are shown the SM_Key, and until when
 }
 
 // election is the state machine, which publishes every change.
@@ -50,7 +49,7 @@ func (e *election) Received(mod uint32, p elect.Peer) elect.Action {
 
 // stand publishes what the receiver answers with.
 func (s *Subnet) stand() {
-	n := &standing{info: s.elect.Info(0), mkey: s.cfg.Policy.MKey, secret: s.elect.Secret()}
+	n := &standing{info: s.elect.Info(0), trust: s.elect.Trust()}
 	if o := s.standing.Load(); o != nil {
 		n.known = o.known
 	}
@@ -69,19 +68,22 @@ const answeredGet = 1
 
 // answerSMInfo answers a Get in the receiver, unless the owner is to find out who
 // asks before. It reports whether nothing is left to be done with it.
-func (s *Subnet) answerSMInfo(p *transport.Packet) bool {
+func (s *Subnet) answerSMInfo(p *transport.Packet, from source) bool {
 	p.Retries = 0
 	if mad.MethodOf(&p.MAD) != mad.MethodGet {
 		return false
 	}
 	n := s.standing.Load()
 	info := n.info
-	switch {
-	case !n.secret, n.mkey != 0 && mad.MKeyOf(&p.MAD) == n.mkey, time.Now().Before(n.known[origin(p)]):
-	case n.mkey != 0, *mad.SMPData(&p.MAD) != [64]byte{}:
-		info.SMKey = 0
-	default:
+	a := n.trust.First(elect.Caller{MKey: mad.MKeyOf(&p.MAD)}, *mad.SMPData(&p.MAD) != [64]byte{})
+	if a != elect.Show && time.Now().Before(n.known[callerOf(p, from)]) {
+		a = elect.Show
+	}
+	switch a {
+	case elect.AskBack:
 		return false
+	case elect.Hide:
+		info.SMKey = 0
 	}
 	q := s.smInfoAnswer(p, info)
 	_ = s.put(&q)
@@ -114,32 +116,42 @@ func origin(p *transport.Packet) string {
 	return string(back)
 }
 
-// caller is somebody who asked for SMInfo without proof.
+// callerID names a caller: by its port where that is known, else by the route.
+type callerID struct {
+	from  source
+	route string
+}
+
+func callerOf(p *transport.Packet, from source) callerID {
+	if from.kind == fromPort {
+		return callerID{from: from}
+	}
+	return callerID{from, origin(p)}
+}
+
+// caller is a sender that asked for SMInfo without proof.
 type caller struct {
-	until time.Time // when it is looked at again
+	until time.Time // when it is asked again
 	held  []transport.Packet
 	open  int // requests under way
-	port  ib.GUID
-	info  mad.SMInfo
-	found bool
+	who   elect.Caller
 }
 
 const (
 	callersMost = 256
+	callersEach = 16 // of one source
 	callersHeld = 4
 	// callerKnown is how long the outcome is valid.
 	callerKnown = 10 * time.Second
 )
 
-// introduce answers a Get(SMInfo) of somebody who may see the SM_Key, or not,
-// after it was asked back: the manager that it must be shows the same key, or is
-// the master that this manager stands by for. opensm gives no proof when it
-// asks, and takes one that hides its key for a stranger. The question back has a
-// payload, which is a sign not to ask again.
+// introduce answers a Get(SMInfo) after its sender was asked back: see
+// elect.Trust. opensm gives no proof when it asks, and takes one that hides its key
+// for a stranger. The question back has a payload, which is a sign not to ask again.
 func (s *Subnet) introduce(p *transport.Packet) {
-	r := origin(p)
+	id := callerOf(p, s.senders.Load().source(p))
 	now := time.Now()
-	c := s.callers[r]
+	c := s.callers[id]
 	if c != nil && now.Before(c.until) {
 		if c.open > 0 && len(c.held) < callersHeld {
 			c.held = append(c.held, *p)
@@ -149,6 +161,58 @@ func (s *Subnet) introduce(p *transport.Packet) {
 		return
 	}
 	path, ok := s.wayBack(p)
+	// A sweep has slots for all of its window.
+	if !ok || !s.admits(id, now) || len(s.idle) < s.cfg.Window+3 {
+		s.answerCaller(p, &caller{})
+		return
+	}
+	c = &caller{until: now.Add(callerKnown), held: []transport.Packet{*p}}
+	s.callers[id] = c
+	own := &pumped{Source: &smp.List{}, timeout: s.cfg.PollTimeout, retries: 1}
+	own.done = func(a *smp.Reply) {
+		var n mad.NodeInfo
+		var i mad.SMInfo
+		switch {
+		case !a.OK():
+		case a.Attr == mad.AttrNodeInfo && n.Decode(a.Data[:]) == nil:
+			c.who.Port = n.PortGUID
+		case a.Attr == mad.AttrPortInfo:
+			pi := fabric.PortInfoOf(&a.Data)
+			c.who.LID = pi.LID()
+		case a.Attr == mad.AttrSMInfo && i.Decode(a.Data[:]) == nil:
+			c.who.Info = i
+		}
+		if c.open--; c.open > 0 {
+			return
+		}
+		if s.shows(c) {
+			s.meet(id, c.until)
+		}
+		for i := range c.held {
+			s.answerCaller(&c.held[i], c)
+		}
+		c.held = nil
+	}
+	ask := []mad.AttrID{mad.AttrNodeInfo, mad.AttrSMInfo}
+	if s.elect.State() == mad.SMStandby {
+		ask = append(ask, mad.AttrPortInfo)
+	}
+	c.open = len(ask)
+	for _, a := range ask {
+		q := smp.Request{Method: mad.MethodGet, Attr: a, Path: path}
+		if a == mad.AttrSMInfo {
+			info := s.elect.Info(s.act.Load())
+			info.SMKey = 0
+			info.Append(q.Data[:0])
+		}
+		if s.sendRequest(own, &q, 0) != nil {
+			own.done(&smp.Reply{Request: q, Timeout: true})
+		}
+	}
+}
+
+// admits reports whether one more caller is remembered.
+func (s *Subnet) admits(id callerID, now time.Time) bool {
 	if len(s.callers) >= callersMost {
 		for k, o := range s.callers {
 			if now.After(o.until) {
@@ -156,65 +220,35 @@ func (s *Subnet) introduce(p *transport.Packet) {
 			}
 		}
 	}
-	if !ok || len(s.callers) >= callersMost || len(s.idle) < 2 {
-		s.answerCaller(p, &caller{})
-		return
-	}
-	c = &caller{until: now.Add(callerKnown), held: []transport.Packet{*p}}
-	s.callers[r] = c
-	own := &pumped{Source: &smp.List{}, timeout: s.cfg.PollTimeout, retries: 1}
-	own.done = func(a *smp.Reply) {
-		var n mad.NodeInfo
-		switch {
-		case !a.OK():
-		case a.Attr == mad.AttrNodeInfo && n.Decode(a.Data[:]) == nil:
-			c.port = n.PortGUID
-		case a.Attr == mad.AttrSMInfo:
-			c.found = c.info.Decode(a.Data[:]) == nil
-		}
-		if c.open--; c.open > 0 {
-			return
-		}
-		if s.maySee(c) {
-			s.meet(r, c.until)
-		}
-		for i := range c.held {
-			s.answerCaller(&c.held[i], c)
-		}
-		c.held = nil
-	}
-	for _, a := range []mad.AttrID{mad.AttrNodeInfo, mad.AttrSMInfo} {
-		q := smp.Request{Method: mad.MethodGet, Attr: a, Path: path}
-		if a == mad.AttrSMInfo {
-			info := s.elect.Info(s.act.Load())
-			info.SMKey = 0
-			info.Append(q.Data[:0])
-		}
-		c.open++
-		if s.sendRequest(own, &q, 0) != nil {
-			own.done(&smp.Reply{Request: q, Timeout: true})
-		}
-	}
-}
-
-// maySee reports whether a caller that was asked back may see the SM_Key: what its
-// port says of itself its adapter answers, and no program there can change.
-func (s *Subnet) maySee(c *caller) bool {
-	if !c.found || c.info.GUID != c.port || c.port == 0 {
+	if len(s.callers) >= callersMost {
 		return false
 	}
-	for _, p := range s.elect.Peers() {
-		if p.Info.GUID == c.port && s.elect.Trusts(p.Info) {
-			return true // it showed the key to the master
+	n := 0
+	for k, o := range s.callers {
+		if k.from == id.from && now.Before(o.until) {
+			n++
 		}
 	}
-	master := s.elect.State() != mad.SMMaster && s.elect.Master().Info.GUID == c.port && c.info.State == mad.SMMaster
-	return master || s.elect.Trusts(c.info)
+	return n < callersEach
+}
+
+// shows reports whether a caller that was asked back is shown the SM_Key.
+func (s *Subnet) shows(c *caller) bool {
+	k := elect.Circle{Trusted: func(g ib.GUID) bool {
+		return slices.ContainsFunc(s.elect.Peers(), func(p elect.Peer) bool { return p.Info.GUID == g && s.elect.Trusts(p.Info) })
+	}}
+	if s.elect.State() == mad.SMStandby {
+		k.Master = s.elect.Master().Info.GUID
+	}
+	if s.port.State == ib.PortActive {
+		k.Followed = s.port.SMLID
+	}
+	return s.elect.Trust().Asked(c.who, k) == elect.Show
 }
 
 func (s *Subnet) answerCaller(p *transport.Packet, c *caller) {
 	info := s.elect.Info(0)
-	if !s.maySee(c) {
+	if !s.shows(c) {
 		info.SMKey = 0
 	}
 	out := s.smInfoAnswer(p, info)
@@ -224,11 +258,11 @@ func (s *Subnet) answerCaller(p *transport.Packet, c *caller) {
 }
 
 // meet lets the receiver answer a caller.
-func (s *Subnet) meet(route string, until time.Time) {
+func (s *Subnet) meet(id callerID, until time.Time) {
 	n := *s.standing.Load()
-	known := map[string]time.Time{route: until}
+	known := map[callerID]time.Time{id: until}
 	for k, t := range n.known {
-		if k != route && time.Now().Before(t) {
+		if k != id && time.Now().Before(t) {
 			known[k] = t
 		}
 	}

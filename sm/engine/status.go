@@ -55,7 +55,7 @@ type Manager struct {
 }
 
 func (s *Subnet) manager(p elect.Peer) Manager {
-	return Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String(), s.problem(p.Info)}
+	return Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String(), s.elect.Trust().Problem(p.Info)}
 }
 
 // Snapshot gives the state as last published; it may be called from any
@@ -98,6 +98,9 @@ func (s *Subnet) publish() {
 		if f.SMPort != fabric.None {
 			x.LID = f.Ports[f.SMPort].LID
 		}
+	}
+	if n := s.senders.Load(); n == nil && s.shown != nil || n != nil && n.fab != s.shown {
+		s.senders.Store(newSenders(s.shown))
 	}
 	s.state.Store(x)
 	if s.cfg.Changed != nil {

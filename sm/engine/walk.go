@@ -56,7 +56,7 @@ func (s *Subnet) others(ctx context.Context, res *discover.Result) error {
 			s.mute = append(s.mute, elect.Peer{Info: mad.SMInfo{GUID: p.GUID}, LID: p.Info.LID(), Path: path})
 		}
 	}
-	return s.hand(ctx, s.elect.Discovered(peers(res)))
+	return s.hand(ctx, s.elect.Discovered(s.peers(res)))
 }
 
 // hand hands over to a better manager, at most once a second.
@@ -82,7 +82,7 @@ func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 			s.elect.Received(mad.SMInfoAcknowledge, p)
 			s.linger = time.Now().Add(lingerMost)
 		} else if s.elect.State() == mad.SMMaster {
-			s.warnOnce("handover"+p.Info.GUID.String(), "the other manager does not take over", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
+			s.warnOnce("handover"+p.Info.GUID.String(), "handover not accepted", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
 		}
 	}}
 	return s.pump(ctx, l)

@@ -1,0 +1,102 @@
+package elect
+
+import (
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/mad"
+)
+
+// DefaultKey is the SM_Key of managers that nobody gave one, opensm's too: it is
+// no secret.
+const DefaultKey = 1
+
+// Trust decides which managers are trusted and which callers are shown the SM_Key.
+// Key 0 trusts every manager; above DefaultKey it is a secret.
+type Trust struct {
+	Key  uint64
+	MKey ib.MKey // of the subnet, 0 none
+}
+
+// Trusts reports whether a manager with these data may be handed the subnet to,
+// and may give orders: it shows the same key. A manager with no key of its own
+// trusts every other, one with the default key those that show none.
+func (t Trust) Trusts(i mad.SMInfo) bool { return t.Problem(i) == "" }
+
+// Problem says why a manager is not trusted, "" if it is.
+func (t Trust) Problem(i mad.SMInfo) string {
+	switch {
+	case t.Key == 0, i.SMKey == t.Key, t.Key == DefaultKey && i.SMKey == 0:
+		return ""
+	case i.SMKey == 0:
+		return "shows no SM_Key"
+	}
+	return "has another SM_Key"
+}
+
+// Caller is what is known of the sender of a request.
+type Caller struct {
+	MKey ib.MKey // in the request
+	// Port is the port GUID that its adapter answers with, Info what the manager
+	// there answers or sent, LID the port's; zero if it has not been asked.
+	Port ib.GUID
+	Info mad.SMInfo
+	LID  ib.LID
+}
+
+// Circle is the managers that a decision depends on.
+type Circle struct {
+	// Trusted reports whether a manager that showed the key was at a port.
+	Trusted func(port ib.GUID) bool
+	// Master is the manager that this one stands by for, 0 none.
+	Master ib.GUID
+	// Followed is the LID of the manager that has configured the local port, 0
+	// while the port is not Active.
+	Followed ib.LID
+}
+
+// Answer is whether an answer shows the SM_Key.
+type Answer uint8
+
+// The answers.
+const (
+	Hide Answer = iota
+	Show
+	AskBack // the sender is to be asked who it is
+)
+
+// First decides on a request alone. The SMInfo in a request is no proof: a host
+// writes there what it likes. It is a sign not to ask back.
+func (t Trust) First(c Caller, payload bool) Answer {
+	switch {
+	case t.Key <= DefaultKey, t.MKey != 0 && c.MKey == t.MKey:
+		return Show
+	case t.MKey != 0, payload:
+		return Hide
+	}
+	return AskBack
+}
+
+// Asked decides on a sender that was asked back. It must be the manager of the port
+// that it sent from, and show the key, or have shown it before, or be the master
+// that this manager stands by for and that has configured its port: two managers
+// with a key that show it to nobody first never trust each other.
+func (t Trust) Asked(c Caller, k Circle) Answer {
+	switch {
+	case t.Key <= DefaultKey:
+		return Show
+	case c.Port == 0 || c.Info.GUID != c.Port:
+		return Hide
+	case t.Trusts(c.Info), k.Trusted != nil && k.Trusted(c.Port):
+		return Show
+	case k.Master == c.Port && c.Info.State == mad.SMMaster && c.LID != 0 && c.LID == k.Followed:
+		return Show
+	}
+	return Hide
+}
+
+// Ordered decides on the answer to a Set of SMInfo.
+func (t Trust) Ordered(i mad.SMInfo) Answer {
+	if t.Key <= DefaultKey || t.Trusts(i) {
+		return Show
+	}
+	return Hide
+}

@@ -1,0 +1,162 @@
+package engine_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+)
+
+// A host that only says to be master is not shown the SM_Key by a manager that
+// stands by for it, however it asks: it has not configured that manager's port.
+func TestKeyAndMasterByWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(6, 8)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		a, stop := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
+		w.settle(hosts[0], a, time.Second)
+		x := a.Snapshot()
+		path := pathFrom(t, x.Fabric, x.Fabric.EndPortByGUID(f.Ports[hosts[2]].GUID), x.Fabric.EndPortByGUID(f.Ports[hosts[3]].GUID))
+		lid := x.Fabric.Ports[x.Fabric.EndPortByGUID(f.Ports[hosts[3]].GUID)].LID
+		stop()
+		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMMaster})
+		b, _ := w.manager(hosts[3], engine.Config{Priority: 1, SMKey: secret})
+		standby := 0
+		for n := range 8 {
+			time.Sleep(time.Second)
+			if b.Refresh().State == "Standby" {
+				standby++
+			}
+			var data [64]byte
+			if n%2 == 1 {
+				o.set(func(o *other) { o.info.Append(data[:0]) })
+			}
+			k := transport.Packet{Timeout: 100 * time.Millisecond}
+			mad.PutLR(&k.MAD, mad.MethodGet, mad.AttrSMInfo, 0, uint64(n+1), 0, data[:])
+			if k.LID = lid; n%4 > 1 {
+				k.LID = 0xffff
+				mad.PutDR(&k.MAD, mad.MethodGet, mad.AttrSMInfo, 0, uint64(n+1), 0, path, data[:])
+			}
+			if err := o.tr.Send(&k); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		o.set(func(o *other) {
+			if standby == 0 || slices.Contains(o.keys, uint64(secret)) {
+				t.Errorf("stood by for %d s, the keys shown were %#x", standby, o.keys)
+			}
+		})
+		w.settle(hosts[3], b, 15*time.Second)
+	})
+}
+
+// A host that answers SMInfo with the GUID of another port is no manager: it
+// neither keeps one with a key from the subnet nor gets the other one ignored.
+func TestBorrowedGUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(6, 8)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMMaster})
+		o.set(func(o *other) { o.info.GUID = f.Ports[hosts[3]].GUID })
+		a, _ := w.manager(hosts[0], engine.Config{Priority: 5, SMKey: secret})
+		w.settle(hosts[0], a, time.Second)
+		b, _ := w.manager(hosts[3], engine.Config{Priority: 14, SMKey: secret})
+		time.Sleep(20 * time.Second)
+		w.settle(hosts[3], b, 20*time.Second)
+		if x := a.Snapshot(); x.State != "Standby" {
+			t.Errorf("the worse manager is %s", x.State)
+		}
+	})
+}
+
+// A liar that takes another GUID all the time, with the state of a master, does
+// not keep a manager with a key from the subnet for longer than one that does not.
+func TestChangingGUID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(6, 8)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMMaster})
+		s, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
+		end := time.Now().Add(30 * time.Second)
+		for n := uint64(0); time.Now().Before(end); n++ {
+			time.Sleep(300 * time.Millisecond)
+			o.set(func(o *other) {
+				if o.info.GUID++; n%3 == 0 {
+					o.info.GUID = f.Ports[hosts[2]].GUID
+				}
+			})
+		}
+		synctest.Wait()
+		if err := w.check(hosts[0], s); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// However many orders and questions for SMInfo one host sends, by whatever route,
+// another's are answered.
+func TestSMInfoFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
+		w.settle(hosts[0], a, time.Second)
+		b, _ := w.manager(hosts[9], engine.Config{Priority: 1, SMKey: secret})
+		time.Sleep(5 * time.Second)
+		to, evil := f.SMPort, hosts[5]
+		path := pathFrom(t, f, evil, to)
+		raw, err := w.sim.OpenRaw(f.Ports[evil].GUID, func(*transport.Packet) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer raw.Close()
+		c := w.client(t, hosts[9+1])
+		honest := pathFrom(t, f, hosts[9+1], to)
+		n := uint64(0)
+		for range 200 {
+			a.Hold(func() { time.Sleep(5 * time.Millisecond) }) // busy
+			for i := range 1000 {
+				n++
+				k := transport.Packet{LID: 0xffff}
+				info := mad.SMInfo{GUID: f.Ports[evil].GUID, State: mad.SMMaster, Priority: 15, ActCount: uint32(n)}
+				m := []mad.Method{mad.MethodGet, mad.MethodSet}[i%2]
+				mod := uint32(0)
+				if m == mad.MethodSet {
+					mod = mad.SMInfoHandover
+				}
+				mad.PutDR(&k.MAD, m, mad.AttrSMInfo, mod, n, 0, path, info.Append(nil))
+				raw.Send(&k)
+			}
+			for _, m := range []mad.Method{mad.MethodGet, mad.MethodSet} {
+				c.tid++
+				k := transport.Packet{LID: 0xffff, Timeout: 100 * time.Millisecond}
+				info := mad.SMInfo{GUID: f.Ports[hosts[10]].GUID, State: mad.SMStandby}
+				mad.PutDR(&k.MAD, m, mad.AttrSMInfo, mad.SMInfoHandover*uint32(m-mad.MethodGet), uint64(c.tid), 0, honest, info.Append(nil))
+				if r, err := c.exchange(&k); err != nil || mad.StatusOf(&r.MAD)&mad.StatusBusy != 0 {
+					t.Fatalf("after %d of another host: %v of SMInfo: %v, status %#x", n, m, err, uint16(mad.StatusOf(&r.MAD)))
+				}
+			}
+		}
+		if x, y := a.Refresh(), b.Refresh(); x.State != "Master" || y.State != "Standby" {
+			t.Errorf("the managers are %s and %s", x.State, y.State)
+		}
+		if h := heapMiB(); h > 100 {
+			t.Errorf("%d MiB are in use", h)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+)
+
+// asksBy is a Get(SMInfo) that arrived by a route, given as the ports that it came in
+// by, the sender's first.
+func asksBy(returns ...uint8) (p transport.Packet) {
+	var data [64]byte
+	mad.PutDR(&p.MAD, mad.MethodGet, mad.AttrSMInfo, 0, 1, 0, make([]uint8, len(returns)), data[:])
+	var m mad.SMP
+	m.Decode(&p.MAD)
+	m.HopCount = uint8(len(returns))
+	copy(m.Return[1:], returns)
+	m.Put(&p.MAD)
+	return p
+}
+
+// A port is one sender, whichever of its LIDs and routes it uses; ports that are not
+// known are told apart by their LIDs and by the first hops to them.
+func TestSenders(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	var hosts []int32
+	for _, e := range f.EndPorts {
+		if f.Ports[e].Num != 0 && e != f.SMPort {
+			hosts = append(hosts, e)
+		}
+	}
+	a, b := hosts[0], hosts[1]
+	f.Ports[a].LID, f.Ports[a].LMC = 8, 3
+	f.Ports[b].LID = 16
+	n := newSenders(f)
+	of := func(l ib.LID) source { return n.source(&transport.Packet{LID: l}) }
+	for l := ib.LID(8); l < 16; l++ {
+		if of(l) != of(8) || of(l).kind != fromPort {
+			t.Errorf("LID %v is sender %v", l, of(l))
+		}
+	}
+	if of(16) == of(8) || of(17) != (source{fromLID, 17}) {
+		t.Error("senders are not told apart")
+	}
+	// Every loop-free route to a host is the host.
+	far := hosts[len(hosts)-1]
+	routes := 0
+	var walk func(at int32, back []uint8)
+	walk = func(at int32, back []uint8) {
+		q := f.Ports[at].Peer
+		if q == fabric.None || len(back) > 4 {
+			return
+		}
+		r := append([]uint8{f.Ports[at].Num}, back...)
+		if q == far {
+			in := asksBy(r...)
+			if s := n.source(&in); s != (source{fromPort, uint64(f.Ports[far].GUID)}) {
+				t.Errorf("route %v: sender %v", r, s)
+			}
+			routes++
+			return
+		}
+		if f.Nodes[f.Ports[q].Node].Switch == fabric.None {
+			return
+		}
+		first, count := f.PortRange(f.Ports[q].Node)
+		for p := first + 1; p < first+count; p++ {
+			if p != q {
+				walk(p, r)
+			}
+		}
+	}
+	walk(f.SMPort, nil)
+	if routes < 2 {
+		t.Errorf("%d routes", routes)
+	}
+	x, y, z := asksBy(9, 8, 7, 3, 2, 1), asksBy(5, 5, 5, 3, 2, 1), asksBy(9, 8, 7, 4, 2, 1)
+	none := (*senders)(nil)
+	if none.source(&x) != none.source(&y) || none.source(&x) == none.source(&z) {
+		t.Error("unknown routes are not told apart by their first hops")
+	}
+}
+
+// refuser is a transport that sends nothing.
+type refuser struct{ transport.Transport }
+
+func (refuser) Send(*transport.Packet) error { return errors.New("no") }
+
+// A source whose requests find no free slot waits for one: it has not succeeded.
+func TestNoSlotIsFree(t *testing.T) {
+	s := New(refuser{}, Config{})
+	idle := s.idle
+	s.idle = nil
+	s.cmds <- func() { s.idle = idle }
+	l := &smp.List{Requests: []smp.Request{{Method: mad.MethodGet, Attr: mad.AttrNodeInfo}}}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := s.pump(ctx, l); err != nil || l.Failed != 1 {
+		t.Errorf("%v, %d requests were made, want 1", err, l.Failed)
+	}
+}
+
+// However many routes a host asks by, it has its share of the callers that are
+// remembered.
+func TestCallersOfOneSource(t *testing.T) {
+	s := New(refuser{}, Config{})
+	now := time.Now()
+	add := func(r ...uint8) bool {
+		p := asksBy(r...)
+		id := callerOf(&p, (*senders)(nil).source(&p))
+		if !s.admits(id, now) {
+			return false
+		}
+		s.callers[id] = &caller{until: now.Add(callerKnown)}
+		return true
+	}
+	n := 0
+	for i := range 250 {
+		if add(uint8(i), 7, 2, 1) {
+			n++
+		}
+	}
+	if n != callersEach || !add(9, 8, 2, 1) {
+		t.Errorf("%d callers behind one port, want %d", n, callersEach)
+	}
+}

@@ -48,7 +48,7 @@ func TestHostileMember(t *testing.T) {
 	go func() { loaded <- s.LoadModule(ctx, "zz_other") }()
 	for {
 		s.mu.Lock()
-		n := len(s.jobs[unit])
+		n := len(s.jobs)
 		s.mu.Unlock()
 		if n > 0 {
 			break

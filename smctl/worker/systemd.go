@@ -53,8 +53,8 @@ type Systemd struct {
 	// watched are the units whose changes the bus sends on conn. A match for all
 	// would wake us for each device that comes or goes.
 	watched map[dbus.ObjectPath]bool
-	jobs    map[string][]chan string // who waits for the job of a unit, for its result
-	wanted  bool                     // signals are
+	jobs    map[chan ended]string // the units whose jobs are waited for
+	wanted  bool                  // signals are
 }
 
 // NewSystemd makes a Systemd.
@@ -243,9 +243,10 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 			switch sig.Name {
 			case managerIf + ".JobRemoved":
 				if len(sig.Body) >= 4 {
+					job, _ := sig.Body[1].(dbus.ObjectPath)
 					name, _ := sig.Body[2].(string)
 					result, _ := sig.Body[3].(string)
-					s.finished(name, result)
+					s.finished(name, ended{job, result})
 					if ours(name) {
 						s.changed(ctx, name)
 					}
@@ -395,23 +396,28 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 		return err
 	}
 	unit := modprobeUnit(name)
-	done := make(chan string, 1)
+	// The end of the job may come before its path, and ends of earlier jobs do.
+	done := make(chan ended, 16)
 	s.mu.Lock()
 	if s.jobs == nil {
-		s.jobs = map[string][]chan string{}
+		s.jobs = map[chan ended]string{}
 	}
-	s.jobs[unit] = append(s.jobs[unit], done)
+	s.jobs[done] = unit
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.jobs, done)
+	}()
 	if !conn.IsPeer() {
-		// systemd tells who queued a job of its end without a subscription.
-		if err := conn.AddMatchSignal(jobEnd(unit)...); err != nil {
-			s.finished(unit, "")
+		// systemd reports the end of a job to the one that queued it without a subscription.
+		if err := conn.AddMatchSignalContext(ctx, jobEnd(unit)...); err != nil {
 			return err
 		}
 		defer func() { _ = conn.RemoveMatchSignal(jobEnd(unit)...) }()
 	}
-	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Err; err != nil {
-		s.finished(unit, "")
+	var job dbus.ObjectPath
+	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Store(&job); err != nil {
 		var de dbus.Error
 		if errors.As(err, &de) {
 			switch de.Name {
@@ -421,27 +427,50 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 		}
 		return plain(err)
 	}
-	select {
-	case result := <-done:
-		if result != "done" {
-			return fmt.Errorf("%s: %s (journalctl -u %s)", unit, result, unit)
+	for {
+		select {
+		case e := <-done:
+			if e.job != job {
+				continue
+			}
+			if e.result != "done" {
+				return fmt.Errorf("%s: %s (journalctl -u %s)", unit, e.result, unit)
+			}
+			return nil
+		case <-conn.Context().Done():
+			return ErrNoSystemd
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-		return nil
-	case <-conn.Context().Done():
-		return ErrNoSystemd
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
-// finished tells those who wait for a unit's job.
-func (s *Systemd) finished(unit, result string) {
+// ended is a job that has ended.
+type ended struct {
+	job    dbus.ObjectPath
+	result string
+}
+
+// finished reports the end of a unit's job to the calls that wait for one. One
+// that does not read them has not got its job's path yet: the last ends count.
+func (s *Systemd) finished(unit string, e ended) {
 	s.mu.Lock()
-	waiting := s.jobs[unit]
-	delete(s.jobs, unit)
-	s.mu.Unlock()
-	for _, c := range waiting {
-		c <- result
+	defer s.mu.Unlock()
+	for c, u := range s.jobs {
+		if u != unit {
+			continue
+		}
+		for sent := false; !sent; {
+			select {
+			case c <- e:
+				sent = true
+			default:
+				select {
+				case <-c: // the oldest
+				default:
+				}
+			}
+		}
 	}
 }
 

@@ -254,3 +254,42 @@ func TestQueuedStart(t *testing.T) {
 		}
 	}
 }
+
+// The end of another job of the same unit is not the end of ours, and nothing is
+// kept of a call that has ended.
+func TestModuleJobs(t *testing.T) {
+	b := startBus(t)
+	f := b.systemd()
+	s := NewSystemd(b.addr, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	next(t, s.Changes())
+	start := func(g func()) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.start = g
+	}
+	start(func() {
+		for range 40 {
+			_ = f.conn.Emit(systemdPath, managerIf+".JobRemoved", uint32(7), dbus.ObjectPath("/org/freedesktop/systemd1/job/7"), "modprobe@ib_umad.service", "canceled")
+		}
+	})
+	if err := s.LoadModule(ctx, "ib_umad"); err != nil {
+		t.Errorf("the end of another job is taken for ours: %v", err)
+	}
+	never := make(chan struct{})
+	defer close(never)
+	start(func() { <-never })
+	short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+	defer stop()
+	if err := s.LoadModule(short, "ib_umad"); err == nil {
+		t.Error("a job that does not end has ended")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.jobs) != 0 {
+		t.Errorf("%d jobs are waited for by nobody", len(s.jobs))
+	}
+}

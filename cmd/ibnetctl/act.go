@@ -21,7 +21,7 @@ import (
 func (a *app) reloadCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "read the unit files again and apply what changed", Args: cobra.NoArgs,
-		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are touched. `ibnetctl plan` shows beforehand what it would do.",
+		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are reconfigured. `ibnetctl plan` shows the changes beforehand.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c, err := connect(cmd.Context()); err == nil {
 				c.close()
@@ -58,8 +58,8 @@ func hangUp(pid string) bool {
 
 func (a *app) reconfigureCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "reconfigure LINK...", Short: "apply the unit of a link again, from the start", Args: cobra.MinimumNArgs(1),
-		Long:              "Compares each named link with its unit again and applies every difference at once, also what is waiting for its back-off. " + patternHelp + ".",
+		Use: "reconfigure LINK...", Short: "apply the unit of a link again", Args: cobra.MinimumNArgs(1),
+		Long:              "Compares each named link with its unit again and applies every difference at once, without waiting for a retry delay. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eachLink(cmd, "Reconfigure", args)
@@ -98,7 +98,7 @@ func (a *app) upDownCmd(up bool) *cobra.Command {
 	}
 	return &cobra.Command{
 		Use: word + " LINK...", Short: "bring links " + word, Args: cobra.MinimumNArgs(1),
-		Long:              "Brings the named links " + word + " and keeps them so until the next " + map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] + ", restart of the daemon, or change of ActivationPolicy= in the unit. " + patternHelp + ".",
+		Long:              "Brings the named links " + word + " and keeps them in that state until the next " + map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] + ", restart of the daemon, or change of ActivationPolicy= in the unit. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.eachLink(cmd, method, args) },
 	}
@@ -134,14 +134,14 @@ func (a *app) smCmd() *cobra.Command {
 			return cmd.Help()
 		},
 		Short: "the subnet manager: status, start, stop, topology",
-		Long: `Every InfiniBand subnet needs one program that gives out addresses and routes,
-the subnet manager: in a switch, or on one host. With [SubnetManager]
-Manage=auto in a unit this host starts one when a port finds none, and stops it
-when a better one has taken over.`,
+		Long: `Every InfiniBand subnet needs a subnet manager, which assigns addresses and
+routes: in a switch, or on one host. With [SubnetManager] Manage=auto in a unit
+this host starts one when there is none on the subnet of a port, and stops it when
+one of higher priority is master.`,
 	}
 	sm.AddCommand(
 		&cobra.Command{
-			Use: "status [PORT...]", Short: "for each port: is there a subnet manager, does this host run it, and why",
+			Use: "status [PORT...]", Short: "subnet manager of each port, whether this host runs it, and why",
 			Annotations:       map[string]string{paged: "yes"},
 			ValidArgsFunction: a.completePorts,
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -167,7 +167,7 @@ when a better one has taken over.`,
 					return cmp.Or(a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: sms}), missing)
 				}
 				if len(sms) == 0 && missing == nil {
-					fmt.Fprintln(a.out, "No InfiniBand port is looked after: no unit with a [SubnetManager] section matches one.")
+					fmt.Fprintln(a.out, "No InfiniBand port is managed: no unit with a [SubnetManager] section matches one.")
 					return nil
 				}
 				if len(args) == 0 {
@@ -182,8 +182,8 @@ when a better one has taken over.`,
 		},
 		a.smStartCmd(),
 		&cobra.Command{
-			Use: "stop PORT", Short: "stop it and keep it stopped", Args: cobra.ExactArgs(1),
-			Long:              "Stops the subnet manager on the port. If a unit manages it, it stays stopped until `ibnetctl sm start` gives it back to the unit.",
+			Use: "stop PORT", Short: "stop the subnet manager on a port and keep it stopped", Args: cobra.ExactArgs(1),
+			Long:              "Stops the subnet manager on the port. If a unit manages the port, it stays stopped until `ibnetctl sm start`, which returns the port to its unit.",
 			ValidArgsFunction: one(a.completePorts),
 			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StopSubnetManager", args) },
 		},

@@ -162,18 +162,18 @@ var recordedCommands = []string{"ibnetctl status", "ibnetctl list", "ibnetctl po
 func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ibnetctl",
-		Short: "show and steer InfiniBand and RoCE links",
-		Long: `ibnetctl shows what ibnetworkd knows of the InfiniBand and RoCE links of this
-host, says why a link is not what its .ibnetwork file asks for, and steers the
-daemon and the subnet manager.
+		Short: "show and control InfiniBand and RoCE links",
+		Long: `ibnetctl shows the state of the InfiniBand and RoCE links of this host and why a
+link differs from its .ibnetwork file, and controls the daemon and the subnet
+manager.
 
 Start here:
   ibnetctl status            all links and ports at a glance
-  ibnetctl diagnose          from the cable to the IP address: where is it blocked,
-                             and what to type next
+  ibnetctl diagnose          check from the cable to the IP address: the first
+                             problem, and the command to run next
   ibnetctl edit 10-ib0       write a unit file
-  ibnetctl verify            every mistake in the unit files, with its place
-  ibnetctl plan              what would be changed now; changes nothing
+  ibnetctl verify            check the unit files
+  ibnetctl plan              show what would be changed, without changing it
   ibnetctl reload            apply edited files
 
 A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.`,
@@ -190,7 +190,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 			}
 			if a.root != "" {
 				if st, err := os.Stat(a.root); err != nil || !st.IsDir() {
-					return fail(exitNoSuch, "--root=%s: there is no such directory", a.root)
+					return fail(exitNoSuch, "--root=%s: no such directory", a.root)
 				}
 			}
 			if a.recorded != "" {
@@ -208,12 +208,15 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		},
 	}
 	root.SetVersionTemplate("ibnetctl {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
+	root.Flags().Bool("version", false, "print the version")
 	f := root.PersistentFlags()
+	f.BoolP("help", "h", false, "print this help")
 	f.BoolVar(&a.json, "json", false, "print JSON (schema: man ibnetctl)")
-	f.StringVar(&a.root, "root", "", "read and write unit files below `DIR`, as for an image")
-	f.BoolVar(&a.noPager, "no-pager", false, "do not send long output through a pager")
-	f.StringSliceVarP(&a.hosts, "host", "H", nil, "run on `HOST` by ssh (HOST or USER@HOST; several: separated by commas); files are those of the host")
-	f.BoolVar(&a.noBus, "no-bus", false, "do not ask the daemon, look at the system directly")
+	f.StringVar(&a.root, "root", "", "read and write unit files below `DIR`, such as an image")
+	f.BoolVar(&a.noPager, "no-pager", false, "do not use a pager")
+	f.StringSliceVarP(&a.hosts, "host", "H", nil, "run on `HOST` by ssh (HOST or USER@HOST, or a list with commas); files are those of the host")
+	f.BoolVar(&a.noBus, "no-bus", false, "do not query the daemon, read the system directly")
 	f.StringVar(&a.recorded, "report", "", "show the host recorded in `FILE` (ibnetctl report) in place of this one")
 	root.AddGroup(
 		&cobra.Group{ID: "see", Title: "See:"},
@@ -241,7 +244,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 }
 
 func noCommand(args []string) error {
-	return fail(exitUsage, "there is no command %q; `ibnetctl --help` lists them", strings.Join(args, " "))
+	return fail(exitUsage, "unknown command %q; for a list: ibnetctl --help", strings.Join(args, " "))
 }
 
 // opening gives an error of opening a file its exit code.
@@ -336,7 +339,7 @@ func (s *span) Set(text string) error {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return errors.New("give it as 30, 30s or 2m")
+		return errors.New("not a time such as 30, 30s or 2m")
 	}
 	*s = span(d)
 	return nil

@@ -36,7 +36,7 @@ func askManagers(ctx context.Context, s *link.Snapshot) map[string]diagnose.Aske
 
 func askManager(ctx context.Context, dev string, p *link.Port) diagnose.Asked {
 	if os.Geteuid() != 0 {
-		return diagnose.Asked{Not: "only root may ask"}
+		return diagnose.Asked{Not: "only root may query it"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -91,7 +91,7 @@ func (a *app) nameMasters(ctx context.Context, sms []smctl.Status) {
 				continue
 			}
 			if p.State < ib.PortActive || p.SMLID == 0 {
-				s.MasterUnknown = fmt.Sprintf("none has configured the port; it is %v", p.State)
+				s.MasterUnknown = fmt.Sprintf("none has configured the port, which is %v", p.State)
 				continue
 			}
 			switch got := askManager(ctx, d.Name, p); {

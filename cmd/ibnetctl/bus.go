@@ -60,14 +60,14 @@ func dial(ctx context.Context) (*client, error) {
 	return &client{conn, func() { conn.Close(); cancel(nil) }}, nil
 }
 
-var errNotRunning = errors.New("ibnetworkd does not run")
+var errNotRunning = errors.New("ibnetworkd is not running")
 
 // connect finds the daemon on the bus. It never starts it: a question about a
 // stopped daemon must not start one.
 func connect(ctx context.Context) (*client, error) {
 	c, err := dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w, or the system bus cannot be reached: %w", errNotRunning, err)
+		return nil, fmt.Errorf("%w, or cannot connect to the system bus: %w", errNotRunning, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -170,10 +170,10 @@ func (c *client) describe(ctx context.Context) (*api.Description, error) {
 	}
 	var d api.Description
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		return nil, fmt.Errorf("the daemon's description cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the daemon's description: %w", err)
 	}
 	if d.Schema != api.DescriptionSchema {
-		return nil, fmt.Errorf("the daemon speaks schema %d, this ibnetctl %d: use the ibnetctl of the same version", d.Schema, api.DescriptionSchema)
+		return nil, fmt.Errorf("the daemon uses schema %d, this ibnetctl %d: install the ibnetctl of the daemon's version", d.Schema, api.DescriptionSchema)
 	}
 	return &d, nil
 }
@@ -182,7 +182,7 @@ func (c *client) describe(ctx context.Context) (*api.Description, error) {
 func (a *app) withDaemon(ctx context.Context, f func(*client) error) error {
 	c, err := connect(ctx)
 	if err != nil {
-		return &exitError{exitNotRunning, fmt.Errorf("%w; this command needs it: systemctl start ibnetworkd", err)}
+		return &exitError{exitNotRunning, fmt.Errorf("%w, and this command needs it: systemctl start ibnetworkd", err)}
 	}
 	defer c.close()
 	return f(c)
@@ -216,7 +216,7 @@ func running(name string) bool {
 
 // describe asks the daemon, or looks at the system.
 func (a *app) describe(ctx context.Context) (*api.Description, error) {
-	why := "the daemon was not asked (--no-bus)"
+	why := "the daemon was not queried (--no-bus)"
 	switch {
 	case a.recorded != "":
 		r, err := readReport(a.recorded)
@@ -230,7 +230,7 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 		why = "the report has no " + report.Daemon
 	case a.noBus:
 	case a.root != "":
-		why = "the daemon was not asked (--root)"
+		why = "the daemon was not queried (--root)"
 	default:
 		c, err := connect(ctx)
 		if err == nil {
@@ -253,7 +253,7 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 	case a.recorded != "":
 		fmt.Fprintln(a.err, why+": this is what its capture holds, and what the daemon would do with it")
 	default:
-		fmt.Fprintln(a.err, why+": this is what ibnetctl itself sees, and what the daemon would do with it")
+		fmt.Fprintln(a.err, why+": this is what ibnetctl itself reads, and what the daemon would do with it")
 	}
 	return sys.describe(why), nil
 }

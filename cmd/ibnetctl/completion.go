@@ -18,7 +18,7 @@ func (a *app) completionCmd(root *cobra.Command) *cobra.Command {
 			case "fish":
 				return root.GenFishCompletion(a.out, true)
 			}
-			return fail(exitUsage, "%q is not one of bash, zsh, fish", args[0])
+			return fail(exitUsage, "unknown shell %q: use bash, zsh or fish", args[0])
 		},
 	}
 }

@@ -15,16 +15,16 @@ func (a *app) diagnoseCmd() *cobra.Command {
 	var from, unit string
 	var all bool
 	c := &cobra.Command{
-		Use: "diagnose [PORT|LINK]", Short: "from the cable to the IP address: where is it blocked, and what to type next", Args: cobra.MaximumNArgs(1),
-		Long: `Goes the way of a packet for each port: device, GUID, cable, subnet manager,
-interface, partition, multicast group, mode, MTU, address. At the first thing
-that blocks the way it stops, says what it is, and prints the command to type
-next. Mistakes in unit files are named first.
+		Use: "diagnose [PORT|LINK]", Short: "check from the cable to the IP address, and print the next command", Args: cobra.MaximumNArgs(1),
+		Long: `Checks each port in the order of a packet's path: device, GUID, cable, subnet
+manager, interface, partition, multicast group, mode, MTU, address. It stops at
+the first problem of a port and prints the command to run next. Errors in unit
+files are printed first.
 
-A port without a cable that no unit applies to is spare: it is shown, and is no
-failure unless it is asked for by name. As a health check, the exit status is 0 if nothing is blocked, 1 if the
-way of a port or link is blocked, 7 if nothing is blocked but a unit file has a
-mistake, 8 if the system could not be examined, and 5 if the named port, link or
+A port without a cable and without a unit is spare: it is shown, and counts as a
+problem only if it is named. For health checks, the exit status is 0 if nothing is
+blocked, 1 if a port or link is blocked, 7 if nothing is blocked but a unit file
+has an error, 8 if the system could not be read, and 5 if the named port, link or
 unit does not exist. Notes do not change it.`,
 		Annotations:       map[string]string{paged: "yes"},
 		ValidArgsFunction: one(a.completeBoth),
@@ -33,7 +33,7 @@ unit does not exist. Notes do not change it.`,
 			var mods map[string]bool
 			var err error
 			if unit != "" && len(args) > 0 {
-				return fail(exitUsage, "--unit and the name of a port or link exclude each other")
+				return fail(exitUsage, "--unit cannot be combined with the name of a port or link")
 			}
 			if from == "" {
 				from = a.recorded
@@ -57,7 +57,7 @@ unit does not exist. Notes do not change it.`,
 				if s := masked(sys.set, unit); s != "" {
 					return fail(exitNoSuch, "%s: the unit is %s", unit, s)
 				}
-				return fail(exitNoSuch, "%s: there is no such unit in %s", unit, strings.Join(units.Dirs, ", "))
+				return fail(exitNoSuch, "%s: no such unit in %s", unit, strings.Join(units.Dirs, ", "))
 			}
 			if from == "" && a.root == "" {
 				in.Asked = askManagers(cmd.Context(), sys.snap)
@@ -83,7 +83,7 @@ unit does not exist. Notes do not change it.`,
 			}
 			chains := diagnose.Run(in, only)
 			if only != "" && len(chains) == 0 {
-				return fail(exitNoSuch, "there is no port or link %s (ibnetctl ports and ibnetctl list show all)", only)
+				return fail(exitNoSuch, "%s: no such port or link (for all: ibnetctl ports, ibnetctl list)", only)
 			}
 			blocked, mistaken := false, false
 			for _, c := range chains {
@@ -111,8 +111,8 @@ unit does not exist. Notes do not change it.`,
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "diagnose the system recorded in `FILE` (ibnetctl capture)")
-	c.Flags().StringVar(&unit, "unit", "", "only the unit `NAME`: its mistakes, and the ports and links that it applies to")
-	c.Flags().BoolVarP(&all, "all", "a", false, "a port that has neither a cable nor a unit counts as blocked, too")
+	c.Flags().StringVar(&unit, "unit", "", "only the unit `NAME`: its errors, and the ports and links that it applies to")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also count a port that has neither a cable nor a unit as blocked")
 	_ = c.RegisterFlagCompletionFunc("unit", a.completeUnits)
 	return c
 }

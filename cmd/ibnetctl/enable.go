@@ -19,22 +19,21 @@ const disabledSuffix = ".disabled"
 
 func (a *app) enableCmd(enable bool) *cobra.Command {
 	c := &cobra.Command{
-		Use: "disable NAME...", Short: "switch a unit off, and keep it",
-		Long: `Switches units off until ibnetctl enable: they are not read any more, and the
-links that they applied to are left to the next unit that matches. NAME is the
-name of a unit file, or of a link: then the unit that applies to the link.
+		Use: "disable NAME...", Short: "switch a unit off without deleting it",
+		Long: `Switches units off until ibnetctl enable: they are no longer read, and the next
+unit that matches applies to their links. NAME is the name of a unit file, or of a
+link for the unit that applies to it.
 
-A unit file in /etc/systemd/network is kept beside itself as
-NAME.ibnetwork.disabled. In each case a link to /dev/null takes its place, so
-that neither a unit of that name in /usr/lib applies instead nor a package
-brings it back. Drop-ins stay where they are.`,
+A unit file in /etc/systemd/network is renamed to NAME.ibnetwork.disabled. In each
+case a link to /dev/null replaces it, so that a unit of that name in /usr/lib does
+not apply instead and a package does not restore it. Drop-ins are not changed.`,
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeUnits,
 	}
 	do := a.disable
 	if enable {
 		c.Use, c.Short = "enable NAME...", "switch a unit on again"
-		c.Long = "Undoes ibnetctl disable: the link to /dev/null is removed, and the unit file that was kept as NAME.ibnetwork.disabled is put back."
+		c.Long = "Reverts ibnetctl disable: the link to /dev/null is removed, and the unit file is renamed back from NAME.ibnetwork.disabled."
 		c.ValidArgsFunction = a.completeMasked
 		do = a.enable
 	}
@@ -99,15 +98,15 @@ func (a *app) disable(ctx context.Context, name string) (bool, error) {
 	keep := p + disabledSuffix
 	switch st, err := os.Lstat(p); {
 	case isMask(p):
-		fmt.Fprintln(a.err, file, "is switched off already")
+		fmt.Fprintln(a.err, file, "is already switched off")
 		return false, nil
 	case err == nil && st.IsDir():
-		return false, fail(exitFailure, "%s: this is a directory", p)
+		return false, fail(exitFailure, "%s: is a directory", p)
 	case err == nil:
 		// A link first: the name is never free for a unit of lower priority.
 		if err := os.Link(p, keep); err != nil {
 			if errors.Is(err, fs.ErrExist) {
-				return false, fail(exitFailure, "%s: there is one already; move or delete it", keep)
+				return false, fail(exitFailure, "%s: already exists; move or delete it", keep)
 			}
 			return false, err
 		}
@@ -140,7 +139,7 @@ func (a *app) enable(ctx context.Context, name string) (bool, error) {
 		err = os.Remove(p)
 	case kerr == nil:
 		if _, err := os.Lstat(p); err == nil {
-			return false, fail(exitFailure, "%s and %s: both are there; delete one of them", p, filepath.Base(keep))
+			return false, fail(exitFailure, "%s and %s: both exist; delete one of them", p, filepath.Base(keep))
 		}
 		// Something removed the link to /dev/null.
 		err = os.Rename(keep, p)

@@ -37,10 +37,10 @@ func (o *topologyOptions) check(json bool) error {
 		}
 	}
 	if n > 1 {
-		return fail(exitUsage, "--ibnetdiscover, --svg, --dot, --bad, --totals and --json exclude each other")
+		return fail(exitUsage, "--ibnetdiscover, --svg, --dot, --bad, --totals and --json cannot be combined")
 	}
 	if o.match != "" && (o.ibnetdiscover || o.svg || o.dot || o.totals || json) {
-		return fail(exitUsage, "--match goes with the text and with --bad only")
+		return fail(exitUsage, "--match can be used with the text output and with --bad only")
 	}
 	if _, err := path.Match(o.match, ""); err != nil {
 		return fail(exitUsage, "--match=%s: %v", o.match, err)

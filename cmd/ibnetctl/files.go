@@ -107,16 +107,16 @@ func verifyText(name string, text []byte) []units.Problem {
 
 func (a *app) verifyCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "verify [FILE...]", Short: "every mistake in the unit files, with its place",
+		Use: "verify [FILE...]", Short: "check the unit files",
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
-drop-ins), and the files that [SubnetManager] names, and prints every problem as
-file:line:column with what is kept instead. Exits 1 if there is one; drop-in
-directories without a unit and names that were probably meant for a unit
+drop-ins), and the files that [SubnetManager] names, and prints each problem as
+file:line:column, with the value that is used instead. Exits 1 if there is one;
+drop-in directories without a unit and names that look like misspelt units
 (.ibnetwrok, .ibnetwork.conf) are problems too. Without FILEs it also notes what
-has no effect on this host: units that match nothing, settings for a
-systemd-resolved that does not run, partitions that other hosts' subnet managers
-do not know. Notes do not change the exit status.`,
+has no effect on this host: units that match nothing, settings for systemd-resolved
+if it is not running, partitions that the subnet managers of other hosts do not
+have. Notes do not change the exit status.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork", "conf"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var problems []units.Problem
@@ -195,7 +195,7 @@ func (a *app) moduleNotices(ctx context.Context) []link.Notice {
 // unitName completes the suffix and refuses paths.
 func unitName(s string) (string, error) {
 	if strings.ContainsAny(s, "/\x00") || s == "" || strings.HasPrefix(s, ".") {
-		return "", fail(exitUsage, "%q is not the name of a unit file: give it as 10-ib0 or 10-ib0%s, without a directory", s, units.Suffix)
+		return "", fail(exitUsage, "%q is not the name of a unit file: use 10-ib0 or 10-ib0%s, without a directory", s, units.Suffix)
 	}
 	if !strings.HasSuffix(s, units.Suffix) {
 		s += units.Suffix
@@ -207,7 +207,7 @@ func (a *app) catCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "cat NAME...", Short: "print a unit with its drop-ins, in the order they apply", Args: cobra.MinimumNArgs(1),
 		Annotations:       map[string]string{paged: "yes"},
-		Long:              "NAME is the name of a unit file, or of a link: then the unit that applies to the link is printed.",
+		Long:              "NAME is the name of a unit file, or of a link for the unit that applies to it.",
 		ValidArgsFunction: a.completeUnits,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := a.loadUnits()
@@ -262,7 +262,7 @@ func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units
 			}
 		}
 	}
-	return nil, fail(exitNoSuch, "there is no unit %s in %s, and no unit applies to a link of that name", name, strings.Join(units.Dirs, ", "))
+	return nil, fail(exitNoSuch, "%s: no such unit in %s, and no unit applies to a link of that name", name, strings.Join(units.Dirs, ", "))
 }
 
 // refused is the first error of a unit's main file, nil if it has none.
@@ -287,7 +287,7 @@ func masked(set *units.Set, name string) string {
 }
 
 const newUnit = `# See man 5 ibnetwork. ibnetctl edit checks this file and shows what it would
-# change before it is saved; a file that is saved in place counts at once.
+# change before it is installed; an installed file is applied at once.
 
 [Match]
 Name=%s
@@ -310,10 +310,10 @@ func (a *app) editCmd() *cobra.Command {
 	var full bool
 	c := &cobra.Command{
 		Use: "edit NAME", Short: "edit a unit file, check it, apply it", Args: cobra.ExactArgs(1),
-		Long: `Opens the unit in $VISUAL or $EDITOR. A new one begins with a template; one that
-comes with a package is copied to /etc first. What you wrote is checked, and what
-it would change is shown, before it is put in place: you are asked, on a terminal
-always and else with problems only. If the daemon runs it is reloaded.`,
+		Long: `Opens the unit in $VISUAL or $EDITOR. A new unit starts from a template; one that
+a package installed is copied to /etc first. The result is checked, and what it
+would change is shown, before it is installed, after a confirmation on a terminal
+(elsewhere only if there are problems). A running daemon is reloaded.`,
 		ValidArgsFunction: one(a.completeUnits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := unitName(args[0])
@@ -322,23 +322,23 @@ always and else with problems only. If the daemon runs it is reloaded.`,
 			}
 			target := a.path(filepath.Join(units.Dirs[0], name))
 			if full && dropIn != "" {
-				return fail(exitUsage, "--full and --drop-in exclude each other")
+				return fail(exitUsage, "--full and --drop-in cannot be combined")
 			}
 			begin := ""
 			set := a.loadUnits()
 			if s := masked(set, name); s != "" {
-				return fail(exitNoSuch, "%s is %s; first: %s", name, s, a.unmaskHint(name))
+				return fail(exitNoSuch, "%s is %s; first run: %s", name, s, a.unmaskHint(name))
 			}
 			u := set.Unit(name)
 			if cmd.Flags().Changed("drop-in") {
 				if dropIn == "" || strings.HasPrefix(dropIn, ".") || strings.Contains(dropIn, "/") {
-					return fail(exitUsage, "--drop-in=%s: give the name of a file, without a directory", dropIn)
+					return fail(exitUsage, "--drop-in=%s: not a file name without a directory", dropIn)
 				}
 				if !strings.HasSuffix(dropIn, ".conf") {
 					dropIn += ".conf"
 				}
 				if u == nil {
-					return fail(exitNoSuch, "there is no unit %s that a drop-in could extend", name)
+					return fail(exitNoSuch, "%s: no such unit for a drop-in to extend", name)
 				}
 				target = filepath.Join(target+".d", dropIn)
 				begin = "# Read after " + u.Path + ". An empty assignment resets a list.\n"
@@ -374,7 +374,7 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		}
 	}
 	if editor == "" {
-		return errors.New("no editor found: set EDITOR")
+		return errors.New("no editor found: set $EDITOR")
 	}
 	dir, err := os.MkdirTemp("", "ibnetctl-")
 	if err != nil {
@@ -401,7 +401,7 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		c := exec.Command("/bin/sh", "-c", editor+` "$1"`, "sh", tmp)
 		c.Stdin, c.Stdout, c.Stderr = a.in, a.tty[0], a.tty[1]
 		if err := c.Run(); err != nil {
-			return fmt.Errorf("the editor (%s) failed, nothing was changed: %w", editor, err)
+			return fmt.Errorf("the editor (%s) failed, nothing changed: %w", editor, err)
 		}
 		text, err := os.ReadFile(tmp)
 		if err != nil {
@@ -412,7 +412,7 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 			return nil
 		}
 		if st, err := os.Stat(tmp); err == nil && string(text) == begin && st.ModTime().Equal(unsaved.ModTime()) {
-			fmt.Fprintln(a.err, "not saved: nothing was changed")
+			fmt.Fprintln(a.err, "not saved, nothing changed")
 			return nil
 		}
 		var problems []units.Problem
@@ -431,7 +431,7 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 			fmt.Fprintln(a.err, p)
 		}
 		if len(problems) > 0 {
-			fmt.Fprint(a.err, "Edit again (e), write it all the same (w), or give up (q)? ")
+			fmt.Fprint(a.err, "Edit again (e), install it with the problems (w), or quit (q)? ")
 			var answer string
 			if _, err := fmt.Fscanln(a.in, &answer); err != nil {
 				answer = "q"
@@ -439,7 +439,7 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 			switch answer {
 			case "w":
 			case "q":
-				fmt.Fprintln(a.err, "nothing was changed")
+				fmt.Fprintln(a.err, "nothing changed")
 				return &exitError{code: exitFailure}
 			default:
 				continue
@@ -447,19 +447,19 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		}
 		a.preview(ctx, map[string][]byte{target: text})
 		if a.root == "" && a.interactive() {
-			fmt.Fprintf(a.err, "Put %s in place (Enter or y), edit again (e), or give up (q)? ", target)
+			fmt.Fprintf(a.err, "Install %s (Enter or y), edit again (e), or quit (q)? ", target)
 			var answer string
 			switch _, err := fmt.Fscanln(a.in, &answer); {
 			case answer == "e":
 				continue
 			case answer != "" && answer != "y" && answer != "yes", errors.Is(err, io.EOF):
-				fmt.Fprintln(a.err, "nothing was changed")
+				fmt.Fprintln(a.err, "nothing changed")
 				return &exitError{code: exitFailure}
 			}
 		}
 		if err := putFile(target, text); err != nil {
 			keep = true
-			return fmt.Errorf("%w; what you wrote is in %s", err, tmp)
+			return fmt.Errorf("%w; your edit is in %s", err, tmp)
 		}
 		fmt.Fprintln(a.err, "wrote", target)
 		return a.reloadIfRunning(ctx)
@@ -482,7 +482,7 @@ func (a *app) reloadIfRunning(ctx context.Context) error {
 	}
 	c, err := connect(ctx)
 	if err != nil {
-		fmt.Fprintln(a.err, "ibnetworkd does not run: the file is applied when it starts")
+		fmt.Fprintln(a.err, "ibnetworkd is not running: the file is applied when it starts")
 		return nil
 	}
 	defer c.close()
@@ -490,10 +490,10 @@ func (a *app) reloadIfRunning(ctx context.Context) error {
 }
 
 func (a *app) maskCmd(mask bool) *cobra.Command {
-	word, short := "mask", "make a unit as if it were not there"
-	long := "Puts a link to /dev/null in /etc/systemd/network (with --runtime in /run) in front of the unit of that name; it is not read any more. For units of packages; ibnetctl disable switches off those in /etc as well. NAME is the name of a unit file, or of a link: then the unit that applies to the link."
+	word, short := "mask", "hide a unit"
+	long := "Creates a link to /dev/null in /etc/systemd/network (with --runtime in /run) that hides the unit of that name. For units of packages; ibnetctl disable also switches off those in /etc. NAME is the name of a unit file, or of a link for the unit that applies to it."
 	if !mask {
-		word, short, long = "unmask", "undo mask", "Removes the links to /dev/null that mask made."
+		word, short, long = "unmask", "undo mask", "Removes the links to /dev/null that mask created."
 	}
 	var runtime bool
 	complete := a.completeUnits
@@ -524,7 +524,7 @@ func (a *app) maskCmd(mask bool) *cobra.Command {
 					// One in /etc is read before a mask in /run, too.
 					for _, f := range []string{p, own} {
 						if _, err := os.Lstat(f); err == nil && !isMask(f) {
-							return fail(exitFailure, "%s is a file of its own, which a mask would have to overwrite; to switch it off: ibnetctl disable %s", f, name)
+							return fail(exitFailure, "%s is a file, which a mask would overwrite; to switch it off: ibnetctl disable %s", f, name)
 						}
 					}
 					if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -30,7 +30,7 @@ func hideIn(text []byte, what []string, snap *link.Snapshot) ([]byte, error) {
 func newHiding(what []string, host, machine string) (func(string) string, error) {
 	for _, w := range what {
 		if w != "all" && !slices.Contains(hideWords, w) {
-			return nil, fail(exitUsage, "--hide %s: it is addresses, guids, names or all", w)
+			return nil, fail(exitUsage, "--hide %s: not one of addresses, guids, names, all", w)
 		}
 	}
 	has := func(w string) bool { return slices.Contains(what, w) || slices.Contains(what, "all") }

@@ -69,7 +69,7 @@ func sshArgs(host string, terminal bool, command []string) []string {
 func (a *app) remote(ctx context.Context, hosts, command []string) error {
 	for _, h := range hosts {
 		if h == "" || strings.HasPrefix(h, "-") {
-			return fail(exitUsage, "--host=%s: give it as HOST or USER@HOST", h)
+			return fail(exitUsage, "--host=%s: not HOST or USER@HOST", h)
 		}
 	}
 	ssh, err := exec.LookPath("ssh")
@@ -92,7 +92,7 @@ func (a *app) remote(ctx context.Context, hosts, command []string) error {
 		return err
 	}
 	if a.json {
-		return fail(exitUsage, "--json and several hosts exclude each other: call ibnetctl for each host")
+		return fail(exitUsage, "--json cannot be combined with several hosts: run ibnetctl for each host")
 	}
 	type reply struct {
 		out, err limited
@@ -135,9 +135,9 @@ func (a *app) remoteEnd(host string, err error) error {
 	case !errors.As(err, &ee):
 		return fmt.Errorf("%s: %w", host, err)
 	case ee.ExitCode() == 255:
-		return fmt.Errorf("%s: ssh could not reach the host or log in; to see why: ssh -v %s true", host, host)
+		return fmt.Errorf("%s: ssh cannot reach the host or log in; for the reason: ssh -v %s true", host, host)
 	case ee.ExitCode() == 127:
-		return fmt.Errorf("%s: ibnetctl is not installed there", host)
+		return fmt.Errorf("%s: ibnetctl is not installed on that host", host)
 	}
 	return &exitError{code: ee.ExitCode(), err: fmt.Errorf("%s: exit status %d", host, ee.ExitCode())}
 }

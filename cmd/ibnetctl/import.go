@@ -105,7 +105,7 @@ func (a *app) importSources(names []string) ([]importer.Source, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fail(exitNoSuch, "nothing to import was found in the usual places; name the files")
+		return nil, fail(exitNoSuch, "nothing to import in the standard places; name the files")
 	}
 	return out, nil
 }
@@ -136,35 +136,35 @@ func (a *app) importCmd() *cobra.Command {
 	var write, lines, check bool
 	var from string
 	c := &cobra.Command{
-		Use: "import [FILE...]", Short: "turn other tools' configuration into unit files",
-		Long: `Reads what other tools say about InfiniBand links: RHEL's ifcfg-* with route-*
+		Use: "import [FILE...]", Short: "convert other tools' configuration to unit files",
+		Long: `Reads other tools' configuration of InfiniBand links: RHEL's ifcfg-* with route-*
 and rule-*, SUSE's ifcfg-* with ifroute-*, NetworkManager keyfiles, netplan,
 nmstate, Debian's interfaces, systemd-networkd's .network and .netdev files,
 ipoibmodemtu.conf, openib.conf, rdma.conf, mlx4.conf, modprobe.d, /etc/modules,
-rc.local and opensm's settings. It prints the .ibnetwork files that do the same,
-and everything that was not carried over, with the reason. Without FILEs the
-usual places are read.
+rc.local and opensm's settings. It prints the equivalent .ibnetwork files, and
+everything that was not converted, with the reason. Without FILEs the standard
+places are read.
 
-Every line is accounted for: it is in a unit, or it is listed, or nothing has to
-be done for it (--lines lists those too). Backups such as ifcfg-ib0.bak are named
-and not read. Where two files are for one link, the one that their tool would use
-is taken and what the others say is listed.
+Every line is accounted for: it is in a unit, or listed as not converted, or needs
+no setting (--lines lists those too). Backups such as ifcfg-ib0.bak are listed, not
+read. If two files configure one link, the one that their tool would use is
+converted and the settings of the others are listed.
 
-Nothing of the other tool is changed; --write puts the units into
+Files of the other tool are not changed; --write writes the units to
 /etc/systemd/network.
 
---check writes nothing and compares: what runs now, as the other tool left it,
-beside what the imported units would do. For each link it prints what the unit
-would change, what it cannot have, and what the link has that the unit does not
-say. It exits 0 if there is nothing of all that, and 1 if there is.`,
+--check writes nothing and compares the running system, as the other tool
+configured it, with the imported units. For each link it prints what the unit would
+change, what it cannot set, and what the link has that is not in the unit. It
+exits 0 if there is no difference, and 1 if there is.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case check && write:
-				return fail(exitUsage, "--check writes nothing: give it without --write")
+				return fail(exitUsage, "--check writes nothing: it cannot be combined with --write")
 			case check && a.root != "" && from == "":
-				return fail(exitUsage, "--check compares with the running system: give it without --root, or with --from=FILE")
+				return fail(exitUsage, "--check compares with the running system: it cannot be combined with --root, except with --from=FILE")
 			case from != "" && !check:
-				return fail(exitUsage, "--from is for --check")
+				return fail(exitUsage, "--from requires --check")
 			}
 			sources, err := a.importSources(args)
 			if err != nil {
@@ -178,8 +178,8 @@ say. It exits 0 if there is nothing of all that, and 1 if there is.`,
 		},
 	}
 	c.Flags().BoolVar(&write, "write", false, "write the units to /etc/systemd/network instead of printing them")
-	c.Flags().BoolVar(&lines, "lines", false, "list what became of every line of the files")
-	c.Flags().BoolVar(&check, "check", false, "compare what runs now with what the units would do; write nothing")
+	c.Flags().BoolVar(&lines, "lines", false, "list the result of every line of the files")
+	c.Flags().BoolVar(&check, "check", false, "compare the running system with the units; write nothing")
 	c.Flags().StringVar(&from, "from", "", "with --check, compare with the system recorded in `FILE` (ibnetctl capture)")
 	return c
 }
@@ -192,7 +192,7 @@ func (a *app) imported(r importer.Result, sources []importer.Source, write, line
 		// All of them or none.
 		for _, u := range r.Units {
 			if _, err := os.Lstat(target(u)); err == nil {
-				return fail(exitFailure, "%s exists: move it away first; nothing was written", target(u))
+				return fail(exitFailure, "%s exists, nothing was written: move it away first", target(u))
 			} else if !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -229,13 +229,13 @@ func (a *app) imported(r importer.Result, sources []importer.Source, write, line
 
 // noUnits is the error of an import that nothing comes of.
 func noUnits(sources []importer.Source) error {
-	return fail(exitFailure, "nothing to import in %d %s: no unit comes of it", len(sources), plural(len(sources), "file", "files"))
+	return fail(exitFailure, "nothing to import in %d %s: no unit results from it", len(sources), plural(len(sources), "file", "files"))
 }
 
-// importRest prints what was not carried over and what is to be done.
+// importRest prints what was not converted and what is to be done.
 func (a *app) importRest(r importer.Result, lines bool) {
 	for _, l := range r.Left {
-		fmt.Fprintln(a.err, "not carried over:", l)
+		fmt.Fprintln(a.err, "not converted:", l)
 	}
 	if lines {
 		for _, l := range r.Lines {

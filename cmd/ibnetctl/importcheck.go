@@ -57,13 +57,13 @@ func (a *app) importCheck(r importer.Result, sources []importer.Source, from str
 		a.printCheck(form.Check)
 	}
 	if n := len(r.Left); n > 0 {
-		fmt.Fprintf(a.err, "%d %s not carried over: ibnetctl import lists %s\n", n, plural(n, "line is", "lines are"), plural(n, "it", "them"))
+		fmt.Fprintf(a.err, "%d %s not converted: ibnetctl import lists %s\n", n, plural(n, "line is", "lines are"), plural(n, "it", "them"))
 	}
 	if !form.Check.Same {
-		fmt.Fprintln(a.err, "What runs now is not what the imported units say.")
+		fmt.Fprintln(a.err, "The running system differs from the imported units.")
 		return &exitError{code: exitFailure}
 	}
-	fmt.Fprintln(a.err, "What runs now is what the imported units say.")
+	fmt.Fprintln(a.err, "The running system matches the imported units.")
 	return nil
 }
 
@@ -296,6 +296,6 @@ func (a *app) printCheck(c *answer.ImportCheck) {
 		fmt.Fprintf(a.out, "%s: matches no link or port of this host\n", u)
 	}
 	for _, l := range c.Unclaimed {
-		fmt.Fprintf(a.out, "%s: no unit is for it\n", l)
+		fmt.Fprintf(a.out, "%s: no unit applies to it\n", l)
 	}
 }

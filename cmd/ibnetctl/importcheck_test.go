@@ -53,7 +53,7 @@ func TestImportCheck(t *testing.T) {
 		not   []string
 	}{
 		{"same", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child, "route-ib0": route}, exitOK,
-			[]string{"ib0 (10-ib0.ibnetwork): same", "runs: mode connected, mtu 65520, 10.0.0.1/24, route 10.9.0.0/16 via 10.0.0.9", "ib0.8001 (10-ib0.8001.ibnetwork): same", "What runs now is what"}, []string{"differs", "would do"}},
+			[]string{"ib0 (10-ib0.ibnetwork): same", "runs: mode connected, mtu 65520, 10.0.0.1/24, route 10.9.0.0/16 via 10.0.0.9", "ib0.8001 (10-ib0.8001.ibnetwork): same", "The running system matches"}, []string{"differs", "would do"}},
 		{"a route is forgotten", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child}, exitFailure,
 			[]string{"ib0 (10-ib0.ibnetwork): differs", "not in the unit: route 10.9.0.0/16 via 10.0.0.9"}, []string{"would do"}},
 		{"another address", map[string]string{"ifcfg-ib0": strings.Replace(ib0, "10.0.0.1", "10.0.0.2", 1), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
@@ -61,9 +61,9 @@ func TestImportCheck(t *testing.T) {
 		{"no mode", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes\n", "", "MTU=65520\n", "").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
 			[]string{"not in the unit: mode connected", "not in the unit: mtu 65520"}, nil},
 		{"no child", map[string]string{"ifcfg-ib0": ib0, "route-ib0": route}, exitFailure,
-			[]string{"not in the unit: P_Key child ib0.8001 (0x8001)", "ib0.8001: no unit is for it"}, nil},
+			[]string{"not in the unit: P_Key child ib0.8001 (0x8001)", "ib0.8001: no unit applies to it"}, nil},
 		{"another link", map[string]string{"ifcfg-ib7": strings.ReplaceAll(ib0, "ib0", "ib7")}, exitFailure,
-			[]string{"10-ib7.ibnetwork: matches no link or port of this host", "ib0: no unit is for it"}, nil},
+			[]string{"10-ib7.ibnetwork: matches no link or port of this host", "ib0: no unit applies to it"}, nil},
 		{"a child that is not there", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child, "route-ib0": route, "ifcfg-x": strings.NewReplacer("DEVICE=ib0.8001\n", "", "0x8001", "2").Replace(child)}, exitFailure,
 			[]string{"would do: ip link add link ib0 name ib0.8002 type ipoib pkey 0x8002", "10-ib0.8002.ibnetwork: matches no link"}, nil},
 		{"datagram", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes", "CONNECTED_MODE=no", "65520", "2044").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,

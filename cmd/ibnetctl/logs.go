@@ -104,7 +104,7 @@ func lastEntries(r io.Reader, b about, n int, show func(answer.LogEntry)) error 
 	for s.Scan() {
 		e, err := parseEntry(s.Bytes())
 		if err != nil {
-			return fmt.Errorf("an entry of journalctl cannot be read: %w", err)
+			return fmt.Errorf("cannot read an entry of journalctl: %w", err)
 		}
 		if !b.chooses(e) {
 			continue
@@ -160,7 +160,7 @@ func aboutOf(d *api.Description, name string) (about, error) {
 		b.units = append(b.units, "ibnetsm@"+guid+".service", "ibnetsm-opensm-"+guid+".service")
 	}
 	if len(b.words) == 0 {
-		return b, fail(exitNoSuch, "%s: there is no such link or port (ibnetctl list --all and ibnetctl ports show all)", name)
+		return b, fail(exitNoSuch, "%s: no such link or port (for all: ibnetctl list --all, ibnetctl ports)", name)
 	}
 	return b, nil
 }
@@ -199,10 +199,10 @@ func (a *app) logsCmd() *cobra.Command {
 	var follow, allBoots bool
 	var lines, since string
 	c := &cobra.Command{
-		Use: "logs [LINK|PORT]", Short: "what the daemon and the subnet managers have logged", Args: cobra.MaximumNArgs(1),
+		Use: "logs [LINK|PORT]", Short: "show the log of the daemon and the subnet managers", Args: cobra.MaximumNArgs(1),
 		Long: `Prints the journal of ibnetworkd.service and of the subnet managers that it runs,
 of this boot. With the name of a link or port, or a shell pattern such as 'ib*',
-only what is about it: the daemon's and the kernel's messages that name it, and
+only messages about it: the daemon's and the kernel's messages that name it, and
 the log of the subnet manager on its port.`,
 		Annotations:       map[string]string{paged: "unless follow"},
 		ValidArgsFunction: one(a.completeBoth),
@@ -211,7 +211,7 @@ the log of the subnet manager on its port.`,
 			if lines != "all" {
 				var err error
 				if n, err = strconv.Atoi(lines); err != nil || n < 0 || n > 1e6 {
-					return fail(exitUsage, "--lines=%s: give a number up to 1000000, or all", lines)
+					return fail(exitUsage, "--lines=%s: not a number up to 1000000, or all", lines)
 				}
 			}
 			quiet := *a
@@ -232,7 +232,7 @@ the log of the subnet manager on its port.`,
 			}
 			j, err := exec.LookPath("journalctl")
 			if err != nil {
-				return errors.New("journalctl is not installed: the log is where the programs' standard error goes")
+				return errors.New("journalctl is not installed: read the standard error of the programs")
 			}
 			c := exec.CommandContext(cmd.Context(), j, journalArgs(guids, len(args) == 1, follow, since, !allBoots && since == "")...)
 			c.Stderr = a.err
@@ -258,16 +258,16 @@ the log of the subnet manager on its port.`,
 				err = e
 			}
 			if err == nil && shown == 0 && !a.json {
-				fmt.Fprintln(a.err, "no entry; --all-boots reads those of former boots, and without the right to read the journal (group systemd-journal) there are none")
+				fmt.Fprintln(a.err, "no entries (of earlier boots: --all-boots; reading the journal requires root or the group systemd-journal)")
 			}
 			return err
 		},
 	}
 	f := c.Flags()
-	f.BoolVarP(&follow, "follow", "f", false, "print new entries as they come")
+	f.BoolVarP(&follow, "follow", "f", false, "print new entries as they are logged")
 	f.StringVarP(&lines, "lines", "n", "200", "the last `N` entries, or all")
-	f.StringVar(&since, "since", "", "from `TIME` on, as journalctl takes it")
-	f.BoolVar(&allBoots, "all-boots", false, "of former boots, too")
+	f.StringVar(&since, "since", "", "from `TIME` on, in journalctl's format")
+	f.BoolVar(&allBoots, "all-boots", false, "include earlier boots")
 	return c
 }
 

@@ -75,7 +75,7 @@ func page() string {
 	b.WriteString(`.\" Generated from the commands: go test ./cmd/ibnetctl -run TestManPage -update
 .TH IBNETCTL 1 "" ibnetworkd "User commands"
 .SH NAME
-ibnetctl \- show and steer InfiniBand and RoCE links
+ibnetctl \- show and control InfiniBand and RoCE links
 .SH SYNOPSIS
 .B ibnetctl
 .RI [ options ]
@@ -83,20 +83,20 @@ ibnetctl \- show and steer InfiniBand and RoCE links
 .RI [ arguments ]
 .SH DESCRIPTION
 .B ibnetctl
-shows what
-.BR ibnetworkd (8)
-knows of the InfiniBand and RoCE links of this host, says why a link is not what its
+shows the state of the InfiniBand and RoCE links of this host and why a link differs from its
 .BR ibnetwork (5)
-file asks for, and steers the daemon and the subnet manager.
+file, and controls
+.BR ibnetworkd (8)
+and the subnet manager.
 .PP
 A
 .I LINK
 is a network interface such as ib0, a
 .I PORT
 an RDMA port such as mlx5_0/1.
-Commands that only read work without the daemon as well: then
+Commands that only read also work without the daemon:
 .B ibnetctl
-looks at the system by itself and says so.
+then reads the system itself, and prints that it does.
 .PP
 Start with
 .BR "ibnetctl status" ,
@@ -117,53 +117,53 @@ Success; for
 .B verify
 and
 .B diagnose
-that all is right.
+that there is no problem.
 .TP
 .B 1
-The operation failed, or the answer is that not all is right.
+The operation failed, or a problem was found.
 .TP
 .B 2
 Wrong usage.
 .TP
 .B 3
-The command needs the daemon, and it does not run.
+The command needs the daemon, which is not running.
 .TP
 .B 4
-Not allowed: see polkit's actions in
+Not permitted: see the polkit actions in
 .BR ibnetworkd (8).
 .TP
 .B 5
-There is no such link, port, unit or file.
+No such link, port, unit or file.
 .TP
 .B 6
-The time was over
+Timeout
 .RB ( wait\-online ,
 or no answer from the daemon).
 .TP
 .B 7
 .BR diagnose :
-nothing is blocked, but a unit file has a mistake.
+nothing is blocked, but a unit file has an error.
 .TP
 .B 8
 .BR diagnose :
-the system could not be examined.
+the system could not be read.
 .SH JSON
 With
 .B \-\-json
-every command prints one JSON object (monitor: one in each line) with the key
+every command prints one JSON object (monitor: one per line) with the key
 .BR schema ,
 which is 1.
-Keys may be added; the number changes when one goes or changes its meaning.
+Keys may be added; the number changes when a key is removed or changes its meaning.
 .B status
 without arguments prints the object of Describe in
 .BR org.ibnetwork1 (5).
-A command that has nothing else to say prints
-.BR ok ,
-one that fails
+A command without other output prints
+.BR ok ;
+a command that fails prints
 .BR code ,
 the exit status, and
 .BR error ,
-the sentence that goes to standard error too.
+the message that it also prints to standard error.
 All keys of all commands are in
 .I /usr/share/doc/ibnetworkd/json.md
 and, as a JSON Schema, in
@@ -179,7 +179,7 @@ The editor of
 If set, no colours; they are used on a terminal only.
 .TP
 .B DBUS_SYSTEM_BUS_ADDRESS
-Another bus than the system's.
+The bus to use instead of the system bus.
 .SH EXAMPLES
 .nf
 ibnetctl diagnose mlx5_0/1

@@ -22,10 +22,10 @@ const maxMetrics = 64 << 20
 
 func (a *app) metricsCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "metrics", Short: "print metrics in Prometheus' text format", Args: cobra.NoArgs,
-		Long: `Prints what the daemon serves on /run/ibnetworkd/metrics.sock. Where it serves
-nothing, what can be seen now is printed: states and the adapters' counters.
-What has to be counted over time, and the daemon's start, is left out.`,
+		Use: "metrics", Short: "print metrics in Prometheus text format", Args: cobra.NoArgs,
+		Long: `Prints the metrics of /run/ibnetworkd/metrics.sock. Without a daemon to serve it,
+the metrics that can be read now are printed: states and the adapters' counters,
+without those that are counted over time.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
 			defer cancel()
@@ -40,7 +40,7 @@ What has to be counted over time, and the daemon's start, is left out.`,
 			if r, err := client.Do(req); err == nil {
 				defer r.Body.Close()
 				if r.StatusCode != http.StatusOK {
-					return fmt.Errorf("the daemon answers %s", r.Status)
+					return fmt.Errorf("the daemon answered %s", r.Status)
 				}
 				text, err := io.ReadAll(io.LimitReader(r.Body, maxMetrics))
 				if err != nil {

@@ -170,7 +170,7 @@ func (a *app) preview(ctx context.Context, texts map[string][]byte) {
 	}
 	sys, err := a.observe(ctx)
 	if err != nil {
-		fmt.Fprintln(a.err, "what it would change is not known:", err)
+		fmt.Fprintln(a.err, "what it would change is unknown:", err)
 		return
 	}
 	quiet := *a

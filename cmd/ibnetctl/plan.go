@@ -54,13 +54,13 @@ func (a *app) captureCmd() *cobra.Command {
 	var hide []string
 	c := &cobra.Command{
 		Use: "capture FILE", Short: "record this system for a bug report or for plan --from", Args: cobra.ExactArgs(1),
-		Long: `Writes what ibnetctl plan and ibnetctl diagnose look at into FILE (- for standard
+		Long: `Writes the input of ibnetctl plan and ibnetctl diagnose to FILE (- for standard
 output): devices, ports, links, addresses, routes, and the unit files. Nothing
-else of the system is read.
+else is read.
 
 --hide addresses replaces every IP address, --hide guids every GUID and hardware
-address, --hide names the host's name and machine id: each by another one, the
-same for the same, and so that prefixes still hold what they held.`,
+address, --hide names the host's name and machine ID. Equal values get equal
+replacements, and addresses stay within their prefixes.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sys, err := a.observe(cmd.Context())
 			if err != nil {
@@ -85,9 +85,9 @@ same for the same, and so that prefixes still hold what they held.`,
 				return err
 			}
 			if len(hide) == 0 {
-				fmt.Fprintf(a.err, "wrote %s; it holds your addresses, GUIDs and unit files (see --hide)\n", args[0])
+				fmt.Fprintf(a.err, "wrote %s; it contains addresses, GUIDs and unit files (see --hide)\n", args[0])
 			} else {
-				fmt.Fprintf(a.err, "wrote %s; hidden: %s. Look it through before you send it\n", args[0], strings.Join(hide, ", "))
+				fmt.Fprintf(a.err, "wrote %s; hidden: %s; check it before you send it\n", args[0], strings.Join(hide, ", "))
 			}
 			return nil
 		},
@@ -154,7 +154,7 @@ func captureText(name string) ([]byte, error) {
 		return nil, err
 	}
 	if len(text) > maxCapture {
-		return nil, fmt.Errorf("%s is larger than %d bytes: it is no capture", name, maxCapture)
+		return nil, fmt.Errorf("%s: larger than %d bytes, not a capture", name, maxCapture)
 	}
 	return text, nil
 }
@@ -184,9 +184,9 @@ func decodeCapture(text []byte) (*capture, error) {
 	}
 	switch {
 	case c.Schema == 0 || c.Snapshot == nil:
-		return nil, errors.New("this is JSON, but no file that ibnetctl capture wrote")
+		return nil, errors.New("not a file that ibnetctl capture wrote")
 	case c.Schema != captureSchema:
-		return nil, fmt.Errorf("written by ibnetctl %s with schema %d, this one reads %d", c.Version, c.Schema, captureSchema)
+		return nil, fmt.Errorf("written by ibnetctl %s with schema %d, but this ibnetctl reads schema %d", c.Version, c.Schema, captureSchema)
 	}
 	if err := c.Snapshot.Check(); err != nil {
 		return nil, fmt.Errorf("written by ibnetctl %s: %w", c.Version, err)
@@ -214,18 +214,19 @@ func capturedRoots(files []capturedUnit) []units.Root {
 func (a *app) planCmd() *cobra.Command {
 	var from, unitDir string
 	c := &cobra.Command{
-		Use: "plan", Short: "what would be changed now; changes nothing", Args: cobra.NoArgs,
+		Use: "plan", Short: "show what would be changed, without changing it", Args: cobra.NoArgs,
 		Annotations: map[string]string{paged: "yes"},
-		Long: `Prints what the daemon would do now to bring every link to what its unit asks
-for, as the commands an administrator would type, and as comments what has to
-wait or cannot be done, and why, and what a command does besides what it says
-(a port that goes down and up). Nothing is changed. An empty plan means that
-all is as asked. Starts, stops, reloads and restarts of subnet managers are in it,
-where the daemon runs.
+		Long: `Prints what the daemon would do now to configure every link as its unit specifies,
+as the commands that an administrator would type. Comments give what has to wait or
+cannot be done, with the reason, and side effects of commands (a port that goes
+down and up). Nothing is changed. An empty plan means that every link is
+configured. Starts, stops, reloads and restarts of subnet managers are included if
+the daemon is running.
 
 The unit files are read as they are now. A daemon that watches them applies an
-edit when it is saved, so what is shown may be under way; ibnetctl edit and
-ibnetctl try show the plan of a file before it counts. With --from a recorded system is planned on (ibnetctl capture).`,
+edit when it is saved, so it may be applying this plan already; ibnetctl edit and
+ibnetctl try show the plan of a file before it is installed. With --from, the plan is
+for a recorded system (ibnetctl capture).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var sys *system
 			var err error
@@ -250,7 +251,7 @@ ibnetctl try show the plan of a file before it counts. With --from a recorded sy
 			return a.printPlan(cmd.Context(), sys)
 		},
 	}
-	c.Flags().StringVar(&from, "from", "", "plan on the system recorded in `FILE`")
+	c.Flags().StringVar(&from, "from", "", "plan for the system recorded in `FILE`")
 	c.Flags().StringVar(&unitDir, "units", "", "read the unit files of `DIR` instead of the system's")
 	_ = c.MarkFlagDirname("units")
 	return c
@@ -275,7 +276,7 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 	}
 	a.printNotices("# ", notices)
 	if notAsked != "" {
-		fmt.Fprintln(a.out, a.paint(soso, "# subnet managers: not asked ("+strings.Join(strings.Fields(notAsked), " ")+")"))
+		fmt.Fprintln(a.out, a.paint(soso, "# subnet managers: not queried ("+strings.Join(strings.Fields(notAsked), " ")+")"))
 	}
 	for _, m := range managers {
 		line, style := smctl.Step{Command: m.Command, Note: m.Note}.String(), ""
@@ -288,7 +289,7 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		switch {
 		case len(managers) > 0:
 		case slices.ContainsFunc(r.Links, func(s link.Status) bool { return s.Unit != "" }):
-			fmt.Fprintln(a.err, "Nothing to do: every link that a unit applies to is as it asks.")
+			fmt.Fprintln(a.err, "Nothing to do: every link with a unit is configured.")
 		case len(sys.set.Units) > 0:
 			fmt.Fprintln(a.err, "Nothing to do: no unit applies to a link of this host.")
 		}

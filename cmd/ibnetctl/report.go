@@ -175,10 +175,10 @@ func (a *app) collect(ctx context.Context, plain bool, at time.Time) (*report.Re
 func (a *app) daemonsView(ctx context.Context, r *report.Report) *api.Description {
 	switch {
 	case a.noBus:
-		r.Omit(report.Daemon, "the daemon was not asked (--no-bus)")
+		r.Omit(report.Daemon, "the daemon was not queried (--no-bus)")
 		return nil
 	case a.root != "":
-		r.Omit(report.Daemon, "the daemon was not asked (--root)")
+		r.Omit(report.Daemon, "the daemon was not queried (--root)")
 		return nil
 	}
 	c, err := connect(ctx)

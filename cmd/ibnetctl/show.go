@@ -41,9 +41,9 @@ func portStyle(state string) string {
 func (a *app) listCmd() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
-		Use: "list [LINK...]", Short: "links, one a line",
+		Use: "list [LINK...]", Short: "list links, one per line",
 		Annotations:       map[string]string{paged: "yes"},
-		Long:              "Lists the links that ibnetworkd looks after: IPoIB interfaces, interfaces over RDMA ports, and those that a unit matches. With --all every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
+		Long:              "Lists the links that ibnetworkd handles: IPoIB interfaces, interfaces on RDMA ports, and those that a unit matches. With --all, every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -60,14 +60,14 @@ func (a *app) listCmd() *cobra.Command {
 			case a.json:
 				return cmp.Or(a.emit(answer.List{Schema: answer.Schema, Links: links}), missing)
 			case len(links) == 0:
-				fmt.Fprintln(a.err, "There is no InfiniBand or RoCE link on this host (--all shows the others): ibnetctl diagnose says why.")
+				fmt.Fprintln(a.err, "No InfiniBand or RoCE link on this host (all links: --all). For the reason: ibnetctl diagnose")
 				return nil
 			}
 			a.linkTable(links)
 			return missing
 		},
 	}
-	c.Flags().BoolVarP(&all, "all", "a", false, "every interface of the host")
+	c.Flags().BoolVarP(&all, "all", "a", false, "include include every interface of the host")
 	return c
 }
 
@@ -85,11 +85,11 @@ func ours(links []link.Status) []link.Status {
 // noLink is the error of a name that no link has, noPort that of a name that no
 // port has.
 func noLink(name string) error {
-	return fail(exitNoSuch, "%s: there is no such link (ibnetctl list --all shows all)", name)
+	return fail(exitNoSuch, "%s: no such link (for all: ibnetctl list --all)", name)
 }
 
 func noPort(name string) error {
-	return fail(exitNoSuch, "%s: there is no such port (ibnetctl ports shows all)", name)
+	return fail(exitNoSuch, "%s: no such port (for all: ibnetctl ports)", name)
 }
 
 // pick finds the named links, all without a name. The error is about the names
@@ -150,9 +150,9 @@ func (a *app) linkTable(links []link.Status) {
 
 func (a *app) portsCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "ports [PORT...]", Short: "RDMA ports, in ibstat's words",
+		Use: "ports [PORT...]", Short: "list RDMA ports, in ibstat's terms",
 		Annotations:       map[string]string{paged: "yes"},
-		Long:              "Lists the RDMA ports, or prints everything about the named ones. A PORT may be a shell pattern such as 'mlx5_*'.",
+		Long:              "Lists the RDMA ports, or prints all details of the named ones. A PORT may be a shell pattern such as 'mlx5_*'.",
 		ValidArgsFunction: a.completePorts,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -167,7 +167,7 @@ func (a *app) portsCmd() *cobra.Command {
 				return cmp.Or(a.emit(answer.Ports{Schema: answer.Schema, Ports: ports}), missing)
 			}
 			if len(ports) == 0 {
-				fmt.Fprintln(a.out, "There is no RDMA port on this host: ibnetctl diagnose says why.")
+				fmt.Fprintln(a.out, "No RDMA port on this host. For the reason: ibnetctl diagnose")
 				return nil
 			}
 			if len(args) > 0 {
@@ -222,13 +222,13 @@ func findSM(d *api.Description, dev string, port int) *smctl.Status {
 
 func (a *app) statusCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "status [LINK|PORT...]", Short: "what is, what was asked, and why they differ",
+		Use: "status [LINK|PORT...]", Short: "show actual and wanted settings, and why they differ",
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Without arguments: all links, ports and subnet managers at a glance.
-With the name of a link (ib0) or port (mlx5_0/1): everything about it. For each
-setting that is not as the unit asks, the reason and the next step are shown.
-A name may be a shell pattern such as 'ib*' or 'mlx5_*', which stands for ports
-and for the links that ibnetctl list shows.`,
+With the name of a link (ib0) or port (mlx5_0/1): all details. For each setting
+that differs from the unit, the reason and the next step are shown. A name may be a
+shell pattern such as 'ib*' or 'mlx5_*', which matches ports and the links that
+ibnetctl list shows.`,
 		ValidArgsFunction: a.completeBoth,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -260,7 +260,7 @@ func (a *app) status(d *api.Description, args []string) error {
 		ps, noPort := pickPorts(d, []string{n})
 		ports = append(ports, ps...)
 		if noLink != nil && noPort != nil {
-			missing = append(missing, fail(exitNoSuch, "%s: there is no such link or port (ibnetctl list --all and ibnetctl ports show all)", n))
+			missing = append(missing, fail(exitNoSuch, "%s: no such link or port (for all: ibnetctl list --all, ibnetctl ports)", n))
 		}
 	}
 	links = unique(links, func(l link.Status) string { return l.Name })
@@ -279,7 +279,7 @@ func (a *app) status(d *api.Description, args []string) error {
 func (a *app) overview(d *api.Description) {
 	links := ours(d.Links)
 	if len(d.Ports) == 0 && len(links) == 0 {
-		fmt.Fprintln(a.out, "There is no RDMA port on this host: ibnetctl diagnose says why.")
+		fmt.Fprintln(a.out, "No RDMA port on this host. For the reason: ibnetctl diagnose")
 	}
 	if len(d.Ports) > 0 {
 		a.portTable(d.Ports)
@@ -354,7 +354,7 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 		kind += ", on " + l.Parent
 	}
 	if l.MadeByUs {
-		kind += ", made by ibnetworkd"
+		kind += ", created by ibnetworkd"
 	}
 	a.field("Type", "%s", kind)
 	if l.IBDevice != "" {
@@ -411,7 +411,7 @@ func (a *app) settings(attributes []link.Attribute, pending []string) {
 		a.table("    ", []string{"SETTING", "WANTED", "ACTUAL", "WHY"}, rows)
 	}
 	if len(pending) > 0 {
-		fmt.Fprintln(a.out, "\n    still to be done:")
+		fmt.Fprintln(a.out, "\n    not done yet:")
 		for _, p := range pending {
 			fmt.Fprintln(a.out, "      "+p)
 		}

@@ -23,13 +23,13 @@ func (a *app) smStartCmd() *cobra.Command {
 	var noWait, verbose bool
 	var timeout *time.Duration
 	c := &cobra.Command{
-		Use: "start PORT", Short: "run the subnet manager on a port until it is stopped by hand", Args: cobra.ExactArgs(1),
-		Long: `Starts the subnet manager on the port whatever the unit says, and keeps it running
-until ibnetctl sm stop. If another one is master and outranks it, it stays as
-standby. After ibnetctl sm stop it gives the port back to its unit instead.
+		Use: "start PORT", Short: "run the subnet manager on a port until ibnetctl sm stop", Args: cobra.ExactArgs(1),
+		Long: `Starts the subnet manager on the port regardless of the unit, and keeps it running
+until ibnetctl sm stop. If a master of higher priority exists, it stays standby.
+After ibnetctl sm stop it returns the port to its unit instead.
 
-The command ends when the subnet manager serves the port or another one does. If
-it cannot start, the reason is printed and the exit status is 1.`,
+The command ends when this or another subnet manager serves the port. If it cannot
+start, the reason is printed and the exit status is 1.`,
 		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDaemon(cmd.Context(), func(c *client) error {
@@ -45,9 +45,9 @@ it cannot start, the reason is printed and the exit status is 1.`,
 			})
 		},
 	}
-	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until it serves the port")
+	c.Flags().BoolVar(&noWait, "no-wait", false, "do not wait until the port is served")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "print each step")
-	timeout = timeoutFlag(c, time.Minute, "give up waiting after `TIME`; the start goes on")
+	timeout = timeoutFlag(c, time.Minute, "stop waiting after `TIME`; the start continues")
 	return c
 }
 
@@ -58,7 +58,7 @@ func (a *app) smStarted(ctx context.Context, c *client, port string, verbose boo
 	begin := time.Now()
 	t := time.NewTicker(smPoll)
 	defer t.Stop()
-	last := "the daemon has not said anything of it yet"
+	last := "the daemon has not reported it yet"
 	for {
 		d, err := c.describe(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -84,7 +84,7 @@ func (a *app) smStarted(ctx context.Context, c *client, port string, verbose boo
 		}
 		select {
 		case <-ctx.Done():
-			return fail(exitTimeout, "%s: the subnet manager is not there yet; %s (ibnetctl sm status %s)", port, last, port)
+			return fail(exitTimeout, "%s: no subnet manager serves the port yet: %s; for its state: ibnetctl sm status %s", port, last, port)
 		case <-t.C:
 		}
 	}

@@ -17,17 +17,17 @@ func (a *app) topologyCmd() *cobra.Command {
 	var timeout *time.Duration
 	var o topologyOptions
 	c := &cobra.Command{
-		Use: "topology [PORT]", Short: "walk the fabric from a port and print what is plugged where", Args: cobra.MaximumNArgs(1),
+		Use: "topology [PORT]", Short: "discover the fabric from a port and print its nodes and cables", Args: cobra.MaximumNArgs(1),
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Sends subnet management packets by directed routes from the port (the first
-InfiniBand one by default) and prints every node, what each of its ports is
-connected to, and which subnet managers there are, after the totals. It reads
-only, needs no subnet manager, and needs root. Error counters are not read.
+InfiniBand one by default) and prints the totals, the subnet managers, and for every
+node what its ports are connected to. It only reads, needs no subnet manager, and
+needs root. Error counters are not read.
 
 --bad prints only links that are not Active, and those that are narrower or
-slower than both ends support or than most links of their kind. --svg is a
-picture that scales to the window: meshes and tori as grids, fat-trees of three
-levels as pods, adapters as counts where there are more than 200.`,
+slower than both ends support or than most links of their kind. --svg prints a
+drawing that scales to the window: meshes and tori as grids, fat-trees of three
+levels as pods, adapters as counts if there are more than 200.`,
 		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(a.json); err != nil {
@@ -54,7 +54,7 @@ levels as pods, adapters as counts where there are more than 200.`,
 				dev, num = p.IBDevice, p.Port
 			}
 			if dev == "" {
-				return fail(exitNoSuch, "there is no InfiniBand port with a link on this host")
+				return fail(exitNoSuch, "no InfiniBand port of this host has a link")
 			}
 			u, err := probe.Open(ctx, dev, num)
 			if err != nil {
@@ -63,10 +63,10 @@ levels as pods, adapters as counts where there are more than 200.`,
 			defer u.Close()
 			f, sms, warnings, err := probe.Topology(ctx, u)
 			if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil {
-				return fail(exitTimeout, "%s/%d: the walk of the fabric was not over after %v; to give it more time: --timeout", dev, num, *timeout)
+				return fail(exitTimeout, "%s/%d: discovery of the fabric not finished after %v; for more time: --timeout", dev, num, *timeout)
 			}
 			if err != nil {
-				return fmt.Errorf("walk the fabric from %s/%d: %w", dev, num, err)
+				return fmt.Errorf("discover the fabric from %s/%d: %w", dev, num, err)
 			}
 			return a.showTopology(o, f, sms, warnings)
 		},
@@ -74,11 +74,11 @@ levels as pods, adapters as counts where there are more than 200.`,
 	timeout = timeoutFlag(c, time.Minute, "give up after `TIME`")
 	f := c.Flags()
 	f.BoolVar(&o.ibnetdiscover, "ibnetdiscover", false, "print in the format of ibnetdiscover")
-	f.BoolVar(&o.svg, "svg", false, "print a picture as SVG")
+	f.BoolVar(&o.svg, "svg", false, "print a drawing as SVG")
 	f.BoolVar(&o.dot, "dot", false, "print a graph for Graphviz")
-	f.StringVarP(&o.file, "output", "o", "", "write to `FILE`; a name that ends in .svg or .dot says what")
+	f.StringVarP(&o.file, "output", "o", "", "write to `FILE`; the suffix .svg or .dot selects the format")
 	f.BoolVar(&o.bad, "bad", false, "only links that are down, narrow or slow; exit status 1 if there is one")
-	f.StringVar(&o.match, "match", "", "only nodes whose name or GUID matches `PATTERN`, or has it in it")
+	f.StringVar(&o.match, "match", "", "only nodes whose name or GUID matches or contains `PATTERN`")
 	f.BoolVar(&o.totals, "totals", false, "only the totals")
 	return c
 }

@@ -73,24 +73,23 @@ func (a *app) tryCmd() *cobra.Command {
 	var timeout *time.Duration
 	var rollback string
 	c := &cobra.Command{
-		Use: "try FILE...", Short: "apply unit files, and take them back unless confirmed in time",
+		Use: "try FILE...", Short: "apply unit files, and revert them unless confirmed in time",
 		Long: `Shows what the unit FILEs would change, copies them into /etc/systemd/network,
-reloads, and asks for a confirmation. Without one in time the former files come back and are applied:
-after a mistake that cuts you off the machine, wait. The way back is kept by a
-process of its own, so it also works when this one is killed or the terminal is
-gone.`,
+reloads, and asks for a confirmation. Without one in time the previous files are
+restored and applied: if a mistake cuts you off the machine, wait. A separate
+process restores them, also when this one is killed or the terminal is gone.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if rollback != "" {
 				return a.tryGuard(cmd.Context(), rollback)
 			}
 			if len(args) == 0 {
-				return fail(exitUsage, "name the unit files to try, for example ./10-ib0%s", units.Suffix)
+				return fail(exitUsage, "no unit file given; for example: ibnetctl try ./10-ib0%s", units.Suffix)
 			}
 			return a.try(cmd.Context(), args, *timeout)
 		},
 	}
-	timeout = timeoutFlag(c, 2*time.Minute, "take it back after `TIME`")
+	timeout = timeoutFlag(c, 2*time.Minute, "revert after `TIME`")
 	c.Flags().StringVar(&rollback, "guard", "", "wait for the end of a trial (used by try itself)")
 	_ = c.Flags().MarkHidden("guard")
 	return c
@@ -102,17 +101,17 @@ const triedJSON = "tried.json"
 
 func (a *app) try(ctx context.Context, files []string, timeout time.Duration) error {
 	if timeout < time.Second {
-		return fail(exitUsage, "--timeout=%v is too short to read the question", timeout)
+		return fail(exitUsage, "--timeout=%v: too short to answer the question", timeout)
 	}
 	if a.root != "" || a.noBus {
-		return fail(exitUsage, "a trial is one of the running system: it goes with neither --root nor --no-bus")
+		return fail(exitUsage, "try works on the running system only; it cannot be combined with --root or --no-bus")
 	}
 	t := tried{Timeout: timeout}
 	texts := map[string][]byte{}
 	bad := false
 	for _, f := range files {
 		if !strings.HasSuffix(f, units.Suffix) {
-			return fail(exitUsage, "%s is no unit file: its name has to end in %s", f, units.Suffix)
+			return fail(exitUsage, "%s is not a unit file: its name must end in %s", f, units.Suffix)
 		}
 		name, err := unitName(filepath.Base(f))
 		if err != nil {
@@ -129,7 +128,7 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 		}
 		target := filepath.Join(units.Dirs[0], name)
 		if _, twice := texts[target]; twice {
-			return fail(exitUsage, "two of the files are called %s", name)
+			return fail(exitUsage, "two of the files are named %s", name)
 		}
 		before, err := former(target)
 		if err != nil {
@@ -139,28 +138,28 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 		texts[target] = text
 	}
 	if bad {
-		return fail(exitFailure, "nothing was changed: a file cannot be used")
+		return fail(exitFailure, "nothing changed: a file cannot be used")
 	}
 	c, err := connect(ctx)
 	if err != nil {
-		return &exitError{exitNotRunning, fmt.Errorf("%w: without it nothing can be tried", err)}
+		return &exitError{exitNotRunning, fmt.Errorf("%w, and try needs it: systemctl start ibnetworkd", err)}
 	}
 	defer c.close()
 	a.preview(ctx, texts)
 	dir, err := a.startGuard(t)
 	if err != nil {
-		return fmt.Errorf("nothing was changed: %w", err)
+		return fmt.Errorf("nothing changed: %w", err)
 	}
 	until := time.Now().Add(timeout)
 
 	back := func() error {
 		done, err := settle(dir, false)
 		if err != nil {
-			return fmt.Errorf("%w; it is tried again at %s", err, until.Format("15:04:05"))
+			return fmt.Errorf("%w; will retry at %s", err, until.Format("15:04:05"))
 		}
 		if done {
 			if err := c.call(context.WithoutCancel(ctx), "Reload", nil); err != nil {
-				return fmt.Errorf("the former files are back, but the reload failed: %w", err)
+				return fmt.Errorf("the previous files are restored, but the reload failed: %w", err)
 			}
 		}
 		fmt.Fprintln(a.err, "taken back")
@@ -175,7 +174,7 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 	if err := c.call(ctx, "Reload", nil); err != nil {
 		fmt.Fprintf(a.err, "the reload failed: %v\n", err)
 	}
-	fmt.Fprintf(a.err, "Applied. Is everything all right? Type yes and Enter to keep it; it is taken back at %s (in %v): ", until.Format("15:04:05"), timeout)
+	fmt.Fprintf(a.err, "Applied. Type yes and Enter to keep it; it is reverted at %s (in %v): ", until.Format("15:04:05"), timeout)
 	answer := make(chan string, 1)
 	go func() {
 		var s string
@@ -191,10 +190,10 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 		}
 		kept, err := settle(dir, true)
 		if err != nil {
-			return fmt.Errorf("it cannot be kept and will be taken back: %w", err)
+			return fmt.Errorf("cannot keep it, it will be reverted: %w", err)
 		}
 		if !kept {
-			return fail(exitFailure, "that was too late: it has been taken back")
+			return fail(exitFailure, "too late: it has been reverted")
 		}
 		fmt.Fprintln(a.err, "kept")
 		return nil
@@ -270,7 +269,7 @@ func (a *app) tryGuard(ctx context.Context, dir string) error {
 		}
 		wait = guardRetry
 	}
-	return errors.New("the former files cannot be put back")
+	return errors.New("cannot restore the previous files")
 }
 
 // A full disk may have room again: the guard tries for an hour.

@@ -28,15 +28,15 @@ import (
 
 func (a *app) monitorCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "monitor", Short: "state changes as they happen", Args: cobra.NoArgs,
+		Use: "monitor", Short: "print print state changes as they happen", Args: cobra.NoArgs,
 		Long: `Prints a line for each change of a link, port or subnet manager, with the old and
 the new state and the reason, until it is interrupted. With --json each line is
-an object. It stays when the daemon restarts.`,
+an object. It continues when the daemon restarts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := cmd.Context()
 			c, err := dial(ctx)
 			if err != nil {
-				return &exitError{exitNotRunning, fmt.Errorf("the system bus cannot be reached: %w", err)}
+				return &exitError{exitNotRunning, fmt.Errorf("cannot connect to the system bus: %w", err)}
 			}
 			defer c.close()
 			conn := c.conn
@@ -53,7 +53,7 @@ an object. It stays when the daemon restarts.`,
 				return err
 			}
 			if !a.json {
-				fmt.Fprintf(a.err, "watching %d links and %d ports; Ctrl-C ends\n", len(last.Links), len(last.Ports))
+				fmt.Fprintf(a.err, "watching %d links and %d ports; Ctrl-C to quit\n", len(last.Links), len(last.Ports))
 			}
 			for {
 				select {
@@ -64,7 +64,7 @@ an object. It stays when the daemon restarts.`,
 						return nil // Ctrl-C closes the connection as well
 					}
 					if !ok {
-						return &exitError{exitNotRunning, errors.New("the bus has closed the connection")}
+						return &exitError{exitNotRunning, errors.New("the bus closed the connection")}
 					}
 					if s.Name == "org.freedesktop.DBus.NameOwnerChanged" {
 						if len(s.Body) == 3 && s.Body[2] == "" {
@@ -197,14 +197,14 @@ func parseRange(s string) (w want, err error) {
 	w.min, w.max = link.OperState(lo), link.OperState(hi)
 	for _, o := range []link.OperState{w.min, w.max} {
 		if o != "" && o.Rank() < 0 {
-			return w, fail(exitUsage, "%q is no operational state (%s)", o, operStates)
+			return w, fail(exitUsage, "%q is not an operational state (%s)", o, operStates)
 		}
 	}
 	if w.min != "" || w.max != "" {
 		w.min, w.max = cmp.Or(w.min, link.OperMissing), cmp.Or(w.max, link.OperRoutable)
 	}
 	if w.max.Rank() < w.min.Rank() {
-		return w, fail(exitUsage, "%q begins above its end; the order is %s", s, operStates)
+		return w, fail(exitUsage, "%q: the minimum is above the maximum; the order is %s", s, operStates)
 	}
 	return w, nil
 }
@@ -227,16 +227,16 @@ func (a *app) waitOnlineCmd() *cobra.Command {
 	var timeout *time.Duration
 	var oper string
 	c := &cobra.Command{
-		Use: "wait-online [LINK[:MIN[:MAX]]...]", Short: "wait until the links that must be online are", Args: cobra.ArbitraryArgs,
+		Use: "wait-online [LINK[:MIN[:MAX]]...]", Short: "wait until all required links are online", Args: cobra.ArbitraryArgs,
 		Long: `Waits until every link with RequiredForOnline=yes (the default of links that have
 a unit) is in the operational state that its unit requires, or until the named
-links are, in the state or range of states given with them. Without a unit that
-requires a link there is nothing to wait for.
+links are in the state or range of states given with them. If no unit requires a
+link it returns at once.
 
 An InfiniBand link is online when its port is Active, the broadcast group is
-joined, its address is there and the port's GID table holds the GID of its
-hardware address; a RoCE link when that table holds a GID of it. When the time
-is over the reason of each missing link is printed, and the exit code is 6.`,
+joined, its address is set and the port's GID table contains the GID of its
+hardware address; a RoCE link when that table contains a GID of it. At the timeout
+the reason for each missing link is printed, and the exit code is 6.`,
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("interface") && len(ifaces) == 0 {
@@ -251,7 +251,7 @@ is over the reason of each missing link is printed, and the exit code is 6.`,
 			}
 			for _, p := range g.ignore {
 				if _, err := path.Match(p, ""); err != nil {
-					return fail(exitUsage, "--ignore=%s is no pattern: %v", p, err)
+					return fail(exitUsage, "--ignore=%s is not a pattern: %v", p, err)
 				}
 			}
 			var err error
@@ -290,14 +290,14 @@ is over the reason of each missing link is printed, and the exit code is 6.`,
 	}
 	f := c.Flags()
 	f.StringSliceVarP(&ifaces, "interface", "i", nil, "wait for `LINK[:MIN[:MAX]]` (may be repeated)")
-	f.StringSliceVar(&g.ignore, "ignore", nil, "do not wait for links that match `PATTERN`, where none is named (may be repeated)")
-	f.BoolVarP(&g.ipv4, "ipv4", "4", false, "each link needs an IPv4 address, whatever its unit says of families")
+	f.StringSliceVar(&g.ignore, "ignore", nil, "do not wait for links that match `PATTERN`, unless links are named (may be repeated)")
+	f.BoolVarP(&g.ipv4, "ipv4", "4", false, "each link needs an IPv4 address, regardless of its unit")
 	f.BoolVarP(&g.ipv6, "ipv6", "6", false, "each link needs an IPv6 address; with -4 both")
 	f.BoolVar(&g.any, "any", false, "one link is enough")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print what is missing")
-	f.BoolVarP(&verbose, "verbose", "v", false, "print each change of what is waited for")
-	timeout = timeoutFlag(c, 2*time.Minute, "give up after `TIME`; 0 waits for ever")
-	f.StringVarP(&oper, "operational-state", "o", "", "the `MIN[:MAX]` operational state of every link that is given none of its own")
+	f.BoolVarP(&verbose, "verbose", "v", false, "print each change of the links that are waited for")
+	timeout = timeoutFlag(c, 2*time.Minute, "give up after `TIME`; 0 for no limit")
+	f.StringVarP(&oper, "operational-state", "o", "", "`MIN[:MAX]` operational state of links that have none of their own")
 	_ = c.RegisterFlagCompletionFunc("interface", a.completeLinks)
 	_ = c.RegisterFlagCompletionFunc("operational-state", cobra.FixedCompletions(strings.Split(operStates, ", "), cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -355,7 +355,7 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 			return missing, ctx.Err()
 		case e, ok := <-w.Events:
 			if !ok {
-				return missing, errors.New("the watch has ended")
+				return missing, errors.New("the connection ended")
 			}
 			if e.Name == dir && e.Op.Has(fsnotify.Remove) {
 				watched = false
@@ -383,7 +383,7 @@ func waitingFor(missing []answer.Lacking) string {
 // noGID is why a link whose state is right is not online, and gidInterval how
 // often the table is read then.
 const (
-	noGID       = "the port's GID table holds no GID of the link yet"
+	noGID       = "the port's GID table has no GID of the link yet"
 	gidInterval = 250 * time.Millisecond
 )
 
@@ -406,7 +406,7 @@ func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.
 		}
 		if len(wants) == 0 {
 			// Links that only come with their device are not there yet.
-			return []answer.Lacking{{Link: "any link", Why: "no link is required for online yet: no unit matches one, or its device is not there"}}, false
+			return []answer.Lacking{{Link: "any link", Why: "no link is required for online yet: no unit matches one, or its device is missing"}}, false
 		}
 	}
 	got := 0
@@ -420,7 +420,7 @@ func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.
 			continue
 		}
 		if i < 0 {
-			missing = append(missing, answer.Lacking{Link: w.link, Why: "there is no such link (yet)"})
+			missing = append(missing, answer.Lacking{Link: w.link, Why: "no such link (yet)"})
 			continue
 		}
 		switch why := g.lacks(&r.Links[i], w); {

@@ -154,7 +154,7 @@ func tellDemo(g *lab.G) {
 		n.start()
 	}
 	g.WaitFor(10*time.Second, func() string { // of the daemon, not ibnetctl's own look before it is up
-		if st := nodes[0].status("ib0"); !strings.Contains(st, "no subnet manager has answered") || strings.Contains(st, "does not run") {
+		if st := nodes[0].status("ib0"); !strings.Contains(st, "no subnet manager has answered") || strings.Contains(st, "is not running") {
 			return st
 		}
 		return ""

@@ -83,7 +83,7 @@ func TestDiagnoseFaults(t *testing.T) {
 				check: "cable", code: "port-disabled", text: "disabled by an administrator", next: "ibportstate -C swib1 -P 1 -D 0 1 enable"},
 			{name: "training", on: "swib1/1",
 				make:  func(g *lab.G) { g.Ctl("link h1/1 training") },
-				check: "cable", code: "port-training", text: "the two ends cannot agree", next: "/sys/class/infiniband/swib1/ports/1/phys_state",
+				check: "cable", code: "port-training", text: "link training does not finish", next: "/sys/class/infiniband/swib1/ports/1/phys_state",
 				mend: func(g *lab.G, _ string) {
 					if s := g.PortFile("swib1", 1, "phys_state"); !strings.Contains(s, "PortConfigurationTraining") {
 						g.Errorf("the file that it says to watch has %q", s)
@@ -92,7 +92,7 @@ func TestDiagnoseFaults(t *testing.T) {
 				}},
 			{name: "no cable", on: "swib1/1",
 				make:  func(g *lab.G) { g.Ctl("link h1/1 down") },
-				check: "cable", code: "no-cable", text: "looks for a partner", next: "plug both ends",
+				check: "cable", code: "no-cable", text: "no cable, or nothing answers", next: "check both ends of the cable",
 				mend: func(g *lab.G, _ string) { g.Ctl("link h1/1 up") }},
 			{name: "subnet manager hangs", on: "swib1/1",
 				make: func(g *lab.G) {
@@ -101,7 +101,7 @@ func TestDiagnoseFaults(t *testing.T) {
 					sm.Signal(syscall.SIGSTOP)
 					bounce()
 				},
-				check: "subnet manager", code: "subnet-manager-pending", text: "knew the port and has not configured it again", next: "sminfo -C swib1 -P 1",
+				check: "subnet manager", code: "subnet-manager-pending", text: "configured the port before, but not again", next: "sminfo -C swib1 -P 1",
 				mend: func(g *lab.G, _ string) {
 					if out, err := g.Try("sminfo", "-C", "swib1", "-P", "1"); err == nil {
 						g.Errorf("the stopped subnet manager answers: %s", out)
@@ -115,7 +115,7 @@ func TestDiagnoseFaults(t *testing.T) {
 					bounce()
 					g.Exec("ibportstate", "-C", "swib1", "-P", "1", "-D", "0", "1", "arm")
 				},
-				check: "subnet manager", code: "subnet-manager-pending", text: "Armed: a subnet manager (LID 1) is about to activate", next: "ibnetctl diagnose swib1/1 in some seconds",
+				check: "subnet manager", code: "subnet-manager-pending", text: "Armed: a subnet manager (LID 1) is about to activate", next: "ibnetctl diagnose swib1/1 again in a few seconds",
 				mend: func(g *lab.G, _ string) { sm.Signal(syscall.SIGCONT) }},
 			{name: "other port type", on: "swib1/1",
 				make: func(g *lab.G) {
@@ -134,12 +134,12 @@ func TestDiagnoseFaults(t *testing.T) {
 					g.Write("/sys/devices/platform/swib.2/sriov_numvfs", "1")
 					vf = strings.TrimSpace(g.Exec("ls", "/sys/devices/platform/swib.2/virtfn0/infiniband"))
 				},
-				check: "guid", code: "zero-guid", text: "a virtual function that was given none", next: "ip link set <pf> vf <n> port_guid <guid>",
+				check: "guid", code: "zero-guid", text: "as of a virtual function without one", next: "ip link set <pf> vf <n> port_guid <guid>",
 				mend: func(g *lab.G, next string) {
 					_, cmd, _ := strings.Cut(next, ": ")
 					cmd, _, _ = strings.Cut(cmd, "   ")
 					pf := ibNet(g, "swib2")
-					cmd = strings.NewReplacer("<pf>", pf, "<n>", "0", "node_guid <guid>", "node_guid 02:00:00:00:00:00:00:11", "port_guid <guid>", "port_guid 02:00:00:00:00:00:00:12", "then here: ", "").Replace(cmd)
+					cmd = strings.NewReplacer("<pf>", pf, "<n>", "0", "node_guid <guid>", "node_guid 02:00:00:00:00:00:00:11", "port_guid <guid>", "port_guid 02:00:00:00:00:00:00:12", "then on this host: ", "").Replace(cmd)
 					g.Log(cmd)
 					g.Sh("set -e; %s", cmd)
 					g.WaitPort(vf, 1, "ACTIVE", 30*time.Second)
@@ -279,7 +279,7 @@ func TestDiagnoseModules(t *testing.T) {
 					_ = sm.Wait(5 * time.Second)
 					g.Exec("rmmod", "swib")
 				},
-				check: "device", code: "no-rdma-device", text: "there is no RDMA device", next: "lspci -nnk",
+				check: "device", code: "no-rdma-device", text: "no RDMA device", next: "lspci -nnk",
 				mend: func(g *lab.G, _ string) {
 					// Whoever asks by RDMA netlink makes the kernel load ib_core.
 					g.Write("/etc/modprobe.d/none.conf", "install ib_core /bin/false\n")

@@ -85,7 +85,7 @@ func TestInstalledHost(t *testing.T) {
 			g.Write("/tmp/zero", "0000:0000:0000:0000:0000:0000:0000:0000\n")
 			g.Exec("mount", "--bind", "/tmp/zero", gid)
 			out, err := g.Try("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "2s")
-			if err == nil || !strings.Contains(out, "holds no GID") {
+			if err == nil || !strings.Contains(out, "has no GID") {
 				g.Errorf("without a GID: %v\n%s", err, out)
 			}
 			p := g.Start("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
@@ -142,10 +142,10 @@ func switchOff(g *lab.G) {
 	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 	// What is there is printed, and what is not is said.
 	out, err := g.Try("ibnetctl", "status", "ib0", "ib9")
-	if err == nil || !strings.Contains(out, "10-ib0.ibnetwork") || !strings.Contains(out, "ib9: there is no such link") {
+	if err == nil || !strings.Contains(out, "10-ib0.ibnetwork") || !strings.Contains(out, "ib9: no such link") {
 		g.Errorf("status ib0 ib9: %v\n%s", err, out)
 	}
-	if out, _ := g.Try("ibnetctl", "--no-bus", "status"); strings.Contains(out, "does not run") {
+	if out, _ := g.Try("ibnetctl", "--no-bus", "status"); strings.Contains(out, "is not running") {
 		g.Errorf("--no-bus:\n%s", out)
 	}
 }

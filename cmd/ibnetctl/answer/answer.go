@@ -94,7 +94,7 @@ type Verify struct {
 type Import struct {
 	Schema int             `json:"schema"`
 	Units  []ImportedUnit  `json:"units"`
-	Left   []importer.Left `json:"left"`            // what could not be carried over
+	Left   []importer.Left `json:"left"`            // what could not be converted
 	Notes  []string        `json:"notes"`           // what is still to be done by hand
 	Lines  []importer.Line `json:"lines"`           // what became of every line of the files
 	Check  *ImportCheck    `json:"check,omitempty"` // with --check

@@ -110,7 +110,7 @@ func TestCheck(t *testing.T) {
 		{"plan", `{"schema":1,"steps":[{"command":"x","link":3}],"blocked":null}`, "Plan.steps[0].link is integer, not string"},
 		{"verify", `{"schema":1,"files":1,"problems":null,"notices":[{"unit":"u","code":"c","text":"t"}]}`, ""}, // of an embedded struct
 		{"monitor", `{"at":"yesterday","kind":"","name":"","what":"","old":"","new":""}`, "Event.at: parsing time"},
-		{"dance", `{}`, `no form of "dance" is documented`},
+		{"dance", `{}`, `no schema of "dance" is documented`},
 	} {
 		got := ""
 		if err := Check(c.command, []byte(c.text)); err != nil {

@@ -108,7 +108,7 @@ func Check(command string, text []byte) error {
 		root := JSONSchema()
 		return check(root, root["$defs"].(map[string]any)[name(reflect.TypeOf(f.Value))].(map[string]any), v, name(reflect.TypeOf(f.Value)))
 	}
-	return fmt.Errorf("no form of %q is documented", command)
+	return fmt.Errorf("no schema of %q is documented", command)
 }
 
 func check(root, s map[string]any, v any, at string) error {

@@ -149,12 +149,12 @@ func host(in Input) Chain {
 	}
 	if slices.Contains(in.Missing, "ib_core") {
 		c.Checks = append(c.Checks, Check{Name: "module", Result: Fail, Code: link.CodeNoModule,
-			Text: "the kernel's InfiniBand core (ib_core) is not loaded, so no adapter can show itself",
+			Text: "the kernel's InfiniBand core (ib_core) is not loaded, so no adapter is visible",
 			Next: "lspci -nn | grep -i -e infiniband -e mellanox; modprobe mlx5_ib   (mlx4_ib for ConnectX-2 and -3, hfi1 for Omni-Path)"})
 		return c
 	}
 	c.Checks = append(c.Checks, Check{Name: "device", Result: Fail, Code: codeNoDevice,
-		Text: "there is no RDMA device: no adapter is plugged in, or its driver is not loaded or refused it",
+		Text: "no RDMA device: no adapter is installed, or its driver is not loaded or did not bind",
 		Next: "lspci -nnk -d 15b3: ; dmesg | grep -i -e mlx -e infiniband"})
 	return c
 }
@@ -208,7 +208,7 @@ func (w *walker) walk() {
 	if d.Driver != "" {
 		by = ", driver " + d.Driver
 	}
-	w.ok("device", "RDMA device %s is there (node GUID %v%s)", d.Name, d.NodeGUID, by)
+	w.ok("device", "RDMA device %s (node GUID %v%s)", d.Name, d.NodeGUID, by)
 	if !w.linkLayer() {
 		return
 	}
@@ -218,7 +218,7 @@ func (w *walker) walk() {
 	}
 	if p.GUID.IsZero() || d.NodeGUID.IsZero() {
 		w.fail("guid", codeZeroGUID, w.guidCommand(),
-			"the GUID is zero: a virtual function that was given none. A subnet manager ignores such a port")
+			"the GUID is zero, as of a virtual function without one: subnet managers ignore the port")
 		return
 	}
 	w.ok("guid", "port GUID %v", p.GUID)
@@ -233,7 +233,7 @@ func (w *walker) walk() {
 func (w *walker) guidCommand() string {
 	bus, drv, dev := cmp.Or(w.d.Bus, "pci"), cmp.Or(w.d.Driver, "<driver>"), cmp.Or(w.d.Parent, "<device>")
 	return fmt.Sprintf("on the host of the physical function: ip link set <pf> vf <n> node_guid <guid>; ip link set <pf> vf <n> port_guid <guid>; "+
-		"then here: echo %s > /sys/bus/%s/drivers/%s/unbind; echo %s > /sys/bus/%s/drivers/%s/bind   (or a [VF] section in the unit of the physical function)", dev, bus, drv, dev, bus, drv)
+		"then on this host: echo %s > /sys/bus/%s/drivers/%s/unbind; echo %s > /sys/bus/%s/drivers/%s/bind   (or a [VF] section in the unit of the physical function)", dev, bus, drv, dev, bus, drv)
 }
 
 // unit finds the unit of the port's main interface.
@@ -271,7 +271,7 @@ func (w *walker) linkLayer() bool {
 			case units.PortTypeEth:
 				want = ib.LinkLayerEthernet
 			}
-			where = fmt.Sprintf("%s says [Port] Type=%v", u.Path, t)
+			where = fmt.Sprintf("%s has [Port] Type=%v", u.Path, t)
 		} else if u.IPoIB.Present || len(u.Partitions) > 0 {
 			want, where = ib.LinkLayerInfiniBand, u.Path+" has IPoIB settings"
 		} else if u.RoCE.Present {
@@ -295,7 +295,7 @@ func (w *walker) typeCommand(want ib.LinkLayer) string {
 	if strings.HasPrefix(w.d.Driver, "mlx5") || strings.HasPrefix(w.d.Name, "mlx5") {
 		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", cmp.Or(w.d.Parent, "<pci address>"), w.p.Num, n)
 	}
-	return fmt.Sprintf("devlink port set %s/%s/%d type %s   (or [Port] Type=%s in the unit; not every adapter can change)",
+	return fmt.Sprintf("devlink port set %s/%s/%d type %s   (or [Port] Type=%s in the unit; not every adapter supports it)",
 		cmp.Or(w.d.Bus, "pci"), cmp.Or(w.d.Parent, "<pci address>"), w.p.Num, word, word)
 }
 
@@ -338,14 +338,14 @@ func (w *walker) cable() bool {
 		w.ok("cable", "LinkUp%s", rate)
 		return true
 	case ib.PhysPolling, ib.PhysSleep:
-		w.fail("cable", link.CodeCable, "plug both ends of the cable and look at the LEDs; is the other end powered, and is its port type ib?",
-			"%v: the adapter looks for a partner and finds none", p.Phys)
+		w.fail("cable", link.CodeCable, "check both ends of the cable and the LEDs, that the other end is powered, and that its port type is ib",
+			"%v: no cable, or nothing answers at its other end", p.Phys)
 	case ib.PhysDisabled:
 		w.fail("cable", link.CodePortDisabled, fmt.Sprintf("ibportstate -C %s -P %d -D 0 %d enable", w.d.Name, p.Num, p.Num), // without -P it looks for a port that is not disabled
 			"the port was disabled by an administrator")
 	case ib.PhysTraining, ib.PhysLinkRecovery:
-		w.fail("cable", link.CodeTraining, fmt.Sprintf("watch -n1 cat /sys/class/infiniband/%s/ports/%d/phys_state; reseat the cable if it stays, or try another", w.d.Name, p.Num),
-			"%v: the two ends cannot agree, or errors bring the link down again and again", p.Phys)
+		w.fail("cable", link.CodeTraining, fmt.Sprintf("watch -n1 cat /sys/class/infiniband/%s/ports/%d/phys_state; if it does not change, reseat or replace the cable", w.d.Name, p.Num),
+			"%v: link training does not finish, or errors bring the link down repeatedly", p.Phys)
 	case 0:
 		if p.State >= ib.PortInit {
 			w.ok("cable", "the driver reports no physical state; the logical one is %v", p.State)
@@ -374,7 +374,7 @@ func (w *walker) state() bool {
 	case ib.PortActive, ib.PortActiveDefer:
 		return w.answers()
 	case ib.PortArmed:
-		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s in some seconds; if it stays: sminfo -C %s -P %d asks whether that subnet manager lives", w.name(), w.d.Name, p.Num),
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if it is still Armed, query that subnet manager: sminfo -C %s -P %d", w.name(), w.d.Name, p.Num),
 			"Armed: a subnet manager (LID %d) is about to activate the port", uint16(p.SMLID))
 		return false
 	case ib.PortInit:
@@ -399,18 +399,18 @@ func (w *walker) state() bool {
 		case "held":
 			next = "ibnetctl sm start " + w.name()
 		case "foreign":
-			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: MkeyViolations that rise mean that an M_Key keeps it out; else look at its log", w.d.Name, p.Num)
+			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: if MkeyViolations rises, an M_Key locks it out; otherwise read its log", w.d.Name, p.Num)
 		}
 		w.fail("subnet manager", link.CodeNoSM, next, "Initializing: no subnet manager has configured the port: %s", sm.Reason)
 	case p.SMLID != 0:
-		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("sminfo -C %s -P %d asks whether it lives; if it does, look at its log, if not: ibnetctl sm start %s", w.d.Name, p.Num, w.name()),
-			"Initializing: the subnet manager at LID %d knew the port and has not configured it again", uint16(p.SMLID))
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("query it: sminfo -C %s -P %d; if it answers, read its log, otherwise: ibnetctl sm start %s", w.d.Name, p.Num, w.name()),
+			"Initializing: the subnet manager at LID %d configured the port before, but not again", uint16(p.SMLID))
 	case !umad:
 		w.fail("subnet manager", codeNoUmad, "modprobe ib_umad",
 			"Initializing: no subnet manager has configured the port, and none can run on this host: ib_umad is not loaded")
 	default:
 		w.fail("subnet manager", link.CodeNoSM, w.smNext(),
-			"Initializing: the cable is in, but no subnet manager has configured the port%s", w.smWhy(sm))
+			"Initializing: the link is up, but no subnet manager has configured the port%s", w.smWhy(sm))
 	}
 	return false
 }
@@ -429,10 +429,10 @@ func (w *walker) answers() bool {
 		w.fail(name, link.CodeNoSM, "ibnetctl sm topology "+w.name()+" shows all subnet managers of the fabric",
 			"%s; the subnet manager at LID %d answers that it is %s, not master: %s", at, uint16(p.SMLID), asked.SM.State, Master(asked.SM))
 	case ok && asked.Not == "" && asked.SM != nil:
-		w.fail(name, link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s in some seconds; if it stays, restart that subnet manager", w.name()),
-			"%s; the master answers, its subnet administrator does not, so that nothing can join a group: %s", at, Master(asked.SM))
+		w.fail(name, link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if nothing changes, restart that subnet manager", w.name()),
+			"%s; the master answers, but its subnet administrator does not, so no port can join a group: %s", at, Master(asked.SM))
 	case ok && asked.Not == "":
-		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: existing connections continue; no port can join a group%s", at, uint16(p.SMLID), w.smAlso(sm))
+		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: existing connections continue, but no port can join a group%s", at, uint16(p.SMLID), w.smAlso(sm))
 	case sm != nil && (sm.Phase == "master" || sm.Phase == "served") && sm.Master != nil:
 		w.ok(name, "%s; the master answered the daemon: %s", at, Master(sm.Master))
 	case sm != nil && sm.Phase == "master":
@@ -440,7 +440,7 @@ func (w *walker) answers() bool {
 	case sm != nil && (sm.Phase == "settling" || sm.Phase == "asking" || sm.Phase == "backing-off"):
 		w.fail(name, link.CodeNoSM, "ibnetctl sm status "+w.name(), "%s; %s", at, sm.Reason)
 	default:
-		w.warn(name, "", fmt.Sprintf("sudo ibnetctl diagnose %s asks it", w.name()), "%s; whether the subnet manager at LID %d is alive was not asked%s", at, uint16(p.SMLID), parens(asked.Not))
+		w.warn(name, "", fmt.Sprintf("query it: sudo ibnetctl diagnose %s", w.name()), "%s; the subnet manager at LID %d was not queried%s", at, uint16(p.SMLID), parens(asked.Not))
 	}
 	failed := w.checks[len(w.checks)-1].Result == Fail
 	if sm := w.sm(); sm != nil && sm.FileProblem != "" {
@@ -482,7 +482,7 @@ func (w *walker) smWhy(sm *smctl.Status) string {
 
 func (w *walker) smNext() string {
 	if u := w.unit(); u != nil {
-		return fmt.Sprintf("put [SubnetManager] with Manage=auto into %s, then ibnetctl reload (or, once: ibnetctl sm start %s)", u.Path, w.name())
+		return fmt.Sprintf("add [SubnetManager] Manage=auto to %s, then ibnetctl reload (or, once: ibnetctl sm start %s)", u.Path, w.name())
 	}
 	return fmt.Sprintf("ibnetctl sm start %s; or write a unit with [SubnetManager] Manage=auto", w.name())
 }
@@ -518,7 +518,7 @@ func (w *walker) interfaces() {
 		if s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Ifindex == 0 {
 			r := s.Reason()
 			n := len(w.checks)
-			w.fail("interface", r.Code, r.Next, "%s is wanted and not there: %s", s.Name, cmp.Or(r.Text, "it is about to be made"))
+			w.fail("interface", r.Code, r.Next, "%s is wanted but does not exist: %s", s.Name, cmp.Or(r.Text, "it is about to be created"))
 			w.checks[n].Link = s.Name
 		}
 	}
@@ -570,15 +570,15 @@ func (w *walker) ipoib(l *link.Link) {
 			}
 		}
 		if member == "limited" {
-			w.warn("partition", "", w.p.MemberStep(k)+"   (or accept that limited members cannot talk to each other)",
-				"P_Key %v is there with limited membership", k)
+			w.warn("partition", "", w.p.MemberStep(k)+"   (or accept that limited members cannot communicate with each other)",
+				"P_Key %v is granted with limited membership", k)
 		} else {
 			w.ok("partition", "P_Key %v is granted", k)
 		}
 	}
 	if !l.Carrier() {
 		w.fail("multicast group", link.CodeJoin, "dmesg | grep 'multicast join'; saquery -g; if the group is missing, "+w.p.GroupStep(pkeyOf(l)),
-			"the port is Active and the key is there, but %s has no carrier: the subnet manager does not let it join the broadcast group (group missing, other rate or MTU, or a changed hardware address)", l.Name)
+			"the port is Active and the P_Key is granted, but %s has no carrier: the subnet manager does not admit it to the broadcast group (no such group, other rate or MTU, or a changed hardware address)", l.Name)
 		return
 	}
 	w.ok("multicast group", "joined, carrier is on")
@@ -595,7 +595,7 @@ func (w *walker) ipoib(l *link.Link) {
 				}
 				continue
 			}
-			w.fail(name, a.Why.Code, a.Why.Next, "%s", cmp.Or(a.Why.Text, fmt.Sprintf("asked %s, it is %s", a.Wanted, a.Actual)))
+			w.fail(name, a.Why.Code, a.Why.Next, "%s", cmp.Or(a.Why.Text, fmt.Sprintf("wanted %s, actual %s", a.Wanted, a.Actual)))
 		}
 	}
 	w.address(l)
@@ -604,7 +604,7 @@ func (w *walker) ipoib(l *link.Link) {
 func (w *walker) address(l *link.Link) {
 	for _, a := range l.Addresses {
 		if a.Flags&link.AddrDADFailed != 0 {
-			w.fail("address", link.CodeAddressConflict, "ip -6 neigh show "+a.Prefix.Addr().String()+"; give one of the two another address",
+			w.fail("address", link.CodeAddressConflict, "ip -6 neigh show "+a.Prefix.Addr().String()+"; change one of the two addresses",
 				"another host on the link already uses %v (duplicate address detection failed)", a.Prefix.Addr())
 			return
 		}
@@ -616,15 +616,15 @@ func (w *walker) address(l *link.Link) {
 				continue
 			}
 			if a.Name == "Address" {
-				w.fail("address", a.Why.Code, a.Why.Next, "%s is not there: %s", a.Wanted, cmp.Or(a.Why.Text, "it is being added"))
+				w.fail("address", a.Why.Code, a.Why.Next, "%s is not set: %s", a.Wanted, cmp.Or(a.Why.Text, "it is being added"))
 				continue
 			}
-			w.fail("setting", a.Why.Code, a.Why.Next, "%s: asked %s, it is %s: %s", a.Name, a.Wanted, cmp.Or(a.Actual, "not set"), cmp.Or(a.Why.Text, "it is being set"))
+			w.fail("setting", a.Why.Code, a.Why.Next, "%s: wanted %s, actual %s: %s", a.Name, a.Wanted, cmp.Or(a.Actual, "not set"), cmp.Or(a.Why.Text, "it is being set"))
 		}
 		if st.State == link.StateFailed || st.State == link.StateConfiguring {
 			r := st.Reason()
 			if w.checks[len(w.checks)-1].Result != Fail {
-				w.fail("address", r.Code, cmp.Or(r.Next, "ibnetctl status "+l.Name), "%s is %s: %s", l.Name, st.State, cmp.Or(r.Text, "operations are under way"))
+				w.fail("address", r.Code, cmp.Or(r.Next, "ibnetctl status "+l.Name), "%s is %s: %s", l.Name, st.State, cmp.Or(r.Text, "operations are in progress"))
 			}
 			return
 		}
@@ -639,11 +639,11 @@ func (w *walker) address(l *link.Link) {
 	case len(have) > 0:
 		w.ok("address", "%s", strings.Join(have, ", "))
 	case st != nil && st.Unit != "":
-		w.warn("address", "", "add [Network] Address= to "+st.Unit+", or leave it if another program gives the address",
-			"%s carries packets but has no address, and its unit asks for none", l.Name)
+		w.warn("address", "", "add [Network] Address= to "+st.Unit+", or ignore this if another program sets the address",
+			"%s works but has no address, and its unit sets none", l.Name)
 	default:
 		w.warn("address", link.CodeNoUnit, "ibnetctl edit 10-"+l.Name+"   (writes /etc/systemd/network/10-"+l.Name+".ibnetwork)",
-			"%s carries packets but has no address, and no unit matches it", l.Name)
+			"%s works but has no address, and no unit matches it", l.Name)
 	}
 }
 

@@ -43,17 +43,17 @@ func TestSubnetManagerAnswers(t *testing.T) {
 		words string
 	}{
 		{"it answers", &Asked{SM: master, SA: true}, nil, OK, `the master answers: "head HCA-1", port GUID 0x0002c90300000001, LID 1, priority 5`},
-		{"nobody answers", &Asked{}, nil, Fail, "LID 1 does not answer: existing connections continue; no port can join a group"},
+		{"nobody answers", &Asked{}, nil, Fail, "LID 1 does not answer: existing connections continue, but no port can join a group"},
 		{"nobody answers, the daemon waits", &Asked{}, &smctl.Status{Phase: "settling", Reason: "it counts as dead in 9s"}, Fail, "counts as dead"},
 		{"nobody answers, none is managed", &Asked{}, &smctl.Status{Phase: "off", Reason: "no unit"}, Fail, "does not answer"},
 		{"the daemon was answered some time ago", &Asked{}, &smctl.Status{Phase: "served", Master: master}, Fail, "does not answer"},
 		{"its SA is mute", &Asked{SM: master}, nil, Fail, "subnet administrator does not"},
 		{"it is no master", &Asked{SM: &standby, SA: true}, nil, Fail, "Standby, not master"},
-		{"only root may ask", &Asked{Not: "only root may ask"}, nil, Warn, "was not asked (only root may ask)"},
-		{"only root may ask, the daemon did", &Asked{Not: "only root may ask"}, &smctl.Status{Phase: "served", Master: master}, OK, "answered the daemon"},
-		{"only root may ask, ours serves", &Asked{Not: "only root may ask"}, &smctl.Status{Phase: "master", Worker: "ibnetsm@x.service"}, OK, "ibnetsm@x.service"},
-		{"only root may ask, ours failed", &Asked{Not: "only root may ask"}, &smctl.Status{Phase: "backing-off", Reason: "it failed"}, Fail, "it failed"},
-		{"a captured system", nil, nil, Warn, "was not asked"},
+		{"only root may query it", &Asked{Not: "only root may query it"}, nil, Warn, "was not queried (only root may query it)"},
+		{"only root may ask, the daemon did", &Asked{Not: "only root may query it"}, &smctl.Status{Phase: "served", Master: master}, OK, "answered the daemon"},
+		{"only root may ask, ours serves", &Asked{Not: "only root may query it"}, &smctl.Status{Phase: "master", Worker: "ibnetsm@x.service"}, OK, "ibnetsm@x.service"},
+		{"only root may ask, ours failed", &Asked{Not: "only root may query it"}, &smctl.Status{Phase: "backing-off", Reason: "it failed"}, Fail, "it failed"},
+		{"a captured system", nil, nil, Warn, "was not queried"},
 	} {
 		in := good()
 		if in.Asked = nil; tt.asked != nil {

@@ -56,7 +56,7 @@ func unitChains(in Input) []Chain {
 	}
 	if in.Unit != "" && len(problems) == 0 {
 		c := &out[0]
-		c.Checks = append(c.Checks, Check{Name: "unit file", Result: OK, Text: "no mistake found"})
+		c.Checks = append(c.Checks, Check{Name: "unit file", Result: OK, Text: "no errors"})
 	}
 	return out
 }

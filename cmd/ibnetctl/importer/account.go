@@ -12,11 +12,11 @@ type Fate string
 // The fates.
 const (
 	// Carried says that a directive of a unit has its origin in the line.
-	Carried Fate = "carried over"
+	Carried Fate = "converted"
 	// Unneeded says that nothing has to be done for the line.
 	Unneeded Fate = "not needed"
 	// NotCarried says that the line is in Result.Left.
-	NotCarried Fate = "not carried over"
+	NotCarried Fate = "not converted"
 )
 
 // Line is the account of one line of a source.
@@ -37,13 +37,13 @@ type item struct {
 	line    int
 	text    string
 	idle    string // why nothing has to be done for it
-	why     string // why it is not carried over
+	why     string // why it is not converted
 	carried bool
 	parts   []*item // these are accounted for in its place
 	with    *item   // that one's account is this one's
 }
 
-// left says why the item is not carried over. The first reason stays.
+// left says why the item is not converted. The first reason stays.
 func (it *item) left(why string) {
 	if it.why == "" {
 		it.why = why
@@ -70,7 +70,7 @@ func (it *item) at() string {
 }
 
 // whyUnknown is the reason of an item that nothing said anything about.
-const whyUnknown = "there is no such setting here"
+const whyUnknown = "no such setting"
 
 // fate is the account of the item.
 func (it *item) fate() (Fate, string) {
@@ -102,7 +102,7 @@ func (it *item) fate() (Fate, string) {
 	return fate, why
 }
 
-// report appends what is not carried over of the item.
+// report appends what is not converted of the item.
 func (it *item) report(lefts []Left) []Left {
 	if it.with != nil {
 		return lefts
@@ -228,7 +228,7 @@ func (f *file) cover(items []*item) {
 	}
 }
 
-// account returns the account of every line, and what is not carried over.
+// account returns the account of every line, and what is not converted.
 func account(files []*file) ([]Line, []Left) {
 	var lines []Line
 	var lefts []Left

@@ -11,11 +11,11 @@ const formatRefused = "refused"
 
 // notRead are formats that are recognized and not read, and why.
 var notRead = map[string]string{
-	"": "no format that is known here; ibnetctl import --help lists those that are",
-	"nix": "a NixOS module is a program and is not evaluated here: import what the built system has (/etc/systemd/network/*.network, /etc/systemd/network/*.netdev), " +
+	"": "unknown format; for the known ones: ibnetctl import --help",
+	"nix": "a NixOS module is a program and is not evaluated: import the built system (/etc/systemd/network/*.network, /etc/systemd/network/*.netdev), " +
 		"or write the units with environment.etc",
-	"service":   "a service or timer: what its commands do to a link is not read; check whether settings of a unit do the same, then disable it",
-	"ibnetwork": "it is a unit already",
+	"service":   "a service or timer: its commands are not read; check whether settings of a unit replace them, then disable it",
+	"ibnetwork": "already a unit",
 }
 
 // leftoverSuffixes are what editors and package managers append to the name of a
@@ -34,9 +34,9 @@ func Leftover(p string) string {
 		return ""
 	}
 	if strings.Contains(p, "interfaces.d/") {
-		return "not read: by its name a backup or a leftover; ifupdown reads it too if /etc/network/interfaces sources the directory by a glob, rename it to import it"
+		return "not read: a backup by its name; ifupdown reads it if /etc/network/interfaces sources the directory by a glob, rename it to import it"
 	}
-	return "not read: by its name a backup or a leftover, not a file in force; rename it to import it"
+	return "not read: a backup by its name; rename it to import it"
 }
 
 // Format says what a source is, by its name and, where that says nothing, by

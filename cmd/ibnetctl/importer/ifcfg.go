@@ -9,11 +9,11 @@ import (
 
 // ifcfgIdle are keys of RHEL's ifcfg that a unit needs nothing for, and why.
 var ifcfgIdle = map[string]string{
-	"NAME": "a name for people", "UUID": "the identity of the profile", "NM_CONTROLLED": "which tool reads the file", "USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
-	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and tried again", "IPV6_FAILURE_FATAL": "an address that cannot be set is reported and tried again",
-	"NETWORK": "it follows from the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP", "IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
-	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes", "LAST_CONNECT": "the choice among profiles", "TYPE": "it follows from the sections of the unit",
-	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that are not made here", "IPV6_DEFROUTE": "covered by the gateway", "DEFROUTE": "covered by the gateway",
+	"NAME": "a display name", "UUID": "the identity of the profile", "NM_CONTROLLED": "which tool reads the file", "USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
+	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and retried", "IPV6_FAILURE_FATAL": "an address that cannot be set is reported and retried",
+	"NETWORK": "implied by the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP", "IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
+	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes", "LAST_CONNECT": "the choice among profiles", "TYPE": "implied by the sections of the unit",
+	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that ibnetworkd does not set", "IPV6_DEFROUTE": "covered by the gateway", "DEFROUTE": "covered by the gateway",
 }
 
 // ifcfgs reads /etc/sysconfig/network-scripts: ifcfg-*, and the files of routes
@@ -35,7 +35,7 @@ func (im *importer) ifcfgs(files []*file) {
 			i := slices.IndexFunc(im.drafts, func(d *draft) bool { return d.link == name })
 			if i < 0 {
 				if isIB(name) {
-					f.refuse("no file says what the link " + name + " is: import ifcfg-" + name + " with it")
+					f.refuse("no file defines the link " + name + ": import ifcfg-" + name + " with it")
 				} else {
 					f.refuse(whyNotIB)
 				}
@@ -134,7 +134,7 @@ func (im *importer) ifcfg(f *file) *draft {
 		return nil
 	}
 	if m := v.get("MASTER") + v.get("MASTER_UUID") + v.get("TEAM_MASTER") + v.get("BRIDGE"); m != "" {
-		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that makes that", link, m))
+		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that creates that", link, m))
 		return nil
 	}
 	im.note("switch %s off: nmcli connection delete, or rename the file and nmcli connection reload (network-scripts: set ONBOOT=no)", f.path)
@@ -143,7 +143,7 @@ func (im *importer) ifcfg(f *file) *draft {
 		k, ok := pkeyC(v.get("PKEY_ID"))
 		parent := v.get("PHYSDEV")
 		if !ok || !validName(parent) {
-			f.refuse("PKEY=yes, but PKEY_ID= (decimal, or hexadecimal with 0x) or PHYSDEV= is missing or not usable")
+			f.refuse("PKEY=yes, but PKEY_ID= (decimal, or hexadecimal with 0x) or PHYSDEV= is missing or invalid")
 			return nil
 		}
 		k |= 0x8000
@@ -207,7 +207,7 @@ func (d *draft) profileRank(auto bool, priority, timestamp int64) {
 		a = 1
 	}
 	d.rank = []int64{a, priority, timestamp}
-	d.rule = "NetworkManager activates one profile of a link: that which connects by itself, with the greatest priority, used last"
+	d.rule = "NetworkManager activates one profile for a link: of those with autoconnect the one with the highest priority, then the last used"
 }
 
 // ifcfgAlias reads ifcfg-ib0:1, one more address of ib0.
@@ -229,7 +229,7 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 		d.section("Address", [][2]string{{"Address", v.get("IPADDR") + "/" + bits}, {"Label", link + ":" + alias}}, from...)
 	} else {
 		for _, it := range from {
-			it.left("IPADDR= and PREFIX= or NETMASK= make an address together")
+			it.left("IPADDR= needs PREFIX= or NETMASK=")
 		}
 	}
 	for _, a := range v.list {
@@ -261,7 +261,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "BOOTPROTO":
 			switch b := strings.ToLower(a.value); b {
 			case "none", "static", "":
-				a.unneeded("addresses are given one by one")
+				a.unneeded("addresses are written one by one")
 			default:
 				d.otherIP = whyOtherIP
 				a.left(whyDHCP)
@@ -293,16 +293,16 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 				}
 			}
 			if bits == "" {
-				a.left("there is no PREFIX or NETMASK for it")
+				a.left("it has no PREFIX or NETMASK")
 			} else {
 				d.address(a.value+"/"+bits, from...)
 			}
 		case n == "PREFIX", n == "NETMASK":
 			if v.by["IPADDR"+index] == nil && !((index == "" || index == "0") && (v.by["IPADDR"] != nil || v.by["IPADDR0"] != nil)) {
-				a.left("there is no address for it")
+				a.left("it has no address")
 			}
 		case a.key == "BROADCAST":
-			a.unneeded("it follows from the address")
+			a.unneeded("implied by the address")
 		case n == "GATEWAY":
 			im.ifcfgGateway(d, v, a, "DEFROUTE", a.value)
 		case a.key == "IPV6_DEFAULTGW":
@@ -319,7 +319,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "IPV6INIT":
 			switch b, _ := boolean(a.value); b {
 			case "yes":
-				a.unneeded("a unit has IPv6 unless it says otherwise")
+				a.unneeded("a unit has IPv6 by default")
 			case "no":
 				d.set("Network", "LinkLocalAddressing", "no", a.item)
 			default:
@@ -352,7 +352,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
 		case a.key == "IPV4_ROUTE_METRIC", a.key == "IPV6_ROUTE_METRIC", a.key == "METRIC":
 			if v.by["GATEWAY"] == nil && v.by["GATEWAY0"] == nil && v.by["IPV6_DEFAULTGW"] == nil {
-				a.left("there is no gateway for it; write it into [Route] Metric= or [Address] RouteMetric=")
+				a.left("it has no gateway; write it into [Route] Metric= or [Address] RouteMetric=")
 			}
 		case strings.HasPrefix(a.key, "ROUTING_RULE"):
 			if dirs, why := ipRule(words(a.value), strings.HasPrefix(a.key, "ROUTING_RULE6")); why != "" {

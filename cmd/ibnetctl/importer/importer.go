@@ -4,7 +4,7 @@
 // It is pure: texts in, texts out. Every line of every source is accounted for
 // (Result.Lines): a directive of a unit has its origin in it, or nothing has to
 // be done for it, or it is in Result.Left with the reason. A line that no parser
-// says anything about is reported, so none can be lost. What is carried over is
+// says anything about is reported, so none can be lost. What is converted is
 // checked by the parser of units, and reported where that does not accept it.
 package importer
 
@@ -41,7 +41,7 @@ type Unit struct {
 	Text string
 }
 
-// Left is what was not carried over.
+// Left is what was not converted.
 type Left struct {
 	Path string `json:"path"`
 	Line int    `json:"line,omitempty"` // from 1; 0 is the whole file
@@ -213,9 +213,9 @@ func (im *importer) choose() {
 				im.index[d.link] = d
 			}
 		case d.tool == b.tool:
-			d.drop(fmt.Sprintf("not used: %s is for %s too, and %s", b.files[0].path, d.subject(), b.rule))
+			d.drop(fmt.Sprintf("not used: %s also configures %s, and %s", b.files[0].path, d.subject(), b.rule))
 		default:
-			d.drop(fmt.Sprintf("not used: %s of %s is for %s too, and the import takes one tool's settings for a link", b.files[0].path, b.tool, d.subject()))
+			d.drop(fmt.Sprintf("not used: %s of %s also configures %s, and a link is imported from one tool only", b.files[0].path, b.tool, d.subject()))
 		}
 	}
 	im.drafts = out
@@ -285,7 +285,7 @@ func (im *importer) extra() {
 	for _, e := range links {
 		// Mode and MTU go together: half of them would be neither tool's.
 		if old := other[e.link]; old != nil {
-			e.it.left("not used: " + old.place() + " says something else of " + e.link)
+			e.it.left("not used: " + old.place() + " sets another value of " + e.link)
 		} else {
 			im.find(e.link, e.it.file).set(e.sec, e.key, e.value, e.it)
 		}
@@ -413,7 +413,7 @@ func keyOfName(name string) (parent string, key uint16, ok bool) {
 // disagrees says how a name of the form PARENT.8001 and a P_Key differ.
 func disagrees(name string, key uint16, said string) string {
 	if _, k, ok := keyOfName(name); ok && k|0x8000 != key|0x8000 {
-		return fmt.Sprintf("the name %s says P_Key 0x%04x, %s is 0x%04x: 0x%04x is used; if the name is right, change PartitionKey=", name, k, said, key, key|0x8000)
+		return fmt.Sprintf("the name %s contains P_Key 0x%04x, but %s is 0x%04x: 0x%04x is used; if the name is correct, change PartitionKey=", name, k, said, key, key|0x8000)
 	}
 	return ""
 }

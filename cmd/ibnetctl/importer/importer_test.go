@@ -89,7 +89,7 @@ func TestGolden(t *testing.T) {
 				fmt.Fprintln(&rest, l)
 			}
 			for _, l := range r.Lines {
-				if l.Fate == Unneeded && l.Why != "a comment" && l.Why != "its content has accounts of its own" {
+				if l.Fate == Unneeded && l.Why != "a comment" && l.Why != "its lines are listed separately" {
 					fmt.Fprintf(&rest, "not needed: %s:%d: %s: %s\n", l.Path, l.Line, l.Why, l.Text)
 				}
 			}
@@ -116,7 +116,7 @@ func TestGolden(t *testing.T) {
 }
 
 // checkAccount asserts the promise of the package: every line of every source
-// that is not blank is accounted for once, what is not carried over is listed
+// that is not blank is accounted for once, what is not converted is listed
 // with a reason, and the units are accepted by the parser that will read them.
 func checkAccount(t testing.TB, sources []Source, r Result) {
 	t.Helper()
@@ -176,7 +176,7 @@ func checkAccount(t testing.TB, sources []Source, r Result) {
 					above = listed[place{s.Path, i}]
 				}
 				if !above {
-					t.Fatalf("%s:%d is not carried over and not listed: %q", s.Path, n, raw)
+					t.Fatalf("%s:%d is not converted and not listed: %q", s.Path, n, raw)
 				}
 			}
 		}
@@ -213,14 +213,14 @@ func without(r Result) string {
 	return b.String()
 }
 
-// spoken are words of lines that are carried over that need nothing themselves.
+// spoken are words of lines that are converted that need nothing themselves.
 var spoken = map[string]string{
 	"modprobe-mixed": "num_vfs 4 probe_vf 0", "keyfile-never-default": "10.0.0.254", "keyfile-noroute": "10.0.0.254",
 	"keyfile-mac-decimal": "0", // of an IPoIB address only the GUID is used
 }
 
-// In a line that counts as carried over no word can change without a difference
-// in the units or in the list: what is carried over is carried over as a whole.
+// In a line that counts as converted no word can change without a difference
+// in the units or in the list: what is converted is converted as a whole.
 func TestNoWordIsLost(t *testing.T) {
 	words := 0
 	for _, s := range samples(t) {
@@ -232,7 +232,7 @@ func TestNoWordIsLost(t *testing.T) {
 			}
 			i := slices.IndexFunc(s.sources, func(x Source) bool { return x.Path == l.Path })
 			if Format(s.sources[i]) == "partitions" {
-				continue // the file itself is carried over
+				continue // the file itself is converted
 			}
 			all := strings.Split(s.sources[i].Text, "\n")
 			line := all[l.Line-1]

@@ -75,7 +75,7 @@ func (im *importer) interfaces(files []*file) {
 	for _, its := range autos {
 		for _, it := range its {
 			if it.idle == "" {
-				it.unneeded("it is for another link")
+				it.unneeded("it configures another link")
 			}
 		}
 	}
@@ -140,11 +140,11 @@ func (im *importer) readInterfaces(f *file, autos map[string][]*item, files []*f
 			args := append(slices.Clone(w[1:]), "", "", "")
 			open = &stanza{head: it, iface: args[0], family: args[1], method: args[2]}
 			// The stanza says more than a line of a unit does.
-			it.unneeded("it follows from [Match]")
+			it.unneeded("implied by [Match]")
 			if len(w) > 4 {
 				it.left("options after the method, which are not read")
 			} else if f := open.family; f != "" && f != "inet" && f != "inet6" {
-				it.left("not an address family that is read here")
+				it.left("unsupported address family")
 			}
 			out = append(out, open)
 		case key == "source" || key == "source-directory":
@@ -159,7 +159,7 @@ func (im *importer) readInterfaces(f *file, autos map[string][]*item, files []*f
 			if slices.ContainsFunc(files, func(x *file) bool { ok, err := path.Match(pattern, x.path); return ok && err == nil }) {
 				it.unneeded("the files are read")
 			} else {
-				it.left("no file of that name was given; if there is one, name it too")
+				it.left("no file of that name was given; if one exists, name it too")
 			}
 		case key == "mapping" || key == "template" || key == "rename" || key == "no-auto-down" || key == "no-scripts":
 			open = nil
@@ -247,7 +247,7 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			addresses = append(addresses, o)
 		case key == "netmask" || key == "metric" || key == "label" || key == "pointopoint" || key == "scope":
 		case key == "broadcast" || key == "network":
-			o.unneeded("it follows from the address")
+			o.unneeded("implied by the address")
 		case key == "gateway":
 			gateways++
 			d.gatewayMetric(o.value, metric, o.item)
@@ -264,9 +264,9 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		case key == "privext":
 			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[o.value], o.item)
 		case key == "hwaddress":
-			o.left("a hardware address to be set; of an IPoIB address [Link] GUID= sets the last 8 bytes")
+			o.left("a hardware address; [Link] GUID= sets the last 8 bytes of an IPoIB address")
 		case key == "down" || key == "pre-down" || key == "post-down":
-			o.left("a command that runs when the link is taken down; ibnetworkd removes itself what it set")
+			o.left("a command for when the link goes down; ibnetworkd removes what it set by itself")
 		}
 	}
 	for _, a := range addresses {
@@ -274,10 +274,10 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	}
 	run(func(key string) bool { return isUp(key) && key != "pre-up" })
 	if mask != nil && len(addresses) == 0 {
-		mask.left("there is no address for it")
+		mask.left("it has no address")
 	}
 	if metric != nil && gateways == 0 {
-		metric.left("there is no gateway for it")
+		metric.left("it has no gateway")
 	}
 }
 
@@ -286,7 +286,7 @@ func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scop
 	switch {
 	case strings.Contains(addr, "/"):
 		if mask != nil {
-			mask.unneeded("the address has it")
+			mask.unneeded("part of the address")
 		}
 	case mask != nil:
 		bits, ok := prefixOf(mask.value)
@@ -299,7 +299,7 @@ func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scop
 	case strings.Contains(addr, ":"):
 		addr += "/64"
 	default:
-		a.left("there is no netmask for it")
+		a.left("it has no netmask")
 		return
 	}
 	dirs := [][2]string{{"Address", addr}}

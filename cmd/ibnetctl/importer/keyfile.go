@@ -28,7 +28,7 @@ func sections(f *file, items []*item) []*entry {
 				continue
 			}
 			section = l[1 : len(l)-1]
-			it.unneeded("its content has accounts of its own")
+			it.unneeded("its lines are listed separately")
 			instance++
 			continue
 		}
@@ -44,12 +44,12 @@ func sections(f *file, items []*item) []*entry {
 
 // keyfileIdle are keys of NetworkManager that a unit needs nothing for, and why.
 var keyfileIdle = map[string]string{
-	"connection.id": "a name for people", "connection.uuid": "the identity of the profile", "connection.type": "it follows from the sections of the unit", "connection.timestamp": "the choice among profiles",
+	"connection.id": "a display name", "connection.uuid": "the identity of the profile", "connection.type": "implied by the sections of the unit", "connection.timestamp": "the choice among profiles",
 	"connection.permissions": "who may use the profile", "connection.autoconnect-priority": "the choice among profiles", "connection.autoconnect-retries": "the link is configured again whenever it changes",
 	"connection.multi-connect": "the choice among profiles", "connection.wait-device-timeout": "the unit waits for the link", "connection.wait-activation-delay": "the unit waits for the link",
-	"connection.read-only": "the profile is not changed", "connection.lldp": "IPoIB has no LLDP", "connection.gateway-ping-timeout": "for network-online.target of NetworkManager", "connection.stable-id": "for addresses that are not made here",
+	"connection.read-only": "the profile is not changed", "connection.lldp": "IPoIB has no LLDP", "connection.gateway-ping-timeout": "for network-online.target of NetworkManager", "connection.stable-id": "for addresses that ibnetworkd does not set",
 	"ipv4.may-fail": "each address is set by itself", "ipv6.may-fail": "each address is set by itself", "ipv4.dhcp-timeout": "for DHCP", "ipv4.dhcp-client-id": "for DHCP", "ipv4.dhcp-send-hostname": "for DHCP",
-	"ipv4.ignore-auto-dns": "for DHCP", "ipv6.ignore-auto-dns": "for router advertisements", "ipv4.ignore-auto-routes": "for DHCP", "ipv4.dad-timeout": "there is no IPv4 probing here", "ipv4.link-local": "for addresses that are not made here",
+	"ipv4.ignore-auto-dns": "for DHCP", "ipv6.ignore-auto-dns": "for router advertisements", "ipv4.ignore-auto-routes": "for DHCP", "ipv4.dad-timeout": "ibnetworkd does not probe IPv4 addresses", "ipv4.link-local": "for addresses that ibnetworkd does not set",
 	"ipv4.never-default": "covered by the gateway", "ipv6.never-default": "covered by the gateway", "connection.metered": "for programs that ask NetworkManager",
 }
 
@@ -66,7 +66,7 @@ func (im *importer) keyfile(f *file) {
 	for _, e := range all {
 		k := e.section + "." + e.key
 		if old := by[k]; old != nil {
-			old.left(fmt.Sprintf("not used: line %d sets it again", e.line))
+			old.left(fmt.Sprintf("not used: line %d overrides it", e.line))
 		}
 		by[k] = e
 	}
@@ -103,13 +103,13 @@ func (im *importer) keyfile(f *file) {
 	if pk := get("infiniband.p-key"); pk != "" && pk != "-1" {
 		k, ok := pkeyC(pk)
 		if !ok || !validName(parent) {
-			f.refuse("p-key= or parent= is missing or not usable")
+			f.refuse("p-key= or parent= is missing or invalid")
 			return
 		}
 		name := childName(parent, k)
 		if link != "" && link != name {
 			for _, it := range from("connection.interface-name") {
-				it.left("the name of a P_Key interface is " + name + " in NetworkManager, whatever interface-name= says")
+				it.left("the name of a P_Key interface is " + name + " in NetworkManager, regardless of interface-name=")
 			}
 			delete(by, "connection.interface-name")
 		}
@@ -139,7 +139,7 @@ func (im *importer) keyfile(f *file) {
 			return
 		}
 	default:
-		f.refuse("neither interface-name= nor mac-address= says which link it is for")
+		f.refuse("neither interface-name= nor mac-address= selects a link")
 		return
 	}
 	d.child = c
@@ -190,7 +190,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		if e.key == "p-key" && e.value == "-1" {
 			e.unneeded("no P_Key interface")
 		} else if e.key == "parent" && d.child == nil {
-			e.left("there is no p-key= for it")
+			e.left("it has no p-key=")
 		}
 		return
 	case "connection.autoconnect":
@@ -221,7 +221,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 	case "ipv4.method", "ipv6.method":
 		switch e.value {
 		case "manual":
-			e.unneeded("addresses are given one by one")
+			e.unneeded("addresses are written one by one")
 		case "disabled", "ignore":
 			if e.section == "ipv6" {
 				d.set("Network", "LinkLocalAddressing", "no", e.item)
@@ -230,7 +230,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 			}
 		case "link-local":
 			if e.section == "ipv4" {
-				e.left("there is no IPv4 link-local addressing here; write a fixed Address=169.254.X.Y/16")
+				e.left("ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16")
 			} else {
 				d.set("Network", "LinkLocalAddressing", "ipv6", e.item)
 			}
@@ -267,7 +267,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		case e.value == "2" || e.value == "3" || strings.HasPrefix(e.value, "default"):
 			e.unneeded("the default")
 		case v == "stable-privacy":
-			e.left("NetworkManager makes this address with a key of its own; write IPv6LinkLocalAddressGenerationMode=stable-privacy for the kernel's")
+			e.left("NetworkManager generates this address with its own key; write IPv6LinkLocalAddressGenerationMode=stable-privacy for the kernel's")
 		default:
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", v, e.item)
 		}
@@ -341,7 +341,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		}
 	case ip && strings.HasPrefix(e.key, "route") && strings.HasSuffix(e.key, "_options"):
 		if by[e.section+"."+strings.TrimSuffix(e.key, "_options")] == nil {
-			e.left("there is no route for it")
+			e.left("it has no route")
 		}
 	case ip && strings.HasPrefix(e.key, "routing-rule"):
 		if dirs, why := ipRule(words(e.value), e.section == "ipv6"); why != "" {

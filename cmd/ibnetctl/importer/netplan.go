@@ -28,7 +28,7 @@ func (im *importer) netplan(files []*file) {
 	seen := map[string]*file{}
 	for _, f := range files {
 		if first := seen[path.Base(f.path)]; first != nil && path.Dir(first.path) != path.Dir(f.path) {
-			f.refuse("not used: " + first.path + " has the same name and hides it")
+			f.refuse("not used: " + first.path + " has the same name and overrides it")
 			continue
 		}
 		seen[path.Base(f.path)] = f
@@ -45,7 +45,7 @@ func (im *importer) netplan(files []*file) {
 				for _, n := range top.kids {
 					switch n.key {
 					case "version", "renderer":
-						n.unneeded("it says which program reads the file")
+						n.unneeded("it selects the program that reads the file")
 					case "ethernets":
 						for _, d := range n.kids {
 							if devices[d.key] == nil {
@@ -54,7 +54,7 @@ func (im *importer) netplan(files []*file) {
 							devices[d.key] = append(devices[d.key], part{f, d})
 						}
 					default:
-						n.left("not a kind of link that is read here")
+						n.left("unsupported kind of link")
 					}
 				}
 			}
@@ -145,7 +145,7 @@ func (im *importer) netplan(files []*file) {
 		}
 		if len(d.sec("Match").dirs) == 0 {
 			for _, p := range ps {
-				p.n.left("match: says no link: without name, macaddress or driver it would be every one")
+				p.n.left("match: selects no link: without name, macaddress or driver it would select all")
 			}
 			continue
 		}
@@ -214,7 +214,7 @@ func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {
 		case "ignore-carrier":
 			yesNo("Network", "ConfigureWithoutCarrier")
 		case "renderer":
-			n.unneeded("it says which program reads the file")
+			n.unneeded("it selects the program that reads the file")
 		case "set-name":
 		case "link-local":
 			im.netplanLinkLocal(d, n)
@@ -244,7 +244,7 @@ func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {
 							d.add("Match", "Name", x.value, x.it)
 						}
 					} else if k.it.idle == "" || !k.leaf {
-						k.unneeded("the hardware address or set-name says it")
+						k.unneeded("implied by the hardware address or set-name")
 					}
 				case "macaddress":
 					d.hw(k.value, k.it)
@@ -267,7 +267,7 @@ func (im *importer) netplanLinkLocal(d *draft, n *ynode) {
 		switch a.value {
 		case "ipv4":
 			four = true
-			a.it.left("there is no IPv4 link-local addressing here; write a fixed Address=169.254.X.Y/16")
+			a.it.left("ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16")
 		case "ipv6":
 			six = true
 			from = append(from, a.it)
@@ -315,7 +315,7 @@ func (im *importer) netplanAddress(d *draft, a *ynode) {
 }
 
 // yamlSection carries over a route or a rule. Without one of its keys it would
-// be another one, so it is carried over as a whole or not at all.
+// be another one, so it is converted as a whole or not at all.
 func (im *importer) yamlSection(d *draft, section string, r *ynode, keys map[string]string) {
 	var dirs [][2]string
 	var from []*item

@@ -36,7 +36,7 @@ func (im *importer) networkd(files []*file) {
 		if name, ok := strings.CutSuffix(dir, ".d"); ok && strings.HasSuffix(f.path, ".conf") {
 			s := of(name)
 			if i := slices.IndexFunc(s.drops, func(x *file) bool { return path.Base(x.path) == path.Base(f.path) }); i >= 0 {
-				f.refuse("not used: " + s.drops[i].path + " has the same name and hides it")
+				f.refuse("not used: " + s.drops[i].path + " has the same name and overrides it")
 				continue
 			}
 			s.drops = append(s.drops, f)
@@ -44,7 +44,7 @@ func (im *importer) networkd(files []*file) {
 		}
 		s := of(path.Base(f.path))
 		if s.main != nil {
-			f.refuse("not used: " + s.main.path + " has the same name and hides it")
+			f.refuse("not used: " + s.main.path + " has the same name and overrides it")
 			continue
 		}
 		s.main = f
@@ -106,7 +106,7 @@ func (im *importer) networkd(files []*file) {
 	}
 	for _, n := range sortedKeys(devs) {
 		if d := devs[n]; !d.used {
-			d.f.refuse("no .network file that was given has IPoIB=" + n + ", so nothing says which link it is made on")
+			d.f.refuse("none of the given .network files has IPoIB=" + n + ", so its parent link is unknown")
 		} else {
 			im.note("remove %s, then networkctl reload", d.f.path)
 		}
@@ -253,7 +253,7 @@ func (s *section) reset(key string, it *item) {
 			delete(s.keys, k)
 		}
 	}
-	it.unneeded("it resets what was said before")
+	it.unneeded("it resets the list")
 }
 
 // netdev carries a .netdev file over as a child of the link of d.
@@ -270,9 +270,9 @@ func (im *importer) netdev(d *draft, parent *entry, dev *netdev) {
 		case "NetDev.Name":
 			s.set("Name", e.value, e.item, parent.item)
 		case "NetDev.Kind":
-			e.unneeded("it follows from the sections of the unit")
+			e.unneeded("implied by the sections of the unit")
 		case "NetDev.Description":
-			e.unneeded("a name for people")
+			e.unneeded("a display name")
 		case "NetDev.MTUBytes":
 			s.set("MTUBytes", e.value, e.item)
 		case "IPoIB.PartitionKey":

@@ -28,7 +28,7 @@ func (im *importer) nmstate(files []*file) {
 				}
 				for _, n := range doc.get("spec").kids {
 					if n != inner {
-						n.left("it says on which hosts the policy holds; [Match] Host= is the key of a unit")
+						n.left("it selects hosts; write [Match] Host=")
 					}
 				}
 				state = inner
@@ -64,7 +64,7 @@ func (im *importer) nmstateOne(f *file, state *ynode) {
 		case "routes", "route-rules":
 			for _, c := range top.kids {
 				if c.key != "config" {
-					c.unneeded("what runs, not what is wanted")
+					c.unneeded("the running state, not configuration")
 					continue
 				}
 				for _, r := range c.kids {
@@ -91,7 +91,7 @@ func (n *ynode) list0() []*ynode {
 
 func (im *importer) nmstateRoute(links map[string]*draft, r *ynode, rule bool) {
 	if r.str("state") == "absent" {
-		r.left("ibnetworkd removes what it set itself")
+		r.left("ibnetworkd removes what it set")
 		return
 	}
 	if rule {
@@ -100,7 +100,7 @@ func (im *importer) nmstateRoute(links map[string]*draft, r *ynode, rule bool) {
 			im.yamlSection(links[n], "RoutingPolicyRule", r, nmstateRule)
 			return
 		}
-		r.left("there is no InfiniBand link that it goes with")
+		r.left("no InfiniBand link for it")
 		return
 	}
 	d := links[r.str("next-hop-interface")]
@@ -114,13 +114,13 @@ func (im *importer) nmstateRoute(links map[string]*draft, r *ynode, rule bool) {
 func (im *importer) nmstateDNS(links map[string]*draft, top *ynode) {
 	for _, c := range top.kids {
 		if c.key != "config" {
-			c.unneeded("what runs, not what is wanted")
+			c.unneeded("the running state, not configuration")
 			continue
 		}
 		for _, k := range c.kids {
 			key := map[string]string{"server": "DNS", "search": "Domains"}[k.key]
 			if key == "" || len(links) != 1 {
-				k.left("the name servers of the host; write DNS= and Domains= into the unit of the link that they are reached over")
+				k.left("the name servers of the host; write DNS= and Domains= into the unit of the link that reaches them")
 				continue
 			}
 			for _, d := range links {
@@ -135,22 +135,22 @@ func (im *importer) nmstateDNS(links map[string]*draft, top *ynode) {
 func (im *importer) nmstateLink(f *file, n *ynode, name string) *draft {
 	switch n.str("state") {
 	case "absent", "ignore", "down":
-		n.left("state: " + n.str("state") + ": no unit is made for it")
+		n.left("state: " + n.str("state") + ": no unit is written for it")
 		return nil
 	}
 	if c := n.str("controller"); c != "" {
-		n.left(fmt.Sprintf("%s is a port of %s: leave it to the tool that makes that", name, c))
+		n.left(fmt.Sprintf("%s is a port of %s: leave it to the tool that creates that", name, c))
 		return nil
 	}
 	d := im.profile("nmstate", name, f, n.get("name").it)
 	d.rule = "nmstate applies the last state"
 	d.rank = []int64{int64(len(im.drafts))}
-	im.note("remove %s from %s, and the profile that nmstate made of it: nmcli connection delete %s", name, f.path, name)
+	im.note("remove %s from %s, and the profile that nmstate created: nmcli connection delete %s", name, f.path, name)
 	for _, k := range n.kids {
 		switch k.key {
 		case "name", "type":
 			if k.key == "type" {
-				k.unneeded("it follows from the sections of the unit")
+				k.unneeded("implied by the sections of the unit")
 			}
 		case "state":
 			k.unneeded("a link with a unit is brought up")
@@ -158,7 +158,7 @@ func (im *importer) nmstateLink(f *file, n *ynode, name string) *draft {
 			if k.key == "identifier" && k.value != "name" {
 				k.left("a unit matches by MACAddress= or PortGUID= instead")
 			} else {
-				k.unneeded("a name for people")
+				k.unneeded("a display name")
 			}
 		case "mac-address":
 			d.hw(k.value, k.it)
@@ -199,7 +199,7 @@ func (im *importer) nmstateIB(d *draft, n *ynode, name string) {
 	k, ok := pkeyC(pkey)
 	if !ok || !validName(parent) {
 		for _, it := range from {
-			it.left("pkey and base-iface make a P_Key interface together, and one is missing or not usable")
+			it.left("a P_Key interface needs pkey and base-iface, and one is missing or invalid")
 		}
 		return
 	}
@@ -223,7 +223,7 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 	for _, k := range n.kids {
 		switch k.key {
 		case "enabled":
-			k.unneeded("addresses are given one by one")
+			k.unneeded("addresses are written one by one")
 		case "dhcp":
 			if yes(k.value) {
 				d.otherIP = whyOtherIP

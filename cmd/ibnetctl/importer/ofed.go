@@ -156,7 +156,7 @@ func (im *importer) mlx4(files []*file) {
 	}
 }
 
-// modprobe reads files of modprobe.d: port types of mlx4_core are carried over,
+// modprobe reads files of modprobe.d: port types of mlx4_core are converted,
 // other options stay in force there.
 func (im *importer) modprobe(files []*file) {
 	for _, f := range files {
@@ -168,14 +168,14 @@ func (im *importer) modprobe(files []*file) {
 			case w[0] == "options" && w[1] == "mlx4_core":
 				im.mlx4Options(it, w)
 			case w[0] == "options", w[0] == "alias", w[0] == "softdep":
-				it.unneeded("modprobe goes on reading the file")
+				it.unneeded("modprobe still reads the file")
 			case w[0] == "blacklist" || w[0] == "install" || w[0] == "remove":
 				if !udevLoads(w[1]) && !mentionsIB(it.text) {
-					it.unneeded("modprobe goes on reading the file")
+					it.unneeded("modprobe still reads the file")
 				} else if w[0] == "blacklist" || strings.HasSuffix(it.text, "/bin/true") || strings.HasSuffix(it.text, "/bin/false") {
-					it.left("it keeps the module from being loaded, and a unit does not change that; remove the line if the module is wanted")
+					it.left("it prevents the module from being loaded; remove the line if the module is needed")
 				} else {
-					it.left("commands that run with a module; check whether a setting does the same")
+					it.left("commands that run with a module; check whether a setting of a unit replaces it")
 				}
 			default:
 				it.left("not a directive of modprobe.d(5)")
@@ -196,7 +196,7 @@ func (im *importer) mlx4Options(it *item, w []string) {
 		}
 		list, ok := strings.CutPrefix(o, "port_type_array=")
 		if !ok {
-			p.unneeded("modprobe goes on reading the file")
+			p.unneeded("modprobe still reads the file")
 			continue
 		}
 		types := strings.Split(list, ",")
@@ -214,7 +214,7 @@ func (im *importer) mlx4Options(it *item, w []string) {
 				im.port(fmt.Sprintf("port-mlx4-%d", i+1), t, p, "Driver=mlx4_core", fmt.Sprintf("Port=%d", i+1))
 			}
 		}
-		im.note("remove port_type_array= from %s once the units are in force, and rebuild the initramfs if it has the file", it.file.path)
+		im.note("remove port_type_array= from %s once the units are applied, and rebuild the initramfs if it has the file", it.file.path)
 	}
 }
 
@@ -229,7 +229,7 @@ func (im *importer) modules(files []*file) {
 			case udevLoads(w[0]):
 				it.unneeded("udev loads the module")
 			default:
-				it.unneeded("the file goes on being read at boot")
+				it.unneeded("the file is still read at boot")
 			}
 		}
 	}
@@ -240,9 +240,9 @@ func (im *importer) udev(files []*file) {
 	for _, f := range files {
 		for _, it := range f.logical(hashOrSem) {
 			if strings.HasSuffix(f.path, ".rules") && (strings.Contains(it.text, "RUN") || strings.Contains(it.text, "ATTR{mode}=\"") || strings.Contains(it.text, "PROGRAM")) {
-				it.left("a udev rule that runs commands or writes attributes; check whether a setting does the same, and remove it")
+				it.left("a udev rule that runs commands or writes attributes; check whether a setting of a unit replaces it, and remove it")
 			} else {
-				it.unneeded("systemd-udevd goes on reading the file")
+				it.unneeded("systemd-udevd still reads the file")
 			}
 		}
 	}
@@ -283,6 +283,6 @@ func (im *importer) scripts(files []*file) {
 		for _, n := range sortedKeys(own) {
 			im.overlays = append(im.overlays, own[n])
 		}
-		im.note("remove the lines that the units are in place of from %s", f.path)
+		im.note("remove the lines that the units replace from %s", f.path)
 	}
 }

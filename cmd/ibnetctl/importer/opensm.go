@@ -58,7 +58,7 @@ func (im *importer) opensm(files []*file) {
 			}
 			im.opensmKey(f, it, strings.ToLower(key), value)
 		}
-		im.note("opensm must not be started by its own unit any more: systemctl disable --now opensm")
+		im.note("disable opensm's own unit: systemctl disable --now opensm")
 	}
 }
 
@@ -77,7 +77,7 @@ func (im *importer) opensmKey(f *file, it *item, key, value string) {
 			}
 			switch {
 			case g == "ALL":
-				p.unneeded("every port without a manager gets one")
+				p.unneeded("every port without a subnet manager gets one")
 			case g == "0x0000000000000000" || g == "0" || g == "0x0":
 				p.unneeded("the default port")
 			case g == "NONE":
@@ -138,7 +138,7 @@ func (im *importer) opensmKey(f *file, it *item, key, value string) {
 func (im *importer) partitions(files []*file) {
 	for _, f := range files {
 		if !strings.HasPrefix(f.path, "/") {
-			f.refuse("give the file by its absolute name")
+			f.refuse("use an absolute file name")
 			continue
 		}
 		if i := slices.IndexFunc(im.manager.lines, func(l managerLine) bool { return l.key == "PartitionsFile" && l.value != path.Clean(f.path) }); i >= 0 {
@@ -220,7 +220,7 @@ func (im *importer) manage() {
 	rest.set("Match", "PortGUID", strings.Join(slices.Compact(guids), " "), from...)
 	fill(rest)
 	if len(names) > 0 {
-		im.note("which of %s has the port %s is not in the files: if one has it, move the [SubnetManager] section of %s into its unit, because only the first unit that matches a link applies (run the import on the host itself and it does so)",
+		im.note("the files do not show which of %s is on port %s: if one is, move the [SubnetManager] section of %s into its unit, because only the first unit that matches a link applies (an import on the host itself does that)",
 			strings.Join(names, ", "), strings.Join(slices.Compact(guids), ", "), rest.file())
 	}
 	im.drafts = append(im.drafts, rest)

@@ -70,7 +70,7 @@ func assignments(f *file, signs string) variables {
 			continue
 		}
 		if old := v.by[k]; old != nil {
-			old.left(fmt.Sprintf("not used: line %d sets %s again", it.line, k))
+			old.left(fmt.Sprintf("not used: line %d overrides %s", it.line, k))
 			v.list = slices.DeleteFunc(v.list, func(y *variable) bool { return y == old })
 		}
 		v.by[k] = x
@@ -178,7 +178,7 @@ type shell struct {
 	iface string // the interface whose line it is, "" for none
 }
 
-const whyShell = "a shell line that is more than a list of simple commands; check whether a setting does the same"
+const whyShell = "a shell line that is more than a list of simple commands; check whether a setting of a unit replaces it"
 
 // run carries the commands of one line over, each with its own account.
 func (sh *shell) run(it *item, line string) {
@@ -216,7 +216,7 @@ func (sh *shell) run(it *item, line string) {
 		w, target, ok := redirect(words(c.text))
 		switch {
 		case c.op == "|" || i+1 < len(cs) && cs[i+1].op == "|":
-			p.left("a pipeline; check whether a setting does the same")
+			p.left("a pipeline; check whether a setting of a unit replaces it")
 		case !ok:
 			p.left(whyCommand)
 		case harmless(w):
@@ -224,7 +224,7 @@ func (sh *shell) run(it *item, line string) {
 		case c.op == "||":
 			p.left("it runs only when the command before it fails")
 		case len(w) > 0 && (w[0] == "[" || w[0] == "test"):
-			p.left("a condition; what follows it is set always")
+			p.left("a condition; what follows is set unconditionally")
 		default:
 			if why := sh.command(p, w, target); why != "" {
 				p.left(why)
@@ -328,7 +328,7 @@ func (sh *shell) write(it *item, value string, newline bool, target string) stri
 			}
 			if !newline {
 				// ipoib_set_mode compares with "connected\n".
-				return "the kernel refuses a mode without a newline, so this line has no effect; write [IPoIB] Mode=" + value + " if the mode is wanted"
+				return "the kernel rejects a mode without a newline, so this line has no effect; write [IPoIB] Mode=" + value + " if the mode is wanted"
 			}
 			sh.link(m[1]).set("IPoIB", "Mode", value, it)
 		case "mtu":
@@ -347,7 +347,7 @@ func (sh *shell) write(it *item, value string, newline bool, target string) stri
 			sh.link(m[1])
 			sh.im.children = append(sh.im.children, &child{m[1], childName(m[1], k), k, []*item{it}})
 		default:
-			return "ibnetworkd removes the P_Key children that it made itself"
+			return "ibnetworkd removes the P_Key children that it created"
 		}
 		return ""
 	}
@@ -480,7 +480,7 @@ func (sh *shell) ip(it *item, w []string) string {
 			dev = sh.iface
 		}
 		if !validName(dev) {
-			return "a route that names no interface"
+			return "a route without an interface"
 		}
 		sh.link(dev).route(dirs, it)
 		return ""
@@ -490,7 +490,7 @@ func (sh *shell) ip(it *item, w []string) string {
 			return why
 		}
 		if sh.iface == "" || !validName(sh.iface) {
-			return "a routing rule of the host; write it as [RoutingPolicyRule] into the unit of the link that it goes with"
+			return "a routing rule of the host; write it as [RoutingPolicyRule] into the unit of its link"
 		}
 		sh.link(sh.iface).section("RoutingPolicyRule", dirs, it)
 		return ""
@@ -544,7 +544,7 @@ func (sh *shell) ipLink(it *item, w []string) string {
 			dev = next(&i)
 		case "up":
 		case "down":
-			return "a command that takes the link down"
+			return "a command that brings the link down"
 		case "mtu":
 			v := next(&i)
 			sets = append(sets, func() { sh.link(dev).mtu(v, it) })
@@ -773,7 +773,7 @@ func (sh *shell) route(it *item, w []string) string {
 		return why
 	}
 	if !validName(dev) {
-		return "a route that names no interface"
+		return "a route without an interface"
 	}
 	sh.link(dev).route(dirs, it)
 	return ""

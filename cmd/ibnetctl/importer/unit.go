@@ -13,15 +13,15 @@ import (
 
 // Reasons that more than one format gives.
 const (
-	whyValue   = "the value is not understood"
-	whyCommand = "a command; check whether a setting does the same"
+	whyValue   = "invalid value"
+	whyCommand = "a command; check whether a setting of a unit replaces it"
 	whyNotIB   = "not an InfiniBand link"
 	whyName    = "not the name of an interface"
 	// What the parser of units says follows.
 	whyRefused = "a unit does not accept it: "
-	whyNoUnit  = "no unit is made for it: "
-	whyOtherIP = "with DHCP the IP part of a link is left to systemd-networkd or NetworkManager as a whole"
-	whyDHCP    = "there is no DHCP client here: the unit has no [Network] section, so that systemd-networkd or NetworkManager configures the IP part"
+	whyNoUnit  = "no unit is written for it: "
+	whyOtherIP = "with DHCP the whole IP configuration of a link is left to systemd-networkd or NetworkManager"
+	whyDHCP    = "ibnetworkd has no DHCP client: the unit has no [Network] section, so that systemd-networkd or NetworkManager configures the IP part"
 )
 
 // directive is one KEY=VALUE of a unit and the items that it has its origin in.

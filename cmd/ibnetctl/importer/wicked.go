@@ -9,10 +9,10 @@ import (
 
 // wickedIdle are keys of SUSE's ifcfg that a unit needs nothing for, and why.
 var wickedIdle = map[string]string{
-	"NAME": "a name for people", "NETWORK": "it follows from the address", "USERCONTROL": "who may control the link", "IPOIB": "it follows from the sections of the unit",
-	"INTERFACETYPE": "it follows from the sections of the unit", "BROADCAST": "it follows from the address", "UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
+	"NAME": "a display name", "NETWORK": "implied by the address", "USERCONTROL": "who may control the link", "IPOIB": "implied by the sections of the unit",
+	"INTERFACETYPE": "implied by the sections of the unit", "BROADCAST": "implied by the address", "UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
 	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "part of the address", "NETMASK": "part of the address", "LINK_REQUIRED": "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes", "DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
-	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "there is no IPv4 probing here", "SEND_GRATUITOUS_ARP": "there is no IPv4 probing here",
+	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "ibnetworkd does not probe IPv4 addresses", "SEND_GRATUITOUS_ARP": "ibnetworkd does not probe IPv4 addresses",
 }
 
 // wicked reads SUSE's /etc/sysconfig/network: ifcfg-*, ifroute-* and routes
@@ -51,7 +51,7 @@ func (im *importer) wickedLink(f *file) *draft {
 		return nil
 	}
 	if m := v.get("MASTER_DEVICE"); m != "" {
-		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that makes that", link, m))
+		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that creates that", link, m))
 		return nil
 	}
 	// The child is said by the name, and the variables have precedence.
@@ -72,7 +72,7 @@ func (im *importer) wickedLink(f *file) *draft {
 		key, isChild = k, true
 	}
 	if len(from) > 0 && (!isChild || !validName(parent)) {
-		f.refuse("IPOIB_DEVICE= and IPOIB_PKEY= make a P_Key interface together, and one is missing")
+		f.refuse("a P_Key interface needs IPOIB_DEVICE= and IPOIB_PKEY=, and one is missing")
 		return nil
 	}
 	d := im.profile("wicked", link, f)
@@ -111,7 +111,7 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 		}
 	case base == "LABEL", base == "SCOPE", base == "REMOTE_IPADDR":
 		if v.by["IPADDR"+suffix] == nil {
-			a.left("there is no address for it")
+			a.left("it has no address")
 		}
 	case a.key == "IPOIB_DEVICE", a.key == "IPOIB_PKEY":
 	case a.key == "ETHERDEVICE":
@@ -142,13 +142,13 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 	case a.key == "BOOTPROTO":
 		switch a.value {
 		case "static", "none", "":
-			a.unneeded("addresses are given one by one")
+			a.unneeded("addresses are written one by one")
 		default:
 			d.otherIP = whyOtherIP
 			a.left(whyDHCP)
 		}
 	case a.key == "LLADDR":
-		a.left("a hardware address to be set; of an IPoIB address [Link] GUID= sets the last 8 bytes")
+		a.left("a hardware address; [Link] GUID= sets the last 8 bytes of an IPoIB address")
 	case a.key == "ETHTOOL_OPTIONS":
 		a.left("an ethtool command; write a systemd.link(5) file or a service for it")
 	case a.key == "ZONE":
@@ -181,7 +181,7 @@ func (im *importer) wickedAddress(d *draft, v variables, a *variable, suffix str
 		case strings.Contains(addr, ":"):
 			bits = "128"
 		default:
-			a.left("there is no PREFIXLEN or NETMASK for it")
+			a.left("it has no PREFIXLEN or NETMASK")
 			return
 		}
 		addr += "/" + bits
@@ -221,7 +221,7 @@ func plainAddress(s string) bool {
 func (im *importer) wickedRoutes(f *file, links map[string]*draft) {
 	own, isOwn := strings.CutPrefix(path.Base(f.path), "ifroute-")
 	if isOwn && links[own] == nil {
-		f.refuse(map[bool]string{true: "no file says what the link " + own + " is: import ifcfg-" + own + " with it", false: whyNotIB}[isIB(own)])
+		f.refuse(map[bool]string{true: "no file defines the link " + own + ": import ifcfg-" + own + " with it", false: whyNotIB}[isIB(own)])
 		return
 	}
 	for _, it := range f.content(hash) {

@@ -141,7 +141,7 @@ func (b *ybuilder) child(n, kid *ynode, line int, v *yaml.Node, depth int) {
 	}
 	n.kids = append(n.kids, kid)
 	if !kid.leaf {
-		kid.it.unneeded("its content has accounts of its own")
+		kid.it.unneeded("its lines are listed separately")
 		b.fill(kid, v, depth+1)
 	}
 }

@@ -46,7 +46,7 @@ func TestInstalledHost(t *testing.T) {
 		g.Run("exposure", func(g *lab.G) {
 			worker := describe(g).SubnetManagers[0].Worker
 			// What is left is what each needs: root, umad devices, the host's network.
-			for unit, limit := range map[string]string{"ibnetworkd.service": "16", worker: "10", "ibnetworkd-wait-online.service": "15", "ibnetworkd-wait-online@ib0.service": "15"} {
+			for unit, limit := range map[string]string{"ibnetworkd.service": "16", worker: "10", "ibnetworkd-wait-online.service": "12", "ibnetworkd-wait-online@ib0.service": "12"} {
 				out, err := g.Try("systemd-analyze", "security", "--no-pager", "--threshold="+limit, unit)
 				line := out[strings.LastIndex(out, "Overall"):]
 				g.Log(strings.TrimSpace(line))

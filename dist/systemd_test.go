@@ -1,0 +1,74 @@
+package dist
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Each unit has limits of its memory, tasks and descriptors, with the reason above.
+func TestLimits(t *testing.T) {
+	names, err := fs.Glob(Files, "systemd/*.service")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		text, err := fs.ReadFile(Files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, key := range []string{"MemoryMax", "TasksMax", "LimitNOFILE"} {
+			if !regexp.MustCompile(`(?m)^` + key + `=\d`).Match(text) {
+				t.Errorf("%s: %s= is missing", name, key)
+			}
+		}
+		if !regexp.MustCompile(`(?m)^# .*\nMemoryMax=`).Match(text) {
+			t.Errorf("%s: the reason for MemoryMax= is missing", name)
+		}
+	}
+}
+
+// The scores of systemd-analyze, which docs/security.md has with what is left.
+func TestExposure(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("systemd-analyze is not installed")
+	}
+	if out, err := exec.Command("systemd-analyze", "security", "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), "--offline") {
+		t.Skip("systemd-analyze is older than 250")
+	}
+	dir := t.TempDir()
+	page, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, limit := range map[string]string{
+		"ibnetworkd.service": "1.6", "ibnetsm@.service": "1.0", "ibnetworkd-wait-online.service": "1.2",
+		"ibnetworkd-wait-online@.service": "1.2", "ibnetworkd-metrics.service": "0.5",
+	} {
+		text, err := fs.ReadFile(Files, "systemd/"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", file).Output()
+		m := regexp.MustCompile(`Overall exposure level for \S+: (\d+\.\d)`).FindSubmatch(out)
+		if m == nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
+		}
+		// One digit before the point each: they compare as text.
+		if score := string(m[1]); len(score) != 3 || score > limit {
+			t.Errorf("%s: the score is %s, at most %s", name, score, limit)
+		}
+		row := strings.Replace(strings.Replace(name, "-online@", "-online", 1), "-online.", "-online*.", 1)
+		if !strings.Contains(string(page), "| `"+row+"` | "+limit+" |") {
+			t.Errorf("docs/security.md does not have the score %s of %s", limit, row)
+		}
+	}
+}

@@ -34,6 +34,9 @@ type Running struct {
 	Settings, Files string
 	// Named is the unit that runs the engine of the policy.
 	Named string
+	// Gone is why the port is, or is about to be, no InfiniBand port; empty if it is
+	// one.
+	Gone string
 }
 
 // Outlook is what the daemon does about the subnet manager of a port when a policy
@@ -58,6 +61,10 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	switch {
 	case r.State == WorkerDeactivating:
 		return []Step{{Note: fmt.Sprintf("systemctl stop %s is under way: %s", r.Unit, and("port "+port))}}
+	case running && r.Gone != "":
+		return []Step{{"systemctl stop " + r.Unit, and(r.Gone)}}
+	case r.Gone != "":
+		return nil
 	case running && !wanted && r.Hand == HandStop:
 		return []Step{{"systemctl stop " + r.Unit, and("it was stopped by hand")}}
 	case running && !wanted:
@@ -68,26 +75,17 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 		return []Step{{Note: fmt.Sprintf("%s: not changed: %s", r.Unit, f.Problem)}}
 	case running && r.Engine != p.Engine:
 		return []Step{{"systemctl stop " + r.Unit, and("Engine=" + p.Engine.String())}, {"systemctl start " + r.Named, ""}}
-	case running && r.Settings != "":
-		c := Difference(r.Engine, r.Settings, Settings(p))
-		if c == ChangeNone && !SameFiles(r.Files, f.Digest) {
-			c = ChangeReload
-		}
-		switch {
-		case c == ChangeRestart:
-			return []Step{{"systemctl restart " + r.Unit, and("no port can join a group for some seconds")}}
-		case c == ChangeReload && r.Engine == EngineOpenSM:
-			return []Step{{"systemctl kill --kill-whom=main -s HUP " + r.Unit, "partitions or names have changed"}}
-		case c == ChangeReload:
-			return []Step{{"systemctl reload " + r.Unit, and("settings or files have changed; where one needs it, ibnetsm restarts and no port can join a group for some seconds")}}
-		}
-		return nil
-	case running || !wanted:
+	case running:
+		return append(changes(r, p, f, and), stops(port, r, p)...)
+	case !wanted:
 		return nil
 	}
 	bad := ""
 	if f.Problem != "" {
 		bad = "; with the last good partitions, because " + f.Problem
+		if p.Engine == EngineOpenSM {
+			bad = "; with the default partition, because " + f.Problem
+		}
 	}
 	start := "systemctl start " + r.Named
 	switch r.Phase {
@@ -106,4 +104,36 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 		return []Step{{start, "port " + port + bad}}
 	}
 	return []Step{{Note: fmt.Sprintf("%s, if port %s has a link and nobody answers within %v to %v%s", start, port, p.StartDelay, 2*p.StartDelay, bad)}}
+}
+
+// changes are the reload or restart that brings a running worker to its policy.
+func changes(r Running, p Policy, f Files, and func(string) string) []Step {
+	if r.Settings == "" {
+		return nil
+	}
+	c := Difference(r.Engine, r.Settings, Settings(p))
+	if c == ChangeNone && !SameFiles(r.Files, f.Digest) {
+		c = ChangeReload
+	}
+	switch {
+	case c == ChangeRestart:
+		return []Step{{"systemctl restart " + r.Unit, and("no port can join a group for some seconds")}}
+	case c == ChangeReload && r.Engine == EngineOpenSM:
+		return []Step{{"systemctl kill --kill-whom=main -s HUP " + r.Unit, "partitions or names have changed"}}
+	case c == ChangeReload:
+		return []Step{{"systemctl reload " + r.Unit, and("settings or files have changed; where one needs it, ibnetsm restarts and no port can join a group for some seconds")}}
+	}
+	return nil
+}
+
+// stops are the stops of a running worker that a delay is running for.
+func stops(port string, r Running, p Policy) []Step {
+	switch {
+	case r.Hand == HandStart:
+	case r.Phase == PhaseNoLink:
+		return []Step{{Note: fmt.Sprintf("systemctl stop %s, if port %s has no link for %v", r.Unit, port, p.StopDelay)}}
+	case r.Phase == PhaseStandby && p.StopWhenForeignMaster && r.Said.Others > 0:
+		return []Step{{Note: fmt.Sprintf("systemctl stop %s, if another subnet manager is master for %v", r.Unit, p.StopDelay)}}
+	}
+	return nil
 }

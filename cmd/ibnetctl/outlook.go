@@ -48,28 +48,43 @@ func hasInfiniBand(d link.Device) bool {
 // outlook is managerSteps from what the daemon says and has handed to its workers.
 func outlook(sys *system, sms []smctl.Status, kept worker.Dir, check files.Checker) (out []answer.ManagerStep) {
 	for _, s := range sms {
-		d, ok := sys.snap.Device(s.IBDevice)
 		g, err := ib.ParseGUID(s.PortGUID)
-		if !ok || err != nil {
+		if err != nil {
 			continue
 		}
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			if p.Num != s.Port || p.Layer != ib.LinkLayerInfiniBand {
-				continue
-			}
-			pol := smctl.PolicyOf(sys.unitOfPort(d, p))
-			k := kept.Load(g)
-			r := smctl.Running{State: workerState(s.WorkerState), Phase: smctl.Phase(s.Phase), Unit: s.Worker, Hand: k.Hand, Said: smctl.ParseSaid(s.WorkerText),
-				Engine: k.Engine, Settings: k.Settings, Files: k.Files, Named: worker.UnitName(pol.Engine, g)}
-			_, f := check.Check(pol)
-			port := fmt.Sprintf("%s/%d", s.IBDevice, s.Port)
-			for _, step := range smctl.Outlook(port, r, pol, f) {
-				out = append(out, answer.ManagerStep{Port: port, Command: step.Command, Note: step.Note})
-			}
+		port := fmt.Sprintf("%s/%d", s.IBDevice, s.Port)
+		u, gone := governed(sys, s.IBDevice, s.Port)
+		pol := smctl.PolicyOf(u)
+		k := kept.Load(g)
+		r := smctl.Running{State: workerState(s.WorkerState), Phase: smctl.Phase(s.Phase), Unit: s.Worker, Hand: k.Hand, Said: smctl.ParseSaid(s.WorkerText),
+			Engine: k.Engine, Settings: k.Settings, Files: k.Files, Named: worker.UnitName(pol.Engine, g), Gone: gone}
+		_, f := check.Check(pol)
+		for _, step := range smctl.Outlook(port, r, pol, f) {
+			out = append(out, answer.ManagerStep{Port: port, Command: step.Command, Note: step.Note})
 		}
 	}
 	return out
+}
+
+// governed is the unit of a port, and why it is, or is about to be, no InfiniBand port.
+func governed(sys *system, dev string, num int) (u *units.Unit, gone string) {
+	d, ok := sys.snap.Device(dev)
+	if !ok {
+		return nil, fmt.Sprintf("port %s/%d does not exist", dev, num)
+	}
+	i := slices.IndexFunc(d.Ports, func(p link.Port) bool { return p.Num == num })
+	if i < 0 {
+		return nil, fmt.Sprintf("port %s/%d does not exist", dev, num)
+	}
+	p := &d.Ports[i]
+	u = sys.unitOfPort(d, p)
+	switch {
+	case p.Layer != ib.LinkLayerInfiniBand:
+		return u, fmt.Sprintf("the link layer of port %s/%d is %v", dev, num, p.Layer)
+	case u != nil && u.Port.Type.Set && u.Port.Type.V == units.PortTypeEth:
+		return u, fmt.Sprintf("%s makes port %s/%d an Ethernet port", u.Path, dev, num)
+	}
+	return u, ""
 }
 
 func workerState(word string) smctl.WorkerState {

@@ -83,6 +83,20 @@ func TestManagerSteps(t *testing.T) {
 	if steps = outlook(newSystem(snap, none, &link.Record{}), sms, kept, files.Checker{UID: -1}); len(steps) != 1 || !strings.HasPrefix(steps[0].Command, "systemctl stop ") {
 		t.Errorf("without a unit: %+v", steps)
 	}
+	// A port that is gone, or is to be an Ethernet port, has its manager stopped.
+	eth, err := unitsIn(writeUnit(t, "[Match]\nLinkLayer=InfiniBand\n[SubnetManager]\nManage=auto\n[Port]\nType=eth\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for note, sys := range map[string]*system{
+		"makes port mlx5_0/1 an Ethernet port": newSystem(snap, eth, &link.Record{}),
+		"port mlx5_0/1 does not exist":         newSystem(&link.Snapshot{Schema: link.SnapshotSchema}, set, &link.Record{}),
+	} {
+		steps := outlook(sys, sms, kept, files.Checker{UID: -1})
+		if len(steps) != 1 || !strings.HasPrefix(steps[0].Command, "systemctl stop ") || !strings.Contains(steps[0].Note, note) {
+			t.Errorf("%s: %+v", note, steps)
+		}
+	}
 }
 
 func writeUnit(t *testing.T, text string) string {

@@ -37,6 +37,7 @@ const maxNames = 8 << 20
 // What holds instead of a file that is wrong.
 const (
 	keptPartitions = "a running subnet manager keeps the partitions that it has, one that starts uses the last good file, or the default partition"
+	keptOpenSM     = "a running opensm is not reloaded, one that starts uses the default partition"
 	keptNames      = "the names that can be read are used"
 	keptEngine     = "a running subnet manager stays, none is started"
 	keptKeys       = "a running subnet manager keeps its keys, none is started without them"
@@ -70,12 +71,21 @@ func (p Problem) String() string {
 type Checker struct {
 	// Root stands for /; below another one nothing is said about users.
 	Root string
-	// UID and GIDs are the worker's; UID -1 leaves out what they may read.
+	// UID and GIDs are those of ibnetsm; UID -1 leaves out what they may read.
 	UID  int
 	GIDs []int
 }
 
-// New makes a Checker for the files below root. opensm runs as root.
+// openSM is the Checker of opensm, which the daemon runs as root, but without the
+// capability to read any file.
+func (c Checker) openSM() Checker {
+	if c.Root == "" || filepath.Clean(c.Root) == "/" {
+		c.UID, c.GIDs = 0, []int{0}
+	}
+	return c
+}
+
+// New makes a Checker for the files below root.
 func New(root string) Checker {
 	c := Checker{Root: root, UID: -1}
 	if root != "" && filepath.Clean(root) != "/" {
@@ -113,9 +123,9 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		h := sha256.Sum256(text)
 		digest = append(digest, name+":"+kind+":"+hex.EncodeToString(h[:16]))
 	}
-	worker := c
+	worker, kept := c, keptPartitions
 	if p.Engine == smctl.EngineOpenSM {
-		worker.UID = -1
+		worker, kept = c.openSM(), keptOpenSM
 		_, err := os.Stat(filepath.Join(cmp.Or(c.Root, "/"), smctl.OpenSM))
 		if errors.Is(err, fs.ErrNotExist) {
 			out = append(out, Problem{File: smctl.OpenSM, Key: "Engine", Message: "not installed: install opensm, or write Engine=builtin", Kept: keptEngine, Fatal: true})
@@ -127,9 +137,9 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		if u := (unchecked{}); errors.As(err, &u) {
 			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: u.Error()})
 		} else if err != nil {
-			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: plain(err), Kept: keptPartitions, Fatal: true})
+			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: plain(err), Kept: kept, Fatal: true})
 		} else if _, err := partition.Parse(f, text); err != nil {
-			out = append(out, partitionProblems(f, err)...)
+			out = append(out, partitionProblems(f, err, kept)...)
 		}
 		add("partitions", text, err)
 	}
@@ -199,14 +209,14 @@ func (c Checker) Set(set *units.Set) []units.Problem {
 	return out
 }
 
-func partitionProblems(file string, err error) []Problem {
+func partitionProblems(file string, err error, kept string) []Problem {
 	var all partition.Errors
 	if !errors.As(err, &all) {
-		return []Problem{{File: file, Key: "PartitionsFile", Message: err.Error(), Kept: keptPartitions, Fatal: true}}
+		return []Problem{{File: file, Key: "PartitionsFile", Message: err.Error(), Kept: kept, Fatal: true}}
 	}
 	var out []Problem
 	for _, e := range all {
-		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "PartitionsFile", Message: e.Msg, Kept: keptPartitions, Fatal: true})
+		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "PartitionsFile", Message: e.Msg, Kept: kept, Fatal: true})
 	}
 	return out
 }
@@ -270,8 +280,8 @@ type unchecked struct{ stamp string }
 // Error says what was not done.
 func (unchecked) Error() string { return "not checked: this process may not read it" }
 
-// hidden are the folders that ibnetsm@.service does not show to ibnetsm
-// (ProtectHome=, PrivateTmp=).
+// hidden are the directories that ibnetsm@.service, and the unit that opensm runs in,
+// do not show to the program (ProtectHome=, PrivateTmp=).
 var hidden = []string{"/home", "/root", "/run/user", "/tmp", "/var/tmp"}
 
 // visible says why the worker's unit does not show it a path. The daemon's own unit
@@ -279,10 +289,18 @@ var hidden = []string{"/home", "/root", "/run/user", "/tmp", "/var/tmp"}
 func (c Checker) visible(path string) error {
 	for _, h := range hidden {
 		if c.UID >= 0 && strings.HasPrefix(filepath.Clean(path), h+"/") {
-			return fmt.Errorf("ibnetsm@.service does not see files below %s; move it to /etc/ibnetworkd", h)
+			return fmt.Errorf("%s does not see files below %s; move it to /etc/ibnetworkd", c.program(), h)
 		}
 	}
 	return nil
+}
+
+// program is what the worker is called in messages: opensm runs as root.
+func (c Checker) program() string {
+	if c.UID == 0 {
+		return "opensm"
+	}
+	return "ibnetsm"
 }
 
 // access says why the worker cannot read a file, by the modes of the file and of
@@ -308,7 +326,7 @@ func (c Checker) access(path string) error {
 			want, what, fix = 1, "enter", "chmod a+x "
 		}
 		if st.Mode>>c.class(&st)&want == 0 && !acl(at) {
-			return fmt.Errorf("the user %s, which runs the subnet manager, may not %s %s (mode %04o): %s%s", User, what, at, st.Mode&0o7777, fix, at)
+			return fmt.Errorf("%s, which runs as user %d, may not %s %s (mode %04o): %s%s", c.program(), c.UID, what, at, st.Mode&0o7777, fix, at)
 		}
 		if at == "/" {
 			return nil

@@ -117,6 +117,30 @@ func TestAccess(t *testing.T) {
 	if got := say(); got != "" {
 		t.Errorf("all can read it: %q", got)
 	}
+	// opensm runs as root, without the capability to read what others own.
+	if err := os.Chown(p, 64999, 64999); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Chmod(p, 0o600)
+	of := func(f string) string {
+		ps, _ := c.Check(smctl.Policy{PartitionsFile: f, Engine: smctl.EngineOpenSM})
+		for _, x := range ps {
+			if x.Key == "PartitionsFile" {
+				return x.Message + "; " + x.Kept
+			}
+		}
+		return ""
+	}
+	if got := of(p); !strings.Contains(got, "opensm, which runs as user 0, may not read "+p) || !strings.Contains(got, "one that starts uses the default partition") {
+		t.Errorf("opensm, a file of another user: %q", got)
+	}
+	_ = os.Chmod(p, 0o644)
+	if got := of(p); got != "" {
+		t.Errorf("opensm, all can read it: %q", got)
+	}
+	if got := of("/home/p.conf"); !strings.Contains(got, "opensm does not see files below /home") {
+		t.Errorf("opensm, a file in /home: %q", got)
+	}
 	hid := filepath.Join(t.TempDir(), "p.conf")
 	_ = os.WriteFile(hid, nil, 0o644)
 	if _, f := c.Check(smctl.Policy{PartitionsFile: hid}); strings.HasPrefix(hid, "/tmp/") && !strings.Contains(f.Problem, "does not see files below /tmp") {

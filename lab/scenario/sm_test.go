@@ -376,7 +376,7 @@ func TestSMOwnMKey(t *testing.T) {
 		g.Ctl("mkey h0/1 77 1")
 		startSM(g, "swib0", "--sweep=1s")
 		g.Wait("it to name its own node", 20*time.Second, func() bool {
-			return strings.Contains(g.Read("/tmp/ibnetsm-swib0.log"), "a node does not take what it is told")
+			return strings.Contains(g.Read("/tmp/ibnetsm-swib0.log"), "node rejected a Set")
 		})
 		g.Wait("its status to name it too", 20*time.Second, func() bool { return len(smStatus(g, "swib0").Retrying) == 1 })
 		g.WaitPort("swib1", 1, "ACTIVE", 20*time.Second)

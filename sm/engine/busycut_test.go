@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,4 +56,18 @@ func TestLargeCut(t *testing.T) {
 		t.Errorf("the slowest answer took %v", worst)
 	}
 	t.Logf("slowest answer %v, sweep %v", worst, a.Snapshot().LastSweep.Duration)
+}
+
+// processor is the share of a processor that a busy thread gets here.
+func processor() float64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var a, b syscall.Rusage
+	t0 := time.Now()
+	_ = syscall.Getrusage(1, &a) // RUSAGE_THREAD
+	for time.Since(t0) < 100*time.Millisecond {
+	}
+	_ = syscall.Getrusage(1, &b)
+	used := time.Duration(b.Utime.Nano() - a.Utime.Nano() + b.Stime.Nano() - a.Stime.Nano())
+	return used.Seconds() / time.Since(t0).Seconds()
 }

@@ -162,7 +162,8 @@ type Subnet struct {
 	callers  map[callerID]*caller     // that asked for SMInfo and showed no M_Key
 	shares   shares
 	rivals   rivals
-	sweepers time.Time // until when the SA waits for a sweep's SMPs
+	sweepers time.Time               // until when the SA waits for a sweep's SMPs
+	charge   func(*transport.Packet) // for tests in virtual time: takes the time that a request costs
 	slots    []slot
 	idle     []uint16
 	last     uint16 // the slot that was taken last
@@ -448,7 +449,7 @@ func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 			continue
 		}
 		if g := f.Ports[x.Port].GUID; g != x.Info.GUID {
-			s.warnOnce("smguid"+g.String(), "a subnet manager answers with the GUID of another port; it is ignored", "guid", g.String(), "shown", x.Info.GUID.String(), "lid", f.Ports[x.Port].Info.LID().String())
+			s.warnOnce("smguid"+g.String(), "subnet manager answers with the GUID of another port, ignoring it", "guid", g.String(), "shown", x.Info.GUID.String(), "lid", f.Ports[x.Port].Info.LID().String())
 			continue
 		}
 		path, ok := program.PathTo(f, x.Port)

@@ -1,6 +1,10 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+
+	"ibnetworkd/sm/transport"
+)
 
 // Leaks says what of the manager's state belongs to nothing any more. It must
 // have settled.
@@ -31,3 +35,6 @@ func (s *Subnet) Leaks(members int) (err error) {
 
 // Hold keeps the manager from everything else until f returns.
 func (s *Subnet) Hold(f func()) { s.do(f) }
+
+// Charge has each request cost the time that f takes.
+func (s *Subnet) Charge(f func(*transport.Packet)) { s.do(func() { s.charge = f }) }

@@ -52,7 +52,7 @@ func (s *Subnet) renewKeys(ctx context.Context) error {
 			return // it did not take what it was told
 		}
 		if pi.MKey() != pol.MKey || pi.MKeyProtect() != pol.Protect || pi.MKeyLease() != pol.MKeyLease {
-			s.warnOnce("lease"+p.GUID.String(), "a port does not guard its M_Key any more, it is told again", "link_port", f.PortName(int32(r.Tag)),
+			s.warnOnce("lease"+p.GUID.String(), "port lost its M_Key protection, setting it again", "link_port", f.PortName(int32(r.Tag)),
 				"guid", p.GUID.String(), "protection", pi.MKeyProtect())
 			s.ev.ports, s.ev.reason = append(s.ev.ports, p.LID), "a port's M_Key"
 		}

@@ -66,7 +66,7 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 	for i := range fresh {
 		fresh[i] = again[uint64(i)]
 		if fresh[i] {
-			s.warnOnce("mft"+f.Nodes[f.Switches[i].Node].GUID.String(), "a switch does not take its multicast table", "node", f.Nodes[f.Switches[i].Node].Name())
+			s.warnOnce("mft"+f.Nodes[f.Switches[i].Node].GUID.String(), "switch rejected its multicast table", "node", f.Nodes[f.Switches[i].Node].Name())
 		}
 	}
 	s.have.mft, s.have.fresh = want, fresh

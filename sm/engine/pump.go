@@ -389,6 +389,9 @@ func (s *Subnet) packet(p *transport.Packet) {
 		s.response(p)
 		return
 	}
+	if s.charge != nil {
+		s.charge(p)
+	}
 	switch {
 	case asksSMInfo(p):
 		s.smInfo(p)

@@ -55,7 +55,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	}
 	if k := s.cfg.Policy.MKey; k != 0 && mad.MKeyOf(&p.MAD) != k {
 		// As a port does with a Set that has the wrong M_Key, and opensm.
-		s.warnOnce("smset"+theirs.GUID.String(), "a Set of SMInfo has the wrong M_Key; it is ignored", "from", theirs.GUID.String(), "from_lid", p.LID.String(), "to", controlName(mod))
+		s.warnOnce("smset"+theirs.GUID.String(), "Set(SMInfo) with the wrong M_Key ignored", "from", theirs.GUID.String(), "from_lid", p.LID.String(), "to", controlName(mod))
 		return
 	}
 	from := elect.Peer{Info: theirs, LID: p.LID, Path: s.pathTo(theirs.GUID)}
@@ -72,10 +72,10 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	info.Append(data[:0])
 	s.answer(p, mad.MethodGetResp)
 	if !s.elect.Trusts(theirs) {
-		s.warnOnce("smset"+theirs.GUID.String(), "another manager has another SM_Key; what it asks for is refused", "from", theirs.GUID.String(), "from_lid", p.LID.String(), "priority", theirs.Priority, "to", controlName(mod))
+		s.warnOnce("smset"+theirs.GUID.String(), "Set(SMInfo) with another SM_Key refused", "from", theirs.GUID.String(), "from_lid", p.LID.String(), "priority", theirs.Priority, "to", controlName(mod))
 		return
 	}
-	s.log.Info("told by another manager", "by", theirs.GUID.String(), "priority", theirs.Priority, "to", controlName(mod), "was", was.String(), "now", s.elect.State().String())
+	s.log.Info("SMInfo order from another manager", "by", theirs.GUID.String(), "priority", theirs.Priority, "to", controlName(mod), "was", was.String(), "now", s.elect.State().String())
 	switch a {
 	case elect.Acknowledge:
 		s.sendSMInfo(from, mad.SMInfoAcknowledge)
@@ -388,7 +388,7 @@ func (s *Subnet) standby(ctx context.Context) error {
 		}
 		if s.report(s.elect.Master()); s.idleMaster() {
 			m := s.elect.Master()
-			s.log.Warn("a manager that is not trusted says that it is master and does not configure this port; it is ignored", "guid", m.Info.GUID.String(), "lid", m.LID.String(), "priority", m.Info.Priority)
+			s.log.Warn("untrusted master does not configure this port, ignoring it", "guid", m.Info.GUID.String(), "lid", m.LID.String(), "priority", m.Info.Priority)
 			s.elect.Ignore(m.Info.GUID)
 			return errRestart
 		}

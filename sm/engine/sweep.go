@@ -121,9 +121,9 @@ func (w *sweep) finish() {
 		s.quietUntil = time.Now().Add(min(time.Millisecond<<min(s.fruitless, 10), 200*time.Millisecond))
 	}
 	if w.refusedVLs && s.want.layers > 1 {
-		s.warnOnce("laneless", "a switch does not take its SL-to-VL table; routing does without service levels")
+		s.warnOnce("laneless", "switch rejected its SL-to-VL table; routing without service levels")
 		s.laneless, s.want.lft = true, nil
-		s.ev.full, s.ev.reason = true, "a switch refused its SL-to-VL table"
+		s.ev.full, s.ev.reason = true, "switch rejected its SL-to-VL table"
 	}
 	w.retry()
 	w.report(w.f, changed || w.reason != "")
@@ -179,7 +179,7 @@ func (w *sweep) fail(node int32, r *smp.Reply) {
 	n := &w.f.Nodes[node]
 	if !w.due[node] {
 		w.due[node] = true
-		w.s.warnOnce("set"+n.GUID.String(), "a node does not take what it is told", "node", n.Name(), "guid", n.GUID.String(),
+		w.s.warnOnce("set"+n.GUID.String(), "node rejected a Set", "node", n.Name(), "guid", n.GUID.String(),
 			"attribute", mad.AttrName(mad.ClassSubnDR, r.Attr), "modifier", r.Mod, "timeout", r.Timeout, "status", uint16(r.Status))
 	}
 	switch r.Attr {

@@ -88,7 +88,7 @@ FUZZTIME ?= 20s
 test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (25 minutes)
 	$(GO) test -count=1 -timeout 30m -run TestConformance ./lab/smbench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
-	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM' ./lab/scenario
+	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM|^TestSurvival$$' ./lab/scenario
 	@for t in $$(grep -rlE '^func Fuzz' --include=*_test.go sm | xargs -n1 dirname | sort -u); do \
 	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$t/*_test.go | cut -c6-); do \
 	    echo "fuzz $$t $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./$$t | grep -E '^(--- FAIL|FAIL|ok|    )' ; done; done

@@ -325,7 +325,7 @@ func TestPermission(t *testing.T) {
 	}
 	for _, v := range [][]any{{"Reconfigure", "ib0"}, {"Up", "ib0"}, {"Down", "ib0"}, {"StartSubnetManager", "mlx5_0/1"}, {"StopSubnetManager", "mlx5_0/1"}, {"SetLogLevel", "debug"}} {
 		err := call(v[0].(string), v[1:]...)
-		if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit says no") {
+		if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit does not permit") {
 			t.Errorf("%s: %v", v[0], err)
 		}
 	}

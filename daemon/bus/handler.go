@@ -1,7 +1,6 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -18,8 +17,8 @@ import (
 
 // handler answers calls from the server's state. It implements dbus.Handler
 // instead of exporting each object, because objects come and go with links. It
-// finds every object, interface and method, also those that are not there: each
-// call but Peer's comes to verb.Call, which gives its place back.
+// finds every object, interface and method, also those that do not exist: each
+// call but Peer's comes to verb.Call, which releases its place.
 type handler struct {
 	s       *Server
 	callers *callers // of the connection
@@ -30,10 +29,9 @@ func (h handler) LookupObject(path dbus.ObjectPath) (dbus.ServerObject, bool) {
 	return verb{handler: h, path: path}, true
 }
 
-// arrived holds up the reading of the socket while there are as many calls as
-// are answered at one time, so that a caller who does not wait for answers fills
-// the bus' memory and not ours. Calls that wait for others' answers, which come
-// by the same socket, are bounded elsewhere.
+// arrived stops reading from the socket while maxReads calls are being answered, so
+// that a caller that does not wait for answers fills the bus' memory and not ours.
+// Calls that wait for other answers from the same socket are bounded elsewhere.
 func (h handler) arrived(msg *dbus.Message) {
 	if quick(msg) && !h.callers.isWaiting(callOf(msg)) {
 		h.s.reads <- struct{}{}
@@ -69,8 +67,8 @@ func callOf(msg *dbus.Message) callID {
 }
 
 // waiting are the members of ours that ask the daemon or polkit.
-var waiting = map[string]bool{"Reload": true, "Reconfigure": true, "Up": true, "Down": true, "StartSubnetManager": true, "StopSubnetManager": true,
-	"Start": true, "Stop": true, "SetLogLevel": true, "Plan": true}
+var waiting = map[string]bool{"Reload": true, "Reconfigure": true, "Up": true, "Down": true,
+	"StartSubnetManager": true, "StopSubnetManager": true, "Start": true, "Stop": true, "SetLogLevel": true, "Plan": true}
 
 // children are the names below a path, of the tree that ends in objects.
 func (s *Server) children(path dbus.ObjectPath) []string {
@@ -85,8 +83,8 @@ func (s *Server) children(path dbus.ObjectPath) []string {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// verb is a method as it is called, there or not. It takes the message as it is:
-// argument decoding and checks are its own.
+// verb is a method as it is called, which need not exist. It decodes and checks the
+// arguments itself.
 type verb struct {
 	handler
 	path        dbus.ObjectPath
@@ -116,7 +114,8 @@ type caller struct {
 	sender string
 	user   user
 	msg    *dbus.Message
-	held   []func() // give places back, when the answer is written
+	// releases are called when the answer is written.
+	releases []func()
 }
 
 // find finds what to do for a method of an interface, "" for any, and completes
@@ -128,9 +127,9 @@ func (c *caller) find(iface, name string) (call, error) {
 		c.iface = o.iface
 	}
 	// Inner nodes of the tree exist for introspection.
-	there := c.iface != "" || len(c.s.children(c.path)) > 0
+	exists := c.iface != "" || len(c.s.children(c.path)) > 0
 	c.s.mu.Unlock()
-	if !there {
+	if !exists {
 		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", c.path)
 	}
 	has := []string{"org.freedesktop.DBus.Introspectable"}
@@ -162,10 +161,10 @@ func (v verb) Call(args ...any) ([]any, error) {
 	c.user, err = v.callers.userOf(id, cost(v.name))
 	if quick(c.msg) {
 		if late {
-			// Only now: the answer of the bus comes by the socket whose reading is held up.
+			// Not in arrived: the bus answers by the socket that is not read then.
 			v.s.reads <- struct{}{}
 		}
-		c.held = append(c.held, func() { <-v.s.reads })
+		c.releases = append(c.releases, func() { <-v.s.reads })
 	}
 	if err == nil {
 		f, err = c.find(v.iface, v.name)
@@ -174,27 +173,27 @@ func (v verb) Call(args ...any) ([]any, error) {
 		out, err = f(c)
 	}
 	c.answer(out, err)
-	for _, give := range c.held {
-		give()
+	for _, release := range c.releases {
+		release()
 	}
 	return nil, nil
 }
 
 // answer returns when the answer is written. godbus would send it after Call,
-// where nothing bounds how many wait for that: who asks faster than the bus takes
-// answers, which are much longer than questions, would fill our memory.
+// where nothing bounds how many answers wait: they are longer than calls, and
+// would fill our memory if the bus reads more slowly than it sends.
 func (c *caller) answer(out []any, err error) {
 	if c.msg.Flags&dbus.FlagNoReplyExpected != 0 {
 		return
 	}
-	c.msg.Flags |= dbus.FlagNoReplyExpected // says so to godbus
+	c.msg.Flags |= dbus.FlagNoReplyExpected // for godbus
 	c.conn.Send(busconn.Reply(c.sender, c.msg.Serial(), out, err), nil)
 }
 
-// hold keeps a place until the answer is written.
-func (c *caller) hold(give func(), err error) error {
+// reserve releases a place that was acquired when the answer is written.
+func (c *caller) reserve(release func(), err error) error {
 	if err == nil {
-		c.held = append(c.held, give)
+		c.releases = append(c.releases, release)
 	}
 	return err
 }
@@ -224,61 +223,70 @@ func (c *caller) args(dest ...any) error {
 	return dbus.Store(c.msg.Body, dest...)
 }
 
-// methods is filled by init: its functions refer to it by way of Introspect.
-var methods map[string]call
+// methods are all methods by interface and name.
+var methods = map[string]call{
+	"org.freedesktop.DBus.Introspectable.Introspect":       introspect,
+	"org.freedesktop.DBus.Properties.Get":                  getProperty,
+	"org.freedesktop.DBus.Properties.GetAll":               getAll,
+	"org.freedesktop.DBus.Properties.Set":                  setProperty,
+	"org.freedesktop.DBus.ObjectManager.GetManagedObjects": managedObjects,
 
-func init() {
-	const m, l, sm = api.Manager + ".", api.Link + ".", api.SubnetManager + "."
-	methods = map[string]call{
-		"org.freedesktop.DBus.Introspectable.Introspect":       introspect,
-		"org.freedesktop.DBus.Properties.Get":                  getProperty,
-		"org.freedesktop.DBus.Properties.GetAll":               getAll,
-		"org.freedesktop.DBus.Properties.Set":                  setProperty,
-		"org.freedesktop.DBus.ObjectManager.GetManagedObjects": managedObjects,
+	api.Manager + ".Reload":             change(api.ActionReload, reload),
+	api.Manager + ".Reconfigure":        changeArg(api.ActionReconfigure, byName(reconfigure)),
+	api.Manager + ".Up":                 changeArg(api.ActionLink, byName(setAdmin(true))),
+	api.Manager + ".Down":               changeArg(api.ActionLink, byName(setAdmin(false))),
+	api.Manager + ".StartSubnetManager": changeArg(api.ActionSubnetManager, byPort(startSM)),
+	api.Manager + ".StopSubnetManager":  changeArg(api.ActionSubnetManager, byPort(stopSM)),
+	api.Manager + ".SetLogLevel":        changeArg(api.ActionLogLevel, setLogLevel),
+	api.Manager + ".Plan":               plan,
+	api.Manager + ".Describe":           describe,
+	api.Manager + ".ListLinks":          listLinks,
+	api.Manager + ".ListPorts":          listPorts,
+	api.Manager + ".ListSubnetManagers": listSMs,
+	api.Manager + ".GetLink":            getLink,
+	api.Manager + ".GetPort":            getPort,
 
-		m + "Reload":      change(api.ActionReload, func(ctx context.Context, c *caller) error { return c.s.cfg.Backend.Reload(ctx) }),
-		m + "Reconfigure": changeArg(api.ActionReconfigure, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.Reconfigure(ctx, n) })),
-		m + "Up":          changeArg(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, true) })),
-		m + "Down":        changeArg(api.ActionLink, byName(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, false) })),
-		m + "StartSubnetManager": changeArg(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
-			return c.s.cfg.Backend.StartSubnetManager(ctx, dev, port)
-		})),
-		m + "StopSubnetManager": changeArg(api.ActionSubnetManager, byPort(func(ctx context.Context, c *caller, dev string, port int) error {
-			return c.s.cfg.Backend.StopSubnetManager(ctx, dev, port)
-		})),
-		m + "SetLogLevel": changeArg(api.ActionLogLevel, func(_ context.Context, c *caller, level string) error {
-			if err := c.s.cfg.Backend.SetLogLevel(level); err != nil {
-				return busconn.Refusal(api.ErrInvalidArgs, "%v", err)
-			}
-			c.s.Refresh()
-			return nil
-		}),
-		m + "Plan":               plan,
-		m + "Describe":           describe,
-		m + "ListLinks":          listLinks,
-		m + "ListPorts":          listPorts,
-		m + "ListSubnetManagers": listSMs,
-		m + "GetLink":            getLink,
-		m + "GetPort":            getPort,
+	api.Link + ".Reconfigure": change(api.ActionReconfigure, onLink(reconfigure)),
+	api.Link + ".Up":          change(api.ActionLink, onLink(setAdmin(true))),
+	api.Link + ".Down":        change(api.ActionLink, onLink(setAdmin(false))),
 
-		l + "Reconfigure": change(api.ActionReconfigure, onLink(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.Reconfigure(ctx, n) })),
-		l + "Up":          change(api.ActionLink, onLink(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, true) })),
-		l + "Down":        change(api.ActionLink, onLink(func(ctx context.Context, c *caller, n string) error { return c.s.cfg.Backend.SetAdmin(ctx, n, false) })),
+	api.SubnetManager + ".Start": change(api.ActionSubnetManager, onSM(startSM)),
+	api.SubnetManager + ".Stop":  change(api.ActionSubnetManager, onSM(stopSM)),
+}
 
-		sm + "Start": change(api.ActionSubnetManager, onSM(func(ctx context.Context, c *caller, dev string, port int) error {
-			return c.s.cfg.Backend.StartSubnetManager(ctx, dev, port)
-		})),
-		sm + "Stop": change(api.ActionSubnetManager, onSM(func(ctx context.Context, c *caller, dev string, port int) error {
-			return c.s.cfg.Backend.StopSubnetManager(ctx, dev, port)
-		})),
+func reload(ctx context.Context, c *caller) error { return c.s.cfg.Backend.Reload(ctx) }
+
+func reconfigure(ctx context.Context, c *caller, name string) error {
+	return c.s.cfg.Backend.Reconfigure(ctx, name)
+}
+
+func setAdmin(up bool) func(context.Context, *caller, string) error {
+	return func(ctx context.Context, c *caller, name string) error {
+		return c.s.cfg.Backend.SetAdmin(ctx, name, up)
 	}
+}
+
+func startSM(ctx context.Context, c *caller, dev string, port int) error {
+	return c.s.cfg.Backend.StartSubnetManager(ctx, dev, port)
+}
+
+func stopSM(ctx context.Context, c *caller, dev string, port int) error {
+	return c.s.cfg.Backend.StopSubnetManager(ctx, dev, port)
+}
+
+func setLogLevel(_ context.Context, c *caller, level string) error {
+	if err := c.s.cfg.Backend.SetLogLevel(level); err != nil {
+		return busconn.Refusal(api.ErrInvalidArgs, "%v", err)
+	}
+	c.s.Refresh()
+	return nil
 }
 
 // verbTimeout bounds one request.
 const verbTimeout = 25 * time.Second
 
-// take takes one of a bounded number of places; give gives it back.
-func take(places chan struct{}) (give func(), err error) {
+// acquire acquires one of a bounded number of places.
+func acquire(places chan struct{}) (release func(), err error) {
 	select {
 	case places <- struct{}{}:
 		return func() { <-places }, nil
@@ -287,7 +295,7 @@ func take(places chan struct{}) (give func(), err error) {
 	}
 }
 
-// enter counts a request of one kind of the caller's user, and leave ends it.
+// enter counts a request of one kind of the caller's user until leave is called.
 func (c *caller) enter(kind string, most int) (leave func(), err error) {
 	if c.s.cfg.Privileged(c.user.uid) {
 		return func() {}, nil
@@ -329,17 +337,17 @@ func changeArg(action string, f func(context.Context, *caller, string) error) ca
 }
 
 // change asks for permission, then for a place in the bounded number of requests.
-// Not the other way round: a caller whose password is waited for would keep those
-// out who may. Nothing of the message is kept for that time but its arguments.
+// In the other order callers that type a password would keep permitted ones out.
+// Of the message nothing but its arguments is kept meanwhile.
 func (c *caller) change(action string, f func(context.Context, *caller) error) ([]any, error) {
 	c.msg.Body = nil
-	if err := c.hold(c.enter("changes", maxEach)); err != nil {
+	if err := c.reserve(c.enter("changes", maxEach)); err != nil {
 		return nil, err
 	}
 	if err := c.authorize(action); err != nil {
 		return nil, err
 	}
-	if err := c.hold(take(c.s.verbs)); err != nil {
+	if err := c.reserve(acquire(c.s.verbs)); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
@@ -430,185 +438,4 @@ func onSM(f func(context.Context, *caller, string, int) error) func(context.Cont
 		}
 		return f(ctx, c, dev, port)
 	}
-}
-
-func introspect(c *caller) ([]any, error) {
-	c.s.mu.Lock()
-	kids := c.s.children(c.path)
-	c.s.mu.Unlock()
-	var ifaces []string
-	if c.iface != "" {
-		ifaces = append(ifaces, c.iface)
-	}
-	if c.path == api.Root {
-		ifaces = append(ifaces, "org.freedesktop.DBus.ObjectManager")
-	}
-	return []any{node(ifaces, kids)}, nil
-}
-
-// props is what the object has now.
-func (c *caller) props(iface string) (map[string]dbus.Variant, error) {
-	if iface != c.iface && iface != "" {
-		switch iface {
-		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.ObjectManager":
-			return map[string]dbus.Variant{}, nil
-		}
-		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
-	}
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	o := c.s.objects[c.path]
-	if o == nil || o.props == nil {
-		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownObject", "%s has gone", c.path)
-	}
-	// The map is never changed once it is here: a new state has a new map.
-	return o.props, nil
-}
-
-func getProperty(c *caller) ([]any, error) {
-	var iface, name string
-	if err := c.args(&iface, &name); err != nil {
-		return nil, err
-	}
-	props, err := c.props(iface)
-	if err != nil {
-		return nil, err
-	}
-	v, ok := props[name]
-	if !ok {
-		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownProperty", "%s has no property %s", cmp.Or(iface, c.iface), name)
-	}
-	return []any{v}, nil
-}
-
-func getAll(c *caller) ([]any, error) {
-	var iface string
-	if err := c.args(&iface); err != nil {
-		return nil, err
-	}
-	props, err := c.props(iface)
-	if err != nil {
-		return nil, err
-	}
-	return []any{props}, nil
-}
-
-func setProperty(*caller) ([]any, error) {
-	return nil, errReadOnly
-}
-
-var errReadOnly = busconn.Refusal("org.freedesktop.DBus.Error.PropertyReadOnly", "every property is read-only: change the unit file and call Reload, or use the methods")
-
-func managedObjects(c *caller) ([]any, error) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	out := make(map[dbus.ObjectPath]map[string]map[string]dbus.Variant, len(c.s.objects))
-	for p, o := range c.s.objects {
-		if o.props != nil && p != api.Root {
-			out[p] = map[string]map[string]dbus.Variant{o.iface: o.props}
-		}
-	}
-	return []any{out}, nil
-}
-
-func plan(c *caller) ([]any, error) {
-	if err := c.hold(c.enter("plans", maxEachPlans)); err != nil {
-		return nil, err
-	}
-	places := c.s.plans
-	if c.s.cfg.Privileged(c.user.uid) {
-		places = c.s.verbs
-	}
-	if err := c.hold(take(places)); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
-	defer cancel()
-	p, err := c.s.cfg.Backend.Plan(ctx)
-	if err != nil {
-		return nil, busconn.Refusal(api.ErrFailed, "%v", err)
-	}
-	type blocked struct{ On, Op, Code, Text, Next string }
-	out := make([]blocked, len(p.Blocked))
-	for i, b := range p.Blocked {
-		out[i] = blocked{busconn.Clean(b.On.String()), busconn.Clean(b.Op), string(b.Reason.Code), busconn.Clean(b.Reason.Text), busconn.Clean(b.Reason.Next)}
-	}
-	cmds := p.Commands()
-	for i := range cmds {
-		cmds[i] = busconn.Clean(cmds[i])
-	}
-	return []any{list(cmds), out}, nil
-}
-
-func describe(c *caller) ([]any, error) {
-	if f := c.s.cfg.Refresh; f != nil {
-		f(c.conn.Context())
-	}
-	text, err := c.s.describeJSON()
-	if err != nil {
-		return nil, busconn.Refusal(api.ErrFailed, "%v", err)
-	}
-	return []any{text}, nil
-}
-
-func listLinks(c *caller) ([]any, error) {
-	type row struct {
-		Index       int32
-		Name, State string
-		Object      dbus.ObjectPath
-	}
-	out := []row{}
-	for _, l := range c.s.describe().Links {
-		out = append(out, row{int32(l.Ifindex), busconn.Clean(l.Name), string(l.State), linkPath(l)})
-	}
-	return []any{out}, nil
-}
-
-type portRow struct {
-	Device string
-	Port   uint32
-	State  string
-	Object dbus.ObjectPath
-}
-
-func listPorts(c *caller) ([]any, error) {
-	out := []portRow{}
-	for _, p := range c.s.describe().Ports {
-		out = append(out, portRow{busconn.Clean(p.IBDevice), uint32(p.Port), p.State, dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port))})
-	}
-	return []any{out}, nil
-}
-
-func listSMs(c *caller) ([]any, error) {
-	out := []portRow{}
-	for _, m := range c.s.describe().SubnetManagers {
-		out = append(out, portRow{busconn.Clean(m.IBDevice), uint32(m.Port), m.Phase, dbus.ObjectPath(api.SMPath(m.PortGUID))})
-	}
-	return []any{out}, nil
-}
-
-func getLink(c *caller) ([]any, error) {
-	var n string
-	if err := c.args(&n); err != nil {
-		return nil, err
-	}
-	c.s.mu.Lock()
-	l, ok := c.s.links[n]
-	c.s.mu.Unlock()
-	if !ok {
-		return nil, busconn.Refusal(api.ErrNoSuchLink, "there is no link %q", n)
-	}
-	return []any{linkPath(l)}, nil
-}
-
-func getPort(c *caller) ([]any, error) {
-	var n string
-	if err := c.args(&n); err != nil {
-		return nil, err
-	}
-	p, err := c.s.port(n)
-	if err != nil {
-		return nil, err
-	}
-	return []any{dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port))}, nil
 }

@@ -21,7 +21,7 @@ const (
 )
 
 // maxUnknown bounds the callers whose user the bus is being asked for: a user has
-// 256 connections by default, so one alone keeps nobody out. maxFirst bounds the
+// 256 connections by default, so one alone keeps no other user out. maxFirst bounds the
 // calls of each that wait for that, and maxKnown the callers and users remembered.
 const (
 	maxUnknown = 1024
@@ -54,7 +54,7 @@ type callID struct {
 	serial uint32
 }
 
-// bucket holds what may be spent at once.
+// bucket is what may be spent at once.
 type bucket struct {
 	left float64
 	at   time.Time
@@ -218,7 +218,7 @@ func (c *callers) bucket(u user) *bucket {
 	return b
 }
 
-// charge has a user pay for a call, or says that it cannot.
+// charge subtracts a call from what its user may spend, or refuses it.
 func (c *callers) charge(u user, cost float64) *dbus.Error {
 	b := c.bucket(u)
 	switch {

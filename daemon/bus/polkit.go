@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -12,7 +13,7 @@ import (
 	"ibnetworkd/internal/busconn"
 )
 
-// polkitTimeout is the time that polkit, or the bus, may take when it asks nobody.
+// polkitTimeout bounds an answer of polkit, or of the bus, that needs no password.
 const polkitTimeout = 5 * time.Second
 
 // authorize lets root do everything and asks polkit about others
@@ -26,11 +27,11 @@ func (c *caller) authorize(action string) error {
 	if c.s.cfg.Privileged(uid) {
 		return nil
 	}
-	give, err := take(c.s.asks)
+	release, err := acquire(c.s.asks)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer release()
 	interactive := c.msg.Flags&dbus.FlagAllowInteractiveAuthorization != 0
 	timeout, flags := polkitTimeout, uint32(0)
 	if interactive {
@@ -47,22 +48,29 @@ func (c *caller) authorize(action string) error {
 		Details               map[string]string
 	}
 	err = c.conn.Object("org.freedesktop.PolicyKit1", "/org/freedesktop/PolicyKit1/Authority").
-		CallWithContext(ctx, "org.freedesktop.PolicyKit1.Authority.CheckAuthorization", 0, subject, action, map[string]string{}, flags, "").Store(&result)
+		CallWithContext(ctx, "org.freedesktop.PolicyKit1.Authority.CheckAuthorization", 0,
+			subject, action, map[string]string{}, flags, "").Store(&result)
 	who := fmt.Sprintf("user %d", uid)
+	denied := func(format string, a ...any) error {
+		return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): %s", action, fmt.Sprintf(format, a...))
+	}
+	var de dbus.Error
 	switch {
+	case errors.As(err, &de) && slices.Contains(notInstalled, de.Name):
+		return denied("polkit is not installed, so it cannot permit %s: use sudo", who)
 	case err != nil:
-		var de dbus.Error
-		if errors.As(err, &de) && (de.Name == "org.freedesktop.DBus.Error.ServiceUnknown" || de.Name == "org.freedesktop.DBus.Error.NameHasNoOwner" || de.Name == "org.freedesktop.DBus.Error.Spawn.ServiceNotFound") {
-			return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit is not installed, so nobody can say whether %s may. Try sudo", action, who)
-		}
-		return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit was asked whether %s may, and failed: %v", action, who, err)
+		return denied("polkit failed to decide about %s: %v", who, err)
 	case result.Authorized:
 		return nil
 	case result.Challenge && !interactive:
-		return busconn.Refusal("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired", "%s must show a password for %s, and the caller did not allow to ask for it", who, action)
+		return busconn.Refusal("org.freedesktop.DBus.Error.InteractiveAuthorizationRequired",
+			"%s needs a password for %s, and the call does not allow interactive authorization", who, action)
+	case result.Challenge:
+		return denied("polkit requires a password of %s and no polkit agent runs to ask for it: use sudo", who)
 	}
-	if result.Challenge {
-		return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit wants a password of %s and there is nobody to ask for it (no polkit agent). Try sudo", action, who)
-	}
-	return busconn.Refusal(api.ErrAccessDenied, "only root may do this (%s): polkit says no to %s", action, who)
+	return denied("polkit does not permit %s", who)
 }
+
+// notInstalled are the errors of the bus for a service that does not exist.
+var notInstalled = []string{"org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner",
+	"org.freedesktop.DBus.Error.Spawn.ServiceNotFound"}

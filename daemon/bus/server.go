@@ -45,18 +45,17 @@ type Config struct {
 	// Refresh, if set, is called before everything is described, to read what
 	// changes without an event. It bounds itself.
 	Refresh func(context.Context)
-	// Privileged says which callers need not ask polkit; nil means user 0.
+	// Privileged reports whether a user needs no permission by polkit; nil means user 0.
 	Privileged func(uid uint32) bool
 }
 
 // Bounds of the requests that are under way at one time; further ones are
 // refused, so that no caller can pile up work. Each kind has its own: what
-// everyone may ask for, or try, must not keep out who is allowed to change
-// something.
+// everyone may request must not keep out callers that may change something.
 const (
-	maxVerbs = 64 // of callers that are allowed to
-	maxAsks  = 64 // that wait for polkit, and maybe for a password
-	maxPlans = 8  // of users other than root: each is a turn of the daemon's loop, and free to all
+	maxVerbs = 64 // of permitted callers
+	maxAsks  = 64 // that wait for polkit
+	maxPlans = 8  // of users other than root: each takes a turn of the daemon's loop
 	maxReads = 64 // calls that are answered from our state; more wait on the bus
 
 	maxEach      = 8 // changes of one user other than root, with the questions to polkit
@@ -99,7 +98,7 @@ type Server struct {
 type object struct {
 	iface string
 	props map[string]dbus.Variant // nil when the object is gone
-	sent  map[string]dbus.Variant // as the bus was told, nil when it was not
+	sent  map[string]dbus.Variant // the last that was sent, nil for none
 }
 
 // New makes a Server.
@@ -222,8 +221,7 @@ func (s *Server) PublishSM(sms []smctl.Status) {
 	}
 }
 
-// Refresh looks again at what the backend says of itself, such as its log
-// level.
+// Refresh reads the backend's own state again, such as its log level.
 func (s *Server) Refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -397,7 +395,7 @@ func (s *Server) serve(ctx context.Context) (joined bool, err error) {
 	lost := make(chan *dbus.Signal, 4)
 	conn.Signal(lost)
 
-	// Whoever was there before has to look again: tell what is there now.
+	// Clients of an earlier connection need all objects again.
 	s.mu.Lock()
 	for p, o := range s.objects {
 		o.sent = nil

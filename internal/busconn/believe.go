@@ -2,7 +2,7 @@ package busconn
 
 import "strings"
 
-// The bus itself: nobody else can have its name as sender.
+// The bus itself: no other member can have its name as sender.
 const (
 	busName = "org.freedesktop.DBus"
 	busPath = "/org/freedesktop/DBus"

@@ -205,7 +205,7 @@ func (s *socket) Close() error { return s.conn.Close() }
 // When the bus does not read for maxStall the connection is closed: its user
 // joins again, and the bus reads from the new connection.
 func (s *socket) Write(p []byte) (int, error) {
-	// Before the line is sent nobody can answer with a message.
+	// No message can come before this line is sent.
 	if !s.framed.Load() && string(p) == "BEGIN\r\n" {
 		s.framed.Store(true)
 	}
@@ -304,7 +304,7 @@ func (s *socket) next() error {
 	return s.skip(length)
 }
 
-// skip reads bytes that nobody needs.
+// skip reads bytes that are not needed.
 func (s *socket) skip(n uint64) error {
 	_, err := io.CopyN(io.Discard, s.in, int64(n))
 	return err
@@ -380,7 +380,7 @@ func (s *socket) answer(h *Header, a *answer) {
 }
 
 // believed decides about a signal, whose header of a length is the next to be
-// read, and notes what the bus says of owners.
+// read, and notes the owners of names that the bus reports.
 func (s *socket) believed(h *Header, length uint64) bool {
 	if s.peer {
 		return true
@@ -406,7 +406,7 @@ func (s *socket) believed(h *Header, length uint64) bool {
 	}
 	name, owner := words[0], words[2]
 	if _, want := s.owners[name]; !want {
-		return false // nobody here asked for this name
+		return false // the name is not one of Believe
 	}
 	s.owners[name], s.reported[name] = owner, true
 	return true

@@ -23,7 +23,7 @@ const maxTrusted = 64 << 20
 // is the name of an interface, a property or a link.
 const maxArgs = 4 << 10
 
-// Header is what a message says of itself before its body.
+// Header is the header of a message.
 type Header struct {
 	Type                    dbus.Type
 	Flags                   dbus.Flags
@@ -37,11 +37,11 @@ type Header struct {
 	order binary.ByteOrder
 }
 
-// errFrame says that the stream is no D-Bus stream: where the next message
-// begins is not known.
+// errFrame is that the stream is not D-Bus: the begin of the next message is not
+// known.
 var errFrame = errors.New("the stream is not D-Bus")
 
-// errHeader says that one message has a header that cannot be read.
+// errHeader is that the header of one message cannot be read.
 var errHeader = errors.New("header cannot be read")
 
 // parseFixed reads the first 16 bytes: what is known of the message, and how many

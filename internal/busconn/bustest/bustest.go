@@ -1,4 +1,4 @@
-// Package bustest gives tests a private bus, and a member of it that wishes ill.
+// Package bustest gives tests a private bus, and a hostile member of it.
 package bustest
 
 import (

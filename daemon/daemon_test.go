@@ -243,7 +243,7 @@ func TestLoop(t *testing.T) {
 		if got := strings.Join(sys.take(), "\n"); got != want {
 			t.Errorf("ops:\n%s\nwant:\n%s", got, want)
 		}
-		if s := r.link("ib0"); s.State != link.StateConfigured || s.Oper != link.OperRoutable || !s.Online {
+		if s := r.link("ib0"); s.State != link.StateConfigured || s.Oper != units.OperRoutable || !s.Online {
 			t.Errorf("ib0 is %s/%s online %v: %v", s.State, s.Oper, s.Online, s.Reasons)
 		}
 		if s := r.link("ib0.8001"); s.State != link.StateConfigured || !s.MadeByUs {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/link"
 )
@@ -26,8 +27,8 @@ func TestClassify(t *testing.T) {
 		errno unix.Errno
 		want  verdict
 	}{
-		{link.SetMode{On: on, Mode: link.ModeConnected}, unix.EINVAL, verdictGiveUp},
-		{link.SetMode{On: on, Mode: link.ModeConnected}, unix.EBUSY, verdictRetry},
+		{link.SetMode{On: on, Mode: ib.ModeConnected}, unix.EINVAL, verdictGiveUp},
+		{link.SetMode{On: on, Mode: ib.ModeConnected}, unix.EBUSY, verdictRetry},
 		{link.SetMTU{On: on, MTU: 9000}, unix.EINVAL, verdictGiveUp},
 		{link.SetUp{On: on, Up: true}, unix.ENODEV, verdictGone},
 		{link.SetUp{On: on, Up: true}, unix.EPERM, verdictGiveUp},

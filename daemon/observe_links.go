@@ -13,7 +13,6 @@ import (
 
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/kernel/rtnl"
-	ipoibrtnl "ibnetworkd/internal/kernel/rtnl/ipoib"
 	"ibnetworkd/link"
 )
 
@@ -149,10 +148,7 @@ func dumped(r *rtnl.Link) link.Link {
 		l.VLAN = &link.VLAN{ID: v.ID, Protocol: v.Protocol, Flags: v.Flags, Ingress: v.Ingress, Egress: v.Egress}
 	}
 	if r.IPoIB != nil {
-		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, IgnoreUserspaceMulticast: r.IPoIB.UMcast}
-		if r.IPoIB.Mode == ipoibrtnl.Connected {
-			l.IPoIB.Mode = link.ModeConnected
-		}
+		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, Mode: r.IPoIB.Mode, IgnoreUserspaceMulticast: r.IPoIB.UMcast}
 	}
 	return l
 }

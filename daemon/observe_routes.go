@@ -52,9 +52,9 @@ func (o *Observer) lookRoutes(s *link.Snapshot) error {
 			by[i] = append(by[i], x)
 		}
 	}
-	// Routes that lead nowhere have no link; they are kept with the loopback,
+	// Routes that lead nowhere have no link; they are kept with the link.LoopbackIndex,
 	// as ip route shows the IPv6 ones.
-	by[loopback] = append(by[loopback], by[0]...)
+	by[link.LoopbackIndex] = append(by[link.LoopbackIndex], by[0]...)
 	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
 		if slices.EqualFunc(l.Routes, by[l.Index], func(a, b link.Route) bool { return reflect.DeepEqual(a, b) }) {
 			return false
@@ -64,6 +64,3 @@ func (o *Observer) lookRoutes(s *link.Snapshot) error {
 	})
 	return nil
 }
-
-// loopback is the index of lo in every network namespace (LOOPBACK_IFINDEX).
-const loopback = 1

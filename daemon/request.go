@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/rtnl"
-	ipoibrtnl "ibnetworkd/internal/kernel/rtnl/ipoib"
 	"ibnetworkd/link"
 )
 
@@ -18,11 +17,7 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 	case link.SetMTU:
 		return rtnl.SetLink(index, rtnl.LinkChange{MTU: o.MTU}), true
 	case link.SetMode:
-		m := ipoibrtnl.Datagram
-		if o.Mode == link.ModeConnected {
-			m = ipoibrtnl.Connected
-		}
-		return rtnl.SetLink(index, rtnl.LinkChange{Mode: &m}), true
+		return rtnl.SetLink(index, rtnl.LinkChange{Mode: &o.Mode}), true
 	case link.SetUmcast:
 		return rtnl.SetLink(index, rtnl.LinkChange{UMcast: &o.Set}), true
 	case link.SetFlag:

@@ -19,21 +19,21 @@ type GUID uint64
 func ParseGUID(s string) (GUID, error) {
 	if h, ok := cutHexPrefix(s); ok {
 		if len(h) == 0 || len(h) > 16 {
-			return 0, fmt.Errorf("GUID %q must have 1 to 16 hexadecimal digits after 0x", clip(s))
+			return 0, fmt.Errorf("GUID %q must have 1 to 16 hexadecimal digits after 0x", Clip(s))
 		}
 		v, err := strconv.ParseUint(h, 16, 64)
 		if err != nil {
-			return 0, fmt.Errorf("GUID %q has a character that is not a hexadecimal digit", clip(s))
+			return 0, fmt.Errorf("GUID %q has a character that is not a hexadecimal digit", Clip(s))
 		}
 		return GUID(v), nil
 	}
 	var b [8]byte
 	n, err := parseHexBytes(s, b[:])
 	if err != nil {
-		return 0, fmt.Errorf("GUID %q: %w", clip(s), err)
+		return 0, fmt.Errorf("GUID %q: %w", Clip(s), err)
 	}
 	if n != 8 {
-		return 0, fmt.Errorf("GUID %q has %d bytes, a GUID has 8", clip(s), n)
+		return 0, fmt.Errorf("GUID %q has %d bytes, a GUID has 8", Clip(s), n)
 	}
 	return GUID(binary.BigEndian.Uint64(b[:])), nil
 }
@@ -83,7 +83,7 @@ func MakeGID(prefix uint64, guid GUID) (g GID) {
 func ParseGID(s string) (GID, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || !a.Is6() || a.Zone() != "" {
-		return GID{}, fmt.Errorf("GID %q is not of the form of an IPv6 address", clip(s))
+		return GID{}, fmt.Errorf("GID %q is not of the form of an IPv6 address", Clip(s))
 	}
 	return GID(a.As16()), nil
 }
@@ -147,11 +147,11 @@ func ParseHWAddr(s string) (HWAddr, error) {
 	var b [20]byte
 	n, err := parseHexBytes(s, b[:])
 	if err != nil {
-		return HWAddr{}, fmt.Errorf("hardware address %q: %w", clip(s), err)
+		return HWAddr{}, fmt.Errorf("hardware address %q: %w", Clip(s), err)
 	}
 	a, err := HWAddrFrom(b[:n])
 	if err != nil {
-		return HWAddr{}, fmt.Errorf("hardware address %q: %w", clip(s), err)
+		return HWAddr{}, fmt.Errorf("hardware address %q: %w", Clip(s), err)
 	}
 	return a, nil
 }
@@ -236,13 +236,18 @@ func cutHexPrefix(s string) (string, bool) {
 	return s, false
 }
 
-// clip keeps a value that is quoted in a message to one readable line.
-func clip(s string) string {
+// Clip keeps a value that is quoted in a message readable: its first line, 64 bytes
+// at most.
+func Clip(s string) string {
 	const most = 64
-	if len(s) <= most {
-		return s
+	short, _, more := strings.Cut(s, "\n")
+	if len(short) > most {
+		short, more = strings.ToValidUTF8(short[:most], ""), true
 	}
-	return s[:most] + "..."
+	if more {
+		short += "..."
+	}
+	return short
 }
 
 // parseHexBytes reads pairs of digits with one kind of separator (: - .) after

@@ -43,10 +43,10 @@ const DefaultPKey PKey = 0xffff
 func ParsePKey(s string) (PKey, error) {
 	v, err := strconv.ParseUint(s, 0, 64)
 	if err != nil {
-		return 0, fmt.Errorf("P_Key %q is not a number (write 0x8001 or 32769)", clip(s))
+		return 0, fmt.Errorf("P_Key %q is not a number (write 0x8001 or 32769)", Clip(s))
 	}
 	if v > 0xffff {
-		return 0, fmt.Errorf("P_Key %q is larger than 0xffff", clip(s))
+		return 0, fmt.Errorf("P_Key %q is larger than 0xffff", Clip(s))
 	}
 	return PKey(v), nil
 }

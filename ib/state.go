@@ -43,7 +43,7 @@ func (s PortState) String() string {
 func ParsePortState(s string) (PortState, error) {
 	if n, ok := leadingNumber(s); ok {
 		if n < 0 || n > 255 {
-			return 0, fmt.Errorf("port state %q is out of range", clip(s))
+			return 0, fmt.Errorf("port state %q is out of range", Clip(s))
 		}
 		return PortState(n), nil
 	}
@@ -61,7 +61,7 @@ func ParsePortState(s string) (PortState, error) {
 	case "unknown", "":
 		return 0, nil
 	}
-	return 0, fmt.Errorf("%q is not a port state (Down, Initializing, Armed, Active)", clip(s))
+	return 0, fmt.Errorf("%q is not a port state (Down, Initializing, Armed, Active)", Clip(s))
 }
 
 // MarshalText implements encoding.TextMarshaler with String's words.
@@ -103,7 +103,7 @@ func (s PhysState) String() string {
 func ParsePhysState(s string) (PhysState, error) {
 	if n, ok := leadingNumber(s); ok {
 		if n < 0 || n > 255 {
-			return 0, fmt.Errorf("physical state %q is out of range", clip(s))
+			return 0, fmt.Errorf("physical state %q is out of range", Clip(s))
 		}
 		return PhysState(n), nil
 	}
@@ -112,7 +112,7 @@ func ParsePhysState(s string) (PhysState, error) {
 			return PhysState(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not a physical port state", clip(s))
+	return 0, fmt.Errorf("%q is not a physical port state", Clip(s))
 }
 
 // MarshalText implements encoding.TextMarshaler with String's words.
@@ -155,7 +155,7 @@ func ParseLinkLayer(s string) (LinkLayer, error) {
 	case "unknown", "unspecified", "":
 		return LinkLayerUnspecified, nil
 	}
-	return 0, fmt.Errorf("%q is not a link layer (InfiniBand, Ethernet)", clip(s))
+	return 0, fmt.Errorf("%q is not a link layer (InfiniBand, Ethernet)", Clip(s))
 }
 
 // MarshalText implements encoding.TextMarshaler with String's words.

@@ -106,14 +106,14 @@ func planMode(b *link.Builder, index int, w Want) {
 	l := b.Link(index)
 	a := link.Attribute{Name: "Mode", Wanted: m.String(), Actual: l.IPoIB.Mode.String()}
 	defer func() { b.Attr(index, a) }()
-	want := link.ModeDatagram
+	want := ib.ModeDatagram
 	if m == units.ModeConnected || m == units.ModeAuto {
-		want = link.ModeConnected
+		want = ib.ModeConnected
 	}
 	op := link.SetMode{On: b.Model.Target(l), Mode: want}
-	if want == link.ModeConnected && !l.HWAddr.SupportsConnected() {
+	if want == ib.ModeConnected && !l.HWAddr.SupportsConnected() {
 		if m == units.ModeAuto {
-			want, op.Mode = link.ModeDatagram, link.ModeDatagram
+			want, op.Mode = ib.ModeDatagram, ib.ModeDatagram
 		} else {
 			a.Why = NoConnected(b.Base, l)
 			b.Block(op.On, op, false, a.Why)
@@ -145,13 +145,11 @@ func NoConnected(s *link.Snapshot, l *link.Link) link.Reason {
 		next = "write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d"
 	}
 	return link.Reason{Code: link.CodeNoConnected,
-		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %s...): enhanced IPoIB, "+
+		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %.11s...): enhanced IPoIB, "+
 			"or a kernel without CONFIG_INFINIBAND_IPOIB_CM",
-			l.Name, clip(l.HWAddr.String(), 11)),
+			l.Name, l.HWAddr),
 		Next: next}
 }
-
-func clip(s string, n int) string { return s[:min(n, len(s))] }
 
 // datagramMTUs are the netdev MTUs of datagram mode for the InfiniBand MTUs
 // 4096 to 256, the limits that an InfiniBand adapter or group can set, with the
@@ -160,9 +158,9 @@ var datagramMTUs = [...]int{link.MaxOmniPathMTU, 8188, 4092, 2044, 1020, 508, 25
 
 // candidates are the MTUs to ask for in turn, best first: the adapter refuses
 // those above its own limit, which the kernel shows nowhere.
-func candidates(mode link.Mode, limit int) []int {
+func candidates(mode ib.IPoIBMode, limit int) []int {
 	var out []int
-	if mode == link.ModeConnected {
+	if mode == ib.ModeConnected {
 		// The limit is the receive buffer in pages of 4 KiB, less 16 bytes
 		// (ipoib_cm.c, max_cm_mtu).
 		for _, pages := range [...]int{16, 12, 8, 4, 2} {
@@ -202,7 +200,7 @@ func planMTU(b *link.Builder, index int, w Want) {
 
 	mode := l.IPoIB.Mode
 	limit := b.Base.MaxDatagram(l)
-	if mode == link.ModeConnected {
+	if mode == ib.ModeConnected {
 		limit = ib.ConnectedMTU
 	}
 	asked := limit
@@ -210,7 +208,7 @@ func planMTU(b *link.Builder, index int, w Want) {
 		asked = m.Bytes
 	}
 	if asked > limit {
-		if mode == link.ModeDatagram {
+		if mode == ib.ModeDatagram {
 			a.Why = link.Reason{Code: link.CodeMTUMode,
 				Text: fmt.Sprintf("asked %d, datagram mode takes at most %d; more needs connected mode", asked, limit),
 				Next: "write Mode=connected in [IPoIB], or MTUBytes=max"}
@@ -243,7 +241,7 @@ func planMTU(b *link.Builder, index int, w Want) {
 		// The kernel keeps the request and shows the smaller of it and the group's
 		// MTU. An MTU that is not so is another program's.
 		byGroup := l.MTU < c && slices.Contains(datagramMTUs[:], l.MTU)
-		if !changed && mode == link.ModeDatagram && rec != nil && rec.AskedMTU == c && (rec.GotMTU == 0 || rec.GotMTU == l.MTU && byGroup) {
+		if !changed && mode == ib.ModeDatagram && rec != nil && rec.AskedMTU == c && (rec.GotMTU == 0 || rec.GotMTU == l.MTU && byGroup) {
 			if !m.Max && a.Why.Code == link.CodeNone {
 				a.Why = groupReason(c, l, b.Base)
 			}
@@ -275,7 +273,7 @@ func planUmcast(b *link.Builder, index int, w Want) {
 		return
 	}
 	l := b.Link(index)
-	a := link.Attribute{Name: "IgnoreUserspaceMulticastGroups", Wanted: yesNo(v), Actual: yesNo(l.IPoIB.IgnoreUserspaceMulticast)}
+	a := link.Attribute{Name: "IgnoreUserspaceMulticastGroups", Wanted: units.YesNo(v), Actual: units.YesNo(l.IPoIB.IgnoreUserspaceMulticast)}
 	if l.IPoIB.IgnoreUserspaceMulticast != v {
 		op := link.SetUmcast{On: b.Model.Target(l), Set: v}
 		if !b.Do(op) {
@@ -283,13 +281,6 @@ func planUmcast(b *link.Builder, index int, w Want) {
 		}
 	}
 	b.Attr(index, a)
-}
-
-func yesNo(v bool) string {
-	if v {
-		return "yes"
-	}
-	return "no"
 }
 
 // PartitionOf is the [Partition] of the parent's unit that a child answers to,

@@ -12,15 +12,15 @@ import (
 
 func TestCandidates(t *testing.T) {
 	for _, tt := range []struct {
-		mode  link.Mode
+		mode  ib.IPoIBMode
 		limit int
 		want  []int
 	}{
-		{link.ModeDatagram, 4092, []int{4092, 2044, 1020, 508, 252}},
-		{link.ModeDatagram, 2044, []int{2044, 1020, 508, 252}},
-		{link.ModeDatagram, 3000, []int{3000, 2044, 1020, 508, 252}},
-		{link.ModeConnected, 65520, []int{65520, 49136, 32752, 16368, 8176}},
-		{link.ModeConnected, 9000, []int{9000, 8176}},
+		{ib.ModeDatagram, 4092, []int{4092, 2044, 1020, 508, 252}},
+		{ib.ModeDatagram, 2044, []int{2044, 1020, 508, 252}},
+		{ib.ModeDatagram, 3000, []int{3000, 2044, 1020, 508, 252}},
+		{ib.ModeConnected, 65520, []int{65520, 49136, 32752, 16368, 8176}},
+		{ib.ModeConnected, 9000, []int{9000, 8176}},
 	} {
 		if got := candidates(tt.mode, tt.limit); !slices.Equal(got, tt.want) {
 			t.Errorf("%s up to %d: %v, want %v", tt.mode, tt.limit, got, tt.want)
@@ -41,7 +41,7 @@ func TestMTU(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		mode   link.Mode
+		mode   ib.IPoIBMode
 		mtu    int
 		flags  uint32
 		want   units.MTU
@@ -67,8 +67,8 @@ func TestMTU(t *testing.T) {
 		{name: "bad more than datagram takes", mtu: 2044, want: units.MTU{Bytes: 65520}, ops: "ip link set ib0 mtu 4092", why: link.CodeMTUMode, inText: "asked 65520"},
 		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, held: refused(4092), ops: "ip link set ib0 mtu 2044"},
 		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, held: refused(4092), ops: "ip link set ib0 mtu 2044", why: link.CodeMTUAdapter},
-		{name: "OK connected", mode: link.ModeConnected, mtu: 2044, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 65520"},
-		{name: "bad more than connected takes", mode: link.ModeConnected, mtu: 65520, want: units.MTU{Bytes: 70000}, why: link.CodeMTUAdapter},
+		{name: "OK connected", mode: ib.ModeConnected, mtu: 2044, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 65520"},
+		{name: "bad more than connected takes", mode: ib.ModeConnected, mtu: 65520, want: units.MTU{Bytes: 70000}, why: link.CodeMTUAdapter},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Flags: tt.flags, MTU: tt.mtu, HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: tt.mode}, IBDevice: "mlx5_0", Port: 1}}}

@@ -24,7 +24,7 @@ func sample(t testing.TB) *Snapshot {
 		Devices: []Device{{Name: "mlx5_0", NodeGUID: 0x0002c90300abcd00, NodeDesc: "node7.site.example mlx5_0", Ports: []Port{{
 			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300abcd01, PKeys: []ib.PKey{0xffff, 0x8001}}}}},
 		Links: []Link{
-			{Index: 4, Name: "ib0", Type: 32, Kind: "ipoib", HWAddr: hw, MTU: 65520, IPoIB: &IPoIB{PKey: 0xffff, Mode: ModeConnected}, IBDevice: "mlx5_0", Port: 1,
+			{Index: 4, Name: "ib0", Type: 32, Kind: "ipoib", HWAddr: hw, MTU: 65520, IPoIB: &IPoIB{PKey: 0xffff, Mode: ib.ModeConnected}, IBDevice: "mlx5_0", Port: 1,
 				Addresses: []Address{{Prefix: netip.MustParsePrefix("172.31.7.9/16"), Valid: Forever, Preferred: Forever}, {Prefix: netip.MustParsePrefix("fe80::2:c903:ab:cd01/64")}},
 				Routes:    []Route{{Dst: netip.MustParsePrefix("172.31.0.0/16"), PrefSrc: netip.MustParseAddr("172.31.7.9"), Table: 254}, {Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("172.31.0.1"), Table: 254}}},
 			{Index: 9, Name: "ib0.8001", Type: 32, Kind: "ipoib", HWAddr: hw, Parent: 4, IPoIB: &IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1,

@@ -82,7 +82,7 @@ func TypeName(t uint16) string {
 		return "ether"
 	case ARPHRDInfiniBand:
 		return "infiniband"
-	case 772:
+	case ARPHRDLoopback:
 		return "loopback"
 	case 65534:
 		return "none"

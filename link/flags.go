@@ -27,7 +27,7 @@ func PlanLink(b *Builder, index int, u *units.Unit) {
 		if !ok {
 			continue
 		}
-		a := Attribute{Name: f.name, Wanted: yesNo(want), Actual: yesNo(nowFlags(b, index)&f.bit != 0 != f.not)}
+		a := Attribute{Name: f.name, Wanted: units.YesNo(want), Actual: units.YesNo(nowFlags(b, index)&f.bit != 0 != f.not)}
 		if l.Flags&f.bit != 0 != f.not != want {
 			op := SetFlag{On: t, Flag: f.bit, Set: want != f.not}
 			if !b.Do(op) {

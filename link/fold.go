@@ -9,58 +9,43 @@ import (
 )
 
 // OperOf is the operational state of a link, as networkctl would say it.
-func OperOf(l *Link) OperState {
+func OperOf(l *Link) units.OperState {
 	switch {
 	case !l.Up():
-		return OperOff
+		return units.OperOff
 	case !l.Carrier() && l.Oper == 5: // IF_OPER_DORMANT
-		return OperDormant
+		return units.OperDormant
 	case !l.Carrier():
-		return OperNoCarrier
+		return units.OperNoCarrier
 	case l.Master != 0:
-		return OperEnslaved
+		return units.OperEnslaved
 	}
 	switch addressState(l, netip.Addr.IsValid) {
-	case OperRoutable:
-		return OperRoutable
-	case OperDegraded:
-		return OperDegraded
+	case units.OperRoutable:
+		return units.OperRoutable
+	case units.OperDegraded:
+		return units.OperDegraded
 	}
-	return OperCarrier
+	return units.OperCarrier
 }
 
 // addressState is how far those of the link's addresses reach that belong says
-// are meant: OperRoutable, OperDegraded (link-local only) or OperOff (none).
+// are meant: units.OperRoutable, units.OperDegraded (link-local only) or units.OperOff (none).
 // Addresses that are not usable yet do not count.
-func addressState(l *Link, belong func(netip.Addr) bool) OperState {
-	best := OperOff
+func addressState(l *Link, belong func(netip.Addr) bool) units.OperState {
+	best := units.OperOff
 	for _, a := range l.Addresses {
 		ip := a.Prefix.Addr()
 		if !belong(ip) || a.Flags&(AddrTentative|AddrDADFailed) != 0 && ip.Is6() {
 			continue
 		}
 		if !ip.IsLinkLocalUnicast() && a.Scope < ScopeLink {
-			return OperRoutable
+			return units.OperRoutable
 		}
-		best = OperDegraded
+		best = units.OperDegraded
 	}
 	return best
 }
-
-var operOrder = []OperState{
-	OperMissing,
-	OperOff,
-	OperNoCarrier,
-	OperDormant,
-	OperDegradedCarrier,
-	OperCarrier,
-	OperDegraded,
-	OperEnslaved,
-	OperRoutable,
-}
-
-// Rank orders operational states, worse first.
-func (o OperState) Rank() int { return slices.Index(operOrder, o) }
 
 // StatusInput is what FoldStatus makes a link's status of.
 type StatusInput struct {
@@ -159,14 +144,14 @@ func FoldStatus(in StatusInput) Status {
 
 func fillOnline(st *Status, u *units.Unit) {
 	family := units.FamilyAny
-	st.Required, st.RequiredMin, st.RequiredMax = true, OperDegraded, OperRoutable
+	st.Required, st.RequiredMin, st.RequiredMax = true, units.OperDegraded, units.OperRoutable
 	if u != nil {
 		if !u.ConfiguresIP() {
-			st.RequiredMin = OperCarrier
+			st.RequiredMin = units.OperCarrier
 		}
 		st.Required, family = u.Required(), u.Link.RequiredFamilyForOnline.Or(units.FamilyAny)
 		if o, ok := u.Link.RequiredForOnline.Get(); ok && o.Required {
-			st.RequiredMin, st.RequiredMax = OperState(o.Min.String()), OperState(o.Max.String())
+			st.RequiredMin, st.RequiredMax = o.Min, o.Max
 		}
 	}
 	st.Online = st.State == StateConfigured &&
@@ -177,10 +162,10 @@ func fillOnline(st *Status, u *units.Unit) {
 // Reaches reports whether the link's operational state is from least to most and
 // it has addresses of the families that are asked for: routable ones if a state
 // above degraded is.
-func (s *Status) Reaches(least, most OperState, ipv4, ipv6 bool) bool {
-	need := OperDegraded
-	if least.Rank() > OperDegraded.Rank() {
-		need = OperRoutable
+func (s *Status) Reaches(least, most units.OperState, ipv4, ipv6 bool) bool {
+	need := units.OperDegraded
+	if least.Rank() > units.OperDegraded.Rank() {
+		need = units.OperRoutable
 	}
 	return s.Oper.Rank() >= least.Rank() && s.Oper.Rank() <= most.Rank() &&
 		(!ipv4 || s.IPv4State.Rank() >= need.Rank()) && (!ipv6 || s.IPv6State.Rank() >= need.Rank())

@@ -224,7 +224,7 @@ func (m *Model) join(l *Link) {
 		return
 	}
 	g := m.Truth.GroupMTU[l.IPoIB.PKey.Base()]
-	if l.IPoIB.Mode == ModeDatagram {
+	if l.IPoIB.Mode == ib.ModeDatagram {
 		l.MTU = min(g, cmpOr(m.Truth.Asked[l.Index], g))
 	}
 }

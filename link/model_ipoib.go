@@ -26,7 +26,7 @@ func (m *Model) addChild(o AddChild) error {
 	c := Link{
 		Index: m.last, Name: o.On.Link, Type: ARPHRDInfiniBand, Kind: "ipoib", Parent: p.Index,
 		Flags: FlagMulti, MTU: p.MTU, HWAddr: p.HWAddr, IBDevice: p.IBDevice, Port: p.Port,
-		IPoIB: &IPoIB{PKey: o.PKey.AsFull(), Mode: ModeDatagram}, Driver: p.Driver, NetDriver: p.NetDriver, Path: p.Path,
+		IPoIB: &IPoIB{PKey: o.PKey.AsFull(), Mode: ib.ModeDatagram}, Driver: p.Driver, NetDriver: p.NetDriver, Path: p.Path,
 		Sysctl: map[string]string{},
 	}
 	if m.Truth != nil {
@@ -64,7 +64,7 @@ func (m *Model) setMTU(l *Link, mtu int) error {
 		if l.MaxMTU != 0 && mtu > l.MaxMTU {
 			return errInvalid
 		}
-	case l.IPoIB.Mode == ModeConnected:
+	case l.IPoIB.Mode == ib.ModeConnected:
 		if mtu > ib.ConnectedMTU || m.Truth != nil && mtu > m.Truth.ConnectedMTU {
 			return errInvalid
 		}
@@ -91,14 +91,14 @@ func (m *Model) setMTU(l *Link, mtu int) error {
 
 // setMode follows ipoib_set_mode: a change raises the MTU to what connected
 // mode takes, or lowers it to what the group takes.
-func (m *Model) setMode(l *Link, mode Mode) error {
+func (m *Model) setMode(l *Link, mode ib.IPoIBMode) error {
 	if l.IPoIB == nil {
 		return errInvalid
 	}
 	if l.IPoIB.Mode == mode {
 		return nil
 	}
-	if mode == ModeConnected {
+	if mode == ib.ModeConnected {
 		if !l.HWAddr.SupportsConnected() {
 			return errInvalid
 		}

@@ -18,8 +18,8 @@ func (r Route) leadsOver(index int) bool {
 	return slices.ContainsFunc(r.NextHops, func(h NextHop) bool { return h.Ifindex == index })
 }
 
-// loopbackIndex is the index of lo in every network namespace.
-const loopbackIndex = 1
+// LoopbackIndex is the index of lo in every network namespace.
+const LoopbackIndex = 1
 
 // routesLike are the routes among which one that a link's unit asks for is found:
 // those of the link, or of one that it leads over; for a route that leads nowhere
@@ -37,7 +37,7 @@ func (m *Model) at(l *Link, r Route) (out []*Link) {
 	}
 	switch {
 	case r.nowhere():
-		add(loopbackIndex)
+		add(LoopbackIndex)
 	case len(r.NextHops) > 0:
 		for _, h := range r.NextHops {
 			add(h.Ifindex)

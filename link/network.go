@@ -7,13 +7,6 @@ import (
 	"ibnetworkd/units"
 )
 
-func yesNo(v bool) string {
-	if v {
-		return "yes"
-	}
-	return "no"
-}
-
 // PlanGoing takes back what is ours on a link and no longer wanted: all of it
 // for a unit that has no IP part, or none at all (u nil). It comes before
 // anything is made on any link, because an address or a route may move from one

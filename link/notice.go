@@ -174,7 +174,7 @@ func candidates(s *Snapshot, g Governing) (out []candidate) {
 	has := map[PortName]bool{}
 	for i := range s.Links {
 		l := &s.Links[i]
-		if l.Type == 772 { // ARPHRD_LOOPBACK
+		if l.Type == ARPHRDLoopback {
 			continue
 		}
 		u := g.Links[l.Index].Unit

@@ -79,7 +79,7 @@ type SetMTU struct {
 // SetMode changes the IPoIB transport mode.
 type SetMode struct {
 	On
-	Mode Mode
+	Mode ib.IPoIBMode
 }
 
 // SetUmcast changes IFLA_IPOIB_UMCAST.

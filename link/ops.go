@@ -19,7 +19,7 @@ func Ops() []Op {
 	return []Op{
 		SetUp{On: on, Up: true},
 		SetMTU{On: on, MTU: 1500},
-		SetMode{On: on, Mode: ModeConnected},
+		SetMode{On: on, Mode: ib.ModeConnected},
 		SetUmcast{On: on, Set: true},
 		SetFlag{On: on, Flag: FlagAllMulti, Set: true},
 		SetGroup{On: on, Group: 7},

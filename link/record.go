@@ -292,7 +292,7 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 		if gone := func(o Route) bool { return !s.hasRoute(l, o) }; slices.ContainsFunc(e.Routes, gone) {
 			e.Routes, changed = slices.DeleteFunc(slices.Clone(e.Routes), gone), true
 		}
-		if e.AskedMTU != 0 && e.GotMTU != l.MTU && l.IPoIB != nil && l.IPoIB.Mode == ModeDatagram {
+		if e.AskedMTU != 0 && e.GotMTU != l.MTU && l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			if e.GotMTU == 0 {
 				e.GotMTU, changed = l.MTU, true
 			} else {

@@ -106,6 +106,9 @@ func (p Port) HasPKey(k ib.PKey) bool {
 // (include/uapi/linux/if_arp.h).
 const ARPHRDInfiniBand = 32
 
+// ARPHRDLoopback is that of the loopback interface.
+const ARPHRDLoopback = 772
+
 // Interface flags of include/uapi/linux/if.h that the planner looks at.
 const (
 	FlagUp       uint32 = 1 << 0
@@ -178,8 +181,8 @@ func (l Link) IsChild() bool { return l.IPoIB != nil && l.Parent != 0 && l.Paren
 
 // IPoIB holds the attributes of IFLA_INFO_KIND ipoib.
 type IPoIB struct {
-	PKey ib.PKey `json:"pkey"` // with the membership bit, as the kernel keeps it
-	Mode Mode    `json:"mode"`
+	PKey ib.PKey      `json:"pkey"` // with the membership bit, as the kernel keeps it
+	Mode ib.IPoIBMode `json:"mode"`
 	// IgnoreUserspaceMulticast is umcast, IFLA_IPOIB_UMCAST.
 	IgnoreUserspaceMulticast bool `json:"umcast,omitempty"`
 }
@@ -202,36 +205,6 @@ const (
 	VLANLooseBinding
 	VLANMVRP
 )
-
-// Mode is the transport mode of an IPoIB link. The numbers are the kernel's
-// (include/uapi/linux/if_link.h).
-type Mode uint8
-
-// The two modes.
-const (
-	ModeDatagram  Mode = 0
-	ModeConnected Mode = 1
-)
-
-// String prints the word of sysfs and ip link.
-func (m Mode) String() string {
-	if m == ModeConnected {
-		return "connected"
-	}
-	return "datagram"
-}
-
-// MarshalText implements encoding.TextMarshaler.
-func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (m *Mode) UnmarshalText(b []byte) error {
-	*m = ModeDatagram
-	if string(b) == "connected" {
-		*m = ModeConnected
-	}
-	return nil
-}
 
 // Udev is what udevd's database says of a link.
 type Udev struct {

@@ -29,22 +29,6 @@ func (s Status) Obstructed() bool {
 	})
 }
 
-// OperState is the operational state of a link in networkctl's words.
-type OperState string
-
-// The operational states, from worse to better.
-const (
-	OperMissing         OperState = "missing"
-	OperOff             OperState = "off"
-	OperNoCarrier       OperState = "no-carrier"
-	OperDormant         OperState = "dormant"
-	OperDegradedCarrier OperState = "degraded-carrier"
-	OperCarrier         OperState = "carrier"
-	OperDegraded        OperState = "degraded"
-	OperEnslaved        OperState = "enslaved"
-	OperRoutable        OperState = "routable"
-)
-
 // Code says by one fixed word why something is not as wanted. The words are
 // part of the JSON and D-Bus interface.
 type Code string
@@ -126,17 +110,17 @@ type Status struct {
 	// MadeByUs reports an interface that this program created.
 	MadeByUs bool `json:"made_by_us,omitempty"`
 
-	State   State     `json:"state"`
-	Oper    OperState `json:"operational_state"`
-	Carrier bool      `json:"carrier"`
+	State   State           `json:"state"`
+	Oper    units.OperState `json:"operational_state"`
+	Carrier bool            `json:"carrier"`
 	// IPv4State and IPv6State are how far the addresses of each family reach:
 	// off, degraded (link-local only) or routable.
-	IPv4State OperState `json:"ipv4_address_state,omitempty"`
-	IPv6State OperState `json:"ipv6_address_state,omitempty"`
-	Required  bool      `json:"required_for_online"`
+	IPv4State units.OperState `json:"ipv4_address_state,omitempty"`
+	IPv6State units.OperState `json:"ipv6_address_state,omitempty"`
+	Required  bool            `json:"required_for_online"`
 	// RequiredMin and RequiredMax are RequiredForOnline='s range.
-	RequiredMin OperState `json:"required_min,omitempty"`
-	RequiredMax OperState `json:"required_max,omitempty"`
+	RequiredMin units.OperState `json:"required_min,omitempty"`
+	RequiredMax units.OperState `json:"required_max,omitempty"`
 	// Online reports that Oper is in the range and nothing is pending.
 	Online bool `json:"online"`
 

@@ -43,10 +43,10 @@ type sysctl struct {
 func (s *sysctl) show(now *Link, value string) string {
 	switch {
 	case s.key == acceptRA && now == nil:
-		return yesNo(value != "0")
+		return units.YesNo(value != "0")
 	case s.key == acceptRA && value != "":
 		f := now.Sysctl[forwarding6]
-		return fmt.Sprintf("%s (accept_ra=%s, forwarding=%s)", yesNo(value == "2" || value == "1" && f == "0"), value, f)
+		return fmt.Sprintf("%s (accept_ra=%s, forwarding=%s)", units.YesNo(value == "2" || value == "1" && f == "0"), value, f)
 	case s.flag && value == "0":
 		return "no"
 	case s.flag && value == "1":
@@ -132,7 +132,7 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 		case strings.HasPrefix(s.key, "ipv6/") && b.Base.Host.NoIPv6:
 			a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
 			b.Block(b.Model.Target(l), nil, false, a.Why)
-		case s.key == "ipv6/mtu" && atoi(s.value) > l.MTU:
+		case s.key == "ipv6/mtu" && u.Network.IPv6MTUBytes.V > l.MTU:
 			a.Why = Reason{Code: CodeMTUAdapter, Text: fmt.Sprintf("IPv6MTUBytes=%s is more than the link's MTU %d", s.value, l.MTU)}
 			b.Block(b.Model.Target(l), nil, false, a.Why)
 		case l.Sysctl[s.key] != s.value:
@@ -149,8 +149,6 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 			Next: "write a fixed Address=169.254.x.y/16, and LinkLocalAddressing=ipv6"}})
 	}
 }
-
-func atoi(s string) int { n, _ := strconv.Atoi(s); return n }
 
 func sysctlName(link, key string) string {
 	if strings.HasPrefix(key, "/") {

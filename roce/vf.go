@@ -27,10 +27,10 @@ func (p *planner) virtualFunctions() {
 		return
 	}
 	if v, ok := g.Autoprobe.Get(); ok && s.Autoprobe != nil {
-		p.reach(link.Attribute{Name: "Autoprobe", Wanted: yesNo(v), Actual: yesNo(*s.Autoprobe)}, v == *s.Autoprobe,
+		p.reach(link.Attribute{Name: "Autoprobe", Wanted: units.YesNo(v), Actual: units.YesNo(*s.Autoprobe)}, v == *s.Autoprobe,
 			SetAutoprobe{On: p.on, Bus: s.Bus, Dev: s.Dev, Probe: v})
 	} else if ok {
-		p.cannot("Autoprobe", yesNo(v), link.Reason{Code: link.CodeUnsupported,
+		p.cannot("Autoprobe", units.YesNo(v), link.Reason{Code: link.CodeUnsupported,
 			Text: fmt.Sprintf("%s has no switch for drivers of virtual functions", p.on), Next: "take Autoprobe= out"})
 	}
 	if n, ok := g.Count.Get(); ok && !p.vfCount(s, n) {
@@ -48,13 +48,6 @@ func (p *planner) virtualFunctions() {
 			})
 		}
 	}
-}
-
-func yesNo(v bool) string {
-	if v {
-		return "yes"
-	}
-	return "no"
 }
 
 // vfCount reports whether the functions that are there stay, so that they can be
@@ -134,14 +127,14 @@ func (p *planner) vf(s *SRIOV, i int) {
 		trust = g.Trust
 	}
 	if w, ok := trust.Get(); ok && v.Trust != nil {
-		set("Trust", yesNo(w), yesNo(*v.Trust), w == *v.Trust, VFAttr{Trust: &w})
+		set("Trust", units.YesNo(w), units.YesNo(*v.Trust), w == *v.Trust, VFAttr{Trust: &w})
 	} else if ok {
-		untold("Trust", yesNo(w))
+		untold("Trust", units.YesNo(w))
 	}
 	if w, ok := own.MACSpoofCheck.Get(); ok && v.Spoof != nil {
-		set("MACSpoofCheck", yesNo(w), yesNo(*v.Spoof), w == *v.Spoof, VFAttr{Spoof: &w})
+		set("MACSpoofCheck", units.YesNo(w), units.YesNo(*v.Spoof), w == *v.Spoof, VFAttr{Spoof: &w})
 	} else if ok {
-		untold("MACSpoofCheck", yesNo(w))
+		untold("MACSpoofCheck", units.YesNo(w))
 	}
 	if own.MinRate.Set || own.MaxRate.Set {
 		lo, hi := own.MinRate.Or(v.MinRate), own.MaxRate.Or(v.MaxRate)

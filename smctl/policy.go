@@ -36,15 +36,7 @@ func PolicyOf(u *units.Unit) Policy {
 	for i := range s.Partition {
 		p.Partitions += s.Partition[i].V + "\n"
 	}
-	switch s.Manage.Or(units.ManageNo) {
-	case units.ManageAuto:
-		p.Manage = ManageAuto
-	case units.ManageAlways:
-		p.Manage = ManageAlways
-	}
-	if s.Engine.Or(units.EngineBuiltin) == units.EngineOpenSM {
-		p.Engine = EngineOpenSM
-	}
+	p.Manage, p.Engine = s.Manage.Or(ManageNo), s.Engine.Or(EngineBuiltin)
 	p.StopWhenForeignMaster = s.StopWhenForeignMaster.Or(p.Manage == ManageAuto)
 	return p
 }

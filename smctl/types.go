@@ -7,51 +7,24 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/units"
 )
 
-// Manage is the setting Manage= of [SubnetManager]: whether this host may run
-// a subnet manager on a port.
-type Manage uint8
+// Manage and Engine are the settings of [SubnetManager] by these names; the zero
+// Manage never runs a subnet manager.
+type (
+	Manage = units.Manage
+	Engine = units.Engine
+)
 
-// The values of Manage=. The zero value never runs one.
+// The values of Manage= and Engine=.
 const (
-	ManageNo     Manage = iota // never
-	ManageAuto                 // when the subnet has none
-	ManageAlways               // whenever the link is up; the election decides who is master
+	ManageNo      = units.ManageNo
+	ManageAuto    = units.ManageAuto
+	ManageAlways  = units.ManageAlways
+	EngineBuiltin = units.EngineBuiltin
+	EngineOpenSM  = units.EngineOpenSM
 )
-
-// String is the word of the unit file.
-func (m Manage) String() string {
-	switch m {
-	case ManageNo:
-		return "no"
-	case ManageAuto:
-		return "auto"
-	case ManageAlways:
-		return "always"
-	}
-	return fmt.Sprintf("Manage(%d)", uint8(m))
-}
-
-// Engine is the setting Engine=: which program is run.
-type Engine uint8
-
-// The values of Engine=.
-const (
-	EngineBuiltin Engine = iota // ibnetsm, which comes with ibnetworkd
-	EngineOpenSM                // the distribution's opensm
-)
-
-// String is the word of the unit file.
-func (e Engine) String() string {
-	switch e {
-	case EngineBuiltin:
-		return "builtin"
-	case EngineOpenSM:
-		return "opensm"
-	}
-	return fmt.Sprintf("Engine(%d)", uint8(e))
-}
 
 // ParseEngine reads the word of the unit file.
 func ParseEngine(s string) (Engine, error) {

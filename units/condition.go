@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"ibnetworkd/ib"
 )
 
 func checkAny(string) error { return nil }
 
 func checkWord(s string) error {
 	if strings.ContainsAny(s, blanks) {
-		return fmt.Errorf("%q is more than one word", clip(s))
+		return fmt.Errorf("%q is more than one word", ib.Clip(s))
 	}
 	return nil
 }
@@ -47,12 +49,12 @@ func checkArchitecture(s string) error {
 			return nil
 		}
 		if uname == s {
-			return fmt.Errorf("%q is uname's word; write %s", clip(s), a)
+			return fmt.Errorf("%q is uname's word; write %s", ib.Clip(s), a)
 		}
 		names = append(names, a)
 	}
 	slices.Sort(names)
-	return didYouMean(nearest(s, names), "%q is not an architecture (x86-64, arm64, ppc64-le ...)", clip(s))
+	return didYouMean(nearest(s, names), "%q is not an architecture (x86-64, arm64, ppc64-le ...)", ib.Clip(s))
 }
 
 // comparison is one term of KernelVersion= or Version=.
@@ -279,7 +281,7 @@ func parseFirmware(s string) (firmware, error) {
 	}
 	kind, arg, ok := strings.Cut(s, "(")
 	if !ok || !strings.HasSuffix(arg, ")") {
-		return firmware{}, fmt.Errorf("%q is not uefi, device-tree, device-tree-compatible(WORD) or smbios-field(FIELD OPERATOR VALUE)", clip(s))
+		return firmware{}, fmt.Errorf("%q is not uefi, device-tree, device-tree-compatible(WORD) or smbios-field(FIELD OPERATOR VALUE)", ib.Clip(s))
 	}
 	arg = strings.TrimSpace(arg[:len(arg)-1])
 	switch kind {
@@ -291,23 +293,23 @@ func parseFirmware(s string) (firmware, error) {
 	case "smbios-field":
 		i := strings.IndexAny(arg, "<>=!$ \t")
 		if i <= 0 {
-			return firmware{}, fmt.Errorf("%q has no operator after the field", clip(arg))
+			return firmware{}, fmt.Errorf("%q has no operator after the field", ib.Clip(arg))
 		}
 		op, val := cutOp(strings.TrimLeft(arg[i:], blanks))
 		val = strings.Trim(val, blanks)
 		if op == "" || val == "" {
-			return firmware{}, fmt.Errorf("%q is not FIELD OPERATOR VALUE", clip(arg))
+			return firmware{}, fmt.Errorf("%q is not FIELD OPERATOR VALUE", ib.Clip(arg))
 		}
 		if len(val) > 1 && (val[0] == '"' || val[0] == '\'') && val[len(val)-1] == val[0] {
 			val = val[1 : len(val)-1]
 		}
 		field := arg[:i]
 		if strings.ContainsAny(field, "/.") {
-			return firmware{}, fmt.Errorf("%q is not the name of a field in /sys/class/dmi/id", clip(field))
+			return firmware{}, fmt.Errorf("%q is not the name of a field in /sys/class/dmi/id", ib.Clip(field))
 		}
 		return firmware{kind: kind, word: field, cmp: comparison{op, val}}, nil
 	}
-	return firmware{}, fmt.Errorf("%q is not a kind of firmware", clip(kind))
+	return firmware{}, fmt.Errorf("%q is not a kind of firmware", ib.Clip(kind))
 }
 
 func checkFirmware(s string) error {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"ibnetworkd/ib"
 )
 
 // word is one spelling of an enum's value. The first word of a value is the one
@@ -43,7 +45,7 @@ func parseWord[T comparable](ws []word[T], s string) (T, error) {
 	} else if b, err := parseBool(s); err == nil && b && slices.Contains(all, "always") {
 		hint = all[0]
 	}
-	return zero, didYouMean(hint, "%q is not one of %s", clip(s), strings.Join(all, ", "))
+	return zero, didYouMean(hint, "%q is not one of %s", ib.Clip(s), strings.Join(all, ", "))
 }
 
 // synonyms are words that other programs have for a value.
@@ -60,13 +62,12 @@ func wordList[T comparable](ws []word[T]) []string {
 	return out
 }
 
-// clip keeps a value that is quoted in a message to one readable line.
-func clip(s string) string {
-	const most = 64
-	if len(s) <= most {
-		return s
+// YesNo is a boolean as a unit file has it.
+func YesNo(v bool) string {
+	if v {
+		return "yes"
 	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
+	return "no"
 }
 
 var (
@@ -75,11 +76,11 @@ var (
 		{ActivationUp, "up"}, {ActivationAlwaysUp, "always-up"}, {ActivationManual, "manual"},
 		{ActivationAlwaysDown, "always-down"}, {ActivationDown, "down"}, {ActivationBound, "bound"},
 	}
-	operWords = []word[OperState]{
-		{OperMissing, "missing"}, {OperOff, "off"}, {OperNoCarrier, "no-carrier"}, {OperDormant, "dormant"},
-		{OperDegradedCarrier, "degraded-carrier"}, {OperCarrier, "carrier"}, {OperDegraded, "degraded"},
-		{OperEnslaved, "enslaved"}, {OperRoutable, "routable"},
+	// operStates are in rising order.
+	operStates = []OperState{
+		OperMissing, OperOff, OperNoCarrier, OperDormant, OperDegradedCarrier, OperCarrier, OperDegraded, OperEnslaved, OperRoutable,
 	}
+	operWords           = wordsOf(operStates)
 	requiredFamilyWords = []word[Family]{{FamilyAny, "any"}, {FamilyIPv4, "ipv4"}, {FamilyIPv6, "ipv6"}, {FamilyBoth, "both"}}
 	ruleFamilyWords     = []word[Family]{{FamilyIPv4, "ipv4"}, {FamilyIPv6, "ipv6"}, {FamilyBoth, "both"}}
 	linkLocalWords      = []word[LinkLocal]{{LinkLocalYes, "yes"}, {LinkLocalNo, "no"}, {LinkLocalIPv4, "ipv4"}, {LinkLocalIPv6, "ipv6"}}
@@ -125,8 +126,15 @@ func (m Mode) String() string { return printWord(modeWords, m) }
 // String prints the word of the unit file.
 func (a ActivationPolicy) String() string { return printWord(activationWords, a) }
 
-// String prints the word that networkctl prints.
-func (o OperState) String() string { return printWord(operWords, o) }
+// Rank orders operational states: a higher one is closer to routable, -1 is none.
+func (o OperState) Rank() int { return slices.Index(operStates, o) }
+
+func wordsOf[T ~string](vs []T) (out []word[T]) {
+	for _, v := range vs {
+		out = append(out, word[T]{v, string(v)})
+	}
+	return out
+}
 
 // ParseOperState reads networkctl's words.
 func ParseOperState(s string) (OperState, error) { return parseWord(operWords, s) }

@@ -5,6 +5,8 @@ import (
 	"sort"
 	"strings"
 	"unicode/utf8"
+
+	"ibnetworkd/ib"
 )
 
 const (
@@ -316,4 +318,4 @@ func (l *lexer) header(t string, line, col int) bool {
 }
 
 // quoteLine is a line as a message quotes it: printable and short.
-func quoteLine(s string) string { return fmt.Sprintf("%q", clip(s)) }
+func quoteLine(s string) string { return fmt.Sprintf("%q", ib.Clip(s)) }

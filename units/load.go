@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ibnetworkd/ib"
 )
 
 // Load reads all units of the given directories, which stand in falling
@@ -211,7 +213,7 @@ func (l *loader) orphans(byName map[string]found) {
 			continue
 		}
 		for _, r := range l.dropIns[unit] {
-			l.problem(l.path(r, unit+".d"), Warning, "its drop-ins are not used", "no unit directory has a file %s", clip(unit))
+			l.problem(l.path(r, unit+".d"), Warning, "its drop-ins are not used", "no unit directory has a file %s", ib.Clip(unit))
 		}
 	}
 }
@@ -220,11 +222,11 @@ func (l *loader) orphans(byName map[string]found) {
 func (l *loader) misnamed(root int, name string) {
 	base, conf := strings.CutSuffix(name, ".conf")
 	if conf && strings.HasSuffix(base, Suffix) {
-		l.problem(l.path(root, name), Warning, "the file is not used", "a unit ends in %s, a drop-in is in a directory %s.d", Suffix, clip(base))
+		l.problem(l.path(root, name), Warning, "the file is not used", "a unit ends in %s, a drop-in is in a directory %s.d", Suffix, ib.Clip(base))
 		return
 	}
 	if ext := slip(name, Suffix); ext != "" && ext != ".network" {
-		l.problem(l.path(root, name), Warning, "the file is not used", "unknown suffix %q, did you mean %s?", clip(ext), Suffix)
+		l.problem(l.path(root, name), Warning, "the file is not used", "unknown suffix %q, did you mean %s?", ib.Clip(ext), Suffix)
 	}
 }
 
@@ -286,7 +288,7 @@ func (l *loader) readDropIns(unit string) []source {
 			file := path.Join(dir, n)
 			if !strings.HasSuffix(n, ".conf") {
 				if ext := slip(n, ".conf"); ext != "" {
-					l.problem(l.path(r, file), Warning, "the file is not used", "unknown suffix %q, did you mean .conf?", clip(ext))
+					l.problem(l.path(r, file), Warning, "the file is not used", "unknown suffix %q, did you mean .conf?", ib.Clip(ext))
 				}
 				continue
 			}

@@ -279,7 +279,7 @@ func (m *Match) evalConditions(f *Facts, e *eval) {
 			e.notYet(c.key, "")
 		case c.val.V.holds(c.key, f.Host) == c.val.V.Not:
 			e.no(func() string {
-				return fmt.Sprintf("%s=%s (%s) does not hold on this host", c.key, clip(c.val.V.String()), c.val.Pos)
+				return fmt.Sprintf("%s=%s (%s) does not hold on this host", c.key, ib.Clip(c.val.V.String()), c.val.Pos)
 			})
 			return
 		}
@@ -304,7 +304,7 @@ func (m *Match) invalidWhat(i int) string {
 	if m.Invalid[i].V == "" {
 		return "a line of [Match]"
 	}
-	return clip(m.Invalid[i].V) + "="
+	return ib.Clip(m.Invalid[i].V) + "="
 }
 
 // Empty reports whether nothing is asked for.
@@ -334,7 +334,7 @@ func items[P fmt.Stringer, T any](e *eval, key string, list []Value[P], fact Fac
 		positive = positive || !not
 		if h && not {
 			e.no(func() string {
-				return fmt.Sprintf("%s=%s (%s) excludes %s", key, clip(list[i].V.String()), list[i].Pos, showFact(fact.V))
+				return fmt.Sprintf("%s=%s (%s) excludes %s", key, ib.Clip(list[i].V.String()), list[i].Pos, showFact(fact.V))
 			})
 			return
 		}
@@ -342,7 +342,7 @@ func items[P fmt.Stringer, T any](e *eval, key string, list []Value[P], fact Fac
 	}
 	if positive && !matched {
 		e.no(func() string {
-			return fmt.Sprintf("%s=%s (%s) does not fit %s", key, clip(joinItems(list)), list[0].Pos, showFact(fact.V))
+			return fmt.Sprintf("%s=%s (%s) does not fit %s", key, ib.Clip(joinItems(list)), list[0].Pos, showFact(fact.V))
 		})
 	}
 }
@@ -362,7 +362,7 @@ func joinItems[P fmt.Stringer](list []Value[P]) string {
 }
 
 func showFact(v any) string {
-	if s := clip(fmt.Sprint(v)); s != "" {
+	if s := ib.Clip(fmt.Sprint(v)); s != "" {
 		return s
 	}
 	return "nothing"
@@ -426,7 +426,7 @@ func anyOf(e *eval, key string, list []Value[Pattern], names []Fact[string]) {
 			}
 			if p.V.Not {
 				e.no(func() string {
-					return fmt.Sprintf("%s=%s (%s) excludes %s", key, clip(p.V.String()), p.Pos, showFact(n.V))
+					return fmt.Sprintf("%s=%s (%s) excludes %s", key, ib.Clip(p.V.String()), p.Pos, showFact(n.V))
 				})
 				return
 			}
@@ -444,7 +444,7 @@ func anyOf(e *eval, key string, list []Value[Pattern], names []Fact[string]) {
 					have = append(have, n.V)
 				}
 			}
-			return fmt.Sprintf("%s=%s (%s) does not fit %s", key, clip(joinItems(list)), list[0].Pos, showFact(strings.Join(have, ", ")))
+			return fmt.Sprintf("%s=%s (%s) does not fit %s", key, ib.Clip(joinItems(list)), list[0].Pos, showFact(strings.Join(have, ", ")))
 		})
 	}
 }
@@ -467,7 +467,7 @@ func (m *Match) evalProperty(f *Facts, e *eval) {
 				if ok {
 					is = "is " + showFact(v)
 				}
-				return fmt.Sprintf("Property=%s (%s): %s %s", clip(p.V.String()), p.Pos, p.V.Name, is)
+				return fmt.Sprintf("Property=%s (%s): %s %s", ib.Clip(p.V.String()), p.Pos, p.V.Name, is)
 			})
 			return
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"ibnetworkd/ib"
 )
 
 // nodeDescriptionMax is the size of NodeDescription in bytes (IBTA 14.2.5.2).
@@ -17,12 +19,12 @@ func parseNodeDescription(s string) (string, error) {
 		}
 		i++
 		if i == len(s) || strings.IndexByte("Hhd%", s[i]) < 0 {
-			return "", fmt.Errorf("%q: \"%%\" must be followed by H, d or %%", clip(s))
+			return "", fmt.Errorf("%q: \"%%\" must be followed by H, d or %%", ib.Clip(s))
 		}
 	}
 	for _, r := range s {
 		if r < ' ' || r == 0x7f {
-			return "", fmt.Errorf("%q has a control character", clip(s))
+			return "", fmt.Errorf("%q has a control character", ib.Clip(s))
 		}
 	}
 	return s, nil

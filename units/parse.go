@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"ibnetworkd/ib"
 )
 
 // caution is an error of a value parser that leaves the value valid: the value
@@ -147,7 +149,7 @@ func (p *parser) unknownSection(rs *rawSection) {
 		return
 	}
 	hint := nearest(rs.name, sectionNames())
-	p.unknown(rs.pos, kept, "["+hint+"]", hint, "unknown section [%s]", clip(rs.name))
+	p.unknown(rs.pos, kept, "["+hint+"]", hint, "unknown section [%s]", ib.Clip(rs.name))
 	if hint == "Match" {
 		p.problems[len(p.problems)-1].Kept = matchesNothing
 		p.u.Match.addInvalid("["+rs.name+"] ", rs.pos)
@@ -179,7 +181,7 @@ func (p *parser) unknownKey(spec *SectionSpec, a *assign) {
 		text = ", which " + where
 	}
 	if text != "" {
-		p.problem(a.keyPos, Warning, kept, "[%s] unknown key \"%s\"%s", spec.Name, clip(a.key), text)
+		p.problem(a.keyPos, Warning, kept, "[%s] unknown key \"%s\"%s", spec.Name, ib.Clip(a.key), text)
 		return
 	}
 	names := make([]string, len(spec.Keys))
@@ -187,7 +189,7 @@ func (p *parser) unknownKey(spec *SectionSpec, a *assign) {
 		names[i] = spec.Keys[i].Name
 	}
 	hint := nearest(a.key, names)
-	p.unknown(a.keyPos, kept, hint+"=", hint, "[%s] unknown key \"%s\"", spec.Name, clip(a.key))
+	p.unknown(a.keyPos, kept, hint+"=", hint, "[%s] unknown key \"%s\"", spec.Name, ib.Clip(a.key))
 }
 
 // keptScalar says what holds after a bad assignment.
@@ -195,7 +197,7 @@ func keptScalar[T any](p *parser, v Value[T]) string {
 	if !v.Set {
 		return p.key.Name + "= stays unset"
 	}
-	return fmt.Sprintf("the previous value %s is kept", clip(show(v.V)))
+	return fmt.Sprintf("the previous value %s is kept", ib.Clip(show(v.V)))
 }
 
 // show prints a value as a unit file has it.
@@ -268,7 +270,7 @@ func noQuotes[T any](val string, err error, parse func(string) (T, error)) error
 	if _, other := parse(val[1 : n-1]); other != nil && !isCaution(other) {
 		return err
 	}
-	return &guess{fmt.Sprintf("%s is in quotes, which belong to the value here", clip(val)), "write it without quotes"}
+	return &guess{fmt.Sprintf("%s is in quotes, which belong to the value here", ib.Clip(val)), "write it without quotes"}
 }
 
 // lose notes that an essential key has no valid value, as the last problem says.
@@ -399,7 +401,7 @@ func unquote(s string, unescape bool) (start, end int, item string, err error) {
 			}
 			n, text, ok := cEscape(s[i:])
 			if !ok {
-				return i, i, "", fmt.Errorf("%q is not an escape sequence", clip(s[i:min(i+2, len(s))]))
+				return i, i, "", fmt.Errorf("%q is not an escape sequence", ib.Clip(s[i:min(i+2, len(s))]))
 			}
 			b.WriteString(text)
 			i += n

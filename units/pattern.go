@@ -39,7 +39,7 @@ func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, q
 			bare := strings.TrimLeft(item, "!")
 			v, err := parse(bare, not || bare != item)
 			if item[:min(1, len(item))] == "#" || item[:min(1, len(item))] == ";" {
-				err = &guess{fmt.Sprintf("%q and what follows are patterns, not a comment", clip(item)), ownLine}
+				err = &guess{fmt.Sprintf("%q and what follows are patterns, not a comment", ib.Clip(item)), ownLine}
 			}
 			if err == nil && len(*f) >= maxItems {
 				err = fmt.Errorf("more than %d items", maxItems)
@@ -163,7 +163,7 @@ func parseHWPattern(s string, not bool) (HWPattern, error) {
 	}
 	a, err := ib.ParseHWAddr(s)
 	if err != nil && strings.ContainsAny(s, "*?[") {
-		return HWPattern{}, fmt.Errorf("%q: hardware addresses have no wildcards; the last 8 bytes alone (the port GUID) fit any IPoIB address that ends with them", clip(s))
+		return HWPattern{}, fmt.Errorf("%q: hardware addresses have no wildcards; the last 8 bytes alone (the port GUID) fit any IPoIB address that ends with them", ib.Clip(s))
 	}
 	return HWPattern{not, a}, err
 }
@@ -174,7 +174,7 @@ func (p HWPattern) String() string { return bang(p.Not) + p.Addr.String() }
 func parseProperty(s string, not bool) (PropertyPattern, error) {
 	name, glob, ok := strings.Cut(s, "=")
 	if !ok || name == "" {
-		return PropertyPattern{}, fmt.Errorf("%q is not NAME=PATTERN", clip(s))
+		return PropertyPattern{}, fmt.Errorf("%q is not NAME=PATTERN", ib.Clip(s))
 	}
 	return PropertyPattern{Not: not, Name: name, Glob: glob}, nil
 }
@@ -201,7 +201,7 @@ func (p GUIDPattern) String() string { return bang(p.Not) + p.GUID.String() }
 func parseLayer(s string, not bool) (LayerPattern, error) {
 	l, err := ib.ParseLinkLayer(s)
 	if err == nil && l == ib.LinkLayerUnspecified {
-		err = fmt.Errorf("%q is not a link layer (InfiniBand, Ethernet)", clip(s))
+		err = fmt.Errorf("%q is not a link layer (InfiniBand, Ethernet)", ib.Clip(s))
 	}
 	return LayerPattern{not, l}, err
 }

@@ -32,7 +32,7 @@ func prefixValue(s string) (netip.Prefix, error) {
 		return pfx, err
 	}
 	if m := pfx.Masked(); m != pfx {
-		return m, &caution{fmt.Sprintf("%q has bits behind the prefix length", clip(s)), fmt.Sprintf("it is read as %s", m)}
+		return m, &caution{fmt.Sprintf("%q has bits behind the prefix length", ib.Clip(s)), fmt.Sprintf("it is read as %s", m)}
 	}
 	return pfx, nil
 }
@@ -46,13 +46,13 @@ func addressValue(s string) (netip.Prefix, error) {
 	a := pfx.Addr()
 	switch {
 	case a.IsUnspecified():
-		return pfx, fmt.Errorf("%q asks for an address out of a pool, which is not possible here; write the address", clip(s))
+		return pfx, fmt.Errorf("%q asks for an address out of a pool, which is not possible here; write the address", ib.Clip(s))
 	case a.IsMulticast():
-		return pfx, fmt.Errorf("%q is a multicast address, which no link can have", clip(s))
+		return pfx, fmt.Errorf("%q is a multicast address, which no link can have", ib.Clip(s))
 	case a.Is4() && a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return pfx, fmt.Errorf("%q is the broadcast address", clip(s))
+		return pfx, fmt.Errorf("%q is the broadcast address", ib.Clip(s))
 	case bare:
-		return pfx, &caution{fmt.Sprintf("%q has no prefix length", clip(s)), fmt.Sprintf("it is read as %s", pfx)}
+		return pfx, &caution{fmt.Sprintf("%q has no prefix length", ib.Clip(s)), fmt.Sprintf("it is read as %s", pfx)}
 	case a.Is4() && pfx.Bits() < 31 && pfx.Masked().Addr() == a:
 		return pfx, &caution{fmt.Sprintf("%s is the address of the network itself", pfx), "it is used as written"}
 	}
@@ -242,7 +242,7 @@ func networkSection() SectionSpec {
 func parsePlainDomain(s string) (Domain, error) {
 	d, err := parseDomain(s)
 	if err == nil && d.RouteOnly {
-		err = fmt.Errorf("%q: a domain without \"~\" is meant here", clip(s))
+		err = fmt.Errorf("%q: a domain without \"~\" is meant here", ib.Clip(s))
 	}
 	return d, err
 }
@@ -250,7 +250,7 @@ func parsePlainDomain(s string) (Domain, error) {
 func parseIPv6MTU(s string) (int, error) {
 	n, err := parseMTUBytes(s)
 	if err == nil && n < 1280 {
-		return 0, fmt.Errorf("%q is less than 1280, the least IPv6 works with", clip(s))
+		return 0, fmt.Errorf("%q is less than 1280, the least IPv6 works with", ib.Clip(s))
 	}
 	return n, err
 }
@@ -321,7 +321,7 @@ func ipForward(p *parser, obj any, a *assign) {
 	default:
 		b, err := parseBool(a.val)
 		if err != nil {
-			p.bad(a.pos(), fmt.Errorf("%q is not a boolean, ipv4 or ipv6", clip(a.val)), "forwarding stays as it is")
+			p.bad(a.pos(), fmt.Errorf("%q is not a boolean, ipv4 or ipv6", ib.Clip(a.val)), "forwarding stays as it is")
 			return
 		}
 		v4, v6 = b, b
@@ -583,7 +583,7 @@ func virtualFunctionsSection() SectionSpec {
 	autoOnly := func(s string) (VFGUID, error) {
 		g, err := parseVFGUID(s)
 		if err == nil && !g.Auto {
-			return g, fmt.Errorf("%q cannot be the GUID of all virtual functions; write auto, or GUIDs in [VF] sections", clip(s))
+			return g, fmt.Errorf("%q cannot be the GUID of all virtual functions; write auto, or GUIDs in [VF] sections", ib.Clip(s))
 		}
 		return g, err
 	}

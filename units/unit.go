@@ -174,19 +174,19 @@ const (
 )
 
 // OperState is an operational state as networkctl lists it, in rising order.
-type OperState uint8
+type OperState string
 
 // The operational states of networkctl(1).
 const (
-	OperMissing OperState = iota
-	OperOff
-	OperNoCarrier
-	OperDormant
-	OperDegradedCarrier
-	OperCarrier
-	OperDegraded
-	OperEnslaved
-	OperRoutable
+	OperMissing         OperState = "missing"
+	OperOff             OperState = "off"
+	OperNoCarrier       OperState = "no-carrier"
+	OperDormant         OperState = "dormant"
+	OperDegradedCarrier OperState = "degraded-carrier"
+	OperCarrier         OperState = "carrier"
+	OperDegraded        OperState = "degraded"
+	OperEnslaved        OperState = "enslaved"
+	OperRoutable        OperState = "routable"
 )
 
 // Online says which operational states count as online for wait-online.
@@ -202,9 +202,9 @@ func (o Online) String() string {
 	case !o.Required:
 		return "no"
 	case o.Max == OperRoutable || o.Max == o.Min && o.Min == OperRoutable:
-		return o.Min.String()
+		return string(o.Min)
 	}
-	return o.Min.String() + ":" + o.Max.String()
+	return string(o.Min) + ":" + string(o.Max)
 }
 
 // Family is an address family, or both or any.
@@ -673,9 +673,9 @@ type Manage uint8
 
 // The values of Manage=.
 const (
-	ManageAuto Manage = iota
-	ManageAlways
-	ManageNo
+	ManageNo     Manage = iota // never
+	ManageAuto                 // when the subnet has none
+	ManageAlways               // whenever the link is up; the election decides who is master
 )
 
 // Engine is the subnet manager program.

@@ -21,7 +21,7 @@ func parseBool(s string) (bool, error) {
 	case "0", "no", "n", "false", "f", "off":
 		return false, nil
 	}
-	return false, fmt.Errorf("%q is not a boolean (yes or no)", clip(s))
+	return false, fmt.Errorf("%q is not a boolean (yes or no)", ib.Clip(s))
 }
 
 // suffix is a unit of a size or a time span, with its factor.
@@ -78,25 +78,25 @@ func cutSuffix(s string, suffixes []suffix) (i int, rest string) {
 // wordOf is what a message quotes of an unknown unit.
 func wordOf(s string) string {
 	n := run(s, func(c byte) bool { return c > ' ' && c != '.' && (c < '0' || c > '9') })
-	return clip(s[:max(n, min(1, len(s)))])
+	return ib.Clip(s[:max(n, min(1, len(s)))])
 }
 
 // notANumber says why no term begins at rest.
 func notANumber(s, rest, what string) error {
 	if strings.HasPrefix(rest, "-") {
-		return fmt.Errorf("%q is not a %s: it is negative", clip(s), what)
+		return fmt.Errorf("%q is not a %s: it is negative", ib.Clip(s), what)
 	}
 	if rest == "" {
-		return fmt.Errorf("%q is not a %s: no number at its end", clip(s), what)
+		return fmt.Errorf("%q is not a %s: no number at its end", ib.Clip(s), what)
 	}
-	return fmt.Errorf("%q is not a %s: no number at %q", clip(s), what, clip(rest))
+	return fmt.Errorf("%q is not a %s: no number at %q", ib.Clip(s), what, ib.Clip(rest))
 }
 
 // parseSizes adds terms "NUMBER[.FRACTION][ ][SUFFIX]" with ever smaller suffixes,
 // as systemd's sizes are (systemd.syntax(7); the cases are judged by the installed
 // systemd in a test).
 func parseSizes(s string, suffixes []suffix, what string) (uint64, error) {
-	large := fmt.Errorf("%q is too large", clip(s))
+	large := fmt.Errorf("%q is too large", ib.Clip(s))
 	var sum uint64
 	for rest := s; ; {
 		rest = strings.TrimLeft(rest, blanks)
@@ -119,7 +119,7 @@ func parseSizes(s string, suffixes []suffix, what string) (uint64, error) {
 		after = strings.TrimLeft(after, blanks)
 		i, r := cutSuffix(after, suffixes)
 		if i < 0 {
-			return 0, fmt.Errorf("%q is not a %s: suffixes go from large to small, each once", clip(s), what)
+			return 0, fmt.Errorf("%q is not a %s: suffixes go from large to small, each once", ib.Clip(s), what)
 		}
 		f := suffixes[i].factor
 		whole := v
@@ -139,7 +139,7 @@ func parseSizes(s string, suffixes []suffix, what string) (uint64, error) {
 		}
 		if suffixes[i].name == "" {
 			if t := strings.TrimLeft(r, blanks); t == "" || leadingDigits(t) == 0 {
-				return 0, fmt.Errorf("%q is not a %s: unknown suffix %q", clip(s), what, wordOf(after))
+				return 0, fmt.Errorf("%q is not a %s: unknown suffix %q", ib.Clip(s), what, wordOf(after))
 			}
 		}
 		rest, suffixes = r, suffixes[i+1:]
@@ -156,9 +156,9 @@ func parseBitRate(s string) (uint32, error) {
 	case err != nil:
 		return 0, err
 	case v > 0 && v < 1e6:
-		return 0, fmt.Errorf("%q is less than 1M; the kernel counts in Mbit/s", clip(s))
+		return 0, fmt.Errorf("%q is less than 1M; the kernel counts in Mbit/s", ib.Clip(s))
 	case v/1e6 > math.MaxUint32:
-		return 0, fmt.Errorf("%q is too large", clip(s))
+		return 0, fmt.Errorf("%q is too large", ib.Clip(s))
 	}
 	return uint32(v / 1e6), nil
 }
@@ -180,7 +180,7 @@ const foreverUS = math.MaxUint64
 
 func parseMicroseconds(s string) (uint64, error) {
 	const what = "time span"
-	large := fmt.Errorf("%q is too large", clip(s))
+	large := fmt.Errorf("%q is too large", ib.Clip(s))
 	rest := strings.TrimLeft(s, blanks)
 	if strings.Trim(rest, blanks) == "infinity" {
 		return foreverUS, nil
@@ -204,7 +204,7 @@ func parseMicroseconds(s string) (uint64, error) {
 		fraction, point := strings.CutPrefix(after, ".")
 		if !found && (!point || after != rest) {
 			if sum > 0 && rest[0] > '9' {
-				return 0, fmt.Errorf("%q is not a %s: unknown unit %q", clip(s), what, wordOf(rest))
+				return 0, fmt.Errorf("%q is not a %s: unknown unit %q", ib.Clip(s), what, wordOf(rest))
 			}
 			return 0, notANumber(s, rest, what)
 		}
@@ -212,7 +212,7 @@ func parseMicroseconds(s string) (uint64, error) {
 		if point {
 			n = leadingDigits(fraction)
 			if n == 0 {
-				return 0, fmt.Errorf("%q is not a %s: no digit after the point", clip(s), what)
+				return 0, fmt.Errorf("%q is not a %s: no digit after the point", ib.Clip(s), what)
 			}
 			after = fraction[n:]
 		}
@@ -221,7 +221,7 @@ func parseMicroseconds(s string) (uint64, error) {
 		if i >= 0 {
 			factor = spanSuffixes[i].factor
 		} else if r == after && r != "" {
-			return 0, fmt.Errorf("%q is not a %s: unknown unit %q", clip(s), what, wordOf(r))
+			return 0, fmt.Errorf("%q is not a %s: unknown unit %q", ib.Clip(s), what, wordOf(r))
 		}
 		rest = r
 		if !add(v, factor) {
@@ -241,7 +241,7 @@ func spanTo(lo, hi time.Duration) func(string) (time.Duration, error) {
 	return func(s string) (time.Duration, error) {
 		d, err := parseSpan(s)
 		if err == nil && (d < lo || d > hi) {
-			err = fmt.Errorf("%q is not from %s to %s", clip(s), formatSpan(lo), formatSpan(hi))
+			err = fmt.Errorf("%q is not from %s to %s", ib.Clip(s), formatSpan(lo), formatSpan(hi))
 		}
 		return d, err
 	}
@@ -280,10 +280,10 @@ func parseUint(s string, lo, hi uint64) (uint64, error) {
 	// The C library knows a sign before 0x, but systemd none before its 0o and 0b.
 	signed := t != strings.TrimLeft(s, blanks)
 	if strings.Contains(s, "_") || signed && len(t) > 1 && strings.IndexByte("oObB", t[1]) >= 0 || err != nil && !errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("%q is not a number from %d to %d", clip(s), lo, hi)
+		return 0, fmt.Errorf("%q is not a number from %d to %d", ib.Clip(s), lo, hi)
 	}
 	if err != nil || v < lo || v > hi || minus && v > 0 {
-		return 0, fmt.Errorf("%q is not from %d to %d", clip(s), lo, hi)
+		return 0, fmt.Errorf("%q is not from %d to %d", ib.Clip(s), lo, hi)
 	}
 	return v, nil
 }
@@ -305,7 +305,7 @@ func parseMTUBytes(s string) (int, error) {
 		return 0, err
 	}
 	if v < minMTU || v > math.MaxInt32 {
-		return 0, fmt.Errorf("%q is not an MTU from %d to %d bytes", clip(s), minMTU, math.MaxInt32)
+		return 0, fmt.Errorf("%q is not an MTU from %d to %d bytes", ib.Clip(s), minMTU, math.MaxInt32)
 	}
 	return int(v), nil
 }
@@ -316,7 +316,7 @@ func parseMTU(s string) (MTU, error) {
 	}
 	n, err := parseMTUBytes(s)
 	if err != nil && strings.EqualFold(s, "max") {
-		return MTU{}, fmt.Errorf("%q must be written max", clip(s))
+		return MTU{}, fmt.Errorf("%q must be written max", ib.Clip(s))
 	}
 	return MTU{Bytes: n}, err
 }
@@ -332,7 +332,7 @@ func parseIfName(s string) (string, error) {
 }
 
 func validIfName(s string, most int) error {
-	bad := func(why string) error { return fmt.Errorf("%q is not an interface name: %s", clip(s), why) }
+	bad := func(why string) error { return fmt.Errorf("%q is not an interface name: %s", ib.Clip(s), why) }
 	switch {
 	case s == "":
 		return bad("it is empty")
@@ -358,10 +358,10 @@ func validIfName(s string, most int) error {
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
-		return a, fmt.Errorf("%q is not an IP address", clip(s))
+		return a, fmt.Errorf("%q is not an IP address", ib.Clip(s))
 	}
 	if a.Zone() != "" {
-		return a, fmt.Errorf("%q has a zone; the link is the matched one", clip(s))
+		return a, fmt.Errorf("%q has a zone; the link is the matched one", ib.Clip(s))
 	}
 	return a.Unmap(), nil
 }
@@ -381,10 +381,10 @@ func parsePrefix(s string) (p netip.Prefix, bare bool, err error) {
 			// A dotted netmask is a common slip with a known answer.
 			if m, merr := netip.ParseAddr(length); merr == nil && m.Is4() && a.Is4() {
 				if ones, ok := maskBits(m); ok {
-					return p, false, fmt.Errorf("%q has a netmask; write %s/%d", clip(s), a, ones)
+					return p, false, fmt.Errorf("%q has a netmask; write %s/%d", ib.Clip(s), a, ones)
 				}
 			}
-			return p, false, fmt.Errorf("%q has the prefix length %q, possible is 0 to %d", clip(s), clip(length), bits)
+			return p, false, fmt.Errorf("%q has the prefix length %q, possible is 0 to %d", ib.Clip(s), ib.Clip(length), bits)
 		}
 		bits = int(n)
 	}
@@ -435,8 +435,8 @@ func parseOnline(s string) (Online, error) {
 			return o, err
 		}
 	}
-	if o.Min > o.Max {
-		return o, fmt.Errorf("%q begins above its end; the order is %s", clip(s), strings.Join(wordList(operWords), ", "))
+	if o.Min.Rank() > o.Max.Rank() {
+		return o, fmt.Errorf("%q begins above its end; the order is %s", ib.Clip(s), strings.Join(wordList(operWords), ", "))
 	}
 	return o, nil
 }
@@ -483,7 +483,7 @@ func parseTable(s string) (uint32, error) {
 	}
 	v, err := parseUint(s, 1, math.MaxUint32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a routing table: default, main, local, or a number from 1 to %d", clip(s), uint32(math.MaxUint32))
+		return 0, fmt.Errorf("%q is not a routing table: default, main, local, or a number from 1 to %d", ib.Clip(s), uint32(math.MaxUint32))
 	}
 	return uint32(v), nil
 }
@@ -512,7 +512,7 @@ func parseIPProtocol(s string) (uint8, error) {
 	}
 	v, err := parseWord(ipProtocolWords, strings.ToLower(s))
 	if err != nil {
-		return 0, fmt.Errorf("%q is not an IP protocol: a number from 0 to 255, or a name such as tcp, udp, icmp", clip(s))
+		return 0, fmt.Errorf("%q is not an IP protocol: a number from 0 to 255, or a name such as tcp, udp, icmp", ib.Clip(s))
 	}
 	return v, nil
 }
@@ -547,7 +547,7 @@ func parseRange(s string, lo, hi uint64) (a, b uint64, err error) {
 		}
 	}
 	if a > b {
-		return 0, 0, fmt.Errorf("range %q begins above its end", clip(s))
+		return 0, 0, fmt.Errorf("range %q begins above its end", ib.Clip(s))
 	}
 	return a, b, nil
 }
@@ -571,7 +571,7 @@ func parseUIDRange(s string) (UIDRange, error) {
 func parseNextHop(s string) (NextHop, error) {
 	fields := strings.Fields(s)
 	if len(fields) == 0 || len(fields) > 2 {
-		return NextHop{}, fmt.Errorf("%q is not ADDRESS[@INTERFACE] [WEIGHT]", clip(s))
+		return NextHop{}, fmt.Errorf("%q is not ADDRESS[@INTERFACE] [WEIGHT]", ib.Clip(s))
 	}
 	addr, iface, at := strings.Cut(fields[0], "@")
 	n := NextHop{Weight: 1}
@@ -597,7 +597,7 @@ func parseNextHop(s string) (NextHop, error) {
 func parseDNS(s string) (DNSServer, error) {
 	var d DNSServer
 	bad := func(why string) (DNSServer, error) {
-		return DNSServer{}, fmt.Errorf("%q is not ADDRESS[:PORT][%%INTERFACE][#SERVERNAME]: %s", clip(s), why)
+		return DNSServer{}, fmt.Errorf("%q is not ADDRESS[:PORT][%%INTERFACE][#SERVERNAME]: %s", ib.Clip(s), why)
 	}
 	rest, name, named := strings.Cut(s, "#")
 	if named {
@@ -670,15 +670,15 @@ func (d DNSServer) String() string {
 func validDomain(s string) error {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > 253 {
-		return fmt.Errorf("%q is not a domain name", clip(s))
+		return fmt.Errorf("%q is not a domain name", ib.Clip(s))
 	}
 	for _, label := range strings.Split(s, ".") {
 		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return fmt.Errorf("%q is not a domain name: label %q", clip(s), clip(label))
+			return fmt.Errorf("%q is not a domain name: label %q", ib.Clip(s), ib.Clip(label))
 		}
 		for _, r := range label {
 			if r <= ' ' || r == 0x7f || r == utf8.RuneError || r < 0x80 && !(r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
-				return fmt.Errorf("%q is not a domain name: character %q", clip(s), r)
+				return fmt.Errorf("%q is not a domain name: character %q", ib.Clip(s), r)
 			}
 		}
 	}
@@ -688,11 +688,11 @@ func validDomain(s string) error {
 func parseDomain(s string) (Domain, error) {
 	name, routeOnly := strings.CutPrefix(s, "~")
 	if name == "*" {
-		return Domain{}, fmt.Errorf("%q: write \"~.\" for the domain of all names", clip(s))
+		return Domain{}, fmt.Errorf("%q: write \"~.\" for the domain of all names", ib.Clip(s))
 	}
 	if name == "." || name == "" && routeOnly {
 		if !routeOnly {
-			return Domain{}, fmt.Errorf("%q: the root is no search domain; write ~. to route all names", clip(s))
+			return Domain{}, fmt.Errorf("%q: the root is no search domain; write ~. to route all names", ib.Clip(s))
 		}
 		return Domain{Name: ".", RouteOnly: true}, nil
 	}
@@ -700,7 +700,7 @@ func parseDomain(s string) (Domain, error) {
 		return Domain{}, err
 	}
 	if strings.EqualFold(strings.TrimSuffix(name, "."), "localhost") {
-		return Domain{}, fmt.Errorf("%q cannot be a search domain", clip(s))
+		return Domain{}, fmt.Errorf("%q cannot be a search domain", ib.Clip(s))
 	}
 	return Domain{Name: strings.TrimSuffix(name, "."), RouteOnly: routeOnly}, nil
 }
@@ -751,25 +751,25 @@ func parseSubnetPrefix(s string) (uint64, error) {
 	}
 	g, err := ib.ParseGID(t)
 	if err != nil || g.GUID() != 0 {
-		return 0, fmt.Errorf("%q is not a subnet prefix of 64 bits (0xfe80000000000000, fe80:0000:0000:0000 or fe80::/64)", clip(s))
+		return 0, fmt.Errorf("%q is not a subnet prefix of 64 bits (0xfe80000000000000, fe80:0000:0000:0000 or fe80::/64)", ib.Clip(s))
 	}
 	return checkSubnetPrefix(g.Prefix(), s)
 }
 
 func checkSubnetPrefix(p uint64, s string) (uint64, error) {
 	if p == 0 || p>>56 == 0xff {
-		return 0, fmt.Errorf("%q cannot be a subnet prefix", clip(s))
+		return 0, fmt.Errorf("%q cannot be a subnet prefix", ib.Clip(s))
 	}
 	return p, nil
 }
 
 func parseAbsPath(s string) (string, error) {
 	if !strings.HasPrefix(s, "/") || len(s) >= 4096 {
-		return "", fmt.Errorf("%q is not an absolute path", clip(s))
+		return "", fmt.Errorf("%q is not an absolute path", ib.Clip(s))
 	}
 	for _, e := range strings.Split(s, "/") {
 		if e == ".." {
-			return "", fmt.Errorf("%q goes up with \"..\"", clip(s))
+			return "", fmt.Errorf("%q goes up with \"..\"", ib.Clip(s))
 		}
 	}
 	return s, nil
@@ -781,7 +781,7 @@ func parseRoutingEngines(s string) (string, error) {
 	for _, e := range strings.Split(s, ",") {
 		e = strings.TrimSpace(e)
 		if e == "" || strings.Trim(e, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
-			return "", fmt.Errorf("%q is not a list of routing engines such as minhop, updn or ftree", clip(s))
+			return "", fmt.Errorf("%q is not a list of routing engines such as minhop, updn or ftree", ib.Clip(s))
 		}
 		out = append(out, e)
 	}
@@ -790,14 +790,14 @@ func parseRoutingEngines(s string) (string, error) {
 
 func parseModule(s string) (string, error) {
 	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" || len(s) > 64 || s == "" {
-		return "", fmt.Errorf("%q is not a kernel module's name", clip(s))
+		return "", fmt.Errorf("%q is not a kernel module's name", ib.Clip(s))
 	}
 	return s, nil
 }
 
 func parseDeviceName(s string) (string, error) {
 	if len(s) > 63 || s == "" || s[0] == '-' || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || s == "." || s == ".." {
-		return "", fmt.Errorf("%q is not an RDMA device name", clip(s))
+		return "", fmt.Errorf("%q is not an RDMA device name", ib.Clip(s))
 	}
 	return s, nil
 }
@@ -807,7 +807,7 @@ func parseText(s string) (string, error) { return s, nil }
 // parseLabel reads an IPv4 address label (IFNAMSIZ bytes with the NUL).
 func parseLabel(s string) (string, error) {
 	if len(s) > 15 || strings.ContainsAny(s, " \t/") {
-		return "", fmt.Errorf("%q is not an address label of 1 to 15 characters", clip(s))
+		return "", fmt.Errorf("%q is not an address label of 1 to 15 characters", ib.Clip(s))
 	}
 	return s, nil
 }
@@ -820,7 +820,7 @@ func parseBroadcast(s string) (Broadcast, error) {
 	}
 	a, err := parseAddr(s)
 	if err != nil || !a.Is4() {
-		return Broadcast{}, fmt.Errorf("%q is not an IPv4 address or a boolean", clip(s))
+		return Broadcast{}, fmt.Errorf("%q is not an IPv4 address or a boolean", ib.Clip(s))
 	}
 	return Broadcast{Addr: a}, nil
 }
@@ -841,7 +841,7 @@ func parsePriorityMap(maxFrom, maxTo uint64) func(string) (PriorityMap, error) {
 	return func(s string) (PriorityMap, error) {
 		from, to, ok := strings.Cut(s, ":")
 		if !ok {
-			return PriorityMap{}, fmt.Errorf("%q is not FROM:TO", clip(s))
+			return PriorityMap{}, fmt.Errorf("%q is not FROM:TO", ib.Clip(s))
 		}
 		a, err := parseUint(from, 0, maxFrom)
 		if err != nil {
@@ -858,7 +858,7 @@ func (m PriorityMap) String() string { return fmt.Sprintf("%d:%d", m.From, m.To)
 func parseETS(s string) (ETSClass, error) {
 	class, share, ok := strings.Cut(s, ":")
 	if !ok {
-		return ETSClass{}, fmt.Errorf("%q is not CLASS:strict or CLASS:PERCENT", clip(s))
+		return ETSClass{}, fmt.Errorf("%q is not CLASS:strict or CLASS:PERCENT", ib.Clip(s))
 	}
 	n, err := parseUint(class, 0, 7)
 	if err != nil {
@@ -869,7 +869,7 @@ func parseETS(s string) (ETSClass, error) {
 	}
 	p, err := parseUint(strings.TrimSuffix(share, "%"), 0, 100)
 	if err != nil {
-		return ETSClass{}, fmt.Errorf("%q is neither strict nor a share from 0 to 100 percent", clip(share))
+		return ETSClass{}, fmt.Errorf("%q is neither strict nor a share from 0 to 100 percent", ib.Clip(share))
 	}
 	return ETSClass{Class: uint8(n), Percent: uint8(p)}, nil
 }
@@ -885,7 +885,7 @@ func (e ETSClass) String() string {
 func parseBufferSize(s string) (BufferSize, error) {
 	buf, size, ok := strings.Cut(s, ":")
 	if !ok {
-		return BufferSize{}, fmt.Errorf("%q is not BUFFER:SIZE", clip(s))
+		return BufferSize{}, fmt.Errorf("%q is not BUFFER:SIZE", ib.Clip(s))
 	}
 	n, err := parseUint(buf, 0, 7)
 	if err != nil {
@@ -893,7 +893,7 @@ func parseBufferSize(s string) (BufferSize, error) {
 	}
 	b, err := parseSize(size)
 	if err == nil && b > math.MaxUint32 {
-		err = fmt.Errorf("%q is too large", clip(size))
+		err = fmt.Errorf("%q is too large", ib.Clip(size))
 	}
 	return BufferSize{Buffer: uint8(n), Bytes: uint32(b)}, err
 }
@@ -904,7 +904,7 @@ func (b BufferSize) String() string { return fmt.Sprintf("%d:%d", b.Buffer, b.By
 func parseQOSMap(s string) (QOSMap, error) {
 	from, to, ok := strings.Cut(s, "-")
 	if !ok {
-		return QOSMap{}, fmt.Errorf("%q is not FROM-TO", clip(s))
+		return QOSMap{}, fmt.Errorf("%q is not FROM-TO", ib.Clip(s))
 	}
 	a, err := parseUint(from, 0, math.MaxUint32)
 	if err != nil {
@@ -950,10 +950,10 @@ func (n NextHop) String() string {
 func parseMAC(s string) (ib.HWAddr, error) {
 	a, err := ib.ParseHWAddr(s)
 	if err == nil && a.Len() != 6 {
-		return a, fmt.Errorf("%q has %d bytes, a MAC address has 6", clip(s), a.Len())
+		return a, fmt.Errorf("%q has %d bytes, a MAC address has 6", ib.Clip(s), a.Len())
 	}
 	if err == nil && a.Bytes()[0]&1 != 0 {
-		return a, fmt.Errorf("%q is a multicast address, which no function can have: the first byte must be even", clip(s))
+		return a, fmt.Errorf("%q is a multicast address, which no function can have: the first byte must be even", ib.Clip(s))
 	}
 	return a, err
 }

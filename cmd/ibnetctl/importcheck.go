@@ -214,7 +214,7 @@ func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []strin
 		}
 	}
 	if x := l.IPoIB; x != nil {
-		if x.Mode == link.ModeConnected && !u.IPoIB.Mode.Set && (part == nil || !part.Mode.Set) {
+		if x.Mode == ib.ModeConnected && !u.IPoIB.Mode.Set && (part == nil || !part.Mode.Set) {
 			out = append(out, "mode connected")
 		}
 		if x.IgnoreUserspaceMulticast && !u.IPoIB.IgnoreUserspaceMulticastGroups.Set && (part == nil || !part.IgnoreUserspaceMulticastGroups.Set) {

@@ -28,7 +28,7 @@ func migrating(t *testing.T) *link.Snapshot {
 			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300000001, LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff, 0x8001},
 		}}}},
 		Links: []link.Link{
-			{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 65520, MaxMTU: 65520, HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: link.ModeConnected},
+			{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 65520, MaxMTU: 65520, HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: ib.ModeConnected},
 				IBDevice: "mlx5_0", Port: 1, OtherManagers: []string{"NetworkManager"},
 				Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24"), Broadcast: netip.MustParseAddr("10.0.0.255"), Label: "ib0", Flags: 0x80, Valid: link.Forever, Preferred: link.Forever}},
 				Routes: []link.Route{

@@ -12,6 +12,7 @@ import (
 
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
+	"ibnetworkd/units"
 )
 
 // Ctrl-C while an editor runs is for the editor.
@@ -43,12 +44,12 @@ func TestEditAsksAboutBadFiles(t *testing.T) {
 }
 
 func TestJudge(t *testing.T) {
-	online := link.Status{Name: "ib0", Required: true, Online: true, State: link.StateConfigured, Oper: link.OperRoutable}
-	off := link.Status{Name: "ib1", Required: true, State: link.StateConfiguring, Oper: link.OperNoCarrier}
-	optional := link.Status{Name: "ib2", State: link.StateConfigured, Oper: link.OperCarrier}
+	online := link.Status{Name: "ib0", Required: true, Online: true, State: link.StateConfigured, Oper: units.OperRoutable}
+	off := link.Status{Name: "ib1", Required: true, State: link.StateConfiguring, Oper: units.OperNoCarrier}
+	optional := link.Status{Name: "ib2", State: link.StateConfigured, Oper: units.OperCarrier}
 	none := link.Status{Name: "eth0", Required: true, State: link.StateUnmanaged}
-	four := link.Status{Name: "ib3", Required: true, State: link.StateConfigured, Oper: link.OperRoutable,
-		RequiredMin: link.OperDegraded, RequiredMax: link.OperRoutable, IPv4State: link.OperRoutable, IPv6State: link.OperDegraded}
+	four := link.Status{Name: "ib3", Required: true, State: link.StateConfigured, Oper: units.OperRoutable,
+		RequiredMin: units.OperDegraded, RequiredMax: units.OperRoutable, IPv4State: units.OperRoutable, IPv6State: units.OperDegraded}
 	named := func(names ...string) (g goal) {
 		for _, n := range names {
 			w, err := parseWant(n)
@@ -82,12 +83,12 @@ func TestJudge(t *testing.T) {
 		{"OK ignored", []link.Status{online, off}, goal{ignore: []string{"eth*", "ib[1-9]"}}, false, true, ""},
 		{"OK all are ignored", []link.Status{off}, goal{ignore: []string{"ib*"}}, false, true, ""},
 		{"OK named ones are not ignored", []link.Status{off}, with(named("ib1"), func(g *goal) { g.ignore = []string{"ib*"} }), false, false, "ib1"},
-		{"OK a range for all", []link.Status{online, off}, goal{all: want{"", link.OperOff, link.OperRoutable}}, false, true, ""},
-		{"OK a range for all, and not good enough", []link.Status{online, off}, goal{all: want{"", link.OperCarrier, link.OperRoutable}}, false, false, "ib1"},
-		{"OK a range for all, and one of its own", []link.Status{online, off}, with(named("ib0", "ib1:off"), func(g *goal) { g.all.min, g.all.max = link.OperRoutable, link.OperRoutable }), false, true, ""},
+		{"OK a range for all", []link.Status{online, off}, goal{all: want{"", units.OperOff, units.OperRoutable}}, false, true, ""},
+		{"OK a range for all, and not good enough", []link.Status{online, off}, goal{all: want{"", units.OperCarrier, units.OperRoutable}}, false, false, "ib1"},
+		{"OK a range for all, and one of its own", []link.Status{online, off}, with(named("ib0", "ib1:off"), func(g *goal) { g.all.min, g.all.max = units.OperRoutable, units.OperRoutable }), false, true, ""},
 		{"OK IPv4 is there", []link.Status{four}, goal{ipv4: true}, false, true, ""},
 		{"OK IPv6 link-local is enough for degraded", []link.Status{four}, goal{ipv6: true}, false, true, ""},
-		{"OK IPv6 is not routable", []link.Status{four}, goal{ipv4: true, ipv6: true, all: want{"", link.OperRoutable, link.OperRoutable}}, false, false, "ib3"},
+		{"OK IPv6 is not routable", []link.Status{four}, goal{ipv4: true, ipv6: true, all: want{"", units.OperRoutable, units.OperRoutable}}, false, false, "ib3"},
 		{"OK no IPv4", []link.Status{off}, goal{ipv4: true}, false, false, "ib1"},
 	} {
 		missing, got := judge(link.Report{Links: tc.links, Awaited: !tc.nothing}, tc.goal, func(link.Status) bool { return true })

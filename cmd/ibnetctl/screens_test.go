@@ -14,6 +14,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
+	"ibnetworkd/units"
 )
 
 // cluster is a host of everything that a screen has to show: a link that is
@@ -37,15 +38,15 @@ func cluster() *api.Description {
 			ib("mlx5_3", "Down", "Polling", "10 Gb/sec (4X SDR)", 0, 0, nil, "port mlx5_3/1 is Down (Polling): no cable, or the other end is off", "plug both ends of the cable"),
 		},
 		Links: []link.Status{
-			{Name: "ibp3s0", Ifindex: 4, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Oper: link.OperRoutable, State: link.StateConfigured, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Online: true,
+			{Name: "ibp3s0", Ifindex: 4, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Oper: units.OperRoutable, State: link.StateConfigured, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Online: true,
 				HWAddr: "80:00:00:02:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de", Addresses: []string{"10.0.0.1/24", "fe80::202:c903:a:bcde/64"},
 				Reasons:    []link.Reason{group},
 				Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"}, {Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: group}, {Name: "Address", Wanted: "10.0.0.1/24", Actual: "10.0.0.1/24"}}},
-			{Name: "storage", Ifindex: 9, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0x8001", Parent: "ibp3s0", MadeByUs: true, Oper: link.OperNoCarrier, State: link.StateConfiguring, Unit: "/etc/systemd/network/41-storage.ibnetwork", Required: true,
+			{Name: "storage", Ifindex: 9, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0x8001", Parent: "ibp3s0", MadeByUs: true, Oper: units.OperNoCarrier, State: link.StateConfiguring, Unit: "/etc/systemd/network/41-storage.ibnetwork", Required: true,
 				Reasons: []link.Reason{{Code: link.CodeJoin, Text: "port mlx5_0/1 is Active and has P_Key 0x8001, but the broadcast group of partition 0x0001 is not joined: the subnet manager has no such group", Next: "ibnetctl sm status mlx5_0/1"}},
 				Pending: []string{"ip address add 10.1.0.1/24 dev storage"}},
-			{Name: "ibp4s0", Ifindex: 5, Kind: "ipoib", IBDevice: "mlx5_1", Port: 1, PKey: "0xffff", Oper: link.OperNoCarrier, State: link.StatePending, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Reasons: []link.Reason{{Text: waits, Next: start}}},
-			{Name: "enp8s0f0np0", Ifindex: 6, Kind: "", IBDevice: "mlx5_2", Port: 1, Oper: link.OperRoutable, State: link.StateUnmanaged},
+			{Name: "ibp4s0", Ifindex: 5, Kind: "ipoib", IBDevice: "mlx5_1", Port: 1, PKey: "0xffff", Oper: units.OperNoCarrier, State: link.StatePending, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Reasons: []link.Reason{{Text: waits, Next: start}}},
+			{Name: "enp8s0f0np0", Ifindex: 6, Kind: "", IBDevice: "mlx5_2", Port: 1, Oper: units.OperRoutable, State: link.StateUnmanaged},
 		},
 		SubnetManagers: []smctl.Status{
 			{IBDevice: "mlx5_0", Port: 1, PortGUID: "0x0002c903000abcde", Manage: "auto", Engine: "builtin", Phase: "master", WorkerState: "active", Worker: "ibnetsm@0x0002c903000abcde.service", Starts: 1, Reason: "the subnet manager of this host serves the port", Unit: "/etc/systemd/network/10-ib.ibnetwork"},

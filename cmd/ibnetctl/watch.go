@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
+	"ibnetworkd/units"
 )
 
 func (a *app) monitorCmd() *cobra.Command {
@@ -179,7 +180,7 @@ const operStates = "missing, off, no-carrier, dormant, degraded-carrier, carrier
 // want is one link to wait for.
 type want struct {
 	link     string
-	min, max link.OperState // range of states, "" for what its unit says
+	min, max units.OperState // range of states, "" for what its unit says
 }
 
 // goal is what wait-online waits for.
@@ -194,14 +195,14 @@ type goal struct {
 // parseRange reads [MIN][:MAX]; empty is no range.
 func parseRange(s string) (w want, err error) {
 	lo, hi, _ := strings.Cut(s, ":")
-	w.min, w.max = link.OperState(lo), link.OperState(hi)
-	for _, o := range []link.OperState{w.min, w.max} {
+	w.min, w.max = units.OperState(lo), units.OperState(hi)
+	for _, o := range []units.OperState{w.min, w.max} {
 		if o != "" && o.Rank() < 0 {
 			return w, fail(exitUsage, "%q is not an operational state (%s)", o, operStates)
 		}
 	}
 	if w.min != "" || w.max != "" {
-		w.min, w.max = cmp.Or(w.min, link.OperMissing), cmp.Or(w.max, link.OperRoutable)
+		w.min, w.max = cmp.Or(w.min, units.OperMissing), cmp.Or(w.max, units.OperRoutable)
 	}
 	if w.max.Rank() < w.min.Rank() {
 		return w, fail(exitUsage, "%q: the minimum is above the maximum; the order is %s", s, operStates)
@@ -415,7 +416,7 @@ func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.
 			w.min, w.max = g.all.min, g.all.max
 		}
 		i := slices.IndexFunc(r.Links, func(l link.Status) bool { return l.Name == w.link })
-		if i < 0 && w.min == link.OperMissing {
+		if i < 0 && w.min == units.OperMissing {
 			got++
 			continue
 		}

@@ -28,6 +28,7 @@ import (
 	"ibnetworkd/internal/busconn/bustest"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
+	"ibnetworkd/units"
 )
 
 // privateBus is a bus of the test's own.
@@ -112,7 +113,7 @@ func (f *fake) called() []string { f.mu.Lock(); defer f.mu.Unlock(); return slic
 
 func ib0() link.Status {
 	return link.Status{Name: "ib0", Ifindex: 7, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Unit: "/etc/systemd/network/10-ib0.ibnetwork",
-		State: link.StateConfigured, Oper: link.OperRoutable, Carrier: true, Required: true, Online: true,
+		State: link.StateConfigured, Oper: units.OperRoutable, Carrier: true, Required: true, Online: true,
 		Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"},
 			{Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044", Next: "ask for mtu=5"}}},
 		Addresses: []string{"192.168.151.1/24"}}
@@ -251,7 +252,7 @@ func TestSignalsSayExactlyWhatChanged(t *testing.T) {
 	}
 	l := ib0()
 	s.PublishLinks([]link.Status{l}, nil) // the same: nothing
-	l.Carrier, l.Oper, l.Online = false, link.OperNoCarrier, false
+	l.Carrier, l.Oper, l.Online = false, units.OperNoCarrier, false
 	s.PublishLinks([]link.Status{l}, nil)
 	seen := map[dbus.ObjectPath][]string{}
 	for range 2 {

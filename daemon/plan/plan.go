@@ -231,7 +231,7 @@ func (p *planner) applied(index int) *units.Unit {
 // decide finds the unit of a link and whether it is applied.
 func (p *planner) decide(index int, parent *units.Unit) {
 	l := p.b.Link(index)
-	if l == nil || l.Type == 772 { // ARPHRD_LOOPBACK
+	if l == nil || l.Type == link.ARPHRDLoopback {
 		return
 	}
 	n := &note{parent: parent}

@@ -419,7 +419,7 @@ func membership(s string) (Membership, bool) {
 // SL 0 is a value like others.
 func (p *parser) param(out *Params, it item, what string, sl **ib.SL) {
 	name, val := p.str(it.name), p.str(it.val)
-	bad := func(err error) { p.errorf(it.val.a, "%s=%s: %v", name, clip(val), err) }
+	bad := func(err error) { p.errorf(it.val.a, "%s=%s: %v", name, ib.Clip(val), err) }
 	if !it.hasVal && knownParam(name) {
 		p.errorf(it.name.a, "%s %s needs a value", what, name)
 		return
@@ -564,15 +564,4 @@ func isIP(g ib.GID) bool { return (g[2] == 0x40 || g[2] == 0x60) && g[3] == 0x1b
 // mgidPKey is the P_Key inside the MGID of an IP group.
 func mgidPKey(g ib.GID) ib.PKey { return ib.PKey(g[4])<<8 | ib.PKey(g[5]) }
 
-func quote(s string) string { return strconv.Quote(clip(s)) }
-
-// clip keeps error messages to a line.
-func clip(s string) string {
-	if i := strings.IndexByte(s, '\n'); i >= 0 {
-		s = s[:i]
-	}
-	if len(s) > 40 {
-		return s[:40] + "..."
-	}
-	return s
-}
+func quote(s string) string { return strconv.Quote(ib.Clip(s)) }

@@ -88,7 +88,7 @@ func ParseRule(s string) (Partition, error) {
 			return Partition{}, fmt.Errorf("unknown word %s; known are Name, Members, IPoIB, Index0, MTU, Rate, SL, QKey, TClass, Scope", quote(key))
 		}
 		if err != nil {
-			return Partition{}, fmt.Errorf("%s=%s: %w", key, clip(val), err)
+			return Partition{}, fmt.Errorf("%s=%s: %w", key, ib.Clip(val), err)
 		}
 	}
 	if !members {

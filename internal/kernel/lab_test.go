@@ -26,7 +26,6 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
-	ipoib "ibnetworkd/internal/kernel/rtnl/ipoib"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/uevent"
 	"ibnetworkd/internal/kernel/umad"
@@ -58,7 +57,7 @@ func TestIPoIB(t *testing.T) {
 		g.SM(lab.SM{Partitions: "Default=0x7fff,ipoib,mtu=5:ALL=full;\nP=0x0001,ipoib:ALL=full;\n"})
 		c := dialRT(g)
 		l := waitLink(g, c, "ib0")
-		if l.IPoIB == nil || l.IPoIB.Mode != ipoib.Datagram || l.IPoIB.PKey != 0xffff || l.Type != unix.ARPHRD_INFINIBAND || !l.Address.SupportsConnected() || l.MaxMTU != 65520 {
+		if l.IPoIB == nil || l.IPoIB.Mode != ib.ModeDatagram || l.IPoIB.PKey != 0xffff || l.Type != unix.ARPHRD_INFINIBAND || !l.Address.SupportsConnected() || l.MaxMTU != 65520 {
 			g.Errorf("ib0: %+v %+v", l, l.IPoIB)
 		}
 		do := func(rs ...rtnl.Request) {
@@ -79,8 +78,8 @@ func TestIPoIB(t *testing.T) {
 		}
 		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: ptr(true)}))
 		g.Wait("carrier", 5*time.Second, func() bool { return again().Carrier })
-		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Mode: ptr(ipoib.Connected)}), rtnl.SetLink(l.Index, rtnl.LinkChange{MTU: 65520, UMcast: ptr(true)}))
-		if l := again(); l.IPoIB.Mode != ipoib.Connected || l.MTU != 65520 || !l.IPoIB.UMcast {
+		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Mode: ptr(ib.ModeConnected)}), rtnl.SetLink(l.Index, rtnl.LinkChange{MTU: 65520, UMcast: ptr(true)}))
+		if l := again(); l.IPoIB.Mode != ib.ModeConnected || l.MTU != 65520 || !l.IPoIB.UMcast {
 			g.Errorf("after the change: %+v %+v", l, l.IPoIB)
 		}
 		// sysfs has the same to say, and the kernel takes a mode there.
@@ -89,12 +88,12 @@ func TestIPoIB(t *testing.T) {
 			g.Errorf("sysfs: %+v, %v", n, err)
 		}
 		g.Write("/sys/class/net/ib0/mode", "datagram\n")
-		if l := again(); l.IPoIB.Mode != ipoib.Datagram {
+		if l := again(); l.IPoIB.Mode != ib.ModeDatagram {
 			g.Errorf("after sysfs: %+v", l.IPoIB)
 		}
-		do(rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: l.Index, Name: "part1", PKey: 0x0001, Mode: ptr(ipoib.Connected)}))
+		do(rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: l.Index, Name: "part1", PKey: 0x0001, Mode: ptr(ib.ModeConnected)}))
 		ch := waitLink(g, c, "part1")
-		if ch.Parent != l.Index || ch.IPoIB == nil || ch.IPoIB.PKey != 0x8001 || ch.IPoIB.Mode != ipoib.Connected {
+		if ch.Parent != l.Index || ch.IPoIB == nil || ch.IPoIB.PKey != 0x8001 || ch.IPoIB.Mode != ib.ModeConnected {
 			g.Errorf("child: %+v %+v", ch, ch.IPoIB)
 		}
 		err := c.Do(rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: l.Index, Name: "part2", PKey: 0x8001}))

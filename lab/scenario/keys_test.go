@@ -8,6 +8,7 @@ import (
 
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
 // The keys that TestEverything has no place for, in the same way: set, found
@@ -249,7 +250,7 @@ func TestBindCarrier(t *testing.T) {
 			g.Errorf("down although one of two has carrier: %+v", s)
 		}
 		g.Exec("ip", "link", "set", "far1", "down")
-		d.wait("ib0", "down again", 10*time.Second, func(s link.Status) bool { return s.Oper == link.OperOff })
+		d.wait("ib0", "down again", 10*time.Second, func(s link.Status) bool { return s.Oper == units.OperOff })
 		g.Exec("ip", "link", "set", "far1", "up")
 		st = d.configured("ib0", 10*time.Second)
 		if !strings.Contains(strings.Join(st.Addresses, " "), "10.20.0.1/24") {

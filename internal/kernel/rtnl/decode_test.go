@@ -92,7 +92,7 @@ func TestDecodeIPoIBLink(t *testing.T) {
 		Index: 7, Name: "ib0.8001", AltNames: []string{"ibs3"}, Type: unix.ARPHRD_INFINIBAND, Flags: unix.IFF_UP | unix.IFF_MULTICAST,
 		MTU: 2044, MaxMTU: 65520, Kind: "ipoib", Parent: 5, Address: addr, PermAddress: addr, OperState: OperDown,
 		ParentDev: "0000:3b:00.0", ParentBus: "pci", AddrGenMode: AddrGenUnknown,
-		IPoIB: &IPoIB{PKey: 0x8001, Mode: ipoib.Connected, UMcast: true},
+		IPoIB: &IPoIB{PKey: 0x8001, Mode: ib.ModeConnected, UMcast: true},
 		NumVF: 2, VFs: []VF{vf(0), vf(1)},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b })); diff != "" {
@@ -131,7 +131,7 @@ func TestRequestBytes(t *testing.T) {
 		want []byte
 	}{
 		{
-			"OK mode: RTM_NEWLINK without NLM_F_CREATE", SetLink(7, LinkChange{Mode: ptr(ipoib.Connected)}), unix.RTM_NEWLINK, 0,
+			"OK mode: RTM_NEWLINK without NLM_F_CREATE", SetLink(7, LinkChange{Mode: ptr(ib.ModeConnected)}), unix.RTM_NEWLINK, 0,
 			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 7) }, func(w *nl.Builder) {
 				w.Nest(unix.IFLA_LINKINFO, func(w *nl.Builder) {
 					w.String(iflaInfoKind, "ipoib").Nest(iflaInfoData|nl.Nested, func(w *nl.Builder) { w.Uint16(unix.IFLA_IPOIB_MODE, 1) })
@@ -179,7 +179,7 @@ func TestBadRequestsAreNotSent(t *testing.T) {
 		"bad P_Key 0x0000":      NewIPoIBChild(IPoIBChild{Parent: 5, Name: "x", PKey: 0}),
 		"bad P_Key 0x8000":      NewIPoIBChild(IPoIBChild{Parent: 5, Name: "x", PKey: 0x8000}),
 		"bad child no parent":   NewIPoIBChild(IPoIBChild{Name: "x", PKey: 0x8001}),
-		"bad mode":              SetLink(3, LinkChange{Mode: ptr(ipoib.Mode(7))}),
+		"bad mode":              SetLink(3, LinkChange{Mode: ptr(ib.IPoIBMode(7))}),
 		"bad address":           AddAddress(Address{Index: 1}),
 		"bad rule without kind": AddRule(Rule{}),
 		"bad alias too long":    SetLink(3, LinkChange{Alias: ptr(strings.Repeat("x", 70000))}),

@@ -63,7 +63,7 @@ type Link struct {
 // IPoIB is what ib_ipoib reports of its interface.
 type IPoIB struct {
 	PKey   ib.PKey // always with the bit of full membership set
-	Mode   ipoib.Mode
+	Mode   ib.IPoIBMode
 	UMcast bool
 }
 
@@ -332,7 +332,7 @@ func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {
 			case unix.IFLA_IPOIB_PKEY:
 				p.PKey = ib.PKey(data.Uint16())
 			case unix.IFLA_IPOIB_MODE:
-				p.Mode = ipoib.Mode(data.Uint16())
+				p.Mode = ib.IPoIBMode(data.Uint16())
 			case unix.IFLA_IPOIB_UMCAST:
 				p.UMcast = data.Uint16() != 0
 			}

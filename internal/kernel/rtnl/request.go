@@ -46,9 +46,9 @@ type LinkChange struct {
 	// the first 12 must be the present ones.
 	Address     ib.HWAddr
 	AddrGenMode *AddrGenMode
-	Mode        *ipoib.Mode // IPoIB only
-	UMcast      *bool       // IPoIB only
-	Master      *int        // 0 releases the link
+	Mode        *ib.IPoIBMode // IPoIB only
+	UMcast      *bool         // IPoIB only
+	Master      *int          // 0 releases the link
 	TxQueueLen  *int
 	Group       *uint32
 }
@@ -113,7 +113,7 @@ type IPoIBChild struct {
 	Parent int    // ifindex of the parent link
 	Name   string // "" lets the kernel choose ib%d
 	PKey   ib.PKey
-	Mode   *ipoib.Mode // nil is datagram
+	Mode   *ib.IPoIBMode // nil is datagram
 	UMcast *bool
 }
 

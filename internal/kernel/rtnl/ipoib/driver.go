@@ -21,26 +21,6 @@ import (
 // Kind is the driver's name in IFLA_INFO_KIND.
 const Kind = "ipoib"
 
-// Mode is the kernel's number of an IPoIB transport mode.
-type Mode uint16
-
-// The modes (IPOIB_MODE_DATAGRAM, IPOIB_MODE_CONNECTED in if_link.h).
-const (
-	Datagram  Mode = 0
-	Connected Mode = 1
-)
-
-// String is the word that sysfs and ip link use.
-func (m Mode) String() string {
-	switch m {
-	case Datagram:
-		return "datagram"
-	case Connected:
-		return "connected"
-	}
-	return fmt.Sprintf("mode %d", uint16(m))
-}
-
 // Driver is the data of one interface. A nil field was not in the message, or
 // is not sent.
 type Driver struct {
@@ -48,7 +28,7 @@ type Driver struct {
 	// kernel sets bit 15 and cannot change it later.
 	PKey *ib.PKey
 	// Mode is sent to change it (RTM_NEWLINK without NLM_F_CREATE).
-	Mode *Mode
+	Mode *ib.IPoIBMode
 	// UMcast is 1 if multicast groups that userspace joins are ignored.
 	UMcast *uint16
 }
@@ -90,7 +70,7 @@ func (d *Driver) Decode(ad *netlink.AttributeDecoder) error {
 			v := ib.PKey(ad.Uint16())
 			d.PKey = &v
 		case unix.IFLA_IPOIB_MODE:
-			v := Mode(ad.Uint16())
+			v := ib.IPoIBMode(ad.Uint16())
 			d.Mode = &v
 		case unix.IFLA_IPOIB_UMCAST:
 			v := ad.Uint16()
@@ -109,7 +89,7 @@ func (d *Driver) Verify(m *rtnetlink.LinkMessage) error {
 	if d.PKey != nil && m.Index == 0 && (m.Attributes == nil || m.Attributes.Type == 0) {
 		return fmt.Errorf("an IPoIB child with partition key %s needs a parent link", *d.PKey)
 	}
-	if d.Mode != nil && *d.Mode > Connected {
+	if d.Mode != nil && *d.Mode > ib.ModeConnected {
 		return fmt.Errorf("%s is neither datagram (0) nor connected (1)", *d.Mode)
 	}
 	if d.UMcast != nil && *d.UMcast > 1 {

@@ -21,8 +21,8 @@ func TestRoundTripThroughTheLibrary(t *testing.T) {
 	for name, d := range map[string]*Driver{
 		"OK nothing": {},
 		"OK key":     {PKey: ptr(ib.PKey(0x8001))},
-		"OK mode":    {Mode: ptr(Connected)},
-		"OK all":     {PKey: ptr(ib.PKey(0x7fff)), Mode: ptr(Datagram), UMcast: ptr(uint16(1))},
+		"OK mode":    {Mode: ptr(ib.ModeConnected)},
+		"OK all":     {PKey: ptr(ib.PKey(0x7fff)), Mode: ptr(ib.ModeDatagram), UMcast: ptr(uint16(1))},
 	} {
 		b, err := message(d).MarshalBinary()
 		if err != nil {
@@ -50,7 +50,7 @@ func TestVerify(t *testing.T) {
 		"bad key 0x0000": child(0, 2),
 		"bad key 0x8000": child(0x8000, 2),
 		"bad orphan":     child(0x8001, 0),
-		"bad mode":       message(&Driver{Mode: ptr(Mode(2))}),
+		"bad mode":       message(&Driver{Mode: ptr(ib.IPoIBMode(2))}),
 		"bad umcast":     message(&Driver{UMcast: ptr(uint16(2))}),
 	} {
 		if _, err := m.MarshalBinary(); err == nil {
@@ -63,7 +63,7 @@ func TestVerify(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	b, err := message(&Driver{PKey: ptr(ib.PKey(0x8001)), Mode: ptr(Connected), UMcast: ptr(uint16(0))}).MarshalBinary()
+	b, err := message(&Driver{PKey: ptr(ib.PKey(0x8001)), Mode: ptr(ib.ModeConnected), UMcast: ptr(uint16(0))}).MarshalBinary()
 	if err != nil {
 		f.Fatal(err)
 	}

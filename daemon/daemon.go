@@ -66,12 +66,13 @@ type Daemon struct {
 	cfg Config
 	log *slog.Logger
 
-	mu   sync.Mutex // guards want, subs and more
-	want Scope
-	subs map[chan Change]*mailbox
-	more map[string][]link.Notice // of others, by what they are about
-	bell chan struct{}
-	call chan func(context.Context)
+	mu    sync.Mutex // guards want, subs and more
+	want  Scope
+	subs  map[chan Change]*mailbox
+	more  map[string][]link.Notice // of others, by what they are about
+	bell  chan struct{}
+	call  chan func(context.Context)
+	ready chan struct{}
 
 	repMu  sync.RWMutex // guards report and snap
 	report link.Report
@@ -96,7 +97,7 @@ type Daemon struct {
 	moved     time.Time         // when something happened, or a port was another than before
 	said      map[string]string // what was logged last, by link and about
 	problems  map[string]bool   // of unit files, as they were logged
-	ready     bool
+	isReady   bool              // ready is closed
 
 	unsaved     map[string]bool // links that changed since the report was written
 	reportDirty bool
@@ -118,7 +119,7 @@ func New(cfg Config) *Daemon {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Daemon{
-		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), subs: map[chan Change]*mailbox{},
+		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), ready: make(chan struct{}), subs: map[chan Change]*mailbox{},
 		held: newHolds(), status: map[int]link.Status{}, said: map[string]string{},
 		unsaved: map[string]bool{}, more: map[string][]link.Notice{},
 	}

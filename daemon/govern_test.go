@@ -53,8 +53,8 @@ func linkWords(g link.Governing) string {
 // each link and port.
 func TestOneGovernor(t *testing.T) {
 	const (
-		byName = "[Match]\nName=ib0\n[SubnetManager]\nManage=yes\n"
-		byPort = "[Match]\nIBDevice=mlx5_001\n[SubnetManager]\nManage=yes\n"
+		byName = "[Match]\nName=ib0\n[SubnetManager]\nManage=auto\n"
+		byPort = "[Match]\nIBDevice=mlx5_001\n[SubnetManager]\nManage=auto\n"
 	)
 	link0 := func(s *link.Snapshot) *link.Link {
 		return &s.Links[slices.IndexFunc(s.Links, func(l link.Link) bool { return l.Index == 10 })]
@@ -83,7 +83,8 @@ func TestOneGovernor(t *testing.T) {
 			}, want: "mlx5_000/1 not yet, before 20-a.ibnetwork; mlx5_001/1 30-b.ibnetwork"},
 			{name: "the daemon starts again", again: true, want: "mlx5_000/1 not yet, before 20-a.ibnetwork; mlx5_001/1 30-b.ibnetwork"},
 			{name: "its unit is gone", files: map[string]string{"20-a.ibnetwork": ""}, want: "mlx5_000/1 none; mlx5_001/1 30-b.ibnetwork"},
-			{name: "and comes back", files: map[string]string{"20-a.ibnetwork": byName}, want: "mlx5_000/1 not yet, before none; mlx5_001/1 30-b.ibnetwork"},
+			{name: "and comes back", files: map[string]string{"20-a.ibnetwork": byName},
+				want: "mlx5_000/1 not yet, before none; mlx5_001/1 30-b.ibnetwork"},
 			{name: "ib0 comes back", change: func(s *link.Snapshot) { s.Links = slices.Insert(s.Links, 0, kept) },
 				want: "mlx5_000/1 20-a.ibnetwork; mlx5_001/1 30-b.ibnetwork"},
 			{name: "a unit asks for a property", files: map[string]string{"10-p.ibnetwork": "[Match]\nProperty=ID_X=1\n"},
@@ -131,7 +132,8 @@ func TestOneGovernor(t *testing.T) {
 				t.Errorf("%s: the daemon has\n%s\nwant\n%s", step.name, got, step.want)
 			}
 			if words(once) != words(r.governing) || linkWords(once) != linkWords(r.governing) {
-				t.Errorf("%s: the daemon has\n%s\n%s\nand one look gives\n%s\n%s", step.name, linkWords(r.governing), words(r.governing), linkWords(once), words(once))
+				t.Errorf("%s: the daemon has\n%s\n%s\nand one look gives\n%s\n%s", step.name,
+					linkWords(r.governing), words(r.governing), linkWords(once), words(once))
 			}
 		}
 	})

@@ -16,6 +16,9 @@ func (d *Daemon) Wake(s Scope) {
 	}
 }
 
+// Ready is closed when the links have been observed and planned for the first time.
+func (d *Daemon) Ready() <-chan struct{} { return d.ready }
+
 // Run is the loop. It returns when ctx ends; the configuration stays in place.
 func (d *Daemon) Run(ctx context.Context) error {
 	var err error
@@ -35,9 +38,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 				continue
 			}
 		}
-		if !d.ready && d.snap != nil {
-			d.ready = true
-			d.notify("READY=1")
+		if !d.isReady && d.snap != nil {
+			d.isReady = true
+			close(d.ready)
 		}
 		resetTimer(port, d.portWait())
 		next := d.held.next()

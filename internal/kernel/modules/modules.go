@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -20,6 +22,15 @@ type Loader struct {
 	// right to load any, but may ask the service manager. It reports false where
 	// there is none; modprobe is tried then.
 	Ask func(ctx context.Context, name string) (asked bool, err error)
+}
+
+// Present gives a function that reports whether the kernel below root has a module,
+// loaded or built in with parameters.
+func Present(root string) func(module string) bool {
+	return func(module string) bool {
+		_, err := os.Stat(filepath.Join("/", root, "sys/module", strings.ReplaceAll(module, "-", "_")))
+		return err == nil
+	}
 }
 
 // Load runs modprobe, which honours aliases, dependencies, softdeps, options and

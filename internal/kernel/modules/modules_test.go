@@ -50,3 +50,15 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestPresent(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "sys/module/rdma_rxe"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for module, want := range map[string]bool{"rdma_rxe": true, "rdma-rxe": true, "siw": false} {
+		if got := Present(root)(module); got != want {
+			t.Errorf("%s: %v", module, got)
+		}
+	}
+}

@@ -1,17 +1,15 @@
-package main
+package conf
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"ibnetworkd/units"
 )
 
 // Directories, drop-ins and masks count as systemd's do; a mistake is said with its
 // place and what stood before stays.
-func TestConf(t *testing.T) {
+func TestRead(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		files map[string]string
@@ -41,7 +39,7 @@ func TestConf(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		c := readConf(root)
+		c := Read(root)
 		if c.WatchUnitFiles != tt.watch || (len(c.Problems) > 0) != (tt.say != "") || tt.say != "" && !strings.Contains(strings.Join(c.Problems, "\n"), tt.say) {
 			t.Errorf("%s: %+v, want %v %q", tt.name, c, tt.watch, tt.say)
 		}
@@ -51,7 +49,7 @@ func TestConf(t *testing.T) {
 func FuzzConf(f *testing.F) {
 	f.Add("[Daemon]\nWatchUnitFiles=no\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		c := conf{WatchUnitFiles: true}
+		c := Settings{WatchUnitFiles: true}
 		c.parse("f", text)
 		if !c.WatchUnitFiles && !strings.Contains(text, "[Daemon]") {
 			t.Fatalf("%q changes the daemon without its section", text)
@@ -62,18 +60,4 @@ func FuzzConf(f *testing.F) {
 			}
 		}
 	})
-}
-
-// Only a load that was asked for reads the files.
-func TestOnRequest(t *testing.T) {
-	reads, doubts := 0, 0
-	load, doubt := onRequest(func() *units.Set { reads++; return &units.Set{} }, func() { doubts++ })
-	first := load()
-	if load() != first || reads != 1 {
-		t.Errorf("%d reads of two loads that nobody asked for", reads)
-	}
-	doubt()
-	if load() == first || reads != 2 || doubts != 1 {
-		t.Errorf("%d reads after a request", reads)
-	}
 }

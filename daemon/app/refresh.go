@@ -1,11 +1,9 @@
-package main
+package app
 
 import (
 	"context"
 	"sync"
 	"time"
-
-	"ibnetworkd/daemon"
 )
 
 // Bounds of what a caller of Describe makes the daemon do.
@@ -14,9 +12,10 @@ const (
 	refreshWait  = 500 * time.Millisecond // what a caller waits at most
 )
 
-// refresher reads what changes without an event when somebody asks.
+// refresher reads what changes without an event when a caller asks for it.
 type refresher struct {
-	daemon *daemon.Daemon
+	// refresh reads it, and gives the number of the change that has it, 0 for none.
+	refresh func(context.Context) (uint64, error)
 
 	mu    sync.Mutex // guards what follows
 	last  time.Time
@@ -24,9 +23,9 @@ type refresher struct {
 	next  chan struct{} // closed when shown grows
 }
 
-// refresh returns when the bus has what was read, or after refreshWait: a daemon that
-// is at work answers with what it knows.
-func (r *refresher) refresh(ctx context.Context) {
+// run returns when the bus has what was read, or after refreshWait: a daemon that
+// is busy answers with what it knows.
+func (r *refresher) run(ctx context.Context) {
 	r.mu.Lock()
 	recent := time.Since(r.last) < refreshEvery
 	if !recent {
@@ -38,7 +37,7 @@ func (r *refresher) refresh(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshWait)
 	defer cancel()
-	seq, err := r.daemon.Refresh(ctx)
+	seq, err := r.refresh(ctx)
 	if err != nil {
 		return
 	}

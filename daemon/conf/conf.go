@@ -1,4 +1,5 @@
-package main
+// Package conf reads ibnetworkd.conf(5).
+package conf
 
 import (
 	"errors"
@@ -13,36 +14,36 @@ import (
 	"ibnetworkd/internal/smallfile"
 )
 
-// confDirs are where ibnetworkd.conf and its drop-ins are looked for, the first wins
+// dirs are the directories of ibnetworkd.conf and its drop-ins, the first wins
 // (systemd's order for networkd.conf).
-var confDirs = []string{"/etc/ibnetworkd", "/run/ibnetworkd", "/usr/local/lib/ibnetworkd", "/usr/lib/ibnetworkd"}
+var dirs = []string{"/etc/ibnetworkd", "/run/ibnetworkd", "/usr/local/lib/ibnetworkd", "/usr/lib/ibnetworkd"}
 
 const (
-	confName = "ibnetworkd.conf"
-	maxConf  = 64 << 10 // bytes of one file
+	fileName = "ibnetworkd.conf"
+	maxSize  = 64 << 10 // bytes of one file
 )
 
-// conf is what ibnetworkd.conf(5) says, and where what is wrong.
-type conf struct {
+// Settings are those of ibnetworkd.conf, and each mistake with its place.
+type Settings struct {
 	// WatchUnitFiles applies unit files when they change; otherwise they wait for a
 	// reload.
 	WatchUnitFiles bool
 	Problems       []string
 }
 
-// readConf reads ibnetworkd.conf, the first of its directories, and after it all
-// drop-ins by name, of which one in an earlier directory replaces those of its name
-// in later ones.
-func readConf(root string) conf {
-	c := conf{WatchUnitFiles: true}
-	for _, d := range confDirs {
-		if c.file(filepath.Join(root, d, confName)) {
+// Read reads ibnetworkd.conf below root, the first of its directories, and after it
+// all drop-ins by name, of which one in an earlier directory replaces those of its
+// name in later ones.
+func Read(root string) Settings {
+	c := Settings{WatchUnitFiles: true}
+	for _, d := range dirs {
+		if c.file(filepath.Join(root, d, fileName)) {
 			break
 		}
 	}
 	drop := map[string]string{}
-	for _, d := range slices.Backward(confDirs) {
-		dir := filepath.Join(root, d, confName+".d")
+	for _, d := range slices.Backward(dirs) {
+		dir := filepath.Join(root, d, fileName+".d")
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			c.problem("%s: %v", dir, err)
@@ -59,12 +60,12 @@ func readConf(root string) conf {
 	return c
 }
 
-func (c *conf) problem(format string, a ...any) {
+func (c *Settings) problem(format string, a ...any) {
 	c.Problems = append(c.Problems, fmt.Sprintf(format, a...))
 }
 
 // file reads one file and reports whether there is one.
-func (c *conf) file(path string) bool {
+func (c *Settings) file(path string) bool {
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -74,7 +75,7 @@ func (c *conf) file(path string) bool {
 	}
 	var b []byte
 	if err == nil && st.Mode().IsRegular() { // a link to /dev/null is an empty file
-		b, err = smallfile.Read(path, maxConf)
+		b, err = smallfile.Read(path, maxSize)
 	}
 	if err != nil {
 		c.problem("%s: %v", path, err)
@@ -87,7 +88,7 @@ func (c *conf) file(path string) bool {
 var boolean = map[string]bool{"1": true, "yes": true, "true": true, "on": true, "0": false, "no": false, "false": false, "off": false}
 
 // parse reads lines of systemd's form: sections, Key=value, comments with # or ;.
-func (c *conf) parse(path, text string) {
+func (c *Settings) parse(path, text string) {
 	section := ""
 	n := 0
 	for line := range strings.Lines(text) {

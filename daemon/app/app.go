@@ -1,0 +1,272 @@
+// Package app is the process of ibnetworkd: New builds its parts and gives each what
+// it needs of the others, tasks lists what runs.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/bus"
+	"ibnetworkd/daemon/cardwatch"
+	"ibnetworkd/daemon/conf"
+	"ibnetworkd/daemon/envfile"
+	"ibnetworkd/daemon/metrics"
+	"ibnetworkd/daemon/modload"
+	"ibnetworkd/daemon/smfeed"
+	"ibnetworkd/internal/journal"
+	"ibnetworkd/internal/kernel/modules"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/kernel/udevdb"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl"
+	"ibnetworkd/smctl/files"
+	"ibnetworkd/smctl/probe"
+	"ibnetworkd/smctl/worker"
+)
+
+// Options are those of the command line.
+type Options struct {
+	LogLevel string // debug, info, warn or error
+	UnitRoot string // directory that stands for / when unit files and ibnetworkd.conf are read
+	StateDir string // of the record, the state file and the environment files
+	// RecvBuffer is the receive buffer of the event sockets in bytes, 0 for a large one.
+	RecvBuffer int
+	// NoWatch reads unit files at the start and on reload only.
+	NoWatch bool
+	// Metrics is where metrics are served as well: unix:PATH, ADDRESS:PORT, or "no" for
+	// nowhere, also not on the socket in StateDir.
+	Metrics string
+	// MetricsTextfile is the file for node_exporter, "" for none.
+	MetricsTextfile string
+}
+
+// host is the machine as the parts reach it.
+type host struct {
+	root   string // directory that stands for / in sysfs, procfs and udev's database
+	bus    string // address of the bus, "" for the system bus
+	system daemon.System
+	events events
+	// onWake and loadModules, if set, hand the system what it calls.
+	onWake      func(wake func(daemon.Scope))
+	loadModules func(modules.Loader)
+}
+
+// events are what happens to the system; *daemon.Watch is one.
+type events interface {
+	daemon.Events
+	Start(context.Context) error
+	Close() error
+}
+
+// App is the process.
+type App struct {
+	o        Options
+	settings conf.Settings
+	host     host
+	log      *slog.Logger
+	level    *slog.LevelVar
+	notify   func(state string) // to the service manager
+	close    []func()
+
+	store    *daemon.Store
+	units    *unitSource
+	edits    *daemon.Edits // that wait for a reload; nil if files are applied when they change
+	daemon   *daemon.Daemon
+	bus      *bus.Server
+	refresh  *refresher
+	metrics  *metrics.Collector
+	systemd  *worker.Systemd
+	sm       *worker.Controller
+	smFiles  *worker.FileWatch
+	managers *smfeed.Managers
+	feed     *smfeed.Feed
+	env      *envfile.Files
+	modules  *modload.Loader
+
+	published chan struct{} // closed when the first report is on the bus
+}
+
+// New builds the parts for this machine. Close frees what they use.
+func New(o Options) (*App, error) {
+	level := new(slog.LevelVar)
+	if err := level.UnmarshalText([]byte(o.LogLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level=%s: write debug, info, warn or error", o.LogLevel)
+	}
+	a := &App{o: o, level: level, log: slog.New(journal.Handler(os.Stderr, level))}
+	// The directory is locked before anything else: a second daemon ends here.
+	if err := a.openStore(); err != nil {
+		return nil, err
+	}
+	observer, err := daemon.NewObserver("/")
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	a.close = append(a.close, func() { _ = observer.Close() })
+	watch := &daemon.Watch{Log: a.log, RecvBuffer: o.RecvBuffer, Udev: udevdb.New("/").Running(), More: cardwatch.Sources()}
+	a.build(host{root: "/", system: &daemon.Kernel{Observer: observer}, events: watch, loadModules: observer.LoadModules,
+		onWake: func(wake func(daemon.Scope)) {
+			observer.Notify(wake)
+			watch.Wake = wake
+		}})
+	return a, nil
+}
+
+func (a *App) openStore() error {
+	store, err := daemon.NewStore(a.o.StateDir)
+	switch {
+	case errors.Is(err, daemon.ErrRunning):
+		return err
+	case err != nil:
+		// Links come first: they are configured all the same.
+		a.log.Error("no state is kept", "error", err, "effect", "what is made from now on is not removed after a restart")
+	}
+	a.store = store
+	a.close = append(a.close, func() {
+		_ = store.RemoveReport()
+		_ = store.Close()
+	})
+	return nil
+}
+
+// Close frees what New has opened. The configuration stays in place.
+func (a *App) Close() {
+	for i := len(a.close) - 1; i >= 0; i-- {
+		a.close[i]()
+	}
+}
+
+// build makes the parts. Nothing of it runs before Run, so that a part may be given a
+// function of one that is built after it.
+func (a *App) build(h host) {
+	a.host, a.published = h, make(chan struct{})
+	a.notify = func(state string) { _, _ = sd.SdNotify(false, state) }
+	a.settings = conf.Read(a.o.UnitRoot)
+	a.units = newUnitSource(a.o.UnitRoot, a.settings.WatchUnitFiles && !a.o.NoWatch, filepath.Join(a.o.StateDir, daemon.UnitCopies), a.log)
+	a.metrics = metrics.New(version.String(), time.Now(), metrics.PortCounters(filepath.Join(h.root, "sys")))
+	a.managers = &smfeed.Managers{}
+	a.systemd = worker.NewSystemd(h.bus, a.log)
+	a.daemon = daemon.New(daemon.Config{
+		Log: a.log, Keep: a.store, Events: h.events,
+		System:    countingSystem{smfeed.System{System: h.system, Managers: a.managers}, a.metrics},
+		Load:      a.units.load,
+		Doubt:     a.units.request,
+		Notify:    a.notify,
+		AfterWork: giveBack(),
+		OnTurn:    []func(daemon.View){a.observed},
+	})
+	if !a.units.watched {
+		a.edits = daemon.NewEdits(a.units.dirs, func(n ...link.Notice) { a.daemon.Notice("edits", n...) })
+	}
+	a.refresh = &refresher{refresh: a.daemon.Refresh}
+	a.bus = bus.New(bus.Config{Backend: backend{a}, Log: a.log, Version: version.String(), Address: h.bus, Refresh: a.refresh.run})
+	a.buildSubnetManagers()
+	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), func(links map[int]bool) { a.daemon.Wake(daemon.Scope{Links: links}) })
+	a.modules = modload.New(modload.Config{Log: a.log, Systemd: a.systemd, Present: modules.Present(h.root),
+		Notice: func(n ...link.Notice) { a.daemon.Notice("modules", n...) }})
+	if h.loadModules != nil {
+		h.loadModules(a.modules.Modules())
+	}
+	if h.onWake != nil {
+		h.onWake(a.daemon.Wake)
+	}
+}
+
+func (a *App) buildSubnetManagers() {
+	lookAtPorts := func() { a.daemon.Wake(daemon.Scope{RDMA: true}) }
+	check := files.New("/")
+	a.smFiles = worker.NewFileWatch(a.log, func() {
+		if a.edits == nil {
+			a.sm.Reread()
+		} else {
+			a.sm.Compare() // they wait for a reload, as the units do
+		}
+	})
+	a.sm = worker.New(worker.Config{
+		Log: a.log, Manager: a.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(a.o.StateDir, "sm")),
+		Check: func(p smctl.Policy) smctl.Files { _, f := check.Check(p); return f },
+		Inspect: func(dev string, port int) (smctl.Bar, bool, error) {
+			return probe.Inspect(sysfs.New(a.host.root), dev, port)
+		},
+		Watch:   a.smFiles.Watch,
+		Waiting: a.edits.Files,
+		Look:    lookAtPorts,
+		Publish: func(s []smctl.Status) {
+			a.bus.PublishSM(s)
+			a.metrics.ObserveSM(s)
+			if a.managers.SetStates(s) {
+				lookAtPorts()
+			}
+		},
+	})
+	a.feed = smfeed.New(a.sm.Update, lookAtPorts)
+}
+
+// observed hands what the loop has observed to the parts that go by it.
+func (a *App) observed(v daemon.View) {
+	if a.managers.SetUnits(v.Units) {
+		a.daemon.Wake(daemon.Scope{RDMA: true})
+	}
+	a.feed.Update(v)
+	a.env.Update(v)
+	a.modules.Update(v.Units)
+}
+
+// Run runs the parts until ctx ends or one of them fails. A value from hangup reloads
+// the units.
+func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
+	if err := a.host.events.Start(ctx); err != nil {
+		return err
+	}
+	defer func() { _ = a.host.events.Close() }()
+	a.noticeSettings()
+	if err := a.units.watch(ctx, a.log, a.unitFilesChanged); err != nil {
+		a.log.Warn("the unit directories are not watched: changes need a reload", "error", err)
+	}
+	a.log.Info("ibnetworkd starts", "version", version.String())
+	err := runTasks(ctx, a.tasks(hangup), func() { a.notify(sd.SdNotifyReady) })
+	a.log.Info("ibnetworkd ends; the configuration stays in place")
+	return err
+}
+
+// tasks are all that runs, in the order in which it is started.
+func (a *App) tasks(hangup <-chan os.Signal) []task {
+	return []task{
+		{name: "loop", run: a.daemon.Run, ready: a.daemon.Ready()},
+		{name: "D-Bus", run: a.bus.Run, ready: a.bus.Ready(), within: busWait},
+		{name: "publish", run: a.publish, ready: a.published},
+		{name: "reload on SIGHUP", run: func(ctx context.Context) error { return a.onHangup(ctx, hangup) }},
+		{name: "watchdog", run: a.watchdog},
+		{name: "systemd", run: a.systemd.Run},
+		{name: "subnet manager control", run: a.sm.Run},
+		{name: "files of subnet managers", run: a.smFiles.Run},
+		{name: "port feed", run: a.feed.Run},
+		{name: "environment files", run: a.env.Run},
+		{name: "modules", run: a.modules.Run},
+		{name: "metrics", run: a.serveMetrics},
+		{name: "host name", run: a.watchHostname},
+		{name: "other network managers", run: a.watchOthers},
+	}
+}
+
+// busWait bounds how long READY=1 waits for the bus: at boot its socket may listen long
+// before it answers, and links must not depend on it.
+const busWait = 5 * time.Second
+
+func (a *App) noticeSettings() {
+	var wrong []link.Notice
+	for _, p := range a.settings.Problems {
+		wrong = append(wrong, link.Notice{Reason: link.Reason{Code: link.CodeConf, Text: p,
+			Next: "see ibnetworkd.conf(5); systemctl restart ibnetworkd"}})
+	}
+	a.daemon.Notice("settings", wrong...)
+}

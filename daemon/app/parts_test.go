@@ -1,0 +1,193 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// READY=1 waits for each task that has a ready channel, and no longer than the task
+// allows; one that fails ends all.
+func TestRunTasks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		loop, never := make(chan struct{}), make(chan struct{})
+		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		ready := 0
+		ended := make(chan error)
+		start := time.Now()
+		go func() {
+			ended <- runTasks(ctx, []task{{name: "loop", run: wait, ready: loop}, {name: "bus", run: wait, ready: never, within: 5 * time.Second},
+				{name: "other", run: wait}}, func() { ready++ })
+		}()
+		time.Sleep(time.Minute)
+		if synctest.Wait(); ready != 0 {
+			t.Error("ready without the loop")
+		}
+		close(loop)
+		if synctest.Wait(); ready != 1 {
+			t.Errorf("ready %d times after %v", ready, time.Since(start))
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the end is %v", err)
+		}
+
+		broken := errors.New("broken")
+		start = time.Now()
+		breaks := func(context.Context) error { time.Sleep(time.Second); return broken }
+		err := runTasks(t.Context(), []task{{name: "a", run: wait, ready: never}, {name: "b", run: breaks}}, func() { ready++ })
+		if !errors.Is(err, broken) || err.Error() != "b: broken" || ready != 1 || time.Since(start) != time.Second {
+			t.Errorf("got %v after %v, ready %d times", err, time.Since(start), ready)
+		}
+	})
+}
+
+// The bus is waited for a time that is counted from the start.
+func TestWaitReadyWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		loop := make(chan struct{})
+		time.AfterFunc(3*time.Second, func() { close(loop) })
+		start := time.Now()
+		tasks := []task{{ready: loop}, {ready: make(chan struct{}), within: 5 * time.Second}}
+		if !waitReady(t.Context(), tasks) || time.Since(start) != 5*time.Second {
+			t.Errorf("after %v", time.Since(start))
+		}
+	})
+}
+
+// Only a load that was requested reads the files.
+func TestOnRequest(t *testing.T) {
+	reads, requests := 0, 0
+	load, request := onRequest(func() *units.Set { reads++; return &units.Set{} }, func() { requests++ })
+	first := load()
+	if load() != first || reads != 1 {
+		t.Errorf("%d reads of two loads that were not requested", reads)
+	}
+	request()
+	if load() == first || reads != 2 || requests != 1 {
+		t.Errorf("%d reads after a request", reads)
+	}
+}
+
+func TestMetricsPlaces(t *testing.T) {
+	for option, want := range map[string][]string{
+		"": {"unix:/run/x/metrics.sock"}, "no": nil, "unix:/run/x/metrics.sock": {"unix:/run/x/metrics.sock"},
+		"127.0.0.1:9717": {"unix:/run/x/metrics.sock", "127.0.0.1:9717"},
+	} {
+		if got := metricsPlaces(option, "/run/x"); !slices.Equal(got, want) {
+			t.Errorf("--metrics=%q: %q, want %q", option, got, want)
+		}
+	}
+}
+
+// Metrics that cannot be served are logged once, and tried again.
+func TestMetricsCannotBeServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text log
+		a := &App{log: slog.New(slog.NewTextHandler(&text, nil))}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan bool)
+		go func() {
+			a.serveMetricsAt(ctx, "unix:/nonexistent/metrics.sock", nil)
+			close(ended)
+		}()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := strings.Count(text.String(), "will retry each minute"); n != 1 {
+			t.Errorf("logged %d times", n)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// The ports whose node description may have the host's name are observed again.
+func TestRenamed(t *testing.T) {
+	s := &link.Snapshot{Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerInfiniBand}}}}}
+	s.Links = []link.Link{
+		{Index: 1, Name: "lo"}, {Index: 2, Name: "ib0", IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1},
+		{Index: 3, Name: "ib0.8001", IPoIB: &link.IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1, Parent: 2, Kind: "ipoib"}}
+	if sc := renamed(s); !sc.Reload || !sc.RDMA || !maps.Equal(sc.Force, map[int]bool{2: true}) {
+		t.Errorf("%+v", sc)
+	}
+	if sc := renamed(nil); len(sc.Force) != 0 || !sc.Reload {
+		t.Errorf("before the first snapshot: %+v", sc)
+	}
+}
+
+func TestLogLevel(t *testing.T) {
+	var text log
+	level := new(slog.LevelVar)
+	b := backend{&App{level: level, log: slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: level}))}}
+	for _, name := range []string{"debug", "error", "warn", "info"} {
+		if err := b.SetLogLevel(name); err != nil || b.LogLevel() != name {
+			t.Errorf("%s: %s, %v", name, b.LogLevel(), err)
+		}
+	}
+	if err := b.SetLogLevel("loud"); err == nil || b.LogLevel() != "info" {
+		t.Errorf("loud: %s, %v", b.LogLevel(), err)
+	}
+	if level.Set(slog.LevelError + 4); b.LogLevel() != "error" {
+		t.Errorf("above all: %s", b.LogLevel())
+	}
+}
+
+// A caller gets what was read once it is on the bus, waits a bounded time, and does not
+// make the daemon read more often than refreshEvery.
+func TestRefresher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads, seq, fail := 0, uint64(1), error(nil)
+		r := &refresher{refresh: func(context.Context) (uint64, error) { reads++; return seq, fail }}
+		took := func(f func()) time.Duration {
+			start := time.Now()
+			f()
+			return time.Since(start)
+		}
+		run := func() { r.run(t.Context()) }
+		if d := took(run); d != refreshWait || reads != 1 {
+			t.Errorf("the bus never gets it: %v, %d reads", d, reads)
+		}
+		if d := took(run); d != 0 || reads != 1 {
+			t.Errorf("at once again: %v, %d reads", d, reads)
+		}
+		time.Sleep(refreshEvery)
+		seq = 2
+		time.AfterFunc(100*time.Millisecond, func() { r.published(1) })
+		time.AfterFunc(200*time.Millisecond, func() { r.published(2) })
+		if d := took(run); d != 200*time.Millisecond || reads != 2 {
+			t.Errorf("published after 200 ms: %v, %d reads", d, reads)
+		}
+		time.Sleep(refreshEvery)
+		seq = 0 // nothing has changed
+		if d := took(run); d != 0 || reads != 3 {
+			t.Errorf("without a change: %v, %d reads", d, reads)
+		}
+		time.Sleep(refreshEvery)
+		fail = errors.New("the daemon is busy")
+		if d := took(run); d != 0 || reads != 4 {
+			t.Errorf("an error: %v, %d reads", d, reads)
+		}
+	})
+}
+
+// Memory is given back after work.
+func TestGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := giveBack()
+		f(1)
+		f(burst)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+	})
+}

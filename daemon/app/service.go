@@ -1,0 +1,70 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+)
+
+// onHangup reloads on SIGHUP, and reports to the service manager what Type=notify-reload
+// asks for (sd_notify(3)).
+func (a *App) onHangup(ctx context.Context, hangup <-chan os.Signal) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangup:
+			var ts unix.Timespec
+			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+			a.notify(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", sd.SdNotifyReloading, ts.Nano()/1000))
+			if err := a.reload(ctx); err != nil && ctx.Err() == nil {
+				a.notify("STATUS=the reload failed: " + err.Error())
+			}
+			a.notify(sd.SdNotifyReady)
+		}
+	}
+}
+
+// watchdog reports to the service manager that the loop runs.
+func (a *App) watchdog(ctx context.Context) error {
+	every, err := sd.SdWatchdogEnabled(false)
+	if err != nil || every == 0 {
+		return nil
+	}
+	t := time.NewTicker(every / 2)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.C:
+			if a.daemon.Alive(ctx) == nil {
+				a.notify(sd.SdNotifyWatchdog)
+			}
+		}
+	}
+}
+
+// burst is how many operations in one cycle leave memory behind that is worth
+// giving back soon.
+const burst = 64
+
+// giveBack returns the memory of past work to the system: soon after a burst, and
+// after a while of quiet in any case. The runtime would do so by itself, but in
+// small steps over minutes, each of which wakes the process.
+func giveBack() func(steps int) {
+	t := time.AfterFunc(time.Hour, debug.FreeOSMemory)
+	t.Stop()
+	return func(steps int) {
+		if steps >= burst {
+			t.Reset(2 * time.Second)
+			return
+		}
+		t.Reset(20 * time.Second)
+	}
+}

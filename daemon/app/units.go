@@ -1,0 +1,75 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/units"
+)
+
+// unitSource gives the loop its units.
+type unitSource struct {
+	dirs *daemon.UnitDirs
+	// watched reports that files are applied when they change. Otherwise they wait for
+	// a request.
+	watched bool
+	// load reads the units, request says that the next load is one that was asked for.
+	load    func() *units.Set
+	request func()
+}
+
+// newUnitSource reads below root and keeps the last good version of each file in copies.
+func newUnitSource(root string, watched bool, copies string, log *slog.Logger) *unitSource {
+	dirs := daemon.NewUnitDirs(root)
+	dirs.KeepCopies(copies, log)
+	u := &unitSource{dirs: dirs, watched: watched, load: dirs.Load, request: dirs.Doubt}
+	if !watched {
+		u.load, u.request = onRequest(u.load, u.request)
+	}
+	return u
+}
+
+// watch calls changed for each change of a file until ctx ends. It does not block.
+func (u *unitSource) watch(ctx context.Context, log *slog.Logger, changed func()) error {
+	return u.dirs.Watch(ctx, log, changed)
+}
+
+// onRequest makes loads that were not requested give the units of the last one that
+// was: the loop loads for other reasons too, which must not apply an edit that waits.
+func onRequest(load func() *units.Set, request func()) (func() *units.Set, func()) {
+	var requested atomic.Bool
+	requested.Store(true)
+	var mu sync.Mutex
+	var last *units.Set
+	return func() *units.Set {
+			mu.Lock()
+			defer mu.Unlock()
+			if requested.Swap(false) {
+				last = load()
+			}
+			return last
+		}, func() {
+			requested.Store(true)
+			request()
+		}
+}
+
+func (a *App) unitFilesChanged() {
+	if a.edits == nil {
+		a.daemon.Wake(daemon.Scope{Reload: true})
+		return
+	}
+	a.edits.Units()
+}
+
+// reload reads the units, and the files that [SubnetManager] names, and returns when
+// they are applied.
+func (a *App) reload(ctx context.Context) error {
+	a.sm.Reread()
+	err := a.daemon.Reload(ctx)
+	a.edits.Units()
+	return err
+}

@@ -1,0 +1,212 @@
+// Package envfile keeps a file for each link on an RDMA port, with what job launchers
+// (NCCL, UCX) need to know of it: device, port and GID index.
+package envfile
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+)
+
+// The kernel enters a GID some time after its address (ib_cache_gid_mgmt works in a
+// queue of its own) without an event: the table is read again after these times.
+const (
+	gidFirst = 50 * time.Millisecond
+	// gidSettle is how long a table may be wrong after a change of addresses: the
+	// entry of one that was removed may still be in it.
+	gidSettle = time.Second
+	gidMost   = 5 * time.Second
+)
+
+// Files are the environment files of a directory, one LINK.env for each link.
+type Files struct {
+	log    *slog.Logger
+	dir    string
+	look   func(links map[int]bool)
+	wake   chan struct{}
+	settle settling // belongs to Update
+
+	mu   sync.Mutex // guards what follows
+	want map[string]string
+	late map[int]bool
+}
+
+// New makes Files in a directory that may be missing. look has the GID tables of
+// links, by index, read again; it must not block.
+func New(log *slog.Logger, dir string, look func(links map[int]bool)) *Files {
+	return &Files{log: log, dir: dir, look: look, wake: make(chan struct{}, 1), settle: settling{}}
+}
+
+// settling has the addresses of links by index, and since when.
+type settling map[int]addresses
+
+type addresses struct {
+	list  []link.Address
+	since time.Time
+}
+
+// changed notes the addresses of a link. It reports whether they have changed less
+// than gidSettle ago.
+func (s settling) changed(l *link.Link, now time.Time) bool {
+	x, ok := s[l.Index]
+	if !ok || !slices.EqualFunc(x.list, l.Addresses, func(a, b link.Address) bool { return a.Prefix == b.Prefix }) {
+		x = addresses{l.Addresses, now}
+		s[l.Index] = x
+	}
+	return now.Sub(x.since) < gidSettle
+}
+
+// forget forgets the links that are gone.
+func (s settling) forget(snap *link.Snapshot) {
+	maps.DeleteFunc(s, func(i int, _ addresses) bool { _, ok := snap.Link(i); return !ok })
+}
+
+// texts are the files as they are to be, by the name of the link, and the links, by
+// index, whose GID tables may not be complete yet.
+func texts(v daemon.View, settle settling, now time.Time) (want map[string]string, late map[int]bool) {
+	want, late = map[string]string{}, map[int]bool{}
+	s := v.Snapshot
+	st := s.Card
+	if st == nil {
+		st = &roce.State{}
+	}
+	for i := range s.Links {
+		l := &s.Links[i]
+		if l.IsChild() || strings.ContainsRune(l.Name, '/') {
+			continue
+		}
+		d, p := roce.RoCEPortOf(s, st, l)
+		if p == nil {
+			continue
+		}
+		var x roce.Indexes
+		if p.Layer == ib.LinkLayerEthernet {
+			gids := st.Devices[d.Name].Ports[p.Num].GIDs
+			if len(gids) == 0 {
+				continue // iWARP, or a link that no unit matches
+			}
+			x = roce.Select(gids, l, v.Governing.Links[l.Index].Unit)
+			if settle.changed(l, now) || lacksIPv4(l, x) {
+				late[l.Index] = true
+			}
+			if (l.Kind == "vlan" || roce.IsSlave(s, l)) && x.Preferred() == nil {
+				continue // the GIDs of its parent, or of its bond, are not its own
+			}
+		}
+		want[l.Name] = roce.Env(l, d.Name, p.Num, x)
+	}
+	return want, late
+}
+
+// lacksIPv4 reports that a link that is up has an IPv4 address and no GID of it.
+func lacksIPv4(l *link.Link, x roce.Indexes) bool {
+	return l.Up() && x.V4 == nil && slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return a.Prefix.Addr().Is4() })
+}
+
+// Update takes what the loop has observed. It never blocks, and belongs to one
+// goroutine.
+func (f *Files) Update(v daemon.View) {
+	if v.Snapshot == nil {
+		return
+	}
+	f.settle.forget(v.Snapshot)
+	want, late := texts(v, f.settle, time.Now())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if maps.Equal(want, f.want) && maps.Equal(late, f.late) {
+		return
+	}
+	f.want, f.late = want, late
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes and removes files until ctx ends. What is in the directory from an
+// earlier run is rewritten or removed.
+func (f *Files) Run(ctx context.Context) error {
+	written := map[string]string{}
+	if old, err := os.ReadDir(f.dir); err == nil {
+		for _, e := range old {
+			if name, ok := strings.CutSuffix(e.Name(), ".env"); ok {
+				written[name] = ""
+			}
+		}
+	}
+	wait := gidFirst
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+			wait = gidFirst
+		case <-again:
+			wait *= 2
+		}
+		f.mu.Lock()
+		want, late := f.want, maps.Clone(f.late)
+		f.mu.Unlock()
+		f.write(written, want)
+		again = nil
+		if len(late) > 0 && wait <= gidMost {
+			f.look(late)
+			again = time.After(wait)
+		}
+	}
+}
+
+// write brings the directory from what was written to what is wanted.
+func (f *Files) write(written, want map[string]string) {
+	if len(want) > 0 {
+		if err := os.MkdirAll(f.dir, 0o755); err != nil {
+			f.log.Warn("environment files are not written", "error", err)
+			return
+		}
+	}
+	for name, text := range want {
+		old, had := written[name]
+		if had && old == text {
+			continue
+		}
+		if err := smallfile.Replace(f.path(name), []byte(text), 0o644); err != nil {
+			f.log.Warn("environment file is not written", "link", name, "error", err)
+			continue
+		}
+		written[name] = text
+		if had && old != "" {
+			f.log.Info("environment file changed", "link", name, "gid_index", gidIndex(old)+" -> "+gidIndex(text))
+		}
+	}
+	for name := range written {
+		if _, ok := want[name]; !ok {
+			_ = os.Remove(f.path(name))
+			delete(written, name)
+		}
+	}
+}
+
+func (f *Files) path(link string) string { return filepath.Join(f.dir, link+".env") }
+
+// gidIndex is the GID index that a file gives NCCL, "none" if it gives none.
+func gidIndex(text string) string {
+	for line := range strings.Lines(text) {
+		if v, ok := strings.CutPrefix(line, "NCCL_IB_GID_INDEX="); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	return "none"
+}

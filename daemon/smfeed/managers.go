@@ -1,0 +1,95 @@
+package smfeed
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl"
+	"ibnetworkd/units"
+)
+
+// Managers is what the subnet manager control knows of the managers of ports, for
+// the reasons and next steps of links. Its methods may be called from any goroutine.
+type Managers struct {
+	mu    sync.Mutex
+	sms   []smctl.Status
+	units *units.Set
+	of    map[ib.GUID]link.Manager
+}
+
+// SetStates takes the states of all ports and reports whether what is known has
+// changed.
+func (m *Managers) SetStates(sms []smctl.Status) (changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sms = sms
+	return m.join()
+}
+
+// SetUnits takes the units, which name the files of partitions, and reports whether
+// what is known has changed.
+func (m *Managers) SetUnits(set *units.Set) (changed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if set == m.units {
+		return false
+	}
+	m.units = set
+	return m.join()
+}
+
+func (m *Managers) join() bool {
+	of := map[ib.GUID]link.Manager{}
+	for _, s := range m.sms {
+		if g, err := ib.ParseGUID(s.PortGUID); err == nil {
+			if x := api.ManagerOf(s, m.units); x != (link.Manager{}) {
+				of[g] = x
+			}
+		}
+	}
+	if maps.Equal(of, m.of) {
+		return false
+	}
+	m.of = of
+	return true
+}
+
+// System adds to each snapshot of a system what Managers knows.
+type System struct {
+	daemon.System
+	Managers *Managers
+}
+
+// Look implements daemon.System.
+func (s System) Look(sc daemon.Scope, n daemon.Wants) (*link.Snapshot, error) {
+	snap, err := s.System.Look(sc, n)
+	if snap == nil {
+		return snap, err
+	}
+	s.Managers.mu.Lock()
+	defer s.Managers.mu.Unlock()
+	// The devices may be the last snapshot's, which is not changed any more.
+	copied := false
+	for i := range snap.Devices {
+		for j := range snap.Devices[i].Ports {
+			m := s.Managers.of[snap.Devices[i].Ports[j].GUID]
+			if snap.Devices[i].Ports[j].Manager == m {
+				continue
+			}
+			if !copied {
+				snap.Devices = slices.Clone(snap.Devices)
+				for n := range snap.Devices {
+					snap.Devices[n].Ports = slices.Clone(snap.Devices[n].Ports)
+				}
+				copied = true
+			}
+			snap.Devices[i].Ports[j].Manager = m
+		}
+	}
+	return snap, err
+}

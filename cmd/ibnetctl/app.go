@@ -208,7 +208,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		},
 	}
 	root.SetVersionTemplate("ibnetctl {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", helpWidth)))
 	root.Flags().Bool("version", false, "print the version")
 	f := root.PersistentFlags()
 	f.BoolP("help", "h", false, "print this help")
@@ -240,7 +240,27 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		}
 		return t.Help()
 	}})
+	wrapHelp(root)
 	return root
+}
+
+// helpWidth is the number of columns that help fits.
+const helpWidth = 80
+
+// wrapHelp breaks the paragraphs of every command's long help at helpWidth. Indented
+// lines stay as they are.
+func wrapHelp(c *cobra.Command) {
+	var out []string
+	for _, p := range strings.Split(c.Long, "\n\n") {
+		if !strings.Contains(p, "\n ") {
+			p = strings.Join(wrap(strings.ReplaceAll(p, "\n", " "), helpWidth), "\n")
+		}
+		out = append(out, p)
+	}
+	c.Long = strings.Join(out, "\n\n")
+	for _, sub := range c.Commands() {
+		wrapHelp(sub)
+	}
 }
 
 func noCommand(args []string) error {

@@ -117,13 +117,13 @@ func flakesCommand() *cobra.Command {
 	var jitter time.Duration
 	c := &cobra.Command{
 		Use:   "flakes [PACKAGE...]",
-		Short: "Run the scenarios many times and count what fails (default: ./lab/scenario)",
+		Short: "run scenarios many times and count failures (default: ./lab/scenario)",
 		RunE: func(cmd *cobra.Command, pkgs []string) error {
 			if n < 1 {
 				return fmt.Errorf("-n %d: want 1 run or more", n)
 			}
 			if jitter < 0 {
-				return fmt.Errorf("--jitter %v: want a time, for example 400ms", jitter)
+				return fmt.Errorf("--jitter %v: want a time such as 400ms", jitter)
 			}
 			if err := checkPattern(pattern); err != nil {
 				return fmt.Errorf("--run %q: %w", pattern, err)
@@ -189,10 +189,10 @@ func flakesCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().IntVarP(&n, "runs", "n", 50, "how often")
-	c.Flags().StringVar(&pattern, "run", "", "regular expression of the tests, as for go test")
-	c.Flags().DurationVar(&jitter, "jitter", 0, "stop the guests' processes at random, each for at most this long, to find what a test takes for granted of their order")
-	c.Flags().StringVar(&logs, "logs", "", "folder for the logs of runs that failed or were interrupted (default: a new one)")
+	c.Flags().IntVarP(&n, "runs", "n", 50, "`NUMBER` of runs")
+	c.Flags().StringVar(&pattern, "run", "", "`REGEXP` of the tests, as for go test")
+	c.Flags().DurationVar(&jitter, "jitter", 0, "stop the guests' processes at random, each for at most `TIME`, to find tests that depend on their order")
+	c.Flags().StringVar(&logs, "logs", "", "`DIR` for the logs of runs that failed or were interrupted (default: a new one)")
 	return c
 }
 
@@ -334,7 +334,7 @@ func (r *runOutput) pkgFailed(e event, p *pkgOutput) {
 		r.broken = append(r.broken, fmt.Sprintf("%s did not compile:\n%s", name, r.pkg(e.FailedBuild).text()))
 	case len(p.running) > 0:
 		r.all.broke(name)
-		r.broken = append(r.broken, fmt.Sprintf("%s ended in the middle of %s:\n%s", name, strings.Join(p.running, ", "), p.text()))
+		r.broken = append(r.broken, fmt.Sprintf("%s ended during %s:\n%s", name, strings.Join(p.running, ", "), p.text()))
 	case !p.failed:
 		r.all.broke(name)
 		r.broken = append(r.broken, fmt.Sprintf("%s failed outside of its tests:\n%s", name, p.text()))

@@ -28,10 +28,15 @@ func main() {
 	defer stop()
 	root := &cobra.Command{
 		Use:           "ibnetlab",
-		Short:         "A real InfiniBand stack on real kernels, without hardware",
+		Short:         "a real InfiniBand stack on real kernels, without hardware",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.PersistentFlags().BoolP("help", "h", false, "print this help")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand(), flakesCommand(), topologyCommand())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetlab:", err)
@@ -47,7 +52,7 @@ func buildCommand() *cobra.Command {
 	var sanitize, qemu bool
 	c := &cobra.Command{
 		Use:   "build",
-		Short: "Build what the guests need, once: kernel, fabric module, Debian userland",
+		Short: "build kernel, fabric module and Debian userland of the guests",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b, err := build.New(os.Stderr)
@@ -57,8 +62,8 @@ func buildCommand() *cobra.Command {
 			return buildAll(cmd.Context(), b, sanitize, qemu)
 		},
 	}
-	c.Flags().BoolVar(&sanitize, "sanitize", false, "also the kernel with KASAN, lockdep and kmemleak")
-	c.Flags().BoolVar(&qemu, "qemu", false, "also Debian's own kernels for QEMU")
+	c.Flags().BoolVar(&sanitize, "sanitize", false, "also build the kernel with KASAN, lockdep and kmemleak")
+	c.Flags().BoolVar(&qemu, "qemu", false, "also install Debian's own kernels for QEMU")
 	return c
 }
 
@@ -98,12 +103,12 @@ func shellCommand() *cobra.Command {
 	c := lab.Config{Userland: lab.Debian}
 	cmd := &cobra.Command{
 		Use:   "shell",
-		Short: "Boot a guest and give a prompt in it",
+		Short: "boot a guest with a prompt",
 		Example: `  ibnetlab shell                                    # two adapters at a switch; sm starts opensm
   ibnetlab shell --systemd --hcas 4 --ports 2       # ibnetworkd is installed and runs
   ibnetlab shell --systemd --hosts 2                # two hosts and a cable; Ctrl-] switches between their prompts
   ibnetlab shell --systemd --file /etc/systemd/network/10-ib.ibnetwork=ib.ibnetwork
-  ibnetlab shell --topology fabric.txt              # what ibnetdiscover printed of a real fabric, or ibnetlab topology
+  ibnetlab shell --topology fabric.txt              # output of ibnetdiscover of a real fabric, or of ibnetlab topology
   ibnetlab shell --fabric big.txt --at S-0001/19    # one host among thousands of simulated ones`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -146,13 +151,13 @@ func shellCommand() *cobra.Command {
 			case qemu:
 				c.Machine = lab.QEMU
 			case c.Series != "":
-				return errors.New("--series is for --qemu: the other kernel is the lab's own")
+				return errors.New("--series requires --qemu")
 			}
 			if at != "" && around == "" {
-				return errors.New("--at is for --fabric: it is a place in that")
+				return errors.New("--at requires --fabric")
 			}
 			if c.HCAs == 0 {
-				return errors.New("--hcas 0: want 1 or more, or -1 for no fabric at all")
+				return errors.New("--hcas 0: want 1 or more, or -1 for no fabric")
 			}
 			if w, err := unix.IoctlGetWinsize(int(os.Stdin.Fd()), unix.TIOCGWINSZ); err == nil {
 				os.Setenv("COLUMNS", strconv.Itoa(int(w.Col)))
@@ -172,24 +177,24 @@ func shellCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&topology, "topology", "", "fabric in ibnetdiscover's format")
-	f.StringVar(&around, "fabric", "", "hang the guest on a fabric in ibnetdiscover's format that is simulated around it: any size")
-	f.StringVar(&at, "at", "", "with --fabric: a free port of a switch or an adapter's, NAME/PORT (default: the first adapter's place)")
-	f.BoolVar(&systemd, "systemd", false, "with systemd, udev and D-Bus, and ibnetworkd installed and enabled as by its package")
-	f.StringArrayVar(&files, "file", nil, "put a file into the guest, GUESTPATH=LOCALFILE, executable if it begins with #!; may be repeated")
-	f.IntVar(&hosts, "hosts", 0, "so many hosts, each with a kernel and a prompt of its own: two with a cable, up to 8 at a switch; Ctrl-] switches")
+	f.StringVar(&topology, "topology", "", "boot with the fabric of `FILE`, in ibnetdiscover's format")
+	f.StringVar(&around, "fabric", "", "boot one host of the fabric of `FILE`, whose other nodes are simulated: any size")
+	f.StringVar(&at, "at", "", "with --fabric: `NAME/PORT` of a free port of a switch or of an adapter (default: the first adapter)")
+	f.BoolVar(&systemd, "systemd", false, "run systemd, udev and D-Bus, with ibnetworkd installed and enabled as by its package")
+	f.StringArrayVar(&files, "file", nil, "`GUESTPATH=LOCALFILE` to copy into the guest, executable if it begins with #!; may be repeated")
+	f.IntVar(&hosts, "hosts", 0, "boot `N` hosts, each with its own kernel and prompt: two with a cable, up to 8 at a switch; Ctrl-] switches")
 	f.IntVar(&cable, "cable-fd", 0, "file descriptor of the end of a cable")
 	f.IntVar(&number, "host-number", 0, "number of this host")
 	_ = f.MarkHidden("cable-fd")
 	_ = f.MarkHidden("host-number")
-	f.BoolVar(&qemu, "qemu", false, "in QEMU with Debian's own kernel")
+	f.BoolVar(&qemu, "qemu", false, "run Debian's own kernel in QEMU")
 	f.StringVar(&c.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+build.Series+")")
-	f.IntVar(&c.HCAs, "hcas", 2, "adapters")
-	f.IntVar(&c.Ports, "ports", 1, "ports of each adapter")
-	f.BoolVar(&c.Cabled, "cabled", false, "cables between adapters 2n and 2n+1 instead of a switch")
-	f.StringVar(&c.Swib, "swib", "", "further parameters of the fabric module")
-	f.IntVar(&c.Memory, "memory", 0, "MiB")
-	// A fabric says itself what hangs on it.
+	f.IntVar(&c.HCAs, "hcas", 2, "`NUMBER` of adapters")
+	f.IntVar(&c.Ports, "ports", 1, "`NUMBER` of ports of each adapter")
+	f.BoolVar(&c.Cabled, "cabled", false, "cable adapters 2n and 2n+1 instead of using a switch")
+	f.StringVar(&c.Swib, "swib", "", "more `PARAMETERS` of the fabric module")
+	f.IntVar(&c.Memory, "memory", 0, "memory in `MiB`")
+	// A fabric defines its own adapters.
 	for _, fabric := range []string{"topology", "fabric", "hosts"} {
 		for _, own := range []string{"hcas", "ports", "cabled"} {
 			cmd.MarkFlagsMutuallyExclusive(fabric, own)
@@ -198,7 +203,7 @@ func shellCommand() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("topology", "fabric", "hosts")
 	cmd.MarkFlagsMutuallyExclusive("hosts", "qemu")
 	f.StringSliceVar(&c.Bins, "bin", lab.Programs,
-		"programs for the guest: import paths or files; without an ibnetworkd, --systemd installs nothing")
+		"`PROGRAM` for the guest: import paths or files; without an ibnetworkd, --systemd installs nothing")
 	return cmd
 }
 
@@ -220,9 +225,9 @@ func guestFiles(args []string) (map[string]string, error) {
 		case err != nil:
 			return nil, fmt.Errorf("--file %s: %w", guest, err)
 		case !st.Mode().IsRegular():
-			return nil, fmt.Errorf("--file %s: %s is no regular file", guest, local)
+			return nil, fmt.Errorf("--file %s: %s is not a regular file", guest, local)
 		case st.Size() > largestFile:
-			return nil, fmt.Errorf("--file %s: %s has %d bytes; %d at most", guest, local, st.Size(), largestFile)
+			return nil, fmt.Errorf("--file %s: %s is too large (%d bytes, at most %d)", guest, local, st.Size(), largestFile)
 		}
 		text, err := os.ReadFile(local)
 		if err != nil {

@@ -123,7 +123,7 @@ func bootGuests(funcs []*ast.FuncDecl) map[string]bool {
 func listCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the scenarios of this module",
+		Short: "list the scenarios of this module",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			root, err := moduleRoot()
@@ -135,7 +135,7 @@ func listCommand() *cobra.Command {
 				return err
 			}
 			for _, err := range broken {
-				fmt.Fprintln(cmd.ErrOrStderr(), "ibnetlab: left out:", err)
+				fmt.Fprintln(cmd.ErrOrStderr(), "ibnetlab: skipped:", err)
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
 			for _, s := range all {
@@ -177,10 +177,10 @@ func runCommand() *cobra.Command {
 	var keep bool
 	c := &cobra.Command{
 		Use:   "run SCENARIO [-- GO TEST FLAGS]",
-		Short: "Run one scenario and keep what its guests left",
-		Example: `  ibnetlab run TestHotplug                          # in every folder that has one of that name
-  ibnetlab run lab/scenario/TestHotplug             # in this one
-  ibnetlab run TestGroupMTU/2K -- -timeout 20m      # one part of it`,
+		Short: "run one scenario and keep its logs and timeline",
+		Example: `  ibnetlab run TestHotplug                          # in every package that has one of that name
+  ibnetlab run lab/scenario/TestHotplug             # in this package
+  ibnetlab run TestGroupMTU/2K -- -timeout 20m      # one subtest`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root, err := moduleRoot()
@@ -193,7 +193,7 @@ func runCommand() *cobra.Command {
 			}
 			hits, sub := find(all, args[0])
 			if len(hits) == 0 {
-				return errors.Join(append(broken, fmt.Errorf("no scenario %q; ibnetlab list shows them", args[0]))...)
+				return errors.Join(append(broken, fmt.Errorf("no scenario %q; for a list: ibnetlab list", args[0]))...)
 			}
 			if err := checkPattern(sub); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
@@ -216,7 +216,7 @@ func runCommand() *cobra.Command {
 				ran = ran || sub == "" || seen.ran
 			}
 			if !ran {
-				return fmt.Errorf("%s has no part %q that go test can choose; parts that run within one guest run together", hits[0].name, sub)
+				return fmt.Errorf("%s has no subtest %q; subtests within one guest cannot be selected", hits[0].name, sub)
 			}
 			return nil
 		},

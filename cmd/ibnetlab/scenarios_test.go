@@ -61,7 +61,7 @@ func TestRunNoPart(t *testing.T) {
 	t.Chdir(root)
 	for _, tc := range []struct{ arg, out, err string }{
 		{"TestParts", "--- PASS: TestParts/8.0", ""}, {"TestParts/7.0", "--- PASS: TestParts/7.0", ""}, {"TestWhole", "in a guest", ""},
-		{"TestParts/9.0", "", `TestParts has no part "9.0"`}, {"TestWhole/9.0", "", `TestWhole has no part "9.0"`},
+		{"TestParts/9.0", "", `TestParts has no subtest "9.0"`}, {"TestWhole/9.0", "", `TestWhole has no subtest "9.0"`},
 		{"TestParts/(", "", "missing closing )"}, {"TestNone", "", "b_test.go:2"},
 	} {
 		var out bytes.Buffer

@@ -63,11 +63,11 @@ func (s *shape) build(v []int) (f *fabric.Fabric, err error) {
 			return nil, fmt.Errorf("--%s=%d: want %d to %d", z.name, v[i], z.least, z.top)
 		}
 		if z.name == "radix" && v[i]%2 != 0 {
-			return nil, fmt.Errorf("--radix=%d: half of the ports lead up and half down; want an even number", v[i])
+			return nil, fmt.Errorf("--radix=%d: want an even number (half of the ports lead up, half down)", v[i])
 		}
 	}
 	if s.name == "fat-tree3" && v[2] > v[0]/2 {
-		return nil, fmt.Errorf("--hosts=%d: a leaf of --radix=%d has room for %d", v[2], v[0], v[0]/2)
+		return nil, fmt.Errorf("--hosts=%d: a leaf of --radix=%d has at most %d", v[2], v[0], v[0]/2)
 	}
 	if n := s.nodes(v); n > maxNodes {
 		return nil, fmt.Errorf("about %d nodes: a subnet has LIDs for %d", n, maxNodes)
@@ -75,7 +75,7 @@ func (s *shape) build(v []int) (f *fabric.Fabric, err error) {
 	// What does not fit together shows where the cables are put in.
 	defer func() {
 		if r := recover(); r != nil {
-			f, err = nil, fmt.Errorf("the ports of the switches do not suffice for these sizes (%v)", r)
+			f, err = nil, fmt.Errorf("too few switch ports for these sizes (%v)", r)
 		}
 	}()
 	return s.make(v), nil
@@ -84,15 +84,15 @@ func (s *shape) build(v []int) (f *fabric.Fabric, err error) {
 func topologyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "topology KIND",
-		Short: "Print a fabric in ibnetdiscover's format, for shell --topology and --fabric",
+		Short: "print a fabric in ibnetdiscover's format, for shell --topology and --fabric",
 		Example: `  ibnetlab topology fat-tree > small.txt                       # 16 hosts, 6 switches
   ibnetlab topology fat-tree3 --radix 16 --pods 8 --hosts 8    # 512 hosts, 160 switches
   ibnetlab topology torus --x 4 --y 4 --hosts 2`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return fmt.Errorf("which kind? ibnetlab topology --help lists them")
+				return fmt.Errorf("no kind of fabric given; for a list: ibnetlab topology --help")
 			}
-			return fmt.Errorf("no kind %q; ibnetlab topology --help lists them", args[0])
+			return fmt.Errorf("unknown kind %q; for a list: ibnetlab topology --help", args[0])
 		},
 		RunE: func(*cobra.Command, []string) error { return nil },
 	}

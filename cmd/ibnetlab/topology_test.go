@@ -48,16 +48,16 @@ func TestTopology(t *testing.T) {
 // Sizes that cannot be are refused with a sentence, and none panics.
 func TestTopologySizes(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                              "which kind?",
-		"cube":                          `no kind "cube"`,
+		"":                              "no kind of fabric given",
+		"cube":                          `unknown kind "cube"`,
 		"star --hosts 0":                "--hosts=0: want 1 to 254",
 		"fat-tree --radix 7":            "an even number",
-		"fat-tree --radix 8 --leaves 9": "do not suffice",
+		"fat-tree --radix 8 --leaves 9": "too few switch ports",
 		"fat-tree3 --hosts 1000":        "want 1 to 127",
 		"ring --switches 40000":         "LIDs for 49151",
 		"torus --x 1":                   "--x=1: want 2 to 1000",
 		"mesh --x 1000 --y 1000":        "LIDs for 49151",
-		"fat-tree3 --radix 4 --hosts 3": "room for 2",
+		"fat-tree3 --radix 4 --hosts 3": "has at most 2",
 	} {
 		var out bytes.Buffer
 		c := topologyCommand()

@@ -57,7 +57,7 @@ func TestReportOfAHost(t *testing.T) {
 // was not asked about subnet managers.
 func ofTheLinks(out string) string {
 	first, rest, _ := strings.Cut(out, "\n")
-	if strings.HasPrefix(first, "# subnet managers: not asked") {
+	if strings.HasPrefix(first, "# subnet managers: not queried") {
 		return rest
 	}
 	return out

@@ -9,6 +9,7 @@ import (
 )
 
 func TestManPageIsCurrent(t *testing.T) {
+	schema := Schema()
 	got, err := os.ReadFile("../docs/man/ibnetwork.5")
 	if err != nil {
 		t.Fatal(err)

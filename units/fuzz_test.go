@@ -18,6 +18,7 @@ import (
 // corpusTexts are the units of the golden tests, of the schema and of the
 // examples.
 func corpusTexts(t testing.TB) (out []string) {
+	schema := Schema()
 	files, _ := filepath.Glob("testdata/load/*.txtar")
 	for _, file := range files {
 		a, err := txtar.ParseFile(file)
@@ -170,6 +171,7 @@ func FuzzReload(f *testing.F) {
 
 // FuzzValues feeds the value parsers.
 func FuzzValues(f *testing.F) {
+	schema := Schema()
 	for i := range schema {
 		for k := range schema[i].Keys {
 			f.Add(schema[i].Keys[k].Example)

@@ -9,6 +9,7 @@ import (
 func ManPage() []byte {
 	var b strings.Builder
 	b.WriteString(manHead)
+	schema := Schema()
 	for i := range schema {
 		s := &schema[i]
 		fmt.Fprintf(&b, ".SH [%s] SECTION\n%s\n", strings.ToUpper(s.Name), roff(s.Doc))

@@ -3,7 +3,7 @@ package units
 // SectionSpec describes one section of the unit file.
 type SectionSpec struct {
 	Name string
-	// Doc is one or more sentences.
+	// Doc is one or more sentences; in Schema only.
 	Doc string
 	// Repeat says that every header makes a new object; plain sections merge.
 	Repeat bool
@@ -19,7 +19,8 @@ type SectionSpec struct {
 // the manual says of it.
 type Key struct {
 	Name string
-	// Doc is one sentence or more.
+	// Doc is one sentence or more. Doc, Default, Example and Syntax, where it is not
+	// made of words or bounds, are in Schema only.
 	Doc string
 	// Syntax is the value's form with its unit and range: "BYTES|max".
 	Syntax string
@@ -56,10 +57,6 @@ func byName(sections []SectionSpec) map[string]*SectionSpec {
 	}
 	return out
 }
-
-// Schema is the table of all sections and keys, in the order of the manual. The
-// caller must not change it.
-func Schema() []SectionSpec { return schema }
 
 func (s *SectionSpec) key(name string) *Key {
 	for i := range s.Keys {

@@ -51,6 +51,7 @@ func exampleUnit(s *SectionSpec, k *Key) string {
 // TestExamples holds every key of the schema to its own example: it parses
 // without a word, it says something, and it survives printing.
 func TestExamples(t *testing.T) {
+	schema := Schema()
 	for i := range schema {
 		s := &schema[i]
 		for j := range s.Keys {
@@ -96,6 +97,7 @@ func TestExamples(t *testing.T) {
 }
 
 func TestSchemaNamesAreUnique(t *testing.T) {
+	schema := Schema()
 	for i := range schema {
 		seen := map[string]bool{}
 		for _, k := range schema[i].Keys {
@@ -197,5 +199,27 @@ func TestKeysOfSystemd(t *testing.T) {
 		if !slices.ContainsFunc(list, func(f systemdFile) bool { return f.section == name }) && name != "DHCP" {
 			t.Errorf("[%s] is no section of systemd 257", name)
 		}
+	}
+}
+
+// The manual's text has each section and key of the table once, in its order.
+func TestKeyTexts(t *testing.T) {
+	var want, got []string
+	for _, s := range buildSchema() {
+		want = append(want, "["+s.Name+"]")
+		for _, k := range s.Keys {
+			want = append(want, k.Name+"=")
+		}
+	}
+	for line := range strings.Lines(keyTexts) {
+		if name := strings.Fields(line); len(name) > 0 && line[0] != ' ' && line[0] != '#' {
+			got = append(got, name[0])
+		}
+		if len(line) > 141 {
+			t.Errorf("longer than 140 columns: %s", line)
+		}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
 	}
 }

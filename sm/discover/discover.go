@@ -65,9 +65,9 @@ type Options struct {
 	// Ports asks every port's PortInfo, also what the Set that arms it would
 	// answer: for who must know all capabilities before.
 	Ports bool
-	// Hasty does not wait long for other managers: for one that has been made
+	// ShortSMTimeout does not wait long for other managers: for one that has been made
 	// master by the others, of which the former may be gone by now.
-	Hasty bool
+	ShortSMTimeout bool
 }
 
 // SM is another port that says it runs a subnet manager.
@@ -131,16 +131,16 @@ type dport struct {
 }
 
 type dnode struct {
-	ni      mad.NodeInfo
-	desc    string
-	si      fabric.SwitchInfo
-	path    []uint8
-	entry   uint8
-	fresh   bool
-	gone    bool // not reachable any more
-	recheck bool // its ports are asked although they are known
-	queued  bool
-	plain   bool // see fabric.Node
+	ni          mad.NodeInfo
+	desc        string
+	si          fabric.SwitchInfo
+	path        []uint8
+	entry       uint8
+	fresh       bool
+	gone        bool // not reachable any more
+	recheck     bool // its ports are asked although they are known
+	queued      bool
+	noExtSpeeds bool // see fabric.Node
 	// Of a switch with many ports some are asked first: see askPorts.
 	sample, down int     // asked of these and not answered yet; answered without a link
 	rest         []uint8 // the others
@@ -258,7 +258,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 		x := &d.nodes[i]
 		x.ni = mad.NodeInfo{BaseVersion: n.Base, ClassVersion: n.Class, NodeType: n.Type, NumPorts: n.NumPorts, SystemImageGUID: n.SystemGUID,
 			NodeGUID: n.GUID, PartitionCap: n.PKeyCap, DeviceID: n.DeviceID, Revision: n.Revision, VendorID: n.VendorID}
-		x.desc, x.path, x.entry, x.plain = n.Desc, n.Path, n.Entry, n.Plain
+		x.desc, x.path, x.entry, x.noExtSpeeds = n.Desc, n.Path, n.Entry, n.NoExtendedSpeeds
 		if n.Switch != fabric.None {
 			x.si = f.Switches[n.Switch].Info
 		}
@@ -612,7 +612,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		r.Attr = mad.AttrNodeInfo
 		r.Path = smp.PathTo(x.path, p)
 	case kPort, kVerifyPort:
-		if r.Attr, r.Mod = mad.AttrPortInfo, uint32(p); !x.plain {
+		if r.Attr, r.Mod = mad.AttrPortInfo, uint32(p); !x.noExtSpeeds {
 			r.Mod |= smp.ExtendedSpeeds
 		}
 		if !x.sw() {
@@ -630,7 +630,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		si.SetPortStateChange()
 		r.Data = si.Wire()
 	case kSM:
-		r.Attr, r.Hasty = mad.AttrSMInfo, d.opt.Hasty
+		r.Attr, r.ShortTimeout = mad.AttrSMInfo, d.opt.ShortSMTimeout
 		if !x.sw() {
 			return r, d.caPath(i, p, &r.Path)
 		}
@@ -1009,7 +1009,7 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	q.info, q.known, q.silent = fabric.PortInfoOf(&r.Data), true, false
 	if r.Attr == mad.AttrPortInfo && r.Mod&smp.ExtendedSpeeds == 0 {
 		// A port that claims those speeds had another reason to refuse.
-		x.plain = (q.info.CapMask()|x.ports.at(0).info.CapMask())&fabric.CapExtendedSpeeds == 0
+		x.noExtSpeeds = (q.info.CapMask()|x.ports.at(0).info.CapMask())&fabric.CapExtendedSpeeds == 0
 	}
 	if had && was != q.info {
 		d.res.Changed = true
@@ -1125,7 +1125,7 @@ func (d *Discovery) Result() *Result {
 		}
 		n, err := b.AddNode(fabric.Node{GUID: x.ni.NodeGUID, SystemGUID: x.ni.SystemImageGUID, Type: x.ni.NodeType, NumPorts: x.ni.NumPorts,
 			Base: x.ni.BaseVersion, Class: x.ni.ClassVersion, DeviceID: x.ni.DeviceID, PKeyCap: x.ni.PartitionCap, VendorID: x.ni.VendorID,
-			Revision: x.ni.Revision, Desc: x.desc, Path: x.path, Entry: x.entry, Plain: x.plain})
+			Revision: x.ni.Revision, Desc: x.desc, Path: x.path, Entry: x.entry, NoExtendedSpeeds: x.noExtSpeeds})
 		if err != nil {
 			d.warn("%v", err)
 			continue

@@ -39,7 +39,7 @@ func (w *sweep) answered(r *smp.Reply) {
 		}
 	case mad.AttrSLtoVL, mad.AttrVLArb:
 		if !ok {
-			w.have.lanes[r.Tag] = 0
+			w.have.vls[r.Tag] = 0
 		}
 	case mad.AttrPKeyTable:
 		if !ok {
@@ -53,7 +53,7 @@ func (w *sweep) switchSet(r *smp.Reply) {
 	*info = fabric.SwitchInfoOf(&r.Data)
 	if sent := fabric.SwitchInfoOf(&r.Request.Data); sent.PortStateChange() {
 		info.ClearPortStateChange()
-		w.have.dark[r.Tag] = true
+		w.have.unprobed[r.Tag] = true
 	}
 }
 
@@ -72,14 +72,14 @@ func (w *sweep) blockSet(r *smp.Reply) {
 func (w *sweep) portSet(r *smp.Reply) {
 	p, i := &w.f.Ports[r.Tag], int32(r.Tag)
 	if sent := fabric.PortInfoOf(&r.Request.Data); sent.ClientReregister() {
-		w.have.heard[i] = true
+		w.have.reregistered[i] = true
 	}
 	known, was := p.Known, p.Info.State()
-	program.Answered(w.f, w.have.asked, r)
+	program.Answered(w.f, w.have.declined, r)
 	if w.f.IsEndPort(i) && known && was >= ib.PortArmed && p.Info.State() <= ib.PortInit {
 		// Its host restarted after the walk: what was read of it before holds
 		// no more.
-		w.have.pkeys[i], w.have.heard[i] = nil, false
+		w.have.pkeys[i], w.have.reregistered[i] = nil, false
 		w.s.ev.guids, w.s.ev.reason = append(w.s.ev.guids, w.f.Nodes[p.Node].GUID), "a port restarted during the sweep"
 	}
 	if !known && p.Num == 0 && p.Info.CapMask()&fabric.CapIsSM != 0 && i != w.f.SMPort {

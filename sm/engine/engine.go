@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"ibnetworkd/ib"
@@ -121,106 +120,6 @@ func or[T comparable](v *T, def T) {
 	}
 }
 
-// guidKey names a block of a port's GUIDInfo table.
-type guidKey struct {
-	port  ib.GUID
-	block uint8
-}
-
-// events is what happened and has not been looked at.
-type events struct {
-	full     bool
-	light    bool
-	apply    bool // the SA wants something of ports
-	resweep  bool // asked for by a person: log even when nothing changed
-	switches []ib.LID
-	ports    []ib.LID
-	descs    []ib.LID
-	guids    []ib.GUID // nodes to look at again
-	reason   string
-}
-
-func (e *events) any() bool {
-	return e.full || e.light || e.apply || e.resweep || len(e.switches)+len(e.ports)+len(e.descs)+len(e.guids) > 0
-}
-
-// Subnet is a manager on one port.
-type Subnet struct {
-	cfg   Config
-	tr    transport.Transport
-	log   *slog.Logger
-	port  transport.Port
-	elect *election
-	start time.Time
-
-	in       *inbox
-	sending  sync.Mutex // of the transport's Send
-	refused  atomic.Uint64
-	act      atomic.Uint32            // SMInfo's ActCount
-	standing atomic.Pointer[standing] // what the receiver answers SMInfo with
-	senders  atomic.Pointer[senders]  // where requests come from
-	callers  map[callerID]*caller     // that asked for SMInfo and showed no M_Key
-	shares   shares
-	rivals   rivals
-	sweepers time.Time               // until when the SA waits for a sweep's SMPs
-	charge   func(*transport.Packet) // for tests in virtual time: takes the time that a request costs
-	slots    []slot
-	idle     []uint16
-	last     uint16 // the slot that was taken last
-	fly      int
-	late     bool             // an SMP was not answered in time
-	pkt      transport.Packet // the request being sent
-	reply    transport.Packet // the SA's answer being sent
-	answered smp.Reply        // the outcome that a source is being shown
-	tick     *time.Timer
-
-	parts  discover.Parts // links behind which is more than is walked at once
-	fab    *fabric.Fabric // what the last sweep found, and what it was told; nil before the first
-	shown  *fabric.Fabric // the same once the sweep has ended and nobody changes it any more
-	have   tables
-	memory lid.Memory
-	saved  bool
-	top    ib.LID
-	want   routes
-	ev     events
-	// reregister asks every client to register again with the next sweep.
-	reregister bool
-	rereg      []ib.GUID                // ports to be told to register again
-	guids      map[guidKey]mad.GUIDInfo // blocks of alias GUIDs to be written
-	mcastDirty bool
-	lastJoin   time.Time // when members last changed
-	mcastHold  time.Time // until when the tables are held back at most
-	admin      *sa.Service
-	troubled   int // sweeps in a row with failures
-	silentAt   []ib.GUID
-	guid       ib.GUID          // of the local port, once known
-	laneless   bool             // switches here do not take what routing by service levels needs
-	busy       bool             // a sweep is under way
-	looked     map[ib.GUID]bool // nodes that the sweep under way looks at; nil all
-	retryAt    time.Time
-
-	handoverUntil time.Time
-	linger        time.Time             // until when a former master still answers questions
-	heard         time.Time             // when the last of them came, or the heir was not to be seen yet
-	mute          []elect.Peer          // ports with the IsSM bit that did not answer SMInfo
-	polled        map[ib.GUID]poll      // known managers that asked for SMInfo
-	announced     time.Time             // when this master last told another one of itself
-	strangers     map[ib.GUID]time.Time // ports that asked for SMInfo, and when they were last looked at
-	trapTID       uint32
-	counters      Counters
-	sweeps        int
-	lights        int
-	disturbed     time.Time          // when another manager's traces were last found
-	violations    map[ib.GUID]uint16 // M_Key violations that ports had counted when last asked
-	fruitless     int                // partial sweeps in a row that found nothing changed
-	quietUntil    time.Time          // when the next one may begin
-	lastSweep     SweepStats
-	state         atomic.Pointer[Snapshot]
-	cmds          chan func()
-	stopped       chan struct{}
-	warned        map[string]int
-}
-
 // SweepStats is the outcome of a sweep.
 type SweepStats struct {
 	Kind     string        `json:"kind"` // full, partial, light
@@ -238,13 +137,15 @@ type SweepStats struct {
 // New makes a subnet manager on an open transport. Run owns both.
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
-	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(),
-		cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}, guids: map[guidKey]mad.GUIDInfo{}, strangers: map[ib.GUID]time.Time{}, callers: map[callerID]*caller{}, shares: shares{}, rivals: rivals{said: map[ib.GUID]time.Time{}}, polled: map[ib.GUID]poll{}}
-	s.slots = make([]slot, max(2*cfg.Window, 64)+16)
-	for i := len(s.slots) - 1; i >= 0; i-- {
-		s.idle = append(s.idle, uint16(i))
+	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(), cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}}
+	s.self.callers = map[callerID]*caller{}
+	s.managers = managers{polled: map[ib.GUID]poll{}, unknownPeers: map[ib.GUID]time.Time{}}
+	s.rivals.said = map[ib.GUID]time.Time{}
+	s.served = served{admin: sa.New(cfg.SA), shares: shares{}, guids: map[guidKey]mad.GUIDInfo{}}
+	s.win.slots = make([]slot, max(2*cfg.Window, 64)+16)
+	for i := len(s.win.slots) - 1; i >= 0; i-- {
+		s.win.idle = append(s.win.idle, uint16(i))
 	}
-	s.admin = sa.New(cfg.SA)
 	s.counters.Received = map[string]uint64{}
 	return s
 }
@@ -315,7 +216,7 @@ func (s *Subnet) load() {
 	}
 	b, err := s.cfg.Store.Load()
 	if err == nil && len(b) > 0 {
-		s.memory, err = lid.Unmarshal("guid2lid", b)
+		s.prog.memory, err = lid.Unmarshal("guid2lid", b)
 	}
 	if err != nil {
 		s.log.Warn("remembered LIDs are not used", "err", err)
@@ -323,14 +224,14 @@ func (s *Subnet) load() {
 }
 
 func (s *Subnet) save() {
-	if s.cfg.Store == nil || s.saved {
+	if s.cfg.Store == nil || s.prog.saved {
 		return
 	}
-	if err := s.cfg.Store.Save(s.memory.Marshal()); err != nil {
+	if err := s.cfg.Store.Save(s.prog.memory.Marshal()); err != nil {
 		s.warnOnce("save", "LIDs are not remembered", "err", err)
 		return
 	}
-	s.saved = true
+	s.prog.saved = true
 }
 
 // warnOnce logs a warning and then every tenth time it comes again.
@@ -349,7 +250,7 @@ type localInfo interface {
 }
 
 func (s *Subnet) options() discover.Options {
-	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, Hasty: s.elect.State() == mad.SMMaster, Now: time.Now, Parts: &s.parts}
+	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, ShortSMTimeout: s.elect.State() == mad.SMMaster, Now: time.Now, Parts: &s.sweeps.parts}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
 			o.LocalPort = &pi
@@ -360,11 +261,12 @@ func (s *Subnet) options() discover.Options {
 
 // discovering walks the subnet and decides what this manager is.
 func (s *Subnet) discovering(ctx context.Context) error {
-	s.fab, s.shown, s.have, s.looked, s.lights = nil, nil, tables{}, nil, 0
+	s.prog.forget()
+	s.sweeps.scope, s.sweeps.light = nil, 0
 	if err := s.awaitLink(ctx); err != nil {
 		return err
 	}
-	s.ev, s.busy = events{}, true
+	s.ev, s.sweeps.active = events{}, true
 	w := s.newSweep("full", "became master")
 	d := discover.New(s.options())
 	res, err := s.walk(ctx, d)
@@ -387,7 +289,7 @@ func (s *Subnet) discovering(ctx context.Context) error {
 		s.log.Info("standby", "was", was.String(), "master", m.Info.GUID.String(), "priority", m.Info.Priority, "master_lid", m.LID.String())
 		return nil
 	}
-	s.reregister = true
+	s.sweeps.reregister = true
 	return w.configure(ctx, res)
 }
 
@@ -474,26 +376,26 @@ func (s *Subnet) master(ctx context.Context) error {
 	period := s.keyPeriod()
 	renew := time.Now().Add(period)
 	peers := time.Now().Add(s.cfg.Poll)
-	if s.fab == nil {
+	if s.prog.fabric == nil {
 		// Made master by another's handover: the fabric is to be learned first.
 		s.ev.full, s.ev.reason = true, "handover"
-		s.reregister = true
+		s.sweeps.reregister = true
 	}
 	for s.elect.State() == mad.SMMaster {
 		if err := s.checkLocal(); err != nil {
 			return err
 		}
-		s.busy = s.ev.full || s.fab == nil || s.ev.any()
-		if s.ev.full || s.fab == nil {
+		s.sweeps.active = s.ev.full || s.prog.fabric == nil || s.ev.any()
+		if s.ev.full || s.prog.fabric == nil {
 			if err := s.fullSweep(ctx); err != nil {
 				return err
 			}
 			light = time.Now().Add(s.cfg.Sweep)
 			continue
 		}
-		if s.ev.any() && !s.ev.resweep && time.Now().Before(s.quietUntil) {
+		if s.ev.any() && !s.ev.resweep && time.Now().Before(s.sweeps.quietUntil) {
 			// Somebody cries wolf: hear him at intervals.
-			if err := s.wait(ctx, time.Until(s.quietUntil), func() bool { return s.ev.resweep || s.elect.State() != mad.SMMaster }); err != nil {
+			if err := s.wait(ctx, time.Until(s.sweeps.quietUntil), func() bool { return s.ev.resweep || s.elect.State() != mad.SMMaster }); err != nil {
 				return err
 			}
 			continue
@@ -516,7 +418,7 @@ func (s *Subnet) master(ctx context.Context) error {
 			light = now.Add(s.cfg.Sweep)
 			continue
 		}
-		watch := len(s.elect.Peers())+len(s.mute) > 0
+		watch := len(s.elect.Peers())+len(s.managers.silent) > 0
 		if watch && !now.Before(peers) {
 			peers = now.Add(s.cfg.Poll)
 			if err := s.pollPeers(ctx); err != nil {
@@ -531,14 +433,14 @@ func (s *Subnet) master(ctx context.Context) error {
 			}
 			continue
 		}
-		if !s.retryAt.IsZero() && !now.Before(s.retryAt) {
-			s.retryAt = time.Time{}
-			s.ev.guids = append(s.ev.guids, s.silentAt...)
+		if !s.sweeps.retryAt.IsZero() && !now.Before(s.sweeps.retryAt) {
+			s.sweeps.retryAt = time.Time{}
+			s.ev.guids = append(s.ev.guids, s.sweeps.failedAt...)
 			s.ev.reason = "try again what failed"
 			continue
 		}
 		d := s.cfg.LocalPoll
-		if len(s.fab.Switches) > 0 {
+		if len(s.prog.fabric.Switches) > 0 {
 			d *= 4 // a switch tells what happens to its links
 		}
 		if s.cfg.Sweep > 0 {
@@ -550,12 +452,12 @@ func (s *Subnet) master(ctx context.Context) error {
 		if watch {
 			d = min(d, peers.Sub(now))
 		}
-		held := s.mcastDirty
+		held := s.served.mcastDirty
 		if held {
 			d = min(d, s.mcastHeld().Sub(now))
 		}
 		if err := s.wait(ctx, max(d, time.Millisecond), func() bool {
-			return s.ev.any() || s.mcastDue() || s.mcastDirty != held || s.elect.State() != mad.SMMaster
+			return s.ev.any() || s.mcastDue() || s.served.mcastDirty != held || s.elect.State() != mad.SMMaster
 		}); err != nil {
 			return err
 		}
@@ -581,19 +483,19 @@ func (s *Subnet) checkLocal() error {
 		// Alone on the port: what is found when it comes back decides.
 		s.elect.Restart()
 		return errRestart
-	case s.fab == nil || s.fab.SMPort == fabric.None:
-	case p.State == ib.PortInit && s.fab.Ports[s.fab.SMPort].Info.State() >= ib.PortArmed:
+	case s.prog.fabric == nil || s.prog.fabric.SMPort == fabric.None:
+	case p.State == ib.PortInit && s.prog.fabric.Ports[s.prog.fabric.SMPort].Info.State() >= ib.PortArmed:
 		s.log.Info("the local link was re-established", "was", was.State.String())
 		s.elect.Restart()
 		return errRestart
-	case p.SMLID != 0 && p.SMLID != s.fab.Ports[s.fab.SMPort].LID && p.State >= ib.PortArmed:
+	case p.SMLID != 0 && p.SMLID != s.prog.fabric.Ports[s.prog.fabric.SMPort].LID && p.State >= ib.PortArmed:
 		const again = 2 * time.Second
-		if time.Since(s.disturbed) < again {
+		if time.Since(s.sweeps.disturbed) < again {
 			break
 		}
-		s.disturbed = time.Now()
+		s.sweeps.disturbed = time.Now()
 		s.warnOnce("disturbed", "another manager configured the local port", "sm_lid", p.SMLID.String())
-		clear(s.have.asked) // it may have told every port something else
+		clear(s.prog.have.declined) // it may have told every port something else
 		s.ev.full, s.ev.reason = true, "another manager configured the local port"
 	}
 	return nil
@@ -633,7 +535,7 @@ const (
 // not serve yet. It has the subnet to learn first, which takes a moment on a
 // large one, and hosts ask the old one until it has told their ports. What they
 // only read is as true as before.
-func (s *Subnet) lingers() bool { return time.Now().Before(s.linger) }
+func (s *Subnet) lingers() bool { return time.Now().Before(s.former.until) }
 
 // seeHeir ends that once the new master has told the local port, and nobody has
 // asked for a while: it tells one port after the other.
@@ -643,9 +545,9 @@ func (s *Subnet) seeHeir() error {
 		return err
 	}
 	if p.SMLID == s.port.LID {
-		s.heard = time.Now()
-	} else if time.Since(s.heard) > lingerQuiet {
-		s.linger = time.Time{}
+		s.former.asked = time.Now()
+	} else if time.Since(s.former.asked) > lingerQuiet {
+		s.former.until = time.Time{}
 	}
 	return nil
 }

@@ -77,8 +77,8 @@ func TestExtendedSpeeds(t *testing.T) {
 			}
 			for i := range x.Fabric.Nodes {
 				n := &x.Fabric.Nodes[i]
-				if n.Plain != (old && n.Type == ib.NodeSwitch) {
-					t.Errorf("%s: plain %v", n.Name(), n.Plain)
+				if n.NoExtendedSpeeds != (old && n.Type == ib.NodeSwitch) {
+					t.Errorf("%s: plain %v", n.Name(), n.NoExtendedSpeeds)
 				}
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ibnetworkd/ib"
@@ -32,6 +33,7 @@ type inbox struct {
 	index   map[identity]*waiting
 	repeats uint64
 	expired uint64
+	refused atomic.Uint64 // answered BUSY, for the sender has too many waiting
 	over    bool
 	err     error
 }

@@ -14,8 +14,8 @@ import (
 func (s *Subnet) askSwitches(ctx context.Context, f *fabric.Fabric, resweep bool) ([]int32, error) {
 	turn := 0
 	if !resweep {
-		turn = s.lights
-		s.lights++
+		turn = s.sweeps.light
+		s.sweeps.light++
 	}
 	if err := s.askPeers(ctx, false); err != nil {
 		return nil, err
@@ -58,9 +58,9 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 		}
 		l.Requests = append(l.Requests, r)
 	}
-	for i, dark := range s.have.dark {
-		if dark {
-			l.Requests = appendDark(l.Requests, f, f.Switches[i].Node)
+	for i, unprobed := range s.prog.have.unprobed {
+		if unprobed {
+			l.Requests = appendUnprobed(l.Requests, f, f.Switches[i].Node)
 		}
 	}
 	l.Done = func(r *smp.Reply) {
@@ -104,13 +104,13 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 	if err := s.pump(ctx, &l); err != nil {
 		return nil, err
 	}
-	clear(s.have.dark)
+	clear(s.prog.have.unprobed)
 	return suspects, nil
 }
 
-// appendDark appends the questions for the ports of a switch that had no link: for
+// appendUnprobed appends the questions for the ports of a switch that had no link: for
 // their states at once if that is what told of some of them before.
-func appendDark(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
+func appendUnprobed(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
 	r := smp.Request{Method: mad.MethodGet, Path: f.Nodes[n].Path, Tag: uint64(f.Nodes[n].Switch)}
 	tells := f.Ports[f.Port(n, 0)].Info.TellsPortStates()
 	first, count := f.PortRange(n)

@@ -34,8 +34,8 @@ func (s *Subnet) keyPeriod() time.Duration {
 // renewKeys reads every end port with the M_Key and looks whether the port still
 // guards it.
 func (s *Subnet) renewKeys(ctx context.Context) error {
-	f, pol := s.fab, &s.cfg.Policy
-	seen := make(map[ib.GUID]uint16, len(s.violations))
+	f, pol := s.prog.fabric, &s.cfg.Policy
+	seen := make(map[ib.GUID]uint16, len(s.prog.violations))
 	l := &smp.List{Done: func(r *smp.Reply) {
 		p := &f.Ports[r.Tag]
 		if !r.OK() {
@@ -44,11 +44,11 @@ func (s *Subnet) renewKeys(ctx context.Context) error {
 		pi := fabric.PortInfoOf(&r.Data)
 		if n := pi.MKeyViolations(); n > 0 {
 			seen[p.GUID] = n
-			if n > s.violations[p.GUID] {
+			if n > s.prog.violations[p.GUID] {
 				s.warnOnce("mkeys"+p.GUID.String(), "requests with a wrong M_Key reached a port", "link_port", f.PortName(int32(r.Tag)), "guid", p.GUID.String(), "so_far", n)
 			}
 		}
-		if s.have.asked[r.Tag] != 0 {
+		if s.prog.have.declined[r.Tag] != 0 {
 			return // it did not take what it was told
 		}
 		if pi.MKey() != pol.MKey || pi.MKeyProtect() != pol.Protect || pi.MKeyLease() != pol.MKeyLease {
@@ -63,14 +63,14 @@ func (s *Subnet) renewKeys(ctx context.Context) error {
 			continue
 		}
 		r := smp.Request{Method: mad.MethodGet, Attr: mad.AttrPortInfo, Mod: uint32(f.Ports[e].Num), Path: path, Tag: uint64(e)}
-		if !f.Nodes[f.Ports[e].Node].Plain {
+		if !f.Nodes[f.Ports[e].Node].NoExtendedSpeeds {
 			r.Mod |= smp.ExtendedSpeeds
 		}
 		l.Requests = append(l.Requests, r)
 	}
 	err := s.pump(ctx, l)
 	if err == nil {
-		s.violations = seen
+		s.prog.violations = seen
 	}
 	return err
 }

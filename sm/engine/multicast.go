@@ -11,7 +11,7 @@ import (
 // mcastDue tells that members changed since the multicast tables were written,
 // and that they are not held back.
 func (s *Subnet) mcastDue() bool {
-	return s.mcastDirty && s.fab != nil && !time.Now().Before(s.mcastHeld())
+	return s.served.mcastDirty && s.prog.fabric != nil && !time.Now().Before(s.mcastHeld())
 }
 
 // After a takeover the tables of the former master go on working until the
@@ -24,16 +24,16 @@ const (
 
 // holdMulticast holds the multicast tables back from now on.
 func (s *Subnet) holdMulticast() {
-	s.lastJoin = time.Now()
-	s.mcastHold = s.lastJoin.Add(mcastMost)
+	s.served.lastJoin = time.Now()
+	s.served.mcastHold = s.served.lastJoin.Add(mcastMost)
 }
 
 // mcastHeld is until when the multicast tables are held back.
 func (s *Subnet) mcastHeld() time.Time {
-	if t := s.lastJoin.Add(mcastQuiet); t.Before(s.mcastHold) {
+	if t := s.served.lastJoin.Add(mcastQuiet); t.Before(s.served.mcastHold) {
 		return t
 	}
-	return s.mcastHold
+	return s.served.mcastHold
 }
 
 // programMulticast writes the multicast tables that differ.
@@ -41,16 +41,16 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 	if !s.mcastDue() {
 		return nil
 	}
-	s.mcastDirty = false
-	f := s.fab
-	groups := s.admin.Groups()
+	s.served.mcastDirty = false
+	f := s.prog.fabric
+	groups := s.served.admin.Groups()
 	want, err := compute(ctx, s, func() mcast.Tables { return mcast.Build(f, groups) })
 	if err != nil {
-		s.mcastDirty = true
+		s.served.mcastDirty = true
 		return err
 	}
-	have := s.have.mft
-	reqs := program.MFT(f, have, want, s.have.fresh)
+	have := s.prog.have.mft
+	reqs := program.MFT(f, have, want, s.prog.have.unknownMFT)
 	again := map[uint64]bool{}
 	err = s.pump(ctx, &smp.List{Requests: reqs, Done: func(r *smp.Reply) {
 		if !r.OK() {
@@ -58,18 +58,18 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 		}
 	}})
 	if err != nil {
-		s.mcastDirty = true
+		s.served.mcastDirty = true
 		return err
 	}
 	// A switch that did not take a block is one that nothing is known of.
-	fresh := make([]bool, len(f.Switches))
-	for i := range fresh {
-		fresh[i] = again[uint64(i)]
-		if fresh[i] {
+	unknown := make([]bool, len(f.Switches))
+	for i := range unknown {
+		unknown[i] = again[uint64(i)]
+		if unknown[i] {
 			s.warnOnce("mft"+f.Nodes[f.Switches[i].Node].GUID.String(), "switch rejected its multicast table", "node", f.Nodes[f.Switches[i].Node].Name())
 		}
 	}
-	s.have.mft, s.have.fresh = want, fresh
-	s.admin.SetMFT(want)
+	s.prog.have.mft, s.prog.have.unknownMFT = want, unknown
+	s.served.admin.SetMFT(want)
 	return nil
 }

@@ -38,12 +38,12 @@ type hotCount struct {
 
 // slot is a request under way.
 type slot struct {
-	req   smp.Request
-	src   *pumped
-	gen   uint16
-	tries uint8
-	used  bool
-	plain bool // repeated without smp.ExtendedSpeeds, which the node refused
+	req        smp.Request
+	src        *pumped
+	gen        uint16
+	tries      uint8
+	used       bool
+	withoutExt bool // repeated without smp.ExtendedSpeeds, which the node refused
 }
 
 // Transaction identifiers: the low 16 bits are the slot, the next 15 its
@@ -87,7 +87,7 @@ func (s *Subnet) receive(ctx context.Context) {
 
 // sort puts what was received where it waits for the owner.
 func (s *Subnet) sort(ps []transport.Packet) {
-	now, n := time.Now(), s.senders.Load()
+	now, n := time.Now(), s.self.senders.Load()
 	for i := range ps {
 		p := &ps[i]
 		from := n.source(p)
@@ -104,7 +104,7 @@ func (s *Subnet) sort(ps []transport.Packet) {
 // refuse answers a request of a sender that has too many waiting: SMInfo without
 // the key, an order and a request to the SA with BUSY.
 func (s *Subnet) refuse(p *transport.Packet) {
-	n := s.standing.Load()
+	n := s.self.standing.Load()
 	switch {
 	case asksSMInfo(p):
 		if p.Retries == answeredGet {
@@ -121,7 +121,7 @@ func (s *Subnet) refuse(p *transport.Packet) {
 	case mad.ClassOf(&p.MAD) != mad.ClassSA:
 		return
 	}
-	s.refused.Add(1)
+	s.in.refused.Add(1)
 	var h mad.SAHeader
 	if h.Decode(p.Bytes()) != nil || n.info.State != mad.SMMaster {
 		return
@@ -143,35 +143,35 @@ func (s *Subnet) put(p *transport.Packet) error {
 
 // sendRequest puts a request on the wire in a free slot.
 func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
-	i := s.idle[len(s.idle)-1]
-	s.idle, s.last = s.idle[:len(s.idle)-1], i
-	sl := &s.slots[i]
+	i := s.win.idle[len(s.win.idle)-1]
+	s.win.idle, s.win.last = s.win.idle[:len(s.win.idle)-1], i
+	sl := &s.win.slots[i]
 	sl.gen = (sl.gen + 1) & 0x7fff
-	sl.req, sl.src, sl.tries, sl.used, sl.plain = *r, src, tries, true, false
+	sl.req, sl.src, sl.tries, sl.used, sl.withoutExt = *r, src, tries, true, false
 	tid := uint64(sl.gen)<<16 | uint64(i)
 	key := r.MKey
 	if key == 0 {
 		key = s.cfg.Policy.MKey
 	}
-	mad.PutDR(&s.pkt.MAD, r.Method, r.Attr, r.Mod, tid, key, r.Path, r.Data[:])
-	s.pkt.LID, s.pkt.QPN, s.pkt.Long = ib.LIDPermissive, 0, nil
-	s.pkt.Timeout, s.pkt.Retries = src.timeout, 0
-	if r.Hasty {
-		s.pkt.Timeout /= 2
+	mad.PutDR(&s.win.pkt.MAD, r.Method, r.Attr, r.Mod, tid, key, r.Path, r.Data[:])
+	s.win.pkt.LID, s.win.pkt.QPN, s.win.pkt.Long = ib.LIDPermissive, 0, nil
+	s.win.pkt.Timeout, s.win.pkt.Retries = src.timeout, 0
+	if r.ShortTimeout {
+		s.win.pkt.Timeout /= 2
 	}
 	s.counters.SMPs++
 	s.count(r.Method, r.Attr)
-	if err := s.put(&s.pkt); err != nil {
+	if err := s.put(&s.win.pkt); err != nil {
 		s.release(i)
 		return err
 	}
-	s.fly++
+	s.win.inflight++
 	return nil
 }
 
 func (s *Subnet) release(i uint16) {
-	s.slots[i].used, s.slots[i].src, s.slots[i].req.Path = false, nil, nil
-	s.idle = append(s.idle, i)
+	s.win.slots[i].used, s.win.slots[i].src, s.win.slots[i].req.Path = false, nil, nil
+	s.win.idle = append(s.win.idle, i)
 }
 
 type attrKey struct {
@@ -207,9 +207,9 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 	// A sweep that is left early must not leave answers to a source that is gone.
 	defer func() {
 		if fly > 0 {
-			for i := range s.slots {
-				if s.slots[i].used && s.slots[i].src == own {
-					s.slots[i].src = nil
+			for i := range s.win.slots {
+				if s.win.slots[i].used && s.win.slots[i].src == own {
+					s.win.slots[i].src = nil
 				}
 			}
 		}
@@ -224,7 +224,7 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 	}
 	for {
 		more := true
-		for more && fly < s.cfg.Window && len(s.idle) > 0 {
+		for more && fly < s.cfg.Window && len(s.win.idle) > 0 {
 			var r smp.Request
 			if r, more = src.Next(); !more {
 				break
@@ -251,9 +251,9 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		case err != nil:
 			return err
 		}
-		if s.late {
+		if s.win.late {
 			// Nothing answers when the local cable is out: do not try it all.
-			s.late = false
+			s.win.late = false
 			if err := s.checkLocal(); err != nil {
 				return err
 			}
@@ -274,8 +274,8 @@ type pumped struct {
 // that are gone. They are not repeated: what the transport loses it tells.
 func (s *Subnet) overdue(own *pumped) {
 	own.silent = 0
-	for i := range s.slots {
-		if sl := &s.slots[i]; sl.used && (sl.src == own || sl.src == nil) {
+	for i := range s.win.slots {
+		if sl := &s.win.slots[i]; sl.used && (sl.src == own || sl.src == nil) {
 			s.conclude(uint16(i), &transport.Packet{Err: errUnheard})
 		}
 	}
@@ -322,7 +322,7 @@ func (s *Subnet) serve() {
 		s.packet(p)
 	}
 	begin := time.Now()
-	if d := s.sweepers.Sub(begin); s.fly > 0 && d > 0 {
+	if d := s.served.yieldUntil.Sub(begin); s.win.inflight > 0 && d > 0 {
 		time.AfterFunc(d, func() { signal(s.in.wake) })
 		return
 	}
@@ -341,7 +341,7 @@ func (s *Subnet) serve() {
 		}
 	}
 	if d := at.Sub(begin); d > serveTime {
-		s.sweepers = at.Add(d / 2)
+		s.served.yieldUntil = at.Add(d / 2)
 	}
 }
 
@@ -389,8 +389,8 @@ func (s *Subnet) packet(p *transport.Packet) {
 		s.response(p)
 		return
 	}
-	if s.charge != nil {
-		s.charge(p)
+	if s.served.charge != nil {
+		s.served.charge(p)
 	}
 	switch {
 	case asksSMInfo(p):
@@ -408,10 +408,10 @@ func (s *Subnet) packet(p *transport.Packet) {
 func (s *Subnet) response(p *transport.Packet) {
 	tid := uint32(mad.TIDOf(&p.MAD))
 	i := tid & 0xffff
-	if tid&unslotted != 0 || int(i) >= len(s.slots) {
+	if tid&unslotted != 0 || int(i) >= len(s.win.slots) {
 		return
 	}
-	sl := &s.slots[i]
+	sl := &s.win.slots[i]
 	if !sl.used || uint32(sl.gen) != tid>>16 {
 		s.counters.Dropped++
 		return
@@ -425,27 +425,27 @@ func (s *Subnet) response(p *transport.Packet) {
 
 // conclude ends a request with what came of it, or repeats it.
 func (s *Subnet) conclude(i uint16, p *transport.Packet) {
-	sl := &s.slots[i]
-	own, req, tries, plain := sl.src, sl.req, sl.tries, sl.plain
-	s.fly--
+	sl := &s.win.slots[i]
+	own, req, tries, withoutExt := sl.src, sl.req, sl.tries, sl.withoutExt
+	s.win.inflight--
 	if own == nil {
 		s.release(i)
 		return
 	}
 	own.silent = 0
 	retries := own.retries
-	if req.Hasty {
+	if req.ShortTimeout {
 		retries = min(retries, 1)
 	}
 	if p.Err != nil && int(tries) < retries && errors.Is(p.Err, transport.ErrTimeout) {
-		s.late = true
+		s.win.late = true
 		if tries == 0 {
 			own.Late(req.Tag)
 		}
 		s.counters.Repeats++
 		s.release(i)
 		if s.sendRequest(own, &req, tries+1) == nil {
-			s.slots[s.last].plain = plain
+			s.win.slots[s.win.last].withoutExt = withoutExt
 			return
 		}
 	} else {
@@ -456,14 +456,14 @@ func (s *Subnet) conclude(i uint16, p *transport.Packet) {
 		older := req
 		older.Mod &^= smp.ExtendedSpeeds
 		if s.sendRequest(own, &older, 0) == nil {
-			s.slots[s.last].plain = true
+			s.win.slots[s.win.last].withoutExt = true
 			return
 		}
 	}
-	if plain && (p.Err != nil || mad.StatusOf(&p.MAD) != 0) {
+	if withoutExt && (p.Err != nil || mad.StatusOf(&p.MAD) != 0) {
 		req.Mod |= smp.ExtendedSpeeds // that was not the reason
 	}
-	r := &s.answered // what a source is shown it does not keep
+	r := &s.win.answered // what a source is shown it does not keep
 	r.Request, r.Status, r.Timeout = req, 0, false
 	if p.Err != nil {
 		r.Data, r.Timeout = [64]byte{}, true

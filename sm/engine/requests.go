@@ -42,7 +42,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 		if p.Retries != answeredGet {
 			s.introduce(p)
 		}
-		s.stranger(p)
+		s.unknownPeer(p)
 		return
 	}
 	data := mad.SMPData(&p.MAD)
@@ -61,7 +61,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	from := elect.Peer{Info: theirs, LID: p.LID, Path: s.pathTo(theirs.GUID)}
 	was := s.elect.State()
 	a := s.elect.Received(mod, from)
-	info := s.elect.Info(s.act.Add(1))
+	info := s.elect.Info(s.self.act.Add(1))
 	if s.elect.Trust().Ordered(theirs) != elect.Show {
 		info.SMKey = 0
 	}
@@ -79,7 +79,7 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	switch a {
 	case elect.Acknowledge:
 		s.sendSMInfo(from, mad.SMInfoAcknowledge)
-		s.reregister = true
+		s.sweeps.reregister = true
 		if was == mad.SMMaster {
 			// There were two masters. Otherwise the walk that is under way, or
 			// the first one as master, finds out.
@@ -88,10 +88,10 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	}
 }
 
-// stranger looks at a port that asked for SMInfo and is not known as a manager:
+// unknownPeer looks at a port that asked for SMInfo and is not known as a manager:
 // a standby polls, and nothing else tells a master that it is there.
-func (s *Subnet) stranger(p *transport.Packet) {
-	n := s.senders.Load()
+func (s *Subnet) unknownPeer(p *transport.Packet) {
+	n := s.self.senders.Load()
 	if s.elect.State() != mad.SMMaster || n == nil {
 		return
 	}
@@ -103,23 +103,23 @@ func (s *Subnet) stranger(p *transport.Packet) {
 	for _, k := range s.elect.Peers() {
 		if k.Info.GUID == g {
 			now := time.Now()
-			last := s.polled[g]
+			last := s.managers.polled[g]
 			if !last.at.IsZero() {
 				last.every = min(now.Sub(last.at), time.Minute)
 			}
 			last.at = now
-			s.polled[g] = last
+			s.managers.polled[g] = last
 			return
 		}
 	}
 	const again = 10 * time.Second
-	if t, ok := s.strangers[g]; ok && time.Since(t) < again || len(s.strangers) > 4096 {
-		if len(s.strangers) > 4096 {
-			clear(s.strangers)
+	if t, ok := s.managers.unknownPeers[g]; ok && time.Since(t) < again || len(s.managers.unknownPeers) > 4096 {
+		if len(s.managers.unknownPeers) > 4096 {
+			clear(s.managers.unknownPeers)
 		}
 		return
 	}
-	s.strangers[g] = time.Now()
+	s.managers.unknownPeers[g] = time.Now()
 	s.ev.ports = append(s.ev.ports, n.fab.Ports[at].LID)
 }
 
@@ -147,9 +147,9 @@ func (s *Subnet) pathTo(g ib.GUID) []uint8 {
 	if m := s.elect.Master(); m.Info.GUID == g {
 		return m.Path
 	}
-	if s.fab != nil {
-		if i := s.fab.EndPortByGUID(g); i != fabric.None {
-			path, _ := program.PathTo(s.fab, i)
+	if s.prog.fabric != nil {
+		if i := s.prog.fabric.EndPortByGUID(g); i != fabric.None {
+			path, _ := program.PathTo(s.prog.fabric, i)
 			return path
 		}
 	}
@@ -160,11 +160,11 @@ func (s *Subnet) pathTo(g ib.GUID) []uint8 {
 // other manager's. It goes by directed route where one is known, for that
 // works whatever the forwarding tables say, and by LID otherwise.
 func (s *Subnet) sendSMInfo(to elect.Peer, mod uint32) {
-	info := s.elect.Info(s.act.Load())
+	info := s.elect.Info(s.self.act.Load())
 	var data [64]byte
 	info.Append(data[:0])
-	s.trapTID++
-	tid := uint64(unslotted | s.trapTID&0x7fffffff)
+	s.win.tid++
+	tid := uint64(unslotted | s.win.tid&0x7fffffff)
 	p := transport.Packet{LID: to.LID, Timeout: s.cfg.Timeout, Retries: s.cfg.Retries}
 	if len(to.Path) > 0 {
 		p.LID = ib.LIDPermissive
@@ -216,7 +216,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 			// gives it away; during one that may just be set again, and then
 			// only its ports tell.
 			s.ev.light = true
-			s.ev.full = s.ev.full || s.busy
+			s.ev.full = s.ev.full || s.sweeps.active
 		}
 		s.ev.reason = "trap 128: link state change"
 	case mad.TrapCapMaskChange:
@@ -249,15 +249,15 @@ func (s *Subnet) trap(p *transport.Packet) {
 	case mad.TrapBadPKey, mad.TrapBadQKey, mad.TrapSwitchBadPKey:
 		s.warnOnce("key"+n.IssuerLID.String(), "P_Key or Q_Key violation", "trap", n.TrapNumber, "reported_by", n.IssuerLID.String())
 	}
-	s.send(s.admin.Forward(n))
+	s.send(s.served.admin.Forward(n))
 }
 
 // keyAt is the M_Key for a port by its LID: a TrapRepress without it is a
 // violation of its own, which the port tells by trap 256, and so on.
 func (s *Subnet) keyAt(l ib.LID) ib.MKey {
-	if s.fab != nil {
-		if lids := s.fab.LIDs(); int(l) < len(lids) && lids[l] != fabric.None {
-			if k := program.Key(s.fab, lids[l]); k != 0 {
+	if s.prog.fabric != nil {
+		if lids := s.prog.fabric.LIDs(); int(l) < len(lids) && lids[l] != fabric.None {
+			if k := program.Key(s.prog.fabric, lids[l]); k != 0 {
 				return k
 			}
 		}
@@ -281,22 +281,22 @@ func (s *Subnet) sa(p *transport.Packet) {
 		if m := mad.MethodOf(&p.MAD); !s.lingers() || m == mad.MethodSet || m == mad.MethodDelete {
 			return
 		}
-		s.heard = time.Now()
+		s.former.asked = time.Now()
 	}
-	now, from := time.Now(), s.senders.Load().source(p)
-	if asksTable(mad.MethodOf(&p.MAD)) && s.shares.spent(from, now) {
+	now, from := time.Now(), s.self.senders.Load().source(p)
+	if asksTable(mad.MethodOf(&p.MAD)) && s.served.shares.spent(from, now) {
 		s.refuse(p)
 		return
 	}
-	r, c := s.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes()})
+	r, c := s.served.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes()})
 	if r.MAD != nil {
-		out := &s.reply
+		out := &s.served.reply
 		out.LID, out.QPN, out.QKey, out.SL, out.PKeyIndex = p.LID, p.QPN, p.QKey, p.SL, p.PKeyIndex
 		// The hop limit that arrived is what was left of the sender's.
 		out.HasGRH, out.GID, out.HopLimit, out.TrafficClass, out.FlowLabel = p.HasGRH, p.GID, 0xff, p.TrafficClass, p.FlowLabel
 		out.SetMessage(r.MAD, r.RMPP)
 		if r.RMPP {
-			s.shares.sent(from, len(r.MAD), now)
+			s.served.shares.sent(from, len(r.MAD), now)
 		}
 		err := s.put(out)
 		if errors.Is(err, transport.ErrBusy) {
@@ -315,13 +315,13 @@ func (s *Subnet) sa(p *transport.Packet) {
 // apply does what the SA leaves to do.
 func (s *Subnet) apply(c sa.Changes) {
 	if c.Groups {
-		s.mcastDirty, s.lastJoin = true, time.Now()
+		s.served.mcastDirty, s.served.lastJoin = true, time.Now()
 	}
 	s.send(c.Reports)
-	s.rereg = append(s.rereg, c.Reregister...)
+	s.served.reregister = append(s.served.reregister, c.Reregister...)
 	// Alias GUIDs: the block of a port that is written last counts.
 	for _, b := range c.GUIDs {
-		s.guids[guidKey{b.Port, b.Block}] = b.GUIDs
+		s.served.guids[guidKey{b.Port, b.Block}] = b.GUIDs
 	}
 	s.ev.apply = s.ev.apply || len(c.Reregister)+len(c.GUIDs) > 0
 }
@@ -329,14 +329,14 @@ func (s *Subnet) apply(c sa.Changes) {
 // send reports events to subscribers.
 func (s *Subnet) send(rs []sa.Report) {
 	for i := range rs {
-		s.trapTID++
+		s.win.tid++
 		p := transport.Packet{LID: rs[i].LID, QPN: rs[i].QP, MAD: rs[i].MAD, Timeout: s.cfg.Timeout * 2, Retries: s.cfg.Retries}
-		if s.want.sl != nil && s.fab != nil {
-			if lids := s.fab.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None {
-				p.SL = levelTo(s.fab, s.want.sl, lids[p.LID])
+		if s.prog.want.sl != nil && s.prog.fabric != nil {
+			if lids := s.prog.fabric.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None {
+				p.SL = levelTo(s.prog.fabric, s.prog.want.sl, lids[p.LID])
 			}
 		}
-		mad.SetTID(&p.MAD, uint64(unslotted|s.trapTID&0x7fffffff))
+		mad.SetTID(&p.MAD, uint64(unslotted|s.win.tid&0x7fffffff))
 		if err := s.put(&p); err != nil {
 			s.counters.Dropped++
 		}
@@ -345,8 +345,8 @@ func (s *Subnet) send(rs []sa.Report) {
 
 // tickSA lets leases expire.
 func (s *Subnet) tickSA() {
-	if at, ok := s.admin.NextTick(); ok && s.now() >= at {
-		s.admin.Tick(s.now())
+	if at, ok := s.served.admin.NextTick(); ok && s.now() >= at {
+		s.served.admin.Tick(s.now())
 	}
 }
 
@@ -354,8 +354,9 @@ func (s *Subnet) tickSA() {
 func (s *Subnet) standby(ctx context.Context) error {
 	// What hosts had asked of this manager they have changed with the other by
 	// the time that it serves again.
-	defer s.admin.Forget()
-	s.fab, s.shown, s.have, s.ev = nil, nil, tables{}, events{}
+	defer s.served.admin.Forget()
+	s.prog.forget()
+	s.ev = events{}
 	s.publish()
 	s.announce(s.elect.Master())
 	next := time.Now().Add(s.cfg.Poll)
@@ -455,20 +456,20 @@ func nobody(r *smp.Reply) bool {
 // poll this manager at their usual interval.
 func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 	peers := s.elect.Peers()
-	all := append(slices.Clone(peers), s.mute...)
+	all := append(slices.Clone(peers), s.managers.silent...)
 	l := &smp.List{Done: func(r *smp.Reply) {
 		p := all[r.Tag]
 		var i mad.SMInfo
 		if r.OK() && i.Decode(r.Data[:]) == nil && i.GUID == p.Info.GUID {
 			p.Info = i
 			s.elect.Saw(p)
-			s.mute = slices.DeleteFunc(s.mute, func(m elect.Peer) bool { return m.Info.GUID == i.GUID })
+			s.managers.silent = slices.DeleteFunc(s.managers.silent, func(m elect.Peer) bool { return m.Info.GUID == i.GUID })
 		} else if (nobody(r) || r.OK()) && int(r.Tag) < len(peers) {
 			s.elect.Lost(int(r.Tag))
 		}
 	}}
 	for i, p := range all {
-		if last := s.polled[p.Info.GUID]; idle && p.Info.State == mad.SMStandby && time.Since(last.at) < 2*max(last.every, s.cfg.Poll) {
+		if last := s.managers.polled[p.Info.GUID]; idle && p.Info.State == mad.SMStandby && time.Since(last.at) < 2*max(last.every, s.cfg.Poll) {
 			continue
 		}
 		l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: p.Path, Tag: uint64(i)})
@@ -489,8 +490,8 @@ func (s *Subnet) pollPeers(ctx context.Context) error {
 		return err
 	}
 	for _, p := range s.elect.Peers() {
-		if p.Info.State == mad.SMMaster && s.elect.Trusts(p.Info) && time.Since(s.announced) > announceEvery {
-			s.announced = time.Now()
+		if p.Info.State == mad.SMMaster && s.elect.Trusts(p.Info) && time.Since(s.managers.announced) > announceEvery {
+			s.managers.announced = time.Now()
 			s.announce(p)
 		}
 	}
@@ -514,8 +515,8 @@ func (s *Subnet) announce(m elect.Peer) {
 	n := mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: uint32(s.port.NodeType), TrapNumber: mad.TrapCapMaskChange, IssuerLID: s.port.LID}
 	n.SetDetailCapChange(mad.CapChange{LID: s.port.LID, LocalChanges: true, CapMask: fabric.CapIsSM, Flags: mad.ChangeSMPriority})
 	var p transport.Packet
-	s.trapTID++
-	mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(unslotted|s.trapTID&0x7fffffff), 0, n.AppendSMP(nil))
+	s.win.tid++
+	mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(unslotted|s.win.tid&0x7fffffff), 0, n.AppendSMP(nil))
 	p.LID = to
 	if err := s.put(&p); err != nil && !errors.Is(err, transport.ErrClosed) {
 		s.log.Debug("trap 144 was not sent", "err", err)

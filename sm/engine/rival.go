@@ -50,9 +50,9 @@ func (s *Subnet) report(p elect.Peer) {
 	}
 	s.rivals.said[g] = time.Now().Add(rivalAgain)
 	lid := p.LID
-	if s.fab != nil {
-		if i := s.fab.EndPortByGUID(p.Info.GUID); i != fabric.None {
-			lid = s.fab.Ports[i].LID
+	if s.prog.fabric != nil {
+		if i := s.prog.fabric.EndPortByGUID(p.Info.GUID); i != fabric.None {
+			lid = s.prog.fabric.Ports[i].LID
 		}
 	}
 	s.log.Warn("another subnet manager "+why+": neither hands over to the other; stop one of them or give both the same SM_Key", "guid", p.Info.GUID.String(), "lid", lid.String(),
@@ -71,7 +71,7 @@ func (s *Subnet) watchRivals(ctx context.Context) error {
 		s.rivals.doubled = 0
 		return nil
 	}
-	if s.cfg.Sweep <= 0 || time.Since(s.rivals.checked) < s.cfg.Sweep || s.fab == nil {
+	if s.cfg.Sweep <= 0 || time.Since(s.rivals.checked) < s.cfg.Sweep || s.prog.fabric == nil {
 		return nil
 	}
 	s.rivals.checked = time.Now()
@@ -80,7 +80,7 @@ func (s *Subnet) watchRivals(ctx context.Context) error {
 
 // checkLIDs reads the LIDs that the ports have by now.
 func (s *Subnet) checkLIDs(ctx context.Context) error {
-	f := s.fab
+	f := s.prog.fabric
 	owner := map[ib.LID]int32{}
 	doubled, changed := 0, 0
 	example := ""

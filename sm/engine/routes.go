@@ -45,7 +45,7 @@ const fallFactor = 2
 
 // compareRoutes warns when tables are much worse than the last.
 func (s *Subnet) compareRoutes(r *route.Result) {
-	old := &s.want
+	old := &s.prog.want
 	if old.worst == 0 || old.bound == 0 || r.Bound == 0 || r.Worst/r.Bound <= fallFactor*old.worst/old.bound {
 		return
 	}

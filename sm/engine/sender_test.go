@@ -97,9 +97,9 @@ func (refuser) Send(*transport.Packet) error { return errors.New("no") }
 // A source whose requests find no free slot waits for one: it has not succeeded.
 func TestNoSlotIsFree(t *testing.T) {
 	s := New(refuser{}, Config{})
-	idle := s.idle
-	s.idle = nil
-	s.cmds <- func() { s.idle = idle }
+	idle := s.win.idle
+	s.win.idle = nil
+	s.cmds <- func() { s.win.idle = idle }
 	l := &smp.List{Requests: []smp.Request{{Method: mad.MethodGet, Attr: mad.AttrNodeInfo}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -119,7 +119,7 @@ func TestCallersOfOneSource(t *testing.T) {
 		if !s.admits(id, now) {
 			return false
 		}
-		s.callers[id] = &caller{until: now.Add(callerKnown)}
+		s.self.callers[id] = &caller{until: now.Add(callerKnown)}
 		return true
 	}
 	n := 0

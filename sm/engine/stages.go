@@ -19,7 +19,7 @@ import (
 // assignLIDs gives every end port its LID, and carries over what is known of the
 // fabric to the indices of this one.
 func (w *sweep) assignLIDs(ctx context.Context) (err error) {
-	found, memory, opt := w.res.Fabric, w.s.memory, lid.Options{LMC: w.s.cfg.LMC, Reassign: w.s.cfg.Reassign && w.first}
+	found, memory, opt := w.res.Fabric, w.s.prog.memory, lid.Options{LMC: w.s.cfg.LMC, Reassign: w.s.cfg.Reassign && w.first}
 	if w.lids, err = compute(ctx, w.s, func() lid.Result { return lid.Assign(found, memory, opt) }); err != nil {
 		return err
 	}
@@ -67,10 +67,10 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 // has the shape of the last.
 func (w *sweep) route(ctx context.Context) error {
 	s, f := w.s, w.f
-	if !sameShape(s.fab, f) || s.want.lft == nil {
+	if !sameShape(s.prog.fabric, f) || s.prog.want.lft == nil {
 		opt := s.cfg.Route
-		opt.Previous, opt.Order = w.have.lft, s.want.order
-		if s.cfg.QoS != nil && !s.laneless {
+		opt.Previous, opt.Order = w.have.lft, s.prog.want.order
+		if s.cfg.QoS != nil && !s.prog.noVLs {
 			opt.Layers = 8
 		}
 		r, err := compute(ctx, s, func() built { return build(f, opt, s.cfg.QoS) })
@@ -85,21 +85,21 @@ func (w *sweep) route(ctx context.Context) error {
 			return errNoRoutes
 		}
 		s.compareRoutes(&r.Result)
-		s.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, bound: r.Bound, qos: r.qos}
+		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, bound: r.Bound, qos: r.qos}
 		w.warn("routes and partitions", r.Warnings)
 	}
-	if s.want.qos != nil {
-		w.pol.Lanes = make([]uint8, len(f.Ports))
-		for i := range w.pol.Lanes {
-			w.pol.Lanes[i] = s.want.qos.OperVLs(int32(i))
+	if s.prog.want.qos != nil {
+		w.pol.VLs = make([]uint8, len(f.Ports))
+		for i := range w.pol.VLs {
+			w.pol.VLs[i] = s.prog.want.qos.OperVLs(int32(i))
 		}
 	}
-	if s.want.sl != nil {
+	if s.prog.want.sl != nil {
 		// What hosts ask the manager takes the way that its level is free of
 		// deadlocks on, as everything else.
 		w.pol.SMSLs = make([]ib.SL, len(f.Ports))
 		for _, e := range f.EndPorts {
-			w.pol.SMSLs[e] = levelTo(f, s.want.sl, e)
+			w.pol.SMSLs[e] = levelTo(f, s.prog.want.sl, e)
 		}
 	}
 	return nil
@@ -129,8 +129,8 @@ func (w *sweep) planPKeys(ctx context.Context) (err error) {
 // setSwitches sets SwitchInfo, before all else: a switch that restarts after that
 // shows LinearFDBTop 0 to the next light sweep, whatever else was set in it.
 func (w *sweep) setSwitches(ctx context.Context) error {
-	if s := w.s; s.reregister {
-		clear(w.have.heard)
+	if s := w.s; s.sweeps.reregister {
+		clear(w.have.reregistered)
 		s.holdMulticast()
 	}
 	reqs := program.Switches(w.f, w.pol, w.lids.Top)
@@ -150,7 +150,7 @@ func (w *sweep) setSwitches(ctx context.Context) error {
 
 // setLFTs writes the blocks of the forwarding tables that differ.
 func (w *sweep) setLFTs(ctx context.Context) error {
-	l := program.LFT{Fabric: w.f, Have: w.have.lft, Want: w.s.want.lft, Done: w.answered}
+	l := program.LFT{Fabric: w.f, Have: w.have.lft, Want: w.s.prog.want.lft, Done: w.answered}
 	err := w.s.pump(ctx, &l)
 	w.sets += l.Count
 	return err
@@ -179,10 +179,10 @@ func (w *sweep) setPKeys(ctx context.Context) error {
 // ask: clients that are told to register again do so at once, and repeat that
 // after three seconds only.
 func (w *sweep) serveFirst(context.Context) error {
-	w.view = sa.State{Fabric: w.f, LFT: w.s.want.lft, SL: w.s.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
-		SMs: w.s.smRecords(w.f), QoS: w.s.want.qos}
+	w.view = sa.State{Fabric: w.f, LFT: w.s.prog.want.lft, SL: w.s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
+		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos}
 	if w.first {
-		w.s.apply(w.s.admin.SetState(w.s.now(), w.view))
+		w.s.apply(w.s.served.admin.SetState(w.s.now(), w.view))
 	}
 	return nil
 }
@@ -192,13 +192,13 @@ func (w *sweep) serveFirst(context.Context) error {
 func (w *sweep) setLinkedPorts(ctx context.Context) error {
 	rereg := w.reregisterPorts()
 	var reqs []smp.Request
-	if w.s.want.qos != nil {
-		reqs = program.QoS(w.f, w.s.want.qos, w.have.lanes)
-		w.have.lanes = slices.Clone(w.pol.Lanes)
+	if w.s.prog.want.qos != nil {
+		reqs = program.QoS(w.f, w.s.prog.want.qos, w.have.vls)
+		w.have.vls = slices.Clone(w.pol.VLs)
 	}
 	reqs = append(reqs, w.s.aliasGUIDs(w.f)...)
 	w.sets += len(reqs)
-	ports := program.Ports{Fabric: w.f, Policy: w.pol, Asked: w.have.asked, Stage: program.Configure, Reregister: rereg, Done: w.answered}
+	ports := program.Ports{Fabric: w.f, Policy: w.pol, Declined: w.have.declined, Stage: program.Configure, Reregister: rereg, Done: w.answered}
 	err := w.s.pump(ctx, &ports)
 	w.sets += ports.Count
 	if err != nil {
@@ -211,15 +211,15 @@ func (w *sweep) setLinkedPorts(ctx context.Context) error {
 // what they asked for is unknown to it, or forgotten, after a takeover, and when
 // a part of the subnet that was cut off comes back with its ports Active.
 func (w *sweep) reregisterPorts() []bool {
-	for _, g := range w.s.rereg {
+	for _, g := range w.s.served.reregister {
 		if p := w.f.EndPortByGUID(g); p != fabric.None {
-			w.have.heard[p] = false
+			w.have.reregistered[p] = false
 		}
 	}
 	out := make([]bool, len(w.f.Ports))
 	for _, i := range w.f.EndPorts {
 		p := &w.f.Ports[i]
-		out[i] = p.Num != 0 && p.Info.State() == ib.PortActive && p.Info.CapMask()&fabric.CapClientReregister != 0 && !w.have.heard[i]
+		out[i] = p.Num != 0 && p.Info.State() == ib.PortActive && p.Info.CapMask()&fabric.CapClientReregister != 0 && !w.have.reregistered[i]
 	}
 	return out
 }
@@ -229,13 +229,13 @@ func (w *sweep) reregisterPorts() []bool {
 func (w *sweep) keep(context.Context) error {
 	for i := range w.f.Switches {
 		if w.have.lft[i] == nil && !w.bad[w.f.Switches[i].Node] {
-			w.have.lft[i] = w.s.want.lft[i]
+			w.have.lft[i] = w.s.prog.want.lft[i]
 		}
 	}
 	s := w.s
-	s.reregister, s.rereg = false, nil
-	s.fab, s.have, s.top, s.memory = w.f, w.have, w.lids.Top, w.lids.Memory
-	s.saved = s.saved && !w.lids.Changed
+	s.sweeps.reregister, s.served.reregister = false, nil
+	s.prog.fabric, s.prog.have, s.prog.top, s.prog.memory = w.f, w.have, w.lids.Top, w.lids.Memory
+	s.prog.saved = s.prog.saved && !w.lids.Changed
 	return nil
 }
 
@@ -251,7 +251,7 @@ func (w *sweep) activate(ctx context.Context) error { return w.setPorts(ctx, pro
 // setPorts is one of the last three: without the ports of nodes that refused
 // something, and those at the other ends of their links.
 func (w *sweep) setPorts(ctx context.Context, st program.Stage) error {
-	return w.s.pump(ctx, &program.Ports{Fabric: w.f, Policy: w.pol, Asked: w.have.asked, Stage: st, Done: w.answered, Skip: func(i int32) bool {
+	return w.s.pump(ctx, &program.Ports{Fabric: w.f, Policy: w.pol, Declined: w.have.declined, Stage: st, Done: w.answered, Skip: func(i int32) bool {
 		p := &w.f.Ports[i]
 		return w.bad[p.Node] || p.Peer != fabric.None && w.bad[w.f.Ports[p.Peer].Node]
 	}})
@@ -259,14 +259,14 @@ func (w *sweep) setPorts(ctx context.Context, st program.Stage) error {
 
 // serve lets the SA answer from the fabric as it is now.
 func (w *sweep) serve(context.Context) error {
-	w.s.apply(w.s.admin.SetState(w.s.now(), w.view))
+	w.s.apply(w.s.served.admin.SetState(w.s.now(), w.view))
 	return nil
 }
 
 // multicast writes the multicast tables, if they are not held back.
 func (w *sweep) multicast(ctx context.Context) error {
 	s := w.s
-	s.mcastDirty = s.mcastDirty || w.res.Changed || w.first
+	s.served.mcastDirty = s.served.mcastDirty || w.res.Changed || w.first
 	return s.programMulticast(ctx)
 }
 
@@ -281,12 +281,12 @@ func tags(reqs []smp.Request) []uint64 {
 
 // aliasGUIDs gives the Sets of GUIDInfo that the SA was asked for, in order.
 func (s *Subnet) aliasGUIDs(f *fabric.Fabric) []smp.Request {
-	keys := slices.SortedFunc(maps.Keys(s.guids), func(a, b guidKey) int {
+	keys := slices.SortedFunc(maps.Keys(s.served.guids), func(a, b guidKey) int {
 		return cmp.Or(cmp.Compare(a.port, b.port), cmp.Compare(a.block, b.block))
 	})
 	var out []smp.Request
 	for _, k := range keys {
-		g := s.guids[k]
+		g := s.served.guids[k]
 		p := f.EndPortByGUID(k.port)
 		if p == fabric.None {
 			continue
@@ -299,13 +299,13 @@ func (s *Subnet) aliasGUIDs(f *fabric.Fabric) []smp.Request {
 		g.Append(r.Data[:0])
 		out = append(out, r)
 	}
-	clear(s.guids)
+	clear(s.served.guids)
 	return out
 }
 
 // smRecords lists the managers for the SA: this one and the others.
 func (s *Subnet) smRecords(f *fabric.Fabric) []sa.SMInfo {
-	out := []sa.SMInfo{{Port: f.SMPort, Info: s.elect.Info(s.act.Load())}}
+	out := []sa.SMInfo{{Port: f.SMPort, Info: s.elect.Info(s.self.act.Load())}}
 	for _, p := range s.elect.Peers() {
 		if i := f.EndPortByGUID(p.Info.GUID); i != fabric.None && i != f.SMPort {
 			out = append(out, sa.SMInfo{Port: i, Info: p.Info})

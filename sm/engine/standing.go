@@ -50,10 +50,10 @@ func (e *election) Received(mod uint32, p elect.Peer) elect.Action {
 // stand publishes what the receiver answers with.
 func (s *Subnet) stand() {
 	n := &standing{info: s.elect.Info(0), trust: s.elect.Trust()}
-	if o := s.standing.Load(); o != nil {
+	if o := s.self.standing.Load(); o != nil {
 		n.known = o.known
 	}
-	s.standing.Store(n)
+	s.self.standing.Store(n)
 }
 
 // asksSMInfo reports whether a packet is a request for SMInfo.
@@ -73,7 +73,7 @@ func (s *Subnet) answerSMInfo(p *transport.Packet, from source) bool {
 	if mad.MethodOf(&p.MAD) != mad.MethodGet {
 		return false
 	}
-	n := s.standing.Load()
+	n := s.self.standing.Load()
 	info := n.info
 	a := n.trust.First(elect.Caller{MKey: mad.MKeyOf(&p.MAD)}, *mad.SMPData(&p.MAD) != [64]byte{})
 	if a != elect.Show && time.Now().Before(n.known[callerOf(p, from)]) {
@@ -94,7 +94,7 @@ func (s *Subnet) answerSMInfo(p *transport.Packet, from source) bool {
 
 // smInfoAnswer is the answer to a Get.
 func (s *Subnet) smInfoAnswer(p *transport.Packet, info mad.SMInfo) transport.Packet {
-	info.ActCount = s.act.Add(1)
+	info.ActCount = s.self.act.Add(1)
 	out := turned(p, mad.MethodGetResp)
 	data := mad.SMPData(&out.MAD)
 	*data = [64]byte{}
@@ -149,9 +149,9 @@ const (
 // elect.Trust. opensm gives no proof when it asks, and takes one that hides its key
 // for a stranger. The question back has a payload, which is a sign not to ask again.
 func (s *Subnet) introduce(p *transport.Packet) {
-	id := callerOf(p, s.senders.Load().source(p))
+	id := callerOf(p, s.self.senders.Load().source(p))
 	now := time.Now()
-	c := s.callers[id]
+	c := s.self.callers[id]
 	if c != nil && now.Before(c.until) {
 		if c.open > 0 && len(c.held) < callersHeld {
 			c.held = append(c.held, *p)
@@ -162,12 +162,12 @@ func (s *Subnet) introduce(p *transport.Packet) {
 	}
 	path, ok := s.wayBack(p)
 	// A sweep has slots for all of its window.
-	if !ok || !s.admits(id, now) || len(s.idle) < s.cfg.Window+3 {
+	if !ok || !s.admits(id, now) || len(s.win.idle) < s.cfg.Window+3 {
 		s.answerCaller(p, &caller{})
 		return
 	}
 	c = &caller{until: now.Add(callerKnown), held: []transport.Packet{*p}}
-	s.callers[id] = c
+	s.self.callers[id] = c
 	own := &pumped{Source: &smp.List{}, timeout: s.cfg.PollTimeout, retries: 1}
 	own.done = func(a *smp.Reply) {
 		var n mad.NodeInfo
@@ -201,7 +201,7 @@ func (s *Subnet) introduce(p *transport.Packet) {
 	for _, a := range ask {
 		q := smp.Request{Method: mad.MethodGet, Attr: a, Path: path}
 		if a == mad.AttrSMInfo {
-			info := s.elect.Info(s.act.Load())
+			info := s.elect.Info(s.self.act.Load())
 			info.SMKey = 0
 			info.Append(q.Data[:0])
 		}
@@ -213,18 +213,18 @@ func (s *Subnet) introduce(p *transport.Packet) {
 
 // admits reports whether one more caller is remembered.
 func (s *Subnet) admits(id callerID, now time.Time) bool {
-	if len(s.callers) >= callersMost {
-		for k, o := range s.callers {
+	if len(s.self.callers) >= callersMost {
+		for k, o := range s.self.callers {
 			if now.After(o.until) {
-				delete(s.callers, k)
+				delete(s.self.callers, k)
 			}
 		}
 	}
-	if len(s.callers) >= callersMost {
+	if len(s.self.callers) >= callersMost {
 		return false
 	}
 	n := 0
-	for k, o := range s.callers {
+	for k, o := range s.self.callers {
 		if k.from == id.from && now.Before(o.until) {
 			n++
 		}
@@ -259,7 +259,7 @@ func (s *Subnet) answerCaller(p *transport.Packet, c *caller) {
 
 // meet lets the receiver answer a caller.
 func (s *Subnet) meet(id callerID, until time.Time) {
-	n := *s.standing.Load()
+	n := *s.self.standing.Load()
 	known := map[callerID]time.Time{id: until}
 	for k, t := range n.known {
 		if k != id && time.Now().Before(t) {
@@ -267,7 +267,7 @@ func (s *Subnet) meet(id callerID, until time.Time) {
 		}
 	}
 	n.known = known
-	s.standing.Store(&n)
+	s.self.standing.Store(&n)
 }
 
 // wayBack is the directed route to where an SMP came from.
@@ -279,9 +279,9 @@ func (s *Subnet) wayBack(p *transport.Packet) ([]uint8, bool) {
 	if m := s.elect.Master(); s.elect.State() == mad.SMStandby && p.LID == m.LID {
 		return m.Path, len(m.Path) > 0
 	}
-	if s.fab != nil {
-		if lids := s.fab.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None && lids[p.LID] != s.fab.SMPort {
-			return program.PathTo(s.fab, lids[p.LID])
+	if s.prog.fabric != nil {
+		if lids := s.prog.fabric.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None && lids[p.LID] != s.prog.fabric.SMPort {
+			return program.PathTo(s.prog.fabric, lids[p.LID])
 		}
 	}
 	return nil, false

@@ -77,10 +77,10 @@ func (s *Subnet) Refresh() *Snapshot {
 
 func (s *Subnet) publish() {
 	s.counters.Again, s.counters.Expired = s.in.dropped()
-	s.counters.Busy = s.refused.Load()
+	s.counters.Busy = s.in.refused.Load()
 	x := &Snapshot{Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
-		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.want.engine, TopLID: s.top, Sweeps: s.sweeps, DoubledLIDs: s.rivals.doubled,
-		LastSweep: s.lastSweep, Retrying: slices.Clone(s.silentAt), Counters: s.counters.copy(), SACounters: s.admin.Counters(), At: time.Now()}
+		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.prog.want.engine, TopLID: s.prog.top, Sweeps: s.sweeps.count, DoubledLIDs: s.rivals.doubled,
+		LastSweep: s.sweeps.last, Retrying: slices.Clone(s.sweeps.failedAt), Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now()}
 	if s.elect.State() == mad.SMStandby {
 		m := s.manager(s.elect.Master())
 		x.Master = &m
@@ -91,16 +91,16 @@ func (s *Subnet) publish() {
 		}
 		x.Others = append(x.Others, s.manager(p))
 	}
-	if f := s.shown; f != nil && s.elect.State() == mad.SMMaster {
+	if f := s.prog.shown; f != nil && s.elect.State() == mad.SMMaster {
 		x.Fabric = s.cfg.Names.Apply(f)
-		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.lastSweep.Links
-		x.Groups = s.admin.NumGroups()
+		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.sweeps.last.Links
+		x.Groups = s.served.admin.NumGroups()
 		if f.SMPort != fabric.None {
 			x.LID = f.Ports[f.SMPort].LID
 		}
 	}
-	if n := s.senders.Load(); n == nil && s.shown != nil || n != nil && n.fab != s.shown {
-		s.senders.Store(newSenders(s.shown))
+	if n := s.self.senders.Load(); n == nil && s.prog.shown != nil || n != nil && n.fab != s.prog.shown {
+		s.self.senders.Store(newSenders(s.prog.shown))
 	}
 	s.state.Store(x)
 	if s.cfg.Changed != nil {

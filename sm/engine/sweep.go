@@ -82,7 +82,7 @@ func (w *sweep) configure(ctx context.Context, res *discover.Result) error {
 	if w.res = res; res.Fabric == nil {
 		return errRestart
 	}
-	w.first = w.s.fab == nil
+	w.first = w.s.prog.fabric == nil
 	for _, d := range res.Duplicates {
 		w.s.warnOnce("dup"+d.GUID.String(), "duplicate GUID", "problem", d.String())
 	}
@@ -114,15 +114,15 @@ func (w *sweep) send(ctx context.Context, reqs []smp.Request) error {
 func (w *sweep) finish() {
 	s := w.s
 	changed := w.res.Changed || w.first || w.sets > 0
-	s.quietUntil = time.Time{}
-	if s.fruitless++; changed {
-		s.fruitless = 0
+	s.sweeps.quietUntil = time.Time{}
+	if s.sweeps.fruitless++; changed {
+		s.sweeps.fruitless = 0
 	} else {
-		s.quietUntil = time.Now().Add(min(time.Millisecond<<min(s.fruitless, 10), 200*time.Millisecond))
+		s.sweeps.quietUntil = time.Now().Add(min(time.Millisecond<<min(s.sweeps.fruitless, 10), 200*time.Millisecond))
 	}
-	if w.refusedVLs && s.want.layers > 1 {
-		s.warnOnce("laneless", "switch rejected its SL-to-VL table; routing without service levels")
-		s.laneless, s.want.lft = true, nil
+	if w.refusedVLs && s.prog.want.layers > 1 {
+		s.warnOnce("noVLs", "switch rejected its SL-to-VL table; routing without service levels")
+		s.prog.noVLs, s.prog.want.lft = true, nil
 		s.ev.full, s.ev.reason = true, "switch rejected its SL-to-VL table"
 	}
 	w.retry()
@@ -134,41 +134,41 @@ func (w *sweep) finish() {
 func (w *sweep) retry() {
 	s, res := w.s, w.res
 	// What an earlier sweep failed at and this one did not look at is still due.
-	s.silentAt = slices.DeleteFunc(s.silentAt, func(g ib.GUID) bool {
-		return s.looked == nil || s.looked[g] || w.f.NodeByGUID(g) == fabric.None
+	s.sweeps.failedAt = slices.DeleteFunc(s.sweeps.failedAt, func(g ib.GUID) bool {
+		return s.sweeps.scope == nil || s.sweeps.scope[g] || w.f.NodeByGUID(g) == fabric.None
 	})
 	for i, b := range w.due {
 		if b {
-			s.silentAt = append(s.silentAt, w.f.Nodes[i].GUID)
+			s.sweeps.failedAt = append(s.sweeps.failedAt, w.f.Nodes[i].GUID)
 		}
 	}
-	s.silentAt = append(s.silentAt, res.SilentAt...)
-	slices.Sort(s.silentAt)
-	s.silentAt = slices.Compact(s.silentAt)
-	if len(s.silentAt) == 0 {
-		s.troubled, s.retryAt = 0, time.Time{}
+	s.sweeps.failedAt = append(s.sweeps.failedAt, res.SilentAt...)
+	slices.Sort(s.sweeps.failedAt)
+	s.sweeps.failedAt = slices.Compact(s.sweeps.failedAt)
+	if len(s.sweeps.failedAt) == 0 {
+		s.sweeps.failures, s.sweeps.retryAt = 0, time.Time{}
 		return
 	}
-	if !s.retryAt.IsZero() && len(res.SilentAt) == 0 && w.failed == 0 {
+	if !s.sweeps.retryAt.IsZero() && len(res.SilentAt) == 0 && w.failed == 0 {
 		return // as planned
 	}
-	wait := min(time.Second<<min(s.troubled, 8), 2*time.Minute)
-	s.troubled++
-	s.retryAt = time.Now().Add(wait)
+	wait := min(time.Second<<min(s.sweeps.failures, 8), 2*time.Minute)
+	s.sweeps.failures++
+	s.sweeps.retryAt = time.Now().Add(wait)
 }
 
 // report publishes the outcome of a sweep, and logs it if asked to.
 func (w *sweep) report(f *fabric.Fabric, say bool) {
 	s := w.s
-	s.sweeps++
-	s.shown = f
+	s.sweeps.count++
+	s.prog.shown = f
 	st := SweepStats{Kind: w.kind, Reason: w.reason, At: w.begin, Duration: time.Since(w.begin), SMPs: s.counters.SMPs - w.sent,
-		Nodes: len(f.Nodes), Switches: len(f.Switches), Links: f.Links(), Routing: s.want.engine, Failed: w.failed}
-	s.lastSweep = st
+		Nodes: len(f.Nodes), Switches: len(f.Switches), Links: f.Links(), Routing: s.prog.want.engine, Failed: w.failed}
+	s.sweeps.last = st
 	if say {
 		s.log.Info("subnet up", "sweep", st.Kind, "reason", st.Reason, "nodes", st.Nodes, "switches", st.Switches, "links", st.Links,
 			"smps", st.SMPs, "duration", st.Duration.Round(time.Microsecond).String(), "routing", st.Routing,
-			"busiest_link_flows", math.Round(s.want.worst), "failed", st.Failed)
+			"busiest_link_flows", math.Round(s.prog.want.worst), "failed", st.Failed)
 	}
 	s.publish()
 }

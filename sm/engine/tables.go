@@ -8,48 +8,54 @@ import (
 	"ibnetworkd/sm/program"
 )
 
-// tables is what the fabric is known to hold, by the indices of fab.
+// tables is what the fabric is known to hold, by the indices of a fabric.
 type tables struct {
-	lft   [][]uint8
-	mft   mcast.Tables
-	fresh []bool // by switch: nothing is known of its multicast table
-	dark  []bool // by switch: its ports without a link are to be asked again
-	pkeys [][]ib.PKey
-	asked program.Asked
-	lanes []uint8 // by port: the lanes that its QoS tables are written for
-	heard []bool  // by port: its clients were told to register with this manager
+	lft          [][]uint8 // by switch; nil where nothing is known
+	mft          mcast.Tables
+	unknownMFT   []bool // by switch: nothing is known of its multicast table
+	unprobed     []bool // by switch: its ports without a link are to be asked again; set by switchSet, cleared by lightSweep
+	pkeys        [][]ib.PKey
+	declined     program.Declined
+	vls          []uint8 // by port: the VLs that its QoS tables are written for
+	reregistered []bool  // by port: its clients were asked to register with this manager
+}
+
+func newTables(f *fabric.Fabric) tables {
+	sw, ports := len(f.Switches), len(f.Ports)
+	return tables{lft: make([][]uint8, sw), mft: make(mcast.Tables, sw), unknownMFT: make([]bool, sw), unprobed: make([]bool, sw),
+		declined: make(program.Declined, ports), vls: make([]uint8, ports), reregistered: make([]bool, ports)}
 }
 
 // remap carries what the fabric is known to hold over to a new set of indices.
 func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
-	t := tables{lft: make([][]uint8, len(f.Switches)), mft: make(mcast.Tables, len(f.Switches)), fresh: make([]bool, len(f.Switches)),
-		dark: make([]bool, len(f.Switches)), pkeys: res.PKeys, asked: make(program.Asked, len(f.Ports)), lanes: make([]uint8, len(f.Ports)), heard: make([]bool, len(f.Ports))}
-	if s.fab == nil {
-		for i := range t.fresh {
-			t.fresh[i] = true
+	t, old, had := newTables(f), s.prog.fabric, &s.prog.have
+	t.pkeys = res.PKeys
+	if old == nil {
+		for i := range t.unknownMFT {
+			t.unknownMFT[i] = true
 		}
 		return t
 	}
 	for n := range f.Nodes {
-		o := s.fab.NodeByGUID(f.Nodes[n].GUID)
-		if o == fabric.None || res.Fresh[n] || s.fab.Nodes[o].NumPorts != f.Nodes[n].NumPorts {
+		o := old.NodeByGUID(f.Nodes[n].GUID)
+		if o == fabric.None || res.Fresh[n] || old.Nodes[o].NumPorts != f.Nodes[n].NumPorts {
 			if sw := f.Nodes[n].Switch; sw != fabric.None {
-				t.fresh[sw] = true
+				t.unknownMFT[sw] = true
 			}
 			continue
 		}
 		a, count := f.PortRange(int32(n))
-		b, _ := s.fab.PortRange(o)
-		copy(t.asked[a:a+count], s.have.asked[b:b+count])
-		copy(t.lanes[a:a+count], s.have.lanes[b:b+count])
+		b, _ := old.PortRange(o)
+		copy(t.declined[a:a+count], had.declined[b:b+count])
+		copy(t.vls[a:a+count], had.vls[b:b+count])
 		for k := range count {
 			// The SA forgets a port that is not connected.
-			t.heard[a+k] = s.have.heard[b+k] && s.fab.EndPortByGUID(s.fab.Ports[b+k].GUID) == b+k
+			t.reregistered[a+k] = had.reregistered[b+k] && old.EndPortByGUID(old.Ports[b+k].GUID) == b+k
 		}
-		if sw, old := f.Nodes[n].Switch, s.fab.Nodes[o].Switch; sw != fabric.None && old != fabric.None {
-			t.lft[sw], t.fresh[sw], t.dark[sw] = s.have.lft[old], s.have.fresh[old], s.have.dark[old]
-			if int(old) < len(s.have.mft) {
-				t.mft[sw] = s.have.mft[old]
+		if sw, was := f.Nodes[n].Switch, old.Nodes[o].Switch; sw != fabric.None && was != fabric.None {
+			t.lft[sw], t.unknownMFT[sw], t.unprobed[sw] = had.lft[was], had.unknownMFT[was], had.unprobed[was]
+			if int(was) < len(had.mft) {
+				t.mft[sw] = had.mft[was]
 			}
 		}
 	}

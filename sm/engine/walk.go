@@ -19,7 +19,7 @@ import (
 func (s *Subnet) fullSweep(ctx context.Context) error {
 	ev := s.ev
 	w := s.newSweep("full", ev.reason)
-	s.ev, s.looked = events{}, nil
+	s.ev, s.sweeps.scope = events{}, nil
 	d := discover.New(s.options())
 	res, err := s.walk(ctx, d)
 	if err != nil {
@@ -49,11 +49,11 @@ func (s *Subnet) walk(ctx context.Context, d *discover.Discovery) (*discover.Res
 
 // others lets the election see the managers that a master's walk met.
 func (s *Subnet) others(ctx context.Context, res *discover.Result) error {
-	s.mute = nil
+	s.managers.silent = nil
 	for _, x := range res.SMs {
 		if path, ok := program.PathTo(res.Fabric, x.Port); ok && x.Silent {
 			p := &res.Fabric.Ports[x.Port]
-			s.mute = append(s.mute, elect.Peer{Info: mad.SMInfo{GUID: p.GUID}, LID: p.Info.LID(), Path: path})
+			s.managers.silent = append(s.managers.silent, elect.Peer{Info: mad.SMInfo{GUID: p.GUID}, LID: p.Info.LID(), Path: path})
 		}
 	}
 	return s.hand(ctx, s.elect.Discovered(s.peers(res)))
@@ -61,12 +61,12 @@ func (s *Subnet) others(ctx context.Context, res *discover.Result) error {
 
 // hand hands over to a better manager, at most once a second.
 func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
-	if a != elect.Handover || time.Now().Before(s.handoverUntil) {
+	if a != elect.Handover || time.Now().Before(s.managers.handoverUntil) {
 		return nil
 	}
 	p := s.elect.Target()
 	s.log.Info("handing over to a better manager", "to", p.Info.GUID.String(), "priority", p.Info.Priority, "to_lid", p.LID.String())
-	s.handoverUntil = time.Now().Add(time.Second)
+	s.managers.handoverUntil = time.Now().Add(time.Second)
 	return s.handover(ctx, p)
 }
 
@@ -75,12 +75,12 @@ func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
 // leaves to its choice.
 func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: mad.SMInfoHandover, Path: p.Path}
-	info := s.elect.Info(s.act.Load())
+	info := s.elect.Info(s.self.act.Load())
 	info.Append(r.Data[:0])
 	l := &smp.List{Requests: []smp.Request{r}, Done: func(r *smp.Reply) {
 		if r.OK() {
 			s.elect.Received(mad.SMInfoAcknowledge, p)
-			s.linger = time.Now().Add(lingerMost)
+			s.former.until = time.Now().Add(lingerMost)
 		} else if s.elect.State() == mad.SMMaster {
 			s.warnOnce("handover"+p.Info.GUID.String(), "handover not accepted", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
 		}
@@ -94,7 +94,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	ev := s.ev
 	w := s.newSweep("partial", ev.reason)
 	s.ev = events{}
-	f := s.fab
+	f := s.prog.fabric
 	suspects := ev.suspects(f)
 	if ev.light || ev.resweep {
 		found, err := s.askSwitches(ctx, f, ev.resweep)
@@ -109,11 +109,11 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 			return w.light(ctx, f, ev.resweep)
 		}
 	}
-	s.looked = make(map[ib.GUID]bool, len(suspects))
+	s.sweeps.scope = make(map[ib.GUID]bool, len(suspects))
 	for _, n := range suspects {
-		s.looked[f.Nodes[n].GUID] = true
+		s.sweeps.scope[f.Nodes[n].GUID] = true
 	}
-	d := discover.Resume(s.options(), f, s.have.pkeys, suspects)
+	d := discover.Resume(s.options(), f, s.prog.have.pkeys, suspects)
 	ev.ask(d, f)
 	res, err := s.walk(ctx, d)
 	if err != nil {
@@ -174,13 +174,13 @@ func at(lids []int32, l ib.LID) int32 {
 	return fabric.None
 }
 
-func (s *Subnet) knowsPeers() bool { return len(s.elect.Peers())+len(s.mute) > 0 }
+func (s *Subnet) knowsPeers() bool { return len(s.elect.Peers())+len(s.managers.silent) > 0 }
 
 // mergePeers adds the managers known before that are still in the fabric and
 // still say so.
 func (s *Subnet) mergePeers(res *discover.Result) *discover.Result {
 	m := *res
-	for k, p := range slices.Concat(s.elect.Peers(), s.mute) {
+	for k, p := range slices.Concat(s.elect.Peers(), s.managers.silent) {
 		i := res.Fabric.EndPortByGUID(p.Info.GUID)
 		if i == fabric.None || res.Fabric.Ports[i].Info.CapMask()&fabric.CapIsSM == 0 ||
 			slices.ContainsFunc(res.SMs, func(x discover.SM) bool { return x.Port == i }) {

@@ -33,9 +33,9 @@ type Node struct {
 	Path  []uint8
 	Entry uint8
 
-	// Plain tells that the node refuses PortInfo from managers that say they
-	// know extended link speeds.
-	Plain bool
+	// NoExtendedSpeeds says that the node refuses PortInfo from managers that
+	// say they know extended link speeds.
+	NoExtendedSpeeds bool
 }
 
 // Port is one port of a node. Switch port 0 and every CA port that was reached

@@ -43,10 +43,10 @@ type Policy struct {
 	VLStall       uint8
 	OperVLs       uint8  // most operational VLs, coded as PortInfo:VLCap; 0 as many as both ends have
 	MaxMTU        ib.MTU // 0: as large as both ends have
-	VLHighLimit   uint8  // written with Lanes set
-	// Lanes has the code of the operational VLs of each port, by index into
+	VLHighLimit   uint8  // written with VLs set
+	// VLs has the code of the operational VLs of each port, by index into
 	// Fabric.Ports; nil leaves them to OperVLs and the capabilities.
-	Lanes []uint8
+	VLs []uint8
 	// Enforcement has what switch ports check, by index into Fabric.Ports (see
 	// pkey.Plan); nil for none.
 	Enforcement []fabric.Enforcement
@@ -104,11 +104,11 @@ func Key(f *fabric.Fabric, port int32) ib.MKey {
 	return f.Ports[port].Info.MKey()
 }
 
-// Asked remembers by index into Fabric.Ports a sum of what a port was last told
+// Declined remembers by index into Fabric.Ports a sum of what a port was last told
 // and did not take: it answered something else (it does not support the value),
 // and is not told again until the wish changes. 0 is a port that took all, and
 // that is told again should it be found to have something else.
-type Asked []uint32
+type Declined []uint32
 
 // want gives the wanted PortInfo of a port, with the state and the other
 // fields that mean "no change" cleared.
@@ -181,8 +181,8 @@ func wantLink(w *fabric.PortInfo, f *fabric.Fabric, i int32, pol *Policy) {
 	}
 	w.SetNeighborMTU(mtu)
 	w.SetOperVLs(vls)
-	if int(i) < len(pol.Lanes) {
-		w.SetOperVLs(pol.Lanes[i])
+	if int(i) < len(pol.VLs) {
+		w.SetOperVLs(pol.VLs[i])
 		w.SetVLHighLimit(pol.VLHighLimit)
 	}
 	if f.Nodes[p.Node].Switch == fabric.None {
@@ -280,10 +280,10 @@ func differs(have, w *fabric.PortInfo, end, linked bool) bool {
 // large subnet would fill the memory, and so that what one end of a link has
 // answered counts at the other.
 type Ports struct {
-	Fabric *fabric.Fabric
-	Policy Policy
-	Asked  Asked
-	Stage  Stage
+	Fabric   *fabric.Fabric
+	Policy   Policy
+	Declined Declined
+	Stage    Stage
 	// Reregister asks the clients behind ports to register again, by port
 	// index; nil for none.
 	Reregister []bool
@@ -350,11 +350,11 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 		return r, false
 	}
 	w := want(f, i, &s.Policy)
-	if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(s.Asked)) && s.Asked[i] == sum(&w, end, p.Peer != fabric.None)) {
+	if st == Configure && !rereg && (!differs(&p.Info, &w, end, p.Peer != fabric.None) || i < int32(len(s.Declined)) && s.Declined[i] == sum(&w, end, p.Peer != fabric.None)) {
 		return r, false
 	}
 	r = smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i), MKey: Key(f, i)}
-	if !f.Nodes[p.Node].Plain {
+	if !f.Nodes[p.Node].NoExtendedSpeeds {
 		r.Mod |= smp.ExtendedSpeeds
 	}
 	switch st {
@@ -371,8 +371,8 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 }
 
 // Answered puts a port's answer to a Set of Ports into the fabric (which must
-// not be in anybody's hands yet) and into asked.
-func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
+// not be in anybody's hands yet) and into declined.
+func Answered(f *fabric.Fabric, declined Declined, r *smp.Reply) {
 	i := int32(r.Tag)
 	p := &f.Ports[i]
 	told := fabric.PortInfoOf(&r.Request.Data)
@@ -383,12 +383,12 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 		if first := f.Port(p.Node, 0); first != fabric.None {
 			caps |= f.Ports[first].Info.CapMask()
 		}
-		f.Nodes[p.Node].Plain = caps&fabric.CapExtendedSpeeds == 0
+		f.Nodes[p.Node].NoExtendedSpeeds = caps&fabric.CapExtendedSpeeds == 0
 	}
 	p.Info.SetClientReregister(false)
 	end, linked := f.IsEndPort(i), p.Peer != fabric.None
-	if asked[i] = 0; differs(&p.Info, &told, end, linked) {
-		asked[i] = sum(&told, end, linked)
+	if declined[i] = 0; differs(&p.Info, &told, end, linked) {
+		declined[i] = sum(&told, end, linked)
 	}
 }
 
@@ -398,7 +398,7 @@ func Answered(f *fabric.Fabric, asked Asked, r *smp.Reply) {
 // PortStateChange is cleared, by a Set that has it, in a switch that nobody
 // configured: there it tells no more than that the switch was turned on, and the
 // links that were found are still to be set up. Its ports without a link are to be
-// asked again. In others it stays until somebody reads the ports after it was
+// declined again. In others it stays until somebody reads the ports after it was
 // cleared: these were read before.
 //
 // Of the multicast table all counts: packets to a group above MulticastFDBTop go
@@ -705,8 +705,8 @@ func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 	return out
 }
 
-// Lanes is what qos.Tables says of a port.
-type Lanes interface {
+// VLTables is what qos.Tables says of a port.
+type VLTables interface {
 	OperVLs(port int32) uint8
 	SLtoVL(out int32) mad.SLtoVL
 	VLArb(port int32, block uint8) mad.VLArbBlock
@@ -715,7 +715,7 @@ type Lanes interface {
 // QoS gives the Sets of the SL-to-VL mapping and VL arbitration tables of every
 // linked port whose lanes differ from those it was last told, by port index in
 // have (0: never told). The tag is the port index.
-func QoS(f *fabric.Fabric, t Lanes, have []uint8) []smp.Request {
+func QoS(f *fabric.Fabric, t VLTables, have []uint8) []smp.Request {
 	var out []smp.Request
 	for i := range f.Ports {
 		i := int32(i)

@@ -162,7 +162,7 @@ func TestPorts(t *testing.T) {
 	f := a.Fabric
 	pol := program.DefaultPolicy()
 	pol.SMLID = f.Ports[f.SMPort].LID
-	asked := make(program.Asked, len(f.Ports))
+	declined := make(program.Declined, len(f.Ports))
 	linked := 0
 	for i := range f.Ports {
 		if f.Ports[i].Peer != fabric.None {
@@ -170,14 +170,14 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	answer := func(st program.Stage) int {
-		reqs := ports(f, pol, asked, st)
+		reqs := ports(f, pol, declined, st)
 		for _, q := range reqs {
 			i := fabric.PortInfoOf(&q.Data)
 			if i.State() == 0 { // no change
 				i.SetState(f.Ports[q.Tag].Info.State())
 			}
 			i.SetClientReregister(false)
-			program.Answered(f, asked, &smp.Reply{Request: q, Data: i.Wire()})
+			program.Answered(f, declined, &smp.Reply{Request: q, Data: i.Wire()})
 		}
 		return len(reqs)
 	}
@@ -212,11 +212,11 @@ func TestPorts(t *testing.T) {
 	}
 	// A port that does not take a value is not told twice.
 	pol.HOQLife = 9
-	n := len(ports(f, pol, asked, program.Configure))
-	for _, q := range ports(f, pol, asked, program.Configure) {
-		program.Answered(f, asked, &smp.Reply{Request: q, Data: f.Ports[q.Tag].Info.Wire()})
+	n := len(ports(f, pol, declined, program.Configure))
+	for _, q := range ports(f, pol, declined, program.Configure) {
+		program.Answered(f, declined, &smp.Reply{Request: q, Data: f.Ports[q.Tag].Info.Wire()})
 	}
-	if m := len(ports(f, pol, asked, program.Configure)); n == 0 || m != 0 {
+	if m := len(ports(f, pol, declined, program.Configure)); n == 0 || m != 0 {
 		t.Errorf("%d Sets, then %d", n, m)
 	}
 }
@@ -287,7 +287,7 @@ func TestLanesOfActiveLinks(t *testing.T) {
 			stage = program.Arm
 		}
 		pol := program.DefaultPolicy()
-		for _, r := range ports(f, pol, make(program.Asked, len(f.Ports)), stage) {
+		for _, r := range ports(f, pol, make(program.Declined, len(f.Ports)), stage) {
 			if got := r.Data[43] >> 4; int32(r.Tag) == host && tt.want != 0 && got != tt.want || int32(r.Tag) == host && tt.want == 0 && got != tt.at {
 				t.Errorf("%v, lanes %d and %d: told %d, want %d", tt.state, tt.at, tt.peer, got, tt.want)
 			}
@@ -296,11 +296,11 @@ func TestLanesOfActiveLinks(t *testing.T) {
 }
 
 // ports are the Sets of a stage, before any of them is answered.
-func ports(f *fabric.Fabric, pol program.Policy, asked program.Asked, st program.Stage) []smp.Request {
-	return all(&program.Ports{Fabric: f, Policy: pol, Asked: asked, Stage: st})
+func ports(f *fabric.Fabric, pol program.Policy, declined program.Declined, st program.Stage) []smp.Request {
+	return all(&program.Ports{Fabric: f, Policy: pol, Declined: declined, Stage: st})
 }
 
-// Adapter ports that were configured before are asked for every block of their
+// Adapter ports that were configured before are declined for every block of their
 // table, others and those that are known are not; what comes in any order is put
 // together, and half a table is none.
 func TestReadPKeys(t *testing.T) {
@@ -317,18 +317,18 @@ func TestReadPKeys(t *testing.T) {
 	known := []ib.PKey{0x8001}
 	src := program.ReadPKeys{Fabric: f, Tables: make([][]ib.PKey, len(f.Ports))}
 	src.Tables[hosts[1]] = known
-	asked := map[uint64][]smp.Request{}
+	declined := map[uint64][]smp.Request{}
 	for _, r := range all(&src) {
-		asked[r.Tag] = append(asked[r.Tag], r)
+		declined[r.Tag] = append(declined[r.Tag], r)
 	}
-	if len(asked) != 2 || len(asked[uint64(hosts[2])]) != 2 || len(asked[uint64(hosts[3])]) != 2 {
-		t.Fatalf("asked %v", asked)
+	if len(declined) != 2 || len(declined[uint64(hosts[2])]) != 2 || len(declined[uint64(hosts[3])]) != 2 {
+		t.Fatalf("declined %v", declined)
 	}
 	for k := 1; k >= 0; k-- {
-		ok := smp.Reply{Request: asked[uint64(hosts[2])][k]}
+		ok := smp.Reply{Request: declined[uint64(hosts[2])][k]}
 		ok.Data[1] = byte(k + 1)
 		src.Step(&ok)
-		src.Step(&smp.Reply{Request: asked[uint64(hosts[3])][k], Timeout: k == 0})
+		src.Step(&smp.Reply{Request: declined[uint64(hosts[3])][k], Timeout: k == 0})
 	}
 	want := make([]ib.PKey, 64)
 	want[0], want[32] = 1, 2

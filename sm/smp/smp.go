@@ -21,9 +21,9 @@ type Request struct {
 	// MKey is the key that the port shows to have where that is not the
 	// manager's own: another manager's, from before. 0 is the manager's own.
 	MKey ib.MKey
-	// Hasty asks for half the time-out and one repeat at most: an answer that
+	// ShortTimeout asks for half the time-out and one repeat at most: an answer that
 	// is missing does less harm than the wait for it.
-	Hasty bool
+	ShortTimeout bool
 }
 
 // ExtendedSpeeds is the bit of PortInfo's modifier by which a manager says that

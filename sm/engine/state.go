@@ -1,0 +1,164 @@
+package engine
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/discover"
+	"ibnetworkd/sm/elect"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/lid"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/sa"
+	"ibnetworkd/sm/smp"
+	"ibnetworkd/sm/transport"
+)
+
+// Subnet is a manager on one port. Run's goroutine owns all of it but what is
+// atomic, the inbox and the transport's Send.
+type Subnet struct {
+	cfg   Config
+	tr    transport.Transport
+	log   *slog.Logger
+	port  transport.Port // the local port as last read
+	guid  ib.GUID        // of the local port, as its NodeInfo has it; 0 before a discovery
+	start time.Time      // of Run
+
+	in      *inbox
+	sending sync.Mutex // of the transport's Send
+	win     window
+	tick    *time.Timer // of wait
+
+	elect    *election
+	self     self
+	managers managers
+	rivals   rivals
+	former   former
+
+	ev     events
+	sweeps sweeps
+	prog   programmed
+	served served
+
+	counters Counters
+	state    atomic.Pointer[Snapshot] // as published
+	cmds     chan func()              // for the owner
+	stopped  chan struct{}            // closed when Run returns
+	warned   map[string]int           // how often each warning was due
+}
+
+// window is the SMPs of this manager that are under way.
+type window struct {
+	slots    []slot
+	idle     []uint16 // slots that are free
+	last     uint16   // the slot that was used last
+	inflight int
+	late     bool             // an SMP was not answered in time: set by conclude, cleared by pumpWith
+	pkt      transport.Packet // the request being sent
+	answered smp.Reply        // the outcome that a source is being shown
+	tid      uint32           // of what was last sent without a slot
+}
+
+// self is how other managers see this one.
+type self struct {
+	act      atomic.Uint32            // SMInfo's ActCount
+	standing atomic.Pointer[standing] // what the receiver answers SMInfo with
+	senders  atomic.Pointer[senders]  // where requests come from
+	callers  map[callerID]*caller     // that asked for SMInfo and showed no M_Key
+}
+
+// managers is what is known of the others beside the election's peers.
+type managers struct {
+	silent        []elect.Peer          // ports with the IsSM bit that did not answer SMInfo
+	polled        map[ib.GUID]poll      // known managers that asked for SMInfo
+	unknownPeers  map[ib.GUID]time.Time // other ports that did, and when they were last looked at
+	announced     time.Time             // when this master last announced itself to another
+	handoverUntil time.Time             // before that no handover is tried again
+}
+
+// former is the time after a handover, in which the SA still answers questions.
+type former struct {
+	until time.Time // set by handover, cleared by seeHeir
+	asked time.Time // when the last question came, or the new master was not seen yet
+}
+
+// events is what happened and no sweep has begun for. A sweep takes all of them
+// and clears them; standby drops them.
+type events struct {
+	full     bool // discover everything
+	light    bool // ask every switch
+	apply    bool // the SA has something to write into ports
+	resweep  bool // a person asked: log even when nothing changed
+	switches []ib.LID
+	ports    []ib.LID
+	descs    []ib.LID  // nodes whose description changed
+	guids    []ib.GUID // nodes to look at
+	reason   string
+}
+
+func (e *events) any() bool {
+	return e.full || e.light || e.apply || e.resweep || len(e.switches)+len(e.ports)+len(e.descs)+len(e.guids) > 0
+}
+
+// sweeps is what one sweep leaves to the next.
+type sweeps struct {
+	count int
+	last  SweepStats
+	light int // light sweeps, which ask different things in turn
+	// active says that a sweep is under way or due: set by discovering and by
+	// each turn of master, which also clears it.
+	active bool
+	// reregister asks all clients to register again: set where this manager
+	// becomes master, cleared when a sweep has asked them.
+	reregister bool
+	parts      discover.Parts   // links behind which is more than is walked at once
+	scope      map[ib.GUID]bool // nodes that the sweep looks at, nil for all
+	failedAt   []ib.GUID        // nodes that did not answer, or refused something
+	failures   int              // sweeps in a row with such
+	retryAt    time.Time        // when they are looked at again, 0 for never
+	fruitless  int              // sweeps in a row that changed nothing
+	quietUntil time.Time        // before that no event leads to a sweep
+	disturbed  time.Time        // when another manager's traces were last found
+}
+
+// programmed is what the subnet is known to hold and what it should.
+type programmed struct {
+	fabric *fabric.Fabric // as found by the last sweep and changed by its Sets; nil before the first
+	shown  *fabric.Fabric // the same once the sweep has ended and it changes no more
+	have   tables         // by the indices of fabric
+	want   routes
+	top    ib.LID
+	memory lid.Memory
+	saved  bool // memory is in the store: set by save, cleared when a sweep changes LIDs
+	noVLs  bool // switches refuse what routing by service levels needs: set by finish, never cleared
+	// violations has the M_Key violations that ports had counted when last asked.
+	violations map[ib.GUID]uint16
+}
+
+// forget drops what holds only as long as this manager is master.
+func (p *programmed) forget() { p.fabric, p.shown, p.have = nil, nil, tables{} }
+
+// served is what the subnet administrator has and what it left to do.
+type served struct {
+	admin      *sa.Service
+	reply      transport.Packet // the answer being sent
+	shares     shares
+	charge     func(*transport.Packet)  // for tests in virtual time: takes the time that a request costs
+	yieldUntil time.Time                // until then the SA waits for the SMPs of a sweep
+	reregister []ib.GUID                // ports whose clients the next sweep asks to register again
+	guids      map[guidKey]mad.GUIDInfo // blocks of alias GUIDs for the next sweep to write
+	// mcastDirty says that multicast tables may have to change: set when members
+	// or the fabric change, cleared by programMulticast.
+	mcastDirty bool
+	lastJoin   time.Time // when members last changed
+	mcastHold  time.Time // until when the tables are held back at most
+}
+
+// guidKey names a block of a port's GUIDInfo table.
+type guidKey struct {
+	port  ib.GUID
+	block uint8
+}

@@ -100,8 +100,15 @@ func TestDecodeIPoIBLink(t *testing.T) {
 	}
 }
 
-// The library decodes the fields that both know; it reads our driver's data
-// through its registry.
+// The library decodes the data of registered drivers alone.
+func TestMain(m *testing.M) {
+	if err := rtnetlink.RegisterDriver(&ipoib.Driver{}); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
+// The library decodes the fields that both know.
 func TestDecodersAgreeWithTheLibrary(t *testing.T) {
 	var m rtnetlink.LinkMessage
 	if err := m.UnmarshalBinary(ipoibLink(t)); err != nil {

@@ -1,8 +1,8 @@
 // Package ipoib is the rtnetlink link driver "ipoib": the codec of what
 // IFLA_INFO_DATA holds for an IP-over-InfiniBand interface
-// (drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Importing the package
-// registers the driver with github.com/jsimonetti/rtnetlink, whose registry is
-// global and must be complete before messages are read.
+// (drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Messages are made with it; only a
+// program that decodes them by github.com/jsimonetti/rtnetlink needs to register it
+// there.
 //
 // The package decides nothing; which mode a link should have is decided by
 // ibnetworkd/ipoib.
@@ -34,12 +34,6 @@ type Driver struct {
 }
 
 var _ rtnetlink.LinkDriverVerifier = (*Driver)(nil)
-
-func init() {
-	if err := rtnetlink.RegisterDriver(&Driver{}); err != nil {
-		panic("internal/kernel/rtnl/ipoib: " + err.Error()) // two drivers of one name in one binary
-	}
-}
 
 // New makes an empty value for the decoder.
 func (*Driver) New() rtnetlink.LinkDriver { return &Driver{} }

@@ -11,6 +11,14 @@ import (
 	"ibnetworkd/ib"
 )
 
+// The library decodes the data of registered drivers alone.
+func TestMain(m *testing.M) {
+	if err := rtnetlink.RegisterDriver(&Driver{}); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
 func ptr[T any](v T) *T { return &v }
 
 func message(d *Driver) *rtnetlink.LinkMessage {

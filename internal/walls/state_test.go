@@ -18,30 +18,36 @@ var stateless = []string{
 	"sm/fabric", "sm/mad", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/pkey", "sm/sa", "sm/qos",
 }
 
-// TestNoState keeps package sync and package variables that change out of the pure
-// packages: a plan that depends on the call before it could not be replayed.
+// constant are further packages whose variables do not change: the programs, and the
+// parts of the daemon. What they share is built by their mains and handed on.
+var constant = []string{
+	"cmd/ibnetworkd", "cmd/ibnetsm", "cmd/ibnetctl", "cmd/ibnetctl/answer", "cmd/ibnetctl/diagnose", "cmd/ibnetctl/importer",
+	"daemon", "daemon/app", "daemon/bus", "daemon/bus/api", "daemon/card", "daemon/cardwatch", "daemon/conf", "daemon/envfile", "daemon/metrics",
+	"daemon/modload", "daemon/smfeed", "smctl/files", "smctl/worker",
+}
+
+// TestNoState keeps package sync out of the pure packages, and package variables that
+// change out of these, the programs and the daemon: a plan that depends on the call
+// before it could not be replayed.
 func TestNoState(t *testing.T) {
 	pkgs := list(t)
-	for _, name := range stateless {
+	for _, name := range slices.Concat(stateless, constant) {
 		p, ok := pkgs[module+"/"+name]
 		if !ok {
 			t.Errorf("no package %s", name)
 			continue
 		}
-		for _, imp := range p.Imports {
-			if under(imp, "sync") {
-				t.Errorf("%s imports %s", name, imp)
+		if slices.Contains(stateless, name) {
+			for _, imp := range p.Imports {
+				if under(imp, "sync") {
+					t.Errorf("%s imports %s", name, imp)
+				}
 			}
 		}
 		fset := token.NewFileSet()
 		vars := map[string]bool{}
-		var files []*ast.File
-		for _, file := range p.GoFiles {
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, file), nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, f)
+		files := parse(t, fset, p)
+		for _, f := range files {
 			for _, d := range f.Decls {
 				g, ok := d.(*ast.GenDecl)
 				if !ok || g.Tok != token.VAR {
@@ -64,6 +70,37 @@ func TestNoState(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNoInit keeps init functions out of the module: what a program consists of is
+// built by its main. The lab's programs are one binary, which an init function makes
+// the one that it was called as.
+func TestNoInit(t *testing.T) {
+	for path, p := range list(t) {
+		if p.Standard || !under(path, module) || path == module+"/lab" {
+			continue
+		}
+		fset := token.NewFileSet()
+		for _, f := range parse(t, fset, p) {
+			for _, d := range f.Decls {
+				if x, ok := d.(*ast.FuncDecl); ok && x.Recv == nil && x.Name.Name == "init" {
+					t.Errorf("%s: func init", fset.Position(x.Pos()))
+				}
+			}
+		}
+	}
+}
+
+func parse(t *testing.T, fset *token.FileSet, p pkg) (files []*ast.File) {
+	t.Helper()
+	for _, name := range p.GoFiles {
+		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	return files
 }
 
 // embedded reports a file's text that the linker puts there.

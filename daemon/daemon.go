@@ -31,10 +31,10 @@ type Config struct {
 	Log    *slog.Logger
 	System System
 	Load   func() *units.Set
-	// Doubt, if set, is called before a load that somebody asked for: what is
+	// Invalidate, if set, is called before a load that somebody asked for: what is
 	// remembered of the files may be older than what was just written.
-	Doubt func()
-	Keep  Keeper
+	Invalidate func()
+	Keep       Keeper
 	// Events is what happens to the system; nil if nobody tells. It calls Wake
 	// with Scope.Events.
 	Events Events

@@ -622,7 +622,7 @@ func BenchmarkEdit(b *testing.B) {
 		b.Fatal(err)
 	}
 	dirs := NewUnitDirs(dir)
-	dirs.Watched()
+	dirs.SetWatching()
 	d := New(Config{System: sys, Keep: store, Load: dirs.Load})
 	if d.rec, err = store.LoadRecord(); err != nil {
 		b.Fatal(err)
@@ -633,7 +633,7 @@ func BenchmarkEdit(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		write(7, 2+i%100)
-		dirs.Touch(filepath.Join(dir, units.Dirs[0], "007.ibnetwork"))
+		dirs.MarkChanged(filepath.Join(dir, units.Dirs[0], "007.ibnetwork"))
 		if err := d.cycle(b.Context(), Scope{Reload: true}); err != nil {
 			b.Fatal(err)
 		}

@@ -55,7 +55,7 @@ func (e *Edits) Files(paths []string) {
 func (u *UnitDirs) Waiting() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if len(u.touched) == 0 || u.last == nil {
+	if len(u.changed) == 0 || u.last == nil {
 		return nil
 	}
 	var roots []units.Root
@@ -66,7 +66,7 @@ func (u *UnitDirs) Waiting() []string {
 	if units.Diff(u.last, next).Empty() && slices.Equal(u.last.Problems, next.Problems) && slices.Equal(u.last.Skipped, next.Skipped) {
 		return nil
 	}
-	all := slices.Sorted(maps.Keys(u.touched))
+	all := slices.Sorted(maps.Keys(u.changed))
 	// A file that is what it was at the load is none of them.
 	if some := slices.DeleteFunc(slices.Clone(all), u.unchanged); len(some) > 0 {
 		return some

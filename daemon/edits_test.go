@@ -17,7 +17,7 @@ func TestEdits(t *testing.T) {
 	main := filepath.Join(dir, "10.ibnetwork")
 	put(t, main, unit0)
 	dirs := NewUnitDirs(root)
-	dirs.Watched()
+	dirs.SetWatching()
 	dirs.Load()
 	said := ""
 	edits := NewEdits(dirs, func(n ...link.Notice) {
@@ -35,7 +35,7 @@ func TestEdits(t *testing.T) {
 		} else {
 			put(t, path, text)
 		}
-		dirs.Touch(path)
+		dirs.MarkChanged(path)
 		edits.Units()
 	}
 	check := func(what string, want ...string) {
@@ -76,7 +76,7 @@ func TestEdits(t *testing.T) {
 	if err := os.Symlink("/dev/null", main); err != nil {
 		t.Fatal(err)
 	}
-	dirs.Touch(main)
+	dirs.MarkChanged(main)
 	edits.Units()
 	check("a mask", main)
 	dirs.Load()

@@ -28,8 +28,8 @@ func (d *Daemon) ask(ctx context.Context, f func(context.Context) error) error {
 // Reload reads the unit files and applies what changed before it returns.
 func (d *Daemon) Reload(ctx context.Context) error {
 	return d.ask(ctx, func(c context.Context) error {
-		if d.cfg.Doubt != nil {
-			d.cfg.Doubt()
+		if d.cfg.Invalidate != nil {
+			d.cfg.Invalidate()
 		}
 		return d.cycle(c, Scope{Reload: true})
 	})

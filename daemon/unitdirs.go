@@ -26,10 +26,10 @@ type UnitDirs struct {
 	copy copies
 
 	mu      sync.Mutex
-	watched bool            // a watch tells of every change
-	doubt   bool            // look at every file once more
+	watched bool            // a watch reports every change
+	stale   bool            // the next load reads the stat data of every file
 	asked   bool            // a person asked for the next load
-	touched map[string]bool // files with events since the last load
+	changed map[string]bool // files with events since the last load
 	files   map[string]*unitFile
 	last    *units.Set
 }
@@ -43,36 +43,36 @@ type unitFile struct {
 
 // NewUnitDirs reads below root, which stands for /.
 func NewUnitDirs(root string) *UnitDirs {
-	return &UnitDirs{root: filepath.Join("/", root), doubt: true, touched: map[string]bool{}, files: map[string]*unitFile{}}
+	return &UnitDirs{root: filepath.Join("/", root), stale: true, changed: map[string]bool{}, files: map[string]*unitFile{}}
 }
 
-// Watched says that a watch tells of changes from now on by Touch and Doubt.
-func (u *UnitDirs) Watched() {
+// SetWatching is called when a watch reports changes from now on, by MarkChanged.
+func (u *UnitDirs) SetWatching() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.watched, u.doubt = true, true
+	u.watched, u.stale = true, true
 }
 
-// Touch says that something happened to a file.
-func (u *UnitDirs) Touch(path string) {
+// MarkChanged makes the next load read a file if its stat data differ.
+func (u *UnitDirs) MarkChanged(path string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.touched[path] = true
+	u.changed[path] = true
 }
 
-// Doubt makes the next load one that a person asked for: it looks at every file and
+// Invalidate makes the next load one that was requested: it checks every file and
 // waits for none.
-func (u *UnitDirs) Doubt() {
+func (u *UnitDirs) Invalidate() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.doubt, u.asked = true, true
+	u.stale, u.asked = true, true
 }
 
-// lost makes the next load look at every file: the watch has lost events.
+// lost makes the next load check every file: the watch has lost events.
 func (u *UnitDirs) lost() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.doubt = true
+	u.stale = true
 }
 
 // Load reads the unit files.
@@ -102,9 +102,9 @@ func (u *UnitDirs) Load() *units.Set {
 			delete(u.files, p)
 		}
 	}
-	clear(u.touched)
+	clear(u.changed)
 	// What could not be read is read in the next load, event or not.
-	u.doubt = set.Unread
+	u.stale = set.Unread
 	u.copy.save(set)
 	return set
 }
@@ -112,7 +112,7 @@ func (u *UnitDirs) Load() *units.Set {
 // read gives a file's content, from memory if it cannot have changed.
 func (u *UnitDirs) read(p, host string, regular bool) (*unitFile, error) {
 	f := u.files[p]
-	if f != nil && u.watched && !u.doubt && !u.touched[p] && !f.link {
+	if f != nil && u.watched && !u.stale && !u.changed[p] && !f.link {
 		f.seen = true
 		return f, nil
 	}

@@ -25,7 +25,7 @@ func TestUnitDirs(t *testing.T) {
 			}
 			u := NewUnitDirs(root)
 			if watched {
-				u.Watched()
+				u.SetWatching()
 			}
 			r := rand.New(rand.NewPCG(1, 2))
 			for n := range 400 {
@@ -61,12 +61,12 @@ func TestUnitDirs(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				u.Touch(p)
+				u.MarkChanged(p)
 				if r.IntN(3) == 0 {
 					continue // several edits before a load
 				}
 				if r.IntN(20) == 0 {
-					u.Doubt()
+					u.Invalidate()
 				}
 				if d := cmp.Diff(text(NewUnitDirs(root).Load()), text(u.Load())); d != "" {
 					t.Fatalf("step %d (-fresh +kept):\n%s", n, d)

@@ -263,7 +263,7 @@ func TestPipeInPlace(t *testing.T) {
 	}
 	done := make(chan *units.Set, 1)
 	go func() {
-		u.Touch(p)
+		u.MarkChanged(p)
 		set := u.Load()
 		// As if stat had still seen the file.
 		if _, err := (&unitFS{u: u, dir: dir, regular: map[string]bool{"10.ibnetwork": true}}).Open("10.ibnetwork"); err != nil {

@@ -304,7 +304,7 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 		}
 	}
 	add()
-	u.Watched()
+	u.SetWatching()
 	go func() {
 		defer func() { _ = fw.Close() }()
 		pause := time.NewTimer(time.Hour)
@@ -318,7 +318,7 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 					return
 				}
 				if concerns(root, e) {
-					u.Touch(e.Name)
+					u.MarkChanged(e.Name)
 					if !strings.HasSuffix(e.Name, units.Suffix) && !strings.HasSuffix(e.Name, ".conf") {
 						u.lost() // a directory: what is in it may be new
 					}

@@ -157,12 +157,12 @@ func (a *App) build(h host) {
 	a.systemd = worker.NewSystemd(h.bus, a.log)
 	a.daemon = daemon.New(daemon.Config{
 		Log: a.log, Keep: a.store, Events: h.events,
-		System:    countingSystem{smfeed.System{System: h.system, Managers: a.managers}, a.metrics},
-		Load:      a.units.load,
-		Doubt:     a.units.request,
-		Notify:    a.notify,
-		AfterWork: giveBack(),
-		OnTurn:    []func(daemon.View){a.observed},
+		System:     countingSystem{smfeed.System{System: h.system, Managers: a.managers}, a.metrics},
+		Load:       a.units.load,
+		Invalidate: a.units.request,
+		Notify:     a.notify,
+		AfterWork:  giveBack(),
+		OnTurn:     []func(daemon.View){a.observed},
 	})
 	if !a.units.watched {
 		a.edits = daemon.NewEdits(a.units.dirs, func(n ...link.Notice) { a.daemon.Notice("edits", n...) })

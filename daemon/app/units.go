@@ -25,7 +25,7 @@ type unitSource struct {
 func newUnitSource(root string, watched bool, copies string, log *slog.Logger) *unitSource {
 	dirs := daemon.NewUnitDirs(root)
 	dirs.KeepCopies(copies, log)
-	u := &unitSource{dirs: dirs, watched: watched, load: dirs.Load, request: dirs.Doubt}
+	u := &unitSource{dirs: dirs, watched: watched, load: dirs.Load, request: dirs.Invalidate}
 	if !watched {
 		u.load, u.request = onRequest(u.load, u.request)
 	}

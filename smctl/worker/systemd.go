@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	sdbus "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
@@ -240,34 +239,39 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 			if !open {
 				return true, errors.New("the connection was closed")
 			}
-			switch sig.Name {
-			case managerIf + ".JobRemoved":
-				if len(sig.Body) >= 4 {
-					job, _ := sig.Body[1].(dbus.ObjectPath)
-					name, _ := sig.Body[2].(string)
-					result, _ := sig.Body[3].(string)
-					s.finished(name, ended{job, result})
-					if ours(name) {
-						s.changed(ctx, name)
-					}
-				}
-			case managerIf + ".Reloading":
+			if s.signal(ctx, sig) {
+				subscribed = false
+				subscribe()
 				s.changed(ctx, "")
-			case "org.freedesktop.DBus.NameOwnerChanged":
-				// systemd was executed anew: its subscribers are kept, a
-				// new process' are not.
-				if len(sig.Body) == 3 && sig.Body[2] != "" {
-					subscribed = false
-					subscribe()
-					s.changed(ctx, "")
-				}
-			case "org.freedesktop.DBus.Properties.PropertiesChanged":
-				if name := unitOf(sig.Path); ours(name) {
-					s.changed(ctx, name)
-				}
 			}
 		}
 	}
+}
+
+// signal takes a signal and reports whether systemd has joined the bus: after
+// daemon-reexec its subscribers are kept, those of a new process are not.
+func (s *Systemd) signal(ctx context.Context, sig *dbus.Signal) (joined bool) {
+	switch sig.Name {
+	case managerIf + ".JobRemoved":
+		if len(sig.Body) >= 4 {
+			job, _ := sig.Body[1].(dbus.ObjectPath)
+			name, _ := sig.Body[2].(string)
+			result, _ := sig.Body[3].(string)
+			s.finished(name, ended{job, result})
+			if ours(name) {
+				s.changed(ctx, name)
+			}
+		}
+	case managerIf + ".Reloading":
+		s.changed(ctx, "")
+	case "org.freedesktop.DBus.NameOwnerChanged":
+		return len(sig.Body) == 3 && sig.Body[2] != ""
+	case "org.freedesktop.DBus.Properties.PropertiesChanged":
+		if name := unitOf(sig.Path); ours(name) {
+			s.changed(ctx, name)
+		}
+	}
+	return false
 }
 
 // ours reports whether a unit is a worker.
@@ -303,51 +307,6 @@ func plain(err error) error {
 		}
 	}
 	return err
-}
-
-type property struct {
-	Name  string
-	Value dbus.Variant
-}
-
-type aux struct {
-	Name  string
-	Props []property
-}
-
-// sandbox are the properties that bound what opensm can do. It runs as root and
-// without any capability: the umad devices belong to root. Its logs, dumps and
-// caches are below /var, which the rest of the system is not.
-func sandbox() []property {
-	type words struct {
-		Allow bool
-		Words []string
-	}
-	type device struct{ Path, Access string }
-	props := []property{
-		{"CapabilityBoundingSet", dbus.MakeVariant(uint64(0))},
-		{"ProtectSystem", dbus.MakeVariant("full")},
-		{"ProtectHome", dbus.MakeVariant("yes")},
-		{"ProtectProc", dbus.MakeVariant("invisible")},
-		{"ProcSubset", dbus.MakeVariant("pid")},
-		{"DevicePolicy", dbus.MakeVariant("closed")},
-		{"DeviceAllow", dbus.MakeVariant([]device{{"char-infiniband_mad", "rw"}})},
-		{"RestrictAddressFamilies", dbus.MakeVariant(words{true, []string{"AF_UNIX"}})},
-		{"RestrictNamespaces", dbus.MakeVariant(uint64(0))},
-		{"SystemCallArchitectures", dbus.MakeVariant([]string{"native"})},
-		{"SystemCallFilter", dbus.MakeVariant(words{true, []string{"@system-service"}})},
-		{"SystemCallErrorNumber", dbus.MakeVariant(int32(unix.EPERM))},
-		{"KeyringMode", dbus.MakeVariant("private")},
-		// As of ibnetsm@.service, for the same subnets.
-		{"MemoryMax", dbus.MakeVariant(uint64(4 << 30))},
-		{"TasksMax", dbus.MakeVariant(uint64(2048))},
-		{"LimitNOFILE", dbus.MakeVariant(uint64(4096))},
-	}
-	for _, name := range []string{"NoNewPrivileges", "PrivateTmp", "PrivateMounts", "ProtectHostname", "ProtectClock", "ProtectKernelTunables", "ProtectKernelModules",
-		"ProtectKernelLogs", "ProtectControlGroups", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "MemoryDenyWriteExecute"} {
-		props = append(props, property{name, dbus.MakeVariant(true)})
-	}
-	return props
 }
 
 // Start implements Manager.
@@ -387,100 +346,6 @@ func (s *Systemd) Start(ctx context.Context, u Unit) error {
 	return plain(err)
 }
 
-// LoadModule loads a kernel module through modprobe@.service, so that the
-// daemon itself needs no right to, and returns when the job has ended. That
-// service calls it a success too when there is no such module.
-func (s *Systemd) LoadModule(ctx context.Context, name string) error {
-	conn, err := s.connection()
-	if err != nil {
-		return err
-	}
-	unit := modprobeUnit(name)
-	// The end of the job may come before its path, and ends of earlier jobs do.
-	done := make(chan ended, 16)
-	s.mu.Lock()
-	if s.jobs == nil {
-		s.jobs = map[chan ended]string{}
-	}
-	s.jobs[done] = unit
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.jobs, done)
-	}()
-	if !conn.IsPeer() {
-		// systemd reports the end of a job to the one that queued it without a subscription.
-		if err := conn.AddMatchSignalContext(ctx, jobEnd(unit)...); err != nil {
-			return err
-		}
-		defer func() { _ = conn.RemoveMatchSignal(jobEnd(unit)...) }()
-	}
-	var job dbus.ObjectPath
-	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Store(&job); err != nil {
-		var de dbus.Error
-		if errors.As(err, &de) {
-			switch de.Name {
-			case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner", systemdName + ".NoSuchUnit":
-				return fmt.Errorf("%w: %w", ErrNoSystemd, plain(err))
-			}
-		}
-		return plain(err)
-	}
-	for {
-		select {
-		case e := <-done:
-			if e.job != job {
-				continue
-			}
-			if e.result != "done" {
-				return fmt.Errorf("%s: %s (journalctl -u %s)", unit, e.result, unit)
-			}
-			return nil
-		case <-conn.Context().Done():
-			return ErrNoSystemd
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// ended is a job that has ended.
-type ended struct {
-	job    dbus.ObjectPath
-	result string
-}
-
-// finished reports the end of a unit's job to the calls that wait for one. One
-// that does not read them has not got its job's path yet: the last ends count.
-func (s *Systemd) finished(unit string, e ended) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c, u := range s.jobs {
-		if u != unit {
-			continue
-		}
-		for sent := false; !sent; {
-			select {
-			case c <- e:
-				sent = true
-			default:
-				select {
-				case <-c: // the oldest
-				default:
-				}
-			}
-		}
-	}
-}
-
-// modprobeUnit is the unit that loads a module. It hands its instance name over
-// as it is written, so nothing may be escaped in it: the names of modules are
-// letters, digits, _ and -, of which - is the same as _.
-func modprobeUnit(module string) string {
-	return "modprobe@" + strings.ReplaceAll(module, "-", "_") + ".service"
-}
-
 // Stop implements Manager.
 func (s *Systemd) Stop(ctx context.Context, name string) error {
 	conn, err := s.connection()
@@ -506,149 +371,4 @@ func (s *Systemd) Reload(ctx context.Context, name string) error {
 	// ibnetsm may end to be started again, which is not to count as a failure.
 	_ = o.CallWithContext(ctx, managerIf+".ResetFailedUnit", 0, name).Err
 	return plain(o.CallWithContext(ctx, managerIf+".KillUnit", 0, name, "main", int32(unix.SIGHUP)).Err)
-}
-
-// State implements Manager.
-func (s *Systemd) State(ctx context.Context, name string) (State, error) {
-	conn, err := s.connection()
-	if err != nil {
-		return State{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	// First the changes from now on, then what is.
-	path := dbus.ObjectPath(systemdPath + "/unit/" + sdbus.PathBusEscape(name))
-	if err := s.watch(conn, name, path); err != nil {
-		return State{}, plain(err)
-	}
-	// GetUnit knows those that run, ran and failed, or wait for a job; asking for
-	// another's properties would make systemd load it.
-	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".GetUnit", 0, name).Err; err != nil {
-		var de dbus.Error
-		if errors.As(err, &de) && de.Name == systemdName+".NoSuchUnit" {
-			return State{}, nil
-		}
-		return State{}, plain(err)
-	}
-	get := func(iface string) (map[string]dbus.Variant, error) {
-		var m map[string]dbus.Variant
-		err := conn.Object(systemdName, path).CallWithContext(ctx, "org.freedesktop.DBus.Properties.GetAll", 0, iface).Store(&m)
-		return m, err
-	}
-	u, err := get(unitIf)
-	if err != nil {
-		return State{}, plain(err)
-	}
-	// A hundred properties and more, of which a failure is explained by four, and
-	// what a program says while it runs is one.
-	var v map[string]dbus.Variant
-	switch st := stateOf(u, nil); {
-	case st.Result != "":
-		if v, err = get(serviceIf); err != nil {
-			v = nil
-		}
-	case st.State == smctl.WorkerActive:
-		if text, err := conn.Object(systemdName, path).GetProperty(serviceIf + ".StatusText"); err == nil {
-			v = map[string]dbus.Variant{"StatusText": text}
-		}
-	}
-	return stateOf(u, v), nil
-}
-
-// jobEnd is the match for the end of a unit's jobs.
-func jobEnd(unit string) []dbus.MatchOption {
-	return []dbus.MatchOption{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("JobRemoved"), dbus.WithMatchArg(2, unit)}
-}
-
-// watch has the bus send the changes of a unit's properties and the ends of its
-// jobs. Without a bus systemd sends all.
-func (s *Systemd) watch(conn *busconn.Conn, name string, path dbus.ObjectPath) error {
-	s.mu.Lock()
-	known := s.watched[path] || conn.IsPeer()
-	s.mu.Unlock()
-	if known {
-		return nil
-	}
-	if err := conn.AddMatchSignal(dbus.WithMatchSender(systemdName), dbus.WithMatchInterface("org.freedesktop.DBus.Properties"),
-		dbus.WithMatchMember("PropertiesChanged"), dbus.WithMatchObjectPath(path)); err != nil {
-		return err
-	}
-	if err := conn.AddMatchSignal(jobEnd(name)...); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	if s.conn == conn {
-		s.watched[path] = true
-	}
-	s.mu.Unlock()
-	return nil
-}
-
-// epoch is one moment by Go's clock and by systemd's monotonic one.
-var epoch = sync.OnceValues(func() (time.Time, time.Duration) {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return time.Time{}, 0
-	}
-	return time.Now(), time.Duration(ts.Nano())
-})
-
-// monotonic is the moment of a systemd timestamp in microseconds of
-// CLOCK_MONOTONIC. By the wall clock, which is set while hosts boot, a failure
-// could lie in the future for hours, and its back-off with it.
-func monotonic(usec uint64) time.Time {
-	at, base := epoch()
-	return at.Add(time.Duration(usec)*time.Microsecond - base)
-}
-
-// stateOf reads the properties of a unit.
-func stateOf(u, v map[string]dbus.Variant) State {
-	var st State
-	text := func(m map[string]dbus.Variant, k string) string { s, _ := m[k].Value().(string); return s }
-	if t, ok := u["StateChangeTimestampMonotonic"].Value().(uint64); ok && t != 0 {
-		st.Since = monotonic(t)
-	}
-	if t, ok := u["StateChangeTimestamp"].Value().(uint64); ok && t != 0 {
-		st.Wall = time.UnixMicro(int64(t))
-	}
-	switch text(u, "ActiveState") {
-	case "active", "reloading", "refreshing":
-		st.State = smctl.WorkerActive
-	case "activating", "maintenance":
-		st.State = smctl.WorkerActivating
-	case "deactivating":
-		st.State = smctl.WorkerDeactivating
-	case "failed":
-		st.State = smctl.WorkerFailed
-	}
-	// What does not run and has a job is about to be started: its state follows
-	// when the job's turn has come, on a busy host after seconds.
-	if job, ok := u["Job"].Value().([]any); ok && len(job) == 2 && (st.State == smctl.WorkerInactive || st.State == smctl.WorkerFailed) {
-		if id, _ := job[0].(uint32); id != 0 {
-			return State{State: smctl.WorkerActivating}
-		}
-	}
-	if st.State == smctl.WorkerActive {
-		st.Said = smctl.ParseSaid(text(v, "StatusText"))
-	}
-	result := text(v, "Result")
-	code, _ := v["ExecMainCode"].Value().(int32)
-	status, _ := v["ExecMainStatus"].Value().(int32)
-	if st.State == smctl.WorkerFailed || st.State == smctl.WorkerActivating && text(u, "SubState") == "auto-restart" {
-		switch {
-		case result == "exit-code":
-			st.Result = fmt.Sprintf("exit status %d", status)
-		case result == "signal" || result == "core-dump":
-			st.Result = fmt.Sprintf("killed by signal %d", status)
-		case result == "" || result == "success":
-			st.Result = fmt.Sprintf("code %d, status %d", code, status)
-		default:
-			st.Result = result
-		}
-		if s := smctl.ParseSaid(text(v, "StatusText")).String(); s != "" {
-			st.Result += ": " + s
-		}
-		st.Refused = result == "exit-code" && status == ExitRefused
-	}
-	return st
 }

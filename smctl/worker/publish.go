@@ -1,0 +1,54 @@
+package worker
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/smctl"
+)
+
+// publish says what is, if it differs from what was said, and returns when a master
+// that it names does not count any more without another answer.
+func (c *Controller) publish(now time.Time) (end time.Time) {
+	out := make([]smctl.Status, 0, len(c.table))
+	for _, g := range slices.Sorted(maps.Keys(c.table)) {
+		e := c.table[g]
+		if e.port.LinkLayer != ib.LinkLayerInfiniBand {
+			continue
+		}
+		s := smctl.Status{PortGUID: g.String(), IBDevice: e.port.IBDev, Port: e.port.Num, Manage: e.port.Policy.Manage.String(), Engine: e.port.Policy.Engine.String(),
+			Unit: e.port.Policy.Unit, Phase: string(e.dec.Phase), Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
+			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.wall, Hand: e.worker.Hand.String(), Starts: e.starts,
+			Next: e.dec.Next, WorkerText: e.worker.Said.String()}
+		if e.files != nil {
+			s.FileProblem = e.files.Problem
+		}
+		if e.dec.Until.IsZero() {
+			s.NextCheck = time.Time{}
+		}
+		if m, ok := smctl.MasterOf(e.port.Port, e.dec.Phase, e.answer, now); ok {
+			if until := e.answer.At.Add(smctl.MasterLife); end.IsZero() || until.Before(end) {
+				end = until
+			}
+			s.Master = &smctl.Master{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
+		}
+		out = append(out, s)
+	}
+	if slices.EqualFunc(out, c.lastPublished, sameStatus) {
+		return end
+	}
+	c.lastPublished = out
+	c.cfg.Publish(slices.Clone(out))
+	return end
+}
+
+// sameStatus compares all but the time of the next check, which moves with
+// every look and would make a signal each.
+func sameStatus(a, b smctl.Status) bool {
+	am, bm := a.Master, b.Master
+	a.Master, b.Master = nil, nil
+	a.NextCheck, b.NextCheck = time.Time{}, time.Time{}
+	return a == b && (am == nil) == (bm == nil) && (am == nil || *am == *bm)
+}

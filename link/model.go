@@ -103,7 +103,7 @@ var (
 )
 
 // Apply carries one operation out, or refuses it as the kernel would. An
-// operation of another room is taken to have no effect on the snapshot unless
+// operation of another package is taken to have no effect on the snapshot unless
 // it has a method ApplyTo(*Model) error.
 func (m *Model) Apply(op Op) error {
 	if o, ok := op.(interface{ ApplyTo(*Model) error }); ok {

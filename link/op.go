@@ -42,7 +42,7 @@ func TargetOf(l *Link) Target {
 
 // Op is one change of the system. String is the command that does the same in
 // a shell; it identifies the operation among those of its target (back-off and
-// refusals are kept by it), so equal operations print equal text. Rooms other
+// refusals are kept by it), so equal operations print equal text. Packages other
 // than link (ipoib, roce) define their own; the daemon's executor knows how
 // each type is carried out.
 type Op interface {
@@ -50,15 +50,15 @@ type Op interface {
 	Target() Target
 }
 
-// Made is a thing that an operation of another room made on a link, which goes
+// Made is a thing that an operation of another package made on a link, which goes
 // when no unit asks for it any more.
 type Made struct {
-	Kind string `json:"kind"` // of that room: soft, vlan
+	Kind string `json:"kind"` // of that package: soft, vlan
 	Name string `json:"name"`
 	On   int    `json:"on"` // index of the link
 }
 
-// Maker is an operation of another room that makes or removes such a thing.
+// Maker is an operation of another package that makes or removes such a thing.
 type Maker interface {
 	Op
 	Makes() (m Made, remove bool)

@@ -25,7 +25,7 @@ type Record struct {
 	// Routes outlived the links whose units asked for them: they lead nowhere, or
 	// over other links.
 	Routes []Route `json:"routes,omitempty"`
-	Made   []Made  `json:"made,omitempty"` // by other rooms
+	Made   []Made  `json:"made,omitempty"` // by other packages
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`
 }

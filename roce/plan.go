@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// Codes that this room adds to those of package link.
+// Codes that this package adds to those of package link.
 const (
 	CodeContested link.Code = "changed-by-other"      // something else keeps setting it back
 	CodeFirmware  link.Code = "firmware-setting"      // only the firmware can change it

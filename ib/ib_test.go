@@ -124,12 +124,14 @@ func TestMTUAndRate(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	for in, want := range map[string]PortState{"2: INIT": PortInit, "4: ACTIVE": PortActive, "Initializing": PortInit, "active": PortActive, "1: DOWN": PortDown} {
+	for in, want := range map[string]PortState{"2: INIT": PortInit, "4: ACTIVE": PortActive, "Initializing": PortInit,
+		"active": PortActive, "1: DOWN": PortDown} {
 		if got, err := ParsePortState(in); err != nil || got != want {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
 	}
-	for in, want := range map[string]PhysState{"5: LinkUp": PhysLinkUp, "2: Polling": PhysPolling, "linkup": PhysLinkUp, "PortConfigurationTraining": PhysTraining} {
+	for in, want := range map[string]PhysState{"5: LinkUp": PhysLinkUp, "2: Polling": PhysPolling, "linkup": PhysLinkUp,
+		"PortConfigurationTraining": PhysTraining} {
 		if got, err := ParsePhysState(in); err != nil || got != want {
 			t.Errorf("%q: %v, %v", in, got, err)
 		}
@@ -156,7 +158,8 @@ func TestStates(t *testing.T) {
 
 // What parses prints, and what is printed parses to the same.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"0x0002c903000abcde", "0002:c903:000a:bcde", "fe80::2:c903:a:bcdf", "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df", "32769", "0x8001", "2: INIT", "5: LinkUp", "::", "..", "00:"} {
+	for _, s := range []string{"0x0002c903000abcde", "0002:c903:000a:bcde", "fe80::2:c903:a:bcdf",
+		"80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df", "32769", "0x8001", "2: INIT", "5: LinkUp", "::", "..", "00:"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

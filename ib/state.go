@@ -88,7 +88,8 @@ const (
 	PhysTest         PhysState = 7
 )
 
-var physNames = [...]string{"unknown", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "PhyTest"}
+var physNames = [...]string{"unknown", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery",
+	"PhyTest"}
 
 // String prints the state as sysfs and ibstat do.
 func (s PhysState) String() string {

@@ -10,7 +10,8 @@ import (
 func TestPrintable(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "node1 mlx5_0": "node1 mlx5_0", "Knoten Ä ☃": "Knoten Ä ☃", "\x1b[2J\x1b]0;x\x07": "?[2J?]0;x?", "a\xffb": "a?b",
-		"a\r\nb\tc": "a??b?c", "\u009b31m": "?31m", "a\u202eb\u2066c\u200fd": "a?b?c?d", "a\u2028b\u00a0": "a?b?", "\ufffd": "\ufffd", "\x7f": "?",
+		"a\r\nb\tc": "a??b?c", "\u009b31m": "?31m", "a\u202eb\u2066c\u200fd": "a?b?c?d", "a\u2028b\u00a0": "a?b?", "\ufffd": "\ufffd",
+		"\x7f": "?",
 	} {
 		if got := Printable(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)

@@ -69,7 +69,8 @@ func TestNetCheck(t *testing.T) {
 		{"bad switch with Body", Net{Nodes: []Node{{Name: "a", Switch: 2, Body: body}}}, "a switch has no Body"},
 		{"bad switch", Net{Nodes: []Node{{Name: "a", Switch: 255}}}, "255 ports: want 1 to 254"},
 		{"bad cable", Net{Nodes: []Node{host}, Cables: []string{"a/1"}}, "want two ports"},
-		{"bad port of a switch", Net{Nodes: []Node{host, sw}, Cables: []string{"a/1 sw/99"}}, `cable "a/1 sw/99": node sw has no port "99"; its last is 8`},
+		{"bad port of a switch", Net{Nodes: []Node{host, sw}, Cables: []string{"a/1 sw/99"}},
+			`cable "a/1 sw/99": node sw has no port "99"; its last is 8`},
 		{"bad port of a host", Net{Nodes: []Node{host, sw}, Cables: []string{"a/2 sw/1"}}, `node a has no port "2"; its last is 1`},
 		{"bad port", Net{Nodes: []Node{host, sw}, Cables: []string{"a sw/1"}}, `no port ""`},
 		{"bad config", Net{Nodes: []Node{{Name: "a", Body: body, Config: Config{Ports: 3}}}}, "node a: 3 ports"},
@@ -94,7 +95,8 @@ func TestCheckUnits(t *testing.T) {
 	for unit, ok := range map[string]bool{
 		"net.service": true, "tty@1.service": true, "own.service": true, "nosuch.service": false, "other@1.service": false,
 	} {
-		m := &machine{rootfs: root, cfg: Config{Units: []string{unit}, Files: map[string]string{"/etc/systemd/system/own.service": "[Service]\n"}}}
+		m := &machine{rootfs: root, cfg: Config{Units: []string{unit},
+			Files: map[string]string{"/etc/systemd/system/own.service": "[Service]\n"}}}
 		if err := m.checkUnits(); (err == nil) != ok {
 			t.Errorf("%s: %v", unit, err)
 		}

@@ -68,13 +68,16 @@ func TestLinkSpeeds(t *testing.T) {
 		{"1xNDR", "12xSDR", "1xSDR", "2.5 Gb/sec (1X SDR)"},
 	}
 	var topo strings.Builder
-	fmt.Fprintf(&topo, "Switch\t36 \"S-0000000000000010\"\t\t# \"left\" base port 0 lid 0 lmc 0\n[36]\t\"S-0000000000000020\"[36]\t\t# \"right\" lid 0 4xNDR\n")
+	fmt.Fprintf(&topo, "Switch\t36 \"S-0000000000000010\"\t\t# \"left\" base port 0 lid 0 lmc "+
+		"0\n[36]\t\"S-0000000000000020\"[36]\t\t# \"right\" lid 0 4xNDR\n")
 	for i, l := range links {
 		fmt.Fprintf(&topo, "[%d]\t\"H-%016x\"[1](%x)\t\t# \"h\" lid 0 %s\n", i+1, 0x1000+16*i, 0x1001+16*i, l.sw)
 	}
-	topo.WriteString("Switch\t36 \"S-0000000000000020\"\t\t# \"right\" base port 0 lid 0 lmc 0\n[36]\t\"S-0000000000000010\"[36]\t\t# \"left\" lid 0 4xNDR\n")
+	topo.WriteString("Switch\t36 \"S-0000000000000020\"\t\t# \"right\" base port 0 lid 0 lmc " +
+		"0\n[36]\t\"S-0000000000000010\"[36]\t\t# \"left\" lid 0 4xNDR\n")
 	for i, l := range links {
-		fmt.Fprintf(&topo, "Ca\t1 \"H-%016x\"\t\t# \"h\"\n[1](%x)\t\"S-0000000000000010\"[%d]\t\t# lid 0 lmc 0 \"left\" lid 0 %s\n", 0x1000+16*i, 0x1001+16*i, i+1, l.host)
+		fmt.Fprintf(&topo, "Ca\t1 \"H-%016x\"\t\t# \"h\"\n[1](%x)\t\"S-0000000000000010\"[%d]\t\t# lid 0 lmc 0 \"left\" lid 0 %s\n",
+			0x1000+16*i, 0x1001+16*i, i+1, l.host)
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo.String(), Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, func(g *lab.G) {
 		rate := func(i int, want string) {
@@ -137,7 +140,8 @@ func TestLinkSpeeds(t *testing.T) {
 				}
 			})
 		}
-		for _, bad := range []string{"speed h0/1", "speed h0/1 4x", "speed h0/1 3xQDR", "speed h0/1 4xFDR10", "speed h0/1 QDR", "speed h0/1 4xQDR x", "speed h0/1 16xQDR", "speed s0/99 4xQDR"} {
+		for _, bad := range []string{"speed h0/1", "speed h0/1 4x", "speed h0/1 3xQDR", "speed h0/1 4xFDR10", "speed h0/1 QDR",
+			"speed h0/1 4xQDR x", "speed h0/1 16xQDR", "speed s0/99 4xQDR"} {
 			if err := g.TryWrite("/sys/kernel/debug/swib/ctl", bad+"\n"); err == nil {
 				g.Errorf("%q is taken", bad)
 			}
@@ -281,7 +285,8 @@ func TestHotplug(t *testing.T) {
 			g.Ctl("link h1/2 flap 2 20")
 			g.Wait("the Ethernet port to flap", 5*time.Second, func() bool { return changes() == before+4 })
 			g.Wait("RoCE GID of 192.0.2.1", 5*time.Second, func() bool {
-				return strings.Contains(g.Sh("cat /sys/class/infiniband/swib1/ports/2/gids/* 2>/dev/null || true"), "0000:0000:0000:0000:0000:ffff:c000:0201")
+				return strings.Contains(g.Sh("cat /sys/class/infiniband/swib1/ports/2/gids/* 2>/dev/null || true"),
+					"0000:0000:0000:0000:0000:ffff:c000:0201")
 			})
 			if out := g.Exec("devlink", "port", "show", "platform/swib.1/2"); !strings.Contains(out, "type eth netdev "+dev) {
 				g.Errorf("devlink says %q", out)
@@ -373,7 +378,8 @@ func TestFaults(t *testing.T) {
 			g.Error("an SMP without the M_Key was answered")
 		}
 		time.Sleep(1100 * time.Millisecond)
-		if out, err := g.Try("ibportstate", "-C", "swib0", "-t", "200", g.Read("/sys/class/infiniband/swib2/ports/1/lid"), "1", "enable"); err == nil {
+		if out, err := g.Try("ibportstate", "-C", "swib0", "-t", "200", g.Read("/sys/class/infiniband/swib2/ports/1/lid"), "1",
+			"enable"); err == nil {
 			g.Errorf("the port was set without the M_Key:\n%s", out)
 		}
 		if err := query(); err != nil {

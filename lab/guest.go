@@ -435,7 +435,10 @@ const shellRC = "/run/lab.bashrc"
 const rcText = `PS1='\h:\w# '
 [ -n "$COLUMNS" ] && [ -n "$LINES" ] && stty cols "$COLUMNS" rows "$LINES"
 ctl() { if [ $# = 0 ]; then cat /sys/kernel/debug/swib/ctl; else echo "$*" > /sys/kernel/debug/swib/ctl; fi; }
-sm() { opensm -g 0x$(cut -d: -f5-8 /sys/class/infiniband/${1:-swib0}/ports/${2:-1}/gids/0 | tr -d :) -f /tmp/opensm.log > /dev/null 2>&1 < /dev/null & }
+sm() {
+	opensm -g 0x$(cut -d: -f5-8 /sys/class/infiniband/${1:-swib0}/ports/${2:-1}/gids/0 | tr -d :) -f /tmp/opensm.log \
+		> /dev/null 2>&1 < /dev/null &
+}
 [ -r /usr/share/bash-completion/bash_completion ] && . /usr/share/bash-completion/bash_completion
 `
 

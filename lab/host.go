@@ -27,10 +27,11 @@ import (
 
 // Variables of the environment that steer the host side.
 const (
-	requireVar  = "IBNET_LAB"          // "require": a lab that cannot run fails the test instead of skipping it; "off": skip
-	sanitizeVar = "IBNET_LAB_SANITIZE" // "1": every UML guest runs the kernel with KASAN, lockdep and kmemleak, and nothing but its reports counts
-	logsVar     = "IBNET_LAB_LOGS"     // where the folders of failed guests are kept
-	keepVar     = "IBNET_LAB_KEEP"     // "1": keep the folders of all guests
+	requireVar = "IBNET_LAB" // "require": a lab that cannot run fails the test instead of skipping it; "off": skip
+	// "1": every UML guest runs the kernel with KASAN, lockdep and kmemleak, and nothing but its reports counts
+	sanitizeVar = "IBNET_LAB_SANITIZE"
+	logsVar     = "IBNET_LAB_LOGS" // where the folders of failed guests are kept
+	keepVar     = "IBNET_LAB_KEEP" // "1": keep the folders of all guests
 )
 
 // Sanitizing reports whether UML guests run the kernel with the checkers.  It is
@@ -645,7 +646,8 @@ func (g *Guest) outcome(t *testing.T) string {
 	}
 	boot, _ := os.ReadFile(filepath.Join(g.Dir, "out/boot"))
 	up, _, _ := strings.Cut(string(boot), " ")
-	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up, time.Since(g.start).Seconds())
+	t.Logf("%s: %s, test began %s s after boot, all done in %.2f s", strings.TrimPrefix(g.name(), "the "), g.cfg.Userland, up,
+		time.Since(g.start).Seconds())
 	if l := g.stalls(); len(l) > 0 {
 		t.Logf("%s stood still for %s", g.name(), strings.Join(l, ", "))
 	}

@@ -19,7 +19,8 @@ func TestKernelErrors(t *testing.T) {
 		{"OK nothing", "<6>[ 0.1] all is well\n", ""},
 		{"bad oops", report("BUG: unable to handle kernel paging request", "RIP: swib_cq_add"), "swib_cq_add"},
 		{"bad in UML's driver", report("BUG: KASAN: slab-use-after-free in swib_rx", "vector_poll+0x77/0x720", "vector_send+0x1/0x2"), "swib_rx"},
-		{"bad locks in UML's driver", report("WARNING: inconsistent lock state", "(&result->head_lock){+.?.}-{2:2}, at: vector_poll+0x77/0x720"), "vector_poll"},
+		{"bad locks in UML's driver", report("WARNING: inconsistent lock state",
+			"(&result->head_lock){+.?.}-{2:2}, at: vector_poll+0x77/0x720"), "vector_poll"},
 		{"bad leak", report("unreferenced object 0xffff (size 64):", "backtrace:", "swib_hca_add"), "swib_hca_add"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -30,7 +30,8 @@ const (
 
 	// usersUnit does at boot what the package's script does once.
 	usersUnit = "lab-sysusers.service"
-	usersText = "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\nBefore=systemd-udevd.service systemd-udev-trigger.service ibnetworkd.service\n" +
+	usersText = "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\nBefore=systemd-udevd.service systemd-udev-trigger.service " +
+		"ibnetworkd.service\n" +
 		"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=systemd-sysusers /usr/lib/sysusers.d/ibnetworkd.conf\n"
 
 	// enabledUnit is what the package's script enables, and with it what its Also= names.

@@ -54,13 +54,15 @@ func TestInstalled(t *testing.T) {
 		}
 	}
 
-	c := Config{Userland: Systemd, Installed: true, Bins: []string{"/own/ibnetctl"}, Files: map[string]string{unitPlace + "/ibnetworkd.service": "own"}}
+	c := Config{Userland: Systemd, Installed: true, Bins: []string{"/own/ibnetctl"},
+		Files: map[string]string{unitPlace + "/ibnetworkd.service": "own"}}
 	once := c.withDefaults()
 	twice := once.withDefaults()
 	if len(c.Files) != 1 || len(c.Bins) != 1 {
 		t.Errorf("the config that was given has changed: %+v", c)
 	}
-	if bins := []string{"/own/ibnetctl", Programs[0], Programs[2]}; !slices.Equal(once.Bins, bins) || once.Files[unitPlace+"/ibnetworkd.service"] != "own" {
+	if bins := []string{"/own/ibnetctl", Programs[0], Programs[2]}; !slices.Equal(once.Bins, bins) ||
+		once.Files[unitPlace+"/ibnetworkd.service"] != "own" {
 		t.Errorf("what the config has itself was replaced: %q, %+v", once.Bins, once.Files)
 	}
 	if !slices.Equal(once.Bins, twice.Bins) || !slices.Equal(once.Units, twice.Units) || !maps.Equal(once.Files, twice.Files) {

@@ -61,7 +61,8 @@ func TestModuleStyle(t *testing.T) {
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d source files, %v", len(files), err)
 	}
-	args := append([]string{filepath.Join(k.Source, "scripts/checkpatch.pl"), "--no-tree", "--strict", "--terse", "--no-summary", "--file"}, files...)
+	args := append([]string{filepath.Join(k.Source, "scripts/checkpatch.pl"), "--no-tree", "--strict", "--terse", "--no-summary",
+		"--file"}, files...)
 	out, err := exec.CommandContext(t.Context(), "perl", args...).CombinedOutput()
 	if text := strings.TrimSpace(string(out)); text != "" || err != nil {
 		t.Errorf("checkpatch --strict: %v\n%s", err, text)

@@ -274,7 +274,8 @@ func plugSim(sim *simfabric.Sim, f *os.File, name, port string) (run func(contex
 	if err != nil {
 		conn.Close()
 		if errors.Is(err, simfabric.ErrBusy) {
-			return nil, fmt.Errorf("port %s/%s has a cable already; take a free port of a switch, or a port of an adapter, whose place the guest gets", name, port)
+			return nil, fmt.Errorf("port %s/%s has a cable already; take a free port of a switch, or a port of an adapter, whose place the "+
+				"guest gets", name, port)
 		}
 		return nil, fmt.Errorf("port %s/%s: %w", name, port, err)
 	}

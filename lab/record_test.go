@@ -22,10 +22,13 @@ func TestOpRecord(t *testing.T) {
 		at               time.Time
 		bad              bool
 	}{
-		{"OK log", `time=2026-01-02T03:04:05.006Z level=INFO msg=done op="ip link set ib0 up" link=ib0 unit=/a.ibnetwork`, "ip link set ib0 up", at, false},
+		{"OK log", `time=2026-01-02T03:04:05.006Z level=INFO msg=done op="ip link set ib0 up" link=ib0 unit=/a.ibnetwork`,
+			"ip link set ib0 up", at, false},
 		{"OK quotes", `time=2026-01-02T03:04:05.006Z level=INFO msg=done op="echo \"ib\" > x" link=ib0`, `echo "ib" > x`, at, false},
-		{"OK journal", `1767323045.006000 host ibnetworkd[30]: done op="ip link set ib0 mtu 65520" link=ib0`, "ip link set ib0 mtu 65520", at, false},
-		{"OK refused", `time=2026-01-02T03:04:05.006Z level=WARN msg="the kernel refuses" op="ip link set ib0 mtu 9" error=EINVAL`, "ip link set ib0 mtu 9: EINVAL", at, true},
+		{"OK journal", `1767323045.006000 host ibnetworkd[30]: done op="ip link set ib0 mtu 65520" link=ib0`, "ip link set ib0 mtu 65520",
+			at, false},
+		{"OK refused", `time=2026-01-02T03:04:05.006Z level=WARN msg="the kernel refuses" op="ip link set ib0 mtu 9" error=EINVAL`,
+			"ip link set ib0 mtu 9: EINVAL", at, true},
 		{"OK refused in words", `time=2026-01-02T03:04:05.006Z level=WARN msg="the kernel refuses" op="ip link set ib0 mtu 9" error="invalid \"mtu\"" unit=/a`, `ip link set ib0 mtu 9: invalid "mtu"`, at, true},
 		{"bad other line", `time=2026-01-02T03:04:05.006Z level=INFO msg="ibnetworkd starts" version=devel`, "", time.Time{}, false},
 		{"bad open quote", `1767323045.006000 host x: done op="ip link`, "", at, false},
@@ -53,7 +56,8 @@ func TestPingResult(t *testing.T) {
 	}{
 		{"OK", nil, "1 packets transmitted, 1 received, 0% packet loss, time 0ms", nil, "ok"},
 		{"OK arguments", []string{"-s", "1400"}, "1 packets transmitted, 1 received, 0% packet loss", nil, "ok (-s 1400)"},
-		{"bad one", nil, "\n--- 10.9.0.2 ping statistics ---\n1 packets transmitted, 0 received, 100% packet loss, time 0ms\n", failed, "lost 1 of 1"},
+		{"bad one", nil, "\n--- 10.9.0.2 ping statistics ---\n" +
+			"1 packets transmitted, 0 received, 100% packet loss, time 0ms\n", failed, "lost 1 of 1"},
 		{"bad some", []string{"-c", "5"}, "5 packets transmitted, 3 received, +2 errors, 40% packet loss", nil, "lost 2 of 5 (-c 5)"},
 		{"bad no route", nil, "ping: connect: Network is unreachable\n", failed, "ping: connect: Network is unreachable"},
 		{"bad nothing said", nil, "", failed, "ping: exit status 2"},
@@ -206,7 +210,8 @@ func TestRecordedLinks(t *testing.T) {
 		a.Ping("10.9.0.2")
 		a.NoPing("10.9.0.77")
 		g.Ctl("type h1/1 eth")
-		want := []string{"link ib0", "link storage", "link a/ib0: carrier", "link b/ib1: carrier", "ping host a: 10.9.0.2: ok", "ping host a: 10.9.0.77: no answer, as it must be"}
+		want := []string{"link ib0", "link storage", "link a/ib0: carrier", "link b/ib1: carrier", "ping host a: 10.9.0.2: ok",
+			"ping host a: 10.9.0.77: no answer, as it must be"}
 		g.WaitFor(20*time.Second, func() string {
 			links, _ := os.ReadDir("/sys/class/net")
 			eth := ""

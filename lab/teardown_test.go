@@ -25,7 +25,8 @@ func TestTeardown(t *testing.T) {
 	})
 	t.Run("QEMU", func(t *testing.T) {
 		t.Parallel()
-		lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, HCAs: -1, Swib: "pci=1", Timeout: limit}, func(g *lab.G) { teardowns(g, max(n/10, 4), "pci=1") })
+		lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, HCAs: -1, Swib: "pci=1", Timeout: limit},
+			func(g *lab.G) { teardowns(g, max(n/10, 4), "pci=1") })
 	})
 }
 

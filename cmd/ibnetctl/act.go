@@ -21,7 +21,8 @@ import (
 func (a *app) reloadCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "read the unit files again and apply what changed", Args: cobra.NoArgs,
-		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are reconfigured. `ibnetctl plan` shows the changes beforehand.",
+		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are reconfigured. `ibnetctl plan` shows the " +
+			"changes beforehand.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c, err := connect(cmd.Context()); err == nil {
 				c.close()
@@ -59,7 +60,8 @@ func hangUp(pid string) bool {
 func (a *app) reconfigureCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reconfigure LINK...", Short: "apply the unit of a link again", Args: cobra.MinimumNArgs(1),
-		Long:              "Compares each named link with its unit again and applies every difference at once, without waiting for a retry delay. " + patternHelp + ".",
+		Long: "Compares each named link with its unit again and applies every difference at once, without waiting for a " +
+			"retry delay. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eachLink(cmd, "Reconfigure", args)
@@ -98,7 +100,9 @@ func (a *app) upDownCmd(up bool) *cobra.Command {
 	}
 	return &cobra.Command{
 		Use: word + " LINK...", Short: "bring links " + word, Args: cobra.MinimumNArgs(1),
-		Long:              "Brings the named links " + word + " and keeps them in that state until the next " + map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] + ", restart of the daemon, or change of ActivationPolicy= in the unit. " + patternHelp + ".",
+		Long: "Brings the named links " + word + " and keeps them in that state until the next " +
+			map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] +
+			", restart of the daemon, or change of ActivationPolicy= in the unit. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.eachLink(cmd, method, args) },
 	}
@@ -183,7 +187,8 @@ one of higher priority is master.`,
 		a.smStartCmd(),
 		&cobra.Command{
 			Use: "stop PORT", Short: "stop the subnet manager on a port and keep it stopped", Args: cobra.ExactArgs(1),
-			Long:              "Stops the subnet manager on the port. If a unit manages the port, it stays stopped until `ibnetctl sm start`, which returns the port to its unit.",
+			Long: "Stops the subnet manager on the port. If a unit manages the port, it stays stopped until `ibnetctl sm " +
+				"start`, which returns the port to its unit.",
 			ValidArgsFunction: one(a.completePorts),
 			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StopSubnetManager", args) },
 		},

@@ -88,7 +88,8 @@ type app struct {
 }
 
 func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) int {
-	a := &app{in: in, out: out, err: errw, tty: [2]io.Writer{out, errw}, terminal: isTerminal(out), width: terminalWidth(out), errWidth: terminalWidth(errw)}
+	a := &app{in: in, out: out, err: errw, tty: [2]io.Writer{out, errw}, terminal: isTerminal(out), width: terminalWidth(out),
+		errWidth: terminalWidth(errw)}
 	if a.terminal {
 		a.out = screen{out}
 	}
@@ -147,7 +148,8 @@ func exitCode(err error) int {
 
 // usage reports whether err came from parsing the command line.
 func usage(err error) bool {
-	for _, s := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "accepts ", "requires at least", "flag needs an argument", "required flag"} {
+	for _, s := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "accepts ",
+		"requires at least", "flag needs an argument", "required flag"} {
 		if strings.HasPrefix(err.Error(), s) {
 			return true
 		}
@@ -156,7 +158,8 @@ func usage(err error) bool {
 }
 
 // recordedCommands are those that --report goes with.
-var recordedCommands = []string{"ibnetctl status", "ibnetctl list", "ibnetctl ports", "ibnetctl diagnose", "ibnetctl plan", "ibnetctl sm status"}
+var recordedCommands = []string{"ibnetctl status", "ibnetctl list", "ibnetctl ports", "ibnetctl diagnose", "ibnetctl plan",
+	"ibnetctl sm status"}
 
 // command builds the tree of commands.
 func (a *app) command() *cobra.Command {
@@ -201,7 +204,8 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 			}
 			a.speaks = c.Name() != "monitor" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
 			a.colour = !a.json && a.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-			if follow := c.Flags().Lookup("follow"); c.Annotations[paged] != "" && a.terminal && !a.json && !a.noPager && (follow == nil || !follow.Changed) {
+			if follow := c.Flags().Lookup("follow"); c.Annotations[paged] != "" && a.terminal && !a.json && !a.noPager &&
+				(follow == nil || !follow.Changed) {
 				a.page()
 			}
 			return nil
@@ -215,7 +219,8 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 	f.BoolVar(&a.json, "json", false, "print JSON (schema: man ibnetctl)")
 	f.StringVar(&a.root, "root", "", "read and write unit files below `DIR`, such as an image")
 	f.BoolVar(&a.noPager, "no-pager", false, "do not use a pager")
-	f.StringSliceVarP(&a.hosts, "host", "H", nil, "run on `HOST` by ssh (HOST or USER@HOST, or a list with commas); files are those of the host")
+	f.StringSliceVarP(&a.hosts, "host", "H", nil, "run on `HOST` by ssh (HOST or USER@HOST, or a list with commas); files are those "+
+		"of the host")
 	f.BoolVar(&a.noBus, "no-bus", false, "do not query the daemon, read the system directly")
 	f.StringVar(&a.recorded, "report", "", "show the host recorded in `FILE` (ibnetctl report) in place of this one")
 	root.AddGroup(
@@ -229,17 +234,20 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 			root.AddCommand(c)
 		}
 	}
-	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.reportCmd(), a.waitOnlineCmd(), a.logsCmd(), a.metricsCmd())
-	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.enableCmd(true), a.enableCmd(false), a.maskCmd(true), a.maskCmd(false), a.importCmd())
+	add("see", a.statusCmd(), a.listCmd(), a.portsCmd(), a.diagnoseCmd(), a.monitorCmd(), a.planCmd(), a.captureCmd(), a.reportCmd(),
+		a.waitOnlineCmd(), a.logsCmd(), a.metricsCmd())
+	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.enableCmd(true), a.enableCmd(false), a.maskCmd(true), a.maskCmd(false),
+		a.importCmd())
 	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true, RunE: func(c *cobra.Command, args []string) error {
-		t, rest, err := root.Find(args)
-		if err != nil || len(rest) > 0 {
-			return noCommand(args)
-		}
-		return t.Help()
-	}})
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			t, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return noCommand(args)
+			}
+			return t.Help()
+		}})
 	wrapHelp(root)
 	return root
 }

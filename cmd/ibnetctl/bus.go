@@ -173,7 +173,8 @@ func (c *client) describe(ctx context.Context) (*api.Description, error) {
 		return nil, fmt.Errorf("cannot read the daemon's description: %w", err)
 	}
 	if d.Schema != api.DescriptionSchema {
-		return nil, fmt.Errorf("the daemon uses schema %d, this ibnetctl %d: install the ibnetctl of the daemon's version", d.Schema, api.DescriptionSchema)
+		return nil, fmt.Errorf("the daemon uses schema %d, this ibnetctl %d: install the ibnetctl of the daemon's version", d.Schema,
+			api.DescriptionSchema)
 	}
 	return &d, nil
 }
@@ -198,8 +199,9 @@ func (a *app) fromReport() *api.Description {
 	if err != nil {
 		return nil
 	}
-	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd", Online: api.OnlineState(r.Links, r.Awaited),
-		Links: r.Links, Ports: r.Ports, SubnetManagers: []smctl.Status{}, Problems: r.Problems, Notices: r.Notices}
+	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd",
+		Online: api.OnlineState(r.Links, r.Awaited),
+		Links:  r.Links, Ports: r.Ports, SubnetManagers: []smctl.Status{}, Problems: r.Problems, Notices: r.Notices}
 	return d
 }
 

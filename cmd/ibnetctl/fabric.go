@@ -187,7 +187,8 @@ func (a *app) totals(f *fabric.Fabric, links int, faults []badLink, sms []smctl.
 	case 0:
 		a.say("", 2, "No link is down, narrow or slow; error counters: not checked.")
 	default:
-		a.say("", 2, a.paint(bad, fmt.Sprintf("%d %s down, narrow or slow (--bad lists them); error counters: not checked.", n, plural(n, "link is", "links are"))))
+		a.say("", 2, a.paint(bad, fmt.Sprintf("%d %s down, narrow or slow (--bad lists them); error counters: not checked.", n,
+			plural(n, "link is", "links are"))))
 	}
 }
 

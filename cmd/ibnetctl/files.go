@@ -269,7 +269,8 @@ func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units
 func refused(set *units.Set, name string) *units.Problem {
 	for i := range set.Problems {
 		p := &set.Problems[i]
-		if base := path.Base(p.Pos.File); p.Severity == units.Error && strings.TrimSuffix(base, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
+		if base := path.Base(p.Pos.File); p.Severity == units.Error &&
+			strings.TrimSuffix(base, units.Suffix) == strings.TrimSuffix(name, units.Suffix) {
 			return p
 		}
 	}
@@ -491,7 +492,9 @@ func (a *app) reloadIfRunning(ctx context.Context) error {
 
 func (a *app) maskCmd(mask bool) *cobra.Command {
 	word, short := "mask", "hide a unit"
-	long := "Creates a link to /dev/null in /etc/systemd/network (with --runtime in /run) that hides the unit of that name. For units of packages; ibnetctl disable also switches off those in /etc. NAME is the name of a unit file, or of a link for the unit that applies to it."
+	long := "Creates a link to /dev/null in /etc/systemd/network (with --runtime in /run) that hides the unit of that name. For " +
+		"units of packages; ibnetctl disable also switches off those in /etc. NAME is the name of a unit file, or of a link for the " +
+		"unit that applies to it."
 	if !mask {
 		word, short, long = "unmask", "undo mask", "Removes the links to /dev/null that mask created."
 	}

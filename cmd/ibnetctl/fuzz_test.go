@@ -15,10 +15,14 @@ import (
 // sample is a small captured system.
 func sample() capture {
 	return capture{Schema: captureSchema, Version: "x", Snapshot: &link.Snapshot{Schema: link.SnapshotSchema,
-		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 2, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 3, LID: 1, SMLID: 1, PKeys: []ib.PKey{0xffff}}}}},
-		Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagUp | link.FlagLowerUp, MTU: 2044, IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1,
+		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 2,
+			Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 3, LID: 1, SMLID: 1,
+				PKeys: []ib.PKey{0xffff}}}}},
+		Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagUp | link.FlagLowerUp,
+			MTU: 2044, IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1,
 			Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.1.2.3/24"), Valid: link.Forever, Preferred: link.Forever}}}}},
-		Units: []capturedUnit{{Path: "/etc/systemd/network/10-ib0.ibnetwork", Text: "[Match]\nName=ib0\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.1.2.3/24\nGateway=10.1.2.254\n"}}}
+		Units: []capturedUnit{{Path: "/etc/systemd/network/10-ib0.ibnetwork",
+			Text: "[Match]\nName=ib0\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.1.2.3/24\nGateway=10.1.2.254\n"}}}
 }
 
 // A capture file comes from somebody else: whatever it holds, planning and

@@ -24,7 +24,8 @@ var importPaths = []struct {
 	glob string
 	wide bool
 }{
-	{"/etc/sysconfig/network-scripts/ifcfg-*", false}, {"/etc/sysconfig/network/ifcfg-*", false}, {"/etc/NetworkManager/system-connections/*", false},
+	{"/etc/sysconfig/network-scripts/ifcfg-*", false}, {"/etc/sysconfig/network/ifcfg-*", false},
+	{"/etc/NetworkManager/system-connections/*", false},
 	{"/run/netplan/*.yaml", false}, {"/etc/netplan/*.yaml", false}, {"/lib/netplan/*.yaml", false}, {"/etc/nmstate/*.yml", false},
 	{"/etc/network/interfaces", false}, {"/etc/systemd/network/*.network", true}, {"/etc/systemd/network/*.netdev", true},
 	{"/etc/ipoibmodemtu.conf", false}, {"/etc/infiniband/openib.conf", false}, {"/etc/rdma/rdma.conf", false}, {"/etc/rdma/mlx4.conf", false},
@@ -256,7 +257,8 @@ func (a *app) importRest(r importer.Result, lines bool) {
 }
 
 func importForm(r importer.Result) answer.Import {
-	return answer.Import{Schema: answer.Schema, Units: jsonUnits(r.Units), Left: append([]importer.Left{}, r.Left...), Notes: append([]string{}, r.Notes...), Lines: append([]importer.Line{}, r.Lines...)}
+	return answer.Import{Schema: answer.Schema, Units: jsonUnits(r.Units), Left: append([]importer.Left{}, r.Left...),
+		Notes: append([]string{}, r.Notes...), Lines: append([]importer.Line{}, r.Lines...)}
 }
 
 func jsonUnits(us []importer.Unit) []answer.ImportedUnit {

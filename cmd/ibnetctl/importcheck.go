@@ -104,7 +104,8 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 			continue
 		}
 		used[u.Name] = true
-		c := answer.CheckedLink{Link: l.Name, Unit: u.Name, Runs: stateLine(l), Steps: []answer.Step{}, Blocked: []link.Blocked{}, Unsaid: unsaid(sys, l, u, rules)}
+		c := answer.CheckedLink{Link: l.Name, Unit: u.Name, Runs: stateLine(l), Steps: []answer.Step{}, Blocked: []link.Blocked{},
+			Unsaid: unsaid(sys, l, u, rules)}
 		for _, s := range sys.result.Plan.Steps {
 			if of := s.Op.Target(); of.Link == l.Name || of.Link == "" && s.Unit == u.Path && of.IBDevice == l.IBDevice && of.Port == l.Port {
 				c.Steps = append(c.Steps, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit, Effect: s.Effect})
@@ -146,7 +147,8 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 // partitionOf reports whether a unit makes the P_Key child l.
 func partitionOf(sys *system, l *link.Link) bool {
 	u := sys.result.Governing.Links[l.Parent].Unit
-	return u != nil && l.IsChild() && slices.ContainsFunc(u.Partitions, func(p units.Partition) bool { return p.PartitionKey.V.Base() == l.IPoIB.PKey.Base() })
+	return u != nil && l.IsChild() && slices.ContainsFunc(u.Partitions,
+		func(p units.Partition) bool { return p.PartitionKey.V.Base() == l.IPoIB.PKey.Base() })
 }
 
 // stateLine is the state of a link in one line.
@@ -217,7 +219,8 @@ func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []strin
 		if x.Mode == ib.ModeConnected && !u.IPoIB.Mode.Set && (part == nil || !part.Mode.Set) {
 			out = append(out, "mode connected")
 		}
-		if x.IgnoreUserspaceMulticast && !u.IPoIB.IgnoreUserspaceMulticastGroups.Set && (part == nil || !part.IgnoreUserspaceMulticastGroups.Set) {
+		if x.IgnoreUserspaceMulticast && !u.IPoIB.IgnoreUserspaceMulticastGroups.Set &&
+			(part == nil || !part.IgnoreUserspaceMulticastGroups.Set) {
 			out = append(out, "umcast 1")
 		}
 		// What the kernel chooses by itself follows from the fabric.

@@ -25,17 +25,21 @@ func migrating(t *testing.T) *link.Snapshot {
 	flags := link.FlagMulti | link.FlagUp | link.FlagLowerUp
 	return &link.Snapshot{Schema: link.SnapshotSchema,
 		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []link.Port{{
-			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300000001, LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff, 0x8001},
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300000001, LID: 3, SMLID: 1,
+			PKeys: []ib.PKey{0xffff, 0x8001},
 		}}}},
 		Links: []link.Link{
-			{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 65520, MaxMTU: 65520, HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: ib.ModeConnected},
+			{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 65520, MaxMTU: 65520, HWAddr: hw,
+				IPoIB:    &link.IPoIB{PKey: 0xffff, Mode: ib.ModeConnected},
 				IBDevice: "mlx5_0", Port: 1, OtherManagers: []string{"NetworkManager"},
-				Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24"), Broadcast: netip.MustParseAddr("10.0.0.255"), Label: "ib0", Flags: 0x80, Valid: link.Forever, Preferred: link.Forever}},
+				Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24"), Broadcast: netip.MustParseAddr("10.0.0.255"),
+					Label: "ib0", Flags: 0x80, Valid: link.Forever, Preferred: link.Forever}},
 				Routes: []link.Route{
 					{Dst: netip.MustParsePrefix("10.0.0.0/24"), PrefSrc: netip.MustParseAddr("10.0.0.1"), Table: 254, Type: 1, Scope: 253, Protocol: 2},
 					{Dst: netip.MustParsePrefix("10.9.0.0/16"), Gateway: netip.MustParseAddr("10.0.0.9"), Table: 254, Type: 1, Protocol: 3},
 				}},
-			{Index: 5, Name: "ib0.8001", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 2044, MaxMTU: 65520, HWAddr: hw, Parent: 4, IPoIB: &link.IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1},
+			{Index: 5, Name: "ib0.8001", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, MTU: 2044, MaxMTU: 65520, HWAddr: hw,
+				Parent: 4, IPoIB: &link.IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1},
 		}}
 }
 
@@ -53,20 +57,25 @@ func TestImportCheck(t *testing.T) {
 		not   []string
 	}{
 		{"same", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child, "route-ib0": route}, exitOK,
-			[]string{"ib0 (10-ib0.ibnetwork): same", "runs: mode connected, mtu 65520, 10.0.0.1/24, route 10.9.0.0/16 via 10.0.0.9", "ib0.8001 (10-ib0.8001.ibnetwork): same", "The running system matches"}, []string{"differs", "would do"}},
+			[]string{"ib0 (10-ib0.ibnetwork): same", "runs: mode connected, mtu 65520, 10.0.0.1/24, route 10.9.0.0/16 via 10.0.0.9",
+				"ib0.8001 (10-ib0.8001.ibnetwork): same", "The running system matches"}, []string{"differs", "would do"}},
 		{"a route is forgotten", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child}, exitFailure,
 			[]string{"ib0 (10-ib0.ibnetwork): differs", "not in the unit: route 10.9.0.0/16 via 10.0.0.9"}, []string{"would do"}},
-		{"another address", map[string]string{"ifcfg-ib0": strings.Replace(ib0, "10.0.0.1", "10.0.0.2", 1), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
+		{"another address", map[string]string{"ifcfg-ib0": strings.Replace(ib0, "10.0.0.1", "10.0.0.2", 1), "ifcfg-ib0.8001": child,
+			"route-ib0": route}, exitFailure,
 			[]string{"would do: ip address add 10.0.0.2/24", "not in the unit: address 10.0.0.1/24"}, nil},
-		{"no mode", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes\n", "", "MTU=65520\n", "").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
+		{"no mode", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes\n", "", "MTU=65520\n", "").Replace(ib0),
+			"ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
 			[]string{"not in the unit: mode connected", "not in the unit: mtu 65520"}, nil},
 		{"no child", map[string]string{"ifcfg-ib0": ib0, "route-ib0": route}, exitFailure,
 			[]string{"not in the unit: P_Key child ib0.8001 (0x8001)", "ib0.8001: no unit applies to it"}, nil},
 		{"another link", map[string]string{"ifcfg-ib7": strings.ReplaceAll(ib0, "ib0", "ib7")}, exitFailure,
 			[]string{"10-ib7.ibnetwork: matches no link or port of this host", "ib0: no unit applies to it"}, nil},
-		{"a child that is not there", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child, "route-ib0": route, "ifcfg-x": strings.NewReplacer("DEVICE=ib0.8001\n", "", "0x8001", "2").Replace(child)}, exitFailure,
+		{"a child that is not there", map[string]string{"ifcfg-ib0": ib0, "ifcfg-ib0.8001": child, "route-ib0": route,
+			"ifcfg-x": strings.NewReplacer("DEVICE=ib0.8001\n", "", "0x8001", "2").Replace(child)}, exitFailure,
 			[]string{"would do: ip link add link ib0 name ib0.8002 type ipoib pkey 0x8002", "10-ib0.8002.ibnetwork: matches no link"}, nil},
-		{"datagram", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes", "CONNECTED_MODE=no", "65520", "2044").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
+		{"datagram", map[string]string{"ifcfg-ib0": strings.NewReplacer("CONNECTED_MODE=yes", "CONNECTED_MODE=no", "65520",
+			"2044").Replace(ib0), "ifcfg-ib0.8001": child, "route-ib0": route}, exitFailure,
 			[]string{"would do:", "datagram"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -99,7 +99,8 @@ func (s *system) subnetManagers(why string) []smctl.Status {
 				continue
 			}
 			pol := smctl.PolicyOf(s.unitOfPort(d, p))
-			st := smctl.Status{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(), Engine: pol.Engine.String(), Unit: pol.Unit,
+			st := smctl.Status{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(),
+				Engine: pol.Engine.String(), Unit: pol.Unit,
 				Phase: string(smctl.PhaseOff), Reason: why}
 			out = append(out, st)
 		}

@@ -22,7 +22,8 @@ func TestWithFiles(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "10-a.ibnetwork.d"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"10-a.ibnetwork": "[Match]\nName=a\n", "10-a.ibnetwork.d/x.conf": "[Link]\nMTUBytes=2000\n", "20-b.ibnetwork": "[Match]\nName=b\n"} {
+	for name, text := range map[string]string{"10-a.ibnetwork": "[Match]\nName=a\n",
+		"10-a.ibnetwork.d/x.conf": "[Link]\nMTUBytes=2000\n", "20-b.ibnetwork": "[Match]\nName=b\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -70,17 +71,20 @@ func TestManagerSteps(t *testing.T) {
 	if err := kept.Save(0x0002c903000abcde, worker.Kept{Settings: smctl.Settings(smctl.Policy{Priority: 3})}); err != nil {
 		t.Fatal(err)
 	}
-	sms := []smctl.Status{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master", Worker: "ibnetsm@0x0002c903000abcde.service", WorkerState: "active",
+	sms := []smctl.Status{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master",
+		Worker: "ibnetsm@0x0002c903000abcde.service", WorkerState: "active",
 		WorkerText: "Master, 2 nodes, no other subnet manager"}}
 	steps := outlook(newSystem(snap, set, &link.Record{}), sms, kept, files.Checker{UID: -1})
-	if len(steps) != 1 || steps[0].Port != "mlx5_0/1" || steps[0].Command != "systemctl reload ibnetsm@0x0002c903000abcde.service" || !strings.Contains(steps[0].Note, "only") {
+	if len(steps) != 1 || steps[0].Port != "mlx5_0/1" || steps[0].Command != "systemctl reload ibnetsm@0x0002c903000abcde.service" ||
+		!strings.Contains(steps[0].Note, "only") {
 		t.Errorf("%+v", steps)
 	}
 	none, err := unitsIn(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if steps = outlook(newSystem(snap, none, &link.Record{}), sms, kept, files.Checker{UID: -1}); len(steps) != 1 || !strings.HasPrefix(steps[0].Command, "systemctl stop ") {
+	if steps = outlook(newSystem(snap, none, &link.Record{}), sms, kept, files.Checker{UID: -1}); len(steps) != 1 ||
+		!strings.HasPrefix(steps[0].Command, "systemctl stop ") {
 		t.Errorf("without a unit: %+v", steps)
 	}
 	// A port that is gone, or is to be an Ethernet port, has its manager stopped.

@@ -13,7 +13,8 @@ import (
 // link, and nothing is shown twice.
 func TestPatterns(t *testing.T) {
 	d := &api.Description{
-		Links: []link.Status{{Name: "eth0", Kind: "ether"}, {Name: "ib0", Kind: "ipoib"}, {Name: "ib1", Kind: "ipoib"}, {Name: "roce0", Kind: "ether", IBDevice: "mlx5_2", Port: 1}},
+		Links: []link.Status{{Name: "eth0", Kind: "ether"}, {Name: "ib0", Kind: "ipoib"}, {Name: "ib1", Kind: "ipoib"},
+			{Name: "roce0", Kind: "ether", IBDevice: "mlx5_2", Port: 1}},
 		Ports: []link.PortStatus{{IBDevice: "mlx5_0", Port: 1}, {IBDevice: "mlx5_0", Port: 2}, {IBDevice: "mlx5_2", Port: 1}},
 	}
 	names := func(ls []link.Status) string {

@@ -93,13 +93,15 @@ replacements, and addresses stay within their prefixes.`,
 		},
 	}
 	c.Flags().StringSliceVar(&hide, "hide", nil, "replace `WHAT`: addresses, guids, names, or all")
-	_ = c.RegisterFlagCompletionFunc("hide", cobra.FixedCompletions([]string{"addresses", "guids", "names", "all"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("hide",
+		cobra.FixedCompletions([]string{"addresses", "guids", "names", "all"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 // newCapture records a system.
 func newCapture(sys *system, at time.Time) *capture {
-	c := &capture{Schema: captureSchema, Version: version.String(), At: at, Snapshot: sys.snap, Record: sys.record, Units: []capturedUnit{}, Modules: modules()}
+	c := &capture{Schema: captureSchema, Version: version.String(), At: at, Snapshot: sys.snap, Record: sys.record,
+		Units: []capturedUnit{}, Modules: modules()}
 	for _, u := range sys.set.Units {
 		for _, f := range u.Files {
 			c.Units = append(c.Units, capturedUnit{f.Path, f.Text})
@@ -272,7 +274,8 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		if notices == nil {
 			notices = []link.Notice{}
 		}
-		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices, Managers: append([]answer.ManagerStep{}, managers...), ManagersNotAsked: notAsked})
+		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices,
+			Managers: append([]answer.ManagerStep{}, managers...), ManagersNotAsked: notAsked})
 	}
 	a.printNotices("# ", notices)
 	if notAsked != "" {

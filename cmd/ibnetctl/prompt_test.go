@@ -35,7 +35,8 @@ func TestEditAsksAboutBadFiles(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("VISUAL", `printf '[Match]\nName=ib0\n[SubnetManager]\nManage=auto\nPartitionsFile=/etc/none.conf\n' >`)
 	var errs bytes.Buffer
-	if code := run(t.Context(), []string{"--root", root, "edit", "10-ib0"}, strings.NewReader(""), &errs, &errs); code == exitOK || !strings.Contains(errs.String(), "/etc/none.conf: no such file") {
+	if code := run(t.Context(), []string{"--root", root, "edit", "10-ib0"}, strings.NewReader(""), &errs, &errs); code == exitOK ||
+		!strings.Contains(errs.String(), "/etc/none.conf: no such file") {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 	if _, err := os.Stat(filepath.Join(root, "etc/systemd/network/10-ib0.ibnetwork")); err == nil {
@@ -82,13 +83,17 @@ func TestJudge(t *testing.T) {
 		{"OK named, may be missing, and is", nil, named("ib9:missing"), true, true, ""},
 		{"OK ignored", []link.Status{online, off}, goal{ignore: []string{"eth*", "ib[1-9]"}}, false, true, ""},
 		{"OK all are ignored", []link.Status{off}, goal{ignore: []string{"ib*"}}, false, true, ""},
-		{"OK named ones are not ignored", []link.Status{off}, with(named("ib1"), func(g *goal) { g.ignore = []string{"ib*"} }), false, false, "ib1"},
+		{"OK named ones are not ignored", []link.Status{off}, with(named("ib1"), func(g *goal) { g.ignore = []string{"ib*"} }), false,
+			false, "ib1"},
 		{"OK a range for all", []link.Status{online, off}, goal{all: want{"", units.OperOff, units.OperRoutable}}, false, true, ""},
-		{"OK a range for all, and not good enough", []link.Status{online, off}, goal{all: want{"", units.OperCarrier, units.OperRoutable}}, false, false, "ib1"},
-		{"OK a range for all, and one of its own", []link.Status{online, off}, with(named("ib0", "ib1:off"), func(g *goal) { g.all.min, g.all.max = units.OperRoutable, units.OperRoutable }), false, true, ""},
+		{"OK a range for all, and not good enough", []link.Status{online, off},
+			goal{all: want{"", units.OperCarrier, units.OperRoutable}}, false, false, "ib1"},
+		{"OK a range for all, and one of its own", []link.Status{online, off},
+			with(named("ib0", "ib1:off"), func(g *goal) { g.all.min, g.all.max = units.OperRoutable, units.OperRoutable }), false, true, ""},
 		{"OK IPv4 is there", []link.Status{four}, goal{ipv4: true}, false, true, ""},
 		{"OK IPv6 link-local is enough for degraded", []link.Status{four}, goal{ipv6: true}, false, true, ""},
-		{"OK IPv6 is not routable", []link.Status{four}, goal{ipv4: true, ipv6: true, all: want{"", units.OperRoutable, units.OperRoutable}}, false, false, "ib3"},
+		{"OK IPv6 is not routable", []link.Status{four},
+			goal{ipv4: true, ipv6: true, all: want{"", units.OperRoutable, units.OperRoutable}}, false, false, "ib3"},
 		{"OK no IPv4", []link.Status{off}, goal{ipv4: true}, false, false, "ib1"},
 	} {
 		missing, got := judge(link.Report{Links: tc.links, Awaited: !tc.nothing}, tc.goal, func(link.Status) bool { return true })
@@ -106,10 +111,13 @@ func TestManagerDetail(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out}
 	at := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
-	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "served", Reason: "it is", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "inactive", NextCheck: at})
-	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "master", Reason: "ours", Manage: "auto", Engine: "builtin", Worker: "w.service", WorkerState: "active", WorkerSince: at, Starts: 1,
+	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "served", Reason: "it is", Manage: "auto", Engine: "builtin",
+		Worker: "w.service", WorkerState: "inactive", NextCheck: at})
+	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "master", Reason: "ours", Manage: "auto", Engine: "builtin",
+		Worker: "w.service", WorkerState: "active", WorkerSince: at, Starts: 1,
 		NextCheck: time.Now().Add(time.Hour)})
-	for _, want := range []string{"w.service, inactive, started 0 times by this daemon", "w.service, active since 2026-11-21 09:00:00, started 1 time by this daemon"} {
+	for _, want := range []string{"w.service, inactive, started 0 times by this daemon",
+		"w.service, active since 2026-11-21 09:00:00, started 1 time by this daemon"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, &out)
 		}
@@ -130,7 +138,8 @@ func TestBusThatHangs(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
 	var out, errs bytes.Buffer
 	began := time.Now()
-	if code := run(t.Context(), []string{"reload"}, strings.NewReader(""), &out, &errs); code != exitNotRunning || !strings.Contains(errs.String(), "no answer within") {
+	if code := run(t.Context(), []string{"reload"}, strings.NewReader(""), &out, &errs); code != exitNotRunning ||
+		!strings.Contains(errs.String(), "no answer within") {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 	if d := time.Since(began); d > 4*connectTimeout {

@@ -66,7 +66,8 @@ var reportRules = []report.Rule{
 }
 
 // netFiles are the attributes of an interface that a report copies.
-var netFiles = []string{"address", "addr_assign_type", "broadcast", "carrier", "carrier_changes", "dev_id", "dev_port", "flags", "mode", "mtu", "operstate", "parent",
+var netFiles = []string{"address", "addr_assign_type", "broadcast", "carrier", "carrier_changes", "dev_id", "dev_port", "flags",
+	"mode", "mtu", "operstate", "parent",
 	"pkey", "speed", "tx_queue_len", "type", "umcast"}
 
 func (a *app) reportCmd() *cobra.Command {
@@ -116,7 +117,8 @@ this host: ibnetctl --report FILE status.`,
 			if plain {
 				what = "it holds your addresses, GUIDs and names"
 			}
-			fmt.Fprintf(a.err, "wrote %s (%d files, %d KiB, %d things left out): %s\n", file, len(r.Files), (b.Len()+1023)/1024, len(r.Omitted), what)
+			fmt.Fprintf(a.err, "wrote %s (%d files, %d KiB, %d things left out): %s\n", file, len(r.Files), (b.Len()+1023)/1024,
+				len(r.Omitted), what)
 			return nil
 		},
 	}
@@ -368,7 +370,8 @@ func recorded(r *report.Report) (*api.Description, error) {
 		return nil, fmt.Errorf("%s of the report: %w", report.Daemon, err)
 	}
 	if d.Schema != api.DescriptionSchema {
-		return nil, fmt.Errorf("%s of the report: it has schema %d, this ibnetctl reads %d: use the ibnetctl of the same version", report.Daemon, d.Schema, api.DescriptionSchema)
+		return nil, fmt.Errorf("%s of the report: it has schema %d, this ibnetctl reads %d: use the ibnetctl of the same version",
+			report.Daemon, d.Schema, api.DescriptionSchema)
 	}
 	return &d, nil
 }

@@ -60,7 +60,8 @@ func TestRecorded(t *testing.T) {
 		{"--report /none status", exitNoSuch, "no such file"},
 	} {
 		var out bytes.Buffer
-		if code := run(t.Context(), strings.Fields(tc.args), strings.NewReader(""), &out, &out); code != tc.code || !strings.Contains(out.String(), tc.want) {
+		if code := run(t.Context(), strings.Fields(tc.args), strings.NewReader(""), &out, &out); code != tc.code ||
+			!strings.Contains(out.String(), tc.want) {
 			t.Errorf("%s: exit %d, want %d and %q\n%s", tc.args, code, tc.code, tc.want, out.String())
 		}
 	}

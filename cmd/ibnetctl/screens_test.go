@@ -23,34 +23,48 @@ import (
 func cluster() *api.Description {
 	ib := func(dev string, state, phys, rate string, lid, sm uint16, links []string, why, next string) link.PortStatus {
 		return link.PortStatus{IBDevice: dev, Port: 1, LinkLayer: "InfiniBand", State: state, PhysState: phys, Rate: rate, LID: lid, SMLID: sm,
-			PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "fe80:0000:0000:0000", PKeys: []string{"0xffff", "0x8001"}, Links: links,
+			PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "fe80:0000:0000:0000",
+			PKeys: []string{"0xffff", "0x8001"}, Links: links,
 			Reason: link.Reason{Text: why, Next: next}}
 	}
 	waits := "port mlx5_1/1 is Initializing: no subnet manager has answered (SM LID 0)"
 	start := "start a subnet manager on one node of this fabric: ibnetctl sm start, or systemctl start opensm"
-	group := link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the subnet manager sets it)",
+	group := link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the " +
+		"subnet manager sets it)",
 		Next: "give partition 0x7fff mtu=5 (4096 bytes) in the subnet manager's partitions.conf, if all adapters and switches can"}
 	return &api.Description{Schema: api.DescriptionSchema, Source: "ibnetworkd", Online: "partial",
 		Ports: []link.PortStatus{
 			ib("mlx5_0", "Active", "LinkUp", "100 Gb/sec (4X EDR)", 3, 1, []string{"ibp3s0", "storage"}, "", ""),
 			ib("mlx5_1", "Initializing", "LinkUp", "100 Gb/sec (4X EDR)", 0, 0, []string{"ibp4s0"}, waits, start),
-			{IBDevice: "mlx5_2", Port: 1, LinkLayer: "Ethernet", State: "Active", PhysState: "LinkUp", Rate: "100 Gb/sec (4X EDR)", PortGUID: "0x0000000000000000", NodeGUID: "0x0002c903000abcdd", Links: []string{"enp8s0f0np0"}},
-			ib("mlx5_3", "Down", "Polling", "10 Gb/sec (4X SDR)", 0, 0, nil, "port mlx5_3/1 is Down (Polling): no cable, or the other end is off", "plug both ends of the cable"),
+			{IBDevice: "mlx5_2", Port: 1, LinkLayer: "Ethernet", State: "Active", PhysState: "LinkUp", Rate: "100 Gb/sec (4X EDR)",
+				PortGUID: "0x0000000000000000", NodeGUID: "0x0002c903000abcdd", Links: []string{"enp8s0f0np0"}},
+			ib("mlx5_3", "Down", "Polling", "10 Gb/sec (4X SDR)", 0, 0, nil,
+				"port mlx5_3/1 is Down (Polling): no cable, or the other end is off", "plug both ends of the cable"),
 		},
 		Links: []link.Status{
-			{Name: "ibp3s0", Ifindex: 4, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Oper: units.OperRoutable, State: link.StateConfigured, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Online: true,
+			{Name: "ibp3s0", Ifindex: 4, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Oper: units.OperRoutable,
+				State: link.StateConfigured, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Online: true,
 				HWAddr: "80:00:00:02:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de", Addresses: []string{"10.0.0.1/24", "fe80::202:c903:a:bcde/64"},
-				Reasons:    []link.Reason{group},
-				Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"}, {Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: group}, {Name: "Address", Wanted: "10.0.0.1/24", Actual: "10.0.0.1/24"}}},
-			{Name: "storage", Ifindex: 9, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0x8001", Parent: "ibp3s0", MadeByUs: true, Oper: units.OperNoCarrier, State: link.StateConfiguring, Unit: "/etc/systemd/network/41-storage.ibnetwork", Required: true,
-				Reasons: []link.Reason{{Code: link.CodeJoin, Text: "port mlx5_0/1 is Active and has P_Key 0x8001, but the broadcast group of partition 0x0001 is not joined: the subnet manager has no such group", Next: "ibnetctl sm status mlx5_0/1"}},
+				Reasons: []link.Reason{group},
+				Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"},
+					{Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: group}, {Name: "Address", Wanted: "10.0.0.1/24", Actual: "10.0.0.1/24"}}},
+			{Name: "storage", Ifindex: 9, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0x8001", Parent: "ibp3s0", MadeByUs: true,
+				Oper: units.OperNoCarrier, State: link.StateConfiguring, Unit: "/etc/systemd/network/41-storage.ibnetwork", Required: true,
+				Reasons: []link.Reason{{Code: link.CodeJoin, Text: "port mlx5_0/1 is Active and has P_Key 0x8001, but the broadcast group of " +
+					"partition 0x0001 is not joined: the subnet manager has no such group", Next: "ibnetctl sm status mlx5_0/1"}},
 				Pending: []string{"ip address add 10.1.0.1/24 dev storage"}},
-			{Name: "ibp4s0", Ifindex: 5, Kind: "ipoib", IBDevice: "mlx5_1", Port: 1, PKey: "0xffff", Oper: units.OperNoCarrier, State: link.StatePending, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true, Reasons: []link.Reason{{Text: waits, Next: start}}},
+			{Name: "ibp4s0", Ifindex: 5, Kind: "ipoib", IBDevice: "mlx5_1", Port: 1, PKey: "0xffff", Oper: units.OperNoCarrier,
+				State: link.StatePending, Unit: "/etc/systemd/network/10-ib.ibnetwork", Required: true,
+				Reasons: []link.Reason{{Text: waits, Next: start}}},
 			{Name: "enp8s0f0np0", Ifindex: 6, Kind: "", IBDevice: "mlx5_2", Port: 1, Oper: units.OperRoutable, State: link.StateUnmanaged},
 		},
 		SubnetManagers: []smctl.Status{
-			{IBDevice: "mlx5_0", Port: 1, PortGUID: "0x0002c903000abcde", Manage: "auto", Engine: "builtin", Phase: "master", WorkerState: "active", Worker: "ibnetsm@0x0002c903000abcde.service", Starts: 1, Reason: "the subnet manager of this host serves the port", Unit: "/etc/systemd/network/10-ib.ibnetwork"},
-			{IBDevice: "mlx5_1", Port: 1, PortGUID: "0x0002c903000abcdf", Manage: "auto", Engine: "builtin", Phase: "backing-off", WorkerState: "failed", Worker: "ibnetsm@0x0002c903000abcdf.service", Starts: 7, Reason: "ibnetsm@0x0002c903000abcdf.service failed (exit status 1); attempt 8 in 40s", Unit: "/etc/systemd/network/10-ib.ibnetwork"},
+			{IBDevice: "mlx5_0", Port: 1, PortGUID: "0x0002c903000abcde", Manage: "auto", Engine: "builtin", Phase: "master",
+				WorkerState: "active", Worker: "ibnetsm@0x0002c903000abcde.service", Starts: 1,
+				Reason: "the subnet manager of this host serves the port", Unit: "/etc/systemd/network/10-ib.ibnetwork"},
+			{IBDevice: "mlx5_1", Port: 1, PortGUID: "0x0002c903000abcdf", Manage: "auto", Engine: "builtin", Phase: "backing-off",
+				WorkerState: "failed", Worker: "ibnetsm@0x0002c903000abcdf.service", Starts: 7,
+				Reason: "ibnetsm@0x0002c903000abcdf.service failed (exit status 1); attempt 8 in 40s", Unit: "/etc/systemd/network/10-ib.ibnetwork"},
 		},
 		Problems: []string{`/etc/systemd/network/10-ib.ibnetwork:4:6: warning: [IPoIB] Mode=: "conected" is not one of auto, datagram, connected, did you mean connected?; the assignment is ignored`},
 	}
@@ -64,9 +78,11 @@ func TestScreens(t *testing.T) {
 		{Name: "device", Result: diagnose.OK, Text: "RDMA device mlx5_0 is there (node GUID 0x0002c903000abcdd, driver mlx5_core)"},
 		{Name: "cable", Result: diagnose.OK, Text: "LinkUp, 100 Gb/sec (4X EDR)"},
 		{Name: "MTU", Link: "ibp3s0", Result: diagnose.Fail, Text: d.Links[0].Reasons[0].Text, Next: d.Links[0].Reasons[0].Next},
-		{Name: "partition", Link: "storage", Result: diagnose.Warn, Text: "P_Key 0x8001 is there with limited membership, and limited members cannot talk to each other"},
+		{Name: "partition", Link: "storage", Result: diagnose.Warn, Text: "P_Key 0x8001 is there with limited membership, and limited " +
+			"members cannot talk to each other"},
 	}}
-	spare := diagnose.Chain{On: "mlx5_3/1", Checks: []diagnose.Check{{Name: "cable", Result: diagnose.Spare, Text: "Polling: no cable, and no unit for this port"}}}
+	spare := diagnose.Chain{On: "mlx5_3/1", Checks: []diagnose.Check{{Name: "cable", Result: diagnose.Spare,
+		Text: "Polling: no cable, and no unit for this port"}}}
 	screens := map[string]func(*app) error{
 		"status":      func(a *app) error { return a.status(d, nil) },
 		"status-link": func(a *app) error { return a.status(d, []string{"ibp3s0", "storage"}) },

@@ -42,8 +42,9 @@ func (a *app) listCmd() *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use: "list [LINK...]", Short: "list links, one per line",
-		Annotations:       map[string]string{paged: "yes"},
-		Long:              "Lists the links that ibnetworkd handles: IPoIB interfaces, interfaces on RDMA ports, and those that a unit matches. With --all, every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
+		Annotations: map[string]string{paged: "yes"},
+		Long: "Lists the links that ibnetworkd handles: IPoIB interfaces, interfaces on RDMA ports, and those that a unit " +
+			"matches. With --all, every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -185,10 +186,13 @@ func (a *app) portsCmd() *cobra.Command {
 func (a *app) portTable(ports []link.PortStatus) {
 	var rows [][]cell
 	for _, p := range ports {
-		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", p.IBDevice, p.Port), bold}, {p.LinkLayer, ""}, {p.State, portStyle(p.State)}, {p.PhysState, ""},
-			{cmp.Or(p.Rate, "-"), ""}, {fmt.Sprint(p.LID), ""}, {fmt.Sprint(p.SMLID), ""}, {p.PortGUID, ""}, {cmp.Or(strings.Join(p.Links, " "), "-"), ""}, {p.Reason.Text, ""}})
+		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", p.IBDevice, p.Port), bold}, {p.LinkLayer, ""}, {p.State, portStyle(p.State)},
+			{p.PhysState, ""},
+			{cmp.Or(p.Rate, "-"), ""}, {fmt.Sprint(p.LID), ""}, {fmt.Sprint(p.SMLID), ""}, {p.PortGUID, ""},
+			{cmp.Or(strings.Join(p.Links, " "), "-"), ""}, {p.Reason.Text, ""}})
 	}
-	a.table("", []string{"PORT", "LINK LAYER", "STATE", "PHYSICAL", "RATE", "LID", "SM LID", "PORT GUID", "LINKS", "WHY"}, rows, "PORT GUID", "LINK LAYER", "PHYSICAL", "LINKS")
+	a.table("", []string{"PORT", "LINK LAYER", "STATE", "PHYSICAL", "RATE", "LID", "SM LID", "PORT GUID", "LINKS", "WHY"}, rows,
+		"PORT GUID", "LINK LAYER", "PHYSICAL", "LINKS")
 }
 
 func findPort(d *api.Description, name string) *link.PortStatus {
@@ -330,7 +334,8 @@ func (a *app) field(name, format string, args ...any) {
 }
 
 func (a *app) linkDetail(d *api.Description, l link.Status) {
-	fmt.Fprintf(a.out, "%s %s: %s (%s)\n", a.paint(stateStyle(l), "●"), a.paint(bold, l.Name), l.Oper, a.paint(stateStyle(l), string(l.State)))
+	fmt.Fprintf(a.out, "%s %s: %s (%s)\n", a.paint(stateStyle(l), "●"), a.paint(bold, l.Name), l.Oper,
+		a.paint(stateStyle(l), string(l.State)))
 	for i, r := range l.Reasons {
 		name := "Why"
 		if i > 0 {
@@ -430,7 +435,8 @@ func portLine(p link.PortStatus) string {
 }
 
 func (a *app) portDetail(d *api.Description, p link.PortStatus) {
-	fmt.Fprintf(a.out, "%s %s: %s, %s\n", a.paint(portStyle(p.State), "●"), a.paint(bold, fmt.Sprintf("%s/%d", p.IBDevice, p.Port)), a.paint(portStyle(p.State), p.State), p.PhysState)
+	fmt.Fprintf(a.out, "%s %s: %s, %s\n", a.paint(portStyle(p.State), "●"), a.paint(bold, fmt.Sprintf("%s/%d", p.IBDevice, p.Port)),
+		a.paint(portStyle(p.State), p.State), p.PhysState)
 	if p.Reason.Text != "" {
 		a.field("Why", "%s", a.paint(bold, p.Reason.Text))
 		if p.Reason.Next != "" {
@@ -486,7 +492,8 @@ func (a *app) smTable(sms []smctl.Status) {
 		if s.Hand != "" {
 			worker += " (by hand: " + s.Hand + ")"
 		}
-		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style}, {worker, ""}, {masterCell(s), ""}, {s.Reason, ""}})
+		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style},
+			{worker, ""}, {masterCell(s), ""}, {s.Reason, ""}})
 	}
 	a.table("", []string{"SUBNET MANAGER", "MANAGE", "ENGINE", "PHASE", "WORKER", "MASTER", "WHY"}, rows, "ENGINE", "MANAGE")
 }
@@ -551,5 +558,6 @@ func (a *app) completePorts(cmd *cobra.Command, _ []string, _ string) ([]string,
 }
 
 func (a *app) completeBoth(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFrom(cmd.Context(), func(d *api.Description) []string { return append(linkNames(d), portNames(d)...) }), cobra.ShellCompDirectiveNoFileComp
+	return a.completeFrom(cmd.Context(), func(d *api.Description) []string { return append(linkNames(d), portNames(d)...) }),
+		cobra.ShellCompDirectiveNoFileComp
 }

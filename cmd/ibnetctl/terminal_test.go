@@ -65,7 +65,8 @@ func TestPagerChoice(t *testing.T) {
 			t.Errorf("%v: %q, want %q", tc.env, got, tc.want)
 		}
 	}
-	if e := pagerEnv(nil, env(map[string]string{"SUDO_UID": "1000"})); !slices.Contains(e, "LESSSECURE=1") || !slices.Contains(e, "LESS=FRSXMK") {
+	if e := pagerEnv(nil, env(map[string]string{"SUDO_UID": "1000"})); !slices.Contains(e, "LESSSECURE=1") ||
+		!slices.Contains(e, "LESS=FRSXMK") {
 		t.Errorf("%q", e)
 	}
 	if e := pagerEnv(nil, env(map[string]string{"SYSTEMD_LESS": "R"})); slices.Contains(e, "LESSSECURE=1") || !slices.Contains(e, "LESS=R") {
@@ -114,7 +115,8 @@ func TestStartEnds(t *testing.T) {
 	}{
 		{smctl.PhaseMaster, 0, true, true}, {smctl.PhaseStandby, 0, true, true}, {smctl.PhaseServed, 0, true, true},
 		{smctl.PhaseHeld, time.Minute, false, false}, {smctl.PhaseStarting, time.Minute, false, false},
-		{smctl.PhaseBackingOff, 0, false, false}, {smctl.PhaseBackingOff, 2 * time.Second, true, false}, {smctl.PhaseNoLink, 2 * time.Second, true, false},
+		{smctl.PhaseBackingOff, 0, false, false}, {smctl.PhaseBackingOff, 2 * time.Second, true, false},
+		{smctl.PhaseNoLink, 2 * time.Second, true, false},
 	} {
 		if end, ok := startEnds(tc.phase, tc.after); end != tc.end || end && ok != tc.ok {
 			t.Errorf("%s after %v: %t %t", tc.phase, tc.after, end, ok)
@@ -123,7 +125,8 @@ func TestStartEnds(t *testing.T) {
 }
 
 func entry(unit, transport, msg string) string {
-	m, _ := json.Marshal(map[string]string{"MESSAGE": msg, "_SYSTEMD_UNIT": unit, "_TRANSPORT": transport, "PRIORITY": "4", "__REALTIME_TIMESTAMP": "1700000000000000"})
+	m, _ := json.Marshal(map[string]string{"MESSAGE": msg, "_SYSTEMD_UNIT": unit, "_TRANSPORT": transport, "PRIORITY": "4",
+		"__REALTIME_TIMESTAMP": "1700000000000000"})
 	return string(m) + "\n"
 }
 
@@ -145,7 +148,8 @@ func TestLogs(t *testing.T) {
 	if err := lastEntries(strings.NewReader(text), b, 0, func(e answer.LogEntry) { got = append(got, e.Message) }); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"ibp3s0: pending -> configured link=ibp3s0", "port mlx5_0/1: Down -> Active ibdev=mlx5_0 port=1", "swept", "ibp3s0: multicast join failed", "ibp3s0?"}
+	want := []string{"ibp3s0: pending -> configured link=ibp3s0", "port mlx5_0/1: Down -> Active ibdev=mlx5_0 port=1", "swept",
+		"ibp3s0: multicast join failed", "ibp3s0?"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
@@ -161,7 +165,8 @@ func TestLogs(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	args := strings.Join(journalArgs([]string{"0x1"}, true, true, "", true), " ")
-	if !strings.Contains(args, "_COMM=ibnetsm + _SYSTEMD_UNIT=ibnetworkd.service + ") || !strings.HasSuffix(args, " + _TRANSPORT=kernel") || !strings.Contains(args, "--follow") {
+	if !strings.Contains(args, "_COMM=ibnetsm + _SYSTEMD_UNIT=ibnetworkd.service + ") ||
+		!strings.HasSuffix(args, " + _TRANSPORT=kernel") || !strings.Contains(args, "--follow") {
 		t.Error(args)
 	}
 }

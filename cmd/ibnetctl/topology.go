@@ -127,5 +127,6 @@ func topologyJSON(f *fabric.Fabric, bad []badLink, sms []smctl.SMInfo, warnings 
 		}
 		faults = append(faults, l)
 	}
-	return answer.Topology{Schema: answer.Schema, Bad: faults, Nodes: nodes, SubnetManagers: managers, Warnings: append([]string{}, warnings...)}
+	return answer.Topology{Schema: answer.Schema, Bad: faults, Nodes: nodes, SubnetManagers: managers,
+		Warnings: append([]string{}, warnings...)}
 }

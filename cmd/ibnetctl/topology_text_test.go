@@ -24,7 +24,8 @@ func TestTopologyIsClean(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out}
 	a.printTopology(topologyOptions{}, b.Build(), nil, nil, nil)
-	if s := out.String(); strings.ContainsAny(s, "\x1b\x07") || strings.Contains(s, "\x9b") || strings.Contains(s, "\nnode") || !strings.Contains(s, "evil?[2J") {
+	if s := out.String(); strings.ContainsAny(s, "\x1b\x07") || strings.Contains(s, "\x9b") || strings.Contains(s, "\nnode") ||
+		!strings.Contains(s, "evil?[2J") {
 		t.Errorf("%q", s)
 	}
 }

@@ -51,7 +51,8 @@ func trial(t *testing.T) (dir string, isBack func() bool) {
 		st, serr := os.Stat(text)
 		to, lerr := os.Readlink(link)
 		_, nerr := os.Lstat(none)
-		return err == nil && string(b) == "before" && serr == nil && st.Mode().Perm() == 0o640 && lerr == nil && to == "/dev/null" && os.IsNotExist(nerr)
+		return err == nil && string(b) == "before" && serr == nil && st.Mode().Perm() == 0o640 && lerr == nil && to == "/dev/null" &&
+			os.IsNotExist(nerr)
 	}
 }
 

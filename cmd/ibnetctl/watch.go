@@ -103,7 +103,8 @@ func (a *app) event(now time.Time, e event) {
 		fmt.Fprintln(a.out, string(b))
 		return
 	}
-	line := fmt.Sprintf("%s %s: %s %s -> %s", now.Format("15:04:05.000"), a.paint(bold, e.Name), e.What, cmp.Or(e.Old, "-"), cmp.Or(e.New, "-"))
+	line := fmt.Sprintf("%s %s: %s %s -> %s", now.Format("15:04:05.000"), a.paint(bold, e.Name), e.What, cmp.Or(e.Old, "-"),
+		cmp.Or(e.New, "-"))
 	if e.Why != "" {
 		line += ": " + e.Why
 	}
@@ -300,7 +301,8 @@ the reason for each missing link is printed, and the exit code is 6.`,
 	timeout = timeoutFlag(c, 2*time.Minute, "give up after `TIME`; 0 for no limit")
 	f.StringVarP(&oper, "operational-state", "o", "", "`MIN[:MAX]` operational state of links that have none of their own")
 	_ = c.RegisterFlagCompletionFunc("interface", a.completeLinks)
-	_ = c.RegisterFlagCompletionFunc("operational-state", cobra.FixedCompletions(strings.Split(operStates, ", "), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("operational-state",
+		cobra.FixedCompletions(strings.Split(operStates, ", "), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -407,7 +409,8 @@ func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.
 		}
 		if len(wants) == 0 {
 			// Links that only come with their device are not there yet.
-			return []answer.Lacking{{Link: "any link", Why: "no link is required for online yet: no unit matches one, or its device is missing"}}, false
+			return []answer.Lacking{{Link: "any link",
+				Why: "no link is required for online yet: no unit matches one, or its device is missing"}}, false
 		}
 	}
 	got := 0

@@ -191,7 +191,8 @@ func flakesCommand() *cobra.Command {
 	}
 	c.Flags().IntVarP(&n, "runs", "n", 50, "`NUMBER` of runs")
 	c.Flags().StringVar(&pattern, "run", "", "`REGEXP` of the tests, as for go test")
-	c.Flags().DurationVar(&jitter, "jitter", 0, "stop the guests' processes at random, each for at most `TIME`, to find tests that depend on their order")
+	c.Flags().DurationVar(&jitter, "jitter", 0, "stop the guests' processes at random, each for at most `TIME`, to find tests that "+
+		"depend on their order")
 	c.Flags().StringVar(&logs, "logs", "", "`DIR` for the logs of runs that failed or were interrupted (default: a new one)")
 	return c
 }
@@ -230,7 +231,8 @@ func checkPattern(pattern string) error {
 
 // checkPackages makes sure that there are such packages, which need not compile.
 func checkPackages(ctx context.Context, root string, pkgs []string) error {
-	list := exec.CommandContext(ctx, "go", append([]string{"list", "-e", "-f", "{{with .Error}}{{$.ImportPath}}: {{.Err}}{{end}}", "--"}, pkgs...)...)
+	list := exec.CommandContext(ctx, "go", append([]string{"list", "-e", "-f", "{{with .Error}}{{$.ImportPath}}: {{.Err}}{{end}}",
+		"--"}, pkgs...)...)
 	list.Dir = root
 	var complaint bytes.Buffer
 	list.Stderr = &complaint

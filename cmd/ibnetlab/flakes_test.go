@@ -15,8 +15,10 @@ func TestFlakes(t *testing.T) {
 	f := flakes{}
 	for _, e := range []event{
 		{Action: "start", Package: "p"}, {Action: "run", Package: "p", Test: "TestA"}, {Action: "pass", Package: "p", Test: "TestA", Elapsed: 2},
-		{Action: "pass", Package: "p", Test: "TestA/sub", Elapsed: 1}, {Action: "fail", Package: "p", Test: "TestB", Elapsed: 9}, {Action: "fail", Package: "p"},
-		{Action: "pass", Package: "p", Test: "TestA", Elapsed: 3}, {Action: "pass", Package: "p", Test: "TestB", Elapsed: 1}, {Action: "skip", Package: "p", Test: "TestC"},
+		{Action: "pass", Package: "p", Test: "TestA/sub", Elapsed: 1}, {Action: "fail", Package: "p", Test: "TestB", Elapsed: 9},
+		{Action: "fail", Package: "p"},
+		{Action: "pass", Package: "p", Test: "TestA", Elapsed: 3}, {Action: "pass", Package: "p", Test: "TestB", Elapsed: 1},
+		{Action: "skip", Package: "p", Test: "TestC"},
 	} {
 		f.add(e)
 	}
@@ -47,17 +49,20 @@ func TestFlakes(t *testing.T) {
 func flakyModule(t *testing.T) {
 	t.Helper()
 	root := t.TempDir()
-	const head = "package p\nimport (\"fmt\"; \"os\"; \"strings\"; \"testing\"; \"time\")\nvar _ = []any{fmt.Sprint, os.Args, strings.Repeat, time.Second}\nfunc TestFine(t *testing.T) {}\n"
+	const head = "package p\nimport (\"fmt\"; \"os\"; \"strings\"; \"testing\"; \"time\")\nvar _ = []any{fmt.Sprint, os.Args, " +
+		"strings.Repeat, time.Second}\nfunc TestFine(t *testing.T) {}\n"
 	writeFiles(t, root, map[string]string{
-		"go.mod":             "module flaky\n\ngo 1.26\n",
-		"fine/p_test.go":     head,
-		"fails/p_test.go":    head + "func TestBad(t *testing.T) { t.Error(\"so bad\") }\n",
-		"exits/p_test.go":    head + "func TestExits(t *testing.T) { fmt.Println(\"last words\"); os.Exit(3) }\n",
-		"main/p_test.go":     head + "func TestMain(m *testing.M) { m.Run(); fmt.Println(\"in vain\"); os.Exit(3) }\n",
-		"panics/p_test.go":   head + "func TestPanics(t *testing.T) { go panic(\"beside the test\"); time.Sleep(time.Minute) }\n",
-		"jitter/p_test.go":   head + "func TestJitter(t *testing.T) { if os.Getenv(\"IBNET_LAB_JITTER\") != \"5ms\" { t.Fatal() } }\n",
-		"stalls/p_test.go":   head + "func TestStalls(t *testing.T) { t.Log(\"the guest (node a) stood still for 1.2s from 10:00:00.000\"); t.Log(\"traffic stood still for 3s\") }\n",
-		"hangs/p_test.go":    head + "func TestHangs(t *testing.T) { t.Run(\"a\", func(t *testing.T) { t.Error(\"so bad\") }); time.Sleep(time.Hour) }\n",
+		"go.mod":           "module flaky\n\ngo 1.26\n",
+		"fine/p_test.go":   head,
+		"fails/p_test.go":  head + "func TestBad(t *testing.T) { t.Error(\"so bad\") }\n",
+		"exits/p_test.go":  head + "func TestExits(t *testing.T) { fmt.Println(\"last words\"); os.Exit(3) }\n",
+		"main/p_test.go":   head + "func TestMain(m *testing.M) { m.Run(); fmt.Println(\"in vain\"); os.Exit(3) }\n",
+		"panics/p_test.go": head + "func TestPanics(t *testing.T) { go panic(\"beside the test\"); time.Sleep(time.Minute) }\n",
+		"jitter/p_test.go": head + "func TestJitter(t *testing.T) { if os.Getenv(\"IBNET_LAB_JITTER\") != \"5ms\" { t.Fatal() } }\n",
+		"stalls/p_test.go": head + "func TestStalls(t *testing.T) { t.Log(\"the guest (node a) stood still for 1.2s from " +
+			"10:00:00.000\"); t.Log(\"traffic stood still for 3s\") }\n",
+		"hangs/p_test.go": head + "func TestHangs(t *testing.T) { t.Run(\"a\", func(t *testing.T) { t.Error(\"so bad\") }); " +
+			"time.Sleep(time.Hour) }\n",
 		"compiles/p_test.go": head + "func TestNot(t *testing.T) { undefinedThing() }\n",
 		"long/p_test.go":     head + "func TestLong(t *testing.T) { fmt.Println(strings.Repeat(\"x\", 300000)); t.Fatal(\"after all\") }\n",
 	})
@@ -81,14 +86,20 @@ func TestFlakesCommand(t *testing.T) {
 	}{
 		{"OK", []string{"-n2", "./fine"}, []string{"2 0 0.0 s 0.0 s TestFine", "2 runs without a failure"}, "", 0},
 		{"bad test", []string{"-n2", "./fails"}, []string{"2 2 0.0 s 0.0 s TestBad"}, "2 failures in 2 runs", 2},
-		{"bad exit in a test", []string{"-n2", "./exits", "./fine"}, []string{"package flaky/exits ended in the middle of TestExits:", "last words", "2 2 0.0 s 0.0 s package flaky/exits"}, "2 failures in 2 runs", 2},
-		{"bad exit after the tests", []string{"-n1", "./main"}, []string{"package flaky/main failed outside of its tests:", "in vain"}, "1 failures in 1 runs", 1},
-		{"bad panic beside a test", []string{"-n1", "./panics"}, []string{"ended in the middle of TestPanics:", "panic: beside the test"}, "1 failures in 1 runs", 1},
-		{"bad compilation", []string{"-n5", "./compiles", "./fine"}, []string{"run 1 of 5", "package flaky/compiles did not compile:", "undefined: undefinedThing"}, "1 failures in 1 runs", 1},
+		{"bad exit in a test", []string{"-n2", "./exits", "./fine"},
+			[]string{"package flaky/exits ended in the middle of TestExits:", "last words", "2 2 0.0 s 0.0 s package flaky/exits"},
+			"2 failures in 2 runs", 2},
+		{"bad exit after the tests", []string{"-n1", "./main"}, []string{"package flaky/main failed outside of its tests:", "in vain"},
+			"1 failures in 1 runs", 1},
+		{"bad panic beside a test", []string{"-n1", "./panics"}, []string{"ended in the middle of TestPanics:", "panic: beside the test"},
+			"1 failures in 1 runs", 1},
+		{"bad compilation", []string{"-n5", "./compiles", "./fine"},
+			[]string{"run 1 of 5", "package flaky/compiles did not compile:", "undefined: undefinedThing"}, "1 failures in 1 runs", 1},
 		{"bad test with a long line", []string{"-n1", "./long"}, []string{"1 1 0.0 s 0.0 s TestLong"}, "1 failures in 1 runs", 1},
 		{"jitter", []string{"-n1", "--jitter", "5ms", "./jitter"}, []string{"1 runs without a failure"}, "", 0},
 		{"bad jitter", []string{"--jitter", "-1s", "./fine"}, nil, "--jitter -1s: want a time", 0},
-		{"stall", []string{"-n1", "./stalls"}, []string{" 0 failed TestStalls: the guest (node a) stood still for 1.2s from 10:00:00.000 runs failed"}, "", 0},
+		{"stall", []string{"-n1", "./stalls"}, []string{" 0 failed TestStalls: the guest (node a) stood still for 1.2s from " +
+			"10:00:00.000 runs failed"}, "", 0},
 		{"no such test", []string{"-n1", "--run", "TestNone", "./fine"}, nil, `no test matches "TestNone"`, 0},
 		{"no run", []string{"-n0", "./fine"}, nil, "-n 0: want 1 run or more", 0},
 		{"bad pattern", []string{"--run", "(", "./fine"}, nil, "missing closing )", 0},

@@ -186,7 +186,8 @@ func (p *prompts) show(i int) {
 			}
 		}
 	}
-	fmt.Fprintf(p.out, "\x1b[2J\x1b[H== %s of %d hosts; Ctrl-] and 1 to %d: another; Ctrl-] Ctrl-]: the next; Ctrl-] q: quit\r\n", p.hosts[i].name, len(p.hosts), len(p.hosts))
+	fmt.Fprintf(p.out, "\x1b[2J\x1b[H== %s of %d hosts; Ctrl-] and 1 to %d: another; Ctrl-] Ctrl-]: the next; Ctrl-] q: quit\r\n",
+		p.hosts[i].name, len(p.hosts), len(p.hosts))
 	_, _ = p.out.Write(last)
 }
 

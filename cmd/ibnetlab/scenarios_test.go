@@ -29,8 +29,10 @@ func writeFiles(t *testing.T, root string, files map[string]string) {
 func TestScenarios(t *testing.T) {
 	root := t.TempDir()
 	writeFiles(t, root, map[string]string{
-		"p/a_test.go":          "package p\n// TestA is direct. And more.\nfunc TestA(t *testing.T) { lab.Run(t, c, f) }\nfunc TestNone(t *testing.T) { g.Run(x) }\n",
-		"p/b_test.go":          "package p\nfunc TestB(t *testing.T) { t.Run(\"x\", func(t *testing.T) { first(t) }) }\nfunc second(t *testing.T) { lab.RunNet(t, n) }\n",
+		"p/a_test.go": "package p\n// TestA is direct. And more.\nfunc TestA(t *testing.T) { lab.Run(t, c, f) }\nfunc " +
+			"TestNone(t *testing.T) { g.Run(x) }\n",
+		"p/b_test.go": "package p\nfunc TestB(t *testing.T) { t.Run(\"x\", func(t *testing.T) { first(t) }) }\nfunc second(t " +
+			"*testing.T) { lab.RunNet(t, n) }\n",
 		"p/c_test.go":          "package p\nfunc first(t *testing.T) { second(t) }\n",
 		"r/e_test.go":          "package r\nfunc TestE(t *testing.T) { lab.Run(t, c, f) }\nfunc broken( {\n",
 		"q/testdata/d_test.go": "package d\nfunc TestD(t *testing.T) { lab.Run(t, c, f) }\n",
@@ -53,9 +55,10 @@ func TestRunNoPart(t *testing.T) {
 	}
 	root := t.TempDir()
 	writeFiles(t, root, map[string]string{
-		"go.mod":           "module parts\n\ngo 1.26\n",
-		"lab/lab.go":       "package lab\nimport \"testing\"\nfunc Run(t *testing.T) { t.Log(\"in a guest\") }\n",
-		"parts/p_test.go":  "package p\nimport (\"testing\"; \"parts/lab\")\nfunc TestParts(t *testing.T) { for _, n := range []string{\"7.0\", \"8.0\"} { t.Run(n, func(t *testing.T) { lab.Run(t) }) } }\nfunc TestWhole(t *testing.T) { lab.Run(t) }\n",
+		"go.mod":     "module parts\n\ngo 1.26\n",
+		"lab/lab.go": "package lab\nimport \"testing\"\nfunc Run(t *testing.T) { t.Log(\"in a guest\") }\n",
+		"parts/p_test.go": "package p\nimport (\"testing\"; \"parts/lab\")\nfunc TestParts(t *testing.T) { for _, n := range " +
+			"[]string{\"7.0\", \"8.0\"} { t.Run(n, func(t *testing.T) { lab.Run(t) }) } }\nfunc TestWhole(t *testing.T) { lab.Run(t) }\n",
 		"broken/b_test.go": "package b\nfunc (\n",
 	})
 	t.Chdir(root)

@@ -265,7 +265,8 @@ func TestShellKinds(t *testing.T) {
 	}
 	f.Close()
 	unit := filepath.Join(dir, "ib0")
-	if err := os.WriteFile(unit, []byte("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.1/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\n"), 0o644); err != nil {
+	if err := os.WriteFile(unit, []byte("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.1/24\n[SubnetManager]\nManage=auto\n"+
+		"StartDelaySec=1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	const cables = "ibstat -l | wc -l"
@@ -280,10 +281,13 @@ func TestShellKinds(t *testing.T) {
 		{"fabric", []string{"--bin=", "--fabric", star}, cables, []string{"simulated around it: 5 nodes, 4 links", "\n1\r"}, "poweroff -f"},
 		{"qemu", []string{"--bin=", "--qemu"}, "uname -v; " + cables, []string{"\n#1 SMP PREEMPT_DYNAMIC Debian", "\n2\r"}, "poweroff -f"},
 		{"systemd", []string{"--systemd", "--file", "/etc/systemd/network/10-ib0.ibnetwork=" + unit},
-			"systemctl start ibnetworkd && ibnetctl wait-online -i ib0 --timeout 180s && PAGER=cat ibnetctl status && ibnetctl diagnose swib0/1 && " +
+			"systemctl start ibnetworkd && ibnetctl wait-online -i ib0 --timeout 180s && PAGER=cat ibnetctl status && ibnetctl diagnose " +
+				"swib0/1 && " +
 				"busctl --no-pager tree org.ibnetwork1; systemctl is-enabled ibnetworkd ibnetworkd-wait-online; systemctl is-system-running --wait",
-			[]string{"ibnetworkd is enabled", "10.9.0.1/24", "port GUID 0x", "/org/ibnetwork1/port/swib0_2f1", "\nenabled\r\nenabled\r\n", "\nrunning\r"}, "poweroff"},
-		{"systemd, nothing installed", []string{"--bin=", "--systemd"}, "systemctl list-unit-files --no-legend 'ibnet*' | wc -l; systemctl is-system-running --wait",
+			[]string{"ibnetworkd is enabled", "10.9.0.1/24", "port GUID 0x", "/org/ibnetwork1/port/swib0_2f1", "\nenabled\r\nenabled\r\n",
+				"\nrunning\r"}, "poweroff"},
+		{"systemd, nothing installed", []string{"--bin=", "--systemd"}, "systemctl list-unit-files --no-legend 'ibnet*' | wc -l; " +
+			"systemctl is-system-running --wait",
 			[]string{"\n0\r", "\nrunning\r"}, "poweroff"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

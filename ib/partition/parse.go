@@ -344,7 +344,8 @@ func (p *parser) checkIPGroups(part *Partition, at int) {
 	}
 	for _, g := range part.Groups {
 		if isIP(g.MGID) && (g.MTU != part.Params.MTU || g.Rate != part.Params.Rate) {
-			p.errorf(at, "group %v has an MTU or rate of its own, but IP groups of partition %v must have those of its broadcast group", g.MGID, part.PKey.AsFull())
+			p.errorf(at, "group %v has an MTU or rate of its own, but IP groups of partition %v must have those of its broadcast group",
+				g.MGID, part.PKey.AsFull())
 		}
 	}
 }
@@ -548,7 +549,8 @@ func (p *parser) generateKeys() {
 		}
 		for i := range a.part.Groups {
 			if g := &a.part.Groups[i]; isIP(g.MGID) && mgidPKey(g.MGID) != 0 && mgidPKey(g.MGID) != a.part.PKey.AsFull() {
-				p.errorf(a.at, "group %v carries a P_Key, but that of partition %s is generated (%v); write 0000 there or give the partition a P_Key", g.MGID, quote(a.part.Name), a.part.PKey.AsFull())
+				p.errorf(a.at, "group %v carries a P_Key, but that of partition %s is generated (%v); write 0000 there or give the partition "+
+					"a P_Key", g.MGID, quote(a.part.Name), a.part.PKey.AsFull())
 			}
 		}
 		p.checkIPGroups(&a.part, a.at)

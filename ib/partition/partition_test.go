@@ -30,7 +30,8 @@ func TestParse(t *testing.T) {
 		{name: "OK manual's prefixes and generated key", in: " NewPartition , ipoib : 0x123456=full, 0x3456789034=limi, 0x2134af2306 ;\n",
 			want: with(Partition{Name: "NewPartition", PKey: 1, IPoIB: true, Members: []Member{
 				{GUID: 0x123456, Membership: Full}, {GUID: 0x3456789034}, {GUID: 0x2134af2306}}})},
-		{name: "OK split over definitions and lines", in: "ShareIO = 0x80 , defmember=full : 0x1,\n 0x2\n , 0x3=both;\nShareIO = 0x8080 : 17=limited ; # end\n",
+		{name: "OK split over definitions and lines", in: "ShareIO = 0x80 , defmember=full : 0x1,\n 0x2\n , 0x3=both;\nShareIO = 0x8080 " +
+			": 17=limited ; # end\n",
 			want: with(Partition{Name: "ShareIO", PKey: 0x80, Members: []Member{{GUID: 1, Membership: Full}, {GUID: 2, Membership: Full},
 				{GUID: 3, Membership: Both}, {GUID: 17}}})},
 		{name: "OK number as name", in: "0x8002:ALL_SWITCHES;", want: with(Partition{PKey: 2, Members: []Member{{Select: AllSwitches}}})},
@@ -38,7 +39,8 @@ func TestParse(t *testing.T) {
 			Partition{Name: "a", PKey: 1, Members: []Member{{Select: Self}}},
 			Partition{Name: "b", PKey: 2, Members: []Member{{Select: AllCAs, Membership: Full}, {Select: AllRouters}}})},
 		{name: "OK codes", in: "a=1,ipoib,mtu=5,rate=7,sl=3,scope=2,scope=5,Q_Key=0x1b,TClass=4,FlowLabel=9:;", want: with(
-			Partition{Name: "a", PKey: 1, IPoIB: true, Params: Params{MTU: ib.MTU4096, Rate: 7, SL: 3, QKey: 0x1b, TClass: 4, FlowLabel: 9, Scopes: 1<<2 | 1<<5}})},
+			Partition{Name: "a", PKey: 1, IPoIB: true,
+				Params: Params{MTU: ib.MTU4096, Rate: 7, SL: 3, QKey: 0x1b, TClass: 4, FlowLabel: 9, Scopes: 1<<2 | 1<<5}})},
 		{name: "OK human units", in: "a=1,ipoib,mtu=4096,rate=100Gb/s:;b=2,rate=2.5g:;", want: with(
 			Partition{Name: "a", PKey: 1, IPoIB: true, Params: Params{MTU: ib.MTU4096, Rate: 16}},
 			Partition{Name: "b", PKey: 2, Params: Params{Rate: 2}})},
@@ -46,7 +48,8 @@ func TestParse(t *testing.T) {
 			Partition{Name: "y", PKey: 1, Members: []Member{{Select: Self}}},
 			Partition{Name: "x", PKey: 2, Members: []Member{{Select: Self}, {Select: All}}},
 			Partition{Name: "z", PKey: 3, Members: []Member{{Select: Self}}})},
-		{name: "OK groups", in: "Default=0x7fff,ipoib:\n\tmgid=ff12:401b::0707,sl=1 # random IPv4 group\n\tmgid=ff12:601b::16    # MLDv2\n\tmgid=ff12::1,sl=1,Q_Key=0xDEADBEEF,rate=3,mtu=2 # other\n\tALL=full;\n",
+		{name: "OK groups", in: "Default=0x7fff,ipoib:\n\tmgid=ff12:401b::0707,sl=1 # random IPv4 group\n\tmgid=ff12:601b::16    # " +
+			"MLDv2\n\tmgid=ff12::1,sl=1,Q_Key=0xDEADBEEF,rate=3,mtu=2 # other\n\tALL=full;\n",
 			want: []Partition{{Name: "Default", PKey: 0x7fff, IPoIB: true,
 				Groups: []Group{
 					{gid("ff12:401b::707"), Params{SL: 1}},
@@ -54,7 +57,8 @@ func TestParse(t *testing.T) {
 					{gid("ff12::1"), Params{SL: 1, QKey: 0xdeadbeef, Rate: 3, MTU: 2}}},
 				Members: append(slices.Clone(all), Member{Select: All, Membership: Full})}}},
 		{name: "bad: everything at once", in: "a : 0x1=ful,0x2=most\n ,SELFISH;\nb=0x8000:ALL;\nc=1,mtu=9000,rate=100,speed=3:ALL;\nno colon;\n",
-			want: with(Partition{Name: "c", PKey: 1, Members: []Member{{Select: All}}}, Partition{Name: "a", PKey: 2, Members: []Member{{GUID: 1, Membership: Full}}}),
+			want: with(Partition{Name: "c", PKey: 1, Members: []Member{{Select: All}}},
+				Partition{Name: "a", PKey: 2, Members: []Member{{GUID: 1, Membership: Full}}}),
 			errs: []string{
 				`f:1:17: membership "most" of "0x2" is none of full, limited, both`,
 				`f:2:3: "SELFISH" is no port: write a port GUID such as 0x0002c903000abcde, or ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS, SELF`,
@@ -64,14 +68,16 @@ func TestParse(t *testing.T) {
 				`f:4:23: unknown partition flag "speed"; known are ipoib, indx0, defmember, mtu, rate, sl, scope, Q_Key, TClass, FlowLabel`,
 				`f:5:1: partition definition "no colon" has no ':' before its members; write "Name=0x8001 : ALL=full ;"`,
 			}},
-		{name: "bad group", in: "a=1,ipoib:\nmgid=fe80::1\nmgid=ff12:401b:8002::1\nmgid=ff12:401b::2,mtu=1\nmgid=zz\n;", want: with(Partition{Name: "a", PKey: 1, IPoIB: true, Groups: []Group{{gid("ff12:401b::2"), Params{MTU: 1}}}}),
+		{name: "bad group", in: "a=1,ipoib:\nmgid=fe80::1\nmgid=ff12:401b:8002::1\nmgid=ff12:401b::2,mtu=1\nmgid=zz\n;",
+			want: with(Partition{Name: "a", PKey: 1, IPoIB: true, Groups: []Group{{gid("ff12:401b::2"), Params{MTU: 1}}}}),
 			errs: []string{
 				`f:1:1: group ff12:401b:0000:0000:0000:0000:0000:0002 has an MTU or rate of its own, but IP groups of partition 0x8001 must have those of its broadcast group`,
 				`f:2:6: mgid=fe80::1 is not a multicast GID: it does not start with ff`,
 				`f:3:6: group ff12:401b:8002:0000:0000:0000:0000:0001 carries P_Key 0x8002, but the partition has 0x8001; write 0000 there to have it filled in`,
 				`f:5:6: mgid="zz" is not of the form of an IPv6 address`,
 			}},
-		{name: "bad values", in: "a=1,sl=16,scope=0,ipoib=1,defmember=,FlowLabel=0x100000,mtu:=full,0,0x10000000000000000;", want: with(Partition{Name: "a", PKey: 1, IPoIB: true}),
+		{name: "bad values", in: "a=1,sl=16,scope=0,ipoib=1,defmember=,FlowLabel=0x100000,mtu:=full,0,0x10000000000000000;",
+			want: with(Partition{Name: "a", PKey: 1, IPoIB: true}),
 			errs: []string{
 				`f:1:8: sl=16: not a number from 0 to 15`,
 				`f:1:17: scope=0: scope 0 is reserved; 2 is the subnet`,
@@ -120,8 +126,10 @@ func TestParseRule(t *testing.T) {
 		err  string
 	}{
 		{in: "0x8001", want: Partition{PKey: 1, IPoIB: true, Members: []Member{{Select: All, Membership: Full}}}},
-		{in: "0x8001 Name=storage Members=0x10,0002:c903:000a:bcde=limited,SELF=both MTU=4096 Rate=100Gb/s SL=1 Index0=yes QKey=0x5 TClass=1 Scope=5",
-			want: Partition{Name: "storage", PKey: 1, IPoIB: true, Index0: true, Params: Params{MTU: 5, Rate: 16, SL: 1, QKey: 5, TClass: 1, Scopes: 1 << 5},
+		{in: "0x8001 Name=storage Members=0x10,0002:c903:000a:bcde=limited,SELF=both MTU=4096 Rate=100Gb/s SL=1 Index0=yes QKey=0x5 " +
+			"TClass=1 Scope=5",
+			want: Partition{Name: "storage", PKey: 1, IPoIB: true, Index0: true,
+				Params:  Params{MTU: 5, Rate: 16, SL: 1, QKey: 5, TClass: 1, Scopes: 1 << 5},
 				Members: []Member{{GUID: 0x10, Membership: Full}, {GUID: 0x2c903000abcde}, {Select: Self, Membership: Both}}}},
 		{in: "0x0002 IPoIB=no Members=all_cas", want: Partition{PKey: 2, Members: []Member{{Select: AllCAs}}}},
 		{in: "", err: "a partition needs a P_Key, as in Partition=0x8001 Members=ALL"},
@@ -152,7 +160,8 @@ func TestResolve(t *testing.T) {
 		{GUID: 9, Type: ib.NodeSwitch},
 		{GUID: 2, Type: ib.NodeCA, MTU: ib.MTU2048, Rate: 3},
 	}
-	cfg, err := Parse("f", []byte("Default=0x7fff,ipoib:ALL=full,2=limited;\nfast=1,ipoib,indx0:1,3=full;\nslow=2,ipoib,mtu=4096:ALL_CAS=both,SELF=limited;\nnone=3,ipoib,scope=5:;"))
+	cfg, err := Parse("f", []byte("Default=0x7fff,ipoib:ALL=full,2=limited;\nfast=1,ipoib,indx0:1,3=full;\n"+
+		"slow=2,ipoib,mtu=4096:ALL_CAS=both,SELF=limited;\nnone=3,ipoib,scope=5:;"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,10 +175,14 @@ func TestResolve(t *testing.T) {
 		t.Errorf("keys (-want +got):\n%s", d)
 	}
 	if d := cmp.Diff([]Precreated{
-		{MGID: gid("ff12:401b:ffff::ffff:ffff"), PKey: 0xffff, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "Default", AutoMTU: true, AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
-		{MGID: gid("ff12:401b:8001::ffff:ffff"), PKey: 0x8001, MTU: ib.MTU4096, Rate: 7, QKey: 0xb1b, Scope: 2, Name: "fast", AutoMTU: true, AutoRate: true, SlowMTU: ib.MTU4096, SlowRate: 7},
-		{MGID: gid("ff12:401b:8002::ffff:ffff"), PKey: 0x8002, MTU: ib.MTU4096, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "slow", AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
-		{MGID: gid("ff15:401b:8003::ffff:ffff"), PKey: 0x8003, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 5, HopLimit: 255, Name: "none", AutoMTU: true, AutoRate: true},
+		{MGID: gid("ff12:401b:ffff::ffff:ffff"), PKey: 0xffff, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "Default",
+			AutoMTU: true, AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
+		{MGID: gid("ff12:401b:8001::ffff:ffff"), PKey: 0x8001, MTU: ib.MTU4096, Rate: 7, QKey: 0xb1b, Scope: 2, Name: "fast",
+			AutoMTU: true, AutoRate: true, SlowMTU: ib.MTU4096, SlowRate: 7},
+		{MGID: gid("ff12:401b:8002::ffff:ffff"), PKey: 0x8002, MTU: ib.MTU4096, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "slow",
+			AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
+		{MGID: gid("ff15:401b:8003::ffff:ffff"), PKey: 0x8003, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 5, HopLimit: 255,
+			Name: "none", AutoMTU: true, AutoRate: true},
 	}, r.Groups); d != "" {
 		t.Errorf("groups (-want +got):\n%s", d)
 	}
@@ -197,11 +210,14 @@ func TestTable(t *testing.T) {
 	}{
 		{"OK fresh", make([]ib.PKey, 4), k(0x8001, 0xffff), 4, []ib.PKey{0xffff, 0x8001, 0, 0}, nil},
 		{"OK nothing changes", []ib.PKey{0xffff, 0, 0x8002, 0x8001}, k(0xffff, 0x8001, 0x8002), 4, []ib.PKey{0xffff, 0, 0x8002, 0x8001}, nil},
-		{"OK removed and added keep positions", []ib.PKey{0xffff, 0x8009, 0x8002}, k(0xffff, 0x8002, 0x8001), 4, []ib.PKey{0xffff, 0x8001, 0x8002}, nil},
+		{"OK removed and added keep positions", []ib.PKey{0xffff, 0x8009, 0x8002}, k(0xffff, 0x8002, 0x8001), 4,
+			[]ib.PKey{0xffff, 0x8001, 0x8002}, nil},
 		{"OK membership changes in place", []ib.PKey{0xffff, 0x8001, 0x8002}, k(0x7fff, 0x8002, 1), 4, []ib.PKey{0x7fff, 1, 0x8002}, nil},
 		{"OK both", []ib.PKey{0xffff, 0x0001}, k(0xffff, 0x8001, 1), 4, []ib.PKey{0xffff, 1, 0x8001}, nil},
-		{"OK default key moves to index 0", []ib.PKey{0x8001, 0xffff, 0x8002}, k(0x8001, 0x8002, 0xffff), 4, []ib.PKey{0xffff, 0x8001, 0x8002}, nil},
-		{"OK index 0 asked for", []ib.PKey{0xffff, 0x8002, 0x8001}, []Key{{0xffff, false}, {0x8001, true}, {0x8002, false}}, 4, []ib.PKey{0x8001, 0x8002, 0xffff}, nil},
+		{"OK default key moves to index 0", []ib.PKey{0x8001, 0xffff, 0x8002}, k(0x8001, 0x8002, 0xffff), 4,
+			[]ib.PKey{0xffff, 0x8001, 0x8002}, nil},
+		{"OK index 0 asked for", []ib.PKey{0xffff, 0x8002, 0x8001}, []Key{{0xffff, false}, {0x8001, true}, {0x8002, false}}, 4,
+			[]ib.PKey{0x8001, 0x8002, 0xffff}, nil},
 		{"OK duplicates in the old table", []ib.PKey{0xffff, 0x8001, 0x8001}, k(0xffff, 0x8001), 4, []ib.PKey{0xffff, 0x8001, 0}, nil},
 		{"bad too many", []ib.PKey{0, 0}, k(0x8001, 0x8002, 0xffff), 2, []ib.PKey{0xffff, 0x8001}, []ib.PKey{0x8002}},
 		{"bad no capacity", nil, k(0xffff), 0, []ib.PKey{}, []ib.PKey{0xffff}},
@@ -253,7 +269,8 @@ func TestTableProperties(t *testing.T) {
 			if x != 0 && !slices.ContainsFunc(want, func(k Key) bool { return k.PKey == x }) {
 				t.Fatalf("have %v want %v: %v at %d was not asked for", have, want, x, i)
 			}
-			if i > 0 && x != 0 && x != table[0] && slices.Contains(have, x) && !slices.Contains(have[:min(i, len(have))], x) && (i >= len(have) || have[i] != x) {
+			if i > 0 && x != 0 && x != table[0] && slices.Contains(have, x) && !slices.Contains(have[:min(i, len(have))], x) &&
+				(i >= len(have) || have[i] != x) {
 				j := slices.Index(have, x)
 				if j != 0 {
 					t.Fatalf("have %v want %v: %v moved from %d to %d", have, want, x, j, i)

@@ -45,7 +45,8 @@ func TestNative(t *testing.T) {
 	h := &handler{w: &text, level: slog.LevelInfo, fd: -1}
 	h.dial(path)
 	log := slog.New(h)
-	log.Warn("ib0: new -> configuring/no-carrier", "link", "ib0", "unit", "/etc/10.ibnetwork", "ibdev", "mlx5_0", "port", 1, "code", "no-cable", "next", "two\nlines", MessageID, "abc")
+	log.Warn("ib0: new -> configuring/no-carrier", "link", "ib0", "unit", "/etc/10.ibnetwork", "ibdev", "mlx5_0", "port", 1, "code",
+		"no-cable", "next", "two\nlines", MessageID, "abc")
 	b := make([]byte, 4096)
 	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 	n, err := c.Read(b)
@@ -53,7 +54,8 @@ func TestNative(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := parse(t, b[:n])
-	for k, v := range map[string]string{"PRIORITY": "4", "SYSLOG_IDENTIFIER": "ibnetworkd", "INTERFACE": "ib0", "IBNETWORK_UNIT": "/etc/10.ibnetwork", "RDMA_DEVICE": "mlx5_0",
+	for k, v := range map[string]string{"PRIORITY": "4", "SYSLOG_IDENTIFIER": "ibnetworkd", "INTERFACE": "ib0",
+		"IBNETWORK_UNIT": "/etc/10.ibnetwork", "RDMA_DEVICE": "mlx5_0",
 		"RDMA_PORT": "mlx5_0/1", "IBNETWORK_CODE": "no-cable", "IBNETWORK_NEXT": "two\nlines", "MESSAGE_ID": "abc"} {
 		if got[k] != v {
 			t.Errorf("%s is %q, want %q", k, got[k], v)

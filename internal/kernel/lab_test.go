@@ -57,7 +57,8 @@ func TestIPoIB(t *testing.T) {
 		g.SM(lab.SM{Partitions: "Default=0x7fff,ipoib,mtu=5:ALL=full;\nP=0x0001,ipoib:ALL=full;\n"})
 		c := dialRT(g)
 		l := waitLink(g, c, "ib0")
-		if l.IPoIB == nil || l.IPoIB.Mode != ib.ModeDatagram || l.IPoIB.PKey != 0xffff || l.Type != unix.ARPHRD_INFINIBAND || !l.Address.SupportsConnected() || l.MaxMTU != 65520 {
+		if l.IPoIB == nil || l.IPoIB.Mode != ib.ModeDatagram || l.IPoIB.PKey != 0xffff || l.Type != unix.ARPHRD_INFINIBAND ||
+			!l.Address.SupportsConnected() || l.MaxMTU != 65520 {
 			g.Errorf("ib0: %+v %+v", l, l.IPoIB)
 		}
 		do := func(rs ...rtnl.Request) {
@@ -78,7 +79,8 @@ func TestIPoIB(t *testing.T) {
 		}
 		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: ptr(true)}))
 		g.Wait("carrier", 5*time.Second, func() bool { return again().Carrier })
-		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Mode: ptr(ib.ModeConnected)}), rtnl.SetLink(l.Index, rtnl.LinkChange{MTU: 65520, UMcast: ptr(true)}))
+		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Mode: ptr(ib.ModeConnected)}),
+			rtnl.SetLink(l.Index, rtnl.LinkChange{MTU: 65520, UMcast: ptr(true)}))
 		if l := again(); l.IPoIB.Mode != ib.ModeConnected || l.MTU != 65520 || !l.IPoIB.UMcast {
 			g.Errorf("after the change: %+v %+v", l, l.IPoIB)
 		}
@@ -222,7 +224,8 @@ func rdmaNetlinkEqualsSysfs(t *testing.T, m lab.Machine) {
 		active, at := 0, 0
 		for i, w := range want {
 			d := devs[i]
-			if d.Name != w.Name || d.NodeGUID != w.NodeGUID || d.SysImageGUID != w.SysImageGUID || d.FWVersion != w.FWVersion || d.Ports != len(w.Ports) || d.Protocol != "ib" {
+			if d.Name != w.Name || d.NodeGUID != w.NodeGUID || d.SysImageGUID != w.SysImageGUID || d.FWVersion != w.FWVersion ||
+				d.Ports != len(w.Ports) || d.Protocol != "ib" {
 				g.Errorf("netlink %+v\nsysfs %+v", d, w)
 			}
 			for _, wp := range w.Ports {
@@ -286,7 +289,8 @@ func TestSysfsOfTheFabric(t *testing.T) {
 			g.Fatal(err)
 		}
 		p := d.Ports[0]
-		if d.NodeType != ib.NodeCA || d.HCAType == "" || d.BoardID == "" || p.LinkLayer != ib.LinkLayerInfiniBand || p.State != ib.PortActive || p.RateTenths == 0 || p.GUID() == 0 {
+		if d.NodeType != ib.NodeCA || d.HCAType == "" || d.BoardID == "" || p.LinkLayer != ib.LinkLayerInfiniBand ||
+			p.State != ib.PortActive || p.RateTenths == 0 || p.GUID() == 0 {
 			g.Errorf("%+v", d)
 		}
 		if l := waitLink(g, dialRT(g), "ib0"); l.Address.GUID() != p.GUID() {
@@ -358,7 +362,8 @@ func TestMADs(t *testing.T) {
 			if err := p.Recv(&k); err != nil {
 				g.Fatal(err)
 			}
-			if k.Agent != id || k.Status != 0 || len(k.MAD) != umad.MADSize || k.MAD[3] != 0x81 || binary.BigEndian.Uint32(k.MAD[12:]) != uint32(tid+1) {
+			if k.Agent != id || k.Status != 0 || len(k.MAD) != umad.MADSize || k.MAD[3] != 0x81 ||
+				binary.BigEndian.Uint32(k.MAD[12:]) != uint32(tid+1) {
 				g.Fatalf("answer %+v", k)
 			}
 		}
@@ -620,7 +625,8 @@ func TestDCB(t *testing.T) {
 		ets.TSA = [8]dcb.TSA{dcb.ETS, dcb.ETS, dcb.ETS, dcb.ETS, dcb.Strict, dcb.Strict, dcb.Strict, dcb.Strict}
 		ets.TxBW = [8]uint8{10, 20, 30, 40}
 		check("ETS", c.SetETS(link, ets))
-		check("DSCP 26", c.AddApps(link, dcb.App{Selector: dcb.DSCP, Priority: 3, Protocol: 26}, dcb.App{Selector: dcb.DSCP, Priority: 6, Protocol: 48}))
+		check("DSCP 26", c.AddApps(link, dcb.App{Selector: dcb.DSCP, Priority: 3, Protocol: 26},
+			dcb.App{Selector: dcb.DSCP, Priority: 6, Protocol: 48}))
 		got, err := c.Get(link)
 		if err != nil {
 			g.Fatal(err)
@@ -628,11 +634,13 @@ func TestDCB(t *testing.T) {
 		if got.PFC.Enabled != pfc.Enabled || got.ETS.TSA != ets.TSA || got.ETS.TxBW != ets.TxBW || got.ETS.PrioTC != ets.PrioTC {
 			g.Errorf("after the changes: %+v %+v", got.PFC, got.ETS)
 		}
-		if diff := cmp.Diff([]dcb.App{{Selector: dcb.DSCP, Priority: 3, Protocol: 26}, {Selector: dcb.DSCP, Priority: 6, Protocol: 48}}, got.Apps); diff != "" {
+		if diff := cmp.Diff([]dcb.App{{Selector: dcb.DSCP, Priority: 3, Protocol: 26}, {Selector: dcb.DSCP, Priority: 6, Protocol: 48}},
+			got.Apps); diff != "" {
 			g.Errorf("applications (-want +got):\n%s", diff)
 		}
 		// iproute2 reads what we wrote.
-		if out := g.Exec("dcb", "pfc", "show", "dev", link); !strings.Contains(out, "3:on") || !strings.Contains(out, "5:on") || !strings.Contains(out, "4:off") {
+		if out := g.Exec("dcb", "pfc", "show", "dev", link); !strings.Contains(out, "3:on") || !strings.Contains(out, "5:on") ||
+			!strings.Contains(out, "4:off") {
 			g.Errorf("dcb pfc show:\n%s", out)
 		}
 		check("remove", c.DelApps(link, dcb.App{Selector: dcb.DSCP, Priority: 3, Protocol: 26}))
@@ -732,29 +740,36 @@ func TestBytes(t *testing.T) {
 			command string
 			ours    func()
 		}{
-			{unix.NETLINK_GENERIC, "devlink port set netdevsim/netdevsim11/0 type eth", func() { _ = dl.Do(dl.SetPortType("netdevsim", "netdevsim11", 0, devlink.TypeEth)) }},
+			{unix.NETLINK_GENERIC, "devlink port set netdevsim/netdevsim11/0 type eth",
+				func() { _ = dl.Do(dl.SetPortType("netdevsim", "netdevsim11", 0, devlink.TypeEth)) }},
 			{unix.NETLINK_ROUTE, "dcb app add dev " + link + " dscp-prio 26:3", func() { _ = dc.AddApps(link, app) }},
 			{unix.NETLINK_ROUTE, "dcb app del dev " + link + " dscp-prio 26:3", func() { _ = dc.DelApps(link, app) }},
 			{unix.NETLINK_ROUTE, "dcb pfc set dev " + link + " prio-pfc 3:on", func() { _ = dc.SetPFC(link, pfc) }},
 			{unix.NETLINK_ROUTE, "dcb ets set dev " + link + " tc-tsa 0:ets tc-bw 0:100 prio-tc 3:3", func() { _ = dc.SetETS(link, ets) }},
 			{unix.NETLINK_ROUTE, "dcb buffer set dev " + link + " prio-buffer 3:1", func() { _ = dc.SetBuffer(link, buffer) }},
 			{unix.NETLINK_ROUTE, "dcb dcbx set dev " + link + " host ieee", func() { _ = dc.SetDCBX(link, dcb.DCBXHost|dcb.DCBXIEEE) }},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 node_guid 00:02:c9:03:00:0a:bc:de", vf(rtnl.VFChange{NodeGUID: ptr(ib.GUID(0x0002c903000abcde))})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 port_guid 00:02:c9:03:00:0a:bc:df", vf(rtnl.VFChange{PortGUID: ptr(ib.GUID(0x0002c903000abcdf))})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 node_guid 00:02:c9:03:00:0a:bc:de",
+				vf(rtnl.VFChange{NodeGUID: ptr(ib.GUID(0x0002c903000abcde))})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 port_guid 00:02:c9:03:00:0a:bc:df",
+				vf(rtnl.VFChange{PortGUID: ptr(ib.GUID(0x0002c903000abcdf))})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state enable", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFEnable)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state disable", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFDisable)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state auto", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFAuto)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust off", vf(rtnl.VFChange{Trust: ptr(false)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk on", vf(rtnl.VFChange{SpoofCheck: ptr(true)})},
-			{unix.NETLINK_ROUTE, "ip link set dev " + link + " vf 0 mac 02:00:00:00:00:07", func() { _ = rt.Do(rtnl.SetVF(eth.Index, 0, rtnl.VFChange{MAC: mac})) }},
+			{unix.NETLINK_ROUTE, "ip link set dev " + link + " vf 0 mac 02:00:00:00:00:07",
+				func() { _ = rt.Do(rtnl.SetVF(eth.Index, 0, rtnl.VFChange{MAC: mac})) }},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7", vf(rtnl.VFChange{VLAN: ptr(uint16(7))})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3", vf(rtnl.VFChange{VLAN: ptr(uint16(7)), QoS: 3})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3 proto 802.1ad", vf(rtnl.VFChange{VLAN: ptr(uint16(7)), QoS: 3, VLANProto: unix.ETH_P_8021AD})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3 proto 802.1ad",
+				vf(rtnl.VFChange{VLAN: ptr(uint16(7)), QoS: 3, VLANProto: unix.ETH_P_8021AD})},
 			{unix.NETLINK_ROUTE, "ip link add link " + link + " name v7 type vlan id 7", func() {
 				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v7", ID: 7}))
 			}},
-			{unix.NETLINK_ROUTE, "ip link add link " + link + " name v8 type vlan protocol 802.1ad id 8 reorder_hdr off gvrp on loose_binding on ingress-qos-map 1:2 egress-qos-map 3:4", func() {
-				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v8", ID: 8, Protocol: unix.ETH_P_8021AD, ReorderHeader: ptr(false), GVRP: ptr(true), LooseBinding: ptr(true),
+			{unix.NETLINK_ROUTE, "ip link add link " + link + " name v8 type vlan protocol 802.1ad id 8 reorder_hdr off gvrp on " +
+				"loose_binding on ingress-qos-map 1:2 egress-qos-map 3:4", func() {
+				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v8", ID: 8, Protocol: unix.ETH_P_8021AD,
+					ReorderHeader: ptr(false), GVRP: ptr(true), LooseBinding: ptr(true),
 					Ingress: []rtnl.QoSMap{{From: 1, To: 2}}, Egress: []rtnl.QoSMap{{From: 3, To: 4}}}))
 			}},
 			{unix.NETLINK_ROUTE, "ip link set dev v8 type vlan gvrp off ingress-qos-map 1:0 egress-qos-map 3:0 5:5", func() {
@@ -762,9 +777,11 @@ func TestBytes(t *testing.T) {
 				if err != nil {
 					g.Fatal(err)
 				}
-				_ = rt.Do(rtnl.SetVLAN(v8.Index, rtnl.VLANSpec{GVRP: ptr(false), Ingress: []rtnl.QoSMap{{From: 1}}, Egress: []rtnl.QoSMap{{From: 3}, {From: 5, To: 5}}}))
+				_ = rt.Do(rtnl.SetVLAN(v8.Index, rtnl.VLANSpec{GVRP: ptr(false), Ingress: []rtnl.QoSMap{{From: 1}},
+					Egress: []rtnl.QoSMap{{From: 3}, {From: 5, To: 5}}}))
 				v8, err = rt.LinkByName("v8", false)
-				if want := (rtnl.VLAN{ID: 8, Protocol: unix.ETH_P_8021AD, Flags: 4, Egress: map[uint32]uint32{5: 5}}); err != nil || !cmp.Equal(*v8.VLAN, want) {
+				if want := (rtnl.VLAN{ID: 8, Protocol: unix.ETH_P_8021AD, Flags: 4, Egress: map[uint32]uint32{5: 5}}); err != nil ||
+					!cmp.Equal(*v8.VLAN, want) {
 					g.Errorf("v8 is %+v, %v, want %+v", v8.VLAN, err, want)
 				}
 			}},
@@ -774,7 +791,8 @@ func TestBytes(t *testing.T) {
 			}},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust on", vf(rtnl.VFChange{Trust: ptr(true)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk off", vf(rtnl.VFChange{SpoofCheck: ptr(false)})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 max_tx_rate 100 min_tx_rate 10", vf(rtnl.VFChange{MinTxRate: ptr(10), MaxTxRate: ptr(100)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 max_tx_rate 100 min_tx_rate 10",
+				vf(rtnl.VFChange{MinTxRate: ptr(10), MaxTxRate: ptr(100)})},
 		} {
 			args := strings.Fields(tt.command)
 			var out string
@@ -824,7 +842,8 @@ func rename(index uint32, name string) rtnl.Request {
 // TestUsers counts who has a device open, and their connections.
 func TestUsers(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
-		g.Sh("ip link add va type veth peer name vb; ip link set vb up; ip link set va up; ip address add 10.8.0.1/24 dev va; rdma link add rxe0 type rxe netdev va")
+		g.Sh("ip link add va type veth peer name vb; ip link set vb up; ip link set va up; ip address add 10.8.0.1/24 dev va; rdma link " +
+			"add rxe0 type rxe netdev va")
 		c, err := rdmanl.Dial()
 		if err != nil {
 			g.Fatal(err)
@@ -970,7 +989,8 @@ func TestVirtualFunctions(t *testing.T) {
 		if err != nil || got.NumVF != 2 || len(got.VFs) != 2 {
 			g.Fatalf("%+v, %v", got, err)
 		}
-		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, VLANProto: unix.ETH_P_8021Q, LinkState: ptr(rtnl.VFEnable), Trust: ptr(true), SpoofCheck: ptr(true), MinTxRate: 10, MaxTxRate: 100}
+		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, VLANProto: unix.ETH_P_8021Q, LinkState: ptr(rtnl.VFEnable), Trust: ptr(true),
+			SpoofCheck: ptr(true), MinTxRate: 10, MaxTxRate: 100}
 		if diff := cmp.Diff(want, got.VFs[1], cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b })); diff != "" {
 			g.Errorf("(-want +got):\n%s", diff)
 		}

@@ -38,7 +38,8 @@ func TestOneWayToTheBus(t *testing.T) {
 			buses := map[string]bool{}
 			for _, i := range file.Imports {
 				imp, _ := strconv.Unquote(i.Path.Value)
-				if strings.HasPrefix(imp, "github.com/godbus/dbus") || strings.HasPrefix(imp, "github.com/coreos/go-systemd") && !strings.HasSuffix(imp, "/daemon") {
+				if strings.HasPrefix(imp, "github.com/godbus/dbus") || strings.HasPrefix(imp, "github.com/coreos/go-systemd") &&
+					!strings.HasSuffix(imp, "/daemon") {
 					local := "dbus"
 					if i.Name != nil {
 						local = i.Name.Name

@@ -11,7 +11,8 @@ import (
 // TestNoClock keeps time.Now and the like out of the pure packages: now, ticks and
 // randomness are inputs there, or a plan could not be replayed.
 func TestNoClock(t *testing.T) {
-	clock := map[string]bool{"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "Tick": true, "NewTimer": true, "NewTicker": true, "AfterFunc": true}
+	clock := map[string]bool{"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "Tick": true, "NewTimer": true,
+		"NewTicker": true, "AfterFunc": true}
 	pkgs := list(t)
 	for _, pure := range timeless {
 		for path, p := range pkgs {

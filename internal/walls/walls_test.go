@@ -33,14 +33,17 @@ var effects = []string{
 
 var walls = []wall{
 	{pkg: "ib", only: true, why: "value types are shared by both programs and must not add dependencies"},
-	{pkg: "units", except: []string{"units/gen"}, forbid: effects, why: "a unit's meaning depends on its bytes alone, so that verify, import and the daemon agree"},
+	{pkg: "units", except: []string{"units/gen"}, forbid: effects,
+		why: "a unit's meaning depends on its bytes alone, so that verify, import and the daemon agree"},
 	{pkg: "link", forbid: effects, why: "a plan is a value: it can be tested, printed and replayed from a snapshot"},
 	{pkg: "ipoib", forbid: effects, why: "desired state to ops is a pure function"},
 	{pkg: "roce", forbid: effects, why: "desired state to ops is a pure function"},
-	{pkg: "smctl", except: []string{"smctl/worker", "smctl/probe", "smctl/files"}, forbid: effects, why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
+	{pkg: "smctl", except: []string{"smctl/worker", "smctl/probe", "smctl/files"}, forbid: effects,
+		why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
 	{pkg: "smctl", forbid: []string{module + "/daemon"}, why: "the daemon publishes what smctl says, not the other way round"},
 	{pkg: "daemon/plan", forbid: effects, why: "the same snapshot gives the same plan on every machine"},
-	{pkg: "sm", forbid: []string{module + "/daemon", module + "/link", module + "/units", module + "/ipoib", module + "/roce", module + "/lab"}, why: "the subnet manager is a program of its own that starts without the daemon and without the lab"},
+	{pkg: "sm", forbid: []string{module + "/daemon", module + "/link", module + "/units", module + "/ipoib", module + "/roce", module +
+		"/lab"}, why: "the subnet manager is a program of its own that starts without the daemon and without the lab"},
 	{pkg: "sm/fabric", forbid: effects, why: "stages are functions from values to values"},
 	{pkg: "sm/mad", forbid: effects, why: "a codec reads bytes, not devices"},
 	{pkg: "sm/discover", forbid: effects, why: "events in, effects out: the engine owns the wire"},
@@ -54,13 +57,15 @@ var walls = []wall{
 	{pkg: "sm/pkey", forbid: effects, why: "a configuration and the fabric give the tables"},
 	{pkg: "sm/sa", forbid: effects, why: "a request and the fabric give the answer"},
 	{pkg: "sm/qos", forbid: effects, why: "tables are decided from values"},
-	{pkg: "internal/kernel", forbid: []string{module + "/link", module + "/daemon", module + "/units", module + "/sm"}, why: "a kernel client knows bytes, not intentions"},
+	{pkg: "internal/kernel", forbid: []string{module + "/link", module + "/daemon", module + "/units", module + "/sm"},
+		why: "a kernel client knows bytes, not intentions"},
 }
 
 // timeless are the packages in which now is an input.
 var timeless = []string{
 	"ib", "units", "link", "ipoib", "roce", "daemon/plan",
-	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "ib/partition", "sm/pkey", "sm/sa", "sm/qos",
+	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "ib/partition",
+	"sm/pkey", "sm/sa", "sm/qos",
 }
 
 type pkg struct {

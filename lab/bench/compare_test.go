@@ -22,8 +22,9 @@ const (
 )
 
 var (
-	compare  = flag.Bool("compare", false, "compare ibnetworkd with systemd-networkd, NetworkManager, ifupdown and opensm; an hour")
-	against  = flag.String("against", cmp.Or(os.Getenv(againstVar), "networkd,NetworkManager,ifupdown,opensm"), "the `contestants` beside ours")
+	compare = flag.Bool("compare", false, "compare ibnetworkd with systemd-networkd, NetworkManager, ifupdown and opensm; an hour")
+	against = flag.String("against", cmp.Or(os.Getenv(againstVar), "networkd,NetworkManager,ifupdown,opensm"),
+		"the `contestants` beside ours")
 	runs     = flag.Int("runs", number(runsVar, 2), "`rounds` in which the contestants take turns at hotplug and driver restart")
 	adapters = flag.Int("adapters", number(adaptersVar, 16), "adapters of TestMany, with 20 links each; `number`")
 )
@@ -270,7 +271,8 @@ func many(g *lab.G, r *rig, c contestant, premade bool) {
 	const most = 4 * time.Minute
 	o, err := r.coldStart(c, specs, !premade, most)
 	must(g, err)
-	g.Logf("%s: %s: right %d of %d, first %v last %v, cpu %v, udevd %v %s", what, c, o.right, o.of, o.first, o.last, o.used.cpu, o.udev.cpu, o.whats())
+	g.Logf("%s: %s: right %d of %d, first %v last %v, cpu %v, udevd %v %s", what, c, o.right, o.of, o.first, o.last, o.used.cpu,
+		o.udev.cpu, o.whats())
 	whole := cell{value: o.last.Seconds()}
 	if o.right != o.of {
 		said, _ := run("journalctl", "--no-pager", "-o", "cat", "-n", "12", "-u", c.units[0])
@@ -308,7 +310,8 @@ func many(g *lab.G, r *rig, c contestant, premade bool) {
 		first, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 		cpu, took = cell{none: first}, cell{none: first}
 	}
-	g.Logf("%s: one edit: right %d of %d after %v, cpu %v, %d link and %d address messages", c, e.right, e.of, e.last, u.cpu, e.linkMsgs, e.addrMsgs)
+	g.Logf("%s: one edit: right %d of %d after %v, cpu %v, %d link and %d address messages", c, e.right, e.of, e.last, u.cpu,
+		e.linkMsgs, e.addrMsgs)
 	add("one edit, CPU", "s", cpu)
 	add("one edit, time", "s", took)
 	must(g, c.configure(specs, !premade))

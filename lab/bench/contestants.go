@@ -136,7 +136,8 @@ var networkd = contestant{
 			if makeChildren && s.parent != "" {
 				// Without MACAddress=none 252 gives the child an address that
 				// no subnet manager lets join.
-				out[fmt.Sprintf("/etc/systemd/network/05-%03d.netdev", i)] = fmt.Sprintf("[NetDev]\nName=%s\nKind=ipoib\nMACAddress=none\n[IPoIB]\nPartitionKey=0x%04x\nMode=%s\n", s.name, s.pkey, mode(s))
+				out[fmt.Sprintf("/etc/systemd/network/05-%03d.netdev",
+					i)] = fmt.Sprintf("[NetDev]\nName=%s\nKind=ipoib\nMACAddress=none\n[IPoIB]\nPartitionKey=0x%04x\nMode=%s\n", s.name, s.pkey, mode(s))
 			}
 			// 252 reads no [IPoIB] section in a .network file: administrators
 			// set the mode with a udev rule.
@@ -205,7 +206,8 @@ var ifupdown = contestant{
 	reload:    func(s spec) [][]string { return [][]string{{"systemctl", "restart", "ifup@" + s.name + ".service"}} },
 	says: func(link string) string {
 		// The link's own job, and those of the children that it makes.
-		_, _ = run("sh", "-c", "for i in $(seq 60); do udevadm settle; systemctl list-jobs --no-legend 'ifup@*' | grep -q ifup@ || break; sleep 1; done")
+		_, _ = run("sh", "-c", "for i in $(seq 60); do udevadm settle; systemctl list-jobs --no-legend 'ifup@*' | grep -q ifup@ || "+
+			"break; sleep 1; done")
 		state, _ := run("ifquery", "--state", link)
 		unit, _ := run("systemctl", "is-active", "ifup@"+link+".service")
 		// Its name tells no fault from another.
@@ -276,7 +278,8 @@ func mode(s spec) string {
 // unconfigure removes the files of all contestants, so that a link that comes
 // up between two turns is configured by nobody.
 func unconfigure() error {
-	for _, pat := range []string{"/etc/systemd/network/*.network", "/etc/systemd/network/*.netdev", "/etc/systemd/network/*.ibnetwork", "/etc/udev/rules.d/90-*.rules",
+	for _, pat := range []string{"/etc/systemd/network/*.network", "/etc/systemd/network/*.netdev", "/etc/systemd/network/*.ibnetwork",
+		"/etc/udev/rules.d/90-*.rules",
 		"/etc/NetworkManager/system-connections/*", "/etc/network/interfaces.d/*"} {
 		old, err := filepath.Glob(pat)
 		if err != nil {

@@ -35,7 +35,8 @@ func managerTable(what string, rows []managerRow, lost map[string][2]int) string
 		if i > aim {
 			note = "  <- behind"
 		}
-		out += fmt.Sprintf("%-52s %10.3f %10.3f %8.3f %10.3f%s\n", r.event, o.Seconds(), i.Seconds(), float64(i)/float64(max(o, 1)), aim.Seconds(), note)
+		out += fmt.Sprintf("%-52s %10.3f %10.3f %8.3f %10.3f%s\n", r.event, o.Seconds(), i.Seconds(), float64(i)/float64(max(o, 1)),
+			aim.Seconds(), note)
 	}
 	for _, sm := range []string{"opensm", "ibnetsm"} {
 		if l, ok := lost[sm]; ok {

@@ -90,7 +90,8 @@ type watch struct {
 }
 
 func newWatch() (*watch, error) {
-	w := &watch{nics: map[int]*nic{}, wishes: map[string]wish{}, rightAt: map[string]time.Time{}, away: map[string]time.Time{}, changed: make(chan struct{})}
+	w := &watch{nics: map[int]*nic{}, wishes: map[string]wish{}, rightAt: map[string]time.Time{}, away: map[string]time.Time{},
+		changed: make(chan struct{})}
 	c, err := netlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return nil, err
@@ -116,7 +117,8 @@ func newWatch() (*watch, error) {
 		return nil, err
 	}
 	defer dump.Close()
-	for typ, body := range map[netlink.HeaderType][]byte{unix.RTM_GETLINK: make([]byte, 16), unix.RTM_GETADDR: {unix.AF_INET, 0, 0, 0, 0, 0, 0, 0}} {
+	for typ, body := range map[netlink.HeaderType][]byte{unix.RTM_GETLINK: make([]byte, 16),
+		unix.RTM_GETADDR: {unix.AF_INET, 0, 0, 0, 0, 0, 0, 0}} {
 		msgs, err := dump.Execute(netlink.Message{Header: netlink.Header{Type: typ, Flags: netlink.Request | netlink.Dump}, Data: body})
 		if err != nil {
 			return nil, err

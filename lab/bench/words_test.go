@@ -33,7 +33,8 @@ func TestWords(t *testing.T) {
 				g.Ctl("link 1 1 up")
 				g.SM(lab.SM{Partitions: "Default=0x7fff, ipoib, mtu=5 : ALL=full;\np4=0x0004 : ALL=full;\n"})
 			}, []spec{link, child}, "ib1.8003"},
-			{"join refused: partition without a broadcast group", func() {}, []spec{link, {name: "ib1.8004", parent: "ib1", pkey: 0x8004, addr: child.addr}}, "ib1.8004"},
+			{"join refused: partition without a broadcast group", func() {},
+				[]spec{link, {name: "ib1.8004", parent: "ib1", pkey: 0x8004, addr: child.addr}}, "ib1.8004"},
 		}
 		words := map[string][]string{}
 		for _, f := range faults {

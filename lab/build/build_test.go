@@ -88,7 +88,8 @@ func TestRunReportsTheEnd(t *testing.T) {
 	b := builder(t)
 	log := filepath.Join(b.Cache, "log")
 	err := b.run(t.Context(), step{what: "x", log: log}, "sh", "-c", "echo one; echo two >&2; exit 3")
-	if err == nil || !strings.Contains(err.Error(), "two") || !strings.Contains(err.Error(), log) || !strings.Contains(err.Error(), "exit status 3") {
+	if err == nil || !strings.Contains(err.Error(), "two") || !strings.Contains(err.Error(), log) ||
+		!strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("got %v", err)
 	}
 	if text, _ := os.ReadFile(log); !strings.Contains(string(text), "one\ntwo") {

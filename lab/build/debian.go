@@ -49,7 +49,8 @@ func (b *Builder) DebianKernel(ctx context.Context, series string) (*Kernel, err
 	headers := filepath.Join(dir, "usr/src/linux-headers-"+release)
 	k := &Kernel{
 		Image: filepath.Join(dir, "vmlinux"), Release: release, Tree: headers, Arch: "x86",
-		Modules: dir, id: key("debian kernel", abi), make: []string{"-C", headers, "CONFIG_DEBUG_INFO_BTF_MODULES="}, // which needs pahole and serves nobody
+		// which needs pahole and serves nobody
+		Modules: dir, id: key("debian kernel", abi), make: []string{"-C", headers, "CONFIG_DEBUG_INFO_BTF_MODULES="},
 	}
 	seen := map[string]bool{}
 	for _, m := range bootModules {

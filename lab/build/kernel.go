@@ -57,20 +57,25 @@ var edits = []struct{ file, old, new string }{
 	// had opened, and does not wait for it when an interface stops: a driver that is unbound in
 	// that moment frees their completion queue first ("Destroy of kernel CQ shouldn't fail",
 	// then use after free). Debian's own kernels, 6.1 and 6.12, have that bug.
-	{"drivers/infiniband/ulp/ipoib/ipoib_cm.c", "\tipoib_cm_free_rx_reap_list(dev);\n", "\tcancel_work_sync(&priv->cm.rx_reap_task);\n\tipoib_cm_free_rx_reap_list(dev);\n"},
+	{"drivers/infiniband/ulp/ipoib/ipoib_cm.c", "\tipoib_cm_free_rx_reap_list(dev);\n",
+		"\tcancel_work_sync(&priv->cm.rx_reap_task);\n\tipoib_cm_free_rx_reap_list(dev);\n"},
 	// The same of the connections that this host had opened, when an interface is deleted: what
 	// flushes the neighbors queues the work, and the queue is drained after the destruction.
-	{"drivers/infiniband/ulp/ipoib/ipoib_main.c", "\tipoib_neigh_hash_uninit(dev);\n\n\tipoib_ib_dev_cleanup(dev);\n", "\tipoib_neigh_hash_uninit(dev);\n\tflush_work(&priv->cm.reap_task);\n\n\tipoib_ib_dev_cleanup(dev);\n"},
+	{"drivers/infiniband/ulp/ipoib/ipoib_main.c", "\tipoib_neigh_hash_uninit(dev);\n\n\tipoib_ib_dev_cleanup(dev);\n",
+		"\tipoib_neigh_hash_uninit(dev);\n\tflush_work(&priv->cm.reap_task);\n\n\tipoib_ib_dev_cleanup(dev);\n"},
 	// ib_ipoib has a third work that nothing waits for in time: it polls for sent packets where an
 	// interface stops with some under way, and an interface that is deleted in that moment is
 	// freed under it ("Segfault with no mm" in ipoib_napi_schedule_work). Debian's own 6.12 has
 	// that bug, too.
-	{"drivers/infiniband/ulp/ipoib/ipoib_verbs.c", "\tib_destroy_cq(priv->send_cq);\n\tib_destroy_cq(priv->recv_cq);\n", "\tib_destroy_cq(priv->send_cq);\n\tib_destroy_cq(priv->recv_cq);\n\tcancel_work_sync(&priv->reschedule_napi_work);\n"},
+	{"drivers/infiniband/ulp/ipoib/ipoib_verbs.c", "\tib_destroy_cq(priv->send_cq);\n\tib_destroy_cq(priv->recv_cq);\n",
+		"\tib_destroy_cq(priv->send_cq);\n\tib_destroy_cq(priv->recv_cq);\n\tcancel_work_sync(&priv->reschedule_napi_work);\n"},
 	// UML's network driver, the wires' end in the kernel, resets its statistics without keeping softirqs
 	// off, which take the same locks. Lockdep switches itself off at its first report, and this one came with
 	// the first wire: nothing that a fabric of several kernels did after that was checked.
-	{"arch/um/drivers/vector_kern.c", "\t/* We reuse the existing queue locks for stats */\n", "\t/* We reuse the existing queue locks for stats */\n\tlocal_bh_disable();\n"},
-	{"arch/um/drivers/vector_kern.c", "\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n", "\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n\tlocal_bh_enable();\n"},
+	{"arch/um/drivers/vector_kern.c", "\t/* We reuse the existing queue locks for stats */\n",
+		"\t/* We reuse the existing queue locks for stats */\n\tlocal_bh_disable();\n"},
+	{"arch/um/drivers/vector_kern.c", "\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n",
+		"\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n\tlocal_bh_enable();\n"},
 	// ptrace takes the register state (xstate) of a guest's process only as a whole, and this UML has
 	// room for what AVX-512 needs: on a processor that has more (AMX), init ends at its first
 	// instruction ("ptrace set fp regs failed"). The rest is zeros: no process of a guest can
@@ -169,7 +174,8 @@ func (b *Builder) source(ctx context.Context) (dir, version string, err error) {
 		args := []string{"-o", "pipefail", "-c", `deb=$1 src=$2 to=$3; shift 3
 dpkg-deb --fsys-tarfile "$deb" | tar -xOf - "./usr/src/$src.tar.xz" | xz -dc -T0 | tar -C "$to" --strip-components=1 "$@" -xf -`, "unpack", deb, pkg, tmp}
 		for _, d := range unneeded {
-			args = append(args, "--exclude=linux-source-*/"+d+"/*.[chS]", "--exclude=linux-source-*/"+d+"/*.dts*", "--exclude=linux-source-*/"+d+"/*.rst", "--exclude=linux-source-*/"+d+"/*.svg", "--exclude=linux-source-*/"+d+"/*.json")
+			args = append(args, "--exclude=linux-source-*/"+d+"/*.[chS]", "--exclude=linux-source-*/"+d+"/*.dts*",
+				"--exclude=linux-source-*/"+d+"/*.rst", "--exclude=linux-source-*/"+d+"/*.svg", "--exclude=linux-source-*/"+d+"/*.json")
 		}
 		if err := b.run(ctx, step{what: "unpacking"}, "bash", args...); err != nil {
 			return err

@@ -47,14 +47,16 @@ func TestNoConnectedMode(t *testing.T) {
 // the InfiniBand part is ours; name servers go to resolved.
 func TestBesideNetworkd(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Bins: []string{ibnetworkd}, Units: []string{"systemd-networkd.service", "systemd-resolved.service"}, Files: map[string]string{
-		unitDir + "50-ib0.network":   "[Match]\nName=ib0\n[Network]\nAddress=10.11.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-		unitDir + "50-ib1.network":   "[Match]\nName=ib1\n[Network]\nAddress=10.12.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n",
-		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.12.0.2/24\n",
-		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.13.0.1/24\nDNS=10.13.0.53\nDomains=fabric.example ~.\n[Partition]\nPartitionKey=0x8001\nName=one\n",
-		unitDir + "20-one.ibnetwork": "[Match]\nName=one\n[Network]\nAddress=10.14.0.1/24\n",
-	}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Bins: []string{ibnetworkd},
+		Units: []string{"systemd-networkd.service", "systemd-resolved.service"}, Files: map[string]string{
+			unitDir + "50-ib0.network":   "[Match]\nName=ib0\n[Network]\nAddress=10.11.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+			unitDir + "50-ib1.network":   "[Match]\nName=ib1\n[Network]\nAddress=10.12.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+			unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n",
+			unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.12.0.2/24\n",
+			unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.13.0.1/24\nDNS=10.13.0.53\n" +
+				"Domains=fabric.example ~.\n[Partition]\nPartitionKey=0x8001\nName=one\n",
+			unitDir + "20-one.ibnetwork": "[Match]\nName=one\n[Network]\nAddress=10.14.0.1/24\n",
+		}}, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
 		g.WaitFor(20*time.Second, func() string {
 			if out := g.Exec("ip", "-o", "address"); !strings.Contains(out, "10.11.0.1/24") || !strings.Contains(out, "10.12.0.1/24") {
@@ -94,12 +96,14 @@ func TestBesideNetworkd(t *testing.T) {
 		// One that stops leaves the link configured, and gets the servers when it
 		// is back.
 		g.Exec("systemctl", "stop", "systemd-resolved")
-		st = d.wait("ib2", "configured without resolved", 10*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodeNoResolved })
+		st = d.wait("ib2", "configured without resolved", 10*time.Second,
+			func(s link.Status) bool { return s.Reason().Code == link.CodeNoResolved })
 		if st.State != link.StateConfigured || !st.Online {
 			g.Errorf("ib2 without resolved: %s, online %v: %+v", st.State, st.Online, st.Reasons)
 		}
 		g.Exec("systemctl", "start", "systemd-resolved")
-		d.wait("ib2", "configured with resolved", 10*time.Second, func(s link.Status) bool { return s.State == link.StateConfigured && len(s.Reasons) == 0 })
+		d.wait("ib2", "configured with resolved", 10*time.Second,
+			func(s link.Status) bool { return s.State == link.StateConfigured && len(s.Reasons) == 0 })
 		if out := g.Exec("resolvectl", "status", "ib2"); !strings.Contains(out, "10.13.0.53") {
 			g.Errorf("the name server is missing:\n%s", out)
 		}

@@ -21,10 +21,13 @@ func TestBondOfRoCE(t *testing.T) {
 		unitDir + "30-slave.ibnetwork": "[Match]\nName=v1 v3\n[RoCE]\nVersion=1\n",
 	}}, func(g *lab.G) {
 		g.Sh(`ip link add v1 type veth peer name v2; ip link add v3 type veth peer name v4; ip link set v2 up; ip link set v4 up
-			test -e /sys/class/net/bond0 || ip link add bond0 type bond; echo active-backup > /sys/class/net/bond0/bonding/mode; echo 50 > /sys/class/net/bond0/bonding/miimon
-			ip link set v1 master bond0; ip link set v3 master bond0; ip link set bond0 up; ip link add link bond0 name bond0.7 type vlan id 7; echo v1 > /sys/class/net/bond0/bonding/active_slave`)
+			test -e /sys/class/net/bond0 || ip link add bond0 type bond; echo active-backup > /sys/class/net/bond0/bonding/mode
+			echo 50 > /sys/class/net/bond0/bonding/miimon
+			ip link set v1 master bond0; ip link set v3 master bond0; ip link set bond0 up
+			ip link add link bond0 name bond0.7 type vlan id 7; echo v1 > /sys/class/net/bond0/bonding/active_slave`)
 		d := startDaemon(g)
-		a := attr(d.wait("bond0", "without a device", 20*time.Second, func(s link.Status) bool { return attr(s, "Version").Why.Text != "" }), "Version")
+		a := attr(d.wait("bond0", "without a device", 20*time.Second,
+			func(s link.Status) bool { return attr(s, "Version").Why.Text != "" }), "Version")
 		if !strings.Contains(a.Why.Text, "none of the slaves of bond0 (v1 v3)") {
 			g.Errorf("without a device: %+v", a.Why)
 		}
@@ -59,7 +62,8 @@ func TestBondOfRoCE(t *testing.T) {
 			g.Errorf("DCB of a bond: %+v", a)
 		}
 		for _, name := range []string{"v1", "v3"} {
-			if a := attr(d.status(name), "Version"); !strings.Contains(a.Why.Text, name+" is a slave of bond0") || !strings.Contains(a.Why.Next, "unit of bond0") {
+			if a := attr(d.status(name), "Version"); !strings.Contains(a.Why.Text, name+" is a slave of bond0") ||
+				!strings.Contains(a.Why.Next, "unit of bond0") {
 				g.Errorf("the slave %s: %+v", name, a)
 			}
 			if _, err := os.Stat("/run/ibnetworkd/links/" + name + ".env"); err == nil {
@@ -69,7 +73,8 @@ func TestBondOfRoCE(t *testing.T) {
 		g.Exec("ip", "link", "set", "v2", "down")
 		g.WaitFor(20*time.Second, serves("second_0"))
 		g.Exec("ip", "link", "set", "v2", "up")
-		g.Wait("the bond to use v1 again", 10*time.Second, func() bool { return g.TryWrite("/sys/class/net/bond0/bonding/active_slave", "v1") == nil })
+		g.Wait("the bond to use v1 again", 10*time.Second,
+			func() bool { return g.TryWrite("/sys/class/net/bond0/bonding/active_slave", "v1") == nil })
 		g.WaitFor(20*time.Second, serves("mlx5_bond_0"))
 		if out := g.Exec("ibnetctl", "--no-bus", "status", "bond0", "v1", "v3"); strings.Contains(out, "SoftRoCE") {
 			g.Errorf("soft RoCE is advised beside a device:\n%s", out)
@@ -92,7 +97,8 @@ func TestRoCELAG(t *testing.T) {
 		g.Wait("a device for each port", 20*time.Second, func() bool { return devices() == "swib0 swib1" })
 		d := startDaemon(g)
 		g.Sh(`ip link set eth0 down; ip link set eth1 down; test -e /sys/class/net/bond0 || ip link add bond0 type bond
-			echo active-backup > /sys/class/net/bond0/bonding/mode; echo 50 > /sys/class/net/bond0/bonding/miimon
+			echo active-backup > /sys/class/net/bond0/bonding/mode
+			echo 50 > /sys/class/net/bond0/bonding/miimon
 			ip link set eth0 master bond0; ip link set eth1 master bond0; ip link set bond0 up; echo eth0 > /sys/class/net/bond0/bonding/primary`)
 		serves := func(slave string) func() string {
 			return func() string {

@@ -21,10 +21,11 @@ func TestOtherCards(t *testing.T) {
 	vf := func(more string) string {
 		return "[Match]\nIBDevice=swib1\n[VirtualFunctions]\nCount=1\n" + more
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Commands: []string{"driver h0 hfi1"}, Files: map[string]string{
-		unitDir + "10-opa.ibnetwork": "[Match]\nDriver=hfi1\n[Link]\nMTUBytes=max\n[Network]\nAddress=10.8.0.1/24\n",
-		unitDir + "20-vf.ibnetwork":  vf(""),
-	}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Commands: []string{"driver h0 hfi1"},
+		Files: map[string]string{
+			unitDir + "10-opa.ibnetwork": "[Match]\nDriver=hfi1\n[Link]\nMTUBytes=max\n[Network]\nAddress=10.8.0.1/24\n",
+			unitDir + "20-vf.ibnetwork":  vf(""),
+		}}, func(g *lab.G) {
 		d := startDaemon(g)
 		opa, pf := "", ""
 		g.Wait("the links", 20*time.Second, func() bool {
@@ -56,7 +57,8 @@ func TestOtherCards(t *testing.T) {
 				s := d.status(pf)
 				driver, _ := os.Readlink(fn + "/driver")
 				own, _ := filepath.Glob(fn + "/infiniband/*")
-				if !attr(s, "Autoprobe").OK() || attr(s, "Autoprobe").Actual != "no" || attr(s, "VF 0 NodeGUID").Actual != guid || filepath.Base(driver) != "swib" || len(own) != 1 {
+				if !attr(s, "Autoprobe").OK() || attr(s, "Autoprobe").Actual != "no" || attr(s, "VF 0 NodeGUID").Actual != guid ||
+					filepath.Base(driver) != "swib" || len(own) != 1 {
 					return fmt.Sprintf("driver %q, %q: %+v\n%s", driver, own, s.Attributes, tail(d.p.Output(), 8))
 				}
 				if has := strings.ReplaceAll(strings.TrimSpace(g.Read(own[0]+"/node_guid")), ":", ""); "0x"+has != guid {

@@ -27,7 +27,8 @@ func TestCost(t *testing.T) {
 			files[file(i, k)] = unit(i, k, 1)
 		}
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd}, Files: files, Timeout: 4 * time.Minute, Memory: 2048}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd},
+		Files: files, Timeout: 4 * time.Minute, Memory: 2048}, func(g *lab.G) {
 		manage(g, parts)
 		var batch strings.Builder
 		for i := range hcas * ports {

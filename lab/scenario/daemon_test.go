@@ -113,7 +113,8 @@ const wiki = "[Match]\nName=ib0\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected
 // TestFirstLight is the least that the project is for.
 func TestFirstLight(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd},
+		Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
 		d := startDaemon(g)
 		st := d.wait("ib0", "waiting for a subnet manager", 5*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodeNoSM })
 		g.Logf("without a subnet manager: %s; %s", st.Reason().Text, st.Reason().Next)
@@ -139,7 +140,8 @@ func TestFirstLight(t *testing.T) {
 // that nobody answers is called off, so that others come in.
 func TestModeContended(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Bins: []string{ibnetworkd},
+		Files: map[string]string{unitDir + "10-ib0.ibnetwork": wiki}}, func(g *lab.G) {
 		g.SM(lab.SM{Dev: "swib1"}) // what a port sends to itself meets no faults
 		d := startDaemon(g)
 		d.configured("ib0", 20*time.Second)

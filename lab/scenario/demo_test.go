@@ -145,7 +145,8 @@ func tellDemo(g *lab.G) {
 		if err := moveLink(link, n.Host); err != nil {
 			g.Fatal(err)
 		}
-		n.unit("10-"+link+".ibnetwork", fmt.Sprintf("[Match]\nName=%s\n\n[Link]\nMTUBytes=65520\n\n[IPoIB]\nMode=connected\n\n[Network]\nAddress=192.168.151.%d/24\n", link, i+1))
+		n.unit("10-"+link+".ibnetwork", fmt.Sprintf("[Match]\nName=%s\n\n[Link]\nMTUBytes=65520\n\n[IPoIB]\nMode=connected\n\n"+
+			"[Network]\nAddress=192.168.151.%d/24\n", link, i+1))
 	}
 	s.say("host a has ib0, host b has ib1, and one file each; host a's is 10-ib0.ibnetwork:")
 	s.show(g.Read(nodes[0].units + "/10-ib0.ibnetwork"))
@@ -192,7 +193,8 @@ func tellDemo(g *lab.G) {
 		g.Errorf("the longest connected-mode message has %d bytes, want more than 65000", after.Int("rcmax"))
 	}
 	s.say("ping of 65,000 bytes from a to b: answered in %.1f ms", float64(rtt.Microseconds())/1000)
-	s.show(fmt.Sprintf("connected-mode messages sent by the adapter: %d, the longest of %d bytes", after.Int("rc")-before.Int("rc"), after.Int("rcmax")))
+	s.show(fmt.Sprintf("connected-mode messages sent by the adapter: %d, the longest of %d bytes", after.Int("rc")-before.Int("rc"),
+		after.Int("rcmax")))
 	fmt.Fprintln(f)
 }
 

@@ -17,7 +17,8 @@ import (
 func TestExamplesUnderUdev(t *testing.T) {
 	t.Parallel()
 	const examples = "/usr/share/examples/"
-	c := installed(lab.Config{Ports: 2, PKeys: 32, Commands: []string{"driver h0 mlx5_core", "driver h1 mlx4_core", "type h1/1 eth"}, Files: map[string]string{}}, nil)
+	c := installed(lab.Config{Ports: 2, PKeys: 32, Commands: []string{"driver h0 mlx5_core", "driver h1 mlx4_core", "type h1/1 eth"},
+		Files: map[string]string{}}, nil)
 	c.Units = []string{"ibnetworkd.service"}
 	if !lab.InGuest() {
 		files, err := filepath.Glob("../../docs/examples/*.ibnetwork")
@@ -125,7 +126,8 @@ func TestExamplesUnderUdev(t *testing.T) {
 			{"Driver=mlx4_core\nDriver=!mlx4_en", other, "10.9.4.1/24"},
 			{"Driver=mlx*_core\nDriver=!mlx5_core\nDriver=!mlx4_en", other, "10.9.5.1/24"},
 		} {
-			use(map[string]string{"10-x.ibnetwork": "[Match]\n" + tt.match + "\n[Network]\nAddress=" + tt.addr + "\nConfigureWithoutCarrier=yes\n"}, func() string {
+			use(map[string]string{"10-x.ibnetwork": "[Match]\n" + tt.match + "\n[Network]\nAddress=" + tt.addr +
+				"\nConfigureWithoutCarrier=yes\n"}, func() string {
 				out, _ := g.Try("ip", "-o", "address", "show", "dev", tt.name)
 				if !strings.Contains(out, tt.addr) {
 					return tt.match + " does not match " + tt.name + ": " + g.Exec("ibnetctl", "status", tt.name)

@@ -133,42 +133,45 @@ Type=blackhole
 Priority=1003
 User=0-10
 `
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}}, func(g *lab.G) {
-		manage(g, defaultPartition)
-		d := startDaemon(g)
-		st := d.configured("ib0", 15*time.Second)
-		quiet(g, d)
-		if p := d.report().Problems; len(p) > 0 {
-			g.Errorf("problems:\n%s", strings.Join(p, "\n"))
-		}
-		for _, a := range d.status("ib0").Attributes {
-			if a.Why != (link.Reason{}) {
-				g.Errorf("%s: wanted %s, is %s: %s", a.Name, a.Wanted, a.Actual, a.Why.Text)
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}},
+		func(g *lab.G) {
+			manage(g, defaultPartition)
+			d := startDaemon(g)
+			st := d.configured("ib0", 15*time.Second)
+			quiet(g, d)
+			if p := d.report().Problems; len(p) > 0 {
+				g.Errorf("problems:\n%s", strings.Join(p, "\n"))
 			}
-		}
-		g.Logf("%d attributes, state %s", len(st.Attributes), st.State)
-		g.Log("\n" + g.Sh("ip -d address show ib0; ip route show table all dev ib0; ip route show type blackhole; ip route show type unreachable; ip -6 route show table main; ip rule; ip -6 rule; ip route show 10.85.0.0/16"))
-		d.kill()
-		d.start()
-		d.configured("ib0", 5*time.Second)
-		quiet(g, d)
-		if o := ops(d); len(o) > 0 {
-			g.Errorf("a restart has something to do:\n%s", strings.Join(o, "\n"))
-		}
-		for _, a := range d.status("ib0").Attributes {
-			if a.Why != (link.Reason{}) {
-				g.Errorf("after the restart: %s: wanted %s, is %s: %s", a.Name, a.Wanted, a.Actual, a.Why.Text)
-			}
-		}
-		g.Exec("rm", unitDir+"10.ibnetwork")
-		g.WaitFor(5*time.Second, func() string {
-			out := g.Sh("ip -4 -o address show ib0; ip -6 -o address show ib0 scope global; ip route; ip route show table 100 2>/dev/null; ip -6 route; ip rule; ip -6 rule")
-			for _, x := range []string{"10.8", "fd00:", "blackhole", "unreachable 10", "lookup 100"} {
-				if strings.Contains(out, x) {
-					return x + " stays:\n" + out
+			for _, a := range d.status("ib0").Attributes {
+				if a.Why != (link.Reason{}) {
+					g.Errorf("%s: wanted %s, is %s: %s", a.Name, a.Wanted, a.Actual, a.Why.Text)
 				}
 			}
-			return ""
+			g.Logf("%d attributes, state %s", len(st.Attributes), st.State)
+			g.Log("\n" + g.Sh("ip -d address show ib0; ip route show table all dev ib0; ip route show type blackhole; ip route show type "+
+				"unreachable; ip -6 route show table main; ip rule; ip -6 rule; ip route show 10.85.0.0/16"))
+			d.kill()
+			d.start()
+			d.configured("ib0", 5*time.Second)
+			quiet(g, d)
+			if o := ops(d); len(o) > 0 {
+				g.Errorf("a restart has something to do:\n%s", strings.Join(o, "\n"))
+			}
+			for _, a := range d.status("ib0").Attributes {
+				if a.Why != (link.Reason{}) {
+					g.Errorf("after the restart: %s: wanted %s, is %s: %s", a.Name, a.Wanted, a.Actual, a.Why.Text)
+				}
+			}
+			g.Exec("rm", unitDir+"10.ibnetwork")
+			g.WaitFor(5*time.Second, func() string {
+				out := g.Sh("ip -4 -o address show ib0; ip -6 -o address show ib0 scope global; ip route; ip route show table 100 2>/dev/null; " +
+					"ip -6 route; ip rule; ip -6 rule")
+				for _, x := range []string{"10.8", "fd00:", "blackhole", "unreachable 10", "lookup 100"} {
+					if strings.Contains(out, x) {
+						return x + " stays:\n" + out
+					}
+				}
+				return ""
+			})
 		})
-	})
 }

@@ -42,7 +42,8 @@ func findFaults(g *lab.G, faults []fault) {
 			g.WaitFor(30*time.Second, func() string {
 				k := diagnosis(g, f.on)
 				if k.Name != f.check || string(k.Code) != f.code || !strings.Contains(k.Text, f.text) || !strings.Contains(k.Next, f.next) {
-					return fmt.Sprintf("diagnose %s finds %s (%s): %s; next: %s; want %s (%s): %s; next: %s", f.on, k.Name, k.Code, k.Text, k.Next, f.check, f.code, f.text, f.next)
+					return fmt.Sprintf("diagnose %s finds %s (%s): %s; next: %s; want %s (%s): %s; next: %s", f.on, k.Name, k.Code, k.Text, k.Next,
+						f.check, f.code, f.text, f.next)
 				}
 				g.Logf("%s: %s\n  next: %s", k.Code, k.Text, k.Next)
 				next = k.Next
@@ -101,7 +102,8 @@ func TestDiagnoseFaults(t *testing.T) {
 					sm.Signal(syscall.SIGSTOP)
 					bounce()
 				},
-				check: "subnet manager", code: "subnet-manager-pending", text: "configured the port before, but not again", next: "sminfo -C swib1 -P 1",
+				check: "subnet manager", code: "subnet-manager-pending", text: "configured the port before, but not again",
+				next: "sminfo -C swib1 -P 1",
 				mend: func(g *lab.G, _ string) {
 					if out, err := g.Try("sminfo", "-C", "swib1", "-P", "1"); err == nil {
 						g.Errorf("the stopped subnet manager answers: %s", out)
@@ -115,14 +117,16 @@ func TestDiagnoseFaults(t *testing.T) {
 					bounce()
 					g.Exec("ibportstate", "-C", "swib1", "-P", "1", "-D", "0", "1", "arm")
 				},
-				check: "subnet manager", code: "subnet-manager-pending", text: "Armed: a subnet manager (LID 1) is about to activate", next: "ibnetctl diagnose swib1/1 again in a few seconds",
+				check: "subnet manager", code: "subnet-manager-pending", text: "Armed: a subnet manager (LID 1) is about to activate",
+				next: "ibnetctl diagnose swib1/1 again in a few seconds",
 				mend: func(g *lab.G, _ string) { sm.Signal(syscall.SIGCONT) }},
 			{name: "other port type", on: "swib1/1",
 				make: func(g *lab.G) {
 					g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
 					g.Ctl("type h1/1 eth")
 				},
-				check: "link layer", code: "wrong-link-layer", text: "link layer is Ethernet, but /etc/systemd/network/10-ib1.ibnetwork", next: "devlink port set platform/swib.1/1 type ib"},
+				check: "link layer", code: "wrong-link-layer", text: "link layer is Ethernet, but /etc/systemd/network/10-ib1.ibnetwork",
+				next: "devlink port set platform/swib.1/1 type ib"},
 			{name: "ethernet down", on: "swib3/1",
 				make: func(g *lab.G) {
 					g.Ctl("type h3/1 eth")
@@ -139,14 +143,16 @@ func TestDiagnoseFaults(t *testing.T) {
 					_, cmd, _ := strings.Cut(next, ": ")
 					cmd, _, _ = strings.Cut(cmd, "   ")
 					pf := ibNet(g, "swib2")
-					cmd = strings.NewReplacer("<pf>", pf, "<n>", "0", "node_guid <guid>", "node_guid 02:00:00:00:00:00:00:11", "port_guid <guid>", "port_guid 02:00:00:00:00:00:00:12", "then on this host: ", "").Replace(cmd)
+					cmd = strings.NewReplacer("<pf>", pf, "<n>", "0", "node_guid <guid>", "node_guid 02:00:00:00:00:00:00:11", "port_guid <guid>",
+						"port_guid 02:00:00:00:00:00:00:12", "then on this host: ", "").Replace(cmd)
 					g.Log(cmd)
 					g.Sh("set -e; %s", cmd)
 					g.WaitPort(vf, 1, "ACTIVE", 30*time.Second)
 				}},
 			{name: "interface elsewhere", on: "swib2/1",
 				make:  func(g *lab.G) { g.Host("b").Take(ibNet(g, "swib2"), "10.3.0.1/24") },
-				check: "interface", code: "module-missing", text: "no network interface in this network namespace", next: "ip -all netns exec ip -br link",
+				check: "interface", code: "module-missing", text: "no network interface in this network namespace",
+				next: "ip -all netns exec ip -br link",
 				mend: func(g *lab.G, next string) {
 					cmd, _, _ := strings.Cut(next, ";")
 					g.Logf("%s\n%s", cmd, g.Exec("sh", "-c", cmd))
@@ -228,14 +234,16 @@ func TestDiagnoseManager(t *testing.T) {
 					// Nor does the daemon take the port for that of the manager that was stopped.
 					g.Wait("opensm to be master, and the daemon to know it", 60*time.Second, func() bool {
 						return slices.ContainsFunc(describe(g).Ports, func(p link.PortStatus) bool {
-							return p.IBDevice == "swib0" && p.State == "Active" && fmt.Sprintf("%#x", p.SMLID) == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
+							return p.IBDevice == "swib0" && p.State == "Active" &&
+								fmt.Sprintf("%#x", p.SMLID) == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
 						})
 					})
 					g.Ctl("mkey h0/1 77 1")
 					bounce(g)
 					g.Exec("ibnetctl", "sm", "start", "swib0/1")
 				},
-				check: "subnet manager", code: "no-subnet-manager", text: "is there but has not configured port swib0/1", next: "smpquery -C swib0 -P 1 -D portinfo 0: ",
+				check: "subnet manager", code: "no-subnet-manager", text: "is there but has not configured port swib0/1",
+				next: "smpquery -C swib0 -P 1 -D portinfo 0: ",
 				mend: func(g *lab.G, next string) {
 					cmd, _, _ := strings.Cut(next, ": ")
 					// opensm may have been seen before it tried.

@@ -13,7 +13,8 @@ import (
 
 // pkeys are the keys in the kernel's table of a port.
 func pkeys(g *lab.G, dev string) []string {
-	return slices.DeleteFunc(strings.Fields(g.Sh("cat /sys/class/infiniband/%s/ports/1/pkeys/*", dev)), func(k string) bool { return k == "0x0000" })
+	return slices.DeleteFunc(strings.Fields(g.Sh("cat /sys/class/infiniband/%s/ports/1/pkeys/*", dev)),
+		func(k string) bool { return k == "0x0000" })
 }
 
 // portOf is what is said of the first port of a device.
@@ -74,8 +75,10 @@ func TestFirstDay(t *testing.T) {
 		state("storage", link.StateConfiguring, link.CodePKeyMissing)
 
 		// What is said of a link is found by its fields, and is in logs.
-		out := g.Exec("journalctl", "--no-pager", "-o", "json", "_SYSTEMD_UNIT=ibnetworkd.service", "INTERFACE=storage", "MESSAGE_ID=fd3cecd4a1c54143a5493cc8d99013c1")
-		for _, w := range []string{`"IBNETWORK_UNIT":"/etc/systemd/network/20-storage.ibnetwork"`, `"RDMA_PORT":"swib0/1"`, `"IBNETWORK_CODE":"pkey-not-granted"`, `"PRIORITY":"6"`, `"SYSLOG_IDENTIFIER":"ibnetworkd"`} {
+		out := g.Exec("journalctl", "--no-pager", "-o", "json", "_SYSTEMD_UNIT=ibnetworkd.service", "INTERFACE=storage",
+			"MESSAGE_ID=fd3cecd4a1c54143a5493cc8d99013c1")
+		for _, w := range []string{`"IBNETWORK_UNIT":"/etc/systemd/network/20-storage.ibnetwork"`, `"RDMA_PORT":"swib0/1"`,
+			`"IBNETWORK_CODE":"pkey-not-granted"`, `"PRIORITY":"6"`, `"SYSLOG_IDENTIFIER":"ibnetworkd"`} {
 			if !strings.Contains(out, w) {
 				g.Errorf("the journal lacks %s:\n%s", w, out)
 			}
@@ -112,7 +115,8 @@ func TestFirstDay(t *testing.T) {
 				g.Errorf("ibnetctl %s has no word of it:\n%s", c, out)
 			}
 		}
-		if out := g.Exec("busctl", "get-property", api.BusName, api.Root, api.Manager, "Notices"); !strings.Contains(out, "unit-matches-nothing") {
+		if out := g.Exec("busctl", "get-property", api.BusName, api.Root, api.Manager, "Notices"); !strings.Contains(out,
+			"unit-matches-nothing") {
 			g.Errorf("Notices: %s", out)
 		}
 		// Where a required link does not exist all agree that this is not online,
@@ -129,7 +133,8 @@ func TestFirstDay(t *testing.T) {
 		g.Sh("rm %s10-ib9.ibnetwork; ibnetctl reload", unitDir)
 		online("online", true)
 		for _, c := range []string{"status", "plan", "diagnose"} {
-			if out, _ := g.Try("ibnetctl", c); !strings.Contains(out, "there is no unit file") || !strings.Contains(out, "ibnetctl edit 10-ib0") || strings.Contains(out, "Nothing to do") {
+			if out, _ := g.Try("ibnetctl", c); !strings.Contains(out, "there is no unit file") ||
+				!strings.Contains(out, "ibnetctl edit 10-ib0") || strings.Contains(out, "Nothing to do") {
 				g.Errorf("ibnetctl %s without a unit:\n%s", c, out)
 			}
 		}

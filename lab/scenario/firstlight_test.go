@@ -45,7 +45,8 @@ Address=192.168.151.%d/24
 		})
 		manager(g, lab.SM{})
 		for i, n := range nodes {
-			took := n.waitLink(fmt.Sprintf("ib%d", i), 10*time.Second, "LOWER_UP", "mtu 65520", "mode connected", fmt.Sprintf("192.168.151.%d/24", i+1))
+			took := n.waitLink(fmt.Sprintf("ib%d", i), 10*time.Second, "LOWER_UP", "mtu 65520", "mode connected",
+				fmt.Sprintf("192.168.151.%d/24", i+1))
 			g.Logf("host %s: the link is right %v after the ports", n.Name, took)
 		}
 		nodes[0].Ping("192.168.151.2", "-s", "65000")
@@ -78,12 +79,14 @@ func TestGroupMTU(t *testing.T) {
 			lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 				nodes := []*node{newNode(g, "a", "ib0"), newNode(g, "b", "ib1")}
 				for i, n := range nodes {
-					n.unit("10-ib.ibnetwork", fmt.Sprintf("[Match]\nName=ib%d\n[Link]\nMTUBytes=4092\n[IPoIB]\nMode=datagram\n[Network]\nAddress=10.4.0.%d/24\n", i, i+1))
+					n.unit("10-ib.ibnetwork", fmt.Sprintf("[Match]\nName=ib%d\n[Link]\nMTUBytes=4092\n[IPoIB]\nMode=datagram\n[Network]\n"+
+						"Address=10.4.0.%d/24\n", i, i+1))
 					n.start()
 				}
 				g.SM(lab.SM{Partitions: c.partitions})
 				for i, n := range nodes {
-					n.waitLink(fmt.Sprintf("ib%d", i), 10*time.Second, "LOWER_UP", fmt.Sprintf("mtu %d ", c.mtu), "mode datagram", fmt.Sprintf("10.4.0.%d/24", i+1))
+					n.waitLink(fmt.Sprintf("ib%d", i), 10*time.Second, "LOWER_UP", fmt.Sprintf("mtu %d ", c.mtu), "mode datagram",
+						fmt.Sprintf("10.4.0.%d/24", i+1))
 				}
 				nodes[0].Ping("10.4.0.2", "-M", "do", "-s", fmt.Sprint(c.mtu-28))
 				if out, err := nodes[0].Try("ping", "-c", "1", "-W", "1", "-M", "do", "-s", fmt.Sprint(c.mtu-27), "10.4.0.2"); err == nil {

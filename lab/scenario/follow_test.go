@@ -53,8 +53,9 @@ func TestMTUFollows(t *testing.T) {
 func TestFourFaults(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
-		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\n[Partition]\nPartitionKey=0x8001\n[Partition]\nPartitionKey=0x8002\n",
-		unitDir + "20.ibnetwork":     "[Match]\nPartitionKey=0x8001\nPartitionKey=0x8002\n[Network]\nAddress=10.2.0.1/24\n",
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\n[Partition]\nPartitionKey=0x8001\n" +
+			"[Partition]\nPartitionKey=0x8002\n",
+		unitDir + "20.ibnetwork": "[Match]\nPartitionKey=0x8001\nPartitionKey=0x8002\n[Network]\nAddress=10.2.0.1/24\n",
 	}}, func(g *lab.G) {
 		d := startDaemon(g)
 		seen := map[string]link.Code{}
@@ -94,7 +95,8 @@ func TestGUID(t *testing.T) {
 		right := func() {
 			g.Helper()
 			g.WaitFor(5*time.Second, func() string {
-				if out := g.Exec("ip", "-o", "link", "show", "ib0"); !strings.Contains(out, "00:02:c9:03:00:00:00:42 ") || !strings.Contains(out, ",UP") {
+				if out := g.Exec("ip", "-o", "link", "show", "ib0"); !strings.Contains(out, "00:02:c9:03:00:00:00:42 ") ||
+					!strings.Contains(out, ",UP") {
 					return out + tail(d.p.Output(), 5)
 				}
 				return ""

@@ -15,7 +15,8 @@ import (
 // unit that all hosts have: an address, and a subnet manager if the fabric
 // needs one.
 func fabricHost(hosts []string, n int) lab.Node {
-	unit := fmt.Sprintf("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.%d/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\nStopDelaySec=5\n", n+1)
+	unit := fmt.Sprintf("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.%d/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\n"+
+		"StopDelaySec=5\n", n+1)
 	return lab.Node{
 		Name:   hosts[n],
 		Config: installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": unit}),

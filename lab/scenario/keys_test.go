@@ -131,55 +131,60 @@ IPProtocol=udp
 Family=ipv6
 Priority=4003
 `
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}}, func(g *lab.G) {
-		g.Sh("ip link add va type veth peer name vb; ip link set vb up")
-		d := startDaemon(g)
-		d.configured("va", 15*time.Second)
-		quiet(g, d)
-		if p := d.report().Problems; len(p) > 0 {
-			g.Errorf("problems:\n%s", strings.Join(p, "\n"))
-		}
-		whys := func(when string) {
-			for _, a := range d.status("va").Attributes {
-				if a.Why != (link.Reason{}) {
-					g.Errorf("%s: %s: wanted %s, is %s: %s", when, a.Name, a.Wanted, a.Actual, a.Why.Text)
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}},
+		func(g *lab.G) {
+			g.Sh("ip link add va type veth peer name vb; ip link set vb up")
+			d := startDaemon(g)
+			d.configured("va", 15*time.Second)
+			quiet(g, d)
+			if p := d.report().Problems; len(p) > 0 {
+				g.Errorf("problems:\n%s", strings.Join(p, "\n"))
+			}
+			whys := func(when string) {
+				for _, a := range d.status("va").Attributes {
+					if a.Why != (link.Reason{}) {
+						g.Errorf("%s: %s: wanted %s, is %s: %s", when, a.Name, a.Wanted, a.Actual, a.Why.Text)
+					}
 				}
 			}
-		}
-		whys("at first")
-		show := func() string {
-			return g.Sh("ip -d link show va; ip -d address show va; ip route show table all dev va; ip route show table 77; ip route show type prohibit; ip route show type local table local; ip -6 route show table main; ip rule; ip -6 rule")
-		}
-		out := show()
-		for _, w := range []string{"PROMISC", "NOARP", "group 7", "home", "mngtmpaddr", "peer fd00:18:2::2", "default", "congctl reno", "rto_min 300ms", "advmss 1200", "fastopen_no_cookie 1", "prohibit 10.182",
-			"throw 10.183", "local 10.18.0.77", "nexthop via fd00:18::a", "from fd00:18::/64 via", "l3mdev", "goto 5000", "suppress_ifgroup 7", "ipproto ipproto-6"} {
-			if !strings.Contains(out, w) {
-				g.Errorf("%q is not there", w)
+			whys("at first")
+			show := func() string {
+				return g.Sh("ip -d link show va; ip -d address show va; ip route show table all dev va; ip route show table 77; ip route show " +
+					"type prohibit; ip route show type local table local; ip -6 route show table main; ip rule; ip -6 rule")
 			}
-		}
-		g.Log("\n" + out)
-		d.kill()
-		d.start()
-		d.configured("va", 5*time.Second)
-		quiet(g, d)
-		if o := ops(d); len(o) > 0 {
-			g.Errorf("a restart has something to do:\n%s", strings.Join(o, "\n"))
-		}
-		whys("after the restart")
-		if now := show(); strings.Count(now, "\n") != strings.Count(out, "\n") {
-			g.Errorf("after the restart there is\n%s", now)
-		}
-		g.Exec("rm", unitDir+"10.ibnetwork")
-		g.WaitFor(5*time.Second, func() string {
-			out := g.Sh("ip -4 -o address show va; ip -6 -o address show va scope global; ip route; ip route show table 77 2>/dev/null; ip -6 route; ip rule; ip -6 rule")
-			for _, x := range []string{"10.18", "fd00:", "prohibit", "lookup 77", "lookup 78", "goto", "l3mdev"} {
-				if strings.Contains(out, x) {
-					return x + " stays:\n" + out
+			out := show()
+			for _, w := range []string{"PROMISC", "NOARP", "group 7", "home", "mngtmpaddr", "peer fd00:18:2::2", "default", "congctl reno",
+				"rto_min 300ms", "advmss 1200", "fastopen_no_cookie 1", "prohibit 10.182",
+				"throw 10.183", "local 10.18.0.77", "nexthop via fd00:18::a", "from fd00:18::/64 via", "l3mdev", "goto 5000",
+				"suppress_ifgroup 7", "ipproto ipproto-6"} {
+				if !strings.Contains(out, w) {
+					g.Errorf("%q is not there", w)
 				}
 			}
-			return ""
+			g.Log("\n" + out)
+			d.kill()
+			d.start()
+			d.configured("va", 5*time.Second)
+			quiet(g, d)
+			if o := ops(d); len(o) > 0 {
+				g.Errorf("a restart has something to do:\n%s", strings.Join(o, "\n"))
+			}
+			whys("after the restart")
+			if now := show(); strings.Count(now, "\n") != strings.Count(out, "\n") {
+				g.Errorf("after the restart there is\n%s", now)
+			}
+			g.Exec("rm", unitDir+"10.ibnetwork")
+			g.WaitFor(5*time.Second, func() string {
+				out := g.Sh("ip -4 -o address show va; ip -6 -o address show va scope global; ip route; ip route show table 77 2>/dev/null; ip " +
+					"-6 route; ip rule; ip -6 rule")
+				for _, x := range []string{"10.18", "fd00:", "prohibit", "lookup 77", "lookup 78", "goto", "l3mdev"} {
+					if strings.Contains(out, x) {
+						return x + " stays:\n" + out
+					}
+				}
+				return ""
+			})
 		})
-	})
 }
 
 // KeepConfiguration=static leaves what was set when the unit goes, as nobody's,
@@ -189,7 +194,8 @@ func TestKeepConfiguration(t *testing.T) {
 	unit := func(keep string) string {
 		return "[Match]\nName=va\n[Network]\nAddress=10.19.0.1/24\nGateway=10.19.0.254\n" + keep
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit("")}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd},
+		Files: map[string]string{unitDir + "10.ibnetwork": unit("")}}, func(g *lab.G) {
 		g.Sh("ip link add va type veth peer name vb; ip link set vb up")
 		d := startDaemon(g)
 		d.configured("va", 15*time.Second)
@@ -234,7 +240,8 @@ func TestBindCarrier(t *testing.T) {
 	}}, func(g *lab.G) {
 		manage(g, defaultPartition)
 		d := startDaemon(g)
-		st := d.wait("ib0", "told that there is nothing to follow", 10*time.Second, func(s link.Status) bool { return attr(s, "ActivationPolicy").Why.Code == link.CodeNoCarrier })
+		st := d.wait("ib0", "told that there is nothing to follow", 10*time.Second,
+			func(s link.Status) bool { return attr(s, "ActivationPolicy").Why.Code == link.CodeNoCarrier })
 		g.Log(attr(st, "ActivationPolicy").Why.Text)
 		g.Sh("ip link add up1 type veth peer name far1; ip link add up2 type veth peer name far2; ip link set up1 up; ip link set up2 up")
 		d.wait("ib0", "down while none has carrier", 10*time.Second, func(s link.Status) bool {
@@ -263,12 +270,14 @@ func TestBindCarrier(t *testing.T) {
 // link is left alone, and taken when NetworkManager lets it go.
 func TestBesideNetworkManager(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Files: map[string]string{
-		"/etc/NetworkManager/conf.d/lab.conf":   "[main]\nno-auto-default=*\n[keyfile]\nunmanaged-devices=none\n",
-		"/usr/lib/udev/rules.d/85-nm-lab.rules": "",
-		unitDir + "10-ib0.ibnetwork":            "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n[Network]\nAddress=10.21.0.2/24\n",
-		unitDir + "10-ib1.ibnetwork":            "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.22.0.1/24\n",
-	}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl},
+		Units: []string{"NetworkManager.service"}, Files: map[string]string{
+			"/etc/NetworkManager/conf.d/lab.conf":   "[main]\nno-auto-default=*\n[keyfile]\nunmanaged-devices=none\n",
+			"/usr/lib/udev/rules.d/85-nm-lab.rules": "",
+			unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n[Network]\n" +
+				"Address=10.21.0.2/24\n",
+			unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.22.0.1/24\n",
+		}}, func(g *lab.G) {
 		manage(g, defaultPartition)
 		g.Exec("systemctl", "start", "NetworkManager")
 		g.WaitFor(30*time.Second, func() string {
@@ -280,7 +289,8 @@ func TestBesideNetworkManager(t *testing.T) {
 		g.Exec("nmcli", "device", "set", "ib0", "managed", "yes")
 		g.Exec("nmcli", "device", "set", "ib1", "managed", "no")
 		g.WaitFor(30*time.Second, func() string {
-			out, err := g.Try("nmcli", "connection", "add", "type", "infiniband", "con-name", "theirs", "ifname", "ib0", "infiniband.transport-mode", "datagram",
+			out, err := g.Try("nmcli", "connection", "add", "type", "infiniband", "con-name", "theirs", "ifname", "ib0",
+				"infiniband.transport-mode", "datagram",
 				"ipv4.method", "manual", "ipv4.addresses", "10.21.0.1/24", "ipv6.method", "disabled")
 			if err != nil {
 				return out
@@ -292,7 +302,8 @@ func TestBesideNetworkManager(t *testing.T) {
 		})
 		d := startDaemon(g)
 		st := d.wait("ib0", "left alone", 20*time.Second, func(s link.Status) bool { return s.State == link.StateUnmanaged })
-		if st.Reason().Code != link.CodeOtherManager || !strings.Contains(st.Reason().Text, "NetworkManager") || !strings.Contains(st.Reason().Next, "nmcli device set ib0 managed no") {
+		if st.Reason().Code != link.CodeOtherManager || !strings.Contains(st.Reason().Text, "NetworkManager") ||
+			!strings.Contains(st.Reason().Next, "nmcli device set ib0 managed no") {
 			g.Errorf("ib0: %+v", st.Reasons)
 		}
 		g.Logf("said: %s; %s", st.Reason().Text, st.Reason().Next)
@@ -302,7 +313,8 @@ func TestBesideNetworkManager(t *testing.T) {
 		if n := strings.Count(d.p.Output(), "NetworkManager manages ib0"); n != 1 {
 			g.Errorf("that NetworkManager manages ib0 is said %d times\n%s", n, tail(d.p.Output(), 20))
 		}
-		if out := g.Exec("ip", "-o", "address", "show", "dev", "ib0"); mode(g, "ib0") != "datagram" || strings.Contains(out, "10.21.0.2/") || !strings.Contains(out, "10.21.0.1/24") {
+		if out := g.Exec("ip", "-o", "address", "show", "dev", "ib0"); mode(g, "ib0") != "datagram" ||
+			strings.Contains(out, "10.21.0.2/") || !strings.Contains(out, "10.21.0.1/24") {
 			g.Errorf("ib0 was touched: mode %s\n%s", mode(g, "ib0"), out)
 		}
 		// What the sentence says to do.

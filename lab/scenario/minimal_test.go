@@ -92,7 +92,8 @@ func TestPackageMinimal(t *testing.T) {
 			left := func(dirs ...string) {
 				for _, d := range dirs {
 					_ = filepath.WalkDir(filepath.Join(root, d), func(p string, _ os.DirEntry, err error) error {
-						if n := filepath.Base(p); err == nil && (strings.Contains(n, "ibnetwork") || strings.Contains(n, "ibnetctl") || strings.Contains(n, "ibnetsm")) {
+						if n := filepath.Base(p); err == nil &&
+							(strings.Contains(n, "ibnetwork") || strings.Contains(n, "ibnetctl") || strings.Contains(n, "ibnetsm")) {
 							t.Errorf("left behind: %s", strings.TrimPrefix(p, root))
 						}
 						return nil

@@ -19,13 +19,21 @@ func TestImportLikeNetplan(t *testing.T) {
 	// file says: Debian 12's systemd-networkd has no [IPoIB] section
 	// for links.
 	cases := []struct{ name, instead, backend, yaml string }{
-		{"connected", "mode connected, mtu 65520, addresses [10.0.0.1/24], routes \"\"", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n      mtu: 65520\n      link-local: []\n      addresses: [10.0.0.1/24]\n"},
-		{"routes", "", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      infiniband-mode: datagram\n      mtu: 2044\n      link-local: []\n      addresses: [10.0.0.1/24, 10.7.0.1/16]\n" +
-			"      routes:\n        - to: 10.9.0.0/16\n          via: 10.0.0.9\n          metric: 50\n        - to: 10.8.0.0/16\n          via: 10.7.0.9\n          table: 100\n"},
-		{"gateway", "", "systemd-networkd", head + "networkd\n  ethernets:\n    fabric:\n      match: {name: ib1}\n      mtu: 1500\n      link-local: []\n      addresses:\n        - 10.0.0.1/24\n      routes:\n        - to: default\n          via: 10.0.0.254\n"},
-		{"merged", "", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      mtu: 2044\n      link-local: []\n      addresses: [10.0.0.1/24]\n" + second +
-			"network:\n  ethernets:\n    ib1:\n      mtu: 1500\n      addresses:\n        - 10.7.0.1/16: {label: \"ib1:x\"}\n      routes: [{to: 10.9.0.0/16, via: 10.0.0.9, metric: 50}]\n"},
-		{"by NetworkManager", "", "NetworkManager", head + "NetworkManager\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n      mtu: 65520\n      link-local: []\n      addresses: [10.0.0.1/24]\n"},
+		{"connected", "mode connected, mtu 65520, addresses [10.0.0.1/24], routes \"\"", "systemd-networkd", head +
+			"networkd\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n      mtu: 65520\n      link-local: []\n      addresses: " +
+			"[10.0.0.1/24]\n"},
+		{"routes", "", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      infiniband-mode: datagram\n      mtu: 2044\n " +
+			"     link-local: []\n      addresses: [10.0.0.1/24, 10.7.0.1/16]\n" +
+			"      routes:\n        - to: 10.9.0.0/16\n          via: 10.0.0.9\n          metric: 50\n        - to: 10.8.0.0/16\n          " +
+			"via: 10.7.0.9\n          table: 100\n"},
+		{"gateway", "", "systemd-networkd", head + "networkd\n  ethernets:\n    fabric:\n      match: {name: ib1}\n      mtu: 1500\n    " +
+			"  link-local: []\n      addresses:\n        - 10.0.0.1/24\n      routes:\n        - to: default\n          via: 10.0.0.254\n"},
+		{"merged", "", "systemd-networkd", head + "networkd\n  ethernets:\n    ib1:\n      mtu: 2044\n      link-local: []\n      " +
+			"addresses: [10.0.0.1/24]\n" + second +
+			"network:\n  ethernets:\n    ib1:\n      mtu: 1500\n      addresses:\n        - 10.7.0.1/16: {label: \"ib1:x\"}\n      routes: " +
+			"[{to: 10.9.0.0/16, via: 10.0.0.9, metric: 50}]\n"},
+		{"by NetworkManager", "", "NetworkManager", head + "NetworkManager\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n  " +
+			"    mtu: 65520\n      link-local: []\n      addresses: [10.0.0.1/24]\n"},
 	}
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 4 * time.Minute,
 		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
@@ -69,7 +77,8 @@ func TestImportLikeNetplan(t *testing.T) {
 						theirs = x.instead + ", table 100 "
 					}
 				}
-				g.Sh("rm -rf /run/systemd/network/*netplan* /run/NetworkManager/system-connections/*netplan* /run/udev/rules.d/*netplan* %s*.ibnetwork /run/ibnetworkd", unitDir)
+				g.Sh("rm -rf /run/systemd/network/*netplan* /run/NetworkManager/system-connections/*netplan* /run/udev/rules.d/*netplan* "+
+					"%s*.ibnetwork /run/ibnetworkd", unitDir)
 				fresh()
 				g.Log(g.Exec("ibnetctl", append([]string{"import", "--write"}, paths...)...))
 				d := startDaemon(g)

@@ -306,7 +306,8 @@ func foreignMaster(t *testing.T, engine string) {
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
-		sms := smWait(g, "ours to be master", 20*time.Second, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 master active") })
+		sms := smWait(g, "ours to be master", 20*time.Second,
+			func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 master active") })
 		out, err := g.Try("systemd-analyze", "security", "--no-pager", "--threshold=19", sms[0].Worker)
 		if g.Log(strings.TrimSpace(out[max(0, strings.LastIndex(out, "Overall")):])); err != nil {
 			g.Errorf("the sandbox of %s: %v\n%s", sms[0].Worker, err, out)
@@ -316,7 +317,8 @@ func foreignMaster(t *testing.T, engine string) {
 			return masterOf(g, "swib0") == strings.TrimSpace(g.PortFile("swib1", 1, "lid"))
 		})
 		yielded := time.Now()
-		sms = smWait(g, "ours to be stopped", 90*time.Second, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 served inactive") })
+		sms = smWait(g, "ours to be stopped", 90*time.Second,
+			func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 served inactive") })
 		g.Logf("stopped %v after opensm was master: %s", time.Since(yielded), sms[0].Reason)
 		foreign.Kill()
 		_ = foreign.Wait(5 * time.Second)
@@ -335,7 +337,8 @@ func TestOnDemandAccidents(t *testing.T) {
 	rule := `polkit.addRule(function(action, subject) {
 	if (action.id == "org.ibnetwork1.reload" && subject.user == "nobody") return polkit.Result.YES;
 });`
-	c := installed(lab.Config{Timeout: 4 * time.Minute, Files: map[string]string{"/etc/polkit-1/rules.d/10-ibnetwork.rules": rule}}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{Timeout: 4 * time.Minute, Files: map[string]string{"/etc/polkit-1/rules.d/10-ibnetwork.rules": rule}},
+		map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
@@ -356,7 +359,8 @@ func TestOnDemandAccidents(t *testing.T) {
 		settle := func(what string, limit time.Duration) {
 			g.Helper()
 			took := g.Wait("ours to be master after "+what, limit, func() bool { return isMaster(describe(g).SubnetManagers) })
-			if units := g.Exec("systemctl", "list-units", "--state=active", "--plain", "--no-legend", "ibnetsm*.service"); strings.Count(units, ".service ") != 1 {
+			if units := g.Exec("systemctl", "list-units", "--state=active", "--plain", "--no-legend",
+				"ibnetsm*.service"); strings.Count(units, ".service ") != 1 {
 				g.Errorf("after %s the workers are\n%s", what, units)
 			}
 			g.Logf("%s: right after %v", what, took)
@@ -445,7 +449,8 @@ func TestOnDemandAccidents(t *testing.T) {
 					g.Errorf("%v as another user: %v\n%s", see, err, out)
 				}
 			}
-			for _, do := range [][]string{{"reload"}, {"reconfigure", "ib0"}, {"up", "ib0"}, {"down", "ib0"}, {"sm", "start", "swib1/1"}, {"sm", "stop", "swib0/1"}, {"log-level", "debug"}} {
+			for _, do := range [][]string{{"reload"}, {"reconfigure", "ib0"}, {"up", "ib0"}, {"down", "ib0"}, {"sm", "start", "swib1/1"},
+				{"sm", "stop", "swib0/1"}, {"log-level", "debug"}} {
 				out, err := as(append([]string{binDir + "/ibnetctl"}, do...)...)
 				if err == nil || !strings.Contains(out, "only root may do this") {
 					g.Errorf("%v as another user: %v\n%s", do, err, out)

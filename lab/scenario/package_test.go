@@ -30,7 +30,8 @@ func packages(t *testing.T, kind string) []string {
 		}
 		return err
 	}
-	if err := run([]string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir+"/bin/", "./cmd/ibnetworkd", "./cmd/ibnetctl", "./cmd/ibnetsm"); err != nil {
+	if err := run([]string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir+"/bin/", "./cmd/ibnetworkd",
+		"./cmd/ibnetctl", "./cmd/ibnetsm"); err != nil {
 		t.Fatal("the programs cannot be built")
 	}
 	var out []string
@@ -133,7 +134,9 @@ func packageStory(g *lab.G, install func(file string) string, check func(), remo
 	g.Write("/etc/modprobe.d/ibnetworkd-mlx4.conf", "options mlx4_en pfctx=8\n")
 	g.Exec("systemctl", "enable", "ibnetworkd-wait-online@ib0.service")
 	g.Log(remove())
-	if out, _ := g.Try("sh", "-c", "ls -d /etc/modprobe.d/ibnetworkd* /usr/sbin/ibnetworkd /usr/sbin/ibnetsm /usr/bin/ibnetctl /var/lib/ibnetsm /run/ibnetworkd /run/ibnetsm /usr/lib/systemd/system/ibnet* /etc/systemd/system/*/ibnet* /etc/systemd/system/*ibnet* /usr/share/doc/ibnetworkd 2>/dev/null"); strings.TrimSpace(out) != "" {
+	if out, _ := g.Try("sh", "-c", "ls -d /etc/modprobe.d/ibnetworkd* /usr/sbin/ibnetworkd /usr/sbin/ibnetsm /usr/bin/ibnetctl "+
+		"/var/lib/ibnetsm /run/ibnetworkd /run/ibnetsm /usr/lib/systemd/system/ibnet* /etc/systemd/system/*/ibnet* "+
+		"/etc/systemd/system/*ibnet* /usr/share/doc/ibnetworkd 2>/dev/null"); strings.TrimSpace(out) != "" {
 		g.Errorf("left behind:\n%s", out)
 	}
 	if out, _ := g.Try("systemctl", "list-units", "--all", "--plain", "--no-legend", "ibnet*"); strings.TrimSpace(out) != "" {

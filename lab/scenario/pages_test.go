@@ -43,7 +43,8 @@ func TestPageSteps(t *testing.T) {
 	if lab.InGuest() {
 		return
 	}
-	steps := pageSteps("a `ping -c 1 x` b\n\n```ini\n# /etc/a       # /etc/b\n[A]            [B]\nx=1\n```\n\n```sh\n$ cat f\nout\n```\n   ```\n   ibnetctl status\n   ```\n")
+	steps := pageSteps("a `ping -c 1 x` b\n\n```ini\n# /etc/a       # /etc/b\n[A]            [B]\nx=1\n```\n\n```sh\n$ cat " +
+		"f\nout\n```\n   ```\n   ibnetctl status\n   ```\n")
 	want := "[{1  ping -c 1 x inline} {4 /etc/a [A]\nx=1\n ini} {4 /etc/b [B]\n ini} {10  cat f sh} {14  ibnetctl status sh}]"
 	if got := fmt.Sprint(steps); got != want {
 		t.Errorf("%s\nwant %s", got, want)
@@ -71,8 +72,10 @@ func TestTaskPages(t *testing.T) {
 	t.Parallel()
 	c := installed(lab.Config{Cabled: true, Timeout: 6 * time.Minute}, nil)
 	c.Files["/etc/NetworkManager/conf.d/lab.conf"] = "[main]\nno-auto-default=*\n[keyfile]\nunmanaged-devices=interface-name:vec*\n"
-	c.Files["/etc/sysconfig/network-scripts/ifcfg-ib0"] = "DEVICE=ib0\nTYPE=InfiniBand\nONBOOT=yes\nBOOTPROTO=none\nCONNECTED_MODE=yes\nMTU=65520\nIPADDR=10.0.0.1\nPREFIX=24\n"
-	c.Files["/etc/netplan/10-fabric.yaml"] = "network:\n  version: 2\n  ethernets:\n    ib0:\n      infiniband-mode: connected\n      addresses: [10.0.0.1/24]\n"
+	c.Files["/etc/sysconfig/network-scripts/ifcfg-ib0"] = "DEVICE=ib0\nTYPE=InfiniBand\nONBOOT=yes\nBOOTPROTO=none\n" +
+		"CONNECTED_MODE=yes\nMTU=65520\nIPADDR=10.0.0.1\nPREFIX=24\n"
+	c.Files["/etc/netplan/10-fabric.yaml"] = "network:\n  version: 2\n  ethernets:\n    ib0:\n      infiniband-mode: connected\n     " +
+		" addresses: [10.0.0.1/24]\n"
 	// The other hosts of the cluster are this one.
 	c.Files["/usr/local/bin/ssh"] = "#!/bin/sh\nfor last; do :; done\nexec sh -c \"$last\"\n"
 	if !lab.InGuest() {
@@ -90,7 +93,8 @@ func TestTaskPages(t *testing.T) {
 		// The other machine: a host of its own with the second adapter.
 		other := g.Host("other")
 		other.Take("ib1", "192.168.151.2/24")
-		g.Sh("ip link add enp8s0f0np0 type veth peer name far0; ip link set far0 up; ip link add eth0 type veth peer name far1; ip link set far1 up")
+		g.Sh("ip link add enp8s0f0np0 type veth peer name far0; ip link set far0 up; ip link add eth0 type veth peer name far1; ip link " +
+			"set far1 up")
 		names, _ := filepath.Glob(pagesDir + "*.md")
 		// Two machines first: it is what the others go on from.
 		slices.SortStableFunc(names, func(a, b string) int {
@@ -117,7 +121,8 @@ func here(g *lab.G, s string) string {
 	a, b := g.PortGUID("swib0", 1), g.PortGUID("swib1", 1)
 	s = strings.NewReplacer("mlx5_0/1", "swib0/1", "mlx4_0/1", "swib0/1", "mlx5_0", "swib0", "0x0002c903000abcde", a, "0x0002c903000abcdf", b,
 		"ping 192", "ping -c 2 -w 20 192", "<LINK>", "ib0").Replace(s)
-	for _, w := range [][2]string{{"LINK", "ib0"}, {"PORT", "swib0/1"}, {"GUID", a}, {"NAME", "10-ib0"}, {"FILE", "/tmp/10-ib0.ibnetwork"}, {"DIR", "/etc/systemd/network"}} {
+	for _, w := range [][2]string{{"LINK", "ib0"}, {"PORT", "swib0/1"}, {"GUID", a}, {"NAME", "10-ib0"},
+		{"FILE", "/tmp/10-ib0.ibnetwork"}, {"DIR", "/etc/systemd/network"}} {
 		s = regexp.MustCompile(`\b`+w[0]+`\b`).ReplaceAllString(s, w[1])
 	}
 	return s
@@ -128,7 +133,8 @@ func doStep(g *lab.G, page string, i int, s pageStep) {
 	if s.lang == "ini" {
 		file, text := s.file, here(g, s.text)
 		switch {
-		case file == "" && strings.Contains(text, "[keyfile]"), file == "" && strings.Contains(text, "Unmanaged="), strings.Contains(text, "Path=pci-"):
+		case file == "" && strings.Contains(text, "[keyfile]"), file == "" && strings.Contains(text, "Unmanaged="),
+			strings.Contains(text, "Path=pci-"):
 			return // of another program, or for a card of another kind
 		case file == "" && !strings.Contains(text, "[Match]"):
 			file = fmt.Sprintf("%s10-ib0.ibnetwork.d/%s-%d.conf", unitDir, page, i)

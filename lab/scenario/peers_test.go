@@ -47,13 +47,16 @@ func TestPeers(t *testing.T) {
 		t.Skip("a look at other tools: make bench-peers")
 	}
 	t.Run("networkd", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 5, Units: []string{"systemd-networkd.service"}, Timeout: 5 * time.Minute, Files: map[string]string{
-			unitDir + "10-ib1.network": "[Match]\nName=ib1\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.1.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-			unitDir + "10-ib2.network": "[Match]\nName=ib2\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nIPoIB=null\n",
-			unitDir + "05-null.netdev": "[NetDev]\nName=null\nKind=ipoib\n[IPoIB]\nPartitionKey=0x8000\n",
-			unitDir + "10-ib3.network": "[Match]\nName=ib3\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.3.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-			unitDir + "10-ib4.network": "[Match]\nName=ib4\n[Network]\nAddress=10.4.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-		}}, peerNetworkd)
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 5, Units: []string{"systemd-networkd.service"}, Timeout: 5 * time.Minute,
+			Files: map[string]string{
+				unitDir + "10-ib1.network": "[Match]\nName=ib1\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\n" +
+					"Address=10.1.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+				unitDir + "10-ib2.network": "[Match]\nName=ib2\n[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nIPoIB=null\n",
+				unitDir + "05-null.netdev": "[NetDev]\nName=null\nKind=ipoib\n[IPoIB]\nPartitionKey=0x8000\n",
+				unitDir + "10-ib3.network": "[Match]\nName=ib3\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.3.0.1/24\n" +
+					"LinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+				unitDir + "10-ib4.network": "[Match]\nName=ib4\n[Network]\nAddress=10.4.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+			}}, peerNetworkd)
 	})
 	t.Run("NetworkManager", func(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Timeout: 5 * time.Minute}, peerNetworkManager)
@@ -84,22 +87,27 @@ func peerNetworkd(g *lab.G) {
 	within(20*time.Second, func() bool { return strings.Contains(words("ib4"), "no-carrier") })
 	noCable := words("ib4")
 	g.Ctl("link h4/1 up")
-	statement(g, "N1", "no subnet manager and no cable read alike: no-carrier, nothing of the port", strings.Contains(noSM, "no-carrier") && strings.Contains(noCable, "no-carrier"),
+	statement(g, "N1", "no subnet manager and no cable read alike: no-carrier, nothing of the port",
+		strings.Contains(noSM, "no-carrier") && strings.Contains(noCable, "no-carrier"),
 		"without a subnet manager: "+noSM+"\nwithout a cable: "+noCable)
 
 	within(30*time.Second, func() bool { return strings.Contains(words("ib1"), "(configured)") })
-	statement(g, "N2", "[IPoIB] Mode= in a .network file is refused as an unknown section; the link stays in datagram mode and reads configured",
+	statement(g, "N2", "[IPoIB] Mode= in a .network file is refused as an unknown section; the link stays in datagram mode and reads "+
+		"configured",
 		strings.Contains(log(), "Unknown section 'IPoIB'") && mode(g, "ib1") == "datagram" && strings.Contains(words("ib1"), "(configured)"),
 		grep(log(), "Unknown section")+"\nmode "+mode(g, "ib1")+"\n"+words("ib1"))
 	statement(g, "N3", "so MTUBytes=65520 fails as well, and the link still reads configured",
-		strings.Contains(log(), "ib1: Failed to set MTU") && mtu(g, "ib1") != "65520", grep(log(), "ib1: Failed to set MTU")+"\nmtu "+mtu(g, "ib1"))
+		strings.Contains(log(), "ib1: Failed to set MTU") && mtu(g, "ib1") != "65520", grep(log(), "ib1: Failed to set MTU")+"\nmtu "+
+			mtu(g, "ib1"))
 
 	null, err := g.Try("ip", "-d", "link", "show", "null")
 	statement(g, "N4", "a P_Key that cannot be is ignored with a warning, and the child is made on the parent's partition",
-		err == nil && !strings.Contains(null, "pkey  0x8000") && strings.Contains(log(), "cannot be 0 nor 0x8000"), grep(log(), "cannot be 0 nor")+"\n"+grep(null, "pkey"))
+		err == nil && !strings.Contains(null, "pkey  0x8000") && strings.Contains(log(), "cannot be 0 nor 0x8000"),
+		grep(log(), "cannot be 0 nor")+"\n"+grep(null, "pkey"))
 	within(20*time.Second, func() bool { return strings.Contains(words("ib3"), "(configured)") })
 	statement(g, "N5", "MTUBytes=4092 in a fabric whose group allows 2044: 2044, configured, no word",
-		mtu(g, "ib3") == "2044" && strings.Contains(words("ib3"), "(configured)") && !strings.Contains(log(), "ib3: Failed"), "mtu "+mtu(g, "ib3")+"\n"+words("ib3"))
+		mtu(g, "ib3") == "2044" && strings.Contains(words("ib3"), "(configured)") && !strings.Contains(log(), "ib3: Failed"), "mtu "+
+			mtu(g, "ib3")+"\n"+words("ib3"))
 
 	monitor := g.Start("ip", "-o", "monitor", "address")
 	time.Sleep(300 * time.Millisecond)
@@ -111,7 +119,8 @@ func peerNetworkd(g *lab.G) {
 			gone++
 		}
 	}
-	statement(g, "N6", "a restart takes its addresses off and puts them on again", gone > 0, fmt.Sprintf("%d addresses deleted\n%s", gone, monitor.Output()))
+	statement(g, "N6", "a restart takes its addresses off and puts them on again", gone > 0,
+		fmt.Sprintf("%d addresses deleted\n%s", gone, monitor.Output()))
 }
 
 func peerNetworkManager(g *lab.G) {
@@ -123,8 +132,10 @@ func peerNetworkManager(g *lab.G) {
 			g.Fatal(err)
 		}
 	}
-	profile("ib1", "[connection]\nid=ib1\ntype=infiniband\ninterface-name=ib1\n[infiniband]\ntransport-mode=connected\nmtu=65520\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n[ipv6]\nmethod=disabled\n")
-	profile("child", "[connection]\nid=child\ntype=infiniband\ninterface-name=ib1.8005\n[infiniband]\np-key=32773\nparent=ib1\ntransport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.2.0.1/24\n[ipv6]\nmethod=disabled\n")
+	profile("ib1", "[connection]\nid=ib1\ntype=infiniband\ninterface-name=ib1\n[infiniband]\ntransport-mode=connected\nmtu=65520\n"+
+		"[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n[ipv6]\nmethod=disabled\n")
+	profile("child", "[connection]\nid=child\ntype=infiniband\ninterface-name=ib1.8005\n[infiniband]\np-key=32773\nparent=ib1\n"+
+		"transport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.2.0.1/24\n[ipv6]\nmethod=disabled\n")
 	changes := g.Start("ip", "-o", "monitor", "link", "dev", "ib1")
 	g.Exec("systemctl", "start", "NetworkManager")
 	has := func() bool {
@@ -132,14 +143,16 @@ func peerNetworkManager(g *lab.G) {
 		return strings.Contains(out, "10.1.0.1/24")
 	}
 	ok := within(60*time.Second, has)
-	statement(g, "M1", "connected mode, MTU 65520 and the address work", ok && mode(g, "ib1") == "connected" && mtu(g, "ib1") == "65520", "mode "+mode(g, "ib1")+", mtu "+mtu(g, "ib1"))
+	statement(g, "M1", "connected mode, MTU 65520 and the address work", ok && mode(g, "ib1") == "connected" &&
+		mtu(g, "ib1") == "65520", "mode "+mode(g, "ib1")+", mtu "+mtu(g, "ib1"))
 	downs := 0
 	for l := range strings.Lines(changes.Output()) {
 		if !strings.Contains(l, ",UP") {
 			downs++
 		}
 	}
-	statement(g, "M2", "on the way the link is taken down once more", downs > 0, fmt.Sprintf("%d messages with the link down\n%s", downs, changes.Output()))
+	statement(g, "M2", "on the way the link is taken down once more", downs > 0,
+		fmt.Sprintf("%d messages with the link down\n%s", downs, changes.Output()))
 	state := func(dev string) string {
 		out, _ := g.Try("nmcli", "-g", "GENERAL.STATE,GENERAL.REASON", "device", "show", dev)
 		return strings.ReplaceAll(out, "\n", "; ")
@@ -151,25 +164,30 @@ func peerNetworkManager(g *lab.G) {
 	time.Sleep(300 * time.Millisecond)
 	g.Exec("systemctl", "restart", "NetworkManager")
 	time.Sleep(3 * time.Second)
-	statement(g, "M3", "a restart changes nothing on a configured link", !strings.Contains(monitor.Output(), "Deleted") && g.Exec("ip", "-o", "-4", "address", "show", "dev", "ib1") == before, "addresses before: "+before+"\nevents: "+monitor.Output())
+	statement(g, "M3", "a restart changes nothing on a configured link", !strings.Contains(monitor.Output(), "Deleted") &&
+		g.Exec("ip", "-o", "-4", "address", "show", "dev", "ib1") == before, "addresses before: "+before+"\nevents: "+monitor.Output())
 	g.Ctl("link h1/1 down")
 	within(30*time.Second, func() bool { return strings.Contains(state("ib1"), "unavailable") })
 	noCable := state("ib1")
-	statement(g, "M4", "a P_Key that was not granted and a missing cable read alike: unavailable", strings.Contains(notGranted, "unavailable") && strings.Contains(noCable, "unavailable"), "P_Key: "+notGranted+"\ncable: "+noCable)
+	statement(g, "M4", "a P_Key that was not granted and a missing cable read alike: unavailable",
+		strings.Contains(notGranted, "unavailable") && strings.Contains(noCable, "unavailable"), "P_Key: "+notGranted+"\ncable: "+noCable)
 }
 
 func peerIfupdown(g *lab.G) {
 	g.Opensm(lab.SM{})
 	_ = os.MkdirAll("/run/network", 0o755)
-	g.Write("/tmp/interfaces", "auto ib1\niface ib1 inet static\n  address 10.1.0.1/24\n  mtu 65520\n  pre-up echo connected > /sys/class/net/ib1/mode\n")
+	g.Write("/tmp/interfaces", "auto ib1\niface ib1 inet static\n  address 10.1.0.1/24\n  mtu 65520\n  pre-up echo connected > "+
+		"/sys/class/net/ib1/mode\n")
 	g.Exec("ifup", "-i", "/tmp/interfaces", "ib1")
-	statement(g, "I1", "the recipe of the wikis gives connected mode, MTU 65520 and the address", mode(g, "ib1") == "connected" && mtu(g, "ib1") == "65520", kernelState(g, "ib1"))
+	statement(g, "I1", "the recipe of the wikis gives connected mode, MTU 65520 and the address", mode(g, "ib1") == "connected" &&
+		mtu(g, "ib1") == "65520", kernelState(g, "ib1"))
 	g.Ctl("del 1")
 	g.Ctl("add 1")
 	g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
 	time.Sleep(3 * time.Second)
 	out, err := g.Try("ifup", "-i", "/tmp/interfaces", "ib1")
-	statement(g, "I2", "after a restart of the driver nothing is configured, and ifup believes that it is", mode(g, "ib1") == "datagram" && err == nil && strings.Contains(out, "already configured"), kernelState(g, "ib1")+"\nifup: "+out)
+	statement(g, "I2", "after a restart of the driver nothing is configured, and ifup believes that it is",
+		mode(g, "ib1") == "datagram" && err == nil && strings.Contains(out, "already configured"), kernelState(g, "ib1")+"\nifup: "+out)
 	g.Exec("ip", "addr", "flush", "dev", "ib0")
 	g.Ctl("link h0/1 down")
 	g.Write("/tmp/interfaces", "auto ib0\niface ib0 inet static\n  address 10.3.0.1/24\n")
@@ -192,7 +210,8 @@ func peerOpensm(g *lab.G) {
 	within(30*time.Second, func() bool { return g.PortFile(dev, 1, "state") == "4: ACTIVE" })
 	time.Sleep(3 * time.Second)
 	after := running()
-	statement(g, "O1", "Debian's unit looks for ports once: an adapter that comes later gets no manager", strings.Count(after, "opensm@") == strings.Count(first, "opensm@"), "before:\n"+first+"\nwith one more adapter:\n"+after)
+	statement(g, "O1", "Debian's unit looks for ports once: an adapter that comes later gets no manager",
+		strings.Count(after, "opensm@") == strings.Count(first, "opensm@"), "before:\n"+first+"\nwith one more adapter:\n"+after)
 	g.Exec("systemctl", "stop", "opensm.service")
 	for l := range strings.Lines(after) {
 		if u, _, _ := strings.Cut(l, " "); u != "" {
@@ -204,7 +223,8 @@ func peerOpensm(g *lab.G) {
 	g.WaitActive(60 * time.Second)
 	g.Sh("ip link set ib1 up")
 	within(20*time.Second, func() bool { return g.Read("/sys/class/net/ib1/carrier") == "1" })
-	statement(g, "O2", "by default IPoIB in datagram mode gets MTU 2044, whatever the ports can", mtu(g, "ib1") == "2044", "mtu "+mtu(g, "ib1")+", ports with 4096")
+	statement(g, "O2", "by default IPoIB in datagram mode gets MTU 2044, whatever the ports can", mtu(g, "ib1") == "2044", "mtu "+
+		mtu(g, "ib1")+", ports with 4096")
 	second := g.Start("opensm", "-g", g.PortGUID("swib2", 1), "-f", conf+"/log2")
 	standby := within(90*time.Second, func() bool { return g.SMRole("swib2", 1) == "STANDBY" || g.SMRole("swib0", 1) == "STANDBY" })
 	time.Sleep(3 * time.Second)
@@ -215,5 +235,6 @@ func peerOpensm(g *lab.G) {
 	master.Kill()
 	start := time.Now()
 	took := within(2*time.Minute, func() bool { return g.SMRole(other, 1) == "MASTER" })
-	statement(g, "O3", "a standby takes longer than half a minute to notice that the master is gone", standby && took && time.Since(start) > 30*time.Second, fmt.Sprintf("%.1f s from the kill to the other being master", time.Since(start).Seconds()))
+	statement(g, "O3", "a standby takes longer than half a minute to notice that the master is gone", standby && took &&
+		time.Since(start) > 30*time.Second, fmt.Sprintf("%.1f s from the kill to the other being master", time.Since(start).Seconds()))
 }

@@ -42,7 +42,8 @@ func diagnosis(g *lab.G, what string) diagnose.Check {
 func TestDiagnose(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
-		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\nAddress=fd01::1/64\n[Partition]\nPartitionKey=0x8005\n[Partition]\nPartitionKey=0x8006\n",
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\nAddress=fd01::1/64\n[Partition]\n" +
+			"PartitionKey=0x8005\n[Partition]\nPartitionKey=0x8006\n",
 		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.1.0.2/24\n",
 		unitDir + "20.ibnetwork":     "[Match]\nPartitionKey=0x8005\nPartitionKey=0x8006\n[Network]\nAddress=10.5.0.1/24\n",
 		unitDir + "30-cm.ibnetwork":  "[Match]\nIBDevice=swib2\n[IPoIB]\nMode=connected\n",
@@ -170,11 +171,15 @@ func TestImportLikeIfupdown(t *testing.T) {
 	files := map[string]string{
 		"static": "auto ib1\niface ib1 inet static\n  address 10.0.0.1/24\n  mtu 65520\n  pre-up echo connected > /sys/class/net/ib1/mode\n",
 		"plain":  "auto ib1\niface ib1 inet static\n  address 10.0.0.1\n  netmask 255.255.0.0\n",
-		"child":  "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up\n  up echo 0x8001 > /sys/class/net/ib1/create_child\nauto ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\n",
+		"child": "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up\n  up echo 0x8001 > /sys/class/net/ib1/create_child\nauto " +
+			"ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\n",
 		// The order of options is free, lines have several commands, and what a
 		// child's key has no 0x is decimal.
-		"shell":   "auto ib1\niface ib1 inet static\n  netmask 255.255.255.0\n  address 10.0.0.1\n  pre-up echo connected > /sys/class/net/$IFACE/mode; ip link set dev $IFACE mtu 65520\n  up ip route add 10.8.0.0/16 via 10.0.0.9 metric 50 proto static && true\n  up ip addr add 10.5.0.1/24 dev $IFACE || exit 1\n",
-		"decimal": "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up; echo 32769 > /sys/class/net/ib1/create_child\nauto ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\niface ib1.8001 inet static\n  address 10.2.0.1/24\n",
+		"shell": "auto ib1\niface ib1 inet static\n  netmask 255.255.255.0\n  address 10.0.0.1\n  pre-up echo connected > " +
+			"/sys/class/net/$IFACE/mode; ip link set dev $IFACE mtu 65520\n  up ip route add 10.8.0.0/16 via 10.0.0.9 metric 50 proto " +
+			"static && true\n  up ip addr add 10.5.0.1/24 dev $IFACE || exit 1\n",
+		"decimal": "auto ib1\niface ib1 inet manual\n  up ip link set ib1 up; echo 32769 > /sys/class/net/ib1/create_child\nauto " +
+			"ib1.8001\niface ib1.8001 inet static\n  address 10.1.0.1/24\niface ib1.8001 inet static\n  address 10.2.0.1/24\n",
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
@@ -302,12 +307,14 @@ func TestPrompt(t *testing.T) {
 		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 		g.Exec("ibnetctl", "wait-online", "-4", "-o", "routable", "--timeout", "120s")
 		g.Exec("ibnetctl", "wait-online", "-4", "-6", "--ignore", "ib1*", "--timeout", "120s")
-		if out, err := g.Try("ibnetctl", "wait-online", "-6", "-o", "routable", "--timeout", "1s"); err == nil || !strings.Contains(out, "IPv4 addresses routable, IPv6 addresses degraded") {
+		if out, err := g.Try("ibnetctl", "wait-online", "-6", "-o", "routable", "--timeout", "1s"); err == nil ||
+			!strings.Contains(out, "IPv4 addresses routable, IPv6 addresses degraded") {
 			g.Errorf("wait-online for a routable IPv6 address: %v\n%s", err, out)
 		}
 		g.Log("\n" + mon.Output())
 		out := g.Exec("ibnetctl", "metrics")
-		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) || !strings.Contains(out, `ibnetwork_operations_total{operation="AddAddress",result="done"}`) {
+		if !strings.Contains(out, `ibnetwork_subnet_manager_running{device="swib0",port="1"} 1`) ||
+			!strings.Contains(out, `ibnetwork_operations_total{operation="AddAddress",result="done"}`) {
 			g.Errorf("metrics:\n%s", out)
 		}
 		scrape(g)
@@ -320,14 +327,17 @@ func TestPrompt(t *testing.T) {
 // namespace, with one command on the host and no change to the sandbox.
 func scrape(g *lab.G) {
 	g.Exec("systemctl", "enable", "--now", "ibnetworkd-metrics.socket")
-	g.Sh("ip netns add prometheus; ip link add scrape0 type veth peer name scrape1 netns prometheus; ip address add 10.99.0.1/24 dev scrape0; ip link set scrape0 up")
+	g.Sh("ip netns add prometheus; ip link add scrape0 type veth peer name scrape1 netns prometheus; ip address add 10.99.0.1/24 dev " +
+		"scrape0; ip link set scrape0 up")
 	g.Sh("ip -n prometheus address add 10.99.0.2/24 dev scrape1; ip -n prometheus link set scrape1 up")
 	defer g.Sh("ip netns delete prometheus")
 	get := func() (string, error) {
-		return g.Try("ip", "netns", "exec", "prometheus", "bash", "-c", `exec 3<>/dev/tcp/10.99.0.1/9717; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`)
+		return g.Try("ip", "netns", "exec", "prometheus", "bash", "-c",
+			`exec 3<>/dev/tcp/10.99.0.1/9717; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`)
 	}
 	out, err := get()
-	if err != nil || !strings.Contains(out, "200 OK") || !strings.Contains(out, `ibnetwork_port_state{device="swib0",port="1",state="Active"} 1`) {
+	if err != nil || !strings.Contains(out, "200 OK") ||
+		!strings.Contains(out, `ibnetwork_port_state{device="swib0",port="1",state="Active"} 1`) {
 		g.Errorf("a scrape: %v\n%s\n%s", err, out, g.Exec("systemctl", "status", "--no-pager", "ibnetworkd-metrics.service"))
 	}
 	// The daemon may restart, and a scrape does not start one.
@@ -346,7 +356,8 @@ func scrape(g *lab.G) {
 		g.Errorf("the daemon is stopped, and a scrape has\n%s", out)
 	}
 	out = g.Exec("ibnetctl", "metrics")
-	for _, n := range []string{"ibnetwork_start_time_seconds", "ibnetwork_unit_reads_total", "ibnetwork_port_state_changes_total", "ibnetwork_subnet_manager", "ibnetwork_operations_total"} {
+	for _, n := range []string{"ibnetwork_start_time_seconds", "ibnetwork_unit_reads_total", "ibnetwork_port_state_changes_total",
+		"ibnetwork_subnet_manager", "ibnetwork_operations_total"} {
 		if strings.Contains(out, n) {
 			g.Errorf("%s is printed without a daemon", n)
 		}
@@ -366,15 +377,23 @@ func TestImportLikeNetworkManager(t *testing.T) {
 		return fmt.Sprintf(head, name, "2b2c3d4e-0000-4000-8000-00000000000"+uuid, name) + rest
 	}
 	profiles := map[string][]string{
-		"connected": {"ib1", profile("ib1", "1", "[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
-		"routes":    {"ib1", profile("ib1", "2", "[infiniband]\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\naddress2=10.7.0.1/16\nroute1=10.9.0.0/16,10.0.0.9,50\n\n[ipv6]\nmethod=disabled\n")},
-		"child":     {"ib1.8001", profile("ib1.8001", "3", "[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
+		"connected": {"ib1", profile("ib1", "1",
+			"[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
+		"routes": {"ib1", profile("ib1", "2",
+			"[infiniband]\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\naddress2=10.7.0.1/16\n"+
+				"route1=10.9.0.0/16,10.0.0.9,50\n\n[ipv6]\nmethod=disabled\n")},
+		"child": {"ib1.8001", profile("ib1.8001", "3",
+			"[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n\n[ipv6]\n"+
+				"method=disabled\n")},
 		// Of two profiles NetworkManager activates one, and the import takes it.
-		"two": {"ib1", profile("ib1", "4", "[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n"),
-			strings.Replace(profile("ib1", "5", "[infiniband]\ntransport-mode=datagram\nmtu=2044\n\n[ipv4]\nmethod=manual\naddress1=10.6.0.1/24\n\n[ipv6]\nmethod=disabled\n"), "id=ib1\n", "id=spare\nautoconnect-priority=-5\n", 1)},
+		"two": {"ib1", profile("ib1", "4", "[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\n"+
+			"address1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n"),
+			strings.Replace(profile("ib1", "5", "[infiniband]\ntransport-mode=datagram\nmtu=2044\n\n[ipv4]\nmethod=manual\n"+
+				"address1=10.6.0.1/24\n\n[ipv6]\nmethod=disabled\n"), "id=ib1\n", "id=spare\nautoconnect-priority=-5\n", 1)},
 	}
-	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"}, Timeout: 4 * time.Minute,
-		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
+	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"},
+		Timeout: 4 * time.Minute,
+		Files:   map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
 	lab.Run(t, c, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
 		fresh := func() {

@@ -56,46 +56,48 @@ func advertise(dev string, advert []byte) error {
 func TestRouterAdvertisements(t *testing.T) {
 	t.Parallel()
 	unit := "[Match]\nName=va\n[Network]\nIPv6AcceptRA=yes\n"
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}}, func(g *lab.G) {
-		router := g.Host("router")
-		g.Sh("ip link add va type veth peer name vb")
-		router.Give("vb")
-		router.Sh("ip link set vb up")
-		g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
-		d := startDaemon(g)
-		d.configured("va", 15*time.Second)
-		g.WaitFor(10*time.Second, func() string {
-			if out := router.Sh("ip -6 -o address show vb scope link; ip -6 -o address show vb tentative"); !strings.Contains(out, "fe80") || strings.Contains(out, "tentative") {
-				return "the router has no address yet: " + out
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}},
+		func(g *lab.G) {
+			router := g.Host("router")
+			g.Sh("ip link add va type veth peer name vb")
+			router.Give("vb")
+			router.Sh("ip link set vb up")
+			g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
+			d := startDaemon(g)
+			d.configured("va", 15*time.Second)
+			g.WaitFor(10*time.Second, func() string {
+				if out := router.Sh("ip -6 -o address show vb scope link; ip -6 -o address show vb tentative"); !strings.Contains(out, "fe80") ||
+					strings.Contains(out, "tentative") {
+					return "the router has no address yet: " + out
+				}
+				return ""
+			})
+			advert := routerAdvert(netip.MustParseAddr("fd77::"))
+			here := func() string {
+				out := g.Sh("ip -6 -o address show va; ip -6 route show default")
+				if !strings.Contains(out, "fd77:") || !strings.Contains(out, "default via fe80::") {
+					return fmt.Sprintf("no address or no default route:\n%s%s", out, g.Sh("sysctl net.ipv6.conf.va.accept_ra net.ipv6.conf.va.forwarding"))
+				}
+				return ""
 			}
-			return ""
+			g.WaitFor(10*time.Second, func() string {
+				if err := router.Do(func() error { return advertise("vb", advert) }); err != nil {
+					g.Fatal(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+				return here()
+			})
+			said := func(want string) {
+				d.wait("va", want, 5*time.Second, func(s link.Status) bool { return attr(s, "IPv6AcceptRA").Actual == want })
+			}
+			said("yes (accept_ra=2, forwarding=1)")
+			g.Sh("sysctl -w net.ipv6.conf.all.forwarding=0")
+			said("yes (accept_ra=2, forwarding=0)")
+			g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
+			said("yes (accept_ra=2, forwarding=1)")
+			if why := here(); why != "" {
+				g.Errorf("after forwarding was turned off and on: %s", why)
+			}
+			quiet(g, d)
 		})
-		advert := routerAdvert(netip.MustParseAddr("fd77::"))
-		here := func() string {
-			out := g.Sh("ip -6 -o address show va; ip -6 route show default")
-			if !strings.Contains(out, "fd77:") || !strings.Contains(out, "default via fe80::") {
-				return fmt.Sprintf("no address or no default route:\n%s%s", out, g.Sh("sysctl net.ipv6.conf.va.accept_ra net.ipv6.conf.va.forwarding"))
-			}
-			return ""
-		}
-		g.WaitFor(10*time.Second, func() string {
-			if err := router.Do(func() error { return advertise("vb", advert) }); err != nil {
-				g.Fatal(err)
-			}
-			time.Sleep(100 * time.Millisecond)
-			return here()
-		})
-		said := func(want string) {
-			d.wait("va", want, 5*time.Second, func(s link.Status) bool { return attr(s, "IPv6AcceptRA").Actual == want })
-		}
-		said("yes (accept_ra=2, forwarding=1)")
-		g.Sh("sysctl -w net.ipv6.conf.all.forwarding=0")
-		said("yes (accept_ra=2, forwarding=0)")
-		g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
-		said("yes (accept_ra=2, forwarding=1)")
-		if why := here(); why != "" {
-			g.Errorf("after forwarding was turned off and on: %s", why)
-		}
-		quiet(g, d)
-	})
 }

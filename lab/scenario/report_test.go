@@ -12,45 +12,47 @@ import (
 // addresses and GUIDs.
 func TestReportOfAHost(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}, Timeout: 4 * time.Minute}, func(g *lab.G) {
-		g.SM(lab.SM{})
-		g.Write(unitDir+"10-ib.ibnetwork", "[Match]\nName=ib0\n\n[IPoIB]\nMode=connected\n\n[Network]\nAddress=10.77.0.1/24\n")
-		d := startDaemon(g)
-		d.configured("ib0", 20*time.Second)
-		guid := strings.TrimSpace(strings.ReplaceAll(g.Read("/sys/class/infiniband/swib0/node_guid"), ":", ""))
-		now := map[string]string{}
-		commands := []string{"status", "list", "ports", "plan"}
-		for _, c := range commands {
-			now[c] = ofTheLinks(g.Exec("ibnetctl", c))
-		}
-		g.Exec("ibnetctl", "report", "--plain", "/tmp/plain.tar.gz")
-		for _, c := range commands {
-			if got := ofTheLinks(g.Exec("ibnetctl", "--report", "/tmp/plain.tar.gz", c)); got != now[c] {
-				g.Errorf("%s of the report:\n%s\nof the host:\n%s", c, got, now[c])
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}, Timeout: 4 * time.Minute},
+		func(g *lab.G) {
+			g.SM(lab.SM{})
+			g.Write(unitDir+"10-ib.ibnetwork", "[Match]\nName=ib0\n\n[IPoIB]\nMode=connected\n\n[Network]\nAddress=10.77.0.1/24\n")
+			d := startDaemon(g)
+			d.configured("ib0", 20*time.Second)
+			guid := strings.TrimSpace(strings.ReplaceAll(g.Read("/sys/class/infiniband/swib0/node_guid"), ":", ""))
+			now := map[string]string{}
+			commands := []string{"status", "list", "ports", "plan"}
+			for _, c := range commands {
+				now[c] = ofTheLinks(g.Exec("ibnetctl", c))
 			}
-		}
-		g.Exec("ibnetctl", "report", "/tmp/r.tar.gz")
-		g.Exec("tar", "-C", "/tmp", "-xzf", "/tmp/r.tar.gz")
-		dir := strings.TrimSpace(g.Exec("sh", "-c", "ls -d /tmp/ibnetwork-report-*"))
-		found := g.Exec("sh", "-c", "grep -rlE '10[.]77[.]0[.]1|"+guid[8:]+"|"+guid[8:12]+":"+guid[12:]+"' "+dir+" || true")
-		if strings.TrimSpace(found) != "" {
-			g.Errorf("the address or the GUID %s of the host is in\n%s", guid, found)
-		}
-		text := g.Read(dir + "/report.txt")
-		for _, want := range []string{"capture.json", "daemon.json", "rdma.json", "dcb.json", "drivers.json", "journal.txt", "system/sys/class/infiniband/swib0/ports/1/rate", "system/sys/class/net/ib0/mode"} {
-			if !strings.Contains(text, " "+want+"\n") {
-				g.Errorf("report.txt lists no %s:\n%s", want, text)
+			g.Exec("ibnetctl", "report", "--plain", "/tmp/plain.tar.gz")
+			for _, c := range commands {
+				if got := ofTheLinks(g.Exec("ibnetctl", "--report", "/tmp/plain.tar.gz", c)); got != now[c] {
+					g.Errorf("%s of the report:\n%s\nof the host:\n%s", c, got, now[c])
+				}
 			}
-		}
-		for _, c := range commands {
-			if got := ofTheLinks(g.Exec("ibnetctl", "--report", dir, c)); strings.Count(got, "\n") != strings.Count(now[c], "\n") {
-				g.Errorf("%s of the hidden report:\n%s\nof the host:\n%s", c, got, now[c])
+			g.Exec("ibnetctl", "report", "/tmp/r.tar.gz")
+			g.Exec("tar", "-C", "/tmp", "-xzf", "/tmp/r.tar.gz")
+			dir := strings.TrimSpace(g.Exec("sh", "-c", "ls -d /tmp/ibnetwork-report-*"))
+			found := g.Exec("sh", "-c", "grep -rlE '10[.]77[.]0[.]1|"+guid[8:]+"|"+guid[8:12]+":"+guid[12:]+"' "+dir+" || true")
+			if strings.TrimSpace(found) != "" {
+				g.Errorf("the address or the GUID %s of the host is in\n%s", guid, found)
 			}
-		}
-		if out, err := g.Try("ibnetctl", "--report", dir, "reload"); err == nil || !strings.Contains(out, "does not work on a report") {
-			g.Errorf("reload of a report: %v\n%s", err, out)
-		}
-	})
+			text := g.Read(dir + "/report.txt")
+			for _, want := range []string{"capture.json", "daemon.json", "rdma.json", "dcb.json", "drivers.json", "journal.txt",
+				"system/sys/class/infiniband/swib0/ports/1/rate", "system/sys/class/net/ib0/mode"} {
+				if !strings.Contains(text, " "+want+"\n") {
+					g.Errorf("report.txt lists no %s:\n%s", want, text)
+				}
+			}
+			for _, c := range commands {
+				if got := ofTheLinks(g.Exec("ibnetctl", "--report", dir, c)); strings.Count(got, "\n") != strings.Count(now[c], "\n") {
+					g.Errorf("%s of the hidden report:\n%s\nof the host:\n%s", c, got, now[c])
+				}
+			}
+			if out, err := g.Try("ibnetctl", "--report", dir, "reload"); err == nil || !strings.Contains(out, "does not work on a report") {
+				g.Errorf("reload of a report: %v\n%s", err, out)
+			}
+		})
 }
 
 // ofTheLinks is what a command prints without the line that says why the daemon

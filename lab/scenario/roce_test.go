@@ -70,7 +70,8 @@ func TestCardOfTwoKinds(t *testing.T) {
 			var eth string
 			g.WaitFor(20*time.Second, func() string {
 				for _, s := range d.report().Links {
-					if s.IBDevice == "swib0" && s.Port == 1 && s.Ifindex != former && s.State == link.StateConfigured && s.Carrier && attr(s, "PFC").OK() && attr(s, "PFC").Wanted == "3" && attr(s, "GIDIndexIPv4").Actual != "" {
+					if s.IBDevice == "swib0" && s.Port == 1 && s.Ifindex != former && s.State == link.StateConfigured && s.Carrier &&
+						attr(s, "PFC").OK() && attr(s, "PFC").Wanted == "3" && attr(s, "GIDIndexIPv4").Actual != "" {
 						eth, former = s.Name, s.Ifindex
 						return ""
 					}
@@ -78,7 +79,8 @@ func TestCardOfTwoKinds(t *testing.T) {
 				return "the Ethernet port is not configured:\n" + tail(d.p.Output(), 30)
 			})
 			st := d.status(eth)
-			for name, want := range map[string]string{"Type": "eth", "Version": "2", "TypeOfService": "104 (DSCP 26)", "PFC": "3", "DSCPToPriority": "26:3", "NodeDescription": ""} {
+			for name, want := range map[string]string{"Type": "eth", "Version": "2", "TypeOfService": "104 (DSCP 26)", "PFC": "3",
+				"DSCPToPriority": "26:3", "NodeDescription": ""} {
 				a := attr(st, name)
 				if !a.OK() || want != "" && a.Actual != want {
 					g.Errorf("%s: %+v", name, a)
@@ -213,7 +215,8 @@ func rightIndex(env, dev string, port int, suffix string) error {
 func TestSoftRoCE(t *testing.T) {
 	t.Parallel()
 	unit := func(n int) string {
-		return fmt.Sprintf("[Match]\nName=v%d\n[SoftRoCE]\nDriver=rxe\n[RoCE]\nVersion=2\nDSCP=26\n[VLAN]\nId=7\nName=storage%d\n[Network]\nAddress=10.8.0.%d/24\n", n, n, n)
+		return fmt.Sprintf("[Match]\nName=v%d\n[SoftRoCE]\nDriver=rxe\n[RoCE]\nVersion=2\nDSCP=26\n[VLAN]\nId=7\nName=storage%d\n"+
+			"[Network]\nAddress=10.8.0.%d/24\n", n, n, n)
 	}
 	policy, _ := os.ReadFile("../../dist/dbus/org.ibnetwork1.conf") // not there in the guest, where the file is
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
@@ -224,7 +227,8 @@ func TestSoftRoCE(t *testing.T) {
 		g.Exec("ip", "link", "set", "v2", "up")
 		d := startDaemon(g)
 		st := d.wait("v1", "configured with its RDMA device", 20*time.Second, func(s link.Status) bool {
-			return s.State == link.StateConfigured && attr(s, "SoftRoCE").OK() && attr(s, "SoftRoCE").Actual != "" && attr(s, "GIDIndexIPv4").Actual != "" && attr(s, "Version").Actual == "2"
+			return s.State == link.StateConfigured && attr(s, "SoftRoCE").OK() && attr(s, "SoftRoCE").Actual != "" &&
+				attr(s, "GIDIndexIPv4").Actual != "" && attr(s, "Version").Actual == "2"
 		})
 		for _, name := range []string{"SoftRoCE", "VLAN", "TypeOfService"} {
 			if a := attr(st, name); !a.OK() || a.Wanted == "" {
@@ -376,7 +380,8 @@ func TestSoftRoCE(t *testing.T) {
 			}
 			return ""
 		})
-		g.Wait("the environment file is gone", 5*time.Second, func() bool { _, err := os.Stat("/run/ibnetworkd/links/v1.env"); return err != nil })
+		g.Wait("the environment file is gone", 5*time.Second,
+			func() bool { _, err := os.Stat("/run/ibnetworkd/links/v1.env"); return err != nil })
 	})
 }
 
@@ -428,7 +433,8 @@ func TestVLANOfRoCE(t *testing.T) {
 			}
 			s := d.status("storage")
 			for _, e := range gids {
-				want := map[string]string{"0000:0000:0000:0000:0000:ffff:0a08:0701": "GIDIndexIPv4", "fd00:0007:0000:0000:0000:0000:0000:0001": "GIDIndexIPv6"}[e.GID.String()]
+				want := map[string]string{"0000:0000:0000:0000:0000:ffff:0a08:0701": "GIDIndexIPv4",
+					"fd00:0007:0000:0000:0000:0000:0000:0001": "GIDIndexIPv6"}[e.GID.String()]
 				if want != "" && e.Type == "RoCE v2" && (e.Netdev != "storage" || attr(s, want).Actual != fmt.Sprint(e.Index)) {
 					return fmt.Sprintf("the table has %+v, the status %+v", e, attr(s, want))
 				}
@@ -484,7 +490,8 @@ func TestVLANOfRoCE(t *testing.T) {
 
 		// One that somebody else made is told of.
 		g.Exec("ip", "link", "add", "link", "v1", "name", "theirs", "type", "vlan", "id", "9")
-		g.Write(unitDir+"10-a.ibnetwork", unit("Protocol=802.1ad\n[VLAN]\nId=9\nName=theirs\nProtocol=802.1ad\n[VLAN]\nId=10\nName=v2\n[VLAN]\nId=9\nName=other\n"))
+		g.Write(unitDir+"10-a.ibnetwork", unit("Protocol=802.1ad\n[VLAN]\nId=9\nName=theirs\nProtocol=802.1ad\n[VLAN]\nId=10\nName=v2\n"+
+			"[VLAN]\nId=9\nName=other\n"))
 		d.p.Signal(syscall.SIGHUP)
 		said := map[string]bool{}
 		d.wait("v1", "told of the VLANs that cannot be", 10*time.Second, func(s link.Status) bool {
@@ -565,7 +572,8 @@ func TestKeysOfRoCE(t *testing.T) {
 							continue
 						}
 						have = append(have, a)
-						if w.why == "" && a.OK() && strings.Contains(a.Actual, w.actual) || w.why != "" && strings.Contains(a.Why.Text, w.why) && a.Why.Next != "" {
+						if w.why == "" && a.OK() && strings.Contains(a.Actual, w.actual) || w.why != "" && strings.Contains(a.Why.Text, w.why) &&
+							a.Why.Next != "" {
 							found = true
 						}
 					}
@@ -594,14 +602,18 @@ func TestKeysOfRoCE(t *testing.T) {
 			{"[RoCE]\nPFC=3 5\n", []want{{"PFC", "3,5", ""}}, map[string][]string{"pfc": {"3:on", "4:off", "5:on"}}},
 			{"[RoCE]\nPFC=0-7\n", []want{{"PFC", "0,1,2,3,4,5,6,7", ""}}, map[string][]string{"pfc": {"0:on", "7:on"}}},
 			{"[RoCE]\nPFC=none\n", []want{{"PFC", "none", ""}}, map[string][]string{"pfc": {"3:off", "7:off"}}},
-			{"[RoCE]\nETS=0:30% 3:70% 5:strict\nPriorityToClass=3:3 5:3\n", []want{{"ETS", "0:30", ""}}, map[string][]string{"ets": {"0:30", "3:70", "5:strict", "prio-tc 0:0 1:0 2:0 3:3 4:0 5:3"}}},
+			{"[RoCE]\nETS=0:30% 3:70% 5:strict\nPriorityToClass=3:3 5:3\n", []want{{"ETS", "0:30", ""}},
+				map[string][]string{"ets": {"0:30", "3:70", "5:strict", "prio-tc 0:0 1:0 2:0 3:3 4:0 5:3"}}},
 			{"[RoCE]\nETS=1:10\n", []want{{"ETS", "", "would add up to 110, not 100"}}, nil},
-			{"[RoCE]\nBufferSize=0:100000 1:50000\nPriorityToBuffer=3:1\n", []want{{"BufferSize", "1:50000", ""}}, map[string][]string{"buffer": {"0:100000", "1:50000", "3:1"}}},
+			{"[RoCE]\nBufferSize=0:100000 1:50000\nPriorityToBuffer=3:1\n", []want{{"BufferSize", "1:50000", ""}},
+				map[string][]string{"buffer": {"0:100000", "1:50000", "3:1"}}},
 			{"[RoCE]\nBufferSize=0:1G\n", []want{{"BufferSize", "", "bytes, it has 262016"}}, nil},
 			{"[RoCE]\nCableLength=5\n", []want{{"CableLength", "", "has no setting for the length of the cable"}}, nil},
 			{"[RoCE]\nECN=3\n", []want{{"ECN", "", "has no files for ECN"}}, nil},
-			{"[RoCE]\nDSCPToPriority=26:3 48:6\n", []want{{"DSCPToPriority", "26:3", ""}, {"DSCPToPriority", "48:6", ""}}, map[string][]string{"app": {"AF31:3", "CS6:6"}}},
-			{"[RoCE]\nPriority=5\nDSCP=26\nTrust=dscp\n", []want{{"DSCPToPriority", "26:5", ""}, {"Trust", "dscp", ""}}, map[string][]string{"app": {"AF31:5", "CS6:6"}}},
+			{"[RoCE]\nDSCPToPriority=26:3 48:6\n", []want{{"DSCPToPriority", "26:3", ""}, {"DSCPToPriority", "48:6", ""}},
+				map[string][]string{"app": {"AF31:3", "CS6:6"}}},
+			{"[RoCE]\nPriority=5\nDSCP=26\nTrust=dscp\n", []want{{"DSCPToPriority", "26:5", ""}, {"Trust", "dscp", ""}},
+				map[string][]string{"app": {"AF31:5", "CS6:6"}}},
 			{"[RoCE]\nTrust=pcp\nPriority=5\nDSCP=26\n", []want{{"Trust", "", "exclude each other"}}, nil},
 			{"[RoCE]\nTrust=pcp\n", []want{{"Trust", "pcp", ""}}, nil},
 			{"[RoCE]\nTrust=dscp\n", []want{{"Trust", "dscp", ""}}, map[string][]string{"app": {"0:0"}}},
@@ -610,20 +622,26 @@ func TestKeysOfRoCE(t *testing.T) {
 			{"[SoftRoCE]\nDriver=siw\nName=iwarp1\n", []want{{"SoftRoCE", "siw iwarp1", ""}}, nil},
 			{"[SoftRoCE]\nDriver=rxe\nName=iwarp1\n", []want{{"SoftRoCE", "rxe iwarp1", ""}}, nil},
 			{"[SoftRoCE]\nName=swib1\n", []want{{"SoftRoCE", "", "an RDMA device swib1 exists"}}, nil},
-			{"[VirtualFunctions]\nCount=1\nAutoprobe=no\nNodeGUID=auto\n[VF]\nVirtualFunction=3\n", []want{{"Count", "1", ""}, {"Autoprobe", "no", ""}, {"VF 0 NodeGUID", "", "no GUIDs"}, {"VF 3", "", "has no virtual function 3, it has 1"}}, nil},
+			{"[VirtualFunctions]\nCount=1\nAutoprobe=no\nNodeGUID=auto\n[VF]\nVirtualFunction=3\n",
+				[]want{{"Count", "1", ""}, {"Autoprobe", "no", ""}, {"VF 0 NodeGUID", "", "no GUIDs"},
+					{"VF 3", "", "has no virtual function 3, it has 1"}}, nil},
 			{"[VirtualFunctions]\nCount=0\n", []want{{"Count", "0", ""}}, nil},
 		} {
 			g.Write(unitDir+"10-eth.ibnetwork", match+tt.text)
 			d.p.Signal(syscall.SIGHUP)
 			check(eth, tt.text, tt.wants, tt.shows)
 		}
-		check(other, "", []want{{"RoCE", "", "is an InfiniBand link: [RoCE]"}, {"SoftRoCE", "", "is an InfiniBand link: [SoftRoCE]"}, {"VLAN", "", "is an InfiniBand link: [VLAN]"}}, nil)
+		check(other, "", []want{{"RoCE", "", "is an InfiniBand link: [RoCE]"}, {"SoftRoCE", "", "is an InfiniBand link: [SoftRoCE]"},
+			{"VLAN", "", "is an InfiniBand link: [VLAN]"}}, nil)
 		if out := g.Exec("rdma", "link"); strings.Contains(out, "iwarp") {
 			g.Errorf("a soft device is left behind:\n%s", out)
 		}
 		// Values that cannot be: each is told with its place, and what is right
 		// among them is done.
-		bad := "[RoCE]\nVersion=3\nDSCP=64\nTypeOfService=256\nPriority=8\nPFC=3 8\nTrust=vlan\nETS=8:10 0:110\nPriorityToClass=1:9\nDSCPToPriority=64:1 1:8\nBufferSize=9:1\nPriorityToBuffer=0:8\nCableLength=0\nECN=x\n[SoftRoCE]\nDriver=x\n[VirtualFunctions]\nCount=-1\nNodeGUID=1\n[VF]\nVirtualFunction=0\nMaxRate=x\nVLANId=5000\nMACAddress=1\n"
+		bad := "[RoCE]\nVersion=3\nDSCP=64\nTypeOfService=256\nPriority=8\nPFC=3 8\nTrust=vlan\nETS=8:10 " +
+			"0:110\nPriorityToClass=1:9\nDSCPToPriority=64:1 " +
+			"1:8\nBufferSize=9:1\nPriorityToBuffer=0:8\nCableLength=0\nECN=x\n[SoftRoCE]\nDriver=x\n[VirtualFunctions]\nCount=-1\n" +
+			"NodeGUID=1\n[VF]\nVirtualFunction=0\nMaxRate=x\nVLANId=5000\nMACAddress=1\n"
 		g.Write(unitDir+"10-eth.ibnetwork", match+bad)
 		d.p.Signal(syscall.SIGHUP)
 		check(eth, bad, []want{{"PFC", "3", ""}}, map[string][]string{"pfc": {"3:on", "4:off"}})
@@ -683,13 +701,15 @@ func TestPortTypeWithoutLink(t *testing.T) {
 		}
 		g.WaitFor(10*time.Second, func() string {
 			p := port()
-			if len(p.Attributes) != 1 || p.Attributes[0].Wanted != "eth" || p.Attributes[0].Actual != "ib" || p.Attributes[0].Why.Code != link.CodeRefused {
+			if len(p.Attributes) != 1 || p.Attributes[0].Wanted != "eth" || p.Attributes[0].Actual != "ib" ||
+				p.Attributes[0].Why.Code != link.CodeRefused {
 				return fmt.Sprintf("the status of the port is %+v", p)
 			}
 			return ""
 		})
 		for _, args := range [][]string{{"status", "swib1/1"}, {"plan"}} {
-			if out, _ := g.Try("ibnetctl", args...); !strings.Contains(out, "does not take type eth on port 1") && args[0] == "status" || !strings.Contains(out, "eth") {
+			if out, _ := g.Try("ibnetctl", args...); !strings.Contains(out, "does not take type eth on port 1") && args[0] == "status" ||
+				!strings.Contains(out, "eth") {
 				g.Errorf("ibnetctl %v:\n%s", args, out)
 			}
 		}
@@ -774,7 +794,8 @@ func TestPortTypesInOrder(t *testing.T) {
 func TestVirtualFunctions(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
-		unitDir + "10-pf.ibnetwork": "[Match]\nName=ib0\n[VirtualFunctions]\nCount=2\nNodeGUID=auto\nPortGUID=auto\nLinkState=enable\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000abcde\nLinkState=disable\n",
+		unitDir + "10-pf.ibnetwork": "[Match]\nName=ib0\n[VirtualFunctions]\nCount=2\nNodeGUID=auto\nPortGUID=auto\nLinkState=enable\n" +
+			"[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000abcde\nLinkState=disable\n",
 	}}, func(g *lab.G) {
 		g.SM(lab.SM{Dev: "swib1", NoWait: true})
 		d := startDaemon(g)
@@ -800,7 +821,8 @@ func TestVirtualFunctions(t *testing.T) {
 					state      rtnl.VFLinkState
 				}{{roce.NodeGUIDFor(pf, 0), roce.PortGUIDFor(pf, 0), rtnl.VFEnable}, {roce.NodeGUIDFor(pf, 1), 0x0002c903000abcde, rtnl.VFDisable}} {
 					v := l.VFs[i]
-					if v.NodeGUID == nil || *v.NodeGUID != want.node || v.PortGUID == nil || *v.PortGUID != want.port || v.LinkState == nil || *v.LinkState != want.state {
+					if v.NodeGUID == nil || *v.NodeGUID != want.node || v.PortGUID == nil || *v.PortGUID != want.port || v.LinkState == nil ||
+						*v.LinkState != want.state {
 						return fmt.Sprintf("function %d is %+v, want %+v", i, v, want)
 					}
 					// What the function says of itself.
@@ -826,7 +848,8 @@ func TestVirtualFunctions(t *testing.T) {
 			})
 		}
 		check()
-		st := d.wait("ib0", "content with its virtual functions", 10*time.Second, func(s link.Status) bool { return attr(s, "VF 1 LinkState").Actual == "disable" })
+		st := d.wait("ib0", "content with its virtual functions", 10*time.Second,
+			func(s link.Status) bool { return attr(s, "VF 1 LinkState").Actual == "disable" })
 		for _, name := range []string{"Count", "VF 0 NodeGUID", "VF 1 PortGUID", "VF 1 LinkState"} {
 			if a := attr(st, name); !a.OK() || a.Wanted == "" {
 				g.Errorf("%s: %+v", name, a)
@@ -901,7 +924,8 @@ MaxRate=2G
 			g.Helper()
 			yes, no, auto, enable := true, false, rtnl.VFAuto, rtnl.VFEnable
 			want := []rtnl.VF{
-				{Index: 0, MAC: mac, VLAN: 100, QoS: 3, VLANProto: 0x8100, MinTxRate: 1000, MaxTxRate: rate, Trust: &no, SpoofCheck: &yes, LinkState: &auto},
+				{Index: 0, MAC: mac, VLAN: 100, QoS: 3, VLANProto: 0x8100, MinTxRate: 1000, MaxTxRate: rate, Trust: &no, SpoofCheck: &yes,
+					LinkState: &auto},
 				{Index: 1, VLAN: 7, VLANProto: 0x88a8, MaxTxRate: 2000, Trust: &yes, SpoofCheck: &no, LinkState: &enable},
 				{Index: 2, Trust: &yes, SpoofCheck: &no, LinkState: &enable},
 			}[:count]
@@ -925,14 +949,17 @@ MaxRate=2G
 			})
 		}
 		right(10000, 2)
-		st := d.wait(eth, "content with its virtual functions", 10*time.Second, func(s link.Status) bool { return attr(s, "VF 1 MaxRate").Actual == "0-2000" })
-		for _, name := range []string{"Count", "VF 0 MACAddress", "VF 0 VLANId", "VF 0 MaxRate", "VF 0 Trust", "VF 0 MACSpoofCheck", "VF 0 LinkState", "VF 1 VLANId", "VF 1 Trust"} {
+		st := d.wait(eth, "content with its virtual functions", 10*time.Second,
+			func(s link.Status) bool { return attr(s, "VF 1 MaxRate").Actual == "0-2000" })
+		for _, name := range []string{"Count", "VF 0 MACAddress", "VF 0 VLANId", "VF 0 MaxRate", "VF 0 Trust", "VF 0 MACSpoofCheck",
+			"VF 0 LinkState", "VF 1 VLANId", "VF 1 Trust"} {
 			if a := attr(st, name); !a.OK() || a.Wanted == "" || a.Wanted != a.Actual {
 				g.Errorf("%s: %+v", name, a)
 			}
 		}
 		g.WaitFor(10*time.Second, func() string { // it hears of it after the file
-			if out, err := g.Try("busctl", "get-property", "org.ibnetwork1", api.LinkPath(st.Ifindex), "org.ibnetwork1.Link", "Settings"); !strings.Contains(out, `"VF 0 VLANId" "vlan 100 qos 3" "vlan 100 qos 3"`) {
+			if out, err := g.Try("busctl", "get-property", "org.ibnetwork1", api.LinkPath(st.Ifindex), "org.ibnetwork1.Link",
+				"Settings"); !strings.Contains(out, `"VF 0 VLANId" "vlan 100 qos 3" "vlan 100 qos 3"`) {
 				return fmt.Sprintf("the bus says %v\n%s", err, out)
 			}
 			return ""
@@ -949,14 +976,16 @@ MaxRate=2G
 		right(10000, 2)
 
 		// A rate that the card refuses, and one of which it makes another.
-		for rate, words := range map[string]string{"40G": "refuses max_tx_rate 40000 min_tx_rate 1000", "5M": "did not take max_tx_rate 5 min_tx_rate 0"} {
+		for rate, words := range map[string]string{"40G": "refuses max_tx_rate 40000 min_tx_rate 1000",
+			"5M": "did not take max_tx_rate 5 min_tx_rate 0"} {
 			text := unit(rate, 2)
 			if rate == "5M" {
 				text = strings.ReplaceAll(text, "MinRate=1G", "MinRate=0")
 			}
 			g.Write(unitDir+"10-pf.ibnetwork", text)
 			d.p.Signal(syscall.SIGHUP)
-			st := d.wait(eth, "told that the card does not take the rate", 15*time.Second, func(s link.Status) bool { return strings.Contains(attr(s, "VF 0 MaxRate").Why.Text, words) })
+			st := d.wait(eth, "told that the card does not take the rate", 15*time.Second,
+				func(s link.Status) bool { return strings.Contains(attr(s, "VF 0 MaxRate").Why.Text, words) })
 			g.Log(attr(st, "VF 0 MaxRate").Why.Text + "; " + attr(st, "VF 0 MaxRate").Why.Next)
 			right(10000, 2)
 			if a := attr(d.status(eth), "VF 1 MaxRate"); !a.OK() {
@@ -973,14 +1002,17 @@ MaxRate=2G
 		g.Ctl("vf h0 room 3")
 		g.Write(unitDir+"10-pf.ibnetwork", unit("10G", 5))
 		d.p.Signal(syscall.SIGHUP)
-		st = d.wait(eth, "told that there is no room", 15*time.Second, func(s link.Status) bool { return attr(s, "Count").Why.Code == link.CodeRefused })
-		if why := attr(st, "Count").Why; !strings.Contains(why.Text, "did not make 5 virtual functions") || !strings.Contains(why.Text, "the former number 3 is back") {
+		st = d.wait(eth, "told that there is no room", 15*time.Second,
+			func(s link.Status) bool { return attr(s, "Count").Why.Code == link.CodeRefused })
+		if why := attr(st, "Count").Why; !strings.Contains(why.Text, "did not make 5 virtual functions") ||
+			!strings.Contains(why.Text, "the former number 3 is back") {
 			g.Errorf("%+v", why)
 		}
 		right(10000, 3)
 		g.Write(unitDir+"10-pf.ibnetwork", unit("10G", 99))
 		d.p.Signal(syscall.SIGHUP)
-		d.wait(eth, "told how many there can be", 10*time.Second, func(s link.Status) bool { return strings.Contains(attr(s, "Count").Why.Text, "at most 8") })
+		d.wait(eth, "told how many there can be", 10*time.Second,
+			func(s link.Status) bool { return strings.Contains(attr(s, "Count").Why.Text, "at most 8") })
 		right(10000, 3)
 
 		// A driver restart takes all of it away.
@@ -999,7 +1031,8 @@ func TestVirtualFunctionRollsBack(t *testing.T) {
 		return "[Match]\nName=ib0\n[VirtualFunctions]\nCount=1\n[VF]\nVirtualFunction=0\nNodeGUID=" + guid + "\nPortGUID=" + guid + "\n"
 	}
 	const good, refused, ignored = ib.GUID(0x0002c903000abc01), ib.GUID(0x0002c903000abc02), ib.GUID(0x0002c903000abc03)
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{unitDir + "10-pf.ibnetwork": unit(good.String())}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl},
+		Files: map[string]string{unitDir + "10-pf.ibnetwork": unit(good.String())}}, func(g *lab.G) {
 		g.Opensm(lab.SM{Dev: "swib1", NoWait: true})
 		g.Ctl("vf h0 refuse %016x", uint64(refused))
 		g.Ctl("vf h0 ignore %016x", uint64(ignored))
@@ -1098,12 +1131,16 @@ Priority=11
 `, n-1, n, n, peer, n, peer, n, n, peer, n-1, n)
 	}
 	ipoib := func(n int) string {
-		return fmt.Sprintf("[Match]\nIBDevice=swib%d\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.%d/24\nIPv4AcceptLocal=yes\nIPv4ReversePathFilter=no\n"+
-			"[Route]\nDestination=10.7.2.%d/32\nTable=20%d\n[RoutingPolicyRule]\nTo=10.7.2.%d/32\nFrom=10.7.2.%d/32\nIncomingInterface=lo\nTable=20%d\nPriority=10\n", n-1, n, 3-n, n, 3-n, n, n)
+		return fmt.Sprintf("[Match]\nIBDevice=swib%d\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.%d/24\n"+
+			"IPv4AcceptLocal=yes\nIPv4ReversePathFilter=no\n"+
+			"[Route]\nDestination=10.7.2.%d/32\nTable=20%d\n[RoutingPolicyRule]\nTo=10.7.2.%d/32\nFrom=10.7.2.%d/32\nIncomingInterface=lo\n"+
+			"Table=20%d\nPriority=10\n", n-1, n, 3-n, n, 3-n, n, n)
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2, Swib: "roce=N", Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
-		unitDir + "10-eth1.ibnetwork": eth(1), unitDir + "10-eth2.ibnetwork": eth(2), unitDir + "20-ib1.ibnetwork": ipoib(1), unitDir + "20-ib2.ibnetwork": ipoib(2),
-	}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Ports: 2, Swib: "roce=N", Bins: []string{ibnetworkd, ibnetctl},
+		Files: map[string]string{
+			unitDir + "10-eth1.ibnetwork": eth(1), unitDir + "10-eth2.ibnetwork": eth(2), unitDir + "20-ib1.ibnetwork": ipoib(1), unitDir +
+				"20-ib2.ibnetwork": ipoib(2),
+		}}, func(g *lab.G) {
 		g.Opensm(lab.SM{Dev: "swib2", NoWait: true})
 		// Both ends are in one kernel: what is local is asked for after our
 		// rules, so that packets really leave by one card and come by the other.
@@ -1182,9 +1219,10 @@ func TestTrustTable(t *testing.T) {
 	unit := func(trust string) string {
 		return "[Match]\nIBDevice=swib0\n[Port]\nType=eth\n[RoCE]\nTrust=" + trust + "\nPFC=3\n[Network]\nAddress=10.7.3.1/24\n"
 	}
-	lab.Run(t, lab.Config{Machine: lab.QEMU, Series: "6.12", Userland: lab.Debian, Swib: "pci=1 apptrust=1", Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
-		unitDir + "10-eth.ibnetwork": unit("dscp"),
-	}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Machine: lab.QEMU, Series: "6.12", Userland: lab.Debian, Swib: "pci=1 apptrust=1",
+		Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+			unitDir + "10-eth.ibnetwork": unit("dscp"),
+		}}, func(g *lab.G) {
 		rd, err := rdmanl.Dial()
 		if err != nil {
 			g.Fatal(err)

@@ -18,13 +18,16 @@ func TestRouteOverTwoLinks(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		// The first next hop is on the other link.
-		unitDir + "10-a.ibnetwork": "[Match]\nName=a0\n[Network]\nAddress=10.1.0.1/24\n[Route]\nDestination=10.9.0.0/16\nMultiPathRoute=10.2.0.9@b0 3\nMultiPathRoute=10.1.0.9\n",
-		unitDir + "20-b.ibnetwork": "[Match]\nName=b0\n[Network]\nAddress=10.2.0.1/24\n[Route]\nDestination=10.8.0.0/16\nType=blackhole\n[Route]\nDestination=10.7.0.0/16\nMultiPathRoute=10.1.0.8@a0\n",
+		unitDir + "10-a.ibnetwork": "[Match]\nName=a0\n[Network]\nAddress=10.1.0.1/24\n[Route]\nDestination=10.9.0.0/16\n" +
+			"MultiPathRoute=10.2.0.9@b0 3\nMultiPathRoute=10.1.0.9\n",
+		unitDir + "20-b.ibnetwork": "[Match]\nName=b0\n[Network]\nAddress=10.2.0.1/24\n[Route]\nDestination=10.8.0.0/16\n" +
+			"Type=blackhole\n[Route]\nDestination=10.7.0.0/16\nMultiPathRoute=10.1.0.8@a0\n",
 	}}, func(g *lab.G) {
 		g.Exec("ip", "link", "add", "a0", "type", "veth", "peer", "name", "a1")
 		g.Exec("ip", "link", "set", "a1", "up")
 		d := startDaemon(g)
-		st := d.wait("a0", "told what the route waits for", 15*time.Second, func(s link.Status) bool { return strings.Contains(attr(s, "Route").Why.Text, "b0") })
+		st := d.wait("a0", "told what the route waits for", 15*time.Second,
+			func(s link.Status) bool { return strings.Contains(attr(s, "Route").Why.Text, "b0") })
 		g.Log(attr(st, "Route").Why.Text)
 		if out := g.Exec("ip", "route"); strings.Contains(out, "10.9.0.0") {
 			g.Errorf("the route leads elsewhere:\n%s", out)
@@ -45,7 +48,8 @@ func TestRouteOverTwoLinks(t *testing.T) {
 				return ""
 			})
 		}
-		all := []string{"10.9.0.0/16 proto static nexthop via 10.2.0.9 dev b0 weight 3 nexthop via 10.1.0.9 dev a0 weight 1", "blackhole 10.8.0.0/16", "10.7.0.0/16 via 10.1.0.8 dev a0"}
+		all := []string{"10.9.0.0/16 proto static nexthop via 10.2.0.9 dev b0 weight 3 nexthop via 10.1.0.9 dev a0 weight 1",
+			"blackhole 10.8.0.0/16", "10.7.0.0/16 via 10.1.0.8 dev a0"}
 		b0()
 		there(true, all...)
 		for _, n := range []string{"a0", "b0"} {

@@ -25,7 +25,8 @@ func startSM(g *lab.G, dev string, args ...string) *lab.Proc {
 			g.Log(g.Read("/tmp/ibnetsm-" + dev + ".log"))
 		}
 	})
-	return g.Start("ibnetsm", append([]string{"run", "--port-guid=" + guid, "--socket=/run/ibnetsm/" + dev + ".sock", "--state-dir=/tmp/sm-" + dev,
+	return g.Start("ibnetsm", append([]string{"run", "--port-guid=" + guid, "--socket=/run/ibnetsm/" + dev + ".sock",
+		"--state-dir=/tmp/sm-" + dev,
 		"--log-file=/tmp/ibnetsm-" + dev + ".log"}, args...)...)
 }
 
@@ -261,7 +262,8 @@ func TestSMWithOpensm(t *testing.T) {
 						if err := p.WaitAnswer(time.Now(), time.Minute); err != nil {
 							g.Fatalf("%s: %v", what, err)
 						}
-						g.Logf("%s: master again %v after its start, SA silent for %v", what, time.Since(begin).Round(time.Millisecond), p.Silence(begin).Round(time.Millisecond))
+						g.Logf("%s: master again %v after its start, SA silent for %v", what, time.Since(begin).Round(time.Millisecond),
+							p.Silence(begin).Round(time.Millisecond))
 					}
 					if tt.master == "ours" {
 						// Ours stops in order: it hands over, and answers until opensm does.
@@ -269,7 +271,8 @@ func TestSMWithOpensm(t *testing.T) {
 						gone("kill -9 of ours", 10*time.Second, ours.Kill, startOurs)
 					} else {
 						gone("kill -9 of opensm", 3*time.Second, theirs.Kill, startTheirs)
-						gone("clean stop of opensm, which hands nothing over", 3*time.Second, func() { theirs.Signal(syscall.SIGTERM); _ = theirs.Wait(5 * time.Second) }, startTheirs)
+						gone("clean stop of opensm, which hands nothing over", 3*time.Second,
+							func() { theirs.Signal(syscall.SIGTERM); _ = theirs.Wait(5 * time.Second) }, startTheirs)
 					}
 					time.Sleep(time.Second)
 					// Whoever is told to register again asks for his paths anew, and

@@ -94,7 +94,8 @@ func TestSubnetManagerControl(t *testing.T) {
 		g.Run("the mend is taken over", func(g *lab.G) {
 			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions+"more=0x0002, ipoib : ALL=full;\n")
 			g.Write(unitDir+"10-ib.ibnetwork", controlUnit+"Partition=0x8003 Name=rule Members=ALL=full\n")
-			took := g.Wait("the new partitions", 10*time.Second, func() bool { k := keys(); return strings.Contains(k, "0x8002") && strings.Contains(k, "0x8003") })
+			took := g.Wait("the new partitions", 10*time.Second,
+				func() bool { k := keys(); return strings.Contains(k, "0x8002") && strings.Contains(k, "0x8003") })
 			g.Logf("new partitions after %v", took)
 			same("a mend")
 			if out := g.Exec("ibnetctl", "verify"); !strings.Contains(out, "no problem found") {
@@ -107,7 +108,8 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Exec("systemctl", "kill", "-s", "KILL", m.Worker)
 			smWait(g, "a worker with the last good file", 30*time.Second, func(s []smctl.Status) bool {
 				x := master(s)
-				return x != nil && mainPID(g, m.Worker) != pid && strings.Contains(x.WorkerText, badPlace) && strings.Contains(x.WorkerText, "the last good partitions file is used")
+				return x != nil && mainPID(g, m.Worker) != pid && strings.Contains(x.WorkerText, badPlace) &&
+					strings.Contains(x.WorkerText, "the last good partitions file is used")
 			})
 			if k := keys(); !strings.Contains(k, "0x8001") || !strings.Contains(k, "0x8002") {
 				g.Errorf("after a start with a bad file the keys are %q", k)
@@ -128,7 +130,8 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Wait("the edit to be named", 10*time.Second, func() bool {
 				return strings.Contains(g.Exec("ibnetctl", "status"), "edits wait for a reload: /etc/systemd/network/10-ib.ibnetwork")
 			})
-			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl stop "+m.Worker+"   # the fabric's only subnet manager; no unit asks for a subnet manager on ") || strings.Contains(out, "Nothing to do") {
+			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl stop "+m.Worker+
+				"   # the fabric's only subnet manager; no unit asks for a subnet manager on ") || strings.Contains(out, "Nothing to do") {
 				g.Errorf("plan: %s", out)
 			}
 			stay := time.Now().Add(4 * time.Second)
@@ -148,10 +151,12 @@ func TestSubnetManagerControl(t *testing.T) {
 			}
 			g.Write("/etc/ibnetworkd/ibnetworkd.conf", "")
 			g.Exec("systemctl", "restart", "ibnetworkd.service")
-			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []smctl.Status) bool { return master(s) != nil && running(s) == 1 })
+			smWait(g, "the master after a restart of the daemon", 30*time.Second,
+				func(s []smctl.Status) bool { return master(s) != nil && running(s) == 1 })
 			// edit shows the plan, and only then the file counts.
 			out := g.Exec("sh", "-c", "EDITOR='sed -i s/=4/=6/' ibnetctl edit 10-ib 2>&1")
-			if shown, _, wrote := strings.Cut(out, "wrote "+unitDir+"10-ib.ibnetwork"); !wrote || !strings.Contains(shown, "systemctl reload "+m.Worker+"   # the fabric's only subnet manager") {
+			if shown, _, wrote := strings.Cut(out, "wrote "+unitDir+"10-ib.ibnetwork"); !wrote ||
+				!strings.Contains(shown, "systemctl reload "+m.Worker+"   # the fabric's only subnet manager") {
 				g.Errorf("edit: %s", out)
 			}
 			smWait(g, "the master after the edit", 30*time.Second, func(s []smctl.Status) bool {
@@ -197,7 +202,8 @@ func TestSubnetManagerControl(t *testing.T) {
 			}
 			// Not by hand either.
 			for dev := range want {
-				if out, err := g.Try("ibnetctl", "sm", "start", "--timeout=30s", dev+"/1"); err == nil || !strings.Contains(out, want[dev]+": ") || !strings.Contains(out, "; next: ") {
+				if out, err := g.Try("ibnetctl", "sm", "start", "--timeout=30s", dev+"/1"); err == nil ||
+					!strings.Contains(out, want[dev]+": ") || !strings.Contains(out, "; next: ") {
 					g.Errorf("sm start %s/1: %v %s", dev, err, out)
 				}
 			}
@@ -223,7 +229,8 @@ func TestSubnetManagerControl(t *testing.T) {
 			}
 			g.Exec("ibnetctl", "sm", "stop", first)
 			smWait(g, "nobody", 20*time.Second, func(s []smctl.Status) bool { return running(s) == 0 })
-			if out, err := g.Try("ibnetctl", "diagnose", first); err == nil || !strings.Contains(out, "does not answer: existing connections continue; no port can join a group") {
+			if out, err := g.Try("ibnetctl", "diagnose", first); err == nil ||
+				!strings.Contains(out, "does not answer: existing connections continue; no port can join a group") {
 				g.Errorf("diagnose without a subnet manager: %v %s", err, out)
 			}
 			if out := g.Exec("ibnetctl", "sm", "status", first); !strings.Contains(out, "does not answer") {
@@ -234,7 +241,8 @@ func TestSubnetManagerControl(t *testing.T) {
 			if out, err := g.Try("systemctl", "start", unit); err == nil {
 				g.Errorf("%s is started: %s", unit, out)
 			}
-			if out := g.Exec("systemctl", "show", "-p", "ExecMainStatus,StatusText,ActiveState", unit); !strings.Contains(out, "ExecMainStatus=4") || !strings.Contains(out, "carries no subnet management packets") || !strings.Contains(out, "ActiveState=failed") {
+			if out := g.Exec("systemctl", "show", "-p", "ExecMainStatus,StatusText,ActiveState", unit); !strings.Contains(out,
+				"ExecMainStatus=4") || !strings.Contains(out, "carries no subnet management packets") || !strings.Contains(out, "ActiveState=failed") {
 				g.Errorf("%s: %s", unit, out)
 			}
 		})

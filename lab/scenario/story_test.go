@@ -45,7 +45,8 @@ func TestPartitionBeforeGrant(t *testing.T) {
 		grant := manage(g, defaultPartition)
 		d := startDaemon(g)
 		d.configured("ib0", 10*time.Second)
-		st := d.wait("ib0.8001", "waiting for its key", 5*time.Second, func(s link.Status) bool { return s.Reason().Code == link.CodePKeyMissing })
+		st := d.wait("ib0.8001", "waiting for its key", 5*time.Second,
+			func(s link.Status) bool { return s.Reason().Code == link.CodePKeyMissing })
 		g.Logf("before: %s; %s", st.Reason().Text, st.Reason().Next)
 		if len(st.Addresses) > 0 && strings.Contains(strings.Join(st.Addresses, " "), "10.1.0.1") {
 			g.Errorf("the address is set without a partition: %v", st.Addresses)
@@ -79,7 +80,8 @@ func TestHotplug(t *testing.T) {
 
 func hotplug(t *testing.T, m lab.Machine, asked, mode string, mtu int) {
 	lab.Run(t, lab.Config{Machine: m, Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
-		unitDir + "10-ib.ibnetwork": "[Match]\nIBDevice=swib1\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=" + asked + "\n[Network]\nAddress=10.2.0.1/24\nAddress=fd00:2::1/64\n" +
+		unitDir + "10-ib.ibnetwork": "[Match]\nIBDevice=swib1\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=" + asked +
+			"\n[Network]\nAddress=10.2.0.1/24\nAddress=fd00:2::1/64\n" +
 			"[Route]\nDestination=10.99.0.0/16\nGateway=10.2.0.254\n[Partition]\nPartitionKey=0x8001\nName=one\nMode=" + mode + "\n",
 	}}, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
@@ -92,11 +94,13 @@ func hotplug(t *testing.T, m lab.Machine, asked, mode string, mtu int) {
 				if name == "" {
 					return "no interface"
 				}
-				out, err := g.Try("sh", "-c", "ip -d -o link show "+name+"; ip -o address show dev "+name+"; ip route show dev "+name+"; ip -d -o link show one")
+				out, err := g.Try("sh", "-c", "ip -d -o link show "+name+"; ip -o address show dev "+name+"; ip route show dev "+name+
+					"; ip -d -o link show one")
 				if err != nil {
 					return out
 				}
-				for _, w := range []string{"LOWER_UP", "pkey 0xffff mode " + mode, fmt.Sprint("mtu ", mtu), "10.2.0.1/24", "fd00:2::1/64", "10.99.0.0/16 via 10.2.0.254", "one@" + name, "pkey 0x8001 mode " + mode} {
+				for _, w := range []string{"LOWER_UP", "pkey 0xffff mode " + mode, fmt.Sprint("mtu ", mtu), "10.2.0.1/24", "fd00:2::1/64",
+					"10.99.0.0/16 via 10.2.0.254", "one@" + name, "pkey 0x8001 mode " + mode} {
 					if !strings.Contains(out, w) {
 						return fmt.Sprintf("%q is missing in\n%s\n%s", w, out, tail(d.p.Output(), 15))
 					}
@@ -157,7 +161,8 @@ func ibNet(g *lab.G, dev string) string {
 func TestReloadEdit(t *testing.T) {
 	t.Parallel()
 	unit := func(addr string) string {
-		return "[Match]\nName=ib0\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=connected\n[Network]\nAddress=" + addr + "\n[Route]\nDestination=10.50.0.0/16\nGateway=10.3.0.200\n" +
+		return "[Match]\nName=ib0\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=connected\n[Network]\nAddress=" + addr +
+			"\n[Route]\nDestination=10.50.0.0/16\nGateway=10.3.0.200\n" +
 			"[RoutingPolicyRule]\nFrom=10.50.0.0/16\nTable=77\nPriority=500\n[Partition]\nPartitionKey=0x8001\n"
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
@@ -183,7 +188,8 @@ func TestReloadEdit(t *testing.T) {
 			"ip address add 10.3.0.2/24 broadcast 10.3.0.255 dev ib0",
 		}
 		g.WaitFor(5*time.Second, func() string {
-			if out := g.Exec("ip", "-o", "address", "show", "dev", "ib0"); !strings.Contains(out, "10.3.0.2/24") || strings.Contains(out, "10.3.0.1/24") {
+			if out := g.Exec("ip", "-o", "address", "show", "dev", "ib0"); !strings.Contains(out, "10.3.0.2/24") ||
+				strings.Contains(out, "10.3.0.1/24") {
 				return out
 			}
 			// It says what it did after it did all.
@@ -344,7 +350,8 @@ func TestKill(t *testing.T) {
 
 func killSeeds(t *testing.T, first, count int) {
 	files := map[string]string{
-		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.5.0.1/24\nAddress=fd00:5::1/64\n" +
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\n" +
+			"Address=10.5.0.1/24\nAddress=fd00:5::1/64\n" +
 			"[Route]\nDestination=10.55.0.0/16\nGateway=10.5.0.9\n[RoutingPolicyRule]\nFrom=10.55.0.0/16\nTable=55\nPriority=550\n" +
 			"[Partition]\nPartitionKey=0x8001\n[Partition]\nPartitionKey=0x8002\nName=two\nMode=connected\n",
 		unitDir + "20-one.ibnetwork": "[Match]\nPartitionKey=0x8001\n[Network]\nAddress=10.6.0.1/24\n",
@@ -457,7 +464,8 @@ func TestStorm(t *testing.T) {
 			name, addr := fmt.Sprintf("ib%d.%04x", p, 0x8000+i), fmt.Sprintf("10.%d.%d.1/24", 60+p, i)
 			links[name] = addr
 			files[fmt.Sprintf("%s20-%d-%02d.ibnetwork", unitDir, p, i)] = fmt.Sprintf(
-				"[Match]\nPartitionKey=0x%04x\nIBDevice=swib%d\n[Link]\nMTUBytes=2044\nActivationPolicy=always-up\n[Network]\nAddress=%s\n", 0x8000+i, p, addr)
+				"[Match]\nPartitionKey=0x%04x\nIBDevice=swib%d\n[Link]\nMTUBytes=2044\nActivationPolicy=always-up\n[Network]\nAddress=%s\n",
+				0x8000+i, p, addr)
 		}
 	}
 	files[unitDir+"10-ib.ibnetwork"] = unit.String()
@@ -525,14 +533,22 @@ func TestMalformed(t *testing.T) {
 	t.Parallel()
 	files := map[string]string{unitDir + "50-good.ibnetwork": wiki}
 	bad := []string{
-		"[Match\nName=ib0\n", "[Match]\n", "Name=ib0\n", "[Match]\nName=ib0\n[IPoIB]\nMode=conected\n", "[Match]\nName=ib9\n[Link]\nMTUBytes=-1\n",
-		"[Match]\nName=ib9\n[Network]\nAddress=10.0.0.1/33\n", "[Match]\nName=ib9\n[Network]\nAddress=300.0.0.1/8\n", "[Match]\nName=ib9\n[Partition]\nPartitionKey=0x0000\n",
-		"[Match]\nName=ib9\n[Partition]\nPartitionKey=0x8000\n", "[Match]\nName=ib9\n[Partition]\nPartitionKey=0x10000\n", "[Match]\nName=ib9\n[Wrong]\nX=1\n",
-		"[Match]\nName=ib9\nNaem=x\n", "[Match]\nPortGUID=zz\n", "[Match]\nPort=-3\n", "[Match]\nName=ib9\n[Link]\nGUID=0\n", "[Match]\nName=ib9\n[Route]\nGateway=x\n",
-		"[Match]\nName=ib9\n[Address]\nLabel=x\n", "[Match]\nName=ib9\n[Link]\nActivationPolicy=sideways\n", "[Match]\nName=ib9\n[Link]\nRequiredForOnline=maybe\n",
-		"[Match]\nName=ib9\n[RoutingPolicyRule]\nPriority=x\n", "\xff\xfe\x00", "[Match]\nName=ib9\n[Network]\nDNS=nowhere\n", "[Match]\nName=ib9\n[Network]\nLinkLocalAddressing=up\n",
-		"[Match]\nName=ib9\nnoequals\n", "[Match]\nName=ib9\n=novalue\n", "[Match]\nLinkLayer=Token\n", "[Match]\nMACAddress=1:2:3\n", "[Match]\nName=ib9\n[Network]\nIPv6AcceptRA=perhaps\n",
-		"[Match]\nName=ib9\n[Partition]\nPartitionKey=1\n[Partition]\nPartitionKey=0x8001\n", "[Match]\nName=ib9\n[IPoIB]\nIgnoreUserspaceMulticastGroups=2\n",
+		"[Match\nName=ib0\n", "[Match]\n", "Name=ib0\n", "[Match]\nName=ib0\n[IPoIB]\nMode=conected\n",
+		"[Match]\nName=ib9\n[Link]\nMTUBytes=-1\n",
+		"[Match]\nName=ib9\n[Network]\nAddress=10.0.0.1/33\n", "[Match]\nName=ib9\n[Network]\nAddress=300.0.0.1/8\n",
+		"[Match]\nName=ib9\n[Partition]\nPartitionKey=0x0000\n",
+		"[Match]\nName=ib9\n[Partition]\nPartitionKey=0x8000\n", "[Match]\nName=ib9\n[Partition]\nPartitionKey=0x10000\n",
+		"[Match]\nName=ib9\n[Wrong]\nX=1\n",
+		"[Match]\nName=ib9\nNaem=x\n", "[Match]\nPortGUID=zz\n", "[Match]\nPort=-3\n", "[Match]\nName=ib9\n[Link]\nGUID=0\n",
+		"[Match]\nName=ib9\n[Route]\nGateway=x\n",
+		"[Match]\nName=ib9\n[Address]\nLabel=x\n", "[Match]\nName=ib9\n[Link]\nActivationPolicy=sideways\n",
+		"[Match]\nName=ib9\n[Link]\nRequiredForOnline=maybe\n",
+		"[Match]\nName=ib9\n[RoutingPolicyRule]\nPriority=x\n", "\xff\xfe\x00", "[Match]\nName=ib9\n[Network]\nDNS=nowhere\n",
+		"[Match]\nName=ib9\n[Network]\nLinkLocalAddressing=up\n",
+		"[Match]\nName=ib9\nnoequals\n", "[Match]\nName=ib9\n=novalue\n", "[Match]\nLinkLayer=Token\n", "[Match]\nMACAddress=1:2:3\n",
+		"[Match]\nName=ib9\n[Network]\nIPv6AcceptRA=perhaps\n",
+		"[Match]\nName=ib9\n[Partition]\nPartitionKey=1\n[Partition]\nPartitionKey=0x8001\n",
+		"[Match]\nName=ib9\n[IPoIB]\nIgnoreUserspaceMulticastGroups=2\n",
 	}
 	for i, text := range bad {
 		files[fmt.Sprintf("%s60-bad%02d.ibnetwork", unitDir, i)] = text
@@ -569,7 +585,8 @@ func TestMalformed(t *testing.T) {
 		}
 		changes := g.Start("ip", "monitor", "address", "dev", "ib0")
 		for _, b := range []struct{ text, say string }{
-			{"", "has become empty"}, {wiki[:20], "does not end with"}, {"\xff" + wiki, "not valid UTF-8"}, {strings.Replace(wiki, "[Match]", "[Mtch]", 1), "unknown section [Mtch]"},
+			{"", "has become empty"}, {wiki[:20], "does not end with"}, {"\xff" + wiki, "not valid UTF-8"},
+			{strings.Replace(wiki, "[Match]", "[Mtch]", 1), "unknown section [Mtch]"},
 		} {
 			g.Write(good, b.text)
 			d.wait("ib0", "said to keep its unit: "+b.say, 5*time.Second, said(b.say))
@@ -609,9 +626,11 @@ func TestManyPartitions(t *testing.T) {
 		parts += fmt.Sprintf("p%d=0x%04x, ipoib : ALL=full;\n", k, k)
 	}
 	// These are refused: a key twice, and two that name no partition.
-	unit.WriteString("[Partition]\nPartitionKey=0x8001\nName=again\n[Partition]\nPartitionKey=0x0000\nName=zero\n[Partition]\nPartitionKey=0x8000\nName=eight\n")
+	unit.WriteString("[Partition]\nPartitionKey=0x8001\nName=again\n[Partition]\nPartitionKey=0x0000\nName=zero\n[Partition]\n" +
+		"PartitionKey=0x8000\nName=eight\n")
 	files[unitDir+"10-all.ibnetwork"] = unit.String()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd}, Files: files, Timeout: 9 * time.Minute, Memory: 3072}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd},
+		Files: files, Timeout: 9 * time.Minute, Memory: 3072}, func(g *lab.G) {
 		manage(g, parts)
 		start := time.Now()
 		d := startDaemon(g)
@@ -632,7 +651,8 @@ func TestManyPartitions(t *testing.T) {
 			return ""
 		})
 		pid := d.p.Cmd.Process.Pid
-		g.Logf("%d children configured after %v; daemon CPU %v, %s", want, time.Since(start), g.CPU(pid), grep(g.Read(fmt.Sprintf("/proc/%d/status", pid)), "VmRSS"))
+		g.Logf("%d children configured after %v; daemon CPU %v, %s", want, time.Since(start), g.CPU(pid),
+			grep(g.Read(fmt.Sprintf("/proc/%d/status", pid)), "VmRSS"))
 		ls := g.Exec("ip", "-o", "link", "show", "type", "ipoib")
 		for _, never := range []string{"again", "zero", "eight"} {
 			if strings.Contains(ls, " "+never+"@") || strings.Contains(ls, " "+never+":") {

@@ -20,7 +20,8 @@ func TestSurvival(t *testing.T) {
 		g.WaitPort("swib0", 1, "ACTIVE", 120*time.Second)
 		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 		links := func() string {
-			return g.Sh("ip -o link show dev ib0 | cut -d: -f1; cat /sys/class/net/ib0/carrier_changes; ip -o -4 address show dev ib0 | grep -o 192.168.151.1/24")
+			return g.Sh("ip -o link show dev ib0 | cut -d: -f1; cat /sys/class/net/ib0/carrier_changes; ip -o -4 address show dev ib0 | " +
+				"grep -o 192.168.151.1/24")
 		}
 		before := links()
 		n := 1

@@ -38,7 +38,8 @@ func TestInstalledHost(t *testing.T) {
 				g.Errorf("without polkit: %v\n%s", err, out)
 			}
 			g.Logf("without polkit: %s", strings.TrimSpace(out))
-			if out, err := g.Try("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "busctl", "call", api.BusName, api.Root, api.Manager, "Describe"); err != nil {
+			if out, err := g.Try("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "busctl", "call", api.BusName, api.Root,
+				api.Manager, "Describe"); err != nil {
 				g.Errorf("reading without polkit: %v\n%s", err, out)
 			}
 			g.Exec("systemctl", "unmask", "--runtime", "polkit")
@@ -46,7 +47,8 @@ func TestInstalledHost(t *testing.T) {
 		g.Run("exposure", func(g *lab.G) {
 			worker := describe(g).SubnetManagers[0].Worker
 			// What is left is what each needs: root, umad devices, the host's network.
-			for unit, limit := range map[string]string{"ibnetworkd.service": "16", worker: "10", "ibnetworkd-wait-online.service": "12", "ibnetworkd-wait-online@ib0.service": "12"} {
+			for unit, limit := range map[string]string{"ibnetworkd.service": "16", worker: "10", "ibnetworkd-wait-online.service": "12",
+				"ibnetworkd-wait-online@ib0.service": "12"} {
 				out, err := g.Try("systemd-analyze", "security", "--no-pager", "--threshold="+limit, unit)
 				line := out[strings.LastIndex(out, "Overall"):]
 				g.Log(strings.TrimSpace(line))
@@ -62,8 +64,10 @@ func TestInstalledHost(t *testing.T) {
 				return err == nil
 			}
 			for file, want := range map[string]bool{
-				"/proc/sys/net/ipv4/conf/ib0/proxy_arp": true, "/proc/sys/net/ipv6/conf/ib0/accept_ra": true, "/sys/class/net/ib0/mode": true, "/sys/class/net/ib0/create_child": true,
-				"/sys/bus": true, "/run/ibnetworkd": true, "/proc/sys/kernel/core_pattern": false, "/proc/sysrq-trigger": false, "/sys/kernel/uevent_helper": false, "/etc/passwd": false,
+				"/proc/sys/net/ipv4/conf/ib0/proxy_arp": true, "/proc/sys/net/ipv6/conf/ib0/accept_ra": true, "/sys/class/net/ib0/mode": true,
+				"/sys/class/net/ib0/create_child": true,
+				"/sys/bus":                        true, "/run/ibnetworkd": true, "/proc/sys/kernel/core_pattern": false, "/proc/sysrq-trigger": false,
+				"/sys/kernel/uevent_helper": false, "/etc/passwd": false,
 			} {
 				if _, err := g.Try("test", "-w", file); err != nil {
 					g.Logf("%s does not exist in this guest", file)
@@ -163,12 +167,18 @@ func everyAnswer(g *lab.G) {
 		cmd  string
 		code int
 	}{
-		{"status", "status", 0}, {"status", "--no-bus status", 0}, {"status NAME...", "status ib0 swib0/1", 0}, {"list", "list --all", 0}, {"ports", "ports", 0}, {"ports", "ports swib0/1", 0},
-		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"diagnose", "diagnose --unit 10-ib0", 0}, {"plan", "plan", 0}, {"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
-		{"wait-online", "wait-online -i nosuch --timeout 100ms", 6}, {"metrics", "metrics", 0}, {"verify", "verify", 0}, {"verify", "verify /tmp/bad.ibnetwork", 1},
-		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0}, {"sm topology", "sm topology", 0}, {"logs", "logs -n 1 ib0", 0},
-		{"reload", "reload", 0}, {"reconfigure", "reconfigure ib0", 0}, {"down", "down ib0", 0}, {"up", "up ib0", 0}, {"log-level", "log-level info", 0}, {"capture", "capture /tmp/capture.json", 0},
-		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"disable", "disable 99-other", 0}, {"enable", "enable 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
+		{"status", "status", 0}, {"status", "--no-bus status", 0}, {"status NAME...", "status ib0 swib0/1", 0}, {"list", "list --all", 0},
+		{"ports", "ports", 0}, {"ports", "ports swib0/1", 0},
+		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"diagnose", "diagnose --unit 10-ib0", 0}, {"plan", "plan", 0},
+		{"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
+		{"wait-online", "wait-online -i nosuch --timeout 100ms", 6}, {"metrics", "metrics", 0}, {"verify", "verify", 0},
+		{"verify", "verify /tmp/bad.ibnetwork", 1},
+		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0},
+		{"sm topology", "sm topology", 0}, {"logs", "logs -n 1 ib0", 0},
+		{"reload", "reload", 0}, {"reconfigure", "reconfigure ib0", 0}, {"down", "down ib0", 0}, {"up", "up ib0", 0},
+		{"log-level", "log-level info", 0}, {"capture", "capture /tmp/capture.json", 0},
+		{"mask", "mask 99-other", 0}, {"unmask", "unmask 99-other", 0}, {"disable", "disable 99-other", 0},
+		{"enable", "enable 99-other", 0}, {"sm stop", "sm stop swib0/1", 0}, {"sm start", "sm start swib0/1", 0},
 		{"try", "try --timeout 20s " + file, 0},
 		{"a command that fails", "status nosuch", 5}, {"a command that fails", "up nosuch", 5}, {"a command that fails", "sm start nosuch/1", 5},
 		{"a command that fails", "log-level loud", 2}, {"a command that fails", "cat nosuch", 5},
@@ -314,7 +324,8 @@ func busAsUser(g *lab.G) {
 	_ = mon.Wait(5 * time.Second)
 	g.Logf("changed: %v; elsewhere %v", changed, others)
 	for k := range changed {
-		if !slices.Contains([]string{"MTUBytes", "MTUBytesWanted", "MTUBytesReason", "Settings", "State", "OperationalState", "Online", "Reasons", "PendingOperations"}, k) {
+		if !slices.Contains([]string{"MTUBytes", "MTUBytesWanted", "MTUBytesReason", "Settings", "State", "OperationalState", "Online",
+			"Reasons", "PendingOperations"}, k) {
 			g.Errorf("a change of the MTU says that %s has changed", k)
 		}
 	}
@@ -361,7 +372,8 @@ func busReads(g *lab.G) {
 // /sys/module does not know an alias, so the daemon cannot see that it is loaded.
 func TestModulesOfUnits(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Machine: lab.QEMU}, map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=ib-iser svcrdma nvme-rdma rdma-link-rxe no_such_module\n"})
+	c := installed(lab.Config{Machine: lab.QEMU},
+		map[string]string{"50-modules.ibnetwork": "[Modules]\nLoad=ib-iser svcrdma nvme-rdma rdma-link-rxe no_such_module\n"})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitFor(2*time.Minute, func() string {
@@ -375,7 +387,8 @@ func TestModulesOfUnits(t *testing.T) {
 		})
 		g.WaitFor(time.Minute, func() string {
 			out, _ := g.Try("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd")
-			for _, w := range []string{"loaded a module module=nvme-rdma", "the module rdma-link-rxe (Load=, /etc/systemd/network/50-modules.ibnetwork:2:32) is not there after modprobe has run", "the module no_such_module (Load="} {
+			for _, w := range []string{"loaded a module module=nvme-rdma", "the module rdma-link-rxe (Load=, " +
+				"/etc/systemd/network/50-modules.ibnetwork:2:32) is not there after modprobe has run", "the module no_such_module (Load="} {
 				if !strings.Contains(out, w) {
 					return fmt.Sprintf("the journal lacks %q:\n%s", w, out)
 				}
@@ -387,7 +400,8 @@ func TestModulesOfUnits(t *testing.T) {
 		})
 		// What could not be loaded is in each screen.
 		for _, c := range []string{"status", "diagnose", "verify"} {
-			if out, _ := g.Try("ibnetctl", c); !strings.Contains(out, "the module no_such_module") || !strings.Contains(out, "modprobe -v no_such_module") {
+			if out, _ := g.Try("ibnetctl", c); !strings.Contains(out, "the module no_such_module") ||
+				!strings.Contains(out, "modprobe -v no_such_module") {
 				g.Errorf("ibnetctl %s does not name the module:\n%s", c, out)
 			}
 		}

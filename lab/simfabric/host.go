@@ -182,7 +182,8 @@ func (s *Sim) setIsSM(p *port, owner any, on bool) error {
 func (s *Sim) capChanged(p *port, flags uint16) {
 	var t mad.Notice
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeInfo, uint32(p.node.info.NodeType), mad.TrapCapMaskChange
-	t.SetDetailCapChange(mad.CapChange{LID: p.info.LID, LocalChanges: flags != 0, CapMask: p.info.CapMask, Flags: flags, CapMask2: p.info.CapMask2})
+	t.SetDetailCapChange(mad.CapChange{LID: p.info.LID, LocalChanges: flags != 0, CapMask: p.info.CapMask, Flags: flags,
+		CapMask2: p.info.CapMask2})
 	s.sendTrap(p, t)
 }
 
@@ -210,7 +211,8 @@ func (s *Sim) Open(portGUID ib.GUID) (transport.Transport, error) {
 // OpenClient connects a program that asks the SA and takes its reports, but is
 // no subnet manager; several can live at one port as long as one takes reports.
 func (s *Sim) OpenClient(portGUID ib.GUID, reports bool) (transport.Transport, error) {
-	r := []Registration{{Class: mad.ClassSA, Version: mad.SAClassV}, {Class: mad.ClassSubnDR, Version: 1}, {Class: mad.ClassSubnLID, Version: 1}}
+	r := []Registration{{Class: mad.ClassSA, Version: mad.SAClassV}, {Class: mad.ClassSubnDR, Version: 1},
+		{Class: mad.ClassSubnLID, Version: 1}}
 	if reports {
 		r[0].Methods = MethodSet(mad.MethodReport)
 	}

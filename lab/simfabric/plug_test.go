@@ -180,7 +180,8 @@ func TestPlug(t *testing.T) {
 	run(a, 9)
 	wait("all of both halves Active", func() bool {
 		x := sms[0].Snapshot()
-		return x != nil && x.Fabric != nil && len(x.Fabric.Nodes) == len(f.Nodes) && x.Fabric.Links() == f.Links() && a.AllActive() && b.AllActive()
+		return x != nil && x.Fabric != nil && len(x.Fabric.Nodes) == len(f.Nodes) && x.Fabric.Links() == f.Links() && a.AllActive() &&
+			b.AllActive()
 	})
 	// Over the tables of both halves.
 	lids := map[ib.GUID]ib.LID{}

@@ -257,7 +257,8 @@ func (w *switchState) set(d *[64]byte) {
 	_ = in.Decode(d[:])
 	i := &w.info
 	i.LinearFDBTop = in.LinearFDBTop
-	i.DefaultPort, i.DefaultMcastPrimaryPort, i.DefaultMcastNotPrimPort = in.DefaultPort, in.DefaultMcastPrimaryPort, in.DefaultMcastNotPrimPort
+	i.DefaultPort, i.DefaultMcastPrimaryPort, i.DefaultMcastNotPrimPort = in.DefaultPort, in.DefaultMcastPrimaryPort,
+		in.DefaultMcastNotPrimPort
 	i.LifeTimeValue, i.OptimizedSLtoVL, i.MulticastFDBTop = in.LifeTimeValue, in.OptimizedSLtoVL, in.MulticastFDBTop
 	if in.PortStateChange {
 		i.PortStateChange = false
@@ -281,7 +282,8 @@ func (s *Sim) portInfo(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 		st = s.setPortInfo(p, d)
 		var in mad.PortInfo
 		_ = in.Decode(d[:])
-		if active := p.info.State == ib.PortActive; s.opt.Reregister != nil && st == mad.StatusOK && active && p.guid != 0 && (was != ib.PortActive || in.ClientReregister) {
+		if active := p.info.State == ib.PortActive; s.opt.Reregister != nil && st == mad.StatusOK && active && p.guid != 0 &&
+			(was != ib.PortActive || in.ClientReregister) {
 			g := p.guid
 			s.out = append(s.out, delivery{to: func(*transport.Packet) { s.opt.Reregister(g) }})
 		}

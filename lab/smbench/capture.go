@@ -101,7 +101,8 @@ func capture(t *tools) error {
 		{"ClassPortInfo", "saquery -c", sa(mad.AttrClassPortInfo, 0, nil)},
 		{"NodeRecord", "saquery NR %M", sa(mad.AttrNodeRecord, mad.CompNRLID, &mad.NodeRecord{LID: smLID})},
 		{"PortInfoRecord", "saquery PIR %M", sa(mad.AttrPortInfoRecord, mad.CompPIRLID, &mad.PortInfoRecord{LID: smLID})},
-		{"PathRecord", "saquery PR --slid %S --dlid %M", sa(mad.AttrPathRecord, mad.CompPRSLID|mad.CompPRDLID, &mad.PathRecord{SLID: port.LID, DLID: smLID})},
+		{"PathRecord", "saquery PR --slid %S --dlid %M",
+			sa(mad.AttrPathRecord, mad.CompPRSLID|mad.CompPRDLID, &mad.PathRecord{SLID: port.LID, DLID: smLID})},
 		{"MCMemberRecord", "saquery -g", sa(mad.AttrMCMemberRecord, mad.CompMCMLID, &mad.MCMemberRecord{MLID: 0xc000})},
 		{"SwitchInfoRecord", "saquery SWIR %W", sa(mad.AttrSwitchInfoRecord, mad.CompSWIRLID, &mad.SwitchInfoRecord{LID: swLID})},
 		{"LinkRecord", "saquery LR %M", sa(mad.AttrLinkRecord, mad.CompLRFromLID, &mad.LinkRecord{FromLID: smLID})},
@@ -110,7 +111,8 @@ func capture(t *tools) error {
 		{"SLtoVLRecord", "saquery SL2VL %M", sa(mad.AttrSLtoVLRecord, mad.CompSLVLLID, &mad.SLtoVLRecord{LID: smLID})},
 		{"VLArbRecord", "saquery VLAR %M", sa(mad.AttrVLArbRecord, mad.CompVLARLID|mad.CompVLARBlock, &mad.VLArbRecord{LID: smLID, Block: 1})},
 		{"LFTRecord", "saquery LFTR %W", sa(mad.AttrLFTRecord, mad.CompLFTLID|mad.CompLFTBlock, &mad.LFTRecord{LID: swLID})},
-		{"PKeyTableRecord", "saquery --smkey 1 PKTR %M", sa(mad.AttrPKeyTableRecord, mad.CompPKTRLID|mad.CompPKTRBlock, &mad.PKeyTableRecord{LID: smLID})},
+		{"PKeyTableRecord", "saquery --smkey 1 PKTR %M",
+			sa(mad.AttrPKeyTableRecord, mad.CompPKTRLID|mad.CompPKTRBlock, &mad.PKeyTableRecord{LID: smLID})},
 	} {
 		if err := c.Send(&x.p); err != nil {
 			return err
@@ -128,7 +130,8 @@ func capture(t *tools) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", x.name, err)
 		}
-		text, err := tool(strings.NewReplacer("%M", fmt.Sprint(int(smLID)), "%W", fmt.Sprint(int(swLID)), "%S", fmt.Sprint(int(port.LID))).Replace(x.tool))
+		text, err := tool(strings.NewReplacer("%M", fmt.Sprint(int(smLID)), "%W", fmt.Sprint(int(swLID)), "%S",
+			fmt.Sprint(int(port.LID))).Replace(x.tool))
 		if err != nil {
 			return err
 		}

@@ -154,7 +154,8 @@ func TestReports(t *testing.T) {
 			sub := newSubscriber(t, sim, "H-00002")
 			member := newSubscriber(t, sim, "H-00003")
 			victim := sim.FindHost("H-00005")[0]
-			all := mad.InformInfo{LIDRangeBegin: 0xffff, LIDRangeEnd: 0, Generic: true, Subscribe: true, Type: 0xffff, TrapNumber: mad.TrapAll, Producer: 0xffffff, RespTimeValue: 18, QPN: 1}
+			all := mad.InformInfo{LIDRangeBegin: 0xffff, LIDRangeEnd: 0, Generic: true, Subscribe: true, Type: 0xffff,
+				TrapNumber: mad.TrapAll, Producer: 0xffffff, RespTimeValue: 18, QPN: 1}
 			if st := sub.inform(all); st != 0 {
 				t.Fatalf("subscribe: status 0x%04x", uint16(st))
 			}
@@ -305,7 +306,8 @@ func (s *subscriber) inform(i mad.InformInfo) mad.Status {
 }
 
 func (s *subscriber) join(g ib.GID, m mad.Method) mad.Status {
-	r := mad.MCMemberRecord{MGID: g, PortGID: ib.MakeGID(ib.DefaultPrefix, s.port.PortGUID), QKey: 0xb1b, PKey: ib.DefaultPKey, JoinState: mad.JoinFull}
+	r := mad.MCMemberRecord{MGID: g, PortGID: ib.MakeGID(ib.DefaultPrefix, s.port.PortGUID), QKey: 0xb1b, PKey: ib.DefaultPKey,
+		JoinState: mad.JoinFull}
 	mask := mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCJoinState
 	if m == mad.MethodSet {
 		mask |= mad.CompMCQKey | mad.CompMCPKey | mad.CompMCSL | mad.CompMCFlowLabel | mad.CompMCTClass
@@ -373,7 +375,8 @@ func TestIbdm(t *testing.T) {
 				t.Errorf("ibdiagnet:\n%s", o)
 			}
 			dg := filepath.Join(r.dir, "dg")
-			o = tool("ibdmchk", "-s", filepath.Join(dg, "ibdiagnet.lst"), "-f", filepath.Join(dg, "ibdiagnet.fdbs"), "-m", filepath.Join(dg, "ibdiagnet.mcfdbs"))
+			o = tool("ibdmchk", "-s", filepath.Join(dg, "ibdiagnet.lst"), "-f", filepath.Join(dg, "ibdiagnet.fdbs"), "-m",
+				filepath.Join(dg, "ibdiagnet.mcfdbs"))
 			if strings.Contains(o, "-E-") || !strings.Contains(o, "no credit loops found") {
 				t.Errorf("ibdmchk:\n%s", tail([]byte(o), 4000))
 			}

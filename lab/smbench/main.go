@@ -142,7 +142,8 @@ func benchUp(t *tools, o options) ([]sample, error) {
 		}
 	}
 	var all []sample
-	fmt.Fprintf(out, "start to all ports Active; simulator %s; %d runs, interleaved; times are minima; load average %s\n", o.sim, o.runs, load())
+	fmt.Fprintf(out, "start to all ports Active; simulator %s; %d runs, interleaved; times are minima; load average %s\n", o.sim,
+		o.runs, load())
 	fmt.Fprintf(out, "%-10s %-8s %9s %8s %8s %8s %8s %8s\n", "fabric", "manager", "up s", "CPU s", "sim s", "RSS MB", "SMPs", "resweep")
 	for _, name := range o.names {
 		best := map[string]sample{}
@@ -176,7 +177,8 @@ func benchUp(t *tools, o options) ([]sample, error) {
 				float64(b.RSS)/(1<<20), b.Total, b.Resweep)
 		}
 		if a, b := best["opensm"], best["ibnetsm"]; a.Up > 0 && b.Up > 0 {
-			fmt.Fprintf(out, "%-10s %-8s %9.2f %8.2f %8.2f %8.2f %8s %8s%s\n", name, "ratio", ratio(b.Up, a.Up), ratio(b.CPU, a.CPU), ratio(b.SimCPU, a.SimCPU),
+			fmt.Fprintf(out, "%-10s %-8s %9.2f %8.2f %8.2f %8.2f %8s %8s%s\n", name, "ratio", ratio(b.Up, a.Up), ratio(b.CPU, a.CPU),
+				ratio(b.SimCPU, a.SimCPU),
 				float64(b.RSS)/float64(a.RSS), fraction(b.Total, a.Total), fraction(b.Resweep, a.Resweep), behind(a, b))
 		}
 	}

@@ -82,7 +82,8 @@ func (t *tools) start(kind, fabricName string, args ...string) (*rig, error) {
 	if kind == "ibsim" {
 		bin = "ibsim"
 		ports := len(f.Ports) + 64
-		args = append(args, "-N", strconv.Itoa(max(2048, len(f.Nodes)+16)), "-S", strconv.Itoa(max(256, len(f.Switches)+16)), "-P", strconv.Itoa(max(13312, ports)))
+		args = append(args, "-N", strconv.Itoa(max(2048, len(f.Nodes)+16)), "-S", strconv.Itoa(max(256, len(f.Switches)+16)), "-P",
+			strconv.Itoa(max(13312, ports)))
 	}
 	r.cmd = exec.Command(bin, append(append([]string{"-s"}, args...), path)...)
 	r.cmd.Dir = dir
@@ -118,7 +119,8 @@ func (r *rig) preload() (string, error) {
 	if r.kind != "ibsim" {
 		return r.t.shim, nil
 	}
-	for _, p := range []string{"/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so", "/usr/lib/umad2sim/libumad2sim.so", "/usr/lib64/umad2sim/libumad2sim.so"} {
+	for _, p := range []string{"/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so", "/usr/lib/umad2sim/libumad2sim.so",
+		"/usr/lib64/umad2sim/libumad2sim.so"} {
 		if _, err := os.Stat(p); err == nil {
 			return p, nil
 		}

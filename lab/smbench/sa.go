@@ -43,7 +43,8 @@ func benchSA(t *tools, o options) ([]saSample, error) {
 	}
 	var all []saSample
 	fmt.Fprintf(out, "SA queries; %s, simulator %s, one client; best of %d; load average %s\n", name, o.sim, o.runs, load())
-	fmt.Fprintf(out, "%-15s %8s %-8s %10s   %s\n", "query", "open", "manager", "a second", "CPU s for 10,000 queries: manager, simulator, client")
+	fmt.Fprintf(out, "%-15s %8s %-8s %10s   %s\n", "query", "open", "manager", "a second",
+		"CPU s for 10,000 queries: manager, simulator, client")
 	type key struct {
 		sm, query string
 		window    int
@@ -77,7 +78,8 @@ func benchSA(t *tools, o options) ([]saSample, error) {
 		}
 	}
 	if b := best[key{"ibnetsm", "PathRecord", slices.Max(saWindows(o.sim))}]; b.PerSecond > 0 {
-		fmt.Fprintf(out, "ibnetsm's PathRecords are %.1f times the %d/s of osmtest's stress test against opensm on ibsim\n", b.PerSecond/opensmStress, opensmStress)
+		fmt.Fprintf(out, "ibnetsm's PathRecords are %.1f times the %d/s of osmtest's stress test against opensm on ibsim\n",
+			b.PerSecond/opensmStress, opensmStress)
 	}
 	if o.sim == "ibsim" {
 		fmt.Fprintln(out, "on ibsim each system call carries at most ten MADs (the queue of a datagram socket), which bounds both managers")

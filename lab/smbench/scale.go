@@ -55,9 +55,11 @@ func benchScale(o options) ([]scaleSample, error) {
 			return all, fmt.Errorf("%s: %w", f.name, err)
 		}
 		all = append(all, s)
-		fmt.Fprintf(out, "%-10s %d hosts, %d switches, %d end ports, %d links: up in %.2f s (%.2f s CPU, subnet and manager), %d SMPs; heap %.0f MB subnet, %.0f MB manager; resweep %.3f s, %d SMPs; a host asks for all NodeRecords: %.1f MB in %.2f s\n",
+		fmt.Fprintf(out, "%-10s %d hosts, %d switches, %d end ports, %d links: up in %.2f s (%.2f s CPU, subnet and manager), %d SMPs; "+
+			"heap %.0f MB subnet, %.0f MB manager; resweep %.3f s, %d SMPs; a host asks for all NodeRecords: %.1f MB in %.2f s\n",
 			f.name, s.Hosts, s.Switches, s.EndPorts, s.Links, s.Up.Seconds(), s.CPU.Seconds(), s.SMPs,
-			float64(s.HeapSim)/(1<<20), float64(s.HeapBoth-s.HeapSim)/(1<<20), s.Resweep.Seconds(), s.ResweepSMPs, float64(s.TableBytes)/(1<<20), s.Table.Seconds())
+			float64(s.HeapSim)/(1<<20), float64(s.HeapBoth-s.HeapSim)/(1<<20), s.Resweep.Seconds(), s.ResweepSMPs,
+			float64(s.TableBytes)/(1<<20), s.Table.Seconds())
 	}
 	return all, nil
 }

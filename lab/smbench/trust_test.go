@@ -34,7 +34,8 @@ func TestSameInstant(t *testing.T) {
 			mustRun(t, r, "opensm", "H-00002", 5)
 			time.Sleep(150*time.Millisecond + time.Duration(n*120/starts)*time.Millisecond)
 			mustRun(t, r, "ibnetsm", "H-00001", 5)
-			took := until(t, "the lower GUID is master", 30*time.Second, func() bool { l := followed(sim); return l != 0 && l == lidOf(sim, "H-00001") })
+			took := until(t, "the lower GUID is master", 30*time.Second,
+				func() bool { l := followed(sim); return l != 0 && l == lidOf(sim, "H-00001") })
 			time.Sleep(time.Second)
 			if l := followed(sim); l != lidOf(sim, "H-00001") {
 				t.Errorf("ports follow LID %s, the lower GUID is %s", l, lidOf(sim, "H-00001"))

@@ -312,13 +312,15 @@ func SVG(w io.Writer, title string, records []Record) error {
 		key = append(key, line{text: fmt.Sprintf("%d more rows are not drawn", more)})
 	}
 	column := (len(key) + 1) / 2
-	p.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%d" font-family="sans-serif" font-size="11">`, p.left+width+right, bottom+50+laneH*column)
+	p.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%d" font-family="sans-serif" font-size="11">`,
+		p.left+width+right, bottom+50+laneH*column)
 	p.put(`<rect width="100%%" height="100%%" fill="white"/><text x="10" y="18" font-size="14">%s</text>`, title)
 	span := max(p.end.Sub(p.start), time.Millisecond)
 	step := tick(span)
 	for t := time.Duration(0); t <= span; t += step {
 		px := p.x(p.start.Add(t))
-		p.put(`<path d="M%.1f %d V%d" stroke="#eee"/><text x="%.1f" y="%d" text-anchor="middle" fill="#777">%s</text>`, px, top-8, bottom, px, top-12, t)
+		p.put(`<path d="M%.1f %d V%d" stroke="#eee"/><text x="%.1f" y="%d" text-anchor="middle" fill="#777">%s</text>`, px, top-8, bottom,
+			px, top-12, t)
 	}
 	for _, r := range rows {
 		if !r.causes() {
@@ -535,7 +537,8 @@ func (p *picture) states(y int) {
 		if x+w > p.left+width+right {
 			return
 		}
-		p.put(`<rect x="%.1f" y="%d" width="10" height="10" fill="%s"/><text x="%.1f" y="%d" fill="#777">%s</text>`, x, y-9, colour(n), x+14, y, short)
+		p.put(`<rect x="%.1f" y="%d" width="10" height="10" fill="%s"/><text x="%.1f" y="%d" fill="#777">%s</text>`, x, y-9, colour(n),
+			x+14, y, short)
 		x += w
 	}
 }

@@ -152,7 +152,8 @@ func TestSameMarks(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	recs := []Record{{At: t0.Add(time.Minute), Row: "ping x", Text: "ok", Mark: true}}
 	for i := range 40 {
-		recs = append(recs, Record{At: t0.Add(time.Duration(i) * 50 * time.Millisecond), Row: "ping x", Text: "lost 1 of 1", Mark: true, Bad: true})
+		recs = append(recs, Record{At: t0.Add(time.Duration(i) * 50 * time.Millisecond), Row: "ping x", Text: "lost 1 of 1", Mark: true,
+			Bad: true})
 	}
 	var out bytes.Buffer
 	if err := SVG(&out, "t", recs); err != nil {

@@ -99,7 +99,8 @@ func (h *Health) Link(port int32) (Fault, string) {
 	var what Fault
 	var words []string
 	if p.Peer == None {
-		word := map[ib.PhysState]string{ib.PhysDisabled: "disabled", ib.PhysTraining: "down: training", ib.PhysLinkRecovery: "down: recovery of the link", ib.PhysLinkUp: "up, and what it leads to does not answer"}[p.Info.PhysState()]
+		word := map[ib.PhysState]string{ib.PhysDisabled: "disabled", ib.PhysTraining: "down: training",
+			ib.PhysLinkRecovery: "down: recovery of the link", ib.PhysLinkUp: "up, and what it leads to does not answer"}[p.Info.PhysState()]
 		if word == "" {
 			return 0, ""
 		}
@@ -126,7 +127,8 @@ func (h *Health) Link(port int32) (Fault, string) {
 	}
 	if k, t := h.f.kind(port), p.Info.tenths(); what == 0 && t < h.usual[k] && 2*h.have[k] > h.of[k] {
 		what |= Behind
-		words = append(words, fmt.Sprintf("slower than most: %g Gb/s, %d of %d such links have %g", float64(t)/10, h.have[k], h.of[k], float64(h.usual[k])/10))
+		words = append(words, fmt.Sprintf("slower than most: %g Gb/s, %d of %d such links have %g", float64(t)/10, h.have[k], h.of[k],
+			float64(h.usual[k])/10))
 	}
 	return what, strings.Join(words, ", ")
 }

@@ -50,7 +50,8 @@ func TestReadText(t *testing.T) {
 		{"bad id", "Switch 8 s\n", "f:1:10: want the node's id in double quotes"},
 		{"bad twice", "Switch 8 \"s\"\nSwitch 8 \"s\"\n", `f:2:10: node id "s" appears twice`},
 		{"bad guid", "switchguid=zz\nSwitch 8 \"s\"\n", `f:1:12: switchguid: "zz" is no hexadecimal number`},
-		{"bad dup guid", "switchguid=0x5\nSwitch 8 \"s\"\nswitchguid=0x5\nSwitch 8 \"t\"\n", `f:4:10: node GUID 0x0000000000000005 of "t" is taken by "s"`},
+		{"bad dup guid", "switchguid=0x5\nSwitch 8 \"s\"\nswitchguid=0x5\nSwitch 8 \"t\"\n",
+			`f:4:10: node GUID 0x0000000000000005 of "t" is taken by "s"`},
 		{"bad port", "Switch 8 \"s\"\n[9] \"t\"[1]\n", `f:2:1: node "s" has 8 ports, no port 9`},
 		{"bad remote", "Switch 8 \"s\"\n[1] \"t\"[1]\n", `f:2:5: node "t" has no record`},
 		{"bad remote port", "Switch 8 \"s\"\n[1] \"t\"[3]\nHca 2 \"t\"\n", `f:2:5: node "t" has no port 3`},
@@ -76,7 +77,8 @@ func TestReadText(t *testing.T) {
 
 // A port whose line names the link is told from one that has the default.
 func TestReadTextLinkNamed(t *testing.T) {
-	f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0 4xSDR\nHca 2 \"h\"\n[1] \"s\"[1] # lid 0 lmc 0 \"4xEDR\" lid 0\n"))
+	f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0 4xSDR\nHca 2 \"h\"\n[1] \"s\"[1] # "+
+		"lid 0 lmc 0 \"4xEDR\" lid 0\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,8 @@ func TestReadTextLinkNamed(t *testing.T) {
 // A word that only begins as a link does leaves the port as it is.
 func TestReadTextNoLink(t *testing.T) {
 	read := func(word string) fabric.PortInfo {
-		f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0"+word+"\nHca 2 \"h\"\n[1] \"s\"[1] # lid 0 lmc 0 \"s\" lid 0\n"))
+		f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0"+word+
+			"\nHca 2 \"h\"\n[1] \"s\"[1] # lid 0 lmc 0 \"s\" lid 0\n"))
 		if err != nil {
 			t.Fatal(err)
 		}

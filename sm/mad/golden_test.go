@@ -110,10 +110,12 @@ func portFields(i PortInfo) fields {
 		"ProtectBits": i.MKeyProtect, "LMC": i.LMC, "NeighborMTU": i.NeighborMTU, "SMSL": i.MasterSMSL, "InitType": h(2, i.InitType),
 		"VLHighLimit": i.VLHighLimit, "VLArbHighCap": i.VLArbHighCap, "VLArbLowCap": i.VLArbLowCap, "InitReply": h(2, i.InitTypeReply),
 		"MtuCap": i.MTUCap, "VLStallCount": i.VLStallCount, "HoqLife": i.HOQLife, "VLCap": map[uint8]string{4: "VL0-7"}[i.VLCap],
-		"OperVLs": map[uint8]string{4: "VL0-7"}[i.OperVLs], "PartEnforceInb": flag(i.PartEnforceInbound), "PartEnforceOutb": flag(i.PartEnforceOutbound),
-		"FilterRawInb": flag(i.FilterRawInbound), "FilterRawOutb": flag(i.FilterRawOutbound), "MkeyViolations": i.MKeyViolations,
-		"PkeyViolations": i.PKeyViolations, "QkeyViolations": i.QKeyViolations, "GuidCap": i.GUIDCap, "ClientReregister": flag(i.ClientReregister),
-		"SubnetTimeout": i.SubnetTimeout, "RespTimeVal": i.RespTimeValue, "LocalPhysErr": i.LocalPhyErrors, "OverrunErr": i.OverrunErrors,
+		"OperVLs": map[uint8]string{4: "VL0-7"}[i.OperVLs], "PartEnforceInb": flag(i.PartEnforceInbound),
+		"PartEnforceOutb": flag(i.PartEnforceOutbound),
+		"FilterRawInb":    flag(i.FilterRawInbound), "FilterRawOutb": flag(i.FilterRawOutbound), "MkeyViolations": i.MKeyViolations,
+		"PkeyViolations": i.PKeyViolations, "QkeyViolations": i.QKeyViolations, "GuidCap": i.GUIDCap,
+		"ClientReregister": flag(i.ClientReregister),
+		"SubnetTimeout":    i.SubnetTimeout, "RespTimeVal": i.RespTimeValue, "LocalPhysErr": i.LocalPhyErrors, "OverrunErr": i.OverrunErrors,
 		"MaxCreditHint": i.MaxCreditHint, "RoundTrip": i.LinkRoundTripLatency, "CapabilityMask2": h(0, i.CapMask2),
 		"LinkSpeedSupported":    map[uint8]string{7: "2.5 Gbps or 5.0 Gbps or 10.0 Gbps"}[i.LinkSpeedSupported],
 		"LinkSpeedEnabled":      map[uint8]string{7: "2.5 Gbps or 5.0 Gbps or 10.0 Gbps"}[i.LinkSpeedEnabled],
@@ -148,7 +150,8 @@ var golden = map[string]func(*testing.T, []byte) fields{
 			"LinearFdbCap": i.LinearFDBCap, "RandomFdbCap": i.RandomFDBCap, "McastFdbCap": i.MulticastFDBCap, "LinearFdbTop": i.LinearFDBTop,
 			"DefPort": i.DefaultPort, "DefMcastPrimPort": i.DefaultMcastPrimaryPort, "DefMcastNotPrimPort": i.DefaultMcastNotPrimPort,
 			"LifeTime": i.LifeTimeValue, "StateChange": flag(i.PortStateChange), "OptSLtoVLMapping": i.OptimizedSLtoVL, "LidsPerPort": i.LIDsPerPort,
-			"PartEnforceCap": i.PartitionEnforcementCap, "InboundPartEnf": flag(i.InboundEnforcement), "OutboundPartEnf": flag(i.OutboundEnforcement),
+			"PartEnforceCap": i.PartitionEnforcementCap, "InboundPartEnf": flag(i.InboundEnforcement),
+			"OutboundPartEnf":  flag(i.OutboundEnforcement),
 			"FilterRawInbound": flag(i.FilterRawInbound), "FilterRawOutbound": flag(i.FilterRawOutbound), "EnhancedPort0": flag(i.EnhancedPort0),
 			"MulticastFDBTop": h(4, i.MulticastFDBTop),
 		}
@@ -159,8 +162,9 @@ var golden = map[string]func(*testing.T, []byte) fields{
 	},
 	"PortCounters": func(t *testing.T, b []byte) fields {
 		c := decode[PortCounters](t, b)
-		return fields{"PortSelect": c.PortSelect, "CounterSelect": h(4, c.CounterSelect), "SymbolErrorCounter": c.SymbolErrors, "LinkDownedCounter": c.LinkDowned,
-			"VL15Dropped": c.VL15Dropped, "PortXmitWait": c.XmitWait}
+		return fields{"PortSelect": c.PortSelect, "CounterSelect": h(4, c.CounterSelect), "SymbolErrorCounter": c.SymbolErrors,
+			"LinkDownedCounter": c.LinkDowned,
+			"VL15Dropped":       c.VL15Dropped, "PortXmitWait": c.XmitWait}
 	},
 	"SMInfo": func(t *testing.T, b []byte) fields {
 		i := decode[SMInfo](t, b)
@@ -171,15 +175,19 @@ var golden = map[string]func(*testing.T, []byte) fields{
 	},
 	"ClassPortInfo": func(t *testing.T, b []byte) fields {
 		i := decode[ClassPortInfo](t, b)
-		return fields{"Base version": i.BaseVersion, "Class version": i.ClassVersion, "Capability mask": h(0, i.CapMask), "Capability mask 2": "0x" + fmt.Sprintf("%08X", i.CapMask2),
+		return fields{"Base version": i.BaseVersion, "Class version": i.ClassVersion, "Capability mask": h(0, i.CapMask),
+			"Capability mask 2":   "0x" + fmt.Sprintf("%08X", i.CapMask2),
 			"Response time value": h(0, i.RespTimeValue), "Redirect QP": h(8, i.RedirectQP), "Redirect QKey": i.RedirectQKey,
 			"Trap QKey": i.TrapQKey, "Trap LID": int(i.TrapLID)}
 	},
 	"NodeRecord": func(t *testing.T, b []byte) fields {
 		r := decode[NodeRecord](t, b)
-		return fields{"lid": int(r.LID), "base_version": h(0, r.Info.BaseVersion), "node_type": nodeTypes[r.Info.NodeType], "num_ports": r.Info.NumPorts,
-			"sys_guid": r.Info.SystemImageGUID, "node_guid": r.Info.NodeGUID, "port_guid": r.Info.PortGUID, "partition_cap": h(0, r.Info.PartitionCap),
-			"revision": hU(r.Info.Revision), "port_num": r.Info.LocalPortNum, "vendor_id": hU(r.Info.VendorID), "NodeDescription": r.Description.String()}
+		return fields{"lid": int(r.LID), "base_version": h(0, r.Info.BaseVersion), "node_type": nodeTypes[r.Info.NodeType],
+			"num_ports": r.Info.NumPorts,
+			"sys_guid":  r.Info.SystemImageGUID, "node_guid": r.Info.NodeGUID, "port_guid": r.Info.PortGUID,
+			"partition_cap": h(0, r.Info.PartitionCap),
+			"revision":      hU(r.Info.Revision), "port_num": r.Info.LocalPortNum, "vendor_id": hU(r.Info.VendorID),
+			"NodeDescription": r.Description.String()}
 	},
 	"PortInfoRecord": func(t *testing.T, b []byte) fields {
 		r := decode[PortInfoRecord](t, b)
@@ -189,9 +197,12 @@ var golden = map[string]func(*testing.T, []byte) fields{
 	},
 	"PathRecord": func(t *testing.T, b []byte) fields {
 		r := decode[PathRecord](t, b)
-		return fields{"service_id": h(16, r.ServiceID), "dgid": gid(r.DGID), "sgid": gid(r.SGID), "dlid": int(r.DLID), "slid": int(r.SLID), "tclass": h(0, r.TClass),
-			"num_path_revers": h(0, bit(r.Reversible, 7)|r.NumbPath), "pkey": hU(uint16(r.PKey)), "sl": h(0, uint8(r.SL)), "qos_class": h(0, r.QoSClass),
-			"mtu": hU(sel(r.MTUSel, uint8(r.MTU))), "rate": hU(sel(r.RateSel, uint8(r.Rate))), "pkt_life": hU(sel(r.LifeTimeSel, r.LifeTime)), "preference": h(0, r.Preference)}
+		return fields{"service_id": h(16, r.ServiceID), "dgid": gid(r.DGID), "sgid": gid(r.SGID), "dlid": int(r.DLID),
+			"slid": int(r.SLID), "tclass": h(0, r.TClass),
+			"num_path_revers": h(0, bit(r.Reversible, 7)|r.NumbPath), "pkey": hU(uint16(r.PKey)), "sl": h(0, uint8(r.SL)),
+			"qos_class": h(0, r.QoSClass),
+			"mtu":       hU(sel(r.MTUSel, uint8(r.MTU))), "rate": hU(sel(r.RateSel, uint8(r.Rate))),
+			"pkt_life": hU(sel(r.LifeTimeSel, r.LifeTime)), "preference": h(0, r.Preference)}
 	},
 	"MCMemberRecord": func(t *testing.T, b []byte) fields {
 		r := decode[MCMemberRecord](t, b)
@@ -216,7 +227,8 @@ var golden = map[string]func(*testing.T, []byte) fields{
 	},
 	"SMInfoRecord": func(t *testing.T, b []byte) fields {
 		r := decode[SMInfoRecord](t, b)
-		return fields{"LID": int(r.LID), "GUID": r.Info.GUID, "SM_Key": h(16, r.Info.SMKey), "Priority": r.Info.Priority, "SMState": uint8(r.Info.State)}
+		return fields{"LID": int(r.LID), "GUID": r.Info.GUID, "SM_Key": h(16, r.Info.SMKey), "Priority": r.Info.Priority,
+			"SMState": uint8(r.Info.State)}
 	},
 	"SLtoVLRecord": func(t *testing.T, b []byte) fields {
 		r := decode[SLtoVLRecord](t, b)

@@ -136,8 +136,9 @@ func TestEveryBitOnce(t *testing.T) {
 
 func TestSMP(t *testing.T) {
 	s := SMP{
-		Header: Header{BaseVersion: BaseVer, Class: ClassSubnDR, ClassVersion: SMPClassV, Method: MethodGet, HopCount: 3, TID: 77, Attr: AttrPortInfo, Mod: 3},
-		MKey:   0x1122334455667788, DrSLID: ib.LIDPermissive, DrDLID: ib.LIDPermissive,
+		Header: Header{BaseVersion: BaseVer, Class: ClassSubnDR, ClassVersion: SMPClassV, Method: MethodGet, HopCount: 3, TID: 77,
+			Attr: AttrPortInfo, Mod: 3},
+		MKey: 0x1122334455667788, DrSLID: ib.LIDPermissive, DrDLID: ib.LIDPermissive,
 		Data: [64]byte{0: 1, 63: 2}, Initial: [64]byte{0, 1, 20, 7},
 	}
 	var b, c Buf

@@ -32,7 +32,8 @@ func WriteDOT(w io.Writer, f *fabric.Fabric) error {
 		fmt.Fprintf(b, "  \"%v\" [label=%s, tooltip=%s%s];\n", n.GUID, quote(n.Name()), quote(m.title(int32(i))), extra)
 	}
 	edge := func(e *bundle) {
-		fmt.Fprintf(b, "  \"%v\" -- \"%v\" [color=\"%s\", penwidth=%.1f, label=%s, tooltip=%s];\n", f.Nodes[e.a].GUID, f.Nodes[e.b].GUID, colours[e.state], thick(e.n), quote(bundleLabel(e.n, e.bad)), quote(e.title))
+		fmt.Fprintf(b, "  \"%v\" -- \"%v\" [color=\"%s\", penwidth=%.1f, label=%s, tooltip=%s];\n", f.Nodes[e.a].GUID, f.Nodes[e.b].GUID,
+			colours[e.state], thick(e.n), quote(bundleLabel(e.n, e.bad)), quote(e.title))
 	}
 	for _, e := range m.bundles {
 		edge(e)

@@ -101,15 +101,18 @@ func (m *model) hostsBelow(d *drawing, n int32, x, y float64) {
 		d.boxes = append(d.boxes, m.node(h, left, top, g.cell, rowHeight, short(m.f.Nodes[h].Name(), 16), 0))
 		b := l.links[h]
 		if rows == 1 {
-			d.lines = append(d.lines, line{from: point{x, y}, to: point{left + g.cell/2, top}, state: b.state, width: thick(b.n), title: b.title, label: bundleLabel(b.n, b.bad), at: point{(x + left + g.cell/2) / 2, (y + top) / 2}})
+			d.lines = append(d.lines, line{from: point{x, y}, to: point{left + g.cell/2, top}, state: b.state, width: thick(b.n),
+				title: b.title, label: bundleLabel(b.n, b.bad), at: point{(x + left + g.cell/2) / 2, (y + top) / 2}})
 			continue
 		}
 		// From a line down the left side of the column, which is all of them.
 		side := left - 8
 		if k%rows == min(rows, len(l.hosts)-k/rows*rows)-1 {
-			d.lines = append(d.lines, line{from: point{x, y}, via: []point{{side, y + 8}}, to: point{side, top + rowHeight/2}, width: 1.3, grey: true})
+			d.lines = append(d.lines, line{from: point{x, y}, via: []point{{side, y + 8}}, to: point{side, top + rowHeight/2}, width: 1.3,
+				grey: true})
 		}
-		d.lines = append(d.lines, line{from: point{side, top + rowHeight/2}, to: point{left, top + rowHeight/2}, state: b.state, width: 2.4, title: b.title})
+		d.lines = append(d.lines, line{from: point{side, top + rowHeight/2}, to: point{left, top + rowHeight/2}, state: b.state,
+			width: 2.4, title: b.title})
 	}
 }
 
@@ -333,7 +336,8 @@ func (m *model) grid(d *drawing, g *route.Grid) {
 		for k < len(ca) && ca[k] == cb[k] {
 			k++
 		}
-		li := line{from: p, to: q, state: b.state, width: thick(b.n), title: b.title, label: bundleLabel(b.n, b.bad), at: point{(p.x + q.x) / 2, (p.y+q.y)/2 - 3}}
+		li := line{from: p, to: q, state: b.state, width: thick(b.n), title: b.title, label: bundleLabel(b.n, b.bad),
+			at: point{(p.x + q.x) / 2, (p.y+q.y)/2 - 3}}
 		far := k < len(ca) && (ca[k]-cb[k] > 1 || cb[k]-ca[k] > 1)
 		across := k < len(ca) && k == axis[0]
 		switch {
@@ -372,7 +376,8 @@ func (m *model) grid(d *drawing, g *route.Grid) {
 			} else {
 				off = 0
 			}
-			li.from, li.via, li.to = point{p.x + max(off, -size(b.a)/2+4), p.y + 13}, []point{{p.x + off, p.y + 22}, {p.x + off, q.y - 20}}, point{q.x + max(off, -size(b.b)/2+4), q.y - 13}
+			li.from, li.via, li.to = point{p.x + max(off, -size(b.a)/2+4), p.y + 13}, []point{{p.x + off, p.y + 22}, {p.x + off, q.y - 20}},
+				point{q.x + max(off, -size(b.b)/2+4), q.y - 13}
 			li.at = point{p.x + off, (p.y + q.y) / 2}
 		}
 		d.lines = append(d.lines, li)
@@ -448,7 +453,8 @@ func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
 	coreBottom := float64(rowsOfCore) * 26
 	d.labels = append(d.labels, label{point{0, -10}, plural(len(core), "core switch", "core switches"), "", "", 13})
 	busY := coreBottom + 22
-	d.lines = append(d.lines, line{from: point{10, busY}, to: point{wide - 10, busY}, width: 5, pale: true, title: "all pods are linked to the core switches"})
+	d.lines = append(d.lines, line{from: point{10, busY}, to: point{wide - 10, busY}, width: 5, pale: true,
+		title: "all pods are linked to the core switches"})
 	for i := range min(perRow, len(core)) {
 		x := start + float64(i)*(cell+gap) + cell/2
 		d.lines = append(d.lines, line{from: point{x, coreBottom - 6}, to: point{x, busY}, width: 1, pale: true})
@@ -491,13 +497,15 @@ func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
 				class = "sm"
 			}
 			c := at[s]
-			title := fmt.Sprintf("%s of %s, %d of their %s not as they should be", plural(len(l.hosts), "host", "hosts"), m.f.Nodes[s].Name(), l.bad, plural(l.n, "link", "links"))
+			title := fmt.Sprintf("%s of %s, %d of their %s not as they should be", plural(len(l.hosts), "host", "hosts"),
+				m.f.Nodes[s].Name(), l.bad, plural(l.n, "link", "links"))
 			li := line{from: point{c.x, c.y + 10}, to: point{c.x, c.y + 24}, state: l.state, width: thick(l.n), title: title}
 			if l.bad > 0 {
 				li.label, li.at = fmt.Sprintf("%d bad", l.bad), point{c.x, c.y + 60}
 			}
 			d.lines = append(d.lines, li)
-			d.boxes = append(d.boxes, box{x: c.x - cell/2 + 4, y: c.y + 24, w: cell - 8, h: rowHeight, text: fmt.Sprint(len(l.hosts)), title: title, class: class, size: text})
+			d.boxes = append(d.boxes, box{x: c.x - cell/2 + 4, y: c.y + 24, w: cell - 8, h: rowHeight, text: fmt.Sprint(len(l.hosts)),
+				title: title, class: class, size: text})
 		}
 		for _, b := range within[i] {
 			links += b.n
@@ -519,16 +527,22 @@ func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
 			d.lines = append(d.lines, li)
 		}
 		if total > linesAtMost && len(low) > 0 && len(high) > 0 {
-			d.panels = append(d.panels, box{x: x0 + 12, y: y0 + 80, w: pw - 24, h: 52, class: "pod", text: fmt.Sprintf("%s between the rows", plural(links, "link", "links")), size: text})
+			d.panels = append(d.panels, box{x: x0 + 12, y: y0 + 80, w: pw - 24, h: 52, class: "pod",
+				text: fmt.Sprintf("%s between the rows", plural(links, "link", "links")), size: text})
 		}
 		o := out[i]
-		d.labels = append(d.labels, label{point{x0 + 10, y0 + 20}, fmt.Sprintf("pod %d: %s, %s; %s to the core", i+1, plural(len(p), "switch", "switches"), plural(hosts, "host", "hosts"), plural(o.n, "link", "links")), "", "", 12})
+		d.labels = append(d.labels, label{point{x0 + 10, y0 + 20},
+			fmt.Sprintf("pod %d: %s, %s; %s to the core", i+1, plural(len(p), "switch", "switches"), plural(hosts, "host", "hosts"),
+				plural(o.n, "link", "links")), "", "", 12})
 		if o.bad+badLinks > 0 {
-			d.labels = append(d.labels, label{point{x0 + 10, y0 + 36}, fmt.Sprintf("%d of %d links between its switches bad, %d of %d to the core", badLinks, links, o.bad, o.n), "", colours[max(o.state, reduced)], 11})
+			d.labels = append(d.labels, label{point{x0 + 10, y0 + 36},
+				fmt.Sprintf("%d of %d links between its switches bad, %d of %d to the core", badLinks, links, o.bad, o.n), "",
+				colours[max(o.state, reduced)], 11})
 		}
 		tx := x0 - between/4
 		trunk[i%cols] = max(trunk[i%cols], y0+20)
-		d.lines = append(d.lines, line{from: point{tx, y0 + 16}, to: point{x0, y0 + 16}, state: o.state, width: thick(o.n), title: fmt.Sprintf("%s to the core, %d bad\n%s", plural(o.n, "link", "links"), o.bad, o.title)})
+		d.lines = append(d.lines, line{from: point{tx, y0 + 16}, to: point{x0, y0 + 16}, state: o.state, width: thick(o.n),
+			title: fmt.Sprintf("%s to the core, %d bad\n%s", plural(o.n, "link", "links"), o.bad, o.title)})
 	}
 	for c, y := range trunk {
 		tx := float64(c)*(pw+between) + between/4
@@ -699,7 +713,8 @@ func (m *model) sprung(d *drawing) {
 		p, ok := at[b.a]
 		q, ok2 := at[b.b]
 		if ok && ok2 {
-			d.lines = append(d.lines, line{from: p, to: q, state: b.state, width: thick(b.n), title: b.title, label: bundleLabel(b.n, b.bad), at: point{(p.x + q.x) / 2, (p.y + q.y) / 2}})
+			d.lines = append(d.lines, line{from: p, to: q, state: b.state, width: thick(b.n), title: b.title, label: bundleLabel(b.n, b.bad),
+				at: point{(p.x + q.x) / 2, (p.y + q.y) / 2}})
 		}
 	}
 	for _, s := range m.sw {
@@ -738,7 +753,8 @@ func (m *model) heap(d *drawing) {
 				continue
 			}
 			if k == 0 {
-				d.labels = append(d.labels, label{point{0, y - 8}, fmt.Sprintf("switches %d from the hosts, with the number of their hosts", l), "", "", 12})
+				d.labels = append(d.labels, label{point{0, y - 8}, fmt.Sprintf("switches %d from the hosts, with the number of their hosts", l),
+					"", "", 12})
 			}
 			text := ""
 			lf := m.leaves[s]
@@ -816,7 +832,8 @@ func (m *model) looseHosts(d *drawing) {
 		if s := bundleLabel(b.n, b.bad); s != "" {
 			text += " " + s
 		}
-		d.lines = append(d.lines, line{from: p, to: q, state: b.state, width: 3, title: b.title, label: text, at: point{(p.x + q.x) / 2, (p.y+q.y)/2 - 6}})
+		d.lines = append(d.lines, line{from: p, to: q, state: b.state, width: 3, title: b.title, label: text,
+			at: point{(p.x + q.x) / 2, (p.y+q.y)/2 - 6}})
 	}
 }
 
@@ -846,7 +863,8 @@ func (m *model) legend(d *drawing) {
 	for _, l := range m.leaves {
 		bad += l.bad
 	}
-	d.summary = fmt.Sprintf("%s, %s, %s", plural(m.hosts, "host", "hosts"), plural(len(m.sw), "switch", "switches"), plural(links, "link", "links"))
+	d.summary = fmt.Sprintf("%s, %s, %s", plural(m.hosts, "host", "hosts"), plural(len(m.sw), "switch", "switches"),
+		plural(links, "link", "links"))
 	if bad > 0 {
 		d.summary += fmt.Sprintf(", %d of them bad", bad)
 	}

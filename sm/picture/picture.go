@@ -114,7 +114,8 @@ func build(f *fabric.Fabric) *model {
 			continue // a link back to the same switch carries nothing
 		}
 		st := m.stateOf(int32(i))
-		title := fmt.Sprintf("%s - %s: %s%s %v", f.PortName(int32(i)), f.PortName(p.Peer), p.Info.WidthName(), p.Info.SpeedName(), min(p.Info.State(), q.Info.State()))
+		title := fmt.Sprintf("%s - %s: %s%s %v", f.PortName(int32(i)), f.PortName(p.Peer), p.Info.WidthName(), p.Info.SpeedName(),
+			min(p.Info.State(), q.Info.State()))
 		if f.Nodes[a].Switch == fabric.None && f.Nodes[b].Switch != fabric.None {
 			a, b = b, a
 		}

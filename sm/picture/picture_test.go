@@ -16,8 +16,10 @@ import (
 func shapes() map[string]*fabric.Fabric {
 	out := map[string]*fabric.Fabric{
 		"pair": gen.Pair(), "sw2": gen.Star(2, 36), "star16": gen.Star(16, 36), "ft2-108": gen.FatTree2(36, 6), "ft2-648": gen.FatTree2(36, 36),
-		"ft3-972": gen.FatTree3(18, 12, 9), "ft3-5184": gen.FatTree3(36, 16, 18), "torus8x8": gen.Torus([]int{8, 8}, 2), "mesh4x4": gen.Mesh([]int{4, 4}, 1),
-		"torus4x4x4": gen.Torus([]int{4, 4, 4}, 1), "ring": gen.Ring(6, 2), "irregular": gen.Random(7, 14, 12, 60), "irregular-big": gen.Random(3, 60, 50, 500),
+		"ft3-972": gen.FatTree3(18, 12, 9), "ft3-5184": gen.FatTree3(36, 16, 18), "torus8x8": gen.Torus([]int{8, 8}, 2),
+		"mesh4x4":    gen.Mesh([]int{4, 4}, 1),
+		"torus4x4x4": gen.Torus([]int{4, 4, 4}, 1), "ring": gen.Ring(6, 2), "irregular": gen.Random(7, 14, 12, 60),
+		"irregular-big": gen.Random(3, 60, 50, 500),
 	}
 	for n, f := range out {
 		out[n] = up(f)
@@ -140,9 +142,11 @@ func TestRingsOfFour(t *testing.T) {
 // Whatever a fabric is, the picture is well-formed, within bounds, and has what
 // a name may hold as text only.
 func FuzzPicture(f *testing.F) {
-	f.Add([]byte("vendid=0x2c9\ndevid=0x1\nsysimgguid=0x1\nswitchguid=0x1(1)\nSwitch 4 \"S-1\" # \"a<b\"\n[1] \"H-2\"[1] # \"x\" lid 1 4xQDR\n"))
+	f.Add([]byte("vendid=0x2c9\ndevid=0x1\nsysimgguid=0x1\nswitchguid=0x1(1)\nSwitch 4 \"S-1\" # \"a<b\"\n[1] \"H-2\"[1] # \"x\" lid " +
+		"1 4xQDR\n"))
 	var b bytes.Buffer
-	for _, x := range []*fabric.Fabric{gen.Pair(), gen.FatTree2(4, 2), gen.FatTree3(4, 2, 2), gen.Mesh([]int{3, 2}, 1), gen.Random(1, 5, 5, 5)} {
+	for _, x := range []*fabric.Fabric{gen.Pair(), gen.FatTree2(4, 2), gen.FatTree3(4, 2, 2), gen.Mesh([]int{3, 2}, 1),
+		gen.Random(1, 5, 5, 5)} {
 		b.Reset()
 		if err := fabric.WriteText(&b, x); err != nil {
 			f.Fatal(err)

@@ -129,7 +129,8 @@ path{fill:none}`
 func WriteSVG(w io.Writer, f *fabric.Fabric) error {
 	d := draw(f)
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-size="%d">`+"\n", d.w, d.h, d.w, d.h, fontSize)
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-size="%d">`+"\n",
+		d.w, d.h, d.w, d.h, fontSize)
 	fmt.Fprintf(b, "<title>%s</title>\n<style>%s</style>\n", clean(d.summary), style)
 	fmt.Fprint(b, `<rect width="100%" height="100%" fill="white"/>`+"\n")
 	for _, x := range d.panels {
@@ -164,7 +165,8 @@ func (x box) write(b *bufio.Writer) {
 	}
 	fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="4"/>`, x.x, x.y, x.w, x.h)
 	if x.text != "" {
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" font-size="%g" text-anchor="middle" style="stroke:none">%s</text>`, x.x+x.w/2, x.y+x.h/2+size*0.36, size, clean(x.text))
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" font-size="%g" text-anchor="middle" style="stroke:none">%s</text>`, x.x+x.w/2,
+			x.y+x.h/2+size*0.36, size, clean(x.text))
 	}
 	fmt.Fprintln(b, "</g>")
 }

@@ -78,7 +78,8 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 			}
 		}
 		if len(keys) > room {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("switch port %s has room for %d P_Keys, but the adapter behind it has %d: the port does not check them",
+			p.Warnings = append(p.Warnings, fmt.Sprintf("switch port %s has room for %d P_Keys, but the adapter behind it has %d: the port "+
+				"does not check them",
 				f.PortName(at), room, len(keys)))
 			continue
 		}

@@ -68,11 +68,13 @@ func Tables(f *fabric.Fabric, cfg partition.Config, have [][]ib.PKey) Plan {
 			g.MTU = min(g.MTU, between)
 		}
 		if !g.AutoMTU && g.SlowMTU != 0 && g.SlowMTU < g.MTU {
-			plan.Warnings = append(plan.Warnings, fmt.Sprintf("partition %v (%s): group %v has an MTU of %v bytes, but a member's link carries %v: that member cannot join; lower mtu= or leave it out",
+			plan.Warnings = append(plan.Warnings, fmt.Sprintf("partition %v (%s): group %v has an MTU of %v bytes, but a member's link "+
+				"carries %v: that member cannot join; lower mtu= or leave it out",
 				g.PKey, g.Name, g.MGID, g.MTU, g.SlowMTU))
 		}
 		if !g.AutoRate && g.SlowRate != 0 && g.SlowRate.Less(g.Rate) {
-			plan.Warnings = append(plan.Warnings, fmt.Sprintf("partition %v (%s): group %v has a rate of %v, but a member's link runs at %v: that member cannot join; lower rate= or leave it out",
+			plan.Warnings = append(plan.Warnings, fmt.Sprintf("partition %v (%s): group %v has a rate of %v, but a member's link runs at "+
+				"%v: that member cannot join; lower rate= or leave it out",
 				g.PKey, g.Name, g.MGID, g.Rate, g.SlowRate))
 		}
 	}

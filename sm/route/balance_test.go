@@ -130,7 +130,8 @@ func TestBalance(t *testing.T) {
 		limit, ok := limits[c.Name]
 		share, _ := route.Shift(f, r.LFT)
 		if !ok || l.Worst > limit.flows+1 || share < limit.share-0.001 {
-			t.Errorf("%s: %s, %.0f flows on a link and a share of %.3f, want %.0f and %.3f", c.Name, r.Engine, l.Worst, share, limit.flows, limit.share)
+			t.Errorf("%s: %s, %.0f flows on a link and a share of %.3f, want %.0f and %.3f", c.Name, r.Engine, l.Worst, share, limit.flows,
+				limit.share)
 		}
 		if l.Worst != math.Round(r.Worst) && math.Abs(l.Worst-r.Worst) > 0.01*l.Worst {
 			t.Errorf("%s: %.0f flows on a link, the result says %.0f", c.Name, l.Worst, r.Worst)
@@ -231,7 +232,8 @@ func TestLMCDisjoint(t *testing.T) {
 		f    *fabric.Fabric
 		lmc  ib.LMC
 		tops float64 // different middle switches of a pair of hosts, on average
-	}{{gen.FatTree2(36, 18), 1, 2}, {gen.FatTree2(36, 18), 2, 4}, {gen.FatTree2(36, 18), 3, 8}, {gen.FatTree3(16, 4, 8), 1, 2}, {gen.RandomRegular(1, 32, 6, 2), 1, 1.3}} {
+	}{{gen.FatTree2(36, 18), 1, 2}, {gen.FatTree2(36, 18), 2, 4}, {gen.FatTree2(36, 18), 3, 8}, {gen.FatTree3(16, 4, 8), 1, 2},
+		{gen.RandomRegular(1, 32, 6, 2), 1, 1.3}} {
 		f := lids(c.f, c.lmc)
 		r, _ := build(t, "LMC", f, route.Options{})
 		sum, n := 0, 0
@@ -263,7 +265,8 @@ func TestLMCDisjoint(t *testing.T) {
 // the balance within a tenth of tables made from nothing.
 func TestCutChangesLittle(t *testing.T) {
 	for name, whole := range map[string]*fabric.Fabric{
-		"tree": gen.FatTree3(12, 6, 6), "uneven": gen.Uneven(2, 36, 17, 8, 281), "random": gen.RandomRegular(1, 32, 6, 4), "dragonfly+": gen.DragonFlyPlus(5, 4, 4)} {
+		"tree": gen.FatTree3(12, 6, 6), "uneven": gen.Uneven(2, 36, 17, 8, 281), "random": gen.RandomRegular(1, 32, 6, 4),
+		"dragonfly+": gen.DragonFlyPlus(5, 4, 4)} {
 		f := lids(whole, 0)
 		before, _ := build(t, name, f, route.Options{})
 		for seed := range uint64(1 + 2/every) {
@@ -287,14 +290,16 @@ func TestCutChangesLittle(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s, seed %d: %d entries led over the cable, %d change, %d without regard to the tables in force; %.0f flows on a link, %.0f from nothing", name, seed, must, changed, redone, l.Worst, full.Worst)
+			t.Logf("%s, seed %d: %d entries led over the cable, %d change, %d without regard to the tables in force; %.0f flows on a link, "+
+				"%.0f from nothing", name, seed, must, changed, redone, l.Worst, full.Worst)
 			// Another search may find another order, on graphs that are no trees.
 			limit := 1.1
 			if r.Engine == route.UpDown {
 				limit = 1.2
 			}
 			if must == 0 || changed < must || changed > 8*must+100 || l.Worst > limit*full.Worst+1 {
-				t.Errorf("%s, seed %d: %d entries led over the cable and %d change; %.0f flows on a link, %.0f from nothing", name, seed, must, changed, l.Worst, full.Worst)
+				t.Errorf("%s, seed %d: %d entries led over the cable and %d change; %.0f flows on a link, %.0f from nothing", name, seed, must,
+					changed, l.Worst, full.Worst)
 			}
 			again, _ := build(t, name, g, route.Options{Previous: r.LFT, Order: r.Order})
 			if n := blocks(r.LFT, again.LFT); n > 0 {

@@ -206,7 +206,8 @@ func (g *graph) tooSmall(lft [][]uint8) (out []string) {
 		s := &g.f.Switches[i]
 		if n := int(s.Info.LinearFDBCap()); n > 0 && n <= g.top {
 			lft[i] = lft[i][:n:n]
-			out = append(out, fmt.Sprintf("switch %s has a forwarding table for %d LIDs, but LIDs up to %d are in use: those from %d on are not reached through it",
+			out = append(out, fmt.Sprintf("switch %s has a forwarding table for %d LIDs, but LIDs up to %d are in use: those from %d on "+
+				"are not reached through it",
 				g.f.Nodes[s.Node].Name(), n, g.top, n))
 		}
 	}

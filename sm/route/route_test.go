@@ -202,7 +202,8 @@ func TestTorusWithoutLevels(t *testing.T) {
 	}
 	// A long ring is no better by dimension order than by up/down.
 	f := lids(gen.Ring(9, 2), 0)
-	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine != route.DOR || route.CreditLoop(f, r.LFT, nil) != nil || naiveLoop(f, r.LFT) {
+	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine != route.DOR || route.CreditLoop(f, r.LFT, nil) != nil ||
+		naiveLoop(f, r.LFT) {
 		t.Errorf("a ring by dimension order: %s", r.Engine)
 	}
 }
@@ -212,9 +213,11 @@ func TestBadEngines(t *testing.T) {
 	for _, tt := range []struct {
 		engine, want string
 		warnings     int
-	}{{"dor", route.UpDown, 1}, {"ftree", route.UpDown, 1}, {"nonesuch", route.UpDown, 1}, {"ftree, nonesuch,updn", route.UpDown, 2}, {"auto", route.UpDown, 0},
+	}{{"dor", route.UpDown, 1}, {"ftree", route.UpDown, 1}, {"nonesuch", route.UpDown, 1}, {"ftree, nonesuch,updn", route.UpDown, 2},
+		{"auto", route.UpDown, 0},
 		// The names of opensm's configuration.
-		{"UPDN", route.UpDown, 0}, {"dnup", route.UpDown, 0}, {"sssp", route.MinHop, 1}, {"torus-2QoS", route.UpDown, 1}, {"(null)", route.UpDown, 0},
+		{"UPDN", route.UpDown, 0}, {"dnup", route.UpDown, 0}, {"sssp", route.MinHop, 1}, {"torus-2QoS", route.UpDown, 1},
+		{"(null)", route.UpDown, 0},
 		{"lash", route.UpDown, 1}, {"dfsssp,no_fallback", route.UpDown, 2}, {"nue", route.UpDown, 1}, {"file,minhop", route.MinHop, 2}} {
 		r, err := route.Build(f, route.Options{Engine: tt.engine})
 		if err != nil || r.Engine != tt.want || len(r.Warnings) != tt.warnings {
@@ -369,7 +372,8 @@ func TestRandomFabrics(t *testing.T) {
 				}
 				_, ok := walk(f, r.LFT, a, f.Ports[b].LID)
 				if ok != (part[sa] == part[sb]) {
-					t.Fatalf("seed %d, %s: from %s to %s: arrives %v, connected %v", seed, r.Engine, f.PortName(a), f.PortName(b), ok, part[sa] == part[sb])
+					t.Fatalf("seed %d, %s: from %s to %s: arrives %v, connected %v", seed, r.Engine, f.PortName(a), f.PortName(b), ok,
+						part[sa] == part[sb])
 				}
 			}
 		}
@@ -532,7 +536,8 @@ func TestIncremental(t *testing.T) {
 	}
 	back, _ := route.Build(f, route.Options{Previous: after.LFT})
 	allPairs(t, f, back, 5)
-	t.Logf("of %d blocks a cut changes %d (%d entries), its repair %d", all, blocks(before.LFT, after.LFT), entries, blocks(after.LFT, back.LFT))
+	t.Logf("of %d blocks a cut changes %d (%d entries), its repair %d", all, blocks(before.LFT, after.LFT), entries,
+		blocks(after.LFT, back.LFT))
 	if n := blocks(before.LFT, after.LFT); n == 0 || n > all/4 {
 		t.Errorf("a cut changes %d of %d blocks", n, all)
 	}
@@ -644,7 +649,8 @@ func TestTreeOfUnevenCores(t *testing.T) {
 			for _, v := range l {
 				sum, most = sum+v, max(most, v)
 			}
-			t.Logf("%d switches, cut %v: %s, %d links carry %d flows on average, %d at most; %q", len(g.Switches), cut, r.Engine, len(l), sum/len(l), most, r.Warnings)
+			t.Logf("%d switches, cut %v: %s, %d links carry %d flows on average, %d at most; %q", len(g.Switches), cut, r.Engine, len(l),
+				sum/len(l), most, r.Warnings)
 			if r.Engine != route.FatTree || most > 4*sum/len(l) {
 				t.Errorf("%s, %d flows on a link, %d on average", r.Engine, most, sum/len(l))
 			}

@@ -45,7 +45,8 @@ func (p *Probe) listen(ctx context.Context) {
 		}
 		now := time.Now()
 		for i := range in[:n] {
-			if in[i].Err == nil && mad.MethodOf(&in[i].MAD) == mad.MethodGetResp && mad.ClassOf(&in[i].MAD) == mad.ClassSA && mad.StatusOf(&in[i].MAD) == 0 {
+			if in[i].Err == nil && mad.MethodOf(&in[i].MAD) == mad.MethodGetResp && mad.ClassOf(&in[i].MAD) == mad.ClassSA &&
+				mad.StatusOf(&in[i].MAD) == 0 {
 				p.mu.Lock()
 				p.at = append(p.at, now)
 				close(p.new)

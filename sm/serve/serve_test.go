@@ -155,7 +155,8 @@ func TestManagerLooksNoLonger(t *testing.T) {
 		sim := simfabric.New(gen.Pair(), simfabric.Options{})
 		defer sim.Close()
 		h := &counting{host: host{ports: map[serve.Port]*simfabric.Sim{p: sim}}}
-		m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Number: 1, Config: func(serve.Port) engine.Config { return engine.Config{} }}
+		m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Number: 1,
+			Config: func(serve.Port) engine.Config { return engine.Config{} }}
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = m.Run(ctx) })
@@ -207,7 +208,8 @@ func TestManagerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve.Port{Device: "a", Num: 1, GUID: gen.HostGUID + 1}
 		run := func(h serve.Host, number int, wait time.Duration) (time.Duration, error) {
-			m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Number: number, Wait: wait, Config: func(serve.Port) engine.Config { return engine.Config{} }}
+			m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Number: number, Wait: wait,
+				Config: func(serve.Port) engine.Config { return engine.Config{} }}
 			begin := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()

@@ -232,8 +232,10 @@ func (w *walker) walk() {
 // driver is bound.
 func (w *walker) guidCommand() string {
 	bus, drv, dev := cmp.Or(w.d.Bus, "pci"), cmp.Or(w.d.Driver, "<driver>"), cmp.Or(w.d.Parent, "<device>")
-	return fmt.Sprintf("on the host of the physical function: ip link set <pf> vf <n> node_guid <guid>; ip link set <pf> vf <n> port_guid <guid>; "+
-		"then on this host: echo %s > /sys/bus/%s/drivers/%s/unbind; echo %s > /sys/bus/%s/drivers/%s/bind   (or a [VF] section in the unit of the physical function)", dev, bus, drv, dev, bus, drv)
+	return fmt.Sprintf("on the host of the physical function: ip link set <pf> vf <n> node_guid <guid>; ip link set <pf> vf <n> "+
+		"port_guid <guid>; "+
+		"then on this host: echo %s > /sys/bus/%s/drivers/%s/unbind; echo %s > /sys/bus/%s/drivers/%s/bind   (or a [VF] section in the "+
+		"unit of the physical function)", dev, bus, drv, dev, bus, drv)
 }
 
 // unit finds the unit of the port's main interface.
@@ -293,7 +295,8 @@ func (w *walker) typeCommand(want ib.LinkLayer) string {
 		word, n = "eth", 2
 	}
 	if strings.HasPrefix(w.d.Driver, "mlx5") || strings.HasPrefix(w.d.Name, "mlx5") {
-		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", cmp.Or(w.d.Parent, "<pci address>"), w.p.Num, n)
+		return fmt.Sprintf("mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset or a cold reboot", cmp.Or(w.d.Parent, "<pci address>"),
+			w.p.Num, n)
 	}
 	return fmt.Sprintf("devlink port set %s/%s/%d type %s   (or [Port] Type=%s in the unit; not every adapter supports it)",
 		cmp.Or(w.d.Bus, "pci"), cmp.Or(w.d.Parent, "<pci address>"), w.p.Num, word, word)
@@ -303,7 +306,8 @@ func (w *walker) ethernet() {
 	if w.p.State == ib.PortActive {
 		w.ok("state", "Active; an Ethernet port needs no subnet manager")
 	} else if w.spare() {
-		w.checks = append(w.checks, Check{Name: "cable", Result: Spare, Code: link.CodeCable, Text: fmt.Sprintf("%v (%v): no carrier, and no unit for this port", w.p.State, w.p.Phys)})
+		w.checks = append(w.checks, Check{Name: "cable", Result: Spare, Code: link.CodeCable,
+			Text: fmt.Sprintf("%v (%v): no carrier, and no unit for this port", w.p.State, w.p.Phys)})
 		return
 	} else {
 		w.fail("cable", link.CodeCable, fmt.Sprintf("ip link set %[1]s up; ip -s link show %[1]s", w.netdev()),
@@ -326,7 +330,8 @@ func (w *walker) netdev() string {
 func (w *walker) cable() bool {
 	p := w.p
 	if w.spare() {
-		w.checks = append(w.checks, Check{Name: "cable", Result: Spare, Code: link.CodeCable, Text: fmt.Sprintf("%v: no cable, and no unit for this port", p.Phys)})
+		w.checks = append(w.checks, Check{Name: "cable", Result: Spare, Code: link.CodeCable,
+			Text: fmt.Sprintf("%v: no cable, and no unit for this port", p.Phys)})
 		return false
 	}
 	switch p.Phys {
@@ -341,10 +346,12 @@ func (w *walker) cable() bool {
 		w.fail("cable", link.CodeCable, "check both ends of the cable and the LEDs, that the other end is powered, and that its port type is ib",
 			"%v: no cable, or nothing answers at its other end", p.Phys)
 	case ib.PhysDisabled:
-		w.fail("cable", link.CodePortDisabled, fmt.Sprintf("ibportstate -C %s -P %d -D 0 %d enable", w.d.Name, p.Num, p.Num), // without -P it looks for a port that is not disabled
+		// without -P it looks for a port that is not disabled
+		w.fail("cable", link.CodePortDisabled, fmt.Sprintf("ibportstate -C %s -P %d -D 0 %d enable", w.d.Name, p.Num, p.Num),
 			"the port was disabled by an administrator")
 	case ib.PhysTraining, ib.PhysLinkRecovery:
-		w.fail("cable", link.CodeTraining, fmt.Sprintf("watch -n1 cat /sys/class/infiniband/%s/ports/%d/phys_state; if it does not change, reseat or replace the cable", w.d.Name, p.Num),
+		w.fail("cable", link.CodeTraining, fmt.Sprintf("watch -n1 cat /sys/class/infiniband/%s/ports/%d/phys_state; if it does not "+
+			"change, reseat or replace the cable", w.d.Name, p.Num),
 			"%v: link training does not finish, or errors bring the link down repeatedly", p.Phys)
 	case 0:
 		if p.State >= ib.PortInit {
@@ -374,7 +381,8 @@ func (w *walker) state() bool {
 	case ib.PortActive, ib.PortActiveDefer:
 		return w.answers()
 	case ib.PortArmed:
-		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if it is still Armed, query that subnet manager: sminfo -C %s -P %d", w.name(), w.d.Name, p.Num),
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if it is still Armed, query "+
+			"that subnet manager: sminfo -C %s -P %d", w.name(), w.d.Name, p.Num),
 			"Armed: a subnet manager (LID %d) is about to activate the port", uint16(p.SMLID))
 		return false
 	case ib.PortInit:
@@ -399,11 +407,13 @@ func (w *walker) state() bool {
 		case "held":
 			next = "ibnetctl sm start " + w.name()
 		case "foreign":
-			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: if MkeyViolations rises, an M_Key locks it out; otherwise read its log", w.d.Name, p.Num)
+			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: if MkeyViolations rises, an M_Key locks it out; otherwise read its log",
+				w.d.Name, p.Num)
 		}
 		w.fail("subnet manager", link.CodeNoSM, next, "Initializing: no subnet manager has configured the port: %s", sm.Reason)
 	case p.SMLID != 0:
-		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("query it: sminfo -C %s -P %d; if it answers, read its log, otherwise: ibnetctl sm start %s", w.d.Name, p.Num, w.name()),
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("query it: sminfo -C %s -P %d; if it answers, read its log, otherwise: "+
+			"ibnetctl sm start %s", w.d.Name, p.Num, w.name()),
 			"Initializing: the subnet manager at LID %d configured the port before, but not again", uint16(p.SMLID))
 	case !umad:
 		w.fail("subnet manager", codeNoUmad, "modprobe ib_umad",
@@ -429,10 +439,12 @@ func (w *walker) answers() bool {
 		w.fail(name, link.CodeNoSM, "ibnetctl sm topology "+w.name()+" shows all subnet managers of the fabric",
 			"%s; the subnet manager at LID %d answers that it is %s, not master: %s", at, uint16(p.SMLID), asked.SM.State, Master(asked.SM))
 	case ok && asked.Not == "" && asked.SM != nil:
-		w.fail(name, link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if nothing changes, restart that subnet manager", w.name()),
+		w.fail(name, link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if nothing changes, restart that subnet "+
+			"manager", w.name()),
 			"%s; the master answers, but its subnet administrator does not, so no port can join a group: %s", at, Master(asked.SM))
 	case ok && asked.Not == "":
-		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: existing connections continue, but no port can join a group%s", at, uint16(p.SMLID), w.smAlso(sm))
+		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: existing connections continue, but "+
+			"no port can join a group%s", at, uint16(p.SMLID), w.smAlso(sm))
 	case sm != nil && (sm.Phase == "master" || sm.Phase == "served") && sm.Master != nil:
 		w.ok(name, "%s; the master answered the daemon: %s", at, Master(sm.Master))
 	case sm != nil && sm.Phase == "master":
@@ -440,7 +452,8 @@ func (w *walker) answers() bool {
 	case sm != nil && (sm.Phase == "settling" || sm.Phase == "asking" || sm.Phase == "backing-off"):
 		w.fail(name, link.CodeNoSM, "ibnetctl sm status "+w.name(), "%s; %s", at, sm.Reason)
 	default:
-		w.warn(name, "", fmt.Sprintf("query it: sudo ibnetctl diagnose %s", w.name()), "%s; the subnet manager at LID %d was not queried%s", at, uint16(p.SMLID), parens(asked.Not))
+		w.warn(name, "", fmt.Sprintf("query it: sudo ibnetctl diagnose %s", w.name()),
+			"%s; the subnet manager at LID %d was not queried%s", at, uint16(p.SMLID), parens(asked.Not))
 	}
 	failed := w.checks[len(w.checks)-1].Result == Fail
 	if sm := w.sm(); sm != nil && sm.FileProblem != "" {
@@ -500,9 +513,11 @@ func (w *walker) status(l *link.Link) *link.Status {
 func (w *walker) interfaces() {
 	if len(w.links) == 0 {
 		if w.in.Snapshot.Host.NoIPoIB {
-			w.fail("interface", link.CodeNoModule, "modprobe ib_ipoib", "the port is Active, but it has no network interface: ib_ipoib is not loaded")
+			w.fail("interface", link.CodeNoModule, "modprobe ib_ipoib",
+				"the port is Active, but it has no network interface: ib_ipoib is not loaded")
 		} else {
-			w.fail("interface", link.CodeNoModule, "ip -all netns exec ip -br link; dmesg | grep -i ipoib", "the port is Active and ib_ipoib is loaded, but the port has no network interface in this network namespace")
+			w.fail("interface", link.CodeNoModule, "ip -all netns exec ip -br link; dmesg | grep -i ipoib",
+				"the port is Active and ib_ipoib is loaded, but the port has no network interface in this network namespace")
 		}
 		return
 	}
@@ -578,7 +593,8 @@ func (w *walker) ipoib(l *link.Link) {
 	}
 	if !l.Carrier() {
 		w.fail("multicast group", link.CodeJoin, "dmesg | grep 'multicast join'; saquery -g; if the group is missing, "+w.p.GroupStep(pkeyOf(l)),
-			"the port is Active and the P_Key is granted, but %s has no carrier: the subnet manager does not admit it to the broadcast group (no such group, other rate or MTU, or a changed hardware address)", l.Name)
+			"the port is Active and the P_Key is granted, but %s has no carrier: the subnet manager does not admit it to the broadcast "+
+				"group (no such group, other rate or MTU, or a changed hardware address)", l.Name)
 		return
 	}
 	w.ok("multicast group", "joined, carrier is on")
@@ -619,12 +635,14 @@ func (w *walker) address(l *link.Link) {
 				w.fail("address", a.Why.Code, a.Why.Next, "%s is not set: %s", a.Wanted, cmp.Or(a.Why.Text, "it is being added"))
 				continue
 			}
-			w.fail("setting", a.Why.Code, a.Why.Next, "%s: wanted %s, actual %s: %s", a.Name, a.Wanted, cmp.Or(a.Actual, "not set"), cmp.Or(a.Why.Text, "it is being set"))
+			w.fail("setting", a.Why.Code, a.Why.Next, "%s: wanted %s, actual %s: %s", a.Name, a.Wanted, cmp.Or(a.Actual, "not set"),
+				cmp.Or(a.Why.Text, "it is being set"))
 		}
 		if st.State == link.StateFailed || st.State == link.StateConfiguring {
 			r := st.Reason()
 			if w.checks[len(w.checks)-1].Result != Fail {
-				w.fail("address", r.Code, cmp.Or(r.Next, "ibnetctl status "+l.Name), "%s is %s: %s", l.Name, st.State, cmp.Or(r.Text, "operations are in progress"))
+				w.fail("address", r.Code, cmp.Or(r.Next, "ibnetctl status "+l.Name), "%s is %s: %s", l.Name, st.State,
+					cmp.Or(r.Text, "operations are in progress"))
 			}
 			return
 		}

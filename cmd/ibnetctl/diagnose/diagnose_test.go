@@ -17,16 +17,21 @@ func good() Input {
 	return Input{
 		Snapshot: &link.Snapshot{Schema: link.SnapshotSchema,
 			Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 0x0002c903000abcdd, Driver: "mlx5_core", Parent: "0000:3b:00.0", Ports: []link.Port{
-				{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c903000abcde, LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff}, Rate: "100 Gb/sec (4X EDR)"}}}},
-			Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagUp | link.FlagLowerUp, MTU: 2044, HWAddr: mac,
-				IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}}},
+				{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c903000abcde, LID: 3, SMLID: 1,
+					PKeys: []ib.PKey{0xffff}, Rate: "100 Gb/sec (4X EDR)"}}}},
+			Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagUp | link.FlagLowerUp,
+				MTU: 2044, HWAddr: mac,
+				IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1,
+				Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}}},
 		},
 		Report: link.Report{
-			Links: []link.Status{{Name: "ib0", Ifindex: 4, Unit: "/etc/systemd/network/10-ib0.ibnetwork", State: link.StateConfigured, IBDevice: "mlx5_0", Port: 1,
+			Links: []link.Status{{Name: "ib0", Ifindex: 4, Unit: "/etc/systemd/network/10-ib0.ibnetwork", State: link.StateConfigured,
+				IBDevice: "mlx5_0", Port: 1,
 				Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"}, {Name: "MTUBytes", Actual: "2044"}}}},
 			Ports: []link.PortStatus{{IBDevice: "mlx5_0", Port: 1, Unit: "/etc/systemd/network/10-ib0.ibnetwork"}},
 		},
-		Asked: map[string]Asked{"mlx5_0/1": {SA: true, SM: &smctl.Master{GUID: "0x0002c90300000001", LID: 1, Priority: 5, State: "Master", Node: "head HCA-1"}}},
+		Asked: map[string]Asked{"mlx5_0/1": {SA: true,
+			SM: &smctl.Master{GUID: "0x0002c90300000001", LID: 1, Priority: 5, State: "Master", Node: "head HCA-1"}}},
 	}
 }
 
@@ -42,17 +47,22 @@ func TestSubnetManagerAnswers(t *testing.T) {
 		want  Result
 		words string
 	}{
-		{"it answers", &Asked{SM: master, SA: true}, nil, OK, `the master answers: "head HCA-1", port GUID 0x0002c90300000001, LID 1, priority 5`},
+		{"it answers", &Asked{SM: master, SA: true}, nil, OK,
+			`the master answers: "head HCA-1", port GUID 0x0002c90300000001, LID 1, priority 5`},
 		{"nobody answers", &Asked{}, nil, Fail, "LID 1 does not answer: existing connections continue, but no port can join a group"},
-		{"nobody answers, the daemon waits", &Asked{}, &smctl.Status{Phase: "settling", Reason: "it counts as dead in 9s"}, Fail, "counts as dead"},
+		{"nobody answers, the daemon waits", &Asked{}, &smctl.Status{Phase: "settling", Reason: "it counts as dead in 9s"}, Fail,
+			"counts as dead"},
 		{"nobody answers, none is managed", &Asked{}, &smctl.Status{Phase: "off", Reason: "no unit"}, Fail, "does not answer"},
 		{"the daemon was answered some time ago", &Asked{}, &smctl.Status{Phase: "served", Master: master}, Fail, "does not answer"},
 		{"its SA is mute", &Asked{SM: master}, nil, Fail, "subnet administrator does not"},
 		{"it is no master", &Asked{SM: &standby, SA: true}, nil, Fail, "Standby, not master"},
 		{"only root may query it", &Asked{Not: "only root may query it"}, nil, Warn, "was not queried (only root may query it)"},
-		{"only root may ask, the daemon did", &Asked{Not: "only root may query it"}, &smctl.Status{Phase: "served", Master: master}, OK, "answered the daemon"},
-		{"only root may ask, ours serves", &Asked{Not: "only root may query it"}, &smctl.Status{Phase: "master", Worker: "ibnetsm@x.service"}, OK, "ibnetsm@x.service"},
-		{"only root may ask, ours failed", &Asked{Not: "only root may query it"}, &smctl.Status{Phase: "backing-off", Reason: "it failed"}, Fail, "it failed"},
+		{"only root may ask, the daemon did", &Asked{Not: "only root may query it"}, &smctl.Status{Phase: "served", Master: master}, OK,
+			"answered the daemon"},
+		{"only root may ask, ours serves", &Asked{Not: "only root may query it"},
+			&smctl.Status{Phase: "master", Worker: "ibnetsm@x.service"}, OK, "ibnetsm@x.service"},
+		{"only root may ask, ours failed", &Asked{Not: "only root may query it"},
+			&smctl.Status{Phase: "backing-off", Reason: "it failed"}, Fail, "it failed"},
 		{"a captured system", nil, nil, Warn, "was not queried"},
 	} {
 		in := good()
@@ -88,13 +98,16 @@ func TestEveryBranch(t *testing.T) {
 		{"OK all right", func(*Input) {}, "", ""},
 		{"bad core module missing", func(in *Input) { in.Snapshot.Devices, in.Missing = nil, []string{"ib_core"} }, "module", link.CodeNoModule},
 		{"bad no device", func(in *Input) { in.Snapshot.Devices = nil }, "device", codeNoDevice},
-		{"bad wrong link layer", func(in *Input) { port(in).Layer = ib.LinkLayerEthernet; in.Units = unit("[IPoIB]\nMode=auto\n") }, "link layer", codeLinkLayer},
+		{"bad wrong link layer", func(in *Input) { port(in).Layer = ib.LinkLayerEthernet; in.Units = unit("[IPoIB]\nMode=auto\n") },
+			"link layer", codeLinkLayer},
 		{"bad wrong port type", func(in *Input) { in.Units = unit("[Port]\nType=eth\n") }, "link layer", codeLinkLayer},
-		{"bad zero GUID", func(in *Input) { port(in).GUID, port(in).State, port(in).Phys = 0, ib.PortDown, ib.PhysPolling }, "guid", codeZeroGUID},
+		{"bad zero GUID", func(in *Input) { port(in).GUID, port(in).State, port(in).Phys = 0, ib.PortDown, ib.PhysPolling }, "guid",
+			codeZeroGUID},
 		{"bad polling", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, ib.PhysPolling }, "cable", link.CodeCable},
 		{"bad disabled", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, ib.PhysDisabled }, "cable", link.CodePortDisabled},
 		{"bad training", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, ib.PhysTraining }, "cable", link.CodeTraining},
-		{"bad no subnet manager", func(in *Input) { port(in).State, port(in).LID, port(in).SMLID = ib.PortInit, 0, 0 }, "subnet manager", link.CodeNoSM},
+		{"bad no subnet manager", func(in *Input) { port(in).State, port(in).LID, port(in).SMLID = ib.PortInit, 0, 0 }, "subnet manager",
+			link.CodeNoSM},
 		{"bad no umad", func(in *Input) {
 			port(in).State, port(in).SMLID, in.Missing = ib.PortInit, 0, []string{"ib_umad"}
 		}, "subnet manager", codeNoUmad},
@@ -112,23 +125,27 @@ func TestEveryBranch(t *testing.T) {
 		{"bad key not granted", func(in *Input) { l(in).IPoIB.PKey = 0x8005 }, "partition", link.CodePKeyMissing},
 		{"bad group not joined", func(in *Input) { l(in).Flags = link.FlagUp }, "multicast group", link.CodeJoin},
 		{"bad MTU", func(in *Input) {
-			st(in).Attributes[1] = link.Attribute{Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the group allows 2044"}}
+			st(in).Attributes[1] = link.Attribute{Name: "MTUBytes", Wanted: "4092", Actual: "2044",
+				Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the group allows 2044"}}
 		}, "MTU", link.CodeMTUGroup},
 		{"bad connected mode", func(in *Input) {
-			st(in).Attributes[0] = link.Attribute{Name: "Mode", Wanted: "connected", Actual: "datagram", Why: link.Reason{Code: link.CodeNoConnected, Text: "the adapter does not offer it"}}
+			st(in).Attributes[0] = link.Attribute{Name: "Mode", Wanted: "connected", Actual: "datagram",
+				Why: link.Reason{Code: link.CodeNoConnected, Text: "the adapter does not offer it"}}
 		}, "mode", link.CodeNoConnected},
 		{"bad address conflict", func(in *Input) {
 			l(in).Addresses = []link.Address{{Prefix: netip.MustParsePrefix("fd00::1/64"), Flags: link.AddrDADFailed}}
 		}, "address", link.CodeAddressConflict},
 		{"bad address refused", func(in *Input) {
 			st(in).State = link.StateFailed
-			st(in).Attributes = append(st(in).Attributes, link.Attribute{Name: "Address", Wanted: "10.0.0.9/24", Why: link.Reason{Code: link.CodeRefused, Text: "no"}})
+			st(in).Attributes = append(st(in).Attributes,
+				link.Attribute{Name: "Address", Wanted: "10.0.0.9/24", Why: link.Reason{Code: link.CodeRefused, Text: "no"}})
 		}, "address", link.CodeRefused},
 		{"bad still configuring", func(in *Input) {
 			st(in).State, st(in).Reasons = link.StateConfiguring, []link.Reason{{Code: link.CodeRetry, Text: "tried again"}}
 		}, "address", link.CodeRetry},
 		{"bad child cannot be made", func(in *Input) {
-			in.Report.Links = append(in.Report.Links, link.Status{Name: "ib0.8001", IBDevice: "mlx5_0", Port: 1, State: link.StateConfiguring, Reasons: []link.Reason{{Code: link.CodePKeyDuplicate, Text: "twice"}}})
+			in.Report.Links = append(in.Report.Links, link.Status{Name: "ib0.8001", IBDevice: "mlx5_0", Port: 1,
+				State: link.StateConfiguring, Reasons: []link.Reason{{Code: link.CodePKeyDuplicate, Text: "twice"}}})
 		}, "interface", link.CodePKeyDuplicate},
 		{"bad no physical state", func(in *Input) { port(in).State, port(in).Phys = ib.PortDown, 0 }, "cable", link.CodePortDown},
 		{"OK no physical state, and Active", func(in *Input) { port(in).Phys = 0 }, "", ""},
@@ -156,12 +173,14 @@ func TestEveryBranch(t *testing.T) {
 			in.Snapshot.Devices[0].Name, in.Snapshot.Devices[0].Driver = "mlx4_0", "mlx4_core"
 			in.Report.Ports[0].IBDevice, in.Units = "mlx4_0", unit("[RoCE]\nDSCP=26\n")
 		}, "link layer", codeLinkLayer},
-		{"bad wrong layer by the link's unit", func(in *Input) { in.Report.Ports, in.Units = nil, unit("[Port]\nType=eth\n") }, "link layer", codeLinkLayer},
+		{"bad wrong layer by the link's unit", func(in *Input) { in.Report.Ports, in.Units = nil, unit("[Port]\nType=eth\n") },
+			"link layer", codeLinkLayer},
 		{"OK right port type", func(in *Input) { in.Units = unit("[Port]\nType=ib\n") }, "", ""},
 		{"OK ethernet", func(in *Input) { port(in).Layer = ib.LinkLayerEthernet }, "", ""},
 		{"bad RoCE setting", func(in *Input) {
 			port(in).Layer = ib.LinkLayerEthernet
-			st(in).Attributes = append(st(in).Attributes, link.Attribute{Name: "PFC", Wanted: "3", Why: link.Reason{Code: link.CodeRefused, Text: "no"}})
+			st(in).Attributes = append(st(in).Attributes,
+				link.Attribute{Name: "PFC", Wanted: "3", Why: link.Reason{Code: link.CodeRefused, Text: "no"}})
 		}, "setting", link.CodeRefused},
 		{"bad ethernet down without an interface", func(in *Input) {
 			port(in).Layer, port(in).State, port(in).Phys, in.Snapshot.Links = ib.LinkLayerEthernet, ib.PortDown, ib.PhysDisabled, nil
@@ -179,7 +198,8 @@ func TestEveryBranch(t *testing.T) {
 				for _, k := range c.Checks {
 					if k.Result == Fail {
 						failed = append(failed, k)
-						if k.Next == "" && k.Code != link.CodeMTUGroup && k.Code != link.CodeNoConnected && k.Code != link.CodeRefused && k.Code != link.CodePKeyDuplicate {
+						if k.Next == "" && k.Code != link.CodeMTUGroup && k.Code != link.CodeNoConnected && k.Code != link.CodeRefused &&
+							k.Code != link.CodePKeyDuplicate {
 							t.Errorf("%s: no next step", k.Name)
 						}
 					}

@@ -52,7 +52,8 @@ func unitChains(in Input) []Chain {
 		if name == "" {
 			name = "unit file"
 		}
-		c.Checks = append(c.Checks, Check{Name: name, Result: r, Code: codeUnitProblem, Text: p.Pos.String() + ": " + text, Next: editCommand(p.Pos.File)})
+		c.Checks = append(c.Checks, Check{Name: name, Result: r, Code: codeUnitProblem, Text: p.Pos.String() + ": " + text,
+			Next: editCommand(p.Pos.File)})
 	}
 	if in.Unit != "" && len(problems) == 0 {
 		c := &out[0]

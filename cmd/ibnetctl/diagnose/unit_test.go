@@ -58,7 +58,8 @@ func TestUnits(t *testing.T) {
 	if len(c) != 2 || c[0].On != "10-ib0.ibnetwork" || !c[0].Mistaken() || c[0].Blocked() || c[1].Mistaken() {
 		t.Fatalf("%+v", c)
 	}
-	if k := c[0].Checks[0]; !strings.HasPrefix(k.Text, "10-ib0.ibnetwork:4:") || k.Name != "Mode" || k.Next != "ibnetctl edit 10-ib0.ibnetwork" {
+	if k := c[0].Checks[0]; !strings.HasPrefix(k.Text, "10-ib0.ibnetwork:4:") || k.Name != "Mode" ||
+		k.Next != "ibnetctl edit 10-ib0.ibnetwork" {
 		t.Errorf("%+v", k)
 	}
 	if c := Run(in, "mlx5_0/1"); len(c) != 1 {

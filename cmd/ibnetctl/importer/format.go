@@ -12,7 +12,8 @@ const formatRefused = "refused"
 // notRead are formats that are recognized and not read, and why.
 var notRead = map[string]string{
 	"": "unknown format; for the known ones: ibnetctl import --help",
-	"nix": "a NixOS module is a program and is not evaluated: import the built system (/etc/systemd/network/*.network, /etc/systemd/network/*.netdev), " +
+	"nix": "a NixOS module is a program and is not evaluated: import the built system (/etc/systemd/network/*.network, " +
+		"/etc/systemd/network/*.netdev), " +
 		"or write the units with environment.etc",
 	"service":   "a service or timer: its commands are not read; check whether settings of a unit replace them, then disable it",
 	"ibnetwork": "already a unit",
@@ -20,8 +21,10 @@ var notRead = map[string]string{
 
 // leftoverSuffixes are what editors and package managers append to the name of a
 // file that is not in force.
-var leftoverSuffixes = []string{"~", ".bak", ".backup", ".orig", ".old", ".save", ".saved", ".tmp", ".rej", ".rpmnew", ".rpmorig", ".rpmsave", ".dpkg-old", ".dpkg-dist",
-	".dpkg-new", ".dpkg-tmp", ".dpkg-bak", ".dpkg-backup", ".dpkg-remove", ".ucf-old", ".ucf-new", ".ucf-dist", ".swp", ".swo", ".swx", ".cfsaved", ".augnew", ".augsave", ".pacnew", ".pacsave", ".pacorig", ",v"}
+var leftoverSuffixes = []string{"~", ".bak", ".backup", ".orig", ".old", ".save", ".saved", ".tmp", ".rej", ".rpmnew", ".rpmorig",
+	".rpmsave", ".dpkg-old", ".dpkg-dist",
+	".dpkg-new", ".dpkg-tmp", ".dpkg-bak", ".dpkg-backup", ".dpkg-remove", ".ucf-old", ".ucf-new", ".ucf-dist", ".swp", ".swo", ".swx",
+	".cfsaved", ".augnew", ".augsave", ".pacnew", ".pacsave", ".pacorig", ",v"}
 
 // Leftover says why a file is not a source by its name, "" if it is one: backups,
 // what package managers leave behind, editors' files.
@@ -34,7 +37,8 @@ func Leftover(p string) string {
 		return ""
 	}
 	if strings.Contains(p, "interfaces.d/") {
-		return "not read: a backup by its name; ifupdown reads it if /etc/network/interfaces sources the directory by a glob, rename it to import it"
+		return "not read: a backup by its name; ifupdown reads it if /etc/network/interfaces sources the directory by a glob, rename it " +
+			"to import it"
 	}
 	return "not read: a backup by its name; rename it to import it"
 }
@@ -96,7 +100,8 @@ func Format(s Source) string {
 		return "modprobe"
 	case base == "mlx4.conf":
 		return "mlx4"
-	case prefix("rc.local", "boot.local", "after.local"), dir == "dispatcher.d", strings.HasPrefix(dir, "if-") && strings.HasSuffix(dir, ".d"), suffix(".sh"):
+	case prefix("rc.local", "boot.local", "after.local"), dir == "dispatcher.d", strings.HasPrefix(dir, "if-") &&
+		strings.HasSuffix(dir, ".d"), suffix(".sh"):
 		return "script"
 	case prefix("partitions"):
 		return "partitions"

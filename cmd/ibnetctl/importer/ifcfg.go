@@ -9,11 +9,16 @@ import (
 
 // ifcfgIdle are keys of RHEL's ifcfg that a unit needs nothing for, and why.
 var ifcfgIdle = map[string]string{
-	"NAME": "a display name", "UUID": "the identity of the profile", "NM_CONTROLLED": "which tool reads the file", "USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
-	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and retried", "IPV6_FAILURE_FATAL": "an address that cannot be set is reported and retried",
-	"NETWORK": "implied by the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP", "IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
-	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes", "LAST_CONNECT": "the choice among profiles", "TYPE": "implied by the sections of the unit",
-	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that ibnetworkd does not set", "IPV6_DEFROUTE": "covered by the gateway", "DEFROUTE": "covered by the gateway",
+	"NAME": "a display name", "UUID": "the identity of the profile", "NM_CONTROLLED": "which tool reads the file",
+	"USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
+	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and retried",
+	"IPV6_FAILURE_FATAL": "an address that cannot be set is reported and retried",
+	"NETWORK":            "implied by the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP",
+	"IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
+	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes",
+	"LAST_CONNECT": "the choice among profiles", "TYPE": "implied by the sections of the unit",
+	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that ibnetworkd does not set",
+	"IPV6_DEFROUTE": "covered by the gateway", "DEFROUTE": "covered by the gateway",
 }
 
 // ifcfgs reads /etc/sysconfig/network-scripts: ifcfg-*, and the files of routes
@@ -349,7 +354,8 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "IPV6_ADDR_GEN_MODE":
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", strings.ToLower(a.value), a.item)
 		case a.key == "IPV6_PRIVACY":
-			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
+			d.set("Network", "IPv6PrivacyExtensions",
+				map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
 		case a.key == "IPV4_ROUTE_METRIC", a.key == "IPV6_ROUTE_METRIC", a.key == "METRIC":
 			if v.by["GATEWAY"] == nil && v.by["GATEWAY0"] == nil && v.by["IPV6_DEFAULTGW"] == nil {
 				a.left("it has no gateway; write it into [Route] Metric= or [Address] RouteMetric=")

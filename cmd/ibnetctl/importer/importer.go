@@ -165,8 +165,10 @@ func Import(host Host, sources []Source) Result {
 	for _, d := range im.drafts {
 		if u, ok := d.finish(im.note); ok {
 			r.Units = append(r.Units, u)
-			if s := d.sections["Network"]; im.host.NoResolved && s != nil && slices.ContainsFunc(s.dirs, func(x *directive) bool { return x.key == "DNS" || x.key == "Domains" }) {
-				im.note("DNS= and Domains= take effect through systemd-resolved, which this host does not have: write the name servers into /etc/resolv.conf, or install systemd-resolved")
+			if s := d.sections["Network"]; im.host.NoResolved && s != nil &&
+				slices.ContainsFunc(s.dirs, func(x *directive) bool { return x.key == "DNS" || x.key == "Domains" }) {
+				im.note("DNS= and Domains= take effect through systemd-resolved, which this host does not have: write the name servers into " +
+					"/etc/resolv.conf, or install systemd-resolved")
 			}
 		}
 	}
@@ -215,7 +217,8 @@ func (im *importer) choose() {
 		case d.tool == b.tool:
 			d.drop(fmt.Sprintf("not used: %s also configures %s, and %s", b.files[0].path, d.subject(), b.rule))
 		default:
-			d.drop(fmt.Sprintf("not used: %s of %s also configures %s, and a link is imported from one tool only", b.files[0].path, b.tool, d.subject()))
+			d.drop(fmt.Sprintf("not used: %s of %s also configures %s, and a link is imported from one tool only", b.files[0].path, b.tool,
+				d.subject()))
 		}
 	}
 	im.drafts = out
@@ -322,7 +325,8 @@ func (im *importer) extra() {
 				continue
 			}
 			d.source(e.it.file)
-			if old := d.sec(e.sec).keys[e.key]; old == nil || slices.ContainsFunc(old.from, func(it *item) bool { return it.file.format == e.it.file.format }) {
+			if old := d.sec(e.sec).keys[e.key]; old == nil ||
+				slices.ContainsFunc(old.from, func(it *item) bool { return it.file.format == e.it.file.format }) {
 				d.set(e.sec, e.key, e.value, e.it)
 			}
 		}
@@ -413,7 +417,8 @@ func keyOfName(name string) (parent string, key uint16, ok bool) {
 // disagrees says how a name of the form PARENT.8001 and a P_Key differ.
 func disagrees(name string, key uint16, said string) string {
 	if _, k, ok := keyOfName(name); ok && k|0x8000 != key|0x8000 {
-		return fmt.Sprintf("the name %s contains P_Key 0x%04x, but %s is 0x%04x: 0x%04x is used; if the name is correct, change PartitionKey=", name, k, said, key, key|0x8000)
+		return fmt.Sprintf("the name %s contains P_Key 0x%04x, but %s is 0x%04x: 0x%04x is used; if the name is correct, change "+
+			"PartitionKey=", name, k, said, key, key|0x8000)
 	}
 	return ""
 }

@@ -152,7 +152,8 @@ func checkAccount(t testing.TB, sources []Source, r Result) {
 		if seen[s.Path] > 1 {
 			continue // places would not be unique
 		}
-		if len(s.Text) > MaxSize || slices.ContainsFunc(strings.SplitAfter(s.Text, "\n"), func(l string) bool { return len(l) > maxLine }) || strings.Count(s.Text, "\n") > maxLines || strings.ContainsRune(s.Text, 0) {
+		if len(s.Text) > MaxSize || slices.ContainsFunc(strings.SplitAfter(s.Text, "\n"),
+			func(l string) bool { return len(l) > maxLine }) || strings.Count(s.Text, "\n") > maxLines || strings.ContainsRune(s.Text, 0) {
 			if !listed[place{s.Path, 0}] {
 				t.Fatalf("%s is not listed", s.Path)
 			}
@@ -301,7 +302,8 @@ func mutate(r *rand.Rand, text, other string) string {
 			w = slices.Delete(w, r.IntN(len(w)), len(w))
 			lines[i] = strings.Join(w, " ") + "\n"
 		case 6:
-			lines[i] = strings.TrimSuffix(lines[i], "\n") + []string{" ; true", " && reboot", " # x", "\\\n", " foo", "\"", "=", ": {a: b}", " || exit 1"}[r.IntN(9)] + "\n"
+			lines[i] = strings.TrimSuffix(lines[i], "\n") + []string{" ; true", " && reboot", " # x", "\\\n", " foo", "\"", "=", ": {a: b}",
+				" || exit 1"}[r.IntN(9)] + "\n"
 		case 7:
 			lines[i] = strings.Repeat(" ", r.IntN(5)) + strings.TrimLeft(lines[i], " ")
 		case 8:
@@ -375,20 +377,30 @@ func TestLargeSources(t *testing.T) {
 	}
 	const n = maxLines - 20
 	for name, s := range map[string]Source{
-		"links of netplan":     {"/etc/netplan/1.yaml", "network:\n ethernets:\n" + many(n, func(i int) string { return fmt.Sprintf("  ib%d: {mtu: 2044}\n", i) })},
-		"addresses of netplan": {"/etc/netplan/1.yaml", "network:\n ethernets:\n  ib0:\n   addresses:\n" + many(n, func(i int) string { return fmt.Sprintf("   - 10.%d.%d.1/24\n", i/256, i%256) })},
-		"stanzas":              {"/etc/network/interfaces", many(n/2, func(i int) string { return fmt.Sprintf("iface ib%d inet static\n address 10.0.0.1/24\n", i) })},
-		"addresses":            {"/etc/network/interfaces", "iface ib0 inet static\n" + many(n, func(i int) string { return fmt.Sprintf(" up ip addr add 10.%d.%d.1/24 dev ib0\n", i/256, i%256) })},
-		"routes":               {"/etc/network/interfaces", "iface ib0 inet static\n" + many(n, func(i int) string { return fmt.Sprintf(" up ip route add 10.%d.%d.0/24 via 1.2.3.4\n", i/256, i%256) })},
+		"links of netplan": {"/etc/netplan/1.yaml", "network:\n ethernets:\n" +
+			many(n, func(i int) string { return fmt.Sprintf("  ib%d: {mtu: 2044}\n", i) })},
+		"addresses of netplan": {"/etc/netplan/1.yaml", "network:\n ethernets:\n  ib0:\n   addresses:\n" +
+			many(n, func(i int) string { return fmt.Sprintf("   - 10.%d.%d.1/24\n", i/256, i%256) })},
+		"stanzas": {"/etc/network/interfaces",
+			many(n/2, func(i int) string { return fmt.Sprintf("iface ib%d inet static\n address 10.0.0.1/24\n", i) })},
+		"addresses": {"/etc/network/interfaces", "iface ib0 inet static\n" +
+			many(n, func(i int) string { return fmt.Sprintf(" up ip addr add 10.%d.%d.1/24 dev ib0\n", i/256, i%256) })},
+		"routes": {"/etc/network/interfaces", "iface ib0 inet static\n" +
+			many(n, func(i int) string { return fmt.Sprintf(" up ip route add 10.%d.%d.0/24 via 1.2.3.4\n", i/256, i%256) })},
 		"bad routes": {"/etc/network/interfaces", "iface ib0 inet static\n" + many(n, func(i int) string {
 			return fmt.Sprintf(" up ip route add 10.%d.%d.0/24 via 1.2.3.4 table x\n", i/256, i%256)
 		})},
-		"children":  {"/etc/rc.local", many(n, func(i int) string { return fmt.Sprintf("echo %d > /sys/class/net/ib%d/create_child\n", 1+i, i%7) })},
-		"variables": {"/etc/sysconfig/network-scripts/ifcfg-ib0", many(n, func(i int) string { return fmt.Sprintf("IPADDR%d=10.0.0.1\n", i%(n/2)) })},
-		"commands":  {"/etc/rc.local", strings.Repeat("true;", MaxSize/5-10)},
-		"brackets":  {"/etc/netplan/1.yaml", strings.Repeat("[", MaxSize-10)},
-		"maps":      {"/etc/netplan/1.yaml", strings.Repeat("{a: ", MaxSize/4-10)},
-		"a line":    {"/etc/network/interfaces", "iface ib0 inet static\n" + strings.Repeat(" dns-nameservers "+strings.Repeat("1.1.1.1 ", 2000)+"\n", 60)},
+		"children": {"/etc/rc.local", many(n, func(i int) string {
+			return fmt.Sprintf("echo %d > /sys/class/net/ib%d/create_child\n",
+				1+i, i%7)
+		})},
+		"variables": {"/etc/sysconfig/network-scripts/ifcfg-ib0",
+			many(n, func(i int) string { return fmt.Sprintf("IPADDR%d=10.0.0.1\n", i%(n/2)) })},
+		"commands": {"/etc/rc.local", strings.Repeat("true;", MaxSize/5-10)},
+		"brackets": {"/etc/netplan/1.yaml", strings.Repeat("[", MaxSize-10)},
+		"maps":     {"/etc/netplan/1.yaml", strings.Repeat("{a: ", MaxSize/4-10)},
+		"a line": {"/etc/network/interfaces", "iface ib0 inet static\n" +
+			strings.Repeat(" dns-nameservers "+strings.Repeat("1.1.1.1 ", 2000)+"\n", 60)},
 	} {
 		begun := time.Now()
 		r := Import(Host{}, []Source{s})
@@ -400,7 +412,8 @@ func TestLargeSources(t *testing.T) {
 		}
 	}
 	big := Source{"/etc/netplan/1.yaml", strings.Repeat("\n", maxLines+1)}
-	if r := Import(Host{}, []Source{big, {"/x", strings.Repeat("x", MaxSize+1)}, {"/etc/rc.local", strings.Repeat("x", maxLine+1)}}); len(r.Left) != 3 {
+	if r := Import(Host{}, []Source{big, {"/x", strings.Repeat("x", MaxSize+1)},
+		{"/etc/rc.local", strings.Repeat("x", maxLine+1)}}); len(r.Left) != 3 {
 		t.Errorf("%v", r.Left)
 	}
 }

@@ -88,7 +88,8 @@ func ipoibNames(stanzas []*stanza) map[string]bool {
 	for _, s := range stanzas {
 		for _, o := range s.options {
 			line := strings.ReplaceAll(o.value, "$IFACE", s.iface)
-			if o.key == "ipoib-mode" || isUp(o.key) && (strings.Contains(line, "/net/"+s.iface+"/mode") || strings.Contains(line, "/net/"+s.iface+"/create_child")) {
+			if o.key == "ipoib-mode" || isUp(o.key) &&
+				(strings.Contains(line, "/net/"+s.iface+"/mode") || strings.Contains(line, "/net/"+s.iface+"/create_child")) {
 				out[s.iface] = true
 			}
 			if w := strings.Fields(line); isUp(o.key) && slices.Contains(w, "ipoib") {

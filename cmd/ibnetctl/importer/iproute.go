@@ -9,9 +9,12 @@ import (
 
 // routeWords are the words of ip route and the keys of [Route].
 var routeWords = map[string]string{
-	"via": "Gateway", "metric": "Metric", "preference": "Metric", "priority": "Metric", "table": "Table", "src": "PreferredSource", "scope": "Scope",
-	"proto": "Protocol", "protocol": "Protocol", "mtu": "MTUBytes", "initcwnd": "InitialCongestionWindow", "initrwnd": "InitialAdvertisedReceiveWindow",
-	"advmss": "TCPAdvertisedMaximumSegmentSize", "congctl": "TCPCongestionControlAlgorithm", "hoplimit": "HopLimit", "pref": "IPv6Preference", "from": "Source",
+	"via": "Gateway", "metric": "Metric", "preference": "Metric", "priority": "Metric", "table": "Table", "src": "PreferredSource",
+	"scope": "Scope",
+	"proto": "Protocol", "protocol": "Protocol", "mtu": "MTUBytes", "initcwnd": "InitialCongestionWindow",
+	"initrwnd": "InitialAdvertisedReceiveWindow",
+	"advmss":   "TCPAdvertisedMaximumSegmentSize", "congctl": "TCPCongestionControlAlgorithm", "hoplimit": "HopLimit",
+	"pref": "IPv6Preference", "from": "Source",
 	"rto_min": "TCPRetransmissionTimeoutSec", "quickack": "QuickAck", "fastopen_no_cookie": "FastOpenNoCookie",
 }
 
@@ -128,10 +131,13 @@ func prefix(s string) (netip.Prefix, error) {
 
 // ruleWords are the words of ip rule and the keys of [RoutingPolicyRule].
 var ruleWords = map[string]string{
-	"from": "From", "to": "To", "table": "Table", "lookup": "Table", "priority": "Priority", "pref": "Priority", "preference": "Priority", "order": "Priority",
-	"iif": "IncomingInterface", "dev": "IncomingInterface", "oif": "OutgoingInterface", "fwmark": "FirewallMark", "tos": "TypeOfService", "dsfield": "TypeOfService",
-	"ipproto": "IPProtocol", "sport": "SourcePort", "dport": "DestinationPort", "uidrange": "User", "suppress_prefixlength": "SuppressPrefixLength",
-	"sup_pl": "SuppressPrefixLength", "suppress_ifgroup": "SuppressInterfaceGroup", "goto": "GoTo",
+	"from": "From", "to": "To", "table": "Table", "lookup": "Table", "priority": "Priority", "pref": "Priority",
+	"preference": "Priority", "order": "Priority",
+	"iif": "IncomingInterface", "dev": "IncomingInterface", "oif": "OutgoingInterface", "fwmark": "FirewallMark",
+	"tos": "TypeOfService", "dsfield": "TypeOfService",
+	"ipproto": "IPProtocol", "sport": "SourcePort", "dport": "DestinationPort", "uidrange": "User",
+	"suppress_prefixlength": "SuppressPrefixLength",
+	"sup_pl":                "SuppressPrefixLength", "suppress_ifgroup": "SuppressInterfaceGroup", "goto": "GoTo",
 }
 
 // ipRule reads the arguments of ip rule add. why is not empty for a rule that

@@ -44,13 +44,21 @@ func sections(f *file, items []*item) []*entry {
 
 // keyfileIdle are keys of NetworkManager that a unit needs nothing for, and why.
 var keyfileIdle = map[string]string{
-	"connection.id": "a display name", "connection.uuid": "the identity of the profile", "connection.type": "implied by the sections of the unit", "connection.timestamp": "the choice among profiles",
-	"connection.permissions": "who may use the profile", "connection.autoconnect-priority": "the choice among profiles", "connection.autoconnect-retries": "the link is configured again whenever it changes",
-	"connection.multi-connect": "the choice among profiles", "connection.wait-device-timeout": "the unit waits for the link", "connection.wait-activation-delay": "the unit waits for the link",
-	"connection.read-only": "the profile is not changed", "connection.lldp": "IPoIB has no LLDP", "connection.gateway-ping-timeout": "for network-online.target of NetworkManager", "connection.stable-id": "for addresses that ibnetworkd does not set",
-	"ipv4.may-fail": "each address is set by itself", "ipv6.may-fail": "each address is set by itself", "ipv4.dhcp-timeout": "for DHCP", "ipv4.dhcp-client-id": "for DHCP", "ipv4.dhcp-send-hostname": "for DHCP",
-	"ipv4.ignore-auto-dns": "for DHCP", "ipv6.ignore-auto-dns": "for router advertisements", "ipv4.ignore-auto-routes": "for DHCP", "ipv4.dad-timeout": "ibnetworkd does not probe IPv4 addresses", "ipv4.link-local": "for addresses that ibnetworkd does not set",
-	"ipv4.never-default": "covered by the gateway", "ipv6.never-default": "covered by the gateway", "connection.metered": "for programs that ask NetworkManager",
+	"connection.id": "a display name", "connection.uuid": "the identity of the profile",
+	"connection.type": "implied by the sections of the unit", "connection.timestamp": "the choice among profiles",
+	"connection.permissions": "who may use the profile", "connection.autoconnect-priority": "the choice among profiles",
+	"connection.autoconnect-retries": "the link is configured again whenever it changes",
+	"connection.multi-connect":       "the choice among profiles", "connection.wait-device-timeout": "the unit waits for the link",
+	"connection.wait-activation-delay": "the unit waits for the link",
+	"connection.read-only":             "the profile is not changed", "connection.lldp": "IPoIB has no LLDP",
+	"connection.gateway-ping-timeout": "for network-online.target of NetworkManager",
+	"connection.stable-id":            "for addresses that ibnetworkd does not set",
+	"ipv4.may-fail":                   "each address is set by itself", "ipv6.may-fail": "each address is set by itself",
+	"ipv4.dhcp-timeout": "for DHCP", "ipv4.dhcp-client-id": "for DHCP", "ipv4.dhcp-send-hostname": "for DHCP",
+	"ipv4.ignore-auto-dns": "for DHCP", "ipv6.ignore-auto-dns": "for router advertisements", "ipv4.ignore-auto-routes": "for DHCP",
+	"ipv4.dad-timeout": "ibnetworkd does not probe IPv4 addresses", "ipv4.link-local": "for addresses that ibnetworkd does not set",
+	"ipv4.never-default": "covered by the gateway", "ipv6.never-default": "covered by the gateway",
+	"connection.metered": "for programs that ask NetworkManager",
 }
 
 // keyfiles reads NetworkManager's connection profiles.
@@ -267,7 +275,8 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		case e.value == "2" || e.value == "3" || strings.HasPrefix(e.value, "default"):
 			e.unneeded("the default")
 		case v == "stable-privacy":
-			e.left("NetworkManager generates this address with its own key; write IPv6LinkLocalAddressGenerationMode=stable-privacy for the kernel's")
+			e.left("NetworkManager generates this address with its own key; write IPv6LinkLocalAddressGenerationMode=stable-privacy for " +
+				"the kernel's")
 		default:
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", v, e.item)
 		}

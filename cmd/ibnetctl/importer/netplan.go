@@ -154,11 +154,14 @@ func (im *importer) netplan(files []*file) {
 }
 
 // netplanRoute are keys of a route in netplan and of [Route].
-var netplanRoute = map[string]string{"metric": "Metric", "table": "Table", "from": "PreferredSource", "scope": "Scope", "type": "Type", "mtu": "MTUBytes", "via": "Gateway",
-	"congestion-window": "InitialCongestionWindow", "advertised-receive-window": "InitialAdvertisedReceiveWindow", "advertised-mss": "TCPAdvertisedMaximumSegmentSize"}
+var netplanRoute = map[string]string{"metric": "Metric", "table": "Table", "from": "PreferredSource", "scope": "Scope",
+	"type": "Type", "mtu": "MTUBytes", "via": "Gateway",
+	"congestion-window": "InitialCongestionWindow", "advertised-receive-window": "InitialAdvertisedReceiveWindow",
+	"advertised-mss": "TCPAdvertisedMaximumSegmentSize"}
 
 // netplanRule are keys of a routing policy in netplan and of [RoutingPolicyRule].
-var netplanRule = map[string]string{"from": "From", "to": "To", "table": "Table", "priority": "Priority", "mark": "FirewallMark", "type-of-service": "TypeOfService"}
+var netplanRule = map[string]string{"from": "From", "to": "To", "table": "Table", "priority": "Priority", "mark": "FirewallMark",
+	"type-of-service": "TypeOfService"}
 
 // netplanLink carries over what one file says of a device.
 func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {

@@ -124,7 +124,8 @@ func unitDir(p string) int {
 }
 
 // repeats are keys of [Network] that may be given several times.
-var repeats = map[string]bool{"Address": true, "Gateway": true, "DNS": true, "Domains": true, "BindCarrier": true, "DNSSECNegativeTrustAnchors": true}
+var repeats = map[string]bool{"Address": true, "Gateway": true, "DNS": true, "Domains": true, "BindCarrier": true,
+	"DNSSECNegativeTrustAnchors": true}
 
 func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*netdev, order int) {
 	isOne := false
@@ -154,7 +155,8 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		}
 		return
 	}
-	d := &draft{tool: "systemd-networkd", prefix: "10", rank: []int64{-int64(order)}, rule: "the first file by name is the only one that systemd-networkd uses for a link"}
+	d := &draft{tool: "systemd-networkd", prefix: "10", rank: []int64{-int64(order)},
+		rule: "the first file by name is the only one that systemd-networkd uses for a link"}
 	for _, x := range fs {
 		d.source(x)
 	}

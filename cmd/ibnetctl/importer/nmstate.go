@@ -6,9 +6,11 @@ import (
 	"strings"
 )
 
-var nmstateRoute = map[string]string{"metric": "Metric", "table-id": "Table", "next-hop-address": "Gateway", "source": "PreferredSource", "cwnd": "InitialCongestionWindow", "route-type": "Type"}
+var nmstateRoute = map[string]string{"metric": "Metric", "table-id": "Table", "next-hop-address": "Gateway",
+	"source": "PreferredSource", "cwnd": "InitialCongestionWindow", "route-type": "Type"}
 
-var nmstateRule = map[string]string{"ip-from": "From", "ip-to": "To", "route-table": "Table", "priority": "Priority", "fwmark": "FirewallMark", "iif": "IncomingInterface", "action": "Type"}
+var nmstateRule = map[string]string{"ip-from": "From", "ip-to": "To", "route-table": "Table", "priority": "Priority",
+	"fwmark": "FirewallMark", "iif": "IncomingInterface", "action": "Type"}
 
 // nmstate reads desired states of nmstate, alone or in a Kubernetes
 // NodeNetworkConfigurationPolicy.
@@ -249,7 +251,8 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 			if k.leaf {
 				k.unneeded("it is empty")
 			}
-		case "auto-dns", "auto-gateway", "auto-routes", "auto-route-table-id", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname", "dhcp-custom-hostname":
+		case "auto-dns", "auto-gateway", "auto-routes", "auto-route-table-id", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname",
+			"dhcp-custom-hostname":
 			k.unneeded("for DHCP and router advertisements")
 		case "addr-gen-mode":
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", k.value, k.it)

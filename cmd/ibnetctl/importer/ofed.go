@@ -15,7 +15,8 @@ func pkeyText(k uint16) string { return ib.PKey(k).String() }
 
 // ownModules are modules that udev loads for an adapter, ibnetworkd's rules
 // among them.
-var ownModules = []string{"ib_ipoib", "ib_umad", "ib_core", "ib_uverbs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm", "ib_ucm", "mlx4_core", "mlx4_ib", "mlx4_en", "mlx5_core", "mlx5_ib", "ib_mthca", "ib_qib", "hfi1", "ib_sa", "ib_mad", "ib_addr"}
+var ownModules = []string{"ib_ipoib", "ib_umad", "ib_core", "ib_uverbs", "ib_cm", "iw_cm", "rdma_cm", "rdma_ucm", "ib_ucm",
+	"mlx4_core", "mlx4_ib", "mlx4_en", "mlx5_core", "mlx5_ib", "ib_mthca", "ib_qib", "hfi1", "ib_sa", "ib_mad", "ib_addr"}
 
 func udevLoads(module string) bool {
 	return slices.Contains(ownModules, strings.ReplaceAll(module, "-", "_"))
@@ -65,7 +66,8 @@ func (im *importer) openib(files []*file) {
 				} else {
 					a.left(whyMTU)
 				}
-			case key == "ONBOOT", key == "IPOIB_LOAD", key == "UMAD_LOAD", key == "RDMA_UCM_LOAD", key == "UCM_LOAD", key == "RDMA_CM_LOAD", key == "MTHCA_LOAD", key == "QIB_LOAD",
+			case key == "ONBOOT", key == "IPOIB_LOAD", key == "UMAD_LOAD", key == "RDMA_UCM_LOAD", key == "UCM_LOAD", key == "RDMA_CM_LOAD",
+				key == "MTHCA_LOAD", key == "QIB_LOAD",
 				strings.HasPrefix(key, "MLX") && strings.HasSuffix(key, "_LOAD"):
 				if yes(a.value) {
 					a.unneeded("udev loads the module")
@@ -80,7 +82,8 @@ func (im *importer) openib(files []*file) {
 				}
 			case key == "NODE_DESC":
 				a.left("the node description; write [Port] NodeDescription=, in which %H is the host's name")
-			case key == "FIXUP_MTRR_REGS", key == "NODE_DESC_TIME_BEFORE_UPDATE", key == "NODE_DESC_UPDATE_TIMEOUT", key == "PRE_START_HOOK" && a.value == "", key == "POST_START_HOOK" && a.value == "":
+			case key == "FIXUP_MTRR_REGS", key == "NODE_DESC_TIME_BEFORE_UPDATE", key == "NODE_DESC_UPDATE_TIMEOUT",
+				key == "PRE_START_HOOK" && a.value == "", key == "POST_START_HOOK" && a.value == "":
 				a.unneeded("for the script that reads the file")
 			}
 		}
@@ -239,7 +242,8 @@ func (im *importer) modules(files []*file) {
 func (im *importer) udev(files []*file) {
 	for _, f := range files {
 		for _, it := range f.logical(hashOrSem) {
-			if strings.HasSuffix(f.path, ".rules") && (strings.Contains(it.text, "RUN") || strings.Contains(it.text, "ATTR{mode}=\"") || strings.Contains(it.text, "PROGRAM")) {
+			if strings.HasSuffix(f.path, ".rules") &&
+				(strings.Contains(it.text, "RUN") || strings.Contains(it.text, "ATTR{mode}=\"") || strings.Contains(it.text, "PROGRAM")) {
 				it.left("a udev rule that runs commands or writes attributes; check whether a setting of a unit replaces it, and remove it")
 			} else {
 				it.unneeded("systemd-udevd still reads the file")
@@ -270,7 +274,8 @@ func (im *importer) scripts(files []*file) {
 			}
 			switch {
 			case depth > 0 || it.text == "}":
-				if it.text == "}" || it.text == "fi" || it.text == "done" || it.text == "esac" || strings.HasSuffix(it.text, "; fi") || strings.HasSuffix(it.text, "; done") || strings.HasSuffix(it.text, "; esac") {
+				if it.text == "}" || it.text == "fi" || it.text == "done" || it.text == "esac" || strings.HasSuffix(it.text, "; fi") ||
+					strings.HasSuffix(it.text, "; done") || strings.HasSuffix(it.text, "; esac") {
 					depth = max(0, depth-1)
 				}
 				it.left(whyShell)

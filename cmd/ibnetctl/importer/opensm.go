@@ -121,7 +121,8 @@ func (im *importer) opensmKey(f *file, it *item, key, value string) {
 		}
 	case "partition_config_file":
 		if !strings.HasPrefix(value, "/") {
-			it.left("a relative path, which depends on the directory that opensm is started in; write PartitionsFile= with the whole path, or every port gets the default partition only")
+			it.left("a relative path, which depends on the directory that opensm is started in; write PartitionsFile= with the whole path, " +
+				"or every port gets the default partition only")
 			return
 		}
 		m.set("PartitionsFile", value, it)
@@ -141,7 +142,8 @@ func (im *importer) partitions(files []*file) {
 			f.refuse("use an absolute file name")
 			continue
 		}
-		if i := slices.IndexFunc(im.manager.lines, func(l managerLine) bool { return l.key == "PartitionsFile" && l.value != path.Clean(f.path) }); i >= 0 {
+		if i := slices.IndexFunc(im.manager.lines,
+			func(l managerLine) bool { return l.key == "PartitionsFile" && l.value != path.Clean(f.path) }); i >= 0 {
 			f.refuse("not used: " + im.manager.lines[i].it.at() + " is or names the file of partitions that opensm reads")
 			continue
 		}
@@ -220,7 +222,8 @@ func (im *importer) manage() {
 	rest.set("Match", "PortGUID", strings.Join(slices.Compact(guids), " "), from...)
 	fill(rest)
 	if len(names) > 0 {
-		im.note("the files do not show which of %s is on port %s: if one is, move the [SubnetManager] section of %s into its unit, because only the first unit that matches a link applies (an import on the host itself does that)",
+		im.note("the files do not show which of %s is on port %s: if one is, move the [SubnetManager] section of %s into its unit, "+
+			"because only the first unit that matches a link applies (an import on the host itself does that)",
 			strings.Join(names, ", "), strings.Join(slices.Compact(guids), ", "), rest.file())
 	}
 	im.drafts = append(im.drafts, rest)

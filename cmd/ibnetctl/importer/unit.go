@@ -21,7 +21,8 @@ const (
 	whyRefused = "a unit does not accept it: "
 	whyNoUnit  = "no unit is written for it: "
 	whyOtherIP = "with DHCP the whole IP configuration of a link is left to systemd-networkd or NetworkManager"
-	whyDHCP    = "ibnetworkd has no DHCP client: the unit has no [Network] section, so that systemd-networkd or NetworkManager configures the IP part"
+	whyDHCP    = "ibnetworkd has no DHCP client: the unit has no [Network] section, so that systemd-networkd or NetworkManager " +
+		"configures the IP part"
 )
 
 // directive is one KEY=VALUE of a unit and the items that it has its origin in.
@@ -91,7 +92,8 @@ func (s *section) get(key string) (string, bool) {
 // clean refuses values that cannot be in one line of a unit.
 func clean(value string, from []*item) (string, bool) {
 	value = strings.TrimSpace(value)
-	if value != "" && len(value) < 4096 && utf8.ValidString(value) && !strings.HasSuffix(value, "\\") && !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufeff' }) {
+	if value != "" && len(value) < 4096 && utf8.ValidString(value) && !strings.HasSuffix(value, "\\") &&
+		!strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufeff' }) {
 		return value, true
 	}
 	for _, it := range from {
@@ -101,13 +103,15 @@ func clean(value string, from []*item) (string, bool) {
 }
 
 // Sections in the order in which a unit has them; the last ones repeat.
-var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Network", "Address", "Route", "RoutingPolicyRule", "SubnetManager"}
+var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Network", "Address", "Route", "RoutingPolicyRule",
+	"SubnetManager"}
 
 // ipSections are those of the IP part.
 var ipSections = map[string]bool{"Network": true, "Address": true, "Route": true, "RoutingPolicyRule": true}
 
 // keyOrder puts keys of a section first that others follow.
-var keyOrder = map[string]int{"PartitionKey": -3, "Name": -2, "Manage": -1, "MTUBytes": -1, "LinkLocalAddressing": 1, "IPv6AcceptRA": 2, "Gateway": 7, "Address": 6, "DNS": 8, "Domains": 9}
+var keyOrder = map[string]int{"PartitionKey": -3, "Name": -2, "Manage": -1, "MTUBytes": -1, "LinkLocalAddressing": 1,
+	"IPv6AcceptRA": 2, "Gateway": 7, "Address": 6, "DNS": 8, "Domains": 9}
 
 // draft is a unit in the making.
 type draft struct {

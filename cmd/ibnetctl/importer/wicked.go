@@ -9,10 +9,15 @@ import (
 
 // wickedIdle are keys of SUSE's ifcfg that a unit needs nothing for, and why.
 var wickedIdle = map[string]string{
-	"NAME": "a display name", "NETWORK": "implied by the address", "USERCONTROL": "who may control the link", "IPOIB": "implied by the sections of the unit",
-	"INTERFACETYPE": "implied by the sections of the unit", "BROADCAST": "implied by the address", "UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
-	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "part of the address", "NETMASK": "part of the address", "LINK_REQUIRED": "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes", "DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
-	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "ibnetworkd does not probe IPv4 addresses", "SEND_GRATUITOUS_ARP": "ibnetworkd does not probe IPv4 addresses",
+	"NAME": "a display name", "NETWORK": "implied by the address", "USERCONTROL": "who may control the link",
+	"IPOIB":         "implied by the sections of the unit",
+	"INTERFACETYPE": "implied by the sections of the unit", "BROADCAST": "implied by the address",
+	"UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
+	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "part of the address", "NETMASK": "part of the address",
+	"LINK_REQUIRED":         "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes",
+	"DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
+	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "ibnetworkd does not probe IPv4 addresses",
+	"SEND_GRATUITOUS_ARP": "ibnetworkd does not probe IPv4 addresses",
 }
 
 // wicked reads SUSE's /etc/sysconfig/network: ifcfg-*, ifroute-* and routes

@@ -68,7 +68,8 @@ func TestCopy(t *testing.T) {
 		"etc/passwd":                          {Data: []byte("root\n")},
 	}
 	r := &Report{}
-	r.Copy(fsys, []Rule{{Glob: "sys/class/infiniband/*/fw_ver"}, {Glob: "sys/class/infiniband/*/ports/*/rate"}, {Glob: "sys/class/infiniband/*/ports"}, {Glob: "proc/modules", Keep: "ib_ mlx"}, {Glob: "none/*"}})
+	r.Copy(fsys, []Rule{{Glob: "sys/class/infiniband/*/fw_ver"}, {Glob: "sys/class/infiniband/*/ports/*/rate"},
+		{Glob: "sys/class/infiniband/*/ports"}, {Glob: "proc/modules", Keep: "ib_ mlx"}, {Glob: "none/*"}})
 	got := map[string]string{}
 	for p, text := range r.Files {
 		got[p] = string(text)
@@ -80,7 +81,8 @@ func TestCopy(t *testing.T) {
 	}, got); d != "" {
 		t.Error(d)
 	}
-	if d := cmp.Diff([]Omission{{"/sys/class/infiniband/b/fw_ver", "not text"}, {"/sys/class/infiniband/c/fw_ver", "larger than 262144 bytes"}}, r.Omitted); d != "" {
+	if d := cmp.Diff([]Omission{{"/sys/class/infiniband/b/fw_ver", "not text"},
+		{"/sys/class/infiniband/c/fw_ver", "larger than 262144 bytes"}}, r.Omitted); d != "" {
 		t.Error(d)
 	}
 }
@@ -112,9 +114,10 @@ func TestReadRefuses(t *testing.T) {
 	}{
 		"empty":      {nil, "not an archive"},
 		"no capture": {archive(&tar.Header{Name: "r/x", Size: 1}), "it has no capture.json"},
-		"large":      {archive(&tar.Header{Name: "r/capture.json", Size: 1}, &tar.Header{Name: "r/x", Size: MaxBig + 1}), "more than a report holds"},
-		"short":      {archive(&tar.Header{Name: "r/capture.json", Size: 1 << 20})[:900], "damaged archive"},
-		"climbs":     {archive(&tar.Header{Name: "r/../../capture.json", Size: 1}), "it has no capture.json"},
+		"large": {archive(&tar.Header{Name: "r/capture.json", Size: 1}, &tar.Header{Name: "r/x", Size: MaxBig + 1}),
+			"more than a report holds"},
+		"short":  {archive(&tar.Header{Name: "r/capture.json", Size: 1 << 20})[:900], "damaged archive"},
+		"climbs": {archive(&tar.Header{Name: "r/../../capture.json", Size: 1}), "it has no capture.json"},
 	} {
 		if _, err := Read(bytes.NewReader(tc.in)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)

@@ -79,12 +79,14 @@ func TestRoundTrip(t *testing.T) {
 		return b
 	}
 	tsa := [TCs]TSA{Strict, ETS, VendorTSA, CBShaper}
-	ets := ETSConfig{Willing: true, Cap: 8, TxBW: bytes(), RxBW: bytes(), TSA: tsa, PrioTC: bytes(), RecoBW: bytes(), RecoTSA: tsa, RecoPrioTC: bytes()}
+	ets := ETSConfig{Willing: true, Cap: 8, TxBW: bytes(), RxBW: bytes(), TSA: tsa, PrioTC: bytes(), RecoBW: bytes(), RecoTSA: tsa,
+		RecoPrioTC: bytes()}
 	pfc := PFCConfig{Cap: 8, Enabled: 0x28, MBC: true, Delay: 700, Requests: [TCs]uint64{1, 2}, Indications: [TCs]uint64{7: 9}}
 	buffer := BufferConfig{PrioBuffer: bytes(), Size: [TCs]uint32{1, 2, 3, 4, 5, 6, 7, 1 << 30}, Total: 99}
 	dcbx := DCBXHost | DCBXIEEE
 	apps := []App{{DSCP, 3, 26}, {DSCP, 6, 48}, {PCP, 3, 3}}
-	for _, err := range []error{c.SetETS("eth0", ets), c.SetPFC("eth0", pfc), c.SetBuffer("eth0", buffer), c.AddApps("eth0", apps...), c.SetTrust("eth0", DSCP, PCP)} {
+	for _, err := range []error{c.SetETS("eth0", ets), c.SetPFC("eth0", pfc), c.SetBuffer("eth0", buffer), c.AddApps("eth0", apps...),
+		c.SetTrust("eth0", DSCP, PCP)} {
 		if err != nil {
 			t.Error(err)
 		}

@@ -261,13 +261,14 @@ func TestTalkAndAsk(t *testing.T) {
 	if err := c.Talk(Request{}, func(typ uint16, b []byte) error { got = append(got, string(b)); return nil }); err != nil {
 		t.Fatal(err)
 	}
-	errs := c.Ask([]Request{{Data: []byte("a")}, {Data: []byte("gone")}, {Data: []byte("b")}, {Data: []byte("bad")}}, func(i int, typ uint16, b []byte) error {
-		got = append(got, fmt.Sprintf("%d %d %s", i, typ, b))
-		if i == 3 {
-			return errors.New("cannot read it")
-		}
-		return nil
-	})
+	errs := c.Ask([]Request{{Data: []byte("a")}, {Data: []byte("gone")}, {Data: []byte("b")}, {Data: []byte("bad")}},
+		func(i int, typ uint16, b []byte) error {
+			got = append(got, fmt.Sprintf("%d %d %s", i, typ, b))
+			if i == 3 {
+				return errors.New("cannot read it")
+			}
+			return nil
+		})
 	if diff := cmp.Diff([]string{"one", "two", "0 42 re:a", "2 42 re:b", "3 42 re:bad"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -284,14 +285,16 @@ func TestDumpBeginsAnewWhenInterrupted(t *testing.T) {
 		if try == 1 {
 			h.Flags = netlink.DumpInterrupted
 		}
-		return []any{netlink.Message{Header: netlink.Header{Type: 16, Sequence: 1 << 30}, Data: []byte("stale")}, netlink.Message{Header: h, Data: []byte{byte(try)}}}
+		return []any{netlink.Message{Header: netlink.Header{Type: 16, Sequence: 1 << 30}, Data: []byte("stale")},
+			netlink.Message{Header: h, Data: []byte{byte(try)}}}
 	}})
 	var got []byte
 	err := c.Dump(Request{What: "list"}, func() { got = nil }, func(_ uint16, b []byte) error { got = append(got, b...); return nil })
 	if err != nil || !bytes.Equal(got, []byte{2}) {
 		t.Errorf("got %v, %v; want the second try alone", got, err)
 	}
-	if err := c.Dump(Request{What: "list"}, func() {}, func(uint16, []byte) error { return errors.New("no sense") }); err == nil || err.Error() != "list: no sense" {
+	if err := c.Dump(Request{What: "list"}, func() {}, func(uint16, []byte) error { return errors.New("no sense") }); err == nil ||
+		err.Error() != "list: no sense" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,7 +15,8 @@ func TestLoopback(t *testing.T) {
 		fam        Family
 		key, value string
 	}{
-		{IPv6, "accept_ra", "2"}, {IPv6, "disable_ipv6", "1"}, {IPv6, "addr_gen_mode", "1"}, {IPv6, "keep_addr_on_down", "1"}, {IPv6, "use_tempaddr", "2"}, {IPv6, "forwarding", "1"},
+		{IPv6, "accept_ra", "2"}, {IPv6, "disable_ipv6", "1"}, {IPv6, "addr_gen_mode", "1"}, {IPv6, "keep_addr_on_down", "1"},
+		{IPv6, "use_tempaddr", "2"}, {IPv6, "forwarding", "1"},
 		{IPv4, "rp_filter", "2"}, {IPv4, "forwarding", "1"}, {IPv4, "proxy_arp", "1"},
 	} {
 		if _, err := f.Get(tt.fam, "lo", tt.key); errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +38,8 @@ func TestLoopback(t *testing.T) {
 
 func TestBadNames(t *testing.T) {
 	f := New(t.TempDir())
-	for _, n := range [][3]string{{"ipx", "lo", "accept_ra"}, {"ipv6", "../all", "accept_ra"}, {"ipv6", "..", "accept_ra"}, {"ipv6", "lo", "a/b"}, {"ipv6", "", "accept_ra"}} {
+	for _, n := range [][3]string{{"ipx", "lo", "accept_ra"}, {"ipv6", "../all", "accept_ra"}, {"ipv6", "..", "accept_ra"},
+		{"ipv6", "lo", "a/b"}, {"ipv6", "", "accept_ra"}} {
 		if _, err := f.Path(Family(n[0]), n[1], n[2]); err == nil {
 			t.Errorf("bad %q: no error", n)
 		}

@@ -151,17 +151,18 @@ func noRDMA(err error) error {
 // Devices lists the devices that this network namespace sees.
 func (c *Conn) Devices() ([]Device, error) {
 	var out []Device
-	err := c.Dump(nl.NewRequest("list RDMA devices", msgType(cmdGet), 0, nl.Build()), func() { out = out[:0] }, func(typ uint16, data []byte) error {
-		if typ != msgType(cmdGet) {
+	err := c.Dump(nl.NewRequest("list RDMA devices", msgType(cmdGet), 0, nl.Build()), func() { out = out[:0] },
+		func(typ uint16, data []byte) error {
+			if typ != msgType(cmdGet) {
+				return nil
+			}
+			d, err := decodeDevice(data)
+			if err != nil {
+				return err
+			}
+			out = append(out, d)
 			return nil
-		}
-		d, err := decodeDevice(data)
-		if err != nil {
-			return err
-		}
-		out = append(out, d)
-		return nil
-	})
+		})
 	if err != nil {
 		return nil, noRDMA(err)
 	}
@@ -218,7 +219,8 @@ type Users struct {
 
 // Users counts the users of a device.
 func (c *Conn) Users(index uint32) (u Users, err error) {
-	errs := c.Ask([]nl.Request{nl.NewRequest(fmt.Sprintf("count the users of RDMA device %d", index), msgType(cmdResGet), 0, nl.Build().Uint32(attrDevIndex, index))},
+	errs := c.Ask([]nl.Request{nl.NewRequest(fmt.Sprintf("count the users of RDMA device %d", index), msgType(cmdResGet), 0,
+		nl.Build().Uint32(attrDevIndex, index))},
 		func(_ int, _ uint16, data []byte) error {
 			u, err = decodeUsers(data)
 			return err

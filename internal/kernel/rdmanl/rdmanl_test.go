@@ -24,14 +24,16 @@ func must(t testing.TB, w *nl.Builder) []byte {
 }
 
 func deviceMessage(t testing.TB) []byte {
-	return must(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags, 0x1234567890).
+	return must(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags,
+		0x1234567890).
 		String(attrFWVersion, "20.31.1014").Uint64(attrNodeGUID, 0x0002c903000abcde).Uint64(attrSysImageGUID, 0x0002c903000abce1).
 		Uint8(attrNodeType, 1).String(attrProtocol, "ib").Uint8(attrNameAssignType, 1))
 }
 
 func portMessage(t testing.TB) []byte {
 	return must(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags, 0x0251084a).
-		Uint64(attrSubnetPrefix, ib.DefaultPrefix).Uint32(attrLID, 7).Uint32(attrSMLID, 1).Uint8(attrLMC, 2).Uint8(attrPortState, 4).Uint8(attrPortPhysState, 5))
+		Uint64(attrSubnetPrefix, ib.DefaultPrefix).Uint32(attrLID, 7).Uint32(attrSMLID, 1).Uint8(attrLMC, 2).Uint8(attrPortState,
+		4).Uint8(attrPortPhysState, 5))
 }
 
 func TestDecode(t *testing.T) {
@@ -56,7 +58,8 @@ func TestDecode(t *testing.T) {
 		t.Errorf("port (-want +got):\n%s", diff)
 	}
 	// A RoCE port: no LIDs, but a network interface.
-	p, err = decodePort(must(t, nl.Build().Uint32(attrDevIndex, 1).String(attrDevName, "rxe0").Uint32(attrPortIndex, 1).Uint8(attrPortState, 4).
+	p, err = decodePort(must(t, nl.Build().Uint32(attrDevIndex, 1).String(attrDevName, "rxe0").Uint32(attrPortIndex,
+		1).Uint8(attrPortState, 4).
 		Uint8(attrPortPhysState, 5).Uint32(attrNdevIndex, 9).String(attrNdevName, "eth0")))
 	if err != nil || p.HasIB || p.Netdev != "eth0" || p.NetdevIndex != 9 {
 		t.Errorf("RoCE port: %+v, %v", p, err)
@@ -66,8 +69,9 @@ func TestDecode(t *testing.T) {
 func TestDecodeEvent(t *testing.T) {
 	var got []Event
 	put := func(e Event) { got = append(got, e) }
-	decodeEvent(msgType(cmdMonitor), must(t, nl.Build().Uint8(attrEventType, uint8(NetdevAttach)).Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").
-		Uint32(attrPortIndex, 1).Uint32(attrNdevIndex, 9)), put)
+	decodeEvent(msgType(cmdMonitor), must(t,
+		nl.Build().Uint8(attrEventType, uint8(NetdevAttach)).Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").
+			Uint32(attrPortIndex, 1).Uint32(attrNdevIndex, 9)), put)
 	decodeEvent(msgType(cmdGet), deviceMessage(t), put)
 	decodeEvent(msgType(cmdMonitor), nil, put)
 	if diff := cmp.Diff([]Event{{Type: NetdevAttach, DevIndex: 3, DevName: "mlx5_0", Port: 1, NetdevIndex: 9}}, got); diff != "" {

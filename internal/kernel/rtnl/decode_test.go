@@ -159,7 +159,8 @@ func TestRequestBytes(t *testing.T) {
 			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 7); h[8], h[12] = 1, 1 }, func(*nl.Builder) {}),
 		},
 		{
-			"OK GUID of a virtual function, host order in 16 bytes", SetVF(4, 1, VFChange{NodeGUID: ptr(ib.GUID(0x0002c903000abcde))}), unix.RTM_NEWLINK, 0,
+			"OK GUID of a virtual function, host order in 16 bytes", SetVF(4, 1, VFChange{NodeGUID: ptr(ib.GUID(0x0002c903000abcde))}),
+			unix.RTM_NEWLINK, 0,
 			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 4) }, func(w *nl.Builder) {
 				w.Nest(unix.IFLA_VFINFO_LIST, func(w *nl.Builder) {
 					w.Nest(unix.IFLA_VF_INFO, func(w *nl.Builder) {
@@ -242,7 +243,8 @@ func FuzzDecodeAddress(f *testing.F) {
 }
 
 func FuzzDecodeRoute(f *testing.F) {
-	f.Add(AddRoute(Route{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 1000, NextHops: []NextHop{{OutIf: 1, Weight: 3, Gateway: netip.MustParseAddr("fe80::1")}}, Metrics: Metrics{MTU: 1400}}).Data)
+	f.Add(AddRoute(Route{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 1000,
+		NextHops: []NextHop{{OutIf: 1, Weight: 3, Gateway: netip.MustParseAddr("fe80::1")}}, Metrics: Metrics{MTU: 1400}}).Data)
 	seeds(f, "route")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r Route

@@ -83,7 +83,8 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 		if typ == unix.RTM_DELLINK && b[0] == unix.AF_UNSPEC {
 			t = LinkGone
 		}
-		put(Event{t, int(int32(ne.Uint32(b[4:]))), t == LinkChanged && ne.Uint32(b[8:])&unix.IFF_LOWER_UP != 0, ne.Uint16(b[2:]) == unix.ARPHRD_INFINIBAND})
+		put(Event{t, int(int32(ne.Uint32(b[4:]))), t == LinkChanged && ne.Uint32(b[8:])&unix.IFF_LOWER_UP != 0,
+			ne.Uint16(b[2:]) == unix.ARPHRD_INFINIBAND})
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if len(b) < sizeIfAddr {
 			return

@@ -36,7 +36,8 @@ func dial(t testing.TB) *Conn {
 func veth(a, b string) Request {
 	return encode("add veth "+a, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, &rtnetlink.LinkMessage{Attributes: &rtnetlink.LinkAttributes{
 		Name: a,
-		Info: &rtnetlink.LinkInfo{Kind: "veth", Data: &driver.Veth{PeerInfo: &rtnetlink.LinkMessage{Attributes: &rtnetlink.LinkAttributes{Name: b}}}},
+		Info: &rtnetlink.LinkInfo{Kind: "veth",
+			Data: &driver.Veth{PeerInfo: &rtnetlink.LinkMessage{Attributes: &rtnetlink.LinkAttributes{Name: b}}}},
 	}}, nil)
 }
 
@@ -138,7 +139,8 @@ func TestRefusalsKeepTheKernelsWords(t *testing.T) {
 	}
 	// A refusal in the middle of a pipeline is its own only.
 	addr := Address{Index: a.Index, Prefix: netip.MustParsePrefix("10.9.0.1/24")}
-	errs := c.DoAll([]Request{AddAddress(addr), AddAddress(addr), AddAddress(Address{Index: a.Index, Prefix: netip.MustParsePrefix("10.9.0.2/24")}), AddAddress(Address{})})
+	errs := c.DoAll([]Request{AddAddress(addr), AddAddress(addr),
+		AddAddress(Address{Index: a.Index, Prefix: netip.MustParsePrefix("10.9.0.2/24")}), AddAddress(Address{})})
 	if errs[0] != nil || !errors.Is(errs[1], unix.EEXIST) || errs[2] != nil || errs[3] == nil {
 		t.Errorf("got %v; want only the second and the last refused", errs)
 	}
@@ -149,10 +151,14 @@ func TestAddresses(t *testing.T) {
 	a, _ := pair(t, c)
 	do(t, c, SetLink(a.Index, LinkChange{AddrGenMode: ptr(AddrGenNone), Up: ptr(false)}), SetLink(a.Index, LinkChange{Up: ptr(true)}))
 	want := []Address{
-		{Index: a.Index, Prefix: netip.MustParsePrefix("192.168.151.1/24"), Broadcast: netip.MustParseAddr("192.168.151.255"), Label: "va:x", Valid: Forever, Preferred: Forever, Flags: unix.IFA_F_PERMANENT, Protocol: 66},
-		{Index: a.Index, Prefix: netip.MustParsePrefix("10.0.0.1/32"), Peer: netip.MustParseAddr("10.0.0.2"), Label: "va", Scope: unix.RT_SCOPE_LINK, Valid: Forever, Preferred: Forever, Flags: unix.IFA_F_PERMANENT, Metric: 77},
-		{Index: a.Index, Prefix: netip.MustParsePrefix("fd00::1/64"), Valid: 5000, Preferred: 3000, Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE},
-		{Index: a.Index, Prefix: netip.MustParsePrefix("fd01::1/128"), Peer: netip.MustParseAddr("fd01::2"), Valid: Forever, Preferred: 0, Flags: unix.IFA_F_NODAD | unix.IFA_F_PERMANENT | unix.IFA_F_DEPRECATED},
+		{Index: a.Index, Prefix: netip.MustParsePrefix("192.168.151.1/24"), Broadcast: netip.MustParseAddr("192.168.151.255"),
+			Label: "va:x", Valid: Forever, Preferred: Forever, Flags: unix.IFA_F_PERMANENT, Protocol: 66},
+		{Index: a.Index, Prefix: netip.MustParsePrefix("10.0.0.1/32"), Peer: netip.MustParseAddr("10.0.0.2"), Label: "va",
+			Scope: unix.RT_SCOPE_LINK, Valid: Forever, Preferred: Forever, Flags: unix.IFA_F_PERMANENT, Metric: 77},
+		{Index: a.Index, Prefix: netip.MustParsePrefix("fd00::1/64"), Valid: 5000, Preferred: 3000,
+			Flags: unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE},
+		{Index: a.Index, Prefix: netip.MustParsePrefix("fd01::1/128"), Peer: netip.MustParseAddr("fd01::2"), Valid: Forever, Preferred: 0,
+			Flags: unix.IFA_F_NODAD | unix.IFA_F_PERMANENT | unix.IFA_F_DEPRECATED},
 	}
 	for _, w := range want {
 		do(t, c, AddAddress(w))
@@ -181,7 +187,8 @@ func TestAddresses(t *testing.T) {
 		}
 		return m
 	})
-	opts := []cmp.Option{byAddr, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
+	opts := []cmp.Option{byAddr, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
 	if diff := cmp.Diff(want, read(), opts...); diff != "" {
 		t.Errorf("addresses (-want +got):\n%s", diff)
 	}
@@ -211,9 +218,12 @@ func TestRoutes(t *testing.T) {
 	)
 	const table = 1000 // above 255: the attribute, not the header
 	want := []Route{
-		{Dst: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("192.168.7.2"), OutIf: a.Index, Metric: 512, Proto: unix.RTPROT_STATIC, PrefSrc: netip.MustParseAddr("192.168.7.1"), TOS: 0x10,
-			Metrics: Metrics{MTU: 1300, MTULocked: true, AdvMSS: 1200, InitCwnd: 20, InitRwnd: 30, RTOMin: 50, QuickAck: true, FastOpenNoCookie: true, HopLimit: 9, CongestionControl: "reno"}},
-		{Family: unix.AF_INET, Gateway: netip.MustParseAddr("10.99.0.1"), OutIf: a.Index, Metric: 7, Proto: unix.RTPROT_STATIC, Flags: unix.RTNH_F_ONLINK},
+		{Dst: netip.MustParsePrefix("10.1.0.0/16"), Gateway: netip.MustParseAddr("192.168.7.2"), OutIf: a.Index, Metric: 512,
+			Proto: unix.RTPROT_STATIC, PrefSrc: netip.MustParseAddr("192.168.7.1"), TOS: 0x10,
+			Metrics: Metrics{MTU: 1300, MTULocked: true, AdvMSS: 1200, InitCwnd: 20, InitRwnd: 30, RTOMin: 50, QuickAck: true,
+				FastOpenNoCookie: true, HopLimit: 9, CongestionControl: "reno"}},
+		{Family: unix.AF_INET, Gateway: netip.MustParseAddr("10.99.0.1"), OutIf: a.Index, Metric: 7, Proto: unix.RTPROT_STATIC,
+			Flags: unix.RTNH_F_ONLINK},
 		{Dst: netip.MustParsePrefix("10.2.0.0/16"), OutIf: a.Index, Scope: unix.RT_SCOPE_LINK, Proto: unix.RTPROT_BOOT},
 		{Dst: netip.MustParsePrefix("10.3.0.0/16"), Type: unix.RTN_UNREACHABLE, Metric: 9, Proto: unix.RTPROT_STATIC},
 		{Dst: netip.MustParsePrefix("10.4.0.0/16"), Gateway: netip.MustParseAddr("fd07::2"), OutIf: a.Index, Proto: unix.RTPROT_STATIC},
@@ -221,7 +231,8 @@ func TestRoutes(t *testing.T) {
 			{OutIf: a.Index, Gateway: netip.MustParseAddr("192.168.7.9"), Weight: 1},
 			{OutIf: b.Index, Gateway: netip.MustParseAddr("192.168.8.9"), Weight: 200},
 		}},
-		{Dst: netip.MustParsePrefix("fd08::/64"), Gateway: netip.MustParseAddr("fd07::2"), OutIf: a.Index, Metric: 300, Proto: unix.RTPROT_STATIC, Pref: 1, Metrics: Metrics{MTU: 1280}},
+		{Dst: netip.MustParsePrefix("fd08::/64"), Gateway: netip.MustParseAddr("fd07::2"), OutIf: a.Index, Metric: 300,
+			Proto: unix.RTPROT_STATIC, Pref: 1, Metrics: Metrics{MTU: 1280}},
 		{Dst: netip.MustParsePrefix("fd09::/64"), OutIf: a.Index, Metric: 1024, Proto: unix.RTPROT_STATIC, Expires: 600},
 	}
 	for i := range want {
@@ -257,7 +268,8 @@ func TestRoutes(t *testing.T) {
 			g.Expires = 600
 			got[w.Dst.String()] = g
 		}
-		if diff := cmp.Diff(w, got[w.Dst.String()], cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+		if diff := cmp.Diff(w, got[w.Dst.String()], cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+			cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", w.Dst, diff)
 		}
 	}
@@ -278,10 +290,13 @@ func TestRules(t *testing.T) {
 	c := dial(t)
 	want := []Rule{
 		{Family: unix.AF_INET, Priority: 100, HasPriority: true, From: netip.MustParsePrefix("10.0.0.0/8"), Table: 500, Action: frActToTable},
-		{Family: unix.AF_INET, Priority: 101, HasPriority: true, To: netip.MustParsePrefix("10.1.0.0/16"), Table: 7, Action: frActToTable, Invert: true, IIF: "ib0", OIF: "ib1", TOS: 0x10},
-		{Family: unix.AF_INET6, Priority: 102, HasPriority: true, From: netip.MustParsePrefix("fd00::/8"), Table: 500, Action: frActToTable, FwMark: 5, FwMask: 0xff},
+		{Family: unix.AF_INET, Priority: 101, HasPriority: true, To: netip.MustParsePrefix("10.1.0.0/16"), Table: 7, Action: frActToTable,
+			Invert: true, IIF: "ib0", OIF: "ib1", TOS: 0x10},
+		{Family: unix.AF_INET6, Priority: 102, HasPriority: true, From: netip.MustParsePrefix("fd00::/8"), Table: 500,
+			Action: frActToTable, FwMark: 5, FwMask: 0xff},
 		{Family: unix.AF_INET, Priority: 103, HasPriority: true, Table: 254, Action: frActToTable, SuppressPrefixLen: Optional{0, true}},
-		{Family: unix.AF_INET, Priority: 104, HasPriority: true, Action: 8, IPProto: unix.IPPROTO_TCP, SPort: PortRange{1000, 2000}, DPort: PortRange{22, 22}},
+		{Family: unix.AF_INET, Priority: 104, HasPriority: true, Action: 8, IPProto: unix.IPPROTO_TCP, SPort: PortRange{1000, 2000},
+			DPort: PortRange{22, 22}},
 		{Family: unix.AF_INET, Priority: 105, HasPriority: true, Table: 9, Action: frActToTable, UID: UIDRange{0, 100000, true}},
 		{Family: unix.AF_INET, Priority: 106, HasPriority: true, Action: 2, Goto: 32766},
 	}
@@ -310,7 +325,8 @@ func TestRules(t *testing.T) {
 func TestVLAN(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	if err := c.Do(NewVLAN(VLANSpec{Parent: a.Index, Name: "va.7", ID: 7, GVRP: ptr(false), Egress: []QoSMap{{3, 3}}})); errors.Is(err, unix.EOPNOTSUPP) {
+	if err := c.Do(NewVLAN(VLANSpec{Parent: a.Index, Name: "va.7", ID: 7, GVRP: ptr(false), Egress: []QoSMap{{3, 3}}})); errors.Is(err,
+		unix.EOPNOTSUPP) {
 		t.Skipf("the kernel has no VLANs: %v", err)
 	} else if err != nil {
 		t.Fatal(err)

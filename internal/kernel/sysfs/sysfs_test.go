@@ -133,14 +133,16 @@ func TestReadDevices(t *testing.T) {
 		{
 			Name: "mlx4_0", NodeType: ib.NodeCA, NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1, NodeDesc: "node7 HCA-1",
 			FWVersion: "2.42.5000", HCAType: "MT4099", BoardID: "MT_1090120019",
-			Bus:   BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core", Path: strings.TrimSuffix(card, "/"), Vendor: ptr(uint16(0x15b3)), Device: ptr(uint16(0x1003))},
+			Bus: BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core", Path: strings.TrimSuffix(card, "/"),
+				Vendor: ptr(uint16(0x15b3)), Device: ptr(uint16(0x1003))},
 			SRIOV: &SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: ptr(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}},
 			Ports: []IBPort{
 				{
 					Num: 1, LinkLayer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: 5, Rate: "40 Gb/sec (4X QDR)", RateTenths: 400,
 					LID: 7, SMLID: 1, LMC: 2, SMSL: ptr(uint8(0)), CapMask: ptr(uint32(0x02514868)), GID: gid("fe80::2:c903:a:bcdf"),
 				},
-				{Num: 2, LinkLayer: ib.LinkLayerEthernet, State: ib.PortActive, Rate: "2.5 Gb/sec (1X SDR)", RateTenths: 25, GID: gid("fe80::202:c9ff:fe0a:bce0")},
+				{Num: 2, LinkLayer: ib.LinkLayerEthernet, State: ib.PortActive, Rate: "2.5 Gb/sec (1X SDR)", RateTenths: 25,
+					GID: gid("fe80::202:c9ff:fe0a:bce0")},
 			},
 		},
 		{Name: "rxe0"},
@@ -181,7 +183,8 @@ func TestReadNet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n.Mode != "datagram" || n.UMcast == nil || *n.UMcast || n.PKey == nil || *n.PKey != 0xffff || *n.DevPort != 0 || n.Speed != nil || n.Bus.Driver != "mlx4_core" {
+	if n.Mode != "datagram" || n.UMcast == nil || *n.UMcast || n.PKey == nil || *n.PKey != 0xffff || *n.DevPort != 0 ||
+		n.Speed != nil || n.Bus.Driver != "mlx4_core" {
 		t.Errorf("got %+v", n)
 	}
 	if diff := cmp.Diff([]string{"mlx4_0"}, n.IBDevs); diff != "" {
@@ -215,7 +218,8 @@ func TestAbsentIsNotZero(t *testing.T) {
 func TestNonsenseIsNamed(t *testing.T) {
 	for _, tt := range []struct{ file, text string }{
 		{"node_guid", "0002:c903:zzzz:bcde\n"}, {"ports/1/state", "fine\n"}, {"ports/1/lid", "0xzz\n"}, {"ports/1/lid", "0x1ffffffff\n"},
-		{"ports/1/rate", "fast\n"}, {"ports/1/gids/0", "1:2:3\n"}, {"ports/1/lid_mask_count", "9\n"}, {"ports/1/link_layer", "Token Ring\n"}, {"node_type", "x: CA\n"},
+		{"ports/1/rate", "fast\n"}, {"ports/1/gids/0", "1:2:3\n"}, {"ports/1/lid_mask_count", "9\n"},
+		{"ports/1/link_layer", "Token Ring\n"}, {"node_type", "x: CA\n"},
 	} {
 		f := tree(t, map[string]string{"class/infiniband/a/" + tt.file: tt.text, "class/infiniband/b/node_desc": "fine\n"})
 		ds, err := f.IBDevices()

@@ -48,7 +48,8 @@ func TestRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !r.Found || !r.Initialized || !r.Renaming() || r.Get("ID_PATH") != "pci-0000:3b:00.0" || r.Get("EQUALS") != "a=b" || r.Get("ID_NET_MANAGED_BY") != "org.freedesktop.NetworkManager" || r.Get("nope") != "" {
+	if !r.Found || !r.Initialized || !r.Renaming() || r.Get("ID_PATH") != "pci-0000:3b:00.0" || r.Get("EQUALS") != "a=b" ||
+		r.Get("ID_NET_MANAGED_BY") != "org.freedesktop.NetworkManager" || r.Get("nope") != "" {
 		t.Errorf("got %+v", r)
 	}
 	if r, err := db.Device("infiniband", "mlx5_0"); err != nil || !r.Found || r.Initialized || r.Renaming() {

@@ -31,7 +31,8 @@ func udevMessage(props []byte) []byte {
 	return append(b, props...)
 }
 
-var udevAdd = udevMessage(nul("UDEV_DATABASE_VERSION=1", "ACTION=move", "DEVPATH=/devices/virtual/infiniband/ibp59s0", "DEVPATH_OLD=/devices/virtual/infiniband/mlx5_0", "SUBSYSTEM=infiniband", "SEQNUM=9", "TAGS=:systemd:"))
+var udevAdd = udevMessage(nul("UDEV_DATABASE_VERSION=1", "ACTION=move", "DEVPATH=/devices/virtual/infiniband/ibp59s0",
+	"DEVPATH_OLD=/devices/virtual/infiniband/mlx5_0", "SUBSYSTEM=infiniband", "SEQNUM=9", "TAGS=:systemd:"))
 
 func TestParse(t *testing.T) {
 	want := Event{Action: "add", DevPath: "/devices/pci0000:00/0000:3b:00.0/net/ib0", Subsystem: "net", Name: "ib0", IfIndex: 7}
@@ -42,7 +43,8 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kernel (-want +got):\n%s", diff)
 	}
-	want = Event{Action: "move", DevPath: "/devices/virtual/infiniband/ibp59s0", OldPath: "/devices/virtual/infiniband/mlx5_0", Subsystem: "infiniband", Name: "ibp59s0"}
+	want = Event{Action: "move", DevPath: "/devices/virtual/infiniband/ibp59s0", OldPath: "/devices/virtual/infiniband/mlx5_0",
+		Subsystem: "infiniband", Name: "ibp59s0"}
 	got, err = ParseUdev(udevAdd)
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,8 @@ func TestHeaderLayout(t *testing.T) {
 	h.PutUint32(want[8:], 2) // milliseconds, rounded up: 0 would be no timeout
 	h.PutUint32(want[12:], 4)
 	h.PutUint32(want[16:], 256)
-	copy(want[20:], []byte{0, 0, 0, 1, 0x80, 1, 0, 0, 0x12, 0x34, 5, 6, 1, 8, 9, 10, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0xa, 0xbc, 0xde, 0, 0xa, 0xbc, 0xde})
+	copy(want[20:], []byte{0, 0, 0, 1, 0x80, 1, 0, 0, 0x12, 0x34, 5, 6, 1, 8, 9, 10, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0,
+		0xa, 0xbc, 0xde, 0, 0xa, 0xbc, 0xde})
 	h.PutUint16(want[56:], 7)
 	if got != want {
 		t.Errorf("got\n% x\nwant\n% x", got, want)

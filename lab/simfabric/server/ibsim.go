@@ -180,7 +180,8 @@ func (s *Server) connect(c *ibsim.Ctl, from string) bool {
 	if len(host) == 0 {
 		return false
 	}
-	r := &rawClient{port: host[0], to: fmt.Sprintf("@%s:in%d\x00", s.base, i.ID), ctl: from, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	r := &rawClient{port: host[0], to: fmt.Sprintf("@%s:in%d\x00", s.base, i.ID), ctl: from, wake: make(chan struct{}, 1),
+		done: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

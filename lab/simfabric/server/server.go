@@ -323,7 +323,8 @@ func (s *Server) runFile(c *net.UnixConn, p *process, b []byte) {
 		fail(err)
 		return
 	}
-	f := &file{srv: s, conn: c, port: e, agents: map[uint32]*simfabric.Agent{}, rmpp: map[uint32]bool{}, wake: make(chan struct{}, 1), in: make([]transport.Packet, 32)}
+	f := &file{srv: s, conn: c, port: e, agents: map[uint32]*simfabric.Agent{}, rmpp: map[uint32]bool{}, wake: make(chan struct{}, 1),
+		in: make([]transport.Packet, 32)}
 	if f.raw, err = c.SyscallConn(); err != nil {
 		fail(err)
 		return

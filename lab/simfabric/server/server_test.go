@@ -68,7 +68,8 @@ func TestStreamEnds(t *testing.T) {
 		return n
 	}
 	was := slots()
-	ctl, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"}, &net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
+	ctl, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"},
+		&net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,8 @@ func FuzzUmad(f *testing.F) {
 // question waits for its answer, the last one too.
 func TestIbsimControl(t *testing.T) {
 	_, base := start(t, simfabric.Options{})
-	c, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"}, &net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
+	c, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"},
+		&net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +333,8 @@ func TestIbsimControl(t *testing.T) {
 		t.Errorf("%+v", i)
 	}
 	client = i.ID
-	for _, typ := range []uint32{ibsim.CtlGetPort, ibsim.CtlGetVendor, ibsim.CtlGetGID, ibsim.CtlGetGUID, ibsim.CtlGetNodeInfo, ibsim.CtlGetPortInfo, ibsim.CtlGetPKeys, ibsim.CtlSetIsSM} {
+	for _, typ := range []uint32{ibsim.CtlGetPort, ibsim.CtlGetVendor, ibsim.CtlGetGID, ibsim.CtlGetGUID, ibsim.CtlGetNodeInfo,
+		ibsim.CtlGetPortInfo, ibsim.CtlGetPKeys, ibsim.CtlSetIsSM} {
 		ask(typ, nil)
 	}
 	a = ask(ibsim.CtlGetNodeInfo, nil)

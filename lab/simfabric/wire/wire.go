@@ -89,14 +89,18 @@ func decode(b []byte) (h header, rest []byte, err error) {
 	if be.Uint32(b) != magic || b[4] != version {
 		return h, nil, errFrame
 	}
-	h = header{kind: kind(b[5]), flags: be.Uint16(b[6:]), epoch: be.Uint32(b[8:]), peer: be.Uint32(b[12:]), off: be.Uint32(b[16:]), total: be.Uint32(b[20:])}
+	h = header{kind: kind(b[5]), flags: be.Uint16(b[6:]), epoch: be.Uint32(b[8:]), peer: be.Uint32(b[12:]), off: be.Uint32(b[16:]),
+		total: be.Uint32(b[20:])}
 	if h.total > MaxPacket {
 		return h, nil, fmt.Errorf("a packet of %d bytes is longer than %d", h.total, MaxPacket)
 	}
 	h.p = Packet{
-		RC: h.flags&flagRC != 0, Ack: h.flags&flagAck != 0, HasGRH: h.flags&flagGRH != 0, HasImm: h.flags&flagImm != 0, Solicited: h.flags&flagSolicited != 0,
-		SLID: ib.LID(be.Uint16(b[24:])), DLID: ib.LID(be.Uint16(b[26:])), PKey: ib.PKey(be.Uint16(b[28:])), SL: ib.SL(b[30] & 15), Hops: b[31],
-		DQPN: be.Uint32(b[32:]), SQPN: be.Uint32(b[36:]), QKey: ib.QKey(be.Uint32(b[40:])), Imm: be.Uint32(b[44:]), PSN: be.Uint32(b[48:]), AckStatus: b[52],
+		RC: h.flags&flagRC != 0, Ack: h.flags&flagAck != 0, HasGRH: h.flags&flagGRH != 0, HasImm: h.flags&flagImm != 0,
+		Solicited: h.flags&flagSolicited != 0,
+		SLID:      ib.LID(be.Uint16(b[24:])), DLID: ib.LID(be.Uint16(b[26:])), PKey: ib.PKey(be.Uint16(b[28:])), SL: ib.SL(b[30] & 15),
+		Hops: b[31],
+		DQPN: be.Uint32(b[32:]), SQPN: be.Uint32(b[36:]), QKey: ib.QKey(be.Uint32(b[40:])), Imm: be.Uint32(b[44:]),
+		PSN: be.Uint32(b[48:]), AckStatus: b[52],
 	}
 	copy(h.p.GRH[:], b[60:])
 	return h, b[headerLen:], nil

@@ -11,7 +11,8 @@ import (
 
 func randomPacket(r *rand.Rand, size int) *Packet {
 	p := &Packet{RC: r.IntN(2) == 0, Ack: r.IntN(2) == 0, HasGRH: r.IntN(2) == 0, HasImm: r.IntN(2) == 0, Solicited: r.IntN(2) == 0,
-		SLID: 1, DLID: 0xc001, PKey: 0x8001, SL: 7, Hops: 3, DQPN: r.Uint32(), SQPN: r.Uint32(), QKey: 0x80010000, Imm: r.Uint32(), PSN: r.Uint32(), AckStatus: 2,
+		SLID: 1, DLID: 0xc001, PKey: 0x8001, SL: 7, Hops: 3, DQPN: r.Uint32(), SQPN: r.Uint32(), QKey: 0x80010000, Imm: r.Uint32(),
+		PSN: r.Uint32(), AckStatus: 2,
 		Data: make([]byte, size)}
 	for i := range p.Data {
 		p.Data[i] = byte(r.Uint32())

@@ -267,7 +267,8 @@ func (t *Transport) take(d *Data) {
 	if d.Status != 0 {
 		return // our own request, which went nowhere: its timeout reports it
 	}
-	if mad.AttrOf(&d.MAD) == mad.AttrNodeInfo && mad.ClassOf(&d.MAD) == mad.ClassSubnDR && mad.HopCount(&d.MAD) == 0 && mad.MethodOf(&d.MAD) == mad.MethodGetResp {
+	if mad.AttrOf(&d.MAD) == mad.AttrNodeInfo && mad.ClassOf(&d.MAD) == mad.ClassSubnDR && mad.HopCount(&d.MAD) == 0 &&
+		mad.MethodOf(&d.MAD) == mad.MethodGetResp {
 		var ni mad.NodeInfo
 		_ = ni.Decode(mad.SMPData(&d.MAD)[:])
 		t.portGUID.Store(uint64(ni.PortGUID))

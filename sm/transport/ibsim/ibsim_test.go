@@ -74,7 +74,8 @@ func TestTransport(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	if _, err := Open(Options{Sock: "nobody-listens-here", Wait: time.Millisecond}); err == nil || !strings.Contains(err.Error(), "IBSIM_SOCKNAME") {
+	if _, err := Open(Options{Sock: "nobody-listens-here", Wait: time.Millisecond}); err == nil ||
+		!strings.Contains(err.Error(), "IBSIM_SOCKNAME") {
 		t.Errorf("no simulator: %v", err)
 	}
 }

@@ -141,7 +141,8 @@ func testLocal(t *testing.T, tr transport.Transport) {
 	}
 	var ni mad.NodeInfo
 	_ = ni.Decode(r.MAD[64:])
-	if r.Err != nil || mad.StatusOf(&r.MAD) != 0 || ni.NodeGUID != port.NodeGUID || ni.PortGUID != port.PortGUID || ni.LocalPortNum != port.Num {
+	if r.Err != nil || mad.StatusOf(&r.MAD) != 0 || ni.NodeGUID != port.NodeGUID || ni.PortGUID != port.PortGUID ||
+		ni.LocalPortNum != port.Num {
 		t.Errorf("local NodeInfo: %v, %+v, port %+v", r.Err, ni, port)
 	}
 }
@@ -441,7 +442,8 @@ func testPeer(t *testing.T, a transport.Transport, c Config) {
 			p.SetMessage(h.Append(nil), false)
 			r := ask(t, a, p)
 			m := r.Bytes()
-			if r.Err != nil || len(m) < 56+n || uint32(mad.TIDOf(&r.MAD)) != uint32(40+i) || !bytes.Equal(m[56:56+n], bytes.Repeat([]byte{byte(40 + i)}, n)) {
+			if r.Err != nil || len(m) < 56+n || uint32(mad.TIDOf(&r.MAD)) != uint32(40+i) ||
+				!bytes.Equal(m[56:56+n], bytes.Repeat([]byte{byte(40 + i)}, n)) {
 				t.Fatalf("%d bytes: %v, message of %d", n, r.Err, len(m))
 			}
 			if r.Long != nil && len(m) != 56+n {

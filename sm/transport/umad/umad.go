@@ -306,7 +306,8 @@ func (t *Transport) TryRecv(into []transport.Packet) (n int, err error) {
 func (t *Transport) fill(p *transport.Packet) {
 	k := &t.in
 	*p = transport.Packet{
-		LID: k.Addr.LID, QPN: k.Addr.QPN, QKey: ib.QKey(k.Addr.QKey), SL: ib.SL(k.Addr.SL), PathBits: k.Addr.PathBits, PKeyIndex: k.Addr.PKeyIndex,
+		LID: k.Addr.LID, QPN: k.Addr.QPN, QKey: ib.QKey(k.Addr.QKey), SL: ib.SL(k.Addr.SL), PathBits: k.Addr.PathBits,
+		PKeyIndex: k.Addr.PKeyIndex,
 	}
 	if g := k.Addr.GRH; g != nil {
 		p.HasGRH, p.GID, p.GIDIndex, p.HopLimit, p.TrafficClass, p.FlowLabel = true, g.GID, g.GIDIndex, g.HopLimit, g.TrafficClass, g.FlowLabel

@@ -1,6 +1,10 @@
 package elect
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
 )
@@ -36,21 +40,13 @@ func (t Trust) Problem(i mad.SMInfo) string {
 type Caller struct {
 	MKey ib.MKey // in the request
 	// Port is the port GUID that its adapter answers with, Info what the manager
-	// there answers or sent, LID the port's; zero if it has not been asked.
+	// there answers; zero if it has not been asked.
 	Port ib.GUID
 	Info mad.SMInfo
-	LID  ib.LID
-}
-
-// Circle is the managers that a decision depends on.
-type Circle struct {
-	// Trusted reports whether a manager that showed the key was at a port.
-	Trusted func(port ib.GUID) bool
-	// Master is the manager that this one stands by for, 0 none.
-	Master ib.GUID
-	// Followed is the LID of the manager that has configured the local port, 0
-	// while the port is not Active.
-	Followed ib.LID
+	// Proven is that it knows the SM_Key: see Proof.
+	Proven bool
+	// Known is that a manager that showed the key was at the port.
+	Known bool
 }
 
 // Answer is whether an answer shows the SM_Key.
@@ -76,21 +72,35 @@ func (t Trust) First(c Caller, payload bool) Answer {
 }
 
 // Asked decides on a sender that was asked back. It must be the manager of the port
-// that it sent from, and show the key, or have shown it before, or be the master
-// that this manager stands by for and that has configured its port: two managers
-// with a key that show it to nobody first never trust each other.
-func (t Trust) Asked(c Caller, k Circle) Answer {
+// that it sent from, and prove or show the key, or have shown it before.
+func (t Trust) Asked(c Caller) Answer {
 	switch {
 	case t.Key <= DefaultKey:
 		return Show
 	case c.Port == 0 || c.Info.GUID != c.Port:
 		return Hide
-	case t.Trusts(c.Info), k.Trusted != nil && k.Trusted(c.Port):
-		return Show
-	case k.Master == c.Port && c.Info.State == mad.SMMaster && c.LID != 0 && c.LID == k.Followed:
+	case c.Proven, c.Known, t.Trusts(c.Info):
 		return Show
 	}
 	return Hide
+}
+
+// Proof is what a manager answers to a nonce, which shows that it knows the key and
+// not the key: otherwise one of two managers must show it first. The GUIDs are
+// those of the ports of both, so that nobody can pass a question on.
+func (t Trust) Proof(nonce [16]byte, asker, answerer ib.GUID) (proof [16]byte) {
+	m := hmac.New(sha256.New, binary.BigEndian.AppendUint64(nil, t.Key))
+	m.Write([]byte("ibnetsm SMInfo"))
+	m.Write(nonce[:])
+	m.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(asker)), uint64(answerer)))
+	copy(proof[:], m.Sum(nil))
+	return proof
+}
+
+// Proves reports whether an answer is the proof.
+func (t Trust) Proves(proof, nonce [16]byte, asker, answerer ib.GUID) bool {
+	want := t.Proof(nonce, asker, answerer)
+	return hmac.Equal(proof[:], want[:])
 }
 
 // Ordered decides on the answer to a Set of SMInfo.

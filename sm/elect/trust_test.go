@@ -55,7 +55,6 @@ func TestShown(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	circle := elect.Circle{Trusted: func(g ib.GUID) bool { return g == 9 }, Master: 5, Followed: 55}
 	master := mad.SMInfo{GUID: 5, State: mad.SMMaster, Priority: 15}
 	for _, tt := range []struct {
 		name string
@@ -63,22 +62,30 @@ func TestShown(t *testing.T) {
 		want elect.Answer
 	}{
 		{"no answer", elect.Caller{}, elect.Hide},
-		{"no manager", elect.Caller{Port: 9}, elect.Hide},
+		{"no manager", elect.Caller{Port: 9, Known: true}, elect.Hide},
 		{"the same key", elect.Caller{Port: 4, Info: mad.SMInfo{GUID: 4, SMKey: secret}}, elect.Show},
 		{"another key", elect.Caller{Port: 4, Info: mad.SMInfo{GUID: 4, SMKey: 1}}, elect.Hide},
-		{"the GUID of a manager elsewhere", elect.Caller{Port: 4, Info: mad.SMInfo{GUID: 9, SMKey: secret}}, elect.Hide},
-		{"a manager that showed the key to the master", elect.Caller{Port: 9, Info: mad.SMInfo{GUID: 9}}, elect.Show},
-		{"the master that configured the port", elect.Caller{Port: 5, LID: 55, Info: master}, elect.Show},
-		{"a master that did not", elect.Caller{Port: 5, LID: 56, Info: master}, elect.Hide},
-		{"a master without a LID", elect.Caller{Port: 5, Info: master}, elect.Hide},
-		{"the former master", elect.Caller{Port: 5, LID: 55, Info: mad.SMInfo{GUID: 5, State: mad.SMStandby}}, elect.Hide},
-		{"one that has configured the port and is not the master", elect.Caller{Port: 6, LID: 55, Info: mad.SMInfo{GUID: 6, State: mad.SMMaster}}, elect.Hide},
+		{"the GUID of a manager elsewhere", elect.Caller{Port: 4, Proven: true, Info: mad.SMInfo{GUID: 9, SMKey: secret}}, elect.Hide},
+		{"a manager that showed the key before", elect.Caller{Port: 9, Known: true, Info: mad.SMInfo{GUID: 9}}, elect.Show},
+		{"a proof", elect.Caller{Port: 5, Proven: true, Info: master}, elect.Show},
+		{"a master by word", elect.Caller{Port: 5, Info: master}, elect.Hide},
 	} {
-		if got := (elect.Trust{Key: secret}).Asked(tt.c, circle); got != tt.want {
+		if got := (elect.Trust{Key: secret}).Asked(tt.c); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	if got := (elect.Trust{Key: secret}).Asked(elect.Caller{Port: 5, Info: master}, elect.Circle{Master: 5}); got != elect.Hide {
-		t.Errorf("a master while the port is not Active: %v", got)
+}
+
+// A proof is of one key, one question and two ports.
+func TestProof(t *testing.T) {
+	k := elect.Trust{Key: 0x5ec2e7}
+	nonce := [16]byte{1, 2, 3}
+	p := k.Proof(nonce, 5, 9)
+	if !k.Proves(p, nonce, 5, 9) {
+		t.Error("a proof is refused")
+	}
+	other := elect.Trust{Key: 0x5ec2e8}
+	if k.Proves(p, [16]byte{1, 2, 4}, 5, 9) || k.Proves(p, nonce, 5, 8) || k.Proves(p, nonce, 9, 5) || other.Proves(p, nonce, 5, 9) || k.Proves([16]byte{}, nonce, 5, 9) {
+		t.Error("another one's proof is accepted")
 	}
 }

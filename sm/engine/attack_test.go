@@ -8,12 +8,10 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -21,109 +19,6 @@ import (
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/transport"
 )
-
-// villain is a host whose root means harm, with what its port can send.
-type villain struct {
-	*flooder
-	w     *world
-	port  int32
-	keyed bool          // the managers have keys of their own
-	poses atomic.Uint32 // as a manager in this state, 0xff: as none
-	key   atomic.Uint64
-}
-
-func (w *world) villain(r *rand.Rand, port int32, keyed bool) *villain {
-	v := &villain{w: w, port: port, keyed: keyed}
-	v.poses.Store(0xff)
-	raw, err := w.sim.OpenRaw(w.f.Ports[port].GUID, func(p *transport.Packet) {
-		if s := v.poses.Load(); s != 0xff && mad.AttrOf(&p.MAD) == mad.AttrSMInfo && !mad.MethodOf(&p.MAD).IsResponse() && mad.ClassOf(&p.MAD).IsSMP() {
-			q := *p
-			q.MAD[3] = uint8(mad.MethodGetResp)
-			if mad.ClassOf(&q.MAD) == mad.ClassSubnDR {
-				q.MAD[4] |= 0x80
-			}
-			i := mad.SMInfo{GUID: w.f.Ports[port].GUID, SMKey: v.key.Load(), ActCount: 1, Priority: 15, State: mad.SMState(s)}
-			d := mad.SMPData(&q.MAD)
-			*d = [64]byte{}
-			i.Append(d[:0])
-			go v.raw.Send(&q)
-		}
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	v.flooder = &flooder{raw: raw, gid: ib.MakeGID(ib.DefaultPrefix, w.f.Ports[port].GUID)}
-	return v
-}
-
-// strike does one evil thing and says what.
-func (v *villain) strike(r *rand.Rand) string {
-	f := v.w.f
-	if pi, err := v.w.sim.PortInfo(f.Nodes[f.Ports[v.port].Node].GUID, f.Ports[v.port].Num); err == nil {
-		v.sm = pi.MasterSMLID
-	}
-	n := 1 << r.IntN(9)
-	many := func(what string, f func()) string {
-		for range n {
-			f()
-		}
-		return fmt.Sprintf("%d %s", n, what)
-	}
-	lids := len(f.EndPorts) + 3
-	switch r.IntN(10) {
-	case 0:
-		return many("requests for all paths", v.paths)
-	case 1:
-		return many("joins", v.join)
-	case 2:
-		return many("subscriptions", v.subscribe)
-	case 3:
-		return many("traps 128", func() { v.trap(mad.TrapLinkStateChange, lids) })
-	case 4:
-		return many("traps 144", func() { v.trap(mad.TrapCapMaskChange, lids) })
-	case 5:
-		return many("noise", func() { v.noise(r) })
-	case 6:
-		// A partition's group, with a key that the host may not have.
-		key := ib.PKey(0x8000 | r.IntN(5))
-		g := ib.GID{0xff, 0x12, 0x40, 0x1b, byte(key >> 8), byte(key), 12: 0xff, 13: 0xff, 14: 0xff, 15: 0xff}
-		return many("joins of partitions", func() {
-			v.sa(mad.MethodSet, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState|mad.CompMCPKey,
-				&mad.MCMemberRecord{MGID: g, PortGID: v.gid, JoinState: mad.JoinFull, PKey: key})
-		})
-	}
-	if !v.keyed {
-		return "nothing"
-	}
-	switch r.IntN(3) {
-	case 0:
-		state := []uint32{0xff, uint32(mad.SMMaster), uint32(mad.SMStandby), uint32(mad.SMDiscovering), uint32(mad.SMNotActive)}[r.IntN(5)]
-		v.key.Store([]uint64{0, 1, 77}[r.IntN(3)])
-		v.poses.Store(state)
-		_ = v.raw.SetIsSM(state != 0xff)
-		return fmt.Sprintf("poses as a manager in state %#x with key %d", state, v.key.Load())
-	case 1:
-		return many("orders to managers", func() {
-			v.n++
-			info := mad.SMInfo{GUID: v.w.f.Ports[v.port].GUID, SMKey: v.key.Load(), State: mad.SMMaster, Priority: 15}
-			p := transport.Packet{LID: ib.LID(1 + r.IntN(lids))}
-			mad.PutLR(&p.MAD, mad.MethodSet, mad.AttrSMInfo, uint32(1+r.IntN(5)), v.n, ib.MKey(r.IntN(3)), info.Append(nil))
-			v.raw.Send(&p)
-		})
-	default:
-		return many("Sets without the M_Key", func() {
-			v.n++
-			p := transport.Packet{LID: ib.LID(1 + r.IntN(lids))}
-			var data [64]byte
-			for i := range data {
-				data[i] = byte(r.Uint32())
-			}
-			a := []mad.AttrID{mad.AttrPortInfo, mad.AttrSwitchInfo, mad.AttrLFT, mad.AttrPKeyTable, mad.AttrMFT}[r.IntN(5)]
-			mad.PutLR(&p.MAD, mad.MethodSet, a, uint32(r.IntN(3)), v.n, ib.MKey(r.IntN(3)), data[:])
-			v.raw.Send(&p)
-		})
-	}
-}
 
 // TestAttack: random subnets on which things happen as in TestWholeStory, with
 // hosts that attack. Whenever it is quiet for a while, each connected part has one
@@ -180,23 +75,29 @@ func attack(t *testing.T, seed uint64) (story []string, strikes int, failure err
 				hosts = append(hosts, p)
 			}
 		}
-		cfg := engine.Config{Partitions: w.partitions(r, t), Window: 1 + r.IntN(40), SMKey: 1}
-		keyed := r.IntN(3) > 0
+		cfg := engine.Config{Partitions: w.partitions(r, t), Window: 8 + r.IntN(33), SMKey: 1}
+		keyed, mkeys := r.IntN(3) > 0, false
 		if keyed {
 			cfg.SMKey = secret
-			cfg.Policy = program.DefaultPolicy()
-			cfg.Policy.MKey, cfg.Policy.Protect = 0x5ec2e7, uint8(r.IntN(2))
+			if mkeys = r.IntN(2) == 0; mkeys {
+				cfg.Policy = program.DefaultPolicy()
+				cfg.Policy.MKey, cfg.Policy.Protect = 0x5ec2e7, uint8(r.IntN(2))
+			}
 		}
 		order := r.Perm(len(hosts))
+		sits := min(len(hosts)-2, 1+r.IntN(2))
+		var villains []*villain
+		for _, i := range order[sits : sits+1+r.IntN(min(2, len(hosts)-sits-1))] {
+			villains = append(villains, w.villain(r, hosts[i], keyed, mkeys))
+		}
+		w.between = func(port int32, tr transport.Transport) transport.Transport {
+			return &deceived{Transport: tr, f: f, port: port, liars: villains, asked: map[uint32]deceit{}}
+		}
 		var seats []*seat
-		for _, i := range order[:min(len(hosts)-2, 1+r.IntN(2))] {
+		for _, i := range order[:sits] {
 			s := &seat{port: hosts[i], prio: uint8(r.IntN(3))}
 			seats = append(seats, s)
 			w.sit(s, cfg)
-		}
-		var villains []*villain
-		for _, i := range order[len(seats) : len(seats)+1+r.IntN(min(2, len(hosts)-len(seats)-1))] {
-			villains = append(villains, w.villain(r, hosts[i], keyed))
 		}
 		ask := hosts[order[len(order)-1]]
 		defer func() {
@@ -211,6 +112,9 @@ func attack(t *testing.T, seed uint64) (story []string, strikes int, failure err
 			w.close()
 		}()
 		settle := func() bool {
+			for _, v := range villains {
+				v.turn(0) // a device that lies is part of no subnet
+			}
 			t0 := time.Now()
 			for {
 				synctest.Wait()
@@ -267,6 +171,12 @@ func attack(t *testing.T, seed uint64) (story []string, strikes int, failure err
 			}
 			if !settle() {
 				return
+			}
+			for _, v := range villains {
+				if v.stole.Load() {
+					failure = fmt.Errorf("%s was shown the SM_Key", f.PortName(v.port))
+					return
+				}
 			}
 		}
 	})

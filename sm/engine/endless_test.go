@@ -43,18 +43,7 @@ func (e *endless) Send(p *transport.Packet) error {
 		return e.Transport.Send(p)
 	}
 	q := *p
-	q.MAD[3], q.MAD[4] = uint8(mad.MethodGetResp), q.MAD[4]|0x80
-	d := mad.SMPData(&q.MAD)
-	*d = [64]byte{}
-	switch m.Attr {
-	case mad.AttrNodeInfo:
-		n := e.node(path)
-		n.Append(d[:0])
-	case mad.AttrPortInfo:
-		d[32], d[33] = byte(ib.PortInit), byte(ib.PhysLinkUp)<<4|2
-	case mad.AttrNodeDescription:
-		copy(d[:], "liar")
-	}
+	lie(&q.MAD, m.Attr, e.node(path))
 	e.mu.Lock()
 	e.lies++
 	e.mu.Unlock()
@@ -70,6 +59,22 @@ func (e *endless) Send(p *transport.Packet) error {
 		time.AfterFunc(e.delay, tell)
 	}
 	return nil
+}
+
+// lie makes a request its answer by a switch that does not exist.
+func lie(b *mad.Buf, a mad.AttrID, n mad.NodeInfo) {
+	mad.SetAnswer(b, mad.MethodGetResp)
+	d := mad.SMPData(b)
+	*d = [64]byte{}
+	switch a {
+	case mad.AttrNodeInfo:
+		n.Append(d[:0])
+	case mad.AttrPortInfo:
+		pi := mad.PortInfo{State: ib.PortInit, PhysState: ib.PhysLinkUp, LinkDownDefault: 2}
+		pi.Append(d[:0])
+	case mad.AttrNodeDescription:
+		copy(d[:], "liar")
+	}
 }
 
 // listen takes over what the port receives.

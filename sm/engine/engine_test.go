@@ -38,6 +38,8 @@ type world struct {
 	keys map[int32][]ib.PKey // what a port must hold beside the default partition
 	stop []func()
 	wg   sync.WaitGroup
+
+	between func(port int32, tr transport.Transport) transport.Transport // of a seat
 }
 
 func newWorld(t testing.TB, f *fabric.Fabric, opt simfabric.Options) *world {

@@ -1,11 +1,13 @@
 package engine_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -159,4 +161,100 @@ func TestSMInfoFlood(t *testing.T) {
 			t.Errorf("%d MiB are in use", h)
 		}
 	})
+}
+
+// Two managers with one key that were masters of two subnets become one when these
+// are joined, though neither shows the key to one that does not prove to have it.
+func TestTwoMastersWithKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Mesh([]int{2}, 2)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		var hosts [2][]int32
+		for _, h := range hostsOf(f) {
+			i := 0
+			if f.Ports[f.Ports[h].Peer].Node != f.Switches[0].Node {
+				i = 1
+			}
+			hosts[i] = append(hosts[i], h)
+		}
+		node := f.Switches[0].Node
+		between := uint8(0)
+		first, n := f.PortRange(node)
+		for p := first + 1; p < first+n; p++ {
+			if q := f.Ports[p].Peer; q >= 0 && f.Ports[q].Node == f.Switches[1].Node {
+				between = f.Ports[p].Num
+			}
+		}
+		if err := w.sim.Cut(f.Nodes[node].GUID, between); err != nil {
+			t.Fatal(err)
+		}
+		liar := w.other(t, hosts[0][1], mad.SMInfo{Priority: 15, State: mad.SMMaster})
+		a, _ := w.manager(hosts[0][0], engine.Config{Priority: 5, SMKey: secret})
+		b, _ := w.manager(hosts[1][0], engine.Config{Priority: 3, SMKey: secret})
+		time.Sleep(20 * time.Second)
+		if x, y := a.Refresh(), b.Refresh(); x.State != "Master" || y.State != "Master" {
+			t.Fatalf("apart they are %s and %s", x.State, y.State)
+		}
+		if err := w.sim.Restore(f.Nodes[node].GUID, between); err != nil {
+			t.Fatal(err)
+		}
+		w.settle(hosts[0][0], a, 15*time.Second)
+		if y := b.Refresh(); y.State != "Standby" {
+			t.Errorf("the worse manager is %s", y.State)
+		}
+		liar.set(func(o *other) {
+			if slices.Contains(o.keys, uint64(secret)) {
+				t.Error("the liar was shown the key")
+			}
+		})
+	})
+}
+
+// confused is a transport in a subnet where a node answers with another attribute
+// than it was asked for.
+type confused struct {
+	transport.Transport
+	attr mad.AttrID
+	from uint8 // the last hop of the route to it
+}
+
+func (c *confused) Recv(ctx context.Context, in []transport.Packet) (int, error) {
+	n, err := c.Transport.Recv(ctx, in)
+	for i := range in[:n] {
+		p := &in[i]
+		var m mad.SMP
+		m.Decode(&p.MAD)
+		if path := m.Path(); p.Err == nil && m.Class == mad.ClassSubnDR && m.Method.IsResponse() && m.Attr == c.attr && len(path) > 0 && path[len(path)-1] == c.from {
+			m.Attr = mad.AttrGUIDInfo
+			m.Put(&p.MAD)
+		}
+	}
+	return n, err
+}
+
+// An answer with another attribute than was asked for is none: the manager goes on.
+func TestAnswerOfAnotherKind(t *testing.T) {
+	for _, a := range []mad.AttrID{mad.AttrNodeInfo, mad.AttrNodeDescription, mad.AttrPortInfo, mad.AttrPKeyTable, mad.AttrSMInfo} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.Star(6, 8)
+			w := newWorld(t, f, simfabric.Options{})
+			defer w.close()
+			hosts := hostsOf(f)
+			w.other(t, hosts[3], mad.SMInfo{Priority: 1, State: mad.SMStandby})
+			s, _ := w.managerOn(hosts[0], engine.Config{Priority: 5}, func(tr transport.Transport) transport.Transport {
+				return &confused{tr, a, f.Ports[f.Ports[hosts[3]].Peer].Num}
+			})
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			if x := s.Refresh(); x.State != "Master" || x.Sweeps == 0 {
+				t.Fatalf("attribute %v: %s after %d sweeps", a, x.State, x.Sweeps)
+			}
+			for _, h := range hosts {
+				if pi, err := w.sim.PortInfo(f.Nodes[f.Ports[h].Node].GUID, 1); h != hosts[3] && (err != nil || pi.State != ib.PortActive) {
+					t.Errorf("attribute %v: %s is %v", a, f.PortName(h), pi.State)
+				}
+			}
+		})
+	}
 }

@@ -417,8 +417,9 @@ func (s *Subnet) response(p *transport.Packet) {
 		return
 	}
 	if p.Err == nil && (mad.AttrOf(&p.MAD) != sl.req.Attr || !mad.ClassOf(&p.MAD).IsSMP()) {
+		// The transport takes the request for answered: nothing else comes of it.
 		s.counters.Dropped++
-		return
+		p = &transport.Packet{Err: transport.ErrTimeout}
 	}
 	s.conclude(uint16(i), p)
 }

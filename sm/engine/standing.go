@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"crypto/rand"
 	"slices"
 	"time"
 
@@ -86,10 +87,23 @@ func (s *Subnet) answerSMInfo(p *transport.Packet, from source) bool {
 		info.SMKey = 0
 	}
 	q := s.smInfoAnswer(p, info)
+	if a == elect.Hide {
+		n.prove(p, &q)
+	}
 	_ = s.put(&q)
 	// A master looks who it was; no other does.
 	p.Retries = answeredGet
 	return info.State != mad.SMMaster
+}
+
+// prove answers the nonce in a question without the M_Key where that is not needed.
+func (n *standing) prove(p, answer *transport.Packet) {
+	nonce := *mad.SMInfoProof(mad.SMPData(&p.MAD))
+	var asker mad.SMInfo
+	if n.trust.MKey != 0 || nonce == [16]byte{} || asker.Decode(mad.SMPData(&p.MAD)[:]) != nil {
+		return
+	}
+	*mad.SMInfoProof(mad.SMPData(&answer.MAD)) = n.trust.Proof(nonce, asker.GUID, n.info.GUID)
 }
 
 // smInfoAnswer is the answer to a Get.
@@ -168,6 +182,10 @@ func (s *Subnet) introduce(p *transport.Packet) {
 	}
 	c = &caller{until: now.Add(callerKnown), held: []transport.Packet{*p}}
 	s.self.callers[id] = c
+	var nonce [16]byte
+	rand.Read(nonce[:])
+	self := s.elect.Info(s.self.act.Load())
+	self.SMKey = 0
 	own := &pumped{Source: &smp.List{}, timeout: s.cfg.PollTimeout, retries: 1}
 	own.done = func(a *smp.Reply) {
 		var n mad.NodeInfo
@@ -176,11 +194,9 @@ func (s *Subnet) introduce(p *transport.Packet) {
 		case !a.OK():
 		case a.Attr == mad.AttrNodeInfo && n.Decode(a.Data[:]) == nil:
 			c.who.Port = n.PortGUID
-		case a.Attr == mad.AttrPortInfo:
-			pi := fabric.PortInfoOf(&a.Data)
-			c.who.LID = pi.LID()
 		case a.Attr == mad.AttrSMInfo && i.Decode(a.Data[:]) == nil:
 			c.who.Info = i
+			c.who.Proven = s.elect.Trust().Proves(*mad.SMInfoProof(&a.Data), nonce, self.GUID, i.GUID)
 		}
 		if c.open--; c.open > 0 {
 			return
@@ -193,17 +209,12 @@ func (s *Subnet) introduce(p *transport.Packet) {
 		}
 		c.held = nil
 	}
-	ask := []mad.AttrID{mad.AttrNodeInfo, mad.AttrSMInfo}
-	if s.elect.State() == mad.SMStandby {
-		ask = append(ask, mad.AttrPortInfo)
-	}
-	c.open = len(ask)
-	for _, a := range ask {
+	c.open = 2
+	for _, a := range []mad.AttrID{mad.AttrNodeInfo, mad.AttrSMInfo} {
 		q := smp.Request{Method: mad.MethodGet, Attr: a, Path: path}
 		if a == mad.AttrSMInfo {
-			info := s.elect.Info(s.self.act.Load())
-			info.SMKey = 0
-			info.Append(q.Data[:0])
+			self.Append(q.Data[:0])
+			*mad.SMInfoProof(&q.Data) = nonce
 		}
 		if s.sendRequest(own, &q, 0) != nil {
 			own.done(&smp.Reply{Request: q, Timeout: true})
@@ -234,16 +245,9 @@ func (s *Subnet) admits(id callerID, now time.Time) bool {
 
 // shows reports whether a caller that was asked back is shown the SM_Key.
 func (s *Subnet) shows(c *caller) bool {
-	k := elect.Circle{Trusted: func(g ib.GUID) bool {
-		return slices.ContainsFunc(s.elect.Peers(), func(p elect.Peer) bool { return p.Info.GUID == g && s.elect.Trusts(p.Info) })
-	}}
-	if s.elect.State() == mad.SMStandby {
-		k.Master = s.elect.Master().Info.GUID
-	}
-	if s.port.State == ib.PortActive {
-		k.Followed = s.port.SMLID
-	}
-	return s.elect.Trust().Asked(c.who, k) == elect.Show
+	who := c.who
+	who.Known = slices.ContainsFunc(s.elect.Peers(), func(p elect.Peer) bool { return p.Info.GUID == who.Port && s.elect.Trusts(p.Info) })
+	return s.elect.Trust().Asked(who) == elect.Show
 }
 
 func (s *Subnet) answerCaller(p *transport.Packet, c *caller) {

@@ -195,6 +195,9 @@ func (w *world) sit(s *seat, cfg engine.Config) {
 		return // its host is without power, or the last one is not gone yet
 	}
 	cfg.Priority, cfg.Log = s.prio, logger().With("sm", w.f.PortName(s.port))
+	if w.between != nil {
+		tr = w.between(s.port, tr)
+	}
 	sub := engine.New(tr, cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -375,3 +375,8 @@ func (s *SMInfo) Decode(b []byte) error {
 	s.Priority, s.State = b[20]>>4, SMState(b[20]&0xf)
 	return nil
 }
+
+// SMInfoProof is the part of the SMInfo attribute by which managers of this project
+// know each other: a nonce in a question, what proves the SM_Key in an answer. The
+// architecture reserves it; other managers send 0 and ignore what they receive.
+func SMInfoProof(data *[64]byte) *[16]byte { return (*[16]byte)(data[24:40]) }

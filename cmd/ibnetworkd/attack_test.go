@@ -249,7 +249,7 @@ func assault(addr string, d time.Duration) {
 }
 
 // deafTime is for how long a member calls and does not read.
-const deafTime = time.Minute
+const deafTime = 4 * time.Minute
 
 // deaf has the bus keep answers, until it reads no more of them from the daemon.
 func deaf(addr string, count func(string, int)) {

@@ -85,7 +85,7 @@ var errNotYet = errors.New("comes with a module that is not loaded yet")
 type source struct {
 	EventSource
 	socket EventSocket // nil while it has failed, or is not there yet
-	retry  time.Time   // when to open it again; zero: when an RDMA device is heard of
+	retry  time.Time   // when to open it again; zero: when an RDMA device appears
 }
 
 // everything is what is looked at after events were lost.

@@ -118,7 +118,7 @@ func (q quietSocket) Take(s *Scope) (bool, error) {
 func (quietSocket) Close() error { return nil }
 
 // A family that comes with a module is listened to when the module has come, and
-// asked for when a device is heard of only.
+// asked for only when a device appears.
 func TestLateSource(t *testing.T) {
 	poll, err := nl.NewPoller()
 	if err != nil {
@@ -136,7 +136,7 @@ func TestLateSource(t *testing.T) {
 		hints  int     // of RDMA devices
 		opened int
 	}{
-		{"no device is heard of", []error{errNotYet}, 0, 1},
+		{"no device appears", []error{errNotYet}, 0, 1},
 		{"the module has come", []error{errNotYet, nil}, 2, 2},
 		{"another device without it", []error{errNotYet, errNotYet, nil}, 3, 3},
 	} {

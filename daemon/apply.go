@@ -39,11 +39,17 @@ func (d *Daemon) exists(op link.Op) (ok bool) {
 // hold has an operation that failed wait, and says why.
 func (d *Daemon) hold(op link.Op, why link.Reason, refused bool, err error, args ...any) {
 	d.held.add(op, why, refused, time.Now())
-	level := slog.LevelWarn
-	if errors.Is(err, card.ErrLoading) {
-		level = slog.LevelInfo
+	d.sayOnce(op.Target().String(), failedOp(op), why.Text, slog.LevelWarn, as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
+}
+
+// holdAbsent delays the operations whose links the kernel did not find and that are
+// there all the same.
+func (d *Daemon) holdAbsent(gone []absence) {
+	for _, g := range gone {
+		if d.exists(g.op) {
+			d.hold(g.op, g.why, false, g.err)
+		}
 	}
-	d.sayOnce(op.Target().String(), failedOp(op), why.Text, level, as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
 }
 
 func failedOp(op link.Op) string { return "failed " + op.String() }
@@ -70,39 +76,53 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched map[int]
 	// of something that is not there, never something of ours without a note.
 	d.save()
 	d.cfg.System.Apply(ctx, steps, func(op link.Op, err error) {
-		args := []any{"op", op.String()}
-		if t := op.Target(); t.Link != "" {
-			args = append(args, "link", t.Link)
-		}
-		if u := unit[link.HoldKey(op)]; u != "" {
-			args = append(args, "unit", u)
-		}
-		if err == nil {
-			d.rec.Done(op)
-			d.held.done(op)
-			d.unsay(op.Target().String(), failedOp(op))
-			d.log.Info("done", as(msgOperation, args...)...)
-			return
-		}
-		v, why := classify(op, err)
-		switch v {
-		case verdictDone:
-			d.rec.Done(op)
-			d.held.done(op)
-		case verdictForeign:
-			d.rec.Failed(op)
-			d.held.done(op)
-		case verdictGone:
-			d.rec.Failed(op)
-			gone = append(gone, absence{op, why, err})
-			d.log.Debug("the link went away", append(args, "error", err)...)
-		case verdictRetry, verdictGiveUp:
-			d.rec.Failed(op)
-			d.hold(op, why, v == verdictGiveUp, err, args...)
+		if a := d.result(op, unit[link.HoldKey(op)], err); a != nil {
+			gone = append(gone, *a)
 		}
 	})
 	d.save()
 	return touched, gone
+}
+
+// result notes what became of an operation. It gives an absence if the kernel said
+// that its link is not there.
+func (d *Daemon) result(op link.Op, unit string, err error) *absence {
+	args := []any{"op", op.String()}
+	if t := op.Target(); t.Link != "" {
+		args = append(args, "link", t.Link)
+	}
+	if unit != "" {
+		args = append(args, "unit", unit)
+	}
+	var later *card.InProgress
+	switch {
+	case err == nil:
+		d.rec.Done(op)
+		d.held.done(op)
+		d.unsay(op.Target().String(), failedOp(op))
+		d.log.Info("done", as(msgOperation, args...)...)
+		return nil
+	case errors.As(err, &later):
+		d.addOngoing(op, unit, later, args...)
+		return nil
+	}
+	v, why := classify(op, err)
+	switch v {
+	case verdictDone:
+		d.rec.Done(op)
+		d.held.done(op)
+	case verdictForeign:
+		d.rec.Failed(op)
+		d.held.done(op)
+	case verdictGone:
+		d.rec.Failed(op)
+		d.log.Debug("the link went away", append(args, "error", err)...)
+		return &absence{op, why, err}
+	case verdictRetry, verdictGiveUp:
+		d.rec.Failed(op)
+		d.hold(op, why, v == verdictGiveUp, err, args...)
+	}
+	return nil
 }
 
 // keepAgain is how long after a file could not be written it is tried again: nothing

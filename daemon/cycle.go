@@ -69,9 +69,12 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 		time.AfterFunc(retryFirst, func() { d.Wake(Scope{All: true}) })
 	}()
 	maps.Copy(dirty, sc.Force)
+	d.cancel(sc.Force)
+	ended := d.adoptResults(&sc, dirty)
 	if sc.Reload || d.set == nil {
 		t := clock()
 		reloaded = d.reload(dirty) || reloaded
+		d.cancel(dirty)
 		lap(&cost.load, t)
 		// A file that was not there when the set was loaded may ask for
 		// settings, routes or rules that nobody has looked at yet.
@@ -97,6 +100,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 		return err
 	}
 	d.take(snap, dirty)
+	d.holdAbsent(ended)
 	if near := family(snap.Links, sc.First, func(l *link.Link) (index, parent int) { return l.Index, l.Parent }); near != nil {
 		far = map[int]bool{}
 		for i := range snap.Links {
@@ -113,8 +117,8 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	}
 	steps := 0
 	for round := 0; round < rounds && len(dirty) > 0 && ctx.Err() == nil; round++ {
-		folded := d.rec.Fold(d.snap)
-		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.held.reasons(), Scope: dirty, Prev: d.governing.Links, Partial: far != nil, NoPorts: true}
+		folded := d.reconcile()
+		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.reasons(), Scope: dirty, Prev: d.governing.Links, Partial: far != nil, NoPorts: true}
 		if len(dirty) >= len(d.snap.Links) {
 			in.Scope = nil
 		}
@@ -157,11 +161,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 			return err
 		}
 		d.take(snap, dirty)
-		for _, g := range gone {
-			if d.exists(g.op) {
-				d.hold(g.op, g.why, false, g.err)
-			}
-		}
+		d.holdAbsent(gone)
 	}
 	if far != nil {
 		d.left = &left{changed, far, reloaded}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -15,8 +16,14 @@ type System interface {
 	// Look reads what the scope names.
 	Look(Scope, Wants) (*link.Snapshot, error)
 	// Apply carries out steps in order and reports each result. It ends early
-	// when ctx does.
+	// when ctx does. A *card.InProgress says that an operation goes on beside the
+	// loop, or has to wait for one that does.
 	Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error))
+	// Finished gives the results of operations that went on beside the loop.
+	Finished() []card.Result
+	// Cancel removes those on links, by index, that have not begun, and gives them;
+	// 0 stands for ports without a link.
+	Cancel(links map[int]bool) []link.Op
 }
 
 // Keeper keeps the record and the report; *Store is one.
@@ -79,10 +86,11 @@ type Daemon struct {
 	shown  *link.Snapshot
 
 	// The rest belongs to the goroutine of Run.
-	set  *units.Set
-	snap *link.Snapshot
-	rec  *link.Record
-	held *holds
+	set     *units.Set
+	snap    *link.Snapshot
+	rec     *link.Record
+	held    *holds
+	ongoing ongoing // what the workers of the cards have
 	// governing has the units of links as of the last plan, those of ports as of the
 	// last report.
 	governing link.Governing
@@ -120,7 +128,7 @@ func New(cfg Config) *Daemon {
 	}
 	return &Daemon{
 		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), ready: make(chan struct{}), subs: map[chan Change]*mailbox{},
-		held: newHolds(), status: map[int]link.Status{}, said: map[string]string{},
+		held: newHolds(), ongoing: ongoing{}, status: map[int]link.Status{}, said: map[string]string{},
 		unsaved: map[string]bool{}, more: map[string][]link.Notice{},
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -73,6 +74,10 @@ func (s *memory) Apply(ctx context.Context, steps []link.Step, done func(link.Op
 		}
 	}
 }
+
+func (*memory) Finished() []card.Result { return nil }
+
+func (*memory) Cancel(map[int]bool) []link.Op { return nil }
 
 func (s *memory) change(f func(*link.Snapshot)) {
 	s.mu.Lock()
@@ -202,12 +207,20 @@ func launch(t *testing.T, sys *memory, n *notes, texts map[string]string) *rig {
 // launchLoad is launch with another way to read units, if load is not nil.
 func launchLoad(t *testing.T, sys *memory, n *notes, f *files, load func() *units.Set) *rig {
 	t.Helper()
-	r := &rig{sys: sys, n: n, f: f, log: &bytes.Buffer{}}
+	r := start(t, sys, n, f, load, func(w func(Scope)) { sys.wake = w })
+	r.sys = sys
+	return r
+}
+
+// start runs a daemon on any system; wake is handed what wakes it.
+func start(t *testing.T, sys System, n *notes, f *files, load func() *units.Set, wake func(func(Scope))) *rig {
+	t.Helper()
+	r := &rig{n: n, f: f, log: &bytes.Buffer{}}
 	if load == nil {
 		load = f.load
 	}
 	r.Daemon = New(Config{System: sys, Keep: n, Load: load, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	sys.wake = r.Wake
+	wake(r.Wake)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- r.Run(ctx) }()

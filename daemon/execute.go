@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
@@ -26,6 +27,7 @@ const pipeline = 16
 // result is known. Netlink requests go out many in one system call; one that
 // fails does not keep the others from being tried.
 func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error)) {
+	k.card.Begin()
 	var batch []rtnl.Request
 	var ops []link.Op
 	made := map[string]int{}
@@ -88,6 +90,12 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 	}
 	flush()
 }
+
+// Finished implements System.
+func (k *Kernel) Finished() []card.Result { return k.card.Finished() }
+
+// Cancel implements System.
+func (k *Kernel) Cancel(links map[int]bool) []link.Op { return k.card.Cancel(links) }
 
 // setMode changes the mode of an IPoIB link by its file in sysfs. It reports false
 // if that is not possible: rtnetlink is asked then, and gives the reason if there

@@ -161,12 +161,19 @@ func (d *Daemon) happened() (s Scope) {
 	return s
 }
 
+// pause waits for more hints and answers requests meanwhile.
 func (d *Daemon) pause(ctx context.Context, wait time.Duration) {
 	t := time.NewTimer(wait)
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-		t.Stop()
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return
+		case f := <-d.call:
+			f(ctx)
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

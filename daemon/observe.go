@@ -62,7 +62,7 @@ func NewObserver(root string) (*Observer, error) {
 // the first Look.
 func (o *Observer) Notify(wake func(Scope)) {
 	o.dns.changed = func() { wake(Scope{Reload: true, RDMA: true}) }
-	o.card.Loaded = func(links map[int]bool) { wake(Scope{Links: links, Force: links, RDMA: true}) }
+	o.card.Ended(func() { wake(Scope{Work: true}) })
 	o.card.Later = func(i int, after time.Duration) {
 		time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}}) })
 	}

@@ -24,6 +24,8 @@ type Scope struct {
 	Events bool
 	// Due says that the time of held operations has come.
 	Due bool
+	// Work says that operations beside the loop have ended.
+	Work bool
 	// Force plans these links although nothing of theirs has changed, and
 	// forgets what was refused there.
 	Force map[int]bool
@@ -31,7 +33,7 @@ type Scope struct {
 
 // Empty reports that there is nowhere to look.
 func (s *Scope) Empty() bool {
-	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Events && !s.Due && len(s.Force) == 0
+	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Events && !s.Due && !s.Work && len(s.Force) == 0
 }
 
 // Join adds another scope.
@@ -45,6 +47,7 @@ func (s *Scope) Join(o Scope) {
 	s.PKeys = s.PKeys || o.PKeys
 	s.Events = s.Events || o.Events
 	s.Due = s.Due || o.Due
+	s.Work = s.Work || o.Work
 	if len(o.Links) > 0 {
 		if s.Links == nil {
 			s.Links = map[int]bool{}
@@ -82,7 +85,7 @@ func (s Scope) String() string {
 	for _, p := range []struct {
 		on   bool
 		word string
-	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"}, {s.PKeys, "pkeys"}, {s.Events, "events"}, {s.Due, "due"}} {
+	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"}, {s.PKeys, "pkeys"}, {s.Events, "events"}, {s.Due, "due"}, {s.Work, "work"}} {
 		if p.on {
 			w = append(w, p.word)
 		}

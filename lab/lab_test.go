@@ -149,7 +149,7 @@ func TestRefusals(t *testing.T) {
 			{"link 0 1 down junk", unix.EINVAL}, {"silent h0 on xx", unix.EINVAL}, {"slow h0 1 2", unix.EINVAL}, {"slow h0 x", unix.EINVAL},
 			{"cable s0/3 s0/4 s0/5", unix.EINVAL}, {"uncable s0/3 s0/4", unix.EINVAL}, {"guid h0/1 1 2", unix.EINVAL},
 			{"mkey h0/1 1 1 1 1", unix.EINVAL}, {"mtu h0/1 2048 1", unix.EINVAL}, {"mtu h0/1 1500", unix.EINVAL},
-			{"type h0/1 eth now", unix.EINVAL}, {"types h0 any any", unix.EINVAL}, {"vf h0 room 1 2", unix.EINVAL},
+			{"type h0/1 eth now", unix.EINVAL}, {"types h0 any any", unix.EINVAL}, {"vf h0 room 1 2", unix.EINVAL}, {"vf h0 slow x", unix.EINVAL}, {"vf h0 slow 60001", unix.EINVAL},
 			{"fault all drop percent=101", unix.EINVAL}, {"fault all drop class=300", unix.ERANGE}, {"fault clear all", unix.EINVAL},
 			{"fault seed 1 2", unix.EINVAL}, {"wire h0/1 lo x", unix.EINVAL}, {"unwire h0/1 lo", unix.EINVAL},
 			{"add 1", unix.EEXIST}, {"add 1024", unix.EINVAL}, {"switch 256 8", unix.EINVAL}, {"switch 1 255", unix.EINVAL},

@@ -90,7 +90,7 @@ func (b *Builder) Now(index int) *Link {
 // or if the rules of the kernel refuse it, which Blocked then says.
 func (b *Builder) Do(op Op) bool {
 	if why, ok := b.Held[HoldKey(op)]; ok {
-		b.Block(op.Target(), op, false, why)
+		b.Block(op.Target(), op, why.Code == CodeInProgress, why)
 		return false
 	}
 	if err := b.Model.Apply(op); err != nil {

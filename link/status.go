@@ -63,8 +63,9 @@ const (
 	CodeAddressConflict  Code = "address-conflict" // IPv6 duplicate address detection failed
 	CodeLinkDown         Code = "link-down"        // ActivationPolicy keeps it down, or someone took it down
 	CodeNoCarrier        Code = "no-carrier"
-	CodeRefused          Code = "refused"  // the kernel said no; Text has its words
-	CodeRetry            Code = "retrying" // a passing error; tried again with back-off
+	CodeRefused          Code = "refused"     // the kernel said no; Text has its words
+	CodeRetry            Code = "retrying"    // a passing error; tried again with back-off
+	CodeInProgress       Code = "in-progress" // a worker carries it out, or the card is busy
 	CodeIPv6MTU          Code = "ipv6-needs-mtu-1280"
 	CodeNoIPv6           Code = "no-ipv6"
 	CodeGatewayUnreached Code = "gateway-unreachable"

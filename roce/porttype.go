@@ -57,7 +57,7 @@ func (p *planner) portType() (restarts bool) {
 	if !p.b.Do(op) {
 		a.Why = p.b.Held[link.HoldKey(op)]
 		p.attr(a)
-		return false
+		return a.Why.Code == link.CodeInProgress // the link goes with the old type
 	}
 	p.attr(a)
 	return true

@@ -88,7 +88,7 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 		})
 		return true
 	}
-	return !p.reach(a, false, op)
+	return !p.reach(a, false, op) && p.b.Held[link.HoldKey(op)].Code != link.CodeInProgress
 }
 
 // vf plans one virtual function.

@@ -19,6 +19,7 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/internal/busconn/bustest"
@@ -71,6 +72,10 @@ func (s *system) Apply(_ context.Context, steps []link.Step, done func(link.Op, 
 		done(st.Op, err)
 	}
 }
+
+func (*system) Finished() []card.Result { return nil }
+
+func (*system) Cancel(map[int]bool) []link.Op { return nil }
 
 // taken are the operations since the last call.
 func (s *system) taken() string {

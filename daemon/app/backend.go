@@ -2,11 +2,13 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/link"
 )
@@ -128,7 +130,18 @@ type countingSystem struct {
 // Apply implements daemon.System.
 func (s countingSystem) Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error)) {
 	s.System.Apply(ctx, steps, func(op link.Op, err error) {
-		s.metrics.Op(op, err)
+		if !errors.As(err, new(*card.InProgress)) {
+			s.metrics.Op(op, err)
+		}
 		done(op, err)
 	})
+}
+
+// Finished implements daemon.System.
+func (s countingSystem) Finished() []card.Result {
+	rs := s.System.Finished()
+	for _, r := range rs {
+		s.metrics.Op(r.Op, r.Err)
+	}
+	return rs
 }

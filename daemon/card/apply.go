@@ -10,36 +10,75 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/configfs"
-	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 )
 
+// Begin is called before the operations of each plan.
+func (o *Observer) Begin() { o.workers.begin() }
+
 // Apply carries out an operation of package roce; it reports false for one of
-// another room.
+// another package. What takes longer than a netlink round trip goes to the worker
+// of its card: the error is then an *InProgress, and Finished gives the result.
 func (o *Observer) Apply(ctx context.Context, op link.Op) (handled bool, err error) {
-	handled, err = o.apply(ctx, op)
-	// A function that was taken away, or from its driver, has lost its users,
-	// whatever came of it.
-	_, lost := op.(roce.RebindVF)
-	if n, ok := op.(roce.SetVFs); ok {
-		// New functions begin with the card's defaults: what is set anew on them
-		// is no fight.
-		o.forget(op.Target().String() + "\x00VF ")
-		lost = n.Old != 0
+	if slow(op) {
+		return true, o.workers.submit(ctx, cardOf(o.snap, op.Target()), op)
 	}
-	if handled && (err == nil || lost) {
-		o.corrected(op)
+	handled, err = o.apply(op)
+	if handled {
+		o.applied(op, err)
 	}
 	return handled, err
 }
 
-func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
+// Finished gives the results of operations that workers have ended since the last
+// call.
+func (o *Observer) Finished() []Result {
+	rs := o.workers.finished()
+	for _, r := range rs {
+		o.applied(r.Op, r.Err)
+	}
+	return rs
+}
+
+// Cancel removes the operations on links, by index, that are queued and have not
+// begun, and gives them; 0 stands for ports without a link.
+func (o *Observer) Cancel(links map[int]bool) []link.Op { return o.workers.cancel(links) }
+
+// applied counts an operation that was carried out as a correction.
+func (o *Observer) applied(op link.Op, err error) {
+	// A function that was taken away, or from its driver, has lost its users,
+	// whatever came of it.
+	_, lost := op.(roce.RebindVF)
+	if n, ok := op.(roce.SetVFs); ok {
+		// New functions begin with the card's defaults: to set them again is no
+		// correction.
+		o.forget(op.Target().String() + "\x00VF ")
+		lost = n.Old != 0
+	}
+	if err == nil || lost {
+		o.corrected(op)
+	}
+}
+
+// cardOf names the card that an operation's target is on: the device on its bus,
+// or the link itself where there is none.
+func cardOf(s *link.Snapshot, t link.Target) string {
+	if s != nil {
+		if d, ok := s.Device(t.IBDevice); ok && d.Parent != "" {
+			return d.Parent
+		}
+		if l, ok := s.Link(t.Ifindex); ok && l.DevPath != "" {
+			return filepath.Base(l.DevPath)
+		}
+	}
+	return t.String()
+}
+
+func (o *Observer) apply(op link.Op) (bool, error) {
 	on := op.Target()
 	switch p := op.(type) {
-	case roce.SetPortType:
-		return true, o.setPortType(p)
 	case roce.SetNodeDesc:
 		return true, o.sys.SetNodeDesc(on.IBDevice, p.Desc)
 	case roce.SetVersion:
@@ -51,7 +90,7 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 	case roce.SetToS:
 		return true, o.cm.SetToS(on.IBDevice, on.Port, p.ToS)
 	case roce.SetECN:
-		if err := o.same(on); err != nil {
+		if err := same(o.rt, on); err != nil {
 			return true, err
 		}
 		return true, o.sys.SetECN(on.Link, p.Priority, p.Enable)
@@ -73,32 +112,15 @@ func (o *Observer) apply(ctx context.Context, op link.Op) (bool, error) {
 			err = o.rt.Do(rtnl.DelLink(l.Index))
 		}
 		return true, ignoreGone(err)
-	case roce.DelSoft:
-		if err := open(&o.rd, rdmanl.Dial); err != nil {
-			return true, err
-		}
-		return true, ignoreGone(o.rd.Do(rdmanl.DelLink(p.Index)))
-	case roce.AddSoft:
-		return true, o.addSoft(ctx, p)
-	case roce.SetAutoprobe:
-		return true, o.sys.SetAutoprobe(p.Bus, p.Dev, p.Probe)
-	case roce.SetVFs:
-		return true, o.setVFs(p)
-	case roce.SetVF:
-		return true, o.setVF(p)
-	case roce.SetVFGUIDs:
-		return true, o.setVFGUIDs(p)
-	case roce.RebindVF:
-		return true, o.rebind(p)
 	}
 	return false, nil
 }
 
 // same reports ENODEV unless a name is still that of the link that was planned
-// for. DCB and the files of a driver know names only, and a card that comes anew
-// takes its old one.
-func (o *Observer) same(on link.Target) error {
-	l, err := o.rt.LinkByName(on.Link, false)
+// for. DCB and the files of a driver know names only, and a card that is plugged in
+// again gets its old one.
+func same(rt *rtnl.Conn, on link.Target) error {
+	l, err := rt.LinkByName(on.Link, false)
 	if err == nil && l.Index != on.Ifindex && on.Ifindex != 0 {
 		err = fmt.Errorf("%s is another link now: %w", on.Link, unix.ENODEV)
 	}

@@ -1,9 +1,7 @@
 package card
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -53,8 +51,12 @@ func TestContested(t *testing.T) {
 		vf := roce.SetVF{On: on, Attr: roce.VFAttr{MinRate: &rate, MaxRate: &rate}}
 		o.corrected(vf)
 		o.corrected(vf)
-		if _, err := o.Apply(t.Context(), roce.SetVFs{On: on, Bus: "pci", Dev: "none", Count: 2}); err == nil || len(o.contested()) != 1 {
-			t.Errorf("after new functions: %v, %v", o.contested(), err)
+		if _, err := o.Apply(t.Context(), roce.SetVFs{On: on, Bus: "pci", Dev: "none", Count: 2}); !errors.As(err, new(*InProgress)) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if rs := o.Finished(); len(rs) != 1 || rs[0].Err == nil || len(o.contested()) != 1 {
+			t.Errorf("after new functions: %v, %v", o.contested(), rs)
 		}
 		o.Forget("eth0")
 		if got := o.contested(); got != nil {
@@ -139,38 +141,6 @@ func TestModprobeFile(t *testing.T) {
 	}
 	if handled, _ := o.Apply(t.Context(), link.SetUp{}); handled {
 		t.Error("took an operation of another room")
-	}
-}
-
-// Who asks for a module does not wait for it: all links that asked are told when
-// it has come, and then what came of it is known once.
-func TestLoadBesideTheLoop(t *testing.T) {
-	answer := make(chan error)
-	asked := 0
-	o := New(t.TempDir(), nil)
-	o.Modules.Ask = func(context.Context, string) (bool, error) { asked++; return true, <-answer }
-	told := make(chan map[int]bool)
-	o.Loaded = func(links map[int]bool) { told <- links }
-	failed := errors.New("no such module")
-	for _, want := range []error{failed, nil} {
-		for _, link := range []int{3, 4, 3} {
-			if err := o.load(t.Context(), "rdma_rxe", link); !errors.Is(err, ErrLoading) {
-				t.Fatal(err)
-			}
-		}
-		answer <- want
-		if diff := cmp.Diff(map[int]bool{3: true, 4: true}, <-told); diff != "" {
-			t.Errorf("told (-want +got):\n%s", diff)
-		}
-		if err := o.load(t.Context(), "rdma_rxe", 4); !errors.Is(err, want) {
-			t.Errorf("got %v, want %v", err, want)
-		}
-	}
-	if asked != 2 {
-		t.Errorf("asked %d times", asked)
-	}
-	if why, retry, ok := Explain(roce.AddSoft{On: link.Target{Link: "eth0"}}, fmt.Errorf("module x %w", ErrLoading), "module x is being loaded"); !ok || !retry || why.Code != link.CodeRetry {
-		t.Errorf("%+v", why)
 	}
 }
 

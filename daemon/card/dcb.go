@@ -29,7 +29,7 @@ func (o *Observer) applyDCB(op link.Op) error {
 		return err
 	}
 	name := op.Target().Link
-	if err := o.same(op.Target()); err != nil {
+	if err := same(o.rt, op.Target()); err != nil {
 		return err
 	}
 	if p, ok := op.(roce.SetDCBX); ok {

@@ -116,8 +116,6 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	case roce.AddSoft:
 		module := softModule[o.Driver]
 		switch {
-		case errors.Is(err, ErrLoading):
-			return later("lsmod; it goes on when the module has come", "the %s device on %s waits for its driver", o.Driver, on.Link)
 		case isAny(err, unix.EEXIST, unix.ENFILE):
 			return say("rdma link show; write another Name= below [SoftRoCE]", "an RDMA device %s, or another %s device on %s, is there already", o.Name, o.Driver, on.Link)
 		case unknown || refused || isAny(err, unix.ENOENT):

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"path/filepath"
 	"reflect"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,27 +48,30 @@ type Observer struct {
 	buffers map[int]asked
 	// firmware are the links whose DCBX was refused since the last look.
 	firmware map[string]bool
-	// refused are port types that a card did not take, by bus and device: it
-	// may take them when the other port has changed.
-	refused map[string][]roce.SetPortType
 
+	// Modules loads the drivers of soft devices. Set it before the first Apply.
 	Modules modules.Loader
-	// Loaded is called, from another goroutine, when a module has come that
-	// operations on these links waited for, or could not be loaded.
-	Loaded func(links map[int]bool)
-	mu     sync.Mutex // guards loads
-	loads  map[string]*load
+	snap    *link.Snapshot // of the last look, for the cards of links
+	workers *workers
 }
 
 // New makes an observer on the daemon's rtnetlink connection. root is the
 // directory that stands for /.
 func New(root string, rt *rtnl.Conn) *Observer {
-	return &Observer{root: filepath.Join("/", root), sys: sysfs.New(root), cm: configfs.New(root), rt: rt, done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
-		buffers: map[int]asked{}, firmware: map[string]bool{},
-		refused: map[string][]roce.SetPortType{}, loads: map[string]*load{}}
+	sys := sysfs.New(root)
+	o := &Observer{root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
+		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
+		buffers: map[int]asked{}, firmware: map[string]bool{}}
+	o.workers = newWorkers(func() runner { return newExecutor(sys, o.Modules) })
+	return o
 }
 
-// Close closes the connections that the observer opened.
+// Ended sets what is called, from any goroutine, when Finished has something new.
+// Call it before the first Apply.
+func (o *Observer) Ended(wake func()) { o.workers.ended = wake }
+
+// Close closes the connections that the observer opened. It does not wait for the
+// workers: a driver may take minutes.
 func (o *Observer) Close() error {
 	var errs []error
 	if o.dcb != nil {
@@ -92,6 +94,7 @@ func (o *Observer) Close() error {
 func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit, again func(index int) (look, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	clear(o.firmware)
+	o.snap = s
 	any, wantsDCB, wantsDesc := false, false, false
 	vlans := map[int][]*link.Link{} // by parent
 	for i := range s.Links {
@@ -234,10 +237,17 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *units.Unit, st *roce.State, all bool) {
 	var x roce.Link
 	devs, ports := roce.PortsOn(s, l)
+	// What a worker changes is read again when it is done: a plan of a state that
+	// is on its way to another would only be in its way.
+	busy := o.last != nil && o.workers.working(cardOf(s, link.TargetOf(l)))
 	for i, p := range ports {
 		d := devs[i]
 		var q roce.Port
-		if u.Port.Type.Set && i == 0 {
+		switch {
+		case !u.Port.Type.Set || i != 0:
+		case busy:
+			q.Type = o.last.Devices[d.Name].Ports[p.Num].Type
+		default:
 			q.Type = o.portType(d, p, u.Port.Type.V)
 		}
 		if p.Layer == ib.LinkLayerEthernet {
@@ -257,7 +267,11 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 	if u.RoCE.ECN.Set {
 		x.ECN, _ = o.sys.ECN(l.Name)
 	}
-	if u.VirtualFunctions.Present || len(u.VFs) > 0 {
+	switch {
+	case !u.VirtualFunctions.Present && len(u.VFs) == 0:
+	case busy:
+		x.SRIOV = o.last.Links[l.Index].SRIOV
+	default:
 		x.SRIOV = o.sriov(s, l)
 	}
 	if u.SoftRoCE.Present {

@@ -36,8 +36,12 @@ func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *
 		}
 	}
 	// devlink is the better way where it knows the port: it answers with the
-	// driver's own words.
-	if open(&o.dl, devlink.Dial) == nil {
+	// driver's own words. While a card is at work its lock would hold up the answer.
+	if o.workers.any() {
+		if old := o.lastType(d.Name, p.Num); old != nil {
+			pt.Index, pt.File = old.Index, old.File
+		}
+	} else if open(&o.dl, devlink.Dial) == nil {
 		ports, err := o.dl.Ports()
 		if err == nil {
 			for _, q := range ports {
@@ -55,38 +59,44 @@ func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *
 	return pt
 }
 
+func (o *Observer) lastType(dev string, port int) *roce.PortType {
+	if o.last == nil {
+		return nil
+	}
+	return o.last.Devices[dev].Ports[port].Type
+}
+
 // setPortType sets the type of a port. What the card has refused before on its
 // other port is tried again after it: some cards take types in one order only,
 // and some remember the first request until the second makes both the same
 // (mlx4: set_port_type, mlx4_check_port_params).
-func (o *Observer) setPortType(p roce.SetPortType) error {
-	card := p.Port.Bus + "/" + p.Port.Dev
-	others := slices.DeleteFunc(o.refused[card], func(x roce.SetPortType) bool { return portOf(x) == portOf(p) })
-	delete(o.refused, card)
-	err := o.portTypeOnce(p)
+func (e *executor) setPortType(p roce.SetPortType) error {
+	others := slices.DeleteFunc(e.refused, func(x roce.SetPortType) bool { return portOf(x) == portOf(p) })
+	e.refused = nil
+	err := e.portTypeOnce(p)
 	if err != nil {
 		if isAny(err, unix.EOPNOTSUPP, unix.EINVAL) {
-			o.refused[card] = append(others, p)
+			e.refused = append(others, p)
 		}
 		return err
 	}
 	for _, x := range others {
-		if err := o.portTypeOnce(x); err != nil {
-			o.refused[card] = append(o.refused[card], x)
+		if err := e.portTypeOnce(x); err != nil {
+			e.refused = append(e.refused, x)
 		}
 	}
 	return nil
 }
 
-func (o *Observer) portTypeOnce(p roce.SetPortType) error {
+func (e *executor) portTypeOnce(p roce.SetPortType) error {
 	if p.Port.File != "" {
-		return o.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
+		return e.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
 	}
-	if err := open(&o.dl, devlink.Dial); err != nil {
+	if err := open(&e.dl, devlink.Dial); err != nil {
 		return err
 	}
 	types := map[units.PortType]devlink.PortType{units.PortTypeAuto: devlink.TypeAuto, units.PortTypeEth: devlink.TypeEth, units.PortTypeIB: devlink.TypeIB}
-	return o.dl.Do(o.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type]))
+	return e.dl.Do(e.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type]))
 }
 
 func portOf(p roce.SetPortType) int {

@@ -31,48 +31,51 @@ func back(what string, err error) string {
 	return "the former " + what + " is back"
 }
 
-// setVFs makes and removes virtual functions.
-func (o *Observer) setVFs(p roce.SetVFs) error {
+// setVFs makes and removes virtual functions. It waits for another writer first.
+func (e *executor) setVFs(p roce.SetVFs) error {
+	if n, err := e.sys.NumVFs(p.Bus, p.Dev); err == nil && n == p.Count {
+		return nil
+	}
 	if p.Old == 0 || p.Count == 0 {
-		return o.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
+		return e.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
 	}
 	// From one number to another through none (sriov_numvfs_store: EBUSY else).
-	if err := o.sys.SetNumVFs(p.Bus, p.Dev, 0); err != nil {
+	if err := e.sys.SetNumVFs(p.Bus, p.Dev, 0); err != nil {
 		return err
 	}
-	err := o.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
+	err := e.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
 	if err == nil {
 		return nil
 	}
 	return &NotTaken{
 		What: fmt.Sprintf("%s did not make %d virtual functions", p.On, p.Count), Why: err.Error(),
-		After: back(fmt.Sprintf("number %d", p.Old), o.sys.SetNumVFs(p.Bus, p.Dev, p.Old)),
+		After: back(fmt.Sprintf("number %d", p.Old), e.sys.SetNumVFs(p.Bus, p.Dev, p.Old)),
 	}
 }
 
 // setVF sets an attribute of a virtual function and looks whether it is there: a
 // driver may take a value and make another of it.
-func (o *Observer) setVF(p roce.SetVF) error {
-	if err := o.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Attr))); err != nil {
+func (e *executor) setVF(p roce.SetVF) error {
+	if err := e.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Attr))); err != nil {
 		return err
 	}
-	now, err := o.vf(p.On.Ifindex, p.VF)
+	now, err := e.vf(p.On.Ifindex, p.VF)
 	if err != nil || p.Attr.Holds(now) {
 		return err
 	}
-	e := &NotTaken{
+	not := &NotTaken{
 		What: fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, p.Attr),
 		Why:  "it has " + p.Attr.Of(now).String(), After: "it stays so",
 	}
 	if old := p.Old.String(); old != "" && !p.Old.Holds(now) {
-		e.After = back(old, o.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Old))))
+		not.After = back(old, e.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Old))))
 	}
-	return e
+	return not
 }
 
 // vf reads what a physical function tells of one of its virtual functions.
-func (o *Observer) vf(index, n int) (*roce.VF, error) {
-	l, err := o.rt.LinkByIndex(index, true)
+func (e *executor) vf(index, n int) (*roce.VF, error) {
+	l, err := e.rt.LinkByIndex(index, true)
 	if err != nil {
 		return nil, err
 	}
@@ -89,22 +92,22 @@ func (o *Observer) vf(index, n int) (*roce.VF, error) {
 // setVFGUIDs sets GUIDs, lets the function's driver probe anew and looks what
 // the function says of itself; if it is not what was asked, the former GUIDs
 // come back the same way.
-func (o *Observer) setVFGUIDs(p roce.SetVFGUIDs) error {
+func (e *executor) setVFGUIDs(p roce.SetVFGUIDs) error {
 	set := func(node, port *ib.GUID) error {
 		for _, g := range []roce.VFAttr{{NodeGUID: node}, {PortGUID: port}} {
 			if g.String() == "" {
 				continue
 			}
-			if err := o.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(g))); err != nil {
+			if err := e.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(g))); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	e := &NotTaken{What: fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, joined(p.Attrs()))}
+	not := &NotTaken{What: fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, joined(p.Attrs()))}
 	err := set(p.Node, p.Port)
 	if err == nil {
-		now, rerr := o.vf(p.On.Ifindex, p.VF)
+		now, rerr := e.vf(p.On.Ifindex, p.VF)
 		err = rerr
 		for _, a := range p.Attrs() {
 			if err == nil && !a.Holds(now) {
@@ -119,7 +122,7 @@ func (o *Observer) setVFGUIDs(p roce.SetVFGUIDs) error {
 		if p.Node != nil {
 			node = *p.Node
 		}
-		err = o.probe(p.Bus, p.Dev, node)
+		err = e.probe(p.Bus, p.Dev, node)
 	}
 	if err == nil {
 		return nil
@@ -127,13 +130,13 @@ func (o *Observer) setVFGUIDs(p roce.SetVFGUIDs) error {
 	former := joined(roce.SetVFGUIDs{Node: p.OldNode, Port: p.OldPort}.Attrs())
 	undo := set(p.OldNode, p.OldPort)
 	if undo == nil && touched {
-		undo = o.probe(p.Bus, p.Dev, 0)
+		undo = e.probe(p.Bus, p.Dev, 0)
 	}
 	if !touched && undo == nil {
 		return err // the kernel's own refusal, with nothing changed
 	}
-	e.Why, e.After = err.Error(), back(former, undo)
-	return e
+	not.Why, not.After = err.Error(), back(former, undo)
+	return not
 }
 
 func joined(as []roce.VFAttr) (out string) {
@@ -147,8 +150,8 @@ func joined(as []roce.VFAttr) (out string) {
 }
 
 // rebind gives a virtual function to its driver anew.
-func (o *Observer) rebind(p roce.RebindVF) error {
-	if err := o.probe(p.Bus, p.Dev, p.Node); err != nil {
+func (e *executor) rebind(p roce.RebindVF) error {
+	if err := e.probe(p.Bus, p.Dev, p.Node); err != nil {
 		what := fmt.Sprintf("virtual function %d of %s was given to its driver anew", p.VF, p.On.Link)
 		if p.Node != 0 {
 			what = fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, roce.VFAttr{NodeGUID: &p.Node})
@@ -161,32 +164,32 @@ func (o *Observer) rebind(p roce.RebindVF) error {
 // bind gives a function back to a driver. Where drivers of virtual functions are
 // not bound by themselves (Autoprobe=no) drivers_probe does nothing, and reports
 // success, unless the function is kept for the driver.
-func (o *Observer) bind(bus, dev, driver string) error {
-	was, ok := o.sys.DriverOverride(bus, dev)
+func (e *executor) bind(bus, dev, driver string) error {
+	was, ok := e.sys.DriverOverride(bus, dev)
 	if !ok || was != "" || driver == "" {
-		return o.sys.Bind(bus, dev)
+		return e.sys.Bind(bus, dev)
 	}
-	if err := o.sys.SetDriverOverride(bus, dev, driver); err != nil {
+	if err := e.sys.SetDriverOverride(bus, dev, driver); err != nil {
 		return err
 	}
-	return errors.Join(o.sys.Bind(bus, dev), o.sys.SetDriverOverride(bus, dev, ""))
+	return errors.Join(e.sys.Bind(bus, dev), e.sys.SetDriverOverride(bus, dev, ""))
 }
 
 // probe lets the driver of a function probe anew, and compares the GUID of the
 // RDMA device that is there then with want, if that is not 0. A device that
 // comes later is compared when it has come.
-func (o *Observer) probe(bus, dev string, want ib.GUID) error {
-	before, _, err := o.sys.BusDevice(bus, dev)
+func (e *executor) probe(bus, dev string, want ib.GUID) error {
+	before, _, err := e.sys.BusDevice(bus, dev)
 	if err != nil {
 		return err
 	}
-	if err := o.sys.Unbind(bus, dev); err != nil && !gone(err) {
+	if err := e.sys.Unbind(bus, dev); err != nil && !gone(err) {
 		return err
 	}
-	if err := o.bind(bus, dev, before.Driver); err != nil {
+	if err := e.bind(bus, dev, before.Driver); err != nil {
 		return fmt.Errorf("its driver does not start: %w", err)
 	}
-	b, _, err := o.sys.BusDevice(bus, dev)
+	b, _, err := e.sys.BusDevice(bus, dev)
 	switch {
 	case err != nil:
 		return err
@@ -195,7 +198,7 @@ func (o *Observer) probe(bus, dev string, want ib.GUID) error {
 	case want == 0:
 		return nil
 	}
-	devs, err := o.sys.IBDevices()
+	devs, err := e.sys.IBDevices()
 	if err != nil {
 		return nil
 	}

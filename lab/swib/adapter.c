@@ -259,11 +259,17 @@ static ssize_t sriov_totalvfs_show(struct device *d, struct device_attribute *a,
 }
 static DEVICE_ATTR_RO(sriov_totalvfs);
 
+/* A reader waits for a writer, as in the PCI core, where both hold the device's lock. */
 static ssize_t sriov_numvfs_show(struct device *d, struct device_attribute *a, char *b)
 {
 	struct swib_hca *h = dev_get_drvdata(d);
+	ssize_t n;
 
-	return sysfs_emit(b, "%u\n", h->num_vfs);
+	if (mutex_lock_killable(&h->vf_lock))
+		return -EINTR;
+	n = sysfs_emit(b, "%u\n", h->num_vfs);
+	mutex_unlock(&h->vf_lock);
+	return n;
 }
 
 static int vf_slot(struct swib_hca *pf, int i)
@@ -288,6 +294,41 @@ static void del_vfs(struct swib_hca *pf)
 	memset(pf->vf, 0, sizeof(pf->vf));
 }
 
+/* The time that the driver of a virtual function takes to start; -EINTR for a killed task. */
+static int start_slowly(struct swib_hca *pf)
+{
+	unsigned int ms = READ_ONCE(pf->vf_slow);
+
+	if (!ms)
+		return 0;
+	schedule_timeout_killable(msecs_to_jiffies(ms));
+	return fatal_signal_pending(current) ? -EINTR : 0;
+}
+
+/*
+ * The PCI core lets the driver of each new function start, and other cards go on
+ * meanwhile: swib_cfg_mutex, which is held, is free while a driver is slow.  Who
+ * removes the physical function meanwhile waits for the writer of the file.
+ */
+static int wait_for_driver(struct swib_hca *pf)
+{
+	int r;
+
+	if (!READ_ONCE(pf->vf_slow))
+		return 0;
+	mutex_unlock(&swib_cfg_mutex);
+	r = start_slowly(pf);
+	while (!mutex_trylock(&swib_cfg_mutex)) {
+		if (READ_ONCE(pf->leaving))
+			return -ENODEV;
+		usleep_range(1000, 2000);
+	}
+	if (r)
+		del_vfs(pf);
+	return r;
+}
+
+/* swib_cfg_mutex is held, and after -ENODEV it is not any more */
 static int add_vfs(struct swib_hca *pf, unsigned int num)
 {
 	struct swib_hca_config c = {
@@ -305,9 +346,16 @@ static int add_vfs(struct swib_hca *pf, unsigned int num)
 	if (pf->vf_room && num > pf->vf_room)
 		return -ENOMEM;		/* as PCI where the BARs do not fit */
 	for (i = 0; i < num; i++) {
+		r = wait_for_driver(pf);
+		if (r)
+			return r;
 		c.vf_num = i;
 		snprintf(c.desc, sizeof(c.desc), "%.50s vf%d", pf->node.desc, i);
+		WRITE_ONCE(pf->vf_adding, true);
 		r = swib_hca_add(vf_slot(pf, i), &c, NULL);
+		WRITE_ONCE(pf->vf_adding, false);
+		if (r == -ENODEV)
+			r = -EIO;
 		if (r) {
 			del_vfs(pf);
 			return r;
@@ -336,16 +384,22 @@ static ssize_t sriov_numvfs_store(struct device *d, struct device_attribute *a, 
 		return r;
 	if (num > SWIB_MAX_VFS || h->pf)
 		return -ERANGE;
+	if (mutex_lock_killable(&h->vf_lock))
+		return -EINTR;
 	/* who removes this file holds the mutex and waits for us */
-	if (!mutex_trylock(&swib_cfg_mutex))
+	if (!mutex_trylock(&swib_cfg_mutex)) {
+		mutex_unlock(&h->vf_lock);
 		return restart_syscall();
+	}
 	if (num && h->num_vfs && num != h->num_vfs)
 		r = -EBUSY;
 	else if (!num)
 		del_vfs(h);
 	else if (!h->num_vfs)
 		r = add_vfs(h, num);
-	mutex_unlock(&swib_cfg_mutex);
+	if (r != -ENODEV)
+		mutex_unlock(&swib_cfg_mutex);
+	mutex_unlock(&h->vf_lock);
 	return r ?: n;
 }
 static DEVICE_ATTR_RW(sriov_numvfs);
@@ -451,7 +505,10 @@ static int bind(struct swib_hca *h, struct device *parent)
 {
 	int r = 0;
 
-	if (h->pf)
+	/* in add_vfs() it has been waited for, without the mutex */
+	if (h->pf && !READ_ONCE(h->pf->vf_adding))
+		r = start_slowly(h->pf);
+	if (h->pf && !r)
 		r = take_guids(h);
 	if (r)
 		return r;
@@ -655,6 +712,7 @@ int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 	if (!h)
 		return -ENOMEM;
 	mutex_init(&h->lock);
+	mutex_init(&h->vf_lock);
 	h->idx = idx;
 	h->no_cm = c->no_cm;
 	h->pf = c->pf;
@@ -707,6 +765,7 @@ int swib_hca_del(int idx)
 	if (idx < 0 || idx >= SWIB_MAX_HCA || !swib_hcas[idx])
 		return -ENODEV;
 	h = swib_hcas[idx];
+	WRITE_ONCE(h->leaving, true);
 	if (h->num_vfs)
 		del_vfs(h);
 	swib_lag_forget(h);

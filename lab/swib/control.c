@@ -457,15 +457,25 @@ static int cmd_lag(char *a)
 	return swib_lag_pair(swib_hcas[n->idx], swib_hcas[m->idx]);
 }
 
-/* vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit */
+/*
+ * vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit;
+ * slow MS: how long their driver takes to start
+ */
 static int cmd_vf(char *a)
 {
 	struct swib_node *n = swib_node_by_name(swib_word(&a));
 	const char *what = swib_word(&a);
+	unsigned int ms;
 	u64 guid;
 
 	if (!n || n->is_switch)
 		return -ENODEV;
+	if (!strcmp(what, "slow")) {
+		if (kstrtouint(swib_word(&a), 10, &ms) || ms > SWIB_MAX_SLOW_MS || too_much(a))
+			return -EINVAL;
+		WRITE_ONCE(swib_hcas[n->idx]->vf_slow, ms);
+		return 0;
+	}
 	if (kstrtou64(swib_word(&a), 16, &guid) || too_much(a))
 		return -EINVAL;
 	if (!strcmp(what, "refuse"))

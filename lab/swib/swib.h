@@ -40,6 +40,7 @@
 #define SWIB_MFT_POS		16	/* 16 ports each */
 #define SWIB_MAX_SGE		32
 #define SWIB_MAX_VFS		8
+#define SWIB_MAX_SLOW_MS 60000
 #define SWIB_VF_BASE		512	/* slot of the first virtual function */
 #define SWIB_GUID_BASE		(0x0253574942000000ULL + ((u64)swib_host << 24))
 #define SWIB_MCLID		0xc000
@@ -214,6 +215,10 @@ struct swib_hca {
 	unsigned int num_vfs;
 	u64 vf_refuse, vf_ignore;	/* GUIDs that its virtual functions do not take */
 	unsigned int vf_room;		/* more functions than these do not fit; 0: all do */
+	unsigned int vf_slow;		/* ms that the driver of a function takes to start */
+	bool vf_adding;			/* add_vfs() registers one */
+	bool leaving;			/* it is being removed */
+	struct mutex vf_lock;		/* reading and writing sriov_numvfs */
 	struct swib_vf vf[SWIB_MAX_VFS];
 	struct swib_hca *pf;		/* of a virtual function */
 	int vf_num;

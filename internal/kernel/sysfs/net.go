@@ -119,23 +119,40 @@ func sriov(dev string) (*SRIOV, error) {
 	if err != nil || total == nil {
 		return nil, err
 	}
-	num, err := number(dev + "/sriov_numvfs")
-	if err != nil {
-		return nil, err
-	}
 	// A PCI function has at most 65535 virtual functions (TotalVFs, 16 bits).
 	s := &SRIOV{TotalVFs: int(*total & 0xffff)}
-	if num != nil {
-		s.NumVFs = int(*num & 0xffff)
-	}
 	if v, err := number(dev + "/sriov_drivers_autoprobe"); err == nil && v != nil {
 		b := *v != 0
 		s.Autoprobe = &b
 	}
-	for i := 0; i < s.NumVFs; i++ {
-		s.VFs = append(s.VFs, base(dev+"/virtfn"+strconv.Itoa(i)))
+	// The functions are counted by their links: a reader of sriov_numvfs waits for
+	// its writer, and so for the drivers of all functions (sriov_numvfs_show).
+	for s.NumVFs < s.TotalVFs {
+		name, err := os.Readlink(dev + "/virtfn" + strconv.Itoa(s.NumVFs))
+		if err != nil {
+			break
+		}
+		s.VFs = append(s.VFs, filepath.Base(name))
+		s.NumVFs++
 	}
 	return s, nil
+}
+
+// NumVFs reads the number of virtual functions of a bus device. It waits for a
+// writer of the number, which may take as long as the drivers of all functions.
+func (f FS) NumVFs(bus, dev string) (int, error) {
+	p, err := f.join("bus", bus, "devices", dev, "sriov_numvfs")
+	if err != nil {
+		return 0, err
+	}
+	n, err := number(p)
+	if err != nil {
+		return 0, err
+	}
+	if n == nil || *n > 0xffff {
+		return 0, fmt.Errorf("%s: no number of virtual functions", p)
+	}
+	return int(*n), nil
 }
 
 func bit(on bool) string {

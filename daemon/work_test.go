@@ -1,0 +1,251 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/daemon/card"
+	"ibnetworkd/link"
+)
+
+// slowSystem has a card whose operations take a time beside the loop: those on
+// addresses of ib0 stand for the slow ones.
+type slowSystem struct {
+	*memory
+	each    time.Duration
+	wake    func(Scope)
+	fail    error
+	busy    bool
+	queue   []link.Op
+	results []card.Result
+	began   int
+	// stuck keeps the effect of what is going on from coming, as a killed process.
+	stuck bool
+}
+
+func (s *slowSystem) Apply(ctx context.Context, steps []link.Step, done func(link.Op, error)) {
+	s.mu.Lock()
+	was := s.busy
+	s.mu.Unlock()
+	for _, st := range steps {
+		_, add := st.Op.(link.AddAddress)
+		_, del := st.Op.(link.DelAddress)
+		if st.Op.Target().Link != "ib0" || !add && !del {
+			s.memory.Apply(ctx, []link.Step{st}, done)
+			continue
+		}
+		s.mu.Lock()
+		if !was {
+			s.queue = append(s.queue, st.Op)
+			if !s.busy {
+				s.busy = true
+				go s.work()
+			}
+		}
+		s.mu.Unlock()
+		done(st.Op, &card.InProgress{Queued: !was, What: "the driver of ib0 is slow"})
+	}
+}
+
+func (s *slowSystem) work() {
+	for {
+		s.mu.Lock()
+		op := s.queue[0]
+		s.began++
+		s.mu.Unlock()
+		time.Sleep(s.each)
+		s.mu.Lock()
+		if s.stuck {
+			s.mu.Unlock()
+			return
+		}
+		err := s.fail
+		if err == nil {
+			err = s.m.Apply(op)
+		}
+		s.results = append(s.results, card.Result{Op: op, Err: err})
+		s.queue = s.queue[1:]
+		s.busy = len(s.queue) > 0
+		busy, wake := s.busy, s.wake
+		s.mu.Unlock()
+		wake(Scope{Work: true})
+		if !busy {
+			return
+		}
+	}
+}
+
+func (s *slowSystem) Finished() []card.Result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.results
+	s.results = nil
+	return out
+}
+
+func (s *slowSystem) Cancel(links map[int]bool) (out []link.Op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) < 2 {
+		return nil
+	}
+	s.queue = slices.DeleteFunc(s.queue, func(op link.Op) bool {
+		drop := op != s.queue[0] && links[op.Target().Ifindex]
+		if drop {
+			out = append(out, op)
+		}
+		return drop
+	})
+	return out
+}
+
+const slowUnit = "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\nAddress=10.0.0.2/24\nAddress=10.0.0.3/24\n"
+
+func launchSlow(t *testing.T, sys *slowSystem, n *notes, f *files) *rig {
+	t.Helper()
+	return start(t, sys, n, f, nil, func(w func(Scope)) {
+		sys.mu.Lock()
+		defer sys.mu.Unlock()
+		sys.wake, sys.memory.wake = w, w
+	})
+}
+
+func addresses(r *rig, name string) int { return len(r.link(name).Addresses) }
+
+// While a card takes minutes the loop answers at once, another link is configured,
+// the slow one is configuring and says what is waited for, and in the end all is
+// as the unit says.
+func TestSlowCard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys, n := &slowSystem{memory: system(t, 2), each: 30 * time.Second}, &notes{}
+		f := &files{m: map[string]string{"10.ibnetwork": slowUnit, "20.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.1.0.1/24\n"}}
+		start := time.Now()
+		r := launchSlow(t, sys, n, f)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s := r.link("ib1"); s.State != link.StateConfigured {
+			t.Errorf("ib1 is %s beside a slow card", s.State)
+		}
+		s := r.link("ib0")
+		if s.State != link.StateConfiguring || s.Reason().Code != link.CodeInProgress || s.Reason().Text != "the driver of ib0 is slow" {
+			t.Errorf("ib0 is %s: %+v", s.State, s.Reason())
+		}
+		for what, ask := range map[string]func(context.Context) error{
+			"Alive": r.Alive, "Reload": r.Reload, "Up": func(c context.Context) error { return r.SetAdmin(c, "ib1", true) },
+			"Reconfigure": func(c context.Context) error { return r.Reconfigure(c, "ib1") },
+			"Plan":        func(c context.Context) error { _, err := r.Plan(c); return err },
+		} {
+			asked := time.Now()
+			if err := ask(t.Context()); err != nil || time.Since(asked) > 50*time.Millisecond {
+				t.Errorf("%s took %v: %v", what, time.Since(asked), err)
+			}
+		}
+		// What is being made is in the record, although it is not to be seen yet.
+		if rec, err := n.LoadRecord(); err != nil || len(rec.Links) != 2 || len(rec.Links[0].Addresses) != 3 {
+			t.Errorf("the record has %+v, %v", rec.Links, err)
+		}
+		time.Sleep(91 * time.Second)
+		synctest.Wait()
+		if s := r.link("ib0"); s.State != link.StateConfigured || len(s.Addresses) != 3 {
+			t.Errorf("after %v ib0 is %s with %d addresses: %v", time.Since(start), s.State, len(s.Addresses), s.Reasons)
+		}
+		if sys.began != 3 {
+			t.Errorf("%d operations for three addresses", sys.began)
+		}
+		r.stop()
+	})
+}
+
+// What was queued for another unit than the present one is not carried out, and what
+// waits for the card comes after it.
+func TestSlowCardEdited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys, n := &slowSystem{memory: system(t, 1), each: 30 * time.Second}, &notes{}
+		f := &files{m: map[string]string{"10.ibnetwork": slowUnit}}
+		r := launchSlow(t, sys, n, f)
+		f.set("10.ibnetwork", "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.9/24\n")
+		if err := r.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		s := r.link("ib0")
+		if s.State != link.StateConfigured || strings.Join(s.Addresses, " ") != "10.0.0.9/24" {
+			t.Errorf("ib0 is %s with %v: %v", s.State, s.Addresses, s.Reasons)
+		}
+		// The one that had begun, its removal, and the new one.
+		if sys.began != 3 {
+			t.Errorf("%d operations", sys.began)
+		}
+		r.stop()
+	})
+}
+
+// A failure beside the loop is a failure as any: with its sentence, tried again.
+func TestSlowCardFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys, n := &slowSystem{memory: system(t, 1), each: time.Second, fail: errors.New("no luck")}, &notes{}
+		r := launchSlow(t, sys, n, &files{m: map[string]string{"10.ibnetwork": slowUnit}})
+		time.Sleep(3200 * time.Millisecond)
+		synctest.Wait()
+		if s := r.link("ib0"); s.State != link.StateFailed || !strings.Contains(s.Reason().Text, "no luck") {
+			t.Errorf("ib0 is %s: %+v", s.State, s.Reason())
+		}
+		sys.mu.Lock()
+		sys.fail = nil
+		sys.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := r.link("ib0"); s.State != link.StateConfigured {
+			t.Errorf("ib0 is %s: %v", s.State, s.Reasons)
+		}
+		r.stop()
+	})
+}
+
+// The end of the daemon does not wait for a card, and the next one comes to the
+// same end, whether the effect came or not.
+func TestSlowCardEnds(t *testing.T) {
+	for _, came := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			sys, n := &slowSystem{memory: system(t, 1), each: 30 * time.Second}, &notes{}
+			f := &files{m: map[string]string{"10.ibnetwork": slowUnit}}
+			r := launchSlow(t, sys, n, f)
+			time.Sleep(40 * time.Second)
+			ask := time.Now()
+			r.stop()
+			if took := time.Since(ask); took != 0 {
+				t.Errorf("the end took %v", took)
+			}
+			sys.mu.Lock()
+			sys.stuck = !came
+			sys.mu.Unlock()
+			time.Sleep(2 * time.Minute)
+			sys.mu.Lock()
+			sys.stuck, sys.busy, sys.queue, sys.results = false, false, nil, nil
+			sys.mu.Unlock()
+			r = launchSlow(t, sys, n, f)
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if s := r.link("ib0"); s.State != link.StateConfigured || addresses(r, "ib0") != 3 {
+				t.Errorf("ib0 is %s with %v", s.State, s.Addresses)
+			}
+			// All three are ours, so that they go with the unit.
+			f.set("10.ibnetwork", "")
+			if err := r.Reload(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if n := addresses(r, "ib0"); n != 0 {
+				t.Errorf("%d addresses stay", n)
+			}
+			r.stop()
+		})
+	}
+}

@@ -426,64 +426,6 @@ func TestRandomEvents(t *testing.T) {
 	}
 }
 
-// Two managers: one is master, whatever happens to them.
-func TestTwoManagers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{DelayMin: 5 * time.Microsecond, DelayMax: 50 * time.Microsecond})
-		defer w.close()
-		hosts := hostsOf(f)
-		a, stopA := w.manager(hosts[0], engine.Config{Priority: 5})
-		w.settle(hosts[0], a, time.Second)
-		b, _ := w.manager(hosts[5], engine.Config{Priority: 1})
-		time.Sleep(2 * time.Second)
-		if x := b.Snapshot(); x.State != "Standby" || x.Master.GUID != f.Ports[hosts[0]].GUID {
-			t.Fatalf("the worse manager is %s", x.State)
-		}
-		if x := a.Snapshot(); x.State != "Master" {
-			t.Fatalf("the better manager is %s", x.State)
-		}
-		// Orderly end: handed over at once.
-		t0 := time.Now()
-		stopA()
-		d := w.settle(hosts[5], b, time.Second)
-		t.Logf("handed over and all reachable %v after the stop", time.Since(t0))
-		if d > 500*time.Millisecond {
-			t.Errorf("handover took %v", d)
-		}
-		// A better one joins: it becomes master without a gap.
-		c, _ := w.manager(hosts[7], engine.Config{Priority: 9})
-		t0 = time.Now()
-		w.settle(hosts[7], c, 3*time.Second)
-		t.Logf("better manager is master after %v", time.Since(t0))
-		synctest.Wait()
-		if x := b.Snapshot(); x.State != "Standby" {
-			t.Fatalf("the old master is %s", x.State)
-		}
-		// Its link is cut: the standby takes over in time.
-		p := hosts[7]
-		w.cut[min(p, f.Ports[p].Peer)] = true
-		w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num)
-		t0 = time.Now()
-		w.settle(hosts[5], b, 10*time.Second)
-		d = time.Since(t0)
-		t.Logf("takeover %v after the master's link was cut", d)
-		if d > 3*time.Second {
-			t.Errorf("takeover took %v", d)
-		}
-		// It comes back: split brain heals, the better one is master again.
-		delete(w.cut, min(p, f.Ports[p].Peer))
-		w.sim.Restore(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num)
-		t0 = time.Now()
-		w.settle(hosts[7], c, 10*time.Second)
-		t.Logf("healed after %v", time.Since(t0))
-		synctest.Wait()
-		if x := b.Snapshot(); x.State != "Standby" {
-			t.Fatalf("two masters: the worse one is %s", x.State)
-		}
-	})
-}
-
 func TestEqualPriorityStartAtOnce(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -114,52 +113,6 @@ func TestPartitions(t *testing.T) {
 	})
 }
 
-// Partitions that change while the subnet is up reach the ports, in both
-// directions.
-func TestPartitionsChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(3, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		parse := func(text string) partition.Config {
-			cfg, err := partition.Parse("p", []byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return cfg
-		}
-		const all, storage = "Default=0x7fff, ipoib : ALL=full;\n", "storage=0x0001, ipoib : ALL=full;\n"
-		s, _ := w.manager(f.SMPort, engine.Config{Partitions: parse(all)})
-		holds := func(want ...ib.PKey) {
-			t.Helper()
-			time.Sleep(time.Second)
-			synctest.Wait()
-			for _, p := range f.EndPorts {
-				if f.Ports[p].Num == 0 {
-					continue
-				}
-				k, _ := w.sim.PKeys(f.Nodes[f.Ports[p].Node].GUID, 1)
-				var got []ib.PKey
-				for _, x := range k {
-					if x != 0 {
-						got = append(got, x)
-					}
-				}
-				if !slices.Equal(got, want) {
-					t.Errorf("%s: %v, want %v", f.PortName(p), got, want)
-				}
-			}
-		}
-		holds(0xffff)
-		s.SetPartitions(parse(all+storage), "test")
-		holds(0xffff, 0x8001)
-		s.SetPartitions(parse(all), "test")
-		holds(0xffff)
-		s.SetPartitions(partition.Config{}, "test") // nothing is the default partition
-		holds(0xffff)
-	})
-}
-
 func TestNodeDescriptionChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Star(3, 8)
@@ -223,27 +176,6 @@ func TestNodeMoves(t *testing.T) {
 		}
 		if q := x.Ports[x.Ports[p].Peer]; x.Nodes[q.Node].GUID != to || q.Num != port {
 			t.Errorf("is at %s", x.PortName(x.Ports[p].Peer))
-		}
-	})
-}
-
-func TestDuplicateGUIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		var log buffer
-		a, b := f.Nodes[f.Ports[f.EndPorts[3]].Node].GUID, f.Nodes[f.Ports[f.EndPorts[4]].Node].GUID
-		w.sim.SetNodeInfo(b, func(n *mad.NodeInfo) { n.NodeGUID, n.SystemImageGUID = a, a })
-		s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		out := log.String()
-		if !strings.Contains(out, "duplicate GUID") || strings.Count(out, "at path 0,1") < 2 {
-			t.Errorf("both paths are to be reported:\n%s", out)
-		}
-		if x := s.Snapshot(); x.State != "Master" || len(x.Fabric.EndPorts) != len(f.EndPorts)-1 {
-			t.Errorf("the fabric is not up without the duplicate: %d end ports", len(x.Fabric.EndPorts))
 		}
 	})
 }

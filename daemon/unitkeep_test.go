@@ -162,7 +162,7 @@ func TestProblemsAreReported(t *testing.T) {
 		put(t, main, strings.Replace(unit0, "[Match]", "[Mtch]", 1))
 		reload("unknown section [Mtch]; the last good version of the unit stays in force", nmae)
 		put(t, main, "")
-		reload("the file has become empty", nmae)
+		reload("the file is empty now", nmae)
 		st := r.link("ib0")
 		if st.State != link.StateConfigured || len(st.Problems) != 1 || !strings.Contains(st.Problems[0], "the last good version") {
 			t.Errorf("ib0: %s, problems %q", st.State, st.Problems)

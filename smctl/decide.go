@@ -97,7 +97,7 @@ func (d *decider) decide() Decision {
 			return d.stop("port %v is gone", p)
 		}
 		d.forget()
-		return d.wait(PhaseOff, time.Time{}, "port %v is not there", p)
+		return d.wait(PhaseOff, time.Time{}, "port %v does not exist", p)
 	case p.LinkLayer != ib.LinkLayerInfiniBand:
 		if running {
 			return d.stop("the link layer of port %v is now %v", p, p.LinkLayer)
@@ -109,7 +109,7 @@ func (d *decider) decide() Decision {
 			return d.stop("stopped by hand")
 		}
 		d.forget()
-		return d.wait(PhaseHeld, time.Time{}, "stopped by hand: `ibnetctl sm start %v` gives it back", p)
+		return d.wait(PhaseHeld, time.Time{}, "stopped by hand; to undo: ibnetctl sm start %v", p)
 	case running && p.Barred.forbids():
 		return d.stop("%s", barred(p).Reason)
 	case !running && p.Barred != BarNone && (pol.Manage != ManageNo || w.Hand == HandStart):

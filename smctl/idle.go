@@ -72,26 +72,26 @@ func (d *decider) beside() Decision {
 	p := d.in.Port
 	d.forget()
 	if p.State != ib.PortActive || p.SMLID == 0 {
-		return d.wait(PhaseForeign, time.Time{}, "a subnet manager that is not ours runs on %v and has not configured it (%v): read its log", p, p.State)
+		return d.wait(PhaseForeign, time.Time{}, "another subnet manager runs on %v and has not configured it (%v): read its log", p, p.State)
 	}
 	ans, known := d.lidAnswer()
 	if !known {
-		return d.ask(AskLID, PhaseAsking, "a subnet manager that is not ours runs on %v: asking who is master at LID %d", p, uint16(p.SMLID))
+		return d.ask(AskLID, PhaseAsking, "another subnet manager runs on %v: querying LID %d for the master", p, uint16(p.SMLID))
 	}
 	master, ok := ans.Master()
 	ph, next := PhaseForeign, ans.At.Add(ServedInterval)
-	why := fmt.Sprintf("a subnet manager that is not ours runs on %v, and no master answers at LID %d: read its log", p, uint16(p.SMLID))
+	why := fmt.Sprintf("another subnet manager runs on %v, and no master answers at LID %d: read its log", p, uint16(p.SMLID))
 	switch {
 	case ans.Err != "":
 		ph, next = PhaseBlocked, ans.At.Add(BlockedInterval)
-		why = fmt.Sprintf("cannot ask the subnet manager at LID %d: %s", uint16(p.SMLID), ans.Err)
+		why = fmt.Sprintf("cannot query the subnet manager at LID %d: %s", uint16(p.SMLID), ans.Err)
 	case ok:
-		ph, why = PhaseServed, fmt.Sprintf("%v serves port %v; a subnet manager that is not ours runs on the port", master, p)
+		ph, why = PhaseServed, fmt.Sprintf("%v serves port %v; another subnet manager runs on the port", master, p)
 	}
 	if d.in.Now.Before(next) {
 		return d.wait(ph, next, "%s", why)
 	}
-	return d.ask(AskLID, ph, "%s; asking again", why)
+	return d.ask(AskLID, ph, "%s; querying again", why)
 }
 
 // lonely decides for a port that nobody has configured.
@@ -104,7 +104,7 @@ func (d *decider) lonely() Decision {
 	}
 	due := m.LonelySince.Add(pol.StartDelay + Spread(p.GUID, pol.StartDelay))
 	if in.Now.Before(due) {
-		return d.wait(PhaseSettling, due, "port %v is %v and no subnet manager has answered; the fabric is asked in %v",
+		return d.wait(PhaseSettling, due, "port %v is %v and no subnet manager has answered; the fabric is searched in %v",
 			p, p.State, due.Sub(in.Now).Round(100*time.Millisecond))
 	}
 	return d.walkAndStart(due, fmt.Sprintf("port %v is %v and there is no subnet manager", p, p.State))
@@ -131,7 +131,7 @@ func (d *decider) served() Decision {
 		}
 		if in.Now.Before(due) {
 			return d.wait(PhaseSettling, earlier(due, in.Now.Add(SilentInterval)),
-				"the subnet manager at LID %d does not answer; it counts as dead if that lasts %v",
+				"the subnet manager at LID %d does not answer; it is considered dead if that lasts %v",
 				uint16(p.SMLID), (pol.StartDelay + Spread(p.GUID, pol.StartDelay)).Round(100*time.Millisecond))
 		}
 		if master, ok := in.Answer.Master(); ok && in.Answer.Question == AskWalk && master.GUID != p.GUID && !in.Answer.At.Before(due) && master.LID == p.SMLID {
@@ -153,13 +153,13 @@ func (d *decider) served() Decision {
 		if m.Silences >= SilencesNeeded && in.Answer.Question == AskWalk {
 			return silent()
 		}
-		return d.ask(AskLID, PhaseServed, "asking whether the subnet manager at LID %d lives", uint16(p.SMLID))
+		return d.ask(AskLID, PhaseServed, "querying the subnet manager at LID %d", uint16(p.SMLID))
 	}
 	if ans.Err != "" {
 		if next := ans.At.Add(BlockedInterval); in.Now.Before(next) {
-			return d.wait(PhaseBlocked, next, "cannot ask the subnet manager at LID %d: %s", uint16(p.SMLID), ans.Err)
+			return d.wait(PhaseBlocked, next, "cannot query the subnet manager at LID %d: %s", uint16(p.SMLID), ans.Err)
 		}
-		return d.ask(AskLID, PhaseServed, "asking whether the subnet manager at LID %d lives", uint16(p.SMLID))
+		return d.ask(AskLID, PhaseServed, "querying the subnet manager at LID %d", uint16(p.SMLID))
 	}
 	counted := ans.At.Equal(m.CountedAt)
 	m.CountedAt = ans.At
@@ -169,7 +169,7 @@ func (d *decider) served() Decision {
 		if in.Now.Before(next) {
 			return d.wait(PhaseServed, next, "%v serves port %v", master, p)
 		}
-		return d.ask(AskLID, PhaseServed, "asking whether the subnet manager at LID %d lives", uint16(p.SMLID))
+		return d.ask(AskLID, PhaseServed, "querying the subnet manager at LID %d", uint16(p.SMLID))
 	}
 	// Silence, or one that is no longer master while nobody has taken the
 	// port over: both are no master.
@@ -185,12 +185,12 @@ func (d *decider) served() Decision {
 			return d.wait(PhaseSettling, next, "the subnet manager at LID %d does not answer (%d of %d questions)",
 				uint16(p.SMLID), m.Silences, SilencesNeeded)
 		}
-		return d.ask(AskLID, PhaseSettling, "asking the subnet manager at LID %d again", uint16(p.SMLID))
+		return d.ask(AskLID, PhaseSettling, "querying the subnet manager at LID %d again", uint16(p.SMLID))
 	}
 	dec := silent()
 	if dec.Action == Wait && dec.Phase == PhaseSettling && !in.Now.Before(ans.At.Add(SilentInterval)) {
 		// It may come back meanwhile: go on asking.
-		return d.ask(AskLID, PhaseSettling, "asking the subnet manager at LID %d again", uint16(p.SMLID))
+		return d.ask(AskLID, PhaseSettling, "querying the subnet manager at LID %d again", uint16(p.SMLID))
 	}
 	return dec
 }
@@ -205,23 +205,23 @@ func (d *decider) walkAndStart(due time.Time, why string) Decision {
 	}
 	ans := in.Answer
 	if ans.Question != AskWalk || ans.At.Before(due) {
-		return d.ask(AskWalk, PhaseAsking, "%s: asking the fabric for one", why)
+		return d.ask(AskWalk, PhaseAsking, "%s: searching the fabric for one", why)
 	}
 	again := func(interval time.Duration, phase Phase, format string, args ...any) Decision {
 		next := ans.At.Add(interval)
 		if in.Now.Before(next) {
 			return d.wait(phase, next, format, args...)
 		}
-		return d.ask(AskWalk, PhaseAsking, "%s: asking the fabric again", why)
+		return d.ask(AskWalk, PhaseAsking, "%s: searching the fabric again", why)
 	}
 	if ans.Err != "" {
-		return again(BlockedInterval, PhaseBlocked, "%s, and the fabric cannot be asked: %s", why, ans.Err)
+		return again(BlockedInterval, PhaseBlocked, "%s, and the fabric cannot be searched: %s", why, ans.Err)
 	}
 	if master, ok := ans.Master(); ok {
 		if master.GUID == p.GUID {
-			return again(ForeignInterval, PhaseServed, "a subnet manager that is not ours already runs on %v on this host", p)
+			return again(ForeignInterval, PhaseServed, "another subnet manager already runs on %v on this host", p)
 		}
-		return again(ForeignInterval, PhaseForeign, "%v is there but has not configured port %v: look at its log, and at the M_Key of the port", master, p)
+		return again(ForeignInterval, PhaseForeign, "%v exists but has not configured port %v: read its log and check the M_Key of the port", master, p)
 	}
 	var other *SMInfo
 	for i := range ans.SMs {
@@ -230,14 +230,14 @@ func (d *decider) walkAndStart(due time.Time, why string) Decision {
 		}
 	}
 	if other != nil && in.Now.Before(due.Add(LeaderlessFactor*pol.StartDelay)) {
-		return again(SilentInterval, PhaseForeign, "%v is there and may become master", *other)
+		return again(SilentInterval, PhaseForeign, "%v exists and may become master", *other)
 	}
 	if !in.Now.Before(ans.At.Add(AnswerLife)) {
-		return d.ask(AskWalk, PhaseAsking, "%s: asking the fabric for one", why)
+		return d.ask(AskWalk, PhaseAsking, "%s: searching the fabric for one", why)
 	}
 	m.SilentSince, m.Silences = time.Time{}, 0
 	if other != nil {
-		return d.start("%s; %v is there but did not become master", why, *other)
+		return d.start("%s; %v exists but did not become master", why, *other)
 	}
 	return d.start("%s", why)
 }

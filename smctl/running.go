@@ -62,7 +62,7 @@ func (d *decider) besideMaster() Decision {
 	byHand := in.Worker.Hand == HandStart
 	ans, fresh := d.lidAnswer()
 	if !fresh || !in.Now.Before(ans.At.Add(ServedInterval)) {
-		return d.ask(AskLID, PhaseStandby, "asking who is master at LID %d", uint16(p.SMLID))
+		return d.ask(AskLID, PhaseStandby, "querying LID %d for the master", uint16(p.SMLID))
 	}
 	next := ans.At.Add(ServedInterval)
 	master, ok := ans.Master()
@@ -80,18 +80,18 @@ func (d *decider) besideMaster() Decision {
 			if again := ans.At.Add(SilentInterval); in.Now.Before(again) {
 				return d.wait(PhaseStandby, again, "the master at LID %d does not answer (%d of %d questions)", uint16(p.SMLID), m.Silences, SilencesNeeded)
 			}
-			return d.ask(AskLID, PhaseStandby, "asking the master at LID %d again", uint16(p.SMLID))
+			return d.ask(AskLID, PhaseStandby, "querying the master at LID %d again", uint16(p.SMLID))
 		}
 	}
 	if !ok || master.GUID == p.GUID {
 		m.Foreign, m.ForeignSince = 0, time.Time{}
 		switch {
 		case ok:
-			return d.wait(PhaseStandby, next, "ours is master and is about to configure port %v", p)
+			return d.wait(PhaseStandby, next, "the local subnet manager is master and will configure port %v", p)
 		case len(ans.SMs) == 0:
-			return d.wait(PhaseStandby, next, "ours runs; the last master, LID %d, does not answer: ours takes over", uint16(p.SMLID))
+			return d.wait(PhaseStandby, next, "the local subnet manager runs and takes over: the last master, LID %d, does not answer", uint16(p.SMLID))
 		}
-		return d.wait(PhaseStandby, next, "ours runs and the manager at LID %d is no longer master: if this lasts, look at the log of %s, and at the M_Key of port %v",
+		return d.wait(PhaseStandby, next, "the local subnet manager runs and the one at LID %d is no longer master: if this lasts, read the log of %s and check the M_Key of port %v",
 			uint16(p.SMLID), in.Worker.Unit, p)
 	}
 	if m.Foreign != master.GUID || m.ForeignSince.IsZero() {
@@ -99,21 +99,21 @@ func (d *decider) besideMaster() Decision {
 	}
 	switch {
 	case byHand:
-		return d.wait(PhaseStandby, next, "%v is master; ours was started by hand and stays as standby", master)
+		return d.wait(PhaseStandby, next, "%v is master; the local one was started by hand and stays as standby", master)
 	case !pol.StopWhenForeignMaster:
-		return d.wait(PhaseStandby, next, "%v is master; ours stays as standby", master)
+		return d.wait(PhaseStandby, next, "%v is master; the local one stays as standby", master)
 	case !master.Outranks(pol.Priority, p.GUID):
 		// It should hand over. One that does not serves the subnet all the
 		// same, and ours would stand by for ever.
 		due := m.ForeignSince.Add(LeaderlessFactor * pol.StopDelay)
 		if in.Now.Before(due) {
-			return d.wait(PhaseStandby, earlier(due, next), "%v is master, but ours (priority %d) outranks it: waiting for it to hand over", master, pol.Priority)
+			return d.wait(PhaseStandby, earlier(due, next), "%v is master, but the local one (priority %d) outranks it: waiting for it to hand over", master, pol.Priority)
 		}
 		return d.stop("%v has been master for %v and does not hand over", master, LeaderlessFactor*pol.StopDelay)
 	}
 	due := m.ForeignSince.Add(pol.StopDelay)
 	if in.Now.Before(due) {
-		return d.wait(PhaseStandby, earlier(due, next), "%v is master; ours is stopped if that lasts %v", master, pol.StopDelay)
+		return d.wait(PhaseStandby, earlier(due, next), "%v is master; the local one is stopped if that lasts %v", master, pol.StopDelay)
 	}
 	return d.stop("%v has been master for %v", master, pol.StopDelay)
 }
@@ -148,7 +148,7 @@ func (d *decider) own() Decision {
 	if n := in.Worker.Said.Note; n != "" && in.Worker.Said.Known {
 		note = "; " + n
 	} else if f := in.Files.Problem; f != "" {
-		note = "; " + f + ": it runs on with what it has"
+		note = "; " + f + ": it keeps running with what it has"
 	}
 	until, asked := time.Time{}, in.Worker.Said.Known || p.LID == 0
 	if !asked {
@@ -161,16 +161,16 @@ func (d *decider) own() Decision {
 			wait = BlockedInterval
 		}
 		if until = ans.At.Add(wait); !known || !in.Now.Before(until) {
-			return d.ask(AskLID, d.role(), "asking the subnet manager on %v whether it is master", p)
+			return d.ask(AskLID, d.role(), "querying the subnet manager on %v for its state", p)
 		}
 	}
 	switch ph := d.role(); {
 	case ph == PhaseMaster && p.State == ib.PortActive:
-		return d.wait(ph, until, "ours is master%s%s", byHand, note)
+		return d.wait(ph, until, "the local subnet manager is master%s%s", byHand, note)
 	case ph == PhaseMaster:
-		return d.wait(ph, until, "ours is master and configures the fabric; port %v is still %v%s", p, p.State, note)
+		return d.wait(ph, until, "the local subnet manager is master and configures the fabric; port %v is still %v%s", p, p.State, note)
 	case ph == PhaseStandby:
-		return d.wait(ph, until, "ours stands by for a master that has not configured port %v yet%s", p, note)
+		return d.wait(ph, until, "the local subnet manager is standby, and the master has not configured port %v yet%s", p, note)
 	}
-	return d.wait(PhaseRunning, until, "ours runs and has not become master yet; port %v is %v%s", p, p.State, note)
+	return d.wait(PhaseRunning, until, "the local subnet manager runs and is not master yet; port %v is %v%s", p, p.State, note)
 }

@@ -102,7 +102,7 @@ func (p *parser) partition(x *Partition) bool {
 	for i := range p.u.Partitions {
 		o := &p.u.Partitions[i]
 		if o.PartitionKey.V.Base() == x.PartitionKey.V.Base() {
-			p.at("Partition", "PartitionKey").problem(x.PartitionKey.Pos, Warning, notUsed, "P_Key %s is already used by the [Partition] at %s; the membership bit does not make two keys of one", x.PartitionKey.V, o.Pos)
+			p.at("Partition", "PartitionKey").problem(x.PartitionKey.Pos, Warning, notUsed, "P_Key %s is already used by the [Partition] at %s; keys that differ in the membership bit only are the same", x.PartitionKey.V, o.Pos)
 			return false
 		}
 		if x.Name.Set && o.Name.Set && o.Name.V == x.Name.V {
@@ -290,7 +290,7 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 		return false
 	}
 	if hops && x.Gateway.Set {
-		p.at("Route", "Gateway").problem(x.Gateway.Pos, Warning, "Gateway= is ignored", "Gateway= and MultiPathRoute= (%s) cannot stand together", x.MultiPathRoute[0].Pos)
+		p.at("Route", "Gateway").problem(x.Gateway.Pos, Warning, "Gateway= is ignored", "Gateway= and MultiPathRoute= (%s) exclude each other", x.MultiPathRoute[0].Pos)
 		x.Gateway = Value[netip.Addr]{}
 	}
 	switch t := x.Type.Or(RouteUnicast); t {
@@ -315,7 +315,7 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 			if x.Gateway.Set {
 				pos = x.Gateway.Pos
 			}
-			p.problem(pos, Warning, "the second one is not used", "a route to %s with the same metric and table is given at %s already; write another Metric= for a gateway in reserve, or MultiPathRoute= to use both", x.dest(), o.Pos)
+			p.problem(pos, Warning, "the second one is not used", "a route to %s with the same metric and table already exists at %s; write another Metric= for a backup gateway, or MultiPathRoute= to use both", x.dest(), o.Pos)
 			return false
 		}
 	}
@@ -413,7 +413,7 @@ func (p *parser) rule(x *RoutingPolicyRule) bool {
 	for i := range p.u.Rules {
 		o := &p.u.Rules[i]
 		if sameRule(o, x) {
-			p.problem(x.Pos, Warning, "the second one is not used", "the same rule is given at %s already", o.Pos)
+			p.problem(x.Pos, Warning, "the second one is not used", "the same rule already exists at %s", o.Pos)
 			return false
 		}
 	}
@@ -485,7 +485,7 @@ func (p *parser) checkVFs() {
 	}
 	for i := range u.VFs {
 		if v := u.VFs[i].VirtualFunction; v.V >= u.VirtualFunctions.Count.V {
-			p.at("VF", "VirtualFunction").problem(v.Pos, Warning, "the section waits for a larger Count=",
+			p.at("VF", "VirtualFunction").problem(v.Pos, Warning, "the section is not used until Count= is larger",
 				"VirtualFunction=%d does not exist with Count=%d (%s); the first is 0", v.V, u.VirtualFunctions.Count.V, u.VirtualFunctions.Count.Pos)
 		}
 	}
@@ -519,7 +519,7 @@ func (p *parser) checkRoCE() {
 	r.DSCPToPriority = p.dedupMap("DSCPToPriority", r.DSCPToPriority)
 	r.PriorityToBuffer = p.dedupMap("PriorityToBuffer", r.PriorityToBuffer)
 	if len(r.DSCPToPriority) > 0 && r.Trust.Set && r.Trust.V == TrustPCP {
-		p.at("RoCE", "DSCPToPriority").problem(r.DSCPToPriority[0].Pos, Warning, "both are kept", "DSCPToPriority= has no effect with Trust=pcp (%s), and drivers such as mlx5 turn to dscp by it", r.Trust.Pos)
+		p.at("RoCE", "DSCPToPriority").problem(r.DSCPToPriority[0].Pos, Warning, "both are kept", "DSCPToPriority= has no effect with Trust=pcp (%s), and switches drivers such as mlx5 to dscp", r.Trust.Pos)
 	}
 }
 

@@ -49,7 +49,7 @@ func checkArchitecture(s string) error {
 			return nil
 		}
 		if uname == s {
-			return fmt.Errorf("%q is uname's word; write %s", ib.Clip(s), a)
+			return fmt.Errorf("%q is the name that uname prints; write %s", ib.Clip(s), a)
 		}
 		names = append(names, a)
 	}
@@ -95,7 +95,7 @@ func parseComparisons(s string) ([]comparison, error) {
 				return nil, err
 			}
 			if after == rest || len(out) > 0 {
-				return nil, fmt.Errorf("no version after %q; write them without a blank between", op)
+				return nil, fmt.Errorf("no version after %q; remove the space between them", op)
 			}
 			text, rest = w, after
 		}

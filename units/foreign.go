@@ -88,7 +88,7 @@ func foreignElsewhere(key string) string {
 }
 
 // noDHCP is about clients that do not exist here.
-const noDHCP = "there is no DHCP client here; leave out [Network] and let systemd-networkd or NetworkManager do the IP part, or write the addresses"
+const noDHCP = "DHCP is not supported; leave out [Network] and leave the IP part to systemd-networkd or NetworkManager, or write the addresses"
 
 // foreignSections are words about systemd's sections that this daemon does not
 // have: what to do instead.
@@ -96,19 +96,19 @@ var foreignSections = map[string]string{
 	"DHCP":                  noDHCP,
 	"DHCPv4":                noDHCP,
 	"DHCPv6":                noDHCP,
-	"DHCPServer":            "there is no DHCP server here",
-	"DHCPServerStaticLease": "there is no DHCP server here",
+	"DHCPServer":            "a DHCP server is not supported",
+	"DHCPServerStaticLease": "a DHCP server is not supported",
 	"DHCPPrefixDelegation":  noDHCP,
 	"IPv6AcceptRA":          "router advertisements are handled by the kernel; only [Network] IPv6AcceptRA= exists",
-	"IPv6SendRA":            "there is no router advertisement server here",
-	"IPv6Prefix":            "there is no router advertisement server here",
-	"IPv6RoutePrefix":       "there is no router advertisement server here",
+	"IPv6SendRA":            "sending router advertisements is not supported",
+	"IPv6Prefix":            "sending router advertisements is not supported",
+	"IPv6RoutePrefix":       "sending router advertisements is not supported",
 	"Bridge":                "an IPoIB link cannot be a bridge port; leave Ethernet bridges to systemd-networkd",
 	"BridgeFDB":             "leave Ethernet bridges to systemd-networkd",
 	"BridgeMDB":             "leave Ethernet bridges to systemd-networkd",
 	"BridgeVLAN":            "leave Ethernet bridges to systemd-networkd",
 	"CAN":                   "leave CAN links to systemd-networkd",
-	"IPv6PREF64Prefix":      "there is no router advertisement server here",
+	"IPv6PREF64Prefix":      "sending router advertisements is not supported",
 	"Bond":                  "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
 	"QuickFairQueueing":     noTC, "QuickFairQueueingClass": noTC, "PIE": noTC, "FlowQueuePIE": noTC, "StochasticFairBlue": noTC, "StochasticFairnessQueueing": noTC,
 	"BFIFO": noTC, "PFIFO": noTC, "PFIFOHeadDrop": noTC, "PFIFOFast": noTC, "CAKE": noTC, "ControlledDelay": noTC, "DeficitRoundRobinScheduler": noTC,
@@ -117,9 +117,9 @@ var foreignSections = map[string]string{
 	"SR-IOV":                        "virtual functions are set in [VF] and [VirtualFunctions]",
 	"NetDev":                        "that is a .netdev file's; P_Key children are made by [Partition], VLANs by [VLAN]",
 	"LLDP":                          "leave LLDP to systemd-networkd or lldpd",
-	"Neighbor":                      "static neighbours are left to systemd-networkd",
-	"IPv6AddressLabel":              "address labels are left to systemd-networkd",
-	"NextHop":                       "next hop objects are not here; write MultiPathRoute= in [Route]",
+	"Neighbor":                      "leave static neighbors to systemd-networkd",
+	"IPv6AddressLabel":              "leave address labels to systemd-networkd",
+	"NextHop":                       "next hop objects are not supported; write MultiPathRoute= in [Route]",
 	"QDisc":                         noTC,
 	"NetworkEmulator":               noTC,
 	"TokenBucketFilter":             noTC,
@@ -145,11 +145,11 @@ var foreignKeys = map[string]string{
 	"Link.ReceiveQueues":  "write it in a .link file, which systemd-udevd applies",
 
 	"Network.DHCP":                           noDHCP,
-	"Network.DHCPServer":                     "there is no DHCP server here",
+	"Network.DHCPServer":                     "a DHCP server is not supported",
 	"Network.DHCPPrefixDelegation":           noDHCP,
 	"Network.DHCPv6PrefixDelegation":         noDHCP,
 	"Network.UseDomains":                     noDHCP,
-	"Network.IPv6SendRA":                     "there is no router advertisement server here",
+	"Network.IPv6SendRA":                     "sending router advertisements is not supported",
 	"Network.IPv6AcceptRouterAdvertisements": "its new name is IPv6AcceptRA=",
 	"Network.Bond":                           "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
 	"Network.ActiveSlave":                    "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
@@ -178,27 +178,27 @@ var foreignKeys = map[string]string{
 	"Network.IPv6StableSecretAddress":        "write net.ipv6.conf.NAME.stable_secret into a file in /etc/sysctl.d",
 	"Network.IPv6RetransmissionTimeSec":      "write net.ipv6.neigh.NAME.retrans_time_ms into a file in /etc/sysctl.d",
 	"Network.IPv6ProxyNDPAddress":            "write IPv6ProxyNDP=yes, and the addresses with ip neighbour add proxy",
-	"Network.IPv4LLStartAddress":             "there is no IPv4 link-local addressing here; write a fixed Address=",
-	"Network.IPv4LLRoute":                    "there is no IPv4 link-local addressing here; write a [Route]",
+	"Network.IPv4LLStartAddress":             "IPv4 link-local addressing is not supported; write a fixed Address=",
+	"Network.IPv4LLRoute":                    "IPv4 link-local addressing is not supported; write a [Route]",
 	"Network.IgnoreCarrierLoss":              "addresses and routes always stay when the carrier is lost",
 	"Network.MPLSRouting":                    "write net.mpls.conf.NAME.input into a file in /etc/sysctl.d",
 	"Network.ProxyARP":                       "its new name is IPv4ProxyARP=",
 
 	"Address.NetLabel":    leaveIP,
 	"Address.NFTSet":      leaveIP,
-	"Address.IPv4ACD":     "IPv4 addresses are not probed for here",
+	"Address.IPv4ACD":     "probing for IPv4 addresses is not supported",
 	"Address.PrefixRoute": "its new name is AddPrefixRoute=, with the opposite sense",
 
-	"Route.NextHop":       "next hop objects are not here; write MultiPathRoute=, or Gateway=",
-	"Route.IPServiceType": "the type of service of a route is not set here; write a [RoutingPolicyRule] with TypeOfService=",
+	"Route.NextHop":       "next hop objects are not supported; write MultiPathRoute=, or Gateway=",
+	"Route.IPServiceType": "the type of service of a route is not supported; write a [RoutingPolicyRule] with TypeOfService=",
 	"Route.TTLPropagate":  "it is for MPLS: " + leaveIP,
 	"Route.GatewayOnlink": "it is spelled GatewayOnLink=",
 	"Route.Onlink":        "its new name is GatewayOnLink=",
 }
 
 const (
-	noTC       = "traffic control is left to systemd-networkd or tc"
-	noWireless = "there are no wireless links here"
+	noTC       = "leave traffic control to systemd-networkd or tc"
+	noWireless = "wireless links are not supported"
 	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the .ibnetwork file"
 	leaveIP    = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], [Route] and [RoutingPolicyRule] in the .ibnetwork file"
 )

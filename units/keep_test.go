@@ -56,7 +56,7 @@ func TestLastGood(t *testing.T) {
 	}
 	for _, tt := range []step{
 		{"nothing", func(e, l failFS) {}, false, 2000, ""},
-		{"truncated", write(main, ""), true, 2000, "the file has become empty, which does not mask a unit in force; ibnetctl mask does; the last good version of the unit stays in force"},
+		{"truncated", write(main, ""), true, 2000, "the file is empty now, which does not mask a unit in force; to mask it: ibnetctl mask; the last good version of the unit stays in force"},
 		{"a slip in the header of Match", write(main, strings.Replace(goodUnit, "Match", "Mtch", 1)), true, 2000, "unknown section [Mtch]; the last good version of the unit stays in force; did you mean [Match]?"},
 		{"a slip in a key of Match", write(main, strings.Replace(goodUnit, "Name", "Nmae", 1)), true, 2000, "[Match] unknown key \"Nmae\"; the last good version"},
 		{"not UTF-8", write(main, "\xff\xfe"+goodUnit), true, 2000, "byte 0xff is not valid UTF-8; the last good version of the unit stays in force"},
@@ -74,7 +74,7 @@ func TestLastGood(t *testing.T) {
 		{"a pipe in its place", func(e, _ failFS) { e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeNamedPipe} }, true, 2000, "not a regular file but a pipe; the last good"},
 		{"a link to nothing", func(e, _ failFS) {
 			e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("nothing")}
-		}, true, 2000, "the file is a link to nothing; the last good"},
+		}, true, 2000, "the file is a dangling symbolic link; the last good"},
 		{"a link to /dev/null", func(e, _ failFS) {
 			e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/dev/null")}
 		}, false, 0, ""},
@@ -87,7 +87,7 @@ func TestLastGood(t *testing.T) {
 		{"the directory cannot be read", func(e, _ failFS) { e.broken["."] = true }, false, 2000, "the directory cannot be read: input/output error; will retry; the files that it had are used"},
 		{"nothing can be read", func(e, _ failFS) { e.broken["."], e.broken[main], e.broken[drop] = true, true, true }, true, 2000, "will retry"},
 		{"the directory of drop-ins cannot be read", func(e, _ failFS) { e.broken[main+".d"] = true }, false, 2000, "will retry"},
-		{"the drop-in is truncated", write(drop, ""), true, 2000, "the file has become empty"},
+		{"the drop-in is truncated", write(drop, ""), true, 2000, "the file is empty now"},
 		{"the drop-in is cut off", write(drop, "[Lin"), true, 2000, "does not end with"},
 		{"the drop-in cannot be read", func(e, _ failFS) { e.broken[drop] = true }, true, 2000, "cannot be read"},
 		{"the drop-in is removed", func(e, _ failFS) { delete(e.MapFS, drop) }, false, 2044, ""},

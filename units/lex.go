@@ -233,7 +233,7 @@ func (l *lexer) logicalLine(text string, parts []part) bool {
 		if strings.IndexByte(comments, t[0]) >= 0 {
 			return true // a comment behind a byte order mark
 		}
-		l.problem(Warning, line, col, "the line is ignored", "%s is before the first section header", quoteLine(t))
+		l.problem(Warning, line, col, "the line is ignored", "%s is outside of any section", quoteLine(t))
 		return true
 	}
 	s := &l.f.sections[len(l.f.sections)-1]

@@ -49,7 +49,7 @@ func TestLex(t *testing.T) {
 		{"OK continuation open at the end", "[A]\nK=a\\", "1:1 [A]\n2:1 K = 2:3 \"a\"\n"},
 		{"OK comment does not continue", "# x \\\n[A]\n", "2:1 [A]\n"},
 		{"OK header over two lines", "[A\\\nB]\n", "1:1 [A B]\n"},
-		{"bad before a section", "K=v\n[A]\n", "2:1 [A]\nf:1:1: warning: \"K=v\" is before the first section header; the line is ignored\n"},
+		{"bad before a section", "K=v\n[A]\n", "2:1 [A]\nf:1:1: warning: \"K=v\" is outside of any section; the line is ignored\n"},
 		{"bad no =", "[A]\n word\n", "1:1 [A]\nf:2:2: warning: \"word\" has no \"=\"; write Key=value; the line is ignored\n"},
 		{"bad no key", "[A]\n=v\n", "1:1 [A]\nf:2:1: warning: no key before the \"=\"; the line is ignored\n"},
 		{"bad UTF-8", "[A]\nK=a\xffb\nL=c\n", "1:1 [A]\nf:2:4: error: byte 0xff is not valid UTF-8; the file is not used\n"},

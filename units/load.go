@@ -350,7 +350,7 @@ func (l *loader) read(at found, dropIn bool, inForce *Unit) (s source, skip stri
 	case absent(err):
 		if rl, ok := fsys.(fs.ReadLinkFS); ok {
 			if fi, err := rl.Lstat(at.name); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
-				return bad("the file is a link to nothing")
+				return bad("the file is a dangling symbolic link")
 			}
 		}
 		return s, isGone
@@ -374,7 +374,7 @@ func (l *loader) read(at found, dropIn bool, inForce *Unit) (s source, skip stri
 	}
 	if b.Len() == 0 {
 		if inForce.has(p) {
-			return bad("the file has become empty, which does not mask a unit in force; ibnetctl mask does")
+			return bad("the file is empty now, which does not mask a unit in force; to mask it: ibnetctl mask")
 		}
 		return s, isEmpty
 	}

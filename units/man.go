@@ -178,7 +178,7 @@ More than 292 years are infinity.
 .B A second route with the same destination, Metric= and Table=
 It is not used, and reported. The kernel keeps both for IPv4, but uses the second only as a default route whose first gateway does not answer,
 and when one of the two is to change it replaces the first (NLM_F_REPLACE); two for IPv6 become one multipath route. Neither can be compared with
-the unit and corrected. Write another Metric= for a gateway in reserve, MultiPathRoute= to use both.
+the unit and corrected. Write another Metric= for a backup gateway, MultiPathRoute= to use both.
 .TP
 .B Address=, Gateway=
 Address pools (0.0.0.0/24) and learned gateways (_dhcp4, _ipv6ra) are refused.

@@ -18,7 +18,7 @@ func TestMessages(t *testing.T) {
 		"[Port]\nType=ethernet":                          `did you mean eth?`,
 		"[Port]\nType=InfiniBand":                        `did you mean ib?`,
 		"[IPoIB]\nMode=cm":                               `did you mean connected?`,
-		"[Network]\nAddress=\"10.0.0.1/24\"":             `[Network] Address=: "10.0.0.1/24" is in quotes, which belong to the value here; the assignment is ignored; write it without quotes`,
+		"[Network]\nAddress=\"10.0.0.1/24\"":             `[Network] Address=: "10.0.0.1/24" is in quotes, which are part of the value here; the assignment is ignored; write it without quotes`,
 		"[Address]\nAddress='10.0.0.1/24'":               `Address=: '10.0.0.1/24' is in quotes`,
 		"[Network]\nGateway=\"10.0.0.1\"":                `write it without quotes`,
 		"[Network]\nDNS=\"10.0.0.1\"":                    `write it without quotes`,

@@ -270,7 +270,7 @@ func noQuotes[T any](val string, err error, parse func(string) (T, error)) error
 	if _, other := parse(val[1 : n-1]); other != nil && !isCaution(other) {
 		return err
 	}
-	return &guess{fmt.Sprintf("%s is in quotes, which belong to the value here", ib.Clip(val)), "write it without quotes"}
+	return &guess{fmt.Sprintf("%s is in quotes, which are part of the value here", ib.Clip(val)), "write it without quotes"}
 }
 
 // lose notes that an essential key has no valid value, as the last problem says.

@@ -32,7 +32,7 @@ func prefixValue(s string) (netip.Prefix, error) {
 		return pfx, err
 	}
 	if m := pfx.Masked(); m != pfx {
-		return m, &caution{fmt.Sprintf("%q has bits behind the prefix length", ib.Clip(s)), fmt.Sprintf("it is read as %s", m)}
+		return m, &caution{fmt.Sprintf("%q has host bits set", ib.Clip(s)), fmt.Sprintf("it is read as %s", m)}
 	}
 	return pfx, nil
 }
@@ -46,9 +46,9 @@ func addressValue(s string) (netip.Prefix, error) {
 	a := pfx.Addr()
 	switch {
 	case a.IsUnspecified():
-		return pfx, fmt.Errorf("%q asks for an address out of a pool, which is not possible here; write the address", ib.Clip(s))
+		return pfx, fmt.Errorf("%q requests an address from a pool, which is not supported; write the address", ib.Clip(s))
 	case a.IsMulticast():
-		return pfx, fmt.Errorf("%q is a multicast address, which no link can have", ib.Clip(s))
+		return pfx, fmt.Errorf("%q is a multicast address, which a link cannot have", ib.Clip(s))
 	case a.Is4() && a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		return pfx, fmt.Errorf("%q is the broadcast address", ib.Clip(s))
 	case bare:

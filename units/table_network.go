@@ -80,7 +80,7 @@ func parsePlainDomain(s string) (Domain, error) {
 func parseIPv6MTU(s string) (int, error) {
 	n, err := parseMTUBytes(s)
 	if err == nil && n < 1280 {
-		return 0, fmt.Errorf("%q is less than 1280, the least IPv6 works with", ib.Clip(s))
+		return 0, fmt.Errorf("%q is less than 1280, the minimum of IPv6", ib.Clip(s))
 	}
 	return n, err
 }

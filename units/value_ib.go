@@ -11,7 +11,7 @@ import (
 func parseGUID(s string) (ib.GUID, error) {
 	g, err := ib.ParseGUID(s)
 	if err == nil && g.IsZero() {
-		return g, errors.New("the GUID 0 names nothing")
+		return g, errors.New("GUID 0 is not valid")
 	}
 	if err != nil {
 		err = fmt.Errorf("%w; a GUID has 16 hexadecimal digits: 0x0002c903000abcdf or 0002:c903:000a:bcdf", err)
@@ -22,7 +22,7 @@ func parseGUID(s string) (ib.GUID, error) {
 func parsePKey(s string) (ib.PKey, error) {
 	k, err := ib.ParsePKey(s)
 	if err == nil && !k.IsValid() {
-		return k, fmt.Errorf("P_Key %s names no partition (0x0000 and 0x8000 are invalid)", k)
+		return k, fmt.Errorf("P_Key %s is not valid (0x0000 and 0x8000 are reserved)", k)
 	}
 	return k, err
 }
@@ -64,7 +64,7 @@ func parseAbsPath(s string) (string, error) {
 	}
 	for _, e := range strings.Split(s, "/") {
 		if e == ".." {
-			return "", fmt.Errorf("%q goes up with \"..\"", ib.Clip(s))
+			return "", fmt.Errorf("%q contains \"..\"", ib.Clip(s))
 		}
 	}
 	return s, nil
@@ -103,7 +103,7 @@ func parseMAC(s string) (ib.HWAddr, error) {
 		return a, fmt.Errorf("%q has %d bytes, a MAC address has 6", ib.Clip(s), a.Len())
 	}
 	if err == nil && a.Bytes()[0]&1 != 0 {
-		return a, fmt.Errorf("%q is a multicast address, which no function can have: the first byte must be even", ib.Clip(s))
+		return a, fmt.Errorf("%q is a multicast address, which a function cannot have: the first byte must be even", ib.Clip(s))
 	}
 	return a, err
 }

@@ -27,7 +27,7 @@ func validIfName(s string, most int) error {
 	case s == "":
 		return bad("it is empty")
 	case len(s) > most:
-		return bad(fmt.Sprintf("%d characters, %d are possible", len(s), most))
+		return bad(fmt.Sprintf("%d characters, at most %d are allowed", len(s), most))
 	case s == "." || s == ".." || s == "all" || s == "default":
 		return bad("it is reserved")
 	}
@@ -35,7 +35,7 @@ func validIfName(s string, most int) error {
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		if c <= ' ' || c >= 0x7f || c == '/' || c == ':' || c == '%' {
-			return bad(fmt.Sprintf("character %q is not possible", c))
+			return bad(fmt.Sprintf("character %q is not allowed", c))
 		}
 		numeric = numeric && c >= '0' && c <= '9'
 	}
@@ -74,7 +74,7 @@ func parsePrefix(s string) (p netip.Prefix, bare bool, err error) {
 					return p, false, fmt.Errorf("%q has a netmask; write %s/%d", ib.Clip(s), a, ones)
 				}
 			}
-			return p, false, fmt.Errorf("%q has the prefix length %q, possible is 0 to %d", ib.Clip(s), ib.Clip(length), bits)
+			return p, false, fmt.Errorf("%q has the prefix length %q, allowed is 0 to %d", ib.Clip(s), ib.Clip(length), bits)
 		}
 		bits = int(n)
 	}
@@ -96,14 +96,14 @@ func maskBits(m netip.Addr) (int, bool) {
 func parseGateway(s string) (netip.Addr, error) {
 	switch s {
 	case "_dhcp4", "_ipv6ra", "_dhcp":
-		return netip.Addr{}, fmt.Errorf("%q asks for a gateway learned by systemd-networkd's own clients, which this daemon does not run; write the address, or leave the IP part to systemd-networkd", s)
+		return netip.Addr{}, fmt.Errorf("%q requests a gateway learned by systemd-networkd's own clients, which this daemon does not have; write the address, or leave the IP part to systemd-networkd", s)
 	}
 	a, err := parseAddr(s)
 	if err == nil && a.IsUnspecified() {
-		return a, fmt.Errorf("%q is no gateway", s)
+		return a, fmt.Errorf("%q is not a gateway", s)
 	}
 	if err == nil && a.IsMulticast() {
-		return a, fmt.Errorf("%q is a multicast address, no gateway", s)
+		return a, fmt.Errorf("%q is a multicast address, not a gateway", s)
 	}
 	return a, err
 }
@@ -126,7 +126,7 @@ func parseOnline(s string) (Online, error) {
 		}
 	}
 	if o.Min.Rank() > o.Max.Rank() {
-		return o, fmt.Errorf("%q begins above its end; the order is %s", ib.Clip(s), strings.Join(wordList(operWords), ", "))
+		return o, fmt.Errorf("%q starts above its end; the order is %s", ib.Clip(s), strings.Join(wordList(operWords), ", "))
 	}
 	return o, nil
 }
@@ -249,9 +249,9 @@ func parseDNS(s string) (DNSServer, error) {
 		// "fe80::1%ib0" carries the interface where netip has the zone.
 		if validIfName(iface, 15) != nil {
 			if i := strings.LastIndexByte(iface, ':'); i > 0 && strings.HasPrefix(rest, "[") {
-				return bad("the port stands before %INTERFACE")
+				return bad("the port must be before %INTERFACE")
 			}
-			return bad("the interface name is not possible")
+			return bad("the interface name is not valid")
 		}
 		d.Interface = iface
 	}
@@ -267,7 +267,7 @@ func parseDNS(s string) (DNSServer, error) {
 		}
 		port = strings.TrimPrefix(port, ":")
 		if a, err := netip.ParseAddr(host); err != nil || !a.Is6() {
-			return bad("an IPv6 address stands in the brackets")
+			return bad("the brackets must contain an IPv6 address")
 		}
 	} else if strings.Count(rest, ":") == 1 {
 		host, port, _ = strings.Cut(rest, ":")
@@ -277,7 +277,7 @@ func parseDNS(s string) (DNSServer, error) {
 		return bad(err.Error())
 	}
 	if a.IsUnspecified() || a.IsMulticast() {
-		return bad("no server can have this address")
+		return bad("a server cannot have this address")
 	}
 	d.Addr = a
 	if port != "" {
@@ -331,7 +331,7 @@ func parseDomain(s string) (Domain, error) {
 	}
 	if name == "." || name == "" && routeOnly {
 		if !routeOnly {
-			return Domain{}, fmt.Errorf("%q: the root is no search domain; write ~. to route all names", ib.Clip(s))
+			return Domain{}, fmt.Errorf("%q: the root cannot be a search domain; write ~. to route all names", ib.Clip(s))
 		}
 		return Domain{Name: ".", RouteOnly: true}, nil
 	}

@@ -39,7 +39,7 @@ func parseRange(s string, lo, hi uint64) (a, b uint64, err error) {
 		}
 	}
 	if a > b {
-		return 0, 0, fmt.Errorf("range %q begins above its end", ib.Clip(s))
+		return 0, 0, fmt.Errorf("range %q starts above its end", ib.Clip(s))
 	}
 	return a, b, nil
 }

@@ -212,14 +212,14 @@ func TestDiagnoseManager(t *testing.T) {
 					}
 					g.Exec("systemctl", "unmask", "--runtime", worker)
 				}},
-			{name: "fabric cannot be asked", on: "swib0/1",
+			{name: "fabric cannot be searched", on: "swib0/1",
 				make: func(g *lab.G) {
 					up(g)
 					g.Exec("mv", "/dev/infiniband/umad0", "/dev/infiniband/away")
 					g.Exec("systemctl", "stop", worker)
 					bounce(g)
 				},
-				check: "subnet manager", code: "no-subnet-manager", text: "the fabric cannot be asked", next: "ibnetctl sm status swib0/1",
+				check: "subnet manager", code: "no-subnet-manager", text: "the fabric cannot be searched", next: "ibnetctl sm status swib0/1",
 				mend: func(g *lab.G, next string) {
 					if out := g.Exec("sh", "-c", next); !strings.Contains(out, "umad0") {
 						g.Errorf("%s does not name the device:\n%s", next, out)

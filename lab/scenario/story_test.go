@@ -585,7 +585,7 @@ func TestMalformed(t *testing.T) {
 		}
 		changes := g.Start("ip", "monitor", "address", "dev", "ib0")
 		for _, b := range []struct{ text, say string }{
-			{"", "has become empty"}, {wiki[:20], "does not end with"}, {"\xff" + wiki, "not valid UTF-8"},
+			{"", "is empty now"}, {wiki[:20], "does not end with"}, {"\xff" + wiki, "not valid UTF-8"},
 			{strings.Replace(wiki, "[Match]", "[Mtch]", 1), "unknown section [Mtch]"},
 		} {
 			g.Write(good, b.text)

@@ -87,7 +87,7 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 			if saved != nil && !bare {
 				// Without settings the program's defaults would rule another
 				// subnet than the one asked for.
-				ev.noStart = fmt.Sprintf("its settings cannot be handed over: %v", saved)
+				ev.noStart = fmt.Sprintf("its settings cannot be written: %v", saved)
 			} else if err := c.cfg.Manager.Start(limit, u); err != nil {
 				ev.noStart = err.Error()
 			}

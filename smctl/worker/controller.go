@@ -208,11 +208,11 @@ func (c *Controller) overrule(r handRequest) error {
 		}
 		e.given.Engine, e.given.Hand = e.engine, e.worker.Hand
 		if err := c.cfg.Keeper.Save(g, e.given); err != nil {
-			return fmt.Errorf("it is done, but forgotten when ibnetworkd is restarted: %w", err)
+			return fmt.Errorf("done, but not kept over a restart of ibnetworkd: %w", err)
 		}
 		return nil
 	}
-	return fmt.Errorf("no InfiniBand port %s/%d is looked after", r.dev, r.port)
+	return fmt.Errorf("port %s/%d: not an InfiniBand port of this host", r.dev, r.port)
 }
 
 // read asks for the state of the unit.
@@ -343,7 +343,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if !e.known {
-			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "it is not known whether " + e.worker.Unit + " runs: " + cmp.Or(e.worker.Result, "systemd has not answered yet")}
+			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "it is not known whether " + e.worker.Unit + " runs: " + cmp.Or(e.worker.Result, "systemd has not answered")}
 			if !e.reading {
 				if !now.Before(e.retry) {
 					c.read(ctx, g, e)

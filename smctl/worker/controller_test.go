@@ -509,7 +509,7 @@ func TestReadOnlyRun(t *testing.T) {
 		b.boot()
 		s := b.wait(5 * time.Second)
 		b.want(s, smctl.PhaseBackingOff, 0, 0)
-		if !strings.Contains(s.Reason, "cannot be handed over") {
+		if !strings.Contains(s.Reason, "cannot be written") {
 			t.Errorf("reason %q", s.Reason)
 		}
 		b.kill()

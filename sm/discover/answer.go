@@ -1,0 +1,360 @@
+package discover
+
+import (
+	"fmt"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/smp"
+)
+
+// gotRecheck begins the recheck of a switch: its change bit is cleared before
+// its ports are read. LinearFDBTop 0 and port 0 without LID, which is asked
+// after the Set, each give a restarted switch away.
+func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
+	x := &d.nodes[i]
+	if !r.OK() {
+		// Its ports would be silent too; the neighbours say what happened.
+		x.recheck = false
+		d.silent(i, 0, "switch "+x.name()+" does not answer SwitchInfo"+why(r))
+		return
+	}
+	was := x.si.LinearFDBTop()
+	x.si = fabric.SwitchInfoOf(&r.Data)
+	if x.si.LinearFDBTop() == 0 && was != 0 {
+		d.restarted(i)
+	}
+	if x.si.PortStateChange() {
+		d.urgent.push(tag(kClear, 0, i, 0))
+		return
+	}
+	d.urgent.push(tag(kPort, 2, i, 0))
+}
+
+func why(r *smp.Reply) string {
+	if r.Timeout {
+		return " (no answer)"
+	}
+	return fmt.Sprintf(" (status 0x%04x)", uint16(r.Status))
+}
+
+func (d *Discovery) warn(f string, a ...any) {
+	const most = 1000
+	if len(d.res.Warnings) < most {
+		d.res.Warnings = append(d.res.Warnings, fmt.Sprintf(f, a...))
+	}
+}
+
+func (x *dnode) name() string {
+	if x.desc != "" {
+		return x.desc
+	}
+	return x.ni.NodeGUID.String()
+}
+
+func (d *Discovery) silent(i int32, p uint8, msg string) {
+	d.nodes[i].ports.at(int(p)).silent = true
+	d.res.Silent = append(d.res.Silent, msg)
+	d.res.SilentAt = append(d.res.SilentAt, d.nodes[i].ni.NodeGUID)
+}
+
+// add makes a node of what a probe answered.
+func (d *Discovery) add(ni mad.NodeInfo, path []uint8) int32 {
+	i := int32(len(d.nodes))
+	x := dnode{ni: ni, path: path, entry: ni.LocalPortNum, fresh: true, ports: makePorts(int(ni.NumPorts) + 1)}
+	x.ni.PortGUID, x.ni.LocalPortNum = 0, 0
+	d.nodes = append(d.nodes, x)
+	d.byGUID[ni.NodeGUID] = i
+	d.claimed += x.ports.n
+	d.res.Changed = true
+	d.back.push(tag(kDesc, 0, i, 0))
+	if x.sw() {
+		d.nodes[i].ports.at(0).guid = ni.PortGUID
+		d.back.push(tag(kSwitch, 0, i, 0))
+		d.turn(i)
+		d.switches++
+	}
+	return i
+}
+
+func (d *Discovery) gotRoot(ni mad.NodeInfo) {
+	if ni.NodeGUID == 0 || ni.NumPorts == 0 || ni.NumPorts == 255 || ni.LocalPortNum > ni.NumPorts {
+		d.warn("the local port's NodeInfo makes no sense: GUID %v, port %d of %d", ni.NodeGUID, ni.LocalPortNum, ni.NumPorts)
+		return
+	}
+	d.rootP = ni.LocalPortNum
+	d.root = d.add(ni, nil)
+	x := &d.nodes[d.root]
+	if x.sw() {
+		d.rootP = 0
+		return
+	}
+	x.ports.at(int(d.rootP)).guid = ni.PortGUID
+	t := tag(kPort, 0, d.root, d.rootP)
+	if d.opt.LocalPort != nil {
+		d.Step(&smp.Reply{Request: smp.Request{Tag: t}, Data: d.opt.LocalPort.Wire()})
+		return
+	}
+	d.back.push(t)
+}
+
+// valid checks what a NodeInfo claims before anything is built on it.
+func valid(ni *mad.NodeInfo) bool {
+	return ni.NodeGUID != 0 && ni.NumPorts > 0 && ni.NumPorts < 255 && ni.LocalPortNum > 0 && ni.LocalPortNum <= ni.NumPorts &&
+		(ni.NodeType == ib.NodeCA || ni.NodeType == ib.NodeSwitch || ni.NodeType == ib.NodeRouter)
+}
+
+func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
+	x := &d.nodes[i]
+	if !r.OK() {
+		d.silent(i, p, fmt.Sprintf("port %s[%d] is up but its peer does not answer NodeInfo%s, path %s",
+			x.name(), p, why(r), PathString(smp.PathTo(x.path, p))))
+		return
+	}
+	var ni mad.NodeInfo
+	if ni.Decode(r.Data[:]) != nil || !valid(&ni) {
+		d.silent(i, p, fmt.Sprintf("the peer of %s[%d] answers a NodeInfo that makes no sense (GUID %v, type %d, port %d of %d), path %s",
+			x.name(), p, ni.NodeGUID, ni.NodeType, ni.LocalPortNum, ni.NumPorts, PathString(smp.PathTo(x.path, p))))
+		return
+	}
+	if q := x.ports.at(int(p)); q.peer >= 0 {
+		// Meanwhile found from the other end, if that end is this one.
+		if y := &d.nodes[q.peer]; y.ni.NodeGUID == ni.NodeGUID && q.peerP == ni.LocalPortNum {
+			return
+		}
+		d.unlink(i, p)
+	}
+	j, ok := d.byGUID[ni.NodeGUID]
+	if !ok {
+		if d.claimed+int(ni.NumPorts) >= maxPorts {
+			d.bound()
+			if x = &d.nodes[i]; x.out {
+				return
+			}
+		}
+		if len(d.nodes) >= d.opt.MaxNodes || d.claimed+int(ni.NumPorts) >= maxPorts {
+			if !d.full {
+				d.full = true
+				d.warn("more than %d nodes or %d ports: the rest of the subnet is left out, from path %s on", d.opt.MaxNodes, maxPorts, PathString(smp.PathTo(x.path, p)))
+			}
+			return
+		}
+		j = d.add(ni, smp.PathTo(x.path, p))
+		d.link(i, p, j, ni)
+		return
+	}
+	y := &d.nodes[j]
+	q := ni.LocalPortNum
+	if y.ni.NumPorts != ni.NumPorts || y.ni.NodeType != ni.NodeType || y.ni.SystemImageGUID != ni.SystemImageGUID || y.ni.DeviceID != ni.DeviceID {
+		d.duplicate(j, i, p)
+		return
+	}
+	if j == i && q == p {
+		d.warn("port %s[%d] has a loopback plug", x.name(), p)
+		return
+	}
+	if o := y.ports.at(int(q)); o.peer >= 0 {
+		if o.peer == i && o.peerP == p {
+			return
+		}
+		// Claimed twice: the node moved, or there are two of it.
+		if len(d.claims) >= 1<<16 {
+			return
+		}
+		d.claims = append(d.claims, claim{i, p, ni})
+		d.back.push(tag(kVerifyPort, uint16(len(d.claims)-1), o.peer, o.peerP))
+		return
+	}
+	if !y.sw() && y.ports.at(int(q)).guid != 0 && y.ports.at(int(q)).guid != ni.PortGUID {
+		d.duplicate(j, i, p)
+		return
+	}
+	d.link(i, p, j, ni)
+}
+
+func (d *Discovery) duplicate(j, i int32, p uint8) {
+	x, y := &d.nodes[i], &d.nodes[j]
+	dup := Duplicate{GUID: y.ni.NodeGUID, Path: y.path, Other: smp.PathTo(x.path, p), AtPort: "the manager's node", AtPeer: fmt.Sprintf("%s[%d]", x.name(), p)}
+	if o := y.ports.at(int(min(int(y.entry), y.ports.n-1))); o.peer >= 0 {
+		dup.AtPort = fmt.Sprintf("%s[%d]", d.nodes[o.peer].name(), o.peerP)
+	}
+	x.ports.at(int(p)).silent = true
+	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
+	d.res.Duplicates = append(d.res.Duplicates, dup)
+}
+
+// link joins port p of node i with the port that ni was entered by.
+func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
+	q := ni.LocalPortNum
+	a, b := d.nodes[i].ports.at(int(p)), d.nodes[j].ports.at(int(q))
+	a.peer, a.peerP, a.silent = j, q, false
+	b.peer, b.peerP, b.silent = i, p, false
+	d.res.Changed = true
+	y := &d.nodes[j]
+	if y.gone {
+		d.dirty = true
+	}
+	if !y.sw() {
+		b.guid = ni.PortGUID
+		// A port that came up again may be another one inside: new firmware,
+		// a restarted host.
+		b.pkeys, b.known = nil, false
+		if !y.fresh {
+			y.fresh = true
+			d.back.push(tag(kDesc, 0, j, 0))
+		}
+		d.back.push(tag(kPort, 0, j, q))
+		return
+	}
+	if y.fresh {
+		if b.known && b.info.State() < ib.PortInit {
+			// It came up since it was asked. The answer to the Set that arms
+			// it tells the rest.
+			b.known = false
+			if d.opt.Ports {
+				d.back.push(tag(kPort, 0, j, q))
+			}
+		}
+		return
+	}
+	// A known switch is met again over a link that is new. If it was restarted
+	// its port 0 has lost the LID; whatever it is, its other ports are asked.
+	if a.info.State() == ib.PortInit {
+		y.recheck = true
+		d.turn(j)
+	}
+}
+
+// unlink takes the link at a port away from both ends.
+func (d *Discovery) unlink(i int32, p uint8) {
+	a := d.nodes[i].ports.at(int(p))
+	if a.peer < 0 {
+		return
+	}
+	if b := d.nodes[a.peer].ports.at(int(a.peerP)); b.peer == i && b.peerP == p {
+		b.peer = -1
+		if d.nodes[a.peer].sw() {
+			// Its state is down as this end's is; asked when it comes up.
+			b.info.SetState(ib.PortDown)
+		}
+	}
+	d.unplugged(a.peer, a.peerP)
+	a.peer = -1
+	d.unplugged(i, p)
+	d.dirty, d.res.Changed = true, true
+}
+
+// unplugged forgets an adapter port that lost its link: nobody can reach it.
+func (d *Discovery) unplugged(i int32, p uint8) {
+	if !d.nodes[i].sw() && (i != d.root || p != d.rootP) {
+		*d.nodes[i].ports.at(int(p)) = dport{peer: -1}
+	}
+}
+
+func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
+	x := &d.nodes[i]
+	q := x.ports.at(int(p))
+	if !r.OK() {
+		d.silent(i, p, fmt.Sprintf("port %s[%d] does not answer PortInfo%s", x.name(), p, why(r)))
+		return
+	}
+	was := q.info
+	had := q.known
+	q.info, q.known, q.silent = fabric.PortInfoOf(&r.Data), true, false
+	if r.Attr == mad.AttrPortInfo && r.Mod&smp.ExtendedSpeeds == 0 {
+		// A port that claims those speeds had another reason to refuse.
+		x.noExtSpeeds = (q.info.CapMask()|x.ports.at(0).info.CapMask())&fabric.CapExtendedSpeeds == 0
+	}
+	if had && was != q.info {
+		d.res.Changed = true
+	}
+	if !x.sw() || p == 0 {
+		if !had || x.fresh {
+			q.lid, q.lmc = 0, 0
+		}
+		if x.sw() && had && q.info.LID() != was.LID() && q.info.LID() == 0 {
+			d.restarted(i)
+		}
+		d.endPort(i, p)
+	}
+	if p == 0 || !x.sw() && (i != d.root || p != d.rootP) {
+		return
+	}
+	switch st := q.info.State(); {
+	case st < ib.PortInit:
+		d.unlink(i, p)
+	case q.peer < 0:
+		if q.info.PhysState() == ib.PhysLinkUp {
+			d.probe(i, p)
+		}
+	case st == ib.PortInit && had && was.State() > ib.PortInit && (i == d.root || p != x.entry):
+		// The link was down in between: who is there now? (Of the link that
+		// this answer came over there is no doubt.)
+		d.unlink(i, p)
+		d.probe(i, p)
+	}
+}
+
+// restarted forgets what was known of a switch that lost its configuration.
+func (d *Discovery) restarted(i int32) {
+	x := &d.nodes[i]
+	if x.fresh {
+		return
+	}
+	x.fresh = true
+	x.ports.at(0).lid = 0
+	for p := range x.ports.n {
+		if x.ports.look(p).pkeys != nil {
+			x.ports.at(p).pkeys = nil
+		}
+	}
+	d.res.Changed = true
+	d.back.push(tag(kDesc, 0, i, 0))
+	d.warn("switch %s was restarted", x.name())
+}
+
+// endPort asks what follows from an end port's PortInfo.
+func (d *Discovery) endPort(i int32, p uint8) {
+	q := d.nodes[i].ports.at(int(p))
+	if q.info.CapMask()&fabric.CapIsSM != 0 && (i != d.root || p != d.rootP) {
+		d.back.push(tag(kSM, 0, i, p))
+	}
+}
+
+// gotVerify settles a claim: is the port still where it was linked before?
+func (d *Discovery) gotVerify(k kind, i int32, p uint8, extra uint16, r *smp.Reply) {
+	c := d.claims[extra]
+	j, ok := d.byGUID[c.ni.NodeGUID]
+	if !ok || d.nodes[c.from].out {
+		return
+	}
+	o := d.nodes[j].ports.at(int(c.ni.LocalPortNum))
+	still := o.peer == i && o.peerP == p
+	if still && k == kVerifyPort && r.OK() {
+		if pi := fabric.PortInfoOf(&r.Data); pi.State() >= ib.PortInit {
+			d.back.push(tag(kVerifyProbe, extra, i, p))
+			return
+		}
+	}
+	if still && k == kVerifyProbe && r.OK() {
+		var ni mad.NodeInfo
+		if ni.Decode(r.Data[:]) == nil && ni.NodeGUID == c.ni.NodeGUID && ni.LocalPortNum == c.ni.LocalPortNum {
+			d.duplicate(j, c.from, c.fromP)
+			return
+		}
+	}
+	if o.peer >= 0 {
+		d.unlink(j, c.ni.LocalPortNum)
+	}
+	if d.nodes[c.from].ports.at(int(c.fromP)).peer >= 0 {
+		return
+	}
+	d.warn("node %s moved to %s[%d]", d.nodes[j].name(), d.nodes[c.from].name(), c.fromP)
+	d.nodes[j].fresh = false
+	d.link(c.from, c.fromP, j, c.ni)
+	if d.nodes[j].sw() {
+		d.nodes[j].recheck = true
+		d.turn(j)
+	}
+}

@@ -1,0 +1,294 @@
+package discover
+
+import (
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/smp"
+)
+
+// turn queues a switch for probing its ports.
+func (d *Discovery) turn(i int32) {
+	if x := &d.nodes[i]; !x.queued {
+		x.queued = true
+		d.turns.push(uint64(uint32(i)))
+	}
+}
+
+// start begins a switch's turn.
+func (d *Discovery) start(i int32) {
+	if d.turning >= 0 {
+		d.nodes[d.turning].explored = true
+	}
+	if d.grown() {
+		d.bound()
+	}
+	x := &d.nodes[i]
+	if d.turning = i; x.out {
+		return
+	}
+	x.queued = false
+	if x.recheck {
+		d.urgent.push(tag(kSwitch, 1, i, 0))
+		return
+	}
+	d.askPorts(i, 1)
+}
+
+// sampled is how many ports of a switch are asked first, and worth how many
+// others there must be at least for its table to be worth looking for: that
+// takes up to two requests.
+const (
+	sampled = 8
+	worth   = 8
+)
+
+// askPorts asks a switch's ports from the given one on: those that nothing is
+// known of, or all when the switch is rechecked.
+//
+// Of a new switch's ports a few are asked first. Where most of them have no link
+// the others may have none either, and many switches can tell the states of all
+// ports at once (SwitchPortStateTable, an optional attribute since release 1.3
+// of the architecture): then only ports with a link are asked one by one.
+func (d *Discovery) askPorts(i int32, from int) {
+	x := &d.nodes[i]
+	var ask []uint8
+	for p := from; p < x.ports.n; p++ {
+		q := x.ports.at(int(p))
+		if !x.recheck && q.known {
+			if q.peer < 0 && q.info.State() >= ib.PortInit {
+				d.probe(i, uint8(p))
+			}
+			continue
+		}
+		if x.recheck || d.wanted(q) {
+			ask = append(ask, uint8(p))
+		}
+	}
+	if !x.recheck && x.fresh && !d.opt.Ports && len(ask) >= sampled+worth {
+		x.sample, x.down = sampled, 0
+		ask, x.rest = ask[:sampled], ask[sampled:]
+	}
+	x.recheck = false
+	for _, p := range ask {
+		d.urgent.push(tag(kPort, 1, i, p))
+	}
+}
+
+// probe asks what is behind a port. A switch at the end of the longest directed
+// route would answer for itself.
+func (d *Discovery) probe(i int32, p uint8) {
+	if x := &d.nodes[i]; len(x.path) >= MaxHops {
+		d.warn("what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager on a host nearer the middle", x.name(), p, MaxHops)
+		return
+	}
+	d.urgent.push(tag(kProbe, 0, i, p))
+}
+
+// wanted tells that a port's PortInfo is to be asked.
+func (d *Discovery) wanted(q *dport) bool {
+	if q.known {
+		return false
+	}
+	if q.peer >= 0 && !d.opt.Ports {
+		// The far end of a link that was found from its other end: what it
+		// answers is needed only if it is configured already.
+		if o := d.nodes[q.peer].ports.at(int(q.peerP)); o.known && o.info.State() == ib.PortInit {
+			return false
+		}
+	}
+	return true
+}
+
+// askRest asks the ports of a switch that the sample left.
+func (d *Discovery) askRest(i int32) {
+	x := &d.nodes[i]
+	for _, p := range x.rest {
+		if d.wanted(x.ports.at(int(p))) {
+			d.urgent.push(tag(kPort, 1, i, p))
+		}
+	}
+	x.rest, x.table = nil, nil
+}
+
+// gotSample goes on when the sample has answered.
+func (d *Discovery) gotSample(i int32, p uint8) {
+	x := &d.nodes[i]
+	if x.sample == 0 {
+		return
+	}
+	if q := x.ports.at(int(p)); q.known && q.info.State() < ib.PortInit {
+		x.down++
+	}
+	if x.sample--; x.sample > 0 {
+		return
+	}
+	switch {
+	case x.down < sampled*3/4:
+		d.askRest(i)
+	case !x.ports.at(0).known:
+		d.urgent.push(tag(kPort, 3, i, 0)) // its capabilities are the switch's
+	default:
+		d.askTable(i)
+	}
+}
+
+// askTable asks for the states of all ports if the switch can tell.
+func (d *Discovery) askTable(i int32) {
+	x := &d.nodes[i]
+	if p := x.ports.at(0); !p.known || !p.info.TellsPortStates() {
+		d.askRest(i)
+		return
+	}
+	x.blocks = (x.ports.n + fabric.TablePorts - 1) / fabric.TablePorts
+	x.table = make([]byte, 64*x.blocks)
+	for b := range x.blocks {
+		d.urgent.push(tag(kTable, uint16(b), i, 0))
+	}
+}
+
+// gotTable asks the ports that have a link by the table of states: four bits for
+// each port, coded as PortInfo:PortState, the first in the upper half of a byte.
+// A table that does not fit what the ports themselves said is not used, and
+// what has no state in it is asked.
+func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
+	x := &d.nodes[i]
+	if x.table == nil {
+		return // it was late, and the ports were asked
+	}
+	if r.OK() {
+		copy(x.table[64*block:], r.Data[:])
+	}
+	if x.blocks--; x.blocks > 0 {
+		return
+	}
+	state := func(p int) ib.PortState { return fabric.StateInTable(x.table, p) }
+	fits := func(p int) bool {
+		q := x.ports.at(int(p))
+		switch up := state(p) >= ib.PortInit; {
+		case q.known:
+			return up == (q.info.State() >= ib.PortInit)
+		case q.peer >= 0:
+			return up
+		}
+		return true
+	}
+	for p := 1; p < x.ports.n; p++ {
+		if state(p) != 0 && !fits(p) {
+			d.warn("switch %s: the state of port %d in its SwitchPortStateTable is not that of the port", x.name(), p)
+			d.askRest(i)
+			return
+		}
+	}
+	left := x.rest[:0]
+	for _, p := range x.rest {
+		if q := x.ports.at(int(p)); state(int(p)) == ib.PortDown && !q.known && q.peer < 0 {
+			q.info.SetState(ib.PortDown)
+		} else {
+			left = append(left, p)
+		}
+	}
+	x.rest, x.table = left, nil
+	d.askRest(i)
+}
+
+// request makes the SMP of a tag; false when its target cannot be reached.
+func (d *Discovery) request(t uint64) (smp.Request, bool) {
+	k, extra, i, p := untag(t)
+	r := smp.Request{Method: mad.MethodGet, Tag: t}
+	if k == kRoot {
+		r.Attr = mad.AttrNodeInfo
+		return r, true
+	}
+	if d.dirty {
+		d.paths()
+	}
+	if d.nodes[i].gone {
+		return r, false
+	}
+	x := &d.nodes[i]
+	r.Path = x.path
+	switch k {
+	case kProbe, kVerifyProbe:
+		if len(x.path) >= MaxHops {
+			return r, false
+		}
+		r.Attr = mad.AttrNodeInfo
+		r.Path = smp.PathTo(x.path, p)
+	case kPort, kVerifyPort:
+		if r.Attr, r.Mod = mad.AttrPortInfo, uint32(p); !x.noExtSpeeds {
+			r.Mod |= smp.ExtendedSpeeds
+		}
+		if !x.sw() {
+			return r, d.caPath(i, p, &r.Path)
+		}
+	case kDesc:
+		r.Attr = mad.AttrNodeDescription
+	case kSwitch:
+		r.Attr = mad.AttrSwitchInfo
+	case kTable:
+		r.Attr, r.Mod = mad.AttrSwitchPortState, uint32(extra)
+	case kClear:
+		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports.at(0).info.MKey()
+		si := x.si
+		si.SetPortStateChange()
+		r.Data = si.Wire()
+	case kSM:
+		r.Attr, r.ShortTimeout = mad.AttrSMInfo, d.opt.ShortSMTimeout
+		if !x.sw() {
+			return r, d.caPath(i, p, &r.Path)
+		}
+	}
+	return r, true
+}
+
+// caPath is the directed route that ends at one port of an adapter.
+func (d *Discovery) caPath(i int32, p uint8, path *[]uint8) bool {
+	if i == d.root && p == d.rootP {
+		*path = nil
+		return true
+	}
+	q := d.nodes[i].ports.at(int(p))
+	if q.peer < 0 {
+		return false
+	}
+	o := &d.nodes[q.peer]
+	if o.gone || !o.sw() && (q.peer != d.root || q.peerP != d.rootP) {
+		return false
+	}
+	*path = smp.PathTo(o.path, q.peerP)
+	return true
+}
+
+// paths computes every node's directed route over the links known, breadth
+// first, low ports first. Nodes without a way are gone.
+func (d *Discovery) paths() {
+	d.dirty = false
+	seen := make([]bool, len(d.nodes))
+	order := make([]int32, 0, len(d.nodes))
+	visit := func(i int32, path []uint8, entry uint8) {
+		seen[i] = true
+		d.nodes[i].path, d.nodes[i].entry = path, entry
+		order = append(order, i)
+	}
+	if d.root >= 0 {
+		visit(d.root, nil, d.rootP)
+	}
+	for k := 0; k < len(order); k++ {
+		i := order[k]
+		x := &d.nodes[i]
+		if !x.sw() && i != d.root || len(x.path) >= MaxHops {
+			continue
+		}
+		for p := range x.ports.n {
+			q := x.ports.look(p)
+			if q.peer < 0 || seen[q.peer] || !x.sw() && uint8(p) != d.rootP {
+				continue
+			}
+			visit(q.peer, smp.PathTo(x.path, uint8(p)), q.peerP)
+		}
+	}
+	for i := range d.nodes {
+		d.nodes[i].gone = !seen[i]
+	}
+}

@@ -1,0 +1,153 @@
+package discover
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+)
+
+// SM is another port that says it runs a subnet manager.
+type SM struct {
+	Port   int32 // index into Fabric.Ports
+	Info   mad.SMInfo
+	Silent bool       // no answer to SMInfo
+	Status mad.Status // not 0: the port answered that nobody serves SMInfo
+}
+
+// Duplicate is a GUID that was met at two places.
+type Duplicate struct {
+	GUID           ib.GUID
+	Path, Other    []uint8 // the node that is used, the one that is left out
+	AtPort, AtPeer string  // where the two are plugged in
+}
+
+func (d Duplicate) String() string {
+	return fmt.Sprintf("node GUID %v appears twice: at path %s (%s, used) and at path %s (%s, left out)",
+		d.GUID, PathString(d.Path), d.AtPort, PathString(d.Other), d.AtPeer)
+}
+
+// PathString prints a directed route as the diagnostic tools take it: 0,1,17.
+func PathString(p []uint8) string {
+	s := "0"
+	for _, h := range p {
+		s += fmt.Sprintf(",%d", h)
+	}
+	return s
+}
+
+// Result is what a discovery found.
+type Result struct {
+	Fabric *fabric.Fabric
+	// PKeys is the P_Key table of each port by index into Fabric.Ports, of those
+	// that were known before and have not been unplugged or restarted since.
+	PKeys [][]ib.PKey
+	// Fresh tells by node index that the node is new or came back, so that
+	// nothing is known about its tables.
+	Fresh      []bool
+	SMs        []SM
+	Duplicates []Duplicate
+	// Silent lists ports by name whose link is up while the other end does
+	// not answer, with the reason; SilentAt are those ports' switches.
+	Silent   []string
+	SilentAt []ib.GUID
+	Warnings []string
+	Changed  bool // a resumed discovery found something that differs
+}
+
+// Result builds what was found; call it when the walk has finished. It comes
+// without a Fabric when the local port did not answer.
+func (d *Discovery) Result() *Result {
+	if d.root < 0 {
+		return &d.res
+	}
+	d.paths()
+	b := fabric.NewBuilder()
+	if d.opt.Prefix != 0 {
+		b.SetPrefix(d.opt.Prefix)
+	}
+	num := make([]int, len(d.nodes))
+	for i := range d.nodes {
+		x := &d.nodes[i]
+		num[i] = -1
+		if x.gone {
+			d.res.Changed = true
+			continue
+		}
+		n, err := b.AddNode(fabric.Node{GUID: x.ni.NodeGUID, SystemGUID: x.ni.SystemImageGUID, Type: x.ni.NodeType, NumPorts: x.ni.NumPorts,
+			Base: x.ni.BaseVersion, Class: x.ni.ClassVersion, DeviceID: x.ni.DeviceID, PKeyCap: x.ni.PartitionCap, VendorID: x.ni.VendorID,
+			Revision: x.ni.Revision, Desc: x.desc, Path: x.path, Entry: x.entry, NoExtendedSpeeds: x.noExtSpeeds})
+		if err != nil {
+			d.warn("%v", err)
+			continue
+		}
+		num[i] = n
+		b.SetSwitchInfo(n, x.si)
+		for p := range x.ports.n {
+			q := x.ports.look(p)
+			if q.peer >= 0 && d.nodes[q.peer].gone {
+				d.unplugged(int32(i), uint8(p))
+				q = x.ports.look(p)
+			}
+			o := b.Port(n, uint8(p))
+			o.Info, o.Known, o.LID, o.LMC = q.info, q.known, q.lid, q.lmc
+			if p == 0 || !x.sw() {
+				o.GUID = q.guid
+			}
+		}
+	}
+	for i := range d.nodes {
+		x := &d.nodes[i]
+		for p := range x.ports.n {
+			q := x.ports.look(p)
+			if q.peer < 0 || num[i] < 0 || num[q.peer] < 0 || q.peer < int32(i) || q.peer == int32(i) && q.peerP < uint8(p) {
+				continue
+			}
+			if err := b.Link(num[i], uint8(p), num[q.peer], q.peerP); err != nil {
+				d.warn("%v", err)
+			}
+		}
+	}
+	b.SetSM(num[d.root], d.rootP)
+	f := b.Build()
+	res := &d.res
+	res.Fabric = f
+	res.Fresh = make([]bool, len(f.Nodes))
+	res.PKeys = make([][]ib.PKey, len(f.Ports))
+	at := make([]int32, len(d.nodes))
+	for i := range d.nodes {
+		x := &d.nodes[i]
+		if at[i] = fabric.None; num[i] < 0 {
+			continue
+		}
+		at[i] = f.NodeByGUID(x.ni.NodeGUID)
+		res.Fresh[at[i]] = x.fresh
+		for p := range x.ports.n {
+			if q := f.Port(at[i], uint8(p)); q != fabric.None {
+				res.PKeys[q] = x.ports.look(p).pkeys
+			}
+		}
+	}
+	for k := range res.SMs {
+		i, p := res.SMs[k].Port>>8, uint8(res.SMs[k].Port)
+		if res.SMs[k].Port = fabric.None; at[i] != fabric.None {
+			res.SMs[k].Port = f.Port(at[i], p)
+		}
+	}
+	res.SMs = slices.DeleteFunc(res.SMs, func(s SM) bool { return s.Port == fabric.None })
+	// A port that was asked twice counts once, with an answer if it gave one.
+	slices.SortStableFunc(res.SMs, func(a, b SM) int {
+		if a.Port == b.Port && a.Silent != b.Silent {
+			return map[bool]int{false: -1, true: 1}[a.Silent]
+		}
+		return cmp.Compare(a.Port, b.Port)
+	})
+	res.SMs = slices.CompactFunc(res.SMs, func(a, b SM) bool { return a.Port == b.Port })
+	slices.Sort(res.Silent)
+	slices.Sort(res.SilentAt)
+	res.SilentAt = slices.Compact(res.SilentAt)
+	return res
+}

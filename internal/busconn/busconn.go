@@ -212,16 +212,17 @@ func (s *socket) Write(p []byte) (int, error) {
 	s.wmu.Lock()
 	defer s.wmu.Unlock()
 	start := time.Now()
-	if err := s.conn.SetWriteDeadline(s.stall.deadline(start)); err != nil {
+	if err := s.conn.SetWriteDeadline(s.stall.deadline(len(p), start)); err != nil {
 		return 0, err
 	}
 	n, err := s.conn.Write(p)
-	s.stall.wrote(start, time.Now())
 	if err != nil {
 		// What follows a part of a message is no message.
 		_ = s.conn.Close()
+		return n, err
 	}
-	return n, err
+	s.stall.wrote(n, start, time.Now())
+	return n, nil
 }
 
 // Read implements io.Reader for godbus' reader.

@@ -55,9 +55,11 @@ func barred(p Port) Decision {
 		return dec(PhaseSMDisabled, "run the subnet manager on another port or host, or change the firmware's setting",
 			"the firmware of %s forbids a subnet manager on port %d (IsSMDisabled)", p.IBDev, p.Num)
 	}
-	return dec(PhaseNoQP0, fmt.Sprintf("run the subnet manager on the physical function or on another host; for a port of several planes: rdma dev add smi0 type SMI parent %s; "+
+	return dec(PhaseNoQP0, fmt.Sprintf("run the subnet manager on the physical function or on another host; for a port of several "+
+		"planes: rdma dev add smi0 type SMI parent %s; "+
 		"for a ConnectX-6 with firmware 20.40 update the firmware", p.IBDev),
-		"port %v carries no subnet management packets: no issm device, or QP0 is refused (a virtual function, a port of several planes, or its firmware)", p)
+		"port %v carries no subnet management packets: no issm device, or QP0 is refused (a virtual function, a port of several "+
+			"planes, or its firmware)", p)
 }
 
 // BarOfVPD is what the PCI vital product data of a device says. The devices that

@@ -12,7 +12,8 @@ import (
 // A port that is barred is left alone whatever its unit and people say, and a
 // worker that runs there is stopped; each says why and what to do.
 func TestBarred(t *testing.T) {
-	phases := map[Bar]Phase{BarUnread: PhaseSettling, BarUnknown: PhaseBlocked, BarOmniPath: PhaseOmniPath, BarNVSwitch: PhaseNVSwitch, BarSMDisabled: PhaseSMDisabled, BarNoQP0: PhaseNoQP0}
+	phases := map[Bar]Phase{BarUnread: PhaseSettling, BarUnknown: PhaseBlocked, BarOmniPath: PhaseOmniPath,
+		BarNVSwitch: PhaseNVSwitch, BarSMDisabled: PhaseSMDisabled, BarNoQP0: PhaseNoQP0}
 	for bar, phase := range phases {
 		for _, manage := range []Manage{ManageNo, ManageAuto, ManageAlways} {
 			for _, hand := range []Hand{HandNone, HandStart, HandStop} {
@@ -24,7 +25,8 @@ func TestBarred(t *testing.T) {
 					_, dec := Decide(Memory{LonelySince: t0.Add(-time.Hour)}, in)
 					switch {
 					case hand == HandStop:
-						if want := map[WorkerState]Phase{WorkerInactive: PhaseHeld, WorkerActive: PhaseStopping, WorkerFailed: PhaseHeld}[state]; dec.Phase != want {
+						if want := map[WorkerState]Phase{WorkerInactive: PhaseHeld, WorkerActive: PhaseStopping,
+							WorkerFailed: PhaseHeld}[state]; dec.Phase != want {
 							t.Errorf("%v %v %v %v: %+v", bar, manage, hand, state, dec)
 						}
 					case !bar.forbids() && state == WorkerActive:
@@ -78,7 +80,8 @@ func TestBarredAmongHosts(t *testing.T) {
 		for i, n := range s.nodes {
 			if n.port.Barred != BarNone && (n.starts > 0 || n.answer.Question != AskNothing || n.worker.State != WorkerInactive) {
 				s.dump()
-				t.Fatalf("seed %d: node %d is barred (%d): %d starts, answer %+v, worker %v", seed, i, n.port.Barred, n.starts, n.answer, n.worker.State)
+				t.Fatalf("seed %d: node %d is barred (%d): %d starts, answer %+v, worker %v", seed, i, n.port.Barred, n.starts,
+					n.answer, n.worker.State)
 			}
 		}
 		if masters, _, _, active := s.count(); free > 0 && (masters != 1 || active != 100) {
@@ -94,7 +97,8 @@ func TestBarKeepsRunning(t *testing.T) {
 	for _, bar := range []Bar{BarUnread, BarUnknown, BarNoQP0} {
 		for _, change := range []Change{ChangeNone, ChangeRestart} {
 			in := Input{Now: t0, Policy: autoPolicy, Port: port(func(p *Port) { p.Barred = bar }),
-				Worker: Worker{Unit: "w", State: WorkerActive, Since: t0.Add(-time.Hour), Said: Said{State: SMMaster, Known: true}, Change: change}}
+				Worker: Worker{Unit: "w", State: WorkerActive, Since: t0.Add(-time.Hour),
+					Said: Said{State: SMMaster, Known: true}, Change: change}}
 			if _, dec := Decide(Memory{}, in); dec.Action == Stop || dec.Phase != PhaseMaster {
 				t.Errorf("bar %d, change %d: %+v", bar, change, dec)
 			}
@@ -156,7 +160,8 @@ func TestDifference(t *testing.T) {
 
 // An edit ends the back-off; without one it runs on.
 func TestEditEndsBackOff(t *testing.T) {
-	in := Input{Now: t0, Policy: autoPolicy, Files: Files{Digest: "a"}, Port: port(func(p *Port) { p.State, p.LID, p.SMLID = ib.PortInit, 0, 0 }),
+	in := Input{Now: t0, Policy: autoPolicy, Files: Files{Digest: "a"},
+		Port:   port(func(p *Port) { p.State, p.LID, p.SMLID = ib.PortInit, 0, 0 }),
 		Answer: Answer{Question: AskWalk, At: t0}, Worker: Worker{Unit: "u", State: WorkerFailed, Since: t0, Result: "exit status 1"}}
 	m := Memory{LonelySince: t0.Add(-time.Hour), Failures: 6, FailedAt: t0, FailedWith: Settings(autoPolicy) + "\na"}
 	if _, dec := Decide(m, in); dec.Phase != PhaseBackingOff {

@@ -127,7 +127,8 @@ func (d *decider) decide() Decision {
 			}
 			due := d.m.UnitGoneSince.Add(UnitGrace)
 			if d.in.Now.Before(due) {
-				return d.wait(d.role(), due, "no unit asks for a subnet manager on %v any more: it is stopped if that lasts %v", p, UnitGrace)
+				return d.wait(d.role(), due, "no unit asks for a subnet manager on %v any more: it is stopped if that lasts %v",
+					p, UnitGrace)
 			}
 			return d.stop("no unit asks for a subnet manager on %v any more", p)
 		}

@@ -29,7 +29,8 @@ func (d *decider) idle() Decision {
 	if m.Failures > 0 {
 		if due := m.FailedAt.Add(BackOff(m.Failures)); in.Now.Before(due) {
 			if in.Worker.Refused {
-				dec := d.wait(PhaseNoQP0, due, "%s; will retry in %v", cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), BackOff(m.Failures))
+				dec := d.wait(PhaseNoQP0, due, "%s; will retry in %v",
+					cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), BackOff(m.Failures))
 				p.Barred = BarNoQP0
 				dec.Next = barred(p).Next
 				return dec
@@ -72,7 +73,8 @@ func (d *decider) beside() Decision {
 	p := d.in.Port
 	d.forget()
 	if p.State != ib.PortActive || p.SMLID == 0 {
-		return d.wait(PhaseForeign, time.Time{}, "another subnet manager runs on %v and has not configured it (%v): read its log", p, p.State)
+		return d.wait(PhaseForeign, time.Time{},
+			"another subnet manager runs on %v and has not configured it (%v): read its log", p, p.State)
 	}
 	ans, known := d.lidAnswer()
 	if !known {
@@ -134,7 +136,8 @@ func (d *decider) served() Decision {
 				"the subnet manager at LID %d does not answer; it is considered dead if that lasts %v",
 				uint16(p.SMLID), (pol.StartDelay + Spread(p.GUID, pol.StartDelay)).Round(100*time.Millisecond))
 		}
-		if master, ok := in.Answer.Master(); ok && in.Answer.Question == AskWalk && master.GUID != p.GUID && !in.Answer.At.Before(due) && master.LID == p.SMLID {
+		if master, ok := in.Answer.Master(); ok && in.Answer.Question == AskWalk && master.GUID != p.GUID &&
+			!in.Answer.At.Before(due) && master.LID == p.SMLID {
 			// It is alive after all: back to asking it alone.
 			m.SilentSince, m.Silences = time.Time{}, 0
 			return d.wait(PhaseServed, in.Now.Add(ServedInterval), "%v serves port %v", master, p)
@@ -201,7 +204,8 @@ func (d *decider) walkAndStart(due time.Time, why string) Decision {
 	in, p, pol := d.in, d.in.Port, d.in.Policy
 	m := &d.m
 	if until := in.HostStart.Add(HostSettle); !in.HostStart.IsZero() && in.Now.Before(until) {
-		return d.wait(PhaseSettling, until, "%s; a worker was just started on another port of this host, which may be on the same subnet", why)
+		return d.wait(PhaseSettling, until, "%s; a worker was just started on another port of this host, which may be on the same "+
+			"subnet", why)
 	}
 	ans := in.Answer
 	if ans.Question != AskWalk || ans.At.Before(due) {
@@ -221,7 +225,8 @@ func (d *decider) walkAndStart(due time.Time, why string) Decision {
 		if master.GUID == p.GUID {
 			return again(ForeignInterval, PhaseServed, "another subnet manager already runs on %v on this host", p)
 		}
-		return again(ForeignInterval, PhaseForeign, "%v exists but has not configured port %v: read its log and check the M_Key of the port", master, p)
+		return again(ForeignInterval, PhaseForeign,
+			"%v exists but has not configured port %v: read its log and check the M_Key of the port", master, p)
 	}
 	var other *SMInfo
 	for i := range ans.SMs {

@@ -103,7 +103,8 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	if p.Manage == ManageAlways || r.Hand == HandStart {
 		return []Step{{start, "port " + port + bad}}
 	}
-	return []Step{{Note: fmt.Sprintf("%s, if port %s has a link and nobody answers within %v to %v%s", start, port, p.StartDelay, 2*p.StartDelay, bad)}}
+	return []Step{{Note: fmt.Sprintf("%s, if port %s has a link and nobody answers within %v to %v%s", start, port, p.StartDelay,
+		2*p.StartDelay, bad)}}
 }
 
 // changes are the reload or restart that brings a running worker to its policy.
@@ -121,7 +122,8 @@ func changes(r Running, p Policy, f Files, and func(string) string) []Step {
 	case c == ChangeReload && r.Engine == EngineOpenSM:
 		return []Step{{"systemctl kill --kill-whom=main -s HUP " + r.Unit, "partitions or names have changed"}}
 	case c == ChangeReload:
-		return []Step{{"systemctl reload " + r.Unit, and("settings or files have changed; where one needs it, ibnetsm restarts and no port can join a group for some seconds")}}
+		return []Step{{"systemctl reload " + r.Unit,
+			and("settings or files have changed; where one needs it, ibnetsm restarts and no port can join a group for some seconds")}}
 	}
 	return nil
 }

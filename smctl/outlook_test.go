@@ -10,7 +10,8 @@ import (
 func TestOutlook(t *testing.T) {
 	pol := autoPolicy
 	pol.PartitionsFile = "/etc/p.conf"
-	on := Running{State: WorkerActive, Phase: PhaseMaster, Unit: "ibnetsm@x.service", Named: "ibnetsm@x.service", Settings: Settings(pol), Files: "a",
+	on := Running{State: WorkerActive, Phase: PhaseMaster, Unit: "ibnetsm@x.service", Named: "ibnetsm@x.service",
+		Settings: Settings(pol), Files: "a",
 		Said: Said{State: SMMaster, Known: true}}
 	off := Running{Phase: PhaseSettling, Unit: "ibnetsm@x.service", Named: "ibnetsm@x.service"}
 	with := func(r Running, f func(*Running)) Running { f(&r); return r }
@@ -26,36 +27,60 @@ func TestOutlook(t *testing.T) {
 		want string // the lines
 	}{
 		{"nothing", on, pol, good, ""},
-		{"no unit any more", on, Policy{}, Files{}, "systemctl stop ibnetsm@x.service   # " + only + "; no unit asks for a subnet manager on mlx5_0/1"},
-		{"Manage=no", on, change(func(p *Policy) { p.Manage = ManageNo }), good, "systemctl stop ibnetsm@x.service   # " + only + "; /etc/systemd/network/ib.ibnetwork says Manage=no"},
-		{"with others", with(on, func(r *Running) { r.Said.Others = 1 }), Policy{}, Files{}, "systemctl stop ibnetsm@x.service   # no unit asks for a subnet manager on mlx5_0/1"},
-		{"being stopped", with(on, func(r *Running) { r.State = WorkerDeactivating }), Policy{}, Files{}, "# systemctl stop ibnetsm@x.service is under way: " + only + "; port mlx5_0/1"},
+		{"no unit any more", on, Policy{}, Files{},
+			"systemctl stop ibnetsm@x.service   # " + only + "; no unit asks for a subnet manager on mlx5_0/1"},
+		{"Manage=no", on, change(func(p *Policy) { p.Manage = ManageNo }), good,
+			"systemctl stop ibnetsm@x.service   # " + only + "; /etc/systemd/network/ib.ibnetwork says Manage=no"},
+		{"with others", with(on, func(r *Running) { r.Said.Others = 1 }), Policy{}, Files{},
+			"systemctl stop ibnetsm@x.service   # no unit asks for a subnet manager on mlx5_0/1"},
+		{"being stopped", with(on, func(r *Running) { r.State = WorkerDeactivating }), Policy{}, Files{},
+			"# systemctl stop ibnetsm@x.service is under way: " + only + "; port mlx5_0/1"},
 		{"by hand it stays", with(on, func(r *Running) { r.Hand = HandStart }), Policy{}, Files{}, ""},
-		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
-		{"another rule", on, change(func(p *Policy) { p.Partitions = "0x8001\n" }), good, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
+		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good,
+			"systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
+		{"another rule", on, change(func(p *Policy) { p.Partitions = "0x8001\n" }), good,
+			"systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
 		{"another file's text", on, pol, Files{Digest: "b"}, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
-		{"the text of a file that only one may open", with(on, func(r *Running) { r.Files = "partitions:stamp:1" }), pol, Files{Digest: "partitions:text:2"}, ""},
-		{"the text of a file that both may open", with(on, func(r *Running) { r.Files = "partitions:text:1" }), pol, Files{Digest: "partitions:text:2"}, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
-		{"opensm's file", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine = EngineOpenSM }), Files{Digest: "b"}, "systemctl kill --kill-whom=main -s HUP ibnetsm@x.service   # partitions or names have changed"},
-		{"opensm, another priority", with(on, func(r *Running) { r.Engine = EngineOpenSM }), change(func(p *Policy) { p.Engine, p.Priority = EngineOpenSM, 9 }), good, "systemctl restart ibnetsm@x.service   # " + only + "; no port can join a group for some seconds"},
-		{"a bad file", on, change(func(p *Policy) { p.Priority = 9 }), Files{Digest: "b", Problem: "/etc/p.conf:2:9: no"}, "# ibnetsm@x.service: not changed: /etc/p.conf:2:9: no"},
-		{"another engine", on, change(func(p *Policy) { p.Engine = EngineOpenSM }), good, "systemctl stop ibnetsm@x.service   # " + only + "; Engine=opensm\nsystemctl start ibnetsm@x.service"},
+		{"the text of a file that only one may open", with(on, func(r *Running) { r.Files = "partitions:stamp:1" }), pol,
+			Files{Digest: "partitions:text:2"}, ""},
+		{"the text of a file that both may open", with(on, func(r *Running) { r.Files = "partitions:text:1" }), pol,
+			Files{Digest: "partitions:text:2"}, "systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
+		{"opensm's file", with(on, func(r *Running) { r.Engine = EngineOpenSM }),
+			change(func(p *Policy) { p.Engine = EngineOpenSM }), Files{Digest: "b"}, "systemctl kill --kill-whom=main -s HUP " +
+				"ibnetsm@x.service   # partitions or names have changed"},
+		{"opensm, another priority", with(on, func(r *Running) { r.Engine = EngineOpenSM }),
+			change(func(p *Policy) {
+				p.Engine, p.Priority = EngineOpenSM, 9
+			}), good, "systemctl restart ibnetsm@x.service   # " + only + "; no port can join a group for some seconds"},
+		{"a bad file", on, change(func(p *Policy) { p.Priority = 9 }), Files{Digest: "b", Problem: "/etc/p.conf:2:9: no"},
+			"# ibnetsm@x.service: not changed: /etc/p.conf:2:9: no"},
+		{"another engine", on, change(func(p *Policy) { p.Engine = EngineOpenSM }), good,
+			"systemctl stop ibnetsm@x.service   # " + only + "; Engine=opensm\nsystemctl start ibnetsm@x.service"},
 		{"auto", off, pol, good, "# systemctl start ibnetsm@x.service, if port mlx5_0/1 has a link and nobody answers within 3s to 6s"},
 		{"auto, served", with(off, func(r *Running) { r.Phase = PhaseServed }), pol, good, ""},
-		{"always, served", with(off, func(r *Running) { r.Phase = PhaseServed }), change(func(p *Policy) { p.Manage = ManageAlways }), good, "systemctl start ibnetsm@x.service   # port mlx5_0/1"},
+		{"always, served", with(off, func(r *Running) { r.Phase = PhaseServed }),
+			change(func(p *Policy) { p.Manage = ManageAlways }), good, "systemctl start ibnetsm@x.service   # port mlx5_0/1"},
 		{"barred", with(off, func(r *Running) { r.Phase = PhaseNVSwitch }), change(func(p *Policy) { p.Manage = ManageAlways }), good, ""},
-		{"the port is gone", with(on, func(r *Running) { r.Gone = "port mlx5_0/1 does not exist" }), pol, good, "systemctl stop ibnetsm@x.service   # " + only + "; port mlx5_0/1 does not exist"},
+		{"the port is gone", with(on, func(r *Running) { r.Gone = "port mlx5_0/1 does not exist" }), pol, good,
+			"systemctl stop ibnetsm@x.service   # " + only + "; port mlx5_0/1 does not exist"},
 		{"the port is gone, none runs", with(off, func(r *Running) { r.Gone = "port mlx5_0/1 does not exist" }), pol, good, ""},
-		{"no link", with(on, func(r *Running) { r.Phase = PhaseNoLink }), pol, good, "# systemctl stop ibnetsm@x.service, if port mlx5_0/1 has no link for 30s"},
+		{"no link", with(on, func(r *Running) { r.Phase = PhaseNoLink }), pol, good,
+			"# systemctl stop ibnetsm@x.service, if port mlx5_0/1 has no link for 30s"},
 		{"no link, started by hand", with(on, func(r *Running) { r.Phase, r.Hand = PhaseNoLink, HandStart }), pol, good, ""},
-		{"a better master", with(on, func(r *Running) { r.Phase, r.Said = PhaseStandby, Said{Known: true, State: SMStandby, Others: 1} }), pol, good,
+		{"a better master", with(on, func(r *Running) {
+			r.Phase, r.Said = PhaseStandby, Said{Known: true, State: SMStandby, Others: 1}
+		}), pol, good,
 			"# systemctl stop ibnetsm@x.service, if another subnet manager is master for 30s"},
-		{"a better master, it stays as standby", with(on, func(r *Running) { r.Phase, r.Said = PhaseStandby, Said{Known: true, State: SMStandby, Others: 1} }),
+		{"a better master, it stays as standby",
+			with(on, func(r *Running) { r.Phase, r.Said = PhaseStandby, Said{Known: true, State: SMStandby, Others: 1} }),
 			change(func(p *Policy) { p.StopWhenForeignMaster = false }), good, ""},
-		{"opensm with a bad file", off, change(func(p *Policy) { p.Engine, p.Manage = EngineOpenSM, ManageAlways }), Files{Problem: "/etc/p.conf: gone"},
+		{"opensm with a bad file", off, change(func(p *Policy) { p.Engine, p.Manage = EngineOpenSM, ManageAlways }),
+			Files{Problem: "/etc/p.conf: gone"},
 			"systemctl start ibnetsm@x.service   # port mlx5_0/1; with the default partition, because /etc/p.conf: gone"},
 		{"held", with(off, func(r *Running) { r.Hand = HandStop }), pol, good, ""},
-		{"a start with a bad file", with(off, func(r *Running) { r.Phase = PhaseBackingOff }), pol, Files{Problem: "/etc/p.conf: gone"}, "systemctl start ibnetsm@x.service   # when the wait after its failure is over; with the last good partitions, because /etc/p.conf: gone"},
+		{"a start with a bad file", with(off, func(r *Running) { r.Phase = PhaseBackingOff }), pol,
+			Files{Problem: "/etc/p.conf: gone"}, "systemctl start ibnetsm@x.service   # when the wait after its failure is over; " +
+				"with the last good partitions, because /etc/p.conf: gone"},
 	} {
 		var got []string
 		for _, s := range Outlook("mlx5_0/1", tt.r, tt.p, tt.f) {

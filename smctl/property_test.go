@@ -134,7 +134,8 @@ func (s *sim) wrong() string {
 				workers++
 			}
 			if n.port.State != ib.PortActive || n.port.SMLID != lid {
-				return fmt.Sprintf("part %d: port %v is %v with SM LID %d, the master's is %d", c, n.port.GUID, n.port.State, n.port.SMLID, lid)
+				return fmt.Sprintf("part %d: port %v is %v with SM LID %d, the master's is %d", c, n.port.GUID, n.port.State,
+					n.port.SMLID, lid)
 			}
 		}
 		if ports == 0 {
@@ -229,11 +230,13 @@ func TestOneMasterWhateverHappens(t *testing.T) {
 				if x.sm != nil {
 					state = x.sm.state.String()
 				}
-				t.Logf("%v part %d linked %v LID %d SM LID %d priority %d worker %v SM %s: %s", x.port.GUID, x.comp, x.linked(), x.port.LID, x.port.SMLID, x.policy.Priority, x.worker.State, state, x.last.Reason)
+				t.Logf("%v part %d linked %v LID %d SM LID %d priority %d worker %v SM %s: %s", x.port.GUID, x.comp, x.linked(),
+					x.port.LID, x.port.SMLID, x.policy.Priority, x.worker.State, state, x.last.Reason)
 			}
 			t.Fatalf("seed %d, %d nodes, %+v: after %v %s", seed, n, pol, s.now.Sub(alone), cmp.Or(s.wrong(), "workers are still started"))
 		}
 		worst, sum = max(worst, right.Sub(alone)), sum+right.Sub(alone)
 	}
-	t.Logf("right %v after the last event on the average, %v at most", (sum / time.Duration(seeds)).Round(time.Second), worst.Round(time.Second))
+	t.Logf("right %v after the last event on the average, %v at most", (sum / time.Duration(seeds)).Round(time.Second),
+		worst.Round(time.Second))
 }

@@ -27,7 +27,8 @@ func (d *decider) running() Decision {
 		m.Again = true
 		return dec
 	case in.Worker.Change == ChangeReload:
-		return Decision{Action: Reload, Phase: d.role(), Reason: fmt.Sprintf("the [SubnetManager] settings of %s, or files that they name, have changed", pol.Unit)}
+		return Decision{Action: Reload, Phase: d.role(),
+			Reason: fmt.Sprintf("the [SubnetManager] settings of %s, or files that they name, have changed", pol.Unit)}
 	}
 
 	if p.Phys != ib.PhysLinkUp && p.State != ib.PortActive {
@@ -78,7 +79,8 @@ func (d *decider) besideMaster() Decision {
 		}
 		if m.Silences < SilencesNeeded {
 			if again := ans.At.Add(SilentInterval); in.Now.Before(again) {
-				return d.wait(PhaseStandby, again, "the master at LID %d does not answer (%d of %d questions)", uint16(p.SMLID), m.Silences, SilencesNeeded)
+				return d.wait(PhaseStandby, again, "the master at LID %d does not answer (%d of %d questions)", uint16(p.SMLID),
+					m.Silences, SilencesNeeded)
 			}
 			return d.ask(AskLID, PhaseStandby, "querying the master at LID %d again", uint16(p.SMLID))
 		}
@@ -89,9 +91,11 @@ func (d *decider) besideMaster() Decision {
 		case ok:
 			return d.wait(PhaseStandby, next, "the local subnet manager is master and will configure port %v", p)
 		case len(ans.SMs) == 0:
-			return d.wait(PhaseStandby, next, "the local subnet manager runs and takes over: the last master, LID %d, does not answer", uint16(p.SMLID))
+			return d.wait(PhaseStandby, next,
+				"the local subnet manager runs and takes over: the last master, LID %d, does not answer", uint16(p.SMLID))
 		}
-		return d.wait(PhaseStandby, next, "the local subnet manager runs and the one at LID %d is no longer master: if this lasts, read the log of %s and check the M_Key of port %v",
+		return d.wait(PhaseStandby, next, "the local subnet manager runs and the one at LID %d is no longer master: if this "+
+			"lasts, read the log of %s and check the M_Key of port %v",
 			uint16(p.SMLID), in.Worker.Unit, p)
 	}
 	if m.Foreign != master.GUID || m.ForeignSince.IsZero() {
@@ -107,7 +111,8 @@ func (d *decider) besideMaster() Decision {
 		// same, and ours would stand by for ever.
 		due := m.ForeignSince.Add(LeaderlessFactor * pol.StopDelay)
 		if in.Now.Before(due) {
-			return d.wait(PhaseStandby, earlier(due, next), "%v is master, but the local one (priority %d) outranks it: waiting for it to hand over", master, pol.Priority)
+			return d.wait(PhaseStandby, earlier(due, next),
+				"%v is master, but the local one (priority %d) outranks it: waiting for it to hand over", master, pol.Priority)
 		}
 		return d.stop("%v has been master for %v and does not hand over", master, LeaderlessFactor*pol.StopDelay)
 	}

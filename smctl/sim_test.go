@@ -163,7 +163,8 @@ func (s *sim) electIn(all []*simSM) {
 		case SMMaster:
 			// Two masters that can see each other again: the lower gives way
 			// after its next sweep.
-			better := slices.ContainsFunc(all, func(o *simSM) bool { return o != m && o.state == SMMaster && o.info().Outranks(m.prio, m.guid) })
+			better := slices.ContainsFunc(all,
+				func(o *simSM) bool { return o != m && o.state == SMMaster && o.info().Outranks(m.prio, m.guid) })
 			switch {
 			case !better:
 				m.ready = time.Time{}
@@ -380,7 +381,8 @@ func (s *sim) dump() {
 	}
 }
 
-var autoPolicy = Policy{Manage: ManageAuto, StartDelay: 3 * time.Second, StopDelay: DefaultStopDelay, StopWhenForeignMaster: true, Unit: "/etc/systemd/network/ib.ibnetwork"}
+var autoPolicy = Policy{Manage: ManageAuto, StartDelay: 3 * time.Second, StopDelay: DefaultStopDelay,
+	StopWhenForeignMaster: true, Unit: "/etc/systemd/network/ib.ibnetwork"}
 
 // Many nodes boot with Manage=auto: all ports become Active, one worker stays,
 // few were started at all.

@@ -239,7 +239,8 @@ func (a Answer) Master() (SMInfo, bool) {
 // SM LID gave within MasterLife. Of a port whose own worker is master it is that one.
 func MasterOf(p Port, ph Phase, a Answer, now time.Time) (SMInfo, bool) {
 	m, ok := a.Master()
-	if !ok || a.Question != AskLID || a.LID == 0 || a.LID != p.SMLID || !now.Before(a.At.Add(MasterLife)) || ph == PhaseMaster && m.GUID != p.GUID {
+	if !ok || a.Question != AskLID || a.LID == 0 || a.LID != p.SMLID || !now.Before(a.At.Add(MasterLife)) || ph == PhaseMaster &&
+		m.GUID != p.GUID {
 		return SMInfo{}, false
 	}
 	return m, true

@@ -17,7 +17,8 @@ func (p *parser) finish() bool {
 		}
 		p.sec, p.key = o.spec, nil
 		if o.lost != "" {
-			p.problems[o.lostAt].Kept = fmt.Sprintf("the [%s] is not used, because without %s= it would mean something else", o.spec.Name, o.lost)
+			p.problems[o.lostAt].Kept = fmt.Sprintf("the [%s] is not used, because without %s= it would mean something else",
+				o.spec.Name, o.lost)
 			continue
 		}
 		switch x := o.ptr.(type) {
@@ -48,7 +49,8 @@ func (p *parser) finish() bool {
 		}
 	}
 	for i := range p.problems {
-		if pr := &p.problems[i]; pr.Kept == matchesNothing && pr.Section == "Match" && pr.Key != "" && !u.Match.isInvalid(pr.Key) && !u.Match.isInvalid("") {
+		if pr := &p.problems[i]; pr.Kept == matchesNothing && pr.Section == "Match" && pr.Key != "" &&
+			!u.Match.isInvalid(pr.Key) && !u.Match.isInvalid("") {
 			pr.Kept = "a later assignment replaces it"
 		}
 	}
@@ -82,14 +84,16 @@ func (p *parser) checkMatch() bool {
 	if !u.Match.Present {
 		pos = Position{File: u.Path, Line: 1, Column: 1}
 	}
-	p.problem(pos, Error, "the file is not used", "no key in [Match] says which links the unit is for; write Name=* in [Match] if it is for every link")
+	p.problem(pos, Error, "the file is not used",
+		"no key in [Match] says which links the unit is for; write Name=* in [Match] if it is for every link")
 	return false
 }
 
 // onlyModules reports a unit that has [Modules] and nothing that needs a link.
 func (u *Unit) onlyModules() bool {
 	return u.Modules.Present && !u.Match.Present && !u.Link.Present && !u.IPoIB.Present && len(u.Partitions) == 0 && !u.ConfiguresIP() &&
-		!u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present && !u.VirtualFunctions.Present && len(u.VFs) == 0
+		!u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
+		!u.VirtualFunctions.Present && len(u.VFs) == 0
 }
 
 const notUsed = "the section is not used"
@@ -102,11 +106,14 @@ func (p *parser) partition(x *Partition) bool {
 	for i := range p.u.Partitions {
 		o := &p.u.Partitions[i]
 		if o.PartitionKey.V.Base() == x.PartitionKey.V.Base() {
-			p.at("Partition", "PartitionKey").problem(x.PartitionKey.Pos, Warning, notUsed, "P_Key %s is already used by the [Partition] at %s; keys that differ in the membership bit only are the same", x.PartitionKey.V, o.Pos)
+			p.at("Partition", "PartitionKey").problem(x.PartitionKey.Pos, Warning, notUsed,
+				"P_Key %s is already used by the [Partition] at %s; keys that differ in the membership bit only are the "+
+					"same", x.PartitionKey.V, o.Pos)
 			return false
 		}
 		if x.Name.Set && o.Name.Set && o.Name.V == x.Name.V {
-			p.at("Partition", "Name").problem(x.Name.Pos, Warning, notUsed, "interface name %s is already used by the [Partition] at %s", x.Name.V, o.Pos)
+			p.at("Partition", "Name").problem(x.Name.Pos, Warning, notUsed,
+				"interface name %s is already used by the [Partition] at %s", x.Name.V, o.Pos)
 			return false
 		}
 	}
@@ -124,7 +131,8 @@ var datagramMTU = ib.MTU4096.IPoIBDatagram()
 func (p *parser) checkModeMTU(mtu Value[MTU]) {
 	if mtu.Set && !mtu.V.Max && mtu.V.Bytes > datagramMTU {
 		p.problem(mtu.Pos, Warning, fmt.Sprintf("the link gets at most %d", datagramMTU),
-			"MTUBytes=%d is impossible in datagram mode, which allows at most %d; write Mode=connected, or MTUBytes=max", mtu.V.Bytes, datagramMTU)
+			"MTUBytes=%d is impossible in datagram mode, which allows at most %d; write Mode=connected, or "+
+				"MTUBytes=max", mtu.V.Bytes, datagramMTU)
 	}
 }
 
@@ -169,7 +177,8 @@ func (p *parser) checkIPv6() {
 		for i := range u.Addresses {
 			if u.Addresses[i].Address.V.Addr().Is6() {
 				p.at("Link", "MTUBytes").problem(m.Pos, Warning, "the value is kept and the IPv6 addresses cannot be set",
-					"MTUBytes=%d is less than 1280, so the kernel turns IPv6 off, but %s is to be set (%s)", m.V.Bytes, u.Addresses[i].Address.V, u.Addresses[i].Address.Pos)
+					"MTUBytes=%d is less than 1280, so the kernel turns IPv6 off, but %s is to be set "+
+						"(%s)", m.V.Bytes, u.Addresses[i].Address.V, u.Addresses[i].Address.Pos)
 				break
 			}
 		}
@@ -186,9 +195,11 @@ func (p *parser) checkLink() {
 	a := u.Link.ActivationPolicy
 	switch {
 	case a.Set && a.V == ActivationBound && len(u.Network.BindCarrier) == 0:
-		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "the link is neither brought up nor taken down", "ActivationPolicy=bound needs BindCarrier= in [Network], the links to follow")
+		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "the link is neither brought up nor taken down",
+			"ActivationPolicy=bound needs BindCarrier= in [Network], the links to follow")
 	case a.Set && a.V != ActivationBound && len(u.Network.BindCarrier) > 0:
-		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "BindCarrier= is followed", "ActivationPolicy=%s and BindCarrier= (%s) exclude each other", a.V, u.Network.BindCarrier[0].Pos)
+		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "BindCarrier= is followed",
+			"ActivationPolicy=%s and BindCarrier= (%s) exclude each other", a.V, u.Network.BindCarrier[0].Pos)
 	}
 	if ll := u.Network.LinkLocalAddressing; ll.Set && ll.V.IPv4() {
 		instead := "write ipv6 or no"
@@ -196,7 +207,8 @@ func (p *parser) checkLink() {
 			instead = "write ipv6"
 		}
 		p.at("Network", "LinkLocalAddressing").problem(ll.Pos, Warning, "no IPv4 link-local address is made",
-			"LinkLocalAddressing=%s asks for an IPv4 link-local address, which is not made here (systemd-networkd makes them on Ethernet only); %s, and a fixed Address=169.254.X.Y/16 if you need one", ll.V, instead)
+			"LinkLocalAddressing=%s asks for an IPv4 link-local address, which is not made here (systemd-networkd makes them on "+
+				"Ethernet only); %s, and a fixed Address=169.254.X.Y/16 if you need one", ll.V, instead)
 	}
 	if u.wantsInfiniBand() {
 		if v := u.Link.Promiscuous; v.Set && v.V {
@@ -232,7 +244,8 @@ func (p *parser) address(x *Address, shorthand bool) bool {
 			if v4 {
 				family = "IPv4"
 			}
-			p.at("Address", key).problem(pos, Warning, "the key is ignored", "%s= is for %s addresses only, and %s is not one", key, family, a)
+			p.at("Address", key).problem(pos, Warning, "the key is ignored", "%s= is for %s addresses only, and %s is not one",
+				key, family, a)
 			clear()
 		}
 	}
@@ -240,9 +253,11 @@ func (p *parser) address(x *Address, shorthand bool) bool {
 	only(x.Label.Set, "Label", x.Label.Pos, true, func() { x.Label = Value[string]{} })
 	only(x.Scope.Set, "Scope", x.Scope.Pos, true, func() { x.Scope = Value[Scope]{} })
 	only(x.HomeAddress.Set, "HomeAddress", x.HomeAddress.Pos, false, func() { x.HomeAddress = Value[bool]{} })
-	only(x.ManageTemporaryAddress.Set, "ManageTemporaryAddress", x.ManageTemporaryAddress.Pos, false, func() { x.ManageTemporaryAddress = Value[bool]{} })
+	only(x.ManageTemporaryAddress.Set, "ManageTemporaryAddress", x.ManageTemporaryAddress.Pos, false,
+		func() { x.ManageTemporaryAddress = Value[bool]{} })
 	if x.ManageTemporaryAddress.Or(false) && a.Bits() != 64 {
-		p.at("Address", "ManageTemporaryAddress").problem(x.ManageTemporaryAddress.Pos, Warning, "the key is ignored", "ManageTemporaryAddress= needs a prefix length of 64, %s has %d", a, a.Bits())
+		p.at("Address", "ManageTemporaryAddress").problem(x.ManageTemporaryAddress.Pos, Warning, "the key is ignored",
+			"ManageTemporaryAddress= needs a prefix length of 64, %s has %d", a, a.Bits())
 		x.ManageTemporaryAddress = Value[bool]{}
 	}
 	for i := range p.u.Addresses {
@@ -250,7 +265,8 @@ func (p *parser) address(x *Address, shorthand bool) bool {
 		// IPv6 knows an address once per link; IPv4 tells prefix and peer apart.
 		same := o.Address.V.Addr() == a.Addr() && (!is4 || o.Address.V == a && o.Peer.V == x.Peer.V)
 		if same {
-			p.at("Address", "Address").problem(x.Address.Pos, Warning, "the second one is not used", "address %s is given twice, first at %s", a, o.Address.Pos)
+			p.at("Address", "Address").problem(x.Address.Pos, Warning, "the second one is not used",
+				"address %s is given twice, first at %s", a, o.Address.Pos)
 			return false
 		}
 	}
@@ -286,11 +302,13 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 		}
 	}
 	if x.Source.Set && !is6 {
-		p.at("Route", "Source").problem(x.Source.Pos, Warning, notUsed, "the kernel has Source= for IPv6 routes only; write a [RoutingPolicyRule] with From=")
+		p.at("Route", "Source").problem(x.Source.Pos, Warning, notUsed,
+			"the kernel has Source= for IPv6 routes only; write a [RoutingPolicyRule] with From=")
 		return false
 	}
 	if hops && x.Gateway.Set {
-		p.at("Route", "Gateway").problem(x.Gateway.Pos, Warning, "Gateway= is ignored", "Gateway= and MultiPathRoute= (%s) exclude each other", x.MultiPathRoute[0].Pos)
+		p.at("Route", "Gateway").problem(x.Gateway.Pos, Warning, "Gateway= is ignored",
+			"Gateway= and MultiPathRoute= (%s) exclude each other", x.MultiPathRoute[0].Pos)
 		x.Gateway = Value[netip.Addr]{}
 	}
 	switch t := x.Type.Or(RouteUnicast); t {
@@ -315,7 +333,9 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 			if x.Gateway.Set {
 				pos = x.Gateway.Pos
 			}
-			p.problem(pos, Warning, "the second one is not used", "a route to %s with the same metric and table already exists at %s; write another Metric= for a backup gateway, or MultiPathRoute= to use both", x.dest(), o.Pos)
+			p.problem(pos, Warning, "the second one is not used",
+				"a route to %s with the same metric and table already exists at %s; write another Metric= for a backup gateway, "+
+					"or MultiPathRoute= to use both", x.dest(), o.Pos)
 			return false
 		}
 	}
@@ -382,7 +402,8 @@ func (p *parser) rule(x *RoutingPolicyRule) bool {
 	if x.Family.Set && (x.From.Set || x.To.Set) {
 		v4, _ := x.Families()
 		if x.Family.V == FamilyBoth || (x.Family.V == FamilyIPv4) != v4 {
-			p.at("RoutingPolicyRule", "Family").problem(x.Family.Pos, Warning, notUsed, "Family=%s does not go with the addresses in From= and To=", x.Family.V)
+			p.at("RoutingPolicyRule", "Family").problem(x.Family.Pos, Warning, notUsed,
+				"Family=%s does not go with the addresses in From= and To=", x.Family.V)
 			return false
 		}
 	}
@@ -396,18 +417,21 @@ func (p *parser) rule(x *RoutingPolicyRule) bool {
 			return false
 		}
 		if x.Priority.Set && x.GoTo.V <= x.Priority.V {
-			p.at("RoutingPolicyRule", "GoTo").problem(x.GoTo.Pos, Warning, notUsed, "GoTo=%d must be larger than Priority=%d", x.GoTo.V, x.Priority.V)
+			p.at("RoutingPolicyRule", "GoTo").problem(x.GoTo.Pos, Warning, notUsed, "GoTo=%d must be larger than Priority=%d",
+				x.GoTo.V, x.Priority.V)
 			return false
 		}
 		x.Type = Value[RuleType]{V: RuleGoTo, Set: true, Pos: x.GoTo.Pos}
 	}
 	if x.L3MasterDevice.Or(false) && x.Table.Set {
-		p.at("RoutingPolicyRule", "Table").problem(x.Table.Pos, Warning, "Table= is ignored", "L3MasterDevice=yes takes the table of the VRF")
+		p.at("RoutingPolicyRule", "Table").problem(x.Table.Pos, Warning, "Table= is ignored",
+			"L3MasterDevice=yes takes the table of the VRF")
 		x.Table = Value[uint32]{}
 	}
 	v4, _ := x.Families()
 	if x.SuppressPrefixLength.Set && v4 && x.SuppressPrefixLength.V > 32 {
-		p.at("RoutingPolicyRule", "SuppressPrefixLength").problem(x.SuppressPrefixLength.Pos, Warning, "the key is ignored", "SuppressPrefixLength=%d is more than 32, the length of an IPv4 address", x.SuppressPrefixLength.V)
+		p.at("RoutingPolicyRule", "SuppressPrefixLength").problem(x.SuppressPrefixLength.Pos, Warning, "the key is ignored",
+			"SuppressPrefixLength=%d is more than 32, the length of an IPv4 address", x.SuppressPrefixLength.V)
 		x.SuppressPrefixLength = Value[int]{}
 	}
 	for i := range p.u.Rules {
@@ -424,8 +448,10 @@ func (p *parser) rule(x *RoutingPolicyRule) bool {
 func sameRule(a, b *RoutingPolicyRule) bool {
 	key := func(r *RoutingPolicyRule) string {
 		v4, v6 := r.Families()
-		return fmt.Sprint(v4, v6, r.TypeOfService.V, r.From.V, r.To.V, r.FirewallMark.V, r.Table.V, r.Priority.V, r.Priority.Set, r.GoTo.V, r.IncomingInterface.V, r.OutgoingInterface.V,
-			r.L3MasterDevice.V, r.SourcePort.V, r.DestinationPort.V, r.IPProtocol.V, r.InvertRule.V, r.User.Set, r.User.V, r.SuppressPrefixLength.Set, r.SuppressPrefixLength.V,
+		return fmt.Sprint(v4, v6, r.TypeOfService.V, r.From.V, r.To.V, r.FirewallMark.V, r.Table.V, r.Priority.V, r.Priority.Set,
+			r.GoTo.V, r.IncomingInterface.V, r.OutgoingInterface.V,
+			r.L3MasterDevice.V, r.SourcePort.V, r.DestinationPort.V, r.IPProtocol.V, r.InvertRule.V,
+			r.User.Set, r.User.V, r.SuppressPrefixLength.Set, r.SuppressPrefixLength.V,
 			r.SuppressInterfaceGroup.Set, r.SuppressInterfaceGroup.V, r.Type.Or(RuleTable))
 	}
 	return key(a) == key(b)
@@ -443,7 +469,8 @@ func (p *parser) vlan(x *VLAN) bool {
 			return false
 		}
 		if x.Name.Set && o.Name.Set && x.Name.V == o.Name.V {
-			p.at("VLAN", "Name").problem(x.Name.Pos, Warning, notUsed, "interface name %s is already used by the [VLAN] at %s", x.Name.V, o.Pos)
+			p.at("VLAN", "Name").problem(x.Name.Pos, Warning, notUsed, "interface name %s is already used by the [VLAN] at %s",
+				x.Name.V, o.Pos)
 			return false
 		}
 	}
@@ -458,7 +485,8 @@ func (p *parser) vf(x *VF) bool {
 	for i := range p.u.VFs {
 		o := &p.u.VFs[i]
 		if o.VirtualFunction.V == x.VirtualFunction.V {
-			p.at("VF", "VirtualFunction").problem(x.VirtualFunction.Pos, Warning, notUsed, "virtual function %d is already described by the [VF] at %s", x.VirtualFunction.V, o.Pos)
+			p.at("VF", "VirtualFunction").problem(x.VirtualFunction.Pos, Warning, notUsed,
+				"virtual function %d is already described by the [VF] at %s", x.VirtualFunction.V, o.Pos)
 			return false
 		}
 		for _, k := range []struct {
@@ -466,7 +494,8 @@ func (p *parser) vf(x *VF) bool {
 			a, b Value[VFGUID]
 		}{{"NodeGUID", x.NodeGUID, o.NodeGUID}, {"PortGUID", x.PortGUID, o.PortGUID}} {
 			if k.a.Set && k.b.Set && !k.a.V.Auto && k.a.V == k.b.V {
-				p.at("VF", k.key).problem(k.a.Pos, Warning, notUsed, "%s=%s is already the GUID of virtual function %d (%s)", k.key, k.a.V, o.VirtualFunction.V, k.b.Pos)
+				p.at("VF", k.key).problem(k.a.Pos, Warning, notUsed, "%s=%s is already the GUID of virtual function %d (%s)",
+					k.key, k.a.V, o.VirtualFunction.V, k.b.Pos)
 				return false
 			}
 		}
@@ -486,7 +515,8 @@ func (p *parser) checkVFs() {
 	for i := range u.VFs {
 		if v := u.VFs[i].VirtualFunction; v.V >= u.VirtualFunctions.Count.V {
 			p.at("VF", "VirtualFunction").problem(v.Pos, Warning, "the section is not used until Count= is larger",
-				"VirtualFunction=%d does not exist with Count=%d (%s); the first is 0", v.V, u.VirtualFunctions.Count.V, u.VirtualFunctions.Count.Pos)
+				"VirtualFunction=%d does not exist with Count=%d (%s); the first is "+
+					"0", v.V, u.VirtualFunctions.Count.V, u.VirtualFunctions.Count.Pos)
 		}
 	}
 }
@@ -494,7 +524,9 @@ func (p *parser) checkVFs() {
 func (p *parser) checkRoCE() {
 	r := &p.u.RoCE
 	if r.DSCP.Set && r.TypeOfService.Set && r.TypeOfService.V>>2 != r.DSCP.V {
-		p.at("RoCE", "DSCP").problem(r.DSCP.Pos, Warning, "TypeOfService= is used", "DSCP=%d is a type of service of %d, but TypeOfService= says %d (%s)", r.DSCP.V, r.DSCP.V<<2, r.TypeOfService.V, r.TypeOfService.Pos)
+		p.at("RoCE", "DSCP").problem(r.DSCP.Pos, Warning, "TypeOfService= is used",
+			"DSCP=%d is a type of service of %d, but TypeOfService= says %d "+
+				"(%s)", r.DSCP.V, r.DSCP.V<<2, r.TypeOfService.V, r.TypeOfService.Pos)
 	}
 	total, shares := 0, false
 	seen := map[uint8]Position{}
@@ -513,13 +545,15 @@ func (p *parser) checkRoCE() {
 	}
 	r.ETS = keep
 	if shares && total != 100 {
-		p.at("RoCE", "ETS").problem(r.ETS[0].Pos, Warning, "the values are kept and the driver may refuse them", "the shares of bandwidth make %d percent, not 100", total)
+		p.at("RoCE", "ETS").problem(r.ETS[0].Pos, Warning, "the values are kept and the driver may refuse them",
+			"the shares of bandwidth make %d percent, not 100", total)
 	}
 	r.PriorityToClass = p.dedupMap("PriorityToClass", r.PriorityToClass)
 	r.DSCPToPriority = p.dedupMap("DSCPToPriority", r.DSCPToPriority)
 	r.PriorityToBuffer = p.dedupMap("PriorityToBuffer", r.PriorityToBuffer)
 	if len(r.DSCPToPriority) > 0 && r.Trust.Set && r.Trust.V == TrustPCP {
-		p.at("RoCE", "DSCPToPriority").problem(r.DSCPToPriority[0].Pos, Warning, "both are kept", "DSCPToPriority= has no effect with Trust=pcp (%s), and switches drivers such as mlx5 to dscp", r.Trust.Pos)
+		p.at("RoCE", "DSCPToPriority").problem(r.DSCPToPriority[0].Pos, Warning, "both are kept",
+			"DSCPToPriority= has no effect with Trust=pcp (%s), and switches drivers such as mlx5 to dscp", r.Trust.Pos)
 	}
 }
 
@@ -532,7 +566,8 @@ func (p *parser) dedupMap(key string, items []Value[PriorityMap]) []Value[Priori
 	out := items[:0:0]
 	for i, m := range items {
 		if j := last[m.V.From]; j != i && items[j].V.To != m.V.To {
-			p.at("RoCE", key).problem(m.Pos, Warning, "the later one is used", "%s= maps %d twice, to %d here and to %d at %s", key, m.V.From, m.V.To, items[j].V.To, items[j].Pos)
+			p.at("RoCE", key).problem(m.Pos, Warning, "the later one is used", "%s= maps %d twice, to %d here and to %d at %s",
+				key, m.V.From, m.V.To, items[j].V.To, items[j].Pos)
 			continue
 		} else if j != i {
 			continue

@@ -27,7 +27,8 @@ var architectures = map[string]string{
 	"s390x": "s390x", "s390": "s390", "sparc64": "sparc64", "sparc": "sparc", "mips64": "mips64", "mips": "mips",
 	"alpha": "alpha", "armv8l": "arm", "armv7l": "arm", "armv6l": "arm", "armv5tel": "arm", "armv8b": "arm-be", "armv7b": "arm-be",
 	"aarch64": "arm64", "aarch64_be": "arm64-be", "sh4": "sh", "sh64": "sh64", "m68k": "m68k", "tilegx": "tilegx", "cris": "cris",
-	"arc": "arc", "arceb": "arc-be", "riscv32": "riscv32", "riscv64": "riscv64", "loongarch64": "loongarch64", "parisc": "parisc", "parisc64": "parisc64",
+	"arc": "arc", "arceb": "arc-be", "riscv32": "riscv32",
+	"riscv64": "riscv64", "loongarch64": "loongarch64", "parisc": "parisc", "parisc64": "parisc64",
 }
 
 // Architecture is systemd's word for the machine field of uname(2), which is
@@ -281,7 +282,8 @@ func parseFirmware(s string) (firmware, error) {
 	}
 	kind, arg, ok := strings.Cut(s, "(")
 	if !ok || !strings.HasSuffix(arg, ")") {
-		return firmware{}, fmt.Errorf("%q is not uefi, device-tree, device-tree-compatible(WORD) or smbios-field(FIELD OPERATOR VALUE)", ib.Clip(s))
+		return firmware{}, fmt.Errorf("%q is not uefi, device-tree, device-tree-compatible(WORD) or smbios-field(FIELD OPERATOR "+
+			"VALUE)", ib.Clip(s))
 	}
 	arg = strings.TrimSpace(arg[:len(arg)-1])
 	switch kind {

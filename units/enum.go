@@ -84,20 +84,24 @@ var (
 	requiredFamilyWords = []word[Family]{{FamilyAny, "any"}, {FamilyIPv4, "ipv4"}, {FamilyIPv6, "ipv6"}, {FamilyBoth, "both"}}
 	ruleFamilyWords     = []word[Family]{{FamilyIPv4, "ipv4"}, {FamilyIPv6, "ipv6"}, {FamilyBoth, "both"}}
 	linkLocalWords      = []word[LinkLocal]{{LinkLocalYes, "yes"}, {LinkLocalNo, "no"}, {LinkLocalIPv4, "ipv4"}, {LinkLocalIPv6, "ipv6"}}
-	addrGenWords        = []word[AddrGen]{{AddrGenEUI64, "eui64"}, {AddrGenNone, "none"}, {AddrGenStablePrivacy, "stable-privacy"}, {AddrGenRandom, "random"}}
-	privacyWords        = []word[PrivacyExtensions]{{PrivacyYes, "yes"}, {PrivacyNo, "no"}, {PrivacyPreferPublic, "prefer-public"}, {PrivacyKernel, "kernel"}}
-	rpfWords            = []word[ReversePathFilter]{{ReversePathNo, "no"}, {ReversePathStrict, "strict"}, {ReversePathLoose, "loose"}}
-	keepWords           = []word[KeepConfiguration]{
+	addrGenWords        = []word[AddrGen]{{AddrGenEUI64, "eui64"}, {AddrGenNone, "none"},
+		{AddrGenStablePrivacy, "stable-privacy"}, {AddrGenRandom, "random"}}
+	privacyWords = []word[PrivacyExtensions]{{PrivacyYes, "yes"}, {PrivacyNo, "no"},
+		{PrivacyPreferPublic, "prefer-public"}, {PrivacyKernel, "kernel"}}
+	rpfWords  = []word[ReversePathFilter]{{ReversePathNo, "no"}, {ReversePathStrict, "strict"}, {ReversePathLoose, "loose"}}
+	keepWords = []word[KeepConfiguration]{
 		{KeepNo, "no"}, {KeepYes, "yes"}, {KeepStatic, "static"}, {KeepDynamicOnStop, "dynamic-on-stop"},
 		{KeepDynamic, "dynamic"}, {KeepDynamicOnStop, "dhcp-on-stop"}, {KeepDynamic, "dhcp"},
 	}
 	supportWords = []word[Support]{
-		{SupportNo, "no"}, {SupportYes, "yes"}, {SupportResolve, "resolve"}, {SupportOpportunistic, "opportunistic"}, {SupportAllowDowngrade, "allow-downgrade"},
+		{SupportNo, "no"}, {SupportYes, "yes"}, {SupportResolve, "resolve"}, {SupportOpportunistic,
+			"opportunistic"}, {SupportAllowDowngrade, "allow-downgrade"},
 	}
-	resolveWords    = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportResolve, "resolve"}}
-	tlsWords        = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportOpportunistic, "opportunistic"}}
-	dnssecWords     = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportAllowDowngrade, "allow-downgrade"}}
-	scopeWords      = []word[Scope]{{ScopeGlobal, "global"}, {ScopeSite, "site"}, {ScopeLink, "link"}, {ScopeHost, "host"}, {ScopeNowhere, "nowhere"}}
+	resolveWords = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportResolve, "resolve"}}
+	tlsWords     = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportOpportunistic, "opportunistic"}}
+	dnssecWords  = []word[Support]{{SupportYes, "yes"}, {SupportNo, "no"}, {SupportAllowDowngrade, "allow-downgrade"}}
+	scopeWords   = []word[Scope]{{ScopeGlobal, "global"}, {ScopeSite, "site"}, {ScopeLink, "link"}, {ScopeHost, "host"},
+		{ScopeNowhere, "nowhere"}}
 	dadWords        = []word[DAD]{{DADIPv4, "ipv4"}, {DADIPv6, "ipv6"}, {DADBoth, "both"}, {DADNone, "none"}}
 	preferenceWords = []word[RoutePreference]{{PreferenceLow, "low"}, {PreferenceMedium, "medium"}, {PreferenceHigh, "high"}}
 	routeTypeWords  = []word[RouteType]{

@@ -55,7 +55,8 @@ func foreignSection(name, kind string) string {
 }
 
 // netdevKinds are the words that Kind= in [NetDev] has in systemd 257.
-var netdevKinds = strings.Fields("bareudp batadv bond bridge dummy erspan fou geneve gre gretap ifb ip6gre ip6gretap ip6tnl ipip ipoib ipvlan ipvtap l2tp macsec macvlan macvtap " +
+var netdevKinds = strings.Fields("bareudp batadv bond bridge dummy erspan fou geneve gre gretap ifb ip6gre ip6gretap ip6tnl ipip " +
+	"ipoib ipvlan ipvtap l2tp macsec macvlan macvtap " +
 	"nlmon sit tap tun vcan veth vlan vrf vti vti6 vxcan vxlan wireguard wlan xfrm")
 
 // foreignKey is foreignSection for a key in one of our sections.
@@ -88,7 +89,8 @@ func foreignElsewhere(key string) string {
 }
 
 // noDHCP is about clients that do not exist here.
-const noDHCP = "DHCP is not supported; leave out [Network] and leave the IP part to systemd-networkd or NetworkManager, or write the addresses"
+const noDHCP = "DHCP is not supported; leave out [Network] and leave the IP part to systemd-networkd or NetworkManager, or write " +
+	"the addresses"
 
 // foreignSections are words about systemd's sections that this daemon does not
 // have: what to do instead.
@@ -110,8 +112,10 @@ var foreignSections = map[string]string{
 	"CAN":                   "leave CAN links to systemd-networkd",
 	"IPv6PREF64Prefix":      "sending router advertisements is not supported",
 	"Bond":                  "leave bonds to systemd-networkd (for IPoIB only mode active-backup works)",
-	"QuickFairQueueing":     noTC, "QuickFairQueueingClass": noTC, "PIE": noTC, "FlowQueuePIE": noTC, "StochasticFairBlue": noTC, "StochasticFairnessQueueing": noTC,
-	"BFIFO": noTC, "PFIFO": noTC, "PFIFOHeadDrop": noTC, "PFIFOFast": noTC, "CAKE": noTC, "ControlledDelay": noTC, "DeficitRoundRobinScheduler": noTC,
+	"QuickFairQueueing":     noTC, "QuickFairQueueingClass": noTC, "PIE": noTC,
+	"FlowQueuePIE": noTC, "StochasticFairBlue": noTC, "StochasticFairnessQueueing": noTC,
+	"BFIFO": noTC, "PFIFO": noTC, "PFIFOHeadDrop": noTC, "PFIFOFast": noTC, "CAKE": noTC,
+	"ControlledDelay": noTC, "DeficitRoundRobinScheduler": noTC,
 	"DeficitRoundRobinSchedulerClass": noTC, "GenericRandomEarlyDetection": noTC, "TrivialLinkEqualizer": noTC, "HierarchyTokenBucket": noTC,
 	"HierarchyTokenBucketClass": noTC, "ClassfulMultiQueueing": noTC, "BandMultiQueueing": noTC, "HeavyHitterFilter": noTC,
 	"SR-IOV":                        "virtual functions are set in [VF] and [VirtualFunctions]",
@@ -135,8 +139,9 @@ var foreignKeys = map[string]string{
 	"Match.BSSID":             noWireless,
 	"Match.WLANInterfaceType": noWireless,
 
-	"Link.SR-IOVVirtualFunctions":         "write Count= in [VirtualFunctions]",
-	"Link.Name":                           "write it in a .link file, which systemd-udevd applies; names of P_Key children are Name= in [Partition]",
+	"Link.SR-IOVVirtualFunctions": "write Count= in [VirtualFunctions]",
+	"Link.Name": "write it in a .link file, which systemd-udevd applies; names of P_Key children are " +
+		"Name= in [Partition]",
 	"IPoIB.PartitionKey":                  "write a [Partition] section with PartitionKey=",
 	"IPoIB.IgnoreUserspaceMulticastGroup": "it is spelled IgnoreUserspaceMulticastGroups=",
 
@@ -169,20 +174,21 @@ var foreignKeys = map[string]string{
 	"Network.Tunnel":                         leave,
 	"Network.Xfrm":                           leave,
 	"Network.VRF":                            leave,
-	"Network.NTP":                            "systemd-timesyncd reads the servers of a link from systemd-networkd only; write NTP= in timesyncd.conf",
-	"Network.LLDP":                           "leave LLDP to systemd-networkd or lldpd",
-	"Network.EmitLLDP":                       "leave LLDP to systemd-networkd or lldpd",
-	"Network.MulticastIGMPVersion":           "write net.ipv4.conf.NAME.force_igmp_version into a file in /etc/sysctl.d",
-	"Network.IPMasquerade":                   "write a firewall rule",
-	"Network.IPv6Token":                      "write the address in full, or IPv6LinkLocalAddressGenerationMode=",
-	"Network.IPv6StableSecretAddress":        "write net.ipv6.conf.NAME.stable_secret into a file in /etc/sysctl.d",
-	"Network.IPv6RetransmissionTimeSec":      "write net.ipv6.neigh.NAME.retrans_time_ms into a file in /etc/sysctl.d",
-	"Network.IPv6ProxyNDPAddress":            "write IPv6ProxyNDP=yes, and the addresses with ip neighbour add proxy",
-	"Network.IPv4LLStartAddress":             "IPv4 link-local addressing is not supported; write a fixed Address=",
-	"Network.IPv4LLRoute":                    "IPv4 link-local addressing is not supported; write a [Route]",
-	"Network.IgnoreCarrierLoss":              "addresses and routes always stay when the carrier is lost",
-	"Network.MPLSRouting":                    "write net.mpls.conf.NAME.input into a file in /etc/sysctl.d",
-	"Network.ProxyARP":                       "its new name is IPv4ProxyARP=",
+	"Network.NTP": "systemd-timesyncd reads the servers of a link from systemd-networkd only; write " +
+		"NTP= in timesyncd.conf",
+	"Network.LLDP":                      "leave LLDP to systemd-networkd or lldpd",
+	"Network.EmitLLDP":                  "leave LLDP to systemd-networkd or lldpd",
+	"Network.MulticastIGMPVersion":      "write net.ipv4.conf.NAME.force_igmp_version into a file in /etc/sysctl.d",
+	"Network.IPMasquerade":              "write a firewall rule",
+	"Network.IPv6Token":                 "write the address in full, or IPv6LinkLocalAddressGenerationMode=",
+	"Network.IPv6StableSecretAddress":   "write net.ipv6.conf.NAME.stable_secret into a file in /etc/sysctl.d",
+	"Network.IPv6RetransmissionTimeSec": "write net.ipv6.neigh.NAME.retrans_time_ms into a file in /etc/sysctl.d",
+	"Network.IPv6ProxyNDPAddress":       "write IPv6ProxyNDP=yes, and the addresses with ip neighbour add proxy",
+	"Network.IPv4LLStartAddress":        "IPv4 link-local addressing is not supported; write a fixed Address=",
+	"Network.IPv4LLRoute":               "IPv4 link-local addressing is not supported; write a [Route]",
+	"Network.IgnoreCarrierLoss":         "addresses and routes always stay when the carrier is lost",
+	"Network.MPLSRouting":               "write net.mpls.conf.NAME.input into a file in /etc/sysctl.d",
+	"Network.ProxyARP":                  "its new name is IPv4ProxyARP=",
 
 	"Address.NetLabel":    leaveIP,
 	"Address.NFTSet":      leaveIP,
@@ -199,6 +205,8 @@ var foreignKeys = map[string]string{
 const (
 	noTC       = "leave traffic control to systemd-networkd or tc"
 	noWireless = "wireless links are not supported"
-	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the .ibnetwork file"
-	leaveIP    = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], [Route] and [RoutingPolicyRule] in the .ibnetwork file"
+	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the " +
+		".ibnetwork file"
+	leaveIP = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], " +
+		"[Route] and [RoutingPolicyRule] in the .ibnetwork file"
 )

@@ -153,7 +153,8 @@ func FuzzReload(f *testing.F) {
 		if u == nil {
 			t.Fatalf("the unit is gone: %v", set.Problems)
 		}
-		onDisk := u.Files[0].Text == string(main) && (len(u.Files) == 1 && len(drop) == 0 || len(u.Files) == 2 && u.Files[1].Text == string(drop))
+		onDisk := u.Files[0].Text == string(main) &&
+			(len(u.Files) == 1 && len(drop) == 0 || len(u.Files) == 2 && u.Files[1].Text == string(drop))
 		switch {
 		case u.Kept && !Diff(good, set).Empty():
 			t.Fatalf("kept and changed: %+v", Diff(good, set))

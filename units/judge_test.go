@@ -161,7 +161,8 @@ func ours(q question, release, hostname string) string {
 	case 'R':
 		return condition(checkVersions(q.text), "KernelVersion", q.text, HostFacts{KernelRelease: release})
 	case 'A':
-		return condition(checkArchitecture(q.text), "Architecture", q.text, HostFacts{Architecture: Architecture(map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH])})
+		return condition(checkArchitecture(q.text), "Architecture", q.text,
+			HostFacts{Architecture: Architecture(map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH])})
 	case 'H':
 		return condition(nil, "Host", q.text, HostFacts{Hostname: hostname})
 	}
@@ -222,39 +223,50 @@ func latin1(s string) string {
 // makers make random inputs of each kind.
 var makers = map[byte]func(r *rand.Rand) string{
 	'L': func(r *rand.Rand) string {
-		return pieces(r, 14, "[S]", "[Match]", "[S", "]", "[", "k=v", "Key", "=", " = ", " ", "\t", "\n", "\n", "\n", "\r\n", "\r", "\\\n", "\\\n", "\\\\", "\\", "# c", "; c", "#", "\x00", "\ufeff", "é", "\xff", "\xc3", "\ufffd", "\ufffe", "\U0010ffff", "\xed\xa0\x80", "\"", "'", "\x01", "\x7f", "\v", "\f", ".include x", "X-a=b", "\n[T]\n", "a=b\n")
+		return pieces(r, 14, "[S]", "[Match]", "[S", "]", "[", "k=v", "Key", "=", " = ", " ", "\t", "\n", "\n", "\n", "\r\n",
+			"\r", "\\\n", "\\\n", "\\\\", "\\", "# c", "; "+
+				"c", "#", "\x00", "\ufeff", "é", "\xff", "\xc3", "\ufffd", "\ufffe", "\U0010ffff",
+			"\xed\xa0\x80", "\"", "'", "\x01", "\x7f", "\v", "\f", ".include x", "X-a=b", "\n[T]\n", "a=b\n")
 	},
 	'B': func(r *rand.Rand) string {
 		return pieces(r, 3, "1", "0", "y", "e", "s", "yes", "no", "true", "false", "t", "f", "on", "off", "n", "Y", "ON", " ", "")
 	},
 	'T': func(r *rand.Rand) string {
-		return pieces(r, 7, "0", "1", "2", "12", "5", "9", "3", ".", ".", " ", " ", "s", "ms", "us", "µs", "μs", "ns", "min", "m", "h", "hr", "d", "w", "M", "months", "month", "y", "years", "sec", "second", "seconds", "usec", "msec", "+", "-", "infinity", "x", "\t", "\v", "18446744073709551615", "9223372036854775807", "584542", "293")
+		return pieces(r, 7, "0", "1", "2", "12", "5", "9", "3", ".", ".", " ", " ", "s", "ms", "us", "µs", "μs", "ns", "min",
+			"m", "h", "hr", "d", "w", "M", "months", "month", "y", "years", "sec", "second", "seconds", "usec",
+			"msec", "+", "-", "infinity", "x", "\t", "\v", "18446744073709551615", "9223372036854775807", "584542", "293")
 	},
 	'S': func(r *rand.Rand) string {
-		return pieces(r, 6, "0", "1", "2", "12", "5", "9", "1024", ".", ".", " ", "B", "K", "M", "G", "T", "P", "E", "k", "+", "-", "x", "\t", "18446744073709551615", "18446744073709551616", "16", "15", "9223372036854775807")
+		return pieces(r, 6, "0", "1", "2", "12", "5", "9", "1024", ".", ".", " ", "B", "K", "M", "G", "T", "P", "E", "k", "+",
+			"-", "x", "\t", "18446744073709551615", "18446744073709551616", "16", "15", "9223372036854775807")
 	},
 	'M': func(r *rand.Rand) string {
-		return pieces(r, 4, "0", "67", "68", "1500", "65520", "2", "4", "K", "M", "G", ".", " ", "+", "-", "x", "4294967295", "4294967296", "2147483647", "2147483648")
+		return pieces(r, 4, "0", "67", "68", "1500", "65520", "2", "4", "K", "M", "G", ".", " ", "+", "-", "x", "4294967295",
+			"4294967296", "2147483647", "2147483648")
 	},
 	'U': func(r *rand.Rand) string {
-		return pieces(r, 4, "0", "1", "7", "8", "9", "0x", "0X", "0b", "0o", "010", "ff", "_", "+", "-", " ", "\t", "x", "4294967295", "4294967296", "18446744073709551615", "18446744073709551616")
+		return pieces(r, 4, "0", "1", "7", "8", "9", "0x", "0X", "0b", "0o", "010", "ff", "_", "+", "-", " ", "\t", "x",
+			"4294967295", "4294967296", "18446744073709551615", "18446744073709551616")
 	},
 	'V': func(r *rand.Rand) string {
 		p := []string{"1", "2", "10", "0", "01", ".", "-", "~", "^", "_", "a", "B", "rc", " ", "é", "+"}
 		return pieces(r, 7, p...) + "\x00" + pieces(r, 7, p...)
 	},
 	'G': func(r *rand.Rand) string {
-		return pieces(r, 6, "*", "*", "?", "[ab]", "[!a]", "[^a]", "[a-c]", "[]a]", "[", "]", "-", "\\", "\\*", "a", "b", "c", "é", "[[:alpha:]]", "[[:digit:]b]", "/", ".", "[é-ü]", "[a-", "\\[") + "\x00" +
+		return pieces(r, 6, "*", "*", "?", "[ab]", "[!a]", "[^a]", "[a-c]", "[]a]", "[", "]", "-", "\\", "\\*", "a", "b", "c",
+			"é", "[[:alpha:]]", "[[:digit:]b]", "/", ".", "[é-ü]", "[a-", "\\[") + "\x00" +
 			pieces(r, 5, "a", "b", "c", "d", "*", "?", "[", "]", "\\", "-", "é", "ü", "1", "/", ".", "!")
 	},
 	'K': func(r *rand.Rand) string {
-		return pieces(r, 8, "foo", "bar", "=", " ", " ", "\"", "'", "\\", "\t", "\n", "a", "foo=bar baz") + "\x00" + pieces(r, 4, "foo", "bar", "=", " ", "\"", "'", "\\", "a", "foo=bar baz")
+		return pieces(r, 8, "foo", "bar", "=", " ", " ", "\"", "'", "\\", "\t", "\n", "a", "foo=bar baz") + "\x00" +
+			pieces(r, 4, "foo", "bar", "=", " ", "\"", "'", "\\", "a", "foo=bar baz")
 	},
 	'R': func(r *rand.Rand) string {
 		return pieces(r, 5, ">=", "<=", "<", ">", "=", "!=", " ", " ", "4", "99", "6.1", "*", "\"", "'", "\\", "[4-9]*", "a")
 	},
 	'A': func(r *rand.Rand) string {
-		return pieces(r, 1, "x86-64", "x86", "arm64", "native", "ppc64-le", "s390x", "riscv64", "x86_64", "X86-64", "", "nonsense", "mips-le")
+		return pieces(r, 1, "x86-64", "x86", "arm64", "native", "ppc64-le", "s390x", "riscv64", "x86_64", "X86-64", "",
+			"nonsense", "mips-le")
 	},
 	'H': func(r *rand.Rand) string {
 		h, _ := os.Hostname()
@@ -272,12 +284,17 @@ func pieces(r *rand.Rand, most int, ps ...string) string {
 
 // hand are inputs that a random one would hardly be.
 var hand = []question{
-	{'T', "12.34.56"}, {'T', "12..34"}, {'T', "3. 1s"}, {'T', "+3.1s"}, {'T', "5s +1s"}, {'T', "12.34 .56"}, {'T', "1y 12month"}, {'T', "0.-0"}, {'T', "3.+1"}, {'T', "infinity x"}, {'T', " infinity "},
-	{'T', "5 parsecs"}, {'T', "1h30"}, {'T', "55s500ms"}, {'T', ".5"}, {'T', "."}, {'T', "s"}, {'T', "1.5µs"}, {'T', "584542y"}, {'T', "293y"},
-	{'S', "1K.5"}, {'S', ".5K"}, {'S', "10.M"}, {'S', "+1K"}, {'S', "1K "}, {'S', "1G 1K 5"}, {'S', "1K 1G"}, {'S', "1.99999999999999999999K"}, {'S', "16E"}, {'S', "15.9E"}, {'S', "9223372036854775807"},
+	{'T', "12.34.56"}, {'T', "12..34"}, {'T', "3. 1s"}, {'T', "+3.1s"}, {'T', "5s +1s"}, {'T', "12.34 .56"}, {'T',
+		"1y 12month"}, {'T', "0.-0"}, {'T', "3.+1"}, {'T', "infinity x"}, {'T', " infinity "},
+	{'T', "5 parsecs"}, {'T', "1h30"}, {'T', "55s500ms"}, {'T', ".5"}, {'T', "."}, {'T', "s"}, {'T', "1.5µs"}, {'T',
+		"584542y"}, {'T', "293y"},
+	{'S', "1K.5"}, {'S', ".5K"}, {'S', "10.M"}, {'S', "+1K"}, {'S', "1K "}, {'S', "1G 1K 5"}, {'S', "1K 1G"}, {'S',
+		"1.99999999999999999999K"}, {'S', "16E"}, {'S', "15.9E"}, {'S', "9223372036854775807"},
 	{'U', " -0"}, {'U', "-1"}, {'U', "0o17"}, {'U', "0b11"}, {'U', "017"}, {'U', "08"},
-	{'K', "a foo=\"bar baz\" b\x00foo=bar baz"}, {'K', "a 'foo=bar baz' b\x00foo=bar baz"}, {'K', "foo=\"bar\x00foo=bar"}, {'K', "fo\\o=1\x00foo"}, {'K', "\x00"},
-	{'L', "#c\n\ufeff[S]\na=1\n"}, {'L', "[S]\n\ufeffa=1\n\ufeffb=2\n"}, {'L', "[S]\na=\\\n\ufeffb\n"}, {'L', "[S\"]\na=b\n"}, {'L', "[S\\x]\n"}, {'L', "[S'a]\n"}, {'L', "[S]\na=\ufdd0\n"},
+	{'K', "a foo=\"bar baz\" b\x00foo=bar baz"}, {'K', "a 'foo=bar baz' b\x00foo=bar baz"}, {'K', "foo=\"bar\x00foo=bar"}, {'K',
+		"fo\\o=1\x00foo"}, {'K', "\x00"},
+	{'L', "#c\n\ufeff[S]\na=1\n"}, {'L', "[S]\n\ufeffa=1\n\ufeffb=2\n"}, {'L', "[S]\na=\\\n\ufeffb\n"}, {'L',
+		"[S\"]\na=b\n"}, {'L', "[S\\x]\n"}, {'L', "[S'a]\n"}, {'L', "[S]\na=\ufdd0\n"},
 }
 
 // longLines makes lines of about 1 MiB, continued and not.
@@ -327,7 +344,8 @@ func TestSystemdIsTheJudge(t *testing.T) {
 					continue
 				}
 				// A condition comes without blanks around it and is not empty.
-				if _, cond, line := strings.Cut(text, "\x00"); kind == 'K' && line && strings.Trim(cond, blanks) != cond || kind == 'K' && cond == "" {
+				if _, cond, line := strings.Cut(text, "\x00"); kind == 'K' && line && strings.Trim(cond, blanks) != cond ||
+					kind == 'K' && cond == "" {
 					continue
 				}
 				if strings.IndexByte("RAH", kind) >= 0 && (text == "" || strings.Trim(text, blanks) != text) {

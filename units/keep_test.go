@@ -56,22 +56,30 @@ func TestLastGood(t *testing.T) {
 	}
 	for _, tt := range []step{
 		{"nothing", func(e, l failFS) {}, false, 2000, ""},
-		{"truncated", write(main, ""), true, 2000, "the file is empty now, which does not mask a unit in force; to mask it: ibnetctl mask; the last good version of the unit stays in force"},
-		{"a slip in the header of Match", write(main, strings.Replace(goodUnit, "Match", "Mtch", 1)), true, 2000, "unknown section [Mtch]; the last good version of the unit stays in force; did you mean [Match]?"},
-		{"a slip in a key of Match", write(main, strings.Replace(goodUnit, "Name", "Nmae", 1)), true, 2000, "[Match] unknown key \"Nmae\"; the last good version"},
-		{"not UTF-8", write(main, "\xff\xfe"+goodUnit), true, 2000, "byte 0xff is not valid UTF-8; the last good version of the unit stays in force"},
+		{"truncated", write(main, ""), true, 2000,
+			"the file is empty now, which does not mask a unit in force; to mask it: ibnetctl mask; the last good version of the " +
+				"unit stays in force"},
+		{"a slip in the header of Match", write(main, strings.Replace(goodUnit, "Match", "Mtch", 1)), true, 2000,
+			"unknown section [Mtch]; the last good version of the unit stays in force; did you mean [Match]?"},
+		{"a slip in a key of Match", write(main, strings.Replace(goodUnit, "Name", "Nmae", 1)), true, 2000,
+			"[Match] unknown key \"Nmae\"; the last good version"},
+		{"not UTF-8", write(main, "\xff\xfe"+goodUnit), true, 2000,
+			"byte 0xff is not valid UTF-8; the last good version of the unit stays in force"},
 		{"cut off in a header", write(main, goodUnit[:19]), true, 2000, "section header \"[L\" does not end with \"]\"; the last good"},
 		{"cut off in a value", write(main, goodUnit[:len(goodUnit)-6]), true, 2000, "\"10.0.0\" is not an IP address; the last good"},
 		{"cut off between two lines", write(main, goodUnit[:17]), false, 2000, ""},
 		{"cut off in a value that still parses", write(main, goodUnit[:len(goodUnit)-2]), false, 2000, ""},
-		{"NUL bytes at the end", write(main, goodUnit[:38]+strings.Repeat("\x00", len(goodUnit)-38)), true, 2000, "the file has a NUL byte at offset 38; the last good version"},
+		{"NUL bytes at the end", write(main, goodUnit[:38]+strings.Repeat("\x00", len(goodUnit)-38)), true, 2000,
+			"the file has a NUL byte at offset 38; the last good version"},
 		{"NUL bytes in the drop-in", write(drop, dropText+"\x00"), true, 2000, "NUL byte at offset 21"},
 		{"a new drop-in cannot be read", func(e, _ failFS) {
 			e.MapFS[main+".d/new.conf"], e.broken[main+".d/new.conf"] = &fstest.MapFile{}, true
 		}, true, 2000, "cannot be read: input/output error; the last good"},
 		{"a bad value in the middle", write(main, strings.Replace(goodUnit, "2044", "x", 1)), false, 2000, "MTUBytes= stays unset"},
-		{"a directory in its place", func(e, _ failFS) { e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeDir} }, true, 2000, "not a regular file but a directory; the last good"},
-		{"a pipe in its place", func(e, _ failFS) { e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeNamedPipe} }, true, 2000, "not a regular file but a pipe; the last good"},
+		{"a directory in its place", func(e, _ failFS) { e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeDir} }, true, 2000,
+			"not a regular file but a directory; the last good"},
+		{"a pipe in its place", func(e, _ failFS) { e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeNamedPipe} }, true, 2000,
+			"not a regular file but a pipe; the last good"},
 		{"a link to nothing", func(e, _ failFS) {
 			e.MapFS[main] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("nothing")}
 		}, true, 2000, "the file is a dangling symbolic link; the last good"},
@@ -83,9 +91,12 @@ func TestLastGood(t *testing.T) {
 			e.MapFS["a"] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("../../../dev/null")}
 		}, false, 0, ""},
 		{"removed", func(e, _ failFS) { delete(e.MapFS, main) }, false, 0, "no unit directory has a file 10-ib0.ibnetwork"},
-		{"the file cannot be read", func(e, _ failFS) { e.broken[main] = true }, true, 2000, "the file cannot be read: input/output error; the last good"},
-		{"the directory cannot be read", func(e, _ failFS) { e.broken["."] = true }, false, 2000, "the directory cannot be read: input/output error; will retry; the files that it had are used"},
-		{"nothing can be read", func(e, _ failFS) { e.broken["."], e.broken[main], e.broken[drop] = true, true, true }, true, 2000, "will retry"},
+		{"the file cannot be read", func(e, _ failFS) { e.broken[main] = true }, true, 2000,
+			"the file cannot be read: input/output error; the last good"},
+		{"the directory cannot be read", func(e, _ failFS) { e.broken["."] = true }, false, 2000,
+			"the directory cannot be read: input/output error; will retry; the files that it had are used"},
+		{"nothing can be read", func(e, _ failFS) { e.broken["."], e.broken[main], e.broken[drop] = true, true, true }, true,
+			2000, "will retry"},
 		{"the directory of drop-ins cannot be read", func(e, _ failFS) { e.broken[main+".d"] = true }, false, 2000, "will retry"},
 		{"the drop-in is truncated", write(drop, ""), true, 2000, "the file is empty now"},
 		{"the drop-in is cut off", write(drop, "[Lin"), true, 2000, "does not end with"},
@@ -95,7 +106,8 @@ func TestLastGood(t *testing.T) {
 			e.MapFS[drop] = &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("/dev/null")}
 		}, false, 2044, ""},
 		{"a new drop-in is bad", write(main+".d/new.conf", "[Lin"), false, 2000, "does not end with \"]\"; the file is not used"},
-		{"a new drop-in is bad and matches", write(main+".d/new.conf", "[Match]\nName=\xff\n"), true, 2000, "is not valid UTF-8; the last good"},
+		{"a new drop-in is bad and matches", write(main+".d/new.conf", "[Match]\nName=\xff\n"), true, 2000,
+			"is not valid UTF-8; the last good"},
 		{"a new empty drop-in", write(main+".d/new.conf", ""), false, 2000, ""},
 		{"a bad file of higher priority", func(e, l failFS) {
 			l.MapFS[main], l.MapFS[drop] = e.MapFS[main], e.MapFS[drop]
@@ -125,7 +137,9 @@ func TestLastGood(t *testing.T) {
 				case u != nil && tt.kept && !Diff(good, set).Empty():
 					t.Errorf("differs: %+v", Diff(good, set))
 				}
-				if tt.say == "" && len(set.Problems) > 0 || !slices.ContainsFunc(append(set.Problems, Problem{}), func(p Problem) bool { return strings.Contains(p.String(), tt.say) }) {
+				if tt.say == "" && len(set.Problems) > 0 ||
+					!slices.ContainsFunc(append(set.Problems, Problem{}),
+						func(p Problem) bool { return strings.Contains(p.String(), tt.say) }) {
 					t.Errorf("problems %v", set.Problems)
 				}
 				if set.Unread != (len(e.broken) > 0) {
@@ -174,7 +188,8 @@ func TestNeverEndedInNewline(t *testing.T) {
 
 // Without a version in force a bad file is none: an empty one is a mask.
 func TestNeverGood(t *testing.T) {
-	e := fstest.MapFS{"10-a.ibnetwork": {}, "20-b.ibnetwork": {Data: []byte("[Match")}, "30-c.ibnetwork": {Data: []byte("[Match]\nName=\xff\n")}}
+	e := fstest.MapFS{"10-a.ibnetwork": {}, "20-b.ibnetwork": {Data: []byte("[Match")},
+		"30-c.ibnetwork": {Data: []byte("[Match]\nName=\xff\n")}}
 	roots := []Root{{"/etc", e}}
 	set := Load(roots)
 	for range 2 {
@@ -230,7 +245,9 @@ func TestProblemsInMatch(t *testing.T) {
 func TestNames(t *testing.T) {
 	good := &fstest.MapFile{Data: []byte(goodUnit)}
 	tree := fstest.MapFS{"10-a.ibnetwork": good}
-	for _, n := range strings.Fields(".10-b.ibnetwork .#10-a.ibnetwork .ansible_tmpq2w10-a.ibnetwork #10-a.ibnetwork# 10-a.ibnetwork~ 10-a.ibnetwork.bak 10-a.ibnetwork.dpkg-old 10-a.ibnetwork.rpmsave 10-a.network README 10-x.link .10-a.ibnetwork.d/x.conf 10-a.ibnetwork.d/.x.conf 10-a.ibnetwork.d/x.conf~ 10-a.ibnetwork.d/README.txt") {
+	for _, n := range strings.Fields(".10-b.ibnetwork .#10-a.ibnetwork .ansible_tmpq2w10-a.ibnetwork #10-a.ibnetwork# " +
+		"10-a.ibnetwork~ 10-a.ibnetwork.bak 10-a.ibnetwork.dpkg-old 10-a.ibnetwork.rpmsave 10-a.network README 10-x.link " +
+		".10-a.ibnetwork.d/x.conf 10-a.ibnetwork.d/.x.conf 10-a.ibnetwork.d/x.conf~ 10-a.ibnetwork.d/README.txt") {
 		tree[n] = good
 	}
 	set := Load([]Root{{"/etc", tree}})
@@ -330,7 +347,8 @@ func TestUnreadDropIn(t *testing.T) {
 	set := Load(roots)
 	facts := &Facts{Name: Know("ib0"), Type: Know("infiniband")}
 	u := set.Unit("10-a")
-	if v, _ := u.Match.Matches(facts); v != No || !set.Unread || len(set.Problems) != 1 || !strings.HasSuffix(set.Problems[0].String(), matchesNothing) {
+	if v, _ := u.Match.Matches(facts); v != No || !set.Unread || len(set.Problems) != 1 ||
+		!strings.HasSuffix(set.Problems[0].String(), matchesNothing) {
 		t.Fatalf("%v: %v", v, set.Problems)
 	}
 	clear(tree.broken)

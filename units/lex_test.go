@@ -53,15 +53,19 @@ func TestLex(t *testing.T) {
 		{"bad no =", "[A]\n word\n", "1:1 [A]\nf:2:2: warning: \"word\" has no \"=\"; write Key=value; the line is ignored\n"},
 		{"bad no key", "[A]\n=v\n", "1:1 [A]\nf:2:1: warning: no key before the \"=\"; the line is ignored\n"},
 		{"bad UTF-8", "[A]\nK=a\xffb\nL=c\n", "1:1 [A]\nf:2:4: error: byte 0xff is not valid UTF-8; the file is not used\n"},
-		{"bad UTF-8 on a continued line", "[A]\nK=a\\\n  \xc3(\nL=c\n", "1:1 [A]\nf:3:3: error: byte 0xc3 is not valid UTF-8; the file is not used\n"},
-		{"bad header end", "[A]\n[B\nK=v\n", "1:1 [A]\nf:2:1: error: section header \"[B\" does not end with \"]\"; the file is not used\n"},
+		{"bad UTF-8 on a continued line", "[A]\nK=a\\\n  \xc3(\nL=c\n",
+			"1:1 [A]\nf:3:3: error: byte 0xc3 is not valid UTF-8; the file is not used\n"},
+		{"bad header end", "[A]\n[B\nK=v\n", "1:1 [A]\nf:2:1: error: section header \"[B\" does not end with \"]\"; the file is " +
+			"not used\n"},
 		{"bad noncharacter", "[A]\nK=\ufffe\n", "1:1 [A]\nf:2:3: error: U+FFFE is not a character; the file is not used\n"},
 		{"OK replacement character", "[A]\nK=\ufffd\n", "1:1 [A]\n2:1 K = 2:3 \"\ufffd\"\n"},
 		{"bad header byte", "[A\x01]\n", "f:1:3: error: section header has the character '\\x01'; the file is not used\n"},
 		{"bad quote in a header", "[A\"]\n", "f:1:3: error: section header has the character '\"'; the file is not used\n"},
 		{"bad long line", "[A]\nK=" + long + "\n", "1:1 [A]\nf:2:1: error: line is longer than 1 MiB; the file is not used\n"},
-		{"bad long joined line", "[A]\nK=" + long[:maxLine/2] + "\\\n" + long[:maxLine/2] + "\n", "1:1 [A]\nf:3:1: error: continued line is longer than 1 MiB; the file is not used\n"},
-		{"OK longest joined line", "[A]\nK=" + long[:maxLine-100] + "\\\n" + long[:97] + "\n", "1:1 [A]\n2:1 K = 2:3 \"" + long[:maxLine-100] + " " + long[:97] + "\"\n"},
+		{"bad long joined line", "[A]\nK=" + long[:maxLine/2] + "\\\n" + long[:maxLine/2] + "\n",
+			"1:1 [A]\nf:3:1: error: continued line is longer than 1 MiB; the file is not used\n"},
+		{"OK longest joined line", "[A]\nK=" + long[:maxLine-100] + "\\\n" + long[:97] + "\n",
+			"1:1 [A]\n2:1 K = 2:3 \"" + long[:maxLine-100] + " " + long[:97] + "\"\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, dump(lex("f", tt.in))); diff != "" {
@@ -108,7 +112,8 @@ func checkPositions(t *testing.T, text string) {
 	for _, s := range f.sections {
 		for i := range s.assigns {
 			a := &s.assigns[i]
-			if got := lines[a.keyPos.Line-1][a.keyPos.Column-1:]; !strings.HasPrefix(a.key, got) && !strings.HasPrefix(got, a.key) && !strings.Contains(got, "\\") {
+			if got := lines[a.keyPos.Line-1][a.keyPos.Column-1:]; !strings.HasPrefix(a.key, got) &&
+				!strings.HasPrefix(got, a.key) && !strings.Contains(got, "\\") {
 				t.Fatalf("%q: key %q said to be at %q", text, a.key, got)
 			}
 			for off := range len(a.val) {

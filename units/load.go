@@ -63,9 +63,11 @@ func (u *Unit) same(files []source) bool {
 func VerifyFile(name string, data []byte) (*Unit, []Problem) {
 	f := lex(name, string(data))
 	base := path.Base(name)
-	u, problems := assemble(base, name, []source{{file: File{Path: name, Size: int64(len(data)), Sum: sha256.Sum256(data), Text: string(data)}, raw: f}})
+	u, problems := assemble(base, name, []source{{file: File{Path: name, Size: int64(len(data)), Sum: sha256.Sum256(data),
+		Text: string(data)}, raw: f}})
 	if !strings.HasSuffix(base, Suffix) && !strings.HasSuffix(base, ".conf") {
-		problems = append([]Problem{{Pos: Position{File: name}, Severity: Warning, Message: fmt.Sprintf("the name does not end with %s", Suffix), Kept: "the daemon does not read the file"}}, problems...)
+		problems = append([]Problem{{Pos: Position{File: name}, Severity: Warning,
+			Message: fmt.Sprintf("the name does not end with %s", Suffix), Kept: "the daemon does not read the file"}}, problems...)
 	}
 	return u, problems
 }
@@ -171,7 +173,8 @@ type loader struct {
 }
 
 func (l *loader) problem(path string, sev Severity, kept, format string, args ...any) {
-	l.set.Problems = append(l.set.Problems, Problem{Pos: Position{File: path}, Severity: sev, Message: fmt.Sprintf(format, args...), Kept: kept})
+	l.set.Problems = append(l.set.Problems, Problem{Pos: Position{File: path}, Severity: sev,
+		Message: fmt.Sprintf(format, args...), Kept: kept})
 }
 
 func (l *loader) load() {
@@ -222,7 +225,8 @@ func (l *loader) orphans(byName map[string]found) {
 func (l *loader) misnamed(root int, name string) {
 	base, conf := strings.CutSuffix(name, ".conf")
 	if conf && strings.HasSuffix(base, Suffix) {
-		l.problem(l.path(root, name), Warning, "the file is not used", "a unit ends in %s, a drop-in is in a directory %s.d", Suffix, ib.Clip(base))
+		l.problem(l.path(root, name), Warning, "the file is not used", "a unit ends in %s, a drop-in is in a directory %s.d",
+			Suffix, ib.Clip(base))
 		return
 	}
 	if ext := slip(name, Suffix); ext != "" && ext != ".network" {

@@ -18,7 +18,8 @@ func ManPage() []byte {
 		}
 		for k := range s.Keys {
 			key := &s.Keys[k]
-			fmt.Fprintf(&b, ".TP\n.BR %s=\\fI%s\\fR\n%s\n", roff(key.Name), roff(strings.ReplaceAll(key.Syntax, " ", "\u00a0")), roff(key.Doc))
+			fmt.Fprintf(&b, ".TP\n.BR %s=\\fI%s\\fR\n%s\n", roff(key.Name), roff(strings.ReplaceAll(key.Syntax, " ", "\u00a0")),
+				roff(key.Doc))
 			var notes []string
 			if key.Default != "" {
 				notes = append(notes, "Default: "+key.Default+".")
@@ -85,7 +86,8 @@ The syntax is that of
 sections in brackets, one
 .IR KEY = VALUE
 a line, comments that begin with # or ;, a backslash at the end of a line continues it. A value that cannot be understood is reported with
-file, line and column and the value before it stays in force; an unknown key or section is reported and ignored, except where its name begins with
+file, line and column and the value before it stays in force; an unknown key or section is reported and ignored, except where its
+name begins with
 .IR X\- .
 Booleans are 1, y, yes, t, true, on and 0, n, no, f, false, off. Sizes take B, K, M, G, T, P, E to the base of 1024. Time spans are those of
 .BR systemd.time (7);
@@ -93,7 +95,8 @@ a bare number is seconds.
 .PP
 A problem in
 .B [Match]
-(an unknown key, a bad item, a line without \(dq=\(dq) makes the unit match nothing until it is corrected. A file that is not UTF\-8, has a line of
+(an unknown key, a bad item, a line without \(dq=\(dq) makes the unit match nothing until it is corrected. A file that is not
+UTF\-8, has a line of
 more than 1 MiB, a section header without its bracket, or no key in
 .B [Match]
 is refused as a whole; of a refused drop\-in nothing is used.
@@ -112,7 +115,8 @@ So an empty file masks only what was not in force: a new file in a directory of 
 The same holds for a file with NUL bytes that its last good version did not have, and for one that may be half written: it ends inside a
 line, and the last good version did not. Such a file is used when it has not changed for five seconds, or at
 .BR "ibnetctl reload" .
-A file that ends with a newline is complete, so trailing lines can be removed. To be safe, write the file under another name and rename it, as
+A file that ends with a newline is complete, so trailing lines can be removed. To be safe, write the file under another name and
+rename it, as
 .B ibnetctl edit
 does.
 .PP
@@ -158,7 +162,8 @@ systemd drops the unit. Here only the drop\-in, unless it was in force or has a 
 The negative pattern counts for every name of the link; in systemd one name that passes is enough.
 .TP
 .B Name=ib0 # text, Name=!a !b
-A \(dq#\(dq in a list of patterns is a mistake, not a pattern. Each \(dq!\(dq negates its own pattern; in systemd a second one is a part of the pattern.
+A \(dq#\(dq in a list of patterns is a mistake, not a pattern. Each \(dq!\(dq negates its own pattern; in systemd a second one is
+a part of the pattern.
 .TP
 .B Backslashes in lists of patterns
 They take the special meaning of the next character away, as in
@@ -176,8 +181,10 @@ KernelVersion= has the operators of systemd 254 and later.
 More than 292 years are infinity.
 .TP
 .B A second route with the same destination, Metric= and Table=
-It is not used, and reported. The kernel keeps both for IPv4, but uses the second only as a default route whose first gateway does not answer,
-and when one of the two is to change it replaces the first (NLM_F_REPLACE); two for IPv6 become one multipath route. Neither can be compared with
+It is not used, and reported. The kernel keeps both for IPv4, but uses the second only as a default route whose first gateway
+does not answer,
+and when one of the two is to change it replaces the first (NLM_F_REPLACE); two for IPv6 become one multipath route. Neither can
+be compared with
 the unit and corrected. Write another Metric= for a backup gateway, MultiPathRoute= to use both.
 .TP
 .B Address=, Gateway=

@@ -264,7 +264,8 @@ func (m *Match) eval(f *Facts, e *eval) {
 	guids(e, "NodeGUID", m.NodeGUID, f.NodeGUID)
 	globs(e, "BoardID", m.BoardID, f.BoardID)
 	items(e, "LinkLayer", m.LinkLayer, f.LinkLayer, func(p LayerPattern, l ib.LinkLayer) (bool, bool) { return p.Not, p.Layer == l })
-	items(e, "PartitionKey", m.PartitionKey, f.PartitionKey, func(p PKeyPattern, k ib.PKey) (bool, bool) { return p.Not, p.PKey.Base() == k.Base() })
+	items(e, "PartitionKey", m.PartitionKey, f.PartitionKey,
+		func(p PKeyPattern, k ib.PKey) (bool, bool) { return p.Not, p.PKey.Base() == k.Base() })
 	m.evalProperty(f, e)
 	if e.verdict != No {
 		m.evalConditions(f, e)
@@ -294,7 +295,8 @@ type conditionKey struct {
 
 func (m *Match) conditions() [8]conditionKey {
 	return [8]conditionKey{
-		{"Host", &m.Host}, {"Virtualization", &m.Virtualization}, {"KernelCommandLine", &m.KernelCommandLine}, {"KernelVersion", &m.KernelVersion},
+		{"Host", &m.Host}, {"Virtualization", &m.Virtualization}, {"KernelCommandLine", &m.KernelCommandLine}, {"KernelVersion",
+			&m.KernelVersion},
 		{"Version", &m.Version}, {"Architecture", &m.Architecture}, {"Credential", &m.Credential}, {"Firmware", &m.Firmware},
 	}
 }
@@ -315,7 +317,8 @@ func (m *Match) Empty() bool {
 		}
 	}
 	return len(m.Name)+len(m.OriginalName)+len(m.MACAddress)+len(m.PermanentMACAddress)+len(m.Path)+len(m.Driver)+len(m.Type)+len(m.Kind)+
-		len(m.Property)+len(m.IBDevice)+len(m.Port)+len(m.PortGUID)+len(m.NodeGUID)+len(m.BoardID)+len(m.LinkLayer)+len(m.PartitionKey)+len(m.Invalid) == 0
+		len(m.Property)+len(m.IBDevice)+len(m.Port)+len(m.PortGUID)+len(m.NodeGUID)+
+		len(m.BoardID)+len(m.LinkLayer)+len(m.PartitionKey)+len(m.Invalid) == 0
 }
 
 // items answers a list key: a negative hit fails at once; without positive

@@ -429,7 +429,8 @@ func unquote(s string, unescape bool) (start, end int, item string, err error) {
 
 // cEscape resolves the escape at the beginning of s and gives its length.
 func cEscape(s string) (n int, text string, ok bool) {
-	simple := map[byte]string{'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v", '\\': "\\", '"': "\"", '\'': "'", 's': " "}
+	simple := map[byte]string{'a': "\a", 'b': "\b", 'f': "\f", 'n': "\n", 'r': "\r", 't': "\t", 'v': "\v", '\\': "\\", '"': "\"",
+		'\'': "'", 's': " "}
 	if t, ok := simple[s[1]]; ok {
 		return 2, t, true
 	}

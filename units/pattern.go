@@ -12,7 +12,8 @@ import (
 // negatable is a list in [Match]: a "!" before the first item negates every item
 // of the assignment, one before a later item negates that item. With a bad item
 // the unit matches nothing, so that it does not match more than was meant.
-func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, quote func(string) string, parse func(item string, not bool) (T, error)) setter {
+func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, quote func(string) string,
+	parse func(item string, not bool) (T, error)) setter {
 	print := func(obj any) []string {
 		var out []string
 		for _, v := range *field(obj.(*Match)) {
@@ -163,7 +164,8 @@ func parseHWPattern(s string, not bool) (HWPattern, error) {
 	}
 	a, err := ib.ParseHWAddr(s)
 	if err != nil && strings.ContainsAny(s, "*?[") {
-		return HWPattern{}, fmt.Errorf("%q: hardware addresses have no wildcards; the last 8 bytes alone (the port GUID) fit any IPoIB address that ends with them", ib.Clip(s))
+		return HWPattern{}, fmt.Errorf("%q: hardware addresses have no wildcards; the last 8 bytes alone (the port GUID) fit any "+
+			"IPoIB address that ends with them", ib.Clip(s))
 	}
 	return HWPattern{not, a}, err
 }

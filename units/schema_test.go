@@ -68,7 +68,8 @@ func TestExamples(t *testing.T) {
 				if len(problems) > 0 || u == nil {
 					t.Fatalf("%s\n%v", text, problems)
 				}
-				without, _ := VerifyFile("/etc/systemd/network/a.ibnetwork", []byte(strings.ReplaceAll(text, k.Name+"="+k.Example+"\n", "X-Nothing=\n")))
+				without, _ := VerifyFile("/etc/systemd/network/a.ibnetwork",
+					[]byte(strings.ReplaceAll(text, k.Name+"="+k.Example+"\n", "X-Nothing=\n")))
 				if without != nil && without.Format() == u.Format() && text != exampleUnit(s, &Key{}) {
 					t.Errorf("the example changes nothing:\n%s", u.Format())
 				}
@@ -86,7 +87,8 @@ func TestExamples(t *testing.T) {
 					_, problems := VerifyFile("a.ibnetwork", []byte(text))
 					// GoTo= goes with one Type= only, bound with BindCarrier= only, and
 					// two words ask for what is not made here.
-					alone := k.Name == "Type" && v == "goto" || k.Name == "ActivationPolicy" && v == "bound" || k.Name == "LinkLocalAddressing" && (v == "yes" || v == "ipv4")
+					alone := k.Name == "Type" && v == "goto" || k.Name == "ActivationPolicy" && v == "bound" ||
+						k.Name == "LinkLocalAddressing" && (v == "yes" || v == "ipv4")
 					if len(problems) > 0 && !alone {
 						t.Errorf("the word %s does not parse: %v", v, problems)
 					}

@@ -91,7 +91,8 @@ func parseModule(s string) (string, error) {
 }
 
 func parseDeviceName(s string) (string, error) {
-	if len(s) > 63 || s == "" || s[0] == '-' || strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || s == "." || s == ".." {
+	if len(s) > 63 || s == "" || s[0] == '-' ||
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") != "" || s == "." || s == ".." {
 		return "", fmt.Errorf("%q is not an RDMA device name", ib.Clip(s))
 	}
 	return s, nil

@@ -96,7 +96,8 @@ func maskBits(m netip.Addr) (int, bool) {
 func parseGateway(s string) (netip.Addr, error) {
 	switch s {
 	case "_dhcp4", "_ipv6ra", "_dhcp":
-		return netip.Addr{}, fmt.Errorf("%q requests a gateway learned by systemd-networkd's own clients, which this daemon does not have; write the address, or leave the IP part to systemd-networkd", s)
+		return netip.Addr{}, fmt.Errorf("%q requests a gateway learned by systemd-networkd's own clients, which this daemon does "+
+			"not have; write the address, or leave the IP part to systemd-networkd", s)
 	}
 	a, err := parseAddr(s)
 	if err == nil && a.IsUnspecified() {
@@ -173,7 +174,8 @@ func parseTable(s string) (uint32, error) {
 	}
 	v, err := parseUint(s, 1, math.MaxUint32)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a routing table: default, main, local, or a number from 1 to %d", ib.Clip(s), uint32(math.MaxUint32))
+		return 0, fmt.Errorf("%q is not a routing table: default, main, local, or a number from 1 to %d", ib.Clip(s),
+			uint32(math.MaxUint32))
 	}
 	return uint32(v), nil
 }
@@ -193,7 +195,8 @@ func parseRouteProtocol(s string) (uint8, error) {
 
 var ipProtocolWords = []word[uint8]{
 	{1, "icmp"}, {2, "igmp"}, {4, "ipip"}, {6, "tcp"}, {17, "udp"}, {33, "dccp"}, {41, "ipv6"}, {47, "gre"}, {50, "esp"},
-	{51, "ah"}, {58, "ipv6-icmp"}, {58, "icmpv6"}, {89, "ospf"}, {103, "pim"}, {112, "vrrp"}, {115, "l2tp"}, {132, "sctp"}, {136, "udplite"},
+	{51, "ah"}, {58, "ipv6-icmp"}, {58, "icmpv6"}, {89, "ospf"}, {103, "pim"}, {112, "vrrp"}, {115, "l2tp"}, {132, "sctp"}, {136,
+		"udplite"},
 }
 
 func parseIPProtocol(s string) (uint8, error) {
@@ -316,7 +319,8 @@ func validDomain(s string) error {
 			return fmt.Errorf("%q is not a domain name: label %q", ib.Clip(s), ib.Clip(label))
 		}
 		for _, r := range label {
-			if r <= ' ' || r == 0x7f || r == utf8.RuneError || r < 0x80 && !(r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
+			if r <= ' ' || r == 0x7f || r == utf8.RuneError || r < 0x80 &&
+				!(r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z') {
 				return fmt.Errorf("%q is not a domain name: character %q", ib.Clip(s), r)
 			}
 		}

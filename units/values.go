@@ -28,7 +28,8 @@ type suffix struct {
 	factor uint64
 }
 
-var sizeSuffixes = []suffix{{"E", 1 << 60}, {"P", 1 << 50}, {"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10}, {"B", 1}, {"", 1}}
+var sizeSuffixes = []suffix{{"E", 1 << 60}, {"P", 1 << 50}, {"T", 1 << 40}, {"G", 1 << 30}, {"M", 1 << 20}, {"K", 1 << 10},
+	{"B", 1}, {"", 1}}
 
 var rateSuffixes = []suffix{{"T", 1e12}, {"G", 1e9}, {"M", 1e6}, {"K", 1e3}, {"", 1}}
 
@@ -257,7 +258,8 @@ func formatSpan(d time.Duration) string {
 	for _, u := range []struct {
 		d time.Duration
 		s string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond, "ms"}, {time.Microsecond, "us"}} {
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}, {time.Second, "s"}, {time.Millisecond,
+		"ms"}, {time.Microsecond, "us"}} {
 		if n := d / u.d; n > 0 {
 			out = append(out, fmt.Sprintf("%d%s", n, u.s))
 			d -= n * u.d
@@ -277,7 +279,8 @@ func parseUint(s string, lo, hi uint64) (uint64, error) {
 	v, err := strconv.ParseUint(t, 0, 64)
 	// The C library knows a sign before 0x, but systemd none before its 0o and 0b.
 	signed := t != strings.TrimLeft(s, blanks)
-	if strings.Contains(s, "_") || signed && len(t) > 1 && strings.IndexByte("oObB", t[1]) >= 0 || err != nil && !errors.Is(err, strconv.ErrRange) {
+	if strings.Contains(s, "_") || signed && len(t) > 1 && strings.IndexByte("oObB", t[1]) >= 0 || err != nil &&
+		!errors.Is(err, strconv.ErrRange) {
 		return 0, fmt.Errorf("%q is not a number from %d to %d", ib.Clip(s), lo, hi)
 	}
 	if err != nil || v < lo || v > hi || minus && v > 0 {

@@ -36,11 +36,12 @@ const maxNames = 8 << 20
 
 // What holds instead of a file that is wrong.
 const (
-	keptPartitions = "a running subnet manager keeps the partitions that it has, one that starts uses the last good file, or the default partition"
-	keptOpenSM     = "a running opensm is not reloaded, one that starts uses the default partition"
-	keptNames      = "the names that can be read are used"
-	keptEngine     = "a running subnet manager stays, none is started"
-	keptKeys       = "a running subnet manager keeps its keys, none is started without them"
+	keptPartitions = "a running subnet manager keeps the partitions that it has, one that starts uses the last good file, or the " +
+		"default partition"
+	keptOpenSM = "a running opensm is not reloaded, one that starts uses the default partition"
+	keptNames  = "the names that can be read are used"
+	keptEngine = "a running subnet manager stays, none is started"
+	keptKeys   = "a running subnet manager keeps its keys, none is started without them"
 )
 
 // Problem is one thing wrong with a file.
@@ -128,7 +129,8 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		worker, kept = c.openSM(), keptOpenSM
 		_, err := os.Stat(filepath.Join(cmp.Or(c.Root, "/"), smctl.OpenSM))
 		if errors.Is(err, fs.ErrNotExist) {
-			out = append(out, Problem{File: smctl.OpenSM, Key: "Engine", Message: "not installed: install opensm, or write Engine=builtin", Kept: keptEngine, Fatal: true})
+			out = append(out, Problem{File: smctl.OpenSM, Key: "Engine",
+				Message: "not installed: install opensm, or write Engine=builtin", Kept: keptEngine, Fatal: true})
 		}
 		add("opensm", nil, err)
 	}
@@ -188,7 +190,8 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 		p := units.Problem{Message: f.Message, Kept: f.Kept, Section: "SubnetManager", Key: f.Key,
 			Pos: units.Position{File: f.File, Line: f.Line, Column: f.Column}}
 		if f.Line == 0 {
-			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos, "KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
+			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos,
+				"KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
 			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
 		}
 		out = append(out, p)
@@ -216,7 +219,8 @@ func partitionProblems(file string, err error, kept string) []Problem {
 	}
 	var out []Problem
 	for _, e := range all {
-		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "PartitionsFile", Message: e.Msg, Kept: kept, Fatal: true})
+		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "PartitionsFile", Message: e.Msg, Kept: kept,
+			Fatal: true})
 	}
 	return out
 }
@@ -326,7 +330,8 @@ func (c Checker) access(path string) error {
 			want, what, fix = 1, "enter", "chmod a+x "
 		}
 		if st.Mode>>c.class(&st)&want == 0 && !acl(at) {
-			return fmt.Errorf("%s, which runs as user %d, may not %s %s (mode %04o): %s%s", c.program(), c.UID, what, at, st.Mode&0o7777, fix, at)
+			return fmt.Errorf("%s, which runs as user %d, may not %s %s (mode %04o): %s%s", c.program(), c.UID, what, at,
+				st.Mode&0o7777, fix, at)
 		}
 		if at == "/" {
 			return nil

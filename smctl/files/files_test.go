@@ -60,7 +60,8 @@ func TestCheck(t *testing.T) {
 		switch {
 		case tt.want == "" && (len(ps) > 0 || f.Problem != ""):
 			t.Errorf("%+v: %v", tt.pol, ps)
-		case tt.want != "" && (len(ps) != 1 || !strings.Contains(ps[0].String(), tt.want) || ps[0].Kept == "" || (f.Problem != "") != tt.fatal):
+		case tt.want != "" && (len(ps) != 1 || !strings.Contains(ps[0].String(), tt.want) || ps[0].Kept == "" ||
+			(f.Problem != "") != tt.fatal):
 			t.Errorf("%+v: %v %q, want %q", tt.pol, ps, f.Problem, tt.want)
 		}
 	}
@@ -131,7 +132,8 @@ func TestAccess(t *testing.T) {
 		}
 		return ""
 	}
-	if got := of(p); !strings.Contains(got, "opensm, which runs as user 0, may not read "+p) || !strings.Contains(got, "one that starts uses the default partition") {
+	if got := of(p); !strings.Contains(got, "opensm, which runs as user 0, may not read "+p) ||
+		!strings.Contains(got, "one that starts uses the default partition") {
 		t.Errorf("opensm, a file of another user: %q", got)
 	}
 	_ = os.Chmod(p, 0o644)
@@ -143,7 +145,8 @@ func TestAccess(t *testing.T) {
 	}
 	hid := filepath.Join(t.TempDir(), "p.conf")
 	_ = os.WriteFile(hid, nil, 0o644)
-	if _, f := c.Check(smctl.Policy{PartitionsFile: hid}); strings.HasPrefix(hid, "/tmp/") && !strings.Contains(f.Problem, "does not see files below /tmp") {
+	if _, f := c.Check(smctl.Policy{PartitionsFile: hid}); strings.HasPrefix(hid, "/tmp/") &&
+		!strings.Contains(f.Problem, "does not see files below /tmp") {
 		t.Errorf("a file in /tmp: %q", f.Problem)
 	}
 }
@@ -164,7 +167,8 @@ func TestProblems(t *testing.T) {
 		got = append(got, p.String())
 	}
 	text := strings.Join(got, "\n")
-	for _, want := range []string{bad + ":1:3: warning: ", bad + ":2:", "/u/b.ibnetwork:5:16: warning: [SubnetManager] PartitionsFile=: " + dir + "/none: no such file"} {
+	for _, want := range []string{bad + ":1:3: warning: ", bad + ":2:",
+		"/u/b.ibnetwork:5:16: warning: [SubnetManager] PartitionsFile=: " + dir + "/none: no such file"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q is not there once:\n%s", want, text)
 		}

@@ -25,8 +25,10 @@ func TestInspect(t *testing.T) {
 		{"an NVSwitch", map[string]string{"umad": "", "issm": "", "vendor": "0x15b3\n", "vpd": nvswitch}, smctl.BarNVSwitch, true, false},
 		{"an NVSwitch before ib_umad is loaded", map[string]string{"vendor": "0x15b3\n", "vpd": nvswitch}, smctl.BarNVSwitch, true, false},
 		{"no PCI", map[string]string{"umad": "", "issm": "", "vpd": nvswitch}, smctl.BarNVSwitch, true, false},
-		{"another vendor is not asked", map[string]string{"umad": "", "issm": "", "vendor": "0x8086\n", "vpd/": ""}, smctl.BarNone, true, false},
-		{"a VPD that cannot be read", map[string]string{"umad": "", "issm": "", "vendor": "0x15b3\n", "vpd/": ""}, smctl.BarUnknown, false, true},
+		{"another vendor is not asked", map[string]string{"umad": "", "issm": "", "vendor": "0x8086\n", "vpd/": ""},
+			smctl.BarNone, true, false},
+		{"a VPD that cannot be read", map[string]string{"umad": "", "issm": "", "vendor": "0x15b3\n", "vpd/": ""},
+			smctl.BarUnknown, false, true},
 		{"no ib_umad yet", map[string]string{"vendor": "0x15b3\n"}, smctl.BarNone, false, false},
 	} {
 		root := t.TempDir()

@@ -160,12 +160,14 @@ func Topology(ctx context.Context, c Conn) (*fabric.Fabric, []smctl.SMInfo, []st
 	var sms []smctl.SMInfo
 	for _, s := range res.SMs {
 		if !s.Silent && s.Status == 0 {
-			sms = append(sms, smctl.SMInfo{GUID: s.Info.GUID, LID: res.Fabric.Ports[s.Port].Info.LID(), Priority: s.Info.Priority, State: smctl.SMState(s.Info.State)})
+			sms = append(sms, smctl.SMInfo{GUID: s.Info.GUID, LID: res.Fabric.Ports[s.Port].Info.LID(),
+				Priority: s.Info.Priority, State: smctl.SMState(s.Info.State)})
 		}
 	}
 	// The walk leaves its own port out; the one that serves it may be there.
 	if own := res.Fabric.SMPort; own != fabric.None {
-		if lid := res.Fabric.Ports[own].Info.MasterSMLID(); lid != 0 && !slices.ContainsFunc(sms, func(s smctl.SMInfo) bool { return s.LID == lid }) {
+		if lid := res.Fabric.Ports[own].Info.MasterSMLID(); lid != 0 &&
+			!slices.ContainsFunc(sms, func(s smctl.SMInfo) bool { return s.LID == lid }) {
 			more, err := AskLID(ctx, c, lid)
 			if err != nil {
 				return nil, nil, nil, err

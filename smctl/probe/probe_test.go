@@ -94,7 +94,8 @@ func TestWalk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(sms) != 2 || sms[0].GUID != hosts[5] || sms[0].State != smctl.SMStandby || sms[1].GUID != hosts[3] || sms[1].Priority != 7 || sms[1].State != smctl.SMMaster {
+		if len(sms) != 2 || sms[0].GUID != hosts[5] || sms[0].State != smctl.SMStandby || sms[1].GUID != hosts[3] ||
+			sms[1].Priority != 7 || sms[1].State != smctl.SMMaster {
 			t.Errorf("found %v", sms)
 		}
 
@@ -157,7 +158,8 @@ func TestWalkOwnPortSilent(t *testing.T) {
 func TestFind(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "sys/class/infiniband_mad")
-	for name, v := range map[string][2]string{"umad0": {"mlx5_0\n", "1\n"}, "umad1": {"mlx5_1\n", "1\n"}, "umad2": {"mlx5_1\n", "2\n"}, "issm0": {"mlx5_0\n", "1\n"}} {
+	for name, v := range map[string][2]string{"umad0": {"mlx5_0\n", "1\n"}, "umad1": {"mlx5_1\n", "1\n"},
+		"umad2": {"mlx5_1\n", "2\n"}, "issm0": {"mlx5_0\n", "1\n"}} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			t.Fatal(err)
 		}

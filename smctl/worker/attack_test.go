@@ -55,8 +55,10 @@ func TestHostileMember(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	c.Send(bustest.Message(dbus.TypeSignal, dest, systemdPath, managerIf, "JobRemoved", uint32(1), dbus.ObjectPath("/"), unit, "spoofed by nobody"), nil)
-	c.Send(bustest.Message(dbus.TypeSignal, dest, "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged", systemdName, "", c.Names()[0]), nil)
+	c.Send(bustest.Message(dbus.TypeSignal, dest, systemdPath, managerIf, "JobRemoved", uint32(1), dbus.ObjectPath("/"), unit,
+		"spoofed by nobody"), nil)
+	c.Send(bustest.Message(dbus.TypeSignal, dest, "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged",
+		systemdName, "", c.Names()[0]), nil)
 	if err := c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +100,8 @@ func ownSocket(t *testing.T) (path string) {
 			if err != nil {
 				return
 			}
-			answer := dbus.Message{Type: dbus.TypeMethodReply, Headers: map[dbus.HeaderField]dbus.Variant{dbus.FieldReplySerial: dbus.MakeVariant(m.Serial())}}
+			answer := dbus.Message{Type: dbus.TypeMethodReply,
+				Headers: map[dbus.HeaderField]dbus.Variant{dbus.FieldReplySerial: dbus.MakeVariant(m.Serial())}}
 			if m.Headers[dbus.FieldDestination].Value() == "org.freedesktop.DBus" { // there is none here
 				answer.Type, answer.Headers[dbus.FieldErrorName] = dbus.TypeError, dbus.MakeVariant("org.freedesktop.DBus.Error.UnknownObject")
 			}

@@ -28,7 +28,8 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), files: make(chan bool, 1), done: make(chan event, 16), table: map[ib.GUID]*entry{}}
+	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), files: make(chan bool, 1),
+		done: make(chan event, 16), table: map[ib.GUID]*entry{}}
 }
 
 // Update replaces the ports. It never blocks: the newest list wins.
@@ -250,7 +251,8 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		e.asking = nil
 		e.answer = *ev.answer
 		e.refusal(ev.answer.NoQP0, ev.answer.Err == "", time.Now())
-		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers", len(ev.answer.SMs), "error", ev.answer.Err)
+		c.cfg.Log.Debug("the fabric answered", "port", e.port.String(), "question", ev.answer.Question, "managers",
+			len(ev.answer.SMs), "error", ev.answer.Err)
 	case ev.files != nil:
 		c.checked(ctx, e, ev)
 	case ev.bar != nil:
@@ -308,7 +310,8 @@ func (c *Controller) take(ctx context.Context, ev event) {
 			return
 		}
 		if e.known && e.worker.State != ev.state.State {
-			c.cfg.Log.Info("the subnet manager's unit changed", "port", e.port.String(), "unit", ev.unit, "from", e.worker.State, "to", ev.state.State, "result", ev.state.Result)
+			c.cfg.Log.Info("the subnet manager's unit changed", "port", e.port.String(), "unit", ev.unit, "from", e.worker.State,
+				"to", ev.state.State, "result", ev.state.Result)
 			if c.cfg.Look != nil {
 				c.cfg.Look()
 			}
@@ -343,7 +346,8 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if !e.known {
-			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked, Reason: "it is not known whether " + e.worker.Unit + " runs: " + cmp.Or(e.worker.Result, "systemd has not answered")}
+			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked,
+				Reason: "it is not known whether " + e.worker.Unit + " runs: " + cmp.Or(e.worker.Result, "systemd has not answered")}
 			if !e.reading {
 				if !now.Before(e.retry) {
 					c.read(ctx, g, e)
@@ -377,7 +381,8 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 			next = e.settled
 		}
 		for range 4 { // an action leads to at most one further decision
-			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.inspected(), Answer: e.answer, Worker: e.worker, Files: *e.files, HostStart: c.hostStart(g)}
+			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.inspected(), Answer: e.answer, Worker: e.worker,
+				Files: *e.files, HostStart: c.hostStart(g)}
 			var dec smctl.Decision
 			e.mem, dec = smctl.Decide(e.mem, in)
 			c.say(e, dec)

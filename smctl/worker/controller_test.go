@@ -172,8 +172,10 @@ const guid1 ib.GUID = 0x0002c903000abcde
 
 func newBench(t *testing.T) *bench {
 	b := &bench{t: t, units: newUnits(), air: &air{}, keep: Dir(t.TempDir())}
-	b.port = Port{Port: smctl.Port{GUID: guid1, IBDev: "swib0", Num: 1, Present: true, LinkLayer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: ib.PhysLinkUp},
-		Policy: smctl.Policy{Manage: smctl.ManageAuto, StartDelay: 2 * time.Second, StopDelay: 20 * time.Second, StopWhenForeignMaster: true, Unit: "/etc/systemd/network/a.ibnetwork", Priority: 3}}
+	b.port = Port{Port: smctl.Port{GUID: guid1, IBDev: "swib0", Num: 1, Present: true, LinkLayer: ib.LinkLayerInfiniBand,
+		State: ib.PortInit, Phys: ib.PhysLinkUp},
+		Policy: smctl.Policy{Manage: smctl.ManageAuto, StartDelay: 2 * time.Second, StopDelay: 20 * time.Second,
+			StopWhenForeignMaster: true, Unit: "/etc/systemd/network/a.ibnetwork", Priority: 3}}
 	return b
 }
 
@@ -616,7 +618,8 @@ func TestRefusedStart(t *testing.T) {
 		b.wait(5 * time.Second)
 		const unit = "ibnetsm@0x0002c903000abcde.service"
 		b.units.change(func() {
-			b.units.state[unit] = State{State: smctl.WorkerFailed, Since: time.Now(), Wall: time.Now(), Result: "exit status 4", Refused: true}
+			b.units.state[unit] = State{State: smctl.WorkerFailed, Since: time.Now(), Wall: time.Now(), Result: "exit status 4",
+				Refused: true}
 			b.units.changes <- unit
 		})
 		b.want(b.wait(time.Second), smctl.PhaseNoQP0, 1, 0)
@@ -751,7 +754,8 @@ func TestKept(t *testing.T) {
 	}
 	for _, k := range []Kept{
 		{Settings: smctl.Settings(smctl.Policy{})},
-		{Engine: smctl.EngineOpenSM, Settings: smctl.Settings(smctl.Policy{PartitionsFile: `/etc/a "b" \c.conf`, Partitions: "0x8001 Name=a\n"}), Files: "abc", Hand: smctl.HandStop},
+		{Engine: smctl.EngineOpenSM, Settings: smctl.Settings(smctl.Policy{PartitionsFile: `/etc/a "b" \c.conf`,
+			Partitions: "0x8001 Name=a\n"}), Files: "abc", Hand: smctl.HandStop},
 	} {
 		if err := d.Save(guid1, k); err != nil {
 			t.Fatal(err)
@@ -890,7 +894,8 @@ func TestCompare(t *testing.T) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if !slices.Equal(b.waiting, waiting) || b.units.reloads != reloads || len(waiting) > 0 && b.last[0].FileProblem != "" {
-				t.Errorf("%s: waiting %q, want %q; %d reloads, problem %q", what, b.waiting, waiting, b.units.reloads, b.last[0].FileProblem)
+				t.Errorf("%s: waiting %q, want %q; %d reloads, problem %q", what, b.waiting, waiting, b.units.reloads,
+					b.last[0].FileProblem)
 			}
 		}
 		put := func(f smctl.Files) {

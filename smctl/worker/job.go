@@ -39,7 +39,8 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 		defer func() { _ = conn.RemoveMatchSignal(jobEnd(unit)...) }()
 	}
 	var job dbus.ObjectPath
-	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit, "replace").Store(&job); err != nil {
+	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit,
+		"replace").Store(&job); err != nil {
 		var de dbus.Error
 		if errors.As(err, &de) {
 			switch de.Name {

@@ -47,7 +47,8 @@ func sandbox() []property {
 		{"TasksMax", dbus.MakeVariant(uint64(2048))},
 		{"LimitNOFILE", dbus.MakeVariant(uint64(4096))},
 	}
-	for _, name := range []string{"NoNewPrivileges", "PrivateTmp", "PrivateMounts", "ProtectHostname", "ProtectClock", "ProtectKernelTunables", "ProtectKernelModules",
+	for _, name := range []string{"NoNewPrivileges", "PrivateTmp", "PrivateMounts", "ProtectHostname", "ProtectClock",
+		"ProtectKernelTunables", "ProtectKernelModules",
 		"ProtectKernelLogs", "ProtectControlGroups", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "MemoryDenyWriteExecute"} {
 		props = append(props, property{name, dbus.MakeVariant(true)})
 	}
@@ -74,8 +75,10 @@ func openSMOptions(p smctl.Policy) []string {
 		return fmt.Sprint(int64((v + unit - 1) / unit))
 	}
 	for _, o := range []struct{ name, value string }{
-		{"--routing_engine", p.RoutingEngine}, {"--Pconfig", p.PartitionsFile}, {"--part_enforce", p.Enforcement}, {"--node-name-map", p.NodeNameMap},
-		{"--sweep", whole(p.Sweep, time.Second)}, {"--timeout", whole(p.Timeout, time.Millisecond)}, {"--retries", p.Retries}, {"--maxsmps", p.Window},
+		{"--routing_engine", p.RoutingEngine}, {"--Pconfig", p.PartitionsFile}, {"--part_enforce",
+			p.Enforcement}, {"--node-name-map", p.NodeNameMap},
+		{"--sweep", whole(p.Sweep, time.Second)}, {"--timeout", whole(p.Timeout, time.Millisecond)}, {"--retries",
+			p.Retries}, {"--maxsmps", p.Window},
 	} {
 		if o.value != "" {
 			add(o.name, o.value)

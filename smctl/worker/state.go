@@ -64,7 +64,8 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 
 // jobEnd is the match for the end of a unit's jobs.
 func jobEnd(unit string) []dbus.MatchOption {
-	return []dbus.MatchOption{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("JobRemoved"), dbus.WithMatchArg(2, unit)}
+	return []dbus.MatchOption{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf),
+		dbus.WithMatchMember("JobRemoved"), dbus.WithMatchArg(2, unit)}
 }
 
 // watch has the bus send the changes of a unit's properties and the ends of its

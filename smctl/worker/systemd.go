@@ -179,7 +179,8 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		if _, err := conn.Believe(ctx, systemdName); err != nil {
 			return false, err
 		}
-		if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf), dbus.WithMatchMember("Reloading")); err != nil {
+		if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf),
+			dbus.WithMatchMember("Reloading")); err != nil {
 			return false, err
 		}
 	}

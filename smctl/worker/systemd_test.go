@@ -82,9 +82,12 @@ func (f *fakeSystemd) GetAll(iface string) (map[string]dbus.Variant, *dbus.Error
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if iface == serviceIf {
-		return map[string]dbus.Variant{"Result": dbus.MakeVariant("exit-code"), "ExecMainStatus": dbus.MakeVariant(int32(3)), "ExecMainCode": dbus.MakeVariant(int32(1)), "StatusText": dbus.MakeVariant("no device")}, nil
+		return map[string]dbus.Variant{"Result": dbus.MakeVariant("exit-code"), "ExecMainStatus": dbus.MakeVariant(int32(3)),
+			"ExecMainCode": dbus.MakeVariant(int32(1)), "StatusText": dbus.MakeVariant("no device")}, nil
 	}
-	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(cmp.Or(f.state, "inactive")), "SubState": dbus.MakeVariant("x"), "StateChangeTimestamp": dbus.MakeVariant(uint64(5e6)), "StateChangeTimestampMonotonic": dbus.MakeVariant(uint64(7e6))}, nil
+	return map[string]dbus.Variant{"ActiveState": dbus.MakeVariant(cmp.Or(f.state, "inactive")),
+		"SubState":             dbus.MakeVariant("x"),
+		"StateChangeTimestamp": dbus.MakeVariant(uint64(5e6)), "StateChangeTimestampMonotonic": dbus.MakeVariant(uint64(7e6))}, nil
 }
 
 // privateBus is a bus of the test's own.
@@ -163,14 +166,16 @@ func TestSystemd(t *testing.T) {
 	if n := next(t, s.Changes()); n != name {
 		t.Errorf("changed: %q", n)
 	}
-	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerActive || !st.Wall.Equal(time.Unix(5, 0)) || st.Since != monotonic(7e6) || time.Since(st.Since) < 0 {
+	if st, err := s.State(ctx, name); err != nil || st.State != smctl.WorkerActive || !st.Wall.Equal(time.Unix(5, 0)) ||
+		st.Since != monotonic(7e6) || time.Since(st.Since) < 0 {
 		t.Errorf("%+v %v", st, err)
 	}
 	// The unit changes by itself.
 	f.mu.Lock()
 	f.state = "failed"
 	f.mu.Unlock()
-	_ = f.conn.Emit(fakeUnitPath, "org.freedesktop.DBus.Properties.PropertiesChanged", unitIf, map[string]dbus.Variant{}, []string{"ActiveState"})
+	_ = f.conn.Emit(fakeUnitPath, "org.freedesktop.DBus.Properties.PropertiesChanged", unitIf, map[string]dbus.Variant{},
+		[]string{"ActiveState"})
 	if n := next(t, s.Changes()); n != name {
 		t.Errorf("changed: %q", n)
 	}
@@ -197,14 +202,16 @@ func TestSystemd(t *testing.T) {
 		t.Errorf("daemon-reload: %q", n)
 	}
 	_, _ = s.State(ctx, UnitName(smctl.EngineOpenSM, 1)) // followed from now on
-	p := smctl.Policy{Engine: smctl.EngineOpenSM, Priority: 3, RoutingEngine: "ftree,updn", PartitionsFile: "/etc/p", SubnetPrefix: 0xfec0000000000001, LMC: 1, Sweep: "1.5s", Timeout: "300ms", Enforcement: "in"}
+	p := smctl.Policy{Engine: smctl.EngineOpenSM, Priority: 3, RoutingEngine: "ftree,updn", PartitionsFile: "/etc/p",
+		SubnetPrefix: 0xfec0000000000001, LMC: 1, Sweep: "1.5s", Timeout: "300ms", Enforcement: "in"}
 	if err := s.Start(ctx, Unit{Name: UnitName(p.Engine, 1), GUID: 1, Policy: p}); err != nil {
 		t.Error(err)
 	}
 	f.mu.Lock()
 	last := f.calls[len(f.calls)-1]
 	f.mu.Unlock()
-	if want := "--guid 0x0000000000000001 --log_file stdout --priority 3 --subnet_prefix 0xfec0000000000001 --lmc 1 --routing_engine ftree,updn --Pconfig /etc/p --part_enforce in --sweep 2 --timeout 300"; !strings.Contains(last, want) {
+	if want := "--guid 0x0000000000000001 --log_file stdout --priority 3 --subnet_prefix 0xfec0000000000001 --lmc 1 " +
+		"--routing_engine ftree,updn --Pconfig /etc/p --part_enforce in --sweep 2 --timeout 300"; !strings.Contains(last, want) {
 		t.Errorf("opensm is run as %s", last)
 	}
 	next(t, s.Changes())
@@ -273,7 +280,8 @@ func TestModuleJobs(t *testing.T) {
 	}
 	start(func() {
 		for range 40 {
-			_ = f.conn.Emit(systemdPath, managerIf+".JobRemoved", uint32(7), dbus.ObjectPath("/org/freedesktop/systemd1/job/7"), "modprobe@ib_umad.service", "canceled")
+			_ = f.conn.Emit(systemdPath, managerIf+".JobRemoved", uint32(7), dbus.ObjectPath("/org/freedesktop/systemd1/job/7"),
+				"modprobe@ib_umad.service", "canceled")
 		}
 	})
 	if err := s.LoadModule(ctx, "ib_umad"); err != nil {

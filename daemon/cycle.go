@@ -171,7 +171,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	d.fold(changed, reloaded)
 	lap(&cost.report, t)
 	if old != d.snap || reloaded {
-		for _, f := range d.cfg.OnTurn {
+		for _, f := range d.cfg.OnChange {
 			f(View{d.snap, d.set, d.governing})
 		}
 	}

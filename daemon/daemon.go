@@ -54,9 +54,9 @@ type Config struct {
 	// AfterWork is called after a turn that has done something, with the number
 	// of operations. It may give memory back.
 	AfterWork func(steps int)
-	// OnTurn is called from the loop after each cycle that changed something. It
+	// OnChange is called from the loop after each cycle that changed something. It
 	// must not block.
-	OnTurn []func(View)
+	OnChange []func(View)
 }
 
 // Events are read by the loop alone; *Watch is one.

@@ -76,7 +76,7 @@ func TestNoBusAgrees(t *testing.T) {
 	}
 	var does atomic.Pointer[[]worker.Port]
 	d := daemon.New(daemon.Config{System: sys, Keep: store, Load: load,
-		OnTurn: []func(daemon.View){func(v daemon.View) { ports := smfeed.Ports(v); does.Store(&ports) }}})
+		OnChange: []func(daemon.View){func(v daemon.View) { ports := smfeed.Ports(v); does.Store(&ports) }}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- d.Run(ctx) }()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -29,85 +30,19 @@ unit does not exist. Notes do not change it.`,
 		Annotations:       map[string]string{paged: "yes"},
 		ValidArgsFunction: one(a.completeBoth),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var sys *system
-			var mods map[string]bool
-			var err error
 			if unit != "" && len(args) > 0 {
 				return fail(exitUsage, "--unit cannot be combined with the name of a port or link")
 			}
-			if from == "" {
-				from = a.recorded
-			}
-			if from != "" {
-				var c *capture
-				if sys, c, err = readCapture(from, ""); err == nil {
-					mods = c.Modules
-				}
-			} else {
-				if sys, err = a.observe(cmd.Context()); err != nil {
-					err = &exitError{exitUnknown, err}
-				}
-				mods = modules()
-			}
-			if err != nil {
-				return err
-			}
-			in := diagnose.Input{Snapshot: sys.snap, Report: sys.report(), Units: sys.set, Missing: missing(mods), Unit: unit, All: all}
-			if unit != "" && sys.set.Unit(unit) == nil {
-				if s := masked(sys.set, unit); s != "" {
-					return fail(exitNoSuch, "%s: the unit is %s", unit, s)
-				}
-				return fail(exitNoSuch, "%s: no such unit in %s", unit, strings.Join(units.Dirs, ", "))
-			}
-			if from == "" && a.root == "" {
-				in.Asked = askManagers(cmd.Context(), sys.snap)
-			}
-			if from == "" && !a.noBus && a.root == "" {
-				// The daemon knows more: what was refused, and the subnet managers.
-				if c, err := connect(cmd.Context()); err == nil {
-					if d, err := c.describe(cmd.Context()); err == nil {
-						in.Report.Links, in.Report.Ports, in.Report.Notices, in.SMs = d.Links, d.Ports, d.Notices, d.SubnetManagers
-					}
-					c.close()
-				}
-			}
-			if a.recorded != "" {
-				if err := recordedView(&in, a.recorded); err != nil {
-					return err
-				}
-			}
-			knowManagers(&in)
 			only := ""
 			if len(args) == 1 {
 				only = args[0]
 			}
-			chains := diagnose.Run(in, only)
-			if only != "" && len(chains) == 0 {
-				return fail(exitNoSuch, "%s: no such port or link (for all: ibnetctl ports, ibnetctl list)", only)
+			in, err := a.diagnoseInput(cmd.Context(), from, unit)
+			if err != nil {
+				return err
 			}
-			blocked, mistaken := false, false
-			for _, c := range chains {
-				blocked, mistaken = blocked || c.Blocked(), mistaken || c.Mistaken()
-			}
-			if a.json {
-				if err := a.emit(answer.Diagnose{Schema: answer.Schema, OK: !blocked && !mistaken, Chains: chains}); err != nil {
-					return err
-				}
-			} else {
-				for i, c := range chains {
-					if i > 0 {
-						fmt.Fprintln(a.out)
-					}
-					a.printChain(c)
-				}
-			}
-			switch {
-			case blocked:
-				return &exitError{code: exitFailure}
-			case mistaken:
-				return &exitError{code: exitMistake}
-			}
-			return nil
+			in.All = all
+			return a.diagnose(in, only)
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "diagnose the system recorded in `FILE` (ibnetctl capture)")
@@ -115,6 +50,88 @@ unit does not exist. Notes do not change it.`,
 	c.Flags().BoolVarP(&all, "all", "a", false, "also count a port that has neither a cable nor a unit as blocked")
 	_ = c.RegisterFlagCompletionFunc("unit", a.completeUnits)
 	return c
+}
+
+// diagnoseInput is what is to be diagnosed: the system recorded in a file, or this one
+// and what the daemon knows of it.
+func (a *app) diagnoseInput(ctx context.Context, from, unit string) (in diagnose.Input, err error) {
+	var sys *system
+	var mods map[string]bool
+	if from == "" {
+		from = a.recorded
+	}
+	if from != "" {
+		var c *capture
+		if sys, c, err = readCapture(from, ""); err == nil {
+			mods = c.Modules
+		}
+	} else {
+		if sys, err = a.observe(ctx); err != nil {
+			err = &exitError{exitUnknown, err}
+		}
+		mods = modules()
+	}
+	if err != nil {
+		return in, err
+	}
+	in = diagnose.Input{Snapshot: sys.snap, Report: sys.report(), Units: sys.set, Missing: missing(mods), Unit: unit}
+	if unit != "" && sys.set.Unit(unit) == nil {
+		if s := masked(sys.set, unit); s != "" {
+			return in, fail(exitNoSuch, "%s: the unit is %s", unit, s)
+		}
+		return in, fail(exitNoSuch, "%s: no such unit in %s", unit, strings.Join(units.Dirs, ", "))
+	}
+	if from == "" && a.root == "" {
+		in.Asked = askManagers(ctx, sys.snap)
+	}
+	if from == "" && !a.noBus && a.root == "" {
+		// The daemon knows more: what was refused, and the subnet managers.
+		if c, err := connect(ctx); err == nil {
+			if d, err := c.describe(ctx); err == nil {
+				in.Report.Links, in.Report.Ports, in.Report.Notices, in.SMs = d.Links, d.Ports, d.Notices, d.SubnetManagers
+			}
+			c.close()
+		}
+	}
+	if a.recorded != "" {
+		if err := recordedView(&in, a.recorded); err != nil {
+			return in, err
+		}
+	}
+	knowManagers(&in)
+	return in, nil
+}
+
+// diagnose prints the chains of all ports, or of one port or link. It fails as the exit
+// status says.
+func (a *app) diagnose(in diagnose.Input, only string) error {
+	chains := diagnose.Run(in, only)
+	if only != "" && len(chains) == 0 {
+		return fail(exitNoSuch, "%s: no such port or link (for all: ibnetctl ports, ibnetctl list)", only)
+	}
+	blocked, mistaken := false, false
+	for _, c := range chains {
+		blocked, mistaken = blocked || c.Blocked(), mistaken || c.Mistaken()
+	}
+	if a.json {
+		if err := a.emit(answer.Diagnose{Schema: answer.Schema, OK: !blocked && !mistaken, Chains: chains}); err != nil {
+			return err
+		}
+	} else {
+		for i, c := range chains {
+			if i > 0 {
+				fmt.Fprintln(a.out)
+			}
+			a.printChain(c)
+		}
+	}
+	switch {
+	case blocked:
+		return &exitError{code: exitFailure}
+	case mistaken:
+		return &exitError{code: exitMistake}
+	}
+	return nil
 }
 
 func (a *app) printChain(c diagnose.Chain) {

@@ -365,17 +365,9 @@ would change is shown, before it is installed, after a confirmation on a termina
 
 // editFile lets the user edit begin, checks the result and puts it in place.
 func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn bool) error {
-	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"))
-	if editor == "" {
-		for _, e := range []string{"sensible-editor", "nano", "vi"} {
-			if p, err := exec.LookPath(e); err == nil {
-				editor = p
-				break
-			}
-		}
-	}
-	if editor == "" {
-		return errors.New("no editor found: set $EDITOR")
+	editor, err := findEditor()
+	if err != nil {
+		return err
 	}
 	dir, err := os.MkdirTemp("", "ibnetctl-")
 	if err != nil {
@@ -416,18 +408,7 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 			fmt.Fprintln(a.err, "not saved, nothing changed")
 			return nil
 		}
-		var problems []units.Problem
-		if dropIn {
-			problems = verifyText(filepath.Base(target), text)
-		} else {
-			problems = verifyText(unit, text)
-		}
-		// A file that could not be checked here is no reason to ask.
-		for _, p := range files.New(a.root).Problems(a.withFiles(map[string][]byte{target: text}).Unit(unit)) {
-			if p.Kept != "" {
-				problems = append(problems, p)
-			}
-		}
+		problems := a.editProblems(target, unit, text, dropIn)
 		for _, p := range problems {
 			fmt.Fprintln(a.err, p)
 		}
@@ -465,6 +446,36 @@ func (a *app) editFile(ctx context.Context, target, begin, unit string, dropIn b
 		fmt.Fprintln(a.err, "wrote", target)
 		return a.reloadIfRunning(ctx)
 	}
+}
+
+// findEditor is the editor that the user asks for, or one that is installed.
+func findEditor() (string, error) {
+	if e := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR")); e != "" {
+		return e, nil
+	}
+	for _, e := range []string{"sensible-editor", "nano", "vi"} {
+		if p, err := exec.LookPath(e); err == nil {
+			return p, nil
+		}
+	}
+	return "", errors.New("no editor found: set $EDITOR")
+}
+
+// editProblems are those of the text of a unit file or drop-in, and of the files that
+// the unit would name with it.
+func (a *app) editProblems(target, unit string, text []byte, dropIn bool) []units.Problem {
+	name := unit
+	if dropIn {
+		name = filepath.Base(target)
+	}
+	problems := verifyText(name, text)
+	// A file that could not be checked here is no reason to ask.
+	for _, p := range files.New(a.root).Problems(a.withFiles(map[string][]byte{target: text}).Unit(unit)) {
+		if p.Kept != "" {
+			problems = append(problems, p)
+		}
+	}
+	return problems
 }
 
 // putFile puts a unit or drop-in in place, at once and as a whole.

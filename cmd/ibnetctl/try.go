@@ -106,40 +106,11 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 	if a.root != "" || a.noBus {
 		return fail(exitUsage, "try works on the running system only; it cannot be combined with --root or --no-bus")
 	}
-	t := tried{Timeout: timeout}
-	texts := map[string][]byte{}
-	bad := false
-	for _, f := range files {
-		if !strings.HasSuffix(f, units.Suffix) {
-			return fail(exitUsage, "%s is not a unit file: its name must end in %s", f, units.Suffix)
-		}
-		name, err := unitName(filepath.Base(f))
-		if err != nil {
-			return err
-		}
-		text, err := readUnit(ctx, f)
-		if err != nil {
-			return opening(err)
-		}
-		_, problems := units.VerifyFile(f, text)
-		for _, p := range problems {
-			fmt.Fprintln(a.err, p)
-			bad = bad || p.Severity == units.Error
-		}
-		target := filepath.Join(units.Dirs[0], name)
-		if _, twice := texts[target]; twice {
-			return fail(exitUsage, "two of the files are named %s", name)
-		}
-		before, err := former(target)
-		if err != nil {
-			return err
-		}
-		t.Files = append(t.Files, before)
-		texts[target] = text
+	t, texts, err := a.readTrial(ctx, files)
+	if err != nil {
+		return err
 	}
-	if bad {
-		return fail(exitFailure, "nothing changed: a file cannot be used")
-	}
+	t.Timeout = timeout
 	c, err := connect(ctx)
 	if err != nil {
 		return &exitError{exitNotRunning, fmt.Errorf("%w, and try needs it: systemctl start ibnetworkd", err)}
@@ -202,6 +173,44 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 	}
 	fmt.Fprintln(a.err)
 	return back()
+}
+
+// readTrial reads the files to try, by the path that they get, and notes what is there.
+func (a *app) readTrial(ctx context.Context, files []string) (t tried, texts map[string][]byte, err error) {
+	texts = map[string][]byte{}
+	bad := false
+	for _, f := range files {
+		if !strings.HasSuffix(f, units.Suffix) {
+			return t, nil, fail(exitUsage, "%s is not a unit file: its name must end in %s", f, units.Suffix)
+		}
+		name, err := unitName(filepath.Base(f))
+		if err != nil {
+			return t, nil, err
+		}
+		text, err := readUnit(ctx, f)
+		if err != nil {
+			return t, nil, opening(err)
+		}
+		_, problems := units.VerifyFile(f, text)
+		for _, p := range problems {
+			fmt.Fprintln(a.err, p)
+			bad = bad || p.Severity == units.Error
+		}
+		target := filepath.Join(units.Dirs[0], name)
+		if _, twice := texts[target]; twice {
+			return t, nil, fail(exitUsage, "two of the files are named %s", name)
+		}
+		before, err := former(target)
+		if err != nil {
+			return t, nil, err
+		}
+		t.Files = append(t.Files, before)
+		texts[target] = text
+	}
+	if bad {
+		return t, nil, fail(exitFailure, "nothing changed: a file cannot be used")
+	}
+	return t, texts, nil
 }
 
 // startGuard writes down what a rollback needs and starts the process that does

@@ -162,7 +162,7 @@ func (a *App) build(h host) {
 		Invalidate: a.units.request,
 		Notify:     a.notify,
 		AfterWork:  giveBack(),
-		OnTurn:     []func(daemon.View){a.observed},
+		OnChange:   []func(daemon.View){a.observed},
 	})
 	if !a.units.watched {
 		a.edits = daemon.NewEdits(a.units.dirs, func(n ...link.Notice) { a.daemon.Notice("edits", n...) })

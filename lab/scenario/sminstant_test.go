@@ -25,10 +25,19 @@ func TestSMSameInstant(t *testing.T) {
 			theirs := g.Opensm(lab.SM{Dev: "swib1", NoWait: true, Args: []string{"-p", "5", "-F", "/tmp/opensm.conf"}})
 			time.Sleep(time.Duration(n%6) * 40 * time.Millisecond)
 			ours := startSM(g, "swib0", "--priority=5")
+			up := false
+			g.Cleanup(func() {
+				if !up {
+					ours.Signal(syscall.SIGQUIT) // its goroutines tell what it waits for
+					_ = ours.Wait(5 * time.Second)
+					g.Log(ours.Output())
+				}
+			})
 			t0 := time.Now()
 			g.Wait(fmt.Sprintf("start %d: the lower GUID is master", n), 30*time.Second, func() bool {
 				return sminfo(g, "swib2", "swib0")+" "+sminfo(g, "swib2", "swib1") == "MASTER STANDBY"
 			})
+			up = true
 			g.Logf("start %d: %v", n, time.Since(t0).Round(time.Millisecond))
 			theirs.Kill()
 			ours.Signal(syscall.SIGTERM)

@@ -274,6 +274,7 @@ type pumped struct {
 // that are gone. They are not repeated: what the transport loses it tells.
 func (s *Subnet) overdue(own *pumped) {
 	own.silent = 0
+	s.warnOnce("unheard", "requests neither answered nor timed out, giving them up", "under_way", s.win.inflight)
 	for i := range s.win.slots {
 		if sl := &s.win.slots[i]; sl.used && (sl.src == own || sl.src == nil) {
 			s.conclude(uint16(i), &transport.Packet{Err: errUnheard})

@@ -1,22 +1,16 @@
 package lab
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"ibnetworkd/lab/simfabric"
 	fabricwire "ibnetworkd/lab/simfabric/wire"
@@ -211,89 +205,6 @@ func (r *NetRun) judge() {
 	if slow && !r.t.Failed() {
 		r.t.Skip(tooSlow)
 	}
-}
-
-// cable makes the socket pair that two ports are the ends of.
-func (r *NetRun) cable(a, b string) error {
-	pair, err := socketpair()
-	if err != nil {
-		return err
-	}
-	for i, end := range []string{a, b} {
-		if r.fds[end] != nil {
-			return fmt.Errorf("port %s has a cable already", end)
-		}
-		f := pair[i]
-		if name, port, _ := strings.Cut(end, "/"); r.net.node(name) != nil {
-			r.fds[end] = f
-		} else if err := r.plug(f, end, name, port); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// plug puts the end f of a cable into a port of the simulated fabric.
-func (r *NetRun) plug(f *os.File, end, name, port string) error {
-	if r.sim == nil {
-		f.Close()
-		return fmt.Errorf("no node %q", name)
-	}
-	run, err := plugSim(r.sim, f, name, port)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r.unplug = append(r.unplug, cancel)
-	r.wires.Go(func() {
-		if err := run(ctx); err != nil {
-			r.t.Errorf("lab: cable at %s: %v", end, err)
-		}
-	})
-	return nil
-}
-
-// plugSim puts the end f of a cable, which it closes, into a port of a simulated
-// fabric; run carries packets until its context ends.
-func plugSim(sim *simfabric.Sim, f *os.File, name, port string) (run func(context.Context) error, err error) {
-	defer f.Close()
-	num, err := strconv.ParseUint(port, 10, 8)
-	if err != nil {
-		return nil, fmt.Errorf("port %s/%s: %q is no port number", name, port, port)
-	}
-	found := sim.FindHost(name)
-	if len(found) == 0 {
-		return nil, fmt.Errorf("no node %q, neither a guest nor in the fabric", name)
-	}
-	conn, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("port %s/%s: %w", name, port, err)
-	}
-	c := fabricwire.New(rand.Uint32())
-	p, err := sim.Plug(found[0].NodeGUID, uint8(num), c.Send, c.SetReady)
-	if err != nil {
-		conn.Close()
-		if errors.Is(err, simfabric.ErrBusy) {
-			return nil, fmt.Errorf("port %s/%s has a cable already; take a free port of a switch, or a port of an adapter, whose place the "+
-				"guest gets", name, port)
-		}
-		return nil, fmt.Errorf("port %s/%s: %w", name, port, err)
-	}
-	return func(ctx context.Context) error { return c.Run(ctx, conn, p) }, nil
-}
-
-// socketpair is the two ends of a cable.
-func socketpair() (ends [2]*os.File, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return ends, err
-	}
-	for i, fd := range pair {
-		// Room for many frames; what does not fit makes the sender wait.
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, 8<<20)
-		ends[i] = os.NewFile(uintptr(fd), "cable")
-	}
-	return ends, nil
 }
 
 // Fabric is the simulated part of the fabric, for scripts that cut its cables,
@@ -492,182 +403,6 @@ func (n *Net) names() string {
 	return strings.Join(all, ", ")
 }
 
-// Post tells all nodes something; Await in a guest or on the host reads it.
-func (r *NetRun) Post(key, value string) {
-	r.t.Helper()
-	if err := post(r.dir, "key-"+key, value); err != nil {
-		r.t.Fatal(err)
-	}
-}
-
-// Await waits until somebody has posted key and returns its value.  The test fails
-// when a node has failed in the meantime, or after limit.
-func (r *NetRun) Await(key string, limit time.Duration) string {
-	r.t.Helper()
-	v, why := await(r.dir, key, limit, r.broken)
-	if why != "" {
-		r.t.Fatalf("lab: %s", why)
-	}
-	return v
-}
-
-// broken names a node that cannot do its part any more, and says why; "" if all can.
-func (r *NetRun) broken() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if name := firstFailed(r.dir); r.guests[name] != nil {
-		return fmt.Sprintf("node %s has failed: %s", name, r.guests[name].complaint())
-	}
-	for _, n := range r.net.Nodes {
-		g := r.guests[n.Name]
-		if g == nil || r.killed[n.Name] || !g.ended() {
-			continue
-		}
-		if exit, _ := os.ReadFile(filepath.Join(g.Dir, "out/exit")); string(exit) == "0" {
-			return "all bodies have ended"
-		}
-		return fmt.Sprintf("node %s has ended: %s", n.Name, g.complaint())
-	}
-	return ""
-}
-
-// Posted returns the last value that was posted under a key, "" if there is none.
-func (r *NetRun) Posted(key string) string {
-	text, _ := os.ReadFile(filepath.Join(r.dir, "key-"+key))
-	return string(text)
-}
-
-// Posted is NetRun.Posted in a guest.
-func (g *G) Posted(key string) string {
-	text, _ := os.ReadFile(filepath.Join(netDir, "key-"+key))
-	return string(text)
-}
-
-// Post tells all nodes of the Net and the host something.
-func (g *G) Post(key, value string) {
-	g.Helper()
-	if err := post(netDir, "key-"+key, value); err != nil {
-		g.Fatal(err)
-	}
-}
-
-// Await waits until a node or the host has posted key and returns its value.
-func (g *G) Await(key string, limit time.Duration) string {
-	g.Helper()
-	v, why := await(netDir, key, limit, func() string {
-		if name := firstFailed(netDir); name != "" {
-			return "node " + name + " has failed"
-		}
-		return ""
-	})
-	if why != "" {
-		g.Fatal(why)
-	}
-	return v
-}
-
-// Node returns the name of the node that this guest is, "" outside of a Net.
-func (g *G) Node() string { return os.Getenv(nodeVar) }
-
-func post(dir, name, value string) error {
-	tmp := filepath.Join(dir, ".tmp-"+strconv.Itoa(os.Getpid())+"-"+name+os.Getenv(nodeVar))
-	if err := os.WriteFile(tmp, []byte(value), 0o666); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(dir, name))
-}
-
-// failedPrefix begins the name of the file that says that a node has failed.
-const failedPrefix = "failed@"
-
-// firstFailed names the node that failed first, "" if none has: others may have failed
-// for having waited for it.
-func firstFailed(dir string) (name string) {
-	files, _ := filepath.Glob(filepath.Join(dir, failedPrefix+"*"))
-	var first time.Time
-	for _, f := range files {
-		if info, err := os.Stat(f); err == nil && (name == "" || info.ModTime().Before(first)) {
-			name, first = strings.TrimPrefix(filepath.Base(f), failedPrefix), info.ModTime()
-		}
-	}
-	return name
-}
-
-// posted lists the keys that there are.
-func posted(dir string) string {
-	const most = 20
-	files, _ := filepath.Glob(filepath.Join(dir, "key-*"))
-	if len(files) == 0 {
-		return "none"
-	}
-	keys := make([]string, 0, most+1)
-	for i, f := range files {
-		if i == most {
-			keys = append(keys, fmt.Sprintf("and %d more", len(files)-most))
-			break
-		}
-		keys = append(keys, strconv.Quote(strings.TrimPrefix(filepath.Base(f), "key-")))
-	}
-	return strings.Join(keys, ", ")
-}
-
-// await waits for a key, and says why it has given that up: after limit, or for what
-// broken says.
-func await(dir, key string, limit time.Duration, broken func() string) (value, why string) {
-	end := time.Now().Add(patient(limit))
-	for ; ; time.Sleep(20 * time.Millisecond) {
-		why := broken()
-		text, err := os.ReadFile(filepath.Join(dir, "key-"+key))
-		switch {
-		case err == nil:
-			return string(text), ""
-		case why != "":
-			return "", fmt.Sprintf("nobody posted %q, and %s", key, why)
-		case time.Now().After(end):
-			return "", fmt.Sprintf("nobody posted %q within %v; posted are: %s", key, patient(limit), posted(dir))
-		}
-	}
-}
-
-// watchDone lets the guests go when all bodies have ended.
-func (r *NetRun) watchDone(stop chan struct{}) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-tick.C:
-		}
-		left := 0
-		r.mu.Lock()
-		for _, n := range r.net.Nodes {
-			if n.Switch > 0 || r.killed[n.Name] {
-				continue
-			}
-			g := r.guests[n.Name]
-			if g == nil {
-				left++
-				continue
-			}
-			ended := g.ended()
-			if fileExists(filepath.Join(g.Dir, "out/body-done")) {
-				continue
-			}
-			if !ended {
-				left++
-			} else if !Sanitizing() {
-				_ = post(r.dir, failedPrefix+n.Name, "") // who waits for it need not
-			}
-		}
-		r.mu.Unlock()
-		if left == 0 {
-			_ = post(r.dir, "all-done", "")
-			return
-		}
-	}
-}
-
 // body is RunNet inside a guest.
 func (n *Net) body(t *testing.T) {
 	name := os.Getenv(nodeVar)
@@ -735,62 +470,4 @@ func obey(g *G, name string, stop chan struct{}) {
 			}
 		}
 	}
-}
-
-// wire is a port of a guest whose cable leaves the kernel.
-type wire struct {
-	port string // as the control file names it
-	file *os.File
-}
-
-// plugWires joins the ports to the network devices that the guest got.
-func plugWires(m Machine, ports []string) error {
-	for i, p := range ports {
-		nd := fmt.Sprintf("vec%d", i)
-		if m == QEMU {
-			// udev may have given it any name, or be about to.
-			if nd = netdevByMAC(wireMAC(i)); nd == "" {
-				return fmt.Errorf("port %s: its network device %s is missing", p, wireMAC(i))
-			}
-		}
-		if err := linkUp(nd); err != nil {
-			return err
-		}
-		if err := control("wire " + p + " " + nd); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func netdevByMAC(mac string) string {
-	files, _ := filepath.Glob("/sys/class/net/*/address")
-	for _, f := range files {
-		if text, err := os.ReadFile(f); err == nil && strings.TrimSpace(string(text)) == mac {
-			return filepath.Base(filepath.Dir(f))
-		}
-	}
-	return ""
-}
-
-// linkUp brings a network device up, with a long queue: what the far end cannot
-// take yet waits.
-func linkUp(name string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	req, err := unix.NewIfreq(name)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile("/sys/class/net/"+name+"/tx_queue_len", []byte("30000"), 0o644); err != nil {
-		return fmt.Errorf("%s: queue length: %w", name, err)
-	}
-	req.SetUint16(unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_NOARP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, req); err != nil && err != syscall.EEXIST {
-		return fmt.Errorf("%s up: %w", name, err)
-	}
-	return nil
 }

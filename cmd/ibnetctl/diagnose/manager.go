@@ -1,0 +1,145 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl"
+)
+
+func (w *walker) sm() *smctl.Status {
+	for i := range w.in.SMs {
+		s := &w.in.SMs[i]
+		if s.IBDevice == w.d.Name && s.Port == w.p.Num {
+			return s
+		}
+	}
+	return nil
+}
+
+func (w *walker) state() bool {
+	p := w.p
+	switch p.State {
+	case ib.PortActive, ib.PortActiveDefer:
+		return w.answers()
+	case ib.PortArmed:
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if it is still Armed, query "+
+			"that subnet manager: sminfo -C %s -P %d", w.name(), w.d.Name, p.Num),
+			"Armed: a subnet manager (LID %d) is about to activate the port", uint16(p.SMLID))
+		return false
+	case ib.PortInit:
+	default:
+		w.fail("subnet manager", link.CodePortDown, "ibnetctl monitor", "the physical link is up, the logical state is still %v", p.State)
+		return false
+	}
+
+	// Initialize: why does nobody bring it to Active?
+	umad := !slices.Contains(w.in.Missing, "ib_umad")
+	sm := w.sm()
+	switch {
+	case sm != nil && sm.Phase != "off":
+		next := "ibnetctl sm status " + w.name()
+		switch sm.Phase {
+		case "backing-off", "master", "starting":
+			next = "journalctl -u " + sm.Worker
+		case "blocked":
+			if !umad {
+				next = "modprobe ib_umad"
+			}
+		case "held":
+			next = "ibnetctl sm start " + w.name()
+		case "foreign":
+			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: if MkeyViolations rises, an M_Key locks it out; otherwise read its log",
+				w.d.Name, p.Num)
+		}
+		w.fail("subnet manager", link.CodeNoSM, next, "Initializing: no subnet manager has configured the port: %s", sm.Reason)
+	case p.SMLID != 0:
+		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("query it: sminfo -C %s -P %d; if it answers, read its log, otherwise: "+
+			"ibnetctl sm start %s", w.d.Name, p.Num, w.name()),
+			"Initializing: the subnet manager at LID %d configured the port before, but not again", uint16(p.SMLID))
+	case !umad:
+		w.fail("subnet manager", codeNoUmad, "modprobe ib_umad",
+			"Initializing: no subnet manager has configured the port, and none can run on this host: ib_umad is not loaded")
+	default:
+		w.fail("subnet manager", link.CodeNoSM, w.smNext(),
+			"Initializing: the link is up, but no subnet manager has configured the port%s", w.smWhy(sm))
+	}
+	return false
+}
+
+// answers says whether the subnet manager of an Active port is alive. Without one
+// all that is configured goes on, and nothing new joins.
+func (w *walker) answers() bool {
+	p := w.p
+	const name = "subnet manager"
+	at := fmt.Sprintf("%v, LID %d", p.State, uint16(p.LID))
+	asked, ok := w.in.Asked[w.name()]
+	switch sm := w.sm(); {
+	case ok && asked.Not == "" && asked.SM != nil && asked.SM.State == "Master" && asked.SA:
+		w.ok(name, "%s; the master answers: %s", at, Master(asked.SM))
+	case ok && asked.Not == "" && asked.SM != nil && asked.SM.State != "Master":
+		w.fail(name, link.CodeNoSM, "ibnetctl sm topology "+w.name()+" shows all subnet managers of the fabric",
+			"%s; the subnet manager at LID %d answers that it is %s, not master: %s", at, uint16(p.SMLID), asked.SM.State, Master(asked.SM))
+	case ok && asked.Not == "" && asked.SM != nil:
+		w.fail(name, link.CodeSMBusy, fmt.Sprintf("ibnetctl diagnose %s again in a few seconds; if nothing changes, restart that subnet "+
+			"manager", w.name()),
+			"%s; the master answers, but its subnet administrator does not, so no port can join a group: %s", at, Master(asked.SM))
+	case ok && asked.Not == "":
+		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: existing connections continue, but "+
+			"no port can join a group%s", at, uint16(p.SMLID), w.smAlso(sm))
+	case sm != nil && (sm.Phase == "master" || sm.Phase == "served") && sm.Master != nil:
+		w.ok(name, "%s; the master answered the daemon: %s", at, Master(sm.Master))
+	case sm != nil && sm.Phase == "master":
+		w.ok(name, "%s; this host runs the master (%s)", at, sm.Worker)
+	case sm != nil && (sm.Phase == "settling" || sm.Phase == "asking" || sm.Phase == "backing-off"):
+		w.fail(name, link.CodeNoSM, "ibnetctl sm status "+w.name(), "%s; %s", at, sm.Reason)
+	default:
+		w.warn(name, "", fmt.Sprintf("query it: sudo ibnetctl diagnose %s", w.name()),
+			"%s; the subnet manager at LID %d was not queried%s", at, uint16(p.SMLID), parens(asked.Not))
+	}
+	failed := w.checks[len(w.checks)-1].Result == Fail
+	if sm := w.sm(); sm != nil && sm.FileProblem != "" {
+		w.warn("subnet manager file", "", "ibnetctl verify", "%s", sm.FileProblem)
+	}
+	return !failed
+}
+
+// smAlso is what the daemon says beside.
+func (w *walker) smAlso(sm *smctl.Status) string {
+	if sm == nil || sm.Phase == "off" || sm.Phase == "served" || sm.Phase == "master" {
+		return ""
+	}
+	return "; " + sm.Reason
+}
+
+func parens(s string) string {
+	if s == "" {
+		return ""
+	}
+	return " (" + s + ")"
+}
+
+// Master names a subnet manager: host, port GUID, LID and priority.
+func Master(m *smctl.Master) string {
+	on := ""
+	if m.Node != "" {
+		on = fmt.Sprintf("%q, ", m.Node)
+	}
+	return fmt.Sprintf("%sport GUID %s, LID %d, priority %d", on, m.GUID, m.LID, m.Priority)
+}
+
+func (w *walker) smWhy(sm *smctl.Status) string {
+	if sm != nil && sm.Reason != "" {
+		return ", and this host runs none: " + sm.Reason
+	}
+	return ", and none is managed on this host"
+}
+
+func (w *walker) smNext() string {
+	if u := w.unit(); u != nil {
+		return fmt.Sprintf("add [SubnetManager] Manage=auto to %s, then ibnetctl reload (or, once: ibnetctl sm start %s)", u.Path, w.name())
+	}
+	return fmt.Sprintf("ibnetctl sm start %s; or write a unit with [SubnetManager] Manage=auto", w.name())
+}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what was built into $DESTDIR$PREFIX; `make install` and the packages
 # call it. BIN is where the programs are. With an empty DESTDIR on a running
-# systemd host, users, directories and the managers are told as well.
+# systemd host, users, directories and the managers are notified as well.
 set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)

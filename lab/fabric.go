@@ -281,7 +281,7 @@ func (g *G) smFiles(s *SM) (guid, conf string) {
 func (g *G) Opensm(s SM) *Proc {
 	g.Helper()
 	guid, conf := g.smFiles(&s)
-	// One whose adapter is gone writes errors as fast as it can; its log begins anew each time and has an end.
+	// One whose adapter is gone writes errors as fast as it can; its log is truncated each time and bounded.
 	args := append([]string{"-g", guid, "-f", "/tmp/opensm-" + s.Dev + ".log", "-e", "-L", "32", "-P", conf, "-s", "5"}, s.Args...)
 	p := g.Start("opensm", args...)
 	if !s.NoWait {

@@ -336,7 +336,7 @@ func (a *asker) seeds(g *lab.G) {
 	g.Ctl("fault clear")
 }
 
-// Rules for data packets and no others, between links that send only what they are told.
+// Rules for data packets and no others, between links that send only what the test sends.
 func TestDataFaults(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian}, dataFaults)

@@ -135,7 +135,7 @@ func refused(g *lab.G, line string, want error) {
 	}
 }
 
-// What the fabric is told and cannot do is refused with the error that its
+// A command that the fabric cannot carry out is refused with the error that its
 // description names, and a line that fails ends the write.
 func TestRefusals(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,7 @@ func tree(t *testing.T, root string) map[string]string {
 			return err
 		}
 		if p == root {
-			return nil // whoever uses the cache says so by its time
+			return nil // a user of the cache updates its time
 		}
 		i, err := d.Info()
 		if err != nil {

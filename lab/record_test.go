@@ -143,7 +143,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// Requests go out at their time whatever becomes of the others, and loss is told for
+// Requests go out at their time whatever becomes of the others, and loss is reported for
 // the time at which they did.
 func TestPingingLoss(t *testing.T) {
 	t.Parallel()
@@ -189,7 +189,7 @@ func TestPingingLoss(t *testing.T) {
 				continue
 			}
 			if d := r.At.Sub(at); d < 0 || ran && d > 400*time.Millisecond {
-				g.Errorf("%q is told for %v after it began", r.Text, d)
+				g.Errorf("%q is reported for %v after it began", r.Text, d)
 			}
 		}
 		if got := strings.Join(states, ", "); got != "answers, lost, answers, " {

@@ -27,7 +27,7 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// What went wrong is told with names that others chose, too.
+// Errors contain names that others chose.
 func TestErrorOnTerminal(t *testing.T) {
 	pt, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {

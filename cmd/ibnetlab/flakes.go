@@ -319,7 +319,7 @@ func (r *runOutput) event(e event) {
 		}
 		if e.Action == "fail" {
 			r.failed = true
-			_ = r.log.Flush() // for whoever looks while the others go on
+			_ = r.log.Flush() // so that it can be read while the others run
 			if e.Test == "" {
 				r.pkgFailed(e, p)
 			}
@@ -423,7 +423,7 @@ func (r *runOutput) once(ctx context.Context, root string, pkgs []string, patter
 	w := bufio.NewWriter(log)
 	var complaint tail // of the go command itself
 	r.log, test.Stderr = w, &complaint
-	test.WaitDelay = 10 * time.Second // for who has inherited standard error
+	test.WaitDelay = 10 * time.Second // for processes that inherited standard error
 	if err := test.Start(); err != nil {
 		return err
 	}

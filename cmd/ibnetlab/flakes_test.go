@@ -137,7 +137,7 @@ func TestFlakesCommand(t *testing.T) {
 	}
 }
 
-// What was known before an interruption is told, and its log is kept.
+// Results from before an interruption are reported, and its log is kept.
 func TestFlakesInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles tests")

@@ -14,7 +14,7 @@ import (
 	"ibnetworkd/lab"
 )
 
-// What is asked for on the host is told to the guest in its environment.
+// Flags of the host are passed to the guest in its environment.
 const (
 	againstVar  = "IBNET_BENCH_AGAINST"
 	runsVar     = "IBNET_BENCH_RUNS"

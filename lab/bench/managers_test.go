@@ -189,7 +189,7 @@ func managersOnCable(g *lab.G) {
 	g.Log("\n" + managerTable("a cable without a switch", rows, nil))
 }
 
-// sminfo is the state of the manager on an adapter, as a third one is told.
+// sminfo is the state of the manager on an adapter, as queried by a third one.
 func sminfo(g *lab.G, dev string) string {
 	out, _ := g.Try("sminfo", "-C", "swib2", "-t", "200", g.PortFile(dev, 1, "lid"))
 	for _, s := range []string{"MASTER", "STANDBY", "DISCOVERING", "NOTACTIVE"} {

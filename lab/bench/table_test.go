@@ -58,7 +58,7 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-// Every contestant is told all of what a link is to be.
+// Every contestant gets the whole wanted configuration of a link.
 func TestFiles(t *testing.T) {
 	specs := fabric(1, 1, 1, true)
 	specs[0].mtu = 65520

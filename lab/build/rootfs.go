@@ -21,7 +21,7 @@ var Packages = []string{
 	"network-manager", "ifupdown", "isc-dhcp-client",
 }
 
-// recipe changes whenever the folder must be made anew although the package
+// recipe changes whenever the folder must be rebuilt although the package
 // list is the same.
 const recipe = "2"
 

@@ -85,7 +85,7 @@ func TestBesideNetworkd(t *testing.T) {
 				g.Errorf("%s is missing in resolvectl status ib2:\n%s", w, out)
 			}
 		}
-		// A restarted resolved is told again.
+		// A restarted resolved is configured again.
 		g.Exec("systemctl", "restart", "systemd-resolved")
 		g.WaitFor(10*time.Second, func() string {
 			if out := g.Exec("resolvectl", "status", "ib2"); !strings.Contains(out, "10.13.0.53") {

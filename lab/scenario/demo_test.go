@@ -78,7 +78,7 @@ func follow(ctx context.Context, name string, to io.Writer) error {
 	}
 }
 
-// What is written after the last look, just before the folder goes, is told too.
+// What is written after the last read, just before the folder is removed, is shown too.
 func TestFollow(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "story")
 	w, err := os.Create(name)
@@ -113,7 +113,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A story is told line by line, with the time since the guest's kernel started.
+// The demo is printed line by line, with the time since the guest's kernel started.
 type story struct {
 	g *lab.G
 	f *os.File

@@ -289,7 +289,7 @@ func TestDiagnoseModules(t *testing.T) {
 				},
 				check: "device", code: "no-rdma-device", text: "no RDMA device", next: "lspci -nnk",
 				mend: func(g *lab.G, _ string) {
-					// Whoever asks by RDMA netlink makes the kernel load ib_core.
+					// A query by RDMA netlink makes the kernel load ib_core.
 					g.Write("/etc/modprobe.d/none.conf", "install ib_core /bin/false\n")
 					g.Exec("modprobe", "-r", "ib_ipoib", "rdma_ucm", "ib_umad", "ib_uverbs", "iw_cm", "ib_cm")
 					if out := g.Exec("lsmod"); strings.Contains(out, "ib_core") {

@@ -105,7 +105,7 @@ func TestFirstDay(t *testing.T) {
 			g.Error("systemd cannot read a unit of ours")
 		}
 
-		// A unit that matches nothing is named wherever somebody looks.
+		// A unit that matches nothing is reported by every command.
 		g.Write(unitDir+"30-near.ibnetwork", "[Match]\nName=ib9\n")
 		g.Exec("ibnetctl", "reload")
 		const near = "30-near.ibnetwork matches nothing: no link fits Name=ib9 (/etc/systemd/network/30-near.ibnetwork:2:6); this host has ib0"

@@ -151,7 +151,7 @@ func peerNetworkManager(g *lab.G) {
 			downs++
 		}
 	}
-	statement(g, "M2", "on the way the link is taken down once more", downs > 0,
+	statement(g, "M2", "on the way the link is brought down again", downs > 0,
 		fmt.Sprintf("%d messages with the link down\n%s", downs, changes.Output()))
 	state := func(dev string) string {
 		out, _ := g.Try("nmcli", "-g", "GENERAL.STATE,GENERAL.REASON", "device", "show", dev)

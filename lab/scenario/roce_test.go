@@ -48,7 +48,7 @@ func dcbHas(g *lab.G, dev, what string, words ...string) string {
 }
 
 // A two-port card: port 1 becomes Ethernet, port 2 stays InfiniBand. One unit
-// each, from cold, and again after the driver was bound anew.
+// each, from cold, and again after the driver was rebound.
 func TestCardOfTwoKinds(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
@@ -122,7 +122,7 @@ func TestCardOfTwoKinds(t *testing.T) {
 		restartDriver(g, "swib0")
 		check()
 
-		// Drift is put right, and left to whoever does not give up.
+		// Drift is corrected, and left to a program that does not give up.
 		eth := ""
 		for _, s := range d.report().Links {
 			if s.IBDevice == "swib0" && s.Port == 1 {
@@ -279,7 +279,7 @@ func TestVLANOfRoCE(t *testing.T) {
 		d.p.Signal(syscall.SIGHUP)
 		vlan("!GVRP", "egress-qos-map { 4:4 5:5 }")
 		if now := g.Read("/sys/class/net/storage/ifindex"); now != before {
-			g.Errorf("the interface was made anew for its flags")
+			g.Errorf("the interface was re-created for its flags")
 		}
 		// The address of the VLAN comes and goes, and its index with it.
 		g.Exec("ip", "address", "del", "10.8.7.1/24", "dev", "storage")
@@ -307,7 +307,7 @@ func TestVLANOfRoCE(t *testing.T) {
 			g.Errorf("made before the former one was removed:\n%s", tail(d.p.Output(), 20))
 		}
 
-		// One that somebody else made is told of.
+		// One that another program created is reported.
 		g.Exec("ip", "link", "add", "link", "v1", "name", "theirs", "type", "vlan", "id", "9")
 		g.Write(unitDir+"10-a.ibnetwork", unit("Protocol=802.1ad\n[VLAN]\nId=9\nName=theirs\nProtocol=802.1ad\n[VLAN]\nId=10\nName=v2\n"+
 			"[VLAN]\nId=9\nName=other\n"))
@@ -357,7 +357,7 @@ func rping(g *lab.G, to, from string, args ...string) {
 
 // Two two-port cards of which port 1 is Ethernet and port 2 InfiniBand, one unit
 // each, cold: RoCE between the cards' own Ethernet ports, with rping, and IPoIB
-// between the others; and again after the driver was bound anew. The RDMA of the
+// between the others; and again after the driver was rebound. The RDMA of the
 // Ethernet ports is soft RoCE, which programs can use.
 func TestRPingBetweenCards(t *testing.T) {
 	t.Parallel()

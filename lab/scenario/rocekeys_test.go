@@ -13,7 +13,7 @@ import (
 
 // Each key of [Port], [RoCE], [SoftRoCE] and [VirtualFunctions] as a user tries
 // them, one unit after the other on one port: what is set is in the kernel, and
-// what cannot be is told in a sentence.
+// invalid values are reported in a sentence.
 func TestKeysOfRoCE(t *testing.T) {
 	t.Parallel()
 	const match = "[Match]\nIBDevice=swib0\nPort=1\n[Port]\nType=eth\n"
@@ -111,7 +111,7 @@ func TestKeysOfRoCE(t *testing.T) {
 		if out := g.Exec("rdma", "link"); strings.Contains(out, "iwarp") {
 			g.Errorf("a soft device is left behind:\n%s", out)
 		}
-		// Values that cannot be: each is told with its place, and what is right
+		// Invalid values: each is reported with its place, and what is valid
 		// among them is done.
 		bad := "[RoCE]\nVersion=3\nDSCP=64\nTypeOfService=256\nPriority=8\nPFC=3 8\nTrust=vlan\nETS=8:10 " +
 			"0:110\nPriorityToClass=1:9\nDSCPToPriority=64:1 " +

@@ -164,7 +164,7 @@ func sminfo(g *lab.G, from, guidOf string) string {
 	return "none"
 }
 
-// opensm and ibnetsm in one subnet: the better one is master, whoever came
+// opensm and ibnetsm in one subnet: the better one is master, whichever came
 // first, and each takes over from the other. Hosts that talk go on talking.
 func TestSMWithOpensm(t *testing.T) {
 	for _, tt := range []struct {
@@ -275,7 +275,7 @@ func TestSMWithOpensm(t *testing.T) {
 							func() { theirs.Signal(syscall.SIGTERM); _ = theirs.Wait(5 * time.Second) }, startTheirs)
 					}
 					time.Sleep(time.Second)
-					// Whoever is told to register again asks for his paths anew, and
+					// A client that has to register again queries its paths again, and
 					// holds three packets until he has them: on a busy machine a
 					// single one may be too late for that.
 					sent, lost := pings()

@@ -31,7 +31,7 @@ type Plug struct {
 // node's GUID. Named is an adapter with a cable: the outside takes its place,
 // and the simulated adapter is left without one.
 //
-// out gets the packets that leave, ready is told when the near port is plugged
+// out gets the packets that leave, ready is called when the near port is plugged
 // in or out. Both are called under the lock: they must not block and not call
 // the Sim. The packet is out's only until it returns.
 func (s *Sim) Plug(guid ib.GUID, num uint8, out func(*wire.Packet), ready func(bool)) (*Plug, error) {

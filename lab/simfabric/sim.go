@@ -39,10 +39,10 @@ type Options struct {
 	// (-1: never, 0: the default of 3), TrapInterval how long apart (default 1 s).
 	TrapRepeats  int
 	TrapInterval time.Duration
-	// Trace is told of every SMP that reaches an agent of a node, under the
+	// Trace is called for every SMP that reaches an agent of a node, under the
 	// lock: it must not call the Sim.
 	Trace func(node ib.GUID, req *mad.Buf)
-	// Reregister is told when an end port becomes Active, or is asked by the
+	// Reregister is called when an end port becomes Active, or is asked by the
 	// subnet manager to register its clients again, as the kernel tells its
 	// clients. It is called without locks.
 	Reregister func(portGUID ib.GUID)
@@ -65,7 +65,7 @@ type Sim struct {
 	// looking: a question of a test follows the tables, no packet does.
 	looking bool
 
-	// What left the lock's protection: deliveries in order, made by whoever is
+	// What left the lock's protection: deliveries in order, made by the goroutine that is
 	// not inside one already.
 	out        []delivery
 	delivering bool
@@ -237,7 +237,7 @@ func (s *Sim) powerOn(p *port) {
 	i.VLCap = max(i.VLCap, 1)
 	i.MTUCap = max(i.MTUCap, ib.MTU256)
 	// A port negotiates what it can before anybody manages it. opensm takes a
-	// link down once more when it finds less.
+	// link down again when it finds less.
 	i.NeighborMTU, i.OperVLs = i.MTUCap, i.VLCap
 	i.CapMask &^= mad.CapIsSM
 	if !sw || p.num == 0 {

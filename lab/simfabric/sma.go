@@ -393,7 +393,7 @@ type trap struct {
 
 // sendTrap sends a notice from an end port (port 0 of a switch) to the master
 // subnet manager that the port knows. A notice equal to one that is still being
-// repeated starts its repetition anew.
+// repeated restarts its repetition.
 func (s *Sim) sendTrap(p *port, n mad.Notice) {
 	n.IssuerLID = p.info.LID
 	if p.info.CapMask&mad.CapTrap == 0 && p.node.sw == nil {

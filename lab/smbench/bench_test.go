@@ -110,7 +110,7 @@ func TestSMPCounts(t *testing.T) {
 		if name == "sw2" && s.Total > 55 {
 			t.Errorf("%s: %d SMPs", name, s.Total)
 		}
-		// The first one asks ports without a link once more.
+		// The first one reads ports without a link again.
 		dark := 0
 		for i := range f.Ports {
 			if p := &f.Ports[i]; p.Num != 0 && p.Peer == fabric.None && f.Nodes[p.Node].Switch != fabric.None {

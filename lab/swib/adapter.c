@@ -288,7 +288,7 @@ static void del_vfs(struct swib_hca *pf)
 		snprintf(name, sizeof(name), "virtfn%u", last);
 		sysfs_remove_link(&pf->parent->kobj, name);
 		swib_hca_del(vf_slot(pf, last));
-		/* whoever unbinds the driver waits for the last one to be gone */
+		/* unbinding the driver waits for the last one to be gone */
 		WRITE_ONCE(pf->num_vfs, last);
 	}
 	memset(pf->vf, 0, sizeof(pf->vf));

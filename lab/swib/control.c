@@ -372,7 +372,7 @@ static int cmd_type(char *a)
 	return swib_hca_set_type(swib_hcas[p->node->idx], p->num, t);
 }
 
-/* smi PORT off, on: whether ib_core is told that the port has QP0 */
+/* smi PORT off, on: whether ib_core sees a QP0 at the port */
 static int cmd_smi(char *a)
 {
 	static const char * const names[] = { "off", "on" };
@@ -431,7 +431,7 @@ static int cmd_types(char *a)
 	return 0;
 }
 
-/* driver N NAME: the driver of an adapter is bound anew, under that name */
+/* driver N NAME: rebinds the driver of an adapter under that name */
 static int cmd_driver(char *a)
 {
 	struct swib_node *n = swib_node_by_name(swib_word(&a));

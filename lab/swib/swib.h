@@ -111,7 +111,7 @@ struct swib_port {
 	bool unplugged;			/* by the control file */
 	u8 stuck;			/* the physical state that is kept: Polling, Training */
 	bool disabled;			/* by the SM: PortPhysicalState Disabled */
-	bool no_smi;			/* ib_core is told that there is no QP0 */
+	bool no_smi;			/* ib_core sees no QP0 */
 	struct ib_port_info pi;
 	/* what PortInfo has behind the kernel's struct of it */
 	u16 cap_mask2;

@@ -490,7 +490,7 @@ func (p *picture) key(rows []*row) (key []line) {
 		}
 	}
 	if left > 0 {
-		key = append(key, line{text: fmt.Sprintf("%d more are told by the titles of their marks", left)})
+		key = append(key, line{text: fmt.Sprintf("%d more are in the titles of their marks", left)})
 	}
 	return key
 }

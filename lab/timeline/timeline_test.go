@@ -47,7 +47,7 @@ func texts(svg string) (all []string) {
 	return all
 }
 
-// Every mark is named, wherever it is, no name is over another one, and the picture
+// Every mark is named at every position, no name is over another one, and the picture
 // holds all.
 func TestMarks(t *testing.T) {
 	t0 := time.Unix(1000, 0)
@@ -141,7 +141,7 @@ func TestManyMarks(t *testing.T) {
 				t.Errorf("the failed %q is not shown", failed)
 			}
 			if ops != tc.rows*tc.marks {
-				t.Errorf("%d ops are told of, want %d", ops, tc.rows*tc.marks)
+				t.Errorf("%d ops are shown, want %d", ops, tc.rows*tc.marks)
 			}
 		})
 	}

@@ -75,7 +75,7 @@ func TestReadText(t *testing.T) {
 	}
 }
 
-// A port whose line names the link is told from one that has the default.
+// A port whose line gives the link is distinguished from one that has the default.
 func TestReadTextLinkNamed(t *testing.T) {
 	f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0 4xSDR\nHca 2 \"h\"\n[1] \"s\"[1] # "+
 		"lid 0 lmc 0 \"4xEDR\" lid 0\n"))

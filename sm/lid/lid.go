@@ -103,7 +103,7 @@ func Assign(f *fabric.Fabric, m Memory, opt Options) Result {
 		left = rest
 	}
 	// What is in force already: assigned by us in an earlier sweep, or by
-	// whoever was the master before.
+	// any former master.
 	has := func(p int32) ib.LID {
 		q := &f.Ports[p]
 		if opt.Reassign {

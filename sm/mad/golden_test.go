@@ -14,7 +14,7 @@ import (
 
 // TestGolden decodes MADs that ibsim and opensm encoded and compares the fields
 // with what libibmad and saquery printed of the same attribute at the same
-// time. `go run ./lab/smbench capture` makes the file anew.
+// time. `go run ./lab/smbench capture` rewrites the file.
 func TestGolden(t *testing.T) {
 	b, err := os.ReadFile("testdata/golden.txt")
 	if err != nil {

@@ -14,7 +14,7 @@ type grid struct {
 	of   map[string]int32 // switch by coordinates
 	// open says that there are no service levels for the date lines. Then the
 	// link between the ends of a long ring is taken by those only that stand
-	// at an end: whoever comes along the ring has not that link before him, so
+	// at an end: a packet travelling the ring never waits for that link, so
 	// no loop closes.
 	open bool
 }

@@ -254,8 +254,8 @@ func (b *builder) bestOrder(bound float64, ranks ...[]float64) []int32 {
 // treeOrder is the order of a tree, its highest level first. Somewhere it has to
 // put a leaf and what leads to it before other roots, or those would have no
 // neighbour before them; where links are missing some leaves cost less than
-// others. How good an order can be is told by the one of the levels alone, which
-// leads from hosts to hosts but not between roots.
+// others. The order by levels alone, which leads from hosts to hosts but not between
+// roots, bounds how good an order can be.
 func (b *builder) treeOrder(level []int32) []int32 {
 	g := b.graph
 	rank := above(level)

@@ -146,7 +146,7 @@ type Transport interface {
 	// SetIsSM turns the IsSM bit of the port's capability mask on or off. The
 	// bit goes with the process.
 	SetIsSM(on bool) error
-	// Port reads the local port's state anew.
+	// Port reads the local port's current state.
 	Port() (Port, error)
 	// Close ends a waiting Recv with ErrClosed. It may be called twice.
 	Close() error

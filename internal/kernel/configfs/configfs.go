@@ -82,7 +82,7 @@ func (f FS) with(dev string, port int, do func(dir string) error) error {
 		if made {
 			_ = os.Remove(filepath.Join(f.dir, dev))
 		}
-		// Somebody may have removed it meanwhile: cma_roce_mode does, whoever made it.
+		// Somebody may have removed it meanwhile: cma_roce_mode does, whichever program created it.
 		if i == tries || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -78,7 +78,7 @@ type Port struct {
 	Index    uint32
 	Type     PortType // what it is
 	// Desired is what was asked for; TypeNotSet if the driver cannot change
-	// it, which is how a fixed port is told from a port that can be both.
+	// it, which distinguishes a fixed port from a port that can be both.
 	Desired PortType
 	// Netdev and IBDev name what runs on the port now; one or none is set.
 	Netdev  string
@@ -162,7 +162,7 @@ func (c *Conn) Ports() ([]Port, error) {
 
 // SetPortType makes a port InfiniBand, Ethernet or whatever it finds:
 // devlink port set BUS/DEV/INDEX type TYPE. The driver makes its RDMA device
-// and network interfaces anew before the request returns.
+// and network interfaces again before the request returns.
 func (c *Conn) SetPortType(bus, dev string, index uint32, t PortType) nl.Request {
 	w := handle(cmdPortSet, bus, dev).Uint32(attrPortIndex, index).Uint16(attrPortType, uint16(t))
 	return c.request(fmt.Sprintf("set type of port %s/%s/%d to %s", bus, dev, index, t), 0, w)

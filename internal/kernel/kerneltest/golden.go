@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write golden files anew")
+var update = flag.Bool("update", false, "rewrite golden files")
 
 // Golden decodes each recorded message testdata/PREFIX*.bin and compares the
 // result with the JSON beside it. The messages were recorded from Linux 6.1 with

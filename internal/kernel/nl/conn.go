@@ -290,7 +290,7 @@ const dumpTries = 3
 // Dump asks for all objects that r selects and calls f for each with its type
 // and payload, which is valid during the call. If the kernel says that the set
 // changed while it was read (NLM_F_DUMP_INTR), restart is called and the dump
-// begins anew. An error of f ends the dump after its remaining messages are
+// begins again. An error of f ends the dump after its remaining messages are
 // drained.
 func (c *Conn) Dump(r Request, restart func(), f func(typ uint16, data []byte) error) error {
 	if r.Err != nil {

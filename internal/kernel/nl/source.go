@@ -95,7 +95,7 @@ func messages(b []byte, f func(typ uint16, data []byte)) bool {
 	return len(b) == 0
 }
 
-// mostAtOnce bounds one reading: whoever sends faster than we read is left for
+// mostAtOnce bounds one reading: a sender that is faster than we read is left for
 // the next.
 const mostAtOnce = 1 << 15
 

@@ -306,8 +306,8 @@ func (q *question) SendMessages(ms []netlink.Message) ([]netlink.Message, error)
 	return nil, errors.New("no answer")
 }
 
-// A physical function with hundreds of virtual ones has an answer only for who
-// does not ask for them.
+// A physical function with hundreds of virtual ones answers only a request that does
+// not ask for them.
 func TestAskForVFs(t *testing.T) {
 	for _, vfs := range []bool{false, true} {
 		q := &question{}

@@ -228,7 +228,7 @@ func parsePortType(s string) (PortType, bool) {
 }
 
 // SetPortType writes the type of a port: "ib", "eth" or "auto". The RDMA device
-// and the network interfaces of the card are made anew.
+// and the network interfaces of the card are created again.
 func (f FS) SetPortType(bus, dev string, port int, typ string) error {
 	if typ != "ib" && typ != "eth" && typ != "auto" {
 		return fmt.Errorf("%.40q is not a port type (ib, eth, auto)", typ)

@@ -413,7 +413,7 @@ func (f *file) send(b []byte) {
 }
 
 // flush sends what the agents received, as much as the socket takes without
-// waiting: the caller is whoever sent the packet, and must not wait for another
+// waiting: the caller is the sender of the packet, and must not wait for another
 // process. The rest is write's.
 func (f *file) flush() {
 	if !f.out.TryLock() {

@@ -24,7 +24,7 @@ func randomPacket(r *rand.Rand, size int) *Packet {
 }
 
 // Two ends that know each other carry any packet; an end that has been born again
-// is told apart.
+// is distinguished.
 func TestCable(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	a, b := New(10), New(20)

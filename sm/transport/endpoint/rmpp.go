@@ -31,7 +31,7 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 		return e.err
 	}
 	if e.sends[key] != nil && !isReq {
-		// The request came twice. To begin anew would confuse a peer that has
+		// The request came twice. Restarting would confuse a peer that has
 		// half of the answer, and the rest is on its way.
 		e.mu.Unlock()
 		return nil

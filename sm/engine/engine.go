@@ -137,7 +137,8 @@ type SweepStats struct {
 // New makes a subnet manager on an open transport. Run owns both.
 func New(tr transport.Transport, cfg Config) *Subnet {
 	cfg.defaults()
-	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(), cmds: make(chan func(), 4), stopped: make(chan struct{}), warned: map[string]int{}}
+	s := &Subnet{cfg: cfg, tr: tr, log: cfg.Log, in: newInbox(), cmds: make(chan func(), 4), stopped: make(chan struct{}),
+		warned: map[string]int{}}
 	s.self.callers = map[callerID]*caller{}
 	s.managers = managers{polled: map[ib.GUID]poll{}, unknownPeers: map[ib.GUID]time.Time{}}
 	s.rivals.said = map[ib.GUID]time.Time{}
@@ -169,7 +170,8 @@ func (s *Subnet) Run(ctx context.Context) error {
 		return fmt.Errorf("%s/%d is an Ethernet port, it has no subnet", s.port.Device, s.port.Num)
 	}
 	s.load()
-	s.elect = &election{Machine: elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}, Trust: elect.Trust{Key: s.cfg.SMKey, MKey: s.cfg.Policy.MKey}, Misses: s.cfg.PollMisses}), changed: s.stand}
+	s.elect = &election{Machine: elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID},
+		Trust: elect.Trust{Key: s.cfg.SMKey, MKey: s.cfg.Policy.MKey}, Misses: s.cfg.PollMisses}), changed: s.stand}
 	s.stand()
 	if err := s.tr.SetIsSM(true); err != nil {
 		return fmt.Errorf("announce the subnet manager on %s/%d: %w", s.port.Device, s.port.Num, err)
@@ -250,7 +252,8 @@ type localInfo interface {
 }
 
 func (s *Subnet) options() discover.Options {
-	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, ShortSMTimeout: s.elect.State() == mad.SMMaster, Now: time.Now, Parts: &s.sweeps.parts}
+	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, ShortSMTimeout: s.elect.State() == mad.SMMaster,
+		Now: time.Now, Parts: &s.sweeps.parts}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
 			o.LocalPort = &pi
@@ -351,7 +354,8 @@ func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 			continue
 		}
 		if g := f.Ports[x.Port].GUID; g != x.Info.GUID {
-			s.warnOnce("smguid"+g.String(), "subnet manager answers with the GUID of another port, ignoring it", "guid", g.String(), "shown", x.Info.GUID.String(), "lid", f.Ports[x.Port].Info.LID().String())
+			s.warnOnce("smguid"+g.String(), "subnet manager answers with the GUID of another port, ignoring it", "guid", g.String(),
+				"shown", x.Info.GUID.String(), "lid", f.Ports[x.Port].Info.LID().String())
 			continue
 		}
 		path, ok := program.PathTo(f, x.Port)
@@ -368,188 +372,6 @@ func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 type poll struct {
 	at    time.Time
 	every time.Duration
-}
-
-// master serves the subnet until the state changes.
-func (s *Subnet) master(ctx context.Context) error {
-	light := time.Now().Add(s.cfg.Sweep)
-	period := s.keyPeriod()
-	renew := time.Now().Add(period)
-	peers := time.Now().Add(s.cfg.Poll)
-	if s.prog.fabric == nil {
-		// Made master by another's handover: the fabric is to be learned first.
-		s.ev.full, s.ev.reason = true, "handover"
-		s.sweeps.reregister = true
-	}
-	for s.elect.State() == mad.SMMaster {
-		if err := s.checkLocal(); err != nil {
-			return err
-		}
-		s.sweeps.active = s.ev.full || s.prog.fabric == nil || s.ev.any()
-		if s.ev.full || s.prog.fabric == nil {
-			if err := s.fullSweep(ctx); err != nil {
-				return err
-			}
-			light = time.Now().Add(s.cfg.Sweep)
-			continue
-		}
-		if s.ev.any() && !s.ev.resweep && time.Now().Before(s.sweeps.quietUntil) {
-			// Somebody cries wolf: hear him at intervals.
-			if err := s.wait(ctx, time.Until(s.sweeps.quietUntil), func() bool { return s.ev.resweep || s.elect.State() != mad.SMMaster }); err != nil {
-				return err
-			}
-			continue
-		}
-		if s.ev.any() {
-			if err := s.partialSweep(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		if s.mcastDue() {
-			if err := s.programMulticast(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		now := time.Now()
-		if s.cfg.Sweep > 0 && !now.Before(light) {
-			s.ev.light = true
-			light = now.Add(s.cfg.Sweep)
-			continue
-		}
-		watch := len(s.elect.Peers())+len(s.managers.silent) > 0
-		if watch && !now.Before(peers) {
-			peers = now.Add(s.cfg.Poll)
-			if err := s.pollPeers(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		if period > 0 && !now.Before(renew) {
-			renew = now.Add(period)
-			if err := s.renewKeys(ctx); err != nil {
-				return err
-			}
-			continue
-		}
-		if !s.sweeps.retryAt.IsZero() && !now.Before(s.sweeps.retryAt) {
-			s.sweeps.retryAt = time.Time{}
-			s.ev.guids = append(s.ev.guids, s.sweeps.failedAt...)
-			s.ev.reason = "try again what failed"
-			continue
-		}
-		d := s.cfg.LocalPoll
-		if len(s.prog.fabric.Switches) > 0 {
-			d *= 4 // a switch tells what happens to its links
-		}
-		if s.cfg.Sweep > 0 {
-			d = min(d, light.Sub(now))
-		}
-		if period > 0 {
-			d = min(d, renew.Sub(now))
-		}
-		if watch {
-			d = min(d, peers.Sub(now))
-		}
-		held := s.served.mcastDirty
-		if held {
-			d = min(d, s.mcastHeld().Sub(now))
-		}
-		if err := s.wait(ctx, max(d, time.Millisecond), func() bool {
-			return s.ev.any() || s.mcastDue() || s.served.mcastDirty != held || s.elect.State() != mad.SMMaster
-		}); err != nil {
-			return err
-		}
-		s.tickSA()
-	}
-	return nil
-}
-
-// checkLocal looks at the local port: its link has no switch that would tell.
-func (s *Subnet) checkLocal() error {
-	p, err := s.tr.Port()
-	if err != nil {
-		return err
-	}
-	was := s.port
-	s.setPort(p)
-	if p.Num == 0 {
-		return nil
-	}
-	switch {
-	case p.State < ib.PortInit:
-		s.log.Warn("the local link is down", "was", was.State.String(), "state", p.State.String())
-		// Alone on the port: what is found when it comes back decides.
-		s.elect.Restart()
-		return errRestart
-	case s.prog.fabric == nil || s.prog.fabric.SMPort == fabric.None:
-	case p.State == ib.PortInit && s.prog.fabric.Ports[s.prog.fabric.SMPort].Info.State() >= ib.PortArmed:
-		s.log.Info("the local link was re-established", "was", was.State.String())
-		s.elect.Restart()
-		return errRestart
-	case p.SMLID != 0 && p.SMLID != s.prog.fabric.Ports[s.prog.fabric.SMPort].LID && p.State >= ib.PortArmed:
-		const again = 2 * time.Second
-		if time.Since(s.sweeps.disturbed) < again {
-			break
-		}
-		s.sweeps.disturbed = time.Now()
-		s.warnOnce("disturbed", "another manager configured the local port", "sm_lid", p.SMLID.String())
-		clear(s.prog.have.declined) // it may have told every port something else
-		s.ev.full, s.ev.reason = true, "another manager configured the local port"
-	}
-	return nil
-}
-
-// end hands over and leaves.
-func (s *Subnet) end() {
-	if s.elect.State() == mad.SMMaster && len(s.elect.Peers()) > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
-		s.askPeers(ctx, false)
-		cancel()
-	}
-	if p, ok := s.elect.Heir(); ok {
-		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
-		defer cancel()
-		s.log.Info("handing over", "to", p.Info.GUID.String(), "to_lid", p.LID.String())
-		s.handover(ctx, p)
-		s.elect.Retire()
-		for s.lingers() && s.wait(context.Background(), 20*time.Millisecond, nil) == nil {
-			if s.seeHeir() != nil {
-				break
-			}
-		}
-	}
-	s.tr.SetIsSM(false)
-	s.log.Info("stopped")
-}
-
-// lingerMost bounds how long a new master may take until the old one leaves it
-// alone; lingerQuiet is how long no question must have come.
-const (
-	lingerMost  = 5 * time.Second
-	lingerQuiet = 100 * time.Millisecond
-)
-
-// lingers reports whether this manager has handed over and the new master may
-// not serve yet. It has the subnet to learn first, which takes a moment on a
-// large one, and hosts ask the old one until it has told their ports. What they
-// only read is as true as before.
-func (s *Subnet) lingers() bool { return time.Now().Before(s.former.until) }
-
-// seeHeir ends that once the new master has told the local port, and nobody has
-// asked for a while: it tells one port after the other.
-func (s *Subnet) seeHeir() error {
-	p, err := s.tr.Port()
-	if err != nil {
-		return err
-	}
-	if p.SMLID == s.port.LID {
-		s.former.asked = time.Now()
-	} else if time.Since(s.former.asked) > lingerQuiet {
-		s.former.until = time.Time{}
-	}
-	return nil
 }
 
 // Resweep asks for a sweep now; with full the whole subnet is discovered anew.

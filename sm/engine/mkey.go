@@ -45,7 +45,8 @@ func (s *Subnet) renewKeys(ctx context.Context) error {
 		if n := pi.MKeyViolations(); n > 0 {
 			seen[p.GUID] = n
 			if n > s.prog.violations[p.GUID] {
-				s.warnOnce("mkeys"+p.GUID.String(), "requests with a wrong M_Key reached a port", "link_port", f.PortName(int32(r.Tag)), "guid", p.GUID.String(), "so_far", n)
+				s.warnOnce("mkeys"+p.GUID.String(), "requests with a wrong M_Key reached a port", "link_port", f.PortName(int32(r.Tag)),
+					"guid", p.GUID.String(), "so_far", n)
 			}
 		}
 		if s.prog.have.declined[r.Tag] != 0 {

@@ -66,7 +66,8 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 	for i := range unknown {
 		unknown[i] = again[uint64(i)]
 		if unknown[i] {
-			s.warnOnce("mft"+f.Nodes[f.Switches[i].Node].GUID.String(), "switch rejected its multicast table", "node", f.Nodes[f.Switches[i].Node].Name())
+			s.warnOnce("mft"+f.Nodes[f.Switches[i].Node].GUID.String(), "switch rejected its multicast table", "node",
+				f.Nodes[f.Switches[i].Node].Name())
 		}
 	}
 	s.prog.have.mft, s.prog.have.unknownMFT = want, unknown

@@ -85,7 +85,8 @@ func (w *sweep) route(ctx context.Context) error {
 			return errNoRoutes
 		}
 		s.compareRoutes(&r.Result)
-		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, bound: r.Bound, qos: r.qos}
+		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst,
+			bound: r.Bound, qos: r.qos}
 		w.warn("routes and partitions", r.Warnings)
 	}
 	if s.prog.want.qos != nil {
@@ -116,7 +117,8 @@ func (w *sweep) planPKeys(ctx context.Context) (err error) {
 		// A host may restart after its table was read and before its port is
 		// Active, and nothing shows it: what a port holds in Init is either
 		// what was read or nothing.
-		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && held[e] != nil && keys.Keys[e] == nil && !slices.Equal(keys.Members[e], pkey.PowerOn) {
+		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && held[e] != nil && keys.Keys[e] == nil &&
+			!slices.Equal(keys.Members[e], pkey.PowerOn) {
 			keys.Keys[e], held[e] = keys.Members[e], pkey.PowerOn
 		}
 	}
@@ -198,7 +200,8 @@ func (w *sweep) setLinkedPorts(ctx context.Context) error {
 	}
 	reqs = append(reqs, w.s.aliasGUIDs(w.f)...)
 	w.sets += len(reqs)
-	ports := program.Ports{Fabric: w.f, Policy: w.pol, Declined: w.have.declined, Stage: program.Configure, Reregister: rereg, Done: w.answered}
+	ports := program.Ports{Fabric: w.f, Policy: w.pol, Declined: w.have.declined, Stage: program.Configure, Reregister: rereg,
+		Done: w.answered}
 	err := w.s.pump(ctx, &ports)
 	w.sets += ports.Count
 	if err != nil {
@@ -251,10 +254,11 @@ func (w *sweep) activate(ctx context.Context) error { return w.setPorts(ctx, pro
 // setPorts is one of the last three: without the ports of nodes that refused
 // something, and those at the other ends of their links.
 func (w *sweep) setPorts(ctx context.Context, st program.Stage) error {
-	return w.s.pump(ctx, &program.Ports{Fabric: w.f, Policy: w.pol, Declined: w.have.declined, Stage: st, Done: w.answered, Skip: func(i int32) bool {
-		p := &w.f.Ports[i]
-		return w.bad[p.Node] || p.Peer != fabric.None && w.bad[w.f.Ports[p.Peer].Node]
-	}})
+	return w.s.pump(ctx, &program.Ports{Fabric: w.f, Policy: w.pol, Declined: w.have.declined, Stage: st, Done: w.answered,
+		Skip: func(i int32) bool {
+			p := &w.f.Ports[i]
+			return w.bad[p.Node] || p.Peer != fabric.None && w.bad[w.f.Ports[p.Peer].Node]
+		}})
 }
 
 // serve lets the SA answer from the fabric as it is now.

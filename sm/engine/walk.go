@@ -82,7 +82,8 @@ func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 			s.elect.Received(mad.SMInfoAcknowledge, p)
 			s.former.until = time.Now().Add(lingerMost)
 		} else if s.elect.State() == mad.SMMaster {
-			s.warnOnce("handover"+p.Info.GUID.String(), "handover not accepted", "guid", p.Info.GUID.String(), "timeout", r.Timeout, "status", uint16(r.Status))
+			s.warnOnce("handover"+p.Info.GUID.String(), "handover not accepted", "guid", p.Info.GUID.String(), "timeout", r.Timeout,
+				"status", uint16(r.Status))
 		}
 	}}
 	return s.pump(ctx, l)

@@ -497,7 +497,8 @@ func (q *query) multiPaths() mad.Status {
 	if st != mad.StatusOK {
 		return st
 	}
-	r := pathRequest{rec: mad.PathRecord{RawTraffic: m.RawTraffic, Reversible: m.Reversible, PKey: m.PKey, SL: m.SL, MTUSel: m.MTUSel, MTU: m.MTU,
+	r := pathRequest{rec: mad.PathRecord{RawTraffic: m.RawTraffic, Reversible: m.Reversible, PKey: m.PKey, SL: m.SL,
+		MTUSel: m.MTUSel, MTU: m.MTU,
 		RateSel: m.RateSel, Rate: m.Rate, LifeTimeSel: m.LifeTimeSel, LifeTime: m.LifeTime, ServiceID: m.ServiceID}}
 	for from, to := range multiPathBits {
 		if has(from) {

@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"context"
+	"ibnetworkd/sm/mad"
+	"time"
+)
+
+// end hands over and leaves.
+func (s *Subnet) end() {
+	if s.elect.State() == mad.SMMaster && len(s.elect.Peers()) > 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
+		s.askPeers(ctx, false)
+		cancel()
+	}
+	if p, ok := s.elect.Heir(); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
+		defer cancel()
+		s.log.Info("handing over", "to", p.Info.GUID.String(), "to_lid", p.LID.String())
+		s.handover(ctx, p)
+		s.elect.Retire()
+		for s.lingers() && s.wait(context.Background(), 20*time.Millisecond, nil) == nil {
+			if s.seeHeir() != nil {
+				break
+			}
+		}
+	}
+	s.tr.SetIsSM(false)
+	s.log.Info("stopped")
+}
+
+// lingerMost bounds how long a new master may take until the old one leaves it
+// alone; lingerQuiet is how long no question must have come.
+const (
+	lingerMost  = 5 * time.Second
+	lingerQuiet = 100 * time.Millisecond
+)
+
+// lingers reports whether this manager has handed over and the new master may
+// not serve yet. It has the subnet to learn first, which takes a moment on a
+// large one, and hosts ask the old one until it has told their ports. What they
+// only read is as true as before.
+func (s *Subnet) lingers() bool { return time.Now().Before(s.former.until) }
+
+// seeHeir ends that once the new master has told the local port, and nobody has
+// asked for a while: it tells one port after the other.
+func (s *Subnet) seeHeir() error {
+	p, err := s.tr.Port()
+	if err != nil {
+		return err
+	}
+	if p.SMLID == s.port.LID {
+		s.former.asked = time.Now()
+	} else if time.Since(s.former.asked) > lingerQuiet {
+		s.former.until = time.Time{}
+	}
+	return nil
+}

@@ -34,7 +34,7 @@ const (
 	// state before it is decided again.
 	ActionGrace = 10 * time.Second
 	// UnitGrace is how long a worker runs on when no unit asks for one any
-	// more: a file that is being replaced, or a link that is made anew, is
+	// more: a file that is being replaced, or a link that is re-created, is
 	// without a unit for a moment.
 	UnitGrace = 2 * time.Second
 	// Healthy is how long a worker must have run for its failures to be

@@ -43,7 +43,7 @@ func (d *decider) idle() Decision {
 		return d.start("started by hand")
 	}
 	if m.Again {
-		// It served the port a moment ago: nobody has to be asked.
+		// It served the port a moment ago: no query is needed.
 		return d.start("the [SubnetManager] settings of %s have changed", pol.Unit)
 	}
 	if p.IsSM {
@@ -67,7 +67,7 @@ func (d *decider) idle() Decision {
 	return d.served()
 }
 
-// beside decides for a port on which a subnet manager runs that is not ours: that it is
+// beside decides for a port on which another subnet manager runs: that it is
 // there does not mean that it serves the port, so the port's master is asked.
 func (d *decider) beside() Decision {
 	p := d.in.Port
@@ -96,7 +96,7 @@ func (d *decider) beside() Decision {
 	return d.ask(AskLID, ph, "%s; querying again", why)
 }
 
-// lonely decides for a port that nobody has configured.
+// lonely decides for a port that no subnet manager has configured.
 func (d *decider) lonely() Decision {
 	in, p, pol := d.in, d.in.Port, d.in.Policy
 	m := &d.m
@@ -119,7 +119,7 @@ func (d *decider) served() Decision {
 	m := &d.m
 	m.LonelySince = time.Time{}
 	if m.SilentLID != p.SMLID {
-		// Another one has configured the port since: the count starts anew.
+		// Another one has configured the port since: the count starts again.
 		m.SilentLID, m.SilentSince, m.Silences = p.SMLID, time.Time{}, 0
 	}
 
@@ -174,7 +174,7 @@ func (d *decider) served() Decision {
 		}
 		return d.ask(AskLID, PhaseServed, "querying the subnet manager at LID %d", uint16(p.SMLID))
 	}
-	// Silence, or one that is no longer master while nobody has taken the
+	// Silence, or one that is no longer master while no other has taken the
 	// port over: both are no master.
 	if !counted {
 		m.Silences++
@@ -198,7 +198,7 @@ func (d *decider) served() Decision {
 	return dec
 }
 
-// walkAndStart asks the fabric and starts the worker if nobody is there. due
+// walkAndStart walks the fabric and starts the worker if it has no subnet manager. due
 // is when the delay ended.
 func (d *decider) walkAndStart(due time.Time, why string) Decision {
 	in, p, pol := d.in, d.in.Port, d.in.Policy

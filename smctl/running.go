@@ -47,7 +47,7 @@ func (d *decider) running() Decision {
 	m.DownSince = time.Time{}
 
 	if p.SMLID == 0 || p.SMLID == p.LID {
-		// Nobody else has configured the port: ours does, or is about to.
+		// No other has configured the port: the worker does, or is about to.
 		m.Foreign, m.ForeignSince = 0, time.Time{}
 		return d.own()
 	}
@@ -71,8 +71,8 @@ func (d *decider) besideMaster() Decision {
 	case ok:
 		m.Silences = 0
 	case len(ans.SMs) == 0 && !m.ForeignSince.IsZero():
-		// One lost datagram is no death, and must not begin the delay anew:
-		// where many are lost ours would never go.
+		// One lost datagram is no death, and must not restart the delay:
+		// where many are lost the worker would never be stopped.
 		if !ans.At.Equal(m.CountedAt) {
 			m.CountedAt = ans.At
 			m.Silences++
@@ -108,7 +108,7 @@ func (d *decider) besideMaster() Decision {
 		return d.wait(PhaseStandby, next, "%v is master; the local one stays as standby", master)
 	case !master.Outranks(pol.Priority, p.GUID):
 		// It should hand over. One that does not serves the subnet all the
-		// same, and ours would stand by for ever.
+		// same, and the worker would be standby for ever.
 		due := m.ForeignSince.Add(LeaderlessFactor * pol.StopDelay)
 		if in.Now.Before(due) {
 			return d.wait(PhaseStandby, earlier(due, next),
@@ -143,7 +143,7 @@ func (d *decider) role() Phase {
 	return PhaseRunning
 }
 
-// own decides for a port that nobody but ours has configured. Who is master the
+// own decides for a port that no other has configured. Which one is master the
 // subnet manager says itself: that no other has left its LID on the port proves
 // nothing.
 func (d *decider) own() Decision {

@@ -20,7 +20,7 @@ const spreadLambda = 7
 // before the first can be seen; this one keeps the number that go before the
 // first is seen nearly constant from two ports to thousands.
 // The GUID takes the place of randomness, so that a restart of the daemon
-// changes nothing and a test can tell the order.
+// changes nothing and the order is known to tests.
 func Spread(guid ib.GUID, window time.Duration) time.Duration {
 	if window <= 0 {
 		return 0

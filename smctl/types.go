@@ -53,7 +53,7 @@ type Policy struct {
 	Engine Engine
 	// StartDelay is how long a port must be without a subnet manager before
 	// the fabric is asked; StopDelay how long a better master must have held
-	// before ours goes.
+	// before the local one is stopped.
 	StartDelay, StopDelay time.Duration
 	// Priority is 0 to MaxPriority; the higher one becomes master.
 	Priority uint8
@@ -75,7 +75,7 @@ type Policy struct {
 	QoS, Enforcement, NodeNameMap   string
 	Sweep, Timeout, Retries, Window string
 	Verbose                         string
-	// StopWhenForeignMaster stops ours after StopDelay of a better master;
+	// StopWhenForeignMaster stops the local one after StopDelay of a better master;
 	// otherwise it stays as standby.
 	StopWhenForeignMaster bool
 	// Unit is the file that says so, for messages.
@@ -371,7 +371,7 @@ type Memory struct {
 	// LonelySince is when the port was first seen without a subnet manager.
 	LonelySince time.Time
 	// SilentSince and Silences count questions to SilentLID, the SM LID of
-	// that time, that nobody answered.
+	// that time, without an answer.
 	SilentLID   ib.LID
 	SilentSince time.Time
 	Silences    int
@@ -425,7 +425,7 @@ func (a Action) String() string {
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
 
-// Phase is the stable word for where a port stands.
+// Phase is the stable word for the state of a port.
 type Phase string
 
 // The phases, as D-Bus, JSON and metrics print them.
@@ -438,9 +438,9 @@ const (
 	PhaseForeign    Phase = "foreign"     // another subnet manager is there but does not serve the port
 	PhaseBlocked    Phase = "blocked"     // the fabric cannot be asked
 	PhaseStarting   Phase = "starting"    // the worker is being started
-	PhaseRunning    Phase = "running"     // ours runs and has not said yet that it is master
-	PhaseMaster     Phase = "master"      // ours says that it is master
-	PhaseStandby    Phase = "standby"     // ours runs, another is master
+	PhaseRunning    Phase = "running"     // the local one runs and has not reported yet that it is master
+	PhaseMaster     Phase = "master"      // the local one reports that it is master
+	PhaseStandby    Phase = "standby"     // the local one runs, another is master
 	PhaseStopping   Phase = "stopping"    // the worker is being stopped
 	PhaseBackingOff Phase = "backing-off" // the worker failed and is tried again later
 	PhaseHeld       Phase = "held"        // stopped by hand

@@ -189,7 +189,7 @@ func (p *parser) checkIPv6() {
 	}
 }
 
-// checkLink finds keys that go together and do not stand together.
+// checkLink finds keys that need each other and keys that exclude each other.
 func (p *parser) checkLink() {
 	u := p.u
 	a := u.Link.ActivationPolicy
@@ -262,7 +262,7 @@ func (p *parser) address(x *Address, shorthand bool) bool {
 	}
 	for i := range p.u.Addresses {
 		o := &p.u.Addresses[i]
-		// IPv6 knows an address once per link; IPv4 tells prefix and peer apart.
+		// IPv6 knows an address once per link; IPv4 distinguishes prefix and peer.
 		same := o.Address.V.Addr() == a.Addr() && (!is4 || o.Address.V == a && o.Peer.V == x.Peer.V)
 		if same {
 			p.at("Address", "Address").problem(x.Address.Pos, Warning, "the second one is not used",

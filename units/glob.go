@@ -7,7 +7,7 @@ import (
 
 // globMatch is fnmatch(3) without flags: * and ? match every character, also "/"
 // and a leading "."; [...] is a set, [!...] its complement, a backslash takes
-// the special meaning away. A "[" that is not closed stands for itself. It takes
+// the special meaning away. A "[" that is not closed is literal. It takes
 // time in proportion to the product of the lengths at most.
 func globMatch(pattern, s string, fold bool) bool {
 	p, i := 0, 0

@@ -50,11 +50,11 @@ type assign struct {
 	key    string
 	keyPos Position
 	val    string
-	// parts say where the bytes of val stand; the first has off 0.
+	// parts are the places of the bytes of val; the first has off 0.
 	parts []part
 }
 
-// part says that the bytes of a value from off on stand at line and column col.
+// part is the place, line and column, of the bytes of a value from off on.
 type part struct{ off, line, col int }
 
 // at is the position of byte off of the value.
@@ -104,7 +104,7 @@ func (l *lexer) problem(sev Severity, line, col int, kept, format string, args .
 }
 
 // lex reads one file. The rules are those of systemd's config_parse, except
-// that positions are those of the physical line where a thing stands.
+// that positions are those of the physical line.
 func lex(path, data string) *rawFile {
 	l := &lexer{f: &rawFile{path: path}, outside: true}
 	if len(data) > MaxFile {

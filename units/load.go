@@ -16,7 +16,7 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Load reads all units of the given directories, which stand in falling
+// Load reads all units of the given directories, which are in falling
 // priority. It never fails: what cannot be read is a problem of the set.
 func Load(roots []Root) *Set {
 	return Reload(nil, roots)
@@ -487,7 +487,7 @@ type Changes struct {
 func (c Changes) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
 
 // Diff compares two loads. A unit has changed when one of its files has other
-// content or stands elsewhere; a file that was only touched has not.
+// content or another path; a file that was only touched has not.
 func Diff(old, new *Set) Changes {
 	var c Changes
 	a, b := old.units(), new.units()

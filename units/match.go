@@ -154,7 +154,7 @@ type HostFacts struct {
 	Hostname  string
 	MachineID string
 	// Virtualization is systemd-detect-virt's word, "none" outside;
-	// VirtContainer tells a container from a machine.
+	// VirtContainer distinguishes a container from a machine.
 	Virtualization string
 	VirtContainer  bool
 	// PrivateUsers is whether the daemon runs in a user namespace of its own.

@@ -22,7 +22,7 @@ type parser struct {
 	sections map[string]*SectionSpec // by name
 	problems []Problem
 	objs     []*object
-	// cur describes the assignment under way, for messages.
+	// sec, key and obj are of the current assignment, for messages.
 	sec *SectionSpec
 	key *Key
 	obj *object

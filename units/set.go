@@ -24,7 +24,7 @@ type Root struct {
 
 // File is one file that a unit was read from.
 type File struct {
-	// Path is where it stands, "/etc/systemd/network/10-ib0.ibnetwork.d/mtu.conf".
+	// Path is its path, "/etc/systemd/network/10-ib0.ibnetwork.d/mtu.conf".
 	Path string
 	// DropIn is false for the main file.
 	DropIn bool

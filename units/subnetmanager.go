@@ -54,7 +54,7 @@ type Manage uint8
 const (
 	ManageNo     Manage = iota // never
 	ManageAuto                 // when the subnet has none
-	ManageAlways               // whenever the link is up; the election decides who is master
+	ManageAlways               // whenever the link is up; the election decides which one is master
 )
 
 // Engine is the subnet manager program.

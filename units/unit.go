@@ -10,7 +10,7 @@ const Suffix = ".ibnetwork"
 
 // Position is a place in a file. Lines count from 1, columns are bytes from 1.
 // In a value that is continued over lines it is the physical line and column
-// where the item stands. The zero Position is "nowhere".
+// of the item. The zero Position is "nowhere".
 type Position struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
@@ -56,7 +56,7 @@ func (v Value[T]) Get() (T, bool) { return v.V, v.Set }
 func Some[T any](v T) Value[T] { return Value[T]{V: v, Set: true} }
 
 // Section is what every section has: whether the unit contains it (its header
-// was read, with or without keys) and where its first header stands.
+// was read, with or without keys) and the place of its first header.
 type Section struct {
 	Present bool
 	Pos     Position
@@ -68,7 +68,7 @@ type Unit struct {
 	// Name is the file name, "10-ib0.ibnetwork"; units are ordered and
 	// overridden by it.
 	Name string
-	// Path is where the main file stands, "/etc/systemd/network/10-ib0.ibnetwork".
+	// Path is that of the main file, "/etc/systemd/network/10-ib0.ibnetwork".
 	Path string
 	// Files are the main file and the drop-ins in the order they apply.
 	Files []File
@@ -103,7 +103,7 @@ type Unit struct {
 	// Problems are those found in this unit's files, in the order of the text.
 	Problems []Problem
 	// Kept says that this is the last good version, all files of it: one of them
-	// has become unusable since, as Problems tell. It ends when every file parses
+	// has become unusable since, see Problems. It ends when every file parses
 	// again, when the main file is removed, or by a link to /dev/null.
 	Kept bool
 	// before are the problems of Files where Kept has those of other files in

@@ -162,7 +162,7 @@ func parseBitRate(s string) (uint32, error) {
 	return uint32(v / 1e6), nil
 }
 
-// maxSpan stands for "infinity", and for what is longer than a time.Duration.
+// maxSpan means "infinity", and what is longer than a time.Duration.
 const maxSpan = time.Duration(math.MaxInt64)
 
 // parseSpan reads a time span as systemd.time(7) has it; a bare number is seconds.

@@ -70,7 +70,7 @@ func (p Problem) String() string {
 
 // Checker checks files.
 type Checker struct {
-	// Root stands for /; below another one nothing is said about users.
+	// Root is the directory used as /; below another one users are not checked.
 	Root string
 	// UID and GIDs are those of ibnetsm; UID -1 leaves out what they may read.
 	UID  int
@@ -94,7 +94,7 @@ func New(root string) Checker {
 	}
 	u, err := user.Lookup(User)
 	if err != nil {
-		return c // not installed: nobody to ask
+		return c // not installed
 	}
 	if c.UID, err = strconv.Atoi(u.Uid); err != nil {
 		c.UID = -1
@@ -355,7 +355,7 @@ func acl(path string) bool {
 	return err == nil && n > 0
 }
 
-// keyFile checks a file of keys without reading it: nobody but its owner may, and
+// keyFile checks a file of keys without reading it: only its owner may, and
 // its owner is the worker. The stamp changes when the file does.
 func (c Checker) keyFile(path string) (stamp string, err error) {
 	if err := c.visible(path); err != nil {

@@ -39,13 +39,13 @@ const (
 	retries = 2
 )
 
-// unheard is longer than the kernel takes to report that nobody answered. Of an SMP to
+// unheard is longer than the kernel takes to report a timeout. Of an SMP to
 // the own port that the driver does not answer it reports nothing at all
 // (drivers/infiniband/core/mad.c, handle_outgoing_dr_smp).
 const unheard = (retries + 2) * timeout
 
 // errSilent says that not even the own port answered. A walk that cannot leave
-// its port must not pass for one that found nobody.
+// its port must not pass for one that found none.
 var errSilent = errors.New("the port does not answer subnet management packets; one that an M_Key protects does not")
 
 // lastTID makes transaction identifiers differ between the probes of a process.
@@ -186,7 +186,7 @@ func Topology(ctx context.Context, c Conn) (*fabric.Fabric, []smctl.SMInfo, []st
 }
 
 // exchange sends one request and gives its answer; nil without an error is silence,
-// or a refusal by the one who answered.
+// or a refusal.
 func exchange(ctx context.Context, c Conn, p *transport.Packet) (*transport.Packet, error) {
 	tid := uint32(mad.TIDOf(&p.MAD))
 	if err := c.Send(p); err != nil {

@@ -144,7 +144,7 @@ func (c *Controller) update(ctx context.Context, ps []Port) {
 		seen[p.GUID] = true
 		e := c.table[p.GUID]
 		if e == nil {
-			// What the daemon started before it was started anew may run, also
+			// What the daemon started before it was restarted may run, also
 			// where the unit names another program now.
 			k := c.cfg.Keeper.Load(p.GUID)
 			e = &entry{engine: p.Policy.Engine, given: k}
@@ -190,7 +190,7 @@ func (c *Controller) overrule(r handRequest) error {
 		switch {
 		case r.start && back:
 			// Given back to the unit, without the delay: but what the fabric said before
-			// that, ours may have run since and another may be master.
+			// that, the local one may have run since and another may be master.
 			e.worker.Hand, e.answer = smctl.HandNone, smctl.Answer{}
 			e.asking = nil
 			e.mem.LonelySince = time.Unix(1, 0)
@@ -292,7 +292,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		}
 		if ev.err != nil {
 			// Without systemd nothing is known and nothing is done; it is
-			// looked at again when the bus is back.
+			// read again when the bus is back.
 			if e.known {
 				c.cfg.Log.Warn("the state of the subnet manager's unit cannot be read", "unit", ev.unit, "error", ev.err)
 			}

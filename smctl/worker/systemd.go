@@ -74,7 +74,7 @@ func (s *Systemd) Connected() <-chan struct{} { return s.up }
 // Changes implements Manager.
 func (s *Systemd) Changes() <-chan string { return s.changes }
 
-// Follow implements Manager. systemd tells its subscribers of each unit and job
+// Follow implements Manager. systemd sends its subscribers a signal for each unit and job
 // of the whole host, so it has none here while nothing is managed.
 func (s *Systemd) Follow(on bool) {
 	s.mu.Lock()
@@ -86,7 +86,7 @@ func (s *Systemd) Follow(on bool) {
 	}
 }
 
-// changed hands a name to the controller. If the queue is full one "" stands
+// changed hands a name to the controller. If the queue is full one "" is sent
 // for all names that did not fit.
 func (s *Systemd) changed(ctx context.Context, name string) {
 	select {
@@ -198,7 +198,7 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		}
 		if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+verb, 0).Err; err != nil {
 			// A bus without systemd, as in a container: NameOwnerChanged
-			// tells when it comes.
+			// follows when it comes.
 			s.Log.Warn("systemd is not on the bus: subnet managers cannot be run until it is", "error", err)
 		}
 		subscribed = wanted
@@ -206,7 +206,7 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 		s.changed(ctx, "")
 	}
 	if !onBus {
-		// On its own socket systemd tells everything anyway; this is whether
+		// On its own socket systemd sends everything anyway; this is whether
 		// it listens.
 		if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".Subscribe", 0).Err; err != nil {
 			return false, fmt.Errorf("subscribe to systemd's signals: %w", err)

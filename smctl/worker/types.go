@@ -165,7 +165,7 @@ type entry struct {
 	asking    *smctl.Answer // that is waited for
 	reading   bool
 	reread    bool
-	busy      bool // a call to systemd is under way
+	busy      bool // a call to systemd is pending
 	retry     time.Time
 	dec       smctl.Decision
 	starts    int

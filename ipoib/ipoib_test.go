@@ -55,23 +55,37 @@ func TestMTU(t *testing.T) {
 		{name: "OK max on Omni-Path keeps what it has", opa: true, mtu: 10236, want: units.MTU{Max: true}},
 		{name: "OK max on Omni-Path", opa: true, mtu: 4092, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 10236"},
 		{name: "OK a number on Omni-Path", opa: true, mtu: 4092, want: units.MTU{Bytes: 8188}, ops: "ip link set ib0 mtu 8188"},
-		{name: "bad more than Omni-Path takes", opa: true, mtu: 10236, want: units.MTU{Bytes: 65520}, why: link.CodeMTUMode, inText: "at most 10236"},
+		{name: "bad more than Omni-Path takes", opa: true, mtu: 10236, want: units.MTU{Bytes: 65520}, why: link.CodeMTUMode,
+			inText: "at most 10236"},
 		{name: "OK there already", mtu: 2044, want: units.MTU{Bytes: 2044}},
 		{name: "OK asked", mtu: 2044, want: units.MTU{Bytes: 4092}, ops: "ip link set ib0 mtu 4092"},
-		{name: "OK the group allows less, and that is known", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 4092}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 4092, GotMTU: 2044},
+		{name: "OK the group allows less, and that is " +
+			"known", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 4092}, rec: &link.LinkRecord{Ifindex: 4,
+			AskedMTU: 4092, GotMTU: 2044},
 			why: link.CodeMTUGroup, inText: "asked 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the subnet manager sets it)"},
-		{name: "OK max takes what the group allows without a word", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Max: true}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 4092, GotMTU: 2044}},
-		{name: "OK the group has changed: asked again", mtu: 1020, want: units.MTU{Bytes: 4092}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 4092, GotMTU: 2044}, ops: "ip link set ib0 mtu 4092"},
-		{name: "OK no group allows that, it is another program's: asked again", mtu: 1513, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 2044}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 2044, GotMTU: 1513}, ops: "ip link set ib0 mtu 2044"},
-		{name: "OK no group raises it, it is another program's: asked again", mtu: 4092, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 2044}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 2044, GotMTU: 4092}, ops: "ip link set ib0 mtu 2044"},
-		{name: "bad more than datagram takes", mtu: 2044, want: units.MTU{Bytes: 65520}, ops: "ip link set ib0 mtu 4092", why: link.CodeMTUMode, inText: "asked 65520"},
+		{name: "OK max takes what the group allows without a " +
+			"word", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Max: true}, rec: &link.LinkRecord{Ifindex: 4,
+			AskedMTU: 4092, GotMTU: 2044}},
+		{name: "OK the group has changed: asked " +
+			"again", mtu: 1020, want: units.MTU{Bytes: 4092}, rec: &link.LinkRecord{Ifindex: 4, AskedMTU: 4092, GotMTU: 2044},
+			ops: "ip link set ib0 mtu 4092"},
+		{name: "OK no group allows that, it is another program's: asked " +
+			"again", mtu: 1513, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 2044}, rec: &link.LinkRecord{Ifindex: 4,
+			AskedMTU: 2044, GotMTU: 1513}, ops: "ip link set ib0 mtu 2044"},
+		{name: "OK no group raises it, it is another program's: asked " +
+			"again", mtu: 4092, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 2044}, rec: &link.LinkRecord{Ifindex: 4,
+			AskedMTU: 2044, GotMTU: 4092}, ops: "ip link set ib0 mtu 2044"},
+		{name: "bad more than datagram takes", mtu: 2044, want: units.MTU{Bytes: 65520}, ops: "ip link set ib0 mtu " +
+			"4092", why: link.CodeMTUMode, inText: "asked 65520"},
 		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, held: refused(4092), ops: "ip link set ib0 mtu 2044"},
-		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, held: refused(4092), ops: "ip link set ib0 mtu 2044", why: link.CodeMTUAdapter},
+		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, held: refused(4092),
+			ops: "ip link set ib0 mtu 2044", why: link.CodeMTUAdapter},
 		{name: "OK connected", mode: ib.ModeConnected, mtu: 2044, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 65520"},
 		{name: "bad more than connected takes", mode: ib.ModeConnected, mtu: 65520, want: units.MTU{Bytes: 70000}, why: link.CodeMTUAdapter},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Flags: tt.flags, MTU: tt.mtu, HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: tt.mode}, IBDevice: "mlx5_0", Port: 1}}}
+			s := &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Flags: tt.flags, MTU: tt.mtu,
+				HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff, Mode: tt.mode}, IBDevice: "mlx5_0", Port: 1}}}
 			if tt.opa {
 				s.Devices = []link.Device{{Name: "mlx5_0", Protocol: "opa"}}
 			}

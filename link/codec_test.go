@@ -22,15 +22,20 @@ func sample(t testing.TB) *Snapshot {
 	s := &Snapshot{
 		Schema: SnapshotSchema,
 		Devices: []Device{{Name: "mlx5_0", NodeGUID: 0x0002c90300abcd00, NodeDesc: "node7.site.example mlx5_0", Ports: []Port{{
-			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300abcd01, PKeys: []ib.PKey{0xffff, 0x8001}}}}},
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300abcd01,
+			PKeys: []ib.PKey{0xffff, 0x8001}}}}},
 		Links: []Link{
-			{Index: 4, Name: "ib0", Type: 32, Kind: "ipoib", HWAddr: hw, MTU: 65520, IPoIB: &IPoIB{PKey: 0xffff, Mode: ib.ModeConnected}, IBDevice: "mlx5_0", Port: 1,
-				Addresses: []Address{{Prefix: netip.MustParsePrefix("172.31.7.9/16"), Valid: Forever, Preferred: Forever}, {Prefix: netip.MustParsePrefix("fe80::2:c903:ab:cd01/64")}},
-				Routes:    []Route{{Dst: netip.MustParsePrefix("172.31.0.0/16"), PrefSrc: netip.MustParseAddr("172.31.7.9"), Table: 254}, {Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("172.31.0.1"), Table: 254}}},
+			{Index: 4, Name: "ib0", Type: 32, Kind: "ipoib", HWAddr: hw, MTU: 65520, IPoIB: &IPoIB{PKey: 0xffff, Mode: ib.ModeConnected},
+				IBDevice: "mlx5_0", Port: 1,
+				Addresses: []Address{{Prefix: netip.MustParsePrefix("172.31.7.9/16"), Valid: Forever, Preferred: Forever},
+					{Prefix: netip.MustParsePrefix("fe80::2:c903:ab:cd01/64")}},
+				Routes: []Route{{Dst: netip.MustParsePrefix("172.31.0.0/16"), PrefSrc: netip.MustParseAddr("172.31.7.9"), Table: 254},
+					{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("172.31.0.1"), Table: 254}}},
 			{Index: 9, Name: "ib0.8001", Type: 32, Kind: "ipoib", HWAddr: hw, Parent: 4, IPoIB: &IPoIB{PKey: 0x8001}, IBDevice: "mlx5_0", Port: 1,
 				Udev: Udev{Initialized: true, Properties: map[string]string{"ID_SERIAL": "secret"}}},
 		},
-		Rules: []Rule{{Family: 4, Priority: 9, From: netip.MustParsePrefix("172.31.0.0/16"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1}},
+		Rules: []Rule{{Family: 4, Priority: 9, From: netip.MustParsePrefix("172.31.0.0/16"), Table: 7, Type: 1, SuppressPrefix: -1,
+			SuppressIfGroup: -1}},
 	}
 	s.Host.Facts.Hostname = "node7"
 	return s
@@ -59,14 +64,16 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(ib.HWAddr{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(want, got, cmp.AllowUnexported(ib.HWAddr{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
+		cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
 func TestCheckRefuses(t *testing.T) {
 	for name, text := range map[string]string{
-		"bad other schema": `{"schema":99}`, "bad not JSON": "x", "bad twice the same index": `{"schema":1,"links":[{"index":1,"hw_addr":""},{"index":1,"hw_addr":""}]}`,
+		"bad other schema": `{"schema":99}`, "bad not JSON": "x",
+		"bad twice the same index":   `{"schema":1,"links":[{"index":1,"hw_addr":""},{"index":1,"hw_addr":""}]}`,
 		"bad address without prefix": `{"schema":1,"links":[{"index":1,"hw_addr":"","addresses":[{"prefix":""}]}]}`,
 	} {
 		if _, err := decode([]byte(text)); err == nil || strings.Contains(err.Error(), "\n") {
@@ -136,7 +143,8 @@ func TestFoldForgets(t *testing.T) {
 		Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Addresses: []Address{{Prefix: p("10.0.0.1/24")}, {Prefix: p("fd00::1/64")}},
 			Routes: []Route{there, nowhere, {Dst: p("10.4.0.0/16"), Table: TableMain, Type: RouteUnicast}}}},
 		Rules: []Rule{rule(0), rule(9)},
-		Made:  []Made{{Kind: "vlan", Name: "ib0.7", On: 4}, {Kind: "vlan", Name: "ib0.8", On: 4}, {Kind: "soft", Name: "rxe_ib0", On: 4}, {Kind: "soft", Name: "rxe_1", On: 4}},
+		Made: []Made{{Kind: "vlan", Name: "ib0.7", On: 4}, {Kind: "vlan", Name: "ib0.8", On: 4}, {Kind: "soft", Name: "rxe_ib0",
+			On: 4}, {Kind: "soft", Name: "rxe_1", On: 4}},
 	}
 	if !r.Fold(s) {
 		t.Error("nothing has changed")
@@ -164,17 +172,25 @@ func TestOpText(t *testing.T) {
 		{SetUp{on, true}, "ip link set ib0 up"},
 		{SetUmcast{on, true}, "ip link set ib0 type ipoib umcast 1"},
 		{SetFlag{on, FlagAllMulti, false}, "ip link set ib0 allmulticast off"},
-		{AddAddress{On: on, Address: Address{Prefix: p("10.0.0.1/32"), Peer: p("10.0.0.2/32"), Valid: Forever, Preferred: Forever}}, "ip address add 10.0.0.1 peer 10.0.0.2/32 dev ib0"},
-		{AddAddress{On: on, Address: Address{Prefix: p("fd00::1/64"), Flags: AddrNoDAD | AddrNoPrefixRoute, Valid: Forever}}, "ip address add fd00::1/64 nodad noprefixroute preferred_lft 0 dev ib0"},
-		{AddRoute{On: on, Route: Route{Dst: p("0.0.0.0/0"), Gateway: a("10.0.0.9"), Table: 254, Type: 1, Protocol: 4, Metric: 7, OnLink: true}}, "ip route add default via 10.0.0.9 dev ib0 proto static metric 7 onlink"},
-		{AddRoute{On: on, Route: Route{Dst: p("10.0.0.0/8"), Gateway: a("fe80::1"), Table: 100, Type: 1}}, "ip route add 10.0.0.0/8 via inet6 fe80::1 dev ib0 table 100"},
+		{AddAddress{On: on, Address: Address{Prefix: p("10.0.0.1/32"), Peer: p("10.0.0.2/32"), Valid: Forever, Preferred: Forever}},
+			"ip address add 10.0.0.1 peer 10.0.0.2/32 dev ib0"},
+		{AddAddress{On: on, Address: Address{Prefix: p("fd00::1/64"), Flags: AddrNoDAD | AddrNoPrefixRoute, Valid: Forever}},
+			"ip address add fd00::1/64 nodad noprefixroute preferred_lft 0 dev ib0"},
+		{AddRoute{On: on, Route: Route{Dst: p("0.0.0.0/0"), Gateway: a("10.0.0.9"), Table: 254, Type: 1, Protocol: 4, Metric: 7,
+			OnLink: true}}, "ip route add default via 10.0.0.9 dev ib0 proto static metric 7 onlink"},
+		{AddRoute{On: on, Route: Route{Dst: p("10.0.0.0/8"), Gateway: a("fe80::1"), Table: 100, Type: 1}}, "ip route add 10.0.0.0/8 " +
+			"via inet6 fe80::1 dev ib0 table 100"},
 		{DelRoute{on, Route{Dst: p("10.0.0.0/8"), Type: RouteBlackhole, Table: 254}}, "ip route delete blackhole 10.0.0.0/8"},
-		{AddRule{Rule: Rule{Family: 6, Priority: 5, From: p("fd00::/8"), Table: 9, Type: 1, SuppressPrefix: 0, SuppressIfGroup: -1}}, "ip -6 rule add from fd00::/8 priority 5 table 9 suppress_prefixlength 0"},
+		{AddRule{Rule: Rule{Family: 6, Priority: 5, From: p("fd00::/8"), Table: 9, Type: 1, SuppressPrefix: 0, SuppressIfGroup: -1}},
+			"ip -6 rule add from fd00::/8 priority 5 table 9 suppress_prefixlength 0"},
 		{SetSysctl{on, "ipv6/accept_ra", "0"}, "sysctl -w net.ipv6.conf.ib0.accept_ra=0"},
 		{SetSysctl{Target{Link: "ib0.8001"}, "ipv6/accept_ra", "0"}, "sysctl -w net/ipv6/conf/ib0.8001/accept_ra=0"},
-		{SetDNS{On: on, Servers: []string{"10.0.0.53"}, Domains: []string{"~."}, Default: Yes}, "resolvectl dns ib0 10.0.0.53 && resolvectl domain ib0 ~. && resolvectl default-route ib0 yes"},
+		{SetDNS{On: on, Servers: []string{"10.0.0.53"}, Domains: []string{"~."}, Default: Yes}, "resolvectl dns ib0 10.0.0.53 && " +
+			"resolvectl domain ib0 ~. && resolvectl default-route ib0 yes"},
 		{SetDNS{On: on, Revert: true}, "resolvectl revert ib0"},
-		{SetDNS{On: on, Afresh: true, Resolve: Resolve{LLMNR: "no", DNSSEC: "yes", NTA: []string{"a.example", "b.example"}}}, "resolvectl revert ib0 && resolvectl dns ib0 && resolvectl llmnr ib0 no && resolvectl dnssec ib0 yes && resolvectl nta ib0 a.example b.example"},
+		{SetDNS{On: on, Afresh: true, Resolve: Resolve{LLMNR: "no", DNSSEC: "yes", NTA: []string{"a.example", "b.example"}}},
+			"resolvectl revert ib0 && resolvectl dns ib0 && resolvectl llmnr ib0 no && resolvectl dnssec ib0 yes && resolvectl nta ib0 " +
+				"a.example b.example"},
 		{SetFlag{on, FlagPromisc, true}, "ip link set ib0 promisc on"},
 		{SetFlag{on, FlagNoARP, true}, "ip link set ib0 arp off"},
 		{SetGroup{on, 7}, "ip link set ib0 group 7"},

@@ -7,11 +7,11 @@ import (
 	"ibnetworkd/units"
 )
 
-// PlanGoing takes back what is ours on a link and no longer wanted: all of it
+// PlanRemovals takes back what is ours on a link and no longer wanted: all of it
 // for a unit that has no IP part, or none at all (u nil). It comes before
 // anything is made on any link, because an address or a route may move from one
 // link to another.
-func PlanGoing(b *Builder, index int, u *units.Unit) {
+func PlanRemovals(b *Builder, index int, u *units.Unit) {
 	b.For(u)
 	var wantA []wantedAddress
 	var wantR []Route
@@ -19,7 +19,7 @@ func PlanGoing(b *Builder, index int, u *units.Unit) {
 		wantA = wantedAddresses(u)
 		wantR = wantedRoutes(b.Link(index), b.Model.snap, u)
 	}
-	planGoing(b, index, u != nil, wantA, wantR)
+	planRemovals(b, index, u != nil, wantA, wantR)
 }
 
 // PlanNetwork plans addresses, routes and name servers of one link. u
@@ -30,14 +30,14 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 		u = nil
 	}
 	if u != nil {
-		planComing(b, index, u)
+		planAdditions(b, index, u)
 	}
 	planDNS(b, index, u)
 }
 
-// planGoing takes away what is ours and no longer wanted: routes first, because
+// planRemovals takes away what is ours and no longer wanted: routes first, because
 // they may lean on the addresses, then addresses.
-func planGoing(b *Builder, index int, applies bool, wantA []wantedAddress, wantR []Route) {
+func planRemovals(b *Builder, index int, applies bool, wantA []wantedAddress, wantR []Route) {
 	l := b.Link(index)
 	rec := b.Record.Of(l)
 	if rec == nil || rec.Keep && !applies {
@@ -59,7 +59,7 @@ func planGoing(b *Builder, index int, applies bool, wantA []wantedAddress, wantR
 	}
 }
 
-func planComing(b *Builder, index int, u *units.Unit) {
+func planAdditions(b *Builder, index int, u *units.Unit) {
 	wantA := wantedAddresses(u)
 	l := b.Link(index)
 	t := b.Model.Target(l)

@@ -12,8 +12,10 @@ import (
 
 func TestNotices(t *testing.T) {
 	rail := func(name string, index int) (link.Device, link.Link) {
-		return link.Device{Name: name, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, LID: ib.LID(index), SMLID: 1, SubnetPrefix: 0xfe80 << 48}}},
-			link.Link{Index: index, Name: "ibp" + name[5:] + "s0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: name, Port: 1}
+		return link.Device{Name: name, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive,
+				LID: ib.LID(index), SMLID: 1, SubnetPrefix: 0xfe80 << 48}}},
+			link.Link{Index: index, Name: "ibp" + name[5:] + "s0", Type: link.ARPHRDInfiniBand, Kind: "ipoib",
+				IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: name, Port: 1}
 	}
 	host := func() *link.Snapshot {
 		s := &link.Snapshot{Schema: 1, Links: []link.Link{{Index: 1, Name: "lo", Type: 772}, {Index: 2, Name: "eth0", Type: 1}}}
@@ -31,26 +33,43 @@ func TestNotices(t *testing.T) {
 		want  []string // CODE: text | next
 	}{
 		{name: "OK", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}},
-		{name: "bad no unit", want: []string{"no-unit-file: there is no unit file: no link is configured by ibnetworkd | ibnetctl edit 10-ibp4s0"}},
+		{name: "bad no unit", want: []string{"no-unit-file: there is no unit file: no link is configured by ibnetworkd | ibnetctl " +
+			"edit 10-ibp4s0"}},
 		{name: "bad name", units: map[string]string{"10-ib0": "[Match]\nName=ib0\n"}, want: []string{
-			"unit-matches-nothing: 10-ib0.ibnetwork matches nothing: no link fits Name=ib0 (/etc/systemd/network/10-ib0.ibnetwork:2:6); this host has ibp4s0, ibp5s0 | write Name=ibp4s0, or Type=infiniband for every IPoIB link"}},
+			"unit-matches-nothing: 10-ib0.ibnetwork matches nothing: no link fits Name=ib0 " +
+				"(/etc/systemd/network/10-ib0.ibnetwork:2:6); this host has ibp4s0, ibp5s0 | write Name=ibp4s0, or Type=infiniband for " +
+				"every IPoIB link"}},
 		{name: "bad near miss", units: map[string]string{"10-x": "[Match]\nName=ibp5so\n"}, want: []string{
-			"unit-matches-nothing: 10-x.ibnetwork matches nothing: no link fits Name=ibp5so (/etc/systemd/network/10-x.ibnetwork:2:6); this host has ibp4s0, ibp5s0 | write Name=ibp5s0, or Type=infiniband for every IPoIB link"}},
+			"unit-matches-nothing: 10-x.ibnetwork matches nothing: no link fits Name=ibp5so (/etc/systemd/network/10-x.ibnetwork:2:6); " +
+				"this host has ibp4s0, ibp5s0 | write Name=ibp5s0, or Type=infiniband for every IPoIB link"}},
 		{name: "bad other key", units: map[string]string{"10-x": "[Match]\nIBDevice=mlx4_0\n"}, want: []string{
 			`unit-matches-nothing: 10-x.ibnetwork matches nothing: IBDevice=mlx4_0 (/etc/systemd/network/10-x.ibnetwork:2:10) does not fit mlx5_4 | compare [Match] with: ibnetctl list; ibnetctl ports`}},
 		{name: "bad behind another", units: map[string]string{"10-a": "[Match]\nName=ib*\n", "20-b": "[Match]\nName=ibp5s0\n"}, want: []string{
-			"unit-overridden: 20-b.ibnetwork applies to nothing: 10-a.ibnetwork comes first for ibp5s0 | remove one of the two, or narrow [Match] of 10-a.ibnetwork"}},
+			"unit-overridden: 20-b.ibnetwork applies to nothing: 10-a.ibnetwork comes first for ibp5s0 | remove one of the two, or " +
+				"narrow [Match] of 10-a.ibnetwork"}},
 		{name: "OK other host", units: map[string]string{"10-a": "[Match]\nType=infiniband\n", "20-b": "[Match]\nName=ib9\nHost=n2\n"}},
 		{name: "OK mistake that has a problem", units: map[string]string{"10-a": "[Match]\nPort=banana\n"}},
-		{name: "OK child still to be made", units: map[string]string{"10-a": "[Match]\nName=ibp4s0\n[Partition]\nPartitionKey=0x8001\nName=storage\n", "20-b": "[Match]\nName=storage\n", "30-c": "[Match]\nPartitionKey=0x8001\n"}},
-		{name: "bad no adapter", units: map[string]string{"10-ib0": "[Match]\nName=ib0\n"}, sys: func(s *link.Snapshot) { s.Devices, s.Links = nil, s.Links[:2] }, want: []string{
+		{name: "OK child still to be made", units: map[string]string{"10-a": "[Match]\nName=ibp4s0\n[Partition]\n" +
+			"PartitionKey=0x8001\nName=storage\n", "20-b": "[Match]\nName=storage\n", "30-c": "[Match]\nPartitionKey=0x8001\n"}},
+		{name: "bad no adapter", units: map[string]string{"10-ib0": "[Match]\nName=ib0\n"}, sys: func(s *link.Snapshot) {
+			s.Devices,
+				s.Links = nil, s.Links[:2]
+		}, want: []string{
 			"unit-matches-nothing: 10-ib0.ibnetwork matches nothing: this host has no InfiniBand or RoCE link | ibnetctl diagnose"}},
-		{name: "OK port without a link", units: map[string]string{"10-a": "[Match]\nIBDevice=mlx5_4\n"}, sys: func(s *link.Snapshot) { s.Links = s.Links[:2] }},
-		{name: "OK udev has not finished", units: map[string]string{"10-a": "[Match]\nProperty=A=b\n"}, sys: func(s *link.Snapshot) { s.Host.Udev = true }},
-		{name: "bad MLNX_OFED", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}, sys: func(s *link.Snapshot) { s.Host.OFEDManager = "/usr/bin/mlnx_interface_mgr.sh" }, want: []string{
-			"managed-by-other: MLNX_OFED's /usr/bin/mlnx_interface_mgr.sh also sets the mode and MTU of ibp4s0 and other IPoIB links when they appear | write SET_IPOIB_CM=no into /etc/infiniband/openib.conf; or systemctl mask mlnx_interface_mgr@.service"}},
-		{name: "bad two fabrics with one prefix", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}, sys: func(s *link.Snapshot) { s.Devices[1].Ports[0].LID = 10 }, want: []string{
-			"same-subnet-prefix: mlx5_4/1 (LID 10, SM LID 1) and mlx5_5/1 (LID 10, SM LID 1) are on two fabrics with one subnet prefix 0xfe80000000000000: programs that compare prefixes take them for one | give one of the fabrics another prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}},
+		{name: "OK port without a link", units: map[string]string{"10-a": "[Match]\nIBDevice=mlx5_4\n"},
+			sys: func(s *link.Snapshot) { s.Links = s.Links[:2] }},
+		{name: "OK udev has not finished", units: map[string]string{"10-a": "[Match]\nProperty=A=b\n"},
+			sys: func(s *link.Snapshot) { s.Host.Udev = true }},
+		{name: "bad MLNX_OFED", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"},
+			sys: func(s *link.Snapshot) { s.Host.OFEDManager = "/usr/bin/mlnx_interface_mgr.sh" }, want: []string{
+				"managed-by-other: MLNX_OFED's /usr/bin/mlnx_interface_mgr.sh also sets the mode and MTU of ibp4s0 and other IPoIB links " +
+					"when they appear | write SET_IPOIB_CM=no into /etc/infiniband/openib.conf; or systemctl mask mlnx_interface_mgr@.service"}},
+		{name: "bad two fabrics with one " +
+			"prefix", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"},
+			sys: func(s *link.Snapshot) { s.Devices[1].Ports[0].LID = 10 }, want: []string{
+				"same-subnet-prefix: mlx5_4/1 (LID 10, SM LID 1) and mlx5_5/1 (LID 10, SM LID 1) are on two fabrics with one subnet prefix " +
+					"0xfe80000000000000: programs that compare prefixes take them for one | give one of the fabrics another prefix: " +
+					"SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}},
 		{name: "OK two fabrics with two prefixes", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}, sys: func(s *link.Snapshot) {
 			s.Devices[1].Ports[0].LID, s.Devices[1].Ports[0].SubnetPrefix = 10, 0xfec0<<48|1
 		}},

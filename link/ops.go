@@ -15,7 +15,7 @@ func Ops() []Op {
 	v6 := Address{Prefix: netip.MustParsePrefix("fd00::1/64"), Valid: Forever, Preferred: Forever}
 	route := Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), Table: TableMain, Type: RouteUnicast}
 	rule := Rule{Family: 4, Priority: 9, Table: 7, Type: RuleToTable, SuppressPrefix: -1, SuppressIfGroup: -1}
-	mac, _ := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de")
+	mac, _ := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de")
 	return []Op{
 		SetUp{On: on, Up: true},
 		SetMTU{On: on, MTU: 1500},

@@ -25,10 +25,10 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 	}
 }
 
-// PlanOutlived takes away routes that outlived their links, unless a unit of
+// PlanOrphans takes away routes that outlived their links, unless a unit of
 // another wants them, or partial says that there are units of which nothing is
 // known yet.
-func PlanOutlived(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
+func PlanOrphans(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
 	if b.Record == nil || partial {
 		return
 	}

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"ibnetworkd/units"
 )
@@ -238,23 +240,28 @@ func (p Plan) Commands() []string {
 	return out
 }
 
-// String prints one command a line, then what is blocked as comments.
+// String prints a plan as ibnetctl plan does: commands, then what is waited for
+// or blocked, with the next step.
 func (p Plan) String() string {
-	var b []byte
+	var b strings.Builder
 	for _, s := range p.Steps {
-		b = append(append(b, s.Op.String()...), '\n')
+		b.WriteString(s.Op.String() + "\n")
+		if s.Effect != "" {
+			b.WriteString("#   besides: " + s.Effect + "\n")
+		}
 	}
 	for _, w := range p.Blocked {
 		word := "blocked"
 		if w.Wait {
 			word = "waiting"
 		}
-		b = append(b, "# "+word+": "+w.On.String()+": "...)
-		b = append(b, w.Reason.Text...)
+		fmt.Fprintf(&b, "# %s: %s: %s\n", word, w.On, w.Reason.Text)
 		if w.Op != "" {
-			b = append(b, " ("+w.Op+")"...)
+			fmt.Fprintf(&b, "#   then: %s\n", w.Op)
 		}
-		b = append(b, '\n')
+		if w.Reason.Next != "" {
+			fmt.Fprintf(&b, "#   next: %s\n", w.Reason.Next)
+		}
 	}
-	return string(b)
+	return b.String()
 }

@@ -24,7 +24,8 @@ func ptr[T any](v T) *T { return &v }
 // unit parses the text of a unit that matches everything.
 func unit(t testing.TB, text string) *units.Unit {
 	t.Helper()
-	set := units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{"u.ibnetwork": {Data: []byte("[Match]\nName=*\n" + text)}}}})
+	set := units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{
+		"u.ibnetwork": {Data: []byte("[Match]\nName=*\n" + text)}}}})
 	for _, p := range set.Problems {
 		if p.Severity == units.Error {
 			t.Fatalf("%v", p)
@@ -50,28 +51,33 @@ func system() (*link.Snapshot, *State) {
 				{Num: 1, Layer: ib.LinkLayerEthernet, State: ib.PortActive, Netdev: 2}}},
 		},
 		Links: []link.Link{
-			{Index: 2, Name: "eth0", Type: 1, Flags: link.FlagUp, Driver: "mlx5_core", Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}},
+			{Index: 2, Name: "eth0", Type: 1, Flags: link.FlagUp, Driver: "mlx5_core",
+				Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}},
 			{Index: 3, Name: "ib0", Type: link.ARPHRDInfiniBand, Driver: "mlx4_core", IBDevice: "mlx4_0", Port: 1, IPoIB: &link.IPoIB{PKey: 0xffff}},
 		},
 	}
 	return s, &State{
 		RDMACM: true,
 		Devices: map[string]Device{
-			"mlx4_0": {NodeDesc: ptr("old"), Ports: map[int]Port{1: {Type: &PortType{Configured: units.PortTypeIB, Current: units.PortTypeIB, Bus: "pci", Dev: "0000:03:00.0", Index: 1}}}},
+			"mlx4_0": {NodeDesc: ptr("old"), Ports: map[int]Port{1: {Type: &PortType{Configured: units.PortTypeIB,
+				Current: units.PortTypeIB, Bus: "pci", Dev: "0000:03:00.0", Index: 1}}}},
 			"mlx5_0": {NodeDesc: ptr("old"), Ports: map[int]Port{1: {Defaults: &Defaults{Version: 1}, GIDs: []GID{
 				{Index: 0, GID: gid("fe80::1"), Version: 1, Netdev: "eth0"}, {Index: 1, GID: gid("fe80::1"), Version: 2, Netdev: "eth0"},
-				{Index: 4, GID: gid("::ffff:10.0.0.1"), Version: 1, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"), Version: 2, Netdev: "eth0"},
+				{Index: 4, GID: gid("::ffff:10.0.0.1"), Version: 1, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"), Version: 2,
+					Netdev: "eth0"},
 			}}}},
 		},
 		Links: map[int]Link{
 			2: {
-				DCB: &DCB{Driver: "mlx5_core", DCBX: ptr(uint8(DCBXManaged | DCBXIEEE)), PFC: ptr(uint8(0)), PFCCap: 8, Delay: 7, ETS: &Classes{Class: [8]uint8{0, 1, 2, 3, 4, 5, 6, 7}},
+				DCB: &DCB{Driver: "mlx5_core", DCBX: ptr(uint8(DCBXManaged | DCBXIEEE)), PFC: ptr(uint8(0)), PFCCap: 8, Delay: 7,
+					ETS:    &Classes{Class: [8]uint8{0, 1, 2, 3, 4, 5, 6, 7}},
 					Buffer: &Buffers{Size: [8]uint32{0: 130944}, Total: 262016}, DSCP: map[uint8]uint8{}},
 				SRIOV: &SRIOV{Bus: "pci", Dev: "0000:3b:00.1", Total: 8, Autoprobe: ptr(true)},
 				ECN:   ptr(uint8(0)),
 			},
 			3: {SRIOV: &SRIOV{Bus: "pci", Dev: "0000:03:00.0", Total: 16, VFs: []VF{
-				{Dev: "0000:03:00.1", Driver: "mlx4_core", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)), LinkState: ptr(units.VFLinkAuto), OwnGUID: 0x1},
+				{Dev: "0000:03:00.1", Driver: "mlx4_core", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)),
+					LinkState: ptr(units.VFLinkAuto), OwnGUID: 0x1},
 				{Dev: "0000:03:00.2", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)), LinkState: ptr(units.VFLinkAuto)},
 			}}},
 		},
@@ -126,36 +132,57 @@ func TestPlans(t *testing.T) {
 			"mkdir -p /sys/kernel/config/rdma_cm/mlx5_0 && echo 104 > /sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos"}},
 		{name: "OK version is there", index: eth0, text: "[RoCE]\nVersion=1\nTypeOfService=0\n"},
 		{name: "bad no rdma_cm", index: eth0, text: "[RoCE]\nVersion=2\n", change: func(_ *link.Snapshot, st *State) { st.RDMACM = false },
-			blocked: []string{"the defaults of RDMA-CM cannot be set: rdma_cm is not loaded or configfs is not mounted / modprobe rdma_cm; mount -t configfs none /sys/kernel/config"}},
+			blocked: []string{"the defaults of RDMA-CM cannot be set: rdma_cm is not loaded or configfs is not mounted / modprobe " +
+				"rdma_cm; mount -t configfs none /sys/kernel/config"}},
 		{name: "OK lossless RoCE", index: eth0, text: "[RoCE]\nDSCP=26\nPriority=3\nPFC=3\nTrust=dscp\n", ops: []string{
 			"mkdir -p /sys/kernel/config/rdma_cm/mlx5_0 && echo 104 > /sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_tos",
 			host,
 			"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
 			"dcb app add dev eth0 dscp-prio 26:3"}},
-		{name: "OK trust table", index: eth0, text: "[RoCE]\nTrust=dscp\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.Trust = []units.Trust{units.TrustPCP} },
+		{name: "OK trust table", index: eth0, text: "[RoCE]\nTrust=dscp\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Links[2].DCB.Trust = []units.Trust{units.TrustPCP}
+		},
 			ops: []string{host, "dcb apptrust set dev eth0 order dscp"}},
 		{name: "OK trust by one entry", index: eth0, text: "[RoCE]\nTrust=dscp\n", ops: []string{host, "dcb app add dev eth0 dscp-prio 0:0"}},
-		{name: "OK trust PCP takes the map away", index: eth0, text: "[RoCE]\nTrust=pcp\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DSCP = map[uint8]uint8{48: 6, 26: 3} },
+		{name: "OK trust PCP takes the map " +
+			"away", index: eth0, text: "[RoCE]\nTrust=pcp\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Links[2].DCB.DSCP = map[uint8]uint8{48: 6, 26: 3}
+		},
 			ops: []string{host, "dcb app flush dev eth0 dscp-prio"}},
-		{name: "OK map changes", index: eth0, text: "[RoCE]\nDSCPToPriority=26:3 48:6\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DSCP = map[uint8]uint8{26: 5, 10: 1} },
+		{name: "OK map changes", index: eth0, text: "[RoCE]\nDSCPToPriority=26:3 48:6\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Links[2].DCB.DSCP = map[uint8]uint8{26: 5, 10: 1}
+		},
 			ops: []string{host, "dcb app replace dev eth0 dscp-prio 26:3", "dcb app add dev eth0 dscp-prio 48:6"}},
-		{name: "OK cable of mlx5", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.DCBX = nil },
-			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off", "dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
+		{name: "OK cable of mlx5", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Links[2].DCB.DCBX = nil
+		},
+			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off", "dcb pfc set dev eth0 " +
+				"prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
 		{name: "bad cable that is not taken", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) {
 			st.Links[2].DCB.DCBX, st.Links[2].DCB.PFC = nil, ptr(uint8(8))
 			st.Contested = map[string]int{"eth0\x00CableLength": 3}
-		}, blocked: []string{"another program changes CableLength of eth0 back each time; it is left as it is / find it: lldpad, mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure eth0"}},
-		{name: "OK CEE goes for IEEE", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) { *st.Links[2].DCB.DCBX = DCBXHost | 0x04 },
+		}, blocked: []string{"another program changes CableLength of eth0 back each time; it is left as it is / find it: lldpad, " +
+			"mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure eth0"}},
+		{name: "OK CEE goes for IEEE", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot,
+			st *State) {
+			*st.Links[2].DCB.DCBX = DCBXHost | 0x04
+		},
 			ops: []string{host, "dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off"}},
-		{name: "OK buffers rounded down by a driver that was not seen to", index: eth0, text: "[RoCE]\nBufferSize=0:128K\n", change: func(_ *link.Snapshot, st *State) {
-			st.Links[2].DCB.DCBX, st.Links[2].DCB.Buffer.Size[0] = nil, 131040
-		}},
+		{name: "OK buffers rounded down by a driver that was not seen to", index: eth0, text: "[RoCE]\nBufferSize=0:128K\n",
+			change: func(_ *link.Snapshot, st *State) {
+				st.Links[2].DCB.DCBX, st.Links[2].DCB.Buffer.Size[0] = nil, 131040
+			}},
 		{name: "OK buffers as the driver answered", index: eth0, text: "[RoCE]\nBufferSize=0:128K\n", change: func(_ *link.Snapshot, st *State) {
 			d := st.Links[2].DCB
 			d.DCBX, d.Buffer.Size[0] = nil, 120000
 			d.Asked = &Buffers{Size: [8]uint32{0: 131072}, Total: 262016}
 		}},
-		{name: "OK buffers a little larger than asked before", index: eth0, text: "[RoCE]\nBufferSize=0:131500\n", change: func(_ *link.Snapshot, st *State) {
+		{name: "OK buffers a little larger than asked " +
+			"before", index: eth0, text: "[RoCE]\nBufferSize=0:131500\n", change: func(_ *link.Snapshot, st *State) {
 			d := st.Links[2].DCB
 			d.DCBX, d.Buffer.Size[0] = nil, 131040
 			d.Asked = &Buffers{Size: [8]uint32{0: 131072}, Total: 262016}
@@ -164,15 +191,24 @@ func TestPlans(t *testing.T) {
 			st.Links[2].DCB.DCBX, st.Links[2].DCB.Buffer = nil, nil
 		}},
 		{name: "OK classes", index: eth0, text: "[RoCE]\nETS=0:40 3:60 5:strict\nPriorityToClass=4:0\n", ops: []string{host,
-			"dcb ets set dev eth0 tc-tsa 0:ets 1:strict 2:strict 3:ets 4:strict 5:strict 6:strict 7:strict tc-bw 0:40 1:0 2:0 3:60 4:0 5:0 6:0 7:0 prio-tc 0:0 1:1 2:2 3:3 4:0 5:5 6:6 7:7"}},
-		{name: "OK ECN", index: eth0, text: "[RoCE]\nECN=3\n", ops: []string{"echo 1 > /sys/class/net/eth0/ecn/roce_np/enable/3 && echo 1 > /sys/class/net/eth0/ecn/roce_rp/enable/3"}},
-		{name: "bad no DCB", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) { l := st.Links[2]; l.DCB = nil; st.Links[2] = l },
-			blocked: []string{"the driver of eth0 has no data centre bridging: PFC, ETS, trust and buffers cannot be set / take these keys out of [RoCE]"}},
+			"dcb ets set dev eth0 tc-tsa 0:ets 1:strict 2:strict 3:ets 4:strict 5:strict 6:strict 7:strict tc-bw 0:40 1:0 2:0 3:60 4:0 " +
+				"5:0 6:0 7:0 prio-tc 0:0 1:1 2:2 3:3 4:0 5:5 6:6 7:7"}},
+		{name: "OK ECN", index: eth0, text: "[RoCE]\nECN=3\n", ops: []string{"echo 1 > /sys/class/net/eth0/ecn/roce_np/enable/3 && " +
+			"echo 1 > /sys/class/net/eth0/ecn/roce_rp/enable/3"}},
+		{name: "bad no DCB", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot,
+			st *State) {
+			l := st.Links[2]
+			l.DCB = nil
+			st.Links[2] = l
+		},
+			blocked: []string{"the driver of eth0 has no data centre bridging: PFC, ETS, trust and buffers cannot be set / take these " +
+				"keys out of [RoCE]"}},
 		{name: "bad contested", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) {
 			st.Links[2].DCB.DCBX = nil
 			st.Agents = []string{"lldpad"}
 			st.Contested = map[string]int{"eth0\x00PFC": 3}
-		}, blocked: []string{"lldpad changes PFC of eth0 back each time; it is left as it is / systemctl disable --now lldpad, then: ibnetctl reconfigure eth0"}},
+		}, blocked: []string{"lldpad changes PFC of eth0 back each time; it is left as it is / systemctl disable --now lldpad, " +
+			"then: ibnetctl reconfigure eth0"}},
 		{name: "OK soft RoCE", index: eth0, text: "[SoftRoCE]\nDriver=rxe\n", ops: []string{"rdma link add rxe_eth0 type rxe netdev eth0"}},
 		{name: "OK soft RoCE is there", index: eth0, text: "[SoftRoCE]\nDriver=rxe\nName=r0\n", change: func(_ *link.Snapshot, st *State) {
 			l := st.Links[2]
@@ -183,23 +219,37 @@ func TestPlans(t *testing.T) {
 			l := st.Links[2]
 			l.Soft = []SoftDevice{{Name: "theirs", Index: 9, Driver: units.SoftRXE}}
 			st.Links[2] = l
-		}, blocked: []string{"eth0 has the RDMA device theirs of rxe already, which was not made by ibnetworkd / write Driver=rxe and Name=theirs below [SoftRoCE], or: rdma link delete theirs"}},
-		{name: "bad soft RoCE elsewhere", index: eth0, text: "[SoftRoCE]\nName=mlx4_0\n", blocked: []string{"an RDMA device mlx4_0 exists and is not on eth0 / write another Name= below [SoftRoCE]"}},
-		{name: "OK VLAN", index: eth0, text: "[VLAN]\nId=7\nName=storage\nMTUBytes=1400\nEgressQOSMaps=3-3 4-4\n", ops: []string{"ip link add link eth0 name storage mtu 1400 type vlan id 7 egress-qos-map 3:3 4:4"}},
+		}, blocked: []string{"eth0 has the RDMA device theirs of rxe already, which was not made by ibnetworkd / write Driver=rxe " +
+			"and Name=theirs below [SoftRoCE], or: rdma link delete theirs"}},
+		{name: "bad soft RoCE elsewhere", index: eth0, text: "[SoftRoCE]\nName=mlx4_0\n", blocked: []string{"an RDMA device mlx4_0 " +
+			"exists and is not on eth0 / write another Name= below [SoftRoCE]"}},
+		{name: "OK VLAN", index: eth0, text: "[VLAN]\nId=7\nName=storage\nMTUBytes=1400\nEgressQOSMaps=3-3 4-4\n",
+			ops: []string{"ip link add link eth0 name storage mtu 1400 type vlan id 7 egress-qos-map 3:3 4:4"}},
 		{name: "OK VLAN is as asked", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=no\nEgressQOSMaps=3-3 4-0\n", change: storage},
-		{name: "OK VLAN changes", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=yes\nReorderHeader=yes\nEgressQOSMaps=5-5\n", change: storage,
-			ops: []string{"ip link set dev storage type vlan reorder_hdr on gvrp on egress-qos-map 3:0 5:5"}},
+		{name: "OK VLAN changes", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=yes\nReorderHeader=yes\nEgressQOSMaps=5-5\n",
+			change: storage,
+			ops:    []string{"ip link set dev storage type vlan reorder_hdr on gvrp on egress-qos-map 3:0 5:5"}},
 		{name: "bad VLAN of another tag", index: eth0, text: "[VLAN]\nId=7\nName=storage\nProtocol=802.1ad\n", change: storage,
-			blocked: []string{"storage has tags of another protocol than 802.1ad, and was not made by ibnetworkd / ip link delete storage, or write another Name= below [VLAN]"}},
-		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not a VLAN of eth0 / write another Name= below [VLAN]"}},
+			blocked: []string{"storage has tags of another protocol than 802.1ad, and was not made by ibnetworkd / ip link delete " +
+				"storage, or write another Name= below [VLAN]"}},
+		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not a " +
+			"VLAN of eth0 / write another Name= below [VLAN]"}},
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
-			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot; a board on which mstconfig knows no LINK_TYPE_P1 has one type only"}},
+			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes " +
+				"effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot; a " +
+				"board on which mstconfig knows no LINK_TYPE_P1 has one type only"}},
 		{name: "bad firmware's type of a virtual function", index: eth0, text: "[Port]\nType=ib\n", change: func(s *link.Snapshot, _ *State) {
 			d, _ := s.Device("mlx5_0")
 			d.Virtual, d.Parent = true, "0000:3b:00.5"
-		}, blocked: []string{"eth0 is Ethernet, asked InfiniBand: mlx5_0 is a virtual function, whose type is that of its card's port / remove Type=, and write it in the unit of the physical function"}},
-		{name: "OK node description", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", ops: []string{"echo 'node7 mlx5_0' > /sys/class/infiniband/mlx5_0/node_desc"}},
-		{name: "OK node description is rdma-ndd's", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", change: func(_ *link.Snapshot, st *State) { st.NodeDescBy = "rdma-ndd" }},
+		}, blocked: []string{"eth0 is Ethernet, asked InfiniBand: mlx5_0 is a virtual function, whose type is that of its card's " +
+			"port / remove Type=, and write it in the unit of the physical function"}},
+		{name: "OK node description", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", ops: []string{"echo 'node7 mlx5_0' > " +
+			"/sys/class/infiniband/mlx5_0/node_desc"}},
+		{name: "OK node description is " +
+			"rdma-ndd's", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.NodeDescBy = "rdma-ndd"
+		}},
 		{name: "OK virtual functions", index: eth0, text: "[VirtualFunctions]\nCount=4\nAutoprobe=no\n", ops: []string{
 			"echo 0 > /sys/bus/pci/devices/0000:3b:00.1/sriov_drivers_autoprobe", "echo 4 > /sys/bus/pci/devices/0000:3b:00.1/sriov_numvfs"}},
 		{name: "bad too many functions", index: eth0, text: "[VirtualFunctions]\nCount=9\n",
@@ -207,39 +257,71 @@ func TestPlans(t *testing.T) {
 
 		{name: "bad keys of Ethernet on InfiniBand", index: ib0, text: "[SoftRoCE]\n[VLAN]\nId=7\n[RoCE]\nPFC=3\n", silent: true},
 		{name: "bad no module option", index: eth0, text: "[RoCE]\nWriteModprobeFile=yes\n", silent: true},
-		{name: "bad no switch for drivers", index: ib0, text: "[VirtualFunctions]\nAutoprobe=no\n", blocked: []string{"ib0 has no switch for drivers of virtual functions / take Autoprobe= out"}},
+		{name: "bad no switch for drivers", index: ib0, text: "[VirtualFunctions]\nAutoprobe=no\n", blocked: []string{"ib0 has no " +
+			"switch for drivers of virtual functions / take Autoprobe= out"}},
 		{name: "OK port type by devlink", index: ib0, text: "[Port]\nType=eth\n", ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
-		{name: "OK port type by file", index: ib0, text: "[Port]\nType=auto\n", change: func(_ *link.Snapshot, st *State) { st.Devices["mlx4_0"].Ports[1].Type.File = "mlx4_port1" },
+		{name: "OK port type by file", index: ib0, text: "[Port]\nType=auto\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Devices["mlx4_0"].Ports[1].Type.File = "mlx4_port1"
+		},
 			ops: []string{"echo auto > /sys/bus/pci/devices/0000:03:00.0/mlx4_port1"}},
-		{name: "OK found by itself", index: ib0, text: "[Port]\nType=ib\n", change: func(_ *link.Snapshot, st *State) { st.Devices["mlx4_0"].Ports[1].Type.Configured = units.PortTypeAuto }},
+		{name: "OK found by itself", index: ib0, text: "[Port]\nType=ib\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Devices["mlx4_0"].Ports[1].Type.Configured = units.PortTypeAuto
+		}},
 		{name: "bad port in use", index: ib0, text: "[Port]\nType=eth\n", change: inUse,
-			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would take it away / write ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down ib0"}},
-		{name: "bad port whose device is in use", index: ib0, text: "[Port]\nType=eth\n", change: func(_ *link.Snapshot, st *State) { st.Devices["mlx4_0"].Ports[1].Type.Programs = 2 },
-			blocked: []string{"ib0 is in use (2 programs have its device open): changing its type would take it away / write ChangeWhileInUse=yes below [Port], or end them: rdma resource show cm_id; rdma resource show ctx"}},
-		{name: "OK port in use, allowed", index: ib0, text: "[Port]\nType=eth\nChangeWhileInUse=yes\n", change: inUse, ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
-		{name: "OK RoCE waits for the type", index: ib0, text: "[Port]\nType=eth\n[RoCE]\nPFC=3\n", ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
-		{name: "OK GUIDs of functions", index: ib0, text: "[VirtualFunctions]\nNodeGUID=auto\n[VF]\nVirtualFunction=1\nPortGUID=0x0002c903000a0001\nLinkState=enable\n", ops: []string{
-			"ip link set dev ib0 vf 0 node_guid 02:02:c9:00:01:0a:bc:df && echo 0000:03:00.1 > /sys/bus/pci/devices/0000:03:00.1/driver/unbind && echo 0000:03:00.1 > /sys/bus/pci/drivers_probe",
+			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would take it away / write " +
+				"ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down ib0"}},
+		{name: "bad port whose device is in " +
+			"use", index: ib0, text: "[Port]\nType=eth\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Devices["mlx4_0"].Ports[1].Type.Programs = 2
+		},
+			blocked: []string{"ib0 is in use (2 programs have its device open): changing its type would take it away / write " +
+				"ChangeWhileInUse=yes below [Port], or end them: rdma resource show cm_id; rdma resource show ctx"}},
+		{name: "OK port in use, allowed", index: ib0, text: "[Port]\nType=eth\nChangeWhileInUse=yes\n", change: inUse,
+			ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
+		{name: "OK RoCE waits for the type", index: ib0, text: "[Port]\nType=eth\n[RoCE]\nPFC=3\n", ops: []string{"devlink port set " +
+			"pci/0000:03:00.0/1 type eth"}},
+		{name: "OK GUIDs of functions", index: ib0, text: "[VirtualFunctions]\nNodeGUID=auto\n[VF]\nVirtualFunction=1\n" +
+			"PortGUID=0x0002c903000a0001\nLinkState=enable\n", ops: []string{
+			"ip link set dev ib0 vf 0 node_guid 02:02:c9:00:01:0a:bc:df && echo 0000:03:00.1 > " +
+				"/sys/bus/pci/devices/0000:03:00.1/driver/unbind && echo 0000:03:00.1 > /sys/bus/pci/drivers_probe",
 			"ip link set dev ib0 vf 1 node_guid 02:02:c9:00:02:0a:bc:df",
 			"ip link set dev ib0 vf 1 port_guid 00:02:c9:03:00:0a:00:01",
 			"ip link set dev ib0 vf 1 state enable"}},
-		{name: "bad function that does not take its GUID", index: ib0, text: "[VF]\nVirtualFunction=0\nNodeGUID=0x0002c903000a0001\n", change: func(_ *link.Snapshot, st *State) {
+		{name: "bad function that does not take its " +
+			"GUID", index: ib0, text: "[VF]\nVirtualFunction=0\nNodeGUID=0x0002c903000a0001\n", change: func(_ *link.Snapshot, st *State) {
 			*st.Links[3].SRIOV.VFs[0].NodeGUID = 0x0002c903000a0001
 			st.Contested = map[string]int{"ib0\x00VF 0 GUID": 2}
-		}, blocked: []string{"virtual function 0 of ib0 reports the GUID 0x0000000000000001 after its driver probed anew, not 0x0002c903000a0001 / look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}},
-		{name: "bad function in use", index: ib0, text: "[VirtualFunctions]\nCount=4\n", change: func(_ *link.Snapshot, st *State) { st.Links[3].SRIOV.VFs[0].Busy = "vfio-pci" },
-			blocked: []string{"the number of virtual functions of ib0 changes through 0 only, and function 0 is in use (vfio-pci) / give the functions free, or leave Count= at 2"}},
+		}, blocked: []string{"virtual function 0 of ib0 reports the GUID 0x0000000000000001 after its driver probed anew, not " +
+			"0x0002c903000a0001 / look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}},
+		{name: "bad function in use", index: ib0, text: "[VirtualFunctions]\nCount=4\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Links[3].SRIOV.VFs[0].Busy = "vfio-pci"
+		},
+			blocked: []string{"the number of virtual functions of ib0 changes through 0 only, and function 0 is in use (vfio-pci) / " +
+				"give the functions free, or leave Count= at 2"}},
 		{name: "OK number through 0", index: ib0, text: "[VirtualFunctions]\nCount=4\n", ops: []string{
 			"echo 0 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs && echo 4 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs"}},
-		{name: "bad number that the card does not make", index: ib0, text: "[VirtualFunctions]\nCount=4\nLinkState=enable\n", change: func(_ *link.Snapshot, st *State) { st.Contested = map[string]int{"ib0\x00Count": rebindLimit} },
-			ops:     []string{"ip link set dev ib0 vf 0 state enable", "ip link set dev ib0 vf 1 state enable"},
-			blocked: []string{"the number of virtual functions of ib0 does not stay at 4, it is 2 again / dmesg has the driver's reason; write another Count=, or try again: ibnetctl reconfigure ib0"}},
+		{name: "bad number that the card does not " +
+			"make", index: ib0, text: "[VirtualFunctions]\nCount=4\nLinkState=enable\n", change: func(_ *link.Snapshot,
+			st *State) {
+			st.Contested = map[string]int{"ib0\x00Count": rebindLimit}
+		},
+			ops: []string{"ip link set dev ib0 vf 0 state enable", "ip link set dev ib0 vf 1 state enable"},
+			blocked: []string{"the number of virtual functions of ib0 does not stay at 4, it is 2 again / dmesg has the driver's " +
+				"reason; write another Count=, or try again: ibnetctl reconfigure ib0"}},
 		{name: "bad function that is not there", index: ib0, text: "[VF]\nVirtualFunction=2\nLinkState=enable\n",
 			blocked: []string{"ib0 has no virtual function 2, it has 2 of them (the first is 0) / write Count=3 below [VirtualFunctions]"}},
-		{name: "bad settings that the driver does not tell", index: ib0, text: "[VF]\nVirtualFunction=0\nTrust=yes\nMACSpoofCheck=no\n", blocked: []string{
-			"the driver of ib0 does not tell Trust of virtual functions: it has no such setting / take Trust= out; ip link show ib0 tells what the driver keeps for its functions",
-			"the driver of ib0 does not tell MACSpoofCheck of virtual functions: it has no such setting / take MACSpoofCheck= out; ip link show ib0 tells what the driver keeps for its functions"}},
-		{name: "OK VLAN, rates and trust of a function", index: eth0, text: "[VF]\nVirtualFunction=0\nMinRate=100M\nMaxRate=10G\nTrust=yes\nVLANId=7\nQualityOfService=3\nVLANProtocol=802.1ad\nMACAddress=02:00:00:00:00:01\n", change: ethernetVF, ops: []string{
+		{name: "bad settings that the driver does not tell", index: ib0, text: "[VF]\nVirtualFunction=0\nTrust=yes\n" +
+			"MACSpoofCheck=no\n", blocked: []string{
+			"the driver of ib0 does not tell Trust of virtual functions: it has no such setting / take Trust= out; ip link show ib0 " +
+				"tells what the driver keeps for its functions",
+			"the driver of ib0 does not tell MACSpoofCheck of virtual functions: it has no such setting / take MACSpoofCheck= out; ip " +
+				"link show ib0 tells what the driver keeps for its functions"}},
+		{name: "OK VLAN, rates and trust of a function", index: eth0, text: "[VF]\nVirtualFunction=0\nMinRate=100M\nMaxRate=10G\n" +
+			"Trust=yes\nVLANId=7\nQualityOfService=3\nVLANProtocol=802.1ad\nMACAddress=02:00:00:00:00:01\n", change: ethernetVF, ops: []string{
 			"ip link set dev eth0 vf 0 trust on", "ip link set dev eth0 vf 0 max_tx_rate 10000 min_tx_rate 100",
 			"ip link set dev eth0 vf 0 mac 02:00:00:00:00:01", "ip link set dev eth0 vf 0 vlan 7 qos 3 proto 802.1ad"}},
 		{name: "bad GUID of an Ethernet function", index: eth0, text: "[VirtualFunctions]\nNodeGUID=auto\n", change: ethernetVF,
@@ -257,7 +339,8 @@ func TestPlans(t *testing.T) {
 			if diff := cmp.Diff(tt.blocked, r.blocked); diff != "" {
 				t.Errorf("blocked (-want +got):\n%s", diff)
 			}
-			if len(r.ops) == 0 && (len(r.blocked) > 0 || tt.silent) && !slices.ContainsFunc(r.attrs, func(a link.Attribute) bool { return a.Why != (link.Reason{}) }) {
+			if len(r.ops) == 0 && (len(r.blocked) > 0 || tt.silent) && !slices.ContainsFunc(r.attrs,
+				func(a link.Attribute) bool { return a.Why != (link.Reason{}) }) {
 				t.Errorf("what is blocked is in no attribute: %+v", r.attrs)
 			}
 		})
@@ -265,7 +348,8 @@ func TestPlans(t *testing.T) {
 }
 
 func storage(s *link.Snapshot, _ *State) {
-	s.Links = append(s.Links, link.Link{Index: 9, Name: "storage", Kind: "vlan", Type: 1, Parent: 2, VLAN: &link.VLAN{ID: 7, Protocol: 0x8100, Flags: link.VLANReorderHeader, Egress: map[uint32]uint32{3: 3}}})
+	s.Links = append(s.Links, link.Link{Index: 9, Name: "storage", Kind: "vlan", Type: 1, Parent: 2, VLAN: &link.VLAN{ID: 7,
+		Protocol: 0x8100, Flags: link.VLANReorderHeader, Egress: map[uint32]uint32{3: 3}}})
 }
 
 func ethernetVF(_ *link.Snapshot, st *State) {
@@ -346,7 +430,8 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 	case SetVFs:
 		l.SRIOV.VFs = nil
 		for range o.Count {
-			l.SRIOV.VFs = append(l.SRIOV.VFs, VF{Dev: "x", Driver: "d", OwnGUID: 5, NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)), LinkState: ptr(units.VFLinkAuto), Trust: ptr(false), Spoof: ptr(false)})
+			l.SRIOV.VFs = append(l.SRIOV.VFs, VF{Dev: "x", Driver: "d", OwnGUID: 5, NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)),
+				LinkState: ptr(units.VFLinkAuto), Trust: ptr(false), Spoof: ptr(false)})
 		}
 	case SetVF:
 		v := &l.SRIOV.VFs[o.VF]
@@ -417,7 +502,7 @@ func setVLAN(l *link.Link, v *units.VLAN) {
 // where nothing is left to plan.
 func TestLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
-	planned, used := 0, map[string]bool{}
+	planned, used, types := 0, map[string]bool{}, map[string]bool{}
 	for seed := range 1500 {
 		text := randomUnit(t, r, used)
 		u := unit(t, text)
@@ -436,6 +521,9 @@ func TestLaws(t *testing.T) {
 		// What exists after the first plan (virtual functions) may need a second.
 		for round := 1; ; round++ {
 			p := run(s, st, index, u)
+			for _, x := range p.steps {
+				types[fmt.Sprintf("%T", x.Op)] = true
+			}
 			if p.restart {
 				for _, x := range p.steps {
 					apply(t, s, st, x.Op)
@@ -460,6 +548,16 @@ func TestLaws(t *testing.T) {
 	if planned < 500 {
 		t.Errorf("only %d operations in all", planned)
 	}
+	for _, op := range Ops() {
+		switch op.(type) {
+		case DelVLAN, DelSoft: // of PlanRemovals
+		case SetVLAN, RebindVF, SetModprobe: // of systems that TestPlans has
+		default:
+			if !types[fmt.Sprintf("%T", op)] {
+				t.Errorf("%T was never planned", op)
+			}
+		}
+	}
 	for _, spec := range units.Schema() {
 		for _, k := range spec.Keys {
 			if lawValues[spec.Name] != nil && !used[spec.Name+"."+k.Name] {
@@ -471,12 +569,16 @@ func TestLaws(t *testing.T) {
 
 // lawValues are values beside the examples and words of the schema, by section.
 var lawValues = map[string]map[string][]string{
-	"Port":             {"NodeDescription": {"x"}},
-	"RoCE":             {"Version": {"1"}, "DSCP": {"0"}, "Priority": {"5"}, "PFC": {"3 4"}, "ETS": {"0:100", "0:40 3:60", "1:strict", "0:10"}, "PriorityToClass": {"3:3 4:0"}, "DSCPToPriority": {"26:4 48:6"}, "BufferSize": {"0:131072 1:1000", "7:1G"}, "PriorityToBuffer": {"3:1"}, "CableLength": {"0", "1", "999", "1000"}},
-	"SoftRoCE":         {"Name": {"mlx4_0"}},
-	"VLAN":             {"Id": {"9"}, "Name": {"ib0"}, "EgressQOSMaps": {"1-1 2-0"}, "IngressQOSMaps": {"0-7"}, "ReorderHeader": {"no"}, "GVRP": {"no"}},
+	"Port": {"NodeDescription": {"x"}},
+	"RoCE": {"Version": {"1"}, "DSCP": {"0"}, "Priority": {"5"}, "PFC": {"3 4"}, "ETS": {"0:100", "0:40 3:60",
+		"1:strict", "0:10"}, "PriorityToClass": {"3:3 4:0"}, "DSCPToPriority": {"26:4 48:6"},
+		"BufferSize": {"0:131072 1:1000", "7:1G"}, "PriorityToBuffer": {"3:1"}, "CableLength": {"0", "1", "999", "1000"}},
+	"SoftRoCE": {"Name": {"mlx4_0"}},
+	"VLAN": {"Id": {"9"}, "Name": {"ib0"}, "EgressQOSMaps": {"1-1 2-0"}, "IngressQOSMaps": {"0-7"},
+		"ReorderHeader": {"no"}, "GVRP": {"no"}},
 	"VirtualFunctions": {"Count": {"0", "2", "3", "999"}},
-	"VF":               {"VirtualFunction": {"1", "7"}, "MinRate": {"0"}, "MaxRate": {"100M"}, "VLANId": {"0"}, "QualityOfService": {"0"}, "NodeGUID": {"0x0002c9030a000002"}},
+	"VF": {"VirtualFunction": {"1", "7"}, "MinRate": {"0"}, "MaxRate": {"100M"}, "VLANId": {"0"},
+		"QualityOfService": {"0"}, "NodeGUID": {"0x0002c9030a000002"}},
 }
 
 // randomUnit writes sections of this room with keys out of the schema.
@@ -535,10 +637,12 @@ func TestSelect(t *testing.T) {
 	addr := func(s string, flags uint32) link.Address {
 		return link.Address{Prefix: netip.MustParsePrefix(s), Flags: flags}
 	}
-	l := &link.Link{Name: "eth0", Addresses: []link.Address{addr("fe80::1/64", 0), addr("fd00::9/64", link.AddrDeprecated), addr("10.0.0.1/24", 0), addr("fd00::1/64", 0)}}
+	l := &link.Link{Name: "eth0", Addresses: []link.Address{addr("fe80::1/64", 0), addr("fd00::9/64", link.AddrDeprecated),
+		addr("10.0.0.1/24", 0), addr("fd00::1/64", 0)}}
 	table := []GID{
 		entry(0, gid("fe80::1"), 1, "eth0"), entry(1, gid("fe80::1"), 2, "eth0"), entry(2, gid("::ffff:10.0.0.1"), 2, "eth1"),
-		entry(9, gid("::ffff:10.0.0.1"), 2, "eth0"), entry(8, gid("::ffff:10.0.0.1"), 1, "eth0"), entry(4, gid("fd00::9"), 2, "eth0"), entry(6, gid("fd00::1"), 2, "eth0"),
+		entry(9, gid("::ffff:10.0.0.1"), 2, "eth0"), entry(8, gid("::ffff:10.0.0.1"), 1, "eth0"), entry(4, gid("fd00::9"), 2, "eth0"),
+		entry(6, gid("fd00::1"), 2, "eth0"),
 	}
 	want := Env(l, "mlx5_0", 1, Select(table, l, nil))
 	if diff := cmp.Diff(`# RDMA port of the link eth0; ibnetworkd writes this file anew when it changes.
@@ -568,7 +672,8 @@ IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
 	}
 	// The unit's own address goes before one that came first by another hand.
 	two := &link.Link{Name: "eth0", Addresses: []link.Address{addr("10.9.9.9/24", 0), addr("10.0.0.1/24", 0)}}
-	both := []GID{{Index: 3, GID: gid("::ffff:10.9.9.9"), Version: 2, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"), Version: 2, Netdev: "eth0"}}
+	both := []GID{{Index: 3, GID: gid("::ffff:10.9.9.9"), Version: 2, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"),
+		Version: 2, Netdev: "eth0"}}
 	if x := Select(both, two, unit(t, "[Network]\nAddress=10.0.0.1/24\n")); x.V4 == nil || x.V4.Index != 5 {
 		t.Errorf("with the unit: %+v", x.V4)
 	}
@@ -587,7 +692,8 @@ IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
 func TestSettled(t *testing.T) {
 	addr := func(s string) link.Address { return link.Address{Prefix: netip.MustParsePrefix(s)} }
 	entry := func(s, netdev string) GID { return GID{GID: netip.MustParseAddr(s).As16(), Version: 2, Netdev: netdev} }
-	own, v4, v6, vlan := entry("fe80::1", "eth0"), entry("::ffff:10.0.0.1", "eth0"), entry("fd00::1", "eth0"), entry("::ffff:10.7.0.1", "eth0.7")
+	own, v4, v6, vlan := entry("fe80::1", "eth0"), entry("::ffff:10.0.0.1", "eth0"), entry("fd00::1", "eth0"),
+		entry("::ffff:10.7.0.1", "eth0.7")
 	for _, c := range []struct {
 		name  string
 		table []GID
@@ -607,10 +713,37 @@ func TestSettled(t *testing.T) {
 	}
 }
 
+// Every operation is a command of a shell about its target, which the planner's model
+// takes, and the record has what it makes.
+func TestOps(t *testing.T) {
+	s, _ := system()
+	s.Links = []link.Link{{Index: 7, Name: "net7"}}
+	for _, op := range Ops() {
+		word, _, _ := strings.Cut(op.String(), " ")
+		if !slices.Contains([]string{"ip", "rdma", "dcb", "devlink", "echo", "mkdir"}, word) {
+			t.Errorf("%T: %q is not a command", op, op)
+		}
+		if op.Target().Link != "net7" || op.Target().Port != 1 {
+			t.Errorf("%T is about %s", op, op.Target())
+		}
+		if err := link.NewModel(s).Apply(op); err != nil {
+			t.Errorf("%T: %v", op, err)
+		}
+		if x, ok := op.(link.Maker); ok {
+			m, remove := x.Makes()
+			if m.Kind == "" || m.Name == "" || m.On != op.Target().Ifindex ||
+				!strings.Contains(op.String(), m.Name) || remove != strings.Contains(op.String(), "delete") {
+				t.Errorf("%T makes %+v, remove %v", op, m, remove)
+			}
+		}
+	}
+}
+
 func TestContestedKeys(t *testing.T) {
 	on := link.Target{Link: "eth0", Ifindex: 2}
 	keys := map[string]bool{}
-	for _, op := range []link.Op{SetPFC{On: on}, SetETS{On: on}, SetTrust{On: on}, SetBuffers{On: on}, SetDCBX{On: on}, SetVersion{On: on}, SetToS{On: on}, MapDSCP{On: on, DSCP: 1}, MapDSCP{On: on, DSCP: 2}} {
+	for _, op := range []link.Op{SetPFC{On: on}, SetETS{On: on}, SetTrust{On: on}, SetBuffers{On: on}, SetDCBX{On: on},
+		SetVersion{On: on}, SetToS{On: on}, MapDSCP{On: on, DSCP: 1}, MapDSCP{On: on, DSCP: 2}} {
 		keys[ContestedKey(op)] = true
 	}
 	if len(keys) != 9 || keys[""] {
@@ -633,7 +766,8 @@ func TestOrderOfTypes(t *testing.T) {
 	for _, tt := range []struct{ in, want []link.Op }{
 		{[]link.Op{op("a", 1, eth), up, op("a", 2, eth)}, []link.Op{op("a", 2, eth), up, op("a", 1, eth)}},
 		{[]link.Op{op("a", 2, ib), op("a", 1, ib)}, []link.Op{op("a", 1, ib), op("a", 2, ib)}},
-		{[]link.Op{op("a", 1, eth), op("b", 1, ib), op("b", 2, ib), op("a", 2, eth)}, []link.Op{op("a", 2, eth), op("b", 1, ib), op("b", 2, ib), op("a", 1, eth)}},
+		{[]link.Op{op("a", 1, eth), op("b", 1, ib), op("b", 2, ib), op("a", 2, eth)}, []link.Op{op("a", 2, eth), op("b", 1, ib),
+			op("b", 2, ib), op("a", 1, eth)}},
 		{[]link.Op{op("a", 1, eth), op("a", 2, ib)}, []link.Op{op("a", 1, eth), op("a", 2, ib)}},
 	} {
 		var steps, want []link.Step
@@ -760,7 +894,8 @@ func FuzzState(f *testing.F) {
 			return
 		}
 		s, _ := system()
-		u := unit(t, "[Port]\nType=eth\n[RoCE]\nVersion=2\nPFC=3\nETS=0:100\nBufferSize=0:1000\nTrust=dscp\n[VirtualFunctions]\nNodeGUID=auto\nLinkState=enable\n")
+		u := unit(t, "[Port]\nType=eth\n[RoCE]\nVersion=2\nPFC=3\nETS=0:100\nBufferSize=0:1000\nTrust=dscp\n[VirtualFunctions]\n"+
+			"NodeGUID=auto\nLinkState=enable\n")
 		before, err := json.Marshal(st)
 		if err != nil {
 			t.Fatal(err)
@@ -776,13 +911,16 @@ func FuzzState(f *testing.F) {
 
 // What was made for a unit goes with it; what others made stays; a link whose
 // unit is not known yet keeps all.
-func TestGoing(t *testing.T) {
+func TestRemovals(t *testing.T) {
 	s, _ := system()
-	s.Devices = append(s.Devices, link.Device{Name: "rxe_eth0", Index: 9, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerEthernet, Netdev: 2}}},
+	s.Devices = append(s.Devices, link.Device{Name: "rxe_eth0", Index: 9, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerEthernet,
+		Netdev: 2}}},
 		link.Device{Name: "foreign0", Index: 10})
-	s.Links = append(s.Links, link.Link{Index: 7, Name: "eth0.7", Kind: "vlan", Parent: 2}, link.Link{Index: 8, Name: "eth0.8", Kind: "vlan", Parent: 2})
+	s.Links = append(s.Links, link.Link{Index: 7, Name: "eth0.7", Kind: "vlan", Parent: 2}, link.Link{Index: 8, Name: "eth0.8",
+		Kind: "vlan", Parent: 2})
 	rec := &link.Record{}
-	for _, op := range []link.Op{AddSoft{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "rxe_eth0"}, AddVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "eth0.7"}, AddVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "gone"}} {
+	for _, op := range []link.Op{AddSoft{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "rxe_eth0"},
+		AddVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "eth0.7"}, AddVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "gone"}} {
 		rec.Intend(op)
 	}
 	ops := func(text string, settled bool) (out []string) {
@@ -791,7 +929,7 @@ func TestGoing(t *testing.T) {
 			u = unit(t, text)
 		}
 		b := link.NewBuilder(s, rec, nil)
-		Going(b, func(int) (*units.Unit, bool) { return u, settled })
+		PlanRemovals(b, func(int) (*units.Unit, bool) { return u, settled })
 		for _, x := range b.Plan.Steps {
 			out = append(out, x.Op.String())
 		}
@@ -836,7 +974,7 @@ func TestEdits(t *testing.T) {
 		s.Card = st
 		u := unit(t, text)
 		b := link.NewBuilder(s, rec, held)
-		Going(b, func(i int) (*units.Unit, bool) { return u, i == 2 })
+		PlanRemovals(b, func(i int) (*units.Unit, bool) { return u, i == 2 })
 		Plan(b, 2, u)
 		for _, x := range b.Plan.Steps {
 			rec.Intend(x.Op)
@@ -873,9 +1011,12 @@ func TestEdits(t *testing.T) {
 	}{
 		{"OK begin", two("a", 7, "b", 8), []string{"ip link add link eth0 name a type vlan id 7", "ip link add link eth0 name b type vlan id 8"}},
 		{"OK another name", two("c", 7, "b", 8), []string{"ip link delete a", "ip link add link eth0 name c type vlan id 7"}},
-		{"OK numbers swap", two("c", 8, "b", 7), []string{"ip link delete b", "ip link delete c", "ip link add link eth0 name c type vlan id 8", "ip link add link eth0 name b type vlan id 7"}},
-		{"OK names swap", two("b", 8, "c", 7), []string{"ip link delete c", "ip link delete b", "ip link add link eth0 name b type vlan id 8", "ip link add link eth0 name c type vlan id 7"}},
-		{"OK another tag", fmt.Sprintf(vlan, "b", 8, "Protocol=802.1ad\n"), []string{"ip link delete b", "ip link delete c", "ip link add link eth0 name b type vlan protocol 802.1ad id 8"}},
+		{"OK numbers swap", two("c", 8, "b", 7), []string{"ip link delete b", "ip link delete c", "ip link add link eth0 name c " +
+			"type vlan id 8", "ip link add link eth0 name b type vlan id 7"}},
+		{"OK names swap", two("b", 8, "c", 7), []string{"ip link delete c", "ip link delete b", "ip link add link eth0 name b type " +
+			"vlan id 8", "ip link add link eth0 name c type vlan id 7"}},
+		{"OK another tag", fmt.Sprintf(vlan, "b", 8, "Protocol=802.1ad\n"), []string{"ip link delete b", "ip link delete c",
+			"ip link add link eth0 name b type vlan protocol 802.1ad id 8"}},
 		{"OK a soft device", fmt.Sprintf(soft, "rxe", "r"), []string{"ip link delete b", "rdma link add r type rxe netdev eth0"}},
 		{"OK its name", fmt.Sprintf(soft, "rxe", "q"), []string{"rdma link delete r", "rdma link add q type rxe netdev eth0"}},
 		{"OK its driver", fmt.Sprintf(soft, "siw", "q"), []string{"rdma link delete q", "rdma link add q type siw netdev eth0"}},
@@ -890,20 +1031,21 @@ func TestEdits(t *testing.T) {
 	}
 	// What cannot go now keeps what is to come in its place from being tried.
 	settle(fmt.Sprintf(vlan, "a", 7, ""), nil)
-	held := map[string]link.Reason{link.HoldKey(DelVLAN{On: link.Target{Link: "eth0", Ifindex: 2}, Name: "a"}): {Code: link.CodeRetry, Text: "busy"}}
+	held := map[string]link.Reason{link.HoldKey(DelVLAN{On: link.Target{Link: "eth0", Ifindex: 2},
+		Name: "a"}): {Code: link.CodeRetry, Text: "busy"}}
 	if got := settle(fmt.Sprintf(vlan, "a", 8, ""), held); got != nil {
 		t.Errorf("made although the old one stays: %q", got)
 	}
 }
 
 // A port without an interface gets its type and description.
-func TestAfter(t *testing.T) {
+func TestPorts(t *testing.T) {
 	s, st := system()
 	s.Links = s.Links[:1]
 	s.Card = st
 	u := unit(t, "[Port]\nType=eth\n")
 	b := link.NewBuilder(s, nil, nil)
-	After(b, func(d *link.Device, _ *link.Port) *units.Unit {
+	PlanPorts(b, func(d *link.Device, _ *link.Port) *units.Unit {
 		if d.Name == "mlx4_0" {
 			return u
 		}

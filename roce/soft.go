@@ -48,7 +48,7 @@ func (p *planner) soft() {
 	p.reach(a, false, op)
 }
 
-// stays reports that what Going takes away cannot go now, and notes the attribute
+// stays reports that what PlanRemovals takes away cannot go now, and notes the attribute
 // of what was to come in its place.
 func (p *planner) stays(a link.Attribute, del link.Op) bool {
 	why, held := p.b.Held[link.HoldKey(del)]

@@ -298,7 +298,7 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		}
 		return nil
 	}
-	for _, line := range strings.SplitAfter(r.Text(), "\n") {
+	for _, line := range strings.SplitAfter(r.Plan.String(), "\n") {
 		body := strings.TrimSuffix(line, "\n")
 		if body == "" {
 			continue

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"ibnetworkd/ipoib"
 	"ibnetworkd/link"
@@ -123,27 +122,27 @@ func Make(in Input) Result {
 	}
 	// First everything that goes, on all links: what goes here may come there.
 	for _, i := range p.order {
-		p.going(i)
+		p.removals(i)
 	}
-	roce.Going(p.b, p.settled)
+	roce.PlanRemovals(p.b, p.settled)
 	for _, i := range tops {
 		if !scope[i] {
 			continue
 		}
-		p.coming(i)
+		p.additions(i)
 		for _, c := range p.b.Model.Snapshot().Children(i) {
 			if p.notes[c.Index] == nil {
 				p.decide(c.Index, p.applied(i))
 			}
-			p.coming(c.Index)
+			p.additions(c.Index)
 		}
 	}
 	for _, i := range slices.Sorted(slices.Values(p.order)) {
 		p.noted(i, func(n *note) { link.PlanRoutesOver(p.b, i, n.unit) })
 	}
-	link.PlanOutlived(p.b, p.applied, p.in.Partial)
+	link.PlanOrphans(p.b, p.applied, p.in.Partial)
 	link.PlanRules(p.b, p.rules(), p.in.Partial)
-	roce.After(p.b, func(d *link.Device, q *link.Port) *units.Unit {
+	roce.PlanPorts(p.b, func(d *link.Device, q *link.Port) *units.Unit {
 		return link.GovernPort(in.Snapshot, in.Units, d, q).Unit
 	})
 	return p.result()
@@ -287,16 +286,16 @@ func (n *note) owner() *units.Unit {
 	return n.unit
 }
 
-func (p *planner) going(index int) {
+func (p *planner) removals(index int) {
 	p.noted(index, func(n *note) {
 		if p.b.Link(index).IPoIB != nil {
 			ipoib.DropChildren(p.b, index, n.owner())
 		}
-		link.PlanGoing(p.b, index, n.unit)
+		link.PlanRemovals(p.b, index, n.unit)
 	})
 }
 
-func (p *planner) coming(index int) {
+func (p *planner) additions(index int) {
 	p.noted(index, func(n *note) {
 		u := n.unit
 		if u == nil && n.part == nil {
@@ -443,30 +442,4 @@ func (p *planner) governed() map[int]link.Governed {
 		}
 	}
 	return out
-}
-
-// Text prints a result as ibnetctl plan does: commands, then what is waited for
-// or blocked, with the next step.
-func (r Result) Text() string {
-	var b strings.Builder
-	for _, s := range r.Plan.Steps {
-		b.WriteString(s.Op.String() + "\n")
-		if s.Effect != "" {
-			b.WriteString("#   besides: " + s.Effect + "\n")
-		}
-	}
-	for _, w := range r.Plan.Blocked {
-		word := "blocked"
-		if w.Wait {
-			word = "waiting"
-		}
-		fmt.Fprintf(&b, "# %s: %s: %s\n", word, w.On, w.Reason.Text)
-		if w.Op != "" {
-			fmt.Fprintf(&b, "#   then: %s\n", w.Op)
-		}
-		if w.Reason.Next != "" {
-			fmt.Fprintf(&b, "#   next: %s\n", w.Reason.Next)
-		}
-	}
-	return b.String()
 }

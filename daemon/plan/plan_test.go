@@ -49,11 +49,13 @@ func oneLink(t testing.TB) *link.Snapshot {
 	return &link.Snapshot{
 		Schema: 1,
 		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []link.Port{{
-			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300000001, LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff},
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c90300000001, LID: 3, SMLID: 1,
+			PKeys: []ib.PKey{0xffff},
 		}}}},
 		Links: []link.Link{{
-			Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti, MTU: 4092, MaxMTU: 65520, HWAddr: hw(t, cmAddr),
-			IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1,
+			Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti, MTU: 4092, MaxMTU: 65520,
+			HWAddr: hw(t, cmAddr),
+			IPoIB:  &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1,
 		}},
 	}
 }
@@ -107,98 +109,6 @@ ip link set ib0 up
 `,
 		},
 		{
-			name: "bad connected mode on an adapter that cannot", units: map[string]string{"10-ib0.ibnetwork": wiki},
-			sys: func(s *link.Snapshot) { s.Links[0].HWAddr = hw(t, udAddr) },
-			want: `ip link set ib0 up
-ip address add 192.168.151.1/24 broadcast 192.168.151.255 dev ib0
-# blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, or a kernel without CONFIG_INFINIBAND_IPOIB_CM
-#   then: ip link set ib0 type ipoib mode connected
-#   next: write Mode=auto to accept datagram: its MTU is 4092 at most, where the group of the partition has an MTU of 4096 (MTUBytes=max)
-# blocked: ib0: asked 65520, datagram mode takes at most 4092; more needs connected mode
-#   then: ip link set ib0 mtu 65520
-#   next: write MTUBytes=max: the link has no connected mode
-`,
-		},
-		{
-			name:  "OK Mode=auto and MTUBytes=max are silent there",
-			units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=auto\n"},
-			sys:   func(s *link.Snapshot) { s.Links[0].HWAddr = hw(t, udAddr) },
-			want:  "ip link set ib0 up\n",
-		},
-		{
-			name: "OK a removed unit takes what was made and leaves what was not",
-			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}},
-				Routes: []link.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 254, Protocol: 4, Type: 1}}}}},
-			sys: func(s *link.Snapshot) {
-				l := &s.Links[0]
-				l.Flags |= link.FlagUp | link.FlagLowerUp
-				l.Addresses = []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}, {Prefix: netip.MustParsePrefix("172.16.0.9/16")}}
-				l.Routes = []link.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 254, Protocol: 4, Type: 1}}
-			},
-			want: "ip route delete 10.0.0.0/8 dev ib0 proto static\nip address delete 192.168.151.1/24 dev ib0\n",
-		},
-		{
-			name: "OK a removed unit that said so leaves what was made",
-			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true, Keep: true, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}},
-				Routes: []link.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 254, Protocol: 4, Type: 1}}}}},
-			sys: func(s *link.Snapshot) {
-				l := &s.Links[0]
-				l.Flags |= link.FlagUp | link.FlagLowerUp
-				l.Addresses = []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}}
-				l.Routes = []link.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), Table: 254, Protocol: 4, Type: 1}}
-			},
-		},
-		{
-			name: "OK an edited unit is followed whatever it keeps", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.2/24\nKeepConfiguration=yes\n"},
-			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true, Keep: true, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}}}}},
-			sys: func(s *link.Snapshot) {
-				l := &s.Links[0]
-				l.Flags |= link.FlagUp | link.FlagLowerUp
-				l.Addresses = []link.Address{{Prefix: netip.MustParsePrefix("192.168.151.1/24")}}
-			},
-			want: "ip address delete 192.168.151.1/24 dev ib0\nip address add 192.168.151.2/24 broadcast 192.168.151.255 dev ib0\n",
-		},
-		{
-			name: "OK a link follows the carrier of another", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nBindCarrier=up*\n"},
-			sys: func(s *link.Snapshot) {
-				s.Links = append(s.Links, link.Link{Index: 90, Name: "up1", Type: 1, Flags: link.FlagUp}, link.Link{Index: 91, Name: "x", AltNames: []string{"up2"}, Type: 1, Flags: link.FlagUp | link.FlagLowerUp})
-			},
-			want: "ip link set ib0 up\n",
-		},
-		{
-			name: "OK and goes down with it", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nActivationPolicy=bound\n[Network]\nBindCarrier=up*\n"},
-			sys: func(s *link.Snapshot) {
-				s.Links[0].Flags |= link.FlagUp | link.FlagLowerUp
-				s.Links = append(s.Links, link.Link{Index: 90, Name: "up1", Type: 1, Flags: link.FlagUp}, link.Link{Index: 91, Name: "up2", Type: 1, Flags: link.FlagLowerUp})
-			},
-			want: "ip link set ib0 down\n",
-		},
-		{
-			name: "bad nothing to follow", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nBindCarrier=up*\n"},
-			want: "# waiting: ib0: no link of BindCarrier=up* is there to follow: ib0 stays down\n#   next: compare BindCarrier= with: ip -br link\n",
-		},
-		{
-			name: "OK a rule without a priority is found with the kernel's", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nActivationPolicy=manual\n[RoutingPolicyRule]\nFrom=10.0.0.0/8\nTable=7\n"},
-			sys: func(s *link.Snapshot) {
-				s.Rules = []link.Rule{{Family: 4, Priority: 32765, From: netip.MustParsePrefix("10.0.0.0/8"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1, Protocol: 4}}
-			},
-		},
-		{
-			name: "OK and goes with it, while another's stays",
-			rec:  &link.Record{Rules: []link.Rule{{Family: 4, From: netip.MustParsePrefix("10.0.0.0/8"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1, Protocol: 4}}},
-			sys: func(s *link.Snapshot) {
-				r := link.Rule{Family: 4, Priority: 100, From: netip.MustParsePrefix("10.0.0.0/8"), Table: 7, Type: 1, SuppressPrefix: -1, SuppressIfGroup: -1}
-				s.Rules = []link.Rule{r}
-				r.Priority, r.Protocol = 32765, 4
-				s.Rules = append(s.Rules, r)
-			},
-			want: "ip rule delete from 10.0.0.0/8 priority 32765 protocol static table 7\n",
-		},
-		{
-			name: "OK flags, group and a default route without a gateway", units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nPromiscuous=yes\nARP=no\nGroup=7\n[Network]\nDefaultRouteOnDevice=yes\n"},
-			want: "ip link set ib0 promisc on\nip link set ib0 arp off\nip link set ib0 group 7\nip link set ib0 up\nip route add default dev ib0 proto static scope link\n",
-		},
-		{
 			name:  "bad a link that NetworkManager manages",
 			units: map[string]string{"10-ib0.ibnetwork": wiki},
 			sys:   func(s *link.Snapshot) { s.Links[0].OtherManagers = []string{plan.NetworkManager} },
@@ -214,15 +124,6 @@ ip address add 192.168.151.1/24 broadcast 192.168.151.255 dev ib0
 			units: map[string]string{"10-ib0.ibnetwork": wiki},
 			sys:   func(s *link.Snapshot) { s.Host.Udev = true },
 		},
-		{
-			name:  "OK a new GUID needs the link down",
-			units: map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nGUID=0x0002c90300000099\n"},
-			sys:   func(s *link.Snapshot) { s.Links[0].Flags |= link.FlagUp },
-			want: `ip link set ib0 down
-ip link set ib0 address 80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:99
-ip link set ib0 up
-`,
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := oneLink(t)
@@ -230,89 +131,10 @@ ip link set ib0 up
 				tt.sys(s)
 			}
 			r := plan.Make(plan.Input{Snapshot: s, Units: load(t, tt.units), Record: tt.rec})
-			if d := cmp.Diff(tt.want, r.Text()); d != "" {
+			if d := cmp.Diff(tt.want, r.Plan.String()); d != "" {
 				t.Errorf("plan (-want +got):\n%s", d)
 			}
 		})
-	}
-}
-
-// TestChildren goes through the P_Key children that are refused: none is made on
-// another partition, none twice, none of someone else's is touched.
-func TestChildren(t *testing.T) {
-	child := func(s *link.Snapshot, index int, name string, key ib.PKey) {
-		c := s.Links[0]
-		c.Index, c.Name, c.Parent, c.IPoIB = index, name, 4, &link.IPoIB{PKey: key}
-		s.Links = append(s.Links, c)
-	}
-	made := func(name string, key ib.PKey) *link.Record {
-		return &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true}, {Ifindex: 9, Name: name, Child: true, Parent: 4, PKey: key, Activated: true}}}
-	}
-	const up = "ip link set ib0 up\n"
-	for _, tt := range []struct {
-		name, unit string
-		sys        func(*link.Snapshot)
-		rec        *link.Record
-		want       string
-		code       link.Code
-	}{
-		{name: "bad the parent's own key", unit: "[Partition]\nPartitionKey=0x7fff\n", want: up, code: link.CodePKeyDuplicate},
-		{name: "bad someone else has the key", unit: "[Partition]\nPartitionKey=0x8001\n", sys: func(s *link.Snapshot) { child(s, 9, "theirs", 0x8001) }, want: up, code: link.CodePKeyForeign},
-		{name: "OK someone else has made it under the name asked for", unit: "[Partition]\nPartitionKey=0x8001\nName=theirs\n", sys: func(s *link.Snapshot) { child(s, 9, "theirs", 0x8001) }, want: up},
-		{name: "bad the name is taken", unit: "[Partition]\nPartitionKey=0x8001\nName=ib0\n", want: up, code: link.CodeNameTaken},
-		{name: "OK the key was edited", unit: "[Partition]\nPartitionKey=0x8002\nName=p\n", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, rec: made("p", 0x8001),
-			want: "ip link delete p\nip link add link ib0 name p type ipoib pkey 0x8002\nip link set p up\n"},
-		{name: "OK the name was edited", unit: "[Partition]\nPartitionKey=0x8001\nName=q\n", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, rec: made("p", 0x8001),
-			want: "ip link delete p\nip link add link ib0 name q type ipoib pkey 0x8001\nip link set q up\n"},
-		{name: "OK someone renamed it", unit: "[Partition]\nPartitionKey=0x8001\nName=p\n", sys: func(s *link.Snapshot) { child(s, 9, "other", 0x8001) }, rec: made("p", 0x8001), want: ""},
-		{name: "OK the section went", unit: "", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, rec: made("p", 0x8001), want: "ip link delete p\n"},
-		{name: "OK the section went, not ours", unit: "", sys: func(s *link.Snapshot) { child(s, 9, "p", 0x8001) }, want: up},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := oneLink(t)
-			if tt.rec != nil {
-				s.Links[0].Flags |= link.FlagUp | link.FlagLowerUp
-			}
-			if tt.sys != nil {
-				tt.sys(s)
-			}
-			r := plan.Make(plan.Input{Snapshot: s, Units: load(t, map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n" + tt.unit}), Record: tt.rec})
-			got := strings.Join(append(r.Plan.Commands(), ""), "\n")
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("plan (-want +got):\n%s", d)
-			}
-			var code link.Code
-			for _, b := range r.Plan.Blocked {
-				if !b.Wait {
-					code = b.Reason.Code
-				}
-			}
-			if code != tt.code {
-				t.Errorf("blocked %q, want %q: %v", code, tt.code, r.Plan.Blocked)
-			}
-		})
-	}
-}
-
-// TestFourReasons keeps apart the four faults that other tools call "no
-// carrier".
-func TestFourReasons(t *testing.T) {
-	unit := map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\n"}
-	for code, sys := range map[link.Code]func(*link.Snapshot){
-		link.CodeNoSM: func(s *link.Snapshot) { s.Devices[0].Ports[0].State, s.Devices[0].Ports[0].SMLID = ib.PortInit, 0 },
-		link.CodeCable: func(s *link.Snapshot) {
-			s.Devices[0].Ports[0].State, s.Devices[0].Ports[0].Phys = ib.PortDown, ib.PhysPolling
-		},
-		link.CodePKeyMissing: func(s *link.Snapshot) { s.Links[0].IPoIB.PKey = 0x8003 },
-		link.CodeJoin:        func(*link.Snapshot) {},
-	} {
-		s := oneLink(t)
-		s.Links[0].Flags |= link.FlagUp
-		sys(s)
-		r := plan.Make(plan.Input{Snapshot: s, Units: load(t, unit)})
-		if len(r.Links) != 1 || r.Links[0].Reason().Code != code || r.Links[0].Reason().Next == "" {
-			t.Errorf("%s: status has %+v", code, r.Links[0].Reasons)
-		}
 	}
 }
 
@@ -341,7 +163,8 @@ func randomSnapshot(t testing.TB, r *rand.Rand) *link.Snapshot {
 	for d := range 1 + r.IntN(3) {
 		dev := link.Device{Name: fmt.Sprintf("mlx5_%d", d), NodeGUID: ib.GUID(100 + d)}
 		for p := 1; p <= 1+r.IntN(2); p++ {
-			port := link.Port{Num: p, Layer: ib.LinkLayerInfiniBand, GUID: ib.GUID(1000*d + p + 1), State: pick(r, ib.PortActive, ib.PortActive, ib.PortInit, ib.PortDown), Phys: ib.PhysLinkUp, PKeys: []ib.PKey{0xffff}}
+			port := link.Port{Num: p, Layer: ib.LinkLayerInfiniBand, GUID: ib.GUID(1000*d + p + 1), State: pick(r, ib.PortActive,
+				ib.PortActive, ib.PortInit, ib.PortDown), Phys: ib.PhysLinkUp, PKeys: []ib.PKey{0xffff}}
 			for k := ib.PKey(1); k <= 4; k++ {
 				if r.IntN(2) == 0 {
 					port.PKeys = append(port.PKeys, pick(r, k|0x8000, k))
@@ -349,8 +172,10 @@ func randomSnapshot(t testing.TB, r *rand.Rand) *link.Snapshot {
 			}
 			dev.Ports = append(dev.Ports, port)
 			l := link.Link{
-				Index: index, Name: fmt.Sprintf("ib%d", index-2), Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti | pick(r, 0, link.FlagUp), MTU: pick(r, 2044, 4092),
-				HWAddr: hw(t, pick(r, cmAddr, cmAddr, udAddr)), IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: dev.Name, Port: p, Sysctl: map[string]string{},
+				Index: index, Name: fmt.Sprintf("ib%d", index-2), Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti | pick(r,
+					0, link.FlagUp), MTU: pick(r, 2044, 4092),
+				HWAddr: hw(t, pick(r, cmAddr, cmAddr, udAddr)), IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: dev.Name, Port: p,
+				Sysctl: map[string]string{},
 			}
 			if r.IntN(4) == 0 {
 				l.Udev.ManagedBy = pick(r, plan.NetworkdID, "other")
@@ -374,7 +199,8 @@ func randomSnapshot(t testing.TB, r *rand.Rand) *link.Snapshot {
 }
 
 func foreign(r *rand.Rand, n int) link.Address {
-	return link.Address{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.%d.0.%d/16", r.IntN(3), 200+n)), Valid: link.Forever, Preferred: link.Forever}
+	return link.Address{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.%d.0.%d/16", r.IntN(3), 200+n)), Valid: link.Forever,
+		Preferred: link.Forever}
 }
 
 func randomUnits(r *rand.Rand) map[string]string {
@@ -422,7 +248,8 @@ func randomUnits(r *rand.Rand) map[string]string {
 		if r.IntN(3) > 0 {
 			b.WriteString("[Network]\n")
 			for range r.IntN(3) {
-				fmt.Fprintf(&b, "Address=%s\n", pick(r, "10.0.0.1/16", "10.1.0.1/16", "10.1.0.200/16", "10.1.0.2/24", "2001:db8::1/64", "2001:db8::2/64"))
+				fmt.Fprintf(&b, "Address=%s\n", pick(r, "10.0.0.1/16", "10.1.0.1/16", "10.1.0.200/16", "10.1.0.2/24", "2001:db8::1/64",
+					"2001:db8::2/64"))
 			}
 			if r.IntN(3) == 0 {
 				fmt.Fprintf(&b, "Gateway=%s\n", pick(r, "10.0.0.254", "10.9.9.9", "2001:db8::ff"))
@@ -459,7 +286,7 @@ func (w *world) settle(t testing.TB, set *units.Set, held map[string]link.Reason
 			return n
 		}
 		if n > 9 {
-			t.Fatalf("does not converge; still planned:\n%s\napplied:\n%s", r.Text(), strings.Join(w.got, "\n"))
+			t.Fatalf("does not converge; still planned:\n%s\napplied:\n%s", r.Plan.String(), strings.Join(w.got, "\n"))
 		}
 		for _, s := range r.Plan.Steps {
 			w.rec.Intend(s.Op)
@@ -477,7 +304,7 @@ func (w *world) settle(t testing.TB, set *units.Set, held map[string]link.Reason
 		}
 		w.check(t)
 		if !refused && n >= 2 && !onlyMTU(r.Plan) && !follows(set) {
-			t.Fatalf("plan %d is not empty although nothing was refused:\n%s\napplied:\n%s", n, r.Text(), strings.Join(w.got, "\n"))
+			t.Fatalf("plan %d is not empty although nothing was refused:\n%s\napplied:\n%s", n, r.Plan.String(), strings.Join(w.got, "\n"))
 		}
 	}
 }
@@ -492,7 +319,7 @@ func (w *world) narrow(t testing.TB, set *units.Set, held map[string]link.Reason
 		n := s.Links[i].Index
 		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held, Scope: map[int]bool{n: true}, Prev: full.Governing.Links})
 		if !r.Plan.Empty() {
-			t.Fatalf("nothing is left to plan, but for %s alone there is:\n%s", s.Links[i].Name, r.Text())
+			t.Fatalf("nothing is left to plan, but for %s alone there is:\n%s", s.Links[i].Name, r.Plan.String())
 		}
 	}
 }
@@ -567,12 +394,16 @@ func foreignAddresses(s *link.Snapshot) string {
 // and what a section is nothing without. Sections of package roce are its own
 // test's.
 var lawValues = map[string]map[string][]string{
-	"Link":              {"MTUBytes": {"1000", "2044", "1500"}, "GUID": {"0x2"}, "Group": {"0"}},
-	"IPoIB":             {},
-	"Partition":         {"PartitionKey": {"2", "0x8003", "4"}, "Name": {"ib0", "one"}, "MTUBytes": {"max", "30000"}},
-	"Network":           {"Address": {"10.0.0.1/16", "2001:db8::1/64", "10.1.0.200/16"}, "Gateway": {"10.0.0.254", "10.9.9.9", "2001:db8::ff"}, "BindCarrier": {"ib1", "none"}, "IPv6MTUBytes": {"1280", "60000"}},
-	"Address":           {"Address": {"10.0.0.1/16", "10.1.0.2/24", "2001:db8::1/64", "192.0.2.1/32", "10.1.0.200/16"}, "Peer": {"10.0.0.77/32"}, "Label": {"ib0:1"}, "Broadcast": {"10.0.255.254"}, "RouteMetric": {"7"}, "PreferredLifetime": {"0"}},
-	"Route":             {"Destination": {"172.16.0.0/12", "2001:db8:1::/64", "10.77.0.0/16"}, "Gateway": {"10.0.0.3", "2001:db8::3"}, "PreferredSource": {"10.0.0.1"}, "MultiPathRoute": {"10.0.0.3@ib1 5", "10.0.0.4", "10.1.0.9@none"}, "Metric": {"7"}, "Table": {"7"}, "Type": {"blackhole", "unreachable"}},
+	"Link":      {"MTUBytes": {"1000", "2044", "1500"}, "GUID": {"0x2"}, "Group": {"0"}},
+	"IPoIB":     {},
+	"Partition": {"PartitionKey": {"2", "0x8003", "4"}, "Name": {"ib0", "one"}, "MTUBytes": {"max", "30000"}},
+	"Network": {"Address": {"10.0.0.1/16", "2001:db8::1/64", "10.1.0.200/16"}, "Gateway": {"10.0.0.254", "10.9.9.9",
+		"2001:db8::ff"}, "BindCarrier": {"ib1", "none"}, "IPv6MTUBytes": {"1280", "60000"}},
+	"Address": {"Address": {"10.0.0.1/16", "10.1.0.2/24", "2001:db8::1/64", "192.0.2.1/32", "10.1.0.200/16"},
+		"Peer": {"10.0.0.77/32"}, "Label": {"ib0:1"}, "Broadcast": {"10.0.255.254"}, "RouteMetric": {"7"}, "PreferredLifetime": {"0"}},
+	"Route": {"Destination": {"172.16.0.0/12", "2001:db8:1::/64", "10.77.0.0/16"}, "Gateway": {"10.0.0.3",
+		"2001:db8::3"}, "PreferredSource": {"10.0.0.1"}, "MultiPathRoute": {"10.0.0.3@ib1 5", "10.0.0.4", "10.1.0.9@none"},
+		"Metric": {"7"}, "Table": {"7"}, "Type": {"blackhole", "unreachable"}},
 	"RoutingPolicyRule": {"From": {"10.0.0.0/8"}, "Table": {"7"}, "Priority": {"100"}, "GoTo": {"30000"}},
 }
 
@@ -616,7 +447,8 @@ func TestLawsOfEveryKey(t *testing.T) {
 	for seed := range n {
 		r := rand.New(rand.NewPCG(uint64(seed), 11))
 		s := randomSnapshot(t, r)
-		s.Links = append([]link.Link{{Index: 1, Name: "lo", Type: 772, Flags: link.FlagUp | link.FlagLowerUp, Sysctl: map[string]string{}}}, s.Links...)
+		s.Links = append([]link.Link{{Index: 1, Name: "lo", Type: 772, Flags: link.FlagUp | link.FlagLowerUp,
+			Sysctl: map[string]string{}}}, s.Links...)
 		s.Host.Resolved = pick(r, "", ":1.7")
 		w := &world{m: link.NewModel(s), rec: &link.Record{}}
 		w.fabric(r)
@@ -633,8 +465,9 @@ func TestLawsOfEveryKey(t *testing.T) {
 				set := load(t, texts)
 				snap := w.m.Snapshot()
 				first := plan.Make(plan.Input{Snapshot: snap, Units: set, Record: w.rec})
-				if again := plan.Make(plan.Input{Snapshot: snap, Units: load(t, texts), Record: w.rec.Clone()}); again.Text() != first.Text() {
-					t.Fatalf("planning twice differs:\n%s\n---\n%s", first.Text(), again.Text())
+				if again := plan.Make(plan.Input{Snapshot: snap, Units: load(t, texts),
+					Record: w.rec.Clone()}); again.Plan.String() != first.Plan.String() {
+					t.Fatalf("planning twice differs:\n%s\n---\n%s", first.Plan.String(), again.Plan.String())
 				}
 				held := map[string]link.Reason{}
 				w.settle(t, set, held)
@@ -684,8 +517,9 @@ func TestLaws(t *testing.T) {
 			texts := randomUnits(r)
 			set := load(t, texts)
 			first := plan.Make(plan.Input{Snapshot: start, Units: set, Record: w.rec})
-			if again := plan.Make(plan.Input{Snapshot: start, Units: load(t, texts), Record: w.rec.Clone()}); again.Text() != first.Text() {
-				t.Fatalf("planning twice differs:\n%s\n---\n%s", first.Text(), again.Text())
+			if again := plan.Make(plan.Input{Snapshot: start, Units: load(t, texts),
+				Record: w.rec.Clone()}); again.Plan.String() != first.Plan.String() {
+				t.Fatalf("planning twice differs:\n%s\n---\n%s", first.Plan.String(), again.Plan.String())
 			}
 			shuffled := *start
 			shuffled.Links = append([]link.Link(nil), start.Links...)
@@ -698,8 +532,8 @@ func TestLaws(t *testing.T) {
 			if err := errors.Join(json.Unmarshal(text, decoded), decoded.Check()); err != nil {
 				t.Fatal(err)
 			}
-			if again := plan.Make(plan.Input{Snapshot: decoded, Units: set, Record: w.rec}); again.Text() != first.Text() {
-				t.Fatalf("the order of the input matters:\n%s", cmp.Diff(first.Text(), again.Text()))
+			if again := plan.Make(plan.Input{Snapshot: decoded, Units: set, Record: w.rec}); again.Plan.String() != first.Plan.String() {
+				t.Fatalf("the order of the input matters:\n%s", cmp.Diff(first.Plan.String(), again.Plan.String()))
 			}
 			if after, _ := json.Marshal(start); !bytes.Equal(before, after) {
 				t.Fatal("planning changed its snapshot")

@@ -7,12 +7,12 @@ import (
 	"ibnetworkd/units"
 )
 
-// Going takes away what was made for a unit that no longer asks for it as it is.
+// PlanRemovals takes away what was made for a unit that no longer asks for it as it is.
 // It comes before Plan on any link, which makes others in their place: a link has
 // one RDMA device of a driver and one VLAN of a number, and a VLAN keeps its
 // number and tag for life. unit gives the unit of a link and whether that is
 // settled, for a link whose unit is not known yet keeps all.
-func Going(b *link.Builder, unit func(index int) (u *units.Unit, settled bool)) {
+func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled bool)) {
 	if b.Record == nil {
 		return
 	}

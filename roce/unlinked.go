@@ -5,11 +5,11 @@ import (
 	"ibnetworkd/units"
 )
 
-// After plans what belongs to no link's unit: type and node description of ports
+// PlanPorts plans what belongs to no link's unit: type and node description of ports
 // that have no network interface. Then it puts all changes of types, those of
 // links too, in an order that cards accept. port gives the unit that matches a
 // port without an interface.
-func After(b *link.Builder, port func(d *link.Device, p *link.Port) *units.Unit) {
+func PlanPorts(b *link.Builder, port func(d *link.Device, p *link.Port) *units.Unit) {
 	st := b.Base.Card
 	if st == nil {
 		return

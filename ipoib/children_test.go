@@ -1,0 +1,225 @@
+package ipoib
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+const (
+	cmAddr = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01"
+	udAddr = "00:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01" // without connected mode
+)
+
+// host is a system with one port and its interface ib0, which is down.
+func host(t testing.TB, addr string) *link.Snapshot {
+	t.Helper()
+	hw, err := ib.ParseHWAddr(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &link.Snapshot{
+		Schema: link.SnapshotSchema,
+		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []link.Port{{
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp,
+			GUID: 0x0002c90300000001, LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff},
+		}}}},
+		Links: []link.Link{{
+			Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti, MTU: 4092, MaxMTU: 65520,
+			HWAddr: hw, IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1,
+		}},
+	}
+}
+
+// unit reads the text of a unit for the link ib0.
+func unit(t testing.TB, text string) *units.Unit {
+	t.Helper()
+	fs := fstest.MapFS{"10.ibnetwork": {Data: []byte("[Match]\nName=ib0\n" + text)}}
+	set := units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fs}})
+	if len(set.Units) != 1 {
+		t.Fatalf("%v", set.Problems)
+	}
+	return set.Units[0]
+}
+
+// TestChildren goes through the P_Key children that are refused: none is made on
+// another partition, none twice, none of someone else's is touched.
+func TestChildren(t *testing.T) {
+	child := func(s *link.Snapshot, index int, name string, key ib.PKey) {
+		c := s.Links[0]
+		c.Index, c.Name, c.Parent, c.IPoIB = index, name, 4, &link.IPoIB{PKey: key}
+		s.Links = append(s.Links, c)
+	}
+	p := func(name string) func(*link.Snapshot) { return func(s *link.Snapshot) { child(s, 9, name, 0x8001) } }
+	made := func(name string, key ib.PKey) *link.Record {
+		return &link.Record{Links: []*link.LinkRecord{
+			{Ifindex: 4, Name: "ib0", Activated: true}, {Ifindex: 9, Name: name, Child: true, Parent: 4, PKey: key, Activated: true},
+		}}
+	}
+	const one = "[Partition]\nPartitionKey=0x8001\n"
+	for _, tt := range []struct {
+		name, unit string
+		on         int // index of the parent, 4 if 0
+		sys        func(*link.Snapshot)
+		rec        *link.Record
+		want       string
+		code       link.Code
+	}{
+		{name: "OK two", unit: one + "[Partition]\nPartitionKey=2\nName=storage\n", want: "" +
+			"ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\nip link add link ib0 name storage type ipoib pkey 0x8002\n"},
+		{name: "OK there already", unit: one, sys: p("ib0.8001"), rec: made("ib0.8001", 0x8001)},
+		{name: "bad the parent's own key", unit: "[Partition]\nPartitionKey=0x7fff\n", code: link.CodePKeyDuplicate},
+		{name: "bad someone else has the key", unit: one, sys: p("theirs"), code: link.CodePKeyForeign},
+		{name: "OK someone else has made it under the name asked for", unit: one + "Name=theirs\n", sys: p("theirs")},
+		{name: "bad the name is taken", unit: one + "Name=ib0\n", code: link.CodeNameTaken},
+		{name: "bad on a child", unit: "[Partition]\nPartitionKey=0x8002\n", on: 9, sys: p("p"), code: link.CodeChildOfChild},
+		{name: "bad on Ethernet", unit: one, on: 10, code: link.CodeNotIPoIB,
+			sys: func(s *link.Snapshot) { s.Links = append(s.Links, link.Link{Index: 10, Name: "eth0", Type: 1}) }},
+		{name: "bad a name that is too long", unit: one, sys: func(s *link.Snapshot) { s.Links[0].Name = "a-long-name" },
+			code: link.CodeNameTaken},
+		{name: "OK the key was edited", unit: "[Partition]\nPartitionKey=0x8002\nName=p\n", sys: p("p"), rec: made("p", 0x8001),
+			want: "ip link delete p\nip link add link ib0 name p type ipoib pkey 0x8002\n"},
+		{name: "OK the name was edited", unit: one + "Name=q\n", sys: p("p"), rec: made("p", 0x8001),
+			want: "ip link delete p\nip link add link ib0 name q type ipoib pkey 0x8001\n"},
+		{name: "OK someone renamed it", unit: one + "Name=p\n", sys: p("other"), rec: made("p", 0x8001)},
+		{name: "OK someone renamed the parent", unit: one, sys: p("ibold.8001"), rec: made("ibold.8001", 0x8001)},
+		{name: "OK the section went", sys: p("p"), rec: made("p", 0x8001), want: "ip link delete p\n"},
+		{name: "OK the section went, not ours", sys: p("p")},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := host(t, cmAddr)
+			if tt.sys != nil {
+				tt.sys(s)
+			}
+			if tt.on == 0 {
+				tt.on = 4
+			}
+			u := unit(t, tt.unit)
+			b := link.NewBuilder(s, tt.rec, nil)
+			DropChildren(b, tt.on, u)
+			AddChildren(b, tt.on, u)
+			if d := cmp.Diff(tt.want, strings.Join(append(b.Plan.Commands(), ""), "\n")); d != "" {
+				t.Errorf("plan (-want +got):\n%s", d)
+			}
+			var code link.Code
+			for _, x := range b.Plan.Blocked {
+				code = x.Reason.Code
+			}
+			if code != tt.code {
+				t.Errorf("blocked %q, want %q: %v", code, tt.code, b.Plan.Blocked)
+			}
+		})
+	}
+}
+
+// A key that names no partition, and one that is asked for twice, come from no unit
+// file; the planner does not rely on it.
+func TestBadKeys(t *testing.T) {
+	s := host(t, cmAddr)
+	if r := keyRefusal(&s.Links[0], 0x8000); r.Code != link.CodePKeyInvalid {
+		t.Errorf("%+v", r)
+	}
+	u := unit(t, "[Partition]\nPartitionKey=1\n")
+	u.Partitions = append(u.Partitions, u.Partitions[0])
+	b := link.NewBuilder(s, nil, nil)
+	if AddChildren(b, 4, u); len(b.Plan.Steps) != 1 || len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].Reason.Code != link.CodePKeyDuplicate {
+		t.Errorf("%s", b.Plan)
+	}
+}
+
+// The InfiniBand part of a link: GUID, mode, MTU and multicast filter.
+func TestPlan(t *testing.T) {
+	const max = "[Link]\nMTUBytes=max\n"
+	up := func(s *link.Snapshot) { s.Links[0].Flags |= link.FlagUp | link.FlagLowerUp }
+	for _, tt := range []struct {
+		name, unit, addr string
+		sys              func(*link.Snapshot)
+		held             map[string]link.Reason
+		want             string
+	}{
+		{name: "OK the wiki page's link", unit: "[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n", want: "" +
+			"ip link set ib0 type ipoib mode connected\n" +
+			"ip link set ib0 mtu 65520\n"},
+		{name: "bad connected mode on an adapter that cannot", unit: "[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n", addr: udAddr, want: "" +
+			"# blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, " +
+			"or a kernel without CONFIG_INFINIBAND_IPOIB_CM\n" +
+			"#   then: ip link set ib0 type ipoib mode connected\n" +
+			"#   next: write Mode=auto to accept datagram: its MTU is 4092 at most, where the group of the partition has an MTU of " +
+			"4096 (MTUBytes=max)\n" +
+			"# blocked: ib0: asked 65520, datagram mode takes at most 4092; more needs connected mode\n" +
+			"#   then: ip link set ib0 mtu 65520\n" +
+			"#   next: write MTUBytes=max: the link has no connected mode\n"},
+		{name: "OK the same with a driver that can be told", unit: "[IPoIB]\nMode=connected\n", addr: udAddr,
+			sys: func(s *link.Snapshot) { s.Host.EnhancedSwitch = true }, want: "" +
+				"# blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, " +
+				"or a kernel without CONFIG_INFINIBAND_IPOIB_CM\n" +
+				"#   then: ip link set ib0 type ipoib mode connected\n" +
+				"#   next: write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d\n"},
+		{name: "OK auto and max are silent there", unit: max + "[IPoIB]\nMode=auto\n", addr: udAddr},
+		{name: "OK auto takes connected mode", unit: max + "[IPoIB]\nMode=auto\n", want: "" +
+			"ip link set ib0 type ipoib mode connected\n" +
+			"ip link set ib0 mtu 65520\n"},
+		{name: "OK back to datagram", unit: "[IPoIB]\nMode=datagram\n", sys: func(s *link.Snapshot) { s.Links[0].IPoIB.Mode = ib.ModeConnected },
+			want: "ip link set ib0 type ipoib mode datagram\n"},
+		{name: "bad more than connected mode takes", unit: "[Link]\nMTUBytes=65521\n[IPoIB]\nMode=connected\n", want: "" +
+			"ip link set ib0 type ipoib mode connected\n" +
+			"ip link set ib0 mtu 65520\n" +
+			"# blocked: ib0: asked 65521, connected mode takes at most 65520\n" +
+			"#   then: ip link set ib0 mtu 65521\n" +
+			"#   next: write MTUBytes=max\n"},
+		{name: "OK the multicast filter", unit: "[IPoIB]\nIgnoreUserspaceMulticastGroups=yes\n", want: "ip link set ib0 type ipoib umcast 1\n"},
+		{name: "OK a new GUID", unit: "[Link]\nGUID=0x0002c90300000099\n",
+			want: "ip link set ib0 address 80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:99\n"},
+		{name: "OK a new GUID needs the link down", unit: "[Link]\nGUID=0x0002c90300000099\n", sys: up, want: "" +
+			"ip link set ib0 down\n" +
+			"ip link set ib0 address 80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:99\n" +
+			"ip link set ib0 up\n"},
+		{name: "OK the GUID that it has", unit: "[Link]\nGUID=0x0002c90300000001\n", sys: up},
+		{name: "bad a GUID that was refused", unit: "[Link]\nGUID=0x0002c90300000099\n", sys: up,
+			held: map[string]link.Reason{"ib0\x00ip link set ib0 address " +
+				"80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:99": {Code: link.CodeRefused, Text: "refused"}},
+			want: "# blocked: ib0: refused\n" +
+				"#   then: ip link set ib0 address 80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:99\n"},
+		{name: "bad no address to put a GUID in", unit: "[Link]\nGUID=0x0002c90300000099\n",
+			sys:  func(s *link.Snapshot) { s.Links[0].HWAddr = ib.HWAddr{} },
+			want: "# blocked: ib0: ib0 has no 20-byte InfiniBand address\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.addr == "" {
+				tt.addr = cmAddr
+			}
+			s := host(t, tt.addr)
+			if tt.sys != nil {
+				tt.sys(s)
+			}
+			b := link.NewBuilder(s, nil, tt.held)
+			Plan(b, 4, WantOf(unit(t, tt.unit), nil))
+			if d := cmp.Diff(tt.want, b.Plan.String()); d != "" {
+				t.Errorf("plan (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// What a child's own unit says counts more than the [Partition] that made it.
+func TestWantOf(t *testing.T) {
+	parent := unit(t, "[Partition]\nPartitionKey=0x8001\nMode=connected\nMTUBytes=max\nIgnoreUserspaceMulticastGroups=yes\n")
+	c := &link.Link{IPoIB: &link.IPoIB{PKey: 1}}
+	p := PartitionOf(c, parent)
+	if p == nil || PartitionOf(c, nil) != nil || PartitionOf(&link.Link{IPoIB: &link.IPoIB{PKey: 2}}, parent) != nil {
+		t.Fatalf("partition %+v", p)
+	}
+	if w := WantOf(nil, p); w.Mode.V != units.ModeConnected || !w.MTU.V.Max || !w.Umcast.V || w.GUID.Set {
+		t.Errorf("of the parent: %+v", w)
+	}
+	own := unit(t, "[Link]\nMTUBytes=2044\nGUID=0x7\n[IPoIB]\nMode=datagram\nIgnoreUserspaceMulticastGroups=no\n")
+	if w := WantOf(own, p); w.Mode.V != units.ModeDatagram || w.MTU.V.Bytes != 2044 || w.Umcast.V || w.GUID.V != 7 {
+		t.Errorf("of its own: %+v", w)
+	}
+}

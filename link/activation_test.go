@@ -1,0 +1,43 @@
+package link
+
+import "testing"
+
+func TestActivation(t *testing.T) {
+	const bound = "[Link]\nActivationPolicy=bound\n[Network]\nBindCarrier=up*\n"
+	activated := func(s *Snapshot, r *Record) {
+		down(s, r)
+		r.Links = []*LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true}}
+	}
+	testPlans(t, []planCase{
+		{name: "OK flags and group", unit: "[Link]\nPromiscuous=yes\nARP=no\nAllMulticast=yes\nMulticast=no\nGroup=7\n", want: "" +
+			"ip link set ib0 allmulticast on\n" +
+			"ip link set ib0 multicast off\n" +
+			"ip link set ib0 promisc on\n" +
+			"ip link set ib0 arp off\n" +
+			"ip link set ib0 group 7\n"},
+		{name: "OK comes up", unit: "[Link]\nActivationPolicy=up\n", sys: down, want: "ip link set ib0 up\n"},
+		{name: "bad taken down by hand", unit: "[Link]\nActivationPolicy=up\n", sys: activated},
+		{name: "OK always up", unit: "[Link]\nActivationPolicy=always-up\n", sys: activated, want: "ip link set ib0 up\n"},
+		{name: "OK taken down once", unit: "[Link]\nActivationPolicy=down\n", want: "ip link set ib0 down\n"},
+		{name: "OK brought up by hand since", unit: "[Link]\nActivationPolicy=down\n", sys: func(_ *Snapshot, r *Record) {
+			r.Links = []*LinkRecord{{Ifindex: 4, Name: "ib0", Deactivated: true}}
+		}},
+		{name: "OK always down", unit: "[Link]\nActivationPolicy=always-down\n", want: "ip link set ib0 down\n"},
+		{name: "OK manual", unit: "[Link]\nActivationPolicy=manual\n", sys: down},
+		{name: "OK follows the carrier of another", unit: bound, sys: func(s *Snapshot, r *Record) {
+			down(s, r)
+			s.Links = append(s.Links, Link{Index: 90, Name: "up1", Type: 1, Flags: FlagUp},
+				Link{Index: 91, Name: "x", AltNames: []string{"up2"}, Type: 1, Flags: FlagUp | FlagLowerUp})
+		}, want: "ip link set ib0 up\n"},
+		{name: "OK and goes down with it", unit: bound, sys: func(s *Snapshot, _ *Record) {
+			s.Links = append(s.Links, Link{Index: 90, Name: "up1", Type: 1, Flags: FlagUp}, Link{Index: 91, Name: "up2", Type: 1,
+				Flags: FlagLowerUp})
+		}, want: "ip link set ib0 down\n"},
+		{name: "bad nothing to follow", unit: bound, sys: down, want: "" +
+			"# waiting: ib0: no link of BindCarrier=up* is there to follow: ib0 stays down\n" +
+			"#   next: compare BindCarrier= with: ip -br link\n"},
+		{name: "bad names nothing to follow", unit: "[Link]\nActivationPolicy=bound\n", want: "" +
+			"# blocked: ib0: ActivationPolicy=bound names no links to follow: ib0 stays up\n" +
+			"#   next: write BindCarrier= below [Network]\n"},
+	})
+}

@@ -1,0 +1,37 @@
+package link
+
+import "testing"
+
+func TestDNS(t *testing.T) {
+	const text = "[Network]\nDNS=10.0.0.53\nDomains=~. site.example\nDNSDefaultRoute=yes\nLLMNR=no\nMulticastDNS=resolve\n" +
+		"DNSOverTLS=opportunistic\nDNSSEC=no\nDNSSECNegativeTrustAnchors=a.example b.example\n"
+	resolved := func(name string) func(*Snapshot, *Record) {
+		return func(s *Snapshot, r *Record) {
+			s.Host.Resolved = ":1.7"
+			r.Links = []*LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true,
+				DNS: &DNSRecord{Servers: []string{"10.0.0.53"}, Resolve: Resolve{LLMNR: "no"}, Resolved: name}}}
+		}
+	}
+	testPlans(t, []planCase{
+		{name: "OK every key", unit: text, sys: func(s *Snapshot, _ *Record) { s.Host.Resolved = ":1.7" }, want: "" +
+			"resolvectl dns ib0 10.0.0.53 && resolvectl domain ib0 ~. site.example && resolvectl default-route ib0 yes && " +
+			"resolvectl llmnr ib0 no && resolvectl mdns ib0 resolve && resolvectl dnsovertls ib0 opportunistic && resolvectl " +
+			"dnssec ib0 no && resolvectl nta ib0 a.example b.example\n"},
+		{name: "bad systemd-resolved does not run", unit: text, want: "" +
+			"# blocked: ib0: systemd-resolved does not run: DNS=, Domains= and the keys that belong to them have no effect\n" +
+			"#   then: resolvectl dns ib0 10.0.0.53 && resolvectl domain ib0 ~. site.example && resolvectl default-route ib0 " +
+			"yes && resolvectl llmnr ib0 no && resolvectl mdns ib0 resolve && resolvectl dnsovertls ib0 opportunistic && " +
+			"resolvectl dnssec ib0 no && resolvectl nta ib0 a.example b.example\n" +
+			"#   next: systemctl enable --now systemd-resolved; or remove the keys and write the name servers into " +
+			"/etc/resolv.conf\n"},
+		{name: "OK it has the same", unit: "[Network]\nDNS=10.0.0.53\nLLMNR=no\n", sys: resolved(":1.7")},
+		{name: "OK it has been started again", unit: "[Network]\nDNS=10.0.0.53\nLLMNR=no\n", sys: resolved(":1.6"),
+			want: "resolvectl dns ib0 10.0.0.53 && resolvectl llmnr ib0 no\n"},
+		{name: "OK a key went", unit: "[Network]\nDNS=10.0.0.53\n", sys: resolved(":1.7"), want: "resolvectl revert ib0 && " +
+			"resolvectl dns ib0 10.0.0.53\n"},
+		{name: "OK all went", unit: "[Network]\nAddress=10.0.0.1/24\n", sys: resolved(":1.7"), want: "" +
+			"ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0\n" +
+			"resolvectl revert ib0\n"},
+		{name: "OK the unit went", sys: resolved(":1.7"), want: "resolvectl revert ib0\n"},
+	})
+}

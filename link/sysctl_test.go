@@ -1,0 +1,62 @@
+package link
+
+import "testing"
+
+func TestSysctls(t *testing.T) {
+	testPlans(t, []planCase{
+		{name: "OK every key", unit: "[Network]\nLinkLocalAddressing=ipv6\nIPv4Forwarding=yes\nIPv6Forwarding=no\nIPv6AcceptRA=yes\n" +
+			"IPv6PrivacyExtensions=prefer-public\nIPv6DuplicateAddressDetection=2\n" +
+			"IPv6HopLimit=9\nIPv6MTUBytes=1400\nIPv4ReversePathFilter=loose\nIPv4AcceptLocal=yes\nIPv4RouteLocalnet=yes\n" +
+			"IPv4ProxyARP=yes\nIPv4ProxyARPPrivateVLAN=no\nIPv6ProxyNDP=yes\n", want: "" +
+			"sysctl -w net.ipv6.conf.ib0.addr_gen_mode=0\n" +
+			"sysctl -w net.ipv4.conf.ib0.forwarding=1\n" +
+			"sysctl -w net.ipv6.conf.ib0.forwarding=0\n" +
+			"sysctl -w net.ipv6.conf.ib0.accept_ra=2\n" +
+			"sysctl -w net.ipv6.conf.ib0.use_tempaddr=1\n" +
+			"sysctl -w net.ipv6.conf.ib0.dad_transmits=2\n" +
+			"sysctl -w net.ipv6.conf.ib0.hop_limit=9\n" +
+			"sysctl -w net.ipv6.conf.ib0.mtu=1400\n" +
+			"sysctl -w net.ipv4.conf.ib0.rp_filter=2\n" +
+			"sysctl -w net.ipv4.conf.ib0.accept_local=1\n" +
+			"sysctl -w net.ipv4.conf.ib0.route_localnet=1\n" +
+			"sysctl -w net.ipv4.conf.ib0.proxy_arp=1\n" +
+			"sysctl -w net.ipv4.conf.ib0.proxy_arp_pvlan=0\n" +
+			"sysctl -w net.ipv6.conf.ib0.proxy_ndp=1\n"},
+		{name: "OK no link-local address", unit: "[Network]\nLinkLocalAddressing=no\n", want: "sysctl -w net.ipv6.conf.ib0.addr_gen_mode=1\n"},
+		{name: "OK a mode of generation", unit: "[Network]\nIPv6LinkLocalAddressGenerationMode=stable-privacy\n", want: "sysctl -w " +
+			"net.ipv6.conf.ib0.addr_gen_mode=2\n"},
+		{name: "OK as it is", unit: "[Network]\nIPv6AcceptRA=no\nIPv4Forwarding=yes\n", sys: func(s *Snapshot, _ *Record) {
+			s.Links[1].Sysctl = map[string]string{"ipv6/accept_ra": "0", "ipv4/forwarding": "1", "ipv6/forwarding": "0"}
+		}},
+		{name: "bad more than the link's MTU", unit: "[Network]\nIPv6MTUBytes=60000\n", want: "# blocked: ib0: IPv6MTUBytes=60000 " +
+			"is more than the link's MTU 2044\n"},
+		{name: "bad no IPv6", unit: "[Network]\nIPv6AcceptRA=no\n", sys: func(s *Snapshot, _ *Record) { s.Host.NoIPv6 = true },
+			want: "# blocked: ib0: this kernel has no IPv6\n"},
+	})
+}
+
+// A status has values in the words of the unit.
+func TestSysctlAttributes(t *testing.T) {
+	s := host(t)
+	s.Links[1].Sysctl = map[string]string{"ipv6/accept_ra": "1", "ipv4/forwarding": "1", "ipv6/forwarding": "0", "ipv6/hop_limit": "64"}
+	u := unit(t, "[Network]\nIPv6AcceptRA=yes\nIPv4Forwarding=no\nIPv6HopLimit=9\nLinkLocalAddressing=ipv4\n")
+	got := map[string]Attribute{}
+	for _, a := range planIB0(s, u, nil, nil).Attributes(4) {
+		got[a.Name] = a
+	}
+	for name, want := range map[string][2]string{
+		"IPv6AcceptRA":   {"yes", "yes (accept_ra=1, forwarding=0)"},
+		"IPv4Forwarding": {"no", "yes"},
+		"IPv6HopLimit":   {"ipv6/hop_limit=9", "ipv6/hop_limit=64"},
+	} {
+		if a := got[name]; a.Wanted != want[0] || a.Actual != want[1] {
+			t.Errorf("%s: wanted %q, actual %q", name, a.Wanted, a.Actual)
+		}
+	}
+	if got["LinkLocalAddressing"].Why.Code != CodeUnsupported {
+		t.Errorf("%+v", got["LinkLocalAddressing"])
+	}
+	if keys := Sysctls(u); len(keys) == 0 {
+		t.Error("nothing is read")
+	}
+}

@@ -46,7 +46,7 @@ type Config struct {
 	Priority uint8 // 0..15, higher wins
 	// SMKey is what other managers must show to be handed the subnet to and to
 	// give orders; 0 is none, and trusts everyone. One above elect.DefaultKey is
-	// shown to no other than those that have it and the master.
+	// shown only to those that prove or show that they have it (elect.Trust).
 	SMKey    uint64
 	Policy   program.Policy
 	LMC      ib.LMC

@@ -160,8 +160,7 @@ const (
 )
 
 // introduce answers a Get(SMInfo) after its sender was asked back: see
-// elect.Trust. opensm gives no proof when it asks, and takes one that hides its key
-// for a stranger. The question back has a payload, which is a sign not to ask again.
+// elect.Trust. opensm gives no proof, but shows its key to a master. The question back has a payload, which is a sign not to ask again.
 func (s *Subnet) introduce(p *transport.Packet) {
 	id := callerOf(p, s.self.senders.Load().source(p))
 	now := time.Now()

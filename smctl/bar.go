@@ -31,7 +31,7 @@ func Refuses(p Port) error {
 		return nil
 	}
 	d := barred(p)
-	return fmt.Errorf("%s; %s", d.Reason, d.Next)
+	return fmt.Errorf("%v: %s: %s; next: %s", p, d.Phase, d.Reason, d.Next)
 }
 
 // barred is the phase of a barred port, why it is, and what can be done.

@@ -36,18 +36,18 @@ func (d *Daemon) exists(op link.Op) (ok bool) {
 	return ok
 }
 
-// hold has an operation that failed wait, and says why.
-func (d *Daemon) hold(op link.Op, why link.Reason, refused bool, err error, args ...any) {
-	d.held.add(op, why, refused, time.Now())
-	d.sayOnce(op.Target().String(), failedOp(op), why.Text, slog.LevelWarn, as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
+// delay has an operation that failed wait, and says why.
+func (d *Daemon) delay(op link.Op, why link.Reason, refused bool, err error, args ...any) {
+	d.delayed.add(op, why, refused, time.Now())
+	d.logOnce(op.Target().String(), failedOp(op), why.Text, slog.LevelWarn, as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
 }
 
-// holdAbsent delays the operations whose links the kernel did not find and that are
+// delayAbsent delays the operations whose links the kernel did not find and that are
 // there all the same.
-func (d *Daemon) holdAbsent(gone []absence) {
+func (d *Daemon) delayAbsent(gone []absence) {
 	for _, g := range gone {
 		if d.exists(g.op) {
-			d.hold(g.op, g.why, false, g.err)
+			d.delay(g.op, g.why, false, g.err)
 		}
 	}
 }
@@ -98,8 +98,8 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 	switch {
 	case err == nil:
 		d.rec.Done(op)
-		d.held.done(op)
-		d.unsay(op.Target().String(), failedOp(op))
+		d.delayed.done(op)
+		d.forgetLog(op.Target().String(), failedOp(op))
 		d.log.Info("done", as(msgOperation, args...)...)
 		return nil
 	case errors.As(err, &later):
@@ -110,17 +110,17 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 	switch v {
 	case verdictDone:
 		d.rec.Done(op)
-		d.held.done(op)
+		d.delayed.done(op)
 	case verdictForeign:
 		d.rec.Failed(op)
-		d.held.done(op)
+		d.delayed.done(op)
 	case verdictGone:
 		d.rec.Failed(op)
 		d.log.Debug("the link went away", append(args, "error", err)...)
 		return &absence{op, why, err}
 	case verdictRetry, verdictGiveUp:
 		d.rec.Failed(op)
-		d.hold(op, why, v == verdictGiveUp, err, args...)
+		d.delay(op, why, v == verdictGiveUp, err, args...)
 	}
 	return nil
 }
@@ -130,11 +130,11 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 const keepAgain = time.Second
 
 func (d *Daemon) save() {
-	if err := d.cfg.Keep.SaveRecord(d.rec); err != nil {
-		d.sayOnce("", "record", err.Error(), slog.LevelError, "effect", "what is made from now on is not removed after a restart")
+	if err := d.cfg.Store.SaveRecord(d.rec); err != nil {
+		d.logOnce("", "record", err.Error(), slog.LevelError, "effect", "what is made from now on is not removed after a restart")
 		d.recordNext = time.Now().Add(keepAgain)
 		return
 	}
-	d.unsay("", "record")
+	d.forgetLog("", "record")
 	d.recordNext = time.Time{}
 }

@@ -16,10 +16,10 @@ func Observe(root string, set *units.Set) (*link.Snapshot, error) {
 		return nil, err
 	}
 	defer func() { _ = o.Close() }()
-	w := Wants{Routes: true, Rules: true, PKeys: true, Resolved: true}
+	w := Needs{Routes: true, Rules: true, PKeys: true, Resolved: true}
 	if set != nil {
 		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit { return link.Govern(s, set, l).Unit }
-		w.Card, w.CardPort = unitOf, portUnit(set)
+		w.LinkUnit, w.PortUnit = unitOf, portUnit(set)
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
 			if u := unitOf(s, l); u != nil {
 				return link.Sysctls(u)
@@ -27,7 +27,7 @@ func Observe(root string, set *units.Set) (*link.Snapshot, error) {
 			return nil
 		}
 	}
-	s, err := o.Look(everything, w)
+	s, err := o.Observe(everything, w)
 	if err != nil {
 		return nil, fmt.Errorf("look at the system: %w", err)
 	}

@@ -13,10 +13,10 @@ import (
 // firstLinks is how many links the first cycle is content with.
 const firstLinks = 16
 
-// left is what a cycle leaves to the next: the first of the two at the start
+// deferred is what a cycle leaves to the next: the first of the two at the start
 // the links that it did not look at closely, one that could not look at the
 // system all that it was about.
-type left struct {
+type deferred struct {
 	changed  map[string]bool // links whose status nobody has been told
 	dirty    map[int]bool    // links to plan
 	reloaded bool
@@ -52,20 +52,20 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 		}
 		d.log.Debug("turn", "scope", sc.String(), "took", d.lastCost, "load", cost.load, "look", cost.look, "plan", cost.plan, "apply", cost.apply, "report", cost.report)
 	}()
-	from := left{map[string]bool{}, map[int]bool{}, false}
-	if d.left != nil {
-		from, d.left = *d.left, nil
+	from := deferred{map[string]bool{}, map[int]bool{}, false}
+	if d.deferred != nil {
+		from, d.deferred = *d.deferred, nil
 	}
 	changed, dirty, reloaded := from.changed, from.dirty, from.reloaded
 	var far map[int]bool // links to be looked at closely in the next cycle
 	defer func() {
 		if err == nil || ctx.Err() != nil {
-			d.unsay("", "look")
+			d.forgetLog("", "look")
 			return
 		}
 		maps.Copy(dirty, far)
-		d.left = &left{changed, dirty, reloaded}
-		d.sayOnce("", "look", "looking at the system failed; it is tried again: "+err.Error(), slog.LevelError)
+		d.deferred = &deferred{changed, dirty, reloaded}
+		d.logOnce("", "look", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
 		time.AfterFunc(retryFirst, func() { d.Wake(Scope{All: true}) })
 	}()
 	maps.Copy(dirty, sc.Force)
@@ -81,7 +81,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 		sc.Routes, sc.Rules = true, true
 	}
 	if sc.Due {
-		for _, t := range d.held.due(start) {
+		for _, t := range d.delayed.due(start) {
 			if l := d.at(t); l != nil {
 				dirty[l.Index] = true
 			} else {
@@ -94,13 +94,13 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 		d.tables = start
 	}
 	t := clock()
-	snap, err := d.cfg.System.Look(sc, d.wants())
+	snap, err := d.cfg.System.Observe(sc, d.needs())
 	lap(&cost.look, t)
 	if err != nil {
 		return err
 	}
-	d.take(snap, dirty)
-	d.holdAbsent(ended)
+	d.adopt(snap, dirty)
+	d.delayAbsent(ended)
 	if near := family(snap.Links, sc.First, func(l *link.Link) (index, parent int) { return l.Index, l.Parent }); near != nil {
 		far = map[int]bool{}
 		for i := range snap.Links {
@@ -112,7 +112,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 	}
 	for i := range sc.Force {
 		if l, ok := d.snap.Link(i); ok {
-			d.held.event(map[string]bool{l.Name: true}, true, start)
+			d.delayed.event(map[string]bool{l.Name: true}, true, start)
 		}
 	}
 	steps := 0
@@ -155,28 +155,28 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
 			}
 		}
 		t = clock()
-		snap, err := d.cfg.System.Look(look, d.wants())
+		snap, err := d.cfg.System.Observe(look, d.needs())
 		lap(&cost.look, t)
 		if err != nil {
 			return err
 		}
-		d.take(snap, dirty)
-		d.holdAbsent(gone)
+		d.adopt(snap, dirty)
+		d.delayAbsent(gone)
 	}
 	if far != nil {
-		d.left = &left{changed, far, reloaded}
+		d.deferred = &deferred{changed, far, reloaded}
 		return nil
 	}
 	t = clock()
-	d.fold(changed, reloaded)
+	d.publish(changed, reloaded)
 	lap(&cost.report, t)
 	if old != d.snap || reloaded {
 		for _, f := range d.cfg.OnChange {
 			f(View{d.snap, d.set, d.governing})
 		}
 	}
-	if steps > 0 && d.cfg.AfterWork != nil {
-		d.cfg.AfterWork(steps)
+	if steps > 0 && d.cfg.OnIdle != nil {
+		d.cfg.OnIdle(steps)
 	}
 	return nil
 }

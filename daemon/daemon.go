@@ -13,8 +13,8 @@ import (
 
 // System is what the loop observes and changes.
 type System interface {
-	// Look reads what the scope names.
-	Look(Scope, Wants) (*link.Snapshot, error)
+	// Observe reads what the scope names.
+	Observe(Scope, Needs) (*link.Snapshot, error)
 	// Apply carries out steps in order and reports each result. It ends early
 	// when ctx does. A *card.InProgress says that an operation goes on beside the
 	// loop, or has to wait for one that does.
@@ -26,8 +26,8 @@ type System interface {
 	Cancel(links map[int]bool) []link.Op
 }
 
-// Keeper keeps the record and the report; *Store is one.
-type Keeper interface {
+// StateStore keeps the record and the report; *Store is one.
+type StateStore interface {
 	LoadRecord() (*link.Record, error)
 	SaveRecord(*link.Record) error
 	SaveReport(r link.Report, changed func(name string) bool) error
@@ -41,7 +41,7 @@ type Config struct {
 	// Invalidate, if set, is called before a load that somebody asked for: what is
 	// remembered of the files may be older than what was just written.
 	Invalidate func()
-	Keep       Keeper
+	Store      StateStore
 	// Events is what happens to the system; nil if nobody tells. It calls Wake
 	// with Scope.Events.
 	Events Events
@@ -51,9 +51,9 @@ type Config struct {
 	// matters is not Active, longer when nothing has happened for a while;
 	// SlowPort otherwise. Zero is 1 s and 60 s.
 	FastPort, SlowPort time.Duration
-	// AfterWork is called after a turn that has done something, with the number
+	// OnIdle is called after a turn that has done something, with the number
 	// of operations. It may give memory back.
-	AfterWork func(steps int)
+	OnIdle func(steps int)
 	// OnChange is called from the loop after each cycle that changed something. It
 	// must not block.
 	OnChange []func(View)
@@ -89,7 +89,7 @@ type Daemon struct {
 	set     *units.Set
 	snap    *link.Snapshot
 	rec     *link.Record
-	held    *holds
+	delayed *delays
 	ongoing ongoing // what the workers of the cards have
 	// governing has the units of links as of the last plan, those of ports as of the
 	// last report.
@@ -97,13 +97,13 @@ type Daemon struct {
 	// portNotes is what the last plan said of ports without a link.
 	portNotes map[link.PortName]*link.PortNote
 	status    map[int]link.Status
-	left      *left
+	deferred  *deferred
 	lastCost  time.Duration
 	lastEnd   time.Time
 	seq       uint64            // of the last Change
 	tables    time.Time         // when P_Key tables were read last
 	moved     time.Time         // when something happened, or a port was another than before
-	said      map[string]string // what was logged last, by link and about
+	logged    map[string]string // what was logged last, by link and about
 	problems  map[string]bool   // of unit files, as they were logged
 	isReady   bool              // ready is closed
 
@@ -128,7 +128,7 @@ func New(cfg Config) *Daemon {
 	}
 	return &Daemon{
 		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), ready: make(chan struct{}), subs: map[chan Change]*mailbox{},
-		held: newHolds(), ongoing: ongoing{}, status: map[int]link.Status{}, said: map[string]string{},
+		delayed: newDelays(), ongoing: ongoing{}, status: map[int]link.Status{}, logged: map[string]string{},
 		unsaved: map[string]bool{}, more: map[string][]link.Notice{},
 	}
 }

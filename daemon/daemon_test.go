@@ -34,7 +34,7 @@ type memory struct {
 	wake  func(Scope) // hears of every operation, as rtnetlink tells
 }
 
-func (s *memory) Look(Scope, Wants) (*link.Snapshot, error) {
+func (s *memory) Observe(Scope, Needs) (*link.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.looks++
@@ -219,7 +219,7 @@ func start(t *testing.T, sys System, n *notes, f *files, load func() *units.Set,
 	if load == nil {
 		load = f.load
 	}
-	r.Daemon = New(Config{System: sys, Keep: n, Load: load, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r.Daemon = New(Config{System: sys, Store: n, Load: load, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	wake(r.Wake)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -367,7 +367,7 @@ func TestNoSuchDevice(t *testing.T) {
 		sys.mu.Unlock()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := len(r.held.m); n != 0 || strings.Count(r.log.String(), "msg=\"the kernel does not find") != 1 {
+		if n := len(r.delayed.m); n != 0 || strings.Count(r.log.String(), "msg=\"the kernel does not find") != 1 {
 			t.Errorf("%d operations are held on a link that went:\n%s", n, r.log)
 		}
 	})
@@ -375,7 +375,7 @@ func TestNoSuchDevice(t *testing.T) {
 
 // What was learned of operations that nobody asks for any more is forgotten.
 func TestHoldsForget(t *testing.T) {
-	h, now := newHolds(), time.Unix(0, 0)
+	h, now := newDelays(), time.Unix(0, 0)
 	for i := range 100 {
 		op := link.SetMTU{On: link.Target{Link: "ib0"}, MTU: 100 + i}
 		for range 3 {
@@ -636,7 +636,7 @@ func BenchmarkEdit(b *testing.B) {
 	}
 	dirs := NewUnitDirs(dir)
 	dirs.SetWatching()
-	d := New(Config{System: sys, Keep: store, Load: dirs.Load})
+	d := New(Config{System: sys, Store: store, Load: dirs.Load})
 	if d.rec, err = store.LoadRecord(); err != nil {
 		b.Fatal(err)
 	}
@@ -659,11 +659,11 @@ type asking struct {
 	units []string
 }
 
-func (a *asking) Look(sc Scope, w Wants) (*link.Snapshot, error) {
-	s, err := a.memory.Look(sc, w)
-	if err == nil && w.Card != nil {
+func (a *asking) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
+	s, err := a.memory.Observe(sc, w)
+	if err == nil && w.LinkUnit != nil {
 		text := "none"
-		if u := w.Card(s, &s.Links[0]); u != nil {
+		if u := w.LinkUnit(s, &s.Links[0]); u != nil {
 			text = fmt.Sprintf("PFC %b", u.RoCE.PFC.V)
 		}
 		a.units = append(a.units, text)
@@ -675,7 +675,7 @@ func (a *asking) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 func TestLookForTheNewUnit(t *testing.T) {
 	sys := &asking{memory: system(t, 1)}
 	f := &files{m: map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n[RoCE]\nVersion=2\n"}}
-	d := New(Config{System: sys, Keep: &notes{}, Load: f.load})
+	d := New(Config{System: sys, Store: &notes{}, Load: f.load})
 	d.rec = &link.Record{}
 	if err := d.cycle(t.Context(), everything); err != nil {
 		t.Fatal(err)

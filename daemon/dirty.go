@@ -26,9 +26,9 @@ func (d *Daemon) at(t link.Target) *link.Link {
 	return nil
 }
 
-// take makes a snapshot the present one and adds the links that changed, and
+// adopt makes a snapshot the present one and adds the links that changed, and
 // those on ports that changed, to dirty.
-func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
+func (d *Daemon) adopt(s *link.Snapshot, dirty map[int]bool) {
 	old := d.snap
 	links, rdma := changedLinks(old, s)
 	d.snap = s
@@ -63,17 +63,17 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 		}
 		// What was refused may be granted by a port in another state.
 		moved[""], dirty[0] = true, true
-		d.held.event(moved, true, now)
+		d.delayed.event(moved, true, now)
 	}
 	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
 		if old.Host.Resolved != s.Host.Resolved {
-			d.held.forget(func(op link.Op) bool { _, dns := op.(link.SetDNS); return dns })
+			d.delayed.forget(func(op link.Op) bool { _, dns := op.(link.SetDNS); return dns })
 		}
 		for i := range s.Links {
 			dirty[s.Links[i].Index] = true
 		}
 	}
-	if len(links) > 0 && len(d.held.m) > 0 {
+	if len(links) > 0 && len(d.delayed.m) > 0 {
 		names, again := map[string]bool{}, map[string]bool{}
 		for i := range links {
 			l, ok := s.Link(i)
@@ -86,8 +86,8 @@ func (d *Daemon) take(s *link.Snapshot, dirty map[int]bool) {
 				again[l.Name] = true
 			}
 		}
-		d.held.event(names, false, now)
-		d.held.event(again, true, now)
+		d.delayed.event(names, false, now)
+		d.delayed.event(again, true, now)
 	}
 	for i := range dirty {
 		// 0 stands for ports without a link, and for what leans on other links.

@@ -119,7 +119,7 @@ func TestOneGovernor(t *testing.T) {
 			r.Wake(Scope{All: true, RDMA: true, Reload: true})
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
-			snap, err := sys.Look(everything, Wants{})
+			snap, err := sys.Observe(everything, Needs{})
 			if err != nil {
 				t.Fatal(err)
 			}

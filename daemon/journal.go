@@ -12,19 +12,19 @@ import (
 	"ibnetworkd/units"
 )
 
-// said is the key of d.said for a matter of a link, "" for none.
-func said(name, about string) string { return name + "\x00" + about }
+// logKey is the key of d.logKey for a matter of a link, "" for none.
+func logKey(name, about string) string { return name + "\x00" + about }
 
-// unsay has the next word about a matter logged, whatever was the last.
-func (d *Daemon) unsay(name, about string) { delete(d.said, said(name, about)) }
+// forgetLog has the next word about a matter logged, whatever was the last.
+func (d *Daemon) forgetLog(name, about string) { delete(d.logged, logKey(name, about)) }
 
-// sayOnce logs what was not the last thing said about the matter.
-func (d *Daemon) sayOnce(name, about, text string, level slog.Level, args ...any) {
-	key := said(name, about)
-	if d.said[key] == text {
+// logOnce logs what was not the last thing said about the matter.
+func (d *Daemon) logOnce(name, about, text string, level slog.Level, args ...any) {
+	key := logKey(name, about)
+	if d.logged[key] == text {
 		return
 	}
-	d.said[key] = text
+	d.logged[key] = text
 	d.log.Log(context.Background(), level, text, args...)
 }
 
@@ -66,12 +66,12 @@ func (d *Daemon) logState(st link.Status) {
 		return
 	}
 	now := string(st.State) + "/" + string(st.Oper)
-	key := said(st.Name, "state")
-	was := d.said[key]
+	key := logKey(st.Name, "state")
+	was := d.logged[key]
 	if was == now+" "+st.Reason().Text {
 		return
 	}
-	d.said[key] = now + " " + st.Reason().Text
+	d.logged[key] = now + " " + st.Reason().Text
 	before, _, _ := strings.Cut(was, " ")
 	if before == "" {
 		before = "new"

@@ -22,7 +22,7 @@ func (d *Daemon) Ready() <-chan struct{} { return d.ready }
 // Run is the loop. It returns when ctx ends; the configuration stays in place.
 func (d *Daemon) Run(ctx context.Context) error {
 	var err error
-	if d.rec, err = d.cfg.Keep.LoadRecord(); err != nil {
+	if d.rec, err = d.cfg.Store.LoadRecord(); err != nil {
 		d.log.Warn("the record of what was made cannot be read: what an earlier run made counts as foreign", "error", err)
 	}
 	port := time.NewTimer(time.Hour)
@@ -33,7 +33,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for {
 		if !sc.Empty() || d.snap == nil {
 			err := d.cycle(ctx, sc)
-			if err == nil && d.left != nil && ctx.Err() == nil {
+			if err == nil && d.deferred != nil && ctx.Err() == nil {
 				sc = Scope{All: true}
 				continue
 			}
@@ -43,7 +43,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			close(d.ready)
 		}
 		resetTimer(port, d.portWait())
-		next := d.held.next()
+		next := d.delayed.next()
 		if d.reportDirty {
 			next = sooner(next, d.reportNext)
 		}
@@ -72,7 +72,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 				d.save()
 			}
 			d.saveReport()
-			if t := d.held.next(); !t.IsZero() && !time.Now().Before(t) {
+			if t := d.delayed.next(); !t.IsZero() && !time.Now().Before(t) {
 				sc = Scope{Due: true}
 			}
 			if !d.readNext.IsZero() && !time.Now().Before(d.readNext) {
@@ -124,7 +124,7 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 		s.Join(d.happened())
 	}
 	if d.set != nil && d.rec != nil {
-		w := d.wants()
+		w := d.needs()
 		s.Routes, s.Rules = s.Routes && w.Routes, s.Rules && w.Rules
 	}
 	return s

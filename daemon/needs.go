@@ -6,9 +6,9 @@ import (
 	"ibnetworkd/units"
 )
 
-// wants says what the units and the record make worth looking at.
-func (d *Daemon) wants() Wants {
-	w := Wants{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0}
+// needs says what the units and the record make worth looking at.
+func (d *Daemon) needs() Needs {
+	w := Needs{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0}
 	for _, e := range d.rec.Links {
 		w.Routes = w.Routes || len(e.Routes) > 0
 		w.Resolved = w.Resolved || e.DNS != nil
@@ -34,7 +34,7 @@ func (d *Daemon) wants() Wants {
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
 	}
 	if roce.NeedsCards(d.snap, d.set.Units) {
-		w.Card, w.CardPort = unitOf, portUnit(d.set)
+		w.LinkUnit, w.PortUnit = unitOf, portUnit(d.set)
 	}
 	return w
 }
@@ -46,21 +46,21 @@ func portUnit(set *units.Set) func(s *link.Snapshot, d *link.Device, p *link.Por
 	}
 }
 
-// Wants says what of the system a plan will ask for beyond links and addresses,
+// Needs says what of the system a plan will ask for beyond links and addresses,
 // so that an observation costs no more than it is worth. A capture wants all.
-type Wants struct {
+type Needs struct {
 	Routes, Rules bool
 	// PKeys asks for every entry of the partition tables; otherwise reading ends
 	// where a table seems to.
 	PKeys bool
 	// Sysctls lists the settings to read of a link; nil reads none.
 	Sysctls func(s *link.Snapshot, l *link.Link) []string
-	// Card gives the unit of a link for what package roce looks at; nil if no
+	// LinkUnit gives the unit of a link for what package roce looks at; nil if no
 	// unit asks for any of it.
-	Card func(s *link.Snapshot, l *link.Link) *units.Unit
-	// CardPort is the same for a port that has no network interface; it is set
+	LinkUnit func(s *link.Snapshot, l *link.Link) *units.Unit
+	// PortUnit is the same for a port that has no network interface; it is set
 	// if Card is.
-	CardPort func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit
+	PortUnit func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit
 	// Resolved asks who systemd-resolved is.
 	Resolved bool
 }

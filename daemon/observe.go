@@ -80,9 +80,9 @@ func (o *Observer) Close() error {
 	return errors.Join(err, o.dns.close())
 }
 
-// Look reads what the scope names and gives a new snapshot, which shares with
+// Observe reads what the scope names and gives a new snapshot, which shares with
 // the last one what was not looked at.
-func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
+func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	if o.last == nil {
 		sc.All = true
 	}
@@ -111,42 +111,42 @@ func (o *Observer) Look(sc Scope, w Wants) (*link.Snapshot, error) {
 	s.Host = o.host
 
 	if sc.All || sc.RDMA || sc.PKeys {
-		if err := o.lookRDMA(s); err != nil {
+		if err := o.observeRDMA(s); err != nil {
 			return nil, err
 		}
 		o.joinPorts(s, &sc)
 	}
-	if err := o.lookLinks(s, sc); err != nil {
+	if err := o.observeLinks(s, sc); err != nil {
 		return nil, err
 	}
-	o.lookPKeys(s, sc, w)
+	o.observePKeys(s, sc, w)
 	if sc.All || sc.Addrs || len(sc.Links) > 0 {
-		if err := o.lookAddresses(s); err != nil {
+		if err := o.observeAddresses(s); err != nil {
 			return nil, err
 		}
 	}
 	if w.Routes && (sc.All || sc.Routes || len(sc.Links) > 0) {
-		if err := o.lookRoutes(s); err != nil {
+		if err := o.observeRoutes(s); err != nil {
 			return nil, err
 		}
 	}
 	if w.Rules && (sc.All || sc.Rules) {
-		if err := o.lookRules(s); err != nil {
+		if err := o.observeRules(s); err != nil {
 			return nil, err
 		}
 	}
 	if w.Sysctls != nil {
-		o.lookSysctls(s, sc, w)
+		o.observeSysctls(s, sc, w)
 	}
-	o.lookCard(s, sc, w)
+	o.observeCard(s, sc, w)
 	o.last = s
 	return s, nil
 }
 
-// lookCard looks at cards where a unit asks for it. GID tables follow
+// observeCard looks at cards where a unit asks for it. GID tables follow
 // addresses, everything else the link or its RDMA device.
-func (o *Observer) lookCard(s *link.Snapshot, sc Scope, w Wants) {
-	if w.Card == nil {
+func (o *Observer) observeCard(s *link.Snapshot, sc Scope, w Needs) {
+	if w.LinkUnit == nil {
 		s.Card = nil
 		return
 	}
@@ -155,8 +155,8 @@ func (o *Observer) lookCard(s *link.Snapshot, sc Scope, w Wants) {
 			o.card.Forget(l.Name)
 		}
 	}
-	o.card.Look(s, func(l *link.Link) *units.Unit { return w.Card(s, l) },
-		func(d *link.Device, p *link.Port) *units.Unit { return w.CardPort(s, d, p) },
+	o.card.Look(s, func(l *link.Link) *units.Unit { return w.LinkUnit(s, l) },
+		func(d *link.Device, p *link.Port) *units.Unit { return w.PortUnit(s, d, p) },
 		func(i int) (look, all bool) {
 			all = sc.All || sc.Reload || sc.Links[i] || sc.Force[i]
 			return all || sc.RDMA || sc.Addrs, all

@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/link"
 )
 
-func (o *Observer) lookAddresses(s *link.Snapshot) error {
+func (o *Observer) observeAddresses(s *link.Snapshot) error {
 	raw, err := o.rt.Addresses()
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)

@@ -30,7 +30,7 @@ type staticLink struct {
 // dump of all.
 const fewLinks = 16
 
-func (o *Observer) lookLinks(s *link.Snapshot, sc Scope) error {
+func (o *Observer) observeLinks(s *link.Snapshot, sc Scope) error {
 	if !sc.All && len(sc.Links) == 0 {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (o *Observer) joinPorts(s *link.Snapshot, sc *Scope) {
 	}
 }
 
-func (o *Observer) lookRDMA(s *link.Snapshot) error {
+func (o *Observer) observeRDMA(s *link.Snapshot) error {
 	if o.rd == nil {
 		rd, err := rdmanl.Dial()
 		if errors.Is(err, rdmanl.ErrNoRDMA) {
@@ -153,12 +153,12 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 	}
 }
 
-// lookPKeys reads what of InfiniBand ports changes without an event: the partition
+// observePKeys reads what of InfiniBand ports changes without an event: the partition
 // table, a file for each entry, and the subnet prefix. User space learns of
 // IB_EVENT_PKEY_CHANGE from uverbs alone, for which a driver's context would have to
 // be opened; so tables are read at the slow look, when a link loses its carrier (ipoib
 // restarts a link whose entry changed), while a link waits for a key, and when asked.
-func (o *Observer) lookPKeys(s *link.Snapshot, sc Scope, w Wants) {
+func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 	need := map[portID]map[ib.PKey]bool{}
 	for i := range s.Links {
 		l := &s.Links[i]

@@ -11,7 +11,7 @@ import (
 	"ibnetworkd/link"
 )
 
-func (o *Observer) lookRoutes(s *link.Snapshot) error {
+func (o *Observer) observeRoutes(s *link.Snapshot) error {
 	raw, err := o.rt.Routes()
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)

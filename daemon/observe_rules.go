@@ -10,7 +10,7 @@ import (
 	"ibnetworkd/link"
 )
 
-func (o *Observer) lookRules(s *link.Snapshot) error {
+func (o *Observer) observeRules(s *link.Snapshot) error {
 	raw, err := o.rt.Rules()
 	if err != nil {
 		return fmt.Errorf("list rules: %w", err)

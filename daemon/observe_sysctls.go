@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/link"
 )
 
-func (o *Observer) lookSysctls(s *link.Snapshot, sc Scope, w Wants) {
+func (o *Observer) observeSysctls(s *link.Snapshot, sc Scope, w Needs) {
 	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
 		keys := w.Sysctls(s, l)
 		if len(keys) == 0 {

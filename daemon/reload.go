@@ -65,7 +65,7 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 			delete(d.governing.Links, l.Index)
 		}
 	}
-	d.held.event(names, true, time.Now())
+	d.delayed.event(names, true, time.Now())
 	return true
 }
 

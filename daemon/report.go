@@ -22,12 +22,12 @@ func (d *Daemon) setStatus(st link.Status, changed map[string]bool) {
 	changed[st.Name] = true
 }
 
-// fold says what has changed: to the journal, the readers and the file.
-func (d *Daemon) fold(changed map[string]bool, reloaded bool) {
+// publish says what has changed: to the journal, the readers and the file.
+func (d *Daemon) publish(changed map[string]bool, reloaded bool) {
 	for i, st := range d.status {
 		if _, ok := d.snap.Link(i); !ok {
 			delete(d.status, i)
-			maps.DeleteFunc(d.said, func(k, _ string) bool { return strings.HasPrefix(k, said(st.Name, "")) })
+			maps.DeleteFunc(d.logged, func(k, _ string) bool { return strings.HasPrefix(k, logKey(st.Name, "")) })
 			if st.State != link.StateUnmanaged {
 				d.log.Info("link is gone", "link", st.Name, "state", string(st.State))
 			}
@@ -104,12 +104,12 @@ func (d *Daemon) saveReport() {
 	if !d.reportDirty || start.Before(d.reportNext) {
 		return
 	}
-	if err := d.cfg.Keep.SaveReport(d.Report(), func(n string) bool { return d.unsaved[n] }); err != nil {
-		d.sayOnce("", "report", err.Error(), slog.LevelError)
+	if err := d.cfg.Store.SaveReport(d.Report(), func(n string) bool { return d.unsaved[n] }); err != nil {
+		d.logOnce("", "report", err.Error(), slog.LevelError)
 		d.reportNext = time.Now().Add(keepAgain)
 		return
 	}
-	d.unsay("", "report")
+	d.forgetLog("", "report")
 	clear(d.unsaved)
 	d.reportDirty = false
 	d.reportNext = time.Now().Add(reportShare * time.Since(start))

@@ -92,7 +92,7 @@ func (d *Daemon) Alive(ctx context.Context) error {
 func (d *Daemon) Plan(ctx context.Context) (r plan.Result, err error) {
 	err = d.ask(ctx, func(context.Context) error {
 		if d.snap == nil {
-			return errors.New("the system could not be looked at yet")
+			return errors.New("system state not read yet")
 		}
 		r = plan.Make(plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec})
 		return nil

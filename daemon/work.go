@@ -81,7 +81,7 @@ func (d *Daemon) cancel(links map[int]bool) {
 
 // reasons are what the plan does not ask for now: what failed and what goes on.
 func (d *Daemon) reasons() map[string]link.Reason {
-	out := d.held.reasons()
+	out := d.delayed.reasons()
 	if len(d.ongoing) == 0 {
 		return out
 	}

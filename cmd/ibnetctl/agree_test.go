@@ -22,7 +22,7 @@ import (
 // still is a system that changes when a test sets it, and refuses every operation.
 type still struct{ snap atomic.Pointer[link.Snapshot] }
 
-func (s *still) Look(daemon.Scope, daemon.Wants) (*link.Snapshot, error) {
+func (s *still) Observe(daemon.Scope, daemon.Needs) (*link.Snapshot, error) {
 	c := *s.snap.Load()
 	return &c, nil
 }
@@ -75,7 +75,7 @@ func TestNoBusAgrees(t *testing.T) {
 		return units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fs}})
 	}
 	var does atomic.Pointer[[]worker.Port]
-	d := daemon.New(daemon.Config{System: sys, Keep: store, Load: load,
+	d := daemon.New(daemon.Config{System: sys, Store: store, Load: load,
 		OnChange: []func(daemon.View){func(v daemon.View) { ports := smfeed.Ports(v); does.Store(&ports) }}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)

@@ -156,12 +156,12 @@ func (a *App) build(h host) {
 	a.managers = &smfeed.Managers{}
 	a.systemd = worker.NewSystemd(h.bus, a.log)
 	a.daemon = daemon.New(daemon.Config{
-		Log: a.log, Keep: a.store, Events: h.events,
+		Log: a.log, Store: a.store, Events: h.events,
 		System:     countingSystem{smfeed.System{System: h.system, Managers: a.managers}, a.metrics},
 		Load:       a.units.load,
 		Invalidate: a.units.request,
 		Notify:     a.notify,
-		AfterWork:  giveBack(),
+		OnIdle:     giveBack(),
 		OnChange:   []func(daemon.View){a.observed},
 	})
 	if !a.units.watched {

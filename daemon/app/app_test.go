@@ -53,7 +53,7 @@ func (s *system) truth() {
 	s.m.Truth = &link.Truth{AdapterMTU: 4092, ConnectedMTU: 65520, GroupMTU: map[ib.PKey]int{0x7fff: 2044}, Asked: map[int]int{}}
 }
 
-func (s *system) Look(daemon.Scope, daemon.Wants) (*link.Snapshot, error) {
+func (s *system) Observe(daemon.Scope, daemon.Needs) (*link.Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.m.Settle()

@@ -164,7 +164,7 @@ func (o *Observer) dropApps(name string, apps []dcb.App) error {
 	return nil
 }
 
-func (o *Observer) lookDCB(l *link.Link) *roce.DCB {
+func (o *Observer) observeDCB(l *link.Link) *roce.DCB {
 	if err := open(&o.dcb, dcb.Dial); err != nil {
 		return nil
 	}

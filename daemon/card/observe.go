@@ -262,7 +262,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 		}
 	}
 	if roce.NeedsOf(u).DCB {
-		x.DCB = o.lookDCB(l)
+		x.DCB = o.observeDCB(l)
 	}
 	if u.RoCE.ECN.Set {
 		x.ECN, _ = o.sys.ECN(l.Name)

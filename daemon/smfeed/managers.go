@@ -65,9 +65,9 @@ type System struct {
 	Managers *Managers
 }
 
-// Look implements daemon.System.
-func (s System) Look(sc daemon.Scope, n daemon.Wants) (*link.Snapshot, error) {
-	snap, err := s.System.Look(sc, n)
+// Observe implements daemon.System.
+func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error) {
+	snap, err := s.System.Observe(sc, n)
 	if snap == nil {
 		return snap, err
 	}

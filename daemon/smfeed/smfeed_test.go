@@ -130,7 +130,7 @@ type system struct {
 	err  error
 }
 
-func (s system) Look(daemon.Scope, daemon.Wants) (*link.Snapshot, error) { return s.snap, s.err }
+func (s system) Observe(daemon.Scope, daemon.Needs) (*link.Snapshot, error) { return s.snap, s.err }
 
 // What is known of the managers is in the next snapshot; the last one is not changed.
 func TestManagers(t *testing.T) {
@@ -154,7 +154,7 @@ func TestManagers(t *testing.T) {
 	}
 	before := view(set, nil).Snapshot
 	devices := slices.Clone(before.Devices)
-	after, err := System{system{snap: before}, m}.Look(daemon.Scope{}, daemon.Wants{})
+	after, err := System{system{snap: before}, m}.Observe(daemon.Scope{}, daemon.Needs{})
 	if err != nil || after.Devices[0].Ports[0].Manager != (link.Manager{Ours: true, Unit: path, Builtin: true, File: "/etc/p.conf"}) {
 		t.Errorf("%+v, %v", after.Devices[0].Ports[0].Manager, err)
 	}
@@ -162,7 +162,7 @@ func TestManagers(t *testing.T) {
 		t.Error("the devices of the last snapshot have changed")
 	}
 	broken := errors.New("broken")
-	if _, err := (System{system{err: broken}, m}).Look(daemon.Scope{}, daemon.Wants{}); !errors.Is(err, broken) {
+	if _, err := (System{system{err: broken}, m}).Observe(daemon.Scope{}, daemon.Needs{}); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
 }

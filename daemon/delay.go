@@ -16,8 +16,8 @@ const (
 	refuseMost  = 15 * time.Minute
 )
 
-// hold is an operation that failed.
-type hold struct {
+// delay is an operation that failed.
+type delay struct {
 	why     link.Reason
 	op      link.Op
 	refused bool
@@ -26,20 +26,20 @@ type hold struct {
 	next    time.Time
 }
 
-// holds are the operations not to be tried now, by link.HoldKey.
-type holds struct {
-	m map[string]*hold
+// delays are the operations not to be tried now, by link.HoldKey.
+type delays struct {
+	m map[string]*delay
 	// last remembers those that have been let go, so that failing again waits
 	// longer, for as long as the longest wait.
-	last map[string]*hold
+	last map[string]*delay
 }
 
-func newHolds() *holds {
-	return &holds{m: map[string]*hold{}, last: map[string]*hold{}}
+func newDelays() *delays {
+	return &delays{m: map[string]*delay{}, last: map[string]*delay{}}
 }
 
-func (h *holds) add(op link.Op, why link.Reason, refused bool, now time.Time) {
-	maps.DeleteFunc(h.last, func(_ string, x *hold) bool { return now.Sub(x.next) > refuseMost })
+func (h *delays) add(op link.Op, why link.Reason, refused bool, now time.Time) {
+	maps.DeleteFunc(h.last, func(_ string, x *delay) bool { return now.Sub(x.next) > refuseMost })
 	key := link.HoldKey(op)
 	first, most := retryFirst, retryMost
 	if refused {
@@ -49,19 +49,19 @@ func (h *holds) add(op link.Op, why link.Reason, refused bool, now time.Time) {
 	if x := h.last[key]; x != nil && x.wait >= first {
 		wait = min(2*x.wait, most)
 	}
-	h.m[key] = &hold{why: why, op: op, refused: refused, since: now, wait: wait, next: now.Add(wait)}
+	h.m[key] = &delay{why: why, op: op, refused: refused, since: now, wait: wait, next: now.Add(wait)}
 	h.last[key] = h.m[key]
 }
 
 // done forgets what is known of an operation that has worked.
-func (h *holds) done(op link.Op) {
+func (h *delays) done(op link.Op) {
 	key := link.HoldKey(op)
 	delete(h.m, key)
 	delete(h.last, key)
 }
 
 // due lets go what has waited long enough, and says of which links.
-func (h *holds) due(now time.Time) (on []link.Target) {
+func (h *delays) due(now time.Time) (on []link.Target) {
 	for k, x := range h.m {
 		if !now.Before(x.next) {
 			on = append(on, x.op.Target())
@@ -72,7 +72,7 @@ func (h *holds) due(now time.Time) (on []link.Target) {
 }
 
 // next is when the next one is due; zero for none.
-func (h *holds) next() (t time.Time) {
+func (h *delays) next() (t time.Time) {
 	for _, x := range h.m {
 		if t.IsZero() || x.next.Before(t) {
 			t = x.next
@@ -86,19 +86,19 @@ const settle = 250 * time.Millisecond
 
 // event lets go what may pass on the links where something happened; with
 // everything also what was refused there.
-func (h *holds) event(names map[string]bool, everything bool, now time.Time) {
-	maps.DeleteFunc(h.m, func(_ string, x *hold) bool {
+func (h *delays) event(names map[string]bool, everything bool, now time.Time) {
+	maps.DeleteFunc(h.m, func(_ string, x *delay) bool {
 		return names[x.op.Target().Link] && (everything || !x.refused && now.Sub(x.since) >= settle)
 	})
 }
 
 // forget drops the operations that match, whatever they wait for.
-func (h *holds) forget(match func(link.Op) bool) {
-	maps.DeleteFunc(h.m, func(_ string, x *hold) bool { return match(x.op) })
+func (h *delays) forget(match func(link.Op) bool) {
+	maps.DeleteFunc(h.m, func(_ string, x *delay) bool { return match(x.op) })
 }
 
 // reasons is the planner's view.
-func (h *holds) reasons() map[string]link.Reason {
+func (h *delays) reasons() map[string]link.Reason {
 	if len(h.m) == 0 {
 		return nil
 	}

@@ -367,14 +367,7 @@ func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 	return out
 }
 
-// poll is when another manager last asked for SMInfo, and how long after the time
-// before.
-type poll struct {
-	at    time.Time
-	every time.Duration
-}
-
-// Resweep asks for a sweep now; with full the whole subnet is discovered anew.
+// Resweep asks for a sweep now; with full the whole subnet is discovered again.
 func (s *Subnet) Resweep(full bool, reason string) {
 	s.do(func() {
 		s.ev.resweep, s.ev.full, s.ev.light, s.ev.reason = true, s.ev.full || full, true, reason

@@ -65,40 +65,11 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 	}
 	l.Done = func(r *smp.Reply) {
 		sw := &f.Switches[r.Tag]
+		if !r.OK() || changed(f, sw, r) {
+			suspects = append(suspects, sw.Node)
+		}
 		if !r.OK() {
-			suspects = append(suspects, sw.Node)
-			first, count := f.PortRange(sw.Node)
-			for p := first; p < first+count; p++ {
-				if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
-					suspects = append(suspects, f.Ports[q].Node)
-				}
-			}
-			return
-		}
-		if r.Attr == mad.AttrSwitchPortState {
-			first, count := f.PortRange(sw.Node)
-			for i := first; i < first+count; i++ {
-				p := &f.Ports[i]
-				if p.Num == 0 || p.Peer != fabric.None || int(p.Num)/fabric.TablePorts != int(r.Mod) {
-					continue
-				}
-				if state := fabric.StateInTable(r.Data[:], int(p.Num)%fabric.TablePorts); (state >= ib.PortInit) != (p.Info.State() >= ib.PortInit) {
-					suspects = append(suspects, sw.Node)
-					return
-				}
-			}
-			return
-		}
-		if r.Attr == mad.AttrPortInfo {
-			pi, p := fabric.PortInfoOf(&r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
-			if r.Mod == 0 && pi.LID() != p.LID || r.Mod != 0 && pi.State() != p.Info.State() {
-				suspects = append(suspects, sw.Node)
-			}
-			return
-		}
-		si := fabric.SwitchInfoOf(&r.Data)
-		if si.PortStateChange() || si.LinearFDBTop() != sw.Info.LinearFDBTop() {
-			suspects = append(suspects, sw.Node)
+			suspects = appendNeighbours(suspects, f, sw.Node)
 		}
 	}
 	if err := s.pump(ctx, &l); err != nil {
@@ -106,6 +77,42 @@ func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]
 	}
 	clear(s.prog.have.unprobed)
 	return suspects, nil
+}
+
+// changed reports whether what a switch answers to a light sweep is not what is
+// known of it.
+func changed(f *fabric.Fabric, sw *fabric.Switch, r *smp.Reply) bool {
+	switch r.Attr {
+	case mad.AttrSwitchPortState:
+		first, count := f.PortRange(sw.Node)
+		for i := first; i < first+count; i++ {
+			p := &f.Ports[i]
+			if p.Num == 0 || p.Peer != fabric.None || int(p.Num)/fabric.TablePorts != int(r.Mod) {
+				continue
+			}
+			up := fabric.StateInTable(r.Data[:], int(p.Num)%fabric.TablePorts) >= ib.PortInit
+			if up != (p.Info.State() >= ib.PortInit) {
+				return true
+			}
+		}
+		return false
+	case mad.AttrPortInfo:
+		pi, p := fabric.PortInfoOf(&r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
+		return r.Mod == 0 && pi.LID() != p.LID || r.Mod != 0 && pi.State() != p.Info.State()
+	}
+	si := fabric.SwitchInfoOf(&r.Data)
+	return si.PortStateChange() || si.LinearFDBTop() != sw.Info.LinearFDBTop()
+}
+
+// appendNeighbours appends the switches that a node has links with.
+func appendNeighbours(out []int32, f *fabric.Fabric, node int32) []int32 {
+	first, count := f.PortRange(node)
+	for p := first; p < first+count; p++ {
+		if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
+			out = append(out, f.Ports[q].Node)
+		}
+	}
+	return out
 }
 
 // appendUnprobed appends the questions for the ports of a switch that had no link: for

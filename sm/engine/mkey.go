@@ -17,7 +17,7 @@ import (
 // repress is such an SMP; but not every port sends traps, and a trap may be
 // lost. Switches hear from the manager with each light sweep, adapters from
 // nobody: so each end port is read several times within a lease. A port whose
-// protection is gone all the same, or that lost its key, is told again.
+// protection is gone all the same, or that lost its key, is set again.
 
 // renewals is how often an end port is read within its lease.
 const renewals = 3
@@ -50,7 +50,7 @@ func (s *Subnet) renewKeys(ctx context.Context) error {
 			}
 		}
 		if s.prog.have.declined[r.Tag] != 0 {
-			return // it did not take what it was told
+			return // it declined what was set
 		}
 		if pi.MKey() != pol.MKey || pi.MKeyProtect() != pol.Protect || pi.MKeyLease() != pol.MKeyLease {
 			s.warnOnce("lease"+p.GUID.String(), "port lost its M_Key protection, setting it again", "link_port", f.PortName(int32(r.Tag)),

@@ -55,7 +55,8 @@ func (s *Subnet) report(p elect.Peer) {
 			lid = s.prog.fabric.Ports[i].LID
 		}
 	}
-	s.log.Warn("another subnet manager "+why+": neither hands over to the other; stop one of them or give both the same SM_Key", "guid", p.Info.GUID.String(), "lid", lid.String(),
+	s.log.Warn("another subnet manager "+why+": neither hands over to the other; stop one of them or give both the same SM_Key",
+		"guid", p.Info.GUID.String(), "lid", lid.String(),
 		"priority", p.Info.Priority, "state", p.Info.State.String(), "own_priority", s.cfg.Priority)
 }
 
@@ -103,7 +104,8 @@ func (s *Subnet) checkLIDs(ctx context.Context) error {
 	}}
 	for _, e := range f.EndPorts {
 		if path, ok := program.PathTo(f, e); ok {
-			l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrPortInfo, Mod: uint32(f.Ports[e].Num), Path: path, Tag: uint64(e)})
+			l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrPortInfo, Mod: uint32(f.Ports[e].Num),
+				Path: path, Tag: uint64(e)})
 		}
 	}
 	if err := s.pump(ctx, l); err != nil {

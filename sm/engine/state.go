@@ -79,6 +79,13 @@ type managers struct {
 	handoverUntil time.Time             // before that no handover is tried again
 }
 
+// poll is when another manager last asked for SMInfo, and how long after the time
+// before.
+type poll struct {
+	at    time.Time
+	every time.Duration
+}
+
 // former is the time after a handover, in which the SA still answers questions.
 type former struct {
 	until time.Time // set by handover, cleared by seeHeir

@@ -78,9 +78,13 @@ func (s *Subnet) Refresh() *Snapshot {
 func (s *Subnet) publish() {
 	s.counters.Again, s.counters.Expired = s.in.dropped()
 	s.counters.Busy = s.in.refused.Load()
-	x := &Snapshot{Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
-		State: s.elect.State().String(), Priority: s.cfg.Priority, Routing: s.prog.want.engine, TopLID: s.prog.top, Sweeps: s.sweeps.count, DoubledLIDs: s.rivals.doubled,
-		LastSweep: s.sweeps.last, Retrying: slices.Clone(s.sweeps.failedAt), Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now()}
+	x := &Snapshot{
+		Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
+		State: s.elect.State().String(), Priority: s.cfg.Priority, DoubledLIDs: s.rivals.doubled,
+		Routing: s.prog.want.engine, TopLID: s.prog.top,
+		Sweeps: s.sweeps.count, LastSweep: s.sweeps.last, Retrying: slices.Clone(s.sweeps.failedAt),
+		Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now(),
+	}
 	if s.elect.State() == mad.SMStandby {
 		m := s.manager(s.elect.Master())
 		x.Master = &m

@@ -150,6 +150,64 @@ func fits[T any](have, want T, sel mad.Selector, cmp func(a, b T) int) bool {
 func cmpMTU(a, b ib.MTU) int   { return int(a) - int(b) }
 func cmpRate(a, b ib.Rate) int { return a.Tenths() - b.Tenths() }
 
+// limitMTU applies a request's wish to the MTU of a path; false when it cannot be
+// met.
+func (r *pathRequest) limitMTU(mtu ib.MTU) (ib.MTU, bool) {
+	if !r.has(mad.CompPRMTUSel | mad.CompPRMTU) {
+		return mtu, true
+	}
+	if !fits(mtu, r.rec.MTU, r.rec.MTUSel, cmpMTU) {
+		return 0, false
+	}
+	switch {
+	case r.rec.MTUSel == mad.SelExact:
+		mtu = r.rec.MTU
+	case r.rec.MTUSel == mad.SelLess && mtu >= r.rec.MTU:
+		mtu = r.rec.MTU - 1
+		return mtu, mtu.IsValid()
+	}
+	return mtu, true
+}
+
+// limitRate is limitMTU for the rate.
+func (q *query) limitRate(r *pathRequest, rate ib.Rate, src, dst int32) (ib.Rate, bool) {
+	if !r.has(mad.CompPRRateSel | mad.CompPRRate) {
+		return rate, true
+	}
+	if !fits(rate, r.rec.Rate, r.rec.RateSel, cmpRate) {
+		return 0, false
+	}
+	switch {
+	case r.rec.RateSel == mad.SelExact:
+		rate = r.rec.Rate
+	case r.rec.RateSel == mad.SelLess && !rate.Less(r.rec.Rate):
+		if rate = ib.RateAtMost(r.rec.Rate.Tenths() - 1); rate == 0 {
+			return 0, false
+		}
+		rate = q.knownRate(rate, src, dst)
+	}
+	return rate, true
+}
+
+// limitLife is limitMTU for the packet lifetime: a bound that one may go below,
+// as with MTU and rate.
+func (r *pathRequest) limitLife(life uint8) (uint8, bool) {
+	if !r.has(mad.CompPRLifeTimeSel | mad.CompPRLifeTime) {
+		return life, true
+	}
+	switch want := r.rec.LifeTime; r.rec.LifeTimeSel {
+	case mad.SelGreater:
+		return life, life > want
+	case mad.SelLess:
+		if life >= want {
+			return want - 1, want > 1
+		}
+	case mad.SelExact:
+		return want, life >= want
+	}
+	return life, true
+}
+
 // path makes the record of one path; ok is false when there is none that meets
 // the request.
 func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.LID, out *mad.PathRecord) bool {
@@ -178,54 +236,14 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 	if src == dst {
 		life = 0
 	}
-	if r.has(mad.CompPRMTUSel | mad.CompPRMTU) {
-		if !fits(a.mtu, r.rec.MTU, r.rec.MTUSel, cmpMTU) {
-			return false
-		}
-		switch {
-		case r.rec.MTUSel == mad.SelExact:
-			a.mtu = r.rec.MTU
-		case r.rec.MTUSel == mad.SelLess && a.mtu >= r.rec.MTU:
-			if a.mtu = r.rec.MTU - 1; !a.mtu.IsValid() {
-				return false
-			}
-		}
+	if a.mtu, ok = r.limitMTU(a.mtu); !ok {
+		return false
 	}
-	if r.has(mad.CompPRRateSel | mad.CompPRRate) {
-		if !fits(rate, r.rec.Rate, r.rec.RateSel, cmpRate) {
-			return false
-		}
-		switch {
-		case r.rec.RateSel == mad.SelExact:
-			rate = r.rec.Rate
-		case r.rec.RateSel == mad.SelLess && !rate.Less(r.rec.Rate):
-			if rate = ib.RateAtMost(r.rec.Rate.Tenths() - 1); rate == 0 {
-				return false
-			}
-			rate = q.knownRate(rate, src, dst)
-		}
+	if rate, ok = q.limitRate(r, rate, src, dst); !ok {
+		return false
 	}
-	if r.has(mad.CompPRLifeTimeSel | mad.CompPRLifeTime) {
-		// The life time is a bound that one may go below, as with MTU
-		// and rate; opensm has it so as well.
-		switch want := r.rec.LifeTime; r.rec.LifeTimeSel {
-		case mad.SelGreater:
-			if life <= want {
-				return false
-			}
-		case mad.SelLess:
-			if life >= want {
-				if want <= 1 {
-					return false
-				}
-				life = want - 1
-			}
-		case mad.SelExact:
-			if life < want {
-				return false
-			}
-			life = want
-		}
+	if life, ok = r.limitLife(life); !ok {
+		return false
 	}
 	out.MTU, out.Rate, out.LifeTime = a.mtu, rate, life
 	switch {

@@ -25,7 +25,7 @@ const (
 // calls of each that wait for that, and maxKnown the callers and users remembered.
 const (
 	maxUnknown = 1024
-	maxFirst   = 16
+	maxFirst   = 64
 	maxKnown   = 4096
 )
 

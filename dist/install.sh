@@ -9,7 +9,7 @@ DESTDIR=${DESTDIR:-}
 PREFIX=${PREFIX:-/usr}
 BIN=${BIN:-build/bin}
 case $BIN in /*) ;; *) BIN=$here/$BIN ;; esac
-# Units, rules and policies stand where the system looks for them: below /usr/lib
+# Units, rules and policies are where the system reads them: below /usr/lib
 # for a package, also when the programs go to /usr/local.
 LIB=${LIB:-/usr/lib}
 [ "$PREFIX" = /usr ] || LIB=/etc

@@ -51,7 +51,7 @@ SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in pl
 	f := c.Flags()
 	f.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.StateDir, "state-dir", "/run/ibnetworkd", "directory of the record and the state file")
-	f.StringVar(&o.UnitRoot, "unit-root", "/", "directory that stands for / when unit files are looked for")
+	f.StringVar(&o.UnitRoot, "unit-root", "/", "directory used as / when unit files are read")
 	f.IntVar(&o.RecvBuffer, "event-buffer", 0, "receive buffer of the event sockets in bytes, 0 for a large one")
 	f.BoolVar(&o.NoWatch, "no-watch", false,
 		"do not apply unit files when they change: read them at the start, on SIGHUP and on reload only (WatchUnitFiles=no in ibnetworkd.conf)")

@@ -22,7 +22,8 @@ var stateless = []string{
 // parts of the daemon. What they share is built by their mains and handed on.
 var constant = []string{
 	"cmd/ibnetworkd", "cmd/ibnetsm", "cmd/ibnetctl", "cmd/ibnetctl/answer", "cmd/ibnetctl/diagnose", "cmd/ibnetctl/importer",
-	"daemon", "daemon/app", "daemon/bus", "daemon/bus/api", "daemon/card", "daemon/cardwatch", "daemon/conf", "daemon/envfile", "daemon/metrics",
+	"daemon", "daemon/app", "daemon/bus", "daemon/bus/api", "daemon/card", "daemon/cardwatch", "daemon/conf", "daemon/envfile",
+	"daemon/metrics",
 	"daemon/modload", "daemon/smfeed", "smctl/files", "smctl/worker",
 }
 

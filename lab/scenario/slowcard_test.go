@@ -26,11 +26,13 @@ import (
 func TestSlowFunctions(t *testing.T) {
 	t.Parallel()
 	policy, _ := os.ReadFile("../../dist/dbus/org.ibnetwork1.conf") // not there in the guest, where the file is
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 30 * time.Minute, Files: map[string]string{
-		unitDir + "10-vf.ibnetwork":                      slowUnit(),
-		unitDir + "20-ib.ibnetwork":                      "[Match]\nNodeGUID=0x0002c90300009900\n[Network]\nConfigureWithoutCarrier=yes\nAddress=10.8.0.1/24\n",
-		"/usr/share/dbus-1/system.d/org.ibnetwork1.conf": string(policy),
-	}}, func(g *lab.G) {
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 30 * time.Minute,
+		Files: map[string]string{
+			unitDir + "10-vf.ibnetwork": slowUnit(),
+			unitDir + "20-ib.ibnetwork": "[Match]\nNodeGUID=0x0002c90300009900\n[Network]\n" +
+				"ConfigureWithoutCarrier=yes\nAddress=10.8.0.1/24\n",
+			"/usr/share/dbus-1/system.d/org.ibnetwork1.conf": string(policy),
+		}}, func(g *lab.G) {
 		each := 2 * time.Second
 		if os.Getenv("IBNET_LONG") != "" {
 			each = 30 * time.Second

@@ -59,126 +59,147 @@ type Result struct {
 // remembered with it, the port that has it, the port that is remembered with
 // it. Ports without get the lowest LIDs that nobody is remembered with.
 func Assign(f *fabric.Fabric, m Memory, opt Options) Result {
-	r := Result{Fabric: f.Clone()}
 	if opt.Reassign {
 		m = nil
 	}
-	want := func(p int32) ib.LMC {
-		if r.Fabric.Nodes[r.Fabric.Ports[p].Node].Switch != fabric.None {
-			return 0
-		}
-		return opt.LMC & 7
+	a := assignment{
+		f: f, memory: m, opt: opt, Result: Result{Fabric: f.Clone()},
+		used: make([]bool, int(ib.LIDUnicastMax)+1), left: slices.Clone(f.EndPorts),
 	}
-	used := make([]bool, int(ib.LIDUnicastMax)+1)
-	fits := func(l ib.LID, lmc ib.LMC) bool {
-		n := lmc.Count()
-		if !l.IsUnicast() || int(l)%n != 0 || int(l)+n-1 > int(ib.LIDUnicastMax) {
-			return false
+	a.pass(func(p int32) (ib.LID, bool) {
+		e, ok := m.Find(f.Ports[p].GUID)
+		return e.LID, ok && e.LID == a.has(p)
+	})
+	a.pass(func(p int32) (ib.LID, bool) { l := a.has(p); return l, l != 0 })
+	a.pass(func(p int32) (ib.LID, bool) { e, ok := m.Find(f.Ports[p].GUID); return e.LID, ok })
+	for _, p := range a.left {
+		if l := a.has(p); l.IsUnicast() && a.used[l] {
+			a.warn("LID %v of port %v belongs to another port: it gets a new one", l, f.Ports[p].GUID)
 		}
-		for k := range n {
-			if used[int(l)+k] {
-				return false
-			}
-		}
-		return true
 	}
-	take := func(p int32, l ib.LID, lmc ib.LMC) {
-		for k := range lmc.Count() {
-			used[int(l)+k] = true
-		}
-		r.Top = max(r.Top, l+ib.LID(lmc.Count()-1))
-		r.Fabric.Ports[p].LID, r.Fabric.Ports[p].LMC = l, lmc
+	if len(a.left) > 0 {
+		a.fill()
 	}
-	left := slices.Clone(f.EndPorts)
-	pass := func(try func(p int32) (ib.LID, bool)) {
-		rest := left[:0]
-		for _, p := range left {
-			lmc := want(p)
-			if l, ok := try(p); ok && fits(l, lmc) {
-				take(p, l, lmc)
-			} else {
-				rest = append(rest, p)
-			}
-		}
-		left = rest
+	a.Memory = m.with(a.Fabric)
+	a.Changed = !slices.Equal(m, a.Memory)
+	return a.Result
+}
+
+// assignment is a Result in the making.
+type assignment struct {
+	Result
+	f      *fabric.Fabric
+	memory Memory
+	opt    Options
+	used   []bool  // by LID
+	left   []int32 // end ports without a LID yet
+}
+
+// maxWarnings bounds the warnings of one assignment.
+const maxWarnings = 100
+
+func (a *assignment) warn(format string, args ...any) {
+	if len(a.Warnings) < maxWarnings {
+		a.Warnings = append(a.Warnings, fmt.Sprintf(format, args...))
 	}
-	// What is in force already: assigned by us in an earlier sweep, or by
-	// any former master.
-	has := func(p int32) ib.LID {
-		q := &f.Ports[p]
-		if opt.Reassign {
-			return 0
-		}
-		if q.LID != 0 {
-			return q.LID
-		}
-		if q.Known {
-			return q.Info.LID()
-		}
+}
+
+// want is the LMC that a port is to have: switches have one LID.
+func (a *assignment) want(p int32) ib.LMC {
+	if a.Fabric.Nodes[a.Fabric.Ports[p].Node].Switch != fabric.None {
 		return 0
 	}
-	pass(func(p int32) (ib.LID, bool) {
-		e, ok := m.Find(f.Ports[p].GUID)
-		return e.LID, ok && e.LID == has(p)
-	})
-	pass(func(p int32) (ib.LID, bool) { l := has(p); return l, l != 0 })
-	pass(func(p int32) (ib.LID, bool) { e, ok := m.Find(f.Ports[p].GUID); return e.LID, ok })
-	for _, p := range left {
-		if l := has(p); l.IsUnicast() && used[l] && len(r.Warnings) < 100 {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("LID %v of port %v belongs to another port: it gets a new one", l, f.Ports[p].GUID))
+	return a.opt.LMC & 7
+}
+
+// fits reports whether the LIDs from l on are aligned and free.
+func (a *assignment) fits(l ib.LID, lmc ib.LMC) bool {
+	n := lmc.Count()
+	if !l.IsUnicast() || int(l)%n != 0 || int(l)+n-1 > int(ib.LIDUnicastMax) {
+		return false
+	}
+	return !slices.Contains(a.used[int(l):int(l)+n], true)
+}
+
+// take assigns the LIDs from l on to a port.
+func (a *assignment) take(p int32, l ib.LID, lmc ib.LMC) {
+	for k := range lmc.Count() {
+		a.used[int(l)+k] = true
+	}
+	a.Top = max(a.Top, l+ib.LID(lmc.Count()-1))
+	a.Fabric.Ports[p].LID, a.Fabric.Ports[p].LMC = l, lmc
+}
+
+// pass assigns what try proposes to the ports that are left, if it is free.
+func (a *assignment) pass(try func(p int32) (ib.LID, bool)) {
+	rest := a.left[:0]
+	for _, p := range a.left {
+		lmc := a.want(p)
+		if l, ok := try(p); ok && a.fits(l, lmc) {
+			a.take(p, l, lmc)
+		} else {
+			rest = append(rest, p)
 		}
 	}
-	if len(left) > 0 {
-		// LIDs of ports that are away stay theirs while there are others.
-		reserved := slices.Clone(used)
-		for _, e := range m {
-			for k := range e.LMC.Count() {
-				if l := int(e.LID) + k; l < len(reserved) {
-					reserved[l] = true
-				}
+	a.left = rest
+}
+
+// has is the LID that a port has already, by an earlier sweep or a former master;
+// 0 for none.
+func (a *assignment) has(p int32) ib.LID {
+	q := &a.f.Ports[p]
+	switch {
+	case a.opt.Reassign:
+		return 0
+	case q.LID != 0:
+		return q.LID
+	case q.Known:
+		return q.Info.LID()
+	}
+	return 0
+}
+
+// fill gives the ports that are left the lowest free LIDs. LIDs of ports that are
+// away stay reserved while there are others.
+func (a *assignment) fill() {
+	reserved := slices.Clone(a.used)
+	for _, e := range a.memory {
+		for k := range e.LMC.Count() {
+			if l := int(e.LID) + k; l < len(reserved) {
+				reserved[l] = true
 			}
-		}
-		next := [2][8]int{}
-		find := func(lmc ib.LMC, pass int) (ib.LID, bool) {
-			n := lmc.Count()
-			l := max(next[pass][lmc], n)
-			for ; l+n-1 <= int(ib.LIDUnicastMax); l += n {
-				free := true
-				for k := range n {
-					if used[l+k] || pass == 0 && reserved[l+k] {
-						free = false
-					}
-				}
-				if free {
-					break
-				}
-			}
-			next[pass][lmc] = l
-			return ib.LID(l), l+n-1 <= int(ib.LIDUnicastMax)
-		}
-		for _, p := range left {
-			lmc := want(p)
-			l, ok := find(lmc, 0)
-			if !ok {
-				l, ok = find(lmc, 1)
-			}
-			if !ok && lmc > 0 {
-				lmc = 0
-				l, ok = find(0, 1)
-			}
-			if !ok {
-				r.Fabric.Ports[p].LID, r.Fabric.Ports[p].LMC = 0, 0
-				if len(r.Warnings) < 100 {
-					r.Warnings = append(r.Warnings, fmt.Sprintf("no LID is left for port %v (%s)", f.Ports[p].GUID, f.PortName(p)))
-				}
-				continue
-			}
-			take(p, l, lmc)
 		}
 	}
-	r.Memory = m.with(r.Fabric)
-	r.Changed = !slices.Equal(m, r.Memory)
-	return r
+	next := [2][8]int{}
+	find := func(lmc ib.LMC, pass int) (ib.LID, bool) {
+		n := lmc.Count()
+		l := max(next[pass][lmc], n)
+		for ; l+n-1 <= int(ib.LIDUnicastMax); l += n {
+			taken := slices.Contains(a.used[l:l+n], true) || pass == 0 && slices.Contains(reserved[l:l+n], true)
+			if !taken {
+				break
+			}
+		}
+		next[pass][lmc] = l
+		return ib.LID(l), l+n-1 <= int(ib.LIDUnicastMax)
+	}
+	for _, p := range a.left {
+		lmc := a.want(p)
+		l, ok := find(lmc, 0)
+		if !ok {
+			l, ok = find(lmc, 1)
+		}
+		if !ok && lmc > 0 {
+			lmc = 0
+			l, ok = find(0, 1)
+		}
+		if !ok {
+			a.Fabric.Ports[p].LID, a.Fabric.Ports[p].LMC = 0, 0
+			a.warn("no LID is left for port %v (%s)", a.f.Ports[p].GUID, a.f.PortName(p))
+			continue
+		}
+		a.take(p, l, lmc)
+	}
 }
 
 // with is the memory with the fabric's assignments put in; remembered ports

@@ -9,7 +9,7 @@
 #include <linux/platform_device.h>
 #include "swib.h"
 
-struct swib_hca *swib_hcas[SWIB_MAX_HCA];
+RAW_NOTIFIER_HEAD(swib_hca_leaves);
 
 static struct platform_driver swib_platform_drivers[SWIB_DRIVERS];
 static struct pci_driver swib_pci_driver;
@@ -512,7 +512,7 @@ static int bind(struct swib_hca *h, struct device *parent)
 		r = take_guids(h);
 	if (r)
 		return r;
-	r = swib_devlink_create(h, parent);
+	r = swib_devlink_create(h, parent, swib_hca_set_type);
 	if (r)
 		return r;
 	mutex_lock(&h->lock);
@@ -630,13 +630,6 @@ static int swib_platform_probe(struct platform_device *pdev)
 	return bind(*h, &pdev->dev);
 }
 
-/* What ethtool -i has for the Ethernet links of an adapter. */
-const char *swib_driver_word(const struct swib_hca *h)
-{
-	return h->driver == SWIB_DRV_MLX4 ? "mlx4_en" :
-	       h->pdev ? swib_platform_drivers[h->driver].driver.name : "swib";
-}
-
 /* swib_cfg_mutex is held */
 int swib_hca_set_driver(struct swib_hca *h, const char *name)
 {
@@ -695,6 +688,10 @@ static struct swib_port *vf_peer(struct swib_hca *pf, int port)
 	return NULL;
 }
 
+static const struct swib_node_ops ops = {
+	.plug = swib_eth_carrier,
+};
+
 /* pci is the device of a PCI adapter, which a driver binds already. */
 int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 {
@@ -717,6 +714,7 @@ int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 	h->no_cm = c->no_cm;
 	h->pf = c->pf;
 	h->vf_num = c->vf_num;
+	h->node.ops = &ops;
 	h->node.idx = idx;
 	h->node.guid = c->guid ?: SWIB_GUID_BASE + ((u64)(idx + 1) << 8);
 	if (c->desc[0])
@@ -768,7 +766,7 @@ int swib_hca_del(int idx)
 	WRITE_ONCE(h->leaving, true);
 	if (h->num_vfs)
 		del_vfs(h);
-	swib_lag_forget(h);
+	raw_notifier_call_chain(&swib_hca_leaves, 0, h);
 	if (h->pdev)
 		platform_device_unregister(h->pdev);
 	else
@@ -864,8 +862,6 @@ static int netdev_event(struct notifier_block *nb, unsigned long event, void *pt
 		drop_rc_flag(nd);
 	else if (event == NETDEV_UNREGISTER)
 		swib_wire_netdev_gone(nd);
-	else if (event == NETDEV_CHANGEUPPER || event == NETDEV_CHANGELOWERSTATE)
-		swib_lag_event(nd, event, ptr);
 	return NOTIFY_DONE;
 }
 
@@ -937,5 +933,4 @@ void swib_adapters_exit(bool pci)
 	for (i = 0; i < SWIB_DRIVERS; i++)
 		platform_driver_unregister(&swib_platform_drivers[i]);
 	unregister_netdevice_notifier(&netdev_nb);
-	swib_lag_exit();
 }

@@ -3,7 +3,6 @@
  * The control file /sys/kernel/debug/swib/ctl: commands in, the state of the
  * fabric out.  README.md documents every command.
  */
-#include <linux/ctype.h>
 #include <linux/debugfs.h>
 #include <linux/seq_file.h>
 #include <linux/sizes.h>
@@ -12,54 +11,6 @@
 #define SWIB_MAX_WRITE	SZ_1M
 
 static struct dentry *dir;
-
-/* h3, hca3 or s0, switch0; swib_cfg_mutex or swib_fab_mutex is held */
-struct swib_node *swib_node_by_name(const char *name)
-{
-	const char *digits = name;
-	unsigned int i;
-
-	while (isalpha(*digits))
-		digits++;
-	if (kstrtouint(digits, 10, &i))
-		return NULL;
-	switch (*name) {
-	case 'h':
-		return i < SWIB_MAX_HCA && swib_hcas[i] ? &swib_hcas[i]->node : NULL;
-	case 's':
-		return i < SWIB_MAX_SWITCH ? swib_switches[i] : NULL;
-	}
-	return NULL;
-}
-
-/* h3/1 */
-struct swib_port *swib_port_by_name(const char *name)
-{
-	struct swib_node *n;
-	unsigned int num;
-	char b[24], *slash;
-
-	strscpy(b, name, sizeof(b));
-	slash = strchr(b, '/');
-	if (!slash)
-		return NULL;
-	*slash++ = 0;
-	n = swib_node_by_name(b);
-	if (!n || kstrtouint(slash, 10, &num) || num < 1 || num > n->nports)
-		return NULL;
-	return &n->port[num];
-}
-
-/* Splits the first word off; never NULL. */
-char *swib_word(char **s)
-{
-	char *w;
-
-	do
-		w = strsep(s, " \t");
-	while (w && !*w);
-	return w ?: "";
-}
 
 /* Words that no command takes must not pass in silence. */
 static bool too_much(char *a)
@@ -589,7 +540,7 @@ static void show_node(struct seq_file *s, struct swib_node *n)
 			seq_printf(s, " peer %s%d/%d", q->node->is_switch ? "switch" : "hca",
 				   q->node->idx, q->num);
 		else if (p->wire)
-			seq_printf(s, " wire %s", swib_wire_up(p->wire) ? "up" : "down");
+			seq_printf(s, " wire %s", p->wire->up ? "up" : "down");
 		nd = n->is_switch ? NULL : swib_eth_netdev(swib_hcas[n->idx], i);
 		if (nd) {
 			swib_dcb_show(s, nd);

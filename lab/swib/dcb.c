@@ -19,17 +19,17 @@
 
 static struct swib_dcb *dcb_of(struct net_device *nd)
 {
-	return swib_eth_dcb(nd);
+	return &swib_to_eth(nd)->dcb;
 }
 
 static enum swib_driver driver_of(struct net_device *nd)
 {
-	return swib_eth_hca(nd)->driver;
+	return swib_to_eth(nd)->hca->driver;
 }
 
 static bool is(struct net_device *nd, enum swib_dcb_flag f)
 {
-	return swib_eth_hca(nd)->dcb_flags & f;
+	return swib_to_eth(nd)->hca->dcb_flags & f;
 }
 
 /* bnxt, ice and hns3 take settings in a mode of IEEE only, and some of the host's only. */
@@ -114,6 +114,13 @@ static int check_lossless(struct net_device *nd, const struct dcbnl_buffer *b)
 	return 0;
 }
 
+/* The port goes down and comes up by itself, as when a driver toggles it. */
+static void toggle(struct net_device *nd)
+{
+	netif_carrier_off(nd);
+	schedule_delayed_work(&swib_to_eth(nd)->plug, msecs_to_jiffies(300));
+}
+
 static int setpfc(struct net_device *nd, struct ieee_pfc *pfc)
 {
 	struct swib_dcb *d = dcb_of(nd);
@@ -127,7 +134,7 @@ static int setpfc(struct net_device *nd, struct ieee_pfc *pfc)
 	case SWIB_DRV_MLX5:
 		d->pfc.pfc_en = pfc->pfc_en;
 		if (changed)
-			swib_eth_toggle(nd);
+			toggle(nd);
 		cable = d->cable;
 		if (pfc->delay && pfc->delay < 1000)
 			d->cable = pfc->delay;

@@ -242,8 +242,8 @@ static void adapter_rx(struct swib_port *p, struct swib_pkt *k)
 
 static void port_rx(struct swib_port *p, struct swib_pkt *k)
 {
-	if (p->node->is_switch) {
-		swib_switch_rx(p, k);
+	if (p->node->ops->rx) {
+		p->node->ops->rx(p, k);
 		return;
 	}
 	if (k->dlid != SWIB_PERM && k->dlid < SWIB_MCLID && !swib_has_lid(p, k->dlid)) {
@@ -308,7 +308,7 @@ static void cross(struct swib_port *p, struct swib_pkt *k)
 			p->mtx++;
 	}
 	if (!q) {
-		swib_wire_tx(p->wire, k);
+		p->wire->ops->tx(p->wire, k);
 		return;
 	}
 	if (k->dqpn) {
@@ -347,7 +347,7 @@ void swib_port_tx(struct swib_port *p, struct swib_pkt *k)
 		return;
 	}
 	k->hops++;
-	if (!swib_fault(p, k)) {
+	if (!swib_fault_hook || !swib_fault_hook(p, k)) {
 		if (k->slow_ms || depth >= SWIB_MAX_DEPTH) {
 			swib_delay(p, k, 0);
 		} else {
@@ -797,16 +797,25 @@ static void forget(struct list_head *q, struct swib_node *n)
 }
 
 /* No packet is at a port of the node any more; swib_fab_mutex is held. */
-void swib_forget_node(struct swib_node *n)
+static int node_gone(struct notifier_block *nb, unsigned long event, void *n)
 {
 	spin_lock_irq(&swib_txq_lock);
 	forget(&txq, n);
 	spin_unlock_irq(&swib_txq_lock);
 	forget(&delayq, n);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block node_nb = { .notifier_call = node_gone };
+
+void swib_delivery_init(void)
+{
+	raw_notifier_chain_register(&swib_node_gone, &node_nb);
 }
 
 void swib_delivery_exit(void)
 {
+	raw_notifier_chain_unregister(&swib_node_gone, &node_nb);
 	cancel_work_sync(&tx);
 	cancel_delayed_work_sync(&unstall);
 	cancel_delayed_work_sync(&rc_timer);

@@ -8,6 +8,7 @@
 
 struct swib_devlink {
 	struct swib_hca *hca;
+	swib_set_type set_type;
 	struct devlink_port port[SWIB_MAX_HCA_PORTS + 1];
 };
 
@@ -17,11 +18,11 @@ static int port_type_set(struct devlink_port *dp, enum devlink_port_type type)
 
 	switch (type) {
 	case DEVLINK_PORT_TYPE_IB:
-		return swib_hca_set_type(l->hca, dp->index, SWIB_PORT_IB);
+		return l->set_type(l->hca, dp->index, SWIB_PORT_IB);
 	case DEVLINK_PORT_TYPE_ETH:
-		return swib_hca_set_type(l->hca, dp->index, SWIB_PORT_ETH);
+		return l->set_type(l->hca, dp->index, SWIB_PORT_ETH);
 	case DEVLINK_PORT_TYPE_AUTO:
-		return swib_hca_set_type(l->hca, dp->index, SWIB_PORT_AUTO);
+		return l->set_type(l->hca, dp->index, SWIB_PORT_AUTO);
 	default:
 		return -EOPNOTSUPP;
 	}
@@ -50,7 +51,7 @@ static int port_register(struct devlink *dl, struct devlink_port *dp, int i)
 #endif
 
 /* Before the personality comes up; h->lock is not held. */
-int swib_devlink_create(struct swib_hca *h, struct device *parent)
+int swib_devlink_create(struct swib_hca *h, struct device *parent, swib_set_type set_type)
 {
 	struct devlink_port_attrs attrs = { .flavour = DEVLINK_PORT_FLAVOUR_PHYSICAL };
 	struct swib_devlink *l;
@@ -62,6 +63,7 @@ int swib_devlink_create(struct swib_hca *h, struct device *parent)
 		return -ENOMEM;
 	l = devlink_priv(dl);
 	l->hca = h;
+	l->set_type = set_type;
 	devl_lock(dl);
 	for (i = 1; !r && i <= h->node.nports; i++) {
 		attrs.phys.port_number = i;

@@ -7,22 +7,8 @@
 #include <linux/rculist.h>
 #include "swib.h"
 
-struct swib_eth {
-	struct list_head list;
-	struct net_device *nd;
-	struct swib_hca *hca;
-	int port;
-	struct swib_dcb dcb;
-	struct delayed_work plug;
-};
-
 static DEFINE_SPINLOCK(hub_lock);
 static LIST_HEAD(hub);
-
-static struct swib_eth *to_eth(struct net_device *nd)
-{
-	return *(struct swib_eth **)netdev_priv(nd);
-}
 
 static void port_event(struct swib_eth *e, enum ib_event_type t)
 {
@@ -45,14 +31,14 @@ static void port_event(struct swib_eth *e, enum ib_event_type t)
 static int eth_open(struct net_device *nd)
 {
 	netif_start_queue(nd);
-	port_event(to_eth(nd), IB_EVENT_PORT_ACTIVE);
+	port_event(swib_to_eth(nd), IB_EVENT_PORT_ACTIVE);
 	return 0;
 }
 
 static int eth_stop(struct net_device *nd)
 {
 	netif_stop_queue(nd);
-	port_event(to_eth(nd), IB_EVENT_PORT_ERR);
+	port_event(swib_to_eth(nd), IB_EVENT_PORT_ERR);
 	return 0;
 }
 
@@ -83,7 +69,7 @@ static netdev_tx_t eth_xmit(struct sk_buff *skb, struct net_device *nd)
 
 static struct swib_vf *vf_of(struct net_device *nd, int vf)
 {
-	struct swib_hca *h = to_eth(nd)->hca;
+	struct swib_hca *h = swib_to_eth(nd)->hca;
 
 	return vf >= 0 && vf < h->num_vfs ? &h->vf[vf] : NULL;
 }
@@ -92,7 +78,7 @@ static struct swib_eth_vf *eth_vf_of(struct net_device *nd, int vf)
 {
 	struct swib_vf *v = vf_of(nd, vf);
 
-	return v ? &v->eth[to_eth(nd)->port] : NULL;
+	return v ? &v->eth[swib_to_eth(nd)->port] : NULL;
 }
 
 static int eth_set_vf_mac(struct net_device *nd, int vf, u8 *mac)
@@ -157,7 +143,7 @@ static int eth_set_vf_link_state(struct net_device *nd, int vf, int state)
 
 	if (!v)
 		return -EINVAL;
-	v->link_state[to_eth(nd)->port] = state;
+	v->link_state[swib_to_eth(nd)->port] = state;
 	return 0;
 }
 
@@ -176,7 +162,7 @@ static int eth_get_vf_config(struct net_device *nd, int vf, struct ifla_vf_info 
 	ivf->max_tx_rate = v->max_rate;
 	ivf->spoofchk = v->spoofchk;
 	ivf->trusted = v->trusted;
-	ivf->linkstate = vf_of(nd, vf)->link_state[to_eth(nd)->port];
+	ivf->linkstate = vf_of(nd, vf)->link_state[swib_to_eth(nd)->port];
 	return 0;
 }
 
@@ -198,7 +184,14 @@ static const struct net_device_ops eth_ops = {
 /* As the drivers that have a word of their own for ethtool -i. */
 static void eth_drvinfo(struct net_device *nd, struct ethtool_drvinfo *info)
 {
-	strscpy(info->driver, swib_driver_word(to_eth(nd)->hca), sizeof(info->driver));
+	struct swib_hca *h = swib_to_eth(nd)->hca;
+	const char *word = "swib";
+
+	if (h->driver == SWIB_DRV_MLX4)
+		word = "mlx4_en";
+	else if (h->pdev && h->parent && h->parent->driver)
+		word = h->parent->driver->name;
+	strscpy(info->driver, word, sizeof(info->driver));
 }
 
 static const struct ethtool_ops eth_ethtool_ops = {
@@ -211,28 +204,11 @@ bool swib_eth_is(struct net_device *nd)
 	return nd->netdev_ops == &eth_ops;
 }
 
-struct swib_hca *swib_eth_hca(struct net_device *nd)
-{
-	return to_eth(nd)->hca;
-}
-
-struct swib_dcb *swib_eth_dcb(struct net_device *nd)
-{
-	return &to_eth(nd)->dcb;
-}
-
 static void plug_in(struct work_struct *w)
 {
 	struct swib_eth *e = container_of(to_delayed_work(w), struct swib_eth, plug);
 
 	swib_eth_carrier(&e->hca->node.port[e->port]);
-}
-
-/* The port goes down and comes up by itself, as when a driver toggles it. */
-void swib_eth_toggle(struct net_device *nd)
-{
-	netif_carrier_off(nd);
-	schedule_delayed_work(&to_eth(nd)->plug, msecs_to_jiffies(300));
 }
 
 /* The Ethernet link of a port with a reference, or NULL. */
@@ -249,6 +225,16 @@ struct net_device *swib_eth_netdev(struct swib_hca *h, int port)
 	}
 	rcu_read_unlock();
 	return nd;
+}
+
+/* The same, of a bond the active slave. */
+struct net_device *swib_eth_active(struct swib_hca *h, int port)
+{
+	struct swib_hca *p = READ_ONCE(h->lag_peer);
+
+	if (h->lag && p && !READ_ONCE(h->active) && READ_ONCE(p->active))
+		return swib_eth_netdev(p, port);
+	return swib_eth_netdev(h, port);
 }
 
 /* The plug of an adapter's port, where that is an Ethernet port now. */

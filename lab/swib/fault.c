@@ -74,7 +74,7 @@ static void corrupt(struct swib_port *p, struct swib_pkt *k)
 }
 
 /* true: the packet has been dealt with and does not go on */
-bool swib_fault(struct swib_port *p, struct swib_pkt *k)
+static bool fault(struct swib_port *p, struct swib_pkt *k)
 {
 	struct fault *f;
 
@@ -103,6 +103,8 @@ bool swib_fault(struct swib_port *p, struct swib_pkt *k)
 	}
 	return false;
 }
+
+static void clear(void);
 
 static int parse_method(const char *v, u8 *method)
 {
@@ -164,7 +166,7 @@ int swib_fault_command(char *args)
 	if (!strcmp(word, "clear")) {
 		if (*swib_word(&args))
 			return -EINVAL;
-		swib_fault_clear();
+		clear();
 		return 0;
 	}
 	if (!strcmp(word, "seed")) {
@@ -204,7 +206,7 @@ free:
 	return r;
 }
 
-void swib_fault_forget(struct swib_node *n)
+static int node_gone(struct notifier_block *nb, unsigned long event, void *n)
 {
 	struct fault *f, *t;
 
@@ -213,9 +215,12 @@ void swib_fault_forget(struct swib_node *n)
 			list_del(&f->list);
 			kfree(f);
 		}
+	return NOTIFY_DONE;
 }
 
-void swib_fault_clear(void)
+static struct notifier_block node_nb = { .notifier_call = node_gone };
+
+static void clear(void)
 {
 	struct fault *f, *t;
 
@@ -224,6 +229,24 @@ void swib_fault_clear(void)
 		kfree(f);
 	}
 	prandom_seed_state(&rnd, SEED);
+}
+
+void swib_fault_init(void)
+{
+	mutex_lock(&swib_fab_mutex);
+	clear();		/* seeds the random numbers */
+	swib_fault_hook = fault;
+	raw_notifier_chain_register(&swib_node_gone, &node_nb);
+	mutex_unlock(&swib_fab_mutex);
+}
+
+void swib_fault_exit(void)
+{
+	mutex_lock(&swib_fab_mutex);
+	clear();
+	swib_fault_hook = NULL;
+	raw_notifier_chain_unregister(&swib_node_gone, &node_nb);
+	mutex_unlock(&swib_fab_mutex);
 }
 
 static const char *kind(const struct fault *f)

@@ -64,24 +64,8 @@ static void lag_work(struct work_struct *w)
 	mutex_unlock(&swib_cfg_mutex);
 }
 
-/* A device is the first one's; the second has none of its own. */
-bool swib_lag_second(const struct swib_hca *h)
-{
-	return h->lag && h->lag_peer && h->lag_peer->idx < h->idx;
-}
-
-/* The interface of a port with a reference, or NULL: of a bond the active slave. */
-struct net_device *swib_lag_netdev(struct swib_hca *h, int port)
-{
-	struct swib_hca *p = READ_ONCE(h->lag_peer);
-
-	if (h->lag && p && !READ_ONCE(h->active) && READ_ONCE(p->active))
-		return swib_eth_netdev(p, port);
-	return swib_eth_netdev(h, port);
-}
-
 /* A slave came, went, or became or ceased to be the active one; RTNL is held. */
-void swib_lag_event(struct net_device *nd, unsigned long event, void *ptr)
+static void slave_event(struct net_device *nd, unsigned long event, void *ptr)
 {
 	struct netdev_notifier_changelowerstate_info *info = ptr;
 	struct netdev_lag_lower_state_info *state;
@@ -91,13 +75,13 @@ void swib_lag_event(struct net_device *nd, unsigned long event, void *ptr)
 	if (event == NETDEV_CHANGELOWERSTATE) {
 		state = info->lower_state_info;
 		if (state)
-			WRITE_ONCE(swib_eth_hca(nd)->active, state->tx_enabled);
+			WRITE_ONCE(swib_to_eth(nd)->hca->active, state->tx_enabled);
 	}
 	schedule_work(&work);
 }
 
 /* An adapter goes: its peer is on its own again.  swib_cfg_mutex is held. */
-void swib_lag_forget(struct swib_hca *h)
+static void forget(struct swib_hca *h)
 {
 	struct swib_hca *p = h->lag_peer;
 
@@ -130,7 +114,35 @@ int swib_lag_pair(struct swib_hca *h, struct swib_hca *p)
 	return 0;
 }
 
+static int netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)
+{
+	if (event == NETDEV_CHANGEUPPER || event == NETDEV_CHANGELOWERSTATE)
+		slave_event(netdev_notifier_info_to_dev(ptr), event, ptr);
+	return NOTIFY_DONE;
+}
+
+static int hca_leaves(struct notifier_block *nb, unsigned long event, void *h)
+{
+	forget(h);
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block netdev_nb = { .notifier_call = netdev_event };
+static struct notifier_block hca_nb = { .notifier_call = hca_leaves };
+
+int swib_lag_init(void)
+{
+	int r = register_netdevice_notifier(&netdev_nb);
+
+	if (!r)
+		raw_notifier_chain_register(&swib_hca_leaves, &hca_nb);
+	return r;
+}
+
+/* When no adapter is left. */
 void swib_lag_exit(void)
 {
+	unregister_netdevice_notifier(&netdev_nb);
 	cancel_work_sync(&work);
+	raw_notifier_chain_unregister(&swib_hca_leaves, &hca_nb);
 }

@@ -93,23 +93,23 @@ void swib_link_eval(struct swib_port *p)
 	bool was = swib_phys(p) == SWIB_PHYS_LINKUP;
 	bool up = swib_port_ready(p);
 
-	if (!p->node->is_switch)
-		swib_eth_carrier(p);
+	if (p->node->ops->plug)
+		p->node->ops->plug(p);
 	if (q)
 		up = up && swib_port_ready(q) && ends_agree(p);
 	else
-		up = up && p->wire && swib_wire_up(p->wire);
+		up = up && p->wire && p->wire->up;
 	if (p->wire)
-		swib_wire_notify(p->wire);
+		p->wire->ops->notify(p->wire);
 	set_link(p, up);
 	if (q)
 		set_link(q, up);
 	if (up == was)
 		return;
-	if (p->node->is_switch)
-		swib_trap_link(p->node);
-	if (q && q->node->is_switch && q->node != p->node)
-		swib_trap_link(q->node);
+	if (p->node->ops->link_changed)
+		p->node->ops->link_changed(p->node);
+	if (q && q->node != p->node && q->node->ops->link_changed)
+		q->node->ops->link_changed(q->node);
 }
 
 /* Takes the link down and up again, as a PortInfo Set with state Down does. */
@@ -260,7 +260,7 @@ static int port_init(struct swib_node *n, int num)
 	return 0;
 }
 
-/* is_switch, idx and guid of the node are set already. */
+/* is_switch, ops, idx and guid of the node are set already. */
 int swib_node_init(struct swib_node *n, unsigned int nports, unsigned int pkeys)
 {
 	int i, r;
@@ -292,15 +292,15 @@ void swib_node_free(struct swib_node *n)
 
 	if (n->port) {
 		for (i = 0; i <= n->nports; i++)
-			swib_wire_detach(&n->port[i]);
+			if (n->port[i].wire)
+				n->port[i].wire->ops->detach(&n->port[i]);
 		mutex_lock(&swib_fab_mutex);
 		for (i = 0; i <= n->nports; i++) {
 			n->port[i].flap_left = 0;
 			if (n->port[i].peer)
 				swib_uncable(&n->port[i]);
 		}
-		swib_fault_forget(n);
-		swib_forget_node(n);
+		raw_notifier_call_chain(&swib_node_gone, 0, n);
 		mutex_unlock(&swib_fab_mutex);
 		for (i = 0; i <= n->nports; i++) {
 			if (n->port[i].node)

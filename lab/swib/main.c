@@ -2,34 +2,22 @@
 /* The module: parameters, start and end. */
 #include "swib.h"
 
-/* which adapters and switches exist */
-DEFINE_MUTEX(swib_cfg_mutex);
-/* the fabric: port state, tables, queue pairs, delivery */
-DEFINE_MUTEX(swib_fab_mutex);
-struct workqueue_struct *swib_wq;
-struct workqueue_struct *swib_cqwq;
-
 static unsigned int nhca = 2;
 module_param(nhca, uint, 0444);
 MODULE_PARM_DESC(nhca, "adapters at start (2)");
 
-unsigned int swib_nports = 1;
 module_param_named(nports, swib_nports, uint, 0444);
 MODULE_PARM_DESC(nports, "ports of an adapter, 1 or 2 (1)");
 
-unsigned int swib_topo = 1;
 module_param_named(topo, swib_topo, uint, 0444);
 MODULE_PARM_DESC(topo, "1: one switch, 0: cables between adapters 2n and 2n+1, 2: no cables (1)");
 
-unsigned int swib_pkeys = 32;
 module_param_named(pkeys, swib_pkeys, uint, 0444);
 MODULE_PARM_DESC(pkeys, "size of the P_Key tables, a multiple of 32 up to 512 (32)");
 
-bool swib_cm = true;
 module_param_named(cm, swib_cm, bool, 0444);
 MODULE_PARM_DESC(cm, "IPoIB has connected mode (Y)");
 
-unsigned int swib_host;
 module_param_named(host, swib_host, uint, 0444);
 MODULE_PARM_DESC(host, "number that goes into the GUIDs, for fabrics of several kernels (0)");
 
@@ -37,7 +25,6 @@ static bool pci;
 module_param(pci, bool, 0444);
 MODULE_PARM_DESC(pci, "one adapter per QEMU edu PCI device instead of nhca platform devices (N)");
 
-bool swib_roce = true;
 module_param_named(roce, swib_roce, bool, 0444);
 MODULE_PARM_DESC(roce, "Ethernet ports have RDMA of their own (Y)");
 
@@ -45,7 +32,6 @@ static bool apptrust;
 module_param(apptrust, bool, 0444);
 MODULE_PARM_DESC(apptrust, "Ethernet ports have a table of what they trust, from Linux 6.2 on (N)");
 
-bool swib_debug;
 module_param_named(debug, swib_debug, bool, 0644);
 MODULE_PARM_DESC(debug, "log dropped packets (N)");
 
@@ -79,9 +65,7 @@ static void stop(void)
 	for (i = 0; i < SWIB_MAX_SWITCH; i++)
 		swib_switch_del(i);
 	mutex_unlock(&swib_cfg_mutex);
-	mutex_lock(&swib_fab_mutex);
-	swib_fault_clear();
-	mutex_unlock(&swib_fab_mutex);
+	swib_fault_exit();
 	swib_delivery_exit();
 	if (swib_wq)
 		destroy_workqueue(swib_wq);
@@ -105,9 +89,8 @@ static int __init swib_init(void)
 	r = swib_dcb_setup(apptrust);
 	if (r)
 		return r;
-	mutex_lock(&swib_fab_mutex);
-	swib_fault_clear();		/* seeds its random numbers */
-	mutex_unlock(&swib_fab_mutex);
+	swib_delivery_init();
+	swib_fault_init();
 	r = -ENOMEM;
 	swib_wq = alloc_ordered_workqueue("swib", WQ_MEM_RECLAIM);
 	swib_cqwq = alloc_workqueue("swib_cq", WQ_MEM_RECLAIM, 0);
@@ -119,18 +102,23 @@ static int __init swib_init(void)
 	mutex_unlock(&swib_cfg_mutex);
 	if (r)
 		goto fail;
-	r = swib_adapters_init(pci);
+	r = swib_lag_init();
 	if (r)
 		goto fail;
+	r = swib_adapters_init(pci);
+	if (r)
+		goto lag;
 	mutex_lock(&swib_cfg_mutex);
 	r = make_adapters();
 	mutex_unlock(&swib_cfg_mutex);
 	if (r) {
 		swib_adapters_exit(pci);
-		goto fail;
+		goto lag;
 	}
 	swib_control_init();
 	return 0;
+lag:
+	swib_lag_exit();
 fail:
 	stop();
 	return r;
@@ -140,6 +128,7 @@ static void __exit swib_exit(void)
 {
 	swib_control_exit();
 	swib_adapters_exit(pci);
+	swib_lag_exit();
 	stop();
 }
 

@@ -21,6 +21,7 @@
 #include <linux/module.h>
 #include <linux/mutex.h>
 #include <linux/netdevice.h>
+#include <linux/notifier.h>
 #include <linux/slab.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
@@ -100,12 +101,34 @@ struct swib_eth;
 struct swib_hca;
 struct swib_node;
 struct swib_qp;
-struct swib_wire;
+struct swib_pkt;
+struct swib_port;
+
+/* What kinds of nodes do differently; swib_fab_mutex is held.  NULL: nothing. */
+struct swib_node_ops {
+	void (*rx)(struct swib_port *in, struct swib_pkt *k);	/* in place of an adapter's */
+	void (*link_changed)(struct swib_node *n);
+	void (*plug)(struct swib_port *p);	/* it may be in another state than before */
+};
+
+struct swib_far_end;
+
+struct swib_far_end_ops {
+	void (*tx)(struct swib_far_end *e, struct swib_pkt *k);
+	void (*notify)(struct swib_far_end *e);	/* the port's own state may have changed */
+	void (*detach)(struct swib_port *p);
+};
+
+/* The end of a cable in another kernel. */
+struct swib_far_end {
+	const struct swib_far_end_ops *ops;
+	bool up;
+};
 
 struct swib_port {
 	struct swib_node *node;
 	struct swib_port *peer;
-	struct swib_wire *wire;		/* instead of a peer: to another kernel */
+	struct swib_far_end *wire;	/* instead of a peer: to another kernel */
 	u8 num;
 	bool absent;			/* no driver, or not an InfiniBand port now */
 	bool unplugged;			/* by the control file */
@@ -132,6 +155,7 @@ struct swib_port {
 };
 
 struct swib_node {
+	const struct swib_node_ops *ops;
 	bool is_switch;
 	bool silent;			/* SMA and PMA do not answer */
 	unsigned int slow_ms;		/* they answer after this time */
@@ -191,6 +215,16 @@ struct swib_dcb {
 };
 
 #define SWIB_NO_PRIO		0xff
+
+/* the link of an Ethernet port */
+struct swib_eth {
+	struct list_head list;
+	struct net_device *nd;
+	struct swib_hca *hca;
+	int port;
+	struct swib_dcb dcb;
+	struct delayed_work plug;	/* sets the carrier by the plug again */
+};
 
 struct swib_hca {
 	int idx;
@@ -309,100 +343,40 @@ struct swib_pkt {
 	u8 data[];
 };
 
-/* main.c */
+/* ---- what the files have for each other, from the bottom up -------------
+ *
+ * A file calls what is declared in its own section and in those before it.  What
+ * has to be called from below is a hook of node.c or an operation of an object:
+ * swib_node_ops, swib_far_end_ops, swib_set_type.  A test keeps it so.
+ */
+
+/* node.c */
 extern struct mutex swib_cfg_mutex;
 extern struct mutex swib_fab_mutex;
 extern struct workqueue_struct *swib_wq;
 extern struct workqueue_struct *swib_cqwq;
+extern struct swib_hca *swib_hcas[SWIB_MAX_HCA];
+extern struct swib_node *swib_switches[SWIB_MAX_SWITCH];
 extern unsigned int swib_nports;
 extern unsigned int swib_topo;
 extern unsigned int swib_pkeys;
+extern unsigned int swib_host;
 extern bool swib_debug;
 extern bool swib_cm;
 extern bool swib_roce;
-extern unsigned int swib_host;
+/* A struct swib_node is about to be freed; swib_fab_mutex is held. */
+extern struct raw_notifier_head swib_node_gone;
+/* Meets what leaves a port; true: the packet has been dealt with. */
+extern bool (*swib_fault_hook)(struct swib_port *p, struct swib_pkt *k);
+char *swib_word(char **s);
+struct swib_port *swib_port_by_name(const char *name);
+struct swib_node *swib_node_by_name(const char *name);
 
 #define swib_dbg(fmt, ...)						\
 do {									\
 	if (swib_debug)							\
 		pr_info("swib: " fmt, ##__VA_ARGS__);			\
 } while (0)
-
-/* adapter.c */
-struct swib_hca_config {
-	unsigned int nports;
-	unsigned int pkeys;
-	u64 guid;			/* 0: by index */
-	struct swib_hca *pf;		/* makes it a virtual function */
-	int vf_num;
-	bool no_cm;
-	char desc[64];
-};
-
-extern struct swib_hca *swib_hcas[SWIB_MAX_HCA];
-int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci);
-int swib_hca_del(int idx);
-int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
-int swib_hca_ib_up(struct swib_hca *h);
-void swib_hca_ib_down(struct swib_hca *h);
-int swib_hca_set_driver(struct swib_hca *h, const char *name);
-const char *swib_driver_word(const struct swib_hca *h);
-int swib_hca_set_smi(struct swib_hca *h, int port, bool on);
-int swib_hca_set_vpd(struct swib_hca *h, const char *text);
-void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r);
-int swib_adapters_init(bool pci);
-void swib_adapters_exit(bool pci);
-
-/* devlink.c */
-#if IS_ENABLED(CONFIG_NET_DEVLINK)
-int swib_devlink_create(struct swib_hca *h, struct device *parent);
-void swib_devlink_open(struct swib_hca *h);
-void swib_devlink_close(struct swib_hca *h);
-void swib_devlink_destroy(struct swib_hca *h);
-void swib_devlink_ib(struct swib_hca *h, int port, struct ib_device *d);
-void swib_devlink_eth_early(struct swib_hca *h, int port, struct net_device *nd);
-void swib_devlink_eth(struct swib_hca *h, int port, struct net_device *nd);
-void swib_devlink_clear(struct swib_hca *h, int port);
-#else
-static inline int swib_devlink_create(struct swib_hca *h, struct device *parent) { return 0; }
-static inline void swib_devlink_open(struct swib_hca *h) { }
-static inline void swib_devlink_close(struct swib_hca *h) { }
-static inline void swib_devlink_destroy(struct swib_hca *h) { }
-static inline void swib_devlink_ib(struct swib_hca *h, int port, struct ib_device *d) { }
-static inline void swib_devlink_eth_early(struct swib_hca *h, int port, struct net_device *nd) { }
-static inline void swib_devlink_eth(struct swib_hca *h, int port, struct net_device *nd) { }
-static inline void swib_devlink_clear(struct swib_hca *h, int port) { }
-#endif
-
-/* verbs.c */
-extern const struct ib_device_ops swib_dev_ops;
-
-/* ether.c */
-int swib_eth_add(struct swib_hca *h, int port);
-void swib_eth_del(struct swib_hca *h, int port);
-struct net_device *swib_eth_netdev(struct swib_hca *h, int port);
-void swib_eth_carrier(struct swib_port *p);
-void swib_eth_toggle(struct net_device *nd);
-struct swib_hca *swib_eth_hca(struct net_device *nd);
-struct swib_dcb *swib_eth_dcb(struct net_device *nd);
-
-bool swib_eth_is(struct net_device *nd);
-
-/* lag.c */
-bool swib_lag_second(const struct swib_hca *h);
-struct net_device *swib_lag_netdev(struct swib_hca *h, int port);
-void swib_lag_event(struct net_device *nd, unsigned long event, void *ptr);
-void swib_lag_forget(struct swib_hca *h);
-int swib_lag_pair(struct swib_hca *h, struct swib_hca *p);
-void swib_lag_exit(void);
-
-/* dcb.c */
-int swib_dcb_setup(bool apptrust);
-void swib_dcb_init(struct net_device *nd);
-void swib_dcb_start(struct net_device *nd);
-int swib_dcb_command(char *args);
-struct seq_file;
-void swib_dcb_show(struct seq_file *s, struct net_device *nd);
 
 /* link.c */
 int swib_node_init(struct swib_node *n, unsigned int nports, unsigned int pkeys);
@@ -416,18 +390,42 @@ void swib_cable(struct swib_port *p, struct swib_port *q);
 void swib_uncable(struct swib_port *p);
 void swib_flap(struct swib_port *p, unsigned int times, unsigned int ms);
 
-/* switch.c */
-extern struct swib_node *swib_switches[SWIB_MAX_SWITCH];
-int swib_switch_add(int idx, unsigned int nports, u64 guid, const char *desc);
-void swib_switch_del(int idx);
-void swib_switch_rx(struct swib_port *in, struct swib_pkt *k);
+/* delivery.c */
+extern spinlock_t swib_txq_lock;
+extern struct xarray swib_qps;
+void swib_port_tx(struct swib_port *p, struct swib_pkt *k);
+void swib_post(struct swib_pkt *k);
+void swib_kick(void);
+void swib_port_rx_remote(struct swib_port *p, struct swib_pkt *k);
+void swib_forget_qp(struct swib_qp *qp);
+void swib_qp_error(struct swib_qp *qp);
+void swib_rq_flush(struct swib_qp *qp);
+void swib_cq_add(struct ib_cq *ibcq, struct ib_wc *wc, bool solicited);
+void swib_cq_work(struct work_struct *w);
+void swib_delay(struct swib_port *from, struct swib_pkt *k, unsigned int ms);
+struct swib_pkt *swib_clone(const struct swib_pkt *k);
+struct swib_pkt *swib_mad_packet(struct swib_port *src, u16 slid, u16 dlid);
+void swib_delivery_init(void);
+void swib_delivery_exit(void);
+
+/* fault.c */
+struct seq_file;
+int swib_fault_command(char *args);
+void swib_fault_show(struct seq_file *s);
+void swib_fault_init(void);
+void swib_fault_exit(void);
+
+/* wire.c */
+int swib_wire_attach(struct swib_port *p, const char *name);
+void swib_wire_detach(struct swib_port *p);
+void swib_wire_netdev_gone(struct net_device *nd);
 
 /* trap.c */
 void swib_trap_link(struct swib_node *n);
 void swib_trap_local(struct swib_port *p, bool desc);
 void swib_trap_mkey(struct swib_port *p, const struct ib_smp *s);
 
-/* sma.c, pma.c */
+/* pma.c */
 enum swib_mad_result {
 	SWIB_MAD_PASS,			/* not for the agent */
 	SWIB_MAD_REPLY,			/* turned into a response */
@@ -438,53 +436,105 @@ enum swib_mad_result {
 #define SWIB_MAD_UNSUP_ATTR	cpu_to_be16(0x0c)
 #define SWIB_MAD_BAD_FIELD	cpu_to_be16(0x1c)
 
-enum swib_mad_result swib_sma(struct swib_node *n, struct swib_port *in, struct ib_smp *s,
-			      bool trusted);
 enum swib_mad_result swib_pma(struct swib_node *n, struct swib_port *in, struct ib_mad *m);
 
-/* delivery.c */
-extern spinlock_t swib_txq_lock;
-extern struct xarray swib_qps;
-void swib_port_tx(struct swib_port *p, struct swib_pkt *k);
-void swib_post(struct swib_pkt *k);
-void swib_kick(void);
-void swib_port_rx_remote(struct swib_port *p, struct swib_pkt *k);
-void swib_forget_qp(struct swib_qp *qp);
-void swib_forget_node(struct swib_node *n);
-void swib_qp_error(struct swib_qp *qp);
-void swib_rq_flush(struct swib_qp *qp);
-void swib_cq_add(struct ib_cq *ibcq, struct ib_wc *wc, bool solicited);
-void swib_cq_work(struct work_struct *w);
-void swib_delay(struct swib_port *from, struct swib_pkt *k, unsigned int ms);
-struct swib_pkt *swib_clone(const struct swib_pkt *k);
-struct swib_pkt *swib_mad_packet(struct swib_port *src, u16 slid, u16 dlid);
-void swib_delivery_exit(void);
+/* sma.c */
+enum swib_mad_result swib_sma(struct swib_node *n, struct swib_port *in, struct ib_smp *s,
+			      bool trusted);
 
-/* wire.c */
-int swib_wire_attach(struct swib_port *p, const char *name);
-void swib_wire_detach(struct swib_port *p);
-void swib_wire_tx(struct swib_wire *w, struct swib_pkt *k);
-void swib_wire_notify(struct swib_wire *w);
-bool swib_wire_up(const struct swib_wire *w);
-void swib_wire_netdev_gone(struct net_device *nd);
+/* switch.c */
+int swib_switch_add(int idx, unsigned int nports, u64 guid, const char *desc);
+void swib_switch_del(int idx);
 
-/* fault.c */
-bool swib_fault(struct swib_port *p, struct swib_pkt *k);
-int swib_fault_command(char *args);
-void swib_fault_forget(struct swib_node *n);
-void swib_fault_show(struct seq_file *s);
-void swib_fault_clear(void);
+/* dcb.c */
+int swib_dcb_setup(bool apptrust);
+void swib_dcb_init(struct net_device *nd);
+void swib_dcb_start(struct net_device *nd);
+int swib_dcb_command(char *args);
+void swib_dcb_show(struct seq_file *s, struct net_device *nd);
+
+/* devlink.c */
+typedef int (*swib_set_type)(struct swib_hca *h, int port, enum swib_port_type t);
+#if IS_ENABLED(CONFIG_NET_DEVLINK)
+int swib_devlink_create(struct swib_hca *h, struct device *parent, swib_set_type set_type);
+void swib_devlink_open(struct swib_hca *h);
+void swib_devlink_close(struct swib_hca *h);
+void swib_devlink_destroy(struct swib_hca *h);
+void swib_devlink_ib(struct swib_hca *h, int port, struct ib_device *d);
+void swib_devlink_eth_early(struct swib_hca *h, int port, struct net_device *nd);
+void swib_devlink_eth(struct swib_hca *h, int port, struct net_device *nd);
+void swib_devlink_clear(struct swib_hca *h, int port);
+#else
+static inline int swib_devlink_create(struct swib_hca *h, struct device *parent,
+				      swib_set_type set_type) { return 0; }
+static inline void swib_devlink_open(struct swib_hca *h) { }
+static inline void swib_devlink_close(struct swib_hca *h) { }
+static inline void swib_devlink_destroy(struct swib_hca *h) { }
+static inline void swib_devlink_ib(struct swib_hca *h, int port, struct ib_device *d) { }
+static inline void swib_devlink_eth_early(struct swib_hca *h, int port, struct net_device *nd) { }
+static inline void swib_devlink_eth(struct swib_hca *h, int port, struct net_device *nd) { }
+static inline void swib_devlink_clear(struct swib_hca *h, int port) { }
+#endif
+
+/* ether.c */
+int swib_eth_add(struct swib_hca *h, int port);
+void swib_eth_del(struct swib_hca *h, int port);
+struct net_device *swib_eth_netdev(struct swib_hca *h, int port);
+struct net_device *swib_eth_active(struct swib_hca *h, int port);
+void swib_eth_carrier(struct swib_port *p);
+bool swib_eth_is(struct net_device *nd);
+
+/* verbs.c */
+extern const struct ib_device_ops swib_dev_ops;
+
+/* adapter.c */
+struct swib_hca_config {
+	unsigned int nports;
+	unsigned int pkeys;
+	u64 guid;			/* 0: by index */
+	struct swib_hca *pf;		/* makes it a virtual function */
+	int vf_num;
+	bool no_cm;
+	char desc[64];
+};
+
+/* A struct swib_hca is about to be removed; swib_cfg_mutex is held. */
+extern struct raw_notifier_head swib_hca_leaves;
+int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci);
+int swib_hca_del(int idx);
+int swib_hca_set_type(struct swib_hca *h, int port, enum swib_port_type t);
+int swib_hca_ib_up(struct swib_hca *h);
+void swib_hca_ib_down(struct swib_hca *h);
+int swib_hca_set_driver(struct swib_hca *h, const char *name);
+int swib_hca_set_smi(struct swib_hca *h, int port, bool on);
+int swib_hca_set_vpd(struct swib_hca *h, const char *text);
+void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r);
+int swib_adapters_init(bool pci);
+void swib_adapters_exit(bool pci);
+
+/* lag.c */
+int swib_lag_pair(struct swib_hca *h, struct swib_hca *p);
+int swib_lag_init(void);
+void swib_lag_exit(void);
 
 /* control.c */
 void swib_control_init(void);
 void swib_control_exit(void);
-char *swib_word(char **s);
-struct swib_port *swib_port_by_name(const char *name);
-struct swib_node *swib_node_by_name(const char *name);
 
 static inline struct swib_dev *to_swib_dev(struct ib_device *d)
 {
 	return container_of(d, struct swib_dev, ibdev);
+}
+
+static inline struct swib_eth *swib_to_eth(struct net_device *nd)
+{
+	return *(struct swib_eth **)netdev_priv(nd);
+}
+
+/* Of a bonded card the device is the first adapter's; the second has none of its own. */
+static inline bool swib_lag_second(const struct swib_hca *h)
+{
+	return h->lag && h->lag_peer && h->lag_peer->idx < h->idx;
 }
 
 static inline struct swib_qp *to_swib_qp(struct ib_qp *q)

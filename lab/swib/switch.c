@@ -2,8 +2,6 @@
 /* Switches: forwarding of data and management packets.  Caller holds swib_fab_mutex. */
 #include "swib.h"
 
-struct swib_node *swib_switches[SWIB_MAX_SWITCH];
-
 static void forward(struct swib_node *n, struct swib_port *in, struct swib_pkt *k);
 
 /* A directed route response on its way back, hop_ptr already points at this hop. */
@@ -123,7 +121,7 @@ static void directed_route(struct swib_port *in, struct swib_pkt *k)
 }
 
 /* A packet arrives at a port of a switch. */
-void swib_switch_rx(struct swib_port *in, struct swib_pkt *k)
+static void switch_rx(struct swib_port *in, struct swib_pkt *k)
 {
 	struct swib_node *n = in->node;
 	struct ib_smp *s = (void *)k->data;
@@ -135,6 +133,11 @@ void swib_switch_rx(struct swib_port *in, struct swib_pkt *k)
 	else
 		forward(n, in, k);
 }
+
+static const struct swib_node_ops ops = {
+	.rx = switch_rx,
+	.link_changed = swib_trap_link,
+};
 
 int swib_switch_add(int idx, unsigned int nports, u64 guid, const char *desc)
 {
@@ -149,6 +152,7 @@ int swib_switch_add(int idx, unsigned int nports, u64 guid, const char *desc)
 	if (!n)
 		return -ENOMEM;
 	n->is_switch = true;
+	n->ops = &ops;
 	n->idx = idx;
 	n->guid = guid ?: SWIB_GUID_BASE + 0xff0000 + idx;
 	if (desc && *desc)

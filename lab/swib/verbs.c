@@ -529,7 +529,7 @@ static int swib_query_device(struct ib_device *d, struct ib_device_attr *a, stru
 
 static void query_eth_port(struct swib_hca *h, u32 n, struct ib_port_attr *a)
 {
-	struct net_device *nd = swib_lag_netdev(h, n);
+	struct net_device *nd = swib_eth_active(h, n);
 	bool up = nd && netif_running(nd) && netif_carrier_ok(nd);
 
 	a->state = up ? IB_PORT_ACTIVE : IB_PORT_DOWN;
@@ -622,7 +622,7 @@ static struct net_device *swib_get_netdev(struct ib_device *d, u32 n)
 {
 	if (!swib_port_is_eth(to_swib_dev(d), n))
 		return NULL;
-	return swib_lag_netdev(to_swib_dev(d)->hca, n);
+	return swib_eth_active(to_swib_dev(d)->hca, n);
 }
 
 static int swib_port_immutable(struct ib_device *d, u32 n, struct ib_port_immutable *im)

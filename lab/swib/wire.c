@@ -48,13 +48,13 @@ struct wire_hdr {
 #define SWIB_WIRE_MIN_MTU	((unsigned int)sizeof(struct wire_hdr) + 256)
 
 struct swib_wire {
+	struct swib_far_end end;
 	struct list_head list;
 	struct swib_port *port;
 	struct net_device *nd;		/* NULL: it is gone, the cable hangs in the air */
 	netdevice_tracker tracker;
 	struct packet_type pt;
 	u32 epoch, peer_epoch;
-	bool peer_up;
 	unsigned long heard;
 	struct delayed_work hello;
 	struct sk_buff_head rxq;
@@ -65,9 +65,9 @@ struct swib_wire {
 
 static LIST_HEAD(wires);		/* swib_fab_mutex */
 
-bool swib_wire_up(const struct swib_wire *w)
+static struct swib_wire *to_wire(struct swib_far_end *e)
 {
-	return w->peer_up;
+	return container_of(e, struct swib_wire, end);
 }
 
 static void send_frame(struct swib_wire *w, const struct wire_hdr *h, const void *data, u32 len)
@@ -117,9 +117,9 @@ static void send_hello(struct swib_wire *w)
  * The port's own state may have changed; swib_fab_mutex is held.  Told at once: the
  * far end must see a link that goes down and up again.
  */
-void swib_wire_notify(struct swib_wire *w)
+static void notify(struct swib_far_end *e)
 {
-	send_hello(w);
+	send_hello(to_wire(e));
 }
 
 static void hello_work(struct work_struct *work)
@@ -128,8 +128,8 @@ static void hello_work(struct work_struct *work)
 
 	mutex_lock(&swib_fab_mutex);
 	send_hello(w);
-	if (w->peer_up && time_after(jiffies, w->heard + msecs_to_jiffies(SWIB_DEAD_MS))) {
-		w->peer_up = false;
+	if (w->end.up && time_after(jiffies, w->heard + msecs_to_jiffies(SWIB_DEAD_MS))) {
+		w->end.up = false;
 		swib_link_eval(w->port);
 	}
 	mutex_unlock(&swib_fab_mutex);
@@ -137,8 +137,9 @@ static void hello_work(struct work_struct *work)
 }
 
 /* A packet leaves the kernel; swib_fab_mutex is held. */
-void swib_wire_tx(struct swib_wire *w, struct swib_pkt *k)
+static void wire_tx(struct swib_far_end *e, struct swib_pkt *k)
 {
+	struct swib_wire *w = to_wire(e);
 	u32 off = 0, max, n;
 	struct wire_hdr h;
 	u16 flags = 0;
@@ -183,16 +184,16 @@ static void rx_hello(struct swib_wire *w, const struct wire_hdr *h)
 
 	if (epoch != w->peer_epoch) {		/* it has been born again */
 		w->peer_epoch = epoch;
-		if (w->peer_up) {
-			w->peer_up = false;
+		if (w->end.up) {
+			w->end.up = false;
 			swib_link_eval(w->port);
 		}
 		known = false;
 		up = false;
 	}
 	w->heard = jiffies;
-	if (up != w->peer_up) {
-		w->peer_up = up;
+	if (up != w->end.up) {
+		w->end.up = up;
 		swib_link_eval(w->port);
 	}
 	if (!known)
@@ -235,7 +236,7 @@ static void rx_data(struct swib_wire *w, const struct wire_hdr *h, struct sk_buf
 {
 	u32 off = be32_to_cpu(h->off), len = skb->len - sizeof(*h);
 
-	if (!w->peer_up || be32_to_cpu(h->epoch) != w->peer_epoch ||
+	if (!w->end.up || be32_to_cpu(h->epoch) != w->peer_epoch ||
 	    be32_to_cpu(h->peer_epoch) != w->epoch || swib_phys(w->port) != SWIB_PHYS_LINKUP)
 		return;
 	if (!off) {
@@ -276,7 +277,7 @@ static void rx_work(struct work_struct *work)
 				break;
 			case WIRE_BYE:
 				w->peer_epoch = 0;
-				w->peer_up = false;
+				w->end.up = false;
 				swib_link_eval(w->port);
 				break;
 			}
@@ -319,11 +320,40 @@ void swib_wire_netdev_gone(struct net_device *nd)
 	list_for_each_entry(w, &wires, list)
 		if (w->nd == nd) {
 			release(w);
-			w->peer_up = false;
+			w->end.up = false;
 			swib_link_eval(w->port);
 		}
 	mutex_unlock(&swib_fab_mutex);
 }
+
+/* Removes the cable; swib_fab_mutex is not held. */
+void swib_wire_detach(struct swib_port *p)
+{
+	struct wire_hdr h;
+	struct swib_wire *w;
+
+	if (!p->wire)
+		return;
+	w = to_wire(p->wire);
+	mutex_lock(&swib_fab_mutex);
+	p->wire = NULL;			/* nobody starts the work items again */
+	swib_link_eval(p);
+	header(w, &h, WIRE_BYE);
+	send_frame(w, &h, NULL, 0);
+	release(w);
+	list_del(&w->list);
+	mutex_unlock(&swib_fab_mutex);
+	cancel_delayed_work_sync(&w->hello);
+	cancel_work_sync(&w->rx);
+	kvfree(w->part);
+	kfree(w);
+}
+
+static const struct swib_far_end_ops ops = {
+	.tx = wire_tx,
+	.notify = notify,
+	.detach = swib_wire_detach,
+};
 
 /* Joins a port to a network device; swib_cfg_mutex is held, swib_fab_mutex is not. */
 int swib_wire_attach(struct swib_port *p, const char *name)
@@ -335,6 +365,7 @@ int swib_wire_attach(struct swib_port *p, const char *name)
 	w = kzalloc(sizeof(*w), GFP_KERNEL);
 	if (!w)
 		return -ENOMEM;
+	w->end.ops = &ops;
 	w->port = p;
 	w->epoch = get_random_u32() | 1;
 	skb_queue_head_init(&w->rxq);
@@ -361,33 +392,11 @@ int swib_wire_attach(struct swib_port *p, const char *name)
 	w->pt.dev = nd;
 	dev_add_pack(&w->pt);
 	list_add_tail(&w->list, &wires);
-	p->wire = w;
+	p->wire = &w->end;
 	queue_delayed_work(swib_wq, &w->hello, 0);
 unlock:
 	mutex_unlock(&swib_fab_mutex);
 	if (r)
 		kfree(w);
 	return r;
-}
-
-/* Takes the cable out again; swib_fab_mutex is not held. */
-void swib_wire_detach(struct swib_port *p)
-{
-	struct swib_wire *w = p->wire;
-	struct wire_hdr h;
-
-	if (!w)
-		return;
-	mutex_lock(&swib_fab_mutex);
-	p->wire = NULL;			/* nobody starts the work items again */
-	swib_link_eval(p);
-	header(w, &h, WIRE_BYE);
-	send_frame(w, &h, NULL, 0);
-	release(w);
-	list_del(&w->list);
-	mutex_unlock(&swib_fab_mutex);
-	cancel_delayed_work_sync(&w->hello);
-	cancel_work_sync(&w->rx);
-	kvfree(w->part);
-	kfree(w);
 }

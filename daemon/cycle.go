@@ -14,10 +14,10 @@ import (
 const firstLinks = 16
 
 // deferred is what a cycle leaves to the next: the first of the two at the start
-// the links that it did not look at closely, one that could not look at the
-// system all that it was about.
+// the links outside of the first batch, one that could not read the system
+// everything.
 type deferred struct {
-	changed  map[string]bool // links whose status nobody has been told
+	changed  map[string]bool // links whose new status is not published
 	dirty    map[int]bool    // links to plan
 	reloaded bool
 }
@@ -26,157 +26,211 @@ type deferred struct {
 // for each thing that becomes known by applying (an MTU's real value, a refusal).
 const rounds = 10
 
+// costs are the times of a cycle's parts, for the log alone.
+type costs struct{ load, observe, plan, apply, report time.Duration }
+
+// cycle is one run from observing to reporting.
+type cycle struct {
+	*Daemon
+	deferred
+	sc    Scope
+	start time.Time
+	// later are the links to be read closely in the next cycle, nil if there are none.
+	later map[int]bool
+	steps int
+	costs costs
+	debug bool
+}
+
 // cycle observes what the scope names, plans, applies and reports.
-func (d *Daemon) cycle(ctx context.Context, sc Scope) (err error) {
-	start := time.Now()
-	var cost struct{ load, look, plan, apply, report time.Duration }
-	// The parts are for the log alone, and reading a clock is a system call on
-	// some machines.
-	debug := d.log.Enabled(ctx, slog.LevelDebug)
-	clock := func() (t time.Time) {
-		if debug {
-			t = time.Now()
-		}
-		return t
-	}
-	lap := func(into *time.Duration, since time.Time) {
-		if debug {
-			*into += time.Since(since)
-		}
-	}
-	defer func() {
-		d.lastEnd = time.Now()
-		d.lastCost = d.lastEnd.Sub(start)
-		if !debug {
-			return
-		}
-		d.log.Debug("turn", "scope", sc.String(), "took", d.lastCost, "load", cost.load, "look", cost.look, "plan", cost.plan, "apply", cost.apply, "report", cost.report)
-	}()
-	from := deferred{map[string]bool{}, map[int]bool{}, false}
+func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
+	c := &cycle{Daemon: d, sc: sc, start: time.Now(), deferred: deferred{map[string]bool{}, map[int]bool{}, false},
+		debug: d.log.Enabled(ctx, slog.LevelDebug)}
 	if d.deferred != nil {
-		from, d.deferred = *d.deferred, nil
+		c.deferred, d.deferred = *d.deferred, nil
 	}
-	changed, dirty, reloaded := from.changed, from.dirty, from.reloaded
-	var far map[int]bool // links to be looked at closely in the next cycle
-	defer func() {
-		if err == nil || ctx.Err() != nil {
-			d.forgetLog("", "look")
-			return
-		}
-		maps.Copy(dirty, far)
-		d.deferred = &deferred{changed, dirty, reloaded}
-		d.logOnce("", "look", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
-		time.AfterFunc(retryFirst, func() { d.Wake(Scope{All: true}) })
-	}()
-	maps.Copy(dirty, sc.Force)
-	d.cancel(sc.Force)
-	ended := d.adoptResults(&sc, dirty)
-	if sc.Reload || d.set == nil {
-		t := clock()
-		reloaded = d.reload(dirty) || reloaded
-		d.cancel(dirty)
-		lap(&cost.load, t)
-		// A file that was not there when the set was loaded may ask for
-		// settings, routes or rules that nobody has looked at yet.
-		sc.Routes, sc.Rules = true, true
+	err := c.run(ctx)
+	if err == nil || ctx.Err() != nil {
+		d.forgetLog("", "look")
+	} else {
+		c.fail(err)
 	}
-	if sc.Due {
-		for _, t := range d.delayed.due(start) {
-			if l := d.at(t); l != nil {
-				dirty[l.Index] = true
-			} else {
-				dirty[0] = true // a port without a link
-			}
-		}
+	d.lastEnd = time.Now()
+	d.lastCost = d.lastEnd.Sub(c.start)
+	if c.debug {
+		d.log.Debug("turn", "scope", c.sc.String(), "took", d.lastCost, "load", c.costs.load, "look", c.costs.observe,
+			"plan", c.costs.plan, "apply", c.costs.apply, "report", c.costs.report)
 	}
-	old := d.snap
-	if sc.PKeys || sc.All {
-		d.tables = start
-	}
-	t := clock()
-	snap, err := d.cfg.System.Observe(sc, d.needs())
-	lap(&cost.look, t)
-	if err != nil {
+	return err
+}
+
+// run is the cycle: its stages in their order.
+func (c *cycle) run(ctx context.Context) error {
+	old := c.snap
+	maps.Copy(c.dirty, c.sc.Force)
+	c.cancel(c.sc.Force)
+	ended := c.adoptResults(&c.sc, c.dirty)
+	c.load()
+	c.retry()
+	if err := c.observe(ended); err != nil {
 		return err
 	}
-	d.adopt(snap, dirty)
-	d.delayAbsent(ended)
-	if near := family(snap.Links, sc.First, func(l *link.Link) (index, parent int) { return l.Index, l.Parent }); near != nil {
-		far = map[int]bool{}
-		for i := range snap.Links {
-			if n := snap.Links[i].Index; !near[n] {
-				far[n] = true
-				delete(dirty, n)
-			}
-		}
-	}
-	for i := range sc.Force {
-		if l, ok := d.snap.Link(i); ok {
-			d.delayed.event(map[string]bool{l.Name: true}, true, start)
-		}
-	}
-	steps := 0
-	for round := 0; round < rounds && len(dirty) > 0 && ctx.Err() == nil; round++ {
-		folded := d.reconcile()
-		in := plan.Input{Snapshot: d.snap, Units: d.set, Record: d.rec, Held: d.reasons(), Scope: dirty, Prev: d.governing.Links, Partial: far != nil, NoPorts: true}
-		if len(dirty) >= len(d.snap.Links) {
-			in.Scope = nil
-		}
-		t = clock()
-		r := plan.Make(in)
-		lap(&cost.plan, t)
-		d.governing.Links, d.portNotes = r.Governing.Links, r.PortNotes
-		for _, st := range r.Links {
-			d.setStatus(st, changed)
-		}
-		if d.rec.Remember(r.Keep, d.snap) {
-			folded = true
-		}
-		if r.Plan.Empty() {
-			if folded {
-				d.save()
-			}
-			break
-		}
-		steps += len(r.Plan.Steps)
-		t = clock()
-		var gone []absence
-		dirty, gone = d.apply(ctx, r.Plan.Steps)
-		lap(&cost.apply, t)
-		look := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(dirty)}
-		// Our own changes echo as events: this look answers those too.
-		look.Join(d.happened())
-		for _, s := range r.Plan.Steps {
-			switch s.Op.(type) {
-			case link.AddChild:
-				look.All = true
-			case link.Maker: // a link or an RDMA device
-				look.All, look.RDMA = true, true
-			}
-		}
-		t = clock()
-		snap, err := d.cfg.System.Observe(look, d.needs())
-		lap(&cost.look, t)
+	for round := 0; round < rounds && len(c.dirty) > 0 && ctx.Err() == nil; round++ {
+		more, err := c.round(ctx)
 		if err != nil {
 			return err
 		}
-		d.adopt(snap, dirty)
-		d.delayAbsent(gone)
-	}
-	if far != nil {
-		d.deferred = &deferred{changed, far, reloaded}
-		return nil
-	}
-	t = clock()
-	d.publish(changed, reloaded)
-	lap(&cost.report, t)
-	if old != d.snap || reloaded {
-		for _, f := range d.cfg.OnChange {
-			f(View{d.snap, d.set, d.governing})
+		if !more {
+			break
 		}
 	}
-	if steps > 0 && d.cfg.OnIdle != nil {
-		d.cfg.OnIdle(steps)
+	if c.later != nil {
+		c.Daemon.deferred = &deferred{c.changed, c.later, c.reloaded}
+		return nil
+	}
+	c.report(old)
+	return nil
+}
+
+// timed adds what f takes to a cost, if anybody reads it: reading a clock is a
+// system call on some machines.
+func (c *cycle) timed(cost *time.Duration, f func()) {
+	if !c.debug {
+		f()
+		return
+	}
+	start := time.Now()
+	f()
+	*cost += time.Since(start)
+}
+
+// fail leaves everything to another cycle, which comes soon.
+func (c *cycle) fail(err error) {
+	maps.Copy(c.dirty, c.later)
+	c.Daemon.deferred = &deferred{c.changed, c.dirty, c.reloaded}
+	c.logOnce("", "look", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
+	time.AfterFunc(retryFirst, func() { c.Wake(Scope{All: true}) })
+}
+
+// load reads the unit files if the scope says so.
+func (c *cycle) load() {
+	if !c.sc.Reload && c.set != nil {
+		return
+	}
+	c.timed(&c.costs.load, func() {
+		c.reloaded = c.reload(c.dirty) || c.reloaded
+		c.cancel(c.dirty)
+	})
+	// A file that was not there when the set was loaded may ask for settings,
+	// routes or rules that have not been read yet.
+	c.sc.Routes, c.sc.Rules = true, true
+}
+
+// retry has the operations whose delay is over planned again.
+func (c *cycle) retry() {
+	if !c.sc.Due {
+		return
+	}
+	for _, t := range c.delayed.due(c.start) {
+		if l := c.at(t); l != nil {
+			c.dirty[l.Index] = true
+		} else {
+			c.dirty[0] = true // a port without a link
+		}
+	}
+}
+
+// observe reads what the scope names; ended are operations whose links the kernel
+// did not find.
+func (c *cycle) observe(ended []absence) error {
+	if c.sc.PKeys || c.sc.All {
+		c.tables = c.start
+	}
+	if err := c.read(c.sc); err != nil {
+		return err
+	}
+	c.delayAbsent(ended)
+	if first := family(c.snap.Links, c.sc.First, func(l *link.Link) (index, parent int) { return l.Index, l.Parent }); first != nil {
+		c.later = map[int]bool{}
+		for i := range c.snap.Links {
+			if n := c.snap.Links[i].Index; !first[n] {
+				c.later[n] = true
+				delete(c.dirty, n)
+			}
+		}
+	}
+	for i := range c.sc.Force {
+		if l, ok := c.snap.Link(i); ok {
+			c.delayed.event(map[string]bool{l.Name: true}, true, c.start)
+		}
 	}
 	return nil
+}
+
+// read makes a new snapshot the present one.
+func (c *cycle) read(sc Scope) (err error) {
+	var s *link.Snapshot
+	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs()) })
+	if err == nil {
+		c.adopt(s, c.dirty)
+	}
+	return err
+}
+
+// round plans once, applies and reads what came of it. It reports false when
+// nothing was left to do.
+func (c *cycle) round(ctx context.Context) (more bool, err error) {
+	save := c.reconcile()
+	in := plan.Input{Snapshot: c.snap, Units: c.set, Record: c.rec, Held: c.reasons(), Scope: c.dirty,
+		Prev: c.governing.Links, Partial: c.later != nil, NoPorts: true}
+	if len(c.dirty) >= len(c.snap.Links) {
+		in.Scope = nil
+	}
+	var r plan.Result
+	c.timed(&c.costs.plan, func() { r = plan.Make(in) })
+	c.governing.Links, c.portNotes = r.Governing.Links, r.PortNotes
+	for _, st := range r.Links {
+		c.setStatus(st, c.changed)
+	}
+	if c.rec.Remember(r.Keep, c.snap) {
+		save = true
+	}
+	if r.Plan.Empty() {
+		if save {
+			c.save()
+		}
+		return false, nil
+	}
+	c.steps += len(r.Plan.Steps)
+	var gone []absence
+	c.timed(&c.costs.apply, func() { c.dirty, gone = c.apply(ctx, r.Plan.Steps) })
+	sc := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(c.dirty)}
+	// Our own changes echo as events: this observation answers those too.
+	sc.Join(c.happened())
+	for _, s := range r.Plan.Steps {
+		switch s.Op.(type) {
+		case link.AddChild:
+			sc.All = true
+		case link.Maker: // a link or an RDMA device
+			sc.All, sc.RDMA = true, true
+		}
+	}
+	if err := c.read(sc); err != nil {
+		return false, err
+	}
+	c.delayAbsent(gone)
+	return true, nil
+}
+
+// report publishes what has changed since the snapshot old.
+func (c *cycle) report(old *link.Snapshot) {
+	c.timed(&c.costs.report, func() { c.publish(c.changed, c.reloaded) })
+	if old != c.snap || c.reloaded {
+		for _, f := range c.cfg.OnChange {
+			f(View{c.snap, c.set, c.governing})
+		}
+	}
+	if c.steps > 0 && c.cfg.OnIdle != nil {
+		c.cfg.OnIdle(c.steps)
+	}
 }

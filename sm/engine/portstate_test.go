@@ -73,7 +73,7 @@ func TestPortStateTable(t *testing.T) {
 					at[p] = true
 				}
 			}
-			time.Sleep(time.Second)
+			time.Sleep(1100 * time.Millisecond) // between two repeats of the traps of the moves
 			tr, err := w.sim.Open(f.Ports[f.SMPort].GUID)
 			if err != nil {
 				t.Fatal(err)

@@ -62,7 +62,7 @@ func (d *Discovery) silent(i int32, p uint8, msg string) {
 // add makes a node of what a probe answered.
 func (d *Discovery) add(ni mad.NodeInfo, path []uint8) int32 {
 	i := int32(len(d.nodes))
-	x := dnode{ni: ni, path: path, entry: ni.LocalPortNum, fresh: true, ports: makePorts(int(ni.NumPorts) + 1)}
+	x := dnode{ni: ni, path: path, entry: ni.LocalPortNum, unknown: true, ports: makePorts(int(ni.NumPorts) + 1)}
 	x.ni.PortGUID, x.ni.LocalPortNum = 0, 0
 	d.nodes = append(d.nodes, x)
 	d.byGUID[ni.NodeGUID] = i
@@ -200,14 +200,14 @@ func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
 		// A port that came up again may be another one inside: new firmware,
 		// a restarted host.
 		b.pkeys, b.known = nil, false
-		if !y.fresh {
-			y.fresh = true
+		if !y.unknown {
+			y.unknown = true
 			d.back.push(tag(kDesc, 0, j, 0))
 		}
 		d.back.push(tag(kPort, 0, j, q))
 		return
 	}
-	if y.fresh {
+	if y.unknown {
 		if b.known && b.info.State() < ib.PortInit {
 			// It came up since it was asked. The answer to the Set that arms
 			// it tells the rest.
@@ -270,7 +270,7 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 		d.res.Changed = true
 	}
 	if !x.sw() || p == 0 {
-		if !had || x.fresh {
+		if !had || x.unknown {
 			q.lid, q.lmc = 0, 0
 		}
 		if x.sw() && had && q.info.LID() != was.LID() && q.info.LID() == 0 {
@@ -299,10 +299,10 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 // restarted forgets what was known of a switch that lost its configuration.
 func (d *Discovery) restarted(i int32) {
 	x := &d.nodes[i]
-	if x.fresh {
+	if x.unknown {
 		return
 	}
-	x.fresh = true
+	x.unknown = true
 	x.ports.at(0).lid = 0
 	for p := range x.ports.n {
 		if x.ports.look(p).pkeys != nil {
@@ -351,7 +351,7 @@ func (d *Discovery) gotVerify(k kind, i int32, p uint8, extra uint16, r *smp.Rep
 		return
 	}
 	d.warn("node %s moved to %s[%d]", d.nodes[j].name(), d.nodes[c.from].name(), c.fromP)
-	d.nodes[j].fresh = false
+	d.nodes[j].unknown = false
 	d.link(c.from, c.fromP, j, c.ni)
 	if d.nodes[j].sw() {
 		d.nodes[j].recheck = true

@@ -65,7 +65,7 @@ func (d *Discovery) askPorts(i int32, from int) {
 			ask = append(ask, uint8(p))
 		}
 	}
-	if !x.recheck && x.fresh && !d.opt.Ports && len(ask) >= sampled+worth {
+	if !x.recheck && x.unknown && !d.opt.Ports && len(ask) >= sampled+worth {
 		x.sample, x.down = sampled, 0
 		ask, x.rest = ask[:sampled], ask[sampled:]
 	}

@@ -87,7 +87,7 @@ type dnode struct {
 	si          fabric.SwitchInfo
 	path        []uint8
 	entry       uint8
-	fresh       bool
+	unknown     bool
 	gone        bool // not reachable any more
 	recheck     bool // its ports are asked although they are known
 	queued      bool

@@ -45,9 +45,9 @@ type Result struct {
 	// PKeys is the P_Key table of each port by index into Fabric.Ports, of those
 	// that were known before and have not been unplugged or restarted since.
 	PKeys [][]ib.PKey
-	// Fresh tells by node index that the node is new or came back, so that
+	// Unknown tells by node index that the node is new or came back, so that
 	// nothing is known about its tables.
-	Fresh      []bool
+	Unknown    []bool
 	SMs        []SM
 	Duplicates []Duplicate
 	// Silent lists ports by name whose link is up while the other end does
@@ -115,7 +115,7 @@ func (d *Discovery) Result() *Result {
 	f := b.Build()
 	res := &d.res
 	res.Fabric = f
-	res.Fresh = make([]bool, len(f.Nodes))
+	res.Unknown = make([]bool, len(f.Nodes))
 	res.PKeys = make([][]ib.PKey, len(f.Ports))
 	at := make([]int32, len(d.nodes))
 	for i := range d.nodes {
@@ -124,7 +124,7 @@ func (d *Discovery) Result() *Result {
 			continue
 		}
 		at[i] = f.NodeByGUID(x.ni.NodeGUID)
-		res.Fresh[at[i]] = x.fresh
+		res.Unknown[at[i]] = x.unknown
 		for p := range x.ports.n {
 			if q := f.Port(at[i], uint8(p)); q != fabric.None {
 				res.PKeys[q] = x.ports.look(p).pkeys

@@ -38,7 +38,7 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 	}
 	for n := range f.Nodes {
 		o := old.NodeByGUID(f.Nodes[n].GUID)
-		if o == fabric.None || res.Fresh[n] || old.Nodes[o].NumPorts != f.Nodes[n].NumPorts {
+		if o == fabric.None || res.Unknown[n] || old.Nodes[o].NumPorts != f.Nodes[n].NumPorts {
 			if sw := f.Nodes[n].Switch; sw != fabric.None {
 				t.unknownMFT[sw] = true
 			}

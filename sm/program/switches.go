@@ -174,10 +174,10 @@ func PutLFT(row []uint8, r *smp.Request) []uint8 {
 }
 
 // MFT gives the blocks of the multicast forwarding tables that differ, tagged
-// with the switch index. fresh (by switch index) says that nothing is known of
+// with the switch index. unknown (by switch index) says that nothing is known of
 // the switch's table: what the switch may hold for groups that are not wanted
 // does no harm, for nobody sends to them.
-func MFT(f *fabric.Fabric, have, want mcast.Tables, fresh []bool) []smp.Request {
+func MFT(f *fabric.Fabric, have, want mcast.Tables, unknown []bool) []smp.Request {
 	var out []smp.Request
 	for i := range f.Switches {
 		blocks := map[uint16]bool{}
@@ -194,7 +194,7 @@ func MFT(f *fabric.Fabric, have, want mcast.Tables, fresh []bool) []smp.Request 
 			}
 		}
 		old := have
-		if i < len(fresh) && fresh[i] {
+		if i < len(unknown) && unknown[i] {
 			old = nil
 		}
 		note(old)

@@ -34,9 +34,9 @@ type Tables struct {
 	lanes []uint8 // by port: data lanes in use on its link
 }
 
-// Lanes is the number of data lanes that a VLCap or OperationalVLs code stands
+// VLs is the number of data lanes that a VLCap or OperationalVLs code stands
 // for: 1, 2, 4, 8 or 15; 0 for other codes.
-func Lanes(code uint8) int {
+func VLs(code uint8) int {
 	switch code {
 	case 1, 2, 3, 4:
 		return 1 << (code - 1)
@@ -73,11 +73,11 @@ func Build(f *fabric.Fabric, layers int, opt Options) (*Tables, error) {
 	var err error
 	for i := range f.Ports {
 		p := &f.Ports[i]
-		n := max(1, Lanes(p.Info.VLCap()))
+		n := max(1, VLs(p.Info.VLCap()))
 		if p.Peer != fabric.None {
-			n = min(n, max(1, Lanes(f.Ports[p.Peer].Info.VLCap())))
+			n = min(n, max(1, VLs(f.Ports[p.Peer].Info.VLCap())))
 		}
-		n = Lanes(Code(min(n, limit)))
+		n = VLs(Code(min(n, limit)))
 		t.lanes[i] = uint8(n)
 		if err == nil && n < layers && p.Num != 0 && p.Peer != fabric.None &&
 			f.Nodes[p.Node].Switch != fabric.None && f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None {

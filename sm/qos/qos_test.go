@@ -19,7 +19,7 @@ func setVLCap(f *fabric.Fabric, port int32, code uint8) {
 
 func TestLanes(t *testing.T) {
 	for code, want := range map[uint8]int{0: 0, 1: 1, 2: 2, 3: 4, 4: 8, 5: 15, 6: 0} {
-		if n := qos.Lanes(code); n != want {
+		if n := qos.VLs(code); n != want {
 			t.Errorf("code %d: %d lanes, want %d", code, n, want)
 		}
 		if want > 0 && qos.Code(want) != code {

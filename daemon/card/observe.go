@@ -128,9 +128,10 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 			maps.DeleteFunc(o.tables, func(k tableOf, _ table) bool { return k.link == o.index[l.Name] })
 			o.index[l.Name] = l.Index
 		}
-		wantsDCB = wantsDCB || roce.NeedsOf(u).DCB
-		wantsDesc = wantsDesc || u.Port.NodeDescription.Set
-		if u.RoCE.WriteModprobeFile.V && st.Modprobe == "" {
+		needs := roce.NeedsOf(u)
+		wantsDCB = wantsDCB || needs.DCB
+		wantsDesc = wantsDesc || needs.NodeDesc
+		if needs.Modprobe && st.Modprobe == "" {
 			st.Modprobe = o.modprobe()
 		}
 		look, all := again(l.Index)
@@ -156,13 +157,16 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 				continue
 			}
 			any = true
-			wantsDesc = wantsDesc || u.Port.NodeDescription.Set
+			needs := roce.NeedsOf(u)
+			wantsDesc = wantsDesc || needs.NodeDesc
 			var q roce.Port
-			if u.Port.Type.Set {
+			if needs.PortType {
 				q.Type = o.portType(d, p, u.Port.Type.V)
 			}
 			setPort(st, d.Name, p.Num, q)
-			o.nodeDesc(st, d.Name, u)
+			if needs.NodeDesc {
+				o.nodeDesc(st, d.Name)
+			}
 		}
 	}
 	if !any {
@@ -236,6 +240,7 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 
 func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *units.Unit, st *roce.State, all bool) {
 	var x roce.Link
+	needs := roce.NeedsOf(u)
 	devs, ports := roce.PortsOn(s, l)
 	// What a worker changes is read again when it is done: a plan of a state that
 	// is on its way to another would only be in its way.
@@ -244,7 +249,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 		d := devs[i]
 		var q roce.Port
 		switch {
-		case !u.Port.Type.Set || i != 0:
+		case !needs.PortType || i != 0:
 		case busy:
 			q.Type = o.last.Devices[d.Name].Ports[p.Num].Type
 		default:
@@ -253,28 +258,28 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 		if p.Layer == ib.LinkLayerEthernet {
 			q.GIDs = o.gids(d, p, append([]*link.Link{l}, vlans...), all)
 		}
-		if (u.RoCE.Version.Set || u.RoCE.ToS().Set) && (len(ports) == 1 || len(q.GIDs) > 0) {
+		if needs.Defaults && (len(ports) == 1 || len(q.GIDs) > 0) {
 			q.Defaults = o.defaults(d.Name, p.Num)
 		}
 		setPort(st, d.Name, p.Num, q)
-		if i == 0 {
-			o.nodeDesc(st, d.Name, u)
+		if needs.NodeDesc && i == 0 {
+			o.nodeDesc(st, d.Name)
 		}
 	}
-	if roce.NeedsOf(u).DCB {
+	if needs.DCB {
 		x.DCB = o.observeDCB(l)
 	}
-	if u.RoCE.ECN.Set {
+	if needs.ECN {
 		x.ECN, _ = o.sys.ECN(l.Name)
 	}
 	switch {
-	case !u.VirtualFunctions.Present && len(u.VFs) == 0:
+	case !needs.Functions:
 	case busy:
 		x.SRIOV = o.last.Links[l.Index].SRIOV
 	default:
 		x.SRIOV = o.sriov(s, l)
 	}
-	if u.SoftRoCE.Present {
+	if needs.Soft {
 		for i := range s.Devices {
 			sd := &s.Devices[i]
 			for _, sp := range sd.Ports {
@@ -291,10 +296,7 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 	st.Links[l.Index] = x
 }
 
-func (o *Observer) nodeDesc(st *roce.State, dev string, u *units.Unit) {
-	if !u.Port.NodeDescription.Set {
-		return
-	}
+func (o *Observer) nodeDesc(st *roce.State, dev string) {
 	if now, err := o.sys.NodeDesc(dev); err == nil {
 		x := st.Devices[dev]
 		x.NodeDesc = &now

@@ -86,7 +86,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		}
 	case link.SetGUID:
 		if is(unix.EINVAL, unix.EOPNOTSUPP, unix.EADDRNOTAVAIL) {
-			return verdictGiveUp, say(link.CodeRefused, "take GUID= away; the GUID of a virtual function is set from its physical function",
+			return verdictGiveUp, say(link.CodeRefused, "remove GUID=; the GUID of a virtual function is set from its physical function",
 				"%s refused the GUID %s (%s)", name, o.Addr.GUID(), words)
 		}
 	case link.AddChild:

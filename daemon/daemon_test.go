@@ -543,7 +543,7 @@ func TestLinkGoes(t *testing.T) {
 			if got := strings.Join(sys.take(), "\n"); got != step.want {
 				t.Errorf("ops after %s went:\n%s\nwant:\n%s", step.name, got, step.want)
 			}
-			if s := r.link("ib1"); step.name == "up1" && !strings.Contains(s.Reason().Text, "no link of BindCarrier") {
+			if s := r.link("ib1"); step.name == "up1" && !strings.Contains(s.Reason().Text, "matches no link to follow") {
 				t.Errorf("ib1 follows what is gone: %v", s.Reasons)
 			}
 		}

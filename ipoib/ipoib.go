@@ -354,7 +354,7 @@ func keyRefusal(parent *link.Link, key ib.PKey) link.Reason {
 		return link.Reason{
 			Code: link.CodePKeyDuplicate,
 			Text: fmt.Sprintf("P_Key %s is %s's own", key, parent.Name),
-			Next: "take the [Partition] section away",
+			Next: "remove the [Partition] section",
 		}
 	}
 	return link.Reason{}
@@ -385,8 +385,8 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 	for i := range before {
 		if before[i].PartitionKey.V.Base() == key.Base() {
 			block(link.Reason{Code: link.CodePKeyDuplicate,
-				Text: fmt.Sprintf("P_Key %s is asked for twice on %s; "+
-					"the kernel would make a second interface on the same partition that hears nothing of its own",
+				Text: fmt.Sprintf("P_Key %s is configured twice on %s; "+
+					"the kernel would make a second interface on the same partition that receives no traffic",
 					key, parent.Name),
 				Next: "keep one of the two [Partition] sections"})
 			return

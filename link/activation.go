@@ -34,7 +34,7 @@ func planBound(b *Builder, index int, u *units.Unit) {
 		}
 		a.Why = Reason{
 			Code: CodeNoCarrier,
-			Text: fmt.Sprintf("no link of BindCarrier=%s is there to follow: %s stays %s", strings.Join(want, " "), l.Name, a.Actual),
+			Text: fmt.Sprintf("BindCarrier=%s matches no link to follow: %s stays %s", strings.Join(want, " "), l.Name, a.Actual),
 			Next: "compare BindCarrier= with: ip -br link",
 		}
 		if len(want) == 0 {

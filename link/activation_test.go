@@ -34,7 +34,7 @@ func TestActivation(t *testing.T) {
 				Flags: FlagLowerUp})
 		}, want: "ip link set ib0 down\n"},
 		{name: "bad nothing to follow", unit: bound, sys: down, want: "" +
-			"# waiting: ib0: no link of BindCarrier=up* is there to follow: ib0 stays down\n" +
+			"# waiting: ib0: BindCarrier=up* matches no link to follow: ib0 stays down\n" +
 			"#   next: compare BindCarrier= with: ip -br link\n"},
 		{name: "bad names nothing to follow", unit: "[Link]\nActivationPolicy=bound\n", want: "" +
 			"# blocked: ib0: ActivationPolicy=bound names no links to follow: ib0 stays up\n" +

@@ -66,7 +66,7 @@ func TestAddresses(t *testing.T) {
 			ours([]Address{a}, nil)(s, r)
 		}, want: "" +
 			"# blocked: ib0: another host uses fd00::1 (duplicate address detection failed)\n" +
-			"#   next: take the address away from the other host, or choose another one\n"},
+			"#   next: remove the address from the other host, or choose another one\n"},
 		{name: "bad no IPv6", unit: "[Network]\nAddress=fd00::1/64\n", sys: func(s *Snapshot, _ *Record) { s.Host.NoIPv6 = true }, want: "" +
 			"# blocked: ib0: this kernel has no IPv6\n" +
 			"#   then: ip address add fd00::1/64 dev ib0\n"},

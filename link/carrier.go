@@ -16,7 +16,7 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 	}
 	d, p := s.PortOf(l)
 	if p == nil || l.IPoIB == nil {
-		return Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier", Next: "look at the cable and the other end"}
+		return Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier", Next: "check the cable and its other end"}
 	}
 	if r := PortReason(d, p); r != (Reason{}) {
 		return r
@@ -80,13 +80,13 @@ func PortReason(d *Device, p *Port) Reason {
 		return Reason{
 			Code: CodeSMBusy,
 			Text: fmt.Sprintf("port %s is %s: the subnet manager at LID %d has not activated it yet", port, p.State, uint16(p.SMLID)),
-			Next: "if this lasts, look at the subnet manager's log; sminfo shows whether it still answers",
+			Next: "if this lasts, check the subnet manager's log; sminfo shows whether it still answers",
 		}
 	}
 	switch p.Phys {
 	case ib.PhysPolling:
 		return Reason{Code: CodeCable, Text: fmt.Sprintf("port %s is %s and Polling: no cable, or nothing alive at its other end", port, p.State),
-			Next: "plug the cable in, or look at the switch port: iblinkinfo from another node"}
+			Next: "plug the cable in, or check the switch port: iblinkinfo from another node"}
 	case ib.PhysDisabled:
 		return Reason{Code: CodePortDisabled, Text: fmt.Sprintf("port %s is disabled", port),
 			Next: fmt.Sprintf("ibportstate -C %s -P %d -D 0 %d enable", d.Name, p.Num, p.Num)}

@@ -76,7 +76,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 						a.Why = Reason{
 							Code: CodeAddressConflict,
 							Text: fmt.Sprintf("another host uses %s (duplicate address detection failed)", x.Prefix.Addr()),
-							Next: "take the address away from the other host, or choose another one",
+							Next: "remove the address from the other host, or choose another one",
 						}
 						b.Block(t, nil, false, a.Why)
 					}

@@ -172,7 +172,7 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 	case missingHop(b, r) != "":
 		block(true, Reason{
 			Code: CodeGatewayUnreached,
-			Text: fmt.Sprintf("the route to %s leads over %s, which is not there or is down", r.Dst, missingHop(b, r)),
+			Text: fmt.Sprintf("the route to %s leads over %s, which does not exist or is down", r.Dst, missingHop(b, r)),
 			Next: "ip link show; correct MultiPathRoute=, or bring that link up",
 		})
 	case !GatewayReachable(l, r):

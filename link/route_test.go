@@ -43,7 +43,7 @@ func TestRoutes(t *testing.T) {
 		{name: "bad over a link that is not there", unit: net + "[Route]\nDestination=10.9.0.0/16\nMultiPathRoute=10.0.0.3\n" +
 			"MultiPathRoute=10.0.0.4@none\n", want: "" +
 			"ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0\n" +
-			"# waiting: ib0: the route to 10.9.0.0/16 leads over none, which is not there or is down\n" +
+			"# waiting: ib0: the route to 10.9.0.0/16 leads over none, which does not exist or is down\n" +
 			"#   then: ip route add 10.9.0.0/16 proto static nexthop via 10.0.0.3 dev ib0 weight 1 nexthop via 10.0.0.4 dev " +
 			"none weight 1\n" +
 			"#   next: ip link show; correct MultiPathRoute=, or bring that link up\n"},

@@ -53,7 +53,7 @@ func (p *planner) defaults() {
 	if now == nil {
 		not(true, link.Reason{
 			Code: CodeNoRDMACM,
-			Text: fmt.Sprintf("RDMA-CM does not tell the defaults of %s/%d", p.roceOn.IBDevice, p.roceOn.Port),
+			Text: fmt.Sprintf("RDMA-CM does not report the defaults of %s/%d", p.roceOn.IBDevice, p.roceOn.Port),
 			Next: "rdma link show; dmesg",
 		})
 		return

@@ -51,7 +51,7 @@ func (p *planner) dcb() {
 		why := link.Reason{
 			Code: CodeNoDCB,
 			Text: fmt.Sprintf("the driver of %s has no data centre bridging: PFC, ETS, trust and buffers cannot be set", p.l.Name),
-			Next: "take these keys out of [RoCE]",
+			Next: "remove these keys from [RoCE]",
 		}
 		p.cannot("PFC", priorities(r.PFC.V), why)
 		return

@@ -53,7 +53,7 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 			why := link.Reason{
 				Code: link.CodeUnsupported,
 				Text: fmt.Sprintf("the driver of %s trusts DSCP as soon as a DSCP has a priority: Trust=pcp and a map exclude each other", p.l.Name),
-				Next: "write Trust=dscp, or take DSCPToPriority= and Priority= out",
+				Next: "write Trust=dscp, or remove DSCPToPriority= and Priority=",
 			}
 			p.cannot("Trust", trust.String(), why)
 			return

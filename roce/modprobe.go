@@ -23,7 +23,7 @@ func (p *planner) modprobe(r *units.RoCE) {
 	}
 	switch {
 	case p.l.Driver != "mlx4_en" && p.l.Driver != "mlx4_core":
-		no(fmt.Sprintf("the driver of %s takes PFC while it runs: there is no module option for it", p.l.Name), "take WriteModprobeFile= out")
+		no(fmt.Sprintf("the driver of %s takes PFC while it runs: there is no module option for it", p.l.Name), "remove WriteModprobeFile=")
 		return
 	case !r.PFC.Set:
 		no("WriteModprobeFile= keeps PFC=, and there is none", "write PFC= too")

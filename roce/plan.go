@@ -90,8 +90,8 @@ func (p *planner) ethernetOnly() {
 		section, instead string
 		is               bool
 	}{
-		{"RoCE", "take [RoCE] out, or write [Port] Type=eth", p.u.RoCE.Present},
-		{"SoftRoCE", "take [SoftRoCE] out: the link has RDMA", p.u.SoftRoCE.Present},
+		{"RoCE", "remove [RoCE], or write [Port] Type=eth", p.u.RoCE.Present},
+		{"SoftRoCE", "remove [SoftRoCE]: the link has RDMA", p.u.SoftRoCE.Present},
 		{"VLAN", "write a [Partition] instead", len(p.u.VLANs) > 0},
 	} {
 		if x.is {

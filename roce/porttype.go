@@ -50,7 +50,7 @@ func (p *planner) portType() (restarts bool) {
 	}
 	op := SetPortType{On: link.Target{Link: p.l.Name, Ifindex: p.l.Index, IBDevice: p.on.IBDevice, Port: p.on.Port}, Port: *pt, Type: want}
 	if why, next := p.inUse(pt); why != "" && !p.u.Port.ChangeWhileInUse.V {
-		p.block(a, op, link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would take it away", p.on, why),
+		p.block(a, op, link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would remove it", p.on, why),
 			Next: "write ChangeWhileInUse=yes below [Port], or " + next})
 		return false
 	}
@@ -101,7 +101,7 @@ func (p *planner) firmware(want, now units.PortType) link.Reason {
 		return link.Reason{
 			Code: link.CodeUnsupported,
 			Text: fmt.Sprintf("%s: the driver %s cannot change the type of a port", text, driver),
-			Next: "take Type= out",
+			Next: "remove Type=",
 		}
 	}
 	if d.Virtual || d.Bus == "auxiliary" {

@@ -201,8 +201,8 @@ func TestPlans(t *testing.T) {
 			l.DCB = nil
 			st.Links[2] = l
 		},
-			blocked: []string{"the driver of eth0 has no data centre bridging: PFC, ETS, trust and buffers cannot be set / take these " +
-				"keys out of [RoCE]"}},
+			blocked: []string{"the driver of eth0 has no data centre bridging: PFC, ETS, trust and buffers cannot be set / remove these " +
+				"keys from [RoCE]"}},
 		{name: "bad contested", index: eth0, text: "[RoCE]\nPFC=3\n", change: func(_ *link.Snapshot, st *State) {
 			st.Links[2].DCB.DCBX = nil
 			st.Agents = []string{"lldpad"}
@@ -258,7 +258,7 @@ func TestPlans(t *testing.T) {
 		{name: "bad keys of Ethernet on InfiniBand", index: ib0, text: "[SoftRoCE]\n[VLAN]\nId=7\n[RoCE]\nPFC=3\n", silent: true},
 		{name: "bad no module option", index: eth0, text: "[RoCE]\nWriteModprobeFile=yes\n", silent: true},
 		{name: "bad no switch for drivers", index: ib0, text: "[VirtualFunctions]\nAutoprobe=no\n", blocked: []string{"ib0 has no " +
-			"switch for drivers of virtual functions / take Autoprobe= out"}},
+			"switch for drivers of virtual functions / remove Autoprobe="}},
 		{name: "OK port type by devlink", index: ib0, text: "[Port]\nType=eth\n", ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
 		{name: "OK port type by file", index: ib0, text: "[Port]\nType=auto\n", change: func(_ *link.Snapshot,
 			st *State) {
@@ -270,14 +270,14 @@ func TestPlans(t *testing.T) {
 			st.Devices["mlx4_0"].Ports[1].Type.Configured = units.PortTypeAuto
 		}},
 		{name: "bad port in use", index: ib0, text: "[Port]\nType=eth\n", change: inUse,
-			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would take it away / write " +
+			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would remove it / write " +
 				"ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down ib0"}},
 		{name: "bad port whose device is in " +
 			"use", index: ib0, text: "[Port]\nType=eth\n", change: func(_ *link.Snapshot,
 			st *State) {
 			st.Devices["mlx4_0"].Ports[1].Type.Programs = 2
 		},
-			blocked: []string{"ib0 is in use (2 programs have its device open): changing its type would take it away / write " +
+			blocked: []string{"ib0 is in use (2 programs have its device open): changing its type would remove it / write " +
 				"ChangeWhileInUse=yes below [Port], or end them: rdma resource show cm_id; rdma resource show ctx"}},
 		{name: "OK port in use, allowed", index: ib0, text: "[Port]\nType=eth\nChangeWhileInUse=yes\n", change: inUse,
 			ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
@@ -294,14 +294,14 @@ func TestPlans(t *testing.T) {
 			"GUID", index: ib0, text: "[VF]\nVirtualFunction=0\nNodeGUID=0x0002c903000a0001\n", change: func(_ *link.Snapshot, st *State) {
 			*st.Links[3].SRIOV.VFs[0].NodeGUID = 0x0002c903000a0001
 			st.Contested = map[string]int{"ib0\x00VF 0 GUID": 2}
-		}, blocked: []string{"virtual function 0 of ib0 reports the GUID 0x0000000000000001 after its driver probed anew, not " +
-			"0x0002c903000a0001 / look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}},
+		}, blocked: []string{"virtual function 0 of ib0 reports the GUID 0x0000000000000001 after its driver probed again, not " +
+			"0x0002c903000a0001 / check the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg"}},
 		{name: "bad function in use", index: ib0, text: "[VirtualFunctions]\nCount=4\n", change: func(_ *link.Snapshot,
 			st *State) {
 			st.Links[3].SRIOV.VFs[0].Busy = "vfio-pci"
 		},
 			blocked: []string{"the number of virtual functions of ib0 changes through 0 only, and function 0 is in use (vfio-pci) / " +
-				"give the functions free, or leave Count= at 2"}},
+				"release the virtual functions, or leave Count= at 2"}},
 		{name: "OK number through 0", index: ib0, text: "[VirtualFunctions]\nCount=4\n", ops: []string{
 			"echo 0 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs && echo 4 > /sys/bus/pci/devices/0000:03:00.0/sriov_numvfs"}},
 		{name: "bad number that the card does not " +
@@ -316,10 +316,10 @@ func TestPlans(t *testing.T) {
 			blocked: []string{"ib0 has no virtual function 2, it has 2 of them (the first is 0) / write Count=3 below [VirtualFunctions]"}},
 		{name: "bad settings that the driver does not tell", index: ib0, text: "[VF]\nVirtualFunction=0\nTrust=yes\n" +
 			"MACSpoofCheck=no\n", blocked: []string{
-			"the driver of ib0 does not tell Trust of virtual functions: it has no such setting / take Trust= out; ip link show ib0 " +
-				"tells what the driver keeps for its functions",
-			"the driver of ib0 does not tell MACSpoofCheck of virtual functions: it has no such setting / take MACSpoofCheck= out; ip " +
-				"link show ib0 tells what the driver keeps for its functions"}},
+			"the driver of ib0 does not report Trust of virtual functions: it has no such setting / remove Trust=; ip link show ib0 " +
+				"shows what the driver keeps for its functions",
+			"the driver of ib0 does not report MACSpoofCheck of virtual functions: it has no such setting / remove MACSpoofCheck=; ip " +
+				"link show ib0 shows what the driver keeps for its functions"}},
 		{name: "OK VLAN, rates and trust of a function", index: eth0, text: "[VF]\nVirtualFunction=0\nMinRate=100M\nMaxRate=10G\n" +
 			"Trust=yes\nVLANId=7\nQualityOfService=3\nVLANProtocol=802.1ad\nMACAddress=02:00:00:00:00:01\n", change: ethernetVF, ops: []string{
 			"ip link set dev eth0 vf 0 trust on", "ip link set dev eth0 vf 0 max_tx_rate 10000 min_tx_rate 100",

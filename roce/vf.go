@@ -31,7 +31,7 @@ func (p *planner) virtualFunctions() {
 			SetAutoprobe{On: p.on, Bus: s.Bus, Dev: s.Dev, Probe: v})
 	} else if ok {
 		p.cannot("Autoprobe", units.YesNo(v), link.Reason{Code: link.CodeUnsupported,
-			Text: fmt.Sprintf("%s has no switch for drivers of virtual functions", p.on), Next: "take Autoprobe= out"})
+			Text: fmt.Sprintf("%s has no switch for drivers of virtual functions", p.on), Next: "remove Autoprobe="})
 	}
 	if n, ok := g.Count.Get(); ok && !p.vfCount(s, n) {
 		return
@@ -74,7 +74,7 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 			p.block(a, op, link.Reason{
 				Code: CodeInUse,
 				Text: fmt.Sprintf("the number of virtual functions of %s changes through 0 only, and function %d is in use (%s)", p.on, i, v.Busy),
-				Next: "give the functions free, or leave Count= at " + fmt.Sprint(have),
+				Next: "release the virtual functions, or leave Count= at " + fmt.Sprint(have),
 			})
 			return true
 		}
@@ -105,8 +105,8 @@ func (p *planner) vf(s *SRIOV, i int) {
 	untold := func(key, want string) {
 		p.cannot(name(key), want, link.Reason{
 			Code: link.CodeUnsupported,
-			Text: fmt.Sprintf("the driver of %s does not tell %s of virtual functions: it has no such setting", p.l.Name, key),
-			Next: "take " + key + "= out; ip link show " + p.l.Name + " tells what the driver keeps for its functions",
+			Text: fmt.Sprintf("the driver of %s does not report %s of virtual functions: it has no such setting", p.l.Name, key),
+			Next: "remove " + key + "=; ip link show " + p.l.Name + " shows what the driver keeps for its functions",
 		})
 	}
 	node := p.vfGUID(i, "NodeGUID", own.NodeGUID, g.NodeGUID, v.NodeGUID, NodeGUIDFor)
@@ -177,8 +177,8 @@ func (p *planner) vfGUID(i int, key string, own, all units.Value[units.VFGUID], 
 		p.cannot(
 			fmt.Sprintf("VF %d %s", i, key),
 			w.String(),
-			link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not tell the GUIDs of virtual functions", p.l.Name),
-				Next: "take " + key + "= out, and set it where the driver keeps it: " + p.l.Driver},
+			link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("the driver of %s does not report the GUIDs of virtual functions", p.l.Name),
+				Next: "remove " + key + "=, and set it where the driver keeps it: " + p.l.Driver},
 		)
 		return nil
 	}
@@ -271,8 +271,8 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 		// not lose its users for it again and again.
 		block(link.Reason{
 			Code: link.CodeRefused,
-			Text: fmt.Sprintf("virtual function %d of %s reports the GUID %s after its driver probed anew, not %s", i, p.on, v.OwnGUID, want),
-			Next: "look at the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg",
+			Text: fmt.Sprintf("virtual function %d of %s reports the GUID %s after its driver probed again, not %s", i, p.on, v.OwnGUID, want),
+			Next: "check the subnet manager (it must run with virtualization on) and at the driver's messages: dmesg",
 		})
 	default:
 		p.b.Do(again)

@@ -46,14 +46,14 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		case errors.Is(err, devlink.ErrNoDevlink):
 			return say("boot a kernel with CONFIG_NET_DEVLINK", "the type of %s cannot be set", on)
 		case unknown || refused:
-			return say(fmt.Sprintf("write Type=%s for the other port of the card too, or take Type= out here", o.Type),
+			return say(fmt.Sprintf("write Type=%s for the other port of the card too, or remove Type= here", o.Type),
 				"the card does not take type %s on port %d of %s/%s beside the type that its other port has", o.Type, portOf(o), o.Port.Bus, o.Port.Dev)
 		case busy:
 			return later("end the programs that use the card (rdma resource show), and take its virtual functions away (Count=0)", "the card %s/%s is in use, so that port %d cannot become %s", o.Port.Bus, o.Port.Dev, portOf(o), o.Type)
 		}
 	case roce.SetNodeDesc:
 		if unknown || refused {
-			return say("take NodeDescription= out", "the driver of %s does not take the node description %q", on.IBDevice, o.Desc)
+			return say("remove NodeDescription=", "the driver of %s does not take the node description %q", on.IBDevice, o.Desc)
 		}
 	case roce.SetVersion, roce.SetToS:
 		key := "Version="
@@ -102,7 +102,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.SetModprobe:
 		if isAny(err, unix.EROFS, unix.EACCES, unix.EPERM) {
-			return say("make /etc/modprobe.d writable for the service, or take WriteModprobeFile= out and write the line by hand", "%s cannot be written", roce.ModprobeFile)
+			return say("make /etc/modprobe.d writable for the service, or remove WriteModprobeFile= and write the line by hand", "%s cannot be written", roce.ModprobeFile)
 		}
 	case roce.AddVLAN:
 		switch {
@@ -137,12 +137,12 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.SetAutoprobe:
 		if unknown || refused || isAny(err, unix.ENOENT) {
-			return say("take Autoprobe= out", "%s has no switch for drivers of virtual functions", on)
+			return say("remove Autoprobe=", "%s has no switch for drivers of virtual functions", on)
 		}
 	case roce.SetVFs:
 		switch {
 		case busy:
-			return later("take them from their users (virtual machines, up links) first: ip link show "+on.Link, "the virtual functions of %s are in use", on)
+			return later("release them from their users (virtual machines, up links) first: ip link show "+on.Link, "the virtual functions of %s are in use", on)
 		case isAny(err, unix.ENOMEM, unix.ENOSPC, unix.EIO, unix.EINVAL):
 			return say("dmesg has the reason; as a rule SR-IOV is off in the machine's setup, or there is no room for them: boot with pci=realloc", "%d virtual functions of %s cannot be made", o.Count, on)
 		case isAny(err, unix.ERANGE):
@@ -160,7 +160,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 		switch {
 		case unknown:
-			return say("take the key out of [VF] or [VirtualFunctions]; ip link show "+on.Link+" tells what the driver keeps for its functions", "the driver of %s has no such setting for virtual function %d: %s", on, n, what)
+			return say("take the key out of [VF] or [VirtualFunctions]; ip link show "+on.Link+" shows what the driver keeps for its functions", "the driver of %s has no such setting for virtual function %d: %s", on, n, what)
 		case refused:
 			return say("ip link show "+on.Link+" tells what the function has; dmesg may have the driver's reason", "the driver of %s refuses %s for virtual function %d", on, what, n)
 		case busy:

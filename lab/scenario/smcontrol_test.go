@@ -230,7 +230,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Exec("ibnetctl", "sm", "stop", first)
 			smWait(g, "nobody", 20*time.Second, func(s []smctl.Status) bool { return running(s) == 0 })
 			if out, err := g.Try("ibnetctl", "diagnose", first); err == nil ||
-				!strings.Contains(out, "does not answer: existing connections continue; no port can join a group") {
+				!strings.Contains(out, "does not answer: existing connections continue, but no port can join a group") {
 				g.Errorf("diagnose without a subnet manager: %v %s", err, out)
 			}
 			if out := g.Exec("ibnetctl", "sm", "status", first); !strings.Contains(out, "does not answer") {

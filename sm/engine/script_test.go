@@ -341,9 +341,8 @@ func (s *protocol) note(e happened) {
 // traceLog notes log lines without what differs from run to run.
 type traceLog struct {
 	slog.Handler
-	s     *protocol
-	who   string
-	attrs []slog.Attr
+	s   *protocol
+	who string
 }
 
 func (*traceLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }

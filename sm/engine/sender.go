@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
@@ -82,12 +81,4 @@ func (n *senders) source(p *transport.Packet) source {
 		s.id = s.id<<8 | uint64(r[i])
 	}
 	return s
-}
-
-// guid is the port GUID of a source, 0 if it is not known.
-func (s source) guid() ib.GUID {
-	if s.kind != fromPort {
-		return 0
-	}
-	return ib.GUID(s.id)
 }

@@ -1,0 +1,61 @@
+package card
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/configfs"
+	"ibnetworkd/internal/kernel/dcb"
+	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+)
+
+// Whatever an operation fails with, what is said of it is a sentence with the
+// kernel's words and a next step, and never that of another package's operation.
+func TestExplain(t *testing.T) {
+	errs := []error{errFirmware, configfs.ErrUnavailable, dcb.ErrNoDCB, devlink.ErrNoDevlink,
+		&NotTaken{What: "ib0 did not take 8", Why: "it has 4", After: back("number 4", nil)}}
+	for _, e := range []unix.Errno{unix.EPERM, unix.ENOENT, unix.EIO, unix.ENOMEM, unix.EACCES, unix.EBUSY, unix.EEXIST, unix.ENODEV,
+		unix.EINVAL, unix.ENFILE, unix.ENOSPC, unix.EROFS, unix.ERANGE, unix.ENOSYS, unix.EOPNOTSUPP, unix.EBADMSG} {
+		errs = append(errs, e)
+	}
+	said := map[string]int{}
+	for _, op := range roce.Ops() {
+		name := fmt.Sprintf("%T", op)
+		for _, err := range errs {
+			why, retry, ok := Explain(op, err, "the kernel's words")
+			if !ok {
+				if why != (link.Reason{}) || retry {
+					t.Errorf("%s, %v: %+v without an explanation", name, err, why)
+				}
+				continue
+			}
+			said[name]++
+			_, own := err.(*NotTaken)
+			if why.Text == "" || why.Next == "" || !own && !strings.Contains(why.Text, "the kernel's words") {
+				t.Errorf("%s, %v: %q, next %q", name, err, why.Text, why.Next)
+			}
+			if want := map[bool]link.Code{true: link.CodeRetry, false: link.CodeRefused}[retry]; why.Code != want {
+				t.Errorf("%s, %v: code %s, retried %v", name, err, why.Code, retry)
+			}
+		}
+		if said[name] < 2 {
+			t.Errorf("%s has no sentence of its own for any error", name)
+		}
+	}
+	for _, op := range link.Ops() {
+		if why, _, ok := Explain(op, unix.EINVAL, ""); ok {
+			t.Errorf("%T is explained: %+v", op, why)
+		}
+	}
+}
+
+func TestBack(t *testing.T) {
+	if got := back("GUID", unix.EIO); got != "the former GUID could not be put back (input/output error)" {
+		t.Error(got)
+	}
+}

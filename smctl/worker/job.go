@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/godbus/dbus/v5"
 )
+
+// matchTimeout bounds the wait for the bus to forget a match.
+const matchTimeout = time.Second
 
 // LoadModule loads a kernel module through modprobe@.service, so that the
 // daemon itself needs no right to, and returns when the job has ended. That
@@ -36,7 +40,12 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 		if err := conn.AddMatchSignalContext(ctx, jobEnd(unit)...); err != nil {
 			return err
 		}
-		defer func() { _ = conn.RemoveMatchSignal(jobEnd(unit)...) }()
+		defer func() {
+			// ctx may have ended, and a bus that does not answer must not hold the end up.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), matchTimeout)
+			defer cancel()
+			_ = conn.RemoveMatchSignalContext(ctx, jobEnd(unit)...)
+		}()
 	}
 	var job dbus.ObjectPath
 	if err := conn.Object(systemdName, systemdPath).CallWithContext(ctx, managerIf+".StartUnit", 0, unit,

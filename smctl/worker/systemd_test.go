@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -299,5 +300,32 @@ func TestModuleJobs(t *testing.T) {
 	defer s.mu.Unlock()
 	if len(s.jobs) != 0 {
 		t.Errorf("%d jobs are waited for by nobody", len(s.jobs))
+	}
+}
+
+// A load ends with its context although the bus does not answer any more: the end of
+// the daemon must not wait for it.
+func TestModuleOverDeafBus(t *testing.T) {
+	b := startBus(t)
+	f := b.systemd()
+	s := NewSystemd(b.addr, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	next(t, s.Changes())
+	f.mu.Lock()
+	f.start = func() { _ = b.Signal(syscall.SIGSTOP) } // the answer does not arrive
+	f.mu.Unlock()
+	resume := time.AfterFunc(10*time.Second, func() { _ = b.Signal(syscall.SIGCONT) })
+	defer func() {
+		resume.Stop()
+		_ = b.Signal(syscall.SIGCONT)
+	}()
+	short, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	start := time.Now()
+	if err := s.LoadModule(short, "ib_umad"); err == nil || time.Since(start) > 5*time.Second {
+		t.Errorf("got %v after %v", err, time.Since(start))
 	}
 }

@@ -17,7 +17,8 @@ func TestManagerSteps(t *testing.T) {
 	}{
 		{"nothing known", Manager{}, "where the subnet manager at LID 7 runs (ibnetctl sm status names its host), in the partitions " +
 			"that it reads: "},
-		{"another's, by name", Manager{Host: "head HCA-1", GUID: 0x0002c90300000001}, `on host "head HCA-1", which runs the subnet manager (port GUID 0x0002c90300000001), in the partitions that it reads: `},
+		{"another's, by name", Manager{Host: "head HCA-1", GUID: 0x0002c90300000001}, `on host "head HCA-1", which runs the subnet manager ` +
+			`(port GUID 0x0002c90300000001), in the partitions that it reads: `},
 		{"another's, by GUID", Manager{GUID: 0x0002c90300000001}, "on the host with port GUID 0x0002c90300000001, which runs the " +
 			"subnet manager, in the partitions that it reads: "},
 		{"ours, a file", Manager{Ours: true, Builtin: true, Unit: "/u/a.ibnetwork", File: "/etc/p.conf"}, "in /etc/p.conf: "},

@@ -43,7 +43,8 @@ func TestNotices(t *testing.T) {
 			"unit-matches-nothing: 10-x.ibnetwork matches nothing: no link fits Name=ibp5so (/etc/systemd/network/10-x.ibnetwork:2:6); " +
 				"this host has ibp4s0, ibp5s0 | write Name=ibp5s0, or Type=infiniband for every IPoIB link"}},
 		{name: "bad other key", units: map[string]string{"10-x": "[Match]\nIBDevice=mlx4_0\n"}, want: []string{
-			`unit-matches-nothing: 10-x.ibnetwork matches nothing: IBDevice=mlx4_0 (/etc/systemd/network/10-x.ibnetwork:2:10) does not fit mlx5_4 | compare [Match] with: ibnetctl list; ibnetctl ports`}},
+			`unit-matches-nothing: 10-x.ibnetwork matches nothing: IBDevice=mlx4_0 ` +
+				`(/etc/systemd/network/10-x.ibnetwork:2:10) does not fit mlx5_4 | compare [Match] with: ibnetctl list; ibnetctl ports`}},
 		{name: "bad behind another", units: map[string]string{"10-a": "[Match]\nName=ib*\n", "20-b": "[Match]\nName=ibp5s0\n"}, want: []string{
 			"unit-overridden: 20-b.ibnetwork applies to nothing: 10-a.ibnetwork comes first for ibp5s0 | remove one of the two, or " +
 				"narrow [Match] of 10-a.ibnetwork"}},

@@ -72,18 +72,9 @@ type Events interface {
 type Daemon struct {
 	cfg Config
 	log *slog.Logger
-
-	mu    sync.Mutex // guards want, subs and more
-	want  Scope
-	subs  map[chan Change]*mailbox
-	more  map[string][]link.Notice // of others, by what they are about
-	bell  chan struct{}
-	call  chan func(context.Context)
-	ready chan struct{}
-
-	repMu  sync.RWMutex // guards report and snap
-	report link.Report
-	shown  *link.Snapshot
+	inbox
+	published
+	ready chan struct{} // closed by the loop when the first cycle is done
 
 	// The rest belongs to the goroutine of Run.
 	set     *units.Set
@@ -91,22 +82,58 @@ type Daemon struct {
 	rec     *link.Record
 	delayed *delays
 	ongoing ongoing // what the workers of the cards have
+	planned
+	deferred *deferred
+	timing
+	logMemory
+	fileState
+}
+
+// inbox is what other goroutines hand to the loop, and where it sends changes.
+type inbox struct {
+	mu   sync.Mutex // guards want, subs and more
+	want Scope
+	subs map[chan Change]*mailbox
+	more map[string][]link.Notice // of others, by what they are about
+	bell chan struct{}
+	call chan func(context.Context)
+}
+
+// published is what other goroutines may read.
+type published struct {
+	repMu  sync.RWMutex // guards report and shown
+	report link.Report
+	shown  *link.Snapshot
+	seq    uint64 // of the last Change; the loop's
+}
+
+// planned is what the last plan said.
+type planned struct {
 	// governing has the units of links as of the last plan, those of ports as of the
 	// last report.
 	governing link.Governing
-	// portNotes is what the last plan said of ports without a link.
+	// portNotes are of ports without a link.
 	portNotes map[link.PortName]*link.PortNote
 	status    map[int]link.Status
-	deferred  *deferred
-	lastCost  time.Duration
-	lastEnd   time.Time
-	seq       uint64            // of the last Change
-	tables    time.Time         // when P_Key tables were read last
-	moved     time.Time         // when something happened, or a port was another than before
-	logged    map[string]string // what was logged last, by link and about
-	problems  map[string]bool   // of unit files, as they were logged
-	isReady   bool              // ready is closed
+}
 
+// timing is when what was done, for the pauses of the loop.
+type timing struct {
+	lastCost time.Duration
+	lastEnd  time.Time
+	tables   time.Time // when P_Key tables were read last
+	moved    time.Time // when something happened, or a port was another than before
+}
+
+// logMemory is what has been logged, so that it is not logged again.
+type logMemory struct {
+	logged   map[string]string // by link and about
+	problems map[string]bool   // of unit files
+	isReady  bool              // ready is closed
+}
+
+// fileState is what waits to be written and read.
+type fileState struct {
 	unsaved     map[string]bool // links that changed since the report was written
 	reportDirty bool
 	reportNext  time.Time // not before
@@ -127,9 +154,14 @@ func New(cfg Config) *Daemon {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Daemon{
-		cfg: cfg, log: cfg.Log, bell: make(chan struct{}, 1), call: make(chan func(context.Context)), ready: make(chan struct{}), subs: map[chan Change]*mailbox{},
-		delayed: newDelays(), ongoing: ongoing{}, status: map[int]link.Status{}, logged: map[string]string{},
-		unsaved: map[string]bool{}, more: map[string][]link.Notice{},
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), delayed: newDelays(), ongoing: ongoing{},
+		inbox: inbox{
+			bell: make(chan struct{}, 1), call: make(chan func(context.Context)),
+			subs: map[chan Change]*mailbox{}, more: map[string][]link.Notice{},
+		},
+		planned:   planned{status: map[int]link.Status{}},
+		logMemory: logMemory{logged: map[string]string{}},
+		fileState: fileState{unsaved: map[string]bool{}},
 	}
 }
 

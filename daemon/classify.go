@@ -94,13 +94,15 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		case is(unix.EEXIST):
 			return verdictGiveUp, say(link.CodeNameTaken, "write another Name= in [Partition]", "the name %s is taken", name)
 		case is(unix.EINVAL):
-			return verdictGiveUp, say(link.CodeRefused, "check PartitionKey=", "the kernel refused a child with P_Key %s on %s (%s)", o.PKey, o.Parent.Link, words)
+			return verdictGiveUp, say(link.CodeRefused, "check PartitionKey=",
+				"the kernel refused a child with P_Key %s on %s (%s)", o.PKey, o.Parent.Link, words)
 		}
 	case link.SetDNS:
 		return classifyDNS(name, err)
 	case link.SetSysctl:
 		if errors.Is(err, unix.ENOENT) {
-			return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit, or boot a kernel that has /proc/sys/net/"+strings.Replace(o.Key, "/", "/conf/"+name+"/", 1), "this kernel has no setting %s for %s", o.Key, name)
+			return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit, or boot a kernel that has /proc/sys/net/"+strings.Replace(o.Key,
+				"/", "/conf/"+name+"/", 1), "this kernel has no setting %s for %s", o.Key, name)
 		}
 	}
 	if why, retry, ok := card.Explain(op, err, words); ok {
@@ -111,16 +113,20 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 	}
 	switch {
 	case is(unix.ENODEV, unix.ENXIO):
-		return verdictGone, say(link.CodeRetry, "look at the links and devices that it names: it is tried again; by hand it is: "+op.String(), "the kernel does not find what %s is about (%s)", op, words)
+		return verdictGone, say(link.CodeRetry, "look at the links and devices that it names: it is tried again; by hand it is: "+op.String(),
+			"the kernel does not find what %s is about (%s)", op, words)
 	case is(unix.EPERM, unix.EACCES):
-		return verdictGiveUp, say(link.CodeRefused, "run ibnetworkd as its service does: with CAP_NET_ADMIN, and with /proc/sys and /sys writable",
+		return verdictGiveUp, say(link.CodeRefused,
+			"run ibnetworkd as its service does: with CAP_NET_ADMIN, and with /proc/sys and /sys writable",
 			"not permitted: %s (%s)", op, words)
 	case is(unix.EBUSY, unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.ENOMEM, unix.ETIMEDOUT, unix.ENETDOWN):
 		return verdictRetry, say(link.CodeRetry, "nothing: it is tried again by itself", "%s did not succeed yet (%s)", op, words)
 	case is(unix.EOPNOTSUPP), errors.Is(err, errors.ErrUnsupported):
-		return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit: the kernel or the driver of "+name+" does not have it", "%s is not supported here (%s)", op, words)
+		return verdictGiveUp, say(link.CodeUnsupported,
+			"take the key out of the unit: the kernel or the driver of "+name+" does not have it", "%s is not supported here (%s)", op, words)
 	case is(unix.EINVAL, unix.ERANGE):
-		return verdictGiveUp, say(link.CodeRefused, "try the command by hand, and look into dmesg; then change the value in the unit", "the kernel refused: %s (%s)", op, words)
+		return verdictGiveUp, say(link.CodeRefused,
+			"try the command by hand, and look into dmesg; then change the value in the unit", "the kernel refused: %s (%s)", op, words)
 	}
 	return verdictRetry, say(link.CodeRetry, "it is tried again; by hand it is: "+op.String(), "%s failed (%s)", op, words)
 }

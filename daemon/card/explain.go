@@ -49,7 +49,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return say(fmt.Sprintf("write Type=%s for the other port of the card too, or remove Type= here", o.Type),
 				"the card does not take type %s on port %d of %s/%s beside the type that its other port has", o.Type, portOf(o), o.Port.Bus, o.Port.Dev)
 		case busy:
-			return later("end the programs that use the card (rdma resource show), and take its virtual functions away (Count=0)", "the card %s/%s is in use, so that port %d cannot become %s", o.Port.Bus, o.Port.Dev, portOf(o), o.Type)
+			return later("end the programs that use the card (rdma resource show), and take its virtual functions away (Count=0)",
+				"the card %s/%s is in use, so that port %d cannot become %s", o.Port.Bus, o.Port.Dev, portOf(o), o.Type)
 		}
 	case roce.SetNodeDesc:
 		if unknown || refused {
@@ -66,7 +67,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		case isAny(err, unix.ENODEV, unix.ENOENT):
 			return later("rdma link show; modprobe rdma_cm", "RDMA-CM does not know %s/%d yet", on.IBDevice, on.Port)
 		case unknown || refused:
-			return say("cat /sys/class/infiniband/"+on.IBDevice+"/ports/*/gid_attrs/types/0 tells what it has; write another "+key, "RDMA-CM does not take %s for %s/%d", key, on.IBDevice, on.Port)
+			return say("cat /sys/class/infiniband/"+on.IBDevice+"/ports/*/gid_attrs/types/0 tells what it has; write another "+key,
+				"RDMA-CM does not take %s for %s/%d", key, on.IBDevice, on.Port)
 		}
 	case roce.SetDCBX:
 		if unknown || refused || busy {
@@ -74,7 +76,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			if o.Driver == "ice" {
 				how = "ethtool --set-priv-flags " + on.Link + " fw-lldp-agent off"
 			}
-			return say(how+", then: ibnetctl reconfigure "+on.Link, "the firmware keeps DCBX of %s to itself, and the other settings of data centre bridging with it", on.Link)
+			return say(how+", then: ibnetctl reconfigure "+on.Link,
+				"the firmware keeps DCBX of %s to itself, and the other settings of data centre bridging with it", on.Link)
 		}
 	case roce.SetPFC, roce.SetETS, roce.SetTrust, roce.SetBuffers, roce.MapDSCP, roce.ClearDSCP, roce.SetECN:
 		key, show := dcbKey(op)
@@ -102,24 +105,29 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.SetModprobe:
 		if isAny(err, unix.EROFS, unix.EACCES, unix.EPERM) {
-			return say("make /etc/modprobe.d writable for the service, or remove WriteModprobeFile= and write the line by hand", "%s cannot be written", roce.ModprobeFile)
+			return say("make /etc/modprobe.d writable for the service, or remove WriteModprobeFile= and write the line by hand",
+				"%s cannot be written", roce.ModprobeFile)
 		}
 	case roce.AddVLAN:
 		switch {
 		case isAny(err, unix.EEXIST):
-			return say("ip -d link show type vlan; write another Name= or Id= below [VLAN]", "%s or VLAN %d on %s is there already", o.Name, o.VLAN.Id.V, on.Link)
+			return say("ip -d link show type vlan; write another Name= or Id= below [VLAN]",
+				"%s or VLAN %d on %s is there already", o.Name, o.VLAN.Id.V, on.Link)
 		case unknown:
 			return say("modprobe 8021q; some links cannot have VLANs (IPoIB: use [Partition])", "VLAN %d cannot be made on %s", o.VLAN.Id.V, on.Link)
 		case refused:
-			return say("check Id=, MTUBytes= (not more than the parent's) and the maps below [VLAN]", "the kernel refuses VLAN %d on %s", o.VLAN.Id.V, on.Link)
+			return say("check Id=, MTUBytes= (not more than the parent's) and the maps below [VLAN]",
+				"the kernel refuses VLAN %d on %s", o.VLAN.Id.V, on.Link)
 		}
 	case roce.AddSoft:
 		module := softModule[o.Driver]
 		switch {
 		case isAny(err, unix.EEXIST, unix.ENFILE):
-			return say("rdma link show; write another Name= below [SoftRoCE]", "an RDMA device %s, or another %s device on %s, is there already", o.Name, o.Driver, on.Link)
+			return say("rdma link show; write another Name= below [SoftRoCE]",
+				"an RDMA device %s, or another %s device on %s, is there already", o.Name, o.Driver, on.Link)
 		case unknown || refused || isAny(err, unix.ENOENT):
-			return say("modprobe "+module+"; links without a hardware address (tunnels, lo) cannot have one", "no %s device can be made on %s", o.Driver, on.Link)
+			return say("modprobe "+module+"; links without a hardware address (tunnels, lo) cannot have one",
+				"no %s device can be made on %s", o.Driver, on.Link)
 		case busy:
 			return later("it is tried again by itself", "the %s device on %s cannot be made yet", o.Driver, on.Link)
 		}
@@ -129,7 +137,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.SetVLAN:
 		if unknown || refused {
-			return say("ip -d link show "+o.Name+"; check the flags and maps below [VLAN]", "the kernel refuses these settings of the VLAN interface %s", o.Name)
+			return say("ip -d link show "+o.Name+"; check the flags and maps below [VLAN]",
+				"the kernel refuses these settings of the VLAN interface %s", o.Name)
 		}
 	case roce.DelVLAN:
 		if busy || refused || unknown {
@@ -142,13 +151,17 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	case roce.SetVFs:
 		switch {
 		case busy:
-			return later("release them from their users (virtual machines, up links) first: ip link show "+on.Link, "the virtual functions of %s are in use", on)
+			return later("release them from their users (virtual machines, up links) first: ip link show "+on.Link,
+				"the virtual functions of %s are in use", on)
 		case isAny(err, unix.ENOMEM, unix.ENOSPC, unix.EIO, unix.EINVAL):
-			return say("dmesg has the reason; as a rule SR-IOV is off in the machine's setup, or there is no room for them: boot with pci=realloc", "%d virtual functions of %s cannot be made", o.Count, on)
+			return say("dmesg has the reason; as a rule SR-IOV is off in the machine's setup, or there is no room for them: boot with pci=realloc",
+				"%d virtual functions of %s cannot be made", o.Count, on)
 		case isAny(err, unix.ERANGE):
-			return say(fmt.Sprintf("cat /sys/bus/%s/devices/%s/sriov_totalvfs; mstconfig -d %s set NUM_OF_VFS=%d, then reboot", o.Bus, o.Dev, o.Dev, o.Count), "%s cannot have %d virtual functions", on, o.Count)
+			return say(fmt.Sprintf("cat /sys/bus/%s/devices/%s/sriov_totalvfs; mstconfig -d %s set NUM_OF_VFS=%d, then reboot", o.Bus, o.Dev, o.Dev, o.Count),
+				"%s cannot have %d virtual functions", on, o.Count)
 		case unknown || isAny(err, unix.ENOENT):
-			return say("mstconfig -d "+o.Dev+" set SRIOV_EN=1 NUM_OF_VFS=N, then reboot", "%s cannot have virtual functions: the driver has none, or the firmware has SR-IOV off", on)
+			return say("mstconfig -d "+o.Dev+" set SRIOV_EN=1 NUM_OF_VFS=N, then reboot",
+				"%s cannot have virtual functions: the driver has none, or the firmware has SR-IOV off", on)
 		}
 	case roce.SetVF, roce.SetVFGUIDs:
 		n, what := 0, ""
@@ -160,15 +173,19 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 		switch {
 		case unknown:
-			return say("take the key out of [VF] or [VirtualFunctions]; ip link show "+on.Link+" shows what the driver keeps for its functions", "the driver of %s has no such setting for virtual function %d: %s", on, n, what)
+			return say("take the key out of [VF] or [VirtualFunctions]; ip link show "+on.Link+" shows what the driver keeps for its functions",
+				"the driver of %s has no such setting for virtual function %d: %s", on, n, what)
 		case refused:
-			return say("ip link show "+on.Link+" tells what the function has; dmesg may have the driver's reason", "the driver of %s refuses %s for virtual function %d", on, what, n)
+			return say("ip link show "+on.Link+" tells what the function has; dmesg may have the driver's reason",
+				"the driver of %s refuses %s for virtual function %d", on, what, n)
 		case busy:
-			return later("take the function from its user (a virtual machine, an up link)", "virtual function %d of %s is in use, so that it does not take %s", n, on, what)
+			return later("take the function from its user (a virtual machine, an up link)",
+				"virtual function %d of %s is in use, so that it does not take %s", n, on, what)
 		}
 	case roce.RebindVF:
 		if unknown || refused || busy || isAny(err, unix.ENOENT) {
-			return later("dmesg; ls -l /sys/bus/"+o.Bus+"/devices/"+o.Dev+"/driver", "the driver of virtual function %d of %s does not start anew", o.VF, on)
+			return later("dmesg; ls -l /sys/bus/"+o.Bus+"/devices/"+o.Dev+"/driver",
+				"the driver of virtual function %d of %s does not start anew", o.VF, on)
 		}
 	}
 	return link.Reason{}, false, false

@@ -39,7 +39,8 @@ func (d *Daemon) exists(op link.Op) (ok bool) {
 // delay has an operation that failed wait, and says why.
 func (d *Daemon) delay(op link.Op, why link.Reason, refused bool, err error, args ...any) {
 	d.delayed.add(op, why, refused, time.Now())
-	d.logOnce(op.Target().String(), failedOp(op), why.Text, slog.LevelWarn, as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
+	d.logOnce(op.Target().String(), failedOp(op), why.Text, slog.LevelWarn,
+		as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
 }
 
 // delayAbsent delays the operations whose links the kernel did not find and that are

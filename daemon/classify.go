@@ -101,8 +101,9 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		return classifyDNS(name, err)
 	case link.SetSysctl:
 		if errors.Is(err, unix.ENOENT) {
-			return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit, or boot a kernel that has /proc/sys/net/"+strings.Replace(o.Key,
-				"/", "/conf/"+name+"/", 1), "this kernel has no setting %s for %s", o.Key, name)
+			return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit, or boot a kernel that has /proc/sys/net/"+
+				strings.Replace(o.Key,
+					"/", "/conf/"+name+"/", 1), "this kernel has no setting %s for %s", o.Key, name)
 		}
 	}
 	if why, retry, ok := card.Explain(op, err, words); ok {

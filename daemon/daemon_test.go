@@ -48,7 +48,8 @@ func (s *memory) Observe(Scope, Needs) (*link.Snapshot, error) {
 	return &c, nil
 }
 
-var theTruth = &link.Truth{AdapterMTU: 4092, ConnectedMTU: 65520, GroupMTU: map[ib.PKey]int{0x7fff: 2044, 1: 2044, 2: 2044, 3: 2044}, Asked: map[int]int{}}
+var theTruth = &link.Truth{AdapterMTU: 4092, ConnectedMTU: 65520,
+	GroupMTU: map[ib.PKey]int{0x7fff: 2044, 1: 2044, 2: 2044, 3: 2044}, Asked: map[int]int{}}
 
 func (s *memory) truth() *link.Truth { return theTruth }
 
@@ -153,9 +154,11 @@ func system(t testing.TB, devices int) *memory {
 			t.Fatal(err)
 		}
 		s.Devices = append(s.Devices, link.Device{Name: fmt.Sprintf("mlx5_%03d", d), NodeGUID: ib.GUID(d + 1), Ports: []link.Port{{
-			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: a.GUID(), LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff, 0x8001, 0x8002},
+			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: a.GUID(), LID: 3, SMLID: 1,
+			PKeys: []ib.PKey{0xffff, 0x8001, 0x8002},
 		}}})
-		s.Links = append(s.Links, link.Link{Index: 10 + d, Name: fmt.Sprintf("ib%d", d), Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti, MTU: 4092,
+		s.Links = append(s.Links, link.Link{Index: 10 + d, Name: fmt.Sprintf("ib%d", d), Type: link.ARPHRDInfiniBand, Kind: "ipoib",
+			Flags: link.FlagMulti, MTU: 4092,
 			HWAddr: a, IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: fmt.Sprintf("mlx5_%03d", d), Port: 1, Sysctl: map[string]string{}})
 	}
 	m := &memory{m: link.NewModel(s)}
@@ -219,7 +222,8 @@ func start(t *testing.T, sys System, n *notes, f *files, load func() *units.Set,
 	if load == nil {
 		load = f.load
 	}
-	r.Daemon = New(Config{System: sys, Store: n, Load: load, Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r.Daemon = New(Config{System: sys, Store: n, Load: load,
+		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	wake(r.Wake)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
@@ -243,7 +247,8 @@ func (r *rig) link(name string) link.Status {
 	return link.Status{}
 }
 
-const unit0 = "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Network]\nAddress=10.0.0.1/24\n[Partition]\nPartitionKey=0x8001\n"
+const unit0 = "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Network]\nAddress=10.0.0.1/24\n[Partition]\n" +
+	"PartitionKey=0x8001\n"
 
 func TestLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -251,7 +256,8 @@ func TestLoop(t *testing.T) {
 		r := launch(t, sys, n, map[string]string{"10.ibnetwork": unit0})
 		want := strings.Join([]string{
 			"ip link set ib0 type ipoib mode connected", "ip link set ib0 mtu 65520", "ip link set ib0 up",
-			"ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0", "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001", "ip link set ib0.8001 up",
+			"ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0", "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001",
+			"ip link set ib0.8001 up",
 		}, "\n")
 		if got := strings.Join(sys.take(), "\n"); got != want {
 			t.Errorf("ops:\n%s\nwant:\n%s", got, want)
@@ -276,7 +282,8 @@ func TestLoop(t *testing.T) {
 		if err := r.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\nip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
+		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\n"+
+			"ip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
 			t.Errorf("ops of the edit:\n%s", got)
 		}
 
@@ -459,7 +466,8 @@ func TestLookFails(t *testing.T) {
 		blind(nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\nip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
+		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\n"+
+			"ip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
 			t.Errorf("ops after the looks that failed:\n%s", got)
 		}
 		select {
@@ -514,11 +522,13 @@ func TestLinkGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := system(t, 2)
 		sys.change(func(s *link.Snapshot) {
-			s.Links = append(s.Links, link.Link{Index: 50, Name: "taken", Type: 1}, link.Link{Index: 51, Name: "up1", Type: 1, Flags: link.FlagUp | link.FlagLowerUp, Sysctl: map[string]string{}})
+			s.Links = append(s.Links, link.Link{Index: 50, Name: "taken", Type: 1},
+				link.Link{Index: 51, Name: "up1", Type: 1, Flags: link.FlagUp | link.FlagLowerUp, Sysctl: map[string]string{}})
 		})
 		r := launch(t, sys, &notes{}, map[string]string{
 			"10.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\n[Partition]\nPartitionKey=0x8002\nName=taken\n",
-			"20.ibnetwork": "[Match]\nName=ib1\n[Link]\nActivationPolicy=bound\n[Network]\nBindCarrier=up1\n[RoutingPolicyRule]\nFrom=10.0.0.0/8\nTable=7\nPriority=100\n",
+			"20.ibnetwork": "[Match]\nName=ib1\n[Link]\nActivationPolicy=bound\n[Network]\nBindCarrier=up1\n[RoutingPolicyRule]\n" +
+				"From=10.0.0.0/8\nTable=7\nPriority=100\n",
 		})
 		defer r.stop()
 		sys.take()

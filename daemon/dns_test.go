@@ -59,10 +59,13 @@ func TestDNSWithoutResolved(t *testing.T) {
 // them makes the link failed.
 func TestResolvedErrors(t *testing.T) {
 	seen := map[string]bool{}
-	for _, name := range []string{"org.freedesktop.resolve1.LinkBusy", "org.freedesktop.resolve1.NoSuchLink", "org.freedesktop.DBus.Error.UnknownMethod",
-		"org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InvalidArgs", "org.freedesktop.DBus.Error.ServiceUnknown", "org.example.Other"} {
+	for _, name := range []string{"org.freedesktop.resolve1.LinkBusy", "org.freedesktop.resolve1.NoSuchLink",
+		"org.freedesktop.DBus.Error.UnknownMethod",
+		"org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InvalidArgs", "org.freedesktop.DBus.Error.ServiceUnknown",
+		"org.example.Other"} {
 		v, why := classify(link.SetDNS{On: link.Target{Link: "ib0", Ifindex: 4}}, dbus.Error{Name: name, Body: []any{"its own words"}})
-		if v != verdictRetry && v != verdictGiveUp || why.Code != link.CodeResolved || why.Next == "" || !strings.Contains(why.Text, "its own words") || seen[why.Text] {
+		if v != verdictRetry && v != verdictGiveUp || why.Code != link.CodeResolved || why.Next == "" ||
+			!strings.Contains(why.Text, "its own words") || seen[why.Text] {
 			t.Errorf("%s: %d %+v", name, v, why)
 		}
 		seen[why.Text] = true

@@ -32,7 +32,8 @@ func TestFirstLinksFirst(t *testing.T) {
 		const n = 3 * firstLinks
 		texts := map[string]string{}
 		for i := range n {
-			texts[fmt.Sprintf("10-%03d.ibnetwork", i)] = fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.0.%d.1/24\n[Partition]\nPartitionKey=0x8001\n", i, i)
+			texts[fmt.Sprintf("10-%03d.ibnetwork",
+				i)] = fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.0.%d.1/24\n[Partition]\nPartitionKey=0x8001\n", i, i)
 		}
 		sys, keep := system(t, n), &notes{}
 		r := launch(t, sys, keep, texts)
@@ -73,7 +74,8 @@ func TestFirstLinksFirst(t *testing.T) {
 func TestFirstLinksLeaveRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3 * firstLinks
-		texts := map[string]string{"10.ibnetwork": fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.0.0.1/24\n[RoutingPolicyRule]\nFrom=10.0.0.0/24\nTable=7\nPriority=100\n", n-1)}
+		texts := map[string]string{"10.ibnetwork": fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.0.0.1/24\n"+
+			"[RoutingPolicyRule]\nFrom=10.0.0.0/24\nTable=7\nPriority=100\n", n-1)}
 		sys, keep := system(t, n), &notes{}
 		r := launch(t, sys, keep, texts)
 		if ops := strings.Join(sys.take(), "\n"); !strings.Contains(ops, "ip rule add") {

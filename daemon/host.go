@@ -101,7 +101,8 @@ func virtualization(text func(string) string, exists func(string) bool) (word st
 	vendor := text("/sys/class/dmi/id/sys_vendor") + " " + text("/sys/class/dmi/id/product_name") + " " + text("/sys/class/dmi/id/bios_vendor")
 	for _, v := range []struct{ part, word string }{
 		{"KVM", "kvm"}, {"Amazon EC2", "amazon"}, {"QEMU", "qemu"}, {"VMware", "vmware"}, {"VirtualBox", "oracle"}, {"innotek", "oracle"},
-		{"Xen", "xen"}, {"Bochs", "bochs"}, {"Parallels", "parallels"}, {"BHYVE", "bhyve"}, {"Microsoft Corporation Virtual", "microsoft"}, {"Google Compute", "google"},
+		{"Xen", "xen"}, {"Bochs", "bochs"}, {"Parallels", "parallels"}, {"BHYVE", "bhyve"}, {"Microsoft Corporation Virtual", "microsoft"},
+		{"Google Compute", "google"},
 	} {
 		if strings.Contains(vendor, v.part) {
 			return v.word, false

@@ -16,8 +16,10 @@ func TestOFEDManager(t *testing.T) {
 		want  string
 	}{
 		{name: "OK none"},
-		{name: "bad installed", files: map[string]string{"usr/bin/mlnx_interface_mgr.sh": "", "etc/infiniband/openib.conf": "SET_IPOIB_CM=auto\n"}, want: "/usr/bin/mlnx_interface_mgr.sh"},
-		{name: "OK sets no mode", files: map[string]string{"usr/bin/mlnx_interface_mgr.sh": "", "etc/infiniband/openib.conf": "# x\nSET_IPOIB_CM=no\n"}},
+		{name: "bad installed", files: map[string]string{"usr/bin/mlnx_interface_mgr.sh": "",
+			"etc/infiniband/openib.conf": "SET_IPOIB_CM=auto\n"}, want: "/usr/bin/mlnx_interface_mgr.sh"},
+		{name: "OK sets no mode", files: map[string]string{"usr/bin/mlnx_interface_mgr.sh": "",
+			"etc/infiniband/openib.conf": "# x\nSET_IPOIB_CM=no\n"}},
 		{name: "OK masked", files: map[string]string{"bin/mlnx_interface_mgr.sh": ""}, mask: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -162,7 +162,8 @@ func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
 	if o.host.Udev && (!st.hasUdev || !st.udev.Initialized || st.udev.Renaming || sc.All || sc.Links[r.Index]) {
 		if rec, err := o.udev.Net(r.Index); err == nil {
 			st.hasUdev = true
-			st.udev = link.Udev{Initialized: rec.Initialized, Renaming: rec.Renaming(), ManagedBy: rec.Get("ID_NET_MANAGED_BY"), Properties: rec.Properties()}
+			st.udev = link.Udev{Initialized: rec.Initialized, Renaming: rec.Renaming(), ManagedBy: rec.Get("ID_NET_MANAGED_BY"),
+				Properties: rec.Properties()}
 			st.path, st.netDriver = rec.Get("ID_PATH"), rec.Get("ID_NET_DRIVER")
 		}
 	}

@@ -26,7 +26,8 @@ func (o *Observer) observeRoutes(s *link.Snapshot) error {
 			Dst: r.Dst, Src: r.Src, Gateway: r.Gateway, PrefSrc: r.PrefSrc, Table: r.Table, Metric: r.Metric, Type: r.Type, Scope: r.Scope,
 			Protocol: r.Proto, TOS: r.TOS, Pref: r.Pref, OnLink: r.Flags&unix.RTNH_F_ONLINK != 0,
 			MTU: r.Metrics.MTU, AdvMSS: r.Metrics.AdvMSS, HopLimit: r.Metrics.HopLimit, InitCwnd: r.Metrics.InitCwnd, InitRwnd: r.Metrics.InitRwnd,
-			RTOMin: r.Metrics.RTOMin, Congestion: r.Metrics.CongestionControl, QuickAck: r.Metrics.QuickAck, FastOpenNoCookie: r.Metrics.FastOpenNoCookie,
+			RTOMin: r.Metrics.RTOMin, Congestion: r.Metrics.CongestionControl, QuickAck: r.Metrics.QuickAck,
+			FastOpenNoCookie: r.Metrics.FastOpenNoCookie,
 		}
 		if !x.Dst.IsValid() {
 			x.Dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)

@@ -62,8 +62,9 @@ func (d *Daemon) publish(changed map[string]bool, reloaded bool) {
 		}
 	}
 	slices.Sort(gone)
-	c := Change{Gone: gone, Ports: rep.Ports, PortsChanged: !reflect.DeepEqual(last.Ports, rep.Ports), Reloaded: reloaded, Problems: rep.Problems,
-		Notices: rep.Notices, Awaited: rep.Awaited}
+	c := Change{Gone: gone, Ports: rep.Ports, PortsChanged: !reflect.DeepEqual(last.Ports, rep.Ports), Reloaded: reloaded,
+		Problems: rep.Problems,
+		Notices:  rep.Notices, Awaited: rep.Awaited}
 	noticed := !slices.Equal(last.Notices, rep.Notices) || last.Awaited != rep.Awaited
 	if noticed {
 		d.logNotices(last.Notices, rep.Notices)

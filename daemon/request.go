@@ -64,7 +64,8 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 }
 
 // readOnlyFlags are set by the kernel alone.
-const readOnlyFlags = link.AddrSecondary | link.AddrDADFailed | link.AddrDeprecated | link.AddrTentative | link.AddrPermanent | link.AddrStablePrivacy
+const readOnlyFlags = link.AddrSecondary | link.AddrDADFailed | link.AddrDeprecated | link.AddrTentative |
+	link.AddrPermanent | link.AddrStablePrivacy
 
 func address(a link.Address, index int) rtnl.Address {
 	out := rtnl.Address{
@@ -109,10 +110,12 @@ func route(r link.Route, name string, index int) rtnl.Route {
 
 func rule(r link.Rule) rtnl.Rule {
 	out := rtnl.Rule{
-		Family: unix.AF_INET, Priority: r.Priority, HasPriority: r.Priority != 0, Action: r.Type, From: r.From, To: r.To, TOS: r.TOS, Table: r.Table,
+		Family: unix.AF_INET, Priority: r.Priority, HasPriority: r.Priority != 0, Action: r.Type, From: r.From, To: r.To, TOS: r.TOS,
+		Table:  r.Table,
 		FwMark: r.FWMark, FwMask: r.FWMask, IIF: r.IIF, OIF: r.OIF, IPProto: r.IPProto,
 		SPort: rtnl.PortRange{First: r.SrcPort[0], Last: r.SrcPort[1]}, DPort: rtnl.PortRange{First: r.DstPort[0], Last: r.DstPort[1]},
-		UID: rtnl.UIDRange{First: r.UIDRange[0], Last: r.UIDRange[1], Set: r.HasUIDRange}, L3MDev: r.L3MDev, Goto: r.Goto, Proto: r.Protocol, Invert: r.Invert,
+		UID: rtnl.UIDRange{First: r.UIDRange[0], Last: r.UIDRange[1], Set: r.HasUIDRange}, L3MDev: r.L3MDev, Goto: r.Goto,
+		Proto: r.Protocol, Invert: r.Invert,
 	}
 	if r.Family == 6 {
 		out.Family = unix.AF_INET6

@@ -35,7 +35,8 @@ func TestResolvedHostileMember(t *testing.T) {
 	if n := bustest.Descriptors(t); n > before {
 		t.Errorf("%d descriptors, %d before", n, before)
 	}
-	c.Send(bustest.Message(dbus.TypeSignal, dest, "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged", resolveName, "", c.Names()[0]), nil)
+	c.Send(bustest.Message(dbus.TypeSignal, dest, "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged", resolveName, "",
+		c.Names()[0]), nil)
 	c.Send(bustest.Message(dbus.TypeSignal, dest, resolvePath, resolveIface, "Any", "of", "three", "words"), nil)
 	if err := c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
 		t.Fatal(err)

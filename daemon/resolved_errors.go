@@ -17,7 +17,7 @@ func classifyDNS(name string, err error) (verdict, link.Reason) {
 	}
 	var e dbus.Error
 	if !errors.As(err, &e) {
-		return verdictRetry, say("systemctl status systemd-resolved", "the name servers of %s were not taken (%v)", name, err)
+		return verdictRetry, say("systemctl status systemd-resolved", "the name servers of %s were not accepted (%v)", name, err)
 	}
 	switch e.Name {
 	case "org.freedesktop.resolve1.LinkBusy":
@@ -36,5 +36,5 @@ func classifyDNS(name string, err error) (verdict, link.Reason) {
 	case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner", "org.freedesktop.DBus.Error.NoReply":
 		return verdictRetry, say("systemctl status systemd-resolved", "it went away before it took the name servers of %s (%s)", name, e.Error())
 	}
-	return verdictRetry, say("journalctl -u systemd-resolved", "the name servers of %s were not taken (%v)", name, err)
+	return verdictRetry, say("journalctl -u systemd-resolved", "the name servers of %s were not accepted (%v)", name, err)
 }

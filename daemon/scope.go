@@ -33,7 +33,8 @@ type Scope struct {
 
 // Empty reports that there is nowhere to look.
 func (s *Scope) Empty() bool {
-	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Events && !s.Due && !s.Work && len(s.Force) == 0
+	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Events &&
+		!s.Due && !s.Work && len(s.Force) == 0
 }
 
 // Join adds another scope.
@@ -85,7 +86,8 @@ func (s Scope) String() string {
 	for _, p := range []struct {
 		on   bool
 		word string
-	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"}, {s.PKeys, "pkeys"}, {s.Events, "events"}, {s.Due, "due"}, {s.Work, "work"}} {
+	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"},
+		{s.PKeys, "pkeys"}, {s.Events, "events"}, {s.Due, "due"}, {s.Work, "work"}} {
 		if p.on {
 			w = append(w, p.word)
 		}

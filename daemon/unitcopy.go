@@ -124,7 +124,8 @@ func (c *copies) fail(err error) {
 		text = err.Error()
 	}
 	if text != "" && text != c.said && c.log != nil {
-		c.log.Warn("the unit files in force cannot be copied", "error", err, "effect", "a file that is broken when ibnetworkd starts again has no last good version")
+		c.log.Warn("the unit files in force cannot be copied", "error", err, "effect",
+			"a file that is broken when ibnetworkd starts again has no last good version")
 	}
 	c.said = text
 }

@@ -84,7 +84,8 @@ func (u *UnitDirs) Load() *units.Set {
 	}
 	var roots []units.Root
 	for _, d := range units.Dirs {
-		r := units.Root{Path: filepath.Join(u.root, d), FS: &unitFS{u: u, Dir: unitfs.New(u.root, d), dir: filepath.Join(u.root, d), regular: map[string]bool{}}}
+		r := units.Root{Path: filepath.Join(u.root, d),
+			FS: &unitFS{u: u, Dir: unitfs.New(u.root, d), dir: filepath.Join(u.root, d), regular: map[string]bool{}}}
 		roots = append(roots, r)
 	}
 	if u.last == nil {

@@ -77,13 +77,17 @@ func TestFullDescriptorTable(t *testing.T) {
 			t.Errorf("ops: %q", ops)
 		}
 		rep := r.Report()
-		if !slices.ContainsFunc(rep.Problems, func(p string) bool { return strings.Contains(p, "the directory cannot be read: too many open files") }) {
+		if !slices.ContainsFunc(rep.Problems, func(p string) bool {
+			return strings.Contains(p,
+				"the directory cannot be read: too many open files")
+		}) {
 			t.Errorf("problems: %q", rep.Problems)
 		}
 		again()
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\nip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
+		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\n"+
+			"ip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
 			t.Errorf("ops afterwards: %s", got)
 		}
 		if rep := r.Report(); len(rep.Problems) > 0 {
@@ -113,7 +117,8 @@ func TestHalfWrittenUnit(t *testing.T) {
 		r.Wake(Scope{Reload: true})
 		time.Sleep(units.SettleTime - time.Second)
 		synctest.Wait()
-		if ops, st := sys.take(), r.link("ib0"); len(ops) > 0 || len(st.Problems) != 1 || !strings.Contains(st.Problems[0], "may be half written") {
+		if ops, st := sys.take(), r.link("ib0"); len(ops) > 0 || len(st.Problems) != 1 ||
+			!strings.Contains(st.Problems[0], "may be half written") {
 			t.Errorf("ops %q, problems %q", ops, st.Problems)
 		}
 		time.Sleep(2 * time.Second)

@@ -47,13 +47,18 @@ func TestWatchUnits(t *testing.T) {
 		do   func()
 		ok   func(*units.Set) bool
 	}{
-		{"directories and a file come", func() { write("1.ibnetwork", "[Match]\nName=a\n") }, func(s *units.Set) bool { return len(s.Units) == 1 }},
-		{"the file is replaced", func() { write("1.ibnetwork", "[Match]\nName=a\n[Link]\nMTUBytes=2044\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 2044 }},
-		{"a drop-in comes", func() { write("1.ibnetwork.d/x.conf", "[Link]\nMTUBytes=4092\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 4092 }},
-		{"the drop-in is replaced", func() { write("1.ibnetwork.d/x.conf", "[Link]\nMTUBytes=1500\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 1500 }},
+		{"directories and a file come", func() { write("1.ibnetwork", "[Match]\nName=a\n") },
+			func(s *units.Set) bool { return len(s.Units) == 1 }},
+		{"the file is replaced", func() { write("1.ibnetwork", "[Match]\nName=a\n[Link]\nMTUBytes=2044\n") },
+			func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 2044 }},
+		{"a drop-in comes", func() { write("1.ibnetwork.d/x.conf", "[Link]\nMTUBytes=4092\n") },
+			func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 4092 }},
+		{"the drop-in is replaced", func() { write("1.ibnetwork.d/x.conf", "[Link]\nMTUBytes=1500\n") },
+			func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Link.MTUBytes.V.Bytes == 1500 }},
 		{"the file goes", func() { _ = os.Remove(filepath.Join(dir, "1.ibnetwork")) }, func(s *units.Set) bool { return len(s.Units) == 0 }},
 		{"the directory goes", func() { _ = os.RemoveAll(dir) }, func(s *units.Set) bool { return len(s.Units) == 0 }},
-		{"all comes back", func() { write("2.ibnetwork", "[Match]\nName=b\n") }, func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Name == "2.ibnetwork" }},
+		{"all comes back", func() { write("2.ibnetwork", "[Match]\nName=b\n") },
+			func(s *units.Set) bool { return len(s.Units) == 1 && s.Units[0].Name == "2.ibnetwork" }},
 	} {
 		step.do()
 		limit := time.After(10 * time.Second)

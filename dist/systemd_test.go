@@ -37,7 +37,8 @@ func TestExposure(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("systemd-analyze is not installed")
 	}
-	if out, err := exec.Command("systemd-analyze", "security", "--help").CombinedOutput(); err != nil || !strings.Contains(string(out), "--offline") {
+	if out, err := exec.Command("systemd-analyze", "security", "--help").CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "--offline") {
 		t.Skip("systemd-analyze is older than 250")
 	}
 	dir := t.TempDir()

@@ -89,7 +89,7 @@ func PlanActivation(b *Builder, index int, p units.ActivationPolicy) {
 	case units.ActivationUp:
 		if !l.Up() {
 			if activated {
-				a.Why = Reason{Code: CodeLinkDown, Text: "the link was taken down by hand; ActivationPolicy=up brings it up once only",
+				a.Why = Reason{Code: CodeLinkDown, Text: "the link was brought down by hand; ActivationPolicy=up brings it up once only",
 					Next: "ibnetctl up " + l.Name + ", or ActivationPolicy=always-up"}
 				break
 			}

@@ -16,7 +16,7 @@ func (s *Snapshot) Check() error {
 	for i := range s.Links {
 		l := &s.Links[i]
 		if i > 0 && s.Links[i-1].Index == l.Index || l.Index <= 0 {
-			return fmt.Errorf("snapshot: link index %d is not positive or stands twice", l.Index)
+			return fmt.Errorf("snapshot: link index %d is not positive, or duplicate", l.Index)
 		}
 		for _, a := range l.Addresses {
 			if !a.Prefix.IsValid() {

@@ -115,7 +115,7 @@ func rank(a link.Address, u *units.Unit) int {
 // InfiniBand port's index is 0 by nature and is not named.
 func Env(l *link.Link, dev string, port int, x Indexes) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# RDMA port of the link %s; ibnetworkd writes this file anew when it changes.\n", l.Name)
+	fmt.Fprintf(&b, "# RDMA port of the link %s; ibnetworkd rewrites this file when it changes.\n", l.Name)
 	fmt.Fprintf(&b, "IBNET_LINK=%s\nIBNET_RDMA_DEVICE=%s\nIBNET_RDMA_PORT=%d\n", l.Name, dev, port)
 	// The equals sign asks NCCL for exactly this name, not for names that begin
 	// with it.

@@ -49,7 +49,7 @@ func TestSelect(t *testing.T) {
 		entry(6, gid("fd00::1"), 2, "eth0"),
 	}
 	want := Env(l, "mlx5_0", 1, Select(table, l, nil))
-	if diff := cmp.Diff(`# RDMA port of the link eth0; ibnetworkd writes this file anew when it changes.
+	if diff := cmp.Diff(`# RDMA port of the link eth0; ibnetworkd rewrites this file when it changes.
 IBNET_LINK=eth0
 IBNET_RDMA_DEVICE=mlx5_0
 IBNET_RDMA_PORT=1

@@ -75,7 +75,7 @@ func (p *planner) inUse(pt *PortType) (why, next string) {
 	case !p.l.Up():
 		return "", ""
 	}
-	next = "take the link down: ibnetctl down " + p.l.Name
+	next = "bring the link down: ibnetctl down " + p.l.Name
 	if n := len(p.b.Base.Children(p.index)); n > 0 {
 		return fmt.Sprintf("it has %d P_Key children", n), next
 	}

@@ -266,7 +266,7 @@ func TestPlans(t *testing.T) {
 		}},
 		{name: "bad port in use", index: ib0, text: "[Port]\nType=eth\n", change: inUse,
 			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would remove it / write " +
-				"ChangeWhileInUse=yes below [Port], or take the link down: ibnetctl down ib0"}},
+				"ChangeWhileInUse=yes below [Port], or bring the link down: ibnetctl down ib0"}},
 		{name: "bad port whose device is in " +
 			"use", index: ib0, text: "[Port]\nType=eth\n", change: func(_ *link.Snapshot,
 			st *State) {

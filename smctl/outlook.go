@@ -60,7 +60,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	wanted := p.Manage != ManageNo && r.Hand != HandStop || r.Hand == HandStart
 	switch {
 	case r.State == WorkerDeactivating:
-		return []Step{{Note: fmt.Sprintf("systemctl stop %s is under way: %s", r.Unit, and("port "+port))}}
+		return []Step{{Note: fmt.Sprintf("systemctl stop %s is in progress: %s", r.Unit, and("port "+port))}}
 	case running && r.Gone != "":
 		return []Step{{"systemctl stop " + r.Unit, and(r.Gone)}}
 	case r.Gone != "":

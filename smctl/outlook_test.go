@@ -34,7 +34,7 @@ func TestOutlook(t *testing.T) {
 		{"with others", with(on, func(r *Running) { r.Said.Others = 1 }), Policy{}, Files{},
 			"systemctl stop ibnetsm@x.service   # no unit asks for a subnet manager on mlx5_0/1"},
 		{"being stopped", with(on, func(r *Running) { r.State = WorkerDeactivating }), Policy{}, Files{},
-			"# systemctl stop ibnetsm@x.service is under way: " + only + "; port mlx5_0/1"},
+			"# systemctl stop ibnetsm@x.service is in progress: " + only + "; port mlx5_0/1"},
 		{"by hand it stays", with(on, func(r *Running) { r.Hand = HandStart }), Policy{}, Files{}, ""},
 		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good,
 			"systemctl reload ibnetsm@x.service   # " + only + "; " + reload},

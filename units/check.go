@@ -195,7 +195,7 @@ func (p *parser) checkLink() {
 	a := u.Link.ActivationPolicy
 	switch {
 	case a.Set && a.V == ActivationBound && len(u.Network.BindCarrier) == 0:
-		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "the link is neither brought up nor taken down",
+		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "the link is neither brought up nor brought down",
 			"ActivationPolicy=bound needs BindCarrier= in [Network], the links to follow")
 	case a.Set && a.V != ActivationBound && len(u.Network.BindCarrier) > 0:
 		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "BindCarrier= is followed",

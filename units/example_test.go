@@ -9,7 +9,7 @@ import (
 
 // Every problem has its place, and one bad value does not affect another.
 func ExampleVerifyFile() {
-	u, problems := units.VerifyFile("10-ib0.ibnetwork", []byte(`[Match]
+	u, problems := units.VerifyFile("a.ibnetwork", []byte(`[Match]
 Name=ib0
 
 [IPoIB]
@@ -23,8 +23,8 @@ MTUBytes=2044
 		fmt.Println(p)
 	}
 	// Output:
-	// 10-ib0.ibnetwork 2044
-	// 10-ib0.ibnetwork:5:6: warning: [IPoIB] Mode=: "conected" is not one of datagram, connected, auto; Mode= stays unset; did you mean connected?
+	// a.ibnetwork 2044
+	// a.ibnetwork:5:6: warning: [IPoIB] Mode=: "conected" is not one of datagram, connected, auto; Mode= stays unset; did you mean connected?
 }
 
 // The unit for a link is the first by file name that matches it.

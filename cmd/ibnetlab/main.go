@@ -205,13 +205,15 @@ func (o *shellFlags) bind(cmd *cobra.Command) {
 	f.StringVar(&o.at, "at", "", "with --fabric: `NAME/PORT` of a free port of a switch or of an adapter (default: the first adapter)")
 	f.BoolVar(&o.systemd, "systemd", false, "run systemd, udev and D-Bus, with ibnetworkd installed and enabled as by its package")
 	f.StringArrayVar(&o.files, "file", nil, "`GUESTPATH=LOCALFILE` to copy into the guest, executable if it begins with #!; may be repeated")
-	f.IntVar(&o.hosts, "hosts", 0, "boot `N` hosts, each with its own kernel and prompt: two with a cable, up to 8 at a switch; Ctrl-] switches")
+	f.IntVar(&o.hosts, "hosts", 0, "boot `N` hosts, each with its own kernel and prompt: two with a cable, up to 8 at a switch; "+
+		"Ctrl-] switches")
 	f.IntVar(&o.cable, "cable-fd", 0, "file descriptor of the end of a cable")
 	f.IntVar(&o.number, "host-number", 0, "number of this host")
 	_ = f.MarkHidden("cable-fd")
 	_ = f.MarkHidden("host-number")
 	f.BoolVar(&o.qemu, "qemu", false, "run Debian's own kernel in QEMU")
-	f.StringVar(&o.config.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+build.Series+")")
+	f.StringVar(&o.config.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+
+		build.Series+")")
 	f.IntVar(&o.config.HCAs, "hcas", 2, "`NUMBER` of adapters")
 	f.IntVar(&o.config.Ports, "ports", 1, "`NUMBER` of ports of each adapter")
 	f.BoolVar(&o.config.Cabled, "cabled", false, "cable adapters 2n and 2n+1 instead of using a switch")

@@ -279,11 +279,16 @@ type attacker struct {
 
 // members are the methods and signals that mean something to the daemon.
 var members = [][3]string{
-	{api.Root, api.Manager, "Describe"}, {api.Root, api.Manager, "Reload"}, {api.Root, api.Manager, "Plan"}, {api.Root, api.Manager, "GetLink"}, {api.Root, api.Manager, "Up"},
-	{api.Root, api.Manager, "SetLogLevel"}, {api.Root, api.Manager, "StartSubnetManager"}, {api.Root, "org.freedesktop.DBus.Properties", "GetAll"}, {api.Root, "org.freedesktop.DBus.Properties", "Set"},
-	{api.Root, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects"}, {"/", "org.freedesktop.DBus.Introspectable", "Introspect"}, {"/", "org.freedesktop.DBus.Peer", "Ping"},
-	{"/", "org.freedesktop.DBus.Peer", "GetMachineId"}, {"/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged"}, {"/org/freedesktop/DBus", "org.freedesktop.DBus", "NameLost"},
-	{"/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager", "JobRemoved"}, {"/org/freedesktop/systemd1/unit/x", "org.freedesktop.DBus.Properties", "PropertiesChanged"},
+	{api.Root, api.Manager, "Describe"}, {api.Root, api.Manager, "Reload"}, {api.Root, api.Manager, "Plan"},
+	{api.Root, api.Manager, "GetLink"}, {api.Root, api.Manager, "Up"},
+	{api.Root, api.Manager, "SetLogLevel"}, {api.Root, api.Manager, "StartSubnetManager"},
+	{api.Root, "org.freedesktop.DBus.Properties", "GetAll"}, {api.Root, "org.freedesktop.DBus.Properties", "Set"},
+	{api.Root, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects"}, {"/", "org.freedesktop.DBus.Introspectable", "Introspect"},
+	{"/", "org.freedesktop.DBus.Peer", "Ping"},
+	{"/", "org.freedesktop.DBus.Peer", "GetMachineId"}, {"/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged"},
+	{"/org/freedesktop/DBus", "org.freedesktop.DBus", "NameLost"},
+	{"/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager", "JobRemoved"},
+	{"/org/freedesktop/systemd1/unit/x", "org.freedesktop.DBus.Properties", "PropertiesChanged"},
 	{"/org/ibnetwork1/link/_31", api.Link, "Up"}, {"/nowhere", "no.such.Interface", "Nothing"},
 }
 
@@ -473,7 +478,8 @@ func pad(b []byte, n int) []byte {
 	return b
 }
 
-var alignments = map[byte]int{'y': 1, 'g': 1, 'v': 1, 'n': 2, 'q': 2, 'b': 4, 'i': 4, 'u': 4, 's': 4, 'o': 4, 'a': 4, 'x': 8, 't': 8, 'd': 8, '(': 8, '{': 8}
+var alignments = map[byte]int{'y': 1, 'g': 1, 'v': 1, 'n': 2, 'q': 2, 'b': 4, 'i': 4, 'u': 4, 's': 4, 'o': 4, 'a': 4, 'x': 8,
+	't': 8, 'd': 8, '(': 8, '{': 8}
 
 func (a *attacker) value(b []byte, sig string, depth int) []byte {
 	b = pad(b, alignments[sig[0]])
@@ -530,7 +536,8 @@ func text(s string) []byte {
 
 // large is a body of about n bytes.
 func large(sig string, n int) []byte {
-	element := map[string][]byte{"av": {1, 'y', 0, 1}, "as": {0, 0, 0, 0, 0, 0, 0, 0}, "aay": {0, 0, 0, 0}, "ay": {0}, "a{ss}": {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}[sig]
+	element := map[string][]byte{"av": {1, 'y', 0, 1}, "as": {0, 0, 0, 0, 0, 0, 0, 0}, "aay": {0, 0, 0, 0}, "ay": {0},
+		"a{ss}": {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}[sig]
 	if sig == "s" {
 		return text(strings.Repeat("x", n))
 	}

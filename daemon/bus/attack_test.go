@@ -61,14 +61,16 @@ func TestArgumentsAreRefused(t *testing.T) {
 		name   string
 		text   string
 	}{
-		{api.Root, api.Manager + ".Reload", []any{[]dbus.Variant{dbus.MakeVariant(byte(1))}}, api.ErrInvalidArgs, `the signature "av", it should be ""`},
+		{api.Root, api.Manager + ".Reload", []any{[]dbus.Variant{dbus.MakeVariant(byte(1))}}, api.ErrInvalidArgs,
+			`the signature "av", it should be ""`},
 		{api.Root, api.Manager + ".Reload", []any{"x"}, api.ErrInvalidArgs, `the signature "s", it should be ""`},
 		{api.Root, api.Manager + ".Reconfigure", []any{uint32(7)}, api.ErrInvalidArgs, `the signature "u", it should be "s"`},
 		{"/org/ibnetwork1/link/_37", api.Link + ".Reconfigure", []any{uint32(7)}, api.ErrInvalidArgs, `the signature "u", it should be ""`},
 		{"/org/ibnetwork1/link/_37", api.Link + ".Up", []any{"ib0"}, api.ErrInvalidArgs, `the signature "s", it should be ""`},
 		{api.Root, api.Manager + ".Reconfigure", []any{strings.Repeat("x", 5000)}, errLimits, "at most 4096"},
 		{api.Root, api.Manager + ".Nothing", []any{uint32(7)}, api.ErrInvalidArgs, "strings only"},
-		{api.Root, "org.freedesktop.DBus.Properties.Set", []any{api.Manager, "LogLevel", dbus.MakeVariant("debug")}, "org.freedesktop.DBus.Error.PropertyReadOnly", "read-only"},
+		{api.Root, "org.freedesktop.DBus.Properties.Set", []any{api.Manager, "LogLevel", dbus.MakeVariant("debug")},
+			"org.freedesktop.DBus.Error.PropertyReadOnly", "read-only"},
 	} {
 		err := c.Object(api.BusName, tc.path).Call(tc.method, 0, tc.args...).Err
 		var de dbus.Error

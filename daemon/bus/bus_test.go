@@ -112,10 +112,12 @@ func (f *fake) SetLogLevel(l string) error {
 func (f *fake) called() []string { f.mu.Lock(); defer f.mu.Unlock(); return slices.Clone(f.calls) }
 
 func ib0() link.Status {
-	return link.Status{Name: "ib0", Ifindex: 7, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Unit: "/etc/systemd/network/10-ib0.ibnetwork",
+	return link.Status{Name: "ib0", Ifindex: 7, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff",
+		Unit:  "/etc/systemd/network/10-ib0.ibnetwork",
 		State: link.StateConfigured, Oper: units.OperRoutable, Carrier: true, Required: true, Online: true,
 		Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"},
-			{Name: "MTUBytes", Wanted: "4092", Actual: "2044", Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044", Next: "ask for mtu=5"}}},
+			{Name: "MTUBytes", Wanted: "4092", Actual: "2044",
+				Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044", Next: "ask for mtu=5"}}},
 		Addresses: []string{"192.168.151.1/24"}}
 }
 
@@ -131,11 +133,13 @@ func links(n int) (all []link.Status) {
 
 func port1() link.PortStatus {
 	return link.PortStatus{IBDevice: "mlx5_0", Port: 1, LinkLayer: "InfiniBand", State: "Active", PhysState: "LinkUp", LID: 3, SMLID: 1,
-		PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "0xfe80000000000000", PKeys: []string{"0xffff", "0x8001"}, Links: []string{"ib0"}}
+		PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "0xfe80000000000000",
+		PKeys: []string{"0xffff", "0x8001"}, Links: []string{"ib0"}}
 }
 
 func sm1() smctl.Status {
-	return smctl.Status{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Manage: "auto", Engine: "builtin", Phase: "served", Reason: "somebody serves",
+	return smctl.Status{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Manage: "auto", Engine: "builtin",
+		Phase: "served", Reason: "somebody serves",
 		Master: &smctl.Master{GUID: "0x1", LID: 1, Priority: 5, State: "Master"}}
 }
 
@@ -172,14 +176,19 @@ func TestBusctl(t *testing.T) {
 		args []string
 		want string // regular expression
 	}{
-		{[]string{"tree", "--list", api.BusName}, `(?s)/org/ibnetwork1/link/_37\n.*/org/ibnetwork1/port/mlx5_5f0_2f1\n.*/org/ibnetwork1/subnet_manager/_30x0002c903000abcde`},
+		{[]string{"tree", "--list", api.BusName},
+			`(?s)/org/ibnetwork1/link/_37\n.*/org/ibnetwork1/port/mlx5_5f0_2f1\n.*/org/ibnetwork1/subnet_manager/_30x0002c903000abcde`},
 		{[]string{"introspect", api.BusName, "/org/ibnetwork1"}, `(?s)\.GetManagedObjects +method.*\.Reload +method`},
-		{[]string{"introspect", api.BusName, "/org/ibnetwork1/link/_37"}, `(?s)\.Addresses +property +as.*\.MTUBytesReason +property +\(sss\).*mtu-limited-by-group`},
-		{[]string{"introspect", "--xml-interface", api.BusName, "/org/ibnetwork1/link/_37"}, `org.gtk.GDBus.DocString" value="The interface index`},
+		{[]string{"introspect", api.BusName, "/org/ibnetwork1/link/_37"},
+			`(?s)\.Addresses +property +as.*\.MTUBytesReason +property +\(sss\).*mtu-limited-by-group`},
+		{[]string{"introspect", "--xml-interface", api.BusName, "/org/ibnetwork1/link/_37"},
+			`org.gtk.GDBus.DocString" value="The interface index`},
 		{[]string{"get-property", api.BusName, "/org/ibnetwork1/port/mlx5_5f0_2f1", api.Port, "PartitionKeys", "SMLID"}, `aq 2 65535 32769\nq 1`},
-		{[]string{"get-property", api.BusName, "/org/ibnetwork1/subnet_manager/_30x0002c903000abcde", api.SubnetManager, "Master"}, `\(tqys\) 1 1 5 "Master"`},
+		{[]string{"get-property", api.BusName, "/org/ibnetwork1/subnet_manager/_30x0002c903000abcde", api.SubnetManager, "Master"},
+			`\(tqys\) 1 1 5 "Master"`},
 		{[]string{"call", api.BusName, api.Root, api.Manager, "ListLinks"}, `a\(isso\) 1 7 "ib0" "configured" "/org/ibnetwork1/link/_37"`},
-		{[]string{"call", api.BusName, api.Root, api.Manager, "Plan"}, `asa\(sssss\) 1 "ip link set ib0 mtu 4092" 1 "ib0" "x" "no-subnet-manager"`},
+		{[]string{"call", api.BusName, api.Root, api.Manager, "Plan"},
+			`asa\(sssss\) 1 "ip link set ib0 mtu 4092" 1 "ib0" "x" "no-subnet-manager"`},
 		{[]string{"call", api.BusName, api.Root, api.Manager, "Describe"}, `ib_device`},
 		{[]string{"call", api.BusName, api.Root, api.Manager, "GetPort", "s", "mlx5_0/1"}, `o "/org/ibnetwork1/port/mlx5_5f0_2f1"`},
 		{[]string{"call", api.BusName, api.Root, api.Manager, "GetLink", "s", "nope"}, `there is no link "nope"`},
@@ -225,10 +234,14 @@ func TestPropertyTypes(t *testing.T) {
 		}
 		return m
 	}
-	check(api.Link, sigs(len(linkProps), func(i int) (string, string) { return linkProps[i].name, linkProps[i].sig }), values(linkProps, link.Status{}))
-	check(api.Port, sigs(len(portProps), func(i int) (string, string) { return portProps[i].name, portProps[i].sig }), values(portProps, link.PortStatus{}))
-	check(api.SubnetManager, sigs(len(smProps), func(i int) (string, string) { return smProps[i].name, smProps[i].sig }), values(smProps, smctl.Status{}))
-	check(api.Manager, sigs(len(managerProps), func(i int) (string, string) { return managerProps[i].name, managerProps[i].sig }), values(managerProps, managerState{}))
+	check(api.Link, sigs(len(linkProps), func(i int) (string, string) { return linkProps[i].name, linkProps[i].sig }),
+		values(linkProps, link.Status{}))
+	check(api.Port, sigs(len(portProps), func(i int) (string, string) { return portProps[i].name, portProps[i].sig }),
+		values(portProps, link.PortStatus{}))
+	check(api.SubnetManager, sigs(len(smProps), func(i int) (string, string) { return smProps[i].name, smProps[i].sig }),
+		values(smProps, smctl.Status{}))
+	check(api.Manager, sigs(len(managerProps), func(i int) (string, string) { return managerProps[i].name, managerProps[i].sig }),
+		values(managerProps, managerState{}))
 }
 
 func TestSignalsSayExactlyWhatChanged(t *testing.T) {
@@ -315,7 +328,8 @@ func TestPermission(t *testing.T) {
 		t.Errorf("without polkit: %v", err)
 	}
 	pk := b.Dial()
-	if err := pk.Export(polkit{grant: api.ActionReload}, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"); err != nil {
+	if err := pk.Export(polkit{grant: api.ActionReload}, "/org/freedesktop/PolicyKit1/Authority",
+		"org.freedesktop.PolicyKit1.Authority"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
@@ -324,7 +338,8 @@ func TestPermission(t *testing.T) {
 	if err := call("Reload"); err != nil {
 		t.Errorf("granted: %v", err)
 	}
-	for _, v := range [][]any{{"Reconfigure", "ib0"}, {"Up", "ib0"}, {"Down", "ib0"}, {"StartSubnetManager", "mlx5_0/1"}, {"StopSubnetManager", "mlx5_0/1"}, {"SetLogLevel", "debug"}} {
+	for _, v := range [][]any{{"Reconfigure", "ib0"}, {"Up", "ib0"}, {"Down", "ib0"}, {"StartSubnetManager", "mlx5_0/1"},
+		{"StopSubnetManager", "mlx5_0/1"}, {"SetLogLevel", "debug"}} {
 		err := call(v[0].(string), v[1:]...)
 		if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit does not permit") {
 			t.Errorf("%s: %v", v[0], err)
@@ -552,7 +567,8 @@ func storm(s *Server, n int) link.Status {
 func last(t *testing.T, c *dbus.Conn, l link.Status) {
 	t.Helper()
 	var v dbus.Variant
-	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link, "Addresses").Store(&v); err != nil {
+	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link,
+		"Addresses").Store(&v); err != nil {
 		t.Fatal(err)
 	}
 	if got := fmt.Sprint(v.Value()); got != fmt.Sprint(l.Addresses) {
@@ -655,7 +671,8 @@ func TestInvalidText(t *testing.T) {
 		t.Errorf("%v %q", err, text)
 	}
 	var objs map[dbus.ObjectPath]map[string]map[string]dbus.Variant
-	if err := c.Object(api.BusName, api.Root).Call("org.freedesktop.DBus.ObjectManager.GetManagedObjects", 0).Store(&objs); err != nil || len(objs) != 3 {
+	if err := c.Object(api.BusName, api.Root).Call("org.freedesktop.DBus.ObjectManager.GetManagedObjects",
+		0).Store(&objs); err != nil || len(objs) != 3 {
 		t.Errorf("%v, %d objects", err, len(objs))
 	}
 }
@@ -729,7 +746,8 @@ func TestAnswersDoNotPileUp(t *testing.T) {
 	}
 	var call bytes.Buffer
 	m := &dbus.Message{Type: dbus.TypeMethodCall, Headers: map[dbus.HeaderField]dbus.Variant{
-		dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath(api.Root)), dbus.FieldInterface: dbus.MakeVariant(api.Manager), dbus.FieldMember: dbus.MakeVariant("Describe")}}
+		dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath(api.Root)), dbus.FieldInterface: dbus.MakeVariant(api.Manager),
+		dbus.FieldMember: dbus.MakeVariant("Describe")}}
 	if err := m.EncodeTo(&call, binary.LittleEndian); err != nil {
 		t.Fatal(err)
 	}

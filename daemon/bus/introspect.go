@@ -20,18 +20,22 @@ type method struct {
 
 var managerMethods = []method{
 	{"Reload", nil, "Read the unit files again and apply what changed. Needs org.ibnetwork1.reload."},
-	{"Reconfigure", []arg{{"link", "s", "in"}}, "Compare a link with its unit again and apply every difference at once. Needs org.ibnetwork1.reconfigure."},
+	{"Reconfigure", []arg{{"link", "s", "in"}}, "Compare a link with its unit again and apply every difference at once. Needs " +
+		"org.ibnetwork1.reconfigure."},
 	{"Up", []arg{{"link", "s", "in"}}, "Bring a link up. Needs org.ibnetwork1.set-link."},
 	{"Down", []arg{{"link", "s", "in"}}, "Bring a link down. Needs org.ibnetwork1.set-link."},
-	{"Plan", []arg{{"commands", "as", "out"}, {"blocked", "a(sssss)", "out"}}, "What would be done now, as commands, and what cannot be done: what it is about, command, code, sentence, next step. Changes nothing."},
+	{"Plan", []arg{{"commands", "as", "out"}, {"blocked", "a(sssss)", "out"}},
+		"What would be done now, as commands, and what cannot be done: what it is about, command, code, sentence, next step. Changes nothing."},
 	{"Describe", []arg{{"json", "s", "out"}}, "Everything that is known, as JSON; the schema is in org.ibnetwork1(5)."},
 	{"ListLinks", []arg{{"links", "a(isso)", "out"}}, "All links: index, name, state, object."},
 	{"ListPorts", []arg{{"ports", "a(suso)", "out"}}, "All RDMA ports: device, port number, state, object."},
 	{"ListSubnetManagers", []arg{{"managers", "a(suso)", "out"}}, "The subnet managers: device, port number, phase, object."},
 	{"GetLink", []arg{{"name", "s", "in"}, {"object", "o", "out"}}, "The object of a link."},
 	{"GetPort", []arg{{"port", "s", "in"}, {"object", "o", "out"}}, "The object of a port named as mlx5_0/1."},
-	{"StartSubnetManager", []arg{{"port", "s", "in"}}, "Run the subnet manager on a port until it is stopped by hand. Needs org.ibnetwork1.manage-subnet-manager."},
-	{"StopSubnetManager", []arg{{"port", "s", "in"}}, "Stop the subnet manager on a port and keep it stopped. Needs org.ibnetwork1.manage-subnet-manager."},
+	{"StartSubnetManager", []arg{{"port", "s", "in"}}, "Run the subnet manager on a port until it is stopped by hand. Needs " +
+		"org.ibnetwork1.manage-subnet-manager."},
+	{"StopSubnetManager", []arg{{"port", "s", "in"}}, "Stop the subnet manager on a port and keep it stopped. Needs " +
+		"org.ibnetwork1.manage-subnet-manager."},
 	{"SetLogLevel", []arg{{"level", "s", "in"}}, "Set the log level: debug, info, warn or error. Needs org.ibnetwork1.set-log-level."},
 }
 
@@ -54,10 +58,13 @@ const standard = ` <interface name="org.freedesktop.DBus.Introspectable">
   <method name="GetMachineId"><arg name="machine_uuid" type="s" direction="out"/></method>
  </interface>
  <interface name="org.freedesktop.DBus.Properties">
-  <method name="Get"><arg name="interface" type="s" direction="in"/><arg name="name" type="s" direction="in"/><arg name="value" type="v" direction="out"/></method>
+  <method name="Get"><arg name="interface" type="s" direction="in"/>
+    <arg name="name" type="s" direction="in"/><arg name="value" type="v" direction="out"/></method>
   <method name="GetAll"><arg name="interface" type="s" direction="in"/><arg name="properties" type="a{sv}" direction="out"/></method>
-  <method name="Set"><arg name="interface" type="s" direction="in"/><arg name="name" type="s" direction="in"/><arg name="value" type="v" direction="in"/></method>
-  <signal name="PropertiesChanged"><arg name="interface" type="s"/><arg name="changed" type="a{sv}"/><arg name="invalidated" type="as"/></signal>
+  <method name="Set"><arg name="interface" type="s" direction="in"/>
+    <arg name="name" type="s" direction="in"/><arg name="value" type="v" direction="in"/></method>
+  <signal name="PropertiesChanged"><arg name="interface" type="s"/>
+    <arg name="changed" type="a{sv}"/><arg name="invalidated" type="as"/></signal>
  </interface>
 `
 
@@ -95,16 +102,19 @@ var interfaceXML = func() map[string]string {
 		out[name] = b.String()
 	}
 	section(api.Manager, "The daemon.", func(b *strings.Builder) { describeMethods(b, managerMethods); describeProps(b, managerProps) })
-	section(api.Link, "A network interface: what its unit asks for, what it is, and why they differ.", func(b *strings.Builder) { describeMethods(b, linkMethods); describeProps(b, linkProps) })
+	section(api.Link, "A network interface: what its unit asks for, what it is, and why they differ.",
+		func(b *strings.Builder) { describeMethods(b, linkMethods); describeProps(b, linkProps) })
 	section(api.Port, "A port of an RDMA device.", func(b *strings.Builder) { describeProps(b, portProps) })
-	section(api.SubnetManager, "Whether this host runs the subnet manager of the subnet at a port, and why.", func(b *strings.Builder) { describeMethods(b, smMethods); describeProps(b, smProps) })
+	section(api.SubnetManager, "Whether this host runs the subnet manager of the subnet at a port, and why.",
+		func(b *strings.Builder) { describeMethods(b, smMethods); describeProps(b, smProps) })
 	return out
 }()
 
 // node assembles the introspection data of an object.
 func node(ifaces []string, children []string) string {
 	var b strings.Builder
-	b.WriteString("<!DOCTYPE node PUBLIC \"-//freedesktop//DTD D-BUS Object Introspection 1.0//EN\" \"http://www.freedesktop.org/standards/dbus/1.0/introspect.dtd\">\n<node>\n")
+	b.WriteString("<!DOCTYPE node PUBLIC \"-//freedesktop//DTD D-BUS Object Introspection 1.0//EN\" " +
+		"\"http://www.freedesktop.org/standards/dbus/1.0/introspect.dtd\">\n<node>\n")
 	b.WriteString(standard)
 	for _, i := range ifaces {
 		if i == "org.freedesktop.DBus.ObjectManager" {

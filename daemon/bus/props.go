@@ -96,44 +96,55 @@ func usec(t time.Time) uint64 {
 // linkProps is org.ibnetwork1.Link.
 var linkProps = []property[link.Status]{
 	{"Name", "s", "The interface name.", func(s link.Status) any { return s.Name }},
-	{"Ifindex", "i", "The interface index; 0 for a link that is wanted and does not exist yet.", func(s link.Status) any { return int32(s.Ifindex) }},
+	{"Ifindex", "i", "The interface index; 0 for a link that is wanted and does not exist yet.",
+		func(s link.Status) any { return int32(s.Ifindex) }},
 	{"Kind", "s", "The kind of interface: ipoib, ether ...", func(s link.Status) any { return s.Kind }},
 	{"IBDevice", "s", "The RDMA device below, as mlx5_0.", func(s link.Status) any { return s.IBDevice }},
 	{"Port", "u", "The port of the RDMA device, from 1; 0 for none.", func(s link.Status) any { return uint32(s.Port) }},
-	{"PartitionKey", "q", "The P_Key of an IPoIB interface with its membership bit; 0 for none.", func(s link.Status) any { return pkey(s.PKey) }},
+	{"PartitionKey", "q", "The P_Key of an IPoIB interface with its membership bit; 0 for none.",
+		func(s link.Status) any { return pkey(s.PKey) }},
 	{"Parent", "s", "For a P_Key child, the interface it was made on.", func(s link.Status) any { return s.Parent }},
 	{"HardwareAddress", "s", "The link-layer address in hexadecimal bytes with colons.", func(s link.Status) any { return s.HWAddr }},
 	{"Unit", "s", "The path of the unit file that applies, empty for none.", func(s link.Status) any { return s.Unit }},
 	{"DropIns", "as", "The drop-ins of the unit in the order they apply.", func(s link.Status) any { return list(s.DropIns) }},
 	{"MadeByUs", "b", "Whether ibnetworkd made this interface.", func(s link.Status) any { return s.MadeByUs }},
-	{"State", "s", "The administrative state: pending, configuring, configured, unmanaged or failed.", func(s link.Status) any { return string(s.State) }},
-	{"OperationalState", "s", "The operational state: missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, enslaved, routable.", func(s link.Status) any { return string(s.Oper) }},
+	{"State", "s", "The administrative state: pending, configuring, configured, unmanaged or failed.",
+		func(s link.Status) any { return string(s.State) }},
+	{"OperationalState", "s", "The operational state: missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, " +
+		"enslaved, routable.", func(s link.Status) any { return string(s.Oper) }},
 	{"Carrier", "b", "Whether the link has carrier: port Active and broadcast group joined.", func(s link.Status) any { return s.Carrier }},
 	{"RequiredForOnline", "b", "Whether the host counts as online only with this link.", func(s link.Status) any { return s.Required }},
 	{"RequiredOperationalState", "(ss)", "The least and the greatest operational state that count as online.", func(s link.Status) any {
 		return struct{ Min, Max string }{string(s.RequiredMin), string(s.RequiredMax)}
 	}},
 	{"Online", "b", "Whether the link is as online as its unit requires.", func(s link.Status) any { return s.Online }},
-	{"Reasons", "a(sss)", "Why State is not configured or there is no carrier, most important first: stable code, sentence, next step.", func(s link.Status) any {
-		out := make([]reason, len(s.Reasons))
-		for i, r := range s.Reasons {
-			out[i] = reasonOf(r)
-		}
-		return out
-	}},
+	{"Reasons", "a(sss)", "Why State is not configured or there is no carrier, most important first: stable code, sentence, next step.",
+		func(s link.Status) any {
+			out := make([]reason, len(s.Reasons))
+			for i, r := range s.Reasons {
+				out[i] = reasonOf(r)
+			}
+			return out
+		}},
 	{"Mode", "s", "The IPoIB transport mode that is set.", func(s link.Status) any { return attribute(s, "Mode").Actual }},
 	{"ModeWanted", "s", "The mode that the unit asks for, empty for none.", func(s link.Status) any { return attribute(s, "Mode").Wanted }},
-	{"ModeReason", "(sss)", "Why Mode is not as wanted: code, sentence, next step; empty where it is.", func(s link.Status) any { return reasonOf(attribute(s, "Mode").Why) }},
+	{"ModeReason", "(sss)", "Why Mode is not as wanted: code, sentence, next step; empty where it is.",
+		func(s link.Status) any { return reasonOf(attribute(s, "Mode").Why) }},
 	{"MTUBytes", "u", "The MTU in bytes.", func(s link.Status) any { return number(attribute(s, "MTUBytes").Actual) }},
-	{"MTUBytesWanted", "s", "The MTU that the unit asks for: a number of bytes, max, or empty for none.", func(s link.Status) any { return attribute(s, "MTUBytes").Wanted }},
-	{"MTUBytesReason", "(sss)", "Why MTUBytes is not as wanted: code, sentence, next step; empty where it is.", func(s link.Status) any { return reasonOf(attribute(s, "MTUBytes").Why) }},
-	{"Settings", "a(ssssss)", "Every setting: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.", func(s link.Status) any {
-		return settings(s.Attributes)
-	}},
+	{"MTUBytesWanted", "s", "The MTU that the unit asks for: a number of bytes, max, or empty for none.",
+		func(s link.Status) any { return attribute(s, "MTUBytes").Wanted }},
+	{"MTUBytesReason", "(sss)", "Why MTUBytes is not as wanted: code, sentence, next step; empty where it is.",
+		func(s link.Status) any { return reasonOf(attribute(s, "MTUBytes").Why) }},
+	{"Settings", "a(ssssss)", "Every setting: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.",
+		func(s link.Status) any {
+			return settings(s.Attributes)
+		}},
 	{"Addresses", "as", "The IP addresses with their prefix lengths.", func(s link.Status) any { return list(s.Addresses) }},
-	{"IPv4AddressState", "s", "How far the IPv4 addresses reach: off, degraded (link-local only) or routable.", func(s link.Status) any { return string(s.IPv4State) }},
+	{"IPv4AddressState", "s", "How far the IPv4 addresses reach: off, degraded (link-local only) or routable.",
+		func(s link.Status) any { return string(s.IPv4State) }},
 	{"IPv6AddressState", "s", "How far the IPv6 addresses reach, in the same words.", func(s link.Status) any { return string(s.IPv6State) }},
-	{"PendingOperations", "as", "What is still to be done, as the commands an administrator would type.", func(s link.Status) any { return list(s.Pending) }},
+	{"PendingOperations", "as", "What is still to be done, as the commands an administrator would type.",
+		func(s link.Status) any { return list(s.Pending) }},
 	{"Problems", "as", "The mistakes in the unit's files with their places.", func(s link.Status) any { return list(s.Problems) }},
 }
 
@@ -159,9 +170,12 @@ var portProps = []property[link.PortStatus]{
 	}},
 	{"Links", "as", "The interfaces over the port.", func(p link.PortStatus) any { return list(p.Links) }},
 	{"Unit", "s", "The unit file that matches the port's main interface.", func(p link.PortStatus) any { return p.Unit }},
-	{"Reason", "(sss)", "Why the port is not Active, has no interface, or is not as its unit asks: code, sentence, next step.", func(p link.PortStatus) any { return reasonOf(p.Reason) }},
-	{"Settings", "a(ssssss)", "Every setting of a port without an interface, as those of a link: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.", func(p link.PortStatus) any { return settings(p.Attributes) }},
-	{"PendingOperations", "as", "What is still to be done on a port without an interface, as the commands an administrator would type.", func(p link.PortStatus) any { return list(p.Pending) }},
+	{"Reason", "(sss)", "Why the port is not Active, has no interface, or is not as its unit asks: code, sentence, next step.",
+		func(p link.PortStatus) any { return reasonOf(p.Reason) }},
+	{"Settings", "a(ssssss)", "Every setting of a port without an interface, as those of a link: the unit file's key, wanted, " +
+		"actual, and why they differ as code, sentence, next step.", func(p link.PortStatus) any { return settings(p.Attributes) }},
+	{"PendingOperations", "as", "What is still to be done on a port without an interface, as the commands an administrator would type.",
+		func(p link.PortStatus) any { return list(p.Pending) }},
 }
 
 // smProps is org.ibnetwork1.SubnetManager.
@@ -172,11 +186,14 @@ var smProps = []property[smctl.Status]{
 	{"Manage", "s", "The unit's Manage=: auto, always or no.", func(s smctl.Status) any { return s.Manage }},
 	{"Engine", "s", "The unit's Engine=: builtin or opensm.", func(s smctl.Status) any { return s.Engine }},
 	{"Unit", "s", "The unit file that says so.", func(s smctl.Status) any { return s.Unit }},
-	{"Phase", "s", "Where it stands: off, no-link, served, settling, asking, foreign, blocked, starting, running, master, standby, stopping, backing-off, held, no-qp0, sm-disabled, nvswitch, omni-path.", func(s smctl.Status) any { return s.Phase }},
+	{"Phase", "s", "Where it stands: off, no-link, served, settling, asking, foreign, blocked, starting, running, master, standby, " +
+		"stopping, backing-off, held, no-qp0, sm-disabled, nvswitch, omni-path.", func(s smctl.Status) any { return s.Phase }},
 	{"Reason", "s", "Why, as a sentence.", func(s smctl.Status) any { return s.Reason }},
 	{"NextStep", "s", "What can be done about it, a command or an imperative; empty for nothing.", func(s smctl.Status) any { return s.Next }},
-	{"FileProblem", "s", "What is wrong with a file that the unit's settings name; empty for nothing.", func(s smctl.Status) any { return s.FileProblem }},
-	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never. One that has passed was put off without a signal.", func(s smctl.Status) any { return usec(s.NextCheck) }},
+	{"FileProblem", "s", "What is wrong with a file that the unit's settings name; empty for nothing.",
+		func(s smctl.Status) any { return s.FileProblem }},
+	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never. One that has " +
+		"passed was put off without a signal.", func(s smctl.Status) any { return usec(s.NextCheck) }},
 	{"Worker", "s", "The systemd unit that runs the program.", func(s smctl.Status) any { return s.Worker }},
 	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed.", func(s smctl.Status) any { return s.WorkerState }},
 	{"WorkerText", "s", "What the program says of itself (STATUS= of sd_notify).", func(s smctl.Status) any { return s.WorkerText }},
@@ -204,10 +221,12 @@ type notice struct{ Unit, Code, Text, Next string }
 // managerProps is org.ibnetwork1.Manager.
 var managerProps = []property[managerState]{
 	{"Version", "s", "The version of the daemon.", func(m managerState) any { return m.version }},
-	{"OnlineState", "s", "The links that are required for online, summed up as wait-online answers: online, partial or offline; offline too while a unit requires a link and none that it matches exists.", func(m managerState) any { return m.online }},
+	{"OnlineState", "s", "The links that are required for online, summed up as wait-online answers: online, partial or offline; " +
+		"offline too while a unit requires a link and none that it matches exists.", func(m managerState) any { return m.online }},
 	{"LogLevel", "s", "debug, info, warn or error.", func(m managerState) any { return m.logLevel }},
 	{"Problems", "as", "The mistakes in all unit files with their places.", func(m managerState) any { return list(m.problems) }},
-	{"Notices", "a(ssss)", "What is said of units and the host as a whole: a unit's path or an empty string, a code, a sentence and the next step.", func(m managerState) any {
+	{"Notices", "a(ssss)", "What is said of units and the host as a whole: a unit's path or an empty string, a code, a sentence and " +
+		"the next step.", func(m managerState) any {
 		out := make([]notice, 0, len(m.notices))
 		for _, n := range m.notices {
 			out = append(out, notice{busconn.Clean(n.Unit), string(n.Code), busconn.Clean(n.Text), busconn.Clean(n.Next)})

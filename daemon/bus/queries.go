@@ -28,7 +28,8 @@ func introspect(c *caller) ([]any, error) {
 func (c *caller) props(iface string) (map[string]dbus.Variant, error) {
 	if iface != c.iface && iface != "" {
 		switch iface {
-		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer", "org.freedesktop.DBus.ObjectManager":
+		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer",
+			"org.freedesktop.DBus.ObjectManager":
 			return map[string]dbus.Variant{}, nil
 		}
 		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
@@ -75,7 +76,8 @@ func setProperty(*caller) ([]any, error) {
 	return nil, errReadOnly
 }
 
-var errReadOnly = busconn.Refusal("org.freedesktop.DBus.Error.PropertyReadOnly", "every property is read-only: change the unit file and call Reload, or use the methods")
+var errReadOnly = busconn.Refusal("org.freedesktop.DBus.Error.PropertyReadOnly",
+	"every property is read-only: change the unit file and call Reload, or use the methods")
 
 func managedObjects(c *caller) ([]any, error) {
 	c.s.mu.Lock()
@@ -109,7 +111,8 @@ func plan(c *caller) ([]any, error) {
 	type blocked struct{ On, Op, Code, Text, Next string }
 	out := make([]blocked, len(p.Blocked))
 	for i, b := range p.Blocked {
-		out[i] = blocked{busconn.Clean(b.On.String()), busconn.Clean(b.Op), string(b.Reason.Code), busconn.Clean(b.Reason.Text), busconn.Clean(b.Reason.Next)}
+		out[i] = blocked{busconn.Clean(b.On.String()), busconn.Clean(b.Op), string(b.Reason.Code), busconn.Clean(b.Reason.Text),
+			busconn.Clean(b.Reason.Next)}
 	}
 	cmds := p.Commands()
 	for i := range cmds {

@@ -111,8 +111,10 @@ func New(cfg Config) *Server {
 	}
 	s := &Server{
 		cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}),
-		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans), reads: make(chan struct{}, maxReads),
-		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{}, sms: map[string]smctl.Status{},
+		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans),
+		reads:   make(chan struct{}, maxReads),
+		objects: map[dbus.ObjectPath]*object{}, links: map[string]link.Status{}, ports: map[string]link.PortStatus{},
+		sms:   map[string]smctl.Status{},
 		dirty: map[dbus.ObjectPath]bool{}, underWay: map[share]int{}, callers: newCallers(),
 	}
 	s.mu.Lock()
@@ -294,7 +296,8 @@ func clean(v dbus.Variant) dbus.Variant {
 		}
 	case []setting:
 		for i, a := range x {
-			x[i] = setting{busconn.Clean(a.Name), busconn.Clean(a.Wanted), busconn.Clean(a.Actual), busconn.Clean(a.Code), busconn.Clean(a.Text), busconn.Clean(a.Next)}
+			x[i] = setting{busconn.Clean(a.Name), busconn.Clean(a.Wanted), busconn.Clean(a.Actual), busconn.Clean(a.Code),
+				busconn.Clean(a.Text), busconn.Clean(a.Next)}
 		}
 	}
 	return v
@@ -319,7 +322,8 @@ func (s *Server) describe() api.Description {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := api.Description{Schema: api.DescriptionSchema, Version: s.cfg.Version, Source: "ibnetworkd",
-		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []smctl.Status{}, Problems: slices.Clone(s.problems), Notices: slices.Clone(s.notices)}
+		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []smctl.Status{}, Problems: slices.Clone(s.problems),
+		Notices: slices.Clone(s.notices)}
 	for _, l := range s.links {
 		d.Links = append(d.Links, l)
 	}
@@ -415,7 +419,7 @@ func (s *Server) serve(ctx context.Context) (joined bool, err error) {
 			return true, errors.New("the connection was closed")
 		case sig, ok := <-lost:
 			if ok && sig.Name == "org.freedesktop.DBus.NameLost" && len(sig.Body) == 1 && sig.Body[0] == api.BusName {
-				return true, errors.New("the name was taken away")
+				return true, errors.New("another program owns the bus name now")
 			}
 			if !ok {
 				lost = nil
@@ -450,7 +454,8 @@ func (s *Server) flush(conn *busconn.Conn) error {
 			}
 		case o.sent == nil:
 			if p != api.Root {
-				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesAdded", []any{p, map[string]map[string]dbus.Variant{o.iface: o.props}}})
+				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesAdded",
+					[]any{p, map[string]map[string]dbus.Variant{o.iface: o.props}}})
 			}
 			o.sent = o.props
 		default:

@@ -96,7 +96,8 @@ func TestRunningPrograms(t *testing.T) {
 // Without units that ask for any of it nothing is looked at or kept.
 func TestNothingAsked(t *testing.T) {
 	o := New(t.TempDir(), nil)
-	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: &roce.State{}, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1}}}}}
+	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: &roce.State{},
+		Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1}}}}}
 	none := func(*link.Link) *units.Unit { return nil }
 	o.Look(s, none, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
 	if s.Card != nil {
@@ -105,12 +106,14 @@ func TestNothingAsked(t *testing.T) {
 	// With one, the rest of the system is not needed to know what is not there.
 	u := &units.Unit{}
 	u.RoCE.Present = true
-	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
+	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil },
+		func(int) (bool, bool) { return true, true })
 	if s.Card == nil || s.Card.RDMACM {
 		t.Errorf("%+v", s.Card)
 	}
 	card := s.Card
-	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
+	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil },
+		func(int) (bool, bool) { return true, true })
 	if card != s.Card {
 		t.Error("an unchanged state is a new one")
 	}
@@ -124,7 +127,8 @@ func TestDelVLANOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = rt.Close() }()
-	if handled, err := New(t.TempDir(), rt).Apply(t.Context(), roce.DelVLAN{On: link.Target{Link: "eth0", Ifindex: 77}, Name: "lo"}); !handled || err != nil {
+	if handled, err := New(t.TempDir(), rt).Apply(t.Context(),
+		roce.DelVLAN{On: link.Target{Link: "eth0", Ifindex: 77}, Name: "lo"}); !handled || err != nil {
 		t.Errorf("handled %v, %v: tried to remove what is no VLAN of the link", handled, err)
 	}
 }

@@ -144,7 +144,8 @@ func (o *Observer) mapDSCP(name string, p roce.MapDSCP, old []dcb.App) error {
 	for _, a := range others {
 		undo = errors.Join(undo, o.addApp(name, a))
 	}
-	return &NotTaken{What: fmt.Sprintf("%s did not take the priority %d for DSCP %d", name, p.Priority, p.DSCP), Why: err.Error(), After: back("priority", undo)}
+	return &NotTaken{What: fmt.Sprintf("%s did not take the priority %d for DSCP %d", name, p.Priority, p.DSCP), Why: err.Error(),
+		After: back("priority", undo)}
 }
 
 func (o *Observer) addApp(name string, a dcb.App) error {

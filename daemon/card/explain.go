@@ -34,7 +34,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	}
 	var not *NotTaken
 	if errors.As(err, &not) {
-		return link.Reason{Code: link.CodeRefused, Text: not.Error(), Next: "dmesg has the driver's reason; write another value, or take the key out"}, false, true
+		return link.Reason{Code: link.CodeRefused, Text: not.Error(),
+			Next: "dmesg has the driver's reason; write another value, or take the key out"}, false, true
 	}
 	// A driver without the operation, or with other ideas of the value.
 	unknown := isAny(err, unix.EOPNOTSUPP, unix.ENOSYS) || errors.Is(err, errors.ErrUnsupported)
@@ -90,8 +91,10 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			// mlx4 answer for what the firmware has not, is the same.
 			switch op.(type) {
 			case roce.SetPFC, roce.SetBuffers:
-				return say("write a larger BufferSize= for the buffers of the priorities in PFC= (dcb buffer show dev "+on.Link+"), or a shorter CableLength=",
-					"the driver of %s refuses %s: a buffer of a priority with flow control is too small for the length of the cable and the largest MTU", on.Link, key)
+				return say("write a larger BufferSize= for the buffers of the priorities in PFC= (dcb buffer show dev "+on.Link+
+					"), or a shorter CableLength=",
+					"the driver of %s refuses %s: a buffer of a priority with flow control is too small for the length of the cable and the "+
+						"largest MTU", on.Link, key)
 			}
 			return say("remove "+key+" from [RoCE], or update the firmware of the card", "the firmware of %s does not have %s", on.Link, key)
 		case errors.Is(err, dcb.ErrNoDCB):
@@ -101,7 +104,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		case refused:
 			return say("compare "+key+" with "+show, "the driver of %s refuses %s", on.Link, key)
 		case busy:
-			return later("stop lldpad or whoever sets DCB on the link", "%s of %s is being set by another", key, on.Link)
+			return later("stop lldpad or the program that sets DCB on the link", "%s of %s is being set by another", key, on.Link)
 		}
 	case roce.SetModprobe:
 		if isAny(err, unix.EROFS, unix.EACCES, unix.EPERM) {
@@ -157,7 +160,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return say("dmesg has the reason; as a rule SR-IOV is off in the machine's setup, or there is no room for them: boot with pci=realloc",
 				"%d virtual functions of %s cannot be made", o.Count, on)
 		case isAny(err, unix.ERANGE):
-			return say(fmt.Sprintf("cat /sys/bus/%s/devices/%s/sriov_totalvfs; mstconfig -d %s set NUM_OF_VFS=%d, then reboot", o.Bus, o.Dev, o.Dev, o.Count),
+			return say(fmt.Sprintf("cat /sys/bus/%s/devices/%s/sriov_totalvfs; mstconfig -d %s set NUM_OF_VFS=%d, then reboot", o.Bus, o.Dev,
+				o.Dev, o.Count),
 				"%s cannot have %d virtual functions", on, o.Count)
 		case unknown || isAny(err, unix.ENOENT):
 			return say("mstconfig -d "+o.Dev+" set SRIOV_EN=1 NUM_OF_VFS=N, then reboot",
@@ -185,7 +189,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	case roce.RebindVF:
 		if unknown || refused || busy || isAny(err, unix.ENOENT) {
 			return later("dmesg; ls -l /sys/bus/"+o.Bus+"/devices/"+o.Dev+"/driver",
-				"the driver of virtual function %d of %s does not start anew", o.VF, on)
+				"the driver of virtual function %d of %s does not start again", o.VF, on)
 		}
 	}
 	return link.Reason{}, false, false

@@ -91,7 +91,8 @@ func (o *Observer) Close() error {
 // link. again says which links to read anew, the others are as they were, and
 // whether also their GID tables are read although no address changed: a table is
 // hundreds of files.
-func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit, again func(index int) (look, all bool)) {
+func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit,
+	again func(index int) (look, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	clear(o.firmware)
 	o.snap = s

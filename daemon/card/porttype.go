@@ -95,7 +95,8 @@ func (e *executor) portTypeOnce(p roce.SetPortType) error {
 	if err := open(&e.dl, devlink.Dial); err != nil {
 		return err
 	}
-	types := map[units.PortType]devlink.PortType{units.PortTypeAuto: devlink.TypeAuto, units.PortTypeEth: devlink.TypeEth, units.PortTypeIB: devlink.TypeIB}
+	types := map[units.PortType]devlink.PortType{units.PortTypeAuto: devlink.TypeAuto, units.PortTypeEth: devlink.TypeEth,
+		units.PortTypeIB: devlink.TypeIB}
 	return e.dl.Do(e.dl.SetPortType(p.Port.Bus, p.Port.Dev, p.Port.Index, types[p.Type]))
 }
 

@@ -40,7 +40,8 @@ type tree struct {
 func newTree(t *testing.T) tree {
 	x := tree{t, t.TempDir()}
 	const dir = "sys/devices/pci/" + pf
-	for _, d := range []string{"sys/bus/pci/drivers/mlx5_core", "sys/class/net", "sys/class/infiniband", "sys/bus/pci/devices", "sys/module/ib_core"} {
+	for _, d := range []string{"sys/bus/pci/drivers/mlx5_core", "sys/class/net", "sys/class/infiniband", "sys/bus/pci/devices",
+		"sys/module/ib_core"} {
 		x.dir(d)
 	}
 	for _, d := range []string{pf, fn0, fn1} {
@@ -52,7 +53,8 @@ func newTree(t *testing.T) tree {
 	}
 	x.write("sys/bus/pci/drivers/mlx5_core/unbind", "")
 	x.write("sys/bus/pci/drivers_probe", "")
-	for f, text := range map[string]string{"sriov_totalvfs": "8", "sriov_numvfs": "2", "sriov_drivers_autoprobe": "1", "mlx4_port1": "auto (ib)", "mlx4_port2": "eth"} {
+	for f, text := range map[string]string{"sriov_totalvfs": "8", "sriov_numvfs": "2", "sriov_drivers_autoprobe": "1",
+		"mlx4_port1": "auto (ib)", "mlx4_port2": "eth"} {
 		x.write(dir+"/"+f, text+"\n")
 	}
 	x.link(dir+"/virtfn0", "sys/devices/pci/"+fn0)
@@ -147,7 +149,8 @@ Count=2
 
 func unitOf(t *testing.T, text string) *units.Unit {
 	t.Helper()
-	set := units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{"10.ibnetwork": &fstest.MapFile{Data: []byte(text), Mode: 0o644}}}})
+	set := units.Load([]units.Root{{Path: "/etc/systemd/network",
+		FS: fstest.MapFS{"10.ibnetwork": &fstest.MapFile{Data: []byte(text), Mode: 0o644}}}})
 	if len(set.Units) != 1 || len(set.Problems) > 0 {
 		t.Fatalf("%v", set.Problems)
 	}
@@ -185,7 +188,8 @@ func TestLookAtCard(t *testing.T) {
 		t.Fatal("nothing was read")
 	}
 	l, p := st.Links[1], st.Devices["mlx5_0"].Ports[1]
-	if v := l.SRIOV; v == nil || v.Total != 8 || len(v.VFs) != 2 || v.VFs[0].Dev != fn0 || v.VFs[0].Busy != "vf0 is up" || v.VFs[0].OwnGUID != 0x11 ||
+	if v := l.SRIOV; v == nil || v.Total != 8 || len(v.VFs) != 2 || v.VFs[0].Dev != fn0 || v.VFs[0].Busy != "vf0 is up" ||
+		v.VFs[0].OwnGUID != 0x11 ||
 		v.VFs[1].Busy != "" || v.VFs[1].Driver != "mlx5_core" || v.Autoprobe == nil || !*v.Autoprobe {
 		t.Errorf("virtual functions %+v", v)
 	}
@@ -255,7 +259,10 @@ func (waiting) rest() bool                             { return false }
 func TestExecutorFiles(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)
-	e := newExecutor(sysfs.New(x.root), modules.Loader{Ask: func(context.Context, string) (bool, error) { return true, errors.New("no module") }})
+	e := newExecutor(sysfs.New(x.root), modules.Loader{Ask: func(context.Context, string) (bool, error) {
+		return true,
+			errors.New("no module")
+	}})
 	defer e.rest()
 	on := link.Target{Link: "lo", Ifindex: 1, IBDevice: "mlx5_0", Port: 1}
 	file := func(name string) string { return x.read("sys/devices/pci/" + pf + "/" + name) }

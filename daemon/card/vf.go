@@ -152,7 +152,7 @@ func joined(as []roce.VFAttr) (out string) {
 // rebind gives a virtual function to its driver anew.
 func (e *executor) rebind(p roce.RebindVF) error {
 	if err := e.probe(p.Bus, p.Dev, p.Node); err != nil {
-		what := fmt.Sprintf("virtual function %d of %s was given to its driver anew", p.VF, p.On.Link)
+		what := fmt.Sprintf("virtual function %d of %s was rebound to its driver", p.VF, p.On.Link)
 		if p.Node != 0 {
 			what = fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, roce.VFAttr{NodeGUID: &p.Node})
 		}
@@ -215,7 +215,8 @@ func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
 	if err != nil || n.SRIOV == nil {
 		return nil
 	}
-	out := &roce.SRIOV{Bus: n.Bus.Bus, Dev: n.Bus.Name, Total: n.SRIOV.TotalVFs, Autoprobe: n.SRIOV.Autoprobe, VFs: make([]roce.VF, n.SRIOV.NumVFs)}
+	out := &roce.SRIOV{Bus: n.Bus.Bus, Dev: n.Bus.Name, Total: n.SRIOV.TotalVFs, Autoprobe: n.SRIOV.Autoprobe,
+		VFs: make([]roce.VF, n.SRIOV.NumVFs)}
 	for i, name := range n.SRIOV.VFs {
 		v := &out.VFs[i]
 		if v.Dev = name; name == "" {
@@ -264,7 +265,8 @@ func told(v *roce.VF, r *rtnl.VF) {
 }
 
 func change(a roce.VFAttr) rtnl.VFChange {
-	c := rtnl.VFChange{NodeGUID: a.NodeGUID, PortGUID: a.PortGUID, Trust: a.Trust, SpoofCheck: a.Spoof, MAC: a.MAC, VLAN: a.VLAN, QoS: a.QoS, VLANProto: uint16(a.Proto)}
+	c := rtnl.VFChange{NodeGUID: a.NodeGUID, PortGUID: a.PortGUID, Trust: a.Trust, SpoofCheck: a.Spoof, MAC: a.MAC, VLAN: a.VLAN,
+		QoS: a.QoS, VLANProto: uint16(a.Proto)}
 	if a.LinkState != nil {
 		s := rtnl.VFLinkState(*a.LinkState)
 		c.LinkState = &s

@@ -72,7 +72,8 @@ func TestWorkers(t *testing.T) {
 			t.Error("another card waits")
 		}
 		// The next plan does not know what the queue leaves behind.
-		if e := w.submit(t.Context(), "slow", rebind(2, 9)); e.Queued || e.Error() != "waiting for the card: the driver of virtual function 0 of ib0 starts again" {
+		if e := w.submit(t.Context(), "slow", rebind(2, 9)); e.Queued ||
+			e.Error() != "waiting for the card: the driver of virtual function 0 of ib0 starts again" {
 			t.Errorf("a busy card has it: %+v", e)
 		}
 		time.Sleep(30*time.Second + time.Millisecond)
@@ -166,7 +167,8 @@ func TestWorkersCancel(t *testing.T) {
 // by its command; the others are not slow.
 func TestSlowOperations(t *testing.T) {
 	kerneltest.Isolate(t)
-	e := newExecutor(sysfs.New(t.TempDir()), modules.Loader{Ask: func(context.Context, string) (bool, error) { return true, errors.New("none") }})
+	e := newExecutor(sysfs.New(t.TempDir()),
+		modules.Loader{Ask: func(context.Context, string) (bool, error) { return true, errors.New("none") }})
 	defer e.rest()
 	n := 0
 	for _, op := range roce.Ops() {

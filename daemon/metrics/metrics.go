@@ -296,7 +296,8 @@ func (c *Collector) Text(now time.Time) []byte {
 		for _, n := range links {
 			w.sample(float64(c.links[n].lost), "link", n)
 		}
-		w.family("ibnetwork_link_rejoins_total", "counter", "How often the link got carrier again: for IPoIB, the broadcast group was joined again.")
+		w.family("ibnetwork_link_rejoins_total", "counter",
+			"How often the link got carrier again: for IPoIB, the broadcast group was joined again.")
 		for _, n := range links {
 			w.sample(float64(c.links[n].rejoins), "link", n)
 		}

@@ -89,7 +89,10 @@ func TestServe(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { done <- Serve(ctx, l, func() []byte { return []byte("x 1\n") }) }()
-	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn,
+		error) {
+		return net.Dial("unix", path)
+	}}}
 	r, err := client.Get("http://localhost/metrics")
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,8 @@ func Listen(where string) (net.Listener, error) {
 	if !ok {
 		l, err := (&net.ListenConfig{Control: freebind}).Listen(context.Background(), "tcp", where)
 		if errors.Is(err, unix.EAFNOSUPPORT) {
-			return nil, fmt.Errorf("serve metrics at %s: the sandbox of ibnetworkd.service has no network sockets; instead of --metrics=: systemctl enable --now ibnetworkd-metrics.socket", where)
+			return nil, fmt.Errorf("serve metrics at %s: the sandbox of ibnetworkd.service has no network sockets; instead of --metrics=: "+
+				"systemctl enable --now ibnetworkd-metrics.socket", where)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("serve metrics: %w", err)
@@ -117,7 +118,8 @@ func Serve(ctx context.Context, l net.Listener, text func() []byte) error {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = w.Write(text())
 	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	defer stop()
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

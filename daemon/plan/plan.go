@@ -346,14 +346,14 @@ func Ignored(l *link.Link, u *units.Unit) link.Reason {
 	case by == "" || by == ManagerID:
 	case by == NetworkdID && !ip:
 	default:
-		return other(by+" (udev's ID_NET_MANAGED_BY)", "set ID_NET_MANAGED_BY="+ManagerID+" by a udev rule, or take the unit away")
+		return other(by+" (udev's ID_NET_MANAGED_BY)", "set ID_NET_MANAGED_BY="+ManagerID+" by a udev rule, or remove the unit")
 	}
 	if slices.Contains(l.OtherManagers, NetworkManager) {
-		return other(NetworkManager, "nmcli device set "+l.Name+" managed no, or take the unit away")
+		return other(NetworkManager, "nmcli device set "+l.Name+" managed no, or remove the unit")
 	}
 	if ip && slices.Contains(l.OtherManagers, Networkd) {
 		return other(Networkd,
-			"take [Network] out of the unit to configure the InfiniBand part only, or give networkd's .network file Unmanaged=yes")
+			"remove [Network] from the unit to configure the InfiniBand part only, or give networkd's .network file Unmanaged=yes")
 	}
 	return link.Reason{}
 }

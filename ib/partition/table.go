@@ -286,6 +286,6 @@ func Table(have []ib.PKey, want []Key, capacity int) (table, dropped []ib.PKey) 
 
 // ExplainDropped is the sentence for keys that Table could not place.
 func ExplainDropped(port ib.GUID, capacity int, dropped []ib.PKey) string {
-	return fmt.Sprintf("port %v has room for %d P_Keys; left out: %v; take the port out of those partitions or give it fewer", port,
+	return fmt.Sprintf("port %v has room for %d P_Keys; left out: %v; remove the port from those partitions or give it fewer", port,
 		capacity, dropped)
 }

@@ -89,7 +89,8 @@ func TestForgedSignals(t *testing.T) {
 	dest := conn.Names()[0]
 	forger, first, second := b.Dial(), b.Dial(), b.Dial()
 	job := func(c *dbus.Conn, result string) {
-		c.Send(bustest.Message(dbus.TypeSignal, dest, systemdPath, systemd+".Manager", "JobRemoved", uint32(1), dbus.ObjectPath("/"), "modprobe@x.service", result), nil)
+		c.Send(bustest.Message(dbus.TypeSignal, dest, systemdPath, systemd+".Manager", "JobRemoved", uint32(1), dbus.ObjectPath("/"),
+			"modprobe@x.service", result), nil)
 		// A round trip through the connection: what was sent before has been read.
 		if err := c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
 			t.Fatal(err)
@@ -102,7 +103,8 @@ func TestForgedSignals(t *testing.T) {
 			bustest.Message(dbus.TypeSignal, dest, busPath, busName, "NameLost", dest),
 			bustest.Message(dbus.TypeSignal, dest, busPath, busName, "NameAcquired", systemd),
 			bustest.Message(dbus.TypeSignal, dest, systemdPath, systemd+".Manager", "Reloading", false),
-			bustest.Message(dbus.TypeSignal, dest, systemdPath+"/unit/x", "org.freedesktop.DBus.Properties", "PropertiesChanged", systemd+".Unit", map[string]dbus.Variant{}, []string{}),
+			bustest.Message(dbus.TypeSignal, dest, systemdPath+"/unit/x", "org.freedesktop.DBus.Properties", "PropertiesChanged", systemd+
+				".Unit", map[string]dbus.Variant{}, []string{}),
 			bustest.Message(dbus.TypeSignal, dest, "/org/freedesktop/resolve1", busName, "NameOwnerChanged", systemd, "", me),
 			bustest.Message(dbus.TypeSignal, dest, "/", "a.b", "C"),
 		} {
@@ -240,7 +242,8 @@ func TestSocketPath(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Join(ctx, Config{Address: "unix:path=/nonexistent/1;unix:path=/nonexistent/2"}); err == nil || !strings.Contains(err.Error(), "/nonexistent/1") && !errors.Is(err, context.Canceled) {
+	if _, err := Join(ctx, Config{Address: "unix:path=/nonexistent/1;unix:path=/nonexistent/2"}); err == nil ||
+		!strings.Contains(err.Error(), "/nonexistent/1") && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -346,9 +349,11 @@ func FuzzRead(f *testing.F) {
 	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "a.b", "C", "s", text))
 	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "a.b", "C", "a{bs}", []byte{10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 'x', 0}))
 	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "org.freedesktop.DBus.Peer", "Ping", "", nil))
-	f.Add(append(r.Frame(dbus.TypeSignal, 0, "", "/x", "a.b", "C", "ah", []byte{4, 0, 0, 0, 0, 0, 0, 0}), r.Frame(dbus.TypeMethodCall, 1, "", "/y", "", "D", "", nil)...))
+	f.Add(append(r.Frame(dbus.TypeSignal, 0, "", "/x", "a.b", "C", "ah", []byte{4, 0, 0, 0, 0, 0, 0, 0}),
+		r.Frame(dbus.TypeMethodCall, 1, "", "/y", "", "D", "", nil)...))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		s := &socket{conn: &stream{Reader: bytes.NewReader(in)}, cfg: Config{Handler: noHandler{}}, owners: owners{systemd: ":1.1"}, reported: map[string]bool{}}
+		s := &socket{conn: &stream{Reader: bytes.NewReader(in)}, cfg: Config{Handler: noHandler{}}, owners: owners{systemd: ":1.1"},
+			reported: map[string]bool{}}
 		s.framed.Store(true)
 		var err error
 		if s.godbus, err = dbus.NewConn(s); err != nil {

@@ -15,7 +15,8 @@ import (
 // they are listed too.
 var stateless = []string{
 	"ib", "ib/partition", "units", "link", "link/cardstate", "ipoib", "roce", "smctl", "daemon/plan",
-	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/pkey", "sm/sa", "sm/qos",
+	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/pkey", "sm/sa",
+	"sm/qos",
 }
 
 // constant are further packages whose variables do not change: the programs, and the

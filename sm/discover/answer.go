@@ -136,7 +136,8 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 		if len(d.nodes) >= d.opt.MaxNodes || d.claimed+int(ni.NumPorts) >= maxPorts {
 			if !d.full {
 				d.full = true
-				d.warn("more than %d nodes or %d ports: the rest of the subnet is left out, from path %s on", d.opt.MaxNodes, maxPorts, PathString(smp.PathTo(x.path, p)))
+				d.warn("more than %d nodes or %d ports: the rest of the subnet is left out, from path %s on", d.opt.MaxNodes, maxPorts,
+					PathString(smp.PathTo(x.path, p)))
 			}
 			return
 		}
@@ -146,7 +147,8 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 	}
 	y := &d.nodes[j]
 	q := ni.LocalPortNum
-	if y.ni.NumPorts != ni.NumPorts || y.ni.NodeType != ni.NodeType || y.ni.SystemImageGUID != ni.SystemImageGUID || y.ni.DeviceID != ni.DeviceID {
+	if y.ni.NumPorts != ni.NumPorts || y.ni.NodeType != ni.NodeType || y.ni.SystemImageGUID != ni.SystemImageGUID ||
+		y.ni.DeviceID != ni.DeviceID {
 		d.duplicate(j, i, p)
 		return
 	}
@@ -175,7 +177,8 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 
 func (d *Discovery) duplicate(j, i int32, p uint8) {
 	x, y := &d.nodes[i], &d.nodes[j]
-	dup := Duplicate{GUID: y.ni.NodeGUID, Path: y.path, Other: smp.PathTo(x.path, p), AtPort: "the manager's node", AtPeer: fmt.Sprintf("%s[%d]", x.name(), p)}
+	dup := Duplicate{GUID: y.ni.NodeGUID, Path: y.path, Other: smp.PathTo(x.path, p), AtPort: "the manager's node",
+		AtPeer: fmt.Sprintf("%s[%d]", x.name(), p)}
 	if o := y.ports.at(int(min(int(y.entry), y.ports.n-1))); o.peer >= 0 {
 		dup.AtPort = fmt.Sprintf("%s[%d]", d.nodes[o.peer].name(), o.peerP)
 	}

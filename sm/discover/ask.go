@@ -79,7 +79,8 @@ func (d *Discovery) askPorts(i int32, from int) {
 // route would answer for itself.
 func (d *Discovery) probe(i int32, p uint8) {
 	if x := &d.nodes[i]; len(x.path) >= MaxHops {
-		d.warn("what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager on a host nearer the middle", x.name(), p, MaxHops)
+		d.warn("what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager on a host "+
+			"nearer the middle", x.name(), p, MaxHops)
 		return
 	}
 	d.urgent.push(tag(kProbe, 0, i, p))

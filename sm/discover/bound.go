@@ -163,7 +163,8 @@ type part struct {
 // judge reports whether what hangs on a link is too much, and why.
 func (d *Discovery) judge(p *part, a *sums) bool {
 	l := d.opt.Parts.limit(partKey{d.nodes[p.from].ni.NodeGUID, p.port})
-	late := a.switches >= treeLeast && a.took > time.Duration(a.smps)*slow && 2*a.took > d.clock.took && d.clock.checked.Sub(d.clock.began) > l.time
+	late := a.switches >= treeLeast && a.took > time.Duration(a.smps)*slow && 2*a.took > d.clock.took &&
+		d.clock.checked.Sub(d.clock.began) > l.time
 	if late || a.smps > l.smps || a.cuts > cutsMost {
 		return true
 	}
@@ -278,7 +279,8 @@ func (d *Discovery) leaveOut(t part) {
 			why = "that hang on this link alone; the rest of the subnet is served first"
 		}
 	}
-	d.silent(i, p, fmt.Sprintf("behind port %s[%d], path %s, are %d nodes and more, %s", d.nodes[i].name(), p, PathString(smp.PathTo(d.nodes[i].path, p)), count, why))
+	d.silent(i, p, fmt.Sprintf("behind port %s[%d], path %s, are %d nodes and more, %s", d.nodes[i].name(), p,
+		PathString(smp.PathTo(d.nodes[i].path, p)), count, why))
 }
 
 // stop ends the walk with what was found.

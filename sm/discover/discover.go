@@ -184,7 +184,8 @@ func (q *queue) pop() uint64 {
 
 // begin makes a walk with room for some nodes.
 func begin(opt Options, nodes int) *Discovery {
-	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, nodes), root: -1, turning: -1, checkSwitches: switchesMost / 4, checkNodes: nodesMost / 4, late: map[uint64]bool{}}
+	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, nodes), root: -1, turning: -1, checkSwitches: switchesMost / 4,
+		checkNodes: nodesMost / 4, late: map[uint64]bool{}}
 	d.opt.MaxNodes = cmp.Or(d.opt.MaxNodes, DefaultMaxNodes)
 	d.opt.MaxSMPs = cmp.Or(d.opt.MaxSMPs, DefaultMaxSMPs)
 	d.opt.MaxTime = cmp.Or(d.opt.MaxTime, DefaultMaxTime)

@@ -196,7 +196,8 @@ func TestCounts(t *testing.T) {
 	d := discover.New(discover.Options{})
 	w := newWire(f)
 	n := run(t, w, d, 4, 1)
-	want := map[mad.AttrID]int{mad.AttrNodeInfo: 1 + 216, mad.AttrNodeDescription: 117, mad.AttrSwitchInfo: 9, mad.AttrPortInfo: 9*37 + 108 - 108 - 1 - 9}
+	want := map[mad.AttrID]int{mad.AttrNodeInfo: 1 + 216, mad.AttrNodeDescription: 117, mad.AttrSwitchInfo: 9,
+		mad.AttrPortInfo: 9*37 + 108 - 108 - 1 - 9}
 	sum := 0
 	for a, c := range want {
 		sum += c

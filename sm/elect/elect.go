@@ -120,7 +120,8 @@ func (m *Machine) Discovered(peers []Peer) Action {
 		for _, want := range []mad.SMState{mad.SMMaster, mad.SMStandby, mad.SMDiscovering} {
 			for i := range m.peers {
 				p := &m.peers[i]
-				if p.Info.State == want && (want == mad.SMMaster && (!m.ignored[p.Info.GUID] || m.Trusts(p.Info)) || m.better(p) && want != mad.SMMaster && m.Trusts(p.Info)) {
+				if p.Info.State == want && (want == mad.SMMaster && (!m.ignored[p.Info.GUID] || m.Trusts(p.Info)) || m.better(p) &&
+					want != mad.SMMaster && m.Trusts(p.Info)) {
 					return m.standby(*p)
 				}
 			}

@@ -85,7 +85,8 @@ func TestProof(t *testing.T) {
 		t.Error("a proof is refused")
 	}
 	other := elect.Trust{Key: 0x5ec2e8}
-	if k.Proves(p, [16]byte{1, 2, 4}, 5, 9) || k.Proves(p, nonce, 5, 8) || k.Proves(p, nonce, 9, 5) || other.Proves(p, nonce, 5, 9) || k.Proves([16]byte{}, nonce, 5, 9) {
+	if k.Proves(p, [16]byte{1, 2, 4}, 5, 9) || k.Proves(p, nonce, 5, 8) || k.Proves(p, nonce, 9, 5) || other.Proves(p, nonce, 5, 9) ||
+		k.Proves([16]byte{}, nonce, 5, 9) {
 		t.Error("another one's proof is accepted")
 	}
 }

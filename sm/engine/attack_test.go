@@ -54,7 +54,8 @@ func TestAttack(t *testing.T) {
 			t.Errorf("sequence %d (IBNET_SEED=%d repeats it): %v\n%s", seed, seed, err, strings.Join(story, "\n"))
 		}
 		if sequences%1000 == 0 {
-			t.Logf("%d sequences, %d strikes, %d failures in %v, %d MiB in use", sequences, strikes, failed, time.Since(begin).Round(time.Second), heapMiB())
+			t.Logf("%d sequences, %d strikes, %d failures in %v, %d MiB in use", sequences, strikes, failed,
+				time.Since(begin).Round(time.Second), heapMiB())
 		}
 	}
 	if h := heapMiB(); h > 100 {
@@ -68,7 +69,8 @@ func attack(t *testing.T, seed uint64) (story []string, strikes int, failure err
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 26))
 		f := gen.Random(seed, 1+r.IntN(5), r.IntN(6), 4+r.IntN(7))
-		w := newWorld(t, f, simfabric.Options{Seed: seed, DelayMin: 10 * time.Microsecond, DelayMax: time.Duration(20+r.IntN(300)) * time.Microsecond})
+		w := newWorld(t, f, simfabric.Options{Seed: seed, DelayMin: 10 * time.Microsecond,
+			DelayMax: time.Duration(20+r.IntN(300)) * time.Microsecond})
 		var hosts []int32
 		for _, p := range f.EndPorts {
 			if f.Ports[p].Num == 1 {
@@ -192,7 +194,8 @@ func (w *world) honest(seats []*seat) error {
 		live := w.live(s.port)
 		best := s
 		for _, o := range seats {
-			if o.sub != nil && slices.Contains(live, o.port) && (o.prio > best.prio || o.prio == best.prio && w.f.Ports[o.port].GUID < w.f.Ports[best.port].GUID) {
+			if o.sub != nil && slices.Contains(live, o.port) &&
+				(o.prio > best.prio || o.prio == best.prio && w.f.Ports[o.port].GUID < w.f.Ports[best.port].GUID) {
 				best = o
 			}
 		}

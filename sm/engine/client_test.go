@@ -119,7 +119,8 @@ func TestAliasGUIDDuringTakeover(t *testing.T) {
 			}
 			r := mad.GUIDInfoRecord{LID: p.LID}
 			r.Info[index] = g
-			if st, _, err := c.ask(mad.MethodSet, mad.AttrGUIDInfoRecord, mad.CompGIRLID|mad.CompGIRBlock|mad.CompGIRGID0<<index, &r); st != 0 || err != nil {
+			if st, _, err := c.ask(mad.MethodSet, mad.AttrGUIDInfoRecord, mad.CompGIRLID|mad.CompGIRBlock|mad.CompGIRGID0<<index,
+				&r); st != 0 || err != nil {
 				t.Fatalf("status %#x, %v", uint16(st), err)
 			}
 		}

@@ -138,7 +138,8 @@ func guidOf(path []uint8) ib.GUID {
 func liarNode(ports uint8, hosts bool) func(path []uint8) mad.NodeInfo {
 	return func(path []uint8) mad.NodeInfo {
 		g := guidOf(path)
-		n := mad.NodeInfo{BaseVersion: 1, ClassVersion: 1, NodeType: ib.NodeSwitch, NumPorts: ports, NodeGUID: g, PortGUID: g, SystemImageGUID: g, LocalPortNum: 1, PartitionCap: 32}
+		n := mad.NodeInfo{BaseVersion: 1, ClassVersion: 1, NodeType: ib.NodeSwitch, NumPorts: ports, NodeGUID: g, PortGUID: g,
+			SystemImageGUID: g, LocalPortNum: 1, PartitionCap: 32}
 		if hosts && len(path) > 4 && path[len(path)-1] > 2 {
 			n.NodeType = ib.NodeCA
 		}
@@ -225,11 +226,12 @@ func TestEndlessDevice(t *testing.T) {
 				leaf := f.Nodes[f.Ports[f.Ports[evil].Peer].Node].GUID
 				e := &endless{begin: path, node: tt.node, delay: tt.delay, ready: make(chan struct{}, 1)}
 				log := new(buffer)
-				s, _ := w.managerOn(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))}, func(tr transport.Transport) transport.Transport {
-					e.Transport = tr
-					w.wg.Go(e.listen)
-					return e
-				})
+				s, _ := w.managerOn(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))},
+					func(tr transport.Transport) transport.Transport {
+						e.Transport = tr
+						w.wg.Go(e.listen)
+						return e
+					})
 				time.Sleep(tt.up)
 				synctest.Wait()
 				x := s.Snapshot()
@@ -251,7 +253,8 @@ func TestEndlessDevice(t *testing.T) {
 					t.Errorf("%d MiB are in use", h)
 				}
 				want := "path " + discover.PathString(path)
-				if l := log.String(); !strings.Contains(l, "on one link each") && !strings.Contains(l, "on this link alone") || !strings.Contains(l, want) {
+				if l := log.String(); !strings.Contains(l, "on one link each") && !strings.Contains(l, "on this link alone") ||
+					!strings.Contains(l, want) {
 					t.Errorf("the log does not name %s:\n%.2000s", want, l)
 				}
 				if n := x.Fabric.NodeByGUID(leaf); n == fabric.None || len(x.Retrying) == 0 {
@@ -267,7 +270,8 @@ func TestEndlessDevice(t *testing.T) {
 				if h := heapMiB(); h > 200 {
 					t.Errorf("%d MiB are in use", h)
 				}
-				if x := s.Snapshot(); x.State != "Master" || w.sim.Reaches(f.Ports[hosts[0]].GUID, x.Fabric.Ports[x.Fabric.EndPortByGUID(f.Ports[hosts[3]].GUID)].LID) != f.Ports[hosts[3]].GUID {
+				if x := s.Snapshot(); x.State != "Master" || w.sim.Reaches(f.Ports[hosts[0]].GUID,
+					x.Fabric.Ports[x.Fabric.EndPortByGUID(f.Ports[hosts[3]].GUID)].LID) != f.Ports[hosts[3]].GUID {
 					t.Errorf("%s, and hosts do not reach each other", x.State)
 				}
 			})

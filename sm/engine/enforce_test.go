@@ -65,7 +65,8 @@ func TestPartitionEnforcement(t *testing.T) {
 			}
 		}
 		a, b := hosts[2], hosts[9]
-		storage := fmt.Sprintf("Default=0x7fff, ipoib : ALL=limited, SELF=full;\nstorage=0x0001 : %v=full, %v=limited;\n", f.Ports[a].GUID, f.Ports[b].GUID)
+		storage := fmt.Sprintf("Default=0x7fff, ipoib : ALL=limited, SELF=full;\nstorage=0x0001 : %v=full, %v=limited;\n",
+			f.Ports[a].GUID, f.Ports[b].GUID)
 		keys := func(h int32) []ib.PKey {
 			if h == a || h == b {
 				return []ib.PKey{0xffff, 0x8001}
@@ -97,7 +98,8 @@ func TestPartitionEnforcement(t *testing.T) {
 			t.Fatal("not all Active")
 		}
 		// Another partition, and one of the members leaves the first.
-		s.SetPartitions(parse(fmt.Sprintf("Default=0x7fff, ipoib : ALL=full;\nstorage=0x0001 : %v=full;\nother=0x0002 : %v=full;\n", f.Ports[a].GUID, f.Ports[b].GUID)), "test")
+		s.SetPartitions(parse(fmt.Sprintf("Default=0x7fff, ipoib : ALL=full;\nstorage=0x0001 : %v=full;\nother=0x0002 : %v=full;\n",
+			f.Ports[a].GUID, f.Ports[b].GUID)), "test")
 		settle()
 		ok("other partitions", w.guarded(true, true, func(h int32) []ib.PKey {
 			switch h {

@@ -61,7 +61,8 @@ func (w *world) manager(port int32, cfg engine.Config) (*engine.Subnet, context.
 }
 
 // managerOn is manager with something between it and its port.
-func (w *world) managerOn(port int32, cfg engine.Config, between func(transport.Transport) transport.Transport) (*engine.Subnet, context.CancelFunc) {
+func (w *world) managerOn(port int32, cfg engine.Config, between func(transport.Transport) transport.Transport) (*engine.Subnet,
+	context.CancelFunc) {
 	w.t.Helper()
 	tr, err := w.sim.Open(w.f.Ports[port].GUID)
 	if err != nil {
@@ -285,7 +286,8 @@ func TestFirstSweepSMPs(t *testing.T) {
 					s.Resweep(false, "test")
 					synctest.Wait()
 					if n := w.total() - before; n != len(tt.f.Switches)+more {
-						t.Errorf("a resweep with nothing changed takes %d SMPs, want one for each of %d switches and %d ports without a link", n, len(tt.f.Switches), more)
+						t.Errorf("a resweep with nothing changed takes %d SMPs, want one for each of %d switches and %d ports without a link", n,
+							len(tt.f.Switches), more)
 					}
 				}
 			})

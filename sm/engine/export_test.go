@@ -22,9 +22,12 @@ func (s *Subnet) Leaks(members int) (err error) {
 		case have != members:
 			err = fmt.Errorf("the SA has %d memberships, hosts have %d", have, members)
 		case len(s.served.guids) != 0 || len(s.served.reregister) != 0 || s.ev.any():
-			err = fmt.Errorf("work is left: %d blocks of GUIDs, %d ports to register again, events %+v", len(s.served.guids), len(s.served.reregister), s.ev)
-		case len(s.prog.have.lft) != len(s.prog.fabric.Switches) || len(s.prog.have.mft) > len(s.prog.fabric.Switches) || len(s.prog.have.pkeys) != len(s.prog.fabric.Ports):
-			err = fmt.Errorf("tables of %d and %d switches are kept, there are %d", len(s.prog.have.lft), len(s.prog.have.mft), len(s.prog.fabric.Switches))
+			err = fmt.Errorf("work is left: %d blocks of GUIDs, %d ports to register again, events %+v", len(s.served.guids),
+				len(s.served.reregister), s.ev)
+		case len(s.prog.have.lft) != len(s.prog.fabric.Switches) || len(s.prog.have.mft) > len(s.prog.fabric.Switches) ||
+			len(s.prog.have.pkeys) != len(s.prog.fabric.Ports):
+			err = fmt.Errorf("tables of %d and %d switches are kept, there are %d", len(s.prog.have.lft), len(s.prog.have.mft),
+				len(s.prog.fabric.Switches))
 		case len(s.managers.unknownPeers) > len(s.prog.fabric.EndPorts):
 			err = fmt.Errorf("%d ports are remembered as asking, of %d", len(s.managers.unknownPeers), len(s.prog.fabric.EndPorts))
 		}

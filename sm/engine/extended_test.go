@@ -73,7 +73,8 @@ func TestExtendedSpeeds(t *testing.T) {
 			}
 			x := s.Snapshot()
 			if old == (o.refused == 0) || o.refused > 7 || old == (o.sans == 0) || o.with == 0 || x.LastSweep.Failed != 0 {
-				t.Errorf("old switch %v: %d PortInfo with the bit, %d without, %d refused; %d failed", old, o.with, o.sans, o.refused, x.LastSweep.Failed)
+				t.Errorf("old switch %v: %d PortInfo with the bit, %d without, %d refused; %d failed", old, o.with, o.sans, o.refused,
+					x.LastSweep.Failed)
 			}
 			for i := range x.Fabric.Nodes {
 				n := &x.Fabric.Nodes[i]

@@ -62,12 +62,14 @@ func (f *flooder) paths() { f.sa(mad.MethodGetTable, mad.AttrPathRecord, 0, &mad
 
 func (f *flooder) join() {
 	g := ib.GID{0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 12: byte(f.n >> 24), 13: byte(f.n >> 16), 14: byte(f.n >> 8), 15: byte(f.n)}
-	f.sa(mad.MethodSet, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState|mad.CompMCQKey|mad.CompMCPKey|mad.CompMCSL|mad.CompMCFlowLabel|mad.CompMCTClass,
+	f.sa(mad.MethodSet, mad.AttrMCMemberRecord,
+		mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState|mad.CompMCQKey|mad.CompMCPKey|mad.CompMCSL|mad.CompMCFlowLabel|mad.CompMCTClass,
 		&mad.MCMemberRecord{MGID: g, PortGID: f.gid, JoinState: mad.JoinFull, QKey: 0xb1b, PKey: 0xffff})
 }
 
 func (f *flooder) subscribe() {
-	f.sa(mad.MethodSet, mad.AttrInformInfo, 0, &mad.InformInfo{LIDRangeBegin: 0xffff, Subscribe: true, Generic: true, Type: 0xffff, TrapNumber: uint16(f.n), QPN: 1, Producer: 0xffffff})
+	f.sa(mad.MethodSet, mad.AttrInformInfo, 0, &mad.InformInfo{LIDRangeBegin: 0xffff, Subscribe: true, Generic: true, Type: 0xffff,
+		TrapNumber: uint16(f.n), QPN: 1, Producer: 0xffffff})
 }
 
 func (f *flooder) trap(kind uint16, top int) {
@@ -230,7 +232,8 @@ func TestCrowd(t *testing.T) {
 				return
 			}
 			in := make([]transport.Packet, 1)
-			if _, err := c.tr.Recv(t.Context(), in); err == nil && in[0].Err == nil && mad.StatusOf(&in[0].MAD) == 0 && len(in[0].Bytes()) > mad.PathRecordLen*len(hosts) {
+			if _, err := c.tr.Recv(t.Context(), in); err == nil && in[0].Err == nil && mad.StatusOf(&in[0].MAD) == 0 &&
+				len(in[0].Bytes()) > mad.PathRecordLen*len(hosts) {
 				mu.Lock()
 				answered++
 				mu.Unlock()

@@ -225,7 +225,8 @@ func (c *confused) Recv(ctx context.Context, in []transport.Packet) (int, error)
 		p := &in[i]
 		var m mad.SMP
 		m.Decode(&p.MAD)
-		if path := m.Path(); p.Err == nil && m.Class == mad.ClassSubnDR && m.Method.IsResponse() && m.Attr == c.attr && len(path) > 0 && path[len(path)-1] == c.from {
+		if path := m.Path(); p.Err == nil && m.Class == mad.ClassSubnDR && m.Method.IsResponse() && m.Attr == c.attr && len(path) > 0 &&
+			path[len(path)-1] == c.from {
 			m.Attr = mad.AttrGUIDInfo
 			m.Put(&p.MAD)
 		}

@@ -45,7 +45,8 @@ func TestPortStateTable(t *testing.T) {
 		hosts, ports int
 		wrong        bool
 	}
-	for seed, tt := range []shape{{2, 36, false}, {5, 64, false}, {3, 130, false}, {7, 250, false}, {30, 36, false}, {4, 40, true}, {9, 200, true}} {
+	for seed, tt := range []shape{{2, 36, false}, {5, 64, false}, {3, 130, false}, {7, 250, false}, {30, 36, false}, {4, 40, true},
+		{9, 200, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := gen.Star(tt.hosts, tt.ports)
 			w := newWorld(t, f, simfabric.Options{})

@@ -83,7 +83,8 @@ func TestRefusedTables(t *testing.T) {
 				if x := s.Snapshot(); !w.sim.AllActive() || len(x.Retrying) == 0 {
 					t.Errorf("all active: %v, %d nodes are named", w.sim.AllActive(), len(x.Retrying))
 				}
-				if l := log.String(); !strings.Contains(l, "attribute="+mad.AttrName(mad.ClassSubnDR, tt.attr)) || !strings.Contains(l, "status=") || !strings.Contains(l, "guid=") {
+				if l := log.String(); !strings.Contains(l, "attribute="+mad.AttrName(mad.ClassSubnDR, tt.attr)) ||
+					!strings.Contains(l, "status=") || !strings.Contains(l, "guid=") {
 					t.Errorf("the log is:\n%s", l)
 				}
 			})

@@ -69,7 +69,8 @@ func TestHostileDescription(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		for what, b := range map[string][]byte{"text": text.Bytes(), "SVG": svg.Bytes(), "DOT": dot.Bytes(), "metrics": metrics.Bytes(), "status": status, "log": []byte(log.String()), "SA": tables} {
+		for what, b := range map[string][]byte{"text": text.Bytes(), "SVG": svg.Bytes(), "DOT": dot.Bytes(), "metrics": metrics.Bytes(),
+			"status": status, "log": []byte(log.String()), "SA": tables} {
 			if len(b) == 0 {
 				t.Errorf("%s is empty", what)
 			}

@@ -343,7 +343,8 @@ func TestRivals(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
 		g := f.Ports[hosts[5]].GUID
-		if s := log.String(); strings.Count(s, "has another SM_Key") != 1 || !strings.Contains(s, "guid="+g.String()) || !strings.Contains(s, "priority=3") {
+		if s := log.String(); strings.Count(s, "has another SM_Key") != 1 || !strings.Contains(s, "guid="+g.String()) ||
+			!strings.Contains(s, "priority=3") {
 			t.Errorf("the log is:\n%s", s)
 		}
 		x := a.Refresh()

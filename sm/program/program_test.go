@@ -261,7 +261,8 @@ func TestPortStateChange(t *testing.T) {
 	if r := program.Switches(f, program.DefaultPolicy(), 3); len(r) != 0 {
 		t.Errorf("told again: %v", r)
 	}
-	if r := program.Switches(f, program.DefaultPolicy(), 4); len(r) != 1 || switchInfo(r).LinearFDBTop() != 4 || switchInfo(r).PortStateChange() {
+	if r := program.Switches(f, program.DefaultPolicy(), 4); len(r) != 1 || switchInfo(r).LinearFDBTop() != 4 ||
+		switchInfo(r).PortStateChange() {
 		t.Errorf("another LID: %v", r)
 	}
 }
@@ -288,7 +289,8 @@ func TestLanesOfActiveLinks(t *testing.T) {
 		}
 		pol := program.DefaultPolicy()
 		for _, r := range ports(f, pol, make(program.Declined, len(f.Ports)), stage) {
-			if got := r.Data[43] >> 4; int32(r.Tag) == host && tt.want != 0 && got != tt.want || int32(r.Tag) == host && tt.want == 0 && got != tt.at {
+			if got := r.Data[43] >> 4; int32(r.Tag) == host && tt.want != 0 && got != tt.want || int32(r.Tag) == host && tt.want == 0 &&
+				got != tt.at {
 				t.Errorf("%v, lanes %d and %d: told %d, want %d", tt.state, tt.at, tt.peer, got, tt.want)
 			}
 		}
@@ -332,7 +334,8 @@ func TestReadPKeys(t *testing.T) {
 	}
 	want := make([]ib.PKey, 64)
 	want[0], want[32] = 1, 2
-	if got := src.Tables; !slices.Equal(got[hosts[2]], want) || got[hosts[3]] != nil || got[hosts[0]] != nil || !slices.Equal(got[hosts[1]], known) {
+	if got := src.Tables; !slices.Equal(got[hosts[2]], want) || got[hosts[3]] != nil || got[hosts[0]] != nil ||
+		!slices.Equal(got[hosts[1]], known) {
 		t.Errorf("tables %v", got)
 	}
 	if !slices.Equal(src.Failed, hosts[3:]) {

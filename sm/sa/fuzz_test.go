@@ -22,7 +22,8 @@ func (w *world) check() {
 	used := map[ib.LID]int{}
 	for id, g := range s.groups {
 		used[g.rec.MLID]++
-		if id != g.rec.MGID || !g.rec.MLID.IsMulticast() || int(g.rec.MLID-ib.LIDMulticastMin) >= s.mlidCap || !g.rec.MTU.IsValid() || !g.rec.Rate.IsValid() {
+		if id != g.rec.MGID || !g.rec.MLID.IsMulticast() || int(g.rec.MLID-ib.LIDMulticastMin) >= s.mlidCap || !g.rec.MTU.IsValid() ||
+			!g.rec.Rate.IsValid() {
 			w.t.Fatalf("group %v: %+v", id, g.rec)
 		}
 		keeps := g.fixed
@@ -193,7 +194,8 @@ func TestRandomEvents(t *testing.T) {
 	fixed := partition.BroadcastMGID(0xffff)
 	mgids := []ib.GID{fixed}
 	for i := range 6 {
-		mgids = append(mgids, mustGID([]string{"ff12:401b:ffff::1", "ff12:601b:ffff::2", "ff12::1", "ff15::2", "ff12:401b:ffff::9", "ff18:a01b::7"}[i]))
+		mgids = append(mgids, mustGID([]string{"ff12:401b:ffff::1", "ff12:601b:ffff::2", "ff12::1", "ff15::2", "ff12:401b:ffff::9",
+			"ff18:a01b::7"}[i]))
 	}
 	// reap is the rule: without a full member, of either kind, a group dies.
 	reap := func(id ib.GID) {
@@ -228,7 +230,8 @@ func TestRandomEvents(t *testing.T) {
 			if rnd.IntN(4) == 0 {
 				mask = joinMask
 			}
-			st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, mask, &mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), PKey: 0xffff, QKey: 0xb1b, JoinState: state})
+			st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, mask,
+				&mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), PKey: 0xffff, QKey: 0xb1b, JoinState: state})
 			k := key{id, guid}
 			ok := state != 0 && (lives(id) || mask == createMask && state&(mad.JoinFull|mad.JoinSendOnlyFull) != 0)
 			if (st == 0) != ok {
@@ -239,7 +242,8 @@ func TestRandomEvents(t *testing.T) {
 			}
 		case n < 15:
 			state := uint8(rnd.IntN(16))
-			st, _ := w.ask(p, 0, mad.MethodDelete, mad.AttrMCMemberRecord, joinMask, &mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), JoinState: state})
+			st, _ := w.ask(p, 0, mad.MethodDelete, mad.AttrMCMemberRecord, joinMask,
+				&mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), JoinState: state})
 			k := key{id, guid}
 			ok := state != 0 && model[k] != 0 && state&^model[k] == 0
 			if (st == 0) != ok {
@@ -320,7 +324,8 @@ func TestBounds(t *testing.T) {
 	p := w.cas()[1]
 	last := map[mad.AttrID]mad.Status{}
 	for i := range 50 {
-		last[mad.AttrServiceRecord], _ = w.ask(p, 0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID, &mad.ServiceRecord{ServiceID: uint64(i), GID: w.gid(p)})
+		last[mad.AttrServiceRecord], _ = w.ask(p, 0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID,
+			&mad.ServiceRecord{ServiceID: uint64(i), GID: w.gid(p)})
 		last[mad.AttrMCMemberRecord], _ = w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
 			&mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: byte(i)}, PortGID: w.gid(p), PKey: 0xffff, JoinState: 1})
 	}
@@ -367,7 +372,8 @@ func TestMLIDsRunOut(t *testing.T) {
 	for i := range 20 {
 		id := mustGID("ff12:601b:ffff::1:ff00:0")
 		id[15] = byte(i)
-		st, recs := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), PKey: 0xffff, QKey: 0xb1b, JoinState: 1})
+		st, recs := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
+			&mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), PKey: 0xffff, QKey: 0xb1b, JoinState: 1})
 		if st != 0 {
 			t.Fatalf("group %d: status %#x", i, st)
 		}
@@ -378,7 +384,8 @@ func TestMLIDsRunOut(t *testing.T) {
 	if len(lidsSeen) != 4 || lidsSeen[0xc001] != 5 || lidsSeen[ib.LIDMulticastMin] != 0 {
 		t.Errorf("MLIDs %v", lidsSeen)
 	}
-	if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: w.gid(p), PKey: 0xffff, JoinState: 1}); st != mad.StatusSANoResources {
+	if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
+		&mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: w.gid(p), PKey: 0xffff, JoinState: 1}); st != mad.StatusSANoResources {
 		t.Errorf("a group that is not of IPoIB: status %#x", st)
 	}
 	w.check()

@@ -23,12 +23,15 @@ func TestWorkIsBounded(t *testing.T) {
 		rec  appender
 		want mad.Status
 	}{
-		{"all paths with a key that nobody has", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRPKey, &mad.PathRecord{PKey: 0x8123}, mad.StatusSANoResources},
+		{"all paths with a key that nobody has", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRPKey, &mad.PathRecord{PKey: 0x8123},
+			mad.StatusSANoResources},
 		{"all LIDs of two ports", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID | mad.CompPRPKey,
 			&mad.PathRecord{SGID: w.gid(c[0]), DGID: w.gid(c[1]), PKey: 0x8123}, mad.StatusSANoResources},
 		{"several ports", mad.MethodGetMulti, mad.AttrMultiPathRecord, mad.CompMPRSGIDCount | mad.CompMPRDGIDCount | mad.CompMPRPKey,
-			&mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(c[0]), w.gid(c[1])}, DGIDs: []ib.GID{w.gid(c[2]), w.gid(c[3])}, PKey: 0x8123}, mad.StatusSANoResources},
-		{"one path", mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(c[0]), DGID: w.gid(c[1])}, mad.StatusOK},
+			&mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(c[0]), w.gid(c[1])}, DGIDs: []ib.GID{w.gid(c[2]), w.gid(c[3])}, PKey: 0x8123},
+			mad.StatusSANoResources},
+		{"one path", mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID,
+			&mad.PathRecord{SGID: w.gid(c[0]), DGID: w.gid(c[1])}, mad.StatusOK},
 		{"a few paths", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID | mad.CompPRNumbPath,
 			&mad.PathRecord{SGID: w.gid(c[0]), DGID: w.gid(c[1]), NumbPath: 100}, mad.StatusOK},
 	} {
@@ -159,7 +162,8 @@ func TestPortWithoutKeys(t *testing.T) {
 	st.PKeys[c[1]] = []ib.PKey{}
 	w.s.SetState(0, st)
 	for _, p := range []struct{ from, to int32 }{{c[1], c[2]}, {c[2], c[1]}, {c[1], c[1]}} {
-		status, recs := w.ask(p.from, 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(p.from), DGID: w.gid(p.to)})
+		status, recs := w.ask(p.from, 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID,
+			&mad.PathRecord{SGID: w.gid(p.from), DGID: w.gid(p.to)})
 		if status == 0 {
 			t.Errorf("a path without a key: %x", recs)
 		}
@@ -202,13 +206,19 @@ func TestLimitedMembersApart(t *testing.T) {
 		rec  appender
 	}{
 		{"paths", mad.MethodGetTable, mad.AttrPathRecord, ends, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b)}},
-		{"paths by LID", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSLID | mad.CompPRDLID, &mad.PathRecord{SLID: w.f.Ports[a].LID, DLID: lid}},
-		{"paths with the limited key", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRPKey, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0x7fff}},
-		{"paths with the full key", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRPKey, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0xffff}},
-		{"raw paths", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRRawTraffic, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), RawTraffic: true}},
-		{"several paths", mad.MethodGetMulti, mad.AttrMultiPathRecord, mad.CompMPRSGIDCount | mad.CompMPRDGIDCount, &mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{w.gid(b)}}},
+		{"paths by LID", mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSLID | mad.CompPRDLID,
+			&mad.PathRecord{SLID: w.f.Ports[a].LID, DLID: lid}},
+		{"paths with the limited key", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRPKey,
+			&mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0x7fff}},
+		{"paths with the full key", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRPKey,
+			&mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0xffff}},
+		{"raw paths", mad.MethodGetTable, mad.AttrPathRecord, ends | mad.CompPRRawTraffic,
+			&mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), RawTraffic: true}},
+		{"several paths", mad.MethodGetMulti, mad.AttrMultiPathRecord, mad.CompMPRSGIDCount | mad.CompMPRDGIDCount,
+			&mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{w.gid(b)}}},
 		{"node", mad.MethodGetTable, mad.AttrNodeRecord, mad.CompNRLID, &mad.NodeRecord{LID: lid}},
-		{"node by port GUID", mad.MethodGetTable, mad.AttrNodeRecord, mad.CompNRPortGUID, &mad.NodeRecord{Info: mad.NodeInfo{PortGUID: w.f.Ports[b].GUID}}},
+		{"node by port GUID", mad.MethodGetTable, mad.AttrNodeRecord, mad.CompNRPortGUID,
+			&mad.NodeRecord{Info: mad.NodeInfo{PortGUID: w.f.Ports[b].GUID}}},
 		{"port", mad.MethodGetTable, mad.AttrPortInfoRecord, mad.CompPIRLID, &mad.PortInfoRecord{LID: lid}},
 		{"GUIDs", mad.MethodGetTable, mad.AttrGUIDInfoRecord, mad.CompGIRLID, &mad.GUIDInfoRecord{LID: lid}},
 		{"arbitration", mad.MethodGetTable, mad.AttrVLArbRecord, mad.CompVLARLID, &mad.VLArbRecord{LID: lid}},
@@ -223,7 +233,8 @@ func TestLimitedMembersApart(t *testing.T) {
 		}
 	}
 	for _, mask := range []mad.CompMask{ends, ends | mad.CompPRPKey} {
-		if _, recs := w.ask(full, 1, mad.MethodGetTable, mad.AttrPathRecord, mask, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0x7fff}); len(recs) != 0 {
+		if _, recs := w.ask(full, 1, mad.MethodGetTable, mad.AttrPathRecord, mask,
+			&mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), PKey: 0x7fff}); len(recs) != 0 {
 			t.Errorf("the full member is told of %d paths between limited ones", len(recs))
 		}
 	}
@@ -234,7 +245,8 @@ func TestLimitedMembersApart(t *testing.T) {
 	if st, _ := w.ask(a, 0, mad.MethodSet, mad.AttrInformInfo, 0, &watch); st != mad.StatusSAReqInvalid {
 		t.Errorf("a subscription to another limited member: status %#x", st)
 	}
-	if got := w.s.Forward(mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: 1, TrapNumber: 144, IssuerLID: w.f.Ports[a].LID}); len(got) != 0 {
+	if got := w.s.Forward(mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: 1, TrapNumber: 144,
+		IssuerLID: w.f.Ports[a].LID}); len(got) != 0 {
 		t.Errorf("%d reports of another limited member", len(got))
 	}
 	join := mad.MCMemberRecord{MGID: w.s.GroupList()[0].Record.MGID, PortGID: w.gid(b), JoinState: mad.JoinFull}
@@ -248,9 +260,11 @@ func TestLimitedMembersApart(t *testing.T) {
 func TestGroupShare(t *testing.T) {
 	w := newWorld(t, lids(gen.Star(8, 36), 0), "")
 	evil, honest := w.cas()[0], w.cas()[1]
-	mask := mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCJoinState | mad.CompMCQKey | mad.CompMCPKey | mad.CompMCSL | mad.CompMCFlowLabel | mad.CompMCTClass
+	mask := mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCJoinState | mad.CompMCQKey | mad.CompMCPKey |
+		mad.CompMCSL | mad.CompMCFlowLabel | mad.CompMCTClass
 	set := func(p int32, m mad.Method, n int) mad.Status {
-		r := mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}, PortGID: w.gid(p), JoinState: mad.JoinFull, QKey: 0xb1b, PKey: ib.DefaultPKey}
+		r := mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)},
+			PortGID: w.gid(p), JoinState: mad.JoinFull, QKey: 0xb1b, PKey: ib.DefaultPKey}
 		st, _ := w.ask(p, 0, m, mad.AttrMCMemberRecord, mask, &r)
 		return st
 	}

@@ -119,7 +119,8 @@ func (h *host) got(p *transport.Packet) {
 }
 
 // ask sends a request and waits for the answer.
-func (h *host) ask(key uint64, m mad.Method, a mad.AttrID, mask mad.CompMask, rec interface{ Append([]byte) []byte }) (mad.Status, [][]byte) {
+func (h *host) ask(key uint64, m mad.Method, a mad.AttrID, mask mad.CompMask, rec interface{ Append([]byte) []byte }) (mad.Status,
+	[][]byte) {
 	h.t.Helper()
 	pi, err := h.tr.Port()
 	if err != nil {
@@ -175,9 +176,11 @@ func (h *host) taken() []string {
 
 // joinGroup joins as ib_ipoib joins a group other than the broadcast group.
 func (h *host) joinGroup(id ib.GID, state uint8) (mad.MCMemberRecord, mad.Status) {
-	const mask = mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCPKey | mad.CompMCJoinState | mad.CompMCQKey | mad.CompMCTClass | mad.CompMCSL | mad.CompMCFlowLabel
+	const mask = mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCPKey | mad.CompMCJoinState | mad.CompMCQKey |
+		mad.CompMCTClass | mad.CompMCSL | mad.CompMCFlowLabel
 	var r mad.MCMemberRecord
-	st, recs := h.ask(0, mad.MethodSet, mad.AttrMCMemberRecord, mask, &mad.MCMemberRecord{MGID: id, PortGID: h.gid(), PKey: 0xffff, QKey: 0xb1b, JoinState: state})
+	st, recs := h.ask(0, mad.MethodSet, mad.AttrMCMemberRecord, mask,
+		&mad.MCMemberRecord{MGID: id, PortGID: h.gid(), PKey: 0xffff, QKey: 0xb1b, JoinState: state})
 	if st == 0 {
 		_ = r.Decode(recs[0])
 	}
@@ -185,7 +188,8 @@ func (h *host) joinGroup(id ib.GID, state uint8) (mad.MCMemberRecord, mad.Status
 }
 
 func (h *host) leaveGroup(id ib.GID, state uint8) mad.Status {
-	st, _ := h.ask(0, mad.MethodDelete, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState, &mad.MCMemberRecord{MGID: id, PortGID: h.gid(), JoinState: state})
+	st, _ := h.ask(0, mad.MethodDelete, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState,
+		&mad.MCMemberRecord{MGID: id, PortGID: h.gid(), JoinState: state})
 	return st
 }
 
@@ -295,7 +299,8 @@ func TestLive(t *testing.T) {
 
 		// A lease of ten seconds.
 		svc := mad.ServiceRecord{ServiceID: 0x77, GID: a.gid(), PKey: 0xffff, Lease: 10}
-		if st, _ := a.ask(0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID|mad.CompSRPKey|mad.CompSRLease, &svc); st != 0 {
+		if st, _ := a.ask(0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID|mad.CompSRPKey|mad.CompSRLease,
+			&svc); st != 0 {
 			t.Fatalf("service: status %#x", st)
 		}
 		found := func() int {
@@ -315,7 +320,8 @@ func TestLive(t *testing.T) {
 		if st, recs := b.ask(0, mad.MethodGetTable, mad.AttrNodeRecord, 0, &mad.NodeRecord{}); st != 0 || len(recs) != len(f.EndPorts) {
 			t.Errorf("%d nodes, want %d, status %#x", len(recs), len(f.EndPorts), st)
 		}
-		if st, recs := b.ask(0, mad.MethodGetTable, mad.AttrPathRecord, 0, &mad.PathRecord{}); st != 0 || len(recs) != len(f.EndPorts)*len(f.EndPorts) {
+		if st, recs := b.ask(0, mad.MethodGetTable, mad.AttrPathRecord, 0, &mad.PathRecord{}); st != 0 ||
+			len(recs) != len(f.EndPorts)*len(f.EndPorts) {
 			t.Errorf("%d paths, want %d, status %#x", len(recs), len(f.EndPorts)*len(f.EndPorts), st)
 		}
 		if st, recs := b.ask(0, mad.MethodGetMulti, mad.AttrMultiPathRecord, mad.CompMPRSGIDCount|mad.CompMPRDGIDCount,

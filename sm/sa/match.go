@@ -89,9 +89,11 @@ var (
 		field{mad.CompPIRGUIDCap, 432, 8}, field{mad.CompPIRClientReregister, 440, 1}, field{mad.CompPIRSubnetTimeout, 443, 5},
 		field{mad.CompPIRRespTimeValue, 451, 5}, field{mad.CompPIRLocalPhyErrors, 456, 4}, field{mad.CompPIROverrunErrors, 460, 4},
 		field{mad.CompPIRMaxCreditHint, 464, 16}, field{mad.CompPIRLinkLatency, 488, 24},
-		field{mad.CompPIRLinkSpeedExtActive, 528, 4}, field{mad.CompPIRLinkSpeedExtSupported, 532, 4}, field{mad.CompPIRLinkSpeedExtEnabled, 539, 5})
+		field{mad.CompPIRLinkSpeedExtActive, 528, 4}, field{mad.CompPIRLinkSpeedExtSupported, 532, 4},
+		field{mad.CompPIRLinkSpeedExtEnabled, 539, 5})
 
-	slvlLayout   = newLayout(mad.SLtoVLRecordLen, field{mad.CompSLVLLID, 0, 16}, field{mad.CompSLVLInPort, 16, 8}, field{mad.CompSLVLOutPort, 24, 8})
+	slvlLayout = newLayout(mad.SLtoVLRecordLen, field{mad.CompSLVLLID, 0, 16}, field{mad.CompSLVLInPort, 16, 8},
+		field{mad.CompSLVLOutPort, 24, 8})
 	switchLayout = newLayout(mad.SwitchInfoRecordLen, field{mad.CompSWIRLID, 0, 16})
 	lftLayout    = newLayout(mad.LFTRecordLen, field{mad.CompLFTLID, 0, 16}, field{mad.CompLFTBlock, 16, 16})
 	mftLayout    = newLayout(mad.MFTRecordLen, field{mad.CompMFTLID, 0, 16}, field{mad.CompMFTPosition, 16, 4}, field{mad.CompMFTBlock, 23, 9})
@@ -99,8 +101,9 @@ var (
 		field{mad.CompSMIRActCount, 160, 32}, field{mad.CompSMIRPriority, 192, 4}, field{mad.CompSMIRState, 196, 4})
 	linkLayout = newLayout(mad.LinkRecordLen, field{mad.CompLRFromLID, 0, 16}, field{mad.CompLRFromPort, 16, 8},
 		field{mad.CompLRToPort, 24, 8}, field{mad.CompLRToLID, 32, 16})
-	guidLayout  = newLayout(mad.GUIDInfoRecordLen, field{mad.CompGIRLID, 0, 16}, field{mad.CompGIRBlock, 16, 8})
-	pkeyLayout  = newLayout(mad.PKeyTableRecordLen, field{mad.CompPKTRLID, 0, 16}, field{mad.CompPKTRBlock, 16, 16}, field{mad.CompPKTRPort, 32, 8})
+	guidLayout = newLayout(mad.GUIDInfoRecordLen, field{mad.CompGIRLID, 0, 16}, field{mad.CompGIRBlock, 16, 8})
+	pkeyLayout = newLayout(mad.PKeyTableRecordLen, field{mad.CompPKTRLID, 0, 16}, field{mad.CompPKTRBlock, 16, 16},
+		field{mad.CompPKTRPort, 32, 8})
 	vlArbLayout = newLayout(mad.VLArbRecordLen, field{mad.CompVLARLID, 0, 16}, field{mad.CompVLARPort, 16, 8}, field{mad.CompVLARBlock, 24, 8})
 
 	serviceLayout = func() *layout {

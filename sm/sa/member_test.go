@@ -83,7 +83,8 @@ func TestPartitionTakenAway(t *testing.T) {
 	f := lids(gen.Star(3, 8), 0)
 	w := newWorld(t, f, "a=1,ipoib:ALL=full;")
 	p := w.cas()[1]
-	if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask, &mad.MCMemberRecord{MGID: partition.BroadcastMGID(1), PortGID: w.gid(p), JoinState: 1}); st != 0 {
+	if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask,
+		&mad.MCMemberRecord{MGID: partition.BroadcastMGID(1), PortGID: w.gid(p), JoinState: 1}); st != 0 {
 		t.Fatalf("status %#x", st)
 	}
 	ch := w.s.SetState(0, stateOf(t, f, ""))
@@ -161,7 +162,8 @@ func TestAliasGUIDs(t *testing.T) {
 		t.Errorf("a block that the port does not have: status %#x", st)
 	}
 	alias := ib.MakeGID(w.f.Prefix, 0x77)
-	st, recs := w.ask(c[3], 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(c[3]), DGID: alias})
+	st, recs := w.ask(c[3], 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID,
+		&mad.PathRecord{SGID: w.gid(c[3]), DGID: alias})
 	var pr mad.PathRecord
 	if st != 0 {
 		t.Fatalf("path to an alias: status %#x", st)
@@ -170,7 +172,8 @@ func TestAliasGUIDs(t *testing.T) {
 		t.Errorf("path %+v", pr)
 	}
 	id := ib.GID{0xff, 0x12, 15: 9}
-	if st, _ := w.ask(c[1], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &mad.MCMemberRecord{MGID: id, PortGID: alias, PKey: 0xffff, JoinState: 1}); st != 0 {
+	if st, _ := w.ask(c[1], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
+		&mad.MCMemberRecord{MGID: id, PortGID: alias, PKey: 0xffff, JoinState: 1}); st != 0 {
 		t.Fatalf("join of an alias: status %#x", st)
 	}
 	w.check()
@@ -232,7 +235,8 @@ func TestPathOfSlowLink(t *testing.T) {
 		mtu  ib.MTU
 		rate int
 	}{{0, 1, ib.MTU4096, 1000}, {0, 3, ib.MTU1024, 250}, {3, 0, ib.MTU1024, 250}, {2, 3, ib.MTU4096, 1000}} {
-		_, recs := w.ask(host(tt.a), 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(host(tt.a)), DGID: w.gid(host(tt.b))})
+		_, recs := w.ask(host(tt.a), 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID,
+			&mad.PathRecord{SGID: w.gid(host(tt.a)), DGID: w.gid(host(tt.b))})
 		var r mad.PathRecord
 		if _ = r.Decode(recs[0]); r.MTU != tt.mtu || r.Rate.Tenths() != tt.rate {
 			t.Errorf("from switch %d to %d: MTU %v, rate %v", tt.a, tt.b, r.MTU, r.Rate)
@@ -257,10 +261,12 @@ func TestCreateRules(t *testing.T) {
 		{"OK the SA makes the MGID", createMask, func(r *mad.MCMemberRecord) { r.MGID = ib.GID{} }, 0, func(r *mad.MCMemberRecord) bool {
 			return r.MGID[0] == 0xff && r.MGID[1] == 0x12 && r.MGID[2] == 0xa0 && r.MGID[3] == 0x1b
 		}},
-		{"OK and with a scope", createMask | mad.CompMCScope, func(r *mad.MCMemberRecord) { r.MGID, r.Scope = ib.GID{}, 5 }, 0, func(r *mad.MCMemberRecord) bool {
-			return r.MGID[1] == 0x15 && r.Scope == 5
-		}},
-		{"OK exact MTU and rate", createMask | mtu | rate, func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU, r.RateSel, r.Rate = exact, 3, exact, 3 }, 0,
+		{"OK and with a scope", createMask | mad.CompMCScope, func(r *mad.MCMemberRecord) { r.MGID, r.Scope = ib.GID{}, 5 }, 0,
+			func(r *mad.MCMemberRecord) bool {
+				return r.MGID[1] == 0x15 && r.Scope == 5
+			}},
+		{"OK exact MTU and rate", createMask | mtu | rate,
+			func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU, r.RateSel, r.Rate = exact, 3, exact, 3 }, 0,
 			func(r *mad.MCMemberRecord) bool { return r.MTU == 3 && r.Rate == 3 }},
 		{"OK less", createMask | mtu | rate, func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU, r.RateSel, r.Rate = less, 5, less, 16 }, 0,
 			func(r *mad.MCMemberRecord) bool { return r.MTU == 4 && r.Rate.Tenths() < 1000 && r.Rate != 0 }},
@@ -270,8 +276,10 @@ func TestCreateRules(t *testing.T) {
 			func(r *mad.MCMemberRecord) bool { return r.MTU == 5 && r.Rate == 16 }},
 		{"OK best", createMask | mtu | rate, func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU, r.RateSel, r.Rate = best, 1, best, 2 }, 0,
 			func(r *mad.MCMemberRecord) bool { return r.MTU == 5 && r.Rate == 16 }},
-		{"OK life time", createMask | life, func(r *mad.MCMemberRecord) { r.LifeTimeSel, r.LifeTime = less, 10 }, 0, func(r *mad.MCMemberRecord) bool { return r.LifeTime == 9 }},
-		{"OK MLID asked for", createMask | mad.CompMCMLID, func(r *mad.MCMemberRecord) { r.MLID = 0xc044 }, 0, func(r *mad.MCMemberRecord) bool { return r.MLID == 0xc044 }},
+		{"OK life time", createMask | life, func(r *mad.MCMemberRecord) { r.LifeTimeSel, r.LifeTime = less, 10 }, 0,
+			func(r *mad.MCMemberRecord) bool { return r.LifeTime == 9 }},
+		{"OK MLID asked for", createMask | mad.CompMCMLID, func(r *mad.MCMemberRecord) { r.MLID = 0xc044 }, 0,
+			func(r *mad.MCMemberRecord) bool { return r.MLID == 0xc044 }},
 		{"OK flags 0", createMask, func(r *mad.MCMemberRecord) { r.MGID = ib.GID{0xff, 0x02, 15: 1} }, 0, nil},
 		{"OK IPv6 of IPoIB", createMask, func(r *mad.MCMemberRecord) { r.MGID, r.QKey = mustGID("ff12:601b:ffff::1"), 0xb1b }, 0, nil},
 		{"bad no P_Key", createMask &^ mad.CompMCPKey, func(r *mad.MCMemberRecord) {}, mad.StatusSAInsufComps, nil},
@@ -284,17 +292,21 @@ func TestCreateRules(t *testing.T) {
 		{"bad port", createMask, func(r *mad.MCMemberRecord) { r.PortGID[15]++; r.PortGID[9]++ }, mad.StatusSAReqInvalid, nil},
 		{"bad MGID", createMask, func(r *mad.MCMemberRecord) { r.MGID[0] = 0xfa }, mad.StatusSAReqInvalid, nil},
 		{"bad flags", createMask, func(r *mad.MCMemberRecord) { r.MGID[1] = 0x22 }, mad.StatusSAReqInvalid, nil},
-		{"bad MGID of the SA's own kind", createMask, func(r *mad.MCMemberRecord) { r.MGID = ib.GID{0xff, 0x12, 0xa0, 0x1b} }, mad.StatusSAReqInvalid, nil},
-		{"bad IPoIB without its broadcast group", createMask, func(r *mad.MCMemberRecord) { r.MGID = mustGID("ff15:401b:ffff::1") }, mad.StatusSAReqInvalid, nil},
+		{"bad MGID of the SA's own kind", createMask, func(r *mad.MCMemberRecord) { r.MGID = ib.GID{0xff, 0x12, 0xa0, 0x1b} },
+			mad.StatusSAReqInvalid, nil},
+		{"bad IPoIB without its broadcast group", createMask, func(r *mad.MCMemberRecord) { r.MGID = mustGID("ff15:401b:ffff::1") },
+			mad.StatusSAReqInvalid, nil},
 		{"bad MTU code", createMask | mtu, func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU = exact, 6 }, mad.StatusSAReqInvalid, nil},
 		{"bad rate code", createMask | rate, func(r *mad.MCMemberRecord) { r.RateSel, r.Rate = exact, 1 }, mad.StatusSAReqInvalid, nil},
-		{"bad rate above the port's", createMask | rate, func(r *mad.MCMemberRecord) { r.RateSel, r.Rate = exact, 18 }, mad.StatusSAReqInvalid, nil},
+		{"bad rate above the port's", createMask | rate, func(r *mad.MCMemberRecord) { r.RateSel, r.Rate = exact, 18 },
+			mad.StatusSAReqInvalid, nil},
 		{"bad above 4096", createMask | mtu, func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU = greater, 5 }, mad.StatusSAReqInvalid, nil},
 		{"bad below 256", createMask | mtu, func(r *mad.MCMemberRecord) { r.MTUSel, r.MTU = less, 1 }, mad.StatusSAReqInvalid, nil},
 		{"bad below 2.5", createMask | rate, func(r *mad.MCMemberRecord) { r.RateSel, r.Rate = less, 2 }, mad.StatusSAReqInvalid, nil},
 		{"bad above all rates", createMask | rate, func(r *mad.MCMemberRecord) { r.RateSel, r.Rate = greater, 16 }, mad.StatusSAReqInvalid, nil},
 		{"bad life below 0", createMask | life, func(r *mad.MCMemberRecord) { r.LifeTimeSel, r.LifeTime = less, 0 }, mad.StatusSAReqInvalid, nil},
-		{"bad life above 63", createMask | life, func(r *mad.MCMemberRecord) { r.LifeTimeSel, r.LifeTime = greater, 63 }, mad.StatusSAReqInvalid, nil},
+		{"bad life above 63", createMask | life, func(r *mad.MCMemberRecord) { r.LifeTimeSel, r.LifeTime = greater, 63 },
+			mad.StatusSAReqInvalid, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, lids(gen.Star(3, 8), 0), "")
@@ -307,11 +319,13 @@ func TestCreateRules(t *testing.T) {
 			}
 			if st == 0 {
 				var got mad.MCMemberRecord
-				if _ = got.Decode(recs[0]); got.MTUSel != exact || got.RateSel != exact || got.LifeTimeSel != exact || tt.want != nil && !tt.want(&got) {
+				if _ = got.Decode(recs[0]); got.MTUSel != exact || got.RateSel != exact || got.LifeTimeSel != exact || tt.want != nil &&
+					!tt.want(&got) {
 					t.Errorf("group %+v", got)
 				}
 				// To find it by what it is.
-				if st, recs := w.ask(p, 0, mad.MethodGet, mad.AttrMCMemberRecord, mad.CompMCMLID|mtu|rate|life|mad.CompMCScope|mad.CompMCPKey|mad.CompMCQKey, &got); st != 0 || len(recs) != 1 {
+				if st, recs := w.ask(p, 0, mad.MethodGet, mad.AttrMCMemberRecord,
+					mad.CompMCMLID|mtu|rate|life|mad.CompMCScope|mad.CompMCPKey|mad.CompMCQKey, &got); st != 0 || len(recs) != 1 {
 					t.Errorf("look-up: status %#x", st)
 				}
 			} else if len(w.s.groups) != 1 {
@@ -334,13 +348,15 @@ func TestPathSelectors(t *testing.T) {
 		want string // "" for no path
 	}{
 		{"any", 0, mad.PathRecord{}, "4096 100 Gb/s 18 SL 0"},
-		{"exact", mtu | rate | life, mad.PathRecord{MTUSel: mad.SelExact, MTU: 4, RateSel: mad.SelExact, Rate: 7, LifeTimeSel: mad.SelExact, LifeTime: 16}, "2048 40 Gb/s 16 SL 0"},
+		{"exact", mtu | rate | life, mad.PathRecord{MTUSel: mad.SelExact, MTU: 4, RateSel: mad.SelExact, Rate: 7,
+			LifeTimeSel: mad.SelExact, LifeTime: 16}, "2048 40 Gb/s 16 SL 0"},
 		{"less", mtu | rate, mad.PathRecord{MTUSel: mad.SelLess, MTU: 5, RateSel: mad.SelLess, Rate: 16}, "2048 80 Gb/s 18 SL 0"},
 		{"less than the least", mtu, mad.PathRecord{MTUSel: mad.SelLess, MTU: 1}, ""},
 		{"slower than the slowest", rate, mad.PathRecord{RateSel: mad.SelLess, Rate: 2}, ""},
 		{"greater", mtu | rate, mad.PathRecord{MTUSel: mad.SelGreater, MTU: 4, RateSel: mad.SelGreater, Rate: 7}, "4096 100 Gb/s 18 SL 0"},
 		{"greater than there is", rate, mad.PathRecord{RateSel: mad.SelGreater, Rate: 16}, ""},
-		{"best", mtu | rate | life, mad.PathRecord{MTUSel: mad.SelBest, MTU: 1, RateSel: mad.SelBest, Rate: 2, LifeTimeSel: mad.SelBest}, "4096 100 Gb/s 18 SL 0"},
+		{"best", mtu | rate | life, mad.PathRecord{MTUSel: mad.SelBest, MTU: 1, RateSel: mad.SelBest, Rate: 2, LifeTimeSel: mad.SelBest},
+			"4096 100 Gb/s 18 SL 0"},
 		{"longer life", life, mad.PathRecord{LifeTimeSel: mad.SelGreater, LifeTime: 17}, "4096 100 Gb/s 18 SL 0"},
 		{"longest life", life, mad.PathRecord{LifeTimeSel: mad.SelGreater, LifeTime: 63}, ""},
 		{"shorter life", life, mad.PathRecord{LifeTimeSel: mad.SelLess, LifeTime: 18}, "4096 100 Gb/s 17 SL 0"},
@@ -437,7 +453,8 @@ func TestAnyLIDOfAPort(t *testing.T) {
 		{mad.AttrLinkRecord, mad.CompLRToLID | mad.CompLRFromLID, &mad.LinkRecord{ToLID: lid, FromLID: f.Ports[a].LID}, 0},
 		{mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDLID, &mad.PathRecord{SGID: w.gid(a), DLID: lid}, 4},
 		{mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b)}, 16},
-		{mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID | mad.CompPRNumbPath, &mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), NumbPath: 3}, 3},
+		{mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID | mad.CompPRNumbPath,
+			&mad.PathRecord{SGID: w.gid(a), DGID: w.gid(b), NumbPath: 3}, 3},
 	} {
 		if st, recs := w.ask(a, 0, mad.MethodGetTable, tt.attr, tt.mask, tt.rec); st != 0 || len(recs) != tt.n {
 			t.Errorf("attribute %#x: %d records, want %d; status %#x", tt.attr, len(recs), tt.n, st)
@@ -464,7 +481,8 @@ func TestPathLayers(t *testing.T) {
 	for _, a := range w.cas() {
 		for _, b := range w.cas() {
 			path := func(x, y int32, mask mad.CompMask, sl ib.SL) (ib.SL, mad.Status) {
-				st, recs := w.ask(x, 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID|mask, &mad.PathRecord{SGID: w.gid(x), DGID: w.gid(y), SL: sl})
+				st, recs := w.ask(x, 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID|mask,
+					&mad.PathRecord{SGID: w.gid(x), DGID: w.gid(y), SL: sl})
 				var r mad.PathRecord
 				if st == 0 {
 					_ = r.Decode(recs[0])
@@ -500,7 +518,8 @@ func TestMLIDsFollowFromMGIDs(t *testing.T) {
 		for _, i := range order {
 			id := mustGID("ff12:401b:ffff::e000:0")
 			id[15] = byte(i)
-			st, recs := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), PKey: 0xffff, QKey: 0xb1b, JoinState: 1})
+			st, recs := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
+				&mad.MCMemberRecord{MGID: id, PortGID: w.gid(p), PKey: 0xffff, QKey: 0xb1b, JoinState: 1})
 			if st != 0 {
 				t.Fatalf("status %#x", st)
 			}

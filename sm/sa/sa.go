@@ -202,7 +202,8 @@ var be = binary.BigEndian
 func New(cfg Config) *Service {
 	return &Service{
 		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{},
-		services: map[serviceID]*service{}, subsOf: map[ib.GUID][]*subscription{}, guids: map[ib.GUID]map[int]ib.GUID{}, alias: map[ib.GUID]int32{},
+		services: map[serviceID]*service{}, subsOf: map[ib.GUID][]*subscription{}, guids: map[ib.GUID]map[int]ib.GUID{},
+		alias:   map[ib.GUID]int32{},
 		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{}, made: map[ib.GUID]int{}, refused: map[mad.Status]uint64{},
 	}
 }

@@ -149,7 +149,8 @@ func TestIPoIB(t *testing.T) {
 		}
 	}
 	// Joined again, as after ClientReregister: nothing changes.
-	w.ask(b, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask|mad.CompMCPKey, &mad.MCMemberRecord{MGID: all, PortGID: w.gid(b), PKey: 0xffff, JoinState: mad.JoinFull})
+	w.ask(b, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask|mad.CompMCPKey,
+		&mad.MCMemberRecord{MGID: all, PortGID: w.gid(b), PKey: 0xffff, JoinState: mad.JoinFull})
 	if w.ch.Groups {
 		t.Error("a second join changes the multicast tables")
 	}
@@ -185,12 +186,14 @@ func TestIPoIB(t *testing.T) {
 	}
 
 	pr := mad.PathRecord{DGID: w.gid(b), SGID: w.gid(a), NumbPath: 1, PKey: 0xffff}
-	st, recs = w.ask(a, 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRDGID|mad.CompPRSGID|mad.CompPRNumbPath|mad.CompPRTClass|mad.CompPRPKey, &pr)
+	st, recs = w.ask(a, 0, mad.MethodGet, mad.AttrPathRecord,
+		mad.CompPRDGID|mad.CompPRSGID|mad.CompPRNumbPath|mad.CompPRTClass|mad.CompPRPKey, &pr)
 	if st != 0 || len(recs) != 1 {
 		t.Fatalf("path: status %#x, %d records", st, len(recs))
 	}
 	_ = pr.Decode(recs[0])
-	if pr.DLID != w.f.Ports[b].LID || pr.SLID != w.f.Ports[a].LID || pr.MTU != ib.MTU4096 || pr.Rate != 16 || pr.PKey != 0xffff || !pr.Reversible ||
+	if pr.DLID != w.f.Ports[b].LID || pr.SLID != w.f.Ports[a].LID || pr.MTU != ib.MTU4096 || pr.Rate != 16 || pr.PKey != 0xffff ||
+		!pr.Reversible ||
 		pr.LifeTime != 18 || pr.HopLimit != 0 {
 		t.Errorf("path %+v", pr)
 	}
@@ -242,15 +245,20 @@ func TestRecords(t *testing.T) {
 	}{
 		{"all nodes", 0, mad.AttrNodeRecord, 0, &mad.NodeRecord{}, len(f.EndPorts), 0},
 		{"node by LID", 0, mad.AttrNodeRecord, mad.CompNRLID, &mad.NodeRecord{LID: lid}, 1, 0},
-		{"node by LID and wrong type", 0, mad.AttrNodeRecord, mad.CompNRLID | mad.CompNRNodeType, &mad.NodeRecord{LID: lid, Info: mad.NodeInfo{NodeType: ib.NodeSwitch}}, 0, 0},
-		{"node by port GUID", 0, mad.AttrNodeRecord, mad.CompNRPortGUID, &mad.NodeRecord{Info: mad.NodeInfo{PortGUID: f.Ports[other].GUID}}, 1, 0},
-		{"node by node GUID", 0, mad.AttrNodeRecord, mad.CompNRNodeGUID, &mad.NodeRecord{Info: mad.NodeInfo{NodeGUID: f.Nodes[f.Ports[other].Node].GUID}}, 1, 0},
-		{"node by description", 0, mad.AttrNodeRecord, mad.CompNRDescription, &mad.NodeRecord{Description: mad.NewNodeDescription("H-00003")}, 1, 0},
+		{"node by LID and wrong type", 0, mad.AttrNodeRecord, mad.CompNRLID | mad.CompNRNodeType,
+			&mad.NodeRecord{LID: lid, Info: mad.NodeInfo{NodeType: ib.NodeSwitch}}, 0, 0},
+		{"node by port GUID", 0, mad.AttrNodeRecord, mad.CompNRPortGUID,
+			&mad.NodeRecord{Info: mad.NodeInfo{PortGUID: f.Ports[other].GUID}}, 1, 0},
+		{"node by node GUID", 0, mad.AttrNodeRecord, mad.CompNRNodeGUID,
+			&mad.NodeRecord{Info: mad.NodeInfo{NodeGUID: f.Nodes[f.Ports[other].Node].GUID}}, 1, 0},
+		{"node by description", 0, mad.AttrNodeRecord, mad.CompNRDescription,
+			&mad.NodeRecord{Description: mad.NewNodeDescription("H-00003")}, 1, 0},
 		{"switches", 0, mad.AttrNodeRecord, mad.CompNRNodeType, &mad.NodeRecord{Info: mad.NodeInfo{NodeType: ib.NodeSwitch}}, len(f.Switches), 0},
 		{"all ports", 0, mad.AttrPortInfoRecord, 0, &mad.PortInfoRecord{}, ports, 0},
 		{"ports of a switch", 0, mad.AttrPortInfoRecord, mad.CompPIRLID, &mad.PortInfoRecord{LID: sw}, 9, 0},
 		{"a port of a switch", 0, mad.AttrPortInfoRecord, mad.CompPIRLID | mad.CompPIRPort, &mad.PortInfoRecord{LID: sw, Port: 3}, 1, 0},
-		{"ports by capability bit", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask, &mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapTrap}}, ports, 0},
+		{"ports by capability bit", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask,
+			&mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapTrap}}, ports, 0},
 		{"switch info", 0, mad.AttrSwitchInfoRecord, 0, &mad.SwitchInfoRecord{}, len(f.Switches), 0},
 		{"switch info of an adapter", 0, mad.AttrSwitchInfoRecord, mad.CompSWIRLID, &mad.SwitchInfoRecord{LID: lid}, 0, 0},
 		{"LFT", 0, mad.AttrLFTRecord, mad.CompLFTLID, &mad.LFTRecord{LID: sw}, 1, 0},
@@ -266,23 +274,28 @@ func TestRecords(t *testing.T) {
 		{"P_Keys without trust", 0, mad.AttrPKeyTableRecord, mad.CompPKTRLID, &mad.PKeyTableRecord{LID: lid}, 0, mad.StatusSAReqInvalid},
 		{"P_Keys", 1, mad.AttrPKeyTableRecord, mad.CompPKTRLID, &mad.PKeyTableRecord{LID: lid}, 2, 0},
 		{"a block of P_Keys", 1, mad.AttrPKeyTableRecord, mad.CompPKTRLID | mad.CompPKTRBlock, &mad.PKeyTableRecord{LID: lid, Block: 1}, 1, 0},
-		{"ports with a manager", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask, &mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapIsSM}}, 1, 0},
+		{"ports with a manager", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask,
+			&mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapIsSM}}, 1, 0},
 		{"GUIDs", 0, mad.AttrGUIDInfoRecord, mad.CompGIRLID, &mad.GUIDInfoRecord{LID: lid}, 4, 0},
 		{"groups", 0, mad.AttrMCMemberRecord, 0, &mad.MCMemberRecord{}, 1, 0},
 		{"members", 1, mad.AttrMCMemberRecord, 0, &mad.MCMemberRecord{}, 0, 0},
 		{"all paths", 0, mad.AttrPathRecord, 0, &mad.PathRecord{}, len(f.EndPorts) * len(f.EndPorts), 0},
 		{"paths from a LID", 0, mad.AttrPathRecord, mad.CompPRSLID, &mad.PathRecord{SLID: lid}, len(f.EndPorts), 0},
-		{"path with a foreign GID", 0, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID, &mad.PathRecord{SGID: w.gid(me), DGID: mustGID("fec0::1")}, 0, mad.StatusSAInvalidGID},
+		{"path with a foreign GID", 0, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRDGID,
+			&mad.PathRecord{SGID: w.gid(me), DGID: mustGID("fec0::1")}, 0, mad.StatusSAInvalidGID},
 		{"path to an unknown LID", 0, mad.AttrPathRecord, mad.CompPRDLID, &mad.PathRecord{DLID: 999}, 0, 0},
-		{"path with GID and LID of two ports", 0, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRSLID, &mad.PathRecord{SGID: w.gid(me), SLID: lid}, 0, mad.StatusSAReqInvalid},
+		{"path with GID and LID of two ports", 0, mad.AttrPathRecord, mad.CompPRSGID | mad.CompPRSLID,
+			&mad.PathRecord{SGID: w.gid(me), SLID: lid}, 0, mad.StatusSAReqInvalid},
 		{"path with half a service ID", 0, mad.AttrPathRecord, mad.CompPRServiceIDLSB, &mad.PathRecord{}, 0, mad.StatusSAInsufComps},
-		{"path with an MTU that does not exist", 0, mad.AttrPathRecord, mad.CompPRMTU | mad.CompPRMTUSel, &mad.PathRecord{MTU: 9}, 0, mad.StatusSAReqInvalid},
+		{"path with an MTU that does not exist", 0, mad.AttrPathRecord, mad.CompPRMTU | mad.CompPRMTUSel, &mad.PathRecord{MTU: 9}, 0,
+			mad.StatusSAReqInvalid},
 		{"path faster than the link", 0, mad.AttrPathRecord, mad.CompPRSLID | mad.CompPRDLID | mad.CompPRRate | mad.CompPRRateSel,
 			&mad.PathRecord{SLID: f.Ports[me].LID, DLID: lid, RateSel: mad.SelExact, Rate: 18}, 0, 0},
 		{"path slower than the link", 0, mad.AttrPathRecord, mad.CompPRSLID | mad.CompPRDLID | mad.CompPRRate | mad.CompPRRateSel,
 			&mad.PathRecord{SLID: f.Ports[me].LID, DLID: lid, RateSel: mad.SelLess, Rate: 16}, 1, 0},
 		{"path to a group", 0, mad.AttrPathRecord, mad.CompPRDGID, &mad.PathRecord{DGID: partition.BroadcastMGID(0xffff)}, 1, 0},
-		{"path to a group from a port outside", 0, mad.AttrPathRecord, mad.CompPRDGID | mad.CompPRSGID, &mad.PathRecord{SGID: w.gid(me), DGID: partition.BroadcastMGID(0xffff)}, 0, 0},
+		{"path to a group from a port outside", 0, mad.AttrPathRecord, mad.CompPRDGID | mad.CompPRSGID,
+			&mad.PathRecord{SGID: w.gid(me), DGID: partition.BroadcastMGID(0xffff)}, 0, 0},
 		{"subscriptions", 0, mad.AttrInformInfoRecord, 0, &mad.InformInfoRecord{}, 0, 0},
 		{"services", 0, mad.AttrServiceRecord, 0, &mad.ServiceRecord{}, 0, 0},
 		{"no such attribute", 0, mad.AttrTraceRecord, 0, &mad.LinkRecord{}, 0, mad.StatusBadAttr},
@@ -326,7 +339,8 @@ func TestMultiPath(t *testing.T) {
 		status mad.Status
 	}{
 		{"one to two", counts, mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{w.gid(b), w.gid(c)}}, 8, 0},
-		{"two paths", counts | mad.CompMPRNumbPath, mad.MultiPathRecord{NumbPath: 2, SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{w.gid(b), w.gid(c)}}, 2, 0},
+		{"two paths", counts | mad.CompMPRNumbPath,
+			mad.MultiPathRecord{NumbPath: 2, SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{w.gid(b), w.gid(c)}}, 2, 0},
 		{"no counts", mad.CompMPRNumbPath, mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{w.gid(b)}}, 0, mad.StatusSAInsufComps},
 		{"unknown GID", counts, mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(a)}, DGIDs: []ib.GID{{15: 1}}}, 0, mad.StatusSAInvalidGID},
 		{"no destination", counts, mad.MultiPathRecord{SGIDs: []ib.GID{w.gid(a)}}, 0, mad.StatusSAReqInvalid},
@@ -343,7 +357,8 @@ func TestMultiPath(t *testing.T) {
 func TestPartitionsSeparate(t *testing.T) {
 	f := lids(gen.Star(4, 8), 0)
 	guid := func(i int) ib.GUID { return f.Ports[(&world{f: f}).cas()[i]].GUID }
-	conf := fmt.Sprintf("Default=0x7fff,ipoib:ALL=limited,SELF=full;a=1,ipoib:%v=full,%v=full;b=2,ipoib:%v=full,%v=limited;", guid(1), guid(2), guid(1), guid(3))
+	conf := fmt.Sprintf("Default=0x7fff,ipoib:ALL=limited,SELF=full;a=1,ipoib:%v=full,%v=full;b=2,ipoib:%v=full,%v=limited;", guid(1),
+		guid(2), guid(1), guid(3))
 	w := newWorld(t, f, conf)
 	c := w.cas()
 	pair := func(req, x, y int32, k ib.PKey) mad.Status {
@@ -445,7 +460,8 @@ func TestReports(t *testing.T) {
 		t.Error(d)
 	}
 	// A port that goes takes its groups with it.
-	w.ask(c[3], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, func() *mad.MCMemberRecord { x := g; x.PortGID = w.gid(c[3]); return &x }())
+	w.ask(c[3], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
+		func() *mad.MCMemberRecord { x := g; x.PortGID = w.gid(c[3]); return &x }())
 	gone := f.Ports[c[3]]
 	small := lids(gen.Star(3, 8), 0)
 	ch := w.s.SetState(0, stateOf(t, small, ""))
@@ -523,10 +539,12 @@ func TestServiceLeases(t *testing.T) {
 	if n := count(0, r); n != 1 {
 		t.Errorf("%d services after the lease ended", n)
 	}
-	if st, _ := w.ask(p, 0, mad.MethodDelete, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID, &mad.ServiceRecord{ServiceID: 6, GID: w.gid(p)}); st != 0 {
+	if st, _ := w.ask(p, 0, mad.MethodDelete, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID,
+		&mad.ServiceRecord{ServiceID: 6, GID: w.gid(p)}); st != 0 {
 		t.Errorf("delete: status %#x", st)
 	}
-	if st, _ := w.ask(p, 0, mad.MethodDelete, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID, &mad.ServiceRecord{ServiceID: 6, GID: w.gid(p)}); st != mad.StatusSANoRecords {
+	if st, _ := w.ask(p, 0, mad.MethodDelete, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID,
+		&mad.ServiceRecord{ServiceID: 6, GID: w.gid(p)}); st != mad.StatusSANoRecords {
 		t.Errorf("delete again: status %#x", st)
 	}
 	if len(w.s.perPort) != 0 {

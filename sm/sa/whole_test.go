@@ -39,7 +39,8 @@ func TestWholeLIDSpace(t *testing.T) {
 	if st, recs := w.ask(f.SMPort, 0, mad.MethodGetTable, mad.AttrNodeRecord, 0, &mad.NodeRecord{}); st != mad.StatusSANoResources {
 		t.Errorf("too long: status %#x, %d records", uint16(st), len(recs))
 	}
-	if st, recs := w.ask(f.SMPort, 0, mad.MethodGetTable, mad.AttrNodeRecord, mad.CompNRNodeType, &mad.NodeRecord{Info: mad.NodeInfo{NodeType: ib.NodeSwitch}}); st != 0 || len(recs) != len(f.Switches) {
+	if st, recs := w.ask(f.SMPort, 0, mad.MethodGetTable, mad.AttrNodeRecord, mad.CompNRNodeType,
+		&mad.NodeRecord{Info: mad.NodeInfo{NodeType: ib.NodeSwitch}}); st != 0 || len(recs) != len(f.Switches) {
 		t.Errorf("a part of it: status %#x, %d records", uint16(st), len(recs))
 	}
 }
@@ -53,7 +54,8 @@ func TestPKeyGaps(t *testing.T) {
 	st.PKeys[p[1]] = []ib.PKey{ib.DefaultPKey, 0, 0x8001}
 	st.PKeys[p[2]] = []ib.PKey{0x7fff, 0, 0, 0x8001}
 	w.s.SetState(0, st)
-	_, recs := w.ask(p[0], 1, mad.MethodGetTable, mad.AttrPKeyTableRecord, mad.CompPKTRLID|mad.CompPKTRBlock, &mad.PKeyTableRecord{LID: w.f.Ports[p[1]].LID})
+	_, recs := w.ask(p[0], 1, mad.MethodGetTable, mad.AttrPKeyTableRecord, mad.CompPKTRLID|mad.CompPKTRBlock,
+		&mad.PKeyTableRecord{LID: w.f.Ports[p[1]].LID})
 	var r mad.PKeyTableRecord
 	if len(recs) != 1 || r.Decode(recs[0]) != nil || r.Table[1] != 0 || r.Table[2] != 0x8001 {
 		t.Errorf("%d records, table %v", len(recs), r.Table)
@@ -61,7 +63,8 @@ func TestPKeyGaps(t *testing.T) {
 	rec := mad.PathRecord{SGID: w.gid(p[1]), DGID: w.gid(p[2]), NumbPath: 1}
 	for _, k := range []ib.PKey{0, 0x8000} {
 		rec.PKey = k
-		if st, recs := w.ask(p[1], 0, mad.MethodGetTable, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID|mad.CompPRNumbPath|mad.CompPRPKey, &rec); len(recs) != 0 {
+		if st, recs := w.ask(p[1], 0, mad.MethodGetTable, mad.AttrPathRecord,
+			mad.CompPRSGID|mad.CompPRDGID|mad.CompPRNumbPath|mad.CompPRPKey, &rec); len(recs) != 0 {
 			t.Errorf("P_Key %v: status %#x, %d paths", k, uint16(st), len(recs))
 		}
 	}

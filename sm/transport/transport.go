@@ -33,7 +33,7 @@ var (
 	ErrNoQP0 = errors.New("the port carries no subnet management packets")
 	// ErrBusy says that too much of what was sent before is still on its way; it
 	// is for long messages only.
-	ErrBusy = errors.New("too many long messages are under way")
+	ErrBusy = errors.New("too many long messages are outstanding")
 	// ErrTooLong says that a message is longer than the implementation takes.
 	ErrTooLong = errors.New("message is too long")
 )

@@ -49,7 +49,8 @@ func Join(addr string) (*Raw, error) {
 	}
 	_ = conn.SetReadDeadline(time.Time{})
 	r := &Raw{Conn: conn}
-	_, err = conn.Write(append([]byte("BEGIN\r\n"), r.Frame(dbus.TypeMethodCall, 0, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello", "", nil)...))
+	_, err = conn.Write(append([]byte("BEGIN\r\n"),
+		r.Frame(dbus.TypeMethodCall, 0, "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "Hello", "", nil)...))
 	return r, err
 }
 

@@ -24,7 +24,8 @@ func TestKernelAsks(t *testing.T) {
 		Files: map[string]string{"/etc/partitions.conf": "Default=0x7fff, ipoib : ALL=full ;\nwork=0x8001, ipoib, rate=10Gb/s : ALL=full ;\n"},
 	}, func(g *lab.G) {
 		start := lab.Uptime()
-		g.Start("ibnetsm", "run", "--device", "swib0", "--log-file", "/tmp/ibnetsm.log", "--state-dir", "/tmp/sm", "--partitions", "/etc/partitions.conf")
+		g.Start("ibnetsm", "run", "--device", "swib0", "--log-file", "/tmp/ibnetsm.log", "--state-dir", "/tmp/sm", "--partitions",
+			"/etc/partitions.conf")
 		g.Cleanup(func() { g.Artifact("ibnetsm.log", []byte(g.Read("/tmp/ibnetsm.log"))) })
 		g.WaitActive(10 * time.Second)
 		g.Logf("all ports active %v after the start", lab.Uptime()-start)
@@ -86,7 +87,8 @@ func TestKernelAsks(t *testing.T) {
 			}
 			g.Logf("osmtest -f %s: %v", flow, lab.Uptime()-began)
 		}
-		for _, q := range []string{"NR", "PIR", "LR", "SWIR", "-p", "MCMR", "LFTR", "MFTR", "SMIR", "GIR", "SL2VL", "VLAR", "-c", "IIR", "SR", "-s"} {
+		for _, q := range []string{"NR", "PIR", "LR", "SWIR", "-p", "MCMR", "LFTR", "MFTR", "SMIR", "GIR", "SL2VL", "VLAR", "-c", "IIR",
+			"SR", "-s"} {
 			if out, err := g.Try("saquery", "-C", "swib0", q); err != nil {
 				g.Errorf("saquery %s: %v: %s", q, err, out)
 			}

@@ -1,0 +1,181 @@
+package walls
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/scanner"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Bounds in columns (a tab counts as one) and lines.
+const (
+	maxColumns  = 140
+	maxFile     = 600
+	maxFunction = 100
+)
+
+// wideLines are packages with lines of more than maxColumns, and how many there may
+// be at most: lower the number with each that is wrapped, and remove the last entry.
+var wideLines = map[string]int{}
+
+// longFiles are files of more than maxFile lines, with the reason.
+var longFiles = map[string]string{
+	"daemon/bus/bus_test.go":          "one peer for all calls of the bus; not split yet",
+	"daemon/daemon_test.go":           "one simulated kernel for all stories of the loop; not split yet",
+	"sm/engine/engine_test.go":        "what all stories of the engine share; not split yet",
+	"sm/route/route_test.go":          "one table of fabrics for all engines, and the second, naive checker",
+	"sm/sa/member.go":                 "one request, from its checks to its answer; not split yet",
+	"smctl/worker/controller_test.go": "one simulated systemd for all stories of the controller; not split yet",
+}
+
+// longFunctions are functions of more than maxFunction lines outside of tests, as
+// file:name, with the reason. A test may be one long table or one long story.
+var longFunctions = map[string]string{
+	"cmd/ibnetctl/importer/ifcfg.go:ifcfgKeys":      "one case for each key",
+	"cmd/ibnetctl/importer/keyfile.go:keyfileEntry": "one case for each key",
+	"cmd/ibnetctl/importer/netplan.go:netplan":      "one case for each key",
+	"cmd/ibnetctl/importer/networkd.go:network":     "one case for each key",
+	"daemon/card/explain.go:Explain":                "one case for each operation",
+	"daemon/classify.go:classify":                   "one case for each refusal",
+	"daemon/metrics/metrics.go:Text":                "one statement for each metric",
+	"lab/build/build.go:run":                        "the steps of a build, in order",
+	"lab/simfabric/sma.go:attribute":                "one case for each attribute",
+	"lab/smbench/capture.go:capture":                "the steps of one recording, in order",
+	"lab/smbench/conformance.go:conform":            "the list of the checks",
+	"sm/picture/pods.go:podded":                     "coordinates that build on each other; not split yet",
+	"sm/picture/spring.go:sprung":                   "one simulation with shared forces; not split yet",
+	"sm/route/grid.go:grid":                         "one search with shared state; not split yet",
+	"sm/transport/endpoint/rmpp.go:deliverRMPP":     "one case for each packet type of the protocol",
+	"sm/transport/transporttest/suite.go:testPeer":  "one conversation",
+}
+
+// banned are words that a reader who does not know this project stumbles over, in
+// strings of programs and in documents.
+var banned = regexp.MustCompile(`(?i)\b(anew|is told|are told|for who|whoever|stands there|gives? free)\b`)
+
+var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+
+// sources calls f with the path below the module's root and the content of each
+// file that the project wrote.
+func sources(t *testing.T, f func(path string, text []byte)) {
+	t.Helper()
+	root := os.DirFS("../..")
+	err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if name := d.Name(); path != "." && (name[0] == '.' || name == "build" && path == "build" || name == "testdata") {
+				return fs.SkipDir
+			}
+			return nil
+		case !d.Type().IsRegular():
+			return nil
+		}
+		text, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		if bytes.IndexByte(text, 0) < 0 && !generated.Match(text) {
+			f(path, text)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestShape keeps lines, files and functions short enough to review. A line with a
+// raw string literal may be longer: it cannot be broken.
+func TestShape(t *testing.T) {
+	files, functions, wide := map[string]bool{}, map[string]bool{}, map[string]int{}
+	sources(t, func(path string, text []byte) {
+		if filepath.Ext(path) != ".go" {
+			return
+		}
+		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+		if len(lines) > maxFile {
+			if files[path] = true; longFiles[path] == "" {
+				t.Errorf("%s: %d lines, at most %d: split it by subject", path, len(lines), maxFile)
+			}
+		}
+		for i, l := range lines {
+			if len([]rune(l)) <= maxColumns || strings.Contains(l, "`") {
+				continue
+			}
+			dir := filepath.Dir(path)
+			if wide[dir]++; wide[dir] > wideLines[dir] {
+				t.Errorf("%s:%d: %d columns, at most %d", path, i+1, len([]rune(l)), maxColumns)
+			}
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			return
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, path, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, d := range file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			name, n := path+":"+fn.Name.Name, set.Position(fn.End()).Line-set.Position(fn.Pos()).Line+1
+			if n <= maxFunction {
+				continue
+			}
+			if functions[name] = true; longFunctions[name] == "" {
+				t.Errorf("%s: %d lines, at most %d", name, n, maxFunction)
+			}
+		}
+	})
+	for path := range longFiles {
+		if !files[path] {
+			t.Logf("%s is short enough: remove it from longFiles", path)
+		}
+	}
+	for name := range longFunctions {
+		if !functions[name] {
+			t.Logf("%s is short enough: remove it from longFunctions", name)
+		}
+	}
+}
+
+// TestWords keeps banned words out of what users read.
+func TestWords(t *testing.T) {
+	document := regexp.MustCompile(`\.(md|[1-8])$|^dist/|^docs/`)
+	sources(t, func(path string, text []byte) {
+		switch {
+		case document.MatchString(path):
+			for i, l := range strings.Split(string(text), "\n") {
+				if w := banned.FindString(l); w != "" {
+					t.Errorf("%s:%d: %q: see docs/glossary.md for the terms", path, i+1, w)
+				}
+			}
+		case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
+			set := token.NewFileSet()
+			file := set.AddFile(path, -1, len(text))
+			var s scanner.Scanner
+			s.Init(file, text, nil, 0)
+			for {
+				pos, tok, lit := s.Scan()
+				if tok == token.EOF {
+					break
+				}
+				if w := banned.FindString(lit); tok == token.STRING && w != "" {
+					t.Errorf("%v: %q in a string", set.Position(pos), w)
+				}
+			}
+		}
+	})
+}

@@ -156,7 +156,9 @@ func (h hider) addresses(s string) string {
 			if b[0] == 255 { // a netmask
 				return m
 			}
-			h.flip(b, 8, 32)
+			// The last byte stays: an address of a host must not become
+			// that of its network, or its broadcast address.
+			h.flip(b, 8, 24)
 		} else {
 			h.flip(b, 8, 64)
 		}

@@ -83,3 +83,16 @@ func TestHidingAgrees(t *testing.T) {
 		t.Errorf("%q and %q", a, b)
 	}
 }
+
+// A hidden address of a host is never that of its network, which no unit accepts.
+func TestHiddenHostStaysOne(t *testing.T) {
+	for range 2000 {
+		hide, err := newHiding([]string{"addresses"}, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hide("10.1.2.3/24"); !strings.HasSuffix(got, ".3/24") {
+			t.Fatalf("10.1.2.3/24 became %s", got)
+		}
+	}
+}

@@ -27,7 +27,7 @@ func TestHosts(t *testing.T) {
 	x.enter(t, "\x1d\x1d")
 	x.enter(t, "echo again $(hostname)")
 	x.wait("the first again", x.shows("again node1"))
-	if s := x.String(); strings.Count(s, "Ctrl-] q: end") < 3 {
+	if s := x.String(); strings.Count(s, "Ctrl-] q: quit") < 3 {
 		t.Error("no line says how to switch")
 	}
 	x.enter(t, "nano --version | head -1")

@@ -2,6 +2,7 @@ package card
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,7 +51,9 @@ func (o *Observer) Cancel(links map[int]bool) []link.Op { return o.workers.cance
 func (o *Observer) applied(op link.Op, err error) {
 	// A function that was taken away, or from its driver, has lost its users,
 	// whatever came of it.
+	var used *inUse
 	_, lost := op.(roce.RebindVF)
+	lost = lost && !errors.As(err, &used)
 	if n, ok := op.(roce.SetVFs); ok {
 		// New functions begin with the card's defaults: to set them again is no
 		// correction.

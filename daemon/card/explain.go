@@ -187,6 +187,11 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 				"virtual function %d of %s is in use, so that it does not take %s", n, on, what)
 		}
 	case roce.RebindVF:
+		var used *inUse
+		if errors.As(err, &used) {
+			return later("take the function from its user (a virtual machine, an up link)",
+				"virtual function %d of %s is in use, so that its driver does not start again", o.VF, on)
+		}
 		if unknown || refused || busy || isAny(err, unix.ENOENT) {
 			return later("dmesg; ls -l /sys/bus/"+o.Bus+"/devices/"+o.Dev+"/driver",
 				"the driver of virtual function %d of %s does not start again", o.VF, on)

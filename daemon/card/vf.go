@@ -3,7 +3,6 @@ package card
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -93,6 +92,9 @@ func (e *executor) vf(index, n int) (*roce.VF, error) {
 // the function says of itself; if it is not what was asked, the former GUIDs
 // come back the same way.
 func (e *executor) setVFGUIDs(p roce.SetVFGUIDs) error {
+	if err := e.unused(p.Bus, p.Dev); err != nil {
+		return err
+	}
 	set := func(node, port *ib.GUID) error {
 		for _, g := range []roce.VFAttr{{NodeGUID: node}, {PortGUID: port}} {
 			if g.String() == "" {
@@ -151,6 +153,9 @@ func joined(as []roce.VFAttr) (out string) {
 
 // rebind gives a virtual function to its driver anew.
 func (e *executor) rebind(p roce.RebindVF) error {
+	if err := e.unused(p.Bus, p.Dev); err != nil {
+		return err
+	}
 	if err := e.probe(p.Bus, p.Dev, p.Node); err != nil {
 		what := fmt.Sprintf("virtual function %d of %s was rebound to its driver", p.VF, p.On.Link)
 		if p.Node != 0 {
@@ -215,6 +220,12 @@ func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
 	if err != nil || n.SRIOV == nil {
 		return nil
 	}
+	var up []upLink
+	for i := range s.Links {
+		if x := &s.Links[i]; x.Up() && x.DevPath != "" {
+			up = append(up, upLink{x.Name, x.DevPath})
+		}
+	}
 	out := &roce.SRIOV{Bus: n.Bus.Bus, Dev: n.Bus.Name, Total: n.SRIOV.TotalVFs, Autoprobe: n.SRIOV.Autoprobe,
 		VFs: make([]roce.VF, n.SRIOV.NumVFs)}
 	for i, name := range n.SRIOV.VFs {
@@ -226,15 +237,7 @@ func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
 		if err != nil {
 			continue
 		}
-		v.Driver = b.Driver
-		if strings.HasPrefix(b.Driver, "vfio") {
-			v.Busy = "the driver " + b.Driver + " has it"
-		}
-		for k := range s.Links {
-			if x := &s.Links[k]; x.Up() && strings.Contains(x.DevPath+"/", "/"+name+"/") {
-				v.Busy = x.Name + " is up"
-			}
-		}
+		v.Driver, v.Busy = b.Driver, user(b.Driver, name, up)
 		for k := range s.Devices {
 			if s.Devices[k].Parent == name && s.Devices[k].Bus == out.Bus {
 				v.OwnGUID = s.Devices[k].NodeGUID

@@ -67,6 +67,23 @@ func (f FS) Net(name string) (Net, error) {
 	return n, errors.Join(errs...)
 }
 
+// NetPath is the place of a network interface below /sys, "/sys/devices/...", "" if
+// there is none of that name.
+func (f FS) NetPath(name string) string {
+	p, err := f.join("class", "net", name)
+	if err != nil {
+		return ""
+	}
+	t, err := os.Readlink(p)
+	if err != nil {
+		return ""
+	}
+	if !filepath.IsAbs(t) {
+		t = filepath.Join(filepath.Dir(p), t)
+	}
+	return t
+}
+
 // SetIPoIBMode changes the mode, "datagram" or "connected", of the IPoIB interface
 // that has this name and index now. Children that rtnetlink made have no such file,
 // nor is there one with IPOIB_CM compiled out. (drivers/infiniband/ulp/ipoib/ipoib_cm.c, mode_store)

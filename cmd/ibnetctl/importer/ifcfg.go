@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -138,7 +139,7 @@ func (im *importer) ifcfg(f *file) *draft {
 		f.refuse(whyNotIB)
 		return nil
 	}
-	if m := v.get("MASTER") + v.get("MASTER_UUID") + v.get("TEAM_MASTER") + v.get("BRIDGE"); m != "" {
+	if m := cmp.Or(v.get("MASTER"), v.get("MASTER_UUID"), v.get("TEAM_MASTER"), v.get("BRIDGE")); m != "" {
 		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that creates that", link, m))
 		return nil
 	}
@@ -229,8 +230,15 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 	for _, it := range v.items("DEVICE", "ONBOOT", "BOOTPROTO", "ONPARENT") {
 		it.unneeded(link + " has one more address")
 	}
-	bits, ok := prefixOf(v.get("PREFIX") + v.get("NETMASK"))
-	if from := v.items("IPADDR", "PREFIX", "NETMASK"); ok && v.get("IPADDR") != "" {
+	bits, ok := prefixOf(cmp.Or(v.get("PREFIX"), v.get("NETMASK")))
+	from := v.items("IPADDR", "PREFIX")
+	if mask := v.by["NETMASK"]; v.get("PREFIX") == "" {
+		from = append(from, v.items("NETMASK")...)
+	} else if mask != nil {
+		other, _ := prefixOf(mask.value)
+		(&variable{mask.item, mask.key, other}).superseded("PREFIX", v.get("PREFIX"))
+	}
+	if ok && v.get("IPADDR") != "" {
 		d.section("Address", [][2]string{{"Address", v.get("IPADDR") + "/" + bits}, {"Label", link + ":" + alias}}, from...)
 	} else {
 		for _, it := range from {

@@ -1,7 +1,9 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,8 +104,13 @@ func (im *importer) keyfile(f *file) {
 		}
 		return
 	}
+	// Without one of the conditions the profile would be for other links and hosts.
+	if i := slices.IndexFunc(all, func(e *entry) bool { return e.section == "match" && e.key != "path" && e.value != "" }); i >= 0 {
+		f.refuse(fmt.Sprintf("line %d: [match] %s= is not converted: write a unit with the same conditions in [Match]", all[i].line, all[i].key))
+		return
+	}
 	link, parent, mac := get("connection.interface-name"), get("infiniband.parent"), get("infiniband.mac-address")
-	if m := get("connection.master") + get("connection.controller"); m != "" {
+	if m := cmp.Or(get("connection.master"), get("connection.controller")); m != "" {
 		f.refuse(fmt.Sprintf("%s is a port of %s: leave the profile to NetworkManager", link, m))
 		return
 	}
@@ -306,7 +313,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		args := strings.Split(e.value, ",")
 		w := []string{args[0]}
 		for i, word := range []string{"via", "metric"} {
-			if len(args) > i+1 && args[i+1] != "" {
+			if len(args) > i+1 && args[i+1] != "" && !(word == "via" && unspecified(args[i+1])) {
 				w = append(w, word, args[i+1])
 			}
 		}
@@ -369,15 +376,21 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 	}
 }
 
+// unspecified reports an address that stands for no gateway.
+func unspecified(s string) bool {
+	a, err := netip.ParseAddr(strings.TrimSpace(s))
+	return err == nil && a.IsUnspecified()
+}
+
 // keyfileAddresses reads address1=ADDRESS/BITS,GATEWAY and the old form
 // addresses=ADDRESS;BITS;GATEWAY;.
 func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, metric *variable) {
 	addr, gw, _ := strings.Cut(e.value, ",")
 	if f := strings.Split(strings.TrimSuffix(e.value, ";"), ";"); len(f) == 3 {
 		addr, gw = f[0]+"/"+f[1], f[2]
-		if gw == "0.0.0.0" || gw == "::" {
-			gw = ""
-		}
+	}
+	if unspecified(gw) {
+		gw = ""
 	}
 	if gw == "" || never {
 		if gw != "" {

@@ -39,6 +39,16 @@ func (v variables) items(keys ...string) []*item {
 	return out
 }
 
+// superseded is the account of a variable that another one takes the place of:
+// nothing is lost if both have the same value.
+func (x *variable) superseded(key, value string) {
+	if x.value == value {
+		x.unneeded(key + " says it")
+	} else {
+		x.left("not used: " + key + "=" + value + " overrides it")
+	}
+}
+
 const (
 	whyNotKeyValue = "not a KEY=VALUE line"
 	whyExpansion   = "a shell expansion; write the value itself"

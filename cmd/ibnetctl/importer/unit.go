@@ -279,6 +279,9 @@ func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
 				return Unit{}, false
 			case x == nil:
 				goneSec[s] = whyRefused + p.Message
+			case d.whole(s):
+				gone[x] = whyRefused + p.Message
+				refused = x
 			case tries > 0 && len(text) < 64<<10 && d.counts(u, x):
 				tries--
 				kept = append(kept, p)
@@ -306,8 +309,7 @@ func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
 		}
 		for _, s := range d.ordered() {
 			for _, x := range s.dirs {
-				// A route or an address without one of its keys is another one.
-				if _, bad := gone[x]; bad && slices.Contains(d.repeated, s) && s.name != "Partition" {
+				if _, bad := gone[x]; bad && d.whole(s) {
 					for _, y := range s.dirs {
 						if _, ok := gone[y]; !ok {
 							gone[y] = gone[x]
@@ -326,6 +328,12 @@ func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
 	}
 	d.drop(whyNoUnit + "its settings contradict each other")
 	return Unit{}, false
+}
+
+// whole reports a section that is converted with all of its keys or not at all:
+// a route or an address without one of its keys is another one.
+func (d *draft) whole(s *section) bool {
+	return s.name != "Partition" && slices.Contains(d.repeated, s)
 }
 
 // counts reports whether the parser of units uses the directive although it

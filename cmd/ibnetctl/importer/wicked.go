@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -61,8 +62,13 @@ func (im *importer) wickedLink(f *file) *draft {
 	}
 	// The child is said by the name, and the variables have precedence.
 	parent, key, isChild := keyOfName(link)
-	from := v.items("IPOIB_DEVICE", "IPOIB_PKEY", "ETHERDEVICE")
-	if dev := v.get("IPOIB_DEVICE") + v.get("ETHERDEVICE"); dev != "" {
+	from := v.items("IPOIB_DEVICE", "IPOIB_PKEY")
+	if ether := v.by["ETHERDEVICE"]; v.get("IPOIB_DEVICE") == "" {
+		from = append(from, v.items("ETHERDEVICE")...)
+	} else if ether != nil {
+		ether.superseded("IPOIB_DEVICE", v.get("IPOIB_DEVICE"))
+	}
+	if dev := cmp.Or(v.get("IPOIB_DEVICE"), v.get("ETHERDEVICE")); dev != "" {
 		parent = dev
 	}
 	if pk := v.get("IPOIB_PKEY"); pk != "" {

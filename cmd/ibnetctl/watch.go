@@ -29,7 +29,7 @@ import (
 
 func (a *app) monitorCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "monitor", Short: "print print state changes as they happen", Args: cobra.NoArgs,
+		Use: "monitor", Short: "print state changes as they happen", Args: cobra.NoArgs,
 		Long: `Prints a line for each change of a link, port or subnet manager, with the old and
 the new state and the reason, until it is interrupted. With --json each line is
 an object. It continues when the daemon restarts.`,

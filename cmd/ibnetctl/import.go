@@ -27,7 +27,11 @@ var importPaths = []struct {
 	{"/etc/sysconfig/network-scripts/ifcfg-*", false}, {"/etc/sysconfig/network/ifcfg-*", false},
 	{"/etc/NetworkManager/system-connections/*", false},
 	{"/run/netplan/*.yaml", false}, {"/etc/netplan/*.yaml", false}, {"/lib/netplan/*.yaml", false}, {"/etc/nmstate/*.yml", false},
-	{"/etc/network/interfaces", false}, {"/etc/systemd/network/*.network", true}, {"/etc/systemd/network/*.netdev", true},
+	{"/etc/network/interfaces", false},
+	{"/etc/systemd/network/*.network", false}, {"/etc/systemd/network/*.netdev", false},
+	{"/run/systemd/network/*.network", false}, {"/run/systemd/network/*.netdev", false},
+	{"/usr/local/lib/systemd/network/*.network", false}, {"/usr/local/lib/systemd/network/*.netdev", false},
+	{"/usr/lib/systemd/network/*.network", false}, {"/usr/lib/systemd/network/*.netdev", false},
 	{"/etc/ipoibmodemtu.conf", false}, {"/etc/infiniband/openib.conf", false}, {"/etc/rdma/rdma.conf", false}, {"/etc/rdma/mlx4.conf", false},
 	{"/etc/modprobe.d/*.conf", true}, {"/etc/modules", true}, {"/etc/modules-load.d/*.conf", true},
 	{"/etc/rc.local", true}, {"/etc/rc.d/rc.local", true}, {"/etc/init.d/boot.local", true}, {"/etc/udev/rules.d/*.rules", true},
@@ -37,6 +41,10 @@ var importPaths = []struct {
 
 // readSource reads a file to import; it must be a regular one.
 func readSource(name string) (string, error) {
+	// A link to /dev/null masks the files of its name.
+	if to, err := os.Readlink(name); err == nil && to == os.DevNull {
+		return "", nil
+	}
 	st, err := os.Stat(name)
 	if err != nil {
 		return "", opening(err)

@@ -188,12 +188,20 @@ func (f *file) content(signs string) []*item {
 }
 
 // logical is content with lines that end in a backslash joined to the next one.
+// As in systemd's files, where both signs begin one, a comment between them is
+// skipped.
 func (f *file) logical(signs string) []*item {
 	var out []*item
 	var open *item
+	next := 0 // the line that would continue open
 	for _, it := range f.lines {
+		joined := open != nil && it.line == next
+		next = it.line + 1
 		switch {
-		case open != nil && it.line == open.line+strings.Count(open.text, "\n")+1:
+		case joined && signs == hashOrSem && strings.ContainsRune(signs, rune(it.text[0])):
+			it.unneeded("a comment")
+			continue
+		case joined:
 			it.with = open
 			open.text += "\n" + it.text
 		case strings.ContainsRune(signs, rune(it.text[0])):

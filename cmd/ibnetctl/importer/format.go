@@ -150,7 +150,11 @@ func Related(s Source) []string {
 		}
 	case "networkd":
 		if strings.HasSuffix(base, ".network") || strings.HasSuffix(base, ".netdev") {
-			return []string{escape(s.Path) + ".d/*.conf"}
+			out := []string{escape(s.Path) + ".d/*.conf"}
+			for _, d := range networkdDirs {
+				out = append(out, d+escape(base)+".d/*.conf")
+			}
+			return out
 		}
 	case "interfaces":
 		var out []string

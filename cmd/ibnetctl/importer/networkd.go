@@ -2,6 +2,7 @@ package importer
 
 import (
 	"cmp"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -18,14 +19,10 @@ type netdev struct {
 // networkd reads .network files, which a unit has most keys of, .netdev files of
 // kind ipoib, and the drop-ins of both.
 func (im *importer) networkd(files []*file) {
-	type set struct {
-		main  *file
-		drops []*file
-	}
-	by := map[string]*set{}
-	of := func(base string) *set {
+	by := map[string]*networkdFile{}
+	of := func(base string) *networkdFile {
 		if by[base] == nil {
-			by[base] = &set{}
+			by[base] = &networkdFile{}
 		}
 		return by[base]
 	}
@@ -51,32 +48,11 @@ func (im *importer) networkd(files []*file) {
 	}
 	devs := map[string]*netdev{}
 	names := sortedKeys(by)
-	read := func(name string) (main *file, all []*entry, fs []*file) {
-		s := by[name]
-		if s.main == nil {
-			for _, f := range s.drops {
-				f.refuse("a drop-in of " + name + ", which was not given")
-			}
-			return nil, nil, nil
-		}
-		slices.SortFunc(s.drops, func(a, b *file) int { return strings.Compare(path.Base(a.path), path.Base(b.path)) })
-		fs = append([]*file{s.main}, s.drops...)
-		n := 0
-		for _, f := range fs {
-			es := sections(f, f.logical(hashOrSem))
-			for _, e := range es {
-				e.instance += n
-			}
-			n += 1 << 20
-			all = append(all, es...)
-		}
-		return s.main, all, fs
-	}
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".netdev") {
 			continue
 		}
-		f, all, _ := read(name)
+		f, all, _ := by[name].read(name)
 		if f == nil {
 			continue
 		}
@@ -91,7 +67,7 @@ func (im *importer) networkd(files []*file) {
 			}
 		}
 		if kind != "ipoib" {
-			f.refuse("not a P_Key interface (Kind=" + kind + ")")
+			otherLink(f, "not a P_Key interface (Kind="+kind+")")
 			continue
 		}
 		devs[dev.name] = dev
@@ -100,7 +76,7 @@ func (im *importer) networkd(files []*file) {
 		if strings.HasSuffix(name, ".netdev") {
 			continue
 		}
-		if f, all, fs := read(name); f != nil {
+		if f, all, fs := by[name].read(name); f != nil {
 			im.network(f, fs, all, devs, i)
 		}
 	}
@@ -113,6 +89,50 @@ func (im *importer) networkd(files []*file) {
 	}
 }
 
+// networkdFile is a file of systemd-networkd and its drop-ins.
+type networkdFile struct {
+	main  *file
+	drops []*file
+}
+
+// read returns the entries of the file and of its drop-ins, no file if nothing is
+// to be converted.
+func (s *networkdFile) read(name string) (main *file, all []*entry, fs []*file) {
+	if s.main == nil {
+		for _, f := range s.drops {
+			f.refuse("a drop-in of " + name + ", which was not given")
+		}
+		return nil, nil, nil
+	}
+	slices.SortFunc(s.drops, func(a, b *file) int { return strings.Compare(path.Base(a.path), path.Base(b.path)) })
+	fs = append([]*file{s.main}, s.drops...)
+	n, why := 0, ""
+	for _, f := range fs {
+		items := f.logical(hashOrSem)
+		if why = broken(items); why != "" {
+			break
+		}
+		es := sections(f, items)
+		for _, e := range es {
+			e.instance += n
+		}
+		n += 1 << 20
+		all = append(all, es...)
+	}
+	if why != "" {
+		for _, f := range fs {
+			f.refuse(why)
+		}
+		return nil, nil, nil
+	}
+	return s.main, all, fs
+}
+
+// networkdDirs are the directories of systemd-networkd (systemd.network(5)) in the
+// order in which they hide each other.
+var networkdDirs = []string{"/etc/systemd/network/", "/run/systemd/network/", "/usr/local/lib/systemd/network/",
+	"/usr/lib/systemd/network/"}
+
 // unitDir is the place of a directory in the order in which they hide each other.
 func unitDir(p string) int {
 	for i, d := range []string{"/etc/", "/run/", "/usr/local/", "/usr/", "/lib/"} {
@@ -121,6 +141,48 @@ func unitDir(p string) int {
 		}
 	}
 	return 0
+}
+
+// otherLink reports a file of another kind of link. Those that a package brings
+// are on every host, and need nothing.
+func otherLink(f *file, why string) {
+	if strings.HasPrefix(f.path, "/usr/lib/") || strings.HasPrefix(f.path, "/lib/") {
+		f.whole.unneeded(why)
+		f.cover(f.lines)
+		return
+	}
+	f.refuse(why)
+}
+
+// broken says why no unit may be made of a file because a line of it that
+// decides which links it applies to is not understood; "" if none is.
+func broken(items []*item) string {
+	section := ""
+	for _, it := range items {
+		name, header := strings.CutPrefix(it.text, "[")
+		if header {
+			var ok bool
+			if section, ok = strings.CutSuffix(name, "]"); !ok {
+				return fmt.Sprintf("line %d: a section header that does not end: systemd-networkd ignores the file", it.line)
+			}
+		}
+		_, value, assigns := strings.Cut(it.text, "=")
+		switch {
+		case header && section != "Match" && strings.EqualFold(strings.TrimSpace(section), "Match"):
+			return fmt.Sprintf("%sline %d: [%s] is not [Match]", whyNoUnit, it.line, section)
+		case header:
+		case section == "":
+			return fmt.Sprintf("%sline %d: a line before the first section", whyNoUnit, it.line)
+		case section != "Match":
+		case !assigns:
+			return fmt.Sprintf("%sline %d: not a key=value line in [Match]", whyNoUnit, it.line)
+		case strings.TrimSpace(value) != "":
+			if _, ok := clean(value, nil); !ok {
+				return fmt.Sprintf("%sline %d: invalid value in [Match]", whyNoUnit, it.line)
+			}
+		}
+	}
+	return ""
 }
 
 // repeats are keys of [Network] that may be given several times.
@@ -151,7 +213,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 	}
 	if !isOne {
 		for _, x := range fs {
-			x.refuse(whyNotIB)
+			otherLink(x, whyNotIB)
 		}
 		return
 	}

@@ -314,6 +314,8 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			if v.by["IPADDR"+index] == nil && !((index == "" || index == "0") && (v.by["IPADDR"] != nil || v.by["IPADDR0"] != nil)) {
 				a.left("it has no address")
 			}
+		case strings.HasPrefix(a.key, "IPV6") && a.key != "IPV6INIT" && v.get("IPV6INIT") != "" && !yes(v.get("IPV6INIT")):
+			a.left("not used: IPV6INIT=" + v.get("IPV6INIT") + " has no IPv6")
 		case a.key == "BROADCAST":
 			a.unneeded("implied by the address")
 		case n == "GATEWAY":

@@ -168,6 +168,17 @@ func (im *importer) keyfile(f *file) {
 	im.note("NetworkManager must release %s: nmcli connection delete, or unmanaged-devices= in its configuration", d.subject())
 }
 
+// isStatic reports the keys of [ipv4] and [ipv6] that set addresses, routes and
+// what goes with them.
+func isStatic(key string) bool {
+	for _, p := range []string{"address", "gateway", "route", "routing-rule", "dns"} {
+		if strings.HasPrefix(key, p) {
+			return true
+		}
+	}
+	return false
+}
+
 // decimalMAC turns the old form of a hardware address, decimal bytes with
 // semicolons, into the usual one.
 func decimalMAC(s string) string {
@@ -196,6 +207,10 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 	var metric *variable
 	if m := by[e.section+".route-metric"]; m != nil {
 		metric = m.variable
+	}
+	if off := by[e.section+".method"]; ip && off != nil && (off.value == "disabled" || off.value == "ignore") && isStatic(e.key) {
+		e.left("not used: method=" + off.value + " has no addresses and routes")
+		return
 	}
 	list := func() []string {
 		return strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ',' || r == ' ' })
@@ -311,6 +326,9 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		im.keyfileAddresses(d, e, never, metric)
 	case ip && (k == "route" || k == "routes"):
 		args := strings.Split(e.value, ",")
+		if a, err := netip.ParseAddr(args[0]); err == nil && a.Is4() {
+			args[0] += "/24" // NetworkManager's default; IPv6's is 128
+		}
 		w := []string{args[0]}
 		for i, word := range []string{"via", "metric"} {
 			if len(args) > i+1 && args[i+1] != "" && !(word == "via" && unspecified(args[i+1])) {
@@ -391,6 +409,10 @@ func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, metric *var
 	}
 	if unspecified(gw) {
 		gw = ""
+	}
+	// NetworkManager's default (libnm-core's reader of keyfiles).
+	if a, err := netip.ParseAddr(addr); err == nil {
+		addr += map[bool]string{true: "/24", false: "/64"}[a.Is4()]
 	}
 	if gw == "" || never {
 		if gw != "" {

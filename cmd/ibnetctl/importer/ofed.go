@@ -263,7 +263,23 @@ func (im *importer) scripts(files []*file) {
 			return own[name]
 		}}
 		depth := 0
+		raw := strings.Split(f.text, "\n")
+		var docs []hereDoc
+		var end, opener *item // end is where the script exits
 		for _, it := range f.logical(hash) {
+			if end != nil {
+				it.left("never run: line " + fmt.Sprint(end.line) + " ends the script")
+				continue
+			}
+			if len(docs) > 0 {
+				if docs[0].ends(raw[it.line-1]) {
+					docs, it.with = docs[1:], opener
+				} else {
+					it.left("text of a here-document, not a command")
+				}
+				continue
+			}
+			docs, opener = hereDocs(it.text), it
 			first, _, _ := strings.Cut(it.text, " ")
 			switch first {
 			case "if", "for", "while", "until", "case":
@@ -282,7 +298,9 @@ func (im *importer) scripts(files []*file) {
 			case strings.HasPrefix(it.text, "set ") || strings.HasPrefix(it.text, "PATH=") || strings.HasPrefix(it.text, "export PATH"):
 				it.unneeded("it changes nothing")
 			default:
-				sh.run(it, it.text)
+				if sh.run(it, it.text) {
+					end = it
+				}
 			}
 		}
 		for _, n := range sortedKeys(own) {

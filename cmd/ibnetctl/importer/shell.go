@@ -190,15 +190,59 @@ type shell struct {
 
 const whyShell = "a shell line that is more than a list of simple commands; check whether a setting of a unit replaces it"
 
-// run carries the commands of one line over, each with its own account.
-func (sh *shell) run(it *item, line string) {
+// hereDoc is a here-document that a line opens.
+type hereDoc struct {
+	word string
+	tabs bool // tabs before the word that ends it are ignored
+}
+
+// ends reports whether a line, as it is in the file, is the document's last.
+func (h hereDoc) ends(raw string) bool {
+	if h.tabs {
+		raw = strings.TrimLeft(raw, "\t")
+	}
+	return strings.TrimSuffix(raw, "\r") == h.word
+}
+
+var hereWord = regexp.MustCompile(`^<<(-?)[ \t]*([^\s|&;<>()]+)`)
+
+// hereDocs are the here-documents that a line opens, in their order.
+func hereDocs(line string) []hereDoc {
+	var out []hereDoc
+	quote := byte(0)
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
+			return out
+		case strings.HasPrefix(line[i:], "<<<"):
+			i += 2
+		default:
+			if m := hereWord.FindStringSubmatch(line[i:]); m != nil {
+				w, _, _ := word(m[2])
+				out = append(out, hereDoc{w, m[1] != ""})
+				i += len(m[0]) - 1
+			}
+		}
+	}
+	return out
+}
+
+// run carries the commands of one line over, each with its own account. It
+// reports whether the line ends the shell.
+func (sh *shell) run(it *item, line string) bool {
 	if sh.iface != "" {
 		line = strings.NewReplacer("${IFACE}", sh.iface, "\"$IFACE\"", sh.iface, "$IFACE", sh.iface, "%i", sh.iface).Replace(line)
 	}
 	cs, ok := simple(line)
 	if !ok {
 		it.left(whyShell)
-		return
+		return strings.HasPrefix(line, "exit ")
 	}
 	// echo X | tee FILE is echo X > FILE.
 	for i := 0; i+1 < len(cs); i++ {
@@ -221,9 +265,15 @@ func (sh *shell) run(it *item, line string) {
 	if len(cs) == 0 {
 		it.unneeded("an empty command")
 	}
+	ended := false
 	for i, c := range cs {
 		p := parts[i]
+		if ended {
+			p.left("never run: the shell exits before it")
+			continue
+		}
 		w, target, ok := redirect(words(c.text))
+		ended = ok && len(w) > 0 && w[0] == "exit" && (c.op == "" || c.op == ";")
 		switch {
 		case c.op == "|" || i+1 < len(cs) && cs[i+1].op == "|":
 			p.left("a pipeline; check whether a setting of a unit replaces it")
@@ -241,6 +291,7 @@ func (sh *shell) run(it *item, line string) {
 			}
 		}
 	}
+	return ended
 }
 
 // harmless reports a command that changes nothing.

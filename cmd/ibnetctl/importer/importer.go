@@ -161,6 +161,7 @@ func Import(host Host, sources []Source) Result {
 	for _, d := range im.ports {
 		im.drafts = append(im.drafts, d)
 	}
+	im.distinct()
 	slices.SortFunc(im.drafts, func(a, b *draft) int { return strings.Compare(a.file(), b.file()) })
 	for _, d := range im.drafts {
 		if u, ok := d.finish(im.note); ok {
@@ -198,16 +199,16 @@ func (im *importer) profile(tool, link string, f *file, from ...*item) *draft {
 func (im *importer) choose() {
 	best := map[string]*draft{}
 	for _, d := range im.drafts {
-		b := best[d.file()]
+		b := best[d.target()]
 		// Among tools, the order of parsers.
 		if b == nil || b.tool == d.tool && slices.Compare(d.rank, b.rank) > 0 {
-			best[d.file()] = d
+			best[d.target()] = d
 		}
 	}
 	var out []*draft
 	im.index = map[string]*draft{}
 	for _, d := range im.drafts {
-		b := best[d.file()]
+		b := best[d.target()]
 		switch {
 		case d == b:
 			out = append(out, d)
@@ -224,12 +225,29 @@ func (im *importer) choose() {
 	im.drafts = out
 }
 
+// distinct changes the name of a unit that has the name of its source where
+// another unit has that name.
+func (im *importer) distinct() {
+	taken := map[string]bool{}
+	for _, d := range im.drafts {
+		if d.inOrder == "" {
+			taken[d.file()] = true
+		}
+	}
+	for _, d := range im.drafts {
+		for d.inOrder != "" && taken[d.file()] {
+			d.inOrder += "-network"
+		}
+		taken[d.file()] = true
+	}
+}
+
 // subject names what the unit is for.
 func (d *draft) subject() string {
 	if d.link != "" {
 		return d.link
 	}
-	return "the link of " + d.name
+	return "the link of " + cmp.Or(d.inOrder, d.name)
 }
 
 // find is the draft of a link by its name, made if there is none.

@@ -60,6 +60,9 @@ func (im *importer) netplan(files []*file) {
 			}
 		}
 	}
+	var made []*draft
+	several := false // one is for links by a pattern
+	ids := map[*draft]string{}
 	for _, id := range order {
 		ps := devices[id]
 		// What says which link it is for, whatever file has it.
@@ -132,6 +135,8 @@ func (im *importer) netplan(files []*file) {
 		if d.link == "" {
 			d.prefix = severalPrefix
 		}
+		ids[d] = id
+		several = several || d.link == "" && mac == ""
 		if setItem != nil {
 			setItem.left("ibnetworkd does not rename links: keep the name by a systemd.link(5) file ([Match] as here, [Link] Name=" + setName + ")")
 			if nameItem != nil && mac == "" {
@@ -150,6 +155,14 @@ func (im *importer) netplan(files []*file) {
 			continue
 		}
 		im.drafts = append(im.drafts, d)
+		made = append(made, d)
+	}
+	// netplan gives systemd-networkd a file for each id, of which the first by name
+	// applies to a link.
+	if several {
+		for _, d := range made {
+			d.inOrder = "10-" + unitName(ids[d])
+		}
 	}
 }
 

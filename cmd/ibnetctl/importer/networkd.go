@@ -217,29 +217,15 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		}
 		return
 	}
-	d := &draft{tool: "systemd-networkd", prefix: "10", rank: []int64{-int64(order)},
+	d := &draft{tool: "systemd-networkd", rank: []int64{-int64(order)},
 		rule: "the first file by name is the only one that systemd-networkd uses for a link"}
 	for _, x := range fs {
 		d.source(x)
 	}
 	if len(names) == 1 && validName(names[0]) {
-		d.link, d.name = names[0], names[0]
-	} else {
-		base := strings.TrimSuffix(path.Base(f.path), path.Ext(f.path))
-		digits, rest, ok := strings.Cut(base, "-")
-		if ok && len(digits) == 2 && number(digits) {
-			d.prefix, base = digits, rest
-		}
-		d.name = strings.Map(func(r rune) rune {
-			if r <= ' ' || r >= 0x7f || strings.ContainsRune("/:*?[]!=\"'\\#;%", r) {
-				return '_'
-			}
-			return r
-		}, base)
-		if d.name == "" || d.file() == "90-infiniband.ibnetwork" {
-			d.name = "network-" + d.name
-		}
+		d.link = names[0]
 	}
+	d.inOrder = unitName(strings.TrimSuffix(path.Base(f.path), path.Ext(f.path)))
 	type id struct {
 		name string
 		n    int

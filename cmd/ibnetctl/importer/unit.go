@@ -119,12 +119,15 @@ type draft struct {
 	files  []*file // that it is made of
 	prefix string  // 10
 	name   string  // of the file, without number and suffix
-	link   string  // the interface's name, if the unit is for one by its name
-	child  *child  // what makes the interface, if it is a P_Key child
-	rank   []int64 // among the profiles of one link, the greatest wins
-	rule   string  // by which rank goes, for sentences
-	rest   bool    // it is for every link that has no unit of its own
-	port   bool    // it is for a port, whatever its interface
+	// inOrder is the name of the file without suffix if it is that of a source, so
+	// that the units apply in the order of the sources; it replaces prefix and name.
+	inOrder string
+	link    string  // the interface's name, if the unit is for one by its name
+	child   *child  // what makes the interface, if it is a P_Key child
+	rank    []int64 // among the profiles of one link, the greatest wins
+	rule    string  // by which rank goes, for sentences
+	rest    bool    // it is for every link that has no unit of its own
+	port    bool    // it is for a port, whatever its interface
 	// otherIP is why the IP part is left to another program, "" if it is not.
 	otherIP  string
 	sections map[string]*section
@@ -212,7 +215,22 @@ func (d *draft) drop(why string) {
 }
 
 // file is the unit's file name.
-func (d *draft) file() string { return d.prefix + "-" + d.name + units.Suffix }
+func (d *draft) file() string {
+	return cmp.Or(d.inOrder, d.prefix+"-"+d.name) + units.Suffix
+}
+
+// target names what one profile is chosen for: a link, or the file of the unit.
+func (d *draft) target() string { return cmp.Or(d.link, d.file()) }
+
+// unitName makes a part of a unit's file name of the name of a source.
+func unitName(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune("/:*?[]!=\"'\\#;%", r) {
+			return '_'
+		}
+		return r
+	}, s)
+}
 
 // render is the unit's text, and the directive and section of every line that
 // has one. skip is left out.

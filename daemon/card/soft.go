@@ -21,6 +21,10 @@ func (e *executor) addSoft(ctx context.Context, p roce.AddSoft) error {
 		if err := e.load(ctx, module); err != nil {
 			return err
 		}
+		// A load takes up to a minute: the name may have a new link.
+		if err := same(e.rt, p.On); err != nil {
+			return err
+		}
 		err = open(&e.rd, rdmanl.Dial)
 	}
 	if err != nil {
@@ -32,6 +36,9 @@ func (e *executor) addSoft(ctx context.Context, p roce.AddSoft) error {
 	if errors.Is(err, unix.EINVAL) && !e.sys.ModuleLoaded(module) {
 		if lerr := e.load(ctx, module); lerr != nil {
 			return errors.Join(err, lerr)
+		}
+		if err := same(e.rt, p.On); err != nil {
+			return err
 		}
 		err = e.rd.Do(r)
 	}

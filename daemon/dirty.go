@@ -9,11 +9,16 @@ import (
 	"ibnetworkd/roce"
 )
 
+// at is the link of a target, nil for none: one that came back has its name and
+// another index.
 func (d *Daemon) at(t link.Target) *link.Link {
 	if d.snap == nil {
 		return nil
 	}
 	if l, ok := d.snap.Link(t.Ifindex); ok {
+		return l
+	}
+	if l, ok := d.snap.LinkByName(t.Link); ok {
 		return l
 	}
 	// A child that could not be made is its parent's business: any link of the

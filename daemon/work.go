@@ -39,6 +39,9 @@ func (d *Daemon) adoptResults(sc *Scope, dirty map[int]bool) (gone []absence) {
 	sc.RDMA = true
 	again := func(op link.Op) {
 		i := op.Target().Ifindex
+		if l := d.at(op.Target()); l != nil {
+			i = l.Index
+		}
 		dirty[i] = true
 		if i != 0 {
 			sc.link(i)

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ibnetworkd/daemon/card"
 	"ibnetworkd/link"
 )
@@ -206,6 +208,36 @@ func TestSlowCardFails(t *testing.T) {
 		}
 		r.stop()
 	})
+}
+
+// A link that comes back under its name while its card is at work is configured when
+// the work is done.
+func TestSlowCardLinkComesBack(t *testing.T) {
+	for _, fail := range []error{unix.ENODEV, errors.New("no luck")} {
+		synctest.Test(t, func(t *testing.T) {
+			sys, n := &slowSystem{memory: system(t, 1), each: 30 * time.Second}, &notes{}
+			sys.fail = fail
+			r := launchSlow(t, sys, n, &files{m: map[string]string{"10.ibnetwork": slowUnit}})
+			time.Sleep(10 * time.Second)
+			sys.change(func(s *link.Snapshot) { s.Links[0].Index = 20 })
+			r.Wake(Scope{All: true})
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if s := r.link("ib0"); s.Ifindex != 20 || s.State != link.StateConfiguring {
+				t.Errorf("the link that came back: %d is %s", s.Ifindex, s.State)
+			}
+			time.Sleep(85 * time.Second)
+			sys.mu.Lock()
+			sys.fail = nil
+			sys.mu.Unlock()
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if s := r.link("ib0"); s.State != link.StateConfigured || len(s.Addresses) != 3 {
+				t.Errorf("ib0 is %s with %d addresses: %v", s.State, len(s.Addresses), s.Reasons)
+			}
+			r.stop()
+		})
+	}
 }
 
 // The end of the daemon does not wait for a card, and the next one comes to the

@@ -77,7 +77,11 @@ func (d *Daemon) cancel(links map[int]bool) {
 	}
 	for _, op := range d.cfg.System.Cancel(links) {
 		delete(d.ongoing, link.HoldKey(op))
-		d.rec.Failed(op)
+		// What would have been made may be there from before, under the same name:
+		// the record forgets what the next snapshot does not have.
+		if _, ok := op.(link.Maker); !ok {
+			d.rec.Failed(op)
+		}
 		d.log.Info("cancelled before it began", "op", op.String())
 	}
 }

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 
 	"ibnetworkd/daemon/card"
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
 )
 
 // slowSystem has a card whose operations take a time beside the loop: those on
@@ -186,6 +189,41 @@ func TestSlowCardEdited(t *testing.T) {
 		}
 		r.stop()
 	})
+}
+
+// cancels is a system with operations that have not begun.
+type cancels struct {
+	*memory
+	ops []link.Op
+}
+
+func (c *cancels) Cancel(map[int]bool) []link.Op { return c.ops }
+
+// A soft device that was to be made again under its name keeps its note while it is
+// there, and only then.
+func TestCancelMaker(t *testing.T) {
+	for _, there := range []bool{true, false} {
+		sys := &cancels{memory: system(t, 1)}
+		d := New(Config{System: sys, Store: &notes{}, Log: slog.New(slog.DiscardHandler)})
+		d.snap = &link.Snapshot{Links: sys.m.Snapshot().Links}
+		if there {
+			d.snap.Devices = []link.Device{{Name: "rxe0", Index: 7}}
+		}
+		on := link.TargetOf(&d.snap.Links[0])
+		del, add := roce.DelSoft{On: on, Name: "rxe0", Index: 7}, roce.AddSoft{On: on, Name: "rxe0", Driver: units.SoftSIW}
+		d.rec = &link.Record{}
+		d.rec.Intend(roce.AddSoft{On: on, Name: "rxe0", Driver: units.SoftRXE})
+		for _, op := range []link.Op{del, add} {
+			d.rec.Intend(op)
+			d.addOngoing(op, "", &card.InProgress{Queued: true})
+		}
+		sys.ops = []link.Op{del, add}
+		d.cancel(map[int]bool{on.Ifindex: true})
+		d.reconcile()
+		if kept := len(d.rec.Made) == 1; kept != there || len(d.ongoing) != 0 {
+			t.Errorf("the device is there: %v, the record has %v, going on %d", there, d.rec.Made, len(d.ongoing))
+		}
+	}
 }
 
 // A failure beside the loop is a failure as any: with its sentence, tried again.

@@ -262,7 +262,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case ifcfgIdle[a.key] != "":
 			a.unneeded(ifcfgIdle[a.key])
 		case a.key == "DEVICE", a.key == "PKEY", a.key == "PKEY_ID", a.key == "PHYSDEV":
-			if a.key == "PKEY" && !yes(a.value) {
+			if a.key != "DEVICE" && !yes(v.get("PKEY")) {
 				a.unneeded("no P_Key interface")
 			}
 		case a.key == "ONBOOT":
@@ -314,8 +314,17 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			if v.by["IPADDR"+index] == nil && !((index == "" || index == "0") && (v.by["IPADDR"] != nil || v.by["IPADDR0"] != nil)) {
 				a.left("it has no address")
 			}
-		case strings.HasPrefix(a.key, "IPV6") && a.key != "IPV6INIT" && v.get("IPV6INIT") != "" && !yes(v.get("IPV6INIT")):
-			a.left("not used: IPV6INIT=" + v.get("IPV6INIT") + " has no IPv6")
+		case ipv6Off(v) != "" && (a.key == "IPV6ADDR" || a.key == "IPV6ADDR_SECONDARIES" || a.key == "IPV6_DEFAULTGW"):
+			a.left("not used: " + ipv6Off(v) + " has no IPv6")
+		case a.key == "IPV6_DISABLED":
+			switch b, _ := boolean(a.value); b {
+			case "yes":
+				d.set("Network", "LinkLocalAddressing", "no", a.item)
+			case "no":
+				a.unneeded("a unit has IPv6 by default")
+			default:
+				a.left(whyValue)
+			}
 		case a.key == "BROADCAST":
 			a.unneeded("implied by the address")
 		case n == "GATEWAY":
@@ -367,9 +376,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			d.set("Network", "IPv6PrivacyExtensions",
 				map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
 		case a.key == "IPV4_ROUTE_METRIC", a.key == "IPV6_ROUTE_METRIC", a.key == "METRIC":
-			if v.by["GATEWAY"] == nil && v.by["GATEWAY0"] == nil && v.by["IPV6_DEFAULTGW"] == nil {
-				a.left("it has no gateway; write it into [Route] Metric= or [Address] RouteMetric=")
-			}
+			ifcfgMetric(v, a)
 		case strings.HasPrefix(a.key, "ROUTING_RULE"):
 			if dirs, why := ipRule(words(a.value), strings.HasPrefix(a.key, "ROUTING_RULE6")); why != "" {
 				a.left(why)
@@ -381,6 +388,33 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "ZONE":
 			a.left("a firewall zone; firewall-cmd --permanent --zone=" + a.value + " --add-interface=LINK sets it")
 		}
+	}
+}
+
+// ipv6Off is the line that switches IPv6 off, "" if there is none.
+func ipv6Off(v variables) string {
+	if x := v.by["IPV6INIT"]; x != nil && x.value != "" && !yes(x.value) {
+		return "IPV6INIT=" + x.value
+	}
+	if x := v.by["IPV6_DISABLED"]; x != nil && yes(x.value) {
+		return "IPV6_DISABLED=" + x.value
+	}
+	return ""
+}
+
+// ifcfgMetric is the account of a metric that no default route has.
+func ifcfgMetric(v variables, a *variable) {
+	def, gateway := "DEFROUTE", v.by["GATEWAY"] != nil || v.by["GATEWAY0"] != nil
+	if a.key == "IPV6_ROUTE_METRIC" {
+		def, gateway = "IPV6_DEFROUTE", v.by["IPV6_DEFAULTGW"] != nil
+	}
+	switch x := v.by[def]; {
+	case !gateway:
+		a.left("it has no gateway; write it into [Route] Metric= or [Address] RouteMetric=")
+	case x != nil && !yes(x.value):
+		a.left("not used: " + def + "=" + x.value + " has no default route; write it into [Address] RouteMetric=")
+	default:
+		a.unneeded("another key sets the metric")
 	}
 }
 

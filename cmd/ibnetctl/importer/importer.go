@@ -270,7 +270,10 @@ func (im *importer) partition() {
 		}
 	}
 	all = append(all, im.children...)
-	slices.SortStableFunc(all, func(a, b *child) int { return cmp.Compare(a.key, b.key) })
+	slices.SortStableFunc(all, func(a, b *child) int {
+		// Of two names of one key the last is used: the one that contains the key.
+		return cmp.Or(cmp.Compare(a.key, b.key), strings.Compare(disagrees(b.name, b.key, ""), disagrees(a.name, a.key, "")))
+	})
 	type id struct {
 		parent string
 		key    uint16

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -36,6 +37,7 @@ func (im *importer) interfaces(files []*file) {
 	}
 	up := map[string]bool{}
 	made := ipoibNames(stanzas)
+	ports := portsOf(stanzas)
 	for _, s := range stanzas {
 		link, alias, _ := strings.Cut(s.iface, ":")
 		sh.iface = s.iface
@@ -48,7 +50,7 @@ func (im *importer) interfaces(files []*file) {
 			s.refuse(fmt.Sprintf("%q is %s", s.iface, whyName))
 			continue
 		}
-		if m := s.get("bond-master") + s.get("master") + s.get("bridge-master"); m != "" {
+		if m := cmp.Or(s.get("bond-master"), s.get("master"), s.get("bridge-master"), ports[link]); m != "" {
 			s.refuse(fmt.Sprintf("%s is a port of %s: leave the stanza to ifupdown", link, m))
 			continue
 		}
@@ -79,6 +81,22 @@ func (im *importer) interfaces(files []*file) {
 			}
 		}
 	}
+}
+
+// portsOf are the ports of bonds and bridges, and what each is a port of.
+func portsOf(stanzas []*stanza) map[string]string {
+	out := map[string]string{}
+	for _, s := range stanzas {
+		for _, o := range s.options {
+			switch strings.ReplaceAll(o.key, "_", "-") {
+			case "bond-slaves", "slaves", "bridge-ports":
+				for _, port := range strings.Fields(o.value) {
+					out[port] = s.iface
+				}
+			}
+		}
+	}
+	return out
 }
 
 // ipoibNames are the links that are IPoIB whatever their names: the stanzas set a

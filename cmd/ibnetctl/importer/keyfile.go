@@ -202,6 +202,10 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		e.unneeded(why)
 		return
 	}
+	table := ""
+	if t := by[e.section+".route-table"]; t != nil && t.value != "0" && t.value != "254" {
+		table = t.value
+	}
 	ip := e.section == "ipv4" || e.section == "ipv6"
 	never := by[e.section+".never-default"] != nil && yes(by[e.section+".never-default"].value)
 	var metric *variable
@@ -282,7 +286,14 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		if never {
 			e.unneeded("never-default=true: no default route")
 		} else {
-			d.gatewayMetric(e.value, metric, e.item)
+			d.gatewayTable(e.value, table, metric, e.item)
+		}
+		return
+	case "ipv4.route-table", "ipv6.route-table":
+		if table == "" {
+			e.unneeded("the main table")
+		} else {
+			e.left("routes and gateways are written with Table=" + table + ", but the routes of the addresses are in the main table")
 		}
 		return
 	case "ipv4.dns", "ipv6.dns":
@@ -323,7 +334,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 	}
 	switch k := strings.TrimRight(e.key, "0123456789"); {
 	case ip && (k == "address" || k == "addresses"):
-		im.keyfileAddresses(d, e, never, metric)
+		im.keyfileAddresses(d, e, never, table, metric)
 	case ip && (k == "route" || k == "routes"):
 		args := strings.Split(e.value, ",")
 		if a, err := netip.ParseAddr(args[0]); err == nil && a.Is4() {
@@ -357,6 +368,9 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 					why = fmt.Sprintf("[Route] has no key for %q", k)
 				}
 			}
+		}
+		if table != "" && !slices.Contains(w, "table") {
+			w = append(w, "table", table)
 		}
 		if len(args) > 3 {
 			why = whyValue
@@ -402,7 +416,7 @@ func unspecified(s string) bool {
 
 // keyfileAddresses reads address1=ADDRESS/BITS,GATEWAY and the old form
 // addresses=ADDRESS;BITS;GATEWAY;.
-func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, metric *variable) {
+func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, table string, metric *variable) {
 	addr, gw, _ := strings.Cut(e.value, ",")
 	if f := strings.Split(strings.TrimSuffix(e.value, ";"), ";"); len(f) == 3 {
 		addr, gw = f[0]+"/"+f[1], f[2]
@@ -426,7 +440,21 @@ func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, metric *var
 		return
 	}
 	d.address(addr, e.part(e.key+"="+addr))
-	d.gatewayMetric(gw, metric, e.part("gateway "+gw))
+	d.gatewayTable(gw, table, metric, e.part("gateway "+gw))
+}
+
+// gatewayTable adds a default gateway in a table, the main one if table is empty.
+func (d *draft) gatewayTable(gw, table string, metric *variable, it *item) {
+	if table == "" {
+		d.gatewayMetric(gw, metric, it)
+		return
+	}
+	dirs := [][2]string{{"Destination", map[bool]string{true: "::/0", false: "0.0.0.0/0"}[strings.Contains(gw, ":")]}, {"Gateway", gw}}
+	from := []*item{it}
+	if metric != nil && metric.value != "-1" {
+		dirs, from = append(dirs, [2]string{"Metric", metric.value}), append(from, metric.item)
+	}
+	d.section("Route", append(dirs, [2]string{"Table", table}), from...)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

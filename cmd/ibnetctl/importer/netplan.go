@@ -24,6 +24,7 @@ func (im *importer) netplan(files []*file) {
 		n *ynode
 	}
 	devices := map[string][]part{}
+	ports := map[string]string{} // what each is a port of
 	var order []string
 	seen := map[string]*file{}
 	for _, f := range files {
@@ -54,6 +55,14 @@ func (im *importer) netplan(files []*file) {
 							devices[d.key] = append(devices[d.key], part{f, d})
 						}
 					default:
+						for _, d := range n.kids {
+							if n.key != "bonds" && n.key != "bridges" {
+								break
+							}
+							for _, x := range d.get("interfaces").list0() {
+								ports[x.value] = d.key
+							}
+						}
 						n.left("unsupported kind of link")
 					}
 				}
@@ -105,6 +114,12 @@ func (im *importer) netplan(files []*file) {
 		if mode == "" && !looks && !ibDriver && len(mac) != 59 {
 			for _, p := range ps {
 				p.n.left(whyNotIB)
+			}
+			continue
+		}
+		if of := ports[id]; of != "" {
+			for _, p := range ps {
+				p.n.left(fmt.Sprintf(whyPort, id, of))
 			}
 			continue
 		}

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,6 +46,16 @@ func (im *importer) nmstate(files []*file) {
 func (im *importer) nmstateOne(f *file, state *ynode) {
 	links := map[string]*draft{}
 	names := map[string]bool{}
+	ports := map[string]string{} // what each is a port of
+	for _, n := range state.get("interfaces").list0() {
+		for _, kind := range []string{"link-aggregation", "bridge"} {
+			for _, key := range []string{"port", "ports", "slaves"} {
+				for _, x := range n.get(kind).get(key).list0() {
+					ports[cmp.Or(x.value, x.str("name"))] = n.str("name")
+				}
+			}
+		}
+	}
 	for _, n := range state.get("interfaces").list0() {
 		name := n.str("name")
 		names[name] = true
@@ -56,7 +67,7 @@ func (im *importer) nmstateOne(f *file, state *ynode) {
 			n.left(fmt.Sprintf("%q is %s", name, whyName))
 			continue
 		}
-		if d := im.nmstateLink(f, n, name); d != nil {
+		if d := im.nmstateLink(f, n, name, ports[name]); d != nil {
 			links[name] = d
 		}
 	}
@@ -134,14 +145,14 @@ func (im *importer) nmstateDNS(links map[string]*draft, top *ynode) {
 	}
 }
 
-func (im *importer) nmstateLink(f *file, n *ynode, name string) *draft {
+func (im *importer) nmstateLink(f *file, n *ynode, name, of string) *draft {
 	switch n.str("state") {
 	case "absent", "ignore", "down":
 		n.left("state: " + n.str("state") + ": no unit is written for it")
 		return nil
 	}
-	if c := n.str("controller"); c != "" {
-		n.left(fmt.Sprintf("%s is a port of %s: leave it to the tool that creates that", name, c))
+	if c := cmp.Or(n.str("controller"), of); c != "" {
+		n.left(fmt.Sprintf(whyPort, name, c))
 		return nil
 	}
 	d := im.profile("nmstate", name, f, n.get("name").it)

@@ -17,6 +17,7 @@ const (
 	whyCommand = "a command; check whether a setting of a unit replaces it"
 	whyNotIB   = "not an InfiniBand link"
 	whyName    = "not the name of an interface"
+	whyPort    = "%s is a port of %s: leave it to the tool that creates that"
 	// What the parser of units says follows.
 	whyRefused = "a unit does not accept it: "
 	whyNoUnit  = "no unit is written for it: "

@@ -3,6 +3,7 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -227,6 +228,30 @@ func plainAddress(s string) bool {
 	return err == nil
 }
 
+// linkOf is the one link of which a gateway is in a network, nil if there is
+// none or more than one.
+func linkOf(links map[string]*draft, gateway string) *draft {
+	gw, err := netip.ParseAddr(gateway)
+	if err != nil {
+		return nil
+	}
+	var out []*draft
+	for _, n := range sortedKeys(links) {
+		found := false
+		links[n].each(func(_ *section, x *directive) {
+			p, err := netip.ParsePrefix(x.value)
+			found = found || x.key == "Address" && err == nil && p.Contains(gw)
+		})
+		if found {
+			out = append(out, links[n])
+		}
+	}
+	if len(out) != 1 {
+		return nil
+	}
+	return out[0]
+}
+
 // wickedRoutes reads lines of DESTINATION GATEWAY NETMASK INTERFACE [TYPE|OPTION
 // VALUE...], where - says nothing.
 func (im *importer) wickedRoutes(f *file, links map[string]*draft) {
@@ -248,6 +273,9 @@ func (im *importer) wickedRoutes(f *file, links map[string]*draft) {
 			link = own
 		}
 		d := links[link]
+		if link == "" {
+			d = linkOf(links, col(1))
+		}
 		if d == nil {
 			it.left("a route over a link that is not an InfiniBand link of these files")
 			continue

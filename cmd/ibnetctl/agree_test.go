@@ -58,7 +58,8 @@ func TestNoBusAgrees(t *testing.T) {
 	}}
 	now.Host.Udev = true
 	sys := &still{}
-	sys.snap.Store(&now)
+	first := now
+	sys.snap.Store(&first)
 	ib0 := link.Link{Index: 3, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", IPoIB: &link.IPoIB{PKey: 0xffff},
 		IBDevice: "mlx5_0", Port: 1, Udev: link.Udev{Initialized: true}}
 	files := struct {

@@ -93,6 +93,7 @@ type App struct {
 	modules  *modload.Loader
 
 	published chan struct{} // closed when the first report is on the bus
+	started   chan struct{} // closed when READY=1 of the start is sent
 }
 
 // New builds the parts for this machine. Close frees what they use.
@@ -148,7 +149,7 @@ func (a *App) Close() {
 // build makes the parts. Nothing of it runs before Run, so that a part may be given a
 // function of one that is built after it.
 func (a *App) build(h host) {
-	a.host, a.published = h, make(chan struct{})
+	a.host, a.published, a.started = h, make(chan struct{}), make(chan struct{})
 	a.notify = func(state string) { _, _ = sd.SdNotify(false, state) }
 	a.settings = conf.Read(a.o.UnitRoot)
 	a.units = newUnitSource(a.o.UnitRoot, a.settings.WatchUnitFiles && !a.o.NoWatch, filepath.Join(a.o.StateDir, daemon.UnitCopies), a.log)
@@ -233,7 +234,10 @@ func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
 		a.log.Warn("the unit directories are not watched: changes need a reload", "error", err)
 	}
 	a.log.Info("ibnetworkd starts", "version", version.String())
-	err := runTasks(ctx, a.tasks(hangup), func() { a.notify(sd.SdNotifyReady) })
+	err := runTasks(ctx, a.tasks(hangup), func() {
+		a.notify(sd.SdNotifyReady)
+		close(a.started)
+	})
 	a.log.Info("ibnetworkd ends; the configuration stays in place")
 	return err
 }

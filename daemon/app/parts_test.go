@@ -5,8 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +64,28 @@ func TestWaitReadyWithin(t *testing.T) {
 		tasks := []task{{ready: loop}, {ready: make(chan struct{}), within: 5 * time.Second}}
 		if !waitReady(t.Context(), tasks) || time.Since(start) != 5*time.Second {
 			t.Errorf("after %v", time.Since(start))
+		}
+	})
+}
+
+// A SIGHUP during the start does not report that the start is done.
+func TestHangupDuringStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said []string
+		a := &App{notify: func(s string) { said = append(said, s) }, started: make(chan struct{})}
+		hangup := make(chan os.Signal, 1)
+		hangup <- syscall.SIGHUP
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- a.onHangup(ctx, hangup) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(said) != 0 || len(hangup) != 1 {
+			t.Errorf("before the start is done: %q", said)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

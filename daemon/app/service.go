@@ -12,8 +12,13 @@ import (
 )
 
 // onHangup reloads on SIGHUP, and reports to the service manager what Type=notify-reload
-// asks for (sd_notify(3)).
+// asks for (sd_notify(3)). Its READY=1 must not come before that of the start.
 func (a *App) onHangup(ctx context.Context, hangup <-chan os.Signal) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.started:
+	}
 	for {
 		select {
 		case <-ctx.Done():

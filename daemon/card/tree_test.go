@@ -271,6 +271,14 @@ func TestExecutorFiles(t *testing.T) {
 	if err := do(roce.SetVFs{On: on, Bus: "pci", Dev: pf, Count: 2}); err != nil || file("sriov_numvfs") != "2" {
 		t.Errorf("the number that there is: %v, %s", err, file("sriov_numvfs"))
 	}
+	// The number goes by what there is now, not by what the plan knew.
+	for _, old := range []int{0, 7} {
+		var not *NotTaken
+		err := do(roce.SetVFs{On: on, Bus: "pci", Dev: pf, Old: old, Count: 1 << 16})
+		if !errors.As(err, &not) || not.After != "the former number 2 is back" || file("sriov_numvfs") != "2" {
+			t.Errorf("%v, %s", err, file("sriov_numvfs"))
+		}
+	}
 	if err := do(roce.SetVFs{On: on, Bus: "pci", Dev: pf, Old: 2, Count: 4}); err != nil || file("sriov_numvfs") != "4" {
 		t.Errorf("%v, %s", err, file("sriov_numvfs"))
 	}

@@ -32,10 +32,14 @@ func back(what string, err error) string {
 
 // setVFs makes and removes virtual functions. It waits for another writer first.
 func (e *executor) setVFs(p roce.SetVFs) error {
-	if n, err := e.sys.NumVFs(p.Bus, p.Dev); err == nil && n == p.Count {
-		return nil
+	old := p.Old
+	if n, err := e.sys.NumVFs(p.Bus, p.Dev); err == nil {
+		if n == p.Count {
+			return nil
+		}
+		old = n
 	}
-	if p.Old == 0 || p.Count == 0 {
+	if old == 0 || p.Count == 0 {
 		return e.sys.SetNumVFs(p.Bus, p.Dev, p.Count)
 	}
 	// From one number to another through none (sriov_numvfs_store: EBUSY else).
@@ -48,7 +52,7 @@ func (e *executor) setVFs(p roce.SetVFs) error {
 	}
 	return &NotTaken{
 		What: fmt.Sprintf("%s did not make %d virtual functions", p.On, p.Count), Why: err.Error(),
-		After: back(fmt.Sprintf("number %d", p.Old), e.sys.SetNumVFs(p.Bus, p.Dev, p.Old)),
+		After: back(fmt.Sprintf("number %d", old), e.sys.SetNumVFs(p.Bus, p.Dev, old)),
 	}
 }
 

@@ -117,8 +117,12 @@ func (w *workers) submit(ctx context.Context, card string, op link.Op) *InProgre
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	q := w.queues[card]
-	if len(q) > 0 && (w.busy[card] || len(q) >= maxQueue) {
-		return &InProgress{What: doing(q[0])}
+	if w.busy[card] || len(q) >= maxQueue {
+		what := op
+		if len(q) > 0 {
+			what = q[0]
+		}
+		return &InProgress{What: doing(what)}
 	}
 	w.queues[card] = append(q, op)
 	if len(q) == 0 {

@@ -105,6 +105,33 @@ func TestWorkers(t *testing.T) {
 	})
 }
 
+// A plan that was made while the card was at work is not carried out when the work
+// has ended since.
+func TestWorkersStalePlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorkers(func() runner { return &slowCard{each: time.Second} })
+		w.begin()
+		submit(w, t.Context(), "a", rebind(2, 0))
+		w.begin()
+		time.Sleep(2 * time.Second)
+		if w.any() {
+			t.Fatal("the work has not ended")
+		}
+		if e := w.submit(t.Context(), "a", rebind(2, 1)); e.Queued || e.What == "" {
+			t.Errorf("%+v", e)
+		}
+		// The result that brings the next plan is still to come.
+		if len(w.finished()) != 1 {
+			t.Error("nothing brings another plan")
+		}
+		w.begin()
+		if !submit(w, t.Context(), "a", rebind(2, 1)) {
+			t.Error("the next plan waits")
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
 // What a plan has beyond the bound waits, and a queue ends with ctx.
 func TestWorkersBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -41,7 +41,6 @@ var longFunctions = map[string]string{
 	"cmd/ibnetctl/importer/ifcfg.go:ifcfgKeys":      "one case for each key",
 	"cmd/ibnetctl/importer/keyfile.go:keyfileEntry": "one case for each key",
 	"cmd/ibnetctl/importer/netplan.go:netplan":      "one case for each key",
-	"cmd/ibnetctl/importer/networkd.go:network":     "one case for each key",
 	"daemon/card/explain.go:Explain":                "one case for each operation",
 	"daemon/classify.go:classify":                   "one case for each refusal",
 	"daemon/metrics/metrics.go:Text":                "one statement for each metric",

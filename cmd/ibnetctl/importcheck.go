@@ -56,6 +56,9 @@ func (a *app) importCheck(r importer.Result, sources []importer.Source, from str
 	} else {
 		a.printCheck(form.Check)
 	}
+	for _, s := range governedByOthers(sys, names) {
+		fmt.Fprintln(a.err, s)
+	}
 	if n := len(r.Left); n > 0 {
 		fmt.Fprintf(a.err, "%d %s not converted: ibnetctl import lists %s\n", n, plural(n, "line is", "lines are"), plural(n, "it", "them"))
 	}
@@ -100,6 +103,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 		if u == nil || !names[u.Name] {
 			if u == nil && l.IPoIB != nil && !partitionOf(sys, l) {
 				out.Unclaimed = append(out.Unclaimed, l.Name)
+				out.Same = out.Same && !configured(l)
 			}
 			continue
 		}
@@ -139,6 +143,26 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 		}) {
 			out.Others = append(out.Others, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit, Effect: s.Effect})
 			out.Same = false
+		}
+	}
+	return out
+}
+
+// configured reports whether somebody set something of an IPoIB link that is
+// missing after the next start of the host.
+func configured(l *link.Link) bool {
+	return l.IPoIB.Mode == ib.ModeConnected || slices.ContainsFunc(l.Routes, lasting) ||
+		slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return !a.Prefix.Addr().IsLinkLocalUnicast() })
+}
+
+// governedByOthers lists the IPoIB links that are not compared because a unit
+// that is not imported applies to them.
+func governedByOthers(sys *system, names map[string]bool) []string {
+	var out []string
+	for i := range sys.snap.Links {
+		l := &sys.snap.Links[i]
+		if u := sys.result.Governing.Links[l.Index].Unit; u != nil && !names[u.Name] && l.IPoIB != nil {
+			out = append(out, fmt.Sprintf("%s: not compared: %s applies to it, which is not imported", l.Name, u.Name))
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
 // migrating is a host as NetworkManager left it: ib0 in connected mode with an
@@ -124,6 +125,31 @@ func TestImportCheck(t *testing.T) {
 			}
 		})
 	}
+	t.Run("links without an imported unit", func(t *testing.T) {
+		snap := migrating(t)
+		names := map[string]bool{"10-ib0.ibnetwork": true}
+		m := memFS{}
+		m.add("10-ib0.ibnetwork", "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Partition]\nPartitionKey=0x8001\n")
+		m.add("20-other.ibnetwork", "[Match]\nName=ib2\n")
+		bare := link.Link{Index: 6, Name: "ib1", Type: link.ARPHRDInfiniBand, Kind: "ipoib", MTU: 2044, MaxMTU: 65520,
+			IPoIB: &link.IPoIB{PKey: 0xffff}}
+		other := bare
+		other.Index, other.Name = 7, "ib2"
+		snap.Links = append(snap.Links, bare, other)
+		check := func() (*answer.ImportCheck, *system) {
+			sys := newSystem(released(snap), units.Load([]units.Root{{Path: units.Dirs[0], FS: m}}), nil)
+			return checkImport(sys, names), sys
+		}
+		before, sys := check()
+		if got := governedByOthers(sys, names); len(got) != 1 || !strings.HasPrefix(got[0], "ib2: not compared: 20-other.ibnetwork") {
+			t.Error(got)
+		}
+		snap.Links[2].Addresses = []link.Address{{Prefix: netip.MustParsePrefix("10.5.0.1/24"), Valid: link.Forever}}
+		after, _ := check()
+		if !before.Same || after.Same || len(after.Unclaimed) != 1 {
+			t.Errorf("%+v\n%+v", before, after)
+		}
+	})
 	for _, args := range [][]string{{"--check", "--write", "x"}, {"--from", "x", "x"}, {"--check", "--root", t.TempDir(), "x"}} {
 		var out bytes.Buffer
 		if code := run(context.Background(), append([]string{"import"}, args...), strings.NewReader(""), &out, &out); code != exitUsage {

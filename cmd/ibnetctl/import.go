@@ -25,8 +25,12 @@ var importPaths = []struct {
 	wide bool
 }{
 	{"/etc/sysconfig/network-scripts/ifcfg-*", false}, {"/etc/sysconfig/network/ifcfg-*", false},
-	{"/etc/NetworkManager/system-connections/*", false},
-	{"/run/netplan/*.yaml", false}, {"/etc/netplan/*.yaml", false}, {"/lib/netplan/*.yaml", false}, {"/etc/nmstate/*.yml", false},
+	{"/etc/sysconfig/network-scripts/.ifcfg-*", false}, {"/etc/sysconfig/network/.ifcfg-*", false},
+	{"/etc/sysconfig/network-scripts/route*-*", false}, {"/etc/sysconfig/network-scripts/rule*-*", false},
+	{"/etc/sysconfig/network/ifroute-*", false},
+	{"/run/NetworkManager/system-connections/*", false}, {"/etc/NetworkManager/system-connections/*", false},
+	{"/usr/lib/NetworkManager/system-connections/*", false},
+	{"/run/netplan/*.yaml", false}, {"/etc/netplan/*.yaml*", false}, {"/lib/netplan/*.yaml", false}, {"/etc/nmstate/*.yml", false},
 	{"/etc/network/interfaces", false},
 	{"/etc/systemd/network/*.network", false}, {"/etc/systemd/network/*.netdev", false},
 	{"/run/systemd/network/*.network", false}, {"/run/systemd/network/*.netdev", false},

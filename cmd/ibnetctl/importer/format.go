@@ -43,6 +43,19 @@ func Leftover(p string) string {
 	return "not read: a backup by its name; rename it to import it"
 }
 
+// generated says why a profile of NetworkManager is not a source: it follows from
+// another one. "" is one that somebody wrote.
+func generated(s Source) string {
+	switch {
+	case !strings.HasPrefix(s.Path, "/run/NetworkManager/"):
+	case strings.HasPrefix(path.Base(s.Path), "netplan-"):
+		return "not read: netplan generates it from its own files"
+	case strings.Contains(s.Text, "\nnm-generated=true"):
+		return "not read: NetworkManager generates it for a link that another tool configured"
+	}
+	return ""
+}
+
 // Format says what a source is, by its name and, where that says nothing, by
 // its text; "" is unknown.
 func Format(s Source) string {

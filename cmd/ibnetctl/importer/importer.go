@@ -138,7 +138,7 @@ func Import(host Host, sources []Source) Result {
 		if f.format == formatRefused {
 			continue
 		}
-		if why := Leftover(s.Path); why != "" {
+		if why := cmp.Or(Leftover(s.Path), generated(s)); why != "" {
 			f.refuse(why)
 			continue
 		}

@@ -22,6 +22,10 @@ func (im *importer) interfaces(files []*file) {
 	var stanzas []*stanza
 	autos := map[string][]*item{}
 	for _, f := range files {
+		if why := skipped(f, files); why != "" {
+			f.refuse(why)
+			continue
+		}
 		stanzas = append(stanzas, im.readInterfaces(f, autos, files)...)
 	}
 	drafts := map[string]*draft{}
@@ -97,6 +101,40 @@ func portsOf(stanzas []*stanza) map[string]string {
 		}
 	}
 	return out
+}
+
+// skipped says why ifupdown does not read a file of a source-directory: of those
+// it reads the ones whose names are letters, digits, "_" and "-" (interfaces(5)).
+func skipped(f *file, files []*file) string {
+	if !strings.ContainsFunc(path.Base(f.path), func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-'
+	}) {
+		return ""
+	}
+	why := ""
+	for _, x := range files {
+		for _, it := range x.lines {
+			w := strings.Fields(it.text)
+			if len(w) != 2 || w[0] != "source" && w[0] != "source-directory" {
+				continue
+			}
+			pattern, of := w[1], f.path
+			if !path.IsAbs(pattern) {
+				pattern = path.Join(path.Dir(x.path), pattern)
+			}
+			if w[0] == "source-directory" {
+				of = path.Dir(of)
+			}
+			if ok, err := path.Match(path.Clean(pattern), of); err != nil || !ok {
+				continue
+			}
+			if w[0] == "source" {
+				return ""
+			}
+			why = "not read: source-directory of " + it.at() + " skips a name with other characters than letters, digits, \"_\" and \"-\""
+		}
+	}
+	return why
 }
 
 // ipoibNames are the links that are IPoIB whatever their names: the stanzas set a

@@ -199,6 +199,10 @@ func (s *slowCard) call(until time.Time) (calls int, middle, worst time.Duration
 	}
 	defer func() { _ = c.Close() }()
 	o := c.Object(api.BusName, api.Root)
+	s.Wait("the daemon on the bus", 10*time.Second, func() bool {
+		var owned bool
+		return c.BusObject().Call("org.freedesktop.DBus.NameHasOwner", 0, api.BusName).Store(&owned) == nil && owned
+	})
 	var took []time.Duration
 	for ; time.Now().Before(until); calls++ {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -27,7 +27,6 @@ const pipeline = 16
 // result is known. Netlink requests go out many in one system call; one that
 // fails does not keep the others from being tried.
 func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error)) {
-	k.card.Begin()
 	var batch []rtnl.Request
 	var ops []link.Op
 	made := map[string]int{}

@@ -83,6 +83,7 @@ func (o *Observer) Close() error {
 // Observe reads what the scope names and gives a new snapshot, which shares with
 // the last one what was not looked at.
 func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
+	o.card.Begin()
 	if o.last == nil {
 		sc.All = true
 	}

@@ -16,7 +16,8 @@ import (
 	"ibnetworkd/roce"
 )
 
-// Begin is called before the operations of each plan.
+// Begin is called before a snapshot is read: a plan made from it does not know what
+// the cards that have work then leave behind.
 func (o *Observer) Begin() { o.workers.begin() }
 
 // Apply carries out an operation of package roce; it reports false for one of

@@ -88,7 +88,7 @@ type workers struct {
 	open func() runner // for a card
 	// ended is called from a worker after each operation.
 	ended func()
-	busy  map[string]bool // cards that had work when the present plan began
+	busy  map[string]bool // cards that had work when the snapshot was begun
 
 	mu      sync.Mutex           // guards the rest
 	queues  map[string][]link.Op // by card: the first is being carried out
@@ -100,8 +100,8 @@ func newWorkers(open func() runner) *workers {
 	return &workers{open: open, ended: func() {}, queues: map[string][]link.Op{}, runners: map[string]runner{}}
 }
 
-// begin starts the operations of a new plan. The plan does not know what the
-// workers that are busy now leave behind.
+// begin is called before a snapshot is read. A plan made from it does not know what
+// the workers that are busy now leave behind.
 func (w *workers) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

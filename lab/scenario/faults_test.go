@@ -242,7 +242,7 @@ func TestDiagnoseManager(t *testing.T) {
 					bounce(g)
 					g.Exec("ibnetctl", "sm", "start", "swib0/1")
 				},
-				check: "subnet manager", code: "no-subnet-manager", text: "is there but has not configured port swib0/1",
+				check: "subnet manager", code: "no-subnet-manager", text: "exists but has not configured port swib0/1",
 				next: "smpquery -C swib0 -P 1 -D portinfo 0: ",
 				mend: func(g *lab.G, next string) {
 					cmd, _, _ := strings.Cut(next, ": ")

@@ -137,7 +137,7 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 		st.index, st.state, st.read = d.Index, p.State, false
 	}
 	if st.state != p.State {
-		// The rate is negotiated, the keys are granted anew.
+		// The rate is negotiated again, and the keys are granted again.
 		st.state, st.read = p.State, false
 		if r := o.text(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/rate", d.Name, p.Port)); r != "" {
 			st.rate = r

@@ -35,7 +35,7 @@ func (d *Daemon) Reload(ctx context.Context) error {
 	})
 }
 
-// Reconfigure plans one link anew and tries again what was refused there.
+// Reconfigure plans one link again and retries what was refused there.
 func (d *Daemon) Reconfigure(ctx context.Context, name string) error {
 	return d.ask(ctx, func(c context.Context) error {
 		l, err := d.named(name)

@@ -131,7 +131,7 @@ func (o SetVF) String() string {
 }
 
 // String prints ip link set ... vf with each GUID, and the writes that make the
-// driver probe anew.
+// driver probe again.
 func (o SetVFGUIDs) String() string {
 	var words []string
 	for _, a := range o.Attrs() {

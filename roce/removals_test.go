@@ -67,7 +67,7 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
-// What is made anew under another name, number or tag finds its place free: each
+// What is re-created under another name, number or tag finds its place free: each
 // edit of a unit takes one plan.
 func TestEdits(t *testing.T) {
 	s, st := system()

@@ -45,7 +45,7 @@ func (o *Observer) contested() map[string]int {
 	return out
 }
 
-// Forget begins to count anew for a link, after its administrator asked for it.
+// Forget resets the count of a link, after its administrator asked for it.
 func (o *Observer) Forget(name string) { o.forget(name + "\x00") }
 
 func (o *Observer) forget(prefix string) {

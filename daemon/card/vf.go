@@ -92,7 +92,7 @@ func (e *executor) vf(index, n int) (*roce.VF, error) {
 	return nil, fmt.Errorf("virtual function %d is gone", n)
 }
 
-// setVFGUIDs sets GUIDs, lets the function's driver probe anew and looks what
+// setVFGUIDs sets GUIDs, lets the function's driver probe again and reads what
 // the function says of itself; if it is not what was asked, the former GUIDs
 // come back the same way.
 func (e *executor) setVFGUIDs(p roce.SetVFGUIDs) error {

@@ -83,15 +83,12 @@ test-long: test test-units-long test-sm-long bench-peers ## make test, and what 
 test-units-long: deps ## the parsers of unit files against the installed systemd, 100,000 inputs of each kind
 	$(GO) test -count=1 -run TestSystemdIsTheJudge -v ./units -long
 
-FUZZTIME ?= 20s
 .PHONY: test-sm-long
 test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (25 minutes)
 	$(GO) test -count=1 -timeout 30m -run TestConformance ./lab/smbench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
 	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM|^TestSurvival$$' ./lab/scenario
-	@for t in $$(grep -rlE '^func Fuzz' --include=*_test.go sm | xargs -n1 dirname | sort -u); do \
-	  for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$t/*_test.go | cut -c6-); do \
-	    echo "fuzz $$t $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) ./$$t | grep -E '^(--- FAIL|FAIL|ok|    )' ; done; done
+	@$(MAKE) fuzz FUZZIN=sm
 
 # One target for each part, each prints what it did.
 ATTACKS    := attack-bus attack-sm attack-fuzz
@@ -108,10 +105,16 @@ attack-sm: ## of these, random subnets with hostile hosts and other managers, up
 	@echo "== hostile hosts on simulated subnets for $(ATTACKTIME)"
 	@IBNET_ATTACK=$(ATTACKTIME) CGO_ENABLED=0 $(GO) test -count=1 -timeout 0 -v -run '^TestAttack$$' ./sm/engine | grep --line-buffered -vE '^(=== |PASS|ok )'
 
-attack-fuzz: FUZZTIME = 10m
 attack-fuzz: ## of these, every fuzz target of the tree (FUZZTIME=10m each)
-	@grep -rE '^func Fuzz' --include=*_test.go . | sed -E 's,^\./(.*)/[^/]*:func (Fuzz[A-Za-z0-9_]+).*,\1 \2,' | sort -u | { bad=0; while read -r dir name; do \
-	  echo "== fuzz $$dir $$name for $(FUZZTIME)"; CGO_ENABLED=0 $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$dir | tail -4 || bad=1; done; exit $$bad; }
+	@$(MAKE) fuzz FUZZTIME=$(or $(FUZZTIME),10m)
+
+FUZZIN   ?= .
+FUZZJOBS ?= $(shell nproc)
+.PHONY: fuzz
+fuzz: ## every fuzz target below FUZZIN=. for FUZZTIME=20s each, FUZZJOBS at once, a line for each
+	@grep -rE '^func Fuzz' --include=*_test.go $(FUZZIN) | sed -E 's,^(.*)/[^/]*:func (Fuzz[A-Za-z0-9_]+).*,\1 \2,' | sort -u | \
+	  CGO_ENABLED=0 xargs -P $(FUZZJOBS) -L1 bash -c 'out=$$($(GO) test -run "^$$" -fuzz "^$$1$$" -fuzztime $(or $(FUZZTIME),20s) -parallel 1 "./$${0#./}" 2>&1) \
+	    && echo "ok   $$0 $$1: $$(grep -o "execs: .*" <<<"$$out" | tail -1)" || { echo "FAIL $$0 $$1"; echo "$$out" | tail -40; exit 1; }'
 
 .PHONY: test-short
 test-short: ## what needs no lab kernel and no root

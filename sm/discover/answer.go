@@ -296,6 +296,10 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 		// this answer came over there is no doubt.)
 		d.unlink(i, p)
 		d.probe(i, p)
+	case st == ib.PortInit && had && was.State() == ib.PortInit && (i == d.root || p != x.entry):
+		// It is not configured since the last sweep: it may have been down in
+		// between, or what was behind it then cannot be configured.
+		d.probe(i, p)
 	}
 }
 

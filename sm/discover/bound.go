@@ -248,27 +248,40 @@ func (d *Discovery) bound() {
 // leaveOut takes what hangs on a port out of the walk.
 func (d *Discovery) leaveOut(t part) {
 	i, p, v := t.from, t.port, t.node
-	at := d.nodes[i].ports.at(int(p))
-	at.peer = -1
+	d.nodes[i].ports.at(int(p)).peer = -1
 	count := 0
+	out := func(j int32) {
+		x := &d.nodes[j]
+		x.out, x.gone = true, true
+		d.claimed -= x.ports.n
+		count++
+		x.ports = makePorts(x.ports.n)
+		if d.byGUID[x.ni.NodeGUID] == j {
+			delete(d.byGUID, x.ni.NodeGUID)
+		}
+	}
+	var adapters []int32
 	for q := []int32{v}; len(q) > 0; {
 		j := q[len(q)-1]
 		q = q[:len(q)-1]
 		x := &d.nodes[j]
-		if x.out || j == i {
+		switch {
+		case x.out || j == i:
+			continue
+		case !x.sw():
+			adapters = append(adapters, j)
 			continue
 		}
-		x.out, x.gone = true, true
-		d.claimed -= x.ports.n
-		count++
 		for k := range x.ports.n {
-			if o := x.ports.look(k); o.peer >= 0 && o.peer != i {
+			if o := x.ports.look(k); o.peer >= 0 {
 				q = append(q, o.peer)
 			}
 		}
-		x.ports = makePorts(x.ports.n)
-		if d.byGUID[x.ni.NodeGUID] == j {
-			delete(d.byGUID, x.ni.NodeGUID)
+		out(j)
+	}
+	for _, j := range adapters {
+		if x := &d.nodes[j]; !x.out && !d.elsewhere(j, i, p) {
+			out(j)
 		}
 	}
 	d.nodes[i].cuts++
@@ -281,6 +294,22 @@ func (d *Discovery) leaveOut(t part) {
 	}
 	d.silent(i, p, fmt.Sprintf("behind port %s[%d], path %s, are %d nodes and more, %s", d.nodes[i].name(), p,
 		PathString(smp.PathTo(d.nodes[i].path, p)), count, why))
+}
+
+// elsewhere unplugs the ports of an adapter that are linked with nodes left out or
+// with port p of node i, and reports whether another one has a link.
+func (d *Discovery) elsewhere(j, i int32, p uint8) (linked bool) {
+	x := &d.nodes[j]
+	for k := range x.ports.n {
+		switch o := x.ports.look(k); {
+		case o.peer < 0:
+		case d.nodes[o.peer].out || o.peer == i && o.peerP == p:
+			d.unplugged(j, uint8(k))
+		default:
+			linked = true
+		}
+	}
+	return linked
 }
 
 // stop ends the walk with what was found.

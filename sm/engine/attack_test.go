@@ -23,6 +23,10 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
+// found are the seeds of sequences that once failed: 1769 and 2345 by a device that
+// became another one, with the manager's walk in between.
+var found = []uint64{1769, 2345}
+
 // TestAttack: random subnets on which things happen as in TestWholeStory, with
 // hosts that attack. Whenever it is quiet for a while, each connected part has one
 // master, which is the best of the honest managers, the honest ports are Active,
@@ -46,6 +50,10 @@ func TestAttack(t *testing.T) {
 		}
 		most = 1
 	}
+	seeds := found
+	if most == 1 || limit != 0 {
+		seeds = nil
+	}
 	// A sequence waits for its own goroutines most of the time, and its garbage is
 	// that of whole subnets: several at once, collected rarely, keep the processors busy.
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
@@ -55,6 +63,10 @@ func TestAttack(t *testing.T) {
 	take := func() (seed uint64, ok bool) {
 		mu.Lock()
 		defer mu.Unlock()
+		if n := len(seeds); n > 0 {
+			seed, seeds = seeds[n-1], seeds[:n-1]
+			return seed, true
+		}
 		if next == first+most || limit != 0 && time.Since(begin) >= limit || failed >= 10 {
 			return 0, false
 		}

@@ -3,6 +3,7 @@ package scenario
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
+	"ibnetworkd/smctl"
 )
 
 // What a person at the prompt and a program on the bus meet on an installed
@@ -46,8 +48,8 @@ func TestInstalledHost(t *testing.T) {
 		})
 		g.Run("exposure", func(g *lab.G) {
 			worker := describe(g).SubnetManagers[0].Worker
-			// What is left is what each needs: root, umad devices, the host's network.
-			for unit, limit := range map[string]string{"ibnetworkd.service": "16", worker: "10", "ibnetworkd-wait-online.service": "12",
+			// What is left is what each needs: root, the host's network.
+			for unit, limit := range map[string]string{"ibnetworkd.service": "14", worker: "8", "ibnetworkd-wait-online.service": "12",
 				"ibnetworkd-wait-online@ib0.service": "12"} {
 				out, err := g.Try("systemd-analyze", "security", "--no-pager", "--threshold="+limit, unit)
 				line := out[strings.LastIndex(out, "Overall"):]
@@ -75,6 +77,8 @@ func TestInstalledHost(t *testing.T) {
 					g.Errorf("%s can be written: %v", file, got)
 				}
 			}
+			ownDev(g, "ibnetworkd.service")
+			ownDev(g, describe(g).SubnetManagers[0].Worker)
 			g.Write(unitDir+"10-ib0.ibnetwork", strings.Replace(auto, "[SubnetManager]", "IPv4ProxyARP=yes\n[SubnetManager]", 1))
 			g.Exec("ibnetctl", "reload")
 			g.Wait("a sysctl of the unit", 20*time.Second, func() bool {
@@ -109,7 +113,51 @@ func TestInstalledHost(t *testing.T) {
 			}
 			g.Exec("systemctl", "start", "ibnetworkd-wait-online@ib0.service")
 		})
+		g.Run("driver restart", driverRestart)
 	})
+}
+
+// ownDev fails unless a unit has a /dev of its own, and in it the host's, read-only.
+func ownDev(g *lab.G, unit string) {
+	g.Helper()
+	out := g.Sh(`nsenter -t $(systemctl show -p MainPID --value %s) -m sh -c '
+		ls -d /dev/infiniband /dev/kmsg /dev/vda /dev/ubda /dev/tty0 2>/dev/null
+		test -c /dev/host/infiniband/umad0 || echo no umad0
+		touch /dev/host/x 2>/dev/null && echo /dev/host can be written
+		touch /dev/x 2>/dev/null && echo /dev can be written; true'`, unit)
+	if out = strings.TrimSpace(out); out != "" {
+		g.Errorf("%s sees in /dev: %s", unit, out)
+	}
+}
+
+// With the last device the kernel removes /dev/infiniband, and creates another with
+// the next. The daemon, which goes on, and the next worker open the new devices.
+func driverRestart(g *lab.G) {
+	pid := mainPID(g, "ibnetworkd.service")
+	const driver = "/sys/bus/platform/drivers/swib/"
+	cards := strings.Fields(g.Sh("cd " + driver + "; ls -d swib.*"))
+	for _, c := range cards {
+		g.Write(driver+"unbind", c)
+	}
+	g.Wait("the end of the devices", 20*time.Second, func() bool { _, err := os.Stat("/dev/infiniband/umad0"); return err != nil })
+	g.Sh("rm -rf /dev/infiniband") // rdma_ucm, which this kernel has built in, would keep it
+	g.Wait("the worker's end", 20*time.Second, func() bool { return len(describe(g).SubnetManagers) == 0 })
+	for _, c := range cards {
+		g.Write(driver+"bind", c)
+	}
+	sms := smWait(g, "a master after the driver's restart", 60*time.Second,
+		func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 master active") })
+	g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
+	if now := mainPID(g, "ibnetworkd.service"); now != pid {
+		g.Errorf("the daemon was restarted: pid %s, then %s", pid, now)
+	}
+	ownDev(g, "ibnetworkd.service")
+	ownDev(g, sms[0].Worker)
+	// An open by the rules of the unit's control group too.
+	if out, err := g.Try("sh", "-c", "echo $$ > /sys/fs/cgroup$(cut -d: -f3 /proc/"+pid+"/cgroup)/cgroup.procs && "+
+		"nsenter -t "+pid+" -m sh -c ': < /dev/host/infiniband/umad0'"); err != nil {
+		g.Errorf("the daemon cannot open the new device: %v %s", err, out)
+	}
 }
 
 func exitCode(g *lab.G, name string, args ...string) int {

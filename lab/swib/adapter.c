@@ -75,6 +75,7 @@ int swib_hca_ib_up(struct swib_hca *h)
 void swib_hca_ib_down(struct swib_hca *h)
 {
 	struct swib_dev *d = h->dev;
+	int i;
 
 	if (!d)
 		return;
@@ -82,6 +83,9 @@ void swib_hca_ib_down(struct swib_hca *h)
 	/* no event for a device that is on its way out */
 	mutex_lock(&swib_fab_mutex);
 	h->node.dev = NULL;
+	/* ib_umad does not clear the bit of a device that is gone: firmware starts without it */
+	for (i = 1; i <= h->node.nports; i++)
+		h->node.port[i].pi.cap_mask &= ~cpu_to_be32(IB_PORT_SM);
 	mutex_unlock(&swib_fab_mutex);
 	WRITE_ONCE(h->dev, NULL);
 	synchronize_rcu();

@@ -38,8 +38,15 @@ const (
 	minMAD = 36 // the kernel refuses less (IB_MGMT_RMPP_HDR)
 )
 
-// Dir is where the devices are.
-const Dir = "/dev/infiniband"
+// Where the devices are. The units of ibnetworkd and ibnetsm have a private /dev
+// (PrivateDevices=), in which HostDev is the host's, read-only. It is all of the
+// host's /dev: the kernel removes its directory infiniband with the last device and
+// makes another one with the next, which a mount of that directory would not show.
+const (
+	Dev     = "/dev"
+	HostDev = "/dev/host"
+	subdir  = "infiniband"
+)
 
 // Address is the other end of a MAD.
 type Address struct {
@@ -115,13 +122,9 @@ func ioc(dir, nr, size uintptr) uintptr { return dir<<30 | size<<16 | 0x1b<<8 | 
 // Open opens a device: "umad0", or a path. It is closed when ctx ends; a
 // waiting Recv then returns os.ErrClosed.
 func Open(ctx context.Context, dev string) (*Port, error) {
-	path := dev
-	if filepath.Base(dev) == dev {
-		path = filepath.Join(Dir, dev)
-	}
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, path, err := open(dev, Dev, HostDev)
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), ioctlEnablePKey, 0); errno != 0 {
 		_ = unix.Close(fd)
@@ -136,6 +139,31 @@ func Open(ctx context.Context, dev string) (*Port, error) {
 	p := &Port{f: f, rc: rc}
 	p.stop = context.AfterFunc(ctx, func() { _ = f.Close() })
 	return p, nil
+}
+
+// open opens a device by its path, or by its name in the first of the directories
+// that has it. The path and the error have the name that it has on the host, which
+// is below the first.
+func open(dev string, in ...string) (fd int, path string, err error) {
+	paths := []string{dev}
+	if filepath.Base(dev) == dev {
+		paths = nil
+		for _, d := range in {
+			paths = append(paths, filepath.Join(d, subdir, dev))
+		}
+	}
+	for _, p := range paths {
+		// Without O_NONBLOCK the open of an issm device would wait until the other
+		// holder closes.
+		fd, err = unix.Open(p, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if !errors.Is(err, unix.ENOENT) {
+			break
+		}
+	}
+	if err != nil {
+		err = &os.PathError{Op: "open", Path: paths[0], Err: err}
+	}
+	return fd, paths[0], err
 }
 
 // Close closes the device; its agents go with it.
@@ -333,17 +361,12 @@ var ErrSMRunning = errors.New("another process on this host is the port's subnet
 // tells the fabric that a subnet manager is there (PortInfo:CapabilityMask
 // IsSM).
 func OpenISSM(dev string) (io.Closer, error) {
-	path := dev
-	if filepath.Base(dev) == dev {
-		path = filepath.Join(Dir, dev)
-	}
-	// Without O_NONBLOCK the open would wait until the other holder closes.
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, path, err := open(dev, Dev, HostDev)
 	if errors.Is(err, unix.EAGAIN) {
 		return nil, fmt.Errorf("%s: %w", path, ErrSMRunning)
 	}
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
 	return issm(fd), nil
 }

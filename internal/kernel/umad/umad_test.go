@@ -3,10 +3,14 @@ package umad
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
 )
@@ -54,6 +58,44 @@ func TestRegisterLayout(t *testing.T) {
 	if got != want {
 		t.Errorf("got\n% x\nwant\n% x", got, want)
 	}
+}
+
+// A device is opened where it is, and named as on the host.
+func TestOpen(t *testing.T) {
+	first, second := t.TempDir(), t.TempDir()
+	file := func(dir, name string, mode os.FileMode) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Join(dir, "infiniband"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "infiniband", name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := filepath.Join(first, "infiniband/umad0")
+	check := func(what, dev string, want error) {
+		t.Helper()
+		fd, path, err := open(dev, first, second)
+		if err == nil {
+			_ = unix.Close(fd)
+		}
+		var pe *os.PathError
+		if !errors.Is(err, want) || path != named || err != nil && (!errors.As(err, &pe) || pe.Path != named) {
+			t.Errorf("%s: %q, %v", what, path, err)
+		}
+	}
+	check("none", "umad0", unix.ENOENT)
+	file(second, "umad0", 0o600)
+	check("in the second", "umad0", nil)
+	if err := os.Mkdir(filepath.Join(second, "infiniband/umad1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	named = filepath.Join(first, "infiniband/umad1")
+	check("refused in the second", "umad1", unix.EISDIR)
+	file(first, "umad1", 0o600)
+	check("in the first", "umad1", nil)
+	named = filepath.Join(second, "infiniband/umad0")
+	check("by its path", named, nil)
 }
 
 func FuzzHeader(f *testing.F) {

@@ -13,7 +13,7 @@ type grid struct {
 	at   [][]int32        // by switch: its coordinates
 	of   map[string]int32 // switch by coordinates
 	// open says that there are no service levels for the date lines. Then the
-	// link between the ends of a long ring is taken by those only that stand
+	// link between the ends of a long ring is taken by those only that are
 	// at an end: a packet travelling the ring never waits for that link, so
 	// no loop closes.
 	open bool
@@ -71,83 +71,14 @@ func (g *graph) lanes() int {
 }
 
 // grid finds the coordinates of a mesh or torus, nil when the graph is none.
-//
-// In a product of graphs two edges of one switch that belong to different
-// factors span exactly one square, and opposite edges of that square belong to
-// the same factor; edges of the same factor span none (in a path or a ring of
-// five and more). Joining edges by these two rules leaves one class for each
-// dimension, and everything is verified at the end.
 func (g *graph) grid() *grid {
-	const maxDegree = 16
-	if g.n < 4 {
+	class := g.factors()
+	if class == nil {
 		return nil
-	}
-	for s := range int32(g.n) {
-		if a, b := g.neighbours(s); b-a > maxDegree || b == a {
-			return nil
-		}
-	}
-	class := make([]int32, len(g.peer)) // union-find over groups; both directions of a link are one
-	for i := range class {
-		class[i] = int32(i)
-	}
-	find := func(i int32) int32 {
-		for class[i] != i {
-			class[i] = class[class[i]]
-			i = class[i]
-		}
-		return i
-	}
-	join := func(a, b int32) {
-		if a, b = find(a), find(b); a != b {
-			class[max(a, b)] = min(a, b)
-		}
-	}
-	edge := func(s, t int32) int32 {
-		a, b := g.neighbours(s)
-		if i, ok := slices.BinarySearch(g.peer[a:b], t); ok {
-			return a + int32(i)
-		}
-		return fabric.None
-	}
-	for s := range int32(g.n) {
-		a, b := g.neighbours(s)
-		for i := a; i < b; i++ {
-			t := g.peer[i]
-			back := edge(t, s)
-			if back == fabric.None {
-				return nil
-			}
-			join(i, back)
-			for j := i + 1; j < b; j++ {
-				u := g.peer[j]
-				if edge(t, u) != fabric.None { // a triangle is a ring of three
-					join(i, j)
-					continue
-				}
-				square, n := fabric.None, 0
-				ta, tb := g.neighbours(t)
-				for _, w := range g.peer[ta:tb] {
-					if w != s && edge(w, u) != fabric.None {
-						square = w
-						n++
-					}
-				}
-				switch n {
-				case 0:
-					join(i, j)
-				case 1:
-					join(i, edge(u, square))
-					join(j, edge(t, square))
-				default:
-					return nil
-				}
-			}
-		}
 	}
 	var roots []int32
 	for i := range class {
-		if find(int32(i)) == int32(i) {
+		if class.find(int32(i)) == int32(i) {
 			roots = append(roots, int32(i))
 		}
 	}
@@ -158,7 +89,7 @@ func (g *graph) grid() *grid {
 	}
 	total := 1
 	for k, root := range roots {
-		size, ring := t.coordinates(k, func(i int32) bool { return find(i) == root })
+		size, ring := t.coordinates(k, func(i int32) bool { return class.find(i) == root })
 		if size == 0 {
 			return nil
 		}
@@ -167,37 +98,135 @@ func (g *graph) grid() *grid {
 			return nil
 		}
 	}
-	if total != g.n {
+	if total != g.n || !t.whole() {
+		return nil
+	}
+	return t
+}
+
+// classes is a union-find: of each element the parent, itself for a root.
+type classes []int32
+
+func (c classes) find(i int32) int32 {
+	for c[i] != i {
+		c[i] = c[c[i]]
+		i = c[i]
+	}
+	return i
+}
+
+// join makes one class of those of a and b, with the lower root.
+func (c classes) join(a, b int32) {
+	if a, b = c.find(a), c.find(b); a != b {
+		c[max(a, b)] = min(a, b)
+	}
+}
+
+// edge is the group of links from s to t, fabric.None when there is none.
+func (g *graph) edge(s, t int32) int32 {
+	a, b := g.neighbours(s)
+	if i, ok := slices.BinarySearch(g.peer[a:b], t); ok {
+		return a + int32(i)
+	}
+	return fabric.None
+}
+
+// factors puts the groups of links that belong to the same dimension into one
+// class, nil when the graph is no product of paths and rings.
+//
+// In a product of graphs two edges of one switch that belong to different
+// factors span exactly one square, and opposite edges of that square belong to
+// the same factor; edges of the same factor span none (in a path or a ring of
+// five and more). Joining edges by these two rules leaves one class for each
+// dimension, and the caller verifies everything at the end.
+func (g *graph) factors() classes {
+	const maxDegree = 16
+	if g.n < 4 {
 		return nil
 	}
 	for s := range int32(g.n) {
+		if a, b := g.neighbours(s); b-a > maxDegree || b == a {
+			return nil
+		}
+	}
+	class := make(classes, len(g.peer)) // both directions of a link are one
+	for i := range class {
+		class[i] = int32(i)
+	}
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
+			back := g.edge(g.peer[i], s)
+			if back == fabric.None {
+				return nil
+			}
+			class.join(i, back)
+			for j := i + 1; j < b; j++ {
+				if !g.square(class, s, i, j) {
+					return nil
+				}
+			}
+		}
+	}
+	return class
+}
+
+// square joins edges i and j of switch s with what they span; false when they
+// span more than one square.
+func (g *graph) square(class classes, s, i, j int32) bool {
+	t, u := g.peer[i], g.peer[j]
+	if g.edge(t, u) != fabric.None { // a triangle is a ring of three
+		class.join(i, j)
+		return true
+	}
+	corner, n := fabric.None, 0
+	a, b := g.neighbours(t)
+	for _, w := range g.peer[a:b] {
+		if w != s && g.edge(w, u) != fabric.None {
+			corner = w
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		class.join(i, j)
+	case 1:
+		class.join(i, g.edge(u, corner))
+		class.join(j, g.edge(t, corner))
+	}
+	return n < 2
+}
+
+// whole fills t.of and says that each place has one switch, each edge is one step
+// in one dimension, and each step an edge.
+func (t *grid) whole() bool {
+	g := t.g
+	for s := range int32(g.n) {
 		key := t.key(t.at[s])
 		if _, dup := t.of[key]; dup {
-			return nil
+			return false
 		}
 		t.of[key] = s
 	}
-	// Each edge must be one step in one dimension, and each step an edge.
 	for s := range int32(g.n) {
 		want := 0
 		for k, d := range t.dims {
 			for _, step := range []int32{-1, 1} {
-				if v, ok := d.step(t.at[s][k], step); ok {
-					if d.size == 2 && step < 0 && t.at[s][k] == 0 {
-						continue
-					}
-					if edge(s, t.move(s, k, v)) == fabric.None {
-						return nil
-					}
-					want++
+				v, ok := d.step(t.at[s][k], step)
+				if !ok || d.size == 2 && step < 0 && t.at[s][k] == 0 {
+					continue
 				}
+				if g.edge(s, t.move(s, k, v)) == fabric.None {
+					return false
+				}
+				want++
 			}
 		}
 		if a, b := g.neighbours(s); int(b-a) != want {
-			return nil
+			return false
 		}
 	}
-	return t
+	return true
 }
 
 // step is the coordinate one step up or down, if there is one.

@@ -3,8 +3,6 @@ package bus
 import (
 	"bufio"
 	"bytes"
-	"cmp"
-	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,8 +14,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,149 +21,10 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
-	"ibnetworkd/internal/busconn/bustest"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
-
-// privateBus is a bus of the test's own.
-type privateBus struct {
-	*bustest.Bus
-	t    *testing.T
-	addr string
-}
-
-func startBus(t *testing.T) *privateBus {
-	t.Helper()
-	b := bustest.Start(t)
-	return &privateBus{b, t, b.Addr}
-}
-
-func (b *privateBus) busctl(args ...string) (string, error) {
-	cmd := exec.Command("busctl", append([]string{"--address=" + b.addr, "--no-pager"}, args...)...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// fake is a daemon that notes what it is asked.
-type fake struct {
-	mu    sync.Mutex
-	calls []string
-	level string
-	err   error
-	// reload and plan are called instead of what the fake does, if set.
-	reload func(context.Context) error
-	plan   func()
-}
-
-func (f *fake) note(format string, a ...any) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.calls = append(f.calls, fmt.Sprintf(format, a...))
-	return f.err
-}
-
-func (f *fake) Reload(ctx context.Context) error {
-	f.mu.Lock()
-	reload := f.reload
-	f.mu.Unlock()
-	if reload != nil {
-		return reload(ctx)
-	}
-	return f.note("reload")
-}
-func (f *fake) Reconfigure(_ context.Context, l string) error { return f.note("reconfigure %s", l) }
-func (f *fake) SetAdmin(_ context.Context, l string, up bool) error {
-	return f.note("up=%v %s", up, l)
-}
-func (f *fake) Plan(context.Context) (link.Plan, error) {
-	f.mu.Lock()
-	plan := f.plan
-	f.mu.Unlock()
-	if plan != nil {
-		plan()
-	}
-	t := link.Target{Link: "ib0"}
-	return link.Plan{Steps: []link.Step{{Op: link.SetMTU{On: t, MTU: 4092}}},
-		Blocked: []link.Blocked{{On: t, Op: "x", Reason: link.Reason{Code: link.CodeNoSM, Text: "no subnet manager"}}}}, nil
-}
-func (f *fake) StartSubnetManager(_ context.Context, d string, p int) error {
-	return f.note("start %s/%d", d, p)
-}
-func (f *fake) StopSubnetManager(_ context.Context, d string, p int) error {
-	return f.note("stop %s/%d", d, p)
-}
-func (f *fake) LogLevel() string { f.mu.Lock(); defer f.mu.Unlock(); return cmp.Or(f.level, "info") }
-func (f *fake) SetLogLevel(l string) error {
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, l) {
-		return fmt.Errorf("%q is not one of debug, info, warn, error", l)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.level = l
-	return nil
-}
-
-func (f *fake) called() []string { f.mu.Lock(); defer f.mu.Unlock(); return slices.Clone(f.calls) }
-
-func ib0() link.Status {
-	return link.Status{Name: "ib0", Ifindex: 7, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff",
-		Unit:  "/etc/systemd/network/10-ib0.ibnetwork",
-		State: link.StateConfigured, Oper: units.OperRoutable, Carrier: true, Required: true, Online: true,
-		Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"},
-			{Name: "MTUBytes", Wanted: "4092", Actual: "2044",
-				Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044", Next: "ask for mtu=5"}}},
-		Addresses: []string{"192.168.151.1/24"}}
-}
-
-// links are n links beside ib0.
-func links(n int) (all []link.Status) {
-	for i := range n {
-		l := ib0()
-		l.Name, l.Ifindex = fmt.Sprintf("ib%d", i+100), 100+i
-		all = append(all, l)
-	}
-	return all
-}
-
-func port1() link.PortStatus {
-	return link.PortStatus{IBDevice: "mlx5_0", Port: 1, LinkLayer: "InfiniBand", State: "Active", PhysState: "LinkUp", LID: 3, SMLID: 1,
-		PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "0xfe80000000000000",
-		PKeys: []string{"0xffff", "0x8001"}, Links: []string{"ib0"}}
-}
-
-func sm1() smctl.Status {
-	return smctl.Status{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Manage: "auto", Engine: "builtin",
-		Phase: "served", Reason: "somebody serves",
-		Master: &smctl.Master{GUID: "0x1", LID: 1, Priority: 5, State: "Master"}}
-}
-
-// serve starts a server with one link, one port and one subnet manager.
-func serve(t *testing.T, b *privateBus, priv func(uint32) bool) (*Server, *fake) {
-	t.Helper()
-	f := &fake{}
-	s := New(Config{Backend: f, Version: "1.2", Address: b.addr, Privileged: priv})
-	s.PublishLinks([]link.Status{ib0()}, nil)
-	s.PublishPorts([]link.PortStatus{port1()})
-	s.PublishSM([]smctl.Status{sm1()})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
-	<-s.Ready()
-	return s, f
-}
-
-// as has the calls of a connection count as a user's.
-func as(s *Server, c *dbus.Conn, u user) {
-	s.mu.Lock()
-	callers := s.callers
-	s.mu.Unlock()
-	callers.mu.Lock()
-	defer callers.mu.Unlock()
-	callers.users[c.Names()[0]] = u
-}
 
 func TestBusctl(t *testing.T) {
 	b := startBus(t)
@@ -294,139 +151,6 @@ func TestSignalsSayExactlyWhatChanged(t *testing.T) {
 	}
 	if got := fmt.Sprint(g.Body); got != "[/org/ibnetwork1/link/_39 [org.ibnetwork1.Link]]" {
 		t.Errorf("removed: %s", got)
-	}
-}
-
-// polkit stands on the bus and grants one action.
-type polkit struct{ grant string }
-
-func (p polkit) CheckAuthorization(subject struct {
-	Kind    string
-	Details map[string]dbus.Variant
-}, action string, _ map[string]string, _ uint32, _ string) (struct {
-	A, B bool
-	C    map[string]string
-}, *dbus.Error) {
-	var r struct {
-		A, B bool
-		C    map[string]string
-	}
-	r.A, r.C = action == p.grant && subject.Kind == "system-bus-name", map[string]string{}
-	return r, nil
-}
-
-func TestPermission(t *testing.T) {
-	b := startBus(t)
-	_, f := serve(t, b, func(uint32) bool { return false })
-	c := b.Dial()
-	call := func(method string, args ...any) error {
-		return c.Object(api.BusName, api.Root).Call(api.Manager+"."+method, 0, args...).Err
-	}
-	err := call("Reload")
-	var de dbus.Error
-	if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit is not installed") {
-		t.Errorf("without polkit: %v", err)
-	}
-	pk := b.Dial()
-	if err := pk.Export(polkit{grant: api.ActionReload}, "/org/freedesktop/PolicyKit1/Authority",
-		"org.freedesktop.PolicyKit1.Authority"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := call("Reload"); err != nil {
-		t.Errorf("granted: %v", err)
-	}
-	for _, v := range [][]any{{"Reconfigure", "ib0"}, {"Up", "ib0"}, {"Down", "ib0"}, {"StartSubnetManager", "mlx5_0/1"},
-		{"StopSubnetManager", "mlx5_0/1"}, {"SetLogLevel", "debug"}} {
-		err := call(v[0].(string), v[1:]...)
-		if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit does not permit") {
-			t.Errorf("%s: %v", v[0], err)
-		}
-	}
-	if err := call("Describe"); err != nil {
-		t.Errorf("reading: %v", err)
-	}
-	if got := f.called(); len(got) != 1 || got[0] != "reload" {
-		t.Errorf("the daemon was asked: %v", got)
-	}
-}
-
-// slowPolkit says yes to each question once a person has typed the password.
-type slowPolkit struct {
-	asked  chan struct{}
-	answer chan time.Time
-}
-
-func (p slowPolkit) CheckAuthorization(struct {
-	Kind    string
-	Details map[string]dbus.Variant
-}, string, map[string]string, uint32, string) (r struct {
-	A, B bool
-	C    map[string]string
-}, _ *dbus.Error) {
-	p.asked <- struct{}{}
-	<-p.answer
-	r.A, r.C = true, map[string]string{}
-	return r, nil
-}
-
-// Callers whose password is waited for keep nobody out who needs none, and the
-// time of a request begins when it is allowed.
-func TestWaitingForPasswords(t *testing.T) {
-	b := startBus(t)
-	var root atomic.Bool
-	s, f := serve(t, b, func(uint32) bool { return root.Load() })
-	left := make(chan time.Time, 1)
-	f.mu.Lock()
-	f.reload = func(ctx context.Context) error {
-		d, _ := ctx.Deadline()
-		left <- d
-		return nil
-	}
-	f.mu.Unlock()
-	pk := b.Dial()
-	p := slowPolkit{asked: make(chan struct{}), answer: make(chan time.Time)}
-	if err := pk.Export(p, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
-		t.Fatal(err)
-	}
-	// Each user may have some requests under way, on however many connections.
-	reload := func(uid uint32) *dbus.Call {
-		c := b.Dial()
-		as(s, c, user{uid: uid})
-		return c.Object(api.BusName, api.Root).Go(api.Manager+".Reload", dbus.FlagAllowInteractiveAuthorization, make(chan *dbus.Call, 1))
-	}
-	limit := func(what string, call *dbus.Call, words string) {
-		t.Helper()
-		var de dbus.Error
-		if err := (<-call.Done).Err; !errors.As(err, &de) || de.Name != errLimits || !strings.Contains(fmt.Sprint(de.Body), words) {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	var waiting []*dbus.Call
-	for i := range uint32(maxAsks) {
-		waiting = append(waiting, reload(1000+i/maxEach))
-		<-p.asked
-	}
-	limit("one more of a user", reload(1000), "8 changes of user 1000")
-	limit("one more of all", reload(2000), "64 at one time")
-	root.Store(true)
-	call := reload(2000)
-	if err := (<-call.Done).Err; err != nil {
-		t.Errorf("root, while %d others are asked for a password: %v", maxAsks, err)
-	} else {
-		<-left
-	}
-	allowed := time.Now()
-	for range waiting {
-		p.answer <- allowed
-		if d := (<-left).Sub(allowed); d < verbTimeout {
-			t.Errorf("a request has %v of %v left when it begins", d, verbTimeout)
-		}
 	}
 }
 

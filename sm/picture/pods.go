@@ -9,38 +9,57 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
+// podGrid are the measures of a drawing of pods: the core switches on top, below
+// them the pods in columns.
+type podGrid struct {
+	m         *model
+	d         *drawing
+	cell, gap float64 // of a switch, and between two
+	width     float64 // of a pod's panel
+	cols      int
+	busY      float64 // of the line that all pods are linked to
+	many      bool    // links within the pods are counted, not drawn
+}
+
+// Height of a pod's panel, and room between two of them for their links to the core.
+const podHeight, podRoom, podText = 222.0, 70.0, 9.5
+
 // podded draws a fat-tree of three levels: the core switches on top, below them
 // a panel for each pod with its two rows of switches and the adapters' counts.
 func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
+	g := m.podGrid(d, pods)
+	isCore := g.core(core)
+	within, out := m.podLinks(pods, isCore)
+	total := 0
+	for _, b := range within {
+		total += len(b)
+	}
+	g.many = total > linesAtMost
+	trunk := make([]float64, g.cols)
+	for i, p := range pods {
+		x, y := float64(i%g.cols)*(g.width+podRoom)+podRoom/2, g.busY+34+float64(i/g.cols)*(podHeight+44)
+		g.pod(i, p, x, y, within[i], &out[i])
+		trunk[i%g.cols] = max(trunk[i%g.cols], y+20)
+	}
+	for c, y := range trunk {
+		tx := float64(c)*(g.width+podRoom) + podRoom/4
+		d.lines = append(d.lines, line{from: point{tx, g.busY}, to: point{tx, y - 4}, width: 4, pale: true})
+	}
+	slices.SortStableFunc(d.lines, func(a, b line) int { return cmp.Compare(a.state, b.state) })
+}
+
+func (m *model) podGrid(d *drawing, pods [][]int32) *podGrid {
 	leaves := 0
 	for _, p := range pods {
-		n, up := 0, 0
-		for _, s := range p {
-			if m.leaves[s].n > 0 {
-				n++
-			} else {
-				up++
-			}
-		}
-		leaves = max(leaves, n, up)
+		low, high := m.rows(p)
+		leaves = max(leaves, len(low), len(high))
 	}
-	cell, gap := 52.0, 6.0
+	g := &podGrid{m: m, d: d, cell: 52, gap: 6}
 	if leaves > 12 {
-		cell, gap = 40, 4
+		g.cell, g.gap = 40, 4
 	}
-	text := 9.5
-	name := func(s int32) string {
-		n := m.f.Nodes[s].Name()
-		if k := int((cell - 4) / 5.8); len([]rune(n)) > k {
-			r := []rune(n)
-			n = "…" + string(r[len(r)-k+1:])
-		}
-		return n
-	}
-	pw := float64(leaves)*(cell+gap) + 24
-	const between, ph = 70.0, 222.0
-	cols := max(1, int(math.Round(math.Sqrt(float64(len(pods))*ph/pw*1.9))))
-	cols = min(cols, len(pods))
+	g.width = float64(leaves)*(g.cell+g.gap) + 24
+	cols := min(max(1, int(math.Round(math.Sqrt(float64(len(pods))*podHeight/g.width*1.9)))), len(pods))
 	// One more or less column where the last row is full then.
 	for _, c := range []int{cols, cols + 1, cols - 1} {
 		if c > 0 && len(pods)%c == 0 {
@@ -48,120 +67,137 @@ func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
 			break
 		}
 	}
-	wide := float64(cols) * (pw + between)
-	// The core, in as many rows as the pods are wide.
-	perRow := max(1, int(wide/(cell+gap)))
-	rowsOfCore := (len(core) + perRow - 1) / perRow
-	perRow = (len(core) + rowsOfCore - 1) / rowsOfCore
-	isCore := map[int32]bool{}
-	start := (wide - float64(min(perRow, len(core)))*(cell+gap)) / 2
+	g.cols = cols
+	return g
+}
+
+// rows are the switches of a pod with hosts and those without, in order.
+func (m *model) rows(pod []int32) (low, high []int32) {
+	for _, s := range pod {
+		if m.leaves[s].n > 0 {
+			low = append(low, s)
+		} else {
+			high = append(high, s)
+		}
+	}
+	slices.Sort(low)
+	slices.Sort(high)
+	return low, high
+}
+
+// put draws a switch as a cell with the end of its name.
+func (g *podGrid) put(s int32, x, y float64) *box {
+	n := g.m.f.Nodes[s].Name()
+	if k := int((g.cell - 4) / 5.8); len([]rune(n)) > k {
+		r := []rune(n)
+		n = "…" + string(r[len(r)-k+1:])
+	}
+	g.d.boxes = append(g.d.boxes, g.m.node(s, x, y, g.cell, rowHeight, n, podText))
+	return &g.d.boxes[len(g.d.boxes)-1]
+}
+
+// core draws the core switches, in as many rows as the pods are wide.
+func (g *podGrid) core(core []int32) (isCore map[int32]bool) {
+	d, step := g.d, g.cell+g.gap
+	wide := float64(g.cols) * (g.width + podRoom)
+	perRow := max(1, int(wide/step))
+	rows := (len(core) + perRow - 1) / perRow
+	perRow = (len(core) + rows - 1) / rows
+	isCore = map[int32]bool{}
+	start := (wide - float64(min(perRow, len(core)))*step) / 2
 	for i, s := range core {
 		isCore[s] = true
-		b := m.node(s, start+float64(i%perRow)*(cell+gap), float64(i/perRow)*26, cell, rowHeight, name(s), text)
-		if b.class == "switch" {
+		if b := g.put(s, start+float64(i%perRow)*step, float64(i/perRow)*26); b.class == "switch" {
 			b.class = "core"
 		}
-		d.boxes = append(d.boxes, b)
 	}
-	coreBottom := float64(rowsOfCore) * 26
+	bottom := float64(rows) * 26
 	d.labels = append(d.labels, label{point{0, -10}, plural(len(core), "core switch", "core switches"), "", "", 13})
-	busY := coreBottom + 22
-	d.lines = append(d.lines, line{from: point{10, busY}, to: point{wide - 10, busY}, width: 5, pale: true,
+	g.busY = bottom + 22
+	d.lines = append(d.lines, line{from: point{10, g.busY}, to: point{wide - 10, g.busY}, width: 5, pale: true,
 		title: "all pods are linked to the core switches"})
 	for i := range min(perRow, len(core)) {
-		x := start + float64(i)*(cell+gap) + cell/2
-		d.lines = append(d.lines, line{from: point{x, coreBottom - 6}, to: point{x, busY}, width: 1, pale: true})
+		x := start + float64(i)*step + g.cell/2
+		d.lines = append(d.lines, line{from: point{x, bottom - 6}, to: point{x, g.busY}, width: 1, pale: true})
 	}
-	within, out := m.podLinks(pods, isCore)
-	total := 0
+	return isCore
+}
+
+// pod draws pod i with its top left corner at x and y: its switches, the links
+// between them, the counts of hosts and its links to the core.
+func (g *podGrid) pod(i int, pod []int32, x, y float64, within []*bundle, out *bundle) {
+	d := g.d
+	d.panels = append(d.panels, box{x: x, y: y, w: g.width, h: podHeight, class: "pod"})
+	low, high := g.m.rows(pod)
+	at := map[int32]point{}
+	row := func(list []int32, y float64) {
+		left := x + (g.width-float64(len(list))*(g.cell+g.gap)+g.gap)/2
+		for k, s := range list {
+			at[s] = point{left + float64(k)*(g.cell+g.gap) + g.cell/2, y}
+			g.put(s, at[s].x-g.cell/2, y-10)
+		}
+	}
+	row(high, y+58)
+	row(low, y+154)
+	hosts, links, bad := 0, 0, 0
+	for _, s := range low {
+		hosts += len(g.m.leaves[s].hosts)
+		g.hosts(s, at[s])
+	}
 	for _, b := range within {
-		total += len(b)
+		links += b.n
+		bad += b.bad
+		if !g.many || b.state != active {
+			d.lines = append(d.lines, between(b, at[b.a], at[b.b]))
+		}
 	}
-	trunk := make([]float64, cols)
-	for i, p := range pods {
-		x0, y0 := float64(i%cols)*(pw+between)+between/2, busY+34+float64(i/cols)*(ph+44)
-		d.panels = append(d.panels, box{x: x0, y: y0, w: pw, h: ph, class: "pod"})
-		var low, high []int32
-		for _, s := range p {
-			if m.leaves[s].n > 0 {
-				low = append(low, s)
-			} else {
-				high = append(high, s)
-			}
-		}
-		at := map[int32]point{}
-		hosts, links, badLinks := 0, 0, 0
-		row := func(list []int32, y float64) {
-			slices.Sort(list)
-			left := x0 + (pw-float64(len(list))*(cell+gap)+gap)/2
-			for k, s := range list {
-				c := point{left + float64(k)*(cell+gap) + cell/2, y}
-				at[s] = c
-				d.boxes = append(d.boxes, m.node(s, c.x-cell/2, y-10, cell, rowHeight, name(s), text))
-			}
-		}
-		row(high, y0+58)
-		row(low, y0+154)
-		for _, s := range low {
-			l := m.leaves[s]
-			hosts += len(l.hosts)
-			class := "count"
-			if l.sm {
-				class = "sm"
-			}
-			c := at[s]
-			title := fmt.Sprintf("%s of %s, %d of their %s not as they should be", plural(len(l.hosts), "host", "hosts"),
-				m.f.Nodes[s].Name(), l.bad, plural(l.n, "link", "links"))
-			li := line{from: point{c.x, c.y + 10}, to: point{c.x, c.y + 24}, state: l.state, width: thick(l.n), title: title}
-			if l.bad > 0 {
-				li.label, li.at = fmt.Sprintf("%d bad", l.bad), point{c.x, c.y + 60}
-			}
-			d.lines = append(d.lines, li)
-			d.boxes = append(d.boxes, box{x: c.x - cell/2 + 4, y: c.y + 24, w: cell - 8, h: rowHeight, text: fmt.Sprint(len(l.hosts)),
-				title: title, class: class, size: text})
-		}
-		for _, b := range within[i] {
-			links += b.n
-			badLinks += b.bad
-			if total > linesAtMost && b.state == active {
-				continue
-			}
-			a, q := at[b.a], at[b.b]
-			if a.y > q.y {
-				a, q = q, a
-			}
-			li := line{from: point{a.x, a.y + 10}, to: point{q.x, q.y - 10}, state: b.state, width: 1, title: b.title, pale: true}
-			if b.state != active {
-				li.width = 2.2
-			}
-			if a.y == q.y {
-				li.curve, li.via = true, []point{{a.x, a.y + 40}, {q.x, q.y + 20}}
-			}
-			d.lines = append(d.lines, li)
-		}
-		if total > linesAtMost && len(low) > 0 && len(high) > 0 {
-			d.panels = append(d.panels, box{x: x0 + 12, y: y0 + 80, w: pw - 24, h: 52, class: "pod",
-				text: fmt.Sprintf("%s between the rows", plural(links, "link", "links")), size: text})
-		}
-		o := out[i]
-		d.labels = append(d.labels, label{point{x0 + 10, y0 + 20},
-			fmt.Sprintf("pod %d: %s, %s; %s to the core", i+1, plural(len(p), "switch", "switches"), plural(hosts, "host", "hosts"),
-				plural(o.n, "link", "links")), "", "", 12})
-		if o.bad+badLinks > 0 {
-			d.labels = append(d.labels, label{point{x0 + 10, y0 + 36},
-				fmt.Sprintf("%d of %d links between its switches bad, %d of %d to the core", badLinks, links, o.bad, o.n), "",
-				colours[max(o.state, reduced)], 11})
-		}
-		tx := x0 - between/4
-		trunk[i%cols] = max(trunk[i%cols], y0+20)
-		d.lines = append(d.lines, line{from: point{tx, y0 + 16}, to: point{x0, y0 + 16}, state: o.state, width: thick(o.n),
-			title: fmt.Sprintf("%s to the core, %d bad\n%s", plural(o.n, "link", "links"), o.bad, o.title)})
+	if g.many && len(low) > 0 && len(high) > 0 {
+		d.panels = append(d.panels, box{x: x + 12, y: y + 80, w: g.width - 24, h: 52, class: "pod",
+			text: fmt.Sprintf("%s between the rows", plural(links, "link", "links")), size: podText})
 	}
-	for c, y := range trunk {
-		tx := float64(c)*(pw+between) + between/4
-		d.lines = append(d.lines, line{from: point{tx, busY}, to: point{tx, y - 4}, width: 4, pale: true})
+	d.labels = append(d.labels, label{point{x + 10, y + 20},
+		fmt.Sprintf("pod %d: %s, %s; %s to the core", i+1, plural(len(pod), "switch", "switches"), plural(hosts, "host", "hosts"),
+			plural(out.n, "link", "links")), "", "", 12})
+	if out.bad+bad > 0 {
+		d.labels = append(d.labels, label{point{x + 10, y + 36},
+			fmt.Sprintf("%d of %d links between its switches bad, %d of %d to the core", bad, links, out.bad, out.n), "",
+			colours[max(out.state, reduced)], 11})
 	}
-	slices.SortStableFunc(d.lines, func(a, b line) int { return cmp.Compare(a.state, b.state) })
+	d.lines = append(d.lines, line{from: point{x - podRoom/4, y + 16}, to: point{x, y + 16}, state: out.state, width: thick(out.n),
+		title: fmt.Sprintf("%s to the core, %d bad\n%s", plural(out.n, "link", "links"), out.bad, out.title)})
+}
+
+// hosts draws the number of a leaf's hosts below it.
+func (g *podGrid) hosts(s int32, c point) {
+	l := g.m.leaves[s]
+	class := "count"
+	if l.sm {
+		class = "sm"
+	}
+	title := fmt.Sprintf("%s of %s, %d of their %s not as they should be", plural(len(l.hosts), "host", "hosts"),
+		g.m.f.Nodes[s].Name(), l.bad, plural(l.n, "link", "links"))
+	li := line{from: point{c.x, c.y + 10}, to: point{c.x, c.y + 24}, state: l.state, width: thick(l.n), title: title}
+	if l.bad > 0 {
+		li.label, li.at = fmt.Sprintf("%d bad", l.bad), point{c.x, c.y + 60}
+	}
+	g.d.lines = append(g.d.lines, li)
+	g.d.boxes = append(g.d.boxes, box{x: c.x - g.cell/2 + 4, y: c.y + 24, w: g.cell - 8, h: rowHeight, text: fmt.Sprint(len(l.hosts)),
+		title: title, class: class, size: podText})
+}
+
+// between is the line of a bundle from the upper to the lower of two switches.
+func between(b *bundle, a, q point) line {
+	if a.y > q.y {
+		a, q = q, a
+	}
+	li := line{from: point{a.x, a.y + 10}, to: point{q.x, q.y - 10}, state: b.state, width: 1, title: b.title, pale: true}
+	if b.state != active {
+		li.width = 2.2
+	}
+	if a.y == q.y {
+		li.curve, li.via = true, []point{{a.x, a.y + 40}, {q.x, q.y + 20}}
+	}
+	return li
 }
 
 // podLinks are the links within each pod, and of each pod all links to the core

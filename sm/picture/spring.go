@@ -7,127 +7,27 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
+// network is switches as points that springs along their links hold together.
+type network struct {
+	m     *model
+	index map[int32]int // of a switch in what follows
+	pos   []point
+	half  []point   // half of what a switch takes with what hangs below it
+	drop  []float64 // how far the middle of that is below the switch
+}
+
 // sprung places switches by springs along their links (after Fruchterman and
 // Reingold, 1991), always in the same way.
 func (m *model) sprung(d *drawing) {
-	n := len(m.sw)
-	index := map[int32]int{}
-	pos := make([]point, n)
-	// From a circle in the order of a walk, so that neighbours begin near.
-	var walk []int32
-	seen := map[int32]bool{}
-	for _, s := range m.sw {
-		if seen[s] {
-			continue
-		}
-		seen[s] = true
-		part := []int32{s}
-		for k := 0; k < len(part); k++ {
-			for _, t := range m.at[part[k]] {
-				if !seen[t] {
-					seen[t] = true
-					part = append(part, t)
-				}
-			}
-		}
-		walk = append(walk, part...)
-	}
-	for i, s := range walk {
-		index[s] = i
-		a := 2 * math.Pi * float64(i) / float64(n)
-		pos[i] = point{math.Cos(a), math.Sin(a)}
-	}
-	ideal := 2.2 / math.Sqrt(float64(n))
-	rounds := min(400, 4000000/max(n*n, 1))
-	for r := range rounds {
-		heat := 0.12 * (1 - float64(r)/float64(rounds))
-		move := make([]point, n)
-		for i := range n {
-			for j := i + 1; j < n; j++ {
-				dx, dy := pos[i].x-pos[j].x, pos[i].y-pos[j].y
-				q := max(dx*dx+dy*dy, 1e-6)
-				k := ideal * ideal / q
-				move[i].x += dx * k
-				move[i].y += dy * k
-				move[j].x -= dx * k
-				move[j].y -= dy * k
-			}
-		}
-		for _, s := range m.sw {
-			for _, t := range m.at[s] {
-				if s > t {
-					continue
-				}
-				i, j := index[s], index[t]
-				dx, dy := pos[i].x-pos[j].x, pos[i].y-pos[j].y
-				k := math.Hypot(dx, dy) / ideal
-				move[i].x -= dx * k
-				move[i].y -= dy * k
-				move[j].x += dx * k
-				move[j].y += dy * k
-			}
-		}
-		for i := range n {
-			// To the middle, or what has one link only drifts away.
-			move[i].x -= pos[i].x * 1.5
-			move[i].y -= pos[i].y * 1.5
-			l := max(math.Hypot(move[i].x, move[i].y), 1e-9)
-			k := min(l, heat) / l
-			pos[i].x += move[i].x * k
-			pos[i].y += move[i].y * k
-		}
-	}
+	g := m.circle()
+	g.pull()
 	size := func(s int32) float64 { return textWidth(short(m.f.Nodes[s].Name(), 16)) }
-	// What each switch takes with what hangs below it, around its place.
-	half := make([]point, n)
-	drop := make([]float64, n)
-	wide := 0.0
-	for _, s := range m.sw {
-		g, i := m.hang(s), index[s]
-		half[i] = point{max(size(s), g.w)/2 + 14, (26+g.h)/2 + 12}
-		drop[i] = g.h / 2
-		wide = max(wide, half[i].x, half[i].y)
-	}
-	scale := wide * math.Sqrt(float64(n)) * 0.9
-	for i := range pos {
-		pos[i].x *= scale
-		pos[i].y = pos[i].y*scale + drop[i]
-	}
-	// Boxes that overlap are pushed apart; if that does not end, all move away
-	// from the middle.
-	for r := range 300 {
-		hit := false
-		for i := range n {
-			for j := i + 1; j < n; j++ {
-				dx, dy := pos[i].x-pos[j].x, pos[i].y-pos[j].y
-				ox, oy := half[i].x+half[j].x-math.Abs(dx), half[i].y+half[j].y-math.Abs(dy)
-				if ox <= 0 || oy <= 0 {
-					continue
-				}
-				hit = true
-				if ox < oy {
-					k := math.Copysign(ox/2+0.5, dx)
-					pos[i].x, pos[j].x = pos[i].x+k, pos[j].x-k
-				} else {
-					k := math.Copysign(oy/2+0.5, dy)
-					pos[i].y, pos[j].y = pos[i].y+k, pos[j].y-k
-				}
-			}
-		}
-		if !hit {
-			break
-		}
-		if r%20 == 19 {
-			for i := range pos {
-				pos[i].x *= 1.1
-				pos[i].y *= 1.1
-			}
-		}
-	}
+	g.spread(size)
+	g.separate()
 	at := map[int32]point{}
 	for _, s := range m.sw {
-		p := pos[index[s]]
-		at[s] = point{p.x, p.y - drop[index[s]]}
+		i := g.index[s]
+		at[s] = point{g.pos[i].x, g.pos[i].y - g.drop[i]}
 	}
 	for _, b := range m.bundles {
 		p, ok := at[b.a]
@@ -151,6 +51,133 @@ func (m *model) sprung(d *drawing) {
 		q, ok2 := at[b.b]
 		if ok && ok2 {
 			d.lines = append(d.lines, line{from: p, to: q, state: b.state, width: thick(b.n), title: b.title, pale: true})
+		}
+	}
+}
+
+// circle puts the switches on a circle in the order of a walk, so that neighbours
+// begin near.
+func (m *model) circle() *network {
+	n := len(m.sw)
+	g := &network{m: m, index: map[int32]int{}, pos: make([]point, n), half: make([]point, n), drop: make([]float64, n)}
+	var walk []int32
+	seen := map[int32]bool{}
+	for _, s := range m.sw {
+		if seen[s] {
+			continue
+		}
+		seen[s] = true
+		part := []int32{s}
+		for k := 0; k < len(part); k++ {
+			for _, t := range m.at[part[k]] {
+				if !seen[t] {
+					seen[t] = true
+					part = append(part, t)
+				}
+			}
+		}
+		walk = append(walk, part...)
+	}
+	for i, s := range walk {
+		g.index[s] = i
+		a := 2 * math.Pi * float64(i) / float64(n)
+		g.pos[i] = point{math.Cos(a), math.Sin(a)}
+	}
+	return g
+}
+
+// pull lets the springs pull, all others push, and what has one link only not
+// drift away, with moves that become smaller.
+func (g *network) pull() {
+	pos := g.pos
+	n := len(pos)
+	ideal := 2.2 / math.Sqrt(float64(n))
+	rounds := min(400, 4000000/max(n*n, 1))
+	for r := range rounds {
+		heat := 0.12 * (1 - float64(r)/float64(rounds))
+		move := make([]point, n)
+		for i := range n {
+			for j := i + 1; j < n; j++ {
+				dx, dy := pos[i].x-pos[j].x, pos[i].y-pos[j].y
+				k := ideal * ideal / max(dx*dx+dy*dy, 1e-6)
+				move[i].x += dx * k
+				move[i].y += dy * k
+				move[j].x -= dx * k
+				move[j].y -= dy * k
+			}
+		}
+		for _, s := range g.m.sw {
+			for _, t := range g.m.at[s] {
+				if s > t {
+					continue
+				}
+				i, j := g.index[s], g.index[t]
+				dx, dy := pos[i].x-pos[j].x, pos[i].y-pos[j].y
+				k := math.Hypot(dx, dy) / ideal
+				move[i].x -= dx * k
+				move[i].y -= dy * k
+				move[j].x += dx * k
+				move[j].y += dy * k
+			}
+		}
+		for i := range n {
+			move[i].x -= pos[i].x * 1.5
+			move[i].y -= pos[i].y * 1.5
+			l := max(math.Hypot(move[i].x, move[i].y), 1e-9)
+			k := min(l, heat) / l
+			pos[i].x += move[i].x * k
+			pos[i].y += move[i].y * k
+		}
+	}
+}
+
+// spread scales the places by what the switches take.
+func (g *network) spread(size func(int32) float64) {
+	wide := 0.0
+	for _, s := range g.m.sw {
+		below, i := g.m.hang(s), g.index[s]
+		g.half[i] = point{max(size(s), below.w)/2 + 14, (26+below.h)/2 + 12}
+		g.drop[i] = below.h / 2
+		wide = max(wide, g.half[i].x, g.half[i].y)
+	}
+	scale := wide * math.Sqrt(float64(len(g.pos))) * 0.9
+	for i := range g.pos {
+		g.pos[i].x *= scale
+		g.pos[i].y = g.pos[i].y*scale + g.drop[i]
+	}
+}
+
+// separate pushes apart what overlaps; if that does not end, all move away from
+// the middle.
+func (g *network) separate() {
+	pos, half := g.pos, g.half
+	for r := range 300 {
+		hit := false
+		for i := range pos {
+			for j := i + 1; j < len(pos); j++ {
+				dx, dy := pos[i].x-pos[j].x, pos[i].y-pos[j].y
+				ox, oy := half[i].x+half[j].x-math.Abs(dx), half[i].y+half[j].y-math.Abs(dy)
+				if ox <= 0 || oy <= 0 {
+					continue
+				}
+				hit = true
+				if ox < oy {
+					k := math.Copysign(ox/2+0.5, dx)
+					pos[i].x, pos[j].x = pos[i].x+k, pos[j].x-k
+				} else {
+					k := math.Copysign(oy/2+0.5, dy)
+					pos[i].y, pos[j].y = pos[i].y+k, pos[j].y-k
+				}
+			}
+		}
+		if !hit {
+			return
+		}
+		if r%20 == 19 {
+			for i := range pos {
+				pos[i].x *= 1.1
+				pos[i].y *= 1.1
+			}
 		}
 	}
 }

@@ -18,6 +18,9 @@ func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
 		// Its ports would be silent too; the neighbours say what happened.
 		x.recheck = false
 		d.silent(i, 0, "switch "+x.name()+" does not answer SwitchInfo"+why(r))
+		if q := x.ports.look(int(x.entry)); !r.Timeout && q.peer >= 0 {
+			d.probe(q.peer, q.peerP) // what answers may be no switch any more
+		}
 		return
 	}
 	was := x.si.LinearFDBTop()

@@ -30,10 +30,10 @@ var importPaths = []struct {
 	{"/etc/sysconfig/network/ifroute-*", false},
 	{"/run/NetworkManager/system-connections/*", false}, {"/etc/NetworkManager/system-connections/*", false},
 	{"/usr/lib/NetworkManager/system-connections/*", false},
-	{"/run/netplan/*.yaml", false}, {"/etc/netplan/*.yaml*", false}, {"/lib/netplan/*.yaml", false}, {"/etc/nmstate/*.yml", false},
+	{"/run/netplan/*.yaml", false}, {"/etc/netplan/*.yaml", false}, {"/lib/netplan/*.yaml", false}, {"/etc/nmstate/*.yml", false},
 	{"/etc/network/interfaces", false},
-	{"/etc/systemd/network/*.network", false}, {"/etc/systemd/network/*.netdev", false},
-	{"/run/systemd/network/*.network", false}, {"/run/systemd/network/*.netdev", false},
+	{"/etc/systemd/network/*.network", false}, {"/etc/systemd/network/*.netdev", false}, {"/etc/systemd/network/*.link", true},
+	{"/run/systemd/network/*.network", false}, {"/run/systemd/network/*.netdev", false}, {"/run/systemd/network/*.link", true},
 	{"/usr/local/lib/systemd/network/*.network", false}, {"/usr/local/lib/systemd/network/*.netdev", false},
 	{"/usr/lib/systemd/network/*.network", false}, {"/usr/lib/systemd/network/*.netdev", false},
 	{"/etc/ipoibmodemtu.conf", false}, {"/etc/infiniband/openib.conf", false}, {"/etc/rdma/rdma.conf", false}, {"/etc/rdma/mlx4.conf", false},
@@ -42,6 +42,13 @@ var importPaths = []struct {
 	{"/etc/default/opensm", false}, {"/etc/sysconfig/opensm", false}, {"/etc/opensm/opensm.conf", false}, {"/etc/rdma/opensm.conf", false},
 	{"/etc/opensm/partitions.conf", false}, {"/etc/rdma/partitions.conf", false}, {"/etc/nixos/configuration.nix", true},
 }
+
+// leftoverPaths is where a name that is a backup's stands for a file of
+// importPaths: it is listed, not read.
+var leftoverPaths = []string{"/etc/network/interfaces?*", "/etc/netplan/*.yaml?*", "/etc/netplan/.*.yaml*", "/etc/nmstate/*.yml?*",
+	"/etc/systemd/network/*.network?*", "/etc/systemd/network/*.netdev?*", "/etc/systemd/network/*.link?*",
+	"/etc/systemd/network/.*.network*", "/etc/systemd/network/.*.netdev*", "/etc/systemd/network/.*.link*",
+	"/etc/ipoibmodemtu.conf?*", "/etc/infiniband/openib.conf?*", "/etc/rdma/*.conf?*", "/etc/opensm/*.conf?*"}
 
 // readSource reads a file to import; it must be a regular one.
 func readSource(name string) (string, error) {
@@ -83,6 +90,14 @@ func (a *app) importSources(names []string) ([]importer.Source, error) {
 				files = append(files, file{n, p.wide, true})
 			}
 		}
+		for _, p := range leftoverPaths {
+			found, _ := filepath.Glob(a.path(p))
+			for _, n := range found {
+				if importer.Leftover(n) != "" {
+					files = append(files, file{n, false, true})
+				}
+			}
+		}
 	}
 	var out []importer.Source
 	seen := map[string]bool{}
@@ -94,6 +109,9 @@ func (a *app) importSources(names []string) ([]importer.Source, error) {
 			return nil, err
 		}
 		if seen[path] {
+			continue
+		}
+		if st, err := os.Stat(x.name); x.optional && err == nil && st.IsDir() {
 			continue
 		}
 		text, err := readSource(x.name)
@@ -131,6 +149,10 @@ func (a *app) importHost(sources []importer.Source) importer.Host {
 			h.NoResolved = false
 		}
 	}
+	if text, err := readSource(a.path(importer.TimestampsFile)); err == nil {
+		h.Timestamps = importer.Timestamps(text)
+	}
+	h.Ifupdown = importer.NetworkManagerConf(a.networkManagerConf())
 	// Only opensm's settings name ports.
 	if a.root == "" && slices.ContainsFunc(sources, func(s importer.Source) bool { return importer.Format(s) == "opensm" }) {
 		if snap, err := daemon.Observe("/", &units.Set{}); err == nil {
@@ -143,6 +165,31 @@ func (a *app) importHost(sources []importer.Source) importer.Host {
 		}
 	}
 	return h
+}
+
+// networkManagerConf is the configuration of NetworkManager, in the order in which
+// its files override each other (NetworkManager.conf(5)).
+func (a *app) networkManagerConf() []string {
+	var names []string
+	hidden := map[string]bool{} // by a file of the same name in a later directory
+	for _, glob := range []string{"/var/lib/NetworkManager/NetworkManager-intern.conf", "/etc/NetworkManager/conf.d/*.conf",
+		"/etc/NetworkManager/NetworkManager.conf", "/run/NetworkManager/conf.d/*.conf", "/usr/lib/NetworkManager/conf.d/*.conf"} {
+		found, _ := filepath.Glob(a.path(glob))
+		slices.Reverse(found)
+		for _, n := range found {
+			if base := filepath.Base(n); !hidden[base] || filepath.Base(filepath.Dir(n)) != "conf.d" {
+				hidden[base] = true
+				names = append(names, n)
+			}
+		}
+	}
+	var out []string
+	for _, n := range slices.Backward(names) {
+		if text, err := readSource(n); err == nil {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 func (a *app) importCmd() *cobra.Command {
@@ -161,7 +208,15 @@ places are read.
 Every line is accounted for: it is in a unit, or listed as not converted, or needs
 no setting (--lines lists those too). Backups such as ifcfg-ib0.bak are listed, not
 read. If two files configure one link, the one that their tool would use is
-converted and the settings of the others are listed.
+converted and the settings of the others are listed with the rule that decided.
+Among NetworkManager's profiles that is autoconnect, then autoconnect-priority,
+then /var/lib/NetworkManager/timestamps. A link of /etc/network/interfaces is
+imported from there, unless NetworkManager.conf has managed=true in [ifupdown].
+
+A unit is named after its link: 10-ib0.ibnetwork. One for links by hardware
+address or pattern is 20-..., one for all IPoIB links 90-infiniband.ibnetwork, one
+for the type of a port 05-port-... or 95-port-.... A .network file keeps its name:
+20-ib0.network gives 20-ib0.ibnetwork, so that the units apply in the same order.
 
 Files of the other tool are not changed; --write writes the units to
 /etc/systemd/network.
@@ -247,8 +302,21 @@ func noUnits(sources []importer.Source) error {
 
 // importRest prints what was not converted and what is to be done.
 func (a *app) importRest(r importer.Result, lines bool) {
-	for _, l := range r.Left {
-		fmt.Fprintln(a.err, "not converted:", l)
+	for left := r.Left; len(left) > 0; {
+		// Lines of one file with one reason are listed below it.
+		n := 1
+		for n < len(left) && left[n].Path == left[0].Path && left[n].Why == left[0].Why && left[n].Line > 0 && left[0].Line > 0 {
+			n++
+		}
+		if n == 1 {
+			fmt.Fprintln(a.err, "not converted:", left[0])
+		} else {
+			fmt.Fprintf(a.err, "not converted: %s:\n", importer.Left{Path: left[0].Path, Why: left[0].Why})
+			for _, l := range left[:n] {
+				fmt.Fprintf(a.err, "  %d: %s\n", l.Line, importer.OneLine(l.Text))
+			}
+		}
+		left = left[n:]
 	}
 	if lines {
 		for _, l := range r.Lines {

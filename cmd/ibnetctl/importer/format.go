@@ -36,7 +36,10 @@ func Leftover(p string) string {
 	default:
 		return ""
 	}
-	if strings.Contains(p, "interfaces.d/") {
+	switch {
+	case path.Dir(p) == nmDirs[1] && !strings.HasPrefix(base, ".") && !strings.HasSuffix(base, "~") && !strings.HasSuffix(base, ".swp"):
+		return "not read: a backup by its name, but NetworkManager loads every file of the directory: move it away, or rename it to import it"
+	case strings.Contains(p, "interfaces.d/"):
 		return "not read: a backup by its name; ifupdown reads it if /etc/network/interfaces sources the directory by a glob, rename it " +
 			"to import it"
 	}

@@ -49,6 +49,10 @@ func (im *importer) ifcfgs(files []*file) {
 			}
 			d = im.drafts[i]
 		}
+		if off := d.noIPv6; kind == "route6" && off != "" {
+			f.refuse("not used: " + off + " in ifcfg-" + name + " has no IPv6")
+			continue
+		}
 		d.source(f)
 		if strings.HasPrefix(kind, "route") {
 			im.routeFile(d, f, kind == "route6")
@@ -181,9 +185,8 @@ func (im *importer) ifcfg(f *file) *draft {
 		}
 	}
 	d.child = c
-	auto, prio := v.get("ONBOOT"), int64(0)
-	fmt.Sscanf(v.get("AUTOCONNECT_PRIORITY"), "%d", &prio)
-	d.profileRank(auto == "" || yes(auto), prio, 0)
+	im.nm(d, v.get("ONBOOT"), v.get("AUTOCONNECT_PRIORITY"), v.get("UUID"))
+	d.noIPv6 = ipv6Off(v)
 	im.ifcfgKeys(d, v)
 	return d
 }
@@ -206,16 +209,6 @@ func (im *importer) byAddress(tool, addr string, f *file, from ...*item) *draft 
 	return d
 }
 
-// profileRank is NetworkManager's choice among profiles of one device.
-func (d *draft) profileRank(auto bool, priority, timestamp int64) {
-	a := int64(0)
-	if auto {
-		a = 1
-	}
-	d.rank = []int64{a, priority, timestamp}
-	d.rule = "NetworkManager activates one profile for a link: of those with autoconnect the one with the highest priority, then the last used"
-}
-
 // ifcfgAlias reads ifcfg-ib0:1, one more address of ib0.
 func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft {
 	i := slices.IndexFunc(im.drafts, func(d *draft) bool { return d.link == link })
@@ -225,7 +218,7 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 		d.source(f)
 	} else {
 		d = im.profile("NetworkManager", link, f)
-		d.profileRank(true, 0, 0)
+		im.nm(d, "", "", "")
 	}
 	for _, it := range v.items("DEVICE", "ONBOOT", "BOOTPROTO", "ONPARENT") {
 		it.unneeded(link + " has one more address")
@@ -404,9 +397,10 @@ func ipv6Off(v variables) string {
 
 // ifcfgMetric is the account of a metric that no default route has.
 func ifcfgMetric(v variables, a *variable) {
-	def, gateway := "DEFROUTE", v.by["GATEWAY"] != nil || v.by["GATEWAY0"] != nil
+	has := func(key string) bool { return v.by[key] != nil && !unspecified(v.get(key)) }
+	def, gateway := "DEFROUTE", has("GATEWAY") || has("GATEWAY0")
 	if a.key == "IPV6_ROUTE_METRIC" {
-		def, gateway = "IPV6_DEFROUTE", v.by["IPV6_DEFAULTGW"] != nil
+		def, gateway = "IPV6_DEFROUTE", has("IPV6_DEFAULTGW")
 	}
 	switch x := v.by[def]; {
 	case !gateway:
@@ -437,6 +431,10 @@ func (im *importer) ifcfgGateway(d *draft, v variables, a *variable, key, gw str
 		a.unneeded(key + "=" + x.value + ": no default route")
 		return
 	}
+	if unspecified(gw) {
+		a.unneeded(whyNoGateway)
+		return
+	}
 	metric := v.by["IPV4_ROUTE_METRIC"]
 	if strings.HasPrefix(key, "IPV6") {
 		metric = v.by["IPV6_ROUTE_METRIC"]
@@ -448,7 +446,7 @@ func (im *importer) ifcfgGateway(d *draft, v variables, a *variable, key, gw str
 
 // gatewayMetric adds a default gateway, with a metric if there is one.
 func (d *draft) gatewayMetric(gw string, metric *variable, it *item) {
-	if metric == nil || metric.value == "-1" {
+	if metric == nil || metric.value == "-1" || unspecified(gw) {
 		d.gateway(gw, it)
 		return
 	}

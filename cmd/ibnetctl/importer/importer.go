@@ -33,6 +33,10 @@ type Host struct {
 	// NoResolved says that systemd-resolved, which DNS= and Domains= are for, is
 	// not installed.
 	NoResolved bool
+	// Timestamps are when NetworkManager activated profiles last, by UUID; nil is
+	// not known.
+	Timestamps map[string]uint64
+	Ifupdown   Ifupdown
 }
 
 // Unit is a file to be written.
@@ -59,11 +63,11 @@ func (l Left) String() string {
 	if l.Text != "" {
 		s += ": " + l.Text
 	}
-	return oneLine(s)
+	return OneLine(s)
 }
 
-// oneLine replaces control characters, which may be in the names of files.
-func oneLine(s string) string {
+// OneLine replaces control characters, which may be in the names of files.
+func OneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' || r == 0x7f {
 			return '?'
@@ -180,7 +184,7 @@ func Import(host Host, sources []Source) Result {
 
 // note adds a sentence to Result.Notes, once.
 func (im *importer) note(format string, a ...any) {
-	s := oneLine(strings.ReplaceAll(fmt.Sprintf(format, a...), "\n", " "))
+	s := OneLine(strings.ReplaceAll(fmt.Sprintf(format, a...), "\n", " "))
 	if !im.noted[s] {
 		im.noted[s] = true
 		im.notes = append(im.notes, s)
@@ -195,31 +199,33 @@ func (im *importer) profile(tool, link string, f *file, from ...*item) *draft {
 	return d
 }
 
-// choose leaves one profile for each link: a tool uses one, by its own rule.
+// choose leaves one profile for each link: a tool uses one, by its own rule, and
+// among tools the order of parsers decides where they have no rule.
 func (im *importer) choose() {
 	best := map[string]*draft{}
 	for _, d := range im.drafts {
 		b := best[d.target()]
-		// Among tools, the order of parsers.
-		if b == nil || b.tool == d.tool && slices.Compare(d.rank, b.rank) > 0 {
-			best[d.target()] = d
+		if b != nil {
+			if wins, _ := b.over(d, im.host); wins {
+				continue
+			}
+			if wins, _ := d.over(b, im.host); !wins {
+				continue // equal: the first one
+			}
 		}
+		best[d.target()] = d
 	}
 	var out []*draft
 	im.index = map[string]*draft{}
 	for _, d := range im.drafts {
-		b := best[d.target()]
-		switch {
-		case d == b:
-			out = append(out, d)
-			if d.link != "" {
-				im.index[d.link] = d
-			}
-		case d.tool == b.tool:
-			d.drop(fmt.Sprintf("not used: %s also configures %s, and %s", b.files[0].path, d.subject(), b.rule))
-		default:
-			d.drop(fmt.Sprintf("not used: %s of %s also configures %s, and a link is imported from one tool only", b.files[0].path, b.tool,
-				d.subject()))
+		if b := best[d.target()]; d != b {
+			_, why := b.over(d, im.host)
+			d.drop(why)
+			continue
+		}
+		out = append(out, d)
+		if d.link != "" {
+			im.index[d.link] = d
 		}
 	}
 	im.drafts = out
@@ -536,9 +542,15 @@ func (d *draft) address(s string, from ...*item) {
 
 // gateway adds a default gateway.
 func (d *draft) gateway(s string, from ...*item) {
-	if _, err := netip.ParseAddr(s); err != nil {
+	why := ""
+	if a, err := netip.ParseAddr(s); err != nil {
+		why = whyValue
+	} else if a.IsUnspecified() {
+		why = "not a gateway; for a default route without a next hop write [Route] Destination=0.0.0.0/0 or ::/0"
+	}
+	if why != "" {
 		for _, it := range from {
-			it.left(whyValue)
+			it.left(why)
 		}
 		return
 	}

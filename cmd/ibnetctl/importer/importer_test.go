@@ -52,7 +52,14 @@ func samples(t testing.TB) []sample {
 				s.host.PortGUIDs = map[string]ib.GUID{}
 				for l := range strings.Lines(string(x.Data)) {
 					name, guid, ok := strings.Cut(strings.TrimSpace(l), " ")
-					if !ok {
+					switch {
+					case name == "timestamps":
+						s.host.Timestamps = Timestamps(strings.ReplaceAll(guid, " ", "\n"))
+						continue
+					case name == "ifupdown":
+						s.host.Ifupdown = NetworkManagerConf(strings.Split(strings.ReplaceAll(guid, " ", "\n"), "|"))
+						continue
+					case !ok:
 						s.host.NoResolved = s.host.NoResolved || name == "no-resolved"
 						continue
 					}

@@ -59,6 +59,7 @@ func (im *importer) interfaces(files []*file) {
 			continue
 		}
 		d := draftOf(link, s.head.file)
+		d.stanza = d.stanza || alias == ""
 		if len(autos[s.iface]) == 0 && alias == "" && !up["auto "+link] {
 			d.set("Link", "ActivationPolicy", "manual", s.head)
 		} else {
@@ -306,7 +307,9 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		case key == "broadcast" || key == "network":
 			o.unneeded("implied by the address")
 		case key == "gateway":
-			gateways++
+			if !unspecified(o.value) {
+				gateways++
+			}
 			d.gatewayMetric(o.value, metric, o.item)
 		case key == "mtu":
 			d.mtu(o.value, o.item)

@@ -100,6 +100,8 @@ func ipRoute(w []string, six bool) (dev string, dirs [][2]string, why string) {
 				if v, ok = arg(); !ok {
 					return "", nil, whyValue
 				}
+			case k == "via" && unspecified(v):
+				continue // as without it
 			case k == "quickack" || k == "fastopen_no_cookie":
 				if v, ok = boolean(v); !ok {
 					return "", nil, whyValue

@@ -47,7 +47,7 @@ func sections(f *file, items []*item) []*entry {
 // keyfileIdle are keys of NetworkManager that a unit needs nothing for, and why.
 var keyfileIdle = map[string]string{
 	"connection.id": "a display name", "connection.uuid": "the identity of the profile",
-	"connection.type": "implied by the sections of the unit", "connection.timestamp": "the choice among profiles",
+	"connection.type": "implied by the sections of the unit", "connection.timestamp": "NetworkManager uses " + TimestampsFile,
 	"connection.permissions": "who may use the profile", "connection.autoconnect-priority": "the choice among profiles",
 	"connection.autoconnect-retries": "the link is configured again whenever it changes",
 	"connection.multi-connect":       "the choice among profiles", "connection.wait-device-timeout": "the unit waits for the link",
@@ -65,7 +65,7 @@ var keyfileIdle = map[string]string{
 
 // keyfiles reads NetworkManager's connection profiles.
 func (im *importer) keyfiles(files []*file) {
-	for _, f := range files {
+	for _, f := range shadowed(files) {
 		im.keyfile(f)
 	}
 }
@@ -158,10 +158,7 @@ func (im *importer) keyfile(f *file) {
 		return
 	}
 	d.child = c
-	prio, _ := strconv.ParseInt(get("connection.autoconnect-priority"), 10, 64)
-	stamp, _ := strconv.ParseInt(get("connection.timestamp"), 10, 64)
-	auto := get("connection.autoconnect")
-	d.profileRank(auto == "" || yes(auto), prio, stamp)
+	im.nm(d, get("connection.autoconnect"), get("connection.autoconnect-priority"), get("connection.uuid"))
 	for _, e := range all {
 		im.keyfileEntry(d, e, by)
 	}
@@ -169,9 +166,9 @@ func (im *importer) keyfile(f *file) {
 }
 
 // isStatic reports the keys of [ipv4] and [ipv6] that set addresses, routes and
-// what goes with them.
+// what goes with them. Rules are for the host, and apply with any method.
 func isStatic(key string) bool {
-	for _, p := range []string{"address", "gateway", "route", "routing-rule", "dns"} {
+	for _, p := range []string{"address", "gateway", "route", "dns"} {
 		if strings.HasPrefix(key, p) {
 			return true
 		}
@@ -285,6 +282,8 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 	case "ipv4.gateway", "ipv6.gateway":
 		if never {
 			e.unneeded("never-default=true: no default route")
+		} else if unspecified(e.value) {
+			e.unneeded(whyNoGateway)
 		} else {
 			d.gatewayTable(e.value, table, metric, e.item)
 		}

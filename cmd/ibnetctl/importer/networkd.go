@@ -217,8 +217,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		}
 		return
 	}
-	d := &draft{tool: "systemd-networkd", rank: []int64{-int64(order)},
-		rule: "the first file by name is the only one that systemd-networkd uses for a link"}
+	d := &draft{tool: "systemd-networkd", order: order, rule: "systemd-networkd uses the first file by name for a link"}
 	for _, x := range fs {
 		d.source(x)
 	}

@@ -157,7 +157,7 @@ func (im *importer) nmstateLink(f *file, n *ynode, name, of string) *draft {
 	}
 	d := im.profile("nmstate", name, f, n.get("name").it)
 	d.rule = "nmstate applies the last state"
-	d.rank = []int64{int64(len(im.drafts))}
+	d.order = -len(im.drafts)
 	im.note("remove %s from %s, and the profile that nmstate created: nmcli connection delete %s", name, f.path, name)
 	for _, k := range n.kids {
 		switch k.key {

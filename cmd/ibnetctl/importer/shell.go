@@ -242,7 +242,8 @@ func (sh *shell) run(it *item, line string) bool {
 	cs, ok := simple(line)
 	if !ok {
 		it.left(whyShell)
-		return strings.HasPrefix(line, "exit ")
+		after, isExec := strings.CutPrefix(line, "exec ")
+		return strings.HasPrefix(line, "exit ") || isExec && !strings.ContainsAny(after[:1], "<>0123456789")
 	}
 	// echo X | tee FILE is echo X > FILE.
 	for i := 0; i+1 < len(cs); i++ {
@@ -273,7 +274,14 @@ func (sh *shell) run(it *item, line string) bool {
 			continue
 		}
 		w, target, ok := redirect(words(c.text))
-		ended = ok && len(w) > 0 && w[0] == "exit" && (c.op == "" || c.op == ";")
+		if len(w) > 1 && w[0] == "exec" {
+			// The command replaces the shell.
+			ended, w = c.op == "" || c.op == ";", w[1:]
+		} else if len(w) == 1 && w[0] == "exec" {
+			p.unneeded("it redirects the output of what follows")
+			continue
+		}
+		ended = ended || ok && len(w) > 0 && w[0] == "exit" && (c.op == "" || c.op == ";")
 		switch {
 		case c.op == "|" || i+1 < len(cs) && cs[i+1].op == "|":
 			p.left("a pipeline; check whether a setting of a unit replaces it")
@@ -314,7 +322,7 @@ func redirect(w []string) (rest []string, target string, ok bool) {
 		before, after, _ := strings.Cut(x, ">")
 		if before != "" && before != "1" {
 			// echo connected>FILE
-			if before == "2" || before == "&" {
+			if before == "&" || number(before) {
 				if after == "" && i+1 < len(w) {
 					i++
 				}

@@ -19,10 +19,11 @@ const (
 	whyName    = "not the name of an interface"
 	whyPort    = "%s is a port of %s: leave it to the tool that creates that"
 	// What the parser of units says follows.
-	whyRefused = "a unit does not accept it: "
-	whyNoUnit  = "no unit is written for it: "
-	whyOtherIP = "with DHCP the whole IP configuration of a link is left to systemd-networkd or NetworkManager"
-	whyDHCP    = "ibnetworkd has no DHCP client: the unit has no [Network] section, so that systemd-networkd or NetworkManager " +
+	whyRefused   = "a unit does not accept it: "
+	whyNoUnit    = "no unit is written for it: "
+	whyOtherIP   = "with DHCP the whole IP configuration of a link is left to systemd-networkd or NetworkManager"
+	whyNoGateway = "the unspecified address is no gateway: no default route"
+	whyDHCP      = "ibnetworkd has no DHCP client: the unit has no [Network] section, so that systemd-networkd or NetworkManager " +
 		"configures the IP part"
 )
 
@@ -123,12 +124,16 @@ type draft struct {
 	// inOrder is the name of the file without suffix if it is that of a source, so
 	// that the units apply in the order of the sources; it replaces prefix and name.
 	inOrder string
-	link    string  // the interface's name, if the unit is for one by its name
-	child   *child  // what makes the interface, if it is a P_Key child
-	rank    []int64 // among the profiles of one link, the greatest wins
-	rule    string  // by which rank goes, for sentences
-	rest    bool    // it is for every link that has no unit of its own
-	port    bool    // it is for a port, whatever its interface
+	link    string // the interface's name, if the unit is for one by its name
+	child   *child // what makes the interface, if it is a P_Key child
+	// By what a tool chooses among the drafts of one link.
+	nm     *nmProfile
+	stanza bool   // an iface stanza of /etc/network/interfaces is for the link
+	order  int    // among the drafts of a tool without a rule of its own here, the least wins
+	noIPv6 string // the line of its ifcfg file that switches IPv6 off
+	rule   string // the tool's rule for that, for sentences
+	rest   bool   // it is for every link that has no unit of its own
+	port   bool   // it is for a port, whatever its interface
 	// otherIP is why the IP part is left to another program, "" if it is not.
 	otherIP  string
 	sections map[string]*section

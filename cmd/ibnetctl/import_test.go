@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// importRoot runs ibnetctl import on a tree with the given files, of which one
+// that begins with "->" is a link.
+func importRoot(t *testing.T, files map[string]string, args ...string) (stdout, stderr string) {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if to, ok := strings.CutPrefix(text, "->"); ok {
+			err = os.Symlink(to, path)
+		} else {
+			err = os.WriteFile(path, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, errs bytes.Buffer
+	run(context.Background(), append([]string{"--root", root, "import"}, args...), strings.NewReader(""), &out, &errs)
+	return out.String(), errs.String()
+}
+
+const (
+	profiles = "etc/NetworkManager/system-connections/"
+	profile  = "[connection]\ntype=infiniband\ninterface-name=ib0\nuuid=11111111-2222-4333-8444-00000000000"
+	stanza   = "auto ib0\niface ib0 inet static\n  address 10.0.0.1/24\n"
+)
+
+// Which profile applies depends on files of NetworkManager that are not imported.
+func TestImportReadsNetworkManagersState(t *testing.T) {
+	two := map[string]string{profiles + "a.nmconnection": profile + "1\n[infiniband]\nmtu=2044\n",
+		profiles + "b.nmconnection": profile + "2\n[infiniband]\nmtu=4092\n"}
+	with := func(files map[string]string, more ...string) map[string]string {
+		out := map[string]string{}
+		for k, v := range files {
+			out[k] = v
+		}
+		for i := 0; i < len(more); i += 2 {
+			out[more[i]] = more[i+1]
+		}
+		return out
+	}
+	const conf, stamps = "etc/NetworkManager/NetworkManager.conf", "var/lib/NetworkManager/timestamps"
+	for _, tt := range []struct {
+		name      string
+		files     map[string]string
+		out, errs string
+	}{
+		{"the later", with(two, stamps, "[timestamps]\n11111111-2222-4333-8444-000000000001=5\n11111111-2222-4333-8444-000000000002=9\n"),
+			"MTUBytes=4092", "NetworkManager activated it last (9, here 5,"},
+		{"the earlier file", with(two, stamps, "[timestamps]\n11111111-2222-4333-8444-000000000001=5\n"),
+			"MTUBytes=2044", "NetworkManager activated it last (5, here never,"},
+		{"unknown", two, "MTUBytes=2044", "was not read"},
+		{"hidden", with(two, profiles+"11111111-2222-4333-8444-000000000001.nmmeta", "->/dev/null",
+			"usr/lib/NetworkManager/system-connections/c.nmconnection", profile+"1\n[infiniband]\nmtu=1500\n"),
+			"MTUBytes=2044", "hides the profile"},
+		{"ifupdown", with(two, "etc/network/interfaces", stanza), "Address=10.0.0.1/24", "managed= in NetworkManager.conf is not set"},
+		{"ifupdown unmanaged", with(two, "etc/network/interfaces", stanza, conf, "[ifupdown]\nmanaged=false\n"),
+			"Address=10.0.0.1/24", "(managed=false in [ifupdown]"},
+		{"ifupdown managed", with(two, "etc/network/interfaces", stanza, conf, "[ifupdown]\nmanaged=false\n",
+			"usr/lib/NetworkManager/conf.d/10-b.conf", "[ifupdown]\nmanaged=false\n",
+			"etc/NetworkManager/conf.d/10-a.conf", "[ifupdown]\nmanaged=true\n"), "MTUBytes=2044", "managed=true"},
+		{"a file hidden by its name", with(two, "etc/network/interfaces", stanza, "etc/NetworkManager/conf.d/10-a.conf", "->/dev/null",
+			"usr/lib/NetworkManager/conf.d/10-a.conf", "[ifupdown]\nmanaged=true\n"), "Address=10.0.0.1/24", "is not set"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, errs := importRoot(t, tt.files)
+			if !strings.Contains(out, tt.out) || strings.Count(out, "### ") != 1 || !strings.Contains(errs, tt.errs) {
+				t.Errorf("want %q and %q in\n%s\n%s", tt.out, tt.errs, out, errs)
+			}
+		})
+	}
+}
+
+// A backup beside the files of the standard places is named, and only that.
+func TestImportNamesBackups(t *testing.T) {
+	files := map[string]string{"etc/systemd/network/20-ib0.network": "[Match]\nName=ib0\n[Link]\nMTUBytes=2044\n",
+		"etc/systemd/network/20-ib0.network.d/10.conf": "[Network]\nAddress=10.0.0.1/24\n",
+		"etc/systemd/network/10-ib0.link":              "[Match]\nOriginalName=ib*\n[Link]\nName=ib7\n",
+		"etc/network/interfaces.d/eth0":                "iface eth0 inet dhcp\n", "etc/network/interfaces": "auto lo\niface lo inet loopback\n"}
+	backups := []string{"etc/systemd/network/20-ib0.network~", "etc/systemd/network/20-ib0.network.dpkg-old",
+		"etc/systemd/network/ib0.8001.netdev.rpmsave", "etc/systemd/network/10-ib0.link.orig", "etc/systemd/network/.20-ib0.network.swp",
+		"etc/network/interfaces.bak", "etc/network/interfaces~", "etc/netplan/50.yaml.bak", "etc/rdma/mlx4.conf.rpmnew",
+		"etc/sysconfig/network-scripts/ifcfg-ib0.bak", profiles + "ib0.nmconnection.bak"}
+	for _, b := range backups {
+		files[b] = "[Match]\nName=ib1\n"
+	}
+	out, errs := importRoot(t, files)
+	if strings.Count(out, "### ") != 1 || !strings.Contains(out, "### 20-ib0.ibnetwork") || !strings.Contains(out, "Address=10.0.0.1/24") {
+		t.Errorf("\n%s", out)
+	}
+	for _, b := range backups {
+		if !strings.Contains(errs, "/"+b+": not read: a backup by its name") {
+			t.Errorf("%s is not named in\n%s", b, errs)
+		}
+	}
+	if strings.Contains(errs, "regular") {
+		t.Errorf("a directory is listed:\n%s", errs)
+	}
+}
+
+// Lines that are not converted for one reason are listed below it.
+func TestImportGroupsReasons(t *testing.T) {
+	_, errs := importRoot(t, map[string]string{profiles + "a.nmconnection": profile + "1\nautoconnect=false\n[infiniband]\nmtu=2044\n",
+		profiles + "b.nmconnection": profile + "2\n[infiniband]\nmtu=4092\n"})
+	if strings.Count(errs, "not used:") != 1 || !strings.Contains(errs, "\n  3: interface-name=ib0\n  5: autoconnect=false\n  7: mtu=2044\n") {
+		t.Errorf("\n%s", errs)
+	}
+}

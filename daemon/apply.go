@@ -57,20 +57,17 @@ func failedOp(op link.Op) string { return "failed " + op.String() }
 
 // apply carries steps out and gives the links to look at again, and the
 // operations whose links the kernel could not find.
-func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched map[int]bool, gone []absence) {
-	touched = map[int]bool{}
+func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, gone []absence) {
 	unit := make(map[string]string, len(steps))
 	for _, s := range steps {
 		d.rec.Intend(s.Op)
 		unit[link.HoldKey(s.Op)] = s.Unit
 		t := s.Op.Target()
-		if t.Ifindex != 0 {
-			touched[t.Ifindex] = true
-		} else if t.Link == "" && t.IBDevice != "" {
-			touched[0] = true // a port without a link
+		if t.Ifindex != 0 || t.Link == "" && t.IBDevice != "" {
+			touched.target(t)
 		}
 		if c, ok := s.Op.(link.AddChild); ok {
-			touched[c.Parent.Ifindex] = true
+			touched.target(c.Parent)
 		}
 	}
 	// The record goes first: a kill between here and the effect leaves a note

@@ -18,7 +18,7 @@ const firstLinks = 16
 // everything.
 type deferred struct {
 	changed  map[string]bool // links whose new status is not published
-	dirty    map[int]bool    // links to plan
+	dirty    dirty
 	reloaded bool
 }
 
@@ -44,7 +44,7 @@ type cycle struct {
 
 // cycle observes what the scope names, plans, applies and reports.
 func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
-	c := &cycle{Daemon: d, sc: sc, start: time.Now(), deferred: deferred{map[string]bool{}, map[int]bool{}, false},
+	c := &cycle{Daemon: d, sc: sc, start: time.Now(), deferred: deferred{changed: map[string]bool{}},
 		debug: d.log.Enabled(ctx, slog.LevelDebug)}
 	if d.deferred != nil {
 		c.deferred, d.deferred = *d.deferred, nil
@@ -67,15 +67,15 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 // run is the cycle: its stages in their order.
 func (c *cycle) run(ctx context.Context) error {
 	old := c.snap
-	maps.Copy(c.dirty, c.sc.Force)
-	c.cancel(c.sc.Force)
-	ended := c.adoptResults(&c.sc, c.dirty)
+	c.dirty.addAll(c.sc.Force)
+	c.cancel(dirty{links: c.sc.Force})
+	ended := c.adoptResults(&c.sc, &c.dirty)
 	c.load()
 	c.retry()
 	if err := c.observe(ended); err != nil {
 		return err
 	}
-	for round := 0; round < rounds && len(c.dirty) > 0 && ctx.Err() == nil; round++ {
+	for round := 0; round < rounds && !c.dirty.empty() && ctx.Err() == nil; round++ {
 		more, err := c.round(ctx)
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (c *cycle) run(ctx context.Context) error {
 		}
 	}
 	if c.later != nil {
-		c.Daemon.deferred = &deferred{c.changed, c.later, c.reloaded}
+		c.Daemon.deferred = &deferred{c.changed, dirty{links: c.later}, c.reloaded}
 		return nil
 	}
 	c.report(old)
@@ -106,7 +106,7 @@ func (c *cycle) timed(cost *time.Duration, f func()) {
 
 // fail leaves everything to another cycle, which comes soon.
 func (c *cycle) fail(err error) {
-	maps.Copy(c.dirty, c.later)
+	c.dirty.addAll(c.later)
 	c.Daemon.deferred = &deferred{c.changed, c.dirty, c.reloaded}
 	c.logOnce("", "look", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
 	time.AfterFunc(retryFirst, func() { c.Wake(Scope{All: true}) })
@@ -118,7 +118,7 @@ func (c *cycle) load() {
 		return
 	}
 	c.timed(&c.costs.load, func() {
-		c.reloaded = c.reload(c.dirty) || c.reloaded
+		c.reloaded = c.reload(&c.dirty) || c.reloaded
 		c.cancel(c.dirty)
 	})
 	// A file that was not there when the set was loaded may ask for settings,
@@ -133,9 +133,9 @@ func (c *cycle) retry() {
 	}
 	for _, t := range c.delayed.due(c.start) {
 		if l := c.at(t); l != nil {
-			c.dirty[l.Index] = true
+			c.dirty.add(l.Index)
 		} else {
-			c.dirty[0] = true // a port without a link
+			c.dirty.ports = true
 		}
 	}
 }
@@ -155,13 +155,13 @@ func (c *cycle) observe(ended []absence) error {
 		for i := range c.snap.Links {
 			if n := c.snap.Links[i].Index; !first[n] {
 				c.later[n] = true
-				delete(c.dirty, n)
+				delete(c.dirty.links, n)
 			}
 		}
 	}
 	for i := range c.sc.Force {
 		if l, ok := c.snap.Link(i); ok {
-			c.delayed.event(map[string]bool{l.Name: true}, true, c.start)
+			c.delayed.event(map[string]bool{l.Name: true}, false, true, c.start)
 		}
 	}
 	return nil
@@ -172,7 +172,7 @@ func (c *cycle) read(sc Scope) (err error) {
 	var s *link.Snapshot
 	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs()) })
 	if err == nil {
-		c.adopt(s, c.dirty)
+		c.adopt(s, &c.dirty)
 	}
 	return err
 }
@@ -181,9 +181,9 @@ func (c *cycle) read(sc Scope) (err error) {
 // nothing was left to do.
 func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	save := c.reconcile()
-	in := plan.Input{Snapshot: c.snap, Units: c.set, Record: c.rec, Held: c.reasons(), Scope: c.dirty,
+	in := plan.Input{Snapshot: c.snap, Units: c.set, Record: c.rec, Held: c.reasons(), Scope: c.dirty.links,
 		Prev: c.governing.Links, Partial: c.later != nil, NoPorts: true}
-	if len(c.dirty) >= len(c.snap.Links) {
+	if len(c.dirty.links) >= len(c.snap.Links) {
 		in.Scope = nil
 	}
 	var r plan.Result
@@ -204,7 +204,7 @@ func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	c.steps += len(r.Plan.Steps)
 	var gone []absence
 	c.timed(&c.costs.apply, func() { c.dirty, gone = c.apply(ctx, r.Plan.Steps) })
-	sc := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(c.dirty)}
+	sc := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(c.dirty.links)}
 	// Our own changes echo as events: this observation answers those too.
 	sc.Join(c.happened())
 	for _, s := range r.Plan.Steps {

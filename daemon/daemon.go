@@ -21,9 +21,8 @@ type System interface {
 	Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error))
 	// Finished gives the results of operations that went on beside the loop.
 	Finished() []card.Result
-	// Cancel removes those on links, by index, that have not begun, and gives them;
-	// 0 stands for ports without a link.
-	Cancel(links map[int]bool) []link.Op
+	// Cancel removes those that drop names and that have not begun, and gives them.
+	Cancel(drop func(link.Op) bool) []link.Op
 }
 
 // StateStore keeps the record and the report; *Store is one.

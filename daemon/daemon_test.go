@@ -154,7 +154,7 @@ func TestHoldsForget(t *testing.T) {
 		op := link.SetMTU{On: link.Target{Link: "ib0"}, MTU: 100 + i}
 		for range 3 {
 			h.add(op, link.Reason{}, i%2 == 0, now)
-			h.event(map[string]bool{"ib0": true}, true, now)
+			h.event(map[string]bool{"ib0": true}, false, true, now)
 		}
 		now = now.Add(time.Minute)
 	}

@@ -84,11 +84,12 @@ func (h *delays) next() (t time.Time) {
 // settle is the least time between two tries that events bring about.
 const settle = 250 * time.Millisecond
 
-// event lets go what may pass on the links where something happened; with
-// everything also what was refused there.
-func (h *delays) event(names map[string]bool, everything bool, now time.Time) {
+// event lets go what may pass on the links where something happened, and with ports
+// on what is no link; with everything also what was refused there.
+func (h *delays) event(names map[string]bool, ports, everything bool, now time.Time) {
 	maps.DeleteFunc(h.m, func(_ string, x *delay) bool {
-		return names[x.op.Target().Link] && (everything || !x.refused && now.Sub(x.since) >= settle)
+		on := x.op.Target().Link
+		return (names[on] || on == "" && ports) && (everything || !x.refused && now.Sub(x.since) >= settle)
 	})
 }
 

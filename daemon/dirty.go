@@ -31,26 +31,66 @@ func (d *Daemon) at(t link.Target) *link.Link {
 	return nil
 }
 
+// dirty is what the next round plans.
+type dirty struct {
+	links map[int]bool // by interface index
+	// ports stands for the RDMA ports without a link, which are planned in each
+	// round that plans anything, and for what a link that is gone has left behind.
+	ports bool
+}
+
+// target adds what an operation is on.
+func (d *dirty) target(t link.Target) {
+	if t.Ifindex == 0 {
+		d.ports = true
+		return
+	}
+	d.add(t.Ifindex)
+}
+
+// has reports whether what an operation is on is dirty.
+func (d *dirty) has(t link.Target) bool {
+	if t.Ifindex == 0 {
+		return d.ports
+	}
+	return d.links[t.Ifindex]
+}
+
+// add adds a link by its interface index.
+func (d *dirty) add(index int) {
+	if d.links == nil {
+		d.links = map[int]bool{}
+	}
+	d.links[index] = true
+}
+
+func (d *dirty) addAll(links map[int]bool) {
+	for i := range links {
+		d.add(i)
+	}
+}
+
+func (d *dirty) empty() bool { return len(d.links) == 0 && !d.ports }
+
 // adopt makes a snapshot the present one and adds the links that changed, and
 // those on ports that changed, to dirty.
-func (d *Daemon) adopt(s *link.Snapshot, dirty map[int]bool) {
+func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 	old := d.snap
-	links, rdma := changedLinks(old, s)
+	links, gone, rdma := changedLinks(old, s)
 	d.snap = s
-	maps.Copy(dirty, links)
-	if len(links) > 0 {
+	dirty.addAll(links)
+	dirty.ports = dirty.ports || gone
+	if len(links) > 0 || gone {
 		for i, st := range d.status {
 			if st.Obstructed() {
-				dirty[i] = true
+				dirty.add(i)
 			}
 		}
 	}
 	if old != nil {
 		changed, ports := roce.Changed(old.Card, s.Card)
-		maps.Copy(dirty, changed)
-		if ports {
-			dirty[0] = true // a port without a link
-		}
+		dirty.addAll(changed)
+		dirty.ports = dirty.ports || ports
 	}
 	now := time.Now()
 	if rdma {
@@ -62,20 +102,20 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty map[int]bool) {
 				continue
 			}
 			if old == nil || !samePort(old, s, l) {
-				dirty[l.Index] = true
+				dirty.add(l.Index)
 				moved[l.Name] = true
 			}
 		}
 		// What was refused may be granted by a port in another state.
-		moved[""], dirty[0] = true, true
-		d.delayed.event(moved, true, now)
+		dirty.ports = true
+		d.delayed.event(moved, true, true, now)
 	}
 	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
 		if old.Host.Resolved != s.Host.Resolved {
 			d.delayed.forget(func(op link.Op) bool { _, dns := op.(link.SetDNS); return dns })
 		}
 		for i := range s.Links {
-			dirty[s.Links[i].Index] = true
+			dirty.add(s.Links[i].Index)
 		}
 	}
 	if len(links) > 0 && len(d.delayed.m) > 0 {
@@ -91,15 +131,10 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty map[int]bool) {
 				again[l.Name] = true
 			}
 		}
-		d.delayed.event(names, false, now)
-		d.delayed.event(again, true, now)
+		d.delayed.event(names, false, false, now)
+		d.delayed.event(again, false, true, now)
 	}
-	for i := range dirty {
-		// 0 stands for ports without a link, and for what leans on other links.
-		if _, ok := s.Link(i); !ok && i != 0 {
-			delete(dirty, i)
-		}
-	}
+	maps.DeleteFunc(dirty.links, func(i int, _ bool) bool { _, ok := s.Link(i); return !ok })
 }
 
 func oldLink(s *link.Snapshot, index int) *link.Link {
@@ -117,15 +152,15 @@ func samePort(a, b *link.Snapshot, l *link.Link) bool {
 }
 
 // changedLinks lists the links that differ between two snapshots, also those
-// that came, the parents of those that went and of VLANs that are others now, and
-// 0 if any went; it reports whether RDMA devices differ.
-func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
+// that came, the parents of those that went and of VLANs that are others now. It
+// reports whether any went and whether RDMA devices differ.
+func changedLinks(a, b *link.Snapshot) (links map[int]bool, gone, rdma bool) {
 	links = map[int]bool{}
 	if a == nil {
 		for i := range b.Links {
 			links[b.Links[i].Index] = true
 		}
-		return links, true
+		return links, false, true
 	}
 	if len(a.Links) != len(b.Links) || len(a.Links) > 0 && &a.Links[0] != &b.Links[0] {
 		for i := range b.Links {
@@ -140,10 +175,13 @@ func changedLinks(a, b *link.Snapshot) (links map[int]bool, rdma bool) {
 		}
 		for i := range a.Links {
 			if _, ok := b.Link(a.Links[i].Index); !ok {
-				links[0], links[a.Links[i].Parent] = true, true
+				gone = true
+				if p := a.Links[i].Parent; p != 0 {
+					links[p] = true
+				}
 			}
 		}
 	}
 	rdma = len(a.Devices) != len(b.Devices) || len(a.Devices) > 0 && &a.Devices[0] != &b.Devices[0] && !reflect.DeepEqual(a.Devices, b.Devices)
-	return links, rdma
+	return links, gone, rdma
 }

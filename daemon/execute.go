@@ -94,7 +94,7 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 func (k *Kernel) Finished() []card.Result { return k.card.Finished() }
 
 // Cancel implements System.
-func (k *Kernel) Cancel(links map[int]bool) []link.Op { return k.card.Cancel(links) }
+func (k *Kernel) Cancel(drop func(link.Op) bool) []link.Op { return k.card.Cancel(drop) }
 
 // setMode changes the mode of an IPoIB link by its file in sysfs. It reports false
 // if that is not possible: rtnetlink is asked then, and gives the reason if there

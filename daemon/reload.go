@@ -11,7 +11,7 @@ import (
 
 // reload reads the units and adds the links that a changed unit has or had to
 // dirty.
-func (d *Daemon) reload(dirty map[int]bool) bool {
+func (d *Daemon) reload(dirty *dirty) bool {
 	set := d.cfg.Load()
 	old := d.set
 	d.set = set
@@ -41,15 +41,15 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 	for _, u := range set.Units {
 		by[u.Name] = u
 	}
-	// Ports without a link are planned at each turn that plans anything.
-	dirty[0] = true
-	names := map[string]bool{"": true}
+	dirty.ports = true
+	names := map[string]bool{}
 	for i := range d.snap.Links {
 		l := &d.snap.Links[i]
 		had := d.governing.Links[l.Index].Unit
 		again := had != nil && touched[had.Name]
 		if had != nil && !again && by[had.Name] != had {
-			d.governing.Links[l.Index], dirty[l.Index] = link.Governed{Unit: by[had.Name]}, true // other problems
+			d.governing.Links[l.Index] = link.Governed{Unit: by[had.Name]}
+			dirty.add(l.Index) // other problems
 		}
 		// A unit that came or changed takes a link from one that stands after it.
 		for _, n := range slices.Concat(diff.Added, diff.Changed) {
@@ -59,25 +59,26 @@ func (d *Daemon) reload(dirty map[int]bool) bool {
 			again = link.Matches(d.snap, by[n], l) != units.No
 		}
 		if again {
-			dirty[l.Index] = true
+			dirty.add(l.Index)
 			names[l.Name] = true
 			// The next look is for the unit that the link will have.
 			delete(d.governing.Links, l.Index)
 		}
 	}
-	d.delayed.event(names, true, time.Now())
+	d.delayed.event(names, true, true, time.Now())
 	return true
 }
 
 // newProblems marks the links whose unit is the same and has other problems now.
-func (d *Daemon) newProblems(set *units.Set, dirty map[int]bool) {
+func (d *Daemon) newProblems(set *units.Set, dirty *dirty) {
 	by := make(map[string]*units.Unit, len(set.Units))
 	for _, u := range set.Units {
 		by[u.Name] = u
 	}
 	for i, g := range d.governing.Links {
 		if g.Unit != nil && by[g.Unit.Name] != nil && by[g.Unit.Name] != g.Unit {
-			d.governing.Links[i], dirty[i] = link.Governed{Unit: by[g.Unit.Name]}, true
+			d.governing.Links[i] = link.Governed{Unit: by[g.Unit.Name]}
+			dirty.add(i)
 		}
 	}
 }

@@ -71,7 +71,7 @@ func (s *memory) Apply(ctx context.Context, steps []link.Step, done func(link.Op
 
 func (*memory) Finished() []card.Result { return nil }
 
-func (*memory) Cancel(map[int]bool) []link.Op { return nil }
+func (*memory) Cancel(func(link.Op) bool) []link.Op { return nil }
 
 func (s *memory) change(f func(*link.Snapshot)) {
 	s.mu.Lock()

@@ -31,20 +31,20 @@ func (d *Daemon) addOngoing(op link.Op, unit string, p *card.InProgress, args ..
 
 // adoptResults notes the results that the workers have, and has everything that
 // waited for their cards planned again from what they left behind.
-func (d *Daemon) adoptResults(sc *Scope, dirty map[int]bool) (gone []absence) {
+func (d *Daemon) adoptResults(sc *Scope, dirty *dirty) (gone []absence) {
 	rs := d.cfg.System.Finished()
 	if len(rs) == 0 {
 		return nil
 	}
 	sc.RDMA = true
 	again := func(op link.Op) {
-		i := op.Target().Ifindex
-		if l := d.at(op.Target()); l != nil {
-			i = l.Index
+		t := op.Target()
+		if l := d.at(t); l != nil {
+			t.Ifindex = l.Index
 		}
-		dirty[i] = true
-		if i != 0 {
-			sc.link(i)
+		dirty.target(t)
+		if t.Ifindex != 0 {
+			sc.link(t.Ifindex)
 		}
 		if _, ok := op.(link.Maker); ok {
 			sc.All = true // a link or an RDMA device
@@ -71,11 +71,11 @@ func (d *Daemon) adoptResults(sc *Scope, dirty map[int]bool) (gone []absence) {
 }
 
 // cancel has what is queued for links whose units have changed planned again.
-func (d *Daemon) cancel(links map[int]bool) {
-	if len(d.ongoing) == 0 || len(links) == 0 {
+func (d *Daemon) cancel(what dirty) {
+	if len(d.ongoing) == 0 || what.empty() {
 		return
 	}
-	for _, op := range d.cfg.System.Cancel(links) {
+	for _, op := range d.cfg.System.Cancel(func(op link.Op) bool { return what.has(op.Target()) }) {
 		delete(d.ongoing, link.HoldKey(op))
 		// What would have been made may be there from before, under the same name:
 		// the record forgets what the next snapshot does not have.

@@ -93,18 +93,18 @@ func (s *slowSystem) Finished() []card.Result {
 	return out
 }
 
-func (s *slowSystem) Cancel(links map[int]bool) (out []link.Op) {
+func (s *slowSystem) Cancel(drop func(link.Op) bool) (out []link.Op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) < 2 {
 		return nil
 	}
 	s.queue = slices.DeleteFunc(s.queue, func(op link.Op) bool {
-		drop := op != s.queue[0] && links[op.Target().Ifindex]
-		if drop {
-			out = append(out, op)
+		if op == s.queue[0] || !drop(op) {
+			return false
 		}
-		return drop
+		out = append(out, op)
+		return true
 	})
 	return out
 }
@@ -197,7 +197,7 @@ type cancels struct {
 	ops []link.Op
 }
 
-func (c *cancels) Cancel(map[int]bool) []link.Op { return c.ops }
+func (c *cancels) Cancel(func(link.Op) bool) []link.Op { return c.ops }
 
 // A soft device that was to be made again under its name keeps its note while it is
 // there, and only then.
@@ -218,7 +218,7 @@ func TestCancelMaker(t *testing.T) {
 			d.addOngoing(op, "", &card.InProgress{Queued: true})
 		}
 		sys.ops = []link.Op{del, add}
-		d.cancel(map[int]bool{on.Ifindex: true})
+		d.cancel(dirty{links: map[int]bool{on.Ifindex: true}})
 		d.reconcile()
 		if kept := len(d.rec.Made) == 1; kept != there || len(d.ongoing) != 0 {
 			t.Errorf("the device is there: %v, the record has %v, going on %d", there, d.rec.Made, len(d.ongoing))

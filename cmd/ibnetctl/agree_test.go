@@ -27,8 +27,8 @@ func (s *still) Observe(daemon.Scope, daemon.Needs) (*link.Snapshot, error) {
 	return &c, nil
 }
 
-func (*still) Finished() []card.Result       { return nil }
-func (*still) Cancel(map[int]bool) []link.Op { return nil }
+func (*still) Finished() []card.Result             { return nil }
+func (*still) Cancel(func(link.Op) bool) []link.Op { return nil }
 func (*still) Apply(_ context.Context, steps []link.Step, done func(link.Op, error)) {
 	for _, s := range steps {
 		done(s.Op, fmt.Errorf("%s is not permitted", s.Op))

@@ -75,7 +75,7 @@ func (s *system) Apply(_ context.Context, steps []link.Step, done func(link.Op, 
 
 func (*system) Finished() []card.Result { return nil }
 
-func (*system) Cancel(map[int]bool) []link.Op { return nil }
+func (*system) Cancel(func(link.Op) bool) []link.Op { return nil }
 
 // taken are the operations since the last call.
 func (s *system) taken() string {

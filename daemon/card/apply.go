@@ -44,9 +44,9 @@ func (o *Observer) Finished() []Result {
 	return rs
 }
 
-// Cancel removes the operations on links, by index, that are queued and have not
-// begun, and gives them; 0 stands for ports without a link.
-func (o *Observer) Cancel(links map[int]bool) []link.Op { return o.workers.cancel(links) }
+// Cancel removes the operations that drop names, are queued and have not begun, and
+// gives them.
+func (o *Observer) Cancel(drop func(link.Op) bool) []link.Op { return o.workers.cancel(drop) }
 
 // applied counts an operation that was carried out as a correction.
 func (o *Observer) applied(op link.Op, err error) {

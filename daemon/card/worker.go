@@ -165,18 +165,18 @@ func (w *workers) finished() []Result {
 	return out
 }
 
-// cancel removes from the queues the operations on these links that have not begun.
-// 0 stands for ports without a link.
-func (w *workers) cancel(links map[int]bool) (out []link.Op) {
+// cancel removes from the queues the operations that drop names and that have not
+// begun.
+func (w *workers) cancel(drop func(link.Op) bool) (out []link.Op) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for card, q := range w.queues {
 		rest := slices.DeleteFunc(slices.Clone(q[1:]), func(op link.Op) bool {
-			drop := links[op.Target().Ifindex]
-			if drop {
-				out = append(out, op)
+			if !drop(op) {
+				return false
 			}
-			return drop
+			out = append(out, op)
+			return true
 		})
 		w.queues[card] = append(q[:1:1], rest...)
 	}

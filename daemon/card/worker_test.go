@@ -175,7 +175,8 @@ func TestWorkersCancel(t *testing.T) {
 			submit(w, t.Context(), "a", rebind(index, n))
 		}
 		synctest.Wait()
-		out := w.cancel(map[int]bool{2: true})
+		on2 := func(op link.Op) bool { return op.Target().Ifindex == 2 }
+		out := w.cancel(on2)
 		if len(out) != 2 {
 			t.Errorf("cancelled %v", out)
 		}
@@ -184,7 +185,7 @@ func TestWorkersCancel(t *testing.T) {
 		if diff := cmp.Diff([]string{rebind(2, 0).String(), rebind(3, 2).String()}, ops(rs)); diff != "" || rs[0].Err == nil {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if w.cancel(map[int]bool{2: true}) != nil {
+		if w.cancel(on2) != nil {
 			t.Error("cancelled what is done")
 		}
 	})

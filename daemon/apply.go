@@ -60,7 +60,7 @@ func failedOp(op link.Op) string { return "failed " + op.String() }
 func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, gone []absence) {
 	unit := make(map[string]string, len(steps))
 	for _, s := range steps {
-		d.rec.Intend(s.Op)
+		d.intend(s.Op)
 		unit[link.HoldKey(s.Op)] = s.Unit
 		t := s.Op.Target()
 		if t.Ifindex != 0 || t.Link == "" && t.IBDevice != "" {
@@ -82,6 +82,41 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, g
 	return touched, gone
 }
 
+// intend notes what an operation is about to make, and whether the record has it from
+// before: the plan removes it first then.
+func (d *Daemon) intend(op link.Op) {
+	if o, ok := op.(link.Maker); ok {
+		if m, remove := o.Makes(); !remove {
+			d.noted[m] = d.rec.Notes(m)
+		}
+	}
+	d.rec.Intend(op)
+}
+
+// done notes that an operation has taken effect.
+func (d *Daemon) done(op link.Op) {
+	if o, ok := op.(link.Maker); ok {
+		m, _ := o.Makes()
+		delete(d.noted, m)
+	}
+	d.rec.Done(op)
+	d.delayed.done(op)
+}
+
+// failed takes back the intention of an operation that had no effect. What was to be
+// made and was not removed before stays in the record.
+func (d *Daemon) failed(op link.Op) {
+	if o, ok := op.(link.Maker); ok {
+		if m, remove := o.Makes(); !remove {
+			ours := d.noted[m]
+			if delete(d.noted, m); ours {
+				return
+			}
+		}
+	}
+	d.rec.Failed(op)
+}
+
 // result notes what became of an operation. It gives an absence if the kernel said
 // that its link is not there.
 func (d *Daemon) result(op link.Op, unit string, err error) *absence {
@@ -95,8 +130,7 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 	var later *card.InProgress
 	switch {
 	case err == nil:
-		d.rec.Done(op)
-		d.delayed.done(op)
+		d.done(op)
 		d.forgetLog(op.Target().String(), failedOp(op))
 		d.log.Info("done", as(msgOperation, args...)...)
 		return nil
@@ -107,17 +141,16 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 	v, why := classify(op, err)
 	switch v {
 	case verdictDone:
-		d.rec.Done(op)
-		d.delayed.done(op)
+		d.done(op)
 	case verdictForeign:
-		d.rec.Failed(op)
+		d.failed(op)
 		d.delayed.done(op)
 	case verdictGone:
-		d.rec.Failed(op)
+		d.failed(op)
 		d.log.Debug("the link went away", append(args, "error", err)...)
 		return &absence{op, why, err}
 	case verdictRetry, verdictGiveUp:
-		d.rec.Failed(op)
+		d.failed(op)
 		d.delay(op, why, v == verdictGiveUp, err, args...)
 	}
 	return nil

@@ -173,6 +173,7 @@ func (c *cycle) read(sc Scope) (err error) {
 	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs()) })
 	if err == nil {
 		c.adopt(s, &c.dirty)
+		c.cancelGone()
 	}
 	return err
 }

@@ -81,6 +81,9 @@ type Daemon struct {
 	rec     *link.Record
 	delayed *delays
 	ongoing ongoing // what the workers of the cards have
+	// noted says of what is being made whether the record had it before, until its
+	// removal succeeds.
+	noted map[link.Made]bool
 	planned
 	deferred *deferred
 	timing
@@ -153,7 +156,7 @@ func New(cfg Config) *Daemon {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Daemon{
-		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), delayed: newDelays(), ongoing: ongoing{},
+		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), delayed: newDelays(), ongoing: ongoing{}, noted: map[link.Made]bool{},
 		inbox: inbox{
 			bell: make(chan struct{}, 1), call: make(chan func(context.Context)),
 			subs: map[chan Change]*mailbox{}, more: map[string][]link.Notice{},

@@ -72,10 +72,20 @@ func (d *Daemon) adoptResults(sc *Scope, dirty *dirty) (gone []absence) {
 
 // cancel has what is queued for links whose units have changed planned again.
 func (d *Daemon) cancel(what dirty) {
-	if len(d.ongoing) == 0 || what.empty() {
+	if !what.empty() {
+		d.cancelIf(func(op link.Op) bool { return what.has(op.Target()) })
+	}
+}
+
+// cancelGone cancels what is queued for links and devices that are gone: what comes
+// back under their names is another.
+func (d *Daemon) cancelGone() { d.cancelIf(func(op link.Op) bool { return !d.exists(op) }) }
+
+func (d *Daemon) cancelIf(drop func(link.Op) bool) {
+	if len(d.ongoing) == 0 {
 		return
 	}
-	for _, op := range d.cfg.System.Cancel(func(op link.Op) bool { return what.has(op.Target()) }) {
+	for _, op := range d.cfg.System.Cancel(drop) {
 		delete(d.ongoing, link.HoldKey(op))
 		// What would have been made may be there from before, under the same name:
 		// the record forgets what the next snapshot does not have.

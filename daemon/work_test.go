@@ -226,6 +226,108 @@ func TestCancelMaker(t *testing.T) {
 	}
 }
 
+// answers is a system that answers with these errors, at once or from a worker.
+type answers struct {
+	*memory
+	errs    map[string]error // by operation
+	later   bool
+	results []card.Result
+}
+
+func (a *answers) Apply(_ context.Context, steps []link.Step, done func(link.Op, error)) {
+	for _, s := range steps {
+		err := a.errs[s.Op.String()]
+		if a.later {
+			a.results = append(a.results, card.Result{Op: s.Op, Err: err})
+			err = &card.InProgress{Queued: true}
+		}
+		done(s.Op, err)
+	}
+}
+
+func (a *answers) Finished() []card.Result {
+	if len(a.results) == 0 {
+		return nil
+	}
+	r := a.results[:1]
+	a.results = a.results[1:]
+	return r
+}
+
+// What could not be removed, and is there when it is to be made again, is still ours.
+func TestMakerStays(t *testing.T) {
+	on := link.Target{Link: "ib0", Ifindex: 2}
+	for _, ops := range [][2]link.Maker{
+		{roce.DelSoft{On: on, Name: "rxe0", Index: 7}, roce.AddSoft{On: on, Name: "rxe0", Driver: units.SoftSIW}},
+		{roce.DelVLAN{On: on, Name: "v8"}, roce.AddVLAN{On: on, Name: "v8"}},
+	} {
+		for _, c := range []struct {
+			ours     bool
+			del, add error
+			kept     bool
+		}{
+			{true, unix.EBUSY, unix.EEXIST, true},
+			{true, unix.EBUSY, unix.EBUSY, true},
+			{true, nil, unix.EEXIST, false}, // somebody else was faster
+			{false, unix.EBUSY, unix.EEXIST, false},
+			{true, nil, nil, true},
+		} {
+			for _, later := range []bool{false, true} {
+				sys := &answers{memory: system(t, 1), later: later, errs: map[string]error{ops[0].String(): c.del, ops[1].String(): c.add}}
+				d := New(Config{System: sys, Store: &notes{}, Log: slog.New(slog.DiscardHandler)})
+				d.rec, d.snap = &link.Record{}, sys.m.Snapshot()
+				if c.ours {
+					d.rec.Intend(ops[1])
+				}
+				d.apply(t.Context(), []link.Step{{Op: ops[0]}, {Op: ops[1]}})
+				for range sys.results {
+					d.adoptResults(&Scope{}, &dirty{})
+				}
+				if kept := len(d.rec.Made) == 1; kept != c.kept || len(d.noted) != 0 || len(d.ongoing) != 0 {
+					t.Errorf("%s, %+v, later %v: the record has %v", ops[1], c, later, d.rec.Made)
+				}
+			}
+		}
+	}
+}
+
+// What is queued for a link that goes is not carried out, also not on the one that
+// comes back under its name.
+func TestSlowCardGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys, n := &slowSystem{memory: system(t, 1), each: 30 * time.Second}, &notes{}
+		r := launchSlow(t, sys, n, &files{m: map[string]string{"10.ibnetwork": slowUnit}})
+		time.Sleep(10 * time.Second)
+		var was link.Link
+		sys.change(func(s *link.Snapshot) {
+			i := slices.IndexFunc(s.Links, func(l link.Link) bool { return l.Name == "ib0" })
+			was = s.Links[i]
+			s.Links = slices.Delete(s.Links, i, i+1)
+		})
+		r.Wake(Scope{All: true})
+		time.Sleep(time.Second)
+		sys.change(func(s *link.Snapshot) {
+			was.Index = 20
+			s.Links = append(s.Links, was)
+		})
+		r.Wake(Scope{All: true})
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		sys.mu.Lock()
+		if len(sys.queue) != 1 {
+			t.Errorf("of the link that went %d operations are queued", len(sys.queue))
+		}
+		sys.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		// The one that had begun, and the three of the new link.
+		if s := r.link("ib0"); s.State != link.StateConfigured || len(s.Addresses) != 3 || sys.began != 4 {
+			t.Errorf("ib0 is %s with %d addresses after %d operations: %v", s.State, len(s.Addresses), sys.began, s.Reasons)
+		}
+		r.stop()
+	})
+}
+
 // A failure beside the loop is a failure as any: with its sentence, tried again.
 func TestSlowCardFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -138,6 +138,9 @@ func (r *Record) of(t Target) *LinkRecord {
 	return e
 }
 
+// Notes reports whether the record has what an operation makes.
+func (r *Record) Notes(m Made) bool { return slices.Contains(r.Made, m) }
+
 // Intend notes what an operation is about to make. Call it, and write the
 // record, before the operation.
 func (r *Record) Intend(op Op) {
@@ -260,7 +263,7 @@ func (r *Record) Failed(op Op) {
 }
 
 func (r *Record) make(m Made) {
-	if !slices.Contains(r.Made, m) {
+	if !r.Notes(m) {
 		r.Made = append(slices.Clone(r.Made), m)
 	}
 }

@@ -52,9 +52,10 @@ func (o *Observer) Cancel(drop func(link.Op) bool) []link.Op { return o.workers.
 func (o *Observer) applied(op link.Op, err error) {
 	// A function that was taken away, or from its driver, has lost its users,
 	// whatever came of it.
-	var used *inUse
+	if errors.As(err, new(*inUse)) {
+		return
+	}
 	_, lost := op.(roce.RebindVF)
-	lost = lost && !errors.As(err, &used)
 	if n, ok := op.(roce.SetVFs); ok {
 		// New functions begin with the card's defaults: to set them again is no
 		// correction.

@@ -26,10 +26,6 @@ type executor struct {
 	rt *rtnl.Conn
 	dl *devlink.Conn
 	rd *rdmanl.Conn
-
-	// refused are port types that the card did not accept: it may accept them when
-	// the other port has changed.
-	refused []roce.SetPortType
 }
 
 func newExecutor(sys sysfs.FS, m modules.Loader) *executor {
@@ -66,7 +62,7 @@ func (e *executor) apply(ctx context.Context, op link.Op) error {
 }
 
 // rest closes the connections.
-func (e *executor) rest() (keep bool) {
+func (e *executor) rest() {
 	if e.rt != nil {
 		_ = e.rt.Close()
 	}
@@ -77,5 +73,4 @@ func (e *executor) rest() (keep bool) {
 		_ = e.rd.Close()
 	}
 	e.rt, e.dl, e.rd = nil, nil, nil
-	return len(e.refused) > 0
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +43,9 @@ func TestFunctionInUse(t *testing.T) {
 	on := link.Target{Link: "ib0", Ifindex: 9, IBDevice: "mlx5_0", Port: 1}
 	guid := ib.GUID(5)
 	ops := []link.Op{roce.RebindVF{On: on, Bus: "pci", Dev: fn0},
-		roce.SetVFGUIDs{On: on, Bus: "pci", Dev: fn0, Node: &guid, OldNode: &guid}}
+		roce.SetVFGUIDs{On: on, Bus: "pci", Dev: fn0, Node: &guid, OldNode: &guid},
+		// The plan knew of no function, or of free ones.
+		roce.SetVFs{On: on, Bus: "pci", Dev: pf, Count: 4}, roce.SetVFs{On: on, Bus: "pci", Dev: pf, Old: 2}}
 	o := New(x.root, rt)
 	defer func() { _ = o.Close() }()
 	refused := func(who string) {
@@ -64,6 +67,9 @@ func TestFunctionInUse(t *testing.T) {
 		if got := x.read("sys/bus/pci/drivers_probe") + x.read("sys/bus/pci/drivers/mlx5_core/unbind"); got != "" {
 			t.Errorf("%s lost its driver", got)
 		}
+		if n := x.read("sys/devices/pci/" + pf + "/sriov_numvfs"); strings.TrimSpace(n) != "2" {
+			t.Errorf("the number of functions is %s", n)
+		}
 	}
 	x.dir("sys/devices/pci/" + fn0 + "/net/lo")
 	relink("sys/class/net/lo", "sys/devices/pci/"+fn0+"/net/lo")
@@ -80,5 +86,10 @@ func TestFunctionInUse(t *testing.T) {
 	}
 	if err := e.apply(t.Context(), ops[1]); errors.Is(err, unix.EBUSY) {
 		t.Errorf("a free function: %v", err)
+	}
+	for n, op := range map[string]link.Op{"4": ops[2], "0": ops[3]} {
+		if err := e.apply(t.Context(), op); err != nil || x.read("sys/devices/pci/"+pf+"/sriov_numvfs") != n {
+			t.Errorf("free functions: %v", err)
+		}
 	}
 }

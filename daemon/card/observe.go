@@ -53,6 +53,7 @@ type Observer struct {
 	Modules modules.Loader
 	snap    *link.Snapshot // of the last look, for the cards of links
 	workers *workers
+	refused refusals
 }
 
 // New makes an observer on the daemon's rtnetlink connection. root is the
@@ -62,7 +63,7 @@ func New(root string, rt *rtnl.Conn) *Observer {
 	o := &Observer{root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
 		buffers: map[int]asked{}, firmware: map[string]bool{}}
-	o.workers = newWorkers(func() runner { return newExecutor(sys, o.Modules) })
+	o.workers = newWorkers(func() runner { return portTypes{newExecutor(sys, o.Modules), &o.refused} })
 	return o
 }
 
@@ -96,6 +97,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	clear(o.firmware)
 	o.snap = s
+	o.refused.keep(func(at cardPort) (units.PortType, bool) { return askedType(s, at, unit, portUnit) })
 	any, wantsDCB, wantsDesc := false, false, false
 	vlans := map[int][]*link.Link{} // by parent
 	for i := range s.Links {
@@ -162,7 +164,8 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 			wantsDesc = wantsDesc || needs.NodeDesc
 			var q roce.Port
 			if needs.PortType {
-				q.Type = o.portType(d, p, u.Port.Type.V)
+				busy := o.workers.working(cardOf(s, link.Target{IBDevice: d.Name, Port: p.Num}))
+				q.Type = o.typeOf(busy, d, p, u.Port.Type.V)
 			}
 			setPort(st, d.Name, p.Num, q)
 			if needs.NodeDesc {
@@ -249,12 +252,8 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 	for i, p := range ports {
 		d := devs[i]
 		var q roce.Port
-		switch {
-		case !needs.PortType || i != 0:
-		case busy:
-			q.Type = o.last.Devices[d.Name].Ports[p.Num].Type
-		default:
-			q.Type = o.portType(d, p, u.Port.Type.V)
+		if needs.PortType && i == 0 {
+			q.Type = o.typeOf(busy, d, p, u.Port.Type.V)
 		}
 		if p.Layer == ib.LinkLayerEthernet {
 			q.GIDs = o.gids(d, p, append([]*link.Link{l}, vlans...), all)

@@ -1,10 +1,6 @@
 package card
 
 import (
-	"slices"
-
-	"golang.org/x/sys/unix"
-
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/devlink"
 	"ibnetworkd/internal/kernel/rdmanl"
@@ -13,7 +9,17 @@ import (
 	"ibnetworkd/units"
 )
 
-// portType is nil for drivers that cannot change a port's type.
+// typeOf is the type of a port, nil for drivers that cannot change it. What a worker
+// of the card is changing is as it was before.
+func (o *Observer) typeOf(busy bool, d *link.Device, p *link.Port, want units.PortType) *roce.PortType {
+	if busy {
+		if old := o.lastType(d.Name, p.Num); old != nil {
+			return old
+		}
+	}
+	return o.portType(d, p, want)
+}
+
 func (o *Observer) portType(d *link.Device, p *link.Port, want units.PortType) *roce.PortType {
 	if d.Bus == "" || d.Parent == "" {
 		return nil
@@ -66,29 +72,7 @@ func (o *Observer) lastType(dev string, port int) *roce.PortType {
 	return o.last.Devices[dev].Ports[port].Type
 }
 
-// setPortType sets the type of a port. What the card has refused before on its
-// other port is tried again after it: some cards take types in one order only,
-// and some remember the first request until the second makes both the same
-// (mlx4: set_port_type, mlx4_check_port_params).
 func (e *executor) setPortType(p roce.SetPortType) error {
-	others := slices.DeleteFunc(e.refused, func(x roce.SetPortType) bool { return portOf(x) == portOf(p) })
-	e.refused = nil
-	err := e.portTypeOnce(p)
-	if err != nil {
-		if isAny(err, unix.EOPNOTSUPP, unix.EINVAL) {
-			e.refused = append(others, p)
-		}
-		return err
-	}
-	for _, x := range others {
-		if err := e.portTypeOnce(x); err != nil {
-			e.refused = append(e.refused, x)
-		}
-	}
-	return nil
-}
-
-func (e *executor) portTypeOnce(p roce.SetPortType) error {
 	if p.Port.File != "" {
 		return e.sys.SetPortType(p.Port.Bus, p.Port.Dev, portOf(p), p.Type.String())
 	}

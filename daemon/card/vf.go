@@ -30,7 +30,8 @@ func back(what string, err error) string {
 	return "the former " + what + " is back"
 }
 
-// setVFs makes and removes virtual functions. It waits for another writer first.
+// setVFs makes and removes virtual functions, if none of those that there are is in
+// use. It waits for another writer first.
 func (e *executor) setVFs(p roce.SetVFs) error {
 	old := p.Old
 	if n, err := e.sys.NumVFs(p.Bus, p.Dev); err == nil {
@@ -38,6 +39,13 @@ func (e *executor) setVFs(p roce.SetVFs) error {
 			return nil
 		}
 		old = n
+	}
+	if _, s, err := e.sys.BusDevice(p.Bus, p.Dev); err == nil && s != nil {
+		for _, dev := range s.VFs {
+			if err := e.unused(p.Bus, dev); err != nil && !gone(err) {
+				return err
+			}
+		}
 	}
 	if old == 0 || p.Count == 0 {
 		return e.sys.SetNumVFs(p.Bus, p.Dev, p.Count)

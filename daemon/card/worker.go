@@ -77,9 +77,8 @@ const maxQueue = 256
 // runner carries out the operations of one card; *executor is one.
 type runner interface {
 	apply(ctx context.Context, op link.Op) error
-	// rest is called when there is nothing more to do. It reports whether the
-	// runner remembers something for the next time.
-	rest() (keep bool)
+	// rest is called when there is nothing more to do.
+	rest()
 }
 
 // workers have one goroutine for each card that has something to do. All methods
@@ -90,14 +89,13 @@ type workers struct {
 	ended func()
 	busy  map[string]bool // cards that had work when the snapshot was begun
 
-	mu      sync.Mutex           // guards the rest
-	queues  map[string][]link.Op // by card: the first is being carried out
-	runners map[string]runner
-	done    []Result
+	mu     sync.Mutex           // guards the rest
+	queues map[string][]link.Op // by card: the first is being carried out
+	done   []Result
 }
 
 func newWorkers(open func() runner) *workers {
-	return &workers{open: open, ended: func() {}, queues: map[string][]link.Op{}, runners: map[string]runner{}}
+	return &workers{open: open, ended: func() {}, queues: map[string][]link.Op{}}
 }
 
 // begin is called before a snapshot is read. A plan made from it does not know what
@@ -126,10 +124,7 @@ func (w *workers) submit(ctx context.Context, card string, op link.Op) *InProgre
 	}
 	w.queues[card] = append(q, op)
 	if len(q) == 0 {
-		if w.runners[card] == nil {
-			w.runners[card] = w.open()
-		}
-		go w.work(ctx, card, w.runners[card])
+		go w.work(ctx, card, w.open())
 	}
 	return &InProgress{Queued: true, What: doing(op)}
 }
@@ -147,9 +142,7 @@ func (w *workers) work(ctx context.Context, card string, run runner) {
 		if more = len(w.queues[card]) > 0 && ctx.Err() == nil; !more {
 			// The card is free before the loop hears of the last result.
 			delete(w.queues, card)
-			if !run.rest() {
-				delete(w.runners, card)
-			}
+			run.rest()
 		}
 		w.mu.Unlock()
 		w.ended()

@@ -99,7 +99,19 @@ func wantedSysctls(u *units.Unit) []sysctl {
 	number("IPv6DuplicateAddressDetection", "ipv6/dad_transmits", n.IPv6DuplicateAddressDetection.Set, n.IPv6DuplicateAddressDetection.V)
 	number("IPv6HopLimit", "ipv6/hop_limit", n.IPv6HopLimit.Set, n.IPv6HopLimit.V)
 	number("IPv6MTUBytes", "ipv6/mtu", n.IPv6MTUBytes.Set, n.IPv6MTUBytes.V)
-	number("IPv4ReversePathFilter", "ipv4/rp_filter", n.IPv4ReversePathFilter.Set, int(n.IPv4ReversePathFilter.V))
+	rpf := n.IPv4ReversePathFilter
+	number("IPv4ReversePathFilter", "ipv4/rp_filter", rpf.Set, int(rpf.V))
+	if rail, ok := n.MultiRail.Get(); ok {
+		// ip-sysctl.rst: 1 answers for addresses of the link alone, 2 asks with the
+		// best of them; 2 of rp_filter is loose.
+		ignore, two := 0, 0
+		if rail {
+			ignore, two = 1, 2
+		}
+		number("MultiRail", "ipv4/arp_ignore", true, ignore)
+		number("MultiRail", "ipv4/arp_announce", true, two)
+		number("MultiRail", "ipv4/rp_filter", !rpf.Set, two)
+	}
 	flag("IPv4AcceptLocal", "ipv4/accept_local", n.IPv4AcceptLocal)
 	flag("IPv4RouteLocalnet", "ipv4/route_localnet", n.IPv4RouteLocalnet)
 	flag("IPv4ProxyARP", "ipv4/proxy_arp", n.IPv4ProxyARP)

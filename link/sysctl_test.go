@@ -22,6 +22,12 @@ func TestSysctls(t *testing.T) {
 			"sysctl -w net.ipv4.conf.ib0.proxy_arp=1\n" +
 			"sysctl -w net.ipv4.conf.ib0.proxy_arp_pvlan=0\n" +
 			"sysctl -w net.ipv6.conf.ib0.proxy_ndp=1\n"},
+		{name: "OK several rails", unit: "[Network]\nMultiRail=yes\n", want: "sysctl -w net.ipv4.conf.ib0.arp_ignore=1\n" +
+			"sysctl -w net.ipv4.conf.ib0.arp_announce=2\nsysctl -w net.ipv4.conf.ib0.rp_filter=2\n"},
+		{name: "OK several rails, filtered strictly", unit: "[Network]\nMultiRail=yes\nIPv4ReversePathFilter=strict\n",
+			want: "sysctl -w net.ipv4.conf.ib0.rp_filter=1\nsysctl -w net.ipv4.conf.ib0.arp_ignore=1\nsysctl -w net.ipv4.conf.ib0.arp_announce=2\n"},
+		{name: "OK one rail", unit: "[Network]\nMultiRail=no\nIPv4ReversePathFilter=no\n", want: "sysctl -w net.ipv4.conf.ib0.rp_filter=0\n" +
+			"sysctl -w net.ipv4.conf.ib0.arp_ignore=0\nsysctl -w net.ipv4.conf.ib0.arp_announce=0\n"},
 		{name: "OK no link-local address", unit: "[Network]\nLinkLocalAddressing=no\n", want: "sysctl -w net.ipv6.conf.ib0.addr_gen_mode=1\n"},
 		{name: "OK a mode of generation", unit: "[Network]\nIPv6LinkLocalAddressGenerationMode=stable-privacy\n", want: "sysctl -w " +
 			"net.ipv6.conf.ib0.addr_gen_mode=2\n"},

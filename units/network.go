@@ -22,6 +22,7 @@ type Network struct {
 	IPv6HopLimit                   Value[int]
 	IPv6MTUBytes                   Value[int]
 	IPv4ReversePathFilter          Value[ReversePathFilter]
+	MultiRail                      Value[bool]
 	IPv4AcceptLocal                Value[bool]
 	IPv4RouteLocalnet              Value[bool]
 	IPv4ProxyARP                   Value[bool]

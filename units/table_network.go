@@ -53,6 +53,7 @@ func networkSection() SectionSpec {
 			{Name: "IPv6MTUBytes", Networkd: true, apply: scalar(func(n *N) *Value[int] { return &n.IPv6MTUBytes }, parseIPv6MTU)},
 			{Name: "IPv4ReversePathFilter", Values: wordList(rpfWords), Networkd: true,
 				apply: scalar(func(n *N) *Value[ReversePathFilter] { return &n.IPv4ReversePathFilter }, enum(rpfWords))},
+			boolKey("MultiRail", false, func(n *N) *Value[bool] { return &n.MultiRail }),
 			boolKey("IPv4AcceptLocal", true, func(n *N) *Value[bool] { return &n.IPv4AcceptLocal }),
 			boolKey("IPv4RouteLocalnet", true, func(n *N) *Value[bool] { return &n.IPv4RouteLocalnet }),
 			boolKey("IPv4ProxyARP", true, func(n *N) *Value[bool] { return &n.IPv4ProxyARP }),

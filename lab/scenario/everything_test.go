@@ -41,6 +41,7 @@ IPv6HopLimit=32
 IPv6DuplicateAddressDetection=0
 IPv4ReversePathFilter=loose
 IPv4ProxyARP=yes
+MultiRail=yes
 ConfigureWithoutCarrier=no
 
 [Address]

@@ -161,6 +161,7 @@ func Import(host Host, sources []Source) Result {
 	im.partition()
 	im.extra()
 	im.manage()
+	im.exceptPorts()
 	var r Result
 	for _, d := range im.ports {
 		im.drafts = append(im.drafts, d)

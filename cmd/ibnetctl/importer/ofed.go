@@ -130,6 +130,36 @@ func (im *importer) port(name, typ string, it *item, match ...string) string {
 	return ""
 }
 
+// exceptPorts takes the ports that have a unit of their own out of units for all
+// adapters of a driver that would apply first: mlx4.conf and scripts come after
+// the options of the module.
+func (im *importer) exceptPorts() {
+	for _, all := range sortedKeys(im.ports) {
+		g := im.ports[all]
+		driver, isAll := g.sec("Match").get("Driver")
+		if typ, _ := g.sec("Port").get("Type"); !isAll || typ != "eth" {
+			continue
+		}
+		port, onePort := g.sec("Match").get("Port")
+		for _, name := range sortedKeys(im.ports) {
+			s := im.ports[name]
+			n, _ := s.sec("Match").get("Port")
+			own := s.sec("Match").dirs[0] // Path= or IBDevice=
+			if typ, _ := s.sec("Port").get("Type"); typ == "eth" || own.key == "Driver" || onePort && n != port {
+				continue
+			}
+			g.add("Match", own.key, "!"+own.value, own.from...)
+			// The other port of the adapter is as the option of the module says.
+			other := map[string]string{"1": "2", "2": "1"}[n]
+			if rest := strings.TrimSuffix(name, n) + other; !onePort && im.ports[rest] == nil {
+				for _, it := range g.sec("Port").dirs[0].from {
+					im.port(rest, "eth", it, own.key+"="+own.value, "Port="+other, "Driver="+driver)
+				}
+			}
+		}
+	}
+}
+
 // mlx4 reads /etc/rdma/mlx4.conf: lines of a PCI address and a type for each
 // port.
 func (im *importer) mlx4(files []*file) {

@@ -71,13 +71,13 @@ func assignments(f *file, signs string) variables {
 			continue
 		}
 		x := &variable{it, k, value}
-		if after = strings.TrimSpace(after); after != "" && after[0] != '#' && after != ";" {
-			x.item = it.part(strings.TrimSpace(strings.TrimSuffix(it.text, after)))
-			it.part(after).left("text after the value")
-		}
 		if strings.ContainsAny(rest, "$`") && !strings.HasPrefix(strings.TrimLeft(rest, " \t"), "'") {
 			x.left(whyExpansion)
 			continue
+		}
+		if after = strings.TrimSpace(after); after != "" && after[0] != '#' && after != ";" {
+			x.item = it.part(strings.TrimSpace(strings.TrimSuffix(it.text, after)))
+			it.part(after).left("text after the value")
 		}
 		if old := v.by[k]; old != nil {
 			old.left(fmt.Sprintf("not used: line %d overrides %s", it.line, k))
@@ -266,9 +266,11 @@ func (sh *shell) run(it *item, line string) bool {
 	if len(cs) == 0 {
 		it.unneeded("an empty command")
 	}
-	ended := false
+	ended, condition := false, false
 	for i, c := range cs {
 		p := parts[i]
+		guarded := condition && c.op == "||" // [ -e CHILD ] || make the child
+		condition = false
 		if ended {
 			p.left("never run: the shell exits before it")
 			continue
@@ -289,9 +291,10 @@ func (sh *shell) run(it *item, line string) bool {
 			p.left(whyCommand)
 		case harmless(w):
 			p.unneeded("it changes nothing")
-		case c.op == "||":
+		case c.op == "||" && !guarded:
 			p.left("it runs only when the command before it fails")
 		case len(w) > 0 && (w[0] == "[" || w[0] == "test"):
+			condition = true
 			p.left("a condition; what follows is set unconditionally")
 		default:
 			if why := sh.command(p, w, target); why != "" {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -369,31 +370,56 @@ func scrape(g *lab.G) {
 	g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 }
 
-// What NetworkManager made of a profile, ibnetworkd makes of its import.
+// What NetworkManager made of its files, ibnetworkd makes of their import.
 func TestImportLikeNetworkManager(t *testing.T) {
 	t.Parallel()
-	const head = "[connection]\nid=%s\nuuid=%s\ntype=infiniband\ninterface-name=%s\nautoconnect=true\n\n"
-	profile := func(name, uuid, rest string) string {
-		return fmt.Sprintf(head, name, "2b2c3d4e-0000-4000-8000-00000000000"+uuid, name) + rest
+	const etc, run = "/etc/NetworkManager/system-connections/", "/run/NetworkManager/system-connections/"
+	const interfaces = "/etc/network/interfaces"
+	// A profile of ib1 or of a child, by the last digit of its UUID.
+	profile := func(id, link, uuid, connection, rest string) string {
+		return fmt.Sprintf("[connection]\nid=%s\nuuid=2b2c3d4e-0000-4000-8000-00000000000%s\ntype=infiniband\ninterface-name=%s\n%s\n%s\n"+
+			"[ipv6]\nmethod=disabled\n", id, uuid, link, connection, rest)
 	}
-	profiles := map[string][]string{
-		"connected": {"ib1", profile("ib1", "1",
-			"[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n")},
-		"routes": {"ib1", profile("ib1", "2",
-			"[infiniband]\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\naddress2=10.7.0.1/16\n"+
-				"route1=10.9.0.0/16,10.0.0.9,50\n\n[ipv6]\nmethod=disabled\n")},
-		"child": {"ib1.8001", profile("ib1.8001", "3",
-			"[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n\n[ipv6]\n"+
-				"method=disabled\n")},
-		// Of two profiles NetworkManager activates one, and the import takes it.
-		"two": {"ib1", profile("ib1", "4", "[infiniband]\ntransport-mode=connected\nmtu=65520\n\n[ipv4]\nmethod=manual\n"+
-			"address1=10.0.0.1/24\n\n[ipv6]\nmethod=disabled\n"),
-			strings.Replace(profile("ib1", "5", "[infiniband]\ntransport-mode=datagram\nmtu=2044\n\n[ipv4]\nmethod=manual\n"+
-				"address1=10.6.0.1/24\n\n[ipv6]\nmethod=disabled\n"), "id=ib1\n", "id=spare\nautoconnect-priority=-5\n", 1)},
+	const (
+		connected = "[infiniband]\ntransport-mode=connected\nmtu=65520\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\n"
+		datagram  = "[infiniband]\ntransport-mode=datagram\nmtu=2044\n[ipv4]\nmethod=manual\naddress1=10.6.0.1/24\n"
+		routes    = "[infiniband]\ntransport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\naddress2=10.7.0.1/16\n" +
+			"route1=10.9.0.0/16,10.0.0.9,50\n"
+		child  = "[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n"
+		stanza = "auto ib1\niface ib1 inet static\n  address 10.3.0.1/24\n"
+	)
+	cases := []struct {
+		name  string
+		link  string
+		files map[string]string
+		up    string // the profile to activate; "" leaves the choice to NetworkManager
+		used  string // a profile that is activated before that
+		conf  string // of the plugin ifupdown
+		ifup  bool   // the link is ifupdown's
+	}{
+		{name: "connected", link: "ib1", up: "ib1", files: map[string]string{etc + "a.nmconnection": profile("ib1", "ib1", "1", "", connected)}},
+		{name: "routes", link: "ib1", up: "ib1", files: map[string]string{etc + "a.nmconnection": profile("ib1", "ib1", "2", "", routes)}},
+		{name: "child", link: "ib1.8001", up: "ib1.8001",
+			files: map[string]string{etc + "a.nmconnection": profile("ib1.8001", "ib1.8001", "3", "", child)}},
+		{name: "two", link: "ib1", files: map[string]string{
+			etc + "a.nmconnection": profile("spare", "ib1", "4", "autoconnect-priority=-5\n", datagram),
+			etc + "b.nmconnection": profile("ib1", "ib1", "5", "", connected)}},
+		// The last one that was active is neither the first by UUID nor by name.
+		{name: "used", link: "ib1", used: "b", files: map[string]string{
+			etc + "a.nmconnection": profile("a", "ib1", "6", "", datagram), etc + "b.nmconnection": profile("b", "ib1", "7", "", connected)}},
+		{name: "unused", link: "ib1", files: map[string]string{
+			etc + "a.nmconnection": profile("a", "ib1", "9", "", datagram), etc + "b.nmconnection": profile("b", "ib1", "8", "", connected)}},
+		{name: "hidden", link: "ib1", files: map[string]string{
+			etc + "a.nmconnection": profile("a", "ib1", "a", "", datagram), run + "b.nmconnection": profile("b", "ib1", "a", "", connected)}},
+		{name: "stanza", link: "ib1", ifup: true, files: map[string]string{
+			etc + "a.nmconnection": profile("a", "ib1", "b", "", connected), interfaces: stanza}},
+		{name: "stanza managed", link: "ib1", conf: "[ifupdown]\nmanaged=true\n", files: map[string]string{
+			etc + "a.nmconnection": profile("a", "ib1", "c", "", connected), interfaces: stanza}},
 	}
+	const conf = "/etc/NetworkManager/conf.d/z.conf"
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"},
-		Timeout: 4 * time.Minute,
-		Files:   map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
+		Timeout: 6 * time.Minute,
+		Files:   map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\nplugins=ifupdown,keyfile\n"}}
 	lab.Run(t, c, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
 		fresh := func() {
@@ -410,51 +436,62 @@ func TestImportLikeNetworkManager(t *testing.T) {
 			}
 			return s
 		}
-		for _, n := range []string{"connected", "routes", "child", "two"} {
-			g.Run(n, func(g *lab.G) {
-				link, text := profiles[n][0], profiles[n][1]
-				spare := "/etc/NetworkManager/system-connections/spare.nmconnection"
-				paths := []string{"import", "--write"}
-				if len(profiles[n]) > 2 {
-					g.Write(spare, profiles[n][2])
-					g.Exec("chmod", "600", spare)
-					paths = append(paths, spare)
+		for _, tt := range cases {
+			g.Run(tt.name, func(g *lab.G) {
+				g.Write(conf, tt.conf)
+				args := []string{"import", "--write"}
+				for path, text := range tt.files {
+					g.Exec("mkdir", "-p", path[:strings.LastIndexByte(path, '/')])
+					g.Write(path, text)
+					g.Exec("chmod", "600", path)
+					args = append(args, path)
 				}
-				path := "/etc/NetworkManager/system-connections/" + link + ".nmconnection"
-				g.Write(path, text)
-				g.Exec("chmod", "600", path)
-				g.Exec("systemctl", "start", "NetworkManager")
-				g.WaitFor(40*time.Second, func() string {
-					// It is on the bus a while before it has its settings.
-					if out, err := g.Try("nmcli", "connection", "reload"); err != nil {
-						return out
-					}
-					up := []string{"-w", "20", "connection", "up", link}
-					if n == "two" {
-						// Which profile is its own choice.
-						up = []string{"-w", "20", "device", "connect", link}
-					}
-					out, err := g.Try("nmcli", up...)
-					if err != nil {
-						return out
-					}
-					return ""
-				})
-				theirs := state(link)
+				slices.Sort(args[2:])
+				g.Exec("systemctl", "restart", "NetworkManager")
+				until := func(args ...string) {
+					g.Helper()
+					g.WaitFor(40*time.Second, func() string {
+						// It is on the bus a while before it has its settings.
+						if out, err := g.Try("nmcli", "connection", "reload"); err != nil {
+							return out
+						}
+						if out, err := g.Try("nmcli", append([]string{"-w", "20"}, args...)...); err != nil {
+							return out
+						}
+						return ""
+					})
+				}
+				if tt.used != "" {
+					until("connection", "up", tt.used)
+					until("device", "disconnect", tt.link)
+				}
+				switch {
+				case tt.ifup:
+					g.Wait("NetworkManager to leave the link alone", 20*time.Second, func() bool {
+						out, _ := g.Try("nmcli", "-g", "GENERAL.STATE", "device", "show", tt.link)
+						return strings.Contains(out, "unmanaged")
+					})
+					g.Exec("ifup", "--force", tt.link)
+				case tt.up != "":
+					until("connection", "up", tt.up)
+				default:
+					until("device", "connect", tt.link)
+				}
+				theirs := state(tt.link)
 				g.Exec("systemctl", "stop", "NetworkManager")
 				_, _ = g.Try("ip", "link", "delete", "ib1.8001")
 				fresh()
 				g.Exec("sh", "-c", "rm -rf "+unitDir+"*.ibnetwork /run/ibnetworkd")
-				g.Log(g.Exec("ibnetctl", append(paths, path)...))
+				g.Log(g.Exec("ibnetctl", args...))
 				d := startDaemon(g)
-				d.configured(link, 30*time.Second)
-				if ours := state(link); ours != theirs {
+				d.configured(tt.link, 30*time.Second)
+				if ours := state(tt.link); ours != theirs {
 					g.Errorf("NetworkManager made\n%s\nthe import makes\n%s", theirs, ours)
 				} else {
 					g.Logf("both: %s", ours)
 				}
 				d.kill()
-				g.Exec("rm", path)
+				g.Exec("rm", append([]string{"-f"}, args[2:]...)...)
 				fresh()
 			})
 		}

@@ -29,18 +29,15 @@ var longFiles = map[string]string{
 // longFunctions are functions of more than maxFunction lines outside of tests, as
 // file:name, with the reason. A test may be one long table or one long story.
 var longFunctions = map[string]string{
-	"cmd/ibnetctl/importer/ifcfg.go:ifcfgKeys":      "one case for each key",
-	"cmd/ibnetctl/importer/keyfile.go:keyfileEntry": "one case for each key",
-	"cmd/ibnetctl/importer/netplan.go:netplan":      "one case for each key",
-	"daemon/card/explain.go:Explain":                "one case for each operation",
-	"daemon/classify.go:classify":                   "one case for each refusal",
-	"daemon/metrics/metrics.go:Text":                "one statement for each metric",
-	"lab/build/build.go:run":                        "the steps of a build, in order",
-	"lab/simfabric/sma.go:attribute":                "one case for each attribute",
-	"lab/smbench/capture.go:capture":                "the steps of one recording, in order",
-	"lab/smbench/conformance.go:conform":            "the list of the checks",
-	"sm/transport/endpoint/rmpp.go:deliverRMPP":     "one case for each packet type of the protocol",
-	"sm/transport/transporttest/suite.go:testPeer":  "one conversation",
+	"daemon/card/explain.go:Explain":               "one case for each operation",
+	"daemon/classify.go:classify":                  "one case for each refusal",
+	"daemon/metrics/metrics.go:Text":               "one statement for each metric",
+	"lab/build/build.go:run":                       "the steps of a build, in order",
+	"lab/simfabric/sma.go:attribute":               "one case for each attribute",
+	"lab/smbench/capture.go:capture":               "the steps of one recording, in order",
+	"lab/smbench/conformance.go:conform":           "the list of the checks",
+	"sm/transport/endpoint/rmpp.go:deliverRMPP":    "one case for each packet type of the protocol",
+	"sm/transport/transporttest/suite.go:testPeer": "one conversation",
 }
 
 // banned are words that a reader who does not know this project stumbles over, in

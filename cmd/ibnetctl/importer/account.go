@@ -50,6 +50,13 @@ func (it *item) left(why string) {
 	}
 }
 
+// leftAll says why items are not converted.
+func leftAll(items []*item, why string) {
+	for _, it := range items {
+		it.left(why)
+	}
+}
+
 // unneeded says why nothing has to be done for the item.
 func (it *item) unneeded(why string) { it.idle = why }
 

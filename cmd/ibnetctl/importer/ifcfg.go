@@ -162,9 +162,7 @@ func (im *importer) ifcfg(f *file) *draft {
 		}
 		c = &child{parent, link, k, v.items("PKEY", "PKEY_ID", "PHYSDEV")}
 		if why := disagrees(link, k, "PKEY_ID="+v.get("PKEY_ID")); why != "" {
-			for _, it := range v.items("PKEY_ID") {
-				it.left(why)
-			}
+			leftAll(v.items("PKEY_ID"), why)
 		}
 	}
 	if link != "" && !validName(link) {
@@ -234,9 +232,7 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 	if ok && v.get("IPADDR") != "" {
 		d.section("Address", [][2]string{{"Address", v.get("IPADDR") + "/" + bits}, {"Label", link + ":" + alias}}, from...)
 	} else {
-		for _, it := range from {
-			it.left("IPADDR= needs PREFIX= or NETMASK=")
-		}
+		leftAll(from, "IPADDR= needs PREFIX= or NETMASK=")
 	}
 	for _, a := range v.list {
 		if why := ifcfgIdle[a.key]; why != "" {
@@ -250,12 +246,12 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 func (im *importer) ifcfgKeys(d *draft, v variables) {
 	for _, a := range v.list {
 		n := strings.TrimRight(a.key, "0123456789")
-		index := strings.TrimPrefix(a.key, n)
 		switch {
 		case ifcfgIdle[a.key] != "":
 			a.unneeded(ifcfgIdle[a.key])
-		case a.key == "DEVICE", a.key == "PKEY", a.key == "PKEY_ID", a.key == "PHYSDEV":
-			if a.key != "DEVICE" && !yes(v.get("PKEY")) {
+		case a.key == "DEVICE":
+		case a.key == "PKEY", a.key == "PKEY_ID", a.key == "PHYSDEV":
+			if !yes(v.get("PKEY")) {
 				a.unneeded("no P_Key interface")
 			}
 		case a.key == "ONBOOT":
@@ -264,110 +260,18 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			d.mode(a.value, a.item)
 		case a.key == "MTU":
 			d.mtu(a.value, a.item)
-		case a.key == "BOOTPROTO":
-			switch b := strings.ToLower(a.value); b {
-			case "none", "static", "":
-				a.unneeded("addresses are written one by one")
-			default:
-				d.otherIP = whyOtherIP
-				a.left(whyDHCP)
-			}
 		case a.key == "HWADDR":
 			if d.link != "" {
 				d.hw(a.value, a.item)
 			}
-		case n == "IPADDR":
-			suffix := index
-			from := []*item{a.item}
-			bits := ""
-			for _, s := range []string{suffix, map[string]string{"0": "", "": "0"}[suffix]} {
-				if p, m := v.by["PREFIX"+s], v.by["NETMASK"+s]; bits == "" && p != nil {
-					bits, from = p.value, append(from, p.item)
-					if m != nil {
-						m.unneeded("PREFIX" + s + " says it")
-					}
-				} else if bits == "" && m != nil {
-					from = append(from, m.item)
-					if b, ok := prefixOf(m.value); ok {
-						bits = b
-					} else {
-						bits = "?"
-					}
-				}
-				if suffix != "" && suffix != "0" {
-					break
-				}
-			}
-			if bits == "" {
-				a.left("it has no PREFIX or NETMASK")
-			} else {
-				d.address(a.value+"/"+bits, from...)
-			}
-		case n == "PREFIX", n == "NETMASK":
-			if v.by["IPADDR"+index] == nil && !((index == "" || index == "0") && (v.by["IPADDR"] != nil || v.by["IPADDR0"] != nil)) {
-				a.left("it has no address")
-			}
-		case ipv6Off(v) != "" && (a.key == "IPV6ADDR" || a.key == "IPV6ADDR_SECONDARIES" || a.key == "IPV6_DEFAULTGW"):
-			a.left("not used: " + ipv6Off(v) + " has no IPv6")
-		case a.key == "IPV6_DISABLED":
-			switch b, _ := boolean(a.value); b {
-			case "yes":
-				d.set("Network", "LinkLocalAddressing", "no", a.item)
-			case "no":
-				a.unneeded("a unit has IPv6 by default")
-			default:
-				a.left(whyValue)
-			}
-		case a.key == "BROADCAST":
-			a.unneeded("implied by the address")
-		case n == "GATEWAY":
-			im.ifcfgGateway(d, v, a, "DEFROUTE", a.value)
-		case a.key == "IPV6_DEFAULTGW":
-			gw, dev, _ := strings.Cut(a.value, "%")
-			if dev != "" && d.link != "" && dev != d.link {
-				a.left("a gateway over another link")
-				continue
-			}
-			im.ifcfgGateway(d, v, a, "IPV6_DEFROUTE", gw)
+		case a.key == "ETHTOOL_OPTS":
+			a.left("an ethtool command; write a systemd.link(5) file or a service for it")
+		case a.key == "ZONE":
+			a.left("a firewall zone; firewall-cmd --permanent --zone=" + a.value + " --add-interface=LINK sets it")
 		case n == "DNS":
 			d.add("Network", "DNS", a.value, a.item)
 		case a.key == "DOMAIN":
 			d.words("Domains", strings.Fields(a.value), a.item)
-		case a.key == "IPV6INIT":
-			switch b, _ := boolean(a.value); b {
-			case "yes":
-				a.unneeded("a unit has IPv6 by default")
-			case "no":
-				d.set("Network", "LinkLocalAddressing", "no", a.item)
-			default:
-				a.left(whyValue)
-			}
-		case a.key == "IPV6_AUTOCONF":
-			if b, ok := boolean(a.value); ok {
-				d.set("Network", "IPv6AcceptRA", b, a.item)
-			} else {
-				a.left(whyValue)
-			}
-		case a.key == "IPV6ADDR", a.key == "IPV6ADDR_SECONDARIES":
-			list := strings.FieldsFunc(a.value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
-			for _, x := range list {
-				it := a.item
-				if len(list) > 1 {
-					it = a.part(x)
-				}
-				if !strings.Contains(x, "/") {
-					x += "/64"
-				}
-				d.address(x, it)
-			}
-			if len(list) == 0 {
-				a.unneeded("it is empty")
-			}
-		case a.key == "IPV6_ADDR_GEN_MODE":
-			d.set("Network", "IPv6LinkLocalAddressGenerationMode", strings.ToLower(a.value), a.item)
-		case a.key == "IPV6_PRIVACY":
-			d.set("Network", "IPv6PrivacyExtensions",
-				map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
 		case a.key == "IPV4_ROUTE_METRIC", a.key == "IPV6_ROUTE_METRIC", a.key == "METRIC":
 			ifcfgMetric(v, a)
 		case strings.HasPrefix(a.key, "ROUTING_RULE"):
@@ -376,11 +280,128 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			} else {
 				d.section("RoutingPolicyRule", dirs, a.item)
 			}
-		case a.key == "ETHTOOL_OPTS":
-			a.left("an ethtool command; write a systemd.link(5) file or a service for it")
-		case a.key == "ZONE":
-			a.left("a firewall zone; firewall-cmd --permanent --zone=" + a.value + " --add-interface=LINK sets it")
+		case strings.HasPrefix(a.key, "IPV6"):
+			ifcfgIPv6(d, v, a)
+		default:
+			ifcfgIPv4(d, v, a, n)
 		}
+	}
+}
+
+// ifcfgIPv4 carries over a key of the IPv4 part; name is without its number.
+func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
+	index := strings.TrimPrefix(a.key, name)
+	switch name {
+	case "BOOTPROTO":
+		switch strings.ToLower(a.value) {
+		case "none", "static", "":
+			a.unneeded("addresses are written one by one")
+		default:
+			d.otherIP = whyOtherIP
+			a.left(whyDHCP)
+		}
+	case "IPADDR":
+		ifcfgAddress(d, v, a, index)
+	case "PREFIX", "NETMASK":
+		if v.by["IPADDR"+index] == nil && !((index == "" || index == "0") && (v.by["IPADDR"] != nil || v.by["IPADDR0"] != nil)) {
+			a.left("it has no address")
+		}
+	case "BROADCAST":
+		a.unneeded("implied by the address")
+	case "GATEWAY":
+		ifcfgGateway(d, v, a, "DEFROUTE", a.value)
+	}
+}
+
+// ifcfgAddress adds IPADDRn= with its PREFIXn= or NETMASKn=. Without a number is
+// as with 0.
+func ifcfgAddress(d *draft, v variables, a *variable, index string) {
+	suffixes := []string{index}
+	switch index {
+	case "":
+		suffixes = append(suffixes, "0")
+	case "0":
+		suffixes = append(suffixes, "")
+	}
+	from := []*item{a.item}
+	bits := ""
+	for _, s := range suffixes {
+		p, m := v.by["PREFIX"+s], v.by["NETMASK"+s]
+		switch {
+		case bits != "":
+		case p != nil:
+			bits, from = p.value, append(from, p.item)
+			if m != nil {
+				other, _ := prefixOf(m.value)
+				(&variable{m.item, m.key, other}).superseded("PREFIX"+s, p.value)
+			}
+		case m != nil:
+			from = append(from, m.item)
+			bits = "?"
+			if b, ok := prefixOf(m.value); ok {
+				bits = b
+			}
+		}
+	}
+	if bits == "" {
+		a.left("it has no PREFIX or NETMASK")
+		return
+	}
+	d.address(a.value+"/"+bits, from...)
+}
+
+// ifcfgIPv6 carries over a key of the IPv6 part.
+func ifcfgIPv6(d *draft, v variables, a *variable) {
+	off := ipv6Off(v)
+	switch a.key {
+	case "IPV6INIT", "IPV6_DISABLED":
+		switch b, ok := boolean(a.value); {
+		case !ok:
+			a.left(whyValue)
+		case (b == "yes") == (a.key == "IPV6INIT"):
+			a.unneeded("a unit has IPv6 by default")
+		default:
+			d.set("Network", "LinkLocalAddressing", "no", a.item)
+		}
+	case "IPV6_AUTOCONF":
+		if b, ok := boolean(a.value); ok {
+			d.set("Network", "IPv6AcceptRA", b, a.item)
+		} else {
+			a.left(whyValue)
+		}
+	case "IPV6ADDR", "IPV6ADDR_SECONDARIES", "IPV6_DEFAULTGW":
+		if off != "" {
+			a.left("not used: " + off + " has no IPv6")
+			return
+		}
+		if a.key == "IPV6_DEFAULTGW" {
+			gw, dev, _ := strings.Cut(a.value, "%")
+			if dev != "" && d.link != "" && dev != d.link {
+				a.left("a gateway over another link")
+			} else {
+				ifcfgGateway(d, v, a, "IPV6_DEFROUTE", gw)
+			}
+			return
+		}
+		list := strings.FieldsFunc(a.value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
+		for _, x := range list {
+			it := a.item
+			if len(list) > 1 {
+				it = a.part(x)
+			}
+			if !strings.Contains(x, "/") {
+				x += "/64"
+			}
+			d.address(x, it)
+		}
+		if len(list) == 0 {
+			a.unneeded("it is empty")
+		}
+	case "IPV6_ADDR_GEN_MODE":
+		d.set("Network", "IPv6LinkLocalAddressGenerationMode", strings.ToLower(a.value), a.item)
+	case "IPV6_PRIVACY":
+		d.set("Network", "IPv6PrivacyExtensions",
+			map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
 	}
 }
 
@@ -426,7 +447,7 @@ func (im *importer) onboot(d *draft, value string, it *item) {
 
 // ifcfgGateway adds the gateway with the metric of its family, unless there is to
 // be no default route.
-func (im *importer) ifcfgGateway(d *draft, v variables, a *variable, key, gw string) {
+func ifcfgGateway(d *draft, v variables, a *variable, key, gw string) {
 	if x := v.by[key]; x != nil && !yes(x.value) {
 		a.unneeded(key + "=" + x.value + ": no default route")
 		return

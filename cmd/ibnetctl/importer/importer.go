@@ -518,9 +518,7 @@ func (d *draft) hw(s string, from ...*item) {
 	a, err := ib.ParseHWAddr(s)
 	switch {
 	case err != nil:
-		for _, it := range from {
-			it.left(whyValue)
-		}
+		leftAll(from, whyValue)
 	case a.Len() > 6:
 		d.add("Match", "PortGUID", a.GUID().String(), from...)
 	default:
@@ -533,9 +531,7 @@ func (d *draft) address(s string, from ...*item) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		s = netip.PrefixFrom(a, a.BitLen()).String()
 	} else if _, err := netip.ParsePrefix(s); err != nil {
-		for _, it := range from {
-			it.left(whyValue)
-		}
+		leftAll(from, whyValue)
 		return
 	}
 	d.add("Network", "Address", s, from...)
@@ -550,9 +546,7 @@ func (d *draft) gateway(s string, from ...*item) {
 		why = "not a gateway; for a default route without a next hop write [Route] Destination=0.0.0.0/0 or ::/0"
 	}
 	if why != "" {
-		for _, it := range from {
-			it.left(why)
-		}
+		leftAll(from, why)
 		return
 	}
 	d.add("Network", "Gateway", s, from...)

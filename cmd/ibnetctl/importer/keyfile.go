@@ -123,9 +123,7 @@ func (im *importer) keyfile(f *file) {
 		}
 		name := childName(parent, k)
 		if link != "" && link != name {
-			for _, it := range from("connection.interface-name") {
-				it.left("the name of a P_Key interface is " + name + " in NetworkManager, regardless of interface-name=")
-			}
+			leftAll(from("connection.interface-name"), "the name of a P_Key interface is "+name+" in NetworkManager, regardless of interface-name=")
 			delete(by, "connection.interface-name")
 		}
 		link = name
@@ -193,218 +191,238 @@ func decimalMAC(s string) string {
 	return strings.Join(f, ":")
 }
 
+// keyfileEntry carries one line over.
 func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
-	full := e.section + "." + e.key
-	if why := keyfileIdle[full]; why != "" {
+	if why := keyfileIdle[e.section+"."+e.key]; why != "" {
 		e.unneeded(why)
 		return
 	}
-	table := ""
-	if t := by[e.section+".route-table"]; t != nil && t.value != "0" && t.value != "254" {
-		table = t.value
-	}
-	ip := e.section == "ipv4" || e.section == "ipv6"
-	never := by[e.section+".never-default"] != nil && yes(by[e.section+".never-default"].value)
-	var metric *variable
-	if m := by[e.section+".route-metric"]; m != nil {
-		metric = m.variable
-	}
-	if off := by[e.section+".method"]; ip && off != nil && (off.value == "disabled" || off.value == "ignore") && isStatic(e.key) {
-		e.left("not used: method=" + off.value + " has no addresses and routes")
-		return
-	}
-	list := func() []string {
-		return strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ',' || r == ' ' })
-	}
-	switch full {
-	case "connection.interface-name", "infiniband.p-key", "infiniband.parent", "infiniband.mac-address":
-		if e.key == "p-key" && e.value == "-1" {
-			e.unneeded("no P_Key interface")
-		} else if e.key == "parent" && d.child == nil {
-			e.left("it has no p-key=")
+	switch e.section {
+	case "connection":
+		im.keyfileConnection(d, e)
+	case "infiniband":
+		keyfileInfiniband(d, e)
+	case "ipv4", "ipv6":
+		if m := by[e.section+".method"]; m != nil && (m.value == "disabled" || m.value == "ignore") && isStatic(e.key) {
+			e.left("not used: method=" + m.value + " has no addresses and routes")
+			return
 		}
-		return
-	case "connection.autoconnect":
-		im.onboot(d, e.value, e.item)
-		return
-	case "connection.zone":
-		e.left("a firewall zone; firewall-cmd --permanent --zone=" + e.value + " --add-interface=LINK sets it")
-		return
-	case "connection.mdns", "connection.llmnr":
-		key := map[string]string{"mdns": "MulticastDNS", "llmnr": "LLMNR"}[e.key]
-		switch v := map[string]string{"0": "no", "1": "resolve", "2": "yes", "no": "no", "resolve": "resolve", "yes": "yes"}[e.value]; {
-		case e.value == "-1" || e.value == "default":
-			e.unneeded("the default")
-		default:
-			d.set("Network", key, v, e.item)
-		}
-		return
-	case "infiniband.transport-mode":
-		d.mode(e.value, e.item)
-		return
-	case "infiniband.mtu":
-		if e.value == "0" || e.value == "auto" {
-			e.unneeded("the default")
-		} else {
-			d.mtu(e.value, e.item)
-		}
-		return
-	case "ipv4.method", "ipv6.method":
-		switch e.value {
-		case "manual":
-			e.unneeded("addresses are written one by one")
-		case "disabled", "ignore":
-			if e.section == "ipv6" {
-				d.set("Network", "LinkLocalAddressing", "no", e.item)
-			} else {
-				e.unneeded("no address is given")
-			}
-		case "link-local":
-			if e.section == "ipv4" {
-				e.left("ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16")
-			} else {
-				d.set("Network", "LinkLocalAddressing", "ipv6", e.item)
-			}
-		case "auto":
-			if e.section == "ipv6" {
-				d.set("Network", "IPv6AcceptRA", "yes", e.item)
-				return
-			}
-			d.otherIP = whyOtherIP
-			e.left(whyDHCP)
-		case "dhcp":
-			d.otherIP = whyOtherIP
-			e.left(whyDHCP)
-		default:
-			e.left(whyValue)
-		}
-		return
-	case "ipv4.gateway", "ipv6.gateway":
-		if never {
-			e.unneeded("never-default=true: no default route")
-		} else if unspecified(e.value) {
-			e.unneeded(whyNoGateway)
-		} else {
-			d.gatewayTable(e.value, table, metric, e.item)
-		}
-		return
-	case "ipv4.route-table", "ipv6.route-table":
-		if table == "" {
-			e.unneeded("the main table")
-		} else {
-			e.left("routes and gateways are written with Table=" + table + ", but the routes of the addresses are in the main table")
-		}
-		return
-	case "ipv4.dns", "ipv6.dns":
-		d.words("DNS", list(), e.item)
-		return
-	case "ipv4.dns-search", "ipv6.dns-search":
-		d.words("Domains", list(), e.item)
-		return
-	case "ipv6.addr-gen-mode":
-		v := map[string]string{"0": "eui64", "1": "stable-privacy", "eui64": "eui64", "stable-privacy": "stable-privacy"}[e.value]
-		switch {
-		case e.value == "2" || e.value == "3" || strings.HasPrefix(e.value, "default"):
-			e.unneeded("the default")
-		case v == "stable-privacy":
-			e.left("NetworkManager generates this address with its own key; write IPv6LinkLocalAddressGenerationMode=stable-privacy for " +
-				"the kernel's")
-		default:
-			d.set("Network", "IPv6LinkLocalAddressGenerationMode", v, e.item)
-		}
-		return
-	case "ipv6.ip6-privacy":
-		if e.value == "-1" {
-			e.unneeded("the default")
-		} else {
-			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[e.value], e.item)
-		}
-		return
-	case "ipv4.route-metric", "ipv6.route-metric":
-		gw := by[e.section+".gateway"] != nil || slices.ContainsFunc(sortedKeys(by), func(k string) bool {
-			return strings.HasPrefix(k, e.section+".address") && strings.Contains(by[k].value, ",")
-		})
-		if e.value == "-1" {
-			e.unneeded("the default")
-		} else if !gw || never {
-			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
-		}
-		return
-	}
-	switch k := strings.TrimRight(e.key, "0123456789"); {
-	case ip && (k == "address" || k == "addresses"):
-		im.keyfileAddresses(d, e, never, table, metric)
-	case ip && (k == "route" || k == "routes"):
-		args := strings.Split(e.value, ",")
-		if a, err := netip.ParseAddr(args[0]); err == nil && a.Is4() {
-			args[0] += "/24" // NetworkManager's default; IPv6's is 128
-		}
-		w := []string{args[0]}
-		for i, word := range []string{"via", "metric"} {
-			if len(args) > i+1 && args[i+1] != "" && !(word == "via" && unspecified(args[i+1])) {
-				w = append(w, word, args[i+1])
-			}
-		}
-		from := []*item{e.item}
-		why := ""
-		if o := by[e.section+"."+e.key+"_options"]; o != nil {
-			from = append(from, o.item)
-			for _, x := range strings.Split(o.value, ",") {
-				k, v, _ := strings.Cut(x, "=")
-				k = strings.TrimSpace(k)
-				switch k {
-				case "onlink":
-					if yes(v) {
-						w = append(w, "onlink")
-					}
-				case "src", "table", "mtu", "initcwnd", "initrwnd", "scope", "quickack", "from", "advmss", "type":
-					if k == "type" {
-						w = append([]string{v}, w...)
-					} else {
-						w = append(w, k, v)
-					}
-				default:
-					why = fmt.Sprintf("[Route] has no key for %q", k)
-				}
-			}
-		}
-		if table != "" && !slices.Contains(w, "table") {
-			w = append(w, "table", table)
-		}
-		if len(args) > 3 {
-			why = whyValue
-		}
-		var dirs [][2]string
-		if why == "" {
-			_, dirs, why = ipRoute(w, e.section == "ipv6")
-		}
-		if why == "" {
-			d.route(dirs, from...)
-		}
-		for _, it := range from {
-			if why != "" {
-				it.left(why)
-			}
-		}
-	case ip && strings.HasPrefix(e.key, "route") && strings.HasSuffix(e.key, "_options"):
-		if by[e.section+"."+strings.TrimSuffix(e.key, "_options")] == nil {
-			e.left("it has no route")
-		}
-	case ip && strings.HasPrefix(e.key, "routing-rule"):
-		if dirs, why := ipRule(words(e.value), e.section == "ipv6"); why != "" {
-			e.left(why)
-		} else {
-			d.section("RoutingPolicyRule", dirs, e.item)
-		}
-	case e.section == "proxy" || e.section == "user":
+		im.keyfileIP(d, e, by)
+	case "proxy", "user":
 		e.unneeded("for programs that ask NetworkManager")
-	case e.section == "match" && e.key == "path":
+	case "match": // of whose keys path= alone is left here
 		for _, x := range strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ' ' }) {
 			d.add("Match", "Path", x, e.item)
 		}
 	default:
 		e.left("[" + e.section + "]: " + whyUnknown)
 	}
+}
+
+func (im *importer) keyfileConnection(d *draft, e *entry) {
+	switch e.key {
+	case "interface-name":
+	case "autoconnect":
+		im.onboot(d, e.value, e.item)
+	case "zone":
+		e.left("a firewall zone; firewall-cmd --permanent --zone=" + e.value + " --add-interface=LINK sets it")
+	case "mdns", "llmnr":
+		if e.value == "-1" || e.value == "default" {
+			e.unneeded("the default")
+			return
+		}
+		d.set("Network", map[string]string{"mdns": "MulticastDNS", "llmnr": "LLMNR"}[e.key],
+			map[string]string{"0": "no", "1": "resolve", "2": "yes", "no": "no", "resolve": "resolve", "yes": "yes"}[e.value], e.item)
+	default:
+		e.left("[connection]: " + whyUnknown)
+	}
+}
+
+func keyfileInfiniband(d *draft, e *entry) {
+	switch e.key {
+	case "mac-address":
+	case "p-key":
+		if e.value == "-1" {
+			e.unneeded("no P_Key interface")
+		}
+	case "parent":
+		if d.child == nil {
+			e.left("it has no p-key=")
+		}
+	case "transport-mode":
+		d.mode(e.value, e.item)
+	case "mtu":
+		if e.value == "0" || e.value == "auto" {
+			e.unneeded("the default")
+		} else {
+			d.mtu(e.value, e.item)
+		}
+	default:
+		e.left("[infiniband]: " + whyUnknown)
+	}
+}
+
+// nmDefaults are what the keys of [ipv4] or [ipv6] say of gateways and routes.
+type nmDefaults struct {
+	table  string // "" is the main one
+	never  bool   // no default route
+	metric *variable
+}
+
+// keyfileIP carries over a line of [ipv4] or [ipv6].
+func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
+	var def nmDefaults
+	if t := by[e.section+".route-table"]; t != nil && t.value != "0" && t.value != "254" {
+		def.table = t.value
+	}
+	def.never = by[e.section+".never-default"] != nil && yes(by[e.section+".never-default"].value)
+	if m := by[e.section+".route-metric"]; m != nil {
+		def.metric = m.variable
+	}
+	list := func() []string {
+		return strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ',' || r == ' ' })
+	}
+	six := e.section == "ipv6"
+	switch k := strings.TrimRight(e.key, "0123456789"); {
+	case e.key == "method":
+		keyfileMethod(d, e)
+	case e.key == "gateway":
+		switch {
+		case def.never:
+			e.unneeded("never-default=true: no default route")
+		case unspecified(e.value):
+			e.unneeded(whyNoGateway)
+		default:
+			d.gatewayTable(e.value, def.table, def.metric, e.item)
+		}
+	case e.key == "route-table":
+		if def.table == "" {
+			e.unneeded("the main table")
+		} else {
+			e.left("routes and gateways are written with Table=" + def.table + ", but the routes of the addresses are in the main table")
+		}
+	case e.key == "route-metric":
+		gw := by[e.section+".gateway"] != nil || slices.ContainsFunc(sortedKeys(by), func(k string) bool {
+			return strings.HasPrefix(k, e.section+".address") && strings.Contains(by[k].value, ",")
+		})
+		if e.value == "-1" {
+			e.unneeded("the default")
+		} else if !gw || def.never {
+			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
+		}
+	case e.key == "dns":
+		d.words("DNS", list(), e.item)
+	case e.key == "dns-search":
+		d.words("Domains", list(), e.item)
+	case six && e.key == "addr-gen-mode":
+		switch v := map[string]string{"0": "eui64", "1": "stable-privacy"}[e.value]; {
+		case e.value == "2" || e.value == "3" || strings.HasPrefix(e.value, "default"):
+			e.unneeded("the default")
+		case v == "stable-privacy" || e.value == "stable-privacy":
+			e.left("NetworkManager generates this address with its own key; write IPv6LinkLocalAddressGenerationMode=stable-privacy for " +
+				"the kernel's")
+		case v == "eui64" || e.value == "eui64":
+			d.set("Network", "IPv6LinkLocalAddressGenerationMode", "eui64", e.item)
+		default:
+			e.left(whyValue)
+		}
+	case six && e.key == "ip6-privacy":
+		if e.value == "-1" {
+			e.unneeded("the default")
+		} else {
+			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[e.value], e.item)
+		}
+	case k == "address" || k == "addresses":
+		im.keyfileAddresses(d, e, def)
+	case k == "route" || k == "routes":
+		keyfileRoute(d, e, by[e.section+"."+e.key+"_options"], def.table)
+	case strings.HasPrefix(e.key, "route") && strings.HasSuffix(e.key, "_options"):
+		if by[e.section+"."+strings.TrimSuffix(e.key, "_options")] == nil {
+			e.left("it has no route")
+		}
+	case strings.HasPrefix(e.key, "routing-rule"):
+		if dirs, why := ipRule(words(e.value), six); why != "" {
+			e.left(why)
+		} else {
+			d.section("RoutingPolicyRule", dirs, e.item)
+		}
+	default:
+		e.left("[" + e.section + "]: " + whyUnknown)
+	}
+}
+
+func keyfileMethod(d *draft, e *entry) {
+	six := e.section == "ipv6"
+	switch {
+	case e.value == "manual":
+		e.unneeded("addresses are written one by one")
+	case e.value == "disabled" || e.value == "ignore":
+		if six {
+			d.set("Network", "LinkLocalAddressing", "no", e.item)
+		} else {
+			e.unneeded("no address is given")
+		}
+	case e.value == "link-local" && six:
+		d.set("Network", "LinkLocalAddressing", "ipv6", e.item)
+	case e.value == "link-local":
+		e.left(whyNoIPv4LL)
+	case e.value == "auto" && six:
+		d.set("Network", "IPv6AcceptRA", "yes", e.item)
+	case e.value == "auto" || e.value == "dhcp":
+		d.otherIP = whyOtherIP
+		e.left(whyDHCP)
+	default:
+		e.left(whyValue)
+	}
+}
+
+// keyfileRoute reads route1=DESTINATION,NEXTHOP,METRIC and its route1_options=.
+func keyfileRoute(d *draft, e, options *entry, table string) {
+	args := strings.Split(e.value, ",")
+	if a, err := netip.ParseAddr(args[0]); err == nil && a.Is4() {
+		args[0] += "/24" // NetworkManager's default; IPv6's is 128
+	}
+	w := []string{args[0]}
+	for i, word := range []string{"via", "metric"} {
+		if len(args) > i+1 && args[i+1] != "" {
+			w = append(w, word, args[i+1])
+		}
+	}
+	from := []*item{e.item}
+	why := ""
+	if options != nil {
+		from = append(from, options.item)
+		for _, x := range strings.Split(options.value, ",") {
+			k, v, _ := strings.Cut(x, "=")
+			switch k = strings.TrimSpace(k); k {
+			case "onlink":
+				if yes(v) {
+					w = append(w, "onlink")
+				}
+			case "src", "table", "mtu", "initcwnd", "initrwnd", "scope", "quickack", "from", "advmss":
+				w = append(w, k, v)
+			case "type":
+				w = append([]string{v}, w...)
+			default:
+				why = fmt.Sprintf("[Route] has no key for %q", k)
+			}
+		}
+	}
+	if table != "" && !slices.Contains(w, "table") {
+		w = append(w, "table", table)
+	}
+	if len(args) > 3 {
+		why = whyValue
+	}
+	var dirs [][2]string
+	if why == "" {
+		_, dirs, why = ipRoute(w, e.section == "ipv6")
+	}
+	if why != "" {
+		leftAll(from, why)
+		return
+	}
+	d.route(dirs, from...)
 }
 
 // unspecified reports an address that stands for no gateway.
@@ -415,7 +433,7 @@ func unspecified(s string) bool {
 
 // keyfileAddresses reads address1=ADDRESS/BITS,GATEWAY and the old form
 // addresses=ADDRESS;BITS;GATEWAY;.
-func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, table string, metric *variable) {
+func (im *importer) keyfileAddresses(d *draft, e *entry, def nmDefaults) {
 	addr, gw, _ := strings.Cut(e.value, ",")
 	if f := strings.Split(strings.TrimSuffix(e.value, ";"), ";"); len(f) == 3 {
 		addr, gw = f[0]+"/"+f[1], f[2]
@@ -427,19 +445,16 @@ func (im *importer) keyfileAddresses(d *draft, e *entry, never bool, table strin
 	if a, err := netip.ParseAddr(addr); err == nil {
 		addr += map[bool]string{true: "/24", false: "/64"}[a.Is4()]
 	}
-	if gw == "" || never {
-		if gw != "" {
-			e.part(e.key + "=" + addr)
-			p := e.part("gateway " + gw)
-			p.unneeded("never-default=true: no default route")
-			d.address(addr, e.parts[0])
-			return
-		}
+	if gw == "" {
 		d.address(addr, e.item)
 		return
 	}
 	d.address(addr, e.part(e.key+"="+addr))
-	d.gatewayTable(gw, table, metric, e.part("gateway "+gw))
+	if p := e.part("gateway " + gw); def.never {
+		p.unneeded("never-default=true: no default route")
+	} else {
+		d.gatewayTable(gw, def.table, def.metric, p)
+	}
 }
 
 // gatewayTable adds a default gateway in a table, the main one if table is empty.

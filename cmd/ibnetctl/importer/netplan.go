@@ -8,35 +8,70 @@ import (
 	"strings"
 )
 
+// netplanPart is what one file says of a device.
+type netplanPart struct {
+	f *file
+	n *ynode
+}
+
+// netplanDevice is a device by its id: what all files say of it, in their order.
+type netplanDevice struct {
+	id    string
+	parts []netplanPart
+	of    string // what it is a port of
+}
+
 // netplan reads /etc/netplan/*.yaml: files in the order of their names, of which
 // later ones add to lists and override single values.
 func (im *importer) netplan(files []*file) {
+	var made []*netplanUnit
+	several := false // one is for links by a pattern
+	for _, dev := range netplanDevices(netplanOrder(files)) {
+		if u := im.netplanDevice(dev); u != nil {
+			made = append(made, u)
+			several = several || u.pattern
+		}
+	}
+	// netplan gives systemd-networkd a file for each id, of which the first by name
+	// applies to a link.
+	for _, u := range made {
+		if several {
+			u.inOrder = "10-" + unitName(u.id)
+		}
+		im.drafts = append(im.drafts, u.draft)
+	}
+}
+
+// netplanOrder sorts files by name, and refuses those of a name that a file in
+// another directory has: /run hides /etc, which hides /lib.
+func netplanOrder(files []*file) []*file {
 	files = slices.Clone(files)
-	// /run hides /etc, which hides /lib; the order of the names counts.
 	rank := func(f *file) int {
 		return slices.IndexFunc([]string{"/run/", "/etc/", ""}, func(p string) bool { return strings.HasPrefix(f.path, p) })
 	}
 	slices.SortStableFunc(files, func(a, b *file) int {
 		return cmp.Or(strings.Compare(path.Base(a.path), path.Base(b.path)), cmp.Compare(rank(a), rank(b)))
 	})
-	type part struct {
-		f *file
-		n *ynode
-	}
-	devices := map[string][]part{}
-	ports := map[string]string{} // what each is a port of
-	var order []string
 	seen := map[string]*file{}
+	return slices.DeleteFunc(files, func(f *file) bool {
+		first := seen[path.Base(f.path)]
+		if first == nil || path.Dir(first.path) == path.Dir(f.path) {
+			seen[path.Base(f.path)] = f
+			return false
+		}
+		f.refuse("not used: " + first.path + " has the same name and overrides it")
+		return true
+	})
+}
+
+// netplanDevices merges the files: the devices in the order in which they are
+// first named.
+func netplanDevices(files []*file) []*netplanDevice {
+	var out []*netplanDevice
+	by := map[string]*netplanDevice{}
+	ports := map[string]string{}
 	for _, f := range files {
-		if first := seen[path.Base(f.path)]; first != nil && path.Dir(first.path) != path.Dir(f.path) {
-			f.refuse("not used: " + first.path + " has the same name and overrides it")
-			continue
-		}
-		seen[path.Base(f.path)] = f
-		docs, ok := parseYAML(f)
-		if !ok {
-			continue
-		}
+		docs, _ := parseYAML(f)
 		for i, doc := range docs {
 			for _, top := range doc.kids {
 				if top.key != "network" || i > 0 {
@@ -49,136 +84,141 @@ func (im *importer) netplan(files []*file) {
 						n.unneeded("it selects the program that reads the file")
 					case "ethernets":
 						for _, d := range n.kids {
-							if devices[d.key] == nil {
-								order = append(order, d.key)
+							if by[d.key] == nil {
+								by[d.key] = &netplanDevice{id: d.key}
+								out = append(out, by[d.key])
 							}
-							devices[d.key] = append(devices[d.key], part{f, d})
+							by[d.key].parts = append(by[d.key].parts, netplanPart{f, d})
 						}
-					default:
+					case "bonds", "bridges":
 						for _, d := range n.kids {
-							if n.key != "bonds" && n.key != "bridges" {
-								break
-							}
 							for _, x := range d.get("interfaces").list0() {
 								ports[x.value] = d.key
 							}
 						}
+						n.left("unsupported kind of link")
+					default:
 						n.left("unsupported kind of link")
 					}
 				}
 			}
 		}
 	}
-	var made []*draft
-	several := false // one is for links by a pattern
-	ids := map[*draft]string{}
-	for _, id := range order {
-		ps := devices[id]
-		// What says which link it is for, whatever file has it.
-		value := func(keys ...string) (string, *item) {
-			for _, p := range slices.Backward(ps) {
-				n := p.n
-				for _, k := range keys {
-					n = n.get(k)
-				}
-				if n != nil && n.leaf && n.value != "" {
-					return n.value, n.it
-				}
-			}
-			return "", nil
-		}
-		var names []string
-		var nameItem *item
-		for _, p := range ps {
-			if n := p.n.get("match").get("name"); n != nil {
-				names, nameItem = nil, n.it
-				for _, x := range n.list() {
-					names = append(names, x.value)
-				}
-			}
-		}
-		setName, setItem := value("set-name")
-		mac, _ := value("match", "macaddress")
-		matched := slices.ContainsFunc(ps, func(p part) bool { return p.n.get("match") != nil })
-		mode, _ := value("infiniband-mode")
-		var drivers []string
-		for _, p := range ps {
-			if n := p.n.get("match").get("driver"); n != nil {
-				for _, x := range n.list() {
-					drivers = append(drivers, x.value)
-				}
-			}
-		}
-		ibDriver := slices.ContainsFunc(drivers, func(s string) bool { return strings.Contains(s, "ipoib") })
-		looks := isIB(setName) || slices.ContainsFunc(names, isIB) || !matched && isIB(id) || matched && isIB(id) && len(names) == 0
-		if mode == "" && !looks && !ibDriver && len(mac) != 59 {
-			for _, p := range ps {
-				p.n.left(whyNotIB)
-			}
-			continue
-		}
-		if of := ports[id]; of != "" {
-			for _, p := range ps {
-				p.n.left(fmt.Sprintf(whyPort, id, of))
-			}
-			continue
-		}
-		d := &draft{tool: "netplan", prefix: "10", name: id}
-		switch {
-		case !matched:
-			d.link = id
-			d.set("Match", "Name", id, ps[0].n.it)
-		case len(mac) > 0:
-			// The address is enough, whatever the link is called.
-		case setName != "":
-			d.link = setName
-			d.set("Match", "Name", setName)
-		case len(names) > 0:
-			if len(names) == 1 && validName(names[0]) {
-				d.link = names[0]
-			}
-		}
-		switch {
-		case d.link != "" && validName(d.link):
-			d.name = d.link
-		case !validName(id) || d.link != "":
-			for _, p := range ps {
-				p.n.left(fmt.Sprintf("%q is %s", cmp.Or(d.link, id), whyName))
-			}
-			continue
-		}
-		if d.link == "" {
-			d.prefix = severalPrefix
-		}
-		ids[d] = id
-		several = several || d.link == "" && mac == ""
-		if setItem != nil {
-			setItem.left("ibnetworkd does not rename links: keep the name by a systemd.link(5) file ([Match] as here, [Link] Name=" + setName + ")")
-			if nameItem != nil && mac == "" {
-				nameItem.unneeded("the link is called " + setName + " then")
-			}
-		}
-		for _, p := range ps {
-			d.source(p.f)
-			im.netplanLink(d, p.n, setName != "" || mac != "")
-			im.note("remove %s from %s, then netplan apply", id, p.f.path)
-		}
-		if len(d.sec("Match").dirs) == 0 {
-			for _, p := range ps {
-				p.n.left("match: selects no link: without name, macaddress or driver it would select all")
-			}
-			continue
-		}
-		im.drafts = append(im.drafts, d)
-		made = append(made, d)
+	for _, d := range out {
+		d.of = ports[d.id]
 	}
-	// netplan gives systemd-networkd a file for each id, of which the first by name
-	// applies to a link.
-	if several {
-		for _, d := range made {
-			d.inOrder = "10-" + unitName(ids[d])
+	return out
+}
+
+// get is the node of the last file that has it, nil if none has.
+func (d *netplanDevice) get(keys ...string) *ynode {
+	for _, p := range slices.Backward(d.parts) {
+		n := p.n
+		for _, k := range keys {
+			n = n.get(k)
+		}
+		if n != nil && !(n.leaf && n.value == "") {
+			return n
 		}
 	}
+	return nil
+}
+
+// str is the value of a node that is a scalar.
+func (d *netplanDevice) str(keys ...string) string {
+	if n := d.get(keys...); n != nil && n.leaf {
+		return n.value
+	}
+	return ""
+}
+
+// matched reports whether the id is not the name of the link.
+func (d *netplanDevice) matched() bool {
+	return slices.ContainsFunc(d.parts, func(p netplanPart) bool { return p.n.get("match") != nil })
+}
+
+// left reports all of the device.
+func (d *netplanDevice) left(why string) {
+	for _, p := range d.parts {
+		p.n.left(why)
+	}
+}
+
+// isIB reports whether the device is for IPoIB links.
+func (d *netplanDevice) isIB(names []string) bool {
+	drivers := false
+	for _, p := range d.parts {
+		for _, x := range p.n.get("match").get("driver").list0() {
+			drivers = drivers || strings.Contains(x.value, "ipoib")
+		}
+	}
+	return d.str("infiniband-mode") != "" || drivers || len(d.str("match", "macaddress")) == 59 || isIB(d.str("set-name")) ||
+		slices.ContainsFunc(names, isIB) || isIB(d.id) && !(d.matched() && len(names) > 0)
+}
+
+// netplanUnit is the unit of a device.
+type netplanUnit struct {
+	*draft
+	id      string
+	pattern bool // it is for links by a pattern
+}
+
+func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
+	var names []string
+	nameNode := dev.get("match", "name")
+	if nameNode != nil {
+		for _, x := range nameNode.list() {
+			names = append(names, x.value)
+		}
+	}
+	setName, mac, matched := dev.str("set-name"), dev.str("match", "macaddress"), dev.matched()
+	switch {
+	case !dev.isIB(names):
+		dev.left(whyNotIB)
+		return nil
+	case dev.of != "":
+		dev.left(fmt.Sprintf(whyPort, dev.id, dev.of))
+		return nil
+	}
+	d := &draft{tool: "netplan", prefix: "10", name: dev.id}
+	switch {
+	case !matched:
+		d.link = dev.id
+		d.set("Match", "Name", dev.id, dev.parts[0].n.it)
+	case mac != "":
+		// The address is enough, whatever the link is called.
+	case setName != "":
+		d.link = setName
+		d.set("Match", "Name", setName)
+	case len(names) == 1 && validName(names[0]):
+		d.link = names[0]
+	}
+	switch {
+	case d.link != "" && validName(d.link):
+		d.name = d.link
+	case d.link != "" || !validName(dev.id):
+		dev.left(fmt.Sprintf("%q is %s", cmp.Or(d.link, dev.id), whyName))
+		return nil
+	default:
+		d.prefix = severalPrefix
+	}
+	if setName != "" {
+		dev.get("set-name").it.left("ibnetworkd does not rename links: keep the name by a systemd.link(5) file ([Match] as here, [Link] Name=" +
+			setName + ")")
+		if nameNode != nil && mac == "" {
+			nameNode.it.unneeded("the link is called " + setName + " then")
+		}
+	}
+	for _, p := range dev.parts {
+		d.source(p.f)
+		im.netplanLink(d, p.n, setName != "" || mac != "")
+		im.note("remove %s from %s, then netplan apply", dev.id, p.f.path)
+	}
+	if len(d.sec("Match").dirs) == 0 {
+		dev.left("match: selects no link: without name, macaddress or driver it would select all")
+		return nil
+	}
+	return &netplanUnit{d, dev.id, d.link == "" && mac == ""}
 }
 
 // netplanRoute are keys of a route in netplan and of [Route].
@@ -298,7 +338,7 @@ func (im *importer) netplanLinkLocal(d *draft, n *ynode) {
 		switch a.value {
 		case "ipv4":
 			four = true
-			a.it.left("ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16")
+			a.it.left(whyNoIPv4LL)
 		case "ipv6":
 			six = true
 			from = append(from, a.it)

@@ -211,9 +211,7 @@ func (im *importer) nmstateIB(d *draft, n *ynode, name string) {
 	}
 	k, ok := pkeyC(pkey)
 	if !ok || !validName(parent) {
-		for _, it := range from {
-			it.left("a P_Key interface needs pkey and base-iface, and one is missing or invalid")
-		}
+		leftAll(from, "a P_Key interface needs pkey and base-iface, and one is missing or invalid")
 		return
 	}
 	if why := disagrees(name, k, "pkey "+pkey); why != "" {

@@ -22,6 +22,7 @@ const (
 	whyRefused   = "a unit does not accept it: "
 	whyNoUnit    = "no unit is written for it: "
 	whyOtherIP   = "with DHCP the whole IP configuration of a link is left to systemd-networkd or NetworkManager"
+	whyNoIPv4LL  = "ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16"
 	whyNoGateway = "the unspecified address is no gateway: no default route"
 	whyDHCP      = "ibnetworkd has no DHCP client: the unit has no [Network] section, so that systemd-networkd or NetworkManager " +
 		"configures the IP part"
@@ -77,9 +78,7 @@ func (s *section) set(key, value string, from ...*item) {
 	case d.value == value:
 		d.from = append(d.from, from...)
 	default:
-		for _, it := range d.from {
-			it.left("not used: " + from[0].at() + " sets it again, to " + from[0].text)
-		}
+		leftAll(d.from, "not used: "+from[0].at()+" sets it again, to "+from[0].text)
 		d.value, d.from = value, from
 	}
 }
@@ -98,9 +97,7 @@ func clean(value string, from []*item) (string, bool) {
 		!strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\ufeff' }) {
 		return value, true
 	}
-	for _, it := range from {
-		it.left(whyValue)
-	}
+	leftAll(from, whyValue)
 	return "", false
 }
 
@@ -209,14 +206,10 @@ func (d *draft) ordered() []*section {
 // drop reports everything that the draft has its origin in.
 func (d *draft) drop(why string) {
 	d.each(func(_ *section, x *directive) {
-		for _, it := range x.from {
-			it.left(why)
-		}
+		leftAll(x.from, why)
 	})
 	if d.child != nil {
-		for _, it := range d.child.from {
-			it.left(why)
-		}
+		leftAll(d.child.from, why)
 	}
 }
 
@@ -345,9 +338,7 @@ func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
 		}
 		d.sweep(func(_ *section, x *directive) bool { _, bad := gone[x]; return bad }, "")
 		for x, why := range gone {
-			for _, it := range x.from {
-				it.left(why)
-			}
+			leftAll(x.from, why)
 		}
 	}
 	d.drop(whyNoUnit + "its settings contradict each other")
@@ -388,9 +379,7 @@ func (d *draft) sweep(which func(*section, *directive) bool, why string) {
 				return false
 			}
 			if why != "" {
-				for _, it := range x.from {
-					it.left(why)
-				}
+				leftAll(x.from, why)
 			}
 			return true
 		})

@@ -199,9 +199,7 @@ func (im *importer) wickedAddress(d *draft, v variables, a *variable, suffix str
 		addr += "/" + bits
 	}
 	if !plainAddress(addr) {
-		for _, it := range from {
-			it.left(whyValue)
-		}
+		leftAll(from, whyValue)
 		return
 	}
 	dirs := [][2]string{{"Address", addr}}

@@ -12,10 +12,10 @@ import (
 // The zero GUID names nothing; a virtual function without a GUID shows it.
 type GUID uint64
 
-// ParseGUID reads a GUID as the tools of the field print it: 0x0002c903000abcde
+// ParseGUID parses the forms that the tools of the field print: 0x0002c903000abcde
 // (ibstat), 0002:c903:000a:bcde (sysfs), 00:02:c9:03:00:0a:bc:de or
-// 00-02-c9-03-00-0a-bc-de (ip link), or 16 bare hexadecimal digits. With the
-// prefix 0x up to 16 digits are accepted; the other forms must be complete.
+// 00-02-c9-03-00-0a-bc-de (ip link), or 16 hexadecimal digits without a prefix.
+// With the prefix 0x up to 16 digits are accepted; the other forms must be complete.
 func ParseGUID(s string) (GUID, error) {
 	if h, ok := cutHexPrefix(s); ok {
 		if len(h) == 0 || len(h) > 16 {
@@ -100,8 +100,8 @@ func (g GID) IsMulticast() bool { return g[0] == 0xff }
 // IsZero reports whether g is the unspecified GID.
 func (g GID) IsZero() bool { return g == GID{} }
 
-// String prints the GID as sysfs and saquery do, all eight groups written out,
-// so that prefix and GUID stand at fixed places.
+// String formats the GID as sysfs and saquery do: all eight groups, with leading
+// zeros, so that columns line up.
 func (g GID) String() string {
 	var b strings.Builder
 	for i := 0; i < 16; i += 2 {

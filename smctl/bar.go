@@ -24,8 +24,8 @@ const (
 // QP0 whatever a question says, and ends with a status of its own when it has not.
 func (b Bar) forbids() bool { return b > BarUnknown && b != BarNoQP0 }
 
-// Refuses is why a start by hand is refused: the port is barred for good, or it is not
-// known whether it is. A port without QP0 is asked again instead.
+// Refuses is why a start by hand is refused: the port is barred for good, or its bar
+// could not be read. A port without QP0 is probed again instead.
 func Refuses(p Port) error {
 	if p.Barred <= BarUnread || p.Barred == BarNoQP0 {
 		return nil

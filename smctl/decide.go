@@ -21,8 +21,8 @@ const (
 	// SilencesNeeded is how many questions must stay without an answer
 	// before it counts as dead: one lost datagram is no death.
 	SilencesNeeded = 3
-	// ForeignInterval is how often the fabric is walked again while a
-	// foreign subnet manager is there that does not serve the port.
+	// ForeignInterval is how often the fabric is walked again while the subnet
+	// manager of another host exists that does not serve the port.
 	ForeignInterval = 5 * time.Second
 	// BlockedInterval is how often a question that could not be put is
 	// tried again.

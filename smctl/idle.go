@@ -138,7 +138,7 @@ func (d *decider) served() Decision {
 		}
 		if master, ok := in.Answer.Master(); ok && in.Answer.Question == AskWalk && master.GUID != p.GUID &&
 			!in.Answer.At.Before(due) && master.LID == p.SMLID {
-			// It is alive after all: back to asking it alone.
+			// The master answers again: back to polling it alone.
 			m.SilentSince, m.Silences = time.Time{}, 0
 			return d.wait(PhaseServed, in.Now.Add(ServedInterval), "%v serves port %v", master, p)
 		}

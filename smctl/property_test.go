@@ -11,7 +11,7 @@ import (
 	"ibnetworkd/ib"
 )
 
-// manySeeds lets a person look longer.
+// manySeeds is for longer runs by hand.
 var manySeeds = flag.Uint64("seeds", 80, "random fabrics of TestOneMasterWhateverHappens")
 
 // cut takes a node's cable out and plug puts it in again, into a part of the
@@ -156,11 +156,11 @@ func (s *sim) wrong() string {
 	return ""
 }
 
-// Whatever happens to hosts, cables, switches, workers and foreign subnet
-// managers: left alone, each connected part of the fabric has exactly one
-// master, no worker is there for nothing, and from then on nothing is started
-// or stopped any more. And no worker is ever stopped that was the only master
-// of its part, unless its port or its link has gone.
+// Whatever happens to hosts, cables, switches, workers and other hosts' subnet
+// managers: once nothing changes, each connected part of the fabric has exactly
+// one master and no needless worker, and nothing is started or stopped any more.
+// No worker that was the only master of its part is ever stopped, unless its port
+// or its link is gone.
 func TestOneMasterWhateverHappens(t *testing.T) {
 	seeds := *manySeeds
 	if testing.Short() {

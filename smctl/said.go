@@ -8,19 +8,19 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Said is what a worker says of itself with sd_notify(3): the text of STATUS=,
-// which systemd hands on and systemctl status prints. Its first word is the
-// state of the subnet manager; the zero value is a worker that said nothing.
+// Said is the text that a worker reports as STATUS= with sd_notify(3), as systemctl
+// status prints it. Its first word is the state of the subnet manager; the zero
+// value is a worker that reported nothing.
 type Said struct {
-	// State is the state of the subnet manager; Known is whether it was said.
+	// State is the state of the subnet manager; Known is whether it was reported.
 	State SMState
 	Known bool
 	// Nodes is how many nodes the subnet has, for a master; 0 is not known.
 	Nodes int
 	// Others is how many other subnet managers it knows of.
 	Others int
-	// Note is what a person must know, a sentence; or all that was said, where it
-	// is not in this form.
+	// Note is a sentence for the administrator, or the whole text if it is not in
+	// this form.
 	Note string
 }
 

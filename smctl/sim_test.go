@@ -71,7 +71,7 @@ type sim struct {
 	lose int
 	deaf bool // walks lose answers too
 	r    *rand.Rand
-	// stopped, if set, is told of each decision to stop a worker.
+	// stopped, if set, is called with each decision to stop a worker.
 	stopped func(n *simNode, dec Decision)
 }
 
@@ -422,7 +422,7 @@ func TestManyNodesBoot(t *testing.T) {
 	t.Logf("%.2f starts per fabric over %d runs", float64(total)/float64(runs), runs)
 }
 
-// A fabric with a subnet manager of its own: nobody starts anything, ever.
+// A fabric with a subnet manager of its own: no host ever starts one.
 func TestForeignMasterIsLeftAlone(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	s := newSim(t, 50, r, time.Second, autoPolicy)
@@ -435,8 +435,8 @@ func TestForeignMasterIsLeftAlone(t *testing.T) {
 }
 
 // The master is killed; the ports stay Active with its LID. One of the others
-// must take over. Then a better foreign master comes and ours must go; then it
-// dies and one of ours must be back.
+// must take over. Then a better master appears on another host and the local ones
+// must stop; when it is gone, a local one must be back.
 func TestTakeOver(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 9))

@@ -7,8 +7,8 @@ import (
 	"ibnetworkd/ib"
 )
 
-// spreadLambda shapes the density of Spread. With 7 the earliest tenth of the
-// window holds one port in a thousand.
+// spreadLambda shapes the density of Spread. With 7, one port in a thousand is in
+// the earliest tenth of the window.
 const spreadLambda = 7
 
 // Spread is the part of window that the port with this GUID waits on top of

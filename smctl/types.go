@@ -52,7 +52,7 @@ type Policy struct {
 	Manage Manage
 	Engine Engine
 	// StartDelay is how long a port must be without a subnet manager before
-	// the fabric is asked; StopDelay how long a better master must have held
+	// the fabric is queried; StopDelay how long a better master must exist
 	// before the local one is stopped.
 	StartDelay, StopDelay time.Duration
 	// Priority is 0 to MaxPriority; the higher one becomes master.
@@ -275,14 +275,14 @@ func (w WorkerState) String() string {
 	return fmt.Sprintf("WorkerState(%d)", uint8(w))
 }
 
-// Hand is what a person asked for, over D-Bus or at the prompt.
+// Hand is the administrator's last request, over D-Bus or by ibnetctl.
 type Hand uint8
 
-// What was asked by hand.
+// Requests by hand.
 const (
 	HandNone  Hand = iota
-	HandStart      // run it until told otherwise
-	HandStop       // do not run it until told otherwise
+	HandStart      // run it until the next request
+	HandStop       // do not run it until the next request
 )
 
 // String is the word of status output.
@@ -305,12 +305,12 @@ type Worker struct {
 	Since time.Time
 	// Result is why it failed, a sentence without a full stop.
 	Result string
-	// Hand is what a person asked for last.
+	// Hand is the administrator's last request.
 	Hand Hand
 	// Change is what it takes to bring it to the policy's settings.
 	Change Change
-	// Said is its own word, Refused that it ended because the port lets no
-	// subnet manager in.
+	// Said is what the worker reported, Refused that it ended because the port
+	// accepts no subnet manager.
 	Said    Said
 	Refused bool
 }
@@ -381,7 +381,7 @@ type Memory struct {
 	DownSince time.Time
 	// UnitGoneSince is when no unit asked for the worker any more.
 	UnitGoneSince time.Time
-	// Foreign is the better master that is there since ForeignSince.
+	// Foreign is the better master, seen since ForeignSince.
 	Foreign      ib.GUID
 	ForeignSince time.Time
 	// Failures counts failed starts in a row, FailedAt is the last one.

@@ -31,8 +31,8 @@ var architectures = map[string]string{
 	"riscv64": "riscv64", "loongarch64": "loongarch64", "parisc": "parisc", "parisc64": "parisc64",
 }
 
-// Architecture is systemd's word for the machine field of uname(2), which is
-// what HostFacts.Architecture holds.
+// Architecture is systemd's name for the machine field of uname(2), as in
+// HostFacts.Architecture.
 func Architecture(machine string) string {
 	if a, ok := architectures[machine]; ok {
 		return a
@@ -329,7 +329,7 @@ func machineID(s string) (string, bool) {
 	return t, true
 }
 
-// holds answers one condition, before its "!".
+// holds evaluates one condition without its "!".
 func (c Condition) holds(key string, h *HostFacts) bool {
 	switch key {
 	case "Host":

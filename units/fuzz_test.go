@@ -107,8 +107,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzLoad lays any bytes out as a main file, a drop-in and a second unit: the
-// good unit is there whatever the others hold.
+// FuzzLoad loads any bytes as a main file, a drop-in and a second unit: a valid unit
+// loads whatever is in the others.
 func FuzzLoad(f *testing.F) {
 	corpus(f, func(b []byte) { f.Add(b, b, "10-x") })
 	f.Fuzz(func(t *testing.T, main, drop []byte, name string) {

@@ -203,7 +203,7 @@ func explained(q question, judge, mine string) string {
 			return "collating elements"
 		}
 	case 'A', 'R':
-		// systemd says no more about it than that the condition does not hold.
+		// systemd reports only that the condition does not hold.
 		if judge == "0" && mine == "no" {
 			return "conditions that can never hold"
 		}
@@ -282,8 +282,8 @@ func pieces(r *rand.Rand, most int, ps ...string) string {
 	return b.String()
 }
 
-// hand are inputs that a random one would hardly be.
-var hand = []question{
+// fixed are inputs that random generation hardly finds.
+var fixed = []question{
 	{'T', "12.34.56"}, {'T', "12..34"}, {'T', "3. 1s"}, {'T', "+3.1s"}, {'T', "5s +1s"}, {'T', "12.34 .56"}, {'T',
 		"1y 12month"}, {'T', "0.-0"}, {'T', "3.+1"}, {'T', "infinity x"}, {'T', " infinity "},
 	{'T', "5 parsecs"}, {'T', "1h30"}, {'T', "55s500ms"}, {'T', ".5"}, {'T', "."}, {'T', "s"}, {'T', "1.5µs"}, {'T',
@@ -327,7 +327,7 @@ func TestSystemdIsTheJudge(t *testing.T) {
 		t.Run(string(kind), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(kind)))
 			var qs []question
-			for _, q := range hand {
+			for _, q := range fixed {
 				if q.kind == kind {
 					qs = append(qs, q)
 				}

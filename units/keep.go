@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// SettleTime is how long a file that looks half written must stay as it is before
+// SettleTime is how long a file that seems half written must stay unchanged before
 // it counts as complete.
 const SettleTime = 5 * time.Second
 
@@ -94,7 +94,7 @@ func broken(u *Unit, problems []Problem, files []source, prev *Unit) bool {
 	return out
 }
 
-// pending is a file that looks half written, since when.
+// pending is a file that seems half written, since when.
 type pending struct {
 	sum   [sha256.Size]byte
 	since time.Time

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// keyTexts is what the manual says of sections and keys, in the order of the table:
+// keyTexts is the manual's text of sections and keys, in the order of the table:
 //
 //	[Section]
 //	    Sentences.
 //
 //	Key= SYNTAX
-//	  default: what holds without the key
+//	  default: the value without the key
 //	  example: a value that parses
 //	    Sentences.
 //
-// There is no SYNTAX where the table makes it of words or bounds.
+// SYNTAX is absent where the table derives it from words or bounds.
 //
 //go:embed keys.txt
 var keyTexts string

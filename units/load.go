@@ -31,9 +31,9 @@ func Reload(prev *Set, roots []Root) *Set {
 	return (&loader{roots: roots, asked: true}).run(prev)
 }
 
-// Reread is Reload for a load that nobody asked for, as after an event: a file in
-// force that may be half written is used once it has been the same for SettleTime,
-// which Set.Settles announces. now should have a monotonic reading.
+// Reread is Reload after an event, without a request: a file in force that may be
+// half written is used once it has been unchanged for SettleTime, which Set.Settles
+// announces. now should have a monotonic reading.
 func Reread(prev *Set, roots []Root, now time.Time) *Set {
 	return (&loader{roots: roots, now: now}).run(prev)
 }
@@ -163,9 +163,9 @@ type loader struct {
 	prev  map[string]*Unit // by name
 	// listed are the names that a directory had when it was last read, by path.
 	listed map[string][]string
-	// pending are the files that looked half written in the last load, by path.
+	// pending are the files that seemed half written in the last load, by path.
 	pending map[string]pending
-	// now is the time of a load by itself; asked is that a person asked for it.
+	// now is the time of a Reread; asked marks a load on request.
 	now   time.Time
 	asked bool
 	// dropIns maps a unit's name to its drop-in directories by root.

@@ -215,8 +215,8 @@ func (m *Match) verdict(f *Facts) Verdict {
 	return e.verdict
 }
 
-// eval collects the answers of keys. The first No ends it, the first NotYet
-// stands unless a No follows.
+// eval collects the answers of keys. The first No ends it; the first NotYet is the
+// result unless a No follows.
 type eval struct {
 	explain bool
 	verdict Verdict

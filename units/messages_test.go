@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMessages holds messages to one form: what is wrong, what is kept, what to do;
+// TestMessages checks the form of messages: what is wrong, what is kept, what to do;
 // lower case, names in double quotes or with their "=" or brackets.
 func TestMessages(t *testing.T) {
 	for text, want := range map[string]string{

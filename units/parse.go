@@ -39,7 +39,7 @@ type object struct {
 	// lost is the first key without which the section would mean something
 	// else and whose value was bad.
 	lost string
-	// lostAt is the index of the problem that said so.
+	// lostAt is the index of its problem.
 	lostAt  int
 	dropped bool
 }
@@ -192,7 +192,7 @@ func (p *parser) unknownKey(spec *SectionSpec, a *assign) {
 	p.unknown(a.keyPos, kept, hint+"=", hint, "[%s] unknown key \"%s\"", spec.Name, ib.Clip(a.key))
 }
 
-// keptScalar says what holds after a bad assignment.
+// keptScalar describes the value in force after a bad assignment.
 func keptScalar[T any](p *parser, v Value[T]) string {
 	if !v.Set {
 		return p.key.Name + "= stays unset"
@@ -216,8 +216,8 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// setter applies one assignment to a section's struct, and prints the values that
-// the struct holds, one text for each assignment needed.
+// setter applies one assignment to a section's struct, and prints the struct's
+// values, one text for each assignment needed.
 type setter struct {
 	set  func(p *parser, obj any, a *assign)
 	show func(obj any) []string

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Setting is one key of a unit with the values that hold, as they would be
-// written.
+// Setting is one key of a unit with the values in force, in the syntax of unit
+// files.
 type Setting struct {
 	Section string   `json:"section"`
 	Key     string   `json:"key"`

@@ -32,7 +32,7 @@ type Problem struct {
 	Severity Severity `json:"severity"`
 	// Message is one sentence without a final stop.
 	Message string `json:"message"`
-	// Kept says what holds instead: "the previous value 2044 is kept", "the file is
+	// Kept is what is used instead: "the previous value 2044 is kept", "the file is
 	// not used".
 	Kept string `json:"kept,omitempty"`
 	// Next is what to do, where there is a guess: "did you mean MTUBytes=?".

@@ -26,7 +26,7 @@ type Key struct {
 	Syntax string
 	// Values are the words that are possible, where there are such.
 	Values []string
-	// Default says what holds where the key is not set.
+	// Default is the effect of leaving the key out.
 	Default string
 	// Example is a value that parses.
 	Example string

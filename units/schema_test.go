@@ -48,8 +48,8 @@ func exampleUnit(s *SectionSpec, k *Key) string {
 	return b.String()
 }
 
-// TestExamples holds every key of the schema to its own example: it parses
-// without a word, it says something, and it survives printing.
+// TestExamples checks the example of every key of the schema: it parses without a
+// problem, sets something, and survives printing.
 func TestExamples(t *testing.T) {
 	schema := Schema()
 	for i := range schema {
@@ -133,8 +133,8 @@ network Address IPv4ACD PrefixRoute
 network Route IPServiceType TTLPropagate GatewayOnlink Onlink
 `
 
-// Nobody who copies from a .network, .netdev or .link file reads "unknown" of what
-// exists: either it works here, or it is said what does it instead.
+// A key of a .network, .netdev or .link file is never just "unknown": either it works
+// here, or the message names the replacement.
 func TestKeysOfSystemd(t *testing.T) {
 	list := systemdFiles()
 	for line := range strings.Lines(formerKeys) {
@@ -174,7 +174,7 @@ func TestKeysOfSystemd(t *testing.T) {
 			if got != want {
 				t.Errorf("%s [%s] %s=: %d messages, not %d: %v", f.file, f.section, key, got, want, problems)
 			}
-			// In a section of ours that neither program has it in.
+			// In a section of this format that neither program has it in.
 			if want == 1 && spec == nil && len(sectionsWith(key, "")) == 0 {
 				_, problems := VerifyFile("a.ibnetwork", []byte("[Match]\nName=ib0\n[SubnetManager]\n"+key+"=1\n"))
 				if len(problems) != 1 || !strings.Contains(problems[0].Message, ", which belongs to [") {

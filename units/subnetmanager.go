@@ -22,7 +22,7 @@ type SubnetManager struct {
 	LMC                   Value[ib.LMC]
 	StopWhenForeignMaster Value[bool]
 	StopDelaySec          Value[time.Duration]
-	// KeyFile holds M_Key, SM_Key and SA key; MKeyProtect is 0 to 3.
+	// KeyFile has M_Key, SM_Key and SA key; MKeyProtect is 0 to 3.
 	KeyFile              Value[string]
 	MKeyProtect          Value[int]
 	MKeyLeaseSec         Value[time.Duration]

@@ -56,8 +56,8 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// parsePrefix reads "ADDRESS[/LENGTH]"; without a length it is a single address
-// and bare is true.
+// parsePrefix parses "ADDRESS[/LENGTH]"; bare is set without a length, and the
+// prefix is then that single address.
 func parsePrefix(s string) (p netip.Prefix, bare bool, err error) {
 	addr, length, slash := strings.Cut(s, "/")
 	a, err := parseAddr(addr)

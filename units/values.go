@@ -165,7 +165,7 @@ func parseBitRate(s string) (uint32, error) {
 // maxSpan means "infinity", and what is longer than a time.Duration.
 const maxSpan = time.Duration(math.MaxInt64)
 
-// parseSpan reads a time span as systemd.time(7) has it; a bare number is seconds.
+// parseSpan parses a time span by systemd.time(7); a number without a unit is seconds.
 func parseSpan(s string) (time.Duration, error) {
 	us, err := parseMicroseconds(s)
 	if err != nil || us > math.MaxInt64/1000 {

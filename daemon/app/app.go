@@ -200,7 +200,7 @@ func (a *App) buildSubnetManagers() {
 		},
 		Watch:   a.smFiles.Watch,
 		Waiting: a.edits.Files,
-		Look:    lookAtPorts,
+		OnUnit:  lookAtPorts,
 		Publish: func(s []smctl.Status) {
 			a.bus.PublishSM(s)
 			a.metrics.ObserveSM(s)

@@ -114,7 +114,7 @@ type Config struct {
 	Partitions []Partition
 }
 
-// Default is the configuration of a subnet without a partition file: everybody
+// Default is the configuration of a subnet without a partition file: every port
 // is a full member of the default partition, which carries IPoIB.
 func Default() Config {
 	return Config{Partitions: []Partition{{

@@ -1,14 +1,12 @@
-// Package partition turns what an administrator wrote about partitions into
-// P_Key tables and multicast groups.
+// Package partition computes P_Key tables and multicast groups from partition
+// rules.
 //
-// It owns the reading of partitions.conf (the format that opensm documents in
-// partition-config.txt), a one-line form for unit files, the choice of each
-// port's P_Key table, and the parameters of the groups that exist before
-// anybody joins them, the IPoIB broadcast group of each partition first of all
-// (RFC 4391 section 5). It never opens a file, sends nothing and knows no
-// fabric type: callers hand it ports as plain values and get plain values back.
-// Unit files and the subnet manager share it; sm/pkey applies it to a fabric.
+// It parses partitions.conf (the format that opensm documents in
+// partition-config.txt) and the one-line form of unit files, computes each port's
+// P_Key table, and lists the groups to create in advance with their parameters,
+// above all the IPoIB broadcast group of each partition (RFC 4391 section 5). It
+// does no I/O and knows no fabric type: ports are plain values. Unit files and the
+// subnet manager share it; sm/pkey applies it to a fabric.
 //
-// All functions are pure and deterministic: the order of the ports given never
-// shows in a result.
+// All functions are pure, and no result depends on the order of the ports.
 package partition

@@ -51,15 +51,13 @@ func (e Errors) Unwrap() []error {
 	return s
 }
 
-// Parse reads a partitions.conf. file is the name that errors carry. All
-// problems of the file are reported at once, as Errors; the partitions that
-// were understood are returned with them, so that a caller may show them, but a
-// file with an error should not be put to use.
+// Parse parses a partitions.conf; errors carry file as its name. All problems of
+// the file are reported at once, as Errors. The partitions that parsed are returned
+// with them for display, but a file with an error must not be applied.
 //
-// The rule "Default=0x7fff : ALL=limited, SELF=full ;" stands before those of
-// the file, as opensm has it: no port is ever left outside the default
-// partition. Beyond opensm's format, mtu takes bytes (mtu=4096) and rate takes a
-// speed (rate=100Gb/s), where opensm knows code numbers only.
+// As in opensm, the rule "Default=0x7fff : ALL=limited, SELF=full ;" precedes those
+// of the file: every port is in the default partition. Beyond opensm's format, mtu
+// takes bytes (mtu=4096) and rate a speed (rate=100Gb/s), where opensm takes codes.
 func Parse(file string, data []byte) (Config, error) {
 	p := parser{file: file}
 	if len(data) > MaxFileSize {
@@ -187,7 +185,7 @@ func (p *parser) errorf(at int, format string, args ...any) {
 	p.errs = append(p.errs, &Error{p.file, n, at - p.line[n-1] + 1, msg})
 }
 
-// item is "name" or "name = value" with where both stand.
+// item is "name" or "name = value" with the positions of both.
 type item struct {
 	name, val span
 	hasVal    bool
@@ -503,8 +501,8 @@ func ParseMTU(s string) (ib.MTU, error) {
 	return 0, errors.New("an InfiniBand MTU is 256, 512, 1024, 2048 or 4096 bytes (or code 1 to 5)")
 }
 
-// ParseRate reads a speed with its unit (100Gb/s, 2.5G, 40Gbps), or opensm's
-// code from 2 to 23. A bare number is always a code: 10 is code 10, 120 Gb/s.
+// ParseRate parses a speed with its unit (100Gb/s, 2.5G, 40Gbps), or opensm's
+// code from 2 to 23. A number without a unit is a code: 10 is 120 Gb/s.
 func ParseRate(s string) (ib.Rate, error) {
 	low := strings.ToLower(s)
 	for _, unit := range []string{"gb/s", "gbit/s", "gbps", "gbit", "g"} {

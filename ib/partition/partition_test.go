@@ -234,8 +234,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A table made for random wishes holds them all once, within the capacity,
-// leaves alone what was there, and asking again changes nothing.
+// A table computed for random keys contains each once, stays within the capacity,
+// keeps the existing entries, and is a fixed point.
 func TestTableProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {

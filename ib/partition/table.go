@@ -25,8 +25,8 @@ type Key struct {
 
 // Resolved is a configuration applied to the ports of a subnet.
 type Resolved struct {
-	// Keys has what each port, by GUID, should hold, in the order of the
-	// partitions. Every port has at least a key of the default partition.
+	// Keys has the keys of each port, by GUID, in the order of the partitions.
+	// Every port has at least a key of the default partition.
 	Keys map[ib.GUID][]Key
 	// Groups are the groups to make in advance, in the order of the
 	// configuration, with all parameters settled.
@@ -202,16 +202,15 @@ func broadcast(k ib.PKey) ib.GID {
 // link-local scope.
 func BroadcastMGID(k ib.PKey) ib.GID { return broadcast(k) }
 
-// Table is the P_Key table that a port with table have should get so that it
-// holds exactly the keys wanted. Keys that the port has already stay at their
-// index, because work requests of running programs name keys by index
-// (IBTA 10.9.2); index 0 gets the key that asks for it or else that of the
-// default partition. capacity is the number of entries the port has
-// (NodeInfo:PartitionCap). Keys that do not fit are left out, those wanted
-// last first, never that of index 0, and returned in dropped.
+// Table computes the P_Key table of a port that has the table have, with exactly
+// the keys in want. Keys that the port already has keep their index, because work
+// requests of running programs refer to keys by index (IBTA 10.9.2). Index 0 gets
+// the key that requests it, else that of the default partition. capacity is the
+// port's number of entries (NodeInfo:PartitionCap). Keys that do not fit are
+// returned in dropped, the last ones of want first, never that of index 0.
 //
-// The result is as long as have or as the last key needs, whichever is longer,
-// so that comparing both block by block shows what to write.
+// The result is at least as long as have, so that comparing both block by block
+// shows what to write.
 func Table(have []ib.PKey, want []Key, capacity int) (table, dropped []ib.PKey) {
 	var zero ib.PKey
 	first := -1

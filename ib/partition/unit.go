@@ -124,10 +124,9 @@ func parseMember(s string, def Membership) (Member, error) {
 	return m, nil
 }
 
-// Rules is the configuration that partition rules of a unit make: those rules
-// after the rule of the default partition. Without a rule for the default
-// partition everybody is its full member and it carries IPoIB, as without any
-// configuration.
+// Rules is the configuration of a unit's partition rules, preceded by the rule of
+// the default partition. Without a rule for the default partition every port is
+// its full member and it carries IPoIB, as in Default.
 func Rules(rules ...Partition) Config {
 	c := Config{}
 	if len(rules) == 0 {

@@ -1,7 +1,7 @@
-// Package files checks the files that [SubnetManager] names as the program that
-// reads them will: that they exist, that the worker's user can read them, and
-// that they are right. The daemon asks before it starts or reloads a worker, and
-// ibnetctl verify before anything is done.
+// Package files checks the files that [SubnetManager] names as the worker reads
+// them: that they exist, that the worker's user can read them, and that they parse.
+// The daemon calls it before it starts or reloads a worker, ibnetctl verify before
+// anything is done.
 package files
 
 import (
@@ -34,7 +34,7 @@ const User = "ibnetsm"
 // maxNames bounds in bytes what is read of a node name map.
 const maxNames = 8 << 20
 
-// What holds instead of a file that is wrong.
+// What is used instead of a bad file.
 const (
 	keptPartitions = "a running subnet manager keeps the partitions that it has, one that starts uses the last good file, or the " +
 		"default partition"
@@ -51,7 +51,7 @@ type Problem struct {
 	Line, Column int
 	// Key is the setting that names the file.
 	Key string
-	// Message is a sentence without a full stop, Kept what holds instead.
+	// Message is a sentence without a full stop, Kept what is used instead.
 	Message, Kept string
 	// Fatal is whether the program cannot use the file.
 	Fatal bool
@@ -235,7 +235,7 @@ func nameProblem(file string, err error) Problem {
 	return p
 }
 
-// plain is the last part of an error's chain: the path is said already.
+// plain is the last part of an error's chain; the message already has the path.
 func plain(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -339,7 +339,7 @@ func (c Checker) access(path string) error {
 	}
 }
 
-// class is the shift of the mode bits that hold for the worker.
+// class is the shift of the mode bits that apply to the worker.
 func (c Checker) class(st *unix.Stat_t) uint32 {
 	switch {
 	case int(st.Uid) == c.UID:

@@ -17,8 +17,8 @@ func stranger(t *testing.T) Checker {
 	return Checker{UID: 64999, GIDs: []int{64999}}
 }
 
-// What is wrong with a file is said with its place, and files that are right have
-// no problem and a digest that changes with them.
+// A problem of a file is reported with its position; good files have no problem and
+// a digest that changes with them.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {

@@ -194,8 +194,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A port that hides itself behind an M_Key keeps its own host from looking
-// further: that is no empty fabric.
+// A port that an M_Key protects from its own host is no empty fabric.
 func TestWalkFromProtectedPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(4, 4)

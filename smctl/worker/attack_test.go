@@ -16,8 +16,8 @@ import (
 	"ibnetworkd/internal/busconn/bustest"
 )
 
-// The connection to systemd lives whatever it is sent, and a job's end that
-// another than systemd reports is not believed.
+// The connection to systemd survives any message, and the end of a job is accepted
+// from systemd alone.
 func TestHostileMember(t *testing.T) {
 	b := startBus(t)
 	c := b.Dial()
@@ -76,8 +76,8 @@ func TestHostileMember(t *testing.T) {
 	}
 }
 
-// ownSocket is systemd's: it lets everybody in, and answers each call with nothing,
-// and those to a bus with an error.
+// ownSocket stands in for systemd's private socket: it accepts every client and
+// answers each call with an empty reply, and calls to a bus with an error.
 func ownSocket(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "private")

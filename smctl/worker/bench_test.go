@@ -11,7 +11,7 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// units is a service manager in memory; it outlives controllers.
+// units is a service manager in memory, shared by successive controllers.
 type unitsInMemory struct {
 	mu      sync.Mutex
 	state   map[string]State
@@ -256,7 +256,7 @@ func (b *bench) want(s smctl.Status, phase smctl.Phase, starts, stops int) {
 	}
 }
 
-// file says what the files of the settings hold from now on.
+// file sets what the files of the settings contain from now on.
 func (b *bench) file(f smctl.Files) {
 	b.fmu.Lock()
 	b.files = f

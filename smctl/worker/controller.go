@@ -1,12 +1,12 @@
-// Package worker carries out what package smctl decides: it asks the fabric,
+// Package worker carries out what package smctl decides: it queries the fabric,
 // starts and stops the unit that runs the subnet manager of a port, and follows
 // that unit by systemd's signals.
 //
 // A Controller is one goroutine that owns the state of all ports. The daemon
-// hands it ports and policies with Update, people overrule it with Start and
-// Stop, and it says what it does through Publish. The unit of a port has the
-// port GUID in its name, so systemd itself sees to it that none runs twice,
-// whatever happens to this process, to systemd's or to the bus.
+// passes ports and policies to Update, administrators overrule it with Start and
+// Stop, and Publish reports its state. The unit of a port has the port GUID in its
+// name, so systemd ensures that none runs twice, across restarts of this process,
+// of systemd and of the bus.
 package worker
 
 import (
@@ -189,8 +189,8 @@ func (c *Controller) overrule(r handRequest) error {
 		}
 		switch {
 		case r.start && back:
-			// Given back to the unit, without the delay: but what the fabric said before
-			// that, the local one may have run since and another may be master.
+			// The unit decides again, without the delay. The former answer does not count:
+			// the local manager may have run since, and another may be master now.
 			e.worker.Hand, e.answer = smctl.HandNone, smctl.Answer{}
 			e.asking = nil
 			e.mem.LonelySince = time.Unix(1, 0)
@@ -279,8 +279,8 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		// The job is queued; the state follows by signal, and is read in
 		// case the signal came before.
 		e.busy = false
-		if c.cfg.Look != nil {
-			c.cfg.Look()
+		if c.cfg.OnUnit != nil {
+			c.cfg.OnUnit()
 		}
 		c.read(ctx, ev.guid, e)
 	default:
@@ -312,8 +312,8 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		if e.known && e.worker.State != ev.state.State {
 			c.cfg.Log.Info("the subnet manager's unit changed", "port", e.port.String(), "unit", ev.unit, "from", e.worker.State,
 				"to", ev.state.State, "result", ev.state.Result)
-			if c.cfg.Look != nil {
-				c.cfg.Look()
+			if c.cfg.OnUnit != nil {
+				c.cfg.OnUnit()
 			}
 		}
 		e.known = true
@@ -371,7 +371,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 			}
 		}
 		if e.port.Policy.Manage != smctl.ManageNo || e.worker.Hand == smctl.HandStart {
-			c.look(ctx, g, e, now)
+			c.inspect(ctx, g, e, now)
 			if e.again.After(now) && e.bar != nil && *e.bar != smctl.BarNone && !e.final && (next.IsZero() || e.again.Before(next)) {
 				next = e.again
 			}

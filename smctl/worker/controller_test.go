@@ -128,8 +128,8 @@ func TestByHand(t *testing.T) {
 	})
 }
 
-// Ours is given back a second after the fabric was asked: it had no manager then, and
-// has another's now.
+// The override ends a second after the fabric was queried: it had no manager then, and
+// has another host's now.
 func TestGivenBackToAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -156,8 +156,7 @@ func TestGivenBackToAnother(t *testing.T) {
 	})
 }
 
-// The fabric is being asked while ours is stopped and given back: that answer does not
-// count any more when it comes.
+// The override ends while a query is under way: its answer does not count.
 func TestGivenBackWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -303,7 +302,7 @@ func TestMasterIsForgotten(t *testing.T) {
 	})
 }
 
-// With another Engine= the program of the former one goes, whoever started it.
+// Another Engine= ends the former program, whatever started it.
 func TestEngineChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -405,7 +404,7 @@ func TestCompare(t *testing.T) {
 }
 
 // A device that manages NVSwitches, and one whose VPD cannot be read, is never
-// asked from, not even by hand.
+// queried through, not even by hand.
 func TestDeviceOfNVSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

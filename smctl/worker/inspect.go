@@ -9,8 +9,8 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// look asks what bars subnet managers from a port.
-func (c *Controller) look(ctx context.Context, g ib.GUID, e *entry, now time.Time) {
+// inspect reads what bars subnet managers from a port.
+func (c *Controller) inspect(ctx context.Context, g ib.GUID, e *entry, now time.Time) {
 	if c.cfg.Inspect == nil {
 		e.bar, e.final = new(smctl.Bar), true
 	}

@@ -41,7 +41,7 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 			return err
 		}
 		defer func() {
-			// ctx may have ended, and a bus that does not answer must not hold the end up.
+			// ctx may have ended, and a bus that does not answer must not delay the end.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), matchTimeout)
 			defer cancel()
 			_ = conn.RemoveMatchSignalContext(ctx, jobEnd(unit)...)
@@ -106,9 +106,9 @@ func (s *Systemd) finished(unit string, e ended) {
 	}
 }
 
-// modprobeUnit is the unit that loads a module. It hands its instance name over
-// as it is written, so nothing may be escaped in it: the names of modules are
-// letters, digits, _ and -, of which - is the same as _.
+// modprobeUnit is the unit that loads a module. The unit uses its instance name
+// unescaped, so the name must need no escaping: names of modules are letters,
+// digits, _ and -, of which - is the same as _.
 func modprobeUnit(module string) string {
 	return "modprobe@" + strings.ReplaceAll(module, "-", "_") + ".service"
 }

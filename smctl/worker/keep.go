@@ -20,7 +20,7 @@ type Kept struct {
 	Settings string
 	// Files is the digest of the files that it was given last (smctl.Files).
 	Files string
-	// Hand is what a person asked for.
+	// Hand is the administrator's last request.
 	Hand smctl.Hand
 }
 

@@ -9,8 +9,8 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// publish says what is, if it differs from what was said, and returns when a master
-// that it names does not count any more without another answer.
+// publish reports the status if it changed, and returns when a master in it expires
+// unless it answers again.
 func (c *Controller) publish(now time.Time) (end time.Time) {
 	out := make([]smctl.Status, 0, len(c.table))
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
@@ -45,8 +45,8 @@ func (c *Controller) publish(now time.Time) (end time.Time) {
 	return end
 }
 
-// sameStatus compares all but the time of the next check, which moves with
-// every look and would make a signal each.
+// sameStatus compares all but the time of the next check, which every query
+// moves and which would make a signal each.
 func sameStatus(a, b smctl.Status) bool {
 	am, bm := a.Master, b.Master
 	a.Master, b.Master = nil, nil

@@ -123,8 +123,8 @@ func TestRefusedStart(t *testing.T) {
 	})
 }
 
-// A start by hand on a port that is barred, or about which that is not known, is
-// refused with the reason and is not remembered.
+// A start by hand on a port that is barred, or whose bar cannot be read, is refused
+// with the reason and is not remembered.
 func TestRefusedByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for say, set := range map[string]func(b *bench){
@@ -172,9 +172,9 @@ func TestStopRefused(t *testing.T) {
 	})
 }
 
-// A file that becomes bad, and settings that name a bad one, leave the worker
-// alone; once they are right it is reloaded. Another setting is a reload too, but not
-// beside a bad file.
+// A file that becomes bad, and settings that name a bad one, do not affect the
+// worker; once they are good it is reloaded. A changed setting is a reload too, but
+// not together with a bad file.
 func TestBadFileStopsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

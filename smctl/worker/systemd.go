@@ -86,7 +86,7 @@ func (s *Systemd) Follow(on bool) {
 	}
 }
 
-// changed hands a name to the controller. If the queue is full one "" is sent
+// changed queues a name for the controller. If the queue is full one "" is sent
 // for all names that did not fit.
 func (s *Systemd) changed(ctx context.Context, name string) {
 	select {
@@ -202,7 +202,7 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 			s.Log.Warn("systemd is not on the bus: subnet managers cannot be run until it is", "error", err)
 		}
 		subscribed = wanted
-		// What happened before was not told.
+		// Signals before the subscription are lost.
 		s.changed(ctx, "")
 	}
 	if !onBus {
@@ -259,7 +259,7 @@ func (s *Systemd) signal(ctx context.Context, sig *dbus.Signal) (joined bool) {
 			name, _ := sig.Body[2].(string)
 			result, _ := sig.Body[3].(string)
 			s.finished(name, ended{job, result})
-			if ours(name) {
+			if isWorker(name) {
 				s.changed(ctx, name)
 			}
 		}
@@ -268,15 +268,15 @@ func (s *Systemd) signal(ctx context.Context, sig *dbus.Signal) (joined bool) {
 	case "org.freedesktop.DBus.NameOwnerChanged":
 		return len(sig.Body) == 3 && sig.Body[2] != ""
 	case "org.freedesktop.DBus.Properties.PropertiesChanged":
-		if name := unitOf(sig.Path); ours(name) {
+		if name := unitOf(sig.Path); isWorker(name) {
 			s.changed(ctx, name)
 		}
 	}
 	return false
 }
 
-// ours reports whether a unit is a worker.
-func ours(name string) bool { return strings.HasPrefix(name, "ibnetsm") }
+// isWorker reports whether a unit runs a subnet manager.
+func isWorker(name string) bool { return strings.HasPrefix(name, "ibnetsm") }
 
 // unitOf undoes sd_bus_path_encode of a unit's object path.
 func unitOf(p dbus.ObjectPath) string {

@@ -263,8 +263,8 @@ func TestQueuedStart(t *testing.T) {
 	}
 }
 
-// The end of another job of the same unit is not the end of ours, and nothing is
-// kept of a call that has ended.
+// The end of another job of the same unit is not taken for this one's, and nothing
+// is kept of a call that has ended.
 func TestModuleJobs(t *testing.T) {
 	b := startBus(t)
 	f := b.systemd()

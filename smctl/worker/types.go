@@ -16,8 +16,8 @@ type State struct {
 	// clock; Wall the same as the wall clock had it then, for people.
 	Since, Wall time.Time
 	Result      string
-	// Said is the unit's own word, Refused that it ended because the port lets
-	// no subnet manager in.
+	// Said is what the unit reported, Refused that it ended because the port
+	// accepts no subnet manager.
 	Said    smctl.Said
 	Refused bool
 }
@@ -33,8 +33,8 @@ type Manager interface {
 	// State reads the state of a unit; one that does not exist is inactive.
 	// ErrNoSystemd is no passing error: Changes yields "" once it is over.
 	State(ctx context.Context, name string) (State, error)
-	// Follow says whether units run or may be run at all: without, their
-	// changes need not be told.
+	// Follow sets whether units run or may be run at all; without, their changes
+	// need not be reported.
 	Follow(on bool)
 	// Changes yields names of units whose state may have changed; "" means
 	// any of them.
@@ -47,8 +47,8 @@ type Prober interface {
 	AskLID(ctx context.Context, ibdev string, port int, lid ib.LID) ([]smctl.SMInfo, error)
 }
 
-// Keeper remembers over restarts what was started and what a person asked for,
-// and hands the settings to the unit.
+// Keeper saves over restarts which units were started and what the administrator
+// asked for, and passes the settings to the unit.
 type Keeper interface {
 	Save(guid ib.GUID, k Kept) error
 	// Load reads it back; nothing if nothing was saved.
@@ -96,9 +96,9 @@ type Config struct {
 	// Publish is given the state of all ports whenever one has changed. It
 	// is called from the controller's goroutine and must not block.
 	Publish func([]smctl.Status)
-	// Look, if set, is called when a worker has started or ended: the ports
-	// are worth another look. It must not block.
-	Look func()
+	// OnUnit, if set, is called when a unit has started or ended: the state of the
+	// ports may have changed. It must not block.
+	OnUnit func()
 }
 
 // Controller owns the subnet managers of all ports.

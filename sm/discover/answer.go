@@ -128,6 +128,9 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 		}
 		d.unlink(i, p)
 	}
+	if ni.NodeType == ib.NodeSwitch && d.leftOut(ni.NodeGUID, ni.LocalPortNum) {
+		return
+	}
 	j, ok := d.byGUID[ni.NodeGUID]
 	if !ok {
 		if d.claimed+int(ni.NumPorts) >= maxPorts {
@@ -286,6 +289,9 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	}
 	if p == 0 || !x.sw() && (i != d.root || p != d.rootP) {
 		return
+	}
+	if st := q.info.State(); had && st <= ib.PortInit && (was.State() > ib.PortInit || was.State() == ib.PortInit && st < ib.PortInit) {
+		d.wentDown(i, p)
 	}
 	switch st := q.info.State(); {
 	case st < ib.PortInit:

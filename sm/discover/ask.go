@@ -83,7 +83,9 @@ func (d *Discovery) probe(i int32, p uint8) {
 			"nearer the middle", x.name(), p, MaxHops)
 		return
 	}
-	d.urgent.push(tag(kProbe, 0, i, p))
+	if !d.leftOut(d.nodes[i].ni.NodeGUID, p) {
+		d.urgent.push(tag(kProbe, 0, i, p))
+	}
 }
 
 // wanted tells that a port's PortInfo is to be asked.

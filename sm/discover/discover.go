@@ -59,6 +59,9 @@ type Options struct {
 	// Parts is what earlier walks found of parts that hang on one link; nil
 	// forgets it after the walk.
 	Parts *Parts
+	// Flaps is what earlier walks saw of links that went down; nil forgets it after
+	// the walk. It needs Now.
+	Flaps *Flaps
 	// Prefix is the subnet prefix for the Fabric, 0 for the default one.
 	Prefix uint64
 	// Ports asks every port's PortInfo, also what the Set that arms it would
@@ -158,6 +161,8 @@ type Discovery struct {
 	checkSwitches, checkNodes int   // at how many bound looks next
 	checkAsked                int   // or at how many SMPs
 	stopped                   bool  // a budget is used up
+	resumed                   bool  // the walk began with what was known
+	skipped                   bool  // a link was left out because it went down too often
 	asked                     int   // SMPs so far
 	claimed                   int   // ports of all nodes
 	clock                     clock
@@ -192,6 +197,9 @@ func begin(opt Options, nodes int) *Discovery {
 	if d.opt.Parts == nil {
 		d.opt.Parts = new(Parts)
 	}
+	if d.opt.Flaps == nil {
+		d.opt.Flaps = new(Flaps)
+	}
 	return d
 }
 
@@ -206,6 +214,7 @@ func New(opt Options) *Discovery {
 // nodes' ports are asked again, of adapters those that are linked. pkeys are the P_Key tables read so far.
 func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) *Discovery {
 	d := begin(opt, len(f.Nodes))
+	d.resumed = true
 	d.nodes = make([]dnode, len(f.Nodes))
 	for i := range f.Nodes {
 		n := &f.Nodes[i]

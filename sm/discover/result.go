@@ -55,7 +55,11 @@ type Result struct {
 	Silent   []string
 	SilentAt []ib.GUID
 	Warnings []string
-	Changed  bool // a resumed discovery found something that differs
+	// Held says which links went down too often and are left out from now on.
+	Held []string
+	// Lost says that switches are out of reach that a link left out may lead to.
+	Lost    bool
+	Changed bool // a resumed discovery found something that differs
 }
 
 // Result builds what was found; call it when the walk has finished. It comes
@@ -65,6 +69,7 @@ func (d *Discovery) Result() *Result {
 		return &d.res
 	}
 	d.paths()
+	d.res.Lost = d.skipped && slices.ContainsFunc(d.nodes, func(x dnode) bool { return x.gone && !x.out && x.sw() })
 	b := fabric.NewBuilder()
 	if d.opt.Prefix != 0 {
 		b.SetPrefix(d.opt.Prefix)

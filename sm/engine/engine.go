@@ -253,7 +253,7 @@ type localInfo interface {
 
 func (s *Subnet) options() discover.Options {
 	o := discover.Options{Prefix: s.cfg.Policy.Prefix, Ports: s.cfg.QoS != nil, ShortSMTimeout: s.elect.State() == mad.SMMaster,
-		Now: time.Now, Parts: &s.sweeps.parts}
+		Now: time.Now, Parts: &s.sweeps.parts, Flaps: &s.sweeps.flaps}
 	if l, ok := s.tr.(localInfo); ok {
 		if pi, ok := l.PortInfo(); ok {
 			o.LocalPort = &pi
@@ -371,6 +371,7 @@ func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 func (s *Subnet) Resweep(full bool, reason string) {
 	s.do(func() {
 		s.ev.resweep, s.ev.full, s.ev.light, s.ev.reason = true, s.ev.full || full, true, reason
+		s.ev.guids = append(s.ev.guids, s.sweeps.flaps.Clear()...)
 	})
 }
 

@@ -78,10 +78,18 @@ func (s *Subnet) handleDue(ctx context.Context, d *duties, now time.Time) (bool,
 		s.sweeps.retryAt = time.Time{}
 		s.ev.guids = append(s.ev.guids, s.sweeps.failedAt...)
 		s.ev.reason = "try again what failed"
+	case s.flapsDue(now):
+		s.ev.guids = append(s.ev.guids, s.sweeps.flaps.Release(now)...)
+		s.ev.reason = "try again a link that went down too often"
 	default:
 		return false, nil
 	}
 	return true, nil
+}
+
+func (s *Subnet) flapsDue(now time.Time) bool {
+	t := s.sweeps.flaps.Next()
+	return !t.IsZero() && !now.Before(t)
 }
 
 // idle serves others until something happens or the next duty is due.
@@ -98,6 +106,9 @@ func (s *Subnet) idle(ctx context.Context, d *duties, now time.Time) error {
 	}
 	if s.knowsPeers() {
 		most = min(most, d.peers.Sub(now))
+	}
+	if t := s.sweeps.flaps.Next(); !t.IsZero() {
+		most = min(most, t.Sub(now))
 	}
 	dirty := s.served.mcastDirty
 	if dirty {

@@ -122,6 +122,7 @@ type sweeps struct {
 	// becomes master, cleared when a sweep has asked them.
 	reregister bool
 	parts      discover.Parts   // links behind which is more than is walked at once
+	flaps      discover.Flaps   // links that go down too often
 	scope      map[ib.GUID]bool // nodes that the sweep looks at, nil for all
 	failedAt   []ib.GUID        // nodes that did not answer, or refused something
 	failures   int              // sweeps in a row with such

@@ -124,6 +124,12 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 		s.ev.full, s.ev.reason = true, w.reason
 		return nil
 	}
+	if res.Lost {
+		s.sweeps.flaps.Need(time.Now())
+		s.ev.full, s.ev.reason = true, "a link that goes down too often alone leads to a part of the subnet"
+		return nil
+	}
+	w.warn("a link goes down too often", res.Held)
 	if len(res.SMs) > 0 || s.knowsPeers() {
 		// A walk of a part sees a part of the managers: keep the others.
 		if err := s.others(ctx, s.mergePeers(res)); err != nil {

@@ -1,0 +1,103 @@
+package engine_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+)
+
+// A link between switches that goes down every two seconds is left out of the routes
+// after five times, while the subnet works; it is used again when it was quiet for long
+// enough, at once when a person asks, and never left out where it alone leads to a part.
+func TestFlappingLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Ring(4, 1)
+		var text bytes.Buffer
+		w := newWorld(t, f, simfabric.Options{Seed: 1})
+		defer w.close()
+		sm := f.EndPorts[len(f.EndPorts)-1]
+		s, _ := w.manager(sm, engine.Config{Log: slog.New(slog.NewTextHandler(&text, nil))})
+		w.settle(sm, s, time.Minute)
+		link := switchLink(f)
+		node, num := f.Nodes[f.Ports[link].Node].GUID, f.Ports[link].Num
+		used := func() bool {
+			x := s.Snapshot().Fabric
+			return x.Ports[x.Port(x.NodeByGUID(node), num)].Peer != fabric.None
+		}
+		flap := func(times int) {
+			for range times {
+				if err := w.sim.Flap(node, num); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(2 * time.Second)
+				w.settle(sm, s, time.Minute)
+			}
+		}
+		if flap(4); !used() {
+			t.Fatal("left out after four times")
+		}
+		if flap(1); used() {
+			t.Fatal("used after five times")
+		}
+		if n := strings.Count(text.String(), "is left out of the routes for 1m0s"); n == 0 {
+			t.Errorf("nothing says so:\n%s", text.String())
+		}
+		before := w.total()
+		if flap(10); used() {
+			t.Error("used while it goes on")
+		}
+		if n := (w.total() - before) / 10; n > 40 {
+			t.Errorf("%d SMPs each time that it goes down while it is left out", n)
+		}
+		time.Sleep(time.Minute)
+		if w.settle(sm, s, time.Minute); !used() {
+			t.Error("not used after a minute")
+		}
+		if flap(5); used() {
+			t.Error("used when it goes on after that")
+		}
+		if !strings.Contains(text.String(), "is left out of the routes for 2m0s") {
+			t.Errorf("not left out for longer:\n%s", text.String())
+		}
+		s.Resweep(false, "a person asks")
+		time.Sleep(time.Second)
+		if w.settle(sm, s, time.Minute); !used() {
+			t.Error("not used when a person asks")
+		}
+		// Without the other way round the ring it is needed.
+		for p := range f.Ports {
+			if q := f.Ports[p].Peer; q > int32(p) && int32(p) != link && f.Ports[link].Peer != int32(p) &&
+				f.Nodes[f.Ports[p].Node].Switch != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
+				w.cut[int32(p)] = true
+				if err := w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		time.Sleep(time.Second)
+		w.settle(sm, s, time.Minute)
+		if flap(12); !used() {
+			t.Error("left out although it alone leads to a part")
+		}
+	})
+}
+
+// switchLink is a port of a link between two switches.
+func switchLink(f *fabric.Fabric) int32 {
+	for p := range f.Ports {
+		q := f.Ports[p].Peer
+		if q != fabric.None && f.Nodes[f.Ports[p].Node].Switch != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
+			return int32(p)
+		}
+	}
+	return fabric.None
+}

@@ -9,14 +9,14 @@ import (
 
 // Observe looks once at everything and gives the whole picture, for a plan or a
 // capture outside of the daemon. set says which settings of links matter; nil
-// reads none.
-func Observe(root string, set *units.Set) (*link.Snapshot, error) {
+// reads none; rec has what routers had advertised, nil nothing.
+func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, error) {
 	o, err := NewObserver(root)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = o.Close() }()
-	w := Needs{Routes: true, Rules: true, PKeys: true, Resolved: true}
+	w := Needs{Routes: true, Rules: true, PKeys: true, Resolved: true, Advertised: heard(rec)}
 	if set != nil {
 		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit { return link.Govern(s, set, l).Unit }
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(set)

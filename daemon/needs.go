@@ -13,11 +13,14 @@ func (d *Daemon) needs() Needs {
 		w.Routes = w.Routes || len(e.Routes) > 0
 		w.Resolved = w.Resolved || e.DNS != nil
 	}
+	if d.snap == nil {
+		w.Advertised = heard(d.rec)
+	}
 	sys := map[*units.Unit][]string{}
 	for _, u := range d.set.Units {
 		w.Routes = w.Routes || len(u.Routes) > 0
 		w.Rules = w.Rules || len(u.Rules) > 0
-		w.Resolved = w.Resolved || link.NeedsResolved(u)
+		w.Resolved = w.Resolved || link.NeedsResolved(u) || link.UsesAdvertised(u)
 		if s := link.Sysctls(u); len(s) > 0 {
 			sys[u] = s
 		}
@@ -37,6 +40,19 @@ func (d *Daemon) needs() Needs {
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(d.set)
 	}
 	return w
+}
+
+// heard lists the links on which routers had advertised something.
+func heard(rec *link.Record) (out []*link.LinkRecord) {
+	if rec == nil {
+		return nil
+	}
+	for _, e := range rec.Links {
+		if e.Advertised != nil {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // portUnit gives the unit that matches a port by itself.
@@ -63,4 +79,7 @@ type Needs struct {
 	PortUnit func(s *link.Snapshot, d *link.Device, p *link.Port) *units.Unit
 	// Resolved asks who systemd-resolved is.
 	Resolved bool
+	// Advertised are the records of links where routers had advertised something
+	// before the daemon was started again, for the first look only.
+	Advertised []*link.LinkRecord
 }

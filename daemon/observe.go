@@ -39,6 +39,10 @@ type Observer struct {
 	static map[int]staticLink
 	devs   map[string]link.Device // without ports
 	ports  map[portID]staticPort
+
+	adverts      adverts
+	advertTimers map[int]*time.Timer // by link
+	wake         func(Scope)         // nil before Notify
 }
 
 // NewObserver opens the kernel clients. root is the directory that stands for
@@ -47,7 +51,7 @@ func NewObserver(root string) (*Observer, error) {
 	o := &Observer{
 		root: root, sys: sysfs.New(root), udev: udevdb.New(root), proc: procsys.New(root),
 		static: map[int]staticLink{}, devs: map[string]link.Device{}, ports: map[portID]staticPort{},
-		dns: &resolved{},
+		dns: &resolved{}, adverts: adverts{}, advertTimers: map[int]*time.Timer{},
 	}
 	var err error
 	if o.rt, err = rtnl.Dial(); err != nil {
@@ -61,6 +65,7 @@ func NewObserver(root string) (*Observer, error) {
 // waits for beside the loop has come: systemd-resolved, a module. Call it before
 // the first Look.
 func (o *Observer) Notify(wake func(Scope)) {
+	o.wake = wake
 	o.dns.changed = func() { wake(Scope{Reload: true, RDMA: true}) }
 	o.card.Ended(func() { wake(Scope{Work: true}) })
 	o.card.Later = func(i int, after time.Duration) {
@@ -139,6 +144,7 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	if w.Sysctls != nil {
 		o.observeSysctls(s, sc, w)
 	}
+	o.observeAdverts(s, w)
 	o.observeCard(s, sc, w)
 	o.last = s
 	return s, nil

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -39,6 +40,17 @@ func NoResolved() Reason {
 		Next: "systemctl enable --now systemd-resolved; or remove the keys and write the name servers into /etc/resolv.conf"}
 }
 
+func noResolvedForAdvertised(what []string) Reason {
+	const most = 3
+	list := strings.Join(what[:min(len(what), most)], ", ")
+	if n := len(what) - most; n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return Reason{Code: CodeNoResolved,
+		Text: "systemd-resolved does not run: what routers advertise for name resolution (" + list + ") has no effect",
+		Next: "systemctl enable --now systemd-resolved; or write UseDNS=no in [IPv6AcceptRA]"}
+}
+
 func planDNS(b *Builder, index int, u *units.Unit) {
 	l := b.Link(index)
 	rec := b.Record.Of(l)
@@ -48,6 +60,11 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	}
 	op, wanted := wantedDNS(u)
 	op.On, op.Resolved = b.Model.Target(l), b.Base.Host.Resolved
+	advertised := addAdvertised(&op, u, l)
+	why := NoResolved()
+	if !wanted && len(advertised) > 0 {
+		wanted, why = true, noResolvedForAdvertised(advertised)
+	}
 	if !wanted {
 		if had != nil && !(u == nil && rec.Keep) && had.Resolved == op.Resolved && op.Resolved != "" {
 			op.Revert = true
@@ -62,7 +79,7 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	}
 	switch {
 	case op.Resolved == "":
-		a.Why = NoResolved()
+		a.Why = why
 		b.Block(op.On, op, false, a.Why)
 	case had == nil || had.Resolved != op.Resolved || had.Default != op.Default ||
 		!slices.Equal(had.Servers, op.Servers) || !slices.Equal(had.Domains, op.Domains) ||

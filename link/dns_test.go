@@ -2,6 +2,40 @@ package link
 
 import "testing"
 
+// What routers advertise follows what the unit has, where the unit uses it.
+func TestAdvertisedDNS(t *testing.T) {
+	heard := func(resolved string, had ...string) func(*Snapshot, *Record) {
+		return func(s *Snapshot, r *Record) {
+			s.Host.Resolved = resolved
+			l, _ := s.LinkByName("ib0")
+			l.Sysctl = map[string]string{"ipv6/accept_ra": "2"}
+			l.Advertised = &Advertised{Servers: []Lasting{{"fd00::53", 90}, {"fd00::54", 0}}, Domains: []Lasting{{"ra.example", 90}}}
+			if had != nil {
+				r.Links = []*LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true, DNS: &DNSRecord{Servers: had, Resolved: resolved}}}
+			}
+		}
+	}
+	const accept = "[Network]\nIPv6AcceptRA=yes\n"
+	testPlans(t, []planCase{
+		{name: "OK servers by default", unit: accept, sys: heard(":1.7"), want: "resolvectl dns ib0 fd00::53 fd00::54\n"},
+		{name: "OK it has them", unit: accept, sys: heard(":1.7", "fd00::53", "fd00::54")},
+		{name: "OK one is over", unit: accept, sys: heard(":1.7", "fd00::53", "fd00::54", "fd00::55"),
+			want: "resolvectl dns ib0 fd00::53 fd00::54\n"},
+		{name: "OK the unit's come first", unit: accept + "DNS=fd00::54 10.0.0.53\nDomains=site.example\n[IPv6AcceptRA]\nUseDomains=yes\n",
+			sys:  heard(":1.7"),
+			want: "resolvectl dns ib0 fd00::54 10.0.0.53 fd00::53 && resolvectl domain ib0 site.example ra.example\n"},
+		{name: "OK domains to route by", unit: accept + "[IPv6AcceptRA]\nUseDNS=no\nUseDomains=route\n", sys: heard(":1.7"),
+			want: "resolvectl dns ib0 && resolvectl domain ib0 ~ra.example\n"},
+		{name: "OK not used", unit: accept + "[IPv6AcceptRA]\nUseDNS=no\n", sys: heard(":1.7")},
+		{name: "OK the unit accepts no advertisements", unit: "[Network]\nIPv6MTUBytes=1280\n", sys: heard(":1.7"),
+			want: "sysctl -w net.ipv6.conf.ib0.mtu=1280\n"},
+		{name: "bad systemd-resolved does not run", unit: accept, sys: heard(""), want: "" +
+			"# blocked: ib0: systemd-resolved does not run: what routers advertise for name resolution (fd00::53, fd00::54) has no " +
+			"effect\n#   then: resolvectl dns ib0 fd00::53 fd00::54\n" +
+			"#   next: systemctl enable --now systemd-resolved; or write UseDNS=no in [IPv6AcceptRA]\n"},
+	})
+}
+
 func TestDNS(t *testing.T) {
 	const text = "[Network]\nDNS=10.0.0.53\nDomains=~. site.example\nDNSDefaultRoute=yes\nLLMNR=no\nMulticastDNS=resolve\n" +
 		"DNSOverTLS=opportunistic\nDNSSEC=no\nDNSSECNegativeTrustAnchors=a.example b.example\n"

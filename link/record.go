@@ -52,6 +52,8 @@ type LinkRecord struct {
 	Addresses []Address  `json:"addresses,omitempty"`
 	Routes    []Route    `json:"routes,omitempty"`
 	DNS       *DNSRecord `json:"dns,omitempty"`
+	// Advertised is the link's as of the last plan.
+	Advertised *Advertised `json:"advertised,omitempty"`
 	// Keep is KeepConfiguration= of the unit that last applied: what is ours
 	// stays when no unit applies any more.
 	Keep bool `json:"keep,omitempty"`

@@ -160,6 +160,8 @@ type Link struct {
 
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
+	// Advertised is nil where no router has said anything.
+	Advertised *Advertised `json:"advertised,omitempty"`
 	// Sysctl holds the settings of this link that a plan looks at, keyed as
 	// ipv6/accept_ra (below /proc/sys/net/FAMILY/conf/LINK/). Absent means
 	// not read or not there.

@@ -88,8 +88,9 @@ var (
 		{AddrGenStablePrivacy, "stable-privacy"}, {AddrGenRandom, "random"}}
 	privacyWords = []word[PrivacyExtensions]{{PrivacyYes, "yes"}, {PrivacyNo, "no"},
 		{PrivacyPreferPublic, "prefer-public"}, {PrivacyKernel, "kernel"}}
-	rpfWords  = []word[ReversePathFilter]{{ReversePathNo, "no"}, {ReversePathStrict, "strict"}, {ReversePathLoose, "loose"}}
-	keepWords = []word[KeepConfiguration]{
+	useDomainsWords = []word[UseDomains]{{UseDomainsYes, "yes"}, {UseDomainsNo, "no"}, {UseDomainsRoute, "route"}}
+	rpfWords        = []word[ReversePathFilter]{{ReversePathNo, "no"}, {ReversePathStrict, "strict"}, {ReversePathLoose, "loose"}}
+	keepWords       = []word[KeepConfiguration]{
 		{KeepNo, "no"}, {KeepYes, "yes"}, {KeepStatic, "static"}, {KeepDynamicOnStop, "dynamic-on-stop"},
 		{KeepDynamic, "dynamic"}, {KeepDynamicOnStop, "dhcp-on-stop"}, {KeepDynamic, "dhcp"},
 	}
@@ -193,6 +194,9 @@ func (t PortType) String() string { return printWord(portTypeWords, t) }
 
 // String prints the word of the unit file.
 func (t Trust) String() string { return printWord(trustWords, t) }
+
+// String prints the word of the unit file.
+func (d UseDomains) String() string { return printWord(useDomainsWords, d) }
 
 // String prints the word of the unit file.
 func (p VLANProtocol) String() string { return printWord(vlanProtocolWords, p) }

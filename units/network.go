@@ -41,6 +41,25 @@ type Network struct {
 	ConfigureWithoutCarrier    Value[bool]
 }
 
+// IPv6AcceptRA is [IPv6AcceptRA]: what is used of router advertisements beyond
+// addresses and routes. It counts with [Network] IPv6AcceptRA=yes only.
+type IPv6AcceptRA struct {
+	Section
+	UseDNS     Value[bool]
+	UseDomains Value[UseDomains]
+}
+
+// UseDomains says what search domains of others are used for.
+type UseDomains uint8
+
+// The values of UseDomains=: for nothing, as Domains=, or only to choose the
+// servers for names below them.
+const (
+	UseDomainsNo UseDomains = iota
+	UseDomainsYes
+	UseDomainsRoute
+)
+
 // DNSServer is one item of DNS=: address, optional port, interface and server
 // name for TLS ("[fd00::1]:853%ib0#dns.example").
 type DNSServer struct {

@@ -10,11 +10,12 @@ import (
 
 // required is what a section needs besides the key under test.
 var required = map[string]string{
-	"Partition": "PartitionKey=0x8001",
-	"Address":   "Address=192.168.151.1/24",
-	"Route":     "Destination=10.20.0.0/16",
-	"VLAN":      "Id=100",
-	"VF":        "VirtualFunction=0",
+	"IPv6AcceptRA": "[Network]\nIPv6AcceptRA=yes\n[IPv6AcceptRA]",
+	"Partition":    "PartitionKey=0x8001",
+	"Address":      "Address=192.168.151.1/24",
+	"Route":        "Destination=10.20.0.0/16",
+	"VLAN":         "Id=100",
+	"VF":           "VirtualFunction=0",
 }
 
 // also is what makes a key meaningful, where its section's need is the wrong one.

@@ -73,7 +73,7 @@ func partitionKey(s string) (ib.PKey, error) {
 func buildSchema() []SectionSpec {
 	out := []SectionSpec{
 		matchSection(), linkSection(), ipoibSection(), partitionSection(), networkSection(), addressSection(), routeSection(),
-		ruleSection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
+		ruleSection(), acceptRASection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
 		virtualFunctionsSection(), vfSection(), modulesSection(),
 	}
 	for i := range out {

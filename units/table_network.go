@@ -70,6 +70,25 @@ func networkSection() SectionSpec {
 	}
 }
 
+func acceptRASection() SectionSpec {
+	type R = IPv6AcceptRA
+	return SectionSpec{
+		Name: "IPv6AcceptRA", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.IPv6AcceptRA, &u.IPv6AcceptRA.Section },
+		Keys: []Key{
+			boolKey("UseDNS", true, func(r *R) *Value[bool] { return &r.UseDNS }),
+			{Name: "UseDomains", Syntax: "BOOLEAN|route", Values: wordList(useDomainsWords), Networkd: true,
+				apply: scalar(func(r *R) *Value[UseDomains] { return &r.UseDomains }, boolOr(UseDomainsYes, UseDomainsNo, useDomainsWords))},
+		},
+	}
+}
+
+func (p *parser) checkAcceptRA() {
+	if u := p.u; u.IPv6AcceptRA.Present && !u.Network.IPv6AcceptRA.V {
+		p.at("IPv6AcceptRA", "").problem(u.IPv6AcceptRA.Pos, Warning, "the section has no effect",
+			"[IPv6AcceptRA] counts with IPv6AcceptRA=yes in [Network] only")
+	}
+}
+
 func parsePlainDomain(s string) (Domain, error) {
 	d, err := parseDomain(s)
 	if err == nil && d.RouteOnly {

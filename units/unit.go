@@ -90,6 +90,7 @@ type Unit struct {
 	// Rules are the [RoutingPolicyRule] sections.
 	Rules []RoutingPolicyRule
 
+	IPv6AcceptRA     IPv6AcceptRA
 	SubnetManager    SubnetManager
 	Port             Port
 	RoCE             RoCE

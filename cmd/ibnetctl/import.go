@@ -155,7 +155,7 @@ func (a *app) importHost(sources []importer.Source) importer.Host {
 	h.Ifupdown = importer.NetworkManagerConf(a.networkManagerConf())
 	// Only opensm's settings name ports.
 	if a.root == "" && slices.ContainsFunc(sources, func(s importer.Source) bool { return importer.Format(s) == "opensm" }) {
-		if snap, err := daemon.Observe("/", &units.Set{}); err == nil {
+		if snap, err := daemon.Observe("/", &units.Set{}, nil); err == nil {
 			h.PortGUIDs = map[string]ib.GUID{}
 			for i := range snap.Links {
 				if _, p := snap.PortOf(&snap.Links[i]); p != nil && !snap.Links[i].IsChild() {

@@ -37,7 +37,7 @@ func (a *app) importCheck(r importer.Result, sources []importer.Source, from str
 		sys = newSystem(released(was.snap), units.Load(append(own, capturedRoots(c.Units)...)), was.record)
 	} else {
 		set := units.Load(append(own, a.roots()...))
-		snap, err := daemon.Observe("/", set)
+		snap, err := daemon.Observe("/", set, nil)
 		if err != nil {
 			return err
 		}

@@ -36,11 +36,11 @@ func (a *app) observe(context.Context) (*system, error) {
 		return sys, err
 	}
 	set := a.loadUnits()
-	snap, err := daemon.Observe("/", set)
+	rec, err := a.record()
 	if err != nil {
 		return nil, err
 	}
-	rec, err := a.record()
+	snap, err := daemon.Observe("/", set, rec)
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,8 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a.close = append(a.close, func() { _ = observer.Close() })
-	watch := &daemon.Watch{Log: a.log, RecvBuffer: o.RecvBuffer, Udev: udevdb.New("/").Running(), More: cardwatch.Sources()}
+	watch := &daemon.Watch{Log: a.log, RecvBuffer: o.RecvBuffer, Udev: udevdb.New("/").Running(),
+		More: append(cardwatch.Sources(), observer.Adverts())}
 	a.build(host{root: "/", system: &daemon.Kernel{Observer: observer}, events: watch, loadModules: observer.LoadModules,
 		onWake: func(wake func(daemon.Scope)) {
 			observer.Notify(wake)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,6 +52,88 @@ func advertise(dev string, advert []byte) error {
 	return unix.Sendto(fd, advert, 0, &unix.SockaddrInet6{Addr: netip.MustParseAddr("ff02::1").As16(), ZoneId: uint32(i.Index)})
 }
 
+// canAdvertise waits until the router has an address to send from.
+func canAdvertise(g *lab.G, router *lab.Host) {
+	g.WaitFor(10*time.Second, func() string {
+		if out := router.Sh("ip -6 -o address show vb scope link; ip -6 -o address show vb tentative"); !strings.Contains(out, "fe80") ||
+			strings.Contains(out, "tentative") {
+			return "the router has no address yet: " + out
+		}
+		return ""
+	})
+}
+
+// Name servers and domains that routers advertise go to systemd-resolved for as long
+// as they hold, outlive a restart of the daemon, and are of no effect with a reason
+// where systemd-resolved does not run.
+func TestAdvertisedNameServers(t *testing.T) {
+	t.Parallel()
+	unit := "[Match]\nName=va\n[Network]\nIPv6AcceptRA=yes\nDNS=fd77::1\n[IPv6AcceptRA]\nUseDomains=route\n"
+	lab.Run(t, lab.Config{Userland: lab.Systemd, Bins: []string{ibnetworkd}, Units: []string{"systemd-resolved.service"},
+		Files: map[string]string{unitDir + "10.ibnetwork": unit}}, func(g *lab.G) {
+		router := g.Host("router")
+		g.Sh("ip link add va type veth peer name vb")
+		router.Give("vb")
+		router.Sh("ip link set vb up")
+		d := startDaemon(g)
+		d.configured("va", 15*time.Second)
+		canAdvertise(g, router)
+		send := func(lifetime byte) {
+			// RDNSS fd77::53 and DNSSL ra.example.
+			options := append([]byte{25, 3, 0, 0, 0, 0, 0, lifetime}, netip.MustParseAddr("fd77::53").AsSlice()...)
+			options = append(options, "\x1f\x03\x00\x00\x00\x00\x00"...)
+			options = append(append(options, lifetime), "\x02ra\x07example\x00\x00\x00\x00\x00"...)
+			advert := routerAdvert(netip.MustParseAddr("fd77::"), options...)
+			if err := router.Do(func() error { return advertise("vb", advert) }); err != nil {
+				g.Fatal(err)
+			}
+		}
+		has := func(want bool) string {
+			out := g.Exec("resolvectl", "status", "va")
+			if !strings.Contains(out, "fd77::1") || strings.Contains(out, "fd77::53") != want || strings.Contains(out, "~ra.example") != want {
+				return fmt.Sprintf("advertised %v, resolved has:\n%s", want, out)
+			}
+			return ""
+		}
+		g.WaitFor(20*time.Second, func() string {
+			send(200)
+			time.Sleep(300 * time.Millisecond)
+			return has(true)
+		})
+		d.p.Signal(syscall.SIGTERM)
+		if err := d.p.Wait(10 * time.Second); err != nil {
+			g.Error(err)
+		}
+		d = startDaemon(g)
+		d.configured("va", 15*time.Second)
+		if why := has(true); why != "" {
+			g.Errorf("after a restart of the daemon: %s", why)
+		}
+		g.Exec("systemctl", "stop", "systemd-resolved")
+		d.wait("va", "a reason", 10*time.Second, func(s link.Status) bool {
+			return s.State == link.StateConfigured && s.Reason().Code == link.CodeNoResolved
+		})
+		g.Exec("systemctl", "start", "systemd-resolved")
+		g.WaitFor(10*time.Second, func() string { return has(true) })
+		send(0)
+		g.WaitFor(10*time.Second, func() string { return has(false) })
+		send(3)
+		g.WaitFor(3*time.Second, func() string { return has(true) })
+		g.WaitFor(10*time.Second, func() string { return has(false) })
+		// Addresses of no server, a name of no host and a cut option change nothing.
+		for _, o := range []string{"\x19\x03\x00\x00\x00\x00\x00\xff" + strings.Repeat("\xff", 16),
+			"\x1f\x02\x00\x00\x00\x00\x00\xff\x03a b\x00\x00\x00\x00", "\x19\x01\x00\x00\x00\x00\x00\xff"} {
+			if err := router.Do(func() error { return advertise("vb", routerAdvert(netip.MustParseAddr("fd77::"), []byte(o)...)) }); err != nil {
+				g.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if why := has(false); why != "" {
+			g.Error(why)
+		}
+	})
+}
+
 // IPv6AcceptRA=yes takes router advertisements also where the host forwards, and
 // keeps what they brought when forwarding is turned on later.
 func TestRouterAdvertisements(t *testing.T) {
@@ -65,13 +148,7 @@ func TestRouterAdvertisements(t *testing.T) {
 			g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
 			d := startDaemon(g)
 			d.configured("va", 15*time.Second)
-			g.WaitFor(10*time.Second, func() string {
-				if out := router.Sh("ip -6 -o address show vb scope link; ip -6 -o address show vb tentative"); !strings.Contains(out, "fe80") ||
-					strings.Contains(out, "tentative") {
-					return "the router has no address yet: " + out
-				}
-				return ""
-			})
+			canAdvertise(g, router)
 			advert := routerAdvert(netip.MustParseAddr("fd77::"))
 			here := func() string {
 				out := g.Sh("ip -6 -o address show va; ip -6 route show default")

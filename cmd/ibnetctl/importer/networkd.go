@@ -230,14 +230,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		n    int
 	}
 	more := map[id]*section{}
-	dhcp := false
-	for _, e := range all {
-		if e.section == "Network" && e.key == "DHCP" {
-			if b, ok := boolean(e.value); !ok || b == "yes" {
-				dhcp = true
-			}
-		}
-	}
+	dhcp, accept := clients(all)
 	for _, e := range all {
 		var s *section
 		switch e.section {
@@ -249,10 +242,18 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 				more[k] = d.more(e.section)
 			}
 			s = more[k]
-		case "DHCP", "DHCPv4", "DHCPv6", "IPv6AcceptRA":
-			if dhcp || e.section != "IPv6AcceptRA" {
+		case "IPv6AcceptRA":
+			switch {
+			case dhcp || !accept:
 				e.unneeded("for DHCP and router advertisements")
+				continue
+			case e.key != "UseDNS" && e.key != "UseDomains":
+				e.left("the kernel takes router advertisements, by its own rules")
+				continue
 			}
+			s = d.sec(e.section)
+		case "DHCP", "DHCPv4", "DHCPv6":
+			e.unneeded("for DHCP and router advertisements")
 			continue
 		default:
 			e.left("a unit has no section [" + e.section + "]")
@@ -284,6 +285,23 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 	}
 	im.drafts = append(im.drafts, d)
 	im.note("remove %s, then networkctl reload", f.path)
+}
+
+// clients reports whether a file asks for DHCP, and for router advertisements.
+func clients(all []*entry) (dhcp, accept bool) {
+	for _, e := range all {
+		if e.section != "Network" {
+			continue
+		}
+		b, ok := boolean(e.value)
+		switch e.key {
+		case "DHCP":
+			dhcp = dhcp || !ok || b == "yes"
+		case "IPv6AcceptRA":
+			accept = ok && b == "yes"
+		}
+	}
+	return dhcp, accept
 }
 
 // reset carries out an empty assignment.

@@ -14,7 +14,7 @@ var ifcfgIdle = map[string]string{
 	"USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
 	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and retried",
 	"IPV6_FAILURE_FATAL": "an address that cannot be set is reported and retried",
-	"NETWORK":            "implied by the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP",
+	"NETWORK":            "it follows from the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP",
 	"IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
 	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes",
 	"LAST_CONNECT": "the choice among profiles", "TYPE": "implied by the sections of the unit",
@@ -209,6 +209,10 @@ func (im *importer) byAddress(tool, addr string, f *file, from ...*item) *draft 
 
 // ifcfgAlias reads ifcfg-ib0:1, one more address of ib0.
 func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft {
+	if b, ok := boolean(v.get("ONPARENT")); v.by["ONPARENT"] != nil && (!ok || b == "no") {
+		f.refuse("not used: with ONPARENT=" + v.get("ONPARENT") + " the address is not set with " + link)
+		return nil
+	}
 	i := slices.IndexFunc(im.drafts, func(d *draft) bool { return d.link == link })
 	d := (*draft)(nil)
 	if i >= 0 {
@@ -307,7 +311,9 @@ func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
 			a.left("it has no address")
 		}
 	case "BROADCAST":
-		a.unneeded("implied by the address")
+		if v.by["IPADDR"+index] == nil && v.by["IPADDR0"] == nil {
+			a.left("it has no address")
+		}
 	case "GATEWAY":
 		ifcfgGateway(d, v, a, "DEFROUTE", a.value)
 	}
@@ -346,6 +352,11 @@ func ifcfgAddress(d *draft, v variables, a *variable, index string) {
 	if bits == "" {
 		a.left("it has no PREFIX or NETMASK")
 		return
+	}
+	for _, s := range suffixes {
+		if b := v.by["BROADCAST"+s]; b != nil {
+			broadcast(b.item, a.value+"/"+bits, b.value)
+		}
 	}
 	d.address(a.value+"/"+bits, from...)
 }

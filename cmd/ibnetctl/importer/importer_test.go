@@ -282,6 +282,49 @@ func TestNoWordIsLost(t *testing.T) {
 	}
 }
 
+// anyValue are reasons why nothing has to be done for a line whatever its value is.
+var anyValue = append([]string{"a display name", "the identity of the profile", "for DHCP", "implied by the sections of the unit",
+	"an address that cannot be set is reported and retried", "each address is set by itself", "which tool reads the file",
+	"it selects the program that reads the file", "no P_Key interface", "no default route", "NetworkManager uses " + TimestampsFile,
+	"modprobe still reads the file", "the file is still read at boot", "systemd-udevd still reads the file", "it configures another link",
+	"for the script that reads the file", "it changes nothing", "it redirects the output of what follows", "resets it",
+	"a comment", "it is empty", "it follows from the address", "not loaded"}, ofWhole...)
+
+// Of a line that needs nothing because of its value, another value makes a
+// difference.
+func TestValueOfUnneededCounts(t *testing.T) {
+	fates := func(r Result) string {
+		var b strings.Builder
+		for _, l := range r.Lines {
+			fmt.Fprintf(&b, "%s:%d %s %s\n", l.Path, l.Line, l.Fate, l.Why)
+		}
+		return without(r) + b.String()
+	}
+	n := 0
+	for _, s := range samples(t) {
+		base := Import(s.host, s.sources)
+		for _, l := range base.Lines {
+			if l.Fate != Unneeded || l.Line == 0 || slices.ContainsFunc(anyValue, func(why string) bool { return strings.Contains(l.Why, why) }) {
+				continue
+			}
+			i := slices.IndexFunc(s.sources, func(x Source) bool { return x.Path == l.Path })
+			lines := strings.Split(s.sources[i].Text, "\n")
+			end := len(strings.TrimRight(lines[l.Line-1], "\r\"' ;"))
+			lines[l.Line-1] = lines[l.Line-1][:end] + "7" + lines[l.Line-1][end:]
+			sources := slices.Clone(s.sources)
+			sources[i].Text = strings.Join(lines, "\n")
+			n++
+			if fates(Import(s.host, sources)) == fates(base) {
+				t.Errorf("%s: %s:%d: %q changes nothing (%s)", s.name, l.Path, l.Line, lines[l.Line-1], l.Why)
+			}
+		}
+	}
+	t.Logf("%d lines", n)
+	if n < 100 {
+		t.Errorf("only %d lines", n)
+	}
+}
+
 // mutate changes a text at random: lines and words repeated, swapped, cut,
 // spliced in from another text, bytes flipped.
 func mutate(r *rand.Rand, text, other string) string {
@@ -422,5 +465,91 @@ func TestLargeSources(t *testing.T) {
 	if r := Import(Host{}, []Source{big, {"/x", strings.Repeat("x", MaxSize+1)},
 		{"/etc/rc.local", strings.Repeat("x", maxLine+1)}}); len(r.Left) != 3 {
 		t.Errorf("%v", r.Left)
+	}
+}
+
+// The samples have every kind of source, so that what holds for them and their
+// mutations holds for all parsers.
+func TestSamplesHaveEveryFormat(t *testing.T) {
+	n := map[string]int{}
+	for _, s := range samples(t) {
+		for _, x := range s.sources {
+			n[Format(x)]++
+			base := filepath.Base(x.Path)
+			for _, prefix := range []string{"route-", "route6-", "rule-", "rule6-", "ifroute-", "routes"} {
+				if strings.HasPrefix(base, prefix) {
+					n[prefix]++
+				}
+			}
+			n[filepath.Ext(base)]++
+		}
+	}
+	want := []string{"route-", "route6-", "rule-", "rule6-", "ifroute-", "routes", ".link", ".rules", ".netdev", ".network", ".nmmeta"}
+	for _, p := range parsers {
+		want = append(want, p.format)
+	}
+	for f := range notRead {
+		want = append(want, f)
+	}
+	for _, f := range want {
+		if n[f] == 0 && f != formatRefused {
+			t.Errorf("no sample of %q", f)
+		}
+	}
+}
+
+// unknownLine is a line that no tool knows, in the syntax of a format; "" is for
+// the formats of which lines are not read one by one.
+func unknownLine(format, before string) string {
+	indent := before[:len(before)-len(strings.TrimLeft(before, " -"))]
+	switch format {
+	case "netplan", "nmstate":
+		return strings.ReplaceAll(indent, "-", " ") + "zzfrobnicate: 7"
+	case "modules", "partitions", "udev":
+		return "" // still read by another program
+	case "interfaces", "opensm", "modprobe", "mlx4":
+		return indent + "zzfrobnicate 7"
+	case "script":
+		return "zzfrobnicate 7"
+	}
+	return "ZZFROBNICATE=7"
+}
+
+// ofWhole are reasons why nothing has to be done for a whole section or file.
+var ofWhole = []string{"the loopback link", "it hides the profiles of its UUID", "for programs that ask NetworkManager",
+	"for DHCP and router advertisements", "the family is not enabled", "about the policy, not about a link", whyNotIB, "not a P_Key interface"}
+
+// A line that is added anywhere in any source is listed, if not all of its section
+// needs nothing.
+func TestUnknownLineIsListed(t *testing.T) {
+	n, kinds := 0, map[string]int{}
+	for _, s := range samples(t) {
+		for i, x := range s.sources {
+			lines := strings.Split(strings.TrimSuffix(x.Text, "\n"), "\n")
+			for at := range lines {
+				format := Format(x)
+				added := unknownLine(format, lines[at])
+				if added == "" || strings.HasSuffix(strings.TrimSpace(lines[at]), "\\") {
+					continue
+				}
+				sources := slices.Clone(s.sources)
+				sources[i].Text = strings.Join(slices.Insert(slices.Clone(lines), at+1, added), "\n") + "\n"
+				if Format(sources[i]) != format {
+					continue
+				}
+				n++
+				kinds[format]++
+				for _, l := range Import(s.host, sources).Lines {
+					whole := l.Fate == Unneeded && slices.ContainsFunc(ofWhole, func(why string) bool { return strings.HasPrefix(l.Why, why) })
+					if l.Path == x.Path && l.Line == at+2 && l.Fate != NotCarried && !whole {
+						t.Errorf("%s: %s: %q after %q is %q (%s)", s.name, x.Path, added, lines[at], l.Fate, l.Why)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d lines: %v", n, kinds)
+	if n < 1000 || len(kinds) < len(parsers)-4 {
+		t.Errorf("only %d lines in %v", n, kinds)
 	}
 }

@@ -274,7 +274,7 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	}
 	// The order of options is free.
 	var addresses []*variable
-	var mask, metric, label, peer, scope *variable
+	var mask, metric, label, peer, scope, brd *variable
 	for _, o := range s.options {
 		switch o.key {
 		case "netmask":
@@ -287,6 +287,8 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			peer = o
 		case "scope":
 			scope = o
+		case "broadcast":
+			brd = o
 		}
 	}
 	// As in ifupdown, pre-up runs before the options take effect and up after.
@@ -303,9 +305,9 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		switch key := o.key; {
 		case key == "address":
 			addresses = append(addresses, o)
-		case key == "netmask" || key == "metric" || key == "label" || key == "pointopoint" || key == "scope":
-		case key == "broadcast" || key == "network":
-			o.unneeded("implied by the address")
+		case key == "netmask" || key == "metric" || key == "label" || key == "pointopoint" || key == "scope" || key == "broadcast":
+		case key == "network":
+			o.unneeded("it follows from the address")
 		case key == "gateway":
 			if !unspecified(o.value) {
 				gateways++
@@ -330,18 +332,24 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		}
 	}
 	for _, a := range addresses {
-		im.ifaceAddress(d, s, a, mask, label, peer, scope, alias)
+		addr := im.ifaceAddress(d, s, a, mask, label, peer, scope, alias)
+		if brd != nil {
+			broadcast(brd.item, addr, brd.value)
+		}
 	}
 	run(func(key string) bool { return isUp(key) && key != "pre-up" })
-	if mask != nil && len(addresses) == 0 {
-		mask.left("it has no address")
+	for _, x := range []*variable{mask, brd} {
+		if x != nil && len(addresses) == 0 {
+			x.left("it has no address")
+		}
 	}
 	if metric != nil && gateways == 0 {
 		metric.left("it has no gateway")
 	}
 }
 
-func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scope *variable, alias string) {
+// ifaceAddress adds an address, and returns it with its length.
+func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scope *variable, alias string) string {
 	addr, from := a.value, []*item{a.item}
 	switch {
 	case strings.Contains(addr, "/"):
@@ -353,14 +361,14 @@ func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scop
 		if !ok {
 			mask.left(whyValue)
 			a.left(whyValue)
-			return
+			return ""
 		}
 		addr, from = addr+"/"+bits, append(from, mask.item)
 	case strings.Contains(addr, ":"):
 		addr += "/64"
 	default:
 		a.left("it has no netmask")
-		return
+		return ""
 	}
 	dirs := [][2]string{{"Address", addr}}
 	if label != nil {
@@ -376,7 +384,8 @@ func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scop
 	}
 	if len(dirs) == 1 {
 		d.address(addr, from...)
-		return
+	} else {
+		d.section("Address", dirs, from...)
 	}
-	d.section("Address", dirs, from...)
+	return addr
 }

@@ -166,7 +166,11 @@ func (im *importer) nmstateLink(f *file, n *ynode, name, of string) *draft {
 				k.unneeded("implied by the sections of the unit")
 			}
 		case "state":
-			k.unneeded("a link with a unit is brought up")
+			if k.value != "up" {
+				k.left(whyValue)
+			} else {
+				k.unneeded("a link with a unit is brought up")
+			}
 		case "description", "profile-name", "identifier":
 			if k.key == "identifier" && k.value != "name" {
 				k.left("a unit matches by MACAddress= or PortGUID= instead")
@@ -233,13 +237,16 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 	}
 	for _, k := range n.kids {
 		switch k.key {
-		case "enabled":
-			k.unneeded("addresses are written one by one")
-		case "dhcp":
-			if yes(k.value) {
+		case "enabled", "dhcp":
+			switch b, ok := boolean(k.value); {
+			case !ok:
+				k.left(whyValue)
+			case k.key == "enabled":
+				k.unneeded("addresses are written one by one")
+			case b == "yes":
 				d.otherIP = whyOtherIP
 				k.left(whyDHCP)
-			} else {
+			default:
 				k.unneeded("the default")
 			}
 		case "autoconf":

@@ -11,10 +11,10 @@ import (
 
 // wickedIdle are keys of SUSE's ifcfg that a unit needs nothing for, and why.
 var wickedIdle = map[string]string{
-	"NAME": "a display name", "NETWORK": "implied by the address", "USERCONTROL": "who may control the link",
+	"NAME": "a display name", "NETWORK": "it follows from the address", "USERCONTROL": "who may control the link",
 	"IPOIB":         "implied by the sections of the unit",
-	"INTERFACETYPE": "implied by the sections of the unit", "BROADCAST": "implied by the address",
-	"UNIQUE": "the identity of the profile", "_NM_NAME": "the identity of the profile",
+	"INTERFACETYPE": "implied by the sections of the unit",
+	"UNIQUE":        "the identity of the profile", "_NM_NAME": "the identity of the profile",
 	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "part of the address", "NETMASK": "part of the address",
 	"LINK_REQUIRED":         "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes",
 	"DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
@@ -117,7 +117,8 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 	switch {
 	case base == "IPADDR":
 		im.wickedAddress(d, v, a, suffix)
-	case (base == "PREFIXLEN" || base == "NETMASK" || base == "BROADCAST") && v.by["IPADDR"+suffix] != nil:
+	case base == "BROADCAST" && v.by["IPADDR"+suffix] != nil:
+	case (base == "PREFIXLEN" || base == "NETMASK") && v.by["IPADDR"+suffix] != nil:
 		if !slices.ContainsFunc(v.items("IPADDR"+suffix), func(it *item) bool { return it == a.item }) && a.idle == "" {
 			a.unneeded("part of the address")
 		}
@@ -201,6 +202,9 @@ func (im *importer) wickedAddress(d *draft, v variables, a *variable, suffix str
 	if !plainAddress(addr) {
 		leftAll(from, whyValue)
 		return
+	}
+	if b := v.by["BROADCAST"+suffix]; b != nil {
+		broadcast(b.item, addr, b.value)
 	}
 	dirs := [][2]string{{"Address", addr}}
 	for k, key := range map[string]string{"LABEL": "Label", "SCOPE": "Scope", "REMOTE_IPADDR": "Peer"} {

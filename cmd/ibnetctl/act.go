@@ -193,6 +193,7 @@ one of higher priority is master.`,
 			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StopSubnetManager", args) },
 		},
 		a.topologyCmd(),
+		a.smExplainCmd(),
 	)
 	return sm
 }

@@ -19,8 +19,13 @@ type Load struct {
 // count as hosts of their own; each has its first LID.
 func Measure(f *fabric.Fabric, lft [][]uint8) Load {
 	g := newGraph(f)
-	var out Load
-	flows := make([]int64, len(g.port))
+	_, out := g.measure(lft)
+	return out
+}
+
+// measure counts the flows over each link.
+func (g *graph) measure(lft [][]uint8) (flows []int64, out Load) {
+	flows = make([]int64, len(g.port))
 	pairs, hops := 0, 0
 	for d := range int32(g.n) {
 		for i, to := range g.dests[d] {
@@ -64,7 +69,7 @@ func Measure(f *fabric.Fabric, lft [][]uint8) Load {
 	if pairs > 0 {
 		out.Hops = float64(hops) / float64(pairs)
 	}
-	return out
+	return flows, out
 }
 
 // Shift is what hosts get that each send to one other at a time: in the

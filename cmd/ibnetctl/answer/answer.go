@@ -250,6 +250,7 @@ var Forms = []struct {
 	{"import", Import{}},
 	{"sm status", Managers{}},
 	{"sm topology", Topology{}},
+	{"sm explain", Explain{}},
 	{"reload, reconfigure, up, down, edit, enable, disable, mask, unmask, try, log-level, capture, report, sm start, sm stop, import " +
 		"--write", Done{}},
 	{"a command that fails", Failure{}},

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/smctl/probe"
+)
+
+// fabricFile writes a fabric as text.
+func fabricFile(t *testing.T, f *fabric.Fabric) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := fabric.WriteText(&b, f); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "fabric.txt")
+	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// golden compares what a command prints with testdata/screens; in is replaced by
+// FILE.
+func golden(t *testing.T, name, in string, text []byte) {
+	t.Helper()
+	if in != "" {
+		text = bytes.ReplaceAll(text, []byte(in), []byte("FILE"))
+	}
+	file := filepath.Join("testdata/screens", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || !bytes.Equal(want, text) {
+		t.Errorf("%s differs (go test ./cmd/ibnetctl -run %s -update): %v\n%s", file, t.Name(), err, text)
+	}
+}
+
+// ctl runs a command, with the fabric's file in place of FILE, on a terminal of so
+// many columns.
+func ctl(t *testing.T, width int, args ...string) (code int, out, errText string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	a := &app{out: &o, err: &e, tty: [2]io.Writer{&o, &e}, width: width, noPager: true}
+	c := a.command()
+	c.SetArgs(args)
+	c.SetOut(&o)
+	c.SetErr(&e)
+	err := c.ExecuteContext(t.Context())
+	if err != nil {
+		code, errText = exitCode(err), err.Error()
+	}
+	return code, o.String(), errText
+}
+
+func TestExplainScreens(t *testing.T) {
+	tree, ring := fabricFile(t, gen.FatTree2(8, 4)), fabricFile(t, gen.Ring(6, 1))
+	cut := fabricFile(t, gen.EmptyLeaf(gen.FatTree2(8, 4), 1, 1))
+	parts := filepath.Join(t.TempDir(), "partitions.conf")
+	if err := os.WriteFile(parts, []byte("Default=0x7fff: ALL=limited, SELF=full;\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, file string
+		args       []string
+		code       int
+	}{
+		{"tree", tree, []string{"H-00001", "H-00010"}, 0},
+		{"neighbours", tree, []string{"1", "H-00002[1]"}, 0},
+		{"ring", ring, []string{"H-00001", "H-00004", "--routing", "updn"}, 0},
+		{"qos", ring, []string{"H-00001", "H-00005", "--qos"}, 0},
+		{"limited", tree, []string{"H-00003", "H-00010", "--partitions", parts}, exitFailure},
+		{"off", cut, []string{"H-00001", "H-00007"}, exitFailure},
+	} {
+		for _, width := range []int{80, 160} {
+			code, out, e := ctl(t, width, append([]string{"sm", "explain", "--file", tt.file}, tt.args...)...)
+			if code != tt.code {
+				t.Errorf("%s: exit status %d, %s", tt.name, code, e)
+			}
+			golden(t, fmt.Sprintf("explain-%s-%d", tt.name, width), tt.file, []byte(out))
+			for l := range strings.Lines(out) {
+				if n := visible(strings.TrimRight(l, "\n")); n > width && !strings.Contains(l, "next: ") {
+					t.Errorf("%s at %d columns: a line of %d:\n%s", tt.name, width, n, l)
+				}
+			}
+		}
+		_, out, _ := ctl(t, 0, append([]string{"--json", "sm", "explain", "--file", tt.file}, tt.args...)...)
+		if err := answer.Check("sm explain", []byte(out)); err != nil {
+			t.Errorf("%s: %v\n%s", tt.name, err, out)
+		}
+	}
+}
+
+func TestExplainMistakes(t *testing.T) {
+	file := fabricFile(t, gen.FatTree2(8, 4))
+	bad := filepath.Join(t.TempDir(), "bad")
+	if err := os.WriteFile(bad, []byte("Switch 4 S1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args string
+		code int
+		want string
+	}{
+		{"H-00001 nobody --file " + file, exitNoSuch, `"nobody" is no name, GUID or LID in the fabric`},
+		{"H-00001 H-0000 --file " + file, exitNoSuch, `"H-0000" is no name, GUID or LID in the fabric; similar: H-00001 (`},
+		{"H-00001 1 --file " + file, exitUsage, `"H-00001" and "1" are the same port, H-00001[1]`},
+		{"H-00001 2 --routing dfsssp --file " + file, exitUsage, "--routing=dfsssp: unknown engine; known are minhop, updn, ftree, dor"},
+		{"H-00001 2 --file /none", exitNoSuch, "open /none: no such file or directory"},
+		{"H-00001 2 --file " + bad, exitFailure, bad + `:1:10: want the node's id in double quotes`},
+		{"H-00001 2 --node-name-map " + bad + " --file " + file, exitFailure, bad + ":1:1: "},
+		{"H-00001 2 --partitions " + bad, exitUsage, "--partitions goes with --file"},
+		{"H-00001 2 --partitions " + bad + " --file " + file, exitFailure, bad + ":1:"},
+		{"H-00001 --file " + file, exitUsage, "accepts 2 arg(s)"},
+	} {
+		code, _, e := ctl(t, 0, append([]string{"sm", "explain"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.HasPrefix(e, tt.want) {
+			t.Errorf("%s: exit status %d, %s", tt.args, code, e)
+		}
+	}
+}
+
+// Names are completed from the file.
+func TestExplainCompletion(t *testing.T) {
+	_, out, _ := ctl(t, 0, "__complete", "sm", "explain", "--file", fabricFile(t, gen.FatTree2(8, 4)), "H-00001", "")
+	if !strings.Contains(out, "H-00012\t0x") || !strings.Contains(out, "S-0001\t0x") || !strings.HasSuffix(out, ":4\n") {
+		t.Errorf("%s", out)
+	}
+	if _, out, _ = ctl(t, 0, "__complete", "sm", "explain", "--routing", ""); !strings.Contains(out, "ftree\n") {
+		t.Errorf("%s", out)
+	}
+}
+
+// managed runs a subnet manager on a simulated fabric, and gives a second port to
+// read it from.
+func managed(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *testing.T, conn probe.Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := simfabric.New(f, simfabric.Options{})
+		defer s.Close()
+		tr, err := s.Open(f.Ports[f.SMPort].GUID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = engine.New(tr, cfg).Run(ctx) }()
+		defer func() { cancel(); <-done; tr.Close() }()
+		time.Sleep(2 * time.Second)
+		other, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		do(t, other)
+	})
+}
+
+// Of a live fabric the tables are read, the engine is found by them, and the
+// subnet administrator is asked.
+func TestExplainLive(t *testing.T) {
+	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
+		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := explained(t.Context(), conn, r, "H-00001", "H-00010")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !x.works() || !x.asked || r.Engine == "" || len(x.paths[0].Hops) != 4 {
+			t.Errorf("engine %q (%s), %+v", r.Engine, r.note, x)
+		}
+		var b bytes.Buffer
+		a := &app{out: &b, err: &b, tty: [2]io.Writer{&b, &b}, width: 160}
+		if err := a.showExplained(r, x); err != nil {
+			t.Error(err)
+		}
+		golden(t, "explain-live-160", "", b.Bytes())
+	})
+}

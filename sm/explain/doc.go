@@ -1,0 +1,126 @@
+// Package explain tells which way packets go through a fabric and why, and what
+// a change of the fabric would do to them.
+//
+// It follows forwarding tables, those in force or those that route.Build makes,
+// and compares the tables of a fabric with those of the same fabric without some
+// nodes or cables. It never talks to a network: the tables come with the fabric.
+package explain
+
+import (
+	"fmt"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/lid"
+	"ibnetworkd/sm/pkey"
+	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/route"
+)
+
+// Routes are a fabric and its tables.
+type Routes struct {
+	Fabric *fabric.Fabric
+	route.Result
+	// VL gives the virtual lane of a service level on the way in by one port of a
+	// node and out by another, by index into Fabric.Ports; in is fabric.None at
+	// the node that sends. nil puts all on lane 0.
+	VL func(in, out int32, sl ib.SL) ib.VL
+	// Keys has the P_Key table of each end port, by index into Fabric.Ports; nil
+	// is the default partition, with full membership.
+	Keys   [][]ib.PKey
+	Groups []partition.Precreated
+	// Live tells that states and MTUs are what the ports answered.
+	Live bool
+
+	view *route.View
+}
+
+// View is what the tables do, measured once.
+func (r *Routes) View() *route.View {
+	if r.view == nil {
+		r.view = route.NewView(r.Fabric, &r.Result)
+	}
+	return r.view
+}
+
+// Options are how the subnet manager that routes is configured.
+type Options struct {
+	Engine     string // of route.Options
+	QoS        bool
+	Partitions partition.Config
+}
+
+// Compute makes the tables that the subnet manager would, starting with those in
+// force if previous is not nil. LIDs that ports have stay.
+func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
+	f = lid.Assign(f, nil, lid.Options{}).Fabric
+	ro := route.Options{Engine: opt.Engine}
+	if previous != nil {
+		ro.Previous, ro.Order = carried(previous, f), previous.Order
+	}
+	if opt.QoS {
+		ro.Layers = 8
+	}
+	r := &Routes{Fabric: f}
+	var err error
+	if r.Result, err = route.Build(f, ro); err != nil {
+		return nil, err
+	}
+	if opt.QoS {
+		t, lack := qos.Build(f, r.NumLayers, qos.Options{})
+		if lack != nil && r.NumLayers > 1 {
+			ro.Layers = 0
+			if r.Result, err = route.Build(f, ro); err != nil {
+				return nil, err
+			}
+			r.Warnings = append(r.Warnings, fmt.Sprintf("routing does without service levels: %v", lack))
+		}
+		r.VL = func(_, out int32, sl ib.SL) ib.VL { return t.SLtoVL(out)[sl&15] }
+	}
+	keys := pkey.Tables(f, opt.Partitions, nil)
+	r.Keys, r.Groups = keys.Members, keys.Groups
+	return r, nil
+}
+
+// carried are the rows of tables by the switch indices of another fabric.
+func carried(r *Routes, f *fabric.Fabric) [][]uint8 {
+	out := make([][]uint8, len(f.Switches))
+	for i := range f.Switches {
+		n := r.Fabric.NodeByGUID(f.Nodes[f.Switches[i].Node].GUID)
+		if n == fabric.None || r.Fabric.Nodes[n].Switch == fabric.None {
+			continue
+		}
+		if s := int(r.Fabric.Nodes[n].Switch); s < len(r.LFT) {
+			out[i] = r.LFT[s]
+		}
+	}
+	return out
+}
+
+// Recognize names the engine of tables that were read from switches: the one with
+// which the subnet manager would keep every entry. Engine stays empty where
+// it would change some; differ is how many, of how many.
+func (r *Routes) Recognize(opt Options) (differ, of int, err error) {
+	want, err := Compute(r.Fabric, opt, r)
+	if err != nil {
+		return 0, 0, err
+	}
+	owner := r.Fabric.LIDs()
+	for s := range r.LFT {
+		for l, p := range owner {
+			if p == fabric.None || l >= len(want.LFT[s]) {
+				continue
+			}
+			of++
+			if l >= len(r.LFT[s]) || r.LFT[s][l] != want.LFT[s][l] {
+				differ++
+			}
+		}
+	}
+	r.Bound = want.Bound
+	if differ == 0 {
+		r.Engine, r.Order, r.NumLayers, r.SL = want.Engine, want.Order, want.NumLayers, want.SL
+	}
+	return differ, of, nil
+}

@@ -412,7 +412,7 @@ func BenchmarkEdit(b *testing.B) {
 		b.Fatal(err)
 	}
 	dirs := NewUnitDirs(dir)
-	dirs.SetWatching()
+	dirs.SetWatching(nil)
 	d := New(Config{System: sys, Store: store, Load: dirs.Load})
 	if d.rec, err = store.LoadRecord(); err != nil {
 		b.Fatal(err)

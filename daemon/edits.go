@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"ibnetworkd/internal/smallfile"
@@ -62,7 +63,7 @@ func (u *UnitDirs) Waiting() []string {
 	for _, d := range units.Dirs {
 		roots = append(roots, units.Root{Path: filepath.Join(u.root, d), FS: unitfs.New(u.root, d)})
 	}
-	next := units.Reload(u.last, roots)
+	next := units.Reload(u.last, roots).WithTables(u.last, u.table)
 	if units.Diff(u.last, next).Empty() && slices.Equal(u.last.Problems, next.Problems) && slices.Equal(u.last.Skipped, next.Skipped) {
 		return nil
 	}
@@ -78,6 +79,10 @@ func (u *UnitDirs) Waiting() []string {
 // then and is now, as a temporary one.
 func (u *UnitDirs) unchanged(p string) bool {
 	f := u.files[p]
+	if t := u.last.Tables[strings.TrimPrefix(p, strings.TrimSuffix(u.root, "/"))]; t != nil {
+		data, err := u.table(t.Path)
+		return err == nil && string(data) == t.Text
+	}
 	if f == nil {
 		_, err := os.Lstat(p)
 		return os.IsNotExist(err)

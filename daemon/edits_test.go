@@ -17,7 +17,7 @@ func TestEdits(t *testing.T) {
 	main := filepath.Join(dir, "10.ibnetwork")
 	put(t, main, unit0)
 	dirs := NewUnitDirs(root)
-	dirs.SetWatching()
+	dirs.SetWatching(nil)
 	dirs.Load()
 	said := ""
 	edits := NewEdits(dirs, func(n ...link.Notice) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,6 +33,9 @@ type UnitDirs struct {
 	changed map[string]bool // files with events since the last load
 	files   map[string]*unitFile
 	last    *units.Set
+	// watchTables has changes of files reported from now on, by MarkChanged; nil
+	// without a watch.
+	watchTables func(paths []string)
 }
 
 type unitFile struct {
@@ -47,10 +51,11 @@ func NewUnitDirs(root string) *UnitDirs {
 }
 
 // SetWatching is called when a watch reports changes from now on, by MarkChanged.
-func (u *UnitDirs) SetWatching() {
+// tables, if not nil, has it report those of address tables too.
+func (u *UnitDirs) SetWatching(tables func(paths []string)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.watched, u.stale = true, true
+	u.watched, u.stale, u.watchTables = true, true, tables
 }
 
 // MarkChanged makes the next load read a file if its stat data differ.
@@ -97,6 +102,10 @@ func (u *UnitDirs) Load() *units.Set {
 	} else {
 		set = units.Reread(u.last, roots, time.Now())
 	}
+	if u.watchTables != nil {
+		u.watchTables(u.tables(set)) // before they are read, so that no change is missed
+	}
+	set = set.WithTables(u.last, u.table)
 	u.last, u.asked = set, false
 	for p, f := range u.files {
 		if !f.seen {
@@ -108,6 +117,36 @@ func (u *UnitDirs) Load() *units.Set {
 	u.stale = set.Unread
 	u.copy.save(set)
 	return set
+}
+
+// table reads an address table.
+func (u *UnitDirs) table(p string) ([]byte, error) {
+	return unitfs.ReadFile(u.root, p, units.MaxTable)
+}
+
+// tables are the paths of the address tables that units name, below the root, and what
+// they are links to.
+func (u *UnitDirs) tables(set *units.Set) []string {
+	var out []string
+	if set != nil {
+		for _, x := range set.Units {
+			if p, ok := x.Network.AddressTable.Get(); ok {
+				out = append(out, filepath.Join(u.root, p))
+				if _, host, err := unitfs.Resolve(u.root, p); err == nil {
+					out = append(out, host)
+				}
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// lastTables are those of the last load.
+func (u *UnitDirs) lastTables() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.tables(u.last)
 }
 
 // read gives a file's content, from memory if it cannot have changed.

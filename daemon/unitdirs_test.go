@@ -25,7 +25,7 @@ func TestUnitDirs(t *testing.T) {
 			}
 			u := NewUnitDirs(root)
 			if watched {
-				u.SetWatching()
+				u.SetWatching(nil)
 			}
 			r := rand.New(rand.NewPCG(1, 2))
 			for n := range 400 {

@@ -296,15 +296,16 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 	if err != nil {
 		return fmt.Errorf("watch the unit directories: %w", err)
 	}
-	add := func() {
-		for _, p := range watched(root) {
-			if err := fw.Add(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	addAll := func(paths []string) {
+		for _, p := range paths {
+			if err := fw.Add(p); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fsnotify.ErrClosed) {
 				log.Warn("cannot watch a unit directory: changes there need a reload", "path", p, "error", err)
 			}
 		}
 	}
+	add := func() { addAll(append(watched(root), parents(u.lastTables())...)) }
 	add()
-	u.SetWatching()
+	u.SetWatching(func(tables []string) { addAll(parents(tables)) })
 	go func() {
 		defer func() { _ = fw.Close() }()
 		pause := time.NewTimer(time.Hour)
@@ -317,7 +318,7 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 				if !ok {
 					return
 				}
-				if concerns(root, e) {
+				if concerns(root, e) || e.Op != fsnotify.Chmod && isPart(u.lastTables(), e.Name) {
 					u.MarkChanged(e.Name)
 					if !strings.HasSuffix(e.Name, units.Suffix) && !strings.HasSuffix(e.Name, ".conf") {
 						u.lost() // a directory: what is in it may be new
@@ -364,6 +365,25 @@ func concerns(root string, e fsnotify.Event) bool {
 		return strings.HasSuffix(rest, units.Suffix) || strings.HasSuffix(rest, units.Suffix+".d")
 	}
 	return false
+}
+
+// isPart reports whether a name is one of paths or a directory of one.
+func isPart(paths []string, name string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool { return p == name || strings.HasPrefix(p, name+"/") })
+}
+
+// parents are the directories of files; where one is missing, its nearest parent.
+func parents(paths []string) []string {
+	var out []string
+	for _, p := range paths {
+		for dir := filepath.Dir(p); ; dir = filepath.Dir(dir) {
+			if st, err := os.Stat(dir); err == nil && st.IsDir() || dir == "/" {
+				out = append(out, dir)
+				break
+			}
+		}
+	}
+	return out
 }
 
 // watched lists the directories to watch: the unit directories and their

@@ -16,13 +16,10 @@ type wantedAddress struct {
 	pos                                 units.Position
 }
 
-func wantedAddresses(u *units.Unit) []wantedAddress {
+func wantedAddresses(addrs []units.Address) []wantedAddress {
 	var out []wantedAddress
-	for i := range u.Addresses {
-		x := &u.Addresses[i]
-		if !x.Address.Set {
-			continue
-		}
+	for i := range addrs {
+		x := &addrs[i]
 		p := x.Address.V
 		is6 := p.Addr().Is6()
 		w := wantedAddress{Address: Address{Prefix: p, Valid: Forever, Preferred: Forever}, pos: x.Address.Pos}

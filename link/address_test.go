@@ -95,3 +95,51 @@ func TestAddresses(t *testing.T) {
 				"#   next: ip link set ib0 up\n"},
 	})
 }
+
+// A derived address waits for what it is derived from, follows it, and stays where that
+// is gone.
+func TestDerivedAddresses(t *testing.T) {
+	lasting := func(s string) Address { return Address{Prefix: prefix(s), Valid: Forever, Preferred: Forever} }
+	eth0 := func(addrs ...string) func(*Snapshot, *Record) {
+		return func(s *Snapshot, _ *Record) {
+			s.Host.Facts.Hostname = "node17"
+			for _, a := range addrs {
+				s.Links[2].Addresses = append(s.Links[2].Addresses, lasting(a))
+			}
+		}
+	}
+	had := func(f func(*Snapshot, *Record), addrs ...string) func(*Snapshot, *Record) {
+		return func(s *Snapshot, r *Record) {
+			f(s, r)
+			var as []Address
+			for _, a := range addrs {
+				as = append(as, lasting(a))
+			}
+			ours(as, nil)(s, r)
+		}
+	}
+	const octets = "[Network]\nAddress=10.3.{eth0.3}.{eth0.4}/16\n"
+	const waiting = "# waiting: ib0: eth0 has no IPv4 address yet to derive the address from\n#   next: ip address show eth0\n"
+	testPlans(t, []planCase{
+		{name: "OK octets", unit: octets, sys: eth0("192.168.5.17/24"), want: "ip address add 10.3.5.17/16 broadcast 10.3.255.255 dev ib0\n"},
+		{name: "OK link-local does not count", unit: octets, sys: eth0("169.254.1.1/16", "192.168.5.17/24"),
+			want: "ip address add 10.3.5.17/16 broadcast 10.3.255.255 dev ib0\n"},
+		{name: "OK the host's number", unit: "[Address]\nAddress=10.3.0.0+{host}/16\nRouteMetric=7\n", sys: eth0(),
+			want: "ip address add 10.3.0.17/16 broadcast 10.3.255.255 metric 7 dev ib0\n"},
+		{name: "OK the link's own address is no source", unit: "[Network]\nAddress=10.3.0.{*.4}/16\n",
+			sys: had(eth0("10.0.0.9/8"), "10.3.0.9/16")},
+		{name: "bad no address yet", unit: octets, sys: eth0(), want: waiting},
+		{name: "bad the source is gone, the address stays", unit: octets, sys: had(eth0(), "10.3.5.17/16"), want: waiting},
+		{name: "bad the source is gone, what the unit does not give goes", unit: octets,
+			sys: had(eth0(), "10.4.5.17/16", "10.3.5.17/24"), want: "" +
+				"ip address delete 10.4.5.17/16 dev ib0\nip address delete 10.3.5.17/24 dev ib0\n" + waiting},
+		{name: "OK the source changed", unit: octets, sys: had(eth0("192.168.5.18/24"), "10.3.5.17/16"), want: "" +
+			"ip address delete 10.3.5.17/16 dev ib0\n" +
+			"ip address add 10.3.5.18/16 broadcast 10.3.255.255 dev ib0\n"},
+		{name: "bad two addresses", unit: octets, sys: had(eth0("192.168.5.18/24", "10.1.1.1/8"), "10.3.5.17/16"), want: "" +
+			"# waiting: ib0: eth0 has 2 IPv4 addresses (10.1.1.1/8 and 192.168.5.18/24): which one to derive from is not known\n" +
+			"#   next: remove one, or use {host} or AddressTable=\n"},
+		{name: "bad no table was read", unit: "[Network]\nAddressTable=/t\n", sys: had(eth0(), "10.3.5.17/16"),
+			want: "# waiting: ib0: /t has not been read\n"},
+	})
+}

@@ -19,6 +19,9 @@ type Builder struct {
 	// Bound are the links, by index, that go up and down with others' carriers.
 	Bound map[int]bool
 
+	// Derivation is what derived addresses depend on.
+	Derivation Derivation
+
 	unit  string
 	attrs map[int][]Attribute
 	ports map[PortName]*PortNote
@@ -58,6 +61,12 @@ func HoldKey(op Op) string { return op.Target().String() + "\x00" + op.String() 
 // NewBuilder starts a plan.
 func NewBuilder(s *Snapshot, r *Record, held map[string]Reason) *Builder {
 	return &Builder{Base: s, Model: NewModel(s), Record: r, Held: held, attrs: map[int][]Attribute{}}
+}
+
+// addresses are those that a unit gives a link as the system will be after the steps
+// so far.
+func (b *Builder) addresses(index int, u *units.Unit) ([]units.Address, []units.Underived) {
+	return b.Derivation.Addresses(b.Model.snap, b.Link(index), u)
 }
 
 // For says which unit the following steps are for, "" for none.

@@ -13,13 +13,12 @@ import (
 // link to another.
 func PlanRemovals(b *Builder, index int, u *units.Unit) {
 	b.For(u)
-	var wantA []wantedAddress
-	var wantR []Route
+	var w wantedIP
 	if u != nil && u.ConfiguresIP() {
-		wantA = wantedAddresses(u)
-		wantR = wantedRoutes(b.Link(index), b.Model.snap, u)
+		addrs, not := b.addresses(index, u)
+		w = wantedIP{wantedAddresses(addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u)}
 	}
-	planRemovals(b, index, u != nil, wantA, wantR)
+	planRemovals(b, index, u != nil, w)
 }
 
 // PlanNetwork plans addresses, routes and name servers of one link. u
@@ -30,21 +29,31 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 		u = nil
 	}
 	if u != nil {
+		if u.FollowsLinks() {
+			PlanRemovals(b, index, u) // of what another link's new address, in this plan, has replaced
+		}
 		planAdditions(b, index, u)
 	}
 	planDNS(b, index, u)
 }
 
+// wantedIP is what a unit wants on a link.
+type wantedIP struct {
+	addrs     []wantedAddress
+	underived []units.Underived
+	routes    []Route
+}
+
 // planRemovals takes away what is ours and no longer wanted: routes first, because
 // they may lean on the addresses, then addresses.
-func planRemovals(b *Builder, index int, applies bool, wantA []wantedAddress, wantR []Route) {
+func planRemovals(b *Builder, index int, applies bool, want wantedIP) {
 	l := b.Link(index)
 	rec := b.Record.Of(l)
 	if rec == nil || rec.Keep && !applies {
 		return
 	}
 	for _, r := range rec.Routes {
-		if slices.ContainsFunc(wantR, func(w Route) bool { return sameRoute(w, r) }) {
+		if slices.ContainsFunc(want.routes, func(w Route) bool { return sameRoute(w, r) }) {
 			continue
 		}
 		if slices.ContainsFunc(b.Model.routesLike(b.Link(index), r), func(x Route) bool { return sameRoute(x, r) }) {
@@ -52,15 +61,18 @@ func planRemovals(b *Builder, index int, applies bool, wantA []wantedAddress, wa
 		}
 	}
 	for _, a := range rec.Addresses {
-		if slices.ContainsFunc(wantA, func(w wantedAddress) bool { return sameAddress(w.Address, a) && !mustRemake(w, b.Link(index)) }) {
+		if kept(want.underived, a) ||
+			slices.ContainsFunc(want.addrs, func(w wantedAddress) bool { return sameAddress(w.Address, a) && !mustRemake(w, b.Link(index)) }) {
 			continue
 		}
-		deleteAddress(b, index, a, wantA)
+		deleteAddress(b, index, a, want.addrs)
 	}
 }
 
 func planAdditions(b *Builder, index int, u *units.Unit) {
-	wantA := wantedAddresses(u)
+	addrs, not := b.addresses(index, u)
+	wantA := wantedAddresses(addrs)
+	planUnderived(b, index, not)
 	l := b.Link(index)
 	t := b.Model.Target(l)
 	rec := b.Record.Of(l)

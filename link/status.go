@@ -62,8 +62,9 @@ const (
 	CodeUnmanaged        Code = "unmanaged"
 	CodeNoUnit           Code = "no-unit"
 	CodeNameTaken        Code = "name-taken"
-	CodeAddressConflict  Code = "address-conflict" // IPv6 duplicate address detection failed
-	CodeLinkDown         Code = "link-down"        // ActivationPolicy keeps it down, or someone took it down
+	CodeAddressConflict  Code = "address-conflict"    // IPv6 duplicate address detection failed
+	CodeNotDerived       Code = "address-not-derived" // what an address is derived from is not there
+	CodeLinkDown         Code = "link-down"           // ActivationPolicy keeps it down, or someone took it down
 	CodeNoCarrier        Code = "no-carrier"
 	CodeRefused          Code = "refused"     // the kernel said no; Text has its words
 	CodeRetry            Code = "retrying"    // a passing error; tried again with back-off

@@ -32,15 +32,15 @@ func (x Indexes) Preferred() *GID {
 
 // Select finds the entries for a link. The order of the table is the order in
 // which addresses came, which means nothing; so the first address of the link
-// that has an entry decides, those of the link's unit (nil for none) before what
-// others have added, global before link-local, and of equal entries the one with
+// that has an entry decides, those of the link's unit before what others
+// have added, global before link-local, and of equal entries the one with
 // the lower index.
-func Select(table []GID, l *link.Link, u *units.Unit) (x Indexes) {
+func Select(table []GID, l *link.Link, ofUnit []units.Address) (x Indexes) {
 	table = slices.Clone(table)
 	slices.SortFunc(table, func(a, b GID) int { return a.Index - b.Index })
 	addrs := slices.Clone(l.Addresses)
 	slices.SortStableFunc(addrs, func(a, b link.Address) int {
-		return rank(a, u) - rank(b, u)
+		return rank(a, ofUnit) - rank(b, ofUnit)
 	})
 	find := func(version int, want netip.Addr) *GID {
 		for i := range table {
@@ -90,12 +90,10 @@ func Settled(table []GID, l *link.Link) bool {
 
 // rank orders addresses: those of the unit first, then usable global ones,
 // link-local ones last.
-func rank(a link.Address, u *units.Unit) int {
+func rank(a link.Address, ofUnit []units.Address) int {
 	n := 8
-	if u != nil {
-		if slices.ContainsFunc(u.Addresses, func(x units.Address) bool { return x.Address.V == a.Prefix }) {
-			n = 0
-		}
+	if slices.ContainsFunc(ofUnit, func(x units.Address) bool { return x.Address.V == a.Prefix }) {
+		n = 0
 	}
 	if a.Prefix.Addr().IsLinkLocalUnicast() {
 		n += 4
@@ -140,7 +138,8 @@ func (p *planner) gids() {
 		return
 	}
 	p.shown()
-	x := Select(p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].GIDs, p.l, p.u)
+	ofUnit, _ := p.b.Derivation.Addresses(p.b.Base, p.l, p.u)
+	x := Select(p.st.Devices[p.roceOn.IBDevice].Ports[p.roceOn.Port].GIDs, p.l, ofUnit)
 	note := func(name string, e *GID) {
 		if e != nil {
 			p.attr(link.Attribute{Name: name, Actual: fmt.Sprint(e.Index)})

@@ -78,7 +78,7 @@ IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
 	two := &link.Link{Name: "eth0", Addresses: []link.Address{addr("10.9.9.9/24", 0), addr("10.0.0.1/24", 0)}}
 	both := []GID{{Index: 3, GID: gid("::ffff:10.9.9.9"), Version: 2, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"),
 		Version: 2, Netdev: "eth0"}}
-	if x := Select(both, two, unit(t, "[Network]\nAddress=10.0.0.1/24\n")); x.V4 == nil || x.V4.Index != 5 {
+	if x := Select(both, two, unit(t, "[Network]\nAddress=10.0.0.1/24\n").Addresses); x.V4 == nil || x.V4.Index != 5 {
 		t.Errorf("with the unit: %+v", x.V4)
 	}
 	if x := Select(both, two, nil); x.V4 == nil || x.V4.Index != 3 {

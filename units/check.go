@@ -226,54 +226,6 @@ func (u *Unit) wantsInfiniBand() bool {
 	return u.IPoIB.Present || len(u.Partitions) > 0 || u.Link.GUID.Set || u.Match.wantsIPoIB()
 }
 
-func (p *parser) address(x *Address, shorthand bool) bool {
-	if !x.Address.Set {
-		if !shorthand {
-			p.problem(x.Pos, Warning, notUsed, "[Address] has no Address=")
-		}
-		return false
-	}
-	a := x.Address.V
-	is4 := a.Addr().Is4()
-	if x.Peer.Set && x.Peer.V.Addr().Is4() != is4 {
-		p.at("Address", "Peer").problem(x.Peer.Pos, Warning, notUsed, "Peer=%s and Address=%s are of different families", x.Peer.V, a)
-		return false
-	}
-	only := func(set bool, key string, pos Position, v4 bool, clear func()) {
-		if set && is4 != v4 {
-			family := "IPv6"
-			if v4 {
-				family = "IPv4"
-			}
-			p.at("Address", key).problem(pos, Warning, "the key is ignored", "%s= is for %s addresses only, and %s is not one",
-				key, family, a)
-			clear()
-		}
-	}
-	only(x.Broadcast.Set, "Broadcast", x.Broadcast.Pos, true, func() { x.Broadcast = Value[Broadcast]{} })
-	only(x.Label.Set, "Label", x.Label.Pos, true, func() { x.Label = Value[string]{} })
-	only(x.Scope.Set, "Scope", x.Scope.Pos, true, func() { x.Scope = Value[Scope]{} })
-	only(x.HomeAddress.Set, "HomeAddress", x.HomeAddress.Pos, false, func() { x.HomeAddress = Value[bool]{} })
-	only(x.ManageTemporaryAddress.Set, "ManageTemporaryAddress", x.ManageTemporaryAddress.Pos, false,
-		func() { x.ManageTemporaryAddress = Value[bool]{} })
-	if x.ManageTemporaryAddress.Or(false) && a.Bits() != 64 {
-		p.at("Address", "ManageTemporaryAddress").problem(x.ManageTemporaryAddress.Pos, Warning, "the key is ignored",
-			"ManageTemporaryAddress= needs a prefix length of 64, %s has %d", a, a.Bits())
-		x.ManageTemporaryAddress = Value[bool]{}
-	}
-	for i := range p.u.Addresses {
-		o := &p.u.Addresses[i]
-		// IPv6 knows an address once per link; IPv4 distinguishes prefix and peer.
-		same := o.Address.V.Addr() == a.Addr() && (!is4 || o.Address.V == a && o.Peer.V == x.Peer.V)
-		if same {
-			p.at("Address", "Address").problem(x.Address.Pos, Warning, "the second one is not used",
-				"address %s is given twice, first at %s", a, o.Address.Pos)
-			return false
-		}
-	}
-	return true
-}
-
 func (p *parser) route(x *Route, shorthand bool) bool {
 	if shorthand && !x.Gateway.Set {
 		return false
@@ -383,8 +335,8 @@ func (p *parser) checkGateways() {
 				return true
 			}
 		}
-		// Without an address here others may bring one.
-		return !any4
+		// Without an address here, or with one that is not known, others may bring one.
+		return !any4 || u.Derives()
 	}
 	for i := range u.Routes {
 		r := &u.Routes[i]

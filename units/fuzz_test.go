@@ -42,6 +42,8 @@ func corpusTexts(t testing.TB) (out []string) {
 		}
 		out = append(out, string(b))
 	}
+	out = append(out, "[Match]\nName=ib0\n[Network]\nAddress=10.3.{eno1.3}.{eno1.4}/16\nAddressTable=/t\n"+
+		"[Address]\nAddress=fd00::+{host:2}/64\nPeer=fd00::1\nLabel=x\n")
 	return append(out, "[Match]\nName=\"\n[Network]\nAddress=\\\n", "\xff\xfe[\x00")
 }
 

@@ -486,8 +486,8 @@ type Changes struct {
 // Empty reports whether nothing differs.
 func (c Changes) Empty() bool { return len(c.Added)+len(c.Removed)+len(c.Changed) == 0 }
 
-// Diff compares two loads. A unit has changed when one of its files has other
-// content or another path; a file that was only touched has not.
+// Diff compares two loads. A unit has changed when one of its files or its table has
+// other content or another path; a file that was only touched has not.
 func Diff(old, new *Set) Changes {
 	var c Changes
 	a, b := old.units(), new.units()
@@ -500,7 +500,7 @@ func Diff(old, new *Set) Changes {
 			c.Removed = append(c.Removed, a[0].Name)
 			a = a[1:]
 		default:
-			if !SameFiles(a[0], b[0]) {
+			if !SameFiles(a[0], b[0]) || old.table(a[0]) != new.table(b[0]) {
 				c.Changed = append(c.Changed, b[0].Name)
 			}
 			a, b = a[1:], b[1:]
@@ -508,6 +508,9 @@ func Diff(old, new *Set) Changes {
 	}
 	return c
 }
+
+// table is the address table of a unit, nil for none.
+func (s *Set) table(u *Unit) *AddressTable { return s.Tables[u.Network.AddressTable.V] }
 
 func (s *Set) units() []*Unit {
 	if s == nil {

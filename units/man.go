@@ -146,7 +146,65 @@ and
 check a file and show what it would change before it counts.
 `
 
-const manTail = `.SH DIFFERENCES FROM SYSTEMD\-NETWORKD
+const manTail = `.SH DERIVED ADDRESSES
+One unit can be right on every node of a cluster: with fields in braces in
+.BR Address= ,
+each host puts a number of its own in place of an octet (IPv4) or of a group (IPv6, in decimal digits as people read them), or adds it to an
+address.
+.PP
+.nf
+.RS
+Address=10.3.{eno1.3}.{eno1.4}/16   eno1 has 192.168.5.17: 10.3.5.17/16
+Address=10.3.0.0+{eno1}/16          eno1 has 192.168.5.17/16: 10.3.5.17/16
+Address=10.3.0.0+{host}/16          node300: 10.3.1.44/16
+Address=10.{link+3}.0.{host}/16     ib0 and ib1 of node17: 10.3.0.17/16, 10.4.0.17/16
+Address=fd00:3::{host}/64           node17: fd00:3::17/64
+.RE
+.fi
+.TP
+.BR {host} ", " {host:N}
+The last, or the N\-th, number in the host name up to its first dot.
+.TP
+.BR {link} ", " {link:N}
+The same of the name of the matched link.
+.TP
+.BR {LINK.1} " to " {LINK.4}
+An octet of the IPv4 address of another link. LINK is a name or a pattern (en*).
+.TP
+.BR ADDRESS+{LINK}
+The host part of that address, which is what is behind its prefix length.
+.PP
+A number may be added or subtracted
+.RB ( {host+100} ).
+The other link must have one address for itself: link\-local, deprecated and secondary addresses do not count, nor do those of length 32
+where there is another. A link whose own addresses are derived from other links is no source.
+.PP
+While an address cannot be derived the link is configuring, its status has the reason, and an address that was set before stays.
+When what it is derived from comes or changes, the address follows. A value that does not fit (an octet of 256, an address outside of the
+network) gives none.
+.PP
+.B AddressTable=
+names a text file with a line for each node: a name and its addresses with prefix lengths. The name is that of a host
+(one of the two names may lack the domain), HOST/LINK for one link of it, or the GUID of the port. HOST/LINK goes before the GUID,
+and this before HOST.
+.PP
+.nf
+.RS
+# /etc/ibnetworkd/addresses
+node17              10.3.0.17/16 fd00:3::17/64
+node17/ib1          10.4.0.17/16
+0x0002c903000a1b2c  10.3.0.18/16
+.RE
+.fi
+.PP
+What is wrong in it is reported with file, line and column; a second line for a name and a second holder of an address are not used.
+An edit is applied as that of a unit is. A table that cannot be read keeps its last good version, and while it has a mistake no
+address is taken away for the lack of a line. It may have 4 MiB.
+.PP
+.B ibnetctl plan \-\-hosts
+shows what each node of a list would get, and the addresses that two of them would share. On the link, IPv6 addresses are probed by the
+kernel; IPv4 addresses are not checked.
+.SH DIFFERENCES FROM SYSTEMD\-NETWORKD
 Syntax, values and patterns are read as by systemd 252, with which a test compares them, except for this:
 .TP
 .B A problem in [Match]

@@ -39,6 +39,8 @@ type Network struct {
 	DNSSEC                     Value[Support]
 	DNSSECNegativeTrustAnchors []Value[Domain]
 	ConfigureWithoutCarrier    Value[bool]
+	// AddressTable is the path of the file that has addresses by host.
+	AddressTable Value[string]
 }
 
 // IPv6AcceptRA is [IPv6AcceptRA]: what is used of router advertisements beyond
@@ -159,7 +161,9 @@ const (
 type Address struct {
 	Section
 	// Address has the host bits, as ip address shows it.
-	Address                   Value[netip.Prefix]
+	Address Value[netip.Prefix]
+	// Template is set in place of Address for an address that each host derives.
+	Template                  Value[AddressTemplate]
 	Peer                      Value[netip.Prefix]
 	Broadcast                 Value[Broadcast]
 	Label                     Value[string]

@@ -55,6 +55,9 @@ type Set struct {
 	// if it does not change: Reread again then. Zero if there is none.
 	Settles time.Time
 
+	// Tables are the address tables that units name, by path; see WithTables.
+	Tables map[string]*AddressTable
+
 	// listed are the names that each directory had, by path; pending are the files
 	// that may be half written.
 	listed  map[string][]string

@@ -26,6 +26,7 @@ func networkSection() SectionSpec {
 		Keys: []Key{
 			{Name: "Description", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.Description }, parseText)},
 			{Name: "Address", List: true, Networkd: true, apply: setter{set: networkAddress}},
+			{Name: "AddressTable", apply: scalar(func(n *N) *Value[string] { return &n.AddressTable }, parseAbsPath)},
 			{Name: "Gateway", List: true, Networkd: true, apply: setter{set: networkGateway}},
 			{Name: "DNS", List: true, Networkd: true, apply: list(func(n *N) *[]Value[DNSServer] { return &n.DNS }, words, parseDNS)},
 			{Name: "Domains", List: true, Networkd: true,
@@ -127,6 +128,11 @@ func shorthand(p *parser, a *assign, section string) {
 	switch x := o.ptr.(type) {
 	case *Address:
 		var v netip.Prefix
+		if strings.ContainsAny(a.val, "{}") {
+			x.Template.V, err = parseTemplate(a.val)
+			x.Template.Set, x.Template.Pos = err == nil, a.pos()
+			break
+		}
 		if v, err = addressValue(a.val); err == nil || isCaution(err) {
 			x.Address = Value[netip.Prefix]{V: v, Set: true, Pos: a.pos()}
 		} else {
@@ -185,8 +191,7 @@ func addressSection() SectionSpec {
 	return SectionSpec{
 		Name: "Address", Repeat: true, Networkd: true, open: func(u *Unit) (any, *Section) { o := &Address{}; return o, &o.Section },
 		Keys: []Key{
-			{Name: "Address", Networkd: true, essential: true,
-				apply: scalar(func(x *A) *Value[netip.Prefix] { return &x.Address }, addressValue)},
+			{Name: "Address", Networkd: true, essential: true, apply: addressSetter()},
 			{Name: "Peer", Networkd: true, essential: true,
 				apply: scalar(func(x *A) *Value[netip.Prefix] { return &x.Peer },
 					func(s string) (netip.Prefix, error) { p, _, err := parsePrefix(s); return p, err })},
@@ -203,6 +208,33 @@ func addressSection() SectionSpec {
 			boolKey("ManageTemporaryAddress", true, func(x *A) *Value[bool] { return &x.ManageTemporaryAddress }),
 			boolKey("AddPrefixRoute", true, func(x *A) *Value[bool] { return &x.AddPrefixRoute }),
 			boolKey("AutoJoin", true, func(x *A) *Value[bool] { return &x.AutoJoin }),
+		},
+	}
+}
+
+// addressSetter sets Address or Template.
+func addressSetter() setter {
+	literal := scalar(func(x *Address) *Value[netip.Prefix] { return &x.Address }, addressValue)
+	derived := scalar(func(x *Address) *Value[AddressTemplate] { return &x.Template }, parseTemplate)
+	return setter{
+		show: func(obj any) []string { return append(literal.show(obj), derived.show(obj)...) },
+		set: func(p *parser, obj any, a *assign) {
+			x := obj.(*Address)
+			old := *x
+			if strings.ContainsAny(a.val, "{}") {
+				x.Address = Value[netip.Prefix]{}
+				derived.set(p, obj, a)
+			} else {
+				x.Template = Value[AddressTemplate]{}
+				literal.set(p, obj, a)
+			}
+			if a.val != "" && !x.Address.Set && !x.Template.Set {
+				*x = old // the value before a bad one is kept
+				if x.Address.Set || x.Template.Set {
+					p.forgive()
+					p.problems[len(p.problems)-1].Kept = "the previous value is kept"
+				}
+			}
 		},
 	}
 }

@@ -83,7 +83,8 @@ type Unit struct {
 	// has an IP part at all; without one it is left to others.
 	Network Network
 	// Addresses are those of [Address] sections and of [Network] Address=
-	// together, in the order of the text. Each has Address set.
+	// together, in the order of the text. Each has Address or Template set;
+	// AddressesOn has them all for one host.
 	Addresses []Address
 	// Routes are those of [Route] sections and of [Network] Gateway= together.
 	Routes []Route

@@ -66,7 +66,12 @@ func readUnit(ctx context.Context, name string) ([]byte, error) {
 	}
 }
 
-func (a *app) loadUnits() *units.Set { return units.Load(a.roots()) }
+func (a *app) loadUnits() *units.Set { return units.Load(a.roots()).WithTables(nil, a.addressTable) }
+
+// addressTable reads an address table.
+func (a *app) addressTable(path string) ([]byte, error) {
+	return unitfs.ReadFile(a.path("/"), path, units.MaxTable)
+}
 
 // completeUnits offers the names of unit files.
 func (a *app) completeUnits(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -110,7 +115,7 @@ func (a *app) verifyCmd() *cobra.Command {
 		Use: "verify [FILE...]", Short: "check the unit files",
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Reads the unit files as the daemon does, or only the FILEs given (units or
-drop-ins), and the files that [SubnetManager] names, and prints each problem as
+drop-ins), and the files that [SubnetManager] and AddressTable= name, and prints each problem as
 file:line:column, with the value that is used instead. Exits 1 if there is one;
 drop-in directories without a unit and names that look like misspelt units
 (.ibnetwrok, .ibnetwork.conf) are problems too. Without FILEs it also notes what
@@ -141,8 +146,10 @@ have. Notes do not change the exit status.`,
 						return opening(err)
 					}
 					problems, n = append(problems, verifyText(f, text)...), n+1
-					if u, _ := units.VerifyFile(f, text); strings.HasSuffix(f, units.Suffix) {
+					if u, _ := units.VerifyFile(f, text); u != nil && strings.HasSuffix(f, units.Suffix) {
 						problems = append(problems, files.New(a.root).Problems(u)...)
+						one := &units.Set{Units: []*units.Unit{u}}
+						problems = append(problems, one.WithTables(nil, a.addressTable).Problems...)
 					}
 				}
 			}

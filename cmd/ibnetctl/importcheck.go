@@ -34,9 +34,9 @@ func (a *app) importCheck(r importer.Result, sources []importer.Source, from str
 		if err != nil {
 			return err
 		}
-		sys = newSystem(released(was.snap), units.Load(append(own, capturedRoots(c.Units)...)), was.record)
+		sys = newSystem(released(was.snap), units.Load(append(own, capturedRoots(c.Units)...)).WithTables(nil, c.table), was.record)
 	} else {
-		set := units.Load(append(own, a.roots()...))
+		set := units.Load(append(own, a.roots()...)).WithTables(nil, a.addressTable)
 		snap, err := daemon.Observe("/", set, nil)
 		if err != nil {
 			return err

@@ -116,7 +116,7 @@ func (a *app) withFiles(texts map[string][]byte) *units.Set {
 			roots[i].FS = overlay{r.FS, m}
 		}
 	}
-	return units.Load(roots)
+	return units.Load(roots).WithTables(nil, a.addressTable)
 }
 
 // overlay is a directory with the texts of some files in place of its own.

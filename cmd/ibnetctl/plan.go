@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -41,7 +43,7 @@ type capture struct {
 	Report   *json.RawMessage `json:"daemon,omitempty"`
 }
 
-// capturedUnit is one file of a unit directory.
+// capturedUnit is one file of a unit directory, or an address table.
 type capturedUnit struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
@@ -107,6 +109,11 @@ func newCapture(sys *system, at time.Time) *capture {
 			c.Units = append(c.Units, capturedUnit{f.Path, f.Text})
 		}
 	}
+	for _, p := range slices.Sorted(maps.Keys(sys.set.Tables)) {
+		if t := sys.set.Tables[p].Text; t != "" {
+			c.Units = append(c.Units, capturedUnit{p, t})
+		}
+	}
 	return c
 }
 
@@ -126,7 +133,7 @@ func readCapture(name string, unitDir string) (*system, *capture, error) {
 			return nil, nil, err
 		}
 	} else {
-		set = units.Load(capturedRoots(c.Units))
+		set = units.Load(capturedRoots(c.Units)).WithTables(nil, c.table)
 	}
 	rec := c.Record
 	if rec == nil {
@@ -170,7 +177,9 @@ func unitsIn(dir string) (*units.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return units.Load([]units.Root{{Path: dir, FS: unitfs.New("/", full)}}), nil
+	return units.Load([]units.Root{{Path: dir, FS: unitfs.New("/", full)}}).WithTables(nil, func(path string) ([]byte, error) {
+		return unitfs.ReadFile("/", path, units.MaxTable)
+	}), nil
 }
 
 // decodeCapture reads a capture's bytes.
@@ -194,6 +203,16 @@ func decodeCapture(text []byte) (*capture, error) {
 		return nil, fmt.Errorf("written by ibnetctl %s: %w", c.Version, err)
 	}
 	return &c, nil
+}
+
+// table is the text of an address table.
+func (c *capture) table(path string) ([]byte, error) {
+	for _, f := range c.Units {
+		if f.Path == path {
+			return []byte(f.Text), nil
+		}
+	}
+	return nil, fs.ErrNotExist
 }
 
 // capturedRoots makes the unit directories of a capture.

@@ -18,6 +18,7 @@ import (
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
+	"ibnetworkd/units"
 )
 
 // The kernel enters a GID some time after its address (ib_cache_gid_mgmt works in a
@@ -82,6 +83,8 @@ func texts(v daemon.View, settle settling, now time.Time) (want map[string]strin
 	if st == nil {
 		st = &roce.State{}
 	}
+	unitOf := func(l *link.Link) *units.Unit { return v.Governing.Links[l.Index].Unit }
+	derivation := link.NewDerivation(v.Units, unitOf)
 	for i := range s.Links {
 		l := &s.Links[i]
 		if l.IsChild() || strings.ContainsRune(l.Name, '/') {
@@ -97,7 +100,8 @@ func texts(v daemon.View, settle settling, now time.Time) (want map[string]strin
 			if len(gids) == 0 {
 				continue // iWARP, or a link that no unit matches
 			}
-			x = roce.Select(gids, l, v.Governing.Links[l.Index].Unit)
+			ofUnit, _ := derivation.Addresses(s, l, unitOf(l))
+			x = roce.Select(gids, l, ofUnit)
 			if settle.changed(l, now) || lacksIPv4(l, x) {
 				late[l.Index] = true
 			}

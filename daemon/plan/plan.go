@@ -98,6 +98,7 @@ func Make(in Input) Result {
 		in.Units = &units.Set{}
 	}
 	p := &planner{in: in, b: link.NewBuilder(in.Snapshot, in.Record, in.Held), units: map[int]*units.Unit{}, notes: map[int]*note{}}
+	p.b.Derivation = link.NewDerivation(in.Units, p.unitOf())
 	scope := p.scope()
 	for i, g := range in.Prev {
 		if _, ok := in.Snapshot.Link(i); ok && !scope[i] && g.Unit != nil {
@@ -105,6 +106,9 @@ func Make(in Input) Result {
 		}
 	}
 	tops := p.tops()
+	if p.b.Derivation.Follows != nil {
+		slices.SortStableFunc(tops, func(a, b int) int { return p.follows(a) - p.follows(b) })
+	}
 	for _, i := range tops {
 		if !scope[i] {
 			continue
@@ -185,9 +189,9 @@ func (p *planner) scope() map[int]bool {
 	s := p.in.Snapshot
 	for i := range s.Links {
 		l := &s.Links[i]
-		// A link that follows others' carriers is looked at with them.
+		// A link that follows others' carriers or addresses is looked at with them.
 		u := p.in.Prev[l.Index].Unit
-		follows := u != nil && len(u.Network.BindCarrier) > 0
+		follows := u != nil && (len(u.Network.BindCarrier) > 0 || u.FollowsLinks())
 		if p.in.Scope == nil || p.in.Scope[l.Index] || follows {
 			out[l.Index] = true
 			if l.IsChild() {
@@ -217,6 +221,29 @@ func (p *planner) tops() []int {
 		out = append(out, l.Index)
 	}
 	return out
+}
+
+// follows is 1 for a link that has addresses derived from those of other links, or a
+// child that has, else 0. Such links are planned when the others have theirs.
+func (p *planner) follows(index int) int {
+	links := append(p.in.Snapshot.Children(index), p.b.Link(index))
+	if slices.ContainsFunc(links, p.b.Derivation.Follows) {
+		return 1
+	}
+	return 0
+}
+
+// unitOf finds the unit of any link, also of one that is still to be made.
+func (p *planner) unitOf() func(*link.Link) *units.Unit {
+	known := map[string]*units.Unit{}
+	return func(l *link.Link) *units.Unit {
+		u, ok := known[l.Name]
+		if !ok {
+			u = link.Govern(p.b.Model.Snapshot(), p.in.Units, l).Unit
+			known[l.Name] = u
+		}
+		return u
+	}
 }
 
 // applied is the unit of a link if it is applied there.

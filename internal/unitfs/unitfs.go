@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/smallfile"
 )
 
 // maxLinks is how many links a path may have (the kernel's MAXSYMLINKS).
@@ -69,6 +71,16 @@ func Plain(err error) error {
 		return &fs.PathError{Op: pe.Op, Path: pe.Path, Err: fs.ErrNotExist}
 	}
 	return fs.ErrNotExist
+}
+
+// ReadFile reads a regular file of at most most bytes below root, which stands for /.
+func ReadFile(root, name string, most int) ([]byte, error) {
+	_, host, err := Resolve(root, name)
+	if err != nil {
+		return nil, Plain(err)
+	}
+	b, err := smallfile.ReadRegular(host, most)
+	return b, Plain(err)
 }
 
 // Dir is one directory below a root. It implements units.MaskFS.

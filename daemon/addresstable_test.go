@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// A table is read with the units, watched wherever it is, also before it exists and
+// behind a link, and an edit of it is one that waits where edits do.
+func TestAddressTableIsWatched(t *testing.T) {
+	root, dir := unitDir(t)
+	table := filepath.Join(root, "etc/ibnetworkd/addresses")
+	put(t, filepath.Join(dir, "10.ibnetwork"), "[Match]\nName=ib0\n[Network]\nAddressTable=/etc/ibnetworkd/addresses\n")
+	dirs := NewUnitDirs(root)
+	set := dirs.Load()
+	woken := make(chan struct{}, 1)
+	if err := dirs.Watch(t.Context(), slog.New(slog.DiscardHandler), func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Problems) != 1 {
+		t.Errorf("%v", set.Problems)
+	}
+	next := func(what, want string) {
+		t.Helper()
+		select {
+		case <-woken:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: no event", what)
+		}
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			was := set
+			set = dirs.Load()
+			out, _ := set.Units[0].AddressesOn(&units.Origins{Hostname: "n1", Tables: set.Tables})
+			if len(out) == 1 && out[0].Address.V.String() == want {
+				if units.Diff(was, set).Empty() {
+					t.Errorf("%s: no change", what)
+				}
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %v, %v", what, out, set.Problems)
+			}
+		}
+	}
+	put(t, table, "n1 10.0.0.1/24\n")
+	next("a table that comes", "10.0.0.1/24")
+	put(t, table+".new", "n1 10.0.0.2/24\n")
+	if err := os.Rename(table+".new", table); err != nil {
+		t.Fatal(err)
+	}
+	next("a table in its place", "10.0.0.2/24")
+	other := filepath.Join(root, "srv/addresses")
+	put(t, other, "n1 10.0.0.3/24\n")
+	if err := os.Remove(table); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/srv/addresses", table); err != nil {
+		t.Fatal(err)
+	}
+	next("a link", "10.0.0.3/24")
+	put(t, other, "n1 10.0.0.4/24\n")
+	next("the file behind a link", "10.0.0.4/24")
+
+	said := 0
+	edits := NewEdits(dirs, func(n ...link.Notice) { said = len(n) })
+	put(t, other, "n1 10.0.0.5/24\n")
+	select {
+	case <-woken:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no event")
+	}
+	if edits.Units(); said != 1 {
+		t.Errorf("%d notices of an edit that waits", said)
+	}
+	put(t, other, "n1 10.0.0.4/24\n")
+	if edits.Units(); said != 0 {
+		t.Errorf("%d notices of an edit taken back", said)
+	}
+}

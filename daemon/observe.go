@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"time"
@@ -72,6 +73,10 @@ func (o *Observer) Notify(wake func(Scope)) {
 		time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}}) })
 	}
 }
+
+// Helper sets the process that carries out the slow operations of a card, by
+// card.Serve. Call it before the first Look.
+func (o *Observer) Helper(command func() *exec.Cmd) { o.card.Helper = command }
 
 // LoadModules sets how modules are loaded. Call it before the first Look.
 func (o *Observer) LoadModules(l modules.Loader) { o.card.Modules = l }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/daemon/app"
+	"ibnetworkd/daemon/card"
 	"ibnetworkd/internal/version"
 )
 
@@ -24,6 +25,14 @@ func main() {
 	// The live heap of hundreds of links is 5 MiB: collecting at 8 instead of 10
 	// costs little, and the idle heap is paid for on every node of a cluster.
 	debug.SetGCPercent(60)
+	if len(os.Args) == 2 && os.Args[1] == app.CardHelper {
+		_ = os.WriteFile("/proc/self/comm", []byte("ibnetworkd"), 0) // it would be "exe"
+		if err := card.Serve("/", os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "ibnetworkd: helper of a card: "+err.Error())
+			os.Exit(1)
+		}
+		return
+	}
 	if err := command().Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetworkd: "+err.Error())
 		os.Exit(1)

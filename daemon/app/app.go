@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -113,6 +114,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a.close = append(a.close, func() { _ = observer.Close() })
+	observer.Helper(cardHelper)
 	watch := &daemon.Watch{Log: a.log, RecvBuffer: o.RecvBuffer, Udev: udevdb.New("/").Running(),
 		More: append(cardwatch.Sources(), observer.Adverts())}
 	a.build(host{root: "/", system: &daemon.Kernel{Observer: observer}, events: watch, loadModules: observer.LoadModules,
@@ -121,6 +123,16 @@ func New(o Options) (*App, error) {
 			watch.Wake = wake
 		}})
 	return a, nil
+}
+
+// CardHelper is the argument with which the program is the helper process of a card.
+const CardHelper = "card-helper"
+
+// cardHelper is this program as it runs: the file may have been replaced since.
+func cardHelper() *exec.Cmd {
+	c := exec.Command("/proc/self/exe", CardHelper)
+	c.Args[0], c.Env, c.Dir, c.Stderr = os.Args[0], []string{"GOMAXPROCS=2"}, "/", os.Stderr
+	return c
 }
 
 func (a *App) openStore() error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"time"
@@ -51,6 +52,9 @@ type Observer struct {
 
 	// Modules loads the drivers of soft devices. Set it before the first Apply.
 	Modules modules.Loader
+	// Helper, if set, gives the process that calls Serve: slow operations are then
+	// carried out by one for each card. Set it before the first Apply.
+	Helper  func() *exec.Cmd
 	snap    *link.Snapshot // of the last look, for the cards of links
 	workers *workers
 	refused refusals
@@ -63,7 +67,13 @@ func New(root string, rt *rtnl.Conn) *Observer {
 	o := &Observer{root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
 		buffers: map[int]asked{}, firmware: map[string]bool{}}
-	o.workers = newWorkers(func() runner { return portTypes{newExecutor(sys, o.Modules), &o.refused} })
+	o.workers = newWorkers(func() runner {
+		var r runner = newExecutor(sys, o.Modules)
+		if o.Helper != nil {
+			r = &helper{command: o.Helper, load: o.Modules.Load}
+		}
+		return portTypes{r, &o.refused}
+	})
 	return o
 }
 

@@ -22,7 +22,7 @@ import (
 // A driver that takes long for each of eight virtual functions delays nothing else:
 // requests are answered, another card is configured as fast as ever, the watchdog is
 // fed, a kill in the middle ends in the same state, and the end of the daemon does
-// not wait. IBNET_LONG=1 makes a function take 30 s instead of 2 s.
+// not wait, although no signal reaches a process that waits for the driver. IBNET_LONG=1 makes a function take 30 s instead of 2 s.
 func TestSlowFunctions(t *testing.T) {
 	t.Parallel()
 	policy, _ := os.ReadFile("../../dist/dbus/org.ibnetwork1.conf") // not there in the guest, where the file is
@@ -87,6 +87,55 @@ func TestSlowFunctions(t *testing.T) {
 	})
 }
 
+// systemd does not wait for a driver when it stops or kills the daemon (TimeoutStopSec=
+// is 15 s), nor when it starts it again: the helper that waits is left, ends with its driver, and the next
+// daemon makes of it what the unit says.
+func TestSlowFunctionsUnderSystemd(t *testing.T) {
+	t.Parallel()
+	c := installed(lab.Config{Timeout: 8 * time.Minute}, map[string]string{"10-vf.ibnetwork": slowUnit()})
+	lab.Run(t, c, func(g *lab.G) {
+		defer journal(g)
+		const each = 2 * time.Second
+		s := &slowCard{G: g, d: &service{g: g, state: "/run/ibnetworkd"}}
+		functions := func() string {
+			if st := s.d.status(ibNet(g, "swib0")); s.made() != slowFunctions || attr(st, "Count").Actual != fmt.Sprint(slowFunctions) ||
+				st.Reason().Code == link.CodeInProgress {
+				return fmt.Sprintf("%d functions: %s %+v", s.made(), st.State, st.Reasons)
+			}
+			return s.guids()
+		}
+		g.WaitFor(60*time.Second, functions)
+		for _, verb := range []string{"stop", "kill -s KILL"} {
+			g.Exec("systemctl", "stop", "ibnetworkd")
+			g.Ctl("vf h0 slow 0")
+			g.Write("/sys/devices/platform/swib.0/sriov_numvfs", "0")
+			g.Ctl("vf h0 slow %d", each.Milliseconds())
+			g.Exec("systemctl", "start", "ibnetworkd")
+			s.configuring()
+			helper := strings.TrimSpace(g.Exec("pgrep", "-f", "[c]ard-helper"))
+			runs := func() bool { _, err := os.Stat("/proc/" + helper); return err == nil }
+			ask := time.Now()
+			g.Sh("systemctl %s ibnetworkd", verb)
+			took := time.Since(ask)
+			if out := g.Exec("systemctl", "show", "-p", "Result", "--value", "ibnetworkd"); verb == "stop" && strings.TrimSpace(out) != "success" {
+				g.Errorf("%s: the unit's result is %s", verb, out)
+			}
+			left := runs()
+			g.Logf("systemctl %s took %v with %d functions of %d; the helper in the driver was left: %v", verb, took.Round(time.Millisecond),
+				s.made(), slowFunctions, left)
+			if took > 5*time.Second || !left {
+				g.Errorf("%s: took %v, the helper in the driver was left: %v", verb, took, left)
+			}
+			g.Exec("systemctl", "start", "ibnetworkd")
+			g.WaitFor(slowFunctions*3*each+time.Minute, functions)
+			g.Wait("the helper's end", 30*time.Second, func() bool { return !runs() })
+		}
+		if out, _ := g.Try("journalctl", "--no-pager", "-u", "ibnetworkd"); strings.Contains(out, "timed out") {
+			g.Errorf("a timeout was reached:\n%s", out)
+		}
+	})
+}
+
 const slowFunctions = 8
 
 func slowGUID(n int) string { return fmt.Sprintf("0x0002c903000000%02x", n+1) }
@@ -147,6 +196,11 @@ func (s *slowCard) configured() string {
 	if st.Reason().Code == link.CodeInProgress || attr(st, "Count").Actual != fmt.Sprint(slowFunctions) {
 		return fmt.Sprintf("%s, %+v\n%s", st.State, st.Reasons, tail(s.d.p.Output(), 8))
 	}
+	return s.guids()
+}
+
+// guids says which function does not have its GUID.
+func (s *slowCard) guids() string {
 	for n := range slowFunctions {
 		own, _ := os.ReadDir(s.function(n) + "/infiniband")
 		if len(own) != 1 {

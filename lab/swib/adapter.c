@@ -269,8 +269,7 @@ static ssize_t sriov_numvfs_show(struct device *d, struct device_attribute *a, c
 	struct swib_hca *h = dev_get_drvdata(d);
 	ssize_t n;
 
-	if (mutex_lock_killable(&h->vf_lock))
-		return -EINTR;
+	mutex_lock(&h->vf_lock);
 	n = sysfs_emit(b, "%u\n", h->num_vfs);
 	mutex_unlock(&h->vf_lock);
 	return n;
@@ -298,15 +297,13 @@ static void del_vfs(struct swib_hca *pf)
 	memset(pf->vf, 0, sizeof(pf->vf));
 }
 
-/* The time that the driver of a virtual function takes to start; -EINTR for a killed task. */
-static int start_slowly(struct swib_hca *pf)
+/* The time that the driver of a virtual function takes to start, in which no signal ends it. */
+static void start_slowly(struct swib_hca *pf)
 {
 	unsigned int ms = READ_ONCE(pf->vf_slow);
 
-	if (!ms)
-		return 0;
-	schedule_timeout_killable(msecs_to_jiffies(ms));
-	return fatal_signal_pending(current) ? -EINTR : 0;
+	if (ms)
+		schedule_timeout_uninterruptible(msecs_to_jiffies(ms));
 }
 
 /*
@@ -316,20 +313,16 @@ static int start_slowly(struct swib_hca *pf)
  */
 static int wait_for_driver(struct swib_hca *pf)
 {
-	int r;
-
 	if (!READ_ONCE(pf->vf_slow))
 		return 0;
 	mutex_unlock(&swib_cfg_mutex);
-	r = start_slowly(pf);
+	start_slowly(pf);
 	while (!mutex_trylock(&swib_cfg_mutex)) {
 		if (READ_ONCE(pf->leaving))
 			return -ENODEV;
 		usleep_range(1000, 2000);
 	}
-	if (r)
-		del_vfs(pf);
-	return r;
+	return 0;
 }
 
 /* swib_cfg_mutex is held, and after -ENODEV it is not any more */
@@ -388,8 +381,7 @@ static ssize_t sriov_numvfs_store(struct device *d, struct device_attribute *a, 
 		return r;
 	if (num > SWIB_MAX_VFS || h->pf)
 		return -ERANGE;
-	if (mutex_lock_killable(&h->vf_lock))
-		return -EINTR;
+	mutex_lock(&h->vf_lock);
 	/* who removes this file holds the mutex and waits for us */
 	if (!mutex_trylock(&swib_cfg_mutex)) {
 		mutex_unlock(&h->vf_lock);
@@ -511,8 +503,8 @@ static int bind(struct swib_hca *h, struct device *parent)
 
 	/* in add_vfs() it has been waited for, without the mutex */
 	if (h->pf && !READ_ONCE(h->pf->vf_adding))
-		r = start_slowly(h->pf);
-	if (h->pf && !r)
+		start_slowly(h->pf);
+	if (h->pf)
 		r = take_guids(h);
 	if (r)
 		return r;

@@ -410,7 +410,7 @@ static int cmd_lag(char *a)
 
 /*
  * vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit;
- * slow MS: how long their driver takes to start
+ * slow MS: how long their driver takes to start, whoever is killed meanwhile
  */
 static int cmd_vf(char *a)
 {

@@ -51,6 +51,14 @@ func TestDev(t *testing.T) {
 	}
 }
 
+// A stop of the daemon does not wait for a helper process in a driver.
+func TestStop(t *testing.T) {
+	text, err := fs.ReadFile(Files, "systemd/ibnetworkd.service")
+	if err != nil || !strings.Contains(string(text), "\nKillMode=process\n") {
+		t.Errorf("KillMode=process is missing: %v", err)
+	}
+}
+
 // The scores of systemd-analyze, which docs/security.md has with what is left.
 func TestExposure(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {

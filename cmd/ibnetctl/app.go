@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/internal/version"
 )
 
@@ -287,6 +288,12 @@ func opening(err error) error {
 func (a *app) path(p string) string {
 	if a.root == "" {
 		return p
+	}
+	// Of a link in the directories above p, the target is below the root too.
+	if root, err := filepath.Abs(a.root); err == nil {
+		if dir, _, err := unitfs.Resolve(root, filepath.Dir(p)); err == nil {
+			p = filepath.Join(dir, filepath.Base(p))
+		}
 	}
 	return filepath.Join(a.root, p)
 }

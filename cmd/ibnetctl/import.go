@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/importer"
 	"ibnetworkd/daemon"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/units"
 )
 
@@ -50,89 +52,110 @@ var leftoverPaths = []string{"/etc/network/interfaces?*", "/etc/netplan/*.yaml?*
 	"/etc/systemd/network/.*.network*", "/etc/systemd/network/.*.netdev*", "/etc/systemd/network/.*.link*",
 	"/etc/ipoibmodemtu.conf?*", "/etc/infiniband/openib.conf?*", "/etc/rdma/*.conf?*", "/etc/opensm/*.conf?*"}
 
-// readSource reads a file to import; it must be a regular one.
-func readSource(name string) (string, error) {
+// readSource reads a file to import, by its path below the root of the file
+// system; it must be a regular one.
+func readSource(fsys *unitfs.Dir, name string) (string, error) {
+	name = strings.TrimPrefix(name, "/")
 	// A link to /dev/null masks the files of its name.
-	if to, err := os.Readlink(name); err == nil && to == os.DevNull {
+	if masked, err := fsys.Masked(name); err == nil && masked {
 		return "", nil
 	}
-	st, err := os.Stat(name)
-	if err != nil {
-		return "", opening(err)
-	}
-	if !st.Mode().IsRegular() {
-		return "", fail(exitFailure, "%s: not a regular file (%v)", name, st.Mode().Type())
-	}
-	f, err := os.Open(name)
+	f, err := fsys.Open(name)
 	if err != nil {
 		return "", opening(err)
 	}
 	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !st.Mode().IsRegular() {
+		return "", fail(exitFailure, "/%s: not a regular file (%v)", name, st.Mode().Type())
+	}
 	text, err := io.ReadAll(io.LimitReader(f, importer.MaxSize+1))
 	return string(text), err
+}
+
+// importFile is a file that may become a source.
+type importFile struct {
+	fsys           *unitfs.Dir
+	path           string // below the root of fsys
+	wide, optional bool
+}
+
+// find adds the files that fit a pattern, of which directories are none.
+func find(files []importFile, fsys *unitfs.Dir, pattern string, wide bool) []importFile {
+	found, _ := fs.Glob(fsys, strings.TrimPrefix(filepath.Clean(pattern), "/"))
+	for _, n := range found {
+		if st, err := fs.Stat(fsys, n); err == nil && st.IsDir() {
+			continue
+		}
+		files = append(files, importFile{fsys, "/" + n, wide, true})
+	}
+	return files
+}
+
+// importFiles are the named files, or those in the usual places.
+func (a *app) importFiles(names []string) ([]importFile, error) {
+	root, host := unitfs.New(a.path("/"), "/"), unitfs.New("/", "/")
+	var files []importFile
+	for _, n := range names {
+		abs, err := filepath.Abs(n)
+		if err != nil {
+			return nil, err
+		}
+		path, err := a.within(n)
+		if err != nil {
+			return nil, err
+		}
+		f := importFile{fsys: root, path: path}
+		if path == abs { // not below --root
+			f.fsys = host
+		}
+		files = append(files, f)
+	}
+	if len(names) > 0 {
+		return files, nil
+	}
+	for _, p := range importPaths {
+		files = find(files, root, p.glob, p.wide)
+	}
+	for _, p := range leftoverPaths {
+		files = append(files, slices.DeleteFunc(find(nil, root, p, false), func(f importFile) bool { return importer.Leftover(f.path) == "" })...)
+	}
+	return files, nil
 }
 
 // importSources reads the named files, or those in the usual places, and the
 // files that belong to them.
 func (a *app) importSources(names []string) ([]importer.Source, error) {
-	type file struct {
-		name           string
-		wide, optional bool
-	}
-	var files []file
-	for _, n := range names {
-		files = append(files, file{name: n})
-	}
-	if len(names) == 0 {
-		for _, p := range importPaths {
-			found, _ := filepath.Glob(a.path(p.glob))
-			for _, n := range found {
-				files = append(files, file{n, p.wide, true})
-			}
-		}
-		for _, p := range leftoverPaths {
-			found, _ := filepath.Glob(a.path(p))
-			for _, n := range found {
-				if importer.Leftover(n) != "" {
-					files = append(files, file{n, false, true})
-				}
-			}
-		}
+	files, err := a.importFiles(names)
+	if err != nil {
+		return nil, err
 	}
 	var out []importer.Source
 	seen := map[string]bool{}
 	for len(files) > 0 {
 		x := files[0]
 		files = files[1:]
-		path, err := a.within(x.name)
-		if err != nil {
+		if seen[x.path] {
+			continue
+		}
+		text, err := readSource(x.fsys, x.path)
+		switch {
+		case err != nil && x.optional:
+			fmt.Fprintln(a.err, "not read:", err)
+			continue
+		case err != nil:
 			return nil, err
-		}
-		if seen[path] {
+		case x.wide && !importer.Mentions(text):
 			continue
 		}
-		if st, err := os.Stat(x.name); x.optional && err == nil && st.IsDir() {
-			continue
-		}
-		text, err := readSource(x.name)
-		if err != nil {
-			if x.optional {
-				fmt.Fprintln(a.err, "not read:", err)
-				continue
-			}
-			return nil, err
-		}
-		if x.wide && !importer.Mentions(text) {
-			continue
-		}
-		seen[path] = true
-		s := importer.Source{Path: path, Text: text}
+		seen[x.path] = true
+		s := importer.Source{Path: x.path, Text: text}
 		out = append(out, s)
 		for _, p := range importer.Related(s) {
-			found, _ := filepath.Glob(a.path(p))
-			for _, n := range found {
-				files = append(files, file{n, false, true})
-			}
+			files = find(files, x.fsys, p, false)
 		}
 	}
 	if len(out) == 0 {
@@ -149,10 +172,11 @@ func (a *app) importHost(sources []importer.Source) importer.Host {
 			h.NoResolved = false
 		}
 	}
-	if text, err := readSource(a.path(importer.TimestampsFile)); err == nil {
+	root := unitfs.New(a.path("/"), "/")
+	if text, err := readSource(root, importer.TimestampsFile); err == nil {
 		h.Timestamps = importer.Timestamps(text)
 	}
-	h.Ifupdown = importer.NetworkManagerConf(a.networkManagerConf())
+	h.Ifupdown = importer.NetworkManagerConf(networkManagerConf(root))
 	// Only opensm's settings name ports.
 	if a.root == "" && slices.ContainsFunc(sources, func(s importer.Source) bool { return importer.Format(s) == "opensm" }) {
 		if snap, err := daemon.Observe("/", &units.Set{}, nil); err == nil {
@@ -169,23 +193,23 @@ func (a *app) importHost(sources []importer.Source) importer.Host {
 
 // networkManagerConf is the configuration of NetworkManager, in the order in which
 // its files override each other (NetworkManager.conf(5)).
-func (a *app) networkManagerConf() []string {
+func networkManagerConf(root *unitfs.Dir) []string {
 	var names []string
 	hidden := map[string]bool{} // by a file of the same name in a later directory
 	for _, glob := range []string{"/var/lib/NetworkManager/NetworkManager-intern.conf", "/etc/NetworkManager/conf.d/*.conf",
 		"/etc/NetworkManager/NetworkManager.conf", "/run/NetworkManager/conf.d/*.conf", "/usr/lib/NetworkManager/conf.d/*.conf"} {
-		found, _ := filepath.Glob(a.path(glob))
+		found := find(nil, root, glob, false)
 		slices.Reverse(found)
-		for _, n := range found {
-			if base := filepath.Base(n); !hidden[base] || filepath.Base(filepath.Dir(n)) != "conf.d" {
+		for _, f := range found {
+			if base := filepath.Base(f.path); !hidden[base] || filepath.Base(filepath.Dir(f.path)) != "conf.d" {
 				hidden[base] = true
-				names = append(names, n)
+				names = append(names, f.path)
 			}
 		}
 	}
 	var out []string
 	for _, n := range slices.Backward(names) {
-		if text, err := readSource(n); err == nil {
+		if text, err := readSource(root, n); err == nil {
 			out = append(out, text)
 		}
 	}

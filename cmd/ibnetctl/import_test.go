@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // importRoot runs ibnetctl import on a tree with the given files, of which one
@@ -119,5 +121,49 @@ func TestImportGroupsReasons(t *testing.T) {
 		profiles + "b.nmconnection": profile + "2\n[infiniband]\nmtu=4092\n"})
 	if strings.Count(errs, "not used:") != 1 || !strings.Contains(errs, "\n  3: interface-name=ib0\n  5: autoconnect=false\n  7: mtu=2044\n") {
 		t.Errorf("\n%s", errs)
+	}
+}
+
+// Links of an image stay below its root, for reading and for writing, and what is
+// not a regular file is named, not waited for.
+func TestImportStaysBelowTheRoot(t *testing.T) {
+	root, outside := t.TempDir(), t.TempDir()
+	for _, d := range []string{"etc/network/interfaces.d", "srv/units", "etc/systemd"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(target, name string) {
+		t.Helper()
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(outside, "stolen"), "auto ib7\niface ib7 inet static\n  address 10.7.0.1/24\n")
+	write(filepath.Join(root, "srv/ib1"), "auto ib1\niface ib1 inet static\n  address 10.1.0.1/24\n")
+	write(filepath.Join(root, "etc/network/interfaces"), stanza+"source /etc/network/interfaces.d/*\nsource ../../../../../.."+outside+"/*\n")
+	link(filepath.Join(outside, "stolen"), "etc/network/interfaces.d/a")
+	link("/srv/ib1", "etc/network/interfaces.d/b")
+	link("/srv/units", "etc/systemd/network")
+	if err := unix.Mkfifo(filepath.Join(root, "etc/network/interfaces.d/c"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if code := run(context.Background(), []string{"--root", root, "import", "--write"}, strings.NewReader(""), &out, &out); code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+	for _, n := range []string{"10-ib0.ibnetwork", "10-ib1.ibnetwork"} {
+		if _, err := os.Stat(filepath.Join(root, "srv/units", n)); err != nil {
+			t.Error(err)
+		}
+	}
+	if strings.Contains(out.String(), "ib7") || !strings.Contains(out.String(), "interfaces.d/c: not a regular file") {
+		t.Errorf("\n%s", out.String())
 	}
 }

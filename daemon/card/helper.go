@@ -240,26 +240,29 @@ func (h *helper) apply(ctx context.Context, op link.Op) error {
 	if h.now == nil {
 		p, err := startProcess(h.command())
 		if err != nil {
-			return fmt.Errorf("start the helper of the card: %w", err)
+			return &helperError{fmt.Errorf("it does not start: %w", err)}
 		}
 		h.now = p
 	}
 	err := h.now.ask(ctx, op, h.load)
-	if e := (*endedError)(nil); errors.As(err, &e) || ctx.Err() != nil {
+	if e := (*helperError)(nil); errors.As(err, &e) || ctx.Err() != nil {
 		_ = h.now.cmd.Process.Kill()
 		h.rest()
 	}
 	return err
 }
 
-// endedError is the end of a helper process in the middle of an operation.
-type endedError struct{ why error }
+// helperError is the end of a helper process in the middle of an operation, or before.
+// Its errno is not one of the driver's.
+type helperError struct{ why error }
 
 // Error is a sentence.
-func (e *endedError) Error() string { return fmt.Sprintf("the helper of the card ended: %v", e.why) }
+func (e *helperError) Error() string {
+	return fmt.Sprintf("the helper process of the card ended: %v", e.why)
+}
 
 // Unwrap says that the operation is to be tried again.
-func (e *endedError) Unwrap() error { return unix.EINTR }
+func (e *helperError) Unwrap() error { return unix.EINTR }
 
 // ask has the process carry out an operation.
 func (p *process) ask(ctx context.Context, op link.Op, load func(ctx context.Context, names ...string) error) error {
@@ -270,14 +273,14 @@ func (p *process) ask(ctx context.Context, op link.Op, load func(ctx context.Con
 	to := json.NewEncoder(p.in)
 	for {
 		if err := to.Encode(r); err != nil {
-			return &endedError{err}
+			return &helperError{err}
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case got, ok := <-p.replies:
 			if !ok {
-				return &endedError{p.ended}
+				return &helperError{p.ended}
 			}
 			if got.Load == "" {
 				return got.Err.err()

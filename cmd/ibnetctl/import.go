@@ -41,6 +41,7 @@ var importPaths = []struct {
 	{"/etc/ipoibmodemtu.conf", false}, {"/etc/infiniband/openib.conf", false}, {"/etc/rdma/rdma.conf", false}, {"/etc/rdma/mlx4.conf", false},
 	{"/etc/modprobe.d/*.conf", true}, {"/etc/modules", true}, {"/etc/modules-load.d/*.conf", true},
 	{"/etc/rc.local", true}, {"/etc/rc.d/rc.local", true}, {"/etc/init.d/boot.local", true}, {"/etc/udev/rules.d/*.rules", true},
+	{"/etc/network/if-*.d/*", true}, {"/etc/NetworkManager/dispatcher.d/*", true}, {"/etc/systemd/system/*.service", true},
 	{"/etc/default/opensm", false}, {"/etc/sysconfig/opensm", false}, {"/etc/opensm/opensm.conf", false}, {"/etc/rdma/opensm.conf", false},
 	{"/etc/opensm/partitions.conf", false}, {"/etc/rdma/partitions.conf", false}, {"/etc/nixos/configuration.nix", true},
 }

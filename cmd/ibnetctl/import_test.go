@@ -115,6 +115,28 @@ func TestImportNamesBackups(t *testing.T) {
 	}
 }
 
+// Scripts and services are found where other tools run them, if they are about
+// InfiniBand, and the default route of the host beside its ifcfg files.
+func TestImportFindsScripts(t *testing.T) {
+	out, errs := importRoot(t, map[string]string{
+		"etc/sysconfig/network-scripts/ifcfg-ib0":       "DEVICE=ib0\nTYPE=InfiniBand\nIPADDR=10.0.0.1\nPREFIX=24\n",
+		"etc/sysconfig/network":                         "GATEWAY=10.0.0.254\n",
+		"etc/network/if-up.d/mode":                      "#!/bin/sh\necho connected > /sys/class/net/ib0/mode\n",
+		"etc/network/if-up.d/other":                     "#!/bin/sh\nlogger up\n",
+		"etc/NetworkManager/dispatcher.d/20-mtu":        "#!/bin/sh\nip link set ib0 mtu 65520\n",
+		"etc/systemd/system/ipoib-mode.service":         "[Service]\nExecStart=/bin/sh -c 'echo connected > /sys/class/net/ib1/mode'\n",
+		"etc/systemd/system/multi-user.target.wants/ib": "x",
+	})
+	for _, want := range []string{"Gateway=10.0.0.254", "Mode=connected", "MTUBytes=65520"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if !strings.Contains(errs, "/etc/systemd/system/ipoib-mode.service: a service or timer") || strings.Contains(errs, "other") {
+		t.Errorf("\n%s", errs)
+	}
+}
+
 // Lines that are not converted for one reason are listed below it.
 func TestImportGroupsReasons(t *testing.T) {
 	_, errs := importRoot(t, map[string]string{profiles + "a.nmconnection": profile + "1\nautoconnect=false\n[infiniband]\nmtu=2044\n",

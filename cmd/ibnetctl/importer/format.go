@@ -82,6 +82,8 @@ func Format(s Source) string {
 			return "wicked"
 		}
 		return "ifcfg"
+	case base == "network" && dir == "sysconfig":
+		return "ifcfg"
 	case prefix("route-", "route6-", "rule-", "rule6-") && !suffix(".yaml", ".yml"):
 		return "ifcfg"
 	case suffix(".nmconnection"), dir == "system-connections":
@@ -158,7 +160,7 @@ func Related(s Source) []string {
 	case "ifcfg":
 		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {
 			d, n := escape(dir), escape(n)
-			return []string{d + "route-" + n, d + "route6-" + n, d + "rule-" + n, d + "rule6-" + n}
+			return []string{d + "route-" + n, d + "route6-" + n, d + "rule-" + n, d + "rule6-" + n, path.Join(d, "../network")}
 		}
 	case "wicked":
 		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {

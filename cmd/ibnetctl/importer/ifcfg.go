@@ -26,13 +26,18 @@ var ifcfgIdle = map[string]string{
 // and rules beside them.
 func (im *importer) ifcfgs(files []*file) {
 	byName := map[string]*draft{} // by path of the ifcfg file
-	var routes []*file
+	var routes, hosts []*file
 	for _, f := range files {
-		if base := path.Base(f.path); strings.HasPrefix(base, "route") || strings.HasPrefix(base, "rule") {
+		if path.Base(f.path) == "network" {
+			hosts = append(hosts, f)
+		} else if base := path.Base(f.path); strings.HasPrefix(base, "route") || strings.HasPrefix(base, "rule") {
 			routes = append(routes, f)
 		} else if d := im.ifcfg(f); d != nil {
 			byName[f.path] = d
 		}
+	}
+	for _, f := range hosts {
+		ifcfgHost(f, byName)
 	}
 	for _, f := range routes {
 		kind, name, _ := strings.Cut(path.Base(f.path), "-")
@@ -64,6 +69,38 @@ func (im *importer) ifcfgs(files []*file) {
 					d.section("RoutingPolicyRule", dirs, it)
 				}
 			}
+		}
+	}
+}
+
+// ifcfgHost reads /etc/sysconfig/network, which may have the default route.
+func ifcfgHost(f *file, profiles map[string]*draft) {
+	links := map[string]*draft{}
+	for _, n := range sortedKeys(profiles) {
+		if d := profiles[n]; d.link != "" {
+			links[d.link] = d
+		}
+	}
+	v := assignments(f, hash)
+	for _, a := range v.list {
+		switch a.key {
+		case "GATEWAY":
+			d := linkOf(links, a.value)
+			if dev := v.get("GATEWAYDEV"); dev != "" {
+				d = links[dev]
+			}
+			if d == nil {
+				a.left("the default route of the host; if an InfiniBand link reaches the gateway, write Gateway= into its unit")
+				continue
+			}
+			d.source(f)
+			ifcfgGateway(d, v, a, "DEFROUTE", a.value)
+		case "GATEWAYDEV":
+			a.unneeded("the link of GATEWAY=")
+		case "IPV6INIT", "NETWORKING_IPV6", "IPV6_AUTOCONF", "IPV6_DEFAULTGW", "IPV6_DEFAULTDEV":
+			a.left("a setting of all links; write it into the units of those that need it")
+		case "NETWORKING", "HOSTNAME", "NISDOMAIN", "NOZEROCONF", "VLAN":
+			a.unneeded("a setting of the host")
 		}
 	}
 }
@@ -184,6 +221,9 @@ func (im *importer) ifcfg(f *file) *draft {
 	}
 	d.child = c
 	im.nm(d, v.get("ONBOOT"), v.get("AUTOCONNECT_PRIORITY"), v.get("UUID"))
+	if b, ok := boolean(v.get("NM_CONTROLLED")); ok && b == "no" {
+		d.nm.others = true
+	}
 	d.noIPv6 = ipv6Off(v)
 	im.ifcfgKeys(d, v)
 	return d

@@ -288,7 +288,8 @@ var anyValue = append([]string{"a display name", "the identity of the profile", 
 	"it selects the program that reads the file", "no P_Key interface", "no default route", "NetworkManager uses " + TimestampsFile,
 	"modprobe still reads the file", "the file is still read at boot", "systemd-udevd still reads the file", "it configures another link",
 	"for the script that reads the file", "it changes nothing", "it redirects the output of what follows", "resets it",
-	"a comment", "it is empty", "it follows from the address", "not loaded"}, ofWhole...)
+	"a comment", "it is empty", "it follows from the address", "not loaded", "a setting of the host",
+	"the choice among profiles"}, ofWhole...)
 
 // Of a line that needs nothing because of its value, another value makes a
 // difference.

@@ -156,6 +156,9 @@ func (im *importer) keyfile(f *file) {
 		return
 	}
 	d.child = c
+	if !slices.ContainsFunc(all, func(e *entry) bool { return e.section == "ipv4" }) {
+		d.otherIP, d.lacks = whyOtherIP, "without a section [ipv4] NetworkManager uses DHCP: "+whyDHCP
+	}
 	im.nm(d, get("connection.autoconnect"), get("connection.autoconnect-priority"), get("connection.uuid"))
 	for _, e := range all {
 		im.keyfileEntry(d, e, by)

@@ -83,6 +83,7 @@ type nmProfile struct {
 	uuid     string
 	used     uint64 // when it was active last
 	everUsed bool
+	others   bool // NM_CONTROLLED=no: network-scripts alone reads the file
 }
 
 // nm makes the draft a profile of NetworkManager.
@@ -103,6 +104,8 @@ func (p *nmProfile) over(o *nmProfile, timestamps bool) (wins bool, rule string)
 		return fmt.Sprint(x.used)
 	}
 	switch {
+	case p.others != o.others:
+		return p.others, "NM_CONTROLLED=no there makes NetworkManager leave the link to network-scripts"
 	case p.auto != o.auto:
 		return p.auto, "NetworkManager activates by itself only a profile with autoconnect=true"
 	case p.priority != o.priority:

@@ -132,6 +132,7 @@ type draft struct {
 	rule   string // the tool's rule for that, for sentences
 	rest   bool   // it is for every link that has no unit of its own
 	port   bool   // it is for a port, whatever its interface
+	lacks  string // what follows from a line that its first file does not have
 	// otherIP is why the IP part is left to another program, "" if it is not.
 	otherIP  string
 	sections map[string]*section
@@ -278,6 +279,9 @@ const (
 // does not accept, and marks the items of the rest as carried. It returns false
 // if no unit comes of it.
 func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
+	if d.lacks != "" {
+		d.files[0].whole.left(d.lacks)
+	}
 	if d.otherIP != "" {
 		d.sweep(func(s *section, _ *directive) bool { return ipSections[s.name] }, d.otherIP)
 	}

@@ -194,6 +194,7 @@ one of higher priority is master.`,
 		},
 		a.topologyCmd(),
 		a.smExplainCmd(),
+		a.smWhatIfCmd(),
 	)
 	return sm
 }

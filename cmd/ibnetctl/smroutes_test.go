@@ -17,7 +17,9 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/explain"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/smctl/probe"
 )
 
@@ -195,5 +197,114 @@ func TestExplainLive(t *testing.T) {
 			t.Error(err)
 		}
 		golden(t, "explain-live-160", "", b.Bytes())
+	})
+}
+
+func TestWhatIfScreens(t *testing.T) {
+	tree, torus := fabricFile(t, gen.FatTree2(8, 4)), fabricFile(t, gen.Torus([]int{5, 5}, 1))
+	pair, three := fabricFile(t, gen.Pair()), fabricFile(t, gen.FatTree3(4, 4, 2))
+	for _, tt := range []struct {
+		name, file string
+		args       []string
+		code       int
+	}{
+		{"cut", tree, []string{"--cut", "S-0001[5]"}, 0},
+		{"spine", three, []string{"--off", "S-0017", "--off", "H-00003"}, 0},
+		{"leaf", tree, []string{"--off", "S-0002"}, exitFailure},
+		{"host", tree, []string{"--cut", "H-00002"}, exitFailure},
+		{"torus", torus, []string{"--cut", "S-0001[1]", "--cut", "S-0007[2]"}, 0},
+		{"pair", pair, []string{"--off", "2"}, 0},
+		{"loop", torus, []string{"--off", "S-0001", "--routing", "minhop"}, exitFailure},
+		{"manager", three, []string{"--cut", "H-00001[1]"}, exitFailure},
+	} {
+		for _, width := range []int{80, 160} {
+			code, out, e := ctl(t, width, append([]string{"sm", "whatif", "--file", tt.file}, tt.args...)...)
+			if code != tt.code || e != "" && e != "exit 1" {
+				t.Errorf("%s: exit status %d, %s", tt.name, code, e)
+			}
+			golden(t, fmt.Sprintf("whatif-%s-%d", tt.name, width), tt.file, []byte(out))
+			for l := range strings.Lines(out) {
+				if n := visible(strings.TrimRight(l, "\n")); n > width {
+					t.Errorf("%s at %d columns: a line of %d:\n%s", tt.name, width, n, l)
+				}
+			}
+		}
+		_, out, _ := ctl(t, 0, append([]string{"--json", "sm", "whatif", "--file", tt.file}, tt.args...)...)
+		if err := answer.Check("sm whatif", []byte(out)); err != nil {
+			t.Errorf("%s: %v\n%s", tt.name, err, out)
+		}
+	}
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, exitUsage, "what if what? name a cable with --cut NODE[PORT] or a node with --off NODE"},
+		{[]string{"--off", "S-0001[2]"}, exitNoSuch, `--off: "S-0001[2]" names a port: to take out its cable: --cut`},
+		{[]string{"--cut", "S-0001"}, exitUsage, `--cut: S-0001 has several ports: name one as in "S-0001[1]"`},
+		{[]string{"--cut", "nobody[1]"}, exitNoSuch, `--cut: "nobody" is no name, GUID or LID in the fabric`},
+	} {
+		code, _, e := ctl(t, 0, append([]string{"sm", "whatif", "--file", tree}, tt.args...)...)
+		if code != tt.code || e != tt.want {
+			t.Errorf("%q: exit status %d, %s", tt.args, code, e)
+		}
+	}
+}
+
+// What is foretold of a live fabric is what the subnet manager then does.
+func TestWhatIfLive(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	synctest.Test(t, func(t *testing.T) {
+		s := simfabric.New(f, simfabric.Options{})
+		defer s.Close()
+		tr, err := s.Open(f.Ports[f.SMPort].GUID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = engine.New(tr, engine.Config{Partitions: partition.Default()}).Run(ctx) }()
+		defer func() { cancel(); <-done; tr.Close() }()
+		time.Sleep(2 * time.Second)
+		conn, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		o := routesOptions{}
+		r, err := liveRoutes(ctx, conn, &o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := whatIf(r, &o, []string{"S-0001[5]"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sw, err := explain.Cable(f, "S-0001[5]")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.ResetCounters()
+		if err := s.Cut(f.Nodes[f.Ports[sw].Node].GUID, f.Ports[sw].Num); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		if n := s.Counters().SMPs[mad.AttrLFT].Set; int(n) != c.Blocks || c.Tops != 0 {
+			t.Errorf("%d blocks were written, %d foretold", n, c.Blocks)
+		}
+		after, err := liveRoutes(ctx, conn, &o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range c.After.LFT {
+			for l, p := range row {
+				if got := after.LFT[i]; l > 0 && (l >= len(got) || got[l] != p) {
+					t.Errorf("switch %d: LID %d goes to port %d, foretold was %d", i, l, got[l], p)
+				}
+			}
+		}
+		if c.Entries == 0 {
+			t.Error("nothing was foretold")
+		}
 	})
 }

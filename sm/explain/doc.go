@@ -83,6 +83,20 @@ func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 	return r, nil
 }
 
+// unused are the links between switches of a live fabric that are not Active, by
+// one of their ports: a subnet manager leaves out those that go down again and again.
+func (r *Routes) unused() (out []int32) {
+	f := r.Fabric
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if r.Live && p.Num != 0 && p.Peer > int32(i) && f.Nodes[p.Node].Switch != fabric.None &&
+			f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None && r.state(int32(i)) != ib.PortActive {
+			out = append(out, int32(i))
+		}
+	}
+	return out
+}
+
 // carried are the rows of tables by the switch indices of another fabric.
 func carried(r *Routes, f *fabric.Fabric) [][]uint8 {
 	out := make([][]uint8, len(f.Switches))
@@ -102,25 +116,33 @@ func carried(r *Routes, f *fabric.Fabric) [][]uint8 {
 // which the subnet manager would keep every entry. Engine stays empty where
 // it would change some; differ is how many, of how many.
 func (r *Routes) Recognize(opt Options) (differ, of int, err error) {
-	want, err := Compute(r.Fabric, opt, r)
+	used := r.Fabric
+	if out := r.unused(); len(out) > 0 {
+		used = Without(used, nil, out)
+	}
+	want, err := Compute(used, opt, r)
 	if err != nil {
 		return 0, 0, err
 	}
-	owner := r.Fabric.LIDs()
+	owner := want.Fabric.LIDs()
+	rows := carried(want, r.Fabric)
 	for s := range r.LFT {
 		for l, p := range owner {
-			if p == fabric.None || l >= len(want.LFT[s]) {
+			if p == fabric.None || l >= len(rows[s]) {
 				continue
 			}
 			of++
-			if l >= len(r.LFT[s]) || r.LFT[s][l] != want.LFT[s][l] {
+			if l >= len(r.LFT[s]) || r.LFT[s][l] != rows[s][l] {
 				differ++
 			}
 		}
 	}
 	r.Bound = want.Bound
 	if differ == 0 {
-		r.Engine, r.Order, r.NumLayers, r.SL = want.Engine, want.Order, want.NumLayers, want.SL
+		r.Engine, r.Order, r.NumLayers = want.Engine, want.Order, want.NumLayers
+		if used == r.Fabric {
+			r.SL = want.SL
+		}
 	}
 	return differ, of, nil
 }

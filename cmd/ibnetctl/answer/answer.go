@@ -251,6 +251,7 @@ var Forms = []struct {
 	{"sm status", Managers{}},
 	{"sm topology", Topology{}},
 	{"sm explain", Explain{}},
+	{"sm whatif", WhatIf{}},
 	{"reload, reconfigure, up, down, edit, enable, disable, mask, unmask, try, log-level, capture, report, sm start, sm stop, import " +
 		"--write", Done{}},
 	{"a command that fails", Failure{}},

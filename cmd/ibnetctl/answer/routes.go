@@ -68,3 +68,40 @@ type PathRecord struct {
 	SL    uint8  `json:"sl"`
 	Asked bool   `json:"asked"` // it was asked; else it is computed
 }
+
+// WhatIf is what routes are before and after cables are cut and nodes go off.
+type WhatIf struct {
+	Schema     int    `json:"schema"`
+	OK         bool   `json:"ok"`     // nothing is lost but what was named
+	Source     string `json:"source"` // the port that the fabric was read from, or the file
+	Live       bool   `json:"live"`
+	EngineNote string `json:"engine_note"` // how the engine before is known
+	// AtBest and the other figures are of all ordered pairs of host ports.
+	Before RoutesSummary `json:"before"`
+	After  RoutesSummary `json:"after"`
+	Pairs  int           `json:"pairs"` // of hosts that remain
+	Moved  int           `json:"moved"` // of these: with another path
+	Lost   int           `json:"lost"`  // without a path, with one before
+	// Unreachable are ports of hosts and switches that are not off.
+	Unreachable []string `json:"unreachable"`
+	Entries     int      `json:"entries"`          // of forwarding tables that change
+	Blocks      int      `json:"blocks"`           // that they are in
+	Written     int      `json:"switches_written"` // that these are in
+	SMPs        int      `json:"smps"`             // that write them, without multicast tables
+	Warnings    []string `json:"warnings"`
+}
+
+// RoutesSummary is what forwarding tables do. Flows count more on slower links.
+type RoutesSummary struct {
+	Engine     string   `json:"engine,omitempty"` // absent where it is not known
+	Hosts      int      `json:"host_ports"`
+	Switches   int      `json:"switches"`
+	Links      int      `json:"links"`
+	Worst      float64  `json:"busiest_link_flows"`
+	WorstLink  string   `json:"busiest_link,omitempty"`
+	AtBest     float64  `json:"busiest_link_at_least"` // no tables are below
+	Mean       float64  `json:"mean_flows"`
+	Hops       float64  `json:"mean_links"`
+	Lost       int      `json:"pairs_without_path"`
+	CreditLoop []string `json:"credit_loop"` // the ports of one
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/sm/explain"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/route"
+	"ibnetworkd/smctl/probe"
+)
+
+// maxListed is how many ports a line of text names; JSON has all.
+const maxListed = 10
+
+func (a *app) smWhatIfCmd() *cobra.Command {
+	var o routesOptions
+	var cut, off []string
+	c := &cobra.Command{
+		Use: "whatif", Short: "print what cut cables and nodes that are off would change", Args: cobra.NoArgs,
+		Annotations: map[string]string{paged: "yes"},
+		Long: `Computes the forwarding tables for the fabric without some cables and nodes, as
+ibnetsm would from the tables in force, and compares: the engine, the busiest link in
+flows (ordered pairs of hosts, more on slower links), credit loops, the paths that
+move, the hosts that cannot be reached any more, and what is to be written to the
+switches. Nothing is changed.
+
+The exit status is 1 if more is lost than was named: hosts that are not off cannot be
+reached, or a credit loop appears.
+
+The tables in force are those of the switches, read from a port of this host with
+subnet management packets, which needs root. With --file they are computed.
+
+` + nodeHelp + ` The name of a host means all its adapters. Each option can be given
+several times.`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(cut)+len(off) == 0 {
+				return fail(exitUsage, "what if what? name a cable with --cut NODE[PORT] or a node with --off NODE")
+			}
+			return a.withRoutes(cmd, &o, func(_ context.Context, _ probe.Conn, r *fabricRoutes) error {
+				x, err := whatIf(r, &o, cut, off)
+				if err != nil {
+					return err
+				}
+				return a.showWhatIf(r, x)
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringArrayVar(&cut, "cut", nil, "without the cable at `NODE[PORT]`")
+	f.StringArrayVar(&off, "off", nil, "without `NODE`")
+	o.flags(a, c)
+	_ = c.RegisterFlagCompletionFunc("cut", o.completeNodes)
+	_ = c.RegisterFlagCompletionFunc("off", o.completeNodes)
+	return c
+}
+
+// whatIf compares the routes of a fabric with those without cables and nodes.
+func whatIf(r *fabricRoutes, o *routesOptions, cut, off []string) (*explain.Change, error) {
+	var ports, nodes []int32
+	for _, w := range cut {
+		p, err := explain.Cable(r.Fabric, w)
+		if err != nil {
+			return nil, named(fmt.Errorf("--cut: %w", err))
+		}
+		ports = append(ports, p)
+	}
+	for _, w := range off {
+		n, err := explain.Nodes(r.Fabric, w)
+		if err != nil {
+			return nil, named(fmt.Errorf("--off: %w", err))
+		}
+		nodes = append(nodes, n...)
+	}
+	return explain.Compare(r.Routes, nodes, ports, o.options())
+}
+
+// routesSummary is one side of a comparison.
+func routesSummary(r *explain.Routes, loop []string) answer.RoutesSummary {
+	v := r.View()
+	out := answer.RoutesSummary{Engine: r.Engine, Switches: len(r.Fabric.Switches), Links: r.Fabric.Links(),
+		Worst: tenths(v.Load.Worst), AtBest: tenths(r.Bound), Mean: tenths(v.Load.Mean), Hops: tenths(v.Load.Hops), Lost: v.Load.Lost,
+		CreditLoop: append([]string{}, loop...)}
+	for _, e := range r.Fabric.EndPorts {
+		if s, port := r.Fabric.SwitchOf(e); s != fabric.None && port != 0 {
+			out.Hosts++
+		}
+	}
+	if r.Engine == route.Direct {
+		out.Hosts = len(r.Fabric.EndPorts)
+	}
+	if p := v.Busiest(); p != fabric.None {
+		out.WorstLink = r.Fabric.PortName(p)
+	}
+	return out
+}
+
+// tenths rounds to one digit behind the point.
+func tenths(v float64) float64 { return math.Round(v*10) / 10 }
+
+func whatIfAnswer(r *fabricRoutes, c *explain.Change) answer.WhatIf {
+	f := r.Fabric
+	out := answer.WhatIf{Schema: answer.Schema, OK: !c.Worse(), Source: r.source, Live: r.Live, EngineNote: r.note,
+		Before: routesSummary(c.Before, c.LoopBefore), After: routesSummary(c.After, c.LoopAfter), Pairs: c.Pairs, Moved: c.Moved, Lost: c.Lost,
+		Unreachable: []string{}, Entries: c.Entries, Blocks: c.Blocks, Written: c.Written, SMPs: c.Blocks + c.Tops}
+	for _, e := range c.Unreachable {
+		out.Unreachable = append(out.Unreachable, f.PortName(e))
+	}
+	for _, n := range c.Switches {
+		out.Unreachable = append(out.Unreachable, f.Nodes[n].Name())
+	}
+	out.Warnings = append(append([]string{}, r.warnings...), c.After.Warnings...)
+	slices.Sort(out.Warnings)
+	out.Warnings = slices.Compact(out.Warnings)
+	return out
+}
+
+func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
+	x := whatIfAnswer(r, c)
+	var err error
+	if !x.OK {
+		err = &exitError{code: exitFailure}
+	}
+	if a.json {
+		if e := a.emit(x); e != nil {
+			return e
+		}
+		return err
+	}
+	var rows [][]cell
+	row := func(what string, value func(*answer.RoutesSummary) string, worse bool) {
+		b, n := value(&x.Before), value(&x.After)
+		style := ""
+		if b != n {
+			style = bold
+		}
+		if worse {
+			style = bad
+		}
+		rows = append(rows, []cell{{what, ""}, {b, ""}, {n, style}, {}})
+	}
+	num := func(v float64) string { return fmt.Sprintf("%g", v) }
+	row("engine", func(s *answer.RoutesSummary) string {
+		if s.Engine == "" {
+			return "not known"
+		}
+		return s.Engine
+	}, false)
+	row("host ports", func(s *answer.RoutesSummary) string { return fmt.Sprint(s.Hosts) }, false)
+	row("switches", func(s *answer.RoutesSummary) string { return fmt.Sprint(s.Switches) }, false)
+	row("links", func(s *answer.RoutesSummary) string { return fmt.Sprint(s.Links) }, false)
+	row("busiest link", func(s *answer.RoutesSummary) string { return s.WorstLink }, false)
+	row("  flows over it", func(s *answer.RoutesSummary) string { return num(s.Worst) }, false)
+	row("  at least", func(s *answer.RoutesSummary) string { return num(s.AtBest) }, false)
+	row("flows over a link, mean", func(s *answer.RoutesSummary) string { return num(s.Mean) }, false)
+	row("links on a path, mean", func(s *answer.RoutesSummary) string { return num(s.Hops) }, false)
+	row("pairs without a path", func(s *answer.RoutesSummary) string { return fmt.Sprint(s.Lost) }, x.After.Lost > x.Before.Lost)
+	row("credit loop", func(s *answer.RoutesSummary) string {
+		if len(s.CreditLoop) == 0 {
+			return "none"
+		}
+		return fmt.Sprintf("over %d links", len(s.CreditLoop))
+	}, c.LoopAfter != nil)
+	a.table("", []string{"", "BEFORE", "AFTER", ""}, rows)
+	fmt.Fprintln(a.out)
+	a.field("Paths", "%d of %d pairs of hosts that remain get another path; %d lose theirs", x.Moved, x.Pairs, x.Lost)
+	a.field("To write", "%d %s in %d %s of %d %s: %d %s (multicast tables not counted)",
+		x.Entries, plural(x.Entries, "entry", "entries"), x.Blocks, plural(x.Blocks, "block", "blocks"),
+		x.Written, plural(x.Written, "switch", "switches"), x.SMPs, plural(x.SMPs, "SMP", "SMPs"))
+	if len(x.Unreachable) > 0 {
+		a.field("Unreachable", "%s", a.paint(bad, listed(x.Unreachable)))
+	} else {
+		a.field("Unreachable", "nothing but what is off")
+	}
+	if len(x.After.CreditLoop) > 0 {
+		a.field("Credit loop", "%s", listed(x.After.CreditLoop))
+	}
+	a.field("Before", "%s", r.engineWords())
+	for _, w := range x.Warnings {
+		a.field("Warning", "%s", w)
+	}
+	return err
+}
+
+// listed names some of many.
+func listed(names []string) string {
+	text := strings.Join(names[:min(len(names), maxListed)], ", ")
+	if more := len(names) - maxListed; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

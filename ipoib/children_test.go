@@ -161,6 +161,13 @@ func TestPlan(t *testing.T) {
 				"or a kernel without CONFIG_INFINIBAND_IPOIB_CM\n" +
 				"#   then: ip link set ib0 type ipoib mode connected\n" +
 				"#   next: write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d\n"},
+		{name: "bad connected mode where udev names enhanced IPoIB", unit: "[IPoIB]\nMode=connected\n", addr: udAddr,
+			sys: func(s *link.Snapshot) { s.Links[0].Driver, s.Links[0].NetDriver = "mlx5_core", "mlx5_core[ib_ipoib]" }, want: "" +
+				"# blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): the enhanced IPoIB of " +
+				"mlx5_core has datagram mode only\n" +
+				"#   then: ip link set ib0 type ipoib mode connected\n" +
+				"#   next: write Mode=auto to accept datagram: its MTU is 4092 at most, where the group of the partition has an MTU of " +
+				"4096 (MTUBytes=max)\n"},
 		{name: "OK auto and max are silent there", unit: max + "[IPoIB]\nMode=auto\n", addr: udAddr},
 		{name: "OK auto takes connected mode", unit: max + "[IPoIB]\nMode=auto\n", want: "" +
 			"ip link set ib0 type ipoib mode connected\n" +

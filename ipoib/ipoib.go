@@ -144,10 +144,12 @@ func NoConnected(s *link.Snapshot, l *link.Link) link.Reason {
 	if s.Host.EnhancedSwitch {
 		next = "write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d"
 	}
+	cause := "enhanced IPoIB, or a kernel without CONFIG_INFINIBAND_IPOIB_CM"
+	if l.NetDriver != "" && l.EnhancedIPoIB() {
+		cause = "the enhanced IPoIB of " + l.Driver + " has datagram mode only"
+	}
 	return link.Reason{Code: link.CodeNoConnected,
-		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %.11s...): enhanced IPoIB, "+
-			"or a kernel without CONFIG_INFINIBAND_IPOIB_CM",
-			l.Name, l.HWAddr),
+		Text: fmt.Sprintf("%s does not offer connected mode (no RC flag in its address %.11s...): %s", l.Name, l.HWAddr, cause),
 		Next: next}
 }
 

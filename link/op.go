@@ -322,7 +322,7 @@ func (o SetDNS) String() string {
 // ipoib_change_mtu).
 func (o SetMTU) Effect(s *Snapshot) string {
 	l, ok := s.Link(o.On.Ifindex)
-	if !ok || l.IPoIB == nil || l.Driver != "mlx5_core" || l.HWAddr.SupportsConnected() {
+	if !ok || !l.EnhancedIPoIB() {
 		return ""
 	}
 	return o.On.Link + " loses its carrier for a moment: enhanced IPoIB opens its queues again"

@@ -312,4 +312,13 @@ func TestEffect(t *testing.T) {
 	if op.Effect(s) == "" {
 		t.Error("no effect of enhanced IPoIB")
 	}
+	// udev's word decides where there is one: a kernel without connected mode, and another driver.
+	s.Links[1].NetDriver = "ib_ipoib"
+	if op.Effect(s) != "" {
+		t.Error(op.Effect(s))
+	}
+	s.Links[1].Driver, s.Links[1].NetDriver = "swib", "swib[ib_ipoib]"
+	if op.Effect(s) == "" {
+		t.Error("no effect of enhanced IPoIB of another driver")
+	}
 }

@@ -181,6 +181,16 @@ func (l Link) IsInfiniBand() bool { return l.Type == ARPHRDInfiniBand }
 // IsChild reports whether l is a P_Key child of another IPoIB link.
 func (l Link) IsChild() bool { return l.IPoIB != nil && l.Parent != 0 && l.Parent != l.Index }
 
+// EnhancedIPoIB reports whether the driver has the queues of an IPoIB link, as mlx5 does:
+// by what udev read from it ("mlx5_core[ib_ipoib]"), without udev by an mlx5 that offers no
+// connected mode.
+func (l Link) EnhancedIPoIB() bool {
+	if l.NetDriver != "" {
+		return strings.HasSuffix(l.NetDriver, "[ib_ipoib]")
+	}
+	return l.IPoIB != nil && l.Driver == "mlx5_core" && !l.HWAddr.SupportsConnected()
+}
+
 // IPoIB holds the attributes of IFLA_INFO_KIND ipoib.
 type IPoIB struct {
 	PKey ib.PKey      `json:"pkey"` // with the membership bit, as the kernel keeps it

@@ -60,9 +60,10 @@ var edits = []struct{ file, old, new string }{
 	{"drivers/infiniband/ulp/ipoib/ipoib_cm.c", "\tipoib_cm_free_rx_reap_list(dev);\n",
 		"\tcancel_work_sync(&priv->cm.rx_reap_task);\n\tipoib_cm_free_rx_reap_list(dev);\n"},
 	// The same of the connections that this host had opened, when an interface is deleted: what
-	// flushes the neighbors queues the work, and the queue is drained after the destruction.
-	{"drivers/infiniband/ulp/ipoib/ipoib_main.c", "\tipoib_neigh_hash_uninit(dev);\n\n\tipoib_ib_dev_cleanup(dev);\n",
-		"\tipoib_neigh_hash_uninit(dev);\n\tflush_work(&priv->cm.reap_task);\n\n\tipoib_ib_dev_cleanup(dev);\n"},
+	// flushes the neighbors queues the work, and the queue is drained after the destruction. Links
+	// whose driver has the queues (enhanced IPoIB) have no such work.
+	{"drivers/infiniband/ulp/ipoib/ipoib_main.c", "\tipoib_transport_dev_cleanup(dev);\n\n\tipoib_napi_del(dev);\n",
+		"\tflush_work(&priv->cm.reap_task);\n\tipoib_transport_dev_cleanup(dev);\n\n\tipoib_napi_del(dev);\n"},
 	// ib_ipoib has a third work that nothing waits for in time: it polls for sent packets where an
 	// interface stops with some under way, and an interface that is deleted in that moment is
 	// freed under it ("Segfault with no mm" in ipoib_napi_schedule_work). Debian's own 6.12 has

@@ -11,28 +11,37 @@ import (
 	"ibnetworkd/link"
 )
 
+// examples is where exampleFiles puts the examples of the documentation.
+const examples = "/usr/share/examples/"
+
+func exampleFiles(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	if lab.InGuest() {
+		return out
+	}
+	files, err := filepath.Glob("../../docs/examples/*.ibnetwork")
+	if err != nil || len(files) < 7 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[examples+filepath.Base(f)] = string(b)
+	}
+	return out
+}
+
 // The examples of the documentation, each alone on a host with udevd and cards
 // of mlx5 and mlx4, and what [Match] Driver= means there: udev's word for the
 // interface and the driver of the card.
 func TestExamplesUnderUdev(t *testing.T) {
 	t.Parallel()
-	const examples = "/usr/share/examples/"
 	c := installed(lab.Config{Ports: 2, PKeys: 32, Commands: []string{"driver h0 mlx5_core", "driver h1 mlx4_core", "type h1/1 eth"},
-		Files: map[string]string{}}, nil)
+		Files: exampleFiles(t)}, nil)
 	c.Units = []string{"ibnetworkd.service"}
-	if !lab.InGuest() {
-		files, err := filepath.Glob("../../docs/examples/*.ibnetwork")
-		if err != nil || len(files) < 7 {
-			t.Fatalf("%d examples, %v", len(files), err)
-		}
-		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.Files[examples+filepath.Base(f)] = string(b)
-		}
-	}
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.SM(lab.SM{Partitions: "Default=0x7fff,ipoib:ALL=full;\nStorage=0x1,ipoib:ALL=full;\nCompute=0x2,ipoib:ALL=full;\n", NoWait: true})

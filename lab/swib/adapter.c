@@ -55,6 +55,8 @@ int swib_hca_ib_up(struct swib_hca *h)
 	d->ibdev.dev.parent = h->parent;
 	strscpy(d->ibdev.node_desc, h->node.desc, sizeof(d->ibdev.node_desc));
 	ib_set_device_ops(&d->ibdev, &swib_dev_ops);
+	if (h->enhanced)
+		ib_set_device_ops(&d->ibdev, &swib_ipoib_ops);
 	mutex_lock(&swib_fab_mutex);
 	h->node.dev = d;
 	mutex_unlock(&swib_fab_mutex);
@@ -177,23 +179,35 @@ out:
 	return r;
 }
 
+/* What the device has to be registered again for. */
+static int set_flag(struct swib_hca *h, bool *flag, bool on)
+{
+	int r = 0;
+
+	mutex_lock(&h->lock);
+	if (*flag != on) {
+		personality_down(h);
+		*flag = on;
+		if (h->parent)
+			r = personality_up(h);
+	}
+	mutex_unlock(&h->lock);
+	return r;
+}
+
 /*
  * A port without subnet management packets, as of a virtual function of mlx5: ib_core
  * makes no QP0 and ib_umad no issm device. Like a new type it takes the device away.
  */
 int swib_hca_set_smi(struct swib_hca *h, int port, bool on)
 {
-	int r = 0;
+	return set_flag(h, &h->node.port[port].no_smi, !on);
+}
 
-	mutex_lock(&h->lock);
-	if (h->node.port[port].no_smi == on) {
-		personality_down(h);
-		h->node.port[port].no_smi = !on;
-		if (h->parent)
-			r = personality_up(h);
-	}
-	mutex_unlock(&h->lock);
-	return r;
+/* Whether the driver has IPoIB's queues; without connected mode. */
+int swib_hca_set_enhanced(struct swib_hca *h, bool on)
+{
+	return set_flag(h, &h->enhanced, on);
 }
 
 void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r)
@@ -332,6 +346,7 @@ static int add_vfs(struct swib_hca *pf, unsigned int num)
 		.nports = pf->node.nports,
 		.pkeys = pf->node.pkeys,
 		.no_cm = pf->no_cm,
+		.enhanced = pf->enhanced,
 		.pf = pf,
 	};
 	struct swib_hca *vf;
@@ -708,6 +723,7 @@ int swib_hca_add(int idx, const struct swib_hca_config *c, struct device *pci)
 	mutex_init(&h->vf_lock);
 	h->idx = idx;
 	h->no_cm = c->no_cm;
+	h->enhanced = c->enhanced;
 	h->pf = c->pf;
 	h->vf_num = c->vf_num;
 	h->node.ops = &ops;
@@ -831,9 +847,9 @@ static struct swib_hca *hca_of(struct net_device *nd)
 }
 
 /*
- * Accelerated IPoIB (mlx5, hfi1) has no RC flag in its hardware address, and
- * ib_ipoib refuses connected mode then.  The flag goes before anybody sees the
- * new link, its own or a child's.
+ * A kernel without CONFIG_INFINIBAND_IPOIB_CM sets no RC flag in the hardware
+ * address, and ib_ipoib refuses connected mode then.  The flag goes before anybody
+ * sees the new link, its own or a child's.
  */
 static void drop_rc_flag(struct net_device *nd)
 {

@@ -337,6 +337,20 @@ static int cmd_smi(char *a)
 	return swib_hca_set_smi(swib_hcas[p->node->idx], p->num, on);
 }
 
+/* ipoib NODE enhanced, plain: whose queues the IPoIB links of an adapter use */
+static int cmd_ipoib(char *a)
+{
+	static const char * const names[] = { "plain", "enhanced" };
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+	int on = match_string(names, ARRAY_SIZE(names), swib_word(&a));
+
+	if (!n || n->is_switch)
+		return -ENODEV;
+	if (on < 0 || too_much(a))
+		return -EINVAL;
+	return swib_hca_set_enhanced(swib_hcas[n->idx], on);
+}
+
 /* vpd N TEXT: the rest of the line is the text of the device's file vpd */
 static int cmd_vpd(char *a)
 {
@@ -463,6 +477,8 @@ static int command(char *line)
 		return cmd_driver(args);
 	if (!strcmp(cmd, "smi"))
 		return cmd_smi(args);
+	if (!strcmp(cmd, "ipoib"))
+		return cmd_ipoib(args);
 	if (!strcmp(cmd, "vpd"))
 		return cmd_vpd(args);
 	if (!strcmp(cmd, "lag"))

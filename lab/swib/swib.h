@@ -236,6 +236,7 @@ struct swib_hca {
 	bool active;			/* its Ethernet link is the active slave */
 	bool no_autoprobe;		/* drivers of functions bind by hand */
 	bool no_cm;			/* IPoIB has no connected mode */
+	bool enhanced;			/* the driver has IPoIB's queues, as mlx5 */
 	struct platform_device *pdev;	/* ours, NULL when the parent is a PCI device */
 	struct device *parent;		/* while a driver is bound */
 	struct mutex lock;		/* personality */
@@ -487,6 +488,9 @@ bool swib_eth_is(struct net_device *nd);
 /* verbs.c */
 extern const struct ib_device_ops swib_dev_ops;
 
+/* ipoib.c */
+extern const struct ib_device_ops swib_ipoib_ops;
+
 /* adapter.c */
 struct swib_hca_config {
 	unsigned int nports;
@@ -494,7 +498,7 @@ struct swib_hca_config {
 	u64 guid;			/* 0: by index */
 	struct swib_hca *pf;		/* makes it a virtual function */
 	int vf_num;
-	bool no_cm;
+	bool no_cm, enhanced;
 	char desc[64];
 };
 
@@ -507,6 +511,7 @@ int swib_hca_ib_up(struct swib_hca *h);
 void swib_hca_ib_down(struct swib_hca *h);
 int swib_hca_set_driver(struct swib_hca *h, const char *name);
 int swib_hca_set_smi(struct swib_hca *h, int port, bool on);
+int swib_hca_set_enhanced(struct swib_hca *h, bool on);
 int swib_hca_set_vpd(struct swib_hca *h, const char *text);
 void swib_hca_set_rule(struct swib_hca *h, enum swib_type_rule r);
 int swib_adapters_init(bool pci);

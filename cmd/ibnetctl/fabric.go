@@ -13,13 +13,13 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/picture"
-	"ibnetworkd/smctl"
+	"ibnetworkd/smctl/probe"
 )
 
 // topologyOptions are in which form a fabric is printed, and what of it.
 type topologyOptions struct {
-	ibnetdiscover, svg, dot, bad, totals bool
-	file, match                          string
+	ibnetdiscover, svg, dot, bad, totals, walk bool
+	file, match                                string
 }
 
 // check refuses what does not go together, and takes the form from the file's name.
@@ -31,13 +31,13 @@ func (o *topologyOptions) check(json bool) error {
 		o.dot = true
 	}
 	n := 0
-	for _, on := range []bool{o.ibnetdiscover, o.svg, o.dot, o.bad, o.totals, json} {
+	for _, on := range []bool{o.ibnetdiscover, o.svg, o.dot, o.bad && !json, o.totals, json} {
 		if on {
 			n++
 		}
 	}
 	if n > 1 {
-		return fail(exitUsage, "--ibnetdiscover, --svg, --dot, --bad, --totals and --json cannot be combined")
+		return fail(exitUsage, "--ibnetdiscover, --svg, --dot, --bad, --totals and --json cannot be combined, but for --bad with --json")
 	}
 	if o.match != "" && (o.ibnetdiscover || o.svg || o.dot || o.totals || json) {
 		return fail(exitUsage, "--match can be used with the text output and with --bad only")
@@ -48,39 +48,15 @@ func (o *topologyOptions) check(json bool) error {
 	return nil
 }
 
-// badLink is a link with a fault, seen from its first end.
-type badLink struct {
-	node int32
-	num  int
-	peer int32 // port, or None
-	why  string
-}
-
-// badLinks are those of the fabric, each once.
-func badLinks(f *fabric.Fabric) []badLink {
-	h := f.Health()
-	var out []badLink
-	for i := range f.Ports {
-		p := &f.Ports[i]
-		what, why := h.Link(int32(i))
-		if p.Peer != fabric.None {
-			if p.Peer < int32(i) {
-				continue
-			}
-			if what == 0 {
-				_, why = h.Link(p.Peer)
-			}
-		}
-		if why != "" {
-			out = append(out, badLink{p.Node, int(p.Num), p.Peer, why})
-		}
-	}
-	return out
+// view is what is shown of a fabric.
+type view struct {
+	*probe.Found
+	bad      []badLink
+	counters *probe.Counters // nil: not read
 }
 
 // showTopology prints the fabric, to a file if one is named.
-func (a *app) showTopology(o topologyOptions, f *fabric.Fabric, sms []smctl.SMInfo, warnings []string) error {
-	bad := badLinks(f)
+func (a *app) showTopology(o topologyOptions, v *view) error {
 	out, to := a.out, *a
 	var file *renameio.PendingFile
 	if o.file != "" {
@@ -97,19 +73,19 @@ func (a *app) showTopology(o topologyOptions, f *fabric.Fabric, sms []smctl.SMIn
 	var err error
 	switch {
 	case a.json:
-		err = to.emit(topologyJSON(f, bad, sms, warnings))
+		err = to.emit(topologyJSON(v))
 		a.emitted = file == nil
 	case o.ibnetdiscover:
-		err = fabric.WriteText(w, f)
+		err = fabric.WriteText(w, v.Fabric)
 	case o.svg:
-		err = picture.WriteSVG(w, f)
+		err = picture.WriteSVG(w, v.Fabric)
 	case o.dot:
-		err = picture.WriteDOT(w, f)
+		err = picture.WriteDOT(w, v.Fabric)
 	default:
-		to.printTopology(o, f, bad, sms, warnings)
-		if o.bad && len(bad) > 0 {
-			err = &exitError{code: exitFailure}
-		}
+		to.printTopology(o, v)
+	}
+	if err == nil && o.bad && len(v.bad) > 0 {
+		err = &exitError{code: exitFailure}
 	}
 	if e := w.Flush(); e != nil {
 		return e
@@ -143,7 +119,8 @@ func matches(n *fabric.Node, pattern string) bool {
 func gbits(tenths int) string { return fmt.Sprintf("%g Gb/s", float64(tenths)/10) }
 
 // totals are the lines before the nodes.
-func (a *app) totals(f *fabric.Fabric, links int, faults []badLink, sms []smctl.SMInfo, warnings []string) {
+func (a *app) totals(v *view) {
+	f, links := v.Fabric, v.Fabric.Links()
 	states := map[ib.PortState]int{}
 	for i := range f.Ports {
 		if p := &f.Ports[i]; p.Peer > int32(i) {
@@ -170,36 +147,47 @@ func (a *app) totals(f *fabric.Fabric, links int, faults []badLink, sms []smctl.
 		text += "; most of adapters " + gbits(ca)
 	}
 	a.say("", 2, text)
+	if v.SA != 0 {
+		a.say("", 2, fmt.Sprintf("Read from the subnet administrator at LID %d.", uint16(v.SA)))
+	} else {
+		a.say("", 2, "Discovered by a walk over directed routes: "+v.Why+".")
+	}
 	byGUID := map[ib.GUID]string{}
 	for _, e := range f.EndPorts {
 		byGUID[f.Ports[e].GUID] = f.PortName(e)
 	}
-	if len(sms) == 0 {
+	if len(v.Managers) == 0 {
 		fmt.Fprintln(a.out, a.paint(bad, "No subnet manager answered."))
 	}
-	for _, s := range sms {
+	for _, s := range v.Managers {
 		a.say("", 2, strings.TrimSpace(fmt.Sprintf("%v %s", s, byGUID[s.GUID])))
 	}
-	for _, w := range warnings {
+	for _, w := range v.Warnings {
 		a.say("", 2, a.paint(soso, "warning: "+w))
 	}
-	switch n := len(faults); n {
-	case 0:
-		a.say("", 2, "No link is down, narrow or slow; error counters: not checked.")
+	what, counted := "down, narrow or slow", "error counters: not checked (--bad reads them)."
+	if c := v.counters; c != nil {
+		what, counted = "down, narrow, slow or erroring", countersText(f, c)
+	}
+	switch n := len(v.bad); {
+	case n == 0:
+		a.say("", 2, "No link is "+what+"; "+counted)
+	case v.counters == nil:
+		a.say("", 2, a.paint(bad, fmt.Sprintf("%d %s %s (--bad lists them)", n, plural(n, "link is", "links are"), what))+"; "+counted)
 	default:
-		a.say("", 2, a.paint(bad, fmt.Sprintf("%d %s down, narrow or slow (--bad lists them); error counters: not checked.", n,
-			plural(n, "link is", "links are"))))
+		a.say("", 2, a.paint(bad, fmt.Sprintf("%d %s %s", n, plural(n, "link is", "links are"), what))+"; "+counted)
 	}
 }
 
-func (a *app) printTopology(o topologyOptions, f *fabric.Fabric, bad []badLink, sms []smctl.SMInfo, warnings []string) {
-	a.totals(f, f.Links(), bad, sms, warnings)
+func (a *app) printTopology(o topologyOptions, v *view) {
+	f := v.Fabric
+	a.totals(v)
 	if o.totals {
 		return
 	}
 	fmt.Fprintln(a.out)
 	if o.bad {
-		a.printBad(o, f, bad)
+		a.printBad(o, v)
 		return
 	}
 	shown := 0
@@ -240,9 +228,10 @@ func (a *app) printTopology(o topologyOptions, f *fabric.Fabric, bad []badLink, 
 	}
 }
 
-func (a *app) printBad(o topologyOptions, f *fabric.Fabric, bad []badLink) {
+func (a *app) printBad(o topologyOptions, v *view) {
+	f := v.Fabric
 	var rows [][]cell
-	for _, b := range bad {
+	for _, b := range v.bad {
 		n, to := &f.Nodes[b.node], "-"
 		match := matches(n, o.match)
 		if b.peer != fabric.None {

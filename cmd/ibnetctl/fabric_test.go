@@ -13,7 +13,9 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/smctl"
+	"ibnetworkd/smctl/probe"
 )
 
 // activeFabric has all links Active: four lanes of 25 Gb/s, of which both ends
@@ -36,6 +38,50 @@ func train(p *fabric.Port, st ib.PortState, width, speed byte) {
 	p.Info.SetSpeedsExt(3, 3, speed)
 	p.Info.SetState(st)
 	p.Info.SetPhysState(ib.PhysLinkUp)
+}
+
+// viewOf is a view of a fabric of which no counters were read.
+func viewOf(f *fabric.Fabric) *view {
+	return &view{Found: &probe.Found{Fabric: f, SA: 1}, bad: badLinks(f, nil)}
+}
+
+// countersOf are counters of all ports with a link but those of S-0003, which did not
+// answer.
+func countersOf(f *fabric.Fabric, c map[*fabric.Port]mad.PortCounters) *probe.Counters {
+	out := &probe.Counters{Ports: map[int32]probe.PortCounters{}}
+	for i := range f.Ports {
+		switch p := &f.Ports[i]; {
+		case p.Peer == fabric.None:
+		case f.Nodes[p.Node].Desc == "S-0003":
+			out.Silent = append(out.Silent, int32(i))
+		default:
+			out.Ports[int32(i)] = probe.PortCounters{PortCounters: c[p], Received: 1 << 33, Sent: 12345}
+		}
+	}
+	return out
+}
+
+// A counter is a fault above its threshold only, and one that has stopped says so; no
+// two links share their errors.
+func TestCountedErrors(t *testing.T) {
+	for want, c := range map[string]mad.PortCounters{
+		"": {SymbolErrors: 10, LinkErrorRecovery: 10, LinkDowned: 10, RcvErrors: 10, RcvRemotePhysErr: 100, RcvSwitchRelayErr: 60000,
+			XmitDiscards: 100, XmitConstraintErr: 100, RcvConstraintErr: 100, LocalLinkIntegrity: 10, BufferOverruns: 10, VL15Dropped: 100,
+			XmitWait: 1 << 31},
+		"11 symbol errors":                                          {SymbolErrors: 11},
+		"at least 65535 discarded packets":                          {XmitDiscards: 0xffff},
+		"at least 255 losses of the link, 12 link integrity errors": {LinkDowned: 255, LocalLinkIntegrity: 12},
+		"at least 15 buffer overruns":                               {BufferOverruns: 15},
+	} {
+		if got := strings.Join(portErrors(&c), ", "); got != want {
+			t.Errorf("%+v: %q, want %q", c, got, want)
+		}
+	}
+	f := activeFabric(gen.Pair())
+	bad := badLinks(f, countersOf(f, map[*fabric.Port]mad.PortCounters{&f.Ports[0]: {RcvErrors: 11}, &f.Ports[1]: {RcvErrors: 12}}))
+	if len(bad) != 1 || !strings.Contains(bad[0].why, "11 receive errors") || !strings.Contains(bad[0].why, "12 receive errors") {
+		t.Errorf("%+v", bad)
+	}
 }
 
 func TestTopologyScreens(t *testing.T) {
@@ -61,11 +107,24 @@ func TestTopologyScreens(t *testing.T) {
 	slow.Info.SetSpeedsExt(1, 1, 1)
 	f.Ports[slow.Peer].Info.SetSpeedsExt(3, 3, 1)
 	sms := []smctl.SMInfo{{GUID: f.Ports[f.EndPorts[0]].GUID, LID: 1, Priority: 3, State: 3}}
-	for name, o := range map[string]topologyOptions{"all": {}, "bad": {bad: true}, "match": {match: "h-0000[2]*"}, "totals": {totals: true}} {
+	found := &probe.Found{Fabric: f, Managers: sms, Warnings: []string{"no answer from behind S-0001[7]"}, SA: 1}
+	walked := *found
+	walked.SA, walked.Why = 0, "the subnet administrator at LID 1 does not answer"
+	counters := countersOf(f, map[*fabric.Port]mad.PortCounters{
+		link("H-00002", 1): {SymbolErrors: 0xffff, LinkDowned: 12}, link("S-0002", 2): {RcvErrors: 400, XmitDiscards: 100}})
+	for name, o := range map[string]topologyOptions{"all": {}, "bad": {bad: true}, "walk": {walk: true, totals: true}, "match": {match: "h-0000[2]*"}, "totals": {totals: true}} {
 		for _, width := range []int{80, 160} {
 			var b bytes.Buffer
 			a := &app{out: &b, err: &b, tty: [2]io.Writer{&b, &b}, width: width}
-			err := a.showTopology(o, f, sms, []string{"no answer from behind S-0001[7]"})
+			v := &view{Found: found}
+			if o.bad {
+				v.counters = counters
+			}
+			if o.walk {
+				v.Found = &walked
+			}
+			v.bad = badLinks(f, v.counters)
+			err := a.showTopology(o, v)
 			if (err != nil) != o.bad || o.bad && exitCode(err) != exitFailure {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -96,7 +155,7 @@ func TestTopologyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := (&app{out: &b, err: io.Discard}).showTopology(o, activeFabric(gen.Pair()), nil, nil); err != nil {
+		if err := (&app{out: &b, err: io.Discard}).showTopology(o, viewOf(activeFabric(gen.Pair()))); err != nil {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(o.file)
@@ -116,9 +175,13 @@ func TestTopologySpeed(t *testing.T) {
 	f := activeFabric(gen.FatTree3(18, 12, 9))
 	for _, o := range []topologyOptions{{}, {svg: true}, {dot: true}, {bad: true}} {
 		begin := time.Now()
-		if err := (&app{out: io.Discard, err: io.Discard, width: 160}).showTopology(o, f, nil, nil); err != nil {
+		if err := (&app{out: io.Discard, err: io.Discard, width: 160}).showTopology(o, viewOf(f)); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("%+v: %v", o, time.Since(begin))
+		took := time.Since(begin)
+		t.Logf("%+v: %v", o, took)
+		if took > 5*time.Second {
+			t.Errorf("%+v took %v", o, took)
+		}
 	}
 }

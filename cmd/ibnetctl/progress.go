@@ -50,6 +50,28 @@ func (p *progress) show(text string) {
 	p.said = text
 }
 
+// during runs f and shows meanwhile what it is.
+func (p *progress) during(text string, f func()) {
+	p.show(text)
+	every := p.interval()
+	if every == 0 {
+		f()
+		return
+	}
+	over := make(chan struct{})
+	go func() { defer close(over); f() }()
+	t := time.NewTicker(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-t.C:
+			p.show(text)
+		}
+	}
+}
+
 // done removes the line.
 func (p *progress) done() {
 	if p.shown {

@@ -130,8 +130,9 @@ this host: ibnetctl --report FILE status.`,
 func (a *app) collect(ctx context.Context, plain bool, at time.Time) (*report.Report, error) {
 	wait := a.newProgress(false)
 	defer wait.done()
-	wait.show("reading devices, links and unit files")
-	sys, err := a.observe(ctx)
+	var sys *system
+	var err error
+	wait.during("reading devices, links and unit files", func() { sys, err = a.observe(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -153,11 +154,11 @@ func (a *app) collect(ctx context.Context, plain bool, at time.Time) (*report.Re
 	if d != nil {
 		add(report.Daemon, d)
 	}
-	wait.show("asking the kernel")
-	answers(r, add, sys)
-	r.Copy(os.DirFS(cmp.Or(a.root, "/")), append(slices.Clone(reportRules), linkRules(sys)...))
-	wait.show("reading the journal")
-	journalInto(ctx, r, a.root, d)
+	wait.during("asking the kernel", func() {
+		answers(r, add, sys)
+		r.Copy(os.DirFS(cmp.Or(a.root, "/")), append(slices.Clone(reportRules), linkRules(sys)...))
+	})
+	wait.during("reading the journal", func() { journalInto(ctx, r, a.root, d) })
 	r.Omit("/proc/cmdline and the rest of /etc, /proc and /sys", "not about RDMA, or may hold secrets")
 	r.Omit("the state of the fabric beyond this host's ports", "not read; ibnetctl sm topology shows it")
 	if !plain {

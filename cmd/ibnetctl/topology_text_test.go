@@ -7,6 +7,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/smctl/probe"
 )
 
 // A far node's description does not command the terminal, whatever it prints to.
@@ -23,7 +24,7 @@ func TestTopologyIsClean(t *testing.T) {
 	b.SetSM(0, 1)
 	var out bytes.Buffer
 	a := &app{out: &out}
-	a.printTopology(topologyOptions{}, b.Build(), nil, nil, nil)
+	a.printTopology(topologyOptions{}, &view{Found: &probe.Found{Fabric: b.Build()}})
 	if s := out.String(); strings.ContainsAny(s, "\x1b\x07") || strings.Contains(s, "\x9b") || strings.Contains(s, "\nnode") ||
 		!strings.Contains(s, "evil?[2J") {
 		t.Errorf("%q", s)

@@ -125,7 +125,8 @@ func (s *Sim) power(guid ib.GUID, on, off bool) error {
 	return nil
 }
 
-// Mute makes a node take SMPs and answer none, or answer again.
+// Mute makes a node take SMPs and questions for counters and answer none, or answer
+// again.
 func (s *Sim) Mute(guid ib.GUID, on bool) error {
 	return s.node(guid, func(n *node) { n.mute = on })
 }
@@ -170,6 +171,12 @@ func (s *Sim) SetDescription(guid ib.GUID, desc string) error {
 // f gets the PortInfo and may change any field.
 func (s *Sim) SetPortInfo(guid ib.GUID, num uint8, f func(*mad.PortInfo)) error {
 	return s.change(guid, num, func(p *port) { f(&p.info) })
+}
+
+// SetErrors changes the error counters of a port as its performance management
+// agent reports them: f gets them and may change any; those of data stay.
+func (s *Sim) SetErrors(guid ib.GUID, num uint8, f func(*mad.PortCounters)) error {
+	return s.change(guid, num, func(p *port) { f(&p.errs) })
 }
 
 // SetNodeInfo changes what a node announces, a duplicate GUID for example. The

@@ -120,7 +120,7 @@ type port struct {
 	sl2vl    map[uint8]mad.SLtoVL
 	vlarb    [4]mad.VLArbBlock
 	cnt      mad.PortCountersExt
-	linkDown uint8
+	errs     mad.PortCounters // the counters of errors; those of data are in cnt
 
 	mkeyLease time.Time // when the lease that a violation started runs out
 	agents    []*Agent
@@ -317,7 +317,7 @@ func (p *port) train() bool {
 		p.info.PhysState, p.info.State = ib.PhysLinkUp, ib.PortInit
 	case !p.linked() && (was || p.info.State != ib.PortDown):
 		p.info.State, p.info.PhysState = ib.PortDown, ib.PhysPolling
-		p.linkDown++
+		p.errs.LinkDowned = max(p.errs.LinkDowned, p.errs.LinkDowned+1) // it stops at its maximum
 	}
 	if p.disabled {
 		p.info.PhysState = ib.PhysDisabled

@@ -490,18 +490,15 @@ func pma(at *port, b *mad.Buf) bool {
 		if set {
 			var in mad.PortCounters
 			_ = in.Decode(d)
-			if in.CounterSelect&(1<<2) != 0 {
-				p.linkDown = in.LinkDowned
-			}
+			p.errs.SetSelected(&in)
 			if in.CounterSelect>>12 != 0 {
 				p.cnt = mad.PortCountersExt{}
 			}
 		}
 		clear(d)
-		c := mad.PortCounters{
-			PortSelect: sel, LinkDowned: p.linkDown,
-			XmitData: clamp(p.cnt.XmitData), RcvData: clamp(p.cnt.RcvData), XmitPkts: clamp(p.cnt.XmitPkts), RcvPkts: clamp(p.cnt.RcvPkts),
-		}
+		c := p.errs
+		c.PortSelect = sel
+		c.XmitData, c.RcvData, c.XmitPkts, c.RcvPkts = clamp(p.cnt.XmitData), clamp(p.cnt.RcvData), clamp(p.cnt.XmitPkts), clamp(p.cnt.RcvPkts)
 		c.Append(d[:0])
 	case mad.AttrOf(b) == mad.AttrPortCountersExt:
 		if set {

@@ -347,7 +347,7 @@ func (s *Sim) arrive(at *port, p *transport.Packet, from *port) {
 			return
 		}
 		if c == mad.ClassPerf && !m.IsResponse() {
-			if pma(at, &p.MAD) {
+			if !n.mute && pma(at, &p.MAD) {
 				s.respond(at, p, from)
 			}
 			return

@@ -78,6 +78,26 @@ func (c *PortCounters) Decode(b []byte) error {
 	return nil
 }
 
+// SetSelected copies the counters of errors that in selects, as a Set does (IBTA
+// 16.1.3.5, table 221: bit 0 is SymbolErrors, and so on in the order of the fields).
+func (c *PortCounters) SetSelected(in *PortCounters) {
+	on := func(bit int) bool { return in.CounterSelect&(1<<bit) != 0 }
+	for i, f := range [...][2]*uint16{0: {&c.SymbolErrors, &in.SymbolErrors}, 3: {&c.RcvErrors, &in.RcvErrors},
+		4: {&c.RcvRemotePhysErr, &in.RcvRemotePhysErr}, 5: {&c.RcvSwitchRelayErr, &in.RcvSwitchRelayErr},
+		6: {&c.XmitDiscards, &in.XmitDiscards}, 11: {&c.VL15Dropped, &in.VL15Dropped}} {
+		if f[0] != nil && on(i) {
+			*f[0] = *f[1]
+		}
+	}
+	for i, f := range [...][2]*uint8{1: {&c.LinkErrorRecovery, &in.LinkErrorRecovery}, 2: {&c.LinkDowned, &in.LinkDowned},
+		7: {&c.XmitConstraintErr, &in.XmitConstraintErr}, 8: {&c.RcvConstraintErr, &in.RcvConstraintErr},
+		9: {&c.LocalLinkIntegrity, &in.LocalLinkIntegrity}, 10: {&c.BufferOverruns, &in.BufferOverruns}} {
+		if f[0] != nil && on(i) {
+			*f[0] = *f[1]
+		}
+	}
+}
+
 // PortCountersExtLen is the wire length of PortCountersExt.
 const PortCountersExtLen = 72
 

@@ -1,9 +1,9 @@
 // Package probe asks a fabric about its subnet managers, and draws its
-// topology, with subnet management packets sent from one port.
+// topology, with packets sent from one port.
 //
-// It only reads: every packet is a Get. Walks use directed routes, which work
-// before any subnet manager has given out LIDs. It decides nothing; package
-// smctl does, and smctl/worker calls this one for it.
+// It only reads: every packet is a Get or GetTable. Walks use directed routes,
+// which work before any subnet manager has given out LIDs. It decides nothing;
+// package smctl does, and smctl/worker calls this one for it.
 package probe
 
 import (
@@ -147,42 +147,83 @@ func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
 	return out, nil
 }
 
-// Topology walks the fabric and gives all of it.
-func Topology(ctx context.Context, c Conn) (*fabric.Fabric, []smctl.SMInfo, []string, error) {
+// Found is a fabric and how it was read.
+type Found struct {
+	Fabric   *fabric.Fabric
+	Managers []smctl.SMInfo
+	Warnings []string
+	// SA is the LID of the subnet administrator that the fabric was read from; 0
+	// says that it was discovered by a walk, because of Why.
+	SA  ib.LID
+	Why string
+}
+
+// Topology gives the whole fabric: as the subnet administrator has it, or, where
+// none answers, it does not tell of all, or walk asks for it, by a walk.
+func Topology(ctx context.Context, c Conn, walk bool) (*Found, error) {
+	why := "as asked for"
+	if !walk {
+		found, err := records(ctx, c)
+		if err == nil {
+			return found, nil
+		}
+		var not *saError
+		if !errors.As(err, &not) {
+			return nil, err
+		}
+		why = not.why
+	}
+	found, err := discovered(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	found.Why = why
+	return found, nil
+}
+
+// discovered walks the fabric.
+func discovered(ctx context.Context, c Conn) (*Found, error) {
 	d := discover.New(discover.Options{})
 	if err := run(ctx, c, d); err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	res := d.Result()
 	if res.Fabric == nil {
-		return nil, nil, nil, errSilent
+		return nil, errSilent
 	}
-	var sms []smctl.SMInfo
+	// A walk leaves the LIDs to the manager that is to assign them; here those count
+	// that the ports have.
+	for _, e := range res.Fabric.EndPorts {
+		p := &res.Fabric.Ports[e]
+		if lid := p.Info.LID(); p.Known && lid.IsUnicast() {
+			p.LID, p.LMC = lid, p.Info.LMC()
+		}
+	}
+	found := &Found{Fabric: res.Fabric, Warnings: slices.Clone(res.Warnings)}
 	for _, s := range res.SMs {
 		if !s.Silent && s.Status == 0 {
-			sms = append(sms, smctl.SMInfo{GUID: s.Info.GUID, LID: res.Fabric.Ports[s.Port].Info.LID(),
+			found.Managers = append(found.Managers, smctl.SMInfo{GUID: s.Info.GUID, LID: res.Fabric.Ports[s.Port].Info.LID(),
 				Priority: s.Info.Priority, State: smctl.SMState(s.Info.State)})
 		}
 	}
 	// The walk leaves its own port out; the one that serves it may be there.
 	if own := res.Fabric.SMPort; own != fabric.None {
 		if lid := res.Fabric.Ports[own].Info.MasterSMLID(); lid != 0 &&
-			!slices.ContainsFunc(sms, func(s smctl.SMInfo) bool { return s.LID == lid }) {
+			!slices.ContainsFunc(found.Managers, func(s smctl.SMInfo) bool { return s.LID == lid }) {
 			more, err := AskLID(ctx, c, lid)
 			if err != nil {
-				return nil, nil, nil, err
+				return nil, err
 			}
-			sms = append(more, sms...)
+			found.Managers = append(more, found.Managers...)
 		}
 	}
-	warnings := slices.Clone(res.Warnings)
 	for _, s := range res.Silent {
-		warnings = append(warnings, "no answer from behind "+s)
+		found.Warnings = append(found.Warnings, "no answer from behind "+s)
 	}
 	for _, s := range res.Duplicates {
-		warnings = append(warnings, s.String())
+		found.Warnings = append(found.Warnings, s.String())
 	}
-	return res.Fabric, sms, warnings, nil
+	return found, nil
 }
 
 // exchange sends one request and gives its answer; nil without an error is silence,

@@ -21,7 +21,8 @@ type Device struct {
 	port *umad.Port
 	dr   uint32 // agent for directed routes
 	lr   uint32 // agent for LID routed packets
-	sa   uint32 // agent for questions to the subnet administrator
+	sa   uint32 // agent for questions to the subnet administrator, with long answers
+	perf uint32 // agent for questions to performance management agents
 }
 
 // ErrNoUmad says that the kernel offers no way to send management datagrams.
@@ -51,7 +52,10 @@ func Open(ctx context.Context, ibdev string, num int) (*Device, error) {
 		d.lr, err = p.Register(umad.Agent{QPN: 0, Class: 0x01, Version: 1})
 	}
 	if err == nil {
-		d.sa, err = p.Register(umad.Agent{QPN: 1, Class: uint8(mad.ClassSA), Version: mad.SAClassV})
+		d.sa, err = p.Register(umad.Agent{QPN: 1, Class: uint8(mad.ClassSA), Version: mad.SAClassV, RMPP: 1})
+	}
+	if err == nil {
+		d.perf, err = p.Register(umad.Agent{QPN: 1, Class: uint8(mad.ClassPerf), Version: mad.PerfClassV})
 	}
 	if err != nil {
 		_ = p.Close()
@@ -89,6 +93,8 @@ func (d *Device) Send(p *transport.Packet) error {
 		k.Agent = d.dr
 	case mad.ClassSA:
 		k.Agent, k.Addr.QPN, k.Addr.QKey = d.sa, 1, uint32(ib.QKeyGSI)
+	case mad.ClassPerf:
+		k.Agent, k.Addr.QPN, k.Addr.QKey = d.perf, 1, uint32(ib.QKeyGSI)
 	}
 	return d.port.Send(&k)
 }
@@ -117,16 +123,35 @@ func (d *Device) Recv(ctx context.Context, into []transport.Packet) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	into[0] = transport.Packet{LID: k.Addr.LID}
-	copy(into[0].MAD[:], k.MAD)
-	switch k.Status {
-	case 0:
-	case syscall.ETIMEDOUT:
-		into[0].Err = transport.ErrTimeout
-	default:
-		into[0].Err = fmt.Errorf("send: %w", k.Status)
+	into[0] = received(&k)
+	n := 1
+	for n < len(into) {
+		// What is there already; an error comes again with the next call.
+		if into[n-1].Long != nil {
+			k.MAD = nil // it belongs to the receiver now
+		}
+		if ok, err := d.port.TryRecv(&k); err != nil || !ok {
+			break
+		}
+		into[n] = received(&k)
+		n++
 	}
-	return 1, nil
+	return n, nil
+}
+
+// received translates a packet; a long message is not copied.
+func received(k *umad.Packet) transport.Packet {
+	p := transport.Packet{LID: k.Addr.LID}
+	copy(p.MAD[:], k.MAD)
+	switch {
+	case k.Status == syscall.ETIMEDOUT:
+		p.Err = transport.ErrTimeout
+	case k.Status != 0:
+		p.Err = fmt.Errorf("send: %w", k.Status)
+	case mad.IsRMPP(&p.MAD) || len(k.MAD) > mad.Size:
+		p.Long = k.MAD
+	}
+	return p
 }
 
 // Close closes the device.

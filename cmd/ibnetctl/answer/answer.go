@@ -161,16 +161,28 @@ type LogEntry struct {
 	Message  string    `json:"message"`
 }
 
-// Topology is the fabric as a walk finds it.
+// Topology is the fabric as the subnet administrator has it or a walk finds it.
 type Topology struct {
 	Schema         int            `json:"schema"`
 	Nodes          []Node         `json:"nodes"`
 	Bad            []BadLink      `json:"bad"`
 	SubnetManagers []smctl.Master `json:"subnet_managers"`
 	Warnings       []string       `json:"warnings"`
+	// Administrator is the LID that the fabric was read from; without it Walked is
+	// why it was discovered by a walk.
+	Administrator uint16 `json:"subnet_administrator,omitempty"`
+	Walked        string `json:"walked,omitempty"`
+	// Counters is there with --bad.
+	Counters *Counters `json:"counters,omitempty"`
 }
 
-// BadLink is a link that is down, narrow or slow, by its first end.
+// Counters is of how many ports with a link error counters were read and were not.
+type Counters struct {
+	Read       int `json:"read"`
+	NotChecked int `json:"not_checked"`
+}
+
+// BadLink is a link that is down, narrow, slow or has errors, by its first end.
 type BadLink struct {
 	GUID  string `json:"guid"`
 	Port  int    `json:"port"`

@@ -54,8 +54,8 @@ func badLinks(f *fabric.Fabric, c *probe.Counters) []badLink {
 	return out
 }
 
-// Values of counters from which on they count as a fault: more than those of
-// ibqueryerrors. PortRcvSwitchRelayErrors counts multicast packets that a switch does
+// Values of counters above which they count as a fault, those of the file
+// error_thresholds of infiniband-diags. PortRcvSwitchRelayErrors counts multicast packets that a switch does
 // not send back to where they came from; it is no fault.
 const (
 	someErrors = 10

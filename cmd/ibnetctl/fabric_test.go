@@ -112,7 +112,8 @@ func TestTopologyScreens(t *testing.T) {
 	walked.SA, walked.Why = 0, "the subnet administrator at LID 1 does not answer"
 	counters := countersOf(f, map[*fabric.Port]mad.PortCounters{
 		link("H-00002", 1): {SymbolErrors: 0xffff, LinkDowned: 12}, link("S-0002", 2): {RcvErrors: 400, XmitDiscards: 100}})
-	for name, o := range map[string]topologyOptions{"all": {}, "bad": {bad: true}, "walk": {walk: true, totals: true}, "match": {match: "h-0000[2]*"}, "totals": {totals: true}} {
+	for name, o := range map[string]topologyOptions{"all": {}, "bad": {bad: true}, "walk": {walk: true, totals: true},
+		"match": {match: "h-0000[2]*"}, "totals": {totals: true}} {
 		for _, width := range []int{80, 160} {
 			var b bytes.Buffer
 			a := &app{out: &b, err: &b, tty: [2]io.Writer{&b, &b}, width: width}

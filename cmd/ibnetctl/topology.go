@@ -32,8 +32,8 @@ root.
 both ends support or than most links of their kind, and those with errors. Error
 counters are read with --bad only, from each port, for ten seconds at most; ports
 that do not answer are named as not checked. A counter is an error above the
-thresholds of ibqueryerrors: 10, or 100 for discards, remote physical, constraint
-and VL15 errors. --svg prints a drawing that scales to the window: meshes and tori
+values in error_thresholds of infiniband-diags: 10, or 100 for discards, remote
+physical, constraint and VL15 errors. --svg prints a drawing that scales to the window: meshes and tori
 as grids, fat-trees of three levels as pods, adapters as counts if there are more
 than 200.`,
 		ValidArgsFunction: one(a.completePorts),

@@ -50,6 +50,17 @@ func bestLane(a, b *PortInfo) int {
 // tenths is the signalling rate of the link in tenths of Gb/s.
 func (p *PortInfo) tenths() int { return p.lanes() * p.laneTenths() }
 
+// linkTenths is the rate of the link of a port in tenths of Gb/s, where its ends
+// contradict each other the lower one.
+func (f *Fabric) linkTenths(port int32) int {
+	p := &f.Ports[port]
+	t := p.Info.tenths()
+	if p.Peer != None && f.Ports[p.Peer].Known {
+		t = min(t, f.Ports[p.Peer].Info.tenths())
+	}
+	return t
+}
+
 // kind is 0 for links between switches and 1 for those of adapters.
 func (f *Fabric) kind(port int32) int {
 	p := &f.Ports[port]
@@ -74,7 +85,7 @@ func (f *Fabric) Health() *Health {
 	rates[0], rates[1] = map[int]int{}, map[int]int{}
 	for i := range f.Ports {
 		if p := &f.Ports[i]; p.Peer > int32(i) && p.Known && p.Info.State() >= ib.PortInit {
-			rates[f.kind(int32(i))][p.Info.tenths()]++
+			rates[f.kind(int32(i))][f.linkTenths(int32(i))]++
 		}
 	}
 	for k, m := range rates {
@@ -125,7 +136,7 @@ func (h *Health) Link(port int32) (Fault, string) {
 		what |= Slow
 		words = append(words, fmt.Sprintf("slow: %g Gb/s a lane, both ends support %g", float64(t)/10, float64(best)/10))
 	}
-	if k, t := h.f.kind(port), p.Info.tenths(); what == 0 && t < h.usual[k] && 2*h.have[k] > h.of[k] {
+	if k, t := h.f.kind(port), h.f.linkTenths(port); what == 0 && t < h.usual[k] && 2*h.have[k] > h.of[k] {
 		what |= Behind
 		words = append(words, fmt.Sprintf("slower than most: %g Gb/s, %d of %d such links have %g", float64(t)/10, h.have[k], h.of[k],
 			float64(h.usual[k])/10))

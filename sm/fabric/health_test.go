@@ -23,6 +23,7 @@ func TestHealth(t *testing.T) {
 		{"slow", end{2, 3, 1, 3}, end{2, 3, 1, 3}, ib.PortActive, fabric.Slow},
 		{"both", end{1, 3, 1, 3}, end{1, 3, 1, 3}, ib.PortActive, fabric.Narrow | fabric.Slow},
 		{"an older adapter", end{2, 3, 1, 1}, end{2, 3, 1, 3}, ib.PortActive, fabric.Behind},
+		{"the other end says less", ok, end{2, 0, 1, 0}, ib.PortActive, fabric.Behind},
 		{"not active", ok, ok, ib.PortInit, fabric.NotActive},
 	} {
 		f := gen.Star(8, 8).Clone()

@@ -144,8 +144,8 @@ type subnet struct {
 }
 
 type end struct {
-	node   int
-	num    uint8
+	node     int
+	num      uint8
 	isSwitch bool
 }
 

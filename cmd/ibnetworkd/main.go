@@ -14,7 +14,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"ibnetworkd/daemon/app"
 	"ibnetworkd/daemon/card"
@@ -34,31 +34,30 @@ func main() {
 		}
 		return
 	}
-	if err := command().Execute(); err != nil {
+	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetworkd: "+err.Error())
 		os.Exit(1)
 	}
 }
 
-func command() *cobra.Command {
-	var o app.Options
-	c := &cobra.Command{
-		Use:   "ibnetworkd",
-		Short: "Keep InfiniBand and RoCE links as .ibnetwork files ask for",
-		Long: `ibnetworkd reads *.ibnetwork files from /etc, /run, /usr/local/lib and /usr/lib
+const help = `ibnetworkd reads *.ibnetwork files from /etc, /run, /usr/local/lib and /usr/lib
 (each with /systemd/network below it), brings the links that they match to the state
 that they ask for, and keeps them so: at boot, on hotplug, after a driver restart, and
 when a file changes (WatchUnitFiles=no in /etc/ibnetworkd/ibnetworkd.conf makes files
 wait for a reload). ibnetctl shows what it does and why it cannot.
 
-SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in place.`,
-		Args:          cobra.NoArgs,
-		Version:       version.String(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE:          func(c *cobra.Command, _ []string) error { return run(c.Context(), o) },
-	}
-	f := c.Flags()
+SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in place.
+
+Usage:
+  ibnetworkd [flags]
+
+Flags:
+`
+
+func command(args []string) error {
+	var o app.Options
+	f := pflag.NewFlagSet("ibnetworkd", pflag.ContinueOnError)
+	f.Usage = func() {}
 	f.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.StateDir, "state-dir", "/run/ibnetworkd", "directory of the record and the state file")
 	f.StringVar(&o.UnitRoot, "unit-root", "/", "directory used as / when unit files are read")
@@ -68,8 +67,21 @@ SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in pl
 	f.StringVar(&o.Metrics, "metrics", "",
 		"serve Prometheus metrics at unix:PATH or ADDRESS:PORT as well; \"no\": nowhere, also not on metrics.sock in the state directory")
 	f.StringVar(&o.MetricsTextfile, "metrics-textfile", "", "write Prometheus metrics to this file for node_exporter's textfile collector")
-	c.CompletionOptions.HiddenDefaultCmd = true
-	return c
+	show := f.BoolP("version", "v", false, "print the version")
+	usage := f.BoolP("help", "h", false, "print this help")
+	switch err := f.Parse(args); {
+	case err != nil:
+		return fmt.Errorf("%w; see ibnetworkd --help", err)
+	case *usage:
+		_, err = fmt.Print(help, f.FlagUsages())
+		return err
+	case f.NArg() > 0:
+		return fmt.Errorf("%q: ibnetworkd takes no arguments; see ibnetworkd --help", f.Arg(0))
+	case *show:
+		_, err = fmt.Println("ibnetworkd version " + version.String())
+		return err
+	}
+	return run(context.Background(), o)
 }
 
 func run(ctx context.Context, o app.Options) error {

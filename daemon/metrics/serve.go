@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -98,34 +97,6 @@ func freebind(network, _ string, c syscall.RawConn) error {
 		return e
 	}
 	return err
-}
-
-// maxScrapes bounds the scrapes under way at one time.
-const maxScrapes = 8
-
-// Serve answers GET /metrics until ctx ends.
-func Serve(ctx context.Context, l net.Listener, text func() []byte) error {
-	slots := make(chan struct{}, maxScrapes)
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		default:
-			http.Error(w, "too many scrapes at once", http.StatusServiceUnavailable)
-			return
-		}
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(text())
-	})
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10}
-	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
-	defer stop()
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }
 
 // Textfile writes for node_exporter's textfile collector, every interval, until

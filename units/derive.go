@@ -444,8 +444,8 @@ func (u *Unit) AddressesOn(o *Origins) (out []Address, not []Underived) {
 			add(Address{Address: p})
 		}
 		if missing != "" {
-			not = append(not, Underived{Text: path, Pos: u.Network.AddressTable.Pos, Why: fmt.Sprintf("%s %s", path, missing), Next: next,
-				lost: !t.complete()})
+			not = append(not, Underived{Text: "AddressTable=" + path, Pos: u.Network.AddressTable.Pos,
+				Why: path + " " + missing, Next: next, lost: !t.complete()})
 		}
 	}
 	return out, not

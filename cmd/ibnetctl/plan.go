@@ -233,7 +233,7 @@ func capturedRoots(files []capturedUnit) []units.Root {
 }
 
 func (a *app) planCmd() *cobra.Command {
-	var from, unitDir string
+	var from, unitDir, list string
 	c := &cobra.Command{
 		Use: "plan", Short: "show what would be changed, without changing it", Args: cobra.NoArgs,
 		Annotations: map[string]string{paged: "yes"},
@@ -247,8 +247,27 @@ the daemon is running.
 The unit files are read as they are now. A daemon that watches them applies an
 edit when it is saved, so it may be applying this plan already; ibnetctl edit and
 ibnetctl try show the plan of a file before it is installed. With --from, the plan is
-for a recorded system (ibnetctl capture).`,
+for a recorded system (ibnetctl capture).
+
+With --hosts, it prints which addresses the unit files give each host of a list, and
+which two of them would share. A line of FILE is the name of a host and what is known
+of it: LINK, LINK=GUID or GUID for a link to plan for, LINK=ADDRESS/LENGTH for the
+address of a link that others are derived from. Exits 1 if an address is missing or
+not unique, or a line is wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if list != "" {
+				if from != "" || a.recorded != "" {
+					return fail(exitUsage, "--hosts cannot be combined with --from or --report")
+				}
+				set, err := a.loadUnits(), error(nil)
+				if unitDir != "" {
+					set, err = unitsIn(unitDir)
+				}
+				if err != nil {
+					return err
+				}
+				return a.planHosts(list, set)
+			}
 			var sys *system
 			var err error
 			if from == "" {
@@ -273,6 +292,7 @@ for a recorded system (ibnetctl capture).`,
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "plan for the system recorded in `FILE`")
+	c.Flags().StringVar(&list, "hosts", "", "show the addresses that each host of the list in `FILE` gets")
 	c.Flags().StringVar(&unitDir, "units", "", "read the unit files of `DIR` instead of the system's")
 	_ = c.MarkFlagDirname("units")
 	return c

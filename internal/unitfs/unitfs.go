@@ -75,9 +75,9 @@ func Plain(err error) error {
 
 // ReadFile reads a regular file of at most most bytes below root, which stands for /.
 func ReadFile(root, name string, most int) ([]byte, error) {
-	_, host, err := Resolve(root, name)
+	host, err := New(root, "/").Host(strings.TrimPrefix(path.Clean(name), "/"))
 	if err != nil {
-		return nil, Plain(err)
+		return nil, err
 	}
 	b, err := smallfile.ReadRegular(host, most)
 	return b, Plain(err)

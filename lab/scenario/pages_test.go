@@ -30,6 +30,7 @@ var pageExceptions = []struct{ page, command, why string }{
 	{"", "-H node17,node18 diagnose", "its exit status is its answer"},
 	{"", "sm topology --bad", "its exit status is its answer"},
 	{"", "import --check", "its exit status is its answer"},
+	{"cluster", "plan --hosts", "its exit status is its answer"},
 	{"", "apt install", "has no package in the guest: TestPackage"},
 	{"", "FILE...", "stands for any files"},
 	{"beside-networkmanager", "nmcli connection show", "for a profile that the reader has"},

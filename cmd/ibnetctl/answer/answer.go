@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/cmd/ibnetctl/diagnose"
+	"ibnetworkd/cmd/ibnetctl/hosts"
 	"ibnetworkd/cmd/ibnetctl/importer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
@@ -63,6 +64,16 @@ type Plan struct {
 	Managers []ManagerStep `json:"subnet_managers"`
 	// ManagersNotAsked is why the daemon was not asked about them, empty if it was.
 	ManagersNotAsked string `json:"subnet_managers_not_asked,omitempty"`
+}
+
+// PlanHosts is what the units give each host of a list. OK is false where an address
+// is missing or not unique, or the list has a problem.
+type PlanHosts struct {
+	Schema     int               `json:"schema"`
+	OK         bool              `json:"ok"`
+	Hosts      []hosts.Row       `json:"hosts"`
+	Collisions []hosts.Collision `json:"collisions,omitempty"`
+	Problems   []units.Problem   `json:"problems,omitempty"` // of the list
 }
 
 // ManagerStep is one thing done about a subnet manager.
@@ -254,6 +265,7 @@ var Forms = []struct {
 	{"diagnose", Diagnose{}},
 	{"monitor", Event{}},
 	{"plan", Plan{}},
+	{"plan --hosts", PlanHosts{}},
 	{"wait-online", WaitOnline{}},
 	{"logs", LogEntry{}},
 	{"metrics", Metrics{}},

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/cmd/ibnetctl/hosts"
+	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/units"
+)
+
+// planHosts prints what the units give each host of a list.
+func (a *app) planHosts(file string, set *units.Set) error {
+	text, err := smallfile.ReadRegular(file, hosts.MaxFile)
+	if err != nil {
+		return opening(err)
+	}
+	list, problems := hosts.Parse(file, string(text))
+	rows, collisions := hosts.Plan(set, list)
+	missing := 0
+	for _, r := range rows {
+		if len(r.Missing) > 0 {
+			missing++
+		}
+	}
+	failed := len(problems) > 0 || len(collisions) > 0 || missing > 0
+	if a.json {
+		form := answer.PlanHosts{Schema: answer.Schema, OK: !failed, Hosts: rows, Collisions: collisions, Problems: problems}
+		if form.Hosts == nil {
+			form.Hosts = []hosts.Row{}
+		}
+		if err := a.emit(form); err != nil {
+			return err
+		}
+	} else {
+		a.printHosts(rows, collisions, problems)
+		fmt.Fprintf(a.err, "%d %s, %d with an address missing, %d %s\n", len(list), plural(len(list), "host", "hosts"), missing,
+			len(collisions), plural(len(collisions), "address that is not unique", "addresses that are not unique"))
+	}
+	if failed {
+		return &exitError{code: exitFailure}
+	}
+	return nil
+}
+
+func (a *app) printHosts(rows []hosts.Row, collisions []hosts.Collision, problems []units.Problem) {
+	for _, p := range problems {
+		fmt.Fprintln(a.out, a.paint(soso, p.String()))
+	}
+	var cells [][]cell
+	for _, r := range rows {
+		link := r.Link
+		if link == "" {
+			link = r.GUID
+		}
+		var why []string
+		for _, m := range r.Missing {
+			if strings.HasPrefix(m.Address, "AddressTable=") {
+				why = append(why, m.Why) // which names the file
+			} else {
+				why = append(why, m.Address+": "+m.Why)
+			}
+		}
+		if r.Unit == "" {
+			why = []string{"no unit matches"}
+		}
+		cells = append(cells, []cell{{text: r.Host}, {text: orDash(link)}, {text: orDash(strings.Join(r.Addresses, " "))}, {text: orDash(r.Unit)},
+			{text: strings.Join(why, "; "), style: soso}})
+	}
+	a.table("", []string{"HOST", "LINK", "ADDRESSES", "UNIT", "WHY"}, cells, "UNIT")
+	for _, c := range collisions {
+		a.say("", 2, a.paint(bad, fmt.Sprintf("%s is the address of %s", c.Address, strings.Join(c.Holders, ", "))))
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -236,6 +236,8 @@ func (d *Discovery) bound() {
 		if p := (part{from: u.node, port: uint8(u.port - 1), node: v}); bridge && !judged[v] && u.node != d.root && d.judge(&p, &sum[v]) {
 			parts = append(parts, p)
 			judged[v] = true
+		} else if bridge && sum[v].done < treeLeast && (sum[v].switches > switchesMost || sum[v].nodes > nodesMost) {
+			judged[v] = true // too early: what it hangs on is not judged by its size
 		}
 		sum[u.node].add(&sum[v])
 		judged[u.node] = judged[u.node] || judged[v]

@@ -117,13 +117,13 @@ func TestInstalledHost(t *testing.T) {
 	})
 }
 
-// ownDev fails unless a unit has a /dev of its own, and in it the host's, read-only.
+// ownDev fails unless a unit has a /dev of its own, and the host's read-only beside it.
 func ownDev(g *lab.G, unit string) {
 	g.Helper()
 	out := g.Sh(`nsenter -t $(systemctl show -p MainPID --value %s) -m sh -c '
 		ls -d /dev/infiniband /dev/kmsg /dev/vda /dev/ubda /dev/tty0 2>/dev/null
-		test -c /dev/host/infiniband/umad0 || echo no umad0
-		touch /dev/host/x 2>/dev/null && echo /dev/host can be written
+		test -c /run/ibnetworkd/dev/infiniband/umad0 || echo no umad0
+		touch /run/ibnetworkd/dev/x 2>/dev/null && echo /run/ibnetworkd/dev can be written
 		touch /dev/x 2>/dev/null && echo /dev can be written; true'`, unit)
 	if out = strings.TrimSpace(out); out != "" {
 		g.Errorf("%s sees in /dev: %s", unit, out)
@@ -155,7 +155,7 @@ func driverRestart(g *lab.G) {
 	ownDev(g, sms[0].Worker)
 	// An open by the rules of the unit's control group too.
 	if out, err := g.Try("sh", "-c", "echo $$ > /sys/fs/cgroup$(cut -d: -f3 /proc/"+pid+"/cgroup)/cgroup.procs && "+
-		"nsenter -t "+pid+" -m sh -c ': < /dev/host/infiniband/umad0'"); err != nil {
+		"nsenter -t "+pid+" -m sh -c ': < /run/ibnetworkd/dev/infiniband/umad0'"); err != nil {
 		g.Errorf("the daemon cannot open the new device: %v %s", err, out)
 	}
 }

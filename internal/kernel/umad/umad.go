@@ -39,12 +39,13 @@ const (
 )
 
 // Where the devices are. The units of ibnetworkd and ibnetsm have a private /dev
-// (PrivateDevices=), in which HostDev is the host's, read-only. It is all of the
-// host's /dev: the kernel removes its directory infiniband with the last device and
-// makes another one with the next, which a mount of that directory would not show.
+// (PrivateDevices=), and the host's at HostDev, read-only. It is all of the host's
+// /dev: the kernel removes its directory infiniband with the last device and makes
+// another one with the next, which a mount of that directory would not show. It is
+// not below the private /dev, where systemd 255 cannot mount (systemd issue 30372).
 const (
 	Dev     = "/dev"
-	HostDev = "/dev/host"
+	HostDev = "/run/ibnetworkd/dev"
 	subdir  = "infiniband"
 )
 

@@ -35,11 +35,20 @@ func newHiding(what []string, host, machine string) (func(string) string, error)
 	}
 	has := func(w string) bool { return slices.Contains(what, w) || slices.Contains(what, "all") }
 	h := newHider()
-	names := map[*regexp.Regexp]string{}
+	type replacement struct {
+		old *regexp.Regexp
+		new string
+	}
+	var names []replacement
 	if has("names") {
-		for old, new := range map[string]string{host: "host.example", machine: strings.Repeat("0", 31) + "1"} {
-			if len(old) > 1 && old != "localhost" {
-				names[regexp.MustCompile(`(^|[^\w-])`+regexp.QuoteMeta(old)+`($|[^\w-])`)] = "${1}" + new + "${2}"
+		// The short name is a word of its own: in node descriptions, for example.
+		short, _, _ := strings.Cut(host, ".")
+		for _, x := range [][2]string{{host, "host.example"}, {short, "host"}, {machine, strings.Repeat("0", 31) + "1"}} {
+			if x[0] == short {
+				x[1] = "host"
+			}
+			if len(x[0]) > 1 && x[0] != "localhost" {
+				names = append(names, replacement{regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(x[0]) + `($|[^\w-])`), "${1}" + x[1] + "${2}"})
 			}
 		}
 	}
@@ -51,8 +60,9 @@ func newHiding(what []string, host, machine string) (func(string) string, error)
 		if has("addresses") {
 			s = h.addresses(s)
 		}
-		for old, new := range names {
-			s = old.ReplaceAllString(s, new)
+		for _, n := range names {
+			// Twice: of two that share a separator the first time misses one.
+			s = n.old.ReplaceAllString(n.old.ReplaceAllString(s, n.new), n.new)
 		}
 		return s
 	}, nil

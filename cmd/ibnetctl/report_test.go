@@ -84,6 +84,24 @@ func TestHidingAgrees(t *testing.T) {
 	}
 }
 
+// The short name of a host is hidden as its full one, and stays its beginning: node
+// descriptions have it.
+func TestHiddenNames(t *testing.T) {
+	for _, tc := range [][3]string{
+		{"node07", "node07 mlx5_0", "host mlx5_0"},
+		{"node07", "node07\nnode07", "host\nhost"},
+		{"node07.site.example", "node07.site.example node07 mlx5_0", "host.example host mlx5_0"},
+	} {
+		hide, err := newHiding([]string{"names"}, tc[0], "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := hide(tc[1]); got != tc[2] {
+			t.Errorf("%s: %q became %q, not %q", tc[0], tc[1], got, tc[2])
+		}
+	}
+}
+
 // A hidden address of a host is never that of its network, which no unit accepts.
 func TestHiddenHostStaysOne(t *testing.T) {
 	for range 2000 {

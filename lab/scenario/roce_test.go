@@ -50,7 +50,7 @@ func dcbHas(g *lab.G, dev, what string, words ...string) string {
 // A two-port card: port 1 becomes Ethernet, port 2 stays InfiniBand. One unit
 // each, from cold, and again after the driver was rebound.
 func TestCardOfTwoKinds(t *testing.T) {
-	t.Parallel()
+	reports(t)
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": roceUnit,
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.1/24\n",
@@ -113,6 +113,7 @@ func TestCardOfTwoKinds(t *testing.T) {
 		if strings.Contains(out, "dcb ") || strings.Contains(out, "devlink ") {
 			g.Errorf("something is left to plan:\n%s", out)
 		}
+		giveReport(g, "two-kinds")
 		// The node description follows the host's name.
 		g.Exec("hostname", "renamed")
 		g.Wait("the new name", 10*time.Second, func() bool {

@@ -108,6 +108,7 @@ type Config struct {
 	Memory     int           // MiB; 0: 256 for Bare, 768 else
 	Timeout    time.Duration // of the whole guest; never less than 3 minutes, 5 with QEMU
 	CPUs       int           // QEMU only, 2 if 0
+	VFs        int           // QEMU only: a PCI device (NVMe) that can have so many virtual functions
 	TimeTravel bool          // UML only: sleeping costs nothing, the clock jumps
 	Small      bool          // UML only: a kernel with IPoIB and little else is enough where no other is built yet
 	Append     string        // further kernel parameters
@@ -160,6 +161,10 @@ func (c Config) check() error {
 		return fmt.Errorf("kernel series %s: only QEMU has a choice of kernels", c.Series)
 	case c.Machine != QEMU && c.CPUs > 1:
 		return fmt.Errorf("%d CPUs: only QEMU has more than one", c.CPUs)
+	case c.Machine != QEMU && c.VFs != 0:
+		return fmt.Errorf("%d virtual functions: only QEMU has such a device", c.VFs)
+	case c.VFs < 0 || c.VFs > maxVFs:
+		return fmt.Errorf("%d virtual functions: want up to %d", c.VFs, maxVFs)
 	case c.Userland != Systemd && len(c.Units) > 0:
 		return fmt.Errorf("unit %s: only the userland Systemd starts units", c.Units[0])
 	case c.Userland != Systemd && c.Installed:

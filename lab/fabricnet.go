@@ -104,6 +104,11 @@ func (f *Fabric) SetPortInfo(guid ib.GUID, num uint8, change func(*mad.PortInfo)
 	return f.do("change the PortInfo of "+f.port(guid, num), func() error { return f.Sim.SetPortInfo(guid, num, change) })
 }
 
+// SetErrors is Sim.SetErrors: it changes the error counters of a port.
+func (f *Fabric) SetErrors(guid ib.GUID, num uint8, change func(*mad.PortCounters)) error {
+	return f.do("change the error counters of "+f.port(guid, num), func() error { return f.Sim.SetErrors(guid, num, change) })
+}
+
 // SetNodeInfo is Sim.SetNodeInfo: it changes what a node announces.
 func (f *Fabric) SetNodeInfo(guid ib.GUID, change func(*mad.NodeInfo)) error {
 	return f.do("change the NodeInfo of "+f.node(guid), func() error { return f.Sim.SetNodeInfo(guid, change) })

@@ -48,6 +48,7 @@ Switch	8 "S-0000000000000b01"		# "right" base port 0 lid 0 lmc 0
 		{"Mute", func() error { return f.Mute(left, false) }, "unmute left"},
 		{"SetLoss", func() error { f.SetLoss(0.25); return nil }, "loss of 25 %"},
 		{"SetPortInfo", func() error { return f.SetPortInfo(left, 1, func(*mad.PortInfo) {}) }, "change the PortInfo of left/1"},
+		{"SetErrors", func() error { return f.SetErrors(left, 1, func(*mad.PortCounters) {}) }, "change the error counters of left/1"},
 		{"SetNodeInfo", func() error { return f.SetNodeInfo(left, func(*mad.NodeInfo) {}) }, "change the NodeInfo of left"},
 		{"SetSwitchInfo", func() error { return f.SetSwitchInfo(left, func(*mad.SwitchInfo) {}) }, "change the SwitchInfo of left"},
 		{"SetDescription", func() error { return f.SetDescription(left, "middle") }, `rename left to "middle"`},

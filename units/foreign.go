@@ -89,8 +89,7 @@ func foreignElsewhere(key string) string {
 }
 
 // noDHCP is about clients that do not exist here.
-const noDHCP = "DHCP is not supported; leave out [Network] and leave the IP part to systemd-networkd or NetworkManager, or write " +
-	"the addresses"
+const noDHCP = "DHCP is not supported; leave out [Network] and leave the IP part to systemd-networkd, or write the addresses"
 
 // foreignSections are words about systemd's sections that this daemon does not
 // have: what to do instead.

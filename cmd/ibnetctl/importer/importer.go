@@ -169,6 +169,7 @@ func Import(host Host, sources []Source) Result {
 	for _, d := range im.drafts {
 		if u, ok := d.finish(im.note); ok {
 			r.Units = append(r.Units, u)
+			im.released(d)
 			if s := d.sections["Network"]; im.host.NoResolved && s != nil &&
 				slices.ContainsFunc(s.dirs, func(x *directive) bool { return x.key == "DNS" || x.key == "Domains" }) {
 				im.note("DNS= and Domains= take effect through systemd-resolved, which this host does not have: write the name servers into " +
@@ -187,6 +188,23 @@ func (im *importer) note(format string, a ...any) {
 	if !im.noted[s] {
 		im.noted[s] = true
 		im.notes = append(im.notes, s)
+	}
+}
+
+// released notes what has to be done with the tool of a draft whose unit is
+// written.
+func (im *importer) released(d *draft) {
+	list := d.release
+	switch {
+	case d.otherIP == "":
+	case d.keep != nil:
+		list = d.keep
+	default:
+		list = append(list, "give systemd-networkd a .network file with the same [Match] as "+d.file()+" and [Network] DHCP=yes: "+
+			"NetworkManager would manage all of the link")
+	}
+	for _, s := range list {
+		im.note("%s", s)
 	}
 }
 
@@ -220,6 +238,9 @@ func (im *importer) choose() {
 		if b := best[d.target()]; d != b {
 			_, why := b.over(d, im.host)
 			d.drop(why)
+			for _, s := range d.release {
+				im.note("%s", s)
+			}
 			continue
 		}
 		out = append(out, d)

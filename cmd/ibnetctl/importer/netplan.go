@@ -212,7 +212,9 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 	for _, p := range dev.parts {
 		d.source(p.f)
 		im.netplanLink(d, p.n, setName != "" || mac != "")
-		im.note("remove %s from %s, then netplan apply", dev.id, p.f.path)
+		d.release = append(d.release, fmt.Sprintf("remove %s from %s, then netplan apply", dev.id, p.f.path))
+		d.keep = append(d.keep, fmt.Sprintf("remove all of %s but the IP part from %s, with renderer: networkd, then netplan apply",
+			dev.id, p.f.path))
 	}
 	if len(d.sec("Match").dirs) == 0 {
 		dev.left("match: selects no link: without name, macaddress or driver it would select all")

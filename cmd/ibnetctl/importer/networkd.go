@@ -284,7 +284,9 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		}
 	}
 	im.drafts = append(im.drafts, d)
-	im.note("remove %s, then networkctl reload", f.path)
+	d.release = []string{fmt.Sprintf("remove %s, then networkctl reload", f.path)}
+	d.keep = []string{fmt.Sprintf("remove [Link], [IPoIB] and IPoIB= from %s, then networkctl reload: it is still used for the IP part",
+		f.path)}
 }
 
 // clients reports whether a file asks for DHCP, and for router advertisements.

@@ -21,11 +21,10 @@ const (
 	// What the parser of units says follows.
 	whyRefused   = "a unit does not accept it: "
 	whyNoUnit    = "no unit is written for it: "
-	whyOtherIP   = "with DHCP the whole IP configuration of a link is left to systemd-networkd or NetworkManager"
+	whyOtherIP   = "with DHCP the whole IP part of a link is left to systemd-networkd; write it into its .network file"
 	whyNoIPv4LL  = "ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16"
 	whyNoGateway = "the unspecified address is no gateway: no default route"
-	whyDHCP      = "ibnetworkd has no DHCP client: the unit has no [Network] section, so that systemd-networkd or NetworkManager " +
-		"configures the IP part"
+	whyDHCP      = "ibnetworkd has no DHCP client: the unit has no [Network] section, and the IP part is left to systemd-networkd"
 )
 
 // directive is one KEY=VALUE of a unit and the items that it has its origin in.
@@ -132,7 +131,10 @@ type draft struct {
 	rule   string // the tool's rule for that, for sentences
 	rest   bool   // it is for every link that has no unit of its own
 	port   bool   // it is for a port, whatever its interface
-	lacks  string // what follows from a line that its first file does not have
+	// release is how the tool is made to release the link, for sentences; keep is
+	// that if systemd-networkd goes on with its IP part, by the same file.
+	release, keep []string
+	lacks         string // what follows from a line that its first file does not have
 	// otherIP is why the IP part is left to another program, "" if it is not.
 	otherIP  string
 	sections map[string]*section

@@ -181,6 +181,56 @@ func TestEnhancedIPoIB(t *testing.T) {
 	})
 }
 
+// Two hosts with one cable and the same unit: a card with connected mode, and one as
+// ConnectX-4 and newer, which has datagram mode only. Each takes the best that it can,
+// and packets that are too large for the other one's mode arrive in pieces.
+func TestEnhancedBesidePlain(t *testing.T) {
+	t.Parallel()
+	names := []string{"a", "b"}
+	addr := func(n string) string { return map[string]string{"a": "10.9.0.1", "b": "10.9.0.2"}[n] }
+	host := func(g *lab.G) {
+		defer journal(g)
+		me := g.Node()
+		g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "90s")
+		want := map[string]string{"a": "connected 65520", "b": "datagram 4092"}[me]
+		g.WaitFor(20*time.Second, func() string {
+			if has := mode(g, "ib0") + " " + mtu(g, "ib0"); has != want {
+				return "ib0 is " + has
+			}
+			return ""
+		})
+		g.Post("up-"+me, "")
+		g.Await("up-"+other(me), 120*time.Second)
+		for _, size := range []string{"56", "3900", "20000"} {
+			g.WaitFor(20*time.Second, func() string {
+				out, err := g.Try("ping", "-c", "1", "-W", "1", "-s", size, addr(other(me)))
+				if err != nil {
+					return out
+				}
+				return ""
+			})
+		}
+		g.Post("done-"+me, "")
+		g.Await("done-"+other(me), 60*time.Second)
+	}
+	var nodes []lab.Node
+	for _, n := range names {
+		unit := "[Match]\nLinkLayer=InfiniBand\n[Link]\nMTUBytes=max\n[IPoIB]\nMode=auto\n[Network]\nAddress=" + addr(n) +
+			"/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\n"
+		c := installed(lab.Config{Commands: []string{"driver h0 mlx4_core"}}, map[string]string{"10-ib.ibnetwork": unit})
+		if n == "b" {
+			c.Commands = []string{"driver h0 mlx5_core", "ipoib h0 enhanced"}
+		}
+		nodes = append(nodes, lab.Node{Name: n, Config: c, Body: host})
+	}
+	lab.RunNet(t, lab.Net{Cables: []string{"a/1 b/1"}, Nodes: nodes, Timeout: 5 * time.Minute,
+		Script: func(t *testing.T, r *lab.NetRun) {
+			for _, n := range names {
+				r.Await("done-"+n, 4*time.Minute)
+			}
+		}})
+}
+
 // firstLink is the interface of a port of a device, without its P_Key children.
 func firstLink(g *lab.G, dev string) (name string) {
 	g.Helper()

@@ -10,7 +10,7 @@ import (
 )
 
 // The fabric is unloaded and loaded again while a subnet manager runs and IPoIB
-// traffic flows in both modes.  IBNET_TEARDOWNS says how often, 5 times without; a
+// traffic flows in both modes and as enhanced IPoIB.  IBNET_TEARDOWNS says how often, 5 times without; a
 // tenth of it, 4 at least, on Debian's kernel with two CPUs, which take turns, and there
 // every other two with PCI adapters.
 func TestTeardown(t *testing.T) {
@@ -47,12 +47,17 @@ func teardowns(g *lab.G, n int, other string) {
 			params += " " + other
 		}
 		g.LoadSwib(params)
+		enhanced := i%3 == 2
+		if enhanced {
+			g.Ctl("ipoib h0 enhanced")
+			g.Ctl("ipoib h1 enhanced")
+		}
 		sm := g.Opensm(lab.SM{NoWait: true})
 		g.WaitPort("swib1", 1, "ACTIVE", 30*time.Second)
 		a, b := g.Host("a"), g.Host("b")
 		a.Take("ib0", "10.9.0.1/24")
 		b.Take("ib2", "10.9.0.2/24")
-		if i%2 == 1 {
+		if i%2 == 1 && !enhanced {
 			a.Exec("ip", "link", "set", "ib0", "type", "ipoib", "mode", "connected")
 			b.Exec("ip", "link", "set", "ib2", "type", "ipoib", "mode", "connected")
 		}

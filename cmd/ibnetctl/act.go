@@ -137,7 +137,7 @@ func (a *app) smCmd() *cobra.Command {
 			}
 			return cmd.Help()
 		},
-		Short: "the subnet manager: status, start, stop, topology",
+		Short: "the subnet manager: status, start, stop; the fabric: topology, paths",
 		Long: `Every InfiniBand subnet needs a subnet manager, which assigns addresses and
 routes: in a switch, or on one host. With [SubnetManager] Manage=auto in a unit
 this host starts one when there is none on the subnet of a port, and stops it when
@@ -195,6 +195,7 @@ one of higher priority is master.`,
 		a.topologyCmd(),
 		a.smExplainCmd(),
 		a.smWhatIfCmd(),
+		a.smDumpCmd(),
 	)
 	return sm
 }

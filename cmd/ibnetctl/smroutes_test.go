@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -305,6 +306,47 @@ func TestWhatIfLive(t *testing.T) {
 		}
 		if c.Entries == 0 {
 			t.Error("nothing was foretold")
+		}
+	})
+}
+
+// Of a file the tables are computed, of a live fabric they are read, with groups.
+func TestDump(t *testing.T) {
+	file := fabricFile(t, gen.FatTree2(8, 4))
+	for _, form := range []string{"lfts", "fdbs", "guid2lid"} {
+		code, out, e := ctl(t, 80, "sm", "dump", form, "--file", file)
+		if code != 0 {
+			t.Errorf("%s: exit status %d, %s", form, code, e)
+		}
+		golden(t, "dump-"+form, file, []byte(out))
+		_, js, _ := ctl(t, 0, "--json", "sm", "dump", form, "--file", file)
+		var d answer.Dump
+		if err := answer.Check("sm dump", []byte(js)); err != nil || json.Unmarshal([]byte(js), &d) != nil || d.Text != out || d.Form != form {
+			t.Errorf("%s: %v\n%s", form, err, js)
+		}
+	}
+	for args, want := range map[string]string{
+		"mcfdbs --file " + file: "mcfdbs: the members of groups are not in a file; leave --file out to read the live fabric",
+		"lft --file " + file:    `"lft" is not one of lfts, fdbs, mcfdbs, guid2lid`,
+	} {
+		if code, _, e := ctl(t, 0, append([]string{"sm", "dump"}, strings.Fields(args)...)...); code != exitUsage || e != want {
+			t.Errorf("%s: exit status %d, %s", args, code, e)
+		}
+	}
+	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
+		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		a := &app{out: &b, err: &b}
+		if err := a.dump(t.Context(), conn, &b, "mcfdbs", r); err != nil || b.Len() != 0 {
+			t.Errorf("without a group: %v\n%s", err, b.String())
+		}
+		r.LFT[2] = nil
+		if err := a.dump(t.Context(), conn, io.Discard, "lfts", r); exitCode(err) != exitFailure ||
+			err.Error() != "the tables of 1 switch could not be read: S-0003; run the command again" {
+			t.Errorf("a silent switch: %v", err)
 		}
 	})
 }

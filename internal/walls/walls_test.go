@@ -51,6 +51,7 @@ var walls = []wall{
 	{pkg: "sm/lid", forbid: effects, why: "LIDs are decided from values; the engine writes the file"},
 	{pkg: "sm/route", forbid: effects, why: "same fabric, same forwarding tables"},
 	{pkg: "sm/explain", forbid: effects, why: "same fabric and tables, same explanation"},
+	{pkg: "sm/dump", forbid: effects, why: "a format is text of values"},
 	{pkg: "sm/picture", forbid: effects, why: "same fabric, same picture"},
 	{pkg: "sm/mcast", forbid: effects, why: "same fabric and members, same trees"},
 	{pkg: "sm/program", forbid: effects, why: "the difference of two values is a value"},
@@ -66,7 +67,7 @@ var walls = []wall{
 var timeless = []string{
 	"ib", "units", "link", "ipoib", "roce", "daemon/plan",
 	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "ib/partition",
-	"sm/pkey", "sm/sa", "sm/qos", "sm/explain",
+	"sm/pkey", "sm/sa", "sm/qos", "sm/explain", "sm/dump",
 }
 
 type pkg struct {

@@ -276,6 +276,7 @@ var Forms = []struct {
 	{"sm topology", Topology{}},
 	{"sm explain", Explain{}},
 	{"sm whatif", WhatIf{}},
+	{"sm dump", Dump{}},
 	{"reload, reconfigure, up, down, edit, enable, disable, mask, unmask, try, log-level, capture, report, sm start, sm stop, import " +
 		"--write", Done{}},
 	{"a command that fails", Failure{}},

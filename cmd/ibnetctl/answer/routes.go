@@ -105,3 +105,10 @@ type RoutesSummary struct {
 	Lost       int      `json:"pairs_without_path"`
 	CreditLoop []string `json:"credit_loop"` // the ports of one
 }
+
+// Dump is a dump in one of opensm's formats.
+type Dump struct {
+	Schema int    `json:"schema"`
+	Form   string `json:"form"`
+	Text   string `json:"text"`
+}

@@ -35,7 +35,7 @@ that do not answer are named as not checked. A counter is an error above the
 values in error_thresholds of infiniband-diags: 10, or 100 for discards, remote
 physical, constraint and VL15 errors. --svg prints a drawing that scales to the window: meshes and tori
 as grids, fat-trees of three levels as pods, adapters as counts if there are more
-than 200.`,
+than 200, and in the largest fabrics rows of switches as counts.`,
 		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(a.json); err != nil {

@@ -138,6 +138,7 @@ func (m *model) connect(d *drawing, at map[int32]point, half float64, pale bool)
 	if usual > 1 {
 		d.labels = append(d.labels, label{point{0, -24}, fmt.Sprintf("each line between switches without a number: %d links", usual), "", "", 0})
 	}
+	var labels []point
 	for _, b := range m.bundles {
 		p, ok := at[b.a]
 		q, ok2 := at[b.b]
@@ -161,8 +162,36 @@ func (m *model) connect(d *drawing, at map[int32]point, half float64, pale bool)
 			li.from, li.to = point{p.x, p.y + half}, point{q.x, q.y - half}
 			li.at = point{q.x + (p.x-q.x)*0.3, q.y - half + (p.y+half-q.y+half)*0.3}
 		}
+		if li.label != "" {
+			li.at = freePlace(labels, li.at, li.from, li.to)
+			labels = append(labels, li.at)
+		}
 		d.lines = append(d.lines, li)
 	}
+}
+
+// labelWide and labelHigh are what the number at a line takes.
+const labelWide, labelHigh = 34.0, 13.0
+
+// freePlace moves the label of a line along it to where no other label is.
+func freePlace(labels []point, at, from, to point) point {
+	free := func(p point) bool {
+		for _, q := range labels {
+			if math.Abs(p.x-q.x) < labelWide && math.Abs(p.y-q.y) < labelHigh {
+				return false
+			}
+		}
+		return true
+	}
+	if free(at) || from.y == to.y {
+		return at
+	}
+	for _, t := range []float64{0.8, 0.6, 0.5, 0.87, 0.4, 0.3, 0.2} {
+		if p := (point{from.x + (to.x-from.x)*t, from.y + (to.y-from.y)*t}); free(p) {
+			return p
+		}
+	}
+	return at
 }
 
 // usualBundle is the number of links that most bundles between switches have, 0
@@ -298,18 +327,38 @@ func (m *model) legend(d *drawing) {
 	}
 	d.labels = append(d.labels, label{point{left, y}, d.summary, "", "", 13})
 	y += 22
+	d.key(left, y)
+}
+
+// keyWidth is what the key of the colours has at least.
+const keyWidth = 620
+
+// key says what the colours mean, in lines that are no wider than the rest.
+func (d *drawing) key(left, y float64) {
+	right := left + keyWidth
+	for _, b := range append(d.panels[:len(d.panels):len(d.panels)], d.boxes...) {
+		right = max(right, b.x+b.w)
+	}
 	x := left
-	for i, text := range []string{"Active", "Active, narrower or slower than it should be", "Initialize or Armed", "Down"} {
+	place := func(text string, sign float64) {
+		if x > left && x+sign+textWidth(text) > right {
+			x, y = left, y+22
+		}
+	}
+	for i, text := range []string{"Active", "Active, narrower or slower than it should be", "Initializing or Armed", "Down"} {
+		place(text, 30)
 		d.lines = append(d.lines, line{from: point{x, y - 4}, to: point{x + 24, y - 4}, state: state(i), width: 3})
 		d.labels = append(d.labels, label{point{x + 30, y}, text, "", "", 0})
 		x += 30 + textWidth(text) + 14
 	}
-	y += 22
-	x = left
+	x, y = left, y+22
 	for _, k := range [][2]string{{"switch", "switch"}, {"host", "host, or their number"}, {"sm", "with the subnet manager"}} {
+		place(k[1], 30)
 		d.boxes = append(d.boxes, box{x: x, y: y - 12, w: 24, h: 14, class: k[0]})
 		d.labels = append(d.labels, label{point{x + 30, y}, k[1], "", "", 0})
 		x += 30 + textWidth(k[1]) + 14
 	}
-	d.labels = append(d.labels, label{point{x, y}, "×4: so many parallel links; a thicker line is more links", "", "", 0})
+	const many = "×4: so many parallel links; a thicker line is more links"
+	place(many, 0)
+	d.labels = append(d.labels, label{point{x, y}, many, "", "", 0})
 }

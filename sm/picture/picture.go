@@ -23,7 +23,7 @@ import (
 const (
 	foldAbove   = 200  // more adapters are counts
 	springs     = 240  // most switches that springs place
-	linesAtMost = 3000 // more good links within pods are not drawn one by one
+	linesAtMost = 3000 // with more within pods each row of switches is one box
 	char        = 6.7  // width of a character at fontSize
 	fontSize    = 11
 	rowHeight   = 20
@@ -36,7 +36,7 @@ type state uint8
 const (
 	active state = iota
 	reduced
-	waiting // Initialize or Armed
+	waiting // Initializing or Armed
 	down
 )
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/xml"
 	"io"
+	"math"
 	"strings"
 	"testing"
 
@@ -19,13 +20,13 @@ func shapes() map[string]*fabric.Fabric {
 		"ft3-972": gen.FatTree3(18, 12, 9), "ft3-5184": gen.FatTree3(36, 16, 18), "torus8x8": gen.Torus([]int{8, 8}, 2),
 		"mesh4x4":    gen.Mesh([]int{4, 4}, 1),
 		"torus4x4x4": gen.Torus([]int{4, 4, 4}, 1), "ring": gen.Ring(6, 2), "irregular": gen.Random(7, 14, 12, 60),
-		"irregular-big": gen.Random(3, 60, 50, 500),
+		"uneven": gen.Uneven(3, 36, 8, 3, 100), "irregular-big": gen.Random(3, 60, 50, 500),
 	}
 	for n, f := range out {
 		out[n] = up(f)
 	}
 	// Some of a real one's troubles.
-	for _, n := range []string{"ft2-108", "ft3-972", "torus8x8"} {
+	for _, n := range []string{"ft2-108", "ft3-972", "ft3-5184", "torus8x8"} {
 		f := out[n]
 		bad := 0
 		for i := range f.Ports {
@@ -91,11 +92,30 @@ func TestShapes(t *testing.T) {
 		switches := 0
 		for _, b := range d.boxes {
 			if (b.class == "switch" || b.class == "core") && b.title != "" {
-				switches++
+				switches += max(b.of, 1)
 			}
 		}
 		if switches != len(f.Switches) {
 			t.Errorf("%s: %d of %d switches are drawn", name, switches, len(f.Switches))
+		}
+		// At the width of a screen every text has at least seven of its pixels.
+		if high := 9.5 * 1600 / d.w; high < 7 && name != "ft2-648" {
+			t.Errorf("%s: at 1600 columns a text of 9.5 is %.1f high", name, high)
+		}
+		wide := func(l label) float64 { return (textWidth(l.text) - 12) * max(l.size, 9.5) / fontSize }
+		for i, a := range d.labels {
+			for _, b := range d.labels[i+1:] {
+				if a.anchor == "" && b.anchor == "" && math.Abs(a.y-b.y) < 8 && a.x < b.x+wide(b) && b.x < a.x+wide(a) {
+					t.Errorf("%s: %q and %q overlap", name, a.text, b.text)
+				}
+			}
+		}
+		for i, a := range d.lines {
+			for _, b := range d.lines[i+1:] {
+				if a.label != "" && b.label != "" && math.Abs(a.at.x-b.at.x) < 20 && math.Abs(a.at.y-b.at.y) < 9 {
+					t.Errorf("%s: the labels %q and %q are in one place", name, a.label, b.label)
+				}
+			}
 		}
 		var b bytes.Buffer
 		if err := WriteSVG(&b, f); err != nil {

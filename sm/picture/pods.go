@@ -18,7 +18,8 @@ type podGrid struct {
 	width     float64 // of a pod's panel
 	cols      int
 	busY      float64 // of the line that all pods are linked to
-	many      bool    // links within the pods are counted, not drawn
+	height    float64 // of it
+	many      bool    // rows of switches are one box each
 }
 
 // Height of a pod's panel, and room between two of them for their links to the core.
@@ -27,17 +28,24 @@ const podHeight, podRoom, podText = 222.0, 70.0, 9.5
 // podded draws a fat-tree of three levels: the core switches on top, below them
 // a panel for each pod with its two rows of switches and the adapters' counts.
 func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
-	g := m.podGrid(d, pods)
-	isCore := g.core(core)
+	isCore := map[int32]bool{}
+	for _, s := range core {
+		isCore[s] = true
+	}
 	within, out := m.podLinks(pods, isCore)
 	total := 0
 	for _, b := range within {
 		total += len(b)
 	}
-	g.many = total > linesAtMost
+	g := m.podGrid(d, pods, total > linesAtMost)
+	if g.many {
+		g.foldedCore(core)
+	} else {
+		g.core(core)
+	}
 	trunk := make([]float64, g.cols)
 	for i, p := range pods {
-		x, y := float64(i%g.cols)*(g.width+podRoom)+podRoom/2, g.busY+34+float64(i/g.cols)*(podHeight+44)
+		x, y := float64(i%g.cols)*(g.width+podRoom)+podRoom/2, g.busY+34+float64(i/g.cols)*(g.height+44)
 		g.pod(i, p, x, y, within[i], &out[i])
 		trunk[i%g.cols] = max(trunk[i%g.cols], y+20)
 	}
@@ -48,18 +56,21 @@ func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
 	slices.SortStableFunc(d.lines, func(a, b line) int { return cmp.Compare(a.state, b.state) })
 }
 
-func (m *model) podGrid(d *drawing, pods [][]int32) *podGrid {
+func (m *model) podGrid(d *drawing, pods [][]int32, many bool) *podGrid {
 	leaves := 0
 	for _, p := range pods {
 		low, high := m.rows(p)
 		leaves = max(leaves, len(low), len(high))
 	}
-	g := &podGrid{m: m, d: d, cell: 52, gap: 6}
+	g := &podGrid{m: m, d: d, cell: 52, gap: 6, height: podHeight, many: many}
 	if leaves > 12 {
 		g.cell, g.gap = 40, 4
 	}
 	g.width = float64(leaves)*(g.cell+g.gap) + 24
-	cols := min(max(1, int(math.Round(math.Sqrt(float64(len(pods))*podHeight/g.width*1.9)))), len(pods))
+	if many {
+		g.width, g.height = foldWidth, foldHeight
+	}
+	cols := min(max(1, int(math.Round(math.Sqrt(float64(len(pods))*g.height/g.width*1.9)))), len(pods))
 	// One more or less column where the last row is full then.
 	for _, c := range []int{cols, cols + 1, cols - 1} {
 		if c > 0 && len(pods)%c == 0 {
@@ -97,16 +108,14 @@ func (g *podGrid) put(s int32, x, y float64) *box {
 }
 
 // core draws the core switches, in as many rows as the pods are wide.
-func (g *podGrid) core(core []int32) (isCore map[int32]bool) {
+func (g *podGrid) core(core []int32) {
 	d, step := g.d, g.cell+g.gap
 	wide := float64(g.cols) * (g.width + podRoom)
 	perRow := max(1, int(wide/step))
 	rows := (len(core) + perRow - 1) / perRow
 	perRow = (len(core) + rows - 1) / rows
-	isCore = map[int32]bool{}
 	start := (wide - float64(min(perRow, len(core)))*step) / 2
 	for i, s := range core {
-		isCore[s] = true
 		if b := g.put(s, start+float64(i%perRow)*step, float64(i/perRow)*26); b.class == "switch" {
 			b.class = "core"
 		}
@@ -120,14 +129,13 @@ func (g *podGrid) core(core []int32) (isCore map[int32]bool) {
 		x := start + float64(i)*step + g.cell/2
 		d.lines = append(d.lines, line{from: point{x, bottom - 6}, to: point{x, g.busY}, width: 1, pale: true})
 	}
-	return isCore
 }
 
 // pod draws pod i with its top left corner at x and y: its switches, the links
 // between them, the counts of hosts and its links to the core.
 func (g *podGrid) pod(i int, pod []int32, x, y float64, within []*bundle, out *bundle) {
 	d := g.d
-	d.panels = append(d.panels, box{x: x, y: y, w: g.width, h: podHeight, class: "pod"})
+	d.panels = append(d.panels, box{x: x, y: y, w: g.width, h: g.height, class: "pod"})
 	low, high := g.m.rows(pod)
 	at := map[int32]point{}
 	row := func(list []int32, y float64) {
@@ -137,34 +145,52 @@ func (g *podGrid) pod(i int, pod []int32, x, y float64, within []*bundle, out *b
 			g.put(s, at[s].x-g.cell/2, y-10)
 		}
 	}
-	row(high, y+58)
-	row(low, y+154)
+	if g.many {
+		g.foldedPod(low, high, x, y, within)
+	} else {
+		row(high, y+58)
+		row(low, y+154)
+	}
 	hosts, links, bad := 0, 0, 0
 	for _, s := range low {
 		hosts += len(g.m.leaves[s].hosts)
-		g.hosts(s, at[s])
+		if !g.many {
+			g.hosts(s, at[s])
+		}
 	}
 	for _, b := range within {
 		links += b.n
 		bad += b.bad
-		if !g.many || b.state != active {
+		if !g.many {
 			d.lines = append(d.lines, between(b, at[b.a], at[b.b]))
 		}
 	}
-	if g.many && len(low) > 0 && len(high) > 0 {
-		d.panels = append(d.panels, box{x: x + 12, y: y + 80, w: g.width - 24, h: 52, class: "pod",
-			text: fmt.Sprintf("%s between the rows", plural(links, "link", "links")), size: podText})
-	}
 	d.labels = append(d.labels, label{point{x + 10, y + 20},
-		fmt.Sprintf("pod %d: %s, %s; %s to the core", i+1, plural(len(pod), "switch", "switches"), plural(hosts, "host", "hosts"),
-			plural(out.n, "link", "links")), "", "", 12})
-	if out.bad+bad > 0 {
+		podTitle(i, pod, hosts, out, g.many), "", titleColour(out, g.many), 12})
+	if out.bad+bad > 0 && !g.many {
 		d.labels = append(d.labels, label{point{x + 10, y + 36},
 			fmt.Sprintf("%d of %d links between its switches bad, %d of %d to the core", bad, links, out.bad, out.n), "",
 			colours[max(out.state, reduced)], 11})
 	}
 	d.lines = append(d.lines, line{from: point{x - podRoom/4, y + 16}, to: point{x, y + 16}, state: out.state, width: thick(out.n),
 		title: fmt.Sprintf("%s to the core, %d bad\n%s", plural(out.n, "link", "links"), out.bad, out.title)})
+}
+
+// podTitle says what is in a pod, where its rows are boxes only what these do not say.
+func podTitle(i int, pod []int32, hosts int, out *bundle, many bool) string {
+	if many {
+		return fmt.Sprintf("pod %d: %s to the core%s", i+1, plural(out.n, "link", "links"), andBad(out.bad))
+	}
+	return fmt.Sprintf("pod %d: %s, %s; %s to the core", i+1, plural(len(pod), "switch", "switches"), plural(hosts, "host", "hosts"),
+		plural(out.n, "link", "links"))
+}
+
+// titleColour is that of the links to the core where the title says that some are bad.
+func titleColour(out *bundle, many bool) string {
+	if many && out.bad > 0 {
+		return colours[max(out.state, reduced)]
+	}
+	return ""
 }
 
 // hosts draws the number of a leaf's hosts below it.

@@ -181,7 +181,7 @@ func (im *importer) ifcfg(f *file) *draft {
 		return nil
 	}
 	if m := cmp.Or(v.get("MASTER"), v.get("MASTER_UUID"), v.get("TEAM_MASTER"), v.get("BRIDGE")); m != "" {
-		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that creates that", link, m))
+		f.refuse(fmt.Sprintf(whyPort, link, m))
 		return nil
 	}
 	im.note("switch %s off: nmcli connection delete, or rename the file and nmcli connection reload (network-scripts: set ONBOOT=no)", f.path)
@@ -309,9 +309,9 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 				d.hw(a.value, a.item)
 			}
 		case a.key == "ETHTOOL_OPTS":
-			a.left("an ethtool command; write a systemd.link(5) file or a service for it")
+			a.left(whyEthtool)
 		case a.key == "ZONE":
-			a.left("a firewall zone; firewall-cmd --permanent --zone=" + a.value + " --add-interface=LINK sets it")
+			a.left(d.zone(a.value))
 		case n == "DNS":
 			d.add("Network", "DNS", a.value, a.item)
 		case a.key == "DOMAIN":

@@ -55,7 +55,7 @@ func (im *importer) interfaces(files []*file) {
 			continue
 		}
 		if m := cmp.Or(s.get("bond-master"), s.get("master"), s.get("bridge-master"), ports[link]); m != "" {
-			s.refuse(fmt.Sprintf("%s is a port of %s: leave the stanza to ifupdown", link, m))
+			s.refuse(fmt.Sprintf(whyPort, link, m))
 			continue
 		}
 		d := draftOf(link, s.head.file)

@@ -111,7 +111,7 @@ func (im *importer) keyfile(f *file) {
 	}
 	link, parent, mac := get("connection.interface-name"), get("infiniband.parent"), get("infiniband.mac-address")
 	if m := cmp.Or(get("connection.master"), get("connection.controller")); m != "" {
-		f.refuse(fmt.Sprintf("%s is a port of %s: leave the profile to NetworkManager", link, m))
+		f.refuse(fmt.Sprintf(whyPort, link, m))
 		return
 	}
 	var c *child
@@ -228,7 +228,7 @@ func (im *importer) keyfileConnection(d *draft, e *entry) {
 	case "autoconnect":
 		im.onboot(d, e.value, e.item)
 	case "zone":
-		e.left("a firewall zone; firewall-cmd --permanent --zone=" + e.value + " --add-interface=LINK sets it")
+		e.left(d.zone(e.value))
 	case "mdns", "llmnr":
 		if e.value == "-1" || e.value == "default" {
 			e.unneeded("the default")

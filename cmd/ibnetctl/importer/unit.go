@@ -17,6 +17,7 @@ const (
 	whyCommand = "a command; check whether a setting of a unit replaces it"
 	whyNotIB   = "not an InfiniBand link"
 	whyName    = "not the name of an interface"
+	whyEthtool = "an ethtool command; write a systemd.link(5) file or a service for it"
 	whyPort    = "%s is a port of %s: leave it to the tool that creates that"
 	// What the parser of units says follows.
 	whyRefused   = "a unit does not accept it: "
@@ -26,6 +27,11 @@ const (
 	whyNoGateway = "the unspecified address is no gateway: no default route"
 	whyDHCP      = "ibnetworkd has no DHCP client: the unit has no [Network] section, and the IP part is left to systemd-networkd"
 )
+
+// zone is the reason of a firewall zone.
+func (d *draft) zone(name string) string {
+	return "a firewall zone; firewall-cmd --permanent --zone=" + name + " --add-interface=" + cmp.Or(d.link, "LINK") + " sets it"
+}
 
 // directive is one KEY=VALUE of a unit and the items that it has its origin in.
 type directive struct {

@@ -58,7 +58,7 @@ func (im *importer) wickedLink(f *file) *draft {
 		return nil
 	}
 	if m := v.get("MASTER_DEVICE"); m != "" {
-		f.refuse(fmt.Sprintf("%s is a port of %s: leave the file to the tool that creates that", link, m))
+		f.refuse(fmt.Sprintf(whyPort, link, m))
 		return nil
 	}
 	// The child is said by the name, and the variables have precedence.
@@ -163,9 +163,9 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 	case a.key == "LLADDR":
 		a.left("a hardware address; [Link] GUID= sets the last 8 bytes of an IPoIB address")
 	case a.key == "ETHTOOL_OPTIONS":
-		a.left("an ethtool command; write a systemd.link(5) file or a service for it")
+		a.left(whyEthtool)
 	case a.key == "ZONE":
-		a.left("a firewall zone; firewall-cmd --permanent --zone=" + a.value + " --add-interface=" + d.link + " sets it")
+		a.left(d.zone(a.value))
 	case a.key == "PRE_UP_SCRIPT" || strings.HasSuffix(a.key, "_SCRIPT"):
 		a.left(whyCommand)
 	case wickedIdle[a.key] != "":

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -78,4 +79,34 @@ func planUnderived(b *Builder, index int, not []units.Underived) {
 // kept reports whether an address stays because it cannot be derived now.
 func kept(not []units.Underived, a Address) bool {
 	return slices.ContainsFunc(not, func(x units.Underived) bool { return x.Keeps(a.Prefix) })
+}
+
+// sameAddressNotices find links that derive one address, as those of several rails
+// that one unit matches.
+func sameAddressNotices(s *Snapshot, set *units.Set, g Governing) (out []Notice) {
+	if !slices.ContainsFunc(set.Units, (*units.Unit).Derives) {
+		return nil
+	}
+	unitOf := func(l *Link) *units.Unit { return g.Links[l.Index].Unit }
+	d := NewDerivation(set, unitOf)
+	first := map[netip.Addr]*Link{}
+	for i := range s.Links {
+		l := &s.Links[i]
+		u := unitOf(l)
+		if u == nil || !u.Derives() || u.Unmanaged() {
+			continue
+		}
+		addrs, _ := d.Addresses(s, l, u)
+		for _, a := range addrs {
+			ip := a.Address.V.Addr()
+			if was := first[ip]; was == nil {
+				first[ip] = l
+			} else if len(out) < maxNotices {
+				out = append(out, Notice{Unit: u.Path, Reason: Reason{Code: CodeSameDerive,
+					Text: fmt.Sprintf("%s and %s get the same address %s (%s)", was.Name, l.Name, ip, a.Address.Pos),
+					Next: "put {link} into the address, use HOST/LINK in the table, or match one link"}})
+			}
+		}
+	}
+	return out
 }

@@ -28,15 +28,16 @@ const (
 	CodeConf       Code = "daemon-settings"    // a mistake in ibnetworkd.conf
 	CodeOneHost    Code = "partition-of-host"  // Partition= is not known to other hosts' managers
 	CodeSamePrefix Code = "same-subnet-prefix" // two fabrics with one subnet prefix
+	CodeSameDerive Code = "same-address"       // two links derive one address
 )
 
 // maxNotices bounds the notices about units: the rest are as good as those shown.
 const maxNotices = 32
 
 // Notices says what is worth saying of a host and its units: units that match
-// nothing, and fabrics that cannot be told apart.
+// nothing, fabrics that cannot be told apart, and links that derive one address.
 func Notices(s *Snapshot, set *units.Set, g Governing) []Notice {
-	return slices.Concat(unitNotices(s, set, g), prefixNotices(s), ofedNotices(s, g))
+	return slices.Concat(unitNotices(s, set, g), prefixNotices(s), ofedNotices(s, g), sameAddressNotices(s, set, g))
 }
 
 // ofedNotices name the other program that sets mode and MTU, where a unit does.

@@ -33,6 +33,12 @@ func TestNotices(t *testing.T) {
 		want  []string // CODE: text | next
 	}{
 		{name: "OK", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}},
+		{name: "OK an address for each rail", units: map[string]string{
+			"10-a": "[Match]\nType=infiniband\n[Network]\nAddress=10.{link:1}.0.{host}/16\n"}},
+		{name: "bad one address for two rails", units: map[string]string{
+			"10-a": "[Match]\nType=infiniband\n[Network]\nAddress=10.3.0.{host}/16\n"}, want: []string{
+			"same-address: ibp4s0 and ibp5s0 get the same address 10.3.0.1 (/etc/systemd/network/10-a.ibnetwork:4:9) | " +
+				"put {link} into the address, use HOST/LINK in the table, or match one link"}},
 		{name: "bad no unit", want: []string{"no-unit-file: there is no unit file: no link is configured by ibnetworkd | ibnetctl " +
 			"edit 10-ibp4s0"}},
 		{name: "bad name", units: map[string]string{"10-ib0": "[Match]\nName=ib0\n"}, want: []string{

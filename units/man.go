@@ -202,7 +202,10 @@ An edit is applied as that of a unit is. A table that cannot be read keeps its l
 address is taken away for the lack of a line. It may have 4 MiB.
 .PP
 .B ibnetctl plan \-\-hosts
-shows what each node of a list would get, and the addresses that two of them would share. On the link, IPv6 addresses are probed by the
+shows what each node of a list would get, and the addresses that two of them would share; two links of one host that derive one address
+are a note of its status and of
+.BR "ibnetctl verify" .
+On the link, IPv6 addresses are probed by the
 kernel; IPv4 addresses are not checked.
 .SH DIFFERENCES FROM SYSTEMD\-NETWORKD
 Syntax, values and patterns are read as by systemd 252, with which a test compares them, except for this:

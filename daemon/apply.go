@@ -61,7 +61,7 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, g
 	unit := make(map[string]string, len(steps))
 	for _, s := range steps {
 		d.intend(s.Op)
-		unit[link.HoldKey(s.Op)] = s.Unit
+		unit[link.DelayKey(s.Op)] = s.Unit
 		t := s.Op.Target()
 		if t.Ifindex != 0 || t.Link == "" && t.IBDevice != "" {
 			touched.target(t)
@@ -74,7 +74,7 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, g
 	// of something that is not there, never something of ours without a note.
 	d.save()
 	d.cfg.System.Apply(ctx, steps, func(op link.Op, err error) {
-		if a := d.result(op, unit[link.HoldKey(op)], err); a != nil {
+		if a := d.result(op, unit[link.DelayKey(op)], err); a != nil {
 			gone = append(gone, *a)
 		}
 	})

@@ -182,7 +182,7 @@ func (c *cycle) read(sc Scope) (err error) {
 // nothing was left to do.
 func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	save := c.reconcile()
-	in := plan.Input{Snapshot: c.snap, Units: c.set, Record: c.rec, Held: c.reasons(), Scope: c.dirty.links,
+	in := plan.Input{Snapshot: c.snap, Units: c.set, Record: c.rec, Delayed: c.reasons(), Scope: c.dirty.links,
 		Prev: c.governing.Links, Partial: c.later != nil, NoPorts: true}
 	if len(c.dirty.links) >= len(c.snap.Links) {
 		in.Scope = nil

@@ -142,7 +142,7 @@ func TestNoSuchDevice(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		if n := len(r.delayed.m); n != 0 || strings.Count(r.log.String(), "msg=\"the kernel does not find") != 1 {
-			t.Errorf("%d operations are held on a link that went:\n%s", n, r.log)
+			t.Errorf("%d operations are delayed on a link that went:\n%s", n, r.log)
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestHoldsForget(t *testing.T) {
 	var waits []time.Duration
 	for range 12 {
 		h.add(op, link.Reason{}, true, now)
-		wait := h.m[link.HoldKey(op)].wait
+		wait := h.m[link.DelayKey(op)].wait
 		waits = append(waits, wait)
 		now = now.Add(wait)
 		if len(h.due(now)) == 0 {

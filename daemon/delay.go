@@ -26,7 +26,7 @@ type delay struct {
 	next    time.Time
 }
 
-// delays are the operations not to be tried now, by link.HoldKey.
+// delays are the operations not to be tried now, by link.DelayKey.
 type delays struct {
 	m map[string]*delay
 	// last remembers those that have been let go, so that failing again waits
@@ -40,7 +40,7 @@ func newDelays() *delays {
 
 func (h *delays) add(op link.Op, why link.Reason, refused bool, now time.Time) {
 	maps.DeleteFunc(h.last, func(_ string, x *delay) bool { return now.Sub(x.next) > refuseMost })
-	key := link.HoldKey(op)
+	key := link.DelayKey(op)
 	first, most := retryFirst, retryMost
 	if refused {
 		first, most = refuseFirst, refuseMost
@@ -55,7 +55,7 @@ func (h *delays) add(op link.Op, why link.Reason, refused bool, now time.Time) {
 
 // done forgets what is known of an operation that has worked.
 func (h *delays) done(op link.Op) {
-	key := link.HoldKey(op)
+	key := link.DelayKey(op)
 	delete(h.m, key)
 	delete(h.last, key)
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // ongoing are the operations that the workers of the cards have, and those that
-// wait for a card to be done, by link.HoldKey. The plan does not ask for either.
+// wait for a card to be done, by link.DelayKey. The plan does not ask for either.
 type ongoing map[string]ongoingOp
 
 type ongoingOp struct {
@@ -21,7 +21,7 @@ type ongoingOp struct {
 // addOngoing notes an operation that was not carried out at once.
 func (d *Daemon) addOngoing(op link.Op, unit string, p *card.InProgress, args ...any) {
 	why := link.Reason{Code: link.CodeInProgress, Text: p.Error()}
-	d.ongoing[link.HoldKey(op)] = ongoingOp{op, unit, p.Queued, why}
+	d.ongoing[link.DelayKey(op)] = ongoingOp{op, unit, p.Queued, why}
 	if p.Queued {
 		d.log.Info("started", append(args, "waiting_for", p.What)...)
 	} else {
@@ -51,7 +51,7 @@ func (d *Daemon) adoptResults(sc *Scope, dirty *dirty) (gone []absence) {
 		}
 	}
 	for _, r := range rs {
-		key := link.HoldKey(r.Op)
+		key := link.DelayKey(r.Op)
 		unit := d.ongoing[key].unit
 		delete(d.ongoing, key)
 		again(r.Op)
@@ -86,7 +86,7 @@ func (d *Daemon) cancelIf(drop func(link.Op) bool) {
 		return
 	}
 	for _, op := range d.cfg.System.Cancel(drop) {
-		delete(d.ongoing, link.HoldKey(op))
+		delete(d.ongoing, link.DelayKey(op))
 		// What would have been made may be there from before, under the same name:
 		// the record forgets what the next snapshot does not have.
 		if _, ok := op.(link.Maker); !ok {
@@ -114,7 +114,7 @@ func (d *Daemon) reasons() map[string]link.Reason {
 // reconcile brings the record in line with the snapshot. What is being made is not
 // to be seen yet and stays in the record.
 func (d *Daemon) reconcile() (changed bool) {
-	changed = d.rec.Fold(d.snap)
+	changed = d.rec.Reconcile(d.snap)
 	for _, b := range d.ongoing {
 		if b.queued {
 			d.rec.Intend(b.op)

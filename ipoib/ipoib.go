@@ -81,7 +81,7 @@ func planGUID(b *link.Builder, index int, w Want) {
 		return
 	}
 	op := link.SetGUID{On: b.Model.Target(l), Addr: addr}
-	if why, held := b.Held[link.HoldKey(op)]; held {
+	if why, delayed := b.Delayed[link.DelayKey(op)]; delayed {
 		// Not even taken down: the address was refused before.
 		a.Why = why
 		b.Block(op.On, op, false, why)
@@ -126,7 +126,7 @@ func planMode(b *link.Builder, index int, w Want) {
 	if b.Do(op) {
 		return
 	}
-	a.Why = b.Held[link.HoldKey(op)]
+	a.Why = b.Delayed[link.DelayKey(op)]
 	if m == units.ModeAuto {
 		a.Why = link.Reason{}
 	}
@@ -226,11 +226,11 @@ func planMTU(b *link.Builder, index int, w Want) {
 	}
 	for _, c := range candidates(mode, asked) {
 		op := link.SetMTU{On: t, MTU: c}
-		if _, held := b.Held[link.HoldKey(op)]; held {
+		if _, delayed := b.Delayed[link.DelayKey(op)]; delayed {
 			if !m.Max && a.Why.Code == link.CodeNone {
 				a.Why = link.Reason{
 					Code: link.CodeMTUAdapter,
-					Text: fmt.Sprintf("asked %d, the adapter refuses more than a smaller MTU (%s)", asked, b.Held[link.HoldKey(op)].Text),
+					Text: fmt.Sprintf("asked %d, the adapter refuses more than a smaller MTU (%s)", asked, b.Delayed[link.DelayKey(op)].Text),
 					Next: "write MTUBytes=max to take the largest that it allows",
 				}
 				b.Block(t, op, false, a.Why)
@@ -279,7 +279,7 @@ func planUmcast(b *link.Builder, index int, w Want) {
 	if l.IPoIB.IgnoreUserspaceMulticast != v {
 		op := link.SetUmcast{On: b.Model.Target(l), Set: v}
 		if !b.Do(op) {
-			a.Why = b.Held[link.HoldKey(op)]
+			a.Why = b.Delayed[link.DelayKey(op)]
 		}
 	}
 	b.Attr(index, a)
@@ -430,6 +430,6 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 		return
 	}
 	if !b.Do(op) {
-		a.Why = b.Held[link.HoldKey(op)]
+		a.Why = b.Delayed[link.DelayKey(op)]
 	}
 }

@@ -37,20 +37,20 @@ func TestMTU(t *testing.T) {
 	}
 	on := link.Target{Link: "ib0", Ifindex: 4, IBDevice: "mlx5_0", Port: 1}
 	refused := func(mtu int) map[string]link.Reason {
-		return map[string]link.Reason{link.HoldKey(link.SetMTU{On: on, MTU: mtu}): {Code: link.CodeRefused, Text: "ib0 refused it"}}
+		return map[string]link.Reason{link.DelayKey(link.SetMTU{On: on, MTU: mtu}): {Code: link.CodeRefused, Text: "ib0 refused it"}}
 	}
 	for _, tt := range []struct {
-		name   string
-		mode   ib.IPoIBMode
-		mtu    int
-		flags  uint32
-		want   units.MTU
-		rec    *link.LinkRecord
-		held   map[string]link.Reason
-		ops    string
-		why    link.Code
-		inText string
-		opa    bool
+		name    string
+		mode    ib.IPoIBMode
+		mtu     int
+		flags   uint32
+		want    units.MTU
+		rec     *link.LinkRecord
+		delayed map[string]link.Reason
+		ops     string
+		why     link.Code
+		inText  string
+		opa     bool
 	}{
 		{name: "OK max on Omni-Path keeps what it has", opa: true, mtu: 10236, want: units.MTU{Max: true}},
 		{name: "OK max on Omni-Path", opa: true, mtu: 4092, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 10236"},
@@ -77,8 +77,8 @@ func TestMTU(t *testing.T) {
 			AskedMTU: 2044, GotMTU: 4092}, ops: "ip link set ib0 mtu 2044"},
 		{name: "bad more than datagram takes", mtu: 2044, want: units.MTU{Bytes: 65520}, ops: "ip link set ib0 mtu " +
 			"4092", why: link.CodeMTUMode, inText: "asked 65520"},
-		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, held: refused(4092), ops: "ip link set ib0 mtu 2044"},
-		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, held: refused(4092),
+		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, delayed: refused(4092), ops: "ip link set ib0 mtu 2044"},
+		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, delayed: refused(4092),
 			ops: "ip link set ib0 mtu 2044", why: link.CodeMTUAdapter},
 		{name: "OK connected", mode: ib.ModeConnected, mtu: 2044, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 65520"},
 		{name: "bad more than connected takes", mode: ib.ModeConnected, mtu: 65520, want: units.MTU{Bytes: 70000}, why: link.CodeMTUAdapter},
@@ -93,7 +93,7 @@ func TestMTU(t *testing.T) {
 			if tt.rec != nil {
 				rec.Links = []*link.LinkRecord{tt.rec}
 			}
-			b := link.NewBuilder(s, rec, tt.held)
+			b := link.NewBuilder(s, rec, tt.delayed)
 			Plan(b, 4, Want{MTU: some(tt.want)})
 			if got := strings.Join(b.Plan.Commands(), "\n"); got != tt.ops {
 				t.Errorf("ops %q, want %q", got, tt.ops)

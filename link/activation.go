@@ -58,7 +58,7 @@ func planBound(b *Builder, index int, u *units.Unit) {
 	if l.Up() != up {
 		op := SetUp{On: on, Up: up}
 		if !b.Do(op) {
-			a.Why = b.Held[HoldKey(op)]
+			a.Why = b.Delayed[DelayKey(op)]
 		}
 	}
 }
@@ -82,7 +82,7 @@ func PlanActivation(b *Builder, index int, p units.ActivationPolicy) {
 	do := func(up bool) {
 		op := SetUp{On: b.Model.Target(l), Up: up}
 		if !b.Do(op) {
-			a.Why = b.Held[HoldKey(op)]
+			a.Why = b.Delayed[DelayKey(op)]
 		}
 	}
 	switch p {

@@ -103,8 +103,8 @@ func mustRemake(w wantedAddress, l *Link) bool {
 	return false
 }
 
-// deleteAddress deletes an address of ours, and puts back the addresses of the
-// same subnet that the kernel may take along with a primary one.
+// deleteAddress deletes a recorded address, and plans to restore the addresses of
+// the same subnet that the kernel may delete with a primary one.
 func deleteAddress(b *Builder, index int, a Address, wantA []wantedAddress) {
 	l := b.Link(index)
 	i := slices.IndexFunc(l.Addresses, func(x Address) bool { return sameAddress(x, a) })

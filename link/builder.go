@@ -6,16 +6,16 @@ import (
 	"ibnetworkd/units"
 )
 
-// Builder collects the steps of a plan and looks at the system as it will be
-// after them. The planners of link, ipoib and roce share one.
+// Builder collects the steps of a plan and has the system as it will be after
+// them. The planners of link, ipoib and roce share one.
 type Builder struct {
 	Base   *Snapshot // as observed
 	Model  *Model    // after the steps so far
 	Record *Record   // never changed here
-	// Held are operations that were refused or failed, by HoldKey, with the
+	// Delayed are operations that were refused or failed, by DelayKey, with the
 	// reason; they are not planned again until the daemon drops them.
-	Held map[string]Reason
-	Plan Plan
+	Delayed map[string]Reason
+	Plan    Plan
 	// Bound are the links, by index, that go up and down with others' carriers.
 	Bound map[int]bool
 
@@ -55,12 +55,12 @@ func (b *Builder) Port(n PortName) *PortNote {
 // Ports are the notes of all ports that have one.
 func (b *Builder) Ports() map[PortName]*PortNote { return b.ports }
 
-// HoldKey identifies an operation in Builder.Held.
-func HoldKey(op Op) string { return op.Target().String() + "\x00" + op.String() }
+// DelayKey identifies an operation in Builder.Delayed.
+func DelayKey(op Op) string { return op.Target().String() + "\x00" + op.String() }
 
 // NewBuilder starts a plan.
-func NewBuilder(s *Snapshot, r *Record, held map[string]Reason) *Builder {
-	return &Builder{Base: s, Model: NewModel(s), Record: r, Held: held, attrs: map[int][]Attribute{}}
+func NewBuilder(s *Snapshot, r *Record, delayed map[string]Reason) *Builder {
+	return &Builder{Base: s, Model: NewModel(s), Record: r, Delayed: delayed, attrs: map[int][]Attribute{}}
 }
 
 // addresses are those that a unit gives a link as the system will be after the steps
@@ -95,10 +95,10 @@ func (b *Builder) Now(index int) *Link {
 	return l
 }
 
-// Do plans an operation and reports whether it is planned: not if it is held,
-// or if the rules of the kernel refuse it, which Blocked then says.
+// Do plans an operation and reports whether it is planned: not if it is delayed,
+// or if the kernel's rules refuse it, which is then in Blocked.
 func (b *Builder) Do(op Op) bool {
-	if why, ok := b.Held[HoldKey(op)]; ok {
+	if why, ok := b.Delayed[DelayKey(op)]; ok {
 		b.Block(op.Target(), op, why.Code == CodeInProgress, why)
 		return false
 	}

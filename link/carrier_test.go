@@ -48,7 +48,7 @@ func TestCarrierReasons(t *testing.T) {
 		// The status says so, and a new address waits for it.
 		u := unit(t, "[Network]\nAddress=10.0.0.1/24\n")
 		b := planIB0(s, u, nil, nil)
-		st := FoldStatus(StatusInput{Snapshot: s, Link: &s.Links[1], Unit: u, Attributes: b.Attributes(4), Steps: b.Plan.Steps,
+		st := BuildStatus(StatusInput{Snapshot: s, Link: &s.Links[1], Unit: u, Attributes: b.Attributes(4), Steps: b.Plan.Steps,
 			Blocked: b.Plan.Blocked})
 		if tt.want != CodeLinkDown && st.Reason().Code != tt.want {
 			t.Errorf("%s: status has %+v", tt.name, st.Reasons)

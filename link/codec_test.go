@@ -99,7 +99,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 			t.Fatal("two ways to write one snapshot")
 		}
 		for i := range s.Links {
-			FoldStatus(StatusInput{Snapshot: s, Link: &s.Links[i]})
+			BuildStatus(StatusInput{Snapshot: s, Link: &s.Links[i]})
 			factsOf(s, &s.Links[i])
 		}
 	})
@@ -119,16 +119,16 @@ func FuzzDecodeRecord(f *testing.F) {
 			return
 		}
 		s := sample(t)
-		r.Fold(s)
+		r.Reconcile(s)
 		for i := range s.Links {
 			r.Of(&s.Links[i])
 		}
 	})
 }
 
-// What of ours went without us is forgotten: when someone else makes the same
-// again, it is theirs.
-func TestFoldForgets(t *testing.T) {
+// Recorded objects that disappear are forgotten: one that another program then makes
+// belongs to that program.
+func TestReconcileForgets(t *testing.T) {
 	p := netip.MustParsePrefix
 	there := Route{Dst: p("10.2.0.0/16"), Table: TableMain, Type: RouteUnicast}
 	nowhere := Route{Dst: p("10.3.0.0/16"), Table: TableMain, Type: RouteBlackhole}
@@ -146,7 +146,7 @@ func TestFoldForgets(t *testing.T) {
 		Made: []Made{{Kind: "vlan", Name: "ib0.7", On: 4}, {Kind: "vlan", Name: "ib0.8", On: 4}, {Kind: "soft", Name: "rxe_ib0",
 			On: 4}, {Kind: "soft", Name: "rxe_1", On: 4}},
 	}
-	if !r.Fold(s) {
+	if !r.Reconcile(s) {
 		t.Error("nothing has changed")
 	}
 	want := &Record{
@@ -157,7 +157,7 @@ func TestFoldForgets(t *testing.T) {
 	if !reflect.DeepEqual(r, want) {
 		t.Errorf("the record is %+v", r)
 	}
-	if r.Fold(s) {
+	if r.Reconcile(s) {
 		t.Error("the second time something has changed")
 	}
 }

@@ -85,7 +85,7 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 		!slices.Equal(had.Servers, op.Servers) || !slices.Equal(had.Domains, op.Domains) ||
 		!slices.Equal(had.Words(), op.Words()):
 		if !b.Do(op) {
-			a.Why = b.Held[HoldKey(op)]
+			a.Why = b.Delayed[DelayKey(op)]
 		}
 	}
 	b.Attr(index, a)

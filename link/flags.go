@@ -31,7 +31,7 @@ func PlanLink(b *Builder, index int, u *units.Unit) {
 		if l.Flags&f.bit != 0 != f.not != want {
 			op := SetFlag{On: t, Flag: f.bit, Set: want != f.not}
 			if !b.Do(op) {
-				a.Why = b.Held[HoldKey(op)]
+				a.Why = b.Delayed[DelayKey(op)]
 			}
 		}
 		b.Attr(index, a)
@@ -44,7 +44,7 @@ func PlanLink(b *Builder, index int, u *units.Unit) {
 		if l.Group != g {
 			op := SetGroup{On: t, Group: g}
 			if !b.Do(op) {
-				a.Why = b.Held[HoldKey(op)]
+				a.Why = b.Delayed[DelayKey(op)]
 			}
 		}
 		b.Attr(index, a)

@@ -11,12 +11,12 @@ import (
 type Manager struct {
 	// Silent is that it was asked and does not answer.
 	Silent bool `json:"silent,omitempty"`
-	// Ours is that the master is this host's own. Unit is then the unit file with
+	// Ours is whether the master runs on this host. Unit is then the unit file with
 	// its [SubnetManager] section, and File that section's PartitionsFile=.
 	Ours bool   `json:"ours,omitempty"`
 	Unit string `json:"unit,omitempty"`
 	File string `json:"file,omitempty"`
-	// Builtin is that ours is ibnetsm, which knows Partition= of units.
+	// Builtin is whether it is ibnetsm, which reads Partition= of units.
 	Builtin bool `json:"builtin,omitempty"`
 	// Host is the node description of the master's host, GUID its port's.
 	Host string  `json:"host,omitempty"`

@@ -8,7 +8,7 @@ import (
 )
 
 // Next steps about partitions name the place that the subnet manager reads, and a
-// link that cannot join because nobody answers says that.
+// link that cannot join because no subnet manager answers reports that.
 func TestManagerSteps(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -8,10 +8,9 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Model is a snapshot that operations can be applied to by the rules of the
-// kernel. The planner looks through it at the system as it will be after the
-// operations planned so far; tests use it as the kernel itself, with the parts
-// that a snapshot does not show in Truth.
+// Model is a snapshot to which operations can be applied by the kernel's rules.
+// The planner reads from it the system as it will be after the operations planned
+// so far; tests use it as the kernel, with what a snapshot does not show in Truth.
 type Model struct {
 	snap  *Snapshot
 	own   map[int]bool // links that are copies of our own
@@ -180,7 +179,7 @@ func (m *Model) Apply(op Op) error {
 }
 
 func (m *Model) delete(index int) {
-	// A copy, because callers hold pointers into the slice.
+	// A copy: callers have pointers into the slice.
 	m.snap.Links = slices.DeleteFunc(slices.Clone(m.snap.Links), func(l Link) bool { return l.Index == index })
 	m.dropRoutes(func(r Route) bool { return r.leadsOver(index) })
 }

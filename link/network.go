@@ -7,10 +7,9 @@ import (
 	"ibnetworkd/units"
 )
 
-// PlanRemovals takes back what is ours on a link and no longer wanted: all of it
-// for a unit that has no IP part, or none at all (u nil). It comes before
-// anything is made on any link, because an address or a route may move from one
-// link to another.
+// PlanRemovals removes what is recorded of a link and no longer wanted: all of it
+// for a unit without an IP part, or for no unit (u nil). It comes before anything
+// is made on any link, because an address or a route may move between links.
 func PlanRemovals(b *Builder, index int, u *units.Unit) {
 	b.For(u)
 	var w wantedIP
@@ -44,8 +43,8 @@ type wantedIP struct {
 	routes    []Route
 }
 
-// planRemovals takes away what is ours and no longer wanted: routes first, because
-// they may lean on the addresses, then addresses.
+// planRemovals removes routes first, because they may depend on the addresses,
+// then addresses.
 func planRemovals(b *Builder, index int, applies bool, want wantedIP) {
 	l := b.Link(index)
 	rec := b.Record.Of(l)
@@ -117,7 +116,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 			b.Block(t, op, true, wait)
 		case i < 0:
 			if !b.Do(op) {
-				a.Why = b.Held[HoldKey(op)]
+				a.Why = b.Delayed[DelayKey(op)]
 			}
 		case mustRemake(w, l) && (rec == nil || !slices.ContainsFunc(rec.Addresses, func(r Address) bool { return sameAddress(r, w.Address) })):
 			a.Why = Reason{
@@ -129,7 +128,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		case addressDiffers(w, l.Addresses[i]):
 			op.Replace = true
 			if !b.Do(op) {
-				a.Why = b.Held[HoldKey(op)]
+				a.Why = b.Delayed[DelayKey(op)]
 			}
 		}
 		b.Attr(index, a)

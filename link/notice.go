@@ -10,8 +10,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// Notice is what is said of a unit or of the host as a whole, and not of one link
-// or port.
+// Notice is a message about a unit or the host as a whole.
 type Notice struct {
 	// Unit is the path of the unit that it is about, "" for the host.
 	Unit string `json:"unit,omitempty"`
@@ -22,7 +21,7 @@ type Notice struct {
 const (
 	CodeNoUnits    Code = "no-unit-file"
 	CodeUnmatched  Code = "unit-matches-nothing"
-	CodeOverridden Code = "unit-overridden" // another unit comes first wherever it matches
+	CodeOverridden Code = "unit-overridden" // another unit precedes it wherever it matches
 	CodeModule     Code = "module-not-loaded"
 	CodeEdits      Code = "edits-waiting"      // files have changed that wait for a reload
 	CodeConf       Code = "daemon-settings"    // a mistake in ibnetworkd.conf

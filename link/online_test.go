@@ -50,7 +50,7 @@ func TestOnline(t *testing.T) {
 			for _, a := range tc.addresses {
 				l.Addresses = append(l.Addresses, Address{Prefix: netip.MustParsePrefix(a)})
 			}
-			got := FoldStatus(StatusInput{Snapshot: &Snapshot{Links: []Link{l}}, Link: &l, Unit: set.Units[0]})
+			got := BuildStatus(StatusInput{Snapshot: &Snapshot{Links: []Link{l}}, Link: &l, Unit: set.Units[0]})
 			if got.Required != tc.required || got.Required && got.Online != tc.online {
 				t.Errorf("required %v, online %v (%s), want %v, %v", got.Required, got.Online, got.Oper, tc.required, tc.online)
 			}

@@ -133,15 +133,15 @@ type DelAddress struct {
 	Address Address
 }
 
-// RestoreAddress puts an address back, if it is away, that goes along with its
-// primary one. It does not become ours by that.
+// RestoreAddress adds an address again if it was deleted with its primary one. It
+// is not recorded.
 type RestoreAddress struct {
 	On
 	Address Address
 }
 
-// AddRoute adds a route. Replace is set only where the route that stands
-// there with the same key is ours; a foreign one is never replaced.
+// AddRoute adds a route. Replace is set only where the existing route with the
+// same key is recorded; another program's is never replaced.
 type AddRoute struct {
 	On
 	Route   Route
@@ -173,19 +173,18 @@ type SetSysctl struct {
 	Key, Value string
 }
 
-// SetDNS hands name servers and domains to systemd-resolved. Both empty and
-// Revert set means "take ours back".
+// SetDNS sends name servers and domains to systemd-resolved; with both empty and
+// Revert set it reverts what was sent.
 type SetDNS struct {
 	On
 	Servers []string
 	Domains []string
 	Default Tristate
 	Revert  bool
-	// Afresh says that what was handed over before and is not named now has to
-	// go first.
+	// Afresh reverts first what was sent before and is not in this operation.
 	Afresh bool
 	Resolve
-	// Resolved is the systemd-resolved that is told; see Host.Resolved.
+	// Resolved is the systemd-resolved that receives it; see Host.Resolved.
 	Resolved string
 }
 

@@ -130,7 +130,7 @@ func TestRecordOps(t *testing.T) {
 	}
 }
 
-// A child that was made goes with its record; what leads nowhere outlives it.
+// The record of a deleted child goes; its routes without a device stay recorded.
 func TestRecordOfChild(t *testing.T) {
 	s := host(t)
 	hole := Route{Dst: prefix("10.8.0.0/16"), Table: TableMain, Type: RouteBlackhole}
@@ -140,7 +140,7 @@ func TestRecordOfChild(t *testing.T) {
 	s.Links = append(s.Links, c)
 	r := &Record{}
 	r.Intend(AddChild{On: Target{Link: c.Name}, Parent: Target{Link: "ib0", Ifindex: 4}, PKey: 0x8001})
-	r.Fold(s)
+	r.Reconcile(s)
 	if !r.MadeChild(&c) || !r.Holds(&c) || !r.Holds(&s.Links[1]) || r.Holds(&s.Links[3-1]) {
 		t.Errorf("%+v", r.Links[0])
 	}
@@ -249,17 +249,17 @@ func TestModelUpAndDown(t *testing.T) {
 func TestHeld(t *testing.T) {
 	s, u := host(t), unit(t, "[Link]\nGroup=7\nAllMulticast=yes\n[Network]\nAddress=10.0.0.1/24\nGateway=10.0.0.254\nIPv4Forwarding=yes\n")
 	down(s, nil)
-	held := map[string]Reason{}
+	delayed := map[string]Reason{}
 	for range 9 {
-		b := planIB0(s, u, nil, held)
+		b := planIB0(s, u, nil, delayed)
 		if b.Plan.Empty() {
 			break
 		}
 		for _, step := range b.Plan.Steps {
-			held[HoldKey(step.Op)] = Reason{Code: CodeRefused, Text: "refused"}
+			delayed[DelayKey(step.Op)] = Reason{Code: CodeRefused, Text: "refused"}
 		}
 	}
-	b := planIB0(s, u, nil, held)
+	b := planIB0(s, u, nil, delayed)
 	if !b.Plan.Empty() {
 		t.Fatalf("planned although refused:\n%s", b.Plan)
 	}
@@ -275,7 +275,7 @@ func TestHeld(t *testing.T) {
 	if refused < 4 {
 		t.Errorf("%+v", b.Attributes(4))
 	}
-	st := FoldStatus(StatusInput{Snapshot: s, Link: &s.Links[1], Unit: u, Attributes: b.Attributes(4), Blocked: b.Plan.Blocked,
+	st := BuildStatus(StatusInput{Snapshot: s, Link: &s.Links[1], Unit: u, Attributes: b.Attributes(4), Blocked: b.Plan.Blocked,
 		Failed: []Reason{b.Plan.Blocked[0].Reason}})
 	if st.State != StateFailed || st.Reason().Code != CodeRefused {
 		t.Errorf("%+v", st)
@@ -289,13 +289,13 @@ func TestPortStatus(t *testing.T) {
 		Layer: ib.LinkLayerEthernet})
 	b := NewBuilder(s, nil, nil)
 	b.Port(PortName{"mlx5_0", 2}).Reasons = []Reason{{Code: CodeUnsupported, Text: "why"}}
-	ports := FoldPorts(s, map[PortName]Governed{{"mlx5_0", 2}: {Unit: &units.Unit{Path: "u"}}}, b.Ports())
+	ports := BuildPortStatus(s, map[PortName]Governed{{"mlx5_0", 2}: {Unit: &units.Unit{Path: "u"}}}, b.Ports())
 	if len(ports) != 3 || ports[0].Links[0] != "ib0" || ports[0].Reason != (Reason{}) ||
 		ports[1].Reason.Code != CodeUnsupported || ports[1].Unit != "u" || ports[2].Reason != (Reason{}) {
 		t.Errorf("%+v", ports)
 	}
 	s.Host.NoIPoIB = true
-	if p := FoldPorts(s, nil, nil)[1]; p.Reason.Code != CodeNoModule || p.Reason.Next != "modprobe ib_ipoib" {
+	if p := BuildPortStatus(s, nil, nil)[1]; p.Reason.Code != CodeNoModule || p.Reason.Next != "modprobe ib_ipoib" {
 		t.Errorf("%+v", p)
 	}
 }

@@ -53,7 +53,7 @@ func down(s *Snapshot, _ *Record) { s.Links[1].Flags &^= FlagUp | FlagLowerUp }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// ours gives ib0 addresses and routes that the record says were made here.
+// ours gives ib0 addresses and routes and records them.
 func ours(as []Address, rs []Route) func(*Snapshot, *Record) {
 	return func(s *Snapshot, r *Record) {
 		s.Links[1].Addresses, s.Links[1].Routes = as, rs
@@ -62,8 +62,8 @@ func ours(as []Address, rs []Route) func(*Snapshot, *Record) {
 }
 
 // planIB0 plans everything of this package for ib0 alone.
-func planIB0(s *Snapshot, u *units.Unit, rec *Record, held map[string]Reason) *Builder {
-	b := NewBuilder(s, rec, held)
+func planIB0(s *Snapshot, u *units.Unit, rec *Record, delayed map[string]Reason) *Builder {
+	b := NewBuilder(s, rec, delayed)
 	PlanRemovals(b, 4, u)
 	var rules []Rule
 	if u != nil {
@@ -112,7 +112,7 @@ func testPlans(t *testing.T, cases []planCase) {
 				}
 				rec.Done(step.Op)
 			}
-			rec.Fold(m.Snapshot())
+			rec.Reconcile(m.Snapshot())
 			if again := planIB0(m.Snapshot(), u, rec, nil).Plan; !again.Empty() {
 				t.Errorf("applied, there is left:\n%s", again)
 			}

@@ -13,17 +13,16 @@ import (
 // RecordSchema is the version of Record's JSON form.
 const RecordSchema = 1
 
-// Record is what this program made on the system, and what it was told when it
-// asked for things that the kernel does not show. It is written before the
-// effect, so that it never misses something that was made; an entry for
-// something that was not made in the end is dropped when the effect fails. It
-// outlives the daemon (a file under /run) but not the boot.
+// Record is what this program made on the system, and what it set that the kernel
+// does not show. It is written before the effect, so that it never misses anything;
+// an entry whose effect fails is dropped. It survives the daemon (a file under
+// /run) but not the boot.
 type Record struct {
 	Schema int           `json:"schema"`
 	Links  []*LinkRecord `json:"links,omitempty"` // by index, then name
 	Rules  []Rule        `json:"rules,omitempty"`
-	// Routes outlived the links whose units asked for them: they lead nowhere, or
-	// over other links.
+	// Routes are those whose links are gone: without a device, or over other
+	// links.
 	Routes []Route `json:"routes,omitempty"`
 	Made   []Made  `json:"made,omitempty"` // by other packages
 	// Ports are the units that governed InfiniBand ports last, by GUID.
@@ -54,7 +53,7 @@ type LinkRecord struct {
 	DNS       *DNSRecord `json:"dns,omitempty"`
 	// Advertised is the link's as of the last plan.
 	Advertised *Advertised `json:"advertised,omitempty"`
-	// Keep is KeepConfiguration= of the unit that last applied: what is ours
+	// Keep is KeepConfiguration= of the unit that last applied: what is recorded
 	// stays when no unit applies any more.
 	Keep bool `json:"keep,omitempty"`
 }
@@ -96,8 +95,8 @@ func (r *Record) MadeChild(l *Link) bool {
 	return e != nil && e.Child
 }
 
-// Holds reports whether there is anything of ours on a link that would have to
-// be taken back if no unit applied to it any more.
+// Holds reports whether anything is recorded of a link that has to be removed when
+// no unit applies to it any more.
 func (r *Record) Holds(l *Link) bool {
 	if r == nil {
 		return false
@@ -108,7 +107,7 @@ func (r *Record) Holds(l *Link) bool {
 	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index })
 }
 
-// Remember notes for links, by index, whether their units keep what is ours on
+// Remember notes for links, by index, whether their units keep what is recorded of
 // them (KeepConfiguration=). It reports whether anything changed.
 func (r *Record) Remember(keep map[int]bool, s *Snapshot) (changed bool) {
 	for i, k := range keep {
@@ -210,7 +209,7 @@ func (r *Record) Done(op Op) {
 	case DelLink:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 			if e.Ifindex == o.On.Ifindex {
-				r.bereave(e)
+				r.keepRoutes(e)
 			}
 			return e.Ifindex == o.On.Ifindex
 		})
@@ -223,8 +222,8 @@ func (r *Record) Done(op Op) {
 	}
 }
 
-// bereave keeps what outlives a link that is gone.
-func (r *Record) bereave(e *LinkRecord) {
+// keepRoutes keeps the routes that survive a link that is gone.
+func (r *Record) keepRoutes(e *LinkRecord) {
 	for _, o := range e.outliving() {
 		r.Routes = append(removeRoute(r.Routes, o), o)
 	}
@@ -274,12 +273,12 @@ func (r *Record) unmake(m Made) {
 	r.Made = slices.DeleteFunc(slices.Clone(r.Made), func(x Made) bool { return x == m })
 }
 
-// Fold brings the record in line with a new observation: what is gone is
-// forgotten, because what comes in its place is someone else's; children get
-// their index, the MTU that came of a request is noted. It reports whether
-// anything changed. Never call it with a snapshot older than the last operation,
-// or with one without the routes and rules of which the record has some.
-func (r *Record) Fold(s *Snapshot) (changed bool) {
+// Reconcile updates the record from a new snapshot: what is gone is forgotten,
+// because what replaces it belongs to another program; children get their index
+// and the MTU that resulted from a request. It reports whether anything changed.
+// The snapshot must not be older than the last operation, and must have the routes
+// and rules if the record has some.
+func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 	for i := range s.Links {
 		l := &s.Links[i]
 		e := r.Of(l)
@@ -322,7 +321,7 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 	r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 		_, ok := s.Link(e.Ifindex)
 		if !ok {
-			r.bereave(e)
+			r.keepRoutes(e)
 		}
 		return !ok
 	})
@@ -333,8 +332,8 @@ func (r *Record) Fold(s *Snapshot) (changed bool) {
 	return changed || n != len(r.Links)
 }
 
-// hasRoute looks on the link first; one that leads nowhere, or over several
-// links, is kept with another.
+// hasRoute tries the link first; a route without a device, or over several links,
+// is listed with another.
 func (s *Snapshot) hasRoute(l *Link, r Route) bool {
 	return slices.ContainsFunc(l.Routes, func(x Route) bool { return sameRoute(x, r) }) || s.linkWith(r) != nil
 }
@@ -381,8 +380,8 @@ func (r *Record) EncodeTo(w io.Writer) error {
 // addresses and routes each stay below it.
 const maxRecord = 64 << 20
 
-// DecodeRecord reads a record's file. A file of another schema is an error: its
-// owner starts from nothing, and what an older version made is then foreign.
+// DecodeRecord decodes a record's file. A file of another schema is an error: the
+// caller starts with an empty record, and no longer owns what an older version made.
 func DecodeRecord(b []byte) (*Record, error) {
 	if len(b) > maxRecord {
 		return nil, fmt.Errorf("record has %d bytes, more than %d", len(b), maxRecord)

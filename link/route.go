@@ -25,9 +25,8 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 	}
 }
 
-// PlanOrphans takes away routes that outlived their links, unless a unit of
-// another wants them, or partial says that there are units of which nothing is
-// known yet.
+// PlanOrphans removes recorded routes whose links are gone, unless the unit of
+// another link wants them, or partial is set: some units are not known yet.
 func PlanOrphans(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
 	if b.Record == nil || partial {
 		return
@@ -35,7 +34,7 @@ func PlanOrphans(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
 	ours := slices.Clone(b.Record.Routes)
 	for _, e := range b.Record.Links {
 		if b.Now(e.Ifindex) != nil && b.Link(e.Ifindex) == nil {
-			ours = append(ours, e.outliving()...) // it goes by this plan
+			ours = append(ours, e.outliving()...) // deleted by this plan
 		}
 	}
 	if len(ours) == 0 {
@@ -192,7 +191,7 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 			}
 		}
 		if !b.Do(op) {
-			a.Why = b.Held[HoldKey(op)]
+			a.Why = b.Delayed[DelayKey(op)]
 		}
 	}
 	b.Attr(index, a)

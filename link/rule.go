@@ -77,9 +77,9 @@ func maskedOr(v units.Value[netip.Prefix]) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// PlanRules plans the host's routing policy rules: those wanted by any link's
-// unit come, those of ours that none wants go, unless partial says that there are
-// units of which nothing is known yet.
+// PlanRules plans the host's routing policy rules: adds those that any link's unit
+// wants and removes recorded ones that none wants, unless partial is set: some units
+// are not known yet.
 func PlanRules(b *Builder, wanted []Rule, partial bool) {
 	b.For(nil)
 	for _, r := range b.Record.rules() {

@@ -29,13 +29,13 @@ type Snapshot struct {
 	Card *cardstate.State `json:"card,omitempty"`
 }
 
-// Host holds the facts that the conditions of [Match] test, and what of the
-// system a plan depends on.
+// Host has the facts that the conditions of [Match] test, and others that a plan
+// depends on.
 type Host struct {
 	Facts units.HostFacts `json:"facts"`
 
-	// Udev reports that udevd runs: links are left alone until it has
-	// initialised them. Without it (a bare guest) they are used at once.
+	// Udev is whether udevd runs: links are not configured until it has
+	// initialised them. Without it (a minimal guest) they are used at once.
 	Udev bool `json:"udev,omitempty"`
 	// Resolved identifies the running systemd-resolved (its unique bus
 	// name), empty where there is none. A new name means it has forgotten.
@@ -96,8 +96,8 @@ type Port struct {
 	Manager Manager `json:"manager,omitzero"`
 }
 
-// HasPKey reports whether a partition is in the port's table, with any
-// membership, which is what ib_ipoib looks for.
+// HasPKey reports whether a partition is in the port's table with any membership,
+// as ib_ipoib checks.
 func (p Port) HasPKey(k ib.PKey) bool {
 	return slices.ContainsFunc(p.PKeys, func(o ib.PKey) bool { return o.Base() == k.Base() })
 }
@@ -109,7 +109,7 @@ const ARPHRDInfiniBand = 32
 // ARPHRDLoopback is that of the loopback interface.
 const ARPHRDLoopback = 772
 
-// Interface flags of include/uapi/linux/if.h that the planner looks at.
+// Interface flags of include/uapi/linux/if.h that planning uses.
 const (
 	FlagUp       uint32 = 1 << 0
 	FlagNoARP    uint32 = 1 << 7
@@ -160,11 +160,11 @@ type Link struct {
 
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
-	// Advertised is nil where no router has said anything.
+	// Advertised is nil where no router has advertised anything.
 	Advertised *Advertised `json:"advertised,omitempty"`
-	// Sysctl holds the settings of this link that a plan looks at, keyed as
+	// Sysctl has the settings of this link that a plan uses, keyed as
 	// ipv6/accept_ra (below /proc/sys/net/FAMILY/conf/LINK/). Absent means
-	// not read or not there.
+	// not read or nonexistent.
 	Sysctl map[string]string `json:"sysctl,omitempty"`
 }
 
@@ -199,7 +199,7 @@ type IPoIB struct {
 	IgnoreUserspaceMulticast bool `json:"umcast,omitempty"`
 }
 
-// VLAN holds the attributes of IFLA_INFO_KIND vlan.
+// VLAN has the attributes of IFLA_INFO_KIND vlan.
 type VLAN struct {
 	ID       uint16 `json:"id"`
 	Protocol uint16 `json:"protocol,omitempty"` // EtherType of the tag: 0x8100, 0x88a8
@@ -223,7 +223,7 @@ type Udev struct {
 	Initialized bool   `json:"initialized,omitempty"`
 	Renaming    bool   `json:"renaming,omitempty"`
 	ManagedBy   string `json:"managed_by,omitempty"` // ID_NET_MANAGED_BY
-	// Properties holds the rest, for Property= of [Match].
+	// Properties has the other udev properties, for Property= of [Match].
 	Properties map[string]string `json:"properties,omitempty"`
 }
 

@@ -18,7 +18,7 @@ type State string
 const (
 	StatePending     State = "pending"     // udev has not finished with it
 	StateConfiguring State = "configuring" // operations are under way or waited for
-	StateConfigured  State = "configured"  // all that the unit asks for is there, or blocked for a reason that stands
+	StateConfigured  State = "configured"  // as the unit asks, or blocked for a permanent reason
 	StateUnmanaged   State = "unmanaged"   // no unit, Unmanaged=yes, or another program's
 	StateFailed      State = "failed"      // an operation was refused; retried
 )
@@ -35,8 +35,8 @@ func (s Status) Obstructed() bool {
 // part of the JSON and D-Bus interface.
 type Code string
 
-// The codes. Waits end by themselves when the named thing happens; refusals
-// stand until the unit, the adapter or the fabric changes.
+// The codes. Waits end when the named event happens; refusals last until the unit,
+// the adapter or the fabric changes.
 const (
 	CodeNone             Code = ""
 	CodeNoSM             Code = "no-subnet-manager"      // Initializing, SM LID 0
@@ -53,7 +53,7 @@ const (
 	CodeNoConnected      Code = "connected-not-offered" // no RC flag in the address
 	CodePKeyInvalid      Code = "pkey-invalid"
 	CodePKeyDuplicate    Code = "pkey-duplicate"
-	CodePKeyForeign      Code = "pkey-in-use" // an interface not ours has it
+	CodePKeyForeign      Code = "pkey-in-use" // another program's interface has it
 	CodeChildOfChild     Code = "child-of-child"
 	CodeNotIPoIB         Code = "not-ipoib"
 	CodeNoModule         Code = "module-missing" // port there, no netdev: ib_ipoib
@@ -64,9 +64,9 @@ const (
 	CodeNameTaken        Code = "name-taken"
 	CodeAddressConflict  Code = "address-conflict"    // IPv6 duplicate address detection failed
 	CodeNotDerived       Code = "address-not-derived" // what an address is derived from is not there
-	CodeLinkDown         Code = "link-down"           // ActivationPolicy keeps it down, or someone took it down
+	CodeLinkDown         Code = "link-down"           // ActivationPolicy=, or another program set it down
 	CodeNoCarrier        Code = "no-carrier"
-	CodeRefused          Code = "refused"     // the kernel said no; Text has its words
+	CodeRefused          Code = "refused"     // the kernel refused; Text has its words
 	CodeRetry            Code = "retrying"    // a passing error; tried again with back-off
 	CodeInProgress       Code = "in-progress" // a worker carries it out, or the card is busy
 	CodeIPv6MTU          Code = "ipv6-needs-mtu-1280"
@@ -97,8 +97,8 @@ type Attribute struct {
 // OK reports that nothing is wanted or that what is wanted is there.
 func (a Attribute) OK() bool { return a.Wanted == "" || a.Why == (Reason{}) }
 
-// Status is what is said of one link: on the bus, by ibnetctl, in the state
-// files. It is a value; a changed link gets a new one.
+// Status is the status of one link as the bus, ibnetctl and the state files show
+// it. It is a value; a changed link gets a new one.
 type Status struct {
 	Name     string `json:"name"`
 	Ifindex  int    `json:"ifindex,omitempty"`
@@ -128,8 +128,8 @@ type Status struct {
 	// Online reports that Oper is in the range and nothing is pending.
 	Online bool `json:"online"`
 
-	// Reasons says why State is not "configured" (or what stands in the way
-	// of carrier), the most important first.
+	// Reasons are why State is not "configured", or what prevents carrier, the
+	// most important first.
 	Reasons    []Reason    `json:"reasons,omitempty"`
 	Attributes []Attribute `json:"attributes,omitempty"`
 	Addresses  []string    `json:"addresses,omitempty"`
@@ -146,7 +146,7 @@ func (s Status) Reason() Reason {
 	return s.Reasons[0]
 }
 
-// PortStatus is what is said of one RDMA port, in ibstat's words.
+// PortStatus is the status of one RDMA port, in ibstat's words.
 type PortStatus struct {
 	IBDevice     string   `json:"ib_device"`
 	Port         int      `json:"port"`
@@ -169,9 +169,8 @@ type PortStatus struct {
 	Pending    []string    `json:"pending,omitempty"`
 }
 
-// add puts into a port's status what planning it left behind. What keeps the
-// port from being as its unit asks is said before that it has no interface,
-// which it may be for that reason.
+// add adds what was planned for a port to its status. The reasons why the port is
+// not as its unit asks precede that it has no interface, which may be their effect.
 func (st *PortStatus) add(n *PortNote) {
 	if n == nil {
 		return
@@ -182,7 +181,7 @@ func (st *PortStatus) add(n *PortNote) {
 	}
 }
 
-// Report is everything that is said at one time.
+// Report is the status of the host at one time.
 type Report struct {
 	Links []Status     `json:"links"`
 	Ports []PortStatus `json:"ports"`
@@ -202,7 +201,7 @@ func Awaited(set *units.Set) bool {
 // Step is one operation of a plan, with the unit that asks for it.
 type Step struct {
 	Op   Op
-	Unit string // path, "" where no unit asks any more (something of ours goes)
+	Unit string // path, "" for removals without a unit
 	// Effect is what the operation does besides, a sentence; "" for nothing.
 	Effect string
 }
@@ -213,8 +212,8 @@ type Effecter interface {
 	Effect(s *Snapshot) string
 }
 
-// Blocked is an operation, or a wish that has no single operation, that cannot
-// be done now. Waits end by an event; the others stand until something changes.
+// Blocked is an operation, or a setting that has no single operation, that cannot
+// be done now. Waits end by an event; the others last until something changes.
 type Blocked struct {
 	On     Target `json:"target"`
 	Op     string `json:"op,omitempty"`   // the command that would be used

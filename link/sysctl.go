@@ -15,8 +15,8 @@ func PlanSettings(b *Builder, index int, u *units.Unit) {
 	planSysctls(b, index, u)
 }
 
-// Sysctls lists the settings that a unit cares about, as keys of Link.Sysctl,
-// so that an observer reads no others.
+// Sysctls lists the settings that a unit needs, as keys of Link.Sysctl; an observer
+// reads no others.
 func Sysctls(u *units.Unit) []string {
 	var out []string
 	for _, s := range wantedSysctls(u) {
@@ -150,7 +150,7 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 		case l.Sysctl[s.key] != s.value:
 			op := SetSysctl{On: b.Model.Target(l), Key: s.key, Value: s.value}
 			if !b.Do(op) {
-				a.Why = b.Held[HoldKey(op)]
+				a.Why = b.Delayed[DelayKey(op)]
 			}
 		}
 		b.Attr(index, a)

@@ -22,8 +22,8 @@ func (p *planner) host(d *DCB) bool {
 	// Nothing of CEE is kept: bnxt, ice and mlx4 refuse it beside IEEE.
 	op := SetDCBX{On: p.on, Flags: want, Driver: d.Driver}
 	p.reach(a, false, op)
-	_, held := p.b.Held[link.HoldKey(op)]
-	return !held && p.st.Contested[ContestedKey(op)] < flapLimit
+	_, delayed := p.b.Delayed[link.DelayKey(op)]
+	return !delayed && p.st.Contested[ContestedKey(op)] < flapLimit
 }
 
 // wantsDCB reports whether a unit asks for anything that DCB has.

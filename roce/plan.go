@@ -121,7 +121,7 @@ func (p *planner) reach(a link.Attribute, ok bool, op link.Op) (planned bool) {
 		a.Why = p.contested(a.Name)
 		p.b.Block(p.on, op, false, a.Why)
 	case !p.b.Do(op):
-		a.Why = p.b.Held[link.HoldKey(op)]
+		a.Why = p.b.Delayed[link.DelayKey(op)]
 	default:
 		planned = true
 	}

@@ -55,7 +55,7 @@ func (p *planner) portType() (restarts bool) {
 		return false
 	}
 	if !p.b.Do(op) {
-		a.Why = p.b.Held[link.HoldKey(op)]
+		a.Why = p.b.Delayed[link.DelayKey(op)]
 		p.attr(a)
 		return a.Why.Code == link.CodeInProgress // the link goes with the old type
 	}

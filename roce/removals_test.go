@@ -72,11 +72,11 @@ func TestRemovals(t *testing.T) {
 func TestEdits(t *testing.T) {
 	s, st := system()
 	rec := &link.Record{}
-	settle := func(text string, held map[string]link.Reason) (out []string) {
+	settle := func(text string, delayed map[string]link.Reason) (out []string) {
 		t.Helper()
 		s.Card = st
 		u := unit(t, text)
-		b := link.NewBuilder(s, rec, held)
+		b := link.NewBuilder(s, rec, delayed)
 		PlanRemovals(b, func(i int) (*units.Unit, bool) { return u, i == 2 })
 		Plan(b, 2, u)
 		for _, x := range b.Plan.Steps {
@@ -134,9 +134,9 @@ func TestEdits(t *testing.T) {
 	}
 	// What cannot go now keeps what is to come in its place from being tried.
 	settle(fmt.Sprintf(vlan, "a", 7, ""), nil)
-	held := map[string]link.Reason{link.HoldKey(DelVLAN{On: link.Target{Link: "eth0", Ifindex: 2},
+	delayed := map[string]link.Reason{link.DelayKey(DelVLAN{On: link.Target{Link: "eth0", Ifindex: 2},
 		Name: "a"}): {Code: link.CodeRetry, Text: "busy"}}
-	if got := settle(fmt.Sprintf(vlan, "a", 8, ""), held); got != nil {
+	if got := settle(fmt.Sprintf(vlan, "a", 8, ""), delayed); got != nil {
 		t.Errorf("made although the old one stays: %q", got)
 	}
 }

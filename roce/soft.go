@@ -51,12 +51,12 @@ func (p *planner) soft() {
 // stays reports that what PlanRemovals takes away cannot go now, and notes the attribute
 // of what was to come in its place.
 func (p *planner) stays(a link.Attribute, del link.Op) bool {
-	why, held := p.b.Held[link.HoldKey(del)]
-	if held {
+	why, delayed := p.b.Delayed[link.DelayKey(del)]
+	if delayed {
 		a.Why = why
 		p.attr(a)
 	}
-	return held
+	return delayed
 }
 
 // made reports whether the record says that something is ours.

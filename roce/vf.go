@@ -88,7 +88,7 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 		})
 		return true
 	}
-	return !p.reach(a, false, op) && p.b.Held[link.HoldKey(op)].Code != link.CodeInProgress
+	return !p.reach(a, false, op) && p.b.Delayed[link.DelayKey(op)].Code != link.CodeInProgress
 }
 
 // vf plans one virtual function.
@@ -221,7 +221,7 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 			why = p.contested(name("GUIDs"))
 			p.b.Block(p.on, op, false, why)
 		} else if !p.b.Do(op) {
-			why = p.b.Held[link.HoldKey(op)]
+			why = p.b.Delayed[link.DelayKey(op)]
 		}
 		note("NodeGUID", node, v.NodeGUID, why)
 		note("PortGUID", port, v.PortGUID, why)
@@ -231,7 +231,7 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 		x := SetVF{On: p.on, VF: i, Attr: a, Old: a.Of(v)}
 		var why link.Reason
 		if !p.b.Do(x) {
-			why = p.b.Held[link.HoldKey(x)]
+			why = p.b.Delayed[link.DelayKey(x)]
 		}
 		if a.NodeGUID != nil {
 			note("NodeGUID", node, v.NodeGUID, why)

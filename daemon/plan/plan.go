@@ -39,8 +39,8 @@ type Input struct {
 	Snapshot *link.Snapshot
 	Units    *units.Set
 	Record   *link.Record
-	// Held are operations not to be tried now, by link.HoldKey.
-	Held map[string]link.Reason
+	// Held are operations not to be tried now, by link.DelayKey.
+	Delayed map[string]link.Reason
 	// Scope limits planning to these links and their children and parents;
 	// nil is all. Prev are then the units of the other links, from the last
 	// Result.
@@ -97,7 +97,7 @@ func Make(in Input) Result {
 	if in.Units == nil {
 		in.Units = &units.Set{}
 	}
-	p := &planner{in: in, b: link.NewBuilder(in.Snapshot, in.Record, in.Held), units: map[int]*units.Unit{}, notes: map[int]*note{}}
+	p := &planner{in: in, b: link.NewBuilder(in.Snapshot, in.Record, in.Delayed), units: map[int]*units.Unit{}, notes: map[int]*note{}}
 	p.b.Derivation = link.NewDerivation(in.Units, p.unitOf())
 	scope := p.scope()
 	for i, g := range in.Prev {
@@ -408,7 +408,7 @@ func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
 		b.Block(op.On, op, false, a.Why)
 	default:
 		if !b.Do(op) {
-			a.Why = b.Held[link.HoldKey(op)]
+			a.Why = b.Delayed[link.DelayKey(op)]
 		}
 	}
 	b.Attr(index, a)
@@ -447,11 +447,11 @@ func (p *planner) result() Result {
 				in.Failed = append(in.Failed, b.Reason)
 			}
 		}
-		r.Links = append(r.Links, link.FoldStatus(in))
+		r.Links = append(r.Links, link.BuildStatus(in))
 	}
 	if !p.in.NoPorts {
 		r.Governing.Ports = link.GovernPorts(s, p.in.Units, r.Governing.Links, p.in.Record)
-		r.Ports = link.FoldPorts(s, r.Governing.Ports, r.PortNotes)
+		r.Ports = link.BuildPortStatus(s, r.Governing.Ports, r.PortNotes)
 	}
 	return r
 }

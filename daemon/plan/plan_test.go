@@ -276,12 +276,12 @@ func randomUnits(r *rand.Rand) map[string]string {
 }
 
 // settle plans and applies until nothing is left, as the daemon's cycle does:
-// what the kernel refuses is held. The number of plans needed is returned.
-func (w *world) settle(t testing.TB, set *units.Set, held map[string]link.Reason) int {
+// what the kernel refuses is delayed. The number of plans needed is returned.
+func (w *world) settle(t testing.TB, set *units.Set, delayed map[string]link.Reason) int {
 	t.Helper()
 	for n := 1; ; n++ {
-		w.rec.Fold(w.m.Snapshot())
-		r := plan.Make(plan.Input{Snapshot: w.m.Snapshot(), Units: set, Record: w.rec, Held: held})
+		w.rec.Reconcile(w.m.Snapshot())
+		r := plan.Make(plan.Input{Snapshot: w.m.Snapshot(), Units: set, Record: w.rec, Delayed: delayed})
 		if r.Plan.Empty() {
 			return n
 		}
@@ -296,7 +296,7 @@ func (w *world) settle(t testing.TB, set *units.Set, held map[string]link.Reason
 			w.got = append(w.got, s.Op.String())
 			if err := w.m.Apply(s.Op); err != nil {
 				w.rec.Failed(s.Op)
-				held[link.HoldKey(s.Op)] = link.Reason{Code: link.CodeRefused, Text: err.Error()}
+				delayed[link.DelayKey(s.Op)] = link.Reason{Code: link.CodeRefused, Text: err.Error()}
 				refused = true
 				continue
 			}
@@ -311,13 +311,13 @@ func (w *world) settle(t testing.TB, set *units.Set, held map[string]link.Reason
 
 // narrow holds the law that the scope does not matter: what is settled is so
 // for every part of it.
-func (w *world) narrow(t testing.TB, set *units.Set, held map[string]link.Reason) {
+func (w *world) narrow(t testing.TB, set *units.Set, delayed map[string]link.Reason) {
 	t.Helper()
 	s := w.m.Snapshot()
-	full := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held})
+	full := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Delayed: delayed})
 	for i := range s.Links {
 		n := s.Links[i].Index
-		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Held: held, Scope: map[int]bool{n: true}, Prev: full.Governing.Links})
+		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Delayed: delayed, Scope: map[int]bool{n: true}, Prev: full.Governing.Links})
 		if !r.Plan.Empty() {
 			t.Fatalf("nothing is left to plan, but for %s alone there is:\n%s", s.Links[i].Name, r.Plan.String())
 		}
@@ -470,9 +470,9 @@ func TestLawsOfEveryKey(t *testing.T) {
 					Record: w.rec.Clone()}); again.Plan.String() != first.Plan.String() {
 					t.Fatalf("planning twice differs:\n%s\n---\n%s", first.Plan.String(), again.Plan.String())
 				}
-				held := map[string]link.Reason{}
-				w.settle(t, set, held)
-				w.narrow(t, set, held)
+				delayed := map[string]link.Reason{}
+				w.settle(t, set, delayed)
+				w.narrow(t, set, delayed)
 			}
 			w.settle(t, &units.Set{}, map[string]link.Reason{})
 			for _, l := range w.m.Snapshot().Links {
@@ -540,9 +540,9 @@ func TestLaws(t *testing.T) {
 				t.Fatal("planning changed its snapshot")
 			}
 			for range 3 {
-				held := map[string]link.Reason{}
-				w.settle(t, set, held)
-				w.narrow(t, set, held)
+				delayed := map[string]link.Reason{}
+				w.settle(t, set, delayed)
+				w.narrow(t, set, delayed)
 				if got := foreignAddresses(w.m.Snapshot()); got != foreignBefore {
 					t.Fatalf("foreign addresses (-before +after):\n%s\n%s", cmp.Diff(foreignBefore, got), strings.Join(w.got, "\n"))
 				}

@@ -14,8 +14,8 @@ import (
 // Priorities is the number of priorities and of traffic classes (IEEE 802.1Q).
 const Priorities = 8
 
-// State is what a plan needs to know beyond link.Snapshot. What was not looked
-// at is absent and is then left alone.
+// State is what a plan needs to know beyond link.Snapshot. What is absent was not
+// read and is not changed.
 type State struct {
 	// Devices are RDMA devices by name.
 	Devices map[string]Device `json:"devices,omitempty"`
@@ -122,7 +122,7 @@ func (t TSA) String() string {
 	return "vendor"
 }
 
-// DCB is what a driver tells of data centre bridging; nil fields it does not.
+// DCB is the data centre bridging that a driver reports; other fields are nil.
 type DCB struct {
 	DCBX *uint8 `json:"dcbx,omitempty"` // DCB_CAP_DCBX_*
 	// PFC has bit n set if priority n is paused for; PFCCap is how many
@@ -175,7 +175,7 @@ type VF struct {
 	Driver string `json:"driver,omitempty"`
 	// Busy says why taking it away would hurt, "" if it would not.
 	Busy string `json:"busy,omitempty"`
-	// The following are what the physical function tells; nil is "not told".
+	// The following are reported by the physical function; nil is "not reported".
 	NodeGUID  *ib.GUID           `json:"node_guid,omitempty"`
 	PortGUID  *ib.GUID           `json:"port_guid,omitempty"`
 	LinkState *units.VFLinkState `json:"link_state,omitempty"`
@@ -186,7 +186,7 @@ type VF struct {
 	MAC       ib.HWAddr          `json:"mac,omitzero"`
 	VLAN      uint16             `json:"vlan,omitempty"`
 	QoS       uint8              `json:"qos,omitempty"`
-	Proto     units.VLANProtocol `json:"vlan_protocol,omitempty"` // of VLAN; 0 is not told
+	Proto     units.VLANProtocol `json:"vlan_protocol,omitempty"` // of VLAN; 0 is not reported
 	// OwnGUID is what the virtual function itself reports as its node GUID, 0
 	// if it has no RDMA device here. It takes a GUID only when its driver probes.
 	OwnGUID ib.GUID `json:"own_guid,omitempty"`

@@ -47,7 +47,7 @@ func addressState(l *Link, belong func(netip.Addr) bool) units.OperState {
 	return best
 }
 
-// StatusInput is what FoldStatus makes a link's status of.
+// StatusInput is what BuildStatus makes a link's status of.
 type StatusInput struct {
 	Snapshot *Snapshot
 	Link     *Link
@@ -59,12 +59,12 @@ type StatusInput struct {
 	Attributes []Attribute
 	Steps      []Step    // of this link
 	Blocked    []Blocked // of this link
-	// Held are the operations of this link that failed.
+	// Failed are the operations of this link that failed.
 	Failed []Reason
 }
 
-// FoldStatus says what is to be said of one link.
-func FoldStatus(in StatusInput) Status {
+// BuildStatus builds the status of one link.
+func BuildStatus(in StatusInput) Status {
 	l := in.Link
 	st := Status{
 		Name: l.Name, Ifindex: l.Index, Kind: l.Kind, IBDevice: l.IBDevice, Port: l.Port, HWAddr: l.HWAddr.String(),
@@ -171,9 +171,9 @@ func (s *Status) Reaches(least, most units.OperState, ipv4, ipv6 bool) bool {
 		(!ipv4 || s.IPv4State.Rank() >= need.Rank()) && (!ipv6 || s.IPv6State.Rank() >= need.Rank())
 }
 
-// FoldPorts says what is to be said of all RDMA ports. ports are their units,
-// notes what planning left behind of those without a link.
-func FoldPorts(s *Snapshot, ports map[PortName]Governed, notes map[PortName]*PortNote) []PortStatus {
+// BuildPortStatus builds the status of all RDMA ports. ports are their units,
+// notes what was planned for ports without a link.
+func BuildPortStatus(s *Snapshot, ports map[PortName]Governed, notes map[PortName]*PortNote) []PortStatus {
 	var out []PortStatus
 	for i := range s.Devices {
 		d := &s.Devices[i]

@@ -48,8 +48,8 @@ func unit(t testing.TB, text string) *units.Unit {
 	return set.Units[0]
 }
 
-// TestChildren goes through the P_Key children that are refused: none is made on
-// another partition, none twice, none of someone else's is touched.
+// TestChildren checks the P_Key children that are refused: none is made on another
+// partition or twice, and another program's is not changed.
 func TestChildren(t *testing.T) {
 	child := func(s *link.Snapshot, index int, name string, key ib.PKey) {
 		c := s.Links[0]

@@ -1,11 +1,9 @@
-// Package ipoib decides what is done about the InfiniBand part of an IPoIB
-// link: its GUID, transport mode, MTU, multicast filter and P_Key children. It
-// is pure: it appends operations to a link.Builder, whose caller is
-// daemon/plan.
+// Package ipoib plans the InfiniBand part of an IPoIB link: its GUID, transport
+// mode, MTU, multicast filter and P_Key children. It is pure: it appends operations
+// to a link.Builder, whose caller is daemon/plan.
 //
-// The rules of the kernel that it predicts stand in
-// drivers/infiniband/ulp/ipoib (ipoib_main.c, ipoib_vlan.c, ipoib_cm.c,
-// ipoib_multicast.c).
+// The kernel's rules that it predicts are in drivers/infiniband/ulp/ipoib
+// (ipoib_main.c, ipoib_vlan.c, ipoib_cm.c, ipoib_multicast.c).
 package ipoib
 
 import (
@@ -299,9 +297,9 @@ func PartitionOf(child *link.Link, parent *units.Unit) *units.Partition {
 	return nil
 }
 
-// DropChildren deletes the P_Key children of ours that no [Partition] asks for.
+// DropChildren deletes the recorded P_Key children that no [Partition] asks for.
 // u is nil where no unit applies to the link any more. It comes before children
-// are made anywhere, because a name may move from one parent to another.
+// are made anywhere, because a name may move between parents.
 func DropChildren(b *link.Builder, index int, u *units.Unit) {
 	b.For(u)
 	parent := b.Link(index)
@@ -316,8 +314,8 @@ func DropChildren(b *link.Builder, index int, u *units.Unit) {
 		keep := false
 		rec := b.Record.Of(c)
 		for i := range parts {
-			// A child that someone else renamed is left so; one whose Name= was
-			// edited is made anew, as is one whose key was.
+			// A child that was renamed from outside stays; one whose Name= or key was
+			// edited is re-created.
 			keep = keep || parts[i].PartitionKey.V.Base() == c.IPoIB.PKey.Base() && parts[i].ChildName(parent.Name) == nameAsked(rec, parent, c)
 		}
 		if !keep {

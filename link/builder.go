@@ -33,8 +33,8 @@ type PortName struct {
 	Port     int
 }
 
-// PortNote is what planning a port that has no interface left behind: what of a
-// link is in its status.
+// PortNote is what was planned for a port that has no interface; the notes of a
+// link are in its status.
 type PortNote struct {
 	Attributes []Attribute
 	Reasons    []Reason

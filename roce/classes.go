@@ -29,8 +29,8 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 	}
 	a := link.Attribute{Name: "ETS", Wanted: want.String(), Actual: d.ETS.String()}
 	op := SetETS{On: p.on, Classes: want}
-	// The kernel's handlers want the shares of all classes with ETS to be 100
-	// (mlx5e_dbcnl_validate_ets) and answer with a bare EINVAL else.
+	// The kernel requires the shares of all classes with ETS to sum up to 100
+	// (mlx5e_dbcnl_validate_ets) and returns EINVAL without a message otherwise.
 	sum, any := 0, false
 	for i := range Priorities {
 		if want.TSA[i] == ETS {

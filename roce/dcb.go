@@ -7,8 +7,8 @@ import (
 	"ibnetworkd/units"
 )
 
-// host plans that the host is in charge of the link's DCB, by IEEE, and reports
-// whether the settings that follow make sense: a firmware that does not let go
+// host plans that the host controls the link's DCB, in IEEE mode, and reports
+// whether the settings that follow make sense: a firmware that keeps control
 // refuses each of them.
 func (p *planner) host(d *DCB) bool {
 	const want = DCBXHost | DCBXIEEE

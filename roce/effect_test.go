@@ -7,7 +7,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// What a driver does besides is said with the operation that is planned.
+// An operation that is planned names the driver's side effects.
 func TestEffects(t *testing.T) {
 	on := link.Target{Link: "eth0", Ifindex: 2}
 	for _, tt := range []struct {

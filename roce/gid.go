@@ -68,10 +68,10 @@ func Select(table []GID, l *link.Link, ofUnit []units.Address) (x Indexes) {
 	return x
 }
 
-// Settled says whether a GID table agrees with the addresses of the link. The
+// Settled reports whether a GID table agrees with the addresses of the link. The
 // kernel changes the table some time after the addresses (roce_gid_mgmt.c queues
-// it), and tells nobody. The entry of the kernel's own link-local address is
-// there whether the link has that address or not.
+// it) and sends no event. The entry of the kernel's own link-local address exists
+// whether the link has that address or not.
 func Settled(table []GID, l *link.Link) bool {
 	have := map[netip.Addr]bool{}
 	for _, e := range table {

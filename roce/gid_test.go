@@ -74,7 +74,7 @@ IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
 			t.Fatalf("another order gives\n%s", got)
 		}
 	}
-	// The unit's own address goes before one that came first by another hand.
+	// The unit's own address precedes one that another program added earlier.
 	two := &link.Link{Name: "eth0", Addresses: []link.Address{addr("10.9.9.9/24", 0), addr("10.0.0.1/24", 0)}}
 	both := []GID{{Index: 3, GID: gid("::ffff:10.9.9.9"), Version: 2, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"),
 		Version: 2, Netdev: "eth0"}}
@@ -92,7 +92,7 @@ IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
 	}
 }
 
-// A table is right when it has what the link has, and nothing of what it had.
+// A table is settled when it has what the link has, and nothing of what it had.
 func TestSettled(t *testing.T) {
 	addr := func(s string) link.Address { return link.Address{Prefix: netip.MustParsePrefix(s)} }
 	entry := func(s, netdev string) GID { return GID{GID: netip.MustParseAddr(s).As16(), Version: 2, Netdev: netdev} }

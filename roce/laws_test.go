@@ -235,7 +235,7 @@ var lawValues = map[string]map[string][]string{
 		"QualityOfService": {"0"}, "NodeGUID": {"0x0002c9030a000002"}},
 }
 
-// randomUnit writes sections of this room with keys out of the schema.
+// randomUnit makes sections of this package with keys from the schema.
 func randomUnit(t *testing.T, r *rand.Rand, used map[string]bool) string {
 	need := map[string]string{"VLAN": "Id", "VF": "VirtualFunction"}
 	var b strings.Builder

@@ -61,7 +61,7 @@ func TestChanged(t *testing.T) {
 }
 
 // What a unit asks for is read, and nothing else; each section makes the planner
-// look at the cards.
+// read the cards.
 func TestNeeds(t *testing.T) {
 	for text, want := range map[string]Needs{
 		"":                                       {},

@@ -13,7 +13,7 @@ import (
 // twice is the same as once.
 type (
 	// SetPortType makes a port InfiniBand or Ethernet. The card's RDMA device
-	// and network interfaces are made anew.
+	// and network interfaces are re-created.
 	SetPortType struct {
 		link.On
 		Port PortType // where
@@ -75,7 +75,7 @@ type (
 	ClearDSCP struct {
 		link.On
 	}
-	// SetTrust says which header field tells a packet's priority.
+	// SetTrust selects the header field that a packet's priority is read from.
 	SetTrust struct {
 		link.On
 		Trust units.Trust
@@ -137,11 +137,10 @@ type (
 		VF        int
 		Attr, Old VFAttr
 	}
-	// SetVFGUIDs gives a virtual function new GUIDs as one thing: they are set
-	// at the physical function, the function's driver probes anew, because it
-	// takes a GUID at no other time, and what the function then says of itself
-	// is compared. If any of it fails, the former GUIDs come back. A nil GUID
-	// is left alone.
+	// SetVFGUIDs gives a virtual function new GUIDs atomically: it sets them at the
+	// physical function, re-probes the function's driver, which reads a GUID at no
+	// other time, and compares what the function then reports. If any of it fails,
+	// it restores the former GUIDs. A nil GUID is not changed.
 	SetVFGUIDs struct {
 		link.On
 		VF               int
@@ -210,7 +209,7 @@ func setting(op link.Op) string {
 }
 
 // ContestedKey identifies the setting of an operation in State.Contested; "" for
-// operations that nobody fights over.
+// operations that are never contested.
 func ContestedKey(op link.Op) string {
 	s := setting(op)
 	if s == "" {

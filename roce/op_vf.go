@@ -20,8 +20,8 @@ type VFAttr struct {
 	Proto              units.VLANProtocol // of VLAN; 0 is 802.1Q
 }
 
-// Holds reports whether a virtual function has the attribute as it is here, as
-// far as its driver tells.
+// Holds reports whether a virtual function has the attribute, as far as its driver
+// reports it.
 func (a VFAttr) Holds(v *VF) bool {
 	switch {
 	case a.NodeGUID != nil:
@@ -44,8 +44,8 @@ func (a VFAttr) Holds(v *VF) bool {
 	return true
 }
 
-// Of is the same attribute as a function has it now; zero if its driver does not
-// tell.
+// Of is the function's current value of the attribute; zero if its driver does not
+// report it.
 func (a VFAttr) Of(v *VF) (old VFAttr) {
 	switch {
 	case a.NodeGUID != nil:

@@ -19,8 +19,8 @@ const (
 	CodeOtherNDD  link.Code = "node-description-kept" // by rdma-ndd
 )
 
-// flapLimit is how many times a setting is put right before it is left to
-// whoever changes it back.
+// flapLimit is how many times a setting that another program changes is set again
+// before it is left as contested.
 const flapLimit = 3
 
 type planner struct {

@@ -7,11 +7,11 @@ import (
 	"ibnetworkd/units"
 )
 
-// PlanRemovals takes away what was made for a unit that no longer asks for it as it is.
-// It comes before Plan on any link, which makes others in their place: a link has
-// one RDMA device of a driver and one VLAN of a number, and a VLAN keeps its
-// number and tag for life. unit gives the unit of a link and whether that is
-// settled, for a link whose unit is not known yet keeps all.
+// PlanRemovals removes what was made for a unit that no longer asks for it as it is.
+// It comes before Plan on any link, which makes the replacements: a link has one
+// RDMA device of a driver and one VLAN of a number, and a VLAN's number and tag
+// cannot be changed. unit gives the unit of a link and whether that is settled: a
+// link whose unit is not known yet keeps everything.
 func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled bool)) {
 	if b.Record == nil {
 		return

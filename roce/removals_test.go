@@ -52,7 +52,7 @@ func TestRemovals(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
-	// What is removed and made again in one plan is ours after it.
+	// What is removed and made again in one plan is recorded after it.
 	again := []link.Op{DelVLAN{On: link.Target{Ifindex: 2}, Name: "eth0.7"}, AddVLAN{On: link.Target{Ifindex: 2}, Name: "eth0.7"}}
 	for _, op := range again {
 		rec.Intend(op)

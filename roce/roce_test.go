@@ -119,7 +119,7 @@ func TestPlans(t *testing.T) {
 		change  func(*link.Snapshot, *State)
 		ops     []string
 		blocked []string
-		silent  bool // told by attributes alone
+		silent  bool // reported as attributes alone
 	}{
 		{name: "OK nothing asked", index: eth0, text: ""},
 		{name: "OK version and DSCP", index: eth0, text: "[RoCE]\nVersion=2\nDSCP=26\n", ops: []string{

@@ -48,8 +48,8 @@ func (p *planner) soft() {
 	p.reach(a, false, op)
 }
 
-// stays reports that what PlanRemovals takes away cannot go now, and notes the attribute
-// of what was to come in its place.
+// stays reports that a removal of PlanRemovals is delayed, and notes it at the
+// attribute of the replacement.
 func (p *planner) stays(a link.Attribute, del link.Op) bool {
 	why, delayed := p.b.Delayed[link.DelayKey(del)]
 	if delayed {
@@ -59,7 +59,7 @@ func (p *planner) stays(a link.Attribute, del link.Op) bool {
 	return delayed
 }
 
-// made reports whether the record says that something is ours.
+// made reports whether something is recorded.
 func (p *planner) made(m link.Made) bool {
 	return p.b.Record != nil && slices.Contains(p.b.Record.Made, m)
 }

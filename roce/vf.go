@@ -50,8 +50,8 @@ func (p *planner) virtualFunctions() {
 	}
 }
 
-// vfCount reports whether the functions that are there stay, so that they can be
-// looked at.
+// vfCount plans the number of functions and reports whether the existing ones stay,
+// so that they can be configured.
 func (p *planner) vfCount(s *SRIOV, want int) bool {
 	have := len(s.VFs)
 	a := link.Attribute{Name: "Count", Wanted: fmt.Sprint(want), Actual: fmt.Sprint(have)}

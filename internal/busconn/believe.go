@@ -8,14 +8,14 @@ const (
 	busPath = "/org/freedesktop/DBus"
 )
 
-// owners are the unique names that own the well-known names which a connection
-// believes, "" for one that has no owner.
+// owners are the owners' unique names by the well-known names whose signals a
+// connection believes, "" for a name without an owner.
 type owners map[string]string
 
-// believed reports whether a signal is to be believed. Anybody may send a signal
-// of any interface and path to a connection's unique name, past all match rules;
-// the bus vouches for the sender only. A signal speaks for the name that its path
-// is derived from, so its sender has to own that name.
+// believed reports whether a signal is accepted. Any member can send a signal of any
+// interface and path to a connection's unique name, regardless of match rules; the
+// bus authenticates the sender only. The sender has to own the well-known name that
+// the signal's path belongs to.
 func (o owners) believed(sender, path, iface string) bool {
 	if sender == busName {
 		return path == busPath && iface == busName

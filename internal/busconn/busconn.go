@@ -1,12 +1,12 @@
-// Package busconn joins D-Bus. Every connection of every program is made here,
-// in a way that nothing which another member of the bus sends can end the program,
-// the connection, or use up its descriptors and memory:
+// Package busconn connects to D-Bus. All connections of all programs are made here,
+// so that no message of another member of the bus can end the program or the
+// connection, or exhaust its descriptors and memory:
 //
-//   - Descriptor passing is not agreed, so the bus refuses messages with
+//   - Descriptor passing is not negotiated, so the bus refuses messages with
 //     descriptors. godbus would not close them, and cannot decode an array of them.
-//   - Before godbus decodes a message its header is read here. Calls are admitted
-//     by their size and signature, and refused with an answer otherwise. Signals are
-//     dropped unless they are believed.
+//   - The header of a message is read here before godbus decodes the message. Calls
+//     are admitted by size and signature, and refused with an answer otherwise.
+//     Signals are dropped unless they are believed.
 //
 // docs/security.md has the reasons in full.
 package busconn
@@ -84,7 +84,7 @@ func Join(ctx context.Context, c Config) (*Conn, error) {
 }
 
 // Peer connects to the program that listens at a socket, without a bus between.
-// The program that listens there is trusted: all its signals are believed.
+// That program is trusted: all its signals are believed.
 func Peer(ctx context.Context, path string) (*Conn, error) {
 	raw, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err != nil {
@@ -116,8 +116,8 @@ func authenticate(s *socket, opts []dbus.ConnOption) (*dbus.Conn, error) {
 // IsPeer reports whether there is no bus between.
 func (c *Conn) IsPeer() bool { return c.sock.peer }
 
-// Believe has the signals of a well-known name's owner delivered, and the bus'
-// NameOwnerChanged of that name. It returns the owner of this moment, "" for none.
+// Believe enables delivery of the signals of a well-known name's owner, and of the
+// bus' NameOwnerChanged for it. It returns the current owner, "" for none.
 func (c *Conn) Believe(ctx context.Context, name string) (owner string, err error) {
 	c.sock.believe(name)
 	if err := c.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchInterface(busName),
@@ -380,8 +380,8 @@ func (s *socket) answer(h *Header, a *answer) {
 	}
 }
 
-// believed decides about a signal, whose header of a length is the next to be
-// read, and notes the owners of names that the bus reports.
+// believed decides about a signal, whose header of the given length is read next,
+// and follows the bus' NameOwnerChanged.
 func (s *socket) believed(h *Header, length uint64) bool {
 	if s.peer {
 		return true

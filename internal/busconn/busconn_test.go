@@ -76,8 +76,8 @@ func TestDescriptorsDoNotPileUp(t *testing.T) {
 	}
 }
 
-// A signal is believed from the owner of the name that it speaks for, as the bus
-// reports it, and from nobody else.
+// A signal is accepted only from the owner of the name that it speaks for, as the
+// bus reports it.
 func TestForgedSignals(t *testing.T) {
 	b := bustest.Start(t)
 	conn := join(t, b, Config{})
@@ -292,8 +292,8 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// A member that does not read its answers keeps the bus from reading ours. The
-// connection ends within maxStall, and a new one is answered at once.
+// A member that does not read its answers keeps the bus from reading this side's.
+// The connection ends within maxStall, and a new one is answered at once.
 func TestMemberThatDoesNotRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes maxStall")
@@ -340,7 +340,7 @@ func (s *stream) SetWriteDeadline(time.Time) error { return nil }
 
 type noHandler struct{ dbus.Handler }
 
-// Whatever the bus forwards, godbus can decode what is left of it: calls with
+// godbus can decode whatever of the bus' traffic passes the filter: calls with
 // strings, believed signals and answers.
 func FuzzRead(f *testing.F) {
 	r := &bustest.Raw{}

@@ -11,8 +11,8 @@ import (
 // order, type, flags, version, body length, serial, length of the fields.
 const fixedLen = 16
 
-// maxHeader bounds the header of a message in bytes. Names are at most 255
-// bytes long; only an object path may be longer, and ours are not.
+// maxHeader bounds the header of a message in bytes. Names are at most 255 bytes
+// long; only an object path may be longer, and those used here are not.
 const maxHeader = 16 << 10
 
 // maxTrusted bounds the body of an answer and of a believed signal in bytes. It

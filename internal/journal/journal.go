@@ -43,7 +43,7 @@ func Handler(f *os.File, level slog.Leveler) slog.Handler {
 }
 
 // handler sends native messages, and writes lines with sd-daemon(3)'s level prefix
-// where that fails: a journald that hangs must not hold the program up.
+// where that fails: a journald that hangs must not block the program.
 type handler struct {
 	w     io.Writer
 	level slog.Leveler
@@ -57,7 +57,7 @@ func (h *handler) dial(path string) {
 	if err != nil {
 		return
 	}
-	// Room for the bursts of hundreds of links at a start.
+	// For the bursts of hundreds of links at a start.
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 8<<20)
 	h.fd, h.name = fd, path
 }

@@ -158,7 +158,7 @@ func TestManyChildren(t *testing.T) {
 		if n != 900 {
 			g.Errorf("%d children, want 900", n)
 		}
-		// Nobody reads meanwhile, and the buffer holds one or two messages.
+		// The buffer is not read meanwhile; it has space for one or two messages.
 		first := waitLink(g, c, "ib0.1")
 		rs = rs[:0]
 		for i := range 64 {
@@ -360,7 +360,7 @@ func TestMADs(t *testing.T) {
 				g.Fatalf("answer %+v", k)
 			}
 		}
-		// NodeInfo tells the GUIDs that sysfs does.
+		// NodeInfo has the GUIDs of sysfs.
 		d, err := sysfs.New("/").IBDevice("swib0")
 		if err != nil {
 			g.Fatal(err)
@@ -368,8 +368,8 @@ func TestMADs(t *testing.T) {
 		if got := ib.GUID(binary.BigEndian.Uint64(k.MAD[64+12:])); got != d.NodeGUID {
 			g.Errorf("NodeInfo has the GUID %v, sysfs %v", got, d.NodeGUID)
 		}
-		// A request that nobody answers comes back: two hops, the second through
-		// a port of the switch where nothing is.
+		// A request without an answer comes back: two hops, the second through a port of
+		// the switch where nothing is.
 		lost := smp(1, 0x11, 0, 99)
 		lost[7] = 2 // hop count
 		lost[128+1], lost[128+2] = 1, 30

@@ -164,7 +164,7 @@ func TestDCB(t *testing.T) {
 		if err != nil {
 			g.Fatal(err)
 		}
-		g.Cleanup(func() { _ = ev.Close() }) // after the last look at it
+		g.Cleanup(func() { _ = ev.Close() }) // after the last use
 		pfc := *s.PFC
 		pfc.Enabled = 1<<3 | 1<<5
 		g.Cleanup(func() {

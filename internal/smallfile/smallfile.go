@@ -25,7 +25,7 @@ func retry(f func() (int, error)) (int, error) {
 	}
 }
 
-// ErrTooLarge says that a file holds more than its reader takes.
+// ErrTooLarge means that a file has more bytes than its reader takes.
 var ErrTooLarge = errors.New("file too large")
 
 // Read reads a file of at most most bytes. It takes a read that fills less than

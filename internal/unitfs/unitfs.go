@@ -20,9 +20,9 @@ import (
 // maxLinks is how many links a path may have (the kernel's MAXSYMLINKS).
 const maxLinks = 40
 
-// Resolve follows every link of a path below root, which stands for /: an absolute
-// link and ".." stay below it. inside is the result as seen from the root, host
-// its path on this system. A name that does not exist is kept as it is.
+// Resolve follows every link of a path below root: an absolute link and ".." stay
+// below it. inside is the result as seen from the root, host its path on this
+// system. A name that does not exist is kept as it is.
 func Resolve(root, name string) (inside, host string, err error) {
 	root = filepath.Join("/", root)
 	rest := strings.Split(path.Clean("/"+name), "/")
@@ -86,7 +86,7 @@ func ReadFile(root, name string, most int) ([]byte, error) {
 // Dir is one directory below a root. It implements units.MaskFS.
 type Dir struct{ root, dir string }
 
-// New is the directory dir below root, which stands for /; it need not exist.
+// New is the directory dir below root; it need not exist.
 func New(root, dir string) *Dir {
 	if abs, err := filepath.Abs(root); err == nil {
 		root = abs

@@ -162,7 +162,7 @@ func Bodies(fd dbus.UnixFD) map[string][]any {
 	}
 }
 
-// raw stands for a value of a type that godbus cannot encode.
+// raw is a value of a type that godbus cannot encode.
 type raw struct{ sig string }
 
 // Send sends one message with each of Bodies to a member, as a call and as a

@@ -22,7 +22,7 @@ import (
 // FS is a configfs tree.
 type FS struct{ dir string }
 
-// New takes the directory that stands for /, "" or "/" on a live system.
+// New takes the root directory, "" or "/" on a live system.
 func New(root string) FS { return FS{filepath.Join("/", root, "sys/kernel/config/rdma_cm")} }
 
 // Defaults of a port.
@@ -46,8 +46,8 @@ func (f FS) Available() bool {
 	return err == nil
 }
 
-// open makes the device's directory if needed and gives the port's. made tells
-// whether it was made now.
+// open returns the directory of a port and makes the device's if needed; made
+// is whether it did.
 func (f FS) open(dev string, port int) (dir string, made bool, err error) {
 	if dev == "" || dev == "." || dev == ".." || strings.ContainsAny(dev, "/\x00") {
 		return "", false, fmt.Errorf("%.64q is not the name of an RDMA device", dev)
@@ -70,7 +70,7 @@ func (f FS) open(dev string, port int) (dir string, made bool, err error) {
 }
 
 // with runs do with the directory of a port. A directory that it made is removed
-// again, so that nothing is left that would hold the device's reference.
+// again, because it has a reference to the device.
 func (f FS) with(dev string, port int, do func(dir string) error) error {
 	const tries = 3
 	for i := 1; ; i++ {
@@ -82,7 +82,7 @@ func (f FS) with(dev string, port int, do func(dir string) error) error {
 		if made {
 			_ = os.Remove(filepath.Join(f.dir, dev))
 		}
-		// Somebody may have removed it meanwhile: cma_roce_mode does, whichever program created it.
+		// It may be gone: cma_roce_mode removes it, whichever program created it.
 		if i == tries || !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -59,7 +59,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// A directory that somebody else had made may go while it is read.
+// Another program's directory may go while it is read.
 func TestDirectoryGoes(t *testing.T) {
 	f, dir := plain(t)
 	n := 0

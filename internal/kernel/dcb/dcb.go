@@ -55,7 +55,7 @@ const TCs = 8
 
 // Flags of DCBX (DCB_CAP_DCBX_*): who is in charge.
 const (
-	DCBXHost       uint8 = 0x01 // the host; settings made here hold
+	DCBXHost       uint8 = 0x01 // the host; settings made here apply
 	DCBXLLDManaged uint8 = 0x02 // firmware or an agent in the driver
 	DCBXCEE        uint8 = 0x04
 	DCBXIEEE       uint8 = 0x08
@@ -159,7 +159,7 @@ type BufferConfig struct {
 	Total      uint32
 }
 
-// State is what a link tells. A nil field is not supported by its driver.
+// State is what a link reports. A nil field is not supported by its driver.
 type State struct {
 	ETS    *ETSConfig
 	PFC    *PFCConfig
@@ -193,7 +193,7 @@ func message(cmd uint8, link string) *nl.Builder {
 // ErrNoDCB says that the link's driver has no data centre bridging.
 var ErrNoDCB = errors.New("the driver has no data centre bridging")
 
-// Get reads all that a link tells. ErrNoDCB if that is nothing.
+// Get reads all that a link reports. ErrNoDCB if that is nothing.
 func (c *Conn) Get(link string) (s State, err error) {
 	r := nl.NewRequest("read DCB of "+link, unix.RTM_GETDCB, 0, message(cmdIEEEGet, link))
 	err = c.Talk(r, func(_ uint16, b []byte) error { return decodeState(b, &s) })
@@ -204,7 +204,7 @@ func (c *Conn) Get(link string) (s State, err error) {
 		return s, err
 	}
 	// The kernel keeps the newest entry first; order by meaning, so that two
-	// looks at the same table are equal.
+	// reads of the same table are equal.
 	slices.SortFunc(s.Apps, func(a, b App) int {
 		return cmp.Or(cmp.Compare(a.Selector, b.Selector), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Priority, b.Priority))
 	})
@@ -460,7 +460,7 @@ func dcbxRequest(link string, flags uint8) nl.Request {
 	return nl.NewRequest("set DCBX mode of "+link, unix.RTM_SETDCB, 0, message(cmdSetDCBX, link).Uint8(attrDCBX, flags))
 }
 
-// Event is a hint that somebody set something of a link's DCB.
+// Event is a hint that a link's DCB settings changed.
 type Event struct{ Link string }
 
 // Events is a source of hints.

@@ -1,6 +1,6 @@
 // Package devlink is a client of the generic netlink family "devlink" as far as
 // RDMA cards need it: the type of a port that can be InfiniBand or Ethernet,
-// and the events that tell when ports come and go.
+// and the events of ports that come and go.
 //
 // Strings name devices as devlink does: bus and name, "pci" and "0000:03:00.0".
 // Numbers are in host order (include/uapi/linux/devlink.h).

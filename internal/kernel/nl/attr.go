@@ -34,7 +34,7 @@ type Attrs struct {
 func ParseAttrs(b []byte) Attrs { return Attrs{rest: b} }
 
 // Next moves to the next attribute. It reports false at the end and at a
-// malformed attribute; Err tells the two apart.
+// malformed attribute; Err distinguishes the two.
 func (a *Attrs) Next() bool {
 	if len(a.rest) < 4 {
 		return false // up to three bytes of padding may follow the last attribute
@@ -99,8 +99,8 @@ func (a *Attrs) Uint64() uint64 {
 	return binary.NativeEndian.Uint64(a.val)
 }
 
-// Index is a Uint32 that names an interface, clipped to what an int of 32 bits
-// holds (the kernel's own ifindex is a signed int).
+// Index is a Uint32 that names an interface, clipped to a 32-bit int (the kernel's
+// own ifindex is signed).
 func (a *Attrs) Index() int {
 	if v := a.Uint32(); v <= math.MaxInt32 {
 		return int(v)
@@ -207,9 +207,9 @@ func (w *Builder) String(typ uint16, s string) *Builder {
 	return w
 }
 
-// Nest appends what f adds as the payload of an attribute. The caller puts the
-// flag Nested into typ where the family asks for it: rtnetlink does not for its
-// old attributes, and a request should look as iproute2 would send it.
+// Nest appends what f adds as the payload of an attribute. The caller sets the
+// flag Nested in typ where the family requires it: rtnetlink does not for its old
+// attributes, and requests are to equal iproute2's.
 func (w *Builder) Nest(typ uint16, f func(*Builder)) *Builder {
 	at := len(w.b)
 	w.head(typ, 0)

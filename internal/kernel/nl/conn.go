@@ -342,7 +342,7 @@ func (c *Conn) dump(r Request, f func(typ uint16, data []byte) error) (interrupt
 				ferr = f(uint16(m.Header.Type), m.Data)
 			}
 		}
-		// A dump of nothing is a lone "done", which the library keeps to itself.
+		// A dump of nothing is a single "done", which the library does not return.
 		ours = ours || empty
 	}
 	if ferr != nil {

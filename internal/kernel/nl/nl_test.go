@@ -28,7 +28,7 @@ func collect(b []byte) (out []attr, err error) {
 	return out, a.Err()
 }
 
-// The library's encoder and decoder are the naive model of ours.
+// The library's encoder and decoder are the reference.
 func TestBuilderAgreesWithTheLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 500 {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Poller waits for several sockets in one sleep. A socket that had something
-// to read is not looked at again until Ready is called: a burst of messages wakes
-// the process once, and none does while their owner is at work.
+// A Poller waits for several sockets in one sleep. A socket that had something to
+// read is not polled again until Ready is called: a burst of messages wakes the
+// process once, and none wakes it while the messages are processed.
 type Poller struct {
 	f  *os.File // the epoll instance; the runtime polls it like a socket
 	rc syscall.RawConn
@@ -86,7 +86,7 @@ func (p *Poller) Ready() {
 	p.fired = nil
 	p.mu.Unlock()
 	for _, fd := range fired {
-		// One that is closed meanwhile is nobody's any more.
+		// It was closed meanwhile.
 		_ = p.control(unix.EPOLL_CTL_MOD, int(fd))
 	}
 }

@@ -18,8 +18,8 @@ type Source struct {
 	buf []byte
 }
 
-// eventBuffer holds the largest notification: one of a link with very many
-// virtual functions.
+// eventBuffer fits the largest notification: one of a link with very many virtual
+// functions.
 const eventBuffer = 64 << 10
 
 // Open joins groups of a family. recvBuffer is the socket's receive buffer in
@@ -31,9 +31,9 @@ func Open(family int, groups []uint32, recvBuffer int) (*Source, error) {
 	}
 	defer func() { _ = c.Close() }()
 	if recvBuffer == 0 {
-		// A notification of a link is about 2 KiB of the buffer, and nobody reads
-		// while the owner works: this holds the storm that a restart of a driver
-		// with 900 children makes. It is a limit, not memory.
+		// A notification of a link takes about 2 KiB, and the socket is not read while
+		// the owner works: this is enough for the storm when a driver with 900
+		// children restarts. It is a limit, not memory.
 		GrowReadBuffer(c, 64<<20)
 	} else if err := c.SetReadBuffer(recvBuffer); err != nil {
 		return nil, WrapError("set the receive buffer", err)
@@ -62,12 +62,12 @@ func (s *Source) FD() int { return s.fd }
 // Close closes the socket.
 func (s *Source) Close() error { return unix.Close(s.fd) }
 
-// Read hands all waiting messages to f, whose data is valid during the call.
-// lost says that there were more than the socket's buffer held: look at
-// everything. An error ends the source for good.
+// Read calls f for all waiting messages, whose data is valid during the call. lost
+// reports that some did not fit the socket's buffer: read the whole state again. An
+// error ends the source for good.
 func (s *Source) Read(f func(typ uint16, data []byte)) (lost bool, err error) {
 	more, err := Datagrams(s.fd, s.buf, nil, func(b, _ []byte, from *unix.SockaddrNetlink) {
-		// The kernel's port is 0; nobody else has a say.
+		// The kernel's port is 0; other senders are ignored.
 		if from == nil || from.Pid != 0 {
 			return
 		}
@@ -140,7 +140,7 @@ func OpenEvents[E any](family int, groups []uint32, recvBuffer int, decode func(
 	return &Events[E]{s, decode}, nil
 }
 
-// Read hands all waiting events to put. See Source.Read.
+// Read calls put for all waiting events. See Source.Read.
 func (e *Events[E]) Read(put func(E)) (lost bool, err error) {
 	return e.Source.Read(func(typ uint16, data []byte) { e.decode(typ, data, put) })
 }

@@ -22,7 +22,7 @@ const (
 // FS is a /proc tree.
 type FS struct{ root string }
 
-// New takes the directory that stands for /, "" or "/" on a live system.
+// New takes the root directory, "" or "/" on a live system.
 func New(root string) FS { return FS{root} }
 
 // Path is the file of a setting.

@@ -1,12 +1,12 @@
 // Package rdmanl is the client of the RDMA device netlink interface
-// (NETLINK_RDMA, client NLDEV; drivers/infiniband/core/nldev.c): which RDMA
-// devices and ports there are and in what state, devices made and removed on
-// top of network interfaces (rxe, siw), renames, and the events of
-// RDMA_NL_GROUP_NOTIFY where the kernel has them.
+// (NETLINK_RDMA, client NLDEV; drivers/infiniband/core/nldev.c): RDMA devices
+// and ports with their state, devices added and deleted on top of network
+// interfaces (rxe, siw), renames, and the events of RDMA_NL_GROUP_NOTIFY where the
+// kernel has them.
 //
-// All integers are in host order here, GUIDs and the subnet prefix too; this
-// package is where they become values. No event of this interface tells a port
-// state: read Ports again.
+// All integers are in host order, GUIDs and the subnet prefix too; this package
+// converts them to values. No event of this interface has a port's state: read
+// Ports again.
 package rdmanl
 
 import (
@@ -77,8 +77,8 @@ type Device struct {
 	CapFlags     uint64 // device capabilities (enum ib_device_cap_flags)
 	Protocol     string // "ib", "roce", "iw", "opa"; "" from kernels before 5.2
 	Parent       string // of a sub-device for SMI, "" for none
-	// NamedByUser says that somebody chose the name (RDMA_NAME_ASSIGN_TYPE_USER);
-	// the kernel says so from Linux 6.12.
+	// NamedByUser is whether the name was set (RDMA_NAME_ASSIGN_TYPE_USER); Linux
+	// reports it from 6.12.
 	NamedByUser bool
 }
 
@@ -398,7 +398,7 @@ type Event struct {
 type Events = nl.Events[Event]
 
 // ErrNoMonitor is returned by Listen if the kernel sends no events (before
-// Linux 6.12); uevents of the subsystem "infiniband" tell of devices there.
+// Linux 6.12); there, devices are announced by uevents of the subsystem "infiniband".
 var ErrNoMonitor = errors.New("the kernel's RDMA netlink interface sends no events")
 
 // Listen opens a source of events, after asking whether the kernel has them.

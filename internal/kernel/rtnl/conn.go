@@ -33,10 +33,10 @@ func Dial() (*Conn, error) {
 func New(c *nl.Conn) *Conn { return &Conn{Conn: c, in: interner{}} }
 
 // interner keeps the strings of the last dumps: names, kinds and device names
-// hardly ever change between two looks.
+// hardly ever change between two dumps.
 type interner map[string]string
 
-// maxInterned bounds the memory that changing names can hold.
+// maxInterned bounds the memory that changing names use.
 const maxInterned = 1 << 14
 
 func (in interner) str(b []byte) string {
@@ -73,10 +73,9 @@ func dump[T any](c *Conn, r nl.Request, want uint16, size int, decode func([]byt
 	return out, nil
 }
 
-// Links dumps all links. vfs asks for the virtual functions of each physical
-// function too, which costs some 300 bytes a function; one attribute has
-// them all and holds 64 KiB, so that with more than about 220 the answer is torn
-// or an error.
+// Links dumps all links. vfs includes the virtual functions of each physical
+// function, some 300 bytes each; they share one attribute of at most 64 KiB, so
+// that with more than about 220 the answer is truncated or an error.
 func (c *Conn) Links(vfs bool) ([]Link, error) {
 	r := nl.NewRequest("list links", unix.RTM_GETLINK, 0, nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_EXT_MASK, extMask(vfs)))
 	return dump(c, r, unix.RTM_NEWLINK, 64, decodeLink)
@@ -128,10 +127,10 @@ func (c *Conn) Addresses() ([]Address, error) {
 	return dump(c, r, unix.RTM_NEWADDR, 64, decodeAddress)
 }
 
-// Routes dumps the IPv4 and IPv6 routes of all tables. Entries of the kernel's
-// cache, multicast forwarding, and what the kernel itself puts into the table
-// "local" for each address are left out: those are most of all routes, and
-// nobody can configure them.
+// Routes dumps the IPv4 and IPv6 routes of all tables, without entries of the
+// kernel's cache, multicast forwarding, and what the kernel itself adds to the
+// table "local" for each address: those are most of all routes and cannot be
+// configured.
 func (c *Conn) Routes() ([]Route, error) {
 	r := nl.NewRequest("list routes", unix.RTM_GETROUTE, 0, nl.Build(make([]byte, sizeRtMsg)...))
 	c.mu.Lock()

@@ -38,8 +38,8 @@ func (t EventType) String() string {
 	return "unknown"
 }
 
-// An Event is a hint that something changed and where to look; its state must
-// be read again, for the event may be old when it arrives.
+// An Event is a hint that an object changed; its state must be read again, because
+// the event may be old when it arrives.
 type Event struct {
 	Type EventType
 	// Index is the link; 0 for rules and for routes without a link.

@@ -10,8 +10,8 @@ import (
 	ipoib "ibnetworkd/internal/kernel/rtnl/ipoib"
 )
 
-// Link is an interface as the kernel reports it. The zero value of a field
-// stands for "not reported" unless the comment says otherwise.
+// Link is an interface as the kernel reports it. The zero value of a field is
+// "not reported" unless the comment says otherwise.
 type Link struct {
 	Index    int
 	Name     string
@@ -72,8 +72,8 @@ type VLAN struct {
 	ID       uint16
 	Protocol uint16 // EtherType of the tag
 	Flags    uint32 // VLAN_FLAG_* of if_vlan.h
-	// Ingress and Egress map priorities, nil for none; the kernel tells of those
-	// only that are not mapped to 0.
+	// Ingress and Egress map priorities, nil for none; the kernel reports only
+	// those that are not mapped to 0.
 	Ingress, Egress map[uint32]uint32
 }
 
@@ -412,7 +412,7 @@ func decodeVF(a nl.Attrs, vf *VF) error {
 		switch a.Type() {
 		case unix.IFLA_VF_MAC:
 			vf.Index = int(int32(ne.Uint32(b)))
-			// struct ifla_vf_mac holds 32 bytes whatever the address' length;
+			// struct ifla_vf_mac has 32 bytes whatever the address' length;
 			// an InfiniBand device fills 20 of them and an Ethernet one 6.
 			if len(b) >= 24 && anySet(b[10:24]) {
 				vf.MAC, _ = ib.HWAddrFrom(b[4:24])

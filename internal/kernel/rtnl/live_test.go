@@ -379,7 +379,7 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// TestOverrun provokes ENOBUFS: nobody reads while the notifications come.
+// TestOverrun provokes ENOBUFS: the socket is not read while notifications arrive.
 func TestOverrun(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
@@ -425,8 +425,8 @@ func manyLinks(b testing.TB, n int) *Conn {
 	return c
 }
 
-// BenchmarkObserve looks at everything with 900 links that have an IPv4 and an
-// IPv6 address each.
+// BenchmarkObserve reads everything of 900 links that have an IPv4 and an IPv6
+// address each.
 func BenchmarkObserve(b *testing.B) {
 	c := manyLinks(b, 900)
 	b.ReportAllocs()

@@ -10,8 +10,8 @@ import (
 
 // Route is a route of the main or any other table.
 type Route struct {
-	// Family is unix.AF_INET or unix.AF_INET6. It may be 0 in a request if Dst
-	// or Gateway tells it.
+	// Family is unix.AF_INET or unix.AF_INET6. It may be 0 in a request with Dst
+	// or Gateway.
 	Family uint8
 	// Dst is the destination; an invalid prefix or one of length 0 is the
 	// default route.

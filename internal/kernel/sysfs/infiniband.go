@@ -158,8 +158,8 @@ func (f FS) IBDevice(name string) (IBDevice, error) {
 	return d, errors.Join(errs...)
 }
 
-// IBPort reads one port; it is what a look at port states needs where RDMA
-// netlink is not to be had.
+// IBPort reads one port, for the port state where RDMA netlink is not
+// available.
 func (f FS) IBPort(dev string, port int) (IBPort, error) {
 	dir, err := f.portDir(dev, port)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Net is what sysfs tells of a network interface beyond rtnetlink.
+// Net is what sysfs has of a network interface beyond rtnetlink.
 type Net struct {
 	Name    string
 	DevPort *int // from 0: the port of the card
@@ -20,8 +20,8 @@ type Net struct {
 	IBDevs []string
 	Bus    BusDevice
 	SRIOV  *SRIOV
-	// The following are of IPoIB interfaces, absent on others; rtnetlink tells
-	// the same.
+	// The following are of IPoIB interfaces, absent on others; rtnetlink has the
+	// same.
 	Mode   string // "datagram", "connected"; "" also with IPOIB_CM compiled out
 	UMcast *bool
 	PKey   *ib.PKey
@@ -189,8 +189,8 @@ type PortType struct {
 // software adapter.
 var portTypeFiles = [...]string{"mlx4_port", "swib_port"}
 
-// PortTypeFile is the name of the attribute that holds the type of a port (from
-// 1) of a bus device, "" if its driver has none.
+// PortTypeFile is the name of the attribute with the type of a port (from 1) of a
+// bus device, "" if its driver has none.
 func (f FS) PortTypeFile(bus, dev string, port int) string {
 	p, err := f.portTypeFile(bus, dev, port)
 	if err != nil {
@@ -279,7 +279,7 @@ func (f FS) SetAutoprobe(bus, dev string, on bool) error {
 	return write(p, bit(on))
 }
 
-// BusDevice looks at a device on a bus.
+// BusDevice reads a device on a bus.
 func (f FS) BusDevice(bus, dev string) (BusDevice, *SRIOV, error) {
 	p, err := f.join("bus", bus, "devices", dev)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package sysfs reads what netlink does not tell of InfiniBand devices, ports
+// Package sysfs reads what netlink does not report of InfiniBand devices, ports
 // and their network interfaces, and writes the few settings that netlink lacks.
 //
-// It is rooted at a path, so that tests use trees of files. What is absent is
-// not zero: an absent file gives "", nil or a type's "unknown" value, and a file
-// that cannot be understood is an error that names it. A device that disappears
-// while it is read is fs.ErrNotExist.
+// It is rooted at a path, so that tests use trees of files. An absent file gives
+// "", nil or a type's "unknown" value, never zero; a file that cannot be parsed is
+// an error that names it. A device that disappears while it is read is
+// fs.ErrNotExist.
 package sysfs
 
 import (
@@ -23,7 +23,7 @@ import (
 // FS is a /sys tree.
 type FS struct{ root string }
 
-// New takes the directory that stands for /, "" or "/" on a live system.
+// New takes the root directory, "" or "/" on a live system.
 func New(root string) FS { return FS{filepath.Join("/", root, "sys")} }
 
 // maxAttr is the size of a page, which bounds a sysfs attribute.

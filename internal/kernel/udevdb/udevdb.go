@@ -18,7 +18,7 @@ import (
 // DB is a database directory.
 type DB struct{ root string }
 
-// New takes the directory that stands for /, "" or "/" on a live system.
+// New takes the root directory, "" or "/" on a live system.
 func New(root string) DB { return DB{root} }
 
 func (d DB) path(name string) string { return filepath.Join(d.root, "/run/udev", name) }

@@ -1,9 +1,9 @@
 // Package uevent reads kobject uevents: the kernel's own (group 1 of
 // NETLINK_KOBJECT_UEVENT) and systemd-udevd's after its rules have run (group
-// 2). An event is a hint which device to look at; its properties are not
-// trusted for state.
+// 2). An event is a hint which device to read; its properties are not trusted
+// for state.
 //
-// Anyone in the network namespace may send to a multicast group, so the sender
+// Any process in the network namespace may send to a multicast group, so the sender
 // is checked as libudev does: a kernel event comes from netlink port 0, an
 // event of udevd from a process of user 0.
 package uevent
@@ -173,8 +173,8 @@ func (e *Events) FD() int { return e.fd }
 // Close closes the socket.
 func (e *Events) Close() error { return unix.Close(e.fd) }
 
-// Read hands all waiting events to put. lost says that there were more than the
-// socket's buffer held. An error ends the source for good.
+// Read calls put for all waiting events. lost reports that some did not fit the
+// socket's buffer. An error ends the source for good.
 func (e *Events) Read(put func(Event)) (lost bool, err error) {
 	return nl.Datagrams(e.fd, e.buf, e.oob, func(b, oob []byte, from *unix.SockaddrNetlink) {
 		if ev, err := accept(e.group, b, oob, from); err == nil && (e.keep == nil || e.keep[ev.Subsystem]) {

@@ -159,7 +159,7 @@ func TestOverrun(t *testing.T) {
 		t.Skipf("no uevents: %v", err)
 	}
 	defer func() { _ = ev.Close() }()
-	trigger(t, 200) // nobody reads meanwhile
+	trigger(t, 200) // the socket is not read meanwhile
 	take(t, ev, func(_ []Event, lost bool) bool { return lost })
 	trigger(t, 1)
 	take(t, ev, func(es []Event, lost bool) bool { return len(es) > 0 && !lost })

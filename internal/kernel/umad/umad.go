@@ -32,8 +32,8 @@ const HeaderSize = 64
 // Sizes of MADs in bytes.
 const (
 	MADSize = 256 // one datagram (IBTA 13.4)
-	// MaxMAD bounds a received RMPP message. The answer to a query for all
-	// paths among 10,000 ports would be larger; nobody should ask that.
+	// MaxMAD bounds a received RMPP message. The answer to a query for all paths
+	// among 10,000 ports would be larger; do not send one.
 	MaxMAD = 64 << 20
 	minMAD = 36 // the kernel refuses less (IB_MGMT_RMPP_HDR)
 )
@@ -232,8 +232,8 @@ func (p *Port) ioctl(req uintptr, arg unsafe.Pointer) error {
 	return nil
 }
 
-// Send hands a MAD to the kernel. ENOMEM and EAGAIN ask to try later; EINVAL
-// refuses the header or the address; EIO when the device is gone.
+// Send sends a MAD. ENOMEM and EAGAIN mean to try later, EINVAL a bad header or
+// address, EIO that the device is gone.
 func (p *Port) Send(k *Packet) error {
 	if len(k.MAD) < minMAD || len(k.MAD) > MaxMAD {
 		return fmt.Errorf("%s: a MAD of %d bytes cannot be sent", p.f.Name(), len(k.MAD))
@@ -354,13 +354,12 @@ func DecodeHeader(b *[HeaderSize]byte, k *Packet) {
 	}
 }
 
-// ErrSMRunning says that another process of this host holds the port's issm
-// device: it has a subnet manager.
+// ErrSMRunning means that another process of this host has the port's issm device
+// open: it is its subnet manager.
 var ErrSMRunning = errors.New("another process on this host is the port's subnet manager")
 
 // OpenISSM opens an issm device ("issm0", or a path). While it is open, the port
-// tells the fabric that a subnet manager is there (PortInfo:CapabilityMask
-// IsSM).
+// announces a subnet manager to the fabric (PortInfo:CapabilityMask IsSM).
 func OpenISSM(dev string) (io.Closer, error) {
 	fd, path, err := open(dev, Dev, HostDev)
 	if errors.Is(err, unix.EAGAIN) {

@@ -1,11 +1,7 @@
-// Package ipoib is the rtnetlink link driver "ipoib": the codec of what
-// IFLA_INFO_DATA holds for an IP-over-InfiniBand interface
-// (drivers/infiniband/ulp/ipoib/ipoib_netlink.c). Messages are made with it; only a
-// program that decodes them by github.com/jsimonetti/rtnetlink needs to register it
-// there.
-//
-// The package decides nothing; which mode a link should have is decided by
-// ibnetworkd/ipoib.
+// Package ipoib is the rtnetlink link driver "ipoib": the codec of IFLA_INFO_DATA
+// of an IP-over-InfiniBand interface (drivers/infiniband/ulp/ipoib/ipoib_netlink.c).
+// Encoding needs no registration; a program that decodes messages by
+// github.com/jsimonetti/rtnetlink registers it there.
 package ipoib
 
 import (
@@ -74,7 +70,7 @@ func (d *Driver) Decode(ad *netlink.AttributeDecoder) error {
 	return ad.Err()
 }
 
-// Verify refuses what the kernel would refuse with a bare EINVAL: a child
+// Verify refuses what the kernel would refuse with EINVAL and no message: a child
 // without parent, and a partition key that names no partition.
 func (d *Driver) Verify(m *rtnetlink.LinkMessage) error {
 	if d.PKey != nil && !d.PKey.IsValid() {

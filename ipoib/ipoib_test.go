@@ -77,7 +77,8 @@ func TestMTU(t *testing.T) {
 			AskedMTU: 2044, GotMTU: 4092}, ops: "ip link set ib0 mtu 2044"},
 		{name: "bad more than datagram takes", mtu: 2044, want: units.MTU{Bytes: 65520}, ops: "ip link set ib0 mtu " +
 			"4092", why: link.CodeMTUMode, inText: "asked 65520"},
-		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, delayed: refused(4092), ops: "ip link set ib0 mtu 2044"},
+		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, delayed: refused(4092),
+			ops: "ip link set ib0 mtu 2044"},
 		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, delayed: refused(4092),
 			ops: "ip link set ib0 mtu 2044", why: link.CodeMTUAdapter},
 		{name: "OK connected", mode: ib.ModeConnected, mtu: 2044, want: units.MTU{Max: true}, ops: "ip link set ib0 mtu 65520"},

@@ -317,7 +317,8 @@ func (w *world) narrow(t testing.TB, set *units.Set, delayed map[string]link.Rea
 	full := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Delayed: delayed})
 	for i := range s.Links {
 		n := s.Links[i].Index
-		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Delayed: delayed, Scope: map[int]bool{n: true}, Prev: full.Governing.Links})
+		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: w.rec, Delayed: delayed,
+			Scope: map[int]bool{n: true}, Prev: full.Governing.Links})
 		if !r.Plan.Empty() {
 			t.Fatalf("nothing is left to plan, but for %s alone there is:\n%s", s.Links[i].Name, r.Plan.String())
 		}

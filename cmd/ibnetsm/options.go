@@ -55,6 +55,8 @@ type options struct {
 	settings   string
 	keysFile   string
 	waitPort   time.Duration
+	configFile string
+	given      map[string][]string // what the command line says, by the names of flags
 }
 
 // bind adds the flags of run to f, with the defaults.
@@ -93,6 +95,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.verbose, "verbose", false, "log debug messages too")
 	f.StringVar(&o.stateDir, "state-dir", "", "`DIR` for LIDs and the last good partitions (default: $STATE_DIRECTORY, or "+
 		"/var/lib/ibnetsm; none with ibsim)")
+	f.StringVar(&o.configFile, "config", "", "`FILE` with lines name = value, the names of these options without --; what the command "+
+		"line says as well counts")
 	f.StringVar(&o.settings, "settings", "",
 		"`FILE` with lines Key=value, the keys of [SubnetManager] in ibnetwork(5); each overrides its option. -FILE may be missing")
 	f.StringVar(&o.keysFile, "keys-file", "", "`FILE` of mode 0600 with lines MKey=, SMKey= and SAKey= (default: the systemd "+

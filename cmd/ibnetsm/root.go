@@ -25,6 +25,6 @@ func rootCmd() *cobra.Command {
 			}
 			return c.Help()
 		}})
-	root.AddCommand(runCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd())
+	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd())
 	return root
 }

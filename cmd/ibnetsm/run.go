@@ -34,7 +34,10 @@ handed to a standby.
 
 If the partitions file cannot be used, ibnetsm starts with the last one that could
 be, or with the default partition, and reports that in its log and status.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.remember(cmd.Flags())
+			return run(cmd.Context(), &o)
+		},
 	}
 	o.bind(c.Flags())
 	return c
@@ -42,7 +45,8 @@ be, or with the default partition, and reports that in its log and status.`,
 
 // daemon is one run of ibnetsm.
 type daemon struct {
-	opts    *options // as on the command line; the settings file is read over them
+	opts    *options // as on the command line; the files are read with each reload
+	begun   *options // with the files, as at the start
 	log     *slog.Logger
 	level   *slog.LevelVar
 	status  *notifier
@@ -56,25 +60,25 @@ func run(ctx context.Context, o *options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
+	now, err := o.withSettings()
+	if err != nil {
+		return err
+	}
 	out := io.Writer(os.Stderr)
-	if o.logFile != "" {
-		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if now.logFile != "" {
+		f, err := os.OpenFile(now.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
 		out = f
 	}
-	d := &daemon{opts: o, level: new(slog.LevelVar), status: &notifier{}}
+	d := &daemon{opts: o, begun: &now, level: new(slog.LevelVar), status: &notifier{}}
 	ho := &slog.HandlerOptions{Level: d.level}
-	if o.logJSON {
+	if now.logJSON {
 		d.log = slog.New(slog.NewJSONHandler(out, ho))
 	} else {
 		d.log = slog.New(slog.NewTextHandler(out, ho))
-	}
-	now, err := o.withSettings()
-	if err != nil {
-		return err
 	}
 	if err := d.configure(&now); err != nil {
 		return err
@@ -94,7 +98,7 @@ func run(ctx context.Context, o *options) error {
 			}
 		}
 	}()
-	if path := o.socketPath(); path != "" {
+	if path := now.socketPath(); path != "" {
 		l, err := serve.Listen(path)
 		if err != nil {
 			d.log.Warn("no status socket", "err", err)
@@ -102,7 +106,7 @@ func run(ctx context.Context, o *options) error {
 			go d.manager.Serve(ctx, l)
 		}
 	}
-	d.log.Info("ibnetsm starts", "version", version.String(), "transport", o.transport, "priority", o.priority)
+	d.log.Info("ibnetsm starts", "version", version.String(), "transport", now.transport, "priority", now.priority)
 	go watchdog(ctx, d.manager)
 	if d.manager.Number == 0 {
 		d.status.ready() // ports may appear at any time
@@ -177,7 +181,7 @@ func (d *daemon) reload() error {
 		d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
 	}
 	was := d.config.Swap(&next)
-	if !sameFixed(*was, next) {
+	if !sameFixed(*was, next) || !sameStart(d.begun, &opts) {
 		d.log.Info("settings changed that need a restart")
 		return errRestart
 	}
@@ -208,6 +212,16 @@ func sameFixed(a, b engine.Config) bool {
 		c.Partitions, c.Names, c.Log, c.Store, c.Changed = partition.Config{}, nil, nil, nil, nil
 	}
 	return reflect.DeepEqual(a, b)
+}
+
+// textLog writes lines without the time.
+func textLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 func (o *options) setLevel(l *slog.LevelVar) {

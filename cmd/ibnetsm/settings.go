@@ -91,9 +91,13 @@ func count(field func(*options) *int) func(*options, string) error {
 	}
 }
 
-// withSettings returns the options, overridden by those of the settings file, with
-// the keys of the key file.
+// withSettings returns the options, with those of the configuration file, overridden by
+// those of the settings file, with the keys of the key file.
 func (o options) withSettings() (options, error) {
+	o, err := o.withConfig()
+	if err != nil {
+		return o, err
+	}
 	o.rules = append([]string(nil), o.rules...)
 	if name, optional := strings.CutPrefix(o.settings, "-"); name != "" {
 		b, err := readSmall(name)

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// configured are the options of a file and a command line.
+func configured(t *testing.T, text string, mode os.FileMode, args ...string) (options, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ibnetsm.conf")
+	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	var o options
+	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse(append(args, "--config="+file)); err != nil {
+		t.Fatal(err)
+	}
+	o.remember(f)
+	return o.withSettings()
+}
+
+// Every option of the command line can be in the file and does the same there, and
+// the command line overrides the file.
+func TestConfigHasEveryOption(t *testing.T) {
+	values := map[string]string{"bool": "true", "string": "x", "stringSlice": "a,b", "stringArray": "0x8001 Name=a,b Members=ALL",
+		"uint8": "3", "uint16": "9", "int": "7", "duration": "3s", "hex": "0x77"}
+	var all options
+	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	all.bind(f)
+	var text strings.Builder
+	var args []string
+	f.VisitAll(func(g *pflag.Flag) {
+		if g.Name == "config" || g.Name == "settings" || g.Name == "keys-file" {
+			return // files that are read
+		}
+		v := values[g.Value.Type()]
+		if v == "" {
+			t.Fatalf("--%s is of type %s", g.Name, g.Value.Type())
+		}
+		fmt.Fprintf(&text, "%s = %s\n", g.Name, v)
+		args = append(args, "--"+g.Name+"="+v)
+	})
+	file, err := configured(t, text.String(), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := configured(t, "", 0o600, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := strings.NewReplacer("= 3\n", "= 5\n", "= x\n", "= y\n", "a,b\n", "c\n").Replace(text.String())
+	both, err := configured(t, other, 0o600, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range []*options{&file, &line, &both} {
+		o.given, o.configFile = nil, ""
+	}
+	if !reflect.DeepEqual(file, line) || !reflect.DeepEqual(both, line) {
+		t.Errorf("by the file\n%+v\nby the command line\n%+v\nby both\n%+v", file, line, both)
+	}
+	if file.priority != 3 ||
+		file.sweep != 3*time.Second || !slices.Equal(file.guids, []string{"a", "b"}) || len(file.rules) != 1 || !file.qos {
+		t.Errorf("%+v", file)
+	}
+}
+
+func TestConfigMistakes(t *testing.T) {
+	for _, tt := range []struct {
+		text, want string
+		mode       os.FileMode
+	}{
+		{"# x\n\n  priorty = 3\n", `FILE:3:3: no option "priorty"; `, 0o644},
+		{"priority\n", "FILE:1:1: want name = value", 0o644},
+		{"priority =   many\n", "FILE:1:14: priority: ", 0o644},
+		{"lmc=1\nlmc=2\n", "FILE:2:1: lmc is set in line 1 already", 0o644},
+		{"qos = perhaps\n", `FILE:1:7: qos: "perhaps" is neither yes nor no`, 0o644},
+		{"device = \n", "FILE:1:10: device: no value", 0o644},
+		{"config = other\n", `FILE:1:1: no option "config"`, 0o644},
+		{"m-key = s3cret\n", "FILE:1:9: m-key: not a 64 bit number such as 0x0123456789abcdef", 0o600},
+		{"m-key = 0x12\n", "FILE: it has a key, and group or others may access it (mode 0644); run: chmod 0600 FILE", 0o644},
+		{"x=1\ny=2\n", "FILE:1:1: no option \"x\"; `ibnetsm run --help` lists them, without --\nFILE:2:1: ", 0o644},
+	} {
+		_, err := configured(t, tt.text, tt.mode)
+		if err == nil {
+			t.Errorf("%q is taken", tt.text)
+			continue
+		}
+		got := regexp.MustCompile(`/\S*ibnetsm\.conf`).ReplaceAllString(err.Error(), "FILE")
+		if !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%q: %s; want %s", tt.text, got, tt.want)
+		}
+	}
+	if o, err := configured(t, "qos = yes\nverbose = no\nm-key = 0x12\n", 0o600); err != nil || !o.qos || o.verbose || o.mKey != 0x12 {
+		t.Errorf("%v %+v", err, o)
+	}
+}
+
+// What a running manager cannot apply is noticed.
+func TestConfigRestart(t *testing.T) {
+	a, err := configured(t, "device = mlx5_0\n", 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, same := range map[string]bool{"device=mlx5_0\nverbose=yes\n": true, "device = mlx5_1\n": false,
+		"device = mlx5_0\nsocket = /x\n": false, "device = mlx5_0\nlog-json = yes\n": false} {
+		b, err := configured(t, text, 0o644)
+		if err != nil || sameStart(&a, &b) != same {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestVerify(t *testing.T) {
+	dir := t.TempDir()
+	parts := filepath.Join(dir, "partitions.conf")
+	if err := os.WriteFile(parts, []byte("Default=0x7fff: ALL=full;\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		"priority = 3\npartitions = " + parts + "\n": "",
+		"priority = 16\n":      "--priority 16: out of range, 0 to 15",
+		"partitions = /none\n": "open /none: no such file or directory",
+		"port-guid = zzz\n":    "--port-guid: ",
+		"transport = pigeon\n": `--transport "pigeon": not one of umad, ibsim`,
+		"prio = 1\n":           "",
+	} {
+		file := filepath.Join(dir, "c")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		root := rootCmd()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		root.SetArgs([]string{"verify", "--config", file})
+		err := root.Execute()
+		switch {
+		case text == "prio = 1\n":
+			if err == nil || !strings.HasPrefix(err.Error(), file+`:1:1: no option "prio"`) {
+				t.Errorf("%q: %v", text, err)
+			}
+		case want == "" && (err != nil || out.String() != "no mistakes\n"), want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)):
+			t.Errorf("%q: %v, %q", text, err, out.String())
+		}
+	}
+}
+
+// Whatever is in the file, a mistake has a place in it, and a given option stays.
+func FuzzConfig(f *testing.F) {
+	for _, s := range []string{"priority = 3\n", "=\n", "#\npartition=a b\n", "qos=yes", " m-key\t=\t0x1\r\n", "device=,\n",
+		"sweep = 1h\nsweep=2h"} {
+		f.Add([]byte(s))
+	}
+	place := regexp.MustCompile(`^f:[1-9][0-9]*:[1-9][0-9]*: .`)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var o options
+		fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
+		o.bind(fs)
+		_, err := readConfig("f", b, fs, map[string][]string{"device": {"mlx5_0"}})
+		if err != nil {
+			if first, _, _ := strings.Cut(err.Error(), "\n"); !place.MatchString(first) {
+				t.Errorf("%q", first)
+			}
+			if n := strings.Count(err.Error(), "\nf:"); n >= maxConfigErrors {
+				t.Errorf("%d mistakes", n+1)
+			}
+		}
+		if o.devices != nil || o.configFile != "" {
+			t.Errorf("devices %q, file %q", o.devices, o.configFile)
+		}
+	})
+}

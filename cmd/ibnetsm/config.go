@@ -130,8 +130,14 @@ func setOption(flag *pflag.Flag, slice pflag.SliceValue, value string, given boo
 	case flag.Value.Type() == "bool" && value != "true" && value != "false":
 		return fmt.Errorf("%q is neither yes nor no", clip(value))
 	}
-	if slice == nil {
-		return flag.Value.Set(value) // the command line is applied after the file
+	if slice == nil { // the command line is applied after the file
+		what := map[string]string{"uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "int": "a number",
+			"duration": "a time such as 300ms or 10s"}[flag.Value.Type()]
+		err := flag.Value.Set(value)
+		if err != nil && what != "" {
+			return fmt.Errorf("%q is not %s", clip(value), what)
+		}
+		return err
 	}
 	values := []string{value}
 	if flag.Value.Type() == "stringSlice" {

@@ -26,8 +26,8 @@ func main() {
 	// costs little, and the idle heap is paid for on every node of a cluster.
 	debug.SetGCPercent(60)
 	if len(os.Args) == 2 && os.Args[1] == app.CardHelper {
-		signal.Ignore(syscall.SIGHUP, syscall.SIGINT)                // they are for the daemon, and it ends with its input
-		_ = os.WriteFile("/proc/self/comm", []byte("ibnetworkd"), 0) // it would be "exe"
+		signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM) // they are for the daemon, and it ends with its input
+		_ = os.WriteFile("/proc/self/comm", []byte("ibnetworkd"), 0)   // it would be "exe"
 		if err := card.Serve("/", os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "ibnetworkd: helper of a card: "+err.Error())
 			os.Exit(1)

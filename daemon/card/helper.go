@@ -25,7 +25,8 @@ import (
 // keep a thread in the kernel for minutes where no signal reaches it, and a process
 // ends when its last thread does: in a process of its own it delays neither the end
 // nor a restart of the daemon. The two exchange lines of JSON; the helper ends with
-// its input.
+// its input, after the operation that it is at: what a driver starts for a process
+// that is to die fails halfway (kthread_create).
 
 // request is a line to the helper: an operation, or the answer to its wish for a
 // module.
@@ -142,36 +143,17 @@ func decodeOp(r request) (link.Op, error) {
 }
 
 // Serve carries out the operations that it reads, as the helper process of one card,
-// and returns when its input ends, also in the middle of an operation. root is the
-// directory that stands for /.
-func Serve(root string, in io.Reader, out io.Writer) error {
-	lines, ended := make(chan request), make(chan error, 1)
-	go func() {
-		for d := json.NewDecoder(bufio.NewReader(in)); ; {
-			var r request
-			if err := d.Decode(&r); err != nil {
-				ended <- err
-				return
-			}
-			lines <- r
-		}
-	}()
-	go func() { ended <- serve(root, lines, json.NewEncoder(out)) }()
-	if err := <-ended; !errors.Is(err, io.EOF) {
-		return err
-	}
-	return nil
-}
-
-func serve(root string, lines <-chan request, out *json.Encoder) error {
+// until its input ends. root is the directory that stands for /.
+func Serve(root string, input io.Reader, output io.Writer) error {
+	in, out := json.NewDecoder(bufio.NewReader(input)), json.NewEncoder(output)
 	e := &executor{sys: sysfs.New(root), load: func(_ context.Context, names ...string) error {
 		for _, name := range names {
 			if err := out.Encode(reply{Load: name}); err != nil {
 				return err
 			}
-			r := <-lines
-			if r.Loaded == nil {
-				return fmt.Errorf("no answer about the module %s", name)
+			var r request
+			if err := in.Decode(&r); err != nil || r.Loaded == nil {
+				return fmt.Errorf("no answer about the module %s: %w", name, cmp.Or(err, errUnknown))
 			}
 			if err := r.Loaded.err(); err != nil {
 				return err
@@ -179,7 +161,13 @@ func serve(root string, lines <-chan request, out *json.Encoder) error {
 		}
 		return nil
 	}}
-	for r := range lines {
+	for {
+		var r request
+		if err := in.Decode(&r); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
 		op, err := decodeOp(r)
 		if err == nil {
 			err = e.apply(context.Background(), op)
@@ -188,7 +176,6 @@ func serve(root string, lines <-chan request, out *json.Encoder) error {
 			return err
 		}
 	}
-	return nil
 }
 
 // helper is a runner that has a process, from its first operation to its rest.
@@ -234,8 +221,7 @@ func startProcess(c *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-// apply returns early when ctx ends. The process then ends as soon as the driver
-// lets it.
+// apply returns early when ctx ends. The process goes on until the operation is done.
 func (h *helper) apply(ctx context.Context, op link.Op) error {
 	if h.now == nil {
 		p, err := startProcess(h.command())
@@ -246,7 +232,6 @@ func (h *helper) apply(ctx context.Context, op link.Op) error {
 	}
 	err := h.now.ask(ctx, op, h.load)
 	if e := (*helperError)(nil); errors.As(err, &e) || ctx.Err() != nil {
-		_ = h.now.cmd.Process.Kill()
 		h.rest()
 	}
 	return err
@@ -291,7 +276,7 @@ func (p *process) ask(ctx context.Context, op link.Op, load func(ctx context.Con
 	}
 }
 
-// rest ends the process.
+// rest ends the process, by its input.
 func (h *helper) rest() {
 	if h.now == nil {
 		return

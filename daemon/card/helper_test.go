@@ -1,7 +1,6 @@
 package card
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -189,20 +188,25 @@ func stuck(x tree) (release func()) {
 	}
 	return func() {
 		if w, err := os.OpenFile(p, os.O_RDWR|unix.O_NONBLOCK, 0); err == nil {
-			_, _ = w.WriteString("2\n")
+			_, _ = w.WriteString("0\n")
 			_ = w.Close()
 		}
 	}
 }
 
-// The end of the daemon does not wait for a driver, and a helper that is killed is an
-// operation to try again.
+// The end of the daemon does not wait for a driver, the helper finishes what it is at,
+// and one that is killed is an operation to try again.
 func TestHelperEnds(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)
-	defer stuck(x)()
+	release := stuck(x)
 	op := roce.SetVFs{On: link.Target{Link: "lo", Ifindex: 1}, Bus: "pci", Dev: pf, Old: 2, Count: 0}
 	h := newHelper(x.root)
+	p, err := startProcess(h.command())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.now = p
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(300*time.Millisecond, cancel)
 	began := time.Now()
@@ -212,9 +216,18 @@ func TestHelperEnds(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("the end took %v", took)
 	}
+	time.Sleep(300 * time.Millisecond)
+	if err := p.cmd.Process.Signal(unix.Signal(0)); err != nil {
+		t.Errorf("the helper did not finish what it was at: %v", err)
+	}
+	release()
+	for until := time.Now().Add(10 * time.Second); p.cmd.Process.Signal(unix.Signal(0)) == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("the helper does not end")
+		}
+	}
 	result := make(chan error)
-	p, err := startProcess(h.command())
-	if err != nil {
+	if p, err = startProcess(h.command()); err != nil {
 		t.Fatal(err)
 	}
 	h.now = p
@@ -230,32 +243,14 @@ func TestHelperEnds(t *testing.T) {
 	}
 }
 
-// A helper ends with its input, whatever its driver does.
-func TestServeEnds(t *testing.T) {
-	kerneltest.Isolate(t)
-	x := newTree(t)
-	defer stuck(x)()
-	r, err := encodeOp(roce.SetVFs{Bus: "pci", Dev: pf, Count: 0})
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, w := io.Pipe()
-	ended := make(chan error)
-	go func() { ended <- Serve(x.root, in, &bytes.Buffer{}) }()
-	if err := json.NewEncoder(w).Encode(r); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(50 * time.Millisecond)
-	_ = w.Close()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("it waits for the driver")
-	}
-	if err := Serve(x.root, strings.NewReader("nonsense"), io.Discard); err == nil {
+// What is no request ends a helper with an error.
+func TestServeNonsense(t *testing.T) {
+	if err := Serve(t.TempDir(), strings.NewReader("nonsense"), io.Discard); err == nil {
 		t.Error("nonsense is no request")
+	}
+	var out strings.Builder
+	if err := Serve(t.TempDir(), strings.NewReader(`{"op":"AddVLAN","args":{}}`), &out); err != nil ||
+		!strings.Contains(out.String(), "no worker carries it out") {
+		t.Errorf("an operation that is not for a worker: %v, %s", err, out.String())
 	}
 }

@@ -74,6 +74,10 @@ func TestSlowFunctions(t *testing.T) {
 		if now := g.Read("/run/ibnetworkd/record.json"); now != record {
 			g.Errorf("the record is\n%s, it was\n%s", now, record)
 		}
+		// In a process that is to die a driver cannot start threads.
+		if out, _ := g.Try("dmesg"); strings.Contains(out, "Failed to create a rescuer") {
+			g.Error("the kill reached the process that has the driver start")
+		}
 		g.Logf("configured %v after the start before the kill", time.Since(began).Round(time.Millisecond))
 
 		s.stop()

@@ -283,7 +283,8 @@ static ssize_t sriov_numvfs_show(struct device *d, struct device_attribute *a, c
 	struct swib_hca *h = dev_get_drvdata(d);
 	ssize_t n;
 
-	mutex_lock(&h->vf_lock);
+	if (mutex_lock_killable(&h->vf_lock))
+		return -EINTR;
 	n = sysfs_emit(b, "%u\n", h->num_vfs);
 	mutex_unlock(&h->vf_lock);
 	return n;
@@ -396,7 +397,8 @@ static ssize_t sriov_numvfs_store(struct device *d, struct device_attribute *a, 
 		return r;
 	if (num > SWIB_MAX_VFS || h->pf)
 		return -ERANGE;
-	mutex_lock(&h->vf_lock);
+	if (mutex_lock_killable(&h->vf_lock))
+		return -EINTR;
 	/* who removes this file holds the mutex and waits for us */
 	if (!mutex_trylock(&swib_cfg_mutex)) {
 		mutex_unlock(&h->vf_lock);

@@ -18,7 +18,7 @@ func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
 		// Its ports would be silent too; the neighbours say what happened.
 		x.recheck = false
 		d.silent(i, 0, "switch "+x.name()+" does not answer SwitchInfo"+why(r))
-		if q := x.ports.look(int(x.entry)); !r.Timeout && q.peer >= 0 {
+		if q := x.ports.get(int(x.entry)); !r.Timeout && q.peer >= 0 {
 			d.probe(q.peer, q.peerP) // what answers may be no switch any more
 		}
 		return
@@ -218,8 +218,8 @@ func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
 	}
 	if y.unknown {
 		if b.known && b.info.State() < ib.PortInit {
-			// It came up since it was asked. The answer to the Set that arms
-			// it tells the rest.
+			// It came up after it was read. The answer to the Set that arms it has
+			// the rest.
 			b.known = false
 			if d.opt.Ports {
 				d.back.push(tag(kPort, 0, j, q))
@@ -254,7 +254,7 @@ func (d *Discovery) unlink(i int32, p uint8) {
 	d.dirty, d.res.Changed = true, true
 }
 
-// unplugged forgets an adapter port that lost its link: nobody can reach it.
+// unplugged forgets an adapter port that lost its link: it is unreachable.
 func (d *Discovery) unplugged(i int32, p uint8) {
 	if !d.nodes[i].sw() && (i != d.root || p != d.rootP) {
 		*d.nodes[i].ports.at(int(p)) = dport{peer: -1}
@@ -301,8 +301,8 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 			d.probe(i, p)
 		}
 	case st == ib.PortInit && had && was.State() > ib.PortInit && (i == d.root || p != x.entry):
-		// The link was down in between: who is there now? (Of the link that
-		// this answer came over there is no doubt.)
+		// The link was down in between: probe what is behind it now. (The link
+		// that this answer came over is certain.)
 		d.unlink(i, p)
 		d.probe(i, p)
 	case st == ib.PortInit && had && was.State() == ib.PortInit && (i == d.root || p != x.entry):
@@ -321,7 +321,7 @@ func (d *Discovery) restarted(i int32) {
 	x.unknown = true
 	x.ports.at(0).lid = 0
 	for p := range x.ports.n {
-		if x.ports.look(p).pkeys != nil {
+		if x.ports.get(p).pkeys != nil {
 			x.ports.at(p).pkeys = nil
 		}
 	}

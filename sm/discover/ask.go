@@ -35,21 +35,21 @@ func (d *Discovery) start(i int32) {
 	d.askPorts(i, 1)
 }
 
-// sampled is how many ports of a switch are asked first, and worth how many
-// others there must be at least for its table to be worth looking for: that
-// takes up to two requests.
+// sampled is how many ports of a switch are read first, and worth how many
+// others there must be at least to try its table, which takes up to two
+// requests.
 const (
 	sampled = 8
 	worth   = 8
 )
 
-// askPorts asks a switch's ports from the given one on: those that nothing is
-// known of, or all when the switch is rechecked.
+// askPorts reads a switch's ports from the given one on: the unknown ones, or all
+// when the switch is rechecked.
 //
-// Of a new switch's ports a few are asked first. Where most of them have no link
-// the others may have none either, and many switches can tell the states of all
-// ports at once (SwitchPortStateTable, an optional attribute since release 1.3
-// of the architecture): then only ports with a link are asked one by one.
+// Of a new switch a few ports are read first. Where most of them have no link the
+// others may have none either, and many switches have the states of all ports in
+// one table (SwitchPortStateTable, an optional attribute since release 1.3 of the
+// architecture): then only ports with a link are read one by one.
 func (d *Discovery) askPorts(i int32, from int) {
 	x := &d.nodes[i]
 	var ask []uint8
@@ -88,7 +88,7 @@ func (d *Discovery) probe(i int32, p uint8) {
 	}
 }
 
-// wanted tells that a port's PortInfo is to be asked.
+// wanted reports whether a port's PortInfo is to be read.
 func (d *Discovery) wanted(q *dport) bool {
 	if q.known {
 		return false
@@ -136,10 +136,10 @@ func (d *Discovery) gotSample(i int32, p uint8) {
 	}
 }
 
-// askTable asks for the states of all ports if the switch can tell.
+// askTable reads the states of all ports if the switch has the table.
 func (d *Discovery) askTable(i int32) {
 	x := &d.nodes[i]
-	if p := x.ports.at(0); !p.known || !p.info.TellsPortStates() {
+	if p := x.ports.at(0); !p.known || !p.info.HasPortStateTable() {
 		d.askRest(i)
 		return
 	}
@@ -150,10 +150,10 @@ func (d *Discovery) askTable(i int32) {
 	}
 }
 
-// gotTable asks the ports that have a link by the table of states: four bits for
+// gotTable reads the ports that have a link by the table of states: four bits for
 // each port, coded as PortInfo:PortState, the first in the upper half of a byte.
-// A table that does not fit what the ports themselves said is not used, and
-// what has no state in it is asked.
+// A table that contradicts the ports' own answers is not used, and a port without
+// a state in it is read.
 func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 	x := &d.nodes[i]
 	if x.table == nil {
@@ -284,7 +284,7 @@ func (d *Discovery) paths() {
 			continue
 		}
 		for p := range x.ports.n {
-			q := x.ports.look(p)
+			q := x.ports.get(p)
 			if q.peer < 0 || seen[q.peer] || !x.sw() && uint8(p) != d.rootP {
 				continue
 			}

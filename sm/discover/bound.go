@@ -8,9 +8,9 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// A device that lies can answer as a subnet without end behind its one link. A
-// part that hangs on one link alone is walked to a limit at first, so that the rest
-// of the subnet does not wait for it; a later walk has a larger limit, and what
+// A malicious device can answer as an endless subnet behind its one link. A part
+// that is connected by one link alone is walked to a limit at first, so that the
+// rest of the subnet does not wait for it; a later walk has a larger limit, and what
 // exceeds that is left out. A tree of switches never gets the larger one: a real
 // subnet of some size is meshed, almost every switch is reached in two ways.
 
@@ -76,7 +76,7 @@ type clock struct {
 	took           time.Duration // of all requests
 }
 
-// checkEvery is how often a walk that lasts looks at its parts.
+// checkEvery is how often a long walk checks its parts.
 const checkEvery = 250 * time.Millisecond
 
 // tick reports whether the walk's time is over.
@@ -122,7 +122,7 @@ func (d *Discovery) answered(t uint64) {
 // judged by its size.
 const treeLeast = 3
 
-// grown reports whether enough was found since bound looked last.
+// grown reports whether enough was found since the last bound.
 func (d *Discovery) grown() bool {
 	if d.switches < d.checkSwitches && len(d.nodes) < d.checkNodes && d.asked < d.checkAsked {
 		return false
@@ -179,7 +179,7 @@ func (d *Discovery) judge(p *part, a *sums) bool {
 func (d *Discovery) bound() {
 	type frame struct {
 		node int32
-		port int // the next to look at
+		port int // the next to follow
 		via  int // the port that it was entered by, -1 of the root
 	}
 	if d.root < 0 {
@@ -211,7 +211,7 @@ func (d *Discovery) bound() {
 		if t.port < x.ports.n {
 			p := t.port
 			t.port++
-			q := x.ports.look(p)
+			q := x.ports.get(p)
 			switch {
 			case q.peer < 0 || p == t.via || d.nodes[q.peer].out || !x.sw() && t.node != d.root:
 			case num[q.peer] != 0:
@@ -275,7 +275,7 @@ func (d *Discovery) leaveOut(t part) {
 			continue
 		}
 		for k := range x.ports.n {
-			if o := x.ports.look(k); o.peer >= 0 {
+			if o := x.ports.get(k); o.peer >= 0 {
 				q = append(q, o.peer)
 			}
 		}
@@ -303,7 +303,7 @@ func (d *Discovery) leaveOut(t part) {
 func (d *Discovery) elsewhere(j, i int32, p uint8) (linked bool) {
 	x := &d.nodes[j]
 	for k := range x.ports.n {
-		switch o := x.ports.look(k); {
+		switch o := x.ports.get(k); {
 		case o.peer < 0:
 		case d.nodes[o.peer].out || o.peer == i && o.peerP == p:
 			d.unplugged(j, uint8(k))

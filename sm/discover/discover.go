@@ -1,17 +1,16 @@
-// Package discover finds out what a subnet consists of by directed-route
-// requests, each thing asked once.
+// Package discover finds the nodes, ports and links of a subnet by directed-route
+// requests, each attribute read once.
 //
-// It owns the walk: which port is asked next and what an answer means. It does
-// no I/O and reads no clock: the engine pulls requests and steps answers in
-// (see smp.Source). A link found from one side is not probed from the other,
-// for NodeInfo names the port it was entered by; of such a link's far switch
-// port in Initialize not even the PortInfo is asked, for the Set that arms the
-// port answers with it. To find each link once, one switch at a time probes
-// its ports while everything else that is to be asked fills the window.
+// It decides which port is read next and what an answer means. It does no I/O and
+// reads no clock: the engine pulls requests and feeds answers (see smp.Source). A
+// link found from one side is not probed from the other, because NodeInfo has the
+// port that the request entered by; of such a link's far switch port in Initialize
+// not even the PortInfo is read, because the Set that arms the port returns it. To
+// find each link once, one switch at a time probes its ports while all other
+// requests fill the window.
 //
-// The same walk does a whole subnet (New) and a part of one (Resume): then
-// only the suspect switches' ports are asked, and what lies behind a changed
-// one.
+// The same walk covers a whole subnet (New) or a part of one (Resume): then only
+// the ports of suspect switches are read, and what is behind a changed one.
 package discover
 
 import (
@@ -64,8 +63,8 @@ type Options struct {
 	Flaps *Flaps
 	// Prefix is the subnet prefix for the Fabric, 0 for the default one.
 	Prefix uint64
-	// Ports asks every port's PortInfo, also what the Set that arms it would
-	// answer: for who must know all capabilities before.
+	// Ports reads every port's PortInfo, also those that the Set that arms them
+	// would return, for callers that need all capabilities before.
 	Ports bool
 	// ShortSMTimeout does not wait long for other managers: for one that has been made
 	// master by the others, of which the former may be gone by now.
@@ -154,11 +153,11 @@ type Discovery struct {
 	waiting                   int   // urgent requests under way that are not late
 	late                      map[uint64]bool
 	claims                    []claim
-	dirty                     bool  // paths are to be computed anew
+	dirty                     bool  // paths are to be computed again
 	full                      bool  // MaxNodes was reached
 	turning                   int32 // the switch whose turn it is, -1 none
 	switches                  int   // that this walk found
-	checkSwitches, checkNodes int   // at how many bound looks next
+	checkSwitches, checkNodes int   // at how many bound is called next
 	checkAsked                int   // or at how many SMPs
 	stopped                   bool  // a budget is used up
 	resumed                   bool  // the walk began with what was known
@@ -187,7 +186,7 @@ func (q *queue) pop() uint64 {
 	return t
 }
 
-// begin makes a walk with room for some nodes.
+// begin makes a walk with space for some nodes.
 func begin(opt Options, nodes int) *Discovery {
 	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, nodes), root: -1, turning: -1, checkSwitches: switchesMost / 4,
 		checkNodes: nodesMost / 4, late: map[uint64]bool{}}
@@ -263,7 +262,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 			continue
 		}
 		for p := range x.ports.n {
-			if x.ports.look(p).peer >= 0 || i == d.root && uint8(p) == d.rootP {
+			if x.ports.get(p).peer >= 0 || i == d.root && uint8(p) == d.rootP {
 				d.back.push(tag(kPort, 0, i, uint8(p)))
 			}
 		}
@@ -286,7 +285,7 @@ func (d *Discovery) Late(t uint64) {
 	}
 	d.late[t] = true
 	d.waiting--
-	// One port that is slow does not hold up the others of its switch.
+	// A slow port does not delay the others of its switch.
 	switch k, extra, i, p := untag(t); {
 	case k == kPort && extra == 1:
 		d.gotSample(i, p)
@@ -295,7 +294,7 @@ func (d *Discovery) Late(t uint64) {
 	}
 }
 
-// isUrgent tells the requests that hold the turn.
+// isUrgent reports whether the turn waits for the answer of a request.
 func isUrgent(t uint64) bool {
 	k, extra, _, _ := untag(t)
 	return k == kProbe || k == kClear || k == kTable || (k == kPort || k == kSwitch) && extra != 0

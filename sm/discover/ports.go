@@ -26,8 +26,8 @@ func (t *ports) at(p int) *dport {
 	return &c[p%portChunk]
 }
 
-// look is a port as it is; changing it changes nothing.
-func (t *ports) look(p int) dport {
+// get returns a copy of a port.
+func (t *ports) get(p int) dport {
 	if c := t.chunk[p/portChunk]; c != nil {
 		return c[p%portChunk]
 	}

@@ -15,7 +15,7 @@ type SM struct {
 	Port   int32 // index into Fabric.Ports
 	Info   mad.SMInfo
 	Silent bool       // no answer to SMInfo
-	Status mad.Status // not 0: the port answered that nobody serves SMInfo
+	Status mad.Status // not 0: the port answered that it has no manager
 }
 
 // Duplicate is a GUID that was met at two places.
@@ -45,8 +45,8 @@ type Result struct {
 	// PKeys is the P_Key table of each port by index into Fabric.Ports, of those
 	// that were known before and have not been unplugged or restarted since.
 	PKeys [][]ib.PKey
-	// Unknown tells by node index that the node is new or came back, so that
-	// nothing is known about its tables.
+	// Unknown has by node index whether the node is new or came back, so that
+	// its tables are unknown.
 	Unknown    []bool
 	SMs        []SM
 	Duplicates []Duplicate
@@ -92,10 +92,10 @@ func (d *Discovery) Result() *Result {
 		num[i] = n
 		b.SetSwitchInfo(n, x.si)
 		for p := range x.ports.n {
-			q := x.ports.look(p)
+			q := x.ports.get(p)
 			if q.peer >= 0 && d.nodes[q.peer].gone {
 				d.unplugged(int32(i), uint8(p))
-				q = x.ports.look(p)
+				q = x.ports.get(p)
 			}
 			o := b.Port(n, uint8(p))
 			o.Info, o.Known, o.LID, o.LMC = q.info, q.known, q.lid, q.lmc
@@ -107,7 +107,7 @@ func (d *Discovery) Result() *Result {
 	for i := range d.nodes {
 		x := &d.nodes[i]
 		for p := range x.ports.n {
-			q := x.ports.look(p)
+			q := x.ports.get(p)
 			if q.peer < 0 || num[i] < 0 || num[q.peer] < 0 || q.peer < int32(i) || q.peer == int32(i) && q.peerP < uint8(p) {
 				continue
 			}
@@ -132,7 +132,7 @@ func (d *Discovery) Result() *Result {
 		res.Unknown[at[i]] = x.unknown
 		for p := range x.ports.n {
 			if q := f.Port(at[i], uint8(p)); q != fabric.None {
-				res.PKeys[q] = x.ports.look(p).pkeys
+				res.PKeys[q] = x.ports.get(p).pkeys
 			}
 		}
 	}

@@ -1,15 +1,14 @@
-// Package elect is the SMInfo state machine: who is master, who polls, who
-// hands over (IBA vol 1, 14.4).
+// Package elect is the SMInfo state machine: which manager is master, which polls,
+// which hands over (IBA vol 1, 14.4).
 //
-// It owns the state of this manager and the rules. It does no I/O and reads no
-// clock: the engine reports what was discovered, what SMInfo messages came and
-// how polls ended, and does what the returned Action says.
+// It has the state of this manager and the rules. It does no I/O and reads no
+// clock: the engine reports discovered managers, SMInfo messages and the outcome
+// of polls, and carries out the returned Action.
 //
-// Two rules go beyond the specification's text. A port that answers SMInfo with
-// status 0x000c has a live host and no manager process: that is taken as proof
-// after a second look, without waiting for time-outs. And a master that a
-// better manager wants to replace goes on serving until that one has
-// acknowledged the handover.
+// Two rules go beyond the specification. A port that answers SMInfo with status
+// 0x000c has a live host and no manager process; a second such answer proves it,
+// without waiting for time-outs. And a master that a better manager wants to
+// replace goes on serving until that one has acknowledged the handover.
 package elect
 
 import (
@@ -76,7 +75,7 @@ func New(cfg Config) *Machine {
 	return &Machine{cfg: cfg, state: mad.SMDiscovering}
 }
 
-// State is the state as SMInfo tells it.
+// State is the state as in SMInfo.
 func (m *Machine) State() mad.SMState { return m.state }
 
 // SetGUID corrects this manager's port GUID before it has decided anything.
@@ -97,7 +96,7 @@ func (m *Machine) Trust() Trust { return m.cfg.Trust }
 // Trusts is that of Trust.
 func (m *Machine) Trusts(i mad.SMInfo) bool { return m.cfg.Trust.Trusts(i) }
 
-// better tells whether the peer outranks this manager.
+// better reports whether the peer outranks this manager.
 func (m *Machine) better(p *Peer) bool { return p.Standing().Better(m.cfg.Self) }
 
 // Discovered reports the managers that a walk met and decides what follows.
@@ -114,9 +113,9 @@ func (m *Machine) Discovered(peers []Peer) Action {
 	})
 	switch m.state {
 	case mad.SMDiscovering:
-		// A master of whatever standing is left in peace: it will see a better
-		// one and hand over. So is a better one that has yet to decide, if it is
-		// trusted: another may never do.
+		// A master of any standing is not contested: it will discover a better one and
+		// hand over. Nor is a better one that has yet to decide, if it is trusted: one
+		// that is not may never do.
 		for _, want := range []mad.SMState{mad.SMMaster, mad.SMStandby, mad.SMDiscovering} {
 			for i := range m.peers {
 				p := &m.peers[i]
@@ -167,8 +166,8 @@ func (m *Machine) Polled(info *mad.SMInfo, dead bool) Action {
 		case mad.SMMaster:
 			return Nothing
 		case mad.SMStandby, mad.SMDiscovering:
-			// Not master any more, or not yet. If it outranks this manager it
-			// gets there; if not, somebody must.
+			// Not master any more, or not yet. If it outranks this manager it becomes
+			// master; if not, this one has to.
 			if m.better(&m.master) && info.State == mad.SMDiscovering && m.Trusts(*info) {
 				return Nothing
 			}
@@ -230,8 +229,8 @@ func (m *Machine) Saw(p Peer) {
 	m.peers = append(m.peers, p)
 }
 
-// Lost notes that nobody serves SMInfo any more where the peer of that number
-// in Peers was.
+// Lost notes that the peer of that number in Peers no longer answers SMInfo as a
+// manager.
 func (m *Machine) Lost(k int) {
 	if k < len(m.peers) {
 		m.peers[k].Info.State = mad.SMNotActive
@@ -253,8 +252,8 @@ func (m *Machine) Ignore(g ib.GUID) {
 	m.Restart()
 }
 
-// Retire is the end of a manager that stays to answer for a while: nobody hands
-// the subnet to it, however well it stands.
+// Retire is the end of a manager that stays to answer for a while: as NotActive it
+// is handed no subnet, whatever its rank.
 func (m *Machine) Retire() { m.state = mad.SMNotActive }
 
 // Heir is the manager to hand over to when this one ends: the best standby.

@@ -9,8 +9,8 @@ import (
 	"ibnetworkd/sm/mad"
 )
 
-// DefaultKey is the SM_Key of managers that nobody gave one, opensm's too: it is
-// no secret.
+// DefaultKey is the SM_Key of managers without a configured one, as in opensm: it
+// is no secret.
 const DefaultKey = 1
 
 // Trust decides which managers are trusted and which callers are shown the SM_Key.
@@ -85,9 +85,9 @@ func (t Trust) Asked(c Caller) Answer {
 	return Hide
 }
 
-// Proof is what a manager answers to a nonce, which shows that it knows the key and
-// not the key: otherwise one of two managers must show it first. The GUIDs are
-// those of the ports of both, so that nobody can pass a question on.
+// Proof is a manager's answer to a nonce, which proves that it knows the key
+// without revealing it: otherwise one of two managers would have to reveal it
+// first. The GUIDs are those of the ports of both, which prevents relaying.
 func (t Trust) Proof(nonce [16]byte, asker, answerer ib.GUID) (proof [16]byte) {
 	m := hmac.New(sha256.New, binary.BigEndian.AppendUint64(nil, t.Key))
 	m.Write([]byte("ibnetsm SMInfo"))

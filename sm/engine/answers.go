@@ -10,9 +10,8 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// answered takes the outcome of a Set: what the fabric has acknowledged becomes
-// what it is known to hold. The tag is a switch for tables of switches, a port
-// for all else.
+// answered takes the outcome of a Set: what the fabric has acknowledged is recorded
+// as its state. The tag is a switch for tables of switches, a port for all else.
 func (w *sweep) answered(r *smp.Reply) {
 	ok := r.OK()
 	if !ok {
@@ -77,8 +76,7 @@ func (w *sweep) portSet(r *smp.Reply) {
 	known, was := p.Known, p.Info.State()
 	program.Answered(w.f, w.have.declined, r)
 	if w.f.IsEndPort(i) && known && was >= ib.PortArmed && p.Info.State() <= ib.PortInit {
-		// Its host restarted after the walk: what was read of it before holds
-		// no more.
+		// Its host restarted after the walk: what was read of it before is stale.
 		w.have.pkeys[i], w.have.reregistered[i] = nil, false
 		w.s.ev.guids, w.s.ev.reason = append(w.s.ev.guids, w.f.Nodes[p.Node].GUID), "a port restarted during the sweep"
 	}

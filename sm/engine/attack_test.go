@@ -156,7 +156,7 @@ func attack(t *testing.T, seed uint64) (story []string, strikes int, failure err
 		}()
 		settle := func() bool {
 			for _, v := range villains {
-				v.turn(0) // a device that lies is part of no subnet
+				v.turn(0) // a malicious device is part of no subnet
 			}
 			t0 := time.Now()
 			for {

@@ -13,7 +13,7 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// full is a transport with no room for long messages.
+// full is a transport that accepts no long messages.
 type full struct{ transport.Transport }
 
 func (f full) Send(p *transport.Packet) error {
@@ -23,7 +23,7 @@ func (f full) Send(p *transport.Packet) error {
 	return f.Transport.Send(p)
 }
 
-// Who asks for a table while too many are under way is told to ask again.
+// A query for a table while too many are under way gets the status busy.
 func TestBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, gen.FatTree2(8, 4), simfabric.Options{})

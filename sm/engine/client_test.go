@@ -92,8 +92,8 @@ func (c *client) smp(l ib.LID, m mad.Method, a mad.AttrID, mod uint32) ([64]byte
 	return *mad.SMPData(&r.MAD), err
 }
 
-// An alias GUID that a host asks for the moment it hears of a new master, which
-// is in the middle of its first sweep, is written to the port.
+// An alias GUID that a host registers with a new master in the middle of its first
+// sweep is written to the port.
 func TestAliasGUIDDuringTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)
@@ -135,7 +135,7 @@ func TestAliasGUIDDuringTakeover(t *testing.T) {
 		}
 		alias(1, 0x77)
 		holds(1, 0x77)
-		// One SMP at a time: other ports are still to be told.
+		// One SMP at a time: other ports have not had theirs yet.
 		b, _ := w.manager(hosts[5], engine.Config{Priority: 1, Window: 1})
 		time.Sleep(5 * time.Second)
 		select {

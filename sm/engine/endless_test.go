@@ -119,7 +119,7 @@ func (e *endless) Recv(ctx context.Context, into []transport.Packet) (int, error
 	}
 }
 
-// told is how many lies there were.
+// told is how many false answers were given.
 func (e *endless) told() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -196,8 +196,8 @@ func TestEndlessDevice(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		node  func([]uint8) mad.NodeInfo
-		most  int           // lies of the first sweep
-		later int           // lies of ten minutes
+		most  int           // false answers of the first sweep
+		later int           // false answers of ten minutes
 		delay time.Duration // to each lie
 		up    time.Duration // when the rest is up
 	}{

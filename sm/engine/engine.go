@@ -171,8 +171,8 @@ func (s *Subnet) Run(ctx context.Context) error {
 	}
 	s.load()
 	s.elect = &election{Machine: elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID},
-		Trust: elect.Trust{Key: s.cfg.SMKey, MKey: s.cfg.Policy.MKey}, Misses: s.cfg.PollMisses}), changed: s.stand}
-	s.stand()
+		Trust: elect.Trust{Key: s.cfg.SMKey, MKey: s.cfg.Policy.MKey}, Misses: s.cfg.PollMisses}), changed: s.setStanding}
+	s.setStanding()
 	if err := s.tr.SetIsSM(true); err != nil {
 		return fmt.Errorf("announce the subnet manager on %s/%d: %w", s.port.Device, s.port.Num, err)
 	}
@@ -317,8 +317,8 @@ func (s *Subnet) awaitLink(ctx context.Context) error {
 	}
 }
 
-// setPort takes over the local port's state. What NodeInfo said is its GUID
-// stays: a device may tell the node's instead.
+// setPort stores the local port's state. The GUID of NodeInfo stays: a device may
+// report the node's instead.
 func (s *Subnet) setPort(p transport.Port) {
 	if s.guid != 0 {
 		p.PortGUID = s.guid
@@ -345,7 +345,7 @@ func (s *Subnet) rest(ctx context.Context) error {
 }
 
 // peers lists the managers that a discovery met. One that answers with the GUID of
-// another port is none: what its adapter answers tells which port it is.
+// another port is none: its adapter's answer has the right one.
 func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 	var out []elect.Peer
 	f := res.Fabric
@@ -380,8 +380,8 @@ func (s *Subnet) SetPartitions(c partition.Config, reason string) {
 	s.do(func() {
 		s.cfg.Partitions = c
 		s.cfg.defaults()
-		// A walk reads what keys the ports hold; those that the old partitions
-		// had nothing for were not read before.
+		// A walk reads the ports' keys; those of ports without a key in the old
+		// partitions were not read before.
 		s.ev.full, s.ev.resweep, s.ev.reason = true, true, reason
 	})
 }

@@ -23,7 +23,7 @@ import (
 var long = flag.Bool("long", false, "thousands of random subnets, and the whole LID space (make test-sm-long)")
 
 // The number of SMPs of a first sweep is exact: by the rules of discover and
-// program, each thing is asked once and each port told twice. opensm is what
+// program, each attribute is read once and each port set twice. opensm is what
 // opensm 3.3.23 sends on the same fabric (measured on ibsim); the reference it
 // is compared with is 0.55 of that where most switch ports are in use.
 func TestFirstSweepSMPs(t *testing.T) {
@@ -64,8 +64,8 @@ func TestFirstSweepSMPs(t *testing.T) {
 				if n := w.total(); n != tt.want || float64(n) > tt.most*float64(tt.opensm) {
 					t.Errorf("%d SMPs, want %d and at most %.2f of opensm's %d", n, tt.want, tt.most, tt.opensm)
 				}
-				// Ports without a link are asked again once: one may have come up
-				// before its switch was told.
+				// Ports without a link are read again once: one may have come up before
+				// its switch was configured.
 				for _, more := range []int{unlinked(tt.f), 0} {
 					before := w.total()
 					s.Resweep(false, "test")
@@ -305,8 +305,8 @@ func TestTakeoverSetsLittle(t *testing.T) {
 				t.Errorf("%d Sets of %s", n, mad.AttrName(mad.ClassSubnDR, a))
 			}
 		}
-		// Clients are told to register again, those on the manager's own host
-		// too, and that is all.
+		// Clients get ClientReregister, those on the manager's own host too, and that
+		// is all.
 		hosts := 0
 		for _, p := range f.EndPorts {
 			if f.Ports[p].Num != 0 {

@@ -36,7 +36,7 @@ func (s *Subnet) Leaks(members int) (err error) {
 	return err
 }
 
-// Hold keeps the manager from everything else until f returns.
+// Hold blocks the manager until f returns.
 func (s *Subnet) Hold(f func()) { s.do(f) }
 
 // Charge has each request cost the time that f takes.

@@ -46,8 +46,8 @@ func (o *oldNodes) Send(p *transport.Packet) error {
 	return o.Transport.Send(p)
 }
 
-// Every PortInfo tells that this manager knows extended speeds: without that
-// NDR links do not work. A node that refuses is asked without from then on.
+// Every PortInfo announces support of extended speeds: without it NDR links do not
+// work. A node that refuses it gets requests without from then on.
 func TestExtendedSpeeds(t *testing.T) {
 	for _, old := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -180,7 +180,7 @@ func TestNodeMoves(t *testing.T) {
 	})
 }
 
-// A port that never answers does not hold the others up, and is tried again.
+// A port that never answers does not delay the others, and is tried again.
 func TestMuteNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)
@@ -317,7 +317,7 @@ func FuzzPackets(f *testing.F) {
 }
 
 // A switch whose forwarding table is too short for the LIDs in use serves those
-// that it has room for.
+// that fit.
 func TestSmallForwardingTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)
@@ -343,9 +343,9 @@ func TestSmallForwardingTable(t *testing.T) {
 	})
 }
 
-// Keys that were taken away leave holes in a port's table. The keys behind them
-// stay at their index, and a manager that starts anew sees them: what is not
-// granted any more goes, what is granted does not appear twice.
+// Removed keys leave holes in a port's table. The keys behind them stay at their
+// index, and a manager that restarts sees them: what is not granted any more goes,
+// what is granted does not appear twice.
 func TestPKeyHoles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Star(3, 8)

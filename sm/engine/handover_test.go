@@ -143,8 +143,8 @@ func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
 	return o
 }
 
-// A master that is busy is not dead; one whose host says that nobody takes the
-// question is.
+// A master that is busy counts as alive; one whose host answers that it has no
+// manager does not.
 func TestBusyMasterIsAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)
@@ -193,8 +193,8 @@ func TestSMKey(t *testing.T) {
 	}
 }
 
-// What hosts asked of a manager before another one was master is forgotten: a
-// group that they made anew with the other may be another one now.
+// What hosts registered with a manager before another one was master is forgotten: a
+// group that they made again with the other may be a different one now.
 func TestFormerMasterForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)

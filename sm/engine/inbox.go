@@ -13,14 +13,14 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// inbox keeps what was received until the owner takes it, in three parts by
+// inbox queues received packets until the owner takes them, in three parts by
 // urgency: answers to the manager's own requests, SMInfo requests and traps of
 // others, and requests to the SA. The last two are served by turns of their
-// senders (see fair), so that no host waits for what another one sends.
+// senders (see fair), so that no host waits for another one's requests.
 //
-// A host that waits too long for the SA asks again. What asks the same as a
-// request that has not been taken yet is dropped, for the one answer comes after
-// it; and what nobody has repeated for requestLife is dropped as given up.
+// A host that waits too long for the SA repeats its request. A repetition of a
+// queued request is dropped, because the one answer follows it; a request that was
+// not repeated for requestLife is dropped as given up.
 type inbox struct {
 	wake  chan struct{} // there is something to take
 	space chan struct{} // answers were taken
@@ -123,7 +123,7 @@ func (q *inbox) empty() bool {
 	return len(q.answers) == 0
 }
 
-// end tells that nothing more comes, and why.
+// end ends the queue with an error.
 func (q *inbox) end(err error) {
 	q.mu.Lock()
 	q.over, q.err = true, err
@@ -194,8 +194,8 @@ func (q *inbox) again() {
 	q.mu.Unlock()
 }
 
-// dropped is how many requests were not served because they waited already, and
-// because nobody waited for them any more.
+// dropped is how many requests were dropped as repetitions of queued ones, and
+// because their senders had given up.
 func (q *inbox) dropped() (repeats, expired uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -349,7 +349,7 @@ func (f *fair) cost(d time.Duration) {
 	s.tail = nil
 	f.pop(s)
 	if len(f.due) == 0 {
-		// Nobody waits: what was owed is forgotten.
+		// The queue is empty: forget what senders were owed.
 		clear(f.senders)
 		f.clock = 0
 	} else if len(f.senders) > 4*len(f.due)+1024 {

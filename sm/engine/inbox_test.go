@@ -161,7 +161,7 @@ func TestInboxTurns(t *testing.T) {
 	}
 }
 
-// What nobody has repeated for long is given up; what is repeated is not.
+// A request that is not repeated for long is given up; one that is repeated is not.
 func TestInboxExpires(t *testing.T) {
 	q, now := newInbox(), time.Now()
 	receive(q, now, from(5, 1), from(5, 2))
@@ -248,7 +248,7 @@ func TestInboxBounds(t *testing.T) {
 	}
 }
 
-// What came before the end is taken before its reason is told.
+// What came before the end is returned before its error.
 func TestInboxEnd(t *testing.T) {
 	q, now := newInbox(), time.Now()
 	receive(q, now, request(1, 0), request(2, 0))

@@ -18,8 +18,8 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// answered is a transport that hears no trap and does something when the
-// attribute of a switch port has been answered and before the manager reads it.
+// answered is a transport that drops traps and does something when the attribute of
+// a switch port has been answered and before the manager reads it.
 type answered struct {
 	transport.Transport
 	attr mad.AttrID
@@ -84,10 +84,10 @@ Hca 1 "Hca2"
 [1] "Switch2"[3]
 `
 
-// A link that comes up after its port was asked and before the sweep ends is found
-// by the next light sweep that looks at the switches, before one has come to ask
-// that port: PortStateChange of its switch is not cleared, or the ports without a
-// link are asked again.
+// A link that comes up after its port was read and before the sweep ends is found
+// by the next light sweep that reads the switches, before one has come to read that
+// port: PortStateChange of its switch is not cleared, or the ports without a link
+// are read again.
 func TestLinkDuringSweep(t *testing.T) {
 	const sweep = 10 * time.Second
 	line, err := fabric.ReadText("beyond", strings.NewReader(beyond))
@@ -106,16 +106,16 @@ func TestLinkDuringSweep(t *testing.T) {
 		before func(*world, ib.GUID)
 		during func(*world, ib.GUID, *engine.Subnet)
 		looks  int  // light sweeps until it is found
-		table  bool // the switch tells the states of all ports at once
+		table  bool // the switch has the states of all ports in one table
 		goes   bool // the link was there, and goes away
 	}{
 		"first": {f: gen.Star(3, 8), port: 3, of: 8, looks: 1},
-		// So many LIDs that the switch is told of them in the end.
+		// So many LIDs that the switch's limit is set in the end.
 		"first of many":            {f: gen.Star(70, 80), port: 70, of: 80, looks: 1},
 		"first, with a table":      {f: gen.Star(3, 36), port: 3, of: 36, looks: 1, table: true},
 		"found from its other end": {f: cables, port: 4, of: 4, looks: 1},
-		// A switch that tells of changes from before, and is told of another LID:
-		// that may not keep it from telling of this one.
+		// A switch that reports changes from before, and gets another LID: that
+		// may not keep it from reporting this one.
 		"takeover, link goes": {f: cables, port: 5, of: 5, looks: 1, goes: true, before: func(w *world, sw ib.GUID) {
 			w.sim.Cut(sw, 3)
 			_, end := w.manager(w.f.SMPort, engine.Config{Sweep: -1})

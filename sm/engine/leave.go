@@ -36,14 +36,14 @@ const (
 	lingerQuiet = 100 * time.Millisecond
 )
 
-// lingers reports whether this manager has handed over and the new master may
-// not serve yet. It has the subnet to learn first, which takes a moment on a
-// large one, and hosts ask the old one until it has told their ports. What they
-// only read is as true as before.
+// lingers reports whether this manager has handed over and the new master may not
+// serve yet. It has to discover the subnet first, which takes a moment on a large
+// one, and hosts query the old one until it has set their ports. What they only
+// read is as true as before.
 func (s *Subnet) lingers() bool { return time.Now().Before(s.former.until) }
 
-// seeHeir ends that once the new master has told the local port, and nobody has
-// asked for a while: it tells one port after the other.
+// seeHeir ends that once the new master has set the local port and there were no
+// requests for a while: it sets one port after the other.
 func (s *Subnet) seeHeir() error {
 	p, err := s.tr.Port()
 	if err != nil {

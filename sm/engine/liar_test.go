@@ -15,8 +15,8 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// A host that only says to be master is not shown the SM_Key by a manager that
-// stands by for it, however it asks: it has not configured that manager's port.
+// A host that only claims to be master is not shown the SM_Key by a standby,
+// whatever it requests: it has not configured that manager's port.
 func TestKeyAndMasterByWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Star(6, 8)

@@ -8,9 +8,9 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// askSwitches asks the other managers for their state and every switch whether a
-// port changed, and gives the nodes to look at. Every fourth light sweep asks
-// switches for the same; a person's resweep always asks SwitchInfo.
+// askSwitches reads the state of the other managers and of every switch, and gives
+// the nodes to read again. Every fourth light sweep asks switches for the same; an
+// administrator's resweep always asks SwitchInfo.
 func (s *Subnet) askSwitches(ctx context.Context, f *fabric.Fabric, resweep bool) ([]int32, error) {
 	turn := 0
 	if !resweep {
@@ -23,8 +23,7 @@ func (s *Subnet) askSwitches(ctx context.Context, f *fabric.Fabric, resweep bool
 	return s.lightSweep(ctx, f, turn)
 }
 
-// light ends a sweep that found nothing to look at; one that a person asked for
-// is reported.
+// light ends a sweep that found no change; one on request is reported.
 func (w *sweep) light(ctx context.Context, f *fabric.Fabric, say bool) error {
 	w.kind = "light"
 	if w.s.knowsPeers() {
@@ -38,12 +37,12 @@ func (w *sweep) light(ctx context.Context, f *fabric.Fabric, say bool) error {
 	return nil
 }
 
-// lightSweep asks each switch one thing and gives the nodes to look at:
-// switches with changed ports, restarted ones, and the neighbours of silent
-// ones. Most turns ask SwitchInfo; some ask port 0 or one other port after the
-// other instead, so that in the end nothing stays unseen that happened in the
-// middle of a sweep. The ports without a link of switches that were new are asked
-// beside that, once: see program.Switches.
+// lightSweep sends each switch one request and gives the nodes to read again:
+// switches with changed ports, restarted ones, and the neighbours of silent ones.
+// Most turns read SwitchInfo; some read port 0 or one other port after the other
+// instead, so that in the end no change in the middle of a sweep is missed. The
+// ports without a link of switches that were new are read as well, once: see
+// program.Switches.
 func (s *Subnet) lightSweep(ctx context.Context, f *fabric.Fabric, turn int) ([]int32, error) {
 	var suspects []int32
 	l := smp.List{}
@@ -115,11 +114,11 @@ func appendNeighbours(out []int32, f *fabric.Fabric, node int32) []int32 {
 	return out
 }
 
-// appendUnprobed appends the questions for the ports of a switch that had no link: for
-// their states at once if that is what told of some of them before.
+// appendUnprobed appends the requests for the ports of a switch that had no link:
+// for the table of their states if the switch has one.
 func appendUnprobed(out []smp.Request, f *fabric.Fabric, n int32) []smp.Request {
 	r := smp.Request{Method: mad.MethodGet, Path: f.Nodes[n].Path, Tag: uint64(f.Nodes[n].Switch)}
-	tells := f.Ports[f.Port(n, 0)].Info.TellsPortStates()
+	tells := f.Ports[f.Port(n, 0)].Info.HasPortStateTable()
 	first, count := f.PortRange(n)
 	from := len(out)
 	for i := first; i < first+count; i++ {

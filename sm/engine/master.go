@@ -112,7 +112,7 @@ func (s *Subnet) idle(ctx context.Context, d *duties, now time.Time) error {
 	}
 	dirty := s.served.mcastDirty
 	if dirty {
-		most = min(most, s.mcastHeld().Sub(now))
+		most = min(most, s.mcastDelayed().Sub(now))
 	}
 	err := s.wait(ctx, max(most, time.Millisecond), func() bool {
 		return s.ev.any() || s.mcastDue() || s.served.mcastDirty != dirty || s.elect.State() != mad.SMMaster
@@ -123,7 +123,7 @@ func (s *Subnet) idle(ctx context.Context, d *duties, now time.Time) error {
 	return err
 }
 
-// checkLocal looks at the local port: its link has no switch that would tell.
+// checkLocal reads the local port: its link has no switch that reports changes.
 func (s *Subnet) checkLocal() error {
 	p, err := s.tr.Port()
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Subnet) checkLocal() error {
 		}
 		s.sweeps.disturbed = time.Now()
 		s.warnOnce("disturbed", "another manager configured the local port", "sm_lid", p.SMLID.String())
-		clear(s.prog.have.declined) // it may have told every port something else
+		clear(s.prog.have.declined) // it may have set every port otherwise
 		s.ev.full, s.ev.reason = true, "another manager configured the local port"
 	}
 	return nil

@@ -11,19 +11,19 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// A port that was shown a wrong M_Key where it wants the right one counts down
-// its lease until an SMP with the right key comes, and gives up its protection
-// when none does (IBA vol 1, 14.2.4.2). It tells of that by trap 256, whose
-// repress is such an SMP; but not every port sends traps, and a trap may be
-// lost. Switches hear from the manager with each light sweep, adapters from
-// nobody: so each end port is read several times within a lease. A port whose
-// protection is gone all the same, or that lost its key, is set again.
+// A port that requires an M_Key and gets a wrong one counts down its lease until an
+// SMP with the right key comes, and gives up its protection when none does (IBA vol
+// 1, 14.2.4.2). It reports that by trap 256, whose repress is such an SMP; but not
+// every port sends traps, and a trap may be lost. Each light sweep sends SMPs to the
+// switches, but none to adapters: so each end port is read several times within a
+// lease. A port whose protection is gone all the same, or that lost its key, is set
+// again.
 
 // renewals is how often an end port is read within its lease.
 const renewals = 3
 
-// keyPeriod is the time between two looks at the M_Keys, 0 where no lease can
-// run out.
+// keyPeriod is the time between two reads of the M_Keys, 0 where no lease can run
+// out.
 func (s *Subnet) keyPeriod() time.Duration {
 	if p := &s.cfg.Policy; p.MKey != 0 && p.Protect != 0 && p.MKeyLease != 0 {
 		return time.Duration(p.MKeyLease) * time.Second / renewals
@@ -31,15 +31,15 @@ func (s *Subnet) keyPeriod() time.Duration {
 	return 0
 }
 
-// renewKeys reads every end port with the M_Key and looks whether the port still
-// guards it.
+// renewKeys reads every end port with the M_Key and checks whether the port is still
+// protected by it.
 func (s *Subnet) renewKeys(ctx context.Context) error {
 	f, pol := s.prog.fabric, &s.cfg.Policy
 	seen := make(map[ib.GUID]uint16, len(s.prog.violations))
 	l := &smp.List{Done: func(r *smp.Reply) {
 		p := &f.Ports[r.Tag]
 		if !r.OK() {
-			return // its switch tells when it is gone
+			return // its switch reports when it is gone
 		}
 		pi := fabric.PortInfoOf(&r.Data)
 		if n := pi.MKeyViolations(); n > 0 {

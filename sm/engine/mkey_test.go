@@ -155,8 +155,7 @@ func TestOwnPortSilent(t *testing.T) {
 }
 
 // Where ports are protected, a trap is repressed with the port's key: without it
-// the port would tell of a violation, and show its key when the lease has run
-// out.
+// the port would report a violation, and show its key when the lease has run out.
 func TestTrapRepressMKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)
@@ -187,8 +186,8 @@ func TestTrapRepressMKey(t *testing.T) {
 	})
 }
 
-// A port that sends no traps and was shown a wrong key does not give up its
-// protection, and one that did, or that lost its key, is told again.
+// A port that sends no traps and got a wrong key does not give up its protection,
+// and one that did, or that lost its key, is set again.
 func TestMKeyLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// mcastDue tells that members changed since the multicast tables were written,
-// and that they are not held back.
+// mcastDue reports whether members changed since the multicast tables were written,
+// and the tables are not delayed.
 func (s *Subnet) mcastDue() bool {
-	return s.served.mcastDirty && s.prog.fabric != nil && !time.Now().Before(s.mcastHeld())
+	return s.served.mcastDirty && s.prog.fabric != nil && !time.Now().Before(s.mcastDelayed())
 }
 
-// After a takeover the tables of the former master go on working until the
-// first member that joins again has them written without the others: so they
-// are held until nobody has joined for a while.
+// After a takeover the tables of the former master go on working until the first
+// member that joins again has them written without the others: so they are delayed
+// until no member has joined for a while.
 const (
 	mcastQuiet = 300 * time.Millisecond
 	mcastMost  = 2 * time.Second
 )
 
-// holdMulticast holds the multicast tables back from now on.
-func (s *Subnet) holdMulticast() {
+// delayMulticast delays the multicast tables from now on.
+func (s *Subnet) delayMulticast() {
 	s.served.lastJoin = time.Now()
 	s.served.mcastHold = s.served.lastJoin.Add(mcastMost)
 }
 
-// mcastHeld is until when the multicast tables are held back.
-func (s *Subnet) mcastHeld() time.Time {
+// mcastDelayed is until when the multicast tables are delayed.
+func (s *Subnet) mcastDelayed() time.Time {
 	if t := s.served.lastJoin.Add(mcastQuiet); t.Before(s.served.mcastHold) {
 		return t
 	}

@@ -38,8 +38,8 @@ func (s *shifted) Recv(ctx context.Context, b []transport.Packet) (int, error) {
 	return n, err
 }
 
-// A switch that tells the states of all its ports is not asked for those that
-// have no link, wherever the others are; one that tells nonsense is.
+// A switch that has the states of all its ports in a table gets no requests for those
+// without a link, wherever the others are; one with a nonsensical table does.
 func TestPortStateTable(t *testing.T) {
 	type shape struct {
 		hosts, ports int

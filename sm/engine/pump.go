@@ -17,12 +17,12 @@ type Counters struct {
 	Repeats  uint64            `json:"smps_repeated"`
 	Timeouts uint64            `json:"smps_unanswered"`
 	Errors   uint64            `json:"smps_refused"` // answered with a status
-	Dropped  uint64            `json:"mads_dropped"` // malformed or nobody's
+	Dropped  uint64            `json:"mads_dropped"` // malformed or unexpected
 	Traps    uint64            `json:"traps"`
 	SA       uint64            `json:"sa_requests"`
 	Again    uint64            `json:"sa_requests_repeated"` // not answered, for the first of them still waited
 	Busy     uint64            `json:"sa_requests_busy"`     // answered BUSY: their sender has too many waiting
-	Expired  uint64            `json:"sa_requests_expired"`  // not answered, for nobody waited any more
+	Expired  uint64            `json:"sa_requests_expired"`  // not answered, because their senders had given up
 	Sent     map[string]uint64 `json:"sent"`                 // by method and attribute
 	Received map[string]uint64 `json:"received"`             // requests and traps
 
@@ -50,21 +50,21 @@ type slot struct {
 // generation; bit 31 marks what has no slot (reports, traps, handovers).
 const unslotted = 1 << 31
 
-// eager is a transport that tells whether more was received.
+// eager is a transport that can receive without waiting.
 type eager interface {
 	// TryRecv is Recv that does not wait: 0 when there is nothing.
 	TryRecv([]transport.Packet) (int, error)
 }
 
-// forgetful is a transport that may tell nothing of a request to the own port, not even
-// ErrTimeout.
+// forgetful is a transport that may lose a request to the own port without returning
+// it, not even with ErrTimeout.
 type forgetful interface {
 	Forgets() bool
 }
 
-// receive hands packets to the owner until the transport ends. What others ask
-// of the manager's state is answered here where that needs no decision: however
-// long the owner computes, it is not taken for gone.
+// receive queues packets for the owner until the transport ends. Requests for the
+// manager's state that need no decision are answered here, so that a long
+// computation of the owner is not taken for its end.
 func (s *Subnet) receive(ctx context.Context) {
 	more, _ := s.tr.(eager)
 	in := make([]transport.Packet, 64)
@@ -214,8 +214,8 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 			}
 		}
 	}()
-	// The second tick without a word of any request ends them. What is received and not
-	// looked at yet may be that word.
+	// The second tick without an outcome of any request ends them. Received packets that
+	// were not processed yet may be that outcome.
 	var ticks <-chan time.Time
 	if f, ok := s.tr.(forgetful); ok && f.Forgets() {
 		t := time.NewTicker(timeout + time.Second/2)
@@ -267,11 +267,11 @@ type pumped struct {
 	done    func(*smp.Reply)
 	timeout time.Duration
 	retries int
-	silent  int // ticks since the transport said anything of its requests
+	silent  int // ticks since the transport returned any of its requests
 }
 
 // overdue ends the requests of a source as unanswered, and frees the slots of sources
-// that are gone. They are not repeated: what the transport loses it tells.
+// that are gone. They are not repeated: the transport reports what it loses.
 func (s *Subnet) overdue(own *pumped) {
 	own.silent = 0
 	s.warnOnce("unheard", "requests neither answered nor timed out, giving them up", "under_way", s.win.inflight)
@@ -306,7 +306,7 @@ func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {
 
 const (
 	// serveMost is how many requests of others are served before the answers to
-	// the manager's own are looked at again, serveTime how long at most, but for
+	// the manager's own are processed again, serveTime how long at most, but for
 	// one request.
 	serveMost = 64
 	serveTime = time.Millisecond

@@ -19,8 +19,8 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// refusal is a transport on which some nodes refuse to be told some things: their
-// answers get a status.
+// refusal is a transport on which some nodes refuse some requests: their answers get
+// a status.
 type refusal struct {
 	transport.Transport
 	refuse func(path []uint8, a mad.AttrID, mod uint32) bool
@@ -106,8 +106,8 @@ func TestRefusedLanes(t *testing.T) {
 	})
 }
 
-// A host 63 hops away is reached; what is behind a switch 63 hops away is said to
-// be out of reach, and not to be a duplicate.
+// A host 63 hops away is reached; what is behind a switch 63 hops away is reported as
+// out of reach, and not as a duplicate.
 func TestLongChain(t *testing.T) {
 	for _, n := range []int{62, 63, 64} {
 		synctest.Test(t, func(t *testing.T) {

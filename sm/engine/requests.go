@@ -88,8 +88,8 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 	}
 }
 
-// unknownPeer looks at a port that asked for SMInfo and is not known as a manager:
-// a standby polls, and nothing else tells a master that it is there.
+// unknownPeer probes a port that sent a request for SMInfo and is not known as a
+// manager: a standby polls, and the master learns of it in no other way.
 func (s *Subnet) unknownPeer(p *transport.Packet) {
 	n := s.self.senders.Load()
 	if s.elect.State() != mad.SMMaster || n == nil {
@@ -156,9 +156,9 @@ func (s *Subnet) pathTo(g ib.GUID) []uint8 {
 	return nil
 }
 
-// sendSMInfo sends a Set of SMInfo; what it leads to comes as a message of the
-// other manager's. It goes by directed route where one is known, for that
-// works whatever the forwarding tables say, and by LID otherwise.
+// sendSMInfo sends a Set of SMInfo; its effect arrives as a message of the other
+// manager. It goes by directed route where one is known, which works whatever the
+// forwarding tables are, and by LID otherwise.
 func (s *Subnet) sendSMInfo(to elect.Peer, mod uint32) {
 	info := s.elect.Info(s.self.act.Load())
 	var data [64]byte
@@ -181,8 +181,8 @@ func (s *Subnet) sendSMInfo(to elect.Peer, mod uint32) {
 
 func (s *Subnet) received(what string) { s.counters.Received[what]++ }
 
-// trap represses a trap and notes what to look at. The content of a trap is a
-// hint: it only names what is read again.
+// trap represses a trap and notes what to read again. The content of a trap is a
+// hint.
 func (s *Subnet) trap(p *transport.Packet) {
 	var n mad.Notice
 	if n.Decode(mad.SMPData(&p.MAD)[:]) != nil {
@@ -197,8 +197,8 @@ func (s *Subnet) trap(p *transport.Packet) {
 	}
 	s.counters.Traps++
 	s.received(trapName(n.TrapNumber))
-	// A trap that comes while the walk is under way counts: what it tells of may
-	// have been read before.
+	// A trap that comes while the walk is under way counts: its object may have been
+	// read before.
 	if st := s.elect.State(); st != mad.SMMaster && st != mad.SMDiscovering || !n.Generic {
 		return
 	}
@@ -212,9 +212,9 @@ func (s *Subnet) trap(p *transport.Packet) {
 		if l := n.DetailSwitchLID(); l.IsUnicast() {
 			s.ev.switches = append(s.ev.switches, l)
 		} else {
-			// A restarted switch knows no LID. Between sweeps its LinearFDBTop
-			// gives it away; during one that may just be set again, and then
-			// only its ports tell.
+			// A restarted switch has no LID. Between sweeps its LinearFDBTop shows
+			// that; during one that may just be set again, and then only its ports
+			// show it.
 			s.ev.light = true
 			s.ev.full = s.ev.full || s.sweeps.active
 		}
@@ -226,7 +226,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 			l = n.IssuerLID
 		}
 		if !l.IsUnicast() {
-			break // restarted: the switch that it hangs on tells
+			break // restarted: its switch reports that
 		}
 		if c.LocalChanges && c.Flags == mad.ChangeNodeDescription {
 			s.ev.descs = append(s.ev.descs, l)
@@ -253,8 +253,8 @@ func (s *Subnet) trap(p *transport.Packet) {
 	s.send(s.served.admin.Forward(n))
 }
 
-// keyAt is the M_Key for a port by its LID: a TrapRepress without it is a
-// violation of its own, which the port tells by trap 256, and so on.
+// keyAt is the M_Key for a port by its LID: a TrapRepress without it is a violation
+// itself, which the port reports by trap 256, and so on.
 func (s *Subnet) keyAt(l ib.LID) ib.MKey {
 	if s.prog.fabric != nil {
 		if lids := s.prog.fabric.LIDs(); int(l) < len(lids) && lids[l] != fabric.None {

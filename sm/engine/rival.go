@@ -13,8 +13,8 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// rivals is what is known of managers of the same subnet that are not trusted:
-// neither hands over to the other, and two masters undo what the other one does.
+// rivals are managers of the same subnet that are not trusted: neither hands over to
+// the other, and two masters undo each other's settings.
 type rivals struct {
 	said    map[ib.GUID]time.Time // when each is to be reported next
 	checked time.Time             // when the LIDs of all ports were last compared
@@ -26,7 +26,7 @@ const (
 	rivalFirst = 5 * time.Second
 	rivalAgain = time.Minute
 	// rivalIdle is how long a master that is not trusted may leave the local port
-	// unconfigured before it is not believed to be one.
+	// unconfigured before it no longer counts as one.
 	rivalIdle = 10 * time.Second
 )
 
@@ -61,7 +61,7 @@ func (s *Subnet) report(p elect.Peer) {
 }
 
 // watchRivals reports managers that are not trusted and, while one of them is
-// master too, looks whether it gives out LIDs that others have.
+// master too, checks whether it assigns LIDs that others have.
 func (s *Subnet) watchRivals(ctx context.Context) error {
 	master := false
 	for _, p := range s.elect.Peers() {
@@ -119,9 +119,8 @@ func (s *Subnet) checkLIDs(ctx context.Context) error {
 	return nil
 }
 
-// idleMaster reports whether the master that this manager stands by for is not
-// trusted and has left the local port alone for a while: it only says that it is
-// one.
+// idleMaster reports whether the master is not trusted and has not configured the
+// local port for a while: it only claims to be one.
 func (s *Subnet) idleMaster() bool {
 	m := s.elect.Master()
 	if m.Info.State != mad.SMMaster || s.elect.Trusts(m.Info) || s.port.Num == 0 ||

@@ -22,7 +22,7 @@ const (
 	fromRoute
 )
 
-// routeHops is how many hops of a route to an unknown port tell senders apart.
+// routeHops is how many hops of a route to an unknown port distinguish senders.
 const routeHops = 3
 
 // senders finds the end ports that requests come from; it is immutable. nil knows

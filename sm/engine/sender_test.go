@@ -27,8 +27,8 @@ func asksBy(returns ...uint8) (p transport.Packet) {
 	return p
 }
 
-// A port is one sender, whichever of its LIDs and routes it uses; ports that are not
-// known are told apart by their LIDs and by the first hops to them.
+// A port is one sender, whichever of its LIDs and routes it uses; unknown ports are
+// distinguished by their LIDs and by the first hops to them.
 func TestSenders(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	var hosts []int32

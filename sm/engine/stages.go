@@ -115,8 +115,8 @@ func (w *sweep) planPKeys(ctx context.Context) (err error) {
 	keys := &w.keys
 	for _, e := range f.EndPorts {
 		// A host may restart after its table was read and before its port is
-		// Active, and nothing shows it: what a port holds in Init is either
-		// what was read or nothing.
+		// Active, without a trace: a port in Init has either what was read or
+		// nothing.
 		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && held[e] != nil && keys.Keys[e] == nil &&
 			!slices.Equal(keys.Members[e], pkey.PowerOn) {
 			keys.Keys[e], held[e] = keys.Members[e], pkey.PowerOn
@@ -133,7 +133,7 @@ func (w *sweep) planPKeys(ctx context.Context) (err error) {
 func (w *sweep) setSwitches(ctx context.Context) error {
 	if s := w.s; s.sweeps.reregister {
 		clear(w.have.reregistered)
-		s.holdMulticast()
+		s.delayMulticast()
 	}
 	reqs := program.Switches(w.f, w.pol, w.lids.Top)
 	w.sets += len(reqs)
@@ -177,9 +177,9 @@ func (w *sweep) setPKeys(ctx context.Context) error {
 	return nil
 }
 
-// serveFirst lets a new master's SA know the ports before the first of them can
-// ask: clients that are told to register again do so at once, and repeat that
-// after three seconds only.
+// serveFirst passes the ports to a new master's SA before the first of them can send
+// a request: clients that get a ClientReregister register at once, and repeat that
+// only after three seconds.
 func (w *sweep) serveFirst(context.Context) error {
 	w.view = sa.State{Fabric: w.f, LFT: w.s.prog.want.lft, SL: w.s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
 		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos}
@@ -267,7 +267,7 @@ func (w *sweep) serve(context.Context) error {
 	return nil
 }
 
-// multicast writes the multicast tables, if they are not held back.
+// multicast writes the multicast tables unless they are delayed.
 func (w *sweep) multicast(ctx context.Context) error {
 	s := w.s
 	s.served.mcastDirty = s.served.mcastDirty || w.res.Changed || w.first

@@ -92,7 +92,7 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 			if i.Decode(r.Data[:]) == nil && i.GUID == m.Info.GUID {
 				info = &i
 			}
-		case nobody(r):
+		case noManager(r):
 			dead = true
 		case r.Status&mad.StatusBusy != 0 && !r.Timeout:
 			info = &m.Info // it is there
@@ -107,17 +107,17 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 	return s.elect.Polled(info, dead), nil
 }
 
-// nobody tells the answer of a host on which no manager runs: that of the
-// kernel's ib_mad for a request that nobody takes, or of a device that knows the
+// noManager reports whether an answer comes from a host without a manager: from the
+// kernel's ib_mad for a request without a receiver, or from a device that knows the
 // attribute but no manager. A manager itself may answer with another status.
-func nobody(r *smp.Reply) bool {
+func noManager(r *smp.Reply) bool {
 	return !r.Timeout && (r.Status == mad.StatusBadAttr || r.Status == mad.StatusBadMethod)
 }
 
-// askPeers asks the other managers that are known for their state, which a
-// master is not told when it changes, and the ports that did not answer as
-// managers though they say to be. With idle it leaves out those that stand by and
-// poll this manager at their usual interval.
+// askPeers reads the state of the other known managers, whose changes a master is
+// not notified of, and of the ports that did not answer as managers though they
+// claim to be. With idle it leaves out standbys that poll this manager at their
+// usual interval.
 func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 	peers := s.elect.Peers()
 	all := append(slices.Clone(peers), s.managers.silent...)
@@ -128,7 +128,7 @@ func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 			p.Info = i
 			s.elect.Saw(p)
 			s.managers.silent = slices.DeleteFunc(s.managers.silent, func(m elect.Peer) bool { return m.Info.GUID == i.GUID })
-		} else if (nobody(r) || r.OK()) && int(r.Tag) < len(peers) {
+		} else if (noManager(r) || r.OK()) && int(r.Tag) < len(peers) {
 			s.elect.Lost(int(r.Tag))
 		}
 	}}
@@ -142,7 +142,7 @@ func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 }
 
 // pollPeers is what a master does at each poll interval: the worse of two masters
-// hands over, and the better one says that it is there.
+// hands over, and the better one announces itself.
 func (s *Subnet) pollPeers(ctx context.Context) error {
 	if err := s.askPeers(ctx, true); err != nil || s.elect.State() != mad.SMMaster {
 		return err
@@ -165,9 +165,9 @@ func (s *Subnet) pollPeers(ctx context.Context) error {
 // announceEvery is the time between two announcements to the same effect.
 const announceEvery = 5 * time.Second
 
-// announce tells a master of lower standing by trap 144 that this manager is
-// ready to take over, so that it need not wait for its next sweep. It may have
-// been met before it had a LID: then it is the one that the local port was told.
+// announce sends a master of lower rank trap 144: this manager is ready to take
+// over, so that it need not wait for its next sweep. It may have been met before it
+// had a LID: then the local port's SMLID is used.
 func (s *Subnet) announce(m elect.Peer) {
 	to := m.LID
 	if s.elect.State() == mad.SMStandby && s.port.SMLID.IsUnicast() {

@@ -48,8 +48,8 @@ func (e *election) Received(mod uint32, p elect.Peer) elect.Action {
 	return e.Machine.Received(mod, p)
 }
 
-// stand publishes what the receiver answers with.
-func (s *Subnet) stand() {
+// setStanding publishes what the receiver answers with.
+func (s *Subnet) setStanding() {
 	n := &standing{info: s.elect.Info(0), trust: s.elect.Trust()}
 	if o := s.self.standing.Load(); o != nil {
 		n.known = o.known
@@ -91,7 +91,7 @@ func (s *Subnet) answerSMInfo(p *transport.Packet, from source) bool {
 		n.prove(p, &q)
 	}
 	_ = s.put(&q)
-	// A master looks who it was; no other does.
+	// Only a master records the caller.
 	p.Retries = answeredGet
 	return info.State != mad.SMMaster
 }
@@ -116,8 +116,8 @@ func (s *Subnet) smInfoAnswer(p *transport.Packet, info mad.SMInfo) transport.Pa
 	return out
 }
 
-// origin tells where an SMP came from: the ports out on the way back, or the LID
-// after a 0.
+// origin identifies an SMP's sender: the ports out on the way back, or the LID after
+// a 0.
 func origin(p *transport.Packet) string {
 	if mad.ClassOf(&p.MAD) != mad.ClassSubnDR {
 		return string([]byte{0, byte(p.LID >> 8), byte(p.LID)})

@@ -74,7 +74,7 @@ type self struct {
 type managers struct {
 	silent        []elect.Peer          // ports with the IsSM bit that did not answer SMInfo
 	polled        map[ib.GUID]poll      // known managers that asked for SMInfo
-	unknownPeers  map[ib.GUID]time.Time // other ports that did, and when they were last looked at
+	unknownPeers  map[ib.GUID]time.Time // other ports that did, and when they were last probed
 	announced     time.Time             // when this master last announced itself to another
 	handoverUntil time.Time             // before that no handover is tried again
 }
@@ -102,7 +102,7 @@ type events struct {
 	switches []ib.LID
 	ports    []ib.LID
 	descs    []ib.LID  // nodes whose description changed
-	guids    []ib.GUID // nodes to look at
+	guids    []ib.GUID // nodes to read again
 	reason   string
 }
 
@@ -123,16 +123,16 @@ type sweeps struct {
 	reregister bool
 	parts      discover.Parts   // links behind which is more than is walked at once
 	flaps      discover.Flaps   // links that go down too often
-	scope      map[ib.GUID]bool // nodes that the sweep looks at, nil for all
+	scope      map[ib.GUID]bool // nodes that the sweep reads, nil for all
 	failedAt   []ib.GUID        // nodes that did not answer, or refused something
 	failures   int              // sweeps in a row with such
-	retryAt    time.Time        // when they are looked at again, 0 for never
+	retryAt    time.Time        // when they are read again, 0 for never
 	fruitless  int              // sweeps in a row that changed nothing
 	quietUntil time.Time        // before that no event leads to a sweep
 	disturbed  time.Time        // when another manager's traces were last found
 }
 
-// programmed is what the subnet is known to hold and what it should.
+// programmed is the known state of the subnet and the wanted one.
 type programmed struct {
 	fabric *fabric.Fabric // as found by the last sweep and changed by its Sets; nil before the first
 	shown  *fabric.Fabric // the same once the sweep has ended and it changes no more
@@ -146,7 +146,7 @@ type programmed struct {
 	violations map[ib.GUID]uint16
 }
 
-// forget drops what holds only as long as this manager is master.
+// forget drops what is valid only while this manager is master.
 func (p *programmed) forget() { p.fabric, p.shown, p.have = nil, nil, tables{} }
 
 // served is what the subnet administrator has and what it left to do.
@@ -162,7 +162,7 @@ type served struct {
 	// or the fabric change, cleared by programMulticast.
 	mcastDirty bool
 	lastJoin   time.Time // when members last changed
-	mcastHold  time.Time // until when the tables are held back at most
+	mcastHold  time.Time // until when the tables are delayed at most
 }
 
 // guidKey names a block of a port's GUIDInfo table.

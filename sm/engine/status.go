@@ -21,7 +21,7 @@ type Snapshot struct {
 	PortState string    `json:"port_state"`
 	State     string    `json:"state"` // Discovering, Standby, Master, NotActive
 	Priority  uint8     `json:"priority"`
-	Master    *Manager  `json:"master,omitempty"` // the one this manager stands by for
+	Master    *Manager  `json:"master,omitempty"` // the one this standby polls
 	Others    []Manager `json:"others,omitempty"` // other managers in the subnet
 	// DoubledLIDs is how many LIDs two ports have, while another master that is
 	// not trusted gives out LIDs too.
@@ -112,7 +112,7 @@ func (s *Subnet) publish() {
 	}
 }
 
-// copy makes the counters somebody else's.
+// copy copies the counters for another goroutine.
 func (c *Counters) copy() Counters {
 	d := *c
 	d.Sent = make(map[string]uint64, len(c.hot))

@@ -143,8 +143,8 @@ func (l *listener) session(ctx context.Context, tr transport.Transport) {
 	}
 }
 
-// multicast verifies that what a member sends reaches every receiving member of
-// its part of the subnet once, and nobody else, and counts the memberships.
+// multicast verifies that a member's packets reach every receiving member of its part
+// of the subnet once, and no other port, and counts the memberships.
 func (w *world) multicast(live []int32, ls []*listener) (members int, err error) {
 	byGroup := map[ib.GID][]*listener{}
 	for _, l := range ls {
@@ -212,9 +212,9 @@ func (w *world) sit(s *seat, cfg engine.Config) {
 	s.stop = func() { cancel(); <-done; s.sub = nil }
 }
 
-// settled verifies everything that must hold of the whole subnet: in each part
-// that is connected, the best manager that runs is the only master, and all that
-// it has done is right.
+// settled verifies the invariants of the whole subnet: in each part that is
+// connected, the best manager that runs is the only master, and its tables are
+// correct.
 func (w *world) settled(seats []*seat, ls []*listener) error {
 	for _, s := range seats {
 		if s.sub == nil {
@@ -285,9 +285,9 @@ func (w *world) partitions(r *rand.Rand, t *testing.T) partition.Config {
 	return cfg
 }
 
-// Managers that are killed, stopped and started, hosts and switches that
-// restart, links that are cut and flap, packets that get lost: whenever it is
-// quiet for a while, everything is right.
+// Managers that are killed, stopped and started, hosts and switches that restart,
+// links that are cut and flap, packets that get lost: whenever nothing happens for a
+// while, everything is correct.
 func TestWholeStory(t *testing.T) {
 	for seed := range seeds(t) {
 		var story []string

@@ -32,7 +32,7 @@ type sweep struct {
 	f    *fabric.Fabric // what was found, and what each answer changes
 	lids lid.Result
 	pol  program.Policy
-	have tables // what f is known to hold
+	have tables // the known contents of f
 	keys pkey.Plan
 	view sa.State // what the SA answers from
 
@@ -130,10 +130,10 @@ func (w *sweep) finish() {
 	s.save()
 }
 
-// retry plans the next look at what failed, later each time.
+// retry schedules the next read of what failed, later each time.
 func (w *sweep) retry() {
 	s, res := w.s, w.res
-	// What an earlier sweep failed at and this one did not look at is still due.
+	// What an earlier sweep failed at and this one did not read is still due.
 	s.sweeps.failedAt = slices.DeleteFunc(s.sweeps.failedAt, func(g ib.GUID) bool {
 		return s.sweeps.scope == nil || s.sweeps.scope[g] || w.f.NodeByGUID(g) == fabric.None
 	})

@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/sm/program"
 )
 
-// tables is what the fabric is known to hold, by the indices of a fabric.
+// tables are the known contents of the fabric's nodes, by the indices of a fabric.
 type tables struct {
 	lft          [][]uint8 // by switch; nil where nothing is known
 	mft          mcast.Tables
@@ -26,7 +26,7 @@ func newTables(f *fabric.Fabric) tables {
 		declined: make(program.Declined, ports), vls: make([]uint8, ports), reregistered: make([]bool, ports)}
 }
 
-// remap carries what the fabric is known to hold over to a new set of indices.
+// remap carries the known contents over to a new set of indices.
 func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 	t, old, had := newTables(f), s.prog.fabric, &s.prog.have
 	t.pkeys = res.PKeys
@@ -62,8 +62,8 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 	return t
 }
 
-// sameShape tells that two fabrics have the same nodes, links and LIDs, so that
-// the routes of one serve the other.
+// sameShape reports whether two fabrics have the same nodes, links and LIDs, so that
+// the routes of one are valid for the other.
 func sameShape(a, b *fabric.Fabric) bool {
 	if a == nil || len(a.Nodes) != len(b.Nodes) || len(a.Ports) != len(b.Ports) {
 		return false

@@ -19,8 +19,8 @@ import (
 	"ibnetworkd/sm/picture"
 )
 
-// What a node says of itself cannot command the terminal of whoever reads of it:
-// it is clean in every output.
+// A node's description cannot send control sequences to the reader's terminal: it is
+// sanitised in every output.
 func TestHostileDescription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const evil = "\x1b[2J\x1b]0;owned\x07\u009b31m\u202e\xff\"\r\nfake line"

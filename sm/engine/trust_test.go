@@ -210,7 +210,7 @@ func mkeyed(c engine.Config, k ib.MKey) engine.Config {
 }
 
 // Two masters see each other within a poll interval, whatever made them two: the
-// worse hands over, the better says that it is there.
+// worse hands over, the better announces itself.
 func TestTwoMasters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Star(6, 8)
@@ -266,9 +266,9 @@ func TestThinkingMasterIsAlive(t *testing.T) {
 	})
 }
 
-// Of two managers with one priority that start in the same instant the one with
-// the lower GUID ends as master, whatever the other had done when it was met: a
-// master that has no LID yet, and looks at others only when it is told to, too.
+// Of two managers with one priority that start in the same instant the one with the
+// lower GUID ends as master, whatever the other had done when it was met: also a
+// master that has no LID yet, and discovers others only when it gets a request.
 func TestSameInstant(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -328,8 +328,8 @@ func TestSameInstant(t *testing.T) {
 	}
 }
 
-// Two masters with different keys say whom they see and why neither hands over,
-// in the log, the status and the metrics, and see LIDs that are used twice.
+// Two masters with different keys report each other and why neither hands over, in
+// the log, the status and the metrics, and detect LIDs that are used twice.
 func TestRivals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)
@@ -351,7 +351,7 @@ func TestRivals(t *testing.T) {
 		if len(x.Others) != 1 || x.Others[0].GUID != g || x.Others[0].Problem == "" || x.State != "Master" {
 			t.Errorf("%s beside %+v", x.State, x.Others)
 		}
-		// What another master does: a LID that somebody has.
+		// What another master does: a LID that another port has.
 		n := f.Nodes[f.Ports[hosts[7]].Node].GUID
 		pi, _ := w.sim.PortInfo(f.Nodes[f.Ports[hosts[8]].Node].GUID, f.Ports[hosts[8]].Num)
 		if err := w.sim.SetPortInfo(n, f.Ports[hosts[7]].Num, func(p *mad.PortInfo) { p.LID = pi.LID }); err != nil {

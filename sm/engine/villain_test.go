@@ -180,8 +180,8 @@ type deceit struct {
 	node    mad.NodeInfo
 }
 
-// liar finds the first villain on a route that lies, how many hops away, and what
-// it shows there.
+// liar finds the first villain on a route that answers falsely, its distance in hops,
+// and what it shows there.
 func (d *deceived) liar(path []uint8) (hops int, n mad.NodeInfo, ok bool) {
 	at := d.port
 	for hops = 1; hops <= len(path); hops++ {

@@ -15,7 +15,7 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// fullSweep discovers everything anew as master.
+// fullSweep discovers the whole subnet as master.
 func (s *Subnet) fullSweep(ctx context.Context) error {
 	ev := s.ev
 	w := s.newSweep("full", ev.reason)
@@ -70,9 +70,8 @@ func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
 	return s.handover(ctx, p)
 }
 
-// handover tells another manager to take over. Its answer without an error is
-// the acceptance: not every manager sends the Acknowledge that the architecture
-// leaves to its choice.
+// handover asks another manager to take over. Its answer without an error is the
+// acceptance: the Acknowledge is optional, and not every manager sends it.
 func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: mad.SMInfoHandover, Path: p.Path}
 	info := s.elect.Info(s.self.act.Load())
@@ -89,8 +88,8 @@ func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 	return s.pump(ctx, l)
 }
 
-// partialSweep looks at what the pending events name. A light sweep first asks
-// every switch whether a port changed, and becomes partial where one did.
+// partialSweep reads what the pending events name. A light sweep first reads whether
+// a port of any switch changed, and becomes partial if one did.
 func (s *Subnet) partialSweep(ctx context.Context) error {
 	ev := s.ev
 	w := s.newSweep("partial", ev.reason)
@@ -142,7 +141,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	return w.configure(ctx, res)
 }
 
-// suspects are the nodes to look at that the events name.
+// suspects are the nodes to read again that the events name.
 func (e *events) suspects(f *fabric.Fabric) (out []int32) {
 	lids := f.LIDs()
 	for _, l := range e.switches {

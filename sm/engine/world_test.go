@@ -27,7 +27,7 @@ type world struct {
 	sim  *simfabric.Sim
 	cut  map[int32]bool      // links by their lower port index
 	off  map[int32]bool      // nodes without power
-	keys map[int32][]ib.PKey // what a port must hold beside the default partition
+	keys map[int32][]ib.PKey // the keys a port must have beside the default partition
 	stop []func()
 	wg   sync.WaitGroup
 
@@ -128,7 +128,7 @@ func (w *world) live(from int32) []int32 {
 	return out
 }
 
-// check verifies what must hold once a subnet has settled.
+// check verifies the invariants of a settled subnet.
 func (w *world) check(sm int32, s *engine.Subnet) error {
 	x := s.Snapshot()
 	live := w.live(sm)

@@ -120,13 +120,13 @@ const (
 // bits each, from port 0 on.
 const TablePorts = 128
 
-// TellsPortStates tells, of port 0, whether the switch has a SwitchPortStateTable.
-func (p *PortInfo) TellsPortStates() bool {
+// HasPortStateTable reports, for port 0, whether the switch has a SwitchPortStateTable.
+func (p *PortInfo) HasPortStateTable() bool {
 	return p.CapMask()&CapMask2Supported != 0 && p.CapMask2()&Cap2SwitchPortState != 0
 }
 
-// StateInTable is the state of port p, of those that the blocks of a
-// SwitchPortStateTable from its first on tell of.
+// StateInTable is the state of port p, counted from the first port of the given
+// blocks of a SwitchPortStateTable.
 func StateInTable(blocks []byte, p int) ib.PortState {
 	return ib.PortState(blocks[p/2] >> (4 * (1 - p%2)) & 15)
 }
@@ -247,7 +247,7 @@ func (s *SwitchInfo) LinearFDBTop() uint16 { return binary.BigEndian.Uint16(s.b[
 // LifeTime is the packet lifetime code in the switch, 0..31.
 func (s *SwitchInfo) LifeTime() uint8 { return s.b[11] >> 3 }
 
-// PortStateChange tells that a port of the switch changed state since the bit was cleared.
+// PortStateChange reports whether a port of the switch changed state since the bit was cleared.
 func (s *SwitchInfo) PortStateChange() bool { return s.b[11]&4 != 0 }
 
 // SetPortStateChange sets that bit: a Set of SwitchInfo with it clears it in the
@@ -260,11 +260,11 @@ func (s *SwitchInfo) ClearPortStateChange() { s.b[11] &^= 4 }
 // PartitionEnforcementCap is the number of P_Key table entries per external port.
 func (s *SwitchInfo) PartitionEnforcementCap() uint16 { return binary.BigEndian.Uint16(s.b[14:]) }
 
-// EnforcesPartitions tells whether external ports can check the P_Key of what
+// EnforcesPartitions reports whether external ports can check the P_Key of what
 // they receive and of what they send.
 func (s *SwitchInfo) EnforcesPartitions() (in, out bool) { return s.b[16]&0x80 != 0, s.b[16]&0x40 != 0 }
 
-// EnhancedPort0 tells whether port 0 is an enhanced one, with LMC, P_Keys and GUIDs as a CA port.
+// EnhancedPort0 reports whether port 0 is an enhanced one, with LMC, P_Keys and GUIDs as a CA port.
 func (s *SwitchInfo) EnhancedPort0() bool { return s.b[16]&8 != 0 }
 
 // MulticastFDBTop is the highest multicast LID that the switch forwards.

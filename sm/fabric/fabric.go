@@ -47,10 +47,10 @@ type Port struct {
 	LID  ib.LID  // the LID in force, as assigned (end ports only)
 	LMC  ib.LMC
 	Num  uint8
-	// Known tells that Info holds what the port answered. An unreached CA port
-	// (a second port on another subnet) and a port that never answered are not.
+	// Known is whether Info is the port's answer. It is not set for an unreached CA
+	// port (a second port on another subnet) and a port that never answered.
 	Known bool
-	// LinkNamed tells that the text which ReadText read names the width and the
+	// LinkNamed is whether the text that ReadText read has the width and the
 	// speed of the link in the line of this port; others have a default in Info.
 	LinkNamed bool
 	Info      PortInfo
@@ -110,15 +110,14 @@ func (f *Fabric) EndPortByGUID(g ib.GUID) int32 {
 	return f.EndPorts[i]
 }
 
-// IsEndPort tells whether the port owns a GUID and a LID.
+// IsEndPort reports whether the port owns a GUID and a LID.
 func (f *Fabric) IsEndPort(port int32) bool {
 	p := &f.Ports[port]
 	return p.GUID != 0 && (p.Num == 0 || f.Nodes[p.Node].Switch == None)
 }
 
-// LIDs maps every unicast LID in use to the index in Ports of the end port
-// that owns it (with its LMC range); the slice reaches to the highest LID in
-// use and holds None elsewhere.
+// LIDs maps every unicast LID in use to the index in Ports of the end port that owns
+// it (with its LMC range), other LIDs to None; it ends at the highest LID in use.
 func (f *Fabric) LIDs() []int32 {
 	top := 0
 	for _, p := range f.EndPorts {

@@ -8,8 +8,8 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Names are names for nodes, by node GUID, that stand for what the nodes say of
-// themselves.
+// Names are names for nodes, by node GUID, that replace the nodes' own
+// descriptions.
 type Names map[ib.GUID]string
 
 // maxNames bounds a node name map.

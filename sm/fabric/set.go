@@ -12,7 +12,7 @@ const (
 	SwitchInfoLen = 20
 )
 
-// PortInfoOf is the PortInfo that the data of an SMP holds.
+// PortInfoOf is the PortInfo in the data of an SMP.
 func PortInfoOf(data *[64]byte) PortInfo { return PortInfo{*data} }
 
 // Wire is the attribute as the data of an SMP.
@@ -159,7 +159,7 @@ func (p *PortInfo) SetSubnetTimeout(code uint8) { p.bits(51, 31, code) }
 // overruns on a port reports them, 0..15.
 func (p *PortInfo) SetErrorThresholds(phys, overrun uint8) { p.b[53] = phys<<4 | overrun&15 }
 
-// SwitchInfoOf is the SwitchInfo that the data of an SMP holds.
+// SwitchInfoOf is the SwitchInfo in the data of an SMP.
 func SwitchInfoOf(data *[64]byte) SwitchInfo { return SwitchInfo{[SwitchInfoLen]byte(data[:])} }
 
 // Wire is the attribute as the data of an SMP.

@@ -370,7 +370,7 @@ func (t *textReader) port(n int, c *cursor) {
 	}
 }
 
-// setLink applies a link description such as 4xEDR and tells whether w was one.
+// setLink applies a link description such as 4xEDR and reports whether w was one.
 func setLink(p *PortInfo, w string) bool {
 	width, speed, ok := strings.Cut(w, "x")
 	wb := map[string]byte{"1": 1, "4": 2, "8": 4, "12": 8, "2": 16}[width]

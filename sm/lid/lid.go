@@ -54,10 +54,10 @@ type Result struct {
 	Warnings []string
 }
 
-// Assign gives every end port a LID. A LID that a port has and that nobody else
-// has a better right to stays: in this order the port that has the LID and is
-// remembered with it, the port that has it, the port that is remembered with
-// it. Ports without get the lowest LIDs that nobody is remembered with.
+// Assign gives every end port a LID. Of the ports that claim a LID one keeps it, in
+// this order: the port that has it and is remembered with it, the port that has it,
+// the port that is remembered with it. Ports without a LID get the lowest ones that
+// no port is remembered with.
 func Assign(f *fabric.Fabric, m Memory, opt Options) Result {
 	if opt.Reassign {
 		m = nil
@@ -202,8 +202,8 @@ func (a *assignment) fill() {
 	}
 }
 
-// with is the memory with the fabric's assignments put in; remembered ports
-// whose LID someone else has now are dropped.
+// with is the memory updated with the fabric's assignments; remembered ports whose
+// LID another port has now are dropped.
 func (m Memory) with(f *fabric.Fabric) Memory {
 	owner := f.LIDs()
 	out := make(Memory, 0, max(len(m), len(f.EndPorts)))

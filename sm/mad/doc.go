@@ -8,7 +8,7 @@
 // chapters 13 to 16 ("IBTA"); every multi-byte field on the wire is big-endian.
 // An attribute type has Append, which appends exactly its wire length, and
 // Decode, which needs at least that many bytes and ignores what follows. To
-// fill a fresh SMP write
+// fill a new SMP write
 //
 //	pi.Append(smp.Data[:0])
 //

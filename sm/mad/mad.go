@@ -17,7 +17,7 @@ type Buf = [Size]byte
 // HeaderLen is the length of the common header (IBTA 13.4.3).
 const HeaderLen = 24
 
-// ErrShort says that a slice holds fewer bytes than the type needs.
+// ErrShort means that a slice has fewer bytes than the type needs.
 var ErrShort = errors.New("mad: fewer bytes than the layout needs")
 
 var be = binary.BigEndian
@@ -271,9 +271,9 @@ const (
 	PerfClassV uint8  = 1
 )
 
-// Header is the common header (IBTA 13.4.3). For directed-route SMPs Status
-// holds the D bit in its top bit, and HopPtr and HopCount the two bytes that
-// other classes reserve or use for themselves.
+// Header is the common header (IBTA 13.4.3). For directed-route SMPs the top bit
+// of Status is the D bit, and HopPtr and HopCount are the two bytes that other
+// classes reserve or use for themselves.
 type Header struct {
 	BaseVersion  uint8
 	Class        Class

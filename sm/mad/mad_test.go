@@ -161,7 +161,7 @@ func TestSMP(t *testing.T) {
 	if r.Decode(&c); int(r.HopCount) != MaxHops || !bytes.Equal(r.Path(), long[:MaxHops]) || r.Return != [64]byte{} {
 		t.Errorf("a route of 64 hops: %d, %v, back %v", r.HopCount, r.Path(), r.Return)
 	}
-	// A lying hop count does not make Path read past the entries.
+	// A hop count beyond the entries does not make Path read past them.
 	r.HopCount = 255
 	if n := len(r.Path()); n != MaxHops {
 		t.Errorf("Path has %d entries", n)

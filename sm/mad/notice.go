@@ -60,7 +60,7 @@ type Notice struct {
 	IssuerGID  ib.GID
 }
 
-// AppendSMP appends the NoticeSMPLen bytes that an SMP holds.
+// AppendSMP appends the NoticeSMPLen bytes that fit an SMP.
 func (n *Notice) AppendSMP(b []byte) []byte {
 	b = append(b, bit(n.Generic, 7)|uint8(n.Type)&0x7f, uint8(n.Producer>>16), uint8(n.Producer>>8), uint8(n.Producer))
 	b = be.AppendUint16(b, n.TrapNumber)

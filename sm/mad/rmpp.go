@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// RMPPOffset is where the RMPP header stands in a MAD, RMPPDataOffset where
-// what it counts as data begins: the class header after it belongs to the data
+// RMPPOffset is the offset of the RMPP header in a MAD, RMPPDataOffset that of
+// what it counts as data: the class header after it belongs to the data
 // (IBTA 13.6.2.1).
 const (
 	RMPPOffset     = 24
@@ -124,7 +124,7 @@ func rmppReply(b *Buf, typ uint8, st RMPPStatus, seg, win uint32) (r Buf) {
 }
 
 // MaxMessage is the length in bytes of the longest message that is sent or
-// received. It holds the NodeRecords, LinkRecords or PortInfoRecords of a subnet
+// received: enough for the NodeRecords, LinkRecords or PortInfoRecords of a subnet
 // that fills the LID space, and the PathRecords from one port to all of it.
 const MaxMessage = 32 << 20
 
@@ -161,10 +161,9 @@ func segment(dst *Buf, msg []byte, seg, total uint32) {
 	h.Put(dst)
 }
 
-// RMPPSender sends one long message. It has no clock: the caller sends what
-// Next gives, feeds what the peer answers into Recv, and calls Timeout when
-// nothing was heard for its retransmission time. It is not safe for concurrent
-// use.
+// RMPPSender sends one long message. It has no clock: the caller sends what Next
+// returns, feeds the peer's answers to Recv, and calls Timeout when none arrived
+// for its retransmission time. It is not safe for concurrent use.
 type RMPPSender struct {
 	msg     []byte
 	total   uint32
@@ -229,7 +228,7 @@ func (s *RMPPSender) Recv(b *Buf) (reply Buf, send bool) {
 		if h.Segment > s.acked || h.Length > s.win {
 			s.tries = 0
 		} else if h.Segment == s.acked && s.acked > 0 && s.next > s.acked+1 && s.rewound != s.acked {
-			// The receiver tells of a hole; going back once for each is faster
+			// The receiver misses a segment; going back once for each is faster
 			// than the timeout and cannot multiply.
 			s.rewound = s.acked
 			s.next = s.acked + 1
@@ -276,7 +275,7 @@ type RMPPReceiver struct {
 	seg    uint32 // last segment in order
 	win    uint32 // last segment asked for
 	window uint32
-	hole   uint32         // missing segment that was told of
+	hole   uint32         // missing segment that was reported
 	ahead  map[uint32]Buf // segments of the window that came before their turn
 	limit  int
 	done   bool
@@ -392,8 +391,8 @@ func (r *RMPPReceiver) take(b *Buf, h *RMPPHeader) (typ uint8, st RMPPStatus, la
 }
 
 // Message is the whole message once Recv reported done: the headers of the first
-// segment and the data of all. The RMPP header is the first segment's, so that
-// its flags tell a long message from a plain one, as the kernel leaves it.
+// segment and the data of all. The RMPP header is the first segment's, as the
+// kernel leaves it, so that its flags distinguish a long message from a plain one.
 func (r *RMPPReceiver) Message() []byte {
 	if !r.done || r.err != nil {
 		return nil
@@ -405,8 +404,8 @@ func (r *RMPPReceiver) Message() []byte {
 // that come again.
 func (r *RMPPReceiver) Release() { r.msg = nil }
 
-// Held is how many bytes the transfer holds, with the segments that came before
-// their turn.
+// Held is the memory of the transfer in bytes, with segments that came out of
+// order.
 func (r *RMPPReceiver) Held() int { return cap(r.msg) + len(r.ahead)*Size }
 
 // Err is why the transfer ended early.

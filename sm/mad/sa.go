@@ -2,8 +2,8 @@ package mad
 
 import "ibnetworkd/ib"
 
-// SADataOffset is where the data of an SA MAD begins, SADataLen how much one
-// MAD holds (IBTA 15.2.1).
+// SADataOffset is where the data of an SA MAD begins, SADataLen the data of one MAD
+// in bytes (IBTA 15.2.1).
 const (
 	SADataOffset = 56
 	SADataLen    = Size - SADataOffset
@@ -70,8 +70,8 @@ func (h *SAHeader) Response(status Status) SAHeader {
 	return r
 }
 
-// Wire lengths of the records as they stand in a table, rounded up to units of
-// eight bytes. A single record's layout can be shorter.
+// Wire lengths of the records in a table, rounded up to units of eight bytes. A
+// single record's layout can be shorter.
 const (
 	NodeRecordLen       = 112
 	PortInfoRecordLen   = 72

@@ -92,7 +92,7 @@ func (r *MCMemberRecord) Decode(b []byte) error {
 }
 
 // ServiceRecord is IBTA 15.2.5.14. Data is the four arrays of 8-, 16-, 32- and
-// 64-bit values as they stand on the wire, 16 bytes each.
+// 64-bit values in wire format, 16 bytes each.
 type ServiceRecord struct {
 	ServiceID uint64
 	GID       ib.GID

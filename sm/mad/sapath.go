@@ -181,7 +181,7 @@ func (r *MultiPathRecord) Append(b []byte) []byte {
 }
 
 // Decode reads the header and the GIDs that it announces; at most 510 are
-// allocated. It fails with ErrShort when b does not hold them.
+// allocated. It fails with ErrShort when b is too short for them.
 func (r *MultiPathRecord) Decode(b []byte) error {
 	if len(b) < MultiPathHeaderLen {
 		return ErrShort

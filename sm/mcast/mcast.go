@@ -1,15 +1,15 @@
-// Package mcast decides which way multicast packets go: it turns groups and
-// their members into multicast forwarding tables.
+// Package mcast routes multicast: it computes multicast forwarding tables from
+// groups and their members.
 //
-// It owns the spanning tree of each multicast LID. It does not know MGIDs, who
-// may join, or what the switches hold: sa keeps the groups, program compares
-// tables. Called by the subnet manager's engine after each sweep and after
-// each change of membership.
+// It has the spanning tree of each multicast LID. It does not know MGIDs, who may
+// join, or the switches' contents: sa keeps the groups, program compares tables.
+// The subnet manager's engine calls it after each sweep and each change of
+// membership.
 //
 // A tree is the union of fixed paths from the members' switches to a root. The
 // root and the paths depend on the multicast LID and the graph alone, never on
-// who else is a member, so a join or leave changes only the entries on its own
-// path. Different LIDs get different roots and links, which spreads the load.
+// the other members, so a join or leave changes only the entries on its own path.
+// Different LIDs get different roots and links, which spreads the load.
 package mcast
 
 import (
@@ -282,8 +282,8 @@ func (p *Planner) Tree(g Group) []SwitchEntry {
 	if receivers == 0 {
 		return nil
 	}
-	// The root may stand above all members: go down to where the tree
-	// branches, so that packets do not climb for nothing.
+	// The root may be above all members: go down to where the tree branches, so
+	// that packets do not climb needlessly.
 	top := root
 	for {
 		b := at[top]

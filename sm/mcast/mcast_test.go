@@ -74,7 +74,7 @@ func checkGroup(t *testing.T, f *fabric.Fabric, tab mcast.Tables, g mcast.Group)
 }
 
 // Whatever the graph and the members: each full member gets each packet of
-// every other member once, and nobody else gets any.
+// every other member once, and no other port gets any.
 func TestRandomGroups(t *testing.T) {
 	count := graphs
 	if testing.Short() {

@@ -41,7 +41,7 @@ func (m *model) node(n int32, x, y, w, h float64, text string, size float64) box
 	return box{x: x, y: y, w: w, h: h, text: text, title: m.title(n), class: m.class(n), size: size}
 }
 
-// hang is the room that a switch needs for what is below it.
+// hang is the space that a switch needs for what is below it.
 type hang struct {
 	w, h float64
 	cols int
@@ -131,7 +131,7 @@ func (m *model) order(row []int32, x map[int32]float64, below func(int32) bool) 
 	slices.SortStableFunc(row, func(a, b int32) int { return cmp.Compare(at[a], at[b]) })
 }
 
-// connect draws the links between what stands at the given middles. half are the
+// connect draws the links between the boxes at the given centres. half are the
 // half heights of the boxes.
 func (m *model) connect(d *drawing, at map[int32]point, half float64, pale bool) {
 	usual := m.usualBundle()
@@ -156,7 +156,7 @@ func (m *model) connect(d *drawing, at map[int32]point, half float64, pale bool)
 			li.at = point{(p.x + q.x) / 2, 0.25*p.y + 0.75*up}
 		case p.y > q.y:
 			li.from, li.to = point{p.x, p.y - half}, point{q.x, q.y + half}
-			// Labels of many lines to one box stand apart nearer to the lower end.
+			// Labels of many lines to one box are apart nearer to the lower end.
 			li.at = point{p.x + (q.x-p.x)*0.3, p.y - half + (q.y+half-p.y+half)*0.3}
 		default:
 			li.from, li.to = point{p.x, p.y + half}, point{q.x, q.y - half}

@@ -13,7 +13,7 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-// shapes are what the pictures are looked at with: from two hosts to 5184.
+// shapes are fabrics to draw: from two hosts to 5184.
 func shapes() map[string]*fabric.Fabric {
 	out := map[string]*fabric.Fabric{
 		"pair": gen.Pair(), "sw2": gen.Star(2, 36), "star16": gen.Star(16, 36), "ft2-108": gen.FatTree2(36, 6), "ft2-648": gen.FatTree2(36, 36),
@@ -159,8 +159,8 @@ func TestRingsOfFour(t *testing.T) {
 	}
 }
 
-// Whatever a fabric is, the picture is well-formed, within bounds, and has what
-// a name may hold as text only.
+// Whatever a fabric is, the picture is well-formed, within bounds, and has the
+// contents of names as text only.
 func FuzzPicture(f *testing.F) {
 	f.Add([]byte("vendid=0x2c9\ndevid=0x1\nsysimgguid=0x1\nswitchguid=0x1(1)\nSwitch 4 \"S-1\" # \"a<b\"\n[1] \"H-2\"[1] # \"x\" lid " +
 		"1 4xQDR\n"))

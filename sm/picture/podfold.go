@@ -51,7 +51,7 @@ func (g *podGrid) row(row []int32, x, y, w float64, what string) {
 // foldedCore draws the core switches as one box above the line that all pods are
 // linked to.
 func (g *podGrid) foldedCore(core []int32) {
-	wide := float64(g.cols) * (g.width + podRoom)
+	wide := float64(g.cols) * (g.width + podGap)
 	g.row(core, wide/2-180, 0, 360, "core")
 	g.busY = 48
 	g.d.lines = append(g.d.lines, line{from: point{10, g.busY}, to: point{wide - 10, g.busY}, width: 5, pale: true,

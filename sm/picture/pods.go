@@ -22,8 +22,8 @@ type podGrid struct {
 	many      bool    // rows of switches are one box each
 }
 
-// Height of a pod's panel, and room between two of them for their links to the core.
-const podHeight, podRoom, podText = 222.0, 70.0, 9.5
+// Height of a pod's panel, and the gap between two of them for their links to the core.
+const podHeight, podGap, podText = 222.0, 70.0, 9.5
 
 // podded draws a fat-tree of three levels: the core switches on top, below them
 // a panel for each pod with its two rows of switches and the adapters' counts.
@@ -45,12 +45,12 @@ func (m *model) podded(d *drawing, pods [][]int32, core []int32) {
 	}
 	trunk := make([]float64, g.cols)
 	for i, p := range pods {
-		x, y := float64(i%g.cols)*(g.width+podRoom)+podRoom/2, g.busY+34+float64(i/g.cols)*(g.height+44)
+		x, y := float64(i%g.cols)*(g.width+podGap)+podGap/2, g.busY+34+float64(i/g.cols)*(g.height+44)
 		g.pod(i, p, x, y, within[i], &out[i])
 		trunk[i%g.cols] = max(trunk[i%g.cols], y+20)
 	}
 	for c, y := range trunk {
-		tx := float64(c)*(g.width+podRoom) + podRoom/4
+		tx := float64(c)*(g.width+podGap) + podGap/4
 		d.lines = append(d.lines, line{from: point{tx, g.busY}, to: point{tx, y - 4}, width: 4, pale: true})
 	}
 	slices.SortStableFunc(d.lines, func(a, b line) int { return cmp.Compare(a.state, b.state) })
@@ -110,7 +110,7 @@ func (g *podGrid) put(s int32, x, y float64) *box {
 // core draws the core switches, in as many rows as the pods are wide.
 func (g *podGrid) core(core []int32) {
 	d, step := g.d, g.cell+g.gap
-	wide := float64(g.cols) * (g.width + podRoom)
+	wide := float64(g.cols) * (g.width + podGap)
 	perRow := max(1, int(wide/step))
 	rows := (len(core) + perRow - 1) / perRow
 	perRow = (len(core) + rows - 1) / rows
@@ -172,7 +172,7 @@ func (g *podGrid) pod(i int, pod []int32, x, y float64, within []*bundle, out *b
 			fmt.Sprintf("%d of %d links between its switches bad, %d of %d to the core", bad, links, out.bad, out.n), "",
 			colours[max(out.state, reduced)], 11})
 	}
-	d.lines = append(d.lines, line{from: point{x - podRoom/4, y + 16}, to: point{x, y + 16}, state: out.state, width: thick(out.n),
+	d.lines = append(d.lines, line{from: point{x - podGap/4, y + 16}, to: point{x, y + 16}, state: out.state, width: thick(out.n),
 		title: fmt.Sprintf("%s to the core, %d bad\n%s", plural(out.n, "link", "links"), out.bad, out.title)})
 }
 

@@ -7,7 +7,7 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-// network is switches as points that springs along their links hold together.
+// network is switches as points with springs along their links.
 type network struct {
 	m     *model
 	index map[int32]int // of a switch in what follows

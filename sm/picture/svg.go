@@ -28,7 +28,7 @@ type line struct {
 	state    state
 	width    float64
 	pale     bool
-	grey     bool // no link, but what stands for several
+	grey     bool // no link, but a symbol for several
 	title    string
 	label    string
 	at       point // of the label
@@ -215,8 +215,8 @@ func (t label) write(b *bufio.Writer) {
 // width of a bundle of n links on the picture.
 func thick(n int) float64 { return min(1.2+0.9*math.Log2(float64(max(n, 1))), 6) }
 
-// bundleLabel is what is said at a bundle: how many links, and how many are not
-// as they should be.
+// bundleLabel is the label of a bundle: how many links, and how many are not as
+// they should be.
 func bundleLabel(n, bad int) string {
 	switch {
 	case bad > 0 && n > 1:

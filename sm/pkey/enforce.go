@@ -28,20 +28,19 @@ func ParseEnforcement(s string) (Enforcement, error) {
 	return 0, fmt.Errorf("%q: want both, in, out or off", s)
 }
 
-// Enforce adds to a plan what the switches need for checking: Enforcement,
-// and the P_Key tables of the ports that adapters hang on. have is that of Tables.
+// Enforce adds to a plan what the switches need for checking: Enforcement, and the
+// P_Key tables of the ports that adapters are connected to. have is that of Tables.
 //
-// An adapter checks what it receives itself (C10-123). A switch adds that a
-// host whose administrator writes his own table neither sends into a partition
-// that he was not given nor listens to it. In a subnet whose ports are all full
-// members of the default partition and of nothing else there is no such other
-// partition: there the switches are left alone, which spares an SMP for every
-// host.
+// An adapter checks what it receives itself (C10-123). With a switch that checks
+// too, a host whose administrator writes its table can neither send into a
+// partition that it is not in nor receive from it. In a subnet whose ports are all
+// full members of the default partition and of nothing else there is no such other
+// partition: the switches are not changed then, which saves an SMP for every host.
 //
 // The tables of the switches have the full membership of every key. A packet
-// of a limited member carries the limited key, and two limited keys do not
-// match: with the adapter's own table a switch that goes by the letter would
-// stop every limited member's packets where they enter.
+// of a limited member carries the limited key, and two limited keys do not match:
+// with the adapter's own table a switch that follows the specification would drop
+// every limited member's packets at the first hop.
 func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 	if mode == EnforceOff || !slices.ContainsFunc(f.EndPorts, func(e int32) bool {
 		return len(p.Members[e]) != 1 || p.Members[e][0] != ib.DefaultPKey
@@ -91,9 +90,9 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		if had != nil && slices.Equal(trimZero(keys), trimZero(had)) {
 			continue
 		}
-		// What else stands in the table lets packets pass. A switch that was
-		// not configured before has nothing there, or only the default key in
-		// the block that is written.
+		// Other entries in the table let packets pass. A switch that was not
+		// configured before has none, or only the default key in the block that is
+		// written.
 		long := len(had)
 		if had == nil && info.LinearFDBTop() != 0 {
 			long = room

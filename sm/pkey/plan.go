@@ -22,9 +22,8 @@ type Plan struct {
 	// Keys has the wanted table of each port, by index in Fabric.Ports; nil
 	// where nothing needs to be written.
 	Keys [][]ib.PKey
-	// Members has the table that each end port and each port that checks
-	// holds in the end, by index in Fabric.Ports, 0 where an entry is free;
-	// nil for other ports.
+	// Members has the wanted table of each end port and each port that checks, by
+	// index in Fabric.Ports, 0 where an entry is free; nil for other ports.
 	Members [][]ib.PKey
 	Groups  []partition.Precreated
 	// Enforcement has what switch ports check, by index in Fabric.Ports; nil
@@ -33,16 +32,16 @@ type Plan struct {
 	Warnings    []string
 }
 
-// Tables applies a configuration to a fabric. have has the tables that ports
-// were read to hold, by index in Fabric.Ports; a port without one is taken to be
-// in the power-on state.
+// Tables applies a configuration to a fabric. have has the tables that were read,
+// by index in Fabric.Ports; a port without one is assumed to be in the power-on
+// state.
 func Tables(f *fabric.Fabric, cfg partition.Config, have [][]ib.PKey) Plan {
 	ports := make([]partition.Port, 0, len(f.EndPorts))
 	for _, e := range f.EndPorts {
 		p := &f.Ports[e]
 		q := partition.Port{GUID: p.GUID, Type: f.Nodes[p.Node].Type}
 		// Port 0 of a switch has no link of its own; a port that is not
-		// linked limits nobody.
+		// linked limits no other.
 		if p.Num != 0 && p.Known && p.Peer != fabric.None {
 			q.MTU, q.Rate = p.Info.MTUCap(), p.Info.Rate()
 			if o := &f.Ports[p.Peer]; o.Known && o.Info.MTUCap().IsValid() {

@@ -49,7 +49,7 @@ func TestTables(t *testing.T) {
 }
 
 // The MTU of a group is that of the slowest link its packets may cross, and a
-// wish that a member cannot meet is said.
+// requested value that a member cannot meet is reported.
 func TestSlowestLink(t *testing.T) {
 	f := gen.FatTree2(8, 4).Clone()
 	var inner int32

@@ -11,12 +11,12 @@ import (
 // it claims: adapters have up to 128 keys, and 2048 are worth keeping.
 const maxKeyBlocks = 64
 
-// ReadPKeys is the source of Gets of the P_Key tables of adapter ports that some
-// manager configured before, for their LID is set, and of which nothing is
-// known: a port out of reset holds the default P_Key alone (IBA vol 1, 10.9.2).
-// Each is read whole, for keys that were taken away leave holes, and what
-// stands behind a hole is granted as well. Tables has the tables by index into
-// Fabric.Ports; one that cannot be read stays nil.
+// ReadPKeys is the source of Gets of the P_Key tables of adapter ports that a
+// former manager configured (their LID is set) and whose tables are unknown: a port
+// out of reset has the default P_Key alone (IBA vol 1, 10.9.2). Each table is read
+// whole, because removed keys leave holes, and keys behind a hole apply as well.
+// Tables has the tables by index into Fabric.Ports; one that cannot be read stays
+// nil.
 type ReadPKeys struct {
 	Fabric   *fabric.Fabric
 	Tables   [][]ib.PKey
@@ -70,8 +70,8 @@ func (s *ReadPKeys) Late(uint64) {}
 
 // PKeys gives the blocks of the P_Key tables that differ, tagged with the port
 // index. A nil row of want leaves the port alone; a nil row of have is an end
-// port out of reset, which holds the default P_Key (IBA vol 1, 10.9.1.2), or a
-// switch port that nothing is known of.
+// port out of reset, with the default P_Key alone (IBA vol 1, 10.9.1.2), or a
+// switch port with an unknown table.
 func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 	var out []smp.Request
 	for i := range want {

@@ -8,10 +8,10 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// Declined remembers by index into Fabric.Ports a sum of what a port was last told
-// and did not take: it answered something else (it does not support the value),
-// and is not told again until the wish changes. 0 is a port that took all, and
-// that is told again should it be found to have something else.
+// Declined has by index into Fabric.Ports a checksum of the last Set that a port
+// answered with other values, which it does not support: the Set is not repeated
+// until the wanted values change. 0 is a port that accepted all; it gets a Set
+// again if it is found to have something else.
 type Declined []uint32
 
 // want gives the wanted PortInfo of a port, with the state and the other
@@ -78,7 +78,7 @@ func wantLink(w *fabric.PortInfo, f *fabric.Fabric, i int32, pol *Policy) {
 		// A link in use keeps the lanes that it was brought up with, by another
 		// manager perhaps: they are for a port in Initialize, and a device may
 		// refuse them later (opensm takes the link down for it). Fewer do no
-		// harm; a smaller MTU than the SA tells of would.
+		// harm; a smaller MTU than the SA reports would.
 		if have := p.Info.OperVLs(); have == peer.Info.OperVLs() && have != 0 {
 			vls = min(vls, have)
 		}
@@ -98,8 +98,8 @@ func wantLink(w *fabric.PortInfo, f *fabric.Fabric, i int32, pol *Policy) {
 	}
 	w.SetVLStallCount(pol.VLStall)
 	w.SetHOQLife(life)
-	// Of a port that another manager had check, and that nobody keeps the
-	// table of any more, the bits go.
+	// Clear the bits of a port that another manager enabled and whose table is
+	// not maintained any more.
 	if w.SetEnforcement(0); int(i) < len(pol.Enforcement) {
 		w.SetEnforcement(pol.Enforcement[i])
 	}
@@ -275,8 +275,8 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 	return r, true
 }
 
-// Answered puts a port's answer to a Set of Ports into the fabric (which must
-// not be in anybody's hands yet) and into declined.
+// Answered stores a port's answer to a Set of Ports in the fabric (which must not be
+// shared yet) and in declined.
 func Answered(f *fabric.Fabric, declined Declined, r *smp.Reply) {
 	i := int32(r.Tag)
 	p := &f.Ports[i]

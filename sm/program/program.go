@@ -48,8 +48,8 @@ type Policy struct {
 	Enforcement []fabric.Enforcement
 }
 
-// DefaultPolicy is the policy of a subnet without special wishes; the values
-// are those that fabrics have run with for years.
+// DefaultPolicy is the policy of a subnet without settings; the values are those
+// that fabrics have run with for years.
 func DefaultPolicy() Policy {
 	return Policy{Prefix: ib.DefaultPrefix, SubnetTimeout: 18, PacketLife: 18, HOQLife: 18, LeafHOQLife: 16, VLStall: 7}
 }
@@ -87,11 +87,11 @@ func PathTo(f *fabric.Fabric, port int32) ([]uint8, bool) {
 	return smp.PathTo(m.Path, q.Num), true
 }
 
-// Key is the M_Key that a port of a node wants to see in a Set. It is what the
-// port shows: a manager that goes leaves its key behind, and a port whose
-// protection is level 0, by wish or because the lease has run out, tells it to
-// everybody so that the next manager can take over (IBA vol 1, 14.2.4.1). 0 is a
-// port without a key, or one that hides it: then the manager's own must do.
+// Key is the M_Key that a port of a node requires in a Set. It is what the port
+// shows: a manager that goes leaves its key behind, and a port whose protection is
+// level 0, as configured or because the lease has run out, shows it to every
+// manager so that the next one can take over (IBA vol 1, 14.2.4.1). 0 is a port
+// without a key, or one that hides it: then the manager's own is used.
 func Key(f *fabric.Fabric, port int32) ib.MKey {
 	n := f.Ports[port].Node
 	if f.Nodes[n].Switch != fabric.None {

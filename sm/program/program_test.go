@@ -210,7 +210,7 @@ func TestPorts(t *testing.T) {
 			t.Errorf("stage %d again: %d Sets", st, n)
 		}
 	}
-	// A port that does not take a value is not told twice.
+	// A port that declines a value gets it only once.
 	pol.HOQLife = 9
 	n := len(ports(f, pol, declined, program.Configure))
 	for _, q := range ports(f, pol, declined, program.Configure) {
@@ -274,7 +274,7 @@ func TestLanesOfActiveLinks(t *testing.T) {
 	for _, tt := range []struct {
 		state    ib.PortState
 		at, peer uint8
-		want     uint8 // 0: not told
+		want     uint8 // 0: not set
 	}{{ib.PortInit, 1, 1, 4}, {ib.PortActive, 1, 1, 0}, {ib.PortActive, 1, 2, 4}} {
 		for k, p := range []int32{host, f.Ports[host].Peer} {
 			i := &f.Ports[p].Info

@@ -14,8 +14,8 @@ type VLTables interface {
 }
 
 // QoS gives the Sets of the SL-to-VL mapping and VL arbitration tables of every
-// linked port whose lanes differ from those it was last told, by port index in
-// have (0: never told). The tag is the port index.
+// linked port whose lanes differ from the last Set, by port index in have (0: never
+// set). The tag is the port index.
 func QoS(f *fabric.Fabric, t VLTables, have []uint8) []smp.Request {
 	var out []smp.Request
 	for i := range f.Ports {

@@ -11,13 +11,13 @@ import (
 // Switches gives the Sets of SwitchInfo that are needed: the highest LID and the
 // packet lifetime. The tag is the switch index.
 //
-// PortStateChange is cleared, by a Set that has it, in a switch that nobody
-// configured: there it tells no more than that the switch was turned on, and the
+// PortStateChange is cleared, by a Set that has it, in a switch that was not
+// configured before: there it means only that the switch was turned on, and the
 // links that were found are still to be set up. Its ports without a link are to be
-// declined again. In others it stays until somebody reads the ports after it was
+// declined again. In others it stays until the ports are read after it was
 // cleared: these were read before.
 //
-// Of the multicast table all counts: packets to a group above MulticastFDBTop go
+// The whole multicast table matters: packets to a group above MulticastFDBTop go
 // by the default ports, and a switch may come up with 0xbfff there, no group at
 // all. A switch without that limit shows 0, and ignores what is set.
 func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
@@ -174,9 +174,9 @@ func PutLFT(row []uint8, r *smp.Request) []uint8 {
 }
 
 // MFT gives the blocks of the multicast forwarding tables that differ, tagged
-// with the switch index. unknown (by switch index) says that nothing is known of
-// the switch's table: what the switch may hold for groups that are not wanted
-// does no harm, for nobody sends to them.
+// with the switch index. unknown (by switch index) is set where the switch's table
+// is unknown: entries for groups that do not exist do no harm, because no packets
+// are sent to them.
 func MFT(f *fabric.Fabric, have, want mcast.Tables, unknown []bool) []smp.Request {
 	var out []smp.Request
 	for i := range f.Switches {

@@ -1,10 +1,10 @@
 // Package qos decides how service levels share the links: the SL-to-VL mapping
 // and the VL arbitration tables that ports should have.
 //
-// Without any wish of the administrator each service level gets a virtual lane
-// of its own as far as a link has lanes, so that the layers of a routing engine
-// stay apart, and all lanes share a link equally. It knows nothing of what
-// ports hold: program compares and writes. Pure functions of the fabric.
+// Without a configuration each service level gets a virtual lane of its own as far
+// as a link has lanes, so that the layers of a routing engine stay apart, and all
+// lanes share a link equally. The functions are pure; program compares their result
+// with the ports and writes.
 package qos
 
 import (
@@ -34,8 +34,8 @@ type Tables struct {
 	lanes []uint8 // by port: data lanes in use on its link
 }
 
-// VLs is the number of data lanes that a VLCap or OperationalVLs code stands
-// for: 1, 2, 4, 8 or 15; 0 for other codes.
+// VLs is the number of data lanes of a VLCap or OperationalVLs code: 1, 2, 4, 8 or
+// 15; 0 for other codes.
 func VLs(code uint8) int {
 	switch code {
 	case 1, 2, 3, 4:
@@ -102,7 +102,7 @@ func (t *Tables) SLtoVL(out int32) (m mad.SLtoVL) {
 
 // VLArb is one of the four blocks of a port's arbitration tables: 1 and 2 are
 // the low-priority entries, 3 and 4 the high-priority ones, 32 each (IBA vol 1,
-// 14.2.5.9). Entries that the port has no room for are left at zero.
+// 14.2.5.9). Entries beyond the port's capacity are zero.
 func (t *Tables) VLArb(port int32, block uint8) (b mad.VLArbBlock) {
 	p := &t.f.Ports[port]
 	room := int(p.Info.VLArbLowCap())

@@ -62,7 +62,7 @@ const (
 	// maxPasses is how often the tables are gone through to even them out.
 	maxPasses = 6
 	// assignWork bounds the passes after the first and the second variant of
-	// the tables, in links looked at; one takes two to three nanoseconds.
+	// the tables, in links visited; one takes two to three nanoseconds.
 	assignWork = 60_000_000
 	// shared is added to the load of a link to a switch that another LID of
 	// the same port is reached by from there; it is above all sums of loads.
@@ -234,15 +234,15 @@ type assignment struct {
 	placed  bool      // lft has a way for each destination
 	load    []int64   // by link: flows times the cost of the link
 	total   int64     // sum of load
-	value   []int64   // by switch: loads on the way to the destination at hand
-	flow    []int64   // by switch: flows to the destination at hand through it
+	value   []int64   // by switch: loads on the way to the current destination
+	flow    []int64   // by switch: flows to the current destination through it
 	alone   []int64   // by link: what it costs for not being on the way of others to the destination
 	busy    []bool    // by link: whether flows to the destination left it for its load
 	next    []int32   // by switch: the link chosen
 	open    []bool    // by switch: whether mend has to choose
-	before  [][]int32 // of other LIDs of the port at hand: the link by switch
+	before  [][]int32 // of other LIDs of the current port: the link by switch
 	lost    int       // switch pairs without a way
-	work    int       // links looked at in a pass
+	work    int       // links visited in a pass
 }
 
 func newAssignment(g *graph, e engine, merging int64) *assignment {
@@ -376,8 +376,8 @@ func (a *assignment) cheapest(s, d int32, n, limit int64) (best int32, least int
 }
 
 // mend sets the entries for a LID of switch d that lead nowhere or to a busy
-// link, for one switch with hosts after the other, and adds the flows: what had
-// one way is spread over several that have room for a part each.
+// link, for one switch with hosts after the other, and adds the flows: what went
+// one way is spread over several that have capacity for a part each.
 func (a *assignment) mend(d int32, to dest, limit int64) {
 	open := a.open
 	open[d] = false
@@ -428,8 +428,8 @@ func (a *assignment) mend(d int32, to dest, limit int64) {
 	}
 }
 
-// sharing is what a link to a switch costs that other LIDs of the port at hand
-// go through.
+// sharing is the cost of a link to a switch that other LIDs of the current port go
+// through.
 func (a *assignment) sharing(s, l, d int32) (cost int64) {
 	to := a.linkTo[l]
 	if to == d {

@@ -13,7 +13,7 @@ import (
 	"ibnetworkd/sm/route"
 )
 
-// build routes a fabric and checks what holds for all tables: each host reaches
+// build routes a fabric and checks the invariants of all tables: each host reaches
 // each, without a credit loop on one lane.
 func build(t *testing.T, name string, f *fabric.Fabric, opt route.Options) (route.Result, route.Load) {
 	t.Helper()
@@ -226,7 +226,7 @@ func TestNeverWorse(t *testing.T) {
 }
 
 // The LIDs of one port are reached through different switches where the cabling
-// has them, so that one that dies does not take all paths.
+// has them, so that the failure of one does not cut all paths.
 func TestLMCDisjoint(t *testing.T) {
 	for _, c := range []struct {
 		f    *fabric.Fabric

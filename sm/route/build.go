@@ -32,8 +32,8 @@ type Options struct {
 	// Roots are switches, by node GUID, to take as roots of up/down instead
 	// of those found. GUIDs that are not there are ignored with a warning.
 	Roots []ib.GUID
-	// Previous are the tables in force, by switch index of the fabric at
-	// hand. An entry among the equally good ones stays as it is.
+	// Previous are the tables in force, by switch index of the fabric. An entry
+	// among the equally good ones stays as it is.
 	Previous [][]uint8
 	// Order is Result.Order of the tables in force. Up/down keeps to it while
 	// it is nearly the best, for entries of another order may not be mixed in.
@@ -85,9 +85,9 @@ type Result struct {
 // elsewhere. All of them spread the flows between all pairs of hosts over
 // equally good links.
 //
-// An engine that is unknown or does not fit the fabric as it is now is said in
-// Warnings and the next one is taken: a subnet without routes would be worse.
-// The error is ErrNoLIDs only.
+// An engine that is unknown or does not fit the fabric is reported in Warnings and
+// the next one is taken: a subnet without routes would be worse. The error is
+// ErrNoLIDs only.
 func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	g := newGraph(f)
 	if g.n == 0 {
@@ -130,8 +130,8 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 // ErrNoLIDs is Build's error for a fabric that LIDs were not assigned to.
 var ErrNoLIDs = errors.New("no port of the fabric has a LID, so there is nothing to route to")
 
-// foreign are engines of opensm and of the managers made from it, by their
-// names in small letters, with the engine here that does the same.
+// foreign maps the names, in small letters, of engines of opensm and the managers
+// derived from it to the engine here that does the same.
 var foreign = map[string]string{
 	"(null)": Auto, "none": Auto, "auto": Auto,
 	// Up/down with the two directions exchanged: the same paths are legal
@@ -157,7 +157,7 @@ var lacking = map[string]string{
 	"no_fallback": "a subnet without routes would be worse than one with others",
 }
 
-// resolve gives the engine that a name stands for, or why there is none.
+// resolve gives the engine of a name, or why there is none.
 func resolve(name string) (engine, why string) {
 	name = strings.TrimSpace(name)
 	n := strings.ToLower(name)
@@ -227,8 +227,8 @@ func (b *builder) auto(r *Result, opt Options) {
 			b.ordered(r, b.treeOrder(levels))
 			return
 		}
-		// A long ring or a torus always has credit loops under minimum
-		// hop; looking first saves building the tables twice.
+		// A long ring or a torus always has credit loops under minimum hop;
+		// checking first saves building the tables twice.
 		if t := b.grid(); t != nil {
 			t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
 			if t.layers() > 1 || len(t.dims) > 1 {

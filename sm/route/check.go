@@ -7,9 +7,9 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-// CreditLoop looks for a cycle in the channel dependency graph of the tables:
+// CreditLoop searches for a cycle in the channel dependency graph of the tables:
 // channels are the directed links between switches, and one depends on the
-// next where some packet may hold the first while it waits for the second. A
+// next where a packet may occupy the first while it waits for the second. A
 // cycle means that the fabric can deadlock; its ports are returned in order,
 // named node[port]. nil means there is none. Each service level is a layer of
 // its own.

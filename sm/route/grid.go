@@ -24,13 +24,13 @@ type dim struct {
 	ring bool // the ends are joined
 }
 
-// dated says that paths of a dimension can close a loop: a ring of four is the
-// product of two paths, and on three nobody goes two hops.
+// dated reports whether paths of a dimension can close a loop: a ring of four is
+// the product of two paths, and on a ring of three no path has two hops.
 func (d dim) dated() bool { return d.ring && d.size > 4 }
 
 // layers is the number of service levels that keep the grid free of deadlock:
-// one bit for each long ring tells whether the path goes over its date line,
-// the link between its ends.
+// one bit for each long ring is set if the path crosses its date line, the link
+// between its ends.
 func (t *grid) layers() int {
 	n := 1
 	if t.open {

@@ -6,8 +6,8 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-// localWork is from how many links looked at in a pass (destinations times
-// links) on tables are made by local, in half a second for each thousand million.
+// localWork is from how many links visited in a pass (destinations times links) on
+// tables are made by local, in half a second for each thousand million.
 const localWork = 700_000_000
 
 // local fills the tables of subnets that are too large for assign: for each
@@ -19,7 +19,7 @@ func (b *builder) local(r *Result, e engine) (lost int) {
 	g := b.graph
 	r.LFT = newTables(g)
 	load := make([]int64, len(g.port))
-	var flow []int64 // by switch and destination LID of the switch at hand
+	var flow []int64 // by switch and destination LID of the current switch
 	c := newCandidates(g.n)
 	slack := 32 * g.mostHosts
 	for d := range int32(g.n) {

@@ -186,8 +186,8 @@ func (g *graph) from(roots ...int32) []float64 {
 }
 
 const (
-	// searchWork bounds what the search for an order may cost, in links looked
-	// at; one takes two to three nanoseconds.
+	// searchWork bounds what the search for an order may cost, in links visited;
+	// one takes two to three nanoseconds.
 	searchWork = 100_000_000
 	// searchSteps bounds it for small graphs, for each switch.
 	searchSteps = 20
@@ -196,11 +196,11 @@ const (
 	scoreWork = 10_000_000
 )
 
-// bestOrder looks for the order of the switches under which the flows between
-// hosts lie most evenly. It tries the ranks first, then moves single switches
+// bestOrder searches for the order of the switches that distributes the flows
+// between hosts most evenly. It tries the ranks first, then moves single switches
 // about, until it has spent searchWork or an order is as good as bound, a score
-// (0 if none is known). The order of the tables in force stays while it is
-// nearly as good as what is found from it, so that they do too. The same graph and
+// (0 if none is known). The order of the tables in force stays while it is nearly
+// as good as what is found from it, so that the tables stay too. The same graph and
 // arguments give the same order.
 func (b *builder) bestOrder(bound float64, ranks ...[]float64) []int32 {
 	g := b.graph
@@ -278,7 +278,7 @@ type fluid struct {
 	load []float64
 	flow []float64
 	step int32 // every how many switches count as destinations
-	work int   // links looked at by score, about
+	work int   // links visited by score, about
 }
 
 func newFluid(g *graph) *fluid {

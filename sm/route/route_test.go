@@ -582,7 +582,7 @@ func TestSmallTable(t *testing.T) {
 }
 
 // A host on a spine, as the manager's often is, does not turn a fat-tree into
-// something else, and reaches everybody.
+// another topology, and reaches all.
 func TestHostOnSpine(t *testing.T) {
 	m := gen.New()
 	var spine, leaf []int

@@ -1,10 +1,10 @@
 package route
 
-// upDown allows paths that go up first and down after that, where up is to the
+// upDown allows paths that go up first and down after that, where up is towards the
 // switch that comes earlier in an order. Of these it takes the shortest.
 //
-// A table entry cannot tell where a packet came from, so a switch either goes
-// down to a destination, and then any neighbour may send packets for it there,
+// A table entry does not depend on where a packet came from, so a switch either
+// goes down to a destination, and then any neighbour may send packets for it there,
 // or it goes up, and then only those below it may. The shortest way decides,
 // the way down among equal ones.
 //
@@ -18,7 +18,7 @@ package route
 type upDown struct {
 	g     *graph
 	pos   []int32 // place in the order, lower is nearer to the roots
-	dist  []int32 // hops to the destination at hand, -1 without a way
+	dist  []int32 // hops to the current destination, -1 without a way
 	down  []bool  // by switch: whether its path goes down
 	used  []bool  // by switch: whether one above sends packets down to it
 	queue []int32
@@ -56,8 +56,8 @@ func (u *upDown) towards(d int32, c *candidates) {
 		}
 	}
 	u.queue = q
-	// A switch that nobody above sends packets down to may go up as well where
-	// that is as short. The farthest first: who sends to it is farther.
+	// A switch that no switch above sends packets down to may go up as well where
+	// that is as short. The farthest first: the switches that send to it are farther.
 	clear(u.used)
 	for i := len(q) - 1; i > 0; i-- {
 		s := q[i]

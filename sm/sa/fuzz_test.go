@@ -15,7 +15,7 @@ import (
 	"ibnetworkd/sm/mcast"
 )
 
-// check looks at what must hold after any sequence of requests.
+// check verifies the invariants after any sequence of requests.
 func (w *world) check() {
 	s := w.s
 	w.t.Helper()
@@ -197,7 +197,7 @@ func TestRandomEvents(t *testing.T) {
 		mgids = append(mgids, mustGID([]string{"ff12:401b:ffff::1", "ff12:601b:ffff::2", "ff12::1", "ff15::2", "ff12:401b:ffff::9",
 			"ff18:a01b::7"}[i]))
 	}
-	// reap is the rule: without a full member, of either kind, a group dies.
+	// reap is the rule: a group without a full member, of either kind, is deleted.
 	reap := func(id ib.GID) {
 		for k, s := range model {
 			if k.mgid == id && s&(mad.JoinFull|mad.JoinSendOnlyFull) != 0 {

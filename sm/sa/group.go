@@ -156,14 +156,14 @@ func (s *Service) addGroup(g *group) {
 	s.order = nil
 }
 
-// groupShare is how many groups one port may make: a quarter of the multicast LIDs
-// that all switches have room for, 64 at least, MaxGroupsPerPort at most: one host
-// could take them all.
+// groupShare is how many groups one port may create, so that one host cannot use
+// up all: a quarter of the multicast LIDs that fit all switches, 64 at least,
+// MaxGroupsPerPort at most.
 func (s *Service) groupShare() int {
 	return min(s.cfg.MaxGroupsPerPort, max(s.mlidCap/4, 64))
 }
 
-// reap deletes a group that nobody keeps alive.
+// reap deletes a group without members that keep it.
 func (s *Service) reap(g *group) (c Changes) {
 	if g.fixed {
 		return c
@@ -219,7 +219,7 @@ func (s *Service) newMLID(rec *mad.MCMemberRecord, fixed bool) (ib.LID, bool) {
 	}
 	if len(s.mlids) < s.mlidCap {
 		if !fixed {
-			// Few blocks of the tables, as long as they have room.
+			// Few blocks of the tables, as long as they are not full.
 			window := mlidWindow
 			for len(s.mlids)*4 > window*3 {
 				window *= 2

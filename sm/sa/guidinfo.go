@@ -21,7 +21,7 @@ func (s *Service) guidTable(port int32, block int) (t mad.GUIDInfo) {
 	return t
 }
 
-// guidCap is the number of GUIDs that a port has room for.
+// guidCap is the number of GUIDs that fit a port's table.
 func (s *Service) guidCap(port int32) int { return max(1, int(s.f.Ports[port].Info.GUIDCap())) }
 
 func (q *query) guidInfos() mad.Status {

@@ -9,8 +9,8 @@ import (
 	"ibnetworkd/sm/mad"
 )
 
-// A request for paths that cannot exist makes the SA look at no more pairs than
-// it is allowed: the manager answers other managers in the same goroutine.
+// A request for paths that cannot exist makes the SA check no more pairs than
+// allowed: the manager answers other managers in the same goroutine.
 func TestWorkIsBounded(t *testing.T) {
 	w := newWorld(t, lids(gen.FatTree2(8, 4), 7), "")
 	c := w.cas()
@@ -106,8 +106,8 @@ func TestServiceKey(t *testing.T) {
 	}
 }
 
-// Notices of key violations tell keys: whoever subscribes to everything gets
-// them only when trusted.
+// Notices of key violations have keys: a subscriber to everything gets them only
+// if it is trusted.
 func TestSecurityTraps(t *testing.T) {
 	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
 	c := w.cas()
@@ -149,8 +149,8 @@ func TestReportsAreBounded(t *testing.T) {
 	w.check()
 }
 
-// A port that is in no partition at all gets no path and sees nobody, and its
-// questions harm nobody.
+// A port that is in no partition gets no path and sees no port, and its requests do
+// no harm.
 func TestPortWithoutKeys(t *testing.T) {
 	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
 	c := w.cas()
@@ -176,7 +176,7 @@ func TestPortWithoutKeys(t *testing.T) {
 }
 
 // Limited members of a partition cannot talk, so they do not learn of each
-// other: no paths, no records, no reports, no services, and nobody joins for
+// other: no paths, no records, no reports, no services, and neither can join for
 // another. The full member sees all of them, and makes no path between them.
 func TestLimitedMembersApart(t *testing.T) {
 	w := newWorld(t, lids(gen.Star(4, 8), 0), "Default=0x7fff,ipoib:ALL=limited,SELF=full;")

@@ -14,7 +14,7 @@ type subscription struct {
 	gid   ib.GID
 	lid   ib.LID
 	info  mad.InformInfo // QPN is where reports go
-	// trusted subscribers are told of security traps too.
+	// trusted subscribers get security traps too.
 	trusted bool
 }
 

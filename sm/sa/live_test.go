@@ -64,8 +64,8 @@ func (s *subnet) close() {
 	s.sim.Close()
 }
 
-// host opens a port and receives on it: answers go to whoever asked, reports
-// are kept and answered as the architecture wants it (IBTA 13.4.9).
+// host opens a port and receives on it: answers go to the request that waits for
+// them, reports are kept and answered as the architecture requires (IBTA 13.4.9).
 func (s *subnet) host(port int32) *host {
 	guid := s.f.Ports[port].GUID
 	tr, err := s.sim.Open(guid)
@@ -195,7 +195,7 @@ func (h *host) leaveGroup(id ib.GID, state uint8) mad.Status {
 
 // What osmtest's event flows would check if they did anything: a subscriber
 // gets reports 64 to 67, each once, until it unsubscribes; a lease runs out;
-// members of a group get its packets and nobody else does.
+// members of a group get its packets and no other port does.
 func TestLive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)

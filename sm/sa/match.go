@@ -2,7 +2,7 @@ package sa
 
 import "ibnetworkd/sm/mad"
 
-// field is where a component of a record stands on the wire.
+// field is the position of a component of a record on the wire.
 type field struct {
 	bit  mad.CompMask // which component
 	off  uint16       // first bit from the start of the record

@@ -239,7 +239,7 @@ func (q *query) validMGID(r *mad.MCMemberRecord) bool {
 		return false
 	case isIP(id):
 		all := partition.BroadcastMGID(ib.PKey(be.Uint16(id[4:])))
-		// The P_Key stands in the MGID as the members wrote it.
+		// The MGID has the P_Key as the members wrote it.
 		all[1], all[4], all[5] = all[1]&0xf0|id[1]&0x0f, id[4], id[5]
 		if id == all {
 			return true
@@ -249,7 +249,7 @@ func (q *query) validMGID(r *mad.MCMemberRecord) bool {
 	case id[1]&0xe0 != 0:
 		return false // flags other than "transient" are reserved
 	case id[2] == 0xa0 && id[3] == 0x1b && id[1]&0x0f == mad.ScopeLinkLocal:
-		return false // those the SA itself hands out
+		return false // those the SA itself assigns
 	}
 	return true
 }
@@ -300,8 +300,8 @@ func (q *query) leave() mad.Status {
 	return mad.StatusOK
 }
 
-// findMembers looks groups and members up. Who is a member is told to trusted
-// requests only, and to anybody who names the port.
+// findMembers answers queries for groups and members. Members are shown to trusted
+// requests, and to any request that names the port.
 func (q *query) findMembers() mad.Status {
 	var r mad.MCMemberRecord
 	if st := q.decodeMember(&r); st != mad.StatusOK {

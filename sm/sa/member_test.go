@@ -23,8 +23,8 @@ func slowed(f *fabric.Fabric, port int32) *fabric.Fabric {
 	return f
 }
 
-// A group gets slower at once when a slow member comes, and its members are
-// told to register again; it gets faster only when nobody is in it.
+// A group gets slower at once when a slow member joins, and its members are asked to
+// register again; it gets faster only when it has no members.
 func TestGroupFollowsItsMembers(t *testing.T) {
 	f := lids(gen.Star(4, 8), 0)
 	w := newWorld(t, f, "")
@@ -64,7 +64,7 @@ func TestGroupFollowsItsMembers(t *testing.T) {
 	if r, _ := join(c[1]); r.Rate != 16 {
 		t.Errorf("rate %v after all had left", r.Rate)
 	}
-	// A port slower than a group that somebody else made is refused.
+	// A port slower than a group that another port created is refused.
 	fast := mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: w.gid(c[1]), PKey: 0xffff, JoinState: 1}
 	if st, _ := w.ask(c[1], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &fast); st != 0 {
 		t.Fatalf("status %#x", st)
@@ -94,8 +94,8 @@ func TestPartitionTakenAway(t *testing.T) {
 	w.check()
 }
 
-// A port may join for another of its partition; then either may end it, but
-// nobody ends a membership that a port took up itself.
+// A port may join for another of its partition; then either may end it, but no
+// other port ends a membership that a port took up itself.
 func TestProxyJoin(t *testing.T) {
 	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
 	c := w.cas()
@@ -191,7 +191,7 @@ func TestAliasGUIDs(t *testing.T) {
 	w.check()
 }
 
-// Whoever names a limited key of its own partition gets a path.
+// A request with a limited key of the requester's own partition gets a path.
 func TestLimitedKeys(t *testing.T) {
 	w := newWorld(t, lids(gen.Star(3, 8), 0), "Default=0x7fff,ipoib:ALL=limited,SELF=full;")
 	c := w.cas()

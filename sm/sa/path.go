@@ -103,8 +103,8 @@ func (s *Service) follow(from int32, dlid ib.LID, a *pathAttr) bool {
 }
 
 // knownRate replaces rates that a port's software may not know: those of 2x
-// widths and of speeds from HDR on came later, and PortInfo:CapabilityMask2
-// tells which of them it knows.
+// widths and of speeds from HDR on came later, and PortInfo:CapabilityMask2 has
+// which of them it knows.
 func (s *Service) knownRate(r ib.Rate, ports ...int32) ib.Rate {
 	const w2x, hdr = fabric.Cap2Width2x, fabric.Cap2HDR
 	for _, p := range ports {
@@ -150,8 +150,8 @@ func fits[T any](have, want T, sel mad.Selector, cmp func(a, b T) int) bool {
 func cmpMTU(a, b ib.MTU) int   { return int(a) - int(b) }
 func cmpRate(a, b ib.Rate) int { return a.Tenths() - b.Tenths() }
 
-// limitMTU applies a request's wish to the MTU of a path; false when it cannot be
-// met.
+// limitMTU applies a request's selector to the MTU of a path; false when it cannot
+// be met.
 func (r *pathRequest) limitMTU(mtu ib.MTU) (ib.MTU, bool) {
 	if !r.has(mad.CompPRMTUSel | mad.CompPRMTU) {
 		return mtu, true
@@ -226,8 +226,8 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 		DLID: dlid, SLID: slid, MTUSel: mad.SelExact, RateSel: mad.SelExact, LifeTimeSel: mad.SelExact,
 		DGID: ib.MakeGID(q.f.Prefix, q.f.Ports[dst].GUID), SGID: ib.MakeGID(q.f.Prefix, q.f.Ports[src].GUID),
 	}
-	// Links are as fast one way as the other, and the tables lead back to
-	// whoever has a LID: a path is reversible when there is a way back.
+	// Links are as fast one way as the other, and the tables lead back to every
+	// port with a LID: a path is reversible when there is a way back.
 	if out.Reversible = q.follow(dst, slid, nil); !out.Reversible && r.has(mad.CompPRReversible) && r.rec.Reversible {
 		return false
 	}
@@ -264,7 +264,7 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 	}
 	sl := q.partitionSL(out.PKey)
 	if q.state.SL != nil {
-		// Layers keep the fabric free of deadlock; they go before wishes.
+		// Layers keep the fabric free of deadlock; they override requests.
 		a, _ := q.f.SwitchOf(src)
 		b, _ := q.f.SwitchOf(dst)
 		if a != fabric.None && b != fabric.None {

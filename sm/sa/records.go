@@ -19,8 +19,8 @@ func (q *query) classPortInfo() mad.Status {
 	c := mad.ClassPortInfo{
 		BaseVersion: mad.BaseVer, ClassVersion: mad.SAClassV,
 		CapMask: mad.SACapGetSetSupported | mad.SACapOptionalRecords | mad.SACapUDMulticast | mad.SACapMultiPath | mad.SACapPortInfoCapMask,
-		// The kernel joins groups as send-only full member only if
-		// told so here (ipoib_multicast.c).
+		// The kernel joins groups as send-only full member only with this bit
+		// (ipoib_multicast.c).
 		CapMask2: mad.SACap2FullPortInfo | mad.SACap2ExtendedSpeeds | mad.SACap2AliasGUID | mad.SACap2SendOnlyFullMember |
 			cap2MulticastServices | cap2CapMask2Match,
 		RespTimeValue: q.cfg.ResponseTime, RedirectQP: 1, RedirectQKey: ib.QKeyGSI, TrapQKey: ib.QKeyGSI,
@@ -64,7 +64,7 @@ func (q *query) nodes() mad.Status {
 		q.out = r.Append(q.out)
 		q.emit(start, nodeLayout)
 	}
-	// Look-ups by GUID are what hosts do most; they need no walk.
+	// Queries by GUID are what hosts send most; they need no walk.
 	if q.has(mad.CompNRPortGUID) && !q.has(mad.CompNRLID) {
 		if p := q.f.EndPortByGUID(ib.GUID(be.Uint64(q.data[24:]))); p != fabric.None && q.f.Ports[p].LID != 0 && q.visible(p) {
 			record(p)
@@ -347,8 +347,8 @@ func (q *query) links() mad.Status {
 	return mad.StatusOK
 }
 
-// pkeys answers trusted requests only: whoever knows all keys of a port knows
-// what it must not (IBTA C15-0.1.21).
+// pkeys answers trusted requests only: the keys of a port are no business of
+// others (IBTA C15-0.1.21).
 func (q *query) pkeys() mad.Status {
 	if !q.trusted {
 		return mad.StatusSAReqInvalid

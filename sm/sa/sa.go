@@ -44,9 +44,9 @@ type Config struct {
 	// and those it takes up for others; 16383. MaxMembers bounds those of
 	// all ports; 4194304.
 	MaxJoins, MaxMembers int
-	// MaxWork bounds the pairs of LIDs that one request for paths makes the
-	// SA look at, whether they fit or not: while it looks, nothing else is
-	// served; 262144.
+	// MaxWork bounds the pairs of LIDs that the SA checks for one request for
+	// paths, whether they fit or not: no other request is served meanwhile;
+	// 262144.
 	MaxWork int
 	// MaxReports bounds the reports of one event: many ports that come at
 	// once, times many subscribers; 131072.
@@ -70,21 +70,21 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// SMInfo is a subnet manager that SMInfoRecord tells of.
+// SMInfo is a subnet manager for SMInfoRecord.
 type SMInfo struct {
 	Port int32 // index into Fabric.Ports
 	Info mad.SMInfo
 }
 
-// State is the subnet as the last sweep left it. The Service keeps it and reads
-// it; nobody may change it afterwards.
+// State is the subnet as the last sweep left it. The Service keeps and reads it;
+// it must not be changed afterwards.
 type State struct {
 	Fabric *fabric.Fabric // Ports[].Info as programmed: LIDs, state, MTU
 	LFT    [][]uint8
 	SL     route.Layers
 	MFT    mcast.Tables
-	// PKeys are the tables of keys that end ports hold, by port index, 0 where
-	// an entry is free; nil means the default partition, full.
+	// PKeys are the P_Key tables of end ports, by port index, 0 where an entry is
+	// free; nil means the default partition, full.
 	PKeys  [][]ib.PKey
 	Groups []partition.Precreated
 	SMs    []SMInfo
@@ -111,8 +111,8 @@ type Reply struct {
 	RMPP bool
 }
 
-// Report is an event to tell a subscriber. The SA of the subscriber answers
-// with ReportResp to the transaction, whose number the sender sets.
+// Report is an event for a subscriber. The SA of the subscriber answers with
+// ReportResp to the transaction, whose number the sender sets.
 type Report struct {
 	LID ib.LID
 	QP  uint32
@@ -128,11 +128,11 @@ type GUIDBlock struct {
 
 // Changes is what a call leaves for the caller to do.
 type Changes struct {
-	// Groups tells that members changed: make the multicast tables anew.
+	// Groups is set if members changed: the multicast tables are to be computed again.
 	Groups  bool
 	Reports []Report
-	// Reregister are ports to be told to register again with
-	// ClientReregister: a group of theirs has other parameters now.
+	// Reregister are ports to send a ClientReregister: a group of theirs has other
+	// parameters now.
 	Reregister []ib.GUID
 	GUIDs      []GUIDBlock
 }
@@ -149,7 +149,7 @@ type Counters struct {
 	Requests  map[string]uint64 `json:"requests"`       // by attribute
 	Errors    map[string]uint64 `json:"refused"`        // answers by status other than OK, as 0x0300
 	Malformed uint64            `json:"malformed"`      // dropped: too short, wrong class or version
-	Untrusted uint64            `json:"untrusted"`      // dropped: SM_Key neither zero nor ours
+	Untrusted uint64            `json:"untrusted"`      // dropped: SM_Key neither zero nor this manager's
 	Unknown   uint64            `json:"unknown_sender"` // dropped: from a LID that is not of the subnet
 	Reports   uint64            `json:"reports"`        // reports made
 	Unsent    uint64            `json:"reports_unsent"` // reports beyond MaxReports
@@ -167,14 +167,14 @@ type Service struct {
 
 	groups  map[ib.GID]*group
 	mlids   map[ib.LID]int // groups by multicast LID
-	mlidCap int            // multicast LIDs that all switches have room for
-	order   []*group       // by MGID; nil when it must be sorted anew
+	mlidCap int            // multicast LIDs that fit all switches
+	order   []*group       // by MGID; nil when it must be sorted again
 	mgidSeq uint32
 
 	members int // of all groups
 
 	services     map[serviceID]*service
-	serviceOrder []serviceID   // sorted; nil when it must be sorted anew
+	serviceOrder []serviceID   // sorted; nil when it must be sorted again
 	leaseNext    time.Duration // when the first lease ends, 0 for never
 	leaseKnown   bool          // leaseNext is up to date
 	subs         []*subscription
@@ -208,9 +208,9 @@ func New(cfg Config) *Service {
 	}
 }
 
-// Forget drops the subnet and all that its hosts asked for: members, services,
+// Forget drops the subnet and all registrations of its hosts: members, services,
 // subscriptions and alias GUIDs. It is for a manager that serves again after
-// another one has: hosts register with it anew.
+// another one has: hosts register with it again.
 func (s *Service) Forget() {
 	n := New(s.cfg)
 	n.counters, n.requests, n.refused, n.mgidSeq, n.aliasSeq = s.counters, s.requests, s.refused, s.mgidSeq, s.aliasSeq
@@ -310,13 +310,13 @@ type query struct {
 	req     Request
 	h       mad.SAHeader
 	data    []byte       // a whole record at least, padded with zeros
-	mask    mad.CompMask // components still to be matched: a LID looked up is not
+	mask    mad.CompMask // components still to be matched, without a LID that was resolved
 	port    int32        // the requester's, index into Fabric.Ports
 	trusted bool
 	out     []byte // header space and records
 	n       int    // records
 	full    bool   // MaxAnswer or MaxWork was reached
-	work    int    // pairs of LIDs looked at
+	work    int    // pairs of LIDs checked
 	changes Changes
 }
 
@@ -359,7 +359,7 @@ var recordLen = map[mad.AttrID]int{
 	mad.AttrGUIDInfoRecord: mad.GUIDInfoRecordLen, mad.AttrServiceRecord: mad.ServiceRecordLen, mad.AttrMCMemberRecord: mad.MCMemberRecordLen,
 }
 
-// dispatch is handlers and recordLen in the form that each request looks up.
+// dispatch is handlers and recordLen indexed for each request.
 var dispatch = newDispatch()
 
 type attribute struct {
@@ -389,8 +389,8 @@ func newDispatch() (out [256]attribute) {
 	return out
 }
 
-// Handle answers a request. Only requests that no answer is due to (malformed,
-// from nobody of the subnet, with a wrong key) give an empty Reply.
+// Handle answers a request. Only requests that must not be answered (malformed,
+// from outside the subnet, with a wrong key) give an empty Reply.
 func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 	s.now = now
 	q := &s.q

@@ -198,7 +198,7 @@ func TestIPoIB(t *testing.T) {
 		t.Errorf("path %+v", pr)
 	}
 
-	// Leaving: the group that was joined dies with its last full member.
+	// Leaving: the group that was joined is deleted with its last full member.
 	for _, x := range []struct {
 		port  int32
 		state uint8
@@ -352,8 +352,8 @@ func TestMultiPath(t *testing.T) {
 	}
 }
 
-// The path of a partition's member never leads to somebody it may not talk to,
-// and nobody sees ports it shares nothing with.
+// The path of a partition's member never leads to a port it may not talk to, and
+// no port sees ports it shares no partition with.
 func TestPartitionsSeparate(t *testing.T) {
 	f := lids(gen.Star(4, 8), 0)
 	guid := func(i int) ib.GUID { return f.Ports[(&world{f: f}).cas()[i]].GUID }

@@ -50,9 +50,9 @@ func (s *Service) sortedServices() []serviceID {
 	return s.serviceOrder
 }
 
-// mayReplace reports whether the requester may replace or delete a record: whoever
-// registered it, whoever knows its key, and the trusted. A record without a key
-// is anybody's (IBTA 15.2.5.14).
+// mayReplace reports whether the requester may replace or delete a record: the port
+// that registered it, one that knows its key, and trusted ones. A record without a
+// key may be replaced by any (IBTA 15.2.5.14).
 func (q *query) mayReplace(x *service, r *mad.ServiceRecord) bool {
 	return x.rec.Key == [16]byte{} || q.trusted || x.owner == q.f.Ports[q.port].GUID || x.rec.Key == r.Key
 }

@@ -1,6 +1,6 @@
-// Package saprobe asks a subnet administrator for its ClassPortInfo all the time
-// and tells how long it was silent: what hosts feel when a subnet manager is
-// replaced by another. Tests and benchmarks use it, on any transport.
+// Package saprobe queries a subnet administrator for its ClassPortInfo all the time
+// and measures how long it was silent: the outage that hosts see when one subnet
+// manager replaces another. Tests and benchmarks use it, on any transport.
 package saprobe
 
 import (

@@ -42,7 +42,7 @@ type Reply struct {
 	Timeout bool       // no answer after all tries
 }
 
-// OK tells that the request was answered with success.
+// OK reports whether the request was answered with success.
 func (r *Reply) OK() bool { return !r.Timeout && r.Status == 0 }
 
 // Source gives requests and takes their outcomes.
@@ -55,7 +55,7 @@ type Source interface {
 	Next() (Request, bool)
 	// Step takes the outcome of a request, which stays the caller's.
 	Step(*Reply)
-	// Late tells that a request was not answered in the first try and is
+	// Late reports that a request was not answered in the first try and is
 	// being repeated; its outcome still follows in Step.
 	Late(tag uint64)
 }
@@ -108,7 +108,7 @@ type Standing struct {
 	GUID     ib.GUID
 }
 
-// Better tells whether s outranks o.
+// Better reports whether s outranks o.
 func (s Standing) Better(o Standing) bool {
 	return s.Priority > o.Priority || s.Priority == o.Priority && s.GUID < o.GUID
 }

@@ -20,7 +20,7 @@ import (
 
 // Errors that a Transport reports, to be tested with errors.Is.
 var (
-	// ErrTimeout stands in Packet.Err of a request that nobody answered.
+	// ErrTimeout is the Packet.Err of a request without an answer.
 	ErrTimeout = errors.New("no response")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("transport is closed")
@@ -68,8 +68,8 @@ type Packet struct {
 	Timeout time.Duration
 	Retries int
 
-	// Err is set on Recv when the packet is a request of ours that came back:
-	// ErrTimeout, or what the device said. Of MAD only the common header is sure
+	// Err is set on Recv when the packet is an own request that came back:
+	// ErrTimeout, or the device's error. Of MAD only the common header is sure
 	// then: the kernel returns no more.
 	Err error
 
@@ -102,7 +102,7 @@ func (p *Packet) SetMessage(msg []byte, asRMPP bool) {
 	}
 }
 
-// Port is the local port, as far as the device tells without asking the fabric.
+// Port is the local port, as far as the device reports it without a query.
 type Port struct {
 	Device    string // "mlx5_0", "swib0", "ibsim0"
 	Num       uint8  // from 1; 0 on a switch
@@ -123,7 +123,7 @@ type Port struct {
 //
 // Send and Recv may be called at the same time from different goroutines, each
 // of them from one at a time. Send does not wait for the peer and does not
-// deadlock while nobody calls Recv. The packet may be reused as soon as Send
+// deadlock without a concurrent Recv. The packet may be reused as soon as Send
 // returns, but Long must not change until the message has been delivered.
 //
 // The low 32 bits of a request's transaction identifier belong to the caller,

@@ -1,3 +1,3 @@
-// Package kernel holds no code: its test lets a real kernel's ib_sa, ib_ipoib
-// and ib_umad ask the subnet administrator.
+// Package kernel has only a test: a real kernel's ib_sa, ib_ipoib and ib_umad query
+// the subnet administrator.
 package kernel

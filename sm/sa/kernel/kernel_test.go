@@ -59,7 +59,7 @@ func TestKernelAsks(t *testing.T) {
 		b.WaitCarrier("ib6.8001", 5*time.Second)
 		a.Ping("10.8.0.2")
 
-		// Multicast that somebody joined reaches him, by a group of its own.
+		// A multicast packet reaches the member that joined, by a group of its own.
 		err := b.Do(func() error {
 			link, err := net.InterfaceByName("ib6")
 			if err != nil {

@@ -62,7 +62,7 @@ func (d *deadlines) pop() deadline {
 	return x
 }
 
-// arm adds a deadline; the caller holds the lock.
+// arm adds a deadline. e.mu must be locked.
 func (e *Endpoint) arm(d deadline) {
 	if e.err != nil {
 		return
@@ -74,9 +74,9 @@ func (e *Endpoint) arm(d deadline) {
 	e.setTimer()
 }
 
-// prune drops the entries of requests that were answered: a program that asks
-// often and waits long would keep one for each request of its waiting time. The
-// caller holds the lock.
+// prune drops the entries of requests that were answered: a program with many
+// requests and long timeouts would keep one for each request of a timeout. e.mu
+// must be locked.
 func (e *Endpoint) prune() {
 	live := e.dead[:0]
 	for _, d := range e.dead {
@@ -100,7 +100,7 @@ func (e *Endpoint) prune() {
 	e.dead = live
 }
 
-// setTimer sets the timer for the first deadline; the caller holds the lock.
+// setTimer sets the timer for the first deadline. e.mu must be locked.
 func (e *Endpoint) setTimer() {
 	if len(e.dead) == 0 {
 		return
@@ -197,5 +197,5 @@ func (e *Endpoint) expire() {
 	}
 }
 
-// again adds a deadline without setting the timer; the caller holds the lock.
+// again adds a deadline without setting the timer. e.mu must be locked.
 func (e *Endpoint) again(d deadline) { e.dead.push(d) }

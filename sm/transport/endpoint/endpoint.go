@@ -18,9 +18,9 @@ import (
 // Config of an Endpoint. The zero value of each field but Write means the
 // default.
 type Config struct {
-	// Write puts one MAD on the wire. It is called without locks held, from
-	// Send, Deliver and timers, also at the same time. It may call Deliver
-	// before it returns.
+	// Write puts one MAD on the wire. It is called without a lock, from Send,
+	// Deliver and timers, possibly concurrently. It may call Deliver before it
+	// returns.
 	Write func(p *transport.Packet) error
 	// TIDHigh is put into the top 32 bits of the requests' identifiers.
 	TIDHigh uint32
@@ -34,7 +34,7 @@ type Config struct {
 	RMPPRetries int
 	// NoRMPP carries packets of long messages to the receiver as they are.
 	NoRMPP bool
-	// Wake is called without locks held after something was queued.
+	// Wake is called without a lock after a packet was queued.
 	Wake func()
 }
 
@@ -44,8 +44,8 @@ const (
 	DefaultRMPPTimeout = 500 * time.Millisecond
 	DefaultRMPPRetries = 7
 	// maxTransfers bounds the long messages that are being received, rmppIdle
-	// is how long one may stand still and how long a complete one is remembered
-	// to acknowledge what arrives again.
+	// is how long one may pause and how long a complete one is remembered to
+	// acknowledge what arrives again.
 	maxTransfers = 1024
 	maxFinished  = 256
 	rmppIdle     = 10 * time.Second
@@ -57,7 +57,7 @@ const (
 
 // Stats counts what was dropped and why.
 type Stats struct {
-	Unmatched  uint64 // responses that nobody waits for
+	Unmatched  uint64 // responses without a request
 	Overflow   uint64 // packets that found the queue full
 	BadRMPP    uint64 // RMPP packets that belong to no transfer, or ended one
 	RMPPFailed uint64 // long messages that could not be delivered
@@ -226,7 +226,7 @@ func (e *Endpoint) Deliver(p *transport.Packet) {
 	e.woken()
 }
 
-// push queues p; the caller holds the lock.
+// push queues p. e.mu must be locked.
 func (e *Endpoint) push(p *transport.Packet) {
 	if e.queue.n >= e.cfg.Queue {
 		e.stats.Overflow++
@@ -311,8 +311,8 @@ func (e *Endpoint) Cancel(tid uint32) {
 	e.dropRequest(tid)
 }
 
-// Deadlines live in one heap with one timer. An entry can be stale: its request
-// was answered, or got more time; it is looked up again when it comes up.
+// Deadlines are in one heap with one timer. An entry can be stale: its request was
+// answered, or got more time; that is checked when it is due.
 
 // ring is a queue of packets that grows as needed.
 type ring struct {

@@ -138,7 +138,7 @@ func TestTimeout(t *testing.T) {
 		if n != 1 || err != nil || !errors.Is(in[0].Err, transport.ErrTimeout) || sent.Load() != 4 || time.Since(begin) != 4*time.Second {
 			t.Errorf("%d %v %v, sent %d times, %v", n, err, in[0].Err, sent.Load(), time.Since(begin))
 		}
-		// The answer that comes now is nobody's.
+		// The answer that comes now matches no request.
 		q := p
 		q.MAD[3] = uint8(mad.MethodGetTableResp)
 		e.Deliver(&q)
@@ -148,7 +148,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// Deadlines of answered requests do not pile up, and those of the others hold.
+// Deadlines of answered requests do not pile up, and the others stay in force.
 func TestDeadlinesAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{Write: func(*transport.Packet) error { return nil }})
@@ -193,7 +193,7 @@ func TestLimits(t *testing.T) {
 			p := query(i, 0)
 			e.Deliver(&p)
 		}
-		// First segments of transfers that nobody goes on with.
+		// First segments of transfers that are not continued.
 		for i := range uint32(2 * maxTransfers) {
 			s, err := mad.NewRMPPSender(append(mustHeader(i), make([]byte, 5000)...), 0)
 			if err != nil {

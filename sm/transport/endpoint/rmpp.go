@@ -54,7 +54,7 @@ func (e *Endpoint) sendLong(p *transport.Packet, isReq bool) error {
 	return e.writeAll(out)
 }
 
-// endSend and endRecv forget transfers; the caller holds the lock.
+// endSend and endRecv forget transfers. e.mu must be locked.
 func (e *Endpoint) endSend(k xferKey) {
 	if x := e.sends[k]; x != nil {
 		e.sendsN -= x.bytes
@@ -69,7 +69,7 @@ func (e *Endpoint) endRecv(k xferKey) {
 	}
 }
 
-// segments collects what the window allows; the caller holds the lock.
+// segments collects what the window allows. e.mu must be locked.
 func (e *Endpoint) segments(x *sending, out []transport.Packet) []transport.Packet {
 	for {
 		p := x.p
@@ -93,8 +93,8 @@ func keyOf(p *transport.Packet, b *mad.Buf) xferKey {
 	return xferKey{mad.TIDOf(b), p.LID, p.QPN, mad.ClassOf(b), mad.MethodOf(b)}
 }
 
-// own is the key of a message of ours: of a request's identifier only the low
-// half is sure to come back.
+// own is the key of a message sent from here: of a request's identifier only the
+// low half is sure to come back.
 func (k xferKey) own() xferKey {
 	if !k.meth.IsResponse() {
 		k.tid &= 0xffffffff
@@ -108,8 +108,8 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 	var out []transport.Packet
 	e.mu.Lock()
 	if h.Type == mad.RMPPAck || h.Type == mad.RMPPStop || h.Type == mad.RMPPAbort {
-		// Such a packet answers one of ours, whose method has the other
-		// direction, or ends a transfer towards us.
+		// Such a packet answers a message sent from here, whose method has the other
+		// direction, or ends a transfer in this direction.
 		back := key
 		back.meth ^= mad.MethodRespBit
 		back = back.own()
@@ -163,7 +163,7 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 		e.arm(deadline{at: r.deadline, key: key, kind: kindRecv})
 	}
 	if e.recvsN > maxReceiving && r.bytes > 0 {
-		// Its sender will give up, or ask again when there is room.
+		// Its sender will give up, or retry when fewer are under way.
 		e.stats.BadRMPP++
 		e.endRecv(key)
 		e.mu.Unlock()

@@ -50,7 +50,7 @@ func (b *Batch) call(fd uintptr, nr uintptr, n int) (int, error) {
 	}
 }
 
-// Recv waits for datagrams and returns how many stand in Buf, see Datagram.
+// Recv waits for datagrams and returns how many are in Buf, see Datagram.
 func (b *Batch) Recv(c syscall.RawConn) (n int, err error) {
 	rerr := c.Read(func(fd uintptr) bool {
 		n, err = b.call(fd, unix.SYS_RECVMMSG, BatchLen)

@@ -37,7 +37,7 @@ type Options struct {
 	// Host is the node to attach to, by id or description; "" takes the
 	// environment's SIM_HOST, or the first node.
 	Host string
-	// Wait is how long to try again while nobody listens (default 2 s).
+	// Wait is how long to retry while the socket does not exist (default 2 s).
 	Wait time.Duration
 	// Datagrams keeps to the reference simulator's protocol where a stream is
 	// offered too.
@@ -87,7 +87,7 @@ func Open(o Options) (*Transport, error) {
 	if o.Wait == 0 {
 		o.Wait = 2 * time.Second
 	}
-	// The name of the client's socket must be a number that nobody else uses;
+	// The name of the client's socket must be a number that no other client uses;
 	// several connections of one process count up from high bits that process
 	// numbers do not have.
 	id := uint32(os.Getpid())
@@ -128,7 +128,7 @@ func Open(o Options) (*Transport, error) {
 	t.slot, t.node = info.ID, info.Node
 	raw, err := l.SyscallConn()
 	if err == nil {
-		// Connected, so that the kernel tells when the simulator reads again.
+		// Connected, so that the kernel reports when the simulator reads again.
 		cerr := raw.Control(func(fd uintptr) {
 			err = unix.Connect(int(fd), &unix.SockaddrUnix{Name: fmt.Sprintf("@%s:out%d\x00", o.Sock, t.slot)})
 		})

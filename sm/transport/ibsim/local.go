@@ -2,9 +2,9 @@ package ibsim
 
 import "ibnetworkd/sm/fabric"
 
-// PortInfo is the PortInfo of the port attached to. The simulator
-// tells it over its control socket, so that a manager need not ask by SMP.
-// (What it tells there as NodeInfo has the node's GUID as the port's.)
+// PortInfo is the PortInfo of the local port, from the simulator's control socket,
+// so that a manager need not query it by SMP. (NodeInfo there has the node's GUID as
+// the port's.)
 func (t *Transport) PortInfo() (fabric.PortInfo, bool) {
 	c := Ctl{Type: CtlGetPortInfo}
 	if t.question(&c) != nil {

@@ -96,8 +96,7 @@ func Request(a mad.AttrID, mod uint32, tid uint32, path []uint8) (p transport.Pa
 	return p
 }
 
-// recv returns the next packet that is not a trap or a request of somebody
-// else.
+// recv returns the next packet that is not a trap or another sender's request.
 func recv(t *testing.T, tr transport.Transport) transport.Packet {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -269,7 +268,7 @@ func testClose(t *testing.T, tr transport.Transport) {
 			}
 		}
 	}()
-	time.Sleep(20 * time.Millisecond) // let Recv wait; the test holds either way
+	time.Sleep(20 * time.Millisecond) // let Recv wait; the test is valid either way
 	if err := tr.Close(); err != nil {
 		t.Error(err)
 	}
@@ -466,7 +465,7 @@ func testPeer(t *testing.T, a transport.Transport, c Config) {
 		if r := ask(t, a, Request(mad.AttrNodeInfo, 0, 82, nil)); uint32(mad.TIDOf(&r.MAD)) != 82 {
 			t.Errorf("TID %d arrived", uint32(mad.TIDOf(&r.MAD)))
 		}
-		// The first one is on its way for long where nobody acknowledges it.
+		// The first one is under way for long because it is not acknowledged.
 		var p transport.Packet
 		p.LID, p.QPN = 1, 1
 		h := mad.NewSA(mad.MethodGetTableResp, mad.AttrNodeRecord, 83, 0)
@@ -517,7 +516,7 @@ func testPeer(t *testing.T, a transport.Transport, c Config) {
 		}
 	})
 	t.Run("LateAndUnasked", func(t *testing.T) {
-		// A response that nobody waits for is dropped.
+		// A response without a request is dropped.
 		var p transport.Packet
 		p.LID, p.QPN = 1, 1
 		h := mad.NewSA(mad.MethodGetResp, mad.AttrNodeRecord, 4711, 0)

@@ -34,7 +34,7 @@ func List(fs sysfs.FS) ([]transport.Port, error) {
 	for _, u := range us {
 		p, err := port(fs, u.IBDev, u.Port)
 		if err != nil {
-			continue // it disappeared while we looked
+			continue // it disappeared meanwhile
 		}
 		l = append(l, p)
 	}
@@ -144,7 +144,7 @@ func (t *Transport) Send(p *transport.Packet) error {
 	}
 	t.send.Lock()
 	defer t.send.Unlock()
-	if p.Long != nil && !t.long.room(time.Now(), len(p.Long)) {
+	if p.Long != nil && !t.long.reserve(time.Now(), len(p.Long)) {
 		return fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrBusy)
 	}
 	k := &t.out
@@ -182,27 +182,27 @@ func (t *Transport) Send(p *transport.Packet) error {
 	return t.failed(err)
 }
 
-// underway counts the bytes of long messages that the kernel may still hold. It
-// does not tell when a peer has acknowledged the last of a message; one that
-// acknowledges nothing is given up after holds.
+// underway counts the bytes of long messages that the kernel may still have. It
+// does not report when a peer has acknowledged the last of a message; one that
+// acknowledges nothing is given up after retries.
 type underway struct {
 	began time.Time
-	slot  [9]int // bytes sent in each eighth of holds, as a ring
+	slot  [9]int // bytes sent in each eighth of retries, as a ring
 	last  int64  // the slot that was written last, counted from began
 	sum   int
 }
 
-// holds is how long the kernel tries to send a window of a long message: 2 s for
+// retries is how long the kernel tries to send a window of a long message: 2 s for
 // each of four times (mad_rmpp.c, send_next_seg).
-const holds = 8 * time.Second
+const retries = 8 * time.Second
 
-// room counts n bytes that are to be sent now, if MaxSending has room for them.
-func (u *underway) room(now time.Time, n int) bool {
+// reserve counts n bytes that are to be sent now, if that stays within MaxSending.
+func (u *underway) reserve(now time.Time, n int) bool {
 	if u.began.IsZero() {
 		u.began = now
 	}
 	turns := int64(len(u.slot))
-	at := int64(now.Sub(u.began) / (holds / 8))
+	at := int64(now.Sub(u.began) / (retries / 8))
 	for u.last = max(u.last, at-turns); u.last < at; {
 		u.last++
 		u.sum -= u.slot[u.last%turns]
@@ -216,8 +216,8 @@ func (u *underway) room(now time.Time, n int) bool {
 	return true
 }
 
-// refused takes back the n bytes that were counted last: the kernel does not
-// hold them.
+// refused uncounts the n bytes that were counted last: the kernel did not take
+// them.
 func (u *underway) refused(n int) {
 	u.slot[u.last%int64(len(u.slot))] -= n
 	u.sum -= n

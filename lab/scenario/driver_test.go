@@ -1,8 +1,10 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -34,13 +36,25 @@ func exampleFiles(t *testing.T) map[string]string {
 	return out
 }
 
+// withAndWithoutUdev runs a scenario where nothing but the test runs, and where udevd
+// initialises links first, gives them properties and another driver's name.
+func withAndWithoutUdev(t *testing.T, c lab.Config, body func(*lab.G)) {
+	for _, u := range []lab.Userland{lab.Debian, lab.Systemd} {
+		t.Run(u.String(), func(t *testing.T) {
+			c.Userland = u
+			lab.Run(t, c, body)
+		})
+	}
+}
+
 // The examples of the documentation, each alone on a host with udevd and cards
 // of mlx5 and mlx4, and what [Match] Driver= means there: udev's word for the
 // interface and the driver of the card.
 func TestExamplesUnderUdev(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Ports: 2, PKeys: 32, Commands: []string{"driver h0 mlx5_core", "driver h1 mlx4_core", "type h1/1 eth"},
-		Files: exampleFiles(t)}, nil)
+	c := installed(lab.Config{HCAs: 3, Ports: 2, PKeys: 32,
+		Commands: []string{"driver h0 mlx5_core", "driver h1 mlx4_core", "type h1/1 eth", "type h2/1 eth", "type h2/2 eth"},
+		Files:    exampleFiles(t)}, nil)
 	c.Units = []string{"ibnetworkd.service"}
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
@@ -63,6 +77,16 @@ func TestExamplesUnderUdev(t *testing.T) {
 				out, _ := g.Try("udevadm", "info", "-q", "property", "/sys/class/net/"+name)
 				if !strings.Contains(out, "ID_NET_DRIVER="+want+"\n") {
 					return "udev's driver of " + name + " is not " + want + ":\n" + out
+				}
+				return ""
+			})
+		}
+		// The modules of InfiniBand are for devices that have such a port.
+		for dev, want := range map[string]bool{"swib0": true, "swib1": true, "swib2": false} {
+			g.WaitFor(20*time.Second, func() string {
+				out, _ := g.Try("udevadm", "info", "-q", "property", "/sys/class/infiniband/"+dev)
+				if !strings.Contains(out, "DEVPATH=") || strings.Contains(out, "modprobe@ib_ipoib.service") != want {
+					return fmt.Sprintf("%s, ib_ipoib wanted %v:\n%s", dev, want, out)
 				}
 				return ""
 			})
@@ -100,14 +124,24 @@ func TestExamplesUnderUdev(t *testing.T) {
 				return ""
 			}
 		}
+		used := map[string]bool{}
 		example := func(name string, replace ...string) map[string]string {
+			used[examples+name] = true
 			return map[string]string{name: strings.NewReplacer(replace...).Replace(g.Read(examples + name))}
 		}
 		use(example("10-back-to-back.ibnetwork", "Name=ib0", "Name="+ib), has(ib, "192.168.151.1/24"))
 		use(example("20-cluster-node.ibnetwork"), has(ib, "10.20.0.17/16"))
+		// The host part is that of the Ethernet link, the network that of the rail.
+		rail := strings.TrimLeft(ib, "abcdefghijklmnopqrstuvwxyz")
+		n, err := strconv.Atoi(rail)
+		if err != nil {
+			g.Fatalf("the link %s has no number", ib)
+		}
+		g.Sh("ip link add eno1 type dummy && ip address add 192.168.5.17/16 dev eno1 && ip link set eno1 up")
+		use(example("21-every-node.ibnetwork", "Name=ib0 ib1", "Name="+ib), has(ib, fmt.Sprintf("10.%d.5.17/16", n+3)))
 		use(example("30-by-guid.ibnetwork", "0x0002c903000abcdf", g.PortGUID("swib0", 2)), has(second, "10.40.0.1/24"))
 		partitions := example("40-partitions.ibnetwork", "Name=ib0", "Name="+ib)
-		partitions["41-storage.ibnetwork"] = g.Read(examples + "41-storage.ibnetwork")
+		partitions["41-storage.ibnetwork"] = example("41-storage.ibnetwork")["41-storage.ibnetwork"]
 		use(partitions, has("storage", "10.50.1.1/24"))
 		if out := g.Exec("ip", "-d", "link", "show", "storage"); !strings.Contains(out, "mode connected") || mtu(g, "storage") != "65520" {
 			g.Errorf("storage: %s", out)
@@ -126,6 +160,12 @@ func TestExamplesUnderUdev(t *testing.T) {
 			}
 			return ""
 		})
+		all, _ := filepath.Glob(examples + "*.ibnetwork")
+		for _, f := range all {
+			if !used[f] {
+				g.Errorf("%s is not tried", f)
+			}
+		}
 		// Either word matches, and either excludes.
 		for _, tt := range []struct{ match, name, addr string }{
 			{"Driver=mlx5_core\nPort=2", second, "10.9.0.1/24"},

@@ -134,7 +134,7 @@ Type=blackhole
 Priority=1003
 User=0-10
 `
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}},
+	withAndWithoutUdev(t, lab.Config{Bins: []string{ibnetworkd}, Files: map[string]string{unitDir + "10.ibnetwork": unit}},
 		func(g *lab.G) {
 			manage(g, defaultPartition)
 			d := startDaemon(g)

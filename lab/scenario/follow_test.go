@@ -88,7 +88,7 @@ func TestFourFaults(t *testing.T) {
 // down once; a restart leaves it alone.
 func TestGUID(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
+	withAndWithoutUdev(t, lab.Config{Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Link]\nGUID=0x0002c90300000042\n[Network]\nAddress=10.1.0.1/24\n",
 	}}, func(g *lab.G) {
 		d := startDaemon(g)

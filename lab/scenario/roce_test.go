@@ -51,7 +51,7 @@ func dcbHas(g *lab.G, dev, what string, words ...string) string {
 // each, from cold, and again after the driver was rebound.
 func TestCardOfTwoKinds(t *testing.T) {
 	reports(t)
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	withAndWithoutUdev(t, lab.Config{HCAs: 2, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": roceUnit,
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[IPoIB]\nMode=connected\n[Network]\nAddress=10.7.2.1/24\n",
 	}}, func(g *lab.G) {

@@ -18,10 +18,12 @@ func TestKeysOfRoCE(t *testing.T) {
 	t.Parallel()
 	const match = "[Match]\nIBDevice=swib0\nPort=1\n[Port]\nType=eth\n"
 	type want struct{ key, actual, why string } // of a key that stands for several the text is a part
-	lab.Run(t, lab.Config{Userland: lab.Debian, Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	withAndWithoutUdev(t, lab.Config{Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": match,
 		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[SoftRoCE]\n[VLAN]\nId=7\n[RoCE]\nPFC=3\n",
 	}}, func(g *lab.G) {
+		// Where systemd runs it keeps the node description.
+		_, _ = g.Try("systemctl", "mask", "--now", "rdma-ndd.service")
 		d := startDaemon(g)
 		eth, other := "", ""
 		g.Wait("the Ethernet port", 20*time.Second, func() bool {

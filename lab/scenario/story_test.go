@@ -162,7 +162,7 @@ func TestReloadEdit(t *testing.T) {
 			"\n[Route]\nDestination=10.50.0.0/16\nGateway=10.3.0.200\n" +
 			"[RoutingPolicyRule]\nFrom=10.50.0.0/16\nTable=77\nPriority=500\n[Partition]\nPartitionKey=0x8001\n"
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
+	withAndWithoutUdev(t, lab.Config{Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": unit("10.3.0.1/24"),
 		unitDir + "20-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.4.0.1/24\n",
 	}}, func(g *lab.G) {

@@ -75,10 +75,15 @@ func (w *sweep) portSet(r *smp.Reply) {
 	}
 	known, was := p.Known, p.Info.State()
 	program.Answered(w.f, w.have.declined, r)
-	if w.f.IsEndPort(i) && known && was >= ib.PortArmed && p.Info.State() <= ib.PortInit {
-		// Its host restarted after the walk: what was read of it before is stale.
-		w.have.pkeys[i], w.have.reregistered[i] = nil, false
-		w.s.ev.guids, w.s.ev.reason = append(w.s.ev.guids, w.f.Nodes[p.Node].GUID), "a port restarted during the sweep"
+	if known && was >= ib.PortArmed && p.Info.State() <= ib.PortInit {
+		if w.f.IsEndPort(i) {
+			// Its host restarted after the walk: what was read of it before is stale.
+			w.have.pkeys[i], w.have.reregistered[i] = nil, false
+			w.s.ev.guids, w.s.ev.reason = append(w.s.ev.guids, w.f.Nodes[p.Node].GUID), "a port restarted during the sweep"
+		} else if p.Peer != fabric.None {
+			// This end is armed below, the other is still taken for Active.
+			w.s.ev.guids, w.s.ev.reason = append(w.s.ev.guids, w.f.Nodes[w.f.Ports[p.Peer].Node].GUID), "a link went down during the sweep"
+		}
 	}
 	if !known && p.Num == 0 && p.Info.CapMask()&fabric.CapIsSM != 0 && i != w.f.SMPort {
 		// A manager inside a switch whose port 0 the walk did not read.

@@ -137,7 +137,8 @@ func (t *AddressTemplate) fill(number string) string { return strings.Join(t.fix
 // or LINK.
 func parseField(s string) (field, error) {
 	f := field{text: s}
-	unknown := fmt.Errorf("{%s} is not host, link, LINK.1 to LINK.4 or LINK", ib.Clip(s))
+	said := "{" + ib.Clip(s) + "}"
+	unknown := fmt.Errorf("%q is not host, link, LINK.1 to LINK.4 or LINK", said)
 	rest := s
 	if i := strings.LastIndexAny(s, "+-"); i > 0 && i+1 < len(s) && len(s)-i <= 6 && leadingDigits(s[i+1:]) == len(s)-i-1 {
 		k, _ := strconv.ParseInt(s[i:], 10, 64)
@@ -152,14 +153,14 @@ func parseField(s string) (field, error) {
 		if numbered {
 			n, err := strconv.ParseUint(number, 10, 8)
 			if err != nil || n < 1 || n > 9 {
-				return f, fmt.Errorf("{%s}: write {%s:1} for the first number in the name, up to {%s:9}", ib.Clip(s), name, name)
+				return f, fmt.Errorf("%q: write {%s:1} for the first number in the name, up to {%s:9}", said, name, name)
 			}
 			f.n = int(n)
 		}
 		return f, nil
 	}
 	if name == "hostname" {
-		return f, fmt.Errorf("{%s}: write {host} for the number in the host name", ib.Clip(s))
+		return f, fmt.Errorf("%q: write {host} for the number in the host name", said)
 	}
 	f.from = fromOther
 	if n := len(rest); n > 2 && rest[n-2] == '.' && rest[n-1] >= '1' && rest[n-1] <= '4' {

@@ -79,7 +79,7 @@ func TestTemplateMistakes(t *testing.T) {
 		{"10.3.{host}/16", "it is not an IP address with fields in braces"},
 		{"10.3.0.{host}/33", "the prefix length is 1 to 32"},
 		{"10.3.0.{host}/0", "the prefix length is 1 to 32"},
-		{"10.3.0.{}/16", "{} is not host, link"},
+		{"10.3.0.{}/16", `"{}" is not host, link`},
 		{"10.3.0.{host:0}/16", "write {host:1} for the first number"},
 		{"10.3.0.{hostname}/16", "write {host} for the number"},
 		{"10.3.0.{eno1}/16", "write {eno1.4} for an octet"},

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -128,10 +129,12 @@ func New(o Options) (*App, error) {
 // CardHelper is the argument with which the program is the helper process of a card.
 const CardHelper = "card-helper"
 
-// cardHelper is this program as it runs: the file may have been replaced since.
+// cardHelper is this program as it runs: the file may have been replaced since. It has
+// a process group of its own, so that what ends the daemon's does not reach it.
 func cardHelper() *exec.Cmd {
 	c := exec.Command("/proc/self/exe", CardHelper)
 	c.Args[0], c.Env, c.Dir, c.Stderr = os.Args[0], []string{"GOMAXPROCS=2"}, "/", os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return c
 }
 

@@ -33,8 +33,8 @@ const (
 // maxNotices bounds the notices about units: the rest are as good as those shown.
 const maxNotices = 32
 
-// Notices says what is worth saying of a host and its units: units that match
-// nothing, fabrics that cannot be told apart, and links that derive one address.
+// Notices are the notices of a host and its units: units that match nothing, fabrics
+// with the same subnet prefix, and links that derive one address.
 func Notices(s *Snapshot, set *units.Set, g Governing) []Notice {
 	return slices.Concat(unitNotices(s, set, g), prefixNotices(s), ofedNotices(s, g), sameAddressNotices(s, set, g))
 }

@@ -19,7 +19,7 @@ type AddressTable struct {
 	// Problems are those of the file, with their places.
 	Problems []Problem
 
-	unread  bool                   // the file could not be read; what it had before holds
+	unread  bool                   // the file could not be read; its former contents apply
 	lines   []tableLine            // that are used
 	by      map[string]int         // lines by their lower-case first word
 	short   map[string]int         // the first of those with a domain by the name before it
@@ -137,7 +137,7 @@ func has(m map[string]int, k string) bool {
 	return ok
 }
 
-// tableKey is the form in which the first word of a line is looked up.
+// tableKey is the form in which the first word of a line is indexed.
 func tableKey(w string) (string, error) {
 	host, link, hasLink := strings.Cut(w, "/")
 	if len(w) > 1 && w[0] == '0' && (w[1] == 'x' || w[1] == 'X') || strings.Contains(host, ":") {

@@ -246,8 +246,8 @@ func TestTableInForce(t *testing.T) {
 	}
 }
 
-// FuzzAddressTable feeds any bytes as a table: each problem has a place, an address has
-// one holder, and what a line gives is what is looked up.
+// FuzzAddressTable parses any bytes as a table: each problem has a position, an address
+// has one owner, and the key of each line is found.
 func FuzzAddressTable(f *testing.F) {
 	f.Add(table)
 	f.Add("node1 10.0.0.1/24\nnode1 10.0.0.1/24\r\n0x1 ::1/64 # x\n;\n\x00/\xff 1\n")

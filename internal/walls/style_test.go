@@ -44,6 +44,13 @@ var longFunctions = map[string]string{
 // strings of programs and in documents.
 var banned = regexp.MustCompile(`(?i)\b(anew|is told|are told|for who|whoever|stands there|gives? free)\b`)
 
+// bannedInComments are words that personify code or translate literally, in the
+// comments of the packages in plainComments: "reports", "reads", "no port" replace them.
+var (
+	bannedInComments = regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|anew|tells|told|(looks?|looked|looking) at)\b`)
+	plainComments    = regexp.MustCompile(`^(ib|units|smctl|link|ipoib|roce|internal|sm|lab/(simfabric|build|timeline|bench|smbench|gen))/`)
+)
+
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
 
 // sources calls f with the path below the module's root and the content of each
@@ -131,7 +138,7 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// TestWords keeps banned words out of what users read.
+// TestWords keeps banned words out of what users read, and out of comments.
 func TestWords(t *testing.T) {
 	document := regexp.MustCompile(`\.(md|[1-8])$|^dist/|^docs/`)
 	sources(t, func(path string, text []byte) {
@@ -142,18 +149,24 @@ func TestWords(t *testing.T) {
 					t.Errorf("%s:%d: %q: see docs/glossary.md for the terms", path, i+1, w)
 				}
 			}
-		case filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go"):
+		case filepath.Ext(path) == ".go":
 			set := token.NewFileSet()
 			file := set.AddFile(path, -1, len(text))
 			var s scanner.Scanner
-			s.Init(file, text, nil, 0)
+			s.Init(file, text, nil, scanner.ScanComments)
 			for {
 				pos, tok, lit := s.Scan()
 				if tok == token.EOF {
 					break
 				}
-				if w := banned.FindString(lit); tok == token.STRING && w != "" {
+				if w := banned.FindString(lit); tok == token.STRING && w != "" && !strings.HasSuffix(path, "_test.go") {
 					t.Errorf("%v: %q in a string", set.Position(pos), w)
+				}
+				if tok != token.COMMENT || !plainComments.MatchString(path) || path == "internal/walls/style_test.go" {
+					continue
+				}
+				if w := bannedInComments.FindString(lit); w != "" {
+					t.Errorf("%v: %q in a comment", set.Position(pos), w)
 				}
 			}
 		}

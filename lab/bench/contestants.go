@@ -210,7 +210,7 @@ var ifupdown = contestant{
 			"break; sleep 1; done")
 		state, _ := run("ifquery", "--state", link)
 		unit, _ := run("systemctl", "is-active", "ifup@"+link+".service")
-		// Its name tells no fault from another.
+		// Its name is the same for all faults.
 		return strings.ReplaceAll(strings.TrimSpace(state), link, "LINK") + ", " + strings.TrimSpace(unit)
 	},
 	files: func(specs []spec, makeChildren bool) map[string]string {
@@ -275,8 +275,8 @@ func mode(s spec) string {
 	return "datagram"
 }
 
-// unconfigure removes the files of all contestants, so that a link that comes
-// up between two turns is configured by nobody.
+// unconfigure removes the files of all contestants, so that a link that comes up
+// between two turns is not configured.
 func unconfigure() error {
 	for _, pat := range []string{"/etc/systemd/network/*.network", "/etc/systemd/network/*.netdev", "/etc/systemd/network/*.ibnetwork",
 		"/etc/udev/rules.d/90-*.rules",

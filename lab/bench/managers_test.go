@@ -112,8 +112,8 @@ func managersOnSwitch(g *lab.G) {
 			g.Helper()
 			begin := time.Now()
 			do()
-			// The tools that look for the master take time of the one CPU that
-			// the managers have too: not before somebody serves.
+			// The tools that query for the master take time of the one CPU that the
+			// managers have too: not before one serves.
 			if err := p.WaitAnswer(time.Now().Add(20*time.Millisecond), 2*time.Minute); err != nil {
 				g.Fatalf("%s: %v", kind, err)
 			}

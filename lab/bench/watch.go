@@ -66,8 +66,8 @@ func (n *nic) lacks(w wish) string {
 	return strings.Join(out, ", ")
 }
 
-// counts are exact: every notification is seen (the receive buffer holds all
-// that the guest can send, and an overrun fails the run).
+// counts are exact: every notification is seen (the receive buffer fits all that the
+// guest can send, and an overrun fails the run).
 type counts struct {
 	linkMsgs, addrMsgs int
 	addrDeleted        int // IPv4 addresses taken off

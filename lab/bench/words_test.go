@@ -10,8 +10,8 @@ import (
 	"ibnetworkd/lab"
 )
 
-// TestWords makes four faults that look alike from above and shows what each
-// daemon's own tool says of the link.
+// TestWords makes four faults with the same symptom and shows each daemon's own tool's
+// report of the link.
 func TestWords(t *testing.T) {
 	skipUnlessCompare(t)
 	list := contestants(t)
@@ -62,7 +62,7 @@ func TestWords(t *testing.T) {
 				}
 			}
 		}
-		// More different answers are better: the ratio is of faults not told apart.
+		// More different answers are better: the ratio is of faults with equal answers.
 		n := len(faults)
 		for _, c := range list {
 			r.table.add(fmt.Sprintf("%d faults: not told apart", n), "", c, cell{value: float64(n - len(words[c.name]))})

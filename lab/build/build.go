@@ -103,7 +103,7 @@ func (b *Builder) once(ctx context.Context, what, dir string, make func(tmp stri
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := make(tmp); err != nil {
-		os.RemoveAll(tmp) // the log tells; a half of it helps nobody
+		os.RemoveAll(tmp) // the log has the error; a partial result is useless
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
@@ -123,7 +123,7 @@ func used(dir string) bool {
 	return true
 }
 
-// prune removes from a folder of results what nobody has used for a month, and what a
+// prune removes from a folder of results what was not used for a month, and what a
 // build that was killed a day ago has left.
 func prune(dir string) {
 	entries, _ := os.ReadDir(dir)

@@ -233,7 +233,7 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-// What nobody uses any more makes room for what is new.
+// Unused results are pruned for new ones.
 func TestPrune(t *testing.T) {
 	b := builder(t)
 	kind := filepath.Join(b.Cache, "kind")

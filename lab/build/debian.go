@@ -49,7 +49,7 @@ func (b *Builder) DebianKernel(ctx context.Context, series string) (*Kernel, err
 	headers := filepath.Join(dir, "usr/src/linux-headers-"+release)
 	k := &Kernel{
 		Image: filepath.Join(dir, "vmlinux"), Release: release, Tree: headers, Arch: "x86",
-		// which needs pahole and serves nobody
+		// which needs pahole and is not used
 		Modules: dir, id: key("debian kernel", abi), make: []string{"-C", headers, "CONFIG_DEBUG_INFO_BTF_MODULES="},
 	}
 	seen := map[string]bool{}
@@ -69,7 +69,7 @@ func (b *Builder) DebianKernel(ctx context.Context, series string) (*Kernel, err
 	return k, nil
 }
 
-// aptOptions lets apt look into the package lists that have a kernel series.
+// aptOptions lets apt read the package lists that have a kernel series.
 func (b *Builder) aptOptions(series string) ([]string, error) {
 	if series == Series {
 		return nil, nil

@@ -46,8 +46,8 @@ var (
 	Sanitize = Variant{"uml-sanitize", ipoibConfig + umlConfig + sanitizeConfig, 1147}
 )
 
-// edits are what the UML kernels differ in from Debian's source. Each old text stands
-// once in its file.
+// edits are the differences of the UML kernels from Debian's source. Each old text
+// occurs once in its file.
 var edits = []struct{ file, old, new string }{
 	// The lab's adapters hang on the platform bus, and rtnetlink lists the virtual functions of a
 	// link only where the bus of its device counts them.
@@ -78,9 +78,9 @@ var edits = []struct{ file, old, new string }{
 	{"arch/um/drivers/vector_kern.c", "\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n",
 		"\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n\tlocal_bh_enable();\n"},
 	// ptrace takes the register state (xstate) of a guest's process only as a whole, and this UML has
-	// room for what AVX-512 needs: on a processor that has more (AMX), init ends at its first
+	// a buffer for AVX-512: on a processor that has more (AMX), init ends at its first
 	// instruction ("ptrace set fp regs failed"). The rest is zeros: no process of a guest can
-	// ask the host for AMX. Linux 6.13 and newer ask the host for the size.
+	// request AMX from the host. Linux 6.13 and newer query the host for the size.
 	{"arch/x86/um/os-Linux/registers.c", "static int have_xstate_support;\n", `static int have_xstate_support;
 static unsigned long whole_fp[65536 / sizeof(unsigned long)];
 static size_t whole_fp_size; /* bytes, as the host says */
@@ -125,7 +125,7 @@ type Kernel struct {
 	Tree    string   // build folder for modules
 	Source  string   // source folder for modules
 	Arch    string   // ARCH= of the build
-	Modules string   // root folder that holds lib/modules/Release, "" when all is built in
+	Modules string   // root folder with lib/modules/Release, "" when all is built in
 	Boot    []string // modules to load at boot, dependencies first
 	id      string   // key of this kernel
 	make    []string // arguments of make that choose this kernel
@@ -203,7 +203,7 @@ var unneeded = []string{
 	"arch/arm", "arch/arm64", "arch/powerpc", "arch/mips", "arch/m68k", "arch/s390", "arch/sparc", "arch/sh", "arch/riscv",
 }
 
-// edit replaces a text that stands once in a file.
+// edit replaces a text that occurs once in a file.
 func edit(file, old, new string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

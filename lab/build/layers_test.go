@@ -16,9 +16,9 @@ var (
 	literal  = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 )
 
-// The module's files stand in layers: each uses only what the header declares in
-// its own section and in those before it, so that a file can be read without the
-// ones above it.
+// The module's files are layered: each uses only what the header declares in its own
+// section and in those before it, so that a file can be read without the ones above
+// it.
 func TestModuleLayers(t *testing.T) {
 	const dir = "../swib"
 	text, err := os.ReadFile(filepath.Join(dir, "swib.h"))

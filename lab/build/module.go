@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Warnings is the file beside a module that holds what the compiler, asked for
-// more than usual (W=1), warned of; without warnings there is none.
+// Warnings is the file beside a module with the compiler's warnings at W=1; without
+// warnings there is none.
 const Warnings = "warnings"
 
 // Module builds the kernel module name.ko from the sources in src (with their

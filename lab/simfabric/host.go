@@ -277,8 +277,8 @@ type Raw struct {
 	deliver func(*transport.Packet)
 }
 
-// OpenRaw attaches a raw client in a free slot of 16. deliver is called without
-// locks held, in order.
+// OpenRaw attaches a raw client in a free slot of 16. deliver is called without a
+// lock, in order.
 func (s *Sim) OpenRaw(portGUID ib.GUID, deliver func(*transport.Packet)) (*Raw, error) {
 	s.lock()
 	defer s.unlock()

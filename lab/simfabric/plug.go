@@ -68,7 +68,7 @@ func (s *Sim) Plug(guid ib.GUID, num uint8, out func(*wire.Packet), ready func(b
 	return g, nil
 }
 
-// note tells the far end when the near port was plugged in or out.
+// note reports to the far end that the near port was plugged in or out.
 func (g *Plug) note() {
 	p := g.near
 	if on := !p.cut && !p.disabled && !p.node.down; on != g.was {
@@ -77,7 +77,7 @@ func (g *Plug) note() {
 	}
 }
 
-// SetUp tells the subnet whether the far end is there and plugged in.
+// SetUp sets whether the far end exists and is plugged in.
 func (g *Plug) SetUp(up bool) {
 	s := g.sim
 	s.lock()

@@ -193,8 +193,8 @@ func TestPlug(t *testing.T) {
 	if len(lids) != len(f.EndPorts) {
 		t.Errorf("%d LIDs, want %d", len(lids), len(f.EndPorts))
 	}
-	// A second manager in the other half stands by; it asks and answers SMInfo
-	// through the cables, by LID.
+	// A second manager in the other half becomes standby; it sends and answers
+	// SMInfo through the cables, by LID.
 	run(b, 3)
 	wait("a standby", func() bool { return state(0) == "Master" && state(1) == "Standby" })
 

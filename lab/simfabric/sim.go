@@ -35,16 +35,15 @@ type Options struct {
 	// DelayMin and DelayMax bound the time that a packet takes in each
 	// direction; both 0 answers within Send.
 	DelayMin, DelayMax time.Duration
-	// TrapRepeats is how often a trap is sent again while nobody represses it
-	// (-1: never, 0: the default of 3), TrapInterval how long apart (default 1 s).
+	// TrapRepeats is how often a trap is sent again until it is repressed (-1: never,
+	// 0: the default of 3), TrapInterval how long apart (default 1 s).
 	TrapRepeats  int
 	TrapInterval time.Duration
 	// Trace is called for every SMP that reaches an agent of a node, under the
 	// lock: it must not call the Sim.
 	Trace func(node ib.GUID, req *mad.Buf)
-	// Reregister is called when an end port becomes Active, or is asked by the
-	// subnet manager to register its clients again, as the kernel tells its
-	// clients. It is called without locks.
+	// Reregister is called when an end port becomes Active, or gets a
+	// ClientReregister from the subnet manager. It is called without a lock.
 	Reregister func(portGUID ib.GUID)
 }
 
@@ -125,7 +124,7 @@ type port struct {
 	mkeyLease time.Time // when the lease that a violation started runs out
 	agents    []*Agent
 	raw       []*Raw
-	issm      any // who holds the IsSM bit
+	issm      any // the client with the IsSM bit
 	traps     []*trap
 }
 

@@ -6,8 +6,7 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// send puts a program's packet on the wire at its port. The caller holds the
-// lock.
+// send puts a program's packet on the wire at its port. The lock must be held.
 func (s *Sim) send(from *port, p *transport.Packet) {
 	if from.node.down {
 		return
@@ -204,8 +203,8 @@ func (p *port) hasPKey(k ib.PKey) bool {
 }
 
 // routeDR carries a directed-route SMP (IBTA 14.2.2). It may begin with a
-// LID-routed part, as diagnostics use it to look one hop beyond a node; a
-// LID-routed part at the end is not supported, for nobody uses it.
+// LID-routed part, as diagnostics use it to read one hop beyond a node; a
+// LID-routed part at the end is not supported, because no program uses it.
 func (s *Sim) routeDR(from *port, p *transport.Packet) {
 	b := &p.MAD
 	cnt := int(b[7])

@@ -14,7 +14,7 @@ import (
 	"ibnetworkd/sm/route"
 )
 
-// engines are the routing engines of opensm that ibnetsm is held against.
+// engines are the routing engines of opensm that ibnetsm is compared with.
 var engines = []string{"minhop", "updn", "ftree", "dfsssp", "nue", "lash"}
 
 // balanceSample is what one manager's tables do on one fabric.

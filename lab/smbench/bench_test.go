@@ -123,7 +123,7 @@ func TestSMPCounts(t *testing.T) {
 	}
 }
 
-// TestEvents bounds ibnetsm's reactions with room for a loaded machine.
+// TestEvents bounds ibnetsm's reactions with a margin for a loaded machine.
 func TestEvents(t *testing.T) {
 	r := rigTools(t)
 	o := options{sim: "ibnetsim", runs: 1, sms: []string{"ibnetsm"}, names: []string{"ft2-16"}, only: regexp.MustCompile("")}

@@ -20,7 +20,7 @@ import (
 )
 
 // inProcess is a rig whose simulator runs in the test, so that the test can
-// play hosts and look at the subnet.
+// play hosts and read the subnet.
 func inProcess(t *testing.T, tl *tools, f func() *simfabric.Sim) (*rig, *simfabric.Sim) {
 	t.Helper()
 	sim := f()
@@ -323,8 +323,8 @@ func (s *subscriber) drain() []mad.Notice {
 	return l
 }
 
-// expect waits for one report of a trap about a GID. Others (a manager may tell
-// of traps 128 and 144 too) are passed over.
+// expect waits for one report of a trap about a GID. Others (a manager may report
+// traps 128 and 144 too) are skipped.
 func (s *subscriber) expect(trap uint16, g ib.GID) {
 	s.t.Helper()
 	is := func(n mad.Notice) bool { return n.Generic && n.TrapNumber == trap && n.DetailGID() == g }

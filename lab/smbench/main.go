@@ -280,7 +280,7 @@ func (r *rig) quiet() {
 	}
 }
 
-// packetLine is how ibsim -v tells of each SMP.
+// packetLine is the line of ibsim -v for each SMP.
 var packetLine = regexp.MustCompile(`packet \(attr 0x([0-9a-f]+)`)
 
 // countOnce counts SMPs on the reference simulator, which prints each one: a run

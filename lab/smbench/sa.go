@@ -118,7 +118,7 @@ func saOnce(t *tools, o options, sm, name string) ([]saSample, error) {
 		return nil, err
 	}
 	var gids []ib.GID
-	var self ib.GID // from the topology: ibsim tells the node's GUID for the port's
+	var self ib.GID // from the topology: ibsim reports the node's GUID as the port's
 	for _, p := range f.EndPorts {
 		g := ib.MakeGID(ib.DefaultPrefix, f.Ports[p].GUID)
 		gids = append(gids, g)

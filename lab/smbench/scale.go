@@ -41,8 +41,8 @@ var scaleFabrics = []struct {
 	{"ft3-46848", func() *fabric.Fabric { return gen.FatTree3(128, 12, 61) }},
 }
 
-// benchScale brings up subnets that no other simulator holds, manager and subnet
-// in this process.
+// benchScale brings up subnets that no other simulator can, manager and subnet in
+// this process.
 func benchScale(o options) ([]scaleSample, error) {
 	var all []scaleSample
 	fmt.Fprintf(out, "manager and subnet in one process; load average %s\n", load())

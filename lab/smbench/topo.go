@@ -48,8 +48,8 @@ func topoFile(dir, name string) (string, *fabric.Fabric, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	// opensm asks Mellanox nodes for an attribute of theirs; nodes of nobody cost
-	// it less, and are what the figures of others were taken with.
+	// opensm queries Mellanox nodes for a vendor attribute; nodes without a vendor
+	// cost it less, and are what the figures of others were taken with.
 	f = f.Clone()
 	for i := range f.Nodes {
 		f.Nodes[i].VendorID, f.Nodes[i].DeviceID = 0, 0

@@ -2,13 +2,13 @@ package timeline
 
 import "time"
 
-// clockSpan is how long the best look at the host's clock holds: an emulated
+// clockSpan is how long the best reading of the host's clock is valid: an emulated
 // processor's clock runs at a speed of its own.
 const clockSpan = 5 * time.Second
 
-// Align takes the looks at the host's clock out of the records of one guest and puts
-// the others on that clock.  Of the looks in each few seconds that one counts that
-// took least; between two of them the difference changes evenly.
+// Align removes the readings of the host's clock from the records of one guest and
+// puts the others on that clock. Of the readings in each few seconds the fastest
+// counts; between two of them the difference changes linearly.
 func Align(recs []Record) []Record {
 	var looks []Record
 	out := make([]Record, 0, len(recs))

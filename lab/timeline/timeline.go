@@ -26,12 +26,11 @@ type Record struct {
 	Mark bool `json:"mark,omitempty"`
 	// Bad colours a mark as a failure.
 	Bad bool `json:"bad,omitempty"`
-	// Note is true for a word that stands beside the name of the row, such as a
-	// count; the last one holds.
+	// Note is true for a word beside the name of the row, such as a count; the
+	// last one is used.
 	Note bool `json:"note,omitempty"`
-	// Clock is what the host's clock was at the guest's time At, for a record that
-	// tells nothing else; the look at it took Trip, which is 0 in all others.  See
-	// Align.
+	// Clock is the host's clock at the guest's time At, for a record with nothing
+	// else; reading it took Trip, which is 0 in all others. See Align.
 	Clock time.Time     `json:"clock,omitzero"`
 	Trip  time.Duration `json:"trip,omitempty"`
 }
@@ -88,7 +87,7 @@ const (
 	longest          = 70    // characters of the text of a mark
 	widest           = 300   // of marks that are put together
 	maxTitle         = 200   // marks that one title lists
-	maxList, maxKey  = 8, 60 // lines of the key for one label, and where it tells of failures only
+	maxList, maxKey  = 8, 60 // lines of the key for one label, and where it has failures only
 )
 
 // row is a row of the picture.
@@ -183,7 +182,7 @@ func (r *row) arrange(lanes int, left float64, x func(time.Time) float64) {
 	}
 }
 
-// place gives each label the first lane with room; false if lanes are too few.
+// place gives each label the first free lane; false if lanes are too few.
 func (r *row) place(lanes int, left float64) bool {
 	var ends []float64
 	for i := range r.labels {
@@ -353,7 +352,7 @@ func (p *picture) row(r *row) {
 	}
 	name, _ := shorten(r.name, max(room, 10))
 	p.put(`<text x="10" y="%d">%s<title>%s</title></text>`, r.y+barH-3, name, r.name)
-	// What is over soon may not be seen beside what follows, and is what one looks for.
+	// Short events are drawn last, because they may be hidden and are of interest.
 	var late []func()
 	drawn := map[string]float64{}
 	for i, s := range r.states {
@@ -459,7 +458,7 @@ func (l line) colour() string {
 	return "#555"
 }
 
-// key numbers the labels whose text does not tell all, and tells it.
+// key numbers the labels whose text is shortened, and lists it.
 func (p *picture) key(rows []*row) (key []line) {
 	number, left := 0, 0
 	for _, r := range rows {

@@ -47,8 +47,8 @@ func texts(svg string) (all []string) {
 	return all
 }
 
-// Every mark is named at every position, no name is over another one, and the picture
-// holds all.
+// Every mark has a name at every position, no name covers another one, and the picture
+// contains all.
 func TestMarks(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }

@@ -80,7 +80,7 @@ func (t *Flaps) Next() (next time.Time) {
 	return next
 }
 
-// Release ends what is over at that time and gives the switches to look at.
+// Release ends what is over at that time and gives the switches to read again.
 func (t *Flaps) Release(now time.Time) (switches []ib.GUID) {
 	for k, x := range t.ports {
 		if !x.until.IsZero() && !now.Before(x.until) {
@@ -101,7 +101,7 @@ func (t *Flaps) Need(now time.Time) {
 	}
 }
 
-// Clear ends all of it and gives the switches to look at.
+// Clear ends all of it and gives the switches to read again.
 func (t *Flaps) Clear() (switches []ib.GUID) {
 	for k, x := range t.ports {
 		if !x.until.IsZero() {

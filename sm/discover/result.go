@@ -55,7 +55,7 @@ type Result struct {
 	Silent   []string
 	SilentAt []ib.GUID
 	Warnings []string
-	// Held says which links went down too often and are left out from now on.
+	// Held are messages on links that went down too often and are left out from now on.
 	Held []string
 	// Lost says that switches are out of reach that a link left out may lead to.
 	Lost    bool

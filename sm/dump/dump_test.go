@@ -23,8 +23,8 @@ func ring(t testing.TB) (*fabric.Fabric, [][]uint8) {
 	return f, r.LFT
 }
 
-// What opensm's own files hold is compared in lab/smbench; here is what a healthy
-// fabric does not show.
+// The contents of opensm's own files are compared in lab/smbench; here is what a
+// healthy fabric does not show.
 func TestOddTables(t *testing.T) {
 	f, lft := ring(t)
 	text := func() (lfts, fdbs string) {

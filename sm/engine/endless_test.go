@@ -119,8 +119,8 @@ func (e *endless) Recv(ctx context.Context, into []transport.Packet) (int, error
 	}
 }
 
-// told is how many false answers were given.
-func (e *endless) told() int {
+// falseAnswers returns how many false answers were given.
+func (e *endless) falseAnswers() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.lies
@@ -236,7 +236,7 @@ func TestEndlessDevice(t *testing.T) {
 				synctest.Wait()
 				x := s.Snapshot()
 				if x.State != "Master" {
-					t.Fatalf("after %v: %s, %d lies", tt.up, x.State, e.told())
+					t.Fatalf("after %v: %s, %d lies", tt.up, x.State, e.falseAnswers())
 				}
 				for _, h := range hosts {
 					if h == evil {
@@ -246,8 +246,8 @@ func TestEndlessDevice(t *testing.T) {
 						t.Errorf("%s is %v, %v", f.PortName(h), pi.State, err)
 					}
 				}
-				if e.told() > tt.most {
-					t.Errorf("%d SMPs went to the liar, want at most %d", e.told(), tt.most)
+				if e.falseAnswers() > tt.most {
+					t.Errorf("%d SMPs went to the liar, want at most %d", e.falseAnswers(), tt.most)
 				}
 				if h := heapMiB(); h > 100 {
 					t.Errorf("%d MiB are in use", h)
@@ -261,10 +261,10 @@ func TestEndlessDevice(t *testing.T) {
 					t.Errorf("the status names %v, want a switch", x.Retrying)
 				}
 				// It is tried again, less and less often; the subnet goes on.
-				before := e.told()
+				before := e.falseAnswers()
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
-				if n := e.told() - before; n > tt.later || n == 0 {
+				if n := e.falseAnswers() - before; n > tt.later || n == 0 {
 					t.Errorf("%d SMPs went to the liar in ten minutes", n)
 				}
 				if h := heapMiB(); h > 200 {

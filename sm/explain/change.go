@@ -30,9 +30,8 @@ func (c *Change) Worse() bool {
 }
 
 // Without is a fabric as a subnet manager finds it when nodes are off and cables
-// are out, by indices into Nodes and Ports: only the largest part that holds
-// together is left. If the manager's port is not in it, its place is taken by the
-// first adapter there.
+// are unplugged, by indices into Nodes and Ports: only the largest connected part is
+// left. If the manager's port is not in it, the first adapter there replaces it.
 func Without(f *fabric.Fabric, off, cut []int32) *fabric.Fabric {
 	gone, out := make([]bool, len(f.Nodes)), make([]bool, len(f.Ports))
 	for _, n := range off {

@@ -1,4 +1,4 @@
-// Package explain tells which way packets go through a fabric and why, and what
+// Package explain computes which way packets go through a fabric and why, and what
 // a change of the fabric would do to them.
 //
 // It follows forwarding tables, those in force or those that route.Build makes,
@@ -30,7 +30,7 @@ type Routes struct {
 	// is the default partition, with full membership.
 	Keys   [][]ib.PKey
 	Groups []partition.Precreated
-	// Live tells that states and MTUs are what the ports answered.
+	// Live is whether states and MTUs are the ports' answers.
 	Live bool
 
 	view *route.View

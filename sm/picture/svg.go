@@ -18,7 +18,7 @@ type box struct {
 	x, y, w, h         float64 // of the upper left corner
 	text, title, class string
 	size               float64 // of the text, 0 for fontSize
-	of                 int     // the number of switches that it stands for, 0 for itself
+	of                 int     // the number of switches that it represents, 0 for itself
 }
 
 type line struct {

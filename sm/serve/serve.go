@@ -42,10 +42,10 @@ type Manager struct {
 	Ended func(Port)
 	Host  Host
 	Log   *slog.Logger
-	// Wanted tells which ports get a subnet manager; nil takes all.
+	// Wanted reports which ports get a subnet manager; nil takes all.
 	Wanted func(Port) bool
-	// Number is how many ports Wanted takes at most, 0 if that is not known.  While so
-	// many have a subnet manager no port is looked for.
+	// Number is how many ports Wanted takes at most, 0 if that is not known. While so
+	// many have a subnet manager no port is searched for.
 	Number int
 	// Config gives the configuration for a port.
 	Config func(Port) engine.Config
@@ -53,8 +53,8 @@ type Manager struct {
 	// the reason; 0 is for ever. Where Number is known it ends at once when no
 	// port lets a subnet manager in (transport.ErrNoQP0).
 	Wait time.Duration
-	// Every is how often ports are looked for (2 s), Again how long after a
-	// failure a port is tried again (2 s).
+	// Every is how often ports are listed (2 s), Again how long after a failure a
+	// port is tried again (2 s).
 	Every, Again time.Duration
 
 	mu   sync.Mutex
@@ -140,7 +140,7 @@ func (m *Manager) failed() (err error) {
 	return err
 }
 
-// begin starts a subnet on a port unless one is running, and tells ended of its end.
+// begin starts a subnet on a port unless one is running, and reports its end on ended.
 func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port, ended chan<- struct{}) {
 	m.mu.Lock()
 	i := slices.IndexFunc(m.subs, func(r *running) bool { return r.port == p })
@@ -192,7 +192,7 @@ func (m *Manager) begin(ctx context.Context, wg *sync.WaitGroup, p Port, ended c
 		}
 		select {
 		case ended <- struct{}{}:
-		default: // it is to look already
+		default: // a wake-up is pending already
 		}
 	})
 }

@@ -59,7 +59,7 @@ func (h *host) set(p serve.Port, s *simfabric.Sim) {
 	h.ports[p] = s
 }
 
-// Two subnets of one host, one of which appears later; the socket tells of both.
+// Two subnets of one host, one of which appears later; the socket reports both.
 func TestManager(t *testing.T) {
 	h := &host{ports: map[serve.Port]*simfabric.Sim{}}
 	m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Again: 10 * time.Millisecond,
@@ -147,8 +147,8 @@ func TestManager(t *testing.T) {
 	}
 }
 
-// While all ports that are wanted have a subnet manager none is looked for; one that
-// has gone is looked for until it is back.
+// While all ports that are wanted have a subnet manager none is searched for; one that
+// has gone is searched for until it is back.
 func TestManagerLooksNoLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := serve.Port{Device: "a", Num: 1, GUID: gen.HostGUID + 1}
@@ -231,7 +231,7 @@ func TestManagerGivesUp(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "the port is not there") || took > 20*time.Second {
 			t.Errorf("not there: %v after %v", err, took)
 		}
-		// Without a limit, and of ports that nobody named, it waits.
+		// Without a limit, and of ports that were not named, it waits.
 		for _, number := range []int{0, 1} {
 			if took, err := run(&host{}, number, 0); err != nil || took != time.Hour {
 				t.Errorf("%d ports: %v after %v", number, err, took)

@@ -31,8 +31,7 @@ const (
 	AskFull     = "resweep full"
 )
 
-// Listen makes the socket for Serve. A socket file that nobody serves is
-// replaced.
+// Listen makes the socket for Serve. A stale socket file is replaced.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

@@ -92,7 +92,7 @@ func lidOf(f *fabric.Fabric, port int32) ib.LID {
 	return p.LID
 }
 
-// next sends what the window has room for.
+// next sends as many requests as the window allows.
 func (r *counting) next(c Conn) error {
 	for len(r.open) < window && len(r.todo) > 0 {
 		q := r.todo[0]

@@ -10,7 +10,7 @@ import (
 )
 
 // The counters of every port with a link are read; a node that does not answer is
-// told of with all its ports, and does not keep the others.
+// reported with all its ports, and does not delay the others.
 func TestReadCounters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)

@@ -158,8 +158,8 @@ type Found struct {
 	Why string
 }
 
-// Topology gives the whole fabric: as the subnet administrator has it, or, where
-// none answers, it does not tell of all, or walk asks for it, by a walk.
+// Topology gives the whole fabric: as the subnet administrator has it, or by a walk
+// where none answers, its records are incomplete, or walk is set.
 func Topology(ctx context.Context, c Conn, walk bool) (*Found, error) {
 	why := "as asked for"
 	if !walk {

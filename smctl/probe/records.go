@@ -138,8 +138,8 @@ type subnet struct {
 	node  map[ib.GUID]int
 	owner map[ib.LID]end // of each base LID: the node, and of an adapter its port
 	ports int
-	// hidden are ports of switches whose link is up and leads to nothing that the
-	// records tell of.
+	// hidden are ports of switches whose link is up and leads to nothing in the
+	// records.
 	hidden int
 }
 
@@ -270,7 +270,7 @@ func (t *tables) build(own ib.GUID, prefix uint64) (*fabric.Fabric, int, error) 
 	return f, s.hidden, nil
 }
 
-// managersOf are the subnet managers that the records tell of.
+// managersOf are the subnet managers in the records.
 func (t *tables) managersOf() (sms []smctl.SMInfo) {
 	_ = t.each(mad.AttrSMInfoRecord, func(b []byte) error {
 		var r mad.SMInfoRecord
@@ -292,7 +292,7 @@ func (t *tables) managersOf() (sms []smctl.SMInfo) {
 }
 
 // records reads the fabric as the subnet administrator of the port's master has it. It
-// is a *saError why that was not possible, or where it does not tell of all there is.
+// is a *saError why that was not possible, or why the records are incomplete.
 func records(ctx context.Context, c Conn) (*Found, error) {
 	info, err := own(ctx, c, mad.AttrPortInfo)
 	if err != nil {

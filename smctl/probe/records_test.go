@@ -90,8 +90,8 @@ func TestTopologyOfAdministrator(t *testing.T) {
 	})
 }
 
-// Where the administrator does not answer, or does not tell of all there is, the walk
-// finds it, and the reason is kept.
+// Where the administrator does not answer, or its records are incomplete, the walk
+// finds everything, and the reason is kept.
 func TestTopologyFallsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)

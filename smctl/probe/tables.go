@@ -50,8 +50,8 @@ func Tables(ctx context.Context, c Conn) (r *explain.Routes, warnings []string, 
 	return r, warnings, nil
 }
 
-// Keys reads the P_Key tables of some end ports into those of r. It gives the
-// ports that do not tell theirs.
+// Keys reads the P_Key tables of some end ports into those of r. It gives the ports
+// that refuse.
 func Keys(ctx context.Context, c Conn, r *explain.Routes, ports ...int32) (silent []int32, err error) {
 	var l smp.List
 	for _, p := range ports {

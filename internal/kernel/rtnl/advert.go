@@ -61,8 +61,8 @@ func decodeAdvert(typ uint16, b []byte, put func(Advert)) {
 	}
 }
 
-// decodeOption reads one option in network byte order, whole and of its own length.
-// Servers and domains that nobody can use are left out.
+// decodeOption decodes one option in network byte order, whole and of its own length.
+// Unusable servers and domains are left out.
 func decodeOption(b []byte) (a Advert, ok bool) {
 	a.Lifetime = uint32(b[4])<<24 | uint32(b[5])<<16 | uint32(b[6])<<8 | uint32(b[7])
 	body := b[ndOptHead:]

@@ -413,8 +413,8 @@ func (r *rawClient) write(s *Server, out syscall.RawConn) {
 				r.put(&l[i], &b.Buf[i])
 			}
 			if err := b.Send(out, n); err != nil {
-				// The process is gone. What it did not take is answered as
-				// its host's kernel would; nobody tells us earlier.
+				// The process is gone, which is not noticed earlier. What it did not receive
+				// is answered as its host's kernel would.
 				s.detachClient(r)
 				for i := range l {
 					r.raw.Bounce(&l[i])

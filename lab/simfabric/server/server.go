@@ -50,7 +50,7 @@ type Server struct {
 	closed bool
 }
 
-// slots is how many clients ibsim's protocol has room for.
+// slots is the number of clients in ibsim's protocol.
 const slots = 10
 
 // Listen opens the sockets of a simulator under a base name.
@@ -417,7 +417,7 @@ func (f *file) send(b []byte) {
 // process. The rest is write's.
 func (f *file) flush() {
 	if !f.out.TryLock() {
-		// Another goroutine is at it and may have looked at our agent already.
+		// Another goroutine collects and may have passed this agent already.
 		f.poke()
 		return
 	}
@@ -446,7 +446,7 @@ func (f *file) poke() {
 	}
 }
 
-// collect appends to rest what the agents received; the caller holds out.
+// collect appends to rest what the agents received. f.out must be locked.
 func (f *file) collect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -485,8 +485,8 @@ func (f *file) write(ctx context.Context) {
 	}
 }
 
-// appendUmad appends a frame with a received packet as umad shows it. Of a
-// request that nobody answered the kernel returns the common header only.
+// appendUmad appends a frame with a received packet as umad shows it. Of a request
+// without an answer the kernel returns the common header only.
 func appendUmad(out []byte, id uint32, p *transport.Packet) []byte {
 	msg := p.Bytes()
 	var h [umadHeader]byte

@@ -123,7 +123,7 @@ func TestStreamEnds(t *testing.T) {
 	if n := slots(); n != was-1 {
 		t.Fatalf("%d slots are free, want %d", n, was-1)
 	}
-	_, _ = s.Write(make([]byte, ibsim.DataLen+7)) // what is no data packet harms nobody
+	_, _ = s.Write(make([]byte, ibsim.DataLen+7)) // what is no data packet does no harm
 	s.Close()
 	for end := time.Now().Add(10 * time.Second); slots() != was; {
 		if time.Now().After(end) {

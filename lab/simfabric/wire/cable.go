@@ -19,7 +19,7 @@ const (
 
 // Port is what a cable is put into.
 type Port interface {
-	// SetUp tells whether the far end is there and plugged in.
+	// SetUp sets whether the far end exists and is plugged in.
 	SetUp(up bool)
 	// Receive takes a packet, which is the port's from then on.
 	Receive(p *Packet)
@@ -45,7 +45,7 @@ type Cable struct {
 // earlier life of the same end.
 func New(epoch uint32) *Cable { return &Cable{epoch: epoch | 1, wake: make(chan struct{}, 1)} }
 
-// SetReady tells the far end whether the near port is plugged in.
+// SetReady reports to the far end whether the near port is plugged in.
 func (c *Cable) SetReady(ready bool) {
 	c.mu.Lock()
 	c.ready = ready
@@ -66,14 +66,14 @@ func (c *Cable) Send(p *Packet) {
 	}
 }
 
-// Lost is the number of packets that found no room.
+// Lost is the number of packets dropped because the queue was full.
 func (c *Cable) Lost() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
 }
 
-// put queues a frame; the lock is held.
+// put queues a frame. c.mu must be locked.
 func (c *Cable) put(f []byte) {
 	c.queue = append(c.queue, f)
 	c.queued += len(f)

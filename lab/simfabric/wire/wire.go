@@ -18,8 +18,8 @@ import (
 
 // Sizes in bytes.
 const (
-	// MaxFrame is the longest frame, without its Ethernet header; it holds any
-	// datagram, and messages of connections take several.
+	// MaxFrame is the longest frame, without its Ethernet header; any datagram fits,
+	// and messages of connections take several.
 	MaxFrame = 9000
 	// MaxPacket is the longest packet, put together.
 	MaxPacket = 128 << 10
@@ -180,8 +180,8 @@ func (j *joiner) add(h *header, part []byte) *Packet {
 	return p
 }
 
-// Bye is the frame by which an end says that it is gone, for somebody who pulls
-// the plug in its place.
+// Bye is the frame by which an end reports that it is gone, for a caller that
+// unplugs it.
 func Bye() []byte {
 	h := header{kind: bye}
 	return h.append(nil, nil)

@@ -214,6 +214,9 @@ func discovered(ctx context.Context, c Conn) (*Found, error) {
 			if err != nil {
 				return nil, err
 			}
+			for i := range more {
+				more[i].Node = "" // the fabric has the names
+			}
 			found.Managers = append(more, found.Managers...)
 		}
 	}

@@ -163,6 +163,24 @@ func recordTables(t *testing.T) (out *tables, own ib.GUID) {
 	return out, own
 }
 
+// A manager that a walk does not find, as that on the own port, has no name of its own
+// either: the fabric has the names, and a screen printed both.
+func TestManagerNotFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, me, end := managed(t, gen.Star(3, 8))
+		defer end()
+		c := &edited{Transport: me, edit: func(p *transport.Packet) {
+			if mad.ClassOf(&p.MAD) == mad.ClassSubnDR && mad.AttrOf(&p.MAD) == mad.AttrPortInfo {
+				p.MAD[mad.SMPDataOffset+23] &^= 2 // IsSM
+			}
+		}}
+		got, err := Topology(t.Context(), c, true)
+		if err != nil || len(got.Managers) != 1 || got.Managers[0].LID == 0 || got.Managers[0].Node != "" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
 // Records that lie make no fabric that contradicts itself, and none that is larger
 // than a subnet.
 func FuzzRecords(f *testing.F) {

@@ -76,8 +76,15 @@ bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one gu
 	@echo; $(GO) run ./lab/smbench scale
 	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'
 
+# Scenarios that depend on the version of systemd.
+TRIXIE ?= ^(TestPackage|TestFirstDay|TestBesideNetworkd|TestAdvertisedNameServers)$$
+
 .PHONY: test-long
-test-long: test test-units-long test-sm-long bench-peers ## make test, and what was trimmed there
+test-long: test test-trixie test-units-long test-sm-long bench-peers ## make test, and what was trimmed there
+
+.PHONY: test-trixie
+test-trixie: deps ## installation, reload, upgrade and removal with the userland of Debian 13 (systemd 257)
+	@IBNET_LAB_SUITE=trixie IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m -run '$(TRIXIE)' ./lab/scenario | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'
 
 .PHONY: test-units-long
 test-units-long: deps ## the parsers of unit files against the installed systemd, 100,000 inputs of each kind

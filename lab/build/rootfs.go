@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -9,8 +10,12 @@ import (
 	"strings"
 )
 
-// Suite is the Debian release of the userland.
+// Suite is the Debian release of the kernels, and of the userland unless $IBNET_LAB_SUITE
+// names another ("trixie").
 const Suite = "bookworm"
+
+// suite is the release of the userland.
+func suite() string { return cmp.Or(os.Getenv("IBNET_LAB_SUITE"), Suite) }
 
 // Packages is the userland of the guests: the InfiniBand tools, the network
 // managers that are compared with ours, and what a person wants at a prompt.
@@ -30,7 +35,8 @@ const recipe = "2"
 func (b *Builder) Rootfs(ctx context.Context) (string, error) {
 	pkgs := append([]string{}, Packages...)
 	sort.Strings(pkgs)
-	dir := filepath.Join(b.Cache, "rootfs", Suite+"-"+key("rootfs", Suite, recipe, strings.Join(pkgs, ",")))
+	suite := suite()
+	dir := filepath.Join(b.Cache, "rootfs", suite+"-"+key("rootfs", suite, recipe, strings.Join(pkgs, ",")))
 	err := b.once(ctx, "Debian userland", dir, func(tmp string) error {
 		if err := b.need(ctx, map[string]string{"mmdebstrap": "mmdebstrap"}); err != nil {
 			return err
@@ -48,7 +54,7 @@ func (b *Builder) Rootfs(ctx context.Context) (string, error) {
 			`--dpkgopt=path-exclude=/usr/share/doc/*`, `--dpkgopt=path-exclude=/usr/share/locale/*`,
 			"--include="+strings.Join(pkgs, ","),
 			"--customize-hook=chroot \"$1\" passwd -d root",
-			Suite, tmp); err != nil {
+			suite, tmp); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnavailable, err) // mostly the mirror
 		}
 		return prepareRootfs(tmp)

@@ -2,7 +2,6 @@ package card
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -123,7 +122,7 @@ func TestVirtualFunctionsOfPCI(t *testing.T) {
 		if err := set(1); err == nil || len(are()) != 0 {
 			g.Errorf("functions without a driver: %q, %v", are(), err)
 		} else {
-			g.Log(fmt.Sprintf("without a driver: %v", err))
+			g.Logf("without a driver: %v", err)
 		}
 	})
 }

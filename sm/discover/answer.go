@@ -128,7 +128,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 		}
 		d.unlink(i, p)
 	}
-	if ni.NodeType == ib.NodeSwitch && d.leftOut(ni.NodeGUID, ni.LocalPortNum) {
+	if d.leftOut(i, p, &ni) {
 		return
 	}
 	j, ok := d.byGUID[ni.NodeGUID]

@@ -83,9 +83,7 @@ func (d *Discovery) probe(i int32, p uint8) {
 			"nearer the middle", x.name(), p, MaxHops)
 		return
 	}
-	if !d.leftOut(d.nodes[i].ni.NodeGUID, p) {
-		d.urgent.push(tag(kProbe, 0, i, p))
-	}
+	d.urgent.push(tag(kProbe, 0, i, p))
 }
 
 // wanted reports whether a port's PortInfo is to be read.

@@ -161,7 +161,6 @@ type Discovery struct {
 	checkAsked                int   // or at how many SMPs
 	stopped                   bool  // a budget is used up
 	resumed                   bool  // the walk began with what was known
-	skipped                   bool  // a link was left out because it went down too often
 	asked                     int   // SMPs so far
 	claimed                   int   // ports of all nodes
 	clock                     clock

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/mad"
 )
 
 // A link between switches that goes down again and again costs a sweep, new routes
@@ -24,35 +25,41 @@ const (
 // Flaps remembers the links between switches that went down, and which of them are
 // left out. The zero value is ready; it is one manager's, for all its walks.
 type Flaps struct {
-	ports map[partKey]*flap
+	ports map[partKey]*flap // of both ends
 }
 
 type flap struct {
+	ends  [2]partKey
+	walk  time.Time     // of the last count: either end shows it
 	at    []time.Time   // the last times that it went down, at most flapsMost
 	until time.Time     // left out until then, zero if it is not
 	hold  time.Duration // how long it was left out last
 	need  time.Time     // not left out again before that: it alone leads to a part
 }
 
-// note notes that a port went down. It gives how long the link is left out from now
-// on, 0 if it is not or was before.
-func (t *Flaps) note(k partKey, now time.Time) time.Duration {
+// note notes that a link went down, at most once for a walk. It gives how long the link
+// is left out from now on, 0 if it is not or was before.
+func (t *Flaps) note(ends [2]partKey, walk, now time.Time) time.Duration {
 	for k, x := range t.ports {
 		if x.until.IsZero() && now.Sub(x.at[len(x.at)-1]) > flapForget {
 			delete(t.ports, k)
 		}
 	}
-	x := t.ports[k]
-	if x == nil {
-		if len(t.ports) == flapLinks {
+	x := t.ports[ends[0]]
+	if x == nil || !x.joins(ends[0], ends[1]) {
+		if len(t.ports) >= flapLinks {
 			return 0
 		}
 		if t.ports == nil {
 			t.ports = map[partKey]*flap{}
 		}
-		x = &flap{}
-		t.ports[k] = x
+		x = &flap{ends: ends}
+		t.ports[ends[0]], t.ports[ends[1]] = x, x
 	}
+	if x.walk == walk {
+		return 0
+	}
+	x.walk = walk
 	if x.at = append(x.at, now); len(x.at) > flapsMost {
 		x.at = slices.Delete(x.at, 0, 1)
 	}
@@ -64,10 +71,15 @@ func (t *Flaps) note(k partKey, now time.Time) time.Duration {
 	return x.hold
 }
 
-// held reports whether a port's link is left out.
-func (t *Flaps) held(k partKey) bool {
-	x := t.ports[k]
-	return x != nil && !x.until.IsZero()
+// joins reports whether a link is the one between two ports.
+func (x *flap) joins(a, b partKey) bool {
+	return x.ends == [2]partKey{a, b} || x.ends == [2]partKey{b, a}
+}
+
+// held reports whether the link between two ports is left out.
+func (t *Flaps) held(a, b partKey) bool {
+	x := t.ports[a]
+	return x != nil && !x.until.IsZero() && x.joins(a, b)
 }
 
 // Next is when the first link that is left out is tried again, zero for none.
@@ -117,20 +129,27 @@ func (t *Flaps) Clear() (switches []ib.GUID) {
 func (d *Discovery) wentDown(i int32, p uint8) {
 	x := &d.nodes[i]
 	q, k := x.ports.at(int(p)), partKey{x.ni.NodeGUID, p}
-	if d.opt.Now == nil || !x.sw() || q.peer >= 0 && !d.nodes[q.peer].sw() || q.peer < 0 && d.opt.Flaps.ports[k] == nil {
+	if !d.resumed || d.opt.Now == nil || !x.sw() {
 		return
 	}
-	if hold := d.opt.Flaps.note(k, d.opt.Now()); hold != 0 {
+	ends := [2]partKey{k}
+	switch f := d.opt.Flaps.ports[k]; {
+	case q.peer >= 0 && d.nodes[q.peer].sw():
+		ends[1] = partKey{d.nodes[q.peer].ni.NodeGUID, q.peerP}
+	case q.peer < 0 && f != nil && !f.until.IsZero():
+		ends = f.ends
+	default:
+		return
+	}
+	if hold := d.opt.Flaps.note(ends, d.clock.began, d.opt.Now()); hold != 0 {
 		d.res.Held = append(d.res.Held, fmt.Sprintf("the link at port %s[%d] went down %d times within %v; it is left out of the routes for %v, "+
-			"then tried again: check the cable and both ports", x.name(), p, flapsMost, flapWindow, hold))
+			"then tried again: check the cable and both ports, then: ibnetsm resweep", x.name(), p, flapsMost, flapWindow, hold))
 	}
 }
 
-// leftOut reports whether a link is left out of a walk that begins with what is known.
-func (d *Discovery) leftOut(g ib.GUID, p uint8) bool {
-	if d.resumed && d.opt.Flaps.held(partKey{g, p}) {
-		d.skipped = true
-		return true
-	}
-	return false
+// leftOut reports whether the link between port p of node i and a port of another
+// switch is left out. A walk of everything leaves nothing out: see Result.Lost.
+func (d *Discovery) leftOut(i int32, p uint8, ni *mad.NodeInfo) bool {
+	return d.resumed && ni.NodeType == ib.NodeSwitch &&
+		d.opt.Flaps.held(partKey{d.nodes[i].ni.NodeGUID, p}, partKey{ni.NodeGUID, ni.LocalPortNum})
 }

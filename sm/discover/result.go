@@ -57,7 +57,8 @@ type Result struct {
 	Warnings []string
 	// Held are messages on links that went down too often and are left out from now on.
 	Held []string
-	// Lost says that switches are out of reach that a link left out may lead to.
+	// Lost says that switches are out of reach while links are left out, which may
+	// lead to them.
 	Lost    bool
 	Changed bool // a resumed discovery found something that differs
 }
@@ -69,7 +70,8 @@ func (d *Discovery) Result() *Result {
 		return &d.res
 	}
 	d.paths()
-	d.res.Lost = d.skipped && slices.ContainsFunc(d.nodes, func(x dnode) bool { return x.gone && !x.out && x.sw() })
+	d.res.Lost = d.resumed && !d.opt.Flaps.Next().IsZero() &&
+		slices.ContainsFunc(d.nodes, func(x dnode) bool { return x.gone && !x.out && x.sw() })
 	b := fabric.NewBuilder()
 	if d.opt.Prefix != 0 {
 		b.SetPrefix(d.opt.Prefix)

@@ -139,7 +139,7 @@ func (o *Observer) Adverts() EventSource {
 	}}
 }
 
-// repeated is a socket whose losses need no look at everything: what it tells of is
+// repeated is a socket whose losses do not need everything read again: what it reports is
 // sent again.
 type repeated struct{ EventSocket }
 
@@ -174,7 +174,7 @@ func (o *Observer) observeAdverts(s *link.Snapshot, w Needs) {
 	})
 }
 
-// lookAgain has a link looked at when something advertised ends; again is 0 for
+// lookAgain has a link read when something advertised ends; again is 0 for
 // never.
 func (o *Observer) lookAgain(index int, now, again uint64) {
 	t := o.advertTimers[index]

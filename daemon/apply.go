@@ -55,7 +55,7 @@ func (d *Daemon) delayAbsent(gone []absence) {
 
 func failedOp(op link.Op) string { return "failed " + op.String() }
 
-// apply carries steps out and gives the links to look at again, and the
+// apply carries steps out and gives the links to read again, and the
 // operations whose links the kernel could not find.
 func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, gone []absence) {
 	unit := make(map[string]string, len(steps))
@@ -157,7 +157,7 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 }
 
 // keepAgain is how long after a file could not be written it is tried again: nothing
-// tells that a disk has room again.
+// reports that a disk has space again.
 const keepAgain = time.Second
 
 func (d *Daemon) save() {

@@ -47,7 +47,7 @@ func nmManages(text string) bool {
 }
 
 // Beside wakes the loop for links that systemd-networkd or NetworkManager takes
-// or lets go, of which the kernel tells nothing. It returns when ctx ends, or
+// or releases it, which the kernel does not report. It returns when ctx ends, or
 // with an error if there is nothing to watch with.
 func Beside(ctx context.Context, root string, wake func(Scope)) error {
 	fw, err := fsnotify.NewWatcher()

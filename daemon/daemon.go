@@ -37,16 +37,16 @@ type Config struct {
 	Log    *slog.Logger
 	System System
 	Load   func() *units.Set
-	// Invalidate, if set, is called before a load that somebody asked for: what is
+	// Invalidate, if set, is called before a load that was requested: what is
 	// remembered of the files may be older than what was just written.
 	Invalidate func()
 	Store      StateStore
-	// Events is what happens to the system; nil if nobody tells. It calls Wake
+	// Events is what happens to the system; nil for none. It calls Wake
 	// with Scope.Events.
 	Events Events
 	// Notify sends a line to the service manager; nil sends none.
 	Notify func(state string)
-	// FastPort is the time between two looks at the ports while one that
+	// FastPort is the time between two reads of the ports while one that
 	// matters is not Active, longer when nothing has happened for a while;
 	// SlowPort otherwise. Zero is 1 s and 60 s.
 	FastPort, SlowPort time.Duration

@@ -36,7 +36,7 @@ func TestLoop(t *testing.T) {
 			t.Errorf("ib0.8001 is %s, made by us %v", s.State, s.MadeByUs)
 		}
 
-		// Nothing happens by itself but the slow look at the ports.
+		// Nothing happens by itself but the slow read of the ports.
 		looks := sys.looked()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
@@ -112,7 +112,7 @@ func TestRetry(t *testing.T) {
 }
 
 // "No such device" about a link that is there is an error like others: it is not
-// tried again at once, and it is told. Said of one that went, it is nothing.
+// tried again at once, and it is reported. For one that is gone, it is nothing.
 func TestNoSuchDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := system(t, 1)
@@ -147,7 +147,7 @@ func TestNoSuchDevice(t *testing.T) {
 	})
 }
 
-// What was learned of operations that nobody asks for any more is forgotten.
+// What was learned of operations that no unit asks for any more is forgotten.
 func TestHoldsForget(t *testing.T) {
 	h, now := newDelays(), time.Unix(0, 0)
 	for i := range 100 {
@@ -191,7 +191,7 @@ func TestPortComes(t *testing.T) {
 			t.Errorf("reasons %v", s.Reasons)
 		}
 		sys.change(func(s *link.Snapshot) { s.Devices[0].Ports[0].State = ib.PortActive })
-		time.Sleep(1100 * time.Millisecond) // no event tells: the fast timer sees it
+		time.Sleep(1100 * time.Millisecond) // no event comes: the fast timer sees it
 		synctest.Wait()
 		if s := r.link("ib0"); s.State != link.StateConfigured || !s.Carrier {
 			t.Errorf("ib0 is %s carrier %v: %v", s.State, s.Carrier, s.Reasons)
@@ -205,8 +205,8 @@ func TestPortComes(t *testing.T) {
 	})
 }
 
-// What a turn was about is done when the system can be looked at again: an edit,
-// an operation whose time had come, a status that nobody was told of.
+// What a turn was about is done when the system can be read again: an edit,
+// an operation whose time had come, a status that was not reported.
 func TestLookFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := system(t, 1)
@@ -283,7 +283,7 @@ func TestRenameIsTold(t *testing.T) {
 	})
 }
 
-// What goes is missed by what leaned on it: a child that somebody deletes is made
+// What is removed is noticed by what needed it: a child that a user deletes is made
 // again, a name is free again, a link that was followed is followed no more.
 func TestLinkGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -358,7 +358,7 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	})
 }
 
-// A report that cannot be written is told once for each time that this begins.
+// A report that cannot be written is reported once for each time that this begins.
 func TestReportCannotBeWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &notes{}

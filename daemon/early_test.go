@@ -26,7 +26,7 @@ func TestFamily(t *testing.T) {
 }
 
 // With many links the start goes in two steps, and nothing but the order of the
-// operations tells.
+// operations reports.
 func TestFirstLinksFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3 * firstLinks
@@ -70,7 +70,7 @@ func TestFirstLinksFirst(t *testing.T) {
 }
 
 // A rule that the last link's unit wants is not taken away for the time until
-// that link is looked at.
+// that link is read.
 func TestFirstLinksLeaveRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3 * firstLinks

@@ -17,7 +17,7 @@ import (
 )
 
 // TestClassify goes through errors of the kernel: each has a decision, and what
-// is told to a person is one sentence with the kernel's words in it.
+// a person reads is one sentence with the kernel's words in it.
 func TestClassify(t *testing.T) {
 	on := link.Target{Link: "ib0", Ifindex: 4}
 	addr := link.Address{Prefix: netip.MustParsePrefix("10.0.0.1/24")}

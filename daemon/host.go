@@ -83,7 +83,7 @@ func readHost(root string) (h link.Host) {
 	return h
 }
 
-// virtualization knows the cases that can be told from files; the words are
+// virtualization knows the cases that files show; the words are
 // those of systemd-detect-virt(1).
 func virtualization(text func(string) string, exists func(string) bool) (word string, container bool) {
 	if c := text("/run/systemd/container"); c != "" {

@@ -130,7 +130,7 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 	return s
 }
 
-// hints takes what Wake has been called with, and the events that it told of.
+// hints takes what Wake has been called with, and the events that it reported.
 func (d *Daemon) hints() Scope {
 	select {
 	case <-d.bell:
@@ -177,6 +177,6 @@ func (d *Daemon) pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// lazyWait is how long hints wait that nobody waits for. They come one by one for
+// lazyWait is how long hints wait on which no caller waits. They come one by one for
 // each link.
 const lazyWait = 100 * time.Millisecond

@@ -6,7 +6,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// needs says what the units and the record make worth looking at.
+// needs says what the units and the record make worth reading.
 func (d *Daemon) needs() Needs {
 	w := Needs{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0}
 	for _, e := range d.rec.Links {
@@ -71,7 +71,7 @@ type Needs struct {
 	PKeys bool
 	// Sysctls lists the settings to read of a link; nil reads none.
 	Sysctls func(s *link.Snapshot, l *link.Link) []string
-	// LinkUnit gives the unit of a link for what package roce looks at; nil if no
+	// LinkUnit gives the unit of a link for what package roce reads; nil if no
 	// unit asks for any of it.
 	LinkUnit func(s *link.Snapshot, l *link.Link) *units.Unit
 	// PortUnit is the same for a port that has no network interface; it is set

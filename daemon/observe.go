@@ -91,7 +91,7 @@ func (o *Observer) Close() error {
 }
 
 // Observe reads what the scope names and gives a new snapshot, which shares with
-// the last one what was not looked at.
+// the last one what was not read.
 func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	o.card.Begin()
 	if o.last == nil {
@@ -155,7 +155,7 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	return s, nil
 }
 
-// observeCard looks at cards where a unit asks for it. GID tables follow
+// observeCard reads cards where a unit asks for it. GID tables follow
 // addresses, everything else the link or its RDMA device.
 func (o *Observer) observeCard(s *link.Snapshot, sc Scope, w Needs) {
 	if w.LinkUnit == nil {

@@ -96,7 +96,7 @@ func (o *Observer) observeLinks(s *link.Snapshot, sc Scope) error {
 			}
 		}
 	}
-	// Addresses, routes and settings are looked at by themselves.
+	// Addresses, routes and settings are read by themselves.
 	for i := range s.Links {
 		l := &s.Links[i]
 		if k, ok := slices.BinarySearchFunc(old, l.Index, func(x link.Link, n int) int { return x.Index - n }); ok {

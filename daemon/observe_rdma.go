@@ -36,7 +36,7 @@ type staticPort struct {
 }
 
 // joinPorts finds the links whose RDMA port came or went after they did, as that
-// of an Ethernet card does, and has them looked at.
+// of an Ethernet card does, and has them read.
 func (o *Observer) joinPorts(s *link.Snapshot, sc *Scope) {
 	at := map[int]portID{}
 	for i := range s.Devices {

@@ -7,7 +7,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// portWait is the time until the next look at the ports.
+// portWait is the time until the ports are read next.
 func (d *Daemon) portWait() time.Duration {
 	if d.snap == nil || len(d.snap.Devices) == 0 {
 		return 24 * time.Hour // there is an event for the first device
@@ -21,7 +21,7 @@ func (d *Daemon) portWait() time.Duration {
 	return min(portBackOff*d.cfg.FastPort, d.cfg.SlowPort)
 }
 
-// A port that waits, for a cable for example, is looked at each FastPort until
+// A port that waits, for a cable for example, is read each FastPort until
 // nothing has happened for portPatience, then less often by portBackOff: a look costs
 // some firmware commands at each port of the host.
 const (

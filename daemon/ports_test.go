@@ -9,7 +9,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// A port without a cable is looked at each second for a minute, then less often,
+// A port without a cable is read each second for a minute, then less often,
 // and each second again when something happens.
 func TestUnpluggedPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -38,7 +38,7 @@ func TestUnpluggedPort(t *testing.T) {
 			t.Errorf("%d looks in the 30 s after an event", n)
 		}
 		looks(2 * time.Minute)
-		// The cable is plugged in: a change that no event tells of.
+		// The cable is plugged in: a change that no event reports.
 		sys.change(func(s *link.Snapshot) {
 			p := &s.Devices[1].Ports[0]
 			p.State, p.Phys = ib.PortInit, ib.PhysLinkUp

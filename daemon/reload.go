@@ -84,7 +84,7 @@ func (d *Daemon) newProblems(set *units.Set, dirty *dirty) {
 }
 
 // readFirst and readMost are the pauses between attempts to read unit files that
-// could not be read: nothing tells that a descriptor or memory is free again.
+// could not be read: no event reports that a descriptor or memory is free again.
 const (
 	readFirst = time.Second
 	readMost  = time.Minute

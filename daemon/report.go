@@ -54,7 +54,7 @@ func (d *Daemon) publish(changed map[string]bool, reloaded bool) {
 	last := d.report
 	d.report, d.shown = rep, d.snap
 	d.repMu.Unlock()
-	// A name that nobody has any more is gone, also where its link is renamed.
+	// A name that no link has any more is gone, also where its link is renamed.
 	var gone []string
 	for _, st := range last.Links {
 		if !names[st.Name] {

@@ -78,7 +78,7 @@ func (r *resolved) owner(fresh bool) string {
 }
 
 // stay joins the bus and follows resolved's comings and goings until the bus goes.
-// done is closed when that much is known; late says that nobody waits for it.
+// done is closed when that much is known; late says that no caller waits for it.
 func (r *resolved) stay(done chan struct{}, late *atomic.Bool) {
 	tell := func(name string) {
 		r.mu.Lock()

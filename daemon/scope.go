@@ -71,7 +71,7 @@ func (s *Scope) link(index int) {
 	s.Links[index] = true
 }
 
-// lazy reports that there is something to look at that nobody waits for:
+// lazy reports that there is something to read on which no caller waits:
 // addresses that have passed duplicate address detection, routes of the
 // kernel's own.
 func (s *Scope) lazy() bool {

@@ -122,7 +122,7 @@ func (s *Store) write(name string, b []byte) error {
 }
 
 // SaveReport writes the report; the text of links that have not changed is not
-// made anew.
+// made again.
 func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error {
 	b := &s.buf
 	b.Reset()

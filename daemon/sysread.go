@@ -12,7 +12,7 @@ import (
 	"ibnetworkd/ib"
 )
 
-// A look at a device that comes needs a dozen small values of it. Package sysfs
+// Reading a new device needs a dozen small values of it. Package sysfs
 // reads all there is, for those who show it; here each value is three system
 // calls, and only those are read that a plan depends on.
 

@@ -21,7 +21,7 @@ import (
 
 // UnitDirs reads the unit directories again and again at the cost of what has
 // changed: a file is read when its stat data differ from the last time, and not
-// even looked at if a watch on its directory has said nothing about it.
+// even checked if a watch on its directory has said nothing about it.
 type UnitDirs struct {
 	root string
 	copy copies

@@ -39,7 +39,7 @@ type Watch struct {
 
 	poll    *nl.Poller
 	sources []*source
-	// carrier of the links that events have told of: a change of it is a change
+	// carrier of the links that events have reported: a change of it is a change
 	// of the port too, most others are not.
 	carrier map[int]bool
 }
@@ -88,11 +88,11 @@ type source struct {
 	retry  time.Time   // when to open it again; zero: when an RDMA device appears
 }
 
-// everything is what is looked at after events were lost.
+// everything is what is read after events were lost.
 var everything = Scope{All: true, RDMA: true, PKeys: true, Addrs: true, Routes: true, Rules: true}
 
 // rejoin is the wait before a failed event socket is opened again. It is no
-// wait for a state: the loop looks at everything after it.
+// wait for a state: the loop reads everything after it.
 const rejoin = time.Second
 
 // Start opens all sources, so that nothing that happens after the first look is
@@ -118,7 +118,7 @@ func (w *Watch) Start(ctx context.Context) error {
 		case errors.Is(err, errNotYet):
 			w.sources = append(w.sources, &source{EventSource: x})
 		case err != nil:
-			// In a container or a namespace: rtnetlink tells of links, the port
+			// In a container or a namespace: rtnetlink reports links, the port
 			// timer of the rest.
 			w.Log.Warn("some events are not seen", "source", x.Name, "error", err)
 		case so != nil:
@@ -286,7 +286,7 @@ func (w *Watch) rdma() (EventSocket, error) {
 // read: an editor writes a file in several steps, a package manager many files.
 const editorPause = 150 * time.Millisecond
 
-// Watch tells of changes below the unit directories: it notes which files were
+// Watch reports changes below the unit directories: it notes which files were
 // touched and asks for a reload when the directories have been quiet for a
 // moment. Directories that are not there yet are waited for at their nearest
 // parent.

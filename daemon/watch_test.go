@@ -111,7 +111,7 @@ func TestFailedSource(t *testing.T) {
 	})
 }
 
-// quietSocket has told that an RDMA device came, once.
+// quietSocket has reported that an RDMA device came, once.
 type quietSocket struct{ fd, told *int }
 
 func (q quietSocket) FD() int { return *q.fd }

@@ -268,7 +268,7 @@ func TestMakerStays(t *testing.T) {
 		}{
 			{true, unix.EBUSY, unix.EEXIST, true},
 			{true, unix.EBUSY, unix.EBUSY, true},
-			{true, nil, unix.EEXIST, false}, // somebody else was faster
+			{true, nil, unix.EEXIST, false}, // another program was faster
 			{false, unix.EBUSY, unix.EEXIST, false},
 			{true, nil, nil, true},
 		} {

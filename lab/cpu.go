@@ -28,7 +28,7 @@ const (
 	balanceEvery = 500 * time.Millisecond
 	crowded      = 0.15 // a processor idle for less of the time may have more to do than it can
 	free         = 0.40 // one idle for more has room for a guest
-	alone        = 0.85 // a guest that gets more of its processor shares it with nobody that matters
+	alone        = 0.85 // a guest that gets more of its processor shares it with nothing that matters
 )
 
 // balancer keeps the processes of a group on one processor.
@@ -83,7 +83,7 @@ func (b *balancer) run(group int) {
 			looked = time.Time{}
 			continue
 		}
-		// All processes of the host are looked at, which is not done without need.
+		// All processes of the host are read, which is not done without need.
 		_, used := b.groupOf(group)
 		own := (used - before) / now.Sub(looked).Seconds()
 		first := looked.IsZero()
@@ -124,7 +124,7 @@ func pin(thread, cpu int) error {
 	return unix.SchedSetaffinity(thread, &set)
 }
 
-// share is the part of the time between two looks at a processor that it was idle.
+// share is the part of the time between two readings of a processor that it was idle.
 func share(old, now procfs.CPUStat) float64 {
 	idle := now.Idle + now.Iowait - old.Idle - old.Iowait
 	busy := now.User + now.Nice + now.System + now.IRQ + now.SoftIRQ + now.Steal -

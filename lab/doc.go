@@ -21,6 +21,6 @@
 // on, and fails the test if the function failed, the kernel complained, or the
 // time was up.  Nothing that a guest does outlives it.
 //
-// Code of a test before its call of Run runs on both sides; [InGuest] tells
+// Code of a test before its call of Run runs on both sides; [InGuest] reports
 // them apart.
 package lab

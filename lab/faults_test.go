@@ -147,7 +147,7 @@ const (
 
 // What each option of a fault rule picks, to the packet, by the hits of the rules and
 // the counters of the ports. Packets of QP0 are in no counter. No link is up, so that
-// nobody else sends on QP1 but ib_sa, which asks for the SA's ClassPortInfo a second after
+// only ib_sa sends on QP1 as well, which asks for the SA's ClassPortInfo a second after
 // each event of a port and asks again until it is answered: the manager runs until it was.
 // What adapter 0 asks its own manager does not leave its port.
 func TestFaultRules(t *testing.T) {

@@ -185,7 +185,7 @@ func (p *Proc) Wait(limit time.Duration) error {
 // Wait waits until cond is true and returns how long that took.  It looks often at
 // first, then every 50 ms.  The test fails when it takes longer than limit and than a
 // minute: a machine with other work starves a guest for many seconds.  A test that is
-// about time looks at what Wait returns.
+// about time checks what Wait returns.
 func (g *G) Wait(what string, limit time.Duration, cond func() bool) time.Duration {
 	g.Helper()
 	return g.WaitFor(limit, func() string {
@@ -224,7 +224,7 @@ func (g *G) Read(path string) string {
 }
 
 // Write writes text to a file of the kernel's in one write call, as it wants it, and
-// replaces any other at once, as careful editors do: somebody may watch its folder.
+// replaces any other at once, as careful editors do: another program may watch its folder.
 func (g *G) Write(path, text string) {
 	g.Helper()
 	if err := g.TryWrite(path, text); err != nil {

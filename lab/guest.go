@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleVar tells a re-executed test binary what to be.
+// roleVar says to a re-executed test binary what to be.
 const roleVar = "IBNETLAB_ROLE"
 
 // init makes any program that imports this package the first process of a
@@ -442,7 +442,7 @@ sm() {
 [ -r /usr/share/bash-completion/bash_completion ] && . /usr/share/bash-completion/bash_completion
 `
 
-// rcTime tells how long the prompt took, builds aside.  The start is by the host's clock, and
+// rcTime prints how long the prompt took, builds aside.  The start is by the host's clock, and
 // so is the time of a file that is new in a folder of the host.
 const rcTime = `: > %[1]s
 took=$(stat -c %%.2Y %[1]s); took=$((${took/./} - %[2]d))

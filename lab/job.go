@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// job is what the host tells the guest.  It lies as job.json in the folder that
+// job is what the host gives the guest.  It lies as job.json in the folder that
 // both share, which the guest mounts on /lab:
 //
 //	job.json   this

@@ -131,7 +131,7 @@ const (
 	maxQueue       = 8192 // of ib_ipoib
 )
 
-// check tells what cannot be right about a config, as its author gave it.
+// check reports what cannot be right about a config, as its author gave it.
 func (c Config) check() error {
 	ports := max(c.Ports, 1)
 	switch {
@@ -181,7 +181,7 @@ func (c Config) check() error {
 	return checkParams(c.Swib)
 }
 
-// checkFile tells what cannot be right about the name of one of Files.
+// checkFile reports what cannot be right about the name of one of Files.
 func (c Config) checkFile(name string) error {
 	switch {
 	case !filepath.IsAbs(name):

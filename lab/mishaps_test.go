@@ -46,7 +46,7 @@ func mishap(t *testing.T, n lab.Net, want ...string) {
 }
 
 // A command that the module refuses fails the test with the kernel's sentence, even
-// where nobody does anything after it.
+// where nothing is done after it.
 func TestNetCtlRefused(t *testing.T) {
 	mishap(t, lab.Net{
 		Cables: []string{"a/1 sw/1"},

@@ -141,7 +141,7 @@ func RunNet(t *testing.T, n Net) {
 // nodeName is what a node may be called: its name goes into names of files and cables.
 var nodeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// check tells what cannot be right about a Net.
+// check reports what cannot be right about a Net.
 func (n *Net) check() error {
 	seen := map[string]bool{}
 	for i := range n.Nodes {
@@ -208,7 +208,7 @@ func (r *NetRun) judge() {
 }
 
 // Fabric is the simulated part of the fabric, for scripts that cut its cables,
-// take nodes their power, and look at what was programmed; nil if there is none.
+// take nodes their power, and read what was programmed; nil if there is none.
 func (r *NetRun) Fabric() *Fabric {
 	if r.sim == nil {
 		return nil

@@ -88,7 +88,7 @@ func TestNetSwitch(t *testing.T) {
 }
 
 // linked waits until all these hosts have a link: opensm misses one that comes up
-// while it looks at that switch for the first time.
+// while it reads that switch for the first time.
 func linked(g *lab.G, hosts ...string) {
 	g.Helper()
 	if g.Posted("linked-"+g.Node()) != "" {

@@ -308,7 +308,7 @@ func (g *G) Pings(addr string, interval time.Duration) (stop func() (sent, lost 
 	return g.pings(nil, addr, interval).Stop
 }
 
-// Pinging is Pings with a look at the counters at any time.
+// Pinging is Pings with a reading of the counters at any time.
 func (h *Host) Pinging(addr string, interval time.Duration) *Pinging {
 	h.g.Helper()
 	return h.g.pings(h, addr, interval)

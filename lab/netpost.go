@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Post tells all nodes something; Await in a guest or on the host reads it.
+// Post sends a value to all nodes; Await in a guest or on the host reads it.
 func (r *NetRun) Post(key, value string) {
 	r.t.Helper()
 	if err := post(r.dir, "key-"+key, value); err != nil {
@@ -17,7 +17,7 @@ func (r *NetRun) Post(key, value string) {
 	}
 }
 
-// Await waits until somebody has posted key and returns its value.  The test fails
+// Await waits until a node has posted key and returns its value.  The test fails
 // when a node has failed in the meantime, or after limit.
 func (r *NetRun) Await(key string, limit time.Duration) string {
 	r.t.Helper()
@@ -60,7 +60,7 @@ func (g *G) Posted(key string) string {
 	return string(text)
 }
 
-// Post tells all nodes of the Net and the host something.
+// Post sends a value to all nodes of the Net and the host.
 func (g *G) Post(key, value string) {
 	g.Helper()
 	if err := post(netDir, "key-"+key, value); err != nil {

@@ -108,7 +108,7 @@ func (p *pinger) send(seq uint16) error {
 }
 
 // receive returns the sequence number of an answer.  It waits until then, or, if then
-// is zero, only looks at what has come already.
+// is zero, only reads what has come already.
 func (p *pinger) receive(then time.Time) (uint16, error) {
 	if err := p.conn.SetReadDeadline(then); err != nil {
 		return 0, err
@@ -151,7 +151,7 @@ func (p *pinger) answer(b []byte) (uint16, bool) {
 	return uint16(e.Seq), true
 }
 
-// request is one whose fate is not told yet.
+// request is one whose fate is not reported yet.
 type request struct {
 	seq         uint16
 	at, until   time.Time // sent; not answered by then, it is lost
@@ -210,7 +210,7 @@ func (s *Pinging) Stop() (sent, lost int) {
 	return s.Count()
 }
 
-// run sends a request each interval, whatever becomes of the others, and tells what
+// run sends a request each interval, whatever becomes of the others, and reports what
 // became of them in the order of sending.
 func (s *Pinging) run(p *pinger, row string) {
 	defer close(s.ended)
@@ -248,7 +248,7 @@ func (s *Pinging) run(p *pinger, row string) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) && err != unix.EAGAIN {
 			time.Sleep(20 * time.Millisecond) // of no answer in particular
 		}
-		// What came while this process did not run is looked at before it is lost, and
+		// What came while this process did not run is read before it is lost, and
 		// what could not come, because the guest stood still, may come yet.
 		now := time.Now()
 		if late := now.Sub(looked) - longest; late > answerLimit/5 {

@@ -21,7 +21,7 @@ import (
 
 // timelineVar set to "1" makes every guest record its ports, links, programs and
 // pings, and the host draw them as timeline.svg.  It is off else: the recorder
-// looks at sysfs fifty times a second, which measurements would see.
+// reads sysfs fifty times a second, which measurements would see.
 const timelineVar = "IBNET_LAB_TIMELINE"
 
 const recordFile = "/out/timeline.jsonl"
@@ -140,7 +140,7 @@ func startRecorder(c Config) func() {
 	}
 }
 
-// The host's clock is looked at this often: that of a guest begins up to a second
+// The host's clock is read this often: that of a guest begins up to a second
 // late, and an emulated processor's goes at a speed of its own.
 const clockEvery = 2 * time.Second
 
@@ -173,7 +173,7 @@ func lookAtClock() (look timeline.Record, err error) {
 	return look, nil
 }
 
-// readLooks adds the host's stamps to the looks at its clock of the guest whose folder
+// readLooks adds the host's stamps to the readings of its clock by the guest whose folder
 // is dir.
 func readLooks(dir string, recs []timeline.Record) {
 	for i := range recs {
@@ -185,7 +185,7 @@ func readLooks(dir string, recs []timeline.Record) {
 	}
 }
 
-// rowWatch looks at ports and links.
+// rowWatch reads ports and links.
 type rowWatch struct {
 	seen   map[string]bool   // rows of the last time
 	spaces map[string]*space // by host, "" for the guest's own
@@ -378,7 +378,7 @@ func readTails() {
 	}
 }
 
-// opRecord reads a line of ibnetworkd's log or journal that tells of an operation.
+// opRecord reads a line of ibnetworkd's log or journal that reports an operation.
 func opRecord(line string) (timeline.Record, bool) {
 	_, op, ok := strings.Cut(line, ` op="`)
 	if !ok {

@@ -11,7 +11,7 @@ import (
 const (
 	stallsFile = "/out/stalls"
 	stallTick  = 100 * time.Millisecond
-	// stallLeast is how long a guest must not have run to be told of.
+	// stallLeast is how long a guest must not have run to be reported.
 	stallLeast = time.Second
 )
 

@@ -17,7 +17,7 @@ import (
 // Variables of a watcher: the file descriptor by which it knows that the test
 // lives, where to move the guest's folder when the test is gone ("": nowhere, it is
 // removed), and, if its standard input is the terminal that the guest's console is
-// on, whose the terminal is afterwards: a process group, or 0 if it is nobody's.  A
+// on, whose the terminal is afterwards: a process group, or 0 if it is no group's.  A
 // machine with oneCPUVar is kept on one processor at a time.
 const (
 	lifelineVar = "IBNETLAB_LIFELINE"

@@ -216,7 +216,7 @@ func running(name string) bool {
 	return false
 }
 
-// describe asks the daemon, or looks at the system.
+// describe asks the daemon, or reads the system.
 func (a *app) describe(ctx context.Context) (*api.Description, error) {
 	why := "the daemon was not queried (--no-bus)"
 	switch {

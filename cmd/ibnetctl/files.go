@@ -493,7 +493,7 @@ func putFile(target string, text []byte) error {
 	return renameio.WriteFile(target, text, 0o644, renameio.WithStaticPermissions(0o644))
 }
 
-// reloadIfRunning tells a running daemon about changed files. It watches the
+// reloadIfRunning has a running daemon read changed files. It watches the
 // directories itself; the call only makes the result certain and visible.
 func (a *app) reloadIfRunning(ctx context.Context) error {
 	if a.root != "" || a.noBus {

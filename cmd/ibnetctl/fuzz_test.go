@@ -25,7 +25,7 @@ func sample() capture {
 			Text: "[Match]\nName=ib0\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.1.2.3/24\nGateway=10.1.2.254\n"}}}
 }
 
-// A capture file comes from somebody else: whatever it holds, planning and
+// A capture file comes from another person: whatever it holds, planning and
 // diagnosing end.
 func FuzzCapture(f *testing.F) {
 	b, err := json.Marshal(sample())

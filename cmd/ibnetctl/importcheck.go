@@ -148,7 +148,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 	return out
 }
 
-// configured reports whether somebody set something of an IPoIB link that is
+// configured reports whether something was set of an IPoIB link that is
 // missing after the next start of the host.
 func configured(l *link.Link) bool {
 	return l.IPoIB.Mode == ib.ModeConnected || slices.ContainsFunc(l.Routes, lasting) ||
@@ -207,7 +207,7 @@ const (
 	tableLocal    = 255
 )
 
-// lasting reports a route that somebody configured.
+// lasting reports a route that was configured.
 func lasting(r link.Route) bool {
 	switch r.Protocol {
 	case protoRedirect, protoKernel, protoRA, protoDHCP:

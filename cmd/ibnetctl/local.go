@@ -19,7 +19,7 @@ import (
 // stateDir is where the daemon keeps its record.
 const stateDir = "/run/ibnetworkd"
 
-// system is one look at a system, live or captured, and what the daemon would
+// system is one reading of a system, live or captured, and what the daemon would
 // make of it.
 type system struct {
 	snap   *link.Snapshot

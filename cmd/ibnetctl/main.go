@@ -1,6 +1,6 @@
 // Ibnetctl shows and steers ibnetworkd: status, diagnose, plan, verify, the
 // subnet manager. It asks the daemon over D-Bus; what only reads also works
-// without the daemon, on a system that it looks at by itself.
+// without the daemon, on a system that it reads by itself.
 package main
 
 import (

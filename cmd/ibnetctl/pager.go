@@ -60,7 +60,7 @@ func pagerCommand(env func(string) (string, bool)) []string {
 	return []string{"less"}
 }
 
-// pagerEnv is the environment of the pager. Somebody who may run only this
+// pagerEnv is the environment of the pager. A user who may run only this
 // program as another user must not get a shell out of less (LESSSECURE, less(1)).
 func pagerEnv(environ []string, env func(string) (string, bool)) []string {
 	less, ok := env("SYSTEMD_LESS")

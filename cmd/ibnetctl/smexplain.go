@@ -60,7 +60,7 @@ would; states and MTUs are not in such a file.
 	return c
 }
 
-// explainedPaths are what sm explain tells.
+// explainedPaths are what sm explain prints.
 type explainedPaths struct {
 	paths      [2]explain.Path // there and back
 	partitions []explain.Partition
@@ -92,7 +92,7 @@ func explained(ctx context.Context, conn probe.Conn, r *fabricRoutes, from, to s
 		}
 	}
 	x.partitions = r.Partitions(a, b)
-	// The own port tells which manager it follows.
+	// The own port shows which manager it follows.
 	if conn != nil && f.SMPort != fabric.None {
 		if sa := f.Ports[f.SMPort].Info.MasterSMLID(); sa.IsUnicast() && alid.IsUnicast() && blid.IsUnicast() {
 			if x.record, x.hasRecord, err = probe.AskPath(ctx, conn, sa, alid, blid); err != nil {

@@ -289,7 +289,7 @@ const (
 
 // settle ends a trial: it keeps the new files, or puts the former ones back. It
 // reports false if the trial was settled already. Who dies half way leaves the
-// trial to the next; nobody acts beside another.
+// trial to the next; no two act at once.
 func settle(dir string, keep bool) (done bool, err error) {
 	list := filepath.Join(dir, triedJSON)
 	f, err := os.Open(list)

@@ -346,7 +346,7 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 		if p != nil {
 			p.show(waitingFor(missing))
 		}
-		// The kernel fills GID tables beside everything else, and tells nobody.
+		// The kernel fills GID tables beside everything else, and reports it to no one.
 		var again <-chan time.Time
 		if slices.ContainsFunc(missing, func(m answer.Lacking) bool { return m.Why == noGID }) {
 			again = time.After(gidInterval)

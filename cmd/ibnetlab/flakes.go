@@ -197,7 +197,7 @@ func flakesCommand() *cobra.Command {
 	return c
 }
 
-// checkPattern tells what is wrong with a pattern of go test -run: regular expressions
+// checkPattern reports what is wrong with a pattern of go test -run: regular expressions
 // with slashes between them, but not within brackets.
 func checkPattern(pattern string) error {
 	depth, class, start := 0, 0, 0

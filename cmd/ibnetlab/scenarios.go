@@ -94,7 +94,7 @@ func scenarios(root string) (found []scenario, broken []error, err error) {
 	return found, broken, err
 }
 
-// bootGuests tells which functions of a package boot guests: those that call the lab,
+// bootGuests finds which functions of a package boot guests: those that call the lab,
 // and those that name such a function.
 func bootGuests(funcs []*ast.FuncDecl) map[string]bool {
 	boots := map[string]bool{}

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// terminal is a terminal with somebody at it.
+// terminal is a terminal with a person at it.
 type terminal struct {
 	keys, tty *os.File
 	mu        sync.Mutex
@@ -113,7 +113,7 @@ func child(parent int) int {
 	return 0
 }
 
-// session is a shell of the lab that somebody's shell has called.
+// session is a shell of the lab that another shell has called.
 type session struct {
 	*terminal
 	t     *testing.T

@@ -9,7 +9,7 @@ import (
 	"ibnetworkd/sm/serve"
 )
 
-// watchdog tells systemd that every subnet's own goroutine still answers, as
+// watchdog reports to systemd that every subnet's own goroutine still answers, as
 // often as the unit's WatchdogSec= asks for. A subnet manager that hangs is
 // master for ever to its own host: its ports stay Active, and nothing else
 // would end it.

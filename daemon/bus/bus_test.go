@@ -229,7 +229,7 @@ func TestForgedNameLost(t *testing.T) {
 		dbus.FieldMember:      dbus.MakeVariant("NameLost"),
 		dbus.FieldSignature:   dbus.MakeVariant(dbus.SignatureOf("")),
 	}, Body: []any{api.BusName}}, nil)
-	// The server looks at what has come between these.
+	// The server handles what has arrived between these.
 	l := ib0()
 	for i := range 20 {
 		l.Addresses = []string{fmt.Sprintf("10.0.0.%d/24", i+1)}
@@ -308,7 +308,7 @@ func TestStormIsCoalesced(t *testing.T) {
 	if err := c.AddMatchSignal(dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody reads the socket of this one beyond godbus' own goroutine.
+	// Only godbus' own goroutine reads the socket of this one.
 	const n = 4000
 	start := time.Now()
 	l := storm(s, n)

@@ -89,7 +89,7 @@ func (p slowPolkit) CheckAuthorization(struct {
 	return r, nil
 }
 
-// Callers whose password is waited for keep nobody out who needs none, and the
+// Callers whose password is waited for do not keep out those that need none, and the
 // time of a request begins when it is allowed.
 func TestWaitingForPasswords(t *testing.T) {
 	b := startBus(t)

@@ -33,7 +33,7 @@ func TestContested(t *testing.T) {
 			if diff := cmp.Diff(want, o.contested()); diff != "" {
 				t.Errorf("after %d corrections (-want +got):\n%s", n, diff)
 			}
-			o.corrected(roce.SetPFC{On: on, Priority: uint8(n)}) // somebody edits the unit
+			o.corrected(roce.SetPFC{On: on, Priority: uint8(n)}) // the unit is edited
 			o.corrected(roce.AddVLAN{On: on, Name: "x"})
 		}
 		time.Sleep(contestMemory + time.Second)
@@ -46,7 +46,7 @@ func TestContested(t *testing.T) {
 		if len(o.contested()) != 1 {
 			t.Error("forgot for another link")
 		}
-		// Functions that are made anew by ourselves are set anew.
+		// Functions that are re-created by the daemon are set again.
 		rate := uint32(1)
 		vf := roce.SetVF{On: on, Attr: roce.VFAttr{MinRate: &rate, MaxRate: &rate}}
 		o.corrected(vf)
@@ -93,7 +93,7 @@ func TestRunningPrograms(t *testing.T) {
 	}
 }
 
-// Without units that ask for any of it nothing is looked at or kept.
+// Without units that ask for any of it nothing is read or kept.
 func TestNothingAsked(t *testing.T) {
 	o := New(t.TempDir(), nil)
 	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: &roce.State{},

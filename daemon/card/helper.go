@@ -86,17 +86,17 @@ func (f failure) err() error {
 	if f.Text == "" {
 		return nil
 	}
-	return &toldError{f}
+	return &reportedError{f}
 }
 
-// toldError is an error that a helper told of.
-type toldError struct{ failure }
+// reportedError is an error that a helper reported.
+type reportedError struct{ failure }
 
 // Error is the error's own text.
-func (e *toldError) Error() string { return e.Text }
+func (e *reportedError) Error() string { return e.Text }
 
 // Is reports what the error was.
-func (e *toldError) Is(target error) bool {
+func (e *reportedError) Is(target error) bool {
 	for _, n := range e.Errnos {
 		if errors.Is(n, target) {
 			return true
@@ -106,7 +106,7 @@ func (e *toldError) Is(target error) bool {
 }
 
 // As gives the parts with a type of their own.
-func (e *toldError) As(target any) bool {
+func (e *reportedError) As(target any) bool {
 	switch t := target.(type) {
 	case **NotTaken:
 		*t = e.NotTaken

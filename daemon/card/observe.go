@@ -24,7 +24,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// Observer looks at cards and changes them.
+// Observer reads cards and changes them.
 type Observer struct {
 	root string
 	sys  sysfs.FS
@@ -35,14 +35,14 @@ type Observer struct {
 	dl  *devlink.Conn
 	rd  *rdmanl.Conn
 
-	// Later, if set, has a link looked at again after a time.
+	// Later, if set, has a link read again after a time.
 	Later func(index int, after time.Duration)
 
 	last     *roce.State
 	programs []string // running, of those that matter
 	scanned  time.Time
 	done     map[string][]time.Time // corrections by setting and command
-	index    map[string]int         // of links looked at, by name
+	index    map[string]int         // of links read, by name
 	tables   map[tableOf]table
 	// buffers are the last requests for receive buffers and what the drivers
 	// made of them, by link index.
@@ -99,7 +99,7 @@ func (o *Observer) Close() error {
 
 // Look reads what the units of links ask for and puts it into the snapshot. unit
 // gives the unit of a link, nil for none, and portUnit that of a port without a
-// link. again says which links to read anew, the others are as they were, and
+// link. again says which links to read again, the others are as they were, and
 // whether also their GID tables are read although no address changed: a table is
 // hundreds of files.
 func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit,
@@ -134,7 +134,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 			u = &units.Unit{} // for its VLANs alone
 		}
 		any = true
-		// A new device begins with its driver's defaults: nobody fights there.
+		// A new device begins with its driver's defaults: nothing is contested there.
 		if o.index[l.Name] != l.Index {
 			o.Forget(l.Name)
 			delete(o.buffers, o.index[l.Name])
@@ -186,7 +186,7 @@ func (o *Observer) Look(s *link.Snapshot, unit func(*link.Link) *units.Unit, por
 	if !any {
 		o.last, s.Card = nil, nil
 		// A link can lose its unit for a moment, while its RDMA device comes
-		// anew: what was corrected on it counts on.
+		// again: what was corrected on it counts on.
 		maps.DeleteFunc(o.index, func(_ string, i int) bool { _, ok := s.Link(i); return !ok })
 		clear(o.tables)
 		return

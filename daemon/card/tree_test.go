@@ -158,7 +158,7 @@ func unitOf(t *testing.T, text string) *units.Unit {
 }
 
 // One look reads everything that a unit asks for; the next reads only what it is
-// told to, and what the card's worker changes not at all.
+// asked to, and what the card's worker changes not at all.
 func TestLookAtCard(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)

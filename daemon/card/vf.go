@@ -84,7 +84,7 @@ func (e *executor) setVF(p roce.SetVF) error {
 	return not
 }
 
-// vf reads what a physical function tells of one of its virtual functions.
+// vf reads what a physical function reports of one of its virtual functions.
 func (e *executor) vf(index, n int) (*roce.VF, error) {
 	l, err := e.rt.LinkByIndex(index, true)
 	if err != nil {
@@ -93,7 +93,7 @@ func (e *executor) vf(index, n int) (*roce.VF, error) {
 	for i := range l.VFs {
 		if l.VFs[i].Index == n {
 			v := &roce.VF{}
-			told(v, &l.VFs[i])
+			setReported(v, &l.VFs[i])
 			return v, nil
 		}
 	}
@@ -163,7 +163,7 @@ func joined(as []roce.VFAttr) (out string) {
 	return out
 }
 
-// rebind gives a virtual function to its driver anew.
+// rebind gives a virtual function to its driver again.
 func (e *executor) rebind(p roce.RebindVF) error {
 	if err := e.unused(p.Bus, p.Dev); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (e *executor) bind(bus, dev, driver string) error {
 	return errors.Join(e.sys.Bind(bus, dev), e.sys.SetDriverOverride(bus, dev, ""))
 }
 
-// probe lets the driver of a function probe anew, and compares the GUID of the
+// probe lets the driver of a function probe again, and compares the GUID of the
 // RDMA device that is there then with want, if that is not 0. A device that
 // comes later is compared when it has come.
 func (e *executor) probe(bus, dev string, want ib.GUID) error {
@@ -262,14 +262,14 @@ func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
 	}
 	for i := range raw.VFs {
 		if r := &raw.VFs[i]; r.Index >= 0 && r.Index < len(out.VFs) {
-			told(&out.VFs[r.Index], r)
+			setReported(&out.VFs[r.Index], r)
 		}
 	}
 	return out
 }
 
-// told puts what a physical function tells of a virtual one into v.
-func told(v *roce.VF, r *rtnl.VF) {
+// setReported puts what a physical function reports of a virtual one into v.
+func setReported(v *roce.VF, r *rtnl.VF) {
 	v.NodeGUID, v.PortGUID, v.Trust, v.Spoof = r.NodeGUID, r.PortGUID, r.Trust, r.SpoofCheck
 	v.MinRate, v.MaxRate, v.MAC, v.VLAN, v.QoS = uint32(max(r.MinTxRate, 0)), uint32(max(r.MaxTxRate, 0)), r.MAC, uint16(r.VLAN), uint8(r.QoS)
 	v.Proto = units.VLANProtocol(r.VLANProto)

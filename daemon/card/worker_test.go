@@ -28,7 +28,7 @@ type slowCard struct {
 
 func (c *slowCard) apply(_ context.Context, op link.Op) error {
 	c.began = append(c.began, op.String())
-	time.Sleep(c.each) // a driver does not look at a context
+	time.Sleep(c.each) // a driver does not know of a context
 	return c.fail
 }
 

@@ -15,7 +15,7 @@ const hostnameFile = "/proc/sys/kernel/hostname"
 
 // Hostname calls changed each time the host's name is set, until ctx ends.
 func Hostname(ctx context.Context, changed func()) error {
-	// Not os.Open: the runtime's epoll would ask the file too, and whoever asks first takes the news.
+	// Not os.Open: the runtime's epoll would poll the file too, and the first to poll takes the event.
 	fd, err := unix.Open(hostnameFile, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: hostnameFile, Err: err}

@@ -46,7 +46,7 @@ func TestHostname(t *testing.T) {
 			quiet = true
 		}
 	}
-	// Each change is told, however often: nobody else may take it.
+	// Each change is reported, however often: no other reader may take it.
 	for i := range 20 {
 		set()
 		select {

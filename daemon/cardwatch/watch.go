@@ -1,4 +1,4 @@
-// Package cardwatch tells the daemon when somebody changes what package roce
+// Package cardwatch reports to the daemon when another program changes what package roce
 // looks after: DCB settings of a link, devlink's ports and parameters, the host's
 // name.
 package cardwatch

@@ -56,7 +56,7 @@ func FuzzAnswer(f *testing.F) {
 }
 
 // Clients that send nothing, too much or one byte at a time, and many at once, keep
-// nobody else from a scrape.
+// no other user from a scrape.
 func TestServeBadClients(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.sock")
 	l, err := Listen("unix:" + path)

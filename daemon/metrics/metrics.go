@@ -66,7 +66,7 @@ func New(version string, start time.Time, counters func(ibdev string, num int) m
 }
 
 // NewObserved makes a Collector for one observation. What has to be counted over
-// time, and when the daemon started, is not printed: nobody knows it.
+// time, and when the daemon started, is not printed: it is not known.
 func NewObserved(version string, counters func(ibdev string, num int) map[string]uint64) *Collector {
 	c := New(version, time.Time{}, counters)
 	c.once = true

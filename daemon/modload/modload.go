@@ -35,7 +35,7 @@ type Config struct {
 	Systemd Systemd
 	// Present reports whether the kernel has a module.
 	Present func(module string) bool
-	// Notice gets the notices about modules each time that they were looked at.
+	// Notice gets the notices about modules each time that they were checked.
 	Notice func(...link.Notice)
 }
 

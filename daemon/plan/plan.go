@@ -6,7 +6,7 @@
 //
 // A plan goes link by link, each to its end, a parent before its P_Key
 // children: so the first link works long before the last one is begun. The
-// planner looks at the system as it will be after the steps it has planned, so
+// planner sees the system as it will be after the steps it has planned, so
 // one plan is enough: when it is applied nothing is left to plan.
 package plan
 
@@ -46,7 +46,7 @@ type Input struct {
 	// Result.
 	Scope map[int]bool
 	Prev  map[int]link.Governed
-	// Partial says that the links outside the scope have not been looked at yet:
+	// Partial says that the links outside the scope have not been read yet:
 	// what belongs to the host and none in the scope wants stays.
 	Partial bool
 	// NoPorts leaves out Result.Ports and Governing.Ports, for a caller that plans
@@ -189,7 +189,7 @@ func (p *planner) scope() map[int]bool {
 	s := p.in.Snapshot
 	for i := range s.Links {
 		l := &s.Links[i]
-		// A link that follows others' carriers or addresses is looked at with them.
+		// A link that follows others' carriers or addresses is planned with them.
 		u := p.in.Prev[l.Index].Unit
 		follows := u != nil && (len(u.Network.BindCarrier) > 0 || u.FollowsLinks())
 		if p.in.Scope == nil || p.in.Scope[l.Index] || follows {
@@ -207,7 +207,7 @@ func (p *planner) scope() map[int]bool {
 	return out
 }
 
-// tops lists the links that are nobody's children, by index; a child whose
+// tops lists the links that are no children, by index; a child whose
 // parent is in another namespace counts as one.
 func (p *planner) tops() []int {
 	var out []int

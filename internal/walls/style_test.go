@@ -48,7 +48,7 @@ var banned = regexp.MustCompile(`(?i)\b(anew|is told|are told|for who|whoever|st
 // comments of the packages in plainComments: "reports", "reads", "no port" replace them.
 var (
 	bannedInComments = regexp.MustCompile(`(?i)\b(nobody|somebody|whoever|anew|tells|told|(looks?|looked|looking) at)\b`)
-	plainComments    = regexp.MustCompile(`^(ib|units|smctl|link|ipoib|roce|internal|sm|lab/(simfabric|build|timeline|bench|smbench|gen))/`)
+	plainComments    = regexp.MustCompile(`^(ib|units|smctl|link|ipoib|roce|internal|sm|daemon|cmd|lab|dist)/`)
 )
 
 var generated = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)

@@ -39,7 +39,7 @@ func (d *service) start() {
 	d.p = d.g.Start("ibnetworkd", append([]string{"--state-dir", d.state}, d.args...)...)
 }
 
-// kill ends the daemon as nobody can prepare for.
+// kill ends the daemon without warning.
 func (d *service) kill() {
 	d.g.Helper()
 	d.p.Kill()
@@ -137,7 +137,7 @@ func TestFirstLight(t *testing.T) {
 // TestModeContended has the mode changed again and again while others want the RTNL.
 // By rtnetlink the kernel would release a lock that it does not hold, and say so:
 // it gives the lock up to flush paths, and sleeps there until a question for a path
-// that nobody answers is called off, so that others come in.
+// that is not answered is called off, so that others come in.
 func TestModeContended(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Machine: lab.QEMU, Userland: lab.Debian, Bins: []string{ibnetworkd},

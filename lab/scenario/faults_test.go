@@ -29,7 +29,7 @@ type fault struct {
 	mend func(g *lab.G, next string)
 }
 
-// findFaults makes each fault, looks at what diagnose says, and takes its
+// findFaults makes each fault, checks what diagnose says, and takes its
 // advice.
 func findFaults(g *lab.G, faults []fault) {
 	for _, f := range faults {

@@ -187,7 +187,7 @@ Priority=4003
 		})
 }
 
-// KeepConfiguration=static leaves what was set when the unit goes, as nobody's,
+// KeepConfiguration=static leaves what was set when the unit goes, as the administrator's,
 // and takes it over when the unit comes back.
 func TestKeepConfiguration(t *testing.T) {
 	t.Parallel()
@@ -232,7 +232,7 @@ func TestKeepConfiguration(t *testing.T) {
 	})
 }
 
-// BindCarrier= follows the carrier of links that nobody here configures.
+// BindCarrier= follows the carrier of links that no unit here configures.
 func TestBindCarrier(t *testing.T) {
 	t.Parallel()
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{

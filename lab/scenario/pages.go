@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// pageStep is something that a page tells its reader to do.
+// pageStep is something that a page has its reader do.
 type pageStep struct {
 	line int    // of the page
 	file string // the path of a file to write, "" for a command

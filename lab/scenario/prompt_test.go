@@ -258,7 +258,7 @@ func TestPrompt(t *testing.T) {
 		g.Wait("monitor to watch", 10*time.Second, func() bool { return strings.Contains(mon.Output(), "watching") })
 
 		// Not confirmed: it is taken back.
-		// The kernel tells of what is there for seconds only.
+		// The kernel reports what exists for seconds only.
 		seen := watchAddresses(g)
 		g.Write("/tmp/10-ib0.ibnetwork", strings.Replace(auto, "151.1/24", "151.99/24", 1))
 		p := g.Start("sh", "-c", "sleep 100 | ibnetctl try --timeout 4s /tmp/10-ib0.ibnetwork")
@@ -297,7 +297,7 @@ func TestPrompt(t *testing.T) {
 		g.Exec("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "120s")
 		g.Ctl("link h0/1 down")
 		g.Wait("monitor to tell", 20*time.Second, func() bool { return strings.Contains(mon.Output(), "swib0/1: state Active -> Down") })
-		// The kernel tells of a carrier that is gone within a second.
+		// The kernel reports a carrier that is gone within a second.
 		g.WaitFor(10*time.Second, func() string {
 			if out, err := g.Try("ibnetctl", "wait-online", "-i", "ib0", "--timeout", "1s"); err == nil || !strings.Contains(out, "no cable") {
 				return fmt.Sprintf("wait-online with the cable out: %v\n%s", err, out)

@@ -131,7 +131,7 @@ func TestCardOfTwoKinds(t *testing.T) {
 			}
 		}
 		// The first setting counts if this interface got it from us: it is not
-		// our doing if it was there when the interface was first looked at.
+		// our doing if it was there when the interface was first read.
 		corrected := 0
 		for fought := false; !fought; {
 			// dcb takes the acknowledgement of its question for that of its change, and fails if a
@@ -478,7 +478,7 @@ Priority=11
 }
 
 // What Linux has had since 6.2 and 6.12: a table of what is trusted, and RDMA
-// netlink that tells of devices. Debian's own kernel, PCI adapters.
+// netlink that reports devices. Debian's own kernel, PCI adapters.
 func TestTrustTable(t *testing.T) {
 	t.Parallel()
 	unit := func(trust string) string {

@@ -327,7 +327,7 @@ func TestSMFailover(t *testing.T) {
 			g.Helper()
 			begin := time.Now()
 			do()
-			// Nothing else on the one CPU until somebody serves.
+			// Nothing else on the one CPU until a manager serves.
 			if err := p.WaitAnswer(time.Now().Add(20*time.Millisecond), time.Minute); err != nil {
 				g.Fatalf("%s: %v", what, err)
 			}

@@ -141,7 +141,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "systemctl reload "+m.Worker) {
 				g.Errorf("plan of another priority: %s", out)
 			}
-			// Files are looked at 150 ms after they were written.
+			// Files are read 150 ms after they were written.
 			written := time.Now().Add(500 * time.Millisecond)
 			g.Wait("the edit to be seen", 5*time.Second, func() bool { return time.Now().After(written) })
 			g.Exec("ibnetctl", "reload")

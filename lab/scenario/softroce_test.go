@@ -115,7 +115,7 @@ func TestSoftRoCE(t *testing.T) {
 		}
 		g.WaitFor(10*time.Second, said)
 		// 100 flaps of the cable, and as many times everything taken off by
-		// somebody and put back by the unit.
+		// a user and put back by the unit.
 		g.Exec("ip", "link", "set", "v2", "up")
 		for i := range 100 {
 			for _, v := range []bool{false, true} {
@@ -171,7 +171,7 @@ func TestSoftRoCE(t *testing.T) {
 		}
 		d.p.Signal(syscall.SIGHUP)
 		g.WaitFor(10*time.Second, func() string {
-			// rdma fails if a device goes between its list and the look at it.
+			// rdma fails if a device goes between its list and the reading of it.
 			devs, err := g.Try("rdma", "link")
 			if err != nil {
 				return err.Error()

@@ -59,7 +59,7 @@ func TestPartitionBeforeGrant(t *testing.T) {
 }
 
 // What hotplug takes away comes back by itself: a device removed and added, a
-// port that turns to Ethernet and back. Debian's 6.1 tells of RDMA devices by
+// port that turns to Ethernet and back. Debian's 6.1 reports RDMA devices by
 // uevents alone, the lab's kernel by RDMA netlink too.
 func TestHotplug(t *testing.T) {
 	t.Parallel()
@@ -259,8 +259,8 @@ func still(g *lab.G, d *service, long time.Duration) {
 	g.WaitFor(20*time.Second, unchanged(long, func() int { return len(d.p.Output()) }))
 }
 
-// unchanged gives what tells whether a value has stayed the same for so long. A time in
-// which nobody looked counts little: the guest may have stood still.
+// unchanged gives a function that reports whether a value has stayed the same for so long. A time in
+// which it was not read counts little: the guest may have stood still.
 func unchanged[T comparable](long time.Duration, look func() T) func() string {
 	var last T
 	var same time.Duration

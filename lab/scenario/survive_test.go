@@ -25,7 +25,7 @@ func TestSurvival(t *testing.T) {
 		}
 		before := links()
 		n := 1
-		// after looks at the links, and has the daemon apply a change.
+		// after checks the links, and has the daemon apply a change.
 		after := func(what string, limit time.Duration) {
 			g.Helper()
 			if now := links(); now != before {

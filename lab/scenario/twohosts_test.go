@@ -46,7 +46,7 @@ func TestTwoHosts(t *testing.T) {
 			}
 			return ""
 		}
-		// rest waits until this host's part is settled and tells the script which it is.
+		// rest waits until this host's part is settled and gives the script its number.
 		rest := func(phase string) {
 			g.Helper()
 			role := ""

@@ -416,7 +416,7 @@ func busReads(g *lab.G) {
 }
 
 // [Modules] Load= on Debian's own kernel, by way of systemd, since the daemon may
-// load none: names with a dash, one that is an alias, and one that nobody has. Who
+// load none: names with a dash, one that is an alias, and one that does not exist. Who
 // loads ib-iser and svcrdma first may be rdma-core; the others only the daemon loads.
 // /sys/module does not know an alias, so the daemon cannot see that it is loaded.
 func TestModulesOfUnits(t *testing.T) {

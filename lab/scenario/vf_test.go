@@ -84,7 +84,7 @@ func TestVirtualFunctions(t *testing.T) {
 				g.Errorf("%s: %+v", name, a)
 			}
 		}
-		// Somebody sets one to nothing.
+		// Another program sets one to nothing.
 		g.Exec("ip", "link", "set", "dev", "ib0", "vf", "0", "node_guid", "00:00:00:00:00:00:00:01")
 		d.p.Signal(syscall.SIGHUP)
 		check()
@@ -94,7 +94,7 @@ func TestVirtualFunctions(t *testing.T) {
 }
 
 // The virtual functions of an Ethernet port: rates, VLANs, addresses, trust and
-// spoof check, as asked, back after a driver restart and after somebody else's
+// spoof check, as asked, back after a driver restart and after another program's
 // change, and as they were where the card refuses or makes another value of it.
 func TestVirtualFunctionsOfEthernet(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ MaxRate=2G
 		if err != nil {
 			g.Fatal(err)
 		}
-		// right holds what the kernel tells of the functions against the unit.
+		// right holds what the kernel reports of the functions against the unit.
 		right := func(rate, count int) {
 			g.Helper()
 			yes, no, auto, enable := true, false, rtnl.VFAuto, rtnl.VFEnable
@@ -197,7 +197,7 @@ MaxRate=2G
 			g.Errorf("something is left to plan:\n%s", out)
 		}
 
-		// Somebody else sets things; a look puts them right.
+		// Another program sets things; the daemon corrects them.
 		g.Exec("ip", "link", "set", "dev", eth, "vf", "0", "trust", "on")
 		g.Exec("ip", "link", "set", "dev", eth, "vf", "1", "vlan", "0")
 		g.Exec("ip", "link", "set", "dev", eth, "vf", "0", "max_tx_rate", "5000", "min_tx_rate", "0")

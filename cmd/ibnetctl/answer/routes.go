@@ -60,7 +60,7 @@ type SharedPartition struct {
 	Usable   bool   `json:"usable"` // one of them is a full member
 }
 
-// PathRecord is what the subnet administrator tells of the way there.
+// PathRecord is what the subnet administrator answers about the way there.
 type PathRecord struct {
 	MTU   int    `json:"mtu,omitempty"`
 	Rate  string `json:"rate,omitempty"`

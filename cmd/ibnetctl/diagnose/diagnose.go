@@ -17,7 +17,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// Input is what the tree looks at.
+// Input is what the tree reads.
 type Input struct {
 	Snapshot *link.Snapshot
 	Report   link.Report

@@ -35,7 +35,7 @@ func (w *walker) state() bool {
 		return false
 	}
 
-	// Initialize: why does nobody bring it to Active?
+	// Initialize: why does no manager bring it to Active?
 	umad := !slices.Contains(w.in.Missing, "ib_umad")
 	sm := w.sm()
 	switch {

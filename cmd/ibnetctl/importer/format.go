@@ -47,7 +47,7 @@ func Leftover(p string) string {
 }
 
 // generated says why a profile of NetworkManager is not a source: it follows from
-// another one. "" is one that somebody wrote.
+// another one. "" is one that a person wrote.
 func generated(s Source) string {
 	switch {
 	case !strings.HasPrefix(s.Path, "/run/NetworkManager/"):

@@ -204,7 +204,7 @@ func (a *app) smDetail(s smctl.Status) {
 	fmt.Fprintf(a.out, "%s: %s\n", a.paint(bold, fmt.Sprintf("%s/%d", s.IBDevice, s.Port)), s.Phase)
 	a.field("Why", "%s", s.Reason)
 	if s.Next != "" {
-		a.field("Next step", "%s", s.Next)
+		a.nextStep(s.Next)
 	}
 	if s.FileProblem != "" {
 		a.field("Bad file", "%s", s.FileProblem)

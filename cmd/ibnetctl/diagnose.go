@@ -22,11 +22,15 @@ manager, interface, partition, multicast group, mode, MTU, address. It stops at
 the first problem of a port and prints the command to run next. Errors in unit
 files are printed first.
 
-A port without a cable and without a unit is spare: it is shown, and counts as a
-problem only if it is named. For health checks, the exit status is 0 if nothing is
-blocked, 1 if a port or link is blocked, 7 if nothing is blocked but a unit file
-has an error, 8 if the system could not be read, and 5 if the named port, link or
-unit does not exist. Notes do not change it.`,
+What no unit applies to counts as blocked only if it is in use, if it is named, or
+with --all. A port without a cable and without a unit is spare, and so is a link
+that is down and has no unit; other problems of a port without a unit, all of whose
+links are down, are notes.
+
+For health checks, the exit status is 0 if nothing is blocked, 1 if a port or link
+is blocked, 7 if nothing is blocked but a unit file has an error, 8 if the system
+could not be read, and 5 if the named port, link or unit does not exist. Notes do
+not change it.`,
 		Annotations:       map[string]string{paged: "yes"},
 		ValidArgsFunction: one(a.completeBoth),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +51,7 @@ unit does not exist. Notes do not change it.`,
 	}
 	c.Flags().StringVar(&from, "from", "", "diagnose the system recorded in `FILE` (ibnetctl capture)")
 	c.Flags().StringVar(&unit, "unit", "", "only the unit `NAME`: its errors, and the ports and links that it applies to")
-	c.Flags().BoolVarP(&all, "all", "a", false, "also count a port that has neither a cable nor a unit as blocked")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also count ports and links without a unit that are not in use")
 	_ = c.RegisterFlagCompletionFunc("unit", a.completeUnits)
 	return c
 }
@@ -152,7 +156,7 @@ func (a *app) printChain(c diagnose.Chain) {
 		}
 		a.say(fmt.Sprintf("  %s  %-24s ", a.paint(style, mark), name), 33, k.Text)
 		if k.Next != "" {
-			fmt.Fprintf(a.out, "  %4s  %-24s %s %s\n", "", "", a.paint(bold, "next:"), k.Next)
+			a.step("        "+a.paint(bold, "next:")+" ", 14, k.Next)
 		}
 	}
 }

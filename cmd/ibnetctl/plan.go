@@ -354,13 +354,14 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 // printNotices prints what is said of units and the host as a whole.
 func (a *app) printNotices(prefix string, notices []link.Notice) {
 	for _, n := range notices {
-		if prefix == "" {
-			a.say("", 2, a.paint(soso, n.Text))
-		} else {
-			fmt.Fprintln(a.out, a.paint(soso, prefix+n.Text))
+		// With a prefix it is a line of a script.
+		to := *a
+		if prefix != "" {
+			to.width = 0
 		}
+		to.say("", 2, a.paint(soso, prefix+n.Text))
 		if n.Next != "" {
-			fmt.Fprintln(a.out, a.paint(soso, prefix+"  next: "+n.Next))
+			to.step(a.paint(soso, prefix+"  next: "), len(prefix)+8, n.Next)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/diagnose"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -21,7 +23,7 @@ import (
 // right, one that waits, one that is clamped, a child, an Ethernet port, a spare
 // port, two subnet managers, mistakes.
 func cluster() *api.Description {
-	ib := func(dev string, state, phys, rate string, lid, sm uint16, links []string, why, next string) link.PortStatus {
+	port := func(dev string, state, phys, rate string, lid, sm uint16, links []string, why, next string) link.PortStatus {
 		return link.PortStatus{IBDevice: dev, Port: 1, LinkLayer: "InfiniBand", State: state, PhysState: phys, Rate: rate, LID: lid, SMLID: sm,
 			PortGUID: "0x0002c903000abcde", NodeGUID: "0x0002c903000abcdd", SubnetPrefix: "fe80:0000:0000:0000",
 			PKeys: []string{"0xffff", "0x8001"}, Links: links,
@@ -29,16 +31,16 @@ func cluster() *api.Description {
 	}
 	waits := "port mlx5_1/1 is Initializing: no subnet manager has answered (SM LID 0)"
 	start := "start a subnet manager on one node of this fabric: ibnetctl sm start, or systemctl start opensm"
+	manager := link.Port{Manager: link.Manager{Ours: true, Builtin: true, Unit: "/etc/systemd/network/10-ib.ibnetwork"}}
 	group := link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the " +
-		"subnet manager sets it)",
-		Next: "give partition 0x7fff mtu=5 (4096 bytes) in the subnet manager's partitions.conf, if all adapters and switches can"}
+		"subnet manager sets it)", Next: manager.MTUStep(0xffff)}
 	return &api.Description{Schema: api.DescriptionSchema, Source: "ibnetworkd", Online: "partial",
 		Ports: []link.PortStatus{
-			ib("mlx5_0", "Active", "LinkUp", "100 Gb/sec (4X EDR)", 3, 1, []string{"ibp3s0", "storage"}, "", ""),
-			ib("mlx5_1", "Initializing", "LinkUp", "100 Gb/sec (4X EDR)", 0, 0, []string{"ibp4s0"}, waits, start),
+			port("mlx5_0", "Active", "LinkUp", "100 Gb/sec (4X EDR)", 3, 1, []string{"ibp3s0", "storage"}, "", ""),
+			port("mlx5_1", "Initializing", "LinkUp", "100 Gb/sec (4X EDR)", 0, 0, []string{"ibp4s0"}, waits, start),
 			{IBDevice: "mlx5_2", Port: 1, LinkLayer: "Ethernet", State: "Active", PhysState: "LinkUp", Rate: "100 Gb/sec (4X EDR)",
 				PortGUID: "0x0000000000000000", NodeGUID: "0x0002c903000abcdd", Links: []string{"enp8s0f0np0"}},
-			ib("mlx5_3", "Down", "Polling", "10 Gb/sec (4X SDR)", 0, 0, nil,
+			port("mlx5_3", "Down", "Polling", "10 Gb/sec (4X SDR)", 0, 0, nil,
 				"port mlx5_3/1 is Down (Polling): no cable, or the other end is off", "plug both ends of the cable"),
 		},
 		Links: []link.Status{
@@ -70,19 +72,39 @@ func cluster() *api.Description {
 	}
 }
 
-// What each screen shows on a terminal of 80 and of 160 columns. Only what is to
-// be typed may be longer than a line.
+// clusterInput is the host of cluster as diagnose gets it.
+func clusterInput(t *testing.T) diagnose.Input {
+	d := cluster()
+	port := func(name string, state ib.PortState, phys ib.PhysState, lid ib.LID, keys ...ib.PKey) link.Device {
+		return link.Device{Name: name, NodeGUID: 0x0002c903000abcdd, Driver: "mlx5_core", Ports: []link.Port{{Num: 1, GUID: 0x0002c903000abcde,
+			Layer: ib.LinkLayerInfiniBand, State: state, Phys: phys, Rate: "100 Gb/sec (4X EDR)", LID: lid, SMLID: min(lid, 1), PKeys: keys}}}
+	}
+	ipoib := func(name string, index int, dev string, flags uint32, key ib.PKey) link.Link {
+		return link.Link{Name: name, Index: index, Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: flags, IBDevice: dev, Port: 1,
+			IPoIB: &link.IPoIB{PKey: key}, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")}}}
+	}
+	const up = link.FlagUp | link.FlagLowerUp
+	unit, problems := units.VerifyFile("/etc/systemd/network/10-ib.ibnetwork", []byte("[Match]\nType=infiniband\n[IPoIB]\nMode=conected\n"))
+	if len(problems) == 0 {
+		t.Fatal("no problem in the unit")
+	}
+	return diagnose.Input{
+		Snapshot: &link.Snapshot{Schema: link.SnapshotSchema,
+			Devices: []link.Device{port("mlx5_0", ib.PortActive, ib.PhysLinkUp, 3, 0xffff, 1), port("mlx5_1", ib.PortInit, ib.PhysLinkUp, 0),
+				port("mlx5_3", ib.PortDown, ib.PhysPolling, 0), port("mlx5_4", ib.PortActive, ib.PhysLinkUp, 7, 0xffff)},
+			Links: []link.Link{ipoib("ibp3s0", 4, "mlx5_0", up, 0xffff), ipoib("storage", 9, "mlx5_0", up, 0x8001),
+				ipoib("ibp4s0", 5, "mlx5_1", link.FlagUp, 0xffff), ipoib("ibp9s0", 10, "mlx5_4", 0, 0xffff)}},
+		Report: link.Report{Links: d.Links, Ports: d.Ports}, SMs: d.SubnetManagers,
+		Units: &units.Set{Units: []*units.Unit{unit}, Problems: problems},
+		Asked: map[string]diagnose.Asked{"mlx5_0/1": {SA: true,
+			SM: &smctl.Master{GUID: "0x0002c903000abcde", LID: 3, Priority: 5, State: "Master", Node: "head HCA-1"}},
+			"mlx5_4/1": {}},
+	}
+}
+
+// What each screen shows on a terminal of 80 and of 160 columns.
 func TestScreens(t *testing.T) {
 	d := cluster()
-	chain := diagnose.Chain{On: "mlx5_0/1", Checks: []diagnose.Check{
-		{Name: "device", Result: diagnose.OK, Text: "RDMA device mlx5_0 is there (node GUID 0x0002c903000abcdd, driver mlx5_core)"},
-		{Name: "cable", Result: diagnose.OK, Text: "LinkUp, 100 Gb/sec (4X EDR)"},
-		{Name: "MTU", Link: "ibp3s0", Result: diagnose.Fail, Text: d.Links[0].Reasons[0].Text, Next: d.Links[0].Reasons[0].Next},
-		{Name: "partition", Link: "storage", Result: diagnose.Warn, Text: "P_Key 0x8001 is there with limited membership, and limited " +
-			"members cannot talk to each other"},
-	}}
-	spare := diagnose.Chain{On: "mlx5_3/1", Checks: []diagnose.Check{{Name: "cable", Result: diagnose.Spare,
-		Text: "Polling: no cable, and no unit for this port"}}}
 	screens := map[string]func(*app) error{
 		"status":      func(a *app) error { return a.status(d, nil) },
 		"status-link": func(a *app) error { return a.status(d, []string{"ibp3s0", "storage"}) },
@@ -93,11 +115,16 @@ func TestScreens(t *testing.T) {
 			}
 			return nil
 		},
-		"list":     func(a *app) error { a.linkTable(d.Links); return nil },
-		"ports":    func(a *app) error { a.portTable(d.Ports); return nil },
-		"sm":       func(a *app) error { a.smTable(d.SubnetManagers); return nil },
-		"sm-port":  func(a *app) error { a.smDetail(d.SubnetManagers[1]); return nil },
-		"diagnose": func(a *app) error { a.printChain(chain); a.printChain(spare); return nil },
+		"list":    func(a *app) error { a.linkTable(d.Links); return nil },
+		"ports":   func(a *app) error { a.portTable(d.Ports); return nil },
+		"sm":      func(a *app) error { a.smTable(d.SubnetManagers); return nil },
+		"sm-port": func(a *app) error { a.smDetail(d.SubnetManagers[1]); return nil },
+		"diagnose": func(a *app) error {
+			if err := a.diagnose(clusterInput(t), ""); exitCode(err) != exitFailure {
+				return fmt.Errorf("diagnose: %w", err)
+			}
+			return nil
+		},
 		"monitor": func(a *app) error {
 			for _, e := range compare(cluster(), &api.Description{Links: d.Links[:1], Ports: d.Ports[1:2]}) {
 				a.event(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), e)
@@ -113,8 +140,7 @@ func TestScreens(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			for l := range strings.Lines(b.String()) {
-				typed := strings.Contains(l, "Next step: ") || strings.Contains(l, " next: ") || name == "monitor"
-				if n := visible(strings.TrimRight(l, "\n")); n > width && !typed {
+				if n := visible(strings.TrimRight(l, "\n")); n > width && name != "monitor" {
 					t.Errorf("%s at %d columns: a line of %d:\n%s", name, width, n, l)
 				}
 			}
@@ -134,6 +160,27 @@ func TestScreens(t *testing.T) {
 			if !bytes.Equal(want, b.Bytes()) {
 				t.Errorf("%s at %d columns is not %s (go test ./cmd/ibnetctl -run TestScreens -update):\n%s", name, width, file, b.String())
 			}
+		}
+	}
+}
+
+// A line of the screen ends beside a command, not within it.
+func TestStep(t *testing.T) {
+	for _, tc := range []struct{ text, want string }{
+		{"query it: sminfo -C mlx5_0 -P 1; if it answers, read its log, otherwise: ibnetctl sm start mlx5_0/1",
+			"next: query it: sminfo -C mlx5_0 -P 1; if it\n      answers, read its log, otherwise:\n      ibnetctl sm start mlx5_0/1\n"},
+		{"on this host: echo 0000:3b:00.0 > /sys/bus/pci/drivers/mlx5_core/unbind; then wait",
+			"next: on this host:\n      echo 0000:3b:00.0 > /sys/bus/pci/drivers/mlx5_core/unbind;\n      then wait\n"},
+		{"start one: ibnetctl sm start, or systemctl start opensm", "next: start one: ibnetctl sm start, or\n      systemctl start opensm\n"},
+		{"sudo modprobe ib_umad   (mlx4_ib for ConnectX-2 and -3)", "next: sudo modprobe ib_umad (mlx4_ib for\n      ConnectX-2 and -3)\n"},
+	} {
+		var b bytes.Buffer
+		if (&app{out: &b, width: 46}).step("next: ", 6, tc.text); b.String() != tc.want {
+			t.Errorf("%q:\n%s\nwant\n%s", tc.text, b.String(), tc.want)
+		}
+		b.Reset()
+		if (&app{out: &b}).step("next: ", 6, tc.text); b.String() != "next: "+tc.text+"\n" {
+			t.Errorf("not on a terminal: %q", b.String())
 		}
 	}
 }

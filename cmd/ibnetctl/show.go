@@ -322,15 +322,14 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-// field prints one line, or a wrapped text, of a detail. What is to be typed or
-// pasted is not wrapped.
+// field prints one line, or a wrapped text, of a detail.
 func (a *app) field(name, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if name == "Next step" {
-		fmt.Fprintf(a.out, "%14s: %s\n", name, text)
-		return
-	}
-	a.say(fmt.Sprintf("%14s: ", name), 16, text)
+	a.say(fmt.Sprintf("%14s: ", name), 16, fmt.Sprintf(format, args...))
+}
+
+// nextStep prints the next step of a detail.
+func (a *app) nextStep(text string) {
+	a.step("     Next step: ", 16, text)
 }
 
 func (a *app) linkDetail(d *api.Description, l link.Status) {
@@ -343,7 +342,7 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 		}
 		a.field(name, "%s", a.paint(bold, r.Text))
 		if r.Next != "" {
-			a.field("Next step", "%s", r.Next)
+			a.nextStep(r.Next)
 		}
 	}
 	unit := cmp.Or(l.Unit, "none matches")
@@ -440,7 +439,7 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 	if p.Reason.Text != "" {
 		a.field("Why", "%s", a.paint(bold, p.Reason.Text))
 		if p.Reason.Next != "" {
-			a.field("Next step", "%s", p.Reason.Next)
+			a.nextStep(p.Reason.Next)
 		}
 	}
 	a.field("Link layer", "%s", p.LinkLayer)
@@ -466,7 +465,7 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 	if s := findSM(d, p.IBDevice, p.Port); s != nil {
 		a.field("Subnet mgr", "%s: %s", s.Phase, s.Reason)
 		if s.Next != "" {
-			a.field("Next step", "%s", s.Next)
+			a.nextStep(s.Next)
 		}
 		if s.Worker != "" {
 			a.field("Worker", "%s (%s)", s.Worker, s.WorkerState)

@@ -238,7 +238,7 @@ func (a *app) showExplained(r *fabricRoutes, x *explainedPaths) error {
 		a.printHops(r, &p)
 		if p.Broken != "" {
 			a.say("   ", 3, a.paint(bad, p.Broken))
-			fmt.Fprintf(a.out, "   next: %s\n", p.Next)
+			a.step("   next: ", 9, p.Next)
 		}
 		fmt.Fprintln(a.out)
 	}

@@ -100,7 +100,7 @@ func TestExplainScreens(t *testing.T) {
 			}
 			golden(t, fmt.Sprintf("explain-%s-%d", tt.name, width), tt.file, []byte(out))
 			for l := range strings.Lines(out) {
-				if n := visible(strings.TrimRight(l, "\n")); n > width && !strings.Contains(l, "next: ") {
+				if n := visible(strings.TrimRight(l, "\n")); n > width {
 					t.Errorf("%s at %d columns: a line of %d:\n%s", tt.name, width, n, l)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,6 +73,28 @@ func (a *app) say(head string, columns int, text string) {
 		}
 		fmt.Fprintln(a.out, strings.TrimRight(head+l, " "))
 	}
+}
+
+// pasted is what is typed or pasted of a next step: a command up to a semicolon, a
+// comma, a parenthesis or a remark behind three blanks, or a line of a partitions file.
+var pasted = regexp.MustCompile(`(?:^|[;:(] *| (?:or|then|and|with) |   )(` +
+	`(?:sudo )?(?:cat|devlink|dmesg|echo|ibnetctl|ibportstate|ibstat|ip|journalctl|lspci|modinfo|modprobe|mstconfig|rdma|saquery|sminfo|` +
+	`smpquery|sysctl|systemctl|udevadm|watch) (?:[^;,() ]| [^ ;,()])*|p[0-9a-f]{4}=0x[^;]*;)`)
+
+// step prints a next step as say does, and breaks no line within what is pasted.
+func (a *app) step(head string, columns int, text string) {
+	const blank = "\ue000" // no space, and a column wide
+	if a.width > 0 {
+		for _, at := range slices.Backward(pasted.FindAllStringSubmatchIndex(text, -1)) {
+			whole, _, _ := strings.Cut(text[at[2]:at[3]], " or ")
+			text = text[:at[2]] + strings.ReplaceAll(whole, " ", blank) + text[at[2]+len(whole):]
+		}
+	}
+	var b strings.Builder
+	to := *a
+	to.out = &b
+	to.say(head, columns, text)
+	fmt.Fprint(a.out, strings.ReplaceAll(b.String(), blank, " "))
 }
 
 // cell is one field of a table, with its style.

@@ -217,8 +217,9 @@ func everyAnswer(g *lab.G) {
 	}{
 		{"status", "status", 0}, {"status", "--no-bus status", 0}, {"status NAME...", "status ib0 swib0/1", 0}, {"list", "list --all", 0},
 		{"ports", "ports", 0}, {"ports", "ports swib0/1", 0},
-		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 1}, {"diagnose", "diagnose --unit 10-ib0", 0}, {"plan", "plan", 0},
-		{"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
+		{"diagnose", "diagnose swib0/1", 0}, {"diagnose", "diagnose", 0}, {"diagnose", "diagnose --all", 1},
+		{"diagnose", "diagnose --unit 10-ib0", 0},
+		{"plan", "plan", 0}, {"plan", "--no-bus plan", 0}, {"wait-online", "wait-online -i ib0", 0},
 		{"wait-online", "wait-online -i nosuch --timeout 100ms", 6}, {"metrics", "metrics", 0}, {"verify", "verify", 0},
 		{"verify", "verify /tmp/bad.ibnetwork", 1},
 		{"cat", "cat 10-ib0", 0}, {"import", "import /tmp/interfaces", 0}, {"sm status", "sm status", 0},

@@ -27,7 +27,7 @@ type Input struct {
 	// Unit is the name of the only unit to walk: its mistakes, and the ports
 	// and links that it applies to. Empty is all.
 	Unit string
-	// All makes a port that is spare (no cable and no unit) one that is
+	// All makes ports and links without a unit that are not in use
 	// blocked, for hosts all of whose ports must be connected.
 	All bool
 	// Missing are the modules of ib_core and ib_umad that are known not to
@@ -56,7 +56,8 @@ const (
 	OK   Result = "ok"
 	Warn Result = "warn"
 	Fail Result = "fail"
-	// Spare is a port that has no cable and that no unit wants.
+	// Spare is a port that has no cable, or a link that is down, and that no
+	// unit applies to.
 	Spare Result = "spare"
 )
 
@@ -193,8 +194,13 @@ func (w *walker) ok(name, format string, a ...any) {
 	w.checks = append(w.checks, Check{Name: name, Result: OK, Text: fmt.Sprintf(format, a...)})
 }
 
+// fail adds what blocks the way; on a port that nothing uses it is a note.
 func (w *walker) fail(name string, code link.Code, next, format string, a ...any) {
-	w.checks = append(w.checks, Check{Name: name, Result: Fail, Code: code, Next: next, Text: fmt.Sprintf(format, a...)})
+	r := Fail
+	if w.idle() {
+		r = Warn
+	}
+	w.checks = append(w.checks, Check{Name: name, Result: r, Code: code, Next: next, Text: fmt.Sprintf(format, a...)})
 }
 
 func (w *walker) warn(name string, code link.Code, next, format string, a ...any) {

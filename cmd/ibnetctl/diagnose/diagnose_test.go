@@ -168,7 +168,7 @@ func TestEveryBranch(t *testing.T) {
 			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "foreign", Reason: "it is there"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad interface elsewhere", func(in *Input) { in.Snapshot.Links = nil }, "interface", link.CodeNoModule},
-		{"bad interface down and no unit", func(in *Input) { l(in).Flags, st(in).Unit = 0, "" }, "interface", link.CodeLinkDown},
+		{"bad interface down and no unit", func(in *Input) { l(in).Flags, st(in).Unit, in.All = 0, "", true }, "interface", link.CodeLinkDown},
 		{"bad wrong port type of a card that can change", func(in *Input) {
 			in.Snapshot.Devices[0].Name, in.Snapshot.Devices[0].Driver = "mlx4_0", "mlx4_core"
 			in.Report.Ports[0].IBDevice, in.Units = "mlx4_0", unit("[RoCE]\nDSCP=26\n")

@@ -53,6 +53,11 @@ func (w *walker) ipoib(l *link.Link) {
 	if !l.Up() {
 		next := "ibnetctl up " + l.Name
 		code, why := link.CodeLinkDown, ""
+		if (st == nil || st.Unit == "") && !w.named && !w.in.All {
+			w.checks = append(w.checks, Check{Name: "interface", Result: Spare, Code: code,
+				Text: l.Name + " is administratively down, and no unit applies to it", Next: "ibnetctl edit 10-" + l.Name + ", if it is to be used"})
+			return
+		}
 		if st != nil {
 			if r := st.Reason(); r.Text != "" {
 				why = ": " + r.Text

@@ -77,12 +77,25 @@ func (w *walker) ofUnit(u *units.Unit) bool {
 	})
 }
 
-// spare reports whether the port has no cable and no unit wants it: nothing is
-// missing then. A port that is asked for by name is wanted.
-func (w *walker) spare() bool {
-	if w.in.All || w.named || w.unit() != nil || slices.ContainsFunc(w.in.Report.Links, func(s link.Status) bool {
+// unwanted reports whether no unit applies to the port or a link over it. A port that
+// is asked for by name is wanted.
+func (w *walker) unwanted() bool {
+	return !w.in.All && !w.named && w.unit() == nil && !slices.ContainsFunc(w.in.Report.Links, func(s link.Status) bool {
 		return s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Unit != ""
-	}) {
+	}) && !slices.ContainsFunc(w.in.Report.Ports, func(s link.PortStatus) bool {
+		return s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Unit != ""
+	})
+}
+
+// idle reports whether the port is unwanted and another program uses it neither: all
+// its links are down.
+func (w *walker) idle() bool {
+	return w.unwanted() && !slices.ContainsFunc(w.links, (*link.Link).Up)
+}
+
+// spare reports whether the port is unwanted and has no cable: nothing is missing then.
+func (w *walker) spare() bool {
+	if !w.unwanted() {
 		return false
 	}
 	if w.p.Layer == ib.LinkLayerEthernet {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
 
@@ -22,7 +23,7 @@ func TestSpare(t *testing.T) {
 		{"all", func(in *Input) { in.All = true }, Fail},
 		{"a unit for the port", func(in *Input) { in.Report.Ports[0].Unit = "/etc/systemd/network/10-ib0.ibnetwork" }, Fail},
 		{"a unit for the link", func(in *Input) { in.Report.Links = good().Report.Links }, Fail},
-		{"a cable that does not train", func(in *Input) { in.Snapshot.Devices[0].Ports[0].Phys = ib.PhysTraining }, Fail},
+		{"in use, a cable that does not train", func(in *Input) { in.Snapshot.Devices[0].Ports[0].Phys = ib.PhysTraining }, Fail},
 		{"Ethernet", func(in *Input) { in.Snapshot.Devices[0].Ports[0].Layer = ib.LinkLayerEthernet }, Spare},
 	} {
 		in := good()
@@ -38,6 +39,63 @@ func TestSpare(t *testing.T) {
 		}
 		if c := Run(in, "mlx5_0/1"); !c[0].Blocked() {
 			t.Errorf("%s, asked for by name: %+v", tc.name, c)
+		}
+	}
+}
+
+// What no unit applies to fails where it is in use, asked for by name, or with all.
+func TestUnused(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		spoil func(*Input)
+		check string
+		want  Result
+	}{
+		{"link down", func(in *Input) { in.Snapshot.Links[0].Flags = 0 }, "interface", Spare},
+		{"link down, another one of the port has a unit", func(in *Input) {
+			in.Snapshot.Links[0].Flags = 0
+			in.Snapshot.Links = append(in.Snapshot.Links, good().Snapshot.Links[0])
+			in.Snapshot.Links[1].Name, in.Snapshot.Links[1].Index = "ib0.8001", 5
+			in.Report.Links = append(in.Report.Links, link.Status{Name: "ib0.8001", Ifindex: 5, Unit: "10-child.ibnetwork", IBDevice: "mlx5_0",
+				Port: 1, Addresses: []string{"10.1.0.1/24"}})
+		}, "interface", Spare},
+		{"link down, no subnet manager", func(in *Input) {
+			in.Snapshot.Links[0].Flags, in.Snapshot.Devices[0].Ports[0].State = 0, ib.PortInit
+		}, "subnet manager", Warn},
+		{"link down, the subnet manager is dead", func(in *Input) { in.Snapshot.Links[0].Flags, in.Asked["mlx5_0/1"] = 0, Asked{} },
+			"subnet manager", Warn},
+		{"link down, the cable does not train", func(in *Input) {
+			p := &in.Snapshot.Devices[0].Ports[0]
+			in.Snapshot.Links[0].Flags, p.State, p.Phys = 0, ib.PortDown, ib.PhysTraining
+		}, "cable", Warn},
+		{"no interface", func(in *Input) { in.Snapshot.Links = nil }, "interface", Warn},
+		{"link up, no subnet manager", func(in *Input) { in.Snapshot.Devices[0].Ports[0].State = ib.PortInit }, "subnet manager", Fail},
+		{"link up, the subnet manager is dead", func(in *Input) { in.Asked["mlx5_0/1"] = Asked{} }, "subnet manager", Fail},
+	} {
+		input := func() Input {
+			in := good()
+			in.Report.Links[0].Unit, in.Report.Ports = "", nil
+			tc.spoil(&in)
+			return in
+		}
+		find := func(cs []Chain) (out Check) {
+			for _, k := range cs[0].Checks {
+				if out.Name == "" && k.Result != OK {
+					out = k
+				}
+			}
+			return out
+		}
+		got := Run(input(), "")
+		if k := find(got); k.Name != tc.check || k.Result != tc.want || k.Next == "" || got[0].Blocked() != (tc.want == Fail) {
+			t.Errorf("%s: %+v", tc.name, k)
+		}
+		all := input()
+		all.All = true
+		for how, cs := range map[string][]Chain{"by name": Run(input(), "mlx5_0/1"), "all": Run(all, "")} {
+			if k := find(cs); k.Name != tc.check || k.Result != Fail || !cs[0].Blocked() {
+				t.Errorf("%s, %s: %+v", tc.name, how, k)
+			}
 		}
 	}
 }

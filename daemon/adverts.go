@@ -131,7 +131,7 @@ func (o *Observer) Adverts() EventSource {
 				return
 			}
 			if _, again := o.adverts.of(a.Index, now); again == now+1 {
-				o.lookAgain(a.Index, now, again)
+				o.rereadAt(a.Index, now, again)
 			} else {
 				s.link(a.Index)
 			}
@@ -160,12 +160,12 @@ func (o *Observer) observeAdverts(s *link.Snapshot, w Needs) {
 	for i := range o.adverts {
 		if _, ok := s.Link(i); !ok {
 			delete(o.adverts, i)
-			o.lookAgain(i, now, 0)
+			o.rereadAt(i, now, 0)
 		}
 	}
 	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
 		a, again := o.adverts.of(l.Index, now)
-		o.lookAgain(l.Index, now, again)
+		o.rereadAt(l.Index, now, again)
 		if a == l.Advertised {
 			return false
 		}
@@ -174,9 +174,9 @@ func (o *Observer) observeAdverts(s *link.Snapshot, w Needs) {
 	})
 }
 
-// lookAgain has a link read when something advertised ends; again is 0 for
+// rereadAt has a link read when something advertised ends; again is 0 for
 // never.
-func (o *Observer) lookAgain(index int, now, again uint64) {
+func (o *Observer) rereadAt(index int, now, again uint64) {
 	t := o.advertTimers[index]
 	if again == 0 {
 		if t != nil {

@@ -16,7 +16,7 @@ func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, err
 		return nil, err
 	}
 	defer func() { _ = o.Close() }()
-	w := Needs{Routes: true, Rules: true, PKeys: true, Resolved: true, Advertised: heard(rec)}
+	w := Needs{Routes: true, Rules: true, PKeys: true, Resolved: true, Advertised: withAdvertised(rec)}
 	if set != nil {
 		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit { return link.Govern(s, set, l).Unit }
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(set)

@@ -196,7 +196,7 @@ func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	if c.rec.Remember(r.Keep, c.snap) {
 		save = true
 	}
-	save = c.rec.Hear(c.snap) || save
+	save = c.rec.NoteAdvertised(c.snap) || save
 	if r.Plan.Empty() {
 		if save {
 			c.save()

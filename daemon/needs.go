@@ -14,7 +14,7 @@ func (d *Daemon) needs() Needs {
 		w.Resolved = w.Resolved || e.DNS != nil
 	}
 	if d.snap == nil {
-		w.Advertised = heard(d.rec)
+		w.Advertised = withAdvertised(d.rec)
 	}
 	sys := map[*units.Unit][]string{}
 	for _, u := range d.set.Units {
@@ -42,8 +42,8 @@ func (d *Daemon) needs() Needs {
 	return w
 }
 
-// heard lists the links on which routers had advertised something.
-func heard(rec *link.Record) (out []*link.LinkRecord) {
+// withAdvertised lists the links on which routers had advertised something.
+func withAdvertised(rec *link.Record) (out []*link.LinkRecord) {
 	if rec == nil {
 		return nil
 	}

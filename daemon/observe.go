@@ -167,7 +167,7 @@ func (o *Observer) observeCard(s *link.Snapshot, sc Scope, w Needs) {
 			o.card.Forget(l.Name)
 		}
 	}
-	o.card.Look(s, func(l *link.Link) *units.Unit { return w.LinkUnit(s, l) },
+	o.card.Observe(s, func(l *link.Link) *units.Unit { return w.LinkUnit(s, l) },
 		func(d *link.Device, p *link.Port) *units.Unit { return w.PortUnit(s, d, p) },
 		func(i int) (look, all bool) {
 			all = sc.All || sc.Reload || sc.Links[i] || sc.Force[i]

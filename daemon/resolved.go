@@ -130,7 +130,7 @@ func (r *resolved) enter() (c *dbus.Conn, signals chan *dbus.Signal, name string
 	}
 	signals = make(chan *dbus.Signal, 16)
 	b.Signal(signals)
-	if name, err = b.Believe(context.Background(), resolveName); err != nil {
+	if name, err = b.TrustOwner(context.Background(), resolveName); err != nil {
 		_ = b.Close()
 		return nil, nil, "", err
 	}
@@ -188,7 +188,7 @@ func (r *resolved) set(ctx context.Context, index int, o link.SetDNS) error {
 	if o.Revert {
 		return call("RevertLink")
 	}
-	if o.Afresh {
+	if o.RevertFirst {
 		if err := call("RevertLink"); err != nil {
 			return err
 		}

@@ -55,10 +55,10 @@ func addAdvertised(op *SetDNS, u *units.Unit, l *Link) (added []string) {
 	return added
 }
 
-// Hear notes what routers have advertised on links with something of ours: the
+// NoteAdvertised notes what routers have advertised on links with something of ours: the
 // kernel does not say it again after a restart. It reports whether anything
 // changed.
-func (r *Record) Hear(s *Snapshot) (changed bool) {
+func (r *Record) NoteAdvertised(s *Snapshot) (changed bool) {
 	for _, e := range r.Links {
 		if l, ok := s.Link(e.Ifindex); ok && !reflect.DeepEqual(e.Advertised, l.Advertised) {
 			e.Advertised, changed = l.Advertised, true

@@ -188,7 +188,7 @@ func TestOpText(t *testing.T) {
 		{SetDNS{On: on, Servers: []string{"10.0.0.53"}, Domains: []string{"~."}, Default: Yes}, "resolvectl dns ib0 10.0.0.53 && " +
 			"resolvectl domain ib0 ~. && resolvectl default-route ib0 yes"},
 		{SetDNS{On: on, Revert: true}, "resolvectl revert ib0"},
-		{SetDNS{On: on, Afresh: true, Resolve: Resolve{LLMNR: "no", DNSSEC: "yes", NTA: []string{"a.example", "b.example"}}},
+		{SetDNS{On: on, RevertFirst: true, Resolve: Resolve{LLMNR: "no", DNSSEC: "yes", NTA: []string{"a.example", "b.example"}}},
 			"resolvectl revert ib0 && resolvectl dns ib0 && resolvectl llmnr ib0 no && resolvectl dnssec ib0 yes && resolvectl nta ib0 " +
 				"a.example b.example"},
 		{SetFlag{on, FlagPromisc, true}, "ip link set ib0 promisc on"},

@@ -75,7 +75,7 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	a := Attribute{Name: "DNS", Wanted: dnsText(op.Servers, op.Domains, op.Resolve)}
 	if had != nil && had.Resolved == op.Resolved {
 		a.Actual = dnsText(had.Servers, had.Domains, had.Resolve)
-		op.Afresh = had.Default != Unset && op.Default == Unset || lacks(op.Resolve, had.Resolve)
+		op.RevertFirst = had.Default != Unset && op.Default == Unset || lacks(op.Resolve, had.Resolve)
 	}
 	switch {
 	case op.Resolved == "":

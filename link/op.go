@@ -181,8 +181,8 @@ type SetDNS struct {
 	Domains []string
 	Default Tristate
 	Revert  bool
-	// Afresh reverts first what was sent before and is not in this operation.
-	Afresh bool
+	// RevertFirst reverts first what was sent before and is not in this operation.
+	RevertFirst bool
 	Resolve
 	// Resolved is the systemd-resolved that receives it; see Host.Resolved.
 	Resolved string
@@ -300,7 +300,7 @@ func (o SetDNS) String() string {
 		return "resolvectl revert " + o.On.Link
 	}
 	var parts []string
-	if o.Afresh {
+	if o.RevertFirst {
 		parts = append(parts, "resolvectl revert "+o.On.Link)
 	}
 	parts = append(parts, strings.TrimSpace("resolvectl dns "+o.On.Link+" "+strings.Join(o.Servers, " ")))

@@ -16,15 +16,15 @@ func TestBarred(t *testing.T) {
 		BarNVSwitch: PhaseNVSwitch, BarSMDisabled: PhaseSMDisabled, BarNoQP0: PhaseNoQP0}
 	for bar, phase := range phases {
 		for _, manage := range []Manage{ManageNo, ManageAuto, ManageAlways} {
-			for _, hand := range []Hand{HandNone, HandStart, HandStop} {
+			for _, hand := range []Override{OverrideNone, OverrideStart, OverrideStop} {
 				for _, state := range []WorkerState{WorkerInactive, WorkerActive, WorkerFailed} {
 					pol := autoPolicy
 					pol.Manage = manage
-					in := Input{Now: t0, Policy: pol, Worker: Worker{Unit: "w", State: state, Hand: hand, Since: t0.Add(-time.Hour)},
+					in := Input{Now: t0, Policy: pol, Worker: Worker{Unit: "w", State: state, Override: hand, Since: t0.Add(-time.Hour)},
 						Port: port(func(p *Port) { p.State, p.LID, p.SMLID, p.Barred = ib.PortInit, 0, 0, bar })}
 					_, dec := Decide(Memory{LonelySince: t0.Add(-time.Hour)}, in)
 					switch {
-					case hand == HandStop:
+					case hand == OverrideStop:
 						if want := map[WorkerState]Phase{WorkerInactive: PhaseHeld, WorkerActive: PhaseStopping,
 							WorkerFailed: PhaseHeld}[state]; dec.Phase != want {
 							t.Errorf("%v %v %v %v: %+v", bar, manage, hand, state, dec)
@@ -38,7 +38,7 @@ func TestBarred(t *testing.T) {
 						t.Errorf("%v %v %v %v: %+v", bar, manage, hand, state, dec)
 					case state == WorkerActive && dec.Action != Stop:
 						t.Errorf("%v %v %v: the worker runs on: %+v", bar, manage, hand, dec)
-					case state == WorkerInactive && (manage != ManageNo || hand == HandStart) && dec.Phase != phase:
+					case state == WorkerInactive && (manage != ManageNo || hand == OverrideStart) && dec.Phase != phase:
 						t.Errorf("%v %v %v: %+v", bar, manage, hand, dec)
 					case dec.Phase == phase && bar > BarUnread && (dec.Next == "" || !strings.Contains(dec.Reason, "mlx5_0")):
 						t.Errorf("%v: no next step: %+v", bar, dec)
@@ -73,7 +73,7 @@ func TestBarredAmongHosts(t *testing.T) {
 				free++
 			}
 			if r.IntN(5) == 0 {
-				n.hand = HandStart
+				n.hand = OverrideStart
 			}
 		}
 		s.run(90 * time.Second)
@@ -98,7 +98,7 @@ func TestBarKeepsRunning(t *testing.T) {
 		for _, change := range []Change{ChangeNone, ChangeRestart} {
 			in := Input{Now: t0, Policy: autoPolicy, Port: port(func(p *Port) { p.Barred = bar }),
 				Worker: Worker{Unit: "w", State: WorkerActive, Since: t0.Add(-time.Hour),
-					Said: Said{State: SMMaster, Known: true}, Change: change}}
+					StatusText: StatusText{State: SMMaster, Known: true}, Change: change}}
 			if _, dec := Decide(Memory{}, in); dec.Action == Stop || dec.Phase != PhaseMaster {
 				t.Errorf("bar %d, change %d: %+v", bar, change, dec)
 			}

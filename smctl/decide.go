@@ -104,7 +104,7 @@ func (d *decider) decide() Decision {
 		}
 		d.forget()
 		return d.wait(PhaseOff, time.Time{}, "%v needs no subnet manager: its link layer is %v", p, p.LinkLayer)
-	case w.Hand == HandStop:
+	case w.Override == OverrideStop:
 		if running {
 			return d.stop("stopped by hand")
 		}
@@ -112,12 +112,12 @@ func (d *decider) decide() Decision {
 		return d.wait(PhaseHeld, time.Time{}, "stopped by hand; to undo: ibnetctl sm start %v", p)
 	case running && p.Barred.forbids():
 		return d.stop("%s", barred(p).Reason)
-	case !running && p.Barred != BarNone && (pol.Manage != ManageNo || w.Hand == HandStart):
+	case !running && p.Barred != BarNone && (pol.Manage != ManageNo || w.Override == OverrideStart):
 		if p.Barred > BarUnknown {
 			d.forget()
 		}
 		return barred(p)
-	case pol.Manage == ManageNo && w.Hand != HandStart:
+	case pol.Manage == ManageNo && w.Override != OverrideStart:
 		if running {
 			if pol.Unit != "" {
 				return d.stop("%s says Manage=no", pol.Unit)
@@ -207,7 +207,7 @@ func linkWords(p Port) string {
 	return fmt.Sprintf("port %v has no link (%v)", p, p.Phys)
 }
 
-func handWords(byHand bool) string {
+func overrideText(byHand bool) string {
 	if byHand {
 		return ", started by hand"
 	}

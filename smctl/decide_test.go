@@ -21,9 +21,10 @@ func port(f func(*Port)) Port {
 }
 
 func TestDecide(t *testing.T) {
-	running := Worker{Unit: "ibnetsm@x.service", State: WorkerActive, Since: t0.Add(-time.Hour), Said: Said{State: SMMaster, Known: true}}
+	running := Worker{Unit: "ibnetsm@x.service", State: WorkerActive, Since: t0.Add(-time.Hour),
+		StatusText: StatusText{State: SMMaster, Known: true}}
 	silent := running // as opensm
-	silent.Said = Said{}
+	silent.StatusText = StatusText{}
 	idle := Worker{Unit: "ibnetsm@x.service"}
 	initPort := port(func(p *Port) { p.State, p.LID, p.SMLID = ib.PortInit, 0, 0 })
 	foreign := port(func(p *Port) { p.SMLID = 3 })
@@ -39,7 +40,7 @@ func TestDecide(t *testing.T) {
 	always.Manage, always.StopWhenForeignMaster = ManageAlways, false
 	low := autoPolicy
 	low.Priority = 15
-	hand := func(w Worker, h Hand) Worker { w.Hand = h; return w }
+	hand := func(w Worker, h Override) Worker { w.Override = h; return w }
 	stale := func(w Worker) Worker { w.Change = ChangeRestart; return w }
 
 	tests := []struct {
@@ -128,11 +129,11 @@ func TestDecide(t *testing.T) {
 		{"OK foreign master of lower rank", Memory{Foreign: 1, ForeignSince: t0.Add(-time.Minute)}, low, foreign, lid(0, master),
 			running, time.Time{}, Wait, PhaseStandby, "outranks it"},
 		{"OK by hand stays", Memory{Foreign: 1, ForeignSince: t0.Add(-time.Hour)}, autoPolicy, foreign, lid(0, master),
-			hand(running, HandStart), time.Time{}, Wait, PhaseStandby, "by hand"},
-		{"OK by hand needs no unit", Memory{}, Policy{}, port(nil), Answer{}, hand(idle, HandStart), time.Time{}, Start,
+			hand(running, OverrideStart), time.Time{}, Wait, PhaseStandby, "by hand"},
+		{"OK by hand needs no unit", Memory{}, Policy{}, port(nil), Answer{}, hand(idle, OverrideStart), time.Time{}, Start,
 			PhaseStarting, "by hand"},
-		{"OK stopped by hand", long, autoPolicy, initPort, walk(0), hand(idle, HandStop), time.Time{}, Wait, PhaseHeld, "by hand"},
-		{"OK stop by hand", Memory{}, autoPolicy, port(nil), Answer{}, hand(running, HandStop), time.Time{}, Stop, PhaseStopping,
+		{"OK stopped by hand", long, autoPolicy, initPort, walk(0), hand(idle, OverrideStop), time.Time{}, Wait, PhaseHeld, "by hand"},
+		{"OK stop by hand", Memory{}, autoPolicy, port(nil), Answer{}, hand(running, OverrideStop), time.Time{}, Stop, PhaseStopping,
 			"by hand"},
 		{"OK a start is not repeated", Memory{StartedAt: t0.Add(-time.Second), LonelySince: long.LonelySince}, autoPolicy,
 			initPort, walk(0), idle, time.Time{}, Wait, PhaseStarting, "being started"},
@@ -207,8 +208,8 @@ func FuzzDecide(f *testing.F) {
 					LID: ib.LID(r.IntN(3)), SMLID: ib.LID(r.IntN(3)), IsSM: r.IntN(4) == 0, Barred: Bar(max(r.IntN(14)-7, 0))},
 				Files:  Files{Problem: []string{"", "a.conf:1:2: no"}[r.IntN(2)], Digest: []string{"", "x"}[r.IntN(2)]},
 				Answer: Answer{Question: Question(r.IntN(3)), At: when(), LID: ib.LID(r.IntN(3))},
-				Worker: Worker{State: WorkerState(r.IntN(5)), Since: when(), Hand: Hand(r.IntN(3)), Change: Change(r.IntN(3)),
-					Said: Said{State: SMState(r.IntN(4)), Known: r.IntN(2) == 0}}}
+				Worker: Worker{State: WorkerState(r.IntN(5)), Since: when(), Override: Override(r.IntN(3)), Change: Change(r.IntN(3)),
+					StatusText: StatusText{State: SMState(r.IntN(4)), Known: r.IntN(2) == 0}}}
 			if r.IntN(2) == 0 {
 				in.Answer.SMs = []SMInfo{{GUID: ib.GUID(r.IntN(3)), Priority: uint8(r.IntN(16)), State: SMState(r.IntN(4))}}
 			}

@@ -39,7 +39,7 @@ func (d *decider) idle() Decision {
 				in.Worker.Unit, cmp.Or(in.Worker.Result, "no reason given"), m.Failures+1, BackOff(m.Failures))
 		}
 	}
-	if in.Worker.Hand == HandStart {
+	if in.Worker.Override == OverrideStart {
 		return d.start("started by hand")
 	}
 	if m.Again {

@@ -23,11 +23,11 @@ func (s Step) String() string {
 
 // Running is what is known of a port's worker from outside the daemon.
 type Running struct {
-	State WorkerState
-	Phase Phase
-	Unit  string
-	Hand  Hand
-	Said  Said
+	State      WorkerState
+	Phase      Phase
+	Unit       string
+	Override   Override
+	StatusText StatusText
 	// Engine is the program that Unit runs, and Settings and Files what it was
 	// given last; no settings if that is not known.
 	Engine          Engine
@@ -43,7 +43,7 @@ type Running struct {
 // and its files are in force.
 func Outlook(port string, r Running, p Policy, f Files) []Step {
 	only := ""
-	if r.Said.Known && r.Said.State == SMMaster && r.Said.Others == 0 {
+	if r.StatusText.Known && r.StatusText.State == SMMaster && r.StatusText.Others == 0 {
 		only = "the fabric's only subnet manager"
 	}
 	and := func(s string) string {
@@ -57,7 +57,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 		byUnit = p.Unit + " says Manage=no"
 	}
 	running := r.State == WorkerActive || r.State == WorkerActivating
-	wanted := p.Manage != ManageNo && r.Hand != HandStop || r.Hand == HandStart
+	wanted := p.Manage != ManageNo && r.Override != OverrideStop || r.Override == OverrideStart
 	switch {
 	case r.State == WorkerDeactivating:
 		return []Step{{Note: fmt.Sprintf("systemctl stop %s is in progress: %s", r.Unit, and("port "+port))}}
@@ -65,7 +65,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 		return []Step{{"systemctl stop " + r.Unit, and(r.Gone)}}
 	case r.Gone != "":
 		return nil
-	case running && !wanted && r.Hand == HandStop:
+	case running && !wanted && r.Override == OverrideStop:
 		return []Step{{"systemctl stop " + r.Unit, and("it was stopped by hand")}}
 	case running && !wanted:
 		return []Step{{"systemctl stop " + r.Unit, and(byUnit)}}
@@ -100,7 +100,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	case PhaseBackingOff:
 		return []Step{{start, "when the wait after its failure is over" + bad}}
 	}
-	if p.Manage == ManageAlways || r.Hand == HandStart {
+	if p.Manage == ManageAlways || r.Override == OverrideStart {
 		return []Step{{start, "port " + port + bad}}
 	}
 	return []Step{{Note: fmt.Sprintf("%s, if port %s has a link and nobody answers within %v to %v%s", start, port, p.StartDelay,
@@ -131,10 +131,10 @@ func changes(r Running, p Policy, f Files, and func(string) string) []Step {
 // stops are the stops of a running worker that a delay is running for.
 func stops(port string, r Running, p Policy) []Step {
 	switch {
-	case r.Hand == HandStart:
+	case r.Override == OverrideStart:
 	case r.Phase == PhaseNoLink:
 		return []Step{{Note: fmt.Sprintf("systemctl stop %s, if port %s has no link for %v", r.Unit, port, p.StopDelay)}}
-	case r.Phase == PhaseStandby && p.StopWhenForeignMaster && r.Said.Others > 0:
+	case r.Phase == PhaseStandby && p.StopWhenForeignMaster && r.StatusText.Others > 0:
 		return []Step{{Note: fmt.Sprintf("systemctl stop %s, if another subnet manager is master for %v", r.Unit, p.StopDelay)}}
 	}
 	return nil

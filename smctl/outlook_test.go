@@ -12,7 +12,7 @@ func TestOutlook(t *testing.T) {
 	pol.PartitionsFile = "/etc/p.conf"
 	on := Running{State: WorkerActive, Phase: PhaseMaster, Unit: "ibnetsm@x.service", Named: "ibnetsm@x.service",
 		Settings: Settings(pol), Files: "a",
-		Said: Said{State: SMMaster, Known: true}}
+		StatusText: StatusText{State: SMMaster, Known: true}}
 	off := Running{Phase: PhaseSettling, Unit: "ibnetsm@x.service", Named: "ibnetsm@x.service"}
 	with := func(r Running, f func(*Running)) Running { f(&r); return r }
 	change := func(f func(*Policy)) Policy { p := pol; f(&p); return p }
@@ -31,11 +31,11 @@ func TestOutlook(t *testing.T) {
 			"systemctl stop ibnetsm@x.service   # " + only + "; no unit asks for a subnet manager on mlx5_0/1"},
 		{"Manage=no", on, change(func(p *Policy) { p.Manage = ManageNo }), good,
 			"systemctl stop ibnetsm@x.service   # " + only + "; /etc/systemd/network/ib.ibnetwork says Manage=no"},
-		{"with others", with(on, func(r *Running) { r.Said.Others = 1 }), Policy{}, Files{},
+		{"with others", with(on, func(r *Running) { r.StatusText.Others = 1 }), Policy{}, Files{},
 			"systemctl stop ibnetsm@x.service   # no unit asks for a subnet manager on mlx5_0/1"},
 		{"being stopped", with(on, func(r *Running) { r.State = WorkerDeactivating }), Policy{}, Files{},
 			"# systemctl stop ibnetsm@x.service is in progress: " + only + "; port mlx5_0/1"},
-		{"by hand it stays", with(on, func(r *Running) { r.Hand = HandStart }), Policy{}, Files{}, ""},
+		{"by hand it stays", with(on, func(r *Running) { r.Override = OverrideStart }), Policy{}, Files{}, ""},
 		{"another priority", on, change(func(p *Policy) { p.Priority = 9 }), good,
 			"systemctl reload ibnetsm@x.service   # " + only + "; " + reload},
 		{"another rule", on, change(func(p *Policy) { p.Partitions = "0x8001\n" }), good,
@@ -66,18 +66,20 @@ func TestOutlook(t *testing.T) {
 		{"the port is gone, none runs", with(off, func(r *Running) { r.Gone = "port mlx5_0/1 does not exist" }), pol, good, ""},
 		{"no link", with(on, func(r *Running) { r.Phase = PhaseNoLink }), pol, good,
 			"# systemctl stop ibnetsm@x.service, if port mlx5_0/1 has no link for 30s"},
-		{"no link, started by hand", with(on, func(r *Running) { r.Phase, r.Hand = PhaseNoLink, HandStart }), pol, good, ""},
+		{"no link, started by hand", with(on, func(r *Running) { r.Phase, r.Override = PhaseNoLink, OverrideStart }), pol, good, ""},
 		{"a better master", with(on, func(r *Running) {
-			r.Phase, r.Said = PhaseStandby, Said{Known: true, State: SMStandby, Others: 1}
+			r.Phase, r.StatusText = PhaseStandby, StatusText{Known: true, State: SMStandby, Others: 1}
 		}), pol, good,
 			"# systemctl stop ibnetsm@x.service, if another subnet manager is master for 30s"},
 		{"a better master, it stays as standby",
-			with(on, func(r *Running) { r.Phase, r.Said = PhaseStandby, Said{Known: true, State: SMStandby, Others: 1} }),
+			with(on, func(r *Running) {
+				r.Phase, r.StatusText = PhaseStandby, StatusText{Known: true, State: SMStandby, Others: 1}
+			}),
 			change(func(p *Policy) { p.StopWhenForeignMaster = false }), good, ""},
 		{"opensm with a bad file", off, change(func(p *Policy) { p.Engine, p.Manage = EngineOpenSM, ManageAlways }),
 			Files{Problem: "/etc/p.conf: gone"},
 			"systemctl start ibnetsm@x.service   # port mlx5_0/1; with the default partition, because /etc/p.conf: gone"},
-		{"held", with(off, func(r *Running) { r.Hand = HandStop }), pol, good, ""},
+		{"held", with(off, func(r *Running) { r.Override = OverrideStop }), pol, good, ""},
 		{"a start with a bad file", with(off, func(r *Running) { r.Phase = PhaseBackingOff }), pol,
 			Files{Problem: "/etc/p.conf: gone"}, "systemctl start ibnetsm@x.service   # when the wait after its failure is over; " +
 				"with the last good partitions, because /etc/p.conf: gone"},

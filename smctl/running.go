@@ -13,7 +13,7 @@ func (d *decider) running() Decision {
 	m := &d.m
 	// Silences counts on here; what an idle port counted was reset by the start.
 	m.LonelySince, m.SilentSince, m.SilentLID = time.Time{}, time.Time{}, 0
-	byHand := in.Worker.Hand == HandStart
+	byHand := in.Worker.Override == OverrideStart
 	if in.Now.Sub(in.Worker.Since) >= Healthy {
 		m.Failures = 0
 	}
@@ -60,7 +60,7 @@ func (d *decider) running() Decision {
 func (d *decider) besideMaster() Decision {
 	in, p, pol := d.in, d.in.Port, d.in.Policy
 	m := &d.m
-	byHand := in.Worker.Hand == HandStart
+	byHand := in.Worker.Override == OverrideStart
 	ans, fresh := d.lidAnswer()
 	if !fresh || !in.Now.Before(ans.At.Add(ServedInterval)) {
 		return d.ask(AskLID, PhaseStandby, "querying LID %d for the master", uint16(p.SMLID))
@@ -125,7 +125,7 @@ func (d *decider) besideMaster() Decision {
 
 // role is the phase of a worker by its own word.
 func (d *decider) role() Phase {
-	said := d.in.Worker.Said
+	said := d.in.Worker.StatusText
 	switch {
 	case said.Known && said.State == SMMaster:
 		return PhaseMaster
@@ -148,14 +148,14 @@ func (d *decider) role() Phase {
 // nothing.
 func (d *decider) own() Decision {
 	in, p := d.in, d.in.Port
-	byHand := handWords(in.Worker.Hand == HandStart)
+	byHand := overrideText(in.Worker.Override == OverrideStart)
 	note := ""
-	if n := in.Worker.Said.Note; n != "" && in.Worker.Said.Known {
+	if n := in.Worker.StatusText.Note; n != "" && in.Worker.StatusText.Known {
 		note = "; " + n
 	} else if f := in.Files.Problem; f != "" {
 		note = "; " + f + ": it keeps running with what it has"
 	}
-	until, asked := time.Time{}, in.Worker.Said.Known || p.LID == 0
+	until, asked := time.Time{}, in.Worker.StatusText.Known || p.LID == 0
 	if !asked {
 		ans, known := d.lidAnswer()
 		wait := ServedInterval

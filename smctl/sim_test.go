@@ -41,7 +41,7 @@ type simNode struct {
 	policy  Policy
 	port    Port
 	worker  Worker
-	hand    Hand
+	hand    Override
 	answer  Answer
 	pending Answer // arrives at pending.At
 	due     time.Time
@@ -302,10 +302,10 @@ func (s *sim) node(i int, n *simNode) {
 		return
 	}
 	in := Input{Now: s.now, Policy: n.policy, Port: n.port, Answer: n.answer, Worker: n.worker}
-	in.Worker.Hand = n.hand
+	in.Worker.Override = n.hand
 	// Every other one is an opensm, which says nothing to systemd.
 	if n.worker.State == WorkerActive && n.sm != nil && i%2 == 0 {
-		in.Worker.Said = Said{State: n.sm.state, Known: true}
+		in.Worker.StatusText = StatusText{State: n.sm.state, Known: true}
 	}
 	var dec Decision
 	n.m, dec = Decide(n.m, in)

@@ -27,8 +27,8 @@ type Status struct {
 	WorkerText string `json:"worker_text,omitempty"`
 	// FileProblem is what is wrong with a file that the unit's settings name.
 	FileProblem string `json:"file_problem,omitempty"`
-	// Hand is "start" or "stop" when the administrator has overruled the unit.
-	Hand string `json:"by_hand,omitempty"`
+	// Override is "start" or "stop" when the administrator has overruled the unit.
+	Override string `json:"by_hand,omitempty"`
 	// Master is the subnet manager that answered last, MasterUnknown why it is not
 	// known; ibnetctl asks where the daemon does not.
 	Master        *Master `json:"master,omitempty"`

@@ -275,22 +275,22 @@ func (w WorkerState) String() string {
 	return fmt.Sprintf("WorkerState(%d)", uint8(w))
 }
 
-// Hand is the administrator's last request, over D-Bus or by ibnetctl.
-type Hand uint8
+// Override is the administrator's last request, over D-Bus or by ibnetctl.
+type Override uint8
 
 // Requests by hand.
 const (
-	HandNone  Hand = iota
-	HandStart      // run it until the next request
-	HandStop       // do not run it until the next request
+	OverrideNone  Override = iota
+	OverrideStart          // run it until the next request
+	OverrideStop           // do not run it until the next request
 )
 
 // String is the word of status output.
-func (h Hand) String() string {
+func (h Override) String() string {
 	switch h {
-	case HandStart:
+	case OverrideStart:
 		return "start"
-	case HandStop:
+	case OverrideStop:
 		return "stop"
 	}
 	return ""
@@ -305,14 +305,14 @@ type Worker struct {
 	Since time.Time
 	// Result is why it failed, a sentence without a full stop.
 	Result string
-	// Hand is the administrator's last request.
-	Hand Hand
+	// Override is the administrator's last request.
+	Override Override
 	// Change is what it takes to bring it to the policy's settings.
 	Change Change
-	// Said is what the worker reported, Refused that it ended because the port
+	// StatusText is what the worker reported, Refused that it ended because the port
 	// accepts no subnet manager.
-	Said    Said
-	Refused bool
+	StatusText StatusText
+	Refused    bool
 }
 
 // Files is what is known of the files that a policy names.

@@ -223,8 +223,8 @@ func (a *app) smDetail(s smctl.Status) {
 	if s.WorkerText != "" {
 		a.field("Status", "%s", s.WorkerText)
 	}
-	if s.Hand != "" {
-		a.field("By hand", "%s", s.Hand)
+	if s.Override != "" {
+		a.field("By hand", "%s", s.Override)
 	}
 	if m := s.Master; m != nil {
 		a.field("Master", "%s", masterWords(m))

@@ -68,7 +68,7 @@ func TestManagerSteps(t *testing.T) {
 	snap := &link.Snapshot{Schema: link.SnapshotSchema, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{
 		{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c903000abcde, LID: 1, SMLID: 1}}}}}
 	kept := worker.Dir(t.TempDir())
-	if err := kept.Save(0x0002c903000abcde, worker.Kept{Settings: smctl.Settings(smctl.Policy{Priority: 3})}); err != nil {
+	if err := kept.Save(0x0002c903000abcde, worker.Saved{Settings: smctl.Settings(smctl.Policy{Priority: 3})}); err != nil {
 		t.Fatal(err)
 	}
 	sms := []smctl.Status{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master",

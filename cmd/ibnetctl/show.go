@@ -488,8 +488,8 @@ func (a *app) smTable(sms []smctl.Status) {
 			style = bad
 		}
 		worker := cmp.Or(s.WorkerState, "-")
-		if s.Hand != "" {
-			worker += " (by hand: " + s.Hand + ")"
+		if s.Override != "" {
+			worker += " (by hand: " + s.Override + ")"
 		}
 		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style},
 			{worker, ""}, {masterCell(s), ""}, {s.Reason, ""}})

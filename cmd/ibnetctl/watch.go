@@ -46,7 +46,7 @@ an object. It continues when the daemon restarts.`,
 			if err := conn.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchPathNamespace(api.Root)); err != nil {
 				return err
 			}
-			if _, err := conn.Believe(ctx, api.BusName); err != nil {
+			if _, err := conn.TrustOwner(ctx, api.BusName); err != nil {
 				return err
 			}
 			last, err := c.describe(ctx)

@@ -19,7 +19,7 @@ import (
 // and STATUS= with the state, which ibnetworkd reads.
 type notifier struct {
 	mu    sync.Mutex
-	ports map[serve.Port]smctl.Said
+	ports map[serve.Port]smctl.StatusText
 	note  string
 	last  string
 	up    bool
@@ -37,7 +37,7 @@ func (s *notifier) ready() {
 
 // state records the state of a subnet manager, whose port is open then.
 func (s *notifier) state(p serve.Port, x *engine.Snapshot) {
-	said := smctl.Said{Known: true, Nodes: x.Nodes, Others: len(x.Others)}
+	said := smctl.StatusText{Known: true, Nodes: x.Nodes, Others: len(x.Others)}
 	if x.Master != nil {
 		said.Others++
 	}
@@ -51,7 +51,7 @@ func (s *notifier) state(p serve.Port, x *engine.Snapshot) {
 	}
 	s.mu.Lock()
 	if s.ports == nil {
-		s.ports = map[serve.Port]smctl.Said{}
+		s.ports = map[serve.Port]smctl.StatusText{}
 	}
 	s.ports[p] = said
 	s.send()

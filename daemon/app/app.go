@@ -199,7 +199,7 @@ func (a *App) build(h host) {
 }
 
 func (a *App) buildSubnetManagers() {
-	lookAtPorts := func() { a.daemon.Wake(daemon.Scope{RDMA: true}) }
+	rereadPorts := func() { a.daemon.Wake(daemon.Scope{RDMA: true}) }
 	check := files.New("/")
 	a.smFiles = worker.NewFileWatch(a.log, func() {
 		if a.edits == nil {
@@ -209,23 +209,23 @@ func (a *App) buildSubnetManagers() {
 		}
 	})
 	a.sm = worker.New(worker.Config{
-		Log: a.log, Manager: a.systemd, Prober: worker.Umad{}, Keeper: worker.Dir(filepath.Join(a.o.StateDir, "sm")),
+		Log: a.log, Manager: a.systemd, Prober: worker.Umad{}, StateStore: worker.Dir(filepath.Join(a.o.StateDir, "sm")),
 		Check: func(p smctl.Policy) smctl.Files { _, f := check.Check(p); return f },
 		Inspect: func(dev string, port int) (smctl.Bar, bool, error) {
 			return probe.Inspect(sysfs.New(a.host.root), dev, port)
 		},
 		Watch:   a.smFiles.Watch,
 		Waiting: a.edits.Files,
-		OnUnit:  lookAtPorts,
+		OnUnit:  rereadPorts,
 		Publish: func(s []smctl.Status) {
 			a.bus.PublishSM(s)
 			a.metrics.ObserveSM(s)
 			if a.managers.SetStates(s) {
-				lookAtPorts()
+				rereadPorts()
 			}
 		},
 	})
-	a.feed = smfeed.New(a.sm.Update, lookAtPorts)
+	a.feed = smfeed.New(a.sm.Update, rereadPorts)
 }
 
 // observed hands what the loop has observed to the parts that go by it.

@@ -198,7 +198,7 @@ var smProps = []property[smctl.Status]{
 	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed.", func(s smctl.Status) any { return s.WorkerState }},
 	{"WorkerText", "s", "What the program says of itself (STATUS= of sd_notify).", func(s smctl.Status) any { return s.WorkerText }},
 	{"WorkerSinceUSec", "t", "Since when, in microseconds since 1970.", func(s smctl.Status) any { return usec(s.WorkerSince) }},
-	{"ByHand", "s", "start or stop when a person has overruled the unit.", func(s smctl.Status) any { return s.Hand }},
+	{"ByHand", "s", "start or stop when a person has overruled the unit.", func(s smctl.Status) any { return s.Override }},
 	{"Master", "(tqys)", "The subnet manager that answered last: GUID, LID, priority, state.", func(s smctl.Status) any {
 		if s.Master == nil {
 			return smInfo{}

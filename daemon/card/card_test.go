@@ -99,20 +99,20 @@ func TestNothingAsked(t *testing.T) {
 	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: &roce.State{},
 		Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1}}}}}
 	none := func(*link.Link) *units.Unit { return nil }
-	o.Look(s, none, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
+	o.Observe(s, none, func(*link.Device, *link.Port) *units.Unit { return nil }, func(int) (bool, bool) { return true, true })
 	if s.Card != nil {
 		t.Errorf("kept %+v", s.Card)
 	}
 	// With one, the rest of the system is not needed to know what is not there.
 	u := &units.Unit{}
 	u.RoCE.Present = true
-	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil },
+	o.Observe(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil },
 		func(int) (bool, bool) { return true, true })
 	if s.Card == nil || s.Card.RDMACM {
 		t.Errorf("%+v", s.Card)
 	}
 	card := s.Card
-	o.Look(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil },
+	o.Observe(s, func(*link.Link) *units.Unit { return u }, func(*link.Device, *link.Port) *units.Unit { return nil },
 		func(int) (bool, bool) { return true, true })
 	if card != s.Card {
 		t.Error("an unchanged state is a new one")

@@ -159,7 +159,7 @@ func unitOf(t *testing.T, text string) *units.Unit {
 
 // One look reads everything that a unit asks for; the next reads only what it is
 // asked to, and what the card's worker changes not at all.
-func TestLookAtCard(t *testing.T) {
+func TestObserveCard(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)
 	rt, err := rtnl.Dial()
@@ -175,7 +175,7 @@ func TestLookAtCard(t *testing.T) {
 	o.Later = func(_ int, after time.Duration) { soon = append(soon, after) }
 	alone := unitOf(t, "[Match]\nIBDevice=mlx5_1\n[Port]\nNodeDescription=node7\nType=ib\n")
 	look := func(again bool) *roce.State {
-		o.Look(s, func(l *link.Link) *units.Unit {
+		o.Observe(s, func(l *link.Link) *units.Unit {
 			if l.Name == "lo" {
 				return u
 			}
@@ -249,7 +249,7 @@ func TestLookAtCard(t *testing.T) {
 }
 
 // The type of a port without a link is not read either while a worker changes it.
-func TestLookAtBusyPort(t *testing.T) {
+func TestObserveBusyPort(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)
 	rt, err := rtnl.Dial()
@@ -263,7 +263,7 @@ func TestLookAtBusyPort(t *testing.T) {
 	s := &link.Snapshot{Devices: []link.Device{{Name: "mlx5_0", Bus: "pci", Parent: pf, Ports: []link.Port{{Num: 1}}}}}
 	look := func(want units.PortType) {
 		t.Helper()
-		o.Look(s, nil, func(*link.Device, *link.Port) *units.Unit { return u }, nil)
+		o.Observe(s, nil, func(*link.Device, *link.Port) *units.Unit { return u }, nil)
 		if got := s.Card.Devices["mlx5_0"].Ports[1].Type; got == nil || got.Current != want {
 			t.Errorf("%+v, want %s", got, want)
 		}

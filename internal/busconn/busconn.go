@@ -116,10 +116,10 @@ func authenticate(s *socket, opts []dbus.ConnOption) (*dbus.Conn, error) {
 // IsPeer reports whether there is no bus between.
 func (c *Conn) IsPeer() bool { return c.sock.peer }
 
-// Believe enables delivery of the signals of a well-known name's owner, and of the
+// TrustOwner enables delivery of the signals of a well-known name's owner, and of the
 // bus' NameOwnerChanged for it. It returns the current owner, "" for none.
-func (c *Conn) Believe(ctx context.Context, name string) (owner string, err error) {
-	c.sock.believe(name)
+func (c *Conn) TrustOwner(ctx context.Context, name string) (owner string, err error) {
+	c.sock.trustOwner(name)
 	if err := c.AddMatchSignalContext(ctx, dbus.WithMatchSender(busName), dbus.WithMatchInterface(busName),
 		dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, name)); err != nil {
 		return "", fmt.Errorf("follow the owner of %s: %w", name, err)
@@ -286,7 +286,7 @@ func (s *socket) next() error {
 			return nil
 		}
 	case dbus.TypeSignal:
-		if h.BodyLen > maxTrusted || !s.believed(&h, length) {
+		if h.BodyLen > maxTrusted || !s.trusted(&h, length) {
 			return s.skip(length + uint64(h.BodyLen))
 		}
 	case dbus.TypeMethodReply, dbus.TypeError:
@@ -382,13 +382,13 @@ func (s *socket) answer(h *Header, a *answer) {
 
 // believed decides about a signal, whose header of the given length is read next,
 // and follows the bus' NameOwnerChanged.
-func (s *socket) believed(h *Header, length uint64) bool {
+func (s *socket) trusted(h *Header, length uint64) bool {
 	if s.peer {
 		return true
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.owners.believed(h.Sender, h.Path, h.Interface) {
+	if !s.owners.trusted(h.Sender, h.Path, h.Interface) {
 		return false
 	}
 	if h.Sender != busName || h.Member != "NameOwnerChanged" {
@@ -407,7 +407,7 @@ func (s *socket) believed(h *Header, length uint64) bool {
 	}
 	name, owner := words[0], words[2]
 	if _, want := s.owners[name]; !want {
-		return false // the name is not one of Believe
+		return false // the name is not one of TrustOwner
 	}
 	s.owners[name], s.reported[name] = owner, true
 	return true
@@ -431,7 +431,7 @@ func readStrings(order binary.ByteOrder, b []byte, n int) (words []string, ok bo
 	return words, at == uint64(len(b))
 }
 
-func (s *socket) believe(name string) {
+func (s *socket) trustOwner(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.owners == nil {

@@ -83,7 +83,7 @@ func TestForgedSignals(t *testing.T) {
 	conn := join(t, b, Config{})
 	sigs := make(chan *dbus.Signal, 100)
 	conn.Signal(sigs)
-	if owner, err := conn.Believe(t.Context(), systemd); owner != "" || err != nil {
+	if owner, err := conn.TrustOwner(t.Context(), systemd); owner != "" || err != nil {
 		t.Fatalf("%q, %v", owner, err)
 	}
 	dest := conn.Names()[0]
@@ -149,7 +149,7 @@ func TestForgedSignals(t *testing.T) {
 	}
 }
 
-func TestBelieved(t *testing.T) {
+func TestTrusted(t *testing.T) {
 	o := owners{systemd: ":1.1", "org.freedesktop.NetworkManager": ":1.2", "org.freedesktop.login1": ""}
 	for _, tc := range []struct {
 		sender, path, iface string
@@ -167,7 +167,7 @@ func TestBelieved(t *testing.T) {
 		{":1.1", busPath, busName, false},
 		{"", busPath, busName, false},
 	} {
-		if got := o.believed(tc.sender, tc.path, tc.iface); got != tc.want {
+		if got := o.trusted(tc.sender, tc.path, tc.iface); got != tc.want {
 			t.Errorf("%s from %q at %s: %v", tc.iface, tc.sender, tc.path, got)
 		}
 	}

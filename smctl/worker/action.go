@@ -35,8 +35,8 @@ func (c *Controller) engineChange(ctx context.Context, g ib.GUID, e *entry) bool
 	if e.engine == e.port.Policy.Engine || e.busy || e.worker.State != smctl.WorkerInactive && e.worker.State != smctl.WorkerFailed {
 		return false
 	}
-	e.engine, e.given = e.port.Policy.Engine, Kept{}
-	e.worker = smctl.Worker{Unit: UnitName(e.engine, g), Hand: e.worker.Hand}
+	e.engine, e.given = e.port.Policy.Engine, Saved{}
+	e.worker = smctl.Worker{Unit: UnitName(e.engine, g), Override: e.worker.Override}
 	e.mem = smctl.Memory{Again: e.mem.Again}
 	e.known = false
 	c.read(ctx, g, e)
@@ -74,12 +74,12 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		e.worker.State, e.worker.Since, e.worker.Result = smctl.WorkerActivating, now, ""
 		e.wall = now
 		u := Unit{Name: e.worker.Unit, GUID: g, Policy: e.port.Policy}
-		e.worker.Said, e.worker.Refused, e.worker.Change = smctl.Said{}, false, smctl.ChangeNone
-		e.given = Kept{e.engine, smctl.Settings(u.Policy), e.files.Digest, e.worker.Hand}
+		e.worker.StatusText, e.worker.Refused, e.worker.Change = smctl.StatusText{}, false, smctl.ChangeNone
+		e.given = Saved{e.engine, smctl.Settings(u.Policy), e.files.Digest, e.worker.Override}
 		bare := e.given.Settings == smctl.Settings(smctl.Policy{Priority: u.Policy.Priority})
 		c.cfg.Log.Info("starting a subnet manager", "port", e.port.String(), "unit", u.Name, "reason", dec.Reason)
 		// Not aside: what a person asks for meanwhile is to be saved after it.
-		saved := c.cfg.Keeper.Save(g, e.given)
+		saved := c.cfg.StateStore.Save(g, e.given)
 		go func() {
 			ev := event{guid: g}
 			limit, cancel := context.WithTimeout(ctx, jobTimeout)
@@ -100,10 +100,10 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		}
 		e.busy, e.worker.Change = true, smctl.ChangeNone
 		former := e.given
-		e.given = Kept{e.engine, smctl.Settings(e.port.Policy), e.files.Digest, e.worker.Hand}
+		e.given = Saved{e.engine, smctl.Settings(e.port.Policy), e.files.Digest, e.worker.Override}
 		name := e.worker.Unit
 		c.cfg.Log.Info("reloading the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
-		saved := c.cfg.Keeper.Save(g, e.given)
+		saved := c.cfg.StateStore.Save(g, e.given)
 		go func() {
 			ev := event{guid: g, reload: true, former: former, err: saved}
 			limit, cancel := context.WithTimeout(ctx, jobTimeout)

@@ -34,7 +34,7 @@ func newUnits() *unitsInMemory {
 func (u *unitsInMemory) set(name string, s smctl.WorkerState, result string) {
 	u.state[name] = State{State: s, Since: time.Now(), Result: result}
 	if s == smctl.WorkerActive {
-		u.state[name] = State{State: s, Since: time.Now(), Said: smctl.Said{State: smctl.SMMaster, Known: true}}
+		u.state[name] = State{State: s, Since: time.Now(), StatusText: smctl.StatusText{State: smctl.SMMaster, Known: true}}
 	}
 	u.changes <- name
 }
@@ -146,7 +146,7 @@ type bench struct {
 	t      *testing.T
 	units  *unitsInMemory
 	air    *air
-	keep   Keeper
+	keep   StateStore
 	mu     sync.Mutex
 	last   []smctl.Status
 	pubs   int
@@ -177,7 +177,7 @@ func newBench(t *testing.T) *bench {
 func (b *bench) boot() {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
-	b.c = New(Config{Manager: b.units, Prober: b.air, Keeper: b.keep,
+	b.c = New(Config{Manager: b.units, Prober: b.air, StateStore: b.keep,
 		Check: func(smctl.Policy) smctl.Files {
 			b.fmu.Lock()
 			slow := b.slow

@@ -28,7 +28,7 @@ func New(cfg Config) *Controller {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan handRequest), files: make(chan bool, 1),
+	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan overrideRequest), files: make(chan bool, 1),
 		done: make(chan event, 16), table: map[ib.GUID]*entry{}}
 }
 
@@ -49,16 +49,16 @@ func (c *Controller) Update(ports []Port) {
 
 // Start runs the subnet manager on a port by hand.
 func (c *Controller) Start(ctx context.Context, ibdev string, port int) error {
-	return c.hand(ctx, ibdev, port, true)
+	return c.override(ctx, ibdev, port, true)
 }
 
 // Stop stops it by hand.
 func (c *Controller) Stop(ctx context.Context, ibdev string, port int) error {
-	return c.hand(ctx, ibdev, port, false)
+	return c.override(ctx, ibdev, port, false)
 }
 
-func (c *Controller) hand(ctx context.Context, dev string, port int, start bool) error {
-	r := handRequest{dev, port, start, make(chan error, 1)}
+func (c *Controller) override(ctx context.Context, dev string, port int, start bool) error {
+	r := overrideRequest{dev, port, start, make(chan error, 1)}
 	select {
 	case c.hands <- r:
 	case <-ctx.Done():
@@ -146,12 +146,12 @@ func (c *Controller) update(ctx context.Context, ps []Port) {
 		if e == nil {
 			// What the daemon started before it was restarted may run, also
 			// where the unit names another program now.
-			k := c.cfg.Keeper.Load(p.GUID)
+			k := c.cfg.StateStore.Load(p.GUID)
 			e = &entry{engine: p.Policy.Engine, given: k}
 			if k.Settings != "" {
 				e.engine = k.Engine
 			}
-			e.worker = smctl.Worker{Unit: UnitName(e.engine, p.GUID), Hand: k.Hand}
+			e.worker = smctl.Worker{Unit: UnitName(e.engine, p.GUID), Override: k.Override}
 			c.table[p.GUID] = e
 			c.read(ctx, p.GUID, e)
 		}
@@ -169,7 +169,7 @@ func (c *Controller) update(ctx context.Context, ps []Port) {
 }
 
 // overrule notes what a person asked for.
-func (c *Controller) overrule(r handRequest) error {
+func (c *Controller) overrule(r overrideRequest) error {
 	for g, e := range c.table {
 		if e.port.IBDev != r.dev || e.port.Num != r.port || !e.port.Present {
 			continue
@@ -178,7 +178,7 @@ func (c *Controller) overrule(r handRequest) error {
 			return fmt.Errorf("port %v needs no subnet manager: its link layer is %v", e.port.Port, e.port.LinkLayer)
 		}
 		managed := e.port.Policy.Manage != smctl.ManageNo
-		back := managed && e.worker.Hand == smctl.HandStop
+		back := managed && e.worker.Override == smctl.OverrideStop
 		if err := smctl.Refuses(e.inspected()); r.start && !back && err != nil {
 			e.again = time.Time{}
 			return err
@@ -191,24 +191,24 @@ func (c *Controller) overrule(r handRequest) error {
 		case r.start && back:
 			// The unit decides again, without the delay. The former answer does not count:
 			// the local manager may have run since, and another may be master now.
-			e.worker.Hand, e.answer = smctl.HandNone, smctl.Answer{}
+			e.worker.Override, e.answer = smctl.OverrideNone, smctl.Answer{}
 			e.asking = nil
 			e.mem.LonelySince = time.Unix(1, 0)
 			e.mem.SilentLID, e.mem.SilentSince = e.port.SMLID, time.Unix(1, 0)
 		case r.start:
-			e.worker.Hand = smctl.HandStart
+			e.worker.Override = smctl.OverrideStart
 		case managed:
-			e.worker.Hand = smctl.HandStop
+			e.worker.Override = smctl.OverrideStop
 		default:
-			e.worker.Hand = smctl.HandNone
+			e.worker.Override = smctl.OverrideNone
 			e.mem.UnitGoneSince = time.Unix(1, 0) // at once
 		}
 		c.cfg.Log.Info("asked by hand", "port", e.port.String(), "start", r.start)
 		if e.given.Settings == "" {
 			e.given.Settings = smctl.Settings(e.port.Policy)
 		}
-		e.given.Engine, e.given.Hand = e.engine, e.worker.Hand
-		if err := c.cfg.Keeper.Save(g, e.given); err != nil {
+		e.given.Engine, e.given.Override = e.engine, e.worker.Override
+		if err := c.cfg.StateStore.Save(g, e.given); err != nil {
 			return fmt.Errorf("done, but not kept over a restart of ibnetworkd: %w", err)
 		}
 		return nil
@@ -261,7 +261,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 		e.busy = false
 		if ev.err != nil {
 			// It is tried again: what it was given is not what it has.
-			ev.former.Hand = e.given.Hand
+			ev.former.Override = e.given.Override
 			e.given, e.settled = ev.former, time.Now().Add(readRetry)
 			c.cfg.Log.Error("the subnet manager could not be reloaded", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.err)
 		}
@@ -332,7 +332,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 			e.refusal(true, false, time.Now())
 		}
 		e.worker.State, e.worker.Since, e.worker.Result = ev.state.State, ev.state.Since, ev.state.Result
-		e.worker.Said, e.worker.Refused = ev.state.Said, ev.state.Refused
+		e.worker.StatusText, e.worker.Refused = ev.state.StatusText, ev.state.Refused
 		e.wall = ev.state.Wall
 	}
 }
@@ -370,7 +370,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 				continue
 			}
 		}
-		if e.port.Policy.Manage != smctl.ManageNo || e.worker.Hand == smctl.HandStart {
+		if e.port.Policy.Manage != smctl.ManageNo || e.worker.Override == smctl.OverrideStart {
 			c.inspect(ctx, g, e, now)
 			if e.again.After(now) && e.bar != nil && *e.bar != smctl.BarNone && !e.final && (next.IsZero() || e.again.Before(next)) {
 				next = e.again
@@ -405,7 +405,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 func (c *Controller) follow() {
 	on := false
 	for _, e := range c.table {
-		on = on || e.port.Policy.Manage != smctl.ManageNo || e.worker.Hand == smctl.HandStart || e.worker.State != smctl.WorkerInactive
+		on = on || e.port.Policy.Manage != smctl.ManageNo || e.worker.Override == smctl.OverrideStart || e.worker.State != smctl.WorkerInactive
 	}
 	if on != c.followed {
 		c.followed = on

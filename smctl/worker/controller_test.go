@@ -182,15 +182,15 @@ func TestGivenBackWhileAsking(t *testing.T) {
 
 // slowDisk takes its time for what is saved first.
 type slowDisk struct {
-	Keeper
+	StateStore
 	quick *atomic.Bool
 }
 
-func (d slowDisk) Save(g ib.GUID, k Kept) error {
+func (d slowDisk) Save(g ib.GUID, k Saved) error {
 	if !d.quick.Swap(true) {
 		time.Sleep(time.Second)
 	}
-	return d.Keeper.Save(g, k)
+	return d.StateStore.Save(g, k)
 }
 
 // What a person asks for while a start is under way is not forgotten over it.
@@ -205,7 +205,7 @@ func TestByHandWhileStarting(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.want(b.wait(time.Minute), smctl.PhaseHeld, 1, 1)
-		if k := b.keep.Load(guid1); k.Hand != smctl.HandStop {
+		if k := b.keep.Load(guid1); k.Override != smctl.OverrideStop {
 			t.Errorf("kept is %+v", k)
 		}
 		b.kill()
@@ -341,13 +341,13 @@ func TestEngineChange(t *testing.T) {
 // What is kept is read back, whatever is in the settings.
 func TestKept(t *testing.T) {
 	d := Dir(t.TempDir())
-	if k := d.Load(guid1); k != (Kept{}) {
+	if k := d.Load(guid1); k != (Saved{}) {
 		t.Errorf("nothing was saved, and there is %+v", k)
 	}
-	for _, k := range []Kept{
+	for _, k := range []Saved{
 		{Settings: smctl.Settings(smctl.Policy{})},
 		{Engine: smctl.EngineOpenSM, Settings: smctl.Settings(smctl.Policy{PartitionsFile: `/etc/a "b" \c.conf`,
-			Partitions: "0x8001 Name=a\n"}), Files: "abc", Hand: smctl.HandStop},
+			Partitions: "0x8001 Name=a\n"}), Files: "abc", Override: smctl.OverrideStop},
 	} {
 		if err := d.Save(guid1, k); err != nil {
 			t.Fatal(err)

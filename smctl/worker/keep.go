@@ -11,8 +11,8 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// Kept is what is remembered of a port's worker until the next boot.
-type Kept struct {
+// Saved is what is remembered of a port's worker until the next boot.
+type Saved struct {
 	// Engine is the program that was started last, and Settings what it was
 	// given last (smctl.Settings), or would have been when a person asked for
 	// something before the first start; empty before both.
@@ -20,8 +20,8 @@ type Kept struct {
 	Settings string
 	// Files is the digest of the files that it was given last (smctl.Files).
 	Files string
-	// Hand is the administrator's last request.
-	Hand smctl.Hand
+	// Override is the administrator's last request.
+	Override smctl.Override
 }
 
 // Dir keeps below a directory, one file a port: ibnetsm reads its settings from
@@ -39,8 +39,8 @@ const (
 	filesKey     = "Files="
 )
 
-// Save implements Keeper.
-func (d Dir) Save(g ib.GUID, k Kept) error {
+// Save implements StateStore.
+func (d Dir) Save(g ib.GUID, k Saved) error {
 	var b strings.Builder
 	b.WriteString("# Written by ibnetworkd from the [SubnetManager] section of the port's unit.\n")
 	b.WriteString(settingsHead + k.Settings + stateHead)
@@ -48,8 +48,8 @@ func (d Dir) Save(g ib.GUID, k Kept) error {
 	if k.Files != "" {
 		fmt.Fprintf(&b, "%s%s\n", filesKey, k.Files)
 	}
-	if k.Hand != smctl.HandNone {
-		fmt.Fprintf(&b, "%s%v\n", handKey, k.Hand)
+	if k.Override != smctl.OverrideNone {
+		fmt.Fprintf(&b, "%s%v\n", handKey, k.Override)
 	}
 	if old, err := os.ReadFile(d.path(g)); err == nil && string(old) == b.String() {
 		return nil
@@ -64,11 +64,11 @@ func (d Dir) Save(g ib.GUID, k Kept) error {
 // thousand groups of hosts fits.
 const maxKept = 4 << 20
 
-// Load implements Keeper.
-func (d Dir) Load(g ib.GUID) (k Kept) {
+// Load implements StateStore.
+func (d Dir) Load(g ib.GUID) (k Saved) {
 	b, err := smallfile.Read(d.path(g), maxKept)
 	if err != nil {
-		return Kept{}
+		return Saved{}
 	}
 	state := false
 	for line := range strings.Lines(string(b)) {
@@ -91,9 +91,9 @@ func (d Dir) Load(g ib.GUID) (k Kept) {
 		}
 		switch line {
 		case handKey + "start":
-			k.Hand = smctl.HandStart
+			k.Override = smctl.OverrideStart
 		case handKey + "stop":
-			k.Hand = smctl.HandStop
+			k.Override = smctl.OverrideStop
 		}
 	}
 	return k

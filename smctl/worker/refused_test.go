@@ -140,8 +140,8 @@ func TestRefusedByHand(t *testing.T) {
 				t.Errorf("%s: %v", say, err)
 			}
 			b.wait(time.Minute)
-			if starts, _ := b.units.counts(); starts > 0 || b.keep.Load(guid1).Hand != smctl.HandNone {
-				t.Errorf("%s: %d starts, remembered %v", say, starts, b.keep.Load(guid1).Hand)
+			if starts, _ := b.units.counts(); starts > 0 || b.keep.Load(guid1).Override != smctl.OverrideNone {
+				t.Errorf("%s: %d starts, remembered %v", say, starts, b.keep.Load(guid1).Override)
 			}
 			b.kill()
 		}

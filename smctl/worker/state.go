@@ -137,7 +137,7 @@ func stateOf(u, v map[string]dbus.Variant) State {
 		}
 	}
 	if st.State == smctl.WorkerActive {
-		st.Said = smctl.ParseSaid(text(v, "StatusText"))
+		st.StatusText = smctl.ParseStatusText(text(v, "StatusText"))
 	}
 	result := text(v, "Result")
 	code, _ := v["ExecMainCode"].Value().(int32)
@@ -153,7 +153,7 @@ func stateOf(u, v map[string]dbus.Variant) State {
 		default:
 			st.Result = result
 		}
-		if s := smctl.ParseSaid(text(v, "StatusText")).String(); s != "" {
+		if s := smctl.ParseStatusText(text(v, "StatusText")).String(); s != "" {
 			st.Result += ": " + s
 		}
 		st.Refused = result == "exit-code" && status == ExitRefused

@@ -176,7 +176,7 @@ func (s *Systemd) follow(ctx context.Context) (ok bool, err error) {
 	conn.Signal(sigs)
 	onBus := !conn.IsPeer()
 	if onBus {
-		if _, err := conn.Believe(ctx, systemdName); err != nil {
+		if _, err := conn.TrustOwner(ctx, systemdName); err != nil {
 			return false, err
 		}
 		if err := conn.AddMatchSignalContext(ctx, dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf),

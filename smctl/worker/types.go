@@ -16,10 +16,10 @@ type State struct {
 	// clock; Wall the same as the wall clock had it then, for people.
 	Since, Wall time.Time
 	Result      string
-	// Said is what the unit reported, Refused that it ended because the port
+	// StatusText is what the unit reported, Refused that it ended because the port
 	// accepts no subnet manager.
-	Said    smctl.Said
-	Refused bool
+	StatusText smctl.StatusText
+	Refused    bool
 }
 
 // Manager runs units; *Systemd is the real one.
@@ -47,12 +47,12 @@ type Prober interface {
 	AskLID(ctx context.Context, ibdev string, port int, lid ib.LID) ([]smctl.SMInfo, error)
 }
 
-// Keeper saves over restarts which units were started and what the administrator
+// StateStore saves over restarts which units were started and what the administrator
 // asked for, and passes the settings to the unit.
-type Keeper interface {
-	Save(guid ib.GUID, k Kept) error
+type StateStore interface {
+	Save(guid ib.GUID, k Saved) error
 	// Load reads it back; nothing if nothing was saved.
-	Load(guid ib.GUID) Kept
+	Load(guid ib.GUID) Saved
 }
 
 // Unit is a worker to start.
@@ -78,10 +78,10 @@ type Port struct {
 
 // Config of a Controller.
 type Config struct {
-	Log     *slog.Logger
-	Manager Manager
-	Prober  Prober
-	Keeper  Keeper
+	Log        *slog.Logger
+	Manager    Manager
+	Prober     Prober
+	StateStore StateStore
 	// Check, if set, reads the files that a policy names. It is called aside.
 	Check func(smctl.Policy) smctl.Files
 	// Inspect, if set, says whether the kernel or the firmware bars subnet
@@ -105,7 +105,7 @@ type Config struct {
 type Controller struct {
 	cfg   Config
 	ports chan []Port
-	hands chan handRequest
+	hands chan overrideRequest
 	files chan bool // read files again; false: compare them only
 	done  chan event
 	table map[ib.GUID]*entry
@@ -116,7 +116,7 @@ type Controller struct {
 	waiting       []string
 }
 
-type handRequest struct {
+type overrideRequest struct {
 	dev   string
 	port  int
 	start bool
@@ -133,7 +133,7 @@ type event struct {
 	noStart string // why the unit could not be started
 	noStop  string // or stopped
 	reload  bool   // the program was asked to read its files again
-	former  Kept   // what it had before that
+	former  Saved  // what it had before that
 	files   *smctl.Files
 	of      smctl.Policy // whose files they are
 	compare bool         // the files are compared with those in force, which stay
@@ -148,7 +148,7 @@ type entry struct {
 	worker    smctl.Worker
 	wall      time.Time    // of worker.Since
 	engine    smctl.Engine // of the unit that Worker names
-	given     Kept         // what the unit was given last, no settings if nothing
+	given     Saved        // what the unit was given last, no settings if nothing
 	files     *smctl.Files // those of the policy filesOf, nil if not read
 	filesOf   smctl.Policy
 	waiting   []string      // files that are not those in force

@@ -16,7 +16,7 @@ type owners map[string]string
 // interface and path to a connection's unique name, regardless of match rules; the
 // bus authenticates the sender only. The sender has to own the well-known name that
 // the signal's path belongs to.
-func (o owners) believed(sender, path, iface string) bool {
+func (o owners) trusted(sender, path, iface string) bool {
 	if sender == busName {
 		return path == busPath && iface == busName
 	}

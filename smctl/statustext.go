@@ -8,10 +8,10 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Said is the text that a worker reports as STATUS= with sd_notify(3), as systemctl
+// StatusText is the text that a worker reports as STATUS= with sd_notify(3), as systemctl
 // status prints it. Its first word is the state of the subnet manager; the zero
 // value is a worker that reported nothing.
-type Said struct {
+type StatusText struct {
 	// State is the state of the subnet manager; Known is whether it was reported.
 	State SMState
 	Known bool
@@ -24,11 +24,11 @@ type Said struct {
 	Note string
 }
 
-// maxSaid bounds in bytes what is taken of a worker's words.
-const maxSaid = 600
+// maxStatusText bounds in bytes what is taken of a worker's words.
+const maxStatusText = 600
 
 // String is the text of STATUS=.
-func (s Said) String() string {
+func (s StatusText) String() string {
 	out := ""
 	if s.Known {
 		out = s.State.String()
@@ -53,19 +53,19 @@ func (s Said) String() string {
 	return out + "; " + s.Note
 }
 
-// ParseSaid reads the text of STATUS=. Text in another form is a note.
-func ParseSaid(text string) Said {
+// ParseStatusText reads the text of STATUS=. Text in another form is a note.
+func ParseStatusText(text string) StatusText {
 	text = clean(text)
 	head, note, _ := strings.Cut(text, "; ")
 	words := strings.Split(head, ", ")
-	var s Said
+	var s StatusText
 	for st := SMNotActive; st <= SMMaster; st++ {
 		if words[0] == st.String() {
 			s.State, s.Known = st, true
 		}
 	}
 	if !s.Known {
-		return Said{Note: text}
+		return StatusText{Note: text}
 	}
 	for _, w := range words[1:] {
 		count, what, _ := strings.Cut(w, " ")
@@ -83,8 +83,8 @@ func ParseSaid(text string) Said {
 
 // clean makes one printable line of bounded length out of a program's text.
 func clean(s string) string {
-	if len(s) > maxSaid {
-		s = strings.ToValidUTF8(s[:maxSaid], "")
+	if len(s) > maxStatusText {
+		s = strings.ToValidUTF8(s[:maxStatusText], "")
 	}
 	return strings.TrimSpace(ib.Printable(s))
 }

@@ -28,7 +28,7 @@ func (a *App) serveMetrics(ctx context.Context) error {
 		})
 	}
 	for _, at := range metricsPlaces(a.o.Metrics, a.o.StateDir) {
-		parts.Go(func() { a.serveMetricsAt(ctx, at, text) })
+		parts.Go(func() { a.serveMetricsAt(ctx, at, text, warn) })
 	}
 	parts.Wait()
 	return nil
@@ -47,11 +47,11 @@ func metricsPlaces(option, stateDir string) []string {
 	return []string{own, option}
 }
 
-func (a *App) serveMetricsAt(ctx context.Context, at string, text func() []byte) {
+func (a *App) serveMetricsAt(ctx context.Context, at string, text func() []byte, warn func(error)) {
 	for logged := false; ; logged = true {
 		l, err := metrics.Listen(at)
 		if err == nil {
-			err = metrics.Serve(ctx, l, text)
+			err = metrics.Serve(ctx, l, text, warn)
 		}
 		if ctx.Err() != nil {
 			return

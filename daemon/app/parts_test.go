@@ -123,7 +123,7 @@ func TestMetricsCannotBeServed(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan bool)
 		go func() {
-			a.serveMetricsAt(ctx, "unix:/nonexistent/metrics.sock", nil)
+			a.serveMetricsAt(ctx, "unix:/nonexistent/metrics.sock", nil, nil)
 			close(ended)
 		}()
 		time.Sleep(10 * time.Minute)

@@ -5,27 +5,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// What the server bounds: scrapes under way at one time, connections, the head of a
-// request in bytes, and how long each may take.
+// What the server bounds: scrapes under way at one time, connections in all and of one
+// client, refusals under way, the head of a request in bytes, what is read of a client
+// after the answer, and how long each may take.
 const (
-	maxScrapes = 8
-	maxConns   = 32
-	maxHead    = 8 << 10
-	headTime   = 2 * time.Second
-	maxTime    = 10 * time.Second
+	maxScrapes    = 8
+	maxConns      = 64
+	maxClient     = 16 // as many as ibnetworkd-metrics.service joins
+	maxRefusals   = 16
+	maxHead       = 8 << 10
+	maxRest       = 4 << 20
+	headTime      = 2 * time.Second
+	restTime      = time.Second
+	maxTime       = 10 * time.Second
+	retryAccept   = 5 * time.Millisecond
+	retryAcceptAt = time.Second
 )
 
-// Serve answers GET /metrics until ctx ends. Package net/http, with TLS and HTTP/2,
-// would be a quarter of the daemon's program on every node, for one text.
-func Serve(ctx context.Context, l net.Listener, text func() []byte) error {
+// server is what the connections of a listener share.
+type server struct {
+	text    func() []byte
+	report  func(error)
+	scrapes chan struct{}
+	refusal chan struct{}
+
+	mu    sync.Mutex
+	all   int
+	conns map[string]int // by client
+}
+
+// Serve answers GET /metrics until ctx ends; report gets what goes wrong in text. Package
+// net/http, with TLS and HTTP/2, would be a quarter of the daemon's program on every
+// node, for one text.
+func Serve(ctx context.Context, l net.Listener, text func() []byte, report func(error)) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
 	defer stop()
-	conns, scrapes := make(chan struct{}, maxConns), make(chan struct{}, maxScrapes)
+	s := &server{text: text, report: report, scrapes: make(chan struct{}, maxScrapes), refusal: make(chan struct{}, maxRefusals),
+		conns: map[string]int{}}
 	for wait := time.Duration(0); ; {
 		c, err := l.Accept()
 		switch {
@@ -35,7 +61,7 @@ func Serve(ctx context.Context, l net.Listener, text func() []byte) error {
 			return err
 		case err != nil:
 			// No descriptor or no memory is left: both come back.
-			wait = min(max(2*wait, 5*time.Millisecond), time.Second)
+			wait = min(max(2*wait, retryAccept), retryAcceptAt)
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -43,11 +69,22 @@ func Serve(ctx context.Context, l net.Listener, text func() []byte) error {
 			continue
 		}
 		wait = 0
-		select {
-		case conns <- struct{}{}:
+		who := client(c)
+		if s.enter(who) {
 			go func() {
-				defer func() { _ = c.Close(); <-conns }()
-				serve(c, scrapes, text)
+				defer s.leave(who)
+				s.serve(c)
+			}()
+			continue
+		}
+		// So little fits a new socket at once.
+		_ = c.SetDeadline(time.Now().Add(restTime))
+		_, _ = c.Write(response(503, "", nil, true))
+		select {
+		case s.refusal <- struct{}{}:
+			go func() {
+				defer func() { <-s.refusal }()
+				end(c)
 			}()
 		default:
 			_ = c.Close()
@@ -55,39 +92,117 @@ func Serve(ctx context.Context, l net.Listener, text func() []byte) error {
 	}
 }
 
+// client names what a connection counts for: the user at the other end of a unix socket
+// (SO_PEERCRED, unix(7)), or the address of a host.
+func client(c net.Conn) string {
+	switch c := c.(type) {
+	case *net.UnixConn:
+		var cred *unix.Ucred
+		var err error
+		if raw, e := c.SyscallConn(); e != nil || raw.Control(func(fd uintptr) {
+			cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		}) != nil || err != nil {
+			return "unix"
+		}
+		return fmt.Sprintf("uid %d", cred.Uid)
+	default:
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		return host
+	}
+}
+
+// enter counts a connection, unless there are too many.
+func (s *server) enter(who string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= maxConns || s.conns[who] >= maxClient {
+		return false
+	}
+	s.all++
+	s.conns[who]++
+	return true
+}
+
+func (s *server) leave(who string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.conns[who]--; s.conns[who] == 0 {
+		delete(s.conns, who)
+	}
+}
+
 // serve answers one request.
-func serve(c net.Conn, scrapes chan struct{}, text func() []byte) {
+func (s *server) serve(c net.Conn) {
+	defer end(c)
 	_ = c.SetDeadline(time.Now().Add(maxTime))
 	_ = c.SetReadDeadline(time.Now().Add(headTime))
-	status, kind, body := 0, "text/plain; charset=utf-8", []byte(nil)
 	head, err := readHead(c)
-	if err != nil {
-		return
+	if len(head) == 0 {
+		return // a client that sent nothing awaits no answer
 	}
-	get := false
-	if status, get = answer(head); status == 200 {
-		select {
-		case scrapes <- struct{}{}:
-			kind, body = "text/plain; version=0.0.4; charset=utf-8", text()
-			<-scrapes
-		default:
-			status = 503
+	status, get := answer(head)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		status = 408
+	}
+	kind, body := "", []byte(nil)
+	if status == 200 {
+		status, body = s.render()
+		kind = "text/plain; version=0.0.4; charset=utf-8"
+	}
+	_, _ = c.Write(response(status, kind, body, get))
+}
+
+// render makes the text, for so many clients at a time. A fault in it ends neither the
+// daemon nor the next scrape.
+func (s *server) render() (status int, body []byte) {
+	select {
+	case s.scrapes <- struct{}{}:
+	default:
+		return 503, nil
+	}
+	defer func() {
+		<-s.scrapes
+		if r := recover(); r != nil {
+			s.report(fmt.Errorf("metrics are not complete, so the scrape is refused: %v", r))
+			status, body = 500, nil
 		}
-	}
+	}()
+	return 200, s.text()
+}
+
+// response is an answer of HTTP/1.1 after which the connection ends.
+func response(status int, kind string, body []byte, get bool) []byte {
 	if status != 200 {
-		body = []byte(reasons[status] + "\n")
+		kind, body = "text/plain; charset=utf-8", []byte(reasons[status]+"\n")
 	}
-	out := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", status, reasons[status],
-		kind, len(body))
+	retry := ""
+	if status == 503 {
+		retry = "Retry-After: 1\r\n"
+	}
+	out := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%sConnection: close\r\n\r\n", status,
+		reasons[status], kind, len(body), retry)
 	if get {
 		out = append(out, body...)
 	}
-	_, _ = c.Write(out)
+	return out
 }
 
-var reasons = map[int]string{200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+// end closes a connection after what was sent has been received: a socket that is closed
+// with unread bytes resets the connection, and the other end may lose the answer (RFC
+// 9112, section 9.6).
+func end(c net.Conn) {
+	if h, ok := c.(interface{ CloseWrite() error }); ok && h.CloseWrite() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(restTime))
+		_, _ = io.CopyN(io.Discard, c, maxRest)
+	}
+	_ = c.Close()
+}
 
-// readHead reads a request to the empty line after its head.
+var reasons = map[int]string{200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
+	500: "Internal Server Error", 503: "Service Unavailable"}
+
+// readHead reads a request to the empty line after its head, or what comes of it.
 func readHead(c net.Conn) ([]byte, error) {
 	b := make([]byte, 0, 1024)
 	for {
@@ -103,7 +218,7 @@ func readHead(c net.Conn) ([]byte, error) {
 			return b, nil
 		}
 		if err != nil {
-			return nil, err
+			return b, err
 		}
 	}
 }

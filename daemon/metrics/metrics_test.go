@@ -88,7 +88,9 @@ func TestServe(t *testing.T) {
 		t.Error("a socket in use was taken over")
 	}
 	done := make(chan error)
-	go func() { done <- Serve(ctx, l, func() []byte { return []byte("x 1\n") }) }()
+	go func() {
+		done <- Serve(ctx, l, func() []byte { return []byte("x 1\n") }, func(err error) { t.Error(err) })
+	}()
 	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn,
 		error) {
 		return net.Dial("unix", path)

@@ -163,10 +163,10 @@ var foreignKeys = map[string]string{
 	"Network.BatmanAdvanced":                 leave,
 	"Network.VLAN":                           "write a [VLAN] section with Id=; on IPoIB use [Partition]",
 	"Network.IPoIB":                          "write a [Partition] section with PartitionKey=",
-	"Network.MACVLAN":                        leave,
-	"Network.MACVTAP":                        leave,
-	"Network.IPVLAN":                         leave,
-	"Network.IPVTAP":                         leave,
+	"Network.MACVLAN":                        noEthernet + leave,
+	"Network.MACVTAP":                        noEthernet + leave,
+	"Network.IPVLAN":                         noEthernet + leave,
+	"Network.IPVTAP":                         noEthernet + leave,
 	"Network.VXLAN":                          leave,
 	"Network.MACsec":                         leave,
 	"Network.L2TP":                           leave,
@@ -204,6 +204,7 @@ var foreignKeys = map[string]string{
 const (
 	noTC       = "leave traffic control to systemd-networkd or tc"
 	noWireless = "wireless links are not supported"
+	noEthernet = "the kernel refuses it on IPoIB, where [Partition] makes a further interface; for a RoCE link "
 	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the " +
 		".ibnetwork file"
 	leaveIP = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], " +

@@ -34,6 +34,8 @@ func TestMessages(t *testing.T) {
 			`MTUBytes=max; the link gets at most 4092`,
 		"[Bond]\nMode=active-backup": `[Bond]: a section of .netdev files: leave bonds to systemd-networkd (for IPoIB only mode active-backup ` +
 			`works); the section is ignored`,
+		"[Network]\nMACVLAN=mv0": `[Network] MACVLAN=: a key of systemd-networkd: the kernel refuses it on IPoIB, where [Partition] makes ` +
+			`a further interface; for a RoCE link write a .netdev file`,
 		"[Link]\nNamePolicy=keep": `[Link] NamePolicy=: a key of .link files: write it in one, which systemd-udevd applies when the link ` +
 			`appears; the assignment is ignored`,
 		"[Link]\nLACPTransmitRate=fast": `[Link] unknown key "LACPTransmitRate", which belongs to ` +

@@ -33,7 +33,8 @@ func TestUppersOfIPoIB(t *testing.T) {
 				" ip link set ib1 master u0 && cat /sys/class/net/u0/type /sys/class/net/u0/bonding/fail_over_mac" +
 				" /sys/class/net/u0/bonding/slaves | tr '\\n' ' '", "32 active 1 ib0 ib1"},
 		} {
-			out := g.Sh("%s", "( "+x.script+" ) 2>&1 || true; ip link set ib0 nomaster; ip link set ib1 nomaster; ip link del u0 2>/dev/null || true")
+			out := g.Sh("%s", "( "+x.script+" ) 2>&1 || true\n"+
+				"ip link set ib0 nomaster; ip link set ib1 nomaster; ip link del u0 2>/dev/null || true")
 			g.Logf("%s: %s", x.name, strings.TrimSpace(out))
 			if !strings.Contains(out, x.want) {
 				g.Errorf("%s on IPoIB: %q, want %q", x.name, out, x.want)

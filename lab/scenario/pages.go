@@ -14,7 +14,8 @@ type pageStep struct {
 }
 
 // pagePrograms begin the commands of the pages.
-const pagePrograms = "ibnetctl systemctl journalctl ping ip modprobe nmcli rping mstconfig cat set ibstat sminfo apt dpkg"
+const pagePrograms = "ibnetctl systemctl journalctl ping ip modprobe nmcli rping mstconfig cat set ibstat sminfo apt dpkg " +
+	"printf echo sudo lsinitramfs lsinitrd update-initramfs"
 
 // pagePath is the comment that names a file.
 var (

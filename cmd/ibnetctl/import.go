@@ -166,7 +166,7 @@ func (a *app) importSources(names []string) ([]importer.Source, error) {
 }
 
 // importHost is what the import needs to know of the host.
-func (a *app) importHost(sources []importer.Source) importer.Host {
+func (a *app) importHost() importer.Host {
 	h := importer.Host{NoResolved: true}
 	for _, p := range []string{"/usr/lib/systemd/systemd-resolved", "/lib/systemd/systemd-resolved"} {
 		if _, err := os.Stat(a.path(p)); err == nil {
@@ -178,8 +178,7 @@ func (a *app) importHost(sources []importer.Source) importer.Host {
 		h.Timestamps = importer.Timestamps(text)
 	}
 	h.Ifupdown = importer.NetworkManagerConf(networkManagerConf(root))
-	// Only opensm's settings name ports.
-	if a.root == "" && slices.ContainsFunc(sources, func(s importer.Source) bool { return importer.Format(s) == "opensm" }) {
+	if a.root == "" {
 		if snap, err := daemon.Observe("/", &units.Set{}, nil); err == nil {
 			h.PortGUIDs = map[string]ib.GUID{}
 			for i := range snap.Links {
@@ -263,7 +262,7 @@ exits 0 if there is no difference, and 1 if there is.`,
 			if err != nil {
 				return err
 			}
-			r := importer.Import(a.importHost(sources), sources)
+			r := importer.Import(a.importHost(), sources)
 			if check {
 				return a.importCheck(r, sources, from)
 			}

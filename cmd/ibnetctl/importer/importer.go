@@ -220,8 +220,10 @@ func (im *importer) profile(tool, link string, f *file, from ...*item) *draft {
 // among tools the order of parsers decides where they have no rule.
 func (im *importer) choose() {
 	best := map[string]*draft{}
+	links := im.linksByAddress()
+	target := func(d *draft) string { return cmp.Or(links[d], d.target()) }
 	for _, d := range im.drafts {
-		b := best[d.target()]
+		b := best[target(d)]
 		if b != nil {
 			if wins, _ := b.over(d, im.host); wins {
 				continue
@@ -230,12 +232,12 @@ func (im *importer) choose() {
 				continue // equal: the first one
 			}
 		}
-		best[d.target()] = d
+		best[target(d)] = d
 	}
 	var out []*draft
 	im.index = map[string]*draft{}
 	for _, d := range im.drafts {
-		if b := best[d.target()]; d != b {
+		if b := best[target(d)]; d != b {
 			_, why := b.over(d, im.host)
 			d.drop(why)
 			for _, s := range d.release {
@@ -244,11 +246,72 @@ func (im *importer) choose() {
 			continue
 		}
 		out = append(out, d)
-		if d.link != "" {
-			im.index[d.link] = d
+		if n := cmp.Or(d.link, links[d]); n != "" {
+			im.index[n] = d
 		}
 	}
 	im.drafts = out
+}
+
+// linksByAddress are the names of the links of the drafts that have a hardware
+// address only: that of another draft with the same port GUID, or of the host's link.
+// Where neither is known, a draft by name may be for the same link, which is noted.
+func (im *importer) linksByAddress() map[*draft]string {
+	names := map[ib.GUID]string{}
+	for n, g := range im.host.PortGUIDs {
+		if _, _, child := keyOfName(n); !child && (names[g] == "" || n < names[g]) {
+			names[g] = n
+		}
+	}
+	var open []*draft // by name alone, of a link whose GUID is not known
+	for _, d := range im.drafts {
+		if d.link == "" || !d.isParent() {
+			continue
+		}
+		g := d.portGUID()
+		if g != 0 {
+			names[g] = d.link
+		}
+		if g == 0 && im.host.PortGUIDs[d.link] == 0 {
+			open = append(open, d)
+		}
+	}
+	out := map[*draft]string{}
+	for _, d := range im.drafts {
+		g := d.portGUID()
+		if d.link != "" || g == 0 {
+			continue
+		}
+		if out[d] = names[g]; out[d] != "" {
+			continue
+		}
+		for _, o := range open {
+			im.note("%s selects its link by the port GUID %v, and %s by the name %s: if it is the same link, import only the file that is "+
+				"in force, as ip link shows", d.files[0].path, g, o.files[0].path, o.link)
+		}
+	}
+	return out
+}
+
+// portGUID is the port that [Match] names, 0 for none or several.
+func (d *draft) portGUID() (g ib.GUID) {
+	s := d.sections["Match"]
+	if s == nil {
+		return 0
+	}
+	for _, x := range s.dirs {
+		if x.key != "PortGUID" {
+			continue
+		}
+		if g != 0 {
+			return 0
+		}
+		var err error
+		if g, err = ib.ParseGUID(x.value); err != nil {
+			return 0
+		}
+	}
+	return g
 }
 
 // distinct changes the name of a unit that has the name of its source where

@@ -295,10 +295,11 @@ func (im *importer) scripts(files []*file) {
 		depth := 0
 		raw := strings.Split(f.text, "\n")
 		var docs []hereDoc
-		var end, opener *item // end is where the script exits
+		var end, opener *item // end is where the script exits, or may exit
+		whyEnded := ""
 		for _, it := range f.logical(hash) {
 			if end != nil {
-				it.left("never run: line " + fmt.Sprint(end.line) + " ends the script")
+				it.left(whyEnded)
 				continue
 			}
 			if len(docs) > 0 {
@@ -328,8 +329,11 @@ func (im *importer) scripts(files []*file) {
 			case strings.HasPrefix(it.text, "set ") || strings.HasPrefix(it.text, "PATH=") || strings.HasPrefix(it.text, "export PATH"):
 				it.unneeded("it changes nothing")
 			default:
-				if sh.run(it, it.text) {
-					end = it
+				switch sh.run(it, it.text) {
+				case ends:
+					end, whyEnded = it, fmt.Sprintf("never run: line %d ends the script", it.line)
+				case mayEnd:
+					end, whyEnded = it, fmt.Sprintf("it runs only if line %d does not end the script", it.line)
 				}
 			}
 		}

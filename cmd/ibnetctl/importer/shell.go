@@ -233,9 +233,18 @@ func hereDocs(line string) []hereDoc {
 	return out
 }
 
+// ending is whether a shell goes on after a line.
+type ending int
+
+const (
+	goesOn ending = iota
+	mayEnd        // where a command of the line succeeds
+	ends
+)
+
 // run carries the commands of one line over, each with its own account. It
 // reports whether the line ends the shell.
-func (sh *shell) run(it *item, line string) bool {
+func (sh *shell) run(it *item, line string) ending {
 	if sh.iface != "" {
 		line = strings.NewReplacer("${IFACE}", sh.iface, "\"$IFACE\"", sh.iface, "$IFACE", sh.iface, "%i", sh.iface).Replace(line)
 	}
@@ -243,7 +252,10 @@ func (sh *shell) run(it *item, line string) bool {
 	if !ok {
 		it.left(whyShell)
 		after, isExec := strings.CutPrefix(line, "exec ")
-		return strings.HasPrefix(line, "exit ") || isExec && !strings.ContainsAny(after[:1], "<>0123456789")
+		if strings.HasPrefix(line, "exit ") || isExec && !strings.ContainsAny(after[:1], "<>0123456789") {
+			return ends
+		}
+		return goesOn
 	}
 	// echo X | tee FILE is echo X > FILE.
 	for i := 0; i+1 < len(cs); i++ {
@@ -266,29 +278,41 @@ func (sh *shell) run(it *item, line string) bool {
 	if len(cs) == 0 {
 		it.unneeded("an empty command")
 	}
-	ended, condition := false, false
+	end, condition := goesOn, false
 	for i, c := range cs {
 		p := parts[i]
 		guarded := condition && c.op == "||" // [ -e CHILD ] || make the child
 		condition = false
-		if ended {
+		switch {
+		case end == ends:
 			p.left("never run: the shell exits before it")
+			continue
+		case end == mayEnd:
+			p.left("it runs only if the shell does not exit before it")
 			continue
 		}
 		w, target, ok := redirect(words(c.text))
-		if len(w) > 1 && w[0] == "exec" {
-			// The command replaces the shell.
-			ended, w = c.op == "" || c.op == ";", w[1:]
+		if exit := ok && len(w) > 0 && w[0] == "exit"; exit || len(w) > 1 && w[0] == "exec" {
+			switch c.op {
+			case "", ";":
+				end = ends
+			case "&&":
+				end = mayEnd
+			}
+			if !exit {
+				w = w[1:] // the command replaces the shell
+			}
 		} else if len(w) == 1 && w[0] == "exec" {
 			p.unneeded("it redirects the output of what follows")
 			continue
 		}
-		ended = ended || ok && len(w) > 0 && w[0] == "exit" && (c.op == "" || c.op == ";")
 		switch {
 		case c.op == "|" || i+1 < len(cs) && cs[i+1].op == "|":
 			p.left("a pipeline; check whether a setting of a unit replaces it")
 		case !ok:
 			p.left(whyCommand)
+		case harmless(w) && end == mayEnd:
+			p.left("the shell exits only if the command before it succeeds")
 		case harmless(w):
 			p.unneeded("it changes nothing")
 		case c.op == "||" && !guarded:
@@ -302,7 +326,7 @@ func (sh *shell) run(it *item, line string) bool {
 			}
 		}
 	}
-	return ended
+	return end
 }
 
 // harmless reports a command that changes nothing.

@@ -33,10 +33,10 @@ demo: ## two hosts, one cable, on a real kernel without hardware
 	@CGO_ENABLED=0 IBNET_LAB=require $(GO) test -count=1 -timeout 30m -v -run '^TestDemo$$' ./lab/scenario -demo | grep --line-buffered -vE '^(=== |PASS|ok )' | sed -uE 's/^--- PASS: [^ ]+ /done /'
 
 # Programs that the tests run as references: Debian's subnet manager and its
-# tools, the bus, the C compiler for the race detector. Installing opensm starts
-# a subnet manager, so its unit is masked first. dpkg-query fails for a package
-# that it does not know: that one is missing.
-DEPS := gcc libc6-dev opensm ibsim-utils infiniband-diags ibutils dbus systemd iproute2 man-db
+# tools, the bus, promtool of prometheus, the C compiler for the race detector.
+# Installing opensm or prometheus starts it, so its unit is masked first.
+# dpkg-query fails for a package that it does not know: that one is missing.
+DEPS := gcc libc6-dev opensm ibsim-utils infiniband-diags ibutils dbus systemd iproute2 man-db prometheus
 
 .PHONY: deps
 deps:
@@ -44,7 +44,7 @@ deps:
 	if [ -n "$$missing" ]; then \
 	  echo "== installing what the tests run as references:" $$missing; \
 	  [ "$$(id -u)" = 0 ] || { echo "not root: install them and run make again"; exit 1; }; \
-	  case " $$missing " in *opensm*) mkdir -p /etc/systemd/system; [ -e /etc/systemd/system/opensm.service ] || ln -s /dev/null /etc/systemd/system/opensm.service;; esac; \
+	  for s in opensm prometheus; do case "$$missing" in *$$s*) mkdir -p /etc/systemd/system; [ -e /etc/systemd/system/$$s.service ] || ln -s /dev/null /etc/systemd/system/$$s.service;; esac; done; \
 	  apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
 

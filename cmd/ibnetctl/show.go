@@ -68,7 +68,7 @@ func (a *app) listCmd() *cobra.Command {
 			return missing
 		},
 	}
-	c.Flags().BoolVarP(&all, "all", "a", false, "include include every interface of the host")
+	c.Flags().BoolVarP(&all, "all", "a", false, "include every interface of the host")
 	return c
 }
 

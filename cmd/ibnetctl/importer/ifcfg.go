@@ -13,9 +13,8 @@ var ifcfgIdle = map[string]string{
 	"NAME": "a display name", "UUID": "the identity of the profile", "NM_CONTROLLED": "which tool reads the file",
 	"USERCTL": "who may control the link", "PROXY_METHOD": "for browsers",
 	"BROWSER_ONLY": "for browsers", "IPV4_FAILURE_FATAL": "an address that cannot be set is reported and retried",
-	"IPV6_FAILURE_FATAL": "an address that cannot be set is reported and retried",
-	"NETWORK":            "it follows from the address", "PEERDNS": "for DHCP", "PEERROUTES": "for DHCP", "IPV6_PEERDNS": "for DHCP",
-	"IPV6_PEERROUTES": "for DHCP", "DHCP_HOSTNAME": "for DHCP",
+	"IPV6_FAILURE_FATAL":   "an address that cannot be set is reported and retried",
+	"NETWORK":              "it follows from the address",
 	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes",
 	"LAST_CONNECT": "the choice among profiles", "TYPE": "implied by the sections of the unit",
 	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that ibnetworkd does not set",
@@ -324,11 +323,46 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			} else {
 				d.section("RoutingPolicyRule", dirs, a.item)
 			}
+		case a.key == "PEERDNS", a.key == "PEERROUTES", a.key == "IPV6_PEERDNS", a.key == "IPV6_PEERROUTES":
+			ifcfgAutomatic(d, v, a)
+		case a.key == "DHCP_HOSTNAME":
+			if ifcfgDHCP(v) {
+				a.left(whyDHCPKey)
+			} else {
+				a.unneeded("for DHCP")
+			}
 		case strings.HasPrefix(a.key, "IPV6"):
 			ifcfgIPv6(d, v, a)
 		default:
 			ifcfgIPv4(d, v, a, n)
 		}
+	}
+}
+
+// ifcfgDHCP reports whether the file asks for DHCP.
+func ifcfgDHCP(v variables) bool {
+	switch strings.ToLower(v.get("BOOTPROTO")) {
+	case "dhcp", "bootp":
+		return true
+	}
+	return false
+}
+
+// ifcfgAutomatic is the account of a key about what DHCP and router advertisements
+// provide.
+func ifcfgAutomatic(d *draft, v variables, a *variable) {
+	six := strings.HasPrefix(a.key, "IPV6")
+	switch b, ok := boolean(a.value); {
+	case !ok:
+		a.left(whyValue)
+	case b == "yes", six && !yes(v.get("IPV6_AUTOCONF")), !six && !ifcfgDHCP(v):
+		a.unneeded(whyAutomatic)
+	case a.key == "IPV6_PEERDNS":
+		d.set("IPv6AcceptRA", "UseDNS", "no", a.item)
+	case six:
+		a.left(whyRARoutes)
+	default:
+		a.left(whyDHCPKey)
 	}
 }
 

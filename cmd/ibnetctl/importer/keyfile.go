@@ -56,10 +56,8 @@ var keyfileIdle = map[string]string{
 	"connection.gateway-ping-timeout": "for network-online.target of NetworkManager",
 	"connection.stable-id":            "for addresses that ibnetworkd does not set",
 	"ipv4.may-fail":                   "each address is set by itself", "ipv6.may-fail": "each address is set by itself",
-	"ipv4.dhcp-timeout": "for DHCP", "ipv4.dhcp-client-id": "for DHCP", "ipv4.dhcp-send-hostname": "for DHCP",
-	"ipv4.ignore-auto-dns": "for DHCP", "ipv6.ignore-auto-dns": "for router advertisements", "ipv4.ignore-auto-routes": "for DHCP",
+
 	"ipv4.dad-timeout": "ibnetworkd does not probe IPv4 addresses", "ipv4.link-local": "for addresses that ibnetworkd does not set",
-	"ipv4.never-default": "covered by the gateway", "ipv6.never-default": "covered by the gateway",
 	"connection.metered": "for programs that ask NetworkManager",
 }
 
@@ -206,6 +204,9 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 	case "infiniband":
 		keyfileInfiniband(d, e)
 	case "ipv4", "ipv6":
+		if keyfileAutomatic(d, e, by) {
+			return
+		}
 		if m := by[e.section+".method"]; m != nil && (m.value == "disabled" || m.value == "ignore") && isStatic(e.key) {
 			e.left("not used: method=" + m.value + " has no addresses and routes")
 			return
@@ -288,7 +289,7 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	six := e.section == "ipv6"
 	switch k := strings.TrimRight(e.key, "0123456789"); {
 	case e.key == "method":
-		keyfileMethod(d, e)
+		keyfileMethod(d, e, by)
 	case e.key == "gateway":
 		switch {
 		case def.never:
@@ -354,7 +355,46 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	}
 }
 
-func keyfileMethod(d *draft, e *entry) {
+// keyfileAutomatic is the account of a key about what DHCP and router advertisements
+// provide. It reports whether the key is one.
+func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
+	method := ""
+	if m := by[e.section+".method"]; m != nil {
+		method = m.value
+	}
+	auto := method == "auto" || method == "dhcp"
+	if strings.HasPrefix(e.key, "dhcp-") {
+		if auto {
+			e.left(whyDHCPKey)
+		} else {
+			e.unneeded("for DHCP")
+		}
+		return true
+	}
+	idle := whyAutomatic
+	switch e.key {
+	case "ignore-auto-dns", "ignore-auto-routes":
+	case "never-default":
+		idle = "covered by the gateway"
+	default:
+		return false
+	}
+	switch b, ok := boolean(e.value); {
+	case !ok:
+		e.left(whyValue)
+	case !auto || b == "no":
+		e.unneeded(idle)
+	case e.section == "ipv4":
+		e.left(whyDHCPKey)
+	case e.key == "ignore-auto-dns":
+		d.set("IPv6AcceptRA", "UseDNS", "no", e.item)
+	default:
+		e.left(whyRARoutes)
+	}
+	return true
+}
+
+func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 	six := e.section == "ipv6"
 	switch {
 	case e.value == "manual":
@@ -371,6 +411,9 @@ func keyfileMethod(d *draft, e *entry) {
 		e.left(whyNoIPv4LL)
 	case e.value == "auto" && six:
 		d.set("Network", "IPv6AcceptRA", "yes", e.item)
+		if x := by["ipv6.ignore-auto-dns"]; x == nil || !yes(x.value) {
+			d.set("IPv6AcceptRA", "UseDomains", "yes", e.item) // NetworkManager's default
+		}
 	case e.value == "auto" || e.value == "dhcp":
 		d.otherIP = whyOtherIP
 		e.left(whyDHCP)

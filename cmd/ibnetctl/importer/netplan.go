@@ -275,7 +275,9 @@ func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {
 				n.left(whyDHCP)
 			}
 		case "dhcp4-overrides", "dhcp6-overrides", "dhcp-identifier":
-			n.unneeded("for DHCP")
+			n.left(whyDHCPKey)
+		case "ra-overrides":
+			netplanAdverts(d, n)
 		case "accept-ra":
 			yesNo("Network", "IPv6AcceptRA")
 		case "ipv6-privacy":
@@ -436,4 +438,23 @@ func (im *importer) yamlSection(d *draft, section string, r *ynode, keys map[str
 		return
 	}
 	d.section(section, dirs, from...)
+}
+
+// netplanAdverts carries over what is used of router advertisements.
+func netplanAdverts(d *draft, n *ynode) {
+	for _, k := range n.kids {
+		b, ok := boolean(k.value)
+		switch {
+		case k.key == "use-dns" && ok:
+			d.set("IPv6AcceptRA", "UseDNS", b, k.it)
+		case k.key == "use-domains" && ok:
+			d.set("IPv6AcceptRA", "UseDomains", b, k.it)
+		case k.key == "use-domains" && k.value == "route":
+			d.set("IPv6AcceptRA", "UseDomains", "route", k.it)
+		case k.key == "use-dns" || k.key == "use-domains":
+			k.left(whyValue)
+		default:
+			k.left(whyUnknown)
+		}
+	}
 }

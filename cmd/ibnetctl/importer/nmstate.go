@@ -267,13 +267,36 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 			if k.leaf {
 				k.unneeded("it is empty")
 			}
-		case "auto-dns", "auto-gateway", "auto-routes", "auto-route-table-id", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname",
-			"dhcp-custom-hostname":
-			k.unneeded("for DHCP and router advertisements")
+		case "auto-dns", "auto-gateway", "auto-routes":
+			nmstateAutomatic(d, n, k)
+		case "auto-route-table-id", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname", "dhcp-custom-hostname":
+			if yes(n.str("dhcp")) {
+				k.left(whyDHCPKey)
+			} else {
+				k.unneeded(whyAutomatic)
+			}
 		case "addr-gen-mode":
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", k.value, k.it)
 		default:
 			k.left(whyUnknown)
 		}
+	}
+}
+
+// nmstateAutomatic is the account of a key k of the family n about what DHCP and
+// router advertisements provide.
+func nmstateAutomatic(d *draft, n, k *ynode) {
+	adverts := n.key == "ipv6" && yes(n.str("autoconf"))
+	switch b, ok := boolean(k.value); {
+	case !ok:
+		k.left(whyValue)
+	case b == "yes", !adverts && !yes(n.str("dhcp")):
+		k.unneeded(whyAutomatic)
+	case adverts && k.key == "auto-dns":
+		d.set("IPv6AcceptRA", "UseDNS", "no", k.it)
+	case adverts:
+		k.left(whyRARoutes)
+	default:
+		k.left(whyDHCPKey)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"reflect"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"ibnetworkd/sm/route"
 )
 
 // maxConfigErrors bounds the mistakes of a configuration file that are reported.
@@ -197,14 +200,18 @@ func verify(o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var log bytes.Buffer
-	warn := textLog(&log)
-	_, errs := now.config(warn)
-	_, err = now.manager(warn)
-	if log.Len() > 0 {
-		fmt.Fprint(out, log.String())
+	log := slog.New(slog.DiscardHandler) // what it has is in the errors
+	_, settings := now.config(log)
+	_, names := now.readNames()
+	if names != nil {
+		names = fmt.Errorf("--node-name-map: %w", names)
 	}
-	if err := errors.Join(errs, err); err != nil {
+	_, ports := now.manager(log)
+	engines := route.CheckEngines(now.routing)
+	if engines != nil {
+		engines = fmt.Errorf("--routing: %w", engines)
+	}
+	if err := errors.Join(settings, engines, names, ports); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "no mistakes")

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -135,11 +137,13 @@ func TestVerify(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"priority = 3\npartitions = " + parts + "\n": "",
-		"priority = 16\n":      "--priority 16: out of range, 0 to 15",
-		"partitions = /none\n": "open /none: no such file or directory",
-		"port-guid = zzz\n":    "--port-guid: ",
-		"transport = pigeon\n": `--transport "pigeon": not one of umad, ibsim`,
-		"prio = 1\n":           "",
+		"priority = 16\n":               "--priority 16: out of range, 0 to 15",
+		"partitions = /none\n":          "open /none: no such file or directory",
+		"port-guid = zzz\n":             "--port-guid: ",
+		"transport = pigeon\n":          `--transport "pigeon": not one of umad, ibsim`,
+		"node-name-map = /none/names\n": "--node-name-map: open /none/names: no such file or directory",
+		"routing = minhop,upsidedown\n": `--routing: `,
+		"prio = 1\n":                    "",
 	} {
 		file := filepath.Join(dir, "c")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -186,4 +190,55 @@ func FuzzConfig(f *testing.F) {
 			t.Errorf("devices %q, file %q", o.devices, o.configFile)
 		}
 	})
+}
+
+// A restart with settings that a start refuses would end the manager: the former ones
+// stay in use.
+func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ibnetsm.conf")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := "transport = ibsim\npriority = 3\nstate-dir = " + dir + "\n"
+	write(good)
+	var o options
+	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse([]string{"--config=" + file}); err != nil {
+		t.Fatal(err)
+	}
+	o.remember(f)
+	now, err := o.withSettings()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	d := &daemon{opts: &o, begun: &now, log: textLog(&log), level: new(slog.LevelVar), status: &notifier{}}
+	if err := d.configure(&now); err != nil {
+		t.Fatal(err)
+	}
+	before := d.config.Load()
+	for _, bad := range []string{"transport = imaginary\n", good + "port-guid = none\n", good + "log-file = " + dir + "/no/such/dir\n",
+		good + "priority = 300\n", good + "verbose = yes\nlog-file = " + dir + "\n"} {
+		write(bad)
+		if err := d.reload(); err != nil {
+			t.Errorf("%q: %v", bad, err)
+		}
+		if d.config.Load() != before || d.level.Level() == slog.LevelDebug {
+			t.Errorf("%q is in use", bad)
+		}
+		if !strings.Contains(d.status.note, "the former settings stay") {
+			t.Errorf("%q: status %q", bad, d.status.note)
+		}
+	}
+	write(good + "log-file = " + dir + "/log\n")
+	if err := d.reload(); !errors.Is(err, errRestart) {
+		t.Errorf("%v; %s", err, &log)
+	}
+	if d.status.note != "" {
+		t.Errorf("status %q", d.status.note)
+	}
 }

@@ -178,20 +178,14 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	if o.routing != "auto" {
 		c.Route.Engine = o.routing
 	}
-	if o.names != "" {
+	var err error
+	if c.Names, err = o.readNames(); err != nil {
 		// Names are for display: the subnet works without them.
-		b, err := os.ReadFile(o.names)
-		if err == nil {
-			c.Names, err = fabric.ParseNames(o.names, b)
-		}
-		if err != nil {
-			log.Warn("node name map: not all names can be used", "err", err)
-		}
+		log.Warn("node name map: not all names can be used", "err", err)
 	}
 	if o.qos {
 		c.QoS = &qos.Options{}
 	}
-	var err error
 	if c.Enforce, err = pkey.ParseEnforcement(o.enforce); err != nil {
 		return c, fmt.Errorf("--part-enforce %w", err)
 	}
@@ -199,6 +193,19 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 		return c, errPartitions{err}
 	}
 	return c, nil
+}
+
+// readNames reads the node name map. With an error, the names are those that can be
+// used.
+func (o *options) readNames() (names fabric.Names, err error) {
+	if o.names == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(o.names)
+	if err != nil {
+		return nil, err
+	}
+	return fabric.ParseNames(o.names, b)
 }
 
 // manager returns the manager of the ports that the options select.

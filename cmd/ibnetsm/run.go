@@ -66,7 +66,7 @@ func run(ctx context.Context, o *options) error {
 	}
 	out := io.Writer(os.Stderr)
 	if now.logFile != "" {
-		f, err := os.OpenFile(now.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		f, err := now.openLog()
 		if err != nil {
 			return err
 		}
@@ -167,8 +167,11 @@ func (d *daemon) reload() error {
 	opts, err := d.opts.withSettings()
 	var next engine.Config
 	if err == nil {
-		opts.setLevel(d.level)
 		next, err = opts.config(d.log)
+	}
+	restart := err == nil && (!sameFixed(*d.config.Load(), next) || !sameStart(d.begun, &opts))
+	if restart {
+		err = opts.canStart(d.log)
 	}
 	if err != nil {
 		d.log.Error("the settings cannot be used, the former ones stay", "err", err)
@@ -176,12 +179,13 @@ func (d *daemon) reload() error {
 		d.manager.Resweep(false, "SIGHUP")
 		return nil
 	}
+	opts.setLevel(d.level)
 	d.status.problem("")
 	if err := opts.keepGood(); err != nil {
 		d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
 	}
 	was := d.config.Swap(&next)
-	if !sameFixed(*was, next) || !sameStart(d.begun, &opts) {
+	if restart {
 		d.log.Info("settings changed that need a restart")
 		return errRestart
 	}
@@ -199,6 +203,26 @@ func (d *daemon) reload() error {
 	}
 	d.manager.Resweep(false, "SIGHUP")
 	return nil
+}
+
+func (o *options) openLog() (*os.File, error) {
+	return os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+}
+
+// canStart checks what run checks only at its start: a mistake there would end the
+// manager with the restart.
+func (o *options) canStart(log *slog.Logger) error {
+	if _, err := o.manager(log); err != nil {
+		return err
+	}
+	if o.logFile == "" {
+		return nil
+	}
+	f, err := o.openLog()
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // errRestart ends a subnet manager that systemd has to start again, with settings

@@ -64,6 +64,8 @@ func find(f *fabric.Fabric, word string) (found, error) {
 	return r, nil
 }
 
+// lookUp reads a LID or GUID first, so that no node can take its place by a description
+// that looks like one.
 func lookUp(f *fabric.Fabric, name string) (nodes []int32, end int32, lid ib.LID) {
 	match := func(is func(n *fabric.Node) bool) (out []int32) {
 		for i := range f.Nodes {
@@ -72,9 +74,6 @@ func lookUp(f *fabric.Fabric, name string) (nodes []int32, end int32, lid ib.LID
 			}
 		}
 		return out
-	}
-	if nodes = match(func(n *fabric.Node) bool { return n.Desc == name && name != "" }); nodes != nil {
-		return nodes, fabric.None, 0
 	}
 	if n, err := strconv.ParseUint(name, 0, 16); err == nil {
 		if l := ib.LID(n); l.IsUnicast() {
@@ -90,6 +89,9 @@ func lookUp(f *fabric.Fabric, name string) (nodes []int32, end int32, lid ib.LID
 		if p := f.EndPortByGUID(g); p != fabric.None {
 			return nil, p, 0
 		}
+	}
+	if nodes = match(func(n *fabric.Node) bool { return n.Desc == name && name != "" }); nodes != nil {
+		return nodes, fabric.None, 0
 	}
 	nodes = match(func(n *fabric.Node) bool {
 		host, _, _ := strings.Cut(n.Desc, " ")

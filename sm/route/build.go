@@ -127,6 +127,18 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	return r, nil
 }
 
+// CheckEngines reports the names of Options.Engine that Build would pass over with a
+// warning.
+func CheckEngines(list string) error {
+	var errs []error
+	for name := range strings.SplitSeq(list, ",") {
+		if _, why := resolve(name); why != "" {
+			errs = append(errs, errors.New(why))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // ErrNoLIDs is Build's error for a fabric that LIDs were not assigned to.
 var ErrNoLIDs = errors.New("no port of the fabric has a LID, so there is nothing to route to")
 

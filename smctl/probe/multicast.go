@@ -27,7 +27,9 @@ type readMFT struct {
 func (r *readMFT) blocks(sw int) (blocks, positions int) {
 	s := &r.f.Switches[sw]
 	n := int(s.Info.MulticastFDBCap())
-	if t := s.Info.MulticastFDBTop(); ib.LID(t) >= ib.LIDMulticastMin {
+	// 0xbfff, the LID before the first, means that no entry is used; 0 that the switch
+	// does not say (IBA vol 1, 14.2.5.4).
+	if t := ib.LID(s.Info.MulticastFDBTop()); t >= ib.LIDMulticastMin-1 {
 		n = min(n, int(t)-int(ib.LIDMulticastMin)+1)
 	}
 	n = min(n, int(ib.LIDMulticastMax)-int(ib.LIDMulticastMin)+1)

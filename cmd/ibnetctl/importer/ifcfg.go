@@ -18,7 +18,6 @@ var ifcfgIdle = map[string]string{
 	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes",
 	"LAST_CONNECT": "the choice among profiles", "TYPE": "implied by the sections of the unit",
 	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that ibnetworkd does not set",
-	"IPV6_DEFROUTE": "covered by the gateway", "DEFROUTE": "covered by the gateway",
 }
 
 // ifcfgs reads /etc/sysconfig/network-scripts: ifcfg-*, and the files of routes
@@ -323,7 +322,8 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			} else {
 				d.section("RoutingPolicyRule", dirs, a.item)
 			}
-		case a.key == "PEERDNS", a.key == "PEERROUTES", a.key == "IPV6_PEERDNS", a.key == "IPV6_PEERROUTES":
+		case a.key == "PEERDNS", a.key == "PEERROUTES", a.key == "IPV6_PEERDNS", a.key == "IPV6_PEERROUTES",
+			a.key == "DEFROUTE", a.key == "IPV6_DEFROUTE":
 			ifcfgAutomatic(d, v, a)
 		case a.key == "DHCP_HOSTNAME":
 			if ifcfgDHCP(v) {
@@ -352,11 +352,15 @@ func ifcfgDHCP(v variables) bool {
 // provide.
 func ifcfgAutomatic(d *draft, v variables, a *variable) {
 	six := strings.HasPrefix(a.key, "IPV6")
+	idle := whyAutomatic
+	if strings.HasSuffix(a.key, "DEFROUTE") {
+		idle = "covered by the gateway"
+	}
 	switch b, ok := boolean(a.value); {
 	case !ok:
 		a.left(whyValue)
 	case b == "yes", six && !yes(v.get("IPV6_AUTOCONF")), !six && !ifcfgDHCP(v):
-		a.unneeded(whyAutomatic)
+		a.unneeded(idle)
 	case a.key == "IPV6_PEERDNS":
 		d.set("IPv6AcceptRA", "UseDNS", "no", a.item)
 	case six:
@@ -374,6 +378,16 @@ func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
 		switch strings.ToLower(a.value) {
 		case "none", "static", "":
 			a.unneeded("addresses are written one by one")
+		default:
+			d.otherIP = whyOtherIP
+			a.left(whyDHCP)
+		}
+	case "DHCPV6C":
+		switch b, ok := boolean(a.value); {
+		case !ok:
+			a.left(whyValue)
+		case b == "no":
+			a.unneeded("the default")
 		default:
 			d.otherIP = whyOtherIP
 			a.left(whyDHCP)

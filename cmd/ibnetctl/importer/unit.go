@@ -24,7 +24,7 @@ const (
 	whyNoUnit    = "no unit is written for it: "
 	whyOtherIP   = "with DHCP the whole IP part of a link is left to systemd-networkd; write it into its .network file"
 	whyDHCPKey   = "for DHCP, which is left to systemd-networkd: write it into [DHCPv4] of its .network file"
-	whyRARoutes  = "the kernel takes the routes of router advertisements: write net.ipv6.conf.LINK.accept_ra_defrtr=0 into /etc/sysctl.d"
+	whyRARoutes  = "the kernel takes the routes of router advertisements: write net/ipv6/conf/LINK/accept_ra_defrtr=0 into /etc/sysctl.d"
 	whyAutomatic = "for DHCP and router advertisements"
 	whyNoIPv4LL  = "ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16"
 	whyNoGateway = "the unspecified address is no gateway: no default route"

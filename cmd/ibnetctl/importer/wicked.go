@@ -168,6 +168,8 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 		a.left(d.zone(a.value))
 	case a.key == "PRE_UP_SCRIPT" || strings.HasSuffix(a.key, "_SCRIPT"):
 		a.left(whyCommand)
+	case strings.HasPrefix(a.key, "DHCLIENT") && strings.Contains(v.get("BOOTPROTO"), "dhcp"):
+		a.left(whyDHCPKey)
 	case wickedIdle[a.key] != "":
 		a.unneeded(wickedIdle[a.key])
 	case a.value == "":

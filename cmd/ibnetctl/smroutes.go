@@ -138,6 +138,10 @@ func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fa
 	}
 	t.Fabric = names.Apply(t.Fabric)
 	r := &fabricRoutes{Routes: t, warnings: warnings}
+	if n := t.Inactive(); n > 0 {
+		r.warnings = append(r.warnings, fmt.Sprintf("%d %s between switches %s not Active and left out here: if the subnet manager is "+
+			"still configuring the fabric, repeat this in a minute", n, plural(n, "link", "links"), plural(n, "is", "are")))
+	}
 	differ, of, err := t.Recognize(o.options())
 	switch {
 	case errors.Is(err, route.ErrNoLIDs):

@@ -213,9 +213,12 @@ func (d *Discovery) bound() {
 			t.port++
 			q := x.ports.get(p)
 			switch {
-			case q.peer < 0 || p == t.via || d.nodes[q.peer].out || !x.sw() && t.node != d.root:
+			case q.peer < 0 || p == t.via || d.nodes[q.peer].out || !x.sw() && (t.node != d.root || p != int(d.rootP)):
 			case num[q.peer] != 0:
-				low[t.node] = min(low[t.node], num[q.peer])
+				// An adapter forwards nothing: a cable to one joins no parts.
+				if d.nodes[q.peer].sw() {
+					low[t.node] = min(low[t.node], num[q.peer])
+				}
 			default:
 				enter(q.peer)
 				stack = append(stack, frame{q.peer, 0, int(q.peerP)})

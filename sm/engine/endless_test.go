@@ -190,6 +190,36 @@ func ring(ports uint8, size int) func(path []uint8) mad.NodeInfo {
 	}
 }
 
+// behindAdapter is a liar of whose switches port 3 of each pretends to be cabled to the second port of an honest adapter.
+func behindAdapter(ports uint8, a *fabric.Node) func(path []uint8) mad.NodeInfo {
+	tree := liarNode(ports, false)
+	return func(path []uint8) mad.NodeInfo {
+		if path[len(path)-1] != 3 {
+			return tree(path)
+		}
+		return mad.NodeInfo{BaseVersion: 1, ClassVersion: 1, NodeType: ib.NodeCA, NumPorts: a.NumPorts, NodeGUID: a.GUID,
+			PortGUID: a.GUID + 0x77, SystemImageGUID: a.GUID, LocalPortNum: 2, PartitionCap: 32}
+	}
+}
+
+// twoPorts is a small tree of adapters whose second ports are unplugged.
+func twoPorts() *fabric.Fabric {
+	m := gen.New()
+	spine, first := m.Switch(8), 0
+	for i := range 4 {
+		leaf := m.Switch(8)
+		m.Link(spine, i+1, leaf, 8)
+		for k := range 4 {
+			h := m.Host(2)
+			m.Link(leaf, k+1, h, 1)
+			if i+k == 0 {
+				first = h
+			}
+		}
+	}
+	return m.Done(first)
+}
+
 // However much one device pretends to be, the rest comes up in its usual time and
 // with little more SMPs, in bounded memory, and the log names the port.
 func TestEndlessDevice(t *testing.T) {
@@ -210,6 +240,8 @@ func TestEndlessDevice(t *testing.T) {
 		{"rings of 4", ring(36, 4), 25_000, 1_000_000, 0, 100 * time.Millisecond},
 		{"rings of 200", ring(254, 200), 25_000, 1_000_000, 0, 100 * time.Millisecond},
 		{"a ring of 60000", ring(3, 60_000), 25_000, 1_000_000, 0, 100 * time.Millisecond},
+		{"36 ports, behind the manager's adapter", nil, 10_000, 150_000, 0, 100 * time.Millisecond},
+		{"36 ports, behind an adapter", nil, 10_000, 150_000, 0, 100 * time.Millisecond},
 		{"254 ports, slow", liarNode(254, false), 10_000, 150_000, 190 * time.Millisecond, 5 * time.Second},
 		{"254 ports, doubled links, slow", doubled(254), 10_000, 150_000, 190 * time.Millisecond, 5 * time.Second},
 		{"rings of 200, slow", ring(254, 200), 10_000, 150_000, 190 * time.Millisecond, 5 * time.Second},
@@ -217,7 +249,16 @@ func TestEndlessDevice(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := gen.FatTree2(8, 4)
-				hosts := hostsOf(f)
+				if tt.node == nil {
+					f = twoPorts()
+				}
+				hosts := slices.DeleteFunc(hostsOf(f), func(p int32) bool { return f.Ports[p].Peer == fabric.None })
+				switch tt.name {
+				case "36 ports, behind the manager's adapter":
+					tt.node = behindAdapter(36, &f.Nodes[f.Ports[f.SMPort].Node])
+				case "36 ports, behind an adapter":
+					tt.node = behindAdapter(36, &f.Nodes[f.Ports[hosts[5]].Node])
+				}
 				w := newWorld(t, f, simfabric.Options{})
 				defer w.close()
 				// The liar has the place of the last host.

@@ -97,6 +97,11 @@ func (r *Routes) unused() (out []int32) {
 	return out
 }
 
+// Inactive is how many links between switches of a live fabric are not Active.
+// Recognize and Compare leave them out; a subnet manager that is still at work may
+// bring them up.
+func (r *Routes) Inactive() int { return len(r.unused()) }
+
 // carried are the rows of tables by the switch indices of another fabric.
 func carried(r *Routes, f *fabric.Fabric) [][]uint8 {
 	out := make([][]uint8, len(f.Switches))

@@ -294,3 +294,28 @@ func TestPartitions(t *testing.T) {
 		}
 	}
 }
+
+// Links that a manager has not brought up yet are counted, of a live fabric only.
+func TestInactive(t *testing.T) {
+	f := gen.FatTree2(8, 4).Clone()
+	first := fabric.None
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		p.Info.SetState(ib.PortActive)
+		if first == fabric.None && p.Num != 0 && p.Peer != fabric.None && f.Nodes[p.Node].Switch != fabric.None &&
+			f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None {
+			first = int32(i)
+		}
+	}
+	r := Routes{Fabric: f, Live: true}
+	if n := r.Inactive(); n != 0 {
+		t.Errorf("%d links of a fabric that is up", n)
+	}
+	f.Ports[first].Info.SetState(ib.PortInit)
+	if n := r.Inactive(); n != 1 {
+		t.Errorf("%d links, want 1", n)
+	}
+	if r.Live = false; r.Inactive() != 0 {
+		t.Error("links of a file, which has no states")
+	}
+}

@@ -77,7 +77,7 @@ bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one gu
 	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'
 
 # Scenarios that depend on the version of systemd.
-TRIXIE ?= ^(TestPackage|TestFirstDay|TestBesideNetworkd|TestAdvertisedNameServers)$$
+TRIXIE ?= ^(TestPackage|TestFirstDay|TestBesideNetworkd|TestAdvertisedNameServers|InstalledHost)$$
 
 .PHONY: test-long
 test-long: test test-trixie test-units-long test-sm-long bench-peers ## make test, and what was trimmed there

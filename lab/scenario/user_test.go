@@ -343,7 +343,11 @@ func busAsUser(g *lab.G) {
 		return strings.Contains(as("get-property", api.BusName, ib0, api.Link, "IPv6AddressState"), "degraded")
 	})
 	mon := g.Start("busctl", "--json=short", "monitor", api.BusName)
-	g.Wait("busctl to watch", 10*time.Second, func() bool { return strings.Contains(mon.Output(), "Monitoring") })
+	// Not every version says when it begins: it shows a call that is made after.
+	g.Wait("busctl to watch", 10*time.Second, func() bool {
+		as("get-property", api.BusName, ib0, api.Link, "MTUBytes")
+		return strings.Contains(mon.Output(), api.BusName)
+	})
 	g.Write(unitDir+"10-ib0.ibnetwork", auto+"[Link]\nMTUBytes=1500\n")
 	g.Exec("ibnetctl", "reload")
 	type message struct {

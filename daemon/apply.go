@@ -20,8 +20,11 @@ type absence struct {
 // exists reports whether what an operation is about is in the snapshot.
 func (d *Daemon) exists(op link.Op) (ok bool) {
 	t := op.Target()
-	if c, add := op.(link.AddChild); add {
-		t = c.Parent
+	switch o := op.(type) {
+	case link.AddChild:
+		t = o.Parent
+	case link.AddBond:
+		t = link.Target{}
 	}
 	switch {
 	case t.Ifindex != 0:

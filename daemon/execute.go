@@ -47,7 +47,7 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 		}
 		op := s.Op
 		t := op.Target()
-		_, add := op.(link.AddChild)
+		add := adds(op)
 		if t.Ifindex == 0 && t.Link != "" && !add {
 			// The link is one of those just made: its index is known when
 			// its request has been answered.
@@ -55,15 +55,21 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 				flush()
 				fresh = false
 			}
-			if made[t.Link] == 0 {
-				l, err := k.rt.LinkByName(t.Link, false)
-				if err != nil {
-					done(op, err)
-					continue
-				}
-				made[t.Link] = l.Index
+			if err := k.find(made, t.Link); err != nil {
+				done(op, err)
+				continue
 			}
 			t.Ifindex = made[t.Link]
+		}
+		if o, ok := op.(link.SetMaster); ok && o.Master.Ifindex == 0 {
+			flush()
+			fresh = false
+			if err := k.find(made, o.Master.Link); err != nil {
+				done(op, err)
+				continue
+			}
+			o.Master.Ifindex = made[o.Master.Link]
+			op = o
 		}
 		if o, ok := op.(link.SetMode); ok {
 			flush()
@@ -88,6 +94,27 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 		done(op, k.other(ctx, op, t.Ifindex))
 	}
 	flush()
+}
+
+// adds reports an operation that makes the link that it is on.
+func adds(op link.Op) bool {
+	switch op.(type) {
+	case link.AddChild, link.AddBond:
+		return true
+	}
+	return false
+}
+
+// find has made know the index of a link that the plan has made.
+func (k *Kernel) find(made map[string]int, name string) error {
+	if made[name] != 0 {
+		return nil
+	}
+	l, err := k.rt.LinkByName(name, false)
+	if err == nil {
+		made[name] = l.Index
+	}
+	return err
 }
 
 // Finished implements System.

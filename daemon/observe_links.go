@@ -147,6 +147,9 @@ func dumped(r *rtnl.Link) link.Link {
 	if v := r.VLAN; v != nil {
 		l.VLAN = &link.VLAN{ID: v.ID, Protocol: v.Protocol, Flags: v.Flags, Ingress: v.Ingress, Egress: v.Egress}
 	}
+	if b := r.Bond; b != nil {
+		l.Bond = &link.Bond{Mode: b.Mode, MIIMon: int(b.MIIMon), Primary: b.Primary, Active: b.Active}
+	}
 	if r.IPoIB != nil {
 		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, Mode: r.IPoIB.Mode, IgnoreUserspaceMulticast: r.IPoIB.UMcast}
 	}

@@ -37,6 +37,18 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 		return rtnl.SetLink(index, rtnl.LinkChange{Address: o.Addr}), true
 	case link.AddChild:
 		return rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: o.Parent.Ifindex, Name: o.On.Link, PKey: o.PKey}), true
+	case link.AddBond:
+		return rtnl.NewBond(rtnl.BondSpec{Name: o.On.Link, MTU: o.MTU, MIIMon: uint32(o.MIIMon)}), true
+	case link.SetMaster:
+		master := o.Master.Ifindex
+		if o.Release {
+			master = 0
+		}
+		return rtnl.SetLink(index, rtnl.LinkChange{Master: &master}), true
+	case link.SetMIIMon:
+		return rtnl.SetBondMIIMon(index, uint32(o.MIIMon)), true
+	case link.SetPrimary:
+		return rtnl.SetBondPrimary(index, o.Slave.Ifindex), true
 	case link.DelLink:
 		return rtnl.DelLink(index), true
 	case link.AddAddress:

@@ -342,6 +342,11 @@ func keyRefusal(parent *link.Link, key ib.PKey) link.Reason {
 			Text: fmt.Sprintf("P_Key %s names no partition", key),
 			Next: "write a key from 0x0001 to 0x7fff, with or without 0x8000",
 		}
+	case parent.Bond != nil && parent.IsInfiniBand():
+		// ipoib_new_child_link would take the bond's memory for an IPoIB interface's.
+		return link.Reason{Code: link.CodeNotIPoIB,
+			Text: fmt.Sprintf("%s is a bond: P_Key children exist on ports only", parent.Name),
+			Next: "write [Partition] in the units of its slaves, and bond the children by a unit with [Match] PartitionKey=" + key.AsFull().String()}
 	case parent.IPoIB == nil:
 		return link.Reason{Code: link.CodeNotIPoIB, Text: parent.Name + " is not an InfiniBand interface: P_Key children exist on those only"}
 	case parent.IsChild():

@@ -68,6 +68,10 @@ func (m *Model) write(index int) *Link {
 			c := *l.IPoIB
 			l.IPoIB = &c
 		}
+		if l.Bond != nil {
+			c := *l.Bond
+			l.Bond = &c
+		}
 		sys := make(map[string]string, len(l.Sysctl))
 		for k, v := range l.Sysctl {
 			sys[k] = v
@@ -111,6 +115,8 @@ func (m *Model) Apply(op Op) error {
 	switch o := op.(type) {
 	case AddChild:
 		return m.addChild(o)
+	case AddBond:
+		return m.addBond(o)
 	case AddRule:
 		return m.addRule(o.Rule)
 	case DelRule:
@@ -153,7 +159,15 @@ func (m *Model) Apply(op Op) error {
 			return errInvalid
 		}
 		l.HWAddr = o.Addr
+	case SetMaster:
+		return m.setMaster(l, o)
+	case SetMIIMon, SetPrimary:
+		return m.setBond(l, op)
 	case DelLink:
+		if l.Bond != nil {
+			m.deleteBond(l.Index)
+			return nil
+		}
 		if !l.IsChild() {
 			return nil // the kernel ignores it without an error
 		}

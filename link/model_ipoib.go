@@ -81,6 +81,11 @@ func (m *Model) setMTU(l *Link, mtu int) error {
 			}
 		}
 	}
+	for _, s := range m.snap.Slaves(l.Index) {
+		if err := m.setMTU(m.write(s.Index), mtu); err != nil {
+			return err
+		}
+	}
 	l.MTU = got
 	if got < 1280 {
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(a Address) bool { return a.Prefix.Addr().Is6() })

@@ -23,6 +23,14 @@ func forOps(t testing.TB, op Op) *Snapshot {
 	switch o := op.(type) {
 	case SetUp, SetGUID:
 		l.Flags = FlagMulti
+	case SetMaster:
+		s.Links[2].Kind, s.Links[2].Bond = "bond", &Bond{Mode: BondActiveBackup}
+		l.Flags = FlagMulti
+		if o.Release {
+			l.Master = 9
+		}
+	case SetMIIMon, SetPrimary:
+		l.Kind, l.IPoIB, l.Bond = "bond", nil, &Bond{Mode: BondActiveBackup}
 	case DelLink:
 		l.Parent = 9
 	case DelAddress:
@@ -84,7 +92,8 @@ func TestOps(t *testing.T) {
 func TestRecordOps(t *testing.T) {
 	text := func(r *Record) string {
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
-			return !e.Child && !e.Activated && !e.Deactivated && len(e.Addresses)+len(e.Routes) == 0 && e.DNS == nil && e.AskedMTU == 0
+			return !e.Child && !e.Bond && e.Enslaved == "" && !e.Activated && !e.Deactivated &&
+				len(e.Addresses)+len(e.Routes) == 0 && e.DNS == nil && e.AskedMTU == 0
 		})
 		b, err := r.Encode()
 		if err != nil {
@@ -101,6 +110,13 @@ func TestRecordOps(t *testing.T) {
 			undo[op.String()] = DelRoute{On: o.On, Route: o.Route}
 		case AddRule:
 			undo[op.String()] = DelRule{Rule: o.Rule}
+		case AddBond:
+			undo[op.String()] = DelLink{On: o.On}
+		case SetMaster:
+			undo[op.String()] = SetMaster{On: o.On, Master: o.Master, Release: true}
+			if o.Release {
+				delete(undo, op.String())
+			}
 		case SetDNS:
 			undo[op.String()] = SetDNS{On: o.On, Revert: true}
 		}

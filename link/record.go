@@ -38,6 +38,10 @@ type LinkRecord struct {
 	Child  bool    `json:"child,omitempty"`
 	Parent int     `json:"parent,omitempty"`
 	PKey   ib.PKey `json:"pkey,omitempty"`
+	// Bond reports that we made the interface, a bond.
+	Bond bool `json:"bond,omitempty"`
+	// Enslaved is the bond that we made the link a slave of, empty for none.
+	Enslaved string `json:"enslaved,omitempty"`
 	// Activated reports that we have brought the link up once, after which
 	// ActivationPolicy=up leaves its state to the administrator.
 	Activated bool `json:"activated,omitempty"`
@@ -78,6 +82,13 @@ func (r *Record) Of(l *Link) *LinkRecord {
 			return e
 		}
 	}
+	if l.Bond != nil {
+		for _, e := range r.Links {
+			if e.Ifindex == 0 && e.Bond && e.Name == l.Name {
+				return e
+			}
+		}
+	}
 	if !l.IsChild() {
 		return nil
 	}
@@ -95,13 +106,20 @@ func (r *Record) MadeChild(l *Link) bool {
 	return e != nil && e.Child
 }
 
+// MadeBond reports whether we made the interface, a bond.
+func (r *Record) MadeBond(l *Link) bool {
+	e := r.Of(l)
+	return e != nil && e.Bond
+}
+
 // Holds reports whether anything is recorded of a link that has to be removed when
 // no unit applies to it any more.
 func (r *Record) Holds(l *Link) bool {
 	if r == nil {
 		return false
 	}
-	if e := r.Of(l); e != nil && (e.Child || !e.Keep && (len(e.Addresses) > 0 || len(e.Routes) > 0 || e.DNS != nil)) {
+	if e := r.Of(l); e != nil && (e.Child || e.Bond || !e.Keep && (e.Enslaved != "" || len(e.Addresses) > 0 ||
+		len(e.Routes) > 0 || e.DNS != nil)) {
 		return true
 	}
 	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index })
@@ -153,6 +171,12 @@ func (r *Record) Intend(op Op) {
 	case AddChild:
 		e := r.of(o.On)
 		*e = LinkRecord{Ifindex: o.On.Ifindex, Name: o.On.Link, Child: true, Parent: o.Parent.Ifindex, PKey: o.PKey}
+	case AddBond:
+		*r.of(o.On) = LinkRecord{Ifindex: o.On.Ifindex, Name: o.On.Link, Bond: true}
+	case SetMaster:
+		if !o.Release {
+			r.of(o.On).Enslaved = o.Master.Link
+		}
 	case AddAddress:
 		e := r.of(o.On)
 		e.Addresses = append(removeAddress(e.Addresses, o.Address), o.Address)
@@ -184,6 +208,10 @@ func (r *Record) Done(op Op) {
 	case SetUp:
 		e := r.of(o.On)
 		e.Activated, e.Deactivated = o.Up, !o.Up
+	case SetMaster:
+		if o.Release {
+			r.of(o.On).Enslaved = ""
+		}
 	case SetMTU:
 		e := r.of(o.On)
 		e.AskedMTU, e.GotMTU = o.MTU, 0
@@ -248,6 +276,12 @@ func (r *Record) Failed(op Op) {
 		}
 	case AddChild:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Name == o.On.Link })
+	case AddBond:
+		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Bond && e.Name == o.On.Link })
+	case SetMaster:
+		if !o.Release {
+			r.of(o.On).Enslaved = ""
+		}
 	case AddAddress:
 		if !o.Replace {
 			e := r.of(o.On)

@@ -139,6 +139,8 @@ type Link struct {
 	Parent int `json:"parent,omitempty"`
 	// VLAN is set for interfaces of kind vlan.
 	VLAN *VLAN `json:"vlan,omitempty"`
+	// Bond is set for interfaces of kind bond.
+	Bond *Bond `json:"bond,omitempty"`
 	// IPoIB is set for interfaces of kind ipoib.
 	IPoIB *IPoIB `json:"ipoib,omitempty"`
 	// IBDevice and Port name the RDMA port below, "" and 0 where there is

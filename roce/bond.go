@@ -17,14 +17,7 @@ func isBond(l *link.Link) bool {
 }
 
 // slaves are the links below a bond, by index.
-func slaves(s *link.Snapshot, bond *link.Link) (out []*link.Link) {
-	for i := range s.Links {
-		if l := &s.Links[i]; l.Master == bond.Index && l.Index != bond.Index {
-			out = append(out, l)
-		}
-	}
-	return out
-}
+func slaves(s *link.Snapshot, bond *link.Link) []*link.Link { return s.Slaves(bond.Index) }
 
 // bondOf is the bond that a link is a slave of, nil for none.
 func bondOf(s *link.Snapshot, l *link.Link) *link.Link {

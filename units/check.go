@@ -62,6 +62,7 @@ func (p *parser) finish() bool {
 	p.checkIPv6()
 	p.checkAcceptRA()
 	p.checkLink()
+	p.checkBond()
 	p.sec, p.key = nil, nil
 	return p.checkMatch()
 }
@@ -92,7 +93,8 @@ func (p *parser) checkMatch() bool {
 
 // onlyModules reports a unit that has [Modules] and nothing that needs a link.
 func (u *Unit) onlyModules() bool {
-	return u.Modules.Present && !u.Match.Present && !u.Link.Present && !u.IPoIB.Present && len(u.Partitions) == 0 && !u.ConfiguresIP() &&
+	return u.Modules.Present && !u.Match.Present && !u.Link.Present && !u.IPoIB.Present && len(u.Partitions) == 0 && !u.Bond.Present &&
+		!u.ConfiguresIP() &&
 		!u.IPv6AcceptRA.Present && !u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
 		!u.VirtualFunctions.Present && len(u.VFs) == 0
 }

@@ -32,8 +32,19 @@ func TestMessages(t *testing.T) {
 		"[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=65520": `MTUBytes=65520 is impossible in datagram mode, which ` +
 			`allows at most 4092; write Mode=connected, or ` +
 			`MTUBytes=max; the link gets at most 4092`,
-		"[Bond]\nMode=active-backup": `[Bond]: a section of .netdev files: leave bonds to systemd-networkd (for IPoIB only mode active-backup ` +
-			`works); the section is ignored`,
+		"[Bond]\nMode=active-backup": `a.ibnetwork:3:1: warning: [Bond] has no Name=, the interface name of the bond; the section is not used`,
+		"[Bond]\nName=bond0\nMode=802.3ad": `a.ibnetwork:5:6: warning: [Bond] Mode=: "802.3ad" is impossible: the kernel bonds IPoIB links in mode ` +
+			`active-backup only; leave a bond of RoCE links in another mode to systemd-networkd, it is followed here; Mode= stays unset`,
+		"[Bond]\nName=bond0\nMode=backup": `"backup" is not active-backup, the only mode that the kernel has for IPoIB`,
+		"[Bond]\nName=bond0\nFailOverMACPolicy=none": `a.ibnetwork:5:19: warning: [Bond] FailOverMACPolicy=: "none" is impossible on IPoIB, whose ` +
+			`hardware address is the port's`,
+		"[Bond]\nName=bond0\nFailOverMAC=active": `did you mean FailOverMACPolicy=?`,
+		"[Bond]\nName=bond0\nMIIMonitorSec=0":    `MIIMonitorSec=`,
+		"[Bond]\nName=bond0\n[Network]\nAddress=10.0.0.1/24": `a.ibnetwork:6:9: warning: the address 10.0.0.1/24 is on a slave of bond0, ` +
+			`but connections use the addresses of the bond: move it to a unit with [Match] Name=bond0; it is not used`,
+		"[Network]\nBond=bond0\n[Route]\nGateway=10.0.0.1": `a.ibnetwork:6:9: warning: the route is on a slave of bond0`,
+		"[Network]\nPrimarySlave=yes":                      `PrimarySlave= needs Bond=, or [Bond] with Name=; it has no effect`,
+		"[Bond]\nName=bond0\n[Network]\nBond=bond1":        `Bond=bond1 is another bond than Name=bond0 (a.ibnetwork:4:6); Name= of [Bond] is used`,
 		"[Network]\nMACVLAN=mv0": `[Network] MACVLAN=: a key of systemd-networkd: the kernel refuses it on IPoIB, where [Partition] makes ` +
 			`a further interface; for a RoCE link write a .netdev file`,
 		"[Link]\nNamePolicy=keep": `[Link] NamePolicy=: a key of .link files: write it in one, which systemd-udevd applies when the link ` +

@@ -41,6 +41,10 @@ type Network struct {
 	ConfigureWithoutCarrier    Value[bool]
 	// AddressTable is the path of the file that has addresses by host.
 	AddressTable Value[string]
+	// Bond is the name of the bond to join, which another program makes.
+	Bond Value[string]
+	// PrimarySlave makes the link the primary one of its bond.
+	PrimarySlave Value[bool]
 }
 
 // IPv6AcceptRA is [IPv6AcceptRA]: what is used of router advertisements beyond

@@ -9,7 +9,7 @@ import (
 )
 
 // required is what a section needs besides the key under test.
-var required = map[string]string{
+var required = map[string]string{"Bond": "Name=bond0",
 	"IPv6AcceptRA": "[Network]\nIPv6AcceptRA=yes\n[IPv6AcceptRA]",
 	"Partition":    "PartitionKey=0x8001",
 	"Address":      "Address=192.168.151.1/24",
@@ -19,7 +19,7 @@ var required = map[string]string{
 }
 
 // also is what makes a key meaningful, where its section's need is the wrong one.
-var also = map[string]string{
+var also = map[string]string{"Network.PrimarySlave": "Bond=bond0",
 	"Address.HomeAddress":            "Address=fd00::1/64",
 	"Address.ManageTemporaryAddress": "Address=fd00::1/64",
 	"Route.Source":                   "Destination=fd01::/64",

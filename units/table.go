@@ -72,7 +72,7 @@ func partitionKey(s string) (ib.PKey, error) {
 
 func buildSchema() []SectionSpec {
 	out := []SectionSpec{
-		matchSection(), linkSection(), ipoibSection(), partitionSection(), networkSection(), addressSection(), routeSection(),
+		matchSection(), linkSection(), ipoibSection(), partitionSection(), bondSection(), networkSection(), addressSection(), routeSection(),
 		ruleSection(), acceptRASection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
 		virtualFunctionsSection(), vfSection(), modulesSection(),
 	}

@@ -66,6 +66,8 @@ func networkSection() SectionSpec {
 					func(s string) (Pattern, error) { return parseNameGlob(s, false) })},
 			{Name: "KeepConfiguration", Values: []string{"yes", "no", "static", "dynamic", "dynamic-on-stop"}, Networkd: true,
 				apply: scalar(func(n *N) *Value[KeepConfiguration] { return &n.KeepConfiguration }, boolOr(KeepYes, KeepNo, keepWords))},
+			{Name: "Bond", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.Bond }, parseIfName)},
+			boolKey("PrimarySlave", true, func(n *N) *Value[bool] { return &n.PrimarySlave }),
 			boolKey("ConfigureWithoutCarrier", true, func(n *N) *Value[bool] { return &n.ConfigureWithoutCarrier }),
 		},
 	}

@@ -76,6 +76,7 @@ type Unit struct {
 	Match Match
 	Link  Link
 	IPoIB IPoIB
+	Bond  Bond
 	// Partitions are the P_Key children to make on the matched link, in the
 	// order of the text; no two have the same base key or name.
 	Partitions []Partition
@@ -114,9 +115,12 @@ type Unit struct {
 }
 
 // ConfiguresIP reports whether the unit has anything to say about addresses,
-// routes or rules; if not, only the InfiniBand part is configured and the IP
+// routes or rules, which that of a bond's slave has not; if not, only the InfiniBand part is configured and the IP
 // part is left to systemd-networkd or the program that manages it.
 func (u *Unit) ConfiguresIP() bool {
+	if bond, _ := u.MasterBond(); bond != "" {
+		return false
+	}
 	return u.Network.Present || len(u.Addresses) > 0 || len(u.Routes) > 0 || len(u.Rules) > 0
 }
 

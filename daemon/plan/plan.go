@@ -128,6 +128,9 @@ func Make(in Input) Result {
 	for _, i := range p.order {
 		p.removals(i)
 	}
+	for _, i := range p.order {
+		p.noted(i, func(*note) { link.PlanBondOrphan(p.b, i, p.bondAsked) })
+	}
 	roce.PlanRemovals(p.b, p.settled)
 	for _, i := range tops {
 		if !scope[i] {
@@ -141,6 +144,12 @@ func Make(in Input) Result {
 			p.additions(c.Index)
 		}
 	}
+	for _, l := range slices.Clone(p.b.Model.Snapshot().Links) {
+		if l.Bond != nil && p.b.Now(l.Index) == nil {
+			p.decide(l.Index, nil)
+			p.additions(l.Index)
+		}
+	}
 	for _, i := range slices.Sorted(slices.Values(p.order)) {
 		p.noted(i, func(n *note) { link.PlanRoutesOver(p.b, i, n.unit) })
 	}
@@ -150,6 +159,14 @@ func Make(in Input) Result {
 		return link.GovernPort(in.Snapshot, in.Units, d, q).Unit
 	})
 	return p.result()
+}
+
+// bondAsked reports whether any unit has a bond made of that name.
+func (p *planner) bondAsked(name string) bool {
+	return slices.ContainsFunc(p.in.Units.Units, func(u *units.Unit) bool {
+		bond, makes := u.MasterBond()
+		return makes && bond == name
+	})
 }
 
 // settled is the unit of a link, and whether it is known for certain: of a link
@@ -196,6 +213,9 @@ func (p *planner) scope() map[int]bool {
 			out[l.Index] = true
 			if l.IsChild() {
 				out[l.Parent] = true
+			}
+			if l.Master != 0 {
+				out[l.Master] = true // its status says whether a failover would do
 			}
 		}
 	}
@@ -319,6 +339,7 @@ func (p *planner) removals(index int) {
 			ipoib.DropChildren(p.b, index, n.owner())
 		}
 		link.PlanRemovals(p.b, index, n.unit)
+		link.PlanBondRemoval(p.b, index, n.owner())
 	})
 }
 
@@ -347,6 +368,10 @@ func (p *planner) additions(index int) {
 			link.PlanNetwork(p.b, index, nil)
 			return
 		}
+		if o := n.owner(); o != nil {
+			link.PlanBond(p.b, index, o, p.applied)
+		}
+		link.PlanFailover(p.b, index)
 		if again := roce.Plan(p.b, index, u); again {
 			return // its steps re-create the link
 		}
@@ -387,13 +412,20 @@ func Ignored(l *link.Link, u *units.Unit) link.Reason {
 
 func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
 	m, ok := u.Link.MTUBytes.Get()
-	if !ok {
+	l := b.Link(index)
+	slaves := b.Model.Snapshot().BondMTU(l)
+	if !ok && slaves == 0 {
 		return
 	}
-	l := b.Link(index)
-	a := link.Attribute{Name: "MTUBytes", Wanted: m.String(), Actual: fmt.Sprint(l.MTU)}
+	a := link.Attribute{Name: "MTUBytes", Actual: fmt.Sprint(l.MTU)}
+	if ok {
+		a.Wanted = m.String()
+	}
 	want := m.Bytes
-	if m.Max {
+	switch {
+	case slaves != 0 && (m.Max || !ok):
+		want = slaves
+	case m.Max:
 		want = l.MaxMTU
 	}
 	op := link.SetMTU{On: b.Model.Target(l), MTU: want}
@@ -439,7 +471,8 @@ func (p *planner) result() Result {
 			r.Keep[i] = n.unit.KeepsStatic()
 		}
 		in := link.StatusInput{
-			Snapshot: s, Link: l, Unit: p.units[i], Made: p.in.Record.MadeChild(l), Ignored: n.ignored, Pending: n.pending,
+			Snapshot: s, Link: l, Unit: p.units[i], Ignored: n.ignored, Pending: n.pending,
+			Made:       p.in.Record.MadeChild(l) || p.in.Record.MadeBond(l),
 			Attributes: p.b.Attributes(i), Steps: n.steps, Blocked: n.blocked,
 		}
 		for _, b := range n.blocked {

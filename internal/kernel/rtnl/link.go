@@ -54,6 +54,8 @@ type Link struct {
 	IPoIB *IPoIB
 	// VLAN is nil unless Kind is "vlan".
 	VLAN *VLAN
+	// Bond is nil unless Kind is "bond".
+	Bond *Bond `json:",omitempty"`
 	// NumVF is the number of virtual functions; VFs is filled if they were
 	// asked for.
 	NumVF int
@@ -338,6 +340,8 @@ func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {
 			}
 		}
 		l.IPoIB = p
+	case "bond":
+		l.Bond = decodeBond(&data)
 	case "vlan":
 		v := &VLAN{}
 		for data.Next() {

@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/link"
+)
+
+// classifyBond has the sentences about bonds; it gives no reason for errors that
+// mean the same everywhere.
+func classifyBond(op link.Op, err error, words string) (verdict, link.Reason) {
+	name := op.Target().String()
+	switch o := op.(type) {
+	case link.AddBond:
+		switch {
+		case errors.Is(err, unix.EEXIST):
+			return verdictGiveUp, link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s is taken", name),
+				Next: "write another Name= in [Bond]"}
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return verdictGiveUp, link.Reason{Code: link.CodeUnsupported,
+				Text: fmt.Sprintf("the bond %s cannot be made: the kernel module bonding is not loaded (%s)", name, words), Next: "modprobe bonding"}
+		}
+	case link.SetMaster:
+		why := link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the kernel refused %s as a slave of %s (%s)", name, o.Master.Link, words),
+			Next: "write the same Mode= and MTUBytes= in the units of all slaves of the bond"}
+		switch {
+		case o.Release:
+		case errors.Is(err, unix.EPERM): // another program has brought it up meanwhile
+			why.Code = link.CodeRetry
+			return verdictRetry, why
+		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+			return verdictGiveUp, why
+		}
+	}
+	return verdictDone, link.Reason{}
+}

@@ -1,0 +1,174 @@
+package scenario
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// A bond of two IPoIB ports by [Bond]: it is made, a cut cable costs a TCP stream
+// little, the status warns of a backup that could not take over, and the bond is
+// whole again when its adapters come back and when another program deletes it.
+func TestBond(t *testing.T) {
+	t.Parallel()
+	ports := unitDir + "20-ports.ibnetwork"
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+		unitDir + "10-bond.ibnetwork": "[Match]\nName=ipbond\n[Network]\nAddress=10.4.0.1/24\n",
+		ports:                         "[Match]\nName=ib0 ib1\n[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n",
+	}}, func(g *lab.G) {
+		g.Opensm(lab.SM{Dev: "swib2"})
+		g.Sh("ip netns add peer; ip link set ib2 netns peer; ip -n peer link set ib2 up; ip -n peer address add 10.4.0.2/24 dev ib2")
+		d := startDaemon(g)
+		whole := func() string {
+			s := d.status("ipbond")
+			if s.State != link.StateConfigured || attr(s, "ActiveSlave").Actual != "ib0" || attr(s, "Backup").Actual != "ib1 ready" {
+				b, _ := os.ReadFile("/proc/net/bonding/ipbond")
+				return fmt.Sprintf("%+v\n%s\n%s", s, b, tail(d.p.Output(), 8))
+			}
+			if out := g.Sh("cat /sys/class/net/ipbond/bonding/slaves; ip -o -4 addr show ipbond"); !strings.Contains(out, "ib1") ||
+				!strings.Contains(out, "ib0") || !strings.Contains(out, "10.4.0.1/24") {
+				return out
+			}
+			return ""
+		}
+		g.WaitFor(40*time.Second, whole)
+		g.Wait("the peer", 20*time.Second, func() bool { _, err := g.Try("ping", "-c1", "-W1", "10.4.0.2"); return err == nil })
+		var gaps []time.Duration
+		stream := newStream(g)
+		const cuts = 8
+		for range cuts {
+			time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+			stream.reset()
+			g.Ctl("link h0/1 down")
+			time.Sleep(time.Second)
+			gaps = append(gaps, stream.worst())
+			g.Ctl("link h0/1 up")
+			g.WaitFor(30*time.Second, whole)
+		}
+		slices.Sort(gaps)
+		g.Logf("cable cut to the next TCP byte, %d cuts: median %v, worst %v", cuts, gaps[cuts/2], gaps[cuts-1])
+		if gaps[cuts/2] > 500*time.Millisecond {
+			g.Errorf("half of the cuts interrupt TCP for more than 500 ms: %v", gaps)
+		}
+		g.Ctl("link h1/1 down")
+		g.WaitFor(20*time.Second, func() string {
+			if a := attr(d.status("ipbond"), "Backup"); a.Why.Code != link.CodeFailover || !strings.Contains(a.Why.Text, "swib1/1") {
+				return fmt.Sprintf("%+v", a)
+			}
+			return ""
+		})
+		g.Ctl("link h1/1 up")
+		g.WaitFor(30*time.Second, whole)
+		begin := time.Now()
+		g.Sh("ip link delete ipbond")
+		g.WaitFor(30*time.Second, whole)
+		g.Logf("whole again %v after ip link delete ipbond", time.Since(begin).Round(time.Millisecond))
+		g.Ctl("del 0")
+		g.Ctl("del 1")
+		g.Wait("the kernel to remove the bond", 20*time.Second, func() bool { _, err := os.Stat("/sys/class/net/ipbond"); return err != nil })
+		begin = time.Now()
+		g.Ctl("add 0")
+		g.Ctl("add 1")
+		g.WaitFor(40*time.Second, whole)
+		g.Logf("whole again %v after both adapters came back", time.Since(begin).Round(time.Millisecond))
+		if out, err := g.Try("sh", "-c", "ip link set ib1 down; ip link set ib1 nomaster"); err != nil {
+			g.Errorf("%v: %s", err, out)
+		}
+		g.WaitFor(30*time.Second, whole)
+		g.Write(ports, "[Match]\nName=ib0 ib1\n[Link]\nRequiredForOnline=no\n")
+		g.WaitFor(20*time.Second, func() string {
+			if _, err := os.Stat("/sys/class/net/ipbond"); err == nil {
+				return "ipbond is still there\n" + tail(d.p.Output(), 8)
+			}
+			if s := d.status("ib1"); s.Oper != "carrier" && s.Oper != "degraded" {
+				return fmt.Sprintf("%+v", s)
+			}
+			return ""
+		})
+	})
+}
+
+// stream is a TCP connection from the bond to the peer that carries a byte each
+// millisecond.
+type stream struct {
+	mu   sync.Mutex
+	last time.Time
+	most time.Duration
+}
+
+func newStream(g *lab.G) *stream {
+	s := &stream{last: time.Now()}
+	listening := make(chan net.Listener, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread stays in the namespace and ends with the goroutine
+		f, err := os.Open("/run/netns/peer")
+		if err != nil || unix.Setns(int(f.Fd()), unix.CLONE_NEWNET) != nil {
+			close(listening)
+			return
+		}
+		l, err := net.Listen("tcp4", "10.4.0.2:7000")
+		if err != nil {
+			close(listening)
+			return
+		}
+		listening <- l
+	}()
+	l := <-listening
+	if l == nil {
+		g.Fatalf("no listener in the namespace of the peer")
+	}
+	out, err := net.Dial("tcp4", "10.4.0.2:7000")
+	if err != nil {
+		g.Fatalf("%v", err)
+	}
+	in, err := l.Accept()
+	if err != nil {
+		g.Fatalf("%v", err)
+	}
+	go func() {
+		for {
+			if _, err := out.Write([]byte{1}); err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	go func() {
+		b := make([]byte, 4096)
+		for {
+			if _, err := in.Read(b); err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.most, s.last = max(s.most, time.Since(s.last)), time.Now()
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+// reset forgets the interruptions so far.
+func (s *stream) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most, s.last = 0, time.Now()
+}
+
+// worst is the longest time without a byte since reset.
+func (s *stream) worst() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.most, time.Since(s.last)).Round(time.Millisecond)
+}

@@ -1,0 +1,58 @@
+package link
+
+import "fmt"
+
+// AddBond makes a bond in mode active-backup, which has the hardware address of its
+// active slave. On names it (Ifindex 0).
+type AddBond struct {
+	On
+	MTU    int // bytes, 0 for the kernel's own
+	MIIMon int // milliseconds
+}
+
+// SetMaster makes a link, which must be down, a slave of a bond, and up; or
+// (Release) releases it from the one it is a slave of.
+type SetMaster struct {
+	On
+	Master  Target
+	Release bool
+}
+
+// SetMIIMon sets how often a bond reads the carriers of its slaves, in milliseconds.
+type SetMIIMon struct {
+	On
+	MIIMon int
+}
+
+// SetPrimary sets the slave of a bond that is active whenever it has carrier.
+type SetPrimary struct {
+	On
+	Slave Target
+}
+
+// String prints ip link add NAME type bond.
+func (o AddBond) String() string {
+	mtu := ""
+	if o.MTU != 0 {
+		mtu = fmt.Sprintf(" mtu %d", o.MTU)
+	}
+	return fmt.Sprintf("ip link add name %s%s type bond mode active-backup miimon %d fail_over_mac active", o.On.Link, mtu, o.MIIMon)
+}
+
+// String prints ip link set NAME master BOND, or nomaster.
+func (o SetMaster) String() string {
+	if o.Release {
+		return "ip link set " + o.On.Link + " nomaster"
+	}
+	return "ip link set " + o.On.Link + " master " + o.Master.Link
+}
+
+// String prints ip link set NAME type bond miimon N.
+func (o SetMIIMon) String() string {
+	return fmt.Sprintf("ip link set %s type bond miimon %d", o.On.Link, o.MIIMon)
+}
+
+// String prints ip link set NAME type bond primary SLAVE.
+func (o SetPrimary) String() string {
+	return fmt.Sprintf("ip link set %s type bond primary %s", o.On.Link, o.Slave.Link)
+}

@@ -1,0 +1,124 @@
+package link
+
+import (
+	"strings"
+	"testing"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/units"
+)
+
+// bonded is a host with ib0 and ib1, both slaves of bond0; ib0 is active.
+func bonded(t testing.TB) *Snapshot {
+	s := host(t)
+	second := s.Links[1]
+	second.Index, second.Name, second.IBDevice = 5, "ib1", "mlx5_1"
+	d := s.Devices[0]
+	d.Name, d.Ports = "mlx5_1", []Port{d.Ports[0]}
+	s.Devices = append(s.Devices, d)
+	bond := Link{Index: 12, Name: "bond0", Type: ARPHRDInfiniBand, Kind: "bond", Flags: FlagUp | FlagLowerUp, MTU: 2044,
+		Bond: &Bond{Mode: BondActiveBackup, MIIMon: 20, Active: 4}}
+	s.Links = []Link{s.Links[0], s.Links[1], second, s.Links[2], bond}
+	s.Links[1].Master, s.Links[2].Master = 12, 12
+	return s
+}
+
+func TestFailover(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		sys  func(*Snapshot)
+		want string
+	}{
+		{"OK", func(*Snapshot) {}, ""},
+		{"bad Initializing", func(s *Snapshot) {
+			s.Devices[1].Ports[0].State, s.Devices[1].Ports[0].SMLID = ib.PortInit, 0
+			s.Links[2].Flags &^= FlagLowerUp
+		}, "a failover of bond0 to ib1 would fail: port mlx5_1/1 is Initializing"},
+		{"bad no P_Key", func(s *Snapshot) {
+			s.Devices[1].Ports[0].PKeys = []ib.PKey{0x8001}
+			s.Links[2].Flags &^= FlagLowerUp
+		}, "P_Key 0xffff is not in the table of port mlx5_1/1"},
+		{"bad MTU", func(s *Snapshot) { s.Links[4].MTU = 4092 }, "its MTU is 2044, that of the bond 4092"},
+		{"bad another fabric", func(s *Snapshot) {
+			s.Devices[0].Ports[0].SubnetPrefix, s.Devices[1].Ports[0].SubnetPrefix = 1, 2
+		}, "it is on another fabric"},
+		{"bad one slave", func(s *Snapshot) { s.Links[2].Master = 0 }, "bond0 has 1 slaves"},
+	} {
+		s := bonded(t)
+		tt.sys(s)
+		b := NewBuilder(s, nil, nil)
+		PlanFailover(b, 12)
+		got := ""
+		for _, a := range b.Attributes(12) {
+			got += a.Why.Text
+		}
+		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestPlanBond(t *testing.T) {
+	name := units.Some("bond0")
+	primary := &units.Unit{Bond: units.Bond{Name: name, Primary: units.Some("ib1")}}
+	join := &units.Unit{Network: units.Network{Bond: name}}
+	for _, tt := range []struct {
+		name string
+		unit *units.Unit
+		sys  func(*Snapshot)
+		on   int
+		want string
+		code Code
+	}{
+		{"OK there already", join, nil, 4, "", ""},
+		{"OK the primary", primary, nil, 4, "ip link set bond0 type bond primary ib1", ""},
+		{"OK one came back", join, func(s *Snapshot) { s.Links[2].Master = 0 }, 5,
+			"ip link set ib1 down\nip link set ib1 master bond0\nip link set ib1 up", ""},
+		{"OK the bond is made", primary, func(s *Snapshot) { s.Links = s.Links[:4]; s.Links[1].Master = 0 }, 4,
+			"ip link add name bond0 mtu 2044 type bond mode active-backup miimon 20 fail_over_mac active\n" +
+				"ip link set ib0 down\nip link set ib0 master bond0\nip link set ib0 up", ""},
+		{"bad no bond to join", join, func(s *Snapshot) { s.Links = s.Links[:4]; s.Links[1].Master = 0 }, 4, "", CodeNoDevice},
+		{"bad another master", join, func(s *Snapshot) { s.Links[1].Master = 9 }, 4, "", CodeRefused},
+		{"bad not a bond", join, func(s *Snapshot) { s.Links[4].Bond, s.Links[1].Master = nil, 0 }, 4, "", CodeNameTaken},
+		{"bad another mode", join, func(s *Snapshot) { s.Links[4].Bond.Mode, s.Links[1].Master = 0, 0 }, 4, "", CodeUnsupported},
+		{"bad Ethernet among InfiniBand", join, nil, 9, "", CodeUnsupported},
+		{"bad MTU of connected mode", join, func(s *Snapshot) { s.Links[4].MTU, s.Links[2].Master = 65520, 0 }, 5, "", CodeMTUMode},
+		{"bad the bond itself", join, nil, 12, "", CodeUnsupported},
+	} {
+		s := bonded(t)
+		if tt.sys != nil {
+			tt.sys(s)
+		}
+		b := NewBuilder(s, nil, nil)
+		PlanBond(b, tt.on, tt.unit, func(int) *units.Unit { return tt.unit })
+		var code Code
+		for _, x := range b.Plan.Blocked {
+			code = x.Reason.Code
+		}
+		if got := strings.Join(b.Plan.Commands(), "\n"); got != tt.want || code != tt.code {
+			t.Errorf("%s:\n%s\nblocked %q", tt.name, b.Plan, code)
+		}
+	}
+}
+
+// What was put into a bond is released, and the bond that was made for it goes, when
+// no unit asks for them.
+func TestBondRemoval(t *testing.T) {
+	s := bonded(t)
+	r := &Record{Links: []*LinkRecord{
+		{Ifindex: 4, Name: "ib0", Enslaved: "bond0"}, {Ifindex: 5, Name: "ib1", Enslaved: "bond0"}, {Ifindex: 12, Name: "bond0", Bond: true},
+	}}
+	b := NewBuilder(s, r, nil)
+	for _, i := range []int{4, 5} {
+		PlanBondRemoval(b, i, nil)
+	}
+	PlanBondOrphan(b, 12, func(string) bool { return false })
+	want := "ip link set ib0 nomaster\nip link set ib0 up\nip link set ib1 nomaster\nip link set ib1 up\nip link delete bond0"
+	if got := strings.Join(b.Plan.Commands(), "\n"); got != want {
+		t.Errorf("%s", got)
+	}
+	b = NewBuilder(s, &Record{Links: r.Links[:2]}, nil)
+	if PlanBondOrphan(b, 12, func(string) bool { return false }); len(b.Plan.Steps) > 0 {
+		t.Errorf("another program's bond: %s", b.Plan)
+	}
+}

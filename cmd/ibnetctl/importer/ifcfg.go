@@ -561,6 +561,9 @@ func ifcfgGateway(d *draft, v variables, a *variable, key, gw string) {
 	} else if metric == nil {
 		metric = v.by["METRIC"]
 	}
+	if metric != nil {
+		metric = &variable{metric.item, metric.key, decimal(metric.value)}
+	}
 	d.gatewayMetric(gw, metric, a.item)
 }
 

@@ -28,6 +28,7 @@ func (im *importer) interfaces(files []*file) {
 		}
 		stanzas = append(stanzas, im.readInterfaces(f, autos, files)...)
 	}
+	patterns(autos, stanzas)
 	drafts := map[string]*draft{}
 	sh := &shell{im: im}
 	draftOf := func(name string, f *file) *draft {
@@ -83,6 +84,26 @@ func (im *importer) interfaces(files []*file) {
 		for _, it := range its {
 			if it.idle == "" {
 				it.unneeded("it configures another link")
+			}
+		}
+	}
+}
+
+// patterns gives the stanzas the lines "auto /PATTERN" that are for them. Other
+// forms of a line that select a link by something else than its name are reported.
+func patterns(autos map[string][]*item, stanzas []*stanza) {
+	for _, name := range sortedKeys(autos) {
+		pattern, is := strings.CutPrefix(name, "/")
+		switch {
+		case strings.ContainsAny(pattern, "/="):
+			leftAll(autos[name], "not the name of a link alone; write auto and the stanza with the link's name")
+		case is:
+			named := map[string]bool{}
+			for _, s := range stanzas {
+				if ok, err := path.Match(pattern, s.iface); ok && err == nil && !named[s.iface] {
+					named[s.iface] = true
+					autos[s.iface] = append(autos[s.iface], autos[name]...)
+				}
 			}
 		}
 	}

@@ -277,11 +277,11 @@ type nmDefaults struct {
 func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	var def nmDefaults
 	if t := by[e.section+".route-table"]; t != nil && t.value != "0" && t.value != "254" {
-		def.table = t.value
+		def.table = decimal(t.value)
 	}
 	def.never = by[e.section+".never-default"] != nil && yes(by[e.section+".never-default"].value)
 	if m := by[e.section+".route-metric"]; m != nil {
-		def.metric = m.variable
+		def.metric = &variable{m.item, m.key, decimal(m.value)}
 	}
 	list := func() []string {
 		return strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ',' || r == ' ' })
@@ -431,7 +431,7 @@ func keyfileRoute(d *draft, e, options *entry, table string) {
 	w := []string{args[0]}
 	for i, word := range []string{"via", "metric"} {
 		if len(args) > i+1 && args[i+1] != "" {
-			w = append(w, word, args[i+1])
+			w = append(w, word, decimal(args[i+1]))
 		}
 	}
 	from := []*item{e.item}
@@ -446,7 +446,7 @@ func keyfileRoute(d *draft, e, options *entry, table string) {
 					w = append(w, "onlink")
 				}
 			case "src", "table", "mtu", "initcwnd", "initrwnd", "scope", "quickack", "from", "advmss":
-				w = append(w, k, v)
+				w = append(w, k, decimal(v))
 			case "type":
 				w = append([]string{v}, w...)
 			default:

@@ -124,6 +124,18 @@ func (d *netplanDevice) get(keys ...string) *ynode {
 	return nil
 }
 
+// overrides is the node of a later file, or later in the file, that replaces n, a
+// setting that is more than one key of a unit; nil if none does.
+func (d *netplanDevice) overrides(n *ynode) *ynode {
+	switch n.key {
+	case "dhcp4", "dhcp6", "gateway4", "gateway6":
+		if last := d.get(n.key); last != n {
+			return last
+		}
+	}
+	return nil
+}
+
 // str is the value of a node that is a scalar.
 func (d *netplanDevice) str(keys ...string) string {
 	if n := d.get(keys...); n != nil && n.leaf {
@@ -211,7 +223,7 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 	}
 	for _, p := range dev.parts {
 		d.source(p.f)
-		im.netplanLink(d, p.n, setName != "" || mac != "")
+		im.netplanLink(d, dev, p.n, setName != "" || mac != "")
 		d.release = append(d.release, fmt.Sprintf("remove %s from %s, then netplan apply", dev.id, p.f.path))
 		d.keep = append(d.keep, fmt.Sprintf("remove all of %s but the IP part from %s, with renderer: networkd, then netplan apply",
 			dev.id, p.f.path))
@@ -234,8 +246,12 @@ var netplanRule = map[string]string{"from": "From", "to": "To", "table": "Table"
 	"type-of-service": "TypeOfService"}
 
 // netplanLink carries over what one file says of a device.
-func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {
+func (im *importer) netplanLink(d *draft, all *netplanDevice, dev *ynode, noName bool) {
 	for _, n := range dev.kids {
+		if last := all.overrides(n); last != nil {
+			n.left("not used: " + last.it.at() + " sets it again, to " + last.it.text)
+			continue
+		}
 		yesNo := func(sec, key string) {
 			if b, ok := boolean(n.value); ok {
 				d.set(sec, key, b, n.it)
@@ -311,26 +327,32 @@ func (im *importer) netplanLink(d *draft, dev *ynode, noName bool) {
 				im.yamlSection(d, "RoutingPolicyRule", r, netplanRule)
 			}
 		case "match":
-			for _, k := range n.kids {
-				switch k.key {
-				case "name":
-					if !noName {
-						for _, x := range k.list() {
-							d.add("Match", "Name", x.value, x.it)
-						}
-					} else if k.it.idle == "" || !k.leaf {
-						k.unneeded("implied by the hardware address or set-name")
-					}
-				case "macaddress":
-					d.hw(k.value, k.it)
-				case "driver":
-					for _, x := range k.list() {
-						d.add("Match", "Driver", x.value, x.it)
-					}
-				}
-			}
+			netplanMatch(d, n, noName)
 		default:
 			n.left(whyUnknown)
+		}
+	}
+}
+
+// netplanMatch carries over match:, without the name if something else selects the
+// link.
+func netplanMatch(d *draft, n *ynode, noName bool) {
+	for _, k := range n.kids {
+		switch k.key {
+		case "name":
+			if !noName {
+				for _, x := range k.list() {
+					d.add("Match", "Name", x.value, x.it)
+				}
+			} else if k.it.idle == "" || !k.leaf {
+				k.unneeded("implied by the hardware address or set-name")
+			}
+		case "macaddress":
+			d.hw(k.value, k.it)
+		case "driver":
+			for _, x := range k.list() {
+				d.add("Match", "Driver", x.value, x.it)
+			}
 		}
 	}
 }
@@ -426,7 +448,7 @@ func (im *importer) yamlSection(d *draft, section string, r *ynode, keys map[str
 			r.left(fmt.Sprintf("[%s] has no key for %q", section, k.key))
 			return
 		}
-		dirs = append(dirs, [2]string{key, v})
+		dirs = append(dirs, [2]string{key, decimal(v)})
 		from = append(from, k.it)
 	}
 	if len(dirs) == 0 {

@@ -59,11 +59,19 @@ const (
 func assignments(f *file, signs string) variables {
 	v := variables{by: map[string]*variable{}}
 	for _, it := range f.logical(signs) {
-		k, rest, ok := strings.Cut(strings.TrimPrefix(it.text, "export "), "=")
-		k = strings.TrimSpace(k)
+		before, rest, ok := strings.Cut(strings.TrimPrefix(it.text, "export "), "=")
+		k := strings.TrimSpace(before)
 		if !ok || k == "" || strings.ContainsAny(k, " \t$") {
 			it.left(whyNotKeyValue)
 			continue
+		}
+		// A shell would run a command, and NetworkManager skips the line.
+		if text := strings.TrimSpace(rest); signs == hash && (strings.HasSuffix(before, " ") || strings.HasSuffix(before, "\t") ||
+			text != "" && text[0] != '#' && (rest[0] == ' ' || rest[0] == '\t')) {
+			it.left("not an assignment: there is a blank beside the \"=\"")
+			continue
+		} else if text != "" && text[0] == '#' && rest[0] != '#' {
+			rest = "" // a comment
 		}
 		value, after, closed := word(strings.TrimLeft(rest, " \t"))
 		if !closed {

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -141,6 +142,15 @@ func mtuOf(s string) (string, bool) {
 // number reports whether s is a decimal number.
 func number(s string) bool {
 	return s != "" && len(s) < 11 && strings.Trim(s, "0123456789") == ""
+}
+
+// decimal is a number that its tool reads as decimal whatever it begins with. A
+// unit would read one with a leading zero as octal, as systemd does.
+func decimal(s string) string {
+	if !number(s) {
+		return s
+	}
+	return cmp.Or(strings.TrimLeft(s, "0"), "0")
 }
 
 // hw matches by hardware address. Of an IPoIB address only the GUID is used:

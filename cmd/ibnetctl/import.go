@@ -326,6 +326,7 @@ func noUnits(sources []importer.Source) error {
 
 // importRest prints what was not converted and what is to be done.
 func (a *app) importRest(r importer.Result, lines bool) {
+	width := a.errWidth
 	for left := r.Left; len(left) > 0; {
 		// Lines of one file with one reason are listed below it.
 		n := 1
@@ -333,11 +334,11 @@ func (a *app) importRest(r importer.Result, lines bool) {
 			n++
 		}
 		if n == 1 {
-			fmt.Fprintln(a.err, "not converted:", left[0])
+			printWrapped(a.err, width, "", fmt.Sprint("not converted: ", left[0]))
 		} else {
-			fmt.Fprintf(a.err, "not converted: %s:\n", importer.Left{Path: left[0].Path, Why: left[0].Why})
+			printWrapped(a.err, width, "", fmt.Sprintf("not converted: %s:", importer.Left{Path: left[0].Path, Why: left[0].Why}))
 			for _, l := range left[:n] {
-				fmt.Fprintf(a.err, "  %d: %s\n", l.Line, importer.OneLine(l.Text))
+				printWrapped(a.err, width, "  ", fmt.Sprintf("%d: %s", l.Line, importer.OneLine(l.Text)))
 			}
 		}
 		left = left[n:]
@@ -352,11 +353,11 @@ func (a *app) importRest(r importer.Result, lines bool) {
 			if l.Why != "" {
 				why = " (" + l.Why + ")"
 			}
-			fmt.Fprintf(a.err, "%s: %s%s: %s\n", place, l.Fate, why, l.Text)
+			printWrapped(a.err, width, "", fmt.Sprintf("%s: %s%s: %s", place, l.Fate, why, l.Text))
 		}
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintln(a.err, "to do:", n)
+		printWrapped(a.err, width, "", "to do: "+n)
 	}
 }
 

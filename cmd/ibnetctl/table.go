@@ -60,6 +60,20 @@ func wrap(text string, width int) []string {
 	return append(out, line)
 }
 
+// printWrapped prints text in lines of at most width columns, 0 for no limit: the
+// first one behind indent, the others two columns further in.
+func printWrapped(out io.Writer, width int, indent, text string) {
+	if width > 0 {
+		width = max(width-len(indent)-2, minText)
+	}
+	for i, l := range wrap(text, width) {
+		if i == 1 {
+			indent += "  "
+		}
+		fmt.Fprintln(out, indent+l)
+	}
+}
+
 // say prints text after head, which is a line's beginning of the given number of
 // columns, and wraps it to the terminal with all lines behind the head.
 func (a *app) say(head string, columns int, text string) {

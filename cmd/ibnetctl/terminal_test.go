@@ -32,6 +32,27 @@ func TestWrap(t *testing.T) {
 	}
 }
 
+func TestPrintWrapped(t *testing.T) {
+	const text = "not converted: /etc/network/interfaces:5: an ethtool command; " +
+		"write a systemd.link(5) file or a service for it: up ethtool -K ib0"
+	var b bytes.Buffer
+	printWrapped(&b, 0, "  ", text)
+	if b.String() != "  "+text+"\n" {
+		t.Errorf("%q", b.String())
+	}
+	b.Reset()
+	printWrapped(&b, 80, "  ", text)
+	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "  not") || !strings.HasPrefix(lines[1], "    ") {
+		t.Errorf("%q", lines)
+	}
+	for _, l := range lines {
+		if len(l) > 80 {
+			t.Errorf("%d columns: %s", len(l), l)
+		}
+	}
+}
+
 func FuzzWrap(f *testing.F) {
 	f.Add("one two three", 7)
 	f.Fuzz(func(t *testing.T, s string, width int) {

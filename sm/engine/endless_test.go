@@ -198,7 +198,7 @@ func behindAdapter(ports uint8, a *fabric.Node) func(path []uint8) mad.NodeInfo 
 			return tree(path)
 		}
 		return mad.NodeInfo{BaseVersion: 1, ClassVersion: 1, NodeType: ib.NodeCA, NumPorts: a.NumPorts, NodeGUID: a.GUID,
-			PortGUID: a.GUID + 0x77, SystemImageGUID: a.GUID, LocalPortNum: 2, PartitionCap: 32}
+			PortGUID: a.GUID + 0x77, SystemImageGUID: a.SystemGUID, DeviceID: a.DeviceID, LocalPortNum: 2, PartitionCap: 32}
 	}
 }
 

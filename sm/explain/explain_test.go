@@ -295,6 +295,19 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
+// The cable of an adapter that has none is no question of which port.
+func TestCableOfUnplugged(t *testing.T) {
+	for ports := uint8(1); ports <= 2; ports++ {
+		b := fabric.NewBuilder()
+		if _, err := b.AddNode(fabric.Node{GUID: 0x1000, Type: ib.NodeCA, NumPorts: ports, Desc: "spare"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Cable(b.Build(), "spare"); err == nil || err.Error() != "spare has no link" {
+			t.Errorf("with %d ports: %v", ports, err)
+		}
+	}
+}
+
 // Links that a manager has not brought up yet are counted, of a live fabric only.
 func TestInactive(t *testing.T) {
 	f := gen.FatTree2(8, 4).Clone()

@@ -216,7 +216,10 @@ func Cable(f *fabric.Fabric, word string) (int32, error) {
 	}
 	if n := int32(0); port == fabric.None || f.Ports[port].Num == 0 {
 		if n = r.nodeOf(f); f.Nodes[n].Switch == fabric.None {
-			if ends := linked(f, n); len(ends) == 1 {
+			switch ends := linked(f, n); len(ends) {
+			case 0:
+				return fabric.None, &UnknownError{f.Nodes[n].Name() + " has no link"}
+			case 1:
 				return ends[0], nil
 			}
 		}

@@ -37,9 +37,10 @@ func TestBond(t *testing.T) {
 				b, _ := os.ReadFile("/proc/net/bonding/ipbond")
 				return fmt.Sprintf("%+v\n%s\n%s", s, b, tail(d.p.Output(), 8))
 			}
-			if out := g.Sh("cat /sys/class/net/ipbond/bonding/slaves; ip -o -4 addr show ipbond"); !strings.Contains(out, "ib1") ||
-				!strings.Contains(out, "ib0") || !strings.Contains(out, "10.4.0.1/24") {
-				return out
+			// The bond may be gone since.
+			out, err := g.Try("sh", "-ec", "cat /sys/class/net/ipbond/bonding/slaves; ip -o -4 addr show ipbond")
+			if err != nil || !strings.Contains(out, "ib1") || !strings.Contains(out, "ib0") || !strings.Contains(out, "10.4.0.1/24") {
+				return fmt.Sprintf("%s: %v", out, err)
 			}
 			return ""
 		}

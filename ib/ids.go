@@ -12,13 +12,11 @@ type LID uint16
 
 // Limits of the LID space.
 const (
-	LIDUnicastMin    LID = 0x0001
-	LIDUnicastMax    LID = 0xbfff
-	LIDMulticastMin  LID = 0xc000
-	LIDMulticastMax  LID = 0xfffe
-	LIDPermissive    LID = 0xffff
-	MaxUnicastLIDs       = int(LIDUnicastMax)
-	MaxMulticastLIDs     = int(LIDMulticastMax-LIDMulticastMin) + 1
+	LIDUnicastMin   LID = 0x0001
+	LIDUnicastMax   LID = 0xbfff
+	LIDMulticastMin LID = 0xc000
+	LIDMulticastMax LID = 0xfffe
+	LIDPermissive   LID = 0xffff
 )
 
 // IsUnicast reports whether l can be the address of one port.

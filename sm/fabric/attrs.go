@@ -112,7 +112,6 @@ const (
 	CapSLMapping        uint32 = 1 << 6
 	CapExtendedSpeeds   uint32 = 1 << 14
 	CapMask2Supported   uint32 = 1 << 15
-	CapVendorClass      uint32 = 1 << 24
 	CapClientReregister uint32 = 1 << 25
 )
 

@@ -30,15 +30,10 @@ const (
 	ClassSubnLID   Class = 0x01 // subnet management, LID routed
 	ClassSA        Class = 0x03 // subnet administration
 	ClassPerf      Class = 0x04 // performance management
-	ClassBM        Class = 0x05
 	ClassDevMgmt   Class = 0x06
-	ClassCM        Class = 0x07 // communication management
-	ClassSNMP      Class = 0x08
 	ClassVendor1   Class = 0x09 // first of the vendor range 0x09-0x0f, without OUI and RMPP
-	ClassMellanox  Class = 0x0a // Mellanox vendor-specific GMPs
 	ClassDevAdm    Class = 0x10
 	ClassBIS       Class = 0x12
-	ClassCC        Class = 0x21 // congestion control
 	ClassVendor2   Class = 0x30 // first of the vendor range 0x30-0x4f, with OUI and RMPP
 	ClassVendor2Hi Class = 0x4f
 	ClassSubnDR    Class = 0x81 // subnet management, directed route
@@ -145,22 +140,20 @@ type Status uint16
 
 // Common status values.
 const (
-	StatusOK              Status = 0x0000
-	StatusBusy            Status = 0x0001
-	StatusRedirect        Status = 0x0002
-	StatusBadVersion      Status = 0x0004
-	StatusBadMethod       Status = 0x0008 // method not supported
-	StatusBadAttr         Status = 0x000c // method/attribute combination not supported
-	StatusInvalidField    Status = 0x001c // value in attribute or modifier not valid
-	StatusDirection       Status = 0x8000 // D bit of directed-route SMPs
-	StatusSANoResources   Status = 0x0100 // SA values: IBTA table 204
-	StatusSAReqInvalid    Status = 0x0200
-	StatusSANoRecords     Status = 0x0300
-	StatusSATooMany       Status = 0x0400
-	StatusSAInvalidGID    Status = 0x0500
-	StatusSAInsufComps    Status = 0x0600
-	StatusSADenied        Status = 0x0700
-	StatusSAPrioSuggested Status = 0x0800
+	StatusOK            Status = 0x0000
+	StatusBusy          Status = 0x0001
+	StatusBadVersion    Status = 0x0004
+	StatusBadMethod     Status = 0x0008 // method not supported
+	StatusBadAttr       Status = 0x000c // method/attribute combination not supported
+	StatusInvalidField  Status = 0x001c // value in attribute or modifier not valid
+	StatusDirection     Status = 0x8000 // D bit of directed-route SMPs
+	StatusSANoResources Status = 0x0100 // SA values: IBTA table 204
+	StatusSAReqInvalid  Status = 0x0200
+	StatusSANoRecords   Status = 0x0300
+	StatusSATooMany     Status = 0x0400
+	StatusSAInvalidGID  Status = 0x0500
+	StatusSAInsufComps  Status = 0x0600
+	StatusSADenied      Status = 0x0700
 )
 
 // AttrID is an attribute identifier; its meaning depends on the class.
@@ -219,9 +212,7 @@ const (
 // Attributes of performance management (IBTA 16.1.3).
 const (
 	AttrPortSamplesControl AttrID = 0x0010
-	AttrPortSamplesResult  AttrID = 0x0011
 	AttrPortCounters       AttrID = 0x0012
-	AttrPortRcvErrDetails  AttrID = 0x0015
 	AttrPortCountersExt    AttrID = 0x001d
 )
 
@@ -263,12 +254,10 @@ func AttrName(c Class, a AttrID) string {
 
 // QP numbers and keys of the management interfaces.
 const (
-	QP0        uint32 = 0
-	QP1        uint32 = 1
-	BaseVer    uint8  = 1
-	SMPClassV  uint8  = 1
-	SAClassV   uint8  = 2
-	PerfClassV uint8  = 1
+	BaseVer    uint8 = 1
+	SMPClassV  uint8 = 1
+	SAClassV   uint8 = 2
+	PerfClassV uint8 = 1
 )
 
 // Header is the common header (IBTA 13.4.3). For directed-route SMPs the top bit

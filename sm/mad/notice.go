@@ -28,12 +28,10 @@ type NoticeType uint8
 
 // The notice types.
 const (
-	NoticeFatal    NoticeType = 0
 	NoticeUrgent   NoticeType = 1
 	NoticeSecurity NoticeType = 2
 	NoticeSubnMgmt NoticeType = 3
 	NoticeInfo     NoticeType = 4
-	NoticeEmpty    NoticeType = 0x7f
 )
 
 // NoticeLen and NoticeSMPLen are the wire lengths of Notice in a report of the
@@ -128,11 +126,7 @@ func (n *Notice) SetDetailPort(l ib.LID, port uint8) {
 // Flags of trap 144's local changes.
 const (
 	ChangeNodeDescription uint16 = 1 << 0
-	ChangeLinkWidth       uint16 = 1 << 1
-	ChangeLinkSpeed       uint16 = 1 << 2
 	ChangeSMPriority      uint16 = 1 << 3
-	ChangeHierarchyInfo   uint16 = 1 << 4
-	ChangeCapMask2        uint16 = 1 << 5
 )
 
 // CapChange is the details of trap 144.
@@ -349,21 +343,14 @@ type ClassPortInfo struct {
 // Capability bits of the SA's ClassPortInfo (rdma-core's umad_sa.h, the
 // kernel's rdma/ib_sa.h).
 const (
-	SACapTrapsSupported      uint16 = 1 << 0
 	SACapGetSetSupported     uint16 = 1 << 1
 	SACapOptionalRecords     uint16 = 1 << 8
 	SACapUDMulticast         uint16 = 1 << 9
 	SACapMultiPath           uint16 = 1 << 10
-	SACapReinit              uint16 = 1 << 11
 	SACapPortInfoCapMask     uint16 = 1 << 13 // CapMask matching in PortInfoRecord queries
-	SACap2QoS                uint32 = 1 << 1
-	SACap2ReversePathPKey    uint32 = 1 << 2
-	SACap2MulticastTop       uint32 = 1 << 3
-	SACap2HierarchyInfo      uint32 = 1 << 4
 	SACap2AliasGUID          uint32 = 1 << 5
 	SACap2FullPortInfo       uint32 = 1 << 6
 	SACap2ExtendedSpeeds     uint32 = 1 << 7
-	SACap2MulticastProxyJoin uint32 = 1 << 8
 	SACap2SendOnlyFullMember uint32 = 1 << 12 // the kernel's IB_SA_CAP_MASK2_SENDONLY_FULL_MEM_SUPPORT
 )
 

@@ -5,10 +5,8 @@ const PerfDataOffset = 64
 
 // Capability bits of the performance class's ClassPortInfo.
 const (
-	PerfCapAllPortSelect uint16 = 1 << 8
-	PerfCapExtWidth      uint16 = 1 << 9  // PortCountersExtended
-	PerfCapExtWidthNoIET uint16 = 1 << 10 // the same without unicast and multicast counts
-	PerfCapXmitWait      uint16 = 1 << 12
+	PerfCapExtWidth uint16 = 1 << 9 // PortCountersExtended
+	PerfCapXmitWait uint16 = 1 << 12
 )
 
 // PortCountersLen is the wire length of PortCounters.

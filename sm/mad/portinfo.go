@@ -66,54 +66,21 @@ type PortInfo struct {
 
 // Bits of CapMask (IBTA table 146).
 const (
-	CapIsSM               uint32 = 1 << 1
-	CapNotice             uint32 = 1 << 2
-	CapTrap               uint32 = 1 << 3
-	CapOptIPD             uint32 = 1 << 4
-	CapAutoMigration      uint32 = 1 << 5
-	CapSLMapping          uint32 = 1 << 6
-	CapMKeyNVRAM          uint32 = 1 << 7
-	CapPKeyNVRAM          uint32 = 1 << 8
-	CapLedInfo            uint32 = 1 << 9
-	CapSMDisabled         uint32 = 1 << 10
-	CapSystemImageGUID    uint32 = 1 << 11
-	CapPKeySwitchTrap     uint32 = 1 << 12
-	CapCableInfo          uint32 = 1 << 13
-	CapExtendedSpeeds     uint32 = 1 << 14
-	CapCapMask2           uint32 = 1 << 15
-	CapCommMgmt           uint32 = 1 << 16
-	CapSNMPTunneling      uint32 = 1 << 17
-	CapReinit             uint32 = 1 << 18
-	CapDeviceMgmt         uint32 = 1 << 19
-	CapVendorClass        uint32 = 1 << 20
-	CapDRNotice           uint32 = 1 << 21
-	CapCapMaskNotice      uint32 = 1 << 22
-	CapBootMgmt           uint32 = 1 << 23
-	CapLinkLatency        uint32 = 1 << 24
-	CapClientReregister   uint32 = 1 << 25
-	CapOtherLocalChanges  uint32 = 1 << 26
-	CapLinkSpeedWidthTbl  uint32 = 1 << 27
-	CapVendorSpecificMADs uint32 = 1 << 28
-	CapMcastPKeyTrapSuppr uint32 = 1 << 29
-	CapMulticastFDBTop    uint32 = 1 << 30
-	CapHierarchyInfo      uint32 = 1 << 31
+	CapIsSM              uint32 = 1 << 1
+	CapTrap              uint32 = 1 << 3
+	CapAutoMigration     uint32 = 1 << 5
+	CapSLMapping         uint32 = 1 << 6
+	CapSystemImageGUID   uint32 = 1 << 11
+	CapExtendedSpeeds    uint32 = 1 << 14
+	CapCapMaskNotice     uint32 = 1 << 22
+	CapClientReregister  uint32 = 1 << 25
+	CapOtherLocalChanges uint32 = 1 << 26
 )
 
 // Bits of CapMask2 (libibmad's iba_types.h).
 const (
-	Cap2SetNodeDescription uint16 = 1 << 0
-	Cap2PortInfoExtended   uint16 = 1 << 1
-	Cap2Virtualization     uint16 = 1 << 2
-	Cap2SwitchPortState    uint16 = 1 << 3
-	Cap2Width2x            uint16 = 1 << 4
-	Cap2HDR                uint16 = 1 << 5
-	Cap2MKeyProtectExt     uint16 = 1 << 6
-	Cap2EnhancedTrap128    uint16 = 1 << 7
-	Cap2PartitionTop       uint16 = 1 << 8
-	Cap2EnhancedQoS        uint16 = 1 << 9
-	Cap2NDR                uint16 = 1 << 10
-	Cap2ExtendedSpeeds2    uint16 = 1 << 11
-	Cap2XDR                uint16 = 1 << 12
+	Cap2SwitchPortState uint16 = 1 << 3
+	Cap2ExtendedSpeeds2 uint16 = 1 << 11
 )
 
 // Link widths, as bits.

@@ -16,7 +16,6 @@ const (
 
 // Types of RMPP packets.
 const (
-	RMPPNone  uint8 = 0
 	RMPPData  uint8 = 1
 	RMPPAck   uint8 = 2
 	RMPPStop  uint8 = 3
@@ -40,7 +39,6 @@ type RMPPStatus uint8
 const (
 	RMPPNormal        RMPPStatus = 0
 	RMPPResources     RMPPStatus = 1   // Stop: resources exhausted
-	RMPPTotalTooLong  RMPPStatus = 118 // total time too long
 	RMPPBadLast       RMPPStatus = 119 // inconsistent Last flag and payload length
 	RMPPBadFirst      RMPPStatus = 120 // inconsistent First flag and segment number
 	RMPPBadType       RMPPStatus = 121
@@ -49,7 +47,6 @@ const (
 	RMPPIllegalStatus RMPPStatus = 124
 	RMPPBadVersion    RMPPStatus = 125
 	RMPPTooManyTries  RMPPStatus = 126
-	RMPPUnspecified   RMPPStatus = 127
 )
 
 // RMPPHeader is the header of IBTA 13.6.2.1. A MAD with no RMPPActive flag is a
@@ -91,7 +88,6 @@ func IsRMPP(b *Buf) bool { return Class(b[1]).HasRMPP() && b[26]&RMPPActive != 0
 // Errors of the RMPP machines. A peer's Stop or Abort is a *RMPPError.
 var (
 	ErrRMPPTries = errors.New("mad: the peer acknowledged nothing")
-	ErrRMPPLong  = errors.New("mad: message is longer than allowed")
 )
 
 // RMPPError is how a transfer ended early.

@@ -345,7 +345,6 @@ type SMInfoRecord struct {
 const (
 	CompSMIRLID      CompMask = 1 << 0
 	CompSMIRGUID     CompMask = 1 << 2
-	CompSMIRSMKey    CompMask = 1 << 3
 	CompSMIRActCount CompMask = 1 << 4
 	CompSMIRPriority CompMask = 1 << 5
 	CompSMIRState    CompMask = 1 << 6

@@ -6,13 +6,8 @@ import "ibnetworkd/ib"
 const (
 	JoinFull           uint8 = 1
 	JoinNon            uint8 = 2
-	JoinSendOnlyNon    uint8 = 4
 	JoinSendOnlyFull   uint8 = 8
 	ScopeLinkLocal     uint8 = 2
-	ScopeSiteLocal     uint8 = 5
-	ScopeOrgLocal      uint8 = 8
-	ScopeGlobal        uint8 = 14
-	JoinStateAll       uint8 = 0xf
 	MCMemberRecordBare       = 52 // bytes without padding
 )
 
@@ -155,16 +150,6 @@ type InformInfoRecord struct {
 const (
 	CompIIRSubscriberGID CompMask = 1 << 0
 	CompIIREnum          CompMask = 1 << 1
-	CompIIRGID           CompMask = 1 << 3
-	CompIIRLIDBegin      CompMask = 1 << 4
-	CompIIRLIDEnd        CompMask = 1 << 5
-	CompIIRGeneric       CompMask = 1 << 7
-	CompIIRSubscribe     CompMask = 1 << 8
-	CompIIRType          CompMask = 1 << 9
-	CompIIRTrapNumber    CompMask = 1 << 10
-	CompIIRQPN           CompMask = 1 << 11
-	CompIIRRespTime      CompMask = 1 << 13
-	CompIIRProducer      CompMask = 1 << 15
 )
 
 // Append appends InformInfoRecordLen bytes.

@@ -105,9 +105,6 @@ func (r *PathRecord) Decode(b []byte) error {
 	return nil
 }
 
-// MultiPathMaxGIDs is how many GIDs of a MultiPathRecord fit into one MAD.
-const MultiPathMaxGIDs = (SADataLen - MultiPathHeaderLen) / 16
-
 // MultiPathRecord is the request of IBTA 15.2.5.20; the answers are
 // PathRecords.
 type MultiPathRecord struct {

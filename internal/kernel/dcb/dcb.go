@@ -55,11 +55,8 @@ const TCs = 8
 
 // Flags of DCBX (DCB_CAP_DCBX_*): who is in charge.
 const (
-	DCBXHost       uint8 = 0x01 // the host; settings made here apply
-	DCBXLLDManaged uint8 = 0x02 // firmware or an agent in the driver
-	DCBXCEE        uint8 = 0x04
-	DCBXIEEE       uint8 = 0x08
-	DCBXStatic     uint8 = 0x10
+	DCBXHost uint8 = 0x01 // the host; settings made here apply
+	DCBXIEEE uint8 = 0x08
 )
 
 // TSA is a transmission selection algorithm.

@@ -9,9 +9,8 @@ import (
 // Bits of an attribute's type that are not part of the number
 // (include/uapi/linux/netlink.h).
 const (
-	Nested       uint16 = 0x8000 // NLA_F_NESTED
-	NetByteOrder uint16 = 0x4000 // NLA_F_NET_BYTEORDER
-	typeMask     uint16 = 0x3fff
+	Nested   uint16 = 0x8000 // NLA_F_NESTED
+	typeMask uint16 = 0x3fff
 )
 
 // ErrMalformed is returned for attributes whose length runs past their buffer.

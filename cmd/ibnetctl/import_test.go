@@ -44,8 +44,8 @@ const (
 
 // Which profile applies depends on files of NetworkManager that are not imported.
 func TestImportReadsNetworkManagersState(t *testing.T) {
-	two := map[string]string{profiles + "a.nmconnection": profile + "1\n[infiniband]\nmtu=2044\n",
-		profiles + "b.nmconnection": profile + "2\n[infiniband]\nmtu=4092\n"}
+	two := map[string]string{profiles + "a.nmconnection": profile + "1\n[infiniband]\ntransport-mode=datagram\nmtu=2044\n",
+		profiles + "b.nmconnection": profile + "2\n[infiniband]\ntransport-mode=datagram\nmtu=4092\n"}
 	with := func(files map[string]string, more ...string) map[string]string {
 		out := map[string]string{}
 		for k, v := range files {
@@ -68,7 +68,7 @@ func TestImportReadsNetworkManagersState(t *testing.T) {
 			"MTUBytes=2044", "NetworkManager activated it last (5, here never,"},
 		{"unknown", two, "MTUBytes=2044", "was not read"},
 		{"hidden", with(two, profiles+"11111111-2222-4333-8444-000000000001.nmmeta", "->/dev/null",
-			"usr/lib/NetworkManager/system-connections/c.nmconnection", profile+"1\n[infiniband]\nmtu=1500\n"),
+			"usr/lib/NetworkManager/system-connections/c.nmconnection", profile+"1\n[infiniband]\ntransport-mode=datagram\nmtu=1500\n"),
 			"MTUBytes=2044", "hides the profile"},
 		{"ifupdown", with(two, "etc/network/interfaces", stanza), "Address=10.0.0.1/24", "managed= in NetworkManager.conf is not set"},
 		{"ifupdown unmanaged", with(two, "etc/network/interfaces", stanza, conf, "[ifupdown]\nmanaged=false\n"),
@@ -139,9 +139,11 @@ func TestImportFindsScripts(t *testing.T) {
 
 // Lines that are not converted for one reason are listed below it.
 func TestImportGroupsReasons(t *testing.T) {
-	_, errs := importRoot(t, map[string]string{profiles + "a.nmconnection": profile + "1\nautoconnect=false\n[infiniband]\nmtu=2044\n",
-		profiles + "b.nmconnection": profile + "2\n[infiniband]\nmtu=4092\n"})
-	if strings.Count(errs, "not used:") != 1 || !strings.Contains(errs, "\n  3: interface-name=ib0\n  5: autoconnect=false\n  7: mtu=2044\n") {
+	_, errs := importRoot(t, map[string]string{
+		profiles + "a.nmconnection": profile + "1\nautoconnect=false\n[infiniband]\ntransport-mode=datagram\nmtu=2044\n",
+		profiles + "b.nmconnection": profile + "2\n[infiniband]\ntransport-mode=datagram\nmtu=4092\n"})
+	const lines = "\n  3: interface-name=ib0\n  5: autoconnect=false\n  7: transport-mode=datagram\n  8: mtu=2044\n"
+	if strings.Count(errs, "not used:") != 1 || !strings.Contains(errs, lines) {
 		t.Errorf("\n%s", errs)
 	}
 }

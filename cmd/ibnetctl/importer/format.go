@@ -96,7 +96,7 @@ func Format(s Source) string {
 		switch {
 		case has("\nnetwork:") || dir == "netplan":
 			return "netplan"
-		case has("\ninterfaces:", "\nroutes:", "\ndns-resolver:", "desiredState:"):
+		case dir == "nmstate", has("\ninterfaces:", "\nroutes:", "\ndns-resolver:", "desiredState:"):
 			return "nmstate"
 		}
 		return ""

@@ -28,7 +28,17 @@ func (im *importer) ifcfgs(files []*file) {
 	for _, f := range files {
 		if path.Base(f.path) == "network" {
 			hosts = append(hosts, f)
-		} else if base := path.Base(f.path); strings.HasPrefix(base, "route") || strings.HasPrefix(base, "rule") {
+			im.ipv6Init = im.ipv6Init || slices.ContainsFunc(f.lines, func(it *item) bool {
+				value, ok := strings.CutPrefix(it.text, "IPV6INIT=")
+				return ok && ifcfgYes(strings.Trim(value, "\"' "))
+			})
+		}
+	}
+	for _, f := range files {
+		if path.Base(f.path) == "network" {
+			continue
+		}
+		if base := path.Base(f.path); strings.HasPrefix(base, "route") || strings.HasPrefix(base, "rule") {
 			routes = append(routes, f)
 		} else if d := im.ifcfg(f); d != nil {
 			byName[f.path] = d
@@ -53,7 +63,7 @@ func (im *importer) ifcfgs(files []*file) {
 			d = im.drafts[i]
 		}
 		if off := d.noIPv6; kind == "route6" && off != "" {
-			f.refuse("not used: " + off + " in ifcfg-" + name + " has no IPv6")
+			f.refuse("not used: " + off + " sets no IPv6 routes (ifcfg-" + name + ")")
 			continue
 		}
 		d.source(f)
@@ -158,7 +168,7 @@ func (im *importer) ifcfg(f *file) *draft {
 	id := strings.TrimPrefix(path.Base(f.path), "ifcfg-")
 	link := v.get("DEVICE")
 	hasHW := v.get("HWADDR") != ""
-	if link == "" && (!hasHW || yes(v.get("PKEY"))) {
+	if link == "" && (!hasHW || ifcfgYes(v.get("PKEY"))) {
 		link = id
 	}
 	alias := ""
@@ -182,9 +192,13 @@ func (im *importer) ifcfg(f *file) *draft {
 		f.refuse(fmt.Sprintf(whyPort, link, m))
 		return nil
 	}
+	if why := ifcfgInvalid(v); why != "" {
+		f.refuse("not used: NetworkManager does not load the file: " + why)
+		return nil
+	}
 	im.note("switch %s off: nmcli connection delete, or rename the file and nmcli connection reload (network-scripts: set ONBOOT=no)", f.path)
 	var c *child
-	if yes(v.get("PKEY")) {
+	if ifcfgYes(v.get("PKEY")) {
 		k, ok := pkeyC(v.get("PKEY_ID"))
 		parent := v.get("PHYSDEV")
 		if !ok || !validName(parent) {
@@ -218,13 +232,24 @@ func (im *importer) ifcfg(f *file) *draft {
 		}
 	}
 	d.child = c
-	im.nm(d, v.get("ONBOOT"), v.get("AUTOCONNECT_PRIORITY"), v.get("UUID"))
-	if b, ok := boolean(v.get("NM_CONTROLLED")); ok && b == "no" {
+	onboot, _ := ifcfgBool(v.get("ONBOOT"))
+	im.nm(d, onboot != "no", v.get("AUTOCONNECT_PRIORITY"), v.get("UUID"))
+	if b, ok := ifcfgBool(v.get("NM_CONTROLLED")); ok && b == "no" {
 		d.nm.others = true
 	}
-	d.noIPv6 = ipv6Off(v)
+	d.noIPv6 = ipv6Off(v, im.ipv6Init)
 	im.ifcfgKeys(d, v)
 	return d
+}
+
+// ifcfgInvalid says why a file is rejected as a whole, "" if it is not.
+func ifcfgInvalid(v variables) string {
+	switch b := strings.ToLower(v.get("BOOTPROTO")); b {
+	case "", "none", "static", "dhcp", "bootp", "shared", "autoip":
+		return ""
+	default:
+		return "there is no BOOTPROTO=" + b
+	}
 }
 
 // byAddress adds a draft for a link by its hardware address.
@@ -247,7 +272,7 @@ func (im *importer) byAddress(tool, addr string, f *file, from ...*item) *draft 
 
 // ifcfgAlias reads ifcfg-ib0:1, one more address of ib0.
 func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft {
-	if b, ok := boolean(v.get("ONPARENT")); v.by["ONPARENT"] != nil && (!ok || b == "no") {
+	if b, ok := ifcfgBool(v.get("ONPARENT")); v.by["ONPARENT"] != nil && (!ok || b == "no") {
 		f.refuse("not used: with ONPARENT=" + v.get("ONPARENT") + " the address is not set with " + link)
 		return nil
 	}
@@ -258,7 +283,7 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 		d.source(f)
 	} else {
 		d = im.profile("NetworkManager", link, f)
-		im.nm(d, "", "", "")
+		im.nm(d, true, "", "")
 	}
 	for _, it := range v.items("DEVICE", "ONBOOT", "BOOTPROTO", "ONPARENT") {
 		it.unneeded(link + " has one more address")
@@ -286,6 +311,7 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 
 // ifcfgKeys carries the keys over.
 func (im *importer) ifcfgKeys(d *draft, v variables) {
+	byNumber(v.list, func(a *variable) (int, bool) { return numbered(a.key, "IPADDR") })
 	for _, a := range v.list {
 		n := strings.TrimRight(a.key, "0123456789")
 		switch {
@@ -293,13 +319,20 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			a.unneeded(ifcfgIdle[a.key])
 		case a.key == "DEVICE":
 		case a.key == "PKEY", a.key == "PKEY_ID", a.key == "PHYSDEV":
-			if !yes(v.get("PKEY")) {
+			if _, ok := ifcfgBool(v.get("PKEY")); !ok && v.get("PKEY") != "" {
+				a.left(whyBool)
+			} else if !ifcfgYes(v.get("PKEY")) {
 				a.unneeded("no P_Key interface")
 			}
 		case a.key == "ONBOOT":
-			im.onboot(d, a.value, a.item)
+			b, _ := ifcfgBool(a.value)
+			im.onboot(d, b, a.item)
 		case a.key == "CONNECTED_MODE":
-			d.mode(a.value, a.item)
+			if b, ok := ifcfgBool(a.value); ok {
+				d.set("IPoIB", "Mode", connectedMode(b), a.item)
+			} else {
+				a.left(whyBool)
+			}
 		case a.key == "MTU":
 			d.mtu(a.value, a.item)
 		case a.key == "HWADDR":
@@ -337,245 +370,4 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			ifcfgIPv4(d, v, a, n)
 		}
 	}
-}
-
-// ifcfgDHCP reports whether the file asks for DHCP.
-func ifcfgDHCP(v variables) bool {
-	switch strings.ToLower(v.get("BOOTPROTO")) {
-	case "dhcp", "bootp":
-		return true
-	}
-	return false
-}
-
-// ifcfgAutomatic is the account of a key about what DHCP and router advertisements
-// provide.
-func ifcfgAutomatic(d *draft, v variables, a *variable) {
-	six := strings.HasPrefix(a.key, "IPV6")
-	idle := whyAutomatic
-	if strings.HasSuffix(a.key, "DEFROUTE") {
-		idle = "covered by the gateway"
-	}
-	switch b, ok := boolean(a.value); {
-	case !ok:
-		a.left(whyValue)
-	case b == "yes", six && !yes(v.get("IPV6_AUTOCONF")), !six && !ifcfgDHCP(v):
-		a.unneeded(idle)
-	case a.key == "IPV6_PEERDNS":
-		d.set("IPv6AcceptRA", "UseDNS", "no", a.item)
-	case six:
-		a.left(whyRARoutes)
-	default:
-		a.left(whyDHCPKey)
-	}
-}
-
-// ifcfgIPv4 carries over a key of the IPv4 part; name is without its number.
-func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
-	index := strings.TrimPrefix(a.key, name)
-	switch name {
-	case "BOOTPROTO":
-		switch strings.ToLower(a.value) {
-		case "none", "static", "":
-			a.unneeded("addresses are written one by one")
-		default:
-			d.otherIP = whyOtherIP
-			a.left(whyDHCP)
-		}
-	case "DHCPV6C":
-		switch b, ok := boolean(a.value); {
-		case !ok:
-			a.left(whyValue)
-		case b == "no":
-			a.unneeded("the default")
-		default:
-			d.otherIP = whyOtherIP
-			a.left(whyDHCP)
-		}
-	case "IPADDR":
-		ifcfgAddress(d, v, a, index)
-	case "PREFIX", "NETMASK":
-		if v.by["IPADDR"+index] == nil && !((index == "" || index == "0") && (v.by["IPADDR"] != nil || v.by["IPADDR0"] != nil)) {
-			a.left("it has no address")
-		}
-	case "BROADCAST":
-		if v.by["IPADDR"+index] == nil && v.by["IPADDR0"] == nil {
-			a.left("it has no address")
-		}
-	case "GATEWAY":
-		ifcfgGateway(d, v, a, "DEFROUTE", a.value)
-	}
-}
-
-// ifcfgAddress adds IPADDRn= with its PREFIXn= or NETMASKn=. Without a number is
-// as with 0.
-func ifcfgAddress(d *draft, v variables, a *variable, index string) {
-	suffixes := []string{index}
-	switch index {
-	case "":
-		suffixes = append(suffixes, "0")
-	case "0":
-		suffixes = append(suffixes, "")
-	}
-	from := []*item{a.item}
-	bits := ""
-	for _, s := range suffixes {
-		p, m := v.by["PREFIX"+s], v.by["NETMASK"+s]
-		switch {
-		case bits != "":
-		case p != nil:
-			bits, from = p.value, append(from, p.item)
-			if m != nil {
-				other, _ := prefixOf(m.value)
-				(&variable{m.item, m.key, other}).superseded("PREFIX"+s, p.value)
-			}
-		case m != nil:
-			from = append(from, m.item)
-			bits = "?"
-			if b, ok := prefixOf(m.value); ok {
-				bits = b
-			}
-		}
-	}
-	if bits == "" {
-		a.left("it has no PREFIX or NETMASK")
-		return
-	}
-	for _, s := range suffixes {
-		if b := v.by["BROADCAST"+s]; b != nil {
-			broadcast(b.item, a.value+"/"+bits, b.value)
-		}
-	}
-	d.address(a.value+"/"+bits, from...)
-}
-
-// ifcfgIPv6 carries over a key of the IPv6 part.
-func ifcfgIPv6(d *draft, v variables, a *variable) {
-	off := ipv6Off(v)
-	switch a.key {
-	case "IPV6INIT", "IPV6_DISABLED":
-		switch b, ok := boolean(a.value); {
-		case !ok:
-			a.left(whyValue)
-		case (b == "yes") == (a.key == "IPV6INIT"):
-			a.unneeded("a unit has IPv6 by default")
-		default:
-			d.set("Network", "LinkLocalAddressing", "no", a.item)
-		}
-	case "IPV6_AUTOCONF":
-		if b, ok := boolean(a.value); ok {
-			d.set("Network", "IPv6AcceptRA", b, a.item)
-		} else {
-			a.left(whyValue)
-		}
-	case "IPV6ADDR", "IPV6ADDR_SECONDARIES", "IPV6_DEFAULTGW":
-		if off != "" {
-			a.left("not used: " + off + " has no IPv6")
-			return
-		}
-		if a.key == "IPV6_DEFAULTGW" {
-			gw, dev, _ := strings.Cut(a.value, "%")
-			if dev != "" && d.link != "" && dev != d.link {
-				a.left("a gateway over another link")
-			} else {
-				ifcfgGateway(d, v, a, "IPV6_DEFROUTE", gw)
-			}
-			return
-		}
-		list := strings.FieldsFunc(a.value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
-		for _, x := range list {
-			it := a.item
-			if len(list) > 1 {
-				it = a.part(x)
-			}
-			if !strings.Contains(x, "/") {
-				x += "/64"
-			}
-			d.address(x, it)
-		}
-		if len(list) == 0 {
-			a.unneeded("it is empty")
-		}
-	case "IPV6_ADDR_GEN_MODE":
-		d.set("Network", "IPv6LinkLocalAddressGenerationMode", strings.ToLower(a.value), a.item)
-	case "IPV6_PRIVACY":
-		d.set("Network", "IPv6PrivacyExtensions",
-			map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)
-	}
-}
-
-// ipv6Off is the line that switches IPv6 off, "" if there is none.
-func ipv6Off(v variables) string {
-	if x := v.by["IPV6INIT"]; x != nil && x.value != "" && !yes(x.value) {
-		return "IPV6INIT=" + x.value
-	}
-	if x := v.by["IPV6_DISABLED"]; x != nil && yes(x.value) {
-		return "IPV6_DISABLED=" + x.value
-	}
-	return ""
-}
-
-// ifcfgMetric is the account of a metric that no default route has.
-func ifcfgMetric(v variables, a *variable) {
-	has := func(key string) bool { return v.by[key] != nil && !unspecified(v.get(key)) }
-	def, gateway := "DEFROUTE", has("GATEWAY") || has("GATEWAY0")
-	if a.key == "IPV6_ROUTE_METRIC" {
-		def, gateway = "IPV6_DEFROUTE", has("IPV6_DEFAULTGW")
-	}
-	switch x := v.by[def]; {
-	case !gateway:
-		a.left("it has no gateway; write it into [Route] Metric= or [Address] RouteMetric=")
-	case x != nil && !yes(x.value):
-		a.left("not used: " + def + "=" + x.value + " has no default route; write it into [Address] RouteMetric=")
-	default:
-		a.unneeded("another key sets the metric")
-	}
-}
-
-// onboot says whether a link is brought up by itself.
-func (im *importer) onboot(d *draft, value string, it *item) {
-	switch b, _ := boolean(value); b {
-	case "yes":
-		it.unneeded("a link with a unit is brought up")
-	case "no":
-		d.set("Link", "ActivationPolicy", "manual", it)
-	default:
-		it.left(whyValue)
-	}
-}
-
-// ifcfgGateway adds the gateway with the metric of its family, unless there is to
-// be no default route.
-func ifcfgGateway(d *draft, v variables, a *variable, key, gw string) {
-	if x := v.by[key]; x != nil && !yes(x.value) {
-		a.unneeded(key + "=" + x.value + ": no default route")
-		return
-	}
-	if unspecified(gw) {
-		a.unneeded(whyNoGateway)
-		return
-	}
-	metric := v.by["IPV4_ROUTE_METRIC"]
-	if strings.HasPrefix(key, "IPV6") {
-		metric = v.by["IPV6_ROUTE_METRIC"]
-	} else if metric == nil {
-		metric = v.by["METRIC"]
-	}
-	if metric != nil {
-		metric = &variable{metric.item, metric.key, decimal(metric.value)}
-	}
-	d.gatewayMetric(gw, metric, a.item)
-}
-
-// gatewayMetric adds a default gateway, with a metric if there is one.
-func (d *draft) gatewayMetric(gw string, metric *variable, it *item) {
-	if metric == nil || metric.value == "-1" || unspecified(gw) {
-		d.gateway(gw, it)
-		return
-	}
-	dst := "0.0.0.0/0"
-	if strings.Contains(gw, ":") {
-		dst = "::/0"
-	}
-	d.section("Route", [][2]string{{"Destination", dst}, {"Gateway", gw}, {"Metric", metric.value}}, it, metric.item)
 }

@@ -98,6 +98,7 @@ type importer struct {
 	extras   []extra
 	// overlays are what scripts change of links; they run last.
 	overlays []*draft
+	ipv6Init bool // IPV6INIT= of /etc/sysconfig/network
 	manager  manager
 	index    map[string]*draft // by link, of those that were chosen
 	ports    map[string]*draft
@@ -282,7 +283,7 @@ func (im *importer) linksByAddress() map[*draft]string {
 		if d.link != "" || g == 0 {
 			continue
 		}
-		if out[d] = names[g]; out[d] != "" {
+		if out[d] = cmp.Or(d.renamed, names[g]); out[d] != "" {
 			continue
 		}
 		for _, o := range open {

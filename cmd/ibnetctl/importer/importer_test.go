@@ -224,6 +224,7 @@ func without(r Result) string {
 // spoken are words of lines that are converted that need nothing themselves.
 var spoken = map[string]string{
 	"modprobe-mixed": "num_vfs 4 probe_vf 0", "keyfile-never-default": "10.0.0.254", "keyfile-noroute": "10.0.0.254",
+	"keyfile-words":       "10.1.0.254",
 	"keyfile-mac-decimal": "0", // of an IPoIB address only the GUID is used
 }
 

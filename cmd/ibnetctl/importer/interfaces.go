@@ -30,7 +30,7 @@ func (im *importer) interfaces(files []*file) {
 	}
 	patterns(autos, stanzas)
 	drafts := map[string]*draft{}
-	sh := &shell{im: im}
+	sh := &shell{im: im, known: ipoibNames(stanzas)}
 	draftOf := func(name string, f *file) *draft {
 		d := drafts[name]
 		if d == nil {
@@ -41,7 +41,7 @@ func (im *importer) interfaces(files []*file) {
 		return d
 	}
 	up := map[string]bool{}
-	made := ipoibNames(stanzas)
+	made := sh.known
 	ports := portsOf(stanzas)
 	for _, s := range stanzas {
 		link, alias, _ := strings.Cut(s.iface, ":")
@@ -68,6 +68,10 @@ func (im *importer) interfaces(files []*file) {
 			for _, it := range autos[s.iface] {
 				it.unneeded("a link with a unit is brought up")
 			}
+		}
+		if parent, key, ok := keyOfName(link); ok && !made[link] && alias == "" && validName(parent) && isIB(parent) {
+			// ifupdown creates it, as it does a VLAN.
+			im.children = append(im.children, &child{parent, link, key, []*item{s.head}})
 		}
 		im.iface(d, s, sh, alias)
 		im.note("remove %s from %s", s.iface, s.head.file.path)
@@ -289,9 +293,17 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	case "static", "manual", "loopback", "":
 	case "auto":
 		d.set("Network", "IPv6AcceptRA", "yes", s.head)
-	default:
+	case "dhcp", "bootp":
 		d.otherIP = whyOtherIP
 		s.head.left(whyDHCP)
+	default:
+		if s.family == "inet" || s.family == "inet6" {
+			s.refuse("no method that ibnetworkd has: " + s.method)
+			return
+		}
+	}
+	if s.family == "inet6" && s.method == "static" && s.get("autoconf") == "" {
+		s.head.left(whyAutoconf)
 	}
 	// The order of options is free.
 	var addresses []*variable
@@ -344,6 +356,8 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			d.words("Domains", strings.Fields(o.value), o.item)
 		case key == "accept_ra":
 			d.set("Network", "IPv6AcceptRA", map[string]string{"0": "no", "1": "yes", "2": "yes"}[o.value], o.item)
+		case key == "autoconf":
+			ifaceAutoconf(o)
 		case key == "privext":
 			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[o.value], o.item)
 		case key == "hwaddress":
@@ -352,7 +366,12 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			o.left("a command for when the link goes down; ibnetworkd removes what it set by itself")
 		}
 	}
-	for _, a := range addresses {
+	for i, a := range addresses {
+		if i > 0 && s.family != "" && alias == "" {
+			a.left("not used: ifupdown sets the first address of a stanza (ifupdown-ng and ifupdown2 set all); if " + d.link +
+				" has it, write Address=")
+			continue
+		}
 		addr := im.ifaceAddress(d, s, a, mask, label, peer, scope, alias)
 		if brd != nil {
 			broadcast(brd.item, addr, brd.value)
@@ -369,15 +388,32 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	}
 }
 
+const whyAutoconf = "ifupdown switches the addresses of router advertisements off; write net/ipv6/conf/LINK/autoconf=0 into " +
+	"/etc/sysctl.d, or IPv6AcceptRA=no into the unit, which switches their routes off too"
+
+func ifaceAutoconf(o *variable) {
+	switch o.value {
+	case "1":
+		o.unneeded("the kernel's default")
+	case "0":
+		o.left(whyAutoconf)
+	default:
+		o.left(whyValue)
+	}
+}
+
 // ifaceAddress adds an address, and returns it with its length.
 func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scope *variable, alias string) string {
 	addr, from := a.value, []*item{a.item}
 	switch {
-	case strings.Contains(addr, "/"):
-		if mask != nil {
-			mask.unneeded("part of the address")
+	case mask != nil: // it has precedence over a length in the address
+		if host, bits, ok := strings.Cut(addr, "/"); ok {
+			if b, _ := prefixOf(mask.value); b != bits {
+				from = []*item{a.part("address " + host)}
+				a.part("/" + bits).left("not used: netmask " + mask.value + " overrides it")
+			}
+			addr = host
 		}
-	case mask != nil:
 		bits, ok := prefixOf(mask.value)
 		if !ok {
 			mask.left(whyValue)
@@ -385,6 +421,7 @@ func (im *importer) ifaceAddress(d *draft, s *stanza, a, mask, label, peer, scop
 			return ""
 		}
 		addr, from = addr+"/"+bits, append(from, mask.item)
+	case strings.Contains(addr, "/"):
 	case strings.Contains(addr, ":"):
 		addr += "/64"
 	default:

@@ -26,7 +26,7 @@ func sections(f *file, items []*item) []*entry {
 		l := it.text
 		if l[0] == '[' {
 			if !strings.HasSuffix(l, "]") {
-				it.left("a section header that does not end")
+				it.left(whyOpenHeader)
 				continue
 			}
 			section = l[1 : len(l)-1]
@@ -36,7 +36,7 @@ func sections(f *file, items []*item) []*entry {
 		}
 		k, v, ok := strings.Cut(l, "=")
 		if !ok {
-			it.left("not a key=value line")
+			it.left(whyNotKeyValue)
 			continue
 		}
 		out = append(out, &entry{&variable{it, strings.TrimSpace(k), strings.TrimSpace(v)}, section, instance})
@@ -102,6 +102,10 @@ func (im *importer) keyfile(f *file) {
 		}
 		return
 	}
+	if keyfileInvalid(f, all, by) {
+		return
+	}
+	inOrder(all)
 	// Without one of the conditions the profile would be for other links and hosts.
 	if i := slices.IndexFunc(all, func(e *entry) bool { return e.section == "match" && e.key != "path" && e.value != "" }); i >= 0 {
 		f.refuse(fmt.Sprintf("line %d: [match] %s= is not converted: write a unit with the same conditions in [Match]", all[i].line, all[i].key))
@@ -157,11 +161,132 @@ func (im *importer) keyfile(f *file) {
 	if !slices.ContainsFunc(all, func(e *entry) bool { return e.section == "ipv4" }) {
 		d.otherIP, d.lacks = whyOtherIP, "without a section [ipv4] NetworkManager uses DHCP: "+whyDHCP
 	}
-	im.nm(d, get("connection.autoconnect"), get("connection.autoconnect-priority"), get("connection.uuid"))
+	auto, _ := keyfileBool(get("connection.autoconnect"))
+	im.nm(d, auto != "no", get("connection.autoconnect-priority"), get("connection.uuid"))
 	for _, e := range all {
 		im.keyfileEntry(d, e, by)
 	}
 	im.note("NetworkManager must release %s: nmcli connection delete, or unmanaged-devices= in its configuration", d.subject())
+}
+
+// nmMethods are the methods that NetworkManager knows, by section.
+var nmMethods = map[string][]string{
+	"ipv4": {"auto", "manual", "shared", "link-local", "disabled"},
+	"ipv6": {"auto", "manual", "shared", "link-local", "disabled", "dhcp", "ignore"},
+}
+
+// keyfileInvalid refuses a profile that NetworkManager does not load.
+func keyfileInvalid(f *file, all []*entry, by map[string]*entry) bool {
+	why := keyfileRejected(f, all, by)
+	if why != "" {
+		f.refuse("not used: NetworkManager does not load the profile: " + why)
+	}
+	return why != ""
+}
+
+// keyfileRejected says why NetworkManager rejects a profile of an InfiniBand link
+// as a whole (GLib's reader of key files, and the verify functions of libnm-core),
+// "" if it does not.
+func keyfileRejected(f *file, all []*entry, by map[string]*entry) string {
+	for _, it := range f.lines {
+		if it.why == whyNotKeyValue || it.why == whyOpenHeader {
+			return fmt.Sprintf("line %d is %s", it.line, it.why)
+		}
+	}
+	if m := by["infiniband.transport-mode"]; m == nil || m.value != "connected" && m.value != "datagram" {
+		return "transport-mode= in [infiniband] is neither connected nor datagram"
+	}
+	for _, section := range []string{"ipv4", "ipv6"} {
+		given, addresses, servers := false, false, false
+		for _, e := range all {
+			if e.section != section {
+				continue
+			}
+			given = true
+			if _, ok := addressNumber(e); ok {
+				a, _ := keyfileAddress(e.value)
+				_, err := netip.ParsePrefix(a)
+				_, err2 := netip.ParseAddr(a)
+				addresses = addresses || err == nil || err2 == nil
+			}
+			servers = servers || (e.key == "dns" || e.key == "dns-search") && e.value != ""
+		}
+		in := " in [" + section + "]"
+		method := ""
+		if m := by[section+".method"]; m != nil {
+			method = m.value
+		}
+		switch {
+		case !given:
+		case method == "":
+			return "there is no method=" + in
+		case !slices.Contains(nmMethods[section], method):
+			return "there is no method " + method + in
+		case method == "manual" && !addresses:
+			return "method=manual" + in + " has no address"
+		case (method == "disabled" || method == "ignore" || method == "link-local") && (addresses || servers),
+			method == "shared" && section == "ipv4" && servers:
+			return "method=" + method + in + " has addresses or name servers"
+		case by[section+".gateway"] != nil && !addresses:
+			return "there is a gateway" + in + ", and no address"
+		}
+	}
+	return ""
+}
+
+// inOrder puts the addresses of each section in the order of their numbers, in
+// which NetworkManager sets them.
+func inOrder(all []*entry) {
+	for _, section := range []string{"ipv4", "ipv6"} {
+		byNumber(all, func(e *entry) (int, bool) {
+			n, ok := addressNumber(e)
+			return n, ok && e.section == section
+		})
+	}
+}
+
+// byNumber sorts the elements that have a number by it, among their places.
+func byNumber[T any](all []T, number func(T) (int, bool)) {
+	var at []int
+	var list []T
+	for i, e := range all {
+		if _, ok := number(e); ok {
+			at, list = append(at, i), append(list, e)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b T) int {
+		i, _ := number(a)
+		j, _ := number(b)
+		return cmp.Compare(i, j)
+	})
+	for k, i := range at {
+		all[i] = list[k]
+	}
+}
+
+// numbered is the number at the end of a key with one of the names, -1 without one.
+func numbered(key string, names ...string) (int, bool) {
+	name := strings.TrimRight(key, "0123456789")
+	n, err := strconv.Atoi(key[len(name):])
+	if err != nil {
+		n = -1
+	}
+	return n, slices.Contains(names, name)
+}
+
+// addressNumber is the number of address3= and the like.
+func addressNumber(e *entry) (int, bool) { return numbered(e.key, "address", "addresses") }
+
+// keyfileBool reads a boolean as NetworkManager does (g_key_file_get_boolean);
+// where a value is none, the default of the key counts.
+func keyfileBool(s string) (string, bool) {
+	switch s {
+	case "true", "1":
+		return "yes", true
+	case "false", "0":
+		return "no", true
+	}
+	return "", false
 }
 
 // isStatic reports the keys of [ipv4] and [ipv6] that set addresses, routes and
@@ -207,7 +332,7 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		if keyfileAutomatic(d, e, by) {
 			return
 		}
-		if m := by[e.section+".method"]; m != nil && (m.value == "disabled" || m.value == "ignore") && isStatic(e.key) {
+		if m := by[e.section+".method"]; (m.value == "disabled" || m.value == "ignore") && isStatic(e.key) {
 			e.left("not used: method=" + m.value + " has no addresses and routes")
 			return
 		}
@@ -227,7 +352,8 @@ func (im *importer) keyfileConnection(d *draft, e *entry) {
 	switch e.key {
 	case "interface-name":
 	case "autoconnect":
-		im.onboot(d, e.value, e.item)
+		b, _ := keyfileBool(e.value)
+		im.onboot(d, b, e.item)
 	case "zone":
 		e.left(d.zone(e.value))
 	case "mdns", "llmnr":
@@ -264,264 +390,4 @@ func keyfileInfiniband(d *draft, e *entry) {
 	default:
 		e.left("[infiniband]: " + whyUnknown)
 	}
-}
-
-// nmDefaults are what the keys of [ipv4] or [ipv6] say of gateways and routes.
-type nmDefaults struct {
-	table  string // "" is the main one
-	never  bool   // no default route
-	metric *variable
-}
-
-// keyfileIP carries over a line of [ipv4] or [ipv6].
-func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
-	var def nmDefaults
-	if t := by[e.section+".route-table"]; t != nil && t.value != "0" && t.value != "254" {
-		def.table = decimal(t.value)
-	}
-	def.never = by[e.section+".never-default"] != nil && yes(by[e.section+".never-default"].value)
-	if m := by[e.section+".route-metric"]; m != nil {
-		def.metric = &variable{m.item, m.key, decimal(m.value)}
-	}
-	list := func() []string {
-		return strings.FieldsFunc(e.value, func(r rune) bool { return r == ';' || r == ',' || r == ' ' })
-	}
-	six := e.section == "ipv6"
-	switch k := strings.TrimRight(e.key, "0123456789"); {
-	case e.key == "method":
-		keyfileMethod(d, e, by)
-	case e.key == "gateway":
-		switch {
-		case def.never:
-			e.unneeded("never-default=true: no default route")
-		case unspecified(e.value):
-			e.unneeded(whyNoGateway)
-		default:
-			d.gatewayTable(e.value, def.table, def.metric, e.item)
-		}
-	case e.key == "route-table":
-		if def.table == "" {
-			e.unneeded("the main table")
-		} else {
-			e.left("routes and gateways are written with Table=" + def.table + ", but the routes of the addresses are in the main table")
-		}
-	case e.key == "route-metric":
-		gw := by[e.section+".gateway"] != nil || slices.ContainsFunc(sortedKeys(by), func(k string) bool {
-			return strings.HasPrefix(k, e.section+".address") && strings.Contains(by[k].value, ",")
-		})
-		if e.value == "-1" {
-			e.unneeded("the default")
-		} else if !gw || def.never {
-			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
-		}
-	case e.key == "dns":
-		d.words("DNS", list(), e.item)
-	case e.key == "dns-search":
-		d.words("Domains", list(), e.item)
-	case six && e.key == "addr-gen-mode":
-		switch v := map[string]string{"0": "eui64", "1": "stable-privacy"}[e.value]; {
-		case e.value == "2" || e.value == "3" || strings.HasPrefix(e.value, "default"):
-			e.unneeded("the default")
-		case v == "stable-privacy" || e.value == "stable-privacy":
-			e.left("NetworkManager generates this address with its own key; write IPv6LinkLocalAddressGenerationMode=stable-privacy for " +
-				"the kernel's")
-		case v == "eui64" || e.value == "eui64":
-			d.set("Network", "IPv6LinkLocalAddressGenerationMode", "eui64", e.item)
-		default:
-			e.left(whyValue)
-		}
-	case six && e.key == "ip6-privacy":
-		if e.value == "-1" {
-			e.unneeded("the default")
-		} else {
-			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[e.value], e.item)
-		}
-	case k == "address" || k == "addresses":
-		im.keyfileAddresses(d, e, def)
-	case k == "route" || k == "routes":
-		keyfileRoute(d, e, by[e.section+"."+e.key+"_options"], def.table)
-	case strings.HasPrefix(e.key, "route") && strings.HasSuffix(e.key, "_options"):
-		if by[e.section+"."+strings.TrimSuffix(e.key, "_options")] == nil {
-			e.left("it has no route")
-		}
-	case strings.HasPrefix(e.key, "routing-rule"):
-		if dirs, why := ipRule(words(e.value), six); why != "" {
-			e.left(why)
-		} else {
-			d.section("RoutingPolicyRule", dirs, e.item)
-		}
-	default:
-		e.left("[" + e.section + "]: " + whyUnknown)
-	}
-}
-
-// keyfileAutomatic is the account of a key about what DHCP and router advertisements
-// provide. It reports whether the key is one.
-func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
-	method := ""
-	if m := by[e.section+".method"]; m != nil {
-		method = m.value
-	}
-	auto := method == "auto" || method == "dhcp"
-	if strings.HasPrefix(e.key, "dhcp-") {
-		if auto {
-			e.left(whyDHCPKey)
-		} else {
-			e.unneeded("for DHCP")
-		}
-		return true
-	}
-	idle := whyAutomatic
-	switch e.key {
-	case "ignore-auto-dns", "ignore-auto-routes":
-	case "never-default":
-		idle = "covered by the gateway"
-	default:
-		return false
-	}
-	switch b, ok := boolean(e.value); {
-	case !ok:
-		e.left(whyValue)
-	case !auto || b == "no":
-		e.unneeded(idle)
-	case e.section == "ipv4":
-		e.left(whyDHCPKey)
-	case e.key == "ignore-auto-dns":
-		d.set("IPv6AcceptRA", "UseDNS", "no", e.item)
-	default:
-		e.left(whyRARoutes)
-	}
-	return true
-}
-
-func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
-	six := e.section == "ipv6"
-	switch {
-	case e.value == "manual":
-		e.unneeded("addresses are written one by one")
-	case e.value == "disabled" || e.value == "ignore":
-		if six {
-			d.set("Network", "LinkLocalAddressing", "no", e.item)
-		} else {
-			e.unneeded("no address is given")
-		}
-	case e.value == "link-local" && six:
-		d.set("Network", "LinkLocalAddressing", "ipv6", e.item)
-	case e.value == "link-local":
-		e.left(whyNoIPv4LL)
-	case e.value == "auto" && six:
-		d.set("Network", "IPv6AcceptRA", "yes", e.item)
-		if x := by["ipv6.ignore-auto-dns"]; x == nil || !yes(x.value) {
-			d.set("IPv6AcceptRA", "UseDomains", "yes", e.item) // NetworkManager's default
-		}
-	case e.value == "auto" || e.value == "dhcp":
-		d.otherIP = whyOtherIP
-		e.left(whyDHCP)
-	default:
-		e.left(whyValue)
-	}
-}
-
-// keyfileRoute reads route1=DESTINATION,NEXTHOP,METRIC and its route1_options=.
-func keyfileRoute(d *draft, e, options *entry, table string) {
-	args := strings.Split(e.value, ",")
-	if a, err := netip.ParseAddr(args[0]); err == nil && a.Is4() {
-		args[0] += "/24" // NetworkManager's default; IPv6's is 128
-	}
-	w := []string{args[0]}
-	for i, word := range []string{"via", "metric"} {
-		if len(args) > i+1 && args[i+1] != "" {
-			w = append(w, word, decimal(args[i+1]))
-		}
-	}
-	from := []*item{e.item}
-	why := ""
-	if options != nil {
-		from = append(from, options.item)
-		for _, x := range strings.Split(options.value, ",") {
-			k, v, _ := strings.Cut(x, "=")
-			switch k = strings.TrimSpace(k); k {
-			case "onlink":
-				if yes(v) {
-					w = append(w, "onlink")
-				}
-			case "src", "table", "mtu", "initcwnd", "initrwnd", "scope", "quickack", "from", "advmss":
-				w = append(w, k, decimal(v))
-			case "type":
-				w = append([]string{v}, w...)
-			default:
-				why = fmt.Sprintf("[Route] has no key for %q", k)
-			}
-		}
-	}
-	if table != "" && !slices.Contains(w, "table") {
-		w = append(w, "table", table)
-	}
-	if len(args) > 3 {
-		why = whyValue
-	}
-	var dirs [][2]string
-	if why == "" {
-		_, dirs, why = ipRoute(w, e.section == "ipv6")
-	}
-	if why != "" {
-		leftAll(from, why)
-		return
-	}
-	d.route(dirs, from...)
-}
-
-// unspecified reports an address that stands for no gateway.
-func unspecified(s string) bool {
-	a, err := netip.ParseAddr(strings.TrimSpace(s))
-	return err == nil && a.IsUnspecified()
-}
-
-// keyfileAddresses reads address1=ADDRESS/BITS,GATEWAY and the old form
-// addresses=ADDRESS;BITS;GATEWAY;.
-func (im *importer) keyfileAddresses(d *draft, e *entry, def nmDefaults) {
-	addr, gw, _ := strings.Cut(e.value, ",")
-	if f := strings.Split(strings.TrimSuffix(e.value, ";"), ";"); len(f) == 3 {
-		addr, gw = f[0]+"/"+f[1], f[2]
-	}
-	if unspecified(gw) {
-		gw = ""
-	}
-	// NetworkManager's default (libnm-core's reader of keyfiles).
-	if a, err := netip.ParseAddr(addr); err == nil {
-		addr += map[bool]string{true: "/24", false: "/64"}[a.Is4()]
-	}
-	if gw == "" {
-		d.address(addr, e.item)
-		return
-	}
-	d.address(addr, e.part(e.key+"="+addr))
-	if p := e.part("gateway " + gw); def.never {
-		p.unneeded("never-default=true: no default route")
-	} else {
-		d.gatewayTable(gw, def.table, def.metric, p)
-	}
-}
-
-// gatewayTable adds a default gateway in a table, the main one if table is empty.
-func (d *draft) gatewayTable(gw, table string, metric *variable, it *item) {
-	if table == "" {
-		d.gatewayMetric(gw, metric, it)
-		return
-	}
-	dirs := [][2]string{{"Destination", map[bool]string{true: "::/0", false: "0.0.0.0/0"}[strings.Contains(gw, ":")]}, {"Gateway", gw}}
-	from := []*item{it}
-	if metric != nil && metric.value != "-1" {
-		dirs, from = append(dirs, [2]string{"Metric", metric.value}), append(from, metric.item)
-	}
-	d.section("Route", append(dirs, [2]string{"Table", table}), from...)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

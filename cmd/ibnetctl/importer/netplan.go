@@ -34,7 +34,9 @@ func (im *importer) netplan(files []*file) {
 	}
 	// netplan gives systemd-networkd a file for each id, of which the first by name
 	// applies to a link.
-	for _, u := range made {
+	slices.SortStableFunc(made, func(a, b *netplanUnit) int { return strings.Compare(a.id, b.id) })
+	for i, u := range made {
+		u.order, u.rule = i, "of netplan's files for systemd-networkd the first one by id applies to a link"
 		if several {
 			u.inOrder = "10-" + unitName(u.id)
 		}
@@ -199,6 +201,7 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 		d.set("Match", "Name", dev.id, dev.parts[0].n.it)
 	case mac != "":
 		// The address is enough, whatever the link is called.
+		d.renamed = setName
 	case setName != "":
 		d.link = setName
 		d.set("Match", "Name", setName)
@@ -244,6 +247,11 @@ var netplanRoute = map[string]string{"metric": "Metric", "table": "Table", "from
 // netplanRule are keys of a routing policy in netplan and of [RoutingPolicyRule].
 var netplanRule = map[string]string{"from": "From", "to": "To", "table": "Table", "priority": "Priority", "mark": "FirewallMark",
 	"type-of-service": "TypeOfService"}
+
+// decimals are the keys of a route or a policy whose values netplan reads as decimal
+// numbers.
+var decimals = map[string]bool{"metric": true, "table": true, "mtu": true, "congestion-window": true, "advertised-receive-window": true,
+	"priority": true, "mark": true, "type-of-service": true}
 
 // netplanLink carries over what one file says of a device.
 func (im *importer) netplanLink(d *draft, all *netplanDevice, dev *ynode, noName bool) {
@@ -299,7 +307,7 @@ func (im *importer) netplanLink(d *draft, all *netplanDevice, dev *ynode, noName
 		case "ipv6-privacy":
 			yesNo("Network", "IPv6PrivacyExtensions")
 		case "ipv6-mtu":
-			d.set("Network", "IPv6MTUBytes", n.value, n.it)
+			d.set("Network", "IPv6MTUBytes", decimal(n.value), n.it)
 		case "ipv6-address-generation":
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", n.value, n.it)
 		case "ignore-carrier":
@@ -383,13 +391,20 @@ func (im *importer) netplanLinkLocal(d *draft, n *ynode) {
 
 // netplanAddress carries over an address, alone or with its options.
 func (im *importer) netplanAddress(d *draft, a *ynode) {
+	set := func(value string, it *item) {
+		if strings.Contains(value, "/") {
+			d.address(value, it)
+		} else {
+			it.left("it has no prefix length, without which netplan rejects the file")
+		}
+	}
 	if a.leaf {
-		d.address(a.value, a.it)
+		set(a.value, a.it)
 		return
 	}
 	for _, addr := range a.kids {
 		if addr.leaf {
-			d.address(addr.key, addr.it)
+			set(addr.key, addr.it)
 			continue
 		}
 		dirs := [][2]string{{"Address", addr.key}}
@@ -448,11 +463,19 @@ func (im *importer) yamlSection(d *draft, section string, r *ynode, keys map[str
 			r.left(fmt.Sprintf("[%s] has no key for %q", section, k.key))
 			return
 		}
+		if decimals[k.key] && !number(v) {
+			r.left(k.key + ": not a decimal number")
+			return
+		}
 		dirs = append(dirs, [2]string{key, decimal(v)})
 		from = append(from, k.it)
 	}
 	if len(dirs) == 0 {
 		r.left("an empty entry")
+		return
+	}
+	if section == "Route" && r.get("to") == nil && r.get("destination") == nil {
+		r.left("a route without a destination")
 		return
 	}
 	if section == "Route" {

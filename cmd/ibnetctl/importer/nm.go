@@ -87,8 +87,8 @@ type nmProfile struct {
 }
 
 // nm makes the draft a profile of NetworkManager.
-func (im *importer) nm(d *draft, auto, priority, uuid string) {
-	p := &nmProfile{auto: auto == "" || yes(auto), uuid: uuid}
+func (im *importer) nm(d *draft, auto bool, priority, uuid string) {
+	p := &nmProfile{auto: auto, uuid: uuid}
 	p.priority, _ = strconv.ParseInt(priority, 10, 32)
 	p.used, p.everUsed = im.host.Timestamps[uuid]
 	d.nm = p

@@ -37,12 +37,12 @@ func (im *importer) ipoibmodemtu(files []*file) {
 				if mode, ok := modeOf(value); ok {
 					im.extras = append(im.extras, extra{link, "IPoIB", "Mode", mode, a.item})
 				} else {
-					a.left(whyValue)
+					a.left(whyMode)
 				}
 			} else if mtu, ok := mtuOf(value); ok {
 				im.extras = append(im.extras, extra{link, "Link", "MTUBytes", mtu, a.item})
 			} else {
-				a.left(whyMTU)
+				a.left(whyMTU(value))
 			}
 		}
 		im.note("disable the old unit: systemctl disable --now ipoibmodemtu")
@@ -55,7 +55,11 @@ func (im *importer) openib(files []*file) {
 		for _, a := range assignments(f, hash).list {
 			switch key := a.key; {
 			case key == "SET_IPOIB_CM":
-				if m, ok := modeOf(a.value); ok {
+				m := strings.ToLower(a.value)
+				if b, ok := boolean(m); ok {
+					m = connectedMode(b)
+				}
+				if m == "auto" || m == "connected" || m == "datagram" {
 					im.extras = append(im.extras, extra{"", "IPoIB", "Mode", m, a.item})
 				} else {
 					a.left(whyValue)
@@ -64,7 +68,7 @@ func (im *importer) openib(files []*file) {
 				if mtu, ok := mtuOf(a.value); ok {
 					im.extras = append(im.extras, extra{"", "Link", "MTUBytes", mtu, a.item})
 				} else {
-					a.left(whyMTU)
+					a.left(whyMTU(a.value))
 				}
 			case key == "ONBOOT", key == "IPOIB_LOAD", key == "UMAD_LOAD", key == "RDMA_UCM_LOAD", key == "UCM_LOAD", key == "RDMA_CM_LOAD",
 				key == "MTHCA_LOAD", key == "QIB_LOAD",
@@ -286,7 +290,7 @@ func (im *importer) udev(files []*file) {
 func (im *importer) scripts(files []*file) {
 	for _, f := range files {
 		own := map[string]*draft{}
-		sh := &shell{im: im, link: func(name string) *draft {
+		sh := &shell{im: im, known: map[string]bool{}, link: func(name string) *draft {
 			if own[name] == nil {
 				own[name] = &draft{tool: path.Base(f.path), prefix: "10", name: name, link: name, files: []*file{f}}
 			}

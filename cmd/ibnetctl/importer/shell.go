@@ -51,6 +51,7 @@ func (x *variable) superseded(key, value string) {
 
 const (
 	whyNotKeyValue = "not a KEY=VALUE line"
+	whyOpenHeader  = "a section header that does not end"
 	whyExpansion   = "a shell expansion; write the value itself"
 )
 
@@ -193,8 +194,16 @@ type shell struct {
 	im *importer
 	// link gives the draft that settings of a link go to.
 	link  func(name string) *draft
-	iface string // the interface whose line it is, "" for none
+	iface string          // the interface whose line it is, "" for none
+	known map[string]bool // links that are IPoIB whatever their names
 }
+
+// isLink reports whether a name is that of an IPoIB link.
+func (sh *shell) isLink(name string) bool {
+	return validName(name) && (isIB(name) || name == sh.iface || sh.known[name] || sh.im.host.PortGUIDs[name] != 0)
+}
+
+const whyOther = "a command for a link that is not an InfiniBand link of these files"
 
 const whyShell = "a shell line that is more than a list of simple commands; check whether a setting of a unit replaces it"
 

@@ -50,6 +50,9 @@ func (sh *shell) ip(it *item, w []string) string {
 		if !validName(dev) {
 			return "a route without an interface"
 		}
+		if !sh.isLink(dev) {
+			return whyOther
+		}
 		sh.link(dev).route(dirs, it)
 		return ""
 	case len(w[0]) > 1 && abbreviates("rule") && (verb == "add" || verb == "replace"):
@@ -148,6 +151,9 @@ func (sh *shell) ipLink(it *item, w []string) string {
 	if bad != "" || !validName(dev) {
 		return whyCommand
 	}
+	if !sh.isLink(dev) {
+		return whyOther
+	}
 	if len(sets) == 0 {
 		it.unneeded("a link with a unit is brought up")
 	}
@@ -200,6 +206,7 @@ func (sh *shell) ipLinkAdd(it *item, w []string) string {
 		return whyCommand
 	}
 	sh.link(parent)
+	sh.known[name] = true
 	sh.im.children = append(sh.im.children, &child{parent, name, k, []*item{it}})
 	for _, x := range inner {
 		d := sh.link(name)
@@ -235,6 +242,9 @@ func (sh *shell) ipAddress(it *item, w []string) string {
 	if !validName(dev) || addr == "" {
 		return whyCommand
 	}
+	if !sh.isLink(dev) {
+		return whyOther
+	}
 	if label != "" && label != dev {
 		sh.link(dev).section("Address", [][2]string{{"Address", addr}, {"Label", label}}, it)
 	} else {
@@ -266,6 +276,9 @@ func (sh *shell) ifconfig(it *item, w []string) string {
 	}
 	if !validName(dev) {
 		return whyCommand
+	}
+	if !sh.isLink(dev) {
+		return whyOther
 	}
 	if mask != "" {
 		bits, ok := prefixOf(mask)
@@ -342,6 +355,9 @@ func (sh *shell) route(it *item, w []string) string {
 	}
 	if !validName(dev) {
 		return "a route without an interface"
+	}
+	if !sh.isLink(dev) {
+		return whyOther
 	}
 	sh.link(dev).route(dirs, it)
 	return ""

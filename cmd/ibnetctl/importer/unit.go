@@ -14,6 +14,8 @@ import (
 // Reasons that more than one format gives.
 const (
 	whyValue   = "invalid value"
+	whyBool    = "not a boolean of NetworkManager, which uses the default then"
+	whyShared  = "for sharing a connection: ibnetworkd has no DHCP server and no address translation"
 	whyCommand = "a command; check whether a setting of a unit replaces it"
 	whyNotIB   = "not an InfiniBand link"
 	whyName    = "not the name of an interface"
@@ -132,6 +134,7 @@ type draft struct {
 	inOrder string
 	link    string // the interface's name, if the unit is for one by its name
 	child   *child // what makes the interface, if it is a P_Key child
+	renamed string // what the tool calls the link that [Match] selects by its address
 	// By what a tool chooses among the drafts of one link.
 	nm     *nmProfile
 	stanza bool   // an iface stanza of /etc/network/interfaces is for the link

@@ -103,22 +103,23 @@ func boolean(s string) (string, bool) {
 	return "", false
 }
 
-// modeOf reads an IPoIB mode, also as the answer to "connected?".
-func modeOf(s string) (string, bool) {
-	switch l := strings.ToLower(s); l {
-	case "connected", "datagram", "auto":
-		return l, true
-	}
-	b, ok := boolean(s)
-	return map[string]string{"yes": "connected", "no": "datagram"}[b], ok
+// modeOf reads the name of an IPoIB mode, of which the tools and the kernel accept
+// these spellings alone.
+func modeOf(s string) (string, bool) { return s, s == "connected" || s == "datagram" }
+
+// connectedMode is the mode of a boolean that asks for connected mode.
+func connectedMode(b string) string {
+	return map[string]string{"yes": "connected", "no": "datagram"}[b]
 }
+
+const whyMode = "neither connected nor datagram"
 
 // mode sets the IPoIB mode or reports the item.
 func (d *draft) mode(s string, it *item) {
 	if m, ok := modeOf(s); ok {
 		d.set("IPoIB", "Mode", m, it)
 	} else {
-		it.left(whyValue)
+		it.left(whyMode)
 	}
 }
 
@@ -127,16 +128,22 @@ func (d *draft) mtu(s string, it *item) {
 	if v, ok := mtuOf(s); ok {
 		d.set("Link", "MTUBytes", v, it)
 	} else {
-		it.left(whyMTU)
+		it.left(whyMTU(s))
 	}
 }
 
-const whyMTU = "not an MTU of an IPoIB link (68 to 65520)"
+// whyMTU is why mtuOf does not accept a value.
+func whyMTU(s string) string {
+	if number(s) && s[0] == '0' {
+		return "a number that begins with 0, which is octal for some programs and decimal for others"
+	}
+	return "not an MTU of an IPoIB link (68 to 65520)"
+}
 
-// mtuOf accepts what an IPoIB link can have.
+// mtuOf accepts what an IPoIB link can have, written so that all tools read it alike.
 func mtuOf(s string) (string, bool) {
 	n, err := strconv.ParseUint(s, 10, 32)
-	return fmt.Sprint(n), err == nil && n >= 68 && n <= 65520
+	return fmt.Sprint(n), err == nil && n >= 68 && n <= 65520 && s[0] != '0'
 }
 
 // number reports whether s is a decimal number.

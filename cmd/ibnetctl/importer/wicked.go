@@ -129,10 +129,6 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 	case a.key == "IPOIB_DEVICE", a.key == "IPOIB_PKEY":
 	case a.key == "ETHERDEVICE":
 	case a.key == "IPOIB_MODE":
-		if a.value != "connected" && a.value != "datagram" {
-			a.left(whyValue)
-			return
-		}
 		d.mode(a.value, a.item)
 	case a.key == "IPOIB_UMCAST":
 		// The kernel's umcast, whose sense the key has as well.

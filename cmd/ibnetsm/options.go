@@ -42,6 +42,7 @@ type options struct {
 	partitions string
 	rules      []string
 	enforce    string
+	reregister string
 	sweep      time.Duration
 	poll       time.Duration
 	window     int
@@ -85,6 +86,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"a `PARTITION`, such as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s', with spaces or semicolons; may be repeated")
 	f.StringVar(&o.enforce, "part-enforce", "both", "`WHERE` switches check P_Keys when there are partitions besides the default "+
 		"one: both, in, out or off")
+	f.StringVar(&o.reregister, "reregister", "auto", "`WHICH` hosts register again after a takeover with a complete copy of what they "+
+		"registered: auto, always or never")
 	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "`TIME` between light sweeps, 0 for none")
 	f.DurationVar(&o.poll, "poll", 250*time.Millisecond, "`TIME` between a standby's polls of the master")
 	f.IntVar(&o.window, "window", 32, "`NUMBER` of SMPs that may be outstanding")
@@ -188,6 +191,9 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	}
 	if c.Enforce, err = pkey.ParseEnforcement(o.enforce); err != nil {
 		return c, fmt.Errorf("--part-enforce %w", err)
+	}
+	if c.Reregister, err = engine.ParseReregister(o.reregister); err != nil {
+		return c, fmt.Errorf("--reregister %w", err)
 	}
 	if c.Partitions, err = o.readPartitions(); err != nil {
 		return c, errPartitions{err}

@@ -89,12 +89,29 @@ func (t Trust) Asked(c Caller) Answer {
 // without revealing it: otherwise one of two managers would have to reveal it
 // first. The GUIDs are those of the ports of both, which prevents relaying.
 func (t Trust) Proof(nonce [16]byte, asker, answerer ib.GUID) (proof [16]byte) {
+	return t.code("ibnetsm SMInfo", nonce, uint64(asker), uint64(answerer))
+}
+
+// CopyProof is what a question of a standby carries that keeps a copy of the master's
+// registrations, of a version, and CopyAnswer the proof of the answer to it.
+func (t Trust) CopyProof(nonce [16]byte, asker, answerer ib.GUID, version uint64) [16]byte {
+	return t.code("ibnetsm copy", nonce, uint64(asker), uint64(answerer), version)
+}
+
+// CopyAnswer is the proof of an answer, with the version and lease that it has.
+func (t Trust) CopyAnswer(nonce [16]byte, asker, answerer ib.GUID, c mad.SMInfoCopy) [16]byte {
+	return t.code("ibnetsm copied", nonce, uint64(asker), uint64(answerer), c.Version, uint64(c.Lease))
+}
+
+func (t Trust) code(what string, nonce [16]byte, of ...uint64) (code [16]byte) {
 	m := hmac.New(sha256.New, binary.BigEndian.AppendUint64(nil, t.Key))
-	m.Write([]byte("ibnetsm SMInfo"))
+	m.Write([]byte(what))
 	m.Write(nonce[:])
-	m.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(asker)), uint64(answerer)))
-	copy(proof[:], m.Sum(nil))
-	return proof
+	for _, v := range of {
+		m.Write(binary.BigEndian.AppendUint64(nil, v))
+	}
+	copy(code[:], m.Sum(nil))
+	return code
 }
 
 // Proves reports whether an answer is the proof.

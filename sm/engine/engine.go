@@ -77,6 +77,7 @@ type Config struct {
 	QoS        *qos.Options
 	Partitions partition.Config // the zero value is the default partition
 	Enforce    pkey.Enforcement // where switches check P_Keys
+	Reregister Reregister
 	SA         sa.Config
 	Names      fabric.Names // shown in place of what nodes say of themselves
 	Store      Store        // nil keeps nothing
@@ -265,6 +266,7 @@ func (s *Subnet) options() discover.Options {
 // discovering walks the subnet and decides what this manager is.
 func (s *Subnet) discovering(ctx context.Context) error {
 	s.prog.forget()
+	s.followers.end()
 	s.sweeps.scope, s.sweeps.light = nil, 0
 	if err := s.awaitLink(ctx); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/saprobe"
 	"ibnetworkd/sm/transport"
 )
@@ -194,37 +195,50 @@ func TestSMKey(t *testing.T) {
 }
 
 // What hosts registered with a manager before another one was master is forgotten: a
-// group that they made again with the other may be a different one now.
+// group that they made again with the other may be a different one now. It begins with
+// what they registered with the other if it may copy that.
 func TestFormerMasterForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
-		a, _ := w.manager(hosts[0], engine.Config{})
-		w.settle(hosts[0], a, time.Second)
-		c := w.client(t, hosts[2])
-		join := func(q ib.QKey) {
-			t.Helper()
-			st, _, err := c.ask(mad.MethodSet, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState|
-				mad.CompMCQKey|mad.CompMCPKey|mad.CompMCTClass|mad.CompMCFlowLabel|mad.CompMCSL,
-				&mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: ib.MakeGID(ib.DefaultPrefix, f.Ports[hosts[2]].GUID),
-					JoinState: mad.JoinFull, PKey: ib.DefaultPKey, QKey: q})
-			if st != 0 || err != nil {
-				t.Errorf("join with Q_Key %#x: status %#x, %v", uint32(q), uint16(st), err)
-			}
+	for _, key := range []uint64{0, 2} {
+		synctest.Test(t, func(t *testing.T) { testFormerMaster(t, key) })
+	}
+}
+
+func testFormerMaster(t *testing.T, key uint64) {
+	copies := 0
+	if key == 0 {
+		copies = 1
+	}
+	f := gen.FatTree2(8, 4)
+	w := newWorld(t, f, simfabric.Options{})
+	defer w.close()
+	hosts := hostsOf(f)
+	a, _ := w.manager(hosts[0], engine.Config{})
+	w.settle(hosts[0], a, time.Second)
+	c := w.client(t, hosts[2])
+	join := func(m mad.Method, q ib.QKey) {
+		t.Helper()
+		st, _, err := c.ask(m, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState|
+			mad.CompMCQKey|mad.CompMCPKey|mad.CompMCTClass|mad.CompMCFlowLabel|mad.CompMCSL,
+			&mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: ib.MakeGID(ib.DefaultPrefix, f.Ports[hosts[2]].GUID),
+				JoinState: mad.JoinFull, PKey: ib.DefaultPKey, QKey: q})
+		if st != 0 || err != nil {
+			t.Errorf("join with Q_Key %#x: status %#x, %v", uint32(q), uint16(st), err)
 		}
-		join(1)
-		b, stop := w.manager(hosts[5], engine.Config{Priority: 9})
-		w.settle(hosts[5], b, 10*time.Second)
-		join(2)
-		stop()
-		w.settle(hosts[0], a, 10*time.Second)
-		if err := a.Leaks(0); err != nil {
-			t.Error(err)
-		}
-		join(2)
-	})
+	}
+	join(mad.MethodSet, 1)
+	b, stop := w.manager(hosts[5], engine.Config{Priority: 9, SA: sa.Config{SAKey: key}})
+	w.settle(hosts[5], b, 10*time.Second)
+	if copies > 0 {
+		join(mad.MethodDelete, 1)
+	}
+	join(mad.MethodSet, 2)
+	time.Sleep(time.Second)
+	stop()
+	w.settle(hosts[0], a, 10*time.Second)
+	if err := a.Leaks(copies); err != nil {
+		t.Error(err)
+	}
+	join(mad.MethodSet, 2)
 }
 
 // A manager that is handed the subnet while it walks it serves with what it

@@ -315,6 +315,9 @@ const (
 // serve handles requests of others: what concerns managers and the fabric first.
 // While SMPs are under way the SA gets two thirds of the time at most.
 func (s *Subnet) serve() {
+	if len(s.served.held) > 0 {
+		s.releaseHeld()
+	}
 	for range serveMost {
 		p := s.in.note()
 		if p == nil {
@@ -410,6 +413,7 @@ func (s *Subnet) response(p *transport.Packet) {
 	tid := uint32(mad.TIDOf(&p.MAD))
 	i := tid & 0xffff
 	if tid&unslotted != 0 || int(i) >= len(s.win.slots) {
+		s.copyResponse(p)
 		return
 	}
 	sl := &s.win.slots[i]

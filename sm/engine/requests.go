@@ -78,6 +78,11 @@ func (s *Subnet) smInfo(p *transport.Packet) {
 		controlName(mod), "was", was.String(), "now", s.elect.State().String())
 	switch a {
 	case elect.Acknowledge:
+		if was == mad.SMStandby {
+			s.inherit()
+		} else {
+			s.copied = copied{}
+		}
 		s.sendSMInfo(from, mad.SMInfoAcknowledge)
 		s.sweeps.reregister = true
 		if was == mad.SMMaster {
@@ -289,7 +294,8 @@ func (s *Subnet) sa(p *transport.Packet) {
 		s.refuse(p)
 		return
 	}
-	r, c := s.served.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes()})
+	r, c := s.served.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes(),
+		Manager: from.kind == fromPort && s.followers.follows(ib.GUID(from.id))})
 	if r.MAD != nil {
 		out := &s.served.reply
 		out.LID, out.QPN, out.QKey, out.SL, out.PKeyIndex = p.LID, p.QPN, p.QKey, p.SL, p.PKeyIndex
@@ -299,7 +305,10 @@ func (s *Subnet) sa(p *transport.Packet) {
 		if r.RMPP {
 			s.served.shares.sent(from, len(r.MAD), now)
 		}
-		err := s.put(out)
+		var err error
+		if m := mad.MethodOf(&p.MAD); m != mad.MethodSet && m != mad.MethodDelete || s.elect.State() != mad.SMMaster || !s.hold(out, now) {
+			err = s.put(out)
+		}
 		if errors.Is(err, transport.ErrBusy) {
 			// The header alone: to be asked for again.
 			out.SetMessage(r.MAD[:mad.SADataOffset], false)
@@ -325,6 +334,7 @@ func (s *Subnet) apply(c sa.Changes) {
 		s.served.guids[guidKey{b.Port, b.Block}] = b.GUIDs
 	}
 	s.ev.apply = s.ev.apply || len(c.Reregister)+len(c.GUIDs) > 0
+	s.publishVersion()
 }
 
 // send reports events to subscribers.
@@ -348,5 +358,6 @@ func (s *Subnet) send(rs []sa.Report) {
 func (s *Subnet) tickSA() {
 	if at, ok := s.served.admin.NextTick(); ok && s.now() >= at {
 		s.served.admin.Tick(s.now())
+		s.publishVersion()
 	}
 }

@@ -184,6 +184,8 @@ func (w *sweep) serveFirst(context.Context) error {
 	w.view = sa.State{Fabric: w.f, LFT: w.s.prog.want.lft, SL: w.s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
 		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos}
 	if w.first {
+		w.s.followers.begin()
+		w.restore()
 		w.s.apply(w.s.served.admin.SetState(w.s.now(), w.view))
 	}
 	return nil

@@ -19,11 +19,14 @@ func (s *Subnet) standby(ctx context.Context) error {
 	// the time that it serves again.
 	defer s.served.admin.Forget()
 	s.prog.forget()
+	s.copied = copied{}
+	s.followers.end()
 	s.ev = events{}
 	s.publish()
-	s.announce(s.elect.Master())
-	next := time.Now().Add(s.cfg.Poll)
-	told, lid, sm := time.Now(), s.port.LID, s.port.SMLID
+	// The master hands over as soon as a better manager announces itself: the copy
+	// comes first.
+	next := time.Now()
+	told, lid, sm, begun := time.Time{}, s.port.LID, s.port.SMLID, time.Now()
 	for s.elect.State() == mad.SMStandby {
 		if s.lingers() {
 			if err := s.seeHeir(); err != nil {
@@ -57,11 +60,16 @@ func (s *Subnet) standby(ctx context.Context) error {
 			s.elect.Ignore(m.Info.GUID)
 			return errRestart
 		}
+		was := s.copied.version
 		a, err := s.poll(ctx)
 		if err != nil {
 			return err
 		}
 		next = time.Now().Add(s.cfg.Poll)
+		first := s.copied.own && s.copied.regs == nil && time.Since(begun) < heirWait
+		if first || s.copied.version != was {
+			next = time.Now().Add(min(s.cfg.Poll, copyAgain)) // hosts wait until the master knows
+		}
 		switch a {
 		case elect.Poll:
 			next = time.Now().Add(50 * time.Millisecond)
@@ -69,6 +77,9 @@ func (s *Subnet) standby(ctx context.Context) error {
 			m := s.elect.Master()
 			s.log.Warn("the master is gone", "master", m.Info.GUID.String(), "master_lid", m.LID.String())
 		case elect.Nothing:
+			if first {
+				break
+			}
 			if time.Since(told) > announceEvery || lid != s.port.LID || sm != s.port.SMLID {
 				// The master may not have seen this manager, whose port could not
 				// send before it had a LID.
@@ -85,11 +96,22 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 	m := s.elect.Master()
 	var info *mad.SMInfo
 	dead := false
-	l := &smp.List{Requests: []smp.Request{{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: m.Path}}, Done: func(r *smp.Reply) {
+	q := smp.Request{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: m.Path}
+	nonce, sent := s.copyQuestion(&q.Data, m.Info.GUID), time.Now()
+	version, copies := uint64(0), false
+	l := &smp.List{Requests: []smp.Request{q}, Done: func(r *smp.Reply) {
 		switch {
 		case r.OK():
 			var i mad.SMInfo
 			if i.Decode(r.Data[:]) == nil && i.GUID == m.Info.GUID {
+				if version, copies = s.copyAnswer(&r.Data, i, nonce, sent); copies {
+					s.copied.own = true
+				} else {
+					s.copied.own = s.elect.Trust().Proves(*mad.SMInfoProof(&r.Data), nonce, s.port.PortGUID, i.GUID)
+				}
+				if s.copied.own {
+					i.SMKey = s.elect.Trust().Key // it need not show what it has proven
+				}
 				info = &i
 			}
 		case noManager(r):
@@ -104,7 +126,14 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 	if s.elect.State() != mad.SMStandby {
 		return elect.Nothing, nil
 	}
-	return s.elect.Polled(info, dead), nil
+	a := s.elect.Polled(info, dead)
+	switch {
+	case a == elect.Discover:
+		s.inherit()
+	case copies:
+		return a, s.copyRegistrations(ctx, version)
+	}
+	return a, nil
 }
 
 // noManager reports whether an answer comes from a host without a manager: from the

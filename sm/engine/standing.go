@@ -87,7 +87,7 @@ func (s *Subnet) answerSMInfo(p *transport.Packet, from source) bool {
 		info.SMKey = 0
 	}
 	q := s.smInfoAnswer(p, info)
-	if a == elect.Hide {
+	if !s.answerCopy(n, p, &q) {
 		n.prove(p, &q)
 	}
 	_ = s.put(&q)
@@ -96,11 +96,11 @@ func (s *Subnet) answerSMInfo(p *transport.Packet, from source) bool {
 	return info.State != mad.SMMaster
 }
 
-// prove answers the nonce in a question without the M_Key where that is not needed.
+// prove answers the nonce in a question, unless it lacks the M_Key.
 func (n *standing) prove(p, answer *transport.Packet) {
 	nonce := *mad.SMInfoProof(mad.SMPData(&p.MAD))
 	var asker mad.SMInfo
-	if n.trust.MKey != 0 || nonce == [16]byte{} || asker.Decode(mad.SMPData(&p.MAD)[:]) != nil {
+	if n.trust.MKey != 0 && mad.MKeyOf(&p.MAD) != n.trust.MKey || nonce == [16]byte{} || asker.Decode(mad.SMPData(&p.MAD)[:]) != nil {
 		return
 	}
 	*mad.SMInfoProof(mad.SMPData(&answer.MAD)) = n.trust.Proof(nonce, asker.GUID, n.info.GUID)

@@ -37,6 +37,9 @@ type Subnet struct {
 	managers managers
 	rivals   rivals
 	former   former
+	copied   copied
+
+	followers followers
 
 	ev     events
 	sweeps sweeps
@@ -162,6 +165,8 @@ type served struct {
 	// or the fabric change, cleared by programMulticast.
 	mcastDirty bool
 	lastJoin   time.Time // when members last changed
+	held       []heldAnswer
+	heldTimer  bool      // retryHeld waits
 	mcastHold  time.Time // until when the tables are delayed at most
 }
 

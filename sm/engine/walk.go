@@ -65,6 +65,9 @@ func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
 		return nil
 	}
 	p := s.elect.Target()
+	if s.followers.copying(p.Info.GUID, time.Now()) {
+		return nil // the next poll of the others decides again
+	}
 	s.log.Info("handing over to a better manager", "to", p.Info.GUID.String(), "priority", p.Info.Priority, "to_lid", p.LID.String())
 	s.managers.handoverUntil = time.Now().Add(time.Second)
 	return s.handover(ctx, p)

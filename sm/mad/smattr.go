@@ -380,3 +380,33 @@ func (s *SMInfo) Decode(b []byte) error {
 // know each other: a nonce in a question, what proves the SM_Key in an answer. The
 // architecture reserves it; other managers send 0 and ignore what they receive.
 func SMInfoProof(data *[64]byte) *[16]byte { return (*[16]byte)(data[24:40]) }
+
+// SMInfoCopy is the part by which a standby of this project keeps a copy of what hosts
+// registered with the master, reserved as well. A question has the version of the copy
+// and a proof; an answer has the version of the original and for how many milliseconds
+// nothing that is not copied is acknowledged. SMInfoProof covers them.
+type SMInfoCopy struct {
+	Version uint64
+	Lease   uint32
+	Proof   [16]byte // of a question; an answer has none, for its own is SMInfoProof
+}
+
+// PutSMInfoCopy writes it into an SMInfo attribute.
+func PutSMInfoCopy(data *[64]byte, c SMInfoCopy) {
+	be.PutUint64(data[40:], c.Version)
+	copy(data[48:], c.Proof[:])
+	if c.Proof == [16]byte{} {
+		be.PutUint32(data[48:], c.Lease)
+	}
+}
+
+// SMInfoCopyOf reads what PutSMInfoCopy wrote into a question or an answer.
+func SMInfoCopyOf(data *[64]byte, question bool) SMInfoCopy {
+	c := SMInfoCopy{Version: be.Uint64(data[40:])}
+	if question {
+		c.Proof = [16]byte(data[48:])
+	} else {
+		c.Lease = be.Uint32(data[48:])
+	}
+	return c
+}

@@ -107,6 +107,12 @@ func (s *Service) updateGroups() (c Changes) {
 			continue
 		}
 		g.fixed = true
+		if g.by != 0 { // restored, of whoever
+			if s.made[g.by]--; s.made[g.by] <= 0 {
+				delete(s.made, g.by)
+			}
+			g.by = 0
+		}
 		// A group of the slowest member's speed gets slower at once, for
 		// the slow one could not join; it gets faster only while empty,
 		// so that hosts do not register again each time one goes to sleep.
@@ -121,6 +127,7 @@ func (s *Service) updateGroups() (c Changes) {
 		rec.MLID = g.rec.MLID
 		if rec != g.rec {
 			g.rec = rec
+			s.touch()
 			for _, k := range g.sortedMembers() {
 				if own := g.members[k].guid; s.f.EndPortByGUID(own) != fabric.None && !slices.Contains(c.Reregister, own) {
 					c.Reregister = append(c.Reregister, own)
@@ -178,6 +185,12 @@ func (s *Service) reap(g *group) (c Changes) {
 	for k := range g.members {
 		s.dropMember(g, k)
 	}
+	s.dropGroup(g)
+	return c
+}
+
+// dropGroup removes a group without members.
+func (s *Service) dropGroup(g *group) {
 	delete(s.groups, g.rec.MGID)
 	if g.by != 0 {
 		if s.made[g.by]--; s.made[g.by] <= 0 {
@@ -188,13 +201,13 @@ func (s *Service) reap(g *group) (c Changes) {
 		delete(s.mlids, g.rec.MLID)
 	}
 	s.order = nil
-	return c
 }
 
 // dropMember takes a member out of a group.
 func (s *Service) dropMember(g *group, key ib.GUID) {
 	by := g.members[key].by
 	delete(g.members, key)
+	s.touch()
 	s.members--
 	if s.joins[by]--; s.joins[by] <= 0 {
 		delete(s.joins, by)

@@ -9,11 +9,15 @@ import (
 // guidTable is a block of the GUIDs of a port: its own at index 0 and the alias
 // GUIDs that were set.
 func (s *Service) guidTable(port int32, block int) (t mad.GUIDInfo) {
-	p := &s.f.Ports[port]
+	g := s.f.Ports[port].GUID
+	return blockOf(g, s.guids[g], block)
+}
+
+func blockOf(own ib.GUID, aliases map[int]ib.GUID, block int) (t mad.GUIDInfo) {
 	if block == 0 {
-		t[0] = p.GUID
+		t[0] = own
 	}
-	for i, g := range s.guids[p.GUID] {
+	for i, g := range aliases {
 		if i/8 == block {
 			t[i%8] = g
 		}
@@ -28,6 +32,9 @@ func (q *query) guidInfos() mad.Status {
 	q.endPorts(mad.CompGIRLID, func(p int32) {
 		for b := 0; b*8 < q.guidCap(p) && !q.full; b++ {
 			r := mad.GUIDInfoRecord{LID: q.f.Ports[p].LID, Block: uint8(b), Info: q.guidTable(p, b)}
+			if own := q.guids[q.f.Ports[p].GUID]; q.all && (len(own) == 0 || b > 0 && r.Info == mad.GUIDInfo{}) {
+				continue // to a copy only aliases matter
+			}
 			start := len(q.out)
 			q.out = r.Append(q.out)
 			q.emit(start, guidLayout)
@@ -136,6 +143,7 @@ func (q *query) applyGUIDs(port int32, next map[int]ib.GUID) {
 			continue
 		}
 		touched[uint8(index/8)] = true
+		q.touch()
 		if old != 0 {
 			delete(q.alias, old)
 			delete(q.guids[own], index)

@@ -62,6 +62,7 @@ func (q *query) setInformInfo() mad.Status {
 			q.subsOf[me.GUID] = own
 			q.perPort[me.GUID]++
 		}
+		q.touch()
 		*own[at] = subscription{owner: me.GUID, gid: ib.MakeGID(q.f.Prefix, me.GUID), lid: q.req.LID, info: i, trusted: q.trusted}
 	}
 	q.out = append(q.out, q.data[:mad.InformInfoLen]...)
@@ -72,6 +73,7 @@ func (q *query) setInformInfo() mad.Status {
 func isSecurity(trap uint16) bool { return trap >= mad.TrapBadMKey && trap <= mad.TrapSwitchBadPKey }
 
 func (s *Service) dropSubscription(x *subscription) {
+	s.touch()
 	s.release(x.owner)
 	is := func(y *subscription) bool { return x == y }
 	s.subs = slices.DeleteFunc(s.subs, is)
@@ -117,6 +119,9 @@ func (q *query) informRecords() mad.Status {
 		if !q.trusted {
 			r.Info.QPN = 0
 		}
+		if q.all && x.trusted {
+			r.Enum = trustedEnum
+		}
 		start := len(q.out)
 		q.out = r.Append(q.out)
 		q.emit(start, informLayout)
@@ -131,6 +136,7 @@ func (s *Service) dropSubscribers() {
 		p := s.f.EndPortByGUID(x.owner)
 		if p == fabric.None {
 			s.release(x.owner)
+			s.touch()
 			delete(s.subsOf, x.owner)
 			return true
 		}

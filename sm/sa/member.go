@@ -99,6 +99,9 @@ func (q *query) join() mad.Status {
 		q.changes.Groups = true
 	}
 	had := old.receives()
+	if old.state|r.JoinState != old.state {
+		q.touch()
+	}
 	old.state |= r.JoinState
 	q.changes.Groups = q.changes.Groups || had != old.receives()
 	q.answerMember(g, &r, old.state, old.proxy)
@@ -291,6 +294,7 @@ func (q *query) leave() mad.Status {
 	had := m.receives()
 	m.state &^= r.JoinState
 	left := m.state
+	q.touch()
 	if left == 0 {
 		q.dropMember(g, guid)
 	}
@@ -310,7 +314,7 @@ func (q *query) findMembers() mad.Status {
 	one := func(g *group) {
 		m := &g.rec
 		if q.has(mad.CompMCMGID) && r.MGID != m.MGID || q.has(mad.CompMCMLID) && r.MLID != m.MLID ||
-			!q.inPartition(q.port, m.PKey) || !q.sameParams(&r, m) || !q.selectorsMatch(&r, m) ||
+			!q.all && !q.inPartition(q.port, m.PKey) || !q.sameParams(&r, m) || !q.selectorsMatch(&r, m) ||
 			q.has(mad.CompMCScope) && r.Scope != m.Scope || q.has(mad.CompMCLifeTimeSel|mad.CompMCLifeTime) && !q.lifeMatches(&r, m) {
 			return
 		}

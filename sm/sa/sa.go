@@ -99,6 +99,10 @@ type Request struct {
 	GID    ib.GID // the sender's, with a GRH
 	// MAD is the message after reassembly: the 56-byte header and the data.
 	MAD []byte
+	// Manager is set for a standby of this subnet that keeps a copy: a trusted
+	// request of it is shown the tables of Copies whole, whatever partitions its
+	// port is in.
+	Manager bool
 }
 
 // Reply is the answer to a request.
@@ -182,13 +186,16 @@ type Service struct {
 	guids        map[ib.GUID]map[int]ib.GUID // alias GUIDs by port GUID and index
 	aliasSeq     uint32
 
-	perPort  map[ib.GUID]int       // services and subscriptions of a port
-	joins    map[ib.GUID]int       // memberships by the port that asked
-	made     map[ib.GUID]int       // groups by the port that made them
-	counters Counters              // without the maps
-	requests [256]uint64           // by attribute
-	refused  map[mad.Status]uint64 // by status
-	now      time.Duration
+	perPort   map[ib.GUID]int // services and subscriptions of a port
+	joins     map[ib.GUID]int // memberships by the port that asked
+	made      map[ib.GUID]int // groups by the port that made them
+	version   uint64          // see Version
+	canCopy   bool            // see CanCopy; copyKnown says that it is up to date
+	copyKnown bool
+	counters  Counters              // without the maps
+	requests  [256]uint64           // by attribute
+	refused   map[mad.Status]uint64 // by status
+	now       time.Duration
 
 	// The request under way and its answer: most are short, and tens of
 	// thousands a second would keep the collector busy.
@@ -214,6 +221,7 @@ func New(cfg Config) *Service {
 func (s *Service) Forget() {
 	n := New(s.cfg)
 	n.counters, n.requests, n.refused, n.mgidSeq, n.aliasSeq = s.counters, s.requests, s.refused, s.mgidSeq, s.aliasSeq
+	n.version = s.version + 1
 	*s = *n
 }
 
@@ -253,6 +261,7 @@ func (s *Service) SetState(now time.Duration, st State) (c Changes) {
 		p := s.f.EndPortByGUID(g)
 		if p == fabric.None {
 			delete(s.guids, g)
+			s.touch()
 			continue
 		}
 		for _, a := range m {
@@ -313,6 +322,7 @@ type query struct {
 	mask    mad.CompMask // components still to be matched, without a LID that was resolved
 	port    int32        // the requester's, index into Fabric.Ports
 	trusted bool
+	all     bool   // everything is shown: see Request.Manager
 	out     []byte // header space and records
 	n       int    // records
 	full    bool   // MaxAnswer or MaxWork was reached
@@ -405,6 +415,7 @@ func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 		return Reply{}, Changes{}
 	}
 	q.trusted = q.h.SMKey != 0
+	q.all = q.trusted && req.Manager
 	if q.port = s.byLID(req.LID); q.port == fabric.None {
 		s.counters.Unknown++
 		return Reply{}, Changes{}
@@ -559,7 +570,9 @@ func (s *Service) sharedKey(a, b int32) ib.PKey {
 }
 
 // visible reports whether the requester may know about a port.
-func (q *query) visible(port int32) bool { return port == q.port || q.sharedKey(q.port, port) != 0 }
+func (q *query) visible(port int32) bool {
+	return port == q.port || q.all || q.sharedKey(q.port, port) != 0
+}
 
 // sortedGroups gives the groups by MGID.
 func (s *Service) sortedGroups() []*group {

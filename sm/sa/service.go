@@ -103,7 +103,7 @@ func (q *query) findServices() mad.Status {
 			break
 		}
 		x := q.services[k]
-		if !q.inPartition(q.port, x.rec.PKey) {
+		if !q.all && !q.inPartition(q.port, x.rec.PKey) {
 			continue
 		}
 		// Two limited members of a partition cannot use each other's services.
@@ -158,6 +158,7 @@ func (q *query) setService() mad.Status {
 			q.leaseNext = x.expire
 		}
 	}
+	q.touch()
 	q.answerService(r)
 	return mad.StatusOK
 }
@@ -183,6 +184,7 @@ func (q *query) deleteService() mad.Status {
 func (s *Service) removeService(k serviceID) {
 	x := s.services[k]
 	delete(s.services, k)
+	s.touch()
 	s.serviceOrder = nil
 	s.leaseKnown = s.leaseKnown && x.expire != s.leaseNext
 	s.release(x.owner)

@@ -196,6 +196,8 @@ one of higher priority is master.`,
 		a.smExplainCmd(),
 		a.smWhatIfCmd(),
 		a.smDumpCmd(),
+		a.smDrainCmd(),
+		a.smUndrainCmd(),
 	)
 	return sm
 }

@@ -14,6 +14,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/pkey"
@@ -105,7 +106,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringVar(&o.keysFile, "keys-file", "", "`FILE` of mode 0600 with lines MKey=, SMKey= and SAKey= (default: the systemd "+
 		"credential \"keys\", if there is one)")
 	f.DurationVar(&o.waitPort, "wait-port", 0, "give up if no port could be opened for this `TIME`, 0 for never")
-	f.StringVar(&o.socket, "socket", "", "`PATH` of the socket for the other commands, - for none (default: "+serve.DefaultSocket+
+	f.StringVar(&o.socket, "socket", "", "`PATH` of the socket for the other commands, - for none (default: "+control.DefaultSocket+
 		"; none with ibsim)")
 }
 
@@ -261,5 +262,5 @@ func (o *options) socketPath() string {
 	case o.socket != "":
 		return o.socket
 	}
-	return serve.DefaultSocket
+	return control.DefaultSocket
 }

@@ -7,15 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/mad"
-	"ibnetworkd/sm/serve"
 )
 
 // sockets returns the sockets to query: the given one, or all that exist, because
@@ -24,11 +23,7 @@ func sockets(given string) ([]string, error) {
 	if given != "" {
 		return []string{given}, nil
 	}
-	l, err := filepath.Glob(filepath.Join(filepath.Dir(serve.DefaultSocket), "*.sock"))
-	if err == nil && len(l) == 0 {
-		err = fmt.Errorf("no ibnetsm is running (no socket in %s): start one with: ibnetctl sm start PORT", filepath.Dir(serve.DefaultSocket))
-	}
-	return l, err
+	return control.Sockets()
 }
 
 // ask sends one query to each socket and copies the answers to w.
@@ -41,7 +36,7 @@ func ask(ctx context.Context, socket, what string, w io.Writer) error {
 	defer cancel()
 	var errs []error
 	for _, s := range l {
-		errs = append(errs, serve.Ask(ctx, s, what, w))
+		errs = append(errs, control.Ask(ctx, s, what, w))
 	}
 	return errors.Join(errs...)
 }
@@ -57,7 +52,7 @@ func askAll(ctx context.Context, socket string) ([]*engine.Snapshot, error) {
 	all, errs := []*engine.Snapshot{}, []error(nil)
 	for _, s := range l {
 		var b bytes.Buffer
-		if err := serve.Ask(ctx, s, serve.AskStatus, &b); err != nil {
+		if err := control.Ask(ctx, s, control.AskStatus, &b); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -83,7 +78,7 @@ func metricsCmd() *cobra.Command {
 	socket := ""
 	c := &cobra.Command{Use: "metrics", Short: "print counters in Prometheus text format", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return ask(cmd.Context(), socket, serve.AskMetrics, cmd.OutOrStdout())
+			return ask(cmd.Context(), socket, control.AskMetrics, cmd.OutOrStdout())
 		}}
 	socketFlag(c, &socket)
 	return c
@@ -92,9 +87,9 @@ func metricsCmd() *cobra.Command {
 func resweepCmd() *cobra.Command {
 	socket, full := "", false
 	c := &cobra.Command{Use: "resweep", Short: "sweep the subnets now", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		what := serve.AskResweep
+		what := control.AskResweep
 		if full {
-			what = serve.AskFull
+			what = control.AskFull
 		}
 		return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
 	}}
@@ -116,9 +111,9 @@ func topologyCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			what := serve.AskTopology
+			what := control.AskTopology
 			if svg {
-				what = serve.AskPicture
+				what = control.AskPicture
 			}
 			return ask(cmd.Context(), socket, strings.TrimSpace(what+" "+port), cmd.OutOrStdout())
 		}}

@@ -154,7 +154,7 @@ func (d *daemon) configure(now *options) error {
 		}
 		c := *d.config.Load()
 		c.Log = d.log
-		c.Store = now.store(p)
+		c.Store, c.Drains = now.store(p), now.drains(p)
 		c.Changed = func(x *engine.Snapshot) { d.status.state(p, x) }
 		return c
 	}
@@ -233,7 +233,7 @@ var errRestart = errors.New("settings changed that need a restart")
 // subnet manager can apply.
 func sameFixed(a, b engine.Config) bool {
 	for _, c := range []*engine.Config{&a, &b} {
-		c.Partitions, c.Names, c.Log, c.Store, c.Changed = partition.Config{}, nil, nil, nil, nil
+		c.Partitions, c.Names, c.Log, c.Store, c.Drains, c.Changed = partition.Config{}, nil, nil, nil, nil, nil
 	}
 	return reflect.DeepEqual(a, b)
 }

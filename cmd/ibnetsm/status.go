@@ -65,6 +65,9 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 				line("Last sweep", "%s ago, %s, %d SMPs in %s%s", time.Since(l.At).Round(time.Second), l.Kind, l.SMPs,
 					l.Duration.Round(time.Microsecond), reason(l.Reason))
 			}
+			for _, d := range x.Drained {
+				line("Drained", "%s", d.Words())
+			}
 			for _, g := range x.Retrying {
 				line("Trouble", "node %v does not answer or rejects settings; will retry", g)
 			}

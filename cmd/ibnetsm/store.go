@@ -27,11 +27,18 @@ func (o *options) stateFolder() string {
 
 // store is where the LIDs of the subnet of a port are saved, nil for nowhere.
 func (o *options) store(p serve.Port) engine.Store {
+	return o.stored("guid2lid", p)
+}
+
+// drains is where the drained switches of the subnet of a port are saved.
+func (o *options) drains(p serve.Port) engine.Store { return o.stored("drained", p) }
+
+func (o *options) stored(what string, p serve.Port) engine.Store {
 	dir := o.stateFolder()
 	if dir == "" {
 		return nil
 	}
-	return fileStore(filepath.Join(dir, fmt.Sprintf("guid2lid-%016x", uint64(p.GUID))))
+	return fileStore(filepath.Join(dir, fmt.Sprintf("%s-%016x", what, uint64(p.GUID))))
 }
 
 // fileStore is the name of a file that is replaced as a whole.

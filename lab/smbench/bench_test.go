@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/fabric"
-	"ibnetworkd/sm/serve"
 )
 
 // rigTools builds the rig, or skips where a foreign program is missing.
@@ -166,7 +166,7 @@ func TestTopology(t *testing.T) {
 			t.Fatal(err)
 		}
 		var ours bytes.Buffer
-		if err := serve.Ask(t.Context(), sock, serve.AskTopology, &ours); err != nil {
+		if err := control.Ask(t.Context(), sock, control.AskTopology, &ours); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.CommandContext(t.Context(), "ibnetdiscover")

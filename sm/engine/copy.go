@@ -135,7 +135,8 @@ func (s *Subnet) copyRegistrations(ctx context.Context, version uint64) error {
 		return nil
 	}
 	if s.copied.regs == nil {
-		s.log.Info("copied the master's registrations", "memberships", regs.Members(), "duration", time.Since(began).Round(time.Microsecond).String())
+		s.log.Info("copied the master's registrations", "memberships", regs.Members(), "duration",
+			time.Since(began).Round(time.Microsecond).String())
 	}
 	// All tables have at least what the version has; what is newer was not answered.
 	s.copied.regs, s.copied.version, s.copied.at = &regs, version, at

@@ -81,6 +81,7 @@ type Config struct {
 	SA         sa.Config
 	Names      fabric.Names // shown in place of what nodes say of themselves
 	Store      Store        // nil keeps nothing
+	Drains     Store        // keeps the drained switches; nil forgets them with the process
 	Log        *slog.Logger
 	// Changed, if set, is given each state that is published, the first when the
 	// port is open. It must not block.
@@ -171,6 +172,7 @@ func (s *Subnet) Run(ctx context.Context) error {
 		return fmt.Errorf("%s/%d is an Ethernet port, it has no subnet", s.port.Device, s.port.Num)
 	}
 	s.load()
+	s.loadDrains()
 	s.elect = &election{Machine: elect.New(elect.Config{Self: smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID},
 		Trust: elect.Trust{Key: s.cfg.SMKey, MKey: s.cfg.Policy.MKey}, Misses: s.cfg.PollMisses}), changed: s.setStanding}
 	s.setStanding()

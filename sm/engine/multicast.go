@@ -44,7 +44,8 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 	s.served.mcastDirty = false
 	f := s.prog.fabric
 	groups := s.served.admin.Groups()
-	want, err := compute(ctx, s, func() mcast.Tables { return mcast.Build(f, groups) })
+	g := s.routed(f)
+	want, err := compute(ctx, s, func() mcast.Tables { return mcast.Build(g, groups) })
 	if err != nil {
 		s.served.mcastDirty = true
 		return err

@@ -67,13 +67,15 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 // has the shape of the last.
 func (w *sweep) route(ctx context.Context) error {
 	s, f := w.s, w.f
-	if !sameShape(s.prog.fabric, f) || s.prog.want.lft == nil {
+	if !sameShape(s.prog.fabric, f) || s.prog.want.lft == nil || s.prog.reroute {
+		s.prog.reroute = false
+		g := s.routed(f)
 		opt := s.cfg.Route
 		opt.Previous, opt.Order = w.have.lft, s.prog.want.order
 		if s.cfg.QoS != nil && !s.prog.noVLs {
 			opt.Layers = 8
 		}
-		r, err := compute(ctx, s, func() built { return build(f, opt, s.cfg.QoS) })
+		r, err := compute(ctx, s, func() built { return build(g, opt, s.cfg.QoS) })
 		if err != nil {
 			return err
 		}
@@ -85,6 +87,7 @@ func (w *sweep) route(ctx context.Context) error {
 			return errNoRoutes
 		}
 		s.compareRoutes(&r.Result)
+		s.sayDrains(f)
 		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst,
 			bound: r.Bound, qos: r.qos}
 		w.warn("routes and partitions", r.Warnings)

@@ -38,6 +38,7 @@ type Subnet struct {
 	rivals   rivals
 	former   former
 	copied   copied
+	drained  []ib.GUID // switches that routes avoid, sorted
 
 	followers followers
 
@@ -137,14 +138,15 @@ type sweeps struct {
 
 // programmed is the known state of the subnet and the wanted one.
 type programmed struct {
-	fabric *fabric.Fabric // as found by the last sweep and changed by its Sets; nil before the first
-	shown  *fabric.Fabric // the same once the sweep has ended and it changes no more
-	have   tables         // by the indices of fabric
-	want   routes
-	top    ib.LID
-	memory lid.Memory
-	saved  bool // memory is in the store: set by save, cleared when a sweep changes LIDs
-	noVLs  bool // switches refuse what routing by service levels needs: set by finish, never cleared
+	fabric  *fabric.Fabric // as found by the last sweep and changed by its Sets; nil before the first
+	shown   *fabric.Fabric // the same once the sweep has ended and it changes no more
+	have    tables         // by the indices of fabric
+	want    routes
+	top     ib.LID
+	memory  lid.Memory
+	saved   bool // memory is in the store: set by save, cleared when a sweep changes LIDs
+	reroute bool // routes are to be computed whatever the shape: set by Drain
+	noVLs   bool // switches refuse what routing by service levels needs: set by finish, never cleared
 	// violations has the M_Key violations that ports had counted when last asked.
 	violations map[ib.GUID]uint16
 }

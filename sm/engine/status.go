@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/elect"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
@@ -25,20 +26,21 @@ type Snapshot struct {
 	Others    []Manager `json:"others,omitempty"` // other managers in the subnet
 	// DoubledLIDs is how many LIDs two ports have, while another master that is
 	// not trusted gives out LIDs too.
-	DoubledLIDs int         `json:"doubled_lids,omitempty"`
-	Routing     string      `json:"routing,omitempty"`
-	TopLID      ib.LID      `json:"top_lid,omitempty"`
-	Sweeps      int         `json:"sweeps"`
-	LastSweep   SweepStats  `json:"last_sweep"`
-	Nodes       int         `json:"nodes"`
-	Switches    int         `json:"switches"`
-	EndPorts    int         `json:"end_ports"`
-	Links       int         `json:"links"`
-	Groups      int         `json:"multicast_groups"`
-	Retrying    []ib.GUID   `json:"retrying,omitempty"` // nodes that did not answer or obey
-	Counters    Counters    `json:"counters"`
-	SACounters  sa.Counters `json:"sa_counters"`
-	At          time.Time   `json:"at"`
+	DoubledLIDs int             `json:"doubled_lids,omitempty"`
+	Routing     string          `json:"routing,omitempty"`
+	TopLID      ib.LID          `json:"top_lid,omitempty"`
+	Sweeps      int             `json:"sweeps"`
+	LastSweep   SweepStats      `json:"last_sweep"`
+	Nodes       int             `json:"nodes"`
+	Switches    int             `json:"switches"`
+	EndPorts    int             `json:"end_ports"`
+	Links       int             `json:"links"`
+	Groups      int             `json:"multicast_groups"`
+	Retrying    []ib.GUID       `json:"retrying,omitempty"` // nodes that did not answer or obey
+	Drained     []control.Drain `json:"drained,omitempty"`  // switches that routes avoid
+	Counters    Counters        `json:"counters"`
+	SACounters  sa.Counters     `json:"sa_counters"`
+	At          time.Time       `json:"at"`
 
 	// Fabric is the subnet as last published, nil unless master.
 	Fabric *fabric.Fabric `json:"-"`
@@ -102,6 +104,9 @@ func (s *Subnet) publish() {
 		if f.SMPort != fabric.None {
 			x.LID = f.Ports[f.SMPort].LID
 		}
+	}
+	if len(s.drained) > 0 {
+		x.Drained = s.drains(x.Fabric)
 	}
 	if n := s.self.senders.Load(); n == nil && s.prog.shown != nil || n != nil && n.fab != s.prog.shown {
 		s.self.senders.Store(newSenders(s.prog.shown))

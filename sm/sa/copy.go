@@ -198,7 +198,8 @@ func (s *Service) restoreMember(r *mad.MCMemberRecord, port ib.GUID) error {
 	rec.MTUSel, rec.RateSel, rec.LifeTimeSel = mad.SelExact, mad.SelExact, mad.SelExact
 	g := s.groups[r.MGID]
 	switch {
-	case !r.MGID.IsMulticast() || !r.MLID.IsMulticast() || int(r.MLID-ib.LIDMulticastMin) >= s.mlidCap || !r.MTU.IsValid() || !r.Rate.IsValid() || !r.PKey.IsValid() || r.JoinState == 0:
+	case !r.MGID.IsMulticast() || !r.MLID.IsMulticast() || int(r.MLID-ib.LIDMulticastMin) >= s.mlidCap || !r.MTU.IsValid() ||
+		!r.Rate.IsValid() || !r.PKey.IsValid() || r.JoinState == 0:
 		return fmt.Errorf("invalid membership of %s in %s", guid, r.MGID)
 	case g != nil && (g.rec != rec || g.members[guid] != nil):
 		return fmt.Errorf("group %s has two descriptions, or member %s twice", r.MGID, guid)

@@ -109,7 +109,8 @@ func TestRestore(t *testing.T) {
 		t.Errorf("groups that a port that is down has kept are left: %d members", heir.s.members)
 	}
 	// A service of another's GID has its owner in no record.
-	must(w.ask(cas[4], 0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID, &mad.ServiceRecord{ServiceID: 78, GID: gid(cas[1])}))
+	must(w.ask(cas[4], 0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID,
+		&mad.ServiceRecord{ServiceID: 78, GID: gid(cas[1])}))
 	if w.s.CanCopy() {
 		t.Error("a service whose owner is in no record can be copied")
 	}

@@ -107,7 +107,7 @@ func (s *Service) updateGroups() (c Changes) {
 			continue
 		}
 		g.fixed = true
-		if g.by != 0 { // restored, of whoever
+		if g.by != 0 { // restored: who made it is not known
 			if s.made[g.by]--; s.made[g.by] <= 0 {
 				delete(s.made, g.by)
 			}

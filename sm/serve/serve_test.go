@@ -18,6 +18,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/serve"
 	"ibnetworkd/sm/transport"
@@ -80,7 +81,7 @@ func TestManager(t *testing.T) {
 		var b bytes.Buffer
 		c, stop := context.WithTimeout(ctx, 5*time.Second)
 		defer stop()
-		if err := serve.Ask(c, path, what, &b); err != nil {
+		if err := control.Ask(c, path, what, &b); err != nil {
 			t.Fatal(err)
 		}
 		return b.String()
@@ -89,7 +90,7 @@ func TestManager(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); ; {
 			var xs []*engine.Snapshot
-			if err := json.Unmarshal([]byte(ask(serve.AskStatus)), &xs); err != nil {
+			if err := json.Unmarshal([]byte(ask(control.AskStatus)), &xs); err != nil {
 				t.Fatal(err)
 			}
 			if f(xs) {
@@ -121,19 +122,19 @@ func TestManager(t *testing.T) {
 	h.set(serve.Port{Device: "b", Num: 1, GUID: gen.HostGUID + 1}, b)
 	h.set(serve.Port{Device: "other", Num: 1, GUID: ib.GUID(7)}, b)
 	until("the second", masters(2))
-	if s := ask(serve.AskTopology); strings.Count(s, "Switch\t") != 1 || strings.Count(s, "\nCa\t") != 5 {
+	if s := ask(control.AskTopology); strings.Count(s, "Switch\t") != 1 || strings.Count(s, "\nCa\t") != 5 {
 		t.Errorf("topology:\n%s", s)
 	}
-	if s := ask(serve.AskPicture); !strings.HasPrefix(s, "<svg") {
+	if s := ask(control.AskPicture); !strings.HasPrefix(s, "<svg") {
 		t.Errorf("picture: %.100s", s)
 	}
-	if s := ask(serve.AskMetrics); !strings.Contains(s, "ibnetsm_master{") || !strings.Contains(s, `kind="Set PortInfo"`) {
+	if s := ask(control.AskMetrics); !strings.Contains(s, "ibnetsm_master{") || !strings.Contains(s, `kind="Set PortInfo"`) {
 		t.Errorf("metrics:\n%s", s)
 	}
 	if s := ask("nonsense"); !strings.Contains(s, "unknown request") {
 		t.Error(s)
 	}
-	if s := ask(serve.AskFull); s != "ok\n" {
+	if s := ask(control.AskFull); s != "ok\n" {
 		t.Error(s)
 	}
 	// A device that goes stops only its subnet, and one that comes back is managed again.

@@ -12,23 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/picture"
-)
-
-// DefaultSocket is where a running ibnetsm answers.
-const DefaultSocket = "/run/ibnetsm/ibnetsm.sock"
-
-// What can be asked for over the socket, one line. Topology and picture take a
-// port after a space, as mlx5_0/1, and are empty where it is not master.
-const (
-	AskStatus   = "status"   // JSON: a list of engine.Snapshot
-	AskTopology = "topology" // the subnets in ibnetdiscover's form
-	AskPicture  = "picture"  // the first subnet as SVG
-	AskMetrics  = "metrics"  // counters in Prometheus' text form
-	AskResweep  = "resweep"
-	AskFull     = "resweep full"
 )
 
 // Listen makes the socket for Serve. A stale socket file is replaced.
@@ -64,13 +51,10 @@ func (m *Manager) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// maxAsk bounds what a client may send.
-const maxAsk = 128
-
 func (m *Manager) answer(c net.Conn) {
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	line, err := bufio.NewReader(io.LimitReader(c, maxAsk)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(c, control.MaxAsk)).ReadString('\n')
 	if err != nil {
 		return
 	}
@@ -78,8 +62,12 @@ func (m *Manager) answer(c net.Conn) {
 	defer w.Flush()
 	subs := m.Subnets()
 	what, port := strings.TrimSpace(line), ""
-	if w, p, ok := strings.Cut(what, " "); ok && (w == AskTopology || w == AskPicture) {
-		what, port = w, p
+	word, arg, _ := strings.Cut(what, " ")
+	switch word {
+	case control.AskTopology, control.AskPicture:
+		what, port = word, arg
+	case control.AskDrain, control.AskUndrain:
+		what = word
 	}
 	fabrics := func(yield func(*fabric.Fabric) bool) {
 		for _, s := range subs {
@@ -89,7 +77,7 @@ func (m *Manager) answer(c net.Conn) {
 		}
 	}
 	switch what {
-	case AskStatus:
+	case control.AskStatus:
 		out := make([]*engine.Snapshot, 0, len(subs))
 		for _, s := range subs {
 			if x := s.Refresh(); x != nil {
@@ -99,48 +87,32 @@ func (m *Manager) answer(c net.Conn) {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.Encode(out)
-	case AskTopology:
+	case control.AskTopology:
 		for f := range fabrics {
 			fabric.WriteText(w, f)
 		}
-	case AskPicture:
+	case control.AskPicture:
 		for f := range fabrics {
 			picture.WriteSVG(w, f)
 			return
 		}
-	case AskMetrics:
+	case control.AskMetrics:
 		for _, s := range subs {
 			if x := s.Refresh(); x != nil {
 				x.WriteMetrics(w)
 			}
 		}
-	case AskResweep:
+	case control.AskResweep:
 		m.Resweep(false, "asked for")
 		fmt.Fprintln(w, "ok")
-	case AskFull:
+	case control.AskFull:
 		m.Resweep(true, "asked for")
 		fmt.Fprintln(w, "ok")
+	case control.AskDrain, control.AskUndrain:
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.Encode(m.drain(subs, what == control.AskDrain, arg))
 	default:
 		fmt.Fprintf(w, "unknown request %q\n", what)
 	}
-}
-
-// Ask sends a request to a running ibnetsm and copies the answer.
-func Ask(ctx context.Context, path, what string, w io.Writer) error {
-	var d net.Dialer
-	c, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return fmt.Errorf("no ibnetsm answers at %s: %w", path, err)
-	}
-	defer c.Close()
-	if dl, ok := ctx.Deadline(); ok {
-		c.SetDeadline(dl)
-	}
-	if _, err := fmt.Fprintln(c, what); err != nil {
-		return err
-	}
-	// Not by splice: a reader that has gone, as head, ends the program without a
-	// word then, as it does any other.
-	_, err = io.Copy(struct{ io.Writer }{w}, c)
-	return err
 }

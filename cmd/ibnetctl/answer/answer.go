@@ -277,6 +277,8 @@ var Forms = []struct {
 	{"sm explain", Explain{}},
 	{"sm whatif", WhatIf{}},
 	{"sm dump", Dump{}},
+	{"sm drain", Drains{}},
+	{"sm undrain", Drains{}},
 	{"reload, reconfigure, up, down, edit, enable, disable, mask, unmask, try, log-level, capture, report, sm start, sm stop, import " +
 		"--write", Done{}},
 	{"a command that fails", Failure{}},

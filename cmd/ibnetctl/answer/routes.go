@@ -1,5 +1,7 @@
 package answer
 
+import "ibnetworkd/sm/control"
+
 // Explain is the path between two ports, there and back.
 type Explain struct {
 	Schema     int    `json:"schema"`
@@ -111,4 +113,11 @@ type Dump struct {
 	Schema int    `json:"schema"`
 	Form   string `json:"form"`
 	Text   string `json:"text"`
+}
+
+// Drains are the switches that routes avoid.
+type Drains struct {
+	Schema  int              `json:"schema"`
+	OK      bool             `json:"ok"` // all are avoided
+	Subnets []control.Drains `json:"subnets"`
 }

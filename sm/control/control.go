@@ -1,0 +1,107 @@
+// Package control is what a running ibnetsm can be asked for over its socket, one line:
+// the words, the answers and the client. sm/serve answers.
+package control
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"ibnetworkd/ib"
+)
+
+// DefaultSocket is where a running ibnetsm answers.
+const DefaultSocket = "/run/ibnetsm/ibnetsm.sock"
+
+// What can be asked for. Topology and picture take a port after a space, as mlx5_0/1,
+// and are empty where it is not master. Drain and undrain take a switch by name or
+// GUID, undrain "all", too; their answer is a list of Drain for each subnet.
+const (
+	AskStatus   = "status"   // JSON: a list of engine.Snapshot
+	AskTopology = "topology" // the subnets in ibnetdiscover's form
+	AskPicture  = "picture"  // the first subnet as SVG
+	AskMetrics  = "metrics"  // counters in Prometheus' text form
+	AskResweep  = "resweep"
+	AskFull     = "resweep full"
+	AskDrain    = "drain"
+	AskUndrain  = "undrain"
+)
+
+// MaxAsk bounds the bytes of a line that asks.
+const MaxAsk = 256
+
+// Drain is a switch that routes avoid.
+type Drain struct {
+	GUID ib.GUID `json:"guid"`
+	Name string  `json:"name,omitempty"` // empty if it is not in the fabric
+	// Via is the switch by which alone it is reached.
+	Via string `json:"via,omitempty"`
+	// Hosts are the ports on it, which are reached in this way only.
+	Hosts []string `json:"hosts,omitempty"`
+	// Kept are ports to which only this switch leads: routes go through it as before.
+	Kept []string `json:"kept,omitempty"`
+}
+
+// Words say what becomes of the switch.
+func (d *Drain) Words() string {
+	switch {
+	case d.Name == "":
+		return fmt.Sprintf("%s, not in the subnet", d.GUID)
+	case len(d.Kept) > 0:
+		return fmt.Sprintf("%s (%s) stays in the routes: nothing else leads to %s", d.Name, d.GUID, some(d.Kept))
+	case len(d.Hosts) > 0:
+		return fmt.Sprintf("%s (%s); ports on it, which lose the subnet with it: %s", d.Name, d.GUID, some(d.Hosts))
+	}
+	return fmt.Sprintf("%s (%s); nothing passes through it", d.Name, d.GUID)
+}
+
+// some names the first of many.
+func some(names []string) string {
+	const most = 8
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// Drains is the answer to drain and undrain of one subnet.
+type Drains struct {
+	Device  string  `json:"device"`
+	Port    uint8   `json:"port"`
+	State   string  `json:"state"` // Master, Standby, ...
+	Problem string  `json:"problem,omitempty"`
+	Drained []Drain `json:"drained"`
+}
+
+// Sockets lists those of the managers that run.
+func Sockets() ([]string, error) {
+	l, err := filepath.Glob(filepath.Join(filepath.Dir(DefaultSocket), "*.sock"))
+	if err == nil && len(l) == 0 {
+		err = fmt.Errorf("no ibnetsm is running (no socket in %s): start one with: ibnetctl sm start PORT", filepath.Dir(DefaultSocket))
+	}
+	return l, err
+}
+
+// Ask sends a request to a running ibnetsm and copies the answer.
+func Ask(ctx context.Context, path, what string, w io.Writer) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("no ibnetsm answers at %s: %w", path, err)
+	}
+	defer c.Close()
+	if dl, ok := ctx.Deadline(); ok {
+		c.SetDeadline(dl)
+	}
+	if _, err := fmt.Fprintln(c, what); err != nil {
+		return err
+	}
+	// Not by splice: a reader that has gone, as head, ends the program without a
+	// word then, as it does any other.
+	_, err = io.Copy(struct{ io.Writer }{w}, c)
+	return err
+}

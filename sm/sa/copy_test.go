@@ -60,7 +60,7 @@ func TestRestore(t *testing.T) {
 		&mad.GUIDInfoRecord{LID: f.Ports[cas[3]].LID, Block: 1, Info: mad.GUIDInfo{2: alias}}))
 	secret := ib.GID{0xff, 0x12, 15: 9}
 	join(cas[3], mad.MCMemberRecord{MGID: secret, PortGID: gid(cas[3]), JoinState: mad.JoinFull, PKey: 0x8001, QKey: 5})
-	join(cas[4], mad.MCMemberRecord{MGID: secret, PortGID: gid(cas[4]), JoinState: mad.JoinSendOnlyNon, PKey: 0x8001, QKey: 5})
+	join(cas[4], mad.MCMemberRecord{MGID: secret, PortGID: gid(cas[4]), JoinState: mad.JoinNon, PKey: 0x8001, QKey: 5})
 	join(cas[3], mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 8}, PortGID: ib.MakeGID(f.Prefix, alias), JoinState: mad.JoinFull,
 		PKey: 0xffff})
 	join(cas[2], mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 8}, PortGID: gid(cas[1]), JoinState: mad.JoinNon, PKey: 0xffff}) // by proxy

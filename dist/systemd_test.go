@@ -100,3 +100,25 @@ func TestExposure(t *testing.T) {
 		}
 	}
 }
+
+// The units run nothing but what is installed with them, and what systemd brings: a
+// minimal system has no /bin/kill.
+func TestOwnProgramsOnly(t *testing.T) {
+	names, err := fs.Glob(Files, "systemd/*.service")
+	if err != nil || len(names) == 0 {
+		t.Fatal(names, err)
+	}
+	exec := regexp.MustCompile(`(?m)^Exec\w+=[-@:+!|]*(\S+)`)
+	for _, name := range names {
+		text, err := fs.ReadFile(Files, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range exec.FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasPrefix(m[1], "/usr/sbin/ibnet") && !strings.HasPrefix(m[1], "/usr/bin/ibnet") &&
+				!strings.HasPrefix(m[1], "/usr/lib/systemd/") {
+				t.Errorf("%s runs %s", name, m[1])
+			}
+		}
+	}
+}

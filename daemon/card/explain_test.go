@@ -54,6 +54,26 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// ENOMEM is no lack of memory: mlx5 answers it for a buffer that is too small, and the
+// answers of bnxt for what its firmware lacks end in the same byte.
+func TestExplainNoMemory(t *testing.T) {
+	on := link.Target{Link: "eth0"}
+	for _, tt := range []struct {
+		op   link.Op
+		want string
+	}{
+		{roce.SetPFC{On: on}, "a buffer of a priority with flow control is too small"},
+		{roce.SetBuffers{On: on}, "a buffer of a priority with flow control is too small"},
+		{roce.MapDSCP{On: on}, "the firmware of eth0 does not have DSCPToPriority="},
+		{roce.SetETS{On: on}, "the firmware of eth0 does not have ETS="},
+	} {
+		why, retry, ok := Explain(tt.op, unix.ENOMEM, "cannot allocate memory")
+		if !ok || retry || !strings.Contains(why.Text, tt.want) || why.Next == "" {
+			t.Errorf("%T: %+v, retried %v", tt.op, why, retry)
+		}
+	}
+}
+
 func TestBack(t *testing.T) {
 	if got := back("GUID", unix.EIO); got != "the former GUID could not be put back (input/output error)" {
 		t.Error(got)

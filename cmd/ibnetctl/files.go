@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing/fstest"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -100,9 +101,9 @@ func verifyText(name string, text []byte) []units.Problem {
 		_, problems := units.VerifyFile(name, text)
 		return problems
 	}
-	m := memFS{}
-	m.add("x"+units.Suffix, "[Match]\nName=*\n")
-	m.add("x"+units.Suffix+".d/x.conf", string(text))
+	m := fstest.MapFS{}
+	addText(m, "x"+units.Suffix, "[Match]\nName=*\n")
+	addText(m, "x"+units.Suffix+".d/x.conf", string(text))
 	problems := units.Load([]units.Root{{Path: "", FS: m}}).Problems
 	for i := range problems {
 		problems[i].Pos.File = name

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"testing/fstest"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/importer"
@@ -21,10 +22,10 @@ func (a *app) importCheck(r importer.Result, sources []importer.Source, from str
 		a.importRest(r, false)
 		return noUnits(sources)
 	}
-	m := memFS{}
+	m := fstest.MapFS{}
 	names := map[string]bool{}
 	for _, u := range r.Units {
-		m.add(u.Name, u.Text)
+		addText(m, u.Name, u.Text)
 		names[u.Name] = true
 	}
 	own := []units.Root{{Path: units.Dirs[0], FS: m}}

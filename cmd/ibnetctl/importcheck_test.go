@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/ib"
@@ -128,9 +129,9 @@ func TestImportCheck(t *testing.T) {
 	t.Run("links without an imported unit", func(t *testing.T) {
 		snap := migrating(t)
 		names := map[string]bool{"10-ib0.ibnetwork": true}
-		m := memFS{}
-		m.add("10-ib0.ibnetwork", "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Partition]\nPartitionKey=0x8001\n")
-		m.add("20-other.ibnetwork", "[Match]\nName=ib2\n")
+		m := fstest.MapFS{}
+		addText(m, "10-ib0.ibnetwork", "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Partition]\nPartitionKey=0x8001\n")
+		addText(m, "20-other.ibnetwork", "[Match]\nName=ib2\n")
 		bare := link.Link{Index: 6, Name: "ib1", Type: link.ARPHRDInfiniBand, Kind: "ipoib", MTU: 2044, MaxMTU: 65520,
 			IPoIB: &link.IPoIB{PKey: 0xffff}}
 		other := bare

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"testing/fstest"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/ib"
@@ -97,15 +98,22 @@ func workerState(word string) smctl.WorkerState {
 	return smctl.WorkerInactive
 }
 
+// addText adds a text file to a file system in memory; a name that leaves it is left out.
+func addText(m fstest.MapFS, name, text string) {
+	if fs.ValidPath(name) {
+		m[name] = &fstest.MapFile{Data: []byte(text), Mode: 0o444}
+	}
+}
+
 // withFiles are the units as they will be with these texts of files, by absolute
 // name, in place.
 func (a *app) withFiles(texts map[string][]byte) *units.Set {
 	roots := a.roots()
 	for i, r := range roots {
-		m := memFS{}
+		m := fstest.MapFS{}
 		for name, text := range texts {
 			if rel, ok := strings.CutPrefix(name, r.Path+"/"); ok {
-				m.add(rel, string(text))
+				addText(m, rel, string(text))
 			}
 		}
 		if len(m) == 0 {
@@ -122,7 +130,7 @@ func (a *app) withFiles(texts map[string][]byte) *units.Set {
 // overlay is a directory with the texts of some files in place of its own.
 type overlay struct {
 	base fs.FS
-	new  memFS
+	new  fstest.MapFS
 }
 
 // Open implements fs.FS.

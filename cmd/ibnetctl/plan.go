@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"testing/fstest"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -219,10 +220,10 @@ func (c *capture) table(path string) ([]byte, error) {
 func capturedRoots(files []capturedUnit) []units.Root {
 	var out []units.Root
 	for _, d := range units.Dirs {
-		m := memFS{}
+		m := fstest.MapFS{}
 		for _, f := range files {
 			if rel, ok := strings.CutPrefix(path.Clean(f.Path), d+"/"); ok {
-				m.add(rel, f.Text)
+				addText(m, rel, f.Text)
 			}
 		}
 		if len(m) > 0 {

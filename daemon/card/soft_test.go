@@ -3,6 +3,7 @@ package card
 import (
 	"context"
 	"errors"
+	"os/exec"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +11,6 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rdmanl"
-	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
@@ -26,18 +26,13 @@ func TestSoftAfterLoad(t *testing.T) {
 		}
 		t.Skip("the module of RDMA is loaded: a device could be made")
 	}
-	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rt.Close() }()
 	loads := 0
 	e := newExecutor(sysfs.New(t.TempDir()), modules.Loader{Ask: func(context.Context, string) (bool, error) {
 		loads++
-		return true, rt.Do(rtnl.SetLink(1, rtnl.LinkChange{Name: "was0"}))
+		return true, exec.Command("ip", "link", "set", "lo", "name", "was0").Run()
 	}})
 	defer e.rest()
-	err = e.apply(t.Context(), roce.AddSoft{On: link.Target{Link: "lo", Ifindex: 1}, Name: "rxe9", Driver: units.SoftRXE})
+	err := e.apply(t.Context(), roce.AddSoft{On: link.Target{Link: "lo", Ifindex: 1}, Name: "rxe9", Driver: units.SoftRXE})
 	if !errors.Is(err, unix.ENODEV) || loads != 1 {
 		t.Errorf("after %d loads: %v", loads, err)
 	}

@@ -86,8 +86,10 @@ func TestIPoIB(t *testing.T) {
 		if l := again(); l.IPoIB.Mode != ib.ModeDatagram {
 			g.Errorf("after sysfs: %+v", l.IPoIB)
 		}
-		do(rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: l.Index, Name: "part1", PKey: 0x0001, Mode: ptr(ib.ModeConnected)}))
+		do(rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: l.Index, Name: "part1", PKey: 0x0001}))
 		ch := waitLink(g, c, "part1")
+		do(rtnl.SetLink(ch.Index, rtnl.LinkChange{Mode: ptr(ib.ModeConnected)}))
+		ch = waitLink(g, c, "part1")
 		if ch.Parent != l.Index || ch.IPoIB == nil || ch.IPoIB.PKey != 0x8001 || ch.IPoIB.Mode != ib.ModeConnected {
 			g.Errorf("child: %+v %+v", ch, ch.IPoIB)
 		}
@@ -162,7 +164,7 @@ func TestManyChildren(t *testing.T) {
 		first := waitLink(g, c, "ib0.1")
 		rs = rs[:0]
 		for i := range 64 {
-			rs = append(rs, rtnl.SetLink(first.Index, rtnl.LinkChange{TxQueueLen: ptr(100 + i)}))
+			rs = append(rs, rtnl.SetLink(first.Index, rtnl.LinkChange{Group: ptr(uint32(100 + i))}))
 		}
 		for _, err := range c.DoAll(rs) {
 			if err != nil {
@@ -491,7 +493,7 @@ func TestVirtualFunctions(t *testing.T) {
 			}
 		}
 		got, err := c.LinkByIndex(l.Index, true)
-		if err != nil || got.NumVF != 2 || len(got.VFs) != 2 {
+		if err != nil || len(got.VFs) != 2 {
 			g.Fatalf("%+v, %v", got, err)
 		}
 		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, VLANProto: unix.ETH_P_8021Q, LinkState: ptr(rtnl.VFEnable), Trust: ptr(true),

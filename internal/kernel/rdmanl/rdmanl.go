@@ -57,7 +57,6 @@ const (
 	attrCopyOnFork     = 93
 	attrParentName     = 100
 	attrNameAssignType = 101
-	attrEventType      = 102
 	attrMonitorMode    = 103
 
 	groupNotify = 4 // RDMA_NL_GROUP_NOTIFY
@@ -353,46 +352,8 @@ func decodeSystem(b []byte) (s System, err error) {
 	return s, a.Err()
 }
 
-// EventType is enum rdma_nl_notify_event_type.
-type EventType uint8
-
-// The events of the kernel.
-const (
-	Register EventType = iota
-	Unregister
-	NetdevAttach
-	NetdevDetach
-	RenameDevice
-	NetdevRename
-)
-
-// String names the event.
-func (t EventType) String() string {
-	switch t {
-	case Register:
-		return "register"
-	case Unregister:
-		return "unregister"
-	case NetdevAttach:
-		return "netdev attach"
-	case NetdevDetach:
-		return "netdev detach"
-	case RenameDevice:
-		return "rename"
-	case NetdevRename:
-		return "netdev rename"
-	}
-	return fmt.Sprintf("event %d", uint8(t))
-}
-
-// Event is a hint that a device changed; read the devices again.
-type Event struct {
-	Type        EventType
-	DevIndex    uint32
-	DevName     string // "" for Unregister
-	Port        int    // 0 unless the event is about a port
-	NetdevIndex int
-}
+// Event is a hint that some device changed; read the devices again.
+type Event struct{}
 
 // Events is a source of hints.
 type Events = nl.Events[Event]
@@ -414,28 +375,8 @@ func (c *Conn) Listen(recvBuffer int) (*Events, error) {
 	return nl.OpenEvents(unix.NETLINK_RDMA, []uint32{groupNotify}, recvBuffer, decodeEvent)
 }
 
-func decodeEvent(typ uint16, b []byte, put func(Event)) {
-	if typ != msgType(cmdMonitor) {
-		return
-	}
-	var e Event
-	has := false
-	a := nl.ParseAttrs(b)
-	for a.Next() {
-		switch a.Type() {
-		case attrEventType:
-			e.Type, has = EventType(a.Uint8()), true
-		case attrDevIndex:
-			e.DevIndex = a.Uint32()
-		case attrDevName:
-			e.DevName = a.String()
-		case attrPortIndex:
-			e.Port = a.Index()
-		case attrNdevIndex:
-			e.NetdevIndex = a.Index()
-		}
-	}
-	if has && a.Err() == nil {
-		put(e)
+func decodeEvent(typ uint16, _ []byte, put func(Event)) {
+	if typ == msgType(cmdMonitor) {
+		put(Event{})
 	}
 }

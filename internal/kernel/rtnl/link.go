@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"bytes"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +17,9 @@ type Link struct {
 	Index    int
 	Name     string
 	AltNames []string
-	Alias    string
 	Type     uint16 // ARPHRD_*: 1 Ethernet, 32 InfiniBand, 772 loopback
 	Flags    uint32 // IFF_*
 	MTU      int    // bytes, as in use now
-	MinMTU   int
 	MaxMTU   int    // ib_ipoib says 65520 in every mode
 	Kind     string // IFLA_INFO_KIND: "ipoib", "vlan", "" for a plain device
 	// Parent is the interface below (IFLA_LINK): of a P_Key child or a VLAN.
@@ -32,34 +31,19 @@ type Link struct {
 	ParentElsewhere bool
 	Master          int    // bond, bridge or VRF above, 0 for none
 	Group           uint32 // IFLA_GROUP
-	// Address, PermAddress and Broadcast are zero for addresses that have
-	// neither 6, 8 nor 20 bytes.
+	// Address and PermAddress are zero for addresses that have neither 6, 8 nor 20 bytes.
 	Address     ib.HWAddr
 	PermAddress ib.HWAddr
-	Broadcast   ib.HWAddr
 	OperState   OperState
 	Carrier     bool
-	CarrierUps  uint32 // times that carrier went up, since the device exists
-	CarrierDown uint32 // times that carrier was lost
-	TxQueueLen  int
-	Promiscuity uint32 // users of promiscuous mode, of the administrator and of sockets
-	AllMulti    uint32 // users of all-multicast, Linux 6.14 and later
-	// ParentDev and ParentBus name the device on its bus: "0000:3b:00.0", "pci".
-	ParentDev, ParentBus string
-	PhysPortName         string
-	// AddrGenMode is how IPv6 link-local addresses come about
-	// (IN6_ADDR_GEN_MODE_*), AddrGenUnknown where IPv6 is off.
-	AddrGenMode AddrGenMode
+	ParentDev   string // the name of its device on the bus: "0000:3b:00.0"
 	// IPoIB is nil unless Kind is "ipoib".
 	IPoIB *IPoIB
 	// VLAN is nil unless Kind is "vlan".
 	VLAN *VLAN
 	// Bond is nil unless Kind is "bond".
 	Bond *Bond `json:",omitempty"`
-	// NumVF is the number of virtual functions; VFs is filled if they were
-	// asked for.
-	NumVF int
-	VFs   []VF
+	VFs  []VF  // virtual functions, if they were asked for
 }
 
 // IPoIB is what ib_ipoib reports of its interface.
@@ -111,33 +95,6 @@ func (s OperState) String() string {
 		return "dormant"
 	case OperUp:
 		return "up"
-	}
-	return "unknown"
-}
-
-// AddrGenMode is IN6_ADDR_GEN_MODE_* plus an own value for "not reported".
-type AddrGenMode uint8
-
-// The modes of include/uapi/linux/if_link.h.
-const (
-	AddrGenEUI64         AddrGenMode = 0
-	AddrGenNone          AddrGenMode = 1
-	AddrGenStablePrivacy AddrGenMode = 2
-	AddrGenRandom        AddrGenMode = 3
-	AddrGenUnknown       AddrGenMode = 255
-)
-
-// String is the word of ip link set addrgenmode.
-func (m AddrGenMode) String() string {
-	switch m {
-	case AddrGenEUI64:
-		return "eui64"
-	case AddrGenNone:
-		return "none"
-	case AddrGenStablePrivacy:
-		return "stable_secret"
-	case AddrGenRandom:
-		return "random"
 	}
 	return "unknown"
 }
@@ -201,7 +158,6 @@ const (
 	iflaVlanProtocol    = 5
 	iflaVlanQoSMapping  = 1
 	iflaVFVLANInfo      = 1 // in IFLA_VF_VLAN_LIST
-	iflaInet6AddrGen    = 8
 	rtextFilterVF       = 1 << 0
 	rtextFilterSkipStat = 1 << 3
 )
@@ -219,10 +175,9 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 		return errShort
 	}
 	*l = Link{
-		Type:        ne.Uint16(b[2:]),
-		Index:       int(int32(ne.Uint32(b[4:]))),
-		Flags:       ne.Uint32(b[8:]),
-		AddrGenMode: AddrGenUnknown,
+		Type:  ne.Uint16(b[2:]),
+		Index: int(int32(ne.Uint32(b[4:]))),
+		Flags: ne.Uint32(b[8:]),
 	}
 	a := nl.ParseAttrs(b[sizeIfInfo:])
 	for a.Next() {
@@ -233,14 +188,10 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			l.Address, _ = ib.HWAddrFrom(a.Bytes())
 		case unix.IFLA_PERM_ADDRESS:
 			l.PermAddress, _ = ib.HWAddrFrom(a.Bytes())
-		case unix.IFLA_BROADCAST:
-			l.Broadcast, _ = ib.HWAddrFrom(a.Bytes())
 		case unix.IFLA_MTU:
 			l.MTU = a.Index()
 		case unix.IFLA_GROUP:
 			l.Group = a.Uint32()
-		case unix.IFLA_MIN_MTU:
-			l.MinMTU = a.Index()
 		case unix.IFLA_MAX_MTU:
 			l.MaxMTU = a.Index()
 		case unix.IFLA_LINK:
@@ -251,30 +202,12 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			l.ParentElsewhere = true
 		case unix.IFLA_MASTER:
 			l.Master = a.Index()
-		case unix.IFLA_IFALIAS:
-			l.Alias = in.str(a.Text())
 		case unix.IFLA_OPERSTATE:
 			l.OperState = OperState(a.Uint8())
 		case unix.IFLA_CARRIER:
 			l.Carrier = a.Uint8() != 0
-		case unix.IFLA_CARRIER_UP_COUNT:
-			l.CarrierUps = a.Uint32()
-		case unix.IFLA_CARRIER_DOWN_COUNT:
-			l.CarrierDown = a.Uint32()
-		case unix.IFLA_TXQLEN:
-			l.TxQueueLen = a.Index()
-		case unix.IFLA_PROMISCUITY:
-			l.Promiscuity = a.Uint32()
-		case unix.IFLA_ALLMULTI:
-			l.AllMulti = a.Uint32()
 		case unix.IFLA_PARENT_DEV_NAME:
 			l.ParentDev = in.str(a.Text())
-		case unix.IFLA_PARENT_DEV_BUS_NAME:
-			l.ParentBus = in.str(a.Text())
-		case unix.IFLA_PHYS_PORT_NAME:
-			l.PhysPortName = in.str(a.Text())
-		case unix.IFLA_NUM_VF:
-			l.NumVF = a.Index()
 		case unix.IFLA_PROP_LIST:
 			n := a.Nested()
 			for n.Next() {
@@ -287,10 +220,6 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			}
 		case unix.IFLA_LINKINFO:
 			if err := decodeLinkInfo(a.Nested(), l, in); err != nil {
-				return err
-			}
-		case unix.IFLA_AF_SPEC:
-			if err := decodeAFSpec(a.Nested(), l); err != nil {
 				return err
 			}
 		case unix.IFLA_VFINFO_LIST:
@@ -386,24 +315,6 @@ func decodeQoSMap(a nl.Attrs) (out map[uint32]uint32) {
 	return out
 }
 
-func decodeAFSpec(a nl.Attrs, l *Link) error {
-	for a.Next() {
-		if a.Type() != unix.AF_INET6 {
-			continue
-		}
-		n := a.Nested()
-		for n.Next() {
-			if n.Type() == iflaInet6AddrGen {
-				l.AddrGenMode = AddrGenMode(n.Uint8())
-			}
-		}
-		if n.Err() != nil {
-			return n.Err()
-		}
-	}
-	return a.Err()
-}
-
 // decodeVF reads IFLA_VF_INFO. Every member is a struct that begins with the
 // VF's index as u32, except IFLA_VF_BROADCAST.
 func decodeVF(a nl.Attrs, vf *VF) error {
@@ -418,7 +329,7 @@ func decodeVF(a nl.Attrs, vf *VF) error {
 			vf.Index = int(int32(ne.Uint32(b)))
 			// struct ifla_vf_mac has 32 bytes whatever the address' length;
 			// an InfiniBand device fills 20 of them and an Ethernet one 6.
-			if len(b) >= 24 && anySet(b[10:24]) {
+			if len(b) >= 24 && !bytes.Equal(b[10:24], make([]byte, 14)) {
 				vf.MAC, _ = ib.HWAddrFrom(b[4:24])
 			} else if len(b) >= 10 {
 				vf.MAC, _ = ib.HWAddrFrom(b[4:10])
@@ -469,13 +380,4 @@ func decodeVF(a nl.Attrs, vf *VF) error {
 		}
 	}
 	return a.Err()
-}
-
-func anySet(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return true
-		}
-	}
-	return false
 }

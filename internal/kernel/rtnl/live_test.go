@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -88,13 +89,9 @@ func TestLinkChanges(t *testing.T) {
 		{"OK allmulti", LinkChange{AllMulti: ptr(true)}, func(l Link) bool { return l.Flags&unix.IFF_ALLMULTI != 0 }},
 		{"OK allmulti off", LinkChange{AllMulti: ptr(false)}, func(l Link) bool { return l.Flags&unix.IFF_ALLMULTI == 0 }},
 		{"OK multicast off", LinkChange{Multicast: ptr(false)}, func(l Link) bool { return l.Flags&unix.IFF_MULTICAST == 0 }},
-		{"OK promisc", LinkChange{Promisc: ptr(true)}, func(l Link) bool { return l.Promiscuity == 1 }},
+		{"OK promisc", LinkChange{Promisc: ptr(true)}, func(l Link) bool { return l.Flags&unix.IFF_PROMISC != 0 }},
 		{"OK ARP off", LinkChange{ARP: ptr(false)}, func(l Link) bool { return l.Flags&unix.IFF_NOARP != 0 }},
-		{"OK addrgenmode", LinkChange{AddrGenMode: ptr(AddrGenNone)}, func(l Link) bool { return l.AddrGenMode == AddrGenNone }},
-		{"OK alias", LinkChange{Alias: ptr("cable 7")}, func(l Link) bool { return l.Alias == "cable 7" }},
-		{"OK queue", LinkChange{TxQueueLen: ptr(77)}, func(l Link) bool { return l.TxQueueLen == 77 }},
 		{"OK down", LinkChange{Up: ptr(false)}, func(l Link) bool { return !l.Up() && !l.Carrier }},
-		{"OK name", LinkChange{Name: "renamed0"}, func(l Link) bool { return l.Name == "renamed0" }},
 		{"OK up", LinkChange{Up: ptr(true)}, func(l Link) bool { return l.Up() }},
 	} {
 
@@ -149,7 +146,11 @@ func TestRefusalsKeepTheKernelsWords(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	do(t, c, SetLink(a.Index, LinkChange{AddrGenMode: ptr(AddrGenNone), Up: ptr(false)}), SetLink(a.Index, LinkChange{Up: ptr(true)}))
+	do(t, c, SetLink(a.Index, LinkChange{Up: ptr(false)}))
+	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+a.Name+"/addr_gen_mode", []byte("1"), 0); err != nil { // none
+		t.Fatal(err)
+	}
+	do(t, c, SetLink(a.Index, LinkChange{Up: ptr(true)}))
 	want := []Address{
 		{Index: a.Index, Prefix: netip.MustParsePrefix("192.168.151.1/24"), Broadcast: netip.MustParseAddr("192.168.151.255"),
 			Label: "va:x", Valid: Forever, Preferred: Forever, Flags: unix.IFA_F_PERMANENT, Protocol: 66},

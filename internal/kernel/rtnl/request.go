@@ -31,7 +31,7 @@ func encode(what string, typ uint16, flags netlink.HeaderFlags, m rtnetlink.Mess
 	return nl.NewRequest(what, typ, flags, w)
 }
 
-// LinkChange is what SetLink sets; nil, zero and "" leave things as they are.
+// LinkChange is what SetLink sets; nil and zero leave things as they are.
 type LinkChange struct {
 	Up        *bool
 	Promisc   *bool
@@ -39,17 +39,13 @@ type LinkChange struct {
 	Multicast *bool
 	ARP       *bool
 	MTU       int // bytes
-	Name      string
-	Alias     *string // "" removes it
 	// Address is the whole hardware address. ib_ipoib takes 20 bytes of which
 	// the first 12 must be the present ones.
-	Address     ib.HWAddr
-	AddrGenMode *AddrGenMode
-	Mode        *ib.IPoIBMode // IPoIB only
-	UMcast      *bool         // IPoIB only
-	Master      *int          // 0 releases the link
-	TxQueueLen  *int
-	Group       *uint32
+	Address ib.HWAddr
+	Mode    *ib.IPoIBMode // IPoIB only
+	UMcast  *bool         // IPoIB only
+	Master  *int          // 0 releases the link
+	Group   *uint32
 }
 
 // SetLink changes a link. It is RTM_NEWLINK without NLM_F_CREATE, the only form
@@ -57,7 +53,7 @@ type LinkChange struct {
 // parts in an order of its own and stops at the first that it refuses.
 func SetLink(index int, c LinkChange) Request {
 	m := &rtnetlink.LinkMessage{Index: uint32(index), Attributes: &rtnetlink.LinkAttributes{
-		MTU: uint32(c.MTU), Name: c.Name, Address: net.HardwareAddr(c.Address.Bytes()), Alias: c.Alias,
+		MTU: uint32(c.MTU), Address: net.HardwareAddr(c.Address.Bytes()),
 	}}
 	flag := func(v *bool, bit uint32, inverted bool) {
 		if v == nil {
@@ -82,16 +78,8 @@ func SetLink(index int, c LinkChange) Request {
 		m.Attributes.Master = &v
 	}
 	return encode(fmt.Sprintf("change link %d", index), unix.RTM_NEWLINK, 0, m, func(w *nl.Builder) {
-		if c.TxQueueLen != nil {
-			w.Uint32(unix.IFLA_TXQLEN, uint32(*c.TxQueueLen))
-		}
 		if c.Group != nil {
 			w.Uint32(unix.IFLA_GROUP, *c.Group)
-		}
-		if c.AddrGenMode != nil {
-			w.Nest(unix.IFLA_AF_SPEC|nl.Nested, func(w *nl.Builder) {
-				w.Nest(unix.AF_INET6|nl.Nested, func(w *nl.Builder) { w.Uint8(iflaInet6AddrGen, uint8(*c.AddrGenMode)) })
-			})
 		}
 	})
 }
@@ -112,8 +100,6 @@ type IPoIBChild struct {
 	Parent int    // ifindex of the parent link
 	Name   string // "" lets the kernel choose ib%d
 	PKey   ib.PKey
-	Mode   *ib.IPoIBMode // nil is datagram
-	UMcast *bool
 }
 
 // NewIPoIBChild makes a P_Key child (RTM_NEWLINK with NLM_F_CREATE|EXCL).
@@ -122,7 +108,7 @@ func NewIPoIBChild(c IPoIBChild) Request {
 	key := c.PKey
 	m := &rtnetlink.LinkMessage{Attributes: &rtnetlink.LinkAttributes{
 		Name: c.Name, Type: uint32(c.Parent), // the library's name for IFLA_LINK
-		Info: &rtnetlink.LinkInfo{Kind: ipoib.Kind, Data: &ipoib.Driver{PKey: &key, Mode: c.Mode, UMcast: u16(c.UMcast)}},
+		Info: &rtnetlink.LinkInfo{Kind: ipoib.Kind, Data: &ipoib.Driver{PKey: &key}},
 	}}
 	return encode(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, m, nil)
 }

@@ -21,21 +21,7 @@ const (
 
 // String prints the state as ibstat does.
 func (s PortState) String() string {
-	switch s {
-	case PortDown:
-		return "Down"
-	case PortInit:
-		return "Initializing"
-	case PortArmed:
-		return "Armed"
-	case PortActive:
-		return "Active"
-	case PortActiveDefer:
-		return "ActiveDefer"
-	case 0:
-		return "unknown"
-	}
-	return fmt.Sprintf("state %d", uint8(s))
+	return Word(s, "state %d", "unknown", "Down", "Initializing", "Armed", "Active", "ActiveDefer")
 }
 
 // ParsePortState reads the text of sysfs ("2: INIT") or String's words in any
@@ -137,13 +123,7 @@ const (
 
 // String prints the layer as sysfs link_layer does.
 func (l LinkLayer) String() string {
-	switch l {
-	case LinkLayerInfiniBand:
-		return "InfiniBand"
-	case LinkLayerEthernet:
-		return "Ethernet"
-	}
-	return "unknown"
+	return Word(l, "unknown", "unknown", "InfiniBand", "Ethernet")
 }
 
 // ParseLinkLayer reads sysfs's words in any case.
@@ -180,15 +160,7 @@ const (
 
 // String prints the type as ibnetdiscover's words.
 func (t NodeType) String() string {
-	switch t {
-	case NodeCA:
-		return "CA"
-	case NodeSwitch:
-		return "Switch"
-	case NodeRouter:
-		return "Router"
-	}
-	return fmt.Sprintf("node type %d", uint8(t))
+	return Word(t, "node type %d", "", "CA", "Switch", "Router")
 }
 
 // leadingNumber reads the number of "2: INIT".

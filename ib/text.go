@@ -1,6 +1,7 @@
 package ib
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,3 +30,15 @@ func Printable(s string) string {
 }
 
 func shown(r rune) bool { return r == ' ' || unicode.IsGraphic(r) && !unicode.IsSpace(r) }
+
+// Word is the word of v, a value that counts from 0; one that has none is other, which
+// may have a verb for the number.
+func Word[T ~uint8 | ~uint16 | ~uint32](v T, other string, words ...string) string {
+	switch {
+	case uint64(v) < uint64(len(words)) && words[v] != "":
+		return words[v]
+	case strings.Contains(other, "%"):
+		return fmt.Sprintf(other, uint64(v))
+	}
+	return other
+}

@@ -136,17 +136,7 @@ const (
 
 // String is sminfo's word.
 func (s SMState) String() string {
-	switch s {
-	case SMNotActive:
-		return "NotActive"
-	case SMDiscovering:
-		return "Discovering"
-	case SMStandby:
-		return "Standby"
-	case SMMaster:
-		return "Master"
-	}
-	return fmt.Sprintf("SMState(%d)", uint8(s))
+	return ib.Word(s, "SMState(%d)", "NotActive", "Discovering", "Standby", "Master")
 }
 
 // SMInfo is one subnet manager that answered.
@@ -198,13 +188,7 @@ const (
 
 // String names the question in logs.
 func (q Question) String() string {
-	switch q {
-	case AskWalk:
-		return "walk"
-	case AskLID:
-		return "lid"
-	}
-	return "nothing"
+	return ib.Word(q, "nothing", "nothing", "walk", "lid")
 }
 
 // Answer is what became of a question.
@@ -260,19 +244,7 @@ const (
 
 // String is systemd's word.
 func (w WorkerState) String() string {
-	switch w {
-	case WorkerInactive:
-		return "inactive"
-	case WorkerActivating:
-		return "activating"
-	case WorkerActive:
-		return "active"
-	case WorkerDeactivating:
-		return "deactivating"
-	case WorkerFailed:
-		return "failed"
-	}
-	return fmt.Sprintf("WorkerState(%d)", uint8(w))
+	return ib.Word(w, "WorkerState(%d)", "inactive", "activating", "active", "deactivating", "failed")
 }
 
 // Override is the administrator's last request, over D-Bus or by ibnetctl.
@@ -287,13 +259,7 @@ const (
 
 // String is the word of status output.
 func (h Override) String() string {
-	switch h {
-	case OverrideStart:
-		return "start"
-	case OverrideStop:
-		return "stop"
-	}
-	return ""
+	return ib.Word(h, "", "", "start", "stop")
 }
 
 // Worker is what is known of the program that serves the port.
@@ -410,19 +376,7 @@ const (
 
 // String names the action.
 func (a Action) String() string {
-	switch a {
-	case Wait:
-		return "wait"
-	case Ask:
-		return "ask"
-	case Start:
-		return "start"
-	case Stop:
-		return "stop"
-	case Reload:
-		return "reload"
-	}
-	return fmt.Sprintf("Action(%d)", uint8(a))
+	return ib.Word(a, "Action(%d)", "wait", "ask", "start", "stop", "reload")
 }
 
 // Phase is the stable word for the state of a port.

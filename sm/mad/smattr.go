@@ -322,17 +322,7 @@ const (
 
 // String prints the state as sminfo does, without its prefix.
 func (s SMState) String() string {
-	switch s {
-	case SMNotActive:
-		return "NotActive"
-	case SMDiscovering:
-		return "Discovering"
-	case SMStandby:
-		return "Standby"
-	case SMMaster:
-		return "Master"
-	}
-	return "reserved"
+	return ib.Word(s, "reserved", "NotActive", "Discovering", "Standby", "Master")
 }
 
 // Attribute modifiers of a Set of SMInfo (IBTA 14.4.1).

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
 )
 
@@ -72,15 +73,7 @@ const (
 
 // String is the word that dcb ets takes.
 func (t TSA) String() string {
-	switch t {
-	case Strict:
-		return "strict"
-	case CBShaper:
-		return "cbs"
-	case ETS:
-		return "ets"
-	}
-	return "vendor"
+	return ib.Word(t, "vendor", "strict", "cbs", "ets")
 }
 
 // Selector says what an application entry matches.

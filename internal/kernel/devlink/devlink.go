@@ -17,6 +17,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
 )
 
@@ -60,17 +61,7 @@ const (
 
 // String is the word that devlink port set type takes.
 func (t PortType) String() string {
-	switch t {
-	case TypeNotSet:
-		return "notset"
-	case TypeAuto:
-		return "auto"
-	case TypeEth:
-		return "eth"
-	case TypeIB:
-		return "ib"
-	}
-	return fmt.Sprintf("type %d", uint16(t))
+	return ib.Word(t, "type %d", "notset", "auto", "eth", "ib")
 }
 
 // Port is a port of a device.

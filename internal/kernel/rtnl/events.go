@@ -19,30 +19,11 @@ const (
 	SettingChanged // forwarding, rp_filter, proxy_arp and the like (RTM_NEWNETCONF)
 )
 
-// String names the kind.
-func (t EventType) String() string {
-	switch t {
-	case LinkChanged:
-		return "link"
-	case LinkGone:
-		return "link gone"
-	case AddressChanged:
-		return "address"
-	case RouteChanged:
-		return "route"
-	case RuleChanged:
-		return "rule"
-	case SettingChanged:
-		return "setting"
-	}
-	return "unknown"
-}
-
 // An Event is a hint that an object changed; its state must be read again, because
 // the event may be old when it arrives.
 type Event struct {
 	Type EventType
-	// Index is the link; 0 for rules and for routes without a link.
+	// Index is the link, where it is about a link or its settings.
 	Index int
 	// Carrier of a LinkChanged (IFF_LOWER_UP).
 	Carrier bool
@@ -86,23 +67,11 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 		put(Event{t, int(int32(ne.Uint32(b[4:]))), t == LinkChanged && ne.Uint32(b[8:])&unix.IFF_LOWER_UP != 0,
 			ne.Uint16(b[2:]) == unix.ARPHRD_INFINIBAND})
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-		if len(b) < sizeIfAddr {
-			return
-		}
-		put(Event{Type: AddressChanged, Index: int(int32(ne.Uint32(b[4:])))})
+		put(Event{Type: AddressChanged})
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		if len(b) < sizeRtMsg || ne.Uint32(b[8:])&unix.RTM_F_CLONED != 0 {
-			return
+		if len(b) >= sizeRtMsg && ne.Uint32(b[8:])&unix.RTM_F_CLONED == 0 {
+			put(Event{Type: RouteChanged})
 		}
-		index := 0
-		a := nl.ParseAttrs(b[sizeRtMsg:])
-		for a.Next() {
-			if a.Type() == unix.RTA_OIF {
-				index = a.Index()
-				break
-			}
-		}
-		put(Event{Type: RouteChanged, Index: index})
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		put(Event{Type: RuleChanged})
 	case unix.RTM_NEWNETCONF:

@@ -82,21 +82,7 @@ const (
 
 // String is the word that ip link prints in lower case.
 func (s OperState) String() string {
-	switch s {
-	case OperNotPresent:
-		return "notpresent"
-	case OperDown:
-		return "down"
-	case OperLowerLayerDown:
-		return "lowerlayerdown"
-	case OperTesting:
-		return "testing"
-	case OperDormant:
-		return "dormant"
-	case OperUp:
-		return "up"
-	}
-	return "unknown"
+	return ib.Word(s, "unknown", "unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
 }
 
 // VFLinkState is IFLA_VF_LINK_STATE_*.
@@ -111,15 +97,7 @@ const (
 
 // String is the word of ip link set vf state.
 func (s VFLinkState) String() string {
-	switch s {
-	case VFAuto:
-		return "auto"
-	case VFEnable:
-		return "enable"
-	case VFDisable:
-		return "disable"
-	}
-	return "unknown"
+	return ib.Word(s, "unknown", "auto", "enable", "disable")
 }
 
 // VF is what a physical function reports of one virtual function. A nil pointer

@@ -369,8 +369,8 @@ func TestEvents(t *testing.T) {
 			t.Fatal("overrun with a large buffer")
 		}
 		for _, w := range []Event{
-			{Type: LinkChanged, Index: a.Index, Carrier: true}, {Type: LinkChanged, Index: a.Index}, {Type: AddressChanged, Index: a.Index},
-			{Type: RouteChanged, Index: a.Index}, {Type: RuleChanged}, {Type: LinkGone, Index: a.Index},
+			{Type: LinkChanged, Index: a.Index, Carrier: true}, {Type: LinkChanged, Index: a.Index}, {Type: AddressChanged},
+			{Type: RouteChanged}, {Type: RuleChanged}, {Type: LinkGone, Index: a.Index},
 		} {
 			if !slices.Contains(all, w) {
 				return false

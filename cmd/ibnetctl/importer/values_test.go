@@ -1,0 +1,198 @@
+package importer
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// valueKeys are how the formats write a value: a second, small reader, which knows
+// neither links nor precedence. The last group is the value.
+var valueKeys = []struct {
+	kind, format string // "" is every format
+	re           *regexp.Regexp
+	read         func(string) (string, bool)
+}{
+	{"mode", "ifcfg", regexp.MustCompile(`^(?:export )?CONNECTED_MODE=["']?(\w+)`), asMode},
+	{"mode", "openib", regexp.MustCompile(`^(?:export )?SET_IPOIB_CM=["']?(\w+)`), asMode},
+	{"mode", "", regexp.MustCompile(`\b(connected|datagram)\b`), asMode},
+	{"mtu", "", regexp.MustCompile(`(?i)(?:^|[^-_a-z])(?:ipoib_)?mtu(?:bytes)?(?:\[[^\]]*\])?["']?\s*[ =:]\s*["']?(\d+[KM]?)\b`), asNumber},
+	{"mtu", "", regexp.MustCompile(`echo (\d+) *(?:>|\| *tee) *\S*/mtu\b`), asNumber},
+	{"mtu", "netplan", regexp.MustCompile(`ipv6-mtu: *(\d+)`), asNumber},
+	{"key", "ifcfg", regexp.MustCompile(`^(?:export )?PKEY_ID=["']?(\w+)`), asKey(0)},
+	{"key", "keyfile", regexp.MustCompile(`^p-key=(\w+)`), asKey(0)},
+	{"key", "wicked", regexp.MustCompile(`^IPOIB_PKEY=["']?(\w+)`), asKey(16)},
+	{"key", "networkd", regexp.MustCompile(`^PartitionKey=(\w+)`), asKey(0)},
+	{"key", "nmstate", regexp.MustCompile(`pkey["']?: *["']?(\w+)`), asKey(0)},
+	{"key", "", regexp.MustCompile(`echo "?(\w+)"? *> *\S*/create_child`), asKey(0)},
+	{"key", "", regexp.MustCompile(`type ipoib\b.* pkey (\w+)`), asKey(0)},
+	{"metric", "keyfile", regexp.MustCompile(`^route-metric=(\w+)`), func(s string) (string, bool) {
+		n, err := strconv.ParseUint(s, 0, 32)
+		return fmt.Sprint(n), err == nil
+	}},
+	{"metric", "ifcfg netplan wicked networkd nmstate interfaces script",
+		regexp.MustCompile(`(?i)metric["']?(?:[=:]| +)\s*["']?(\d+)\b`), asNumber},
+	{"table", "", regexp.MustCompile(`(?i)(?:^|[ ,{])table["']?(?:[=:]| +)\s*["']?(\d+)\b`), asNumber},
+}
+
+func asMode(s string) (string, bool) {
+	switch strings.ToLower(s) {
+	case "yes", "y", "true", "t", "1", "connected":
+		return "connected", true
+	case "no", "n", "false", "f", "0", "datagram":
+		return "datagram", true
+	}
+	return s, s == "auto"
+}
+
+func asNumber(s string) (string, bool) {
+	unit := 1
+	if d, ok := strings.CutSuffix(s, "K"); ok {
+		s, unit = d, 1024
+	}
+	n, err := strconv.Atoi(s)
+	return fmt.Sprint(n * unit), err == nil
+}
+
+func asKey(base int) func(string) (string, bool) {
+	return func(s string) (string, bool) {
+		if base == 16 {
+			s = strings.TrimPrefix(s, "0x")
+		}
+		n, err := strconv.ParseUint(s, base, 16)
+		return fmt.Sprintf("0x%04x", n|0x8000), err == nil
+	}
+}
+
+var addressWord = regexp.MustCompile(`[0-9a-fA-F.:]+(?:/\d+)?`)
+
+// addressesIn are the IP addresses of a text, without lengths, and without netmasks.
+func addressesIn(text string) []string {
+	var out []string
+	for _, w := range addressWord.FindAllString(text, -1) {
+		w, _, _ = strings.Cut(strings.Trim(w, ":"), "/")
+		a, err := netip.ParseAddr(w)
+		if err != nil || a.IsUnspecified() {
+			continue
+		}
+		if _, mask := maskBits(w); !mask {
+			out = append(out, a.String())
+		}
+	}
+	return out
+}
+
+// unitValues are the values of units, by kind.
+func unitValues(t *testing.T, us []Unit) map[string][]string {
+	out := map[string][]string{}
+	add := func(kind, v string) { out[kind] = append(out[kind], v) }
+	for _, u := range us {
+		for l := range strings.Lines(u.Text) {
+			k, v, ok := strings.Cut(strings.TrimSpace(l), "=")
+			if !ok || strings.HasPrefix(k, "#") {
+				continue
+			}
+			switch k {
+			case "Mode":
+				add("mode", v)
+			case "MTUBytes", "IPv6MTUBytes":
+				n, _ := asNumber(v)
+				add("mtu", n)
+			case "PartitionKey":
+				add("key", v)
+			case "Metric", "RouteMetric", "Table":
+				n, err := strconv.ParseUint(v, 0, 32)
+				if err != nil && v != "main" && v != "local" && v != "default" {
+					t.Errorf("%s: %s", u.Name, l)
+				}
+				add(map[bool]string{true: "table", false: "metric"}[k == "Table"], fmt.Sprint(n))
+			case "Address", "Gateway", "Destination", "DNS", "PreferredSource", "Peer", "From", "To", "MultiPathRoute", "Broadcast":
+				for _, a := range addressesIn(v) {
+					add("address", a)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// sourceValues adds the values of a line of a source.
+func sourceValues(out map[string][]string, format, line string) {
+	for _, p := range valueKeys {
+		if p.format != "" && !strings.Contains(p.format, format) {
+			continue
+		}
+		for _, m := range p.re.FindAllStringSubmatch(line, -1) {
+			if v, ok := p.read(m[len(m)-1]); ok {
+				out[p.kind] = append(out[p.kind], v)
+			}
+		}
+	}
+	out["address"] = append(out["address"], addressesIn(line)...)
+}
+
+var (
+	anyNumber = regexp.MustCompile(`\d+`)
+	nameOfKey = regexp.MustCompile(`\.([0-9a-fA-F]{4})\b`)
+)
+
+// The account of lines does not see a wrong value. So what a second reader finds in
+// the lines that count as converted is in the units, and what is in the units is
+// somewhere in the sources.
+func TestValuesOfConvertedLines(t *testing.T) {
+	found := map[string]int{}
+	for _, s := range samples(t) {
+		r := Import(s.host, s.sources)
+		units := unitValues(t, r.Units)
+		converted, all := map[string][]string{}, map[string][]string{"table": {"0", "253", "254", "255"}} // main, local, default
+		for _, l := range r.Lines {
+			i := slices.IndexFunc(s.sources, func(x Source) bool { return x.Path == l.Path })
+			format := Format(s.sources[i])
+			if l.Line == 0 || format == "opensm" || format == "partitions" {
+				continue
+			}
+			raw := strings.Split(s.sources[i].Text, "\n")[l.Line-1]
+			sourceValues(all, format, raw)
+			for _, n := range anyNumber.FindAllString(raw, -1) {
+				for _, kind := range []string{"metric", "table"} {
+					v, _ := asNumber(n)
+					all[kind] = append(all[kind], v)
+				}
+			}
+			for _, m := range nameOfKey.FindAllStringSubmatch(raw+" "+l.Path, -1) {
+				k, _ := asKey(16)(m[1])
+				all["key"] = append(all["key"], k)
+			}
+			if l.Fate == Carried {
+				sourceValues(converted, format, raw)
+			}
+		}
+		for _, kind := range []string{"address", "mode", "mtu", "key", "metric", "table"} {
+			found[kind] += len(converted[kind])
+			for _, v := range converted[kind] {
+				if !slices.Contains(units[kind], v) && !slices.Contains(strings.Fields(valueExcept[s.name]), v) {
+					t.Errorf("%s: %s %s of a line that counts as converted is not in the units", s.name, kind, v)
+				}
+			}
+			for _, v := range units[kind] {
+				if !slices.Contains(all[kind], v) {
+					t.Errorf("%s: %s %s of the units is not in the sources", s.name, kind, v)
+				}
+			}
+		}
+	}
+	t.Log(found)
+	for _, kind := range []string{"address", "mode", "mtu", "key", "metric", "table"} {
+		if found[kind] < 8 {
+			t.Errorf("only %d values of the kind %s", found[kind], kind)
+		}
+	}
+}
+
+// valueExcept are gateways of lines that are converted without them: there is to be no
+// default route.
+var valueExcept = map[string]string{"keyfile-never-default": "10.0.0.254", "keyfile-noroute": "10.0.0.254", "keyfile-words": "10.1.0.254"}

@@ -175,11 +175,14 @@ Start here:
   ibnetctl status            all links and ports at a glance
   ibnetctl diagnose          check from the cable to the IP address: the first
                              problem, and the command to run next
-  ibnetctl edit 10-ib0       write a unit file
+  ibnetctl edit 10-ib0       write a unit file: it is checked, and what it would
+                             change is shown, before it applies
+  ibnetctl try FILE          apply a unit file, and revert it unless confirmed
   ibnetctl verify            check the unit files
   ibnetctl plan              show what would be changed, without changing it
-  ibnetctl reload            apply edited files
 
+A unit file that is saved is applied at once; WatchUnitFiles=no in
+ibnetworkd.conf makes edits wait for ibnetctl reload.
 A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,

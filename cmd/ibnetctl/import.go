@@ -233,7 +233,8 @@ Every line is accounted for: it is in a unit, or listed as not converted, or nee
 no setting (--lines lists those too). Backups such as ifcfg-ib0.bak are listed, not
 read. If two files configure one link, the one that their tool would use is
 converted and the settings of the others are listed with the rule that decided.
-Among NetworkManager's profiles that is autoconnect, then autoconnect-priority,
+What a tool rejects as a whole, such as a NetworkManager profile without
+transport-mode=, is listed and not converted. Among NetworkManager's profiles that is autoconnect, then autoconnect-priority,
 then /var/lib/NetworkManager/timestamps. A link of /etc/network/interfaces is
 imported from there, unless NetworkManager.conf has managed=true in [ifupdown].
 

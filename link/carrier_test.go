@@ -1,6 +1,7 @@
 package link
 
 import (
+	"strings"
 	"testing"
 
 	"ibnetworkd/ib"
@@ -44,6 +45,9 @@ func TestCarrierReasons(t *testing.T) {
 		r := CarrierReason(s, &s.Links[1])
 		if r.Code != tt.want || r.Next == "" {
 			t.Errorf("%s: %+v", tt.name, r)
+		}
+		if tt.name == "Omni-Path" && (!strings.Contains(r.Next, "opafm") || strings.Contains(r.Next, "ibnetctl sm start")) {
+			t.Errorf("%s: next %q", tt.name, r.Next)
 		}
 		// The status says so, and a new address waits for it.
 		u := unit(t, "[Network]\nAddress=10.0.0.1/24\n")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -339,6 +340,58 @@ func TestPlans(t *testing.T) {
 				t.Errorf("what is blocked is in no attribute: %+v", r.attrs)
 			}
 		})
+	}
+}
+
+// A firmware that keeps DCBX gets no other setting of data centre bridging: each would
+// be refused for a reason of its own.
+func TestFirmwareKeepsDCBX(t *testing.T) {
+	u := unit(t, "[RoCE]\nPFC=3\nETS=0:40 3:60\nDSCPToPriority=26:3\n")
+	host := SetDCBX{On: link.Target{Ifindex: 2, Link: "eth0"}, Flags: DCBXHost | DCBXIEEE, Driver: "mlx5_core"}
+	for _, name := range []string{"", "refused", "taken back"} {
+		s, st := system()
+		delayed := map[string]link.Reason{}
+		switch s.Card = st; name {
+		case "refused":
+			delayed[link.DelayKey(host)] = link.Reason{Code: link.CodeRefused, Text: "no"}
+		case "taken back":
+			st.Contested = map[string]int{ContestedKey(host): flapLimit}
+		}
+		b := link.NewBuilder(s, &link.Record{}, delayed)
+		b.For(u)
+		Plan(b, 2, u)
+		n := 0
+		for _, a := range b.Attributes(2) {
+			if a.Name == "PFC" || a.Name == "ETS" || a.Name == "DSCPToPriority" {
+				n++
+			}
+		}
+		if (n > 0) != (name == "") {
+			t.Errorf("DCBX %s: %d other settings: %+v", name, n, b.Attributes(2))
+		}
+	}
+}
+
+// The RDMA port of a bond is that of a slave, soft RoCE is never advised beside a card,
+// and a slave has no GIDs of its own.
+func TestBond(t *testing.T) {
+	s, st := system()
+	s.Links[0].Master = 9
+	s.Links = append(s.Links, link.Link{Index: 9, Name: "bond0", Type: 1, Kind: "bond", Flags: link.FlagUp})
+	bond, slave := &s.Links[2], &s.Links[0]
+	if d, p := RoCEPortOf(s, st, bond); p == nil || d.Name != "mlx5_0" {
+		t.Errorf("the port of the bond is %v of %v", p, d)
+	}
+	if !IsSlave(s, slave) {
+		t.Error("eth0 is no slave")
+	}
+	s.Devices = s.Devices[:1]
+	for _, l := range []int{9, 2} {
+		for _, a := range run(s, st, l, unit(t, "[RoCE]\nVersion=2\n")).attrs {
+			if a.Name == "Version" && (a.Why.Text == "" || strings.Contains(a.Why.Next, "SoftRoCE")) {
+				t.Errorf("link %d without a device: %+v", l, a)
+			}
+		}
 	}
 }
 

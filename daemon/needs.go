@@ -18,9 +18,9 @@ func (d *Daemon) needs() Needs {
 	}
 	sys := map[*units.Unit][]string{}
 	for _, u := range d.set.Units {
-		w.Routes = w.Routes || len(u.Routes) > 0
+		w.Routes = w.Routes || len(u.Routes) > 0 || u.UsesDHCP()
 		w.Rules = w.Rules || len(u.Rules) > 0
-		w.Resolved = w.Resolved || link.NeedsResolved(u) || link.UsesAdvertised(u)
+		w.Resolved = w.Resolved || link.NeedsResolved(u) || link.UsesAdvertised(u) || link.UsesLeaseDNS(u)
 		if s := link.Sysctls(u); len(s) > 0 {
 			sys[u] = s
 		}

@@ -139,7 +139,8 @@ func family[L any](all []L, n int, of func(*L) (index, parent int)) map[int]bool
 func dumped(r *rtnl.Link) link.Link {
 	l := link.Link{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, Type: r.Type, Kind: r.Kind, Flags: r.Flags, MTU: r.MTU, MaxMTU: r.MaxMTU,
-		HWAddr: r.Address, PermAddr: r.PermAddress, Oper: uint8(r.OperState), Master: r.Master, Group: r.Group, Parent: r.Parent,
+		HWAddr: r.Address, PermAddr: r.PermAddress, Broadcast: r.Broadcast,
+		Oper: uint8(r.OperState), Master: r.Master, Group: r.Group, Parent: r.Parent,
 	}
 	if r.ParentElsewhere {
 		l.Parent = 0

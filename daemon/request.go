@@ -84,6 +84,10 @@ func address(a link.Address, index int) rtnl.Address {
 		Index: index, Prefix: a.Prefix, Broadcast: a.Broadcast, Label: a.Label, Scope: a.Scope, Flags: a.Flags &^ readOnlyFlags,
 		Valid: a.Valid, Preferred: a.Preferred, Metric: a.Metric,
 	}
+	if a.Until != 0 {
+		left := uint32(max(a.Until, sinceBoot()+1) - sinceBoot())
+		out.Valid, out.Preferred = left, left
+	}
 	if a.Peer.IsValid() {
 		out.Peer = a.Peer.Addr()
 		out.Prefix = netip.PrefixFrom(a.Prefix.Addr(), a.Peer.Bits())

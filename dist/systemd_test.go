@@ -74,7 +74,7 @@ func TestExposure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, limit := range map[string]string{
-		"ibnetworkd.service": "1.4", "ibnetsm@.service": "0.8", "ibnetworkd-wait-online.service": "1.2",
+		"ibnetworkd.service": "1.4", "ibnetworkd-packet.service": "1.4", "ibnetsm@.service": "0.8", "ibnetworkd-wait-online.service": "1.2",
 		"ibnetworkd-wait-online@.service": "1.2", "ibnetworkd-metrics.service": "0.5",
 	} {
 		text, err := fs.ReadFile(Files, "systemd/"+name)

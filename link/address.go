@@ -16,8 +16,11 @@ type wantedAddress struct {
 	pos                                 units.Position
 }
 
-func wantedAddresses(addrs []units.Address) []wantedAddress {
+// wantedAddresses are the addresses that a unit gives a link, of which that of a lease
+// ends with it.
+func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddress {
 	var out []wantedAddress
+	lease := l.leaseFor(u)
 	for i := range addrs {
 		x := &addrs[i]
 		p := x.Address.V
@@ -30,6 +33,9 @@ func wantedAddresses(addrs []units.Address) []wantedAddress {
 		}
 		if lt, ok := x.PreferredLifetime.Get(); ok {
 			w.Preferred, w.lifetimeSet = uint32(lt), true
+		}
+		if lease != nil && lease.Address == p && lease.Lifetime != Forever {
+			w.Valid, w.Preferred, w.Until = lease.Lifetime, lease.Lifetime, lease.Until()
 		}
 		w.Scope = scopeOfAddress(p.Addr(), x.Scope)
 		w.Metric = x.RouteMetric.Or(0)
@@ -164,7 +170,7 @@ func addressDiffers(w wantedAddress, x Address) bool {
 	if w.Metric != 0 && x.Metric != w.Metric {
 		return true
 	}
-	if x.Valid != Forever && x.Valid != 0 {
+	if x.Valid != 0 && (x.Valid == Forever) != (w.Valid == Forever) {
 		return true
 	}
 	if w.Prefix.Addr().Is6() {

@@ -74,6 +74,9 @@ func BuildStatus(in StatusInput) Status {
 	if st.Kind == "" {
 		st.Kind = TypeName(l.Type)
 	}
+	if in.Unit != nil && in.Unit.UsesDHCP() {
+		st.DHCP = l.DHCP
+	}
 	if l.IPoIB != nil {
 		st.PKey = l.IPoIB.PKey.String()
 	}

@@ -57,13 +57,17 @@ func (d Derivation) origins(s *Snapshot, l *Link) *units.Origins {
 // Addresses are those that a unit, nil for none, gives a link, and those that cannot
 // be derived now.
 func (d Derivation) Addresses(s *Snapshot, l *Link, u *units.Unit) ([]units.Address, []units.Underived) {
-	switch {
-	case u == nil:
+	if u == nil {
 		return nil, nil
-	case !u.Derives():
-		return u.Addresses, nil
 	}
-	return u.AddressesOn(d.origins(s, l))
+	addrs, not := u.Addresses, []units.Underived(nil)
+	if u.Derives() {
+		addrs, not = u.AddressesOn(d.origins(s, l))
+	}
+	if lease := l.leaseFor(u); lease != nil {
+		addrs = append(slices.Clip(addrs), lease.address(u))
+	}
+	return addrs, not
 }
 
 // planUnderived says which addresses cannot be derived now.

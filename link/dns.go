@@ -40,11 +40,18 @@ func NoResolved() Reason {
 		Next: "systemctl enable --now systemd-resolved; or remove the keys and write the name servers into /etc/resolv.conf"}
 }
 
-func noResolvedForAdvertised(what []string) Reason {
+// noResolvedForOthers is the same for what others than the unit say: routers, or also
+// (leased) a DHCP server.
+func noResolvedForOthers(what []string, leased bool) Reason {
 	const most = 3
 	list := strings.Join(what[:min(len(what), most)], ", ")
 	if n := len(what) - most; n > 0 {
 		list += fmt.Sprintf(" and %d more", n)
+	}
+	if leased {
+		return Reason{Code: CodeNoResolved,
+			Text: "systemd-resolved does not run: the name servers and domains of the lease (" + list + ") have no effect",
+			Next: "systemctl enable --now systemd-resolved; or write UseDNS=no in [DHCPv4], and the servers into /etc/resolv.conf"}
 	}
 	return Reason{Code: CodeNoResolved,
 		Text: "systemd-resolved does not run: what routers advertise for name resolution (" + list + ") has no effect",
@@ -60,10 +67,11 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	}
 	op, wanted := wantedDNS(u)
 	op.On, op.Resolved = b.Model.Target(l), b.Base.Host.Resolved
-	advertised := addAdvertised(&op, u, l)
+	leased := addLeased(&op, u, l)
+	others := append(leased, addAdvertised(&op, u, l)...)
 	why := NoResolved()
-	if !wanted && len(advertised) > 0 {
-		wanted, why = true, noResolvedForAdvertised(advertised)
+	if !wanted && len(others) > 0 {
+		wanted, why = true, noResolvedForOthers(others, len(leased) > 0)
 	}
 	if !wanted {
 		if had != nil && !(u == nil && rec.Keep) && had.Resolved == op.Resolved && op.Resolved != "" {

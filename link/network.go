@@ -15,7 +15,7 @@ func PlanRemovals(b *Builder, index int, u *units.Unit) {
 	var w wantedIP
 	if u != nil && u.ConfiguresIP() {
 		addrs, not := b.addresses(index, u)
-		w = wantedIP{wantedAddresses(addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u)}
+		w = wantedIP{wantedAddresses(b.Link(index), u, addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u)}
 	}
 	planRemovals(b, index, u != nil, w)
 }
@@ -70,12 +70,13 @@ func planRemovals(b *Builder, index int, applies bool, want wantedIP) {
 
 func planAdditions(b *Builder, index int, u *units.Unit) {
 	addrs, not := b.addresses(index, u)
-	wantA := wantedAddresses(addrs)
-	planUnderived(b, index, not)
 	l := b.Link(index)
+	wantA := wantedAddresses(l, u, addrs)
+	planUnderived(b, index, not)
 	t := b.Model.Target(l)
 	rec := b.Record.Of(l)
 	wait, waits := addressWait(b, index, u)
+	planLease(b, index, u, wait, waits)
 	for _, w := range wantA {
 		l = b.Link(index)
 		a := Attribute{Name: "Address", Wanted: w.text()}
@@ -125,7 +126,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 				Next: DelAddress{On: t, Address: l.Addresses[i]}.String(),
 			}
 			b.Block(t, op, false, a.Why)
-		case addressDiffers(w, l.Addresses[i]):
+		case addressDiffers(w, l.Addresses[i]) || w.Until != rec.until(w.Address):
 			op.Replace = true
 			if !b.Do(op) {
 				a.Why = b.Delayed[DelayKey(op)]

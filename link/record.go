@@ -112,6 +112,19 @@ func (r *Record) MadeBond(l *Link) bool {
 	return e != nil && e.Bond
 }
 
+// until is the end with which an address was set last, 0 for none.
+func (e *LinkRecord) until(a Address) uint64 {
+	if e == nil {
+		return 0
+	}
+	for _, x := range e.Addresses {
+		if sameAddress(x, a) {
+			return x.Until
+		}
+	}
+	return 0
+}
+
 // Holds reports whether anything is recorded of a link that has to be removed when
 // no unit applies to it any more.
 func (r *Record) Holds(l *Link) bool {

@@ -64,6 +64,11 @@ func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 		out = append(out,
 			Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Table: TableMain, Type: RouteUnicast, Protocol: ProtoStatic, Scope: ScopeLink})
 	}
+	for _, r := range leaseRoutes(l, u) {
+		if !slices.ContainsFunc(out, func(o Route) bool { return sameRoute(o, r) }) {
+			out = append(out, r)
+		}
+	}
 	for i := range u.Routes {
 		x := &u.Routes[i]
 		is6 := x.Is6()
@@ -181,11 +186,13 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 		for k := range b.Model.snap.Links {
 			o := &b.Model.snap.Links[k]
 			if o.Index != index && slices.ContainsFunc(o.Routes, func(x Route) bool { return sameRoute(x, r) }) {
-				block(
-					true,
-					Reason{Code: CodeAddressConflict, Text: fmt.Sprintf("a route to %s with metric %d leads over %s already", r.Dst, r.Metric, o.Name),
-						Next: "give one of the two another Metric="},
-				)
+				why := Reason{Code: CodeAddressConflict,
+					Text: fmt.Sprintf("a route to %s with metric %d leads over %s already", r.Dst, r.Metric, o.Name),
+					Next: "give one of the two another Metric="}
+				if r.Protocol == ProtoDHCP {
+					why.Next = "write another RouteMetric= into [DHCPv4] of one of the two, or UseGateway=no and UseRoutes=no"
+				}
+				block(r.Protocol != ProtoDHCP, why)
 				b.Attr(index, a)
 				return
 			}

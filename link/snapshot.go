@@ -131,9 +131,11 @@ type Link struct {
 	MaxMTU   int       `json:"max_mtu,omitempty"` // IFLA_MAX_MTU; of no use for IPoIB
 	HWAddr   ib.HWAddr `json:"hw_addr"`
 	PermAddr ib.HWAddr `json:"permanent_hw_addr,omitzero"`
-	Oper     uint8     `json:"operstate,omitempty"` // RFC 2863, IF_OPER_*
-	Master   int       `json:"master,omitempty"`    // index of bond, bridge or VRF
-	Group    uint32    `json:"group,omitempty"`     // IFLA_GROUP
+	// Broadcast is the hardware address of all hosts, of InfiniBand links only.
+	Broadcast ib.HWAddr `json:"broadcast,omitzero"`
+	Oper      uint8     `json:"operstate,omitempty"` // RFC 2863, IF_OPER_*
+	Master    int       `json:"master,omitempty"`    // index of bond, bridge or VRF
+	Group     uint32    `json:"group,omitempty"`     // IFLA_GROUP
 	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
 	// for none.
 	Parent int `json:"parent,omitempty"`
@@ -164,6 +166,8 @@ type Link struct {
 	Routes    []Route   `json:"routes,omitempty"`
 	// Advertised is nil where no router has advertised anything.
 	Advertised *Advertised `json:"advertised,omitempty"`
+	// DHCP is nil where no DHCP client of the daemon runs.
+	DHCP *DHCP `json:"dhcp,omitempty"`
 	// Sysctl has the settings of this link that a plan uses, keyed as
 	// ipv6/accept_ra (below /proc/sys/net/FAMILY/conf/LINK/). Absent means
 	// not read or nonexistent.
@@ -242,6 +246,9 @@ type Address struct {
 	Valid     uint32 `json:"valid,omitempty"`
 	Preferred uint32 `json:"preferred,omitempty"`
 	Protocol  uint8  `json:"protocol,omitempty"` // IFA_PROTO, 0 before Linux 5.18
+	// Until is the end of Valid and Preferred in seconds since boot, of an address that
+	// is wanted for that long; 0 for any other.
+	Until uint64 `json:"until,omitempty"`
 }
 
 // Forever is the lifetime without an end (INFINITY_LIFE_TIME).

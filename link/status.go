@@ -64,6 +64,7 @@ const (
 	CodeNameTaken        Code = "name-taken"
 	CodeAddressConflict  Code = "address-conflict"    // IPv6 duplicate address detection failed
 	CodeNotDerived       Code = "address-not-derived" // what an address is derived from is not there
+	CodeNoLease          Code = "no-lease"            // no DHCP server has given an address, or confirms it
 	CodeLinkDown         Code = "link-down"           // ActivationPolicy=, or another program set it down
 	CodeNoCarrier        Code = "no-carrier"
 	CodeRefused          Code = "refused"     // the kernel refused; Text has its words
@@ -133,7 +134,9 @@ type Status struct {
 	Reasons    []Reason    `json:"reasons,omitempty"`
 	Attributes []Attribute `json:"attributes,omitempty"`
 	Addresses  []string    `json:"addresses,omitempty"`
-	Pending    []string    `json:"pending,omitempty"` // operations not done yet, as commands
+	// DHCP is what the DHCP client of the daemon has reached, nil for none.
+	DHCP    *DHCP    `json:"dhcp,omitempty"`
+	Pending []string `json:"pending,omitempty"` // operations not done yet, as commands
 	// Problems are the messages that verification of the unit gave.
 	Problems []string `json:"problems,omitempty"`
 }

@@ -61,6 +61,7 @@ func (p *parser) finish() bool {
 	p.checkGateways()
 	p.checkIPv6()
 	p.checkAcceptRA()
+	p.checkDHCP()
 	p.checkLink()
 	p.checkBond()
 	p.sec, p.key = nil, nil
@@ -95,7 +96,8 @@ func (p *parser) checkMatch() bool {
 func (u *Unit) onlyModules() bool {
 	return u.Modules.Present && !u.Match.Present && !u.Link.Present && !u.IPoIB.Present && len(u.Partitions) == 0 && !u.Bond.Present &&
 		!u.ConfiguresIP() &&
-		!u.IPv6AcceptRA.Present && !u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
+		!u.DHCPv4.Present && !u.IPv6AcceptRA.Present &&
+		!u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
 		!u.VirtualFunctions.Present && len(u.VFs) == 0
 }
 

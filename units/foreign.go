@@ -88,14 +88,13 @@ func foreignElsewhere(key string) string {
 	return ""
 }
 
-// noDHCP is about clients that do not exist here.
-const noDHCP = "DHCP is not supported; leave out [Network] and leave the IP part to systemd-networkd, or write the addresses"
+// noDHCP is about the client that does not exist here.
+const noDHCP = "DHCPv6 is not supported; leave out [Network] and leave the IP part to systemd-networkd, or write the addresses"
 
 // foreignSections are words about systemd's sections that this daemon does not
 // have: what to do instead.
 var foreignSections = map[string]string{
-	"DHCP":                  noDHCP,
-	"DHCPv4":                noDHCP,
+	"DHCP":                  "its name is [DHCPv4]",
 	"DHCPv6":                noDHCP,
 	"DHCPServer":            "a DHCP server is not supported",
 	"DHCPServerStaticLease": "a DHCP server is not supported",
@@ -146,11 +145,17 @@ var foreignKeys = map[string]string{
 	"Link.TransmitQueues": "write it in a .link file, which systemd-udevd applies",
 	"Link.ReceiveQueues":  "write it in a .link file, which systemd-udevd applies",
 
-	"Network.DHCP":                           noDHCP,
 	"Network.DHCPServer":                     "a DHCP server is not supported",
 	"Network.DHCPPrefixDelegation":           noDHCP,
 	"Network.DHCPv6PrefixDelegation":         noDHCP,
-	"Network.UseDomains":                     "write UseDomains= in [IPv6AcceptRA]",
+	"Network.UseDomains":                     "write UseDomains= in [DHCPv4] or [IPv6AcceptRA]",
+	"DHCPv4.UseNTP":                          noNTP,
+	"DHCPv4.RoutesToNTP":                     noNTP,
+	"DHCPv4.UseHostname":                     "the host's name is never set from a lease; write it with hostnamectl",
+	"DHCPv4.DUIDType":                        "write the identifier with ClientIdentifier=0x",
+	"DHCPv4.DUIDRawData":                     "write the identifier with ClientIdentifier=0x",
+	"DHCPv4.RapidCommit":                     "leases are always requested by four messages",
+	"DHCPv4.MaxAttempts":                     "the client goes on until there is a lease",
 	"IPv6AcceptRA.DHCPv6Client":              noDHCP,
 	"Network.IPv6SendRA":                     "sending router advertisements is not supported",
 	"Network.IPv6AcceptRouterAdvertisements": "its new name is IPv6AcceptRA=",
@@ -170,21 +175,20 @@ var foreignKeys = map[string]string{
 	"Network.Tunnel":                         leave,
 	"Network.Xfrm":                           leave,
 	"Network.VRF":                            leave,
-	"Network.NTP": "systemd-timesyncd reads the servers of a link from systemd-networkd only; write " +
-		"NTP= in timesyncd.conf",
-	"Network.LLDP":                      "leave LLDP to systemd-networkd or lldpd",
-	"Network.EmitLLDP":                  "leave LLDP to systemd-networkd or lldpd",
-	"Network.MulticastIGMPVersion":      "write net.ipv4.conf.NAME.force_igmp_version into a file in /etc/sysctl.d",
-	"Network.IPMasquerade":              "write a firewall rule",
-	"Network.IPv6Token":                 "write the address in full, or IPv6LinkLocalAddressGenerationMode=",
-	"Network.IPv6StableSecretAddress":   "write net.ipv6.conf.NAME.stable_secret into a file in /etc/sysctl.d",
-	"Network.IPv6RetransmissionTimeSec": "write net.ipv6.neigh.NAME.retrans_time_ms into a file in /etc/sysctl.d",
-	"Network.IPv6ProxyNDPAddress":       "write IPv6ProxyNDP=yes, and the addresses with ip neighbour add proxy",
-	"Network.IPv4LLStartAddress":        "IPv4 link-local addressing is not supported; write a fixed Address=",
-	"Network.IPv4LLRoute":               "IPv4 link-local addressing is not supported; write a [Route]",
-	"Network.IgnoreCarrierLoss":         "addresses and routes always stay when the carrier is lost",
-	"Network.MPLSRouting":               "write net.mpls.conf.NAME.input into a file in /etc/sysctl.d",
-	"Network.ProxyARP":                  "its new name is IPv4ProxyARP=",
+	"Network.NTP":                            noNTP,
+	"Network.LLDP":                           "leave LLDP to systemd-networkd or lldpd",
+	"Network.EmitLLDP":                       "leave LLDP to systemd-networkd or lldpd",
+	"Network.MulticastIGMPVersion":           "write net.ipv4.conf.NAME.force_igmp_version into a file in /etc/sysctl.d",
+	"Network.IPMasquerade":                   "write a firewall rule",
+	"Network.IPv6Token":                      "write the address in full, or IPv6LinkLocalAddressGenerationMode=",
+	"Network.IPv6StableSecretAddress":        "write net.ipv6.conf.NAME.stable_secret into a file in /etc/sysctl.d",
+	"Network.IPv6RetransmissionTimeSec":      "write net.ipv6.neigh.NAME.retrans_time_ms into a file in /etc/sysctl.d",
+	"Network.IPv6ProxyNDPAddress":            "write IPv6ProxyNDP=yes, and the addresses with ip neighbour add proxy",
+	"Network.IPv4LLStartAddress":             "IPv4 link-local addressing is not supported; write a fixed Address=",
+	"Network.IPv4LLRoute":                    "IPv4 link-local addressing is not supported; write a [Route]",
+	"Network.IgnoreCarrierLoss":              "addresses and routes always stay when the carrier is lost",
+	"Network.MPLSRouting":                    "write net.mpls.conf.NAME.input into a file in /etc/sysctl.d",
+	"Network.ProxyARP":                       "its new name is IPv4ProxyARP=",
 
 	"Address.NetLabel":    leaveIP,
 	"Address.NFTSet":      leaveIP,
@@ -199,6 +203,7 @@ var foreignKeys = map[string]string{
 }
 
 const (
+	noNTP      = "systemd-timesyncd reads the servers of a link from systemd-networkd only; write NTP= in timesyncd.conf"
 	noTC       = "leave traffic control to systemd-networkd or tc"
 	noWireless = "wireless links are not supported"
 	noEthernet = "the kernel refuses it on IPoIB, where [Partition] makes a further interface; for a RoCE link "

@@ -9,6 +9,7 @@ import (
 type Network struct {
 	Section
 	Description                    Value[string]
+	DHCP                           Value[DHCPMode]
 	DNS                            []Value[DNSServer]
 	Domains                        []Value[Domain]
 	DNSDefaultRoute                Value[bool]
@@ -151,8 +152,8 @@ const (
 // KeepConfiguration says what stays on the link when its unit goes.
 type KeepConfiguration uint8
 
-// The values of KeepConfiguration=. There is no DHCP client here, so the
-// dynamic forms mean no more than no.
+// The values of KeepConfiguration=. The dynamic forms mean no more than no: what a
+// lease brought goes with the unit that asked for it.
 const (
 	KeepNo KeepConfiguration = iota
 	KeepYes

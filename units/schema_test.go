@@ -10,6 +10,7 @@ import (
 
 // required is what a section needs besides the key under test.
 var required = map[string]string{"Bond": "Name=bond0",
+	"DHCPv4":       "[Network]\nDHCP=ipv4\n[DHCPv4]",
 	"IPv6AcceptRA": "[Network]\nIPv6AcceptRA=yes\n[IPv6AcceptRA]",
 	"Partition":    "PartitionKey=0x8001",
 	"Address":      "Address=192.168.151.1/24",

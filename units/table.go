@@ -73,7 +73,7 @@ func partitionKey(s string) (ib.PKey, error) {
 func buildSchema() []SectionSpec {
 	out := []SectionSpec{
 		matchSection(), linkSection(), ipoibSection(), partitionSection(), bondSection(), networkSection(), addressSection(), routeSection(),
-		ruleSection(), acceptRASection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
+		ruleSection(), dhcpv4Section(), acceptRASection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
 		virtualFunctionsSection(), vfSection(), modulesSection(),
 	}
 	for i := range out {

@@ -25,6 +25,8 @@ func networkSection() SectionSpec {
 		Name: "Network", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Network, &u.Network.Section },
 		Keys: []Key{
 			{Name: "Description", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.Description }, parseText)},
+			{Name: "DHCP", Values: wordList(dhcpWords), Networkd: true,
+				apply: scalar(func(n *N) *Value[DHCPMode] { return &n.DHCP }, parseDHCP)},
 			{Name: "Address", List: true, Networkd: true, apply: setter{set: networkAddress}},
 			{Name: "AddressTable", apply: scalar(func(n *N) *Value[string] { return &n.AddressTable }, parseAbsPath)},
 			{Name: "Gateway", List: true, Networkd: true, apply: setter{set: networkGateway}},

@@ -92,6 +92,7 @@ type Unit struct {
 	// Rules are the [RoutingPolicyRule] sections.
 	Rules []RoutingPolicyRule
 
+	DHCPv4           DHCPv4
 	IPv6AcceptRA     IPv6AcceptRA
 	SubnetManager    SubnetManager
 	Port             Port

@@ -242,7 +242,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 		a.waitOnlineCmd(), a.logsCmd(), a.metricsCmd())
 	add("units", a.verifyCmd(), a.catCmd(), a.editCmd(), a.enableCmd(true), a.enableCmd(false), a.maskCmd(true), a.maskCmd(false),
 		a.importCmd())
-	add("act", a.reloadCmd(), a.reconfigureCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
+	add("act", a.reloadCmd(), a.reconfigureCmd(), a.renewCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {

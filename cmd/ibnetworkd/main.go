@@ -18,6 +18,7 @@ import (
 
 	"ibnetworkd/daemon/app"
 	"ibnetworkd/daemon/card"
+	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/internal/version"
 )
 
@@ -30,6 +31,14 @@ func main() {
 		_ = os.WriteFile("/proc/self/comm", []byte("ibnetworkd"), 0)   // it would be "exe"
 		if err := card.Serve("/", os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, "ibnetworkd: helper of a card: "+err.Error())
+			os.Exit(1)
+		}
+		return
+	}
+	if len(os.Args) == 2 && os.Args[1] == app.PacketSockets {
+		const activated = 3 // sd_listen_fds(3)
+		if err := packet.Serve(activated); err != nil {
+			fmt.Fprintln(os.Stderr, "ibnetworkd: packet sockets: "+err.Error())
 			os.Exit(1)
 		}
 		return

@@ -19,12 +19,14 @@ import (
 	"ibnetworkd/daemon/bus"
 	"ibnetworkd/daemon/cardwatch"
 	"ibnetworkd/daemon/conf"
+	"ibnetworkd/daemon/dhcpclient"
 	"ibnetworkd/daemon/envfile"
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/daemon/modload"
 	"ibnetworkd/daemon/smfeed"
 	"ibnetworkd/internal/journal"
 	"ibnetworkd/internal/kernel/modules"
+	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/udevdb"
 	"ibnetworkd/internal/version"
@@ -93,6 +95,7 @@ type App struct {
 	feed     *smfeed.Feed
 	env      *envfile.Files
 	modules  *modload.Loader
+	dhcp     *dhcpclient.Clients
 
 	published chan struct{} // closed when the first report is on the bus
 	started   chan struct{} // closed when READY=1 of the start is sent
@@ -128,6 +131,10 @@ func New(o Options) (*App, error) {
 
 // CardHelper is the argument with which the program is the helper process of a card.
 const CardHelper = "card-helper"
+
+// PacketSockets is the argument with which the program opens the packet sockets of DHCP
+// clients for the daemon (ibnetworkd-packet.service).
+const PacketSockets = "packet-sockets"
 
 // cardHelper is this program as it runs: the file may have been replaced since. It has
 // a process group of its own, so that what ends the daemon's does not reach it.
@@ -172,9 +179,11 @@ func (a *App) build(h host) {
 	a.metrics = metrics.New(version.String(), time.Now(), metrics.PortCounters(filepath.Join(h.root, "sys")))
 	a.managers = &smfeed.Managers{}
 	a.systemd = worker.NewSystemd(h.bus, a.log)
+	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), packet.Opener(filepath.Join(a.o.StateDir, "packet.sock")),
+		func(links map[int]bool) { a.daemon.Wake(daemon.Scope{Links: links}) })
 	a.daemon = daemon.New(daemon.Config{
 		Log: a.log, Store: a.store, Events: h.events,
-		System:     countingSystem{smfeed.System{System: h.system, Managers: a.managers}, a.metrics},
+		System:     countingSystem{smfeed.System{System: dhcpclient.System{System: h.system, Clients: a.dhcp}, Managers: a.managers}, a.metrics},
 		Load:       a.units.load,
 		Invalidate: a.units.request,
 		Notify:     a.notify,
@@ -235,6 +244,7 @@ func (a *App) observed(v daemon.View) {
 	}
 	a.feed.Update(v)
 	a.env.Update(v)
+	a.dhcp.Update(v)
 	a.modules.Update(v.Units)
 }
 
@@ -271,6 +281,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 		{name: "files of subnet managers", run: a.smFiles.Run},
 		{name: "port feed", run: a.feed.Run},
 		{name: "environment files", run: a.env.Run},
+		{name: "DHCP clients", run: a.dhcp.Run},
 		{name: "modules", run: a.modules.Run},
 		{name: "metrics", run: a.serveMetrics},
 		{name: "host name", run: a.watchHostname},

@@ -29,6 +29,9 @@ func (b backend) Reconfigure(ctx context.Context, name string) error {
 	return b.daemon.Reconfigure(ctx, name)
 }
 
+// Renew implements bus.Backend.
+func (b backend) Renew(ctx context.Context, name string) error { return b.dhcp.Renew(ctx, name) }
+
 // SetAdmin implements bus.Backend.
 func (b backend) SetAdmin(ctx context.Context, name string, up bool) error {
 	return b.daemon.SetAdmin(ctx, name, up)

@@ -64,6 +64,7 @@ func (f *fake) Reload(ctx context.Context) error {
 	return f.note("reload")
 }
 
+func (f *fake) Renew(_ context.Context, l string) error       { return f.note("renew %s", l) }
 func (f *fake) Reconfigure(_ context.Context, l string) error { return f.note("reconfigure %s", l) }
 
 func (f *fake) SetAdmin(_ context.Context, l string, up bool) error {

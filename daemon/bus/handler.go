@@ -67,7 +67,7 @@ func callOf(msg *dbus.Message) callID {
 }
 
 // waiting are the members of ours that ask the daemon or polkit.
-var waiting = map[string]bool{"Reload": true, "Reconfigure": true, "Up": true, "Down": true,
+var waiting = map[string]bool{"Reload": true, "Reconfigure": true, "Renew": true, "Up": true, "Down": true,
 	"StartSubnetManager": true, "StopSubnetManager": true, "Start": true, "Stop": true, "SetLogLevel": true, "Plan": true}
 
 // children are the names below a path, of the tree that ends in objects.
@@ -233,6 +233,7 @@ var methods = map[string]call{
 
 	api.Manager + ".Reload":             change(api.ActionReload, reload),
 	api.Manager + ".Reconfigure":        changeArg(api.ActionReconfigure, byName(reconfigure)),
+	api.Manager + ".Renew":              changeArg(api.ActionReconfigure, byName(renew)),
 	api.Manager + ".Up":                 changeArg(api.ActionLink, byName(setAdmin(true))),
 	api.Manager + ".Down":               changeArg(api.ActionLink, byName(setAdmin(false))),
 	api.Manager + ".StartSubnetManager": changeArg(api.ActionSubnetManager, byPort(startSM)),
@@ -247,6 +248,7 @@ var methods = map[string]call{
 	api.Manager + ".GetPort":            getPort,
 
 	api.Link + ".Reconfigure": change(api.ActionReconfigure, onLink(reconfigure)),
+	api.Link + ".Renew":       change(api.ActionReconfigure, onLink(renew)),
 	api.Link + ".Up":          change(api.ActionLink, onLink(setAdmin(true))),
 	api.Link + ".Down":        change(api.ActionLink, onLink(setAdmin(false))),
 
@@ -258,6 +260,10 @@ func reload(ctx context.Context, c *caller) error { return c.s.cfg.Backend.Reloa
 
 func reconfigure(ctx context.Context, c *caller, name string) error {
 	return c.s.cfg.Backend.Reconfigure(ctx, name)
+}
+
+func renew(ctx context.Context, c *caller, name string) error {
+	return c.s.cfg.Backend.Renew(ctx, name)
 }
 
 func setAdmin(up bool) func(context.Context, *caller, string) error {

@@ -22,6 +22,8 @@ var managerMethods = []method{
 	{"Reload", nil, "Read the unit files again and apply what changed. Needs org.ibnetwork1.reload."},
 	{"Reconfigure", []arg{{"link", "s", "in"}}, "Compare a link with its unit again and apply every difference at once. Needs " +
 		"org.ibnetwork1.reconfigure."},
+	{"Renew", []arg{{"link", "s", "in"}}, "Ask the DHCP servers of a link now, to renew its lease or to get one. Needs " +
+		"org.ibnetwork1.reconfigure."},
 	{"Up", []arg{{"link", "s", "in"}}, "Bring a link up. Needs org.ibnetwork1.set-link."},
 	{"Down", []arg{{"link", "s", "in"}}, "Bring a link down. Needs org.ibnetwork1.set-link."},
 	{"Plan", []arg{{"commands", "as", "out"}, {"blocked", "a(sssss)", "out"}},
@@ -41,6 +43,7 @@ var managerMethods = []method{
 
 var linkMethods = []method{
 	{"Reconfigure", nil, "As Manager.Reconfigure."},
+	{"Renew", nil, "As Manager.Renew."},
 	{"Up", nil, "As Manager.Up."},
 	{"Down", nil, "As Manager.Down."},
 }

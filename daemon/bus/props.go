@@ -93,6 +93,24 @@ func usec(t time.Time) uint64 {
 	return uint64(t.UnixMicro())
 }
 
+// lease is the D-Bus form of a DHCP client.
+type lease struct {
+	State, Address, Server string
+	Lifetime               uint32
+	Granted                uint64
+}
+
+func leaseOf(d *link.DHCP) (out lease) {
+	if d == nil {
+		return out
+	}
+	out.State = string(d.State)
+	if l := d.Lease; l != nil {
+		out.Address, out.Server, out.Lifetime, out.Granted = l.Address.String(), l.Server.String(), l.Lifetime, l.Granted
+	}
+	return out
+}
+
 // linkProps is org.ibnetwork1.Link.
 var linkProps = []property[link.Status]{
 	{"Name", "s", "The interface name.", func(s link.Status) any { return s.Name }},
@@ -139,6 +157,9 @@ var linkProps = []property[link.Status]{
 		func(s link.Status) any {
 			return settings(s.Attributes)
 		}},
+	{"Lease", "(sssut)", "The DHCP client: its state, the address with its prefix length, the server, the lifetime in seconds " +
+		"(4294967295 for no end), and the seconds since boot when it was granted; empty and 0 where there is none.",
+		func(s link.Status) any { return leaseOf(s.DHCP) }},
 	{"Addresses", "as", "The IP addresses with their prefix lengths.", func(s link.Status) any { return list(s.Addresses) }},
 	{"IPv4AddressState", "s", "How far the IPv4 addresses reach: off, degraded (link-local only) or routable.",
 		func(s link.Status) any { return string(s.IPv4State) }},

@@ -27,6 +27,7 @@ import (
 type Backend interface {
 	Reload(ctx context.Context) error
 	Reconfigure(ctx context.Context, link string) error
+	Renew(ctx context.Context, link string) error
 	SetAdmin(ctx context.Context, link string, up bool) error
 	Plan(ctx context.Context) (link.Plan, error)
 	StartSubnetManager(ctx context.Context, ibdev string, port int) error

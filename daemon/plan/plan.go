@@ -354,6 +354,9 @@ func (p *planner) additions(index int) {
 		switch {
 		case p.b.Link(index).IPoIB != nil:
 			w := ipoib.WantOf(u, n.part)
+			if !w.MTU.Set {
+				w.MTU = link.LeaseMTU(p.b.Link(index), u)
+			}
 			if u != nil && u == n.parent {
 				// One unit for a link and its children: the GUID is the port's,
 				// and a child's follows it.
@@ -411,8 +414,11 @@ func Ignored(l *link.Link, u *units.Unit) link.Reason {
 }
 
 func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
-	m, ok := u.Link.MTUBytes.Get()
 	l := b.Link(index)
+	m, ok := u.Link.MTUBytes.Get()
+	if !ok {
+		m, ok = link.LeaseMTU(l, u).Get()
+	}
 	slaves := b.Model.Snapshot().BondMTU(l)
 	if !ok && slaves == 0 {
 		return

@@ -34,9 +34,11 @@ type Link struct {
 	// Address and PermAddress are zero for addresses that have neither 6, 8 nor 20 bytes.
 	Address     ib.HWAddr
 	PermAddress ib.HWAddr
-	OperState   OperState
-	Carrier     bool
-	ParentDev   string // the name of its device on the bus: "0000:3b:00.0"
+	// Broadcast is the hardware address of all hosts, of InfiniBand links only.
+	Broadcast ib.HWAddr `json:",omitzero"`
+	OperState OperState
+	Carrier   bool
+	ParentDev string // the name of its device on the bus: "0000:3b:00.0"
 	// IPoIB is nil unless Kind is "ipoib".
 	IPoIB *IPoIB
 	// VLAN is nil unless Kind is "vlan".
@@ -164,6 +166,10 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			l.Name = in.str(a.Text())
 		case unix.IFLA_ADDRESS:
 			l.Address, _ = ib.HWAddrFrom(a.Bytes())
+		case unix.IFLA_BROADCAST:
+			if b := a.Bytes(); len(b) == 20 {
+				l.Broadcast, _ = ib.HWAddrFrom(b)
+			}
 		case unix.IFLA_PERM_ADDRESS:
 			l.PermAddress, _ = ib.HWAddrFrom(a.Bytes())
 		case unix.IFLA_MTU:

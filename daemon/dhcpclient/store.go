@@ -1,0 +1,73 @@
+package dhcpclient
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/link"
+)
+
+// saved is a lease as it is kept over a restart.
+type saved struct {
+	Link     string     `json:"link"`
+	Ifindex  int        `json:"ifindex"`
+	ClientID []byte     `json:"client_id"`
+	Lease    link.Lease `json:"lease"`
+}
+
+// mostSaved bounds a file, in bytes.
+const mostSaved = 64 << 10
+
+// store is the directory of the files, LINK.json each.
+type store string
+
+func (s store) path(name string) string { return filepath.Join(string(s), name+".json") }
+
+// load reads the files. One that cannot be read is as none: the server knows the lease.
+func (s store) load() map[string]saved {
+	out := map[string]saved{}
+	list, err := os.ReadDir(string(s))
+	if err != nil {
+		return out
+	}
+	for _, e := range list {
+		name, ok := strings.CutSuffix(e.Name(), ".json")
+		if !ok {
+			continue
+		}
+		b, err := smallfile.ReadRegular(s.path(name), mostSaved)
+		var x saved
+		if err != nil || json.Unmarshal(b, &x) != nil || x.Link != name || !x.Lease.Address.IsValid() || !x.Lease.Server.IsValid() {
+			continue
+		}
+		out[name] = x
+	}
+	return out
+}
+
+func (s store) save(x saved) error {
+	if strings.ContainsRune(x.Link, '/') {
+		return fmt.Errorf("%q cannot be the name of a file", x.Link)
+	}
+	b, err := json.Marshal(x)
+	if err != nil {
+		return fmt.Errorf("encode the lease: %w", err)
+	}
+	if err := os.MkdirAll(string(s), 0o755); err != nil {
+		return fmt.Errorf("make the directory of leases: %w", err)
+	}
+	return smallfile.Replace(s.path(x.Link), append(b, '\n'), 0o644)
+}
+
+func (s store) remove(name string) error {
+	if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the lease: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package scenario
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// dnsmasq is the DHCP server of the guest, in the background.
+func dnsmasq(g *lab.G, args ...string) (stop func()) {
+	g.Helper()
+	g.Sh("%s", "dnsmasq --conf-file=/dev/null --port=0 --user=root --no-ping --bind-interfaces --except-interface=lo "+
+		"--dhcp-leasefile=/tmp/leases --log-dhcp --log-facility=/tmp/dnsmasq.log --pid-file=/tmp/dnsmasq.pid "+strings.Join(args, " "))
+	return func() {
+		g.Helper()
+		g.Sh("kill $(cat /tmp/dnsmasq.pid); while pgrep -x dnsmasq > /dev/null; do sleep 0.05; done")
+	}
+}
+
+// leasedAddress is the address that a link has for a limited time, "" for none.
+func leasedAddress(g *lab.G, name string) string {
+	out, _ := g.Try("ip", "-4", "-o", "address", "show", "dev", name, "dynamic")
+	if f := strings.Fields(out); len(f) > 3 {
+		return f[3]
+	}
+	return ""
+}
+
+// leased waits until a link is configured with an address of a prefix by DHCP.
+func (d *service) leased(name, prefix string, limit time.Duration) (address string) {
+	d.g.Helper()
+	d.wait(name, "configured with an address of "+prefix, limit, func(s link.Status) bool {
+		address = leasedAddress(d.g, name)
+		return s.State == link.StateConfigured && strings.HasPrefix(address, prefix) && strings.Contains(attr(s, "DHCP").Actual, address)
+	})
+	return address
+}
+
+// served is what dnsmasq has received and sent since its log had so many bytes.
+func served(g *lab.G, from int) (text string, to int) {
+	all := g.Read("/tmp/dnsmasq.log")
+	return all[min(from, len(all)):], len(all)
+}
+
+// The daemon's own DHCP client against dnsmasq on another adapter: a datagram link, a
+// connected one, and a P_Key child; the lease outlives a restart of the daemon and of the
+// subnet manager, and is asked for again after one of the driver.
+func TestDHCPClient(t *testing.T) {
+	t.Parallel()
+	const (
+		all    = "[Network]\nDHCP=ipv4\n[DHCPv4]\nUseDNS=no\n"
+		client = all + "UseRoutes=no\n"
+	)
+	child := func(name string) string { return "[Partition]\nPartitionKey=0x8001\nName=" + name + "\n" }
+	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd}, Timeout: 8 * time.Minute, Files: map[string]string{
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=max\n" + all +
+			"ClientIdentifier=mac\n" + child("one"),
+		unitDir + "10-one.ibnetwork": "[Match]\nName=one\n" + client + "ClientIdentifier=flexboot\n",
+		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n" + client,
+		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[Network]\nAddress=10.11.0.1/24\n" + child("far"),
+		unitDir + "10-far.ibnetwork": "[Match]\nName=far\n[Network]\nAddress=10.12.0.1/24\n",
+	}}
+	if !lab.InGuest() {
+		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
+	}
+	lab.Run(t, c, func(g *lab.G) {
+		unpack(g)
+		manage(g, defaultPartition+onePartition)
+		d := startDaemon(g)
+		d.configured("ib2", 20*time.Second)
+		d.configured("far", 20*time.Second)
+		serve := func(net string) func() {
+			return dnsmasq(g, "--interface=ib2", "--interface=far", "--dhcp-authoritative", "--dhcp-range=10.11.0."+net+"0,10.11.0."+net+"9,1h",
+				"--dhcp-range=10.12.0."+net+"0,10.12.0."+net+"9,1h", "--dhcp-option=121,10.99.0.0/16,10.11.0.1,0.0.0.0/0,10.11.0.254")
+		}
+		stop := serve("10")
+		first := map[string]string{}
+		for name, prefix := range map[string]string{"ib0": "10.11.0.10", "ib1": "10.11.0.10", "one": "10.12.0.10"} {
+			first[name] = d.leased(name, prefix, 40*time.Second)
+		}
+		g.Logf("%v\nleases:\n%s", first, g.Exec("cat", "/tmp/leases"))
+		for _, id := range []string{"20:" /* mac */, "ff:00:00:00:00:00:02:00:00:02:c9:00:" /* flexboot */} {
+			if !strings.Contains(g.Read("/tmp/leases"), " "+id) {
+				g.Errorf("no client identifier begins with %s", id)
+			}
+		}
+		routes := g.Exec("ip", "route", "show", "dev", "ib0")
+		for _, want := range []string{"10.99.0.0/16 via 10.11.0.1 proto dhcp src " + strings.TrimSuffix(first["ib0"], "/24") + " metric 1024",
+			"default via 10.11.0.254 proto dhcp"} {
+			if !strings.Contains(routes, want) {
+				g.Errorf("no route %q:\n%s", want, routes)
+			}
+		}
+
+		// A restart of the daemon: no message, and the address stays.
+		_, mark := served(g, 0)
+		monitor := g.Start("ip", "monitor", "address")
+		d.kill()
+		d.start()
+		for name := range first {
+			if got := d.leased(name, first[name], 20*time.Second); got != first[name] {
+				g.Errorf("%s had %s, after a restart of the daemon %s", name, first[name], got)
+			}
+		}
+		if text, _ := served(g, mark); strings.Contains(text, "DHCP") {
+			g.Errorf("a restart of the daemon asked the server:\n%s", text)
+		}
+		if out := monitor.Output(); strings.Contains(out, "Deleted") {
+			g.Errorf("a restart of the daemon took addresses away:\n%s", out)
+		}
+		monitor.Kill()
+
+		// A restart of the driver: the same address without a DHCPDISCOVER.
+		g.Ctl("del 0")
+		g.WaitFor(20*time.Second, func() string {
+			if out, _ := g.Try("ip", "link", "show", "one"); strings.Contains(out, "mtu") {
+				return "the child is still there"
+			}
+			return ""
+		})
+		_, mark = served(g, 0)
+		g.Ctl("add 0")
+		for _, name := range []string{"ib0", "one"} {
+			if got := d.leased(name, first[name], 40*time.Second); got != first[name] {
+				g.Errorf("%s had %s, after a restart of the driver %s", name, first[name], got)
+			}
+		}
+		text, _ := served(g, mark)
+		if strings.Contains(text, "DHCPDISCOVER") || !strings.Contains(text, "DHCPACK") {
+			g.Errorf("a restart of the driver asked the server with:\n%s", text)
+		}
+
+		// Other addresses are served: the former are refused.
+		stop()
+		g.Sh("rm -f /tmp/leases")
+		stop = serve("20")
+		_, mark = served(g, 0)
+		g.Ctl("link h0/1 down")
+		g.WaitPort("swib0", 1, "DOWN", 10*time.Second)
+		g.Ctl("link h0/1 up")
+		for name, prefix := range map[string]string{"ib0": "10.11.0.20", "one": "10.12.0.20"} {
+			d.leased(name, prefix, 60*time.Second)
+		}
+		if text, _ := served(g, mark); !strings.Contains(text, "DHCPNAK") {
+			g.Errorf("no refusal:\n%s", text)
+		}
+
+		// The unit goes: its address too, and the server hears of it.
+		_, mark = served(g, 0)
+		g.Sh("rm %s10-one.ibnetwork", unitDir)
+		d.p.Signal(syscall.SIGHUP)
+		g.WaitFor(10*time.Second, func() string {
+			text, _ := served(g, mark)
+			if a := leasedAddress(g, "one"); a != "" || !strings.Contains(text, "DHCPRELEASE") {
+				return "one has " + a + ":\n" + text
+			}
+			return ""
+		})
+		stop()
+	})
+}
+
+// The client in the sandbox of its service: packet sockets come from a process without
+// root, a lease is renewed by hand, and a conflict is found and declined.
+func TestDHCPInstalled(t *testing.T) {
+	t.Parallel()
+	c := installed(lab.Config{HCAs: 3, Timeout: 8 * time.Minute}, map[string]string{
+		"10-ib0": "[Match]\nName=ib0\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n",
+		"10-ib1": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.50/24\n",
+		"10-ib2": "[Match]\nName=ib2\n[Network]\nAddress=10.11.0.1/24\n",
+	})
+	if !lab.InGuest() {
+		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
+	}
+	lab.Run(t, c, func(g *lab.G) {
+		unpack(g)
+		manage(g, defaultPartition)
+		g.Exec("ibnetctl", "wait-online", "-i", "ib2:routable", "--timeout", "120s")
+		// The server reserves an address that another host, on ib1, has.
+		guid := strings.TrimSpace(g.Read("/sys/class/net/ib0/address"))
+		id := "20:" + guid[len(guid)-len("00:02:c9:03:00:0a:bc:df"):]
+		stop := dnsmasq(g, "--interface=ib2", "--dhcp-authoritative", "--dhcp-range=10.11.0.50,10.11.0.59,2m", "--dhcp-host=id:"+id+",10.11.0.50")
+		wait := func(what string, limit time.Duration, ok func() bool) {
+			g.Helper()
+			if !within(limit, ok) {
+				out, _ := g.Try("sh", "-c", "ibnetctl status ib0; systemctl status --no-pager ibnetworkd-packet.socket ibnetworkd-packet.service; "+
+					"journalctl --no-pager -u ibnetworkd -n 40; cat /tmp/dnsmasq.log")
+				g.Fatalf("%s:\n%s", what, out)
+			}
+		}
+		status := func() string { out, _ := g.Try("ibnetctl", "status", "ib0"); return out }
+		wait("no lease", 90*time.Second, func() bool { return strings.HasPrefix(leasedAddress(g, "ib0"), "10.11.0.50/") })
+		if out := g.Exec("systemctl", "show", "-p", "Result", "ibnetworkd-packet.service"); !strings.Contains(out, "Result=success") {
+			g.Errorf("packet sockets: %s", out)
+		}
+		g.Logf("%s", status())
+
+		// By hand: the server is asked at once, and the kernel counts from the beginning.
+		_, mark := served(g, 0)
+		g.Exec("ibnetctl", "renew", "ib0")
+		wait("not renewed", 30*time.Second, func() bool { text, _ := served(g, mark); return strings.Contains(text, "DHCPACK") })
+		if out, err := g.Try("ibnetctl", "renew", "ib2"); err == nil || !strings.Contains(out, "DHCP=ipv4") {
+			g.Errorf("renew of a link without a client: %v\n%s", err, out)
+		}
+
+		// With SendDecline= the conflict is found: two of the same subnet on one host do not
+		// matter, because each link answers for every address.
+		g.Write(unitDir+"10-ib0.ibnetwork", "[Match]\nName=ib0\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n"+
+			"SendDecline=yes\n")
+		g.Sh("rm -f /run/ibnetworkd/leases/*")
+		_, mark = served(g, 0)
+		g.Exec("systemctl", "stop", "ibnetworkd")
+		g.Exec("ip", "address", "flush", "dev", "ib0")
+		g.Exec("systemctl", "start", "ibnetworkd")
+		wait("no conflict", 90*time.Second, func() bool { text, _ := served(g, mark); return strings.Contains(text, "DHCPDECLINE") })
+		wait("the conflict is not in the status", 20*time.Second, func() bool {
+			return strings.Contains(strings.Join(strings.Fields(status()), " "), "another host uses 10.11.0.50")
+		})
+		g.Logf("%s", status())
+		wait("no other address", 90*time.Second, func() bool {
+			a := leasedAddress(g, "ib0")
+			return a != "" && !strings.HasPrefix(a, "10.11.0.50/")
+		})
+
+		// No server: the lease is used until it ends, two minutes later, and the status says why.
+		stop()
+		wait("the lease did not end", 200*time.Second, func() bool { return leasedAddress(g, "ib0") == "" })
+		wait("no reason", 90*time.Second, func() bool {
+			return strings.Contains(strings.Join(strings.Fields(status()), " "), "no answer from a DHCP server on 4 tries; the group is joined")
+		})
+		g.Logf("%s", status())
+	})
+}

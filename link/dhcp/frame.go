@@ -1,0 +1,144 @@
+package dhcp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+
+	"ibnetworkd/ib"
+)
+
+// EtherTypes of what is sent and received.
+const (
+	EtherIP  = 0x0800
+	EtherARP = 0x0806
+)
+
+const (
+	serverPort, clientPort = 67, 68
+	ipHeader, udpHeader    = 20, 8
+	protoUDP               = 17
+)
+
+var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+// checksum is the internet checksum of b, beginning with sum.
+func checksum(sum uint32, b []byte) uint16 {
+	for ; len(b) > 1; b = b[2:] {
+		sum += uint32(b[0])<<8 | uint32(b[1])
+	}
+	if len(b) == 1 {
+		sum += uint32(b[0]) << 8
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+// pseudo is the sum of the pseudo header of UDP over IPv4; addrs are both addresses.
+func pseudo(addrs []byte, length int) uint32 {
+	return uint32(^checksum(0, addrs)) + protoUDP + uint32(length)
+}
+
+// datagram is an IPv4 packet from a client's port to a server's.
+func datagram(src, dst netip.Addr, payload []byte) []byte {
+	b := make([]byte, ipHeader+udpHeader, ipHeader+udpHeader+len(payload))
+	b[0], b[1], b[8], b[9] = 0x45, 0xc0, 64, protoUDP // CS6, as other clients send
+	binary.BigEndian.PutUint16(b[2:], uint16(cap(b)))
+	copy(b[12:], src.AsSlice())
+	copy(b[16:], dst.AsSlice())
+	binary.BigEndian.PutUint16(b[10:], checksum(0, b[:ipHeader]))
+	udp := b[ipHeader:]
+	binary.BigEndian.PutUint16(udp, clientPort)
+	binary.BigEndian.PutUint16(udp[2:], serverPort)
+	binary.BigEndian.PutUint16(udp[4:], uint16(udpHeader+len(payload)))
+	b = append(b, payload...)
+	sum := checksum(pseudo(b[12:20], udpHeader+len(payload)), b[ipHeader:])
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(b[ipHeader+6:], sum)
+	return b
+}
+
+var (
+	errPacket   = errors.New("not an IPv4 packet of UDP to port 68")
+	errChecksum = errors.New("the checksum is wrong")
+)
+
+// parseDatagram gives the payload of a UDP packet to a client's port. checked says that
+// the kernel vouches for the checksum of UDP.
+func parseDatagram(b []byte, checked bool) ([]byte, error) {
+	if len(b) < ipHeader || b[0]>>4 != 4 {
+		return nil, errPacket
+	}
+	head, total := int(b[0]&15)*4, int(binary.BigEndian.Uint16(b[2:]))
+	if head < ipHeader || total < head+udpHeader || total > len(b) || b[9] != protoUDP ||
+		binary.BigEndian.Uint16(b[6:])&0x3fff != 0 { // a fragment
+		return nil, errPacket
+	}
+	if checksum(0, b[:head]) != 0 {
+		return nil, errChecksum
+	}
+	udp := b[head:total]
+	n := int(binary.BigEndian.Uint16(udp[4:]))
+	if binary.BigEndian.Uint16(udp[2:]) != clientPort || n < udpHeader || n > len(udp) {
+		return nil, errPacket
+	}
+	udp = udp[:n]
+	if binary.BigEndian.Uint16(udp[6:]) != 0 && !checked && checksum(pseudo(b[12:20], n), udp) != 0 {
+		return nil, errChecksum
+	}
+	return udp[udpHeader:], nil
+}
+
+// Operations of ARP.
+const (
+	arpRequest = 1
+	arpReply   = 2
+)
+
+// arpPacket is an ARP packet with hardware addresses of 6 or 20 bytes (RFC 4391).
+type arpPacket struct {
+	op       uint16
+	from, to ib.HWAddr // to may be zero
+	sip, tip netip.Addr
+}
+
+func (a arpPacket) encode(htype uint16) []byte {
+	n := a.from.Len()
+	b := make([]byte, 8+2*(n+4))
+	binary.BigEndian.PutUint16(b, htype)
+	binary.BigEndian.PutUint16(b[2:], EtherIP)
+	b[4], b[5] = byte(n), 4
+	binary.BigEndian.PutUint16(b[6:], a.op)
+	copy(b[8:], a.from.Bytes())
+	copy(b[8+n:], a.sip.AsSlice())
+	copy(b[12+n:], a.to.Bytes())
+	copy(b[12+2*n:], a.tip.AsSlice())
+	return b
+}
+
+// parseARP reads an ARP packet of a link with hardware addresses of n bytes.
+func parseARP(b []byte, n int) (a arpPacket, ok bool) {
+	if len(b) < 8+2*(n+4) || binary.BigEndian.Uint16(b[2:]) != EtherIP || int(b[4]) != n || b[5] != 4 {
+		return a, false
+	}
+	from, err := ib.HWAddrFrom(b[8 : 8+n])
+	if err != nil {
+		return a, false
+	}
+	a = arpPacket{op: binary.BigEndian.Uint16(b[6:]), from: from, sip: addrAt(b, 8+n), tip: addrAt(b, 12+2*n)}
+	return a, a.op == arpRequest || a.op == arpReply
+}
+
+// sameHost reports whether two hardware addresses are one interface's. Of IPoIB the
+// flags of the first byte do not count.
+func sameHost(a, b ib.HWAddr) bool {
+	if a == b {
+		return true
+	}
+	return a.IsIPoIB() && b.IsIPoIB() && bytes.Equal(a.Bytes()[1:], b.Bytes()[1:])
+}

@@ -10,6 +10,7 @@ import (
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
 )
 
 // Kernel is the real system: the observer's eyes and the hands that go with
@@ -140,6 +141,8 @@ func (k *Kernel) other(ctx context.Context, op link.Op, index int) error {
 		return k.proc.Set(procsys.Family(fam), o.On.Link, leaf, o.Value)
 	case link.SetDNS:
 		return k.dns.set(ctx, index, o)
+	case roce.MoveGID:
+		return k.moveGID(o)
 	}
 	if handled, err := k.card.Apply(ctx, op); handled {
 		return err

@@ -82,7 +82,7 @@ const readOnlyFlags = link.AddrSecondary | link.AddrDADFailed | link.AddrDepreca
 func address(a link.Address, index int) rtnl.Address {
 	out := rtnl.Address{
 		Index: index, Prefix: a.Prefix, Broadcast: a.Broadcast, Label: a.Label, Scope: a.Scope, Flags: a.Flags &^ readOnlyFlags,
-		Valid: a.Valid, Preferred: a.Preferred, Metric: a.Metric,
+		Valid: a.Valid, Preferred: a.Preferred, Metric: a.Metric, Protocol: a.Protocol,
 	}
 	if a.Until != 0 {
 		left := uint32(max(a.Until, sinceBoot()+1) - sinceBoot())

@@ -35,6 +35,7 @@ func (m *Model) addAddress(l *Link, o AddAddress) error {
 		}
 	}
 	l.Addresses = append(l.Addresses, a)
+	m.changeGIDs(l, a.Prefix.Addr(), false)
 	return nil
 }
 
@@ -51,6 +52,7 @@ func (m *Model) delAddress(l *Link, a Address) error {
 	}
 	gone := l.Addresses[i]
 	l.Addresses = slices.Delete(l.Addresses, i, i+1)
+	m.changeGIDs(l, gone.Prefix.Addr(), true)
 	if gone.Prefix.Addr().Is4() && gone.Flags&AddrSecondary == 0 {
 		// Without promote_secondaries the secondaries go with their primary.
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(x Address) bool {

@@ -25,6 +25,9 @@ func Sysctls(u *units.Unit) []string {
 			out = append(out, forwarding6) // shown beside it
 		}
 	}
+	if u != nil && u.RoCE.GIDIndex.Set {
+		out = append(out, "ipv4/promote_secondaries") // read before an address is removed
+	}
 	return out
 }
 

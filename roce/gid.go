@@ -88,11 +88,12 @@ func Settled(table []GID, l *link.Link) bool {
 	return !slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return !have[a.Prefix.Addr().WithZone("")] })
 }
 
-// rank orders addresses: those of the unit first, then usable global ones,
-// link-local ones last.
+// rank orders addresses: those of the unit first, in its order, then usable global
+// ones, link-local ones last.
 func rank(a link.Address, ofUnit []units.Address) int {
+	at := slices.IndexFunc(ofUnit, func(x units.Address) bool { return x.Address.V == a.Prefix })
 	n := 8
-	if slices.ContainsFunc(ofUnit, func(x units.Address) bool { return x.Address.V == a.Prefix }) {
+	if at >= 0 {
 		n = 0
 	}
 	if a.Prefix.Addr().IsLinkLocalUnicast() {
@@ -101,10 +102,10 @@ func rank(a link.Address, ofUnit []units.Address) int {
 	if a.Flags&link.AddrDeprecated != 0 {
 		n += 2
 	}
-	if a.Flags&link.AddrSecondary != 0 && a.Prefix.Addr().Is4() {
+	if a.Flags&link.AddrSecondary != 0 && a.Prefix.Addr().Is4() && at < 0 {
 		n++
 	}
-	return n
+	return n*len(ofUnit) + n + max(at, 0)
 }
 
 // Env is the text of a link's environment file, to be sourced by a shell or read

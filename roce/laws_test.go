@@ -205,6 +205,7 @@ func TestLaws(t *testing.T) {
 	for _, op := range Ops() {
 		switch op.(type) {
 		case DelVLAN, DelSoft: // of PlanRemovals
+		case MoveGID: // of PlanGIDIndex, which daemon/plan tests
 		case SetVLAN, RebindVF, SetModprobe: // of systems that TestPlans has
 		default:
 			if !types[fmt.Sprintf("%T", op)] {

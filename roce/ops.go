@@ -1,6 +1,8 @@
 package roce
 
 import (
+	"net/netip"
+
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -28,6 +30,7 @@ func Ops() []link.Op {
 		ClearDSCP{On: on},
 		SetTrust{On: on, Trust: units.TrustDSCP},
 		SetBuffers{On: on},
+		moveSample(on),
 		AddVLAN{On: on, Name: "v7", VLAN: units.VLAN{Id: units.Some(id)}},
 		DelVLAN{On: on, Name: "v7"},
 		SetVLAN{On: on, Name: "v7", VLAN: units.VLAN{GVRP: units.Some(true)}},
@@ -45,4 +48,12 @@ func Ops() []link.Op {
 		SetVFGUIDs{On: on, VF: 1, Node: &guid, Bus: bus, Dev: function},
 		RebindVF{On: on, VF: 1, Bus: bus, Dev: function, Node: guid},
 	}
+}
+
+// moveSample moves an address of a link that has no other one.
+func moveSample(on link.Target) MoveGID {
+	ip := netip.AddrFrom4([4]byte{10, 0, 0, 1})
+	a := link.AddAddress{On: on, Address: link.Address{Prefix: netip.PrefixFrom(ip, 24)}}
+	return MoveGID{On: on, Index: 5, Move: []link.AddAddress{a},
+		Fill: []link.AddAddress{helper(on, helpers.Addr().Next().Next(), 32)}, Keep: []link.AddAddress{helper(on, helpers.Addr().Next(), 32)}}
 }

@@ -15,6 +15,7 @@ type (
 	PortType   = cardstate.PortType
 	Defaults   = cardstate.Defaults
 	GID        = cardstate.GID
+	GIDUser    = cardstate.GIDUser
 	Link       = cardstate.Link
 	SoftDevice = cardstate.SoftDevice
 	TSA        = cardstate.TSA

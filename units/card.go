@@ -57,6 +57,9 @@ type RoCE struct {
 	CableLength Value[int]
 	// ECN is the set of priorities with explicit congestion notification.
 	ECN Value[uint8]
+	// GIDIndex is the index that the RoCE v2 GID of the unit's first IPv4 address is
+	// to have, 1 to 1023.
+	GIDIndex Value[int]
 	// WriteModprobeFile asks for a modprobe.d file with mlx4's pfctx and pfcrx.
 	WriteModprobeFile Value[bool]
 }

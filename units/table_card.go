@@ -81,6 +81,7 @@ func roceSection() SectionSpec {
 			pmap("PriorityToBuffer", 7, 7, func(x *R) *[]Value[PriorityMap] { return &x.PriorityToBuffer }),
 			numKey("CableLength", 1, 999, false, func(x *R) *Value[int] { return &x.CableLength }),
 			set("ECN", func(x *R) *Value[uint8] { return &x.ECN }),
+			numKey("GIDIndex", 1, 1023, false, func(x *R) *Value[int] { return &x.GIDIndex }),
 			boolKey("WriteModprobeFile", false, func(x *R) *Value[bool] { return &x.WriteModprobeFile }),
 		},
 	}

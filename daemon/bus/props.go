@@ -153,6 +153,15 @@ var linkProps = []property[link.Status]{
 		func(s link.Status) any { return attribute(s, "MTUBytes").Wanted }},
 	{"MTUBytesReason", "(sss)", "Why MTUBytes is not as wanted: code, sentence, next step; empty where it is.",
 		func(s link.Status) any { return reasonOf(attribute(s, "MTUBytes").Why) }},
+	{"GIDIndex", "i", "The index of the RoCE v2 GID of the link's IPv4 address in the GID table of its RDMA port, -1 for none. " +
+		"A signal says when it moves.", func(s link.Status) any {
+		if a := attribute(s, "GIDIndexIPv4").Actual; a != "" {
+			return int32(number(a))
+		}
+		return int32(-1)
+	}},
+	{"GIDIndexReason", "(sss)", "Why GIDIndex is not as the unit asks: code, sentence, next step; empty where it is.",
+		func(s link.Status) any { return reasonOf(attribute(s, "GIDIndex").Why) }},
 	{"Settings", "a(ssssss)", "Every setting: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.",
 		func(s link.Status) any {
 			return settings(s.Attributes)

@@ -186,6 +186,13 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return later("take the function from its user (a virtual machine, an up link)",
 				"virtual function %d of %s is in use, so that it does not take %s", n, on, what)
 		}
+	case roce.MoveGID:
+		if busy {
+			return later("end the programs that use it: rdma resource show qp",
+				"%s has queue pairs, so that no address is moved to index %d of its GID table", on.IBDevice, o.Index)
+		}
+		return later("it is tried again; ip address show dev "+on.Link+" shows what there is",
+			"the addresses of %s could not be moved to index %d of the GID table", on.Link, o.Index)
 	case roce.RebindVF:
 		var used *inUse
 		if errors.As(err, &used) {

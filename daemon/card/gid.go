@@ -8,6 +8,7 @@ import (
 	"ibnetworkd/internal/kernel/configfs"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
+	"ibnetworkd/units"
 )
 
 func (o *Observer) defaults(dev string, port int) *roce.Defaults {
@@ -38,6 +39,9 @@ type table struct {
 	// unsettled counts the times in a row that the table did not agree with the
 	// addresses.
 	unsettled int
+	slots     int
+	users     []roce.GIDUser
+	again     time.Time // when it is read again for an index that it does not have
 }
 
 // A table that does not agree with the addresses is read again after
@@ -46,31 +50,85 @@ type table struct {
 const (
 	settleFirst = 50 * time.Millisecond
 	settleTries = 7
+	// The same where a unit asks for an index, and how often a table without it is
+	// read: no event says that a queue pair has ended.
+	indexFirst = 3 * time.Millisecond
+	indexTries = 9
+	indexEach  = time.Second
 )
 
 // gids is the table of a port for the link on it, which comes first, and its
-// VLANs.
-func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, all bool) []roce.GID {
+// VLANs. want are the indexes that their units ask for.
+func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []int, all bool) roce.Port {
 	l := on[0]
 	at := tableOf{l.Index, d.Name, p.Num}
 	addrs := l.Addresses
 	for _, v := range on[1:] {
 		addrs = slices.Concat(addrs, v.Addresses)
 	}
-	if t, ok := o.tables[at]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, addrs) {
-		return t.gids
+	if t, ok := o.tables[at]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, addrs) &&
+		hasAll(t.gids, on, want) {
+		return t.port(nil)
 	}
-	t := table{d.Index, p.State, addrs, o.readGIDs(d.Name, p.Num), 0}
-	if old := o.tables[at]; slices.ContainsFunc(on, func(l *link.Link) bool { return !roce.Settled(t.gids, l) }) {
+	old := o.tables[at]
+	t := table{dev: d.Index, state: p.State, addrs: addrs, gids: o.readGIDs(d.Name, p.Num), again: old.again}
+	first, tries := settleFirst, settleTries
+	if len(want) > 0 {
+		t.slots, _ = o.sys.GIDTableSize(d.Name, p.Num)
+		first, tries = indexFirst, indexTries
+	}
+	settled := !slices.ContainsFunc(on, func(l *link.Link) bool { return !roce.Settled(t.gids, l) })
+	var stuck []int
+	if !hasAll(t.gids, on, want) {
+		t.users = o.gidUsers(d.Index)
+		stuck = o.stuck(d.Name, p.Num, t.gids, settled)
+		if o.Later != nil && settled && time.Now().After(t.again) {
+			wait := indexEach
+			if len(stuck) > 0 {
+				wait = min(wait, time.Until(o.moves[movedTo{d.Name, p.Num, stuck[0]}].until))
+			}
+			t.again = time.Now().Add(wait)
+			o.Later(l.Index, wait)
+		}
+	}
+	if !settled {
 		if slices.Equal(old.addrs, t.addrs) && old.dev == t.dev && old.state == t.state {
 			t.unsettled = old.unsettled + 1
 		}
-		if o.Later != nil && t.unsettled < settleTries {
-			o.Later(l.Index, settleFirst<<t.unsettled)
+		if o.Later != nil && t.unsettled < tries {
+			o.Later(l.Index, first<<t.unsettled)
 		}
 	}
 	o.tables[at] = t
-	return t.gids
+	return t.port(stuck)
+}
+
+func (t table) port(stuck []int) roce.Port {
+	return roce.Port{GIDs: t.gids, GIDSlots: t.slots, GIDUsers: t.users, GIDStuck: stuck}
+}
+
+// indexesOf are the indexes that the units of links ask for.
+func indexesOf(on []*link.Link, unit func(*link.Link) *units.Unit) (want []int) {
+	for _, l := range on {
+		if u := unit(l); u != nil && u.RoCE.GIDIndex.Set {
+			want = append(want, u.RoCE.GIDIndex.V)
+		}
+	}
+	return want
+}
+
+// hasAll reports whether a table has RoCE v2 entries of IPv4 addresses of the links
+// at the indexes.
+func hasAll(gids []roce.GID, on []*link.Link, want []int) bool {
+	for _, w := range want {
+		if !slices.ContainsFunc(gids, func(e roce.GID) bool {
+			return e.Index == w && e.Version == 2 && e.IP().Is4() &&
+				slices.ContainsFunc(on, func(l *link.Link) bool { return l.Name == e.Netdev })
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 func (o *Observer) readGIDs(dev string, port int) []roce.GID {

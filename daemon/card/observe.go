@@ -44,6 +44,7 @@ type Observer struct {
 	done     map[string][]time.Time // corrections by setting and command
 	index    map[string]int         // of links read, by name
 	tables   map[tableOf]table
+	moves    map[movedTo]moved
 	// buffers are the last requests for receive buffers and what the drivers
 	// made of them, by link index.
 	buffers map[int]asked
@@ -65,7 +66,7 @@ type Observer struct {
 func New(root string, rt *rtnl.Conn) *Observer {
 	sys := sysfs.New(root)
 	o := &Observer{root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
-		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{},
+		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{}, moves: map[movedTo]moved{},
 		buffers: map[int]asked{}, firmware: map[string]bool{}}
 	o.workers = newWorkers(func() runner {
 		var r runner = newExecutor(sys, o.Modules)
@@ -153,10 +154,11 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 			look, all = look || lookV, all || allV
 			st.Links[v.Index] = roce.Link{} // for roce.Changed: the table of the port is theirs too
 		}
+		want := indexesOf(append([]*link.Link{l}, vlans[l.Index]...), unit)
 		if !look && o.reuse(s, l, st) {
 			continue
 		}
-		o.look(s, l, vlans[l.Index], u, st, all)
+		o.look(s, l, vlans[l.Index], u, st, want, all)
 	}
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -246,13 +248,14 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 		p.Defaults = old.Defaults
 	}
 	if p.GIDs == nil {
-		p.GIDs = old.GIDs
+		p.GIDs, p.GIDSlots, p.GIDUsers, p.GIDStuck = old.GIDs, old.GIDSlots, old.GIDUsers, old.GIDStuck
 	}
 	d.Ports[num] = p
 	st.Devices[dev] = d
 }
 
-func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *units.Unit, st *roce.State, all bool) {
+func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *units.Unit, st *roce.State,
+	want []int, all bool) {
 	var x roce.Link
 	needs := roce.NeedsOf(u)
 	devs, ports := roce.PortsOn(s, l)
@@ -266,7 +269,8 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 			q.Type = o.typeOf(busy, d, p, u.Port.Type.V)
 		}
 		if p.Layer == ib.LinkLayerEthernet {
-			q.GIDs = o.gids(d, p, append([]*link.Link{l}, vlans...), all)
+			t := o.gids(d, p, append([]*link.Link{l}, vlans...), want, all)
+			q.GIDs, q.GIDSlots, q.GIDUsers, q.GIDStuck = t.GIDs, t.GIDSlots, t.GIDUsers, t.GIDStuck
 		}
 		if needs.Defaults && (len(ports) == 1 || len(q.GIDs) > 0) {
 			q.Defaults = o.defaults(d.Name, p.Num)

@@ -74,9 +74,9 @@ func (s settling) forget(snap *link.Snapshot) {
 	maps.DeleteFunc(s, func(i int, _ addresses) bool { _, ok := snap.Link(i); return !ok })
 }
 
-// texts are the files as they are to be, by the name of the link, and the links, by
+// texts are the files as they are to be, by the name of the link, where former are those of before, and the links, by
 // index, whose GID tables may not be complete yet.
-func texts(v daemon.View, settle settling, now time.Time) (want map[string]string, late map[int]bool) {
+func texts(v daemon.View, settle settling, now time.Time, former map[string]string) (want map[string]string, late map[int]bool) {
 	want, late = map[string]string{}, map[int]bool{}
 	s := v.Snapshot
 	st := s.Card
@@ -102,11 +102,17 @@ func texts(v daemon.View, settle settling, now time.Time) (want map[string]strin
 			}
 			ofUnit, _ := derivation.Addresses(s, l, unitOf(l))
 			x = roce.Select(gids, l, ofUnit)
-			if settle.changed(l, now) || lacksIPv4(l, x) {
+			recent := settle.changed(l, now)
+			if recent || lacksIPv4(l, x) {
 				late[l.Index] = true
 			}
 			if (l.Kind == "vlan" || roce.IsSlave(s, l)) && x.Preferred() == nil {
 				continue // the GIDs of its parent, or of its bond, are not its own
+			}
+			if u := unitOf(l); recent && x.V4 == nil && u != nil && u.RoCE.GIDIndex.Set && former[l.Name] != "" {
+				// The address is on its way back to its index: no job is to start with another GID.
+				want[l.Name] = former[l.Name]
+				continue
 			}
 		}
 		want[l.Name] = roce.Env(l, d.Name, p.Num, x)
@@ -126,9 +132,9 @@ func (f *Files) Update(v daemon.View) {
 		return
 	}
 	f.settle.forget(v.Snapshot)
-	want, late := texts(v, f.settle, time.Now())
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	want, late := texts(v, f.settle, time.Now(), f.want)
 	if maps.Equal(want, f.want) && maps.Equal(late, f.late) {
 		return
 	}

@@ -75,13 +75,13 @@ func TestTexts(t *testing.T) {
 	} {
 		settle := settling{}
 		if tt.now != old {
-			texts(daemon.View{Snapshot: host(v4)}, settle, old)
+			texts(daemon.View{Snapshot: host(v4)}, settle, old, nil)
 		}
 		s := host(tt.gids...)
 		if tt.alter != nil {
 			tt.alter(s)
 		}
-		got, late := texts(daemon.View{Snapshot: s}, settle, tt.now)
+		got, late := texts(daemon.View{Snapshot: s}, settle, tt.now, nil)
 		index := map[string]string{}
 		for name, text := range got {
 			index[name] = gidIndex(text)

@@ -381,6 +381,7 @@ func (p *planner) additions(index int) {
 		link.PlanSettings(p.b, index, u)
 		link.PlanLink(p.b, index, u)
 		link.PlanNetwork(p.b, index, u)
+		roce.PlanGIDIndex(p.b, index, u, p.applied)
 		if o := n.owner(); o != nil {
 			ipoib.AddChildren(p.b, index, o)
 		}

@@ -50,6 +50,22 @@ type Port struct {
 	// Defaults are RDMA-CM's, nil if not read.
 	Defaults *Defaults `json:"defaults,omitempty"`
 	GIDs     []GID     `json:"gids,omitempty"`
+	// GIDSlots is the length of the GID table; this and the following are read only
+	// where a unit asks for an index.
+	GIDSlots int `json:"gid_slots,omitempty"`
+	// GIDUsers may refer to entries of the table.
+	GIDUsers []GIDUser `json:"gid_users,omitempty"`
+	// GIDStuck are indexes that read as empty and were not given to the address that
+	// was to have them.
+	GIDStuck []int `json:"gid_stuck,omitempty"`
+}
+
+// GIDUser is a process that has queue pairs on a device or identifiers of RDMA-CM.
+type GIDUser struct {
+	PID        int    `json:"pid,omitempty"` // 0 for the kernel, and for one that is not seen here
+	Program    string `json:"program,omitempty"`
+	QueuePairs int    `json:"queue_pairs,omitempty"`
+	Bound      int    `json:"bound,omitempty"` // identifiers that are bound to an address, without a queue pair
 }
 
 // PortType is the type of a port that can be InfiniBand or Ethernet.

@@ -302,6 +302,16 @@ type GIDEntry struct {
 	Netdev string // "" for none
 }
 
+// GIDTableSize is the number of entries of a port's GID table, used or not.
+func (f FS) GIDTableSize(dev string, port int) (int, error) {
+	dir, err := f.portDir(dev, port)
+	if err != nil {
+		return 0, err
+	}
+	ns, err := names(dir + "/gids")
+	return len(ns), err
+}
+
 // GIDs reads the used entries of a port's GID table, in order.
 func (f FS) GIDs(dev string, port int) ([]GIDEntry, error) {
 	dir, err := f.portDir(dev, port)

@@ -187,6 +187,7 @@ func (d *DHCP) reason(l *Link) Reason {
 		r.Next = ""
 	case d.State == DHCPRequesting || d.State == DHCPRebooting:
 		r.Text = "the DHCP server is asked to confirm an address"
+		r.Next = ""
 	default:
 		r.Text = "a DHCP server is searched for"
 	}

@@ -69,7 +69,8 @@ func TestDHCPClient(t *testing.T) {
 	}
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
-		manage(g, defaultPartition+onePartition)
+		manager := lab.SM{Partitions: defaultPartition + onePartition, File: "/tmp/partitions.conf"}
+		sm := g.SM(manager)
 		d := startDaemon(g)
 		d.configured("ib2", 20*time.Second)
 		d.configured("far", 20*time.Second)
@@ -96,7 +97,7 @@ func TestDHCPClient(t *testing.T) {
 			}
 		}
 
-		// A restart of the daemon: no message, and the address stays.
+		// A restart of the daemon, without a message, and of the subnet manager: the address stays.
 		_, mark := served(g, 0)
 		monitor := g.Start("ip", "monitor", "address")
 		d.kill()
@@ -109,8 +110,17 @@ func TestDHCPClient(t *testing.T) {
 		if text, _ := served(g, mark); strings.Contains(text, "DHCP") {
 			g.Errorf("a restart of the daemon asked the server:\n%s", text)
 		}
+		sm.Kill()
+		_ = sm.Wait(5 * time.Second)
+		g.SM(manager)
+		time.Sleep(3 * time.Second) // for what it might bring about
+		for name := range first {
+			if got := d.leased(name, first[name], 20*time.Second); got != first[name] {
+				g.Errorf("%s had %s, after a restart of the subnet manager %s", name, first[name], got)
+			}
+		}
 		if out := monitor.Output(); strings.Contains(out, "Deleted") {
-			g.Errorf("a restart of the daemon took addresses away:\n%s", out)
+			g.Errorf("restarts of the daemon and the subnet manager took addresses away:\n%s", out)
 		}
 		monitor.Kill()
 

@@ -30,7 +30,7 @@ const (
 	whyAutomatic = "for DHCP and router advertisements"
 	whyNoIPv4LL  = "ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16"
 	whyNoGateway = "the unspecified address is no gateway: no default route"
-	whyDHCP      = "ibnetworkd has no DHCP client: the unit has no [Network] section, and the IP part is left to systemd-networkd"
+	whyDHCP      = "DHCP is not carried over: the unit has no [Network] section, and the IP part is left to systemd-networkd"
 )
 
 // zone is the reason of a firewall zone.

@@ -26,7 +26,7 @@ func PolicyOf(u *units.Unit) Policy {
 		PartitionsFile: s.PartitionsFile.Or(""),
 		LMC:            s.LMC.Or(0),
 	}
-	p.KeyFile, p.NodeNameMap = s.KeyFile.Or(""), s.NodeNameMap.Or("")
+	p.KeyFile, p.NodeNameMap, p.QoSPolicyFile = s.KeyFile.Or(""), s.NodeNameMap.Or(""), s.QoSPolicyFile.Or("")
 	p.MKeyProtect, p.Retries, p.Window = number(s.MKeyProtect), number(s.Retries), number(s.Window)
 	p.MKeyLease, p.Sweep, p.Timeout = span(s.MKeyLeaseSec), span(s.SweepSec), span(s.TimeoutSec)
 	p.QoS, p.Verbose = yes(s.QoS), yes(s.Verbose)

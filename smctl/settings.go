@@ -36,6 +36,7 @@ func Settings(p Policy) string {
 	add("MKeyProtect", p.MKeyProtect)
 	add("MKeyLeaseSec", p.MKeyLease)
 	add("QoS", p.QoS)
+	add("QoSPolicyFile", p.QoSPolicyFile)
 	add("PartitionEnforcement", p.Enforcement)
 	add("SweepSec", p.Sweep)
 	add("TimeoutSec", p.Timeout)

@@ -73,6 +73,7 @@ type Policy struct {
 	// (see Settings); empty leaves its default.
 	KeyFile, MKeyProtect, MKeyLease string
 	QoS, Enforcement, NodeNameMap   string
+	QoSPolicyFile                   string
 	Sweep, Timeout, Retries, Window string
 	Verbose                         string
 	// StopWhenForeignMaster stops the local one after StopDelay of a better master;
@@ -87,7 +88,7 @@ const OpenSM = "/usr/sbin/opensm"
 
 // Files are the files that the policy's program needs, beside its own.
 func (p *Policy) Files() []string {
-	out := []string{p.PartitionsFile, p.NodeNameMap, p.KeyFile}
+	out := []string{p.PartitionsFile, p.NodeNameMap, p.QoSPolicyFile, p.KeyFile}
 	if p.Engine == EngineOpenSM {
 		out = append(out, OpenSM)
 	}
@@ -293,7 +294,7 @@ type Files struct {
 
 // Changed are the files of a policy whose words differ between two digests.
 func (p *Policy) Changed(old, now string) []string {
-	paths := map[string]string{"partitions": p.PartitionsFile, "names": p.NodeNameMap, "keys": p.KeyFile}
+	paths := map[string]string{"partitions": p.PartitionsFile, "names": p.NodeNameMap, "policy": p.QoSPolicyFile, "keys": p.KeyFile}
 	was := strings.Fields(old)
 	var out []string
 	for _, word := range strings.Fields(now) {

@@ -29,6 +29,7 @@ type SubnetManager struct {
 	QoS                  Value[bool]
 	PartitionEnforcement Value[Enforcement]
 	NodeNameMap          Value[string]
+	QoSPolicyFile        Value[string]
 	SweepSec             Value[time.Duration]
 	TimeoutSec           Value[time.Duration]
 	Retries              Value[int]

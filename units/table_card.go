@@ -32,6 +32,7 @@ func subnetManagerSection() SectionSpec {
 			{Name: "MKeyLeaseSec",
 				apply: scalar(func(x *S) *Value[time.Duration] { return &x.MKeyLeaseSec }, spanTo(0, 65535*time.Second))},
 			boolKey("QoS", false, func(x *S) *Value[bool] { return &x.QoS }),
+			{Name: "QoSPolicyFile", apply: scalar(func(x *S) *Value[string] { return &x.QoSPolicyFile }, parseAbsPath)},
 			enumKey("PartitionEnforcement", false, enforcementWords, func(x *S) *Value[Enforcement] { return &x.PartitionEnforcement }),
 			{Name: "NodeNameMap", apply: scalar(func(x *S) *Value[string] { return &x.NodeNameMap }, parseAbsPath)},
 			{Name: "SweepSec", apply: scalar(func(x *S) *Value[time.Duration] { return &x.SweepSec }, spanTo(0, 24*time.Hour))},

@@ -214,6 +214,11 @@ func verify(o *options, out io.Writer) error {
 	if err := errors.Join(settings, engines, names, ports); err != nil {
 		return err
 	}
+	if p, err := now.readPolicy(); err == nil && p != nil {
+		for _, n := range p.Notes {
+			fmt.Fprintln(out, n)
+		}
+	}
 	fmt.Fprintln(out, "no mistakes")
 	return nil
 }

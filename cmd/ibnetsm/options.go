@@ -40,6 +40,7 @@ type options struct {
 	routing    string
 	qos        bool
 	names      string
+	policy     string
 	partitions string
 	rules      []string
 	enforce    string
@@ -82,6 +83,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.BoolVar(&o.qos, "qos", false, "program SL-to-VL mapping and VL arbitration, and use service levels in routing where that "+
 		"shortens paths (dor on tori)")
 	f.StringVar(&o.names, "node-name-map", "", "`FILE` with a node GUID and a name in double quotes on each line")
+	f.StringVar(&o.policy, "qos-policy", "", "QoS policy `FILE`, in the format of opensm's qos-policy.conf")
 	f.StringVar(&o.partitions, "partitions", "", "partitions `FILE`, in the format of opensm's partitions.conf")
 	f.StringArrayVar(&o.rules, "partition", nil,
 		"a `PARTITION`, such as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s', with spaces or semicolons; may be repeated")
@@ -198,6 +200,14 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	}
 	if c.Partitions, err = o.readPartitions(); err != nil {
 		return c, errPartitions{err}
+	}
+	if c.QoSPolicy, err = o.readPolicy(); err != nil {
+		return c, errPolicy{err}
+	}
+	if c.QoSPolicy != nil {
+		for _, n := range c.QoSPolicy.Notes {
+			log.Info("QoS policy", "note", n)
+		}
 	}
 	return c, nil
 }

@@ -131,6 +131,10 @@ func (d *daemon) configure(now *options) error {
 		cfg.Partitions, what = now.fallBack()
 		d.status.problem(firstLine(bad) + ": " + what + " is used")
 		d.log.Error("the partitions cannot be used", "err", bad.error, "instead", what)
+	} else if bad := (errPolicy{}); errors.As(err, &bad) {
+		// Paths without a service level are better than none.
+		d.status.problem(firstLine(bad) + ": no QoS policy is used")
+		d.log.Error("the QoS policy cannot be used", "err", bad.error)
 	} else if err != nil {
 		return err
 	} else if err := now.keepGood(); err != nil {

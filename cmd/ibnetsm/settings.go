@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/sm/qos/policy"
 )
 
 // maxSettings bounds in bytes what is read of a settings or keys file.
@@ -33,6 +34,7 @@ var settings = map[string]func(o *options, value string) error{
 	"NodeNameMap":          text(func(o *options) *string { return &o.names }),
 	"PartitionsFile":       text(func(o *options) *string { return &o.partitions }),
 	"Partition":            func(o *options, v string) error { o.rules = append(o.rules, v); return nil },
+	"QoSPolicyFile":        text(func(o *options) *string { return &o.policy }),
 	"QoS":                  boolean(func(o *options) *bool { return &o.qos }),
 	"Verbose":              boolean(func(o *options) *bool { return &o.verbose }),
 	"SweepSec":             duration(func(o *options) *time.Duration { return &o.sweep }),
@@ -217,6 +219,23 @@ func readAtMost(name string, most int64) ([]byte, error) {
 type errPartitions struct{ error }
 
 func (e errPartitions) Unwrap() error { return e.error }
+
+// errPolicy is an error in the QoS policy only.
+type errPolicy struct{ error }
+
+func (e errPolicy) Unwrap() error { return e.error }
+
+// readPolicy reads the QoS policy, nil for none.
+func (o *options) readPolicy() (*policy.Policy, error) {
+	if o.policy == "" {
+		return nil, nil
+	}
+	b, err := readAtMost(o.policy, policy.MaxFileSize)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Parse(o.policy, b)
+}
 
 // readPartitions reads the partitions file and the rules after it.
 func (o *options) readPartitions() (partition.Config, error) {

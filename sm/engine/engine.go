@@ -29,6 +29,7 @@ import (
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/qos/policy"
 	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/smp"
@@ -75,6 +76,7 @@ type Config struct {
 	// routing engine spread over service levels where that frees it of
 	// deadlocks; nil leaves the tables of the ports alone.
 	QoS        *qos.Options
+	QoSPolicy  *policy.Policy   // gives paths a service level and limits; nil for none
 	Partitions partition.Config // the zero value is the default partition
 	Enforce    pkey.Enforcement // where switches check P_Keys
 	Reregister Reregister

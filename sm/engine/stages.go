@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/qos/policy"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/smp"
 )
@@ -183,15 +184,47 @@ func (w *sweep) setPKeys(ctx context.Context) error {
 // serveFirst passes the ports to a new master's SA before the first of them can send
 // a request: clients that get a ClientReregister register at once, and repeat that
 // only after three seconds.
-func (w *sweep) serveFirst(context.Context) error {
+func (w *sweep) serveFirst(ctx context.Context) error {
+	bound, err := w.bindPolicy(ctx)
+	if err != nil {
+		return err
+	}
 	w.view = sa.State{Fabric: w.f, LFT: w.s.prog.want.lft, SL: w.s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
-		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos}
+		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos, Policy: bound}
 	if w.first {
 		w.s.followers.begin()
 		w.restore()
 		w.s.apply(w.s.served.admin.SetState(w.s.now(), w.view))
 	}
 	return nil
+}
+
+// bindPolicy finds the ports that the QoS policy names.
+func (w *sweep) bindPolicy(ctx context.Context) (*policy.Bound, error) {
+	p, f, keys, partitions := w.s.cfg.QoSPolicy, w.f, w.keys.Members, w.s.cfg.Partitions.Partitions
+	if p == nil {
+		return nil, nil
+	}
+	if w.s.prog.want.sl != nil {
+		w.s.warnOnce("policy", "routes need service levels for themselves here, those of the QoS policy are not used",
+			"routing", w.s.prog.want.engine)
+	}
+	member := func(port int32, k ib.PKey) bool {
+		own := keys[port]
+		if own == nil {
+			own = pkey.PowerOn
+		}
+		return slices.ContainsFunc(own, func(o ib.PKey) bool { return o.IsValid() && o.Base() == k.Base() })
+	}
+	name := func(name string) (ib.PKey, bool) {
+		for i := range partitions {
+			if partitions[i].Name == name {
+				return partitions[i].PKey, true
+			}
+		}
+		return 0, false
+	}
+	return compute(ctx, w.s, func() *policy.Bound { return p.Bind(f, member, name) })
 }
 
 // setLinkedPorts sets PortInfo of switch ports 0 and of ports that are up, then

@@ -4,6 +4,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/qos/policy"
 )
 
 // pathAttr is what all links of a path can carry.
@@ -231,11 +232,22 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 	if out.Reversible = q.follow(dst, slid, nil); !out.Reversible && r.has(mad.CompPRReversible) && r.rec.Reversible {
 		return false
 	}
-	rate := q.knownRate(a.rate, src, dst)
+	rate := a.rate
 	life := q.cfg.PacketLife
 	if src == dst {
 		life = 0
 	}
+	level := q.level(r, src, dst)
+	if level.Has.MTU {
+		a.mtu = min(a.mtu, level.MTU)
+	}
+	if level.Has.Rate && level.Rate.Less(rate) {
+		rate = level.Rate
+	}
+	if level.Has.Life {
+		life = min(life, level.Life)
+	}
+	rate = q.knownRate(rate, src, dst)
 	if a.mtu, ok = r.limitMTU(a.mtu); !ok {
 		return false
 	}
@@ -254,15 +266,24 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 		}
 	case r.has(mad.CompPRPKey):
 		out.PKey = r.rec.PKey
-		if !q.shareThis(src, dst, out.PKey) {
+		if !q.shareThis(src, dst, out.PKey) || !level.Allows(out.PKey) {
 			return false
 		}
 	default:
-		if out.PKey = q.sharedKey(src, dst); out.PKey == 0 {
+		if out.PKey = q.sharedKey(src, dst); !level.Allows(out.PKey) {
+			out.PKey = q.allowedKey(&level, src, dst)
+		}
+		if out.PKey == 0 {
 			return false
 		}
 	}
+	if r.has(mad.CompPRQoSClass) {
+		out.QoSClass = r.rec.QoSClass
+	}
 	sl := q.partitionSL(out.PKey)
+	if level.Has.SL {
+		sl = level.SL
+	}
 	if q.state.SL != nil {
 		// Layers keep the fabric free of deadlock; they override requests.
 		a, _ := q.f.SwitchOf(src)
@@ -274,10 +295,36 @@ func (q *query) path(r *pathRequest, src int32, slid ib.LID, dst int32, dlid ib.
 			return false
 		}
 	} else if r.has(mad.CompPRSL) {
+		if level.Has.SL && r.rec.SL != sl {
+			return false
+		}
 		sl = r.rec.SL
 	}
 	out.SL = sl
 	return true
+}
+
+// level is what the QoS policy has for a path; the zero value limits nothing.
+func (q *query) level(r *pathRequest, src, dst int32) (out policy.Level) {
+	if q.state.Policy == nil {
+		return out
+	}
+	if l := q.state.Policy.Level(&policy.Request{Source: src, Target: dst, ServiceID: r.rec.ServiceID, PKey: r.rec.PKey, Class: r.rec.QoSClass,
+		HasServiceID: r.has(mad.CompPRServiceID), HasPKey: r.has(mad.CompPRPKey), HasClass: r.has(mad.CompPRQoSClass)}); l != nil {
+		out = *l
+	}
+	return out
+}
+
+// allowedKey is a key with which two ports may talk that a level allows, 0 if there is
+// none.
+func (s *Service) allowedKey(l *policy.Level, a, b int32) ib.PKey {
+	for _, x := range s.keys(a) {
+		if x.IsValid() && l.Allows(x) && s.shareThis(a, b, x) {
+			return x
+		}
+	}
+	return 0
 }
 
 // shareThis reports whether two ports may talk with this key: not both limited.
@@ -517,7 +564,7 @@ func (q *query) multiPaths() mad.Status {
 	}
 	r := pathRequest{rec: mad.PathRecord{RawTraffic: m.RawTraffic, Reversible: m.Reversible, PKey: m.PKey, SL: m.SL,
 		MTUSel: m.MTUSel, MTU: m.MTU,
-		RateSel: m.RateSel, Rate: m.Rate, LifeTimeSel: m.LifeTimeSel, LifeTime: m.LifeTime, ServiceID: m.ServiceID}}
+		RateSel: m.RateSel, Rate: m.Rate, LifeTimeSel: m.LifeTimeSel, LifeTime: m.LifeTime, ServiceID: m.ServiceID, QoSClass: m.QoSClass}}
 	for from, to := range multiPathBits {
 		if has(from) {
 			r.mask |= to
@@ -542,5 +589,5 @@ var multiPathBits = map[mad.CompMask]mad.CompMask{
 	mad.CompMPRRawTraffic: mad.CompPRRawTraffic, mad.CompMPRReversible: mad.CompPRReversible, mad.CompMPRPKey: mad.CompPRPKey,
 	mad.CompMPRSL: mad.CompPRSL, mad.CompMPRMTUSel: mad.CompPRMTUSel, mad.CompMPRMTU: mad.CompPRMTU,
 	mad.CompMPRRateSel: mad.CompPRRateSel, mad.CompMPRRate: mad.CompPRRate, mad.CompMPRLifeTimeSel: mad.CompPRLifeTimeSel,
-	mad.CompMPRLifeTime: mad.CompPRLifeTime, mad.CompMPRServiceID: mad.CompPRServiceID,
+	mad.CompMPRLifeTime: mad.CompPRLifeTime, mad.CompMPRServiceID: mad.CompPRServiceID, mad.CompMPRQoSClass: mad.CompPRQoSClass,
 }

@@ -14,6 +14,7 @@ import (
 	"ibnetworkd/sm/mcast"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/qos/policy"
 	"ibnetworkd/sm/route"
 )
 
@@ -88,7 +89,8 @@ type State struct {
 	PKeys  [][]ib.PKey
 	Groups []partition.Precreated
 	SMs    []SMInfo
-	QoS    *qos.Tables // nil: all on lane 0
+	QoS    *qos.Tables   // nil: all on lane 0
+	Policy *policy.Bound // of the fabric, nil for none
 }
 
 // Request is a message that arrived for the SA.

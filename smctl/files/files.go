@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/qos/policy"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
@@ -40,6 +41,7 @@ const (
 		"default partition"
 	keptOpenSM = "a running opensm is not reloaded, one that starts uses the default partition"
 	keptNames  = "the names that can be read are used"
+	keptPolicy = "a running subnet manager keeps the policy that it has, one that starts uses none"
 	keptEngine = "a running subnet manager stays, none is started"
 	keptKeys   = "a running subnet manager keeps its keys, none is started without them"
 )
@@ -156,6 +158,17 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		}
 		add("names", text, err)
 	}
+	if f := p.QoSPolicyFile; f != "" {
+		text, err := worker.read(f, policy.MaxFileSize)
+		if u := (unchecked{}); errors.As(err, &u) {
+			out = append(out, Problem{File: f, Key: "QoSPolicyFile", Message: u.Error()})
+		} else if err != nil {
+			out = append(out, Problem{File: f, Key: "QoSPolicyFile", Message: plain(err), Kept: keptPolicy})
+		} else if _, err := policy.Parse(f, text); err != nil {
+			out = append(out, policyProblems(f, err)...)
+		}
+		add("policy", text, err)
+	}
 	if f := p.KeyFile; f != "" && p.Engine == smctl.EngineBuiltin {
 		// What is in it is for the worker alone: it is not read here.
 		stamp, err := c.keyFile(f)
@@ -191,7 +204,8 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 			Pos: units.Position{File: f.File, Line: f.Line, Column: f.Column}}
 		if f.Line == 0 {
 			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos,
-				"KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
+				"QoSPolicyFile": s.QoSPolicyFile.Pos,
+				"KeyFile":       s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
 			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
 		}
 		out = append(out, p)
@@ -221,6 +235,18 @@ func partitionProblems(file string, err error, kept string) []Problem {
 	for _, e := range all {
 		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "PartitionsFile", Message: e.Msg, Kept: kept,
 			Fatal: true})
+	}
+	return out
+}
+
+func policyProblems(file string, err error) []Problem {
+	var all policy.Errors
+	if !errors.As(err, &all) {
+		return []Problem{{File: file, Key: "QoSPolicyFile", Message: err.Error(), Kept: keptPolicy}}
+	}
+	var out []Problem
+	for _, e := range all {
+		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "QoSPolicyFile", Message: e.Msg, Kept: keptPolicy})
 	}
 	return out
 }

@@ -76,7 +76,7 @@ func openSMOptions(p smctl.Policy) []string {
 	}
 	for _, o := range []struct{ name, value string }{
 		{"--routing_engine", p.RoutingEngine}, {"--Pconfig", p.PartitionsFile}, {"--part_enforce",
-			p.Enforcement}, {"--node-name-map", p.NodeNameMap},
+			p.Enforcement}, {"--node-name-map", p.NodeNameMap}, {"--qos_policy_file", p.QoSPolicyFile},
 		{"--sweep", whole(p.Sweep, time.Second)}, {"--timeout", whole(p.Timeout, time.Millisecond)}, {"--retries",
 			p.Retries}, {"--maxsmps", p.Window},
 	} {

@@ -1,0 +1,53 @@
+package walls
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSequential: the packages that make test runs without the race detector, which
+// triples their time, start no goroutine in code or test and use no package that does.
+func TestSequential(t *testing.T) {
+	text, err := os.ReadFile("sequential.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range strings.FieldsSeq(string(text)) {
+		if !slices.Contains(stateless, name) {
+			t.Errorf("%s is not stateless", name)
+		}
+		files, err := filepath.Glob(filepath.Join("../..", name, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: no files: %v", name, err)
+		}
+		for _, file := range files {
+			f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, imp := range f.Imports {
+				p := strings.Trim(imp.Path.Value, `"`)
+				for _, no := range []string{"sync", "testing/synctest", module + "/sm/engine", module + "/lab/simfabric", module + "/lab/scenario"} {
+					if under(p, no) {
+						t.Errorf("%s imports %s", file, p)
+					}
+				}
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if _, ok := n.(*ast.GoStmt); ok {
+					t.Errorf("%s starts a goroutine", file)
+				}
+				if s, ok := n.(*ast.SelectorExpr); ok && (s.Sel.Name == "Parallel" || s.Sel.Name == "RunParallel") {
+					t.Errorf("%s runs tests in parallel", file)
+				}
+				return true
+			})
+		}
+	}
+}

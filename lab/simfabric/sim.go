@@ -96,7 +96,6 @@ type node struct {
 	sw    *switchState
 	down  bool  // without power
 	mute  bool  // takes packets and answers nothing
-	rcvd  int64 // SMPs that reached the agent of the node
 	plug  *Plug // a node outside of the process, which is never in Sim.nodes
 }
 

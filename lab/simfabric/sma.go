@@ -10,7 +10,7 @@ import (
 
 // sma answers a Get or Set of subnet management at a node, turning p into the
 // response; false when there is none.
-func (s *Sim) sma(at *port, p *transport.Packet, from *port) bool {
+func (s *Sim) sma(at *port, p *transport.Packet) bool {
 	b := &p.MAD
 	m := mad.MethodOf(b)
 	if m != mad.MethodGet && m != mad.MethodSet {
@@ -21,7 +21,7 @@ func (s *Sim) sma(at *port, p *transport.Packet, from *port) bool {
 	if n.sw != nil {
 		keyPort = &n.ports[0]
 	}
-	hideKey, ok := s.checkMKey(keyPort, at, p)
+	hideKey, ok := s.checkMKey(keyPort, p)
 	if !ok {
 		return false
 	}
@@ -43,11 +43,10 @@ func (s *Sim) sma(at *port, p *transport.Packet, from *port) bool {
 
 // checkMKey is the protection of IBTA 14.2.4: hide says that the M_Key reads as
 // zero. A request that fails gets no answer and raises trap 256.
-func (s *Sim) checkMKey(p, at *port, pkt *transport.Packet) (hide, ok bool) {
+func (s *Sim) checkMKey(p *port, pkt *transport.Packet) (hide, ok bool) {
 	i := &p.info
 	b := &pkt.MAD
-	key := ib.MKey(uint64(b[24])<<56 | uint64(b[25])<<48 | uint64(b[26])<<40 | uint64(b[27])<<32 |
-		uint64(b[28])<<24 | uint64(b[29])<<16 | uint64(b[30])<<8 | uint64(b[31]))
+	key := mad.MKeyOf(b)
 	if !p.mkeyLease.IsZero() && !time.Now().Before(p.mkeyLease) {
 		i.MKeyProtect = 0
 		p.mkeyLease = time.Time{}
@@ -446,7 +445,7 @@ func (s *Sim) repress(at *port, pkt *transport.Packet) {
 	if p.node.sw != nil {
 		p = &p.node.ports[0]
 	}
-	if _, ok := s.checkMKey(p, at, pkt); !ok {
+	if _, ok := s.checkMKey(p, pkt); !ok {
 		return
 	}
 	for _, t := range p.traps {

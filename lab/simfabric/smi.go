@@ -323,7 +323,6 @@ func (s *Sim) arrive(at *port, p *transport.Packet, from *port) {
 	}
 	switch {
 	case c.IsSMP():
-		n.rcvd++
 		if s.opt.Trace != nil {
 			s.opt.Trace(n.guid, &p.MAD)
 		}
@@ -338,7 +337,7 @@ func (s *Sim) arrive(at *port, p *transport.Packet, from *port) {
 			s.toHost(at, p, from)
 			return
 		}
-		if s.sma(at, p, from) {
+		if s.sma(at, p) {
 			s.respond(at, p, from)
 		}
 	default:

@@ -189,7 +189,8 @@ func (p *Planner) findCentres(hosts []int32) {
 	}
 }
 
-func (p *Planner) bfs(root int32, dist []int32) []int32 {
+// bfs sets the distances of all switches from root, -1 for those without a path.
+func (p *Planner) bfs(root int32, dist []int32) {
 	for i := range dist {
 		dist[i] = -1
 	}
@@ -204,7 +205,6 @@ func (p *Planner) bfs(root int32, dist []int32) []int32 {
 			}
 		}
 	}
-	return queue
 }
 
 // tree gives the paths to a root.

@@ -18,7 +18,7 @@ type entry struct {
 
 // sections reads key=value lines in sections, as desktop entries and systemd
 // have them.
-func sections(f *file, items []*item) []*entry {
+func sections(items []*item) []*entry {
 	var out []*entry
 	section := ""
 	instance := 0
@@ -69,7 +69,7 @@ func (im *importer) keyfiles(files []*file) {
 }
 
 func (im *importer) keyfile(f *file) {
-	all := sections(f, f.content(hashOrSem))
+	all := sections(f.content(hashOrSem))
 	by := map[string]*entry{}
 	for _, e := range all {
 		k := e.section + "." + e.key

@@ -112,7 +112,7 @@ func (s *networkdFile) read(name string) (main *file, all []*entry, fs []*file) 
 		if why = broken(items); why != "" {
 			break
 		}
-		es := sections(f, items)
+		es := sections(items)
 		for _, e := range es {
 			e.instance += n
 		}

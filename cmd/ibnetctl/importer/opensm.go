@@ -56,13 +56,13 @@ func (im *importer) opensm(files []*file) {
 			if w, rest, closed := word(value); closed && (strings.TrimSpace(rest) == "" || strings.HasPrefix(strings.TrimSpace(rest), "#")) {
 				value = w
 			}
-			im.opensmKey(f, it, strings.ToLower(key), value)
+			im.opensmKey(it, strings.ToLower(key), value)
 		}
 		im.note("disable opensm's own unit: systemctl disable --now opensm")
 	}
 }
 
-func (im *importer) opensmKey(f *file, it *item, key, value string) {
+func (im *importer) opensmKey(it *item, key, value string) {
 	m := &im.manager
 	switch key {
 	case "ports", "guids", "guid":

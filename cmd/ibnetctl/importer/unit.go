@@ -51,14 +51,13 @@ type section struct {
 	keys map[string]*directive // by key, or by key and value where a key repeats
 }
 
-func (s *section) directive(key, value, index string, from []*item) *directive {
+func (s *section) directive(key, value, index string, from []*item) {
 	d := &directive{key, value, from}
 	if s.keys == nil {
 		s.keys = map[string]*directive{}
 	}
 	s.keys[index] = d
 	s.dirs = append(s.dirs, d)
-	return d
 }
 
 // add appends a directive of a key that may be given several times.

@@ -65,7 +65,7 @@ func (s *Server) listenIbsim() error {
 		return err
 	}
 	s.wg.Go(s.control)
-	s.wg.Go(s.acceptStreams)
+	s.wg.Go(func() { s.accept(s.stream, s.serveStream) })
 	for i := range s.out {
 		s.wg.Go(func() { s.data(i) })
 	}
@@ -256,31 +256,7 @@ func (r *rawClient) end() {
 	r.mu.Unlock()
 }
 
-// acceptStreams takes clients that want to carry many packets with one call.
-func (s *Server) acceptStreams() {
-	for {
-		c, err := s.stream.AcceptUnix()
-		if err != nil {
-			return
-		}
-		s.mu.Lock()
-		if s.closed {
-			s.mu.Unlock()
-			c.Close()
-			return
-		}
-		s.conns[c] = true
-		s.mu.Unlock()
-		s.wg.Go(func() {
-			s.serveStream(c)
-			c.Close()
-			s.mu.Lock()
-			delete(s.conns, c)
-			s.mu.Unlock()
-		})
-	}
-}
-
+// serveStream serves a client that carries many packets with one call.
 func (s *Server) serveStream(c *net.UnixConn) {
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	var b [4]byte
@@ -310,12 +286,7 @@ func (s *Server) serveStream(c *net.UnixConn) {
 	if _, err := c.Write([]byte{ibsim.StreamOK}); err == nil {
 		var in []transport.Packet
 		_ = ibsim.ReadStream(c, func(d *ibsim.Data) {
-			var p transport.Packet
-			p.LID, p.QPN, p.MAD = d.DLID, d.DQP, d.MAD
-			if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
-				p.LID = ib.LIDPermissive
-			}
-			in = append(in, p)
+			in = append(in, packet(d))
 		}, func() {
 			r.raw.SendAll(in)
 			in = in[:0]
@@ -323,6 +294,15 @@ func (s *Server) serveStream(c *net.UnixConn) {
 	}
 	// The stream's end is the end of the process.
 	s.detachClient(r)
+}
+
+// packet is what a client sends.
+func packet(d *ibsim.Data) (p transport.Packet) {
+	p.LID, p.QPN, p.MAD = d.DLID, d.DQP, d.MAD
+	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
+		p.LID = ib.LIDPermissive
+	}
+	return p
 }
 
 // data takes what the client of a slot sends.
@@ -352,11 +332,7 @@ func (s *Server) data(slot int) {
 			if d.Decode(b.Datagram(i)) != nil {
 				continue
 			}
-			var p transport.Packet
-			p.LID, p.QPN, p.MAD = d.DLID, d.DQP, d.MAD
-			if mad.ClassOf(&p.MAD) == mad.ClassSubnDR {
-				p.LID = ib.LIDPermissive
-			}
+			p := packet(&d)
 			r.raw.Send(&p)
 		}
 	}

@@ -65,7 +65,7 @@ func Listen(sim *simfabric.Sim, base string, log *slog.Logger) (*Server, error) 
 		s.umad.Close()
 		return nil, fmt.Errorf("simulator %q: %w", base, err)
 	}
-	s.wg.Go(s.accept)
+	s.wg.Go(func() { s.accept(s.umad, s.serve) })
 	return s, nil
 }
 
@@ -82,9 +82,10 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
-func (s *Server) accept() {
+// accept serves the connections of a listener until it is closed.
+func (s *Server) accept(l *net.UnixListener, serve func(*net.UnixConn)) {
 	for {
-		c, err := s.umad.AcceptUnix()
+		c, err := l.AcceptUnix()
 		if err != nil {
 			return
 		}
@@ -97,7 +98,7 @@ func (s *Server) accept() {
 		s.conns[c] = true
 		s.mu.Unlock()
 		s.wg.Go(func() {
-			s.serve(c)
+			serve(c)
 			c.Close()
 			s.mu.Lock()
 			delete(s.conns, c)
@@ -290,7 +291,6 @@ const umadHeader = 64
 
 // file is an open umad device.
 type file struct {
-	srv    *Server
 	conn   *net.UnixConn
 	port   simfabric.EndPort
 	mu     sync.Mutex
@@ -323,7 +323,7 @@ func (s *Server) runFile(c *net.UnixConn, p *process, b []byte) {
 		fail(err)
 		return
 	}
-	f := &file{srv: s, conn: c, port: e, agents: map[uint32]*simfabric.Agent{}, rmpp: map[uint32]bool{}, wake: make(chan struct{}, 1),
+	f := &file{conn: c, port: e, agents: map[uint32]*simfabric.Agent{}, rmpp: map[uint32]bool{}, wake: make(chan struct{}, 1),
 		in: make([]transport.Packet, 32)}
 	if f.raw, err = c.SyscallConn(); err != nil {
 		fail(err)

@@ -18,6 +18,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
+	"ibnetworkd/units"
 )
 
 // host is a RoCE port with a VLAN, an InfiniBand port with a child, and a link
@@ -88,6 +89,41 @@ func TestTexts(t *testing.T) {
 		}
 		if l := slices.Sorted(maps.Keys(late)); !maps.Equal(index, tt.want) || !slices.Equal(l, tt.late) {
 			t.Errorf("%s: %v, late %v, want %v, late %v", tt.name, index, l, tt.want, tt.late)
+		}
+	}
+}
+
+// An address that is on its way back to the index that its unit asks for leaves the
+// file as it is, for a second: a job that starts then is not to use another GID.
+func TestIndexOnItsWay(t *testing.T) {
+	u := &units.Unit{}
+	u.RoCE.GIDIndex = units.Some(3)
+	old := time.Unix(0, 0)
+	other := gid(5, "fe80::1", "eth0")
+	for _, tt := range []struct {
+		name string
+		unit *units.Unit
+		wait time.Duration
+		want string
+	}{
+		{"OK on its way", u, 0, "3"},
+		{"OK without GIDIndex=", nil, 0, "none"},
+		{"bad it does not come back", u, gidSettle, "none"},
+	} {
+		settle := settling{}
+		view := func(gids ...roce.GID) daemon.View {
+			return daemon.View{Snapshot: host(gids...), Governing: link.Governing{Links: map[int]link.Governed{2: {Unit: tt.unit}}}}
+		}
+		former, _ := texts(view(gid(3, "10.0.0.1", "eth0"), other), settle, old, nil)
+		away := view(other)
+		away.Snapshot.Links[0].Addresses = nil
+		now := old.Add(time.Minute)
+		want, _ := texts(away, settle, now, former)
+		if tt.wait > 0 {
+			want, _ = texts(away, settle, now.Add(tt.wait), want)
+		}
+		if got := gidIndex(want["eth0"]); got != tt.want {
+			t.Errorf("%s: index %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }

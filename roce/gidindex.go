@@ -399,7 +399,7 @@ func (p *indexer) inUse(ip netip.Addr) link.Reason {
 	}
 	text := fmt.Sprintf("%s is not moved to index %d of %s while it may be in use: %s", ip, p.want, p.where, strings.Join(who, ", "))
 	if _, used := p.port.GIDAt(p.want); !used {
-		text = fmt.Sprintf("index %d of %s is empty, or kept for a removed address by a queue pair; %s is not moved there while these exist: %s",
+		text = fmt.Sprintf("index %d of %s is empty, or kept for a removed address; %s is not moved there while these exist: %s",
 			p.want, p.where, ip, strings.Join(who, ", "))
 	}
 	return link.Reason{Code: CodeGIDInUse, Text: text, Next: "end them (rdma resource show qp); the address is moved then"}

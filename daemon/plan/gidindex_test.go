@@ -191,7 +191,7 @@ func gidUnits(t *testing.T, index int, more string) *units.Set {
 }
 
 func TestGIDIndex(t *testing.T) {
-	const users = `kept for a removed address by a queue pair; 10.0.0.1 is not moved there while these exist: mpirun (process 77) with 1 queue pair`
+	const users = `kept for a removed address; 10.0.0.1 is not moved there while these exist: mpirun (process 77) with 1 queue pair`
 	for _, tt := range []struct {
 		name   string
 		index  int

@@ -13,6 +13,7 @@ import (
 
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/lab"
+	"ibnetworkd/link"
 )
 
 // gidSlot is an entry of a GID table, as applications find it.
@@ -204,5 +205,53 @@ func TestGIDIndexHeld(t *testing.T) {
 				g.Errorf("%s of another program on %s is gone:\n%s", a, on, out)
 			}
 		}
+	})
+}
+
+// A queue pair keeps the index of an address that another program removed: the status
+// names its process, and the index is right when it has ended. Soft RoCE, which
+// programs can use, has RoCE v2 alone.
+func TestGIDIndexInUse(t *testing.T) {
+	t.Parallel()
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 10 * time.Minute, Files: map[string]string{
+		unitDir + "10-a.ibnetwork": "[Match]\nName=v1\n[SoftRoCE]\nName=rxe0\n[RoCE]\nGIDIndex=1\n[Network]\nAddress=10.8.0.1/24\n",
+	}}, func(g *lab.G) {
+		g.Exec("ip", "link", "add", "v1", "type", "veth", "peer", "name", "v2")
+		g.Exec("ip", "link", "set", "v2", "up")
+		g.Exec("ip", "link", "set", "lo", "up")
+		d := startDaemon(g)
+		slot := gidSlot{"rxe0", 1}
+		held := func() bool { return slot.has("v1", "0a08:0001") }
+		g.Wait("the index", 90*time.Second, held)
+		// A queue pair that waits for its peer, and a server that is bound to the address, which
+		// is what keeps the entry; traffic would only cost time.
+		pair := g.Start("ibv_rc_pingpong", "-d", "rxe0", "-g", "1")
+		bound := g.Start("rping", "-s", "-a", "10.8.0.1")
+		g.WaitFor(60*time.Second, func() string {
+			qp, id := g.Exec("rdma", "resource", "show", "qp"), g.Exec("rdma", "resource", "show", "cm_id")
+			if !strings.Contains(qp, "type RC") || !strings.Contains(id, "10.8.0.1") {
+				return qp + id
+			}
+			return ""
+		})
+		g.Exec("ip", "-4", "address", "flush", "dev", "v1")
+		var why link.Reason
+		d.wait("v1", "in use", 60*time.Second, func(s link.Status) bool {
+			a := attr(s, "GIDIndex")
+			why = a.Why
+			return a.Actual == "2" && why.Code == "gid-in-use" && strings.Contains(why.Text, "ibv_rc_pingpong (process ") &&
+				strings.Contains(why.Text, "1 queue pair") && strings.Contains(why.Text, "rping (process ")
+		})
+		g.Log(why.Text)
+		g.Log(why.Next)
+		pair.Kill()
+		bound.Kill()
+		begin := time.Now()
+		g.Wait("the index when the processes have ended", 60*time.Second, held)
+		g.Logf("in place %v after the processes ended", time.Since(begin).Round(time.Millisecond))
+		d.wait("v1", "in place", 10*time.Second, func(s link.Status) bool {
+			a := attr(s, "GIDIndex")
+			return a.OK() && a.Actual == "1"
+		})
 	})
 }

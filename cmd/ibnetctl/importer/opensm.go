@@ -15,6 +15,9 @@ type manager struct {
 	guids []guidItem
 	lines []managerLine
 	off   *item // the line that says that none is to run
+	// policies are the lines with a QoS policy, which opensm reads where qos is on.
+	policies []managerLine
+	qos      bool
 }
 
 type guidItem struct {
@@ -59,6 +62,17 @@ func (im *importer) opensm(files []*file) {
 			im.opensmKey(it, strings.ToLower(key), value)
 		}
 		im.note("disable opensm's own unit: systemctl disable --now opensm")
+	}
+	for _, l := range m.policies {
+		switch {
+		case !m.qos:
+			l.it.left("qos is off, so opensm does not read it")
+		case !strings.HasPrefix(l.value, "/"):
+			l.it.left("a relative path, which depends on the directory that opensm is started in; write QoSPolicyFile= with the whole path, " +
+				"or paths have the service levels of their partitions")
+		default:
+			m.set(l.key, l.value, l.it)
+		}
 	}
 }
 
@@ -126,6 +140,25 @@ func (im *importer) opensmKey(it *item, key, value string) {
 			return
 		}
 		m.set("PartitionsFile", value, it)
+	case "qos":
+		switch value {
+		case "TRUE":
+			m.qos = true
+			m.set("QoS", "yes", it)
+		case "FALSE":
+			it.unneeded("the default")
+		default:
+			it.left(whyValue)
+		}
+	case "qos_policy_file":
+		m.policies = append(m.policies, managerLine{"QoSPolicyFile", value, it})
+	case "node_name_map_name":
+		if !strings.HasPrefix(value, "/") {
+			it.left("a relative path, which depends on the directory that opensm is started in; write NodeNameMap= with the whole path, " +
+				"or nodes are shown with the names that they have")
+			return
+		}
+		m.set("NodeNameMap", value, it)
 	case "lmc":
 		if value == "0" {
 			it.unneeded("the default")

@@ -322,7 +322,10 @@ func (x *parser) ruleKey(key, value string) bool {
 // resolve finds what rules name.
 func (x *parser) resolve() {
 	for _, n := range x.named {
-		r := &x.p.Rules[min(n.rule, len(x.p.Rules)-1)]
+		if n.rule >= len(x.p.Rules) || len(x.errs) >= maxErrors {
+			break // a rule without an end, which is a mistake already
+		}
+		r := &x.p.Rules[n.rule]
 		at := -1
 		if n.kind == "level" {
 			at = x.levelOf(n.name)
@@ -332,7 +335,7 @@ func (x *parser) resolve() {
 		} else {
 			r.Target = append(r.Target, at)
 		}
-		if at < 0 && len(x.errs) < maxErrors {
+		if at < 0 {
 			what := "port-group"
 			if n.kind == "level" {
 				what = "qos-level"

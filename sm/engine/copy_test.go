@@ -22,7 +22,6 @@ var testGroups = []ib.GID{{0xff, 0x12, 15: 1}, {0xff, 0x12, 15: 2}}
 // members are hosts that join the groups of testGroups whenever they are asked to
 // register, and when their ports become Active.
 type members struct {
-	w     *world
 	mu    sync.Mutex
 	hosts map[ib.GUID]*listener
 	asked atomic.Int64

@@ -149,7 +149,7 @@ func dumped(r *rtnl.Link) link.Link {
 		l.VLAN = &link.VLAN{ID: v.ID, Protocol: v.Protocol, Flags: v.Flags, Ingress: v.Ingress, Egress: v.Egress}
 	}
 	if b := r.Bond; b != nil {
-		l.Bond = &link.Bond{Mode: b.Mode, MIIMon: int(b.MIIMon), Primary: b.Primary, Active: b.Active}
+		l.Bond = &link.Bond{BondOptions: link.BondOptions(b.BondOptions), Primary: b.Primary, Active: b.Active, Partner: b.Partner}
 	}
 	if r.IPoIB != nil {
 		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, Mode: r.IPoIB.Mode, IgnoreUserspaceMulticast: r.IPoIB.UMcast}

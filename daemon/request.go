@@ -38,15 +38,15 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 	case link.AddChild:
 		return rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: o.Parent.Ifindex, Name: o.On.Link, PKey: o.PKey}), true
 	case link.AddBond:
-		return rtnl.NewBond(rtnl.BondSpec{Name: o.On.Link, MTU: o.MTU, MIIMon: uint32(o.MIIMon)}), true
+		return rtnl.NewBond(rtnl.BondSpec{Name: o.On.Link, MTU: o.MTU, BondOptions: rtnl.BondOptions(o.BondOptions)}), true
 	case link.SetMaster:
 		master := o.Master.Ifindex
 		if o.Release {
 			master = 0
 		}
 		return rtnl.SetLink(index, rtnl.LinkChange{Master: &master}), true
-	case link.SetMIIMon:
-		return rtnl.SetBondMIIMon(index, uint32(o.MIIMon)), true
+	case link.SetBond:
+		return rtnl.SetBond(index, rtnl.BondOptions(o.Has), rtnl.BondOptions(o.BondOptions)), true
 	case link.SetPrimary:
 		return rtnl.SetBondPrimary(index, o.Slave.Ifindex), true
 	case link.DelLink:

@@ -7,9 +7,6 @@ import (
 	"ibnetworkd/units"
 )
 
-// CodeFailover is the reason of a bond whose backup could not take over.
-const CodeFailover Code = "failover-would-fail"
-
 // PlanBond makes a link a slave of the bond that its unit names, and makes the bond
 // where [Bond] asks for it. unit gives the unit that is applied to a link. It comes
 // after the mode and the MTU of the link, which a bond takes from its slaves.
@@ -34,7 +31,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 	if l.Bond != nil {
 		block(nil, false, Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s is a bond, and its unit is one for the slaves of %s", l.Name, name),
-			Next: "write Kind=ipoib below [Match] of that unit, and a unit with Name=" + l.Name + " for the bond"})
+			Next: "write Kind=!bond below [Match] of that unit, and a unit with Name=" + l.Name + " for the bond"})
 		return
 	}
 	m, ok := b.Model.snap.LinkByName(name)
@@ -43,8 +40,18 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 			Next: "make it, or write [Bond] with Name=" + name + " instead of Bond="})
 		return
 	}
-	if !ok {
-		op := AddBond{On: Target{Link: name}, MTU: l.MTU, MIIMon: monitor(u)}
+	if makes && l.IsInfiniBand() && (u.Bond.Mode.Or(units.BondActiveBackup) != units.BondActiveBackup ||
+		u.Bond.FailOverMACPolicy.Or(units.FailOverMACActive) != units.FailOverMACActive) {
+		block(nil, false, Reason{Code: CodeUnsupported,
+			Text: fmt.Sprintf("%s is an IPoIB link: the kernel bonds these in mode active-backup with the fail-over policy active only", l.Name),
+			Next: "write Mode=active-backup and FailOverMACPolicy=active, or remove both keys"})
+		return
+	}
+	if ok && makes && !remakeBond(b, l, m, u, unit, block) {
+		return
+	}
+	if m, ok = b.Model.snap.LinkByName(name); !ok {
+		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(u, l, nil)}
 		if !b.Do(op) {
 			a.Why = b.Delayed[DelayKey(op)]
 			return
@@ -75,9 +82,89 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 // CodeNoDevice is the reason of a link that waits for another one to exist.
 const CodeNoDevice Code = "no-such-link"
 
-// monitor is MIIMonitorSec= in milliseconds.
-func monitor(u *units.Unit) int {
-	return int(u.Bond.MIIMonitorSec.Or(units.DefaultMIIMonitor) / time.Millisecond)
+// bondOptions are those that the unit of a slave asks for. What it leaves open is
+// as the bond has it, or with nil the default.
+func bondOptions(u *units.Unit, slave *Link, has *BondOptions) BondOptions {
+	b := &u.Bond
+	o := BondOptions{Mode: uint8(units.BondActiveBackup)}
+	switch {
+	case has != nil:
+		o = *has
+	case slave.IsInfiniBand():
+		o.FailOverMAC = uint8(units.FailOverMACActive)
+	}
+	pick(&o.Mode, b.Mode)
+	pick(&o.FailOverMAC, b.FailOverMACPolicy)
+	pick(&o.HashPolicy, b.TransmitHashPolicy)
+	pick(&o.LACPRate, b.LACPTransmitRate)
+	pick(&o.AdSelect, b.AdSelect)
+	pick(&o.MinLinks, b.MinLinks)
+	ms := func(to *uint32, v units.Value[time.Duration]) {
+		if d, ok := v.Get(); ok {
+			*to = uint32(d / time.Millisecond)
+		}
+	}
+	ms(&o.MIIMon, b.MIIMonitorSec)
+	if o.MIIMon == 0 {
+		o.MIIMon = uint32(units.DefaultMIIMonitor / time.Millisecond)
+	}
+	ms(&o.UpDelay, b.UpDelaySec)
+	ms(&o.DownDelay, b.DownDelaySec)
+	// The kernel keeps multiples.
+	o.UpDelay -= o.UpDelay % o.MIIMon
+	o.DownDelay -= o.DownDelay % o.MIIMon
+	return o
+}
+
+func pick[F ~uint8 | ~uint32, T ~uint8 | ~int](to *F, v units.Value[T]) {
+	if x, ok := v.Get(); ok {
+		*to = F(x)
+	}
+}
+
+// bondAsked is what the units of the slaves ask of a bond, its own options where none
+// does; where units differ, that of the first slave holds. next is the unit of a link
+// that becomes a slave.
+func bondAsked(b *Builder, m *Link, next *units.Unit, unit func(index int) *units.Unit) BondOptions {
+	slaves := b.Model.snap.Slaves(m.Index)
+	u := next
+	if len(slaves) > 0 {
+		u = unit(slaves[0].Index)
+	}
+	if name, makes := u.MasterBond(); !makes || name != m.Name {
+		return m.Bond.BondOptions
+	}
+	has := &m.Bond.BondOptions
+	if b.Record.MadeBond(m) {
+		has = nil
+	}
+	first := m
+	if len(slaves) > 0 {
+		first = slaves[0]
+	}
+	return bondOptions(u, first, has)
+}
+
+// remakeBond deletes a bond whose mode and the like are no longer those asked for,
+// which the kernel sets on one without slaves only; another program's stays. It
+// reports whether the link can go on.
+func remakeBond(b *Builder, l, m *Link, u *units.Unit, unit func(int) *units.Unit, block func(Op, bool, Reason)) bool {
+	if m.Bond == nil {
+		return true // PlanBond says so
+	}
+	want, has := bondAsked(b, m, u, unit), m.Bond.BondOptions
+	if want.fixed() == has.fixed() {
+		return true
+	}
+	op := DelLink{On: b.Model.Target(m)}
+	if !b.Record.MadeBond(m) {
+		block(nil, false, Reason{Code: CodeRefused,
+			Text: fmt.Sprintf("another program made %s, whose options that cannot be changed while it has slaves differ (%s)",
+				m.Name, want.differing(has)),
+			Next: "ip link delete " + m.Name + ", or write Bond=" + m.Name + " in [Network] instead of [Bond]"})
+		return false
+	}
+	return b.Do(op)
 }
 
 // notSlave says why a link cannot become a slave, zero if it can. It follows
@@ -95,7 +182,7 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 		}
 		return Reason{Code: CodeRefused, Text: fmt.Sprintf("%s is a slave of another link (%s)", l.Name, what),
 			Next: "ip link set " + l.Name + " nomaster"}
-	case l.IsInfiniBand() && m.Bond.Mode != BondActiveBackup:
+	case l.IsInfiniBand() && m.Bond.Mode != uint8(units.BondActiveBackup):
 		return Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s has another mode than active-backup (%d), the only one that the kernel has for IPoIB", m.Name, m.Bond.Mode),
 			Next: fmt.Sprintf("ip link set %s down; ip link set %s type bond mode active-backup", m.Name, m.Name)}
@@ -120,8 +207,11 @@ func planBondSettings(b *Builder, bond int, makes bool, unit func(index int) *un
 		return
 	}
 	m := b.Link(bond)
-	if u := unit(slaves[0].Index); u != nil && makes && u.Bond.Name.V == m.Name && m.Bond.MIIMon != monitor(u) {
-		b.Do(SetMIIMon{On: b.Model.Target(m), MIIMon: monitor(u)})
+	if want := bondAsked(b, m, nil, unit); makes && want != m.Bond.BondOptions && want.fixed() == m.Bond.fixed() {
+		b.Do(SetBond{On: b.Model.Target(m), Has: m.Bond.BondOptions, BondOptions: want})
+	}
+	if m = b.Link(bond); m.Bond.Mode != uint8(units.BondActiveBackup) {
+		return // it has no primary slave
 	}
 	for _, s := range slaves {
 		if u := unit(s.Index); u == nil || !u.IsPrimary(s.Name) {
@@ -165,57 +255,4 @@ func PlanBondOrphan(b *Builder, index int, asked func(name string) bool) {
 		return
 	}
 	b.Do(DelLink{On: b.Model.Target(l)})
-}
-
-// PlanFailover says for a bond of IPoIB links whether each backup could take over.
-func PlanFailover(b *Builder, index int) {
-	l := b.Now(index)
-	if l == nil || l.Bond == nil || !l.IsInfiniBand() {
-		return
-	}
-	slaves := b.Base.Slaves(index)
-	active, ok := b.Base.Link(l.Bond.Active)
-	if ok {
-		b.Attr(index, Attribute{Name: "ActiveSlave", Actual: active.Name})
-	}
-	if len(slaves) < 2 {
-		b.Attr(index, Attribute{Name: "Backup", Wanted: "a second slave", Actual: "none", Why: Reason{Code: CodeFailover,
-			Text: fmt.Sprintf("%s has %d slaves: a failover is impossible", l.Name, len(slaves)),
-			Next: "ibnetctl list; ibnetctl status of the links whose units name " + l.Name}})
-	}
-	for _, s := range slaves {
-		if ok && s.Index == active.Index {
-			continue
-		}
-		a := Attribute{Name: "Backup", Wanted: s.Name + " ready", Actual: s.Name + " ready"}
-		if a.Why = notBackup(b.Base, l, active, s); a.Why != (Reason{}) {
-			a.Actual = s.Name + " not ready"
-		}
-		b.Attr(index, a)
-	}
-}
-
-// notBackup says why a failover of a bond to a slave would fail, zero if nothing
-// speaks against it. active may be nil.
-func notBackup(s *Snapshot, bond, active, backup *Link) Reason {
-	fails := fmt.Sprintf("a failover of %s to %s would fail: ", bond.Name, backup.Name)
-	if why := CarrierReason(s, backup); why != (Reason{}) {
-		return Reason{Code: CodeFailover, Text: fails + why.Text, Next: why.Next}
-	}
-	if backup.MTU < bond.MTU {
-		return Reason{Code: CodeFailover, Text: fmt.Sprintf("%sits MTU is %d, that of the bond %d", fails, backup.MTU, bond.MTU),
-			Next: "give the broadcast groups of both fabrics one MTU, or write MTUBytes= in the unit of " + bond.Name}
-	}
-	if active == nil {
-		return Reason{}
-	}
-	_, p := s.PortOf(active)
-	_, q := s.PortOf(backup)
-	if p != nil && q != nil && p.SubnetPrefix != 0 && q.SubnetPrefix != 0 && p.SubnetPrefix != q.SubnetPrefix {
-		return Reason{Code: CodeFailover,
-			Text: fmt.Sprintf("%sit is on another fabric (subnet prefix 0x%016x, that of %s is 0x%016x)",
-				fails, q.SubnetPrefix, active.Name, p.SubnetPrefix),
-			Next: "cable both ports to one fabric"}
-	}
-	return Reason{}
 }

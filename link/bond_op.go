@@ -2,12 +2,11 @@ package link
 
 import "fmt"
 
-// AddBond makes a bond in mode active-backup, which has the hardware address of its
-// active slave. On names it (Ifindex 0).
+// AddBond makes a bond. On names it (Ifindex 0).
 type AddBond struct {
 	On
-	MTU    int // bytes, 0 for the kernel's own
-	MIIMon int // milliseconds
+	MTU int // bytes, 0 for the kernel's own
+	BondOptions
 }
 
 // SetMaster makes a link, which must be down, a slave of a bond, and up; or
@@ -18,10 +17,11 @@ type SetMaster struct {
 	Release bool
 }
 
-// SetMIIMon sets how often a bond reads the carriers of its slaves, in milliseconds.
-type SetMIIMon struct {
+// SetBond changes the options of a bond; those of fixed are the same.
+type SetBond struct {
 	On
-	MIIMon int
+	Has BondOptions
+	BondOptions
 }
 
 // SetPrimary sets the slave of a bond that is active whenever it has carrier.
@@ -36,7 +36,7 @@ func (o AddBond) String() string {
 	if o.MTU != 0 {
 		mtu = fmt.Sprintf(" mtu %d", o.MTU)
 	}
-	return fmt.Sprintf("ip link add name %s%s type bond mode active-backup miimon %d fail_over_mac active", o.On.Link, mtu, o.MIIMon)
+	return fmt.Sprintf("ip link add name %s%s type bond %s", o.On.Link, mtu, o.differing(bondDefaults))
 }
 
 // String prints ip link set NAME master BOND, or nomaster.
@@ -47,9 +47,9 @@ func (o SetMaster) String() string {
 	return "ip link set " + o.On.Link + " master " + o.Master.Link
 }
 
-// String prints ip link set NAME type bond miimon N.
-func (o SetMIIMon) String() string {
-	return fmt.Sprintf("ip link set %s type bond miimon %d", o.On.Link, o.MIIMon)
+// String prints ip link set NAME type bond OPTION VALUE...
+func (o SetBond) String() string {
+	return fmt.Sprintf("ip link set %s type bond %s", o.On.Link, o.differing(o.Has))
 }
 
 // String prints ip link set NAME type bond primary SLAVE.

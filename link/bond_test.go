@@ -3,6 +3,7 @@ package link
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/units"
@@ -17,7 +18,7 @@ func bonded(t testing.TB) *Snapshot {
 	d.Name, d.Ports = "mlx5_1", []Port{d.Ports[0]}
 	s.Devices = append(s.Devices, d)
 	bond := Link{Index: 12, Name: "bond0", Type: ARPHRDInfiniBand, Kind: "bond", Flags: FlagUp | FlagLowerUp, MTU: 2044,
-		Bond: &Bond{Mode: BondActiveBackup, MIIMon: 20, Active: 4}}
+		Bond: &Bond{BondOptions: BondOptions{Mode: 1, MIIMon: 10, FailOverMAC: 1}, Active: 4}}
 	s.Links = []Link{s.Links[0], s.Links[1], second, s.Links[2], bond}
 	s.Links[1].Master, s.Links[2].Master = 12, 12
 	return s
@@ -42,6 +43,8 @@ func TestFailover(t *testing.T) {
 		{"bad another fabric", func(s *Snapshot) {
 			s.Devices[0].Ports[0].SubnetPrefix, s.Devices[1].Ports[0].SubnetPrefix = 1, 2
 		}, "it is on another fabric"},
+		{"bad LACP without a switch", func(s *Snapshot) { s.Links[4].Bond.Mode = 4 }, "no switch answers LACP on the slaves of bond0 (ib0, ib1)"},
+		{"OK LACP", func(s *Snapshot) { s.Links[4].Bond.Mode, s.Links[4].Bond.Partner = 4, true }, ""},
 		{"bad one slave", func(s *Snapshot) { s.Links[2].Master = 0 }, "bond0 has 1 slaves"},
 	} {
 		s := bonded(t)
@@ -60,6 +63,12 @@ func TestFailover(t *testing.T) {
 
 func TestPlanBond(t *testing.T) {
 	name := units.Some("bond0")
+	// own makes the bond one of Ethernet links.
+	own := func(s *Snapshot) {
+		for _, i := range []int{1, 2, 4} {
+			s.Links[i].Type, s.Links[i].IPoIB = 1, nil
+		}
+	}
 	primary := &units.Unit{Bond: units.Bond{Name: name, Primary: units.Some("ib1")}}
 	join := &units.Unit{Network: units.Network{Bond: name}}
 	for _, tt := range []struct {
@@ -75,8 +84,13 @@ func TestPlanBond(t *testing.T) {
 		{"OK one came back", join, func(s *Snapshot) { s.Links[2].Master = 0 }, 5,
 			"ip link set ib1 down\nip link set ib1 master bond0\nip link set ib1 up", ""},
 		{"OK the bond is made", primary, func(s *Snapshot) { s.Links = s.Links[:4]; s.Links[1].Master = 0 }, 4,
-			"ip link add name bond0 mtu 2044 type bond mode active-backup miimon 20 fail_over_mac active\n" +
+			"ip link add name bond0 mtu 2044 type bond mode active-backup miimon 10 fail_over_mac active\n" +
 				"ip link set ib0 down\nip link set ib0 master bond0\nip link set ib0 up", ""},
+		{"OK live settings", &units.Unit{Bond: units.Bond{Name: name, UpDelaySec: units.Some(125 * time.Millisecond)}}, nil, 4,
+			"ip link set bond0 type bond updelay 120", ""},
+		{"bad a mode of RoCE", &units.Unit{Bond: units.Bond{Name: name, Mode: units.Some(units.Bond8023AD)}}, nil, 4, "", CodeUnsupported},
+		{"bad another program's policy", &units.Unit{Bond: units.Bond{Name: name, FailOverMACPolicy: units.Some(units.FailOverMAC(2))}}, own, 9,
+			"", CodeRefused},
 		{"bad no bond to join", join, func(s *Snapshot) { s.Links = s.Links[:4]; s.Links[1].Master = 0 }, 4, "", CodeNoDevice},
 		{"bad another master", join, func(s *Snapshot) { s.Links[1].Master = 9 }, 4, "", CodeRefused},
 		{"bad not a bond", join, func(s *Snapshot) { s.Links[4].Bond, s.Links[1].Master = nil, 0 }, 4, "", CodeNameTaken},
@@ -98,6 +112,28 @@ func TestPlanBond(t *testing.T) {
 		if got := strings.Join(b.Plan.Commands(), "\n"); got != tt.want || code != tt.code {
 			t.Errorf("%s:\n%s\nblocked %q", tt.name, b.Plan, code)
 		}
+	}
+}
+
+// A bond that was made for another mode is made again, once, whatever the units of its
+// other slaves say.
+func TestRemakeBond(t *testing.T) {
+	s := bonded(t)
+	for _, i := range []int{1, 2, 4} {
+		s.Links[i].Type, s.Links[i].IPoIB, s.Links[i].MTU = 1, nil, 1500
+	}
+	r := &Record{Links: []*LinkRecord{{Ifindex: 12, Name: "bond0", Bond: true}}}
+	lacp := &units.Unit{Bond: units.Bond{Name: units.Some("bond0"), Mode: units.Some(units.Bond8023AD),
+		LACPTransmitRate: units.Some(units.LACPRate(1))}}
+	other := &units.Unit{Bond: units.Bond{Name: units.Some("bond0")}}
+	unit := func(index int) *units.Unit { return map[int]*units.Unit{4: lacp, 5: other}[index] }
+	b := NewBuilder(s, r, nil)
+	PlanBond(b, 4, lacp, unit)
+	PlanBond(b, 5, other, unit)
+	want := "ip link delete bond0\nip link add name bond0 mtu 1500 type bond mode 802.3ad miimon 10 lacp_rate fast\n" +
+		"ip link set ib0 master bond0\nip link set ib0 up\nip link set ib1 master bond0\nip link set ib1 up"
+	if got := strings.Join(b.Plan.Commands(), "\n"); got != want || len(b.Plan.Blocked) > 0 {
+		t.Errorf("%s\n%v", got, b.Plan.Blocked)
 	}
 }
 

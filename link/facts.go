@@ -27,6 +27,9 @@ func factsOf(s *Snapshot, l *Link) units.Facts {
 		OriginalName:        units.Know(l.Name),
 		Host:                &s.Host.Facts,
 	}
+	if m, ok := s.Link(l.Master); ok && m.Bond != nil && !l.IsInfiniBand() && l.PermAddr != (ib.HWAddr{}) {
+		f.MACAddress = units.Know(l.PermAddr) // what it has is the bond's
+	}
 	if n := l.Udev.Properties["ID_NET_NAME_ORIGINAL"]; n != "" {
 		f.OriginalName = units.Know(n)
 	}

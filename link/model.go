@@ -161,7 +161,7 @@ func (m *Model) Apply(op Op) error {
 		l.HWAddr = o.Addr
 	case SetMaster:
 		return m.setMaster(l, o)
-	case SetMIIMon, SetPrimary:
+	case SetBond, SetPrimary:
 		return m.setBond(l, op)
 	case DelLink:
 		if l.Bond != nil {

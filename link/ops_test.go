@@ -24,13 +24,13 @@ func forOps(t testing.TB, op Op) *Snapshot {
 	case SetUp, SetGUID:
 		l.Flags = FlagMulti
 	case SetMaster:
-		s.Links[2].Kind, s.Links[2].Bond = "bond", &Bond{Mode: BondActiveBackup}
+		s.Links[2].Kind, s.Links[2].Bond = "bond", &Bond{BondOptions: BondOptions{Mode: 1, MIIMon: 20}}
 		l.Flags = FlagMulti
 		if o.Release {
 			l.Master = 9
 		}
-	case SetMIIMon, SetPrimary:
-		l.Kind, l.IPoIB, l.Bond = "bond", nil, &Bond{Mode: BondActiveBackup}
+	case SetBond, SetPrimary:
+		l.Kind, l.IPoIB, l.Bond = "bond", nil, &Bond{BondOptions: BondOptions{Mode: 1, MIIMon: 20}}
 	case DelLink:
 		l.Parent = 9
 	case DelAddress:

@@ -33,13 +33,15 @@ func TestMessages(t *testing.T) {
 			`allows at most 4092; write Mode=connected, or ` +
 			`MTUBytes=max; the link gets at most 4092`,
 		"[Bond]\nMode=active-backup": `a.ibnetwork:3:1: warning: [Bond] has no Name=, the interface name of the bond; the section is not used`,
-		"[Bond]\nName=bond0\nMode=802.3ad": `a.ibnetwork:5:6: warning: [Bond] Mode=: "802.3ad" is impossible: the kernel bonds IPoIB links in mode ` +
-			`active-backup only; leave a bond of RoCE links in another mode to systemd-networkd, it is followed here; Mode= stays unset`,
-		"[Bond]\nName=bond0\nMode=backup": `"backup" is not active-backup, the only mode that the kernel has for IPoIB`,
-		"[Bond]\nName=bond0\nFailOverMACPolicy=none": `a.ibnetwork:5:19: warning: [Bond] FailOverMACPolicy=: "none" is impossible on IPoIB, whose ` +
-			`hardware address is the port's`,
-		"[Bond]\nName=bond0\nFailOverMAC=active": `did you mean FailOverMACPolicy=?`,
-		"[Bond]\nName=bond0\nMIIMonitorSec=0":    `MIIMonitorSec=`,
+		"[Bond]\nName=bond0\nMode=802.3ad\n[IPoIB]\nMode=datagram": `a.ibnetwork:5:6: warning: "802.3ad" is impossible: ` +
+			`the kernel bonds IPoIB links in mode active-backup only; Mode= stays unset`,
+		"[Bond]\nName=bond0\nMode=balance-rr": `a.ibnetwork:5:6: warning: [Bond] Mode=: "balance-rr" is not supported: the kernel bonds IPoIB ` +
+			`links in mode active-backup only, and no card has RoCE LAG in this mode; write active-backup, or 802.3ad for RoCE links`,
+		"[Bond]\nName=bond0\nMode=backup":             `"backup" is not one of active-backup, 802.3ad, balance-xor`,
+		"[Bond]\nName=bond0\nLACPTransmitRate=fast":   `LACPTransmitRate= is not for Mode=active-backup; it has no effect`,
+		"[Bond]\nName=b0\nMode=802.3ad\nPrimary=eth0": `Primary= is not for Mode=802.3ad; it has no effect`,
+		"[Bond]\nName=bond0\nFailOverMAC=active":      `did you mean FailOverMACPolicy=?`,
+		"[Bond]\nName=bond0\nMIIMonitorSec=0":         `MIIMonitorSec=`,
 		"[Bond]\nName=bond0\n[Network]\nAddress=10.0.0.1/24": `a.ibnetwork:6:9: warning: the address 10.0.0.1/24 is on a slave of bond0, ` +
 			`but connections use the addresses of the bond: move it to a unit with [Match] Name=bond0; it is not used`,
 		"[Network]\nBond=bond0\n[Route]\nGateway=10.0.0.1": `a.ibnetwork:6:9: warning: the route is on a slave of bond0`,
@@ -49,7 +51,7 @@ func TestMessages(t *testing.T) {
 			`a further interface; for a RoCE link write a .netdev file`,
 		"[Link]\nNamePolicy=keep": `[Link] NamePolicy=: a key of .link files: write it in one, which systemd-udevd applies when the link ` +
 			`appears; the assignment is ignored`,
-		"[Link]\nLACPTransmitRate=fast": `[Link] unknown key "LACPTransmitRate", which belongs to ` +
+		"[Link]\nPacketsPerSlave=2": `[Link] unknown key "PacketsPerSlave", which belongs to ` +
 			`[Bond] of .netdev files; the assignment is ignored`,
 		"[Link]\nPFC=3": `[Link] unknown key "PFC", which belongs to [RoCE]; the assignment is ignored`,
 	} {

@@ -21,6 +21,9 @@ var required = map[string]string{"Bond": "Name=bond0",
 
 // also is what makes a key meaningful, where its section's need is the wrong one.
 var also = map[string]string{"Network.PrimarySlave": "Bond=bond0",
+	"Bond.TransmitHashPolicy":        "Name=bond0\nMode=802.3ad",
+	"Bond.LACPTransmitRate":          "Name=bond0\nMode=802.3ad",
+	"Bond.AdSelect":                  "Name=bond0\nMode=802.3ad",
 	"Address.HomeAddress":            "Address=fd00::1/64",
 	"Address.ManageTemporaryAddress": "Address=fd00::1/64",
 	"Route.Source":                   "Destination=fd01::/64",

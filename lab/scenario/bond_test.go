@@ -138,3 +138,97 @@ func TestRoCELAG(t *testing.T) {
 		g.Wait("a device for each port again", 20*time.Second, func() bool { return devices() == "swib0 swib1" })
 	})
 }
+
+// RoCE LAG by [Bond]: the slaves are matched by addresses that they lose to the bond,
+// the RDMA side is followed, the driver's restart is survived, the mode is changed,
+// and all is as before when the section goes.
+func TestRoCELAGByUnit(t *testing.T) {
+	t.Parallel()
+	const (
+		slaves = "[Match]\nMACAddress=02:53:57:49:00:01 02:53:57:49:01:01\nKind=!bond\n[RoCE]\nPFC=3\n"
+		cards  = "type h0/1 eth; type h1/1 eth; driver h0 mlx5_core; driver h1 mlx5_core; lag h0 h1"
+	)
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Commands: strings.Split(cards, "; "), Timeout: 5 * time.Minute,
+		Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+			unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond7\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n",
+			unitDir + "20-slave.ibnetwork": slaves + "[Bond]\nName=bond7\nUpDelaySec=35ms\n",
+		}}, func(g *lab.G) {
+		d := startDaemon(g)
+		devices := func() string { return strings.Join(strings.Fields(g.Exec("ls", "/sys/class/infiniband")), " ") }
+		card := func(nic string) string { // the adapter's number: its device is mlx5_core.N
+			dev, _ := os.Readlink("/sys/class/net/" + nic + "/device")
+			return dev[strings.LastIndexByte(dev, '.')+1:]
+		}
+		serves := func(mode string) func() string {
+			return func() string {
+				if got := devices(); got != "swib_bond_0" {
+					return "the devices are " + got + "\n" + tail(d.p.Output(), 8)
+				}
+				s := d.status("bond7")
+				b, _ := os.ReadFile("/run/ibnetworkd/links/bond7.env")
+				if err := rightIndex(string(b), "swib_bond_0", 1, "0a08:0001"); err != nil {
+					return fmt.Sprintf("%v\n%s\n%+v", err, b, s)
+				}
+				if a := attr(s, "RDMADevice"); s.State != link.StateConfigured || a.Actual != "swib_bond_0/1" {
+					return fmt.Sprintf("%+v", s)
+				}
+				got, _ := os.ReadFile("/sys/class/net/bond7/bonding/mode")
+				in, _ := os.ReadFile("/sys/class/net/bond7/bonding/slaves")
+				if !strings.HasPrefix(string(got), mode+" ") || len(strings.Fields(string(in))) != 2 {
+					return fmt.Sprintf("mode %s, slaves %s", got, in)
+				}
+				return ""
+			}
+		}
+		g.WaitFor(60*time.Second, serves("active-backup"))
+		if up := strings.TrimSpace(g.Read("/sys/class/net/bond7/bonding/updelay")); up != "30" {
+			g.Errorf("updelay %s, want 35 rounded down to a multiple of 10", up)
+		}
+		active := func() string { return strings.TrimSpace(g.Read("/sys/class/net/bond7/bonding/active_slave")) }
+		first := active()
+		down := card(first)
+		g.Ctl("link h%s/1 down", down)
+		g.WaitFor(20*time.Second, func() string {
+			if now := active(); now == first || now == "" || !strings.Contains(g.Exec("rdma", "link"), "netdev "+now+" ") {
+				return "active slave " + now + "\n" + g.Exec("rdma", "link")
+			}
+			return serves("active-backup")()
+		})
+		g.Ctl("link h%s/1 up", down)
+
+		// The driver is restarted.
+		g.Ctl("del 0")
+		g.Ctl("del 1")
+		g.Ctl("add 0")
+		g.Ctl("add 1")
+		for _, c := range strings.Split(cards, "; ") {
+			g.Ctl("%s", c)
+		}
+		begin := time.Now()
+		g.WaitFor(60*time.Second, serves("active-backup"))
+		g.Logf("whole again %v after a restart of the driver", time.Since(begin).Round(time.Millisecond))
+
+		// Another mode, whose switch does not take part.
+		g.Write(unitDir+"20-slave.ibnetwork", slaves+"[Bond]\nName=bond7\nMode=802.3ad\nLACPTransmitRate=fast\n")
+		g.WaitFor(60*time.Second, serves("802.3ad"))
+		if rate := g.Read("/sys/class/net/bond7/bonding/lacp_rate"); !strings.HasPrefix(rate, "fast") {
+			g.Errorf("lacp_rate %s", rate)
+		}
+		g.WaitFor(30*time.Second, func() string {
+			if a := attr(d.status("bond7"), "LACPPartner"); !strings.Contains(a.Why.Text, "no switch answers LACP on the slaves of bond7") {
+				return fmt.Sprintf("%+v", a)
+			}
+			return ""
+		})
+		g.Write(unitDir+"20-slave.ibnetwork", slaves)
+		g.WaitFor(60*time.Second, func() string {
+			if got := devices(); got != "swib0 swib1" {
+				return "the devices are " + got
+			}
+			if _, err := os.Stat("/sys/class/net/bond7"); err == nil {
+				return "bond7 exists"
+			}
+			return ""
+		})
+	})
+}

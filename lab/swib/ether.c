@@ -194,8 +194,18 @@ static void eth_drvinfo(struct net_device *nd, struct ethtool_drvinfo *info)
 	strscpy(info->driver, word, sizeof(info->driver));
 }
 
+/* Mode 802.3ad of a bond takes no slave without a speed. */
+static int eth_get_link_ksettings(struct net_device *nd, struct ethtool_link_ksettings *k)
+{
+	k->base.speed = netif_carrier_ok(nd) ? SPEED_25000 : SPEED_UNKNOWN;
+	k->base.duplex = netif_carrier_ok(nd) ? DUPLEX_FULL : DUPLEX_UNKNOWN;
+	k->base.port = PORT_DA;
+	return 0;
+}
+
 static const struct ethtool_ops eth_ethtool_ops = {
 	.get_drvinfo = eth_drvinfo,
+	.get_link_ksettings = eth_get_link_ksettings,
 	.get_link = ethtool_op_get_link,
 };
 

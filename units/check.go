@@ -283,20 +283,28 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 		p.at("Route", "Scope").problem(x.Scope.Pos, Warning, "the key is ignored", "IPv6 routes have no scope")
 		x.Scope = Value[Scope]{}
 	}
-	for i := range p.u.Routes {
-		o := &p.u.Routes[i]
-		if o.Is6() == is6 && o.dest() == x.dest() && o.Metric.V == x.Metric.V && o.Table.V == x.Table.V && o.Source.V == x.Source.V {
-			pos := x.Pos
-			if x.Gateway.Set {
-				pos = x.Gateway.Pos
-			}
-			p.problem(pos, Warning, "the second one is not used",
-				"a route to %s with the same metric and table already exists at %s; write another Metric= for a backup gateway, "+
-					"or MultiPathRoute= to use both", x.dest(), o.Pos)
-			return false
+	id := routeID{x.dest(), x.Source.V, x.Metric.V, x.Table.V}
+	if first, twice := p.routes[id]; twice {
+		pos := x.Pos
+		if x.Gateway.Set {
+			pos = x.Gateway.Pos
 		}
+		p.problem(pos, Warning, "the second one is not used",
+			"a route to %s with the same metric and table already exists at %s; write another Metric= for a backup gateway, "+
+				"or MultiPathRoute= to use both", x.dest(), first)
+		return false
 	}
+	if p.routes == nil {
+		p.routes = map[routeID]Position{}
+	}
+	p.routes[id] = x.Pos
 	return true
+}
+
+// routeID is what distinguishes the routes of a link to the kernel.
+type routeID struct {
+	dest, source  netip.Prefix
+	metric, table uint32
 }
 
 func familyName(is6 bool) string {
@@ -342,9 +350,18 @@ func (p *parser) checkGateways() {
 		// Without an address here, or with one that is not known, others may bring one.
 		return !any4 || u.Derives()
 	}
+	known := map[netip.Addr]bool{}
 	for i := range u.Routes {
 		r := &u.Routes[i]
-		if r.Gateway.Set && r.Gateway.V.Is4() && !r.GatewayOnLink.Or(false) && !reached(r.Gateway.V) {
+		if !r.Gateway.Set || !r.Gateway.V.Is4() || r.GatewayOnLink.Or(false) {
+			continue
+		}
+		ok, asked := known[r.Gateway.V]
+		if !asked {
+			ok = reached(r.Gateway.V)
+			known[r.Gateway.V] = ok
+		}
+		if !ok {
 			p.at("Route", "Gateway").problem(r.Gateway.Pos, Warning, "the route is kept and the kernel may refuse it",
 				"gateway %s is in none of the unit's networks; write GatewayOnLink=yes if the link reaches it all the same", r.Gateway.V)
 		}

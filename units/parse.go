@@ -22,6 +22,7 @@ type parser struct {
 	sections map[string]*SectionSpec // by name
 	problems []Problem
 	objs     []*object
+	routes   map[routeID]Position // those of the unit
 	// sec, key and obj are of the current assignment, for messages.
 	sec *SectionSpec
 	key *Key

@@ -64,7 +64,7 @@ func TestGIDIndexHeld(t *testing.T) {
 		}
 		own, vlan := gidSlot{"swib0", 3}, gidSlot{"swib0", 7}
 		held := func() bool { return own.has(eth(), "0a07:0101") }
-		g.WaitFor(30*time.Second, func() string {
+		g.WaitFor(90*time.Second, func() string {
 			if !held() || !vlan.has("storage", "0a07:0701") {
 				return g.Exec("sh", "-c", "cd /sys/class/infiniband/swib0/ports/1; for i in 0 1 2 3 4 5 6 7 8 9; do "+
 					"echo $i $(cat gids/$i gid_attrs/types/$i gid_attrs/ndevs/$i 2>&1); done") + tail(d.p.Output(), 20)
@@ -169,6 +169,12 @@ func TestGIDIndexHeld(t *testing.T) {
 						_ = c.Do(rtnl.DelAddress(address(on, a)))
 					}
 					clear(foreign)
+					begin = time.Now()
+				}
+				// The same address, set by another program at another index, is left to it: the status
+				// says how it becomes the unit's.
+				if since > 500*time.Millisecond && strings.Contains(attr(d.status(dev), "GIDIndex").Why.Text, "10.7.1.1 was set by another") {
+					_ = c.Do(rtnl.DelAddress(address(dev, "10.7.1.1/24")))
 					begin = time.Now()
 				}
 				time.Sleep(2 * time.Millisecond)

@@ -173,3 +173,35 @@ func TestDHCPClient(t *testing.T) {
 		stop()
 	})
 }
+
+// The client in the sandbox of its service: packet sockets come from a process without
+// root, which systemd starts when a link needs one.
+func TestDHCPInstalled(t *testing.T) {
+	t.Parallel()
+	c := installed(lab.Config{HCAs: 2, Timeout: 6 * time.Minute}, map[string]string{
+		"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n",
+		"10-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.1/24\n",
+	})
+	c.Units = append(c.Units, "ibnetworkd-packet.socket")
+	if !lab.InGuest() {
+		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
+	}
+	lab.Run(t, c, func(g *lab.G) {
+		unpack(g)
+		manage(g, defaultPartition)
+		g.Exec("ibnetctl", "wait-online", "-i", "ib1:routable", "--timeout", "120s")
+		dnsmasq(g, "--interface=ib1", "--dhcp-authoritative", "--dhcp-range=10.11.0.50,10.11.0.59,1h")
+		if !within(90*time.Second, func() bool { return strings.HasPrefix(leasedAddress(g, "ib0"), "10.11.0.5") }) {
+			out, _ := g.Try("sh", "-c", "ibnetctl status ib0; systemctl status --no-pager ibnetworkd-packet.socket ibnetworkd-packet.service; "+
+				"journalctl --no-pager -u ibnetworkd -n 40; cat /tmp/dnsmasq.log")
+			g.Fatalf("no lease:\n%s", out)
+		}
+		out := g.Exec("systemctl", "show", "-p", "Result", "-p", "ExecMainStartTimestampMonotonic", "ibnetworkd-packet.service")
+		if !strings.Contains(out, "Result=success") || strings.Contains(out, "Monotonic=0\n") {
+			g.Errorf("packet sockets: %s", out)
+		}
+		if out, err := g.Try("ibnetctl", "renew", "ib1"); err == nil || !strings.Contains(out, "DHCP=ipv4") {
+			g.Errorf("renew of a link without a client: %v\n%s", err, out)
+		}
+	})
+}

@@ -110,7 +110,8 @@ func (s *Subnet) unknownPeer(p *transport.Packet) {
 			now := time.Now()
 			last := s.managers.polled[g]
 			if !last.at.IsZero() {
-				last.every = min(now.Sub(last.at), time.Minute)
+				// A standby asks again at once when it has copied something.
+				last.every = max(min(now.Sub(last.at), time.Minute), last.every*3/4)
 			}
 			last.at = now
 			s.managers.polled[g] = last

@@ -212,8 +212,13 @@ func TestHotplug(t *testing.T) {
 			}
 			g.Ctl("link s0/5 up")
 			g.WaitPort("swib2", 1, "ACTIVE", 10*time.Second)
+			downed := func() (n int) {
+				_, _ = fmt.Sscan(g.PortFile("swib2", 1, "counters/link_downed"), &n)
+				return n
+			}
+			before := downed()
 			g.Ctl("link h2/1 flap 3 20")
-			g.WaitPort("swib2", 1, "DOWN", time.Second)
+			g.Wait("the link to be downed 3 times", time.Second, func() bool { return downed() == before+3 })
 			g.WaitPort("swib2", 1, "ACTIVE", 20*time.Second)
 		})
 		g.Run("device", func(g *lab.G) {

@@ -228,18 +228,18 @@ func TestNetThousand(t *testing.T) {
 				g.WaitPort("swib0", 1, "INIT", 20*time.Second)
 				start := lab.Uptime()
 				g.Start("ibnetsm", "run", "--device", "swib0/1")
-				g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
-				g.Await("all-active", 90*time.Second)
+				g.WaitPort("swib0", 1, "ACTIVE", 3*time.Minute)
+				g.Await("all-active", 3*time.Minute)
 				g.Logf("%d nodes active %v after the start of the manager", len(f.Nodes), lab.Uptime()-start)
 				host(g, 1, "b")
 			}},
 			{Name: "b", Config: lab.Config{Userland: lab.Debian}, Body: func(g *lab.G) {
-				g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
+				g.WaitPort("swib0", 1, "ACTIVE", 3*time.Minute)
 				host(g, 2, "a")
 			}},
 		},
 		Script: func(t *testing.T, r *lab.NetRun) {
-			for end := time.Now().Add(lab.Patience(90 * time.Second)); !r.Fabric().AllActive() && time.Now().Before(end); {
+			for end := time.Now().Add(lab.Patience(3 * time.Minute)); !r.Fabric().AllActive() && time.Now().Before(end); {
 				time.Sleep(20 * time.Millisecond)
 			}
 			if !r.Fabric().AllActive() {
@@ -261,7 +261,7 @@ func TestNetMachines(t *testing.T) {
 				g.WaitPort("swib0", 1, "INIT", 40*time.Second)
 				g.SM(lab.SM{NoWait: true})
 			}
-			g.WaitPort("swib0", 1, "ACTIVE", 90*time.Second)
+			g.WaitPort("swib0", 1, "ACTIVE", 3*time.Minute)
 			g.Sh("ip addr add 10.9.0.%d/24 dev ib0; ip link set ib0 up", n+1)
 			g.Post("up-"+g.Node(), "")
 			for i, h := range hosts {

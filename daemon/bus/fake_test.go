@@ -24,9 +24,9 @@ type privateBus struct {
 	addr string
 }
 
-func startBus(t *testing.T) *privateBus {
+func startBus(t *testing.T, limits ...bustest.Limit) *privateBus {
 	t.Helper()
-	b := bustest.Start(t)
+	b := bustest.Start(t, limits...)
 	return &privateBus{b, t, b.Addr}
 }
 

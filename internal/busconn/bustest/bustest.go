@@ -22,9 +22,15 @@ type Bus struct {
 	cmd  *exec.Cmd
 }
 
-// Start starts a bus on which everything is allowed. The test is skipped where
-// dbus-daemon is not installed.
-func Start(t testing.TB) *Bus {
+// Limit is a limit of dbus-daemon(1), as max_outgoing_bytes.
+type Limit struct {
+	Name  string
+	Value int
+}
+
+// Start starts a bus on which everything is allowed, with limits of dbus-daemon(1)
+// other than its defaults. The test is skipped where dbus-daemon is not installed.
+func Start(t testing.TB, limits ...Limit) *Bus {
 	t.Helper()
 	if _, err := exec.LookPath("dbus-daemon"); err != nil {
 		t.Skip("dbus-daemon is not installed")
@@ -40,7 +46,11 @@ func Start(t testing.TB) *Bus {
 	}
 	b := &Bus{t: t, dir: dir, Addr: "unix:path=" + filepath.Join(dir, "s")}
 	conf := fmt.Sprintf(`<busconfig><type>session</type><listen>%s</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow user="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>`, b.Addr)
+<policy context="default"><allow user="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy>`, b.Addr)
+	for _, l := range limits {
+		conf += fmt.Sprintf("<limit name=%q>%d</limit>", l.Name, l.Value)
+	}
+	conf += "</busconfig>"
 	if err := os.WriteFile(filepath.Join(dir, "conf"), []byte(conf), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func (d *DHCP) reason(l *Link) Reason {
 	switch {
 	case d.Trouble != "":
 		r.Text = d.Trouble
-		r.Next = "systemctl enable --now ibnetworkd-packet.socket; or run ibnetworkd with CAP_NET_RAW"
+		r.Next = "systemctl start ibnetworkd-packet.socket; or run ibnetworkd with CAP_NET_RAW"
 	case d.Conflict.IsValid():
 		r.Code, r.Text = CodeAddressConflict, fmt.Sprintf("another host uses %s, which the DHCP server gave: it was declined", d.Conflict)
 		r.Next = "find the host with: ip neighbour show to " + d.Conflict.String() + "; exclude its address on the server"

@@ -114,6 +114,18 @@ func (d *Daemon) logPorts(old, now []link.PortStatus) {
 		if !had {
 			o.State = "new"
 		}
-		d.log.Info("port "+name+": "+o.State+" -> "+p.State, as(msgPort, args...)...)
+		d.log.Info("port "+name+": "+portChange(o, p), as(msgPort, args...)...)
 	}
+}
+
+// portChange is what of a port is new: its state, or else its physical state or
+// subnet manager.
+func portChange(old, now link.PortStatus) string {
+	switch {
+	case old.State != now.State:
+		return old.State + " -> " + now.State
+	case old.PhysState != now.PhysState:
+		return "physical state " + old.PhysState + " -> " + now.PhysState
+	}
+	return fmt.Sprintf("SM LID %d -> %d", old.SMLID, now.SMLID)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
@@ -117,10 +118,14 @@ func (a *app) disable(ctx context.Context, name string) (bool, error) {
 			return false, err
 		}
 	}
+	applied := ""
+	if links := a.linksOf(ctx, file); len(links) > 0 {
+		applied = ", which applied to " + strings.Join(links, ", ")
+	}
 	if err := renameio.Symlink("/dev/null", p); err != nil {
 		return false, err
 	}
-	fmt.Fprintln(a.err, "disabled", file+"; to switch it on again: ibnetctl enable", file)
+	fmt.Fprintf(a.err, "disabled %s%s; to switch it on again: ibnetctl enable %s\n", file, applied, file)
 	return true, nil
 }
 

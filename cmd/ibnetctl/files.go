@@ -259,18 +259,35 @@ func (a *app) findUnit(ctx context.Context, set *units.Set, name string) (*units
 	if p := refused(set, name); p != nil {
 		return nil, fail(exitFailure, "%s is not used: %s", name, p)
 	}
-	quiet := *a
-	quiet.json = true
-	if d, err := quiet.describe(ctx); err == nil {
-		for _, l := range d.Links {
-			if l.Name == name && l.Unit != "" {
-				if u := set.Unit(path.Base(l.Unit)); u != nil {
-					return u, nil
-				}
+	for _, l := range a.linksWithUnit(ctx) {
+		if l.Name == name {
+			if u := set.Unit(path.Base(l.Unit)); u != nil {
+				return u, nil
 			}
 		}
 	}
 	return nil, fail(exitNoSuch, "%s: no such unit in %s, and no unit applies to a link of that name", name, strings.Join(units.Dirs, ", "))
+}
+
+// linksWithUnit are the links that units apply to, none where the daemon does not answer.
+func (a *app) linksWithUnit(ctx context.Context) []link.Status {
+	quiet := *a
+	quiet.json = true
+	d, err := quiet.describe(ctx)
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(d.Links, func(l link.Status) bool { return l.Unit == "" })
+}
+
+// linksOf are the names of the links that a unit applies to.
+func (a *app) linksOf(ctx context.Context, file string) (names []string) {
+	for _, l := range a.linksWithUnit(ctx) {
+		if path.Base(l.Unit) == file {
+			names = append(names, l.Name)
+		}
+	}
+	return names
 }
 
 // refused is the first error of a unit's main file, nil if it has none.

@@ -48,6 +48,8 @@ func hasInfiniBand(d link.Device) bool {
 
 // outlook is managerSteps from what the daemon says and has handed to its workers.
 func outlook(sys *system, sms []smctl.Status, kept worker.Dir, check files.Checker) (out []answer.ManagerStep) {
+	// By fabric: the steps that stop a manager, and how many managers one of those knows of.
+	stopped, known := map[fabricID][]int{}, map[fabricID]int{}
 	for _, s := range sms {
 		g, err := ib.ParseGUID(s.PortGUID)
 		if err != nil {
@@ -61,11 +63,41 @@ func outlook(sys *system, sms []smctl.Status, kept worker.Dir, check files.Check
 			StatusText: smctl.ParseStatusText(s.WorkerText),
 			Engine:     k.Engine, Settings: k.Settings, Files: k.Files, Named: worker.UnitName(pol.Engine, g), Gone: gone}
 		_, f := check.Check(pol)
-		for _, step := range smctl.Outlook(port, r, pol, f) {
+		steps := smctl.Outlook(port, r, pol, f)
+		if len(steps) == 1 && strings.HasPrefix(steps[0].Command, "systemctl stop ") && r.StatusText.Known {
+			on := fabricOf(sys, s.IBDevice, s.Port)
+			stopped[on] = append(stopped[on], len(out))
+			known[on] = max(known[on], r.StatusText.Others+1)
+		}
+		for _, step := range steps {
 			out = append(out, answer.ManagerStep{Port: port, Command: step.Command, Note: step.Note})
 		}
 	}
+	for on, steps := range stopped {
+		if len(steps) > 1 && len(steps) == known[on] {
+			for _, i := range steps {
+				out[i].Note = "the fabric is left without a subnet manager; " + out[i].Note
+			}
+		}
+	}
 	return out
+}
+
+// fabricID is what the ports of one fabric have in common.
+type fabricID struct {
+	prefix uint64
+	sm     ib.LID
+}
+
+func fabricOf(sys *system, dev string, num int) (f fabricID) {
+	if d, ok := sys.snap.Device(dev); ok {
+		for _, p := range d.Ports {
+			if p.Num == num {
+				f.prefix, f.sm = p.SubnetPrefix, p.SMLID
+			}
+		}
+	}
+	return f
 }
 
 // governed is the unit of a port, and why it is, or is about to be, no InfiniBand port.

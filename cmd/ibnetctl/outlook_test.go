@@ -87,6 +87,24 @@ func TestManagerSteps(t *testing.T) {
 		!strings.HasPrefix(steps[0].Command, "systemctl stop ") {
 		t.Errorf("without a unit: %+v", steps)
 	}
+	// Two managers that are each other's only peer.
+	two := &link.Snapshot{Schema: link.SnapshotSchema, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{
+		{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, GUID: 0x0002c903000abcde, LID: 1, SMLID: 1},
+		{Num: 2, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, GUID: 0x0002c903000abcdf, LID: 2, SMLID: 1}}}}}
+	both := []smctl.Status{sms[0], {PortGUID: "0x0002c903000abcdf", IBDevice: "mlx5_0", Port: 2, Phase: "standby",
+		Worker: "ibnetsm@0x0002c903000abcdf.service", WorkerState: "active", WorkerText: "Standby, 1 other subnet manager"}}
+	both[0].WorkerText = "Master, 2 nodes, 1 other subnet manager"
+	steps = outlook(newSystem(two, none, &link.Record{}), both, kept, files.Checker{UID: -1})
+	const left = "left without a subnet manager"
+	if len(steps) != 2 || !strings.Contains(steps[0].Note, left) || !strings.Contains(steps[1].Note, left) {
+		t.Errorf("both managers of a fabric stop: %+v", steps)
+	}
+	both[0].WorkerText = "Master, 2 nodes, 2 other subnet managers"
+	for _, s := range outlook(newSystem(two, none, &link.Record{}), both, kept, files.Checker{UID: -1}) {
+		if strings.Contains(s.Note, "without") {
+			t.Errorf("a third manager remains: %+v", s)
+		}
+	}
 	// A port that is gone, or is to be an Ethernet port, has its manager stopped.
 	eth, err := unitsIn(writeUnit(t, "[Match]\nLinkLayer=InfiniBand\n[SubnetManager]\nManage=auto\n[Port]\nType=eth\n"))
 	if err != nil {

@@ -123,8 +123,10 @@ type planned struct {
 type timing struct {
 	lastCost time.Duration
 	lastEnd  time.Time
-	tables   time.Time // when P_Key tables were read last
-	moved    time.Time // when something happened, or a port was another than before
+	tables   time.Time                 // when P_Key tables were read last
+	moved    time.Time                 // when something happened, or a port was another than before
+	settling map[link.Notice]time.Time // since when notices hold that have to last
+	settled  time.Time                 // when the next of them counts, zero for none
 }
 
 // logMemory is what has been logged, so that it is not logged again.

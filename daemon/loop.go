@@ -47,7 +47,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if d.reportDirty {
 			next = sooner(next, d.reportNext)
 		}
-		next = sooner(sooner(next, d.recordNext), d.readNext)
+		next = sooner(sooner(sooner(next, d.recordNext), d.readNext), d.settled)
 		if !next.IsZero() {
 			resetTimer(retry, time.Until(next))
 		} else {
@@ -77,6 +77,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 			if !d.readNext.IsZero() && !time.Now().Before(d.readNext) {
 				sc.Reload = true
+			}
+			if !d.settled.IsZero() && !time.Now().Before(d.settled) {
+				sc.RDMA = true // is it still so?
 			}
 		}
 	}

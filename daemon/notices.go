@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"ibnetworkd/link"
 )
@@ -21,15 +22,41 @@ func (d *Daemon) Notice(about string, n ...link.Notice) {
 	}
 }
 
+// settleNotice is for how long a notice holds before it counts, if it is only true
+// when it lasts: a new subnet manager has configured all ports of a fabric by then.
+const settleNotice = 30 * time.Second
+
 // notices are those of the present picture and those of others.
 func (d *Daemon) notices() []link.Notice {
 	out := link.Notices(d.snap, d.set, d.governing)
+	d.settle(&out, time.Now())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, about := range slices.Sorted(maps.Keys(d.more)) {
 		out = append(out, d.more[about]...)
 	}
 	return out
+}
+
+// settle removes the notices that have yet to last, and sets when the next one has.
+func (d *Daemon) settle(ns *[]link.Notice, now time.Time) {
+	was := d.settling
+	d.settling, d.settled = map[link.Notice]time.Time{}, time.Time{}
+	*ns = slices.DeleteFunc(*ns, func(n link.Notice) bool {
+		if !n.Settle {
+			return false
+		}
+		since, ok := was[n]
+		if !ok {
+			since = now
+		}
+		d.settling[n] = since
+		if end := since.Add(settleNotice); now.Before(end) {
+			d.settled = sooner(d.settled, end)
+			return true
+		}
+		return false
+	})
 }
 
 // logNotices logs the notices that are new.

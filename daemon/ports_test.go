@@ -52,3 +52,44 @@ func TestUnpluggedPort(t *testing.T) {
 		}
 	})
 }
+
+// During a takeover the ports of one fabric have the SM LIDs of two managers: that
+// they are on two fabrics is said only when it lasts, and at once of a LID on both.
+func TestTakeoverIsOneFabric(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 2)
+		r := launch(t, sys, &notes{}, map[string]string{"10.ibnetwork": "[Match]\nName=ib*\n"})
+		defer r.stop()
+		set := func(lid, sm ib.LID) {
+			sys.change(func(s *link.Snapshot) {
+				for i := range s.Devices {
+					p := &s.Devices[i].Ports[0]
+					p.SubnetPrefix, p.LID, p.SMLID = 0xfe80<<48, ib.LID(i+1), 1
+				}
+				p := &s.Devices[1].Ports[0]
+				p.LID, p.SMLID = lid, sm
+			})
+			r.Wake(Scope{RDMA: true})
+		}
+		for _, step := range []struct {
+			lid, sm ib.LID
+			wait    time.Duration
+			want    int
+		}{{2, 1, time.Second, 0}, {2, 2, 20 * time.Second, 0}, {2, 1, 20 * time.Second, 0}, {2, 2, 20 * time.Second, 0},
+			{2, 2, 11 * time.Second, 1}, {2, 1, time.Second, 0}, {1, 1, time.Second, 1}} {
+			set(step.lid, step.sm)
+			time.Sleep(step.wait)
+			synctest.Wait()
+			if got := r.Report().Notices; len(got) != step.want {
+				t.Errorf("LID %d, SM LID %d for %v: %v", step.lid, step.sm, step.wait, got)
+			}
+		}
+		// It needs no event.
+		set(2, 2)
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		if got := r.Report().Notices; len(got) != 1 {
+			t.Errorf("after 31 s: %v", got)
+		}
+	})
+}

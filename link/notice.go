@@ -3,6 +3,7 @@ package link
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,6 +16,8 @@ type Notice struct {
 	// Unit is the path of the unit that it is about, "" for the host.
 	Unit string `json:"unit,omitempty"`
 	Reason
+	// Settle marks what is only true if it lasts.
+	Settle bool `json:"-"`
 }
 
 // The codes of notices.
@@ -118,8 +121,8 @@ func unitNotice(u *units.Unit, all []candidate) (Notice, bool) {
 			return Notice{}, false
 		case v == units.Yes:
 			return Notice{
-				u.Path,
-				Reason{Code: CodeOverridden, Text: fmt.Sprintf("%s applies to nothing: %s comes first for %s", u.Name, c.unit.Name, c.name),
+				Unit: u.Path,
+				Reason: Reason{Code: CodeOverridden, Text: fmt.Sprintf("%s applies to nothing: %s comes first for %s", u.Name, c.unit.Name, c.name),
 					Next: "remove one of the two, or narrow [Match] of " + c.unit.Name},
 			}, true
 		}
@@ -146,7 +149,7 @@ func unitNotice(u *units.Unit, all []candidate) (Notice, bool) {
 		r.Text = fmt.Sprintf("%s matches nothing: %s", u.Name, why)
 		r.Next = "compare [Match] with: ibnetctl list; ibnetctl ports"
 	}
-	return Notice{u.Path, r}, true
+	return Notice{Unit: u.Path, Reason: r}, true
 }
 
 // few lists the first names.
@@ -211,8 +214,8 @@ func candidates(s *Snapshot, g Governing) (out []candidate) {
 }
 
 // prefixNotices finds two InfiniBand ports that are on different fabrics with one
-// subnet prefix. That they are is certain where a LID is used on both sides; LIDs and
-// the place of the subnet manager are unique in a subnet.
+// subnet prefix. That they are is certain where a LID is used on both sides. A fabric
+// has one place of the subnet manager, but its ports learn of a new one one by one.
 func prefixNotices(s *Snapshot) (out []Notice) {
 	type port struct {
 		name string
@@ -227,35 +230,29 @@ func prefixNotices(s *Snapshot) (out []Notice) {
 			}
 		}
 	}
-	said := map[uint64]bool{}
+	found := map[uint64]*Notice{}
 	for i, a := range up {
 		for _, b := range up[i+1:] {
-			if a.SubnetPrefix != b.SubnetPrefix || said[a.SubnetPrefix] || !apart(a.Port, b.Port) {
+			old, sure := found[a.SubnetPrefix], sameLID(a.Port, b.Port)
+			if a.SubnetPrefix != b.SubnetPrefix || !sure && (old != nil || a.SMLID == b.SMLID) || old != nil && !old.Settle {
 				continue
 			}
-			said[a.SubnetPrefix] = true
-			out = append(out, Notice{Reason: Reason{Code: CodeSamePrefix,
-				Text: fmt.Sprintf(
-					"%s (LID %d, SM LID %d) and %s (LID %d, SM LID %d) are on two fabrics with one subnet prefix 0x%016x: "+
-						"programs that compare prefixes take them for one",
-					a.name,
-					a.LID,
-					a.SMLID,
-					b.name,
-					b.LID,
-					b.SMLID,
-					a.SubnetPrefix,
-				),
-				Next: "give one of the fabrics another prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}})
+			found[a.SubnetPrefix] = &Notice{Settle: !sure, Reason: Reason{Code: CodeSamePrefix,
+				Text: fmt.Sprintf("%s (LID %d, SM LID %d) and %s (LID %d, SM LID %d) are on two fabrics with one subnet prefix 0x%016x: "+
+					"programs that compare prefixes take them for one", a.name, a.LID, a.SMLID, b.name, b.LID, b.SMLID, a.SubnetPrefix),
+				Next: "give one of the fabrics another prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}}
 		}
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, *found[prefix])
 	}
 	return out
 }
 
-// apart reports that two ports cannot be on one subnet.
-func apart(a, b *Port) bool {
+// sameLID reports that two ports have a LID in common, which no subnet allows.
+func sameLID(a, b *Port) bool {
 	last := func(p *Port) ib.LID { return p.LID + 1<<p.LMC - 1 }
-	return a.LID <= last(b) && b.LID <= last(a) || a.SMLID != b.SMLID
+	return a.LID <= last(b) && b.LID <= last(a)
 }
 
 // DNSNotices are the units whose settings for systemd-resolved have no effect
@@ -268,7 +265,7 @@ func DNSNotices(s *Snapshot, set *units.Set) (out []Notice) {
 		if NeedsResolved(u) {
 			r := NoResolved()
 			r.Text = u.Name + ": " + r.Text
-			out = append(out, Notice{u.Path, r})
+			out = append(out, Notice{Unit: u.Path, Reason: r})
 		}
 	}
 	return out

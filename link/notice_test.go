@@ -1,6 +1,7 @@
 package link_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -77,6 +78,22 @@ func TestNotices(t *testing.T) {
 				"same-subnet-prefix: mlx5_4/1 (LID 10, SM LID 1) and mlx5_5/1 (LID 10, SM LID 1) are on two fabrics with one subnet prefix " +
 					"0xfe80000000000000: programs that compare prefixes take them for one | give one of the fabrics another prefix: " +
 					"SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}},
+		{name: "bad two places of a subnet manager, if they last", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"},
+			sys: func(s *link.Snapshot) { s.Devices[1].Ports[0].SMLID = 12 }, want: []string{
+				"if it lasts: same-subnet-prefix: mlx5_4/1 (LID 10, SM LID 1) and mlx5_5/1 (LID 11, SM LID 12) are on two fabrics with " +
+					"one subnet prefix 0xfe80000000000000: programs that compare prefixes take them for one | give one of the fabrics another " +
+					"prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}},
+		{name: "bad one LID is certain", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"},
+			sys: func(s *link.Snapshot) {
+				s.Devices[1].Ports[0].SMLID = 12
+				more := s.Devices[1]
+				more.Name, more.Ports = "mlx5_9", slices.Clone(more.Ports)
+				more.Ports[0].LID = 10
+				s.Devices = append(s.Devices, more)
+			}, want: []string{
+				"same-subnet-prefix: mlx5_4/1 (LID 10, SM LID 1) and mlx5_9/1 (LID 10, SM LID 12) are on two fabrics with " +
+					"one subnet prefix 0xfe80000000000000: programs that compare prefixes take them for one | give one of the fabrics another " +
+					"prefix: SubnetPrefix= in [SubnetManager], or subnet_prefix in opensm.conf"}},
 		{name: "OK two fabrics with two prefixes", units: map[string]string{"10-a": "[Match]\nType=infiniband\n"}, sys: func(s *link.Snapshot) {
 			s.Devices[1].Ports[0].LID, s.Devices[1].Ports[0].SubnetPrefix = 10, 0xfec0<<48|1
 		}},
@@ -103,7 +120,11 @@ func TestNotices(t *testing.T) {
 			of.Ports = link.GovernPorts(s, set, of.Links, nil)
 			var got []string
 			for _, n := range link.Notices(s, set, of) {
-				got = append(got, string(n.Code)+": "+n.Text+" | "+n.Next)
+				lasts := ""
+				if n.Settle {
+					lasts = "if it lasts: "
+				}
+				got = append(got, lasts+string(n.Code)+": "+n.Text+" | "+n.Next)
 			}
 			if strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
 				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(tt.want, "\n"))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
@@ -113,8 +114,11 @@ func (s *system) unitOfPort(d *link.Device, p *link.Port) *units.Unit {
 	return s.result.Governing.Ports[link.PortName{IBDevice: d.Name, Port: p.Num}].Last()
 }
 
-// notices are those about units and the host as a whole.
-func (s *system) notices() []link.Notice { return link.Notices(s.snap, s.set, s.result.Governing) }
+// notices are those about units and the host as a whole, but for what is only true if
+// it lasts: there is one observation.
+func (s *system) notices() []link.Notice {
+	return slices.DeleteFunc(link.Notices(s.snap, s.set, s.result.Governing), func(n link.Notice) bool { return n.Settle })
+}
 
 func (s *system) report() link.Report {
 	return link.Report{Links: s.result.Links, Ports: s.result.Ports, Notices: s.notices()}

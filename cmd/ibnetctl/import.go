@@ -233,10 +233,14 @@ Every line is accounted for: it is in a unit, or listed as not converted, or nee
 no setting (--lines lists those too). Backups such as ifcfg-ib0.bak are listed, not
 read. If two files configure one link, the one that their tool would use is
 converted and the settings of the others are listed with the rule that decided.
-What a tool rejects as a whole, such as a NetworkManager profile without
-transport-mode=, is listed and not converted. Among NetworkManager's profiles that is autoconnect, then autoconnect-priority,
+Among NetworkManager's profiles that is autoconnect, then autoconnect-priority,
 then /var/lib/NetworkManager/timestamps. A link of /etc/network/interfaces is
 imported from there, unless NetworkManager.conf has managed=true in [ifupdown].
+What a tool rejects as a whole, such as a NetworkManager profile without
+transport-mode=, is listed and not converted.
+
+A bond of IPoIB links in mode active-backup becomes a unit with its addresses, and
+[Bond] with its options in the units of its ports. Other bonds are listed.
 
 A unit is named after its link: 10-ib0.ibnetwork. One for links by hardware
 address or pattern is 20-..., one for all IPoIB links 90-infiniband.ibnetwork, one

@@ -175,10 +175,11 @@ func newFile(s Source) *file {
 	return f
 }
 
-// Comment signs of formats.
+// Comment signs of formats, and the account of a comment.
 const (
-	hash      = "#"
-	hashOrSem = "#;"
+	whyComment = "a comment"
+	hash       = "#"
+	hashOrSem  = "#;"
 )
 
 // content is the lines without the comments, which begin with one of signs.
@@ -186,7 +187,7 @@ func (f *file) content(signs string) []*item {
 	var out []*item
 	for _, it := range f.lines {
 		if strings.ContainsRune(signs, rune(it.text[0])) {
-			it.unneeded("a comment")
+			it.unneeded(whyComment)
 		} else {
 			out = append(out, it)
 		}
@@ -206,13 +207,13 @@ func (f *file) logical(signs string) []*item {
 		next = it.line + 1
 		switch {
 		case joined && signs == hashOrSem && strings.ContainsRune(signs, rune(it.text[0])):
-			it.unneeded("a comment")
+			it.unneeded(whyComment)
 			continue
 		case joined:
 			it.with = open
 			open.text += "\n" + it.text
 		case strings.ContainsRune(signs, rune(it.text[0])):
-			it.unneeded("a comment")
+			it.unneeded(whyComment)
 			continue
 		default:
 			open = it
@@ -237,7 +238,7 @@ func (f *file) refuse(why string) {
 // cover makes the account of the source as a whole that of items.
 func (f *file) cover(items []*item) {
 	for _, it := range items {
-		if it.with == nil && it.idle == "" {
+		if it.with == nil && it.idle != whyComment {
 			it.with, it.parts = f.whole, nil
 		}
 	}

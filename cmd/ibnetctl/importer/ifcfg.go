@@ -177,6 +177,7 @@ func (im *importer) ifcfg(f *file) *draft {
 	}
 	typ := v.get("TYPE")
 	isOne := strings.EqualFold(typ, "InfiniBand") || v.by["CONNECTED_MODE"] != nil || v.by["PKEY"] != nil || typ == "" && isIB(link)
+	isBond := strings.EqualFold(typ, "Bond") || ifcfgYes(v.get("BONDING_MASTER")) || v.by["BONDING_OPTS"] != nil
 	switch {
 	case link == "lo":
 		for _, it := range f.lines {
@@ -184,19 +185,14 @@ func (im *importer) ifcfg(f *file) *draft {
 			it.unneeded("the loopback link")
 		}
 		return nil
-	case !isOne:
+	case !isOne && !isBond:
 		f.refuse(whyNotIB)
-		return nil
-	}
-	if m := cmp.Or(v.get("MASTER"), v.get("MASTER_UUID"), v.get("TEAM_MASTER"), v.get("BRIDGE")); m != "" {
-		f.refuse(fmt.Sprintf(whyPort, link, m))
 		return nil
 	}
 	if why := ifcfgInvalid(v); why != "" {
 		f.refuse("not used: NetworkManager does not load the file: " + why)
 		return nil
 	}
-	im.note("switch %s off: nmcli connection delete, or rename the file and nmcli connection reload (network-scripts: set ONBOOT=no)", f.path)
 	var c *child
 	if ifcfgYes(v.get("PKEY")) {
 		k, ok := pkeyC(v.get("PKEY_ID"))
@@ -231,7 +227,11 @@ func (im *importer) ifcfg(f *file) *draft {
 			return nil
 		}
 	}
-	d.child = c
+	d.child, d.bond, d.refuse = c, isBond, f.refuse
+	d.release = ifcfgOff(f)
+	if m := cmp.Or(v.get("TEAM_MASTER"), v.get("BRIDGE"), v.get("MASTER_UUID"), v.get("MASTER")); m != "" {
+		d.master(m, v.items("MASTER_UUID", "MASTER", "BRIDGE", "TEAM_MASTER")...)
+	}
 	onboot, _ := ifcfgBool(v.get("ONBOOT"))
 	im.nm(d, onboot != "no", v.get("AUTOCONNECT_PRIORITY"), v.get("UUID"))
 	if b, ok := ifcfgBool(v.get("NM_CONTROLLED")); ok && b == "no" {
@@ -240,6 +240,12 @@ func (im *importer) ifcfg(f *file) *draft {
 	d.noIPv6 = ipv6Off(v, im.ipv6Init)
 	im.ifcfgKeys(d, v)
 	return d
+}
+
+// ifcfgOff is how a profile is switched off.
+func ifcfgOff(f *file) []string {
+	return []string{"switch " + f.path + " off: nmcli connection delete, or rename the file and nmcli connection reload (network-scripts: " +
+		"set ONBOOT=no)"}
 }
 
 // ifcfgInvalid says why a file is rejected as a whole, "" if it is not.
@@ -285,6 +291,7 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 		d = im.profile("NetworkManager", link, f)
 		im.nm(d, true, "", "")
 	}
+	d.release = append(d.release, ifcfgOff(f)...)
 	for _, it := range v.items("DEVICE", "ONBOOT", "BOOTPROTO", "ONPARENT") {
 		it.unneeded(link + " has one more address")
 	}
@@ -317,7 +324,15 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		switch {
 		case ifcfgIdle[a.key] != "":
 			a.unneeded(ifcfgIdle[a.key])
-		case a.key == "DEVICE":
+		case a.key == "DEVICE", a.key == "MASTER", a.key == "MASTER_UUID", a.key == "BRIDGE", a.key == "TEAM_MASTER":
+		case a.key == "BONDING_MASTER", a.key == "SLAVE":
+			if ifcfgYes(a.value) {
+				a.unneeded("implied by the other lines")
+			} else {
+				a.left("the other lines make it one all the same")
+			}
+		case a.key == "BONDING_OPTS":
+			d.bondOptions(a.value, a.item)
 		case a.key == "PKEY", a.key == "PKEY_ID", a.key == "PHYSDEV":
 			if _, ok := ifcfgBool(v.get("PKEY")); !ok && v.get("PKEY") != "" {
 				a.left(whyBool)

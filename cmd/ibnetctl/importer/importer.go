@@ -157,6 +157,7 @@ func Import(host Host, sources []Source) Result {
 		}
 	}
 	im.choose()
+	im.bonds()
 	im.partition()
 	im.extra()
 	im.manage()
@@ -458,5 +459,5 @@ func (im *importer) everyLink(f *file) *draft {
 	return d
 }
 
-// isIB reports whether a draft is for certain IPoIB links.
-func (d *draft) isIB() bool { return !d.rest && !d.port }
+// isIB reports whether a draft is for certain IPoIB links that are no bonds.
+func (d *draft) isIB() bool { return !d.rest && !d.port && !d.bond }

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -42,12 +41,13 @@ func (im *importer) interfaces(files []*file) {
 	}
 	up := map[string]bool{}
 	made := sh.known
-	ports := portsOf(stanzas)
+	ports, bonds := portsOf(stanzas, made)
+	auto := func(n string) bool { return len(autos[n]) > 0 || bonds[ports[n]] && len(autos[ports[n]]) > 0 }
 	for _, s := range stanzas {
 		link, alias, _ := strings.Cut(s.iface, ":")
 		sh.iface = s.iface
 		sh.link = func(name string) *draft { return draftOf(name, s.head.file) }
-		if !isIB(link) && !made[link] {
+		if !isIB(link) && !made[link] && !bonds[link] {
 			im.otherIface(s, sh)
 			continue
 		}
@@ -55,13 +55,24 @@ func (im *importer) interfaces(files []*file) {
 			s.refuse(fmt.Sprintf("%q is %s", s.iface, whyName))
 			continue
 		}
-		if m := cmp.Or(s.get("bond-master"), s.get("master"), s.get("bridge-master"), ports[link]); m != "" {
-			s.refuse(fmt.Sprintf(whyPort, link, m))
+		if of := ports[link]; of != "" && !bonds[of] {
+			s.refuse(fmt.Sprintf(whyPort, link, of))
 			continue
 		}
 		d := draftOf(link, s.head.file)
+		d.bond = bonds[link]
+		d.refuse = func(why string) {
+			for _, x := range stanzas {
+				if x.iface == link {
+					x.refuse(why)
+				}
+			}
+			for _, it := range autos[link] {
+				it.unneeded(whyOtherAuto)
+			}
+		}
 		d.stanza = d.stanza || alias == ""
-		if len(autos[s.iface]) == 0 && alias == "" && !up["auto "+link] {
+		if !auto(s.iface) && alias == "" && !up["auto "+link] {
 			d.set("Link", "ActivationPolicy", "manual", s.head)
 		} else {
 			up["auto "+link] = true
@@ -74,11 +85,11 @@ func (im *importer) interfaces(files []*file) {
 			im.children = append(im.children, &child{parent, link, key, []*item{s.head}})
 		}
 		im.iface(d, s, sh, alias)
-		im.note("remove %s from %s", s.iface, s.head.file.path)
+		d.release = append(d.release, fmt.Sprintf("remove %s from %s", s.iface, s.head.file.path))
 	}
 	for _, n := range sortedKeys(drafts) {
 		// ifupdown brings up nothing without a stanza.
-		if !up["auto "+n] && len(autos[n]) == 0 {
+		if !up["auto "+n] && !auto(n) {
 			if _, said := drafts[n].sec("Link").get("ActivationPolicy"); !said {
 				drafts[n].set("Link", "ActivationPolicy", "manual")
 			}
@@ -87,7 +98,7 @@ func (im *importer) interfaces(files []*file) {
 	for _, its := range autos {
 		for _, it := range its {
 			if it.idle == "" {
-				it.unneeded("it configures another link")
+				it.unneeded(whyOtherAuto)
 			}
 		}
 	}
@@ -113,20 +124,58 @@ func patterns(autos map[string][]*item, stanzas []*stanza) {
 	}
 }
 
-// portsOf are the ports of bonds and bridges, and what each is a port of.
-func portsOf(stanzas []*stanza) map[string]string {
-	out := map[string]string{}
+// portsOf are the ports of bonds and bridges, with what each is a port of, and the
+// bonds with a stanza that have an IPoIB port.
+func portsOf(stanzas []*stanza, made map[string]bool) (ports map[string]string, bonds map[string]bool) {
+	ports, bonds = map[string]string{}, map[string]bool{}
+	given := map[string]bool{}
+	for _, s := range stanzas {
+		given[s.iface] = true
+	}
+	port := func(link, of string, bond bool) {
+		ports[link] = of
+		bonds[of] = bonds[of] || bond && given[of] && (isIB(link) || made[link])
+	}
 	for _, s := range stanzas {
 		for _, o := range s.options {
-			switch strings.ReplaceAll(o.key, "_", "-") {
+			switch key := strings.ReplaceAll(o.key, "_", "-"); key {
 			case "bond-slaves", "slaves", "bridge-ports":
-				for _, port := range strings.Fields(o.value) {
-					out[port] = s.iface
+				for _, link := range strings.Fields(o.value) {
+					port(link, s.iface, key != "bridge-ports")
 				}
+			case "bond-master", "master", "bridge-master":
+				port(s.iface, o.value, key != "bridge-master")
 			}
 		}
 	}
-	return out
+	return ports, bonds
+}
+
+// ifaceBond carries over an option about a bond, in its stanza or in that of a port.
+func ifaceBond(d *draft, o *variable) {
+	switch key := strings.ReplaceAll(o.key, "_", "-"); key {
+	case "bond-master", "master":
+		d.master(o.value, o.item)
+	case "bond-slaves", "slaves":
+		for _, link := range strings.Fields(o.value) {
+			if it := o.part(key + " " + link); link == "none" {
+				it.unneeded("the ports name the bond")
+			} else {
+				d.slaves = append(d.slaves, port{link, it})
+			}
+		}
+	case "bond-primary":
+		list := strings.Fields(o.value)
+		for i, link := range list {
+			if it := o.part(key + " " + link); i == 0 {
+				d.bondOption("primary", link, it)
+			} else {
+				it.left("a bond has one primary link, and " + list[0] + " comes first")
+			}
+		}
+	default:
+		d.bondOption(strings.TrimPrefix(key, "bond-"), o.value, o.item)
+	}
 }
 
 // skipped says why ifupdown does not read a file of a source-directory: of those
@@ -307,23 +356,11 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	}
 	// The order of options is free.
 	var addresses []*variable
-	var mask, metric, label, peer, scope, brd *variable
+	by := map[string]*variable{}
 	for _, o := range s.options {
-		switch o.key {
-		case "netmask":
-			mask = o
-		case "metric":
-			metric = o
-		case "label":
-			label = o
-		case "pointopoint":
-			peer = o
-		case "scope":
-			scope = o
-		case "broadcast":
-			brd = o
-		}
+		by[o.key] = o
 	}
+	mask, metric, label, peer, scope, brd := by["netmask"], by["metric"], by["label"], by["pointopoint"], by["scope"], by["broadcast"]
 	// As in ifupdown, pre-up runs before the options take effect and up after.
 	run := func(which func(string) bool) {
 		for _, o := range s.options {
@@ -361,7 +398,9 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		case key == "privext":
 			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[o.value], o.item)
 		case key == "hwaddress":
-			o.left("a hardware address; [Link] GUID= sets the last 8 bytes of an IPoIB address")
+			o.left(whyHWAddr)
+		case strings.HasPrefix(key, "bond-") || strings.HasPrefix(key, "bond_") || key == "slaves" || key == "master":
+			ifaceBond(d, o)
 		case key == "down" || key == "pre-down" || key == "post-down":
 			o.left("a command for when the link goes down; ibnetworkd removes what it set by itself")
 		}
@@ -387,6 +426,8 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		metric.left("it has no gateway")
 	}
 }
+
+const whyOtherAuto = "it configures another link"
 
 const whyAutoconf = "ifupdown switches the addresses of router advertisements off; write net/ipv6/conf/LINK/autoconf=0 into " +
 	"/etc/sysctl.d, or IPv6AcceptRA=no into the unit, which switches their routes off too"

@@ -94,7 +94,8 @@ func (im *importer) keyfile(f *file) {
 		}
 		return out
 	}
-	if t := get("connection.type"); t != "infiniband" {
+	t := get("connection.type")
+	if t != "infiniband" && t != "bond" {
 		if t == "" {
 			f.refuse("no key type= in [connection]")
 		} else {
@@ -111,11 +112,8 @@ func (im *importer) keyfile(f *file) {
 		f.refuse(fmt.Sprintf("line %d: [match] %s= is not converted: write a unit with the same conditions in [Match]", all[i].line, all[i].key))
 		return
 	}
-	link, parent, mac := get("connection.interface-name"), get("infiniband.parent"), get("infiniband.mac-address")
-	if m := cmp.Or(get("connection.master"), get("connection.controller")); m != "" {
-		f.refuse(fmt.Sprintf(whyPort, link, m))
-		return
-	}
+	link, parent, mac := get("connection.interface-name"), get("infiniband.parent"), decimalMAC(get("infiniband.mac-address"))
+	of := cmp.Or(get("connection.controller"), get("connection.master"))
 	var c *child
 	if pk := get("infiniband.p-key"); pk != "" && pk != "-1" {
 		k, ok := pkeyC(pk)
@@ -134,9 +132,6 @@ func (im *importer) keyfile(f *file) {
 			f.refuse(fmt.Sprintf("parent=%s is a P_Key interface itself (0x%04x): a child is made on a port's own interface", parent, plain))
 			return
 		}
-	}
-	if mac != "" {
-		mac = decimalMAC(mac)
 	}
 	var d *draft
 	switch {
@@ -157,8 +152,10 @@ func (im *importer) keyfile(f *file) {
 		f.refuse("neither interface-name= nor mac-address= selects a link")
 		return
 	}
-	d.child = c
-	if !slices.ContainsFunc(all, func(e *entry) bool { return e.section == "ipv4" }) {
+	d.child, d.bond, d.refuse = c, t == "bond", f.refuse
+	if of != "" {
+		d.master(of, from("connection.controller", "connection.master")...)
+	} else if !slices.ContainsFunc(all, func(e *entry) bool { return e.section == "ipv4" }) {
 		d.otherIP, d.lacks = whyOtherIP, "without a section [ipv4] NetworkManager uses DHCP: "+whyDHCP
 	}
 	auto, _ := keyfileBool(get("connection.autoconnect"))
@@ -166,7 +163,8 @@ func (im *importer) keyfile(f *file) {
 	for _, e := range all {
 		im.keyfileEntry(d, e, by)
 	}
-	im.note("NetworkManager must release %s: nmcli connection delete, or unmanaged-devices= in its configuration", d.subject())
+	d.release = []string{"NetworkManager must release " + d.subject() + ": nmcli connection delete, or unmanaged-devices= in its " +
+		"configuration"}
 }
 
 // nmMethods are the methods that NetworkManager knows, by section.
@@ -193,7 +191,8 @@ func keyfileRejected(f *file, all []*entry, by map[string]*entry) string {
 			return fmt.Sprintf("line %d is %s", it.line, it.why)
 		}
 	}
-	if m := by["infiniband.transport-mode"]; m == nil || m.value != "connected" && m.value != "datagram" {
+	m := by["infiniband.transport-mode"]
+	if by["connection.type"].value == "infiniband" && (m == nil || m.value != "connected" && m.value != "datagram") {
 		return "transport-mode= in [infiniband] is neither connected nor datagram"
 	}
 	for _, section := range []string{"ipv4", "ipv6"} {
@@ -328,6 +327,8 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		im.keyfileConnection(d, e)
 	case "infiniband":
 		keyfileInfiniband(d, e)
+	case "bond":
+		d.bondOption(e.key, e.value, e.item)
 	case "ipv4", "ipv6":
 		if keyfileAutomatic(d, e, by) {
 			return
@@ -350,7 +351,15 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 
 func (im *importer) keyfileConnection(d *draft, e *entry) {
 	switch e.key {
-	case "interface-name":
+	case "interface-name", "master", "controller":
+	case "slave-type", "port-type":
+		if e.value == "bond" {
+			e.unneeded("implied by the bond's profile")
+		} else {
+			e.left(whyValue)
+		}
+	case "autoconnect-slaves", "autoconnect-ports":
+		e.unneeded(whyOwnPorts)
 	case "autoconnect":
 		b, _ := keyfileBool(e.value)
 		im.onboot(d, b, e.item)

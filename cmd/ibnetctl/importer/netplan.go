@@ -18,7 +18,9 @@ type netplanPart struct {
 type netplanDevice struct {
 	id    string
 	parts []netplanPart
+	bond  bool
 	of    string // what it is a port of
+	ofIt  *item  // the line that says so
 }
 
 // netplan reads /etc/netplan/*.yaml: files in the order of their names, of which
@@ -35,10 +37,19 @@ func (im *importer) netplan(files []*file) {
 	// netplan gives systemd-networkd a file for each id, of which the first by name
 	// applies to a link.
 	slices.SortStableFunc(made, func(a, b *netplanUnit) int { return strings.Compare(a.id, b.id) })
+	links := map[string]string{}
+	for _, u := range made {
+		links[u.id] = cmp.Or(u.link, u.renamed)
+	}
 	for i, u := range made {
 		u.order, u.rule = i, "of netplan's files for systemd-networkd the first one by id applies to a link"
 		if several {
 			u.inOrder = "10-" + unitName(u.id)
+		}
+		if p := u.sec("Bond").keys["Primary"]; p != nil { // an id
+			if p.value = links[p.value]; p.value == "" {
+				u.sweep(func(_ *section, x *directive) bool { return x == p }, "the name of that link is not known: write Primary= with it")
+			}
 		}
 		im.drafts = append(im.drafts, u.draft)
 	}
@@ -71,7 +82,7 @@ func netplanOrder(files []*file) []*file {
 func netplanDevices(files []*file) []*netplanDevice {
 	var out []*netplanDevice
 	by := map[string]*netplanDevice{}
-	ports := map[string]string{}
+	ports := map[string]port{}
 	for _, f := range files {
 		docs, _ := parseYAML(f)
 		for i, doc := range docs {
@@ -84,30 +95,29 @@ func netplanDevices(files []*file) []*netplanDevice {
 					switch n.key {
 					case "version", "renderer":
 						n.unneeded("it selects the program that reads the file")
-					case "ethernets":
+					case "ethernets", "bonds":
 						for _, d := range n.kids {
 							if by[d.key] == nil {
 								by[d.key] = &netplanDevice{id: d.key}
 								out = append(out, by[d.key])
 							}
 							by[d.key].parts = append(by[d.key].parts, netplanPart{f, d})
+							by[d.key].bond = n.key == "bonds"
 						}
-					case "bonds", "bridges":
-						for _, d := range n.kids {
-							for _, x := range d.get("interfaces").list0() {
-								ports[x.value] = d.key
-							}
-						}
-						n.left("unsupported kind of link")
 					default:
 						n.left("unsupported kind of link")
+					}
+					for _, d := range n.kids {
+						for _, x := range d.get("interfaces").list0() {
+							ports[x.value] = port{d.key, x.it}
+						}
 					}
 				}
 			}
 		}
 	}
 	for _, d := range out {
-		d.of = ports[d.id]
+		d.of, d.ofIt = ports[d.id].name, ports[d.id].it
 	}
 	return out
 }
@@ -187,14 +197,14 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 	}
 	setName, mac, matched := dev.str("set-name"), dev.str("match", "macaddress"), dev.matched()
 	switch {
-	case !dev.isIB(names):
+	case !dev.bond && !dev.isIB(names):
 		dev.left(whyNotIB)
 		return nil
-	case dev.of != "":
-		dev.left(fmt.Sprintf(whyPort, dev.id, dev.of))
-		return nil
 	}
-	d := &draft{tool: "netplan", prefix: "10", name: dev.id}
+	d := &draft{tool: "netplan", prefix: "10", name: dev.id, bond: dev.bond, refuse: dev.left}
+	if dev.of != "" {
+		d.master(dev.of, dev.ofIt)
+	}
 	switch {
 	case !matched:
 		d.link = dev.id
@@ -325,6 +335,11 @@ func (im *importer) netplanLink(d *draft, all *netplanDevice, dev *ynode, noName
 						d.add("Network", map[string]string{"addresses": "DNS", "search": "Domains"}[k.key], x.value, x.it)
 					}
 				}
+			}
+		case "interfaces": // the ports have it
+		case "parameters":
+			for _, k := range n.list0() {
+				d.bondOption(k.key, k.value, k.it)
 			}
 		case "routes":
 			for _, r := range n.kids {

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,20 +45,18 @@ func (im *importer) nmstate(files []*file) {
 func (im *importer) nmstateOne(f *file, state *ynode) {
 	links := map[string]*draft{}
 	names := map[string]bool{}
-	ports := map[string]string{} // what each is a port of
+	bridges := map[string]port{} // by the names of their ports
 	for _, n := range state.get("interfaces").list0() {
-		for _, kind := range []string{"link-aggregation", "bridge"} {
-			for _, key := range []string{"port", "ports", "slaves"} {
-				for _, x := range n.get(kind).get(key).list0() {
-					ports[cmp.Or(x.value, x.str("name"))] = n.str("name")
-				}
+		for _, key := range []string{"port", "ports", "slaves"} {
+			for _, x := range n.get("bridge").get(key).list0() {
+				bridges[x.str("name")] = port{n.str("name"), x.it}
 			}
 		}
 	}
 	for _, n := range state.get("interfaces").list0() {
 		name := n.str("name")
 		names[name] = true
-		if n.str("type") != "infiniband" && n.get("infiniband") == nil && !(n.get("type") == nil && isIB(name)) {
+		if n.str("type") != "bond" && n.str("type") != "infiniband" && n.get("infiniband") == nil && !(n.get("type") == nil && isIB(name)) {
 			n.left(whyNotIB)
 			continue
 		}
@@ -67,7 +64,7 @@ func (im *importer) nmstateOne(f *file, state *ynode) {
 			n.left(fmt.Sprintf("%q is %s", name, whyName))
 			continue
 		}
-		if d := im.nmstateLink(f, n, name, ports[name]); d != nil {
+		if d := im.nmstateLink(f, n, name, bridges[name]); d != nil {
 			links[name] = d
 		}
 	}
@@ -145,20 +142,23 @@ func (im *importer) nmstateDNS(links map[string]*draft, top *ynode) {
 	}
 }
 
-func (im *importer) nmstateLink(f *file, n *ynode, name, of string) *draft {
+func (im *importer) nmstateLink(f *file, n *ynode, name string, of port) *draft {
 	switch n.str("state") {
 	case "absent", "ignore", "down":
 		n.left("state: " + n.str("state") + ": no unit is written for it")
 		return nil
 	}
-	if c := cmp.Or(n.str("controller"), of); c != "" {
-		n.left(fmt.Sprintf(whyPort, name, c))
-		return nil
-	}
 	d := im.profile("nmstate", name, f, n.get("name").it)
-	d.rule = "nmstate applies the last state"
+	d.bond, d.refuse, d.rule = n.str("type") == "bond", n.left, "nmstate applies the last state"
+	if c := n.get("controller"); c != nil && c.value != "" {
+		of = port{c.value, c.it}
+	}
+	if of.name != "" {
+		d.master(of.name, of.it)
+	}
 	d.order = -len(im.drafts)
-	im.note("remove %s from %s, and the profile that nmstate created: nmcli connection delete %s", name, f.path, name)
+	d.release = []string{fmt.Sprintf("remove %s from %s, and the profile that nmstate created: nmcli connection delete %s",
+		name, f.path, name)}
 	for _, k := range n.kids {
 		switch k.key {
 		case "name", "type":
@@ -183,6 +183,22 @@ func (im *importer) nmstateLink(f *file, n *ynode, name, of string) *draft {
 			d.mtu(k.value, k.it)
 		case "accept-all-mac-addresses":
 			k.left("IPoIB has no promiscuous mode")
+		case "controller":
+		case "link-aggregation":
+			for _, x := range k.kids {
+				switch x.key {
+				case "port", "ports", "slaves":
+					for _, p := range x.list() {
+						d.slaves = append(d.slaves, port{p.value, p.it})
+					}
+				case "mode":
+					d.bondOption("mode", x.value, x.it)
+				case "options":
+					for _, o := range x.kids {
+						d.bondOption(o.key, o.value, o.it)
+					}
+				}
+			}
 		case "infiniband":
 			im.nmstateIB(d, k, name)
 		case "ipv4", "ipv6":

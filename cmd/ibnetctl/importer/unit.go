@@ -19,6 +19,7 @@ const (
 	whyCommand = "a command; check whether a setting of a unit replaces it"
 	whyNotIB   = "not an InfiniBand link"
 	whyName    = "not the name of an interface"
+	whyHWAddr  = "a hardware address; [Link] GUID= sets the last 8 bytes of an IPoIB address"
 	whyEthtool = "an ethtool command; write a systemd.link(5) file or a service for it"
 	whyPort    = "%s is a port of %s: leave it to the tool that creates that"
 	// What the parser of units says follows.
@@ -111,7 +112,7 @@ func clean(value string, from []*item) (string, bool) {
 }
 
 // Sections in the order in which a unit has them; the last ones repeat.
-var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Network", "Address", "Route", "RoutingPolicyRule",
+var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Bond", "Network", "Address", "Route", "RoutingPolicyRule",
 	"IPv6AcceptRA",
 	"SubnetManager"}
 
@@ -142,6 +143,10 @@ type draft struct {
 	rule   string // the tool's rule for that, for sentences
 	rest   bool   // it is for every link that has no unit of its own
 	port   bool   // it is for a port, whatever its interface
+	bond   bool   // it is for a bond
+	slaves []port // that the bond names, by their names
+	// refuse reports all that the draft is made of, as one.
+	refuse func(why string)
 	// release is how the tool is made to release the link, for sentences; keep is
 	// that if systemd-networkd goes on with its IP part, by the same file.
 	release, keep []string

@@ -23,6 +23,9 @@ var valueKeys = []struct {
 	{"mtu", "", regexp.MustCompile(`(?i)(?:^|[^-_a-z])(?:ipoib_)?mtu(?:bytes)?(?:\[[^\]]*\])?["']?\s*[ =:]\s*["']?(\d+[KM]?)\b`), asNumber},
 	{"mtu", "", regexp.MustCompile(`echo (\d+) *(?:>|\| *tee) *\S*/mtu\b`), asNumber},
 	{"mtu", "netplan", regexp.MustCompile(`ipv6-mtu: *(\d+)`), asNumber},
+	{"bond", "", regexp.MustCompile(`\b(?:Mode=|(?:bond-)?mode["']?[=: ] *["']?)(active-backup|1)\b`), asBondMode},
+	{"bond", "", regexp.MustCompile(`(?:\b|_)(?:miimon|updelay|downdelay|up-delay|down-delay|mii-monitor-interval)["']?[=: ] *["']?(\w+)`),
+		asMillis},
 	{"key", "ifcfg", regexp.MustCompile(`^(?:export )?PKEY_ID=["']?(\w+)`), asKey(0)},
 	{"key", "keyfile", regexp.MustCompile(`^p-key=(\w+)`), asKey(0)},
 	{"key", "wicked", regexp.MustCompile(`^IPOIB_PKEY=["']?(\w+)`), asKey(16)},
@@ -47,6 +50,15 @@ func asMode(s string) (string, bool) {
 		return "datagram", true
 	}
 	return s, s == "auto"
+}
+
+func asBondMode(string) (string, bool) { return "active-backup", true }
+
+func asMillis(s string) (string, bool) {
+	if number(s) {
+		s += "ms"
+	}
+	return s, true
 }
 
 func asNumber(s string) (string, bool) {
@@ -98,7 +110,9 @@ func unitValues(t *testing.T, us []Unit) map[string][]string {
 			}
 			switch k {
 			case "Mode":
-				add("mode", v)
+				add(map[bool]string{true: "bond", false: "mode"}[strings.Contains(v, "-")], v)
+			case "MIIMonitorSec", "UpDelaySec", "DownDelaySec":
+				add("bond", v)
 			case "MTUBytes", "IPv6MTUBytes":
 				n, _ := asNumber(v)
 				add("mtu", n)
@@ -171,7 +185,7 @@ func TestValuesOfConvertedLines(t *testing.T) {
 				sourceValues(converted, format, raw)
 			}
 		}
-		for _, kind := range []string{"address", "mode", "mtu", "key", "metric", "table"} {
+		for _, kind := range []string{"address", "mode", "mtu", "key", "metric", "table", "bond"} {
 			found[kind] += len(converted[kind])
 			for _, v := range converted[kind] {
 				if !slices.Contains(units[kind], v) && !slices.Contains(strings.Fields(valueExcept[s.name]), v) {
@@ -186,7 +200,7 @@ func TestValuesOfConvertedLines(t *testing.T) {
 		}
 	}
 	t.Log(found)
-	for _, kind := range []string{"address", "mode", "mtu", "key", "metric", "table"} {
+	for _, kind := range []string{"address", "mode", "mtu", "key", "metric", "table", "bond"} {
 		if found[kind] < 8 {
 			t.Errorf("only %d values of the kind %s", found[kind], kind)
 		}

@@ -49,16 +49,13 @@ func (im *importer) wickedLink(f *file) *draft {
 	if x := v.by["IPOIB"]; x != nil {
 		isOne = yes(x.value)
 	}
-	if !isOne && v.by["IPOIB_DEVICE"] == nil && v.by["IPOIB_MODE"] == nil {
+	isBond := yes(v.get("BONDING_MASTER"))
+	if !isOne && !isBond && v.by["IPOIB_DEVICE"] == nil && v.by["IPOIB_MODE"] == nil {
 		f.refuse(whyNotIB)
 		return nil
 	}
 	if !validName(link) {
 		f.refuse(fmt.Sprintf("%q is %s", link, whyName))
-		return nil
-	}
-	if m := v.get("MASTER_DEVICE"); m != "" {
-		f.refuse(fmt.Sprintf(whyPort, link, m))
 		return nil
 	}
 	// The child is said by the name, and the variables have precedence.
@@ -88,7 +85,10 @@ func (im *importer) wickedLink(f *file) *draft {
 		return nil
 	}
 	d := im.profile("wicked", link, f)
-	d.rule = "wicked has one file for a link"
+	d.rule, d.bond, d.refuse = "wicked has one file for a link", isBond, f.refuse
+	if m := v.get("MASTER_DEVICE"); m != "" {
+		d.master(m, v.items("MASTER_DEVICE")...)
+	}
 	if isChild {
 		if len(from) == 0 {
 			from = []*item{f.whole}
@@ -98,7 +98,8 @@ func (im *importer) wickedLink(f *file) *draft {
 	for _, a := range v.list {
 		im.wickedKey(d, v, a)
 	}
-	im.note("wicked must release %s: STARTMODE=off in %s, or move the file away; then wicked ifdown %s", link, f.path, link)
+	d.release = []string{fmt.Sprintf("wicked must release %s: STARTMODE=off in %s, or move the file away; then wicked ifdown %s",
+		link, f.path, link)}
 	return d
 }
 
@@ -127,7 +128,13 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 			a.left("it has no address")
 		}
 	case a.key == "IPOIB_DEVICE", a.key == "IPOIB_PKEY":
-	case a.key == "ETHERDEVICE":
+	case a.key == "ETHERDEVICE", a.key == "MASTER_DEVICE":
+	case a.key == "BONDING_MASTER" && d.bond:
+		a.unneeded("implied by the options")
+	case a.key == "BONDING_MODULE_OPTS":
+		d.bondOptions(a.value, a.item)
+	case strings.HasPrefix(a.key, "BONDING_SLAVE") && validName(a.value):
+		d.slaves = append(d.slaves, port{a.value, a.item})
 	case a.key == "IPOIB_MODE":
 		d.mode(a.value, a.item)
 	case a.key == "IPOIB_UMCAST":
@@ -157,7 +164,7 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 			a.left(whyDHCP)
 		}
 	case a.key == "LLADDR":
-		a.left("a hardware address; [Link] GUID= sets the last 8 bytes of an IPoIB address")
+		a.left(whyHWAddr)
 	case a.key == "ETHTOOL_OPTIONS":
 		a.left(whyEthtool)
 	case a.key == "ZONE":

@@ -60,7 +60,7 @@ func parseYAML(f *file) ([]*ynode, bool) {
 		case literal:
 			it.with = last
 		case it.text[0] == '#':
-			it.unneeded("a comment")
+			it.unneeded(whyComment)
 		case strings.Trim(it.text, "-[]{},.: ") == "":
 			it.unneeded("punctuation")
 		case last != nil:

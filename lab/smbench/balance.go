@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ type balanceSample struct {
 	Fabric, SM, Engine string
 	route.Load
 	Shift      float64
-	ShiftWorst int
+	ShiftWorst float64
 	// Loop: the tables have a credit loop on one lane, between hosts.
 	Loop  bool
 	Bound float64
@@ -39,6 +40,21 @@ func benchBalance(t *tools, o options) ([]balanceSample, error) {
 			cases = append(cases, c)
 		}
 	}
+	if o.degraded > 0 {
+		cases = nil
+		for i := range uint64(o.degraded) {
+			if c := gen.Degraded(o.seed + i); o.only.MatchString(c.Name) {
+				cases = append(cases, c)
+			}
+		}
+	}
+	engines := engines
+	if o.degraded > 0 {
+		engines = []string{"minhop", "updn", "ftree", "dfsssp", "nue"}
+	}
+	if !slices.Contains(o.sms, "opensm") {
+		engines = nil
+	}
 	for _, name := range o.names {
 		f, err := fabricByName(name)
 		if err != nil {
@@ -53,6 +69,7 @@ func benchBalance(t *tools, o options) ([]balanceSample, error) {
 		fmt.Fprintf(out, " %-14s", e)
 	}
 	fmt.Fprintln(out, " ratio")
+	var ratios []float64
 	for _, c := range cases {
 		ours := balanceOnce(t, c, "ibnetsm", "")
 		all = append(all, ours)
@@ -68,8 +85,15 @@ func benchBalance(t *tools, o options) ([]balanceSample, error) {
 		}
 		if best > 0 {
 			fmt.Fprintf(out, " %.2f", ours.Worst/best)
+			ratios = append(ratios, ours.Worst/best)
 		}
 		fmt.Fprintln(out)
+	}
+	slices.Sort(ratios)
+	if n := len(ratios); n > 1 {
+		at := func(share float64) float64 { return ratios[int(share*float64(n-1))] }
+		fmt.Fprintf(out, "ratio on %d fabrics: least %.2f, half %.2f, nine tenths %.2f, most %.2f; %d above 1.05\n", n, at(0), at(0.5),
+			at(0.9), at(1), n-sort.Search(n, func(i int) bool { return ratios[i] > 1.05 }))
 	}
 	return all, nil
 }

@@ -4,6 +4,7 @@
 //	go run ./lab/smbench up [-runs 3] [-sim ibnetsim|ibsim] [fabric ...]
 //	go run ./lab/smbench sa [fabric]
 //	go run ./lab/smbench events [-only 'cut|back'] [fabric]
+//	go run ./lab/smbench balance [-only REGEXP | -degraded 100] [fabric ...]
 //	go run ./lab/smbench scale [ft3-46848]
 //	go run ./lab/smbench topo FABRIC
 //	go run ./lab/smbench capture > sm/mad/testdata/golden.txt
@@ -52,6 +53,8 @@ func run(args []string) error {
 	dir := fs.String("out", "", "keep the tools' output in this folder (conformance)")
 	only := fs.String("only", "", "tests or events whose name matches (conformance, events; of fabrics: balance)")
 	window := fs.Int("window", 0, "SMPs under way at one time, both managers; 0: each one's own default")
+	degraded := fs.Int("degraded", 0, "this many degraded fabrics (gen.Degraded) in place of those of the table (balance)")
+	seed := fs.Uint64("seed", 0, "the first of them")
 	_ = fs.Parse(args[1:])
 	if args[0] == "topo" {
 		f, err := fabricByName(fs.Arg(0))
@@ -64,7 +67,8 @@ func run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	o := options{runs: *runs, sim: *sim, sms: strings.Split(*sms, ","), names: fs.Args(), window: *window, only: re}
+	o := options{runs: *runs, sim: *sim, sms: strings.Split(*sms, ","), names: fs.Args(), window: *window, only: re,
+		degraded: *degraded, seed: *seed}
 	var t *tools
 	if args[0] != "scale" {
 		if t, err = prepare(); err != nil {
@@ -109,6 +113,9 @@ type options struct {
 	names  []string
 	window int
 	only   *regexp.Regexp
+
+	degraded int // balance: how many fabrics of gen.Degraded
+	seed     uint64
 }
 
 // sample is one run of one manager on one fabric.

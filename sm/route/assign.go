@@ -59,8 +59,9 @@ func (c *candidates) addGroup(g *graph, group int32) {
 func (c *candidates) of(s int32) []int32 { return c.links[c.first[s]:c.last[s]] }
 
 const (
-	// maxPasses is how often the tables are gone through to even them out.
-	maxPasses = 6
+	// maxPasses is how often the tables are gone through to even them out, sharpPasses
+	// how often with links near the load of the busiest one dearer than others.
+	maxPasses, sharpPasses = 6, 24
 	// assignWork bounds the passes after the first and the second variant of
 	// the tables, in links visited; one takes two to three nanoseconds.
 	assignWork = 60_000_000
@@ -82,8 +83,11 @@ const (
 //
 // The flows to one host do not share links with those to others if they come
 // together early, which serves hosts that each send to one other at a time. So
-// tables are made a second time with such ways preferred, and taken if the
+// tables are made a second time with such ways preferred, and considered if the
 // busiest link is not busier; in a tree, where it gains most, by a sixteenth.
+//
+// From both, further tables are made that relieve the busiest links. That takes
+// something from hosts that each send to one other: score weighs the two.
 //
 // Tables in force are followed, so that a cut link rewrites few blocks, unless
 // that leaves a link busier by more than a tenth than the busiest one of tables
@@ -96,28 +100,110 @@ func (b *builder) assign(r *Result, e engine) (lost int) {
 	if b.top*len(b.port)/2 > localWork {
 		lost = b.local(r, e)
 	} else {
-		a, worst := b.balanced(e, 0, bound)
-		if 4*a.work < assignWork {
-			most := worst
-			if r.Engine == FatTree {
-				most += worst / 16
-			}
-			if m, w := b.balanced(e, merging, bound); w <= most {
-				a, worst = m, w
-			}
-		}
-		if b.prev != nil {
-			limit := worst + worst/10
-			if h, now := b.followed(e, a, limit); now <= limit {
-				a = h
-			}
-		}
+		a := b.kept(e, r.Engine == FatTree, bound)
 		r.LFT, r.Worst, lost = a.lft, float64(a.worst())/16, a.lost
 	}
 	if lost > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", lost))
 	}
 	return lost
+}
+
+// inForce reports whether the tables of the last sweep lead to any host: those of
+// switches that were just found are empty.
+func (b *builder) inForce() bool {
+	for s, row := range b.prev {
+		for d, dests := range b.dests {
+			for _, to := range dests {
+				if s != d && to.port != 0 && int(to.lid) < len(row) && row[to.lid] != NoPort {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// kept are the tables in force, followed, or else the best from nothing. Those from
+// nothing are made only as well as is needed to know that.
+func (b *builder) kept(e engine, tree bool, bound int64) *assignment {
+	v := b.variants(e, tree, bound)
+	if !b.inForce() {
+		return v.relieved(bound)
+	}
+	limit := bound + bound/10
+	if h, filled := b.followed(e, v.best, limit); !filled && h.worst() <= limit {
+		return h
+	}
+	made := v.relieved(bound)
+	limit = made.worst() + made.worst()/10
+	h, _ := b.followed(e, made, limit)
+	for n := 0; n < 2*maxRelief && h.worst() > limit; n++ {
+		// Where hosts come, tables from nothing let flows come together earlier.
+		h.relieve(limit, n >= maxRelief && !h.grown)
+	}
+	if h.worst() <= limit {
+		return h
+	}
+	return made
+}
+
+// variants are tables made in several ways, and which of them has the least score.
+type variants struct {
+	all   []*assignment
+	best  *assignment
+	lft   [][]uint8 // of best
+	load  []int64
+	least float64
+}
+
+// variants makes tables without regard to those in force: with and, where that is
+// affordable, without flows that come together early.
+func (b *builder) variants(e engine, tree bool, bound int64) *variants {
+	a, worst := b.balanced(e, 0, bound)
+	v := &variants{all: []*assignment{a}, least: math.Inf(1)}
+	if 4*a.work < assignWork {
+		m, w := b.balanced(e, merging, bound)
+		v.all = []*assignment{m, a}
+		if w <= worst || tree && w <= worst+worst/16 {
+			v.judge(m, w)
+		}
+	}
+	v.judge(a, worst)
+	return v
+}
+
+func (v *variants) judge(a *assignment, worst int64) {
+	if s := a.score(worst); s < v.least {
+		v.best, v.least, v.lft, v.load = a, s, cloneTables(a.lft), slices.Clone(a.load)
+	}
+}
+
+// relieved relieves the busiest links of all, and returns the best that comes of it.
+func (v *variants) relieved(bound int64) *assignment {
+	if len(v.all) == 1 {
+		return v.best
+	}
+	for _, a := range v.all {
+		for worst := a.worst(); ; {
+			now := a.relieved(a.sharpened(worst, bound), bound)
+			if now >= worst {
+				break
+			}
+			worst = now
+			v.judge(a, now)
+		}
+	}
+	v.best.revert(v.lft, v.load)
+	return v.best
+}
+
+// score weighs the load of the busiest link and the share of the bandwidth that hosts
+// get that each send to one other at a time: one percent less of the share is as bad
+// as five percent more load.
+func (a *assignment) score(worst int64) float64 {
+	share, _ := a.shift(a.lft, 64)
+	return float64(worst) / math.Pow(max(share, 1e-3), 5)
 }
 
 // balanced makes tables without regard to those in force, and says what load is
@@ -131,7 +217,7 @@ func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) 
 		a.pass()
 		now := a.worst()
 		if now >= worst {
-			a.lft, a.load = lft, load
+			a.revert(lft, load)
 			break
 		}
 		worst = now
@@ -139,19 +225,40 @@ func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) 
 	return a, worst
 }
 
-// followed makes tables from those in force. Entries change that lead nowhere
-// any more, then those that leave a link without any flow that made, tables from
-// nothing, gives some, and then those over links with more than limit.
-func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignment, worst int64) {
+// sharpened goes through the tables with links near the load of the busiest one dearer
+// than others, for as long as that makes the worst smaller, which it returns.
+func (a *assignment) sharpened(worst, bound int64) int64 {
+	for n := 0; n < sharpPasses && a.spent < reliefWork && worst > bound; n++ {
+		a.spent += 2 * a.work
+		lft, load := cloneTables(a.lft), slices.Clone(a.load)
+		a.sharpen(worst)
+		a.pass()
+		now := a.worst()
+		if now >= worst {
+			a.revert(lft, load)
+			break
+		}
+		worst = now
+	}
+	a.sharpen(0)
+	return worst
+}
+
+// followed makes tables from those in force. Entries change that lead nowhere any
+// more, over links with no more than limit if there are such, and those that leave a
+// link without any flow that made, tables from nothing, gives some. It reports whether
+// there was such a link.
+func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignment, filled bool) {
 	a = newAssignment(b.graph, e, made.merging)
 	broken := a.adopt(b.prev)
 	a.each(func(d int32, to dest) {
 		switch kept, ok := broken[to.lid]; {
 		case !ok:
 		case kept == 0:
+			a.grown = a.grown || to.port != 0
 			a.place(d, to)
 		default:
-			a.mend(d, to, limit)
+			a.mend(d, to, limit, false)
 		}
 	})
 	a.each(func(d int32, to dest) {
@@ -161,27 +268,13 @@ func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignme
 			return !idle
 		})
 		if idle {
+			filled = true
 			a.carry(to, -1)
 			a.choose(d, to, true)
 			a.carry(to, 1)
 		}
 	})
-	for n := 0; n < maxPasses && a.worst() > limit; n++ {
-		a.each(func(d int32, to dest) {
-			over := false
-			a.through(a.lft, to, func(l int32, _ int64) bool {
-				if a.load[l] > limit {
-					a.busy[l], over = true, true
-				}
-				return true
-			})
-			if over {
-				a.carry(to, -1)
-				a.mend(d, to, limit)
-			}
-		})
-	}
-	return a, a.worst()
+	return a, filled
 }
 
 // bound is a load that some link has at least: all flows of a switch's hosts to
@@ -232,7 +325,11 @@ type assignment struct {
 	c       *candidates
 	lft     [][]uint8
 	placed  bool      // lft has a way for each destination
+	grown   bool      // of tables that follow others: hosts have come
 	load    []int64   // by link: flows times the cost of the link
+	price   []int64   // by link: what one more flow costs; load itself without a peak
+	dear    []int64   // what price is with a peak
+	peak    int64     // the load that all are to be below, 0 if prices do not regard it
 	total   int64     // sum of load
 	value   []int64   // by switch: loads on the way to the current destination
 	flow    []int64   // by switch: flows to the current destination through it
@@ -243,12 +340,25 @@ type assignment struct {
 	before  [][]int32 // of other LIDs of the current port: the link by switch
 	lost    int       // switch pairs without a way
 	work    int       // links visited in a pass
+	spent   int       // links visited by mend
 }
 
 func newAssignment(g *graph, e engine, merging int64) *assignment {
-	return &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g.n), lft: newTables(g),
-		load: make([]int64, len(g.port)), alone: make([]int64, len(g.port)), busy: make([]bool, len(g.port)),
-		value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n), open: make([]bool, g.n)}
+	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g.n), lft: newTables(g),
+		load: make([]int64, len(g.port)), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
+		busy: make([]bool, len(g.port)), value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n),
+		open: make([]bool, g.n)}
+	a.price = a.load
+	return a
+}
+
+// revert goes back to tables and the loads that they give.
+func (a *assignment) revert(lft [][]uint8, load []int64) {
+	a.lft, a.load, a.total = lft, load, 0
+	for _, n := range load {
+		a.total += n
+	}
+	a.sharpen(0)
 }
 
 func (a *assignment) worst() int64 {
@@ -346,7 +456,7 @@ func (a *assignment) choose(d int32, to dest, keep bool) {
 		best, least := a.cheapest(s, d, 0, math.MaxInt64)
 		if keep {
 			if old := a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]; old != best {
-				if v := a.load[old] + a.value[a.linkTo[old]] + a.sharing(s, old, d); v <= 2*least+slack {
+				if v := a.price[old] + a.value[a.linkTo[old]] + a.sharing(s, old, d); v <= 2*least+slack {
 					best, least = old, v
 				}
 			}
@@ -361,7 +471,7 @@ func (a *assignment) choose(d int32, to dest, keep bool) {
 func (a *assignment) cheapest(s, d int32, n, limit int64) (best int32, least int64) {
 	least = math.MaxInt64
 	for _, l := range a.c.of(s) {
-		v := a.load[l] + a.alone[l] + a.value[a.linkTo[l]]
+		v := a.price[l] + a.alone[l] + a.value[a.linkTo[l]]
 		if len(a.before) > 0 {
 			v += a.sharing(s, l, d)
 		}
@@ -373,59 +483,6 @@ func (a *assignment) cheapest(s, d int32, n, limit int64) (best int32, least int
 		}
 	}
 	return best, least
-}
-
-// mend sets the entries for a LID of switch d that lead nowhere or to a busy
-// link, for one switch with hosts after the other, and adds the flows: what went
-// one way is spread over several that have capacity for a part each.
-func (a *assignment) mend(d int32, to dest, limit int64) {
-	open := a.open
-	open[d] = false
-	for _, s := range a.c.order {
-		l := a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
-		// Where the next switch has no choice, the one before it has.
-		open[s] = l == fabric.None || a.busy[l] || open[a.linkTo[l]] && len(a.c.of(a.linkTo[l])) == 1
-	}
-	clear(a.busy)
-	way := func(n int64) {
-		a.value[d] = 0
-		for _, s := range a.c.order {
-			if open[s] {
-				a.next[s], a.value[s] = a.cheapest(s, d, n, limit)
-			} else {
-				a.next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
-				a.value[s] = a.load[a.next[s]] + a.value[a.linkTo[a.next[s]]]
-			}
-		}
-	}
-	for i := len(a.c.order) - 1; i >= 0; i-- {
-		s := a.c.order[i]
-		n := a.hosts[s]
-		if to.port == 0 || n == 0 {
-			continue
-		}
-		at := s
-		for at != d && !open[at] {
-			at = a.linkTo[a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]]
-		}
-		if at != d {
-			way(n)
-		}
-		for at := s; at != d; {
-			if open[at] {
-				open[at] = false
-				a.lft[at][to.lid] = a.port[a.next[at]]
-			}
-			l := a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]
-			a.load[l] += n * a.cost[l]
-			a.total += n * a.cost[l]
-			at = a.linkTo[l]
-		}
-	}
-	way(0)
-	for _, s := range a.c.order {
-		a.lft[s][to.lid] = a.port[a.next[s]]
-	}
 }
 
 // sharing is the cost of a link to a switch that other LIDs of the current port go
@@ -469,16 +526,51 @@ func (a *assignment) carry(to dest, sign int64) {
 		return
 	}
 	a.through(a.lft, to, func(l int32, n int64) bool {
-		n *= sign * a.cost[l]
-		a.load[l] += n
-		a.total += n
+		a.add(l, sign*n)
 		return true
 	})
 }
 
+// add puts flows on a link.
+func (a *assignment) add(l int32, flows int64) {
+	flows *= a.cost[l]
+	a.load[l] += flows
+	a.total += flows
+	if a.peak > 0 {
+		a.setPrice(l)
+	}
+}
+
+// setPrice makes a link as dear as what it adds to the sum of the eighth powers of all
+// loads: the nearer to the peak, the dearer.
+func (a *assignment) setPrice(l int32) {
+	x := float64(a.load[l]) / float64(a.peak)
+	cube := x * x * x
+	a.price[l] = int64((cube*cube*x+x/64)*(1<<28)) * a.cost[l] / 16
+}
+
+// sharpen sets the peak, 0 for prices that are the loads.
+func (a *assignment) sharpen(peak int64) {
+	if a.peak = peak; peak == 0 {
+		a.price = a.load
+		return
+	}
+	a.price = a.dear
+	for l := range a.price {
+		a.setPrice(int32(l))
+	}
+}
+
 // merge makes links cheaper for a LID the more of its flows take them.
 func (a *assignment) merge(to dest) {
-	most := a.merging * a.total / int64(len(a.load))
+	most := a.total
+	if a.peak > 0 {
+		most = 0
+		for _, p := range a.price {
+			most += p
+		}
+	}
+	most = a.merging * most / int64(len(a.load))
 	for l := range a.alone {
 		a.alone[l] = most
 	}

@@ -1,10 +1,13 @@
 package route_test
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"ibnetworkd/ib"
@@ -91,35 +94,35 @@ func counting(f *fabric.Fabric) [][]uint8 {
 func TestBalance(t *testing.T) {
 	limits := map[string]struct{ flows, share float64 }{
 		"ft2-324":                      {306, 1.000},
-		"ft2-324, third of spines FDR": {536, 0.985},
-		"ft2-324, some links 1x":       {1224, 0.978},
+		"ft2-324, third of spines FDR": {535.5, 0.853},
+		"ft2-324, some links 1x":       {360, 0.909},
 		"ft3-512":                      {504, 1.000},
 		"ft3-512, a leaf empty":        {496, 0.991},
-		"ft3-512, a leaf with 1 host":  {504, 0.991},
-		"ft3-512, a thin leaf a pod":   {455, 0.989},
-		"ft3-512, 70 % of hosts on":    {376, 0.989},
+		"ft3-512, a leaf with 1 host":  {504, 0.990},
+		"ft3-512, a thin leaf a pod":   {455, 0.988},
+		"ft3-512, 70 % of hosts on":    {376, 0.988},
 		"ft3-512, 30 % of hosts on":    {152, 0.991},
-		"ft3-512, 10 % of hosts on":    {46, 1.000},
-		"ft3-512, 5 % of cables out":   {896, 0.590},
-		"ft3-512, 10 % out (a)":        {1024, 0.600},
-		"ft3-512, 10 % out (b)":        {968, 0.611},
-		"ft3-512, 10 % out (c)":        {960, 0.594},
+		"ft3-512, 10 % of hosts on":    {24, 0.967},
+		"ft3-512, 5 % of cables out":   {752, 0.658},
+		"ft3-512, 10 % out (a)":        {824, 0.588},
+		"ft3-512, 10 % out (b)":        {720, 0.598},
+		"ft3-512, 10 % out (c)":        {824, 0.588},
 		"ft3-1000":                     {990, 1.000},
-		"ft3-1000, a leaf empty":       {980, 0.994},
+		"ft3-1000, a leaf empty":       {980, 0.993},
 		"40 uneven switches":           {525, 0.853},
-		"40 uneven, 5 % out":           {528, 0.838},
-		"25 uneven switches":           {726, 0.683},
-		"25 uneven, 5 % out":           {756, 0.669},
-		"7 uneven switches":            {760, 0.657},
+		"40 uneven, 5 % out":           {528, 0.837},
+		"25 uneven switches":           {684, 0.704},
+		"25 uneven, 5 % out":           {687, 0.667},
+		"7 uneven switches":            {760, 0.656},
 		"DragonFly+":                   {256, 0.188},
-		"DragonFly":                    {148, 0.368},
-		"torus 8x8":                    {416, 0.244},
-		"torus 8x8, 2 % out":           {568, 0.200},
+		"DragonFly":                    {148, 0.367},
+		"torus 8x8":                    {416, 0.243},
+		"torus 8x8, 2 % out":           {484, 0.200},
 		"torus 6x6x6":                  {252, 0.513},
-		"torus 6x6x6, 3 % out":         {492, 0.339},
-		"64 switches at random":        {492, 0.317},
-		"HyperX 6x6":                   {160, 0.322},
-		"hypercube 6":                  {128, 0.528},
+		"torus 6x6x6, 3 % out":         {474, 0.337},
+		"64 switches at random":        {472, 0.316},
+		"HyperX 6x6":                   {140, 0.318},
+		"hypercube 6":                  {128, 0.527},
 	}
 	for i, c := range gen.Balance() {
 		if i%every != 0 {
@@ -170,59 +173,175 @@ func TestHostsOff(t *testing.T) {
 	}
 }
 
-// On seeded degradations of all kinds of fabrics the busiest link is never more
-// than a twentieth busier than under minimum hop as opensm balances it, where
-// that is free of credit loops, and never by much more than without lanes can be
-// helped where it is not.
-func TestNeverWorse(t *testing.T) {
-	count := 60 / every
-	worst, sum, n := 0.0, 0.0, 0
-	for seed := range uint64(count) {
-		rnd := rand.New(rand.NewPCG(seed, 11))
-		var f *fabric.Fabric
-		kind := rnd.IntN(7)
-		switch kind {
-		case 0:
-			f = gen.FatTree2(16, 4<<rnd.IntN(3))
-		case 1:
-			f = gen.FatTree3(8+4*rnd.IntN(2), 4, 4)
-		case 2:
-			f = gen.Uneven(seed, 24, 6+rnd.IntN(6), 4, 60+rnd.IntN(40))
-		case 3:
-			f = gen.DragonFlyPlus(3+rnd.IntN(4), 3, 3)
-		case 4:
-			f = gen.HyperX([]int{4, 3 + rnd.IntN(3)}, 2)
-		case 5:
-			f = gen.Torus([]int{4 + rnd.IntN(3), 5}, 2)
-		case 6:
-			f = gen.RandomRegular(seed, 20+2*rnd.IntN(6), 4, 2)
-		}
-		f = gen.CutCables(f, seed, float64(rnd.IntN(16)))
-		if rnd.IntN(2) == 0 {
-			f = gen.HostsOff(f, seed, float64(10+rnd.IntN(81)))
-		}
-		f = lids(f, 0)
-		parts := connected(f)
-		if slices.Max(parts) != slices.Min(parts) {
-			continue // cut in two: another test's matter
-		}
-		r, l := build(t, fmt.Sprint("seed ", seed), f, route.Options{})
-		theirs := counting(f)
-		m := route.Measure(f, theirs)
-		if m.Worst == 0 {
-			continue
-		}
-		ratio := l.Worst / m.Worst
-		worst, sum, n = max(worst, ratio), sum+ratio, n+1
-		limit := 1.05
-		if kind > 2 {
-			limit = 2
-		}
-		if ratio > limit && l.Worst > m.Worst+2 {
-			t.Errorf("seed %d, kind %d, %s: %.0f flows on a link, %.0f under minimum hop by counting", seed, kind, r.Engine, l.Worst, m.Worst)
+var long = flag.Bool("long", false, "try all degraded fabrics, not a part of them (make test-sm-long)")
+
+// degraded calls f for seeds of gen.Degraded: all 1,000 with -long.
+func degraded(count int, f func(seed uint64, c gen.Case)) {
+	if *long {
+		count = 1000
+	}
+	for seed := range uint64(count / every) {
+		f(seed, gen.Degraded(seed))
+	}
+}
+
+// sssp is DFSSSP's tables without its lanes: for each LID in turn the paths to it on
+// which the fewest others lead, each counted, of those with the fewest links.
+func sssp(f *fabric.Fabric) [][]uint8 {
+	lft := make([][]uint8, len(f.Switches))
+	hosts := make([]int, len(f.Switches))
+	weight := map[int32]int{} // by port, of the links out of it
+	for s := range lft {
+		lft[s] = slices.Repeat([]uint8{route.NoPort}, len(f.EndPorts)+2)
+	}
+	for _, e := range f.EndPorts {
+		if s, out := f.SwitchOf(e); s != fabric.None && out != 0 {
+			hosts[s]++
 		}
 	}
-	t.Logf("%d fabrics: on average %.2f of minimum hop by counting, at most %.2f", n, sum/float64(n), worst)
+	for _, e := range f.EndPorts {
+		d, out := f.SwitchOf(e)
+		if d == fabric.None {
+			continue
+		}
+		hops, sum := slices.Repeat([]int{-1}, len(lft)), make([]int, len(lft))
+		hops[d] = 0
+		lft[d][f.Ports[e].LID] = out
+		queue := []int32{d}
+		for i := 0; i < len(queue); i++ {
+			t := queue[i]
+			first, count := f.PortRange(f.Switches[t].Node)
+			for p := first + 1; p < first+count; p++ {
+				q := f.Ports[p].Peer
+				if q == fabric.None {
+					continue
+				}
+				s := f.Nodes[f.Ports[q].Node].Switch
+				if s == fabric.None || s == t {
+					continue
+				}
+				v := sum[t] + weight[q]
+				if hops[s] < 0 {
+					hops[s] = hops[t] + 1
+					queue = append(queue, s)
+				} else if hops[s] != hops[t]+1 || v >= sum[s] {
+					continue
+				}
+				sum[s], lft[s][f.Ports[e].LID] = v, f.Ports[q].Num
+			}
+		}
+		if out == 0 {
+			continue
+		}
+		flow := slices.Clone(hosts)
+		for _, s := range slices.Backward(queue[1:]) {
+			p := f.Port(f.Switches[s].Node, lft[s][f.Ports[e].LID])
+			weight[p] += flow[s]
+			flow[f.Nodes[f.Ports[f.Ports[p].Peer].Node].Switch] += flow[s]
+		}
+	}
+	return lft
+}
+
+// betweenHosts is tables without the LIDs of switches.
+func betweenHosts(f *fabric.Fabric, lft [][]uint8) [][]uint8 {
+	out := make([][]uint8, len(lft))
+	for s := range lft {
+		out[s] = slices.Clone(lft[s])
+		for _, e := range f.EndPorts {
+			if f.Nodes[f.Ports[e].Node].Type == ib.NodeSwitch {
+				out[s][f.Ports[e].LID] = route.NoPort
+			}
+		}
+	}
+	return out
+}
+
+// On seeded degradations of all kinds of fabrics the busiest link is never more
+// than a twentieth, or three flows, busier than under the best of opensm's engines that need no lanes:
+// as measured with opensm on the first ones (testdata/degraded.txt), as computed in
+// the way of minhop and of dfsssp on all, where those leave no credit loop.
+func TestNeverWorse(t *testing.T) {
+	measured := map[uint64]float64{}
+	text, err := os.ReadFile("testdata/degraded.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var seed uint64
+		var flows float64
+		if n, _ := fmt.Sscan(line, &seed, &flows); n == 2 {
+			measured[seed] = flows
+		}
+	}
+	var ratios []float64
+	degraded(75, func(seed uint64, c gen.Case) {
+		f := lids(c.Fabric, 0)
+		_, l := build(t, c.Name, f, route.Options{})
+		theirs := math.Inf(1)
+		if m, ok := measured[seed]; ok {
+			theirs = m
+		}
+		for _, lft := range [][][]uint8{counting(f), sssp(f)} {
+			if m := route.Measure(f, lft); m.Lost == 0 && m.Worst > 0 && route.CreditLoop(f, betweenHosts(f, lft), nil) == nil {
+				theirs = min(theirs, m.Worst)
+			}
+		}
+		if math.IsInf(theirs, 1) {
+			return
+		}
+		ratios = append(ratios, l.Worst/theirs)
+		if l.Worst > 1.05*theirs && l.Worst > theirs+3 {
+			t.Errorf("%s: %.0f flows on a link, %.0f under the best of opensm's engines", c.Name, l.Worst, theirs)
+		}
+	})
+	slices.Sort(ratios)
+	n := len(ratios)
+	t.Logf("%d fabrics: flows on the busiest link over those of the best other engine: least %.2f, half %.2f, nine tenths %.2f, most %.2f",
+		n, ratios[0], ratios[n/2], ratios[n*9/10], ratios[n-1])
+}
+
+// A cut on a degraded fabric changes few entries, and leaves the balance within a
+// tenth of tables made from nothing.
+func TestCutOnDegraded(t *testing.T) {
+	must, changed, redone := 0, 0, 0
+	worst := 0.0
+	degraded(40, func(seed uint64, c gen.Case) {
+		f := lids(c.Fabric, 0)
+		g := cut(f, rand.New(rand.NewPCG(seed, 3)), 1)
+		if !gen.Whole(g) {
+			return
+		}
+		before, _ := build(t, c.Name, f, route.Options{})
+		fresh, full := build(t, c.Name, g, route.Options{})
+		r, l := build(t, c.Name, g, route.Options{Previous: before.LFT, Order: before.Order})
+		for s := range r.LFT {
+			for lid, p := range before.LFT[s] {
+				if q := g.Port(g.Switches[s].Node, p); p != 0 && q != fabric.None && g.Ports[q].Peer == fabric.None {
+					must++
+				}
+				if r.LFT[s][lid] != p {
+					changed++
+				}
+				if fresh.LFT[s][lid] != p {
+					redone++
+				}
+			}
+		}
+		if full.Worst > 0 {
+			worst = max(worst, l.Worst/full.Worst)
+		}
+		// The order of the switches is searched for, near the one in force.
+		limit := 1.1
+		if r.Engine == route.UpDown {
+			limit = 1.6
+		}
+		if l.Worst > limit*full.Worst+1 {
+			t.Errorf("%s: %s, %.0f flows on a link, %.0f from nothing", c.Name, r.Engine, l.Worst, full.Worst)
+		}
+	})
+	t.Logf("%d entries led over the cables, %d change, %d without regard to the tables in force; at most %.2f of the flows of those", must,
+		changed, redone, worst)
 }
 
 // The LIDs of one port are reached through different switches where the cabling
@@ -297,7 +416,7 @@ func TestCutChangesLittle(t *testing.T) {
 			if r.Engine == route.UpDown {
 				limit = 1.2
 			}
-			if must == 0 || changed < must || changed > 8*must+100 || l.Worst > limit*full.Worst+1 {
+			if must == 0 || changed < must || changed > 12*must+100 || l.Worst > limit*full.Worst+1 {
 				t.Errorf("%s, seed %d: %d entries led over the cable and %d change; %.0f flows on a link, %.0f from nothing", name, seed, must,
 					changed, l.Worst, full.Worst)
 			}

@@ -75,10 +75,15 @@ func (g *graph) measure(lft [][]uint8) (flows []int64, out Load) {
 // Shift is what hosts get that each send to one other at a time: in the
 // permutations i -> i+k of the host ports, in the order of the fabric, the mean
 // over all flows of one over the flows on the flow's busiest link (1 is full
-// bandwidth), and the most flows on one link. Of many distances k a part is
-// taken, up to 128.
-func Shift(f *fabric.Fabric, lft [][]uint8) (share float64, worst int) {
-	g := newGraph(f)
+// bandwidth), and the most flows on one link. On a slower link each counts more, as
+// in Load. Of many distances k a part is taken, up to 128.
+func Shift(f *fabric.Fabric, lft [][]uint8) (share, worst float64) {
+	return newGraph(f).shift(lft, 128)
+}
+
+// shift is Shift for a number of distances.
+func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
+	f := g.f
 	type host struct {
 		s   int32
 		lid ib.LID
@@ -90,9 +95,9 @@ func Shift(f *fabric.Fabric, lft [][]uint8) (share float64, worst int) {
 		}
 	}
 	n := 0
-	count := make([]int, len(g.port))
+	count := make([]int64, len(g.port))
 	paths := make([][]int32, len(hosts))
-	for k := 1; k < len(hosts); k += max(1, (len(hosts)-1)/128) {
+	for k := 1; k < len(hosts); k += max(1, (len(hosts)-1)/distances) {
 		clear(count)
 		for i, a := range hosts {
 			b := hosts[(i+k)%len(hosts)]
@@ -106,17 +111,17 @@ func Shift(f *fabric.Fabric, lft [][]uint8) (share float64, worst int) {
 					break
 				}
 				paths[i] = append(paths[i], l)
-				count[l]++
+				count[l] += g.cost[l]
 				at = g.linkTo[l]
 			}
 		}
 		for _, p := range paths {
-			most := 1
+			most := 1.0
 			for _, l := range p {
-				most = max(most, count[l])
+				most = max(most, float64(count[l])/16)
 			}
 			worst = max(worst, most)
-			share += 1 / float64(most)
+			share += 1 / most
 			n++
 		}
 	}

@@ -538,8 +538,8 @@ func TestIncremental(t *testing.T) {
 	allPairs(t, f, back, 5)
 	t.Logf("of %d blocks a cut changes %d (%d entries), its repair %d", all, blocks(before.LFT, after.LFT), entries,
 		blocks(after.LFT, back.LFT))
-	if n := blocks(before.LFT, after.LFT); n == 0 || n > all/4 {
-		t.Errorf("a cut changes %d of %d blocks", n, all)
+	if n := blocks(before.LFT, after.LFT); n == 0 || n > all/2 || entries > 40 {
+		t.Errorf("a cut changes %d of %d blocks, %d entries", n, all, entries)
 	}
 	if n := blocks(after.LFT, back.LFT); n == 0 {
 		t.Errorf("a link that came back is not used")

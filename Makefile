@@ -56,9 +56,9 @@ SEQUENTIAL := $(addprefix ibnetworkd/,$(shell cat internal/walls/sequential.txt)
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector where there are goroutines"; \
 	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL); \
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -v '^ibnetworkd/lab/scenario' | grep -vxF "$$(printf '%s\n' $(SEQUENTIAL))"); \
-	echo "== scenarios on the lab's kernels"; \
-	IBNET_LAB=require CGO_ENABLED=0 $(GO) test -v -count=1 -timeout 40m ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'; \
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -vE '^ibnetworkd/lab($$|/scenario)' | grep -vxF "$$(printf '%s\n' $(SEQUENTIAL))"); \
+	echo "== the lab and its scenarios, with nothing beside them"; \
+	IBNET_LAB=require CGO_ENABLED=0 $(GO) test -p 1 -v -count=1 -timeout 40m ./lab ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'; \
 	printf '== all tests in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))
 
 AGAINST ?= networkd NetworkManager ifupdown opensm
@@ -85,7 +85,11 @@ bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one gu
 TRIXIE ?= ^(TestPackage|TestFirstDay|TestBesideNetworkd|TestAdvertisedNameServers|InstalledHost)$$
 
 .PHONY: test-long
-test-long: test test-trixie test-units-long test-sm-long bench-peers ## make test, and what was trimmed there
+test-long: test test-race test-trixie test-units-long test-sm-long bench-peers ## make test, and what was trimmed there
+
+.PHONY: test-race
+test-race: deps lab ## the lab with the race detector
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 40m ./lab
 
 .PHONY: test-trixie
 test-trixie: deps ## installation, reload, upgrade and removal with the userland of Debian 13 (systemd 257)

@@ -222,8 +222,8 @@ func (a *app) importCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "import [FILE...]", Short: "convert other tools' configuration to unit files",
 		Long: `Reads other tools' configuration of InfiniBand links: RHEL's ifcfg-* with route-*
-and rule-*, SUSE's ifcfg-* with ifroute-*, NetworkManager keyfiles, netplan,
-nmstate, Debian's interfaces, systemd-networkd's .network and .netdev files,
+and rule-*, SUSE's ifcfg-* with ifroute-* and ifrule-*, NetworkManager keyfiles,
+netplan, nmstate, Debian's interfaces, systemd-networkd's .network and .netdev files,
 ipoibmodemtu.conf, openib.conf, rdma.conf, mlx4.conf, modprobe.d, /etc/modules,
 rc.local and opensm's settings. It prints the equivalent .ibnetwork files, and
 everything that was not converted, with the reason. Without FILEs the standard

@@ -129,7 +129,7 @@ func (im *importer) bonds() {
 		of, isPort := b.sec("Bond").get("Name")
 		switch {
 		case len(own) == 0:
-			refused[b] = whyNotIB
+			refused[b] = whyNotIB + ": no port of the bond is one in these files"
 			continue
 		case mode != "active-backup":
 			why = b.link + " has the mode " + cmp.Or(mode, "balance-rr, the default") + ", but the kernel bonds IPoIB links in mode " +
@@ -182,8 +182,8 @@ func (im *importer) bonds() {
 // lend gives a port what its unit says of the bond: the options, and the MTU, which
 // a bond has of its ports.
 func (b *draft) lend(p *draft) {
-	name := p.sec("Bond").keys["Name"]
-	name.value = b.link
+	p.sec("Bond").keys["Name"].value = b.link
+	p.otherIP = "" // the bond has the addresses
 	for _, x := range b.sec("Bond").dirs {
 		p.set("Bond", x.key, x.value, x.from...)
 	}

@@ -75,7 +75,7 @@ func Format(s Source) string {
 		return slices.ContainsFunc(list, func(x string) bool { return strings.HasPrefix(base, x) })
 	}
 	switch {
-	case prefix("ifroute-"), base == "routes" && dir == "network":
+	case prefix("ifroute-", "ifrule-", "ifsysctl"), base == "routes" && dir == "network":
 		return "wicked"
 	case prefix("ifcfg-"):
 		if strings.Contains(s.Path, "/sysconfig/network/") || has("\nSTARTMODE=", "\nIPOIB", "\nPREFIXLEN") {
@@ -164,7 +164,8 @@ func Related(s Source) []string {
 		}
 	case "wicked":
 		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {
-			return []string{escape(dir) + "ifroute-" + escape(n), escape(dir) + "routes"}
+			d, n := escape(dir), escape(n)
+			return []string{d + "ifroute-" + n, d + "routes", d + "ifrule-" + n, d + "ifsysctl-" + n, d + "ifsysctl"}
 		}
 	case "networkd":
 		if strings.HasSuffix(base, ".network") || strings.HasSuffix(base, ".netdev") {

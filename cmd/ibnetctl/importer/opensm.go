@@ -2,11 +2,13 @@ package importer
 
 import (
 	"cmp"
+	"errors"
 	"path"
 	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
 )
 
 // manager is what is known of opensm on the host.
@@ -33,6 +35,25 @@ type managerLine struct {
 // set adds a setting of the subnet manager.
 func (m *manager) set(key, value string, it *item) {
 	m.lines = append(m.lines, managerLine{key, value, it})
+}
+
+// unless adds a setting that is not the default of opensm.
+func (m *manager) unless(def, key, value string, it *item) {
+	if value == def {
+		it.unneeded("the default")
+	} else {
+		m.set(key, value, it)
+	}
+}
+
+// path adds a setting that is a file. without says what follows if there is none.
+func (m *manager) path(key, value, without string, it *item) {
+	if strings.HasPrefix(value, "/") {
+		m.set(key, value, it)
+	} else {
+		it.left("a relative path, which depends on the directory that opensm is started in; write " + key +
+			"= with the whole path, or " + without)
+	}
 }
 
 // opensm reads /etc/default/opensm, /etc/sysconfig/opensm and opensm.conf.
@@ -64,26 +85,23 @@ func (im *importer) opensm(files []*file) {
 		im.note("disable opensm's own unit: systemctl disable --now opensm")
 	}
 	for _, l := range m.policies {
-		switch {
-		case !m.qos:
+		if m.qos {
+			m.path(l.key, l.value, "paths have the service levels of their partitions", l.it)
+		} else {
 			l.it.left("qos is off, so opensm does not read it")
-		case !strings.HasPrefix(l.value, "/"):
-			l.it.left("a relative path, which depends on the directory that opensm is started in; write QoSPolicyFile= with the whole path, " +
-				"or paths have the service levels of their partitions")
-		default:
-			m.set(l.key, l.value, l.it)
 		}
 	}
 }
 
 func (im *importer) opensmKey(it *item, key, value string) {
 	m := &im.manager
+	if value == "" || value == "(null)" {
+		it.unneeded("opensm's default")
+		return
+	}
 	switch key {
 	case "ports", "guids", "guid":
 		list := strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
-		if len(list) == 0 {
-			it.unneeded("the default port")
-		}
 		for _, g := range list {
 			p := it
 			if len(list) > 1 {
@@ -105,25 +123,12 @@ func (im *importer) opensmKey(it *item, key, value string) {
 				}
 			}
 		}
-		return
-	}
-	if value == "" || value == "(null)" {
-		it.unneeded("opensm's default")
-		return
-	}
-	switch key {
 	case "priority", "sm_priority":
-		if value == "0" {
-			it.unneeded("the default")
-		} else {
-			m.set("Priority", value, it)
-		}
+		m.unless("0", "Priority", value, it)
+	case "lmc":
+		m.unless("0", "LMC", value, it)
 	case "routing_engine":
-		if value == "null" {
-			it.unneeded("opensm's default")
-		} else {
-			m.set("RoutingEngine", value, it)
-		}
+		m.unless("null", "RoutingEngine", value, it)
 	case "subnet_prefix":
 		switch {
 		case !strings.HasPrefix(value, "0x") || len(value) > 18:
@@ -134,12 +139,7 @@ func (im *importer) opensmKey(it *item, key, value string) {
 			m.set("SubnetPrefix", "0x"+strings.Repeat("0", 18-len(value))+value[2:], it)
 		}
 	case "partition_config_file":
-		if !strings.HasPrefix(value, "/") {
-			it.left("a relative path, which depends on the directory that opensm is started in; write PartitionsFile= with the whole path, " +
-				"or every port gets the default partition only")
-			return
-		}
-		m.set("PartitionsFile", value, it)
+		m.path("PartitionsFile", value, "every port gets the default partition only", it)
 	case "qos":
 		switch value {
 		case "TRUE":
@@ -153,18 +153,7 @@ func (im *importer) opensmKey(it *item, key, value string) {
 	case "qos_policy_file":
 		m.policies = append(m.policies, managerLine{"QoSPolicyFile", value, it})
 	case "node_name_map_name":
-		if !strings.HasPrefix(value, "/") {
-			it.left("a relative path, which depends on the directory that opensm is started in; write NodeNameMap= with the whole path, " +
-				"or nodes are shown with the names that they have")
-			return
-		}
-		m.set("NodeNameMap", value, it)
-	case "lmc":
-		if value == "0" {
-			it.unneeded("the default")
-		} else {
-			m.set("LMC", value, it)
-		}
+		m.path("NodeNameMap", value, "nodes are shown with the names that they have", it)
 	}
 }
 
@@ -181,8 +170,19 @@ func (im *importer) partitions(files []*file) {
 			continue
 		}
 		im.manager.files = append(im.manager.files, f)
+		wrong := map[int]string{}
+		var errs partition.Errors
+		if _, err := partition.Parse(f.path, []byte(f.text)); errors.As(err, &errs) {
+			for _, e := range errs {
+				wrong[e.Line] = cmp.Or(wrong[e.Line], e.Msg)
+			}
+		}
 		for _, it := range f.content(hash) {
-			it.with = f.whole
+			if why := wrong[it.line]; why != "" {
+				it.left("ibnetsm refuses the file because of it: " + why)
+			} else {
+				it.with = f.whole
+			}
 		}
 		im.manager.set("PartitionsFile", path.Clean(f.path), f.whole)
 	}

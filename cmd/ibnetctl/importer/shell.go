@@ -420,7 +420,7 @@ func (sh *shell) sysctl(it *item, name, value string) string {
 	}
 	s, ok := sysctls[f[1]+"/"+f[4]]
 	if !ok || f[3] == "all" || f[3] == "default" || !validName(f[3]) {
-		return "a sysctl that no setting of a unit changes; write it into /etc/sysctl.d"
+		return whySysctl
 	}
 	v, ok := s.values[value]
 	if !ok {

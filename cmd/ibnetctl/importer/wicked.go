@@ -15,21 +15,25 @@ var wickedIdle = map[string]string{
 	"IPOIB":         "implied by the sections of the unit",
 	"INTERFACETYPE": "implied by the sections of the unit",
 	"UNIQUE":        "the identity of the profile", "_NM_NAME": "the identity of the profile",
-	"NM_CONTROLLED": "which tool reads the file", "PREFIXLEN": "part of the address", "NETMASK": "part of the address",
+	"NM_CONTROLLED":         "which tool reads the file",
 	"LINK_REQUIRED":         "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes",
 	"DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
 	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "ibnetworkd does not probe IPv4 addresses",
 	"SEND_GRATUITOUS_ARP": "ibnetworkd does not probe IPv4 addresses",
 }
 
-// wicked reads SUSE's /etc/sysconfig/network: ifcfg-*, ifroute-* and routes
-// (ifcfg(5), ifcfg-ipoib(5) and routes(5) of wicked).
+// wicked reads SUSE's /etc/sysconfig/network: ifcfg-*, ifroute-*, ifrule-* and
+// routes (ifcfg(5), ifcfg-ipoib(5), ifrule(5) and routes(5) of wicked).
 func (im *importer) wicked(files []*file) {
 	links := map[string]*draft{}
 	var routes []*file
 	for _, f := range files {
 		base := path.Base(f.path)
-		if strings.HasPrefix(base, "ifroute-") || base == "routes" {
+		if strings.HasPrefix(base, "ifsysctl") {
+			f.refuse(whySysctl)
+			continue
+		}
+		if strings.HasPrefix(base, "ifroute-") || strings.HasPrefix(base, "ifrule-") || base == "routes" {
 			routes = append(routes, f)
 			continue
 		}
@@ -120,8 +124,17 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 		im.wickedAddress(d, v, a, suffix)
 	case base == "BROADCAST" && v.by["IPADDR"+suffix] != nil:
 	case (base == "PREFIXLEN" || base == "NETMASK") && v.by["IPADDR"+suffix] != nil:
-		if !slices.ContainsFunc(v.items("IPADDR"+suffix), func(it *item) bool { return it == a.item }) && a.idle == "" {
-			a.unneeded("part of the address")
+		// The length of the address itself has precedence, then PREFIXLEN.
+		key, bits := "PREFIXLEN"+suffix, v.get("PREFIXLEN"+suffix)
+		if _, b, ok := strings.Cut(v.get("IPADDR"+suffix), "/"); ok {
+			key, bits = "IPADDR"+suffix, b
+		}
+		switch own, _ := prefixOf(a.value); {
+		case a.key == key || bits == "":
+		case own == bits:
+			a.unneeded(key + " says it")
+		default:
+			a.left("not used: " + key + "=" + v.get(key) + " overrides it")
 		}
 	case base == "LABEL", base == "SCOPE", base == "REMOTE_IPADDR":
 		if v.by["IPADDR"+suffix] == nil {
@@ -262,13 +275,26 @@ func linkOf(links map[string]*draft, gateway string) *draft {
 // wickedRoutes reads lines of DESTINATION GATEWAY NETMASK INTERFACE [TYPE|OPTION
 // VALUE...], where - says nothing.
 func (im *importer) wickedRoutes(f *file, links map[string]*draft) {
-	own, isOwn := strings.CutPrefix(path.Base(f.path), "ifroute-")
+	kind, own, isOwn := strings.Cut(path.Base(f.path), "-")
 	if isOwn && links[own] == nil {
 		f.refuse(map[bool]string{true: "no file defines the link " + own + ": import ifcfg-" + own + " with it", false: whyNotIB}[isIB(own)])
 		return
 	}
 	for _, it := range f.content(hash) {
 		w := strings.Fields(it.text)
+		if kind == "ifrule" {
+			links[own].source(f)
+			six := w[0] == "ipv6"
+			if six || w[0] == "ipv4" {
+				w = w[1:]
+			}
+			if dirs, why := ipRule(w, six); why != "" {
+				it.left(why)
+			} else {
+				links[own].section("RoutingPolicyRule", dirs, it)
+			}
+			continue
+		}
 		col := func(i int) string {
 			if i < len(w) && w[i] != "-" {
 				return w[i]

@@ -82,9 +82,9 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	}
 	bad := ""
 	if f.Problem != "" {
-		bad = "; with the last good partitions, because " + f.Problem
-		if p.Engine == EngineOpenSM {
-			bad = "; with the default partition, because " + f.Problem
+		bad = "; " + f.Problem
+		if f.Kept != "" {
+			bad += ": " + f.Kept
 		}
 	}
 	start := "systemctl start " + r.Named

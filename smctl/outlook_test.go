@@ -77,12 +77,12 @@ func TestOutlook(t *testing.T) {
 			}),
 			change(func(p *Policy) { p.StopWhenForeignMaster = false }), good, ""},
 		{"opensm with a bad file", off, change(func(p *Policy) { p.Engine, p.Manage = EngineOpenSM, ManageAlways }),
-			Files{Problem: "/etc/p.conf: gone"},
-			"systemctl start ibnetsm@x.service   # port mlx5_0/1; with the default partition, because /etc/p.conf: gone"},
+			Files{Problem: "/etc/p.conf: gone", Kept: "one that starts uses the default partition"},
+			"systemctl start ibnetsm@x.service   # port mlx5_0/1; /etc/p.conf: gone: one that starts uses the default partition"},
 		{"held", with(off, func(r *Running) { r.Override = OverrideStop }), pol, good, ""},
 		{"a start with a bad file", with(off, func(r *Running) { r.Phase = PhaseBackingOff }), pol,
 			Files{Problem: "/etc/p.conf: gone"}, "systemctl start ibnetsm@x.service   # when the wait after its failure is over; " +
-				"with the last good partitions, because /etc/p.conf: gone"},
+				"/etc/p.conf: gone"},
 	} {
 		var got []string
 		for _, s := range Outlook("mlx5_0/1", tt.r, tt.p, tt.f) {

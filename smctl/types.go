@@ -287,6 +287,8 @@ type Files struct {
 	// Problem is the first thing wrong with them, with its place, as a sentence
 	// without a full stop; empty if nothing is.
 	Problem string
+	// Kept is what is used in spite of the problem, as a sentence without a full stop.
+	Kept string
 	// Digest changes with what is in them: a word NAME:KIND:HASH each, with the kind of
 	// what was hashed, which depends on what the reader may open.
 	Digest string

@@ -129,7 +129,7 @@ func (d *daemon) configure(now *options) error {
 	if bad := (errPartitions{}); errors.As(err, &bad) {
 		var what string
 		cfg.Partitions, what = now.fallBack()
-		d.status.problem(firstLine(bad) + ": " + what + " is used")
+		d.status.problem(firstLine(bad) + ": " + what)
 		d.log.Error("the partitions cannot be used", "err", bad.error, "instead", what)
 	} else if bad := (errPolicy{}); errors.As(err, &bad) {
 		// Paths without a service level are better than none.

@@ -300,19 +300,19 @@ func (o *options) keepGood() error {
 }
 
 // fallBack returns the partitions for a start with a file that cannot be used, those
-// of the last good file or the default partition and the rules, and which they are.
+// of the last good file or the default partition and the rules, and says which.
 func (o *options) fallBack() (partition.Config, string) {
 	last := *o
 	if last.partitions = o.lastGood(); last.partitions != "" {
 		if c, err := last.readPartitions(); err == nil {
-			return c, "the last good partitions file"
+			return c, "the last good partitions file is used"
 		}
 	}
 	last.partitions = ""
-	if c, err := last.readPartitions(); err == nil {
-		return c, "the default partition and the rules of the unit"
+	if c, err := last.readPartitions(); err == nil && len(o.rules) > 0 {
+		return c, "the default partition and --partition or Partition= are used"
 	}
-	return partition.Default(), "the default partition"
+	return partition.Default(), "only the default partition is used"
 }
 
 // firstLine is the first line of an error, for a status line.

@@ -124,8 +124,15 @@ func TestLastGoodPartitions(t *testing.T) {
 	bad()
 	c, what := o.fallBack()
 	has(c, "Default", "more")
-	if !strings.Contains(what, "default partition") {
+	if what != "the default partition and --partition or Partition= are used" {
 		t.Error(what)
+	}
+	alone := o
+	alone.rules = nil
+	if c, what := alone.fallBack(); what != "only the default partition is used" {
+		t.Error(what)
+	} else {
+		has(c, "Default")
 	}
 	write("storage=0x8001 : ALL=full;\n")
 	if _, err := o.config(slog.New(slog.DiscardHandler)); err != nil {

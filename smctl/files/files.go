@@ -186,7 +186,7 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 	}
 	files := smctl.Files{Digest: strings.Join(digest, " ")}
 	if i := slices.IndexFunc(out, func(p Problem) bool { return p.Fatal }); i >= 0 {
-		files.Problem = out[i].String()
+		files.Problem, files.Kept = out[i].String(), out[i].Kept
 	}
 	return out, files
 }

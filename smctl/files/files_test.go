@@ -61,7 +61,7 @@ func TestCheck(t *testing.T) {
 		case tt.want == "" && (len(ps) > 0 || f.Problem != ""):
 			t.Errorf("%+v: %v", tt.pol, ps)
 		case tt.want != "" && (len(ps) != 1 || !strings.Contains(ps[0].String(), tt.want) || ps[0].Kept == "" ||
-			(f.Problem != "") != tt.fatal):
+			(f.Problem != "") != tt.fatal || tt.fatal && f.Kept != ps[0].Kept):
 			t.Errorf("%+v: %v %q, want %q", tt.pol, ps, f.Problem, tt.want)
 		}
 	}

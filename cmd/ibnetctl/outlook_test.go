@@ -129,3 +129,27 @@ func writeUnit(t *testing.T, text string) string {
 	}
 	return dir
 }
+
+// A link that waits for the fabric alone needs no command, and is not called
+// configured.
+func TestPlanOfAWaitingLink(t *testing.T) {
+	set, err := unitsIn(writeUnit(t, "[Match]\nName=ib0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap := &link.Snapshot{Schema: link.SnapshotSchema, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{
+		Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: ib.PhysLinkUp, GUID: 1, PKeys: []ib.PKey{0xffff}}}}},
+		Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagUp, MTU: 2044,
+			IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1, Sysctl: map[string]string{}}}}
+	var out bytes.Buffer
+	a := &app{out: &out, err: &out, root: t.TempDir()}
+	if err := a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"# waiting: ib0: port mlx5_0/1 is Initializing: no subnet manager", "#   next: ",
+		"\nNothing to do until then.\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}

@@ -241,9 +241,9 @@ func (a *app) planCmd() *cobra.Command {
 		Long: `Prints what the daemon would do now to configure every link as its unit specifies,
 as the commands that an administrator would type. Comments give what has to wait or
 cannot be done, with the reason, and side effects of commands (a port that goes
-down and up). Nothing is changed. An empty plan means that every link is
-configured. Starts, stops, reloads and restarts of subnet managers are included if
-the daemon is running.
+down and up). Nothing is changed. An empty plan means that every link with a
+unit is configured. Starts, stops, reloads and restarts of subnet managers are
+included if the daemon is running.
 
 The unit files are read as they are now. A daemon that watches them applies an
 edit when it is saved, so it may be applying this plan already; ibnetctl edit and
@@ -329,8 +329,20 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		fmt.Fprintln(a.out, a.paint(style, line))
 	}
 	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
+		waits := false
+		for _, l := range r.Links {
+			if why := l.Reason(); l.Unit != "" && l.State != link.StateConfigured && l.State != link.StateUnmanaged && why.Text != "" {
+				waits = true
+				fmt.Fprintln(a.out, a.paint(soso, "# waiting: "+l.Name+": "+why.Text))
+				if why.Next != "" {
+					fmt.Fprintln(a.out, a.paint(soso, "#   next: "+why.Next))
+				}
+			}
+		}
 		switch {
 		case len(managers) > 0:
+		case waits:
+			fmt.Fprintln(a.err, "Nothing to do until then.")
 		case slices.ContainsFunc(r.Links, func(s link.Status) bool { return s.Unit != "" }):
 			fmt.Fprintln(a.err, "Nothing to do: every link with a unit is configured.")
 		case len(sys.set.Units) > 0:

@@ -93,7 +93,11 @@ func (d *Daemon) logState(st link.Status) {
 	if st.State == link.StateFailed {
 		level = slog.LevelWarn
 	}
-	d.log.Log(context.Background(), level, st.Name+": "+before+" -> "+now, as(msgLink, args...)...)
+	text := st.Name + ": " + before + " -> " + now
+	if before == now {
+		text = strings.TrimSuffix(st.Name+": still "+now+": "+st.Reason().Text, ": ")
+	}
+	d.log.Log(context.Background(), level, text, as(msgLink, args...)...)
 }
 
 func (d *Daemon) logPorts(old, now []link.PortStatus) {

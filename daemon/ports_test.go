@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,6 +50,11 @@ func TestUnpluggedPort(t *testing.T) {
 		}
 		if n := looks(30 * time.Second); n < 25 {
 			t.Errorf("%d looks in the 30 s after the cable", n)
+		}
+		// The journal names the other reason of the same state.
+		if log := r.log.String(); !strings.Contains(log, "ib1: still configuring/no-carrier: port mlx5_001/1 is Initializing") ||
+			strings.Contains(log, "configuring/no-carrier -> configuring/no-carrier") {
+			t.Errorf("the log says\n%s", log)
 		}
 	})
 }

@@ -497,6 +497,10 @@ func (p *parser) checkVFs() {
 
 func (p *parser) checkRoCE() {
 	r := &p.u.RoCE
+	if g := p.u.Match.PortGUID; p.u.Port.Type.V == PortTypeEth && len(g) > 0 && !g[0].V.Not {
+		p.at("Match", "PortGUID").problem(g[0].Pos, Warning, "the unit applies until the port is Ethernet",
+			"an Ethernet port has no port GUID: with Type=eth (%s) match by NodeGUID= and Port=", p.u.Port.Type.Pos)
+	}
 	if r.DSCP.Set && r.TypeOfService.Set && r.TypeOfService.V>>2 != r.DSCP.V {
 		p.at("RoCE", "DSCP").problem(r.DSCP.Pos, Warning, "TypeOfService= is used",
 			"DSCP=%d is a type of service of %d, but TypeOfService= says %d "+

@@ -18,6 +18,7 @@ func TestMessages(t *testing.T) {
 		"[SubnetManager]\nEngine=ibnetsm": `did you mean builtin?`,
 		"[Port]\nType=ethernet":           `did you mean eth?`,
 		"[Port]\nType=InfiniBand":         `did you mean ib?`,
+		"PortGUID=0x1\n[Port]\nType=eth":  `an Ethernet port has no port GUID: with Type=eth`,
 		"[IPoIB]\nMode=cm":                `did you mean connected?`,
 		"[Network]\nAddress=\"10.0.0.1/24\"": `[Network] Address=: "10.0.0.1/24" is in quotes, which are ` +
 			`part of the value here; the assignment is ignored; ` +

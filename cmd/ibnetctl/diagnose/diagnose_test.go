@@ -218,6 +218,25 @@ func TestEveryBranch(t *testing.T) {
 	}
 }
 
+// Where the daemon says why it does not change a port's type, that and its next step
+// are named instead of the setting that the unit has already.
+func TestWrongLayerSaysWhy(t *testing.T) {
+	in := good()
+	u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[Port]\nType=eth\n"))
+	in.Report.Ports, in.Units = nil, &units.Set{Units: []*units.Unit{u}}
+	st := &in.Report.Links[0]
+	st.Attributes = append(st.Attributes, link.Attribute{Name: "Type", Wanted: "eth", Actual: "ib",
+		Why: link.Reason{Text: "ib0 is in use", Next: "ibnetctl down ib0"}})
+	for _, c := range Run(in, "") {
+		for _, k := range c.Checks {
+			if k.Code == codeLinkLayer && k.Next == "ibnetctl down ib0" && strings.HasSuffix(k.Text, "has [Port] Type=eth: ib0 is in use") {
+				return
+			}
+		}
+	}
+	t.Errorf("%+v", Run(in, ""))
+}
+
 // What does not block the way is a note.
 func TestNotes(t *testing.T) {
 	for _, tc := range []struct {

@@ -32,8 +32,33 @@ func (w *walker) linkLayer() bool {
 		w.ok("link layer", "%v", w.p.Layer)
 		return true
 	}
-	w.fail("link layer", codeLinkLayer, w.typeCommand(want), "the port's link layer is %v, but %s", w.p.Layer, where)
+	why := w.typeStays()
+	if why.Text != "" {
+		where += ": " + why.Text
+	}
+	w.fail("link layer", codeLinkLayer, cmp.Or(why.Next, w.typeCommand(want)), "the port's link layer is %v, but %s", w.p.Layer, where)
 	return false
+}
+
+// typeStays is why the daemon does not set [Port] Type=, as the status has it.
+func (w *walker) typeStays() link.Reason {
+	var as []link.Attribute
+	for _, l := range w.links {
+		if st := w.status(l); st != nil {
+			as = append(as, st.Attributes...)
+		}
+	}
+	for _, p := range w.in.Report.Ports {
+		if p.IBDevice == w.d.Name && p.Port == w.p.Num {
+			as = append(as, p.Attributes...)
+		}
+	}
+	for _, a := range as {
+		if a.Name == "Type" && a.Why.Text != "" {
+			return a.Why
+		}
+	}
+	return link.Reason{}
 }
 
 // typeCommand is how the port's type is changed on this adapter.

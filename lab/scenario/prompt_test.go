@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -245,7 +246,11 @@ func watchAddresses(g *lab.G, args ...string) *lab.Proc {
 // Monitor, try and wait-online on a host with a bus.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{Timeout: 6 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	if program, err := exec.LookPath("prometheus"); err == nil && !lab.InGuest() {
+		c.Bins = append(c.Bins, program)
+		c.Files["/etc/prometheus.yml"] = prometheusOfPage(t)
+	}
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)
@@ -324,7 +329,18 @@ func TestPrompt(t *testing.T) {
 	})
 }
 
-// scrape reads the metrics as Prometheus does: by TCP from another network
+// prometheusOfPage is the configuration of docs/metrics.md for the host of scrape.
+func prometheusOfPage(t *testing.T) string {
+	page, err := os.ReadFile("../../docs/metrics.md")
+	_, text, found := strings.Cut(string(page), "scrape_configs:\n")
+	text, _, ended := strings.Cut(text, "```")
+	if err != nil || !found || !ended || !strings.Contains(text, "'node1:9717'") {
+		t.Fatalf("no scrape_configs in docs/metrics.md: %v", err)
+	}
+	return "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n" + strings.Replace(text, "node1:", "10.99.0.1:", 1)
+}
+
+// scrape reads the metrics as Prometheus does, and by Prometheus where it is installed: by TCP from another network
 // namespace, with one command on the host and no change to the sandbox.
 func scrape(g *lab.G) {
 	g.Exec("systemctl", "enable", "--now", "ibnetworkd-metrics.socket")
@@ -340,6 +356,20 @@ func scrape(g *lab.G) {
 	if err != nil || !strings.Contains(out, "200 OK") ||
 		!strings.Contains(out, `ibnetwork_port_state{device="swib0",port="1",state="Active"} 1`) {
 		g.Errorf("a scrape: %v\n%s\n%s", err, out, g.Exec("systemctl", "status", "--no-pager", "ibnetworkd-metrics.service"))
+	}
+	if _, err := exec.LookPath("prometheus"); err == nil {
+		g.Exec("ip", "-n", "prometheus", "link", "set", "lo", "up")
+		p := g.Start("ip", "netns", "exec", "prometheus", "prometheus", "--config.file=/etc/prometheus.yml", "--storage.tsdb.path=/tmp/tsdb",
+			"--web.listen-address=127.0.0.1:9090")
+		defer p.Kill()
+		g.WaitFor(60*time.Second, func() string {
+			out, _ := g.Try("ip", "netns", "exec", "prometheus", "bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9090; printf "+
+				`'GET /api/v1/query?query=ibnetwork_link_online HTTP/1.0\r\n\r\n' >&3; cat <&3`)
+			if !strings.Contains(out, `"instance":"10.99.0.1:9717"`) {
+				return "Prometheus has " + out + "\n" + tail(p.Output(), 20)
+			}
+			return ""
+		})
 	}
 	// The daemon may restart, and a scrape does not start one.
 	g.Exec("systemctl", "restart", "ibnetworkd")

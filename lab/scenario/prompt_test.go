@@ -415,7 +415,10 @@ func TestImportLikeNetworkManager(t *testing.T) {
 		datagram  = "[infiniband]\ntransport-mode=datagram\nmtu=2044\n[ipv4]\nmethod=manual\naddress1=10.6.0.1/24\n"
 		routes    = "[infiniband]\ntransport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.0.0.1/24\naddress2=10.7.0.1/16\n" +
 			"route1=10.9.0.0/16,10.0.0.9,50\n"
-		child  = "[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n"
+		child = "[infiniband]\np-key=32769\nparent=ib1\ntransport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n"
+		bond  = "[connection]\nid=bond9\ntype=bond\ninterface-name=bond9\n[bond]\nmode=active-backup\nprimary=ib1\n" +
+			"miimon=70\nupdelay=140\n[ipv4]\nmethod=manual\naddress1=10.4.0.1/24\n[ipv6]\nmethod=disabled\n"
+		port   = "[infiniband]\ntransport-mode=connected\nmtu=65520\n"
 		stanza = "auto ib1\niface ib1 inet static\n  address 10.3.0.1/24\n"
 	)
 	cases := []struct {
@@ -427,6 +430,8 @@ func TestImportLikeNetworkManager(t *testing.T) {
 		conf  string // of the plugin ifupdown
 		ifup  bool   // the link is ifupdown's
 	}{
+		{name: "bond", link: "bond9", up: "ib1", files: map[string]string{etc + "bond9.nmconnection": bond,
+			etc + "a.nmconnection": "[connection]\nid=ib1\ntype=infiniband\ninterface-name=ib1\nmaster=bond9\nslave-type=bond\n" + port}},
 		{name: "connected", link: "ib1", up: "ib1", files: map[string]string{etc + "a.nmconnection": profile("ib1", "ib1", "1", "", connected)}},
 		{name: "routes", link: "ib1", up: "ib1", files: map[string]string{etc + "a.nmconnection": profile("ib1", "ib1", "2", "", routes)}},
 		{name: "child", link: "ib1.8001", up: "ib1.8001",
@@ -461,6 +466,10 @@ func TestImportLikeNetworkManager(t *testing.T) {
 		state := func(name string) string {
 			// NetworkManager gives its routes metrics of its own choice.
 			s := kernelState(g, name)
+			if strings.HasPrefix(name, "bond") {
+				s = g.Exec("sh", "-c", "cd /sys/class/net/"+name+"/bonding && grep -H . mode primary miimon updelay slaves active_slave") +
+					kernelState(g, "ib1") + "; " + s
+			}
 			if _, routes, ok := strings.Cut(s, "routes "); ok && !strings.Contains(routes, "10.9.0.0/16 via 10.0.0.9 metric 50") {
 				s, _, _ = strings.Cut(s, ", routes")
 			}
@@ -509,7 +518,9 @@ func TestImportLikeNetworkManager(t *testing.T) {
 				}
 				theirs := state(tt.link)
 				g.Exec("systemctl", "stop", "NetworkManager")
-				_, _ = g.Try("ip", "link", "delete", "ib1.8001")
+				for _, l := range []string{"ib1.8001", "bond9"} {
+					_, _ = g.Try("ip", "link", "delete", l)
+				}
 				fresh()
 				g.Exec("sh", "-c", "rm -rf "+unitDir+"*.ibnetwork /run/ibnetworkd")
 				g.Log(g.Exec("ibnetctl", args...))

@@ -77,14 +77,53 @@ var edits = []struct{ file, old, new string }{
 		"\t/* We reuse the existing queue locks for stats */\n\tlocal_bh_disable();\n"},
 	{"arch/um/drivers/vector_kern.c", "\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n",
 		"\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n\tlocal_bh_enable();\n"},
-	// ptrace takes the register state (xstate) of a guest's process only as a whole, and this UML has
+	// UML writes the register state (xstate) of a process back each time that it goes on, for
+	// which the host allocates and maps memory. After nearly every system call the process has
+	// that very state: what it was last asked or told is kept here and compared. The handler of
+	// page faults begins with an empty state, a new process may have the number of an old one;
+	// what else UML runs in a process uses no such registers (-mno-sse).
+	// ptrace takes the register state of a guest's process only as a whole, and this UML has
 	// a buffer for AVX-512: on a processor that has more (AMX), init ends at its first
 	// instruction ("ptrace set fp regs failed"). The rest is zeros: no process of a guest can
 	// request AMX from the host. Linux 6.13 and newer query the host for the size.
 	{"arch/x86/um/os-Linux/registers.c", "static int have_xstate_support;\n", `static int have_xstate_support;
 static unsigned long whole_fp[65536 / sizeof(unsigned long)];
 static size_t whole_fp_size; /* bytes, as the host says */
+
+/* The registers that a process of the host has, as it was last asked or told. */
+static struct { int pid; size_t len; unsigned long regs[FP_SIZE]; } held_fp[64];
+
+static void hold_fp(int pid, unsigned long *fp_regs, size_t len)
+{
+	int i = pid % 64;
+
+	if (len > sizeof(held_fp[i].regs))
+		len = sizeof(held_fp[i].regs);
+	held_fp[i].pid = pid;
+	held_fp[i].len = len;
+	memcpy(held_fp[i].regs, fp_regs, len);
+}
+
+void forget_fp_registers(int pid)
+{
+	if (held_fp[pid % 64].pid == pid)
+		held_fp[pid % 64].pid = 0;
+}
 `},
+	{"arch/x86/um/os-Linux/registers.c", "\t\tif (ptrace(PTRACE_GETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n\t\t\treturn -errno;\n",
+		"\t\tif (ptrace(PTRACE_GETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n\t\t\treturn -errno;\n\t\thold_fp(pid, fp_regs, iov.iov_len);\n"},
+	{"arch/x86/um/os-Linux/registers.c", "\t\tif (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)\n\t\t\treturn -errno;\n", `		if (held_fp[pid % 64].pid == pid && !memcmp(held_fp[pid % 64].regs, fp_regs, held_fp[pid % 64].len))
+			return 0;
+		forget_fp_registers(pid);
+		if (ptrace(PTRACE_SETREGSET, pid, NT_X86_XSTATE, &iov) < 0)
+			return -errno;
+		hold_fp(pid, fp_regs, iov.iov_len);
+`},
+	{"arch/um/include/shared/registers.h", "extern int put_fp_registers(", "extern void forget_fp_registers(int pid);\nextern int put_fp_registers("},
+	{"arch/um/os-Linux/skas/process.c", "\terr = ptrace(PTRACE_CONT, pid, 0, SIGSEGV);\n",
+		"\tforget_fp_registers(pid);\n\terr = ptrace(PTRACE_CONT, pid, 0, SIGSEGV);\n"},
+	{"arch/um/os-Linux/skas/process.c", "\tdo {\n\t\tCATCH_EINTR(n = waitpid(pid, &status, WUNTRACED | __WALL));\n",
+		"\tforget_fp_registers(pid);\n\tdo {\n\t\tCATCH_EINTR(n = waitpid(pid, &status, WUNTRACED | __WALL));\n"},
 	{"arch/x86/um/os-Linux/registers.c", "\t\tif (ptrace(PTRACE_SETREGSET, ", `		if (whole_fp_size > iov.iov_len) {
 			memcpy(whole_fp, fp_regs, iov.iov_len);
 			iov.iov_base = whole_fp;

@@ -96,14 +96,14 @@ func (b *Builder) once(ctx context.Context, what, dir string, make func(tmp stri
 		return nil // another process made it while we waited
 	}
 	tmp := dir + ".partial"
-	if err := os.RemoveAll(tmp); err != nil {
+	if err := removePartial(tmp); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.MkdirAll(tmp, 0o755); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := make(tmp); err != nil {
-		os.RemoveAll(tmp) // the log has the error; a partial result is useless
+		_ = removePartial(tmp) // the log has the error; a partial result is useless
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
@@ -111,6 +111,28 @@ func (b *Builder) once(ctx context.Context, what, dir string, make func(tmp stri
 	}
 	prune(filepath.Dir(dir))
 	return nil
+}
+
+// removePartial removes what a killed build left, in which file systems may still be mounted.
+func removePartial(dir string) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for l := range strings.Lines(string(mounts)) {
+		// The fifth field is where it is mounted (proc_pid_mountinfo(5)).
+		if f := strings.Fields(l); len(f) > 4 && strings.HasPrefix(f[4], real+"/") {
+			_ = syscall.Unmount(f[4], syscall.MNT_DETACH) // a later one may have taken an earlier one along
+		}
+	}
+	return os.RemoveAll(dir)
 }
 
 // used reports whether a result is there, and notes that it is in use.
@@ -133,7 +155,7 @@ func prune(dir string) {
 			limit = 24 * time.Hour
 		}
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > limit {
-			os.RemoveAll(filepath.Join(dir, e.Name()))
+			_ = removePartial(filepath.Join(dir, e.Name()))
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -67,6 +68,38 @@ func TestOnceFails(t *testing.T) {
 	}
 	if m, _ := filepath.Glob(dir + "*"); len(m) != 0 {
 		t.Errorf("left behind: %v", m)
+	}
+}
+
+// A build that was killed leaves file systems mounted in its folder; the next one begins anew.
+func TestOnceAfterKill(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts")
+	}
+	b := builder(t)
+	dir := filepath.Join(b.Cache, "kind", "thing")
+	partial := dir + ".partial"
+	for _, m := range []string{"proc", "dev", "dev/shm"} {
+		at := filepath.Join(partial, m)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mount("lab", at, "tmpfs", 0, ""); err != nil {
+			t.Skip(err) // no right to
+		}
+		t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
+	}
+	if err := syscall.Mount("lab", filepath.Join(partial, "proc"), "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.once(t.Context(), "thing", dir, func(tmp string) error {
+		left, err := os.ReadDir(tmp)
+		if len(left) != 0 {
+			t.Errorf("left behind: %v", left)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

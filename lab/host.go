@@ -42,7 +42,10 @@ func Patience(d time.Duration) time.Duration {
 // leastWait is how long everything may take at the least before a test gives it
 // up.  A machine with other work starves a guest for many seconds, and that is no
 // fault of what is tested; a test that passes does not wait for it.
-const leastWait = time.Minute
+const leastWait = 3 * time.Minute
+
+// leastTimeout is the same of a whole guest.
+const leastTimeout = 10 * time.Minute
 
 func patient(limit time.Duration) time.Duration { return Patience(max(limit, leastWait)) }
 

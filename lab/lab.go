@@ -106,7 +106,7 @@ type Config struct {
 	Units []string
 
 	Memory     int           // MiB; 0: 256 for Bare, 768 else
-	Timeout    time.Duration // of the whole guest; never less than 3 minutes, 5 with QEMU
+	Timeout    time.Duration // of the whole guest; never less than 10 minutes
 	CPUs       int           // QEMU only, 2 if 0
 	VFs        int           // QEMU only: a PCI device (NVMe) that can have so many virtual functions
 	TimeTravel bool          // UML only: sleeping costs nothing, the clock jumps
@@ -251,12 +251,7 @@ func (c Config) withDefaults() Config {
 	if c.Queue == 0 && (c.HCAs*c.Ports > 8 || c.PKeys > 0 || c.Topology != "") {
 		c.Queue = 16
 	}
-	// A machine with other work is no fault of the test.
-	c.Timeout = max(c.Timeout, 3*time.Minute)
-	if c.Machine == QEMU {
-		c.Timeout = max(c.Timeout, 5*time.Minute)
-	}
-	c.Timeout = Patience(c.Timeout)
+	c.Timeout = Patience(max(c.Timeout, leastTimeout))
 	if Sanitizing() {
 		c.Memory += c.Memory / 2 // the checkers' shadow
 	}

@@ -178,7 +178,7 @@ func TestTimeTravel(t *testing.T) {
 	if !lab.InGuest() {
 		t.Cleanup(func() { t.Logf("an hour of the guest took %v", time.Since(began)) })
 	}
-	c := lab.Config{TimeTravel: true, Timeout: 8 * time.Minute, Userland: lab.Debian, HCAs: 3, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}
+	c := lab.Config{TimeTravel: true, Userland: lab.Debian, HCAs: 3, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}
 	lab.Run(t, c, func(g *lab.G) {
 		const sweep, poll = 10 * time.Second, 5 * time.Second
 		master := g.SM(lab.SM{Dev: "swib0", Args: []string{"--priority=2", "--sweep=10s"}})

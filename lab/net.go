@@ -34,7 +34,7 @@ type Net struct {
 	// Script runs on the host beside the guests: it kills and boots nodes and
 	// pulls cables.  May be nil.
 	Script func(t *testing.T, r *NetRun)
-	// Timeout ends everything; never less than 4 minutes.
+	// Timeout ends everything; never less than 10 minutes.
 	Timeout time.Duration
 }
 
@@ -83,7 +83,7 @@ func RunNet(t *testing.T, n Net) {
 		n.body(t)
 		return
 	}
-	n.Timeout = max(n.Timeout, 4*time.Minute)
+	n.Timeout = max(n.Timeout, leastTimeout)
 	if err := n.check(); err != nil {
 		t.Fatalf("lab: %v", err)
 	}

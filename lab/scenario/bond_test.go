@@ -148,7 +148,7 @@ func TestRoCELAGByUnit(t *testing.T) {
 		slaves = "[Match]\nMACAddress=02:53:57:49:00:01 02:53:57:49:01:01\nKind=!bond\n[RoCE]\nPFC=3\n"
 		cards  = "type h0/1 eth; type h1/1 eth; driver h0 mlx5_core; driver h1 mlx5_core; lag h0 h1"
 	)
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Commands: strings.Split(cards, "; "), Timeout: 5 * time.Minute,
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Commands: strings.Split(cards, "; "),
 		Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 			unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond7\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n",
 			unitDir + "20-slave.ibnetwork": slaves + "[Bond]\nName=bond7\nUpDelaySec=35ms\n",

@@ -28,7 +28,7 @@ func TestCost(t *testing.T) {
 		}
 	}
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd},
-		Files: files, Timeout: 4 * time.Minute, Memory: 2048}, func(g *lab.G) {
+		Files: files, Memory: 2048}, func(g *lab.G) {
 		manage(g, parts)
 		var batch strings.Builder
 		for i := range hcas * ports {

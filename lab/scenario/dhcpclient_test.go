@@ -56,7 +56,7 @@ func TestDHCPClient(t *testing.T) {
 		client = all + "UseRoutes=no\n"
 	)
 	child := func(name string) string { return "[Partition]\nPartitionKey=0x8001\nName=" + name + "\n" }
-	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd}, Timeout: 8 * time.Minute, Files: map[string]string{
+	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=max\n" + all +
 			"ClientIdentifier=mac\n" + child("one"),
 		unitDir + "10-one.ibnetwork": "[Match]\nName=one\n" + client + "ClientIdentifier=flexboot\n",
@@ -178,7 +178,7 @@ func TestDHCPClient(t *testing.T) {
 // root, which systemd starts when a link needs one.
 func TestDHCPInstalled(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{HCAs: 2, Timeout: 6 * time.Minute}, map[string]string{
+	c := installed(lab.Config{HCAs: 2}, map[string]string{
 		"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n",
 		"10-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.1/24\n",
 	})

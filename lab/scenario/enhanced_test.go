@@ -24,7 +24,7 @@ func TestEnhancedIPoIB(t *testing.T) {
 	)
 	files := exampleFiles(t)
 	files["/etc/ibnetworkd/ibnetworkd.conf"] = "[Daemon]\nWatchUnitFiles=no\n"
-	lab.Run(t, installed(lab.Config{Timeout: 5 * time.Minute, Files: files,
+	lab.Run(t, installed(lab.Config{Files: files,
 		Commands: []string{"driver h0 mlx5_core", "driver h1 mlx5_core", "ipoib h0 enhanced", "ipoib h1 enhanced"},
 	}, map[string]string{
 		"10-ib.ibnetwork":      fmt.Sprintf(unit, "[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n"),
@@ -223,7 +223,7 @@ func TestEnhancedBesidePlain(t *testing.T) {
 		}
 		nodes = append(nodes, lab.Node{Name: n, Config: c, Body: host})
 	}
-	lab.RunNet(t, lab.Net{Cables: []string{"a/1 b/1"}, Nodes: nodes, Timeout: 5 * time.Minute,
+	lab.RunNet(t, lab.Net{Cables: []string{"a/1 b/1"}, Nodes: nodes,
 		Script: func(t *testing.T, r *lab.NetRun) {
 			for _, n := range names {
 				r.Await("done-"+n, 4*time.Minute)

@@ -179,7 +179,7 @@ func ethOf(g *lab.G, dev string) string {
 // link above: with systemd and the bus, where diagnose says more.
 func TestDiagnoseManager(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second)

@@ -30,7 +30,7 @@ func portOf(d api.Description, dev string) link.PortStatus {
 // An installed host on its first day, with what a new administrator does wrong.
 func TestFirstDay(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, installed(lab.Config{HCAs: 1, Timeout: 6 * time.Minute}, map[string]string{
+	lab.Run(t, installed(lab.Config{HCAs: 1}, map[string]string{
 		"10-ib0.ibnetwork":     "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\n[Partition]\nPartitionKey=0x8001\nName=storage\n",
 		"20-storage.ibnetwork": "[Match]\nName=storage\n[Network]\nAddress=10.2.0.1/24\n",
 	}), func(g *lab.G) {

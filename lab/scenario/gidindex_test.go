@@ -219,7 +219,7 @@ func TestGIDIndexHeld(t *testing.T) {
 // programs can use, has RoCE v2 alone.
 func TestGIDIndexInUse(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 10 * time.Minute, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-a.ibnetwork": "[Match]\nName=v1\n[SoftRoCE]\nName=rxe0\n[RoCE]\nGIDIndex=1\n[Network]\nAddress=10.8.0.1/24\n",
 	}}, func(g *lab.G) {
 		g.Exec("ip", "link", "add", "v1", "type", "veth", "peer", "name", "v2")

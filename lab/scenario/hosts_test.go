@@ -89,7 +89,7 @@ func (w *watchers) masters(hosts ...string) (m []string) {
 // each other.
 func (w *watchers) wait(what string, limit time.Duration, ok func() bool) {
 	w.t.Helper()
-	limit = lab.Patience(max(limit, time.Minute))
+	limit = lab.Patience(max(limit, 3*time.Minute))
 	begin := time.Now()
 	var since time.Time
 	for {
@@ -217,9 +217,8 @@ func TestHostsFabric(t *testing.T) {
 Switch	8 "S-0000000000000b01"		# "right" base port 0 lid 0 lmc 0
 [8]	"S-0000000000000a01"[8]		# "left" lid 0 4xQDR
 `,
-		Cables:  []string{"a/1 left/1", "b/1 left/2", "c/1 right/1", "d/1 right/2"},
-		Nodes:   nodes,
-		Timeout: 5 * time.Minute,
+		Cables: []string{"a/1 left/1", "b/1 left/2", "c/1 right/1", "d/1 right/2"},
+		Nodes:  nodes,
 		Script: func(t *testing.T, r *lab.NetRun) {
 			w := newWatchers(t, r, hosts)
 			master := w.one("one subnet of four hosts", 120*time.Second, hosts...)

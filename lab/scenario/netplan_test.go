@@ -35,7 +35,7 @@ func TestImportLikeNetplan(t *testing.T) {
 		{"by NetworkManager", "", "NetworkManager", head + "NetworkManager\n  ethernets:\n    ib1:\n      infiniband-mode: connected\n  " +
 			"    mtu: 65520\n      link-local: []\n      addresses: [10.0.0.1/24]\n"},
 	}
-	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 4 * time.Minute,
+	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl},
 		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
 	if !lab.InGuest() {
 		c.Bins = append(c.Bins, debs(t, "netplan.io", "libnetplan0", "libyaml-0-2")...)

@@ -176,7 +176,7 @@ func masterOf(g *lab.G, dev string) string { return strings.TrimSpace(g.PortFile
 // not notice.
 func TestOnDemandTwoPorts(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib.ibnetwork": fmt.Sprintf(both, "auto")})
+	c := installed(lab.Config{}, map[string]string{"10-ib.ibnetwork": fmt.Sprintf(both, "auto")})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitActive(30 * time.Second)
@@ -302,7 +302,7 @@ func TestOnDemandForeignMaster(t *testing.T) {
 
 func foreignMaster(t *testing.T, engine string) {
 	unit := auto + "Engine=" + engine + "\n"
-	c := installed(lab.Config{Timeout: 4 * time.Minute}, map[string]string{"10-ib0.ibnetwork": unit})
+	c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": unit})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 30*time.Second)
@@ -337,7 +337,7 @@ func TestOnDemandAccidents(t *testing.T) {
 	rule := `polkit.addRule(function(action, subject) {
 	if (action.id == "org.ibnetwork1.reload" && subject.user == "nobody") return polkit.Result.YES;
 });`
-	c := installed(lab.Config{Timeout: 4 * time.Minute, Files: map[string]string{"/etc/polkit-1/rules.d/10-ibnetwork.rules": rule}},
+	c := installed(lab.Config{Files: map[string]string{"/etc/polkit-1/rules.d/10-ibnetwork.rules": rule}},
 		map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)

@@ -76,7 +76,7 @@ func unpack(g *lab.G) {
 
 // packageConfig is a host that has one unit and no package yet.
 func packageConfig() lab.Config {
-	return lab.Config{Userland: lab.Systemd, Timeout: 4 * time.Minute, Files: map[string]string{
+	return lab.Config{Userland: lab.Systemd, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": auto,
 		// The lab's own preset keeps Debian's packages from starting things.
 		"/etc/systemd/system-preset/00-ibnetworkd.preset": "enable ibnetworkd*\n",

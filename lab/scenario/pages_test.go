@@ -72,7 +72,7 @@ func TestPageSteps(t *testing.T) {
 // GUIDs are those of the guest.
 func TestTaskPages(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Cabled: true, Timeout: 6 * time.Minute}, nil)
+	c := installed(lab.Config{Cabled: true}, nil)
 	c.Files["/etc/NetworkManager/conf.d/lab.conf"] = "[main]\nno-auto-default=*\n[keyfile]\nunmanaged-devices=interface-name:vec*\n"
 	c.Files["/etc/sysconfig/network-scripts/ifcfg-ib0"] = "DEVICE=ib0\nTYPE=InfiniBand\nONBOOT=yes\nBOOTPROTO=none\n" +
 		"CONNECTED_MODE=yes\nMTU=65520\nIPADDR=10.0.0.1\nPREFIX=24\n"

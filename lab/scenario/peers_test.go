@@ -47,7 +47,7 @@ func TestPeers(t *testing.T) {
 		t.Skip("a look at other tools: make bench-peers")
 	}
 	t.Run("networkd", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 5, Units: []string{"systemd-networkd.service"}, Timeout: 5 * time.Minute,
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 5, Units: []string{"systemd-networkd.service"},
 			Files: map[string]string{
 				unitDir + "10-ib1.network": "[Match]\nName=ib1\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\n" +
 					"Address=10.1.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
@@ -59,13 +59,13 @@ func TestPeers(t *testing.T) {
 			}}, peerNetworkd)
 	})
 	t.Run("NetworkManager", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Timeout: 5 * time.Minute}, peerNetworkManager)
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2}, peerNetworkManager)
 	})
 	t.Run("ifupdown", func(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2}, peerIfupdown)
 	})
 	t.Run("opensm", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Timeout: 6 * time.Minute}, peerOpensm)
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3}, peerOpensm)
 	})
 }
 

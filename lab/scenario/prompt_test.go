@@ -246,7 +246,7 @@ func watchAddresses(g *lab.G, args ...string) *lab.Proc {
 // Monitor, try and wait-online on a host with a bus.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Timeout: 6 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
 	if program, err := exec.LookPath("prometheus"); err == nil && !lab.InGuest() {
 		c.Bins = append(c.Bins, program)
 		c.Files["/etc/prometheus.yml"] = prometheusOfPage(t)
@@ -453,8 +453,7 @@ func TestImportLikeNetworkManager(t *testing.T) {
 	}
 	const conf = "/etc/NetworkManager/conf.d/z.conf"
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"},
-		Timeout: 6 * time.Minute,
-		Files:   map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\nplugins=ifupdown,keyfile\n"}}
+		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\nplugins=ifupdown,keyfile\n"}}
 	lab.Run(t, c, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
 		fresh := func() {

@@ -60,7 +60,7 @@ func giveReport(g *lab.G, name string) {
 // addresses and GUIDs.
 func TestReportOfAHost(t *testing.T) {
 	reports(t)
-	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}, Timeout: 4 * time.Minute},
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl, ibnetsm}},
 		func(g *lab.G) {
 			g.SM(lab.SM{})
 			g.Write(unitDir+"10-ib.ibnetwork", "[Match]\nName=ib0\n\n[IPoIB]\nMode=connected\n\n[Network]\nAddress=10.77.0.1/24\n")

@@ -104,7 +104,7 @@ func TestSlowFunctions(t *testing.T) {
 // daemon makes of it what the unit says.
 func TestSlowFunctionsUnderSystemd(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Timeout: 8 * time.Minute}, map[string]string{"10-vf.ibnetwork": slowUnit()})
+	c := installed(lab.Config{}, map[string]string{"10-vf.ibnetwork": slowUnit()})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		const each = 2 * time.Second

@@ -29,7 +29,7 @@ const (
 // must not or cannot run one never send anything that changes the fabric.
 func TestSubnetManagerControl(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Timeout: 6 * time.Minute, HCAs: 4}, map[string]string{"10-ib.ibnetwork": controlUnit})
+	c := installed(lab.Config{HCAs: 4}, map[string]string{"10-ib.ibnetwork": controlUnit})
 	c.Files["/etc/ibnetworkd/partitions.conf"] = goodPartitions
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)

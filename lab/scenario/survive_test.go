@@ -14,7 +14,7 @@ import (
 // it: it applies the next change of a unit. One guest for all.
 func TestSurvival(t *testing.T) {
 	t.Parallel()
-	c := installed(lab.Config{Timeout: 6 * time.Minute}, map[string]string{"10-ib0.ibnetwork": auto})
+	c := installed(lab.Config{}, map[string]string{"10-ib0.ibnetwork": auto})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		g.WaitPort("swib0", 1, "ACTIVE", 120*time.Second)

@@ -17,7 +17,7 @@ func TestTimeTravelDelays(t *testing.T) {
 	t.Parallel()
 	const start, stop = time.Minute, 5 * time.Minute
 	unit := strings.NewReplacer("StartDelaySec=1", "StartDelaySec=1min", "StopDelaySec=5", "StopDelaySec=5min").Replace(auto)
-	c := installed(lab.Config{TimeTravel: true, Timeout: 8 * time.Minute}, map[string]string{"10-ib0.ibnetwork": unit})
+	c := installed(lab.Config{TimeTravel: true}, map[string]string{"10-ib0.ibnetwork": unit})
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
 		between := func(what string, at, least, most time.Duration) {

@@ -159,8 +159,7 @@ func TestTwoHosts(t *testing.T) {
 		return c
 	}
 	lab.RunNet(t, lab.Net{
-		Timeout: 6 * time.Minute,
-		Cables:  []string{"a/1 sw/1", "b/1 sw/2", "c/1 sw/3"},
+		Cables: []string{"a/1 sw/1", "b/1 sw/2", "c/1 sw/3"},
 		Nodes: []lab.Node{
 			{Name: "a", Config: conf("a"), Body: host},
 			{Name: "b", Config: conf("b"), Body: host},

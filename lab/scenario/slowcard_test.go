@@ -24,8 +24,8 @@ import (
 // requests are answered, another card is configured as fast as ever, the watchdog is
 // fed, a kill in the middle ends in the same state, and the end of the daemon does
 // not wait, although no signal reaches a process that waits for the driver. IBNET_LONG=1 makes a function take 30 s instead of 2 s.
+// Times are judged: nothing runs beside it.
 func TestSlowFunctions(t *testing.T) {
-	t.Parallel()
 	policy, _ := os.ReadFile("../../dist/dbus/org.ibnetwork1.conf") // not there in the guest, where the file is
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 30 * time.Minute,
 		Files: map[string]string{

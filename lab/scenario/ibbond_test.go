@@ -28,7 +28,7 @@ func TestBond(t *testing.T) {
 		unitDir + "10-bond.ibnetwork": "[Match]\nName=ipbond\n[Network]\nAddress=10.4.0.1/24\n",
 		ports:                         "[Match]\nName=ib0 ib1\n[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n",
 	}}, func(g *lab.G) {
-		g.Opensm(lab.SM{Dev: "swib2"})
+		g.SM(lab.SM{Dev: "swib2"})
 		g.Sh("ip netns add peer; ip link set ib2 netns peer; ip -n peer link set ib2 up; ip -n peer address add 10.4.0.2/24 dev ib2")
 		d := startDaemon(g)
 		whole := func() string {

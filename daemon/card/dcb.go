@@ -86,9 +86,9 @@ func (o *Observer) applyDCB(op link.Op) error {
 		}
 		return o.dcb.SetTrust(name, dcb.DSCP)
 	case roce.MapDSCP:
-		return o.mapDSCP(name, p, entries(now.Apps, p.DSCP))
+		return mapDSCP(o.dcb, name, p, entries(now.Apps, p.DSCP))
 	case roce.ClearDSCP:
-		return o.dropApps(name, slices.DeleteFunc(slices.Clone(now.Apps), func(a dcb.App) bool { return a.Selector != dcb.DSCP }))
+		return dropApps(o.dcb, name, slices.DeleteFunc(slices.Clone(now.Apps), func(a dcb.App) bool { return a.Selector != dcb.DSCP }))
 	}
 	return fmt.Errorf("%w: %s", errors.ErrUnsupported, op)
 }
@@ -103,20 +103,27 @@ func entries(apps []dcb.App, dscp uint8) (out []dcb.App) {
 	return out
 }
 
+// appTable is the application table of links, *dcb.Conn for the kernel's.
+type appTable interface {
+	Get(link string) (dcb.State, error)
+	AddApps(link string, apps ...dcb.App) error
+	DelApps(link string, apps ...dcb.App) error
+}
+
 // mapDSCP gives a DSCP one priority. Drivers differ in what a second entry does:
 // mlx5 and hns3 replace the first by it; ice refuses it; bnxt lists both, and its
 // card loses the DSCP with either (bnxt_dcbnl_ieee_delapp), as others may. So the
 // new entry is added first, and where that does not replace the old ones all of
 // them go before it is added again.
-func (o *Observer) mapDSCP(name string, p roce.MapDSCP, old []dcb.App) error {
+func mapDSCP(t appTable, name string, p roce.MapDSCP, old []dcb.App) error {
 	keep := dcb.App{Selector: dcb.DSCP, Priority: p.Priority, Protocol: uint16(p.DSCP)}
 	others := slices.DeleteFunc(slices.Clone(old), func(a dcb.App) bool { return a == keep })
-	err := o.addApp(name, keep)
+	err := addApp(t, name, keep)
 	if len(others) == 0 || isAny(err, unix.EOPNOTSUPP, unix.ENOMEM) {
 		return err
 	}
 	if err == nil {
-		now, rerr := o.dcb.Get(name)
+		now, rerr := t.Get(name)
 		if rerr != nil {
 			return rerr
 		}
@@ -124,13 +131,13 @@ func (o *Observer) mapDSCP(name string, p roce.MapDSCP, old []dcb.App) error {
 			return nil
 		}
 	}
-	if err := o.dropApps(name, old); err != nil {
+	if err := dropApps(t, name, old); err != nil {
 		return err
 	}
-	err = o.addApp(name, keep)
+	err = addApp(t, name, keep)
 	if err == nil {
 		var now dcb.State
-		if now, err = o.dcb.Get(name); err != nil {
+		if now, err = t.Get(name); err != nil {
 			return err
 		}
 		have := entries(now.Apps, p.DSCP)
@@ -142,23 +149,23 @@ func (o *Observer) mapDSCP(name string, p roce.MapDSCP, old []dcb.App) error {
 	// A refused priority must not cost the one that there was.
 	var undo error
 	for _, a := range others {
-		undo = errors.Join(undo, o.addApp(name, a))
+		undo = errors.Join(undo, addApp(t, name, a))
 	}
 	return &NotTaken{What: fmt.Sprintf("%s did not take the priority %d for DSCP %d", name, p.Priority, p.DSCP), Why: err.Error(),
 		After: back("priority", undo)}
 }
 
-func (o *Observer) addApp(name string, a dcb.App) error {
-	if err := o.dcb.AddApps(name, a); err != nil && !errors.Is(err, unix.EEXIST) {
+func addApp(t appTable, name string, a dcb.App) error {
+	if err := t.AddApps(name, a); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
 	return nil
 }
 
 // dropApps removes entries from a link's table.
-func (o *Observer) dropApps(name string, apps []dcb.App) error {
+func dropApps(t appTable, name string, apps []dcb.App) error {
 	for _, a := range apps {
-		if err := o.dcb.DelApps(name, a); err != nil && !errors.Is(err, unix.ENOENT) {
+		if err := t.DelApps(name, a); err != nil && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}

@@ -70,6 +70,20 @@ func TestPorts(t *testing.T) {
 	if away[0].Policy != got[0].Policy {
 		t.Errorf("without its interface: %+v", away[0].Policy)
 	}
+	// What the kernel and the firmware say of a port bars subnet managers from it,
+	// whatever its unit says.
+	for _, tt := range []struct {
+		protocol string
+		mask     uint64
+		want     smctl.Bar
+	}{{"ib", portIsSM, smctl.BarNone}, {"ib", portIsSM | 1<<10, smctl.BarSMDisabled}, {"opa", portIsSM, smctl.BarOmniPath}} {
+		barred := Ports(view(load(unit), func(s *link.Snapshot) {
+			s.Devices[0].Protocol, s.Devices[0].Ports[0].CapMask = tt.protocol, tt.mask
+		}))
+		if barred[0].Barred != tt.want || barred[0].Policy.Manage != smctl.ManageAuto {
+			t.Errorf("protocol %s, capabilities %#x: bar %d, %v", tt.protocol, tt.mask, barred[0].Barred, barred[0].Policy.Manage)
+		}
+	}
 	if none := Ports(view(load("[Match]\nName=ib9\n"), nil)); none[0].Policy.Manage != smctl.ManageNo {
 		t.Errorf("without a unit: %+v", none[0].Policy)
 	}

@@ -71,7 +71,7 @@ func TestOnceFails(t *testing.T) {
 	}
 }
 
-// A build that was killed leaves file systems mounted in its folder; the next one begins anew.
+// A build that was killed leaves file systems mounted in its folder; the next build starts empty.
 func TestOnceAfterKill(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root mounts")

@@ -79,7 +79,7 @@ var edits = []struct{ file, old, new string }{
 		"\tvp->estats.tx_queue_running_average = 0;\n\tspin_unlock(&vp->tx_queue->head_lock);\n\tlocal_bh_enable();\n"},
 	// UML writes the register state (xstate) of a process back each time that it goes on, for
 	// which the host allocates and maps memory. After nearly every system call the process has
-	// that very state: what it was last asked or told is kept here and compared. The handler of
+	// that very state: what was last read or written is kept here and compared. The handler of
 	// page faults begins with an empty state, a new process may have the number of an old one;
 	// what else UML runs in a process uses no such registers (-mno-sse).
 	// ptrace takes the register state of a guest's process only as a whole, and this UML has
@@ -119,7 +119,8 @@ void forget_fp_registers(int pid)
 			return -errno;
 		hold_fp(pid, fp_regs, iov.iov_len);
 `},
-	{"arch/um/include/shared/registers.h", "extern int put_fp_registers(", "extern void forget_fp_registers(int pid);\nextern int put_fp_registers("},
+	{"arch/um/include/shared/registers.h", "extern int put_fp_registers(",
+		"extern void forget_fp_registers(int pid);\nextern int put_fp_registers("},
 	{"arch/um/os-Linux/skas/process.c", "\terr = ptrace(PTRACE_CONT, pid, 0, SIGSEGV);\n",
 		"\tforget_fp_registers(pid);\n\terr = ptrace(PTRACE_CONT, pid, 0, SIGSEGV);\n"},
 	{"arch/um/os-Linux/skas/process.c", "\tdo {\n\t\tCATCH_EINTR(n = waitpid(pid, &status, WUNTRACED | __WALL));\n",

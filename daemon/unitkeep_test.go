@@ -186,6 +186,13 @@ func TestProblemsAreReported(t *testing.T) {
 		if n := strings.Count(log, "Nmae"); n != 2 || strings.Count(log, "gone: ") != 3 {
 			t.Errorf("logged %d times:\n%s", n, log)
 		}
+		// What people filter by: the link, its unit and port, and the line of a mistake.
+		for _, want := range []string{"link=ib0 old=new new=configured/routable unit=" + main + " RDMA_PORT=mlx5_000/1",
+			"CONFIG_FILE=" + bad + " CONFIG_LINE=2"} {
+			if !strings.Contains(log, want) {
+				t.Errorf("the log lacks %q:\n%s", want, log)
+			}
+		}
 		if err := os.Remove(main); err != nil {
 			t.Fatal(err)
 		}

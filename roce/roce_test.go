@@ -427,3 +427,16 @@ func TestEmptyTrustTable(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// The file with the module option of mlx4 says that an initramfs has a copy of it.
+func TestModprobeNamesInitramfs(t *testing.T) {
+	s, st := system()
+	l, _ := s.Link(2)
+	l.Driver, st.Links[2].DCB.Driver = "mlx4_core", "mlx4_core"
+	ops := strings.Join(run(s, st, 2, unit(t, "[RoCE]\nPFC=3\nWriteModprobeFile=yes\n")).ops, "\n")
+	for _, want := range []string{"update-initramfs -u, or dracut --force", "\noptions mlx4_en pfctx=0x08 pfcrx=0x08' > " + ModprobeFile} {
+		if !strings.Contains(ops, want) {
+			t.Errorf("no %q in\n%s", want, ops)
+		}
+	}
+}

@@ -152,6 +152,11 @@ func TestPlans(t *testing.T) {
 			st.Links[2].DCB.DSCP = map[uint8]uint8{26: 5, 10: 1}
 		},
 			ops: []string{host, "dcb app replace dev eth0 dscp-prio 26:3", "dcb app add dev eth0 dscp-prio 48:6"}},
+		{name: "bad priorities by DSCP of mlx4, which the kernel keeps and the card does not use", index: eth0,
+			text: "[RoCE]\nDSCPToPriority=26:3\nTrust=dscp\n", change: func(_ *link.Snapshot, st *State) {
+				st.Links[2].DCB.DCBX, st.Links[2].DCB.Driver = nil, "mlx4_core"
+			}, blocked: []string{"the driver mlx4_core of eth0 has no priorities by DSCP: the kernel keeps such a list and the card does " +
+				"not use it / remove DSCPToPriority=, Priority= and Trust=dscp; use the priority of a VLAN: EgressQOSMaps= below [VLAN]"}},
 		{name: "OK cable of mlx5", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot,
 			st *State) {
 			st.Links[2].DCB.DCBX = nil

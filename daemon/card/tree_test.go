@@ -335,6 +335,11 @@ func TestExecutorFiles(t *testing.T) {
 	if err := do(again); err != nil || x.read("sys/bus/pci/drivers/mlx5_core/unbind") != fn0 || x.read("sys/bus/pci/drivers_probe") != fn0 {
 		t.Errorf("%v, %q", err, x.read("sys/bus/pci/drivers_probe"))
 	}
+	// It was kept for its driver meanwhile (with Autoprobe=no it would get none) and is
+	// free again: here the newline of the second write is over the first letter.
+	if got, _ := os.ReadFile(x.path("sys/devices/pci/" + fn0 + "/driver_override")); string(got) != "\nlx5_core\n" {
+		t.Errorf("driver_override %q", got)
+	}
 	again.Node = 0x99
 	var not *NotTaken
 	if err := do(again); !errors.As(err, &not) || !strings.Contains(not.Error(), "it reports the GUID") {

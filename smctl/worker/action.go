@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,9 @@ func (c *Controller) hostStart(g ib.GUID) (last time.Time) {
 // say logs a change of phase, once.
 func (c *Controller) say(e *entry, dec smctl.Decision) {
 	if dec.Phase != e.dec.Phase {
-		c.cfg.Log.Info("subnet manager", "port", e.port.String(), "from", e.dec.Phase, "to", dec.Phase, "reason", dec.Reason)
+		old := cmp.Or(e.dec.Phase, "new")
+		c.cfg.Log.Info(fmt.Sprintf("subnet manager of %s: %s -> %s", e.port, old, dec.Phase),
+			"port", e.port.String(), "old", old, "new", dec.Phase, "reason", dec.Reason)
 	}
 }
 

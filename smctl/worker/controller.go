@@ -310,8 +310,8 @@ func (c *Controller) take(ctx context.Context, ev event) {
 			return
 		}
 		if e.known && e.worker.State != ev.state.State {
-			c.cfg.Log.Info("the subnet manager's unit changed", "port", e.port.String(), "unit", ev.unit, "from", e.worker.State,
-				"to", ev.state.State, "result", ev.state.Result)
+			c.cfg.Log.Info(fmt.Sprintf("%s: %s -> %s", ev.unit, e.worker.State, ev.state.State),
+				"port", e.port.String(), "unit", ev.unit, "old", e.worker.State, "new", ev.state.State, "result", ev.state.Result)
 			if c.cfg.OnUnit != nil {
 				c.cfg.OnUnit()
 			}

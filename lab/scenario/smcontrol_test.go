@@ -114,6 +114,19 @@ func TestSubnetManagerControl(t *testing.T) {
 			if k := keys(); !strings.Contains(k, "0x8001") || !strings.Contains(k, "0x8002") {
 				g.Errorf("after a start with a bad file the keys are %q", k)
 			}
+			// Where none was ever good.
+			g.Sh("rm /var/lib/ibnetsm/partitions-*")
+			pid = mainPID(g, m.Worker)
+			g.Exec("systemctl", "kill", "-s", "KILL", m.Worker)
+			smWait(g, "a worker with the default partition", 30*time.Second, func(s []smctl.Status) bool {
+				x := master(s)
+				return x != nil && mainPID(g, m.Worker) != pid && strings.Contains(x.WorkerText, badPlace) &&
+					strings.Contains(x.WorkerText, "the default partition and --partition or Partition= are used")
+			})
+			g.Wait("the keys of the default partition and the unit", 20*time.Second, func() bool {
+				k := keys()
+				return strings.Contains(k, "0xffff") && strings.Contains(k, "0x8003") && !strings.Contains(k, "0x8001") && !strings.Contains(k, "0x8002")
+			})
 			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions)
 			smWait(g, "the mend", 10*time.Second, func(s []smctl.Status) bool {
 				x := master(s)

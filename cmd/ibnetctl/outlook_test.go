@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
@@ -151,5 +153,17 @@ func TestPlanOfAWaitingLink(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
+	}
+	out.Reset()
+	a.json = true
+	if err := a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})); err != nil {
+		t.Fatal(err)
+	}
+	var got answer.Plan
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Waiting) != 1 || got.Waiting[0].Link != "ib0" || got.Waiting[0].Reason.Code != link.CodeNoSM {
+		t.Errorf("waiting are %+v", got.Waiting)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/report"
+	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
@@ -299,9 +300,29 @@ not unique, or a line is wrong.`,
 	return c
 }
 
+// waitingLinks are the links with a unit that the plan does not name, are not configured, and say why.
+func waitingLinks(r plan.Result) []answer.WaitingLink {
+	named := map[string]bool{}
+	for _, s := range r.Plan.Steps {
+		named[s.Op.Target().Link] = true
+	}
+	for _, b := range r.Plan.Blocked {
+		named[b.On.Link] = true
+	}
+	waiting := []answer.WaitingLink{}
+	for _, l := range r.Links {
+		why := l.Reason()
+		if !named[l.Name] && l.Unit != "" && l.State != link.StateConfigured && l.State != link.StateUnmanaged && why.Text != "" {
+			waiting = append(waiting, answer.WaitingLink{Link: l.Name, Unit: l.Unit, Reason: why})
+		}
+	}
+	return waiting
+}
+
 func (a *app) printPlan(ctx context.Context, sys *system) error {
 	managers, notAsked := a.managerSteps(ctx, sys)
 	r, notices := sys.result, sys.notices()
+	waiting := waitingLinks(r)
 	if a.json {
 		steps := []answer.Step{}
 		for _, s := range r.Plan.Steps {
@@ -314,7 +335,7 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		if notices == nil {
 			notices = []link.Notice{}
 		}
-		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices,
+		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices, Waiting: waiting,
 			Managers: append([]answer.ManagerStep{}, managers...), ManagersNotAsked: notAsked})
 	}
 	a.printNotices("# ", notices)
@@ -329,19 +350,15 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		fmt.Fprintln(a.out, a.paint(style, line))
 	}
 	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
-		waits := false
-		for _, l := range r.Links {
-			if why := l.Reason(); l.Unit != "" && l.State != link.StateConfigured && l.State != link.StateUnmanaged && why.Text != "" {
-				waits = true
-				fmt.Fprintln(a.out, a.paint(soso, "# waiting: "+l.Name+": "+why.Text))
-				if why.Next != "" {
-					fmt.Fprintln(a.out, a.paint(soso, "#   next: "+why.Next))
-				}
+		for _, w := range waiting {
+			fmt.Fprintln(a.out, a.paint(soso, "# waiting: "+w.Link+": "+w.Reason.Text))
+			if w.Reason.Next != "" {
+				fmt.Fprintln(a.out, a.paint(soso, "#   next: "+w.Reason.Next))
 			}
 		}
 		switch {
 		case len(managers) > 0:
-		case waits:
+		case len(waiting) > 0:
 			fmt.Fprintln(a.err, "Nothing to do until then.")
 		case slices.ContainsFunc(r.Links, func(s link.Status) bool { return s.Unit != "" }):
 			fmt.Fprintln(a.err, "Nothing to do: every link with a unit is configured.")

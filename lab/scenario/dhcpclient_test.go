@@ -150,7 +150,7 @@ func TestDHCPClient(t *testing.T) {
 		stop = serve("20")
 		_, mark = served(g, 0)
 		g.Ctl("link h0/1 down")
-		// The kernel tells of a carrier that is back within a second only sometimes.
+		// A carrier that is back within a second is an event only sometimes.
 		for _, name := range []string{"ib0", "one"} {
 			d.wait(name, "without carrier", 10*time.Second, func(s link.Status) bool { return !s.Carrier })
 		}

@@ -45,7 +45,8 @@ func TestSubnetManagerControl(t *testing.T) {
 		// Several ports may have started theirs before one of them was master.
 		sms := smWait(g, "a master that says that it is alone", 20*time.Second, func(s []smctl.Status) bool {
 			x := master(s)
-			return x != nil && running(s) == 1 && strings.HasPrefix(x.WorkerText, "Master, ") && strings.HasSuffix(x.WorkerText, "no other subnet manager")
+			return x != nil && running(s) == 1 && strings.HasPrefix(x.WorkerText, "Master, ") &&
+				strings.HasSuffix(x.WorkerText, "no other subnet manager")
 		})
 		m := *master(sms)
 		pid := mainPID(g, m.Worker)
@@ -126,7 +127,8 @@ func TestSubnetManagerControl(t *testing.T) {
 			})
 			g.Wait("the keys of the default partition and the unit", 20*time.Second, func() bool {
 				k := keys()
-				return strings.Contains(k, "0xffff") && strings.Contains(k, "0x8003") && !strings.Contains(k, "0x8001") && !strings.Contains(k, "0x8002")
+				return strings.Contains(k, "0xffff") && strings.Contains(k, "0x8003") && !strings.Contains(k, "0x8001") &&
+					!strings.Contains(k, "0x8002")
 			})
 			g.Write("/etc/ibnetworkd/partitions.conf", goodPartitions)
 			smWait(g, "the mend", 10*time.Second, func(s []smctl.Status) bool {

@@ -15,7 +15,7 @@ import (
 // slave serves the bond, by the bond's addresses, also after a failover.
 func TestBondOfRoCE(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	withAndWithoutUdev(t, lab.Config{Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond0\n[RoCE]\nVersion=2\nDSCP=26\nPFC=3\n[Network]\nAddress=10.8.0.1/24\n",
 		unitDir + "20-vlan.ibnetwork":  "[Match]\nName=bond0.7\n[Network]\nAddress=10.8.7.1/24\n",
 		unitDir + "30-slave.ibnetwork": "[Match]\nName=v1 v3\n[RoCE]\nVersion=1\n",
@@ -87,7 +87,7 @@ func TestBondOfRoCE(t *testing.T) {
 // gone meanwhile.
 func TestRoCELAG(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Commands: []string{
+	withAndWithoutUdev(t, lab.Config{HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Commands: []string{
 		"type h0/1 eth", "type h1/1 eth", "driver h0 mlx5_core", "driver h1 mlx5_core", "lag h0 h1",
 	}, Files: map[string]string{
 		unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond0\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n",
@@ -148,7 +148,7 @@ func TestRoCELAGByUnit(t *testing.T) {
 		slaves = "[Match]\nMACAddress=02:53:57:49:00:01 02:53:57:49:01:01\nKind=!bond\n[RoCE]\nPFC=3\n"
 		cards  = "type h0/1 eth; type h1/1 eth; driver h0 mlx5_core; driver h1 mlx5_core; lag h0 h1"
 	)
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Commands: strings.Split(cards, "; "),
+	withAndWithoutUdev(t, lab.Config{HCAs: 2, Commands: strings.Split(cards, "; "),
 		Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 			unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond7\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n",
 			unitDir + "20-slave.ibnetwork": slaves + "[Bond]\nName=bond7\nUpDelaySec=35ms\n",

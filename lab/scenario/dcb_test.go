@@ -22,7 +22,7 @@ func TestDCBOfDrivers(t *testing.T) {
 		commands = append(commands, fmt.Sprintf("type h%d/1 eth", i), fmt.Sprintf("driver h%d %s", i, name))
 		files[fmt.Sprintf("%s%d-eth.ibnetwork", unitDir, 10+i)] = "[Match]\nDriver=" + name + "\n"
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 5, Bins: []string{ibnetworkd, ibnetctl}, Commands: commands, Files: files},
+	withAndWithoutUdev(t, lab.Config{HCAs: 5, Bins: []string{ibnetworkd, ibnetctl}, Commands: commands, Files: files},
 		func(g *lab.G) {
 			d := startDaemon(g)
 			names := make([]string, 5)

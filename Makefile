@@ -58,7 +58,7 @@ test: deps lab ## everything that must pass, on this machine and on the lab's ke
 	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL); \
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -vE '^ibnetworkd/lab($$|/scenario)' | grep -vxF "$$(printf '%s\n' $(SEQUENTIAL))"); \
 	echo "== the lab and its scenarios, with nothing beside them"; \
-	IBNET_LAB=require CGO_ENABLED=0 $(GO) test -p 1 -v -count=1 -timeout 70m ./lab ./lab/scenario/... | grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'; \
+	GO='$(GO)' lab/test.sh; \
 	printf '== all tests in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))
 
 AGAINST ?= networkd NetworkManager ifupdown opensm

@@ -21,7 +21,7 @@ func TestOtherCards(t *testing.T) {
 	vf := func(more string) string {
 		return "[Match]\nIBDevice=swib1\n[VirtualFunctions]\nCount=1\n" + more
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Commands: []string{"driver h0 hfi1"},
+	withAndWithoutUdev(t, lab.Config{HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Commands: []string{"driver h0 hfi1"},
 		Files: map[string]string{
 			unitDir + "10-opa.ibnetwork": "[Match]\nDriver=hfi1\n[Link]\nMTUBytes=max\n[Network]\nAddress=10.8.0.1/24\n",
 			unitDir + "20-vf.ibnetwork":  vf(""),

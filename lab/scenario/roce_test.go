@@ -215,7 +215,7 @@ func TestVLANOfRoCE(t *testing.T) {
 	unit := func(vlan string) string {
 		return "[Match]\nName=v1\n[SoftRoCE]\n[Network]\nAddress=10.8.0.1/24\n[VLAN]\nId=7\nName=storage\n" + vlan
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	withAndWithoutUdev(t, lab.Config{Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-a.ibnetwork": unit("MTUBytes=1400\nGVRP=yes\nEgressQOSMaps=3-3\n"),
 		unitDir + "20-v.ibnetwork": "[Match]\nName=storage\n[Network]\nAddress=10.8.7.1/24\nAddress=fd00:7::1/64\n",
 	}}, func(g *lab.G) {

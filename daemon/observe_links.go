@@ -140,7 +140,7 @@ func dumped(r *rtnl.Link) link.Link {
 	l := link.Link{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, Type: r.Type, Kind: r.Kind, Flags: r.Flags, MTU: r.MTU, MaxMTU: r.MaxMTU,
 		HWAddr: r.Address, PermAddr: r.PermAddress, Broadcast: r.Broadcast,
-		Oper: uint8(r.OperState), Master: r.Master, Group: r.Group, Parent: r.Parent,
+		Oper: uint8(r.OperState), CarrierDowns: r.CarrierDowns, Master: r.Master, Group: r.Group, Parent: r.Parent,
 	}
 	if r.ParentElsewhere {
 		l.Parent = 0

@@ -134,8 +134,11 @@ type Link struct {
 	// Broadcast is the hardware address of all hosts, of InfiniBand links only.
 	Broadcast ib.HWAddr `json:"broadcast,omitzero"`
 	Oper      uint8     `json:"operstate,omitempty"` // RFC 2863, IF_OPER_*
-	Master    int       `json:"master,omitempty"`    // index of bond, bridge or VRF
-	Group     uint32    `json:"group,omitempty"`     // IFLA_GROUP
+	// CarrierDowns is how often the carrier was lost (IFLA_CARRIER_DOWN_COUNT). The kernel may
+	// report a loss that ends within a second by this alone (net/core/link_watch.c).
+	CarrierDowns uint32 `json:"carrier_downs,omitempty"`
+	Master       int    `json:"master,omitempty"` // index of bond, bridge or VRF
+	Group        uint32 `json:"group,omitempty"`  // IFLA_GROUP
 	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
 	// for none.
 	Parent int `json:"parent,omitempty"`

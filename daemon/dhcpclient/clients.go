@@ -49,6 +49,7 @@ type wanted struct {
 	cfg       dhcp.Config
 	broadcast []byte
 	carrier   bool
+	downs     uint32 // losses of it
 	inUse     func(*link.Lease) bool
 }
 
@@ -102,7 +103,7 @@ func wants(v daemon.View) map[int]wanted {
 			out = map[int]wanted{}
 		}
 		addrs := l.Addresses
-		w := wanted{name: l.Name, cfg: config(v.Snapshot, l, u), carrier: l.Up() && l.Carrier(),
+		w := wanted{name: l.Name, cfg: config(v.Snapshot, l, u), carrier: l.Up() && l.Carrier(), downs: l.CarrierDowns,
 			inUse: func(x *link.Lease) bool {
 				return slices.ContainsFunc(addrs, func(a link.Address) bool { return a.Prefix == x.Address })
 			}}
@@ -234,7 +235,7 @@ func (c *Clients) reconcile() {
 			continue
 		}
 		x.wanted = w
-		c.after(x, x.m.Carrier(now(), w.carrier, false))
+		c.after(x, x.m.Carrier(now(), w.carrier, w.downs, false))
 	}
 }
 
@@ -249,7 +250,7 @@ func (c *Clients) takeSaved(name string) (saved, bool) {
 func (c *Clients) begin(index int, w wanted, kept *link.Lease, inUse, resumed bool) {
 	x := &client{wanted: w, index: index, m: dhcp.New(w.cfg, rand.Uint64(), kept, inUse), kept: kept}
 	c.clients[index] = x
-	c.after(x, x.m.Carrier(now(), w.carrier, resumed))
+	c.after(x, x.m.Carrier(now(), w.carrier, w.downs, resumed))
 }
 
 // stop ends a client and leaves everything as it is.

@@ -43,6 +43,7 @@ type Client struct {
 	cfg      Config
 	rnd      *rand.Rand
 	state    link.DHCPState
+	downs    uint32        // losses of the carrier
 	deadline time.Duration // of Tick, 0 for none
 	xid      uint32
 	began    time.Duration // of the attempt, for the field secs
@@ -110,12 +111,16 @@ func (c *Client) Listens() (ip bool, arp netip.Addr) {
 	return false, netip.Addr{}
 }
 
-// Carrier notes that the link has joined its group, or lost it. resumed says that it
-// had it all the time, as when the daemon alone was restarted.
-func (c *Client) Carrier(now time.Duration, up, resumed bool) []Send {
+// Carrier notes that the link has joined its group, or lost it. downs is how often it lost
+// it: one that is back by now counts, too. resumed says that it had it all the time, as
+// when the daemon alone was restarted.
+func (c *Client) Carrier(now time.Duration, up bool, downs uint32, resumed bool) []Send {
+	if !up || downs != c.downs {
+		c.stop()
+	}
+	c.downs = downs
 	switch {
 	case !up:
-		c.stop()
 	case c.state != link.DHCPStopped:
 	case resumed && c.lease != nil && !c.lease.Over(seconds(now)):
 		c.schedule(now)

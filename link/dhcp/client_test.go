@@ -169,7 +169,7 @@ func set(code byte, value ...byte) func(*reply) {
 // bind brings a client to a lease.
 func (h *host) bind() {
 	h.t.Helper()
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	h.hear(typeOffer, nil)
 	h.hear(typeAck, nil)
 	h.take()
@@ -179,7 +179,7 @@ func (h *host) bind() {
 func TestAcquire(t *testing.T) {
 	h := newHost(t, ipoib(), nil, false)
 	h.state(link.DHCPStopped)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	m := h.message(h.sent[0])
 	if m.htype != 32 || len(m.chaddr) != 0 || !m.broadcast || string(m.options[optClientID]) != string(h.c.cfg.ClientID) ||
 		string(m.options[optHostname]) != "node17" || m.options[optRequest][1] != optRoutes {
@@ -200,7 +200,7 @@ func TestAcquire(t *testing.T) {
 // Nothing answers: the waits grow, and the tries are counted up to four.
 func TestSilence(t *testing.T) {
 	h := newHost(t, ipoib(), nil, false)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	for _, x := range []struct {
 		after time.Duration
 		tries int
@@ -213,7 +213,7 @@ func TestSilence(t *testing.T) {
 	if n := len(h.take()); n < 50 || n > 90 {
 		t.Errorf("%d messages in an hour", n)
 	}
-	h.step(h.c.Carrier(h.now, false, false))
+	h.step(h.c.Carrier(h.now, false, 0, false))
 	h.wait(time.Hour)
 	h.want()
 }
@@ -269,7 +269,7 @@ func TestRenewal(t *testing.T) {
 func TestExpiryWithoutCarrier(t *testing.T) {
 	h := newHost(t, ipoib(), nil, false)
 	h.bind()
-	h.step(h.c.Carrier(h.now, false, false))
+	h.step(h.c.Carrier(h.now, false, 0, false))
 	h.wait(3599 * time.Second)
 	if h.c.View().Lease == nil {
 		t.Error("given up early")
@@ -278,6 +278,27 @@ func TestExpiryWithoutCarrier(t *testing.T) {
 	if h.c.View().Lease != nil || h.c.Deadline() != 0 {
 		t.Error("used after its end")
 	}
+	h.want()
+}
+
+// A carrier that was lost and is back before anybody saw it: the lease is asked for again, and
+// used meanwhile.
+func TestCarrierLostMeanwhile(t *testing.T) {
+	h := newHost(t, ipoib(), nil, false)
+	h.bind()
+	h.step(h.c.Carrier(h.now, true, 0, false))
+	h.state(link.DHCPBound)
+	h.want()
+	h.step(h.c.Carrier(h.now, true, 1, false))
+	h.state(link.DHCPRebooting)
+	h.want("request broadcast 10.11.0.100")
+	if h.c.View().Lease == nil {
+		t.Error("the lease is not used while it is confirmed")
+	}
+	h.hear(typeAck, nil)
+	h.take()
+	h.step(h.c.Carrier(h.now, true, 1, false))
+	h.state(link.DHCPBound)
 	h.want()
 }
 
@@ -290,12 +311,12 @@ func kept(now time.Duration) *link.Lease {
 // A restart of the daemon goes on; one of the driver asks for the same address.
 func TestRestart(t *testing.T) {
 	h := newHost(t, ipoib(), kept(1000*time.Second), true)
-	h.step(h.c.Carrier(h.now, true, true))
+	h.step(h.c.Carrier(h.now, true, 0, true))
 	h.state(link.DHCPBound)
 	h.want()
 
 	h = newHost(t, ipoib(), kept(1000*time.Second), false)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	h.state(link.DHCPRebooting)
 	if h.c.View().Lease != nil {
 		t.Error("used before it is confirmed")
@@ -306,7 +327,7 @@ func TestRestart(t *testing.T) {
 
 	// No server: the rest of the lease is used.
 	h = newHost(t, ipoib(), kept(1000*time.Second), false)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	h.wait(time.Minute)
 	h.state(link.DHCPBound)
 	if n := len(h.take()); n != mostTries {
@@ -315,7 +336,7 @@ func TestRestart(t *testing.T) {
 
 	// Refused: another address.
 	h = newHost(t, ipoib(), kept(1000*time.Second), false)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	h.hear(typeNak, nil)
 	h.state(link.DHCPWaiting)
 	h.wait(time.Second)
@@ -325,7 +346,7 @@ func TestRestart(t *testing.T) {
 // Refusals without end do not make a storm.
 func TestRefusals(t *testing.T) {
 	h := newHost(t, ipoib(), nil, false)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	for end := h.now + time.Hour; h.now < end; {
 		switch h.c.View().State {
 		case link.DHCPSelecting:
@@ -344,7 +365,7 @@ func TestConflict(t *testing.T) {
 	cfg := ipoib()
 	cfg.Probe = true
 	h := newHost(t, cfg, nil, false)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	h.hear(typeOffer, nil)
 	h.hear(typeAck, nil)
 	h.state(link.DHCPProbing)
@@ -359,7 +380,7 @@ func TestConflict(t *testing.T) {
 	h.want("arp 10.11.0.100 10.11.0.100")
 
 	h = newHost(t, cfg, nil, false)
-	h.step(h.c.Carrier(h.now, true, false))
+	h.step(h.c.Carrier(h.now, true, 0, false))
 	h.hear(typeOffer, nil)
 	h.hear(typeAck, nil)
 	h.wait(1500 * time.Millisecond)
@@ -452,7 +473,7 @@ func TestBadServers(t *testing.T) {
 		}(), nil, link.DHCPDrops{Foreign: 1}},
 	} {
 		h := newHost(t, x.cfg, nil, false)
-		h.step(h.c.Carrier(h.now, true, false))
+		h.step(h.c.Carrier(h.now, true, 0, false))
 		h.take()
 		h.hear(typeOffer, x.change)
 		got := h.c.Drops()
@@ -477,7 +498,7 @@ func TestBadAcknowledgements(t *testing.T) {
 		{"refusal of another server", typeNak, set(optServer, 10, 11, 0, 2)}, {"refusal without a server", typeNak, set(optServer)},
 	} {
 		h := newHost(t, ipoib(), nil, false)
-		h.step(h.c.Carrier(h.now, true, false))
+		h.step(h.c.Carrier(h.now, true, 0, false))
 		h.hear(typeOffer, nil)
 		h.hear(x.kind, x.change)
 		h.state(link.DHCPRequesting)
@@ -501,7 +522,7 @@ func TestTimes(t *testing.T) {
 		{0, 0, 1800, 3150}, {3000, 1000, 1800, 3150}, {100, 200, 100, 200}, {100, 4000, 1800, 3150},
 	} {
 		h := newHost(t, ipoib(), nil, false)
-		h.step(h.c.Carrier(h.now, true, false))
+		h.step(h.c.Carrier(h.now, true, 0, false))
 		h.hear(typeOffer, nil)
 		h.hear(typeAck, func(r *reply) {
 			r.opts = append(r.opts, option{optT1, binary.BigEndian.AppendUint32(nil, x.t1)},

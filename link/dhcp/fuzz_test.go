@@ -23,7 +23,7 @@ func FuzzClient(f *testing.F) {
 		cfg.Probe = probe
 		h := newHost(t, cfg, nil, false)
 		start := h.now
-		h.step(h.c.Carrier(h.now, true, false))
+		h.step(h.c.Carrier(h.now, true, 0, false))
 		for _, b := range script {
 			text := first
 			if b&1 != 0 {
@@ -39,13 +39,13 @@ func FuzzClient(f *testing.F) {
 			case 0x20:
 				h.step(h.c.ARP(h.now, text))
 			case 0x30:
-				h.step(h.c.Carrier(h.now, b&4 != 0, false))
+				h.step(h.c.Carrier(h.now, b&4 != 0, uint32(b&8), false))
 			default:
 				h.step(h.c.Packet(h.now, text, true))
 			}
 			sound(t, h)
 		}
-		h.step(h.c.Carrier(h.now, true, false))
+		h.step(h.c.Carrier(h.now, true, 0, false))
 		h.wait(10 * time.Minute)
 		sound(t, h)
 		// A server may give the shortest lease again and again.
@@ -89,7 +89,7 @@ func sound(t *testing.T, h *host) {
 
 func newSeed(f *testing.F) func(kind byte, change func(*reply)) []byte {
 	h := &host{c: New(ipoib(), 1, nil, false), now: 1000 * time.Second}
-	h.c.Carrier(h.now, true, false)
+	h.c.Carrier(h.now, true, 0, false)
 	return h.answer
 }
 

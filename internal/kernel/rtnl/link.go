@@ -38,7 +38,9 @@ type Link struct {
 	Broadcast ib.HWAddr `json:",omitzero"`
 	OperState OperState
 	Carrier   bool
-	ParentDev string // the name of its device on the bus: "0000:3b:00.0"
+	// CarrierDowns is how often the link lost its carrier (IFLA_CARRIER_DOWN_COUNT).
+	CarrierDowns uint32 `json:",omitempty"`
+	ParentDev    string // the name of its device on the bus: "0000:3b:00.0"
 	// IPoIB is nil unless Kind is "ipoib".
 	IPoIB *IPoIB
 	// VLAN is nil unless Kind is "vlan".
@@ -190,6 +192,8 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			l.OperState = OperState(a.Uint8())
 		case unix.IFLA_CARRIER:
 			l.Carrier = a.Uint8() != 0
+		case unix.IFLA_CARRIER_DOWN_COUNT:
+			l.CarrierDowns = a.Uint32()
 		case unix.IFLA_PARENT_DEV_NAME:
 			l.ParentDev = in.str(a.Text())
 		case unix.IFLA_PROP_LIST:

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Builder makes lab artefacts and remembers them in Cache.
@@ -115,21 +117,20 @@ func (b *Builder) once(ctx context.Context, what, dir string, make func(tmp stri
 
 // removePartial removes what a killed build left, in which file systems may still be mounted.
 func removePartial(dir string) error {
-	real, err := filepath.EvalSymlinks(dir)
+	at, err := filepath.EvalSymlinks(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := procfs.GetMounts()
 	if err != nil {
 		return err
 	}
-	for l := range strings.Lines(string(mounts)) {
-		// The fifth field is where it is mounted (proc_pid_mountinfo(5)).
-		if f := strings.Fields(l); len(f) > 4 && strings.HasPrefix(f[4], real+"/") {
-			_ = syscall.Unmount(f[4], syscall.MNT_DETACH) // a later one may have taken an earlier one along
+	for _, m := range mounts {
+		if strings.HasPrefix(m.MountPoint, at+"/") {
+			_ = syscall.Unmount(m.MountPoint, syscall.MNT_DETACH) // a later one may have taken an earlier one along
 		}
 	}
 	return os.RemoveAll(dir)

@@ -68,13 +68,13 @@ func TestNetworkdDHCP(t *testing.T) {
 		g.Logf("asked with:\n%s", grep(g.Exec("cat", "/tmp/dnsmasq.log"), "DHCPDISCOVER"))
 
 		// The link and its child come back without their configuration.
-		before := strings.Fields(g.Exec("ip", "-4", "-o", "address", "show", "dev", "one", "dynamic"))[3]
+		before := leasedAddress(g, "one")
 		g.Ctl("del 0")
 		within(20*time.Second, func() bool { return strings.TrimSpace(g.Sh("ls /sys/class/net | grep -c '^one$' || true")) == "0" })
 		g.Ctl("add 0")
 		leased("ib0", "one")
-		if out := g.Exec("ip", "-4", "-o", "address", "show", "dev", "one"); !strings.Contains(out, " "+before+" ") {
-			g.Errorf("after a restart of the driver the child has %sits address was %s", out, before)
+		if after := leasedAddress(g, "one"); before == "" || after != before {
+			g.Errorf("the child had %q, after a restart of the driver %q", before, after)
 		}
 	})
 }

@@ -34,8 +34,6 @@ type Net struct {
 	// Script runs on the host beside the guests: it kills and boots nodes and
 	// pulls cables.  May be nil.
 	Script func(t *testing.T, r *NetRun)
-	// Timeout ends everything; never less than 10 minutes.
-	Timeout time.Duration
 }
 
 // Node is one guest of a Net.
@@ -83,7 +81,6 @@ func RunNet(t *testing.T, n Net) {
 		n.body(t)
 		return
 	}
-	n.Timeout = max(n.Timeout, leastTimeout)
 	if err := n.check(); err != nil {
 		t.Fatalf("lab: %v", err)
 	}
@@ -252,7 +249,6 @@ func (r *NetRun) Boot(name string) {
 		r.t.Fatalf("lab: no node %q", name)
 	}
 	c := node.Config
-	c.Timeout = r.net.Timeout
 	c.Env = append(append([]string{}, c.Env...), nodeVar+"="+name)
 	for i := range r.net.Nodes {
 		if r.net.Nodes[i].Name == name {

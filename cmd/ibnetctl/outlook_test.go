@@ -163,7 +163,24 @@ func TestPlanOfAWaitingLink(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if len(got.Waiting) != 1 || got.Waiting[0].Link != "ib0" || got.Waiting[0].Reason.Code != link.CodeNoSM {
-		t.Errorf("waiting are %+v", got.Waiting)
+	if b := got.Blocked; len(b) != 1 || b[0].On.Link != "ib0" || !b[0].Wait || b[0].Reason.Code != link.CodeNoSM {
+		t.Errorf("blocked are %+v", b)
+	}
+
+	// Beside a link that needs a command it still waits, and that link does not.
+	other := snap.Links[0]
+	other.Index, other.Name, other.MTU = 5, "ib1", 1500
+	snap.Links = append(snap.Links, other)
+	if set, err = unitsIn(writeUnit(t, "[Match]\nName=ib0 ib1\n[Link]\nMTUBytes=2044\n")); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	a.json = false
+	if err := a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); !strings.Contains(text, "ip link set ib1 mtu 2044") || !strings.Contains(text, "# waiting: ib0: ") ||
+		strings.Contains(text, "# waiting: ib1: ") || strings.Contains(text, "Nothing to do") {
+		t.Errorf("beside a link that needs a command:\n%s", text)
 	}
 }

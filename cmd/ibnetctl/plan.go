@@ -300,42 +300,39 @@ not unique, or a line is wrong.`,
 	return c
 }
 
-// waitingLinks are the links with a unit that the plan does not name, are not configured, and say why.
-func waitingLinks(r plan.Result) []answer.WaitingLink {
+// withWaits adds the links with a unit that the plan does not name and that are not
+// configured: what they wait for ends by itself.
+func withWaits(r plan.Result) link.Plan {
+	p := r.Plan
+	p.Blocked = append([]link.Blocked{}, p.Blocked...)
 	named := map[string]bool{}
-	for _, s := range r.Plan.Steps {
+	for _, s := range p.Steps {
 		named[s.Op.Target().Link] = true
 	}
-	for _, b := range r.Plan.Blocked {
+	for _, b := range p.Blocked {
 		named[b.On.Link] = true
 	}
-	waiting := []answer.WaitingLink{}
 	for _, l := range r.Links {
 		why := l.Reason()
 		if !named[l.Name] && l.Unit != "" && l.State != link.StateConfigured && l.State != link.StateUnmanaged && why.Text != "" {
-			waiting = append(waiting, answer.WaitingLink{Link: l.Name, Unit: l.Unit, Reason: why})
+			p.Blocked = append(p.Blocked, link.Blocked{On: link.Target{Link: l.Name, Ifindex: l.Ifindex}, Unit: l.Unit, Wait: true, Reason: why})
 		}
 	}
-	return waiting
+	return p
 }
 
 func (a *app) printPlan(ctx context.Context, sys *system) error {
 	managers, notAsked := a.managerSteps(ctx, sys)
-	r, notices := sys.result, sys.notices()
-	waiting := waitingLinks(r)
+	p, notices := withWaits(sys.result), sys.notices()
 	if a.json {
 		steps := []answer.Step{}
-		for _, s := range r.Plan.Steps {
+		for _, s := range p.Steps {
 			steps = append(steps, answer.Step{Command: s.Op.String(), Link: s.Op.Target().String(), Unit: s.Unit, Effect: s.Effect})
-		}
-		blocked := r.Plan.Blocked
-		if blocked == nil {
-			blocked = []link.Blocked{}
 		}
 		if notices == nil {
 			notices = []link.Notice{}
 		}
-		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: blocked, Notices: notices, Waiting: waiting,
+		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: p.Blocked, Notices: notices,
 			Managers: append([]answer.ManagerStep{}, managers...), ManagersNotAsked: notAsked})
 	}
 	a.printNotices("# ", notices)
@@ -349,34 +346,21 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		}
 		fmt.Fprintln(a.out, a.paint(style, line))
 	}
-	if r.Plan.Empty() && len(r.Plan.Blocked) == 0 {
-		for _, w := range waiting {
-			fmt.Fprintln(a.out, a.paint(soso, "# waiting: "+w.Link+": "+w.Reason.Text))
-			if w.Reason.Next != "" {
-				fmt.Fprintln(a.out, a.paint(soso, "#   next: "+w.Reason.Next))
-			}
-		}
-		switch {
-		case len(managers) > 0:
-		case len(waiting) > 0:
-			fmt.Fprintln(a.err, "Nothing to do until then.")
-		case slices.ContainsFunc(r.Links, func(s link.Status) bool { return s.Unit != "" }):
-			fmt.Fprintln(a.err, "Nothing to do: every link with a unit is configured.")
-		case len(sys.set.Units) > 0:
-			fmt.Fprintln(a.err, "Nothing to do: no unit applies to a link of this host.")
-		}
-		return nil
-	}
-	for _, line := range strings.SplitAfter(r.Plan.String(), "\n") {
-		body := strings.TrimSuffix(line, "\n")
-		if body == "" {
-			continue
-		}
+	for line := range strings.Lines(p.String()) {
 		style := ""
-		if strings.HasPrefix(body, "#") {
+		if strings.HasPrefix(line, "#") {
 			style = soso
 		}
-		fmt.Fprintln(a.out, a.paint(style, body))
+		fmt.Fprintln(a.out, a.paint(style, strings.TrimSuffix(line, "\n")))
+	}
+	switch {
+	case !p.Empty(), len(sys.result.Plan.Blocked) > 0, len(managers) > 0:
+	case len(p.Blocked) > 0:
+		fmt.Fprintln(a.err, "Nothing to do until then.")
+	case slices.ContainsFunc(sys.result.Links, func(s link.Status) bool { return s.Unit != "" }):
+		fmt.Fprintln(a.err, "Nothing to do: every link with a unit is configured.")
+	case len(sys.set.Units) > 0:
+		fmt.Fprintln(a.err, "Nothing to do: no unit applies to a link of this host.")
 	}
 	return nil
 }

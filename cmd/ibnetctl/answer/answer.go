@@ -60,19 +60,10 @@ type Plan struct {
 	Steps   []Step         `json:"steps"`
 	Blocked []link.Blocked `json:"blocked"`
 	Notices []link.Notice  `json:"notices"` // about units and the host as a whole
-	// Waiting is the links with a unit that are not configured and need no command.
-	Waiting []WaitingLink `json:"waiting"`
 	// Managers is what is done about subnet managers.
 	Managers []ManagerStep `json:"subnet_managers"`
 	// ManagersNotAsked is why the daemon was not asked about them, empty if it was.
 	ManagersNotAsked string `json:"subnet_managers_not_asked,omitempty"`
-}
-
-// WaitingLink is a link with a unit, and what it waits for.
-type WaitingLink struct {
-	Link   string      `json:"link"`
-	Unit   string      `json:"unit"` // path
-	Reason link.Reason `json:"reason"`
 }
 
 // PlanHosts is what the units give each host of a list. OK is false where an address

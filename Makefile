@@ -104,7 +104,7 @@ test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils a
 	$(GO) test -count=1 -timeout 30m -run TestConformance ./lab/smbench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
 	$(GO) test -count=1 -timeout 30m -run Degraded\|NeverWorse ./sm/route -long
-	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM|^TestSurvival$$|^TestManyPartitions$$' ./lab/scenario
+	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM|^TestSurvival$$' ./lab/scenario
 	@$(MAKE) fuzz FUZZIN=sm
 
 # One target for each part, each prints what it did.

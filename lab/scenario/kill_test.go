@@ -295,13 +295,10 @@ func TestMalformed(t *testing.T) {
 // 256 receive buffers of 64 KiB each has 16 MiB.
 const smallQueues = "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=16"
 
-// Hundreds of P_Key children from cold (nine hundred with IBNET_LONG), and keys that must never be used.
+// Nine hundred P_Key children from cold, and keys that must never be used.
 func TestManyPartitions(t *testing.T) {
 	t.Parallel()
-	hcas, ports, keys := 16, 2, 7
-	if os.Getenv("IBNET_LONG") != "" {
-		keys = 28
-	}
+	hcas, ports, keys := 16, 2, 28
 	if lab.Sanitizing() {
 		hcas = 3
 	}
@@ -318,7 +315,7 @@ func TestManyPartitions(t *testing.T) {
 		"PartitionKey=0x8000\nName=eight\n")
 	files[unitDir+"10-all.ibnetwork"] = unit.String()
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: hcas, Ports: ports, Append: smallQueues, Bins: []string{ibnetworkd},
-		Files: files, Memory: 3072, Env: []string{"IBNET_LONG=" + os.Getenv("IBNET_LONG")}}, func(g *lab.G) {
+		Files: files, Memory: 3072}, func(g *lab.G) {
 		manage(g, parts)
 		start := time.Now()
 		d := startDaemon(g)

@@ -24,7 +24,7 @@ import (
 func TestBond(t *testing.T) {
 	t.Parallel()
 	ports := unitDir + "20-ports.ibnetwork"
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	withAndWithoutUdev(t, lab.Config{HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-bond.ibnetwork": "[Match]\nName=ipbond\n[Network]\nAddress=10.4.0.1/24\n",
 		ports:                         "[Match]\nName=ib0 ib1\n[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n",
 	}}, func(g *lab.G) {

@@ -300,13 +300,13 @@ func TestAnswersAreNotRead(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	b := startBus(t, bustest.Limit{Name: "max_outgoing_bytes", Value: 16 << 20})
+	b := startBus(t, bustest.Limit{Name: "max_incoming_bytes", Value: 8 << 20})
 	s, _ := serve(t, b, func(uint32) bool { return false })
 	l := ib0()
 	l.Problems = []string{strings.Repeat("x", 1<<20)}
 	s.PublishLinks([]link.Status{l}, nil)
 	r := b.Raw()
-	for i := range 60 { // the bus keeps 16 MB and what the connection holds
+	for i := range 30 { // the bus keeps 8 MB and what the connection holds
 		if _, err := r.Write(r.Frame(dbus.TypeMethodCall, 0, api.BusName, api.Root, api.Manager, "Describe", "", nil)); err != nil {
 			t.Fatal(err)
 		}

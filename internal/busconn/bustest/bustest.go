@@ -22,7 +22,7 @@ type Bus struct {
 	cmd  *exec.Cmd
 }
 
-// Limit is a limit of dbus-daemon(1), as max_outgoing_bytes.
+// Limit is a limit of dbus-daemon(1), as max_incoming_bytes.
 type Limit struct {
 	Name  string
 	Value int

@@ -45,7 +45,8 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 	)
 	if p.Manager.Silent {
 		return Reason{Code: CodeNoSM, Text: what + fmt.Sprintf("the subnet manager at LID %d does not answer", uint16(p.SMLID)),
-			Next: fmt.Sprintf("start a subnet manager: ibnetctl sm start %s; ibnetctl diagnose %s asks it again", port, port)}
+			Next: p.Manager.startStep(port,
+				fmt.Sprintf("start a subnet manager: ibnetctl sm start %s; ibnetctl diagnose %s asks it again", port, port))}
 	}
 	return Reason{Code: CodeJoin, Text: what + "the subnet manager has not answered yet, has no such group, or refused the join",
 		Next: fmt.Sprintf(
@@ -75,7 +76,7 @@ func PortReason(d *Device, p *Port) Reason {
 		}
 		if p.SMLID == 0 {
 			return Reason{Code: CodeNoSM, Text: fmt.Sprintf("port %s is %s: no subnet manager has answered (SM LID 0)", port, p.State),
-				Next: "start a subnet manager on one node of this fabric: ibnetctl sm start, or systemctl start opensm"}
+				Next: p.Manager.startStep(port, "start a subnet manager on one node of this fabric: ibnetctl sm start, or systemctl start opensm")}
 		}
 		return Reason{
 			Code: CodeSMBusy,

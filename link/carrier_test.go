@@ -16,11 +16,14 @@ func TestCarrierReasons(t *testing.T) {
 			p.State, p.Phys, p.SMLID = state, phys, sm
 		}
 	}
+	starts := func(s *Snapshot) { s.Devices[0].Ports[0].Manager.Starts = true }
 	for _, tt := range []struct {
 		name string
 		sys  func(*Snapshot)
 		want Code
 	}{
+		{"no subnet manager, ours starts", func(s *Snapshot) { port(ib.PortInit, ib.PhysLinkUp, 0)(s); starts(s) }, CodeNoSM},
+		{"a silent one, ours starts", func(s *Snapshot) { s.Devices[0].Ports[0].Manager.Silent = true; starts(s) }, CodeNoSM},
 		{"no subnet manager", port(ib.PortInit, ib.PhysLinkUp, 0), CodeNoSM},
 		{"one that has not come to it", port(ib.PortInit, ib.PhysLinkUp, 1), CodeSMBusy},
 		{"Omni-Path", func(s *Snapshot) {
@@ -47,6 +50,11 @@ func TestCarrierReasons(t *testing.T) {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
 		if tt.name == "Omni-Path" && (!strings.Contains(r.Next, "opafm") || strings.Contains(r.Next, "ibnetctl sm start")) {
+			t.Errorf("%s: next %q", tt.name, r.Next)
+		}
+		// No command is advised for what this host does by itself.
+		if got, want := strings.Contains(r.Next, "wait: this host starts"), strings.HasSuffix(tt.name, "ours starts"); got != want ||
+			got && strings.Contains(r.Next, "sm start") {
 			t.Errorf("%s: next %q", tt.name, r.Next)
 		}
 		// The status says so, and a new address waits for it.

@@ -11,6 +11,8 @@ import (
 type Manager struct {
 	// Silent is that it was asked and does not answer.
 	Silent bool `json:"silent,omitempty"`
+	// Starts is that this host starts one unless another answers first.
+	Starts bool `json:"starts,omitempty"`
 	// Ours is whether the master runs on this host. Unit is then the unit file with
 	// its [SubnetManager] section, and File that section's PartitionsFile=.
 	Ours bool   `json:"ours,omitempty"`
@@ -21,6 +23,14 @@ type Manager struct {
 	// Host is the node description of the master's host, GUID its port's.
 	Host string  `json:"host,omitempty"`
 	GUID ib.GUID `json:"guid,omitempty"`
+}
+
+// startStep is how a port gets a subnet manager: by itself, or by a command.
+func (m *Manager) startStep(port, command string) string {
+	if m.Starts {
+		return fmt.Sprintf("wait: this host starts a subnet manager if no other answers; ibnetctl sm status %s shows when", port)
+	}
+	return command
 }
 
 // PartitionStep is where and how a partition is changed for a port: line is what a

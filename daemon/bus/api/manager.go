@@ -28,7 +28,9 @@ func ManagerOf(s smctl.Status, set *units.Set) link.Manager {
 		}
 	case string(smctl.PhaseSettling), string(smctl.PhaseAsking):
 		// The last one was asked and is dead, or ours was it and is gone.
-		m = link.Manager{Silent: true}
+		m = link.Manager{Silent: true, Starts: true}
+	case string(smctl.PhaseStarting), string(smctl.PhaseRunning):
+		m.Starts = true
 	}
 	return m
 }

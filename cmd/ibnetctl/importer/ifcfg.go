@@ -282,7 +282,10 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 		f.refuse("not used: with ONPARENT=" + v.get("ONPARENT") + " the address is not set with " + link)
 		return nil
 	}
-	i := slices.IndexFunc(im.drafts, func(d *draft) bool { return d.link == link })
+	// It is part of what the other ifcfg files of the folder make, whatever else configures the link.
+	i := slices.IndexFunc(im.drafts, func(d *draft) bool {
+		return d.link == link && strings.HasPrefix(d.files[0].path, path.Join(path.Dir(f.path), "ifcfg-"))
+	})
 	d := (*draft)(nil)
 	if i >= 0 {
 		d = im.drafts[i]
@@ -292,11 +295,14 @@ func (im *importer) ifcfgAlias(f *file, v variables, link, alias string) *draft 
 		im.nm(d, true, "", "")
 	}
 	d.release = append(d.release, ifcfgOff(f)...)
-	for _, it := range v.items("DEVICE", "ONBOOT", "BOOTPROTO", "ONPARENT") {
+	for _, it := range v.items("ONBOOT", "BOOTPROTO") {
+		it.unneeded("it changes nothing: ONPARENT= decides for an alias")
+	}
+	for _, it := range v.items("ONPARENT") {
 		it.unneeded(link + " has one more address")
 	}
 	bits, ok := prefixOf(cmp.Or(v.get("PREFIX"), v.get("NETMASK")))
-	from := v.items("IPADDR", "PREFIX")
+	from := v.items("DEVICE", "IPADDR", "PREFIX")
 	if mask := v.by["NETMASK"]; v.get("PREFIX") == "" {
 		from = append(from, v.items("NETMASK")...)
 	} else if mask != nil {

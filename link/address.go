@@ -13,6 +13,7 @@ type wantedAddress struct {
 	Address
 	// explicit parts are compared, the others are left as they are
 	labelSet, broadcastSet, lifetimeSet bool
+	probe                               bool // by ARP, before it is set
 	pos                                 units.Position
 }
 
@@ -58,8 +59,11 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 		bit(x.ManageTemporaryAddress.Or(false), AddrManageTemp)
 		bit(!x.AddPrefixRoute.Or(true), AddrNoPrefixRoute)
 		bit(x.AutoJoin.Or(false), AddrMulticastJoin)
-		if dad, ok := x.DuplicateAddressDetection.Get(); ok && is6 {
+		switch dad := x.DuplicateAddressDetection.Or(u.Network.DuplicateAddressDetection.Or(units.DADIPv6)); {
+		case is6:
 			bit(dad == units.DADNone || dad == units.DADIPv4, AddrNoDAD)
+		case lease == nil || lease.Address != p: // a client probes its lease itself
+			w.probe = dad.IPv4() && l.probes()
 		}
 		if slices.ContainsFunc(out, func(o wantedAddress) bool { return sameAddress(o.Address, w.Address) }) {
 			continue

@@ -35,6 +35,9 @@ type Governing struct {
 	Ports map[PortName]Governed
 }
 
+// UnitOf is the unit of a link, nil for none.
+func (g Governing) UnitOf(l *Link) *units.Unit { return g.Links[l.Index].Unit }
+
 // Govern finds the unit of a link: the first that matches it.
 func Govern(s *Snapshot, set *units.Set, l *Link) Governed {
 	f := factsOf(s, l)

@@ -98,6 +98,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		is6 := w.Prefix.Addr().Is6()
 		i := slices.IndexFunc(l.Addresses, func(x Address) bool { return sameAddress(x, w.Address) })
 		op := AddAddress{On: t, Address: w.Address}
+		probe := l.probe(w.Prefix.Addr())
 		switch {
 		case is6 && b.Base.Host.NoIPv6:
 			a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
@@ -115,6 +116,10 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		case i < 0 && waits:
 			a.Why = wait
 			b.Block(t, op, true, wait)
+		case i < 0 && w.probe && probe.State != ProbeFree:
+			var wait bool
+			a.Why, wait = probe.reason(l)
+			b.Block(t, op, wait, a.Why)
 		case i < 0:
 			if !b.Do(op) {
 				a.Why = b.Delayed[DelayKey(op)]
@@ -131,6 +136,10 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 			if !b.Do(op) {
 				a.Why = b.Delayed[DelayKey(op)]
 			}
+		}
+		if i >= 0 && w.probe && probe.State == ProbeConflict && a.Why.Code == CodeNone {
+			a.Why, _ = probe.reason(l)
+			b.Block(t, nil, false, a.Why)
 		}
 		b.Attr(index, a)
 	}

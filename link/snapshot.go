@@ -171,6 +171,8 @@ type Link struct {
 	Advertised *Advertised `json:"advertised,omitempty"`
 	// DHCP is nil where no DHCP client of the daemon runs.
 	DHCP *DHCP `json:"dhcp,omitempty"`
+	// Probes are of the IPv4 addresses that the unit wants probed, by address.
+	Probes []Probe `json:"probes,omitempty"`
 	// Sysctl has the settings of this link that a plan uses, keyed as
 	// ipv6/accept_ra (below /proc/sys/net/FAMILY/conf/LINK/). Absent means
 	// not read or nonexistent.
@@ -183,6 +185,14 @@ func (l Link) Up() bool { return l.Flags&FlagUp != 0 }
 // Carrier reports IFF_LOWER_UP; ib_ipoib sets it when the port is Active and
 // the broadcast group of the partition is joined.
 func (l Link) Carrier() bool { return l.Flags&FlagLowerUp != 0 }
+
+// AllHosts is the hardware address of all hosts on an InfiniBand or Ethernet link.
+func (l Link) AllHosts() []byte {
+	if l.Type == ARPHRDInfiniBand {
+		return l.Broadcast.Bytes()
+	}
+	return []byte{255, 255, 255, 255, 255, 255}
+}
 
 // IsInfiniBand reports whether the link speaks IPoIB.
 func (l Link) IsInfiniBand() bool { return l.Type == ARPHRDInfiniBand }

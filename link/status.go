@@ -62,7 +62,8 @@ const (
 	CodeUnmanaged        Code = "unmanaged"
 	CodeNoUnit           Code = "no-unit"
 	CodeNameTaken        Code = "name-taken"
-	CodeAddressConflict  Code = "address-conflict"    // IPv6 duplicate address detection failed
+	CodeAddressConflict  Code = "address-conflict"    // another host uses the address
+	CodeProbing          Code = "address-probing"     // whether another host uses the address is not known yet
 	CodeNotDerived       Code = "address-not-derived" // what an address is derived from is not there
 	CodeNoLease          Code = "no-lease"            // no DHCP server has given an address, or confirms it
 	CodeLinkDown         Code = "link-down"           // ActivationPolicy=, or another program set it down

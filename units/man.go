@@ -206,7 +206,9 @@ shows what each node of a list would get, and the addresses that two of them wou
 are a note of its status and of
 .BR "ibnetctl verify" .
 On the link, IPv6 addresses are probed by the
-kernel; IPv4 addresses are not checked.
+kernel, IPv4 addresses where
+.B DuplicateAddressDetection=
+says so.
 .SH DIFFERENCES FROM SYSTEMD\-NETWORKD
 Syntax, values and patterns are read as by systemd 252, with which a test compares them, except for this:
 .TP

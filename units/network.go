@@ -20,16 +20,18 @@ type Network struct {
 	IPv4Forwarding                 Value[bool]
 	IPv6Forwarding                 Value[bool]
 	IPv6DuplicateAddressDetection  Value[int]
-	IPv6HopLimit                   Value[int]
-	IPv6MTUBytes                   Value[int]
-	IPv4ReversePathFilter          Value[ReversePathFilter]
-	MultiRail                      Value[bool]
-	IPv4AcceptLocal                Value[bool]
-	IPv4RouteLocalnet              Value[bool]
-	IPv4ProxyARP                   Value[bool]
-	IPv6ProxyNDP                   Value[bool]
-	IPv4ProxyARPPrivateVLAN        Value[bool]
-	KeepConfiguration              Value[KeepConfiguration]
+	// DuplicateAddressDetection is that of all addresses whose section does not say it.
+	DuplicateAddressDetection Value[DAD]
+	IPv6HopLimit              Value[int]
+	IPv6MTUBytes              Value[int]
+	IPv4ReversePathFilter     Value[ReversePathFilter]
+	MultiRail                 Value[bool]
+	IPv4AcceptLocal           Value[bool]
+	IPv4RouteLocalnet         Value[bool]
+	IPv4ProxyARP              Value[bool]
+	IPv6ProxyNDP              Value[bool]
+	IPv4ProxyARPPrivateVLAN   Value[bool]
+	KeepConfiguration         Value[KeepConfiguration]
 	// BindCarrier are the links that ActivationPolicy=bound follows.
 	BindCarrier          []Value[Pattern]
 	DefaultRouteOnDevice Value[bool]
@@ -218,3 +220,6 @@ const (
 	DADIPv6
 	DADBoth
 )
+
+// IPv4 reports whether IPv4 addresses are probed.
+func (d DAD) IPv4() bool { return d == DADIPv4 || d == DADBoth }

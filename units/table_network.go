@@ -51,6 +51,8 @@ func networkSection() SectionSpec {
 			forward("IPv4Forwarding", func(n *N) *Value[bool] { return &n.IPv4Forwarding }),
 			forward("IPv6Forwarding", func(n *N) *Value[bool] { return &n.IPv6Forwarding }),
 			{Name: "IPForward", Values: []string{"yes", "no", "ipv4", "ipv6"}, Networkd: true, apply: setter{set: ipForward}},
+			{Name: "DuplicateAddressDetection", Values: wordList(dadWords),
+				apply: scalar(func(n *N) *Value[DAD] { return &n.DuplicateAddressDetection }, boolOr(DADBoth, DADNone, dadWords))},
 			numKey("IPv6DuplicateAddressDetection", 0, 255, true, func(n *N) *Value[int] { return &n.IPv6DuplicateAddressDetection }),
 			numKey("IPv6HopLimit", 1, 255, true, func(n *N) *Value[int] { return &n.IPv6HopLimit }),
 			{Name: "IPv6MTUBytes", Networkd: true, apply: scalar(func(n *N) *Value[int] { return &n.IPv6MTUBytes }, parseIPv6MTU)},

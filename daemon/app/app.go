@@ -16,6 +16,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/arpprobe"
 	"ibnetworkd/daemon/bus"
 	"ibnetworkd/daemon/cardwatch"
 	"ibnetworkd/daemon/conf"
@@ -96,6 +97,7 @@ type App struct {
 	env      *envfile.Files
 	modules  *modload.Loader
 	dhcp     *dhcpclient.Clients
+	probes   *arpprobe.Probers
 
 	published chan struct{} // closed when the first report is on the bus
 	started   chan struct{} // closed when READY=1 of the start is sent
@@ -179,11 +181,13 @@ func (a *App) build(h host) {
 	a.metrics = metrics.New(version.String(), time.Now(), metrics.PortCounters(filepath.Join(h.root, "sys")))
 	a.managers = &smfeed.Managers{}
 	a.systemd = worker.NewSystemd(h.bus, a.log)
-	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), packet.Opener(filepath.Join(a.o.StateDir, "packet.sock")),
-		func(links map[int]bool) { a.daemon.Wake(daemon.Scope{Links: links}) })
+	wakeLinks := func(links map[int]bool) { a.daemon.Wake(daemon.Scope{Links: links}) }
+	sockets := packet.Opener(filepath.Join(a.o.StateDir, "packet.sock"))
+	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), sockets, wakeLinks)
+	a.probes = arpprobe.New(a.log, sockets, wakeLinks)
 	a.daemon = daemon.New(daemon.Config{
 		Log: a.log, Store: a.store, Events: h.events,
-		System:     countingSystem{smfeed.System{System: dhcpclient.System{System: h.system, Clients: a.dhcp}, Managers: a.managers}, a.metrics},
+		System:     a.system(h.system),
 		Load:       a.units.load,
 		Invalidate: a.units.request,
 		Notify:     a.notify,
@@ -196,7 +200,7 @@ func (a *App) build(h host) {
 	a.refresh = &refresher{refresh: a.daemon.Refresh}
 	a.bus = bus.New(bus.Config{Backend: backend{a}, Log: a.log, Version: version.String(), Address: h.bus, Refresh: a.refresh.run})
 	a.buildSubnetManagers()
-	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), func(links map[int]bool) { a.daemon.Wake(daemon.Scope{Links: links}) })
+	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), wakeLinks)
 	a.modules = modload.New(modload.Config{Log: a.log, Systemd: a.systemd, Present: modules.Present(h.root),
 		Notice: func(n ...link.Notice) { a.daemon.Notice("modules", n...) }})
 	if h.loadModules != nil {
@@ -237,6 +241,13 @@ func (a *App) buildSubnetManagers() {
 	a.feed = smfeed.New(a.sm.Update, rereadPorts)
 }
 
+// system adds to what a system observes what the parts know of its links and ports.
+func (a *App) system(s daemon.System) daemon.System {
+	s = dhcpclient.System{System: s, Clients: a.dhcp}
+	s = arpprobe.System{System: s, Probers: a.probes}
+	return countingSystem{smfeed.System{System: s, Managers: a.managers}, a.metrics}
+}
+
 // observed hands what the loop has observed to the parts that go by it.
 func (a *App) observed(v daemon.View) {
 	if a.managers.SetUnits(v.Units) {
@@ -245,6 +256,7 @@ func (a *App) observed(v daemon.View) {
 	a.feed.Update(v)
 	a.env.Update(v)
 	a.dhcp.Update(v)
+	a.probes.Update(v)
 	a.modules.Update(v.Units)
 }
 
@@ -282,6 +294,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 		{name: "port feed", run: a.feed.Run},
 		{name: "environment files", run: a.env.Run},
 		{name: "DHCP clients", run: a.dhcp.Run},
+		{name: "ARP probes", run: a.probes.Run},
 		{name: "modules", run: a.modules.Run},
 		{name: "metrics", run: a.serveMetrics},
 		{name: "host name", run: a.watchHostname},

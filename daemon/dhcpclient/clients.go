@@ -29,7 +29,7 @@ type Clients struct {
 	opener packet.Opener
 	wake   func(links map[int]bool)
 	kick   chan struct{}
-	events chan event
+	events chan packet.Event
 	calls  chan func()
 
 	mu    sync.Mutex // guards want, views and saved
@@ -58,7 +58,7 @@ type client struct {
 	wanted
 	index   int
 	m       *dhcp.Client
-	ip, arp *listener
+	ip, arp *packet.Listener
 	about   string // what arp listens to
 	kept    *link.Lease
 	trouble string
@@ -68,7 +68,7 @@ type client struct {
 // New makes clients whose leases are in a directory, with sockets by an opener. wake has links, by index, read
 // again; it must not block.
 func New(log *slog.Logger, dir string, opener packet.Opener, wake func(links map[int]bool)) *Clients {
-	c := &Clients{log: log, store: store(dir), opener: opener, wake: wake, kick: make(chan struct{}, 1), events: make(chan event, 16),
+	c := &Clients{log: log, store: store(dir), opener: opener, wake: wake, kick: make(chan struct{}, 1), events: make(chan packet.Event, 16),
 		calls: make(chan func()), views: map[int]*link.DHCP{}, clients: map[int]*client{}}
 	c.saved = c.store.load()
 	return c
@@ -94,9 +94,8 @@ func wants(v daemon.View) map[int]wanted {
 	var out map[int]wanted
 	for i := range v.Snapshot.Links {
 		l := &v.Snapshot.Links[i]
-		u := v.Governing.Links[l.Index].Unit
-		if u == nil || !u.UsesDHCP() || l.Type != link.ARPHRDInfiniBand && l.Type != 1 || plan.Ignored(l, u) != (link.Reason{}) ||
-			v.Snapshot.Host.Udev && (!l.Udev.Initialized || l.Udev.Renaming) {
+		u := plan.Served(v.Snapshot, v.Governing, l)
+		if u == nil || !u.UsesDHCP() || l.Type != link.ARPHRDInfiniBand && l.Type != 1 {
 			continue
 		}
 		if out == nil {
@@ -107,10 +106,7 @@ func wants(v daemon.View) map[int]wanted {
 			inUse: func(x *link.Lease) bool {
 				return slices.ContainsFunc(addrs, func(a link.Address) bool { return a.Prefix == x.Address })
 			}}
-		w.broadcast = l.Broadcast.Bytes()
-		if l.Type == 1 {
-			w.broadcast = []byte{255, 255, 255, 255, 255, 255}
-		}
+		w.broadcast = l.AllHosts()
 		out[l.Index] = w
 	}
 	return out
@@ -184,8 +180,8 @@ func (c *Clients) Run(ctx context.Context) error {
 
 func (c *Clients) close() {
 	for _, x := range c.clients {
-		x.ip.close()
-		x.arp.close()
+		x.ip.Close()
+		x.arp.Close()
 	}
 	if c.sender != nil {
 		_ = c.sender.Close()
@@ -255,8 +251,8 @@ func (c *Clients) begin(index int, w wanted, kept *link.Lease, inUse, resumed bo
 
 // stop ends a client and leaves everything as it is.
 func (c *Clients) stop(x *client) {
-	x.ip.close()
-	x.arp.close()
+	x.ip.Close()
+	x.arp.Close()
 	delete(c.clients, x.index)
 }
 
@@ -355,7 +351,7 @@ func (c *Clients) send(x *client, frames []dhcp.Send) {
 func (c *Clients) listen(x *client) {
 	ip, about := x.m.Listens()
 	if !ip {
-		x.ip = x.ip.close()
+		x.ip = x.ip.Close()
 	} else if x.ip == nil {
 		x.ip = c.open(x, packet.Request{Kind: packet.ForDHCP, Index: x.index})
 	}
@@ -364,43 +360,42 @@ func (c *Clients) listen(x *client) {
 		text = about.String()
 	}
 	if text != x.about {
-		x.arp, x.about = x.arp.close(), text
+		x.arp, x.about = x.arp.Close(), text
 		if text != "" {
 			x.arp = c.open(x, packet.Request{Kind: packet.ForARP, Index: x.index, About: about, HWLen: x.cfg.HWAddr.Len()})
 		}
 	}
 }
 
-func (c *Clients) open(x *client, r packet.Request) *listener {
-	conn, err := c.opener.Listen(r)
+func (c *Clients) open(x *client, r packet.Request) *packet.Listener {
+	l, err := packet.Listen(c.opener, r, c.events)
 	if err != nil {
 		x.trouble = err.Error()
-		return nil
 	}
-	return listen(conn, x.index, c.events)
+	return l
 }
 
 // receive hands a packet to its client.
-func (c *Clients) receive(e event) {
-	x := c.clients[e.index]
-	if x == nil || e.from != x.ip && e.from != x.arp {
+func (c *Clients) receive(e packet.Event) {
+	x := c.clients[e.From.Index]
+	if x == nil || e.From != x.ip && e.From != x.arp {
 		return // of a socket that was closed meanwhile
 	}
 	switch {
-	case errors.Is(e.err, packet.ErrOversized):
+	case errors.Is(e.Err, packet.ErrOversized):
 		x.m.Oversized()
-	case e.err != nil:
+	case e.Err != nil:
 		// The link went down: the next message opens the socket again.
-		if e.from == x.ip {
-			x.ip = x.ip.close()
+		if e.From == x.ip {
+			x.ip = x.ip.Close()
 		} else {
-			x.arp, x.about = x.arp.close(), ""
+			x.arp, x.about = x.arp.Close(), ""
 		}
-	case e.from == x.arp:
-		c.after(x, x.m.ARP(now(), e.data))
+	case e.From == x.arp:
+		c.after(x, x.m.ARP(now(), e.Data))
 	default:
 		before := x.m.Drops()
-		c.after(x, x.m.Packet(now(), e.data, e.checked))
+		c.after(x, x.m.Packet(now(), e.Data, e.Checked))
 		d := x.m.Drops()
 		if d.Malformed+d.Contradictory != before.Malformed+before.Contradictory && (x.warned == 0 || now() > x.warned+time.Minute) {
 			x.warned = now()

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"ibnetworkd/internal/kernel/packet"
 )
 
 // now is the time since boot, sleep included.
@@ -73,48 +70,4 @@ func (t *timer) set(at time.Duration) {
 		spec.Value = unix.NsecToTimespec(int64(max(at, 1)))
 	}
 	_ = unix.TimerfdSettime(t.fd, unix.TFD_TIMER_ABSTIME, &spec, nil)
-}
-
-// event is a packet, or the end of a socket.
-type event struct {
-	index   int
-	from    *listener
-	data    []byte
-	checked bool
-	err     error
-}
-
-// listener reads a socket until it is closed.
-type listener struct {
-	conn *packet.Conn
-	done chan struct{}
-}
-
-func listen(conn *packet.Conn, index int, events chan<- event) *listener {
-	l := &listener{conn: conn, done: make(chan struct{})}
-	go func() {
-		b := make([]byte, packet.MaxPacket)
-		for {
-			n, checked, err := conn.Read(b)
-			e := event{index: index, from: l, data: slices.Clone(b[:n]), checked: checked, err: err}
-			select {
-			case events <- e:
-			case <-l.done:
-				return
-			}
-			if err != nil && !errors.Is(err, packet.ErrOversized) {
-				return
-			}
-		}
-	}()
-	return l
-}
-
-// close ends the reading. It gives nil, for the one who had it.
-func (l *listener) close() *listener {
-	if l != nil {
-		close(l.done)
-		_ = l.conn.Close()
-	}
-	return nil
 }

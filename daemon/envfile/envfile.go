@@ -18,7 +18,6 @@ import (
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
-	"ibnetworkd/units"
 )
 
 // The kernel enters a GID some time after its address (ib_cache_gid_mgmt works in a
@@ -83,8 +82,7 @@ func texts(v daemon.View, settle settling, now time.Time, former map[string]stri
 	if st == nil {
 		st = &roce.State{}
 	}
-	unitOf := func(l *link.Link) *units.Unit { return v.Governing.Links[l.Index].Unit }
-	derivation := link.NewDerivation(v.Units, unitOf)
+	derivation := link.NewDerivation(v.Units, v.Governing.UnitOf)
 	for i := range s.Links {
 		l := &s.Links[i]
 		if l.IsChild() || strings.ContainsRune(l.Name, '/') {
@@ -100,7 +98,7 @@ func texts(v daemon.View, settle settling, now time.Time, former map[string]stri
 			if len(gids) == 0 {
 				continue // iWARP, or a link that no unit matches
 			}
-			ofUnit, _ := derivation.Addresses(s, l, unitOf(l))
+			ofUnit, _ := derivation.Addresses(s, l, v.Governing.UnitOf(l))
 			x = roce.Select(gids, l, ofUnit)
 			recent := settle.changed(l, now)
 			if recent || lacksIPv4(l, x) {
@@ -109,7 +107,7 @@ func texts(v daemon.View, settle settling, now time.Time, former map[string]stri
 			if (l.Kind == "vlan" || roce.IsSlave(s, l)) && x.Preferred() == nil {
 				continue // the GIDs of its parent, or of its bond, are not its own
 			}
-			if u := unitOf(l); recent && x.V4 == nil && u != nil && u.RoCE.GIDIndex.Set && former[l.Name] != "" {
+			if u := v.Governing.UnitOf(l); recent && x.V4 == nil && u != nil && u.RoCE.GIDIndex.Set && former[l.Name] != "" {
 				// The address is on its way back to its index: no job is to start with another GID.
 				want[l.Name] = former[l.Name]
 				continue

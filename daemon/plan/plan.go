@@ -191,12 +191,22 @@ func (p *planner) applies(index int) bool {
 	if n := p.notes[index]; n != nil {
 		return !n.pending && n.ignored == link.Reason{}
 	}
-	return !p.unready(l) && Ignored(l, p.units[index]) == link.Reason{} // out of scope
+	return !unready(p.in.Snapshot, l) && ignored(l, p.units[index]) == link.Reason{} // out of scope
+}
+
+// Served is the unit that is applied to a link, nil for none: none before udev has
+// finished with the link.
+func Served(s *link.Snapshot, g link.Governing, l *link.Link) *units.Unit {
+	u := g.UnitOf(l)
+	if u == nil || unready(s, l) || ignored(l, u) != (link.Reason{}) {
+		return nil
+	}
+	return u
 }
 
 // unready reports that udev has not finished with a link.
-func (p *planner) unready(l *link.Link) bool {
-	return p.in.Snapshot.Host.Udev && !l.Udev.Initialized || l.Udev.Renaming
+func unready(s *link.Snapshot, l *link.Link) bool {
+	return s.Host.Udev && !l.Udev.Initialized || l.Udev.Renaming
 }
 
 // scope closes the asked scope over parents and children, because the kernel
@@ -306,10 +316,10 @@ func (p *planner) decide(index int, parent *units.Unit) {
 		}
 		return
 	}
-	if n.ignored = Ignored(l, n.unit); n.ignored != (link.Reason{}) {
+	if n.ignored = ignored(l, n.unit); n.ignored != (link.Reason{}) {
 		return
 	}
-	n.pending = p.unready(l)
+	n.pending = unready(p.in.Snapshot, l)
 }
 
 // noted keeps what f plans as the link's.
@@ -388,9 +398,9 @@ func (p *planner) additions(index int) {
 	})
 }
 
-// Ignored says why a link is left alone although a unit matches it, zero if it
+// ignored says why a link is left alone although a unit matches it, zero if it
 // is not. u may be nil for a P_Key child that its parent's unit asks for.
-func Ignored(l *link.Link, u *units.Unit) link.Reason {
+func ignored(l *link.Link, u *units.Unit) link.Reason {
 	if u != nil && u.Unmanaged() {
 		return link.Reason{Code: link.CodeUnmanaged, Text: "Unmanaged=yes in " + u.Path}
 	}

@@ -14,7 +14,7 @@ import (
 // is in their arguments. Each is the package alone, with those below it only where
 // they are listed too.
 var stateless = []string{
-	"ib", "ib/partition", "units", "link", "link/cardstate", "link/dhcp", "ipoib", "roce", "smctl",
+	"ib", "ib/partition", "units", "link", "link/arp", "link/cardstate", "link/dhcp", "ipoib", "roce", "smctl",
 	"daemon/plan", "sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/pkey",
 	"sm/sa", "sm/qos",
 }
@@ -23,9 +23,8 @@ var stateless = []string{
 // parts of the daemon. What they share is built by their mains and handed on.
 var constant = []string{
 	"cmd/ibnetworkd", "cmd/ibnetsm", "cmd/ibnetctl", "cmd/ibnetctl/answer", "cmd/ibnetctl/diagnose", "cmd/ibnetctl/importer",
-	"daemon", "daemon/app", "daemon/bus", "daemon/bus/api", "daemon/card", "daemon/cardwatch", "daemon/conf", "daemon/dhcpclient",
-	"daemon/envfile", "daemon/metrics",
-	"daemon/modload", "daemon/smfeed", "smctl/files", "smctl/worker",
+	"daemon", "daemon/app", "daemon/arpprobe", "daemon/bus", "daemon/bus/api", "daemon/card", "daemon/cardwatch", "daemon/conf",
+	"daemon/dhcpclient", "daemon/envfile", "daemon/metrics", "daemon/modload", "daemon/smfeed", "smctl/files", "smctl/worker",
 }
 
 // TestNoState keeps package sync out of the pure packages, and package variables that

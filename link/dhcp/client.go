@@ -9,6 +9,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/link/arp"
 )
 
 // Config is how a client presents itself and what it asks for.
@@ -308,7 +309,7 @@ func (c *Client) schedule(now time.Duration) {
 		c.transmit(now)
 	}
 	if c.announce > 0 {
-		c.deadline = soonest(c.deadline, now+announceInterval)
+		c.deadline = soonest(c.deadline, now+arp.AnnounceInterval)
 	}
 }
 
@@ -322,13 +323,13 @@ func soonest(a, b time.Duration) time.Duration {
 func (c *Client) tickBound(now time.Duration) {
 	if c.announce > 0 {
 		c.announce--
-		c.arp(arpRequest, c.lease.Address.Addr(), c.lease.Address.Addr())
+		c.arp(arp.Request, c.lease.Address.Addr(), c.lease.Address.Addr())
 	}
 	switch {
 	case c.state == link.DHCPBound && (c.renewAt == 0 || now < c.renewAt):
 		c.deadline = c.renewAt
 		if c.announce > 0 {
-			c.deadline = soonest(c.deadline, now+announceInterval)
+			c.deadline = soonest(c.deadline, now+arp.AnnounceInterval)
 		}
 	case c.state == link.DHCPBound:
 		c.penalty = 0
@@ -352,7 +353,7 @@ func (c *Client) resolve(now time.Duration) {
 	wait := c.patience(now, at(c.lease.Rebind))
 	if c.hop.IsValid() && c.hopTries < hopTries {
 		c.hopTries++
-		c.arp(arpRequest, c.lease.Address.Addr(), c.hop)
+		c.arp(arp.Request, c.lease.Address.Addr(), c.hop)
 		wait = min(wait, time.Second)
 	} else {
 		c.hop, c.hopTries = netip.Addr{}, 0

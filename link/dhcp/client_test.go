@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/link/arp"
 	"ibnetworkd/units"
 )
 
@@ -64,12 +65,12 @@ func (h *host) wait(d time.Duration) {
 func (h *host) take() (words []string) {
 	h.t.Helper()
 	for _, s := range h.sent {
-		if s.EtherType == EtherARP {
-			a, ok := parseARP(s.Data, h.c.cfg.HWAddr.Len())
+		if s.EtherType == arp.EtherType {
+			a, ok := arp.Parse(s.Data, h.c.cfg.HWAddr.Len())
 			if !ok {
 				h.t.Fatalf("ARP % x", s.Data)
 			}
-			words = append(words, fmt.Sprintf("arp %s %s", a.sip, a.tip))
+			words = append(words, fmt.Sprintf("arp %s %s", a.Sender, a.Target))
 			continue
 		}
 		m := h.message(s)
@@ -240,8 +241,8 @@ func TestRenewal(t *testing.T) {
 	for h.c.View().State == link.DHCPBound {
 		h.wait(time.Second)
 	}
-	h.step(h.c.ARP(h.now, arpPacket{op: arpReply, from: hw("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0"), sip: server,
-		tip: address}.encode(32)))
+	h.step(h.c.ARP(h.now, arp.Packet{Op: arp.Reply, From: hw("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0"), Sender: server,
+		Target: address}.Encode(32)))
 	words := h.take()
 	if len(words) < 2 || words[0] != "arp 10.11.0.100 10.11.0.1" || words[len(words)-1] != "request unicast" {
 		t.Errorf("renewed by %q", words)
@@ -385,11 +386,11 @@ func TestConflict(t *testing.T) {
 	h.hear(typeAck, nil)
 	h.wait(1500 * time.Millisecond)
 	h.take()
-	own := arpPacket{op: arpRequest, from: ipoibHW, sip: netip.IPv4Unspecified(), tip: address}
-	h.step(h.c.ARP(h.now, own.encode(32)))
+	own := arp.Packet{Op: arp.Request, From: ipoibHW, Sender: netip.IPv4Unspecified(), Target: address}
+	h.step(h.c.ARP(h.now, own.Encode(32)))
 	h.state(link.DHCPProbing)
-	own.op, own.sip, own.from = arpReply, address, hw("00:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0")
-	h.step(h.c.ARP(h.now, own.encode(32)))
+	own.Op, own.Sender, own.From = arp.Reply, address, hw("00:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0")
+	h.step(h.c.ARP(h.now, own.Encode(32)))
 	h.want("decline broadcast 10.11.0.100")
 	if v := h.c.View(); v.State != link.DHCPWaiting || v.Conflict != address {
 		t.Errorf("%+v", v)

@@ -6,24 +6,16 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/link/arp"
 )
 
-// RFC 5227, section 1.1.
-const (
-	probeWait        = time.Second
-	probeNum         = 3
-	probeMin         = time.Second
-	probeMax         = 2 * time.Second
-	announceWait     = 2 * time.Second
-	announceNum      = 2
-	announceInterval = 2 * time.Second
-	declineWait      = 12 * time.Second // RFC 2131, section 3.1: 10 s at least
-)
+// declineWait is the pause after a DHCPDECLINE: RFC 2131, section 3.1, asks for 10 s at least.
+const declineWait = 12 * time.Second
 
 // arp queues a request: a probe where from is 0.0.0.0.
 func (c *Client) arp(op uint16, from, about netip.Addr) {
-	p := arpPacket{op: op, from: c.cfg.HWAddr, sip: from, tip: about}
-	c.out = append(c.out, Send{EtherARP, nil, p.encode(c.cfg.HType)})
+	p := arp.Packet{Op: op, From: c.cfg.HWAddr, Sender: from, Target: about}
+	c.out = append(c.out, Send{arp.EtherType, nil, p.Encode(c.cfg.HType)})
 }
 
 // probe sends the next probe, or uses the address when none has been answered.
@@ -32,36 +24,36 @@ func (c *Client) probe(now time.Duration) {
 	case c.probed.Over(seconds(now)):
 		c.probed = nil
 		c.discover(now)
-	case c.probes < probeNum:
+	case c.probes < arp.ProbeNum:
 		c.probes++
-		c.arp(arpRequest, netip.IPv4Unspecified(), c.probed.Address.Addr())
-		c.deadline = now + announceWait
-		if c.probes < probeNum {
-			c.deadline = now + probeMin + time.Duration(c.rnd.Int64N(int64(probeMax-probeMin)))
+		c.arp(arp.Request, netip.IPv4Unspecified(), c.probed.Address.Addr())
+		c.deadline = now + arp.AnnounceWait
+		if c.probes < arp.ProbeNum {
+			c.deadline = now + arp.Between(c.rnd, arp.ProbeMin, arp.ProbeMax)
 		}
 	default:
-		c.announce = announceNum
+		c.announce = arp.AnnounceNum
 		c.use(now, c.probed)
 		c.announce--
-		c.arp(arpRequest, c.lease.Address.Addr(), c.lease.Address.Addr())
+		c.arp(arp.Request, c.lease.Address.Addr(), c.lease.Address.Addr())
 	}
 }
 
 // ARP takes an ARP packet of the link.
 func (c *Client) ARP(now time.Duration, b []byte) []Send {
-	a, ok := parseARP(b, c.cfg.HWAddr.Len())
-	if !ok || sameHost(a.from, c.cfg.HWAddr) {
+	a, ok := arp.Parse(b, c.cfg.HWAddr.Len())
+	if !ok || arp.SameHost(a.From, c.cfg.HWAddr) {
 		return nil
 	}
 	switch c.state {
 	case link.DHCPProbing:
 		about := c.probed.Address.Addr()
-		if a.sip == about || a.op == arpRequest && a.sip.IsUnspecified() && a.tip == about {
+		if a.Claims(about) || a.Probes(about) {
 			c.decline(now, about)
 		}
 	case link.DHCPRenewing:
-		if a.sip == c.hop && c.hopTries > 0 {
-			c.request(now, a.from)
+		if a.Sender == c.hop && c.hopTries > 0 {
+			c.request(now, a.From)
 		}
 	}
 	return c.flush()

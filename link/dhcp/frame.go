@@ -1,19 +1,13 @@
 package dhcp
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"net/netip"
-
-	"ibnetworkd/ib"
 )
 
-// EtherTypes of what is sent and received.
-const (
-	EtherIP  = 0x0800
-	EtherARP = 0x0806
-)
+// EtherIP is the EtherType of DHCP.
+const EtherIP = 0x0800
 
 const (
 	serverPort, clientPort = 67, 68
@@ -92,53 +86,4 @@ func parseDatagram(b []byte, checked bool) ([]byte, error) {
 		return nil, errChecksum
 	}
 	return udp[udpHeader:], nil
-}
-
-// Operations of ARP.
-const (
-	arpRequest = 1
-	arpReply   = 2
-)
-
-// arpPacket is an ARP packet with hardware addresses of 6 or 20 bytes (RFC 4391).
-type arpPacket struct {
-	op       uint16
-	from, to ib.HWAddr // to may be zero
-	sip, tip netip.Addr
-}
-
-func (a arpPacket) encode(htype uint16) []byte {
-	n := a.from.Len()
-	b := make([]byte, 8+2*(n+4))
-	binary.BigEndian.PutUint16(b, htype)
-	binary.BigEndian.PutUint16(b[2:], EtherIP)
-	b[4], b[5] = byte(n), 4
-	binary.BigEndian.PutUint16(b[6:], a.op)
-	copy(b[8:], a.from.Bytes())
-	copy(b[8+n:], a.sip.AsSlice())
-	copy(b[12+n:], a.to.Bytes())
-	copy(b[12+2*n:], a.tip.AsSlice())
-	return b
-}
-
-// parseARP reads an ARP packet of a link with hardware addresses of n bytes.
-func parseARP(b []byte, n int) (a arpPacket, ok bool) {
-	if len(b) < 8+2*(n+4) || binary.BigEndian.Uint16(b[2:]) != EtherIP || int(b[4]) != n || b[5] != 4 {
-		return a, false
-	}
-	from, err := ib.HWAddrFrom(b[8 : 8+n])
-	if err != nil {
-		return a, false
-	}
-	a = arpPacket{op: binary.BigEndian.Uint16(b[6:]), from: from, sip: addrAt(b, 8+n), tip: addrAt(b, 12+2*n)}
-	return a, a.op == arpRequest || a.op == arpReply
-}
-
-// sameHost reports whether two hardware addresses are one interface's. Of IPoIB the
-// flags of the first byte do not count.
-func sameHost(a, b ib.HWAddr) bool {
-	if a == b {
-		return true
-	}
-	return a.IsIPoIB() && b.IsIPoIB() && bytes.Equal(a.Bytes()[1:], b.Bytes()[1:])
 }

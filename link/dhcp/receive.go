@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ibnetworkd/link"
+	"ibnetworkd/link/arp"
 )
 
 // Packet takes an IPv4 packet of the link. checked says that the kernel vouches for the
@@ -123,7 +124,7 @@ func (c *Client) acknowledged(now time.Duration, m *message) {
 		c.contradictory("the lease has ended before it came")
 	case c.cfg.Probe && c.lease == nil:
 		c.lease, c.probed, c.probes, c.state = nil, l, 0, link.DHCPProbing
-		c.deadline = now + time.Duration(c.rnd.Int64N(int64(probeWait)))
+		c.deadline = now + time.Duration(c.rnd.Int64N(int64(arp.ProbeWait)))
 	default:
 		c.use(now, l)
 	}

@@ -1,0 +1,284 @@
+// Package arpprobe probes the IPv4 addresses of units that ask for it: it owns the sockets
+// and the timer. What is sent and found is decided by link/arp; what becomes of it by the
+// planners.
+package arpprobe
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/kernel/packet"
+	"ibnetworkd/link"
+	"ibnetworkd/link/arp"
+)
+
+// Probers are the probers of all links. Update and System.Observe belong to the loop.
+type Probers struct {
+	log    *slog.Logger
+	opener packet.Opener
+	wake   func(links map[int]bool)
+	kick   chan struct{}
+	events chan packet.Event
+	since  time.Time
+
+	mu    sync.Mutex // guards want and views
+	want  map[place]wanted
+	views map[place]link.Probe
+
+	// The rest belongs to Run.
+	probers map[place]*prober
+	sender  *packet.Sender
+}
+
+// place is an address on a link.
+type place struct {
+	index int
+	about netip.Addr
+}
+
+// wanted is an address that is to be probed.
+type wanted struct {
+	name      string
+	cfg       arp.Config
+	broadcast []byte
+	carrier   bool
+	downs     uint32 // losses of it
+	inUse     bool
+}
+
+// prober is one that runs.
+type prober struct {
+	wanted
+	place
+	m        *arp.Prober
+	listener *packet.Listener
+	trouble  string
+}
+
+// New makes probers with sockets by an opener. wake has links, by index, read again; it
+// must not block.
+func New(log *slog.Logger, opener packet.Opener, wake func(links map[int]bool)) *Probers {
+	return &Probers{log: log, opener: opener, wake: wake, kick: make(chan struct{}, 1), events: make(chan packet.Event, 16),
+		since: time.Now(), views: map[place]link.Probe{}, probers: map[place]*prober{}}
+}
+
+// now is a time that is never 0.
+func (p *Probers) now() time.Duration { return time.Since(p.since) + 1 }
+
+// Update takes what the loop has observed. It never blocks.
+func (p *Probers) Update(v daemon.View) {
+	want := wants(v)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(want) == 0 && len(p.want) == 0 {
+		return
+	}
+	p.want = want
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// wants lists the addresses that are to be probed.
+func wants(v daemon.View) map[place]wanted {
+	out := map[place]wanted{}
+	derivation := link.NewDerivation(v.Units, v.Governing.UnitOf)
+	for i := range v.Snapshot.Links {
+		l := &v.Snapshot.Links[i]
+		u := plan.Served(v.Snapshot, v.Governing, l)
+		for _, a := range derivation.Probed(v.Snapshot, l, u) {
+			out[place{l.Index, a}] = wanted{name: l.Name, cfg: arp.Config{HType: l.Type, HWAddr: l.HWAddr}, broadcast: l.AllHosts(),
+				carrier: l.Up() && l.Carrier(), downs: l.CarrierDowns,
+				inUse: slices.ContainsFunc(l.Addresses, func(x link.Address) bool { return x.Prefix.Addr() == a })}
+		}
+	}
+	return out
+}
+
+// of is what is known of the addresses of a link.
+func (p *Probers) of(l *link.Link) (out []link.Probe) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, v := range p.views {
+		if at.index == l.Index {
+			out = append(out, v)
+		}
+	}
+	slices.SortFunc(out, func(a, b link.Probe) int { return a.Address.Compare(b.Address) })
+	return out
+}
+
+// Run probes until ctx ends.
+func (p *Probers) Run(ctx context.Context) error {
+	defer p.close()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if first := p.first(); first != 0 {
+			timer.Reset(max(first-p.now(), 0))
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.kick:
+			p.reconcile()
+		case <-timer.C:
+			for _, x := range p.probers {
+				p.after(x, x.m.Tick(p.now()))
+			}
+		case e := <-p.events:
+			p.receive(e)
+		}
+	}
+}
+
+// first is the first deadline, 0 for none.
+func (p *Probers) first() (first time.Duration) {
+	for _, x := range p.probers {
+		if d := x.m.Deadline(); d != 0 && (first == 0 || d < first) {
+			first = d
+		}
+	}
+	return first
+}
+
+func (p *Probers) close() {
+	for _, x := range p.probers {
+		x.listener.Close()
+	}
+	if p.sender != nil {
+		_ = p.sender.Close()
+	}
+}
+
+// reconcile begins and ends probers, and hands them the state of their links.
+func (p *Probers) reconcile() {
+	p.mu.Lock()
+	want := maps.Clone(p.want)
+	p.mu.Unlock()
+	for at, x := range p.probers {
+		if w, ok := want[at]; !ok || w.cfg != x.cfg {
+			x.listener.Close()
+			delete(p.probers, at)
+			p.mu.Lock()
+			delete(p.views, at)
+			p.mu.Unlock()
+		}
+	}
+	for at, w := range want {
+		x := p.probers[at]
+		if x == nil {
+			x = &prober{place: at, m: arp.New(w.cfg, at.about, rand.Uint64())}
+			p.probers[at] = x
+		}
+		x.wanted = w
+		x.trouble = ""
+		if w.carrier && x.listener == nil { // before the first question
+			x.listener = p.listen(x)
+		}
+		p.after(x, x.m.Link(p.now(), w.carrier, w.downs, w.inUse))
+	}
+}
+
+func (p *Probers) listen(x *prober) *packet.Listener {
+	l, err := packet.Listen(p.opener, packet.Request{Kind: packet.ForARP, Index: x.index, About: x.about, HWLen: x.cfg.HWAddr.Len()}, p.events)
+	if err != nil {
+		x.trouble = err.Error()
+	}
+	return l
+}
+
+// after does what a step of a prober asks for: packets, and the view.
+func (p *Probers) after(x *prober, packets [][]byte) {
+	if x.listener == nil {
+		packets = nil // an answer would not be received
+	}
+	for _, b := range packets {
+		p.send(x, b)
+	}
+	v := x.m.View()
+	if v.Trouble = x.trouble; v.Trouble != "" && v.State == link.ProbeFree {
+		v.State = link.ProbeAsking // without a listener there is no answer
+	}
+	p.mu.Lock()
+	old, known := p.views[x.place]
+	p.views[x.place] = v
+	p.mu.Unlock()
+	if known && old == v {
+		return
+	}
+	if v.State == link.ProbeConflict && (old.State != v.State || old.By != v.By) {
+		p.log.Warn("another host uses an address", "link", x.name, "address", x.about.String(), "by", v.By.String(), "set", x.inUse)
+	}
+	p.wake(map[int]bool{x.index: true})
+}
+
+func (p *Probers) send(x *prober, b []byte) {
+	if p.sender == nil {
+		s, err := p.opener.Sender()
+		if err != nil {
+			x.trouble = err.Error()
+			return
+		}
+		p.sender = s
+	}
+	// A link that goes down, and a queue that is full, are as a lost packet.
+	if err := p.sender.Send(x.index, arp.EtherType, x.broadcast, b); err != nil {
+		p.log.Debug("a probe was not sent", "link", x.name, "error", err)
+	}
+}
+
+// receive hands a packet to its prober.
+func (p *Probers) receive(e packet.Event) {
+	for _, x := range p.probers {
+		if x.listener != e.From {
+			continue
+		}
+		switch {
+		case errors.Is(e.Err, packet.ErrOversized):
+		case e.Err != nil: // the link went down: its carrier opens the socket again
+			x.listener = x.listener.Close()
+		default:
+			p.after(x, x.m.ARP(p.now(), e.Data))
+		}
+		return
+	}
+}
+
+// System adds to each snapshot of a system what the probers have found.
+type System struct {
+	daemon.System
+	Probers *Probers
+}
+
+// Observe implements daemon.System.
+func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error) {
+	snap, err := s.System.Observe(sc, n)
+	if snap == nil {
+		return snap, err
+	}
+	copied := false
+	for i := range snap.Links {
+		v := s.Probers.of(&snap.Links[i])
+		if slices.Equal(v, snap.Links[i].Probes) {
+			continue
+		}
+		if !copied {
+			snap.Links, copied = slices.Clone(snap.Links), true // they may be the last snapshot's
+		}
+		snap.Links[i].Probes = v
+	}
+	return snap, err
+}

@@ -1,0 +1,151 @@
+package arp
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/link"
+)
+
+// The times of RFC 5227, section 1.1.
+const (
+	ProbeWait        = time.Second
+	ProbeNum         = 3
+	ProbeMin         = time.Second
+	ProbeMax         = 2 * time.Second
+	AnnounceWait     = 2 * time.Second
+	AnnounceNum      = 2
+	AnnounceInterval = 2 * time.Second
+	DefendInterval   = 10 * time.Second
+	// RateLimitInterval is how long an address of another host is left alone.
+	RateLimitInterval = 60 * time.Second
+)
+
+// Between is a random time from least to less than most.
+func Between(r *rand.Rand, least, most time.Duration) time.Duration {
+	return least + time.Duration(r.Int64N(int64(most-least)))
+}
+
+// Claims reports whether the sender of a packet uses an address.
+func (p Packet) Claims(a netip.Addr) bool { return p.Sender == a }
+
+// Probes reports whether the sender of a packet is about to use an address.
+func (p Packet) Probes(a netip.Addr) bool {
+	return p.Op == Request && p.Sender.IsUnspecified() && p.Target == a
+}
+
+// Config is the link that an address is probed on.
+type Config struct {
+	HType  uint16 // ARPHRD
+	HWAddr ib.HWAddr
+}
+
+// Prober finds out whether another host uses an address: before the link has it, and while
+// it has it. Each method gives the packets to broadcast; the caller calls Tick at Deadline.
+// now is a time that only grows and is never 0.
+type Prober struct {
+	cfg   Config
+	about netip.Addr
+	rnd   *rand.Rand
+
+	carrier bool
+	downs   uint32 // losses of carrier
+	inUse   bool   // the link has the address
+	state   link.ProbeState
+	by      ib.HWAddr     // the host that uses the address, while the state is ProbeConflict
+	asking  bool          // probes are sent; also in ProbeConflict, to see it end
+	sent    int           // probes of this round
+	ends    int           // announcements still to send
+	due     time.Duration // 0 for nothing
+	defence time.Duration // when the address was defended last
+}
+
+// New makes a prober of an address. seed is of its random times.
+func New(cfg Config, about netip.Addr, seed uint64) *Prober {
+	return &Prober{cfg: cfg, about: about, rnd: rand.New(rand.NewPCG(seed, 0)), state: link.ProbeStopped}
+}
+
+// View is what the prober has found.
+func (p *Prober) View() link.Probe { return link.Probe{Address: p.about, State: p.state, By: p.by} }
+
+// Deadline is when Tick is to be called, 0 for never.
+func (p *Prober) Deadline() time.Duration { return p.due }
+
+// Link takes the state of the link: its carrier, how often it was lost, and whether the
+// link has the address.
+func (p *Prober) Link(now time.Duration, carrier bool, downs uint32, inUse bool) (out [][]byte) {
+	comes := inUse && !p.inUse
+	again := carrier && (!p.carrier || downs != p.downs)
+	p.carrier, p.downs, p.inUse = carrier, downs, inUse
+	switch {
+	case !carrier:
+		p.state, p.by, p.asking, p.ends, p.due = link.ProbeStopped, ib.HWAddr{}, false, 0, 0
+	case again:
+		p.state, p.by, p.ends = link.ProbeAsking, ib.HWAddr{}, 0
+		p.ask(now + Between(p.rnd, 0, ProbeWait))
+	case comes && p.state == link.ProbeFree:
+		p.ends = AnnounceNum
+		out = p.announce(now)
+	}
+	return out
+}
+
+// ask begins a round of probes at a time.
+func (p *Prober) ask(at time.Duration) { p.asking, p.sent, p.due = true, 0, at }
+
+// Tick does what is due.
+func (p *Prober) Tick(now time.Duration) [][]byte {
+	switch {
+	case p.due == 0 || now < p.due:
+		return nil
+	case p.ends > 0:
+		return p.announce(now)
+	case !p.asking: // in a conflict: has it ended?
+		p.ask(now)
+	case p.sent == ProbeNum:
+		p.state, p.by, p.asking, p.due = link.ProbeFree, ib.HWAddr{}, false, 0
+		return nil
+	}
+	p.sent++
+	p.due = now + AnnounceWait
+	if p.sent < ProbeNum {
+		p.due = now + Between(p.rnd, ProbeMin, ProbeMax)
+	}
+	return p.packet(netip.IPv4Unspecified())
+}
+
+func (p *Prober) announce(now time.Duration) [][]byte {
+	p.ends--
+	p.due = 0
+	if p.ends > 0 {
+		p.due = now + AnnounceInterval
+	}
+	return p.packet(p.about)
+}
+
+func (p *Prober) packet(from netip.Addr) [][]byte {
+	return [][]byte{Packet{Op: Request, From: p.cfg.HWAddr, Sender: from, Target: p.about}.Encode(p.cfg.HType)}
+}
+
+// ARP takes an ARP packet of the link. An address that the link has is defended, and kept
+// (RFC 5227, section 2.4, c): another host cannot take it away.
+func (p *Prober) ARP(now time.Duration, b []byte) [][]byte {
+	a, ok := Parse(b, p.cfg.HWAddr.Len())
+	if !ok || !p.carrier || SameHost(a.From, p.cfg.HWAddr) {
+		return nil
+	}
+	if !a.Claims(p.about) && (p.inUse || !p.asking || !a.Probes(p.about)) {
+		return nil
+	}
+	if p.state != link.ProbeConflict {
+		p.by = a.From // and not of every further packet, which may be forged
+	}
+	p.state, p.asking, p.ends, p.due = link.ProbeConflict, false, 0, now+RateLimitInterval
+	if !p.inUse || p.defence != 0 && now < p.defence+DefendInterval {
+		return nil
+	}
+	p.defence = now
+	return p.packet(p.about)
+}

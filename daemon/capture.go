@@ -11,7 +11,7 @@ import (
 // capture outside of the daemon. set says which settings of links matter; nil
 // reads none; rec has what routers had advertised, nil nothing.
 func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, error) {
-	o, err := NewObserver(root)
+	o, err := NewObserver(ObserverConfig{Root: root})
 	if err != nil {
 		return nil, err
 	}

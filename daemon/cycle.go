@@ -13,10 +13,10 @@ import (
 // firstLinks is how many links the first cycle is content with.
 const firstLinks = 16
 
-// deferred is what a cycle leaves to the next: the first of the two at the start
+// unfinished is what a cycle leaves to the next: the first of the two at the start
 // the links outside of the first batch, one that could not read the system
 // everything.
-type deferred struct {
+type unfinished struct {
 	changed  map[string]bool // links whose new status is not published
 	dirty    dirty
 	reloaded bool
@@ -32,7 +32,7 @@ type costs struct{ load, observe, plan, apply, report time.Duration }
 // cycle is one run from observing to reporting.
 type cycle struct {
 	*Daemon
-	deferred
+	rest  unfinished // what there is to do
 	sc    Scope
 	start time.Time
 	// later are the links to be read closely in the next cycle, nil if there are none.
@@ -44,10 +44,10 @@ type cycle struct {
 
 // cycle observes what the scope names, plans, applies and reports.
 func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
-	c := &cycle{Daemon: d, sc: sc, start: time.Now(), deferred: deferred{changed: map[string]bool{}},
+	c := &cycle{Daemon: d, sc: sc, start: time.Now(), rest: unfinished{changed: map[string]bool{}},
 		debug: d.log.Enabled(ctx, slog.LevelDebug)}
-	if d.deferred != nil {
-		c.deferred, d.deferred = *d.deferred, nil
+	if d.unfinished != nil {
+		c.rest, d.unfinished = *d.unfinished, nil
 	}
 	err := c.run(ctx)
 	if err == nil || ctx.Err() != nil {
@@ -67,15 +67,15 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 // run is the cycle: its stages in their order.
 func (c *cycle) run(ctx context.Context) error {
 	old := c.snap
-	c.dirty.addAll(c.sc.Force)
+	c.rest.dirty.addAll(c.sc.Force)
 	c.cancel(dirty{links: c.sc.Force})
-	ended := c.adoptResults(&c.sc, &c.dirty)
+	ended := c.adoptResults(&c.sc, &c.rest.dirty)
 	c.load()
 	c.retry()
 	if err := c.observe(ended); err != nil {
 		return err
 	}
-	for round := 0; round < rounds && !c.dirty.empty() && ctx.Err() == nil; round++ {
+	for round := 0; round < rounds && !c.rest.dirty.empty() && ctx.Err() == nil; round++ {
 		more, err := c.round(ctx)
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (c *cycle) run(ctx context.Context) error {
 		}
 	}
 	if c.later != nil {
-		c.Daemon.deferred = &deferred{c.changed, dirty{links: c.later}, c.reloaded}
+		c.unfinished = &unfinished{c.rest.changed, dirty{links: c.later}, c.rest.reloaded}
 		return nil
 	}
 	c.report(old)
@@ -106,8 +106,8 @@ func (c *cycle) timed(cost *time.Duration, f func()) {
 
 // fail leaves everything to another cycle, which comes soon.
 func (c *cycle) fail(err error) {
-	c.dirty.addAll(c.later)
-	c.Daemon.deferred = &deferred{c.changed, c.dirty, c.reloaded}
+	c.rest.dirty.addAll(c.later)
+	c.unfinished = &c.rest
 	c.logOnce("", "look", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
 	time.AfterFunc(retryFirst, func() { c.Wake(Scope{All: true}) })
 }
@@ -118,8 +118,8 @@ func (c *cycle) load() {
 		return
 	}
 	c.timed(&c.costs.load, func() {
-		c.reloaded = c.reload(&c.dirty) || c.reloaded
-		c.cancel(c.dirty)
+		c.rest.reloaded = c.reload(&c.rest.dirty) || c.rest.reloaded
+		c.cancel(c.rest.dirty)
 	})
 	// A file that was not there when the set was loaded may ask for settings,
 	// routes or rules that have not been read yet.
@@ -133,9 +133,9 @@ func (c *cycle) retry() {
 	}
 	for _, t := range c.delayed.due(c.start) {
 		if l := c.at(t); l != nil {
-			c.dirty.add(l.Index)
+			c.rest.dirty.add(l.Index)
 		} else {
-			c.dirty.ports = true
+			c.rest.dirty.ports = true
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (c *cycle) observe(ended []absence) error {
 		for i := range c.snap.Links {
 			if n := c.snap.Links[i].Index; !first[n] {
 				c.later[n] = true
-				delete(c.dirty.links, n)
+				delete(c.rest.dirty.links, n)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func (c *cycle) read(sc Scope) (err error) {
 	var s *link.Snapshot
 	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs()) })
 	if err == nil {
-		c.adopt(s, &c.dirty)
+		c.adopt(s, &c.rest.dirty)
 		c.cancelGone()
 	}
 	return err
@@ -182,16 +182,16 @@ func (c *cycle) read(sc Scope) (err error) {
 // nothing was left to do.
 func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	save := c.reconcile()
-	in := plan.Input{Snapshot: c.snap, Units: c.set, Record: c.rec, Delayed: c.reasons(), Scope: c.dirty.links,
+	in := plan.Input{Snapshot: c.snap, Units: c.set, Record: c.rec, Delayed: c.reasons(), Scope: c.rest.dirty.links,
 		Prev: c.governing.Links, Partial: c.later != nil, NoPorts: true}
-	if len(c.dirty.links) >= len(c.snap.Links) {
+	if len(c.rest.dirty.links) >= len(c.snap.Links) {
 		in.Scope = nil
 	}
 	var r plan.Result
 	c.timed(&c.costs.plan, func() { r = plan.Make(in) })
 	c.governing.Links, c.portNotes = r.Governing.Links, r.PortNotes
 	for _, st := range r.Links {
-		c.setStatus(st, c.changed)
+		c.setStatus(st, c.rest.changed)
 	}
 	if c.rec.Remember(r.Keep, c.snap) {
 		save = true
@@ -205,8 +205,8 @@ func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	}
 	c.steps += len(r.Plan.Steps)
 	var gone []absence
-	c.timed(&c.costs.apply, func() { c.dirty, gone = c.apply(ctx, r.Plan.Steps) })
-	sc := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(c.dirty.links)}
+	c.timed(&c.costs.apply, func() { c.rest.dirty, gone = c.apply(ctx, r.Plan.Steps) })
+	sc := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(c.rest.dirty.links)}
 	// Our own changes echo as events: this observation answers those too.
 	sc.Join(c.happened())
 	for _, s := range r.Plan.Steps {
@@ -226,8 +226,8 @@ func (c *cycle) round(ctx context.Context) (more bool, err error) {
 
 // report publishes what has changed since the snapshot old.
 func (c *cycle) report(old *link.Snapshot) {
-	c.timed(&c.costs.report, func() { c.publish(c.changed, c.reloaded) })
-	if old != c.snap || c.reloaded {
+	c.timed(&c.costs.report, func() { c.publish(c.rest.changed, c.rest.reloaded) })
+	if old != c.snap || c.rest.reloaded {
 		for _, f := range c.cfg.OnChange {
 			f(View{c.snap, c.set, c.governing})
 		}

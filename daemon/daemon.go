@@ -37,6 +37,8 @@ type Config struct {
 	Log    *slog.Logger
 	System System
 	Load   func() *units.Set
+	// Inbox is how other goroutines reach the loop; nil for a new one.
+	Inbox *Inbox
 	// Invalidate, if set, is called before a load that was requested: what is
 	// remembered of the files may be older than what was just written.
 	Invalidate func()
@@ -71,7 +73,9 @@ type Events interface {
 type Daemon struct {
 	cfg Config
 	log *slog.Logger
-	inbox
+	*Inbox
+	call chan func(context.Context) // requests of other goroutines
+	subscribers
 	published
 	ready chan struct{} // closed by the loop when the first cycle is done
 
@@ -85,20 +89,28 @@ type Daemon struct {
 	// removal succeeds.
 	noted map[link.Made]bool
 	planned
-	deferred *deferred
+	unfinished *unfinished // of the cycle before, nil for none
 	timing
 	logMemory
 	fileState
 }
 
-// inbox is what other goroutines hand to the loop, and where it sends changes.
-type inbox struct {
-	mu   sync.Mutex // guards want, subs and more
+// Inbox is what other goroutines hand to the loop. It is made before the parts of
+// the process that the loop uses.
+type Inbox struct {
+	mu   sync.Mutex // guards want and more
 	want Scope
-	subs map[chan Change]*mailbox
 	more map[string][]link.Notice // of others, by what they are about
 	bell chan struct{}
-	call chan func(context.Context)
+}
+
+// NewInbox makes an empty inbox.
+func NewInbox() *Inbox { return &Inbox{bell: make(chan struct{}, 1), more: map[string][]link.Notice{}} }
+
+// subscribers get what has changed.
+type subscribers struct {
+	subMu sync.Mutex // guards subs
+	subs  map[chan Change]*mailbox
 }
 
 // published is what other goroutines may read.
@@ -157,15 +169,16 @@ func New(cfg Config) *Daemon {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Inbox == nil {
+		cfg.Inbox = NewInbox()
+	}
 	return &Daemon{
 		cfg: cfg, log: cfg.Log, ready: make(chan struct{}), delayed: newDelays(), ongoing: ongoing{}, noted: map[link.Made]bool{},
-		inbox: inbox{
-			bell: make(chan struct{}, 1), call: make(chan func(context.Context)),
-			subs: map[chan Change]*mailbox{}, more: map[string][]link.Notice{},
-		},
-		planned:   planned{status: map[int]link.Status{}},
-		logMemory: logMemory{logged: map[string]string{}},
-		fileState: fileState{unsaved: map[string]bool{}},
+		Inbox: cfg.Inbox, call: make(chan func(context.Context)),
+		subscribers: subscribers{subs: map[chan Change]*mailbox{}},
+		planned:     planned{status: map[int]link.Status{}},
+		logMemory:   logMemory{logged: map[string]string{}},
+		fileState:   fileState{unsaved: map[string]bool{}},
 	}
 }
 

@@ -6,12 +6,12 @@ import (
 )
 
 // Wake asks the loop to look somewhere. It never waits.
-func (d *Daemon) Wake(s Scope) {
-	d.mu.Lock()
-	d.want.Join(s)
-	d.mu.Unlock()
+func (b *Inbox) Wake(s Scope) {
+	b.mu.Lock()
+	b.want.Join(s)
+	b.mu.Unlock()
 	select {
-	case d.bell <- struct{}{}:
+	case b.bell <- struct{}{}:
 	default:
 	}
 }
@@ -33,7 +33,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	for {
 		if !sc.Empty() || d.snap == nil {
 			err := d.cycle(ctx, sc)
-			if err == nil && d.deferred != nil && ctx.Err() == nil {
+			if err == nil && d.unfinished != nil && ctx.Err() == nil {
 				sc = Scope{All: true}
 				continue
 			}

@@ -12,13 +12,13 @@ import (
 
 // Notice replaces the notices of another part of the process about something; none
 // remove them. It may be called from any goroutine.
-func (d *Daemon) Notice(about string, n ...link.Notice) {
-	d.mu.Lock()
-	same := slices.Equal(d.more[about], n)
-	d.more[about] = n
-	d.mu.Unlock()
+func (b *Inbox) Notice(about string, n ...link.Notice) {
+	b.mu.Lock()
+	same := slices.Equal(b.more[about], n)
+	b.more[about] = n
+	b.mu.Unlock()
 	if !same {
-		d.Wake(Scope{Due: true})
+		b.Wake(Scope{Due: true})
 	}
 }
 

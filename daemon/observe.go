@@ -43,43 +43,46 @@ type Observer struct {
 
 	adverts      adverts
 	advertTimers map[int]*time.Timer // by link
-	wake         func(Scope)         // nil before Notify
+	wake         func(Scope)
 }
 
-// NewObserver opens the kernel clients. root is the directory that stands for
-// / in sysfs, procfs and udev's database.
-func NewObserver(root string) (*Observer, error) {
+// ObserverConfig is what an Observer uses of the process; what is nil is done without.
+type ObserverConfig struct {
+	// Root is the directory that stands for / in sysfs, procfs and udev's database.
+	Root string
+	// Wake is called, from any goroutine, when what the observer waits for beside the
+	// loop has come: systemd-resolved, a card's worker.
+	Wake func(Scope)
+	// Modules loads the drivers of soft devices.
+	Modules modules.Loader
+	// Helper gives the process that carries out the slow operations of a card, by
+	// card.Serve.
+	Helper func() *exec.Cmd
+}
+
+// NewObserver opens the kernel clients.
+func NewObserver(cfg ObserverConfig) (*Observer, error) {
+	root, wake := cfg.Root, cfg.Wake
 	o := &Observer{
 		root: root, sys: sysfs.New(root), udev: udevdb.New(root), proc: procsys.New(root),
 		static: map[int]staticLink{}, devs: map[string]link.Device{}, ports: map[portID]staticPort{},
-		dns: &resolved{}, adverts: adverts{}, advertTimers: map[int]*time.Timer{},
+		dns: &resolved{}, adverts: adverts{}, advertTimers: map[int]*time.Timer{}, wake: wake,
+	}
+	cards := card.Config{Modules: cfg.Modules, Helper: cfg.Helper}
+	if wake != nil {
+		o.dns.changed = func() { wake(Scope{Reload: true, RDMA: true}) }
+		cards.Ended = func() { wake(Scope{Work: true}) }
+		cards.Later = func(i int, after time.Duration) {
+			time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}}) })
+		}
 	}
 	var err error
 	if o.rt, err = rtnl.Dial(); err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	o.card = card.New(root, o.rt)
+	o.card = card.New(root, o.rt, cards)
 	return o, nil
 }
-
-// Notify says what is to be called, from any goroutine, when what the observer
-// waits for beside the loop has come: systemd-resolved, a module. Call it before
-// the first Look.
-func (o *Observer) Notify(wake func(Scope)) {
-	o.wake = wake
-	o.dns.changed = func() { wake(Scope{Reload: true, RDMA: true}) }
-	o.card.Ended(func() { wake(Scope{Work: true}) })
-	o.card.Later = func(i int, after time.Duration) {
-		time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}}) })
-	}
-}
-
-// Helper sets the process that carries out the slow operations of a card, by
-// card.Serve. Call it before the first Look.
-func (o *Observer) Helper(command func() *exec.Cmd) { o.card.Helper = command }
-
-// LoadModules sets how modules are loaded. Call it before the first Look.
-func (o *Observer) LoadModules(l modules.Loader) { o.card.Modules = l }
 
 // Close closes the kernel clients.
 func (o *Observer) Close() error {

@@ -86,9 +86,9 @@ func (d *Daemon) publish(changed map[string]bool, reloaded bool) {
 	d.notify("STATUS=" + summary(rep))
 	d.seq++
 	c.Seq = d.seq
-	d.mu.Lock()
+	d.subMu.Lock()
 	subs := slices.Collect(maps.Values(d.subs))
-	d.mu.Unlock()
+	d.subMu.Unlock()
 	for _, m := range subs {
 		m.put(c)
 	}

@@ -36,9 +36,9 @@ func (d *Daemon) Subscribe() (changes <-chan Change, cancel func()) {
 	out := make(chan Change)
 	m := &mailbox{signal: make(chan struct{}, 1)}
 	stop := make(chan struct{})
-	d.mu.Lock()
+	d.subMu.Lock()
 	d.subs[out] = m
-	d.mu.Unlock()
+	d.subMu.Unlock()
 	go func() {
 		defer close(out)
 		for {
@@ -64,9 +64,9 @@ func (d *Daemon) Subscribe() (changes <-chan Change, cancel func()) {
 	var once sync.Once
 	return out, func() {
 		once.Do(func() {
-			d.mu.Lock()
+			d.subMu.Lock()
 			delete(d.subs, out)
-			d.mu.Unlock()
+			d.subMu.Unlock()
 			close(stop)
 		})
 	}

@@ -56,13 +56,10 @@ type Options struct {
 
 // host is the machine as the parts reach it.
 type host struct {
-	root   string // directory that stands for / in sysfs, procfs and udev's database
-	bus    string // address of the bus, "" for the system bus
-	system daemon.System
-	events events
-	// onWake and loadModules, if set, hand the system what it calls.
-	onWake      func(wake func(daemon.Scope))
-	loadModules func(modules.Loader)
+	root string // directory that stands for / in sysfs, procfs and udev's database
+	bus  string // address of the bus, "" for the system bus
+	// open gives the system and its events, which call wake, and load modules by load.
+	open func(wake func(daemon.Scope), load modules.Loader) (daemon.System, events, error)
 }
 
 // events are what happens to the system; *daemon.Watch is one.
@@ -77,6 +74,7 @@ type App struct {
 	o        Options
 	settings conf.Settings
 	host     host
+	events   events
 	log      *slog.Logger
 	level    *slog.LevelVar
 	notify   func(state string) // to the service manager
@@ -114,21 +112,22 @@ func New(o Options) (*App, error) {
 	if err := a.openStore(); err != nil {
 		return nil, err
 	}
-	observer, err := daemon.NewObserver("/")
-	if err != nil {
+	if err := a.build(host{root: "/", open: a.openKernel}); err != nil {
 		a.Close()
 		return nil, err
 	}
-	a.close = append(a.close, func() { _ = observer.Close() })
-	observer.Helper(cardHelper)
-	watch := &daemon.Watch{Log: a.log, RecvBuffer: o.RecvBuffer, Udev: udevdb.New("/").Running(),
-		More: append(cardwatch.Sources(), observer.Adverts())}
-	a.build(host{root: "/", system: &daemon.Kernel{Observer: observer}, events: watch, loadModules: observer.LoadModules,
-		onWake: func(wake func(daemon.Scope)) {
-			observer.Notify(wake)
-			watch.Wake = wake
-		}})
 	return a, nil
+}
+
+// openKernel opens the kernel of this machine.
+func (a *App) openKernel(wake func(daemon.Scope), load modules.Loader) (daemon.System, events, error) {
+	observer, err := daemon.NewObserver(daemon.ObserverConfig{Root: "/", Wake: wake, Modules: load, Helper: cardHelper})
+	if err != nil {
+		return nil, nil, err
+	}
+	a.close = append(a.close, func() { _ = observer.Close() })
+	return &daemon.Kernel{Observer: observer}, &daemon.Watch{Log: a.log, RecvBuffer: a.o.RecvBuffer, Udev: udevdb.New("/").Running(),
+		Wake: wake, More: append(cardwatch.Sources(), observer.Adverts())}, nil
 }
 
 // CardHelper is the argument with which the program is the helper process of a card.
@@ -173,21 +172,29 @@ func (a *App) Close() {
 
 // build makes the parts. Nothing of it runs before Run, so that a part may be given a
 // function of one that is built after it.
-func (a *App) build(h host) {
+func (a *App) build(h host) error {
 	a.host, a.published, a.started = h, make(chan struct{}), make(chan struct{})
 	a.notify = func(state string) { _, _ = sd.SdNotify(false, state) }
 	a.settings = conf.Read(a.o.UnitRoot)
 	a.units = newUnitSource(a.o.UnitRoot, a.settings.WatchUnitFiles && !a.o.NoWatch, filepath.Join(a.o.StateDir, daemon.UnitCopies), a.log)
 	a.metrics = metrics.New(version.String(), time.Now(), metrics.PortCounters(filepath.Join(h.root, "sys")))
 	a.managers = &smfeed.Managers{}
+	inbox := daemon.NewInbox()
+	rereadLinks := func(links map[int]bool) { inbox.Wake(daemon.Scope{Links: links}) }
 	a.systemd = worker.NewSystemd(h.bus, a.log)
-	wakeLinks := func(links map[int]bool) { a.daemon.Wake(daemon.Scope{Links: links}) }
+	a.modules = modload.New(modload.Config{Log: a.log, Systemd: a.systemd, Present: modules.Present(h.root),
+		Notice: func(n ...link.Notice) { inbox.Notice("modules", n...) }})
+	system, events, err := h.open(inbox.Wake, a.modules.Modules())
+	if err != nil {
+		return err
+	}
+	a.events = events
 	sockets := packet.Opener(filepath.Join(a.o.StateDir, "packet.sock"))
-	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), sockets, wakeLinks)
-	a.probes = arpprobe.New(a.log, sockets, wakeLinks)
+	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), sockets, rereadLinks)
+	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
 	a.daemon = daemon.New(daemon.Config{
-		Log: a.log, Store: a.store, Events: h.events,
-		System:     a.system(h.system),
+		Log: a.log, Store: a.store, Inbox: inbox, Events: events,
+		System:     a.system(system),
 		Load:       a.units.load,
 		Invalidate: a.units.request,
 		Notify:     a.notify,
@@ -195,20 +202,13 @@ func (a *App) build(h host) {
 		OnChange:   []func(daemon.View){a.observed},
 	})
 	if !a.units.watched {
-		a.edits = daemon.NewEdits(a.units.dirs, func(n ...link.Notice) { a.daemon.Notice("edits", n...) })
+		a.edits = daemon.NewEdits(a.units.dirs, func(n ...link.Notice) { inbox.Notice("edits", n...) })
 	}
 	a.refresh = &refresher{refresh: a.daemon.Refresh}
 	a.bus = bus.New(bus.Config{Backend: backend{a}, Log: a.log, Version: version.String(), Address: h.bus, Refresh: a.refresh.run})
 	a.buildSubnetManagers()
-	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), wakeLinks)
-	a.modules = modload.New(modload.Config{Log: a.log, Systemd: a.systemd, Present: modules.Present(h.root),
-		Notice: func(n ...link.Notice) { a.daemon.Notice("modules", n...) }})
-	if h.loadModules != nil {
-		h.loadModules(a.modules.Modules())
-	}
-	if h.onWake != nil {
-		h.onWake(a.daemon.Wake)
-	}
+	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), rereadLinks)
+	return nil
 }
 
 func (a *App) buildSubnetManagers() {
@@ -263,10 +263,10 @@ func (a *App) observed(v daemon.View) {
 // Run runs the parts until ctx ends or one of them fails. A value from hangup reloads
 // the units.
 func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
-	if err := a.host.events.Start(ctx); err != nil {
+	if err := a.events.Start(ctx); err != nil {
 		return err
 	}
-	defer func() { _ = a.host.events.Close() }()
+	defer func() { _ = a.events.Close() }()
 	a.noticeSettings()
 	if err := a.units.watch(ctx, a.log, a.unitFilesChanged); err != nil {
 		a.log.Warn("the unit directories are not watched: changes need a reload", "error", err)

@@ -164,7 +164,7 @@ func (l *log) String() string {
 const address1 = "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\n"
 
 // start runs an App with one unit.
-func start(t *testing.T, busAddress string, alter func(*App, *host)) *process {
+func start(t *testing.T, busAddress string, alter func(*App, *quiet)) *process {
 	t.Helper()
 	p := &process{sys: newSystem(), log: &log{}, hangup: make(chan os.Signal, 1)}
 	root := t.TempDir()
@@ -179,16 +179,20 @@ func start(t *testing.T, busAddress string, alter func(*App, *host)) *process {
 	if err := p.openStore(); err != nil {
 		t.Fatal(err)
 	}
-	h := host{root: root, bus: busAddress, system: p.sys, events: quiet{},
-		onWake: func(wake func(daemon.Scope)) { p.sys.wake = wake }, loadModules: func(l modules.Loader) {
-			if l.Ask == nil {
-				t.Error("modules are not loaded by systemd")
-			}
-		}}
+	var ev quiet
 	if alter != nil {
-		alter(p.App, &h)
+		alter(p.App, &ev)
 	}
-	p.build(h)
+	err := p.build(host{root: root, bus: busAddress, open: func(wake func(daemon.Scope), load modules.Loader) (daemon.System, events, error) {
+		if load.Ask == nil {
+			t.Error("modules are not loaded by systemd")
+		}
+		p.sys.wake = wake
+		return p.sys, ev, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, p.hangup) }()
@@ -231,7 +235,7 @@ func TestProcess(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("WATCHDOG_USEC", "200000")
 	var textfile string
-	p := start(t, b.Addr, func(a *App, _ *host) {
+	p := start(t, b.Addr, func(a *App, _ *quiet) {
 		textfile = filepath.Join(a.o.UnitRoot, "ib.prom")
 		a.o.MetricsTextfile = textfile
 	})
@@ -332,7 +336,7 @@ func TestProcess(t *testing.T) {
 // a notice.
 func TestWithoutBusAndWatch(t *testing.T) {
 	m := newManager(t)
-	p := start(t, "unix:path=/nonexistent/bus", func(a *App, h *host) {
+	p := start(t, "unix:path=/nonexistent/bus", func(a *App, _ *quiet) {
 		conf := filepath.Join(a.o.UnitRoot, "etc/ibnetworkd/ibnetworkd.conf")
 		if err := os.MkdirAll(filepath.Dir(conf), 0o755); err != nil {
 			t.Fatal(err)
@@ -369,7 +373,7 @@ func TestWithoutBusAndWatch(t *testing.T) {
 
 func TestEventsFail(t *testing.T) {
 	broken := errors.New("broken")
-	p := start(t, "unix:path=/nonexistent/bus", func(_ *App, h *host) { h.events = quiet{broken} })
+	p := start(t, "unix:path=/nonexistent/bus", func(_ *App, e *quiet) { e.err = broken })
 	if err := p.stop(); !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}

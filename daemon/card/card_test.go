@@ -21,7 +21,7 @@ import (
 // value, another time or another device is none.
 func TestContested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := New(t.TempDir(), nil)
+		o := New(t.TempDir(), nil, Config{})
 		on := link.Target{Link: "eth0", Ifindex: 2}
 		pfc := roce.SetPFC{On: on, Priority: 8}
 		for n := range 4 {
@@ -76,7 +76,7 @@ func TestRunningPrograms(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	o := New(root, nil)
+	o := New(root, nil, Config{})
 	for _, tt := range []struct {
 		dcb, desc bool
 		want      roce.State
@@ -95,7 +95,7 @@ func TestRunningPrograms(t *testing.T) {
 
 // Without units that ask for any of it nothing is read or kept.
 func TestNothingAsked(t *testing.T) {
-	o := New(t.TempDir(), nil)
+	o := New(t.TempDir(), nil, Config{})
 	s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0"}}, Card: &roce.State{},
 		Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1}}}}}
 	none := func(*link.Link) *units.Unit { return nil }
@@ -127,7 +127,7 @@ func TestDelVLANOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = rt.Close() }()
-	if handled, err := New(t.TempDir(), rt).Apply(t.Context(),
+	if handled, err := New(t.TempDir(), rt, Config{}).Apply(t.Context(),
 		roce.DelVLAN{On: link.Target{Link: "eth0", Ifindex: 77}, Name: "lo"}); !handled || err != nil {
 		t.Errorf("handled %v, %v: tried to remove what is no VLAN of the link", handled, err)
 	}
@@ -135,7 +135,7 @@ func TestDelVLANOfAnother(t *testing.T) {
 
 func TestModprobeFile(t *testing.T) {
 	root := t.TempDir()
-	o := New(root, nil)
+	o := New(root, nil, Config{})
 	op := roce.SetModprobe{Text: "options mlx4_en pfctx=0x08 pfcrx=0x08\n"}
 	if handled, err := o.Apply(t.Context(), op); !handled || err != nil {
 		t.Fatal(handled, err)

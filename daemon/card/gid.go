@@ -82,21 +82,21 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 	if !hasAll(t.gids, on, want) {
 		t.users = o.gidUsers(d.Index)
 		stuck = o.stuck(d.Name, p.Num, t.gids, settled)
-		if o.Later != nil && settled && time.Now().After(t.again) {
+		if o.cfg.Later != nil && settled && time.Now().After(t.again) {
 			wait := indexEach
 			if len(stuck) > 0 {
 				wait = min(wait, time.Until(o.moves[movedTo{d.Name, p.Num, stuck[0]}].until))
 			}
 			t.again = time.Now().Add(wait)
-			o.Later(l.Index, wait)
+			o.cfg.Later(l.Index, wait)
 		}
 	}
 	if !settled {
 		if slices.Equal(old.addrs, t.addrs) && old.dev == t.dev && old.state == t.state {
 			t.unsettled = old.unsettled + 1
 		}
-		if o.Later != nil && t.unsettled < tries {
-			o.Later(l.Index, first<<t.unsettled)
+		if o.cfg.Later != nil && t.unsettled < tries {
+			o.cfg.Later(l.Index, first<<t.unsettled)
 		}
 	}
 	o.tables[at] = t

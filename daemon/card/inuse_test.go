@@ -46,7 +46,7 @@ func TestFunctionInUse(t *testing.T) {
 		roce.SetVFGUIDs{On: on, Bus: "pci", Dev: fn0, Node: &guid, OldNode: &guid},
 		// The plan knew of no function, or of free ones.
 		roce.SetVFs{On: on, Bus: "pci", Dev: pf, Count: 4}, roce.SetVFs{On: on, Bus: "pci", Dev: pf, Old: 2}}
-	o := New(x.root, rt)
+	o := New(x.root, rt, Config{})
 	defer func() { _ = o.Close() }()
 	refused := func(who string) {
 		t.Helper()

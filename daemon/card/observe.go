@@ -24,6 +24,19 @@ import (
 	"ibnetworkd/units"
 )
 
+// Config is what an Observer uses of the process; what is nil is done without.
+type Config struct {
+	// Modules loads the drivers of soft devices.
+	Modules modules.Loader
+	// Helper gives the process that calls Serve: slow operations are then carried out
+	// by one for each card.
+	Helper func() *exec.Cmd
+	// Later has a link read again after a time.
+	Later func(index int, after time.Duration)
+	// Ended is called, from any goroutine, when Finished has something new.
+	Ended func()
+}
+
 // Observer reads cards and changes them.
 type Observer struct {
 	root string
@@ -35,8 +48,7 @@ type Observer struct {
 	dl  *devlink.Conn
 	rd  *rdmanl.Conn
 
-	// Later, if set, has a link read again after a time.
-	Later func(index int, after time.Duration)
+	cfg Config
 
 	last     *roce.State
 	programs []string // running, of those that matter
@@ -51,11 +63,6 @@ type Observer struct {
 	// firmware are the links whose DCBX was refused since the last look.
 	firmware map[string]bool
 
-	// Modules loads the drivers of soft devices. Set it before the first Apply.
-	Modules modules.Loader
-	// Helper, if set, gives the process that calls Serve: slow operations are then
-	// carried out by one for each card. Set it before the first Apply.
-	Helper  func() *exec.Cmd
 	snap    *link.Snapshot // of the last look, for the cards of links
 	workers *workers
 	refused refusals
@@ -63,24 +70,23 @@ type Observer struct {
 
 // New makes an observer on the daemon's rtnetlink connection. root is the
 // directory that stands for /.
-func New(root string, rt *rtnl.Conn) *Observer {
+func New(root string, rt *rtnl.Conn, cfg Config) *Observer {
 	sys := sysfs.New(root)
-	o := &Observer{root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
+	o := &Observer{cfg: cfg, root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{}, moves: map[movedTo]moved{},
 		buffers: map[int]asked{}, firmware: map[string]bool{}}
 	o.workers = newWorkers(func() runner {
-		var r runner = newExecutor(sys, o.Modules)
-		if o.Helper != nil {
-			r = &helper{command: o.Helper, load: o.Modules.Load}
+		var r runner = newExecutor(sys, cfg.Modules)
+		if cfg.Helper != nil {
+			r = &helper{command: cfg.Helper, load: cfg.Modules.Load}
 		}
 		return portTypes{r, &o.refused}
 	})
+	if cfg.Ended != nil {
+		o.workers.ended = cfg.Ended
+	}
 	return o
 }
-
-// Ended sets what is called, from any goroutine, when Finished has something new.
-// Call it before the first Apply.
-func (o *Observer) Ended(wake func()) { o.workers.ended = wake }
 
 // Close closes the connections that the observer opened. It does not wait for the
 // workers: a driver may take minutes.

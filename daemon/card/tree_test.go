@@ -167,12 +167,12 @@ func TestObserveCard(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = rt.Close() }()
-	o := New(x.root, rt)
+	o := New(x.root, rt, Config{})
 	defer func() { _ = o.Close() }()
 	u := unitOf(t, everySection)
 	s := snapshot()
 	var soon []time.Duration
-	o.Later = func(_ int, after time.Duration) { soon = append(soon, after) }
+	o.cfg.Later = func(_ int, after time.Duration) { soon = append(soon, after) }
 	alone := unitOf(t, "[Match]\nIBDevice=mlx5_1\n[Port]\nNodeDescription=node7\nType=ib\n")
 	look := func(again bool) *roce.State {
 		o.Observe(s, func(l *link.Link) *units.Unit {
@@ -237,7 +237,7 @@ func TestObserveCard(t *testing.T) {
 		t.Errorf("cancelled what has begun: %v", got)
 	}
 	ended := make(chan struct{})
-	o.Ended(func() { close(ended) })
+	o.workers.ended = func() { close(ended) }
 	close(release)
 	<-ended
 	if rs := o.Finished(); len(rs) != 1 || rs[0].Err != nil {
@@ -257,7 +257,7 @@ func TestObserveBusyPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = rt.Close() }()
-	o := New(x.root, rt)
+	o := New(x.root, rt, Config{})
 	defer func() { _ = o.Close() }()
 	u := unitOf(t, "[Match]\nIBDevice=mlx5_0\n[Port]\nType=eth\n")
 	s := &link.Snapshot{Devices: []link.Device{{Name: "mlx5_0", Bus: "pci", Parent: pf, Ports: []link.Port{{Num: 1}}}}}
@@ -271,7 +271,7 @@ func TestObserveBusyPort(t *testing.T) {
 	look(units.PortTypeIB)
 	release, ended := make(chan struct{}), make(chan struct{})
 	o.workers.open = func() runner { return waiting(release) }
-	o.Ended(func() { close(ended) })
+	o.workers.ended = func() { close(ended) }
 	o.Begin()
 	op := roce.SetPortType{On: link.Target{IBDevice: "mlx5_0", Port: 1}, Port: roce.PortType{Bus: "pci", Dev: pf, File: "mlx4_port1"},
 		Type: units.PortTypeEth}
@@ -371,7 +371,7 @@ func TestApplyFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = rt.Close() }()
-	o := New(x.root, rt)
+	o := New(x.root, rt, Config{})
 	defer func() { _ = o.Close() }()
 	on := link.Target{Link: "lo", Ifindex: 1, IBDevice: "mlx5_0", Port: 1}
 	for _, f := range []string{"roce_np", "roce_rp"} {

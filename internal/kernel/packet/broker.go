@@ -50,12 +50,13 @@ func (o Opener) open(r Request) (int, error) {
 	return fd, nil
 }
 
-// patience bounds the wait for the other side, in both directions.
-var patience = unix.Timeval{Sec: 5}
+// patience bounds, in seconds, the wait for the other side, in both directions.
+const patience = 5
 
 func patient(fd int) error {
-	return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience))
+	limit := unix.Timeval{Sec: patience}
+	return errors.Join(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit))
 }
 
 // ask has the other process open a socket.

@@ -32,11 +32,7 @@ var longFunctions = map[string]string{
 	"daemon/card/explain.go:Explain":               "one case for each operation",
 	"daemon/classify.go:classify":                  "one case for each refusal",
 	"daemon/metrics/metrics.go:Text":               "one statement for each metric",
-	"lab/build/build.go:run":                       "the steps of a build, in order",
 	"lab/simfabric/sma.go:attribute":               "one case for each attribute",
-	"lab/smbench/capture.go:capture":               "the steps of one recording, in order",
-	"lab/smbench/conformance.go:conform":           "the list of the checks",
-	"sm/transport/endpoint/rmpp.go:deliverRMPP":    "one case for each packet type of the protocol",
 	"sm/transport/transporttest/suite.go:testPeer": "one conversation",
 }
 

@@ -230,15 +230,16 @@ func (b *Builder) run(ctx context.Context, s step, name string, args ...string) 
 	defer r.Close()
 	cmd.Stdout, cmd.Stderr = w, w
 
-	var logf *os.File
+	out := &outcome{step: s}
 	if s.log != "" {
-		logf, err = os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+		f, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 		if err != nil {
 			w.Close()
 			return err
 		}
-		defer logf.Close()
-		fmt.Fprintf(logf, "+ %s %s\n", name, strings.Join(args, " "))
+		defer f.Close()
+		fmt.Fprintf(f, "+ %s %s\n", name, strings.Join(args, " "))
+		out.log = f
 	}
 
 	// Pdeathsig follows the thread that started the child.
@@ -250,33 +251,11 @@ func (b *Builder) run(ctx context.Context, s step, name string, args ...string) 
 		return fmt.Errorf("%s: %w", name, err)
 	}
 
-	var mu sync.Mutex
-	var tail []string
-	n := 0
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		sc := bufio.NewScanner(r)
-		sc.Buffer(make([]byte, 64<<10), 1<<20)
-		for sc.Scan() {
-			line := sc.Text()
-			if logf != nil {
-				fmt.Fprintln(logf, line)
-			}
-			mu.Lock()
-			if s.count != nil && s.count(line) {
-				n++
-			} else if strings.TrimSpace(line) != "" {
-				tail = append(tail, line)
-				if len(tail) > 12 {
-					tail = tail[1:]
-				}
-			}
-			mu.Unlock()
-		}
-		_, _ = io.Copy(io.Discard, r) // a line longer than the buffer
+		out.follow(r)
 	}()
-
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -287,26 +266,7 @@ func (b *Builder) run(ctx context.Context, s step, name string, args ...string) 
 			case <-stop:
 				return
 			case <-t.C:
-				mu.Lock()
-				done, last := n, ""
-				if len(tail) > 0 {
-					last = strings.TrimSpace(tail[len(tail)-1])
-				}
-				mu.Unlock()
-				switch {
-				case s.count != nil && s.total > 0:
-					b.say("%s: %d of %d %s", s.what, done, max(done, s.total), s.unit)
-				case s.count != nil:
-					b.say("%s: %d %s", s.what, done, s.unit)
-				default:
-					if len(last) > 70 {
-						last = last[:70]
-					}
-					if last == "" {
-						last = "at it"
-					}
-					b.say("%s: %s", s.what, last)
-				}
+				b.say("%s: %s", s.what, out.progress())
 			}
 		}
 	})
@@ -319,13 +279,59 @@ func (b *Builder) run(ctx context.Context, s step, name string, args ...string) 
 		return ctx.Err()
 	}
 	if err != nil {
-		msg := strings.Join(tail, "\n\t")
+		msg := strings.Join(out.tail, "\n\t")
 		if s.log != "" {
 			msg += "\n\t(all of it: " + s.log + ")"
 		}
 		return fmt.Errorf("%s: %w\n\t%s", name, err, msg)
 	}
 	return nil
+}
+
+// outcome is what the output of a command has said so far.
+type outcome struct {
+	step
+	log  io.Writer // nil for none
+	mu   sync.Mutex
+	done int      // units that count has counted
+	tail []string // the last lines that it did not count
+}
+
+// follow reads the output until it ends.
+func (o *outcome) follow(r io.Reader) {
+	sc := bufio.NewScanner(r)
+	sc.Buffer(make([]byte, 64<<10), 1<<20)
+	for sc.Scan() {
+		line := sc.Text()
+		if o.log != nil {
+			fmt.Fprintln(o.log, line)
+		}
+		o.mu.Lock()
+		if o.count != nil && o.count(line) {
+			o.done++
+		} else if strings.TrimSpace(line) != "" {
+			o.tail = append(o.tail, line)
+			o.tail = o.tail[max(0, len(o.tail)-12):]
+		}
+		o.mu.Unlock()
+	}
+	_, _ = io.Copy(io.Discard, r) // a line longer than the buffer
+}
+
+// progress says how far the command is.
+func (o *outcome) progress() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case o.count != nil && o.total > 0:
+		return fmt.Sprintf("%d of %d %s", o.done, max(o.done, o.total), o.unit)
+	case o.count != nil:
+		return fmt.Sprintf("%d %s", o.done, o.unit)
+	case len(o.tail) == 0:
+		return "no output yet"
+	}
+	last := strings.TrimSpace(o.tail[len(o.tail)-1])
+	return last[:min(len(last), 70)]
 }
 
 // output runs a short command and returns its trimmed standard output.

@@ -248,20 +248,9 @@ func conform(t *tools, sim, sm string, only *regexp.Regexp) ([]verdict, error) {
 		if !only.MatchString(c.name) {
 			continue
 		}
-		cmd := word.ReplaceAllStringFunc(c.command, func(w string) string { return v[w[1:len(w)-1]] })
 		begin := time.Now()
-		o, err := tool("H-00002", cmd, time.Minute)
-		ok := err == nil && (c.must == "" || regexp.MustCompile("(?m)"+c.must).MatchString(o)) &&
-			(c.not == "" || !regexp.MustCompile("(?m)"+c.not).MatchString(o))
-		text := fmt.Sprintf("$ %s\n%s\n", cmd, o)
-		if err != nil {
-			text += err.Error() + "\n"
-		}
-		if b, err := os.ReadFile(filepath.Join(work, "osmtest.log")); err == nil && strings.HasPrefix(c.name, "osmtest") {
-			text += string(tail(b, 1<<20))
-			os.Remove(filepath.Join(work, "osmtest.log"))
-		}
-		l = append(l, verdict{sm, c.name, ok, time.Since(begin), text})
+		pass, text := c.run(v, work, func(cmd string) (string, error) { return tool("H-00002", cmd, time.Minute) })
+		l = append(l, verdict{sm, c.name, pass, time.Since(begin), text})
 		select {
 		case <-m.done:
 			return l, fmt.Errorf("the manager ended during %s", c.name)
@@ -269,4 +258,22 @@ func conform(t *tools, sim, sm string, only *regexp.Regexp) ([]verdict, error) {
 		}
 	}
 	return l, nil
+}
+
+// run runs a check in a folder, with the values of its words.
+func (c *check) run(values map[string]string, work string, tool func(command string) (string, error)) (pass bool, text string) {
+	cmd := word.ReplaceAllStringFunc(c.command, func(w string) string { return values[w[1:len(w)-1]] })
+	o, err := tool(cmd)
+	pass = err == nil && (c.must == "" || regexp.MustCompile("(?m)"+c.must).MatchString(o)) &&
+		(c.not == "" || !regexp.MustCompile("(?m)"+c.not).MatchString(o))
+	text = fmt.Sprintf("$ %s\n%s\n", cmd, o)
+	if err != nil {
+		text += err.Error() + "\n"
+	}
+	log := filepath.Join(work, "osmtest.log")
+	if b, err := os.ReadFile(log); err == nil && strings.HasPrefix(c.name, "osmtest") {
+		text += string(tail(b, 1<<20))
+		os.Remove(log)
+	}
+	return pass, text
 }

@@ -102,6 +102,30 @@ func (k xferKey) own() xferKey {
 	return k
 }
 
+// answered gives what to send after the receiver of a message has sent p. e.mu must be
+// locked.
+func (e *Endpoint) answered(k xferKey, x *sending, p *transport.Packet) (out []transport.Packet) {
+	reply, send := x.s.Recv(&p.MAD)
+	if send {
+		out = append(out, x.p)
+		out[len(out)-1].MAD = reply
+	}
+	if x.s.Err() == nil && !x.s.Done() {
+		x.deadline = time.Now().Add(x.timeout)
+		return e.segments(x, out)
+	}
+	e.endSend(k)
+	if x.s.Err() != nil {
+		e.stats.RMPPFailed++
+	}
+	if q := e.pending[x.req]; x.isReq && q != nil {
+		q.sending = false
+		q.deadline = time.Now().Add(q.p.Timeout)
+		e.arm(deadline{at: q.deadline, tid: x.req, kind: kindRequest})
+	}
+	return out
+}
+
 func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 	h := mad.DecodeRMPP(&p.MAD)
 	key := keyOf(p, &p.MAD)
@@ -114,25 +138,7 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 		back.meth ^= mad.MethodRespBit
 		back = back.own()
 		if x := e.sends[back]; x != nil {
-			reply, send := x.s.Recv(&p.MAD)
-			if send {
-				out = append(out, x.p)
-				out[len(out)-1].MAD = reply
-			}
-			if x.s.Err() != nil || x.s.Done() {
-				e.endSend(back)
-				if x.s.Err() != nil {
-					e.stats.RMPPFailed++
-				}
-				if q := e.pending[x.req]; x.isReq && q != nil {
-					q.sending = false
-					q.deadline = time.Now().Add(q.p.Timeout)
-					e.arm(deadline{at: q.deadline, tid: x.req, kind: kindRequest})
-				}
-			} else {
-				x.deadline = time.Now().Add(x.timeout)
-				out = e.segments(x, out)
-			}
+			out = e.answered(back, x, p)
 			e.mu.Unlock()
 			e.writeAll(out)
 			return

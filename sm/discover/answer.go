@@ -82,8 +82,9 @@ func (d *Discovery) add(ni mad.NodeInfo, path []uint8) int32 {
 }
 
 func (d *Discovery) gotRoot(ni mad.NodeInfo) {
-	if ni.NodeGUID == 0 || ni.NumPorts == 0 || ni.NumPorts == 255 || ni.LocalPortNum > ni.NumPorts {
-		d.warn("the local port's NodeInfo makes no sense: GUID %v, port %d of %d", ni.NodeGUID, ni.LocalPortNum, ni.NumPorts)
+	if ni.NodeGUID == 0 || ni.PortGUID == 0 || ni.NumPorts == 0 || ni.NumPorts == 255 || ni.LocalPortNum > ni.NumPorts {
+		d.warn("the local port's NodeInfo makes no sense: node GUID %v, port GUID %v, port %d of %d; write its GUIDs with its "+
+			"firmware tool", ni.NodeGUID, ni.PortGUID, ni.LocalPortNum, ni.NumPorts)
 		return
 	}
 	d.rootP = ni.LocalPortNum
@@ -104,7 +105,7 @@ func (d *Discovery) gotRoot(ni mad.NodeInfo) {
 
 // valid checks what a NodeInfo claims before anything is built on it.
 func valid(ni *mad.NodeInfo) bool {
-	return ni.NodeGUID != 0 && ni.NumPorts > 0 && ni.NumPorts < 255 && ni.LocalPortNum > 0 && ni.LocalPortNum <= ni.NumPorts &&
+	return ni.NumPorts > 0 && ni.NumPorts < 255 && ni.LocalPortNum > 0 && ni.LocalPortNum <= ni.NumPorts &&
 		(ni.NodeType == ib.NodeCA || ni.NodeType == ib.NodeSwitch || ni.NodeType == ib.NodeRouter)
 }
 
@@ -121,9 +122,13 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 			x.name(), p, ni.NodeGUID, ni.NodeType, ni.LocalPortNum, ni.NumPorts, PathString(smp.PathTo(x.path, p))))
 		return
 	}
+	if !d.named(i, p, &ni) {
+		d.unlink(i, p)
+		return
+	}
 	if q := x.ports.at(int(p)); q.peer >= 0 {
 		// Meanwhile found from the other end, if that end is this one.
-		if y := &d.nodes[q.peer]; y.ni.NodeGUID == ni.NodeGUID && q.peerP == ni.LocalPortNum {
+		if j, ok := d.byGUID[ni.NodeGUID]; ok && j == q.peer && q.peerP == ni.LocalPortNum && !otherShape(&d.nodes[j].ni, &ni) {
 			return
 		}
 		d.unlink(i, p)
@@ -153,9 +158,12 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 	}
 	y := &d.nodes[j]
 	q := ni.LocalPortNum
-	if y.ni.NumPorts != ni.NumPorts || y.ni.NodeType != ni.NodeType || y.ni.SystemImageGUID != ni.SystemImageGUID ||
-		y.ni.DeviceID != ni.DeviceID {
-		d.duplicate(j, i, p)
+	if otherShape(&y.ni, &ni) {
+		if j == d.root {
+			d.duplicate(j, i, p)
+		} else {
+			d.claim(i, p, ni, kStill, j, 0)
+		}
 		return
 	}
 	if j == i && q == p {
@@ -167,11 +175,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 			return
 		}
 		// Claimed twice: the node moved, or there are two of it.
-		if len(d.claims) >= 1<<16 {
-			return
-		}
-		d.claims = append(d.claims, claim{i, p, ni})
-		d.back.push(tag(kVerifyPort, uint16(len(d.claims)-1), o.peer, o.peerP))
+		d.claim(i, p, ni, kVerifyPort, o.peer, o.peerP)
 		return
 	}
 	if !y.sw() && y.ports.at(int(q)).guid != 0 && y.ports.at(int(q)).guid != ni.PortGUID {
@@ -181,13 +185,18 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 	d.link(i, p, j, ni)
 }
 
+// claim asks what decides on a node that port p of node i has shown.
+func (d *Discovery) claim(i int32, p uint8, ni mad.NodeInfo, k kind, node int32, port uint8) {
+	if len(d.claims) < 1<<16 {
+		d.claims = append(d.claims, claim{i, p, ni})
+		d.back.push(tag(k, uint16(len(d.claims)-1), node, port))
+	}
+}
+
 func (d *Discovery) duplicate(j, i int32, p uint8) {
 	x, y := &d.nodes[i], &d.nodes[j]
-	dup := Duplicate{GUID: y.ni.NodeGUID, Path: y.path, Other: smp.PathTo(x.path, p), AtPort: "the manager's node",
+	dup := Duplicate{GUID: y.ni.NodeGUID, Path: y.path, Other: smp.PathTo(x.path, p), AtPort: d.cabled(j, y.entry),
 		AtPeer: fmt.Sprintf("%s[%d]", x.name(), p)}
-	if o := y.ports.at(int(min(int(y.entry), y.ports.n-1))); o.peer >= 0 {
-		dup.AtPort = fmt.Sprintf("%s[%d]", d.nodes[o.peer].name(), o.peerP)
-	}
 	x.ports.at(int(p)).silent = true
 	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
 	d.res.Duplicates = append(d.res.Duplicates, dup)
@@ -356,7 +365,11 @@ func (d *Discovery) gotVerify(k kind, i int32, p uint8, extra uint16, r *smp.Rep
 	if still && k == kVerifyProbe && r.OK() {
 		var ni mad.NodeInfo
 		if ni.Decode(r.Data[:]) == nil && ni.NodeGUID == c.ni.NodeGUID && ni.LocalPortNum == c.ni.LocalPortNum {
-			d.duplicate(j, c.from, c.fromP)
+			if d.alike(c.from, c.fromP, i, p) {
+				d.urgent.push(tag(kSelf, extra, c.from, 0))
+			} else {
+				d.duplicate(j, c.from, c.fromP)
+			}
 			return
 		}
 	}

@@ -223,6 +223,8 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		if !x.sw() {
 			return r, d.caPath(i, p, &r.Path)
 		}
+	case kSelf, kStill:
+		r.Attr = mad.AttrNodeInfo
 	case kDesc:
 		r.Attr = mad.AttrNodeDescription
 	case kSwitch:

@@ -256,14 +256,8 @@ func (d *Discovery) leaveOut(t part) {
 	d.nodes[i].ports.at(int(p)).peer = -1
 	count := 0
 	out := func(j int32) {
-		x := &d.nodes[j]
-		x.out, x.gone = true, true
-		d.claimed -= x.ports.n
+		d.drop(j)
 		count++
-		x.ports = makePorts(x.ports.n)
-		if d.byGUID[x.ni.NodeGUID] == j {
-			delete(d.byGUID, x.ni.NodeGUID)
-		}
 	}
 	var adapters []int32
 	for q := []int32{v}; len(q) > 0; {

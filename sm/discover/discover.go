@@ -122,6 +122,8 @@ const (
 	kSM
 	kVerifyPort  // PortInfo of the port where a claimed port was linked before
 	kVerifyProbe // NodeInfo through that port
+	kSelf        // NodeInfo of a switch that may be one with another: see alike
+	kStill       // NodeInfo of a node that was found with other properties
 )
 
 // Tag layout: kind 8 | extra 16 | node 32 | port 8.
@@ -153,6 +155,8 @@ type Discovery struct {
 	waiting                   int   // urgent requests under way that are not late
 	late                      map[uint64]bool
 	claims                    []claim
+	nameless                  []nameless
+	twoGUIDs                  []changing
 	dirty                     bool  // paths are to be computed again
 	full                      bool  // MaxNodes was reached
 	turning                   int32 // the switch whose turn it is, -1 none
@@ -426,5 +430,9 @@ func (d *Discovery) Step(r *smp.Reply) {
 		d.res.SMs = append(d.res.SMs, sm)
 	case kVerifyPort, kVerifyProbe:
 		d.gotVerify(k, i, p, extra, r)
+	case kSelf:
+		d.gotSelf(i, extra, r)
+	case kStill:
+		d.gotStill(i, extra, r)
 	}
 }

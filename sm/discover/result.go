@@ -21,13 +21,18 @@ type SM struct {
 // Duplicate is a GUID that was met at two places.
 type Duplicate struct {
 	GUID           ib.GUID
+	Port           bool    // the GUID of a port, not of a node
 	Path, Other    []uint8 // the node that is used, the one that is left out
 	AtPort, AtPeer string  // where the two are plugged in
 }
 
 func (d Duplicate) String() string {
-	return fmt.Sprintf("node GUID %v appears twice: at path %s (%s, used) and at path %s (%s, left out)",
-		d.GUID, PathString(d.Path), d.AtPort, PathString(d.Other), d.AtPeer)
+	what := "node"
+	if d.Port {
+		what = "port"
+	}
+	return fmt.Sprintf("%s GUID %v appears twice: at path %s (%s, used) and at path %s (%s, left out); write another one to one of them with "+
+		"its firmware tool, %s", what, d.GUID, PathString(d.Path), d.AtPort, PathString(d.Other), d.AtPeer, again)
 }
 
 // PathString prints a directed route as the diagnostic tools take it: 0,1,17.
@@ -69,9 +74,58 @@ func (d *Discovery) Result() *Result {
 	if d.root < 0 {
 		return &d.res
 	}
-	d.paths()
+	f := d.build()
+	for d.samePort(f) {
+		f = d.build()
+	}
+	d.sayNameless()
+	d.sayChanging()
 	d.res.Lost = d.resumed && !d.opt.Flaps.Next().IsZero() &&
 		slices.ContainsFunc(d.nodes, func(x dnode) bool { return x.gone && !x.out && x.sw() })
+	res := &d.res
+	res.Fabric = f
+	res.Unknown = make([]bool, len(f.Nodes))
+	res.PKeys = make([][]ib.PKey, len(f.Ports))
+	at := make([]int32, len(d.nodes))
+	for i := range d.nodes {
+		x := &d.nodes[i]
+		if at[i] = fabric.None; x.gone {
+			continue
+		}
+		if at[i] = f.NodeByGUID(x.ni.NodeGUID); at[i] == fabric.None {
+			continue
+		}
+		res.Unknown[at[i]] = x.unknown
+		for p := range x.ports.n {
+			if q := f.Port(at[i], uint8(p)); q != fabric.None {
+				res.PKeys[q] = x.ports.get(p).pkeys
+			}
+		}
+	}
+	for k := range res.SMs {
+		i, p := res.SMs[k].Port>>8, uint8(res.SMs[k].Port)
+		if res.SMs[k].Port = fabric.None; at[i] != fabric.None {
+			res.SMs[k].Port = f.Port(at[i], p)
+		}
+	}
+	res.SMs = slices.DeleteFunc(res.SMs, func(s SM) bool { return s.Port == fabric.None })
+	// A port that was asked twice counts once, with an answer if it gave one.
+	slices.SortStableFunc(res.SMs, func(a, b SM) int {
+		if a.Port == b.Port && a.Silent != b.Silent {
+			return map[bool]int{false: -1, true: 1}[a.Silent]
+		}
+		return cmp.Compare(a.Port, b.Port)
+	})
+	res.SMs = slices.CompactFunc(res.SMs, func(a, b SM) bool { return a.Port == b.Port })
+	slices.Sort(res.Silent)
+	slices.Sort(res.SilentAt)
+	res.SilentAt = slices.Compact(res.SilentAt)
+	return res
+}
+
+// build makes a Fabric of what was found.
+func (d *Discovery) build() *fabric.Fabric {
+	d.paths()
 	b := fabric.NewBuilder()
 	if d.opt.Prefix != 0 {
 		b.SetPrefix(d.opt.Prefix)
@@ -119,42 +173,5 @@ func (d *Discovery) Result() *Result {
 		}
 	}
 	b.SetSM(num[d.root], d.rootP)
-	f := b.Build()
-	res := &d.res
-	res.Fabric = f
-	res.Unknown = make([]bool, len(f.Nodes))
-	res.PKeys = make([][]ib.PKey, len(f.Ports))
-	at := make([]int32, len(d.nodes))
-	for i := range d.nodes {
-		x := &d.nodes[i]
-		if at[i] = fabric.None; num[i] < 0 {
-			continue
-		}
-		at[i] = f.NodeByGUID(x.ni.NodeGUID)
-		res.Unknown[at[i]] = x.unknown
-		for p := range x.ports.n {
-			if q := f.Port(at[i], uint8(p)); q != fabric.None {
-				res.PKeys[q] = x.ports.get(p).pkeys
-			}
-		}
-	}
-	for k := range res.SMs {
-		i, p := res.SMs[k].Port>>8, uint8(res.SMs[k].Port)
-		if res.SMs[k].Port = fabric.None; at[i] != fabric.None {
-			res.SMs[k].Port = f.Port(at[i], p)
-		}
-	}
-	res.SMs = slices.DeleteFunc(res.SMs, func(s SM) bool { return s.Port == fabric.None })
-	// A port that was asked twice counts once, with an answer if it gave one.
-	slices.SortStableFunc(res.SMs, func(a, b SM) int {
-		if a.Port == b.Port && a.Silent != b.Silent {
-			return map[bool]int{false: -1, true: 1}[a.Silent]
-		}
-		return cmp.Compare(a.Port, b.Port)
-	})
-	res.SMs = slices.CompactFunc(res.SMs, func(a, b SM) bool { return a.Port == b.Port })
-	slices.Sort(res.Silent)
-	slices.Sort(res.SilentAt)
-	res.SilentAt = slices.Compact(res.SilentAt)
-	return res
+	return b.Build()
 }

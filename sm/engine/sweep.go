@@ -84,7 +84,11 @@ func (w *sweep) configure(ctx context.Context, res *discover.Result) error {
 	}
 	w.first = w.s.prog.fabric == nil
 	for _, d := range res.Duplicates {
-		w.s.warnOnce("dup"+d.GUID.String(), "duplicate GUID", "problem", d.String())
+		key := "dup" + d.GUID.String()
+		if d.Port {
+			key += d.AtPeer // not one of several cables
+		}
+		w.s.warnOnce(key, "duplicate GUID", "problem", d.String())
 	}
 	w.warn("discovery", append(slices.Clone(res.Warnings), res.Silent...))
 	for _, run := range stages {

@@ -12,6 +12,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/metrics"
+	"ibnetworkd/internal/kernel/sysfs"
 )
 
 // metricsSocket is where the daemon serves metrics.
@@ -55,7 +56,7 @@ without those that are counted over time.`,
 				return err
 			}
 			now := time.Now()
-			c := metrics.NewObserved(d.Version, metrics.PortCounters("/sys"))
+			c := metrics.NewObserved(d.Version, sysfs.New("").PortCounters)
 			c.ObservePorts(now, d.Ports)
 			c.ObserveLinks(d.Links, nil)
 			if d.Source != "observed" {

@@ -14,6 +14,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/diagnose"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -102,6 +103,28 @@ func clusterInput(t *testing.T) diagnose.Input {
 	}
 }
 
+// counted is a /sys with counters of a port and a link.
+func counted(t *testing.T) sysfs.FS {
+	root := t.TempDir()
+	for n, v := range map[string]string{
+		"infiniband/mlx5_0/ports/1/counters/port_rcv_packets": "1204", "infiniband/mlx5_0/ports/1/counters/port_rcv_data": "70312",
+		"infiniband/mlx5_0/ports/1/counters/port_xmit_packets": "96", "infiniband/mlx5_0/ports/1/counters/port_xmit_data": "1728",
+		"infiniband/mlx5_0/ports/1/counters/symbol_error": "17", "infiniband/mlx5_0/ports/1/counters/link_downed": "2",
+		"infiniband/mlx5_0/ports/1/counters/port_rcv_errors": "0", "infiniband/mlx5_0/ports/1/hw_counters/out_of_buffer": "12345",
+		"net/ibp3s0/statistics/rx_packets": "1100", "net/ibp3s0/statistics/rx_bytes": "61600", "net/ibp3s0/statistics/tx_packets": "81",
+		"net/ibp3s0/statistics/tx_bytes": "4212", "net/ibp3s0/statistics/tx_dropped": "4", "net/ibp3s0/statistics/rx_errors": "0",
+	} {
+		path := filepath.Join(root, "sys/class", n)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(v+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return sysfs.New(root)
+}
+
 // What each screen shows on a terminal of 80 and of 160 columns.
 func TestScreens(t *testing.T) {
 	d := cluster()
@@ -114,6 +137,9 @@ func TestScreens(t *testing.T) {
 				return fmt.Errorf("status ibp4s0 ib9: %w", err)
 			}
 			return nil
+		},
+		"status-stats": func(a *app) error {
+			return a.stats(counted(t), d, []string{"ibp3s0", "storage", "mlx5_0/1"})
 		},
 		"list":    func(a *app) error { a.linkTable(d.Links); return nil },
 		"ports":   func(a *app) error { a.portTable(d.Ports); return nil },

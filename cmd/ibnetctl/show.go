@@ -12,6 +12,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 )
@@ -225,23 +226,35 @@ func findSM(d *api.Description, dev string, port int) *smctl.Status {
 }
 
 func (a *app) statusCmd() *cobra.Command {
-	return &cobra.Command{
+	var stats bool
+	c := &cobra.Command{
 		Use: "status [LINK|PORT...]", Short: "show actual and wanted settings, and why they differ",
 		Annotations: map[string]string{paged: "yes"},
 		Long: `Without arguments: all links, ports and subnet managers at a glance.
 With the name of a link (ib0) or port (mlx5_0/1): all details. For each setting
 that differs from the unit, the reason and the next step are shown. A name may be a
 shell pattern such as 'ib*' or 'mlx5_*', which matches ports and the links that
-ibnetctl list shows.`,
+ibnetctl list shows.
+
+With --stats: what the kernel and the adapter have counted for each link and port,
+packets and bytes, and of all other counters those that are not 0.`,
 		ValidArgsFunction: a.completeBoth,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if stats && a.recorded != "" {
+				return fail(exitUsage, "--stats reads this host: it does not work on a report")
+			}
 			d, err := a.describe(cmd.Context())
 			if err != nil {
 				return err
 			}
+			if stats {
+				return a.stats(sysfs.New(""), d, args)
+			}
 			return a.status(d, args)
 		},
 	}
+	c.Flags().BoolVarP(&stats, "stats", "s", false, "show the counters of links and ports")
+	return c
 }
 
 // status prints everything, or what is known of the named links and ports.
@@ -253,7 +266,42 @@ func (a *app) status(d *api.Description, args []string) error {
 		a.overview(d)
 		return nil
 	}
-	links, ports := []link.Status{}, []link.PortStatus{}
+	links, ports, missing := pickBoth(d, args)
+	if a.json && len(links)+len(ports) > 0 {
+		return cmp.Or(a.emit(answer.Some{Schema: answer.Schema, Links: links, Ports: ports}), missing)
+	}
+	for _, l := range links {
+		a.linkDetail(d, l)
+	}
+	for _, p := range ports {
+		a.portDetail(d, p)
+	}
+	return missing
+}
+
+// stats prints the counters of the links and ports that status lists, or of the named ones.
+func (a *app) stats(f sysfs.FS, d *api.Description, args []string) error {
+	links, ports, missing := ours(d.Links), d.Ports, error(nil)
+	if len(args) > 0 {
+		links, ports, missing = pickBoth(d, args)
+	}
+	s := statistics(f, links, ports)
+	switch {
+	case len(s) == 0 && missing != nil:
+		return missing
+	case a.json:
+		return cmp.Or(a.emit(answer.Counted{Schema: answer.Schema, Statistics: s}), missing)
+	case len(s) == 0:
+		fmt.Fprintln(a.out, "No RDMA port on this host. For the reason: ibnetctl diagnose")
+	default:
+		a.statisticsTable(s)
+	}
+	return missing
+}
+
+// pickBoth finds links and ports by their names. The error is about the names of neither.
+func pickBoth(d *api.Description, args []string) (links []link.Status, ports []link.PortStatus, err error) {
+	links, ports = []link.Status{}, []link.PortStatus{}
 	var missing []error
 	for _, n := range args {
 		ls, noLink := pick(d.Links, []string{n})
@@ -267,17 +315,7 @@ func (a *app) status(d *api.Description, args []string) error {
 			missing = append(missing, fail(exitNoSuch, "%s: no such link or port (for all: ibnetctl list --all, ibnetctl ports)", n))
 		}
 	}
-	links = unique(links, func(l link.Status) string { return l.Name })
-	if a.json && len(links)+len(ports) > 0 {
-		return cmp.Or(a.emit(answer.Some{Schema: answer.Schema, Links: links, Ports: ports}), joined(missing))
-	}
-	for _, l := range links {
-		a.linkDetail(d, l)
-	}
-	for _, p := range ports {
-		a.portDetail(d, p)
-	}
-	return joined(missing)
+	return unique(links, func(l link.Status) string { return l.Name }), ports, joined(missing)
 }
 
 func (a *app) overview(d *api.Description) {

@@ -177,7 +177,7 @@ func (a *App) build(h host) error {
 	a.notify = func(state string) { _, _ = sd.SdNotify(false, state) }
 	a.settings = conf.Read(a.o.UnitRoot)
 	a.units = newUnitSource(a.o.UnitRoot, a.settings.WatchUnitFiles && !a.o.NoWatch, filepath.Join(a.o.StateDir, daemon.UnitCopies), a.log)
-	a.metrics = metrics.New(version.String(), time.Now(), metrics.PortCounters(filepath.Join(h.root, "sys")))
+	a.metrics = metrics.New(version.String(), time.Now(), sysfs.New(h.root).PortCounters)
 	a.managers = &smfeed.Managers{}
 	inbox := daemon.NewInbox()
 	rereadLinks := func(links map[int]bool) { inbox.Wake(daemon.Scope{Links: links}) }

@@ -138,23 +138,6 @@ func TestTextfileLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestPortCounters(t *testing.T) {
-	root := t.TempDir()
-	dir := filepath.Join(root, "class/infiniband/mlx5_0/ports/1/counters")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for n, v := range map[string]string{"symbol_error": "7\n", "VL15_dropped": "2\n", "broken": "x\n", "with-dash": "1\n"} {
-		if err := os.WriteFile(filepath.Join(dir, n), []byte(v), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got := PortCounters(root)("mlx5_0", 1)
-	if len(got) != 2 || got["symbol_error"] != 7 || got["vl15_dropped"] != 2 {
-		t.Errorf("got %v", got)
-	}
-}
-
 // The daemon's loop counts its operations while an adapter that hangs is read.
 func TestSlowAdapterHoldsNobodyUp(t *testing.T) {
 	reading, end := make(chan struct{}), make(chan struct{})

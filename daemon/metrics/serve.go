@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -16,35 +14,6 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 )
-
-// PortCounters reads the counters of a port below sysfs's root (/sys): those of
-// the port and the adapter's own. Names clash with none of ours.
-func PortCounters(root string) func(ibdev string, num int) map[string]uint64 {
-	return func(ibdev string, num int) map[string]uint64 {
-		out := map[string]uint64{}
-		base := filepath.Join(root, "class/infiniband", filepath.Base(ibdev), "ports", strconv.Itoa(num))
-		for _, dir := range []string{"counters", "hw_counters"} {
-			entries, err := os.ReadDir(filepath.Join(base, dir))
-			if err != nil {
-				continue
-			}
-			for _, e := range entries {
-				n := e.Name()
-				if n == "lifespan" || strings.Trim(n, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") != "" {
-					continue
-				}
-				b, err := os.ReadFile(filepath.Join(base, dir, n))
-				if err != nil {
-					continue
-				}
-				if v, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil {
-					out[strings.ToLower(n)] = v
-				}
-			}
-		}
-		return out
-	}
-}
 
 // Socket is the unix socket in the daemon's state directory on which metrics are
 // served.

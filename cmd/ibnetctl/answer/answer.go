@@ -29,6 +29,27 @@ type Some struct {
 	Ports  []link.PortStatus `json:"ports"`
 }
 
+// Counted is the counters of links and ports (status --stats).
+type Counted struct {
+	Schema     int          `json:"schema"`
+	Statistics []Statistics `json:"statistics"`
+}
+
+// Statistics is the counters of a link or a port, as the kernel names and counts them: of a
+// port, data are in words of 4 bytes.
+type Statistics struct {
+	Link     string    `json:"link,omitempty"`
+	IBDevice string    `json:"ib_device,omitempty"`
+	Port     int       `json:"port,omitempty"`
+	Counters []Counter `json:"counters"`
+}
+
+// Counter is one of them.
+type Counter struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+}
+
 // List is the links.
 type List struct {
 	Schema int           `json:"schema"`
@@ -260,6 +281,7 @@ var Forms = []struct {
 }{
 	{"status", Status{}},
 	{"status NAME...", Some{}},
+	{"status --stats", Counted{}},
 	{"list", List{}},
 	{"ports", Ports{}},
 	{"diagnose", Diagnose{}},

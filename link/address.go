@@ -14,6 +14,7 @@ type wantedAddress struct {
 	// explicit parts are compared, the others are left as they are
 	labelSet, broadcastSet, lifetimeSet bool
 	probe                               bool // by ARP, before it is set
+	linkLocal                           bool // chosen for the link
 	pos                                 units.Position
 }
 
@@ -62,13 +63,18 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 		switch dad := x.DuplicateAddressDetection.Or(u.Network.DuplicateAddressDetection.Or(units.DADIPv6)); {
 		case is6:
 			bit(dad == units.DADNone || dad == units.DADIPv4, AddrNoDAD)
-		case lease == nil || lease.Address != p: // a client probes its lease itself
+		case lease == nil || lease.Address != p: // that is probed by the client, with SendDecline=yes
 			w.probe = dad.IPv4() && l.probes()
 		}
 		if slices.ContainsFunc(out, func(o wantedAddress) bool { return sameAddress(o.Address, w.Address) }) {
 			continue
 		}
 		out = append(out, w)
+	}
+	if WantsLinkLocal(l, u) {
+		if w := wantedLinkLocal(l); w.linkLocal {
+			out = append(out, w)
+		}
 	}
 	return out
 }

@@ -91,12 +91,11 @@ func sameAddressNotices(s *Snapshot, set *units.Set, g Governing) (out []Notice)
 	if !slices.ContainsFunc(set.Units, (*units.Unit).Derives) {
 		return nil
 	}
-	unitOf := func(l *Link) *units.Unit { return g.Links[l.Index].Unit }
-	d := NewDerivation(set, unitOf)
+	d := NewDerivation(set, g.UnitOf)
 	first := map[netip.Addr]*Link{}
 	for i := range s.Links {
 		l := &s.Links[i]
-		u := unitOf(l)
+		u := g.UnitOf(l)
 		if u == nil || !u.Derives() || u.Unmanaged() {
 			continue
 		}

@@ -77,11 +77,15 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 	rec := b.Record.Of(l)
 	wait, waits := addressWait(b, index, u)
 	planLease(b, index, u, wait, waits)
+	planLinkLocal(b, index, u)
+	var held holds
 	for _, w := range wantA {
 		l = b.Link(index)
+		now, had := b.Now(index), false
 		a := Attribute{Name: "Address", Wanted: w.text()}
-		if now := b.Now(index); now != nil {
+		if now != nil {
 			for _, x := range now.Addresses {
+				had = had || x.Prefix.Addr() == w.Prefix.Addr()
 				if sameAddress(x, w.Address) {
 					a.Actual = wantedAddress{Address: x}.text()
 					if x.Flags&AddrDADFailed != 0 {
@@ -116,10 +120,11 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		case i < 0 && waits:
 			a.Why = wait
 			b.Block(t, op, true, wait)
-		case i < 0 && w.probe && probe.State != ProbeFree:
-			var wait bool
-			a.Why, wait = probe.reason(l)
-			b.Block(t, op, wait, a.Why)
+		case i < 0 && w.probe && probe.State != ProbeFree && !had:
+			h := probe.hold(l)
+			held = append(held, heldAddress{w.Prefix, h})
+			a.Why = h.why
+			b.Block(t, op, h.wait, a.Why)
 		case i < 0:
 			if !b.Do(op) {
 				a.Why = b.Delayed[DelayKey(op)]
@@ -138,14 +143,19 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 			}
 		}
 		if i >= 0 && w.probe && probe.State == ProbeConflict && a.Why.Code == CodeNone {
-			a.Why, _ = probe.reason(l)
+			a.Why = probe.hold(l).why
 			b.Block(t, nil, false, a.Why)
 		}
 		b.Attr(index, a)
 	}
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
-		if len(r.NextHops) == 0 {
-			planRoute(b, index, r, rec, wait, waits)
+		if len(r.NextHops) > 0 {
+			continue
 		}
+		h := held.of(r)
+		if waits {
+			h = &hold{why: wait, wait: true}
+		}
+		planRoute(b, index, r, rec, h)
 	}
 }

@@ -14,6 +14,8 @@ type Probe struct {
 	State   ProbeState `json:"state"`
 	// By is the hardware address of the host that uses the address.
 	By ib.HWAddr `json:"by,omitzero"`
+	// LinkLocal is of the IPv4 link-local address that was chosen for the link (RFC 3927).
+	LinkLocal bool `json:"link_local,omitempty"`
 	// Trouble is why packets cannot be sent or received, empty for nothing.
 	Trouble string `json:"trouble,omitempty"`
 }
@@ -24,20 +26,71 @@ type ProbeState string
 // The states of probes.
 const (
 	ProbeStopped  ProbeState = "stopped"  // the link has no carrier
-	ProbeAsking   ProbeState = "asking"   // probes are sent
+	ProbeProbing  ProbeState = "probing"  // probes are sent
 	ProbeFree     ProbeState = "free"     // no host has answered
 	ProbeConflict ProbeState = "conflict" // another host uses the address
 )
 
-// Probed are the addresses of a unit that are probed on a link.
+// Probed are the addresses of a unit that are probed on a link, without the link-local one.
 func (d Derivation) Probed(s *Snapshot, l *Link, u *units.Unit) (out []netip.Addr) {
 	addrs, _ := d.Addresses(s, l, u)
 	for _, w := range wantedAddresses(l, u, addrs) {
-		if w.probe {
+		if w.probe && !w.linkLocal {
 			out = append(out, w.Prefix.Addr())
 		}
 	}
 	return out
+}
+
+// WantsLinkLocal reports whether a unit gives a link an IPv4 link-local address.
+func WantsLinkLocal(l *Link, u *units.Unit) bool {
+	return u != nil && u.ConfiguresIP() && u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() && l.probes()
+}
+
+// LinkLocal is the IPv4 link-local address that a link has or is to have, not valid if none
+// is chosen.
+func (l *Link) LinkLocal() netip.Addr {
+	for _, p := range l.Probes {
+		if p.LinkLocal {
+			return p.Address
+		}
+	}
+	// Before the first probe, that of the daemon's last run.
+	for _, a := range l.Addresses {
+		if ip := a.Prefix.Addr(); a.Scope == ScopeLink && a.Prefix.Bits() == 16 && ip.Is4() && ip.IsLinkLocalUnicast() {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// wantedLinkLocal is the IPv4 link-local address of a link, not valid if none is chosen.
+func wantedLinkLocal(l *Link) wantedAddress {
+	a := l.LinkLocal()
+	if !a.IsValid() {
+		return wantedAddress{}
+	}
+	p := netip.PrefixFrom(a, 16)
+	return wantedAddress{Address: Address{Prefix: p, Scope: ScopeLink, Broadcast: lastAddr(p), Metric: linkLocalMetric, Valid: Forever,
+		Preferred: Forever}, probe: true, linkLocal: true}
+}
+
+// linkLocalMetric is that of systemd-networkd.
+const linkLocalMetric = 2048
+
+// planLinkLocal says that no IPv4 link-local address is chosen yet, or cannot be.
+func planLinkLocal(b *Builder, index int, u *units.Unit) {
+	l := b.Link(index)
+	if !u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() || WantsLinkLocal(l, u) && l.LinkLocal().IsValid() {
+		return
+	}
+	why, wait := Reason{Code: CodeProbing, Text: fmt.Sprintf("ARP probes show which link-local address is free on %s", l.Name)}, true
+	if !WantsLinkLocal(l, u) {
+		why, wait = Reason{Code: CodeUnsupported, Text: "IPv4 link-local addresses need ARP, which is for InfiniBand and Ethernet links",
+			Next: "write LinkLocalAddressing=ipv6"}, false
+	}
+	b.Block(b.Model.Target(l), nil, wait, why)
+	b.Attr(index, Attribute{Name: "Address", Wanted: "169.254.0.0/16", Why: why})
 }
 
 // probes reports whether the unit's addresses can be probed on a link.
@@ -54,17 +107,17 @@ func (l *Link) probe(a netip.Addr) Probe {
 	return Probe{Address: a, State: ProbeStopped}
 }
 
-// reason is why an address is not on a link yet, or should not be.
-func (p Probe) reason(l *Link) (Reason, bool) {
+// hold is why an address is not set yet, or should not be.
+func (p Probe) hold(l *Link) *hold {
 	switch {
 	case p.State == ProbeConflict:
-		return Reason{Code: CodeAddressConflict, Text: fmt.Sprintf("another host uses %s: %s", p.Address, p.By),
-			Next: "remove the address from the other host, or choose another one"}, false
+		return &hold{why: Reason{Code: CodeAddressConflict, Text: fmt.Sprintf("another host uses %s: %s", p.Address, p.By),
+			Next: "remove the address from the other host, or choose another one"}}
 	case p.Trouble != "":
-		return Reason{Code: CodeProbing, Text: fmt.Sprintf("%s cannot be probed: %s", p.Address, p.Trouble),
-			Next: "systemctl start ibnetworkd-packet.socket; or run ibnetworkd with CAP_NET_RAW; or remove DuplicateAddressDetection="}, false
-	case p.State == ProbeStopped:
-		return Reason{Code: CodeProbing, Text: fmt.Sprintf("%s is probed when %s has a carrier", p.Address, l.Name)}, true
+		return &hold{why: Reason{Code: CodeProbing, Text: fmt.Sprintf("%s cannot be probed: %s", p.Address, p.Trouble),
+			Next: "systemctl start ibnetworkd-packet.socket; or run ibnetworkd with CAP_NET_RAW; or remove DuplicateAddressDetection="}}
+	case p.State == ProbeStopped && !(l.Up() && l.Carrier()):
+		return &hold{Reason{Code: CodeProbing, Text: fmt.Sprintf("%s is probed by ARP when %s has a carrier", p.Address, l.Name)}, true}
 	}
-	return Reason{Code: CodeProbing, Text: fmt.Sprintf("ARP probes show whether another host uses %s", p.Address)}, true
+	return &hold{Reason{Code: CodeProbing, Text: fmt.Sprintf("ARP probes show whether another host uses %s", p.Address)}, true}
 }

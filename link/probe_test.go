@@ -24,15 +24,25 @@ func TestProbedAddresses(t *testing.T) {
 			s.Links[1].Probes = []Probe{p}
 		}
 	}
+	linkLocal := func(p Probe) func(*Snapshot, *Record) {
+		return func(s *Snapshot, _ *Record) {
+			p.Address, p.LinkLocal = netip.MustParseAddr("169.254.7.9"), true
+			s.Links[1].Probes = []Probe{p}
+		}
+	}
+	lastRun := func(a string) func(*Snapshot, *Record) {
+		return ours([]Address{{Prefix: prefix(a), Scope: ScopeLink, Metric: 2048, Valid: Forever, Preferred: Forever}}, nil)
+	}
 	taken := Probe{State: ProbeConflict, By: by}
 	testPlans(t, []planCase{
 		{name: "OK free", unit: unit, sys: probed(Probe{State: ProbeFree}), want: add},
-		{name: "OK not yet asked", unit: unit, want: "# waiting: ib0: 10.0.0.1 is probed when ib0 has a carrier\n" + then},
-		{name: "OK asked", unit: unit, sys: probed(Probe{State: ProbeAsking}), want: "" +
+		{name: "OK not yet asked", unit: unit, want: "" +
+			"# waiting: ib0: ARP probes show whether another host uses 10.0.0.1\n" + then},
+		{name: "OK asked", unit: unit, sys: probed(Probe{State: ProbeProbing}), want: "" +
 			"# waiting: ib0: ARP probes show whether another host uses 10.0.0.1\n" + then},
 		{name: "bad another host's", unit: unit, sys: probed(taken), want: "" +
 			"# blocked: ib0: another host uses 10.0.0.1: " + by.String() + "\n" + then + remove},
-		{name: "bad no packet sockets", unit: unit, sys: probed(Probe{State: ProbeAsking, Trouble: "operation not permitted"}), want: "" +
+		{name: "bad no packet sockets", unit: unit, sys: probed(Probe{State: ProbeProbing, Trouble: "operation not permitted"}), want: "" +
 			"# blocked: ib0: 10.0.0.1 cannot be probed: operation not permitted\n" + then +
 			"#   next: systemctl start ibnetworkd-packet.socket; or run ibnetworkd with CAP_NET_RAW; or remove DuplicateAddressDetection=\n"},
 		{name: "bad another host's, which is on the link", unit: unit, sys: func(s *Snapshot, r *Record) {
@@ -41,10 +51,51 @@ func TestProbedAddresses(t *testing.T) {
 		}, want: "# blocked: ib0: another host uses 10.0.0.1: " + by.String() + "\n" + remove},
 		{name: "OK only the section that says so", sys: probed(taken), want: add,
 			unit: "[Network]\nDuplicateAddressDetection=yes\n[Address]\nAddress=10.0.0.1/24\nDuplicateAddressDetection=ipv6\n"},
+		{name: "OK no carrier, on Ethernet", unit: unit, sys: func(s *Snapshot, _ *Record) {
+			l := &s.Links[1]
+			l.Type, l.IPoIB, l.Kind, l.Flags = 1, nil, "", l.Flags&^FlagLowerUp
+		}, want: "# waiting: ib0: 10.0.0.1 is probed by ARP when ib0 has a carrier\n" + then},
+		{name: "OK a set address gets another label", unit: "[Network]\nDuplicateAddressDetection=yes\n" +
+			"[Address]\nAddress=10.0.0.1/24\nLabel=ib0:2\n", sys: func(s *Snapshot, r *Record) {
+			ours([]Address{{Prefix: prefix("10.0.0.1/24"), Valid: Forever, Preferred: Forever}}, nil)(s, r)
+			probed(Probe{State: ProbeProbing})(s, r)
+		}, want: "ip address delete 10.0.0.1/24 dev ib0\nip address add 10.0.0.1/24 broadcast 10.0.0.255 label ib0:2 dev ib0\n"},
+		{name: "bad routes over another host's address", unit: unit + "Gateway=10.0.0.254\n" +
+			"[Route]\nDestination=10.9.0.0/16\nPreferredSource=10.0.0.1\nScope=link\n", sys: probed(taken), want: "" +
+			"# blocked: ib0: another host uses 10.0.0.1: " + by.String() + "\n" + then + remove +
+			"# blocked: ib0: another host uses 10.0.0.1: " + by.String() + "\n" +
+			"#   then: ip route add default via 10.0.0.254 dev ib0 proto static\n" + remove +
+			"# blocked: ib0: another host uses 10.0.0.1: " + by.String() + "\n" +
+			"#   then: ip route add 10.9.0.0/16 dev ib0 proto static scope link src 10.0.0.1\n" + remove},
 		{name: "OK a link without ARP", unit: unit, sys: func(s *Snapshot, r *Record) {
 			probed(taken)(s, r)
 			s.Links[1].Flags |= FlagNoARP
 		}, want: add},
+		{name: "OK link-local", unit: "[Network]\nLinkLocalAddressing=ipv4\n", sys: linkLocal(Probe{State: ProbeFree}), want: "" +
+			"sysctl -w net.ipv6.conf.ib0.addr_gen_mode=1\n" +
+			"ip address add 169.254.7.9/16 broadcast 169.254.255.255 scope link metric 2048 dev ib0\n"},
+		{name: "OK link-local, not chosen", unit: "[Network]\nLinkLocalAddressing=yes\n", want: "" +
+			"sysctl -w net.ipv6.conf.ib0.addr_gen_mode=0\n" +
+			"# waiting: ib0: ARP probes show which link-local address is free on ib0\n"},
+		{name: "OK link-local, of the last run", unit: "[Network]\nLinkLocalAddressing=yes\n", sys: lastRun("169.254.7.9/16"),
+			want: "sysctl -w net.ipv6.conf.ib0.addr_gen_mode=0\n"},
+		{name: "OK link-local, another one is chosen", unit: "[Network]\nLinkLocalAddressing=yes\n", sys: func(s *Snapshot, r *Record) {
+			lastRun("169.254.8.8/16")(s, r)
+			linkLocal(Probe{State: ProbeFree})(s, r)
+		}, want: "" +
+			"ip address delete 169.254.8.8/16 dev ib0\n" +
+			"sysctl -w net.ipv6.conf.ib0.addr_gen_mode=0\n" +
+			"ip address add 169.254.7.9/16 broadcast 169.254.255.255 scope link metric 2048 dev ib0\n"},
+		{name: "OK link-local no more", unit: "[Network]\nAddress=10.0.0.1/24\n", sys: func(s *Snapshot, r *Record) {
+			lastRun("169.254.8.8/16")(s, r)
+			linkLocal(Probe{State: ProbeFree})(s, r)
+		}, want: "ip address delete 169.254.8.8/16 dev ib0\n" + add},
+		{name: "bad link-local without ARP", unit: "[Network]\nLinkLocalAddressing=yes\n", sys: func(s *Snapshot, _ *Record) {
+			s.Links[1].Flags |= FlagNoARP
+		}, want: "" +
+			"sysctl -w net.ipv6.conf.ib0.addr_gen_mode=0\n" +
+			"# blocked: ib0: IPv4 link-local addresses need ARP, which is for InfiniBand and Ethernet links\n" +
+			"#   next: write LinkLocalAddressing=ipv6\n"},
 		{name: "OK IPv6 is the kernel's", unit: "[Network]\nAddress=fd00::1/64\nAddress=fd00::2/64\nDuplicateAddressDetection=ipv4\n", want: "" +
 			"ip address add fd00::1/64 nodad dev ib0\nip address add fd00::2/64 nodad dev ib0\n"},
 	})

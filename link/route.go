@@ -17,12 +17,38 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 		return
 	}
 	b.For(u)
-	wait, waits := addressWait(b, index, u)
+	var h *hold
+	if wait, waits := addressWait(b, index, u); waits {
+		h = &hold{why: wait, wait: true}
+	}
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
 		if len(r.NextHops) > 0 {
-			planRoute(b, index, r, b.Record.Of(b.Link(index)), wait, waits)
+			planRoute(b, index, r, b.Record.Of(b.Link(index)), h)
 		}
 	}
+}
+
+// hold is why something is not set; wait says that this ends by itself.
+type hold struct {
+	why  Reason
+	wait bool
+}
+
+// holds are why addresses of a link are not set, and so no routes that need them.
+type holds []heldAddress
+
+type heldAddress struct {
+	address netip.Prefix
+	*hold
+}
+
+func (h holds) of(r Route) *hold {
+	for _, x := range h {
+		if r.PrefSrc == x.address.Addr() || r.Gateway.IsValid() && x.address.Contains(r.Gateway) {
+			return x.hold
+		}
+	}
+	return nil
 }
 
 // PlanOrphans removes recorded routes whose links are gone, unless the unit of
@@ -136,7 +162,7 @@ func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 	return out
 }
 
-func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, waits bool) {
+func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 	l := b.Link(index)
 	t := b.Model.Target(l)
 	a := Attribute{Name: "Route", Wanted: r.text(l.Name)}
@@ -171,8 +197,8 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, wait Reason, wai
 		block(false, Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"})
 	case r.Dst.Addr().Is6() && l.MTU != 0 && l.MTU < 1280:
 		block(false, Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="})
-	case waits:
-		block(true, wait)
+	case h != nil:
+		block(h.wait, h.why)
 	case missingHop(b, r) != "":
 		block(true, Reason{
 			Code: CodeGatewayUnreached,

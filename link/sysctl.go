@@ -158,11 +158,6 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 		}
 		b.Attr(index, a)
 	}
-	if u.ConfiguresIP() && u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() {
-		b.Attr(index, Attribute{Name: "LinkLocalAddressing", Wanted: "ipv4", Why: Reason{Code: CodeUnsupported,
-			Text: "no IPv4 link-local address is made here (systemd-networkd makes them on Ethernet links only)",
-			Next: "write a fixed Address=169.254.x.y/16, and LinkLocalAddressing=ipv6"}})
-	}
 }
 
 func sysctlName(link, key string) string {

@@ -45,7 +45,7 @@ func TestSysctls(t *testing.T) {
 func TestSysctlAttributes(t *testing.T) {
 	s := host(t)
 	s.Links[1].Sysctl = map[string]string{"ipv6/accept_ra": "1", "ipv4/forwarding": "1", "ipv6/forwarding": "0", "ipv6/hop_limit": "64"}
-	u := unit(t, "[Network]\nIPv6AcceptRA=yes\nIPv4Forwarding=no\nIPv6HopLimit=9\nLinkLocalAddressing=ipv4\n")
+	u := unit(t, "[Network]\nIPv6AcceptRA=yes\nIPv4Forwarding=no\nIPv6HopLimit=9\n")
 	got := map[string]Attribute{}
 	for _, a := range planIB0(s, u, nil, nil).Attributes(4) {
 		got[a.Name] = a
@@ -58,9 +58,6 @@ func TestSysctlAttributes(t *testing.T) {
 		if a := got[name]; a.Wanted != want[0] || a.Actual != want[1] {
 			t.Errorf("%s: wanted %q, actual %q", name, a.Wanted, a.Actual)
 		}
-	}
-	if got["LinkLocalAddressing"].Why.Code != CodeUnsupported {
-		t.Errorf("%+v", got["LinkLocalAddressing"])
 	}
 	if keys := Sysctls(u); len(keys) == 0 {
 		t.Error("nothing is read")

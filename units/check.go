@@ -206,15 +206,6 @@ func (p *parser) checkLink() {
 		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "BindCarrier= is followed",
 			"ActivationPolicy=%s and BindCarrier= (%s) exclude each other", a.V, u.Network.BindCarrier[0].Pos)
 	}
-	if ll := u.Network.LinkLocalAddressing; ll.Set && ll.V.IPv4() {
-		instead := "write ipv6 or no"
-		if ll.V == LinkLocalYes {
-			instead = "write ipv6"
-		}
-		p.at("Network", "LinkLocalAddressing").problem(ll.Pos, Warning, "no IPv4 link-local address is made",
-			"LinkLocalAddressing=%s asks for an IPv4 link-local address, which is not made here (systemd-networkd makes them on "+
-				"Ethernet only); %s, and a fixed Address=169.254.X.Y/16 if you need one", ll.V, instead)
-	}
 	if u.wantsInfiniBand() {
 		if v := u.Link.Promiscuous; v.Set && v.V {
 			p.at("Link", "Promiscuous").problem(v.Pos, Warning, "the flag is set and has no effect", "IPoIB has no promiscuous mode")

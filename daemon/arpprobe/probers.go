@@ -16,6 +16,7 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/plan"
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/link"
 	"ibnetworkd/link/arp"
@@ -39,7 +40,7 @@ type Probers struct {
 	sender  *packet.Sender
 }
 
-// place is an address on a link.
+// place is an address on a link, not valid for the link-local one.
 type place struct {
 	index int
 	about netip.Addr
@@ -51,8 +52,14 @@ type wanted struct {
 	cfg       arp.Config
 	broadcast []byte
 	carrier   bool
-	downs     uint32 // losses of it
-	inUse     bool
+	downs     uint32      // losses of it
+	own       []ib.HWAddr // of the host's links
+	addresses []link.Address
+	linkLocal netip.Addr // that the link has
+}
+
+func (w wanted) has(a netip.Addr) bool {
+	return slices.ContainsFunc(w.addresses, func(x link.Address) bool { return x.Prefix.Addr() == a })
 }
 
 // prober is one that runs.
@@ -60,6 +67,9 @@ type prober struct {
 	wanted
 	place
 	m        *arp.Prober
+	about    netip.Addr
+	tries    int           // link-local addresses that were other hosts'
+	since    time.Duration // when the last of them was chosen
 	listener *packet.Listener
 	trouble  string
 }
@@ -93,13 +103,20 @@ func (p *Probers) Update(v daemon.View) {
 func wants(v daemon.View) map[place]wanted {
 	out := map[place]wanted{}
 	derivation := link.NewDerivation(v.Units, v.Governing.UnitOf)
+	var own []ib.HWAddr
+	for i := range v.Snapshot.Links {
+		own = append(own, v.Snapshot.Links[i].HWAddr)
+	}
 	for i := range v.Snapshot.Links {
 		l := &v.Snapshot.Links[i]
 		u := plan.Served(v.Snapshot, v.Governing, l)
-		for _, a := range derivation.Probed(v.Snapshot, l, u) {
+		addrs := derivation.Probed(v.Snapshot, l, u)
+		if link.WantsLinkLocal(l, u) {
+			addrs = append(addrs, netip.Addr{})
+		}
+		for _, a := range addrs {
 			out[place{l.Index, a}] = wanted{name: l.Name, cfg: arp.Config{HType: l.Type, HWAddr: l.HWAddr}, broadcast: l.AllHosts(),
-				carrier: l.Up() && l.Carrier(), downs: l.CarrierDowns,
-				inUse: slices.ContainsFunc(l.Addresses, func(x link.Address) bool { return x.Prefix.Addr() == a })}
+				carrier: l.Up() && l.Carrier(), downs: l.CarrierDowns, own: own, addresses: l.Addresses, linkLocal: l.LinkLocal()}
 		}
 	}
 	return out
@@ -180,38 +197,70 @@ func (p *Probers) reconcile() {
 	for at, w := range want {
 		x := p.probers[at]
 		if x == nil {
-			x = &prober{place: at, m: arp.New(w.cfg, at.about, rand.Uint64())}
+			x = &prober{place: at, about: at.about}
+			if !at.about.IsValid() {
+				if x.about = w.linkLocal; !x.about.IsValid() {
+					x.about = arp.LinkLocal(w.cfg.HWAddr, 0)
+				}
+			}
+			x.m = arp.New(w.cfg, x.about, rand.Uint64())
 			p.probers[at] = x
 		}
 		x.wanted = w
-		x.trouble = ""
-		if w.carrier && x.listener == nil { // before the first question
-			x.listener = p.listen(x)
-		}
-		p.after(x, x.m.Link(p.now(), w.carrier, w.downs, w.inUse))
+		p.begin(x)
 	}
 }
 
-func (p *Probers) listen(x *prober) *packet.Listener {
-	l, err := packet.Listen(p.opener, packet.Request{Kind: packet.ForARP, Index: x.index, About: x.about, HWLen: x.cfg.HWAddr.Len()}, p.events)
-	if err != nil {
-		x.trouble = err.Error()
+// begin hands a prober the state of its link.
+func (p *Probers) begin(x *prober) {
+	x.trouble = ""
+	ready := x.carrier && p.open(x) // otherwise a probe is not sent, or its answer not received
+	p.after(x, x.m.Link(p.now(), ready, x.downs, x.has(x.about)))
+}
+
+// open opens the sockets of a prober that are not open.
+func (p *Probers) open(x *prober) bool {
+	var err error
+	if p.sender == nil {
+		if p.sender, err = p.opener.Sender(); err != nil {
+			x.trouble = err.Error()
+			return false
+		}
 	}
-	return l
+	if x.listener == nil {
+		r := packet.Request{Kind: packet.ForARP, Index: x.index, About: x.about, HWLen: x.cfg.HWAddr.Len()}
+		if x.listener, err = packet.Listen(p.opener, r, p.events); err != nil {
+			x.trouble = err.Error()
+			return false
+		}
+	}
+	return true
+}
+
+// another chooses another link-local address, when another host uses the last one.
+func (p *Probers) another(x *prober) {
+	x.tries++
+	x.since = p.now()
+	x.about = arp.LinkLocal(x.cfg.HWAddr, x.tries)
+	x.m = arp.New(x.cfg, x.about, rand.Uint64())
+	x.listener = x.listener.Close()
+	p.begin(x)
 }
 
 // after does what a step of a prober asks for: packets, and the view.
 func (p *Probers) after(x *prober, packets [][]byte) {
-	if x.listener == nil {
-		packets = nil // an answer would not be received
-	}
 	for _, b := range packets {
 		p.send(x, b)
 	}
 	v := x.m.View()
-	if v.Trouble = x.trouble; v.Trouble != "" && v.State == link.ProbeFree {
-		v.State = link.ProbeAsking // without a listener there is no answer
+	if v.LinkLocal = !x.place.about.IsValid(); v.LinkLocal && v.State == link.ProbeConflict &&
+		(x.tries < arp.MaxConflicts || p.now() > x.since+arp.RateLimitInterval) {
+		p.log.Info("another host uses the link-local address: another one is tried", "link", x.name, "address", x.about.String(),
+			"by", v.By.String())
+		p.another(x)
+		return
 	}
+	v.Trouble = x.trouble
 	p.mu.Lock()
 	old, known := p.views[x.place]
 	p.views[x.place] = v
@@ -220,20 +269,12 @@ func (p *Probers) after(x *prober, packets [][]byte) {
 		return
 	}
 	if v.State == link.ProbeConflict && (old.State != v.State || old.By != v.By) {
-		p.log.Warn("another host uses an address", "link", x.name, "address", x.about.String(), "by", v.By.String(), "set", x.inUse)
+		p.log.Warn("another host uses an address", "link", x.name, "address", x.about.String(), "by", v.By.String(), "set", x.has(x.about))
 	}
 	p.wake(map[int]bool{x.index: true})
 }
 
 func (p *Probers) send(x *prober, b []byte) {
-	if p.sender == nil {
-		s, err := p.opener.Sender()
-		if err != nil {
-			x.trouble = err.Error()
-			return
-		}
-		p.sender = s
-	}
 	// A link that goes down, and a queue that is full, are as a lost packet.
 	if err := p.sender.Send(x.index, arp.EtherType, x.broadcast, b); err != nil {
 		p.log.Debug("a probe was not sent", "link", x.name, "error", err)
@@ -248,10 +289,11 @@ func (p *Probers) receive(e packet.Event) {
 		}
 		switch {
 		case errors.Is(e.Err, packet.ErrOversized):
-		case e.Err != nil: // the link went down: its carrier opens the socket again
+		case e.Err != nil: // the link went down: what the loop observes next opens the socket again
 			x.listener = x.listener.Close()
+			p.after(x, x.m.Link(p.now(), false, x.downs, x.has(x.about)))
 		default:
-			p.after(x, x.m.ARP(p.now(), e.Data))
+			p.after(x, x.m.ARP(p.now(), e.Data, x.own))
 		}
 		return
 	}

@@ -3,13 +3,17 @@ package arpprobe
 import (
 	"log/slog"
 	"net/netip"
+	"os"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/link"
+	"ibnetworkd/link/arp"
 	"ibnetworkd/units"
 )
 
@@ -45,30 +49,85 @@ func TestWants(t *testing.T) {
 			if ok != tt.want || len(got) > 1 {
 				t.Fatalf("%+v", got)
 			}
-			if ok && (!w.carrier || w.downs != 4 || !w.inUse || w.cfg.HWAddr != hw || w.name != "ib0") {
+			if ok && (!w.carrier || w.downs != 4 || !w.has(about) || w.cfg.HWAddr != hw || w.name != "ib0") {
 				t.Errorf("%+v", w)
 			}
 		})
 	}
 }
 
-// Without packet sockets the status says so, and no address counts as free.
+// A link-local address that another host uses gives way to another one, ten times at once.
+func TestLinkLocalConflicts(t *testing.T) {
+	hw, err := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := New(slog.New(slog.DiscardHandler), packet.Opener("/nonexistent"), func(map[int]bool) {})
+	at := place{index: 1 << 30}
+	p.want = map[place]wanted{at: {name: "ib9", carrier: true, cfg: arp.Config{HType: 32, HWAddr: hw}}}
+	p.reconcile()
+	seen := map[netip.Addr]bool{}
+	for range 20 {
+		x := p.probers[at]
+		a := p.views[at].Address
+		seen[a] = true
+		if !p.views[at].LinkLocal || a != arp.LinkLocal(hw, x.tries) || !a.IsLinkLocalUnicast() {
+			t.Fatalf("%+v", p.views[at])
+		}
+		x.m.Link(p.now(), true, 0, false)
+		p.after(x, x.m.ARP(p.now(), arp.Packet{Op: arp.Reply, From: other, Sender: a, Target: netip.IPv4Unspecified()}.Encode(32), x.own))
+	}
+	if len(seen) != arp.MaxConflicts+1 {
+		t.Errorf("%d addresses", len(seen))
+	}
+}
+
+// Without packet sockets the status says so, and no address counts as free; when they come,
+// probes are sent.
 func TestNoSockets(t *testing.T) {
+	mac, err := ib.ParseHWAddr("02:00:00:00:00:01")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var woken int
 	p := New(slog.New(slog.DiscardHandler), packet.Opener("/nonexistent"), func(map[int]bool) { woken++ })
-	at := place{1 << 30, netip.MustParseAddr("10.0.0.1")} // no such link
-	p.want = map[place]wanted{at: {name: "ib9", carrier: true}}
+	defer p.close()
+	about := netip.MustParseAddr("10.0.0.1")
+	want := wanted{name: "lo", carrier: true, cfg: arp.Config{HType: 1, HWAddr: mac}}
+	at := place{1 << 30, about} // no such link
+	p.want = map[place]wanted{at: want}
 	p.reconcile()
-	x := p.probers[at]
-	for i := 0; i < 10 && x.m.Deadline() != 0; i++ {
-		p.after(x, x.m.Tick(x.m.Deadline()))
-	}
-	if v := p.views[at]; v.Trouble == "" || v.State != link.ProbeAsking || woken == 0 {
+	if v := p.views[at]; v.Trouble == "" || v.State != link.ProbeStopped || woken != 1 || p.probers[at].m.Deadline() != 0 {
 		t.Errorf("%+v, woken %d times", v, woken)
 	}
-	p.want = nil
 	p.reconcile()
-	if len(p.views)+len(p.probers) > 0 {
+	if woken != 1 {
+		t.Error("the same again wakes the loop")
+	}
+	lo := place{1, about}
+	p.want = map[place]wanted{lo: want}
+	p.reconcile()
+	if _, ok := p.views[at]; ok || len(p.probers) != 1 {
 		t.Errorf("%+v, %+v", p.views, p.probers)
 	}
+	if os.Getuid() != 0 {
+		t.Skip("packet sockets need CAP_NET_RAW")
+	}
+	probes := func(when string) {
+		t.Helper()
+		if v := p.views[lo]; v.Trouble != "" || v.State != link.ProbeProbing || p.probers[lo].m.Deadline() == 0 {
+			t.Errorf("%s: %+v", when, v)
+		}
+	}
+	probes("the sockets are open")
+	p.receive(packet.Event{From: p.probers[lo].listener, Err: unix.ENETDOWN})
+	if v := p.views[lo]; v.State != link.ProbeStopped || p.probers[lo].m.Deadline() != 0 {
+		t.Errorf("the socket ended: %+v", v)
+	}
+	p.reconcile()
+	probes("the socket is open again")
 }

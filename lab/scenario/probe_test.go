@@ -10,20 +10,31 @@ import (
 )
 
 // The unit's IPv4 addresses are probed by ARP on IPoIB: one that another host uses is not
-// set, and is kept and reported if the host comes later.
+// set, and is kept and reported if the host comes later. The link-local address is changed.
 func TestProbedAddress(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd}, Files: map[string]string{
-		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDuplicateAddressDetection=both\n" +
+	// ib1 is in a network namespace of its own, another host for the daemon; ib2 is a second
+	// rail of this host, which answers for all of its addresses.
+	far := func(cmd string) string { return "ip netns exec other sh -ec '" + cmd + "'" }
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd}, Files: map[string]string{
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDuplicateAddressDetection=both\nLinkLocalAddressing=yes\n" +
 			"Address=10.11.0.7/24\nAddress=10.11.0.8/24\n",
+		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[Network]\nAddress=10.11.0.9/24\n",
 	}}, func(g *lab.G) {
 		g.SM(lab.SM{})
-		g.Sh("ip link set ib1 up; ip address add 10.11.0.7/24 dev ib1")
-		g.Wait("the carrier of ib1", 30*time.Second, func() bool { return strings.TrimSpace(g.Read("/sys/class/net/ib1/carrier")) == "1" })
 		other := strings.TrimSpace(g.Read("/sys/class/net/ib1/address"))
+		g.Sh("ip netns add other; ip link set ib1 netns other; %s", far("ip link set ib1 up; ip address add 10.11.0.7/24 dev ib1"))
+		g.Wait("the carrier of ib1", 30*time.Second, func() bool { return strings.Contains(g.Sh("%s", far("ip link show ib1")), "LOWER_UP") })
 		has := func(a string) bool {
 			out, _ := g.Try("ip", "-4", "-o", "address", "show", "dev", "ib0")
 			return strings.Contains(out, "inet "+a+"/24")
+		}
+		linkLocal := func() string {
+			out, _ := g.Try("ip", "-4", "-o", "address", "show", "dev", "ib0", "scope", "link")
+			if f := strings.Fields(out); len(f) > 3 && strings.HasPrefix(f[3], "169.254.") {
+				return f[3]
+			}
+			return ""
 		}
 		conflict := func(s link.Status) bool {
 			for _, r := range s.Reasons {
@@ -36,7 +47,7 @@ func TestProbedAddress(t *testing.T) {
 		d := startDaemon(g)
 		begin := time.Now()
 		d.wait("ib0", "10.11.0.8 only, and a conflict", 40*time.Second, func(s link.Status) bool {
-			return conflict(s) && has("10.11.0.8") && !has("10.11.0.7")
+			return conflict(s) && has("10.11.0.8") && !has("10.11.0.7") && linkLocal() != ""
 		})
 		took := time.Since(begin)
 		if took < 4*time.Second {
@@ -44,7 +55,7 @@ func TestProbedAddress(t *testing.T) {
 		}
 
 		// The other host goes, and the link comes back.
-		g.Sh("ip address delete 10.11.0.7/24 dev ib1")
+		g.Sh("%s", far("ip address delete 10.11.0.7/24 dev ib1"))
 		g.Ctl("link h0/1 down")
 		g.WaitPort("swib0", 1, "DOWN", 10*time.Second)
 		g.Ctl("link h0/1 up")
@@ -57,7 +68,8 @@ func TestProbedAddress(t *testing.T) {
 		d.kill()
 		d.start()
 		d.configured("ib0", 20*time.Second)
-		g.Sh("sysctl -qw net.ipv4.conf.ib1.arp_notify=1; ip address add 10.11.0.7/24 dev ib1; ip link set ib1 down; ip link set ib1 up")
+		g.Sh("%s", far("sysctl -qw net.ipv4.conf.ib1.arp_notify=1; ip address add 10.11.0.7/24 dev ib1; "+
+			"ip link set ib1 down; ip link set ib1 up"))
 		d.wait("ib0", "a conflict about an address that it has", 40*time.Second, func(s link.Status) bool {
 			return conflict(s) && has("10.11.0.7")
 		})
@@ -65,6 +77,19 @@ func TestProbedAddress(t *testing.T) {
 			g.Errorf("an address was taken away:\n%s", out)
 		}
 		monitor.Kill()
-		g.Logf("set after %v, then: %s", took.Round(time.Millisecond), grep(d.p.Output(), "another host"))
+		for _, r := range d.status("ib0").Reasons {
+			if strings.Contains(r.Text, "10.11.0.8") {
+				g.Errorf("the second rail of the host counts as another host: %s", r.Text)
+			}
+		}
+
+		// The link-local address gives way.
+		own := linkLocal()
+		g.Sh("%s", far("ip address add "+own+" dev ib1 scope link; ip link set ib1 down; ip link set ib1 up"))
+		d.wait("ib0", "another link-local address than "+own, 40*time.Second, func(link.Status) bool {
+			a := linkLocal()
+			return a != "" && a != own
+		})
+		g.Logf("%s, then %s; set after %v, then: %s", own, linkLocal(), took.Round(time.Millisecond), grep(d.p.Output(), "another host"))
 	})
 }

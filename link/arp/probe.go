@@ -3,6 +3,7 @@ package arp
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"time"
 
 	"ibnetworkd/ib"
@@ -50,16 +51,16 @@ type Prober struct {
 	about netip.Addr
 	rnd   *rand.Rand
 
-	carrier bool
-	downs   uint32 // losses of carrier
-	inUse   bool   // the link has the address
-	state   link.ProbeState
-	by      ib.HWAddr     // the host that uses the address, while the state is ProbeConflict
-	asking  bool          // probes are sent; also in ProbeConflict, to see it end
-	sent    int           // probes of this round
-	ends    int           // announcements still to send
-	due     time.Duration // 0 for nothing
-	defence time.Duration // when the address was defended last
+	carrier       bool
+	downs         uint32 // losses of carrier
+	inUse         bool   // the link has the address
+	state         link.ProbeState
+	by            ib.HWAddr     // the host that uses the address, while the state is ProbeConflict
+	probing       bool          // probes are sent; also in ProbeConflict, to see it end
+	sent          int           // probes of this round
+	announcements int           // still to send
+	due           time.Duration // 0 for nothing
+	defence       time.Duration // when the address was defended last
 }
 
 // New makes a prober of an address. seed is of its random times.
@@ -76,36 +77,36 @@ func (p *Prober) Deadline() time.Duration { return p.due }
 // Link takes the state of the link: its carrier, how often it was lost, and whether the
 // link has the address.
 func (p *Prober) Link(now time.Duration, carrier bool, downs uint32, inUse bool) (out [][]byte) {
-	comes := inUse && !p.inUse
+	added := inUse && !p.inUse
 	again := carrier && (!p.carrier || downs != p.downs)
 	p.carrier, p.downs, p.inUse = carrier, downs, inUse
 	switch {
 	case !carrier:
-		p.state, p.by, p.asking, p.ends, p.due = link.ProbeStopped, ib.HWAddr{}, false, 0, 0
+		p.state, p.by, p.probing, p.announcements, p.due = link.ProbeStopped, ib.HWAddr{}, false, 0, 0
 	case again:
-		p.state, p.by, p.ends = link.ProbeAsking, ib.HWAddr{}, 0
-		p.ask(now + Between(p.rnd, 0, ProbeWait))
-	case comes && p.state == link.ProbeFree:
-		p.ends = AnnounceNum
+		p.state, p.by, p.announcements = link.ProbeProbing, ib.HWAddr{}, 0
+		p.startProbing(now + Between(p.rnd, 0, ProbeWait))
+	case added && p.state == link.ProbeFree:
+		p.announcements = AnnounceNum
 		out = p.announce(now)
 	}
 	return out
 }
 
-// ask begins a round of probes at a time.
-func (p *Prober) ask(at time.Duration) { p.asking, p.sent, p.due = true, 0, at }
+// startProbing begins a round of probes at a time.
+func (p *Prober) startProbing(at time.Duration) { p.probing, p.sent, p.due = true, 0, at }
 
 // Tick does what is due.
 func (p *Prober) Tick(now time.Duration) [][]byte {
 	switch {
 	case p.due == 0 || now < p.due:
 		return nil
-	case p.ends > 0:
+	case p.announcements > 0:
 		return p.announce(now)
-	case !p.asking: // in a conflict: has it ended?
-		p.ask(now)
+	case !p.probing: // in a conflict: has it ended?
+		p.startProbing(now)
 	case p.sent == ProbeNum:
-		p.state, p.by, p.asking, p.due = link.ProbeFree, ib.HWAddr{}, false, 0
+		p.state, p.by, p.probing, p.due = link.ProbeFree, ib.HWAddr{}, false, 0
 		return nil
 	}
 	p.sent++
@@ -117,9 +118,9 @@ func (p *Prober) Tick(now time.Duration) [][]byte {
 }
 
 func (p *Prober) announce(now time.Duration) [][]byte {
-	p.ends--
+	p.announcements--
 	p.due = 0
-	if p.ends > 0 {
+	if p.announcements > 0 {
 		p.due = now + AnnounceInterval
 	}
 	return p.packet(p.about)
@@ -129,20 +130,21 @@ func (p *Prober) packet(from netip.Addr) [][]byte {
 	return [][]byte{Packet{Op: Request, From: p.cfg.HWAddr, Sender: from, Target: p.about}.Encode(p.cfg.HType)}
 }
 
-// ARP takes an ARP packet of the link. An address that the link has is defended, and kept
-// (RFC 5227, section 2.4, c): another host cannot take it away.
-func (p *Prober) ARP(now time.Duration, b []byte) [][]byte {
+// ARP takes an ARP packet of the link. own are the hardware addresses of this host, whose
+// other links may answer for any of its addresses (sysctl arp_ignore). An address that the
+// link has is defended, and kept (RFC 5227, section 2.4, c): another host cannot take it away.
+func (p *Prober) ARP(now time.Duration, b []byte, own []ib.HWAddr) [][]byte {
 	a, ok := Parse(b, p.cfg.HWAddr.Len())
-	if !ok || !p.carrier || SameHost(a.From, p.cfg.HWAddr) {
+	if !ok || !p.carrier || slices.ContainsFunc(own, func(o ib.HWAddr) bool { return SameHost(a.From, o) }) {
 		return nil
 	}
-	if !a.Claims(p.about) && (p.inUse || !p.asking || !a.Probes(p.about)) {
+	if !a.Claims(p.about) && (p.inUse || !p.probing || !a.Probes(p.about)) {
 		return nil
 	}
 	if p.state != link.ProbeConflict {
 		p.by = a.From // and not of every further packet, which may be forged
 	}
-	p.state, p.asking, p.ends, p.due = link.ProbeConflict, false, 0, now+RateLimitInterval
+	p.state, p.probing, p.announcements, p.due = link.ProbeConflict, false, 0, now+RateLimitInterval
 	if !p.inUse || p.defence != 0 && now < p.defence+DefendInterval {
 		return nil
 	}

@@ -18,6 +18,12 @@ var (
 	other = hw("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
 )
 
+// ours are the hardware addresses of the host.
+var (
+	second = hw("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d2")
+	ours   = []ib.HWAddr{hw("00:00:00:00:00:00"), own, second}
+)
+
 func hw(s string) ib.HWAddr {
 	a, err := ib.ParseHWAddr(s)
 	if err != nil {
@@ -67,7 +73,7 @@ func (l *line) pass(d time.Duration) {
 
 func (l *line) hear(a Packet) {
 	l.Helper()
-	l.take(l.p.ARP(l.now, a.Encode(32)))
+	l.take(l.p.ARP(l.now, a.Encode(32), ours))
 }
 
 func (l *line) want(state link.ProbeState, sent ...string) {
@@ -137,10 +143,11 @@ func TestNoConflict(t *testing.T) {
 	l.hear(Packet{Op: Request, From: own, Sender: netip.IPv4Unspecified(), Target: about})
 	l.hear(Packet{Op: Reply, From: hw("00" + own.String()[2:]), Sender: about, Target: about})
 	l.hear(Packet{Op: Request, From: other, Sender: netip.MustParseAddr("10.11.0.9"), Target: about})
-	l.take(l.p.ARP(l.now, nil))
-	l.take(l.p.ARP(l.now, Packet{Op: 7, From: other, Sender: about, Target: about}.Encode(32)))
-	l.take(l.p.ARP(l.now, Packet{Op: Reply, From: hw("02:00:00:00:00:01"), Sender: about, Target: about}.Encode(1)))
-	l.want(link.ProbeAsking)
+	l.hear(Packet{Op: Reply, From: second, To: own, Sender: about, Target: netip.IPv4Unspecified()}) // this host's second rail
+	l.take(l.p.ARP(l.now, nil, ours))
+	l.take(l.p.ARP(l.now, Packet{Op: 7, From: other, Sender: about, Target: about}.Encode(32), ours))
+	l.take(l.p.ARP(l.now, Packet{Op: Reply, From: hw("02:00:00:00:00:01"), Sender: about, Target: about}.Encode(1), ours))
+	l.want(link.ProbeProbing)
 }
 
 // An address that the link has is kept and defended, once in ten seconds.

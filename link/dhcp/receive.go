@@ -124,7 +124,7 @@ func (c *Client) acknowledged(now time.Duration, m *message) {
 		c.contradictory("the lease has ended before it came")
 	case c.cfg.Probe && c.lease == nil:
 		c.lease, c.probed, c.probes, c.state = nil, l, 0, link.DHCPProbing
-		c.deadline = now + time.Duration(c.rnd.Int64N(int64(arp.ProbeWait)))
+		c.deadline = now + arp.Between(c.rnd, 0, arp.ProbeWait)
 	default:
 		c.use(now, l)
 	}

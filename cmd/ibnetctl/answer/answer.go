@@ -44,7 +44,7 @@ type Statistics struct {
 	Counters []Counter `json:"counters"`
 }
 
-// Counter is one of them.
+// Counter is a counter by the kernel's name.
 type Counter struct {
 	Name  string `json:"name"`
 	Value uint64 `json:"value"`

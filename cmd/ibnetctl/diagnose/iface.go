@@ -137,7 +137,11 @@ func (w *walker) address(l *link.Link) {
 				continue
 			}
 			if a.Name == "Address" {
-				w.fail("address", a.Why.Code, a.Why.Next, "%s is not set: %s", a.Wanted, cmp.Or(a.Why.Text, "it is being added"))
+				text := a.Wanted + " is not set"
+				if a.Actual != "" {
+					text = a.Actual + " is set"
+				}
+				w.fail("address", a.Why.Code, a.Why.Next, "%s: %s", text, cmp.Or(a.Why.Text, "it is being added"))
 				continue
 			}
 			w.fail("setting", a.Why.Code, a.Why.Next, "%s: wanted %s, actual %s: %s", a.Name, a.Wanted, cmp.Or(a.Actual, "not set"),

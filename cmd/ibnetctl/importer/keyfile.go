@@ -57,7 +57,7 @@ var keyfileIdle = map[string]string{
 	"connection.stable-id":            "for addresses that ibnetworkd does not set",
 	"ipv4.may-fail":                   "each address is set by itself", "ipv6.may-fail": "each address is set by itself",
 
-	"ipv4.dad-timeout": "ibnetworkd does not probe IPv4 addresses", "ipv4.link-local": "for addresses that ibnetworkd does not set",
+	"ipv4.dad-timeout": "write DuplicateAddressDetection=both to probe them", "ipv4.link-local": "for addresses that ibnetworkd does not set",
 	"connection.metered": "for programs that ask NetworkManager",
 }
 

@@ -387,7 +387,7 @@ func (im *importer) netplanLinkLocal(d *draft, n *ynode) {
 		switch a.value {
 		case "ipv4":
 			four = true
-			a.it.left(whyNoIPv4LL)
+			from = append(from, a.it)
 		case "ipv6":
 			six = true
 			from = append(from, a.it)
@@ -396,9 +396,13 @@ func (im *importer) netplanLinkLocal(d *draft, n *ynode) {
 		}
 	}
 	switch {
+	case four && six:
+		d.set("Network", "LinkLocalAddressing", "yes", from...)
+	case four:
+		d.set("Network", "LinkLocalAddressing", "ipv4", from...)
 	case six:
 		d.set("Network", "LinkLocalAddressing", "ipv6", from...)
-	case four || len(n.list()) == 0:
+	case len(n.list()) == 0:
 		n.it.idle = ""
 		d.set("Network", "LinkLocalAddressing", "no", n.it)
 	}

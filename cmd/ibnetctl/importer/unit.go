@@ -30,7 +30,7 @@ const (
 	whyDHCPKey   = "for DHCP, which is left to systemd-networkd: write it into [DHCPv4] of its .network file"
 	whyRARoutes  = "the kernel takes the routes of router advertisements: write net/ipv6/conf/LINK/accept_ra_defrtr=0 into /etc/sysctl.d"
 	whyAutomatic = "for DHCP and router advertisements"
-	whyNoIPv4LL  = "ibnetworkd has no IPv4 link-local addressing; write a fixed Address=169.254.X.Y/16"
+	whyNoIPv4LL  = "for an IPv4 link-local address write LinkLocalAddressing=ipv4 into [Network], or yes for both families"
 	whyNoGateway = "the unspecified address is no gateway: no default route"
 	whyDHCP      = "DHCP is not carried over: the unit has no [Network] section, and the IP part is left to systemd-networkd"
 )

@@ -45,7 +45,8 @@ func Listen(o Opener, r Request, events chan<- Event) (*Listener, error) {
 	return l, nil
 }
 
-// Close ends the reading. It gives nil, for the one who had it; a nil Listener has no effect.
+// Close ends the reading, and returns nil so that callers can clear their field. It does nothing
+// on nil.
 func (l *Listener) Close() *Listener {
 	if l != nil {
 		close(l.done)

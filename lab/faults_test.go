@@ -398,14 +398,14 @@ func TestSwitchFaults(t *testing.T) {
 
 		g.Run("mtu", func(g *lab.G) {
 			defer a.in(g)()
-			if pi := portInfo(); pi.MTUCap != ib.MTU4096 || pi.NeighborMTU != ib.MTU4096 {
-				g.Errorf("MTU %v of %v before", pi.NeighborMTU, pi.MTUCap)
+			if pi := portInfo(); pi.MTUCap() != ib.MTU4096 || pi.NeighborMTU() != ib.MTU4096 {
+				g.Errorf("MTU %v of %v before", pi.NeighborMTU(), pi.MTUCap())
 			}
 			g.Ctl("mtu h1/1 2048")
 			g.WaitPort("swib1", 1, "ACTIVE", limit)
 			g.WaitFor(limit, func() string {
-				if pi := portInfo(); pi.MTUCap != ib.MTU2048 || pi.NeighborMTU != ib.MTU2048 {
-					return "MTU is " + pi.NeighborMTU.String() + " of " + pi.MTUCap.String()
+				if pi := portInfo(); pi.MTUCap() != ib.MTU2048 || pi.NeighborMTU() != ib.MTU2048 {
+					return "MTU is " + pi.NeighborMTU().String() + " of " + pi.MTUCap().String()
 				}
 				return ""
 			})

@@ -9,8 +9,8 @@ import (
 )
 
 // TestNoOffsets keeps byte offsets of MADs and of their attributes in the codec:
-// elsewhere a field is read and set by its name. PortInfo and SwitchInfo of
-// sm/fabric do not show their bytes at all.
+// elsewhere a field is read and set by its name. PortInfo and SwitchInfo do not show
+// their bytes at all.
 func TestNoOffsets(t *testing.T) {
 	wire := map[string]bool{"MAD": true, "Data": true}
 	codec := map[string]bool{module + "/sm/mad": true, module + "/sm/transport/ibsim": true, module + "/sm/transport/transporttest": true}

@@ -11,6 +11,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 )
 
 // GUID ranges of the generated nodes.
@@ -32,7 +33,7 @@ type Maker struct {
 // New starts a subnet whose links run at 4x EDR.
 func New() *Maker {
 	m := &Maker{B: fabric.NewBuilder(), info: fabric.DefaultPortInfo()}
-	m.info.SetCapMask(fabric.CapExtendedSpeeds | fabric.CapTrap | fabric.CapClientReregister)
+	m.info.SetCapMask(mad.CapExtendedSpeeds | mad.CapTrap | mad.CapClientReregister)
 	m.info.SetSpeeds(7, 7, 4)
 	m.info.SetSpeedsExt(3, 3, 2)
 	return m
@@ -68,7 +69,7 @@ func (m *Maker) Switch(ports int) int {
 		PKeyCap: 64, VendorID: 0x2c9, DeviceID: 0xd2f0, Desc: fmt.Sprintf("S-%04d", m.switches)}))
 	var si fabric.SwitchInfo
 	si.SetCaps(49152, 1024, 64)
-	si.SetEnforcementCap(fabric.EnforceInbound | fabric.EnforceOutbound)
+	si.SetEnforcementCap(mad.EnforceInbound | mad.EnforceOutbound)
 	m.B.SetSwitchInfo(n, si)
 	for p := 0; p <= ports; p++ {
 		q := m.B.Port(n, uint8(p))

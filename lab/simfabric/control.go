@@ -159,7 +159,7 @@ func (s *Sim) SetDescription(guid ib.GUID, desc string) error {
 			return
 		}
 		for i := 1; i < len(n.ports); i++ {
-			if n.ports[i].info.State == ib.PortActive {
+			if n.ports[i].info.State() == ib.PortActive {
 				s.capChanged(&n.ports[i], mad.ChangeNodeDescription)
 				return
 			}
@@ -302,7 +302,7 @@ func (s *Sim) AllActive() bool {
 	defer s.unlock()
 	for _, n := range s.nodes {
 		for i := range n.ports {
-			if p := &n.ports[i]; p.up() && p.info.State != ib.PortActive {
+			if p := &n.ports[i]; p.up() && p.info.State() != ib.PortActive {
 				return false
 			}
 		}

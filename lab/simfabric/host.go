@@ -170,10 +170,10 @@ func (s *Sim) setIsSM(p *port, owner any, on bool) error {
 		return transport.ErrIsSM
 	case on:
 		p.issm = owner
-		p.info.CapMask |= mad.CapIsSM
+		p.info.SetCapMask(p.info.CapMask() | mad.CapIsSM)
 	default:
 		p.issm = nil
-		p.info.CapMask &^= mad.CapIsSM
+		p.info.SetCapMask(p.info.CapMask() &^ mad.CapIsSM)
 	}
 	s.capChanged(p, 0)
 	return nil
@@ -182,8 +182,8 @@ func (s *Sim) setIsSM(p *port, owner any, on bool) error {
 func (s *Sim) capChanged(p *port, flags uint16) {
 	var t mad.Notice
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeInfo, uint32(p.node.info.NodeType), mad.TrapCapMaskChange
-	t.SetDetailCapChange(mad.CapChange{LID: p.info.LID, LocalChanges: flags != 0, CapMask: p.info.CapMask, Flags: flags,
-		CapMask2: p.info.CapMask2})
+	t.SetDetailCapChange(mad.CapChange{LID: p.info.LID(), LocalChanges: flags != 0, CapMask: p.info.CapMask(), Flags: flags,
+		CapMask2: p.info.CapMask2()})
 	s.sendTrap(p, t)
 }
 
@@ -251,8 +251,8 @@ func (c *client) Port() (transport.Port, error) {
 
 func (p *port) describe() transport.Port {
 	return transport.Port{
-		Device: "sim0", Num: p.num, NodeGUID: p.node.guid, PortGUID: p.guid, LID: p.info.LID, SMLID: p.info.MasterSMLID,
-		State: p.info.State, PhysState: p.info.PhysState, Prefix: p.info.GIDPrefix, LinkLayer: ib.LinkLayerInfiniBand,
+		Device: "sim0", Num: p.num, NodeGUID: p.node.guid, PortGUID: p.guid, LID: p.info.LID(), SMLID: p.info.MasterSMLID(),
+		State: p.info.State(), PhysState: p.info.PhysState(), Prefix: p.info.GIDPrefix(), LinkLayer: ib.LinkLayerInfiniBand,
 		NodeType: p.node.info.NodeType,
 	}
 }

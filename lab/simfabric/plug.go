@@ -58,11 +58,11 @@ func (s *Sim) Plug(guid ib.GUID, num uint8, out func(*wire.Packet), ready func(b
 	g.far.node, g.far.num, g.far.peer = outside, 1, p
 	p.peer = g.far
 	i := &p.info
-	if i.LinkWidthActive == 0 {
-		i.LinkWidthActive = 2 // 4X
+	if i.WidthActive() == 0 {
+		i.SetWidthActive(2) // 4X
 	}
-	if i.LinkSpeedActive == 0 {
-		i.LinkSpeedActive = 4 // QDR
+	if i.SpeedActive() == 0 {
+		i.SetSpeedActive(4) // QDR
 	}
 	g.note()
 	return g, nil
@@ -122,7 +122,7 @@ func (g *Plug) Receive(k *wire.Packet) {
 func (g *Plug) enter(k *wire.Packet) {
 	s, p := g.sim, g.near
 	smp := k.DQPN == 0 && !k.RC
-	if !p.up() || !smp && p.info.State < ib.PortArmed {
+	if !p.up() || !smp && p.info.State() < ib.PortArmed {
 		s.count.Undeliverable++
 		return
 	}
@@ -230,7 +230,7 @@ func (s *Sim) endDR(at *port, p *transport.Packet) {
 	case to == nil:
 		s.count.Undeliverable++
 	case to.node.plug != nil:
-		s.leave(to, p, p0.info.LID, dlid, ib.DefaultPKey)
+		s.leave(to, p, p0.info.LID(), dlid, ib.DefaultPKey)
 	default:
 		s.toAgents(to, p)
 	}

@@ -171,7 +171,7 @@ func TestPlug(t *testing.T) {
 			q := f.Ports[p.Peer]
 			x, errA := a.PortInfo(f.Nodes[p.Node].GUID, p.Num)
 			y, errB := b.PortInfo(f.Nodes[q.Node].GUID, q.Num)
-			if errA != nil || errB != nil || x.PhysState != ib.PhysLinkUp || y.PhysState != ib.PhysLinkUp {
+			if errA != nil || errB != nil || x.PhysState() != ib.PhysLinkUp || y.PhysState() != ib.PhysLinkUp {
 				return false
 			}
 		}
@@ -206,7 +206,7 @@ func TestPlug(t *testing.T) {
 	q := f.Ports[c.Peer]
 	wait("the far end to go down", func() bool {
 		i, err := b.PortInfo(f.Nodes[q.Node].GUID, q.Num)
-		return err == nil && i.State == ib.PortDown
+		return err == nil && i.State() == ib.PortDown
 	})
 	wait("the master to see it", func() bool {
 		x := sms[0].Snapshot()

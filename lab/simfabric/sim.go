@@ -184,7 +184,7 @@ func New(f *fabric.Fabric, opt Options) *Sim {
 			if n.sw != nil && num == 0 && p.guid == 0 {
 				p.guid = n.guid
 			}
-			p.info.LocalPortNum = uint8(num)
+			p.info.SetLocalPort(uint8(num))
 			s.powerOn(p)
 			if p.guid != 0 && s.ports[p.guid] == nil {
 				s.ports[p.guid] = p
@@ -220,44 +220,63 @@ func New(f *fabric.Fabric, opt Options) *Sim {
 func (s *Sim) powerOn(p *port) {
 	i := &p.info
 	sw := p.node.sw != nil
-	i.MKey, i.MKeyProtect, i.MKeyLease, i.MKeyViolations, i.PKeyViolations, i.QKeyViolations = 0, 0, 0, 0, 0, 0
-	i.GIDPrefix, i.LID, i.LMC, i.MasterSMLID, i.MasterSMSL = ib.DefaultPrefix, 0, 0, 0, 0
+	i.SetMKey(0)
+	i.SetMKeyProtect(0)
+	i.SetMKeyLease(0)
+	i.SetMKeyViolations(0)
+	i.SetPKeyViolations(0)
+	i.SetQKeyViolations(0)
+	i.SetGIDPrefix(ib.DefaultPrefix)
+	i.SetLID(0)
+	i.SetLMC(0)
+	i.SetMasterSMLID(0)
+	i.SetMasterSMSL(0)
 	if sw && p.num != 0 {
-		i.GIDPrefix = 0
+		i.SetGIDPrefix(0)
 	}
-	i.ClientReregister, i.SubnetTimeout, i.InitTypeReply = false, 0, 0
-	i.PartEnforceInbound, i.PartEnforceOutbound, i.FilterRawInbound, i.FilterRawOutbound = false, false, false, false
-	i.VLStallCount, i.HOQLife, i.VLHighLimit = 0, 0, 0
-	i.LocalPhyErrors, i.OverrunErrors = 8, 8
-	i.LinkDownDefault = 2
-	i.LinkWidthEnabled, i.LinkSpeedEnabled, i.LinkSpeedExtEnabled = i.LinkWidthSupported, i.LinkSpeedSupported, i.LinkSpeedExtSupp
-	i.RespTimeValue = 16
-	i.VLCap = max(i.VLCap, 1)
-	i.MTUCap = max(i.MTUCap, ib.MTU256)
+	i.SetClientReregister(false)
+	i.SetSubnetTimeout(0)
+	i.SetEnforcement(0)
+	i.SetRawFilters(0)
+	i.SetVLStallCount(0)
+	i.SetHOQLife(0)
+	i.SetVLHighLimit(0)
+	i.SetErrorThresholds(8, 8)
+	i.SetLinkDownDefault(2)
+	i.SetWidthEnabled(i.WidthSupported())
+	i.SetSpeedEnabled(i.SpeedSupported())
+	i.SetSpeedExtEnabled(i.SpeedExtSupported())
+	i.SetRespTime(16)
+	i.SetVLCap(max(i.VLCap(), 1))
+	i.SetMTUCap(max(i.MTUCap(), ib.MTU256))
 	// A port negotiates what it can before anybody manages it. opensm takes a
 	// link down again when it finds less.
-	i.NeighborMTU, i.OperVLs = i.MTUCap, i.VLCap
-	i.CapMask &^= mad.CapIsSM
+	i.SetNeighborMTU(i.MTUCap())
+	i.SetOperVLs(i.VLCap())
+	i.SetCapMask(i.CapMask() &^ mad.CapIsSM)
 	if !sw || p.num == 0 {
-		i.CapMask |= mad.CapTrap | mad.CapSystemImageGUID
+		i.SetCapMask(i.CapMask() | mad.CapTrap | mad.CapSystemImageGUID)
 		if !sw {
-			i.CapMask |= mad.CapClientReregister | mad.CapCapMaskNotice | mad.CapOtherLocalChanges | mad.CapAutoMigration | mad.CapSLMapping
+			i.SetCapMask(i.CapMask() | mad.CapClientReregister | mad.CapCapMaskNotice |
+				mad.CapOtherLocalChanges | mad.CapAutoMigration | mad.CapSLMapping)
 		}
 	}
 	if !sw || p.num != 0 {
-		i.State, i.PhysState = ib.PortDown, ib.PhysPolling
+		i.SetState(ib.PortDown)
+		i.SetPhysState(ib.PhysPolling)
 	}
-	i.GUIDCap = 0
+	i.SetGUIDCap(0)
 	switch {
 	case !sw:
-		i.GUIDCap = 8
+		i.SetGUIDCap(8)
 	case p.num == 0:
-		i.GUIDCap = 1
-		i.State, i.PhysState = ib.PortActive, ib.PhysLinkUp
+		i.SetGUIDCap(1)
+		i.SetState(ib.PortActive)
+		i.SetPhysState(ib.PhysLinkUp)
 	}
 	p.guids = nil
-	if i.GUIDCap > 0 {
-		p.guids = make([]ib.GUID, i.GUIDCap)
+	if i.GUIDCap() > 0 {
+		p.guids = make([]ib.GUID, i.GUIDCap())
 		p.guids[0] = p.guid
 	}
 	n := 0
@@ -299,7 +318,7 @@ func (p *port) linked() bool {
 }
 
 // up reports whether SMPs pass the link.
-func (p *port) up() bool { return p.linked() && p.info.PhysState == ib.PhysLinkUp }
+func (p *port) up() bool { return p.linked() && p.info.PhysState() == ib.PhysLinkUp }
 
 // train sets the states of p by its cable and reports a change.
 func (p *port) train() bool {
@@ -309,18 +328,20 @@ func (p *port) train() bool {
 	if p.peer != nil && p.peer.node.plug != nil {
 		p.peer.node.plug.note()
 	}
-	was := p.info.PhysState == ib.PhysLinkUp
+	was := p.info.PhysState() == ib.PhysLinkUp
 	switch {
 	case p.linked() && !was:
-		p.info.PhysState, p.info.State = ib.PhysLinkUp, ib.PortInit
-	case !p.linked() && (was || p.info.State != ib.PortDown):
-		p.info.State, p.info.PhysState = ib.PortDown, ib.PhysPolling
+		p.info.SetPhysState(ib.PhysLinkUp)
+		p.info.SetState(ib.PortInit)
+	case !p.linked() && (was || p.info.State() != ib.PortDown):
+		p.info.SetState(ib.PortDown)
+		p.info.SetPhysState(ib.PhysPolling)
 		p.errs.LinkDowned = max(p.errs.LinkDowned, p.errs.LinkDowned+1) // it stops at its maximum
 	}
 	if p.disabled {
-		p.info.PhysState = ib.PhysDisabled
+		p.info.SetPhysState(ib.PhysDisabled)
 	}
-	changed := was != (p.info.PhysState == ib.PhysLinkUp)
+	changed := was != (p.info.PhysState() == ib.PhysLinkUp)
 	if changed && p.node.sw != nil {
 		p.node.sw.info.PortStateChange = true
 	}
@@ -347,7 +368,7 @@ func (s *Sim) linkChanged(p *port) {
 	}
 	var t mad.Notice
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeUrgent, uint32(ib.NodeSwitch), mad.TrapLinkStateChange
-	t.SetDetailSwitchLID(n.ports[0].info.LID)
+	t.SetDetailSwitchLID(n.ports[0].info.LID())
 	s.sendTrap(&n.ports[0], t)
 }
 

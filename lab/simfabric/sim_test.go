@@ -59,9 +59,11 @@ func setUp(t testing.TB, s *Sim, tr transport.Transport) {
 	set := func(path []uint8, num uint32, lid ib.LID, st ib.PortState) {
 		i := portInfo(t, ask(t, tr, mad.MethodGet, mad.AttrPortInfo, num, path, nil))
 		if lid != 0 {
-			i.LID, i.MasterSMLID = lid, 1
+			i.SetLID(lid)
+			i.SetMasterSMLID(1)
 		}
-		i.State, i.PhysState = st, 0
+		i.SetState(st)
+		i.SetPhysState(0)
 		portInfo(t, ask(t, tr, mad.MethodSet, mad.AttrPortInfo, num, path, i.Append(nil)))
 	}
 	var lft mad.LFTBlock
@@ -141,10 +143,11 @@ func TestBringUpAndReach(t *testing.T) {
 		t.Fatal(err)
 	}
 	i, _ := s.PortInfo(eps[1].NodeGUID, 1)
-	if i.State != ib.PortInit {
-		t.Fatal(i.State)
+	if i.State() != ib.PortInit {
+		t.Fatal(i.State())
 	}
-	i.State, i.PhysState = ib.PortActive, 0
+	i.SetState(ib.PortActive)
+	i.SetPhysState(0)
 	r := ask(t, tr, mad.MethodSet, mad.AttrPortInfo, 1, []uint8{1, 2}, i.Append(nil))
 	if mad.StatusOf(&r.MAD) != mad.StatusInvalidField && r.Err == nil && mad.MethodOf(&r.MAD) == mad.MethodGetResp {
 		t.Errorf("status 0x%x", mad.StatusOf(&r.MAD))
@@ -182,8 +185,8 @@ func TestTrapRepeatsUntilRepressed(t *testing.T) {
 		}
 		i, _ := s.PortInfo(gen.SwitchGUID, 3)
 		sw, _, _, _ := s.SwitchTables(gen.SwitchGUID)
-		if i.State != ib.PortDown || !sw.PortStateChange {
-			t.Errorf("port %v, PortStateChange %v", i.State, sw.PortStateChange)
+		if i.State() != ib.PortDown || !sw.PortStateChange {
+			t.Errorf("port %v, PortStateChange %v", i.State(), sw.PortStateChange)
 		}
 	})
 }
@@ -193,7 +196,11 @@ func TestMKey(t *testing.T) {
 		s, tr, eps := star(t, Options{TrapRepeats: -1})
 		setUp(t, s, tr)
 		i, _ := s.PortInfo(eps[1].NodeGUID, 1)
-		i.MKey, i.MKeyProtect, i.MKeyLease, i.State, i.PhysState = 0x1234, 2, 10, 0, 0
+		i.SetMKey(0x1234)
+		i.SetMKeyProtect(2)
+		i.SetMKeyLease(10)
+		i.SetState(0)
+		i.SetPhysState(0)
 		path := []uint8{1, 2}
 		portInfo(t, ask(t, tr, mad.MethodSet, mad.AttrPortInfo, 1, path, i.Append(nil)))
 		var p transport.Packet
@@ -249,7 +256,7 @@ func TestRebootAndPower(t *testing.T) {
 		t.Errorf("transport of a rebooted host: %v", err)
 	}
 	i, _ := s.PortInfo(eps[1].NodeGUID, 1)
-	if i.LID != 0 || i.State != ib.PortInit || i.CapMask&mad.CapIsSM != 0 {
+	if i.LID() != 0 || i.State() != ib.PortInit || i.CapMask()&mad.CapIsSM != 0 {
 		t.Errorf("%+v", i)
 	}
 }
@@ -398,8 +405,8 @@ func TestMulticastAndPKeys(t *testing.T) {
 			t.Fatalf("%+v", in[0])
 		}
 	}
-	if i, _ := s.PortInfo(eps[1].NodeGUID, 1); i.PKeyViolations != 1 {
-		t.Errorf("%d violations counted", i.PKeyViolations)
+	if i, _ := s.PortInfo(eps[1].NodeGUID, 1); i.PKeyViolations() != 1 {
+		t.Errorf("%d violations counted", i.PKeyViolations())
 	}
 }
 
@@ -431,7 +438,7 @@ func TestViolations(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	// The switch's port 2 lets only partition 1 out.
-	if err := s.SetPortInfo(gen.SwitchGUID, 2, func(i *mad.PortInfo) { i.PartEnforceOutbound = true }); err != nil {
+	if err := s.SetPortInfo(gen.SwitchGUID, 2, func(i *mad.PortInfo) { i.SetEnforcement(mad.EnforceOutbound) }); err != nil {
 		t.Fatal(err)
 	}
 	var k mad.PKeyBlock
@@ -460,8 +467,8 @@ func TestMove(t *testing.T) {
 	if _ = ni.Decode(p.MAD[64:]); ni.PortGUID != eps[2].PortGUID {
 		t.Errorf("port 7 leads to %+v", ni)
 	}
-	if p, _ := s.PortInfo(gen.SwitchGUID, 3); p.State != ib.PortDown {
-		t.Errorf("the old port is %v", p.State)
+	if p, _ := s.PortInfo(gen.SwitchGUID, 3); p.State() != ib.PortDown {
+		t.Errorf("the old port is %v", p.State())
 	}
 	if err := s.Move(gen.SwitchGUID, 3, gen.SwitchGUID, 8); err == nil {
 		t.Error("an empty port was moved")

@@ -48,24 +48,24 @@ func (s *Sim) checkMKey(p *port, pkt *transport.Packet) (hide, ok bool) {
 	b := &pkt.MAD
 	key := mad.MKeyOf(b)
 	if !p.mkeyLease.IsZero() && !time.Now().Before(p.mkeyLease) {
-		i.MKeyProtect = 0
+		i.SetMKeyProtect(0)
 		p.mkeyLease = time.Time{}
 	}
-	if i.MKey == 0 || key == i.MKey {
-		if i.MKey != 0 {
+	if i.MKey() == 0 || key == i.MKey() {
+		if i.MKey() != 0 {
 			p.mkeyLease = time.Time{} // the manager is alive
 		}
 		return false, true
 	}
 	get := mad.MethodOf(b) == mad.MethodGet
-	if get && i.MKeyProtect <= 1 {
-		return i.MKeyProtect == 1, true
+	if get && i.MKeyProtect() <= 1 {
+		return i.MKeyProtect() == 1, true
 	}
-	if i.MKeyViolations < 0xffff {
-		i.MKeyViolations++
+	if i.MKeyViolations() < 0xffff {
+		i.SetMKeyViolations(i.MKeyViolations() + 1)
 	}
-	if i.MKeyLease > 0 && p.mkeyLease.IsZero() {
-		p.mkeyLease = time.Now().Add(time.Duration(i.MKeyLease) * time.Second)
+	if i.MKeyLease() > 0 && p.mkeyLease.IsZero() {
+		p.mkeyLease = time.Now().Add(time.Duration(i.MKeyLease()) * time.Second)
 	}
 	var t mad.Notice
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadMKey
@@ -236,12 +236,12 @@ func (s *Sim) attribute(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 		}
 		t.Append(d[:0])
 	case mad.AttrSwitchPortState:
-		if n.sw == nil || n.ports[0].info.CapMask2&mad.Cap2SwitchPortState == 0 || int(mod)*128 >= len(n.ports) {
+		if n.sw == nil || n.ports[0].info.CapMask2()&mad.Cap2SwitchPortState == 0 || int(mod)*128 >= len(n.ports) {
 			return mad.StatusBadAttr
 		}
 		*d = [64]byte{}
 		for p := int(mod) * 128; p < min(len(n.ports), int(mod)*128+128); p++ {
-			d[p%128/2] |= byte(n.ports[p].info.State) << (4 * (1 - p%2))
+			d[p%128/2] |= byte(n.ports[p].info.State()) << (4 * (1 - p%2))
 		}
 	case mad.AttrMlnxExtPortInfo:
 		*d = [64]byte{} // every simulated node knows it and has none of its speeds
@@ -277,19 +277,19 @@ func (s *Sim) portInfo(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 	p := &n.ports[num]
 	st := mad.StatusOK
 	if set {
-		was := p.info.State
+		was := p.info.State()
 		st = s.setPortInfo(p, d)
 		var in mad.PortInfo
 		_ = in.Decode(d[:])
-		if active := p.info.State == ib.PortActive; s.opt.Reregister != nil && st == mad.StatusOK && active && p.guid != 0 &&
-			(was != ib.PortActive || in.ClientReregister) {
+		if active := p.info.State() == ib.PortActive; s.opt.Reregister != nil && st == mad.StatusOK && active && p.guid != 0 &&
+			(was != ib.PortActive || in.ClientReregister()) {
 			g := p.guid
 			s.out = append(s.out, delivery{to: func(*transport.Packet) { s.opt.Reregister(g) }})
 		}
 	}
 	i := p.info
-	i.LocalPortNum = at.num
-	i.ClientReregister = false
+	i.SetLocalPort(at.num)
+	i.SetClientReregister(false)
 	i.Append(d[:0])
 	return st
 }
@@ -300,57 +300,62 @@ func (s *Sim) setPortInfo(p *port, d *[64]byte) mad.Status {
 	i := &p.info
 	ext := p.node.sw != nil && p.num != 0 // an external port of a switch has no addresses
 	if !ext {
-		if in.LID >= ib.LIDMulticastMin {
+		if in.LID() >= ib.LIDMulticastMin {
 			return mad.StatusInvalidField
 		}
-		i.MKey, i.GIDPrefix, i.LID, i.LMC, i.MasterSMLID = in.MKey, in.GIDPrefix, in.LID, in.LMC, in.MasterSMLID
-		i.MKeyLease, i.MKeyProtect = in.MKeyLease, in.MKeyProtect
-		i.SubnetTimeout, i.McastPKeyTrapSuppr = in.SubnetTimeout, in.McastPKeyTrapSuppr
-		i.MasterSMSL = in.MasterSMSL
-		if in.MKeyViolations == 0 {
-			i.MKeyViolations = 0
+		i.SetMKey(in.MKey())
+		i.SetGIDPrefix(in.GIDPrefix())
+		i.SetLID(in.LID())
+		i.SetLMC(in.LMC())
+		i.SetMasterSMLID(in.MasterSMLID())
+		i.SetMKeyLease(in.MKeyLease())
+		i.SetMKeyProtect(in.MKeyProtect())
+		i.SetSubnetTimeout(in.SubnetTimeout())
+		i.SetMcastPKeyTrapSuppr(in.McastPKeyTrapSuppr())
+		i.SetMasterSMSL(in.MasterSMSL())
+		if in.MKeyViolations() == 0 {
+			i.SetMKeyViolations(0)
 		}
-		if in.PKeyViolations == 0 {
-			i.PKeyViolations = 0
+		if in.PKeyViolations() == 0 {
+			i.SetPKeyViolations(0)
 		}
-		if in.QKeyViolations == 0 {
-			i.QKeyViolations = 0
-		}
-	}
-	set := func(v *uint8, in, supported, all uint8) {
-		switch in {
-		case 0:
-		case all:
-			*v = supported
-		default:
-			*v = in & supported
+		if in.QKeyViolations() == 0 {
+			i.SetQKeyViolations(0)
 		}
 	}
-	set(&i.LinkWidthEnabled, in.LinkWidthEnabled, i.LinkWidthSupported, 0xff)
-	set(&i.LinkSpeedEnabled, in.LinkSpeedEnabled, i.LinkSpeedSupported, 0xf)
-	if in.LinkSpeedExtEnabled != 30 {
-		set(&i.LinkSpeedExtEnabled, in.LinkSpeedExtEnabled, i.LinkSpeedExtSupp, 0x1f)
+	enable := func(in, was, supported uint8) uint8 {
+		if in == 0 {
+			return was
+		}
+		return in & supported // all bits: as supported
 	}
-	if in.NeighborMTU.IsValid() {
-		if in.NeighborMTU > i.MTUCap {
+	i.SetWidthEnabled(enable(in.WidthEnabled(), i.WidthEnabled(), i.WidthSupported()))
+	i.SetSpeedEnabled(enable(in.SpeedEnabled(), i.SpeedEnabled(), i.SpeedSupported()))
+	if in.SpeedExtEnabled() != 30 {
+		i.SetSpeedExtEnabled(enable(in.SpeedExtEnabled(), i.SpeedExtEnabled(), i.SpeedExtSupported()))
+	}
+	if in.NeighborMTU().IsValid() {
+		if in.NeighborMTU() > i.MTUCap() {
 			return mad.StatusInvalidField
 		}
-		i.NeighborMTU = in.NeighborMTU
+		i.SetNeighborMTU(in.NeighborMTU())
 	}
-	if in.OperVLs != 0 {
-		i.OperVLs = min(in.OperVLs, i.VLCap)
+	if in.OperVLs() != 0 {
+		i.SetOperVLs(min(in.OperVLs(), i.VLCap()))
 	}
-	i.VLHighLimit, i.VLStallCount, i.HOQLife = in.VLHighLimit, in.VLStallCount, in.HOQLife
-	i.LocalPhyErrors, i.OverrunErrors = in.LocalPhyErrors, in.OverrunErrors
-	i.PartEnforceInbound, i.PartEnforceOutbound = in.PartEnforceInbound, in.PartEnforceOutbound
-	i.FilterRawInbound, i.FilterRawOutbound = in.FilterRawInbound, in.FilterRawOutbound
-	if in.LinkDownDefault != 0 {
-		i.LinkDownDefault = in.LinkDownDefault
+	i.SetVLHighLimit(in.VLHighLimit())
+	i.SetVLStallCount(in.VLStallCount())
+	i.SetHOQLife(in.HOQLife())
+	i.SetErrorThresholds(in.ErrorThresholds())
+	i.SetEnforcement(in.Enforcement())
+	i.SetRawFilters(in.RawFilters())
+	if in.LinkDownDefault() != 0 {
+		i.SetLinkDownDefault(in.LinkDownDefault())
 	}
 	if p.node.sw != nil && p.num == 0 {
 		return mad.StatusOK
 	}
-	switch in.PhysState {
+	switch in.PhysState() {
 	case ib.PhysDisabled:
 		p.disabled = true
 		s.retrain(p)
@@ -360,22 +365,22 @@ func (s *Sim) setPortInfo(p *port, d *[64]byte) mad.Status {
 			s.retrain(p)
 		}
 	}
-	switch in.State {
+	switch in.State() {
 	case 0:
 	case ib.PortDown:
-		if in.PhysState != ib.PhysDisabled {
+		if in.PhysState() != ib.PhysDisabled {
 			s.bounce(p)
 		}
 	case ib.PortArmed:
-		if !p.up() || i.State < ib.PortInit || i.State > ib.PortArmed {
+		if !p.up() || i.State() < ib.PortInit || i.State() > ib.PortArmed {
 			return mad.StatusInvalidField
 		}
-		i.State = ib.PortArmed
+		i.SetState(ib.PortArmed)
 	case ib.PortActive:
-		if !p.up() || i.State < ib.PortArmed {
+		if !p.up() || i.State() < ib.PortArmed {
 			return mad.StatusInvalidField
 		}
-		i.State = ib.PortActive
+		i.SetState(ib.PortActive)
 	default:
 		return mad.StatusInvalidField
 	}
@@ -394,8 +399,8 @@ type trap struct {
 // subnet manager that the port knows. A notice equal to one that is still being
 // repeated restarts its repetition.
 func (s *Sim) sendTrap(p *port, n mad.Notice) {
-	n.IssuerLID = p.info.LID
-	if p.info.CapMask&mad.CapTrap == 0 && p.node.sw == nil {
+	n.IssuerLID = p.info.LID()
+	if p.info.CapMask()&mad.CapTrap == 0 && p.node.sw == nil {
 		return
 	}
 	live := p.traps[:0]
@@ -416,10 +421,10 @@ func (s *Sim) trapOut(p *port, t *trap) {
 	if t.ended || p.node.down {
 		return
 	}
-	if p.info.LID != 0 && p.info.MasterSMLID != 0 {
+	if p.info.LID() != 0 && p.info.MasterSMLID() != 0 {
 		var pk transport.Packet
-		pk.LID = p.info.MasterSMLID
-		pk.SL = p.info.MasterSMSL
+		pk.LID = p.info.MasterSMLID()
+		pk.SL = p.info.MasterSMSL()
 		var d [64]byte
 		t.n.AppendSMP(d[:0])
 		mad.PutLR(&pk.MAD, mad.MethodTrap, mad.AttrNotice, 0, t.tid, 0, d[:])

@@ -50,7 +50,7 @@ func (s *Sim) countSMP(b *mad.Buf) {
 
 // owns reports whether a unicast LID is one of the port's.
 func (p *port) owns(l ib.LID) bool {
-	return p.info.LID != 0 && l != 0 && (l^p.info.LID)>>p.info.LMC == 0
+	return p.info.LID() != 0 && l != 0 && (l^p.info.LID())>>p.info.LMC() == 0
 }
 
 // route carries a packet from its first port to where it goes and lets the
@@ -69,7 +69,7 @@ func (s *Sim) route(from *port, p *transport.Packet) {
 		return
 	}
 	smp := mad.ClassOf(&p.MAD).IsSMP()
-	slid := from.info.LID | ib.LID(p.PathBits&uint8(1<<from.info.LMC-1))
+	slid := from.info.LID() | ib.LID(p.PathBits&uint8(1<<from.info.LMC()-1))
 	to := s.walkLID(from, p.LID, smp, s.pkeyOf(from, p))
 	if to == nil {
 		s.count.Undeliverable++
@@ -139,7 +139,7 @@ func (s *Sim) walkLID(from *port, dlid ib.LID, smp bool, pkey ib.PKey) *port {
 		if n.ports[0].owns(dlid) {
 			return &n.ports[0]
 		}
-		if !smp && p.num != 0 && p.info.PartEnforceInbound && !p.hasPKey(pkey) {
+		if !smp && p.num != 0 && p.info.Enforcement()&mad.EnforceInbound != 0 && !p.hasPKey(pkey) {
 			s.switchPKeyTrap(p, from, dlid, pkey)
 			return nil
 		}
@@ -157,7 +157,7 @@ func (s *Sim) walkLID(from *port, dlid ib.LID, smp bool, pkey ib.PKey) *port {
 		if !out.passes(smp) {
 			return nil
 		}
-		if !smp && out.info.PartEnforceOutbound && !out.hasPKey(pkey) {
+		if !smp && out.info.Enforcement()&mad.EnforceOutbound != 0 && !out.hasPKey(pkey) {
 			s.switchPKeyTrap(out, from, dlid, pkey)
 			return nil
 		}
@@ -176,7 +176,7 @@ func (s *Sim) switchPKeyTrap(p, from *port, dlid ib.LID, k ib.PKey) {
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(ib.NodeSwitch), mad.TrapSwitchBadPKey
 	p0 := &p.node.ports[0]
 	t.SetDetailKeyViolation(mad.KeyViolation{
-		DataValid: 1, LID1: from.info.LID, LID2: dlid, Key: uint32(k), QP1: 1, QP2: 1, SwitchLID: p0.info.LID, Port: p.num,
+		DataValid: 1, LID1: from.info.LID(), LID2: dlid, Key: uint32(k), QP1: 1, QP2: 1, SwitchLID: p0.info.LID(), Port: p.num,
 	})
 	s.sendTrap(p0, t)
 }
@@ -190,7 +190,7 @@ func (p *port) passes(smp bool) bool {
 	if smp || p.node.plug != nil {
 		return true
 	}
-	return p.info.State == ib.PortActive && (p.peer.node.plug != nil || p.peer.info.State >= ib.PortArmed)
+	return p.info.State() == ib.PortActive && (p.peer.node.plug != nil || p.peer.info.State() >= ib.PortArmed)
 }
 
 func (p *port) hasPKey(k ib.PKey) bool {
@@ -363,14 +363,14 @@ func (p *port) takesPKey(k ib.PKey, pkt *transport.Packet, s *Sim, from *port) b
 			return true
 		}
 	}
-	if p.info.PKeyViolations < 0xffff {
-		p.info.PKeyViolations++
+	if p.info.PKeyViolations() < 0xffff {
+		p.info.SetPKeyViolations(p.info.PKeyViolations() + 1)
 	}
 	var t mad.Notice
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadPKey
 	t.SetDetailKeyViolation(mad.KeyViolation{
-		LID1: from.info.LID, LID2: p.info.LID, Key: uint32(k), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
-		GID1: ib.MakeGID(from.info.GIDPrefix, from.guid), GID2: ib.MakeGID(p.info.GIDPrefix, p.guid),
+		LID1: from.info.LID(), LID2: p.info.LID(), Key: uint32(k), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
+		GID1: ib.MakeGID(from.info.GIDPrefix(), from.guid), GID2: ib.MakeGID(p.info.GIDPrefix(), p.guid),
 	})
 	s.sendTrap(p, t)
 	return false
@@ -382,14 +382,14 @@ func (p *port) takesQKey(pkt *transport.Packet, s *Sim, from *port) bool {
 	if pkt.QKey == 0 || pkt.QKey == ib.QKeyGSI || pkt.QPN != 1 {
 		return true
 	}
-	if p.info.QKeyViolations < 0xffff {
-		p.info.QKeyViolations++
+	if p.info.QKeyViolations() < 0xffff {
+		p.info.SetQKeyViolations(p.info.QKeyViolations() + 1)
 	}
 	var t mad.Notice
 	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadQKey
 	t.SetDetailKeyViolation(mad.KeyViolation{
-		LID1: from.info.LID, LID2: p.info.LID, Key: uint32(pkt.QKey), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
-		GID1: ib.MakeGID(from.info.GIDPrefix, from.guid), GID2: ib.MakeGID(p.info.GIDPrefix, p.guid),
+		LID1: from.info.LID(), LID2: p.info.LID(), Key: uint32(pkt.QKey), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
+		GID1: ib.MakeGID(from.info.GIDPrefix(), from.guid), GID2: ib.MakeGID(p.info.GIDPrefix(), p.guid),
 	})
 	s.sendTrap(p, t)
 	return false
@@ -439,7 +439,7 @@ func (s *Sim) respond(at *port, p *transport.Packet, from *port) {
 			return
 		}
 		smp := mad.ClassOf(&q.MAD).IsSMP()
-		slid := at.info.LID
+		slid := at.info.LID()
 		to := s.walkLID(at, dlid, smp, s.pkeyOf(at, q))
 		if to == nil && dlid == 0 && from == at {
 			to = from
@@ -465,7 +465,7 @@ func (s *Sim) respond(at *port, p *transport.Packet, from *port) {
 
 // routeMulticast floods a packet along the multicast forwarding tables.
 func (s *Sim) routeMulticast(from *port, p *transport.Packet) {
-	slid := from.info.LID
+	slid := from.info.LID()
 	for _, to := range s.walkMulticast(from, p.LID) {
 		if to.node.plug != nil {
 			s.leave(to, p, slid, p.LID, s.pkeyOf(from, p))

@@ -279,10 +279,10 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	}
 	was := q.info
 	had := q.known
-	q.info, q.known, q.silent = fabric.PortInfoOf(&r.Data), true, false
+	q.info, q.known, q.silent = mad.PortInfoOf(&r.Data), true, false
 	if r.Attr == mad.AttrPortInfo && r.Mod&smp.ExtendedSpeeds == 0 {
 		// A port that claims those speeds had another reason to refuse.
-		x.noExtSpeeds = (q.info.CapMask()|x.ports.at(0).info.CapMask())&fabric.CapExtendedSpeeds == 0
+		x.noExtSpeeds = (q.info.CapMask()|x.ports.at(0).info.CapMask())&mad.CapExtendedSpeeds == 0
 	}
 	if had && was != q.info {
 		d.res.Changed = true
@@ -342,7 +342,7 @@ func (d *Discovery) restarted(i int32) {
 // endPort asks what follows from an end port's PortInfo.
 func (d *Discovery) endPort(i int32, p uint8) {
 	q := d.nodes[i].ports.at(int(p))
-	if q.info.CapMask()&fabric.CapIsSM != 0 && (i != d.root || p != d.rootP) {
+	if q.info.CapMask()&mad.CapIsSM != 0 && (i != d.root || p != d.rootP) {
 		d.back.push(tag(kSM, 0, i, p))
 	}
 }
@@ -357,7 +357,7 @@ func (d *Discovery) gotVerify(k kind, i int32, p uint8, extra uint16, r *smp.Rep
 	o := d.nodes[j].ports.at(int(c.ni.LocalPortNum))
 	still := o.peer == i && o.peerP == p
 	if still && k == kVerifyPort && r.OK() {
-		if pi := fabric.PortInfoOf(&r.Data); pi.State() >= ib.PortInit {
+		if pi := mad.PortInfoOf(&r.Data); pi.State() >= ib.PortInit {
 			d.back.push(tag(kVerifyProbe, extra, i, p))
 			return
 		}

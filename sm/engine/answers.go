@@ -70,7 +70,7 @@ func (w *sweep) blockSet(r *smp.Reply) {
 
 func (w *sweep) portSet(r *smp.Reply) {
 	p, i := &w.f.Ports[r.Tag], int32(r.Tag)
-	if sent := fabric.PortInfoOf(&r.Request.Data); sent.ClientReregister() {
+	if sent := mad.PortInfoOf(&r.Request.Data); sent.ClientReregister() {
 		w.have.reregistered[i] = true
 	}
 	known, was := p.Known, p.Info.State()
@@ -85,7 +85,7 @@ func (w *sweep) portSet(r *smp.Reply) {
 			w.s.ev.guids, w.s.ev.reason = append(w.s.ev.guids, w.f.Nodes[w.f.Ports[p.Peer].Node].GUID), "a link went down during the sweep"
 		}
 	}
-	if !known && p.Num == 0 && p.Info.CapMask()&fabric.CapIsSM != 0 && i != w.f.SMPort {
+	if !known && p.Num == 0 && p.Info.CapMask()&mad.CapIsSM != 0 && i != w.f.SMPort {
 		// A manager inside a switch whose port 0 the walk did not read.
 		w.s.ev.ports, w.s.ev.reason = append(w.s.ev.ports, p.LID), "another manager in a switch"
 	}

@@ -70,7 +70,10 @@ func lie(b *mad.Buf, a mad.AttrID, n mad.NodeInfo) {
 	case mad.AttrNodeInfo:
 		n.Append(d[:0])
 	case mad.AttrPortInfo:
-		pi := mad.PortInfo{State: ib.PortInit, PhysState: ib.PhysLinkUp, LinkDownDefault: 2}
+		var pi mad.PortInfo
+		pi.SetState(ib.PortInit)
+		pi.SetPhysState(ib.PhysLinkUp)
+		pi.SetLinkDownDefault(2)
 		pi.Append(d[:0])
 	case mad.AttrNodeDescription:
 		copy(d[:], "liar")
@@ -283,8 +286,8 @@ func TestEndlessDevice(t *testing.T) {
 					if h == evil {
 						continue
 					}
-					if pi, err := w.sim.PortInfo(f.Nodes[f.Ports[h].Node].GUID, f.Ports[h].Num); err != nil || pi.State != ib.PortActive {
-						t.Errorf("%s is %v, %v", f.PortName(h), pi.State, err)
+					if pi, err := w.sim.PortInfo(f.Nodes[f.Ports[h].Node].GUID, f.Ports[h].Num); err != nil || pi.State() != ib.PortActive {
+						t.Errorf("%s is %v, %v", f.PortName(h), pi.State(), err)
 					}
 				}
 				if e.falseAnswers() > tt.most {

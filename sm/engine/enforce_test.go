@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/pkey"
 )
 
@@ -29,8 +30,9 @@ func (w *world) guarded(in, out bool, want func(host int32) []ib.PKey) error {
 			return err
 		}
 		host := w.f.Nodes[w.f.Ports[p.Peer].Node].Switch == fabric.None
-		if pi.PartEnforceInbound != (host && in) || pi.PartEnforceOutbound != (host && out) {
-			return fmt.Errorf("%s: enforcement in %v, out %v", w.f.PortName(int32(i)), pi.PartEnforceInbound, pi.PartEnforceOutbound)
+		e := pi.Enforcement()
+		if e&mad.EnforceInbound != 0 != (host && in) || e&mad.EnforceOutbound != 0 != (host && out) {
+			return fmt.Errorf("%s: enforcement %x", w.f.PortName(int32(i)), e)
 		}
 		if !host || !in && !out {
 			continue

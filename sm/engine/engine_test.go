@@ -118,11 +118,11 @@ func TestQoS(t *testing.T) {
 			g := x.Fabric.Nodes[p.Node].GUID
 			pi, _ := w.sim.PortInfo(g, p.Num)
 			if x.Fabric.IsEndPort(int32(i)) {
-				levels[pi.MasterSMSL]++
+				levels[pi.MasterSMSL()]++
 			}
 			tab, err := w.sim.SLtoVL(g, 0, p.Num)
-			if err != nil || pi.OperVLs < 2 || tab[0] == tab[1] {
-				t.Fatalf("%s: OperVLs %d, SL to VL %v, %v", x.Fabric.PortName(int32(i)), pi.OperVLs, tab, err)
+			if err != nil || pi.OperVLs() < 2 || tab[0] == tab[1] {
+				t.Fatalf("%s: OperVLs %d, SL to VL %v, %v", x.Fabric.PortName(int32(i)), pi.OperVLs(), tab, err)
 			}
 		}
 		// Over both date lines, one of them, none.

@@ -11,7 +11,6 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
@@ -53,7 +52,7 @@ func TestExtendedSpeeds(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := gen.Star(3, 8)
 			for i := range f.Ports {
-				f.Ports[i].Info.SetCapMask(f.Ports[i].Info.CapMask() &^ fabric.CapExtendedSpeeds) // nothing here claims extended speeds
+				f.Ports[i].Info.SetCapMask(f.Ports[i].Info.CapMask() &^ mad.CapExtendedSpeeds) // nothing here claims extended speeds
 			}
 			w := newWorld(t, f, simfabric.Options{})
 			defer w.close()

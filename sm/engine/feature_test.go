@@ -59,7 +59,7 @@ func TestPolicyReachesPorts(t *testing.T) {
 			if q.Num == 0 {
 				lmc = 0
 			}
-			if pi.MKey != 0x1234 || pi.MKeyLease != 60 || pi.GIDPrefix != pol.Prefix || pi.LMC != lmc || int(pi.LID)%lmc.Count() != 0 {
+			if pi.MKey() != 0x1234 || pi.MKeyLease() != 60 || pi.GIDPrefix() != pol.Prefix || pi.LMC() != lmc || int(pi.LID())%lmc.Count() != 0 {
 				t.Fatalf("%s: %+v", s.Snapshot().Fabric.PortName(p), pi)
 			}
 		}
@@ -67,9 +67,9 @@ func TestPolicyReachesPorts(t *testing.T) {
 		for _, a := range f.EndPorts {
 			for _, b := range f.EndPorts {
 				pi, _ := w.sim.PortInfo(f.Nodes[f.Ports[b].Node].GUID, f.Ports[b].Num)
-				for k := range pi.LMC.Count() {
-					if f.Ports[a].Num != 0 && w.sim.Reaches(f.Ports[a].GUID, pi.LID+ib.LID(k)) != f.Ports[b].GUID {
-						t.Fatalf("from %s LID %v does not lead to %s", f.PortName(a), pi.LID+ib.LID(k), f.PortName(b))
+				for k := range pi.LMC().Count() {
+					if f.Ports[a].Num != 0 && w.sim.Reaches(f.Ports[a].GUID, pi.LID()+ib.LID(k)) != f.Ports[b].GUID {
+						t.Fatalf("from %s LID %v does not lead to %s", f.PortName(a), pi.LID()+ib.LID(k), f.PortName(b))
 					}
 				}
 			}

@@ -46,7 +46,7 @@ func (w *world) flooder(t *testing.T, port int32) *flooder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &flooder{raw: raw, sm: pi.MasterSMLID, gid: ib.MakeGID(ib.DefaultPrefix, w.f.Ports[port].GUID)}
+	return &flooder{raw: raw, sm: pi.MasterSMLID(), gid: ib.MakeGID(ib.DefaultPrefix, w.f.Ports[port].GUID)}
 }
 
 func (f *flooder) sa(m mad.Method, a mad.AttrID, mask mad.CompMask, rec interface{ Append([]byte) []byte }) {

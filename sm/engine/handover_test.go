@@ -265,7 +265,7 @@ func TestHandoverWhileDiscovering(t *testing.T) {
 			t.Fatalf("%s already", x.State)
 		}
 		info := mad.SMInfo{GUID: f.Ports[hosts[3]].GUID, State: mad.SMMaster}
-		k := transport.Packet{LID: pi.LID}
+		k := transport.Packet{LID: pi.LID()}
 		mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, mad.SMInfoHandover, 1, 0, info.Append(nil))
 		c.tid = 1
 		if r, err := c.exchange(&k); err != nil || mad.StatusOf(&r.MAD) != 0 {

@@ -161,8 +161,8 @@ func TestLinkDuringSweep(t *testing.T) {
 				if tt.table {
 					attr, mod = mad.AttrSwitchPortState, 0
 					if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
-						p.CapMask |= fabric.CapMask2Supported
-						p.CapMask2 |= fabric.Cap2SwitchPortState
+						p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
+						p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
 					}); err != nil {
 						t.Fatal(err)
 					}

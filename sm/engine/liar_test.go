@@ -252,8 +252,8 @@ func TestAnswerOfAnotherKind(t *testing.T) {
 				t.Fatalf("attribute %v: %s after %d sweeps", a, x.State, x.Sweeps)
 			}
 			for _, h := range hosts {
-				if pi, err := w.sim.PortInfo(f.Nodes[f.Ports[h].Node].GUID, 1); h != hosts[3] && (err != nil || pi.State != ib.PortActive) {
-					t.Errorf("attribute %v: %s is %v", a, f.PortName(h), pi.State)
+				if pi, err := w.sim.PortInfo(f.Nodes[f.Ports[h].Node].GUID, 1); h != hosts[3] && (err != nil || pi.State() != ib.PortActive) {
+					t.Errorf("attribute %v: %s is %v", a, f.PortName(h), pi.State())
 				}
 			}
 		})

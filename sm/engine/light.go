@@ -96,7 +96,7 @@ func changed(f *fabric.Fabric, sw *fabric.Switch, r *smp.Reply) bool {
 		}
 		return false
 	case mad.AttrPortInfo:
-		pi, p := fabric.PortInfoOf(&r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
+		pi, p := mad.PortInfoOf(&r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
 		return r.Mod == 0 && pi.LID() != p.LID || r.Mod != 0 && pi.State() != p.Info.State()
 	}
 	si := fabric.SwitchInfoOf(&r.Data)

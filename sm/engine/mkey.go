@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/smp"
@@ -41,7 +40,7 @@ func (s *Subnet) renewKeys(ctx context.Context) error {
 		if !r.OK() {
 			return // its switch reports when it is gone
 		}
-		pi := fabric.PortInfoOf(&r.Data)
+		pi := mad.PortInfoOf(&r.Data)
 		if n := pi.MKeyViolations(); n > 0 {
 			seen[p.GUID] = n
 			if n > s.prog.violations[p.GUID] {

@@ -63,7 +63,7 @@ func TestForeignMKey(t *testing.T) {
 					wrong := ""
 					for _, e := range f.EndPorts {
 						pi, err := w.sim.PortInfo(f.Nodes[f.Ports[e].Node].GUID, f.Ports[e].Num)
-						if err != nil || pi.MKey != ib.MKey(tt.new) {
+						if err != nil || pi.MKey() != ib.MKey(tt.new) {
 							wrong = w.f.PortName(e)
 						}
 					}
@@ -176,8 +176,8 @@ func TestTrapRepressMKey(t *testing.T) {
 			guid ib.GUID
 			num  uint8
 		}{{f.Nodes[leaf.Node].GUID, 0}, {f.Nodes[f.Ports[host].Node].GUID, f.Ports[host].Num}} {
-			if pi, err := w.sim.PortInfo(at.guid, at.num); err != nil || pi.MKeyViolations != 0 || pi.MKeyProtect != 1 {
-				t.Errorf("port %v/%d: %d violations, protection %d, %v", at.guid, at.num, pi.MKeyViolations, pi.MKeyProtect, err)
+			if pi, err := w.sim.PortInfo(at.guid, at.num); err != nil || pi.MKeyViolations() != 0 || pi.MKeyProtect() != 1 {
+				t.Errorf("port %v/%d: %d violations, protection %d, %v", at.guid, at.num, pi.MKeyViolations(), pi.MKeyProtect(), err)
 			}
 		}
 		if x := s.Refresh().Counters.Received; x["trap 128"] == 0 || x["trap 144"] == 0 || x["trap 256"] != 0 {
@@ -202,7 +202,7 @@ func TestMKeyLease(t *testing.T) {
 			}
 		}
 		deaf, bare, lost := hosts[9], hosts[4], hosts[5]
-		change(deaf, func(i *mad.PortInfo) { i.CapMask &^= mad.CapTrap })
+		change(deaf, func(i *mad.PortInfo) { i.SetCapMask(i.CapMask() &^ mad.CapTrap) })
 		pol := program.DefaultPolicy()
 		pol.MKey, pol.Protect, pol.MKeyLease = 0x1234, 1, 60
 		s, _ := w.manager(f.SMPort, engine.Config{Policy: pol})
@@ -214,14 +214,18 @@ func TestMKeyLease(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := w.client(t, hosts[3])
-		if _, err := c.smp(pi.LID, mad.MethodSet, mad.AttrPortInfo, uint32(n)); err == nil {
+		if _, err := c.smp(pi.LID(), mad.MethodSet, mad.AttrPortInfo, uint32(n)); err == nil {
 			t.Fatal("a Set without the key was answered")
 		}
-		if pi, _ = w.sim.PortInfo(g, n); pi.MKeyViolations != 1 {
-			t.Fatalf("%d violations", pi.MKeyViolations)
+		if pi, _ = w.sim.PortInfo(g, n); pi.MKeyViolations() != 1 {
+			t.Fatalf("%d violations", pi.MKeyViolations())
 		}
-		change(bare, func(i *mad.PortInfo) { i.MKeyProtect = 0 })
-		change(lost, func(i *mad.PortInfo) { i.MKey, i.MKeyProtect, i.MKeyLease = 0, 0, 0 })
+		change(bare, func(i *mad.PortInfo) { i.SetMKeyProtect(0) })
+		change(lost, func(i *mad.PortInfo) {
+			i.SetMKey(0)
+			i.SetMKeyProtect(0)
+			i.SetMKeyLease(0)
+		})
 		time.Sleep(2 * time.Minute)
 		for _, p := range []int32{deaf, bare, lost} {
 			g, n := at(p)
@@ -229,13 +233,13 @@ func TestMKeyLease(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := c.smp(is.LID, mad.MethodGet, mad.AttrPortInfo, uint32(n))
+			d, err := c.smp(is.LID(), mad.MethodGet, mad.AttrPortInfo, uint32(n))
 			var shown mad.PortInfo
-			if err != nil || shown.Decode(d[:]) != nil || shown.MKey != 0 || shown.MKeyProtect != 1 {
-				t.Errorf("%s shows the M_Key %v with protection %d, %v", f.PortName(p), shown.MKey, shown.MKeyProtect, err)
+			if err != nil || shown.Decode(d[:]) != nil || shown.MKey() != 0 || shown.MKeyProtect() != 1 {
+				t.Errorf("%s shows the M_Key %v with protection %d, %v", f.PortName(p), shown.MKey(), shown.MKeyProtect(), err)
 			}
-			if is, _ = w.sim.PortInfo(g, n); is.MKey != 0x1234 || is.MKeyLease != 60 {
-				t.Errorf("%s has the M_Key %v for %d s", f.PortName(p), is.MKey, is.MKeyLease)
+			if is, _ = w.sim.PortInfo(g, n); is.MKey() != 0x1234 || is.MKeyLease() != 60 {
+				t.Errorf("%s has the M_Key %v for %d s", f.PortName(p), is.MKey(), is.MKeyLease())
 			}
 		}
 	})

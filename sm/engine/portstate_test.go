@@ -10,7 +10,6 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -53,8 +52,8 @@ func TestPortStateTable(t *testing.T) {
 			defer w.close()
 			sw := f.Nodes[f.Switches[0].Node].GUID
 			if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
-				p.CapMask |= fabric.CapMask2Supported
-				p.CapMask2 |= fabric.Cap2SwitchPortState
+				p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
+				p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -145,8 +144,8 @@ func TestPortStateTableUnderLoss(t *testing.T) {
 			for i := range f.Switches {
 				if seed%3 > 0 {
 					w.sim.SetPortInfo(f.Nodes[f.Switches[i].Node].GUID, 0, func(p *mad.PortInfo) {
-						p.CapMask |= fabric.CapMask2Supported
-						p.CapMask2 |= fabric.Cap2SwitchPortState
+						p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
+						p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
 					})
 				}
 			}

@@ -128,8 +128,8 @@ func TestLongChain(t *testing.T) {
 			}
 			for _, e := range x.Fabric.EndPorts {
 				p := &x.Fabric.Ports[e]
-				if pi, err := w.sim.PortInfo(x.Fabric.Nodes[p.Node].GUID, p.Num); p.Num != 0 && (err != nil || pi.State != ib.PortActive) {
-					t.Errorf("chain of %d: %s is %v, %v", n, x.Fabric.PortName(e), pi.State, err)
+				if pi, err := w.sim.PortInfo(x.Fabric.Nodes[p.Node].GUID, p.Num); p.Num != 0 && (err != nil || pi.State() != ib.PortActive) {
+					t.Errorf("chain of %d: %s is %v, %v", n, x.Fabric.PortName(e), pi.State(), err)
 				}
 			}
 		})

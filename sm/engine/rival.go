@@ -90,7 +90,7 @@ func (s *Subnet) checkLIDs(ctx context.Context) error {
 			return
 		}
 		i := int32(r.Tag)
-		pi := fabric.PortInfoOf(&r.Data)
+		pi := mad.PortInfoOf(&r.Data)
 		lid := pi.LID()
 		if lid != f.Ports[i].LID {
 			changed++

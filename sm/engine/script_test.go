@@ -322,7 +322,7 @@ func (x *traced) Recv(ctx context.Context, b []transport.Packet) (int, error) {
 func setTo(p *transport.Packet) string {
 	switch mad.AttrOf(&p.MAD) {
 	case mad.AttrPortInfo:
-		if i := fabric.PortInfoOf(mad.SMPData(&p.MAD)); i.State() != 0 {
+		if i := mad.PortInfoOf(mad.SMPData(&p.MAD)); i.State() != 0 {
 			return " " + i.State().String()
 		}
 	case mad.AttrSMInfo:
@@ -452,8 +452,8 @@ func (s *protocol) ports() string {
 	lids := map[ib.LID]string{}
 	for _, e := range s.f.EndPorts {
 		p := &s.f.Ports[e]
-		if i, err := s.sim.PortInfo(s.f.Nodes[p.Node].GUID, p.Num); err == nil && i.LID.IsUnicast() {
-			lids[i.LID] = s.f.PortName(e)
+		if i, err := s.sim.PortInfo(s.f.Nodes[p.Node].GUID, p.Num); err == nil && i.LID().IsUnicast() {
+			lids[i.LID()] = s.f.PortName(e)
 		}
 	}
 	for _, e := range s.f.EndPorts {
@@ -463,8 +463,8 @@ func (s *protocol) ports() string {
 		if err != nil || p.Num != 0 && p.Peer == fabric.None {
 			continue
 		}
-		fmt.Fprintf(&out, "%s: %v, LID %v", s.f.PortName(e), i.State, i.LID)
-		if sm := lids[i.MasterSMLID]; sm != "" {
+		fmt.Fprintf(&out, "%s: %v, LID %v", s.f.PortName(e), i.State(), i.LID())
+		if sm := lids[i.MasterSMLID()]; sm != "" {
 			fmt.Fprintf(&out, ", manager %s", sm)
 		}
 		if p.Num != 0 {

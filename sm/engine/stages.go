@@ -260,7 +260,7 @@ func (w *sweep) reregisterPorts() []bool {
 	out := make([]bool, len(w.f.Ports))
 	for _, i := range w.f.EndPorts {
 		p := &w.f.Ports[i]
-		out[i] = p.Num != 0 && p.Info.State() == ib.PortActive && p.Info.CapMask()&fabric.CapClientReregister != 0 && !w.have.reregistered[i]
+		out[i] = p.Num != 0 && p.Info.State() == ib.PortActive && p.Info.CapMask()&mad.CapClientReregister != 0 && !w.have.reregistered[i]
 	}
 	return out
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/elect"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
@@ -207,7 +206,7 @@ func (s *Subnet) announce(m elect.Peer) {
 	}
 	n := mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: uint32(s.port.NodeType), TrapNumber: mad.TrapCapMaskChange,
 		IssuerLID: s.port.LID}
-	n.SetDetailCapChange(mad.CapChange{LID: s.port.LID, LocalChanges: true, CapMask: fabric.CapIsSM, Flags: mad.ChangeSMPriority})
+	n.SetDetailCapChange(mad.CapChange{LID: s.port.LID, LocalChanges: true, CapMask: mad.CapIsSM, Flags: mad.ChangeSMPriority})
 	var p transport.Packet
 	s.win.tid++
 	mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(unslotted|s.win.tid&0x7fffffff), 0, n.AppendSMP(nil))

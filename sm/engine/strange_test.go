@@ -152,13 +152,13 @@ func (w *world) othersWork(t *testing.T, but []int32) {
 			continue
 		}
 		pi, err := w.sim.PortInfo(w.f.Nodes[p.Node].GUID, p.Num)
-		if err != nil || pi.State != ib.PortActive || pi.LID == 0 {
-			t.Errorf("%s: %v, LID %v", w.f.PortName(e), pi.State, pi.LID)
+		if err != nil || pi.State() != ib.PortActive || pi.LID() == 0 {
+			t.Errorf("%s: %v, LID %v", w.f.PortName(e), pi.State(), pi.LID())
 		}
-		if o, ok := at[pi.LID]; ok {
-			t.Errorf("LID %v is of %s and %s", pi.LID, w.f.PortName(o), w.f.PortName(e))
+		if o, ok := at[pi.LID()]; ok {
+			t.Errorf("LID %v is of %s and %s", pi.LID(), w.f.PortName(o), w.f.PortName(e))
 		}
-		at[pi.LID] = e
+		at[pi.LID()] = e
 	}
 	for _, a := range at {
 		for l, b := range at {

@@ -299,7 +299,9 @@ func TestSameInstant(t *testing.T) {
 					for i, h := range hosts {
 						n := f.Nodes[f.Ports[h].Node].GUID
 						_ = w.sim.SetPortInfo(n, f.Ports[h].Num, func(p *mad.PortInfo) {
-							p.LID, p.MasterSMLID, p.State = ib.LID(i+1), 2, ib.PortActive
+							p.SetLID(ib.LID(i + 1))
+							p.SetMasterSMLID(2)
+							p.SetState(ib.PortActive)
 						})
 					}
 				}
@@ -354,7 +356,7 @@ func TestRivals(t *testing.T) {
 		// What another master does: a LID that another port has.
 		n := f.Nodes[f.Ports[hosts[7]].Node].GUID
 		pi, _ := w.sim.PortInfo(f.Nodes[f.Ports[hosts[8]].Node].GUID, f.Ports[hosts[8]].Num)
-		if err := w.sim.SetPortInfo(n, f.Ports[hosts[7]].Num, func(p *mad.PortInfo) { p.LID = pi.LID }); err != nil {
+		if err := w.sim.SetPortInfo(n, f.Ports[hosts[7]].Num, func(p *mad.PortInfo) { p.SetLID(pi.LID()) }); err != nil {
 			t.Fatal(err)
 		}
 		seen := false

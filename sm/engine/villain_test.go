@@ -73,7 +73,7 @@ func (v *villain) turn(shape uint32) {
 func (v *villain) strike(r *rand.Rand) string {
 	f := v.w.f
 	if pi, err := v.w.sim.PortInfo(f.Nodes[f.Ports[v.port].Node].GUID, f.Ports[v.port].Num); err == nil {
-		v.sm = pi.MasterSMLID
+		v.sm = pi.MasterSMLID()
 	}
 	n := 1 << r.IntN(9)
 	many := func(what string, f func()) string {

@@ -191,7 +191,7 @@ func (s *Subnet) mergePeers(res *discover.Result) *discover.Result {
 	m := *res
 	for k, p := range slices.Concat(s.elect.Peers(), s.managers.silent) {
 		i := res.Fabric.EndPortByGUID(p.Info.GUID)
-		if i == fabric.None || res.Fabric.Ports[i].Info.CapMask()&fabric.CapIsSM == 0 ||
+		if i == fabric.None || res.Fabric.Ports[i].Info.CapMask()&mad.CapIsSM == 0 ||
 			slices.ContainsFunc(res.SMs, func(x discover.SM) bool { return x.Port == i }) {
 			continue
 		}

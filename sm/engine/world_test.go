@@ -150,15 +150,15 @@ func (w *world) check(sm int32, s *engine.Subnet) error {
 		if err != nil {
 			return err
 		}
-		if !pi.LID.IsUnicast() {
-			return fmt.Errorf("%s has LID %v", w.f.PortName(p), pi.LID)
+		if !pi.LID().IsUnicast() {
+			return fmt.Errorf("%s has LID %v", w.f.PortName(p), pi.LID())
 		}
-		if o, dup := lids[pi.LID]; dup {
-			return fmt.Errorf("LID %v is of %v and %v", pi.LID, o, q.GUID)
+		if o, dup := lids[pi.LID()]; dup {
+			return fmt.Errorf("LID %v is of %v and %v", pi.LID(), o, q.GUID)
 		}
-		lids[pi.LID], at[q.GUID] = q.GUID, pi.LID
-		if q.Num != 0 && pi.State != ib.PortActive {
-			return fmt.Errorf("%s is %v", w.f.PortName(p), pi.State)
+		lids[pi.LID()], at[q.GUID] = q.GUID, pi.LID()
+		if q.Num != 0 && pi.State() != ib.PortActive {
+			return fmt.Errorf("%s is %v", w.f.PortName(p), pi.State())
 		}
 		k, err := w.sim.PKeys(w.f.Nodes[q.Node].GUID, q.Num)
 		if err != nil || len(k) == 0 || k[0] != ib.DefaultPKey {

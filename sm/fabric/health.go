@@ -28,7 +28,7 @@ var lanesOf = [5]int{1, 4, 8, 12, 2}
 func bestLanes(a, b *PortInfo) int {
 	best := 0
 	for i, n := range lanesOf {
-		if a.b[30]&b.b[30]&(1<<i) != 0 {
+		if a.WidthSupported()&b.WidthSupported()&(1<<i) != 0 {
 			best = max(best, n)
 		}
 	}
@@ -38,25 +38,25 @@ func bestLanes(a, b *PortInfo) int {
 // bestLane is the fastest lane that both ports support in tenths of Gb/s, 0 where
 // one does not say.
 func bestLane(a, b *PortInfo) int {
-	if e := a.b[62] & b.b[62] & 15; e != 0 {
+	if e := a.SpeedExtSupported() & b.SpeedExtSupported(); e != 0 {
 		return [4]int{140, 250, 500, 1000}[bits.Len8(e)-1]
 	}
-	if s := a.b[32] >> 4 & (b.b[32] >> 4) & 7; s != 0 {
+	if s := a.SpeedSupported() & b.SpeedSupported() & 7; s != 0 {
 		return [3]int{25, 50, 100}[bits.Len8(s)-1]
 	}
 	return 0
 }
 
 // tenths is the signalling rate of the link in tenths of Gb/s.
-func (p *PortInfo) tenths() int { return p.lanes() * p.laneTenths() }
+func tenths(p *PortInfo) int { return p.Lanes() * p.LaneTenths() }
 
 // linkTenths is the rate of the link of a port in tenths of Gb/s, where its ends
 // contradict each other the lower one.
 func (f *Fabric) linkTenths(port int32) int {
 	p := &f.Ports[port]
-	t := p.Info.tenths()
+	t := tenths(&p.Info)
 	if p.Peer != None && f.Ports[p.Peer].Known {
-		t = min(t, f.Ports[p.Peer].Info.tenths())
+		t = min(t, tenths(&f.Ports[p.Peer].Info))
 	}
 	return t
 }
@@ -128,11 +128,11 @@ func (h *Health) Link(port int32) (Fault, string) {
 	if !q.Known {
 		return what, strings.Join(words, ", ")
 	}
-	if n := p.Info.lanes(); n < bestLanes(&p.Info, &q.Info) {
+	if n := p.Info.Lanes(); n < bestLanes(&p.Info, &q.Info) {
 		what |= Narrow
 		words = append(words, fmt.Sprintf("narrow: %dx, both ends support %dx", n, bestLanes(&p.Info, &q.Info)))
 	}
-	if t, best := p.Info.laneTenths(), bestLane(&p.Info, &q.Info); t < best {
+	if t, best := p.Info.LaneTenths(), bestLane(&p.Info, &q.Info); t < best {
 		what |= Slow
 		words = append(words, fmt.Sprintf("slow: %g Gb/s a lane, both ends support %g", float64(t)/10, float64(best)/10))
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/mad"
 )
 
 // TextError is a problem in a fabric text with its place.
@@ -362,11 +363,11 @@ func (t *textReader) port(n int, c *cursor) {
 	}
 	p.Info.SetLID(p.LID)
 	p.Info.SetLMC(p.LMC)
-	if !ca && p.Info.CapMask()&CapExtendedSpeeds != 0 {
+	if !ca && p.Info.CapMask()&mad.CapExtendedSpeeds != 0 {
 		// A switch says on port 0 what its ports know; tools read an EDR link
 		// as QDR otherwise.
 		p0 := &t.b.Port(t.cur, 0).Info
-		p0.SetCapMask(p0.CapMask() | CapExtendedSpeeds)
+		p0.SetCapMask(p0.CapMask() | mad.CapExtendedSpeeds)
 	}
 }
 
@@ -395,15 +396,15 @@ func setLink(p *PortInfo, w string) bool {
 		ext = 8
 	case "XDR":
 		ext = 8
-		p.SetCapMask(p.CapMask() | CapMask2Supported)
-		p.SetCapMask2(p.CapMask2() | cap2ExtendedSpeeds2)
-		p.setXDR()
+		p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
+		p.SetCapMask2(p.CapMask2() | mad.Cap2ExtendedSpeeds2)
+		p.SetXDR()
 	default:
 		return false
 	}
-	p.SetWidths(p.b[29]|wb, p.b[30]|wb, wb)
+	p.SetWidths(p.WidthEnabled()|wb, p.WidthSupported()|wb, wb)
 	if ext != 0 {
-		p.SetCapMask(p.CapMask() | CapExtendedSpeeds)
+		p.SetCapMask(p.CapMask() | mad.CapExtendedSpeeds)
 		all := ext | (ext - 1)
 		p.SetSpeeds(7, 7, 4)
 		p.SetSpeedsExt(all, all, ext)

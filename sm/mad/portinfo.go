@@ -5,64 +5,11 @@ import "ibnetworkd/ib"
 // PortInfoLen is the wire length of PortInfo.
 const PortInfoLen = 64
 
-// PortInfo describes and sets up a port (IBTA 14.2.5.6, with the fields up to
-// XDR of release 1.8; bit positions as libibmad's fields.c).
-type PortInfo struct {
-	MKey                 ib.MKey
-	GIDPrefix            uint64
-	LID                  ib.LID
-	MasterSMLID          ib.LID
-	CapMask              uint32
-	DiagCode             uint16
-	MKeyLease            uint16 // seconds, 0: never runs out
-	LocalPortNum         uint8
-	LinkWidthEnabled     uint8 // Width bits; 255: as supported
-	LinkWidthSupported   uint8
-	LinkWidthActive      uint8
-	LinkSpeedSupported   uint8 // 4 bits: SDR 1, DDR 2, QDR 4
-	State                ib.PortState
-	PhysState            ib.PhysState
-	LinkDownDefault      uint8 // 4 bits: 1 sleep, 2 polling
-	MKeyProtect          uint8 // 2 bits
-	LMC                  ib.LMC
-	LinkSpeedActive      uint8 // 4 bits
-	LinkSpeedEnabled     uint8 // 4 bits; 15: as supported
-	NeighborMTU          ib.MTU
-	MasterSMSL           ib.SL
-	VLCap                uint8 // 4 bits: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14
-	InitType             uint8 // 4 bits
-	VLHighLimit          uint8
-	VLArbHighCap         uint8
-	VLArbLowCap          uint8
-	InitTypeReply        uint8 // 4 bits
-	MTUCap               ib.MTU
-	VLStallCount         uint8 // 3 bits
-	HOQLife              uint8 // 5 bits
-	OperVLs              uint8 // 4 bits, coded as VLCap
-	PartEnforceInbound   bool
-	PartEnforceOutbound  bool
-	FilterRawInbound     bool
-	FilterRawOutbound    bool
-	MKeyViolations       uint16
-	PKeyViolations       uint16
-	QKeyViolations       uint16
-	GUIDCap              uint8 // entries in the GUIDInfo table
-	ClientReregister     bool
-	McastPKeyTrapSuppr   uint8 // 2 bits
-	SubnetTimeout        uint8 // 5 bits: 4.096 us * 2^n
-	RespTimeValue        uint8 // 5 bits
-	LocalPhyErrors       uint8 // 4 bits
-	OverrunErrors        uint8 // 4 bits
-	MaxCreditHint        uint16
-	LinkSpeedExt2Active  uint8  // 2 bits: XDR 1
-	LinkSpeedExt2Supp    uint8  // 2 bits
-	LinkSpeedExt2Enabled uint8  // 3 bits
-	LinkRoundTripLatency uint32 // 24 bits
-	CapMask2             uint16
-	LinkSpeedExtActive   uint8 // 4 bits: FDR 1, EDR 2, HDR 4, NDR 8
-	LinkSpeedExtSupp     uint8 // 4 bits
-	LinkSpeedExtEnabled  uint8 // 5 bits; 30: off, 31: as supported
-}
+// PortInfo describes and sets up a port (IBTA 14.2.5.6, with the fields up to XDR of
+// release 1.8; bit positions as libibmad's fields.c), as it travels on the wire. It
+// keeps reserved bits as the port sent them, so that what is set is what was read
+// plus the intended change. Only its methods know where a field is.
+type PortInfo struct{ b [PortInfoLen]byte }
 
 // Bits of CapMask (IBTA table 146).
 const (
@@ -72,6 +19,7 @@ const (
 	CapSLMapping         uint32 = 1 << 6
 	CapSystemImageGUID   uint32 = 1 << 11
 	CapExtendedSpeeds    uint32 = 1 << 14
+	CapMask2Supported    uint32 = 1 << 15
 	CapCapMaskNotice     uint32 = 1 << 22
 	CapClientReregister  uint32 = 1 << 25
 	CapOtherLocalChanges uint32 = 1 << 26
@@ -79,7 +27,9 @@ const (
 
 // Bits of CapMask2 (libibmad's iba_types.h).
 const (
-	Cap2SwitchPortState uint16 = 1 << 3
+	Cap2SwitchPortState uint16 = 1 << 3 // a switch with a SwitchPortStateTable
+	Cap2Width2x         uint16 = 1 << 4
+	Cap2HDR             uint16 = 1 << 5
 	Cap2ExtendedSpeeds2 uint16 = 1 << 11
 )
 
@@ -104,140 +54,227 @@ const (
 	SpeedExt2XDR uint8 = 1
 )
 
-// Append appends PortInfoLen bytes.
-func (p *PortInfo) Append(b []byte) []byte {
-	b = be.AppendUint64(b, uint64(p.MKey))
-	b = be.AppendUint64(b, p.GIDPrefix)
-	b = be.AppendUint16(b, uint16(p.LID))
-	b = be.AppendUint16(b, uint16(p.MasterSMLID))
-	b = be.AppendUint32(b, p.CapMask)
-	b = be.AppendUint16(b, p.DiagCode)
-	b = be.AppendUint16(b, p.MKeyLease)
-	b = append(b,
-		p.LocalPortNum, p.LinkWidthEnabled, p.LinkWidthSupported, p.LinkWidthActive,
-		p.LinkSpeedSupported<<4|uint8(p.State)&0xf,
-		uint8(p.PhysState)<<4|p.LinkDownDefault&0xf,
-		p.MKeyProtect<<6|uint8(p.LMC)&7,
-		p.LinkSpeedActive<<4|p.LinkSpeedEnabled&0xf,
-		uint8(p.NeighborMTU)<<4|uint8(p.MasterSMSL)&0xf,
-		p.VLCap<<4|p.InitType&0xf,
-		p.VLHighLimit, p.VLArbHighCap, p.VLArbLowCap,
-		p.InitTypeReply<<4|uint8(p.MTUCap)&0xf,
-		p.VLStallCount<<5|p.HOQLife&0x1f,
-		p.OperVLs<<4|bit(p.PartEnforceInbound, 3)|bit(p.PartEnforceOutbound, 2)|
-			bit(p.FilterRawInbound, 1)|bit(p.FilterRawOutbound, 0))
-	b = be.AppendUint16(b, p.MKeyViolations)
-	b = be.AppendUint16(b, p.PKeyViolations)
-	b = be.AppendUint16(b, p.QKeyViolations)
-	b = append(b, p.GUIDCap,
-		bit(p.ClientReregister, 7)|p.McastPKeyTrapSuppr&3<<5|p.SubnetTimeout&0x1f,
-		p.RespTimeValue&0x1f, p.LocalPhyErrors<<4|p.OverrunErrors&0xf)
-	b = be.AppendUint16(b, p.MaxCreditHint)
-	b = be.AppendUint32(b, uint32(p.LinkSpeedExt2Active&3)<<29|uint32(p.LinkSpeedExt2Supp&3)<<27|
-		uint32(p.LinkSpeedExt2Enabled&7)<<24|p.LinkRoundTripLatency&0xffffff)
-	b = be.AppendUint16(b, p.CapMask2)
-	return append(b, p.LinkSpeedExtActive<<4|p.LinkSpeedExtSupp&0xf, p.LinkSpeedExtEnabled&0x1f)
+// MKey is the management key of the port.
+func (p *PortInfo) MKey() ib.MKey { return ib.MKey(be.Uint64(p.b[0:])) }
+
+// GIDPrefix is the subnet prefix, the upper 64 bits of the port's GIDs.
+func (p *PortInfo) GIDPrefix() uint64 { return be.Uint64(p.b[8:]) }
+
+// LID is the port's base LID; 0 or 0xffff when none was assigned.
+func (p *PortInfo) LID() ib.LID { return ib.LID(be.Uint16(p.b[16:])) }
+
+// MasterSMLID is the LID of the master subnet manager.
+func (p *PortInfo) MasterSMLID() ib.LID { return ib.LID(be.Uint16(p.b[18:])) }
+
+// CapMask is the capability mask; see the constants of that name.
+func (p *PortInfo) CapMask() uint32 { return be.Uint32(p.b[20:]) }
+
+// CapMask2 is the second capability mask; valid with CapMask2Supported.
+func (p *PortInfo) CapMask2() uint16 { return be.Uint16(p.b[60:]) }
+
+// MKeyLease is the M_Key lease period in seconds; 0 never expires.
+func (p *PortInfo) MKeyLease() uint16 { return be.Uint16(p.b[26:]) }
+
+// LocalPort is the number of the port that received the SMP.
+func (p *PortInfo) LocalPort() uint8 { return p.b[28] }
+
+// WidthActive is the active link width as one bit (1 1x, 2 4x, 4 8x, 8 12x, 16 2x).
+func (p *PortInfo) WidthActive() uint8 { return p.b[31] }
+
+// State is the logical port state.
+func (p *PortInfo) State() ib.PortState { return ib.PortState(p.b[32] & 15) }
+
+// PhysState is the physical port state.
+func (p *PortInfo) PhysState() ib.PhysState { return ib.PhysState(p.b[33] >> 4) }
+
+// LinkDownDefault is the state a port falls to when its link goes down.
+func (p *PortInfo) LinkDownDefault() uint8 { return p.b[33] & 15 }
+
+// MKeyProtect is the M_Key protection level, 0..3.
+func (p *PortInfo) MKeyProtect() uint8 { return p.b[34] >> 6 }
+
+// MKeyViolations counts the requests with a wrong M_Key that the port refused.
+func (p *PortInfo) MKeyViolations() uint16 { return be.Uint16(p.b[44:]) }
+
+// LMC is the port's LID mask control, 0..7.
+func (p *PortInfo) LMC() ib.LMC { return ib.LMC(p.b[34] & 7) }
+
+// SpeedActive is the active link speed as one bit (1 SDR, 2 DDR, 4 QDR).
+func (p *PortInfo) SpeedActive() uint8 { return p.b[35] >> 4 }
+
+// NeighborMTU is the MTU code in use towards the peer.
+func (p *PortInfo) NeighborMTU() ib.MTU { return ib.MTU(p.b[36] >> 4) }
+
+// MasterSMSL is the SL to the master subnet manager.
+func (p *PortInfo) MasterSMSL() ib.SL { return ib.SL(p.b[36] & 15) }
+
+// VLCap is the code of the supported data VLs (1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14).
+func (p *PortInfo) VLCap() uint8 { return p.b[37] >> 4 }
+
+// VLHighLimit is the limit of high priority of the VL arbitration.
+func (p *PortInfo) VLHighLimit() uint8 { return p.b[38] }
+
+// VLArbHighCap is the number of entries of the high-priority VL arbitration table.
+func (p *PortInfo) VLArbHighCap() uint8 { return p.b[39] }
+
+// VLArbLowCap is the number of entries of the low-priority VL arbitration table.
+func (p *PortInfo) VLArbLowCap() uint8 { return p.b[40] }
+
+// MTUCap is the largest MTU code that the port supports.
+func (p *PortInfo) MTUCap() ib.MTU { return ib.MTU(p.b[41] & 15) }
+
+// VLStallCount is the number of head-of-queue drops that stall a VL, 0..7.
+func (p *PortInfo) VLStallCount() uint8 { return p.b[42] >> 5 }
+
+// HOQLife is the head-of-queue lifetime code, 0..31 (4.096 us * 2^n; above 19 infinite).
+func (p *PortInfo) HOQLife() uint8 { return p.b[42] & 31 }
+
+// OperVLs is the code of the operational data VLs, coded as VLCap.
+func (p *PortInfo) OperVLs() uint8 { return p.b[43] >> 4 }
+
+// GUIDCap is the number of GUIDInfo entries of the port.
+func (p *PortInfo) GUIDCap() uint8 { return p.b[50] }
+
+// SubnetTimeout is the code of the trap and response time limit, 0..31.
+func (p *PortInfo) SubnetTimeout() uint8 { return p.b[51] & 31 }
+
+// RespTime is the code of the time between request and response, 0..31.
+func (p *PortInfo) RespTime() uint8 { return p.b[52] & 31 }
+
+// SpeedExtActive is the active extended speed as one bit (1 FDR, 2 EDR, 4 HDR, 8 NDR).
+func (p *PortInfo) SpeedExtActive() uint8 { return p.b[62] >> 4 }
+
+// HasPortStateTable reports, for port 0, whether the switch has a SwitchPortStateTable.
+func (p *PortInfo) HasPortStateTable() bool {
+	return p.CapMask()&CapMask2Supported != 0 && p.CapMask2()&Cap2SwitchPortState != 0
 }
 
-// Decode reads PortInfoLen bytes.
-func (p *PortInfo) Decode(b []byte) error {
-	if len(b) < PortInfoLen {
-		return ErrShort
-	}
-	b = b[:PortInfoLen]
-	p.MKey = ib.MKey(be.Uint64(b))
-	p.GIDPrefix = be.Uint64(b[8:])
-	p.LID = ib.LID(be.Uint16(b[16:]))
-	p.MasterSMLID = ib.LID(be.Uint16(b[18:]))
-	p.CapMask = be.Uint32(b[20:])
-	p.DiagCode = be.Uint16(b[24:])
-	p.MKeyLease = be.Uint16(b[26:])
-	p.LocalPortNum, p.LinkWidthEnabled, p.LinkWidthSupported, p.LinkWidthActive = b[28], b[29], b[30], b[31]
-	p.LinkSpeedSupported, p.State = b[32]>>4, ib.PortState(b[32]&0xf)
-	p.PhysState, p.LinkDownDefault = ib.PhysState(b[33]>>4), b[33]&0xf
-	p.MKeyProtect, p.LMC = b[34]>>6, ib.LMC(b[34]&7)
-	p.LinkSpeedActive, p.LinkSpeedEnabled = b[35]>>4, b[35]&0xf
-	p.NeighborMTU, p.MasterSMSL = ib.MTU(b[36]>>4), ib.SL(b[36]&0xf)
-	p.VLCap, p.InitType = b[37]>>4, b[37]&0xf
-	p.VLHighLimit, p.VLArbHighCap, p.VLArbLowCap = b[38], b[39], b[40]
-	p.InitTypeReply, p.MTUCap = b[41]>>4, ib.MTU(b[41]&0xf)
-	p.VLStallCount, p.HOQLife = b[42]>>5, b[42]&0x1f
-	p.OperVLs = b[43] >> 4
-	p.PartEnforceInbound, p.PartEnforceOutbound = b[43]&8 != 0, b[43]&4 != 0
-	p.FilterRawInbound, p.FilterRawOutbound = b[43]&2 != 0, b[43]&1 != 0
-	p.MKeyViolations = be.Uint16(b[44:])
-	p.PKeyViolations = be.Uint16(b[46:])
-	p.QKeyViolations = be.Uint16(b[48:])
-	p.GUIDCap = b[50]
-	p.ClientReregister, p.McastPKeyTrapSuppr, p.SubnetTimeout = b[51]&0x80 != 0, b[51]>>5&3, b[51]&0x1f
-	p.RespTimeValue = b[52] & 0x1f
-	p.LocalPhyErrors, p.OverrunErrors = b[53]>>4, b[53]&0xf
-	p.MaxCreditHint = be.Uint16(b[54:])
-	l := be.Uint32(b[56:])
-	p.LinkSpeedExt2Active, p.LinkSpeedExt2Supp, p.LinkSpeedExt2Enabled = uint8(l>>29&3), uint8(l>>27&3), uint8(l>>24&7)
-	p.LinkRoundTripLatency = l & 0xffffff
-	p.CapMask2 = be.Uint16(b[60:])
-	p.LinkSpeedExtActive, p.LinkSpeedExtSupp = b[62]>>4, b[62]&0xf
-	p.LinkSpeedExtEnabled = b[63] & 0x1f
-	return nil
-}
-
-// Lanes is the number of lanes of an active width, 0 for an unknown one.
-func Lanes(width uint8) int {
-	switch width {
-	case Width1x:
-		return 1
-	case Width2x:
-		return 2
-	case Width4x:
-		return 4
-	case Width8x:
-		return 8
-	case Width12x:
-		return 12
-	}
-	return 0
-}
-
-// SpeedName is the generation at which the link runs: SDR to XDR, "" when it
-// does not say.
-func (p *PortInfo) SpeedName() string {
-	switch {
-	case p.LinkSpeedExt2Active&SpeedExt2XDR != 0 && p.CapMask2&Cap2ExtendedSpeeds2 != 0:
-		return "XDR"
-	case p.extended() && p.LinkSpeedExtActive != 0:
-		switch p.LinkSpeedExtActive {
-		case SpeedExtFDR:
-			return "FDR"
-		case SpeedExtEDR:
-			return "EDR"
-		case SpeedExtHDR:
-			return "HDR"
-		case SpeedExtNDR:
-			return "NDR"
-		}
-		return ""
-	}
-	switch p.LinkSpeedActive {
-	case SpeedSDR:
-		return "SDR"
-	case SpeedDDR:
-		return "DDR"
-	case SpeedQDR:
-		return "QDR"
-	}
-	return ""
-}
-
-// extended: the extended speeds mean something only on a port that announces
-// them. Switch ports other than 0 show a CapMask of 0 on some hardware, and
-// there a non-zero active speed speaks for itself.
-func (p *PortInfo) extended() bool { return p.CapMask == 0 || p.CapMask&CapExtendedSpeeds != 0 }
-
-var laneTenths = map[string]int{"SDR": 25, "DDR": 50, "QDR": 100, "FDR": 140, "EDR": 250, "HDR": 500, "NDR": 1000, "XDR": 2000}
-
-// Rate is the static rate of the link at its active width and speed as SA
-// records code it, 0 when the port does not say.
+// Rate is the rate code of the link: width times speed as negotiated. A port
+// without extended speed support reports it by SpeedActive alone.
 func (p *PortInfo) Rate() ib.Rate {
-	return ib.RateFromTenths(laneTenths[p.SpeedName()] * Lanes(p.LinkWidthActive))
+	if r := ib.RateFromTenths(p.Lanes() * p.LaneTenths()); r != 0 {
+		return r
+	}
+	return ib.RateFromTenths(25)
 }
+
+// Lanes is the number of lanes of the active width, 1 for an unknown one.
+func (p *PortInfo) Lanes() int {
+	switch p.WidthActive() {
+	case 2:
+		return 4
+	case 4:
+		return 8
+	case 8:
+		return 12
+	case 16:
+		return 2
+	}
+	return 1
+}
+
+// LaneTenths is the signalling rate of one lane in tenths of Gb/s, in the
+// rounding that the rate codes use (FDR 14 Gb/s a lane).
+func (p *PortInfo) LaneTenths() int {
+	if p.CapMask()&CapMask2Supported != 0 && p.CapMask2()&Cap2ExtendedSpeeds2 != 0 && p.b[56]>>5&1 != 0 {
+		return 2000
+	}
+	// External ports of a switch have no mask of their own: port 0's counts,
+	// and a port without extended speeds leaves the field at zero.
+	if m := p.CapMask(); m == 0 || m&CapExtendedSpeeds != 0 {
+		switch p.SpeedExtActive() {
+		case 1:
+			return 140
+		case 2:
+			return 250
+		case 4:
+			return 500
+		case 8:
+			return 1000
+		}
+	}
+	switch p.SpeedActive() {
+	case 2:
+		return 50
+	case 4:
+		return 100
+	}
+	return 25
+}
+
+// WidthName is the active width as ibnetdiscover prints it: 1x, 2x, 4x, 8x, 12x.
+func (p *PortInfo) WidthName() string {
+	switch p.WidthActive() {
+	case 1:
+		return "1x"
+	case 2:
+		return "4x"
+	case 4:
+		return "8x"
+	case 8:
+		return "12x"
+	case 16:
+		return "2x"
+	}
+	return "?x"
+}
+
+// SpeedName is the active speed as ibnetdiscover prints it: SDR to XDR.
+func (p *PortInfo) SpeedName() string {
+	switch p.LaneTenths() {
+	case 50:
+		return "DDR"
+	case 100:
+		return "QDR"
+	case 140:
+		return "FDR"
+	case 250:
+		return "EDR"
+	case 500:
+		return "HDR"
+	case 1000:
+		return "NDR"
+	case 2000:
+		return "XDR"
+	}
+	return "SDR"
+}
+
+// PKeyViolations counts the packets with a P_Key that the port does not have.
+func (p *PortInfo) PKeyViolations() uint16 { return be.Uint16(p.b[46:]) }
+
+// QKeyViolations counts the packets with a wrong Q_Key.
+func (p *PortInfo) QKeyViolations() uint16 { return be.Uint16(p.b[48:]) }
+
+// WidthEnabled are the widths that the link may use, as bits; 255 in a Set: as supported.
+func (p *PortInfo) WidthEnabled() uint8 { return p.b[29] }
+
+// WidthSupported are the widths that the port supports, as bits.
+func (p *PortInfo) WidthSupported() uint8 { return p.b[30] }
+
+// SpeedSupported are the speeds SDR to QDR that the port supports, as bits.
+func (p *PortInfo) SpeedSupported() uint8 { return p.b[32] >> 4 }
+
+// SpeedEnabled are those that the link may use; 15 in a Set: as supported.
+func (p *PortInfo) SpeedEnabled() uint8 { return p.b[35] & 15 }
+
+// SpeedExtSupported are the extended speeds that the port supports, as bits.
+func (p *PortInfo) SpeedExtSupported() uint8 { return p.b[62] & 15 }
+
+// SpeedExtEnabled are those that the link may use; in a Set 30: none, 31: as supported.
+func (p *PortInfo) SpeedExtEnabled() uint8 { return p.b[63] & 31 }
+
+// RawFilters says whether a switch port drops raw packets: bit 1 those that it
+
+// receives, bit 0 those that it sends.
+func (p *PortInfo) RawFilters() uint8 { return p.b[43] & 3 }
+
+// McastPKeyTrapSuppr are the two bits that suppress traps of multicast packets with a
+
+// wrong P_Key.
+func (p *PortInfo) McastPKeyTrapSuppr() uint8 { return p.b[51] >> 5 & 3 }
+
+// ErrorThresholds are from how many local physical errors and buffer overruns on a
+
+// port reports them.
+func (p *PortInfo) ErrorThresholds() (phys, overrun uint8) { return p.b[53] >> 4, p.b[53] & 15 }

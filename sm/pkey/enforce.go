@@ -6,6 +6,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 )
 
 // Enforcement says which packets the switches check for their P_Key, at the
@@ -47,7 +48,7 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 	}) {
 		return
 	}
-	p.Enforcement = make([]fabric.Enforcement, len(f.Ports))
+	p.Enforcement = make([]mad.Enforcement, len(f.Ports))
 	for _, e := range f.EndPorts {
 		at := f.Ports[e].Peer
 		if f.Ports[e].Num == 0 || at == fabric.None {
@@ -60,12 +61,12 @@ func (p *Plan) Enforce(f *fabric.Fabric, mode Enforcement, have [][]ib.PKey) {
 		info := &f.Switches[n.Switch].Info
 		room := int(info.PartitionEnforcementCap())
 		in, out := info.EnforcesPartitions()
-		bits := fabric.Enforcement(0)
+		bits := mad.Enforcement(0)
 		if in && mode != EnforceOut {
-			bits |= fabric.EnforceInbound
+			bits |= mad.EnforceInbound
 		}
 		if out && mode != EnforceIn {
-			bits |= fabric.EnforceOutbound
+			bits |= mad.EnforceOutbound
 		}
 		if room == 0 || bits == 0 {
 			continue // the switch cannot

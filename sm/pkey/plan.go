@@ -10,6 +10,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 )
 
 // PowerOn is the P_Key table that the architecture gives a port before anybody
@@ -28,7 +29,7 @@ type Plan struct {
 	Groups  []partition.Precreated
 	// Enforcement has what switch ports check, by index in Fabric.Ports; nil
 	// where no port checks. See Enforce.
-	Enforcement []fabric.Enforcement
+	Enforcement []mad.Enforcement
 	Warnings    []string
 }
 

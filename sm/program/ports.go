@@ -268,7 +268,7 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 	case Activate:
 		w.SetState(ib.PortActive)
 	}
-	if end && p.Num != 0 && (rereg || st == Activate) && p.Info.CapMask()&fabric.CapClientReregister != 0 {
+	if end && p.Num != 0 && (rereg || st == Activate) && p.Info.CapMask()&mad.CapClientReregister != 0 {
 		w.SetClientReregister(true)
 	}
 	r.Data = w.Wire()
@@ -280,15 +280,15 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 func Answered(f *fabric.Fabric, declined Declined, r *smp.Reply) {
 	i := int32(r.Tag)
 	p := &f.Ports[i]
-	told := fabric.PortInfoOf(&r.Request.Data)
-	p.Info, p.Known = fabric.PortInfoOf(&r.Data), true
+	told := mad.PortInfoOf(&r.Request.Data)
+	p.Info, p.Known = mad.PortInfoOf(&r.Data), true
 	if r.Mod&smp.ExtendedSpeeds == 0 {
 		// A port that claims those speeds had another reason to refuse.
 		caps := p.Info.CapMask()
 		if first := f.Port(p.Node, 0); first != fabric.None {
 			caps |= f.Ports[first].Info.CapMask()
 		}
-		f.Nodes[p.Node].NoExtendedSpeeds = caps&fabric.CapExtendedSpeeds == 0
+		f.Nodes[p.Node].NoExtendedSpeeds = caps&mad.CapExtendedSpeeds == 0
 	}
 	p.Info.SetClientReregister(false)
 	end, linked := f.IsEndPort(i), p.Peer != fabric.None

@@ -17,6 +17,7 @@ package program
 import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 )
 
@@ -45,7 +46,7 @@ type Policy struct {
 	VLs []uint8
 	// Enforcement has what switch ports check, by index into Fabric.Ports (see
 	// pkey.Plan); nil for none.
-	Enforcement []fabric.Enforcement
+	Enforcement []mad.Enforcement
 }
 
 // DefaultPolicy is the policy of a subnet without settings; the values are those

@@ -172,7 +172,7 @@ func TestPorts(t *testing.T) {
 	answer := func(st program.Stage) int {
 		reqs := ports(f, pol, declined, st)
 		for _, q := range reqs {
-			i := fabric.PortInfoOf(&q.Data)
+			i := mad.PortInfoOf(&q.Data)
 			if i.State() == 0 { // no change
 				i.SetState(f.Ports[q.Tag].Info.State())
 			}

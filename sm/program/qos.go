@@ -44,7 +44,7 @@ func QoS(f *fabric.Fabric, t VLTables, have []uint8) []smp.Request {
 					set(mad.AttrSLtoVL, mad.SLtoVLMod(q.Num, num), m.Append(nil))
 				}
 			}
-		} else if p.Info.CapMask()&fabric.CapSLMapping == 0 {
+		} else if p.Info.CapMask()&mad.CapSLMapping == 0 {
 			continue
 		} else {
 			set(mad.AttrSLtoVL, 0, m.Append(nil))

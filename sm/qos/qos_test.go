@@ -90,7 +90,7 @@ func TestRequests(t *testing.T) {
 	f := gen.Ring(5, 1).Clone()
 	for i := range f.Ports {
 		setVLCap(f, int32(i), 4)
-		f.Ports[i].Info.SetCapMask(f.Ports[i].Info.CapMask() | fabric.CapSLMapping)
+		f.Ports[i].Info.SetCapMask(f.Ports[i].Info.CapMask() | mad.CapSLMapping)
 	}
 	setVLCap(f, f.EndPorts[1], 1)
 	tab, err := qos.Build(f, 2, qos.Options{})

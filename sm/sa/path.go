@@ -107,11 +107,11 @@ func (s *Service) follow(from int32, dlid ib.LID, a *pathAttr) bool {
 // widths and of speeds from HDR on came later, and PortInfo:CapabilityMask2 has
 // which of them it knows.
 func (s *Service) knownRate(r ib.Rate, ports ...int32) ib.Rate {
-	const w2x, hdr = fabric.Cap2Width2x, fabric.Cap2HDR
+	const w2x, hdr = mad.Cap2Width2x, mad.Cap2HDR
 	for _, p := range ports {
 		info := &s.f.Ports[p].Info
 		caps := uint16(0)
-		if info.CapMask()&fabric.CapMask2Supported != 0 {
+		if info.CapMask()&mad.CapMask2Supported != 0 {
 			caps = info.CapMask2()
 		}
 		switch {
@@ -119,7 +119,7 @@ func (s *Service) knownRate(r ib.Rate, ports ...int32) ib.Rate {
 			r = ib.Rate25
 		case r == ib.Rate50 && caps&(w2x|hdr) == 0:
 			r = ib.Rate40
-		case r.Tenths() >= ib.Rate400.Tenths() && caps&(w2x|hdr) == 0 && info.SpeedExtActive() < fabric.SpeedExtHDR:
+		case r.Tenths() >= ib.Rate400.Tenths() && caps&(w2x|hdr) == 0 && info.SpeedExtActive() < mad.SpeedExtHDR:
 			r = ib.Rate300
 		}
 	}

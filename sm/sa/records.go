@@ -123,7 +123,7 @@ func (q *query) portInfos() mad.Status {
 			}
 			if x == q.f.SMPort {
 				// The bit may have been set after the port was read.
-				be.PutUint32(rec[24:], be.Uint32(rec[24:])|fabric.CapIsSM)
+				be.PutUint32(rec[24:], be.Uint32(rec[24:])|mad.CapIsSM)
 			}
 			if !q.capMaskMatches(rec) {
 				q.out = q.out[:start]

@@ -223,6 +223,13 @@ func mustGID(s string) ib.GID {
 }
 
 // Queries of every kind find what is there.
+// able is a PortInfoRecord with some capabilities.
+func able(mask uint32) *mad.PortInfoRecord {
+	var r mad.PortInfoRecord
+	r.Info.SetCapMask(mask)
+	return &r
+}
+
 func TestRecords(t *testing.T) {
 	f := lids(gen.FatTree2(8, 4), 0)
 	w := newWorld(t, f, "")
@@ -258,7 +265,7 @@ func TestRecords(t *testing.T) {
 		{"ports of a switch", 0, mad.AttrPortInfoRecord, mad.CompPIRLID, &mad.PortInfoRecord{LID: sw}, 9, 0},
 		{"a port of a switch", 0, mad.AttrPortInfoRecord, mad.CompPIRLID | mad.CompPIRPort, &mad.PortInfoRecord{LID: sw, Port: 3}, 1, 0},
 		{"ports by capability bit", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask,
-			&mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapTrap}}, ports, 0},
+			able(mad.CapTrap), ports, 0},
 		{"switch info", 0, mad.AttrSwitchInfoRecord, 0, &mad.SwitchInfoRecord{}, len(f.Switches), 0},
 		{"switch info of an adapter", 0, mad.AttrSwitchInfoRecord, mad.CompSWIRLID, &mad.SwitchInfoRecord{LID: lid}, 0, 0},
 		{"LFT", 0, mad.AttrLFTRecord, mad.CompLFTLID, &mad.LFTRecord{LID: sw}, 1, 0},
@@ -275,7 +282,7 @@ func TestRecords(t *testing.T) {
 		{"P_Keys", 1, mad.AttrPKeyTableRecord, mad.CompPKTRLID, &mad.PKeyTableRecord{LID: lid}, 2, 0},
 		{"a block of P_Keys", 1, mad.AttrPKeyTableRecord, mad.CompPKTRLID | mad.CompPKTRBlock, &mad.PKeyTableRecord{LID: lid, Block: 1}, 1, 0},
 		{"ports with a manager", 0, mad.AttrPortInfoRecord, mad.CompPIRCapMask,
-			&mad.PortInfoRecord{Info: mad.PortInfo{CapMask: fabric.CapIsSM}}, 1, 0},
+			able(mad.CapIsSM), 1, 0},
 		{"GUIDs", 0, mad.AttrGUIDInfoRecord, mad.CompGIRLID, &mad.GUIDInfoRecord{LID: lid}, 4, 0},
 		{"groups", 0, mad.AttrMCMemberRecord, 0, &mad.MCMemberRecord{}, 1, 0},
 		{"members", 1, mad.AttrMCMemberRecord, 0, &mad.MCMemberRecord{}, 0, 0},

@@ -212,7 +212,8 @@ func TestWalkFromProtectedPort(t *testing.T) {
 		defer me.Close()
 		var p transport.Packet
 		var info mad.PortInfo
-		info.MKey, info.MKeyProtect = 0x77, 2
+		info.SetMKey(0x77)
+		info.SetMKeyProtect(2)
 		p = transport.Packet{LID: ib.LIDPermissive, Timeout: timeout}
 		mad.PutDR(&p.MAD, mad.MethodSet, mad.AttrPortInfo, 0, 1, 0, nil, info.Append(nil))
 		if err := me.Send(&p); err != nil {

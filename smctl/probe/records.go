@@ -199,14 +199,14 @@ func (s *subnet) at(lid ib.LID, num uint8) (end, *fabric.Port) {
 }
 
 func (s *subnet) addPort(b []byte) error {
-	if len(b) < 4+fabric.PortInfoLen {
+	if len(b) < 4+mad.PortInfoLen {
 		return errRecord
 	}
 	e, p := s.at(ib.LID(binary.BigEndian.Uint16(b)), b[2])
 	if p == nil {
 		return nil // it came while the tables were read
 	}
-	p.Info, p.Known = fabric.PortInfoOf((*[64]byte)(b[4:])), true
+	p.Info, p.Known = mad.PortInfoOf((*[64]byte)(b[4:])), true
 	if !e.isSwitch || e.num == 0 {
 		p.LMC = p.Info.LMC()
 	}
@@ -304,7 +304,7 @@ func records(ctx context.Context, c Conn) (*Found, error) {
 	}
 	var ni mad.NodeInfo
 	_ = ni.Decode(node[:])
-	pi := fabric.PortInfoOf(info)
+	pi := mad.PortInfoOf(info)
 	lid := pi.MasterSMLID()
 	if !lid.IsUnicast() {
 		return nil, noRecords("no subnet manager has configured the port")

@@ -130,8 +130,8 @@ func (s *Server) answer(c *ibsim.Ctl, from string) bool {
 	case ibsim.CtlDisconnect:
 		s.detach(int(c.Client))
 	case ibsim.CtlGetPort:
-		ne.PutUint16(c.Data[:], uint16(info.LID))
-		c.Data[2] = uint8(info.State)
+		ne.PutUint16(c.Data[:], uint16(info.LID()))
+		c.Data[2] = uint8(info.State())
 		c.Len = 4
 	case ibsim.CtlGetVendor:
 		ni := s.sim.NodeInfo(r.port.PortGUID)
@@ -140,7 +140,7 @@ func (s *Server) answer(c *ibsim.Ctl, from string) bool {
 		ne.PutUint32(c.Data[8:], ni.Revision)
 		c.Len = 24
 	case ibsim.CtlGetGID:
-		ne.PutUint64(c.Data[:], info.GIDPrefix)
+		ne.PutUint64(c.Data[:], info.GIDPrefix())
 		ne.PutUint64(c.Data[8:], uint64(r.port.NodeGUID))
 		c.Len = 16
 	case ibsim.CtlGetGUID:
@@ -156,7 +156,7 @@ func (s *Server) answer(c *ibsim.Ctl, from string) bool {
 				return false
 			}
 		}
-		info.LocalPortNum = r.port.Num
+		info.SetLocalPort(r.port.Num)
 		info.Append(c.Data[:0])
 		c.Len = 64
 	case ibsim.CtlSetIsSM:

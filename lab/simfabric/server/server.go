@@ -258,12 +258,12 @@ func (p *process) port(b []byte) ([]byte, error) {
 		return nil, syscall.ENODEV
 	}
 	var out []byte
-	for _, v := range []uint32{uint32(i.LID), uint32(i.LMC), uint32(i.MasterSMLID), uint32(i.MasterSMSL),
-		uint32(i.State), uint32(i.PhysState), uint32(i.Rate().Tenths() / 10)} {
+	for _, v := range []uint32{uint32(i.LID()), uint32(i.LMC()), uint32(i.MasterSMLID()), uint32(i.MasterSMSL()),
+		uint32(i.State()), uint32(i.PhysState()), uint32(i.Rate().Tenths() / 10)} {
 		out = ne.AppendUint32(out, v)
 	}
-	out = binary.BigEndian.AppendUint32(out, i.CapMask)
-	out = binary.BigEndian.AppendUint64(out, i.GIDPrefix)
+	out = binary.BigEndian.AppendUint32(out, i.CapMask())
+	out = binary.BigEndian.AppendUint64(out, i.GIDPrefix())
 	out = binary.BigEndian.AppendUint64(out, uint64(e.PortGUID))
 	out = ne.AppendUint32(out, uint32(len(keys)))
 	for _, k := range keys {

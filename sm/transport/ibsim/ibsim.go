@@ -318,8 +318,8 @@ func (t *Transport) Port() (transport.Port, error) {
 		ni.PortGUID = ib.GUID(g)
 	}
 	return transport.Port{
-		Device: "ibsim0", Num: pi.LocalPortNum, NodeGUID: ni.NodeGUID, PortGUID: ni.PortGUID, LID: pi.LID, SMLID: pi.MasterSMLID,
-		State: pi.State, PhysState: pi.PhysState, Prefix: pi.GIDPrefix, LinkLayer: ib.LinkLayerInfiniBand, NodeType: ni.NodeType,
+		Device: "ibsim0", Num: pi.LocalPort(), NodeGUID: ni.NodeGUID, PortGUID: ni.PortGUID, LID: pi.LID(), SMLID: pi.MasterSMLID(),
+		State: pi.State(), PhysState: pi.PhysState(), Prefix: pi.GIDPrefix(), LinkLayer: ib.LinkLayerInfiniBand, NodeType: ni.NodeType,
 	}, nil
 }
 

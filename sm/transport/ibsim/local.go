@@ -1,6 +1,9 @@
 package ibsim
 
-import "ibnetworkd/sm/fabric"
+import (
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+)
 
 // PortInfo is the PortInfo of the local port, from the simulator's control socket,
 // so that a manager need not query it by SMP. (NodeInfo there has the node's GUID as
@@ -10,5 +13,5 @@ func (t *Transport) PortInfo() (fabric.PortInfo, bool) {
 	if t.question(&c) != nil {
 		return fabric.PortInfo{}, false
 	}
-	return fabric.PortInfoOf((*[64]byte)(c.Data[:])), true
+	return mad.PortInfoOf((*[64]byte)(c.Data[:])), true
 }

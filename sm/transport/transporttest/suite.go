@@ -245,7 +245,7 @@ func testIsSM(t *testing.T, tr transport.Transport) {
 		r := ask(t, tr, Request(mad.AttrPortInfo, 0, 15, nil))
 		var pi mad.PortInfo
 		_ = pi.Decode(r.MAD[64:])
-		return pi.CapMask&mad.CapIsSM != 0
+		return pi.CapMask()&mad.CapIsSM != 0
 	}
 	for _, on := range []bool{true, true, false, true, false} {
 		if err := tr.SetIsSM(on); err != nil {
@@ -298,13 +298,15 @@ func SetUpSwitch(t *testing.T, tr transport.Transport, path []uint8) {
 		r := ask(t, tr, Request(mad.AttrPortInfo, num, 20, at))
 		var pi mad.PortInfo
 		_ = pi.Decode(r.MAD[64:])
-		if st != 0 && pi.State == ib.PortActive {
+		if st != 0 && pi.State() == ib.PortActive {
 			st = 0
 		}
 		if lid != 0 {
-			pi.LID, pi.MasterSMLID = lid, 1
+			pi.SetLID(lid)
+			pi.SetMasterSMLID(1)
 		}
-		pi.State, pi.PhysState = st, 0
+		pi.SetState(st)
+		pi.SetPhysState(0)
 		p := Request(mad.AttrPortInfo, num, 21, at)
 		p.MAD[3] = uint8(mad.MethodSet)
 		pi.Append(p.MAD[64:64])

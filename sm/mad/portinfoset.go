@@ -1,16 +1,6 @@
-package fabric
+package mad
 
-import (
-	"encoding/binary"
-
-	"ibnetworkd/ib"
-)
-
-// Lengths of the attributes on the wire in bytes.
-const (
-	PortInfoLen   = 64
-	SwitchInfoLen = 20
-)
+import "ibnetworkd/ib"
 
 // PortInfoOf is the PortInfo in the data of an SMP.
 func PortInfoOf(data *[64]byte) PortInfo { return PortInfo{*data} }
@@ -18,10 +8,19 @@ func PortInfoOf(data *[64]byte) PortInfo { return PortInfo{*data} }
 // Wire is the attribute as the data of an SMP.
 func (p *PortInfo) Wire() [64]byte { return p.b }
 
+// Decode reads PortInfoLen bytes.
+func (p *PortInfo) Decode(b []byte) error {
+	if len(b) < PortInfoLen {
+		return ErrShort
+	}
+	copy(p.b[:], b)
+	return nil
+}
+
 // Append appends the PortInfoLen bytes of the attribute.
 func (p *PortInfo) Append(b []byte) []byte { return append(b, p.b[:]...) }
 
-func (p *PortInfo) put16(at int, v uint16) { binary.BigEndian.PutUint16(p.b[at:], v) }
+func (p *PortInfo) put16(at int, v uint16) { be.PutUint16(p.b[at:], v) }
 func (p *PortInfo) high(at int, v uint8)   { p.b[at] = p.b[at]&0x0f | v<<4 }
 func (p *PortInfo) low(at int, v uint8)    { p.b[at] = p.b[at]&0xf0 | v&0x0f }
 
@@ -29,10 +28,10 @@ func (p *PortInfo) low(at int, v uint8)    { p.b[at] = p.b[at]&0xf0 | v&0x0f }
 func (p *PortInfo) bits(at int, mask, v uint8) { p.b[at] = p.b[at]&^mask | v&mask }
 
 // SetMKey sets the management key.
-func (p *PortInfo) SetMKey(k ib.MKey) { binary.BigEndian.PutUint64(p.b[0:], uint64(k)) }
+func (p *PortInfo) SetMKey(k ib.MKey) { be.PutUint64(p.b[0:], uint64(k)) }
 
 // SetGIDPrefix sets the subnet prefix.
-func (p *PortInfo) SetGIDPrefix(v uint64) { binary.BigEndian.PutUint64(p.b[8:], v) }
+func (p *PortInfo) SetGIDPrefix(v uint64) { be.PutUint64(p.b[8:], v) }
 
 // SetLID sets the base LID, 0 for none.
 func (p *PortInfo) SetLID(l ib.LID) { p.put16(16, uint16(l)) }
@@ -40,8 +39,8 @@ func (p *PortInfo) SetLID(l ib.LID) { p.put16(16, uint16(l)) }
 // SetMasterSMLID sets the LID of the master subnet manager.
 func (p *PortInfo) SetMasterSMLID(l ib.LID) { p.put16(18, uint16(l)) }
 
-// SetCapMask sets the capability mask; see the Cap constants.
-func (p *PortInfo) SetCapMask(v uint32) { binary.BigEndian.PutUint32(p.b[20:], v) }
+// SetCapMask sets the capability mask; see the constants of that name.
+func (p *PortInfo) SetCapMask(v uint32) { be.PutUint32(p.b[20:], v) }
 
 // SetCapMask2 sets the second capability mask.
 func (p *PortInfo) SetCapMask2(v uint16) { p.put16(60, v) }
@@ -75,8 +74,8 @@ func (p *PortInfo) SetSpeedsExt(enabled, supported, active uint8) {
 // SetSpeedExtActive sets the active extended speed.
 func (p *PortInfo) SetSpeedExtActive(v uint8) { p.high(62, v) }
 
-// setXDR sets the XDR speed as enabled, supported and active.
-func (p *PortInfo) setXDR() { p.b[56] |= 1<<5 | 1<<3 | 1 }
+// SetXDR sets the XDR speed as enabled, supported and active.
+func (p *PortInfo) SetXDR() { p.b[56] |= 1<<5 | 1<<3 | 1 }
 
 // SetState sets the logical state; 0 in a Set is no change.
 func (p *PortInfo) SetState(s ib.PortState) { p.low(32, uint8(s)) }
@@ -159,40 +158,32 @@ func (p *PortInfo) SetSubnetTimeout(code uint8) { p.bits(51, 31, code) }
 // overruns on a port reports them, 0..15.
 func (p *PortInfo) SetErrorThresholds(phys, overrun uint8) { p.b[53] = phys<<4 | overrun&15 }
 
-// SwitchInfoOf is the SwitchInfo in the data of an SMP.
-func SwitchInfoOf(data *[64]byte) SwitchInfo { return SwitchInfo{[SwitchInfoLen]byte(data[:])} }
+// SetMKeyViolations sets the count of requests with a wrong M_Key.
+func (p *PortInfo) SetMKeyViolations(n uint16) { p.put16(44, n) }
 
-// Wire is the attribute as the data of an SMP.
-func (s *SwitchInfo) Wire() (data [64]byte) {
-	copy(data[:], s.b[:])
-	return data
-}
+// SetPKeyViolations sets the count of packets with a P_Key that the port does not have.
+func (p *PortInfo) SetPKeyViolations(n uint16) { p.put16(46, n) }
 
-// Append appends the SwitchInfoLen bytes of the attribute.
-func (s *SwitchInfo) Append(b []byte) []byte { return append(b, s.b[:]...) }
+// SetQKeyViolations sets the count of packets with a wrong Q_Key.
+func (p *PortInfo) SetQKeyViolations(n uint16) { p.put16(48, n) }
 
-func (s *SwitchInfo) put16(at int, v uint16) { binary.BigEndian.PutUint16(s.b[at:], v) }
+// SetWidthEnabled sets the widths that the link may use.
+func (p *PortInfo) SetWidthEnabled(v uint8) { p.b[29] = v }
 
-// SetCaps sets the numbers of entries of the linear and of the multicast
-// forwarding table, and of the P_Key table of each external port.
-func (s *SwitchInfo) SetCaps(linear, multicast, pkeys uint16) {
-	s.put16(0, linear)
-	s.put16(4, multicast)
-	s.put16(14, pkeys)
-}
+// SetSpeedEnabled sets the speeds SDR to QDR that the link may use.
+func (p *PortInfo) SetSpeedEnabled(v uint8) { p.low(35, v) }
 
-// SetLinearFDBTop sets the highest LID that the linear forwarding table serves.
-func (s *SwitchInfo) SetLinearFDBTop(top uint16) { s.put16(6, top) }
+// SetSpeedActive sets the active speed SDR to QDR.
+func (p *PortInfo) SetSpeedActive(v uint8) { p.high(35, v) }
 
-// SetLifeTime sets the packet lifetime code, 0..31.
-func (s *SwitchInfo) SetLifeTime(code uint8) { s.b[11] = s.b[11]&7 | code<<3 }
+// SetSpeedExtEnabled sets the extended speeds that the link may use.
+func (p *PortInfo) SetSpeedExtEnabled(v uint8) { p.bits(63, 31, v) }
 
-// SetMulticastFDBTop sets the highest multicast LID that the switch forwards.
-func (s *SwitchInfo) SetMulticastFDBTop(top uint16) { s.put16(18, top) }
+// SetRawFilters sets whether a switch port drops raw packets.
+func (p *PortInfo) SetRawFilters(v uint8) { p.bits(43, 3, v) }
 
-// SetEnforcementCap sets whether external ports can check P_Keys of what they
-// receive and of what they send.
-func (s *SwitchInfo) SetEnforcementCap(e Enforcement) { s.b[16] = s.b[16]&0x3f | uint8(e)<<4 }
+// SetMcastPKeyTrapSuppr sets them.
+func (p *PortInfo) SetMcastPKeyTrapSuppr(v uint8) { p.bits(51, 0x60, v<<5) }
 
-// SetEnhancedPort0 says that port 0 is an enhanced one.
-func (s *SwitchInfo) SetEnhancedPort0() { s.b[16] |= 8 }
+// SetRespTime sets the code of the time between request and response, 0..31.
+func (p *PortInfo) SetRespTime(code uint8) { p.bits(52, 31, code) }

@@ -48,7 +48,7 @@ func (p Packet) Encode(htype uint16) []byte {
 // Parse reads a request or a reply of a link with hardware addresses of n bytes. What
 // follows it is padding.
 func Parse(b []byte, n int) (p Packet, ok bool) {
-	if len(b) < 8+2*(n+4) || binary.BigEndian.Uint16(b[2:]) != etherIP || int(b[4]) != n || b[5] != 4 {
+	if n < 0 || n > 255 || len(b) < 8+2*(n+4) || binary.BigEndian.Uint16(b[2:]) != etherIP || int(b[4]) != n || b[5] != 4 {
 		return p, false
 	}
 	from, err := ib.HWAddrFrom(b[8 : 8+n])

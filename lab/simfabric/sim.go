@@ -210,7 +210,7 @@ func New(f *fabric.Fabric, opt Options) *Sim {
 	}
 	for _, n := range s.nodes {
 		if n.sw != nil {
-			n.sw.info.PortStateChange = true
+			n.sw.info.SetPortStateChange(true)
 		}
 	}
 	return s
@@ -284,7 +284,7 @@ func (s *Sim) powerOn(p *port) {
 	case !sw || p.num == 0:
 		n = int(p.node.info.PartitionCap)
 	default:
-		n = int(p.node.sw.info.PartitionEnforcementCap)
+		n = int(p.node.sw.info.PartitionEnforcementCap())
 	}
 	p.pkeys = nil
 	if n > 0 {
@@ -299,15 +299,18 @@ func (s *Sim) powerOn(p *port) {
 
 func (n *node) powerOnSwitch() {
 	i := &n.sw.info
-	i.LinearFDBTop, i.DefaultPort, i.DefaultMcastPrimaryPort, i.DefaultMcastNotPrimPort = 0, 0, 0, 0
-	i.LifeTimeValue, i.OptimizedSLtoVL, i.MulticastFDBTop = 0, 0, 0
-	if i.LinearFDBCap == 0 {
-		i.LinearFDBCap = 0xc000
+	i.SetLinearFDBTop(0)
+	i.SetDefaultPorts([3]uint8{})
+	i.SetLifeTime(0)
+	i.SetOptimizedSLtoVL(0)
+	i.SetMulticastFDBTop(0)
+	if i.LinearFDBCap() == 0 {
+		i.SetLinearFDBCap(0xc000)
 	}
-	if i.MulticastFDBCap == 0 {
-		i.MulticastFDBCap = 1024
+	if i.MulticastFDBCap() == 0 {
+		i.SetMulticastFDBCap(1024)
 	}
-	i.PortStateChange = true
+	i.SetPortStateChange(true)
 	n.sw.lft, n.sw.mft = nil, nil
 }
 
@@ -343,7 +346,7 @@ func (p *port) train() bool {
 	}
 	changed := was != (p.info.PhysState() == ib.PhysLinkUp)
 	if changed && p.node.sw != nil {
-		p.node.sw.info.PortStateChange = true
+		p.node.sw.info.SetPortStateChange(true)
 	}
 	return changed
 }

@@ -72,7 +72,9 @@ func setUp(t testing.TB, s *Sim, tr transport.Transport) {
 	}
 	lft[1], lft[2], lft[3], lft[4] = 1, 2, 3, 0
 	ask(t, tr, mad.MethodSet, mad.AttrLFT, 0, []uint8{1}, lft.Append(nil))
-	si := mad.SwitchInfo{LinearFDBTop: 4, PortStateChange: true}
+	var si mad.SwitchInfo
+	si.SetLinearFDBTop(4)
+	si.SetPortStateChange(true)
 	ask(t, tr, mad.MethodSet, mad.AttrSwitchInfo, 0, []uint8{1}, si.Append(nil))
 	set([]uint8{1}, 0, 4, 0)
 	for _, st := range []ib.PortState{ib.PortArmed, ib.PortActive} {
@@ -185,8 +187,8 @@ func TestTrapRepeatsUntilRepressed(t *testing.T) {
 		}
 		i, _ := s.PortInfo(gen.SwitchGUID, 3)
 		sw, _, _, _ := s.SwitchTables(gen.SwitchGUID)
-		if i.State() != ib.PortDown || !sw.PortStateChange {
-			t.Errorf("port %v, PortStateChange %v", i.State(), sw.PortStateChange)
+		if i.State() != ib.PortDown || !sw.PortStateChange() {
+			t.Errorf("port %v, PortStateChange %v", i.State(), sw.PortStateChange())
 		}
 	})
 }

@@ -195,7 +195,7 @@ func (s *Sim) attribute(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 			return mad.StatusBadAttr
 		}
 		end := (int(mod) + 1) * 64
-		if mod > 0xffff || int(mod)*64 >= int(n.sw.info.LinearFDBCap) {
+		if mod > 0xffff || int(mod)*64 >= int(n.sw.info.LinearFDBCap()) {
 			return mad.StatusInvalidField
 		}
 		if set {
@@ -215,7 +215,7 @@ func (s *Sim) attribute(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 			return mad.StatusBadAttr
 		}
 		blk, pos := int(mod&0x1ff), int(mod>>28)
-		if blk*32 >= int(n.sw.info.MulticastFDBCap) || pos*16 >= len(n.ports) {
+		if blk*32 >= int(n.sw.info.MulticastFDBCap()) || pos*16 >= len(n.ports) {
 			return mad.StatusInvalidField
 		}
 		var t mad.MFTBlock
@@ -255,12 +255,13 @@ func (w *switchState) set(d *[64]byte) {
 	var in mad.SwitchInfo
 	_ = in.Decode(d[:])
 	i := &w.info
-	i.LinearFDBTop = in.LinearFDBTop
-	i.DefaultPort, i.DefaultMcastPrimaryPort, i.DefaultMcastNotPrimPort = in.DefaultPort, in.DefaultMcastPrimaryPort,
-		in.DefaultMcastNotPrimPort
-	i.LifeTimeValue, i.OptimizedSLtoVL, i.MulticastFDBTop = in.LifeTimeValue, in.OptimizedSLtoVL, in.MulticastFDBTop
-	if in.PortStateChange {
-		i.PortStateChange = false
+	i.SetLinearFDBTop(in.LinearFDBTop())
+	i.SetDefaultPorts(in.DefaultPorts())
+	i.SetLifeTime(in.LifeTime())
+	i.SetOptimizedSLtoVL(in.OptimizedSLtoVL())
+	i.SetMulticastFDBTop(in.MulticastFDBTop())
+	if in.PortStateChange() {
+		i.SetPortStateChange(false)
 	}
 }
 

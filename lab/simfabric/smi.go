@@ -143,7 +143,7 @@ func (s *Sim) walkLID(from *port, dlid ib.LID, smp bool, pkey ib.PKey) *port {
 			s.switchPKeyTrap(p, from, dlid, pkey)
 			return nil
 		}
-		if int(dlid) >= len(n.sw.lft) || uint16(dlid) > n.sw.info.LinearFDBTop {
+		if int(dlid) >= len(n.sw.lft) || uint16(dlid) > n.sw.info.LinearFDBTop() {
 			return nil
 		}
 		o := n.sw.lft[dlid]

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 )
@@ -24,7 +23,7 @@ func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
 		return
 	}
 	was := x.si.LinearFDBTop()
-	x.si = fabric.SwitchInfoOf(&r.Data)
+	x.si = mad.SwitchInfoOf(&r.Data)
 	if x.si.LinearFDBTop() == 0 && was != 0 {
 		d.restarted(i)
 	}

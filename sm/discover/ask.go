@@ -234,7 +234,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 	case kClear:
 		r.Attr, r.Method, r.MKey = mad.AttrSwitchInfo, mad.MethodSet, x.ports.at(0).info.MKey()
 		si := x.si
-		si.SetPortStateChange()
+		si.SetPortStateChange(true)
 		r.Data = si.Wire()
 	case kSM:
 		r.Attr, r.ShortTimeout = mad.AttrSMInfo, d.opt.ShortSMTimeout

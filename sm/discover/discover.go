@@ -408,7 +408,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 			return
 		}
 		if r.OK() {
-			x.si = fabric.SwitchInfoOf(&r.Data)
+			x.si = mad.SwitchInfoOf(&r.Data)
 		} else {
 			d.warn("switch %s does not answer SwitchInfo%s", x.name(), why(r))
 		}
@@ -420,8 +420,8 @@ func (d *Discovery) Step(r *smp.Reply) {
 	case kClear:
 		x := &d.nodes[i]
 		if r.OK() {
-			x.si = fabric.SwitchInfoOf(&r.Data)
-			x.si.ClearPortStateChange()
+			x.si = mad.SwitchInfoOf(&r.Data)
+			x.si.SetPortStateChange(false)
 		} else if r.Timeout {
 			x.recheck = false
 			d.silent(i, 0, "switch "+x.name()+" does not answer")

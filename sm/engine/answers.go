@@ -49,9 +49,9 @@ func (w *sweep) answered(r *smp.Reply) {
 
 func (w *sweep) switchSet(r *smp.Reply) {
 	info := &w.f.Switches[r.Tag].Info
-	*info = fabric.SwitchInfoOf(&r.Data)
-	if sent := fabric.SwitchInfoOf(&r.Request.Data); sent.PortStateChange() {
-		info.ClearPortStateChange()
+	*info = mad.SwitchInfoOf(&r.Data)
+	if sent := mad.SwitchInfoOf(&r.Request.Data); sent.PortStateChange() {
+		info.SetPortStateChange(false)
 		w.have.unprobed[r.Tag] = true
 	}
 }

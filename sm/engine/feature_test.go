@@ -327,7 +327,7 @@ func TestSmallForwardingTable(t *testing.T) {
 		// With eight LIDs a host some are beyond the first 64.
 		leaf, _ := f.SwitchOf(hosts[9])
 		small := f.Nodes[f.Switches[leaf].Node].GUID
-		if err := w.sim.SetSwitchInfo(small, func(i *mad.SwitchInfo) { i.LinearFDBCap = 64 }); err != nil {
+		if err := w.sim.SetSwitchInfo(small, func(i *mad.SwitchInfo) { i.SetLinearFDBCap(64) }); err != nil {
 			t.Fatal(err)
 		}
 		s, _ := w.manager(hosts[0], engine.Config{LMC: 3})

@@ -99,7 +99,7 @@ func changed(f *fabric.Fabric, sw *fabric.Switch, r *smp.Reply) bool {
 		pi, p := mad.PortInfoOf(&r.Data), &f.Ports[f.Port(sw.Node, uint8(r.Mod))]
 		return r.Mod == 0 && pi.LID() != p.LID || r.Mod != 0 && pi.State() != p.Info.State()
 	}
-	si := fabric.SwitchInfoOf(&r.Data)
+	si := mad.SwitchInfoOf(&r.Data)
 	return si.PortStateChange() || si.LinearFDBTop() != sw.Info.LinearFDBTop()
 }
 

@@ -189,8 +189,8 @@ func (w *world) check(sm int32, s *engine.Subnet) error {
 		if err != nil {
 			return err
 		}
-		if si.LinearFDBTop < uint16(x.TopLID) {
-			return fmt.Errorf("LinearFDBTop %d, highest LID %d", si.LinearFDBTop, x.TopLID)
+		if si.LinearFDBTop() < uint16(x.TopLID) {
+			return fmt.Errorf("LinearFDBTop %d, highest LID %d", si.LinearFDBTop(), x.TopLID)
 		}
 		lft[i] = t[:min(int(x.TopLID)+1, len(t))]
 	}

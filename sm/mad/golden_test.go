@@ -148,14 +148,16 @@ var golden = map[string]func(*testing.T, []byte) fields{
 	},
 	"SwitchInfo": func(t *testing.T, b []byte) fields {
 		i := decode[SwitchInfo](t, b)
+		in, out := i.EnforcesPartitions()
 		return fields{
-			"LinearFdbCap": i.LinearFDBCap, "RandomFdbCap": i.RandomFDBCap, "McastFdbCap": i.MulticastFDBCap, "LinearFdbTop": i.LinearFDBTop,
-			"DefPort": i.DefaultPort, "DefMcastPrimPort": i.DefaultMcastPrimaryPort, "DefMcastNotPrimPort": i.DefaultMcastNotPrimPort,
-			"LifeTime": i.LifeTimeValue, "StateChange": flag(i.PortStateChange), "OptSLtoVLMapping": i.OptimizedSLtoVL, "LidsPerPort": i.LIDsPerPort,
-			"PartEnforceCap": i.PartitionEnforcementCap, "InboundPartEnf": flag(i.InboundEnforcement),
-			"OutboundPartEnf":  flag(i.OutboundEnforcement),
-			"FilterRawInbound": flag(i.FilterRawInbound), "FilterRawOutbound": flag(i.FilterRawOutbound), "EnhancedPort0": flag(i.EnhancedPort0),
-			"MulticastFDBTop": h(4, i.MulticastFDBTop),
+			"LinearFdbCap": i.LinearFDBCap(), "RandomFdbCap": i.RandomFDBCap(), "McastFdbCap": i.MulticastFDBCap(), "LinearFdbTop": i.LinearFDBTop(),
+			"DefPort": i.DefaultPorts()[0], "DefMcastPrimPort": i.DefaultPorts()[1], "DefMcastNotPrimPort": i.DefaultPorts()[2],
+			"LifeTime": i.LifeTime(), "StateChange": flag(i.PortStateChange()),
+			"OptSLtoVLMapping": i.OptimizedSLtoVL(), "LidsPerPort": be.Uint16(i.b[12:]),
+			"PartEnforceCap": i.PartitionEnforcementCap(), "InboundPartEnf": flag(in),
+			"OutboundPartEnf":  flag(out),
+			"FilterRawInbound": flag(i.b[16]&0x20 != 0), "FilterRawOutbound": flag(i.b[16]&0x10 != 0), "EnhancedPort0": flag(i.EnhancedPort0()),
+			"MulticastFDBTop": h(4, i.MulticastFDBTop()),
 		}
 	},
 	"GUIDInfo": func(t *testing.T, b []byte) fields {
@@ -216,8 +218,8 @@ var golden = map[string]func(*testing.T, []byte) fields{
 	},
 	"SwitchInfoRecord": func(t *testing.T, b []byte) fields {
 		r := decode[SwitchInfoRecord](t, b)
-		return fields{"LID": int(r.LID), "LinearFDBCap": hU(r.Info.LinearFDBCap), "MulticastFDBCap": hU(r.Info.MulticastFDBCap),
-			"LinearFDBTop": hU(r.Info.LinearFDBTop), "PartitionEnforcementCap": hU(r.Info.PartitionEnforcementCap)}
+		return fields{"LID": int(r.LID), "LinearFDBCap": hU(r.Info.LinearFDBCap()), "MulticastFDBCap": hU(r.Info.MulticastFDBCap()),
+			"LinearFDBTop": hU(r.Info.LinearFDBTop()), "PartitionEnforcementCap": hU(r.Info.PartitionEnforcementCap())}
 	},
 	"LinkRecord": func(t *testing.T, b []byte) fields {
 		r := decode[LinkRecord](t, b)

@@ -84,66 +84,6 @@ func (n *NodeInfo) Decode(b []byte) error {
 	return nil
 }
 
-// SwitchInfoLen is the wire length of SwitchInfo.
-const SwitchInfoLen = 20
-
-// SwitchInfo describes and sets up a switch (IBTA 14.2.5.4).
-type SwitchInfo struct {
-	LinearFDBCap            uint16
-	RandomFDBCap            uint16
-	MulticastFDBCap         uint16
-	LinearFDBTop            uint16 // highest LID in the linear table
-	DefaultPort             uint8
-	DefaultMcastPrimaryPort uint8
-	DefaultMcastNotPrimPort uint8
-	LifeTimeValue           uint8 // 5 bits
-	PortStateChange         bool  // set by the switch; written as one to clear
-	OptimizedSLtoVL         uint8 // 2 bits
-	LIDsPerPort             uint16
-	PartitionEnforcementCap uint16
-	InboundEnforcement      bool
-	OutboundEnforcement     bool
-	FilterRawInbound        bool
-	FilterRawOutbound       bool
-	EnhancedPort0           bool
-	MulticastFDBTop         uint16
-}
-
-// Append appends SwitchInfoLen bytes.
-func (s *SwitchInfo) Append(b []byte) []byte {
-	b = be.AppendUint16(b, s.LinearFDBCap)
-	b = be.AppendUint16(b, s.RandomFDBCap)
-	b = be.AppendUint16(b, s.MulticastFDBCap)
-	b = be.AppendUint16(b, s.LinearFDBTop)
-	b = append(b, s.DefaultPort, s.DefaultMcastPrimaryPort, s.DefaultMcastNotPrimPort,
-		s.LifeTimeValue<<3|bit(s.PortStateChange, 2)|s.OptimizedSLtoVL&3)
-	b = be.AppendUint16(b, s.LIDsPerPort)
-	b = be.AppendUint16(b, s.PartitionEnforcementCap)
-	b = append(b, bit(s.InboundEnforcement, 7)|bit(s.OutboundEnforcement, 6)|bit(s.FilterRawInbound, 5)|
-		bit(s.FilterRawOutbound, 4)|bit(s.EnhancedPort0, 3), 0)
-	return be.AppendUint16(b, s.MulticastFDBTop)
-}
-
-// Decode reads SwitchInfoLen bytes.
-func (s *SwitchInfo) Decode(b []byte) error {
-	if len(b) < SwitchInfoLen {
-		return ErrShort
-	}
-	s.LinearFDBCap = be.Uint16(b)
-	s.RandomFDBCap = be.Uint16(b[2:])
-	s.MulticastFDBCap = be.Uint16(b[4:])
-	s.LinearFDBTop = be.Uint16(b[6:])
-	s.DefaultPort, s.DefaultMcastPrimaryPort, s.DefaultMcastNotPrimPort = b[8], b[9], b[10]
-	s.LifeTimeValue, s.PortStateChange, s.OptimizedSLtoVL = b[11]>>3, b[11]&4 != 0, b[11]&3
-	s.LIDsPerPort = be.Uint16(b[12:])
-	s.PartitionEnforcementCap = be.Uint16(b[14:])
-	s.InboundEnforcement, s.OutboundEnforcement = b[16]&0x80 != 0, b[16]&0x40 != 0
-	s.FilterRawInbound, s.FilterRawOutbound = b[16]&0x20 != 0, b[16]&0x10 != 0
-	s.EnhancedPort0 = b[16]&8 != 0
-	s.MulticastFDBTop = be.Uint16(b[18:])
-	return nil
-}
-
 func bit(v bool, n uint) uint8 {
 	if v {
 		return 1 << n

@@ -223,7 +223,7 @@ func TestPorts(t *testing.T) {
 
 // switchInfo is what the first of some requests sets.
 func switchInfo(r []smp.Request) *fabric.SwitchInfo {
-	i := fabric.SwitchInfoOf(&r[0].Data)
+	i := mad.SwitchInfoOf(&r[0].Data)
 	return &i
 }
 
@@ -251,13 +251,13 @@ func TestMulticastTop(t *testing.T) {
 func TestPortStateChange(t *testing.T) {
 	f := gen.Star(2, 8).Clone()
 	s := &f.Switches[0].Info
-	s.SetPortStateChange()
+	s.SetPortStateChange(true)
 	r := program.Switches(f, program.DefaultPolicy(), 3)
 	if len(r) != 1 || switchInfo(r).LinearFDBTop() != 3 || !switchInfo(r).PortStateChange() {
 		t.Fatalf("a new switch: %v", r)
 	}
 	*s = *switchInfo(r)
-	s.SetPortStateChange()
+	s.SetPortStateChange(true)
 	if r := program.Switches(f, program.DefaultPolicy(), 3); len(r) != 0 {
 		t.Errorf("told again: %v", r)
 	}

@@ -26,7 +26,7 @@ func Switches(f *fabric.Fabric, pol Policy, top ib.LID) []smp.Request {
 		s := &f.Switches[i]
 		have := s.Info
 		if have.LinearFDBTop() != 0 {
-			have.ClearPortStateChange()
+			have.SetPortStateChange(false)
 		}
 		w := have
 		w.SetLinearFDBTop(min(uint16(top), max(w.LinearFDBCap(), 1)-1))

@@ -214,13 +214,13 @@ func (s *subnet) addPort(b []byte) error {
 }
 
 func (s *subnet) addSwitch(b []byte) error {
-	if len(b) < 4+fabric.SwitchInfoLen {
+	if len(b) < 4+mad.SwitchInfoLen {
 		return errRecord
 	}
 	if e, ok := s.owner[ib.LID(binary.BigEndian.Uint16(b))]; ok && e.isSwitch {
 		var data [64]byte
 		copy(data[:], b[4:])
-		s.b.SetSwitchInfo(e.node, fabric.SwitchInfoOf(&data))
+		s.b.SetSwitchInfo(e.node, mad.SwitchInfoOf(&data))
 	}
 	return nil
 }

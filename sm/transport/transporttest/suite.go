@@ -329,7 +329,7 @@ func SetUpSwitch(t *testing.T, tr transport.Transport, path []uint8) {
 		r := ask(t, tr, Request(mad.AttrSwitchInfo, 0, 24, sw))
 		var si mad.SwitchInfo
 		_ = si.Decode(r.MAD[64:])
-		si.LinearFDBTop = 3
+		si.SetLinearFDBTop(3)
 		p = Request(mad.AttrSwitchInfo, 0, 25, sw)
 		p.MAD[3] = uint8(mad.MethodSet)
 		si.Append(p.MAD[64:64])

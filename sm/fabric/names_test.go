@@ -1,6 +1,7 @@
 package fabric_test
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -22,5 +23,15 @@ func TestNames(t *testing.T) {
 
 func FuzzParseNames(f *testing.F) {
 	f.Add([]byte("0x0002c90000100000 \"left host\" # comment\n"))
-	f.Fuzz(func(t *testing.T, b []byte) { fabric.ParseNames("f", b) })
+	f.Fuzz(func(t *testing.T, b []byte) {
+		names, _ := fabric.ParseNames("f", b)
+		if lines := bytes.Count(b, []byte("\n")) + 1; len(names) > lines {
+			t.Errorf("%d names of %d lines", len(names), lines)
+		}
+		for g, name := range names {
+			if name == "" || len(name) > 64 {
+				t.Errorf("%v: %q", g, name)
+			}
+		}
+	})
 }

@@ -115,11 +115,22 @@ func FuzzDecode(f *testing.F) {
 		var d Data
 		if d.Decode(in) == nil {
 			_ = d.packet()
+			var out [DataLen]byte
+			d.Put(&out)
+			var again Data
+			if err := again.Decode(out[:]); err != nil || again != d {
+				t.Errorf("%+v became %+v, %v", d, again, err)
+			}
 		}
 		var c Ctl
 		if c.Decode(in) == nil {
+			if out := c.Append(nil); !bytes.Equal(out, in) {
+				t.Errorf("%x became %x", in, out)
+			}
 			var i ClientInfo
-			i.Get(&c)
+			if i.Get(&c); len(i.Node) > len(c.Data) {
+				t.Errorf("node %q", i.Node)
+			}
 		}
 	})
 }

@@ -26,7 +26,7 @@ func sample() capture {
 }
 
 // A capture file comes from another person: whatever it holds, planning and
-// diagnosing end.
+// diagnosing end, and are the same each time.
 func FuzzCapture(f *testing.F) {
 	b, err := json.Marshal(sample())
 	if err != nil {
@@ -47,9 +47,18 @@ func FuzzCapture(f *testing.F) {
 		if rec == nil {
 			rec = &link.Record{}
 		}
-		s := newSystem(c.Snapshot, units.Load(capturedRoots(c.Units)), rec)
-		s.describe("")
-		diagnose.Run(diagnose.Input{Snapshot: s.snap, Report: s.report(), Units: s.set, Missing: missing(c.Modules)}, "")
+		judge := func() string {
+			s := newSystem(c.Snapshot, units.Load(capturedRoots(c.Units)), rec)
+			found := diagnose.Run(diagnose.Input{Snapshot: s.snap, Report: s.report(), Units: s.set, Missing: missing(c.Modules)}, "")
+			b, err := json.Marshal([]any{s.describe(""), found})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(b)
+		}
+		if a, b := judge(), judge(); a != b {
+			t.Errorf("one time %s\nthe other %s", a, b)
+		}
 	})
 }
 

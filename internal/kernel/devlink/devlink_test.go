@@ -51,6 +51,8 @@ func TestEvents(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(portMessage(f, cmdPortNew))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _ = decodePort(b)
+		if p, _ := decodePort(b); len(p.Bus)+len(p.Dev) > len(b) {
+			t.Errorf("%+v out of %d bytes", p, len(b))
+		}
 	})
 }

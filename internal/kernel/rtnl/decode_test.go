@@ -260,7 +260,12 @@ func FuzzDecodeRule(f *testing.F) {
 	seeds(f, "rule")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var r Rule
-		_ = decodeRule(b, &r, &interner{})
+		if err := decodeRule(b, &r, &interner{}); err != nil && !errors.Is(err, errShort) && !errors.Is(err, nl.ErrMalformed) {
+			t.Errorf("error %v", err)
+		}
+		if len(r.IIF)+len(r.OIF) > len(b) {
+			t.Errorf("%+v out of %d bytes", r, len(b))
+		}
 	})
 }
 

@@ -41,14 +41,9 @@ type slot struct {
 	req        smp.Request
 	src        *pumped
 	gen        uint16
-	tries      uint8 // with the full time before this one
-	quick      uint8 // and quick ones: see loss
-	short      bool  // this is a quick one
-	overtaken  bool  // it was repeated, its outcome counts no more
+	tries      uint8
 	used       bool
-	sent       time.Time
-	answers    uint64 // to others when it was sent
-	withoutExt bool   // repeated without smp.ExtendedSpeeds, which the node refused
+	withoutExt bool // repeated without smp.ExtendedSpeeds, which the node refused
 }
 
 // Transaction identifiers: the low 16 bits are the slot, the next 15 its
@@ -147,12 +142,12 @@ func (s *Subnet) put(p *transport.Packet) error {
 }
 
 // sendRequest puts a request on the wire in a free slot.
-func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries, quick uint8) error {
+func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
 	i := s.win.idle[len(s.win.idle)-1]
 	s.win.idle, s.win.last = s.win.idle[:len(s.win.idle)-1], i
 	sl := &s.win.slots[i]
 	sl.gen = (sl.gen + 1) & 0x7fff
-	*sl = slot{req: *r, src: src, gen: sl.gen, tries: tries, quick: quick, used: true, sent: time.Now(), answers: s.win.loss.answers}
+	sl.req, sl.src, sl.tries, sl.used, sl.withoutExt = *r, src, tries, true, false
 	tid := uint64(sl.gen)<<16 | uint64(i)
 	key := r.MKey
 	if key == 0 {
@@ -163,9 +158,6 @@ func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries, quick uint8) er
 	s.win.pkt.Timeout, s.win.pkt.Retries = src.timeout, 0
 	if r.ShortTimeout {
 		s.win.pkt.Timeout /= 2
-	}
-	if d := s.win.loss.quick(quick, s.win.pkt.Timeout, sl.sent); d != 0 {
-		s.win.pkt.Timeout, sl.short = d, true
 	}
 	s.counters.SMPs++
 	s.count(r.Method, r.Attr)
@@ -211,7 +203,7 @@ func (s *Subnet) pump(ctx context.Context, src smp.Source) error {
 func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Duration, retries int) error {
 	fly := 0
 	done := func(r *smp.Reply) { fly--; src.Step(r) }
-	own := &pumped{Source: src, done: done, timeout: timeout, retries: retries, heard: time.Now()}
+	own := &pumped{Source: src, done: done, timeout: timeout, retries: retries}
 	// A sweep that is left early must not leave answers to a source that is gone.
 	defer func() {
 		if fly > 0 {
@@ -238,7 +230,7 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 				break
 			}
 			fly++
-			if err := s.sendRequest(own, &r, 0, 0); err != nil {
+			if err := s.sendRequest(own, &r, 0); err != nil {
 				if errors.Is(err, transport.ErrGone) || errors.Is(err, transport.ErrClosed) {
 					return err
 				}
@@ -248,7 +240,6 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		if fly == 0 && !more {
 			return nil
 		}
-		s.watch(own)
 		switch err := s.next(ctx, ticks); {
 		case errors.Is(err, errTimer):
 			if s.in.empty() {
@@ -276,8 +267,7 @@ type pumped struct {
 	done    func(*smp.Reply)
 	timeout time.Duration
 	retries int
-	silent  int       // ticks since the transport returned any of its requests
-	heard   time.Time // when it did last
+	silent  int // ticks since the transport returned any of its requests
 }
 
 // overdue ends the requests of a source as unanswered, and frees the slots of sources
@@ -441,45 +431,37 @@ func (s *Subnet) response(p *transport.Packet) {
 
 // conclude ends a request with what came of it, or repeats it.
 func (s *Subnet) conclude(i uint16, p *transport.Packet) {
-	sl, now := &s.win.slots[i], time.Now()
-	own, req, tries, quick, withoutExt := sl.src, sl.req, sl.tries, sl.quick, sl.withoutExt
+	sl := &s.win.slots[i]
+	own, req, tries, withoutExt := sl.src, sl.req, sl.tries, sl.withoutExt
 	s.win.inflight--
 	if own == nil {
-		s.unused(sl, p, now)
 		s.release(i)
 		return
 	}
-	own.silent, own.heard = 0, now
-	if p.Err == nil {
-		s.win.loss.took(now.Sub(sl.sent), tries+quick > 0, now)
+	own.silent = 0
+	retries := own.retries
+	if req.ShortTimeout {
+		retries = min(retries, 1)
 	}
-	if s.repeats(sl, p.Err) {
-		if tries+quick == 0 {
+	if p.Err != nil && int(tries) < retries && errors.Is(p.Err, transport.ErrTimeout) {
+		s.win.late = true
+		if tries == 0 {
 			own.Late(req.Tag)
-		}
-		if sl.short {
-			quick++
-		} else {
-			s.win.late = true
-			tries++
 		}
 		s.counters.Repeats++
 		s.release(i)
-		if s.sendRequest(own, &req, tries, quick) == nil {
+		if s.sendRequest(own, &req, tries+1) == nil {
 			s.win.slots[s.win.last].withoutExt = withoutExt
 			return
 		}
 	} else {
 		s.release(i)
 	}
-	if p.Err == nil {
-		s.overtaken(now)
-	}
 	if p.Err == nil && req.Attr == mad.AttrPortInfo && req.Mod&smp.ExtendedSpeeds != 0 && mad.StatusOf(&p.MAD) != 0 {
 		s.counters.Repeats++
 		older := req
 		older.Mod &^= smp.ExtendedSpeeds
-		if s.sendRequest(own, &older, 0, 0) == nil {
+		if s.sendRequest(own, &older, 0) == nil {
 			s.win.slots[s.win.last].withoutExt = true
 			return
 		}
@@ -499,16 +481,4 @@ func (s *Subnet) conclude(i uint16, p *transport.Packet) {
 		}
 	}
 	own.done(r)
-}
-
-// repeats reports whether a request is sent again after it has failed.
-func (s *Subnet) repeats(sl *slot, err error) bool {
-	if err == nil || !errors.Is(err, transport.ErrTimeout) {
-		return false
-	}
-	retries := sl.src.retries
-	if sl.req.ShortTimeout {
-		retries = min(retries, 1)
-	}
-	return sl.short || int(sl.tries) < retries
 }

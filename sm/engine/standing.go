@@ -215,7 +215,7 @@ func (s *Subnet) introduce(p *transport.Packet) {
 			self.Append(q.Data[:0])
 			*mad.SMInfoProof(&q.Data) = nonce
 		}
-		if s.sendRequest(own, &q, 0, 0) != nil {
+		if s.sendRequest(own, &q, 0) != nil {
 			own.done(&smp.Reply{Request: q, Timeout: true})
 		}
 	}

@@ -64,7 +64,6 @@ type window struct {
 	pkt      transport.Packet // the request being sent
 	answered smp.Reply        // the outcome that a source is being shown
 	tid      uint32           // of what was last sent without a slot
-	loss     loss
 }
 
 // self is how other managers see this one.

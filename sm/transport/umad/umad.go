@@ -22,10 +22,6 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// timeoutLeast is the shortest time-out: the kernel counts jiffies of up to 10 ms and may
-// end the first one at once.
-const timeoutLeast = 11 * time.Millisecond
-
 // List reads every port that has a MAD device, of any link layer: the caller
 // picks those with link layer InfiniBand. sysfs.ErrNoUMAD says that ib_umad is
 // not loaded.
@@ -154,9 +150,6 @@ func (t *Transport) Send(p *transport.Packet) error {
 	k := &t.out
 	k.Agent, k.Status = id, 0
 	k.Timeout, k.Retries = p.Timeout, uint32(max(p.Retries, 0))
-	if k.Timeout > 0 {
-		k.Timeout = max(k.Timeout, timeoutLeast)
-	}
 	k.Addr = umad.Address{QPN: p.QPN, QKey: uint32(p.QKey), LID: p.LID, SL: uint8(p.SL), PathBits: p.PathBits, PKeyIndex: p.PKeyIndex}
 	if p.QPN != 0 && p.QKey == 0 {
 		k.Addr.QKey = uint32(ib.QKeyGSI)

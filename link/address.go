@@ -76,6 +76,16 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 			out = append(out, w)
 		}
 	}
+	// One address with several peers or prefixes is probed for all of them.
+	probed := map[netip.Addr]bool{}
+	for _, w := range out {
+		if w.probe {
+			probed[w.Prefix.Addr()] = true
+		}
+	}
+	for i := range out {
+		out[i].probe = probed[out[i].Prefix.Addr()]
+	}
 	return out
 }
 

@@ -81,11 +81,12 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 	var held holds
 	for _, w := range wantA {
 		l = b.Link(index)
-		now, had := b.Now(index), false
+		sameIP := func(x Address) bool { return x.Prefix.Addr() == w.Prefix.Addr() }
+		now, had := b.Now(index), slices.ContainsFunc(l.Addresses, sameIP)
 		a := Attribute{Name: "Address", Wanted: w.text()}
 		if now != nil {
 			for _, x := range now.Addresses {
-				had = had || x.Prefix.Addr() == w.Prefix.Addr()
+				had = had || sameIP(x)
 				if sameAddress(x, w.Address) {
 					a.Actual = wantedAddress{Address: x}.text()
 					if x.Flags&AddrDADFailed != 0 {

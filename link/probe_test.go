@@ -67,6 +67,13 @@ func TestProbedAddresses(t *testing.T) {
 			"#   then: ip route add default via 10.0.0.254 dev ib0 proto static\n" + remove +
 			"# blocked: ib0: another host uses 10.0.0.1: " + by.String() + "\n" +
 			"#   then: ip route add 10.9.0.0/16 dev ib0 proto static scope link src 10.0.0.1\n" + remove},
+		{name: "OK one address with two peers, probed for both", sys: probed(Probe{State: ProbeProbing}),
+			unit: "[Address]\nAddress=10.0.0.1/32\nPeer=10.0.0.2/32\n" +
+				"[Address]\nAddress=10.0.0.1/32\nPeer=10.0.0.3/32\nDuplicateAddressDetection=ipv4\n", want: "" +
+				"# waiting: ib0: ARP probes show whether another host uses 10.0.0.1\n" +
+				"#   then: ip address add 10.0.0.1 peer 10.0.0.2/32 dev ib0\n" +
+				"# waiting: ib0: ARP probes show whether another host uses 10.0.0.1\n" +
+				"#   then: ip address add 10.0.0.1 peer 10.0.0.3/32 dev ib0\n"},
 		{name: "OK a link without ARP", unit: unit, sys: func(s *Snapshot, r *Record) {
 			probed(taken)(s, r)
 			s.Links[1].Flags |= FlagNoARP

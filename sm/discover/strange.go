@@ -161,6 +161,22 @@ func (d *Discovery) alike(i int32, p uint8, j int32, q uint8) bool {
 	return p == q && x.sw() && y.sw() && kindOf(&x.ni) == kindOf(&y.ni)
 }
 
+// sameCables reports whether two switches that are alike can be one: no port has a link
+// here and none, or another one, there. A device that shows itself as an honest switch has
+// its own cable at a port where that switch has another.
+func (d *Discovery) sameCables(i, j int32) bool {
+	x, y := &d.nodes[i], &d.nodes[j]
+	apart := func(a, b *dport) bool {
+		return a.peer >= 0 && (b.peer >= 0 || b.known && b.info.State() == ib.PortDown)
+	}
+	for p := 1; p < x.ports.n; p++ {
+		if a, b := x.ports.get(p), y.ports.get(p); apart(&a, &b) || apart(&b, &a) {
+			return false
+		}
+	}
+	return true
+}
+
 // kindOf is what remains of a NodeInfo when a node has got another GUID.
 func kindOf(ni *mad.NodeInfo) mad.NodeInfo {
 	k := *ni
@@ -182,7 +198,7 @@ func (d *Discovery) gotSelf(i int32, extra uint16, r *smp.Reply) {
 	}
 	var ni mad.NodeInfo
 	switch now := r.OK() && ni.Decode(r.Data[:]) == nil; {
-	case now && ni.NodeGUID != d.nodes[i].ni.NodeGUID && d.alike(c.from, c.fromP, o.peer, o.peerP):
+	case now && ni.NodeGUID != d.nodes[i].ni.NodeGUID && d.alike(c.from, c.fromP, o.peer, o.peerP) && d.sameCables(c.from, o.peer):
 		d.merge(min(c.from, o.peer), max(c.from, o.peer), &ni)
 	case i == c.from:
 		d.back.push(tag(kSelf, extra, o.peer, 0))

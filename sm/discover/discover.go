@@ -157,16 +157,17 @@ type Discovery struct {
 	claims                    []claim
 	nameless                  []nameless
 	twoGUIDs                  []changing
-	dirty                     bool  // paths are to be computed again
-	full                      bool  // MaxNodes was reached
-	turning                   int32 // the switch whose turn it is, -1 none
-	switches                  int   // that this walk found
-	checkSwitches, checkNodes int   // at how many bound is called next
-	checkAsked                int   // or at how many SMPs
-	stopped                   bool  // a budget is used up
-	resumed                   bool  // the walk began with what was known
-	asked                     int   // SMPs so far
-	claimed                   int   // ports of all nodes
+	replaced                  map[ib.GUID]bool // that were found with other properties in this walk
+	dirty                     bool             // paths are to be computed again
+	full                      bool             // MaxNodes was reached
+	turning                   int32            // the switch whose turn it is, -1 none
+	switches                  int              // that this walk found
+	checkSwitches, checkNodes int              // at how many bound is called next
+	checkAsked                int              // or at how many SMPs
+	stopped                   bool             // a budget is used up
+	resumed                   bool             // the walk began with what was known
+	asked                     int              // SMPs so far
+	claimed                   int              // ports of all nodes
 	clock                     clock
 	res                       Result
 }

@@ -35,7 +35,10 @@ func (d *Discovery) named(i int32, p uint8, ni *mad.NodeInfo) bool {
 	x := &d.nodes[i]
 	x.ports.at(int(p)).silent = true
 	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
-	d.nameless = append(d.nameless, nameless{i, p, *ni})
+	const most = 1000 // as of the warnings
+	if len(d.nameless) < most {
+		d.nameless = append(d.nameless, nameless{i, p, *ni})
+	}
 	return false
 }
 
@@ -250,7 +253,7 @@ func (d *Discovery) sayChanging() {
 		d.warn("the switch at %s, path %s, changes its node GUID: it has shown %v and %v; it is used as %v: restart it or write its GUIDs "+
 			"with its firmware tool, %s", d.cabled(c.node, 0), PathString(x.path), c.was, c.other, x.ni.NodeGUID, again)
 	}
-	d.twoGUIDs = nil
+	d.twoGUIDs, d.replaced = nil, nil
 }
 
 // drop forgets a node; what it still answers is ignored.
@@ -279,7 +282,7 @@ func (d *Discovery) gotStill(j int32, extra uint16, r *smp.Reply) {
 	}
 	y := &d.nodes[j]
 	var ni mad.NodeInfo
-	if r.OK() && ni.Decode(r.Data[:]) == nil && ni.NodeGUID == y.ni.NodeGUID && !otherShape(&ni, &y.ni) {
+	if d.replaced[c.ni.NodeGUID] || r.OK() && ni.Decode(r.Data[:]) == nil && ni.NodeGUID == y.ni.NodeGUID && !otherShape(&ni, &y.ni) {
 		d.duplicate(j, c.from, c.fromP)
 		return
 	}
@@ -296,6 +299,10 @@ func (d *Discovery) gotStill(j int32, extra uint16, r *smp.Reply) {
 		}
 	}
 	d.drop(j)
+	if d.replaced == nil {
+		d.replaced = map[ib.GUID]bool{}
+	}
+	d.replaced[c.ni.NodeGUID] = true
 	k := d.add(c.ni, smp.PathTo(d.nodes[c.from].path, c.fromP))
 	d.link(c.from, c.fromP, k, c.ni)
 }

@@ -107,3 +107,25 @@ func TestProbedAddresses(t *testing.T) {
 			"ip address add fd00::1/64 nodad dev ib0\nip address add fd00::2/64 nodad dev ib0\n"},
 	})
 }
+
+// The list of links is shared between snapshots until a value differs.
+func TestSetEach(t *testing.T) {
+	old := host(t)
+	field := func(l *Link) *string { return &l.Kind }
+	same := func(a, b string) bool { return a == b }
+	s := *old
+	SetEach(&s, field, func(l *Link) string { return l.Kind }, same)
+	if &s.Links[0] != &old.Links[0] {
+		t.Error("a copy without a change")
+	}
+	was := old.Links[1].Kind
+	SetEach(&s, field, func(l *Link) string {
+		if l.Name == "ib0" {
+			return "other"
+		}
+		return l.Kind
+	}, same)
+	if old.Links[1].Kind != was || s.Links[1].Kind != "other" || s.Links[0].Kind != old.Links[0].Kind {
+		t.Errorf("%q, %q", old.Links[1].Kind, s.Links[1].Kind)
+	}
+}

@@ -186,6 +186,22 @@ func (l Link) Up() bool { return l.Flags&FlagUp != 0 }
 // the broadcast group of the partition is joined.
 func (l Link) Carrier() bool { return l.Flags&FlagLowerUp != 0 }
 
+// SetEach gives a field of each link its value. The list of links may be an earlier
+// snapshot's, which is not changed any more: the snapshot gets its own if a value differs.
+func SetEach[T any](s *Snapshot, field func(*Link) *T, value func(*Link) T, same func(a, b T) bool) {
+	own := false
+	for i := range s.Links {
+		v := value(&s.Links[i])
+		if same(v, *field(&s.Links[i])) {
+			continue
+		}
+		if !own {
+			s.Links, own = slices.Clone(s.Links), true
+		}
+		*field(&s.Links[i]) = v
+	}
+}
+
 // AllHosts is the hardware address of all hosts on an InfiniBand or Ethernet link.
 func (l Link) AllHosts() []byte {
 	if l.Type == ARPHRDInfiniBand {

@@ -122,16 +122,17 @@ func wants(v daemon.View) map[place]wanted {
 	return out
 }
 
-// of is what is known of the addresses of a link.
-func (p *Probers) of(l *link.Link) (out []link.Probe) {
+// byLink is what is known of the addresses of links, by index.
+func (p *Probers) byLink() map[int][]link.Probe {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	out := map[int][]link.Probe{}
 	for at, v := range p.views {
-		if at.index == l.Index {
-			out = append(out, v)
-		}
+		out[at.index] = append(out[at.index], v)
 	}
-	slices.SortFunc(out, func(a, b link.Probe) int { return a.Address.Compare(b.Address) })
+	for _, vs := range out {
+		slices.SortFunc(vs, func(a, b link.Probe) int { return a.Address.Compare(b.Address) })
+	}
 	return out
 }
 
@@ -311,16 +312,8 @@ func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error)
 	if snap == nil {
 		return snap, err
 	}
-	copied := false
-	for i := range snap.Links {
-		v := s.Probers.of(&snap.Links[i])
-		if slices.Equal(v, snap.Links[i].Probes) {
-			continue
-		}
-		if !copied {
-			snap.Links, copied = slices.Clone(snap.Links), true // they may be the last snapshot's
-		}
-		snap.Links[i].Probes = v
-	}
+	known := s.Probers.byLink()
+	link.SetEach(snap, func(l *link.Link) *[]link.Probe { return &l.Probes },
+		func(l *link.Link) []link.Probe { return known[l.Index] }, slices.Equal)
 	return snap, err
 }

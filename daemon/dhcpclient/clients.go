@@ -439,17 +439,7 @@ func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error)
 	if snap == nil || !s.Clients.any() {
 		return snap, err
 	}
-	copied := false
-	for i := range snap.Links {
-		v := s.Clients.of(&snap.Links[i])
-		if v == snap.Links[i].DHCP {
-			continue
-		}
-		if !copied {
-			snap.Links, copied = slices.Clone(snap.Links), true // they may be the last snapshot's
-		}
-		snap.Links[i].DHCP = v
-	}
+	link.SetEach(snap, func(l *link.Link) **link.DHCP { return &l.DHCP }, s.Clients.of, func(a, b *link.DHCP) bool { return a == b })
 	return snap, err
 }
 

@@ -77,6 +77,7 @@ func BuildStatus(in StatusInput) Status {
 	if in.Unit != nil && in.Unit.UsesDHCP() {
 		st.DHCP = l.DHCP
 	}
+	st.Probes = l.Probes
 	if l.IPoIB != nil {
 		st.PKey = l.IPoIB.PKey.String()
 	}

@@ -129,3 +129,16 @@ func TestSetEach(t *testing.T) {
 		t.Errorf("%q, %q", old.Links[1].Kind, s.Links[1].Kind)
 	}
 }
+
+// What only the daemon knows keeps a plan made elsewhere from removing what it gave.
+func TestInform(t *testing.T) {
+	s := host(t)
+	lease := &DHCP{State: DHCPBound, Lease: &Lease{Address: prefix("10.11.0.100/24")}}
+	probes := []Probe{{Address: netip.MustParseAddr("10.0.0.1"), State: ProbeFree}}
+	r := Report{Links: []Status{{Ifindex: s.Links[1].Index, Name: "ib0", DHCP: lease, Probes: probes},
+		{Ifindex: s.Links[2].Index, Name: "another", DHCP: lease}}}
+	r.Inform(s)
+	if s.Links[1].DHCP != lease || len(s.Links[1].Probes) != 1 || s.Links[2].DHCP != nil {
+		t.Errorf("%+v", s.Links)
+	}
+}

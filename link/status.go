@@ -136,7 +136,9 @@ type Status struct {
 	Attributes []Attribute `json:"attributes,omitempty"`
 	Addresses  []string    `json:"addresses,omitempty"`
 	// DHCP is what the DHCP client of the daemon has reached, nil for none.
-	DHCP    *DHCP    `json:"dhcp,omitempty"`
+	DHCP *DHCP `json:"dhcp,omitempty"`
+	// Probes are what the daemon has found out about IPv4 addresses by ARP.
+	Probes  []Probe  `json:"probes,omitempty"`
 	Pending []string `json:"pending,omitempty"` // operations not done yet, as commands
 	// Problems are the messages that verification of the unit gave.
 	Problems []string `json:"problems,omitempty"`
@@ -195,6 +197,23 @@ type Report struct {
 	Notices []Notice `json:"notices,omitempty"`
 	// Awaited says that a unit requires a link for online (RequiredForOnline=).
 	Awaited bool `json:"awaited,omitempty"`
+}
+
+// Inform adds to a snapshot of the same host what only the daemon knows of links: leases,
+// and addresses of other hosts. Without it a plan would remove what they gave.
+func (r *Report) Inform(s *Snapshot) {
+	known := map[int]*Status{}
+	for i := range r.Links {
+		known[r.Links[i].Ifindex] = &r.Links[i]
+	}
+	of := func(l *Link) *Status {
+		if st := known[l.Index]; st != nil && st.Name == l.Name {
+			return st
+		}
+		return &Status{}
+	}
+	SetEach(s, func(l *Link) **DHCP { return &l.DHCP }, func(l *Link) *DHCP { return of(l).DHCP }, func(a, b *DHCP) bool { return a == b })
+	SetEach(s, func(l *Link) *[]Probe { return &l.Probes }, func(l *Link) []Probe { return of(l).Probes }, slices.Equal)
 }
 
 // Awaited reports whether a unit requires the link that it matches for online.

@@ -17,6 +17,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/internal/version"
+	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 )
 
@@ -192,6 +193,18 @@ func (a *app) withDaemon(ctx context.Context, f func(*client) error) error {
 // fromReport is what a running daemon has left in its state directory, nil if
 // none runs.
 func (a *app) fromReport() *api.Description {
+	r := a.report()
+	if r == nil {
+		return nil
+	}
+	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd",
+		Online: api.OnlineState(r.Links, r.Awaited),
+		Links:  r.Links, Ports: r.Ports, SubnetManagers: []smctl.Status{}, Problems: r.Problems, Notices: r.Notices}
+	return d
+}
+
+// report is that of a running daemon, nil for none.
+func (a *app) report() *link.Report {
 	if !running("ibnetworkd") {
 		return nil
 	}
@@ -199,10 +212,7 @@ func (a *app) fromReport() *api.Description {
 	if err != nil {
 		return nil
 	}
-	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd",
-		Online: api.OnlineState(r.Links, r.Awaited),
-		Links:  r.Links, Ports: r.Ports, SubnetManagers: []smctl.Status{}, Problems: r.Problems, Notices: r.Notices}
-	return d
+	return &r
 }
 
 // running reports whether a process of that name runs.

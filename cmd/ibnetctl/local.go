@@ -45,6 +45,9 @@ func (a *app) observe(context.Context) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r := a.report(); r != nil {
+		r.Inform(snap)
+	}
 	sys := newSystem(snap, set, rec)
 	sys.live = a.root == ""
 	return sys, nil

@@ -56,7 +56,7 @@ func TestDHCPClient(t *testing.T) {
 		client = all + "UseRoutes=no\n"
 	)
 	child := func(name string) string { return "[Partition]\nPartitionKey=0x8001\nName=" + name + "\n" }
-	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd}, Files: map[string]string{
+	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=max\n" + all +
 			"ClientIdentifier=mac\n" + child("one"),
 		unitDir + "10-one.ibnetwork": "[Match]\nName=one\n" + client + "ClientIdentifier=flexboot\n",
@@ -95,6 +95,10 @@ func TestDHCPClient(t *testing.T) {
 			if !strings.Contains(routes, want) {
 				g.Errorf("no route %q:\n%s", want, routes)
 			}
+		}
+
+		if out := g.Exec("ibnetctl", "plan"); strings.Contains(out, "ip ") || strings.Contains(out, "DHCP") {
+			g.Errorf("there is something to do where leases are in use:\n%s", out)
 		}
 
 		// A restart of the daemon, without a message, and of the subnet manager: the address stays.

@@ -16,7 +16,7 @@ func TestProbedAddress(t *testing.T) {
 	// ib1 is in a network namespace of its own, another host for the daemon; ib2 is a second
 	// rail of this host, which answers for all of its addresses.
 	far := func(cmd string) string { return "ip netns exec other sh -ec '" + cmd + "'" }
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd}, Files: map[string]string{
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDuplicateAddressDetection=both\nLinkLocalAddressing=yes\n" +
 			"Address=10.11.0.7/24\nAddress=10.11.0.8/24\n",
 		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[Network]\nAddress=10.11.0.9/24\n",
@@ -52,6 +52,14 @@ func TestProbedAddress(t *testing.T) {
 		took := time.Since(begin)
 		if took < 4*time.Second {
 			g.Errorf("10.11.0.8 was set after %v, before three probes and their answers", took)
+		}
+
+		if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "# blocked: ib0: another host uses 10.11.0.7: "+other) {
+			g.Errorf("the plan does not know of the conflict:\n%s", out)
+		}
+		out, _ := g.Try("ibnetctl", "diagnose", "ib0")
+		if !strings.Contains(out, "10.11.0.7/24 is not set: another host uses") || strings.Contains(out, "sets none") {
+			g.Errorf("diagnosed:\n%s", out)
 		}
 
 		// The other host goes, and the link comes back.

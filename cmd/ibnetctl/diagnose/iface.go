@@ -131,8 +131,11 @@ func (w *walker) address(l *link.Link) {
 		}
 	}
 	st := w.status(l)
+	wants := false // an address
+	before := len(w.checks)
 	if st != nil {
 		for _, a := range st.Attributes {
+			wants = wants || a.Name == "Address" || a.Name == "DHCP"
 			if a.Name == "Mode" || a.Name == "MTUBytes" || a.OK() {
 				continue
 			}
@@ -158,13 +161,14 @@ func (w *walker) address(l *link.Link) {
 	}
 	var have []string
 	for _, a := range l.Addresses {
-		if !a.Prefix.Addr().IsLinkLocalUnicast() {
+		if ip := a.Prefix.Addr(); !ip.IsLinkLocalUnicast() || wants && ip.Is4() {
 			have = append(have, a.Prefix.String())
 		}
 	}
 	switch {
 	case len(have) > 0:
 		w.ok("address", "%s", strings.Join(have, ", "))
+	case wants && len(w.checks) > before: // said above
 	case st != nil && st.Unit != "":
 		w.warn("address", "", "add [Network] Address= to "+st.Unit+", or ignore this if another program sets the address",
 			"%s works but has no address, and its unit sets none", l.Name)

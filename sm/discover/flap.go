@@ -2,6 +2,7 @@ package discover
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -25,7 +26,8 @@ const (
 // Flaps remembers the links between switches that went down, and which of them are
 // left out. The zero value is ready; it is one manager's, for all its walks.
 type Flaps struct {
-	ports map[partKey]*flap // of both ends
+	ports map[partKey]*flap       // of both ends
+	hosts map[partKey][]time.Time // when the links of hosts went down, at most flapsMost
 }
 
 type flap struct {
@@ -69,6 +71,27 @@ func (t *Flaps) note(ends [2]partKey, walk, now time.Time) time.Duration {
 	x.hold = min(max(holdFirst, 2*x.hold), holdMost)
 	x.until = now.Add(x.hold)
 	return x.hold
+}
+
+// host notes that the link between a switch's port and a host went down, and reports
+// whether it did so flapsMost times within flapWindow, which then are forgotten. Nothing
+// else leads to the host: the link stays in use.
+func (t *Flaps) host(k partKey, now time.Time) bool {
+	if len(t.hosts) >= flapLinks {
+		maps.DeleteFunc(t.hosts, func(_ partKey, at []time.Time) bool { return now.Sub(at[len(at)-1]) > flapWindow })
+	}
+	at := append(t.hosts[k], now)
+	if len(at) == flapsMost && now.Sub(at[0]) <= flapWindow {
+		delete(t.hosts, k)
+		return true
+	}
+	if t.hosts == nil {
+		t.hosts = map[partKey][]time.Time{}
+	}
+	if len(t.hosts) < flapLinks || len(at) > 1 {
+		t.hosts[k] = at[max(0, len(at)-flapsMost+1):]
+	}
+	return false
 }
 
 // joins reports whether a link is the one between two ports.
@@ -139,6 +162,10 @@ func (d *Discovery) wentDown(i int32, p uint8) {
 	case q.peer < 0 && f != nil && !f.until.IsZero():
 		ends = f.ends
 	default:
+		if q.peer >= 0 && d.opt.Flaps.host(k, d.opt.Now()) {
+			d.res.Held = append(d.res.Held, fmt.Sprintf("the link at port %s[%d] went down %d times within %v; it stays in use, as it alone leads "+
+				"to %s: check the cable and both ports", x.name(), p, flapsMost, flapWindow, d.nodes[q.peer].name()))
+		}
 		return
 	}
 	if hold := d.opt.Flaps.note(ends, d.clock.began, d.opt.Now()); hold != 0 {

@@ -378,6 +378,7 @@ func (s *Subnet) Resweep(full bool, reason string) {
 	s.do(func() {
 		s.ev.resweep, s.ev.full, s.ev.light, s.ev.reason = true, s.ev.full || full, true, reason
 		s.ev.guids = append(s.ev.guids, s.sweeps.flaps.Clear()...)
+		s.unbabble(time.Now(), true)
 	})
 }
 

@@ -149,3 +149,38 @@ func switchLink(f *fabric.Fabric) int32 {
 	}
 	return fabric.None
 }
+
+// The link of a host that goes down ten times a second for a minute is read once a
+// second in the end; the log says so, and the port is Active when it stays up.
+func TestFlappingHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Ring(4, 2)
+		var text bytes.Buffer
+		w := newWorld(t, f, simfabric.Options{Seed: 1})
+		defer w.close()
+		hosts := hostsOf(f)
+		s, _ := w.manager(hosts[0], engine.Config{Sweep: -1, Log: slog.New(slog.NewTextHandler(&text, nil))})
+		w.settle(hosts[0], s, time.Minute)
+		p := f.Ports[hosts[5]]
+		minute := func() int {
+			begun := s.Refresh().Counters.SMPs
+			for range 600 {
+				if err := w.sim.Flap(f.Nodes[p.Node].GUID, p.Num); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			return int(s.Refresh().Counters.SMPs - begun)
+		}
+		t.Log(minute(), "SMPs in the first minute")
+		if n := minute(); n > 60*17 {
+			t.Errorf("%d SMPs in the second", n)
+		}
+		w.settle(hosts[0], s, 2*time.Second)
+		for what, want := range map[string]int{"goes down too often": 1, "it stays in use": 1, "a port sends a trap too often": 1} {
+			if n := strings.Count(text.String(), what); n < want || n > 10 {
+				t.Errorf("%q comes %d times, want %d", what, n, want)
+			}
+		}
+	})
+}

@@ -74,23 +74,23 @@ func (s *Subnet) handleDue(ctx context.Context, d *duties, now time.Time) (bool,
 	case d.keyPeriod > 0 && !now.Before(d.keys):
 		d.keys = now.Add(d.keyPeriod)
 		return true, s.renewKeys(ctx)
-	case !s.sweeps.retryAt.IsZero() && !now.Before(s.sweeps.retryAt):
+	case isDue(s.sweeps.retryAt, now):
 		s.sweeps.retryAt = time.Time{}
 		s.ev.guids = append(s.ev.guids, s.sweeps.failedAt...)
 		s.ev.reason = "try again what failed"
-	case s.flapsDue(now):
+	case isDue(s.sweeps.flaps.Next(), now):
 		s.ev.guids = append(s.ev.guids, s.sweeps.flaps.Release(now)...)
 		s.ev.reason = "try again a link that went down too often"
+	case isDue(s.babbles.next(), now):
+		s.unbabble(now, false)
 	default:
 		return false, nil
 	}
 	return true, nil
 }
 
-func (s *Subnet) flapsDue(now time.Time) bool {
-	t := s.sweeps.flaps.Next()
-	return !t.IsZero() && !now.Before(t)
-}
+// isDue reports whether a time has come; zero is never.
+func isDue(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // idle serves others until something happens or the next duty is due.
 func (s *Subnet) idle(ctx context.Context, d *duties, now time.Time) error {
@@ -107,8 +107,10 @@ func (s *Subnet) idle(ctx context.Context, d *duties, now time.Time) error {
 	if s.knowsPeers() {
 		most = min(most, d.peers.Sub(now))
 	}
-	if t := s.sweeps.flaps.Next(); !t.IsZero() {
-		most = min(most, t.Sub(now))
+	for _, t := range []time.Time{s.sweeps.flaps.Next(), s.babbles.next()} {
+		if !t.IsZero() {
+			most = min(most, t.Sub(now))
+		}
 	}
 	dirty := s.served.mcastDirty
 	if dirty {

@@ -40,6 +40,7 @@ func (x *Snapshot) WriteMetrics(w io.Writer) {
 	one("smps_refused_total", x.Counters.Errors)
 	one("mads_dropped_total", x.Counters.Dropped)
 	one("traps_total", x.Counters.Traps)
+	one("traps_not_acted_on_total", x.Counters.Quiet)
 	one("sa_requests_total", x.Counters.SA)
 	one("sa_requests_repeated_total", x.Counters.Again)
 	one("sa_requests_busy_total", x.Counters.Busy)

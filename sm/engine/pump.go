@@ -19,6 +19,7 @@ type Counters struct {
 	Errors   uint64            `json:"smps_refused"` // answered with a status
 	Dropped  uint64            `json:"mads_dropped"` // malformed or unexpected
 	Traps    uint64            `json:"traps"`
+	Quiet    uint64            `json:"traps_not_acted_on"` // of ports that send them without end
 	SA       uint64            `json:"sa_requests"`
 	Again    uint64            `json:"sa_requests_repeated"` // not answered, for the first of them still waited
 	Busy     uint64            `json:"sa_requests_busy"`     // answered BUSY: their sender has too many waiting

@@ -205,9 +205,14 @@ func (s *Subnet) trap(p *transport.Packet) {
 	s.received(trapName(n.TrapNumber))
 	// A trap that comes while the walk is under way counts: its object may have been
 	// read before.
-	if st := s.elect.State(); st != mad.SMMaster && st != mad.SMDiscovering || !n.Generic {
+	if st := s.elect.State(); st != mad.SMMaster && st != mad.SMDiscovering || !n.Generic || s.babbling(p, &n) {
 		return
 	}
+	s.act(&n)
+}
+
+// act notes what a trap says is to be read again, and reports it to subscribers.
+func (s *Subnet) act(n *mad.Notice) {
 	const most = 4096 // different LIDs in one sweep; more is a sweep of everything
 	if len(s.ev.switches)+len(s.ev.ports)+len(s.ev.descs) > most {
 		s.ev.light = true
@@ -256,7 +261,7 @@ func (s *Subnet) trap(p *transport.Packet) {
 	case mad.TrapBadPKey, mad.TrapBadQKey, mad.TrapSwitchBadPKey:
 		s.warnOnce("key"+n.IssuerLID.String(), "P_Key or Q_Key violation", "trap", n.TrapNumber, "reported_by", n.IssuerLID.String())
 	}
-	s.send(s.served.admin.Forward(n))
+	s.send(s.served.admin.Forward(*n))
 }
 
 // keyAt is the M_Key for a port by its LID: a TrapRepress without it is a violation
@@ -272,9 +277,12 @@ func (s *Subnet) keyAt(l ib.LID) ib.MKey {
 	return s.cfg.Policy.MKey
 }
 
+func knownTrap(n uint16) bool {
+	return n >= 64 && n <= 67 || n >= 128 && n <= 131 || n == 144 || n == 145 || n >= 256 && n <= 259
+}
+
 func trapName(n uint16) string {
-	switch {
-	case n >= 64 && n <= 67, n >= 128 && n <= 131, n == 144, n == 145, n >= 256 && n <= 259:
+	if knownTrap(n) {
 		return fmt.Sprint("trap ", n)
 	}
 	return "trap of another kind"

@@ -152,6 +152,9 @@ func (s *protocol) do(line, input string) string {
 		return ""
 	case "partitions":
 		s.subs[arg(1)].SetPartitions(s.partitionsOf(input), "the partitions changed")
+	case "resweep":
+		s.subs[arg(1)].Resweep(false, "a person asks")
+		time.Sleep(time.Second)
 	case "run":
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
@@ -192,6 +195,18 @@ func (s *protocol) change(w []string) {
 		err = s.sim.Restore(g, n)
 	case "reboot":
 		err = s.sim.Reboot(node(1))
+	case "babble", "flap": // babble NODE or flap PORT, TIMES a second, for a time
+		times, _ := strconv.ParseFloat(w[2], 64)
+		long, _ := time.ParseDuration(w[3])
+		for range int(long.Seconds() * times) {
+			if w[0] == "flap" {
+				g, n := end(1)
+				err = s.sim.Flap(g, n)
+			} else {
+				err = s.sim.SetDescription(node(1), w[1])
+			}
+			time.Sleep(time.Duration(float64(time.Second) / times))
+		}
 	case "copy-guid": // copy-guid FROM TO
 		g := node(1)
 		err = s.sim.SetNodeInfo(node(2), func(n *mad.NodeInfo) { n.NodeGUID, n.SystemImageGUID = g, g })
@@ -400,7 +415,15 @@ func (s *protocol) trace() string {
 		gets[who], count[who] = map[string]int{}, 0
 	}
 	var all []string
-	for _, e := range events {
+	for i := 0; i < len(events); i++ {
+		e, n := events[i], 1
+		for e.line != "" && i+n < len(events) && events[i+n].line == e.line && events[i+n].who == e.who {
+			n++
+		}
+		if n > 3 {
+			e.line = fmt.Sprintf("%s, %d times", e.line, n)
+			i += n - 1
+		}
 		if gets[e.who] == nil {
 			gets[e.who] = map[string]int{}
 			all = append(all, e.who)

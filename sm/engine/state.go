@@ -41,6 +41,7 @@ type Subnet struct {
 	drained  []ib.GUID // switches that routes avoid, sorted
 
 	followers followers
+	babbles   babbles
 
 	ev     events
 	sweeps sweeps

@@ -160,15 +160,17 @@ func (e *events) suspects(f *fabric.Fabric) (out []int32) {
 	return out
 }
 
-// ask adds to a walk the single ports and descriptions that the events name.
+// ask adds to a walk the single ports and descriptions that the events name, each once.
 func (e *events) ask(d *discover.Discovery, f *fabric.Fabric) {
 	lids := f.LIDs()
-	for _, l := range e.ports {
+	slices.Sort(e.ports)
+	slices.Sort(e.descs)
+	for _, l := range slices.Compact(e.ports) {
 		if p := at(lids, l); p != fabric.None && (f.Ports[p].Peer != fabric.None || f.Ports[p].Num == 0) {
 			d.AskPort(f.Ports[p].Node, f.Ports[p].Num)
 		}
 	}
-	for _, l := range e.descs {
+	for _, l := range slices.Compact(e.descs) {
 		if p := at(lids, l); p != fabric.None {
 			d.AskDescription(f.Ports[p].Node)
 		}

@@ -50,6 +50,7 @@ var walls = []wall{
 	{pkg: "sm/elect", forbid: effects, why: "events in, effects out: the engine owns the wire"},
 	{pkg: "sm/lid", forbid: effects, why: "LIDs are decided from values; the engine writes the file"},
 	{pkg: "sm/route", forbid: effects, why: "same fabric, same forwarding tables"},
+	{pkg: "sm/guidfile", forbid: effects, why: "a grammar reads bytes, not files"},
 	{pkg: "sm/explain", forbid: effects, why: "same fabric and tables, same explanation"},
 	{pkg: "sm/dump", forbid: effects, why: "a format is text of values"},
 	{pkg: "sm/picture", forbid: effects, why: "same fabric, same picture"},
@@ -67,7 +68,7 @@ var walls = []wall{
 var timeless = []string{
 	"ib", "units", "link", "ipoib", "roce", "daemon/plan",
 	"sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "ib/partition",
-	"sm/pkey", "sm/sa", "sm/qos", "sm/explain", "sm/dump",
+	"sm/pkey", "sm/sa", "sm/qos", "sm/explain", "sm/dump", "sm/guidfile",
 }
 
 type pkg struct {

@@ -48,10 +48,12 @@ func (c *candidates) end(s int32) {
 	}
 }
 
-// addGroup adds all parallel links of a group.
+// addGroup adds the parallel links of a group, those by which the hop is the shortest.
 func (c *candidates) addGroup(g *graph, group int32) {
 	for l := g.link[group]; l < g.link[group+1]; l++ {
-		c.links = append(c.links, l)
+		if g.hop == nil || g.hop[l] == g.hops[group] {
+			c.links = append(c.links, l)
+		}
 	}
 }
 
@@ -93,15 +95,15 @@ const (
 // that leaves a link busier by more than a tenth than the busiest one of tables
 // made from nothing.
 //
+// Tables for I/O nodes are made first, as if there were no others.
+//
 // It returns the number of switch pairs without a way.
 func (b *builder) assign(r *Result, e engine) (lost int) {
 	bound := b.bound()
-	r.Bound = float64(bound) / 16
-	if b.top*len(b.port)/2 > localWork {
-		lost = b.local(r, e)
-	} else {
-		a := b.kept(e, r.Engine == FatTree, bound)
-		r.LFT, r.Worst, lost = a.lft, float64(a.worst())/16, a.lost
+	t := b.balance(e, r.Engine == FatTree, bound)
+	r.LFT, r.Bound, lost = t.lft, float64(bound)/16, t.lost
+	if len(t.load) > 0 {
+		r.Worst = float64(slices.Max(t.load)) / 16
 	}
 	if lost > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", lost))
@@ -277,12 +279,12 @@ func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignme
 	return a, filled
 }
 
-// bound is a load that some link has at least: all flows of a switch's hosts to
-// others have to leave by its links.
+// bound is a load that some link has at least: all flows between a switch's hosts and
+// others have to pass its links.
 func (g *graph) bound() (most int64) {
 	all := int64(0)
-	for _, h := range g.hosts {
-		all += h
+	for _, n := range g.pull {
+		all += n
 	}
 	for s, h := range g.hosts {
 		a, b := g.neighbours(int32(s))
@@ -291,7 +293,8 @@ func (g *graph) bound() (most int64) {
 			share += 1 / float64(g.cost[l])
 		}
 		if share > 0 {
-			most = max(most, int64(float64(h*(all-h))/share))
+			out, in := h*(all-g.pull[s]), g.pull[s]*(g.hostSum-h)
+			most = max(most, int64(float64(max(out, in))/share))
 		}
 	}
 	return most
@@ -345,10 +348,10 @@ type assignment struct {
 
 func newAssignment(g *graph, e engine, merging int64) *assignment {
 	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g.n), lft: newTables(g),
-		load: make([]int64, len(g.port)), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
+		load: g.loads(), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
 		busy: make([]bool, len(g.port)), value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n),
 		open: make([]bool, g.n)}
-	a.price = a.load
+	a.revert(a.lft, a.load)
 	return a
 }
 
@@ -438,7 +441,7 @@ func (a *assignment) pass() {
 // place routes a LID of switch d by the loads of all others and adds its flows.
 func (a *assignment) place(d int32, to dest) {
 	a.choose(d, to, false)
-	if a.merging > 0 && to.port != 0 && len(a.load) > 0 {
+	if a.merging > 0 && to.kind != uncounted && len(a.load) > 0 {
 		a.merge(to)
 		a.choose(d, to, false)
 		clear(a.alone)
@@ -522,7 +525,7 @@ func (a *assignment) through(lft [][]uint8, to dest, yield func(l int32, flows i
 // carry adds the flows to a LID to the loads, or takes them off. Those to a
 // switch are management and do not count.
 func (a *assignment) carry(to dest, sign int64) {
-	if to.port == 0 {
+	if to.kind == uncounted {
 		return
 	}
 	a.through(a.lft, to, func(l int32, n int64) bool {

@@ -8,6 +8,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 )
 
 // Engine names of Options and Result.
@@ -29,9 +30,19 @@ type Options struct {
 	// them with commas between, in order of preference, or Auto to choose by
 	// the shape of the graph.
 	Engine string
-	// Roots are switches, by node GUID, to take as roots of up/down instead
-	// of those found. GUIDs that are not there are ignored with a warning.
+	// Roots are switches to take as roots of ftree and updn instead of those found,
+	// by their GUIDs or by that of an adapter on them. Auto takes one of these
+	// engines then. GUIDs that the fabric lacks, here and below, are a warning.
 	Roots []ib.GUID
+	// Compute are ports of hosts, by port GUID, for which routes are balanced; others,
+	// but for IO, get routes without regard to their load. Empty is all ports.
+	Compute []ib.GUID
+	// IO are ports of servers, by port GUID. The flows to them are balanced apart from
+	// those to others, as if there were no others.
+	IO []ib.GUID
+	// HopWeights are lengths of hops other than 1. They decide which paths are the
+	// shortest for minhop, updn and ftree; dor has no use for them.
+	HopWeights []guidfile.Weight
 	// Previous are the tables in force, by switch index of the fabric. An entry
 	// among the equally good ones stays as it is.
 	Previous [][]uint8
@@ -89,14 +100,17 @@ type Result struct {
 // the next one is taken: a subnet without routes would be worse. The error is
 // ErrNoLIDs only.
 func Build(f *fabric.Fabric, opt Options) (Result, error) {
-	g := newGraph(f)
+	kinds, hints := kindsOf(f, &opt)
+	g := newHinted(f, kinds)
 	if g.n == 0 {
 		return Result{Engine: Direct, NumLayers: 1}, nil
 	}
 	if g.top == 0 {
 		return Result{}, ErrNoLIDs
 	}
-	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order)}
+	roots, lack := rootsOf(f, opt.Roots)
+	hints = slices.Concat(hints, lack, g.weighHops(opt.HopWeights))
+	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order), roots: roots}
 	var r Result
 	var warnings []string
 	done := false
@@ -123,7 +137,10 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 			warnings[len(warnings)-1] += "; " + r.Engine + " is used instead"
 		}
 	}
-	r.Warnings = append(append(warnings, r.Warnings...), g.tooSmall(r.LFT)...)
+	if r.Engine == DOR && len(opt.HopWeights) > 0 {
+		hints = append(hints, "hop weights have no effect on routing engine dor")
+	}
+	r.Warnings = slices.Concat(hints, warnings, r.Warnings, g.tooSmall(r.LFT))
 	return r, nil
 }
 
@@ -192,13 +209,17 @@ func (b *builder) try(r *Result, opt Options) error {
 		b.assign(r, &minHop{g: b.graph})
 		b.check(r)
 	case FatTree:
+		if len(b.roots) > 0 {
+			b.rooted(r, b.roots)
+			return nil
+		}
 		levels, tree := b.levels()
 		if !tree {
 			return errors.New("routing engine ftree: the switches do not form a fat-tree: links within a level or hosts at several levels")
 		}
 		b.ordered(r, b.treeOrder(levels))
 	case UpDown:
-		b.upDown(r, opt)
+		b.upDown(r)
 	case DOR:
 		t := b.grid()
 		if t == nil {
@@ -230,10 +251,11 @@ type builder struct {
 	*graph
 	prev  [][]uint8
 	prior []float64 // by switch: its place in the order of prev
+	roots []int32   // switches that were named as such
 }
 
 func (b *builder) auto(r *Result, opt Options) {
-	if len(opt.Roots) == 0 {
+	if len(b.roots) == 0 {
 		if levels, tree := b.levels(); tree {
 			r.Engine = FatTree
 			b.ordered(r, b.treeOrder(levels))
@@ -258,7 +280,7 @@ func (b *builder) auto(r *Result, opt Options) {
 			return
 		}
 	}
-	b.upDown(r, opt)
+	b.upDown(r)
 }
 
 // check warns of credit loops in tables of an engine that was asked for.
@@ -268,26 +290,16 @@ func (b *builder) check(r *Result) {
 	}
 }
 
-// upDown builds tables for the best order of the switches: with the roots that
-// were asked for first, or else the one that spreads the flows best.
-func (b *builder) upDown(r *Result, opt Options) {
+// upDown builds tables for the best order of the switches: that by the roots that were
+// named, or else the one that spreads the flows best.
+func (b *builder) upDown(r *Result) {
+	if len(b.roots) > 0 {
+		b.rooted(r, b.roots)
+		return
+	}
 	r.Engine = UpDown
-	var roots []int32
-	for _, g := range opt.Roots {
-		if i := b.f.NodeByGUID(g); i != fabric.None && b.f.Nodes[i].Switch != fabric.None {
-			roots = append(roots, b.f.Nodes[i].Switch)
-		} else {
-			r.Warnings = append(r.Warnings, fmt.Sprintf("root %v of up/down routing is no switch of the fabric", g))
-		}
-	}
-	var pos []int32
-	if len(roots) > 0 {
-		pos = b.connectedOrder(b.from(roots...))
-	} else {
-		levels, _ := b.levels()
-		pos = b.bestOrder(0, above(levels), b.remoteness(), b.from(b.centre()))
-	}
-	b.ordered(r, pos)
+	levels, _ := b.levels()
+	b.ordered(r, b.bestOrder(0, above(levels), b.remoteness(), b.from(b.centre())))
 }
 
 // ordered builds tables for an order of the switches.

@@ -25,9 +25,16 @@ type graph struct {
 	linkTo []int32 // by link: the other switch
 	cost   []int64 // by link: what a flow costs, more on slower links
 	linkOf []int32 // n*256: link by switch and port, None for others
-	hosts  []int64 // by switch: end ports of adapters and routers behind it
+	hop    []int32 // by link: length of a hop, nil where all are 1
+	hops   []int32 // by group: that of its shortest links, with hop
+	back   []int32 // by group: the group of the other direction, with hops
+	hosts  []int64 // by switch: end ports of adapters and routers behind it that count
+	pull   []int64 // by switch: those of them that are destinations, of this part
 	dests  [][]dest
-	top    int // highest LID
+	kind   []kind  // by index of Fabric.EndPorts
+	only   kind    // of the destinations that are in dests, 0 for all
+	base   []int64 // by link: the load that other destinations give, nil for none
+	top    int     // highest LID
 	// mostHosts is the largest of hosts.
 	mostHosts int64
 	hostSum   int64
@@ -37,12 +44,19 @@ type graph struct {
 type dest struct {
 	lid  ib.LID
 	port uint8 // the delivering switch's port, 0 for itself
+	kind kind
 }
 
-func newGraph(f *fabric.Fabric) *graph {
+func newGraph(f *fabric.Fabric) *graph { return newHinted(f, nil) }
+
+// newHinted is newGraph with the kinds of the end ports, nil for ordinary ones.
+func newHinted(f *fabric.Fabric, kinds []kind) *graph {
 	n := len(f.Switches)
+	if kinds == nil {
+		kinds = slices.Repeat([]kind{ordinary}, len(f.EndPorts))
+	}
 	g := &graph{f: f, n: n, group: make([]int32, 1, n+1), link: []int32{0},
-		linkOf: make([]int32, n*256), hosts: make([]int64, n), dests: make([][]dest, n)}
+		linkOf: make([]int32, n*256), hosts: make([]int64, n), pull: make([]int64, n), dests: make([][]dest, n), kind: kinds}
 	for i := range g.linkOf {
 		g.linkOf[i] = fabric.None
 	}
@@ -85,16 +99,19 @@ func newGraph(f *fabric.Fabric) *graph {
 		g.group = append(g.group, int32(len(g.peer)))
 	}
 	g.weigh()
-	for _, e := range f.EndPorts {
+	for i, e := range f.EndPorts {
 		p := &f.Ports[e]
 		s, out := f.SwitchOf(e)
 		if s == fabric.None {
 			continue
 		}
-		if out != 0 {
+		k := uncounted
+		if out != 0 && kinds[i] != uncounted {
+			k = kinds[i]
 			g.hosts[s]++
 			g.hostSum++
 			g.mostHosts = max(g.mostHosts, g.hosts[s])
+			g.pull[s]++
 		}
 		if !p.LID.IsUnicast() {
 			continue
@@ -104,7 +121,7 @@ func newGraph(f *fabric.Fabric) *graph {
 			if !lid.IsUnicast() {
 				break
 			}
-			g.dests[s] = append(g.dests[s], dest{lid, out})
+			g.dests[s] = append(g.dests[s], dest{lid, out, k})
 			g.top = max(g.top, int(lid))
 		}
 	}

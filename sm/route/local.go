@@ -15,10 +15,10 @@ const localWork = 700_000_000
 // its own that carries the fewest flows so far, and adds the flows of all behind
 // it. In whole trees that is as even as assign is. An entry in force stays unless
 // its link has twice the flows of the best one and a bit.
-func (b *builder) local(r *Result, e engine) (lost int) {
+func (b *builder) local(e engine) tables {
 	g := b.graph
-	r.LFT = newTables(g)
-	load := make([]int64, len(g.port))
+	lft, lost := newTables(g), 0
+	load := g.loads()
 	var flow []int64 // by switch and destination LID of the current switch
 	c := newCandidates(g.n)
 	slack := 32 * g.mostHosts
@@ -34,18 +34,18 @@ func (b *builder) local(r *Result, e engine) (lost int) {
 		flow = slices.Grow(flow[:0], g.n*k)[:g.n*k]
 		for s, h := range g.hosts {
 			for i, to := range dests {
-				if flow[s*k+i] = h; to.port == 0 {
-					flow[s*k+i] = 0 // management
+				if flow[s*k+i] = h; to.kind == uncounted {
+					flow[s*k+i] = 0
 				}
 			}
 		}
 		for _, to := range dests {
-			r.LFT[d][to.lid] = to.port
+			lft[d][to.lid] = to.port
 		}
 		for i := len(c.order) - 1; i >= 0; i-- {
 			s := c.order[i]
 			links := c.of(s)
-			row := r.LFT[s]
+			row := lft[s]
 			var prev []uint8
 			if int(s) < len(b.prev) {
 				prev = b.prev[s]
@@ -73,8 +73,5 @@ func (b *builder) local(r *Result, e engine) (lost int) {
 			}
 		}
 	}
-	if len(load) > 0 {
-		r.Worst = float64(slices.Max(load)) / 16
-	}
-	return lost
+	return tables{lft, load, lost}
 }

@@ -11,12 +11,16 @@ func (m *minHop) towards(d int32, c *candidates) {
 	if m.dist == nil {
 		m.dist = make([]int32, m.g.n)
 	}
-	m.queue = m.g.bfs(m.dist, m.queue, d)
+	if m.g.hops == nil {
+		m.queue = m.g.bfs(m.dist, m.queue, d)
+	} else {
+		m.queue = m.g.nearest(d, m.dist, m.queue, func(_, _, _ int32) bool { return true })
+	}
 	for _, s := range m.queue[1:] {
 		c.begin(s)
 		a, b := m.g.neighbours(s)
 		for i := a; i < b; i++ {
-			if m.dist[m.g.peer[i]] == m.dist[s]-1 {
+			if m.dist[m.g.peer[i]] == m.dist[s]-m.g.step(i) {
 				c.addGroup(m.g, i)
 			}
 		}

@@ -147,18 +147,20 @@ func (g *graph) levels() (level []int32, tree bool) {
 	for i, d := range level {
 		level[i] = max(d, 0)
 	}
-	if slices.Max(level) == 0 {
-		return level, false
-	}
+	return level, slices.Max(level) > 0 && g.isTree(level)
+}
+
+// isTree reports whether links join neighbouring levels only.
+func (g *graph) isTree(level []int32) bool {
 	for s := range int32(g.n) {
 		a, b := g.neighbours(s)
 		for _, t := range g.peer[a:b] {
 			if d := level[s] - level[t]; d != 1 && d != -1 {
-				return level, false
+				return false
 			}
 		}
 	}
-	return level, true
+	return true
 }
 
 // above ranks the highest level first.
@@ -290,7 +292,7 @@ func newFluid(g *graph) *fluid {
 		f.step |= 1 // to miss no regular part of the numbering
 	}
 	for d := int32(0); int(d) < g.n; d += f.step {
-		if g.hosts[d] > 0 {
+		if g.pull[d] > 0 {
 			f.work += each
 		}
 	}
@@ -303,13 +305,13 @@ func (f *fluid) score(e engine) float64 {
 	g := f.g
 	clear(f.load)
 	for d := int32(0); int(d) < g.n; d += f.step {
-		if g.hosts[d] == 0 {
+		if g.pull[d] == 0 {
 			continue
 		}
 		f.c.reset()
 		e.towards(d, f.c)
 		for s, h := range g.hosts {
-			f.flow[s] = float64(h * g.hosts[d])
+			f.flow[s] = float64(h * g.pull[d])
 		}
 		for i := len(f.c.order) - 1; i >= 0; i-- {
 			s := f.c.order[i]

@@ -29,7 +29,7 @@ func (g *graph) measure(lft [][]uint8) (flows []int64, out Load) {
 	pairs, hops := 0, 0
 	for d := range int32(g.n) {
 		for i, to := range g.dests[d] {
-			if to.port == 0 || i > 0 && g.dests[d][i-1].port == to.port {
+			if to.kind == uncounted || i > 0 && g.dests[d][i-1].port == to.port {
 				continue
 			}
 			for s := range int32(g.n) {
@@ -85,13 +85,14 @@ func Shift(f *fabric.Fabric, lft [][]uint8) (share, worst float64) {
 func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
 	f := g.f
 	type host struct {
-		s   int32
-		lid ib.LID
+		s    int32
+		lid  ib.LID
+		aims bool
 	}
 	var hosts []host
-	for _, e := range f.EndPorts {
-		if s, out := f.SwitchOf(e); s != fabric.None && out != 0 {
-			hosts = append(hosts, host{s, f.Ports[e].LID})
+	for i, e := range f.EndPorts {
+		if s, out := f.SwitchOf(e); s != fabric.None && out != 0 && g.kind[i] != uncounted {
+			hosts = append(hosts, host{s, f.Ports[e].LID, g.aims(i)})
 		}
 	}
 	n := 0
@@ -102,6 +103,9 @@ func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
 		for i, a := range hosts {
 			b := hosts[(i+k)%len(hosts)]
 			paths[i] = paths[i][:0]
+			if !b.aims {
+				continue
+			}
 			for at := a.s; at != b.s && len(paths[i]) <= g.n; {
 				l := fabric.None
 				if int(b.lid) < len(lft[at]) {
@@ -115,7 +119,10 @@ func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
 				at = g.linkTo[l]
 			}
 		}
-		for _, p := range paths {
+		for i, p := range paths {
+			if !hosts[(i+k)%len(hosts)].aims {
+				continue
+			}
 			most := 1.0
 			for _, l := range p {
 				most = max(most, float64(count[l])/16)

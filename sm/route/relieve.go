@@ -42,7 +42,7 @@ func (a *assignment) relieved(worst, bound int64) int64 {
 func (a *assignment) relieve(limit int64, wide bool) {
 	a.spent += a.n * (len(a.port) + a.top)
 	a.each(func(d int32, to dest) {
-		if to.port == 0 {
+		if to.kind == uncounted {
 			return
 		}
 		over := false
@@ -103,7 +103,7 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 	for i := len(a.c.order) - 1; i >= 0; i-- {
 		s := a.c.order[i]
 		n := a.hosts[s]
-		if to.port == 0 || n == 0 {
+		if to.kind == uncounted || n == 0 {
 			continue
 		}
 		at := s

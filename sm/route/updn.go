@@ -30,6 +30,67 @@ func newUpDown(g *graph, pos []int32) *upDown {
 
 func (u *upDown) towards(d int32, c *candidates) {
 	g, pos, dist := u.g, u.pos, u.dist
+	q := u.reach(d)
+	u.queue = q
+	// A switch that no switch above sends packets down to may go up as well where
+	// that is as short. The farthest first: the switches that send to it are farther.
+	clear(u.used)
+	for i := len(q) - 1; i > 0; i-- {
+		s := q[i]
+		if !u.down[s] {
+			continue
+		}
+		a, b := g.neighbours(s)
+		if !u.used[s] {
+			for i := a; i < b; i++ {
+				if t := g.peer[i]; dist[t] == dist[s]-g.step(i) && pos[t] < pos[s] {
+					u.down[s] = false
+					break
+				}
+			}
+		}
+		for i := a; i < b; i++ {
+			if t := g.peer[i]; dist[t] == dist[s]-g.step(i) && pos[s] < pos[t] && u.down[t] {
+				u.used[t] = true
+			}
+		}
+	}
+	for _, s := range q[1:] {
+		c.begin(s)
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
+			t := g.peer[i]
+			if dist[t] != dist[s]-g.step(i) {
+				continue
+			}
+			if pos[s] < pos[t] && u.down[t] || pos[t] < pos[s] && !u.down[s] {
+				c.addGroup(g, i)
+			}
+		}
+		c.end(s)
+	}
+	c.lost += g.n - len(q)
+}
+
+// reach finds the distances to d and which switches go down, and gives the switches, the
+// nearest first.
+func (u *upDown) reach(d int32) []int32 {
+	g, pos, dist := u.g, u.pos, u.dist
+	if g.hops != nil {
+		u.down[d] = true
+		return g.nearest(d, dist, u.queue, func(s, t, k int32) bool {
+			descends := pos[s] < pos[t]
+			if descends && !u.down[t] {
+				return false
+			}
+			if dist[s] < 0 || k < dist[s] {
+				u.down[s] = descends
+			} else if k == dist[s] {
+				u.down[s] = u.down[s] || descends
+			}
+			return true
+		})
+	}
 	for i := range dist {
 		dist[i] = -1
 	}
@@ -55,45 +116,7 @@ func (u *upDown) towards(d int32, c *candidates) {
 			}
 		}
 	}
-	u.queue = q
-	// A switch that no switch above sends packets down to may go up as well where
-	// that is as short. The farthest first: the switches that send to it are farther.
-	clear(u.used)
-	for i := len(q) - 1; i > 0; i-- {
-		s := q[i]
-		if !u.down[s] {
-			continue
-		}
-		a, b := g.neighbours(s)
-		if !u.used[s] {
-			for _, t := range g.peer[a:b] {
-				if dist[t] == dist[s]-1 && pos[t] < pos[s] {
-					u.down[s] = false
-					break
-				}
-			}
-		}
-		for _, t := range g.peer[a:b] {
-			if dist[t] == dist[s]-1 && pos[s] < pos[t] && u.down[t] {
-				u.used[t] = true
-			}
-		}
-	}
-	for _, s := range q[1:] {
-		c.begin(s)
-		a, b := g.neighbours(s)
-		for i := a; i < b; i++ {
-			t := g.peer[i]
-			if dist[t] != dist[s]-1 {
-				continue
-			}
-			if pos[s] < pos[t] && u.down[t] || pos[t] < pos[s] && !u.down[s] {
-				c.addGroup(g, i)
-			}
-		}
-		c.end(s)
-	}
-	c.lost += g.n - len(q)
+	return q
 }
 
 // centre is the switch with the smallest sum of distances, of the largest

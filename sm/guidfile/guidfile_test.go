@@ -1,0 +1,92 @@
+package guidfile_test
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
+)
+
+func TestParseList(t *testing.T) {
+	got, err := guidfile.ParseList("f", []byte("# roots\n\n 0x2c90300000001 # spine 1\r\n0002:c903:0000:0002\n"))
+	if want := []ib.GUID{0x2c90300000001, 0x2c90300000002}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v %v", got, err)
+	}
+	if got, err := guidfile.ParseList("f", nil); err != nil || got != nil {
+		t.Errorf("an empty file: %v %v", got, err)
+	}
+}
+
+func TestParseWeights(t *testing.T) {
+	got, err := guidfile.ParseWeights("f", []byte("0x10 1 2\n0x10\t0x2 255 # long\n"))
+	if want := []guidfile.Weight{{0x10, 1, 2}, {0x10, 2, 255}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	list := func(s string) error { _, err := guidfile.ParseList("f", []byte(s)); return err }
+	weights := func(s string) error { _, err := guidfile.ParseWeights("f", []byte(s)); return err }
+	for _, tt := range []struct {
+		parse      func(string) error
+		text, want string
+	}{
+		{list, "\n  spine\n", `f:2:3: GUID "spine"`},
+		{list, "0x1\n0x0\n", "f:2:1: 0 is no GUID"},
+		{list, "0x1  0x2\n", "f:1:6: want one GUID on the line; # begins a comment"},
+		{list, "x\n0x0\n", "f:1:1: GUID \"x\": "},
+		{list, strings.Repeat("#", guidfile.MaxFileSize+1), "f:1:1: the file has 8388609 bytes; at most 8388608 are read"},
+		{weights, "0x1 1\n", "f:1:5: want the GUID of a switch, a port number and a weight"},
+		{weights, "0x1 0 1\n", `f:1:5: "0" is not a port number from 1 to 254`},
+		{weights, "0x1 1 256\n", `f:1:7: "256" is not a weight from 1 to 255`},
+		{weights, "0x1 1 2\n0x1 01 3\n", "f:2:1: port 1 of switch 0x0000000000000001 has a weight in line 1 already"},
+		{weights, "0x1 1 2 3 4\n", "f:1:9: want the GUID of a switch"},
+	} {
+		if err := tt.parse(tt.text); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%.20q: %v; want %s", tt.text, err, tt.want)
+		}
+	}
+	if err := list(strings.Repeat("x\n", 100)); strings.Count(err.Error(), "\n") != 19 {
+		t.Errorf("%v", err)
+	}
+}
+
+// Whatever is in a file, a mistake has a place in it, and what is read has no zeros.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"0x1 # a\n", "0x1 2 3\n", "0x1 2 3 4\r\n\x00", "0002:c903:0000:0002", "\v0x1\u00a01 1"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		lines := strings.Split(string(b), "\n")
+		placed := func(err error) {
+			var te *fabric.TextError
+			if err == nil {
+				return
+			}
+			if !errors.As(err, &te) || te.Line < 1 || te.Line > len(lines) || te.Col < 1 || te.Col > len(lines[te.Line-1]) {
+				t.Errorf("%v has no place in %q", err, b)
+			}
+		}
+		list, err := guidfile.ParseList("f", b)
+		placed(err)
+		for _, g := range list {
+			if g == 0 {
+				t.Errorf("a GUID 0 of %q", b)
+			}
+		}
+		weights, err := guidfile.ParseWeights("f", b)
+		placed(err)
+		for _, w := range weights {
+			if w.Switch == 0 || w.Port == 0 || w.Hops == 0 {
+				t.Errorf("%+v of %q", w, b)
+			}
+		}
+		if len(list)+len(weights) > 2*len(lines) {
+			t.Errorf("%d entries of %d lines", len(list)+len(weights), len(lines))
+		}
+	})
+}

@@ -1,0 +1,80 @@
+package route
+
+import (
+	"slices"
+)
+
+// kind is how the flows to an end port count in the balance.
+type kind uint8
+
+const (
+	uncounted kind = iota // not at all, nor those from it
+	ordinary
+	server // an I/O node: apart from those to others
+)
+
+// tables are forwarding tables, the loads that they give, and the number of switch pairs
+// without a way.
+type tables struct {
+	lft  [][]uint8
+	load []int64
+	lost int
+}
+
+// balance makes the tables, first those for I/O nodes if there are such.
+func (b *builder) balance(e engine, tree bool, bound int64) tables {
+	made := func(g *graph, bound int64) tables {
+		p := builder{graph: g, prev: b.prev}
+		if b.top*len(b.port)/2 > localWork {
+			return p.local(e)
+		}
+		a := p.kept(e, tree, bound)
+		return tables{a.lft, a.load, a.lost}
+	}
+	if !slices.Contains(b.kind, server) {
+		return made(b.graph, bound)
+	}
+	io, rest := b.part(server), b.part(ordinary)
+	servers := made(io, io.bound())
+	rest.base = servers.load
+	t := made(rest, bound) // with the LIDs of all switches, so its lost is that of all
+	for s, row := range servers.lft {
+		for lid, port := range row {
+			if port != NoPort {
+				t.lft[s][lid] = port
+			}
+		}
+	}
+	return t
+}
+
+// part is the graph with only the destinations that are servers, or without them.
+func (g *graph) part(k kind) *graph {
+	p := *g
+	p.only, p.dests, p.pull = k, make([][]dest, g.n), make([]int64, g.n)
+	for s, all := range g.dests {
+		for i, to := range all {
+			if (to.kind == server) != (k == server) {
+				continue
+			}
+			p.dests[s] = append(p.dests[s], to)
+			if to.kind != uncounted && (i == 0 || all[i-1].port != to.port) {
+				p.pull[s]++
+			}
+		}
+	}
+	return &p
+}
+
+// aims reports whether flows to an end port, by index of Fabric.EndPorts, are of this part.
+func (g *graph) aims(i int) bool {
+	return g.kind[i] != uncounted && (g.only == 0 || g.kind[i] == g.only)
+}
+
+// loads are those that links have before any flow of this part.
+func (g *graph) loads() []int64 {
+	if g.base != nil {
+		return slices.Clone(g.base)
+	}
+	return make([]int64, len(g.port))
+}

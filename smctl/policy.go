@@ -27,6 +27,8 @@ func PolicyOf(u *units.Unit) Policy {
 		LMC:            s.LMC.Or(0),
 	}
 	p.KeyFile, p.NodeNameMap, p.QoSPolicyFile = s.KeyFile.Or(""), s.NodeNameMap.Or(""), s.QoSPolicyFile.Or("")
+	p.RootGUIDFile, p.CNGUIDFile, p.IOGUIDFile = s.RootGUIDFile.Or(""), s.CNGUIDFile.Or(""), s.IOGUIDFile.Or("")
+	p.HopWeightsFile = s.HopWeightsFile.Or("")
 	p.MKeyProtect, p.Retries, p.Window = number(s.MKeyProtect), number(s.Retries), number(s.Window)
 	p.MKeyLease, p.Sweep, p.Timeout = span(s.MKeyLeaseSec), span(s.SweepSec), span(s.TimeoutSec)
 	p.QoS, p.Verbose = yes(s.QoS), yes(s.Verbose)

@@ -37,6 +37,9 @@ func Settings(p Policy) string {
 	add("MKeyLeaseSec", p.MKeyLease)
 	add("QoS", p.QoS)
 	add("QoSPolicyFile", p.QoSPolicyFile)
+	for _, f := range p.GUIDFiles() {
+		add(f.Key, f.Path)
+	}
 	add("PartitionEnforcement", p.Enforcement)
 	add("SweepSec", p.Sweep)
 	add("TimeoutSec", p.Timeout)

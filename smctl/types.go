@@ -74,6 +74,8 @@ type Policy struct {
 	KeyFile, MKeyProtect, MKeyLease string
 	QoS, Enforcement, NodeNameMap   string
 	QoSPolicyFile                   string
+	RootGUIDFile, CNGUIDFile        string
+	IOGUIDFile, HopWeightsFile      string
 	Sweep, Timeout, Retries, Window string
 	Verbose                         string
 	// StopWhenForeignMaster stops the local one after StopDelay of a better master;
@@ -86,9 +88,26 @@ type Policy struct {
 // OpenSM is where Debian and Fedora install opensm.
 const OpenSM = "/usr/sbin/opensm"
 
+// NamedFile is a file with the setting, and the option of opensm, that names it.
+type NamedFile struct{ Key, Option, Path string }
+
+// GUIDFiles are the files in opensm's form that have GUIDs, with Path empty where there is
+// none.
+func (p *Policy) GUIDFiles() []NamedFile {
+	return []NamedFile{
+		{"RootGUIDFile", "--root_guid_file", p.RootGUIDFile},
+		{"CNGUIDFile", "--cn_guid_file", p.CNGUIDFile},
+		{"IOGUIDFile", "--io_guid_file", p.IOGUIDFile},
+		{"HopWeightsFile", "--hop_weights_file", p.HopWeightsFile},
+	}
+}
+
 // Files are the files that the policy's program needs, beside its own.
 func (p *Policy) Files() []string {
 	out := []string{p.PartitionsFile, p.NodeNameMap, p.QoSPolicyFile, p.KeyFile}
+	for _, f := range p.GUIDFiles() {
+		out = append(out, f.Path)
+	}
 	if p.Engine == EngineOpenSM {
 		out = append(out, OpenSM)
 	}
@@ -297,6 +316,9 @@ type Files struct {
 // Changed are the files of a policy whose words differ between two digests.
 func (p *Policy) Changed(old, now string) []string {
 	paths := map[string]string{"partitions": p.PartitionsFile, "names": p.NodeNameMap, "policy": p.QoSPolicyFile, "keys": p.KeyFile}
+	for _, f := range p.GUIDFiles() {
+		paths[f.Key] = f.Path
+	}
 	was := strings.Fields(old)
 	var out []string
 	for _, word := range strings.Fields(now) {

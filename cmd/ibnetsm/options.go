@@ -41,6 +41,10 @@ type options struct {
 	qos        bool
 	names      string
 	policy     string
+	roots      string
+	compute    string
+	io         string
+	hops       string
 	partitions string
 	rules      []string
 	enforce    string
@@ -84,6 +88,14 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"shortens paths (dor on tori)")
 	f.StringVar(&o.names, "node-name-map", "", "`FILE` with a node GUID and a name in double quotes on each line")
 	f.StringVar(&o.policy, "qos-policy", "", "QoS policy `FILE`, in the format of opensm's qos-policy.conf")
+	f.StringVar(&o.roots, "root-guid-file", "", "`FILE` with the GUIDs of the switches that are roots for ftree and updn, one a line, "+
+		"as in opensm's root_guid_file")
+	f.StringVar(&o.compute, "cn-guid-file", "", "`FILE` with the port GUIDs of compute nodes, one a line: routes are balanced for "+
+		"these and I/O nodes alone")
+	f.StringVar(&o.io, "io-guid-file", "", "`FILE` with the port GUIDs of I/O nodes, one a line: routes to them are balanced apart "+
+		"from those to other ports")
+	f.StringVar(&o.hops, "hop-weights-file", "", "`FILE` with lines of a switch's GUID, a port and what a hop by it counts in the "+
+		"length of a path, 1 to 255")
 	f.StringVar(&o.partitions, "partitions", "", "partitions `FILE`, in the format of opensm's partitions.conf")
 	f.StringArrayVar(&o.rules, "partition", nil,
 		"a `PARTITION`, such as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s', with spaces or semicolons; may be repeated")
@@ -163,7 +175,9 @@ func (o *options) check() error {
 	return nil
 }
 
-// config checks the flags and reads the files that they name.
+// config checks the flags and reads the files that they name. errPartitions, errPolicy and
+// errHints are of files without which a manager can start; they come joined, and what they
+// are about has its default.
 func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	c := engine.Config{Priority: o.priority, SMKey: o.smKey, LMC: ib.LMC(o.lmc), Window: o.window, Timeout: o.timeout, Retries: o.retries,
 		SA: sa.Config{SAKey: o.saKey}, Sweep: o.sweep, Poll: o.poll, Policy: program.DefaultPolicy()}
@@ -198,18 +212,21 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	if c.Reregister, err = engine.ParseReregister(o.reregister); err != nil {
 		return c, fmt.Errorf("--reregister %w", err)
 	}
+	var soft []error
 	if c.Partitions, err = o.readPartitions(); err != nil {
-		return c, errPartitions{err}
+		soft = append(soft, errPartitions{err})
 	}
 	if c.QoSPolicy, err = o.readPolicy(); err != nil {
-		return c, errPolicy{err}
-	}
-	if c.QoSPolicy != nil {
+		soft = append(soft, errPolicy{err})
+	} else if c.QoSPolicy != nil {
 		for _, n := range c.QoSPolicy.Notes {
 			log.Info("QoS policy", "note", n)
 		}
 	}
-	return c, nil
+	if err := o.readHints(&c.Route); err != nil {
+		soft = append(soft, errHints{err})
+	}
+	return c, errors.Join(soft...)
 }
 
 // readNames reads the node name map. With an error, the names are those that can be

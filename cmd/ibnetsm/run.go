@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -19,6 +20,7 @@ import (
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/serve"
 )
 
@@ -126,19 +128,33 @@ func run(ctx context.Context, o *options) error {
 func (d *daemon) configure(now *options) error {
 	now.setLevel(d.level)
 	cfg, err := now.config(d.log)
-	if bad := (errPartitions{}); errors.As(err, &bad) {
+	var problems []string
+	partitions, policy, hints := errPartitions{}, errPolicy{}, errHints{}
+	if errors.As(err, &partitions) {
 		var what string
 		cfg.Partitions, what = now.fallBack()
-		d.status.problem(firstLine(bad) + ": " + what)
-		d.log.Error("the partitions cannot be used", "err", bad.error, "instead", what)
-	} else if bad := (errPolicy{}); errors.As(err, &bad) {
-		// Paths without a service level are better than none.
-		d.status.problem(firstLine(bad) + ": no QoS policy is used")
-		d.log.Error("the QoS policy cannot be used", "err", bad.error)
-	} else if err != nil {
+		problems = append(problems, firstLine(partitions)+": "+what)
+		d.log.Error("the partitions cannot be used", "err", partitions.error, "instead", what)
+	}
+	if errors.As(err, &policy) {
+		// Paths without a service level are better than none, and so are others.
+		problems = append(problems, firstLine(policy)+": no QoS policy is used")
+		d.log.Error("the QoS policy cannot be used", "err", policy.error)
+	}
+	if errors.As(err, &hints) {
+		problems = append(problems, firstLine(hints)+": routes are computed without hints")
+		d.log.Error("the hints for routes cannot be used", "err", hints.error)
+	}
+	if err != nil && len(problems) == 0 {
 		return err
-	} else if err := now.keepGood(); err != nil {
-		d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
+	}
+	if len(problems) > 0 {
+		d.status.problem(strings.Join(problems, "; "))
+	}
+	if partitions.error == nil {
+		if err := now.keepGood(); err != nil {
+			d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
+		}
 	}
 	if d.manager, err = now.manager(d.log); err != nil {
 		return err
@@ -198,6 +214,12 @@ func (d *daemon) reload() error {
 			s.SetNames(next.Names)
 		}
 	}
+	if !reflect.DeepEqual(next.Route, was.Route) {
+		d.log.Info("the routing engine or hints for routes changed")
+		for _, s := range d.manager.Subnets() {
+			s.SetRoute(next.Route, "SIGHUP")
+		}
+	}
 	if !reflect.DeepEqual(next.Partitions, was.Partitions) {
 		d.log.Info("partitions changed", "file", opts.partitions)
 		for _, s := range d.manager.Subnets() {
@@ -238,6 +260,7 @@ var errRestart = errors.New("settings changed that need a restart")
 func sameFixed(a, b engine.Config) bool {
 	for _, c := range []*engine.Config{&a, &b} {
 		c.Partitions, c.Names, c.Log, c.Store, c.Drains, c.Changed = partition.Config{}, nil, nil, nil, nil, nil
+		c.Route = route.Options{}
 	}
 	return reflect.DeepEqual(a, b)
 }

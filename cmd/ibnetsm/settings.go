@@ -14,8 +14,11 @@ import (
 	"syscall"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/qos/policy"
+	"ibnetworkd/sm/route"
 )
 
 // maxSettings bounds in bytes what is read of a settings or keys file.
@@ -35,6 +38,10 @@ var settings = map[string]func(o *options, value string) error{
 	"PartitionsFile":       text(func(o *options) *string { return &o.partitions }),
 	"Partition":            func(o *options, v string) error { o.rules = append(o.rules, v); return nil },
 	"QoSPolicyFile":        text(func(o *options) *string { return &o.policy }),
+	"RootGUIDFile":         text(func(o *options) *string { return &o.roots }),
+	"CNGUIDFile":           text(func(o *options) *string { return &o.compute }),
+	"IOGUIDFile":           text(func(o *options) *string { return &o.io }),
+	"HopWeightsFile":       text(func(o *options) *string { return &o.hops }),
 	"QoS":                  boolean(func(o *options) *bool { return &o.qos }),
 	"Verbose":              boolean(func(o *options) *bool { return &o.verbose }),
 	"SweepSec":             duration(func(o *options) *time.Duration { return &o.sweep }),
@@ -224,6 +231,45 @@ func (e errPartitions) Unwrap() error { return e.error }
 type errPolicy struct{ error }
 
 func (e errPolicy) Unwrap() error { return e.error }
+
+// errHints is an error in the hints for routes only.
+type errHints struct{ error }
+
+func (e errHints) Unwrap() error { return e.error }
+
+// readHints reads the files with hints for routes. With an error none is used.
+func (o *options) readHints(to *route.Options) error {
+	next := *to
+	var errs []error
+	read := func(name string, parse func(name string, b []byte) error) {
+		if name == "" {
+			return
+		}
+		b, err := readAtMost(name, guidfile.MaxFileSize)
+		if err == nil {
+			err = parse(name, b)
+		}
+		errs = append(errs, err)
+	}
+	list := func(name string, to *[]ib.GUID) {
+		read(name, func(name string, b []byte) (err error) {
+			*to, err = guidfile.ParseList(name, b)
+			return err
+		})
+	}
+	list(o.roots, &next.Roots)
+	list(o.compute, &next.Compute)
+	list(o.io, &next.IO)
+	read(o.hops, func(name string, b []byte) (err error) {
+		next.HopWeights, err = guidfile.ParseWeights(name, b)
+		return err
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	*to = next
+	return nil
+}
 
 // readPolicy reads the QoS policy, nil for none.
 func (o *options) readPolicy() (*policy.Policy, error) {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,8 @@ import (
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
+	"ibnetworkd/sm/route"
 )
 
 // A rack that goes off leaves a tree a tree, and a cable between switches that
@@ -55,5 +58,45 @@ func TestRackOff(t *testing.T) {
 		if out := log.String(); strings.Contains(out, "less balanced") {
 			t.Errorf("a leaf with one cable left has no better routes, yet the log says that they are worse:\n%s", out)
 		}
+	})
+}
+
+// Hints for routes are applied while a manager runs, and taken back.
+func TestSetRoute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		s, _ := w.manager(f.SMPort, engine.Config{})
+		time.Sleep(2 * time.Second)
+		spine := fabric.None
+		for i := range f.Switches {
+			if !slices.ContainsFunc(hostsOf(f), func(h int32) bool { sw, _ := f.SwitchOf(h); return sw == int32(i) }) {
+				spine = f.Switches[i].Node
+				break
+			}
+		}
+		guid := f.Nodes[spine].GUID
+		if w.passes(t, s.Snapshot(), guid) == 0 {
+			t.Fatal("nothing passes the spine at first")
+		}
+		var heavy []guidfile.Weight
+		first, count := f.PortRange(spine)
+		for p := first + 1; p < first+count; p++ {
+			if q := f.Ports[p].Peer; q != fabric.None {
+				heavy = append(heavy, guidfile.Weight{Switch: f.Nodes[f.Ports[q].Node].GUID, Port: f.Ports[q].Num, Hops: 9})
+			}
+		}
+		s.SetRoute(route.Options{HopWeights: heavy}, "a test")
+		time.Sleep(2 * time.Second)
+		if n := w.passes(t, s.Snapshot(), guid); n > 0 {
+			t.Errorf("%d paths pass a spine with heavy links", n)
+		}
+		s.SetRoute(route.Options{}, "a test")
+		time.Sleep(2 * time.Second)
+		if w.passes(t, s.Snapshot(), guid) == 0 {
+			t.Error("nothing passes the spine again")
+		}
+		synctest.Wait()
 	})
 }

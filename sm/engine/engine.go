@@ -393,6 +393,16 @@ func (s *Subnet) SetPartitions(c partition.Config, reason string) {
 	})
 }
 
+// SetRoute replaces how routes are computed and computes them again.
+func (s *Subnet) SetRoute(o route.Options, reason string) {
+	s.do(func() {
+		s.cfg.Route = o
+		s.prog.want.worst = 0 // not to be compared: other flows may count
+		s.prog.reroute, s.served.mcastDirty = true, true
+		s.ev.apply, s.ev.resweep, s.ev.reason = true, true, reason
+	})
+}
+
 // SetNames replaces the names that are shown.
 func (s *Subnet) SetNames(n fabric.Names) {
 	s.do(func() {

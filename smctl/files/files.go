@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/qos/policy"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -42,6 +43,7 @@ const (
 	keptOpenSM = "a running opensm is not reloaded, one that starts uses the default partition"
 	keptNames  = "the names that can be read are used"
 	keptPolicy = "a running subnet manager keeps the policy that it has, one that starts uses none"
+	keptGUIDs  = "a running subnet manager keeps what it has read, one that starts does without"
 	keptEngine = "a running subnet manager stays, none is started"
 	keptKeys   = "a running subnet manager keeps its keys, none is started without them"
 )
@@ -154,7 +156,7 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		} else if err != nil {
 			out = append(out, Problem{File: f, Key: "NodeNameMap", Message: plain(err), Kept: keptNames})
 		} else if _, err := fabric.ParseNames(f, text); err != nil {
-			out = append(out, nameProblem(f, err))
+			out = append(out, textProblem(f, "NodeNameMap", keptNames, err))
 		}
 		add("names", text, err)
 	}
@@ -168,6 +170,20 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 			out = append(out, policyProblems(f, err)...)
 		}
 		add("policy", text, err)
+	}
+	for _, x := range p.GUIDFiles() {
+		if x.Path == "" {
+			continue
+		}
+		text, err := worker.read(x.Path, guidfile.MaxFileSize)
+		if u := (unchecked{}); errors.As(err, &u) {
+			out = append(out, Problem{File: x.Path, Key: x.Key, Message: u.Error()})
+		} else if err != nil {
+			out = append(out, Problem{File: x.Path, Key: x.Key, Message: plain(err), Kept: keptGUIDs})
+		} else if err := guidfile.Check(x.Key, x.Path, text); err != nil {
+			out = append(out, textProblem(x.Path, x.Key, keptGUIDs, err))
+		}
+		add(x.Key, text, err)
 	}
 	if f := p.KeyFile; f != "" && p.Engine == smctl.EngineBuiltin {
 		// What is in it is for the worker alone: it is not read here.
@@ -204,8 +220,9 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 			Pos: units.Position{File: f.File, Line: f.Line, Column: f.Column}}
 		if f.Line == 0 {
 			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos,
-				"QoSPolicyFile": s.QoSPolicyFile.Pos,
-				"KeyFile":       s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
+				"QoSPolicyFile": s.QoSPolicyFile.Pos, "RootGUIDFile": s.RootGUIDFile.Pos, "CNGUIDFile": s.CNGUIDFile.Pos,
+				"IOGUIDFile": s.IOGUIDFile.Pos, "HopWeightsFile": s.HopWeightsFile.Pos,
+				"KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
 			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
 		}
 		out = append(out, p)
@@ -251,9 +268,9 @@ func policyProblems(file string, err error) []Problem {
 	return out
 }
 
-// nameProblem is the first problem of a node name map.
-func nameProblem(file string, err error) Problem {
-	p := Problem{File: file, Key: "NodeNameMap", Message: err.Error(), Kept: keptNames}
+// textProblem is the first problem of a node name map or a file with GUIDs.
+func textProblem(file, key, kept string, err error) Problem {
+	p := Problem{File: file, Key: key, Message: err.Error(), Kept: kept}
 	var te *fabric.TextError
 	if errors.As(err, &te) {
 		p.Line, p.Column, p.Message = te.Line, te.Col, te.Msg

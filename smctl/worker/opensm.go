@@ -84,6 +84,11 @@ func openSMOptions(p smctl.Policy) []string {
 			add(o.name, o.value)
 		}
 	}
+	for _, f := range p.GUIDFiles() {
+		if f.Path != "" {
+			add(f.Option, f.Path)
+		}
+	}
 	if p.Verbose == "yes" {
 		add("--verbose")
 	}

@@ -20,6 +20,9 @@ type manager struct {
 	// policies are the lines with a QoS policy, which opensm reads where qos is on.
 	policies []managerLine
 	qos      bool
+	// hints are the lines with files that opensm reads with some routing engines only.
+	hints  []managerLine
+	engine string
 }
 
 type guidItem struct {
@@ -84,6 +87,19 @@ func (im *importer) opensm(files []*file) {
 		}
 		im.note("disable opensm's own unit: systemctl disable --now opensm")
 	}
+	for _, l := range m.hints {
+		engines := []string{"updn", "dnup", "ftree"}
+		without := "the roots are found"
+		if l.key != "RootGUIDFile" {
+			engines, without = []string{"ftree", "dfsssp", "sssp"}, "routes are balanced for all ports"
+		}
+		if slices.ContainsFunc(engines, func(e string) bool { return slices.Contains(splitList(m.engine), e) }) {
+			m.path(l.key, l.value, without, l.it)
+		} else {
+			l.it.left("opensm reads it with the routing engines " + strings.Join(engines, ", ") + " only, and routing_engine names none of them; " +
+				"write " + l.key + "= to have ibnetsm use it")
+		}
+	}
 	for _, l := range m.policies {
 		if m.qos {
 			m.path(l.key, l.value, "paths have the service levels of their partitions", l.it)
@@ -127,7 +143,20 @@ func (im *importer) opensmKey(it *item, key, value string) {
 		m.unless("0", "Priority", value, it)
 	case "lmc":
 		m.unless("0", "LMC", value, it)
+	case "root_guid_file":
+		m.hints = append(m.hints, managerLine{"RootGUIDFile", value, it})
+	case "cn_guid_file":
+		m.hints = append(m.hints, managerLine{"CNGUIDFile", value, it})
+	case "io_guid_file":
+		m.hints = append(m.hints, managerLine{"IOGUIDFile", value, it})
+	case "hop_weights_file":
+		m.path("HopWeightsFile", value, "every hop counts the same", it)
+	case "ids_guid_file":
+		it.left("ibnetsm searches for the best order of switches at the same distance from the roots")
+	case "guid_routing_order_file":
+		it.left("ibnetsm balances the routes to all ports together, in no order")
 	case "routing_engine":
+		m.engine = value
 		m.unless("null", "RoutingEngine", value, it)
 	case "subnet_prefix":
 		switch {
@@ -155,6 +184,11 @@ func (im *importer) opensmKey(it *item, key, value string) {
 	case "node_name_map_name":
 		m.path("NodeNameMap", value, "nodes are shown with the names that they have", it)
 	}
+}
+
+// splitList are the words of a list with commas.
+func splitList(s string) []string {
+	return strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // partitions carries the file itself over: the subnet manager reads it as it is.

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"ibnetworkd/ib"
+)
+
+// Hints are applied by a reload, without a restart; a file with a mistake leaves those in
+// use, and a start without hints.
+func TestHints(t *testing.T) {
+	dir := t.TempDir()
+	roots, hops := filepath.Join(dir, "roots"), filepath.Join(dir, "hops")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(roots, "0x1\n")
+	write(hops, "0x1 2 3\n")
+	var o options
+	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse([]string{"--transport=ibsim", "--root-guid-file=" + roots, "--hop-weights-file=" + hops}); err != nil {
+		t.Fatal(err)
+	}
+	start := func() (*daemon, *bytes.Buffer) {
+		log := new(bytes.Buffer)
+		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: &notifier{}}
+		if err := d.configure(&o); err != nil {
+			t.Fatal(err)
+		}
+		return d, log
+	}
+	d, log := start()
+	has := func(d *daemon, hops int, want ...ib.GUID) {
+		t.Helper()
+		if r := d.config.Load().Route; !slices.Equal(r.Roots, want) || len(r.HopWeights) != hops {
+			t.Errorf("%+v, want roots %v and %d weights", r, want, hops)
+		}
+	}
+	has(d, 1, 1)
+	write(roots, "0x1\n0x2\n")
+	if err := d.reload(); err != nil {
+		t.Error(err)
+	}
+	has(d, 1, 1, 2)
+	write(roots, "0x1\n  spine2\n")
+	if err := d.reload(); err != nil {
+		t.Error(err)
+	}
+	has(d, 1, 1, 2)
+	if want := roots + ":2:3: GUID"; !strings.Contains(log.String(), want) || !strings.HasPrefix(d.status.note, want) {
+		t.Errorf("no %s in the log and the status %q:\n%s", want, d.status.note, log)
+	}
+	d, _ = start()
+	has(d, 0)
+	if want := ": routes are computed without hints"; !strings.HasSuffix(d.status.note, want) {
+		t.Errorf("status %q", d.status.note)
+	}
+}

@@ -80,6 +80,11 @@ func (f *Fabric) Reboot(guid ib.GUID) error {
 	return f.do("reboot "+f.node(guid), func() error { return f.Sim.Reboot(guid) })
 }
 
+// Slow is Sim.Slow: it makes a node take some time for each answer.
+func (f *Fabric) Slow(guid ib.GUID, d time.Duration) error {
+	return f.do(fmt.Sprintf("answers after %v: %s", d, f.node(guid)), func() error { return f.Sim.Slow(guid, d) })
+}
+
 // Mute is Sim.Mute: it makes a node answer no SMP, or answer again.
 func (f *Fabric) Mute(guid ib.GUID, on bool) error {
 	what := "mute "

@@ -46,6 +46,7 @@ Switch	8 "S-0000000000000b01"		# "right" base port 0 lid 0 lmc 0
 		{"Reboot", func() error { return f.Reboot(left) }, "reboot left"},
 		{"Mute", func() error { return f.Mute(left, true) }, "mute left"},
 		{"Mute", func() error { return f.Mute(left, false) }, "unmute left"},
+		{"Slow", func() error { return f.Slow(left, time.Second) }, "answers after 1s: left"},
 		{"SetLoss", func() error { f.SetLoss(0.25); return nil }, "loss of 25 %"},
 		{"SetPortInfo", func() error { return f.SetPortInfo(left, 1, func(*mad.PortInfo) {}) }, "change the PortInfo of left/1"},
 		{"SetErrors", func() error { return f.SetErrors(left, 1, func(*mad.PortCounters) {}) }, "change the error counters of left/1"},

@@ -3,6 +3,7 @@ package simfabric
 import (
 	"maps"
 	"strings"
+	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
@@ -129,6 +130,11 @@ func (s *Sim) power(guid ib.GUID, on, off bool) error {
 // again.
 func (s *Sim) Mute(guid ib.GUID, on bool) error {
 	return s.node(guid, func(n *node) { n.mute = on })
+}
+
+// Slow makes a node take some time for each answer.
+func (s *Sim) Slow(guid ib.GUID, d time.Duration) error {
+	return s.node(guid, func(n *node) { n.slow = d })
 }
 
 func (s *Sim) node(guid ib.GUID, f func(*node)) error {

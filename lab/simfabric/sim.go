@@ -94,9 +94,10 @@ type node struct {
 	desc  mad.NodeDescription
 	ports []port // [0] is switch port 0, unused on adapters
 	sw    *switchState
-	down  bool  // without power
-	mute  bool  // takes packets and answers nothing
-	plug  *Plug // a node outside of the process, which is never in Sim.nodes
+	down  bool          // without power
+	mute  bool          // takes packets and answers nothing
+	slow  time.Duration // what an answer takes more than its way
+	plug  *Plug         // a node outside of the process, which is never in Sim.nodes
 }
 
 type switchState struct {

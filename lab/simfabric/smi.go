@@ -455,12 +455,17 @@ func (s *Sim) respond(at *port, p *transport.Packet, from *port) {
 		q.LID = slid
 		s.toAgents(to, q)
 	}
-	if s.perfect() || at == from {
+	if at == from || s.perfect() && at.node.slow == 0 {
 		back(p)
 		return
 	}
 	q := *p
-	s.travel(func() { r := q; back(&r) })
+	send := func() { s.travel(func() { r := q; back(&r) }) }
+	if at.node.slow > 0 {
+		s.after(at.node.slow, send)
+		return
+	}
+	send()
 }
 
 // routeMulticast floods a packet along the multicast forwarding tables.

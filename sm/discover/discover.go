@@ -166,6 +166,7 @@ type Discovery struct {
 	checkAsked                int              // or at how many SMPs
 	stopped                   bool             // a budget is used up
 	resumed                   bool             // the walk began with what was known
+	lossy                     bool             // a repeated request was answered
 	asked                     int              // SMPs so far
 	claimed                   int              // ports of all nodes
 	clock                     clock
@@ -319,6 +320,10 @@ func (d *Discovery) Next() (smp.Request, bool) {
 			continue
 		case !d.back.empty():
 			t = d.back.pop()
+		case d.lossy && !d.turns.empty():
+			// Where requests get lost every turn would wait for one.
+			d.start(int32(d.turns.pop()))
+			continue
 		default:
 			return smp.Request{}, false
 		}
@@ -354,6 +359,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 	if isUrgent(r.Tag) {
 		if late {
 			delete(d.late, r.Tag)
+			d.lossy = d.lossy || !r.Timeout
 		} else {
 			d.waiting--
 		}

@@ -17,8 +17,8 @@ func (s *Subnet) Leaks(members int) (err error) {
 			have += g.Members
 		}
 		switch {
-		case s.win.inflight != 0 || len(s.win.idle) != len(s.win.slots):
-			err = fmt.Errorf("%d requests under way, %d of %d slots free", s.win.inflight, len(s.win.idle), len(s.win.slots))
+		case s.win.live != 0 || len(s.win.idle) != len(s.win.slots):
+			err = fmt.Errorf("%d requests under way, %d of %d slots free", s.win.live, len(s.win.idle), len(s.win.slots))
 		case have != members:
 			err = fmt.Errorf("the SA has %d memberships, hosts have %d", have, members)
 		case len(s.served.guids) != 0 || len(s.served.reregister) != 0 || s.ev.any():

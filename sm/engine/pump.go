@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
@@ -36,20 +35,6 @@ type hotCount struct {
 	key attrKey
 	n   uint64
 }
-
-// slot is a request under way.
-type slot struct {
-	req        smp.Request
-	src        *pumped
-	gen        uint16
-	tries      uint8
-	used       bool
-	withoutExt bool // repeated without smp.ExtendedSpeeds, which the node refused
-}
-
-// Transaction identifiers: the low 16 bits are the slot, the next 15 its
-// generation; bit 31 marks what has no slot (reports, traps, handovers).
-const unslotted = 1 << 31
 
 // eager is a transport that can receive without waiting.
 type eager interface {
@@ -142,39 +127,6 @@ func (s *Subnet) put(p *transport.Packet) error {
 	return s.tr.Send(p)
 }
 
-// sendRequest puts a request on the wire in a free slot.
-func (s *Subnet) sendRequest(src *pumped, r *smp.Request, tries uint8) error {
-	i := s.win.idle[len(s.win.idle)-1]
-	s.win.idle, s.win.last = s.win.idle[:len(s.win.idle)-1], i
-	sl := &s.win.slots[i]
-	sl.gen = (sl.gen + 1) & 0x7fff
-	sl.req, sl.src, sl.tries, sl.used, sl.withoutExt = *r, src, tries, true, false
-	tid := uint64(sl.gen)<<16 | uint64(i)
-	key := r.MKey
-	if key == 0 {
-		key = s.cfg.Policy.MKey
-	}
-	mad.PutDR(&s.win.pkt.MAD, r.Method, r.Attr, r.Mod, tid, key, r.Path, r.Data[:])
-	s.win.pkt.LID, s.win.pkt.QPN, s.win.pkt.Long = ib.LIDPermissive, 0, nil
-	s.win.pkt.Timeout, s.win.pkt.Retries = src.timeout, 0
-	if r.ShortTimeout {
-		s.win.pkt.Timeout /= 2
-	}
-	s.counters.SMPs++
-	s.count(r.Method, r.Attr)
-	if err := s.put(&s.win.pkt); err != nil {
-		s.release(i)
-		return err
-	}
-	s.win.inflight++
-	return nil
-}
-
-func (s *Subnet) release(i uint16) {
-	s.win.slots[i].used, s.win.slots[i].src, s.win.slots[i].req.Path = false, nil, nil
-	s.win.idle = append(s.win.idle, i)
-}
-
 type attrKey struct {
 	m mad.Method
 	a mad.AttrID
@@ -204,15 +156,13 @@ func (s *Subnet) pump(ctx context.Context, src smp.Source) error {
 func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Duration, retries int) error {
 	fly := 0
 	done := func(r *smp.Reply) { fly--; src.Step(r) }
-	own := &pumped{Source: src, done: done, timeout: timeout, retries: retries}
+	own := &pumped{Source: src, done: done, timeout: timeout, retries: retries, heard: time.Now()}
+	s.alarm(own.heard, s.win.loss.pause(timeout, own.heard))
 	// A sweep that is left early must not leave answers to a source that is gone.
 	defer func() {
+		s.win.alarm.Stop()
 		if fly > 0 {
-			for i := range s.win.slots {
-				if s.win.slots[i].used && s.win.slots[i].src == own {
-					s.win.slots[i].src = nil
-				}
-			}
+			s.abandon(own)
 		}
 	}()
 	// The second tick without an outcome of any request ends them. Received packets that
@@ -225,13 +175,13 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 	}
 	for {
 		more := true
-		for more && fly < s.cfg.Window && len(s.win.idle) > 0 {
+		for more && fly < s.cfg.Window && s.win.spare() > 0 {
 			var r smp.Request
 			if r, more = src.Next(); !more {
 				break
 			}
 			fly++
-			if err := s.sendRequest(own, &r, 0); err != nil {
+			if err := s.sendRequest(own, &r); err != nil {
 				if errors.Is(err, transport.ErrGone) || errors.Is(err, transport.ErrClosed) {
 					return err
 				}
@@ -252,6 +202,7 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		case err != nil:
 			return err
 		}
+		s.repeatDue(own)
 		if s.win.late {
 			// Nothing answers when the local cable is out: do not try it all.
 			s.win.late = false
@@ -268,16 +219,18 @@ type pumped struct {
 	done    func(*smp.Reply)
 	timeout time.Duration
 	retries int
-	silent  int // ticks since the transport returned any of its requests
+	silent  int       // ticks since the transport returned any of its requests
+	heard   time.Time // when it did last, with an answer
+	probes  int       // repeats because nothing was heard
 }
 
 // overdue ends the requests of a source as unanswered, and frees the slots of sources
 // that are gone. They are not repeated: the transport reports what it loses.
 func (s *Subnet) overdue(own *pumped) {
 	own.silent = 0
-	s.warnOnce("unheard", "requests neither answered nor timed out, giving them up", "under_way", s.win.inflight)
+	s.warnOnce("unheard", "requests neither answered nor timed out, giving them up", "under_way", s.win.live)
 	for i := range s.win.slots {
-		if sl := &s.win.slots[i]; sl.used && (sl.src == own || sl.src == nil) {
+		if f := s.win.slots[i].f; f != nil && (f.src == own || f.src == nil) {
 			s.conclude(uint16(i), &transport.Packet{Err: errUnheard})
 		}
 	}
@@ -327,7 +280,7 @@ func (s *Subnet) serve() {
 		s.packet(p)
 	}
 	begin := time.Now()
-	if d := s.served.yieldUntil.Sub(begin); s.win.inflight > 0 && d > 0 {
+	if d := s.served.yieldUntil.Sub(begin); s.win.live > 0 && d > 0 {
 		time.AfterFunc(d, func() { signal(s.in.wake) })
 		return
 	}
@@ -418,68 +371,14 @@ func (s *Subnet) response(p *transport.Packet) {
 		return
 	}
 	sl := &s.win.slots[i]
-	if !sl.used || uint32(sl.gen) != tid>>16 {
+	if sl.f == nil || uint32(sl.gen) != tid>>16 {
 		s.counters.Dropped++
 		return
 	}
-	if p.Err == nil && (mad.AttrOf(&p.MAD) != sl.req.Attr || !mad.ClassOf(&p.MAD).IsSMP()) {
+	if p.Err == nil && (mad.AttrOf(&p.MAD) != sl.f.req.Attr || !mad.ClassOf(&p.MAD).IsSMP()) {
 		// The transport takes the request for answered: nothing else comes of it.
 		s.counters.Dropped++
 		p = &transport.Packet{Err: transport.ErrTimeout}
 	}
 	s.conclude(uint16(i), p)
-}
-
-// conclude ends a request with what came of it, or repeats it.
-func (s *Subnet) conclude(i uint16, p *transport.Packet) {
-	sl := &s.win.slots[i]
-	own, req, tries, withoutExt := sl.src, sl.req, sl.tries, sl.withoutExt
-	s.win.inflight--
-	if own == nil {
-		s.release(i)
-		return
-	}
-	own.silent = 0
-	retries := own.retries
-	if req.ShortTimeout {
-		retries = min(retries, 1)
-	}
-	if p.Err != nil && int(tries) < retries && errors.Is(p.Err, transport.ErrTimeout) {
-		s.win.late = true
-		if tries == 0 {
-			own.Late(req.Tag)
-		}
-		s.counters.Repeats++
-		s.release(i)
-		if s.sendRequest(own, &req, tries+1) == nil {
-			s.win.slots[s.win.last].withoutExt = withoutExt
-			return
-		}
-	} else {
-		s.release(i)
-	}
-	if p.Err == nil && req.Attr == mad.AttrPortInfo && req.Mod&smp.ExtendedSpeeds != 0 && mad.StatusOf(&p.MAD) != 0 {
-		s.counters.Repeats++
-		older := req
-		older.Mod &^= smp.ExtendedSpeeds
-		if s.sendRequest(own, &older, 0) == nil {
-			s.win.slots[s.win.last].withoutExt = true
-			return
-		}
-	}
-	if withoutExt && (p.Err != nil || mad.StatusOf(&p.MAD) != 0) {
-		req.Mod |= smp.ExtendedSpeeds // that was not the reason
-	}
-	r := &s.win.answered // what a source is shown it does not keep
-	r.Request, r.Status, r.Timeout = req, 0, false
-	if p.Err != nil {
-		r.Data, r.Timeout = [64]byte{}, true
-		s.counters.Timeouts++
-	} else {
-		r.Data = *mad.SMPData(&p.MAD)
-		if r.Status = mad.StatusOf(&p.MAD); r.Status != 0 {
-			s.counters.Errors++
-		}
-	}
-	own.done(r)
 }

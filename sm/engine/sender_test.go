@@ -97,9 +97,9 @@ func (refuser) Send(*transport.Packet) error { return errors.New("no") }
 // A source whose requests find no free slot waits for one: it has not succeeded.
 func TestNoSlotIsFree(t *testing.T) {
 	s := New(refuser{}, Config{})
-	idle := s.win.idle
-	s.win.idle = nil
-	s.cmds <- func() { s.win.idle = idle }
+	most := s.win.most
+	s.win.most = 0
+	s.cmds <- func() { s.win.most = most }
 	l := &smp.List{Requests: []smp.Request{{Method: mad.MethodGet, Attr: mad.AttrNodeInfo}}}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -130,5 +130,32 @@ func TestCallersOfOneSource(t *testing.T) {
 	}
 	if n != callersEach || !add(9, 8, 2, 1) {
 		t.Errorf("%d callers behind one port, want %d", n, callersEach)
+	}
+}
+
+// An answer to a repeat while an earlier try is waited for proves loss; one to the
+// earlier try shows that it was only slow, also after that.
+func TestLossIsProven(t *testing.T) {
+	now := time.Now()
+	const both, first, second = 3, 0, 1
+	l := loss{}
+	if l.took(time.Millisecond, 1<<first, first, now) || l.took(time.Millisecond, 1<<second, second, now) || !l.patient.IsZero() {
+		t.Error("one try proves something")
+	}
+	if l.took(time.Millisecond, both, first, now) || !now.Before(l.patient) || l.took(time.Millisecond, both, second, now) {
+		t.Error("a slow answer proves loss")
+	}
+	now = now.Add(mistakeMemory)
+	if !l.took(time.Millisecond, both, second, now) || !now.Before(l.until) {
+		t.Error("loss is not proven")
+	}
+	if l.mistaken(now); now.Before(l.until) {
+		t.Error("a mistake is not taken back")
+	}
+	for range 100 {
+		l.took(100*time.Microsecond, 1, first, now)
+	}
+	if d := l.overdue(time.Second); d != quickLeast || l.overdue(quickLeast) != 0 {
+		t.Errorf("repeated after %v", d)
 	}
 }

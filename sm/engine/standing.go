@@ -174,8 +174,8 @@ func (s *Subnet) introduce(p *transport.Packet) {
 		return
 	}
 	path, ok := s.wayBack(p)
-	// A sweep has slots for all of its window.
-	if !ok || !s.admits(id, now) || len(s.win.idle) < s.cfg.Window+3 {
+	// A sweep may send all of its window.
+	if !ok || !s.admits(id, now) || s.win.spare() < s.cfg.Window+3 {
 		s.answerCaller(p, &caller{})
 		return
 	}
@@ -215,7 +215,7 @@ func (s *Subnet) introduce(p *transport.Packet) {
 			self.Append(q.Data[:0])
 			*mad.SMInfoProof(&q.Data) = nonce
 		}
-		if s.sendRequest(own, &q, 0) != nil {
+		if s.sendRequest(own, &q) != nil {
 			own.done(&smp.Reply{Request: q, Timeout: true})
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"ibnetworkd/sm/lid"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/sa"
-	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
 )
 
@@ -53,18 +52,6 @@ type Subnet struct {
 	cmds     chan func()              // for the owner
 	stopped  chan struct{}            // closed when Run returns
 	warned   map[string]int           // how often each warning was due
-}
-
-// window is the SMPs of this manager that are under way.
-type window struct {
-	slots    []slot
-	idle     []uint16 // slots that are free
-	last     uint16   // the slot that was used last
-	inflight int
-	late     bool             // an SMP was not answered in time: set by conclude, cleared by pumpWith
-	pkt      transport.Packet // the request being sent
-	answered smp.Reply        // the outcome that a source is being shown
-	tid      uint32           // of what was last sent without a slot
 }
 
 // self is how other managers see this one.

@@ -76,6 +76,7 @@ type Policy struct {
 	QoSPolicyFile                   string
 	RootGUIDFile, CNGUIDFile        string
 	IOGUIDFile, HopWeightsFile      string
+	GUID2LIDFile                    string
 	Sweep, Timeout, Retries, Window string
 	Verbose                         string
 	// StopWhenForeignMaster stops the local one after StopDelay of a better master;
@@ -88,7 +89,8 @@ type Policy struct {
 // OpenSM is where Debian and Fedora install opensm.
 const OpenSM = "/usr/sbin/opensm"
 
-// NamedFile is a file with the setting, and the option of opensm, that names it.
+// NamedFile is a file with the setting, and the option of opensm if there is one, that
+// names it.
 type NamedFile struct{ Key, Option, Path string }
 
 // GUIDFiles are the files in opensm's form that have GUIDs, with Path empty where there is
@@ -99,6 +101,7 @@ func (p *Policy) GUIDFiles() []NamedFile {
 		{"CNGUIDFile", "--cn_guid_file", p.CNGUIDFile},
 		{"IOGUIDFile", "--io_guid_file", p.IOGUIDFile},
 		{"HopWeightsFile", "--hop_weights_file", p.HopWeightsFile},
+		{"GUID2LIDFile", "", p.GUID2LIDFile},
 	}
 }
 

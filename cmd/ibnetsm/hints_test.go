@@ -68,3 +68,32 @@ func TestHints(t *testing.T) {
 		t.Errorf("status %q", d.status.note)
 	}
 }
+
+// LIDs of opensm are read at the start; a file that cannot be used is reported then, and
+// no obstacle later.
+func TestLIDsOfOpenSM(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "guid2lid")
+	o := optionsOf(t, "--transport=ibsim", "--guid2lid="+file)
+	o.given = map[string][]string{}
+	for text, want := range map[string]string{
+		"0x1 0x1 0x1\n\n0x2 0x4 0x5\n\n": "",
+		"0x1 0x1 0x1\n\n0x2 0x1 0x1\n": file + ":3:5: LID 1 belongs to the port of line 1 already: " +
+			"only LIDs that ibnetsm has given are kept"} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		d := &daemon{opts: &o, begun: &o, log: slog.New(slog.DiscardHandler), level: new(slog.LevelVar), status: &notifier{}}
+		if err := d.configure(&o); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(d.config.Load().LIDs); d.status.note != want || want == "" && n != 2 || want != "" && n != 0 {
+			t.Errorf("%d LIDs, status %q, want %q", n, d.status.note, want)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.reload(); err != nil || d.status.note != "" {
+			t.Errorf("reload without the file: %v, status %q", err, d.status.note)
+		}
+	}
+}

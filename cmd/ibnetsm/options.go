@@ -45,6 +45,7 @@ type options struct {
 	compute    string
 	io         string
 	hops       string
+	lids       string
 	partitions string
 	rules      []string
 	enforce    string
@@ -96,6 +97,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"from those to other ports")
 	f.StringVar(&o.hops, "hop-weights-file", "", "`FILE` with lines of a switch's GUID, a port and what a hop by it counts in the "+
 		"length of a path, 1 to 255")
+	f.StringVar(&o.lids, "guid2lid", "", "`FILE` of opensm with the LIDs of ports, read at the start; what --state-dir has of a port counts "+
+		"first")
 	f.StringVar(&o.partitions, "partitions", "", "partitions `FILE`, in the format of opensm's partitions.conf")
 	f.StringArrayVar(&o.rules, "partition", nil,
 		"a `PARTITION`, such as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s', with spaces or semicolons; may be repeated")
@@ -175,9 +178,8 @@ func (o *options) check() error {
 	return nil
 }
 
-// config checks the flags and reads the files that they name. errPartitions, errPolicy and
-// errHints are of files without which a manager can start; they come joined, and what they
-// are about has its default.
+// config checks the flags and reads the files that they name. Errors that are errPartitions
+// or errOptional come joined, and what they are about has its default; any other comes alone.
 func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	c := engine.Config{Priority: o.priority, SMKey: o.smKey, LMC: ib.LMC(o.lmc), Window: o.window, Timeout: o.timeout, Retries: o.retries,
 		SA: sa.Config{SAKey: o.saKey}, Sweep: o.sweep, Poll: o.poll, Policy: program.DefaultPolicy()}
@@ -216,16 +218,22 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	if c.Partitions, err = o.readPartitions(); err != nil {
 		soft = append(soft, errPartitions{err})
 	}
-	if c.QoSPolicy, err = o.readPolicy(); err != nil {
-		soft = append(soft, errPolicy{err})
-	} else if c.QoSPolicy != nil {
+	optional := func(err error, what, instead string) {
+		if err != nil {
+			soft = append(soft, errOptional{err, what, instead})
+		}
+	}
+	// Paths without a service level are better than none, and so are others.
+	c.QoSPolicy, err = o.readPolicy()
+	optional(err, "QoS policy", "no QoS policy is used")
+	if c.QoSPolicy != nil {
 		for _, n := range c.QoSPolicy.Notes {
 			log.Info("QoS policy", "note", n)
 		}
 	}
-	if err := o.readHints(&c.Route); err != nil {
-		soft = append(soft, errHints{err})
-	}
+	optional(o.readHints(&c.Route), "hints for routes", "routes are computed without hints")
+	c.LIDs, err = o.readLIDs()
+	optional(err, "LIDs of another manager", "only LIDs that ibnetsm has given are kept")
 	return c, errors.Join(soft...)
 }
 

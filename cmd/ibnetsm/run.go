@@ -128,30 +128,33 @@ func run(ctx context.Context, o *options) error {
 func (d *daemon) configure(now *options) error {
 	now.setLevel(d.level)
 	cfg, err := now.config(d.log)
+	all := []error{err}
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		all = many.Unwrap()
+	}
 	var problems []string
-	partitions, policy, hints := errPartitions{}, errPolicy{}, errHints{}
-	if errors.As(err, &partitions) {
-		var what string
-		cfg.Partitions, what = now.fallBack()
-		problems = append(problems, firstLine(partitions)+": "+what)
-		d.log.Error("the partitions cannot be used", "err", partitions.error, "instead", what)
-	}
-	if errors.As(err, &policy) {
-		// Paths without a service level are better than none, and so are others.
-		problems = append(problems, firstLine(policy)+": no QoS policy is used")
-		d.log.Error("the QoS policy cannot be used", "err", policy.error)
-	}
-	if errors.As(err, &hints) {
-		problems = append(problems, firstLine(hints)+": routes are computed without hints")
-		d.log.Error("the hints for routes cannot be used", "err", hints.error)
-	}
-	if err != nil && len(problems) == 0 {
-		return err
+	partitions := true
+	for _, err := range all {
+		instead := ""
+		switch e := err.(type) {
+		case nil:
+			continue
+		case errPartitions:
+			partitions = false
+			cfg.Partitions, instead = now.fallBack()
+			d.log.Error("the partitions cannot be used", "err", e.error, "instead", instead)
+		case errOptional:
+			instead = e.instead
+			d.log.Error("a file cannot be used", "of", e.what, "err", e.error, "instead", instead)
+		default:
+			return err
+		}
+		problems = append(problems, firstLine(err)+": "+instead)
 	}
 	if len(problems) > 0 {
 		d.status.problem(strings.Join(problems, "; "))
 	}
-	if partitions.error == nil {
+	if partitions {
 		if err := now.keepGood(); err != nil {
 			d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
 		}
@@ -185,6 +188,7 @@ func (d *daemon) configure(now *options) error {
 // can apply them; settings that cannot be used change nothing.
 func (d *daemon) reload() error {
 	opts, err := d.opts.withSettings()
+	opts.lids = "" // read at the start only
 	var next engine.Config
 	if err == nil {
 		next, err = opts.config(d.log)
@@ -260,7 +264,7 @@ var errRestart = errors.New("settings changed that need a restart")
 func sameFixed(a, b engine.Config) bool {
 	for _, c := range []*engine.Config{&a, &b} {
 		c.Partitions, c.Names, c.Log, c.Store, c.Drains, c.Changed = partition.Config{}, nil, nil, nil, nil, nil
-		c.Route = route.Options{}
+		c.Route, c.LIDs = route.Options{}, nil // LIDs are for a start
 	}
 	return reflect.DeepEqual(a, b)
 }

@@ -42,6 +42,7 @@ var settings = map[string]func(o *options, value string) error{
 	"CNGUIDFile":           text(func(o *options) *string { return &o.compute }),
 	"IOGUIDFile":           text(func(o *options) *string { return &o.io }),
 	"HopWeightsFile":       text(func(o *options) *string { return &o.hops }),
+	"GUID2LIDFile":         text(func(o *options) *string { return &o.lids }),
 	"QoS":                  boolean(func(o *options) *bool { return &o.qos }),
 	"Verbose":              boolean(func(o *options) *bool { return &o.verbose }),
 	"SweepSec":             duration(func(o *options) *time.Duration { return &o.sweep }),
@@ -227,15 +228,13 @@ type errPartitions struct{ error }
 
 func (e errPartitions) Unwrap() error { return e.error }
 
-// errPolicy is an error in the QoS policy only.
-type errPolicy struct{ error }
+// errOptional is an error in a file without which a manager can start.
+type errOptional struct {
+	error
+	what, instead string // of the file; what is done without
+}
 
-func (e errPolicy) Unwrap() error { return e.error }
-
-// errHints is an error in the hints for routes only.
-type errHints struct{ error }
-
-func (e errHints) Unwrap() error { return e.error }
+func (e errOptional) Unwrap() error { return e.error }
 
 // readHints reads the files with hints for routes. With an error none is used.
 func (o *options) readHints(to *route.Options) error {
@@ -269,6 +268,18 @@ func (o *options) readHints(to *route.Options) error {
 	}
 	*to = next
 	return nil
+}
+
+// readLIDs reads opensm's LIDs.
+func (o *options) readLIDs() ([]guidfile.LIDs, error) {
+	if o.lids == "" {
+		return nil, nil
+	}
+	b, err := readAtMost(o.lids, guidfile.MaxFileSize)
+	if err != nil {
+		return nil, err
+	}
+	return guidfile.ParseLIDs(o.lids, b)
 }
 
 // readPolicy reads the QoS policy, nil for none.

@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/sm/discover"
 	"ibnetworkd/sm/elect"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/lid"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/pkey"
@@ -81,9 +82,10 @@ type Config struct {
 	Enforce    pkey.Enforcement // where switches check P_Keys
 	Reregister Reregister
 	SA         sa.Config
-	Names      fabric.Names // shown in place of what nodes say of themselves
-	Store      Store        // nil keeps nothing
-	Drains     Store        // keeps the drained switches; nil forgets them with the process
+	Names      fabric.Names    // shown in place of what nodes say of themselves
+	Store      Store           // nil keeps nothing
+	LIDs       []guidfile.LIDs // of ports that Store has none for, as another manager had them
+	Drains     Store           // keeps the drained switches; nil forgets them with the process
 	Log        *slog.Logger
 	// Changed, if set, is given each state that is published, the first when the
 	// port is open. It must not block.
@@ -215,15 +217,24 @@ func (s *Subnet) Run(ctx context.Context) error {
 
 // load reads the remembered LIDs; a lost or damaged memory is not fatal.
 func (s *Subnet) load() {
-	if s.cfg.Store == nil {
+	if s.cfg.Store != nil {
+		b, err := s.cfg.Store.Load()
+		if err == nil && len(b) > 0 {
+			s.prog.memory, err = lid.Unmarshal("guid2lid", b)
+		}
+		if err != nil {
+			s.log.Warn("remembered LIDs are not used", "err", err)
+		}
+	}
+	if len(s.cfg.LIDs) == 0 {
 		return
 	}
-	b, err := s.cfg.Store.Load()
-	if err == nil && len(b) > 0 {
-		s.prog.memory, err = lid.Unmarshal("guid2lid", b)
+	had, left := len(s.prog.memory), 0
+	if s.prog.memory, left = s.prog.memory.Adopt(s.cfg.LIDs); left > 0 {
+		s.log.Warn("LIDs of another manager's ports are not kept: this one has given them to others", "ports", left)
 	}
-	if err != nil {
-		s.log.Warn("remembered LIDs are not used", "err", err)
+	if n := len(s.prog.memory) - had; n > 0 {
+		s.log.Info("LIDs of another manager's ports are kept", "ports", n)
 	}
 }
 

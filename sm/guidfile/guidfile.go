@@ -1,5 +1,5 @@
 // Package guidfile reads the files of opensm that have a GUID on each line: lists of
-// switches or ports, and hop weights.
+// switches or ports, hop weights, and the LIDs of ports.
 //
 // It has the grammar only; what GUIDs mean, and whether the fabric has them, is for
 // sm/route. The functions are pure.
@@ -33,6 +33,8 @@ func Check(key, file string, b []byte) (err error) {
 	switch key {
 	case "HopWeightsFile":
 		_, err = ParseWeights(file, b)
+	case "GUID2LIDFile":
+		_, err = ParseLIDs(file, b)
 	default:
 		_, err = ParseList(file, b)
 	}
@@ -80,6 +82,54 @@ func ParseWeights(file string, b []byte) (out []Weight, err error) {
 	return out, nil
 }
 
+// LIDs are those of a port: 1<<LMC from LID on.
+type LIDs struct {
+	GUID ib.GUID
+	LID  ib.LID
+	LMC  ib.LMC
+}
+
+// ParseLIDs reads opensm's cache guid2lid, lines with a port GUID, its first and its last
+// LID. No port may come twice, and no LID belong to two. Mistakes are as with ParseList.
+func ParseLIDs(file string, b []byte) (out []LIDs, err error) {
+	ports := map[ib.GUID]int{}
+	lids := make([]int, int(ib.LIDUnicastMax)+1) // by LID: the line that has it
+	err = read(file, b, 3, "a port GUID, its first and its last LID", func(l *line) {
+		x := LIDs{GUID: l.guid(0), LID: l.lid(1)}
+		last := l.lid(2)
+		if x.GUID == 0 || x.LID == 0 || last == 0 {
+			return
+		}
+		n := int(last) - int(x.LID) + 1
+		for x.LMC < 7 && x.LMC.Count() < n {
+			x.LMC++
+		}
+		switch {
+		case n != x.LMC.Count() || int(x.LID)%n != 0:
+			l.fail(1, "LIDs %d to %d are no range of 1, 2, 4 to 128 LIDs that begins at a multiple of their number", x.LID, last)
+			return
+		case ports[x.GUID] != 0:
+			l.fail(0, "port %v has LIDs in line %d already", x.GUID, ports[x.GUID])
+			return
+		}
+		for i := range n {
+			if was := lids[int(x.LID)+i]; was != 0 {
+				l.fail(1, "LID %d belongs to the port of line %d already", int(x.LID)+i, was)
+				return
+			}
+		}
+		ports[x.GUID] = l.n
+		for i := range n {
+			lids[int(x.LID)+i] = l.n
+		}
+		out = append(out, x)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // line is the words of a line, with the columns that they begin at.
 type line struct {
 	file string
@@ -115,6 +165,16 @@ func (l *line) number(word int, what string, most uint8) uint8 {
 		return 0
 	}
 	return uint8(n)
+}
+
+// lid is the unicast LID of a word, 0 after a mistake.
+func (l *line) lid(word int) ib.LID {
+	n, err := strconv.ParseUint(l.word[word], 0, 16)
+	if err != nil || !ib.LID(n).IsUnicast() {
+		l.fail(word, "%q is not a unicast LID, 1 to %#04x", ib.Clip(l.word[word]), uint16(ib.LIDUnicastMax))
+		return 0
+	}
+	return ib.LID(n)
 }
 
 // read calls entry for each line that has words, all of which have to have the same

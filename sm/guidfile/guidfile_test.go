@@ -28,9 +28,17 @@ func TestParseWeights(t *testing.T) {
 	}
 }
 
+func TestParseLIDs(t *testing.T) {
+	got, err := guidfile.ParseLIDs("f", []byte("0x0002c90300000001 0x0001 0x0001\n\n0x0002c90300000002 0x0004 0x0007\n\n"))
+	if want := []guidfile.LIDs{{0x2c90300000001, 1, 0}, {0x2c90300000002, 4, 2}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	list := func(s string) error { _, err := guidfile.ParseList("f", []byte(s)); return err }
 	weights := func(s string) error { _, err := guidfile.ParseWeights("f", []byte(s)); return err }
+	lids := func(s string) error { _, err := guidfile.ParseLIDs("f", []byte(s)); return err }
 	for _, tt := range []struct {
 		parse      func(string) error
 		text, want string
@@ -44,6 +52,13 @@ func TestMistakes(t *testing.T) {
 		{weights, "0x1 0 1\n", `f:1:5: "0" is not a port number from 1 to 254`},
 		{weights, "0x1 1 256\n", `f:1:7: "256" is not a weight from 1 to 255`},
 		{weights, "0x1 1 2\n0x1 01 3\n", "f:2:1: port 1 of switch 0x0000000000000001 has a weight in line 1 already"},
+		{lids, "0x1 0x1 0x1\n\n0x1 0x2 0x2\n", "f:3:1: port 0x0000000000000001 has LIDs in line 1 already"},
+		{lids, "0x1 0x4 0x7\n0x2 0x6 0x6\n", "f:2:5: LID 6 belongs to the port of line 1 already"},
+		{lids, "0x1 0x4 0x6\n", "f:1:5: LIDs 4 to 6 are no range of 1, 2, 4 to 128"},
+		{lids, "0x1 0x5 0x6\n", "f:1:5: LIDs 5 to 6 are no range"},
+		{lids, "0x1 9 8\n", "f:1:5: LIDs 9 to 8 are no range"},
+		{lids, "0x1 0x0 0xc000\n", `f:1:5: "0x0" is not a unicast LID, 1 to 0xbfff`},
+		{lids, "0x1 0x1\n", "f:1:5: want a port GUID, its first and its last LID"},
 		{weights, "0x1 1 2 3 4\n", "f:1:9: want the GUID of a switch"},
 	} {
 		if err := tt.parse(tt.text); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
@@ -57,7 +72,8 @@ func TestMistakes(t *testing.T) {
 
 // Whatever is in a file, a mistake has a place in it, and what is read has no zeros.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"0x1 # a\n", "0x1 2 3\n", "0x1 2 3 4\r\n\x00", "0002:c903:0000:0002", "\v0x1\u00a01 1"} {
+	for _, s := range []string{"0x1 0x1 0x1\n\n0x2 0x2 0x3\n", "0x1 # a\n", "0x1 2 3\n", "0x1 2 3 4\r\n\x00",
+		"0002:c903:0000:0002", "\v0x1\u00a01 1"} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -83,6 +99,18 @@ func FuzzParse(f *testing.F) {
 		for _, w := range weights {
 			if w.Switch == 0 || w.Port == 0 || w.Hops == 0 {
 				t.Errorf("%+v of %q", w, b)
+			}
+		}
+		lids, err := guidfile.ParseLIDs("f", b)
+		placed(err)
+		used := map[int]bool{}
+		for _, x := range lids {
+			for i := range x.LMC.Count() {
+				if l := int(x.LID) + i; used[l] || l < 1 || l > int(ib.LIDUnicastMax) {
+					t.Errorf("LID %d of %q", l, b)
+				} else {
+					used[l] = true
+				}
 			}
 		}
 		if len(list)+len(weights) > 2*len(lines) {

@@ -16,6 +16,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 )
 
 // Entry is what is remembered of an end port.
@@ -35,6 +36,32 @@ func (m Memory) Find(g ib.GUID) (Entry, bool) {
 		return Entry{}, false
 	}
 	return m[i], true
+}
+
+// Adopt adds what another manager remembered. Ports that m has stay as they are; those
+// of which a LID is another port's in m are left out, and counted.
+func (m Memory) Adopt(others []guidfile.LIDs) (out Memory, left int) {
+	used := make([]bool, int(ib.LIDUnicastMax)+1)
+	for _, e := range m {
+		for k := range e.LMC.Count() {
+			if l := int(e.LID) + k; l < len(used) {
+				used[l] = true
+			}
+		}
+	}
+	out = slices.Clone(m)
+	for _, x := range others {
+		if _, known := m.Find(x.GUID); known {
+			continue
+		}
+		if slices.Contains(used[x.LID:int(x.LID)+x.LMC.Count()], true) {
+			left++
+			continue
+		}
+		out = append(out, Entry(x))
+	}
+	slices.SortFunc(out, func(a, b Entry) int { return cmp.Compare(a.GUID, b.GUID) })
+	return out, left
 }
 
 // Options steer the assignment.

@@ -11,6 +11,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/lid"
 )
 
@@ -132,4 +133,15 @@ func FuzzUnmarshal(f *testing.F) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// What another manager remembered is taken for ports that are not known, unless it
+// would be of two ports.
+func TestAdopt(t *testing.T) {
+	m := lid.Memory{{GUID: 2, LID: 8, LMC: 1}, {GUID: 5, LID: 3}}
+	got, left := m.Adopt([]guidfile.LIDs{{GUID: 9, LID: 4}, {GUID: 2, LID: 20}, {GUID: 7, LID: 9}, {GUID: 1, LID: 16, LMC: 2}})
+	want := lid.Memory{{GUID: 1, LID: 16, LMC: 2}, {GUID: 2, LID: 8, LMC: 1}, {GUID: 5, LID: 3}, {GUID: 9, LID: 4}}
+	if d := cmp.Diff(want, got); d != "" || left != 1 || len(m) != 2 {
+		t.Errorf("%d left out, %s", left, d)
+	}
 }

@@ -172,7 +172,7 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		add("policy", text, err)
 	}
 	for _, x := range p.GUIDFiles() {
-		if x.Path == "" {
+		if x.Path == "" || x.Option == "" && p.Engine == smctl.EngineOpenSM {
 			continue
 		}
 		text, err := worker.read(x.Path, guidfile.MaxFileSize)
@@ -221,7 +221,7 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 		if f.Line == 0 {
 			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos,
 				"QoSPolicyFile": s.QoSPolicyFile.Pos, "RootGUIDFile": s.RootGUIDFile.Pos, "CNGUIDFile": s.CNGUIDFile.Pos,
-				"IOGUIDFile": s.IOGUIDFile.Pos, "HopWeightsFile": s.HopWeightsFile.Pos,
+				"IOGUIDFile": s.IOGUIDFile.Pos, "HopWeightsFile": s.HopWeightsFile.Pos, "GUID2LIDFile": s.GUID2LIDFile.Pos,
 				"KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
 			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
 		}

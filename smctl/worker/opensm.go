@@ -85,7 +85,7 @@ func openSMOptions(p smctl.Policy) []string {
 		}
 	}
 	for _, f := range p.GUIDFiles() {
-		if f.Path != "" {
+		if f.Path != "" && f.Option != "" {
 			add(f.Option, f.Path)
 		}
 	}

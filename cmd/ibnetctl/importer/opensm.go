@@ -9,6 +9,8 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 )
 
 // manager is what is known of opensm on the host.
@@ -151,6 +153,8 @@ func (im *importer) opensmKey(it *item, key, value string) {
 		m.hints = append(m.hints, managerLine{"IOGUIDFile", value, it})
 	case "hop_weights_file":
 		m.path("HopWeightsFile", value, "every hop counts the same", it)
+	case "honor_guid2lid_file":
+		it.unneeded("ibnetsm keeps the LIDs that it has given, as standby too; those of opensm by GUID2LIDFile=/var/cache/opensm/guid2lid")
 	case "ids_guid_file":
 		it.left("ibnetsm searches for the best order of switches at the same distance from the roots")
 	case "guid_routing_order_file":
@@ -193,24 +197,50 @@ func splitList(s string) []string {
 
 // partitions carries the file itself over: the subnet manager reads it as it is.
 func (im *importer) partitions(files []*file) {
+	im.carried("PartitionsFile", "partitions", files, func(f *file, wrong func(line int, why string)) {
+		var errs partition.Errors
+		if _, err := partition.Parse(f.path, []byte(f.text)); errors.As(err, &errs) {
+			for _, e := range errs {
+				wrong(e.Line, e.Msg)
+			}
+		}
+	})
+}
+
+// guid2lid carries the LIDs over that opensm has given.
+func (im *importer) guid2lid(files []*file) { im.guidFile("GUID2LIDFile", "LIDs", files) }
+
+// guidFile carries a file with GUIDs over.
+func (im *importer) guidFile(key, what string, files []*file) {
+	im.carried(key, what, files, func(f *file, wrong func(line int, why string)) {
+		err := guidfile.Check(key, f.path, []byte(f.text))
+		all := []error{err}
+		if many, ok := err.(interface{ Unwrap() []error }); ok {
+			all = many.Unwrap()
+		}
+		for _, err := range all {
+			if e := (*fabric.TextError)(nil); errors.As(err, &e) {
+				wrong(e.Line, e.Msg)
+			}
+		}
+	})
+}
+
+// carried has the subnet manager read files as they are. check calls wrong for each mistake.
+func (im *importer) carried(key, what string, files []*file, check func(f *file, wrong func(line int, why string))) {
 	for _, f := range files {
 		if !strings.HasPrefix(f.path, "/") {
 			f.refuse("use an absolute file name")
 			continue
 		}
 		if i := slices.IndexFunc(im.manager.lines,
-			func(l managerLine) bool { return l.key == "PartitionsFile" && l.value != path.Clean(f.path) }); i >= 0 {
-			f.refuse("not used: " + im.manager.lines[i].it.at() + " is or names the file of partitions that opensm reads")
+			func(l managerLine) bool { return l.key == key && l.value != path.Clean(f.path) }); i >= 0 {
+			f.refuse("not used: " + im.manager.lines[i].it.at() + " is or names the file of " + what + " that opensm reads")
 			continue
 		}
 		im.manager.files = append(im.manager.files, f)
 		wrong := map[int]string{}
-		var errs partition.Errors
-		if _, err := partition.Parse(f.path, []byte(f.text)); errors.As(err, &errs) {
-			for _, e := range errs {
-				wrong[e.Line] = cmp.Or(wrong[e.Line], e.Msg)
-			}
-		}
+		check(f, func(line int, why string) { wrong[line] = cmp.Or(wrong[line], why) })
 		for _, it := range f.content(hash) {
 			if why := wrong[it.line]; why != "" {
 				it.left("ibnetsm refuses the file because of it: " + why)
@@ -218,7 +248,7 @@ func (im *importer) partitions(files []*file) {
 				it.with = f.whole
 			}
 		}
-		im.manager.set("PartitionsFile", path.Clean(f.path), f.whole)
+		im.manager.set(key, path.Clean(f.path), f.whole)
 	}
 }
 

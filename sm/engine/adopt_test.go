@@ -1,0 +1,54 @@
+package engine_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/guidfile"
+)
+
+// A site that had opensm keeps its LIDs, also of hosts that come later; what the manager
+// itself has given counts first.
+func TestLIDsOfAnotherManager(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		off := hosts[len(hosts)-1]
+		var lids []guidfile.LIDs
+		for i, h := range hosts {
+			lids = append(lids, guidfile.LIDs{GUID: f.Ports[h].GUID, LID: ib.LID(0x1000 + 2*i)})
+		}
+		if err := w.sim.PowerOff(f.Nodes[f.Ports[off].Node].GUID); err != nil {
+			t.Fatal(err)
+		}
+		store := &memoryStore{}
+		s, stop := w.manager(f.SMPort, engine.Config{Store: store, LIDs: lids})
+		time.Sleep(2 * time.Second)
+		if err := w.sim.PowerOn(f.Nodes[f.Ports[off].Node].GUID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		has := func(s *engine.Snapshot) {
+			t.Helper()
+			for i, h := range hosts {
+				if p := s.Fabric.EndPortByGUID(f.Ports[h].GUID); p < 0 || s.Fabric.Ports[p].LID != lids[i].LID {
+					t.Fatalf("host %d of %d has not the LID %v", i, len(hosts), lids[i].LID)
+				}
+			}
+		}
+		has(s.Snapshot())
+		stop()
+		other := []guidfile.LIDs{{GUID: lids[0].GUID, LID: 0x2000}}
+		s, _ = w.manager(f.SMPort, engine.Config{Store: store, LIDs: other})
+		time.Sleep(5 * time.Second)
+		has(s.Snapshot())
+		synctest.Wait()
+	})
+}

@@ -43,7 +43,8 @@ var importPaths = []struct {
 	{"/etc/rc.local", true}, {"/etc/rc.d/rc.local", true}, {"/etc/init.d/boot.local", true}, {"/etc/udev/rules.d/*.rules", true},
 	{"/etc/network/if-*.d/*", true}, {"/etc/NetworkManager/dispatcher.d/*", true}, {"/etc/systemd/system/*.service", true},
 	{"/etc/default/opensm", false}, {"/etc/sysconfig/opensm", false}, {"/etc/opensm/opensm.conf", false}, {"/etc/rdma/opensm.conf", false},
-	{"/etc/opensm/partitions.conf", false}, {"/etc/rdma/partitions.conf", false}, {"/var/cache/opensm/guid2lid", false},
+	{"/etc/opensm/partitions.conf", false}, {"/etc/rdma/partitions.conf", false}, {"/etc/opensm/prefix-routes.conf", false},
+	{"/var/cache/opensm/guid2lid", false},
 	{"/etc/nixos/configuration.nix", true},
 }
 

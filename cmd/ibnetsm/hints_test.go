@@ -18,7 +18,7 @@ import (
 // use, and a start without hints.
 func TestHints(t *testing.T) {
 	dir := t.TempDir()
-	roots, hops := filepath.Join(dir, "roots"), filepath.Join(dir, "hops")
+	roots, hops, prefixes := filepath.Join(dir, "roots"), filepath.Join(dir, "hops"), filepath.Join(dir, "prefixes")
 	write := func(file, text string) {
 		t.Helper()
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -27,10 +27,12 @@ func TestHints(t *testing.T) {
 	}
 	write(roots, "0x1\n")
 	write(hops, "0x1 2 3\n")
+	write(prefixes, "")
 	var o options
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	o.bind(f)
-	if err := f.Parse([]string{"--transport=ibsim", "--root-guid-file=" + roots, "--hop-weights-file=" + hops}); err != nil {
+	if err := f.Parse([]string{"--transport=ibsim", "--root-guid-file=" + roots, "--hop-weights-file=" + hops,
+		"--prefix-routes-file=" + prefixes}); err != nil {
 		t.Fatal(err)
 	}
 	start := func() (*daemon, *bytes.Buffer) {
@@ -50,10 +52,14 @@ func TestHints(t *testing.T) {
 	}
 	has(d, 1, 1)
 	write(roots, "0x1\n0x2\n")
+	write(prefixes, "* *\n")
 	if err := d.reload(); err != nil {
 		t.Error(err)
 	}
 	has(d, 1, 1, 2)
+	if n := len(d.config.Load().PrefixRoutes); n != 1 {
+		t.Errorf("%d prefix routes", n)
+	}
 	write(roots, "0x1\n  spine2\n")
 	if err := d.reload(); err != nil {
 		t.Error(err)

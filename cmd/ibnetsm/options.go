@@ -46,6 +46,7 @@ type options struct {
 	io         string
 	hops       string
 	lids       string
+	prefixes   string
 	partitions string
 	rules      []string
 	enforce    string
@@ -99,6 +100,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"length of a path, 1 to 255")
 	f.StringVar(&o.lids, "guid2lid", "", "`FILE` of opensm with the LIDs of ports, read at the start; what --state-dir has of a port counts "+
 		"first")
+	f.StringVar(&o.prefixes, "prefix-routes-file", "", "`FILE` with the routers for GIDs of other subnets, as opensm's prefix-routes.conf")
 	f.StringVar(&o.partitions, "partitions", "", "partitions `FILE`, in the format of opensm's partitions.conf")
 	f.StringArrayVar(&o.rules, "partition", nil,
 		"a `PARTITION`, such as '0x8001 Name=storage Members=ALL MTU=4096 Rate=100Gb/s', with spaces or semicolons; may be repeated")
@@ -234,6 +236,8 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	optional(o.readHints(&c.Route), "hints for routes", "routes are computed without hints")
 	c.LIDs, err = o.readLIDs()
 	optional(err, "LIDs of another manager", "only LIDs that ibnetsm has given are kept")
+	c.PrefixRoutes, err = o.readPrefixRoutes()
+	optional(err, "prefix routes", "no paths to other subnets are given")
 	return c, errors.Join(soft...)
 }
 

@@ -224,6 +224,11 @@ func (d *daemon) reload() error {
 			s.SetRoute(next.Route, "SIGHUP")
 		}
 	}
+	if !reflect.DeepEqual(next.PrefixRoutes, was.PrefixRoutes) {
+		for _, s := range d.manager.Subnets() {
+			s.SetPrefixRoutes(next.PrefixRoutes, "SIGHUP")
+		}
+	}
 	if !reflect.DeepEqual(next.Partitions, was.Partitions) {
 		d.log.Info("partitions changed", "file", opts.partitions)
 		for _, s := range d.manager.Subnets() {
@@ -264,7 +269,7 @@ var errRestart = errors.New("settings changed that need a restart")
 func sameFixed(a, b engine.Config) bool {
 	for _, c := range []*engine.Config{&a, &b} {
 		c.Partitions, c.Names, c.Log, c.Store, c.Drains, c.Changed = partition.Config{}, nil, nil, nil, nil, nil
-		c.Route, c.LIDs = route.Options{}, nil // LIDs are for a start
+		c.Route, c.PrefixRoutes, c.LIDs = route.Options{}, nil, nil // LIDs are for a start
 	}
 	return reflect.DeepEqual(a, b)
 }

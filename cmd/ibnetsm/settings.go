@@ -43,6 +43,7 @@ var settings = map[string]func(o *options, value string) error{
 	"IOGUIDFile":           text(func(o *options) *string { return &o.io }),
 	"HopWeightsFile":       text(func(o *options) *string { return &o.hops }),
 	"GUID2LIDFile":         text(func(o *options) *string { return &o.lids }),
+	"PrefixRoutesFile":     text(func(o *options) *string { return &o.prefixes }),
 	"QoS":                  boolean(func(o *options) *bool { return &o.qos }),
 	"Verbose":              boolean(func(o *options) *bool { return &o.verbose }),
 	"SweepSec":             duration(func(o *options) *time.Duration { return &o.sweep }),
@@ -280,6 +281,18 @@ func (o *options) readLIDs() ([]guidfile.LIDs, error) {
 		return nil, err
 	}
 	return guidfile.ParseLIDs(o.lids, b)
+}
+
+// readPrefixRoutes reads the routers to other subnets.
+func (o *options) readPrefixRoutes() ([]guidfile.PrefixRoute, error) {
+	if o.prefixes == "" {
+		return nil, nil
+	}
+	b, err := readAtMost(o.prefixes, guidfile.MaxFileSize)
+	if err != nil {
+		return nil, err
+	}
+	return guidfile.ParsePrefixRoutes(o.prefixes, b)
 }
 
 // readPolicy reads the QoS policy, nil for none.

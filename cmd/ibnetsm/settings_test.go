@@ -41,7 +41,7 @@ func TestSettings(t *testing.T) {
 		MKeyProtect: "2", MKeyLease: "30s",
 		QoS: "yes", Enforcement: "in", Sweep: "3s", Timeout: "300ms", Retries: "7", Window: "9", NodeNameMap: "/n", Verbose: "yes",
 		PartitionsFile: "/p", QoSPolicyFile: "/q",
-		RootGUIDFile: "/r", CNGUIDFile: "/c", IOGUIDFile: "/i", HopWeightsFile: "/h", GUID2LIDFile: "/l",
+		RootGUIDFile: "/r", CNGUIDFile: "/c", IOGUIDFile: "/i", HopWeightsFile: "/h", GUID2LIDFile: "/l", PrefixRoutesFile: "/x",
 		Partitions: "0x8001 Name=a Members=ALL\n0x8002 Name=b\n"}
 	text := smctl.Settings(all)
 	for line := range strings.Lines(text) {
@@ -58,7 +58,7 @@ func TestSettings(t *testing.T) {
 		o.smKey != 7 || o.saKey != 9 ||
 		o.protect != 2 || o.lease != 30 || !o.qos || o.enforce != "in" || o.sweep != 3*time.Second || o.timeout != 300*time.Millisecond ||
 		o.retries != 7 ||
-		o.window != 9 || o.names != "/n" || o.policy != "/q" || o.roots+o.compute+o.io+o.hops+o.lids != "/r/c/i/h/l" ||
+		o.window != 9 || o.names != "/n" || o.policy != "/q" || o.roots+o.compute+o.io+o.hops+o.lids+o.prefixes != "/r/c/i/h/l/x" ||
 		!o.verbose || o.partitions != "/p" || len(o.rules) != 2 {
 		t.Errorf("%+v", o)
 	}

@@ -82,11 +82,13 @@ type Config struct {
 	Enforce    pkey.Enforcement // where switches check P_Keys
 	Reregister Reregister
 	SA         sa.Config
-	Names      fabric.Names    // shown in place of what nodes say of themselves
-	Store      Store           // nil keeps nothing
-	LIDs       []guidfile.LIDs // of ports that Store has none for, as another manager had them
-	Drains     Store           // keeps the drained switches; nil forgets them with the process
-	Log        *slog.Logger
+	Names      fabric.Names // shown in place of what nodes say of themselves
+	Store      Store        // nil keeps nothing
+	// PrefixRoutes are the routers for GIDs of other subnets.
+	PrefixRoutes []guidfile.PrefixRoute
+	LIDs         []guidfile.LIDs // of ports that Store has none for, as another manager had them
+	Drains       Store           // keeps the drained switches; nil forgets them with the process
+	Log          *slog.Logger
 	// Changed, if set, is given each state that is published, the first when the
 	// port is open. It must not block.
 	Changed func(*Snapshot)
@@ -407,6 +409,14 @@ func (s *Subnet) SetRoute(o route.Options, reason string) {
 		s.cfg.Route = o
 		s.prog.want.worst = 0 // not to be compared: other flows may count
 		s.prog.reroute, s.served.mcastDirty = true, true
+		s.ev.apply, s.ev.resweep, s.ev.reason = true, true, reason
+	})
+}
+
+// SetPrefixRoutes replaces the routers for GIDs of other subnets.
+func (s *Subnet) SetPrefixRoutes(r []guidfile.PrefixRoute, reason string) {
+	s.do(func() {
+		s.cfg.PrefixRoutes = r
 		s.ev.apply, s.ev.resweep, s.ev.reason = true, true, reason
 	})
 }

@@ -190,7 +190,8 @@ func (w *sweep) serveFirst(ctx context.Context) error {
 		return err
 	}
 	w.view = sa.State{Fabric: w.f, LFT: w.s.prog.want.lft, SL: w.s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
-		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos, Policy: bound}
+		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos, Policy: bound, PrefixRoutes: w.s.cfg.PrefixRoutes}
+	w.warn("paths to other subnets", sa.MissingRouters(w.f, w.s.cfg.PrefixRoutes))
 	if w.first {
 		w.s.followers.begin()
 		w.restore()

@@ -1,5 +1,5 @@
 // Package guidfile reads the files of opensm that have a GUID on each line: lists of
-// switches or ports, hop weights, and the LIDs of ports.
+// switches or ports, hop weights, the LIDs of ports, and prefix routes.
 //
 // It has the grammar only; what GUIDs mean, and whether the fabric has them, is for
 // sm/route. The functions are pure.
@@ -33,6 +33,8 @@ func Check(key, file string, b []byte) (err error) {
 	switch key {
 	case "HopWeightsFile":
 		_, err = ParseWeights(file, b)
+	case "PrefixRoutesFile":
+		_, err = ParsePrefixRoutes(file, b)
 	case "GUID2LIDFile":
 		_, err = ParseLIDs(file, b)
 	default:
@@ -130,6 +132,28 @@ func ParseLIDs(file string, b []byte) (out []LIDs, err error) {
 	return out, nil
 }
 
+// PrefixRoute is the router for GIDs of other subnets.
+type PrefixRoute struct {
+	Prefix uint64  // of the GIDs, 0 for any
+	Router ib.GUID // of a router's port, 0 for any router
+}
+
+// ParsePrefixRoutes reads lines with the prefix of GIDs and a router's port GUID, in
+// hexadecimal with or without 0x; * is any. Mistakes are as with ParseList.
+func ParsePrefixRoutes(file string, b []byte) (out []PrefixRoute, err error) {
+	err = read(file, b, 2, "a prefix of GIDs and the port GUID of a router; * is any", func(l *line) {
+		prefix, ok := l.hex(0, "prefix")
+		guid, ok2 := l.hex(1, "GUID")
+		if ok && ok2 {
+			out = append(out, PrefixRoute{prefix, ib.GUID(guid)})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // line is the words of a line, with the columns that they begin at.
 type line struct {
 	file string
@@ -155,6 +179,20 @@ func (l *line) guid(word int) ib.GUID {
 		l.fail(word, "0 is no GUID")
 	}
 	return g
+}
+
+// hex is the hexadecimal number of a word other than 0; 0 for *.
+func (l *line) hex(word int, what string) (uint64, bool) {
+	text := l.word[word]
+	if text == "*" {
+		return 0, true
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(text), "0x"), 16, 64)
+	if err != nil || n == 0 {
+		l.fail(word, "%q is not a %s such as 0xfec0000000000001, nor *", ib.Clip(text), what)
+		return 0, false
+	}
+	return n, true
 }
 
 // number is the number of a word, 1 to most, 0 after a mistake.

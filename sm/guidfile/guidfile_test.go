@@ -35,10 +35,18 @@ func TestParseLIDs(t *testing.T) {
 	}
 }
 
+func TestParsePrefixRoutes(t *testing.T) {
+	got, err := guidfile.ParsePrefixRoutes("f", []byte("fec0000000000002 0x10 # far\n0xFEC0000000000003 *\n* *\n"))
+	if want := []guidfile.PrefixRoute{{0xfec0000000000002, 0x10}, {0xfec0000000000003, 0}, {}}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v %v", got, err)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	list := func(s string) error { _, err := guidfile.ParseList("f", []byte(s)); return err }
 	weights := func(s string) error { _, err := guidfile.ParseWeights("f", []byte(s)); return err }
 	lids := func(s string) error { _, err := guidfile.ParseLIDs("f", []byte(s)); return err }
+	prefixes := func(s string) error { _, err := guidfile.ParsePrefixRoutes("f", []byte(s)); return err }
 	for _, tt := range []struct {
 		parse      func(string) error
 		text, want string
@@ -52,6 +60,9 @@ func TestMistakes(t *testing.T) {
 		{weights, "0x1 0 1\n", `f:1:5: "0" is not a port number from 1 to 254`},
 		{weights, "0x1 1 256\n", `f:1:7: "256" is not a weight from 1 to 255`},
 		{weights, "0x1 1 2\n0x1 01 3\n", "f:2:1: port 1 of switch 0x0000000000000001 has a weight in line 1 already"},
+		{prefixes, "fec0::1 *\n", `f:1:1: "fec0::1" is not a prefix such as 0xfec0000000000001, nor *`},
+		{prefixes, "* 0\n", `f:1:3: "0" is not a GUID such as`},
+		{prefixes, "*\n", "f:1:1: want a prefix of GIDs and the port GUID of a router; * is any"},
 		{lids, "0x1 0x1 0x1\n\n0x1 0x2 0x2\n", "f:3:1: port 0x0000000000000001 has LIDs in line 1 already"},
 		{lids, "0x1 0x4 0x7\n0x2 0x6 0x6\n", "f:2:5: LID 6 belongs to the port of line 1 already"},
 		{lids, "0x1 0x4 0x6\n", "f:1:5: LIDs 4 to 6 are no range of 1, 2, 4 to 128"},
@@ -72,7 +83,7 @@ func TestMistakes(t *testing.T) {
 
 // Whatever is in a file, a mistake has a place in it, and what is read has no zeros.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"0x1 0x1 0x1\n\n0x2 0x2 0x3\n", "0x1 # a\n", "0x1 2 3\n", "0x1 2 3 4\r\n\x00",
+	for _, s := range []string{"* *\nfec0000000000001 0x1\n", "0x1 0x1 0x1\n\n0x2 0x2 0x3\n", "0x1 # a\n", "0x1 2 3\n", "0x1 2 3 4\r\n\x00",
 		"0002:c903:0000:0002", "\v0x1\u00a01 1"} {
 		f.Add([]byte(s))
 	}
@@ -103,6 +114,11 @@ func FuzzParse(f *testing.F) {
 		}
 		lids, err := guidfile.ParseLIDs("f", b)
 		placed(err)
+		routes, err := guidfile.ParsePrefixRoutes("f", b)
+		placed(err)
+		if len(routes) > len(lines) {
+			t.Errorf("%d prefix routes of %d lines", len(routes), len(lines))
+		}
 		used := map[int]bool{}
 		for _, x := range lids {
 			for i := range x.LMC.Count() {

@@ -407,7 +407,7 @@ func (q *query) paths() mad.Status {
 	}
 	var dst side
 	if st == mad.StatusOK {
-		dst, st = q.find(r.rec.DGID, r.has(mad.CompPRDGID), r.rec.DLID, r.has(mad.CompPRDLID))
+		dst, st = q.findTarget(r.rec.DGID, r.has(mad.CompPRDGID), r.rec.DLID, r.has(mad.CompPRDLID))
 	}
 	if st == statusNone {
 		return mad.StatusOK
@@ -463,7 +463,9 @@ func (q *query) pair(r *pathRequest, a, b side, limit int) {
 				rec.SGID = a.gid
 			}
 			if b.has {
-				rec.DGID = b.gid
+				if rec.DGID = b.gid; !q.validPrefix(b.gid) {
+					rec.HopLimit = manyHops
+				}
 			}
 			if r.has(mad.CompPRServiceID) {
 				rec.ServiceID = r.rec.ServiceID
@@ -544,21 +546,22 @@ func (q *query) multiPaths() mad.Status {
 	if len(m.SGIDs) == 0 || len(m.DGIDs) == 0 {
 		return mad.StatusSAReqInvalid
 	}
-	ends := func(gids []ib.GID) ([]side, mad.Status) {
+	type finder func(ib.GID, bool, ib.LID, bool) (side, mad.Status)
+	ends := func(gids []ib.GID, find finder) ([]side, mad.Status) {
 		out := make([]side, len(gids))
 		for i, g := range gids {
 			var st mad.Status
-			if out[i], st = q.find(g, true, 0, false); st != mad.StatusOK {
+			if out[i], st = find(g, true, 0, false); st != mad.StatusOK {
 				return nil, st
 			}
 		}
 		return out, mad.StatusOK
 	}
-	src, st := ends(m.SGIDs)
+	src, st := ends(m.SGIDs, q.find)
 	if st != mad.StatusOK {
 		return st
 	}
-	dst, st := ends(m.DGIDs)
+	dst, st := ends(m.DGIDs, q.findTarget)
 	if st != mad.StatusOK {
 		return st
 	}

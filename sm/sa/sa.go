@@ -10,6 +10,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
 	"ibnetworkd/sm/pkey"
@@ -91,6 +92,8 @@ type State struct {
 	SMs    []SMInfo
 	QoS    *qos.Tables   // nil: all on lane 0
 	Policy *policy.Bound // of the fabric, nil for none
+	// PrefixRoutes are the routers for GIDs of other subnets, the first that fits counts.
+	PrefixRoutes []guidfile.PrefixRoute
 }
 
 // Request is a message that arrived for the SA.

@@ -123,6 +123,8 @@ func Format(s Source) string {
 		return "script"
 	case prefix("partitions"):
 		return "partitions"
+	case prefix("prefix-routes"):
+		return "prefix-routes"
 	case base == "guid2lid":
 		return "guid2lid"
 	case prefix("opensm"):

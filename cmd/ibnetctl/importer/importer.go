@@ -124,7 +124,7 @@ var parsers = []struct {
 	{"networkd", (*importer).networkd}, {"nmstate", (*importer).nmstate}, {"interfaces", (*importer).interfaces},
 	{"ipoibmodemtu", (*importer).ipoibmodemtu}, {"openib", (*importer).openib}, {"mlx4", (*importer).mlx4}, {"modprobe", (*importer).modprobe},
 	{"modules", (*importer).modules}, {"script", (*importer).scripts}, {"opensm", (*importer).opensm}, {"partitions", (*importer).partitions},
-	{"guid2lid", (*importer).guid2lid},
+	{"guid2lid", (*importer).guid2lid}, {"prefix-routes", (*importer).prefixRoutes},
 	{"udev", (*importer).udev}, {formatRefused, func(*importer, []*file) {}},
 }
 

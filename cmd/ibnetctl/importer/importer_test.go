@@ -240,7 +240,7 @@ func TestNoWordIsLost(t *testing.T) {
 				continue
 			}
 			i := slices.IndexFunc(s.sources, func(x Source) bool { return x.Path == l.Path })
-			if Format(s.sources[i]) == "partitions" {
+			if slices.Contains([]string{"partitions", "prefix-routes", "guid2lid"}, Format(s.sources[i])) {
 				continue // the file itself is converted
 			}
 			all := strings.Split(s.sources[i].Text, "\n")

@@ -153,7 +153,17 @@ func (im *importer) opensmKey(it *item, key, value string) {
 		m.hints = append(m.hints, managerLine{"IOGUIDFile", value, it})
 	case "hop_weights_file":
 		m.path("HopWeightsFile", value, "every hop counts the same", it)
+	case "prefix_routes_file":
+		if value == "/etc/opensm/prefix-routes.conf" {
+			it.unneeded("the default, which is imported if it exists")
+			break
+		}
+		m.path("PrefixRoutesFile", value, "no paths to other subnets are given", it)
 	case "honor_guid2lid_file":
+		if value != "TRUE" && value != "FALSE" {
+			it.left(whyValue)
+			break
+		}
 		it.unneeded("ibnetsm keeps the LIDs that it has given, as standby too; those of opensm by GUID2LIDFile=/var/cache/opensm/guid2lid")
 	case "ids_guid_file":
 		it.left("ibnetsm searches for the best order of switches at the same distance from the roots")
@@ -209,6 +219,11 @@ func (im *importer) partitions(files []*file) {
 
 // guid2lid carries the LIDs over that opensm has given.
 func (im *importer) guid2lid(files []*file) { im.guidFile("GUID2LIDFile", "LIDs", files) }
+
+// prefixRoutes carries the routers to other subnets over.
+func (im *importer) prefixRoutes(files []*file) {
+	im.guidFile("PrefixRoutesFile", "prefix routes", files)
+}
 
 // guidFile carries a file with GUIDs over.
 func (im *importer) guidFile(key, what string, files []*file) {

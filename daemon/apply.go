@@ -23,7 +23,7 @@ func (d *Daemon) exists(op link.Op) (ok bool) {
 	switch o := op.(type) {
 	case link.AddChild:
 		t = o.Parent
-	case link.AddBond:
+	case link.AddBond, link.AddVRF:
 		t = link.Target{}
 	}
 	switch {

@@ -97,8 +97,8 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 			return verdictGiveUp, say(link.CodeRefused, "check PartitionKey=",
 				"the kernel refused a child with P_Key %s on %s (%s)", o.PKey, o.Parent.Link, words)
 		}
-	case link.AddBond, link.SetMaster:
-		if v, why := classifyBond(op, err, words); why != (link.Reason{}) {
+	case link.AddBond, link.AddVRF, link.SetMaster:
+		if v, why := classifyMaster(op, err, words); why != (link.Reason{}) {
 			return v, why
 		}
 	case link.SetDNS:

@@ -9,9 +9,9 @@ import (
 	"ibnetworkd/link"
 )
 
-// classifyBond has the sentences about bonds; it gives no reason for errors that
+// classifyMaster has the sentences about bonds and VRFs; it gives no reason for errors that
 // mean the same everywhere.
-func classifyBond(op link.Op, err error, words string) (verdict, link.Reason) {
+func classifyMaster(op link.Op, err error, words string) (verdict, link.Reason) {
 	name := op.Target().String()
 	switch o := op.(type) {
 	case link.AddBond:
@@ -23,9 +23,22 @@ func classifyBond(op link.Op, err error, words string) (verdict, link.Reason) {
 			return verdictGiveUp, link.Reason{Code: link.CodeUnsupported,
 				Text: fmt.Sprintf("the bond %s cannot be made: the kernel module bonding is not loaded (%s)", name, words), Next: "modprobe bonding"}
 		}
+	case link.AddVRF:
+		switch {
+		case errors.Is(err, unix.EEXIST):
+			return verdictGiveUp, link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s is taken", name),
+				Next: "write another Name= in [VRF]"}
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return verdictGiveUp, link.Reason{Code: link.CodeUnsupported,
+				Text: fmt.Sprintf("the VRF %s cannot be made: the kernel module vrf is not loaded (%s)", name, words), Next: "modprobe vrf"}
+		}
 	case link.SetMaster:
 		why := link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the kernel refused %s as a slave of %s (%s)", name, o.Master.Link, words),
 			Next: "write the same Mode= and MTUBytes= in the units of all slaves of the bond"}
+		if o.VRF {
+			why.Text = fmt.Sprintf("the kernel refused to put %s into the VRF %s (%s)", name, o.Master.Link, words)
+			why.Next = "ip link set " + name + " master " + o.Master.Link
+		}
 		switch {
 		case o.Release:
 		case errors.Is(err, unix.EPERM): // another program has brought it up meanwhile

@@ -211,7 +211,7 @@ func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	sc.Join(c.happened())
 	for _, s := range r.Plan.Steps {
 		switch s.Op.(type) {
-		case link.AddChild, link.AddBond:
+		case link.AddChild, link.AddBond, link.AddVRF:
 			sc.All = true
 		case link.Maker: // a link or an RDMA device
 			sc.All, sc.RDMA = true, true

@@ -100,7 +100,7 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 // adds reports an operation that makes the link that it is on.
 func adds(op link.Op) bool {
 	switch op.(type) {
-	case link.AddChild, link.AddBond:
+	case link.AddChild, link.AddBond, link.AddVRF:
 		return true
 	}
 	return false

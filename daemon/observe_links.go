@@ -140,7 +140,7 @@ func dumped(r *rtnl.Link) link.Link {
 	l := link.Link{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, Type: r.Type, Kind: r.Kind, Flags: r.Flags, MTU: r.MTU, MaxMTU: r.MaxMTU,
 		HWAddr: r.Address, PermAddr: r.PermAddress, Broadcast: r.Broadcast,
-		Oper: uint8(r.OperState), CarrierDowns: r.CarrierDowns, Master: r.Master, Group: r.Group, Parent: r.Parent,
+		Oper: uint8(r.OperState), CarrierDowns: r.CarrierDowns, Master: r.Master, SlaveKind: r.SlaveKind, Group: r.Group, Parent: r.Parent,
 	}
 	if r.ParentElsewhere {
 		l.Parent = 0
@@ -150,6 +150,9 @@ func dumped(r *rtnl.Link) link.Link {
 	}
 	if b := r.Bond; b != nil {
 		l.Bond = &link.Bond{BondOptions: link.BondOptions(b.BondOptions), Primary: b.Primary, Active: b.Active, Partner: b.Partner}
+	}
+	if r.Kind == link.KindVRF {
+		l.VRF = &link.VRF{Table: r.VRFTable}
 	}
 	if r.IPoIB != nil {
 		l.IPoIB = &link.IPoIB{PKey: r.IPoIB.PKey, Mode: r.IPoIB.Mode, IgnoreUserspaceMulticast: r.IPoIB.UMcast}

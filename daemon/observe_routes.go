@@ -19,7 +19,7 @@ func (o *Observer) observeRoutes(s *link.Snapshot) error {
 	by := make(map[int][]link.Route, len(s.Links))
 	for i := range raw {
 		r := &raw[i]
-		if r.Cloned || r.Table == link.TableLocal && r.Proto == link.ProtoKernel {
+		if r.Cloned || (r.Table == link.TableLocal || r.Type != link.RouteUnicast) && r.Proto == link.ProtoKernel {
 			continue
 		}
 		x := link.Route{

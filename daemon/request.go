@@ -39,6 +39,8 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 		return rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: o.Parent.Ifindex, Name: o.On.Link, PKey: o.PKey}), true
 	case link.AddBond:
 		return rtnl.NewBond(rtnl.BondSpec{Name: o.On.Link, MTU: o.MTU, BondOptions: rtnl.BondOptions(o.BondOptions)}), true
+	case link.AddVRF:
+		return rtnl.NewVRF(o.On.Link, o.Table), true
 	case link.SetMaster:
 		master := o.Master.Ifindex
 		if o.Release {

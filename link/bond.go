@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/units"
 )
 
@@ -52,6 +53,9 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
 		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(u, l, nil)}
+		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
+			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
+		}
 		if !b.Do(op) {
 			a.Why = b.Delayed[DelayKey(op)]
 			return
@@ -135,7 +139,7 @@ func bondAsked(b *Builder, m *Link, next *units.Unit, unit func(index int) *unit
 		return m.Bond.BondOptions
 	}
 	has := &m.Bond.BondOptions
-	if b.Record.MadeBond(m) {
+	if b.Record.MadeMaster(m) {
 		has = nil
 	}
 	first := m
@@ -157,7 +161,7 @@ func remakeBond(b *Builder, l, m *Link, u *units.Unit, unit func(int) *units.Uni
 		return true
 	}
 	op := DelLink{On: b.Model.Target(m)}
-	if !b.Record.MadeBond(m) {
+	if !b.Record.MadeMaster(m) {
 		block(nil, false, Reason{Code: CodeRefused,
 			Text: fmt.Sprintf("another program made %s, whose options that cannot be changed while it has slaves differ (%s)",
 				m.Name, want.differing(has)),
@@ -225,33 +229,33 @@ func planBondSettings(b *Builder, bond int, makes bool, unit func(index int) *un
 	}
 }
 
-// PlanBondRemoval releases a link from the bond that it was made a slave of and that
+// PlanMasterRemoval releases a link from the bond or VRF that it was put into and that
 // its unit no longer names. u is nil where no unit applies to the link any more.
-func PlanBondRemoval(b *Builder, index int, u *units.Unit) {
+func PlanMasterRemoval(b *Builder, index int, u *units.Unit) {
 	b.For(u)
 	l := b.Link(index)
 	rec := b.Record.Of(l)
 	if rec == nil || rec.Enslaved == "" || u == nil && rec.Keep {
 		return
 	}
-	if name, _ := u.MasterBond(); name == rec.Enslaved {
+	if u.MasterName() == rec.Enslaved {
 		return
 	}
 	m, ok := b.Model.snap.LinkByName(rec.Enslaved)
 	if !ok || l.Master != m.Index {
 		return
 	}
-	up, on := l.Up(), b.Model.Target(l)
-	if b.Do(SetMaster{On: on, Master: b.Model.Target(m), Release: true}) && up {
+	down, on := l.Up() && m.Bond != nil, b.Model.Target(l)
+	if b.Do(SetMaster{On: on, Master: b.Model.Target(m), VRF: m.VRF != nil, Release: true}) && down {
 		b.Do(SetUp{On: on, Up: true})
 	}
 }
 
-// PlanBondOrphan deletes a bond that was made for a [Bond] which no unit has any
-// more. It comes after the slaves are released; one with further slaves stays.
-func PlanBondOrphan(b *Builder, index int, asked func(name string) bool) {
+// PlanMasterOrphan deletes a bond or VRF that was made for a [Bond] or [VRF] which no
+// unit has any more. It comes after the slaves are released; one with further slaves stays.
+func PlanMasterOrphan(b *Builder, index int, asked func(name string) bool) {
 	l := b.Link(index)
-	if l == nil || !b.Record.MadeBond(l) || b.Record.Of(l).Keep || asked(l.Name) || len(b.Model.snap.Slaves(index)) > 0 {
+	if l == nil || !b.Record.MadeMaster(l) || b.Record.Of(l).Keep || asked(l.Name) || len(b.Model.snap.Slaves(index)) > 0 {
 		return
 	}
 	b.Do(DelLink{On: b.Model.Target(l)})

@@ -9,11 +9,12 @@ type AddBond struct {
 	BondOptions
 }
 
-// SetMaster makes a link, which must be down, a slave of a bond, and up; or
-// (Release) releases it from the one it is a slave of.
+// SetMaster makes a link, which must be down, a slave of a bond, and up; or puts it
+// into a VRF; or (Release) takes it out of either.
 type SetMaster struct {
 	On
 	Master  Target
+	VRF     bool // Master is a VRF: the link need not be down
 	Release bool
 }
 

@@ -146,15 +146,15 @@ func TestBondRemoval(t *testing.T) {
 	}}
 	b := NewBuilder(s, r, nil)
 	for _, i := range []int{4, 5} {
-		PlanBondRemoval(b, i, nil)
+		PlanMasterRemoval(b, i, nil)
 	}
-	PlanBondOrphan(b, 12, func(string) bool { return false })
+	PlanMasterOrphan(b, 12, func(string) bool { return false })
 	want := "ip link set ib0 nomaster\nip link set ib0 up\nip link set ib1 nomaster\nip link set ib1 up\nip link delete bond0"
 	if got := strings.Join(b.Plan.Commands(), "\n"); got != want {
 		t.Errorf("%s", got)
 	}
 	b = NewBuilder(s, &Record{Links: r.Links[:2]}, nil)
-	if PlanBondOrphan(b, 12, func(string) bool { return false }); len(b.Plan.Steps) > 0 {
+	if PlanMasterOrphan(b, 12, func(string) bool { return false }); len(b.Plan.Steps) > 0 {
 		t.Errorf("another program's bond: %s", b.Plan)
 	}
 }

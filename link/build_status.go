@@ -17,7 +17,7 @@ func OperOf(l *Link) units.OperState {
 		return units.OperDormant
 	case !l.Carrier():
 		return units.OperNoCarrier
-	case l.Master != 0:
+	case l.Master != 0 && l.SlaveKind != KindVRF:
 		return units.OperEnslaved
 	}
 	switch addressState(l, netip.Addr.IsValid) {

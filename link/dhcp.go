@@ -28,26 +28,31 @@ func (l *Lease) address(u *units.Unit) units.Address {
 		RouteMetric: units.Some(u.DHCPMetric()), AddPrefixRoute: units.Some(leaseTable(u) == TableMain)}
 }
 
-// leaseRoutes are the routes of a link's lease that its unit uses.
-func leaseRoutes(l *Link, u *units.Unit) (out []Route) {
+// leaseRoutes are the routes of a link's lease that its unit uses, in a table where
+// RouteTable= names none.
+func leaseRoutes(l *Link, u *units.Unit, table uint32) (out []Route) {
 	lease := l.leaseFor(u)
 	if lease == nil {
 		return nil
 	}
-	base := Route{Table: leaseTable(u), Metric: u.DHCPMetric(), Type: RouteUnicast, Protocol: ProtoDHCP, PrefSrc: lease.Address.Addr()}
+	apart := leaseTable(u) != TableMain
+	if apart {
+		table = leaseTable(u)
+	}
+	base := Route{Table: table, Metric: u.DHCPMetric(), Type: RouteUnicast, Protocol: ProtoDHCP, PrefSrc: lease.Address.Addr()}
 	add := func(dst netip.Prefix, via netip.Addr) {
 		r := base
 		r.Dst = dst
 		if via.IsUnspecified() {
 			r.Scope = ScopeLink
 		} else {
-			r.Gateway, r.OnLink = via, !lease.Address.Contains(via) || r.Table != TableMain
+			r.Gateway, r.OnLink = via, !lease.Address.Contains(via) || apart
 		}
 		if !slices.ContainsFunc(out, func(o Route) bool { return sameRoute(o, r) }) {
 			out = append(out, r)
 		}
 	}
-	if base.Table != TableMain && lease.Address.Bits() < 32 {
+	if apart && lease.Address.Bits() < 32 {
 		add(lease.Address.Masked(), netip.IPv4Unspecified())
 	}
 	routes := u.DHCPv4.UseRoutes.Or(true)

@@ -117,6 +117,8 @@ func (m *Model) Apply(op Op) error {
 		return m.addChild(o)
 	case AddBond:
 		return m.addBond(o)
+	case AddVRF:
+		return m.addVRF(o)
 	case AddRule:
 		return m.addRule(o.Rule)
 	case DelRule:
@@ -164,8 +166,8 @@ func (m *Model) Apply(op Op) error {
 	case SetBond, SetPrimary:
 		return m.setBond(l, op)
 	case DelLink:
-		if l.Bond != nil {
-			m.deleteBond(l.Index)
+		if l.Bond != nil || l.VRF != nil {
+			m.deleteMaster(l.Index)
 			return nil
 		}
 		if !l.IsChild() {

@@ -113,6 +113,10 @@ func (m *Model) addBond(o AddBond) error {
 // gets the MTU of the bond, and is brought up; released, it is down.
 func (m *Model) setMaster(l *Link, o SetMaster) error {
 	if o.Release {
+		if l.SlaveKind == KindVRF {
+			m.leaveVRF(l)
+			return nil
+		}
 		l.Master = 0
 		m.setUp(l, false)
 		return nil
@@ -120,6 +124,9 @@ func (m *Model) setMaster(l *Link, o SetMaster) error {
 	b, err := m.find(o.Master)
 	if err != nil {
 		return err
+	}
+	if b.VRF != nil {
+		return m.enterVRF(l, b.Index)
 	}
 	slaves := m.snap.Slaves(b.Index)
 	switch {
@@ -161,10 +168,14 @@ func (m *Model) setBond(l *Link, op Op) error {
 	return nil
 }
 
-// deleteBond releases the slaves and deletes the bond.
-func (m *Model) deleteBond(index int) {
+// deleteMaster releases the links of a bond or VRF and deletes it.
+func (m *Model) deleteMaster(index int) {
 	for _, s := range m.snap.Slaves(index) {
 		w := m.write(s.Index)
+		if w.SlaveKind == KindVRF {
+			m.leaveVRF(w)
+			continue
+		}
 		w.Master = 0
 		m.setUp(w, false)
 	}

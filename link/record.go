@@ -38,9 +38,10 @@ type LinkRecord struct {
 	Child  bool    `json:"child,omitempty"`
 	Parent int     `json:"parent,omitempty"`
 	PKey   ib.PKey `json:"pkey,omitempty"`
-	// Bond reports that we made the interface, a bond.
+	// Bond and VRF report that we made the interface, a bond or VRF.
 	Bond bool `json:"bond,omitempty"`
-	// Enslaved is the bond that we made the link a slave of, empty for none.
+	VRF  bool `json:"vrf,omitempty"`
+	// Enslaved is the bond or VRF that we put the link into, empty for none.
 	Enslaved string `json:"enslaved,omitempty"`
 	// Activated reports that we have brought the link up once, after which
 	// ActivationPolicy=up leaves its state to the administrator.
@@ -82,9 +83,9 @@ func (r *Record) Of(l *Link) *LinkRecord {
 			return e
 		}
 	}
-	if l.Bond != nil {
+	if l.Bond != nil || l.VRF != nil {
 		for _, e := range r.Links {
-			if e.Ifindex == 0 && e.Bond && e.Name == l.Name {
+			if e.Ifindex == 0 && e.master() && e.Name == l.Name {
 				return e
 			}
 		}
@@ -106,11 +107,13 @@ func (r *Record) MadeChild(l *Link) bool {
 	return e != nil && e.Child
 }
 
-// MadeBond reports whether we made the interface, a bond.
-func (r *Record) MadeBond(l *Link) bool {
+// MadeMaster reports whether we made the interface, a bond or VRF.
+func (r *Record) MadeMaster(l *Link) bool {
 	e := r.Of(l)
-	return e != nil && e.Bond
+	return e != nil && e.master()
 }
+
+func (e *LinkRecord) master() bool { return e.Bond || e.VRF }
 
 // until is the end with which an address was set last, 0 for none.
 func (e *LinkRecord) until(a Address) uint64 {
@@ -131,7 +134,7 @@ func (r *Record) Holds(l *Link) bool {
 	if r == nil {
 		return false
 	}
-	if e := r.Of(l); e != nil && (e.Child || e.Bond || !e.Keep && (e.Enslaved != "" || len(e.Addresses) > 0 ||
+	if e := r.Of(l); e != nil && (e.Child || e.master() || !e.Keep && (e.Enslaved != "" || len(e.Addresses) > 0 ||
 		len(e.Routes) > 0 || e.DNS != nil)) {
 		return true
 	}
@@ -186,6 +189,8 @@ func (r *Record) Intend(op Op) {
 		*e = LinkRecord{Ifindex: o.On.Ifindex, Name: o.On.Link, Child: true, Parent: o.Parent.Ifindex, PKey: o.PKey}
 	case AddBond:
 		*r.of(o.On) = LinkRecord{Ifindex: o.On.Ifindex, Name: o.On.Link, Bond: true}
+	case AddVRF:
+		*r.of(o.On) = LinkRecord{Ifindex: o.On.Ifindex, Name: o.On.Link, VRF: true}
 	case SetMaster:
 		if !o.Release {
 			r.of(o.On).Enslaved = o.Master.Link
@@ -289,8 +294,8 @@ func (r *Record) Failed(op Op) {
 		}
 	case AddChild:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Name == o.On.Link })
-	case AddBond:
-		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Bond && e.Name == o.On.Link })
+	case AddBond, AddVRF:
+		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.master() && e.Name == op.Target().Link })
 	case SetMaster:
 		if !o.Release {
 			r.of(o.On).Enslaved = ""

@@ -86,11 +86,12 @@ func PlanOrphans(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
 
 func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 	var out []Route
+	table := tableOf(s, u)
 	if u.Network.DefaultRouteOnDevice.Or(false) {
 		out = append(out,
-			Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Table: TableMain, Type: RouteUnicast, Protocol: ProtoStatic, Scope: ScopeLink})
+			Route{Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Table: table, Type: RouteUnicast, Protocol: ProtoStatic, Scope: ScopeLink})
 	}
-	for _, r := range leaseRoutes(l, u) {
+	for _, r := range leaseRoutes(l, u, table) {
 		if !slices.ContainsFunc(out, func(o Route) bool { return sameRoute(o, r) }) {
 			out = append(out, r)
 		}
@@ -129,8 +130,8 @@ func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 		if d, ok := x.Destination.Get(); ok {
 			r.Dst = d.Masked()
 		}
-		r.Table = TableMain
-		if r.Type == RouteLocal || r.Type == RouteBroadcast || r.Type == RouteAnycast {
+		r.Table = table
+		if table == TableMain && (r.Type == RouteLocal || r.Type == RouteBroadcast || r.Type == RouteAnycast) {
 			r.Table = TableLocal
 		}
 		r.Table = x.Table.Or(r.Table)

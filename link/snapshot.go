@@ -137,8 +137,9 @@ type Link struct {
 	// CarrierDowns is how often the carrier was lost (IFLA_CARRIER_DOWN_COUNT). The kernel may
 	// report a loss that ends within a second by this alone (net/core/link_watch.c).
 	CarrierDowns uint32 `json:"carrier_downs,omitempty"`
-	Master       int    `json:"master,omitempty"` // index of bond, bridge or VRF
-	Group        uint32 `json:"group,omitempty"`  // IFLA_GROUP
+	Master       int    `json:"master,omitempty"`     // index of bond, bridge or VRF
+	SlaveKind    string `json:"slave_kind,omitempty"` // IFLA_INFO_SLAVE_KIND: bond, vrf ...
+	Group        uint32 `json:"group,omitempty"`      // IFLA_GROUP
 	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
 	// for none.
 	Parent int `json:"parent,omitempty"`
@@ -146,6 +147,8 @@ type Link struct {
 	VLAN *VLAN `json:"vlan,omitempty"`
 	// Bond is set for interfaces of kind bond.
 	Bond *Bond `json:"bond,omitempty"`
+	// VRF is set for interfaces of kind vrf.
+	VRF *VRF `json:"vrf,omitempty"`
 	// IPoIB is set for interfaces of kind ipoib.
 	IPoIB *IPoIB `json:"ipoib,omitempty"`
 	// IBDevice and Port name the RDMA port below, "" and 0 where there is

@@ -64,6 +64,7 @@ func (p *parser) finish() bool {
 	p.checkDHCP()
 	p.checkLink()
 	p.checkBond()
+	p.checkVRF()
 	p.sec, p.key = nil, nil
 	return p.checkMatch()
 }
@@ -95,7 +96,7 @@ func (p *parser) checkMatch() bool {
 // onlyModules reports a unit that has [Modules] and nothing that needs a link.
 func (u *Unit) onlyModules() bool {
 	return u.Modules.Present && !u.Match.Present && !u.Link.Present && !u.IPoIB.Present && len(u.Partitions) == 0 && !u.Bond.Present &&
-		!u.ConfiguresIP() &&
+		!u.VRF.Present && !u.ConfiguresIP() &&
 		!u.DHCPv4.Present && !u.IPv6AcceptRA.Present &&
 		!u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
 		!u.VirtualFunctions.Present && len(u.VFs) == 0

@@ -46,6 +46,8 @@ type Network struct {
 	AddressTable Value[string]
 	// Bond is the name of the bond to join, which another program makes.
 	Bond Value[string]
+	// VRF is the name of the VRF to be in, which another program makes.
+	VRF Value[string]
 	// PrimarySlave makes the link the primary one of its bond.
 	PrimarySlave Value[bool]
 }

@@ -71,6 +71,7 @@ func networkSection() SectionSpec {
 			{Name: "KeepConfiguration", Values: []string{"yes", "no", "static", "dynamic", "dynamic-on-stop"}, Networkd: true,
 				apply: scalar(func(n *N) *Value[KeepConfiguration] { return &n.KeepConfiguration }, boolOr(KeepYes, KeepNo, keepWords))},
 			{Name: "Bond", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.Bond }, parseIfName)},
+			{Name: "VRF", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.VRF }, parseIfName)},
 			boolKey("PrimarySlave", true, func(n *N) *Value[bool] { return &n.PrimarySlave }),
 			boolKey("ConfigureWithoutCarrier", true, func(n *N) *Value[bool] { return &n.ConfigureWithoutCarrier }),
 		},

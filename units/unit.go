@@ -77,6 +77,7 @@ type Unit struct {
 	Link  Link
 	IPoIB IPoIB
 	Bond  Bond
+	VRF   VRF
 	// Partitions are the P_Key children to make on the matched link, in the
 	// order of the text; no two have the same base key or name.
 	Partitions []Partition

@@ -106,9 +106,7 @@ func Make(in Input) Result {
 		}
 	}
 	tops := p.tops()
-	if p.b.Derivation.Follows != nil {
-		slices.SortStableFunc(tops, func(a, b int) int { return p.follows(a) - p.follows(b) })
-	}
+	p.sort(tops)
 	for _, i := range tops {
 		if !scope[i] {
 			continue
@@ -129,7 +127,7 @@ func Make(in Input) Result {
 		p.removals(i)
 	}
 	for _, i := range p.order {
-		p.noted(i, func(*note) { link.PlanBondOrphan(p.b, i, p.bondAsked) })
+		p.noted(i, func(*note) { link.PlanMasterOrphan(p.b, i, p.masterAsked) })
 	}
 	roce.PlanRemovals(p.b, p.settled)
 	for _, i := range tops {
@@ -145,7 +143,7 @@ func Make(in Input) Result {
 		}
 	}
 	for _, l := range slices.Clone(p.b.Model.Snapshot().Links) {
-		if l.Bond != nil && p.b.Now(l.Index) == nil {
+		if (l.Bond != nil || l.VRF != nil) && p.b.Now(l.Index) == nil {
 			p.decide(l.Index, nil)
 			p.additions(l.Index)
 		}
@@ -161,11 +159,12 @@ func Make(in Input) Result {
 	return p.result()
 }
 
-// bondAsked reports whether any unit has a bond made of that name.
-func (p *planner) bondAsked(name string) bool {
+// masterAsked reports whether any unit has a bond or VRF made of that name.
+func (p *planner) masterAsked(name string) bool {
 	return slices.ContainsFunc(p.in.Units.Units, func(u *units.Unit) bool {
 		bond, makes := u.MasterBond()
-		return makes && bond == name
+		vrf, makesVRF := u.VRFName()
+		return makes && bond == name || makesVRF && vrf == name
 	})
 }
 
@@ -253,14 +252,29 @@ func (p *planner) tops() []int {
 	return out
 }
 
-// follows is 1 for a link that has addresses derived from those of other links, or a
-// child that has, else 0. Such links are planned when the others have theirs.
-func (p *planner) follows(index int) int {
-	links := append(p.in.Snapshot.Children(index), p.b.Link(index))
-	if slices.ContainsFunc(links, p.b.Derivation.Follows) {
-		return 1
+// sort orders links: first those whose units make a bond or VRF, which others may
+// join; last those with addresses derived from those of other links, or with such a
+// child, when the others have theirs.
+func (p *planner) sort(tops []int) {
+	if p.b.Derivation.Follows == nil && !slices.ContainsFunc(p.in.Units.Units, makesMaster) {
+		return
 	}
-	return 0
+	rank := map[int]int{}
+	for _, i := range tops {
+		l := p.b.Link(i)
+		if p.b.Derivation.Follows != nil && slices.ContainsFunc(append(p.in.Snapshot.Children(i), l), p.b.Derivation.Follows) {
+			rank[i] = 1
+		} else if makesMaster(link.Govern(p.in.Snapshot, p.in.Units, l).Unit) {
+			rank[i] = -1
+		}
+	}
+	slices.SortStableFunc(tops, func(a, b int) int { return rank[a] - rank[b] })
+}
+
+func makesMaster(u *units.Unit) bool {
+	_, bond := u.MasterBond()
+	_, vrf := u.VRFName()
+	return bond || vrf
 }
 
 // unitOf finds the unit of any link, also of one that is still to be made.
@@ -349,7 +363,7 @@ func (p *planner) removals(index int) {
 			ipoib.DropChildren(p.b, index, n.owner())
 		}
 		link.PlanRemovals(p.b, index, n.unit)
-		link.PlanBondRemoval(p.b, index, n.owner())
+		link.PlanMasterRemoval(p.b, index, n.owner())
 	})
 }
 
@@ -383,6 +397,7 @@ func (p *planner) additions(index int) {
 		}
 		if o := n.owner(); o != nil {
 			link.PlanBond(p.b, index, o, p.applied)
+			link.PlanVRF(p.b, index, o, p.applied)
 		}
 		link.PlanFailover(p.b, index)
 		if again := roce.Plan(p.b, index, u); again {
@@ -489,7 +504,7 @@ func (p *planner) result() Result {
 		}
 		in := link.StatusInput{
 			Snapshot: s, Link: l, Unit: p.units[i], Ignored: n.ignored, Pending: n.pending,
-			Made:       p.in.Record.MadeChild(l) || p.in.Record.MadeBond(l),
+			Made:       p.in.Record.MadeChild(l) || p.in.Record.MadeMaster(l),
 			Attributes: p.b.Attributes(i), Steps: n.steps, Blocked: n.blocked,
 		}
 		for _, b := range n.blocked {

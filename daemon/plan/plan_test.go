@@ -398,6 +398,8 @@ var lawValues = map[string]map[string][]string{
 	"Link":      {"MTUBytes": {"1000", "2044", "1500"}, "GUID": {"0x2"}, "Group": {"0"}},
 	"IPoIB":     {},
 	"Partition": {"PartitionKey": {"2", "0x8003", "4"}, "Name": {"ib0", "one"}, "MTUBytes": {"max", "30000"}},
+	"VRF":       {"Name": {"blue"}, "Table": {"7"}},
+	"Bond":      {"Name": {"bond1"}, "Mode": {"active-backup"}, "Primary": {"ib1"}},
 	"Network": {"Address": {"10.0.0.1/16", "2001:db8::1/64", "10.1.0.200/16"}, "Gateway": {"10.0.0.254", "10.9.9.9",
 		"2001:db8::ff"}, "BindCarrier": {"ib1", "none"}, "IPv6MTUBytes": {"1280", "60000"}},
 	"Address": {"Address": {"10.0.0.1/16", "10.1.0.2/24", "2001:db8::1/64", "192.0.2.1/32", "10.1.0.200/16",
@@ -411,7 +413,8 @@ var lawValues = map[string]map[string][]string{
 
 // everyKey writes a unit with keys out of the schema.
 func everyKey(r *rand.Rand, used map[string]bool) string {
-	need := map[string]bool{"Partition.PartitionKey": true, "Address.Address": true, "Route.Destination": true}
+	need := map[string]bool{"Partition.PartitionKey": true, "Address.Address": true, "Route.Destination": true,
+		"VRF.Name": true, "VRF.Table": true, "Bond.Name": true}
 	var b strings.Builder
 	fmt.Fprintf(&b, "[Match]\nName=%s\n", pick(r, "ib*", "ib0", "ib1"))
 	for _, spec := range units.Schema() {

@@ -134,6 +134,16 @@ func NewBond(b BondSpec) Request {
 	return nl.NewRequest("add bond "+b.Name, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, w)
 }
 
+// NewVRF makes a VRF with a routing table.
+func NewVRF(name string, table uint32) Request {
+	w := nl.Build(make([]byte, sizeIfInfo)...).String(unix.IFLA_IFNAME, name)
+	w.Nest(unix.IFLA_LINKINFO, func(w *nl.Builder) {
+		w.Raw(iflaInfoKind, []byte("vrf"))
+		w.Nest(iflaInfoData, func(w *nl.Builder) { w.Uint32(iflaVRFTable, table) })
+	})
+	return nl.NewRequest("add VRF "+name, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, w)
+}
+
 // SetBond changes the options of a bond that differ from those that it has.
 func SetBond(index int, has, want BondOptions) Request {
 	return setBond(index, func(w *nl.Builder) { want.put(w, has) })

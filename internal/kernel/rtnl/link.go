@@ -44,7 +44,9 @@ type Link struct {
 	// IPoIB is nil unless Kind is "ipoib".
 	IPoIB *IPoIB
 	// VLAN is nil unless Kind is "vlan".
-	VLAN *VLAN
+	VLAN      *VLAN
+	SlaveKind string `json:",omitempty"` // IFLA_INFO_SLAVE_KIND: bond, vrf ...; empty without a master
+	VRFTable  uint32 `json:",omitempty"` // routing table of a link of kind vrf
 	// Bond is nil unless Kind is "bond".
 	Bond *Bond `json:",omitempty"`
 	VFs  []VF  // virtual functions, if they were asked for
@@ -133,6 +135,8 @@ var errShort = errors.New("rtnetlink message is shorter than its header")
 const (
 	iflaInfoKind        = 1
 	iflaInfoData        = 2
+	iflaInfoSlaveKind   = 4
+	iflaVRFTable        = 1 // IFLA_VRF_TABLE
 	iflaVlanID          = 1
 	iflaVlanFlags       = 2
 	iflaVlanEgress      = 3
@@ -238,6 +242,8 @@ func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {
 			l.Kind = in.str(a.Text())
 		case iflaInfoData:
 			data = a.Nested()
+		case iflaInfoSlaveKind:
+			l.SlaveKind = in.str(a.Text())
 		}
 	}
 	if a.Err() != nil {
@@ -259,6 +265,12 @@ func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {
 		l.IPoIB = p
 	case "bond":
 		l.Bond = decodeBond(&data)
+	case "vrf":
+		for data.Next() {
+			if data.Type() == iflaVRFTable {
+				l.VRFTable = data.Uint32()
+			}
+		}
 	case "vlan":
 		v := &VLAN{}
 		for data.Next() {

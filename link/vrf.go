@@ -1,0 +1,171 @@
+package link
+
+import (
+	"fmt"
+
+	"ibnetworkd/units"
+)
+
+// KindVRF is IFLA_INFO_KIND of a VRF, and IFLA_INFO_SLAVE_KIND of the links in it.
+const KindVRF = "vrf"
+
+// PlanVRF puts a link into the VRF that its unit names, and makes the VRF where [VRF]
+// asks for it. unit gives the unit that is applied to a link. It comes before the
+// addresses: the kernel takes the link down and up, and IPv6 addresses go with that.
+func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.Unit) {
+	name, makes := u.VRFName()
+	if name == "" {
+		return
+	}
+	l := b.Link(index)
+	a := Attribute{Name: "VRF", Wanted: name}
+	if now := b.Now(index); now != nil {
+		if m, ok := b.Base.Link(now.Master); ok && now.Master != 0 {
+			a.Actual = m.Name
+		}
+	}
+	defer func() { b.Attr(index, a) }()
+	on := b.Model.Target(l)
+	block := func(op Op, wait bool, why Reason) {
+		a.Why = why
+		b.Block(on, op, wait, why)
+	}
+	m, ok := b.Model.snap.LinkByName(name)
+	switch {
+	case l.Name == name:
+		block(nil, false, Reason{Code: CodeUnsupported, Text: name + " is the VRF itself, and its unit is one for the links in it",
+			Next: "write Kind=!vrf below [Match] of that unit"})
+		return
+	case !ok && !makes:
+		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the VRF %s of VRF= does not exist", name),
+			Next: "make it, or write [VRF] with Name=" + name + " and Table= instead of VRF="})
+		return
+	case ok && m.VRF == nil:
+		block(nil, false, Reason{Code: CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VRF", name), Next: "write another name"})
+		return
+	case ok && makes && m.VRF.Table != u.VRF.Table.V && !remakeVRF(b, m, u, unit, block):
+		return
+	}
+	if m, ok = b.Model.snap.LinkByName(name); !ok {
+		op := AddVRF{On: Target{Link: name}, Table: u.VRF.Table.V}
+		if !b.Do(op) {
+			a.Why = b.Delayed[DelayKey(op)]
+			return
+		}
+		m, _ = b.Model.snap.LinkByName(name)
+	}
+	if e := b.Record.Of(m); makes && !m.Up() && (e == nil || !e.Activated) && unit(m.Index) == nil {
+		b.Do(SetUp{On: b.Model.Target(m), Up: true})
+	}
+	if l.Master == m.Index {
+		return
+	}
+	op := SetMaster{On: on, Master: b.Model.Target(m), VRF: true}
+	if x, ok := b.Model.snap.Link(l.Master); ok && l.Master != 0 {
+		block(op, false, Reason{Code: CodeRefused, Text: fmt.Sprintf("%s is in another link (%s)", l.Name, x.Name),
+			Next: "ip link set " + l.Name + " nomaster"})
+		return
+	}
+	if !b.Do(op) {
+		a.Why = b.Delayed[DelayKey(op)]
+	}
+}
+
+// remakeVRF deletes a VRF that was made with another table, which the kernel cannot
+// change. Where units differ, that of its first link counts. It reports whether the
+// link can go on.
+func remakeVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit, block func(Op, bool, Reason)) bool {
+	if slaves := b.Model.snap.Slaves(m.Index); len(slaves) > 0 {
+		first := unit(slaves[0].Index)
+		if name, makes := first.VRFName(); makes && name == m.Name && first.VRF.Table.V == m.VRF.Table {
+			block(nil, false, Reason{Code: CodeRefused,
+				Text: fmt.Sprintf("%s has the table %d, as the unit of %s asks; this one asks for %d",
+					m.Name, m.VRF.Table, slaves[0].Name, u.VRF.Table.V),
+				Next: fmt.Sprintf("write the same Table= as in %s, or another Name=", first.Path)})
+			return false
+		}
+	}
+	if !b.Record.MadeMaster(m) {
+		block(nil, false, Reason{Code: CodeRefused,
+			Text: fmt.Sprintf("another program made %s, with table %d", m.Name, m.VRF.Table),
+			Next: fmt.Sprintf("ip link delete %s, or write VRF=%s in [Network] instead of [VRF]", m.Name, m.Name)})
+		return false
+	}
+	return b.Do(DelLink{On: b.Model.Target(m)})
+}
+
+// vrfWait says why the addresses of a unit are not set before its link is in the VRF,
+// zero if it is: they would be reachable from where they must not be.
+func vrfWait(b *Builder, l *Link, u *units.Unit) Reason {
+	name, _ := u.VRFName()
+	if m, ok := b.Model.snap.LinkByName(name); name == "" || ok && m.VRF != nil && l.Master == m.Index {
+		return Reason{}
+	}
+	return Reason{Code: CodeNoDevice, Text: fmt.Sprintf("%s is not in the VRF %s", l.Name, name), Next: "ibnetctl status " + l.Name}
+}
+
+// tableOf is the routing table of a unit's routes that name none: that of its VRF, or
+// main.
+func tableOf(s *Snapshot, u *units.Unit) uint32 {
+	name, makes := u.VRFName()
+	if makes {
+		return u.VRF.Table.V
+	}
+	if m, ok := s.LinkByName(name); ok && m.VRF != nil {
+		return m.VRF.Table
+	}
+	return TableMain
+}
+
+// AddVRF makes a VRF. On names it (Ifindex 0).
+type AddVRF struct {
+	On
+	Table uint32
+}
+
+// String prints ip link add NAME type vrf table N.
+func (o AddVRF) String() string {
+	return fmt.Sprintf("ip link add name %s type vrf table %d", o.On.Link, o.Table)
+}
+
+// VRF has the attributes of IFLA_INFO_KIND vrf.
+type VRF struct {
+	Table uint32 `json:"table"`
+}
+
+func (m *Model) addVRF(o AddVRF) error {
+	if o.On.Link == "" || len(o.On.Link) > 15 || o.Table == 0 {
+		return errInvalid
+	}
+	if _, taken := m.snap.LinkByName(o.On.Link); taken {
+		return errExist
+	}
+	m.last++
+	m.fresh[m.last], m.own[m.last] = true, true
+	m.snap.Links = append(m.snap.Links, Link{Index: m.last, Name: o.On.Link, Type: 1, Kind: KindVRF, Flags: FlagNoARP, MTU: 65575,
+		VRF: &VRF{Table: o.Table}, Sysctl: map[string]string{}})
+	return nil
+}
+
+// enterVRF follows do_vrf_add_slave: a link that is up goes down and up.
+func (m *Model) enterVRF(l *Link, vrf int) error {
+	if l.Master != 0 {
+		return errBusy
+	}
+	l.Master, l.SlaveKind = vrf, KindVRF
+	m.cycle(l)
+	return nil
+}
+
+func (m *Model) leaveVRF(l *Link) {
+	l.Master, l.SlaveKind = 0, ""
+	m.cycle(l)
+}
+
+// cycle follows cycle_netdev of drivers/net/vrf.c.
+func (m *Model) cycle(l *Link) {
+	if l.Up() {
+		m.setUp(l, false)
+		m.setUp(l, true)
+	}
+}

@@ -1,0 +1,122 @@
+package link
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"ibnetworkd/units"
+)
+
+func TestPlanVRF(t *testing.T) {
+	makes := &units.Unit{VRF: units.VRF{Name: units.Some("red"), Table: units.Some(uint32(100))}}
+	join := &units.Unit{Network: units.Network{Section: units.Section{Present: true}, VRF: units.Some("red")}}
+	there := func(table uint32, up bool) func(*Snapshot) {
+		return func(s *Snapshot) {
+			l := Link{Index: 20, Name: "red", Type: 1, Kind: KindVRF, VRF: &VRF{Table: table}}
+			if up {
+				l.Flags = FlagUp
+			}
+			s.Links = append(s.Links, l)
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		unit *units.Unit
+		sys  func(*Snapshot)
+		made bool
+		want string
+		code Code
+	}{
+		{"OK made", makes, nil, false, "ip link add name red type vrf table 100\nip link set red up\nip link set ib0 master red", ""},
+		{"OK there already", makes, func(s *Snapshot) { there(100, true)(s); s.Links[1].Master = 20 }, true, "", ""},
+		{"OK another program's, up or not", join, there(7, false), false, "ip link set ib0 master red", ""},
+		{"OK another table", makes, there(7, true), true,
+			"ip link delete red\nip link add name red type vrf table 100\nip link set red up\nip link set ib0 master red", ""},
+		{"OK in another link", makes, func(s *Snapshot) { there(100, true)(s); s.Links[1].Master = 9 }, true, "", CodeRefused},
+		{"bad another program's table", makes, there(7, true), false, "", CodeRefused},
+		{"bad none to join", join, nil, false, "", CodeNoDevice},
+		{"bad not a VRF", join, func(s *Snapshot) { there(7, true)(s); s.Links[len(s.Links)-1].VRF = nil }, false, "", CodeNameTaken},
+	} {
+		s := host(t)
+		if tt.sys != nil {
+			tt.sys(s)
+		}
+		rec := &Record{}
+		if tt.made {
+			rec.Links = append(rec.Links, &LinkRecord{Ifindex: 20, Name: "red", VRF: true})
+		}
+		b := NewBuilder(s, rec, nil)
+		PlanVRF(b, 4, tt.unit, func(i int) *units.Unit {
+			if i == 4 {
+				return tt.unit
+			}
+			return nil
+		})
+		var code Code
+		for _, x := range b.Plan.Blocked {
+			code = x.Reason.Code
+		}
+		if got := strings.Join(b.Plan.Commands(), "\n"); got != tt.want || code != tt.code {
+			t.Errorf("%s:\n%s\nblocked %q", tt.name, b.Plan, code)
+		}
+	}
+}
+
+// The table is that of the first link's unit: a unit with another one is refused by name.
+func TestVRFTablesDiffer(t *testing.T) {
+	of := func(table uint32) *units.Unit {
+		return &units.Unit{Path: "/etc/systemd/network/a.ibnetwork", VRF: units.VRF{Name: units.Some("red"), Table: units.Some(table)}}
+	}
+	s := bonded(t)
+	s.Links[4] = Link{Index: 12, Name: "red", Type: 1, Kind: KindVRF, Flags: FlagUp, VRF: &VRF{Table: 100}}
+	s.Links[2].Master = 0
+	b := NewBuilder(s, &Record{Links: []*LinkRecord{{Ifindex: 12, Name: "red", VRF: true}}}, nil)
+	PlanVRF(b, 5, of(7), func(i int) *units.Unit { return of(map[int]uint32{4: 100, 5: 7}[i]) })
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "as the unit of ib0 asks") {
+		t.Errorf("%s", b.Plan)
+	}
+}
+
+// What a unit without Table= puts into routes follows its VRF, and nothing is set before
+// the link is in it.
+func TestVRFOfRoutes(t *testing.T) {
+	u := &units.Unit{
+		VRF:     units.VRF{Name: units.Some("red"), Table: units.Some(uint32(100))},
+		Network: units.Network{Section: units.Section{Present: true}},
+		Routes: []units.Route{
+			{Destination: units.Some(netip.MustParsePrefix("10.9.0.0/16"))},
+			{Destination: units.Some(netip.MustParsePrefix("10.8.0.0/16")), Table: units.Some(uint32(7))},
+		},
+	}
+	s := host(t)
+	got := wantedRoutes(&s.Links[1], s, u)
+	if len(got) != 2 || got[0].Table != 100 || got[1].Table != 7 {
+		t.Errorf("routes %+v", got)
+	}
+	b := NewBuilder(s, nil, nil)
+	if why, wait := addressWait(b, 4, u); !wait || !strings.Contains(why.Text, "ib0 is not in the VRF red") {
+		t.Errorf("%v %+v", wait, why)
+	}
+	PlanVRF(b, 4, u, func(int) *units.Unit { return nil })
+	if why, wait := addressWait(b, 4, u); wait {
+		t.Errorf("waits in the VRF: %+v", why)
+	}
+}
+
+// A link whose unit names no VRF any more leaves it, and the VRF that was made goes.
+func TestVRFRemoval(t *testing.T) {
+	s := host(t)
+	s.Links = append(s.Links, Link{Index: 20, Name: "red", Type: 1, Kind: KindVRF, Flags: FlagUp, VRF: &VRF{Table: 100}})
+	s.Links[1].Master, s.Links[1].SlaveKind = 20, KindVRF
+	if got := OperOf(&s.Links[1]); got == units.OperEnslaved {
+		t.Errorf("a link in a VRF is %v", got)
+	}
+	rec := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Enslaved: "red"}, {Ifindex: 20, Name: "red", VRF: true}}}
+	b := NewBuilder(s, rec, nil)
+	PlanMasterRemoval(b, 4, &units.Unit{})
+	PlanMasterOrphan(b, 20, func(string) bool { return false })
+	if got := strings.Join(b.Plan.Commands(), "\n"); got != "ip link set ib0 nomaster\nip link delete red" {
+		t.Errorf("%s", got)
+	}
+}

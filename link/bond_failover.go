@@ -1,9 +1,11 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/units"
 )
 
@@ -45,6 +47,44 @@ func PlanFailover(b *Builder, index int) {
 		}
 		b.Attr(index, a)
 	}
+	if ok && active.IsInfiniBand() && len(slaves) > 1 {
+		b.Attr(index, planSwitches(b.Base, l, slaves))
+	}
+}
+
+// CodeSameSwitch is the reason of a bond that fails with one switch.
+const CodeSameSwitch Code = "same-switch"
+
+// planSwitches says whether the slaves of a bond hang on several switches.
+func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
+	a := Attribute{Name: "Switches", Wanted: "two"}
+	on := map[ib.GUID]Remote{}
+	var ports []string
+	for _, l := range slaves {
+		_, p := s.PortOf(l)
+		if p == nil || p.Remote == (Remote{}) {
+			a.Actual = "not checked"
+			return a
+		}
+		if !p.Remote.Switch {
+			a.Actual = fmt.Sprintf("%s is cabled to a host, %s", l.Name, cmp.Or(p.Remote.Name, p.Remote.Node.String()))
+			return a
+		}
+		on[p.Remote.Node] = p.Remote
+		ports = append(ports, fmt.Sprintf("%s on port %d", l.Name, p.Remote.Port))
+	}
+	if len(on) > 1 {
+		a.Actual = a.Wanted
+		return a
+	}
+	for node, r := range on {
+		a.Actual = "one"
+		a.Why = Reason{Code: CodeSameSwitch,
+			Text: fmt.Sprintf("all slaves of %s hang on one switch, %s (%s): %s fails with it", bond.Name,
+				strings.TrimSpace(r.Name+" "+node.String()), strings.Join(ports, ", "), bond.Name),
+			Next: "cable one of them to another switch"}
+	}
+	return a
 }
 
 // planPartner says whether the switch of a bond answers LACP. Without it one slave

@@ -61,6 +61,40 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// Whether the slaves hang on several switches is known when all of them were asked.
+func TestSwitches(t *testing.T) {
+	sw := func(node ib.GUID, port int) Remote {
+		return Remote{Node: node, Switch: true, Name: "leaf1", Port: port}
+	}
+	for _, tt := range []struct {
+		name         string
+		a, b         Remote
+		actual, text string
+	}{
+		{"two", sw(1, 3), sw(2, 3), "two", ""},
+		{"one", sw(1, 3), sw(1, 4), "one", "all slaves of bond0 hang on one switch, leaf1 0x0000000000000001 (ib0 on port 3, ib1 on port 4)"},
+		{"not all asked", sw(1, 3), Remote{}, "not checked", ""},
+		{"a host", sw(1, 3), Remote{Node: 5, Port: 1}, "ib1 is cabled to a host, 0x0000000000000005", ""},
+	} {
+		s := bonded(t)
+		s.Devices[0].Ports[0].Remote, s.Devices[1].Ports[0].Remote = tt.a, tt.b
+		b := NewBuilder(s, nil, nil)
+		PlanFailover(b, 12)
+		found := false
+		for _, a := range b.Attributes(12) {
+			if a.Name == "Switches" {
+				found = true
+				if a.Actual != tt.actual || !strings.Contains(a.Why.Text, tt.text) || (tt.text == "") != (a.Why == Reason{}) {
+					t.Errorf("%s: %+v", tt.name, a)
+				}
+			}
+		}
+		if !found {
+			t.Errorf("%s: no attribute", tt.name)
+		}
+	}
+}
+
 func TestPlanBond(t *testing.T) {
 	name := units.Some("bond0")
 	// own makes the bond one of Ethernet links.

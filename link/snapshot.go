@@ -94,6 +94,17 @@ type Port struct {
 	Netdev int `json:"netdev,omitempty"`
 	// Manager is what is known of the port's subnet manager.
 	Manager Manager `json:"manager,omitzero"`
+	// Remote is what is at the other end of the cable, zero where it is not known:
+	// only ports below a bond are asked.
+	Remote Remote `json:"remote,omitzero"`
+}
+
+// Remote is the port at the other end of a cable.
+type Remote struct {
+	Node   ib.GUID `json:"node"`
+	Switch bool    `json:"switch,omitempty"`
+	Name   string  `json:"name,omitempty"` // node description, printable
+	Port   int     `json:"port"`
 }
 
 // HasPKey reports whether a partition is in the port's table with any membership,
@@ -202,6 +213,26 @@ func SetEach[T any](s *Snapshot, field func(*Link) *T, value func(*Link) T, same
 			s.Links, own = slices.Clone(s.Links), true
 		}
 		*field(&s.Links[i]) = v
+	}
+}
+
+// SetEachPort does the same for the RDMA ports.
+func SetEachPort[T comparable](s *Snapshot, field func(*Port) *T, value func(*Port) T) {
+	own := false
+	for i := range s.Devices {
+		for j := range s.Devices[i].Ports {
+			v := value(&s.Devices[i].Ports[j])
+			if v == *field(&s.Devices[i].Ports[j]) {
+				continue
+			}
+			if !own {
+				s.Devices, own = slices.Clone(s.Devices), true
+				for n := range s.Devices {
+					s.Devices[n].Ports = slices.Clone(s.Devices[n].Ports)
+				}
+			}
+			*field(&s.Devices[i].Ports[j]) = v
+		}
 	}
 }
 

@@ -24,7 +24,9 @@ import (
 	"ibnetworkd/daemon/envfile"
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/daemon/modload"
+	"ibnetworkd/daemon/remote"
 	"ibnetworkd/daemon/smfeed"
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/journal"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/packet"
@@ -96,6 +98,7 @@ type App struct {
 	modules  *modload.Loader
 	dhcp     *dhcpclient.Clients
 	probes   *arpprobe.Probers
+	remote   *remote.Ports
 
 	published chan struct{} // closed when the first report is on the bus
 	started   chan struct{} // closed when READY=1 of the start is sent
@@ -192,6 +195,7 @@ func (a *App) build(h host) error {
 	sockets := packet.Opener(filepath.Join(a.o.StateDir, "packet.sock"))
 	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
+	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
 	a.daemon = daemon.New(daemon.Config{
 		Log: a.log, Store: a.store, Inbox: inbox, Events: events,
 		System:     a.system(system),
@@ -241,10 +245,23 @@ func (a *App) buildSubnetManagers() {
 	a.feed = smfeed.New(a.sm.Update, rereadPorts)
 }
 
+// askRemote asks through the kernel's umad device, opened for each question: one that
+// stays open would keep a removed adapter's driver.
+func askRemote(ctx context.Context, ibdev string, port int) (link.Remote, error) {
+	d, err := probe.Open(ctx, ibdev, port)
+	if err != nil {
+		return link.Remote{}, err
+	}
+	defer d.Close()
+	r, err := probe.Remote(ctx, d, uint8(port))
+	return link.Remote{Node: r.Node, Switch: r.Type == ib.NodeSwitch, Name: ib.Printable(r.Name), Port: int(r.Port)}, err
+}
+
 // system adds to what a system observes what the parts know of its links and ports.
 func (a *App) system(s daemon.System) daemon.System {
 	s = dhcpclient.System{System: s, Clients: a.dhcp}
 	s = arpprobe.System{System: s, Probers: a.probes}
+	s = remote.System{System: s, Ports: a.remote}
 	return countingSystem{smfeed.System{System: s, Managers: a.managers}, a.metrics}
 }
 
@@ -257,6 +274,7 @@ func (a *App) observed(v daemon.View) {
 	a.env.Update(v)
 	a.dhcp.Update(v)
 	a.probes.Update(v)
+	a.remote.Update(v)
 	a.modules.Update(v.Units)
 }
 
@@ -295,6 +313,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 		{name: "environment files", run: a.env.Run},
 		{name: "DHCP clients", run: a.dhcp.Run},
 		{name: "ARP probes", run: a.probes.Run},
+		{name: "other ends of cables", run: a.remote.Run},
 		{name: "modules", run: a.modules.Run},
 		{name: "metrics", run: a.serveMetrics},
 		{name: "host name", run: a.watchHostname},

@@ -2,7 +2,6 @@ package smfeed
 
 import (
 	"maps"
-	"slices"
 	"sync"
 
 	"ibnetworkd/daemon"
@@ -73,23 +72,7 @@ func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error)
 	}
 	s.Managers.mu.Lock()
 	defer s.Managers.mu.Unlock()
-	// The devices may be the last snapshot's, which is not changed any more.
-	copied := false
-	for i := range snap.Devices {
-		for j := range snap.Devices[i].Ports {
-			m := s.Managers.of[snap.Devices[i].Ports[j].GUID]
-			if snap.Devices[i].Ports[j].Manager == m {
-				continue
-			}
-			if !copied {
-				snap.Devices = slices.Clone(snap.Devices)
-				for n := range snap.Devices {
-					snap.Devices[n].Ports = slices.Clone(snap.Devices[n].Ports)
-				}
-				copied = true
-			}
-			snap.Devices[i].Ports[j].Manager = m
-		}
-	}
+	of := s.Managers.of
+	link.SetEachPort(snap, func(p *link.Port) *link.Manager { return &p.Manager }, func(p *link.Port) link.Manager { return of[p.GUID] })
 	return snap, err
 }

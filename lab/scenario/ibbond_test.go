@@ -33,7 +33,8 @@ func TestBond(t *testing.T) {
 		d := startDaemon(g)
 		whole := func() string {
 			s := d.status("ipbond")
-			if s.State != link.StateConfigured || attr(s, "ActiveSlave").Actual != "ib0" || attr(s, "Backup").Actual != "ib1 ready" {
+			if s.State != link.StateConfigured || attr(s, "ActiveSlave").Actual != "ib0" || attr(s, "Backup").Actual != "ib1 ready" ||
+				attr(s, "Switches").Why.Code != link.CodeSameSwitch {
 				b, _ := os.ReadFile("/proc/net/bonding/ipbond")
 				return fmt.Sprintf("%+v\n%s\n%s", s, b, tail(d.p.Output(), 8))
 			}

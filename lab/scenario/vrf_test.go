@@ -46,7 +46,7 @@ func TestVRF(t *testing.T) {
 			g.Errorf("10.6.0.2 is reached from outside of the VRF")
 		}
 
-		// The other one waits, without an address, for a VRF that nobody has made.
+		// The other one waits, without an address, for a VRF that does not exist yet.
 		d.wait("ib1", "no such VRF", 20*time.Second, func(s link.Status) bool {
 			return s.State == link.StateConfiguring && attr(s, "VRF").Why.Code == link.CodeNoDevice
 		})

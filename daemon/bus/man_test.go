@@ -1,13 +1,13 @@
 package bus
 
 import (
+	"encoding"
 	"flag"
 	"fmt"
 	"os"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
@@ -178,7 +178,7 @@ func keysOf(t reflect.Type) string {
 			for in.Kind() == reflect.Slice || in.Kind() == reflect.Pointer {
 				in = in.Elem()
 			}
-			if in.Kind() == reflect.Struct && in != reflect.TypeFor[time.Time]() {
+			if text := reflect.TypeFor[encoding.TextMarshaler](); in.Kind() == reflect.Struct && !in.Implements(text) {
 				key += " (" + strings.Join(keys(in), ", ") + ")"
 			}
 			out = append(out, key)

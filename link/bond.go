@@ -162,7 +162,7 @@ func remakeBond(b *Builder, l, m *Link, u *units.Unit, unit func(int) *units.Uni
 	}
 	op := DelLink{On: b.Model.Target(m)}
 	if !b.Record.MadeMaster(m) {
-		block(nil, false, Reason{Code: CodeRefused,
+		block(nil, false, Reason{Code: CodeNameTaken,
 			Text: fmt.Sprintf("another program made %s, whose options that cannot be changed while it has slaves differ (%s)",
 				m.Name, want.differing(has)),
 			Next: "ip link delete " + m.Name + ", or write Bond=" + m.Name + " in [Network] instead of [Bond]"})

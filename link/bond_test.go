@@ -124,7 +124,7 @@ func TestPlanBond(t *testing.T) {
 			"ip link set bond0 type bond updelay 120", ""},
 		{"bad a mode of RoCE", &units.Unit{Bond: units.Bond{Name: name, Mode: units.Some(units.Bond8023AD)}}, nil, 4, "", CodeUnsupported},
 		{"bad another program's policy", &units.Unit{Bond: units.Bond{Name: name, FailOverMACPolicy: units.Some(units.FailOverMAC(2))}}, own, 9,
-			"", CodeRefused},
+			"", CodeNameTaken},
 		{"bad no bond to join", join, func(s *Snapshot) { s.Links = s.Links[:4]; s.Links[1].Master = 0 }, 4, "", CodeNoDevice},
 		{"bad another master", join, func(s *Snapshot) { s.Links[1].Master = 9 }, 4, "", CodeRefused},
 		{"bad not a bond", join, func(s *Snapshot) { s.Links[4].Bond, s.Links[1].Master = nil, 0 }, 4, "", CodeNameTaken},

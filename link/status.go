@@ -24,10 +24,11 @@ const (
 )
 
 // Obstructed reports that something on another link is in the way of what the
-// link's unit asks for: a name, a route, a partition's interface, a next hop.
+// link's unit asks for, or missing there: a name, a bond or VRF, a route, a partition's
+// interface, a next hop.
 func (s Status) Obstructed() bool {
 	return slices.ContainsFunc(s.Reasons, func(r Reason) bool {
-		return r.Code == CodeNameTaken || r.Code == CodeAddressConflict || r.Code == CodePKeyForeign || r.Code == CodeGatewayUnreached
+		return r.Code == CodeNameTaken || r.Code == CodeNoDevice || r.Code == CodeAddressConflict || r.Code == CodePKeyForeign || r.Code == CodeGatewayUnreached
 	})
 }
 

@@ -86,7 +86,7 @@ func remakeVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit, b
 		}
 	}
 	if !b.Record.MadeMaster(m) {
-		block(nil, false, Reason{Code: CodeRefused,
+		block(nil, false, Reason{Code: CodeNameTaken,
 			Text: fmt.Sprintf("another program made %s, with table %d", m.Name, m.VRF.Table),
 			Next: fmt.Sprintf("ip link delete %s, or write VRF=%s in [Network] instead of [VRF]", m.Name, m.Name)})
 		return false

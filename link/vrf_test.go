@@ -34,7 +34,7 @@ func TestPlanVRF(t *testing.T) {
 		{"OK another table", makes, there(7, true), true,
 			"ip link delete red\nip link add name red type vrf table 100\nip link set red up\nip link set ib0 master red", ""},
 		{"OK in another link", makes, func(s *Snapshot) { there(100, true)(s); s.Links[1].Master = 9 }, true, "", CodeRefused},
-		{"bad another program's table", makes, there(7, true), false, "", CodeRefused},
+		{"bad another program's table", makes, there(7, true), false, "", CodeNameTaken},
 		{"bad none to join", join, nil, false, "", CodeNoDevice},
 		{"bad not a VRF", join, func(s *Snapshot) { there(7, true)(s); s.Links[len(s.Links)-1].VRF = nil }, false, "", CodeNameTaken},
 	} {

@@ -11,6 +11,12 @@ import (
 	"ibnetworkd/link"
 )
 
+// ofAddress reports a type of the routes that the kernel makes of addresses, in the table
+// local or that of a VRF.
+func ofAddress(typ uint8) bool {
+	return typ == link.RouteLocal || typ == link.RouteBroadcast || typ == link.RouteAnycast || typ == link.RouteMulticast
+}
+
 func (o *Observer) observeRoutes(s *link.Snapshot) error {
 	raw, err := o.rt.Routes()
 	if err != nil {
@@ -19,7 +25,7 @@ func (o *Observer) observeRoutes(s *link.Snapshot) error {
 	by := make(map[int][]link.Route, len(s.Links))
 	for i := range raw {
 		r := &raw[i]
-		if r.Cloned || (r.Table == link.TableLocal || r.Type != link.RouteUnicast) && r.Proto == link.ProtoKernel {
+		if r.Cloned || r.Proto == link.ProtoKernel && (r.Table == link.TableLocal || ofAddress(r.Type)) {
 			continue
 		}
 		x := link.Route{

@@ -230,19 +230,21 @@ func planBondSettings(b *Builder, bond int, makes bool, unit func(index int) *un
 }
 
 // PlanMasterRemoval releases a link from the bond or VRF that it was put into and that
-// its unit no longer names. u is nil where no unit applies to the link any more.
-func PlanMasterRemoval(b *Builder, index int, u *units.Unit) {
+// its unit no longer names. own is nil for a child that shares its unit with its parent,
+// which names no bond for it; both are nil where no unit applies any more.
+func PlanMasterRemoval(b *Builder, index int, own, u *units.Unit) {
 	b.For(u)
 	l := b.Link(index)
 	rec := b.Record.Of(l)
 	if rec == nil || rec.Enslaved == "" || u == nil && rec.Keep {
 		return
 	}
-	if u.MasterName() == rec.Enslaved {
-		return
-	}
 	m, ok := b.Model.snap.LinkByName(rec.Enslaved)
 	if !ok || l.Master != m.Index {
+		return
+	}
+	bond, _ := own.MasterBond()
+	if vrf, _ := u.VRFName(); m.Name == bond || m.Name == vrf && m.VRF != nil {
 		return
 	}
 	down, on := l.Up() && m.Bond != nil, b.Model.Target(l)

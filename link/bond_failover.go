@@ -57,7 +57,7 @@ const CodeSameSwitch Code = "same-switch"
 
 // planSwitches says whether the slaves of a bond hang on several switches.
 func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
-	a := Attribute{Name: "Switches", Wanted: "two"}
+	a := Attribute{Name: "Switches"}
 	on := map[ib.GUID]Remote{}
 	var ports []string
 	for _, l := range slaves {
@@ -73,6 +73,7 @@ func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
 		on[p.Remote.Node] = p.Remote
 		ports = append(ports, fmt.Sprintf("%s on port %d", l.Name, p.Remote.Port))
 	}
+	a.Wanted = "two"
 	if len(on) > 1 {
 		a.Actual = a.Wanted
 		return a

@@ -180,7 +180,7 @@ func TestBondRemoval(t *testing.T) {
 	}}
 	b := NewBuilder(s, r, nil)
 	for _, i := range []int{4, 5} {
-		PlanMasterRemoval(b, i, nil)
+		PlanMasterRemoval(b, i, nil, nil)
 	}
 	PlanMasterOrphan(b, 12, func(string) bool { return false })
 	want := "ip link set ib0 nomaster\nip link set ib0 up\nip link set ib1 nomaster\nip link set ib1 up\nip link delete bond0"

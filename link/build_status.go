@@ -149,7 +149,10 @@ func BuildStatus(in StatusInput) Status {
 func fillOnline(st *Status, u *units.Unit) {
 	family := units.FamilyAny
 	st.Required, st.RequiredMin, st.RequiredMax = true, units.OperDegraded, units.OperRoutable
-	if u != nil {
+	switch {
+	case u == nil && st.Kind == KindVRF:
+		st.Required = false // one that was made has no address to wait for
+	case u != nil:
 		if !u.ConfiguresIP() {
 			st.RequiredMin = units.OperCarrier
 		}

@@ -35,11 +35,9 @@ func leaseRoutes(l *Link, u *units.Unit, table uint32) (out []Route) {
 	if lease == nil {
 		return nil
 	}
-	apart := leaseTable(u) != TableMain
-	if apart {
-		table = leaseTable(u)
-	}
-	base := Route{Table: table, Metric: u.DHCPMetric(), Type: RouteUnicast, Protocol: ProtoDHCP, PrefSrc: lease.Address.Addr()}
+	own := u.DHCPv4.RouteTable.Or(table)
+	apart := own != table || leaseTable(u) != TableMain // the kernel makes no route to the subnet there
+	base := Route{Table: own, Metric: u.DHCPMetric(), Type: RouteUnicast, Protocol: ProtoDHCP, PrefSrc: lease.Address.Addr()}
 	add := func(dst netip.Prefix, via netip.Addr) {
 		r := base
 		r.Dst = dst

@@ -14,6 +14,10 @@ func PlanRemovals(b *Builder, index int, u *units.Unit) {
 	b.For(u)
 	var w wantedIP
 	if u != nil && u.ConfiguresIP() {
+		if vrfMissing(b.Model.snap, u) {
+			planRemovals(b, index, true, w)
+			return
+		}
 		addrs, not := b.addresses(index, u)
 		w = wantedIP{wantedAddresses(b.Link(index), u, addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u)}
 	}

@@ -227,8 +227,9 @@ func (r *Record) Done(op Op) {
 		e := r.of(o.On)
 		e.Activated, e.Deactivated = o.Up, !o.Up
 	case SetMaster:
-		if o.Release {
-			r.of(o.On).Enslaved = ""
+		e := r.of(o.On)
+		if e.Enslaved = o.Master.Link; o.Release {
+			e.Enslaved = ""
 		}
 	case SetMTU:
 		e := r.of(o.On)
@@ -339,6 +340,9 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 		}
 		if e.Ifindex == 0 {
 			e.Ifindex, changed = l.Index, true
+		}
+		if m, _ := s.Link(l.Master); e.Enslaved != "" && (m == nil || m.Name != e.Enslaved) {
+			e.Enslaved, changed = "", true
 		}
 		if gone := func(a Address) bool {
 			return !slices.ContainsFunc(l.Addresses, func(x Address) bool { return sameAddress(x, a) })

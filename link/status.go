@@ -28,7 +28,8 @@ const (
 // interface, a next hop.
 func (s Status) Obstructed() bool {
 	return slices.ContainsFunc(s.Reasons, func(r Reason) bool {
-		return r.Code == CodeNameTaken || r.Code == CodeNoDevice || r.Code == CodeAddressConflict || r.Code == CodePKeyForeign || r.Code == CodeGatewayUnreached
+		return r.Code == CodeNameTaken || r.Code == CodeNoDevice || r.Code == CodeAddressConflict ||
+			r.Code == CodePKeyForeign || r.Code == CodeGatewayUnreached
 	})
 }
 

@@ -30,10 +30,14 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 		a.Why = why
 		b.Block(on, op, wait, why)
 	}
+	key := "VRF="
+	if makes {
+		key = "Name= of [VRF]"
+	}
 	m, ok := b.Model.snap.LinkByName(name)
 	switch {
-	case l.Name == name:
-		block(nil, false, Reason{Code: CodeUnsupported, Text: name + " is the VRF itself, and its unit is one for the links in it",
+	case l.VRF != nil:
+		block(nil, false, Reason{Code: CodeUnsupported, Text: l.Name + " is a VRF, and its unit is one for the links in " + name,
 			Next: "write Kind=!vrf below [Match] of that unit"})
 		return
 	case !ok && !makes:
@@ -41,10 +45,18 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 			Next: "make it, or write [VRF] with Name=" + name + " and Table= instead of VRF="})
 		return
 	case ok && m.VRF == nil:
-		block(nil, false, Reason{Code: CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VRF", name), Next: "write another name"})
+		block(nil, false, Reason{Code: CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VRF", name),
+			Next: "write another name into " + key})
 		return
-	case ok && makes && m.VRF.Table != u.VRF.Table.V && !remakeVRF(b, m, u, unit, block):
-		return
+	}
+	if makes && (!ok || m.VRF.Table != u.VRF.Table.V) {
+		if why := tableTaken(b, name, u.VRF.Table.V, unit); why != (Reason{}) {
+			block(nil, false, why)
+			return
+		}
+		if ok && !remakeVRF(b, m, u, unit, block) {
+			return
+		}
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
 		op := AddVRF{On: Target{Link: name}, Table: u.VRF.Table.V}
@@ -72,18 +84,14 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 }
 
 // remakeVRF deletes a VRF that was made with another table, which the kernel cannot
-// change. Where units differ, that of its first link counts. It reports whether the
-// link can go on.
+// change, unless the unit of a link in it asks for that one. It reports whether the link
+// can go on.
 func remakeVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit, block func(Op, bool, Reason)) bool {
-	if slaves := b.Model.snap.Slaves(m.Index); len(slaves) > 0 {
-		first := unit(slaves[0].Index)
-		if name, makes := first.VRFName(); makes && name == m.Name && first.VRF.Table.V == m.VRF.Table {
-			block(nil, false, Reason{Code: CodeRefused,
-				Text: fmt.Sprintf("%s has the table %d, as the unit of %s asks; this one asks for %d",
-					m.Name, m.VRF.Table, slaves[0].Name, u.VRF.Table.V),
-				Next: fmt.Sprintf("write the same Table= as in %s, or another Name=", first.Path)})
-			return false
-		}
+	if by := b.Model.snap.askedBy(m, unit); by != nil {
+		block(nil, false, Reason{Code: CodeRefused,
+			Text: fmt.Sprintf("%s has the table %d, as the unit of %s asks; this one asks for %d", m.Name, m.VRF.Table, by.Name, u.VRF.Table.V),
+			Next: fmt.Sprintf("write the same Table= as in %s, or another Name=", unit(by.Index).Path)})
+		return false
 	}
 	if !b.Record.MadeMaster(m) {
 		block(nil, false, Reason{Code: CodeNameTaken,
@@ -94,14 +102,56 @@ func remakeVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit, b
 	return b.Do(DelLink{On: b.Model.Target(m)})
 }
 
+// askedBy is a link in a VRF whose unit asks for it as it is, nil for none.
+func (s *Snapshot) askedBy(m *Link, unit func(int) *units.Unit) *Link {
+	for _, l := range s.Slaves(m.Index) {
+		u := unit(l.Index)
+		if name, makes := u.VRFName(); makes && name == m.Name && u.VRF.Table.V == m.VRF.Table {
+			return l
+		}
+	}
+	return nil
+}
+
+// tableTaken says that another VRF has a table, zero if none has.
+func tableTaken(b *Builder, name string, table uint32, unit func(int) *units.Unit) Reason {
+	for i := range b.Model.snap.Links {
+		m := &b.Model.snap.Links[i]
+		if m.VRF == nil || m.VRF.Table != table || m.Name == name || b.Record.MadeMaster(m) && b.Model.snap.askedBy(m, unit) == nil {
+			continue
+		}
+		return Reason{Code: CodeNameTaken, Text: fmt.Sprintf("%s has the table %d: two VRFs with one table are not apart", m.Name, table),
+			Next: "write another Table= below [VRF]"}
+	}
+	return Reason{}
+}
+
+// vrfMissing reports that the VRF of a unit neither exists nor is made by the unit.
+func vrfMissing(s *Snapshot, u *units.Unit) bool {
+	name, makes := u.VRFName()
+	m, ok := s.LinkByName(name)
+	return name != "" && (ok && m.VRF == nil || !ok && !makes)
+}
+
 // vrfWait says why the addresses of a unit are not set before its link is in the VRF,
-// zero if it is: they would be reachable from where they must not be.
-func vrfWait(b *Builder, l *Link, u *units.Unit) Reason {
+// as PlanVRF has it, zero if it is: they would be reachable from where they must not be.
+func vrfWait(b *Builder, l *Link, u *units.Unit) (why Reason, wait bool) {
 	name, _ := u.VRFName()
 	if m, ok := b.Model.snap.LinkByName(name); name == "" || ok && m.VRF != nil && l.Master == m.Index {
-		return Reason{}
+		return Reason{}, false
 	}
-	return Reason{Code: CodeNoDevice, Text: fmt.Sprintf("%s is not in the VRF %s", l.Name, name), Next: "ibnetctl status " + l.Name}
+	for _, a := range b.Attributes(l.Index) {
+		if a.Name == "VRF" {
+			why = a.Why
+		}
+	}
+	for _, x := range b.Plan.Blocked {
+		wait = wait || x.Reason == why && x.Wait
+	}
+	if why == (Reason{}) { // it was not planned
+		return Reason{Code: CodeNoDevice, Text: fmt.Sprintf("%s is not in the VRF %s", l.Name, name)}, true
+	}
+	return why, wait
 }
 
 // tableOf is the routing table of a unit's routes that name none: that of its VRF, or
@@ -149,6 +199,9 @@ func (m *Model) addVRF(o AddVRF) error {
 
 // enterVRF follows do_vrf_add_slave: a link that is up goes down and up.
 func (m *Model) enterVRF(l *Link, vrf int) error {
+	if l.VRF != nil {
+		return errInvalid
+	}
 	if l.Master != 0 {
 		return errBusy
 	}

@@ -114,9 +114,68 @@ func TestVRFRemoval(t *testing.T) {
 	}
 	rec := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Enslaved: "red"}, {Ifindex: 20, Name: "red", VRF: true}}}
 	b := NewBuilder(s, rec, nil)
-	PlanMasterRemoval(b, 4, &units.Unit{})
+	PlanMasterRemoval(b, 4, &units.Unit{}, &units.Unit{})
 	PlanMasterOrphan(b, 20, func(string) bool { return false })
 	if got := strings.Join(b.Plan.Commands(), "\n"); got != "ip link set ib0 nomaster\nip link delete red" {
 		t.Errorf("%s", got)
+	}
+}
+
+// A VRF whose table the unit of any link in it asks for is not made again for another's.
+func TestVRFKeptByAnyUnit(t *testing.T) {
+	of := func(table uint32) *units.Unit {
+		return &units.Unit{VRF: units.VRF{Name: units.Some("red"), Table: units.Some(table)}}
+	}
+	s := bonded(t)
+	s.Links[4] = Link{Index: 12, Name: "red", Type: 1, Kind: KindVRF, Flags: FlagUp, VRF: &VRF{Table: 100}}
+	join := &units.Unit{Network: units.Network{VRF: units.Some("red")}}
+	rec := &Record{Links: []*LinkRecord{{Ifindex: 12, Name: "red", VRF: true}}}
+	b := NewBuilder(s, rec, nil)
+	PlanVRF(b, 9, of(7), func(i int) *units.Unit { return map[int]*units.Unit{4: join, 5: of(100), 9: of(7)}[i] })
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "as the unit of ib1 asks") {
+		t.Errorf("%s", b.Plan)
+	}
+	// Nor is a second VRF with the same table.
+	blue := &units.Unit{VRF: units.VRF{Name: units.Some("blue"), Table: units.Some(uint32(100))}}
+	b = NewBuilder(s, rec, nil)
+	PlanVRF(b, 9, blue, func(i int) *units.Unit { return map[int]*units.Unit{4: of(100), 5: of(100), 9: blue}[i] })
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "red has the table 100") {
+		t.Errorf("%s", b.Plan)
+	}
+}
+
+// While the VRF of a unit does not exist, its addresses are not left outside of it.
+func TestVRFGone(t *testing.T) {
+	s := host(t)
+	a := Address{Prefix: netip.MustParsePrefix("10.6.0.1/24")}
+	s.Links[1].Addresses = []Address{a}
+	rec := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Addresses: []Address{a}}}}
+	u := &units.Unit{Network: units.Network{Section: units.Section{Present: true}, VRF: units.Some("blue")},
+		Addresses: []units.Address{{Address: units.Some(a.Prefix)}}}
+	b := NewBuilder(s, rec, nil)
+	PlanRemovals(b, 4, u)
+	if got := strings.Join(b.Plan.Commands(), "\n"); !strings.HasPrefix(got, "ip address delete 10.6.0.1/24") {
+		t.Errorf("%q", got)
+	}
+}
+
+// What is recorded of a master follows what was done last, and ends with another's doing.
+func TestRecordOfMaster(t *testing.T) {
+	on, red, blue := Target{Link: "ib0", Ifindex: 4}, Target{Link: "red", Ifindex: 20}, Target{Link: "blue", Ifindex: 21}
+	r := &Record{}
+	enter, leave := SetMaster{On: on, Master: blue, VRF: true}, SetMaster{On: on, Master: red, VRF: true, Release: true}
+	r.Intend(leave)
+	r.Intend(enter)
+	r.Done(leave)
+	r.Done(enter)
+	s := host(t)
+	s.Links = append(s.Links, Link{Index: 21, Name: "blue", VRF: &VRF{Table: 7}})
+	s.Links[1].Master = 21
+	if r.Reconcile(s); r.Of(&s.Links[1]).Enslaved != "blue" {
+		t.Errorf("%+v", r.Of(&s.Links[1]))
+	}
+	s.Links[1].Master = 0
+	if r.Reconcile(s); r.Of(&s.Links[1]).Enslaved != "" {
+		t.Errorf("%+v", r.Of(&s.Links[1]))
 	}
 }

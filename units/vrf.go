@@ -24,16 +24,6 @@ func (u *Unit) VRFName() (name string, made bool) {
 	return u.Network.VRF.V, false
 }
 
-// MasterName is the interface name of the bond or VRF that the unit's links are in,
-// empty for none.
-func (u *Unit) MasterName() string {
-	if bond, _ := u.MasterBond(); bond != "" {
-		return bond
-	}
-	vrf, _ := u.VRFName()
-	return vrf
-}
-
 func vrfSection() SectionSpec {
 	type V = VRF
 	return SectionSpec{
@@ -48,8 +38,15 @@ func vrfSection() SectionSpec {
 // checkVRF finds a [VRF] that is not complete, and a slave of a bond in a VRF.
 func (p *parser) checkVRF() {
 	v, n := &p.u.VRF, &p.u.Network.VRF
+	bond, _ := p.u.MasterBond()
+	slave := bond != ""
 	drop := func(key string, pos Position, format string, args ...any) {
-		p.at("VRF", key).problem(pos, Warning, notUsed, format, args...)
+		kept := notUsed
+		if v.Name.Set && !slave {
+			// Outside of the VRF the addresses would be reachable from where they must not be.
+			*n, kept = v.Name, "addresses wait until another program makes "+v.Name.V
+		}
+		p.at("VRF", key).problem(pos, Warning, kept, format, args...)
 		*v = VRF{Section: v.Section}
 	}
 	switch {
@@ -68,8 +65,7 @@ func (p *parser) checkVRF() {
 		}
 		*n = Value[string]{}
 	}
-	bond, _ := p.u.MasterBond()
-	if vrf, _ := p.u.VRFName(); vrf == "" || bond == "" {
+	if vrf, _ := p.u.VRFName(); vrf == "" || !slave {
 		return
 	}
 	if n.Set {

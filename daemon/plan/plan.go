@@ -106,7 +106,7 @@ func Make(in Input) Result {
 		}
 	}
 	tops := p.tops()
-	p.sort(tops)
+	p.sort(tops, scope)
 	for _, i := range tops {
 		if !scope[i] {
 			continue
@@ -255,16 +255,19 @@ func (p *planner) tops() []int {
 // sort orders links: first those whose units make a bond or VRF, which others may
 // join; last those with addresses derived from those of other links, or with such a
 // child, when the others have theirs.
-func (p *planner) sort(tops []int) {
+func (p *planner) sort(tops []int, scope map[int]bool) {
 	if p.b.Derivation.Follows == nil && !slices.ContainsFunc(p.in.Units.Units, makesMaster) {
 		return
 	}
 	rank := map[int]int{}
 	for _, i := range tops {
-		l := p.b.Link(i)
-		if p.b.Derivation.Follows != nil && slices.ContainsFunc(append(p.in.Snapshot.Children(i), l), p.b.Derivation.Follows) {
+		links := append(p.in.Snapshot.Children(i), p.b.Link(i))
+		makes := func(l *link.Link) bool { return makesMaster(link.Govern(p.in.Snapshot, p.in.Units, l).Unit) }
+		switch {
+		case !scope[i]:
+		case p.b.Derivation.Follows != nil && slices.ContainsFunc(links, p.b.Derivation.Follows):
 			rank[i] = 1
-		} else if makesMaster(link.Govern(p.in.Snapshot, p.in.Units, l).Unit) {
+		case slices.ContainsFunc(links, makes):
 			rank[i] = -1
 		}
 	}
@@ -363,7 +366,7 @@ func (p *planner) removals(index int) {
 			ipoib.DropChildren(p.b, index, n.owner())
 		}
 		link.PlanRemovals(p.b, index, n.unit)
-		link.PlanMasterRemoval(p.b, index, n.owner())
+		link.PlanMasterRemoval(p.b, index, n.owner(), n.unit)
 	})
 }
 
@@ -397,8 +400,8 @@ func (p *planner) additions(index int) {
 		}
 		if o := n.owner(); o != nil {
 			link.PlanBond(p.b, index, o, p.applied)
-			link.PlanVRF(p.b, index, o, p.applied)
 		}
+		link.PlanVRF(p.b, index, u, p.applied)
 		link.PlanFailover(p.b, index)
 		if again := roce.Plan(p.b, index, u); again {
 			return // its steps re-create the link

@@ -69,8 +69,11 @@ func (p *Ports) Update(v daemon.View) {
 func wants(s *link.Snapshot) map[place]bool {
 	out := map[place]bool{}
 	for i := range s.Links {
+		if s.Links[i].Bond == nil {
+			continue
+		}
 		slaves := s.Slaves(s.Links[i].Index)
-		if s.Links[i].Bond == nil || len(slaves) < 2 {
+		if len(slaves) < 2 {
 			continue
 		}
 		for _, l := range slaves {

@@ -59,6 +59,13 @@ func TestVRF(t *testing.T) {
 			g.Errorf("table 7:\n%s", out)
 		}
 
+		g.Exec("ibnetctl", "wait-online", "--timeout", "20s")
+		g.Sh("ip link delete blue")
+		g.Wait("the address to go with the VRF", 20*time.Second, func() bool {
+			out, _ := g.Try("ip", "-4", "address", "show", "dev", "ib1")
+			return !strings.Contains(out, "10.6.0.1")
+		})
+
 		// The adapter comes back, another program deletes the VRF, the daemon restarts.
 		g.Ctl("del 0")
 		g.Wait("ib0 to go", 20*time.Second, func() bool { _, err := os.Stat("/sys/class/net/ib0"); return err != nil })

@@ -13,8 +13,10 @@ type DHCP struct {
 	Lease *Lease `json:"lease,omitempty"`
 	// Conflict is the last address that was declined because another host uses it.
 	Conflict netip.Addr `json:"conflict,omitzero"`
-	// Refused is the server that refused an address last (DHCPNAK).
+	// Refused is the server that refused an address last: by DHCPNAK, or by the status code
+	// of DHCPv6 in Refusal.
 	Refused netip.Addr `json:"refused,omitzero"`
+	Refusal string     `json:"refusal,omitempty"`
 	// Trouble is why the client cannot send or receive, empty for nothing.
 	Trouble string `json:"trouble,omitempty"`
 	// Drops are as of the last change of anything else.
@@ -30,15 +32,17 @@ type DHCPDrops struct {
 	Last string `json:"last,omitempty"`
 }
 
-// DHCPState is a state of RFC 2131, figure 5, or one of those that it does not draw.
+// DHCPState is a state of RFC 2131, figure 5, or one of those that it does not draw. Those
+// of DHCPv6 are named after what corresponds to them.
 type DHCPState string
 
 // The states of a DHCP client.
 const (
 	DHCPStopped    DHCPState = "stopped"    // the link has no carrier
-	DHCPSelecting  DHCPState = "selecting"  // DHCPDISCOVER is sent
+	DHCPSelecting  DHCPState = "selecting"  // DHCPDISCOVER or Solicit is sent
 	DHCPRequesting DHCPState = "requesting" // an offer is requested
-	DHCPRebooting  DHCPState = "rebooting"  // a former lease is requested again
+	DHCPRebooting  DHCPState = "rebooting"  // a former lease is requested again, or confirmed
+	DHCPInforming  DHCPState = "informing"  // Information-request is sent: no address is asked for
 	DHCPProbing    DHCPState = "probing"    // whether another host uses the address
 	DHCPBound      DHCPState = "bound"
 	DHCPRenewing   DHCPState = "renewing"
@@ -49,8 +53,12 @@ const (
 // Lease is what a DHCP server has granted. Times are in seconds since boot
 // (CLOCK_BOOTTIME).
 type Lease struct {
+	// Address is not set where DHCPv6 has given information alone.
 	Address netip.Prefix `json:"address"`
-	Server  netip.Addr   `json:"server"`
+	// Server is the address from which a DHCPv6 server has answered, and ServerID its DUID
+	// in hexadecimal.
+	Server   netip.Addr `json:"server"`
+	ServerID string     `json:"server_id,omitempty"`
 	// Gateway is the first router, not set where Routes are those of option 121.
 	Gateway netip.Addr   `json:"gateway,omitzero"`
 	Routes  []LeaseRoute `json:"routes,omitempty"`
@@ -60,10 +68,12 @@ type Lease struct {
 	NTP     []netip.Addr `json:"ntp,omitempty"`
 	MTU     int          `json:"mtu,omitempty"` // bytes, 0 for none
 	// Lifetime is in seconds from Granted, Forever for no end; Renew and Rebind are T1 and T2.
-	Lifetime uint32 `json:"lifetime"`
-	Granted  uint64 `json:"granted"`
-	Renew    uint64 `json:"renew,omitempty"`
-	Rebind   uint64 `json:"rebind,omitempty"`
+	// Preferred is the shorter lifetime of an IPv6 address.
+	Lifetime  uint32 `json:"lifetime"`
+	Preferred uint32 `json:"preferred,omitempty"`
+	Granted   uint64 `json:"granted"`
+	Renew     uint64 `json:"renew,omitempty"`
+	Rebind    uint64 `json:"rebind,omitempty"`
 }
 
 // Until is the end of the lease, 0 for none.

@@ -14,7 +14,7 @@ import (
 // is in their arguments. Each is the package alone, with those below it only where
 // they are listed too.
 var stateless = []string{
-	"ib", "ib/partition", "units", "link", "link/arp", "link/cardstate", "link/dhcp", "ipoib", "roce", "smctl",
+	"ib", "ib/partition", "units", "link", "link/arp", "link/cardstate", "link/dhcp", "link/dhcp6", "ipoib", "roce", "smctl",
 	"daemon/plan", "sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/pkey",
 	"sm/sa", "sm/qos",
 }

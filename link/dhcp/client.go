@@ -426,9 +426,13 @@ func (c *Client) name() option {
 	if !strings.Contains(c.cfg.Hostname, ".") {
 		return option{optHostname, []byte(c.cfg.Hostname)}
 	}
-	v := []byte{0x05, 0, 0}
-	for label := range strings.SplitSeq(strings.TrimSuffix(c.cfg.Hostname, "."), ".") {
-		v = append(append(v, byte(len(label))), label...)
+	return option{optFQDN, append(Labels([]byte{0x05, 0, 0}, strings.TrimSuffix(c.cfg.Hostname, ".")), 0)}
+}
+
+// Labels appends the labels of a name as RFC 1035 has them, without the empty one of the root.
+func Labels(b []byte, name string) []byte {
+	for label := range strings.SplitSeq(name, ".") {
+		b = append(append(b, byte(len(label))), label...)
 	}
-	return option{optFQDN, append(v, 0)}
+	return b
 }

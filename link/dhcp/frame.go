@@ -17,8 +17,8 @@ const (
 
 var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// checksum is the internet checksum of b, beginning with sum.
-func checksum(sum uint32, b []byte) uint16 {
+// Checksum is the internet checksum of b, beginning with sum.
+func Checksum(sum uint32, b []byte) uint16 {
 	for ; len(b) > 1; b = b[2:] {
 		sum += uint32(b[0])<<8 | uint32(b[1])
 	}
@@ -33,7 +33,7 @@ func checksum(sum uint32, b []byte) uint16 {
 
 // pseudo is the sum of the pseudo header of UDP over IPv4; addrs are both addresses.
 func pseudo(addrs []byte, length int) uint32 {
-	return uint32(^checksum(0, addrs)) + protoUDP + uint32(length)
+	return uint32(^Checksum(0, addrs)) + protoUDP + uint32(length)
 }
 
 // datagram is an IPv4 packet from a client's port to a server's.
@@ -43,13 +43,13 @@ func datagram(src, dst netip.Addr, payload []byte) []byte {
 	binary.BigEndian.PutUint16(b[2:], uint16(cap(b)))
 	copy(b[12:], src.AsSlice())
 	copy(b[16:], dst.AsSlice())
-	binary.BigEndian.PutUint16(b[10:], checksum(0, b[:ipHeader]))
+	binary.BigEndian.PutUint16(b[10:], Checksum(0, b[:ipHeader]))
 	udp := b[ipHeader:]
 	binary.BigEndian.PutUint16(udp, clientPort)
 	binary.BigEndian.PutUint16(udp[2:], serverPort)
 	binary.BigEndian.PutUint16(udp[4:], uint16(udpHeader+len(payload)))
 	b = append(b, payload...)
-	sum := checksum(pseudo(b[12:20], udpHeader+len(payload)), b[ipHeader:])
+	sum := Checksum(pseudo(b[12:20], udpHeader+len(payload)), b[ipHeader:])
 	if sum == 0 {
 		sum = 0xffff
 	}
@@ -73,7 +73,7 @@ func parseDatagram(b []byte, checked bool) ([]byte, error) {
 		binary.BigEndian.Uint16(b[6:])&0x3fff != 0 { // a fragment
 		return nil, errPacket
 	}
-	if checksum(0, b[:head]) != 0 {
+	if Checksum(0, b[:head]) != 0 {
 		return nil, errChecksum
 	}
 	udp := b[head:total]
@@ -82,7 +82,7 @@ func parseDatagram(b []byte, checked bool) ([]byte, error) {
 		return nil, errPacket
 	}
 	udp = udp[:n]
-	if binary.BigEndian.Uint16(udp[6:]) != 0 && !checked && checksum(pseudo(b[12:20], n), udp) != 0 {
+	if binary.BigEndian.Uint16(udp[6:]) != 0 && !checked && Checksum(pseudo(b[12:20], n), udp) != 0 {
 		return nil, errChecksum
 	}
 	return udp[udpHeader:], nil

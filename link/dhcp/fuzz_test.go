@@ -81,7 +81,7 @@ func sound(t *testing.T, h *host) {
 		}
 	}
 	for _, d := range append(l.Search, l.Domain) {
-		if d != "" && !validName(d) {
+		if d != "" && !ValidName(d) {
 			t.Errorf("domain %q", d)
 		}
 	}
@@ -116,7 +116,7 @@ func FuzzDecode(f *testing.F) {
 		if total > len(b) {
 			t.Fatalf("%d bytes of options in %d bytes", total, len(b))
 		}
-		if domains(m.options[optSearch]) != nil && len(m.options[optSearch]) == 0 {
+		if Domains(m.options[optSearch]) != nil && len(m.options[optSearch]) == 0 {
 			t.Error("domains of nothing")
 		}
 		again, err := decode(m.encode(opts))

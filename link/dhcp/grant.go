@@ -48,10 +48,10 @@ func (m *message) grant(now uint64) (*link.Lease, error) {
 	if v := m.options[optMTU]; len(v) == 2 {
 		l.MTU = int(binary.BigEndian.Uint16(v))
 	}
-	if d := strings.TrimRight(string(m.options[optDomain]), "\x00."); validName(d) {
+	if d := strings.TrimRight(string(m.options[optDomain]), "\x00."); ValidName(d) {
 		l.Domain = d
 	}
-	l.Search = domains(m.options[optSearch])
+	l.Search = Domains(m.options[optSearch])
 	m.routes(l)
 	return l, nil
 }
@@ -177,14 +177,14 @@ func classless(v []byte) (out []link.LeaseRoute) {
 	return out
 }
 
-// domains reads a list of names with compression (RFC 3397), nil if it is malformed.
-func domains(v []byte) (out []string) {
+// Domains reads a list of names with compression (RFC 3397), nil if it is malformed.
+func Domains(v []byte) (out []string) {
 	for at := 0; at < len(v); {
 		name, next, ok := domainAt(v, at)
 		if !ok || len(out) == mostDomains {
 			return nil
 		}
-		if validName(name) && !slices.Contains(out, name) {
+		if ValidName(name) && !slices.Contains(out, name) {
 			out = append(out, name)
 		}
 		at = next
@@ -229,8 +229,8 @@ func domainAt(v []byte, at int) (name string, next int, ok bool) {
 	return "", 0, false
 }
 
-// validName reports whether a text of a server may go to systemd-resolved as a domain.
-func validName(s string) bool {
+// ValidName reports whether a text of a server may go to systemd-resolved as a domain.
+func ValidName(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
 	}

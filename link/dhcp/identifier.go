@@ -28,23 +28,23 @@ func ClientID(id units.ClientIdentifier, htype uint16, mac ib.HWAddr, name, mach
 		}
 		return append([]byte{byte(htype)}, last...)
 	case units.ClientIDDUIDOnly:
-		return append([]byte{0xff}, duid(machine, b, htype)...)
+		return append([]byte{0xff}, DUID(machine, b, htype)...)
 	}
 	// RFC 4361.
 	n, ok := iaid.Get()
 	if !ok {
-		n = interfaceID(name, last)
+		n = InterfaceID(name, b)
 	}
-	return append(binary.BigEndian.AppendUint32([]byte{0xff}, n), duid(machine, b, htype)...)
+	return append(binary.BigEndian.AppendUint32([]byte{0xff}, n), DUID(machine, b, htype)...)
 }
 
 // systemdKey is the key with which systemd makes identifiers of a machine and of its
 // interfaces, so that a host has one identifier under either program.
 const systemdKey = "\x80\x11\x8c\xc2\xfe\x4a\x03\xee\x3e\xd6\x0c\x6f\x36\x39\x14\x09"
 
-// duid is systemd's vendor DUID (RFC 8415, section 11.3, enterprise 43793), or one of
+// DUID is systemd's vendor DUID (RFC 8415, section 11.3, enterprise 43793), or one of
 // the hardware address on a host without a machine ID.
-func duid(machine string, mac []byte, htype uint16) []byte {
+func DUID(machine string, mac []byte, htype uint16) []byte {
 	id, err := hex.DecodeString(machine)
 	if err != nil || len(id) != 16 {
 		return append(binary.BigEndian.AppendUint16([]byte{0, 3}, htype), mac[max(0, len(mac)-8):]...)
@@ -52,12 +52,12 @@ func duid(machine string, mac []byte, htype uint16) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{0, 2, 0, 0, 0xab, 0x11}, siphash(systemdKey, id))
 }
 
-// interfaceID is the IAID that systemd-networkd gives an interface with that name. mac
-// is what does not change of the hardware address.
-func interfaceID(name string, mac []byte) uint32 {
+// InterfaceID is the IAID that systemd-networkd gives an interface with that name; without
+// one it is of what does not change of the hardware address.
+func InterfaceID(name string, mac []byte) uint32 {
 	b := []byte(name)
 	if name == "" {
-		b = mac
+		b = mac[max(0, len(mac)-8):]
 	}
 	h := siphash(systemdKey, b)
 	return uint32(h) ^ uint32(h>>32)

@@ -88,7 +88,7 @@ func address(a link.Address, index int) rtnl.Address {
 	}
 	if a.Until != 0 {
 		left := uint32(max(a.Until, sinceBoot()+1) - sinceBoot())
-		out.Valid, out.Preferred = left, left
+		out.Valid, out.Preferred = left, left-min(left, a.Valid-a.Preferred)
 	}
 	if a.Peer.IsValid() {
 		out.Peer = a.Peer.Addr()

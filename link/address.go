@@ -18,11 +18,10 @@ type wantedAddress struct {
 	pos                                 units.Position
 }
 
-// wantedAddresses are the addresses that a unit gives a link, of which that of a lease
-// ends with it.
+// wantedAddresses are the addresses that a unit gives a link, of which those of leases
+// end with them.
 func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddress {
 	var out []wantedAddress
-	lease := l.leaseFor(u)
 	for i := range addrs {
 		x := &addrs[i]
 		p := x.Address.V
@@ -36,8 +35,9 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 		if lt, ok := x.PreferredLifetime.Get(); ok {
 			w.Preferred, w.lifetimeSet = uint32(lt), true
 		}
-		if lease != nil && lease.Address == p && lease.Lifetime != Forever {
-			w.Valid, w.Preferred, w.Until = lease.Lifetime, lease.Lifetime, lease.Until()
+		lease := l.leaseOf(u, p)
+		if lease != nil && lease.Lifetime != Forever {
+			w.Valid, w.Preferred, w.Until = lease.Lifetime, lease.preferred(), lease.Until()
 		}
 		w.Scope = scopeOfAddress(p.Addr(), x.Scope)
 		w.Metric = x.RouteMetric.Or(0)
@@ -63,7 +63,7 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 		switch dad := x.DuplicateAddressDetection.Or(u.Network.DuplicateAddressDetection.Or(units.DADIPv6)); {
 		case is6:
 			bit(dad == units.DADNone || dad == units.DADIPv4, AddrNoDAD)
-		case lease == nil || lease.Address != p: // that is probed by the client, with SendDecline=yes
+		case lease == nil: // that is probed by the client, with SendDecline=yes
 			w.probe = dad.IPv4() && l.probes()
 		}
 		if slices.ContainsFunc(out, func(o wantedAddress) bool { return sameAddress(o.Address, w.Address) }) {
@@ -87,6 +87,12 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 		out[i].probe = probed[out[i].Prefix.Addr()]
 	}
 	return out
+}
+
+// detected reports whether an address has an end and the kernel checks whether another host
+// has it.
+func (w *wantedAddress) detected() bool {
+	return w.Until != 0 && w.Prefix.Addr().Is6() && w.Flags&AddrNoDAD == 0
 }
 
 func scopeOfAddress(a netip.Addr, v units.Value[units.Scope]) uint8 {

@@ -77,6 +77,9 @@ func BuildStatus(in StatusInput) Status {
 	if in.Unit != nil && in.Unit.UsesDHCP() {
 		st.DHCP = l.DHCP
 	}
+	if in.Unit != nil && in.Unit.MayUseDHCPv6() {
+		st.DHCP6 = l.DHCP6
+	}
 	st.Probes = l.Probes
 	if l.IPoIB != nil {
 		st.PKey = l.IPoIB.PKey.String()

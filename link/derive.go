@@ -64,10 +64,7 @@ func (d Derivation) Addresses(s *Snapshot, l *Link, u *units.Unit) ([]units.Addr
 	if u.Derives() {
 		addrs, not = u.AddressesOn(d.origins(s, l))
 	}
-	if lease := l.leaseFor(u); lease != nil {
-		addrs = append(slices.Clip(addrs), lease.address(u))
-	}
-	return addrs, not
+	return append(slices.Clip(addrs), leaseAddresses(l, u)...), not
 }
 
 // planUnderived says which addresses cannot be derived now.

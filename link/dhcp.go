@@ -18,6 +18,54 @@ func (l *Link) leaseFor(u *units.Unit) *Lease {
 	return l.DHCP.Lease
 }
 
+// lease6For is the same of DHCPv6, for an address or for information alone.
+func (l *Link) lease6For(u *units.Unit) *Lease {
+	if u == nil || !u.MayUseDHCPv6() || l.DHCP6 == nil {
+		return nil
+	}
+	return l.DHCP6.Lease
+}
+
+// leaseOf is the lease that gives a link an address, nil for none.
+func (l *Link) leaseOf(u *units.Unit, p netip.Prefix) *Lease {
+	for _, x := range []*Lease{l.leaseFor(u), l.lease6For(u)} {
+		if x != nil && x.Address == p {
+			return x
+		}
+	}
+	return nil
+}
+
+// leaseAddresses are the addresses of a link's leases that its unit uses.
+func leaseAddresses(l *Link, u *units.Unit) (out []units.Address) {
+	if x := l.leaseFor(u); x != nil {
+		out = append(out, x.address(u))
+	}
+	if x := l.lease6For(u); x != nil && x.Address.IsValid() && u.DHCPv6.UseAddress.Or(true) {
+		out = append(out, units.Address{Address: units.Value[netip.Prefix]{V: x.Address, Set: true, Pos: u.Network.DHCP.Pos},
+			AddPrefixRoute: units.Some(false)})
+	}
+	return out
+}
+
+// DHCPv6Start is how the DHCPv6 client of a link is to begin. byRouter says that it is for
+// router advertisements to say.
+func DHCPv6Start(l *Link, u *units.Unit) (start units.DHCPv6Start, byRouter bool) {
+	if start = u.DHCPv6Start(); start != units.DHCPv6None {
+		return start, false
+	}
+	by := u.DHCPv6ByRouter()
+	switch r := l.Router; {
+	case by == units.DHCPv6Never:
+		return units.DHCPv6None, false
+	case r.Managed, r.Seen && by == units.DHCPv6Always:
+		return units.DHCPv6Solicit, true
+	case r.Other:
+		return units.DHCPv6Information, true
+	}
+	return units.DHCPv6None, true
+}
+
 // leaseTable is the routing table of a lease's routes.
 func leaseTable(u *units.Unit) uint32 { return u.DHCPv4.RouteTable.Or(TableMain) }
 
@@ -78,79 +126,112 @@ func LeaseMTU(l *Link, u *units.Unit) units.Value[units.MTU] {
 // UsesLeaseDNS reports whether a unit has servers or domains of a lease handed to
 // systemd-resolved.
 func UsesLeaseDNS(u *units.Unit) bool {
-	return u != nil && u.UsesDHCP() && (u.DHCPv4.UseDNS.Or(true) || u.DHCPv4.UseDomains.V != units.UseDomainsNo)
+	return u != nil && (u.UsesDHCP() && (u.DHCPv4.UseDNS.Or(true) || u.DHCPv4.UseDomains.V != units.UseDomainsNo) ||
+		u.MayUseDHCPv6() && (u.DHCPv6.UseDNS.Or(true) || u.DHCPv6.UseDomains.V != units.UseDomainsNo))
 }
 
-// addLeased adds to a unit's servers and domains those of the link's lease that it uses,
+// addLeased adds to a unit's servers and domains those of the link's leases that it uses,
 // and gives what it added.
 func addLeased(op *SetDNS, u *units.Unit, l *Link) (added []string) {
-	lease := l.leaseFor(u)
-	if lease == nil {
-		return nil
-	}
 	add := func(to *[]string, name string) {
-		if name != "" && !slices.Contains(*to, name) {
+		if !slices.Contains(*to, name) {
 			*to = append(*to, name)
 			added = append(added, name)
 		}
 	}
-	if u.DHCPv4.UseDNS.Or(true) {
-		for _, s := range lease.DNS {
-			add(&op.Servers, s.String())
+	use := func(lease *Lease, dns bool, domains units.UseDomains) {
+		if lease == nil {
+			return
+		}
+		if dns {
+			for _, s := range lease.DNS {
+				add(&op.Servers, s.String())
+			}
+		}
+		prefix := ""
+		switch domains {
+		case units.UseDomainsNo:
+			return
+		case units.UseDomainsRoute:
+			prefix = "~"
+		}
+		for _, d := range append([]string{lease.Domain}, lease.Search...) {
+			if d != "" {
+				add(&op.Domains, prefix+d)
+			}
 		}
 	}
-	prefix := ""
-	switch u.DHCPv4.UseDomains.V {
-	case units.UseDomainsNo:
-		return added
-	case units.UseDomainsRoute:
-		prefix = "~"
-	}
-	for _, d := range append([]string{lease.Domain}, lease.Search...) {
-		if d != "" {
-			add(&op.Domains, prefix+d)
-		}
+	if u != nil {
+		use(l.leaseFor(u), u.DHCPv4.UseDNS.Or(true), u.DHCPv4.UseDomains.V)
+		use(l.lease6For(u), u.DHCPv6.UseDNS.Or(true), u.DHCPv6.UseDomains.V)
 	}
 	return added
 }
 
-// planLease says how far the DHCP client of a link is.
-func planLease(b *Builder, index int, u *units.Unit, wait Reason, waits bool) {
-	if !u.UsesDHCP() {
-		return
-	}
+// planLeases says how far the DHCP clients of a link are. Of two that a unit asks for one is
+// enough for the link to be configured, and it never waits for one that a router asks for.
+func planLeases(b *Builder, index int, u *units.Unit, wait Reason, waits bool) {
 	l := b.Link(index)
+	has := func(d *DHCP) bool { return d != nil && d.Lease != nil }
+	four, six := u.UsesDHCP(), u.AsksDHCPv6()
+	served := four && has(l.DHCP) || six && has(l.DHCP6)
+	if four {
+		planLease(b, l, u, l.DHCP, false, !served, wait, waits)
+	}
+	if six || l.DHCP6 != nil && u.MayUseDHCPv6() {
+		planLease(b, l, u, l.DHCP6, true, six && !served, wait, waits)
+	}
+}
+
+// planLease says how far one client is; needed has the link wait for its lease.
+func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wait Reason, waits bool) {
 	a := Attribute{Name: "DHCP", Wanted: "ipv4"}
-	d := l.DHCP
+	if six {
+		a = Attribute{Name: "DHCPv6", Wanted: "ipv6"}
+		if !u.AsksDHCPv6() {
+			a.Wanted = "as routers say"
+		}
+	}
 	if d == nil {
 		d = &DHCP{State: DHCPStopped}
 	}
 	if d.Lease != nil {
 		a.Actual = d.text()
 	}
+	t := b.Model.Target(l)
 	switch {
 	case l.Type != ARPHRDInfiniBand && l.Type != 1:
 		a.Why = Reason{Code: CodeUnsupported, Text: fmt.Sprintf("DHCP is for InfiniBand and Ethernet links, and %s is neither", l.Name),
 			Next: "remove DHCP="}
-		b.Block(b.Model.Target(l), nil, false, a.Why)
+		b.Block(t, nil, false, a.Why)
+	case six && b.Base.Host.NoIPv6:
+		a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6", Next: "write DHCP=ipv4"}
+		b.Block(t, nil, false, a.Why)
 	case waits:
 		a.Why = wait
-		b.Block(b.Model.Target(l), nil, d.Lease == nil, wait)
+		b.Block(t, nil, needed, wait)
 	case d.Lease == nil || d.Tries > 0 || d.Trouble != "":
-		a.Why = d.reason(l)
-		b.Block(b.Model.Target(l), nil, d.Lease == nil, a.Why)
+		a.Why = d.reason(l, six)
+		if _, byRouter := DHCPv6Start(l, u); six && byRouter && l.DHCP6 == nil {
+			a.Why = Reason{Code: CodeNoLease, Text: "no router advertisement asks for DHCPv6",
+				Next: "set the managed or the other flag on the router; or remove WithoutRA=no"}
+		}
+		b.Block(t, nil, needed, a.Why)
 	}
-	b.Attr(index, a)
+	b.Attr(l.Index, a)
 }
 
 // text is a lease as a status shows it.
 func (d *DHCP) text() string {
 	x := d.Lease
-	life := "without an end"
+	life, what := "without an end", "information"
 	if x.Lifetime != Forever {
 		life = "for " + (time.Duration(x.Lifetime) * time.Second).String()
 	}
-	s := fmt.Sprintf("%s: %s by %s %s", d.State, x.Address, x.Server, life)
+	if x.Address.IsValid() {
+		what = x.Address.String()
+	}
+	s := fmt.Sprintf("%s: %s by %s %s", d.State, what, x.Server, life)
 	if len(x.NTP) > 0 {
 		var ntp []string
 		for _, a := range x.NTP {
@@ -162,37 +243,45 @@ func (d *DHCP) text() string {
 }
 
 // reason is why a link has no lease, or no answer about the one that it has.
-func (d *DHCP) reason(l *Link) Reason {
+func (d *DHCP) reason(l *Link, six bool) Reason {
+	name, ready := "DHCP", "the link is ready"
+	if six {
+		name, ready = "DHCPv6", "the link is ready and its link-local address may be used"
+	}
 	r := Reason{Code: CodeNoLease}
 	joined := "the link has carrier, so it is the server or the network between"
-	r.Next = "check the log of the DHCP server, and that it serves the network of " + l.Name
+	r.Next = "check the log of the " + name + " server, and that it serves the network of " + l.Name
 	if l.IPoIB != nil {
 		joined = "the group is joined, so it is the server or the P_Key"
-		r.Next = fmt.Sprintf("check that a DHCP server serves partition %s, and its log", l.IPoIB.PKey)
+		r.Next = fmt.Sprintf("check that a %s server serves partition %s, and its log", name, l.IPoIB.PKey)
 	}
 	switch {
 	case d.Trouble != "":
 		r.Text = d.Trouble
 		r.Next = "systemctl start ibnetworkd-packet.socket; or run ibnetworkd with CAP_NET_RAW"
 	case d.Conflict.IsValid():
-		r.Code, r.Text = CodeAddressConflict, fmt.Sprintf("another host uses %s, which the DHCP server gave: it was declined", d.Conflict)
+		r.Code, r.Text = CodeAddressConflict, fmt.Sprintf("another host uses %s, which the %s server gave: it was declined", d.Conflict, name)
 		r.Next = "find the host with: ip neighbour show to " + d.Conflict.String() + "; exclude its address on the server"
+	case d.Lease != nil && !d.Lease.Address.IsValid():
+		r.Text = fmt.Sprintf("no answer from a %s server on %d tries for newer information; what it said before is used", name, d.Tries)
 	case d.Lease != nil:
-		r.Text = fmt.Sprintf("no answer from a DHCP server on %d tries to renew the lease; it is used until it ends", d.Tries)
+		r.Text = fmt.Sprintf("no answer from a %s server on %d tries to renew the lease; it is used until it ends", name, d.Tries)
+	case d.Refusal != "":
+		r.Text = fmt.Sprintf("%s server %s gives %s no address (%s)", name, d.Refused, l.Name, d.Refusal)
 	case d.Tries >= 4:
-		r.Text = fmt.Sprintf("no answer from a DHCP server on %d tries; %s", d.Tries, joined)
+		r.Text = fmt.Sprintf("no answer from a %s server on %d tries; %s", name, d.Tries, joined)
 	case d.Refused.IsValid():
-		r.Text = fmt.Sprintf("DHCP server %s refused the address that %s had; another one is requested", d.Refused, l.Name)
+		r.Text = fmt.Sprintf("%s server %s refused the address that %s had; another one is requested", name, d.Refused, l.Name)
 	case d.State == DHCPStopped:
-		r.Text = "the DHCP client begins when the link is ready"
+		r.Text = fmt.Sprintf("the %s client begins when %s", name, ready)
 	case d.State == DHCPProbing:
 		r.Text = "ARP probes show whether another host uses the address that the DHCP server gave"
 		r.Next = ""
 	case d.State == DHCPRequesting || d.State == DHCPRebooting:
-		r.Text = "the DHCP server is asked to confirm an address"
+		r.Text = fmt.Sprintf("the %s server is asked to confirm an address", name)
 		r.Next = ""
 	default:
-		r.Text = "a DHCP server is searched for"
+		r.Text = fmt.Sprintf("a %s server is searched for", name)
 	}
 	return r
 }

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"ibnetworkd/units"
 )
 
 // leased gives the client of ib0 a lease.
@@ -77,6 +79,115 @@ func TestLease(t *testing.T) {
 			leased(nil)(s, r)
 		}, want: "ip address delete 10.11.0.99/24 dev ib0\n" + address},
 	})
+}
+
+// leased6 gives the DHCPv6 client of ib0 a lease.
+func leased6(change func(*DHCP)) func(*Snapshot, *Record) {
+	return func(s *Snapshot, _ *Record) {
+		d := &DHCP{State: DHCPBound, Lease: &Lease{Address: prefix("fd00:11::100/128"), Server: netip.MustParseAddr("fe80::1"), ServerID: "0003",
+			DNS: []netip.Addr{netip.MustParseAddr("fd00:11::53")}, Search: []string{"ib.example"},
+			Lifetime: 3600, Preferred: 1800, Granted: 1000, Renew: 1900, Rebind: 2440}}
+		if change != nil {
+			change(d)
+		}
+		s.Links[1].DHCP6 = d
+		s.Host.Resolved = ":1.7"
+	}
+}
+
+// set6 has the address of leased6 set, with flags.
+func set6(flags uint32) func(*Snapshot, *Record) {
+	return func(s *Snapshot, r *Record) {
+		a := Address{Prefix: prefix("fd00:11::100/128"), Flags: AddrNoPrefixRoute | flags, Valid: Forever, Preferred: Forever}
+		ours([]Address{a}, nil)(s, r)
+		s.Links[1].Addresses = []Address{a}
+		leased6(nil)(s, r)
+	}
+}
+
+func TestLease6(t *testing.T) {
+	const (
+		unit    = "[Network]\nDHCP=ipv6\n"
+		address = "ip address add fd00:11::100/128 noprefixroute dev ib0\n"
+		dns     = "resolvectl dns ib0 fd00:11::53\n"
+	)
+	without := func(d *DHCP) { d.State, d.Lease = DHCPSelecting, nil }
+	testPlans(t, []planCase{
+		{name: "OK address and name server", unit: unit, sys: leased6(nil), want: address + dns},
+		{name: "OK not the address", unit: unit + "[DHCPv6]\nUseAddress=no\nUseDNS=no\nUseDomains=yes\n", sys: leased6(nil),
+			want: "resolvectl dns ib0 && resolvectl domain ib0 ib.example\n"},
+		{name: "OK information alone", unit: unit, sys: leased6(func(d *DHCP) { d.Lease.Address = netip.Prefix{} }), want: dns},
+		{name: "OK by a router", unit: "[Network]\nIPv6AcceptRA=yes\n", sys: leased6(nil), want: "" +
+			"sysctl -w net.ipv6.conf.ib0.accept_ra=2\n" + address + dns},
+		{name: "OK no router is waited for", unit: "[Network]\nIPv6AcceptRA=yes\n", sys: leased6(without), want: "" +
+			"sysctl -w net.ipv6.conf.ib0.accept_ra=2\n# blocked: ib0: a DHCPv6 server is searched for\n" +
+			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
+		{name: "OK no unit, or none that asks: a lease is not used", unit: "[Network]\nDescription=x\n", sys: leased6(nil)},
+		{name: "bad no answer", unit: unit, sys: leased6(func(d *DHCP) { without(d); d.Tries = 4 }), want: "" +
+			"# waiting: ib0: no answer from a DHCPv6 server on 4 tries; the group is joined, so it is the server or the P_Key\n" +
+			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
+		{name: "bad no address", unit: unit, want: "" +
+			"# waiting: ib0: DHCPv6 server fe80::1 gives ib0 no address (NoAddrsAvail)\n" +
+			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n",
+			sys: leased6(func(d *DHCP) { without(d); d.Refused, d.Refusal = netip.MustParseAddr("fe80::1"), "NoAddrsAvail" })},
+		{name: "bad a conflict", unit: unit, want: "" +
+			"# waiting: ib0: another host uses fd00:11::100, which the DHCPv6 server gave: it was declined\n" +
+			"#   next: find the host with: ip neighbour show to fd00:11::100; exclude its address on the server\n",
+			sys: leased6(func(d *DHCP) { without(d); d.Conflict = netip.MustParseAddr("fd00:11::100") })},
+		{name: "bad no router", unit: unit + "[DHCPv6]\nWithoutRA=no\n", sys: func(*Snapshot, *Record) {}, want: "" +
+			"# waiting: ib0: no router advertisement asks for DHCPv6\n" +
+			"#   next: set the managed or the other flag on the router; or remove WithoutRA=no\n"},
+		{name: "OK one lease of two", unit: "[Network]\nDHCP=yes\n", want: address + dns +
+			"# blocked: ib0: the DHCP client begins when the link is ready\n" +
+			"#   next: check that a DHCP server serves partition 0xffff, and its log\n", sys: leased6(nil)},
+		{name: "OK the lifetimes are set when no other host has the address", unit: unit + "[DHCPv6]\nUseDNS=no\n", want: "" +
+			"ip address replace fd00:11::100/128 noprefixroute valid_lft 3600 preferred_lft 1800 dev ib0\n", sys: set6(AddrPermanent)},
+		{name: "OK not before that", unit: unit + "[DHCPv6]\nUseDNS=no\n", sys: set6(AddrPermanent | AddrTentative)},
+		{name: "bad another host has it", unit: unit + "[DHCPv6]\nUseDNS=no\n", want: "" +
+			"# blocked: ib0: another host uses fd00:11::100 (duplicate address detection failed)\n" +
+			"#   next: remove the address from the other host, or choose another one\n",
+			sys: set6(AddrPermanent | AddrTentative | AddrDADFailed)},
+		{name: "OK without a detection", unit: unit + "DuplicateAddressDetection=none\n[DHCPv6]\nUseDNS=no\n", sys: leased6(nil), want: "" +
+			"ip address add fd00:11::100/128 nodad noprefixroute valid_lft 3600 preferred_lft 1800 dev ib0\n"},
+		{name: "OK a renewal sets the lifetimes again", unit: unit + "[DHCPv6]\nUseDNS=no\n", sys: func(s *Snapshot, r *Record) {
+			a := Address{Prefix: prefix("fd00:11::100/128"), Flags: AddrNoPrefixRoute, Valid: 2700, Preferred: 900, Until: 4600}
+			ours([]Address{a}, nil)(s, r)
+			s.Links[1].Addresses = []Address{a}
+			leased6(func(d *DHCP) { d.Lease.Granted = 1900 })(s, r)
+		}, want: "ip address replace fd00:11::100/128 noprefixroute valid_lft 3600 preferred_lft 1800 dev ib0\n"},
+		{name: "OK a lease that is gone", unit: unit, sys: func(s *Snapshot, r *Record) {
+			ours([]Address{{Prefix: prefix("fd00:11::100/128"), Valid: 2700, Preferred: 900, Until: 4600}}, nil)(s, r)
+			leased6(without)(s, r)
+		}, want: "ip address delete fd00:11::100/128 dev ib0\n# waiting: ib0: a DHCPv6 server is searched for\n" +
+			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
+	})
+}
+
+// Router advertisements begin a client as their flags and the unit say.
+func TestDHCPv6Start(t *testing.T) {
+	none, managed, other, both := RouterFlags{Seen: true}, RouterFlags{Seen: true, Managed: true}, RouterFlags{Seen: true, Other: true},
+		RouterFlags{Seen: true, Managed: true, Other: true}
+	const info, solicit = units.DHCPv6Information, units.DHCPv6Solicit
+	for unitText, want := range map[string][4]units.DHCPv6Start{ // of none, managed, other, both
+		"":                 {},
+		"IPv6AcceptRA=no":  {},
+		"IPv6AcceptRA=yes": {0, solicit, info, solicit},
+		"DHCP=ipv6":        {solicit, solicit, solicit, solicit},
+		"DHCP=ipv4":        {},
+		"DHCP=yes\n[DHCPv6]\nWithoutRA=information-request":                  {info, info, info, info},
+		"DHCP=yes\n[DHCPv6]\nWithoutRA=no":                                   {0, solicit, info, solicit},
+		"DHCP=yes\nIPv6AcceptRA=no\n[DHCPv6]\nWithoutRA=no":                  {},
+		"IPv6AcceptRA=yes\n[IPv6AcceptRA]\nDHCPv6Client=no":                  {},
+		"IPv6AcceptRA=yes\n[IPv6AcceptRA]\nDHCPv6Client=always":              {solicit, solicit, solicit, solicit},
+		"DHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nDHCPv6Client=no": {},
+	} {
+		u := unit(t, "[Network]\nDescription=x\n"+unitText+"\n")
+		for i, r := range []RouterFlags{none, managed, other, both} {
+			if got, _ := DHCPv6Start(&Link{Router: r}, u); got != want[i] {
+				t.Errorf("%q with %+v: %s, want %s", unitText, r, got, want[i])
+			}
+		}
+	}
 }
 
 // MTU and name servers of a lease are used as the unit says.

@@ -51,7 +51,7 @@ func noResolvedForOthers(what []string, leased bool) Reason {
 	if leased {
 		return Reason{Code: CodeNoResolved,
 			Text: "systemd-resolved does not run: the name servers and domains of the lease (" + list + ") have no effect",
-			Next: "systemctl enable --now systemd-resolved; or write UseDNS=no in [DHCPv4], and the servers into /etc/resolv.conf"}
+			Next: "systemctl enable --now systemd-resolved; or write UseDNS=no in [DHCPv4] or [DHCPv6], and the servers into /etc/resolv.conf"}
 	}
 	return Reason{Code: CodeNoResolved,
 		Text: "systemd-resolved does not run: what routers advertise for name resolution (" + list + ") has no effect",

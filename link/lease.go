@@ -84,6 +84,14 @@ func (l *Lease) Until() uint64 {
 	return l.Granted + uint64(l.Lifetime)
 }
 
+// preferred is for how long new connections may use the address, in seconds from Granted.
+func (l *Lease) preferred() uint32 {
+	if l.Address.Addr().Is4() {
+		return l.Lifetime
+	}
+	return l.Preferred
+}
+
 // Over reports whether the lease has ended.
 func (l *Lease) Over(now uint64) bool { return l.Lifetime != Forever && now >= l.Until() }
 

@@ -80,7 +80,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 	t := b.Model.Target(l)
 	rec := b.Record.Of(l)
 	wait, waits := addressWait(b, index, u)
-	planLease(b, index, u, wait, waits)
+	planLeases(b, index, u, wait, waits)
 	planLinkLocal(b, index, u)
 	var held holds
 	for _, w := range wantA {
@@ -131,6 +131,12 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 			a.Why = h.why
 			b.Block(t, op, h.wait, a.Why)
 		case i < 0:
+			if w.detected() {
+				// The kernel removes an address with an end when another host has it. One
+				// without an end stays, with a flag; it gets its end when it is found free.
+				op.Address.Valid, op.Address.Preferred, op.Address.Until = Forever, Forever, 0
+				op.Address.Flags |= AddrTentative
+			}
 			if !b.Do(op) {
 				a.Why = b.Delayed[DelayKey(op)]
 			}
@@ -141,6 +147,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 				Next: DelAddress{On: t, Address: l.Addresses[i]}.String(),
 			}
 			b.Block(t, op, false, a.Why)
+		case w.detected() && l.Addresses[i].Flags&AddrTentative != 0:
 		case addressDiffers(w, l.Addresses[i]) || w.Until != rec.until(w.Address):
 			op.Replace = true
 			if !b.Do(op) {

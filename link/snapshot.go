@@ -183,14 +183,25 @@ type Link struct {
 	Routes    []Route   `json:"routes,omitempty"`
 	// Advertised is nil where no router has advertised anything.
 	Advertised *Advertised `json:"advertised,omitempty"`
-	// DHCP is nil where no DHCP client of the daemon runs.
-	DHCP *DHCP `json:"dhcp,omitempty"`
+	// DHCP and DHCP6 are nil where no such client of the daemon runs.
+	DHCP  *DHCP `json:"dhcp,omitempty"`
+	DHCP6 *DHCP `json:"dhcp6,omitempty"`
+	// Router is what the last router advertisement says of DHCPv6.
+	Router RouterFlags `json:"router,omitzero"`
 	// Probes are of the IPv4 addresses that the unit wants probed, by address.
 	Probes []Probe `json:"probes,omitempty"`
 	// Sysctl has the settings of this link that a plan uses, keyed as
 	// ipv6/accept_ra (below /proc/sys/net/FAMILY/conf/LINK/). Absent means
 	// not read or nonexistent.
 	Sysctl map[string]string `json:"sysctl,omitempty"`
+}
+
+// RouterFlags are of a router advertisement (RFC 4861, section 4.2): DHCPv6 has addresses
+// (Managed), or only other configuration. Seen says that there was one at all.
+type RouterFlags struct {
+	Seen    bool `json:"seen,omitempty"`
+	Managed bool `json:"managed,omitempty"`
+	Other   bool `json:"other,omitempty"`
 }
 
 // Up reports the administrative state.

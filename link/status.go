@@ -137,8 +137,9 @@ type Status struct {
 	Reasons    []Reason    `json:"reasons,omitempty"`
 	Attributes []Attribute `json:"attributes,omitempty"`
 	Addresses  []string    `json:"addresses,omitempty"`
-	// DHCP is what the DHCP client of the daemon has reached, nil for none.
-	DHCP *DHCP `json:"dhcp,omitempty"`
+	// DHCP and DHCP6 are what the DHCP clients of the daemon have reached, nil for none.
+	DHCP  *DHCP `json:"dhcp,omitempty"`
+	DHCP6 *DHCP `json:"dhcp6,omitempty"`
 	// Probes are what the daemon has found out about IPv4 addresses by ARP.
 	Probes  []Probe  `json:"probes,omitempty"`
 	Pending []string `json:"pending,omitempty"` // operations not done yet, as commands
@@ -214,7 +215,9 @@ func (r *Report) Inform(s *Snapshot) {
 		}
 		return &Status{}
 	}
-	SetEach(s, func(l *Link) **DHCP { return &l.DHCP }, func(l *Link) *DHCP { return of(l).DHCP }, func(a, b *DHCP) bool { return a == b })
+	same := func(a, b *DHCP) bool { return a == b }
+	SetEach(s, func(l *Link) **DHCP { return &l.DHCP }, func(l *Link) *DHCP { return of(l).DHCP }, same)
+	SetEach(s, func(l *Link) **DHCP { return &l.DHCP6 }, func(l *Link) *DHCP { return of(l).DHCP6 }, same)
 	SetEach(s, func(l *Link) *[]Probe { return &l.Probes }, func(l *Link) []Probe { return of(l).Probes }, slices.Equal)
 }
 

@@ -62,6 +62,7 @@ func (p *parser) finish() bool {
 	p.checkIPv6()
 	p.checkAcceptRA()
 	p.checkDHCP()
+	p.checkDHCPv6()
 	p.checkLink()
 	p.checkBond()
 	p.checkVRF()
@@ -97,7 +98,7 @@ func (p *parser) checkMatch() bool {
 func (u *Unit) onlyModules() bool {
 	return u.Modules.Present && !u.Match.Present && !u.Link.Present && !u.IPoIB.Present && len(u.Partitions) == 0 && !u.Bond.Present &&
 		!u.VRF.Present && !u.ConfiguresIP() &&
-		!u.DHCPv4.Present && !u.IPv6AcceptRA.Present &&
+		!u.DHCPv4.Present && !u.DHCPv6.Present && !u.IPv6AcceptRA.Present &&
 		!u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
 		!u.VirtualFunctions.Present && len(u.VFs) == 0
 }

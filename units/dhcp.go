@@ -40,10 +40,14 @@ type DHCPMode uint8
 const (
 	DHCPNo DHCPMode = iota
 	DHCPIPv4
+	DHCPIPv6
+	DHCPYes
 )
 
 // UsesDHCP reports whether a DHCP client of IPv4 runs on the link.
-func (u *Unit) UsesDHCP() bool { return u.ConfiguresIP() && u.Network.DHCP.V == DHCPIPv4 }
+func (u *Unit) UsesDHCP() bool {
+	return u.ConfiguresIP() && (u.Network.DHCP.V == DHCPIPv4 || u.Network.DHCP.V == DHCPYes)
+}
 
 // DHCPMetric is the metric of the routes that DHCP brings, systemd-networkd's without
 // RouteMetric=.
@@ -68,7 +72,7 @@ const (
 )
 
 var (
-	dhcpWords     = []word[DHCPMode]{{DHCPIPv4, "ipv4"}, {DHCPNo, "no"}}
+	dhcpWords     = []word[DHCPMode]{{DHCPYes, "yes"}, {DHCPIPv4, "ipv4"}, {DHCPIPv6, "ipv6"}, {DHCPNo, "no"}}
 	clientIDWords = []word[ClientIDKind]{{ClientIDDUID, "duid"}, {ClientIDDUIDOnly, "duid-only"}, {ClientIDMAC, "mac"},
 		{ClientIDFlexBoot, "flexboot"}}
 )
@@ -82,21 +86,6 @@ func (c ClientIdentifier) String() string {
 		return "0x" + hex.EncodeToString(c.Raw)
 	}
 	return printWord(clientIDWords, c.Kind)
-}
-
-func parseDHCP(s string) (DHCPMode, error) {
-	const without = "DHCPv6 is not supported"
-	if s == "ipv6" {
-		return DHCPNo, fmt.Errorf("%s; write IPv6AcceptRA=yes for addresses by router advertisements, or leave the IP part to systemd-networkd",
-			without)
-	}
-	if b, err := parseBool(s); err == nil {
-		if b {
-			return DHCPIPv4, &caution{fmt.Sprintf("%q asks for both families, and %s", ib.Clip(s), without), "it is read as ipv4"}
-		}
-		return DHCPNo, nil
-	}
-	return parseWord(dhcpWords, s)
 }
 
 // parseClientID reads a word, or bytes in hexadecimal with the type first.
@@ -177,8 +166,8 @@ func (p *parser) checkDHCP() {
 	if !d.Present {
 		return
 	}
-	if p.u.Network.DHCP.V == DHCPNo {
-		p.at("DHCPv4", "").problem(d.Pos, Warning, "the section has no effect", "[DHCPv4] counts with DHCP=ipv4 in [Network] only")
+	if m := p.u.Network.DHCP.V; m != DHCPIPv4 && m != DHCPYes {
+		p.at("DHCPv4", "").problem(d.Pos, Warning, "the section has no effect", "[DHCPv4] counts with DHCP=ipv4 or yes in [Network] only")
 	}
 	if d.UseMTU.V && p.u.Link.MTUBytes.Set {
 		p.at("DHCPv4", "UseMTU").problem(d.UseMTU.Pos, Warning, "MTUBytes= counts", "UseMTU=yes has no effect beside MTUBytes= in [Link]")

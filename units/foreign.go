@@ -88,17 +88,16 @@ func foreignElsewhere(key string) string {
 	return ""
 }
 
-// noDHCP is about the client that does not exist here.
-const noDHCP = "DHCPv6 is not supported; leave out [Network] and leave the IP part to systemd-networkd, or write the addresses"
+// noPD is about the prefixes that no client here asks for.
+const noPD = "prefix delegation is not supported; leave out [Network] and leave the IP part to systemd-networkd"
 
 // foreignSections are words about systemd's sections that this daemon does not
 // have: what to do instead.
 var foreignSections = map[string]string{
 	"DHCP":                  "its name is [DHCPv4]",
-	"DHCPv6":                noDHCP,
 	"DHCPServer":            "a DHCP server is not supported",
 	"DHCPServerStaticLease": "a DHCP server is not supported",
-	"DHCPPrefixDelegation":  noDHCP,
+	"DHCPPrefixDelegation":  noPD,
 	"IPv6SendRA":            "sending router advertisements is not supported",
 	"IPv6Prefix":            "sending router advertisements is not supported",
 	"IPv6RoutePrefix":       "sending router advertisements is not supported",
@@ -146,17 +145,21 @@ var foreignKeys = map[string]string{
 	"Link.ReceiveQueues":  "write it in a .link file, which systemd-udevd applies",
 
 	"Network.DHCPServer":                     "a DHCP server is not supported",
-	"Network.DHCPPrefixDelegation":           noDHCP,
-	"Network.DHCPv6PrefixDelegation":         noDHCP,
-	"Network.UseDomains":                     "write UseDomains= in [DHCPv4] or [IPv6AcceptRA]",
+	"Network.DHCPPrefixDelegation":           noPD,
+	"Network.DHCPv6PrefixDelegation":         noPD,
+	"Network.UseDomains":                     "write UseDomains= in [DHCPv4], [DHCPv6] or [IPv6AcceptRA]",
 	"DHCPv4.UseNTP":                          noNTP,
 	"DHCPv4.RoutesToNTP":                     noNTP,
-	"DHCPv4.UseHostname":                     "the host's name is never set from a lease; write it with hostnamectl",
+	"DHCPv4.UseHostname":                     noHostname,
 	"DHCPv4.DUIDType":                        "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.DUIDRawData":                     "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.RapidCommit":                     "leases are always requested by four messages",
 	"DHCPv4.MaxAttempts":                     "the client goes on until there is a lease",
-	"IPv6AcceptRA.DHCPv6Client":              noDHCP,
+	"DHCPv6.UseNTP":                          noNTP,
+	"DHCPv6.UseHostname":                     noHostname,
+	"DHCPv6.UseDelegatedPrefix":              noPD,
+	"DHCPv6.PrefixDelegationHint":            noPD,
+	"DHCPv6.UnassignedSubnetPolicy":          noPD,
 	"Network.IPv6SendRA":                     "sending router advertisements is not supported",
 	"Network.IPv6AcceptRouterAdvertisements": "its new name is IPv6AcceptRA=",
 	"Network.ActiveSlave":                    "write PrimarySlave=, which holds after a failover too",
@@ -203,6 +206,7 @@ var foreignKeys = map[string]string{
 
 const (
 	noNTP      = "systemd-timesyncd reads the servers of a link from systemd-networkd only; write NTP= in timesyncd.conf"
+	noHostname = "the host's name is never set from a lease; write it with hostnamectl"
 	noTC       = "leave traffic control to systemd-networkd or tc"
 	noWireless = "wireless links are not supported"
 	noEthernet = "the kernel refuses it on IPoIB, where [Partition] makes a further interface; for a RoCE link "

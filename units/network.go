@@ -58,6 +58,8 @@ type IPv6AcceptRA struct {
 	Section
 	UseDNS     Value[bool]
 	UseDomains Value[UseDomains]
+	// DHCPv6Client says which advertisements begin a DHCPv6 client.
+	DHCPv6Client Value[DHCPv6ByRouter]
 }
 
 // UseDomains says what search domains of others are used for.

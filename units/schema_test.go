@@ -11,6 +11,7 @@ import (
 // required is what a section needs besides the key under test.
 var required = map[string]string{"Bond": "Name=bond0",
 	"DHCPv4":       "[Network]\nDHCP=ipv4\n[DHCPv4]",
+	"DHCPv6":       "[Network]\nDHCP=ipv6\n[DHCPv6]",
 	"IPv6AcceptRA": "[Network]\nIPv6AcceptRA=yes\n[IPv6AcceptRA]",
 	"Partition":    "PartitionKey=0x8001",
 	"Address":      "Address=192.168.151.1/24",
@@ -32,6 +33,7 @@ var also = map[string]string{"Network.PrimarySlave": "Bond=bond0",
 	"Route.IPv6Preference":           "Destination=fd01::/64",
 	"Route.Gateway":                  "GatewayOnLink=yes",
 	"RoutingPolicyRule.GoTo":         "Type=goto",
+	"DHCPv6.DUIDType":                "[Network]\nDHCP=ipv6\n[DHCPv6]\nDUIDRawData=00:01",
 	"RoCE.ETS":                       "",
 }
 

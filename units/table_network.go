@@ -25,8 +25,8 @@ func networkSection() SectionSpec {
 		Name: "Network", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Network, &u.Network.Section },
 		Keys: []Key{
 			{Name: "Description", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.Description }, parseText)},
-			{Name: "DHCP", Values: wordList(dhcpWords), Networkd: true,
-				apply: scalar(func(n *N) *Value[DHCPMode] { return &n.DHCP }, parseDHCP)},
+			{Name: "DHCP", Syntax: "BOOLEAN|ipv4|ipv6", Values: wordList(dhcpWords), Networkd: true,
+				apply: scalar(func(n *N) *Value[DHCPMode] { return &n.DHCP }, boolOr(DHCPYes, DHCPNo, dhcpWords))},
 			{Name: "Address", List: true, Networkd: true, apply: setter{set: networkAddress}},
 			{Name: "AddressTable", apply: scalar(func(n *N) *Value[string] { return &n.AddressTable }, parseAbsPath)},
 			{Name: "Gateway", List: true, Networkd: true, apply: setter{set: networkGateway}},
@@ -86,6 +86,8 @@ func acceptRASection() SectionSpec {
 			boolKey("UseDNS", true, func(r *R) *Value[bool] { return &r.UseDNS }),
 			{Name: "UseDomains", Syntax: "BOOLEAN|route", Values: wordList(useDomainsWords), Networkd: true,
 				apply: scalar(func(r *R) *Value[UseDomains] { return &r.UseDomains }, boolOr(UseDomainsYes, UseDomainsNo, useDomainsWords))},
+			{Name: "DHCPv6Client", Syntax: "BOOLEAN|always", Values: wordList(byRouterWords), Networkd: true,
+				apply: scalar(func(r *R) *Value[DHCPv6ByRouter] { return &r.DHCPv6Client }, boolOr(DHCPv6ByFlags, DHCPv6Never, byRouterWords))},
 		},
 	}
 }

@@ -94,6 +94,7 @@ type Unit struct {
 	Rules []RoutingPolicyRule
 
 	DHCPv4           DHCPv4
+	DHCPv6           DHCPv6
 	IPv6AcceptRA     IPv6AcceptRA
 	SubnetManager    SubnetManager
 	Port             Port

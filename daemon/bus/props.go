@@ -106,7 +106,10 @@ func leaseOf(d *link.DHCP) (out lease) {
 	}
 	out.State = string(d.State)
 	if l := d.Lease; l != nil {
-		out.Address, out.Server, out.Lifetime, out.Granted = l.Address.String(), l.Server.String(), l.Lifetime, l.Granted
+		out.Server, out.Lifetime, out.Granted = l.Server.String(), l.Lifetime, l.Granted
+		if l.Address.IsValid() {
+			out.Address = l.Address.String()
+		}
 	}
 	return out
 }
@@ -169,6 +172,8 @@ var linkProps = []property[link.Status]{
 	{"Lease", "(sssut)", "The DHCP client: its state, the address with its prefix length, the server, the lifetime in seconds " +
 		"(4294967295 for no end), and the seconds since boot when it was granted; empty and 0 where there is none.",
 		func(s link.Status) any { return leaseOf(s.DHCP) }},
+	{"Lease6", "(sssut)", "The DHCPv6 client, in the same form; the address is empty where it has information alone.",
+		func(s link.Status) any { return leaseOf(s.DHCP6) }},
 	{"Addresses", "as", "The IP addresses with their prefix lengths.", func(s link.Status) any { return list(s.Addresses) }},
 	{"IPv4AddressState", "s", "How far the IPv4 addresses reach: off, degraded (link-local only) or routable.",
 		func(s link.Status) any { return string(s.IPv4State) }},

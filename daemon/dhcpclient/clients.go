@@ -1,6 +1,6 @@
 // Package dhcpclient runs the DHCP clients of links whose units ask for one: it owns
 // their sockets, their timer and the files of their leases. What the clients do is
-// decided by link/dhcp; what becomes of a lease by the planners.
+// decided by link/dhcp and link/dhcp6; what becomes of a lease by the planners.
 package dhcpclient
 
 import (
@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -19,13 +21,15 @@ import (
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/link"
 	"ibnetworkd/link/dhcp"
+	"ibnetworkd/link/dhcp6"
+	"ibnetworkd/units"
 )
 
 // Clients are the clients of all links. Update and System.Observe belong to the loop,
 // Renew may be called from any goroutine.
 type Clients struct {
 	log    *slog.Logger
-	store  store
+	dir    string
 	opener packet.Opener
 	wake   func(links map[int]bool)
 	kick   chan struct{}
@@ -33,31 +37,67 @@ type Clients struct {
 	calls  chan func()
 
 	mu    sync.Mutex // guards want, views and saved
-	want  map[int]wanted
-	views map[int]*link.DHCP
-	saved map[string]saved // of clients that have not begun, by the name of the link
+	want  map[key]wanted
+	views map[key]*link.DHCP
+	saved map[savedKey]saved // of clients that have not begun
 
 	// The rest belongs to Run.
-	clients map[int]*client
+	clients map[key]*client
 	sender  *packet.Sender
 	timer   *timer
 }
 
+// key is a link and a family.
+type key struct {
+	index int
+	six   bool
+}
+
+// savedKey is a link by its name, which it may get again, and a family.
+type savedKey struct {
+	name string
+	six  bool
+}
+
+// machine is a client of either family.
+type machine interface {
+	Deadline() time.Duration
+	View() link.DHCP
+	Drops() link.DHCPDrops
+	Lease() *link.Lease
+	Listens() (ip bool, arp netip.Addr)
+	Carrier(now time.Duration, up bool, downs uint32, resumed bool) []dhcp.Send
+	Renew(now time.Duration) []dhcp.Send
+	End(now time.Duration) []dhcp.Send
+	Tick(now time.Duration) []dhcp.Send
+	Packet(now time.Duration, b []byte, checked bool) []dhcp.Send
+	Oversized()
+}
+
 // wanted is a link that is to have a client.
 type wanted struct {
-	name      string
-	cfg       dhcp.Config
+	name string
+	// make makes the client; cfg is what it is made from, and id what servers know it by.
+	make      func(seed uint64, kept *link.Lease, inUse bool) machine
+	cfg       any
+	id        []byte
+	hwlen     int // of the link's hardware addresses
 	broadcast []byte
 	carrier   bool
 	downs     uint32 // losses of it
-	inUse     func(*link.Lease) bool
+	addrs     []link.Address
+}
+
+// inUse reports whether the link has what a lease brings.
+func (w *wanted) inUse(x *link.Lease) bool {
+	return !x.Address.IsValid() || slices.ContainsFunc(w.addrs, func(a link.Address) bool { return a.Prefix == x.Address })
 }
 
 // client is one that runs.
 type client struct {
 	wanted
-	index   int
-	m       *dhcp.Client
+	key
+	m       machine
 	ip, arp *packet.Listener
 	about   string // what arp listens to
 	kept    *link.Lease
@@ -68,17 +108,31 @@ type client struct {
 // New makes clients whose leases are in a directory, with sockets by an opener. wake has links, by index, read
 // again; it must not block.
 func New(log *slog.Logger, dir string, opener packet.Opener, wake func(links map[int]bool)) *Clients {
-	c := &Clients{log: log, store: store(dir), opener: opener, wake: wake, kick: make(chan struct{}, 1), events: make(chan packet.Event, 16),
-		calls: make(chan func()), views: map[int]*link.DHCP{}, clients: map[int]*client{}}
-	c.saved = c.store.load()
+	c := &Clients{log: log, dir: dir, opener: opener, wake: wake, kick: make(chan struct{}, 1), events: make(chan packet.Event, 16),
+		calls: make(chan func()), views: map[key]*link.DHCP{}, clients: map[key]*client{}, saved: map[savedKey]saved{}}
+	for _, six := range families {
+		for name, x := range c.store(six).load() {
+			c.saved[savedKey{name, six}] = x
+		}
+	}
 	return c
+}
+
+var families = [...]bool{false, true}
+
+// store is where the leases of a family are kept.
+func (c *Clients) store(six bool) store {
+	if six {
+		return store{filepath.Join(c.dir, "ipv6"), true}
+	}
+	return store{c.dir, false}
 }
 
 // Update takes what the loop has observed. It never blocks.
 func (c *Clients) Update(v daemon.View) {
-	want := wants(v)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	want := wants(v, c.began)
 	if len(want) == 0 && len(c.want) == 0 && len(c.views) == 0 {
 		return
 	}
@@ -89,58 +143,79 @@ func (c *Clients) Update(v daemon.View) {
 	}
 }
 
-// wants lists the links that are to have a client, by index.
-func wants(v daemon.View) map[int]wanted {
-	var out map[int]wanted
+// began is how the DHCPv6 client of a link has begun, before the daemon was started again too.
+func (c *Clients) began(l *link.Link) units.DHCPv6Start {
+	information := false
+	if s, ok := c.saved[savedKey{l.Name, true}]; ok && s.Ifindex == l.Index {
+		information = !s.Lease.Address.IsValid()
+	} else if cfg, ok := c.want[key{l.Index, true}].cfg.(dhcp6.Config); ok {
+		information = cfg.Information
+	} else {
+		return units.DHCPv6None
+	}
+	if information {
+		return units.DHCPv6Information
+	}
+	return units.DHCPv6Solicit
+}
+
+// wants lists the links that are to have a client; began is how that of DHCPv6 has begun.
+func wants(v daemon.View, began func(*link.Link) units.DHCPv6Start) map[key]wanted {
+	var out map[key]wanted
+	add := func(l *link.Link, six bool, w wanted) {
+		w.name, w.hwlen, w.downs, w.addrs = l.Name, l.HWAddr.Len(), l.CarrierDowns, l.Addresses
+		w.broadcast, w.carrier = l.AllHosts(), l.Up() && l.Carrier()
+		if out == nil {
+			out = map[key]wanted{}
+		}
+		out[key{l.Index, six}] = w
+	}
 	for i := range v.Snapshot.Links {
 		l := &v.Snapshot.Links[i]
 		u := plan.Served(v.Snapshot, v.Governing, l)
-		if u == nil || !u.UsesDHCP() || l.Type != link.ARPHRDInfiniBand && l.Type != 1 {
+		if u == nil || l.Type != link.ARPHRDInfiniBand && l.Type != 1 {
 			continue
 		}
-		if out == nil {
-			out = map[int]wanted{}
+		if u.UsesDHCP() {
+			add(l, false, wanted4(v.Snapshot, l, u))
 		}
-		addrs := l.Addresses
-		w := wanted{name: l.Name, cfg: config(v.Snapshot, l, u), carrier: l.Up() && l.Carrier(), downs: l.CarrierDowns,
-			inUse: func(x *link.Lease) bool {
-				return slices.ContainsFunc(addrs, func(a link.Address) bool { return a.Prefix == x.Address })
-			}}
-		w.broadcast = l.AllHosts()
-		out[l.Index] = w
+		if start := start6(l, u, began(l)); start != units.DHCPv6None {
+			add(l, true, wanted6(v.Snapshot, l, u, start))
+		}
 	}
 	return out
 }
 
 // of is what the client of a link has reached. Before it has begun, its lease is the one
 // that was kept, if the link is still the same.
-func (c *Clients) of(l *link.Link) *link.DHCP {
+func (c *Clients) of(l *link.Link, six bool) *link.DHCP {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if v := c.views[l.Index]; v != nil {
+	k := key{l.Index, six}
+	if v := c.views[k]; v != nil {
 		return v
 	}
-	s, ok := c.saved[l.Name]
+	s, ok := c.saved[savedKey{l.Name, six}]
 	if !ok || s.Ifindex != l.Index || s.Lease.Over(seconds(now())) {
 		return nil
 	}
 	v := &link.DHCP{State: link.DHCPStopped, Lease: &s.Lease}
-	c.views[l.Index] = v
+	c.views[k] = v
 	return v
 }
 
-// Renew has the client of a link ask its servers now.
+// Renew has the clients of a link ask their servers now.
 func (c *Clients) Renew(ctx context.Context, name string) error {
 	done := make(chan error, 1)
 	f := func() {
+		err := fmt.Errorf("%s has no DHCP client: write DHCP=ipv4, ipv6 or yes in [Network] of its unit", name)
 		for _, x := range c.clients {
 			if x.name == name {
 				c.after(x, x.m.Renew(now()))
-				done <- nil
-				return
+				err = nil
 			}
 		}
-		done <- fmt.Errorf("%s has no DHCP client: write DHCP=ipv4 in [Network] of its unit", name)
+		done <- err
 	}
 	select {
 	case c.calls <- f:
@@ -196,8 +271,8 @@ func (c *Clients) reconcile() {
 	c.mu.Lock()
 	want := c.want
 	c.mu.Unlock()
-	for i, x := range c.clients {
-		w, ok := want[i]
+	for k, x := range c.clients {
+		w, ok := want[k]
 		if ok && w.name == x.name && reflect.DeepEqual(w.cfg, x.cfg) {
 			continue
 		}
@@ -210,50 +285,66 @@ func (c *Clients) reconcile() {
 		// Another configuration: the lease is asked for again.
 		c.stop(x)
 		if w.name != x.name {
-			_ = c.store.remove(x.name)
+			_ = c.store(k.six).remove(x.name)
 		}
 		kept := x.m.Lease()
-		if !slices.Equal(w.cfg.ClientID, x.cfg.ClientID) {
+		if !slices.Equal(w.id, x.id) {
 			kept = nil
 		}
-		c.begin(i, w, kept, kept != nil && w.inUse(kept), false)
+		c.begin(k, w, kept, kept != nil && w.inUse(kept), false)
 	}
-	for i, w := range want {
-		x := c.clients[i]
+	for k, w := range want {
+		x := c.clients[k]
 		if x == nil {
-			s, ok := c.takeSaved(w.name)
-			if !ok || s.Lease.Over(seconds(now())) || !slices.Equal(s.ClientID, w.cfg.ClientID) {
-				c.begin(i, w, nil, false, false)
+			s, ok := c.takeSaved(savedKey{w.name, k.six})
+			if !ok || s.Lease.Over(seconds(now())) || !slices.Equal(s.ClientID, w.id) {
+				c.begin(k, w, nil, false, false)
 				continue
 			}
-			same := s.Ifindex == i && w.inUse(&s.Lease)
-			c.begin(i, w, &s.Lease, same, same)
+			same := s.Ifindex == k.index && w.inUse(&s.Lease)
+			c.begin(k, w, &s.Lease, same, same)
 			continue
 		}
 		x.wanted = w
-		c.after(x, x.m.Carrier(now(), w.carrier, w.downs, false))
+		c.after(x, x.observed(false))
 	}
 }
 
-func (c *Clients) takeSaved(name string) (saved, bool) {
+// observed hands a client what is known of its link.
+func (x *client) observed(resumed bool) (out []dhcp.Send) {
+	if m, ok := x.m.(*dhcp6.Client); ok {
+		out = m.Addresses(now(), linkLocal(x.addrs), failed(x.addrs))
+	}
+	return append(out, x.m.Carrier(now(), x.carrier, x.downs, resumed)...)
+}
+
+func (c *Clients) takeSaved(k savedKey) (saved, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s, ok := c.saved[name]
-	delete(c.saved, name)
+	s, ok := c.saved[k]
+	delete(c.saved, k)
 	return s, ok
 }
 
-func (c *Clients) begin(index int, w wanted, kept *link.Lease, inUse, resumed bool) {
-	x := &client{wanted: w, index: index, m: dhcp.New(w.cfg, rand.Uint64(), kept, inUse), kept: kept}
-	c.clients[index] = x
-	c.after(x, x.m.Carrier(now(), w.carrier, w.downs, resumed))
+func (c *Clients) begin(k key, w wanted, kept *link.Lease, inUse, resumed bool) {
+	x := &client{wanted: w, key: k, m: w.make(rand.Uint64(), kept, inUse), kept: kept}
+	c.clients[k] = x
+	c.after(x, x.observed(resumed))
+}
+
+// protocol is the name in messages.
+func (x *client) protocol() string {
+	if x.six {
+		return "DHCPv6"
+	}
+	return "DHCP"
 }
 
 // stop ends a client and leaves everything as it is.
 func (c *Clients) stop(x *client) {
 	x.ip.Close()
 	x.arp.Close()
-	delete(c.clients, x.index)
+	delete(c.clients, x.key)
 }
 
 // end ends a client. The lease of a link that is gone is kept for the link that has its
@@ -262,16 +353,16 @@ func (c *Clients) end(x *client) {
 	c.stop(x)
 	gone := !present(x.index, x.name)
 	c.mu.Lock()
-	delete(c.views, x.index)
+	delete(c.views, x.key)
 	if l := x.m.Lease(); gone && l != nil {
-		c.saved[x.name] = saved{Link: x.name, Ifindex: x.index, ClientID: x.cfg.ClientID, Lease: *l}
+		c.saved[savedKey{x.name, x.six}] = x.save(l)
 	}
 	c.mu.Unlock()
 	if gone {
 		return
 	}
 	c.send(x, x.m.End(now()))
-	c.store.remove(x.name)
+	c.store(x.six).remove(x.name)
 	c.wake(map[int]bool{x.index: true})
 }
 
@@ -287,14 +378,14 @@ func (c *Clients) after(x *client, frames []dhcp.Send) {
 	v := x.m.View()
 	v.Trouble = x.trouble
 	c.mu.Lock()
-	old := c.views[x.index]
+	old := c.views[x.key]
 	if old != nil {
 		v.Drops = old.Drops // a flood of answers changes nothing
 	}
 	changed := old == nil || !reflect.DeepEqual(*old, v)
 	if changed {
 		v.Drops = x.m.Drops()
-		c.views[x.index] = &v
+		c.views[x.key] = &v
 	}
 	c.mu.Unlock()
 	if changed {
@@ -302,24 +393,33 @@ func (c *Clients) after(x *client, frames []dhcp.Send) {
 	}
 }
 
+func (x *client) save(l *link.Lease) saved {
+	return saved{Link: x.name, Ifindex: x.index, ClientID: x.id, Lease: *l}
+}
+
 // note keeps a lease for a restart, and logs it.
 func (c *Clients) note(x *client, lease *link.Lease) {
 	before := x.kept
 	x.kept = lease
+	what := func(l *link.Lease) []any {
+		text := "information only"
+		if l.Address.IsValid() {
+			text = l.Address.String()
+		}
+		return as(msgLease, "link", x.name, "address", text, "server", l.Server.String(), "seconds", l.Lifetime)
+	}
 	var err error
 	switch {
 	case lease == nil:
-		c.log.Info("the DHCP lease is lost", as(msgLease, "link", x.name, "address", before.Address.String(),
-			"server", before.Server.String())...)
-		err = c.store.remove(x.name)
+		c.log.Info("the "+x.protocol()+" lease is lost", what(before)...)
+		err = c.store(x.six).remove(x.name)
 	default:
-		text := "DHCP lease"
+		text := x.protocol() + " lease"
 		if before != nil && before.Address == lease.Address {
-			text = "DHCP lease renewed"
+			text += " renewed"
 		}
-		c.log.Info(text, as(msgLease, "link", x.name, "address", lease.Address.String(), "server", lease.Server.String(),
-			"seconds", lease.Lifetime)...)
-		err = c.store.save(saved{Link: x.name, Ifindex: x.index, ClientID: x.cfg.ClientID, Lease: *lease})
+		c.log.Info(text, what(lease)...)
+		err = c.store(x.six).save(x.save(lease))
 	}
 	if err != nil {
 		c.log.Error("the lease is not kept", "link", x.name, "error", err, "effect", "after a restart another one may be given")
@@ -342,7 +442,7 @@ func (c *Clients) send(x *client, frames []dhcp.Send) {
 		}
 		// A link that goes down, and a queue that is full, are as a lost packet.
 		if err := c.sender.Send(x.index, f.EtherType, to, f.Data); err != nil {
-			c.log.Debug("DHCP: a packet was not sent", "link", x.name, "error", err)
+			c.log.Debug(x.protocol()+": a packet was not sent", "link", x.name, "error", err)
 		}
 	}
 }
@@ -353,7 +453,11 @@ func (c *Clients) listen(x *client) {
 	if !ip {
 		x.ip = x.ip.Close()
 	} else if x.ip == nil {
-		x.ip = c.open(x, packet.Request{Kind: packet.ForDHCP, Index: x.index})
+		kind := packet.ForDHCP
+		if x.six {
+			kind = packet.ForDHCPv6
+		}
+		x.ip = c.open(x, packet.Request{Kind: kind, Index: x.index})
 	}
 	text := ""
 	if about.IsValid() {
@@ -362,7 +466,7 @@ func (c *Clients) listen(x *client) {
 	if text != x.about {
 		x.arp, x.about = x.arp.Close(), text
 		if text != "" {
-			x.arp = c.open(x, packet.Request{Kind: packet.ForARP, Index: x.index, About: about, HWLen: x.cfg.HWAddr.Len()})
+			x.arp = c.open(x, packet.Request{Kind: packet.ForARP, Index: x.index, About: about, HWLen: x.hwlen})
 		}
 	}
 }
@@ -377,8 +481,13 @@ func (c *Clients) open(x *client, r packet.Request) *packet.Listener {
 
 // receive hands a packet to its client.
 func (c *Clients) receive(e packet.Event) {
-	x := c.clients[e.From.Index]
-	if x == nil || e.From != x.ip && e.From != x.arp {
+	var x *client
+	for _, six := range families {
+		if y := c.clients[key{e.From.Index, six}]; y != nil && (e.From == y.ip || e.From == y.arp) {
+			x = y
+		}
+	}
+	if x == nil {
 		return // of a socket that was closed meanwhile
 	}
 	switch {
@@ -392,14 +501,14 @@ func (c *Clients) receive(e packet.Event) {
 			x.arp, x.about = x.arp.Close(), ""
 		}
 	case e.From == x.arp:
-		c.after(x, x.m.ARP(now(), e.Data))
+		c.after(x, x.m.(*dhcp.Client).ARP(now(), e.Data))
 	default:
 		before := x.m.Drops()
 		c.after(x, x.m.Packet(now(), e.Data, e.Checked))
 		d := x.m.Drops()
 		if d.Malformed+d.Contradictory != before.Malformed+before.Contradictory && (x.warned == 0 || now() > x.warned+time.Minute) {
 			x.warned = now()
-			c.log.Warn("a DHCP answer was dropped", "link", x.name, "why", d.Last, "malformed", d.Malformed,
+			c.log.Warn("a "+x.protocol()+" answer was dropped", "link", x.name, "why", d.Last, "malformed", d.Malformed,
 				"contradictory", d.Contradictory, "foreign", d.Foreign)
 		}
 	}
@@ -439,7 +548,16 @@ func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error)
 	if snap == nil || !s.Clients.any() {
 		return snap, err
 	}
-	link.SetEach(snap, func(l *link.Link) **link.DHCP { return &l.DHCP }, s.Clients.of, func(a, b *link.DHCP) bool { return a == b })
+	for _, six := range families {
+		field := func(l *link.Link) **link.DHCP {
+			if six {
+				return &l.DHCP6
+			}
+			return &l.DHCP
+		}
+		of := func(l *link.Link) *link.DHCP { return s.Clients.of(l, six) }
+		link.SetEach(snap, field, of, func(a, b *link.DHCP) bool { return a == b })
+	}
 	return snap, err
 }
 

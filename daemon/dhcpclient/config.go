@@ -1,12 +1,15 @@
 package dhcpclient
 
 import (
+	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"ibnetworkd/internal/journal"
 	"ibnetworkd/link"
 	"ibnetworkd/link/dhcp"
+	"ibnetworkd/link/dhcp6"
 	"ibnetworkd/units"
 )
 
@@ -16,28 +19,92 @@ const msgLease = "8c6f0a5f2bb84b4a9e6c1f0e4d4f9b27"
 // as adds a message's id to the arguments of a log record.
 func as(id string, args ...any) []any { return append(args, journal.MessageID, id) }
 
-// config is how the client of a link presents itself.
-func config(s *link.Snapshot, l *link.Link, u *units.Unit) dhcp.Config {
+// wanted4 is the client of IPv4 of a link.
+func wanted4(s *link.Snapshot, l *link.Link, u *units.Unit) wanted {
+	cfg := config4(s, l, u)
+	return wanted{cfg: cfg, id: cfg.ClientID,
+		make: func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp.New(cfg, seed, kept, inUse) }}
+}
+
+// wanted6 is the client of IPv6 of a link, which is to begin in a way.
+func wanted6(s *link.Snapshot, l *link.Link, u *units.Unit, start units.DHCPv6Start) wanted {
+	cfg := config6(s, l, u)
+	cfg.Information = start == units.DHCPv6Information
+	return wanted{cfg: cfg, id: binary.BigEndian.AppendUint32(slices.Clip(cfg.ClientID), cfg.IAID),
+		make: func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp6.New(cfg, seed, kept, inUse) }}
+}
+
+// start6 is how the DHCPv6 client of a link is to begin. One that a router has begun for an
+// address goes on: the next advertisement may be of a router that knows of no DHCPv6.
+func start6(l *link.Link, u *units.Unit, began units.DHCPv6Start) units.DHCPv6Start {
+	start, byRouter := link.DHCPv6Start(l, u)
+	if byRouter {
+		start = max(start, began)
+	}
+	return start
+}
+
+// config4 is how the client of IPv4 presents itself.
+func config4(s *link.Snapshot, l *link.Link, u *units.Unit) dhcp.Config {
 	d := &u.DHCPv4
 	c := dhcp.Config{
 		HType: l.Type, HWAddr: l.HWAddr, Vendor: d.VendorClass.V, Broadcast: d.RequestBroadcast.V,
 		Probe: d.SendDecline.V, Release: d.SendRelease.Or(true),
 		ClientID: dhcp.ClientID(d.ClientIdentifier.V, l.Type, l.HWAddr, predictable(l), s.Host.Facts.MachineID, d.IAID),
+		Hostname: sentName(s, d.SendHostname, d.Hostname), Request: valuesOf(d.RequestOptions),
 	}
-	if d.SendHostname.Or(true) {
-		c.Hostname = d.Hostname.Or(hostname(s.Host.Facts.Hostname))
-	}
-	for _, o := range d.RequestOptions {
-		c.Request = append(c.Request, o.V)
-	}
-	prefixes := func(vs []units.Value[netip.Prefix]) (out []netip.Prefix) {
-		for _, v := range vs {
-			out = append(out, v.V)
-		}
-		return out
-	}
-	c.Allow, c.Deny = prefixes(d.AllowList), prefixes(d.DenyList)
+	c.Allow, c.Deny = valuesOf(d.AllowList), valuesOf(d.DenyList)
 	return c
+}
+
+// config6 is how the client of IPv6 presents itself.
+func config6(s *link.Snapshot, l *link.Link, u *units.Unit) dhcp6.Config {
+	d := &u.DHCPv6
+	mac := l.HWAddr.Bytes()
+	iaid, ok := d.IAID.Get()
+	if !ok {
+		iaid = dhcp.InterfaceID(predictable(l), mac)
+	}
+	return dhcp6.Config{
+		ClientID: dhcp6.ClientID(d, s.Host.Facts.MachineID, mac, l.Type), IAID: iaid, HWServers: dhcp6.HWServers(l.Type, l.Broadcast),
+		Hostname: sentName(s, d.SendHostname, d.Hostname), Request: valuesOf(d.RequestOptions),
+		RapidCommit: d.RapidCommit.Or(true), Release: d.SendRelease.Or(true),
+	}
+}
+
+func valuesOf[T any](vs []units.Value[T]) (out []T) {
+	for _, v := range vs {
+		out = append(out, v.V)
+	}
+	return out
+}
+
+// sentName is the name that servers get, "" for none.
+func sentName(s *link.Snapshot, send units.Value[bool], name units.Value[string]) string {
+	if !send.Or(true) {
+		return ""
+	}
+	return name.Or(hostname(s.Host.Facts.Hostname))
+}
+
+// linkLocal is the address from which DHCPv6 is sent, invalid for none that may be used yet.
+func linkLocal(addrs []link.Address) netip.Addr {
+	for _, a := range addrs {
+		if ip := a.Prefix.Addr(); ip.Is6() && ip.IsLinkLocalUnicast() && a.Flags&(link.AddrTentative|link.AddrDADFailed) == 0 {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// failed are the addresses that another host uses.
+func failed(addrs []link.Address) (out []netip.Addr) {
+	for _, a := range addrs {
+		if a.Flags&link.AddrDADFailed != 0 {
+			out = append(out, a.Prefix.Addr())
+		}
+	}
+	return out
 }
 
 // hostname is the host's name as a server may have it: none for one that is not set.

@@ -1,6 +1,7 @@
 package dhcpclient
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,15 +25,26 @@ type saved struct {
 // mostSaved bounds a file, in bytes.
 const mostSaved = 64 << 10
 
-// store is the directory of the files, LINK.json each.
-type store string
+// store is the directory of the files of a family, LINK.json each.
+type store struct {
+	dir string
+	six bool
+}
 
-func (s store) path(name string) string { return filepath.Join(string(s), name+".json") }
+func (s store) path(name string) string { return filepath.Join(s.dir, name+".json") }
+
+// sound reports whether a client can begin with what a file has.
+func (s store) sound(l *link.Lease) bool {
+	if id, err := hex.DecodeString(l.ServerID); s.six {
+		return err == nil && len(id) > 0 && l.Server.Is6() && (!l.Address.IsValid() || l.Address.Addr().Is6())
+	}
+	return l.Address.Addr().Is4() && l.Server.Is4()
+}
 
 // load reads the files. One that cannot be read is as none: the server knows the lease.
 func (s store) load() map[string]saved {
 	out := map[string]saved{}
-	list, err := os.ReadDir(string(s))
+	list, err := os.ReadDir(s.dir)
 	if err != nil {
 		return out
 	}
@@ -43,7 +55,7 @@ func (s store) load() map[string]saved {
 		}
 		b, err := smallfile.ReadRegular(s.path(name), mostSaved)
 		var x saved
-		if err != nil || json.Unmarshal(b, &x) != nil || x.Link != name || !x.Lease.Address.IsValid() || !x.Lease.Server.IsValid() {
+		if err != nil || json.Unmarshal(b, &x) != nil || x.Link != name || !s.sound(&x.Lease) {
 			continue
 		}
 		out[name] = x
@@ -59,7 +71,7 @@ func (s store) save(x saved) error {
 	if err != nil {
 		return fmt.Errorf("encode the lease: %w", err)
 	}
-	if err := os.MkdirAll(string(s), 0o755); err != nil {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return fmt.Errorf("make the directory of leases: %w", err)
 	}
 	return smallfile.Replace(s.path(x.Link), append(b, '\n'), 0o644)

@@ -9,11 +9,12 @@ import (
 	"testing"
 
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
 // What is kept is read again; a file that is anything else is as none.
 func TestStore(t *testing.T) {
-	s := store(filepath.Join(t.TempDir(), "leases"))
+	s := store{filepath.Join(t.TempDir(), "leases"), false}
 	if got := s.load(); len(got) != 0 {
 		t.Errorf("%+v of no directory", got)
 	}
@@ -41,6 +42,88 @@ func TestStore(t *testing.T) {
 		if err := s.remove("ib0"); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Leases of IPv6 need a server's DUID, and may be without an address.
+func TestStore6(t *testing.T) {
+	s := store{t.TempDir(), true}
+	server := netip.MustParseAddr("fe80::1")
+	whole := link.Lease{Address: netip.MustParsePrefix("fd00:11::100/128"), Server: server, ServerID: "0003", Lifetime: 3600}
+	for name, change := range map[string]func(*link.Lease){
+		"ib0": func(*link.Lease) {}, "ib1": func(l *link.Lease) { l.Address = netip.Prefix{} }, "bad0": func(l *link.Lease) { l.ServerID = "" },
+		"bad1": func(l *link.Lease) { l.ServerID = "x" }, "bad2": func(l *link.Lease) { l.Address = netip.MustParsePrefix("10.0.0.1/24") },
+		"bad3": func(l *link.Lease) { l.Server = netip.Addr{} },
+	} {
+		l := whole
+		change(&l)
+		if err := s.save(saved{Link: name, Ifindex: 4, Lease: l}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := s.load()
+	if len(got) != 2 || !reflect.DeepEqual(got["ib0"].Lease, whole) || got["ib1"].Lease.Address.IsValid() {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A client that a router has begun for an address goes on whatever routers say next.
+func TestStart6(t *testing.T) {
+	u, problems := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[Network]\nIPv6AcceptRA=yes\n"))
+	if u == nil || len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	l := &link.Link{Name: "ib0", Type: link.ARPHRDInfiniBand}
+	all := &Clients{}
+	for i, c := range []struct {
+		flags link.RouterFlags
+		want  units.DHCPv6Start
+	}{
+		{link.RouterFlags{}, units.DHCPv6None},
+		{link.RouterFlags{Other: true}, units.DHCPv6Information},
+		{link.RouterFlags{}, units.DHCPv6Information},
+		{link.RouterFlags{Managed: true}, units.DHCPv6Solicit},
+		{link.RouterFlags{Other: true}, units.DHCPv6Solicit},
+		{link.RouterFlags{}, units.DHCPv6Solicit},
+	} {
+		l.Router = c.flags
+		got := start6(l, u, all.began(l))
+		if got != c.want {
+			t.Errorf("%d: %s, want %s", i, got, c.want)
+		}
+		if got != units.DHCPv6None {
+			all.want = map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, u, got)}
+		}
+	}
+	// So does one of before the daemon was started again, if the link is the same.
+	l.Router = link.RouterFlags{}
+	address := netip.MustParsePrefix("fd00:11::100/128")
+	for _, x := range []struct {
+		index   int
+		address netip.Prefix
+		want    units.DHCPv6Start
+	}{{0, address, units.DHCPv6Solicit}, {0, netip.Prefix{}, units.DHCPv6Information}, {7, address, units.DHCPv6None}} {
+		c := &Clients{saved: map[savedKey]saved{{"ib0", true}: {Ifindex: x.index, Lease: link.Lease{Address: x.address}}}}
+		if got := start6(l, u, c.began(l)); got != x.want {
+			t.Errorf("%+v: %s", x, got)
+		}
+	}
+}
+
+// The source of DHCPv6 is a link-local address that no other host has.
+func TestLinkLocal(t *testing.T) {
+	address := func(s string, flags uint32) link.Address {
+		return link.Address{Prefix: netip.MustParsePrefix(s), Flags: flags}
+	}
+	addrs := []link.Address{address("169.254.1.1/16", 0), address("fd00::1/64", link.AddrDADFailed), address("fe80::1/64", link.AddrTentative)}
+	if got := linkLocal(addrs); got.IsValid() {
+		t.Errorf("%s", got)
+	}
+	if got := failed(addrs); len(got) != 1 || got[0] != netip.MustParseAddr("fd00::1") {
+		t.Errorf("%s", got)
+	}
+	if got := linkLocal(append(addrs, address("fe80::2/64", link.AddrPermanent))); got != netip.MustParseAddr("fe80::2") {
+		t.Errorf("%s", got)
 	}
 }
 

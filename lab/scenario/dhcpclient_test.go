@@ -46,6 +46,34 @@ func served(g *lab.G, from int) (text string, to int) {
 	return all[min(from, len(all)):], len(all)
 }
 
+// unplug removes the first adapter with the P_Key child of its link.
+func unplug(g *lab.G, child string) {
+	g.Helper()
+	g.Ctl("del 0")
+	g.WaitFor(20*time.Second, func() string {
+		if out, _ := g.Try("ip", "link", "show", child); strings.Contains(out, "mtu") {
+			return child + " is still there"
+		}
+		return ""
+	})
+}
+
+// released removes the unit of a link: its address goes too, and the server is informed.
+func (d *service) released(name string, address func(g *lab.G, name string) string) {
+	g := d.g
+	g.Helper()
+	_, mark := served(g, 0)
+	g.Sh("rm %s10-%s.ibnetwork", unitDir, name)
+	d.p.Signal(syscall.SIGHUP)
+	g.WaitFor(10*time.Second, func() string {
+		text, _ := served(g, mark)
+		if a := address(g, name); a != "" || !strings.Contains(text, "DHCPRELEASE") {
+			return name + " has " + a + ":\n" + text
+		}
+		return ""
+	})
+}
+
 // The daemon's own DHCP client against dnsmasq on another adapter: a datagram link, a
 // connected one, and a P_Key child; the lease outlives a restart of the daemon and of the
 // subnet manager, and is asked for again after one of the driver.
@@ -129,13 +157,7 @@ func TestDHCPClient(t *testing.T) {
 		monitor.Kill()
 
 		// A restart of the driver: the same address without a DHCPDISCOVER.
-		g.Ctl("del 0")
-		g.WaitFor(20*time.Second, func() string {
-			if out, _ := g.Try("ip", "link", "show", "one"); strings.Contains(out, "mtu") {
-				return "the child is still there"
-			}
-			return ""
-		})
+		unplug(g, "one")
 		_, mark = served(g, 0)
 		g.Ctl("add 0")
 		for _, name := range []string{"ib0", "one"} {
@@ -163,17 +185,7 @@ func TestDHCPClient(t *testing.T) {
 			g.Errorf("no refusal:\n%s", text)
 		}
 
-		// The unit goes: its address too, and the server hears of it.
-		_, mark = served(g, 0)
-		g.Sh("rm %s10-one.ibnetwork", unitDir)
-		d.p.Signal(syscall.SIGHUP)
-		g.WaitFor(10*time.Second, func() string {
-			text, _ := served(g, mark)
-			if a := leasedAddress(g, "one"); a != "" || !strings.Contains(text, "DHCPRELEASE") {
-				return "one has " + a + ":\n" + text
-			}
-			return ""
-		})
+		d.released("one", leasedAddress)
 		stop()
 	})
 }
@@ -183,8 +195,8 @@ func TestDHCPClient(t *testing.T) {
 func TestDHCPInstalled(t *testing.T) {
 	t.Parallel()
 	c := installed(lab.Config{HCAs: 2}, map[string]string{
-		"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n",
-		"10-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.1/24\n",
+		"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDHCP=yes\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n[DHCPv6]\nUseDNS=no\n",
+		"10-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.1/24\nAddress=fd00:11::1/64\n",
 	})
 	if !lab.InGuest() {
 		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
@@ -193,8 +205,11 @@ func TestDHCPInstalled(t *testing.T) {
 		unpack(g)
 		manage(g, defaultPartition)
 		g.Exec("ibnetctl", "wait-online", "-i", "ib1:routable", "--timeout", "120s")
-		dnsmasq(g, "--interface=ib1", "--dhcp-authoritative", "--dhcp-range=10.11.0.50,10.11.0.59,1h")
-		if !within(90*time.Second, func() bool { return strings.HasPrefix(leasedAddress(g, "ib0"), "10.11.0.5") }) {
+		dnsmasq(g, "--interface=ib1", "--dhcp-authoritative", "--dhcp-range=10.11.0.50,10.11.0.59,1h",
+			"--dhcp-range=fd00:11::100,fd00:11::1ff,64,1h")
+		if !within(90*time.Second, func() bool {
+			return strings.HasPrefix(leasedAddress(g, "ib0"), "10.11.0.5") && strings.HasPrefix(address6(g, "ib0"), "fd00:11::1")
+		}) {
 			out, _ := g.Try("sh", "-c", "ibnetctl status ib0; systemctl status --no-pager ibnetworkd-packet.socket ibnetworkd-packet.service; "+
 				"journalctl --no-pager -u ibnetworkd -n 40; cat /tmp/dnsmasq.log")
 			g.Fatalf("no lease:\n%s", out)
@@ -203,6 +218,15 @@ func TestDHCPInstalled(t *testing.T) {
 		if !strings.Contains(out, "Result=success") || strings.Contains(out, "Monotonic=0\n") {
 			g.Errorf("packet sockets: %s", out)
 		}
+		// A renewal is of both leases; the kernel drops that of IPv4, whose sender is an address of this host, too.
+		_, mark := served(g, 0)
+		g.Exec("ibnetctl", "renew", "ib0")
+		g.WaitFor(10*time.Second, func() string {
+			if text, _ := served(g, mark); !strings.Contains(text, "DHCPREBIND") || !strings.Contains(text, "DHCPREPLY") {
+				return "renewed with:\n" + text
+			}
+			return ""
+		})
 		if out, err := g.Try("ibnetctl", "renew", "ib1"); err == nil || !strings.Contains(out, "DHCP=ipv4") {
 			g.Errorf("renew of a link without a client: %v\n%s", err, out)
 		}

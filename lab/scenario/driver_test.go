@@ -140,12 +140,14 @@ func TestExamplesUnderUdev(t *testing.T) {
 		g.Sh("ip link add eno1 type dummy && ip address add 192.168.5.17/16 dev eno1 && ip link set eno1 up")
 		use(example("21-every-node.ibnetwork", "Name=ib0 ib1", "Name="+ib), has(ib, fmt.Sprintf("10.%d.5.17/16", n+3)))
 		// No DHCP server answers here.
-		use(example("22-dhcp.ibnetwork", "Name=ib0", "Name="+ib), func() string {
-			if st := state(ib); st.Reason().Code != link.CodeNoLease {
-				return ib + " is " + string(st.State) + " (" + st.Reason().Text + ")"
-			}
-			return ""
-		})
+		for _, name := range []string{"22-dhcp.ibnetwork", "23-dhcpv6.ibnetwork"} {
+			use(example(name, "Name=ib0", "Name="+ib), func() string {
+				if st := state(ib); st.Reason().Code != link.CodeNoLease {
+					return ib + " is " + string(st.State) + " (" + st.Reason().Text + ")"
+				}
+				return ""
+			})
+		}
 		use(example("30-by-guid.ibnetwork", "0x0002c903000abcdf", g.PortGUID("swib0", 2)), has(second, "10.40.0.1/24"))
 		partitions := example("40-partitions.ibnetwork", "Name=ib0", "Name="+ib)
 		partitions["41-storage.ibnetwork"] = example("41-storage.ibnetwork")["41-storage.ibnetwork"]

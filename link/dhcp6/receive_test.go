@@ -1,11 +1,13 @@
 package dhcp6
 
 import (
+	"bytes"
 	"slices"
 	"testing"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
 // What is no answer to this client is dropped and counted.
@@ -106,5 +108,20 @@ func TestHWServers(t *testing.T) {
 	}
 	if got := HWServers(link.ARPHRDInfiniBand, ib.HWAddr{}); got != nil {
 		t.Errorf("% x", got)
+	}
+}
+
+func TestClientID(t *testing.T) {
+	mac := []byte{0x80, 0, 2, 8, 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0xa, 0xbc, 0xdf}
+	const machine = "0123456789abcdef0123456789abcdef"
+	raw := units.DHCPv6{DUIDType: units.Some(units.DUIDUUID), DUIDRawData: units.Some(units.DUIDData("\x01\x02"))}
+	for want, d := range map[string]*units.DHCPv6{
+		"\x00\x02\x00\x00\xab\x11":                         {},
+		"\x00\x03\x00\x20\x00\x02\xc9\x03\x00\x0a\xbc\xdf": {DUIDType: units.Some(units.DUIDLinkLayer)},
+		"\x00\x04\x01\x02":                                 &raw,
+	} {
+		if got := ClientID(d, machine, mac, link.ARPHRDInfiniBand); !bytes.HasPrefix(got, []byte(want)) || len(got) > 14 {
+			t.Errorf("% x, want % x", got, want)
+		}
 	}
 }

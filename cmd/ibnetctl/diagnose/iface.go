@@ -135,7 +135,7 @@ func (w *walker) address(l *link.Link) {
 	before := len(w.checks)
 	if st != nil {
 		for _, a := range st.Attributes {
-			wants = wants || a.Name == "Address" || a.Name == "DHCP"
+			wants = wants || a.Name == "Address" || a.Name == "DHCP" || a.Name == "DHCPv6"
 			if a.Name == "Mode" || a.Name == "MTUBytes" || a.OK() {
 				continue
 			}

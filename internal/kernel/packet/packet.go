@@ -17,8 +17,9 @@ import (
 
 // EtherTypes that Open has filters for.
 const (
-	IP  = unix.ETH_P_IP
-	ARP = unix.ETH_P_ARP
+	IP   = unix.ETH_P_IP
+	IPv6 = unix.ETH_P_IPV6
+	ARP  = unix.ETH_P_ARP
 )
 
 // MaxPacket bounds a packet that is read, in bytes.
@@ -32,9 +33,10 @@ type Kind string
 
 // The kinds of sockets.
 const (
-	ForDHCP Kind = "dhcp" // receives the IPv4 packets of a link to UDP port 68
-	ForARP  Kind = "arp"  // receives the ARP packets of a link that are from an address or about it
-	ForSend Kind = "send" // sends on any link, receives nothing
+	ForDHCP   Kind = "dhcp"   // receives the IPv4 packets of a link to UDP port 68
+	ForDHCPv6 Kind = "dhcpv6" // receives the IPv6 packets of a link to UDP port 546, without extension headers
+	ForARP    Kind = "arp"    // receives the ARP packets of a link that are from an address or about it
+	ForSend   Kind = "send"   // sends on any link, receives nothing
 )
 
 // Request is a socket that is asked for.
@@ -67,6 +69,11 @@ func (r Request) filter() (etherType uint16, prog []unix.SockFilter, err error) 
 			stmt(halfAt, 6), jump(unix.BPF_JSET, 0x1fff, 4, 0), // fragment
 			stmt(unix.BPF_LDX|unix.BPF_B|unix.BPF_MSH, 0), // X is the length of the header
 			stmt(unix.BPF_LD|unix.BPF_H|unix.BPF_IND, 2), jump(unix.BPF_JEQ, 68, 0, 1), pass, drop,
+		}, nil
+	case r.Kind == ForDHCPv6 && r.Index > 0:
+		return IPv6, []unix.SockFilter{
+			stmt(byteAt, 6), jump(unix.BPF_JEQ, unix.IPPROTO_UDP, 0, 3), // next header
+			stmt(halfAt, 42), jump(unix.BPF_JEQ, 546, 0, 1), pass, drop,
 		}, nil
 	case r.Kind == ForARP && r.Index > 0 && r.About.Is4() && (r.HWLen == 6 || r.HWLen == 20):
 		ip := r.About.As4()

@@ -32,10 +32,7 @@ func exchange(t *testing.T, o Opener, r Request, packets ...[]byte) (got [][]byt
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	etherType := uint16(IP)
-	if r.Kind == ForARP {
-		etherType = ARP
-	}
+	etherType := map[Kind]uint16{ForDHCP: IP, ForDHCPv6: IPv6, ForARP: ARP}[r.Kind]
 	for _, p := range packets {
 		if err := s.Send(loopback, etherType, make([]byte, 6), p); err != nil {
 			t.Fatal(err)
@@ -81,6 +78,16 @@ func TestFilters(t *testing.T) {
 	if len(got) != 2 || len(got[0]) != 41 || got[1] != nil {
 		t.Errorf("%d packets: % x", len(got), got)
 	}
+	udp6 := func(next byte, port byte) []byte {
+		b := make([]byte, 60)
+		b[0], b[6], b[42], b[43] = 0x60, next, 2, port
+		return b
+	}
+	got = exchange(t, "", Request{Kind: ForDHCPv6, Index: loopback}, udp6(unix.IPPROTO_UDP, 0x23), udp6(unix.IPPROTO_TCP, 0x22),
+		udp6(unix.IPPROTO_UDP, 0x22))
+	if len(got) != 1 || got[0][43] != 0x22 {
+		t.Errorf("%d packets of IPv6: % x", len(got), got)
+	}
 	about := netip.MustParseAddr("10.0.0.7")
 	for _, n := range []int{6, 20} {
 		got := exchange(t, "", Request{Kind: ForARP, Index: loopback, About: about, HWLen: n}, arp(n, 1, 2), arp(n, 7, 2), arp(n, 1, 7))
@@ -113,7 +120,7 @@ func TestBroker(t *testing.T) {
 		t.Errorf("the filter can be removed: %v", err)
 	}
 	_ = unix.Close(fd)
-	for _, r := range []Request{{Kind: "raw", Index: loopback}, {Kind: ForDHCP}, {Kind: ForARP, Index: loopback, HWLen: 6},
+	for _, r := range []Request{{Kind: "raw", Index: loopback}, {Kind: ForDHCP}, {Kind: ForDHCPv6}, {Kind: ForARP, Index: loopback, HWLen: 6},
 		{Kind: ForARP, Index: loopback, HWLen: 7, About: netip.MustParseAddr("10.0.0.7")}, {Kind: ForDHCP, Index: 1 << 30}} {
 		if fd, err := o.ask(r); err == nil {
 			_ = unix.Close(fd)

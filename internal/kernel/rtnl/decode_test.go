@@ -55,6 +55,9 @@ func ipoibLink(t testing.TB) []byte {
 				w.Uint16(unix.IFLA_IPOIB_PKEY, 0x8001).Uint16(unix.IFLA_IPOIB_MODE, 1).Uint16(unix.IFLA_IPOIB_UMCAST, 1)
 			})
 		})
+		w.Nest(unix.IFLA_AF_SPEC, func(w *nl.Builder) {
+			w.Nest(unix.AF_INET6, func(w *nl.Builder) { w.Uint32(iflaInet6Flags, 0x80000070) })
+		})
 		w.Nest(unix.IFLA_PROP_LIST|nl.Nested, func(w *nl.Builder) { w.String(unix.IFLA_ALT_IFNAME, "ibs3") })
 		w.Uint32(unix.IFLA_NUM_VF, 2)
 		w.Nest(unix.IFLA_VFINFO_LIST, func(w *nl.Builder) {
@@ -90,9 +93,10 @@ func TestDecodeIPoIBLink(t *testing.T) {
 	want := Link{
 		Index: 7, Name: "ib0.8001", AltNames: []string{"ibs3"}, Type: unix.ARPHRD_INFINIBAND, Flags: unix.IFF_UP | unix.IFF_MULTICAST,
 		MTU: 2044, MaxMTU: 65520, Kind: "ipoib", Parent: 5, Address: addr, PermAddress: addr, OperState: OperDown, CarrierDowns: 3,
-		ParentDev: "0000:3b:00.0",
-		IPoIB:     &IPoIB{PKey: 0x8001, Mode: ib.ModeConnected, UMcast: true},
-		VFs:       []VF{vf(0), vf(1)},
+		RouterFlags: RouterSeen | RouterManaged,
+		ParentDev:   "0000:3b:00.0",
+		IPoIB:       &IPoIB{PKey: 0x8001, Mode: ib.ModeConnected, UMcast: true},
+		VFs:         []VF{vf(0), vf(1)},
 	}
 	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

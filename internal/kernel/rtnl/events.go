@@ -39,7 +39,7 @@ type Events = nl.Events[Event]
 
 // Groups of rtnetlink that Listen joins.
 var groups = []uint32{
-	unix.RTNLGRP_LINK,
+	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFINFO,
 	unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 	unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE,

@@ -40,7 +40,9 @@ type Link struct {
 	Carrier   bool
 	// CarrierDowns is how often the link lost its carrier (IFLA_CARRIER_DOWN_COUNT).
 	CarrierDowns uint32 `json:",omitempty"`
-	ParentDev    string // the name of its device on the bus: "0000:3b:00.0"
+	// RouterFlags are IF_RA_* of the last router advertisement (IFLA_INET6_FLAGS).
+	RouterFlags uint32 `json:",omitempty"`
+	ParentDev   string // the name of its device on the bus: "0000:3b:00.0"
 	// IPoIB is nil unless Kind is "ipoib".
 	IPoIB *IPoIB
 	// VLAN is nil unless Kind is "vlan".
@@ -120,6 +122,13 @@ type VF struct {
 	Trust, SpoofCheck    *bool
 	MinTxRate, MaxTxRate int // Mbit/s, 0 for no limit
 }
+
+// Flags of RouterFlags (include/net/if_inet6.h).
+const (
+	RouterSeen    = 0x20
+	RouterManaged = 0x40
+	RouterOther   = 0x80
+)
 
 // sizes of the fixed headers, include/uapi/linux/{rtnetlink,if_addr,fib_rules}.h
 const (
@@ -210,6 +219,16 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			if n.Err() != nil {
 				return n.Err()
 			}
+		case unix.IFLA_AF_SPEC:
+			n := a.Nested()
+			for n.Next() {
+				if n.Type() == unix.AF_INET6 {
+					l.RouterFlags = routerFlags(n.Nested())
+				}
+			}
+			if n.Err() != nil {
+				return n.Err()
+			}
 		case unix.IFLA_LINKINFO:
 			if err := decodeLinkInfo(a.Nested(), l, in); err != nil {
 				return err
@@ -232,6 +251,18 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 		}
 	}
 	return a.Err()
+}
+
+// iflaInet6Flags is IFLA_INET6_FLAGS.
+const iflaInet6Flags = 1
+
+func routerFlags(a nl.Attrs) uint32 {
+	for a.Next() {
+		if a.Type() == iflaInet6Flags {
+			return a.Uint32() & (RouterSeen | RouterManaged | RouterOther)
+		}
+	}
+	return 0
 }
 
 func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {

@@ -343,8 +343,12 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	case "auto":
 		d.set("Network", "IPv6AcceptRA", "yes", s.head)
 	case "dhcp", "bootp":
-		d.otherIP = whyOtherIP
-		s.head.left(whyDHCP)
+		// Not left to another program: the clients that ifupdown runs do not know IPoIB.
+		family := "ipv4"
+		if s.family == "inet6" {
+			family = "ipv6"
+		}
+		d.dhcp(family, s.head)
 	default:
 		if s.family == "inet" || s.family == "inet6" {
 			s.refuse("no method that ibnetworkd has: " + s.method)
@@ -422,7 +426,11 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			x.left("it has no address")
 		}
 	}
-	if metric != nil && gateways == 0 {
+	switch {
+	case metric == nil || gateways > 0:
+	case s.method == "dhcp":
+		metric.left("write RouteMetric= into [DHCPv4] of the unit")
+	default:
 		metric.left("it has no gateway")
 	}
 }

@@ -192,6 +192,16 @@ func (d *draft) more(name string) *section {
 func (d *draft) set(sec, key, value string, from ...*item) { d.sec(sec).set(key, value, from...) }
 func (d *draft) add(sec, key, value string, from ...*item) { d.sec(sec).add(key, value, from...) }
 
+// dhcp asks for addresses of a family by DHCP, beside those of the other family.
+func (d *draft) dhcp(family string, from ...*item) {
+	s := d.sec("Network")
+	if was := s.keys["DHCP"]; was != nil && was.value != family {
+		was.value, was.from = "yes", append(was.from, from...)
+		return
+	}
+	s.set("DHCP", family, from...)
+}
+
 // source notes a file that the unit is made of.
 func (d *draft) source(f *file) {
 	if !slices.Contains(d.files, f) {

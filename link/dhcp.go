@@ -255,6 +255,10 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		joined = "the group is joined, so it is the server or the P_Key"
 		r.Next = fmt.Sprintf("check that a %s server serves partition %s, and its log", name, l.IPoIB.PKey)
 	}
+	tries := fmt.Sprintf("%d tries", d.Tries)
+	if d.Tries == 1 {
+		tries = "1 try"
+	}
 	switch {
 	case d.Trouble != "":
 		r.Text = d.Trouble
@@ -263,13 +267,13 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		r.Code, r.Text = CodeAddressConflict, fmt.Sprintf("another host uses %s, which the %s server gave: it was declined", d.Conflict, name)
 		r.Next = "find the host with: ip neighbour show to " + d.Conflict.String() + "; exclude its address on the server"
 	case d.Lease != nil && !d.Lease.Address.IsValid():
-		r.Text = fmt.Sprintf("no answer from a %s server on %d tries for newer information; what it said before is used", name, d.Tries)
+		r.Text = fmt.Sprintf("no answer from a %s server on %s for newer information; what it said before is used", name, tries)
 	case d.Lease != nil:
-		r.Text = fmt.Sprintf("no answer from a %s server on %d tries to renew the lease; it is used until it ends", name, d.Tries)
+		r.Text = fmt.Sprintf("no answer from a %s server on %s to renew the lease; it is used until it ends", name, tries)
 	case d.Refusal != "":
 		r.Text = fmt.Sprintf("%s server %s gives %s no address (%s)", name, d.Refused, l.Name, d.Refusal)
 	case d.Tries >= 4:
-		r.Text = fmt.Sprintf("no answer from a %s server on %d tries; %s", name, d.Tries, joined)
+		r.Text = fmt.Sprintf("no answer from a %s server on %s; %s", name, tries, joined)
 	case d.Refused.IsValid():
 		r.Text = fmt.Sprintf("%s server %s refused the address that %s had; another one is requested", name, d.Refused, l.Name)
 	case d.State == DHCPStopped:

@@ -126,6 +126,13 @@ func TestLease6(t *testing.T) {
 		{name: "bad no answer", unit: unit, sys: leased6(func(d *DHCP) { without(d); d.Tries = 4 }), want: "" +
 			"# waiting: ib0: no answer from a DHCPv6 server on 4 tries; the group is joined, so it is the server or the P_Key\n" +
 			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
+		{name: "bad no answer to a renewal", unit: unit + "[DHCPv6]\nUseDNS=no\n", sys: func(s *Snapshot, r *Record) {
+			set6(0)(s, r)
+			s.Links[1].Addresses[0].Valid, s.Links[1].DHCP6.Tries = 2700, 1
+			r.Links[0].Addresses[0].Until = 4600
+		}, want: "" +
+			"# blocked: ib0: no answer from a DHCPv6 server on 1 try to renew the lease; it is used until it ends\n" +
+			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
 		{name: "bad no address", unit: unit, want: "" +
 			"# waiting: ib0: DHCPv6 server fe80::1 gives ib0 no address (NoAddrsAvail)\n" +
 			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n",

@@ -19,6 +19,7 @@ func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, err
 	w := Needs{Routes: true, Rules: true, PKeys: true, Resolved: true, Advertised: withAdvertised(rec)}
 	if set != nil {
 		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit { return link.Govern(s, set, l).Unit }
+		w.Neighbors = neighborsOf(set, rec, unitOf)
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(set)
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
 			if u := unitOf(s, l); u != nil {

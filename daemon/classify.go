@@ -43,7 +43,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		if is(unix.ESRCH, unix.ENODEV, unix.ENOENT) {
 			return verdictDone, link.Reason{}
 		}
-	case link.DelRule:
+	case link.DelRule, link.DelNeighbor:
 		if is(unix.ENOENT) {
 			return verdictDone, link.Reason{}
 		}
@@ -73,6 +73,11 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 				"the kernel refused the route to %s over %s (%s)", o.Route.Dst, name, words)
 		case is(unix.ENETDOWN):
 			return verdictRetry, say(link.CodeRetry, "ip link set "+name+" up", "%s went down before the route to %s was set", name, o.Route.Dst)
+		}
+	case link.SetNeighbor:
+		if is(unix.EINVAL) {
+			return verdictGiveUp, say(link.CodeRefused, "correct LinkLayerAddress= in [Neighbor]; IPv6 needs an MTU of 1280 at least",
+				"the kernel refused neighbour %s on %s (%s)", o.Neighbor, name, words)
 		}
 	case link.SetMode:
 		if is(unix.EINVAL) {

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"slices"
+
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -36,10 +38,28 @@ func (d *Daemon) needs() Needs {
 	if len(sys) > 0 {
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
 	}
+	w.Neighbors = neighborsOf(d.set, d.rec, unitOf)
 	if roce.NeedsCards(d.snap, d.set.Units) {
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(d.set)
 	}
 	return w
+}
+
+// neighborsOf says on which links permanent neighbours are wanted or recorded, nil
+// where no unit has any.
+func neighborsOf(set *units.Set, rec *link.Record, unitOf func(*link.Snapshot, *link.Link) *units.Unit) func(*link.Snapshot,
+	*link.Link) bool {
+	some := rec != nil && slices.ContainsFunc(rec.Links, func(e *link.LinkRecord) bool { return len(e.Neighbors) > 0 })
+	if !some && !slices.ContainsFunc(set.Units, func(u *units.Unit) bool { return len(u.Neighbors) > 0 }) {
+		return nil
+	}
+	return func(s *link.Snapshot, l *link.Link) bool {
+		if e := rec.Of(l); e != nil && len(e.Neighbors) > 0 {
+			return true
+		}
+		u := unitOf(s, l)
+		return u != nil && len(u.Neighbors) > 0
+	}
 }
 
 // withAdvertised lists the links on which routers had advertised something.
@@ -71,6 +91,8 @@ type Needs struct {
 	PKeys bool
 	// Sysctls lists the settings to read of a link; nil reads none.
 	Sysctls func(s *link.Snapshot, l *link.Link) []string
+	// Neighbors says whether to read the permanent neighbours of a link; nil reads none.
+	Neighbors func(s *link.Snapshot, l *link.Link) bool
 	// LinkUnit gives the unit of a link for what package roce reads; nil if no
 	// unit asks for any of it.
 	LinkUnit func(s *link.Snapshot, l *link.Link) *units.Unit

@@ -149,6 +149,9 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 			return nil, err
 		}
 	}
+	if err := o.observeNeighbors(s, sc, w.Neighbors); err != nil {
+		return nil, err
+	}
 	if w.Sysctls != nil {
 		o.observeSysctls(s, sc, w)
 	}

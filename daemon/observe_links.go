@@ -96,11 +96,11 @@ func (o *Observer) observeLinks(s *link.Snapshot, sc Scope) error {
 			}
 		}
 	}
-	// Addresses, routes and settings are read by themselves.
+	// Addresses, routes, neighbours and settings are read by themselves.
 	for i := range s.Links {
 		l := &s.Links[i]
 		if k, ok := slices.BinarySearchFunc(old, l.Index, func(x link.Link, n int) int { return x.Index - n }); ok {
-			l.Addresses, l.Routes, l.Sysctl = old[k].Addresses, old[k].Routes, old[k].Sysctl
+			l.Addresses, l.Routes, l.Neighbors, l.Sysctl = old[k].Addresses, old[k].Routes, old[k].Neighbors, old[k].Sysctl
 		}
 	}
 	return nil

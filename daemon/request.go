@@ -69,6 +69,10 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 		return rtnl.AddRoute(route(o.Route, o.On.Link, index)), true
 	case link.DelRoute:
 		return rtnl.DelRoute(route(o.Route, o.On.Link, index)), true
+	case link.SetNeighbor:
+		return rtnl.SetNeighbor(rtnl.Neighbor{Index: index, IP: o.Neighbor.IP, Address: o.Neighbor.HWAddr}), true
+	case link.DelNeighbor:
+		return rtnl.DelNeighbor(rtnl.Neighbor{Index: index, IP: o.Neighbor.IP}), true
 	case link.AddRule:
 		return rtnl.AddRule(rule(o.Rule)), true
 	case link.DelRule:

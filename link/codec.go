@@ -46,5 +46,6 @@ func (s *Snapshot) sort() {
 			}
 			return a.Prefix.Bits() - b.Prefix.Bits()
 		})
+		slices.SortStableFunc(l.Neighbors, func(a, b Neighbor) int { return a.IP.Compare(b.IP) })
 	}
 }

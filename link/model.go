@@ -63,7 +63,7 @@ func (m *Model) write(index int) *Link {
 	}
 	if !m.own[index] {
 		m.own[index] = true
-		l.Addresses, l.Routes = slices.Clone(l.Addresses), slices.Clone(l.Routes)
+		l.Addresses, l.Routes, l.Neighbors = slices.Clone(l.Addresses), slices.Clone(l.Routes), slices.Clone(l.Neighbors)
 		if l.IPoIB != nil {
 			c := *l.IPoIB
 			l.IPoIB = &c
@@ -188,6 +188,13 @@ func (m *Model) Apply(op Op) error {
 		if n == len(m.routesLike(l, o.Route)) {
 			return errNoRoute
 		}
+	case SetNeighbor:
+		return m.setNeighbor(l, o.Neighbor)
+	case DelNeighbor:
+		if !slices.ContainsFunc(l.Neighbors, o.Neighbor.sameIP) {
+			return errNotFound
+		}
+		l.Neighbors = removeNeighbor(l.Neighbors, o.Neighbor)
 	case SetSysctl:
 		l.Sysctl[o.Key] = o.Value
 	}
@@ -208,6 +215,7 @@ func (m *Model) setUp(l *Link, up bool) {
 		m.join(l)
 	case !up && l.Up():
 		l.Flags &^= FlagUp | FlagLowerUp
+		l.Neighbors = nil // neigh_ifdown
 		// A route over several links lives as long as one of them is up
 		// (fib_sync_down_dev).
 		l.Routes = slices.DeleteFunc(l.Routes, func(r Route) bool { return len(r.NextHops) == 0 })

@@ -90,6 +90,7 @@ func (m *Model) setMTU(l *Link, mtu int) error {
 	if got < 1280 {
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(a Address) bool { return a.Prefix.Addr().Is6() })
 		l.Routes = slices.DeleteFunc(l.Routes, func(r Route) bool { return r.Dst.Addr().Is6() })
+		l.Neighbors = slices.DeleteFunc(l.Neighbors, func(n Neighbor) bool { return n.IP.Is6() })
 	}
 	return nil
 }

@@ -19,12 +19,12 @@ func PlanRemovals(b *Builder, index int, u *units.Unit) {
 			return
 		}
 		addrs, not := b.addresses(index, u)
-		w = wantedIP{wantedAddresses(b.Link(index), u, addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u)}
+		w = wantedIP{wantedAddresses(b.Link(index), u, addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u), u.Neighbors}
 	}
 	planRemovals(b, index, u != nil, w)
 }
 
-// PlanNetwork plans addresses, routes and name servers of one link. u
+// PlanNetwork plans addresses, routes, neighbours and name servers of one link. u
 // is nil where no unit applies any more.
 func PlanNetwork(b *Builder, index int, u *units.Unit) {
 	b.For(u)
@@ -45,6 +45,7 @@ type wantedIP struct {
 	addrs     []wantedAddress
 	underived []units.Underived
 	routes    []Route
+	neighbors []units.Neighbor
 }
 
 // planRemovals removes routes first, because they may depend on the addresses,
@@ -63,6 +64,7 @@ func planRemovals(b *Builder, index int, applies bool, want wantedIP) {
 			b.Do(DelRoute{On: b.Model.Target(b.Link(index)), Route: r})
 		}
 	}
+	planNeighborRemovals(b, index, rec, want.neighbors)
 	for _, a := range rec.Addresses {
 		if kept(want.underived, a) ||
 			slices.ContainsFunc(want.addrs, func(w wantedAddress) bool { return sameAddress(w.Address, a) && !mustRemake(w, b.Link(index)) }) {
@@ -170,4 +172,5 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		}
 		planRoute(b, index, r, rec, h)
 	}
+	planNeighbors(b, index, u, rec)
 }

@@ -154,6 +154,19 @@ type DelRoute struct {
 	Route Route
 }
 
+// SetNeighbor makes an entry of the neighbour table permanent, with the link-layer
+// address given.
+type SetNeighbor struct {
+	On
+	Neighbor Neighbor
+}
+
+// DelNeighbor deletes an entry of the neighbour table.
+type DelNeighbor struct {
+	On
+	Neighbor Neighbor
+}
+
 // AddRule adds a routing policy rule. On says which link's unit asks for it.
 type AddRule struct {
 	On
@@ -279,6 +292,17 @@ func (o AddRoute) String() string {
 
 // String prints ip route delete ROUTE dev NAME.
 func (o DelRoute) String() string { return "ip route delete " + o.Route.text(o.On.Link) }
+
+// String prints ip neighbour replace NEIGHBOUR dev NAME nud permanent: the kernel may
+// have an entry of its own.
+func (o SetNeighbor) String() string {
+	return "ip neighbour replace " + o.Neighbor.String() + " dev " + o.On.Link + " nud permanent"
+}
+
+// String prints ip neighbour delete ADDRESS dev NAME.
+func (o DelNeighbor) String() string {
+	return "ip neighbour delete " + o.Neighbor.IP.String() + " dev " + o.On.Link
+}
 
 // String prints ip rule add RULE.
 func (o AddRule) String() string { return "ip " + o.Rule.familyFlag() + "rule add " + o.Rule.String() }

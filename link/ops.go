@@ -39,6 +39,8 @@ func Ops() []Op {
 		RestoreAddress{On: on, Address: v4},
 		AddRoute{On: on, Route: route},
 		DelRoute{On: on, Route: route},
+		SetNeighbor{On: on, Neighbor: Neighbor{IP: v4.Prefix.Addr(), HWAddr: mac}},
+		DelNeighbor{On: on, Neighbor: Neighbor{IP: v4.Prefix.Addr(), HWAddr: mac}},
 		AddRule{Rule: rule},
 		DelRule{Rule: rule},
 		SetSysctl{On: on, Key: "ipv4/rp_filter", Value: "1"},

@@ -37,6 +37,8 @@ func forOps(t testing.TB, op Op) *Snapshot {
 		l.Addresses = []Address{{Prefix: v4}}
 	case DelRoute:
 		l.Routes = []Route{o.Route}
+	case DelNeighbor:
+		l.Neighbors = []Neighbor{o.Neighbor}
 	case DelRule:
 		s.Rules = []Rule{o.Rule}
 	}
@@ -93,7 +95,7 @@ func TestRecordOps(t *testing.T) {
 	text := func(r *Record) string {
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 			return !e.Child && !e.Bond && e.Enslaved == "" && !e.Activated && !e.Deactivated &&
-				len(e.Addresses)+len(e.Routes) == 0 && e.DNS == nil && e.AskedMTU == 0
+				len(e.Addresses)+len(e.Routes)+len(e.Neighbors) == 0 && e.DNS == nil && e.AskedMTU == 0
 		})
 		b, err := r.Encode()
 		if err != nil {
@@ -108,6 +110,8 @@ func TestRecordOps(t *testing.T) {
 			undo[op.String()] = DelAddress{On: o.On, Address: o.Address}
 		case AddRoute:
 			undo[op.String()] = DelRoute{On: o.On, Route: o.Route}
+		case SetNeighbor:
+			undo[op.String()] = DelNeighbor{On: o.On, Neighbor: o.Neighbor}
 		case AddRule:
 			undo[op.String()] = DelRule{Rule: o.Rule}
 		case AddBond:

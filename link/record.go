@@ -55,6 +55,7 @@ type LinkRecord struct {
 	GotMTU    int        `json:"got_mtu,omitempty"`
 	Addresses []Address  `json:"addresses,omitempty"`
 	Routes    []Route    `json:"routes,omitempty"`
+	Neighbors []Neighbor `json:"neighbors,omitempty"`
 	DNS       *DNSRecord `json:"dns,omitempty"`
 	// Advertised is the link's as of the last plan.
 	Advertised *Advertised `json:"advertised,omitempty"`
@@ -135,7 +136,7 @@ func (r *Record) Holds(l *Link) bool {
 		return false
 	}
 	if e := r.Of(l); e != nil && (e.Child || e.master() || !e.Keep && (e.Enslaved != "" || len(e.Addresses) > 0 ||
-		len(e.Routes) > 0 || e.DNS != nil)) {
+		len(e.Routes) > 0 || len(e.Neighbors) > 0 || e.DNS != nil)) {
 		return true
 	}
 	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index })
@@ -201,6 +202,9 @@ func (r *Record) Intend(op Op) {
 	case AddRoute:
 		e := r.of(o.On)
 		e.Routes = append(removeRoute(e.Routes, o.Route), o.Route)
+	case SetNeighbor:
+		e := r.of(o.On)
+		e.Neighbors = append(removeNeighbor(e.Neighbors, o.Neighbor), o.Neighbor)
 	case AddRule:
 		if !slices.Contains(r.Rules, o.Rule) {
 			r.Rules = append(slices.Clone(r.Rules), o.Rule)
@@ -246,6 +250,9 @@ func (r *Record) Done(op Op) {
 		e := r.of(o.On)
 		e.Routes = removeRoute(e.Routes, o.Route)
 		r.Routes = removeRoute(r.Routes, o.Route)
+	case DelNeighbor:
+		e := r.of(o.On)
+		e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
 	case DelRule:
 		gone := func(x Rule) bool { return SameRule(x, o.Rule) }
 		if !slices.ContainsFunc(r.Rules, gone) {
@@ -311,6 +318,9 @@ func (r *Record) Failed(op Op) {
 			e := r.of(o.On)
 			e.Routes = removeRoute(e.Routes, o.Route)
 		}
+	case SetNeighbor:
+		e := r.of(o.On)
+		e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
 	case AddRule:
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
 	}
@@ -329,8 +339,8 @@ func (r *Record) unmake(m Made) {
 // Reconcile updates the record from a new snapshot: what is gone is forgotten,
 // because what replaces it belongs to another program; children get their index
 // and the MTU that resulted from a request. It reports whether anything changed.
-// The snapshot must not be older than the last operation, and must have the routes
-// and rules if the record has some.
+// The snapshot must not be older than the last operation, and must have the routes,
+// rules and neighbours if the record has some.
 func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 	for i := range s.Links {
 		l := &s.Links[i]
@@ -351,6 +361,9 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 		}
 		if gone := func(o Route) bool { return !s.hasRoute(l, o) }; slices.ContainsFunc(e.Routes, gone) {
 			e.Routes, changed = slices.DeleteFunc(slices.Clone(e.Routes), gone), true
+		}
+		if gone := func(n Neighbor) bool { return !slices.ContainsFunc(l.Neighbors, n.sameIP) }; slices.ContainsFunc(e.Neighbors, gone) {
+			e.Neighbors, changed = slices.DeleteFunc(slices.Clone(e.Neighbors), gone), true
 		}
 		if e.AskedMTU != 0 && e.GotMTU != l.MTU && l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			if e.GotMTU == 0 {
@@ -413,7 +426,7 @@ func (r *Record) Clone() *Record {
 	out.Rules, out.Made, out.Routes, out.Ports = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes), slices.Clone(r.Ports)
 	for _, e := range r.Links {
 		c := *e
-		c.Addresses, c.Routes = slices.Clone(e.Addresses), slices.Clone(e.Routes)
+		c.Addresses, c.Routes, c.Neighbors = slices.Clone(e.Addresses), slices.Clone(e.Routes), slices.Clone(e.Neighbors)
 		out.Links = append(out.Links, &c)
 	}
 	return out

@@ -181,6 +181,8 @@ type Link struct {
 
 	Addresses []Address `json:"addresses,omitempty"`
 	Routes    []Route   `json:"routes,omitempty"`
+	// Neighbors are the permanent entries of the neighbour table.
+	Neighbors []Neighbor `json:"neighbors,omitempty"`
 	// Advertised is nil where no router has advertised anything.
 	Advertised *Advertised `json:"advertised,omitempty"`
 	// DHCP and DHCP6 are nil where no such client of the daemon runs.

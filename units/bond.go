@@ -204,5 +204,8 @@ func (p *parser) checkBond() {
 	for _, r := range u.Rules {
 		not("RoutingPolicyRule", r.Pos, "the rule")
 	}
-	u.Addresses, u.Routes, u.Rules = nil, nil, nil
+	for _, n := range u.Neighbors {
+		not("Neighbor", n.Pos, "the neighbour")
+	}
+	u.Addresses, u.Routes, u.Rules, u.Neighbors = nil, nil, nil, nil
 }

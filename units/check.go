@@ -38,6 +38,10 @@ func (p *parser) finish() bool {
 			if p.rule(x) {
 				u.Rules = append(u.Rules, *x)
 			}
+		case *Neighbor:
+			if p.neighbor(x) {
+				u.Neighbors = append(u.Neighbors, *x)
+			}
 		case *VLAN:
 			if p.vlan(x) {
 				u.VLANs = append(u.VLANs, *x)

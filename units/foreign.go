@@ -116,7 +116,6 @@ var foreignSections = map[string]string{
 	"SR-IOV":                        "virtual functions are set in [VF] and [VirtualFunctions]",
 	"NetDev":                        "that is a .netdev file's; P_Key children are made by [Partition], VLANs by [VLAN]",
 	"LLDP":                          "leave LLDP to systemd-networkd or lldpd",
-	"Neighbor":                      "leave static neighbors to systemd-networkd",
 	"IPv6AddressLabel":              "leave address labels to systemd-networkd",
 	"NextHop":                       "next hop objects are not supported; write MultiPathRoute= in [Route]",
 	"QDisc":                         noTC,
@@ -213,5 +212,5 @@ const (
 	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the " +
 		".ibnetwork file"
 	leaveIP = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], " +
-		"[Route] and [RoutingPolicyRule] in the .ibnetwork file"
+		"[Route], [RoutingPolicyRule] and [Neighbor] in the .ibnetwork file"
 )

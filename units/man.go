@@ -125,9 +125,10 @@ A drop\-in that cannot be read when nothing of the unit is in force makes the un
 Without
 .BR [Network] ,
 .BR [Address] ,
-.B [Route]
-and
+.BR [Route] ,
 .B [RoutingPolicyRule]
+and
+.B [Neighbor]
 only the InfiniBand or RoCE part of the link is configured, and the IP part is left to the program that manages it.
 .PP
 .B ibnetctl verify

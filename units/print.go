@@ -53,6 +53,8 @@ func (u *Unit) objects(section string) []any {
 		return pointers(u.Routes)
 	case "RoutingPolicyRule":
 		return pointers(u.Rules)
+	case "Neighbor":
+		return pointers(u.Neighbors)
 	case "VLAN":
 		return pointers(u.VLANs)
 	case "VF":

@@ -16,6 +16,7 @@ var required = map[string]string{"Bond": "Name=bond0",
 	"Partition":    "PartitionKey=0x8001",
 	"Address":      "Address=192.168.151.1/24",
 	"Route":        "Destination=10.20.0.0/16",
+	"Neighbor":     "Address=192.168.151.2\nLinkLayerAddress=02:00:00:00:00:02",
 	"VLAN":         "Id=100",
 	"VF":           "VirtualFunction=0",
 }
@@ -34,6 +35,8 @@ var also = map[string]string{"Network.PrimarySlave": "Bond=bond0",
 	"Route.Gateway":                  "GatewayOnLink=yes",
 	"RoutingPolicyRule.GoTo":         "Type=goto",
 	"DHCPv6.DUIDType":                "[Network]\nDHCP=ipv6\n[DHCPv6]\nDUIDRawData=00:01",
+	"Neighbor.Address":               "LinkLayerAddress=02:00:00:00:00:02",
+	"Neighbor.LinkLayerAddress":      "Address=192.168.151.2",
 	"RoCE.ETS":                       "",
 }
 

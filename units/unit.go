@@ -92,6 +92,8 @@ type Unit struct {
 	Routes []Route
 	// Rules are the [RoutingPolicyRule] sections.
 	Rules []RoutingPolicyRule
+	// Neighbors are the [Neighbor] sections; no two have the same address.
+	Neighbors []Neighbor
 
 	DHCPv4           DHCPv4
 	DHCPv6           DHCPv6
@@ -117,14 +119,14 @@ type Unit struct {
 	before []Problem
 }
 
-// ConfiguresIP reports whether the unit has anything to say about addresses,
-// routes or rules, which that of a bond's slave has not; if not, only the InfiniBand part is configured and the IP
-// part is left to systemd-networkd or the program that manages it.
+// ConfiguresIP reports whether the unit has anything to say about addresses, routes,
+// rules or neighbours, which that of a bond's slave has not; if not, only the InfiniBand
+// part is configured and the IP part is left to the program that manages it.
 func (u *Unit) ConfiguresIP() bool {
 	if bond, _ := u.MasterBond(); bond != "" {
 		return false
 	}
-	return u.Network.Present || len(u.Addresses) > 0 || len(u.Routes) > 0 || len(u.Rules) > 0
+	return u.Network.Present || len(u.Addresses) > 0 || len(u.Routes) > 0 || len(u.Rules) > 0 || len(u.Neighbors) > 0
 }
 
 // Unmanaged reports [Link] Unmanaged=yes: the match stops the search and the

@@ -339,6 +339,10 @@ func onlyMTU(p link.Plan) bool {
 			if o.Address.Prefix.Addr().Is4() {
 				return false
 			}
+		case link.SetNeighbor:
+			if o.Neighbor.IP.Is4() {
+				return false
+			}
 		case link.AddRoute:
 			if o.Route.Dst.Addr().Is4() {
 				return false
@@ -408,13 +412,16 @@ var lawValues = map[string]map[string][]string{
 	"Route": {"Destination": {"172.16.0.0/12", "2001:db8:1::/64", "10.77.0.0/16"}, "Gateway": {"10.0.0.3",
 		"2001:db8::3"}, "PreferredSource": {"10.0.0.1"}, "MultiPathRoute": {"10.0.0.3@ib1 5", "10.0.0.4", "10.1.0.9@none"},
 		"Metric": {"7"}, "Table": {"7"}, "Type": {"blackhole", "unreachable"}},
+	"Neighbor": {"Address": {"10.0.0.9", "2001:db8::9"}, "LinkLayerAddress": {"02:00:00:00:00:09",
+		"00:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:09"}},
 	"RoutingPolicyRule": {"From": {"10.0.0.0/8"}, "Table": {"7"}, "Priority": {"100"}, "GoTo": {"30000"}},
 }
 
 // everyKey writes a unit with keys out of the schema.
 func everyKey(r *rand.Rand, used map[string]bool) string {
 	need := map[string]bool{"Partition.PartitionKey": true, "Address.Address": true, "Route.Destination": true,
-		"VRF.Name": true, "VRF.Table": true, "Bond.Name": true}
+		"VRF.Name": true, "VRF.Table": true, "Bond.Name": true,
+		"Neighbor.Address": true, "Neighbor.LinkLayerAddress": true}
 	var b strings.Builder
 	fmt.Fprintf(&b, "[Match]\nName=%s\n", pick(r, "ib*", "ib0", "ib1"))
 	for _, spec := range units.Schema() {
@@ -480,8 +487,8 @@ func TestLawsOfEveryKey(t *testing.T) {
 			}
 			w.settle(t, &units.Set{}, map[string]link.Reason{})
 			for _, l := range w.m.Snapshot().Links {
-				if len(l.Routes) > 0 && !slices.ContainsFunc(w.rec.Links, func(e *link.LinkRecord) bool { return e.Keep }) {
-					t.Fatalf("%s keeps %v after all units went", l.Name, l.Routes)
+				if len(l.Routes)+len(l.Neighbors) > 0 && !slices.ContainsFunc(w.rec.Links, func(e *link.LinkRecord) bool { return e.Keep }) {
+					t.Fatalf("%s keeps %v %v after all units went", l.Name, l.Routes, l.Neighbors)
 				}
 			}
 		}()

@@ -65,6 +65,8 @@ func (sh *shell) ip(it *item, w []string) string {
 		}
 		sh.link(sh.iface).section("RoutingPolicyRule", dirs, it)
 		return ""
+	case (abbreviates("neighbor") || abbreviates("neighbour")) && (verb == "add" || verb == "replace"):
+		return sh.ipNeighbor(it, w[2:])
 	}
 	return whyCommand
 }
@@ -250,6 +252,40 @@ func (sh *shell) ipAddress(it *item, w []string) string {
 	} else {
 		sh.link(dev).address(addr, it)
 	}
+	return ""
+}
+
+func (sh *shell) ipNeighbor(it *item, w []string) string {
+	dev, addr, lladdr := sh.iface, "", ""
+	for i := 0; i < len(w); i++ {
+		switch {
+		case (w[i] == "dev" || w[i] == "lladdr" || w[i] == "nud" || w[i] == "to") && i+1 < len(w):
+			i++
+			switch w[i-1] {
+			case "dev":
+				dev = w[i]
+			case "lladdr":
+				lladdr = w[i]
+			case "to":
+				addr = w[i]
+			default:
+				if w[i] != "permanent" {
+					return "an entry that is not permanent"
+				}
+			}
+		case addr == "":
+			addr = w[i]
+		default:
+			return whyCommand
+		}
+	}
+	if !validName(dev) || addr == "" || lladdr == "" {
+		return whyCommand
+	}
+	if !sh.isLink(dev) {
+		return whyOther
+	}
+	sh.link(dev).section("Neighbor", [][2]string{{"Address", addr}, {"LinkLayerAddress", lladdr}}, it)
 	return ""
 }
 

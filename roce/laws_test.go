@@ -58,6 +58,16 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 		for i, n := range o.Buffers.Size {
 			l.DCB.Buffer.Size[i] = (n + 127) &^ 127 // in cells
 		}
+	case SetEthtool:
+		for _, x := range o.Settings {
+			v := l.Ethtool[x.Param]
+			if v.N = x.N; o.Group == units.EthtoolRings {
+				for v.N = 1; v.N < x.N; v.N *= 2 { // mlx5e_ethtool_set_ringparam
+				}
+				v.Asked = ptr(x.N)
+			}
+			l.Ethtool[x.Param] = v
+		}
 	case SetModprobe:
 		st.Modprobe = o.Text
 	case AddSoft:
@@ -225,6 +235,7 @@ func TestLaws(t *testing.T) {
 // lawValues are values beside the examples and words of the schema, by section.
 var lawValues = map[string]map[string][]string{
 	"Port": {"NodeDescription": {"x"}},
+	"Link": {"RxBufferSize": {"1000", "9000"}, "TxBufferSize": {"8192"}, "CombinedChannels": {"9", "2"}, "RxCoalesceSec": {"0"}},
 	"RoCE": {"Version": {"1"}, "DSCP": {"0"}, "Priority": {"5"}, "PFC": {"3 4"}, "ETS": {"0:100", "0:40 3:60",
 		"1:strict", "0:10"}, "PriorityToClass": {"3:3 4:0"}, "DSCPToPriority": {"26:4 48:6"},
 		"BufferSize": {"0:131072 1:1000", "7:1G"}, "PriorityToBuffer": {"3:1"}, "CableLength": {"0", "1", "999", "1000"}},

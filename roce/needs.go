@@ -21,6 +21,7 @@ type Needs struct {
 	Modprobe  bool
 	Functions bool // virtual functions
 	Soft      bool
+	Ethtool   bool
 }
 
 // NeedsOf is what has to be read for a unit, nothing for nil.
@@ -33,6 +34,7 @@ func NeedsOf(u *units.Unit) (n Needs) {
 		NodeDesc:  u.Port.NodeDescription.Set,
 		Functions: u.VirtualFunctions.Present || len(u.VFs) > 0,
 		Soft:      u.SoftRoCE.Present,
+		Ethtool:   len(u.Link.Ethtool) > 0,
 	}
 	if u.RoCE.Present {
 		n.Defaults = u.RoCE.Version.Set || u.RoCE.ToS().Set
@@ -41,7 +43,7 @@ func NeedsOf(u *units.Unit) (n Needs) {
 		n.GIDIndex = u.RoCE.GIDIndex.Set
 		n.Modprobe = u.RoCE.WriteModprobeFile.V
 	}
-	n.Sections = u.Port.Present || u.RoCE.Present || len(u.VLANs) > 0 || n.Functions || n.Soft
+	n.Sections = u.Port.Present || u.RoCE.Present || len(u.VLANs) > 0 || n.Functions || n.Soft || n.Ethtool
 	return n
 }
 

@@ -195,6 +195,8 @@ func setting(op link.Op) string {
 		return fmt.Sprintf("ECN %d", o.Priority)
 	case SetVLAN:
 		return "VLAN " + o.Name
+	case SetEthtool:
+		return "ethtool " + ethtoolOption(o.Group)
 	case SetVFs:
 		return "Count"
 	case RebindVF:

@@ -47,6 +47,10 @@ func Ops() []link.Op {
 		vf(VFAttr{VLAN: &id}),
 		SetVFGUIDs{On: on, VF: 1, Node: &guid, Bus: bus, Dev: function},
 		RebindVF{On: on, VF: 1, Bus: bus, Dev: function, Node: guid},
+		SetEthtool{On: on, Group: units.EthtoolRings, Settings: []units.EthtoolSetting{{Param: 0, N: 8192}, {Param: 3, N: 4096}}},
+		SetEthtool{On: on, Group: units.EthtoolChannels, Settings: []units.EthtoolSetting{{Param: 7, N: 8}}},
+		SetEthtool{On: on, Group: units.EthtoolCoalesce, Settings: []units.EthtoolSetting{{Param: units.RxCoalesceSec, N: 20},
+			{Param: units.UseAdaptiveRxCoalesce}}},
 	}
 }
 

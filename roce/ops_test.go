@@ -19,7 +19,7 @@ func TestOps(t *testing.T) {
 	s.Links = []link.Link{{Index: 7, Name: "net7"}}
 	for _, op := range Ops() {
 		word, _, _ := strings.Cut(op.String(), " ")
-		if !slices.Contains([]string{"ip", "rdma", "dcb", "devlink", "echo", "mkdir"}, word) {
+		if !slices.Contains([]string{"ip", "rdma", "dcb", "devlink", "echo", "mkdir", "ethtool"}, word) {
 			t.Errorf("%T: %q is not a command", op, op)
 		}
 		if op.Target().Link != "net7" || op.Target().Port != 1 {

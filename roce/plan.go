@@ -68,6 +68,9 @@ func Plan(b *link.Builder, index int, u *units.Unit) (restarts bool) {
 	}
 	p.nodeDesc()
 	p.virtualFunctions()
+	if !l.IsChild() {
+		p.ethtool()
+	}
 	if l.IsInfiniBand() {
 		if !l.IsChild() { // a unit that matches a link's P_Key children too does not mean them
 			p.ethernetOnly()
@@ -115,24 +118,34 @@ func (p *planner) findPort() {
 
 // reach plans op if the setting is not as wanted, and notes the attribute.
 func (p *planner) reach(a link.Attribute, ok bool, op link.Op) (planned bool) {
-	switch {
-	case ok:
-	case p.st.Contested[ContestedKey(op)] >= flapLimit:
-		a.Why = p.contested(a.Name)
-		p.b.Block(p.on, op, false, a.Why)
-	case !p.b.Do(op):
-		a.Why = p.b.Delayed[link.DelayKey(op)]
-	default:
-		planned = true
+	if !ok {
+		a.Why, planned = p.try(a.Name, op)
 	}
 	p.attr(a)
 	return planned
 }
 
-func (p *planner) contested(name string) link.Reason {
-	who := "another program"
-	next := "find it: lldpad, mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure " + p.l.Name
-	if len(p.st.Agents) > 0 {
+// try plans op unless its setting is contested or it is delayed: why says so.
+func (p *planner) try(name string, op link.Op) (why link.Reason, planned bool) {
+	if p.st.Contested[ContestedKey(op)] >= flapLimit {
+		why = p.contested(name, op)
+		p.b.Block(p.on, op, false, why)
+		return why, false
+	}
+	if !p.b.Do(op) {
+		return p.b.Delayed[link.DelayKey(op)], false
+	}
+	return why, true
+}
+
+func (p *planner) contested(name string, op link.Op) link.Reason {
+	who, find := "another program", "lldpad, mlnx_qos in a boot script, an agent in a container"
+	_, queues := op.(SetEthtool)
+	if queues {
+		find = "tuned, NetworkManager, ethtool in a boot script"
+	}
+	next := "find it: " + find + "; stop it, then: ibnetctl reconfigure " + p.l.Name
+	if len(p.st.Agents) > 0 && !queues {
 		who = strings.Join(p.st.Agents, " or ")
 		next = "systemctl disable --now " + p.st.Agents[0] + ", then: ibnetctl reconfigure " + p.l.Name
 	}

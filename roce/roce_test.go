@@ -70,6 +70,8 @@ func system() (*link.Snapshot, *State) {
 					Buffer: &Buffers{Size: [8]uint32{0: 130944}, Total: 262016}, DSCP: map[uint8]uint8{}},
 				SRIOV: &SRIOV{Bus: "pci", Dev: "0000:3b:00.1", Total: 8, Autoprobe: ptr(true)},
 				ECN:   ptr(uint8(0)),
+				Ethtool: map[units.EthtoolParam]Ethtool{0: {N: 1024, Max: 8192}, 3: {N: 1024, Max: 8192}, 7: {N: 4, Max: 8},
+					units.RxCoalesceSec: {N: 8}, units.RxMaxCoalescedFrames: {N: 128}, units.UseAdaptiveRxCoalesce: {N: 1}},
 			},
 			3: {SRIOV: &SRIOV{Bus: "pci", Dev: "0000:03:00.0", Total: 16, VFs: []VF{
 				{Dev: "0000:03:00.1", Driver: "mlx4_core", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)),

@@ -18,6 +18,7 @@ type (
 	GIDUser    = cardstate.GIDUser
 	Link       = cardstate.Link
 	SoftDevice = cardstate.SoftDevice
+	Ethtool    = cardstate.Ethtool
 	TSA        = cardstate.TSA
 	DCB        = cardstate.DCB
 	Classes    = cardstate.Classes

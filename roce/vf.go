@@ -216,13 +216,7 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 	bound := v.Driver != "" && v.Dev != ""
 	changed := op.Node != nil || op.Port != nil
 	if changed && bound && v.Busy == "" {
-		var why link.Reason
-		if p.st.Contested[ContestedKey(op)] >= flapLimit {
-			why = p.contested(name("GUIDs"))
-			p.b.Block(p.on, op, false, why)
-		} else if !p.b.Do(op) {
-			why = p.b.Delayed[link.DelayKey(op)]
-		}
+		why, _ := p.try(name("GUIDs"), op)
 		note("NodeGUID", node, v.NodeGUID, why)
 		note("PortGUID", port, v.PortGUID, why)
 		return

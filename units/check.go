@@ -68,6 +68,7 @@ func (p *parser) finish() bool {
 	p.checkDHCP()
 	p.checkDHCPv6()
 	p.checkLink()
+	p.checkEthtool()
 	p.checkBond()
 	p.checkVRF()
 	p.sec, p.key = nil, nil

@@ -24,6 +24,8 @@ type Link struct {
 	ARP                     Value[bool]
 	// Group is 0 to 2147483647.
 	Group Value[uint32]
+	// Ethtool are the settings of the queues that are given, in the order of EthtoolParam.
+	Ethtool []Value[EthtoolSetting]
 }
 
 // MTU is an MTU in bytes, or Max: the best that adapter and fabric allow.

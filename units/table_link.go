@@ -12,7 +12,7 @@ func linkSection() SectionSpec {
 		apply:  scalar(func(l *Link) *Value[Online] { return &l.RequiredForOnline }, parseOnline)}
 	return SectionSpec{
 		Name: "Link", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Link, &u.Link.Section },
-		Keys: []Key{
+		Keys: append([]Key{
 			{Name: "MTUBytes", Values: []string{"max"}, Networkd: true,
 				apply: scalar(func(l *Link) *Value[MTU] { return &l.MTUBytes }, parseMTU)},
 			{Name: "GUID", apply: scalar(func(l *Link) *Value[ib.GUID] { return &l.GUID }, parseGUID)},
@@ -26,7 +26,7 @@ func linkSection() SectionSpec {
 			boolKey("Promiscuous", true, func(l *Link) *Value[bool] { return &l.Promiscuous }),
 			boolKey("ARP", true, func(l *Link) *Value[bool] { return &l.ARP }),
 			numKey("Group", 0, math.MaxInt32, true, func(l *Link) *Value[uint32] { return &l.Group }),
-		},
+		}, ethtoolKeys()...),
 	}
 }
 

@@ -65,6 +65,9 @@ func (o *Observer) applied(op link.Op, err error) {
 	if err == nil || lost {
 		o.corrected(op)
 	}
+	if q, ok := op.(roce.SetEthtool); ok && err == nil {
+		o.requested(q)
+	}
 }
 
 // cardOf names the card that an operation's target is on: the device on its bus,

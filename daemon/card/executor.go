@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/internal/kernel/ethtool"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -26,6 +27,7 @@ type executor struct {
 	rt *rtnl.Conn
 	dl *devlink.Conn
 	rd *rdmanl.Conn
+	et *ethtool.Conn
 }
 
 func newExecutor(sys sysfs.FS, m modules.Loader) *executor {
@@ -52,6 +54,8 @@ func (e *executor) apply(ctx context.Context, op link.Op) error {
 		return e.rebind(p)
 	case roce.AddSoft:
 		return e.addSoft(ctx, p)
+	case roce.SetEthtool:
+		return e.setEthtool(p)
 	case roce.DelSoft:
 		if err := open(&e.rd, rdmanl.Dial); err != nil {
 			return err
@@ -72,5 +76,8 @@ func (e *executor) rest() {
 	if e.rd != nil {
 		_ = e.rd.Close()
 	}
-	e.rt, e.dl, e.rd = nil, nil, nil
+	if e.et != nil {
+		_ = e.et.Close()
+	}
+	e.rt, e.dl, e.rd, e.et = nil, nil, nil, nil
 }

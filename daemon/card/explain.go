@@ -106,6 +106,25 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		case busy:
 			return later("stop lldpad or the program that sets DCB on the link", "%s of %s is being set by another", key, on.Link)
 		}
+	case roce.SetEthtool:
+		show := roce.EthtoolShow(o.Group, on.Link)
+		switch {
+		case unknown:
+			return say("remove "+o.Keys()+"; "+show+" prints what the driver has", "the driver of %s cannot set %s", on.Link, o.Keys())
+		case isAny(err, unix.ENOMEM):
+			return say("write less; "+show+" prints the limits", "the driver of %s has no memory for %s", on.Link, o.Keys())
+		case refused:
+			next := "compare with " + show
+			switch o.Group {
+			case units.EthtoolChannels:
+				next += "; XDP programs, AF_XDP sockets, ethtool -X and -N and traffic classes need their queues: remove these, or write more"
+			case units.EthtoolCoalesce:
+				next += "; some drivers take a delay with UseAdaptiveRxCoalesce=no or UseAdaptiveTxCoalesce=no only"
+			}
+			return say(next, "the driver of %s refuses %s", on.Link, o.Keys())
+		case busy:
+			return later(show, "the driver of %s is at work, so that it does not take %s", on.Link, o.Keys())
+		}
 	case roce.SetModprobe:
 		if isAny(err, unix.EROFS, unix.EACCES, unix.EPERM) {
 			return say("make /etc/modprobe.d writable for the service, or remove WriteModprobeFile= and write the line by hand",

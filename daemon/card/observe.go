@@ -15,6 +15,7 @@ import (
 	"ibnetworkd/internal/kernel/configfs"
 	"ibnetworkd/internal/kernel/dcb"
 	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/internal/kernel/ethtool"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -47,6 +48,7 @@ type Observer struct {
 	dcb *dcb.Conn
 	dl  *devlink.Conn
 	rd  *rdmanl.Conn
+	et  *ethtool.Conn
 
 	cfg Config
 
@@ -60,6 +62,8 @@ type Observer struct {
 	// buffers are the last requests for receive buffers and what the drivers
 	// made of them, by link index.
 	buffers map[int]asked
+	// queues are the last requests for settings of queues, by link index.
+	queues map[int]answers
 	// firmware are the links whose DCBX was refused since the last look.
 	firmware map[string]bool
 
@@ -74,7 +78,7 @@ func New(root string, rt *rtnl.Conn, cfg Config) *Observer {
 	sys := sysfs.New(root)
 	o := &Observer{cfg: cfg, root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{}, moves: map[movedTo]moved{},
-		buffers: map[int]asked{}, firmware: map[string]bool{}}
+		buffers: map[int]asked{}, queues: map[int]answers{}, firmware: map[string]bool{}}
 	o.workers = newWorkers(func() runner {
 		var r runner = newExecutor(sys, cfg.Modules)
 		if cfg.Helper != nil {
@@ -100,6 +104,9 @@ func (o *Observer) Close() error {
 	}
 	if o.rd != nil {
 		errs = append(errs, o.rd.Close())
+	}
+	if o.et != nil {
+		errs = append(errs, o.et.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -145,6 +152,7 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 		if o.index[l.Name] != l.Index {
 			o.Forget(l.Name)
 			delete(o.buffers, o.index[l.Name])
+			delete(o.queues, o.index[l.Name])
 			maps.DeleteFunc(o.tables, func(k tableOf, _ table) bool { return k.link == o.index[l.Name] })
 			o.index[l.Name] = l.Index
 		}
@@ -298,6 +306,13 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 		x.SRIOV = o.last.Links[l.Index].SRIOV
 	default:
 		x.SRIOV = o.sriov(s, l)
+	}
+	switch {
+	case !needs.Ethtool:
+	case busy:
+		x.Ethtool = o.last.Links[l.Index].Ethtool
+	default:
+		x.Ethtool = o.ethtool(l.Index, u)
 	}
 	if needs.Soft {
 		for i := range s.Devices {

@@ -35,11 +35,12 @@ type Result struct {
 	Err error
 }
 
-// slow reports whether an operation makes drivers probe, or needs the result of
-// one that does: those of a card go through its worker in the order of the plan.
+// slow reports whether an operation makes drivers probe or open their queues again, or
+// needs the result of one that does: those of a card go through its worker in the order of the plan.
 func slow(op link.Op) bool {
 	switch op.(type) {
-	case roce.SetPortType, roce.SetAutoprobe, roce.SetVFs, roce.SetVF, roce.SetVFGUIDs, roce.RebindVF, roce.AddSoft, roce.DelSoft:
+	case roce.SetPortType, roce.SetAutoprobe, roce.SetVFs, roce.SetVF, roce.SetVFGUIDs, roce.RebindVF, roce.AddSoft, roce.DelSoft,
+		roce.SetEthtool:
 		return true
 	}
 	return false
@@ -64,6 +65,8 @@ func doing(op link.Op) string {
 		return fmt.Sprintf("the driver of virtual function %d of %s starts again", o.VF, on)
 	case roce.AddSoft:
 		return fmt.Sprintf("the %s device %s is being created on %s", o.Driver, o.Name, on)
+	case roce.SetEthtool:
+		return fmt.Sprintf("the driver of %s sets %s", on, o.Keys())
 	case roce.DelSoft:
 		return fmt.Sprintf("the RDMA device %s is being removed from %s", o.Name, on)
 	}

@@ -1,6 +1,6 @@
 // Package cardwatch reports to the daemon when another program changes what package roce
-// looks after: DCB settings of a link, devlink's ports and parameters, the host's
-// name.
+// looks after: DCB settings and queues of a link, devlink's ports and parameters, the
+// host's name.
 package cardwatch
 
 import (
@@ -12,11 +12,13 @@ import (
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/kernel/dcb"
 	"ibnetworkd/internal/kernel/devlink"
+	"ibnetworkd/internal/kernel/ethtool"
 )
 
 // Sources are the event sources, for daemon.Watch.
 func Sources() []daemon.EventSource {
-	return []daemon.EventSource{{Name: "data centre bridging", Open: bridging}, {Name: "devlink", Open: cards}}
+	return []daemon.EventSource{{Name: "data centre bridging", Open: bridging}, {Name: "devlink", Open: cards},
+		{Name: "ethtool", Open: queues}}
 }
 
 func bridging() (daemon.EventSocket, error) {
@@ -58,4 +60,22 @@ func cards() (daemon.EventSocket, error) {
 		return nil, fmt.Errorf("listen to devlink: %w", err)
 	}
 	return daemon.SocketOf(ev, func(s *daemon.Scope, _ devlink.Event) { s.RDMA = true }), nil
+}
+
+func queues() (daemon.EventSocket, error) {
+	c, err := ethtool.Dial()
+	if errors.Is(err, ethtool.ErrNone) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen to ethtool: %w", err)
+	}
+	defer func() { _ = c.Close() }()
+	ev, err := c.Listen(0)
+	if err != nil {
+		return nil, fmt.Errorf("listen to ethtool: %w", err)
+	}
+	return daemon.SocketOf(ev, func(s *daemon.Scope, e ethtool.Event) {
+		s.Join(daemon.Scope{Links: map[int]bool{e.Index: true}})
+	}), nil
 }

@@ -1,7 +1,7 @@
 // Package kernel has the thin clients of the kernel below it, one package
 // each: rtnl (links, addresses, routes, rules), rdmanl (RDMA devices), uevent,
-// udevdb, sysfs, procsys, devlink, dcb, configfs, umad and modules; nl is what
-// the netlink clients share.
+// udevdb, sysfs, procsys, devlink, dcb, ethtool, configfs, umad and modules; nl is
+// what the netlink clients share.
 //
 // A client turns bytes into values and values into bytes, keeps the kernel's
 // words in its errors, and decides nothing: it knows nothing of links to be

@@ -107,6 +107,16 @@ type Link struct {
 	// ECN has bit n set if congestion notification is on for priority n; nil if
 	// the driver has no files for it.
 	ECN *uint8 `json:"ecn,omitempty"`
+	// Ethtool are the settings of the queues that the driver has; nil if they cannot be read.
+	Ethtool map[units.EthtoolParam]Ethtool `json:"ethtool,omitzero"`
+}
+
+// Ethtool is a setting of a link's queues in the kernel's unit.
+type Ethtool struct {
+	N   uint32 `json:"n"`
+	Max uint32 `json:"max,omitempty"` // 0 where the driver names none
+	// Asked is what N is the driver's answer to, nil if that is not known.
+	Asked *uint32 `json:"asked,omitempty"`
 }
 
 // SoftDevice is a software RDMA device.

@@ -361,7 +361,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 				d.hw(a.value, a.item)
 			}
 		case a.key == "ETHTOOL_OPTS":
-			a.left(whyEthtool)
+			d.ethtoolOptions(a.value, a.item)
 		case a.key == "ZONE":
 			a.left(d.zone(a.value))
 		case n == "DNS":

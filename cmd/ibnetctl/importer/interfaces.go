@@ -405,6 +405,8 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			o.left(whyHWAddr)
 		case strings.HasPrefix(key, "bond-") || strings.HasPrefix(key, "bond_") || key == "slaves" || key == "master":
 			ifaceBond(d, o)
+		case strings.HasPrefix(key, "hardware-"):
+			ifaceEthtool(d, o)
 		case key == "down" || key == "pre-down" || key == "post-down":
 			o.left("a command for when the link goes down; ibnetworkd removes what it set by itself")
 		}

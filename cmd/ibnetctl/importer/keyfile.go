@@ -329,6 +329,8 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		keyfileInfiniband(d, e)
 	case "bond":
 		d.bondOption(e.key, e.value, e.item)
+	case "ethtool":
+		keyfileEthtool(d, e)
 	case "ipv4", "ipv6":
 		if keyfileAutomatic(d, e, by) {
 			return

@@ -521,6 +521,17 @@ func (sh *shell) command(it *item, w []string, target string) string {
 		return sh.ifconfig(it, w[1:])
 	case "route":
 		return sh.route(it, w[1:])
+	case "ethtool":
+		if len(w) < 4 {
+			return whyCommand
+		}
+		if _, ok := ethtoolGroups[w[1]]; !ok {
+			return whyEthtool
+		}
+		if !sh.isLink(w[2]) {
+			return whyOther
+		}
+		return sh.link(w[2]).ethtoolCommand(w[1], w[3:], it)
 	}
 	return whyCommand
 }

@@ -21,7 +21,7 @@ const (
 	whyName    = "not the name of an interface"
 	whyHWAddr  = "a hardware address; [Link] GUID= sets the last 8 bytes of an IPoIB address"
 	whySysctl  = "a sysctl that no setting of a unit changes; write it into /etc/sysctl.d"
-	whyEthtool = "an ethtool command; write a systemd.link(5) file or a service for it"
+	whyEthtool = "a setting of ethtool for which a unit has no key; write a systemd.link(5) file or a service for it"
 	whyPort    = "%s is a port of %s: leave it to the tool that creates that"
 	// What the parser of units says follows.
 	whyRefused   = "a unit does not accept it: "

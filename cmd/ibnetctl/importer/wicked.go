@@ -179,7 +179,7 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 	case a.key == "LLADDR":
 		a.left(whyHWAddr)
 	case a.key == "ETHTOOL_OPTIONS":
-		a.left(whyEthtool)
+		d.ethtoolOptions(a.value, a.item)
 	case a.key == "ZONE":
 		a.left(d.zone(a.value))
 	case a.key == "PRE_UP_SCRIPT" || strings.HasSuffix(a.key, "_SCRIPT"):

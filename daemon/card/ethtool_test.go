@@ -1,0 +1,103 @@
+package card
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/ethtool"
+	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/kernel/modules"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
+)
+
+// Every setting has the attribute of its name in ethtool_netlink.h.
+func TestEthtoolAttributes(t *testing.T) {
+	want := map[string][2]uint16{
+		"RxBufferSize":                        {unix.ETHTOOL_A_RINGS_RX, unix.ETHTOOL_A_RINGS_RX_MAX},
+		"RxMiniBufferSize":                    {unix.ETHTOOL_A_RINGS_RX_MINI, unix.ETHTOOL_A_RINGS_RX_MINI_MAX},
+		"RxJumboBufferSize":                   {unix.ETHTOOL_A_RINGS_RX_JUMBO, unix.ETHTOOL_A_RINGS_RX_JUMBO_MAX},
+		"TxBufferSize":                        {unix.ETHTOOL_A_RINGS_TX, unix.ETHTOOL_A_RINGS_TX_MAX},
+		"RxChannels":                          {unix.ETHTOOL_A_CHANNELS_RX_COUNT, unix.ETHTOOL_A_CHANNELS_RX_MAX},
+		"TxChannels":                          {unix.ETHTOOL_A_CHANNELS_TX_COUNT, unix.ETHTOOL_A_CHANNELS_TX_MAX},
+		"OtherChannels":                       {unix.ETHTOOL_A_CHANNELS_OTHER_COUNT, unix.ETHTOOL_A_CHANNELS_OTHER_MAX},
+		"CombinedChannels":                    {unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT, unix.ETHTOOL_A_CHANNELS_COMBINED_MAX},
+		"RxCoalesceSec":                       {unix.ETHTOOL_A_COALESCE_RX_USECS},
+		"RxMaxCoalescedFrames":                {unix.ETHTOOL_A_COALESCE_RX_MAX_FRAMES},
+		"RxCoalesceIrqSec":                    {unix.ETHTOOL_A_COALESCE_RX_USECS_IRQ},
+		"RxMaxCoalescedIrqFrames":             {unix.ETHTOOL_A_COALESCE_RX_MAX_FRAMES_IRQ},
+		"TxCoalesceSec":                       {unix.ETHTOOL_A_COALESCE_TX_USECS},
+		"TxMaxCoalescedFrames":                {unix.ETHTOOL_A_COALESCE_TX_MAX_FRAMES},
+		"TxCoalesceIrqSec":                    {unix.ETHTOOL_A_COALESCE_TX_USECS_IRQ},
+		"TxMaxCoalescedIrqFrames":             {unix.ETHTOOL_A_COALESCE_TX_MAX_FRAMES_IRQ},
+		"StatisticsBlockCoalesceSec":          {unix.ETHTOOL_A_COALESCE_STATS_BLOCK_USECS},
+		"UseAdaptiveRxCoalesce":               {unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX},
+		"UseAdaptiveTxCoalesce":               {unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_TX},
+		"CoalescePacketRateLow":               {unix.ETHTOOL_A_COALESCE_PKT_RATE_LOW},
+		"RxCoalesceLowSec":                    {unix.ETHTOOL_A_COALESCE_RX_USECS_LOW},
+		"RxMaxCoalescedLowFrames":             {unix.ETHTOOL_A_COALESCE_RX_MAX_FRAMES_LOW},
+		"TxCoalesceLowSec":                    {unix.ETHTOOL_A_COALESCE_TX_USECS_LOW},
+		"TxMaxCoalescedLowFrames":             {unix.ETHTOOL_A_COALESCE_TX_MAX_FRAMES_LOW},
+		"CoalescePacketRateHigh":              {unix.ETHTOOL_A_COALESCE_PKT_RATE_HIGH},
+		"RxCoalesceHighSec":                   {unix.ETHTOOL_A_COALESCE_RX_USECS_HIGH},
+		"RxMaxCoalescedHighFrames":            {unix.ETHTOOL_A_COALESCE_RX_MAX_FRAMES_HIGH},
+		"TxCoalesceHighSec":                   {unix.ETHTOOL_A_COALESCE_TX_USECS_HIGH},
+		"TxMaxCoalescedHighFrames":            {unix.ETHTOOL_A_COALESCE_TX_MAX_FRAMES_HIGH},
+		"CoalescePacketRateSampleIntervalSec": {unix.ETHTOOL_A_COALESCE_RATE_SAMPLE_INTERVAL},
+	}
+	got := map[string][2]uint16{}
+	for p := range units.EthtoolParams {
+		value, limit := attribute(p)
+		got[p.Key()] = [2]uint16{value, limit}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// On this machine's kernel: what is set is read back, and what is refused has a reason.
+func TestEthtoolLive(t *testing.T) {
+	kerneltest.Isolate(t)
+	add := exec.Command("ip", "link", "add", "va", "numrxqueues", "4", "numtxqueues", "4", "type", "veth")
+	if out, err := add.CombinedOutput(); err != nil {
+		t.Skipf("no veth: %s %v", out, err)
+	}
+	if _, err := ethtool.Dial(); errors.Is(err, ethtool.ErrNone) {
+		t.Skip(err)
+	}
+	const rx, combined = units.EthtoolParam(4), units.EthtoolParam(7)
+	on := link.Target{Link: "va", Ifindex: kerneltest.InterfaceIndex("va")}
+	u := &units.Unit{Link: units.Link{Ethtool: []units.Value[units.EthtoolSetting]{units.Some(units.EthtoolSetting{Param: rx, N: 2})}}}
+	set := func(p units.EthtoolParam, n uint32) roce.SetEthtool {
+		return roce.SetEthtool{On: on, Group: p.Group(), Settings: []units.EthtoolSetting{{Param: p, N: n}}}
+	}
+	o := &Observer{queues: map[int]answers{}}
+	e := newExecutor(sysfs.New("/"), modules.Loader{})
+	defer e.rest()
+	if have := o.ethtool(on.Ifindex, u); have[rx].N != 4 || have[rx].Max != 4 || have[rx].Asked != nil {
+		t.Errorf("before: %+v", have)
+	}
+	op := set(rx, 2)
+	if err := e.apply(context.Background(), op); err != nil {
+		t.Fatal(err)
+	}
+	o.requested(op)
+	have := o.ethtool(on.Ifindex, u)
+	if x := have[rx]; x.N != 2 || x.Asked == nil || *x.Asked != 2 {
+		t.Errorf("after: %+v", x)
+	}
+	if _, ok := have[combined]; ok {
+		t.Error("veth has combined channels")
+	}
+	err := e.apply(context.Background(), set(combined, 9))
+	if why, _, ok := Explain(set(combined, 9), err, "invalid argument"); !ok || why.Code != link.CodeRefused {
+		t.Errorf("%v: %+v", err, why)
+	}
+}

@@ -1,0 +1,103 @@
+package scenario
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/ethtool"
+	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/lab"
+	"ibnetworkd/link"
+)
+
+// Rings, channels and coalescing of a link are set, set again after another program,
+// and left alone once it goes on; what a driver does not have is said.
+func TestEthtool(t *testing.T) {
+	t.Parallel()
+	const unit = "[Match]\nName=sim0\n[Link]\nRxBufferSize=2048\nTxBufferSize=max\nCombinedChannels=2\nRxCoalesceSec=20us\n" +
+		"RxMaxCoalescedFrames=64\nUseAdaptiveTxCoalesce=yes\n"
+	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd}, Files: map[string]string{
+		unitDir + "10-sim0.ibnetwork": unit,
+		unitDir + "20-ib0.ibnetwork":  "[Match]\nName=ib0\n[Link]\nRxBufferSize=1024\nRxCoalesceSec=16us\n",
+		unitDir + "30-va.ibnetwork":   "[Match]\nName=va\n[Link]\nRxChannels=2\nTxChannels=max\nCombinedChannels=2\n",
+	}}, func(g *lab.G) {
+		g.SM(lab.SM{})
+		g.Sh("echo '11 1 4' > /sys/bus/netdevsim/new_device; ip link set $(ls /sys/bus/netdevsim/devices/netdevsim11/net) name sim0")
+		g.Sh("ip link add va numrxqueues 4 numtxqueues 4 type veth peer name vb numrxqueues 4 numtxqueues 4; ip link set vb up")
+		rt, err := rtnl.Dial()
+		if err != nil {
+			g.Fatal(err)
+		}
+		d := startDaemon(g)
+		wait := func(name, key, actual, why string) {
+			g.Helper()
+			d.wait(name, key+" "+actual+" "+why, 20*time.Second, func(s link.Status) bool {
+				a := attr(s, key)
+				return a.Actual == actual && strings.Contains(a.Why.Text, why) && a.OK() == (why == "")
+			})
+		}
+		et, err := ethtool.Dial()
+		if errors.Is(err, ethtool.ErrNone) { // of Linux before 5.6, or configured so
+			wait("sim0", "RxBufferSize", "", "this kernel has no ethtool netlink")
+			return
+		}
+		if err != nil {
+			g.Fatal(err)
+		}
+		index := func(name string) int {
+			l, err := rt.LinkByName(name, false)
+			if err != nil {
+				g.Fatal(err)
+			}
+			return l.Index
+		}
+		get := func(name string, group ethtool.Group) ethtool.Values {
+			v, err := et.Get(index(name), group)
+			if err != nil {
+				g.Fatal(err)
+			}
+			return v
+		}
+		is := func(name string, group ethtool.Group, want ethtool.Values) {
+			g.Helper()
+			g.WaitFor(10*time.Second, func() string {
+				v := get(name, group)
+				for attr, n := range want {
+					if v[attr] != n {
+						return fmt.Sprintf("%s of %s are %v, want %v", group, name, v, want)
+					}
+				}
+				return ""
+			})
+		}
+		rings := ethtool.Values{unix.ETHTOOL_A_RINGS_RX: 2048, unix.ETHTOOL_A_RINGS_TX: 4096}
+		is("sim0", ethtool.Rings, rings)
+		is("sim0", ethtool.Channels, ethtool.Values{unix.ETHTOOL_A_CHANNELS_COMBINED_COUNT: 2})
+		is("sim0", ethtool.Coalesce, ethtool.Values{unix.ETHTOOL_A_COALESCE_RX_USECS: 20, unix.ETHTOOL_A_COALESCE_RX_MAX_FRAMES: 64,
+			unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_TX: 1})
+		is("va", ethtool.Channels, ethtool.Values{unix.ETHTOOL_A_CHANNELS_RX_COUNT: 2, unix.ETHTOOL_A_CHANNELS_TX_COUNT: 4})
+		wait("sim0", "RxBufferSize", "2048", "")
+		wait("sim0", "RxCoalesceSec", "20us", "")
+		wait("sim0", "UseAdaptiveTxCoalesce", "yes", "")
+		wait("va", "CombinedChannels", "", "the driver of va has no CombinedChannels=")
+		wait("ib0", "RxBufferSize", "", "the driver of ib0 has no RxBufferSize=")
+		g.Logf("ib0: %v", get("ib0", ethtool.Coalesce))
+		quiet(g, d)
+
+		g.Write(unitDir+"10-sim0.ibnetwork", strings.Replace(unit, "2048", "9000", 1))
+		wait("sim0", "RxBufferSize", "2048", "asked 9000, sim0 takes at most 4096")
+		g.Write(unitDir+"10-sim0.ibnetwork", unit)
+		for range 5 {
+			is("sim0", ethtool.Rings, rings)
+			if err := et.Do(et.Set(index("sim0"), ethtool.Rings, ethtool.Values{unix.ETHTOOL_A_RINGS_RX: 512})); err != nil {
+				g.Fatal(err)
+			}
+		}
+		wait("sim0", "RxBufferSize", "512", "another program changes")
+	})
+}

@@ -1,0 +1,138 @@
+package roce
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// SetEthtool sets settings of one group of a link's queues.
+type SetEthtool struct {
+	link.On
+	Group units.EthtoolGroup
+	// Settings are in the order of units.EthtoolParam; none is Max.
+	Settings []units.EthtoolSetting
+}
+
+// ethtoolOption is the option of ethtool that sets a group; in lower case it shows it.
+func ethtoolOption(g units.EthtoolGroup) string { return [...]string{"-G", "-L", "-C"}[g] }
+
+// EthtoolShow is the command that shows a group of a link's settings.
+func EthtoolShow(g units.EthtoolGroup, name string) string {
+	return "ethtool " + strings.ToLower(ethtoolOption(g)) + " " + name
+}
+
+// String prints ethtool -G, -L or -C.
+func (o SetEthtool) String() string {
+	var b strings.Builder
+	b.WriteString("ethtool " + ethtoolOption(o.Group) + " " + o.On.Link)
+	for _, s := range o.Settings {
+		if s.Param.Bool() {
+			fmt.Fprintf(&b, " %s %s", s.Param.Word(), onOff(s.N != 0))
+		} else {
+			fmt.Fprintf(&b, " %s %d", s.Param.Word(), s.N)
+		}
+	}
+	return b.String()
+}
+
+// Keys are the unit's keys behind the operation: "RxBufferSize= and TxBufferSize=".
+func (o SetEthtool) Keys() string {
+	var out []string
+	for _, s := range o.Settings {
+		out = append(out, s.Param.Key()+"=")
+	}
+	return strings.Join(out, " and ")
+}
+
+// Effect implements link.Effecter: the drivers of RDMA cards (mlx4, mlx5, bnxt, ice)
+// close and open a link that is up for other rings or channels.
+func (o SetEthtool) Effect(s *link.Snapshot) string {
+	if l, ok := s.Link(o.On.Ifindex); !ok || !l.Up() || o.Group == units.EthtoolCoalesce {
+		return ""
+	}
+	return o.On.Link + " stops for a moment: most drivers open its queues again"
+}
+
+// ringSize is what a driver that rounds makes of a size: mlx4_en_set_ringparam,
+// mlx5e_ethtool_set_ringparam, ice_set_ringparam. It counts where the driver's answer to
+// an earlier request is not known.
+func ringSize(driver string, n uint32) uint32 {
+	switch driver {
+	case "mlx4_core", "mlx5_core":
+		return 1 << bits.Len32(n-1)
+	case "ice":
+		return (n + 31) &^ 31
+	}
+	return n
+}
+
+// ethtool plans the settings of a link's queues, a group at a time.
+func (p *planner) ethtool() {
+	want := p.u.Link.Ethtool
+	for len(want) > 0 {
+		n := 1
+		for n < len(want) && want[n].V.Param.Group() == want[0].V.Param.Group() {
+			n++
+		}
+		p.ethtoolGroup(want[0].V.Param.Group(), want[:n])
+		want = want[n:]
+	}
+}
+
+func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.EthtoolSetting]) {
+	have := p.st.Links[p.index].Ethtool
+	op := SetEthtool{On: p.on, Group: g}
+	var attrs []link.Attribute
+	for _, w := range want {
+		a := link.Attribute{Name: w.V.Param.Key(), Wanted: w.V.String()}
+		now, ok := have[w.V.Param]
+		to := units.EthtoolSetting{Param: w.V.Param, N: w.V.N}
+		if w.V.Max {
+			to.N = now.Max
+		}
+		if ok {
+			a.Actual = units.EthtoolSetting{Param: to.Param, N: now.N}.String()
+		}
+		one := SetEthtool{On: p.on, Group: g, Settings: []units.EthtoolSetting{to}}
+		switch {
+		case have == nil:
+			p.block(a, nil, link.Reason{
+				Code: link.CodeUnsupported,
+				Text: fmt.Sprintf("this kernel has no ethtool netlink, so that %s= of %s cannot be set", a.Name, p.l.Name),
+				Next: fmt.Sprintf("boot Linux 5.6 or later with CONFIG_ETHTOOL_NETLINK, or write %s= into a .link file", a.Name),
+			})
+		case !ok:
+			p.block(a, nil, link.Reason{
+				Code: link.CodeUnsupported,
+				Text: fmt.Sprintf("the driver of %s has no %s=", p.l.Name, a.Name),
+				Next: fmt.Sprintf("remove %s=; %s prints what it has", a.Name, EthtoolShow(g, p.l.Name)),
+			})
+		case now.Max != 0 && to.N > now.Max:
+			p.block(a, one, link.Reason{
+				Code: link.CodeUnsupported,
+				Text: fmt.Sprintf("asked %d, %s takes at most %d", to.N, p.l.Name, now.Max),
+				Next: fmt.Sprintf("write %s=max", a.Name),
+			})
+		case to.N == now.N:
+			p.attr(a)
+		case now.Asked != nil && *now.Asked == to.N, now.Asked == nil && g == units.EthtoolRings && now.N == ringSize(p.l.Driver, to.N):
+			a.Actual += " (rounded by the driver)"
+			p.attr(a)
+		default:
+			op.Settings = append(op.Settings, to)
+			attrs = append(attrs, a)
+		}
+	}
+	if len(attrs) == 0 {
+		return
+	}
+	why, _ := p.try(op.Keys(), op)
+	for _, a := range attrs {
+		a.Why = why
+		p.attr(a)
+	}
+}

@@ -1,0 +1,68 @@
+package roce
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+func TestEthtool(t *testing.T) {
+	const none = "the driver of eth0 has no RxMiniBufferSize= / remove RxMiniBufferSize=; ethtool -g eth0 prints what it has"
+	ask := func(p units.EthtoolParam, n, asked uint32) func(*link.Snapshot, *State) {
+		return func(_ *link.Snapshot, st *State) {
+			x := st.Links[2].Ethtool[p]
+			x.N, x.Asked = n, &asked
+			st.Links[2].Ethtool[p] = x
+		}
+	}
+	for _, tt := range []struct {
+		name, text   string
+		change       func(*link.Snapshot, *State)
+		ops, blocked []string
+		actual       string
+	}{
+		{name: "OK rings", text: "RxBufferSize=4096\nTxBufferSize=max\n", ops: []string{"ethtool -G eth0 rx 4096 tx 8192"}, actual: "1024"},
+		{name: "OK every group", text: "RxBufferSize=4096\nCombinedChannels=max\nRxCoalesceSec=20us\nUseAdaptiveRxCoalesce=no\n",
+			ops:    []string{"ethtool -G eth0 rx 4096", "ethtool -L eth0 combined 8", "ethtool -C eth0 rx-usecs 20 adaptive-rx off"},
+			actual: "1024"},
+		{name: "OK as wanted", text: "RxBufferSize=1024\nCombinedChannels=4\nRxCoalesceSec=8us\nUseAdaptiveRxCoalesce=yes\n", actual: "1024"},
+		{name: "OK the driver has rounded it", text: "RxBufferSize=3000\n", change: ask(0, 4096, 3000), actual: "4096 (rounded by the driver)"},
+		{name: "OK mlx5 has rounded it before", text: "RxBufferSize=1000\n", actual: "1024 (rounded by the driver)"},
+		{name: "OK another driver would not round it", text: "RxBufferSize=1000\n", change: func(s *link.Snapshot, _ *State) {
+			s.Links[0].Driver = "bnxt_en"
+		}, ops: []string{"ethtool -G eth0 rx 1000"}, actual: "1024"},
+		{name: "OK it was rounded from another value", text: "RxBufferSize=3000\n", change: ask(0, 4096, 4000),
+			ops: []string{"ethtool -G eth0 rx 3000"}, actual: "4096"},
+		{name: "bad more than there is", text: "RxBufferSize=9000\nTxBufferSize=2048\n", ops: []string{"ethtool -G eth0 tx 2048"},
+			blocked: []string{"asked 9000, eth0 takes at most 8192 / write RxBufferSize=max"}, actual: "1024"},
+		{name: "bad the driver has none", text: "RxMiniBufferSize=max\n", blocked: []string{none}},
+		{name: "bad the kernel has nothing", text: "TxBufferSize=max\n", change: func(_ *link.Snapshot, st *State) { st.Links[2] = Link{} },
+			blocked: []string{"this kernel has no ethtool netlink, so that TxBufferSize= of eth0 cannot be set / boot Linux 5.6 or later with " +
+				"CONFIG_ETHTOOL_NETLINK, or write TxBufferSize= into a .link file"}},
+		{name: "bad another program", text: "RxBufferSize=2048\n", change: func(_ *link.Snapshot, st *State) {
+			st.Contested = map[string]int{"eth0\x00ethtool -G": flapLimit}
+		}, blocked: []string{"another program changes RxBufferSize= of eth0 back each time; it is left as it is / find it: tuned, " +
+			"NetworkManager, ethtool in a boot script; stop it, then: ibnetctl reconfigure eth0"}, actual: "1024"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, st := system()
+			if tt.change != nil {
+				tt.change(s, st)
+			}
+			r := run(s, st, 2, unit(t, "[Link]\n"+tt.text))
+			if diff := cmp.Diff(tt.ops, r.ops); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.blocked, r.blocked); diff != "" {
+				t.Errorf("blocked (-want +got):\n%s", diff)
+			}
+			if i := slices.IndexFunc(r.attrs, func(a link.Attribute) bool { return a.Name != "GID" }); r.attrs[i].Actual != tt.actual {
+				t.Errorf("%+v, want %q", r.attrs[i], tt.actual)
+			}
+		})
+	}
+}

@@ -16,6 +16,13 @@ type answer struct {
 	seen       bool // have is known
 }
 
+// rounded reports whether a driver can have made have of want: to a power of two at
+// most. Anything else is of a program that came between the request and the reading.
+func (a *answer) rounded() bool {
+	have, want := uint64(a.have), uint64(a.want)
+	return have < 2*want && want < 2*have || have == want
+}
+
 // attribute is that of a setting in its group, and that of its limit, 0 for none.
 // The settings have the order of the attributes.
 func attribute(p units.EthtoolParam) (value, limit uint16) {
@@ -61,7 +68,7 @@ func (o *Observer) ethtool(index int, u *units.Unit) map[units.EthtoolParam]roce
 			if !a.seen {
 				a.have, a.seen = n, true
 			}
-			if a.have == n {
+			if a.have == n && a.rounded() {
 				x.Asked = &a.want
 			}
 		}

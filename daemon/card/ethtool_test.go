@@ -96,6 +96,14 @@ func TestEthtoolLive(t *testing.T) {
 	if _, ok := have[combined]; ok {
 		t.Error("veth has combined channels")
 	}
+	// Another program comes between the request and the reading.
+	o.requested(op)
+	if err := e.apply(context.Background(), set(rx, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if x := o.ethtool(on.Ifindex, u)[rx]; x.N != 4 || x.Asked != nil {
+		t.Errorf("after another program: %+v", x)
+	}
 	err := e.apply(context.Background(), set(combined, 9))
 	if why, _, ok := Explain(set(combined, 9), err, "invalid argument"); !ok || why.Code != link.CodeRefused {
 		t.Errorf("%v: %+v", err, why)

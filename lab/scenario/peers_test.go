@@ -55,7 +55,8 @@ func TestPeers(t *testing.T) {
 				unitDir + "05-null.netdev": "[NetDev]\nName=null\nKind=ipoib\n[IPoIB]\nPartitionKey=0x8000\n",
 				unitDir + "10-ib3.network": "[Match]\nName=ib3\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.3.0.1/24\n" +
 					"LinkLocalAddressing=no\nIPv6AcceptRA=no\n",
-				unitDir + "10-ib4.network": "[Match]\nName=ib4\n[Network]\nAddress=10.4.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+				unitDir + "10-ib4.network": "[Match]\nName=ib4\n[Network]\nAddress=10.4.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n" +
+					"[Neighbor]\nAddress=10.4.0.2\nLinkLayerAddress=" + peerNeighbor + "\n",
 			}}, peerNetworkd)
 	})
 	t.Run("NetworkManager", func(t *testing.T) {
@@ -77,6 +78,8 @@ func TestPeers(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3}, peerOpensm)
 	})
 }
+
+const peerNeighbor = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de"
 
 func peerNetworkd(g *lab.G) {
 	words := func(link string) string {
@@ -117,6 +120,10 @@ func peerNetworkd(g *lab.G) {
 	statement(g, "N5", "MTUBytes=4092 in a fabric whose group allows 2044: 2044, configured, no word",
 		mtu(g, "ib3") == "2044" && strings.Contains(words("ib3"), "(configured)") && !strings.Contains(log(), "ib3: Failed"), "mtu "+
 			mtu(g, "ib3")+"\n"+words("ib3"))
+
+	near, _ := g.Try("ip", "neighbour", "show", "dev", "ib4", "nud", "permanent")
+	statement(g, "N7", "[Neighbor] with an IPoIB address of 20 bytes works", strings.Contains(near, peerNeighbor), near+"\n"+
+		grep(log(), "eighbor"))
 
 	monitor := g.Start("ip", "-o", "monitor", "address")
 	time.Sleep(300 * time.Millisecond)

@@ -14,23 +14,18 @@ import (
 func classifyMaster(op link.Op, err error, words string) (verdict, link.Reason) {
 	name := op.Target().String()
 	switch o := op.(type) {
-	case link.AddBond:
-		switch {
-		case errors.Is(err, unix.EEXIST):
-			return verdictGiveUp, link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s is taken", name),
-				Next: "write another Name= in [Bond]"}
-		case errors.Is(err, unix.EOPNOTSUPP):
-			return verdictGiveUp, link.Reason{Code: link.CodeUnsupported,
-				Text: fmt.Sprintf("the bond %s cannot be made: the kernel module bonding is not loaded (%s)", name, words), Next: "modprobe bonding"}
+	case link.AddBond, link.AddVRF:
+		what, section, module := "bond", "[Bond]", "bonding"
+		if _, vrf := op.(link.AddVRF); vrf {
+			what, section, module = "VRF", "[VRF]", "vrf"
 		}
-	case link.AddVRF:
 		switch {
 		case errors.Is(err, unix.EEXIST):
 			return verdictGiveUp, link.Reason{Code: link.CodeNameTaken, Text: fmt.Sprintf("the name %s is taken", name),
-				Next: "write another Name= in [VRF]"}
+				Next: "write another Name= in " + section}
 		case errors.Is(err, unix.EOPNOTSUPP):
-			return verdictGiveUp, link.Reason{Code: link.CodeUnsupported,
-				Text: fmt.Sprintf("the VRF %s cannot be made: the kernel module vrf is not loaded (%s)", name, words), Next: "modprobe vrf"}
+			return verdictGiveUp, link.Reason{Code: link.CodeUnsupported, Next: "modprobe " + module,
+				Text: fmt.Sprintf("the %s %s cannot be made: the kernel module %s is not loaded (%s)", what, name, module, words)}
 		}
 	case link.SetMaster:
 		why := link.Reason{Code: link.CodeRefused, Text: fmt.Sprintf("the kernel refused %s as a slave of %s (%s)", name, o.Master.Link, words),

@@ -17,18 +17,9 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		return
 	}
 	l := b.Link(index)
-	a := Attribute{Name: "Bond", Wanted: name}
-	if now := b.Now(index); now != nil {
-		if m, ok := b.Base.Link(now.Master); ok && now.Master != 0 {
-			a.Actual = m.Name
-		}
-	}
-	defer func() { b.Attr(index, a) }()
+	a, block := joining(b, index, "Bond", name)
+	defer func() { b.Attr(index, *a) }()
 	on := b.Model.Target(l)
-	block := func(op Op, wait bool, why Reason) {
-		a.Why = why
-		b.Block(on, op, wait, why)
-	}
 	if l.Bond != nil {
 		block(nil, false, Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s is a bond, and its unit is one for the slaves of %s", l.Name, name),
@@ -81,6 +72,21 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		b.Do(SetUp{On: on, Up: true})
 	}
 	planBondSettings(b, m.Index, makes, unit)
+}
+
+// joining is the attribute of a link that its unit puts into a bond or VRF, and what
+// notes there and in the plan why it is not done.
+func joining(b *Builder, index int, key, name string) (*Attribute, func(op Op, wait bool, why Reason)) {
+	a := &Attribute{Name: key, Wanted: name}
+	if now := b.Now(index); now != nil {
+		if m, ok := b.Base.Link(now.Master); ok && now.Master != 0 {
+			a.Actual = m.Name
+		}
+	}
+	return a, func(op Op, wait bool, why Reason) {
+		a.Why = why
+		b.Block(b.Model.Target(b.Link(index)), op, wait, why)
+	}
 }
 
 // CodeNoDevice is the reason of a link that waits for another one to exist.

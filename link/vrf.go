@@ -18,18 +18,9 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 		return
 	}
 	l := b.Link(index)
-	a := Attribute{Name: "VRF", Wanted: name}
-	if now := b.Now(index); now != nil {
-		if m, ok := b.Base.Link(now.Master); ok && now.Master != 0 {
-			a.Actual = m.Name
-		}
-	}
-	defer func() { b.Attr(index, a) }()
+	a, block := joining(b, index, "VRF", name)
+	defer func() { b.Attr(index, *a) }()
 	on := b.Model.Target(l)
-	block := func(op Op, wait bool, why Reason) {
-		a.Why = why
-		b.Block(on, op, wait, why)
-	}
 	key := "VRF="
 	if makes {
 		key = "Name= of [VRF]"

@@ -209,8 +209,8 @@ func addressDiffers(w wantedAddress, x Address) bool {
 // addressWait says why addresses are not set yet.
 func addressWait(b *Builder, index int, u *units.Unit) (Reason, bool) {
 	l := b.Link(index)
-	if why, wait := vrfWait(b, l, u); why != (Reason{}) {
-		return why, wait
+	if why := vrfWait(b, l, u); why != (Reason{}) {
+		return why, true
 	}
 	if !l.Up() {
 		return Reason{Code: CodeLinkDown, Text: l.Name + " is down", Next: "ip link set " + l.Name + " up"}, !withoutCarrier(u)

@@ -37,12 +37,13 @@ func planNeighborRemovals(b *Builder, index int, rec *LinkRecord, want []units.N
 }
 
 func planNeighbors(b *Builder, index int, u *units.Unit, rec *LinkRecord) {
+	vrf := vrfWait(b, b.Link(index), u)
 	for i := range u.Neighbors {
-		planNeighbor(b, index, Neighbor{u.Neighbors[i].Address.V, u.Neighbors[i].LinkLayerAddress.V}, rec)
+		planNeighbor(b, index, Neighbor{u.Neighbors[i].Address.V, u.Neighbors[i].LinkLayerAddress.V}, rec, vrf)
 	}
 }
 
-func planNeighbor(b *Builder, index int, n Neighbor, rec *LinkRecord) {
+func planNeighbor(b *Builder, index int, n Neighbor, rec *LinkRecord, vrf Reason) {
 	l := b.Link(index)
 	op := SetNeighbor{On: b.Model.Target(l), Neighbor: n}
 	a := Attribute{Name: "Neighbor", Wanted: n.String()}
@@ -74,6 +75,8 @@ func planNeighbor(b *Builder, index int, n Neighbor, rec *LinkRecord) {
 			Text: fmt.Sprintf("a permanent neighbour %s exists on %s already, and was not made by ibnetworkd", n.IP, l.Name),
 			Next: DelNeighbor{On: op.On, Neighbor: n}.String(),
 		})
+	case vrf != (Reason{}):
+		block(true, vrf)
 	case !l.Up():
 		block(true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a neighbour needs it up", Next: "ip link set " + l.Name + " up"})
 	case n.IP.Is6() && b.Base.Host.NoIPv6:

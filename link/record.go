@@ -246,6 +246,9 @@ func (r *Record) Done(op Op) {
 		e.Addresses = removeAddress(e.Addresses, o.Address)
 	case AddRoute:
 		r.Routes = removeRoute(r.Routes, o.Route)
+		r.Intend(op) // it may have been removed first by the same plan, here and below
+	case AddAddress, AddRule, SetNeighbor:
+		r.Intend(op)
 	case DelRoute:
 		e := r.of(o.On)
 		e.Routes = removeRoute(e.Routes, o.Route)

@@ -124,25 +124,19 @@ func vrfMissing(s *Snapshot, u *units.Unit) bool {
 	return name != "" && (ok && m.VRF == nil || !ok && !makes)
 }
 
-// vrfWait says why the addresses of a unit are not set before its link is in the VRF,
-// as PlanVRF has it, zero if it is: they would be reachable from where they must not be.
-func vrfWait(b *Builder, l *Link, u *units.Unit) (why Reason, wait bool) {
+// vrfWait says why nothing of a unit is set before its link is in the VRF, as PlanVRF has
+// it, zero if it is: it would be reachable from where it must not be.
+func vrfWait(b *Builder, l *Link, u *units.Unit) Reason {
 	name, _ := u.VRFName()
 	if m, ok := b.Model.snap.LinkByName(name); name == "" || ok && m.VRF != nil && l.Master == m.Index {
-		return Reason{}, false
+		return Reason{}
 	}
 	for _, a := range b.Attributes(l.Index) {
-		if a.Name == "VRF" {
-			why = a.Why
+		if a.Name == "VRF" && a.Why != (Reason{}) {
+			return a.Why
 		}
 	}
-	for _, x := range b.Plan.Blocked {
-		wait = wait || x.Reason == why && x.Wait
-	}
-	if why == (Reason{}) { // it was not planned
-		return Reason{Code: CodeNoDevice, Text: fmt.Sprintf("%s is not in the VRF %s", l.Name, name)}, true
-	}
-	return why, wait
+	return Reason{Code: CodeNoDevice, Text: fmt.Sprintf("%s is not in the VRF %s", l.Name, name)} // it was not planned
 }
 
 // tableOf is the routing table of a unit's routes that name none: that of its VRF, or

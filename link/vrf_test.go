@@ -159,6 +159,28 @@ func TestVRFGone(t *testing.T) {
 	}
 }
 
+// Where the link cannot enter, nothing is set outside of the VRF.
+func TestVRFRefused(t *testing.T) {
+	s := host(t)
+	s.Links = append(s.Links, Link{Index: 20, Name: "red", Type: 1, Kind: KindVRF, VRF: &VRF{Table: 7}})
+	u := &units.Unit{VRF: units.VRF{Name: units.Some("red"), Table: units.Some(uint32(100))},
+		Network:   units.Network{Section: units.Section{Present: true}},
+		Addresses: []units.Address{{Address: units.Some(netip.MustParsePrefix("10.6.0.1/24"))}},
+		Routes:    []units.Route{{Destination: units.Some(netip.MustParsePrefix("10.9.0.0/16"))}},
+		Neighbors: []units.Neighbor{{Address: units.Some(netip.MustParseAddr("10.6.0.2")), LinkLayerAddress: units.Some(s.Links[1].HWAddr)}}}
+	b := NewBuilder(s, &Record{}, nil)
+	PlanVRF(b, 4, u, func(int) *units.Unit { return nil })
+	PlanNetwork(b, 4, u)
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 4 {
+		t.Errorf("%s", b.Plan)
+	}
+	for _, x := range b.Plan.Blocked {
+		if x.Reason.Code != CodeNameTaken {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
 // What is recorded of a master follows what was done last, and ends with another's doing.
 func TestRecordOfMaster(t *testing.T) {
 	on, red, blue := Target{Link: "ib0", Ifindex: 4}, Target{Link: "red", Ifindex: 20}, Target{Link: "blue", Ifindex: 21}

@@ -66,3 +66,40 @@ func TestEthtool(t *testing.T) {
 		})
 	}
 }
+
+// A setting that a request for another one resets is requested again; a driver that rounds it
+// is believed then.
+func TestAnswers(t *testing.T) {
+	const tx = units.TxCoalesceSec
+	for _, tt := range []struct {
+		name  string
+		param units.EthtoolParam
+		reads []uint32 // one after each request for 20
+		ok    []bool
+	}{
+		{"OK a ring is believed at once", 0, []uint32{32}, []bool{true}},
+		{"bad another program's ring", 0, []uint32{64}, []bool{false}},
+		{"OK mlx5 resets it once", tx, []uint32{16, 20}, []bool{false, false}},
+		{"OK a driver rounds it", tx, []uint32{16, 16}, []bool{false, true}},
+		{"OK after another program", tx, []uint32{16, 18, 16, 16}, []bool{false, false, false, true}},
+		{"bad another program sets it back", tx, []uint32{8, 8, 8}, []bool{false, false, false}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			as := Answers{}
+			for i, n := range tt.reads {
+				as.Request(SetEthtool{Group: tt.param.Group(), Settings: []units.EthtoolSetting{{Param: tt.param, N: 20}}})
+				as.Read(tt.param, n)
+				if x := as.Read(tt.param, n); (x != nil) != tt.ok[i] || x != nil && *x != 20 {
+					t.Errorf("request %d, %d is read: %v", i+1, n, x)
+				}
+			}
+			if x := as.Read(tt.param, 17); x != nil {
+				t.Errorf("what was set later is the answer to %d", *x)
+			}
+			as.Request(SetEthtool{Settings: []units.EthtoolSetting{{Param: tt.param, N: 24}}})
+			if x := as.Read(tt.param, 16); x != nil && tt.param == tx {
+				t.Errorf("the first answer to another value is believed: %d", *x)
+			}
+		})
+	}
+}

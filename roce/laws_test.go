@@ -15,8 +15,9 @@ import (
 	"ibnetworkd/units"
 )
 
-// apply does what the kernel does with an operation.
-func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
+// apply does what the kernel does with an operation; queues are the answers to requests
+// for settings of queues, by link index.
+func apply(t testing.TB, s *link.Snapshot, st *State, queues map[int]Answers, op link.Op) {
 	on := op.Target()
 	l := st.Links[on.Ifindex]
 	defaults := func() *Defaults { return st.Devices[on.IBDevice].Ports[on.Port].Defaults }
@@ -59,14 +60,14 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 			l.DCB.Buffer.Size[i] = (n + 127) &^ 127 // in cells
 		}
 	case SetEthtool:
-		for _, x := range o.Settings {
-			v := l.Ethtool[x.Param]
-			if v.N = x.N; o.Group == units.EthtoolRings {
-				for v.N = 1; v.N < x.N; v.N *= 2 { // mlx5e_ethtool_set_ringparam
-				}
-				v.Asked = ptr(x.N)
-			}
-			l.Ethtool[x.Param] = v
+		setEthtool(l.Ethtool, o)
+		if queues[on.Ifindex] == nil {
+			queues[on.Ifindex] = Answers{}
+		}
+		queues[on.Ifindex].Request(o)
+		for p, v := range l.Ethtool {
+			v.Asked = queues[on.Ifindex].Read(p, v.N)
+			l.Ethtool[p] = v
 		}
 	case SetModprobe:
 		st.Modprobe = o.Text
@@ -138,6 +139,30 @@ func apply(t testing.TB, s *link.Snapshot, st *State, op link.Op) {
 	st.Links[on.Ifindex] = l
 }
 
+// setEthtool does what mlx5e_ethtool_set_ringparam and mlx5e_ethtool_set_coalesce do.
+func setEthtool(have map[units.EthtoolParam]Ethtool, o SetEthtool) {
+	set := func(p units.EthtoolParam, n uint32) {
+		if v, ok := have[p]; ok {
+			v.N = n
+			have[p] = v
+		}
+	}
+	var reset []units.EthtoolParam
+	for _, x := range o.Settings {
+		switch n := x.N; {
+		case o.Group == units.EthtoolRings:
+			for x.N = 1; x.N < n; x.N *= 2 {
+			}
+		case x.Param == units.UseAdaptiveRxCoalesce && have[x.Param].N != n:
+			reset = []units.EthtoolParam{units.RxCoalesceSec, units.RxMaxCoalescedFrames}
+		}
+		set(x.Param, x.N)
+	}
+	for _, p := range reset {
+		set(p, 16)
+	}
+}
+
 // setVLAN does what vlan_changelink does.
 func setVLAN(l *link.Link, v *units.VLAN) {
 	for _, f := range vlanFlags(v) {
@@ -172,6 +197,7 @@ func TestLaws(t *testing.T) {
 		u := unit(t, text)
 		index := 2 + r.IntN(2)
 		s, st := system()
+		queues := map[int]Answers{}
 		if r.IntN(2) == 0 {
 			st.Links[2].DCB.Trust = []units.Trust{units.TrustPCP}
 		}
@@ -190,7 +216,7 @@ func TestLaws(t *testing.T) {
 			}
 			if p.restart {
 				for _, x := range p.steps {
-					apply(t, s, st, x.Op)
+					apply(t, s, st, queues, x.Op)
 				}
 				if q := run(s, st, index, u); q.restart {
 					t.Fatalf("seed %d: the type is changed again: %v", seed, q.ops)
@@ -198,6 +224,11 @@ func TestLaws(t *testing.T) {
 				break // the link is another one now
 			}
 			if len(p.ops) == 0 {
+				for _, w := range u.Link.Ethtool { // which mlx5 does not round
+					if now, ok := st.Links[index].Ethtool[w.V.Param]; ok && w.V.Param.Group() == units.EthtoolCoalesce && now.N != w.V.N {
+						t.Fatalf("seed %d: %s=%s ends as %d\nfor\n%s", seed, w.V.Param.Key(), w.V, now.N, text)
+					}
+				}
 				break
 			}
 			planned += len(p.ops)
@@ -205,7 +236,7 @@ func TestLaws(t *testing.T) {
 				t.Fatalf("seed %d: round %d still plans %v\nfor\n%s", seed, round, p.ops, text)
 			}
 			for _, x := range p.steps {
-				apply(t, s, st, x.Op)
+				apply(t, s, st, queues, x.Op)
 			}
 		}
 	}

@@ -98,7 +98,7 @@ func TestEdits(t *testing.T) {
 			case DelSoft:
 				s.Devices = slices.DeleteFunc(s.Devices, func(d link.Device) bool { return d.Name == o.Name })
 			}
-			apply(t, s, st, x.Op)
+			apply(t, s, st, nil, x.Op)
 			rec.Done(x.Op)
 			out = append(out, x.Op.String())
 		}

@@ -8,21 +8,6 @@ import (
 	"ibnetworkd/units"
 )
 
-// answers are what was asked of a driver and what it made of that.
-type answers map[units.EthtoolParam]*answer
-
-type answer struct {
-	want, have uint32
-	seen       bool // have is known
-}
-
-// rounded reports whether a driver can have made have of want: to a power of two at
-// most. Anything else is of a program that came between the request and the reading.
-func (a *answer) rounded() bool {
-	have, want := uint64(a.have), uint64(a.want)
-	return have < 2*want && want < 2*have || have == want
-}
-
 // attribute is that of a setting in its group, and that of its limit, 0 for none.
 // The settings have the order of the attributes.
 func attribute(p units.EthtoolParam) (value, limit uint16) {
@@ -64,14 +49,7 @@ func (o *Observer) ethtool(index int, u *units.Unit) map[units.EthtoolParam]roce
 			continue
 		}
 		x := roce.Ethtool{N: n, Max: have[p.Group()][limit]}
-		if a := o.queues[index][p]; a != nil {
-			if !a.seen {
-				a.have, a.seen = n, true
-			}
-			if a.have == n && a.rounded() {
-				x.Asked = &a.want
-			}
-		}
+		x.Asked = o.queues[index].Read(p, n)
 		out[p] = x
 	}
 	return out
@@ -81,11 +59,9 @@ func (o *Observer) ethtool(index int, u *units.Unit) map[units.EthtoolParam]roce
 func (o *Observer) requested(op roce.SetEthtool) {
 	index := op.Target().Ifindex
 	if o.queues[index] == nil {
-		o.queues[index] = answers{}
+		o.queues[index] = roce.Answers{}
 	}
-	for _, s := range op.Settings {
-		o.queues[index][s.Param] = &answer{want: s.N}
-	}
+	o.queues[index].Request(op)
 }
 
 func (e *executor) setEthtool(op roce.SetEthtool) error {

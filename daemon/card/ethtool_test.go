@@ -78,7 +78,7 @@ func TestEthtoolLive(t *testing.T) {
 	set := func(p units.EthtoolParam, n uint32) roce.SetEthtool {
 		return roce.SetEthtool{On: on, Group: p.Group(), Settings: []units.EthtoolSetting{{Param: p, N: n}}}
 	}
-	o := &Observer{queues: map[int]answers{}}
+	o := &Observer{queues: map[int]roce.Answers{}}
 	e := newExecutor(sysfs.New("/"), modules.Loader{})
 	defer e.rest()
 	if have := o.ethtool(on.Ifindex, u); have[rx].N != 4 || have[rx].Max != 4 || have[rx].Asked != nil {
@@ -90,7 +90,7 @@ func TestEthtoolLive(t *testing.T) {
 	}
 	o.requested(op)
 	have := o.ethtool(on.Ifindex, u)
-	if x := have[rx]; x.N != 2 || x.Asked == nil || *x.Asked != 2 {
+	if x := have[rx]; x.N != 2 || x.Asked != nil {
 		t.Errorf("after: %+v", x)
 	}
 	if _, ok := have[combined]; ok {

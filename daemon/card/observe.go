@@ -63,7 +63,7 @@ type Observer struct {
 	// made of them, by link index.
 	buffers map[int]asked
 	// queues are the last requests for settings of queues, by link index.
-	queues map[int]answers
+	queues map[int]roce.Answers
 	// firmware are the links whose DCBX was refused since the last look.
 	firmware map[string]bool
 
@@ -78,7 +78,7 @@ func New(root string, rt *rtnl.Conn, cfg Config) *Observer {
 	sys := sysfs.New(root)
 	o := &Observer{cfg: cfg, root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{}, moves: map[movedTo]moved{},
-		buffers: map[int]asked{}, queues: map[int]answers{}, firmware: map[string]bool{}}
+		buffers: map[int]asked{}, queues: map[int]roce.Answers{}, firmware: map[string]bool{}}
 	o.workers = newWorkers(func() runner {
 		var r runner = newExecutor(sys, cfg.Modules)
 		if cfg.Helper != nil {

@@ -84,6 +84,7 @@ func planNeighbor(b *Builder, index int, n Neighbor, rec *LinkRecord, vrf Reason
 	case n.IP.Is6() && l.MTU != 0 && l.MTU < 1280:
 		block(false, Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="})
 	default:
+		op.Replace = i >= 0
 		if !b.Do(op) {
 			a.Why = b.Delayed[DelayKey(op)]
 		}

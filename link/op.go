@@ -155,10 +155,11 @@ type DelRoute struct {
 }
 
 // SetNeighbor makes an entry of the neighbour table permanent, with the link-layer
-// address given.
+// address given. Replace is set where a recorded permanent entry exists.
 type SetNeighbor struct {
 	On
 	Neighbor Neighbor
+	Replace  bool
 }
 
 // DelNeighbor deletes an entry of the neighbour table.

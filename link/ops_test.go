@@ -111,7 +111,7 @@ func TestRecordOps(t *testing.T) {
 		case AddRoute:
 			undo[op.String()] = DelRoute{On: o.On, Route: o.Route}
 		case SetNeighbor:
-			undo[op.String()] = DelNeighbor(o)
+			undo[op.String()] = DelNeighbor{On: o.On, Neighbor: o.Neighbor}
 		case AddRule:
 			undo[op.String()] = DelRule{Rule: o.Rule}
 		case AddBond:

@@ -103,6 +103,14 @@ func testPlans(t *testing.T, cases []planCase) {
 			if d := cmp.Diff(tt.want, p.String()); d != "" {
 				t.Errorf("plan (-want +got):\n%s", d)
 			}
+			if len(p.Steps) > 0 {
+				failed := rec.Clone()
+				failed.Intend(p.Steps[0].Op)
+				failed.Failed(p.Steps[0].Op)
+				if d := cmp.Diff(p.String(), planIB0(s, u, failed, nil).Plan.String()); d != "" {
+					t.Errorf("plan after the first operation has failed (-before +after):\n%s", d)
+				}
+			}
 			m := NewModel(s)
 			m.Truth = &Truth{AdapterMTU: 4092, ConnectedMTU: 65520, GroupMTU: map[ib.PKey]int{0x7fff: 2044}, Asked: map[int]int{4: s.Links[1].MTU}}
 			for _, step := range p.Steps {

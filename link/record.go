@@ -312,9 +312,11 @@ func (r *Record) Failed(op Op) {
 			r.of(o.On).Enslaved = ""
 		}
 	case AddAddress:
-		if !o.Replace {
-			e := r.of(o.On)
-			e.Addresses = removeAddress(e.Addresses, o.Address)
+		e := r.of(o.On)
+		e.Addresses = removeAddress(e.Addresses, o.Address)
+		if o.Replace { // it has another end than was asked for
+			o.Address.Until = 0
+			e.Addresses = append(e.Addresses, o.Address)
 		}
 	case AddRoute:
 		if !o.Replace {
@@ -322,8 +324,10 @@ func (r *Record) Failed(op Op) {
 			e.Routes = removeRoute(e.Routes, o.Route)
 		}
 	case SetNeighbor:
-		e := r.of(o.On)
-		e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
+		if !o.Replace {
+			e := r.of(o.On)
+			e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
+		}
 	case AddRule:
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
 	}

@@ -70,6 +70,14 @@ func ringSize(driver string, n uint32) uint32 {
 	return n
 }
 
+// roundedTo reports whether a setting is what the driver makes of n.
+func roundedTo(g units.EthtoolGroup, driver string, n uint32, now Ethtool) bool {
+	if now.Asked != nil {
+		return *now.Asked == n
+	}
+	return g == units.EthtoolRings && now.N == ringSize(driver, n)
+}
+
 // ethtool plans the settings of a link's queues, a group at a time.
 func (p *planner) ethtool() {
 	want := p.u.Link.Ethtool
@@ -85,6 +93,7 @@ func (p *planner) ethtool() {
 
 func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.EthtoolSetting]) {
 	have := p.st.Links[p.index].Ethtool
+	failed, read := p.st.Links[p.index].EthtoolRead[g]
 	op := SetEthtool{On: p.on, Group: g}
 	var attrs []link.Attribute
 	for _, w := range want {
@@ -105,6 +114,15 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 				Text: fmt.Sprintf("this kernel has no ethtool netlink, so that %s= of %s cannot be set", a.Name, p.l.Name),
 				Next: fmt.Sprintf("boot Linux 5.6 or later with CONFIG_ETHTOOL_NETLINK, or write %s= into a .link file", a.Name),
 			})
+		case ok && to.N == now.N:
+			p.attr(a)
+		case ok && roundedTo(g, p.l.Driver, to.N, now):
+			a.Actual += " (rounded by the driver)"
+			p.attr(a)
+		case !read || failed != "":
+			a.Why = unread(EthtoolShow(g, p.l.Name), failed)
+			p.attr(a)
+			p.b.Block(p.on, nil, true, a.Why)
 		case !ok:
 			p.block(a, nil, link.Reason{
 				Code: link.CodeUnsupported,
@@ -117,11 +135,6 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 				Text: fmt.Sprintf("asked %d, %s takes at most %d", to.N, p.l.Name, now.Max),
 				Next: fmt.Sprintf("write %s=max", a.Name),
 			})
-		case to.N == now.N:
-			p.attr(a)
-		case now.Asked != nil && *now.Asked == to.N, now.Asked == nil && g == units.EthtoolRings && now.N == ringSize(p.l.Driver, to.N):
-			a.Actual += " (rounded by the driver)"
-			p.attr(a)
 		default:
 			op.Settings = append(op.Settings, to)
 			attrs = append(attrs, a)
@@ -135,4 +148,15 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 		a.Why = why
 		p.attr(a)
 	}
+}
+
+// unread says why nothing is planned for a group that the command show prints; failed is
+// why it could not be read, "" where nothing has tried yet.
+func unread(show, failed string) link.Reason {
+	if failed == "" {
+		return link.Reason{Code: link.CodeInProgress,
+			Text: fmt.Sprintf("what %q prints is read when the driver has ended its present work", show)}
+	}
+	return link.Reason{Code: link.CodeRetry, Text: fmt.Sprintf("what %q prints could not be read (%s)", show, failed),
+		Next: "it is tried again"}
 }

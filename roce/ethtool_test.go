@@ -43,6 +43,17 @@ func TestEthtool(t *testing.T) {
 		{name: "bad the kernel has nothing", text: "TxBufferSize=max\n", change: func(_ *link.Snapshot, st *State) { st.Links[2] = Link{} },
 			blocked: []string{"this kernel has no ethtool netlink, so that TxBufferSize= of eth0 cannot be set / boot Linux 5.6 or later with " +
 				"CONFIG_ETHTOOL_NETLINK, or write TxBufferSize= into a .link file"}},
+		{name: "wait the card is busy since before it was read", text: "RxBufferSize=2048\nCombinedChannels=2\n",
+			change: func(_ *link.Snapshot, st *State) {
+				x := st.Links[2]
+				x.Ethtool, x.EthtoolRead = map[units.EthtoolParam]Ethtool{7: {N: 4}}, map[units.EthtoolGroup]string{units.EthtoolChannels: ""}
+				st.Links[2] = x
+			}, ops: []string{"ethtool -L eth0 combined 2"},
+			blocked: []string{`what "ethtool -g eth0" prints is read when the driver has ended its present work`}},
+		{name: "wait the device is detached", text: "RxBufferSize=1000\nTxBufferSize=2048\nRxMiniBufferSize=8\nCombinedChannels=2\n",
+			change: func(_ *link.Snapshot, st *State) { st.Links[2].EthtoolRead[units.EthtoolRings] = "no such device" },
+			ops:    []string{"ethtool -L eth0 combined 2"}, actual: "1024 (rounded by the driver)",
+			blocked: []string{`what "ethtool -g eth0" prints could not be read (no such device) / it is tried again`}},
 		{name: "bad another program", text: "RxBufferSize=2048\n", change: func(_ *link.Snapshot, st *State) {
 			st.Contested = map[string]int{"eth0\x00ethtool -G": flapLimit}
 		}, blocked: []string{"another program changes RxBufferSize= of eth0 back each time; it is left as it is / find it: tuned, " +

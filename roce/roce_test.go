@@ -72,6 +72,7 @@ func system() (*link.Snapshot, *State) {
 				ECN:   ptr(uint8(0)),
 				Ethtool: map[units.EthtoolParam]Ethtool{0: {N: 1024, Max: 8192}, 3: {N: 1024, Max: 8192}, 7: {N: 4, Max: 8},
 					units.RxCoalesceSec: {N: 8}, units.RxMaxCoalescedFrames: {N: 128}, units.UseAdaptiveRxCoalesce: {N: 1}},
+				EthtoolRead: map[units.EthtoolGroup]string{units.EthtoolRings: "", units.EthtoolChannels: "", units.EthtoolCoalesce: ""},
 			},
 			3: {SRIOV: &SRIOV{Bus: "pci", Dev: "0000:03:00.0", Total: 16, VFs: []VF{
 				{Dev: "0000:03:00.1", Driver: "mlx4_core", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)),

@@ -1,6 +1,9 @@
 package card
 
 import (
+	"errors"
+	"time"
+
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/ethtool"
@@ -25,34 +28,88 @@ func attribute(p units.EthtoolParam) (value, limit uint16) {
 	return unix.ETHTOOL_A_COALESCE_RX_USECS + n, 0
 }
 
-// ethtool reads the groups of which a unit sets something.
-func (o *Observer) ethtool(index int, u *units.Unit) map[units.EthtoolParam]roce.Ethtool {
-	if open(&o.et, ethtool.Dial) != nil {
-		return nil
+// queuesEach is how often queues are read again that could not be read: no event says
+// that a device is back that its driver had detached.
+const queuesEach = 2 * time.Second
+
+// readGroup is ethtool.Conn.Get, which reads a group of a link's settings.
+type readGroup func(index int, g ethtool.Group) (ethtool.Values, error)
+
+// ethtool reads the groups of which a unit sets something. What its card's worker is
+// changing, and what cannot be read now, is as it was read last.
+func (o *Observer) ethtool(index int, u *units.Unit, busy bool, x *roce.Link) {
+	err := open(&o.et, ethtool.Dial)
+	if errors.Is(err, ethtool.ErrNone) {
+		return
 	}
-	var have [units.EthtoolCoalesce + 1]ethtool.Values
+	get := func(int, ethtool.Group) (ethtool.Values, error) { return nil, err }
+	if err == nil {
+		get = o.et.Get
+	}
+	o.groups(index, u, busy, get, x)
+}
+
+// groups is ethtool with the reading given.
+func (o *Observer) groups(index int, u *units.Unit, busy bool, get readGroup, x *roce.Link) {
+	var old roce.Link
+	if o.last != nil {
+		old = o.last.Links[index]
+	}
+	x.Ethtool, x.EthtoolRead = map[units.EthtoolParam]roce.Ethtool{}, map[units.EthtoolGroup]string{}
+	var done [units.EthtoolCoalesce + 1]bool
 	for _, s := range u.Link.Ethtool {
 		g := s.V.Param.Group()
-		if have[g] != nil {
+		if done[g] {
 			continue
 		}
+		done[g] = true
+		var have ethtool.Values
 		var err error
-		if have[g], err = o.et.Get(index, ethtool.Group(g)); err != nil {
-			have[g] = ethtool.Values{}
+		if !busy {
+			if have, err = get(index, ethtool.Group(g)); err != nil {
+				have = nil
+			}
+		}
+		switch why, read := old.EthtoolRead[g]; {
+		case busy && read:
+			x.EthtoolRead[g] = why
+		case busy:
+		case err == nil, isAny(err, unix.EOPNOTSUPP):
+			x.EthtoolRead[g] = ""
+		default:
+			x.EthtoolRead[g] = errnoText(err)
+			o.queuesLater(index)
+		}
+		for p := range units.EthtoolParams {
+			if p.Group() != g {
+				continue
+			}
+			value, limit := attribute(p)
+			if n, ok := have[value]; ok {
+				x.Ethtool[p] = roce.Ethtool{N: n, Max: have[limit], Asked: o.queues[index].Read(p, n)}
+			} else if v, ok := old.Ethtool[p]; ok && (busy || x.EthtoolRead[g] != "") {
+				x.Ethtool[p] = v
+			}
 		}
 	}
-	out := map[units.EthtoolParam]roce.Ethtool{}
-	for p := range units.EthtoolParams {
-		value, limit := attribute(p)
-		n, ok := have[p.Group()][value]
-		if !ok {
-			continue
-		}
-		x := roce.Ethtool{N: n, Max: have[p.Group()][limit]}
-		x.Asked = o.queues[index].Read(p, n)
-		out[p] = x
+}
+
+// queuesLater has the queues of a link read again, by one timer.
+func (o *Observer) queuesLater(index int) {
+	if o.cfg.Later == nil || time.Now().Before(o.again[index]) {
+		return
 	}
-	return out
+	o.again[index] = time.Now().Add(queuesEach)
+	o.cfg.Later(index, queuesEach)
+}
+
+// errnoText is the kernel's words for an error.
+func errnoText(err error) string {
+	var no unix.Errno
+	if errors.As(err, &no) {
+		return no.Error()
+	}
+	return err.Error()
 }
 
 // requested notes what a driver was asked for: what is read next is its answer.

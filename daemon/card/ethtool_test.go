@@ -6,7 +6,9 @@ import (
 	"maps"
 	"os/exec"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/ethtool"
@@ -79,9 +81,14 @@ func TestEthtoolLive(t *testing.T) {
 		return roce.SetEthtool{On: on, Group: p.Group(), Settings: []units.EthtoolSetting{{Param: p, N: n}}}
 	}
 	o := &Observer{queues: map[int]roce.Answers{}}
+	read := func() map[units.EthtoolParam]roce.Ethtool {
+		var x roce.Link
+		o.ethtool(on.Ifindex, u, false, &x)
+		return x.Ethtool
+	}
 	e := newExecutor(sysfs.New("/"), modules.Loader{})
 	defer e.rest()
-	if have := o.ethtool(on.Ifindex, u); have[rx].N != 4 || have[rx].Max != 4 || have[rx].Asked != nil {
+	if have := read(); have[rx].N != 4 || have[rx].Max != 4 || have[rx].Asked != nil {
 		t.Errorf("before: %+v", have)
 	}
 	op := set(rx, 2)
@@ -89,7 +96,7 @@ func TestEthtoolLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.requested(op)
-	have := o.ethtool(on.Ifindex, u)
+	have := read()
 	if x := have[rx]; x.N != 2 || x.Asked != nil {
 		t.Errorf("after: %+v", x)
 	}
@@ -101,11 +108,76 @@ func TestEthtoolLive(t *testing.T) {
 	if err := e.apply(context.Background(), set(rx, 4)); err != nil {
 		t.Fatal(err)
 	}
-	if x := o.ethtool(on.Ifindex, u)[rx]; x.N != 4 || x.Asked != nil {
+	if x := read()[rx]; x.N != 4 || x.Asked != nil {
 		t.Errorf("after another program: %+v", x)
 	}
 	err := e.apply(context.Background(), set(combined, 9))
 	if why, _, ok := Explain(set(combined, 9), err, "invalid argument"); !ok || why.Code != link.CodeRefused {
 		t.Errorf("%v: %+v", err, why)
+	}
+}
+
+// Only what a driver does not have is read as absent: what cannot be read now is as it was,
+// is read again later, and is no answer to a request.
+func TestEthtoolUnread(t *testing.T) {
+	const rx, combined = units.EthtoolParam(0), units.EthtoolParam(7)
+	only := func(ps ...units.EthtoolParam) *units.Unit {
+		u := &units.Unit{}
+		for _, p := range ps {
+			u.Link.Ethtool = append(u.Link.Ethtool, units.Some(units.EthtoolSetting{Param: p, N: 2000}))
+		}
+		return u
+	}
+	timers := 0
+	o := &Observer{queues: map[int]roce.Answers{}, again: map[int]time.Time{}, cfg: Config{Later: func(int, time.Duration) { timers++ }}}
+	rings := ethtool.Values{unix.ETHTOOL_A_RINGS_RX: 1024, unix.ETHTOOL_A_RINGS_RX_MAX: 8192}
+	at1024 := map[units.EthtoolParam]roce.Ethtool{rx: {N: 1024, Max: 8192}}
+	type groups = map[units.EthtoolGroup]string
+	for _, tt := range []struct {
+		name   string
+		busy   bool
+		v      ethtool.Values
+		err    error
+		u      *units.Unit
+		want   map[units.EthtoolParam]roce.Ethtool
+		read   groups
+		timers int
+	}{
+		{name: "busy before anything was read", busy: true, u: only(rx), want: map[units.EthtoolParam]roce.Ethtool{}, read: groups{}},
+		{name: "no descriptor left", err: unix.EMFILE, u: only(rx), want: map[units.EthtoolParam]roce.Ethtool{},
+			read: groups{units.EthtoolRings: "too many open files"}, timers: 1},
+		{name: "read", v: rings, u: only(rx), want: at1024, read: groups{units.EthtoolRings: ""}, timers: 1},
+		{name: "detached", err: unix.ENODEV, u: only(rx), want: at1024, read: groups{units.EthtoolRings: "no such device"}, timers: 1},
+		{name: "read again", v: rings, u: only(rx), want: at1024, read: groups{units.EthtoolRings: ""}, timers: 1},
+		{name: "busy when the unit got another group", busy: true, u: only(rx, combined), want: at1024,
+			read: groups{units.EthtoolRings: ""}, timers: 1},
+		{name: "the driver has none", err: unix.EOPNOTSUPP, u: only(rx), want: map[units.EthtoolParam]roce.Ethtool{},
+			read: groups{units.EthtoolRings: ""}, timers: 1},
+	} {
+		var x roce.Link
+		o.groups(4, tt.u, tt.busy, func(int, ethtool.Group) (ethtool.Values, error) {
+			if tt.busy {
+				t.Errorf("%s: a busy driver is queried", tt.name)
+			}
+			return tt.v, tt.err
+		}, &x)
+		if diff := cmp.Diff(roce.Link{Ethtool: tt.want, EthtoolRead: tt.read}, x); diff != "" || timers != tt.timers {
+			t.Errorf("%s: %d timers (-want +got):\n%s", tt.name, timers, diff)
+		}
+		o.last = &roce.State{Links: map[int]roce.Link{4: x}}
+	}
+	// What was read before a request is not its answer.
+	o.last.Links[4] = roce.Link{Ethtool: at1024, EthtoolRead: groups{units.EthtoolRings: ""}}
+	o.requested(roce.SetEthtool{On: link.Target{Ifindex: 4}, Settings: []units.EthtoolSetting{{Param: rx, N: 2000}}})
+	for _, tt := range []struct {
+		v     ethtool.Values
+		err   error
+		asked bool
+	}{{err: unix.EBUSY}, {v: ethtool.Values{unix.ETHTOOL_A_RINGS_RX: 2048}, asked: true}} {
+		var x roce.Link
+		o.groups(4, only(rx), false, func(int, ethtool.Group) (ethtool.Values, error) { return tt.v, tt.err }, &x)
+		if got := x.Ethtool[rx].Asked; (got != nil) != tt.asked {
+			t.Errorf("%+v: the answer to %v", x.Ethtool[rx], got)
+		}
 	}
 }

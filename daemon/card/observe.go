@@ -64,6 +64,8 @@ type Observer struct {
 	buffers map[int]asked
 	// queues are the last requests for settings of queues, by link index.
 	queues map[int]roce.Answers
+	// again is when queues that could not be read are read again, by link index.
+	again map[int]time.Time
 	// firmware are the links whose DCBX was refused since the last look.
 	firmware map[string]bool
 
@@ -78,7 +80,7 @@ func New(root string, rt *rtnl.Conn, cfg Config) *Observer {
 	sys := sysfs.New(root)
 	o := &Observer{cfg: cfg, root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{}, moves: map[movedTo]moved{},
-		buffers: map[int]asked{}, queues: map[int]roce.Answers{}, firmware: map[string]bool{}}
+		buffers: map[int]asked{}, queues: map[int]roce.Answers{}, again: map[int]time.Time{}, firmware: map[string]bool{}}
 	o.workers = newWorkers(func() runner {
 		var r runner = newExecutor(sys, cfg.Modules)
 		if cfg.Helper != nil {
@@ -148,13 +150,8 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 			u = &units.Unit{} // for its VLANs alone
 		}
 		any = true
-		// A new device begins with its driver's defaults: nothing is contested there.
 		if o.index[l.Name] != l.Index {
-			o.Forget(l.Name)
-			delete(o.buffers, o.index[l.Name])
-			delete(o.queues, o.index[l.Name])
-			maps.DeleteFunc(o.tables, func(k tableOf, _ table) bool { return k.link == o.index[l.Name] })
-			o.index[l.Name] = l.Index
+			o.replaced(l)
 		}
 		needs := roce.NeedsOf(u)
 		wantsDCB = wantsDCB || needs.DCB
@@ -215,6 +212,18 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 		o.last = st
 	}
 	s.Card = o.last
+}
+
+// replaced forgets what was known of the device that had the name of a link before: a new
+// one begins with its driver's defaults, and nothing is contested there.
+func (o *Observer) replaced(l *link.Link) {
+	old := o.index[l.Name]
+	o.Forget(l.Name)
+	delete(o.buffers, old)
+	delete(o.queues, old)
+	delete(o.again, old)
+	maps.DeleteFunc(o.tables, func(k tableOf, _ table) bool { return k.link == old })
+	o.index[l.Name] = l.Index
 }
 
 // reuse takes a link's part from the last look.
@@ -307,12 +316,8 @@ func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 	default:
 		x.SRIOV = o.sriov(s, l)
 	}
-	switch {
-	case !needs.Ethtool:
-	case busy:
-		x.Ethtool = o.last.Links[l.Index].Ethtool
-	default:
-		x.Ethtool = o.ethtool(l.Index, u)
+	if needs.Ethtool {
+		o.ethtool(l.Index, u, busy, &x)
 	}
 	if needs.Soft {
 		for i := range s.Devices {

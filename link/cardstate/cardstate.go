@@ -107,8 +107,12 @@ type Link struct {
 	// ECN has bit n set if congestion notification is on for priority n; nil if
 	// the driver has no files for it.
 	ECN *uint8 `json:"ecn,omitempty"`
-	// Ethtool are the settings of the queues that the driver has; nil if they cannot be read.
+	// Ethtool are the settings of the queues that the driver has; nil if the kernel has no
+	// ethtool netlink.
 	Ethtool map[units.EthtoolParam]Ethtool `json:"ethtool,omitzero"`
+	// EthtoolRead are the groups of Ethtool that were read: "", or why they could not be
+	// read this time, in which case Ethtool has what was read before.
+	EthtoolRead map[units.EthtoolGroup]string `json:"ethtool_read,omitempty"`
 }
 
 // Ethtool is a setting of a link's queues in the kernel's unit.

@@ -170,7 +170,7 @@ func (c *cycle) observe(ended []absence) error {
 // read makes a new snapshot the present one.
 func (c *cycle) read(sc Scope) (err error) {
 	var s *link.Snapshot
-	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs()) })
+	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs(sc)) })
 	if err == nil {
 		c.adopt(s, &c.rest.dirty)
 		c.cancelGone()

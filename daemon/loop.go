@@ -127,7 +127,7 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 		s.Join(d.happened())
 	}
 	if d.set != nil && d.rec != nil {
-		w := d.needs()
+		w := d.needs(s)
 		s.Routes, s.Rules = s.Routes && w.Routes, s.Rules && w.Rules
 	}
 	return s

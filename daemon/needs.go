@@ -8,8 +8,9 @@ import (
 	"ibnetworkd/units"
 )
 
-// needs says what the units and the record make worth reading.
-func (d *Daemon) needs() Needs {
+// needs says what the units and the record make worth reading. A link that the scope
+// names may get another unit by what is read, and is read for that one.
+func (d *Daemon) needs(sc Scope) Needs {
 	w := Needs{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0}
 	for _, e := range d.rec.Links {
 		w.Routes = w.Routes || len(e.Routes) > 0
@@ -28,7 +29,8 @@ func (d *Daemon) needs() Needs {
 		}
 	}
 	unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit {
-		if u := d.governing.Links[l.Index].Unit; u != nil {
+		again := sc.All || sc.RDMA || sc.PKeys || sc.Links[l.Index] || sc.Force[l.Index]
+		if u := d.governing.Links[l.Index].Unit; u != nil && !again {
 			if _, known := d.status[l.Index]; known {
 				return u
 			}

@@ -12,7 +12,8 @@ import (
 
 // observeNeighbors reads the permanent neighbours of the links that want has. The
 // kernel deletes them when a link goes down, so they are read with the link; other
-// changes are not followed.
+// changes are not followed. A link that gets a unit with neighbours without being read
+// itself has nil, and is read too.
 func (o *Observer) observeNeighbors(s *link.Snapshot, sc Scope, want func(*link.Snapshot, *link.Link) bool) error {
 	var failed error
 	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
@@ -21,7 +22,7 @@ func (o *Observer) observeNeighbors(s *link.Snapshot, sc Scope, want func(*link.
 			l.Neighbors = nil
 			return had
 		}
-		if !sc.All && !sc.Reload && !sc.Links[l.Index] && !sc.Force[l.Index] {
+		if l.Neighbors != nil && !sc.All && !sc.Reload && !sc.Links[l.Index] && !sc.Force[l.Index] {
 			return false
 		}
 		raw, err := o.rt.Neighbors(l.Index)
@@ -31,12 +32,12 @@ func (o *Observer) observeNeighbors(s *link.Snapshot, sc Scope, want func(*link.
 			}
 			return false
 		}
-		var now []link.Neighbor
+		now := []link.Neighbor{}
 		for _, n := range raw {
 			now = append(now, link.Neighbor{IP: n.IP, HWAddr: n.Address})
 		}
 		slices.SortFunc(now, func(a, b link.Neighbor) int { return a.IP.Compare(b.IP) })
-		same := slices.Equal(l.Neighbors, now)
+		same := l.Neighbors != nil && slices.Equal(l.Neighbors, now)
 		l.Neighbors = now
 		return !same
 	})

@@ -1,0 +1,75 @@
+package daemon
+
+import (
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/link"
+)
+
+// Neighbours are read for the unit that a link gets by what is read in the same cycle.
+func TestNeighborsOfTheNextUnit(t *testing.T) {
+	f := &files{m: map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n",
+		"20.ibnetwork": "[Match]\nName=storage0\n[Neighbor]\nAddress=10.0.0.2\n" +
+			"LinkLayerAddress=80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de\n"}}
+	d := New(Config{System: system(t, 1), Store: &notes{}, Load: f.load})
+	d.rec = &link.Record{}
+	if err := d.cycle(t.Context(), everything); err != nil {
+		t.Fatal(err)
+	}
+	s := *d.snap
+	l := s.Links[0]
+	if d.needs(everything).Neighbors(&s, &l) {
+		t.Error("ib0 is read for a unit without neighbours")
+	}
+	l.Name = "storage0"
+	s.Links = []link.Link{l}
+	for _, sc := range []Scope{everything, {RDMA: true}, {Links: map[int]bool{l.Index: true}}, {Force: map[int]bool{l.Index: true}}} {
+		if !d.needs(sc).Neighbors(&s, &l) {
+			t.Errorf("%s: storage0 is read for the unit of ib0", sc.String())
+		}
+	}
+}
+
+// A link that was not to be read before is read at once, then with the link only.
+func TestObserveNeighbors(t *testing.T) {
+	kerneltest.Isolate(t)
+	for _, c := range []string{"link add va type veth peer name vb", "link set va up",
+		"neigh add 10.0.0.2 lladdr 02:00:00:00:00:02 dev va nud permanent"} {
+		if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
+			t.Skipf("ip %s: %s %v", c, out, err)
+		}
+	}
+	rt, err := rtnl.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rt.Close() }()
+	o, va := &Observer{rt: rt}, kerneltest.InterfaceIndex("va")
+	s := &link.Snapshot{Links: []link.Link{{Index: kerneltest.InterfaceIndex("vb"), Name: "vb"}, {Index: va, Name: "va"}}}
+	want := func(*link.Snapshot, *link.Link) bool { return true }
+	observe := func(sc Scope) {
+		t.Helper()
+		if err := o.observeNeighbors(s, sc, want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	observe(Scope{RDMA: true})
+	n := s.Links[1].Neighbors
+	if len(n) != 1 || n[0].IP != netip.MustParseAddr("10.0.0.2") || s.Links[0].Neighbors == nil || len(s.Links[0].Neighbors) != 0 {
+		t.Fatalf("%+v", s.Links)
+	}
+	if out, err := exec.Command("ip", "neigh", "del", "10.0.0.2", "dev", "va").CombinedOutput(); err != nil {
+		t.Fatalf("%s %v", out, err)
+	}
+	if observe(Scope{RDMA: true}); len(s.Links[1].Neighbors) != 1 {
+		t.Error("a link that is not in the scope is read again")
+	}
+	if observe(Scope{Links: map[int]bool{va: true}}); len(s.Links[1].Neighbors) != 0 {
+		t.Errorf("%+v", s.Links[1].Neighbors)
+	}
+}

@@ -3,6 +3,7 @@ package units
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"ibnetworkd/ib"
 )
@@ -61,12 +62,14 @@ func (p *parser) neighbor(x *Neighbor) bool {
 		p.problem(x.Pos, Warning, notUsed, "[Neighbor] has no LinkLayerAddress=")
 		return false
 	}
-	for i := range p.u.Neighbors {
-		if o := &p.u.Neighbors[i]; o.Address.V == x.Address.V {
-			p.at("Neighbor", "Address").problem(x.Address.Pos, Warning, "the second one is not used",
-				"neighbour %s is given twice, first at %s", x.Address.V, o.Address.Pos)
-			return false
+	// The later one counts, as in systemd-networkd.
+	p.u.Neighbors = slices.DeleteFunc(p.u.Neighbors, func(o Neighbor) bool {
+		same := o.Address.V == x.Address.V
+		if same {
+			p.at("Neighbor", "Address").problem(o.Address.Pos, Warning, "the first one is not used",
+				"neighbour %s is given twice, again at %s", o.Address.V, x.Address.Pos)
 		}
-	}
+		return same
+	})
 	return true
 }

@@ -100,13 +100,13 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 		a := link.Attribute{Name: w.V.Param.Key(), Wanted: w.V.String()}
 		now, ok := have[w.V.Param]
 		to := units.EthtoolSetting{Param: w.V.Param, N: w.V.N}
-		if w.V.Max {
+		limited := now.Max != 0 && to.N > now.Max
+		if w.V.Max || limited {
 			to.N = now.Max
 		}
 		if ok {
 			a.Actual = units.EthtoolSetting{Param: to.Param, N: now.N}.String()
 		}
-		one := SetEthtool{On: p.on, Group: g, Settings: []units.EthtoolSetting{to}}
 		switch {
 		case have == nil:
 			p.block(a, nil, link.Reason{
@@ -115,6 +115,9 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 				Next: fmt.Sprintf("boot Linux 5.6 or later with CONFIG_ETHTOOL_NETLINK, or write %s= into a .link file", a.Name),
 			})
 		case ok && to.N == now.N:
+			if limited {
+				a.Actual += " (the most that the driver takes)"
+			}
 			p.attr(a)
 		case ok && roundedTo(g, p.l.Driver, to.N, now):
 			a.Actual += " (rounded by the driver)"
@@ -128,12 +131,6 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 				Code: link.CodeUnsupported,
 				Text: fmt.Sprintf("the driver of %s has no %s=", p.l.Name, a.Name),
 				Next: fmt.Sprintf("remove %s=; %s prints what it has", a.Name, EthtoolShow(g, p.l.Name)),
-			})
-		case now.Max != 0 && to.N > now.Max:
-			p.block(a, one, link.Reason{
-				Code: link.CodeUnsupported,
-				Text: fmt.Sprintf("asked %d, %s takes at most %d", to.N, p.l.Name, now.Max),
-				Next: fmt.Sprintf("write %s=max", a.Name),
 			})
 		default:
 			op.Settings = append(op.Settings, to)

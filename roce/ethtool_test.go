@@ -37,8 +37,11 @@ func TestEthtool(t *testing.T) {
 		}, ops: []string{"ethtool -G eth0 rx 1000"}, actual: "1024"},
 		{name: "OK it was rounded from another value", text: "RxBufferSize=3000\n", change: ask(0, 4096, 4000),
 			ops: []string{"ethtool -G eth0 rx 3000"}, actual: "4096"},
-		{name: "bad more than there is", text: "RxBufferSize=9000\nTxBufferSize=2048\n", ops: []string{"ethtool -G eth0 tx 2048"},
-			blocked: []string{"asked 9000, eth0 takes at most 8192 / write RxBufferSize=max"}, actual: "1024"},
+		{name: "OK more than there is", text: "RxBufferSize=9000\nTxBufferSize=2048\n",
+			ops: []string{"ethtool -G eth0 rx 8192 tx 2048"}, actual: "1024"},
+		{name: "OK more than there is, of which it has the most", text: "CombinedChannels=99\n", change: func(_ *link.Snapshot, st *State) {
+			st.Links[2].Ethtool[7] = Ethtool{N: 8, Max: 8}
+		}, actual: "8 (the most that the driver takes)"},
 		{name: "bad the driver has none", text: "RxMiniBufferSize=max\n", blocked: []string{none}},
 		{name: "bad the kernel has nothing", text: "TxBufferSize=max\n", change: func(_ *link.Snapshot, st *State) { st.Links[2] = Link{} },
 			blocked: []string{"this kernel has no ethtool netlink, so that TxBufferSize= of eth0 cannot be set / boot Linux 5.6 or later with " +

@@ -89,8 +89,8 @@ func TestEthtool(t *testing.T) {
 		g.Logf("ib0: %v", get("ib0", ethtool.Coalesce))
 		quiet(g, d)
 
-		g.Write(unitDir+"10-sim0.ibnetwork", strings.Replace(unit, "2048", "9000", 1))
-		wait("sim0", "RxBufferSize", "2048", "asked 9000, sim0 takes at most 4096")
+		g.Write(unitDir+"10-sim0.ibnetwork", strings.Replace(unit, "max", "9000", 1))
+		wait("sim0", "TxBufferSize", "4096 (the most that the driver takes)", "")
 		g.Write(unitDir+"10-sim0.ibnetwork", unit)
 		for range 5 {
 			is("sim0", ethtool.Rings, rings)

@@ -166,7 +166,7 @@ type Discovery struct {
 	checkAsked                int              // or at how many SMPs
 	stopped                   bool             // a budget is used up
 	resumed                   bool             // the walk began with what was known
-	lossy                     bool             // a repeated request was answered
+	lossy                     bool             // a request got lost
 	asked                     int              // SMPs so far
 	claimed                   int              // ports of all nodes
 	clock                     clock
@@ -356,10 +356,10 @@ func (d *Discovery) Step(r *smp.Reply) {
 	k, extra, i, p := untag(r.Tag)
 	d.answered(r.Tag)
 	late := d.late[r.Tag]
+	d.lossy = d.lossy || r.Lost
 	if isUrgent(r.Tag) {
 		if late {
 			delete(d.late, r.Tag)
-			d.lossy = d.lossy || !r.Timeout
 		} else {
 			d.waiting--
 		}

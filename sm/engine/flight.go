@@ -25,6 +25,7 @@ type flight struct {
 	by         uint8     // the number of the try that was answered
 	last       uint16    // slot of the last try but quick ones
 	timed      bool      // a try has timed out: the next are due by time
+	late       bool      // its source knows that it is being repeated
 	open       uint64    // tries that the transport has not returned, by number
 	answers    uint64    // to any request when it began
 	withoutExt bool      // repeated without smp.ExtendedSpeeds, which the node refused
@@ -192,7 +193,8 @@ func (s *Subnet) repeat(f *flight, now time.Time, quick bool) bool {
 	} else if f.timed {
 		timeout = max(timeout, min(2*timeout, left))
 	}
-	if f.nth == 0 {
+	if !f.late && (quick || f.timed) {
+		f.late = true
 		f.src.Late(f.req.Tag)
 	}
 	f.nth++
@@ -212,6 +214,7 @@ func (s *Subnet) conclude(i uint16, p *transport.Packet) {
 		return
 	}
 	own.silent = 0
+	lost := p.Err == nil && sl.nth > 0 && now.Sub(sl.sent) < f.timeout()
 	if p.Err == nil {
 		own.heard = now
 		if s.win.loss.took(now.Sub(sl.sent), f.open, sl.nth, now) {
@@ -249,7 +252,7 @@ func (s *Subnet) conclude(i uint16, p *transport.Packet) {
 		req.Mod |= smp.ExtendedSpeeds // that was not the reason
 	}
 	r := &s.win.answered // what a source is shown it does not keep
-	r.Request, r.Status, r.Timeout = req, 0, false
+	r.Request, r.Status, r.Timeout, r.Lost = req, 0, false, lost
 	if p.Err != nil {
 		r.Data, r.Timeout = [64]byte{}, true
 		s.counters.Timeouts++

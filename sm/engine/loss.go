@@ -27,9 +27,11 @@ const (
 	// stall is how late the owner may be for its own alarm: after more it first
 	// processes what came meanwhile.
 	stall = time.Millisecond
-	// lossMemory is how long a proof of loss counts, mistakeMemory a mistake about it.
+	// lossMemory is how long a proof of loss counts, mistakeMemory a mistake about it:
+	// twice as long with each until the next proof, at most mistakesMost times.
 	lossMemory    = 10 * time.Second
 	mistakeMemory = time.Second
+	mistakesMost  = 4
 )
 
 // loss is what is known of lost SMPs and of the time to an answer.
@@ -38,6 +40,7 @@ type loss struct {
 	mean, dev time.Duration // smoothed, as in RFC 6298
 	until     time.Time     // requests are repeated quickly
 	patient   time.Time     // before that none is repeated early without a proof: one was only slow
+	mistakes  int           // since the last proof
 	check     time.Time     // when repeatDue is next due
 }
 
@@ -53,7 +56,7 @@ func (l *loss) took(d time.Duration, open uint64, nth uint8, now time.Time) (pro
 	switch {
 	case open&(bit-1) != 0 && !now.Before(l.patient):
 		proof = !now.Before(l.until)
-		l.until = now.Add(lossMemory)
+		l.until, l.mistakes = now.Add(lossMemory), 0
 	case open&^(2*bit-1) != 0 && !now.Before(l.until):
 		l.mistaken(now)
 	}
@@ -62,7 +65,11 @@ func (l *loss) took(d time.Duration, open uint64, nth uint8, now time.Time) (pro
 
 // mistaken notes that a request was repeated early whose answer was only slow.
 func (l *loss) mistaken(now time.Time) {
-	l.until, l.patient = time.Time{}, now.Add(mistakeMemory)
+	l.until = time.Time{}
+	if !now.Before(l.patient) {
+		l.patient = now.Add(mistakeMemory << min(l.mistakes, mistakesMost))
+		l.mistakes++
+	}
 }
 
 // overdue is the time after which a request with a time-out is repeated early; 0 for

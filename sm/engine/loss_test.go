@@ -91,9 +91,65 @@ func TestSlowNode(t *testing.T) {
 					if !w.sim.AllActive() || loss == 0 && (x.Counters.Timeouts > 0 || x.Sweeps > 1) {
 						t.Error(about)
 					}
+					// Without loss nothing else is read than of a fast node, unless a turn has
+					// not waited for one that takes longer than the time-out.
+					if n := x.Counters.SMPs - x.Counters.Repeats; loss == 0 && (n != 254 || x.Counters.Repeats > 5) && (slow < 200 || n > 258) {
+						t.Errorf("%s: %d requests, want 254", about, n)
+					}
 				})
 			}
 		}
+	}
+}
+
+// lateTable is a transport to switches that take some time for their tables of port states.
+type lateTable struct {
+	transport.Transport
+	slow time.Duration
+}
+
+func (x *lateTable) Send(p *transport.Packet) error {
+	if mad.AttrOf(&p.MAD) != mad.AttrSwitchPortState || x.slow == 0 {
+		return x.Transport.Send(p)
+	}
+	late := *p
+	time.AfterFunc(x.slow, func() { _ = x.Transport.Send(&late) })
+	return nil
+}
+
+// A switch that takes longer for its table of port states than the silence after which a
+// request is repeated early is still asked for nothing else.
+func TestSlowTable(t *testing.T) {
+	for _, slow := range []time.Duration{0, 20 * time.Millisecond, 90 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			m := gen.New()
+			far, near := m.Switch(64), m.Switch(36)
+			for i := range 12 {
+				m.Link(near, i+1, m.Host(1), 1)
+			}
+			m.Link(near, 36, far, 1)
+			m.Link(far, 2, m.Host(1), 1)
+			f := m.Done(near + 2)
+			w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
+			defer w.close()
+			sw := f.Nodes[f.Switches[0].Node].GUID
+			if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
+				p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
+				p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			late := func(tr transport.Transport) transport.Transport { return &lateTable{tr, slow} }
+			s, _ := w.managerOn(f.SMPort, engine.Config{Sweep: -1}, late)
+			w.up(time.Minute)
+			x, c := s.Refresh(), w.sim.Counters().SMPs
+			about := fmt.Sprintf("%v: %d SMPs, %d repeated, %d Gets of PortInfo, %d of the table", slow, x.Counters.SMPs, x.Counters.Repeats,
+				c[mad.AttrPortInfo].Get, c[mad.AttrSwitchPortState].Get)
+			t.Log(about)
+			if x.Counters.SMPs-x.Counters.Repeats != 152 || x.Counters.Repeats > 2 {
+				t.Error(about)
+			}
+		})
 	}
 }
 

@@ -149,8 +149,12 @@ func TestLossIsProven(t *testing.T) {
 	if !l.took(time.Millisecond, both, second, now) || !now.Before(l.until) {
 		t.Error("loss is not proven")
 	}
-	if l.mistaken(now); now.Before(l.until) {
-		t.Error("a mistake is not taken back")
+	for _, patience := range []time.Duration{1, 2, 4, 8, 16, 16} {
+		if l.mistaken(now); now.Before(l.until) || l.patient.Sub(now) != patience*mistakeMemory {
+			t.Errorf("after a mistake none is repeated early for %v, want %d s", l.patient.Sub(now), patience)
+		}
+		l.mistaken(now.Add(time.Millisecond)) // another try of that time
+		now = l.patient
 	}
 	for range 100 {
 		l.took(100*time.Microsecond, 1, first, now)

@@ -40,6 +40,7 @@ type Reply struct {
 	Data    [64]byte   // attribute of the answer
 	Status  mad.Status // without the direction bit
 	Timeout bool       // no answer after all tries
+	Lost    bool       // a repeat was answered in time, so that a try before it got lost
 }
 
 // OK reports whether the request was answered with success.
@@ -55,8 +56,8 @@ type Source interface {
 	Next() (Request, bool)
 	// Step takes the outcome of a request, which stays the caller's.
 	Step(*Reply)
-	// Late reports that a request was not answered in the first try and is
-	// being repeated; its outcome still follows in Step.
+	// Late reports that a request was not answered in time and is being repeated;
+	// its outcome still follows in Step.
 	Late(tag uint64)
 }
 

@@ -44,7 +44,7 @@ func subnetManagerSection() SectionSpec {
 			{Name: "SweepSec", apply: scalar(func(x *S) *Value[time.Duration] { return &x.SweepSec }, spanTo(0, 24*time.Hour))},
 			{Name: "TimeoutSec",
 				apply: scalar(func(x *S) *Value[time.Duration] { return &x.TimeoutSec }, spanTo(time.Millisecond, 10*time.Second))},
-			numKey("Retries", 0, 100, false, func(x *S) *Value[int] { return &x.Retries }),
+			numKey("Retries", 0, 50, false, func(x *S) *Value[int] { return &x.Retries }),
 			numKey("Window", 1, 4096, false, func(x *S) *Value[int] { return &x.Window }),
 			boolKey("Verbose", false, func(x *S) *Value[bool] { return &x.Verbose }),
 		},

@@ -112,7 +112,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.DurationVar(&o.poll, "poll", 250*time.Millisecond, "`TIME` between a standby's polls of the master")
 	f.IntVar(&o.window, "window", 32, "`NUMBER` of SMPs that may be outstanding")
 	f.DurationVar(&o.timeout, "timeout", 200*time.Millisecond, "`TIME` to wait for the response to an SMP")
-	f.IntVar(&o.retries, "retries", 3, "`NUMBER` of times that an SMP is repeated")
+	f.IntVar(&o.retries, "retries", 3, "`NUMBER` of times that an SMP is repeated, 0 to 50")
 	f.StringVar(&o.logFile, "log-file", "", "append the log to `FILE` (default: standard error)")
 	f.BoolVar(&o.logJSON, "log-json", false, "log in JSON")
 	f.BoolVar(&o.verbose, "verbose", false, "log debug messages too")
@@ -174,8 +174,8 @@ func (o *options) check() error {
 	if o.timeout <= 0 || o.poll <= 0 {
 		return fmt.Errorf("--timeout %v, --poll %v: must be greater than 0", o.timeout, o.poll)
 	}
-	if o.retries < 0 || o.retries > 100 {
-		return fmt.Errorf("--retries %d: out of range, 0 to 100", o.retries)
+	if o.retries < 0 || o.retries > engine.RetriesMost {
+		return fmt.Errorf("--retries %d: out of range, 0 to %d", o.retries, engine.RetriesMost)
 	}
 	return nil
 }

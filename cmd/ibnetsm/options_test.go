@@ -47,6 +47,8 @@ func TestConfig(t *testing.T) {
 		{[]string{"--timeout=0"}, "--timeout"},
 		{[]string{"--poll=-1s"}, "--poll"},
 		{[]string{"--retries=-1"}, "--retries"},
+		{[]string{"--retries=50"}, ""},
+		{[]string{"--retries=51"}, "--retries 51: out of range, 0 to 50"},
 		{[]string{"--m-key=0x12", "--m-key-protect=4"}, "--m-key-protect 4"},
 		{[]string{"--part-enforce=sometimes"}, `--part-enforce "sometimes": want both, in, out or off`},
 		// The routing engines of a configuration for opensm are accepted.

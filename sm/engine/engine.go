@@ -57,7 +57,8 @@ type Config struct {
 
 	// Window is the number of SMPs under way at one time, default 32.
 	Window int
-	// Timeout of one try of an SMP (200 ms) and how often it is repeated (3).
+	// Timeout of one try of an SMP (200 ms) and how often it is repeated (3), at most
+	// RetriesMost times.
 	Timeout time.Duration
 	Retries int
 	// Sweep is the time between light sweeps, default 10 s; below 0 none.
@@ -94,12 +95,17 @@ type Config struct {
 	Changed func(*Snapshot)
 }
 
+// RetriesMost bounds Config.Retries: the tries of a request have a bit each, with the
+// quick ones.
+const RetriesMost = 50
+
 func (c *Config) defaults() {
 	or(&c.Window, 32)
 	or(&c.Timeout, 200*time.Millisecond)
 	if c.Retries == 0 {
 		c.Retries = 3
 	}
+	c.Retries = min(c.Retries, RetriesMost)
 	or(&c.Sweep, 10*time.Second)
 	or(&c.Poll, 250*time.Millisecond)
 	or(&c.PollTimeout, 200*time.Millisecond)

@@ -43,6 +43,9 @@ type slot struct {
 // generation; bit 31 marks what has no slot (reports, traps, handovers).
 const unslotted = 1 << 31
 
+// A request has no more tries than bits in flight.open.
+const _ = uint(63 - RetriesMost - quickTries)
+
 // slotsMost bounds the tries that the transport has.
 const slotsMost = 1 << 14
 
@@ -75,7 +78,7 @@ func (w *window) slot(f *flight, now time.Time) uint16 {
 	w.idle = w.idle[:n-1]
 	sl := &w.slots[i]
 	*sl = slot{f: f, gen: (sl.gen + 1) & 0x7fff, nth: f.nth, sent: now}
-	f.open |= 1 << (f.nth & 63)
+	f.open |= 1 << f.nth
 	return i
 }
 
@@ -83,7 +86,7 @@ func (w *window) slot(f *flight, now time.Time) uint16 {
 func (w *window) release(i uint16) {
 	sl := &w.slots[i]
 	f := sl.f
-	f.open &^= 1 << (sl.nth & 63)
+	f.open &^= 1 << sl.nth
 	sl.f = nil
 	w.idle = append(w.idle, i)
 	w.recycle(f)

@@ -52,7 +52,7 @@ func (l *loss) took(d time.Duration, open uint64, nth uint8, now time.Time) (pro
 	}
 	l.dev += ((d - l.mean).Abs() - l.dev) / 4
 	l.mean += (d - l.mean) / 8
-	bit := uint64(1) << (nth & 63)
+	bit := uint64(1) << nth
 	switch {
 	case open&(bit-1) != 0 && !now.Before(l.patient):
 		proof = !now.Before(l.until)

@@ -108,6 +108,13 @@ func TestNoSlotIsFree(t *testing.T) {
 	}
 }
 
+// Each try of a request has a bit of its own, however often a caller wants repeats.
+func TestMostRetries(t *testing.T) {
+	if s := New(refuser{}, Config{Retries: 100}); s.cfg.Retries != RetriesMost || RetriesMost+quickTries > 63 {
+		t.Errorf("%d repeats", s.cfg.Retries)
+	}
+}
+
 // However many routes a host asks by, it has its share of the callers that are
 // remembered.
 func TestCallersOfOneSource(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Hints are applied by a reload, without a restart; a file with a mistake leaves those in
-// use, and a start without hints.
+// Hints are applied by a reload, without a restart; a line with a mistake is left out. A
+// file that cannot be read leaves those in use, and a start without its hints alone.
 func TestHints(t *testing.T) {
 	dir := t.TempDir()
 	roots, hops, prefixes := filepath.Join(dir, "roots"), filepath.Join(dir, "hops"), filepath.Join(dir, "prefixes")
@@ -64,13 +64,21 @@ func TestHints(t *testing.T) {
 	if err := d.reload(); err != nil {
 		t.Error(err)
 	}
-	has(d, 1, 1, 2)
-	if want := roots + ":2:3: GUID"; !strings.Contains(log.String(), want) || !strings.HasPrefix(d.status.note, want) {
-		t.Errorf("no %s in the log and the status %q:\n%s", want, d.status.note, log)
+	has(d, 1, 1)
+	if want := roots + ":2:3: GUID"; !strings.Contains(log.String(), want) || d.status.note != "" {
+		t.Errorf("no %s in the log, or the status %q:\n%s", want, d.status.note, log)
 	}
+	write(prefixes, "nonsense\n* *\n")
+	if err := os.Remove(roots); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.reload(); err != nil || !strings.HasSuffix(d.status.note, ": the former settings stay") {
+		t.Errorf("%v, status %q", err, d.status.note)
+	}
+	has(d, 1, 1)
 	d, _ = start()
-	has(d, 0)
-	if want := ": routes are computed without hints"; !strings.HasSuffix(d.status.note, want) {
+	has(d, 1)
+	if want := ": routes are computed without it"; !strings.HasSuffix(d.status.note, want) || len(d.config.Load().PrefixRoutes) != 1 {
 		t.Errorf("status %q", d.status.note)
 	}
 }
@@ -82,18 +90,19 @@ func TestLIDsOfOpenSM(t *testing.T) {
 	o := optionsOf(t, "--transport=ibsim", "--guid2lid="+file)
 	o.given = map[string][]string{}
 	for text, want := range map[string]string{
-		"0x1 0x1 0x1\n\n0x2 0x4 0x5\n\n": "",
-		"0x1 0x1 0x1\n\n0x2 0x1 0x1\n": file + ":3:5: LID 1 belongs to the port of line 1 already: " +
-			"only LIDs that ibnetsm has given are kept"} {
+		"0x1 0x1 0x1\n\n0x2 0x4 0x5\n\n":                "",
+		"0x1 0x1 0x1\n\n0x2 0x1 0x1\n\n0x3 0x2 0x2\n\n": file + ":3:5: LID 1 belongs to the port of line 1 already",
+	} {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		d := &daemon{opts: &o, begun: &o, log: slog.New(slog.DiscardHandler), level: new(slog.LevelVar), status: &notifier{}}
+		log := new(bytes.Buffer)
+		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: &notifier{}}
 		if err := d.configure(&o); err != nil {
 			t.Fatal(err)
 		}
-		if n := len(d.config.Load().LIDs); d.status.note != want || want == "" && n != 2 || want != "" && n != 0 {
-			t.Errorf("%d LIDs, status %q, want %q", n, d.status.note, want)
+		if n := len(d.config.Load().LIDs); d.status.note != "" || n != 2 || !strings.Contains(log.String(), want) {
+			t.Errorf("%d LIDs, status %q, want %q in the log:\n%s", n, d.status.note, want, log)
 		}
 		if err := os.Remove(file); err != nil {
 			t.Fatal(err)

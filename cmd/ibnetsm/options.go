@@ -17,6 +17,7 @@ import (
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
@@ -233,10 +234,18 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 			log.Info("QoS policy", "note", n)
 		}
 	}
-	optional(o.readHints(&c.Route), "hints for routes", "routes are computed without hints")
-	c.LIDs, err = o.readLIDs()
+	const without = "routes are computed without it"
+	c.Route.Roots, err = readGUIDs(log, o.roots, guidfile.ParseList)
+	optional(err, "root switches", without)
+	c.Route.Compute, err = readGUIDs(log, o.compute, guidfile.ParseList)
+	optional(err, "compute nodes", without)
+	c.Route.IO, err = readGUIDs(log, o.io, guidfile.ParseList)
+	optional(err, "I/O nodes", without)
+	c.Route.HopWeights, err = readGUIDs(log, o.hops, guidfile.ParseWeights)
+	optional(err, "hop weights", without)
+	c.LIDs, err = readGUIDs(log, o.lids, guidfile.ParseLIDs)
 	optional(err, "LIDs of another manager", "only LIDs that ibnetsm has given are kept")
-	c.PrefixRoutes, err = o.readPrefixRoutes()
+	c.PrefixRoutes, err = readGUIDs(log, o.prefixes, guidfile.ParsePrefixRoutes)
 	optional(err, "prefix routes", "no paths to other subnets are given")
 	return c, errors.Join(soft...)
 }

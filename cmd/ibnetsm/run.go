@@ -128,17 +128,11 @@ func run(ctx context.Context, o *options) error {
 func (d *daemon) configure(now *options) error {
 	now.setLevel(d.level)
 	cfg, err := now.config(d.log)
-	all := []error{err}
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		all = many.Unwrap()
-	}
 	var problems []string
 	partitions := true
-	for _, err := range all {
+	for _, err := range split(err) {
 		instead := ""
 		switch e := err.(type) {
-		case nil:
-			continue
 		case errPartitions:
 			partitions = false
 			cfg.Partitions, instead = now.fallBack()

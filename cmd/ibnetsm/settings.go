@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,11 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/qos/policy"
-	"ibnetworkd/sm/route"
 )
 
 // maxSettings bounds in bytes what is read of a settings or keys file.
@@ -237,62 +236,31 @@ type errOptional struct {
 
 func (e errOptional) Unwrap() error { return e.error }
 
-// readHints reads the files with hints for routes. With an error none is used.
-func (o *options) readHints(to *route.Options) error {
-	next := *to
-	var errs []error
-	read := func(name string, parse func(name string, b []byte) error) {
-		if name == "" {
-			return
-		}
-		b, err := readAtMost(name, guidfile.MaxFileSize)
-		if err == nil {
-			err = parse(name, b)
-		}
-		errs = append(errs, err)
-	}
-	list := func(name string, to *[]ib.GUID) {
-		read(name, func(name string, b []byte) (err error) {
-			*to, err = guidfile.ParseList(name, b)
-			return err
-		})
-	}
-	list(o.roots, &next.Roots)
-	list(o.compute, &next.Compute)
-	list(o.io, &next.IO)
-	read(o.hops, func(name string, b []byte) (err error) {
-		next.HopWeights, err = guidfile.ParseWeights(name, b)
-		return err
-	})
-	if err := errors.Join(errs...); err != nil {
-		return err
-	}
-	*to = next
-	return nil
-}
-
-// readLIDs reads opensm's LIDs.
-func (o *options) readLIDs() ([]guidfile.LIDs, error) {
-	if o.lids == "" {
+// readGUIDs reads a file in a form of opensm's. Lines that cannot be used are logged.
+func readGUIDs[T any](log *slog.Logger, name string, parse func(string, []byte) ([]T, error)) ([]T, error) {
+	if name == "" {
 		return nil, nil
 	}
-	b, err := readAtMost(o.lids, guidfile.MaxFileSize)
+	b, err := readAtMost(name, guidfile.MaxFileSize)
 	if err != nil {
 		return nil, err
 	}
-	return guidfile.ParseLIDs(o.lids, b)
+	out, err := parse(name, b)
+	for _, err := range split(err) {
+		log.Warn("a line is not used as it is", "err", err)
+	}
+	return out, nil
 }
 
-// readPrefixRoutes reads the routers to other subnets.
-func (o *options) readPrefixRoutes() ([]guidfile.PrefixRoute, error) {
-	if o.prefixes == "" {
-		return nil, nil
+// split is the errors that were joined in one, none for nil.
+func split(err error) []error {
+	if err == nil {
+		return nil
 	}
-	b, err := readAtMost(o.prefixes, guidfile.MaxFileSize)
-	if err != nil {
-		return nil, err
+	if many, ok := err.(interface{ Unwrap() []error }); ok {
+		return many.Unwrap()
 	}
-	return guidfile.ParsePrefixRoutes(o.prefixes, b)
+	return []error{err}
 }
 
 // readPolicy reads the QoS policy, nil for none.

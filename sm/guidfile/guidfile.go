@@ -28,7 +28,7 @@ type Weight struct {
 	Hops   uint8
 }
 
-// Check is the mistake of a file that the setting named key, of [SubnetManager], names.
+// Check is the mistakes of a file that the setting named key, of [SubnetManager], names.
 func Check(key, file string, b []byte) (err error) {
 	switch key {
 	case "HopWeightsFile":
@@ -43,45 +43,42 @@ func Check(key, file string, b []byte) (err error) {
 	return err
 }
 
-// ParseList reads GUIDs, one on a line; # begins a comment. All mistakes are returned
-// together, as *fabric.TextError; a file with one must not be applied.
+// ParseList reads GUIDs, one on a line; # begins a comment, and so does a second word.
+// Lines that cannot be used are left out, and returned together as *fabric.TextError.
 func ParseList(file string, b []byte) (out []ib.GUID, err error) {
-	err = read(file, b, 1, "one GUID on the line; # begins a comment", func(l *line) {
+	m := mistakes{file: file}
+	m.read(b, 1, "a GUID", func(l *line) {
 		if g := l.guid(0); g != 0 {
 			out = append(out, g)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, m.err()
 }
 
 // ParseWeights reads lines with the GUID of a switch, the number of one of its ports,
-// and the weight of a hop by it, 1 to 255. Mistakes are as with ParseList.
+// and the weight of a hop by it, 1 to 255; of two lines for a port the last counts.
+// What follows is ignored. Mistakes are as with ParseList.
 func ParseWeights(file string, b []byte) (out []Weight, err error) {
 	type port struct {
 		sw  ib.GUID
 		num uint8
 	}
-	seen := map[port]int{}
-	err = read(file, b, 3, "the GUID of a switch, a port number and a weight", func(l *line) {
+	at := map[port]int{}
+	m := mistakes{file: file}
+	m.read(b, 3, "the GUID of a switch, a port number and a weight", func(l *line) {
 		w := Weight{l.guid(0), l.number(1, "a port number", 254), l.number(2, "a weight", 255)}
 		if w.Switch == 0 || w.Port == 0 || w.Hops == 0 {
 			return
 		}
 		p := port{w.Switch, w.Port}
-		if was := seen[p]; was != 0 {
-			l.fail(0, "port %d of switch %v has a weight in line %d already", w.Port, w.Switch, was)
+		if i, ok := at[p]; ok {
+			out[i] = w
 			return
 		}
-		seen[p] = l.n
+		at[p] = len(out)
 		out = append(out, w)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return out, m.err()
 }
 
 // LIDs are those of a port: 1<<LMC from LID on.
@@ -92,11 +89,15 @@ type LIDs struct {
 }
 
 // ParseLIDs reads opensm's cache guid2lid, lines with a port GUID, its first and its last
-// LID. No port may come twice, and no LID belong to two. Mistakes are as with ParseList.
+// LID. The first line of a port counts, and the first of those with the same first LID; of
+// LIDs of which another port has some, as after opensm's LMC was lowered, the first one
+// is taken. Mistakes are as with ParseList.
 func ParseLIDs(file string, b []byte) (out []LIDs, err error) {
-	ports := map[ib.GUID]int{}
-	lids := make([]int, int(ib.LIDUnicastMax)+1) // by LID: the line that has it
-	err = read(file, b, 3, "a port GUID, its first and its last LID", func(l *line) {
+	type place struct{ line, col int }
+	var places []place
+	ports, first := map[ib.GUID]int{}, map[ib.LID]int{} // the lines that have them
+	m := mistakes{file: file}
+	m.read(b, 3, "a port GUID, its first and its last LID", func(l *line) {
 		x := LIDs{GUID: l.guid(0), LID: l.lid(1)}
 		last := l.lid(2)
 		if x.GUID == 0 || x.LID == 0 || last == 0 {
@@ -109,27 +110,27 @@ func ParseLIDs(file string, b []byte) (out []LIDs, err error) {
 		switch {
 		case n != x.LMC.Count() || int(x.LID)%n != 0:
 			l.fail(1, "LIDs %d to %d are no range of 1, 2, 4 to 128 LIDs that begins at a multiple of their number", x.LID, last)
-			return
 		case ports[x.GUID] != 0:
 			l.fail(0, "port %v has LIDs in line %d already", x.GUID, ports[x.GUID])
-			return
+		case first[x.LID] != 0:
+			l.fail(1, "LID %d belongs to the port of line %d already", x.LID, first[x.LID])
+		default:
+			ports[x.GUID], first[x.LID] = l.n, l.n
+			out, places = append(out, x), append(places, place{l.n, l.col[1]})
 		}
-		for i := range n {
-			if was := lids[int(x.LID)+i]; was != 0 {
-				l.fail(1, "LID %d belongs to the port of line %d already", int(x.LID)+i, was)
-				return
+	})
+	// Of two such ranges with a LID in common one has the first LID of the other.
+	for i := range out {
+		x := &out[i]
+		for k := 1; k < x.LMC.Count(); k++ {
+			if other := x.LID + ib.LID(k); first[other] != 0 {
+				m.add(places[i].line, places[i].col, "of LIDs %d to %d only the first is used: LID %d belongs to the port of line %d", x.LID,
+					int(x.LID)+x.LMC.Count()-1, other, first[other])
+				x.LMC = 0
 			}
 		}
-		ports[x.GUID] = l.n
-		for i := range n {
-			lids[int(x.LID)+i] = l.n
-		}
-		out = append(out, x)
-	})
-	if err != nil {
-		return nil, err
 	}
-	return out, nil
+	return out, m.err()
 }
 
 // PrefixRoute is the router for GIDs of other subnets.
@@ -139,33 +140,54 @@ type PrefixRoute struct {
 }
 
 // ParsePrefixRoutes reads lines with the prefix of GIDs and a router's port GUID, in
-// hexadecimal with or without 0x; * is any. Mistakes are as with ParseList.
+// hexadecimal with or without 0x; * and 0 are any. What follows is ignored. Mistakes are
+// as with ParseList.
 func ParsePrefixRoutes(file string, b []byte) (out []PrefixRoute, err error) {
-	err = read(file, b, 2, "a prefix of GIDs and the port GUID of a router; * is any", func(l *line) {
+	m := mistakes{file: file}
+	m.read(b, 2, "a prefix of GIDs and the port GUID of a router; * is any", func(l *line) {
 		prefix, ok := l.hex(0, "prefix")
 		guid, ok2 := l.hex(1, "GUID")
 		if ok && ok2 {
 			out = append(out, PrefixRoute{prefix, ib.GUID(guid)})
 		}
 	})
-	if err != nil {
-		return nil, err
+	return out, m.err()
+}
+
+// mistakes are those of a file, of which maxErrors are kept.
+type mistakes struct {
+	file string
+	errs []error
+	more int
+}
+
+func (m *mistakes) add(line, col int, format string, args ...any) {
+	if len(m.errs) == maxErrors {
+		m.more++
+		return
 	}
-	return out, nil
+	m.errs = append(m.errs, &fabric.TextError{File: m.file, Line: line, Col: col, Msg: fmt.Sprintf(format, args...)})
+}
+
+// err is all of them, nil for none.
+func (m *mistakes) err() error {
+	if m.more > 0 {
+		return errors.Join(append(m.errs, fmt.Errorf("%s: %d more mistakes", m.file, m.more))...)
+	}
+	return errors.Join(m.errs...)
 }
 
 // line is the words of a line, with the columns that they begin at.
 type line struct {
-	file string
+	*mistakes
 	n    int
 	word []string
 	col  []int
-	errs *[]error
 }
 
 // fail reports a mistake at a word.
 func (l *line) fail(word int, format string, args ...any) {
-	*l.errs = append(*l.errs, &fabric.TextError{File: l.file, Line: l.n, Col: l.col[word], Msg: fmt.Sprintf(format, args...)})
+	l.add(l.n, l.col[word], format, args...)
 }
 
 // guid is the GUID of a word, 0 after a mistake.
@@ -181,14 +203,14 @@ func (l *line) guid(word int) ib.GUID {
 	return g
 }
 
-// hex is the hexadecimal number of a word other than 0; 0 for *.
+// hex is the hexadecimal number of a word; 0 for *.
 func (l *line) hex(word int, what string) (uint64, bool) {
 	text := l.word[word]
 	if text == "*" {
 		return 0, true
 	}
 	n, err := strconv.ParseUint(strings.TrimPrefix(strings.ToLower(text), "0x"), 16, 64)
-	if err != nil || n == 0 {
+	if err != nil {
 		l.fail(word, "%q is not a %s such as 0xfec0000000000001, nor *", ib.Clip(text), what)
 		return 0, false
 	}
@@ -215,35 +237,30 @@ func (l *line) lid(word int) ib.LID {
 	return ib.LID(n)
 }
 
-// read calls entry for each line that has words, all of which have to have the same
-// number of them.
-func read(file string, b []byte, words int, want string, entry func(*line)) error {
+// read calls entry for each line that has words; fewer than wanted are a mistake.
+func (m *mistakes) read(b []byte, words int, want string, entry func(*line)) {
 	if len(b) > MaxFileSize {
-		return &fabric.TextError{File: file, Line: 1, Col: 1, Msg: fmt.Sprintf("the file has %d bytes; at most %d are read", len(b), MaxFileSize)}
+		m.add(1, 1, "the file has %d bytes; at most %d are read", len(b), MaxFileSize)
+		return
 	}
-	var errs []error
-	l := line{file: file, errs: &errs}
+	l := line{mistakes: m}
 	for text := range strings.Lines(string(b)) {
 		l.n++
-		if len(errs) >= maxErrors {
-			break
-		}
 		text, _, _ = strings.Cut(text, "#")
 		l.word = strings.Fields(text)
 		if len(l.word) == 0 {
 			continue
 		}
 		l.col = l.col[:0]
-		for at, i := 0, 0; i < len(l.word) && i <= words; i++ {
+		for at, i := 0, 0; i < len(l.word) && i < words; i++ {
 			at += strings.Index(text[at:], l.word[i])
 			l.col = append(l.col, at+1)
 			at += len(l.word[i])
 		}
-		if len(l.word) != words {
-			l.fail(min(len(l.word)-1, words), "want %s", want)
+		if len(l.word) < words {
+			l.fail(len(l.word)-1, "want %s", want)
 			continue
 		}
 		entry(&l)
 	}
-	return errors.Join(errs...)
 }

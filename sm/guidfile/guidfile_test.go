@@ -12,8 +12,8 @@ import (
 )
 
 func TestParseList(t *testing.T) {
-	got, err := guidfile.ParseList("f", []byte("# roots\n\n 0x2c90300000001 # spine 1\r\n0002:c903:0000:0002\n"))
-	if want := []ib.GUID{0x2c90300000001, 0x2c90300000002}; err != nil || !reflect.DeepEqual(got, want) {
+	got, err := guidfile.ParseList("f", []byte("# roots\n\n 0x2c90300000001 # spine 1\r\n0002:c903:0000:0002\n0x3 spine-3 \"upper\" row\n"))
+	if want := []ib.GUID{0x2c90300000001, 0x2c90300000002, 3}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v %v", got, err)
 	}
 	if got, err := guidfile.ParseList("f", nil); err != nil || got != nil {
@@ -22,7 +22,7 @@ func TestParseList(t *testing.T) {
 }
 
 func TestParseWeights(t *testing.T) {
-	got, err := guidfile.ParseWeights("f", []byte("0x10 1 2\n0x10\t0x2 255 # long\n"))
+	got, err := guidfile.ParseWeights("f", []byte("0x10 1 9\n0x10\t0x2 255 # long\n0x10 01 2 as opensm\n"))
 	if want := []guidfile.Weight{{0x10, 1, 2}, {0x10, 2, 255}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v %v", got, err)
 	}
@@ -36,7 +36,7 @@ func TestParseLIDs(t *testing.T) {
 }
 
 func TestParsePrefixRoutes(t *testing.T) {
-	got, err := guidfile.ParsePrefixRoutes("f", []byte("fec0000000000002 0x10 # far\n0xFEC0000000000003 *\n* *\n"))
+	got, err := guidfile.ParsePrefixRoutes("f", []byte("fec0000000000002 0x10 # far\n0xFEC0000000000003 * backup\n* 0\n"))
 	if want := []guidfile.PrefixRoute{{0xfec0000000000002, 0x10}, {0xfec0000000000003, 0}, {}}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v %v", got, err)
 	}
@@ -53,31 +53,53 @@ func TestMistakes(t *testing.T) {
 	}{
 		{list, "\n  spine\n", `f:2:3: GUID "spine"`},
 		{list, "0x1\n0x0\n", "f:2:1: 0 is no GUID"},
-		{list, "0x1  0x2\n", "f:1:6: want one GUID on the line; # begins a comment"},
 		{list, "x\n0x0\n", "f:1:1: GUID \"x\": "},
 		{list, strings.Repeat("#", guidfile.MaxFileSize+1), "f:1:1: the file has 8388609 bytes; at most 8388608 are read"},
 		{weights, "0x1 1\n", "f:1:5: want the GUID of a switch, a port number and a weight"},
 		{weights, "0x1 0 1\n", `f:1:5: "0" is not a port number from 1 to 254`},
 		{weights, "0x1 1 256\n", `f:1:7: "256" is not a weight from 1 to 255`},
-		{weights, "0x1 1 2\n0x1 01 3\n", "f:2:1: port 1 of switch 0x0000000000000001 has a weight in line 1 already"},
 		{prefixes, "fec0::1 *\n", `f:1:1: "fec0::1" is not a prefix such as 0xfec0000000000001, nor *`},
-		{prefixes, "* 0\n", `f:1:3: "0" is not a GUID such as`},
+		{prefixes, "* x\n", `f:1:3: "x" is not a GUID such as`},
 		{prefixes, "*\n", "f:1:1: want a prefix of GIDs and the port GUID of a router; * is any"},
 		{lids, "0x1 0x1 0x1\n\n0x1 0x2 0x2\n", "f:3:1: port 0x0000000000000001 has LIDs in line 1 already"},
-		{lids, "0x1 0x4 0x7\n0x2 0x6 0x6\n", "f:2:5: LID 6 belongs to the port of line 1 already"},
+		{lids, "0x1 0x4 0x7\n0x2 0x4 0x4\n", "f:2:5: LID 4 belongs to the port of line 1 already"},
+		{lids, "0x1 0x4 0x7\n0x2 0x6 0x6\n", "f:1:5: of LIDs 4 to 7 only the first is used: LID 6 belongs to the port of line 2"},
 		{lids, "0x1 0x4 0x6\n", "f:1:5: LIDs 4 to 6 are no range of 1, 2, 4 to 128"},
 		{lids, "0x1 0x5 0x6\n", "f:1:5: LIDs 5 to 6 are no range"},
 		{lids, "0x1 9 8\n", "f:1:5: LIDs 9 to 8 are no range"},
 		{lids, "0x1 0x0 0xc000\n", `f:1:5: "0x0" is not a unicast LID, 1 to 0xbfff`},
 		{lids, "0x1 0x1\n", "f:1:5: want a port GUID, its first and its last LID"},
-		{weights, "0x1 1 2 3 4\n", "f:1:9: want the GUID of a switch"},
 	} {
 		if err := tt.parse(tt.text); err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%.20q: %v; want %s", tt.text, err, tt.want)
 		}
 	}
-	if err := list(strings.Repeat("x\n", 100)); strings.Count(err.Error(), "\n") != 19 {
+	err := list(strings.Repeat("x\n", 100))
+	if s := err.Error(); strings.Count(s, "\n") != 20 || !strings.HasSuffix(s, "\nf: 80 more mistakes") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A line that cannot be used is left out, as opensm does; the others count, however many
+// there are before.
+func TestOtherLinesCount(t *testing.T) {
+	bad := strings.Repeat("nonsense - -\n", 100)
+	if got, err := guidfile.ParseList("f", []byte("0x1\n"+bad+"0x2\n")); err == nil || !reflect.DeepEqual(got, []ib.GUID{1, 2}) {
+		t.Errorf("%v %v", got, err)
+	}
+	weights, err := guidfile.ParseWeights("f", []byte(bad+"0x1 1 256\n0x1 1 3\n"))
+	if err == nil || !reflect.DeepEqual(weights, []guidfile.Weight{{1, 1, 3}}) {
+		t.Errorf("%v %v", weights, err)
+	}
+	if got, err := guidfile.ParsePrefixRoutes("f", []byte(bad+"* *\n")); err == nil || !reflect.DeepEqual(got, []guidfile.PrefixRoute{{}}) {
+		t.Errorf("%v %v", got, err)
+	}
+	// What opensm leaves in its file when the LMC is lowered, in the order of a hash table.
+	got, err := guidfile.ParseLIDs("f", []byte(bad+"1 4 7\n0x1 4 7\n0x2 5 5\n0x3 9 9\n0x4 8 11\n0x5 4 5\n"+
+		"0x1 12 12\n0x6 14 17\n0x7 16 23\n0x8 20 21\n0x9 21 21\n0xa 32 39\n"))
+	want := []guidfile.LIDs{{1, 4, 0}, {2, 5, 0}, {3, 9, 0}, {4, 8, 0}, {7, 16, 0}, {8, 20, 0}, {9, 21, 0}, {10, 32, 3}}
+	if err == nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v\n%v", got, err)
 	}
 }
 

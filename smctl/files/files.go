@@ -44,6 +44,7 @@ const (
 	keptNames  = "the names that can be read are used"
 	keptPolicy = "a running subnet manager keeps the policy that it has, one that starts uses none"
 	keptGUIDs  = "a running subnet manager keeps what it has read, one that starts does without"
+	keptLines  = "the other lines are used"
 	keptEngine = "a running subnet manager stays, none is started"
 	keptKeys   = "a running subnet manager keeps its keys, none is started without them"
 )
@@ -181,7 +182,7 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		} else if err != nil {
 			out = append(out, Problem{File: x.Path, Key: x.Key, Message: plain(err), Kept: keptGUIDs})
 		} else if err := guidfile.Check(x.Key, x.Path, text); err != nil {
-			out = append(out, textProblem(x.Path, x.Key, keptGUIDs, err))
+			out = append(out, textProblem(x.Path, x.Key, keptLines, err))
 		}
 		add(x.Key, text, err)
 	}

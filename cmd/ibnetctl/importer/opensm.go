@@ -211,7 +211,7 @@ func (im *importer) partitions(files []*file) {
 		var errs partition.Errors
 		if _, err := partition.Parse(f.path, []byte(f.text)); errors.As(err, &errs) {
 			for _, e := range errs {
-				wrong(e.Line, e.Msg)
+				wrong(e.Line, "ibnetsm refuses the file because of it: "+e.Msg)
 			}
 		}
 	})
@@ -235,7 +235,7 @@ func (im *importer) guidFile(key, what string, files []*file) {
 		}
 		for _, err := range all {
 			if e := (*fabric.TextError)(nil); errors.As(err, &e) {
-				wrong(e.Line, e.Msg)
+				wrong(e.Line, "ibnetsm does not use the line as it is: "+e.Msg)
 			}
 		}
 	})
@@ -258,7 +258,7 @@ func (im *importer) carried(key, what string, files []*file, check func(f *file,
 		check(f, func(line int, why string) { wrong[line] = cmp.Or(wrong[line], why) })
 		for _, it := range f.content(hash) {
 			if why := wrong[it.line]; why != "" {
-				it.left("ibnetsm refuses the file because of it: " + why)
+				it.left(why)
 			} else {
 				it.with = f.whole
 			}

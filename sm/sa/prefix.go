@@ -13,8 +13,12 @@ import (
 const manyHops = 255
 
 // router is the port that leads to GIDs with a prefix of another subnet: that of the first
-// line that matches and whose router is on the subnet; None without one.
+// line that matches and whose router is on the subnet; None without one. Link-local GIDs,
+// those in fe80::/10, are never routed (IBA vol 1, 4.1.1).
 func (s *Service) router(prefix uint64) int32 {
+	if prefix>>54 == ib.DefaultPrefix>>54 {
+		return fabric.None
+	}
 	for _, r := range s.state.PrefixRoutes {
 		if r.Prefix != 0 && r.Prefix != prefix {
 			continue

@@ -72,6 +72,17 @@ func TestPrefixRoutes(t *testing.T) {
 	if err := a.Decode(recs[0]); err != nil || a.HopLimit != 0 {
 		t.Errorf("%+v %v", a, err)
 	}
+	// Nor is a link-local one, whatever the routes are.
+	st := stateOf(t, f, "")
+	st.PrefixRoutes = routes{{}, {Prefix: ib.DefaultPrefix + 1}}
+	w.s.SetState(0, st)
+	for prefix, want := range map[uint64]mad.Status{ib.DefaultPrefix + 1: mad.StatusSAInvalidGID, 0xfebf<<48 + 7: mad.StatusSAInvalidGID,
+		0xfec0 << 48: 0} {
+		in.DGID = ib.MakeGID(prefix, 0x1234)
+		if st, _ := w.ask(cas[0], 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID, &in); st != want {
+			t.Errorf("a path to %v: status %#x, want %#x", in.DGID, uint16(st), uint16(want))
+		}
+	}
 	in.SGID = ib.MakeGID(far, 1)
 	if st, _ := w.ask(cas[0], 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID, &in); st != mad.StatusSAInvalidGID {
 		t.Errorf("a source of another subnet: %#x", uint16(st))

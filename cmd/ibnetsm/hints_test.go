@@ -110,5 +110,8 @@ func TestLIDsOfOpenSM(t *testing.T) {
 		if err := d.reload(); err != nil || d.status.note != "" {
 			t.Errorf("reload without the file: %v, status %q", err, d.status.note)
 		}
+		if n := len(d.config.Load().LIDs); n != 2 {
+			t.Errorf("%d LIDs for a port that appears after a reload", n)
+		}
 	}
 }

@@ -202,6 +202,7 @@ func (d *daemon) reload() error {
 	if err := opts.keepGood(); err != nil {
 		d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
 	}
+	next.LIDs = d.config.Load().LIDs // for a port that appears later
 	was := d.config.Swap(&next)
 	if restart {
 		d.log.Info("settings changed that need a restart")

@@ -10,7 +10,34 @@ import (
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/guidfile"
+	"ibnetworkd/sm/lid"
+	"ibnetworkd/sm/mad"
 )
+
+// A standby remembers them for the time when the file is gone.
+func TestStandbyKeepsLIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.FatTree2(8, 4)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		hosts := hostsOf(f)
+		w.manager(f.SMPort, engine.Config{Priority: 2})
+		time.Sleep(2 * time.Second)
+		store := &memoryStore{}
+		lids := []guidfile.LIDs{{GUID: 0x99, LID: 0x1000, LMC: 1}}
+		s, stop := w.manager(hosts[5], engine.Config{Store: store, LIDs: lids})
+		time.Sleep(2 * time.Second)
+		if st := s.Snapshot().State; st != mad.SMStandby.String() {
+			t.Fatalf("state %v", st)
+		}
+		stop()
+		b, _ := store.Load()
+		m, err := lid.Unmarshal("store", b)
+		if e, ok := m.Find(0x99); err != nil || !ok || e != lid.Entry(lids[0]) {
+			t.Errorf("%+v %v", m, err)
+		}
+	})
+}
 
 // A site that had opensm keeps its LIDs, also of hosts that come later; what the manager
 // itself has given counts first.

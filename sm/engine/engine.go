@@ -243,6 +243,7 @@ func (s *Subnet) load() {
 	}
 	if n := len(s.prog.memory) - had; n > 0 {
 		s.log.Info("LIDs of another manager's ports are kept", "ports", n)
+		s.save() // a standby may never sweep
 	}
 }
 

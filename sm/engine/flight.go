@@ -25,6 +25,7 @@ type flight struct {
 	by         uint8     // the number of the try that was answered
 	last       uint16    // slot of the last try but quick ones
 	timed      bool      // a try has timed out: the next are due by time
+	early      bool      // it may be repeated before its time
 	late       bool      // its source knows that it is being repeated
 	open       uint64    // tries that the transport has not returned, by number
 	answers    uint64    // to any request when it began
@@ -131,7 +132,7 @@ func (s *Subnet) begin(src *pumped, r *smp.Request) (*flight, error) {
 		f = new(flight)
 	}
 	now := time.Now()
-	*f = flight{req: *r, src: src, began: now, answers: w.loss.answers}
+	*f = flight{req: *r, src: src, began: now, answers: w.loss.answers, early: early(r, s.cfg.Policy.MKey)}
 	w.live++
 	if err := s.try(f, now, f.timeout(), false); err != nil {
 		w.end(f)

@@ -3,6 +3,7 @@ package engine
 import (
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 )
@@ -92,9 +93,11 @@ func (l *loss) pause(timeout time.Duration, now time.Time) time.Duration {
 
 // early reports whether a request may be sent again before its time, and so reach the
 // node twice before what follows its answer: any Get, and any Set, which then does
-// nothing more, but for one that needs another key than it leaves. Questions for
-// SMInfo are counted by those that they are put to.
-func early(r *smp.Request) bool { return r.Attr != mad.AttrSMInfo && r.MKey == 0 }
+// nothing more, but for one that needs another key than the manager's own, which it
+// leaves. Questions for SMInfo are counted by those that they are put to.
+func early(r *smp.Request, own ib.MKey) bool {
+	return r.Attr != mad.AttrSMInfo && (r.MKey == 0 || r.MKey == own)
+}
 
 // next is when a request is repeated unless it is answered, zero for not by time.
 func (l *loss) next(f *flight, now time.Time) (at time.Time, quick bool) {
@@ -102,7 +105,7 @@ func (l *loss) next(f *flight, now time.Time) (at time.Time, quick bool) {
 	if f.timed && int(f.tries) < f.retries() {
 		at = f.regular.Add(timeout)
 	}
-	if d := l.overdue(timeout); d > 0 && now.Before(l.until) && f.quick < quickTries && f.retries() > 0 && early(&f.req) {
+	if d := l.overdue(timeout); d > 0 && now.Before(l.until) && f.quick < quickTries && f.retries() > 0 && f.early {
 		if q := f.sent.Add(d << f.quick); at.IsZero() || q.Before(at) {
 			return q, true
 		}
@@ -112,7 +115,7 @@ func (l *loss) next(f *flight, now time.Time) (at time.Time, quick bool) {
 
 // unproven reports whether a request may be repeated early without a proof of loss.
 func (l *loss) unproven(f *flight, now time.Time) bool {
-	return f.nth == 0 && f.retries() > 1 && !now.Before(l.patient) && !now.Before(l.until) && early(&f.req)
+	return f.nth == 0 && f.retries() > 1 && !now.Before(l.patient) && !now.Before(l.until) && f.early
 }
 
 // repeatOvertaken repeats a request that many later ones have overtaken.

@@ -6,10 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/transport"
 )
 
@@ -203,5 +205,32 @@ func TestSilentNode(t *testing.T) {
 				t.Errorf("%s: %d SMPs in %d sweeps, want %d", f.Nodes[tt.node].Name(), w.total(), x.Sweeps, tt.smps)
 			}
 		})
+	}
+}
+
+// Visible keys of the manager's own do not keep it from repeating Sets early.
+func TestLossWithVisibleKeys(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	var took [2]time.Duration
+	for i, key := range []ib.MKey{0, 0x1234} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, f, simfabric.Options{Loss: 0.05, DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
+			defer w.close()
+			for p := range f.Ports {
+				if f.Ports[p].Known && key != 0 {
+					if err := w.sim.SetPortInfo(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num, func(x *mad.PortInfo) { x.SetMKey(key) }); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			pol := program.DefaultPolicy()
+			pol.MKey = key
+			w.manager(f.SMPort, engine.Config{Sweep: -1, Policy: pol})
+			took[i] = w.up(time.Minute)
+		})
+	}
+	t.Log(took)
+	if took[1] > 10*took[0] {
+		t.Errorf("up after %v with visible keys, %v without", took[1], took[0])
 	}
 }

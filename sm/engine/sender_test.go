@@ -108,6 +108,21 @@ func TestNoSlotIsFree(t *testing.T) {
 	}
 }
 
+// A Set that needs another key than it leaves is not repeated early; one that shows the
+// manager's own key is, as one without.
+func TestEarlyRepeats(t *testing.T) {
+	for _, tt := range []struct {
+		attr     mad.AttrID
+		key, own ib.MKey
+		want     bool
+	}{{mad.AttrPortInfo, 0, 0, true}, {mad.AttrPortInfo, 0, 7, true}, {mad.AttrPortInfo, 7, 7, true}, {mad.AttrPortInfo, 8, 7, false},
+		{mad.AttrPortInfo, 8, 0, false}, {mad.AttrSMInfo, 0, 0, false}} {
+		if got := early(&smp.Request{Method: mad.MethodSet, Attr: tt.attr, MKey: tt.key}, tt.own); got != tt.want {
+			t.Errorf("%+v: %v", tt, got)
+		}
+	}
+}
+
 // Each try of a request has a bit of its own, however often a caller wants repeats.
 func TestMostRetries(t *testing.T) {
 	if s := New(refuser{}, Config{Retries: 100}); s.cfg.Retries != RetriesMost || RetriesMost+quickTries > 63 {

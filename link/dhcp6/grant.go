@@ -145,13 +145,20 @@ func (m *message) information(l *link.Lease) {
 	l.Search = dhcp.Domains(m.opts.get(optDomains))
 }
 
-// ntp are the servers of option 56 that are addresses.
+// ntp are the servers of all options 56 that are addresses: RFC 5908 has one of each server.
 func (m *message) ntp() (out []netip.Addr) {
-	opts, err := decodeOptions(m.opts.get(optNTP))
-	if err != nil {
-		return nil
+	for _, o := range m.opts {
+		if o.code != optNTP {
+			continue
+		}
+		sub, _ := splitOptions(o.value) // none of one that is cut
+		for _, x := range sub {
+			if x.code == ntpServer {
+				out = addresses(x.value, out)
+			}
+		}
 	}
-	return addresses(opts.get(ntpServer), nil)
+	return out
 }
 
 // addresses adds those of a list to others.

@@ -99,8 +99,23 @@ func decode(b []byte) (*message, error) {
 	return m, err
 }
 
+// alone are the options that come once at most where they come.
+var alone = []uint16{optClientID, optServerID, optPreference, optStatus, optRapidCommit, optDNS, optDomains, optSNTP, optRefresh,
+	optSolMaxRT, optInfMaxRT}
+
 // decodeOptions reads options; one that has to be alone is an error if it comes twice.
-func decodeOptions(b []byte) (out options, err error) {
+func decodeOptions(b []byte) (options, error) {
+	out, err := splitOptions(b)
+	for i, o := range out {
+		if slices.Contains(alone, o.code) && out[:i].has(o.code) {
+			return nil, fmt.Errorf("option %d comes twice", o.code)
+		}
+	}
+	return out, err
+}
+
+// splitOptions reads options, or suboptions, each of which may come more than once.
+func splitOptions(b []byte) (out options, err error) {
 	for len(b) > 0 {
 		if len(b) < 4 {
 			return nil, errors.New("an option is cut")
@@ -110,9 +125,7 @@ func decodeOptions(b []byte) (out options, err error) {
 		if b = b[4:]; n > len(b) {
 			return nil, fmt.Errorf("option %d is cut", o.code)
 		}
-		if o.value, b = b[:n:n], b[n:]; o.code != optIANA && o.code != optIAAddr && out.has(o.code) {
-			return nil, fmt.Errorf("option %d comes twice", o.code)
-		}
+		o.value, b = b[:n:n], b[n:]
 		out = append(out, o)
 		if len(out) > mostOptions {
 			return nil, fmt.Errorf("more than %d options", mostOptions)

@@ -2,6 +2,8 @@ package dhcp6
 
 import (
 	"bytes"
+	"fmt"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -16,14 +18,18 @@ func TestDrops(t *testing.T) {
 		change func(*answer)
 		want   link.DHCPDrops
 	}{
-		"transaction":  {func(a *answer) { a.xid ^= 1 }, link.DHCPDrops{Foreign: 1}},
-		"client":       {func(a *answer) { a.top[0].value = []byte{1, 2, 3} }, link.DHCPDrops{Foreign: 1}},
-		"no client":    {func(a *answer) { a.top = a.top[1:] }, link.DHCPDrops{Foreign: 1}},
-		"no server":    {func(a *answer) { a.server = nil }, link.DHCPDrops{Malformed: 1}},
-		"long server":  {func(a *answer) { a.server = make([]byte, 131) }, link.DHCPDrops{Malformed: 1}},
-		"address":      {func(a *answer) { a.to = address1 }, link.DHCPDrops{Malformed: 1}},
-		"type":         {func(a *answer) { a.kind = typeSolicit }, link.DHCPDrops{Malformed: 1}},
-		"two servers":  {top(optServerID, 1, 2, 3), link.DHCPDrops{Malformed: 1}},
+		"transaction": {func(a *answer) { a.xid ^= 1 }, link.DHCPDrops{Foreign: 1}},
+		"client":      {func(a *answer) { a.top[0].value = []byte{1, 2, 3} }, link.DHCPDrops{Foreign: 1}},
+		"no client":   {func(a *answer) { a.top = a.top[1:] }, link.DHCPDrops{Foreign: 1}},
+		"no server":   {func(a *answer) { a.server = nil }, link.DHCPDrops{Malformed: 1}},
+		"long server": {func(a *answer) { a.server = make([]byte, 131) }, link.DHCPDrops{Malformed: 1}},
+		"address":     {func(a *answer) { a.to = address1 }, link.DHCPDrops{Malformed: 1}},
+		"type":        {func(a *answer) { a.kind = typeSolicit }, link.DHCPDrops{Malformed: 1}},
+		"two servers": {top(optServerID, 1, 2, 3), link.DHCPDrops{Malformed: 1}},
+		"two statuses": {func(a *answer) {
+			a.top = append(a.top, option{optStatus, []byte{0, 0}}, option{optStatus, []byte{0, 0}})
+		},
+			link.DHCPDrops{Malformed: 1}},
 		"many options": {func(a *answer) { a.top = append(a.top, distinct(mostOptions)...) }, link.DHCPDrops{Malformed: 1}},
 		"multicast":    {func(a *answer) { a.addr = servers }, link.DHCPDrops{Contradictory: 1}},
 		"link-local":   {func(a *answer) { a.addr = own }, link.DHCPDrops{Contradictory: 1}},
@@ -61,6 +67,29 @@ func TestDrops(t *testing.T) {
 	h.c.Oversized()
 	if d := h.c.Drops(); d.Malformed != len(whole)+2 || h.c.offer != nil {
 		t.Errorf("%+v of %d packets", d, len(whole)+2)
+	}
+}
+
+// Options that may come more than once do not spoil an answer, and all servers in them count.
+func TestRepeatedOptions(t *testing.T) {
+	ntp := func(addrs ...string) (o options) {
+		for _, a := range addrs {
+			o = append(o, option{ntpServer, netip.MustParseAddr(a).AsSlice()})
+		}
+		return o
+	}
+	const vendor = 17
+	h := newHost(t, config(), nil, false)
+	h.up(false)
+	h.hear(typeAdvertise, top(optPreference, 255))
+	h.hear(typeReply, func(a *answer) {
+		a.top = append(a.top, option{vendor, []byte{0, 0, 0, 9}}, option{vendor, []byte{0, 0, 0, 10}},
+			option{optNTP, ntp("fd00:11::1", "fd00:11::2").append(nil)}, option{optNTP, []byte{0, 1, 0, 16, 0xfd}},
+			option{optNTP, ntp("fd00:11::3", "fd00:11::1").append(nil)})
+	})
+	h.state(link.DHCPBound)
+	if got := fmt.Sprint(h.c.View().Lease.NTP); got != "[fd00:11::1 fd00:11::2 fd00:11::3]" {
+		t.Error(got)
 	}
 }
 

@@ -32,7 +32,8 @@ const (
 func usable(a netip.Addr) bool { return a.Is6() && !a.Is4In6() && a.IsGlobalUnicast() }
 
 // binding is the address that a message gives: the one that is wanted if it is among
-// them, else the first. code is of what was refused, in the message or for the address.
+// them, else the first. An address that cannot be used does not spoil the others: code and
+// err are of the message, or of the last such address where no other is left.
 func (m *message) binding(iaid uint32, want netip.Addr, now uint64) (l *link.Lease, code status, err error) {
 	if code, err = m.opts.status(); err != nil || code != statusSuccess {
 		return nil, code, err
@@ -48,25 +49,33 @@ func (m *message) binding(iaid uint32, want netip.Addr, now uint64) (l *link.Lea
 	if code, err = opts.status(); err != nil || code != statusSuccess {
 		return nil, code, err
 	}
+	err = errors.New("no address")
 	for _, o := range opts {
 		if o.code != optIAAddr {
 			continue
 		}
-		x, code, err := address(o.value)
+		x, c, e := address(o.value)
 		switch {
-		case err != nil:
-			return nil, 0, err
-		case code != statusSuccess:
-			return nil, code, nil
-		case l == nil || x.Lifetime != 0 && (l.Lifetime == 0 || x.Address.Addr() == want):
+		case x == nil:
+			code, err = c, e
+		case l == nil || better(x, l, want):
 			l = x
 		}
 	}
 	if l == nil {
-		return nil, 0, errors.New("no address")
+		return nil, code, err
 	}
 	l.Granted = now
 	return l, 0, times(l, binary.BigEndian.Uint32(ia[4:]), binary.BigEndian.Uint32(ia[8:]))
+}
+
+// better reports whether an address is to be used in place of another: one that is not taken
+// back, and of two the one that is wanted.
+func better(x, than *link.Lease, want netip.Addr) bool {
+	if (x.Lifetime == 0) != (than.Lifetime == 0) {
+		return x.Lifetime != 0
+	}
+	return x.Address.Addr() == want
 }
 
 // identity is the IA_NA of this client.

@@ -2,6 +2,7 @@ package dhcp6
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -91,6 +92,44 @@ func TestRepeatedOptions(t *testing.T) {
 	if got := fmt.Sprint(h.c.View().Lease.NTP); got != "[fd00:11::1 fd00:11::2 fd00:11::3]" {
 		t.Error(got)
 	}
+}
+
+// An address that cannot be used does not spoil the others of its IA (RFC 8415, section 21.6).
+func TestSeveralAddresses(t *testing.T) {
+	bad := addressOf("fd00:11::bad", 3601, 3600)
+	none := addressOf("fd00:11::bad", 3000, 3600, option{optStatus, []byte{0, byte(statusNoAddrs)}})
+	good, wanted := addressOf("fd00:11::200", 3000, 3600), addressOf("fd00:11::100", 3000, 3600)
+	back := addressOf("fd00:11::100", 0, 0)
+	for name, c := range map[string]struct {
+		opts options
+		want string
+		code status
+		err  bool
+	}{
+		"bad first":  {options{bad, good}, "fd00:11::200", 0, false},
+		"bad last":   {options{good, none, bad}, "fd00:11::200", 0, false},
+		"wanted":     {options{good, bad, wanted}, "fd00:11::100", 0, false},
+		"taken back": {options{bad, back, good}, "fd00:11::200", 0, false},
+		"both back":  {options{addressOf("fd00:11::300", 0, 0), back}, "fd00:11::100", 0, false},
+		"only bad":   {options{none, bad}, "", 0, true},
+		"only none":  {options{bad, none}, "", statusNoAddrs, false},
+		"nothing":    {nil, "", 0, true},
+	} {
+		ia := options{{optIANA, c.opts.append([]byte{11: 0, 3: 7})}}
+		l, code, err := (&message{opts: ia}).binding(7, address1, 0)
+		got := ""
+		if l != nil {
+			got = l.Address.Addr().String()
+		}
+		if got != c.want || code != c.code || (err != nil) != c.err {
+			t.Errorf("%s: %q, %s, %v", name, got, code, err)
+		}
+	}
+}
+
+func addressOf(a string, preferred, valid uint32, sub ...option) option {
+	b := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(netip.MustParseAddr(a).AsSlice(), preferred), valid)
+	return option{optIAAddr, options(sub).append(b)}
 }
 
 func distinct(n int) (out options) {

@@ -210,7 +210,7 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 	case waits:
 		a.Why = wait
 		b.Block(t, nil, needed, wait)
-	case d.Lease == nil || d.Tries > 0 || d.Trouble != "":
+	case d.Lease == nil || d.Tries > 0 || d.Refusal != "" || d.Trouble != "":
 		a.Why = d.reason(l, six)
 		if _, byRouter := DHCPv6Start(l, u); six && byRouter && l.DHCP6 == nil {
 			a.Why = Reason{Code: CodeNoLease, Text: "no router advertisement asks for DHCPv6",
@@ -266,6 +266,8 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 	case d.Conflict.IsValid():
 		r.Code, r.Text = CodeAddressConflict, fmt.Sprintf("another host uses %s, which the %s server gave: it was declined", d.Conflict, name)
 		r.Next = "find the host with: ip neighbour show to " + d.Conflict.String() + "; exclude its address on the server"
+	case d.Lease != nil && d.Refusal != "":
+		r.Text = fmt.Sprintf("%s server %s does not renew the lease of %s (%s); it is used until it ends", name, d.Refused, l.Name, d.Refusal)
 	case d.Lease != nil && !d.Lease.Address.IsValid():
 		r.Text = fmt.Sprintf("no answer from a %s server on %s for newer information; what it said before is used", name, tries)
 	case d.Lease != nil:

@@ -133,6 +133,13 @@ func TestLease6(t *testing.T) {
 		}, want: "" +
 			"# blocked: ib0: no answer from a DHCPv6 server on 1 try to renew the lease; it is used until it ends\n" +
 			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
+		{name: "bad no renewal", unit: unit + "[DHCPv6]\nUseDNS=no\n", sys: func(s *Snapshot, r *Record) {
+			set6(0)(s, r)
+			s.Links[1].Addresses[0].Valid, r.Links[0].Addresses[0].Until = 2700, 4600
+			s.Links[1].DHCP6.Refused, s.Links[1].DHCP6.Refusal = netip.MustParseAddr("fe80::2"), "NoAddrsAvail"
+		}, want: "" +
+			"# blocked: ib0: DHCPv6 server fe80::2 does not renew the lease of ib0 (NoAddrsAvail); it is used until it ends\n" +
+			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
 		{name: "bad no address", unit: unit, want: "" +
 			"# waiting: ib0: DHCPv6 server fe80::1 gives ib0 no address (NoAddrsAvail)\n" +
 			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n",

@@ -327,40 +327,6 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// What a server says of an address that it is asked to renew.
-func TestRefusals(t *testing.T) {
-	for name, c := range map[string]struct {
-		answer func(*answer)
-		state  link.DHCPState
-		lost   bool
-		sent   string
-	}{
-		"NoBinding":  {code(statusNoBinding), link.DHCPRequesting, false, "request fd00:11::100 of a server"},
-		"NotOnLink":  {code(statusNotOnLink), link.DHCPWaiting, true, ""},
-		"UnspecFail": {code(statusUnspecFail), link.DHCPRenewing, false, ""},
-		"taken back": {func(a *answer) { a.life = [4]uint32{} }, link.DHCPWaiting, true, ""},
-		"no IA":      {func(a *answer) { a.noIA = true }, link.DHCPRenewing, false, ""},
-		"another IAID": {func(a *answer) { a.noIA, a.top = true, append(a.top, option{optIANA, make([]byte, 12)}) },
-			link.DHCPRenewing, false, ""},
-		"other server": {func(a *answer) { a.server = []byte{1, 2, 3} }, link.DHCPRenewing, false, ""},
-		"another one":  {func(a *answer) { a.addr = address2 }, link.DHCPBound, false, ""},
-	} {
-		h := newHost(t, config(), nil, false)
-		h.bind()
-		h.wait(1500 * time.Second)
-		h.take()
-		h.hear(typeReply, c.answer)
-		h.state(c.state)
-		if got := strings.Join(h.take(), ", "); got != c.sent || (h.c.View().Lease == nil) != c.lost {
-			t.Errorf("%s: sent %q, lease %v", name, got, h.c.View().Lease)
-		}
-		h.wait(10 * time.Minute)
-		if h.c.Deadline() == 0 {
-			t.Errorf("%s: stuck", name)
-		}
-	}
-}
-
 // A former lease: used where the daemon alone was away, confirmed else, and given up where it
 // is of another network.
 func TestFormerLease(t *testing.T) {

@@ -174,6 +174,10 @@ func (c *Client) granted(now time.Duration, m *message, id string, from netip.Ad
 		c.enter(now, link.DHCPRequesting)
 	case l == nil && (code == statusUnspecFail || code == statusUseMulticast):
 		c.contradictory("an answer with " + code.String()) // is sent again
+	case l == nil && c.lease != nil && code != statusNotOnLink:
+		c.refuse(from, code) // and sent again: what no server takes back is used to its end
+	case l != nil && l.Lifetime == 0 && c.lease != nil && l.Address != c.lease.Address:
+		c.contradictory("the end of " + l.Address.Addr().String() + ", which is not used")
 	case l == nil, l.Lifetime == 0:
 		c.refuse(from, code)
 		c.lease = nil

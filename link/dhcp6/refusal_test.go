@@ -1,0 +1,74 @@
+package dhcp6
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/link"
+)
+
+// What a server says of an address that it is asked to renew.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer func(*answer)
+		state  link.DHCPState
+		lost   bool
+		sent   string
+	}{
+		"NoBinding":    {code(statusNoBinding), link.DHCPRequesting, false, "request fd00:11::100 of a server"},
+		"NotOnLink":    {code(statusNotOnLink), link.DHCPWaiting, true, ""},
+		"UnspecFail":   {code(statusUnspecFail), link.DHCPRenewing, false, ""},
+		"taken back":   {func(a *answer) { a.life = [4]uint32{} }, link.DHCPWaiting, true, ""},
+		"NoAddrsAvail": {code(statusNoAddrs), link.DHCPRenewing, false, ""},
+		"unknown":      {code(99), link.DHCPRenewing, false, ""},
+		"another back": {func(a *answer) { a.addr, a.life = address2, [4]uint32{} }, link.DHCPRenewing, false, ""},
+		"no IA":        {func(a *answer) { a.noIA = true }, link.DHCPRenewing, false, ""},
+		"another IAID": {func(a *answer) { a.noIA, a.top = true, append(a.top, option{optIANA, make([]byte, 12)}) },
+			link.DHCPRenewing, false, ""},
+		"other server": {func(a *answer) { a.server = []byte{1, 2, 3} }, link.DHCPRenewing, false, ""},
+		"another one":  {func(a *answer) { a.addr = address2 }, link.DHCPBound, false, ""},
+	} {
+		h := newHost(t, config(), nil, false)
+		h.bind()
+		h.wait(1500 * time.Second)
+		h.take()
+		h.hear(typeReply, c.answer)
+		h.state(c.state)
+		if got := strings.Join(h.take(), ", "); got != c.sent || (h.c.View().Lease == nil) != c.lost {
+			t.Errorf("%s: sent %q, lease %v", name, got, h.c.View().Lease)
+		}
+		h.wait(10 * time.Minute)
+		if h.c.Deadline() == 0 {
+			t.Errorf("%s: stuck", name)
+		}
+	}
+}
+
+// A second server without a free address, which answers first, does not end a lease that is
+// in use: it is asked for again, and used to its end.
+func TestRefusedInUse(t *testing.T) {
+	second := func(s status) func(*answer) {
+		return func(a *answer) { a.code, a.server = s, []byte{0, 3, 0, 1, 9, 9, 9, 9, 9, 9} }
+	}
+	for _, first := range []status{statusNoAddrs, statusNoBinding} {
+		h := newHost(t, config(), nil, false)
+		h.bind()
+		h.wait(2500 * time.Second)
+		h.state(link.DHCPRebinding)
+		h.hear(typeReply, second(first))
+		h.hear(typeReply, second(statusNoAddrs)) // to the request, after NoBinding
+		if v := h.c.View(); v.Lease == nil || v.Refusal != "NoAddrsAvail" || h.c.Deadline() == 0 {
+			t.Fatalf("%s: %+v", first, v)
+		}
+		h.take()
+		h.wait(time.Minute)
+		if words := h.take(); len(words) == 0 || h.c.View().Lease == nil {
+			t.Errorf("%s: %q", first, words)
+		}
+		h.wait(20 * time.Minute)
+		if h.c.View().Lease != nil {
+			t.Errorf("%s: used after its end", first)
+		}
+	}
+}

@@ -53,6 +53,7 @@ type Client struct {
 	conflict netip.Addr
 	refused  netip.Addr
 	refusal  string
+	noted    bool // a refusal of the last message
 	drops    link.DHCPDrops
 	out      []dhcp.Send
 }
@@ -152,6 +153,7 @@ func (c *Client) Carrier(now time.Duration, up bool, downs uint32, resumed bool)
 
 func (c *Client) stop() {
 	c.state, c.deadline, c.tries, c.offer, c.declined = link.DHCPStopped, 0, 0, nil, nil
+	c.refused, c.refusal, c.noted = netip.Addr{}, "", false
 	if c.lease != nil {
 		c.deadline = c.end()
 	}
@@ -317,7 +319,10 @@ func (c *Client) random(base time.Duration) time.Duration {
 func (c *Client) transmit(now time.Duration) {
 	if c.sent = now; c.tries == 0 {
 		c.began = now
+	} else if !c.noted {
+		c.refused, c.refusal = netip.Addr{}, "" // no server says so any more
 	}
+	c.noted = false
 	first, most := firstTry, time.Duration(0)
 	elapsed := now - c.began
 	switch c.state {

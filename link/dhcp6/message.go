@@ -66,7 +66,7 @@ func (s status) String() string {
 	if int(s) < len(names) {
 		return names[s]
 	}
-	return fmt.Sprintf("status %d", uint16(s))
+	return "unknown status" // one word for all: a server may send any
 }
 
 // options are in the order of a message.

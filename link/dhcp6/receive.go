@@ -71,8 +71,13 @@ func (c *Client) limits(m *message) {
 	set(optInfMaxRT, &c.infMax)
 }
 
-// refuse notes a server that gives nothing.
-func (c *Client) refuse(from netip.Addr, code status) { c.refused, c.refusal = from, code.String() }
+// refuse notes a server that gives nothing: the first for each message, since any number of
+// answers may come.
+func (c *Client) refuse(from netip.Addr, code status) {
+	if !c.noted {
+		c.refused, c.refusal, c.noted = from, code.String(), true
+	}
+}
 
 func (c *Client) offered(now time.Duration, m *message, id string, from netip.Addr) {
 	l, code, err := m.binding(c.cfg.IAID, netip.Addr{}, seconds(c.sent))
@@ -193,6 +198,6 @@ func (c *Client) granted(now time.Duration, m *message, id string, from netip.Ad
 
 // use begins to use a lease, or goes on with it.
 func (c *Client) use(now time.Duration, l *link.Lease) {
-	c.lease, c.former, c.refused, c.refusal, c.conflict = l, nil, netip.Addr{}, "", netip.Addr{}
+	c.lease, c.former, c.refused, c.refusal, c.noted, c.conflict = l, nil, netip.Addr{}, "", false, netip.Addr{}
 	c.schedule(now)
 }

@@ -72,3 +72,38 @@ func TestRefusedInUse(t *testing.T) {
 		}
 	}
 }
+
+// Whatever servers answer to one message changes the view once, and a refusal is forgotten when
+// a later message has no answer.
+func TestRefusalOfEachMessage(t *testing.T) {
+	h := newHost(t, config(), nil, false)
+	h.up(false)
+	views := map[string]bool{}
+	for i := range 100 {
+		h.hear(typeAdvertise, code(statusNoAddrs+status(i)))
+		v := h.c.View()
+		views[v.Refusal] = true
+	}
+	if len(views) != 1 || !views["NoAddrsAvail"] {
+		t.Errorf("%v", views)
+	}
+	for h.take(); len(h.sent) == 0; {
+		h.wait(100 * time.Millisecond)
+	}
+	if v := h.c.View(); v.Refusal != "NoAddrsAvail" {
+		t.Errorf("before an answer to the next message: %+v", v)
+	}
+	h.hear(typeAdvertise, code(77))
+	if v := h.c.View(); v.Refusal != "unknown status" {
+		t.Errorf("%+v", v)
+	}
+	h.wait(time.Minute)
+	if v := h.c.View(); v.Refusal != "" || v.Refused.IsValid() || v.Tries != 4 {
+		t.Errorf("%+v", v)
+	}
+	h.hear(typeAdvertise, code(statusNoAddrs))
+	h.step(h.c.Carrier(h.now, false, 1, false))
+	if v := h.c.View(); v.Refusal != "" {
+		t.Errorf("without a carrier: %+v", v)
+	}
+}

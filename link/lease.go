@@ -13,8 +13,8 @@ type DHCP struct {
 	Lease *Lease `json:"lease,omitempty"`
 	// Conflict is the last address that was declined because another host uses it.
 	Conflict netip.Addr `json:"conflict,omitzero"`
-	// Refused is the server that refused an address last: by DHCPNAK, or by the status code
-	// of DHCPv6 in Refusal.
+	// Refused is the server that refused an address last: by DHCPNAK, or by what Refusal says
+	// of DHCPv6, a status code in most cases.
 	Refused netip.Addr `json:"refused,omitzero"`
 	Refusal string     `json:"refusal,omitempty"`
 	// Trouble is why the client cannot send or receive, empty for nothing.

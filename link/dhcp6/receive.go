@@ -38,6 +38,8 @@ func (c *Client) Packet(now time.Duration, b []byte, checked bool) []dhcp.Send {
 	case typeAdvertise:
 		if c.state == link.DHCPSelecting {
 			c.offered(now, m, id, from)
+		} else {
+			c.contradictory("an advertisement that was not asked for")
 		}
 	case typeReply:
 		c.replied(now, m, id, from)
@@ -73,9 +75,18 @@ func (c *Client) limits(m *message) {
 
 // refuse notes a server that gives nothing: the first for each message, since any number of
 // answers may come.
-func (c *Client) refuse(from netip.Addr, code status) {
+func (c *Client) refuse(from netip.Addr, why string) {
 	if !c.noted {
-		c.refused, c.refusal, c.noted = from, code.String(), true
+		c.refused, c.refusal, c.noted = from, why, true
+	}
+}
+
+// failed counts an answer without success in a status, or with one that cannot be read.
+func (c *Client) failed(code status, err error) {
+	if err != nil {
+		c.contradictory(err.Error())
+	} else {
+		c.contradictory("an answer with " + code.String())
 	}
 }
 
@@ -87,7 +98,7 @@ func (c *Client) offered(now time.Duration, m *message, id string, from netip.Ad
 		c.contradictory(err.Error())
 		return
 	case l == nil:
-		c.refuse(from, code)
+		c.refuse(from, code.String())
 		return
 	case l.Lifetime == 0:
 		c.contradictory("an offer of " + l.Address.Addr().String() + " for 0 s")
@@ -133,7 +144,7 @@ func (c *Client) replied(now time.Duration, m *message, id string, from netip.Ad
 // another, and asked for again after the time that it says.
 func (c *Client) informed(now time.Duration, m *message, id string, from netip.Addr) {
 	if code, err := m.opts.status(); err != nil || code != statusSuccess {
-		c.contradictory("an answer with " + code.String())
+		c.failed(code, err)
 		return
 	}
 	l := &link.Lease{Server: from, ServerID: id, Lifetime: link.Forever, Granted: seconds(now)}
@@ -146,14 +157,15 @@ func (c *Client) informed(now time.Duration, m *message, id string, from netip.A
 func (c *Client) confirmed(now time.Duration, m *message, from netip.Addr) {
 	f := c.ask()
 	switch code, err := m.opts.status(); {
-	case err != nil:
-		c.contradictory(err.Error())
-	case code == statusNotOnLink || f.Over(seconds(now)):
-		c.refuse(from, code)
+	case err == nil && code == statusNotOnLink:
+		c.refuse(from, code.String())
 		c.lease = nil
 		c.solicit(now, 0)
-	case code != statusSuccess:
-		c.contradictory("an answer with " + code.String())
+	case err != nil || code != statusSuccess:
+		c.failed(code, err)
+	case f.Over(seconds(now)):
+		c.lease = nil
+		c.solicit(now, 0)
 	default:
 		c.use(now, f)
 	}
@@ -178,13 +190,17 @@ func (c *Client) granted(now time.Duration, m *message, id string, from netip.Ad
 		c.offer = &l
 		c.enter(now, link.DHCPRequesting)
 	case l == nil && (code == statusUnspecFail || code == statusUseMulticast):
-		c.contradictory("an answer with " + code.String()) // is sent again
+		c.failed(code, nil) // is sent again
 	case l == nil && c.lease != nil && code != statusNotOnLink:
-		c.refuse(from, code) // and sent again: what no server takes back is used to its end
+		c.refuse(from, code.String()) // and sent again: what no server takes back is used to its end
 	case l != nil && l.Lifetime == 0 && c.lease != nil && l.Address != c.lease.Address:
 		c.contradictory("the end of " + l.Address.Addr().String() + ", which is not used")
 	case l == nil, l.Lifetime == 0:
-		c.refuse(from, code)
+		why := code.String()
+		if l != nil {
+			why = "it takes the address back"
+		}
+		c.refuse(from, why)
 		c.lease = nil
 		c.wait(now)
 	case l.Over(seconds(now)):

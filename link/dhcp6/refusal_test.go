@@ -107,3 +107,37 @@ func TestRefusalOfEachMessage(t *testing.T) {
 		t.Errorf("without a carrier: %+v", v)
 	}
 }
+
+// What is noted of an answer says what it is.
+func TestAnswersInWords(t *testing.T) {
+	h := newHost(t, config(), nil, false)
+	h.bind()
+	h.wait(1500 * time.Second)
+	h.hear(typeAdvertise, nil)
+	if d := h.c.Drops(); d.Contradictory != 1 || d.Last != "an advertisement that was not asked for" {
+		t.Errorf("%+v", d)
+	}
+	h.hear(typeReply, func(a *answer) { a.life = [4]uint32{} })
+	if v := h.c.View(); v.Lease != nil || v.Refusal != "it takes the address back" || v.Refused != server {
+		t.Errorf("%+v", v)
+	}
+	cut := func(a *answer) { a.noIA = true; a.top = append(a.top, option{optStatus, []byte{0}}) }
+	cfg := config()
+	cfg.Information = true
+	info := newHost(t, cfg, nil, false)
+	confirm := newHost(t, config(), lease(), true)
+	for _, h := range []*host{info, confirm} {
+		h.up(false)
+		h.hear(typeReply, cut)
+		if d := h.c.Drops(); d.Contradictory != 1 || d.Last != "a status of less than 2 bytes" {
+			t.Errorf("%+v", d)
+		}
+	}
+	// An answer that comes with the end of the lease is no refusal.
+	confirm.now = 4500 * time.Second
+	confirm.hear(typeReply, func(a *answer) { a.noIA = true })
+	confirm.state(link.DHCPSelecting)
+	if v := confirm.c.View(); v.Lease != nil || v.Refusal != "" {
+		t.Errorf("%+v", v)
+	}
+}

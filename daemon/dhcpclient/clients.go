@@ -36,10 +36,11 @@ type Clients struct {
 	events chan packet.Event
 	calls  chan func()
 
-	mu    sync.Mutex // guards want, views and saved
+	mu    sync.Mutex // guards want, views, saved and stale
 	want  map[key]wanted
 	views map[key]*link.DHCP
 	saved map[savedKey]saved // of clients that have not begun
+	stale []string           // links whose file of DHCPv6 is to be removed
 
 	// The rest belongs to Run.
 	clients map[key]*client
@@ -81,7 +82,8 @@ type wanted struct {
 	make      func(seed uint64, kept *link.Lease, inUse bool) machine
 	cfg       any
 	id        []byte
-	hwlen     int // of the link's hardware addresses
+	byRouter  bool // a router advertisement has begun it
+	hwlen     int  // of the link's hardware addresses
 	broadcast []byte
 	carrier   bool
 	downs     uint32 // losses of it
@@ -132,7 +134,8 @@ func (c *Clients) store(six bool) store {
 func (c *Clients) Update(v daemon.View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	want := wants(v, c.began)
+	want, none := wants(v, c.began)
+	c.forget(none)
 	if len(want) == 0 && len(c.want) == 0 && len(c.views) == 0 {
 		return
 	}
@@ -143,25 +146,27 @@ func (c *Clients) Update(v daemon.View) {
 	}
 }
 
-// began is how the DHCPv6 client of a link has begun, before the daemon was started again too.
+// began is how router advertisements have begun the DHCPv6 client of a link, before the daemon
+// was started again too.
 func (c *Clients) began(l *link.Link) units.DHCPv6Start {
-	information := false
-	if s, ok := c.saved[savedKey{l.Name, true}]; ok && s.Ifindex == l.Index {
-		information = !s.Lease.Address.IsValid()
-	} else if cfg, ok := c.want[key{l.Index, true}].cfg.(dhcp6.Config); ok {
-		information = cfg.Information
-	} else {
-		return units.DHCPv6None
+	information, byRouter := false, false
+	if s, ok := c.saved[savedKey{l.Name, true}]; ok && s.Ifindex == l.Index && !s.Lease.Over(seconds(now())) {
+		information, byRouter = !s.Lease.Address.IsValid(), s.ByRouter
+	} else if w := c.want[key{l.Index, true}]; w.byRouter {
+		information, byRouter = w.cfg.(dhcp6.Config).Information, true
 	}
-	if information {
+	switch {
+	case !byRouter:
+		return units.DHCPv6None
+	case information:
 		return units.DHCPv6Information
 	}
 	return units.DHCPv6Solicit
 }
 
-// wants lists the links that are to have a client; began is how that of DHCPv6 has begun.
-func wants(v daemon.View, began func(*link.Link) units.DHCPv6Start) map[key]wanted {
-	var out map[key]wanted
+// wants lists the links that are to have a client, and those whose unit waits for a router to
+// begin DHCPv6; began is how routers have begun it.
+func wants(v daemon.View, began func(*link.Link) units.DHCPv6Start) (out map[key]wanted, none []*link.Link) {
 	add := func(l *link.Link, six bool, w wanted) {
 		w.name, w.hwlen, w.downs, w.addrs = l.Name, l.HWAddr.Len(), l.CarrierDowns, l.Addresses
 		w.broadcast, w.carrier = l.AllHosts(), l.Up() && l.Carrier()
@@ -179,11 +184,13 @@ func wants(v daemon.View, began func(*link.Link) units.DHCPv6Start) map[key]want
 		if u.UsesDHCP() {
 			add(l, false, wanted4(v.Snapshot, l, u))
 		}
-		if start := start6(l, u, began(l)); start != units.DHCPv6None {
-			add(l, true, wanted6(v.Snapshot, l, u, start))
+		if start, byRouter := start6(l, u, began(l)); start != units.DHCPv6None {
+			add(l, true, wanted6(v.Snapshot, l, u, start, byRouter))
+		} else if byRouter {
+			none = append(none, l)
 		}
 	}
-	return out
+	return out, none
 }
 
 // of is what the client of a link has reached. Before it has begun, its lease is the one
@@ -269,8 +276,12 @@ func (c *Clients) close() {
 // reconcile begins and ends clients, and hands them the carrier of their links.
 func (c *Clients) reconcile() {
 	c.mu.Lock()
-	want := c.want
+	want, stale := c.want, c.stale
+	c.stale = nil
 	c.mu.Unlock()
+	for _, name := range stale {
+		_ = c.store(true).remove(name)
+	}
 	for k, x := range c.clients {
 		w, ok := want[k]
 		if ok && w.name == x.name && reflect.DeepEqual(w.cfg, x.cfg) {
@@ -394,7 +405,7 @@ func (c *Clients) after(x *client, frames []dhcp.Send) {
 }
 
 func (x *client) save(l *link.Lease) saved {
-	return saved{Link: x.name, Ifindex: x.index, ClientID: x.id, Lease: *l}
+	return saved{Link: x.name, Ifindex: x.index, ClientID: x.id, ByRouter: x.byRouter, Lease: *l}
 }
 
 // note keeps a lease for a restart, and logs it.

@@ -27,21 +27,21 @@ func wanted4(s *link.Snapshot, l *link.Link, u *units.Unit) wanted {
 }
 
 // wanted6 is the client of IPv6 of a link, which is to begin in a way.
-func wanted6(s *link.Snapshot, l *link.Link, u *units.Unit, start units.DHCPv6Start) wanted {
+func wanted6(s *link.Snapshot, l *link.Link, u *units.Unit, start units.DHCPv6Start, byRouter bool) wanted {
 	cfg := config6(s, l, u)
 	cfg.Information = start == units.DHCPv6Information
-	return wanted{cfg: cfg, id: binary.BigEndian.AppendUint32(slices.Clip(cfg.ClientID), cfg.IAID),
+	return wanted{cfg: cfg, id: binary.BigEndian.AppendUint32(slices.Clip(cfg.ClientID), cfg.IAID), byRouter: byRouter,
 		make: func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp6.New(cfg, seed, kept, inUse) }}
 }
 
-// start6 is how the DHCPv6 client of a link is to begin. One that a router has begun for an
-// address goes on: the next advertisement may be of a router that knows of no DHCPv6.
-func start6(l *link.Link, u *units.Unit, began units.DHCPv6Start) units.DHCPv6Start {
-	start, byRouter := link.DHCPv6Start(l, u)
+// start6 is how the DHCPv6 client of a link is to begin, and whether by router advertisements.
+// One that a router has begun for an address goes on: the next advertisement may be of a router that knows of no DHCPv6.
+func start6(l *link.Link, u *units.Unit, began units.DHCPv6Start) (start units.DHCPv6Start, byRouter bool) {
+	start, byRouter = link.DHCPv6Start(l, u)
 	if byRouter {
 		start = max(start, began)
 	}
-	return start
+	return start, byRouter
 }
 
 // config4 is how the client of IPv4 presents itself.

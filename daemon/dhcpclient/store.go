@@ -19,6 +19,7 @@ type saved struct {
 	Link     string     `json:"link"`
 	Ifindex  int        `json:"ifindex"`
 	ClientID []byte     `json:"client_id"`
+	ByRouter bool       `json:"by_router,omitempty"` // a router advertisement has begun the client
 	Lease    link.Lease `json:"lease"`
 }
 
@@ -82,4 +83,25 @@ func (s store) remove(name string) error {
 		return fmt.Errorf("remove the lease: %w", err)
 	}
 	return nil
+}
+
+// forget drops the kept DHCPv6 leases of links that have no such client any more: the unit asked
+// for one when the daemon ran last, and no router does now.
+func (c *Clients) forget(links []*link.Link) {
+	for _, l := range links {
+		name := savedKey{l.Name, true}
+		if s, ok := c.saved[name]; !ok || s.Ifindex != l.Index {
+			continue
+		}
+		delete(c.saved, name)
+		delete(c.views, key{l.Index, true})
+		c.stale = append(c.stale, l.Name)
+		c.wake(map[int]bool{l.Index: true})
+	}
+	if len(c.stale) > 0 {
+		select {
+		case c.kick <- struct{}{}:
+		default:
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package dhcpclient
 
 import (
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/daemon"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -18,8 +20,9 @@ func TestStore(t *testing.T) {
 	if got := s.load(); len(got) != 0 {
 		t.Errorf("%+v of no directory", got)
 	}
-	x := saved{Link: "ib0", Ifindex: 4, ClientID: []byte{32, 1}, Lease: link.Lease{Address: netip.MustParsePrefix("10.11.0.100/24"),
-		Server: netip.MustParseAddr("10.11.0.1"), Lifetime: 3600, Granted: 7, Renew: 8, Rebind: 9}}
+	x := saved{Link: "ib0", Ifindex: 4, ClientID: []byte{32, 1}, ByRouter: true,
+		Lease: link.Lease{Address: netip.MustParsePrefix("10.11.0.100/24"),
+			Server: netip.MustParseAddr("10.11.0.1"), Lifetime: 3600, Granted: 7, Renew: 8, Rebind: 9}}
 	if err := s.save(x); err != nil {
 		t.Fatal(err)
 	}
@@ -87,25 +90,69 @@ func TestStart6(t *testing.T) {
 		{link.RouterFlags{}, units.DHCPv6Solicit},
 	} {
 		l.Router = c.flags
-		got := start6(l, u, all.began(l))
+		got, byRouter := start6(l, u, all.began(l))
 		if got != c.want {
 			t.Errorf("%d: %s, want %s", i, got, c.want)
 		}
 		if got != units.DHCPv6None {
-			all.want = map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, u, got)}
+			all.want = map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, u, got, byRouter)}
 		}
 	}
-	// So does one of before the daemon was started again, if the link is the same.
+	// One that the unit itself has begun ends with DHCP=.
+	asks, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[Network]\nIPv6AcceptRA=yes\nDHCP=ipv6\n"))
 	l.Router = link.RouterFlags{}
+	start, byRouter := start6(l, asks, units.DHCPv6None)
+	own := &Clients{want: map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, asks, start, byRouter)}}
+	if got, _ := start6(l, u, own.began(l)); start != units.DHCPv6Solicit || got != units.DHCPv6None {
+		t.Errorf("%s with DHCP=ipv6, then %s", start, got)
+	}
+	// So does one of before the daemon was started again, if the link is the same.
 	address := netip.MustParsePrefix("fd00:11::100/128")
 	for _, x := range []struct {
-		index   int
-		address netip.Prefix
-		want    units.DHCPv6Start
-	}{{0, address, units.DHCPv6Solicit}, {0, netip.Prefix{}, units.DHCPv6Information}, {7, address, units.DHCPv6None}} {
-		c := &Clients{saved: map[savedKey]saved{{"ib0", true}: {Ifindex: x.index, Lease: link.Lease{Address: x.address}}}}
-		if got := start6(l, u, c.began(l)); got != x.want {
+		index    int
+		address  netip.Prefix
+		lifetime uint32
+		byRouter bool
+		want     units.DHCPv6Start
+	}{
+		{0, address, link.Forever, true, units.DHCPv6Solicit}, {0, netip.Prefix{}, link.Forever, true, units.DHCPv6Information},
+		{7, address, link.Forever, true, units.DHCPv6None}, {0, address, link.Forever, false, units.DHCPv6None},
+		{0, address, 0, true, units.DHCPv6None},
+	} {
+		c := &Clients{saved: map[savedKey]saved{{"ib0", true}: {Ifindex: x.index, ByRouter: x.byRouter,
+			Lease: link.Lease{Address: x.address, Lifetime: x.lifetime}}}}
+		if got, _ := start6(l, u, c.began(l)); got != x.want {
 			t.Errorf("%+v: %s", x, got)
+		}
+	}
+}
+
+// A lease that DHCP=ipv6 has brought is not used after a restart without it, though a router might
+// bring another.
+func TestForget(t *testing.T) {
+	lease := link.Lease{Address: netip.MustParsePrefix("fd00:11::100/128"), Server: netip.MustParseAddr("fe80::1"), ServerID: "0003",
+		Lifetime: link.Forever}
+	for byRouter, want := range map[bool]bool{false: false, true: true} {
+		u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[Network]\nIPv6AcceptRA=yes\n"))
+		s := &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand}}}
+		l, woken := &s.Links[0], 0
+		c := New(slog.New(slog.DiscardHandler), t.TempDir(), "", func(links map[int]bool) { woken++ })
+		c.saved[savedKey{"ib0", true}] = saved{Link: "ib0", Ifindex: 4, ByRouter: byRouter, Lease: lease}
+		if err := c.store(true).save(c.saved[savedKey{"ib0", true}]); err != nil {
+			t.Fatal(err)
+		}
+		if c.of(l, true) == nil {
+			t.Error("the kept lease is not used before the loop has observed the units")
+		}
+		c.Update(daemon.View{Snapshot: s, Governing: link.Governing{Links: map[int]link.Governed{4: {Unit: u}}}})
+		if got := c.of(l, true) != nil; got != want || (woken == 0) != want || len(c.want) != len(c.saved) {
+			t.Errorf("by a router %t: lease %t, woken %d times, want %+v", byRouter, got, woken, c.want)
+		}
+		if !want {
+			c.reconcile()
+		}
+		if got := len(c.store(true).load()) == 1; got != want {
+			t.Errorf("by a router %t: file %t", byRouter, got)
 		}
 	}
 }

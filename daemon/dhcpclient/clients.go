@@ -83,6 +83,7 @@ type wanted struct {
 	cfg       any
 	id        []byte
 	byRouter  bool // a router advertisement has begun it
+	noAddress bool // UseAddress=no
 	hwlen     int  // of the link's hardware addresses
 	broadcast []byte
 	carrier   bool
@@ -90,9 +91,9 @@ type wanted struct {
 	addrs     []link.Address
 }
 
-// inUse reports whether the link has what a lease brings.
+// inUse reports whether the link has what its unit uses of a lease.
 func (w *wanted) inUse(x *link.Lease) bool {
-	return !x.Address.IsValid() || slices.ContainsFunc(w.addrs, func(a link.Address) bool { return a.Prefix == x.Address })
+	return !x.Address.IsValid() || w.noAddress || slices.ContainsFunc(w.addrs, func(a link.Address) bool { return a.Prefix == x.Address })
 }
 
 // client is one that runs.

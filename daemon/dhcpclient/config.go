@@ -31,7 +31,8 @@ func wanted6(s *link.Snapshot, l *link.Link, u *units.Unit, start units.DHCPv6St
 	cfg := config6(s, l, u)
 	cfg.Information = start == units.DHCPv6Information
 	return wanted{cfg: cfg, id: binary.BigEndian.AppendUint32(slices.Clip(cfg.ClientID), cfg.IAID), byRouter: byRouter,
-		make: func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp6.New(cfg, seed, kept, inUse) }}
+		noAddress: !u.DHCPv6.UseAddress.Or(true),
+		make:      func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp6.New(cfg, seed, kept, inUse) }}
 }
 
 // start6 is how the DHCPv6 client of a link is to begin, and whether by router advertisements.

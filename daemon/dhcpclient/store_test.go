@@ -157,6 +157,22 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// Without UseAddress= the name servers of a lease count over a restart, though its address is not set.
+func TestInUse(t *testing.T) {
+	l := &link.Link{Name: "ib0", Type: link.ARPHRDInfiniBand}
+	lease := &link.Lease{Address: netip.MustParsePrefix("fd00:11::100/128")}
+	for text, want := range map[string]bool{"": false, "[DHCPv6]\nUseAddress=yes\n": false, "[DHCPv6]\nUseAddress=no\n": true} {
+		u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[Network]\nDHCP=ipv6\n"+text))
+		w := wanted6(&link.Snapshot{}, l, u, units.DHCPv6Solicit, false)
+		if w.inUse(lease) != want {
+			t.Errorf("%q: %t", text, !want)
+		}
+		if w.addrs = []link.Address{{Prefix: lease.Address}}; !w.inUse(lease) {
+			t.Errorf("%q: not in use with its address set", text)
+		}
+	}
+}
+
 // The source of DHCPv6 is a link-local address that no other host has.
 func TestLinkLocal(t *testing.T) {
 	address := func(s string, flags uint32) link.Address {

@@ -37,7 +37,7 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 		}
 		lease := l.leaseOf(u, p)
 		if lease != nil && lease.Lifetime != Forever {
-			w.Valid, w.Preferred, w.Until = lease.Lifetime, lease.preferred(), lease.Until()
+			w.Valid, w.Preferred, w.Until, w.lifetimeSet = lease.Lifetime, lease.preferred(), lease.Until(), false
 		}
 		w.Scope = scopeOfAddress(p.Addr(), x.Scope)
 		w.Metric = x.RouteMetric.Or(0)

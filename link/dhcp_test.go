@@ -169,6 +169,12 @@ func TestLease6(t *testing.T) {
 			s.Links[1].Addresses = []Address{a}
 			leased6(func(d *DHCP) { d.Lease.Granted = 1900 })(s, r)
 		}, want: "ip address replace fd00:11::100/128 noprefixroute valid_lft 3600 preferred_lft 1800 dev ib0\n"},
+		{name: "OK the lifetimes of a lease, not of the unit", sys: func(s *Snapshot, r *Record) {
+			a := Address{Prefix: prefix("fd00:11::100/128"), Flags: AddrNoPrefixRoute | AddrDeprecated, Valid: 1700, Until: 4600}
+			ours([]Address{a}, nil)(s, r)
+			s.Links[1].Addresses = []Address{a}
+			leased6(nil)(s, r)
+		}, unit: unit + "[DHCPv6]\nUseDNS=no\n[Address]\nAddress=fd00:11::100/128\nAddPrefixRoute=no\nPreferredLifetime=forever\n"},
 		{name: "OK a lease that is gone", unit: unit, sys: func(s *Snapshot, r *Record) {
 			ours([]Address{{Prefix: prefix("fd00:11::100/128"), Valid: 2700, Preferred: 900, Until: 4600}}, nil)(s, r)
 			leased6(without)(s, r)

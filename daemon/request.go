@@ -91,14 +91,23 @@ func address(a link.Address, index int) rtnl.Address {
 		Valid: a.Valid, Preferred: a.Preferred, Metric: a.Metric, Protocol: a.Protocol,
 	}
 	if a.Until != 0 {
-		left := uint32(max(a.Until, sinceBoot()+1) - sinceBoot())
-		out.Valid, out.Preferred = left, left-min(left, a.Valid-a.Preferred)
+		out.Valid, out.Preferred = lifetimes(a, sinceBoot())
 	}
 	if a.Peer.IsValid() {
 		out.Peer = a.Peer.Addr()
 		out.Prefix = netip.PrefixFrom(a.Prefix.Addr(), a.Peer.Bits())
 	}
 	return out
+}
+
+// lifetimes are what is left of those of an address with an end.
+func lifetimes(a link.Address, now uint64) (valid, preferred uint32) {
+	left := uint32(max(a.Until, now) - now)
+	if a.Valid == link.Forever {
+		return a.Valid, left
+	}
+	left = max(left, 1) // the kernel refuses 0
+	return left, left - min(left, a.Valid-a.Preferred)
 }
 
 // route is for the link of that name and index, which the plan may not have known

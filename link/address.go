@@ -36,8 +36,11 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 			w.Preferred, w.lifetimeSet = uint32(lt), true
 		}
 		lease := l.leaseOf(u, p)
-		if lease != nil && lease.Lifetime != Forever {
+		if lease != nil && lease.preferred() != Forever {
 			w.Valid, w.Preferred, w.Until, w.lifetimeSet = lease.Lifetime, lease.preferred(), lease.Until(), false
+			if w.Until == 0 {
+				w.Until = lease.Granted + uint64(w.Preferred)
+			}
 		}
 		w.Scope = scopeOfAddress(p.Addr(), x.Scope)
 		w.Metric = x.RouteMetric.Or(0)
@@ -92,7 +95,7 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 // detected reports whether an address has an end and the kernel checks whether another host
 // has it.
 func (w *wantedAddress) detected() bool {
-	return w.Until != 0 && w.Prefix.Addr().Is6() && w.Flags&AddrNoDAD == 0
+	return w.Valid != Forever && w.Prefix.Addr().Is6() && w.Flags&AddrNoDAD == 0
 }
 
 func scopeOfAddress(a netip.Addr, v units.Value[units.Scope]) uint8 {

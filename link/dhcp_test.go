@@ -169,6 +169,14 @@ func TestLease6(t *testing.T) {
 			s.Links[1].Addresses = []Address{a}
 			leased6(func(d *DHCP) { d.Lease.Granted = 1900 })(s, r)
 		}, want: "ip address replace fd00:11::100/128 noprefixroute valid_lft 3600 preferred_lft 1800 dev ib0\n"},
+		{name: "OK preferred for a while, without an end", unit: unit + "[DHCPv6]\nUseDNS=no\n", want: "" +
+			"ip address add fd00:11::100/128 noprefixroute preferred_lft 1800 dev ib0\n",
+			sys: leased6(func(d *DHCP) { d.Lease.Lifetime = Forever })},
+		{name: "OK that is set again by a renewal", unit: unit + "[DHCPv6]\nUseDNS=no\n", sys: func(s *Snapshot, r *Record) {
+			set6(0)(s, r)
+			s.Links[1].Addresses[0].Preferred, r.Links[0].Addresses[0].Until = 900, 2800
+			leased6(func(d *DHCP) { d.Lease.Lifetime, d.Lease.Granted = Forever, 1900 })(s, r)
+		}, want: "ip address replace fd00:11::100/128 noprefixroute preferred_lft 1800 dev ib0\n"},
 		{name: "OK the lifetimes of a lease, not of the unit", sys: func(s *Snapshot, r *Record) {
 			a := Address{Prefix: prefix("fd00:11::100/128"), Flags: AddrNoPrefixRoute | AddrDeprecated, Valid: 1700, Until: 4600}
 			ours([]Address{a}, nil)(s, r)

@@ -322,8 +322,8 @@ type Address struct {
 	Valid     uint32 `json:"valid,omitempty"`
 	Preferred uint32 `json:"preferred,omitempty"`
 	Protocol  uint8  `json:"protocol,omitempty"` // IFA_PROTO, 0 before Linux 5.18
-	// Until is the end of Valid and Preferred in seconds since boot, of an address that
-	// is wanted for that long; 0 for any other.
+	// Until is the end of Valid in seconds since boot, of an address that is wanted for that
+	// long, or of Preferred where Valid has no end; 0 for any other.
 	Until uint64 `json:"until,omitempty"`
 }
 

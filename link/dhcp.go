@@ -199,7 +199,15 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 		a.Actual = d.text()
 	}
 	t := b.Model.Target(l)
+	never := ""
+	if six {
+		never = u.NeverDHCPv6()
+	}
 	switch {
+	case never != "":
+		a.Why = Reason{Code: CodeNoLease, Text: fmt.Sprintf("no DHCPv6 client ever runs on %s: WithoutRA=no leaves it to router advertisements, "+
+			"which %s ignores", l.Name, never), Next: "remove WithoutRA=no or " + never}
+		b.Block(t, nil, false, a.Why)
 	case l.Type != ARPHRDInfiniBand && l.Type != 1:
 		a.Why = Reason{Code: CodeUnsupported, Text: fmt.Sprintf("DHCP is for InfiniBand and Ethernet links, and %s is neither", l.Name),
 			Next: "remove DHCP="}

@@ -151,6 +151,10 @@ func TestLease6(t *testing.T) {
 		{name: "bad no router", unit: unit + "[DHCPv6]\nWithoutRA=no\n", sys: func(*Snapshot, *Record) {}, want: "" +
 			"# waiting: ib0: no router advertisement asks for DHCPv6\n" +
 			"#   next: set the managed or the other flag on the router; or remove WithoutRA=no\n"},
+		{name: "bad no router may", unit: unit + "IPv6AcceptRA=no\n[DHCPv6]\nWithoutRA=no\n", sys: func(*Snapshot, *Record) {}, want: "" +
+			"sysctl -w net.ipv6.conf.ib0.accept_ra=0\n" +
+			"# blocked: ib0: no DHCPv6 client ever runs on ib0: WithoutRA=no leaves it to router advertisements, which IPv6AcceptRA=no ignores\n" +
+			"#   next: remove WithoutRA=no or IPv6AcceptRA=no\n"},
 		{name: "OK one lease of two", unit: "[Network]\nDHCP=yes\n", want: address + dns +
 			"# blocked: ib0: the DHCP client begins when the link is ready\n" +
 			"#   next: check that a DHCP server serves partition 0xffff, and its log\n", sys: leased6(nil)},

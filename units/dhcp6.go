@@ -103,10 +103,28 @@ func (u *Unit) AsksDHCPv6() bool {
 
 // DHCPv6ByRouter says which router advertisements begin the DHCPv6 client of a unit's link.
 func (u *Unit) DHCPv6ByRouter() DHCPv6ByRouter {
-	if !u.ConfiguresIP() || !u.Network.IPv6AcceptRA.Or(u.AsksDHCPv6()) {
+	if !u.ConfiguresIP() || !u.acceptsRA() {
 		return DHCPv6Never
 	}
 	return u.IPv6AcceptRA.DHCPv6Client.V
+}
+
+// acceptsRA reports whether router advertisements may begin DHCPv6: with IPv6AcceptRA=, and where that
+// is not set, with WithoutRA=no, which leaves it to them.
+func (u *Unit) acceptsRA() bool {
+	return u.Network.IPv6AcceptRA.Or(u.AsksDHCPv6() && u.DHCPv6Start() == DHCPv6None)
+}
+
+// NeverDHCPv6 is the setting that keeps the DHCPv6 client that a unit asks for from ever beginning,
+// "" for none.
+func (u *Unit) NeverDHCPv6() string {
+	switch {
+	case !u.AsksDHCPv6() || u.MayUseDHCPv6():
+		return ""
+	case u.acceptsRA():
+		return "DHCPv6Client=no"
+	}
+	return "IPv6AcceptRA=no"
 }
 
 // MayUseDHCPv6 reports whether a DHCPv6 client may run on a unit's link.
@@ -157,7 +175,10 @@ func dhcpv6Section() SectionSpec {
 
 func (p *parser) checkDHCPv6() {
 	u, d := p.u, &p.u.DHCPv6
-	if d.Present && !u.MayUseDHCPv6() {
+	if by := u.NeverDHCPv6(); by != "" {
+		p.at("DHCPv6", "WithoutRA").problem(d.WithoutRA.Pos, Warning, "no DHCPv6 client ever runs",
+			"WithoutRA=no leaves DHCPv6 to router advertisements, which %s ignores: remove one of the two", by)
+	} else if d.Present && !u.MayUseDHCPv6() {
 		p.at("DHCPv6", "").problem(d.Pos, Warning, "the section has no effect",
 			"[DHCPv6] counts with DHCP=ipv6 or yes, or with IPv6AcceptRA=yes, in [Network] only")
 	}

@@ -5,6 +5,15 @@ import (
 	"testing"
 )
 
+// DHCPv6Client= has an effect without IPv6AcceptRA= too, where WithoutRA=no leaves DHCPv6 to routers.
+func TestDHCPv6ByRouter(t *testing.T) {
+	const text = "[Match]\nName=ib0\n[Network]\nDHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nDHCPv6Client=always\n"
+	u, problems := VerifyFile("a.ibnetwork", []byte(text))
+	if len(problems) > 0 || u.DHCPv6ByRouter() != DHCPv6Always {
+		t.Errorf("%v, begun %s", problems, u.DHCPv6ByRouter())
+	}
+}
+
 // TestMessages checks the form of messages: what is wrong, what is kept, what to do;
 // lower case, names in double quotes or with their "=" or brackets.
 func TestMessages(t *testing.T) {
@@ -54,6 +63,13 @@ func TestMessages(t *testing.T) {
 			`appears; the assignment is ignored`,
 		"[Link]\nPacketsPerSlave=2": `[Link] unknown key "PacketsPerSlave", which belongs to ` +
 			`[Bond] of .netdev files; the assignment is ignored`,
+		"[Network]\nDHCP=ipv6\nIPv6AcceptRA=no\n[DHCPv6]\nWithoutRA=no": `a.ibnetwork:7:11: warning: WithoutRA=no leaves DHCPv6 to router ` +
+			`advertisements, which IPv6AcceptRA=no ignores: remove one of the two; no DHCPv6 client ever runs`,
+		"[Network]\nDHCP=yes\nIPv6AcceptRA=yes\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nDHCPv6Client=no": `which DHCPv6Client=no ignores`,
+		"[Network]\nDHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nDHCPv6Client=no":                  `which DHCPv6Client=no ignores`,
+		"[Network]\nDHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nUseDNS=no": `[IPv6AcceptRA] counts with ` +
+			`IPv6AcceptRA=yes in [Network], and DHCPv6Client= with DHCP=ipv6 or yes and WithoutRA=no, only; the section has no effect`,
+		"[Network]\nDHCP=ipv6\n[IPv6AcceptRA]\nDHCPv6Client=always": `the section has no effect`,
 		"[Link]\nPFC=3": `[Link] unknown key "PFC", which belongs to [RoCE]; the assignment is ignored`,
 	} {
 		_, problems := VerifyFile("a.ibnetwork", []byte("[Match]\nName=ib0\n"+text+"\n"))

@@ -53,7 +53,8 @@ type Network struct {
 }
 
 // IPv6AcceptRA is [IPv6AcceptRA]: what is used of router advertisements beyond
-// addresses and routes. It counts with [Network] IPv6AcceptRA=yes only.
+// addresses and routes. It counts with [Network] IPv6AcceptRA=yes only, but for DHCPv6Client,
+// which DHCPv6ByRouter reads.
 type IPv6AcceptRA struct {
 	Section
 	UseDNS     Value[bool]

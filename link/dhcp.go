@@ -168,13 +168,13 @@ func addLeased(op *SetDNS, u *units.Unit, l *Link) (added []string) {
 	return added
 }
 
-// planLeases says how far the DHCP clients of a link are. Of two that a unit asks for one is
-// enough for the link to be configured, and it never waits for one that a router asks for.
+// planLeases says how far the DHCP clients of a link are. Of two that a unit asks for the address
+// of one is enough for the link to be configured, and it never waits for one that a router asks for.
 func planLeases(b *Builder, index int, u *units.Unit, wait Reason, waits bool) {
 	l := b.Link(index)
 	has := func(d *DHCP) bool { return d != nil && d.Lease != nil }
 	four, six := u.UsesDHCP(), u.AsksDHCPv6()
-	served := four && has(l.DHCP) || six && has(l.DHCP6)
+	served := four && has(l.DHCP) || six && has(l.DHCP6) && (!four || l.DHCP6.Lease.Address.IsValid())
 	if four {
 		planLease(b, l, u, l.DHCP, false, !served, wait, waits)
 	}

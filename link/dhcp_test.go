@@ -158,6 +158,13 @@ func TestLease6(t *testing.T) {
 		{name: "OK one lease of two", unit: "[Network]\nDHCP=yes\n", want: address + dns +
 			"# blocked: ib0: the DHCP client begins when the link is ready\n" +
 			"#   next: check that a DHCP server serves partition 0xffff, and its log\n", sys: leased6(nil)},
+		{name: "bad information alone, and no address", unit: "[Network]\nDHCP=yes\n[DHCPv6]\nWithoutRA=information-request\n", want: dns +
+			"# waiting: ib0: a DHCP server is searched for\n" +
+			"#   next: check that a DHCP server serves partition 0xffff, and its log\n",
+			sys: func(s *Snapshot, r *Record) {
+				leased6(func(d *DHCP) { d.Lease.Address = netip.Prefix{} })(s, r)
+				s.Links[1].DHCP = &DHCP{State: DHCPSelecting}
+			}},
 		{name: "OK the lifetimes are set when no other host has the address", unit: unit + "[DHCPv6]\nUseDNS=no\n", want: "" +
 			"ip address replace fd00:11::100/128 noprefixroute valid_lft 3600 preferred_lft 1800 dev ib0\n", sys: set6(AddrPermanent)},
 		{name: "OK not before that", unit: unit + "[DHCPv6]\nUseDNS=no\n", sys: set6(AddrPermanent | AddrTentative)},

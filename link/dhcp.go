@@ -199,9 +199,10 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 		a.Actual = d.text()
 	}
 	t := b.Model.Target(l)
-	never := ""
+	var never string
+	var no6, local Reason
 	if six {
-		never = u.NeverDHCPv6()
+		never, no6, local = u.NeverDHCPv6(), noIPv6(b.Base.Host.NoIPv6, l), noLinkLocal(b.Now(l.Index))
 	}
 	switch {
 	case never != "":
@@ -212,12 +213,17 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 		a.Why = Reason{Code: CodeUnsupported, Text: fmt.Sprintf("DHCP is for InfiniBand and Ethernet links, and %s is neither", l.Name),
 			Next: "remove DHCP="}
 		b.Block(t, nil, false, a.Why)
-	case six && b.Base.Host.NoIPv6:
-		a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6", Next: "write DHCP=ipv4"}
+	case no6 != (Reason{}):
+		if a.Why = no6; a.Why.Next == "" {
+			a.Why.Next = "write DHCP=ipv4"
+		}
 		b.Block(t, nil, false, a.Why)
 	case waits:
 		a.Why = wait
 		b.Block(t, nil, needed, wait)
+	case d.State == DHCPStopped && local != (Reason{}):
+		a.Why = local
+		b.Block(t, nil, needed, local)
 	case d.Lease == nil || d.Tries > 0 || d.Refusal != "" || d.Trouble != "":
 		a.Why = d.reason(l, six)
 		if _, byRouter := DHCPv6Start(l, u); six && byRouter && l.DHCP6 == nil {
@@ -227,6 +233,24 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 		b.Block(t, nil, needed, a.Why)
 	}
 	b.Attr(l.Index, a)
+}
+
+// noLinkLocal says why a link that has IPv6 has no link-local address for DHCPv6, nothing where
+// it has one or is about to.
+func noLinkLocal(l *Link) (why Reason) {
+	if l == nil {
+		return Reason{}
+	}
+	for _, x := range l.Addresses {
+		switch a := x.Prefix.Addr(); {
+		case !a.Is6() || !a.IsLinkLocalUnicast():
+		case x.Flags&AddrDADFailed == 0:
+			return Reason{}
+		default:
+			why = duplicate(x, "find the other host: two ports have one GUID, or two links one hardware address")
+		}
+	}
+	return why
 }
 
 // text is a lease as a status shows it.
@@ -288,6 +312,9 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		r.Text = fmt.Sprintf("%s server %s refused the address that %s had; another one is requested", name, d.Refused, l.Name)
 	case d.State == DHCPStopped:
 		r.Text = fmt.Sprintf("the %s client begins when %s", name, ready)
+		if six {
+			r.Next = "ip -6 address show dev " + l.Name + " scope link; if it has none, write LinkLocalAddressing=ipv6"
+		}
 	case d.State == DHCPProbing:
 		r.Text = "ARP probes show whether another host uses the address that the DHCP server gave"
 		r.Next = ""

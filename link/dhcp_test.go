@@ -155,6 +155,19 @@ func TestLease6(t *testing.T) {
 			"sysctl -w net.ipv6.conf.ib0.accept_ra=0\n" +
 			"# blocked: ib0: no DHCPv6 client ever runs on ib0: WithoutRA=no leaves it to router advertisements, which IPv6AcceptRA=no ignores\n" +
 			"#   next: remove WithoutRA=no or IPv6AcceptRA=no\n"},
+		{name: "bad the link-local address is another host's", unit: unit, sys: func(s *Snapshot, _ *Record) {
+			s.Links[1].DHCP6 = &DHCP{State: DHCPStopped}
+			s.Links[1].Addresses = []Address{{Prefix: prefix("fe80::7/64"), Flags: AddrTentative | AddrDADFailed}}
+		}, want: "# waiting: ib0: another host uses fe80::7 (duplicate address detection failed)\n" +
+			"#   next: find the other host: two ports have one GUID, or two links one hardware address\n"},
+		{name: "bad IPv6 is disabled", unit: unit, sys: func(s *Snapshot, _ *Record) {
+			s.Links[1].Sysctl = map[string]string{"ipv6/disable_ipv6": "1"}
+		}, want: "# blocked: ib0: IPv6 is disabled on ib0\n#   next: sysctl -w net.ipv6.conf.ib0.disable_ipv6=0\n"},
+		{name: "bad MTU", unit: unit, sys: func(s *Snapshot, _ *Record) { s.Links[1].MTU = 1024 },
+			want: "# blocked: ib0: IPv6 needs an MTU of 1280, ib0 has 1024\n#   next: raise MTUBytes=\n"},
+		{name: "bad no link-local address", unit: unit, sys: func(*Snapshot, *Record) {}, want: "" +
+			"# waiting: ib0: the DHCPv6 client begins when the link is ready and its link-local address may be used\n" +
+			"#   next: ip -6 address show dev ib0 scope link; if it has none, write LinkLocalAddressing=ipv6\n"},
 		{name: "OK one lease of two", unit: "[Network]\nDHCP=yes\n", want: address + dns +
 			"# blocked: ib0: the DHCP client begins when the link is ready\n" +
 			"#   next: check that a DHCP server serves partition 0xffff, and its log\n", sys: leased6(nil)},

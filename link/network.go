@@ -96,11 +96,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 				if sameAddress(x, w.Address) {
 					a.Actual = wantedAddress{Address: x}.text()
 					if x.Flags&AddrDADFailed != 0 {
-						a.Why = Reason{
-							Code: CodeAddressConflict,
-							Text: fmt.Sprintf("another host uses %s (duplicate address detection failed)", x.Prefix.Addr()),
-							Next: "remove the address from the other host, or choose another one",
-						}
+						a.Why = duplicate(x, "remove the address from the other host, or choose another one")
 						b.Block(t, nil, false, a.Why)
 					}
 				}
@@ -109,20 +105,10 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		is6 := w.Prefix.Addr().Is6()
 		i := slices.IndexFunc(l.Addresses, func(x Address) bool { return sameAddress(x, w.Address) })
 		op := AddAddress{On: t, Address: w.Address}
-		probe := l.probe(w.Prefix.Addr())
+		probe, no6 := l.probe(w.Prefix.Addr()), noIPv6(b.Base.Host.NoIPv6, l)
 		switch {
-		case is6 && b.Base.Host.NoIPv6:
-			a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
-			b.Block(t, op, false, a.Why)
-		case is6 && l.MTU != 0 && l.MTU < 1280:
-			a.Why = Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="}
-			b.Block(t, op, false, a.Why)
-		case is6 && l.Sysctl["ipv6/disable_ipv6"] == "1":
-			a.Why = Reason{
-				Code: CodeNoIPv6,
-				Text: "IPv6 is disabled on " + l.Name,
-				Next: "sysctl -w " + sysctlName(l.Name, "ipv6/disable_ipv6") + "=0",
-			}
+		case is6 && no6 != (Reason{}):
+			a.Why = no6
 			b.Block(t, op, false, a.Why)
 		case i < 0 && waits:
 			a.Why = wait
@@ -173,4 +159,24 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		planRoute(b, index, r, rec, h)
 	}
 	planNeighbors(b, index, u, rec)
+}
+
+// noIPv6 says why a link can have no IPv6 address, nothing where it can.
+func noIPv6(kernel bool, l *Link) Reason {
+	switch {
+	case kernel:
+		return Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
+	case l.MTU != 0 && l.MTU < 1280:
+		return Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="}
+	case l.Sysctl["ipv6/disable_ipv6"] == "1":
+		return Reason{Code: CodeNoIPv6, Text: "IPv6 is disabled on " + l.Name,
+			Next: "sysctl -w " + sysctlName(l.Name, "ipv6/disable_ipv6") + "=0"}
+	}
+	return Reason{}
+}
+
+// duplicate says that another host has an address.
+func duplicate(a Address, next string) Reason {
+	return Reason{Code: CodeAddressConflict, Next: next,
+		Text: fmt.Sprintf("another host uses %s (duplicate address detection failed)", a.Prefix.Addr())}
 }

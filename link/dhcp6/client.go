@@ -294,6 +294,9 @@ func (c *Client) solicit(now, delay time.Duration) {
 func (c *Client) wait(now time.Duration) {
 	c.begin(now, link.DHCPWaiting)
 	c.deadline = now + c.random(min(time.Second<<min(c.penalty, 7), 2*time.Minute))
+	if end := c.end(); end != 0 {
+		c.deadline = min(c.deadline, max(end, now+1))
+	}
 	c.penalty++
 }
 

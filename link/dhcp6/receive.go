@@ -192,7 +192,12 @@ func (c *Client) granted(now time.Duration, m *message, id string, from netip.Ad
 	case l == nil && (code == statusUnspecFail || code == statusUseMulticast):
 		c.failed(code, nil) // is sent again
 	case l == nil && c.lease != nil && code != statusNotOnLink:
-		c.refuse(from, code.String()) // and sent again: what no server takes back is used to its end
+		// What no server takes back is used to its end: the message is sent again, or after a
+		// request all servers are asked.
+		c.refuse(from, code.String())
+		if c.state == link.DHCPRequesting {
+			c.wait(now)
+		}
 	case l != nil && l.Lifetime == 0 && c.lease != nil && l.Address != c.lease.Address:
 		c.contradictory("the end of " + l.Address.Addr().String() + ", which is not used")
 	case l == nil, l.Lifetime == 0:

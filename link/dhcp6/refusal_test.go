@@ -62,6 +62,12 @@ func TestRefusedInUse(t *testing.T) {
 			t.Fatalf("%s: %+v", first, v)
 		}
 		h.take()
+		for h.c.View().Tries == 0 && len(h.sent) == 0 {
+			h.wait(100 * time.Millisecond)
+		}
+		if words := h.take(); first == statusNoBinding && strings.Join(words, ", ") != "solicit fd00:11::100" {
+			t.Errorf("%s: %q", first, words)
+		}
 		h.wait(time.Minute)
 		if words := h.take(); len(words) == 0 || h.c.View().Lease == nil {
 			t.Errorf("%s: %q", first, words)
@@ -70,6 +76,18 @@ func TestRefusedInUse(t *testing.T) {
 		if h.c.View().Lease != nil {
 			t.Errorf("%s: used after its end", first)
 		}
+	}
+	// One that ends while the client waits ends in time.
+	h := newHost(t, config(), nil, false)
+	h.bind()
+	h.wait(2500 * time.Second)
+	h.c.penalty, h.now = 7, at(h.c.lease.Until())-10*time.Second
+	h.hear(typeReply, second(statusNoBinding))
+	h.hear(typeReply, second(statusNoAddrs))
+	h.state(link.DHCPWaiting)
+	h.wait(11 * time.Second)
+	if h.c.View().Lease != nil {
+		t.Error("used after its end")
 	}
 }
 

@@ -1,9 +1,9 @@
 package engine_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,15 +26,15 @@ func TestBabblingPort(t *testing.T) {
 	}{{mad.TrapLinkStateChange, 792}, {mad.TrapCapMaskChange, 184}, {mad.TrapLocalIntegrity, 0}, {4711, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := gen.FatTree2(8, 4)
-			repressed := 0
+			var repressed atomic.Int64
 			w := newWorld(t, f, simfabric.Options{TrapRepeats: -1, Trace: func(_ ib.GUID, m *mad.Buf) {
 				if mad.MethodOf(m) == mad.MethodTrapRepress {
-					repressed++
+					repressed.Add(1)
 				}
 			}})
 			defer w.close()
 			hosts := hostsOf(f)
-			var text bytes.Buffer
+			var text buffer
 			s, _ := w.manager(hosts[0], engine.Config{Sweep: -1, Log: slog.New(slog.NewTextHandler(&text, nil))})
 			w.settle(hosts[0], s, time.Second)
 			time.Sleep(time.Second)
@@ -58,7 +58,7 @@ func TestBabblingPort(t *testing.T) {
 			}
 			// The bucket loses ten a second while it fills.
 			const traps, acted = 6000, 223
-			begun, was := s.Refresh().Counters.SMPs, repressed
+			begun, was := s.Refresh().Counters.SMPs, repressed.Load()
 			for i := range traps {
 				p := transport.Packet{LID: pi.MasterSMLID()}
 				mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(i), 0, n.AppendSMP(nil))
@@ -66,8 +66,8 @@ func TestBabblingPort(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			time.Sleep(2 * time.Second)
-			if repressed-was != traps {
-				t.Errorf("trap %d: %d of %d were answered", tt.trap, repressed-was, traps)
+			if n := repressed.Load() - was; n != traps {
+				t.Errorf("trap %d: %d of %d were answered", tt.trap, n, traps)
 			}
 			if n := int(s.Refresh().Counters.SMPs - begun); n != tt.smps {
 				t.Errorf("trap %d: %d SMPs, want %d", tt.trap, n, tt.smps)

@@ -40,6 +40,12 @@ func (b *buffer) String() string {
 	return b.b.String()
 }
 
+func (b *buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b.Reset()
+}
+
 func TestPolicyReachesPorts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(8, 4)

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
 	"testing"
@@ -20,7 +19,7 @@ import (
 func TestFlappingLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Ring(4, 1)
-		var text bytes.Buffer
+		var text buffer
 		w := newWorld(t, f, simfabric.Options{Seed: 1})
 		defer w.close()
 		sm := f.EndPorts[len(f.EndPorts)-1]
@@ -155,7 +154,7 @@ func switchLink(f *fabric.Fabric) int32 {
 func TestFlappingHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Ring(4, 2)
-		var text bytes.Buffer
+		var text buffer
 		w := newWorld(t, f, simfabric.Options{Seed: 1})
 		defer w.close()
 		hosts := hostsOf(f)

@@ -49,6 +49,13 @@ func (p *parser) checkVRF() {
 		p.at("VRF", key).problem(pos, Warning, kept, format, args...)
 		*v = VRF{Section: v.Section}
 	}
+	if n.Set && v.Name.Set {
+		if n.V != v.Name.V {
+			p.at("Network", "VRF").problem(n.Pos, Warning, "Name= of [VRF] is used",
+				"VRF=%s is another VRF than Name=%s (%s)", n.V, v.Name.V, v.Name.Pos)
+		}
+		*n = Value[string]{}
+	}
 	switch {
 	case !v.Present:
 	case !v.Name.Set:
@@ -57,13 +64,6 @@ func (p *parser) checkVRF() {
 		drop("", v.Pos, "[VRF] has no Table=, the number of its routing table, as in Table=100")
 	case slices.Contains([]uint32{TableDefault, TableMain, TableLocal}, v.Table.V):
 		drop("Table", v.Table.Pos, "table %d is one of the host's own: write another number, as in Table=100", v.Table.V)
-	}
-	if n.Set && v.Name.Set {
-		if n.V != v.Name.V {
-			p.at("Network", "VRF").problem(n.Pos, Warning, "Name= of [VRF] is used",
-				"VRF=%s is another VRF than Name=%s (%s)", n.V, v.Name.V, v.Name.Pos)
-		}
-		*n = Value[string]{}
 	}
 	if vrf, _ := p.u.VRFName(); vrf == "" || !slave {
 		return

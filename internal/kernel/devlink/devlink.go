@@ -9,13 +9,7 @@ package devlink
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
-
-	"github.com/mdlayher/genetlink"
-	"github.com/mdlayher/netlink"
-	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
@@ -81,68 +75,24 @@ type Port struct {
 }
 
 // Conn is a connection to devlink. It may be used from several goroutines.
-type Conn struct {
-	*nl.Conn
-	id    uint16
-	group uint32
-}
+type Conn struct{ *nl.Family }
 
 // ErrNoDevlink says that the kernel has no devlink.
 var ErrNoDevlink = errors.New("the kernel has no devlink (CONFIG_NET_DEVLINK)")
 
 // Dial opens a connection in the calling thread's network namespace.
 func Dial() (*Conn, error) {
-	g, err := genetlink.Dial(nil)
-	if err != nil {
-		return nil, fmt.Errorf("open generic netlink: %w", err)
-	}
-	f, err := g.GetFamily(family)
-	_ = g.Close()
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, os.ErrNotExist) {
-		return nil, ErrNoDevlink
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find the netlink family devlink: %w", err)
-	}
-	c, err := nl.Dial(unix.NETLINK_GENERIC, true)
+	f, err := nl.DialFamily(family, groupName, ErrNoDevlink)
 	if err != nil {
 		return nil, err
 	}
-	var group uint32
-	for _, m := range f.Groups {
-		if m.Name == groupName {
-			group = m.ID
-		}
-	}
-	return New(c, f.ID, group), nil
-}
-
-// New wraps an open connection; id and group are the family's numbers on this
-// kernel.
-func New(c *nl.Conn, id uint16, group uint32) *Conn { return &Conn{c, id, group} }
-
-func head(cmd uint8) *nl.Builder { return nl.Build(cmd, version, 0, 0) }
-
-func handle(cmd uint8, bus, dev string) *nl.Builder {
-	return head(cmd).String(attrBusName, bus).String(attrDevName, dev)
-}
-
-func (c *Conn) request(what string, flags netlink.HeaderFlags, w *nl.Builder) nl.Request {
-	return nl.NewRequest(what, c.id, flags, w)
-}
-
-// payload is what follows struct genlmsghdr.
-func payload(b []byte) ([]byte, error) {
-	if len(b) < 4 {
-		return nil, errors.New("generic netlink message is shorter than its header")
-	}
-	return b[4:], nil
+	return &Conn{f}, nil
 }
 
 // Ports lists the ports of all devices.
 func (c *Conn) Ports() ([]Port, error) {
 	var out []Port
-	err := c.Dump(c.request("list devlink ports", 0, head(cmdPortGet)), func() { out = out[:0] }, func(_ uint16, b []byte) error {
+	err := c.Dump(nl.NewRequest("list devlink ports", c.ID, 0, nl.Build(cmdPortGet, version, 0, 0)), func() { out = out[:0] }, func(_ uint16, b []byte) error {
 		p, err := decodePort(b)
 		if err == nil && len(out) < maxPorts {
 			out = append(out, p)
@@ -156,12 +106,13 @@ func (c *Conn) Ports() ([]Port, error) {
 // devlink port set BUS/DEV/INDEX type TYPE. The driver makes its RDMA device
 // and network interfaces again before the request returns.
 func (c *Conn) SetPortType(bus, dev string, index uint32, t PortType) nl.Request {
-	w := handle(cmdPortSet, bus, dev).Uint32(attrPortIndex, index).Uint16(attrPortType, uint16(t))
-	return c.request(fmt.Sprintf("set type of port %s/%s/%d to %s", bus, dev, index, t), 0, w)
+	w := nl.Build(cmdPortSet, version, 0, 0).String(attrBusName, bus).String(attrDevName, dev).
+		Uint32(attrPortIndex, index).Uint16(attrPortType, uint16(t))
+	return nl.NewRequest(fmt.Sprintf("set type of port %s/%s/%d to %s", bus, dev, index, t), c.ID, 0, w)
 }
 
 func decodePort(b []byte) (p Port, err error) {
-	if b, err = payload(b); err != nil {
+	if b, err = nl.Payload(b); err != nil {
 		return p, err
 	}
 	a := nl.ParseAttrs(b)
@@ -202,10 +153,7 @@ type Events = nl.Events[Event]
 // Listen opens a source. recvBuffer is the socket's receive buffer in bytes, 0
 // for a large one.
 func (c *Conn) Listen(recvBuffer int) (*Events, error) {
-	if c.group == 0 {
-		return nil, errors.New("the kernel's devlink has no group config")
-	}
-	return nl.OpenEvents(unix.NETLINK_GENERIC, []uint32{c.group}, recvBuffer, decodeEvent)
+	return nl.OpenGeneric(c.Family, recvBuffer, decodeEvent)
 }
 
 func decodeEvent(_ uint16, b []byte, put func(Event)) {

@@ -8,8 +8,6 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func must(t testing.TB, w *nl.Builder) []byte {
 	t.Helper()
 	b, err := w.Bytes()
@@ -22,9 +20,9 @@ func must(t testing.TB, w *nl.Builder) []byte {
 const bdf = "0000:03:00.0"
 
 func portMessage(t testing.TB, cmd uint8) []byte {
-	return must(t, handle(cmd, "pci", bdf).Uint32(attrPortIndex, 2).Uint16(attrPortType, uint16(TypeIB)).Uint16(attrPortDesiredType,
-		uint16(TypeAuto)).
-		String(attrIBDevName, "mlx4_0").Uint16(attrPortFlavour, 0).Uint32(attrPortNumber, 2))
+	return must(t, nl.Build(cmd, version, 0, 0).String(attrBusName, "pci").String(attrDevName, bdf).
+		Uint32(attrPortIndex, 2).Uint16(attrPortType, uint16(TypeIB)).
+		Uint16(attrPortDesiredType, uint16(TypeAuto)).String(attrIBDevName, "mlx4_0").Uint16(attrPortFlavour, 0).Uint32(attrPortNumber, 2))
 }
 
 func TestDecode(t *testing.T) {
@@ -32,7 +30,7 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Port{Bus: "pci", Dev: bdf, Index: 2, Type: TypeIB, Desired: TypeAuto, IBDev: "mlx4_0", Number: ptr(uint32(2))},
+	if diff := cmp.Diff(Port{Bus: "pci", Dev: bdf, Index: 2, Type: TypeIB, Desired: TypeAuto, IBDev: "mlx4_0", Number: new(uint32(2))},
 		p); diff != "" {
 		t.Errorf("port (-want +got):\n%s", diff)
 	}

@@ -8,9 +8,7 @@ package ethtool
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 
-	"github.com/mdlayher/genetlink"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/nl"
@@ -49,39 +47,18 @@ func (g Group) set() uint8 { return g.get() + 1 }
 type Values map[uint16]uint32
 
 // Conn is a connection to the family. It may be used from several goroutines.
-type Conn struct {
-	*nl.Conn
-	id, group uint32
-}
+type Conn struct{ *nl.Family }
 
 // ErrNone says that the kernel does not have the family.
 var ErrNone = errors.New("the kernel has no ethtool netlink (CONFIG_ETHTOOL_NETLINK, Linux 5.6)")
 
 // Dial opens a connection in the calling thread's network namespace.
 func Dial() (*Conn, error) {
-	g, err := genetlink.Dial(nil)
-	if err != nil {
-		return nil, fmt.Errorf("open generic netlink: %w", err)
-	}
-	f, err := g.GetFamily(family)
-	_ = g.Close()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrNone
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find the netlink family ethtool: %w", err)
-	}
-	c, err := nl.Dial(unix.NETLINK_GENERIC, true)
+	f, err := nl.DialFamily(family, groupName, ErrNone)
 	if err != nil {
 		return nil, err
 	}
-	out := &Conn{Conn: c, id: uint32(f.ID)}
-	for _, m := range f.Groups {
-		if m.Name == groupName {
-			out.group = m.ID
-		}
-	}
-	return out, nil
+	return &Conn{f}, nil
 }
 
 func head(cmd uint8, index int) *nl.Builder {
@@ -92,7 +69,7 @@ func head(cmd uint8, index int) *nl.Builder {
 
 // Get reads a group of a link; EOPNOTSUPP if its driver does not have it.
 func (c *Conn) Get(index int, g Group) (v Values, err error) {
-	r := nl.NewRequest(fmt.Sprintf("read the %s of link %d", g, index), uint16(c.id), 0, head(g.get(), index))
+	r := nl.NewRequest(fmt.Sprintf("read the %s of link %d", g, index), c.ID, 0, head(g.get(), index))
 	err = c.Ask([]nl.Request{r}, func(_ int, _ uint16, b []byte) error {
 		v, err = decode(b)
 		return err
@@ -101,11 +78,12 @@ func (c *Conn) Get(index int, g Group) (v Values, err error) {
 }
 
 func decode(b []byte) (Values, error) {
-	if len(b) < 4 {
-		return nil, errors.New("generic netlink message is shorter than its header")
+	b, err := nl.Payload(b)
+	if err != nil {
+		return nil, err
 	}
 	v := Values{}
-	a := nl.ParseAttrs(b[4:])
+	a := nl.ParseAttrs(b)
 	for a.Next() {
 		switch n := len(a.Bytes()); {
 		case a.Type() == attrHeader || a.Type() > maxAttr:
@@ -132,7 +110,7 @@ func (c *Conn) Set(index int, g Group, v Values) nl.Request {
 			w.Uint32(attr, n)
 		}
 	}
-	return nl.NewRequest(fmt.Sprintf("set the %s of link %d", g, index), uint16(c.id), 0, w)
+	return nl.NewRequest(fmt.Sprintf("set the %s of link %d", g, index), c.ID, 0, w)
 }
 
 // Event says that a setting of a link was changed.
@@ -144,10 +122,7 @@ type Events = nl.Events[Event]
 // Listen opens a source. recvBuffer is the socket's receive buffer in bytes, 0 for a
 // large one.
 func (c *Conn) Listen(recvBuffer int) (*Events, error) {
-	if c.group == 0 {
-		return nil, errors.New("the kernel's ethtool has no group monitor")
-	}
-	return nl.OpenEvents(unix.NETLINK_GENERIC, []uint32{c.group}, recvBuffer, decodeEvent)
+	return nl.OpenGeneric(c.Family, recvBuffer, decodeEvent)
 }
 
 func decodeEvent(_ uint16, b []byte, put func(Event)) {

@@ -42,7 +42,7 @@ func TestDecode(t *testing.T) {
 // What is set is in the order of the attributes, each with the size that the kernel's
 // policy has for it.
 func TestSet(t *testing.T) {
-	c := &Conn{id: 20}
+	c := &Conn{&nl.Family{ID: 20}}
 	r := c.Set(7, Coalesce, Values{unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX: 1, unix.ETHTOOL_A_COALESCE_RX_USECS: 20})
 	w := nl.Build(unix.ETHTOOL_MSG_COALESCE_SET, version, 0, 0).Nest(attrHeader|nl.Nested, func(w *nl.Builder) {
 		w.Uint32(unix.ETHTOOL_A_HEADER_DEV_INDEX, 7)

@@ -4,7 +4,7 @@
 // and survive it.
 //
 // It uses github.com/mdlayher/netlink for sockets, message framing and extended
-// acknowledgements, and knows no family: rtnl, rdmanl, dcb and devlink interpret
-// the bytes. Integers in netlink are in host order unless an attribute says
+// acknowledgements, and knows no family: rtnl, rdmanl, dcb, devlink and ethtool
+// interpret the bytes. Integers in netlink are in host order unless an attribute says
 // otherwise.
 package nl

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -67,7 +67,7 @@ func TestDrainScreens(t *testing.T) {
 			t.Errorf("%s: exit status %d, %s\n%s", tt.args, code, e, out)
 		}
 		_, out, _ = ctl(t, 0, "--json", "sm", "drain", "--socket", sock)
-		if err := answer.Check("sm drain", []byte(out)); err != nil {
+		if err := answertest.Check("sm drain", []byte(out)); err != nil {
 			t.Errorf("%s: %v\n%s", tt.args, err, out)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
@@ -106,7 +107,7 @@ func TestExplainScreens(t *testing.T) {
 			}
 		}
 		_, out, _ := ctl(t, 0, append([]string{"--json", "sm", "explain", "--file", tt.file}, tt.args...)...)
-		if err := answer.Check("sm explain", []byte(out)); err != nil {
+		if err := answertest.Check("sm explain", []byte(out)); err != nil {
 			t.Errorf("%s: %v\n%s", tt.name, err, out)
 		}
 	}
@@ -231,7 +232,7 @@ func TestWhatIfScreens(t *testing.T) {
 			}
 		}
 		_, out, _ := ctl(t, 0, append([]string{"--json", "sm", "whatif", "--file", tt.file}, tt.args...)...)
-		if err := answer.Check("sm whatif", []byte(out)); err != nil {
+		if err := answertest.Check("sm whatif", []byte(out)); err != nil {
 			t.Errorf("%s: %v\n%s", tt.name, err, out)
 		}
 	}
@@ -321,7 +322,7 @@ func TestDump(t *testing.T) {
 		golden(t, "dump-"+form, file, []byte(out))
 		_, js, _ := ctl(t, 0, "--json", "sm", "dump", form, "--file", file)
 		var d answer.Dump
-		if err := answer.Check("sm dump", []byte(js)); err != nil || json.Unmarshal([]byte(js), &d) != nil || d.Text != out || d.Form != form {
+		if err := answertest.Check("sm dump", []byte(js)); err != nil || json.Unmarshal([]byte(js), &d) != nil || d.Text != out || d.Form != form {
 			t.Errorf("%s: %v\n%s", form, err, js)
 		}
 	}

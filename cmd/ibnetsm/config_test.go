@@ -242,3 +242,13 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 		t.Errorf("status %q", d.status.note)
 	}
 }
+
+// textLog writes lines without the time.
+func textLog(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}

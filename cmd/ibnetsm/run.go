@@ -269,16 +269,6 @@ func sameFixed(a, b engine.Config) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// textLog writes lines without the time.
-func textLog(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-}
-
 func (o *options) setLevel(l *slog.LevelVar) {
 	l.Set(slog.LevelInfo)
 	if o.verbose {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
-	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/lab"
 	"ibnetworkd/smctl"
@@ -235,7 +235,7 @@ func everyAnswer(g *lab.G) {
 	} {
 		out, _ := g.Try("sh", "-c", fmt.Sprintf("echo yes | ibnetctl --json %s 2>/tmp/err; echo $? >/tmp/code", c.cmd))
 		code := strings.TrimSpace(g.Read("/tmp/code"))
-		if err := answer.Check(c.form, []byte(out)); err != nil || code != fmt.Sprint(c.code) {
+		if err := answertest.Check(c.form, []byte(out)); err != nil || code != fmt.Sprint(c.code) {
 			g.Errorf("ibnetctl --json %s (exit %s, want %d): %v\n%s%s", c.cmd, code, c.code, err, out, g.Read("/tmp/err"))
 		}
 	}
@@ -249,7 +249,7 @@ func everyAnswer(g *lab.G) {
 	mon.Signal(syscall.SIGINT)
 	_ = mon.Wait(5 * time.Second)
 	for line := range strings.Lines(mon.Output()) {
-		if err := answer.Check("monitor", []byte(line)); err != nil {
+		if err := answertest.Check("monitor", []byte(line)); err != nil {
 			g.Errorf("monitor: %v: %s", err, line)
 		}
 	}

@@ -1,4 +1,4 @@
-package answer
+package answer_test
 
 import (
 	"bytes"
@@ -9,6 +9,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 )
 
 var update = flag.Bool("update", false, "write generated files")
@@ -19,7 +22,7 @@ func TestSchemaFiles(t *testing.T) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(JSONSchema()); err != nil {
+	if err := e.Encode(answertest.JSONSchema()); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "../../../docs/ibnetctl.schema.json", b.String())
@@ -30,12 +33,12 @@ func TestSchemaFiles(t *testing.T) {
 <!-- Generated: go test ./cmd/ibnetctl/answer -update -->
 
 With ` + "`--json`" + ` every command prints one JSON object on standard output; ` + "`monitor`" + ` and ` + "`logs`" + ` print one in each line. Keys may be added;
-` + "`schema`" + `, now ` + fmt.Sprint(Schema) + `, changes when a key goes or changes its meaning. A command that fails prints the last form below, its sentence
+` + "`schema`" + `, now ` + fmt.Sprint(answer.Schema) + `, changes when a key goes or changes its meaning. A command that fails prints the last form below, its sentence
 also goes to standard error, and the exit code is that of ` + "`ibnetctl`(1)" + `. A list may be ` + "`null`" + ` instead of empty. The same as a
 JSON Schema: [ibnetctl.schema.json](ibnetctl.schema.json).
 
 `)
-	for _, f := range Forms {
+	for _, f := range answer.Forms {
 		fmt.Fprintf(&page, "## %s\n\n| key | type |\n|---|---|\n", f.Command)
 		rows(&page, reflect.TypeOf(f.Value), "", map[reflect.Type]bool{})
 		page.WriteString("\n")
@@ -61,14 +64,14 @@ func rows(b *strings.Builder, t reflect.Type, prefix string, above map[reflect.T
 		if key == "" {
 			key = f.Name
 		}
-		s := schemaOf(f.Type, map[string]any{})
+		s := answertest.SchemaOf(f.Type, map[string]any{})
 		ft, what := f.Type, ""
 		if ft.Kind() == reflect.Pointer {
 			ft = ft.Elem()
 		}
-		if ft.Kind() == reflect.Slice && ft != reflect.TypeFor[json.RawMessage]() && !ft.Implements(textMarshaler) {
+		if ft.Kind() == reflect.Slice && ft != reflect.TypeFor[json.RawMessage]() && !ft.Implements(answertest.TextMarshaler) {
 			ft, what = ft.Elem(), "list of "
-			s = schemaOf(ft, map[string]any{})
+			s = answertest.SchemaOf(ft, map[string]any{})
 		}
 		inner := s["$ref"] != nil
 		switch {
@@ -113,7 +116,7 @@ func TestCheck(t *testing.T) {
 		{"dance", `{}`, `no schema of "dance" is documented`},
 	} {
 		got := ""
-		if err := Check(c.command, []byte(c.text)); err != nil {
+		if err := answertest.Check(c.command, []byte(c.text)); err != nil {
 			got = err.Error()
 		}
 		if got != c.want && (c.want == "" || !strings.HasPrefix(got, c.want)) {

@@ -1,4 +1,6 @@
-package answer
+// Package answertest checks what ibnetctl prints with --json against the forms of
+// package answer, as a JSON Schema.
+package answertest
 
 import (
 	"encoding"
@@ -9,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
 )
 
 // JSONSchema is all forms as a JSON Schema (2020-12): the definition of a
@@ -16,9 +20,9 @@ import (
 func JSONSchema() map[string]any {
 	defs := map[string]any{}
 	var forms []map[string]string
-	for _, f := range Forms {
+	for _, f := range answer.Forms {
 		t := reflect.TypeOf(f.Value)
-		schemaOf(t, defs)
+		SchemaOf(t, defs)
 		forms = append(forms, map[string]string{"$ref": "#/$defs/" + name(t), "description": "ibnetctl --json " + f.Command})
 	}
 	return map[string]any{
@@ -38,14 +42,16 @@ func name(t reflect.Type) string {
 	return strings.ToUpper(pkg[:1]) + pkg[1:] + t.Name()
 }
 
-var textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+// TextMarshaler is the interface of types that are strings in JSON.
+var TextMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
 
-// schemaOf is the schema of a type; structs go into defs.
-func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
+// SchemaOf is the schema of a type; structs go into defs, by the names of the
+// definitions. It panics on a kind of type that no form has.
+func SchemaOf(t reflect.Type, defs map[string]any) map[string]any {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return map[string]any{"type": "string", "format": "date-time"}
-	case t.Implements(textMarshaler):
+	case t.Implements(TextMarshaler):
 		return map[string]any{"type": "string"}
 	}
 	switch t.Kind() {
@@ -60,10 +66,10 @@ func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
 	case reflect.Float64:
 		return map[string]any{"type": "number"}
 	case reflect.Pointer:
-		return schemaOf(t.Elem(), defs)
+		return SchemaOf(t.Elem(), defs)
 	case reflect.Slice:
 		// An empty list of an optional kind may be null.
-		return map[string]any{"type": []string{"array", "null"}, "items": schemaOf(t.Elem(), defs)}
+		return map[string]any{"type": []string{"array", "null"}, "items": SchemaOf(t.Elem(), defs)}
 	case reflect.Struct:
 		n := name(t)
 		ref := map[string]any{"$ref": "#/$defs/" + n}
@@ -85,7 +91,7 @@ func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
 			if key == "" {
 				key = f.Name
 			}
-			props[key] = schemaOf(f.Type, defs)
+			props[key] = SchemaOf(f.Type, defs)
 			if !strings.Contains(opts, "omit") {
 				required = append(required, key)
 			}
@@ -93,13 +99,13 @@ func schemaOf(t reflect.Type, defs map[string]any) map[string]any {
 		def["properties"], def["required"] = props, required
 		return ref
 	}
-	panic(fmt.Sprintf("answer: no schema for %v", t))
+	panic(fmt.Sprintf("answertest: no schema for %v", t))
 }
 
 // Check reports where text is not of the form that the command prints, as the
 // schema has it.
 func Check(command string, text []byte) error {
-	for _, f := range Forms {
+	for _, f := range answer.Forms {
 		if !slices.Contains(strings.Split(f.Command, ", "), command) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -160,15 +161,9 @@ type fileState struct {
 
 // New makes a daemon.
 func New(cfg Config) *Daemon {
-	if cfg.FastPort == 0 {
-		cfg.FastPort = time.Second
-	}
-	if cfg.SlowPort == 0 {
-		cfg.SlowPort = time.Minute
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.FastPort = cmp.Or(cfg.FastPort, time.Second)
+	cfg.SlowPort = cmp.Or(cfg.SlowPort, time.Minute)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	if cfg.Inbox == nil {
 		cfg.Inbox = NewInbox()
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -73,9 +74,7 @@ func (d *Daemon) logState(st link.Status) {
 	}
 	d.logged[key] = now + " " + st.Reason().Text
 	before, _, _ := strings.Cut(was, " ")
-	if before == "" {
-		before = "new"
-	}
+	before = cmp.Or(before, "new")
 	args := []any{"link", st.Name, "old", before, "new", now}
 	if st.Unit != "" {
 		args = append(args, "unit", st.Unit)

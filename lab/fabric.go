@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -260,15 +261,9 @@ func (g *G) SM(s SM) *Proc {
 // with the partitions.
 func (g *G) smFiles(s *SM) (guid, conf string) {
 	g.Helper()
-	if s.Dev == "" {
-		s.Dev = "swib0"
-	}
-	if s.Port == 0 {
-		s.Port = 1
-	}
-	if s.Partitions == "" {
-		s.Partitions = "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n"
-	}
+	s.Dev = cmp.Or(s.Dev, "swib0")
+	s.Port = cmp.Or(s.Port, 1)
+	s.Partitions = cmp.Or(s.Partitions, "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n")
 	if conf = s.File; conf == "" {
 		conf = g.TempDir() + "/partitions.conf"
 	}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"embed"
 	"errors"
 	"fmt"
@@ -227,9 +228,7 @@ func (c Config) withDefaults() Config {
 	if c.HCAs == 0 && !c.noHCAs {
 		c.HCAs = 2
 	}
-	if c.Ports == 0 {
-		c.Ports = 1
-	}
+	c.Ports = cmp.Or(c.Ports, 1)
 	if c.Installed {
 		c = c.install()
 	}
@@ -239,12 +238,8 @@ func (c Config) withDefaults() Config {
 			c.Memory = 256
 		}
 	}
-	if c.CPUs == 0 {
-		c.CPUs = 2
-	}
-	if c.Series == "" {
-		c.Series = build.Series
-	}
+	c.CPUs = cmp.Or(c.CPUs, 2)
+	c.Series = cmp.Or(c.Series, build.Series)
 	if c.Machine == QEMU {
 		c.Memory = max(c.Memory, 768)
 	}

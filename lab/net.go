@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -255,9 +256,7 @@ func (r *NetRun) Boot(name string) {
 			c.Swib = strings.TrimSpace(fmt.Sprintf("topo=2 host=%d %s", i+1, c.Swib))
 		}
 	}
-	if c.HCAs == 0 {
-		c.HCAs = 1
-	}
+	c.HCAs = cmp.Or(c.HCAs, 1)
 	kind := "h0"
 	if node.Switch > 0 {
 		c.HCAs = 0

@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -103,9 +104,7 @@ func (p *planner) bondDCB() bool {
 		return false
 	}
 	on := linkNames(slaves(p.b.Base, p.l))
-	if on == "" {
-		on = "its slaves"
-	}
+	on = cmp.Or(on, "its slaves")
 	p.cannot("DCB", "yes", link.Reason{Code: link.CodeUnsupported,
 		Text: fmt.Sprintf("%s is a bond: flow control, classes, trust, priorities by DSCP, buffers and ECN are settings of its slaves (%s)",
 			p.l.Name, on),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -218,12 +219,10 @@ func (a *app) report() *link.Report {
 // running reports whether a process of that name runs.
 func running(name string) bool {
 	comms, _ := filepath.Glob("/proc/[0-9]*/comm")
-	for _, c := range comms {
-		if b, err := os.ReadFile(c); err == nil && strings.TrimSpace(string(b)) == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(comms, func(comm string) bool {
+		b, err := os.ReadFile(comm)
+		return err == nil && strings.TrimSpace(string(b)) == name
+	})
 }
 
 // describe asks the daemon, or reads the system.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -61,9 +62,7 @@ not change it.`,
 func (a *app) diagnoseInput(ctx context.Context, from, unit string) (in diagnose.Input, err error) {
 	var sys *system
 	var mods map[string]bool
-	if from == "" {
-		from = a.recorded
-	}
+	from = cmp.Or(from, a.recorded)
 	if from != "" {
 		var c *capture
 		if sys, c, err = readCapture(from, ""); err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -272,9 +273,7 @@ not unique, or a line is wrong.`,
 			}
 			var sys *system
 			var err error
-			if from == "" {
-				from = a.recorded
-			}
+			from = cmp.Or(from, a.recorded)
 			if from != "" {
 				sys, _, err = readCapture(from, unitDir)
 			} else {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -50,10 +51,7 @@ func (a *app) printHosts(rows []hosts.Row, collisions []hosts.Collision, problem
 	}
 	var cells [][]cell
 	for _, r := range rows {
-		link := r.Link
-		if link == "" {
-			link = r.GUID
-		}
+		link := cmp.Or(r.Link, r.GUID)
 		var why []string
 		for _, m := range r.Missing {
 			if strings.HasPrefix(m.Address, "AddressTable=") {

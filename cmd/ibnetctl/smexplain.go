@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -124,12 +125,7 @@ func explained(ctx context.Context, conn probe.Conn, r *fabricRoutes, from, to s
 
 // usable are the partitions in which the two may talk.
 func (x *explainedPaths) usable() bool {
-	for _, p := range x.partitions {
-		if p.Usable() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(x.partitions, explain.Partition.Usable)
 }
 
 // works reports whether packets arrive both ways.

@@ -277,17 +277,8 @@ func (o *options) manager(log *slog.Logger) (*serve.Manager, error) {
 		if len(guids)+len(o.devices) == 0 {
 			return true
 		}
-		for _, g := range guids {
-			if g == p.GUID {
-				return true
-			}
-		}
-		for _, d := range o.devices {
-			if d == p.Device || d == fmt.Sprintf("%s/%d", p.Device, p.Num) {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(guids, p.GUID) || slices.Contains(o.devices, p.Device) ||
+			slices.Contains(o.devices, fmt.Sprintf("%s/%d", p.Device, p.Num))
 	}
 	switch o.transport {
 	case "ibsim":

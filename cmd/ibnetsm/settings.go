@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -308,9 +309,7 @@ func (o *options) lastGood() string {
 		return ""
 	}
 	name := strings.NewReplacer("/", "-", ",", "-").Replace(strings.Join(append(append([]string(nil), o.guids...), o.devices...), ","))
-	if name == "" {
-		name = "all"
-	}
+	name = cmp.Or(name, "all")
 	return filepath.Join(dir, "partitions-"+name)
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,10 +16,7 @@ import (
 
 // stateFolder is the directory for LIDs and partitions, "" for none.
 func (o *options) stateFolder() string {
-	dir := o.stateDir
-	if dir == "" {
-		dir = os.Getenv("STATE_DIRECTORY")
-	}
+	dir := cmp.Or(o.stateDir, os.Getenv("STATE_DIRECTORY"))
 	if dir == "" && o.transport == "umad" {
 		dir = "/var/lib/ibnetsm"
 	}

@@ -107,9 +107,7 @@ func New(cfg Config) *Server {
 	if cfg.Privileged == nil {
 		cfg.Privileged = func(uid uint32) bool { return uid == 0 }
 	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	s := &Server{
 		cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}),
 		verbs: make(chan struct{}, maxVerbs), asks: make(chan struct{}, maxAsks), plans: make(chan struct{}, maxPlans),

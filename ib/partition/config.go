@@ -1,7 +1,9 @@
 package partition
 
 import (
+	"cmp"
 	"ibnetworkd/ib"
+	"slices"
 )
 
 // DefaultPKey is the base value of the default partition. Every port of a
@@ -134,9 +136,7 @@ func (c *Config) Merge(more ...Partition) {
 			continue
 		}
 		q := &c.Partitions[i]
-		if q.Name == "" {
-			q.Name = p.Name
-		}
+		q.Name = cmp.Or(q.Name, p.Name)
 		q.IPoIB = q.IPoIB || p.IPoIB
 		q.Index0 = q.Index0 || p.Index0
 		q.Params = inherit(q.Params, p.Params)
@@ -146,36 +146,17 @@ func (c *Config) Merge(more ...Partition) {
 }
 
 func (c *Config) find(k ib.PKey) int {
-	for i := range c.Partitions {
-		if c.Partitions[i].PKey == k.Base() {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(c.Partitions, func(p Partition) bool { return p.PKey == k.Base() })
 }
 
 // inherit fills what a leaves open from b.
 func inherit(a, b Params) Params {
-	if a.MTU == 0 {
-		a.MTU = b.MTU
-	}
-	if a.Rate == 0 {
-		a.Rate = b.Rate
-	}
-	if a.SL == 0 {
-		a.SL = b.SL
-	}
-	if a.QKey == 0 {
-		a.QKey = b.QKey
-	}
-	if a.TClass == 0 {
-		a.TClass = b.TClass
-	}
-	if a.FlowLabel == 0 {
-		a.FlowLabel = b.FlowLabel
-	}
-	if a.Scopes == 0 {
-		a.Scopes = b.Scopes
-	}
+	a.MTU = cmp.Or(a.MTU, b.MTU)
+	a.Rate = cmp.Or(a.Rate, b.Rate)
+	a.SL = cmp.Or(a.SL, b.SL)
+	a.QKey = cmp.Or(a.QKey, b.QKey)
+	a.TClass = cmp.Or(a.TClass, b.TClass)
+	a.FlowLabel = cmp.Or(a.FlowLabel, b.FlowLabel)
+	a.Scopes = cmp.Or(a.Scopes, b.Scopes)
 	return a
 }

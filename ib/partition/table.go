@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -144,10 +145,7 @@ const (
 )
 
 func (r *Resolved) precreate(seen map[ib.GID]bool, p *Partition, g Group, mtu ib.MTU, rate ib.Rate) {
-	scopes := g.Scopes
-	if scopes == 0 {
-		scopes = 1 << (g.MGID[1] & 0x0f)
-	}
+	scopes := cmp.Or(g.Scopes, 1<<(g.MGID[1]&0x0f))
 	for s := uint8(0); s < 16; s++ {
 		if scopes&(1<<s) == 0 {
 			continue
@@ -158,9 +156,7 @@ func (r *Resolved) precreate(seen map[ib.GID]bool, p *Partition, g Group, mtu ib
 		if isIP(id) {
 			k := p.PKey.AsFull()
 			id[4], id[5] = byte(k>>8), byte(k)
-			if q == 0 {
-				q = IPoIBQKey
-			}
+			q = cmp.Or(q, IPoIBQKey)
 		}
 		if seen[id] {
 			continue
@@ -173,22 +169,10 @@ func (r *Resolved) precreate(seen map[ib.GID]bool, p *Partition, g Group, mtu ib
 		if s != DefaultScope {
 			out.HopLimit = 255
 		}
-		if out.MTU == 0 {
-			out.MTU = cmpOr(mtu, fallbackMTU)
-		}
-		if out.Rate == 0 {
-			out.Rate = cmpOr(rate, fallbackRate)
-		}
+		out.MTU = cmp.Or(out.MTU, mtu, fallbackMTU)
+		out.Rate = cmp.Or(out.Rate, rate, fallbackRate)
 		r.Groups = append(r.Groups, out)
 	}
-}
-
-func cmpOr[T comparable](a, b T) T {
-	var zero T
-	if a != zero {
-		return a
-	}
-	return b
 }
 
 // broadcast is the MGID of the IPv4 broadcast group of a partition, which all

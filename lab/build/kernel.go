@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -174,7 +174,7 @@ type Kernel struct {
 // unpacked finds the kernel source, edited, in the cache; "" if there is none.
 func (b *Builder) unpacked() (dir, version string) {
 	m, _ := filepath.Glob(filepath.Join(b.Cache, "src", "linux-"+sourceSeries+".*"+edited))
-	sort.Strings(m)
+	slices.Sort(m)
 	for i := len(m) - 1; i >= 0; i-- {
 		if used(m[i]) {
 			return m[i], strings.TrimSuffix(strings.TrimPrefix(filepath.Base(m[i]), "linux-"), edited)
@@ -378,7 +378,7 @@ func checkConfig(want, file string) error {
 		}
 	}
 	if len(lost) > 0 {
-		sort.Strings(lost)
+		slices.Sort(lost)
 		return fmt.Errorf("kernel options that Kconfig did not accept: %s", strings.Join(lost, ", "))
 	}
 	return nil

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -34,7 +34,7 @@ const recipe = "2"
 // to it afterwards: guests see it through an overlay.
 func (b *Builder) Rootfs(ctx context.Context) (string, error) {
 	pkgs := append([]string{}, Packages...)
-	sort.Strings(pkgs)
+	slices.Sort(pkgs)
 	suite := suite()
 	dir := filepath.Join(b.Cache, "rootfs", suite+"-"+key("rootfs", suite, recipe, strings.Join(pkgs, ",")))
 	err := b.once(ctx, "Debian userland", dir, func(tmp string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
@@ -107,13 +108,7 @@ func (a *Agent) remove(err error) {
 	s.lock()
 	if s.agents[a.id] == a {
 		delete(s.agents, a.id)
-		l := a.port.agents[:0]
-		for _, o := range a.port.agents {
-			if o != a {
-				l = append(l, o)
-			}
-		}
-		a.port.agents = l
+		a.port.agents = slices.DeleteFunc(a.port.agents, func(o *Agent) bool { return o == a })
 	}
 	s.unlock()
 	a.ep.Fail(err)
@@ -339,13 +334,7 @@ func (r *Raw) Close() {
 	if s.raws[r.slot] == r {
 		s.raws[r.slot] = nil
 	}
-	l := r.port.raw[:0]
-	for _, o := range r.port.raw {
-		if o != r {
-			l = append(l, o)
-		}
-	}
-	r.port.raw = l
+	r.port.raw = slices.DeleteFunc(r.port.raw, func(o *Raw) bool { return o == r })
 	s.unlock()
 }
 

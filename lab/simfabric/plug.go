@@ -1,6 +1,7 @@
 package simfabric
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"ibnetworkd/ib"
@@ -241,9 +242,7 @@ func (s *Sim) leave(far *port, p *transport.Packet, slid, dlid ib.LID, pkey ib.P
 	k := wire.Packet{SLID: slid, DLID: dlid, PKey: pkey, SL: p.SL, DQPN: p.QPN, Data: p.MAD[:]}
 	if !mad.ClassOf(&p.MAD).IsSMP() {
 		k.DQPN, k.SQPN, k.QKey = max(p.QPN, 1), 1, p.QKey
-		if k.QKey == 0 {
-			k.QKey = ib.QKeyGSI
-		}
+		k.QKey = cmp.Or(k.QKey, ib.QKeyGSI)
 	}
 	far.node.plug.send(&k)
 }

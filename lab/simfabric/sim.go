@@ -13,6 +13,7 @@
 package simfabric
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -144,12 +145,8 @@ type Counters struct {
 // descriptions, link speeds. Everything a subnet manager sets is as after power
 // on, whatever f says.
 func New(f *fabric.Fabric, opt Options) *Sim {
-	if opt.TrapRepeats == 0 {
-		opt.TrapRepeats = 3
-	}
-	if opt.TrapInterval == 0 {
-		opt.TrapInterval = time.Second
-	}
+	opt.TrapRepeats = cmp.Or(opt.TrapRepeats, 3)
+	opt.TrapInterval = cmp.Or(opt.TrapInterval, time.Second)
 	s := &Sim{
 		opt: opt, rnd: rand.New(rand.NewPCG(opt.Seed, 0x9e3779b97f4a7c15)),
 		byGUID: map[ib.GUID]*node{}, ports: map[ib.GUID]*port{}, agents: map[uint32]*Agent{}, nextID: 1,
@@ -163,9 +160,7 @@ func New(f *fabric.Fabric, opt Options) *Sim {
 			BaseVersion: 1, ClassVersion: 1, NodeType: fn.Type, NumPorts: fn.NumPorts, SystemImageGUID: fn.SystemGUID,
 			NodeGUID: fn.GUID, PartitionCap: fn.PKeyCap, DeviceID: fn.DeviceID, VendorID: fn.VendorID, Revision: fn.Revision,
 		}
-		if n.info.PartitionCap == 0 {
-			n.info.PartitionCap = 64
-		}
+		n.info.PartitionCap = cmp.Or(n.info.PartitionCap, 64)
 		n.ports = make([]port, int(fn.NumPorts)+1)
 		if fn.Type == ib.NodeSwitch {
 			n.sw = &switchState{}

@@ -4,6 +4,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
+	"slices"
 )
 
 // send puts a program's packet on the wire at its port. The lock must be held.
@@ -194,12 +195,9 @@ func (p *port) passes(smp bool) bool {
 }
 
 func (p *port) hasPKey(k ib.PKey) bool {
-	for _, o := range p.pkeys {
-		if o.Matches(k) || o.Base() == k.Base() && k.IsValid() && p.node.sw != nil && o.Full() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.pkeys, func(o ib.PKey) bool {
+		return o.Matches(k) || o.Base() == k.Base() && k.IsValid() && p.node.sw != nil && o.Full()
+	})
 }
 
 // routeDR carries a directed-route SMP (IBTA 14.2.2). It may begin with a

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -151,9 +152,7 @@ func (s *Subnet) askMaster(ctx context.Context, a mad.AttrID) ([]byte, error) {
 	p := &pending{tid: unslotted | s.win.tid&0x7fffffff}
 	h := mad.NewSA(mad.MethodGetTable, a, p.tid, 0)
 	h.SMKey = s.cfg.SA.SAKey
-	if h.SMKey == 0 {
-		h.SMKey = 1
-	}
+	h.SMKey = cmp.Or(h.SMKey, 1)
 	k := transport.Packet{LID: s.port.SMLID, QPN: 1, Timeout: copyWait / 2, Retries: 1}
 	h.Put(&k.MAD)
 	s.copied.pending = p

@@ -12,6 +12,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,9 +103,7 @@ const RetriesMost = 50
 func (c *Config) defaults() {
 	or(&c.Window, 32)
 	or(&c.Timeout, 200*time.Millisecond)
-	if c.Retries == 0 {
-		c.Retries = 3
-	}
+	c.Retries = cmp.Or(c.Retries, 3)
 	c.Retries = min(c.Retries, RetriesMost)
 	or(&c.Sweep, 10*time.Second)
 	or(&c.Poll, 250*time.Millisecond)
@@ -116,15 +115,11 @@ func (c *Config) defaults() {
 		// Never wanted: a packet would not live at all.
 		c.Policy = program.DefaultPolicy()
 	}
-	if c.Policy.Prefix == 0 {
-		c.Policy.Prefix = ib.DefaultPrefix
-	}
+	c.Policy.Prefix = cmp.Or(c.Policy.Prefix, ib.DefaultPrefix)
 	if len(c.Partitions.Partitions) == 0 {
 		c.Partitions = partition.Default()
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 }
 
 func or[T comparable](v *T, def T) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -162,10 +163,7 @@ func (s *Subnet) try(f *flight, now time.Time, timeout time.Duration, quick bool
 	i := s.win.slot(f, now)
 	r, p := &f.req, &s.win.pkt
 	tid := uint64(s.win.slots[i].gen)<<16 | uint64(i)
-	key := r.MKey
-	if key == 0 {
-		key = s.cfg.Policy.MKey
-	}
+	key := cmp.Or(r.MKey, s.cfg.Policy.MKey)
 	mad.PutDR(&p.MAD, r.Method, r.Attr, r.Mod, tid, key, r.Path, r.Data[:])
 	p.LID, p.QPN, p.Long = ib.LIDPermissive, 0, nil
 	p.Timeout, p.Retries = timeout, 0

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -235,9 +236,7 @@ func (t *textReader) record(n int, typ ib.NodeType, c *cursor) {
 	}
 	nd := Node{GUID: guid, SystemGUID: t.sys, Type: typ, NumPorts: uint8(num), Base: 1, Class: 1, Desc: desc,
 		VendorID: uint32(t.vend), DeviceID: uint16(t.dev), PKeyCap: 64}
-	if nd.SystemGUID == 0 {
-		nd.SystemGUID = guid
-	}
+	nd.SystemGUID = cmp.Or(nd.SystemGUID, guid)
 	i, err := t.b.AddNode(nd)
 	if err != nil {
 		t.fail(n, col, "%v", err)
@@ -254,10 +253,7 @@ func (t *textReader) record(n int, typ ib.NodeType, c *cursor) {
 		}
 		t.b.SetSwitchInfo(i, si)
 		p0 := t.b.Port(i, 0)
-		p0.GUID = pguid
-		if p0.GUID == 0 {
-			p0.GUID = guid
-		}
+		p0.GUID = cmp.Or(pguid, guid)
 		p0.LID, p0.LMC = ib.LID(lid), ib.LMC(lmc&7)
 		p0.Info = t.speed
 		p0.Info.SetState(ib.PortActive)

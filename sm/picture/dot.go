@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"ibnetworkd/sm/fabric"
@@ -44,7 +45,7 @@ func WriteDOT(w io.Writer, f *fabric.Fabric) error {
 		}
 		if m.fold {
 			for i := range f.Nodes {
-				if e := m.leaves[s].links[int32(i)]; e != nil && !contains(m.leaves[s].hosts, int32(i)) {
+				if e := m.leaves[s].links[int32(i)]; e != nil && !slices.Contains(m.leaves[s].hosts, int32(i)) {
 					edge(e)
 				}
 			}
@@ -52,13 +53,4 @@ func WriteDOT(w io.Writer, f *fabric.Fabric) error {
 	}
 	fmt.Fprintln(b, "}")
 	return b.Flush()
-}
-
-func contains(list []int32, n int32) bool {
-	for _, x := range list {
-		if x == n {
-			return true
-		}
-	}
-	return false
 }

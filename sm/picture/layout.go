@@ -176,12 +176,9 @@ const labelWide, labelHigh = 34.0, 13.0
 // freePlace moves the label of a line along it to where no other label is.
 func freePlace(labels []point, at, from, to point) point {
 	free := func(p point) bool {
-		for _, q := range labels {
-			if math.Abs(p.x-q.x) < labelWide && math.Abs(p.y-q.y) < labelHigh {
-				return false
-			}
-		}
-		return true
+		return !slices.ContainsFunc(labels, func(q point) bool {
+			return math.Abs(p.x-q.x) < labelWide && math.Abs(p.y-q.y) < labelHigh
+		})
 	}
 	if free(at) || from.y == to.y {
 		return at

@@ -2,6 +2,7 @@ package picture
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"html"
 	"io"
@@ -156,10 +157,7 @@ func WriteSVG(w io.Writer, f *fabric.Fabric) error {
 }
 
 func (x box) write(b *bufio.Writer) {
-	size := x.size
-	if size == 0 {
-		size = fontSize
-	}
+	size := cmp.Or(x.size, fontSize)
 	fmt.Fprintf(b, `<g class="%s">`, x.class)
 	if x.title != "" {
 		fmt.Fprintf(b, "<title>%s</title>", clean(x.title))
@@ -198,16 +196,7 @@ func (l line) write(b *bufio.Writer) {
 }
 
 func (t label) write(b *bufio.Writer) {
-	size, anchor, colour := t.size, t.anchor, t.colour
-	if size == 0 {
-		size = fontSize
-	}
-	if anchor == "" {
-		anchor = "start"
-	}
-	if colour == "" {
-		colour = "#222"
-	}
+	size, anchor, colour := cmp.Or(t.size, fontSize), cmp.Or(t.anchor, "start"), cmp.Or(t.colour, "#222")
 	// A white edge keeps it readable over lines.
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" font-size="%g" text-anchor="%s" style="fill:%s;stroke:white;stroke-width:3px;paint-order:stroke">%s</text>`+"\n", t.x, t.y, size, anchor, colour, clean(t.text))
 }

@@ -1,6 +1,7 @@
 package sa
 
 import (
+	"cmp"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -94,10 +95,7 @@ func (q *query) mayWatch(i *mad.InformInfo) bool {
 	if i.LIDRangeBegin == ib.LIDPermissive {
 		return true
 	}
-	end := i.LIDRangeEnd
-	if end == 0 {
-		end = i.LIDRangeBegin
-	}
+	end := cmp.Or(i.LIDRangeEnd, i.LIDRangeBegin)
 	if int(i.LIDRangeBegin) >= len(q.owner) {
 		return false
 	}
@@ -222,10 +220,7 @@ func (x *subscription) wants(n *mad.Notice) bool {
 			return false
 		}
 	case i.LIDRangeBegin != ib.LIDPermissive:
-		end := i.LIDRangeEnd
-		if end == 0 {
-			end = i.LIDRangeBegin
-		}
+		end := cmp.Or(i.LIDRangeEnd, i.LIDRangeBegin)
 		if n.IssuerLID < i.LIDRangeBegin || n.IssuerLID > end {
 			return false
 		}

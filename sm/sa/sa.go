@@ -541,12 +541,7 @@ func (s *Service) keys(port int32) []ib.PKey {
 
 // inPartition reports whether a port is a member, full or limited.
 func (s *Service) inPartition(port int32, k ib.PKey) bool {
-	for _, own := range s.keys(port) {
-		if own.IsValid() && own.Base() == k.Base() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.keys(port), func(own ib.PKey) bool { return own.IsValid() && own.Base() == k.Base() })
 }
 
 // sharedKey is a key with which two ports may talk, 0 if there is none: that of

@@ -7,6 +7,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,12 +73,8 @@ type running struct {
 
 // Run manages ports until ctx ends and every subnet has handed over.
 func (m *Manager) Run(ctx context.Context) error {
-	if m.Every == 0 {
-		m.Every = 2 * time.Second
-	}
-	if m.Again == 0 {
-		m.Again = 2 * time.Second
-	}
+	m.Every = cmp.Or(m.Every, 2*time.Second)
+	m.Again = cmp.Or(m.Again, 2*time.Second)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	t := time.NewTicker(m.Every)

@@ -25,9 +25,7 @@ import (
 
 // New makes a Controller.
 func New(cfg Config) *Controller {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	return &Controller{cfg: cfg, ports: make(chan []Port, 1), hands: make(chan overrideRequest), files: make(chan bool, 1),
 		done: make(chan event, 16), table: map[ib.GUID]*entry{}}
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +59,7 @@ type Systemd struct {
 
 // NewSystemd makes a Systemd.
 func NewSystemd(address string, log *slog.Logger) *Systemd {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return &Systemd{Address: address, Log: log, private: privateSocket, changes: make(chan string, 64), poke: make(chan struct{}, 1),
 		up: make(chan struct{}, 1), tried: make(chan struct{})}
 }

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"path"
 	"slices"
 	"strings"
@@ -48,10 +49,7 @@ func unitChains(in Input) []Chain {
 		if p.Kept != "" {
 			text += "; " + p.Kept
 		}
-		name := p.Key
-		if name == "" {
-			name = "unit file"
-		}
+		name := cmp.Or(p.Key, "unit file")
 		c.Checks = append(c.Checks, Check{Name: name, Result: r, Code: codeUnitProblem, Text: p.Pos.String() + ": " + text,
 			Next: editCommand(p.Pos.File)})
 	}

@@ -1,6 +1,7 @@
 package nl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -164,9 +165,7 @@ func (c *Conn) Close() error { return c.s.Close() }
 
 func (c *Conn) next() uint32 {
 	c.seq++
-	if c.seq == 0 {
-		c.seq = 1
-	}
+	c.seq = cmp.Or(c.seq, 1)
 	return c.seq
 }
 

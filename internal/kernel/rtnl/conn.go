@@ -3,6 +3,7 @@ package rtnl
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -161,11 +162,5 @@ func (c *Conn) Rules() ([]Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	keep := rs[:0]
-	for _, r := range rs {
-		if r.Family == unix.AF_INET || r.Family == unix.AF_INET6 {
-			keep = append(keep, r)
-		}
-	}
-	return keep, nil
+	return slices.DeleteFunc(rs, func(r Rule) bool { return r.Family != unix.AF_INET && r.Family != unix.AF_INET6 }), nil
 }

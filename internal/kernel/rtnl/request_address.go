@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 
@@ -109,10 +110,7 @@ func route(verb string, typ uint16, flags netlink.HeaderFlags, r Route) Request 
 	if m.Type == 0 && typ == unix.RTM_NEWROUTE {
 		m.Type = unix.RTN_UNICAST
 	}
-	table := r.Table
-	if table == 0 {
-		table = unix.RT_TABLE_MAIN
-	}
+	table := cmp.Or(r.Table, unix.RT_TABLE_MAIN)
 	if table < 256 {
 		m.Table = uint8(table)
 	} else {

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -34,9 +35,7 @@ func rule(verb string, typ uint16, flags netlink.HeaderFlags, r Rule) Request {
 	}
 	at := &rtnetlink.RuleAttributes{}
 	m := &rtnetlink.RuleMessage{Family: r.Family, TOS: r.TOS, Action: r.Action, Attributes: at}
-	if m.Action == 0 {
-		m.Action = frActToTable
-	}
+	m.Action = cmp.Or(m.Action, frActToTable)
 	if r.Invert {
 		m.Flags |= fibRuleInvert
 	}

@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -253,9 +254,7 @@ func ibPort(dir string, num int) (IBPort, error) {
 func rateTenths(s string) (int, error) {
 	n, _, _ := strings.Cut(s, " ")
 	whole, frac, _ := strings.Cut(n, ".")
-	if frac == "" {
-		frac = "0"
-	}
+	frac = cmp.Or(frac, "0")
 	v, err := strconv.ParseUint(whole+frac[:1], 10, 31)
 	if err != nil {
 		return 0, fmt.Errorf("%.64q is not a rate", s)

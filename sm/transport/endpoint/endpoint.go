@@ -6,6 +6,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -120,18 +121,10 @@ type receiving struct {
 
 // New makes an endpoint.
 func New(cfg Config) *Endpoint {
-	if cfg.Queue == 0 {
-		cfg.Queue = DefaultQueue
-	}
-	if cfg.MaxMessage == 0 {
-		cfg.MaxMessage = transport.MaxMessage
-	}
-	if cfg.RMPPTimeout == 0 {
-		cfg.RMPPTimeout = DefaultRMPPTimeout
-	}
-	if cfg.RMPPRetries == 0 {
-		cfg.RMPPRetries = DefaultRMPPRetries
-	}
+	cfg.Queue = cmp.Or(cfg.Queue, DefaultQueue)
+	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, transport.MaxMessage)
+	cfg.RMPPTimeout = cmp.Or(cfg.RMPPTimeout, DefaultRMPPTimeout)
+	cfg.RMPPRetries = cmp.Or(cfg.RMPPRetries, DefaultRMPPRetries)
 	return &Endpoint{
 		cfg: cfg, wake: make(chan struct{}, 1), pending: map[uint32]*request{},
 		sends: map[xferKey]*sending{}, recvs: map[xferKey]*receiving{},

@@ -11,6 +11,7 @@
 package ibsim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,18 +76,9 @@ func addr(name string) *net.UnixAddr {
 
 // Open connects to a simulator.
 func Open(o Options) (*Transport, error) {
-	if o.Sock == "" {
-		o.Sock = os.Getenv("IBSIM_SOCKNAME")
-	}
-	if o.Sock == "" {
-		o.Sock = "sim"
-	}
-	if o.Host == "" {
-		o.Host = os.Getenv("SIM_HOST")
-	}
-	if o.Wait == 0 {
-		o.Wait = 2 * time.Second
-	}
+	o.Sock = cmp.Or(o.Sock, os.Getenv("IBSIM_SOCKNAME"), "sim")
+	o.Host = cmp.Or(o.Host, os.Getenv("SIM_HOST"))
+	o.Wait = cmp.Or(o.Wait, 2*time.Second)
 	// The name of the client's socket must be a number that no other client uses;
 	// several connections of one process count up from high bits that process
 	// numbers do not have.

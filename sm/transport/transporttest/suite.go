@@ -4,6 +4,7 @@ package transporttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -39,9 +40,7 @@ type Config struct {
 
 // Run runs the suite.
 func Run(t *testing.T, c Config) {
-	if c.Flood == 0 {
-		c.Flood = 2000
-	}
+	c.Flood = cmp.Or(c.Flood, 2000)
 	open := func(t *testing.T) transport.Transport {
 		t.Helper()
 		tr := c.Open(t)

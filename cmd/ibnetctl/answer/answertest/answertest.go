@@ -3,6 +3,7 @@
 package answertest
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -88,9 +89,7 @@ func SchemaOf(t reflect.Type, defs map[string]any) map[string]any {
 			if key == "-" || !f.IsExported() {
 				continue
 			}
-			if key == "" {
-				key = f.Name
-			}
+			key = cmp.Or(key, f.Name)
 			props[key] = SchemaOf(f.Type, defs)
 			if !strings.Contains(opts, "omit") {
 				required = append(required, key)

@@ -9,10 +9,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"regexp"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -190,14 +191,9 @@ func (c shell) command(cmd string, args []string) error {
 		fmt.Fprintln(c.out, c.sim.AllActive())
 	case "counters":
 		n := c.sim.Counters()
-		var l []int
-		for a := range n.SMPs {
-			l = append(l, int(a))
-		}
-		sort.Ints(l)
-		for _, a := range l {
-			v := n.SMPs[mad.AttrID(a)]
-			fmt.Fprintf(c.out, "%-26s get %8d set %8d\n", mad.AttrName(mad.ClassSubnDR, mad.AttrID(a)), v.Get, v.Set)
+		for _, a := range slices.Sorted(maps.Keys(n.SMPs)) {
+			v := n.SMPs[a]
+			fmt.Fprintf(c.out, "%-26s get %8d set %8d\n", mad.AttrName(mad.ClassSubnDR, a), v.Get, v.Set)
 		}
 		fmt.Fprintf(c.out, "total %d traps %d lost %d undeliverable %d\n", n.Total, n.Traps, n.Lost, n.Undeliverable)
 	case "reset":

@@ -322,7 +322,8 @@ func TestDump(t *testing.T) {
 		golden(t, "dump-"+form, file, []byte(out))
 		_, js, _ := ctl(t, 0, "--json", "sm", "dump", form, "--file", file)
 		var d answer.Dump
-		if err := answertest.Check("sm dump", []byte(js)); err != nil || json.Unmarshal([]byte(js), &d) != nil || d.Text != out || d.Form != form {
+		if err := answertest.Check("sm dump", []byte(js)); err != nil || json.Unmarshal([]byte(js), &d) != nil || d.Text != out ||
+			d.Form != form {
 			t.Errorf("%s: %v\n%s", form, err, js)
 		}
 	}

@@ -92,7 +92,8 @@ func Dial() (*Conn, error) {
 // Ports lists the ports of all devices.
 func (c *Conn) Ports() ([]Port, error) {
 	var out []Port
-	err := c.Dump(nl.NewRequest("list devlink ports", c.ID, 0, nl.Build(cmdPortGet, version, 0, 0)), func() { out = out[:0] }, func(_ uint16, b []byte) error {
+	r := nl.NewRequest("list devlink ports", c.ID, 0, nl.Build(cmdPortGet, version, 0, 0))
+	err := c.Dump(r, func() { out = out[:0] }, func(_ uint16, b []byte) error {
 		p, err := decodePort(b)
 		if err == nil && len(out) < maxPorts {
 			out = append(out, p)

@@ -18,41 +18,8 @@ const MaxFileSize = 8 << 20
 // maxErrors bounds what Parse reports of one file.
 const maxErrors = 100
 
-// Error is one problem of a partition file.
-type Error struct {
-	File      string
-	Line, Col int // from 1; Col counts bytes
-	Msg       string
-}
-
-// Error prints file:line:column and what is wrong.
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
-}
-
-// Errors are all problems of a file, in its order.
-type Errors []*Error
-
-// Error prints one problem a line.
-func (e Errors) Error() string {
-	s := make([]string, len(e))
-	for i, x := range e {
-		s[i] = x.Error()
-	}
-	return strings.Join(s, "\n")
-}
-
-// Unwrap gives errors.As and errors.Is each problem.
-func (e Errors) Unwrap() []error {
-	s := make([]error, len(e))
-	for i, x := range e {
-		s[i] = x
-	}
-	return s
-}
-
 // Parse parses a partitions.conf; errors carry file as its name. All problems of
-// the file are reported at once, as Errors. The partitions that parsed are returned
+// the file are reported at once, as ib.FileErrors. The partitions that parsed are returned
 // with them for display, but a file with an error must not be applied.
 //
 // As in opensm, the rule "Default=0x7fff : ALL=limited, SELF=full ;" precedes those
@@ -61,7 +28,8 @@ func (e Errors) Unwrap() []error {
 func Parse(file string, data []byte) (Config, error) {
 	p := parser{file: file}
 	if len(data) > MaxFileSize {
-		return Config{}, Errors{{file, 1, 1, fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), MaxFileSize)}}
+		return Config{}, ib.FileErrors{{File: file, Line: 1, Col: 1,
+			Msg: fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), MaxFileSize)}}
 	}
 	p.text = blankComments(data)
 	p.cfg.Merge(Partition{Name: "Default", PKey: DefaultPKey,
@@ -78,7 +46,7 @@ func Parse(file string, data []byte) (Config, error) {
 	}
 	p.generateKeys()
 	if len(p.errs) > 0 {
-		slices.SortStableFunc(p.errs, func(a, b *Error) int {
+		slices.SortStableFunc(p.errs, func(a, b *ib.FileError) int {
 			if a.Line != b.Line {
 				return a.Line - b.Line
 			}
@@ -112,7 +80,7 @@ type parser struct {
 	file string
 	text string
 	cfg  Config
-	errs Errors
+	errs ib.FileErrors
 	auto []autoKey // definitions that wait for a generated P_Key
 	line []int     // offsets of line starts, made at the first error
 }
@@ -182,7 +150,7 @@ func (p *parser) errorf(at int, format string, args ...any) {
 	if len(p.errs) == maxErrors-1 {
 		msg += " (no more problems are listed)"
 	}
-	p.errs = append(p.errs, &Error{p.file, n, at - p.line[n-1] + 1, msg})
+	p.errs = append(p.errs, &ib.FileError{File: p.file, Line: n, Col: at - p.line[n-1] + 1, Msg: msg})
 }
 
 // item is "name" or "name = value" with the positions of both.

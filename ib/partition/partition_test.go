@@ -96,7 +96,7 @@ func TestParse(t *testing.T) {
 				t.Errorf("partitions (-want +got):\n%s", d)
 			}
 			var msgs []string
-			var es Errors
+			var es ib.FileErrors
 			if errors.As(err, &es) {
 				for _, e := range es {
 					msgs = append(msgs, e.Error())
@@ -314,7 +314,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("a=1,mtu=5:mgid=ff12::1,sl=3\nALL;;b:0x1=full"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := Parse("f", b)
-		var es Errors
+		var es ib.FileErrors
 		if err != nil && (!errors.As(err, &es) || len(es) == 0 || len(es) > maxErrors) {
 			t.Fatalf("error %v", err)
 		}

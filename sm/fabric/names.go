@@ -17,7 +17,7 @@ const maxNames = 1 << 20
 
 // ParseNames reads a node name map in the form of the diagnostic tools: on each
 // line a GUID and a name in double quotes, # begins a comment. All problems are
-// returned together, as *TextError.
+// returned together, as *ib.FileError.
 func ParseNames(file string, b []byte) (Names, error) {
 	m, errs := Names{}, []error(nil)
 	n := 0
@@ -26,7 +26,7 @@ func ParseNames(file string, b []byte) (Names, error) {
 		c := cursor{s: strings.TrimRight(l, "\r\n")}
 		fail := func(f string, a ...any) {
 			if len(errs) < maxTextErrs {
-				errs = append(errs, &TextError{file, n, c.col(), fmt.Sprintf(f, a...)})
+				errs = append(errs, &ib.FileError{File: file, Line: n, Col: c.col(), Msg: fmt.Sprintf(f, a...)})
 			}
 		}
 		c.space()
@@ -48,7 +48,7 @@ func ParseNames(file string, b []byte) (Names, error) {
 		case len(name) > 64:
 			fail("the name is longer than 64 bytes")
 		case len(m) >= maxNames:
-			return nil, errors.Join(append(errs, &TextError{file, n, 1, "too many names"})...)
+			return nil, errors.Join(append(errs, &ib.FileError{File: file, Line: n, Col: 1, Msg: "too many names"})...)
 		default:
 			m[g] = name
 		}

@@ -13,17 +13,6 @@ import (
 	"ibnetworkd/sm/mad"
 )
 
-// TextError is a problem in a fabric text with its place.
-type TextError struct {
-	File      string
-	Line, Col int // from 1; Col counts bytes
-	Msg       string
-}
-
-func (e *TextError) Error() string {
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
-}
-
 // Limits of what ReadText accepts, against a text that would exhaust memory.
 const (
 	maxTextNodes = 200_000
@@ -65,7 +54,7 @@ type textReader struct {
 
 // ReadText reads a subnet in the text form of ibnetdiscover (which is also
 // ibsim's topology form). The first port of the first record is the manager's
-// port. All problems are returned together, joined, as *TextError with name as
+// port. All problems are returned together, joined, as *ib.FileError with name as
 // the file.
 func ReadText(name string, r io.Reader) (*Fabric, error) {
 	t := &textReader{b: NewBuilder(), file: name, ids: map[string]int{}, cur: -1, nextCA: textCAGUID, nextSw: textSwitchGUID}
@@ -92,7 +81,7 @@ func ReadText(name string, r io.Reader) (*Fabric, error) {
 		return nil, errors.Join(t.errs...)
 	}
 	if len(t.b.nodes) == 0 {
-		return nil, &TextError{name, max(line, 1), 1, "no node record"}
+		return nil, &ib.FileError{File: name, Line: max(line, 1), Col: 1, Msg: "no node record"}
 	}
 	return t.b.Build(), nil
 }
@@ -116,7 +105,7 @@ func DefaultPortInfo() (p PortInfo) {
 
 func (t *textReader) fail(line, col int, f string, a ...any) {
 	if len(t.errs) < maxTextErrs {
-		t.errs = append(t.errs, &TextError{t.file, line, col, fmt.Sprintf(f, a...)})
+		t.errs = append(t.errs, &ib.FileError{File: t.file, Line: line, Col: col, Msg: fmt.Sprintf(f, a...)})
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric"
 )
 
 // MaxFileSize bounds a file in bytes.
@@ -44,7 +43,7 @@ func Check(key, file string, b []byte) (err error) {
 }
 
 // ParseList reads GUIDs, one on a line; # begins a comment, and so does a second word.
-// Lines that cannot be used are left out, and returned together as *fabric.TextError.
+// Lines that cannot be used are left out, and returned together as *ib.FileError.
 func ParseList(file string, b []byte) (out []ib.GUID, err error) {
 	m := mistakes{file: file}
 	m.read(b, 1, "a GUID", func(l *line) {
@@ -166,7 +165,7 @@ func (m *mistakes) add(line, col int, format string, args ...any) {
 		m.more++
 		return
 	}
-	m.errs = append(m.errs, &fabric.TextError{File: m.file, Line: line, Col: col, Msg: fmt.Sprintf(format, args...)})
+	m.errs = append(m.errs, &ib.FileError{File: m.file, Line: line, Col: col, Msg: fmt.Sprintf(format, args...)})
 }
 
 // err is all of them, nil for none.

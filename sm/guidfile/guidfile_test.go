@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 )
 
@@ -112,7 +111,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		lines := strings.Split(string(b), "\n")
 		placed := func(err error) {
-			var te *fabric.TextError
+			var te *ib.FileError
 			if err == nil {
 				return
 			}

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/sm/fabric"
@@ -139,52 +140,35 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 		}
 		add("opensm", nil, err)
 	}
-	if f := p.PartitionsFile; f != "" {
-		text, err := worker.read(f, partition.MaxFileSize)
-		if u := (unchecked{}); errors.As(err, &u) {
-			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: u.Error()})
-		} else if err != nil {
-			out = append(out, Problem{File: f, Key: "PartitionsFile", Message: plain(err), Kept: kept, Fatal: true})
-		} else if _, err := partition.Parse(f, text); err != nil {
-			out = append(out, partitionProblems(f, err, kept)...)
+	// check reads a file: what is wrong with it is like, and with mistakes
+	// in place of like.Kept where it could be read.
+	check := func(name string, most int, like Problem, mistakes string, parse func(file string, text []byte) error) {
+		if like.File == "" {
+			return
 		}
-		add("partitions", text, err)
-	}
-	if f := p.NodeNameMap; f != "" {
-		text, err := worker.read(f, maxNames)
+		text, err := worker.read(like.File, most)
 		if u := (unchecked{}); errors.As(err, &u) {
-			out = append(out, Problem{File: f, Key: "NodeNameMap", Message: u.Error()})
+			out = append(out, Problem{File: like.File, Key: like.Key, Message: u.Error()})
 		} else if err != nil {
-			out = append(out, Problem{File: f, Key: "NodeNameMap", Message: plain(err), Kept: keptNames})
-		} else if _, err := fabric.ParseNames(f, text); err != nil {
-			out = append(out, textProblem(f, "NodeNameMap", keptNames, err))
+			like.Message = plain(err)
+			out = append(out, like)
+		} else {
+			like.Kept = mistakes
+			out = append(out, problems(like, parse(like.File, text))...)
 		}
-		add("names", text, err)
+		add(name, text, err)
 	}
-	if f := p.QoSPolicyFile; f != "" {
-		text, err := worker.read(f, policy.MaxFileSize)
-		if u := (unchecked{}); errors.As(err, &u) {
-			out = append(out, Problem{File: f, Key: "QoSPolicyFile", Message: u.Error()})
-		} else if err != nil {
-			out = append(out, Problem{File: f, Key: "QoSPolicyFile", Message: plain(err), Kept: keptPolicy})
-		} else if _, err := policy.Parse(f, text); err != nil {
-			out = append(out, policyProblems(f, err)...)
-		}
-		add("policy", text, err)
-	}
+	check("partitions", partition.MaxFileSize, Problem{File: p.PartitionsFile, Key: "PartitionsFile", Kept: kept, Fatal: true}, kept,
+		func(file string, text []byte) error { _, err := partition.Parse(file, text); return err })
+	check("names", maxNames, Problem{File: p.NodeNameMap, Key: "NodeNameMap", Kept: keptNames}, keptNames,
+		func(file string, text []byte) error { _, err := fabric.ParseNames(file, text); return err })
+	check("policy", policy.MaxFileSize, Problem{File: p.QoSPolicyFile, Key: "QoSPolicyFile", Kept: keptPolicy}, keptPolicy,
+		func(file string, text []byte) error { _, err := policy.Parse(file, text); return err })
 	for _, x := range p.GUIDFiles() {
-		if x.Path == "" || x.Option == "" && p.Engine == smctl.EngineOpenSM {
-			continue
+		if x.Option != "" || p.Engine != smctl.EngineOpenSM {
+			check(x.Key, guidfile.MaxFileSize, Problem{File: x.Path, Key: x.Key, Kept: keptGUIDs}, keptLines,
+				func(file string, text []byte) error { return guidfile.Check(x.Key, file, text) })
 		}
-		text, err := worker.read(x.Path, guidfile.MaxFileSize)
-		if u := (unchecked{}); errors.As(err, &u) {
-			out = append(out, Problem{File: x.Path, Key: x.Key, Message: u.Error()})
-		} else if err != nil {
-			out = append(out, Problem{File: x.Path, Key: x.Key, Message: plain(err), Kept: keptGUIDs})
-		} else if err := guidfile.Check(x.Key, x.Path, text); err != nil {
-			out = append(out, textProblem(x.Path, x.Key, keptLines, err))
-		}
-		add(x.Key, text, err)
 	}
 	if f := p.KeyFile; f != "" && p.Engine == smctl.EngineBuiltin {
 		// What is in it is for the worker alone: it is not read here.
@@ -245,39 +229,22 @@ func (c Checker) Set(set *units.Set) []units.Problem {
 	return out
 }
 
-func partitionProblems(file string, err error, kept string) []Problem {
-	var all partition.Errors
-	if !errors.As(err, &all) {
-		return []Problem{{File: file, Key: "PartitionsFile", Message: err.Error(), Kept: kept, Fatal: true}}
+// problems are the mistakes that a parser lists, or the first of those that it joins.
+func problems(like Problem, err error) []Problem {
+	var all ib.FileErrors
+	if one := (*ib.FileError)(nil); !errors.As(err, &all) && errors.As(err, &one) {
+		all = ib.FileErrors{one}
+	}
+	if err != nil && len(all) == 0 {
+		like.Message = err.Error()
+		return []Problem{like}
 	}
 	var out []Problem
 	for _, e := range all {
-		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "PartitionsFile", Message: e.Msg, Kept: kept,
-			Fatal: true})
+		like.File, like.Line, like.Column, like.Message = e.File, e.Line, e.Col, e.Msg
+		out = append(out, like)
 	}
 	return out
-}
-
-func policyProblems(file string, err error) []Problem {
-	var all policy.Errors
-	if !errors.As(err, &all) {
-		return []Problem{{File: file, Key: "QoSPolicyFile", Message: err.Error(), Kept: keptPolicy}}
-	}
-	var out []Problem
-	for _, e := range all {
-		out = append(out, Problem{File: e.File, Line: e.Line, Column: e.Col, Key: "QoSPolicyFile", Message: e.Msg, Kept: keptPolicy})
-	}
-	return out
-}
-
-// textProblem is the first problem of a node name map or a file with GUIDs.
-func textProblem(file, key, kept string, err error) Problem {
-	p := Problem{File: file, Key: key, Message: err.Error(), Kept: kept}
-	var te *fabric.TextError
-	if errors.As(err, &te) {
-		p.Line, p.Column, p.Message = te.Line, te.Col, te.Msg
-	}
-	return p
 }
 
 // plain is the last part of an error's chain; the message already has the path.

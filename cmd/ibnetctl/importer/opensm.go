@@ -9,7 +9,6 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 )
 
@@ -208,7 +207,7 @@ func splitList(s string) []string {
 // partitions carries the file itself over: the subnet manager reads it as it is.
 func (im *importer) partitions(files []*file) {
 	im.carried("PartitionsFile", "partitions", files, func(f *file, wrong func(line int, why string)) {
-		var errs partition.Errors
+		var errs ib.FileErrors
 		if _, err := partition.Parse(f.path, []byte(f.text)); errors.As(err, &errs) {
 			for _, e := range errs {
 				wrong(e.Line, "ibnetsm refuses the file because of it: "+e.Msg)
@@ -234,7 +233,7 @@ func (im *importer) guidFile(key, what string, files []*file) {
 			all = many.Unwrap()
 		}
 		for _, err := range all {
-			if e := (*fabric.TextError)(nil); errors.As(err, &e) {
+			if e := (*ib.FileError)(nil); errors.As(err, &e) {
 				wrong(e.Line, "ibnetsm does not use the line as it is: "+e.Msg)
 			}
 		}

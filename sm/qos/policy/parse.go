@@ -17,27 +17,6 @@ const (
 	maxErrors   = 20
 )
 
-// Error is a mistake of a file.
-type Error struct {
-	File      string
-	Line, Col int // from 1; Col counts bytes
-	Msg       string
-}
-
-// Error prints file:line:column and what is wrong.
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg) }
-
-// Errors are the mistakes of a file, in its order.
-type Errors []*Error
-
-func (e Errors) Error() string {
-	s := make([]string, len(e))
-	for i, x := range e {
-		s[i] = x.Error()
-	}
-	return strings.Join(s, "\n")
-}
-
 // Service IDs of the protocols that qos-ulps names: the RDMA connection manager's space
 // of each, with the port as the last 16 bits.
 const (
@@ -51,7 +30,7 @@ const (
 type parser struct {
 	file string
 	p    Policy
-	errs Errors
+	errs ib.FileErrors
 	line int
 	raw  string // the line, for columns
 
@@ -77,12 +56,13 @@ type reference struct {
 var lists = map[string]string{"port-groups": "port-group", "qos-levels": "qos-level", "qos-match-rules": "qos-match-rule", "qos-ulps": "",
 	"qos-setup": ""}
 
-// Parse reads a policy file. All mistakes are reported at once, as Errors; a file with
+// Parse reads a policy file. All mistakes are reported at once, as ib.FileErrors; a file with
 // one must not be applied.
 func Parse(file string, data []byte) (*Policy, error) {
 	x := &parser{file: file, p: Policy{Default: -1}}
 	if len(data) > MaxFileSize {
-		return nil, Errors{{file, 1, 1, fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), MaxFileSize)}}
+		return nil, ib.FileErrors{{File: file, Line: 1, Col: 1,
+			Msg: fmt.Sprintf("the file has %d bytes; at most %d are read", len(data), MaxFileSize)}}
 	}
 	for line := range strings.Lines(string(data)) {
 		x.line++
@@ -119,7 +99,7 @@ func (x *parser) fail(at, format string, args ...any) {
 	if at == "" {
 		col = 1 + len(x.raw) - len(strings.TrimLeft(x.raw, " \t"))
 	}
-	x.errs = append(x.errs, &Error{x.file, max(x.line, 1), col, fmt.Sprintf(format, args...)})
+	x.errs = append(x.errs, &ib.FileError{File: x.file, Line: max(x.line, 1), Col: col, Msg: fmt.Sprintf(format, args...)})
 }
 
 // column is where a word of the line is, rather behind the colon.
@@ -340,7 +320,8 @@ func (x *parser) resolve() {
 			if n.kind == "level" {
 				what = "qos-level"
 			}
-			x.errs = append(x.errs, &Error{x.file, n.line, n.col, fmt.Sprintf("no %s has the name %q", what, ib.Clip(n.name))})
+			x.errs = append(x.errs, &ib.FileError{File: x.file, Line: n.line, Col: n.col,
+				Msg: fmt.Sprintf("no %s has the name %q", what, ib.Clip(n.name))})
 		}
 	}
 }

@@ -188,7 +188,7 @@ func FuzzPolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := Parse("f", b)
 		if err != nil {
-			for _, e := range err.(Errors) {
+			for _, e := range err.(ib.FileErrors) {
 				if e.Line < 1 || e.Col < 1 || e.Line > strings.Count(string(b), "\n")+1 {
 					t.Fatalf("%v of %d lines", e, strings.Count(string(b), "\n")+1)
 				}

@@ -214,38 +214,29 @@ one of higher priority is master.`,
 
 func (a *app) smDetail(s smctl.Status) {
 	fmt.Fprintf(a.out, "%s: %s\n", a.paint(bold, fmt.Sprintf("%s/%d", s.IBDevice, s.Port)), s.Phase)
-	a.field("Why", "%s", s.Reason)
-	if s.Next != "" {
-		a.nextStep(s.Next)
-	}
-	if s.FileProblem != "" {
-		a.field("Bad file", "%s", s.FileProblem)
-	}
-	a.field("Manage", "%s (engine %s)", s.Manage, s.Engine)
-	if s.Unit != "" {
-		a.field("Unit", "%s", s.Unit)
-	}
+	a.field("Why", s.Reason)
+	a.nextStep(s.Next)
+	a.known("Bad file", s.FileProblem)
+	a.field("Manage", fmt.Sprintf("%s (engine %s)", s.Manage, s.Engine))
+	a.known("Unit", s.Unit)
 	if s.Worker != "" {
 		since := ""
 		if !s.WorkerSince.IsZero() {
 			since = s.WorkerSince.Local().Format(" since 2006-01-02 15:04:05")
 		}
-		a.field("Worker", "%s, %s%s, started %d %s by this daemon", s.Worker, s.WorkerState, since, s.Starts, plural(s.Starts, "time", "times"))
+		a.field("Worker", fmt.Sprintf("%s, %s%s, started %d %s by this daemon", s.Worker, s.WorkerState, since, s.Starts,
+			plural(s.Starts, "time", "times")))
 	}
-	if s.WorkerText != "" {
-		a.field("Status", "%s", s.WorkerText)
-	}
-	if s.Override != "" {
-		a.field("By hand", "%s", s.Override)
-	}
+	a.known("Status", s.WorkerText)
+	a.known("By hand", s.Override)
 	if m := s.Master; m != nil {
-		a.field("Master", "%s", masterWords(m))
+		a.field("Master", masterWords(m))
 	} else if s.MasterUnknown != "" {
-		a.field("Master", "%s", s.MasterUnknown)
+		a.field("Master", s.MasterUnknown)
 	}
 	// One that has passed was put off: what it would show had not changed.
 	if s.NextCheck.After(time.Now()) {
-		a.field("Next check", "%s", s.NextCheck.Local().Format("15:04:05"))
+		a.field("Next check", s.NextCheck.Local().Format("15:04:05"))
 	}
 	fmt.Fprintln(a.out)
 }

@@ -361,13 +361,20 @@ func plural(n int, one, many string) string {
 }
 
 // field prints one line, or a wrapped text, of a detail.
-func (a *app) field(name, format string, args ...any) {
-	a.say(fmt.Sprintf("%14s: ", name), 16, fmt.Sprintf(format, args...))
+func (a *app) field(name, text string) { a.say(fmt.Sprintf("%14s: ", name), 16, text) }
+
+// known prints a field unless it is empty.
+func (a *app) known(name, text string) {
+	if text != "" {
+		a.field(name, text)
+	}
 }
 
-// nextStep prints the next step of a detail.
+// nextStep prints the next step of a detail, if there is one.
 func (a *app) nextStep(text string) {
-	a.step("     Next step: ", 16, text)
+	if text != "" {
+		a.step("     Next step: ", 16, text)
+	}
 }
 
 func (a *app) linkDetail(d *api.Description, l link.Status) {
@@ -378,15 +385,12 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 		if i > 0 {
 			name = "also"
 		}
-		a.field(name, "%s", a.paint(bold, r.Text))
-		if r.Next != "" {
-			a.nextStep(r.Next)
-		}
+		a.field(name, a.paint(bold, r.Text))
+		a.nextStep(r.Next)
 	}
-	unit := cmp.Or(l.Unit, "none matches")
-	a.field("Unit", "%s", unit)
+	a.field("Unit", cmp.Or(l.Unit, "none matches"))
 	for _, f := range l.DropIns {
-		a.field("drop-in", "%s", f)
+		a.field("drop-in", f)
 	}
 	kind := cmp.Or(l.Kind, "-")
 	if l.PKey != "" {
@@ -398,15 +402,13 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 	if l.MadeByUs {
 		kind += ", created by ibnetworkd"
 	}
-	a.field("Type", "%s", kind)
+	a.field("Type", kind)
 	if l.IBDevice != "" {
 		if p := findPort(d, fmt.Sprintf("%s/%d", l.IBDevice, l.Port)); p != nil {
-			a.field("Port", "%s", portLine(*p))
+			a.field("Port", portLine(*p))
 		}
 	}
-	if l.HWAddr != "" {
-		a.field("Address", "%s", l.HWAddr)
-	}
+	a.known("Address", l.HWAddr)
 	online := "not required"
 	if l.Required {
 		online = "no"
@@ -417,17 +419,13 @@ func (a *app) linkDetail(d *api.Description, l link.Status) {
 			online += fmt.Sprintf(" (required: %s to %s)", l.RequiredMin, cmp.Or(string(l.RequiredMax), "routable"))
 		}
 	}
-	a.field("Online", "%s", online)
+	a.field("Online", online)
 	for i, ip := range l.Addresses {
-		name := "IP"
 		if i > 0 {
-			name = ""
-		}
-		if name == "" {
 			fmt.Fprintf(a.out, "%14s  %s\n", "", ip)
 			continue
 		}
-		a.field(name, "%s", ip)
+		a.field("IP", ip)
 	}
 	a.settings(l.Attributes, l.Pending)
 	for _, p := range l.Problems {
@@ -475,38 +473,26 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 	fmt.Fprintf(a.out, "%s %s: %s, %s\n", a.paint(portStyle(p.State), "●"), a.paint(bold, fmt.Sprintf("%s/%d", p.IBDevice, p.Port)),
 		a.paint(portStyle(p.State), p.State), p.PhysState)
 	if p.Reason.Text != "" {
-		a.field("Why", "%s", a.paint(bold, p.Reason.Text))
-		if p.Reason.Next != "" {
-			a.nextStep(p.Reason.Next)
-		}
+		a.field("Why", a.paint(bold, p.Reason.Text))
+		a.nextStep(p.Reason.Next)
 	}
-	a.field("Link layer", "%s", p.LinkLayer)
-	if p.Rate != "" {
-		a.field("Rate", "%s", p.Rate)
-	}
+	a.field("Link layer", p.LinkLayer)
+	a.known("Rate", p.Rate)
 	if p.LinkLayer == "InfiniBand" {
-		a.field("Base lid", "%d", p.LID)
-		a.field("SM lid", "%d", p.SMLID)
-		if p.SubnetPrefix != "" {
-			a.field("Subnet prefix", "%s", p.SubnetPrefix)
-		}
+		a.field("Base lid", fmt.Sprint(p.LID))
+		a.field("SM lid", fmt.Sprint(p.SMLID))
+		a.known("Subnet prefix", p.SubnetPrefix)
 	}
-	a.field("Port GUID", "%s", p.PortGUID)
-	a.field("Node GUID", "%s", p.NodeGUID)
-	if len(p.PKeys) > 0 {
-		a.field("P_Keys", "%s", strings.Join(p.PKeys, " "))
-	}
-	a.field("Links", "%s", cmp.Or(strings.Join(p.Links, " "), "none"))
-	if p.Unit != "" {
-		a.field("Unit", "%s", p.Unit)
-	}
+	a.field("Port GUID", p.PortGUID)
+	a.field("Node GUID", p.NodeGUID)
+	a.known("P_Keys", strings.Join(p.PKeys, " "))
+	a.field("Links", cmp.Or(strings.Join(p.Links, " "), "none"))
+	a.known("Unit", p.Unit)
 	if s := findSM(d, p.IBDevice, p.Port); s != nil {
-		a.field("Subnet mgr", "%s: %s", s.Phase, s.Reason)
-		if s.Next != "" {
-			a.nextStep(s.Next)
-		}
+		a.field("Subnet mgr", fmt.Sprintf("%s: %s", s.Phase, s.Reason))
+		a.nextStep(s.Next)
 		if s.Worker != "" {
-			a.field("Worker", "%s (%s)", s.Worker, s.WorkerState)
+			a.field("Worker", fmt.Sprintf("%s (%s)", s.Worker, s.WorkerState))
 		}
 	}
 	a.settings(p.Attributes, p.Pending)
@@ -548,16 +534,16 @@ func masterCell(s smctl.Status) string {
 
 // completions
 
-func (a *app) completeFrom(ctx context.Context, f func(*api.Description) []string) []string {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+func (a *app) completeFrom(cmd *cobra.Command, f func(*api.Description) []string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 	defer cancel()
 	quiet := *a
 	quiet.json = true
 	d, err := quiet.describe(ctx)
 	if err != nil {
-		return nil
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return f(d)
+	return f(d), cobra.ShellCompDirectiveNoFileComp
 }
 
 func linkNames(d *api.Description) []string {
@@ -587,14 +573,13 @@ func one(f cobra.CompletionFunc) cobra.CompletionFunc {
 }
 
 func (a *app) completeLinks(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFrom(cmd.Context(), linkNames), cobra.ShellCompDirectiveNoFileComp
+	return a.completeFrom(cmd, linkNames)
 }
 
 func (a *app) completePorts(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFrom(cmd.Context(), portNames), cobra.ShellCompDirectiveNoFileComp
+	return a.completeFrom(cmd, portNames)
 }
 
 func (a *app) completeBoth(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFrom(cmd.Context(), func(d *api.Description) []string { return append(linkNames(d), portNames(d)...) }),
-		cobra.ShellCompDirectiveNoFileComp
+	return a.completeFrom(cmd, func(d *api.Description) []string { return append(linkNames(d), portNames(d)...) })
 }

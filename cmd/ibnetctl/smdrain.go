@@ -113,10 +113,10 @@ func (a *app) showDrains(out answer.Drains) error {
 	for _, n := range out.Subnets {
 		fmt.Fprintf(a.out, "%s: %s\n", a.paint(bold, fmt.Sprintf("%s/%d", n.Device, n.Port)), n.State)
 		if n.Problem != "" {
-			a.field("Problem", "%s", a.paint(bad, n.Problem))
+			a.field("Problem", a.paint(bad, n.Problem))
 		}
 		for _, d := range n.Drained {
-			a.field("Drained", "%s", d.Words())
+			a.field("Drained", d.Words())
 		}
 		if len(n.Drained) == 0 {
 			a.field("Drained", "nothing")

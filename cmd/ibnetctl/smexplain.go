@@ -238,11 +238,11 @@ func (a *app) showExplained(r *fabricRoutes, x *explainedPaths) error {
 		}
 		fmt.Fprintln(a.out)
 	}
-	a.field("Engine", "%s", r.engineWords())
-	a.field("Partitions", "%s", x.partitionWords(f))
-	a.field("PathRecord", "%s", x.recordWords(r))
+	a.field("Engine", r.engineWords())
+	a.field("Partitions", x.partitionWords(f))
+	a.field("PathRecord", x.recordWords(r))
 	for _, w := range r.warnings {
-		a.field("Warning", "%s", w)
+		a.field("Warning", w)
 	}
 	return err
 }

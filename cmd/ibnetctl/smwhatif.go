@@ -170,21 +170,21 @@ func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
 	}, c.LoopAfter != nil)
 	a.table("", []string{"", "BEFORE", "AFTER", ""}, rows)
 	fmt.Fprintln(a.out)
-	a.field("Paths", "%d of %d pairs of hosts that remain get another path; %d lose theirs", x.Moved, x.Pairs, x.Lost)
-	a.field("To write", "%d %s in %d %s of %d %s: %d %s (multicast tables not counted)",
+	a.field("Paths", fmt.Sprintf("%d of %d pairs of hosts that remain get another path; %d lose theirs", x.Moved, x.Pairs, x.Lost))
+	a.field("To write", fmt.Sprintf("%d %s in %d %s of %d %s: %d %s (multicast tables not counted)",
 		x.Entries, plural(x.Entries, "entry", "entries"), x.Blocks, plural(x.Blocks, "block", "blocks"),
-		x.Written, plural(x.Written, "switch", "switches"), x.SMPs, plural(x.SMPs, "SMP", "SMPs"))
+		x.Written, plural(x.Written, "switch", "switches"), x.SMPs, plural(x.SMPs, "SMP", "SMPs")))
 	if len(x.Unreachable) > 0 {
-		a.field("Unreachable", "%s", a.paint(bad, listed(x.Unreachable)))
+		a.field("Unreachable", a.paint(bad, listed(x.Unreachable)))
 	} else {
 		a.field("Unreachable", "nothing but what is off")
 	}
 	if len(x.After.CreditLoop) > 0 {
-		a.field("Credit loop", "%s", listed(x.After.CreditLoop))
+		a.field("Credit loop", listed(x.After.CreditLoop))
 	}
-	a.field("Before", "%s", r.engineWords())
+	a.field("Before", r.engineWords())
 	for _, w := range x.Warnings {
-		a.field("Warning", "%s", w)
+		a.field("Warning", w)
 	}
 	return err
 }

@@ -263,20 +263,12 @@ func (f FS) SetNumVFs(bus, dev string, n int) error {
 	if n < 0 || n > 0xffff {
 		return fmt.Errorf("%d is not a number of virtual functions", n)
 	}
-	p, err := f.join("bus", bus, "devices", dev, "sriov_numvfs")
-	if err != nil {
-		return err
-	}
-	return write(p, strconv.Itoa(n))
+	return f.set(strconv.Itoa(n), "bus", bus, "devices", dev, "sriov_numvfs")
 }
 
 // SetAutoprobe says whether drivers bind to new virtual functions.
 func (f FS) SetAutoprobe(bus, dev string, on bool) error {
-	p, err := f.join("bus", bus, "devices", dev, "sriov_drivers_autoprobe")
-	if err != nil {
-		return err
-	}
-	return write(p, bit(on))
+	return f.set(bit(on), "bus", bus, "devices", dev, "sriov_drivers_autoprobe")
 }
 
 // BusDevice reads a device on a bus.
@@ -294,20 +286,12 @@ func (f FS) BusDevice(bus, dev string) (BusDevice, *SRIOV, error) {
 
 // Unbind takes a bus device from its driver.
 func (f FS) Unbind(bus, dev string) error {
-	p, err := f.join("bus", bus, "devices", dev, "driver", "unbind")
-	if err != nil {
-		return err
-	}
-	return write(p, dev)
+	return f.set(dev, "bus", bus, "devices", dev, "driver", "unbind")
 }
 
 // Bind lets the bus find a driver for the device.
 func (f FS) Bind(bus, dev string) error {
-	p, err := f.join("bus", bus, "drivers_probe")
-	if err != nil {
-		return err
-	}
-	return write(p, dev)
+	return f.set(dev, "bus", bus, "drivers_probe")
 }
 
 // DriverOverride is the driver that a device is kept for, "" for none, and false
@@ -330,11 +314,7 @@ func (f FS) DriverOverride(bus, dev string) (string, bool) {
 // SetDriverOverride keeps a device for a driver, which then probes it also where
 // drivers are not bound by themselves (pci_device_can_probe); "" ends it.
 func (f FS) SetDriverOverride(bus, dev, driver string) error {
-	p, err := f.join("bus", bus, "devices", dev, "driver_override")
-	if err != nil {
-		return err
-	}
-	return write(p, driver)
+	return f.set(driver, "bus", bus, "devices", dev, "driver_override")
 }
 
 // ModuleLoaded reports whether a module is loaded or built in with parameters.

@@ -62,6 +62,15 @@ func read(path string) (string, error) {
 // port's type with its newline (set_port_type).
 func write(path, value string) error { return writeEnded(path, value, "\n") }
 
+// set writes the attribute at the path that names make below /sys.
+func (f FS) set(value string, names ...string) error {
+	p, err := f.join(names...)
+	if err != nil {
+		return err
+	}
+	return write(p, value)
+}
+
 // writeEnded writes a value with what ends it.
 func writeEnded(path, value, end string) error {
 	if strings.ContainsAny(value, "\n\x00") || len(value) >= maxAttr {

@@ -12,6 +12,20 @@ import (
 // isIP reports whether an MGID is of IPoIB (RFC 4391 section 4).
 func isIP(g ib.GID) bool { return (g[2] == 0x40 || g[2] == 0x60) && g[3] == 0x1b }
 
+// decodeJoin reads the record of a request to join or to leave.
+func (q *query) decodeJoin(r *mad.MCMemberRecord) mad.Status {
+	if !q.has(joinMask) {
+		return mad.StatusSAInsufComps
+	}
+	if st := q.decodeMember(r); st != mad.StatusOK {
+		return st
+	}
+	if !q.validPrefix(r.PortGID) {
+		return mad.StatusSAInvalidGID
+	}
+	return mad.StatusOK
+}
+
 // decodeMember reads the record of a request and checks codes for MTU and rate.
 func (q *query) decodeMember(r *mad.MCMemberRecord) mad.Status {
 	if r.Decode(q.data) != nil {
@@ -36,14 +50,8 @@ const (
 // 15.2.5.17.2).
 func (q *query) join() mad.Status {
 	var r mad.MCMemberRecord
-	if !q.has(joinMask) {
-		return mad.StatusSAInsufComps
-	}
-	if st := q.decodeMember(&r); st != mad.StatusOK {
+	if st := q.decodeJoin(&r); st != mad.StatusOK {
 		return st
-	}
-	if !q.validPrefix(r.PortGID) {
-		return mad.StatusSAInvalidGID
 	}
 	guid := r.PortGID.GUID()
 	port := q.byGUID(guid)
@@ -273,14 +281,8 @@ func (q *query) newMGID(scope uint8) (id ib.GID) {
 // leave takes join states from a member (IBTA 15.2.5.17.3).
 func (q *query) leave() mad.Status {
 	var r mad.MCMemberRecord
-	if !q.has(joinMask) {
-		return mad.StatusSAInsufComps
-	}
-	if st := q.decodeMember(&r); st != mad.StatusOK {
+	if st := q.decodeJoin(&r); st != mad.StatusOK {
 		return st
-	}
-	if !q.validPrefix(r.PortGID) {
-		return mad.StatusSAInvalidGID
 	}
 	guid := r.PortGID.GUID()
 	g := q.groups[r.MGID]

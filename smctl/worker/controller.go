@@ -349,8 +349,8 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 			if !e.reading {
 				if !now.Before(e.retry) {
 					c.read(ctx, g, e)
-				} else if next.IsZero() || e.retry.Before(next) {
-					next = e.retry
+				} else {
+					next = first(next, e.retry)
 				}
 			}
 			continue
@@ -370,13 +370,13 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 		}
 		if e.port.Policy.Manage != smctl.ManageNo || e.worker.Override == smctl.OverrideStart {
 			c.inspect(ctx, g, e, now)
-			if e.again.After(now) && e.bar != nil && *e.bar != smctl.BarNone && !e.final && (next.IsZero() || e.again.Before(next)) {
-				next = e.again
+			if e.again.After(now) && e.bar != nil && *e.bar != smctl.BarNone && !e.final {
+				next = first(next, e.again)
 			}
 		}
 		e.worker.Change = change(e, now)
-		if e.settled.After(now) && (next.IsZero() || e.settled.Before(next)) {
-			next = e.settled
+		if e.settled.After(now) {
+			next = first(next, e.settled)
 		}
 		for range 4 { // an action leads to at most one further decision
 			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.inspected(), Answer: e.answer, Worker: e.worker,
@@ -389,14 +389,17 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 				break
 			}
 		}
-		if u := e.dec.Until; !u.IsZero() && (next.IsZero() || u.Before(next)) {
-			next = u
-		}
+		next = first(next, e.dec.Until)
 	}
-	if end := c.publish(now); !end.IsZero() && (next.IsZero() || end.Before(next)) {
-		next = end
+	return first(next, c.publish(now))
+}
+
+// first is the earlier of two times, of which zero is none.
+func first(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
-	return next
+	return a
 }
 
 // follow asks for the changes of units while a worker runs or may be run.

@@ -32,7 +32,6 @@ var longFunctions = map[string]string{
 	"daemon/card/explain.go:Explain":               "one case for each operation",
 	"daemon/classify.go:classify":                  "one case for each refusal",
 	"daemon/metrics/metrics.go:Text":               "one statement for each metric",
-	"lab/simfabric/sma.go:attribute":               "one case for each attribute",
 	"sm/transport/transporttest/suite.go:testPeer": "one conversation",
 }
 

@@ -17,11 +17,7 @@ func (s *Sim) sma(at *port, p *transport.Packet) bool {
 		return false
 	}
 	n := at.node
-	keyPort := at
-	if n.sw != nil {
-		keyPort = &n.ports[0]
-	}
-	hideKey, ok := s.checkMKey(keyPort, p)
+	hideKey, ok := s.checkMKey(n.endPort(at), p)
 	if !ok {
 		return false
 	}
@@ -84,169 +80,203 @@ func (s *Sim) checkMKey(p *port, pkt *transport.Packet) (hide, ok bool) {
 func (s *Sim) attribute(n *node, at *port, b *mad.Buf, set bool) mad.Status {
 	d := mad.SMPData(b)
 	mod := mad.ModOf(b)
+	switch attr := mad.AttrOf(b); attr {
+	case mad.AttrNodeDescription, mad.AttrNodeInfo:
+		if set {
+			return mad.StatusBadAttr
+		}
+		if attr == mad.AttrNodeDescription {
+			*d = n.desc
+		} else {
+			n.nodeInfo(at, d)
+		}
+		return mad.StatusOK
+	case mad.AttrGUIDInfo:
+		return n.endPort(at).guidInfo(d, mod, set)
+	case mad.AttrPortInfo:
+		return s.portInfo(n, at, b, set)
+	case mad.AttrPKeyTable:
+		return n.pkeyTable(at, d, mod, set)
+	case mad.AttrSLtoVL:
+		return n.slToVL(at, d, mod, set)
+	case mad.AttrVLArb:
+		return n.vlArb(at, d, mod, set)
+	case mad.AttrMlnxExtPortInfo:
+		*d = [64]byte{} // every simulated node knows it and has none of its speeds
+		return mad.StatusOK
+	}
+	if n.sw == nil {
+		return mad.StatusBadAttr
+	}
 	switch mad.AttrOf(b) {
-	case mad.AttrNodeDescription:
-		if set {
-			return mad.StatusBadAttr
-		}
-		*d = n.desc
-	case mad.AttrNodeInfo:
-		if set {
-			return mad.StatusBadAttr
-		}
-		ni := n.info
-		ni.LocalPortNum = at.num
-		ni.PortGUID = at.guid
-		if n.sw != nil {
-			ni.PortGUID = n.ports[0].guid
-		}
-		*d = [64]byte{}
-		ni.Append(d[:0])
 	case mad.AttrSwitchInfo:
-		if n.sw == nil {
-			return mad.StatusBadAttr
-		}
 		if set {
 			n.sw.set(d)
 		}
 		*d = [64]byte{}
 		n.sw.info.Append(d[:0])
-	case mad.AttrGUIDInfo:
-		p := at
-		if n.sw != nil {
-			p = &n.ports[0]
-		}
-		blk := int(mod & 0xff)
-		if blk*8 >= len(p.guids) {
-			return mad.StatusInvalidField
-		}
-		var g mad.GUIDInfo
-		if set {
-			_ = g.Decode(d[:])
-			for i, v := range g {
-				if k := blk*8 + i; k > 0 && k < len(p.guids) {
-					p.guids[k] = v
-				}
-			}
-		}
-		g = mad.GUIDInfo{}
-		copy(g[:], p.guids[blk*8:])
-		g.Append(d[:0])
-	case mad.AttrPortInfo:
-		return s.portInfo(n, at, b, set)
-	case mad.AttrPKeyTable:
-		p := at
-		if n.sw != nil {
-			if int(mod>>16) >= len(n.ports) {
-				return mad.StatusInvalidField
-			}
-			p = &n.ports[mod>>16]
-		}
-		blk := int(mod & 0xffff)
-		if blk*32 >= len(p.pkeys) {
-			return mad.StatusInvalidField
-		}
-		var k mad.PKeyBlock
-		if set {
-			_ = k.Decode(d[:])
-			copy(p.pkeys[blk*32:], k[:])
-		}
-		k = mad.PKeyBlock{}
-		copy(k[:], p.pkeys[blk*32:])
-		k.Append(d[:0])
-	case mad.AttrSLtoVL:
-		p, in := at, uint8(0)
-		if n.sw != nil {
-			in = uint8(mod >> 8)
-			if int(mod&0xff) >= len(n.ports) || int(in) >= len(n.ports) || mod>>16 != 0 {
-				return mad.StatusInvalidField
-			}
-			p = &n.ports[mod&0xff]
-		}
-		if set {
-			var t mad.SLtoVL
-			_ = t.Decode(d[:])
-			if p.sl2vl == nil {
-				p.sl2vl = map[uint8]mad.SLtoVL{}
-			}
-			p.sl2vl[in] = t
-		}
-		t := p.sl2vl[in]
-		*d = [64]byte{}
-		t.Append(d[:0])
-	case mad.AttrVLArb:
-		p := at
-		if n.sw != nil {
-			if int(mod&0xff) >= len(n.ports) {
-				return mad.StatusInvalidField
-			}
-			p = &n.ports[mod&0xff]
-		}
-		blk := int(mod>>16) - 1
-		if blk < 0 || blk > 3 {
-			return mad.StatusInvalidField
-		}
-		if set {
-			_ = p.vlarb[blk].Decode(d[:])
-		}
-		p.vlarb[blk].Append(d[:0])
+		return mad.StatusOK
 	case mad.AttrLFT:
-		if n.sw == nil {
-			return mad.StatusBadAttr
-		}
-		end := (int(mod) + 1) * 64
-		if mod > 0xffff || int(mod)*64 >= int(n.sw.info.LinearFDBCap()) {
-			return mad.StatusInvalidField
-		}
-		if set {
-			for len(n.sw.lft) < end {
-				n.sw.lft = append(n.sw.lft, mad.LFTDrop)
-			}
-			copy(n.sw.lft[mod*64:], d[:])
-		}
-		for i := range d {
-			d[i] = mad.LFTDrop
-		}
-		if int(mod)*64 < len(n.sw.lft) {
-			copy(d[:], n.sw.lft[mod*64:])
-		}
+		return n.sw.lftBlock(d, mod, set)
 	case mad.AttrMFT:
-		if n.sw == nil {
-			return mad.StatusBadAttr
+		return n.sw.mftBlock(d, mod, len(n.ports), set)
+	case mad.AttrSwitchPortState:
+		return n.portStates(d, mod)
+	}
+	return mad.StatusBadAttr
+}
+
+// endPort is the port that has the addresses of a node where a packet arrived: port 0 of a
+// switch.
+func (n *node) endPort(p *port) *port {
+	if n.sw != nil {
+		return &n.ports[0]
+	}
+	return p
+}
+
+func (n *node) nodeInfo(at *port, d *[64]byte) {
+	ni := n.info
+	ni.LocalPortNum = at.num
+	ni.PortGUID = n.endPort(at).guid
+	*d = [64]byte{}
+	ni.Append(d[:0])
+}
+
+func (p *port) guidInfo(d *[64]byte, mod uint32, set bool) mad.Status {
+	blk := int(mod & 0xff)
+	if blk*8 >= len(p.guids) {
+		return mad.StatusInvalidField
+	}
+	var g mad.GUIDInfo
+	if set {
+		_ = g.Decode(d[:])
+		for i, v := range g {
+			if k := blk*8 + i; k > 0 && k < len(p.guids) {
+				p.guids[k] = v
+			}
 		}
-		blk, pos := int(mod&0x1ff), int(mod>>28)
-		if blk*32 >= int(n.sw.info.MulticastFDBCap()) || pos*16 >= len(n.ports) {
+	}
+	g = mad.GUIDInfo{}
+	copy(g[:], p.guids[blk*8:])
+	g.Append(d[:0])
+	return mad.StatusOK
+}
+
+// numbered is the port of a switch that a modifier names, or the adapter's own; nil if
+// there is none.
+func (n *node) numbered(own *port, num uint32) *port {
+	switch {
+	case n.sw == nil:
+		return own
+	case int(num) >= len(n.ports):
+		return nil
+	}
+	return &n.ports[num]
+}
+
+func (n *node) pkeyTable(at *port, d *[64]byte, mod uint32, set bool) mad.Status {
+	p, blk := n.numbered(at, mod>>16), int(mod&0xffff)
+	if p == nil || blk*32 >= len(p.pkeys) {
+		return mad.StatusInvalidField
+	}
+	var k mad.PKeyBlock
+	if set {
+		_ = k.Decode(d[:])
+		copy(p.pkeys[blk*32:], k[:])
+	}
+	k = mad.PKeyBlock{}
+	copy(k[:], p.pkeys[blk*32:])
+	k.Append(d[:0])
+	return mad.StatusOK
+}
+
+func (n *node) slToVL(at *port, d *[64]byte, mod uint32, set bool) mad.Status {
+	p, in := n.numbered(at, mod&0xff), uint8(0)
+	if n.sw != nil {
+		if in = uint8(mod >> 8); p == nil || int(in) >= len(n.ports) || mod>>16 != 0 {
 			return mad.StatusInvalidField
 		}
-		var t mad.MFTBlock
-		if set {
-			_ = t.Decode(d[:])
-			for len(n.sw.mft) < (blk+1)*32 {
-				n.sw.mft = append(n.sw.mft, [16]uint16{})
-			}
-			for i, v := range t {
-				n.sw.mft[blk*32+i][pos] = v
-			}
+	}
+	if set {
+		var t mad.SLtoVL
+		_ = t.Decode(d[:])
+		if p.sl2vl == nil {
+			p.sl2vl = map[uint8]mad.SLtoVL{}
 		}
-		t = mad.MFTBlock{}
-		for i := range t {
-			if blk*32+i < len(n.sw.mft) {
-				t[i] = n.sw.mft[blk*32+i][pos]
-			}
+		p.sl2vl[in] = t
+	}
+	t := p.sl2vl[in]
+	*d = [64]byte{}
+	t.Append(d[:0])
+	return mad.StatusOK
+}
+
+func (n *node) vlArb(at *port, d *[64]byte, mod uint32, set bool) mad.Status {
+	p, blk := n.numbered(at, mod&0xff), int(mod>>16)-1
+	if p == nil || blk < 0 || blk > 3 {
+		return mad.StatusInvalidField
+	}
+	if set {
+		_ = p.vlarb[blk].Decode(d[:])
+	}
+	p.vlarb[blk].Append(d[:0])
+	return mad.StatusOK
+}
+
+func (w *switchState) lftBlock(d *[64]byte, mod uint32, set bool) mad.Status {
+	end := (int(mod) + 1) * 64
+	if mod > 0xffff || int(mod)*64 >= int(w.info.LinearFDBCap()) {
+		return mad.StatusInvalidField
+	}
+	if set {
+		for len(w.lft) < end {
+			w.lft = append(w.lft, mad.LFTDrop)
 		}
-		t.Append(d[:0])
-	case mad.AttrSwitchPortState:
-		if n.sw == nil || n.ports[0].info.CapMask2()&mad.Cap2SwitchPortState == 0 || int(mod)*128 >= len(n.ports) {
-			return mad.StatusBadAttr
+		copy(w.lft[mod*64:], d[:])
+	}
+	for i := range d {
+		d[i] = mad.LFTDrop
+	}
+	if int(mod)*64 < len(w.lft) {
+		copy(d[:], w.lft[mod*64:])
+	}
+	return mad.StatusOK
+}
+
+func (w *switchState) mftBlock(d *[64]byte, mod uint32, ports int, set bool) mad.Status {
+	blk, pos := int(mod&0x1ff), int(mod>>28)
+	if blk*32 >= int(w.info.MulticastFDBCap()) || pos*16 >= ports {
+		return mad.StatusInvalidField
+	}
+	var t mad.MFTBlock
+	if set {
+		_ = t.Decode(d[:])
+		for len(w.mft) < (blk+1)*32 {
+			w.mft = append(w.mft, [16]uint16{})
 		}
-		*d = [64]byte{}
-		for p := int(mod) * 128; p < min(len(n.ports), int(mod)*128+128); p++ {
-			d[p%128/2] |= byte(n.ports[p].info.State()) << (4 * (1 - p%2))
+		for i, v := range t {
+			w.mft[blk*32+i][pos] = v
 		}
-	case mad.AttrMlnxExtPortInfo:
-		*d = [64]byte{} // every simulated node knows it and has none of its speeds
-	default:
+	}
+	t = mad.MFTBlock{}
+	for i := range t {
+		if blk*32+i < len(w.mft) {
+			t[i] = w.mft[blk*32+i][pos]
+		}
+	}
+	t.Append(d[:0])
+	return mad.StatusOK
+}
+
+func (n *node) portStates(d *[64]byte, mod uint32) mad.Status {
+	first := int(mod) * 128
+	if n.ports[0].info.CapMask2()&mad.Cap2SwitchPortState == 0 || first >= len(n.ports) {
 		return mad.StatusBadAttr
+	}
+	*d = [64]byte{}
+	for p := first; p < min(len(n.ports), first+128); p++ {
+		d[p%128/2] |= byte(n.ports[p].info.State()) << (4 * (1 - p%2))
 	}
 	return mad.StatusOK
 }
@@ -447,10 +477,7 @@ func (s *Sim) trapOut(p *port, t *trap) {
 // one without is a violation, as a Set would be (IBTA 14.2.4.1; check_mkey in the
 // kernel's qib_mad.c).
 func (s *Sim) repress(at *port, pkt *transport.Packet) {
-	p := at
-	if p.node.sw != nil {
-		p = &p.node.ports[0]
-	}
+	p := at.node.endPort(at)
 	if _, ok := s.checkMKey(p, pkt); !ok {
 		return
 	}

@@ -26,6 +26,23 @@ type System interface {
 	Cancel(drop func(link.Op) bool) []link.Op
 }
 
+// Completed is a system whose snapshots have more than it observes itself.
+type Completed struct {
+	System
+	Complete []func(*link.Snapshot) // each adds its part to a snapshot
+}
+
+// Observe implements System.
+func (c Completed) Observe(sc Scope, n Needs) (*link.Snapshot, error) {
+	snap, err := c.System.Observe(sc, n)
+	if snap != nil {
+		for _, f := range c.Complete {
+			f(snap)
+		}
+	}
+	return snap, err
+}
+
 // StateStore keeps the record and the report; *Store is one.
 type StateStore interface {
 	LoadRecord() (*link.Record, error)

@@ -327,6 +327,33 @@ func TestLinkGoes(t *testing.T) {
 	})
 }
 
+// observed is a system that observes always the same.
+type observed struct {
+	System
+	snap *link.Snapshot
+	err  error
+}
+
+func (o observed) Observe(Scope, Needs) (*link.Snapshot, error) { return o.snap, o.err }
+
+// Each part adds to a snapshot in its order, also to one that comes with an error; none
+// is called without a snapshot.
+func TestCompleted(t *testing.T) {
+	broken := errors.New("broken")
+	add := func(name string) func(*link.Snapshot) {
+		return func(s *link.Snapshot) { s.Links = append(s.Links, link.Link{Name: name}) }
+	}
+	for _, o := range []observed{{snap: &link.Snapshot{}}, {snap: &link.Snapshot{}, err: broken}, {err: broken}} {
+		snap, err := Completed{o, []func(*link.Snapshot){add("a"), add("b")}}.Observe(Scope{}, Needs{})
+		if err != o.err || snap != o.snap {
+			t.Errorf("%+v: %v, %v", o, snap, err)
+		}
+		if snap != nil && (len(snap.Links) != 2 || snap.Links[0].Name != "a" || snap.Links[1].Name != "b") {
+			t.Errorf("%+v", snap.Links)
+		}
+	}
+}
+
 // rest lets a minute pass, and the daemon do what it has to do then.
 func rest() {
 	time.Sleep(time.Minute)

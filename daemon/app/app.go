@@ -259,10 +259,8 @@ func askRemote(ctx context.Context, ibdev string, port int) (link.Remote, error)
 
 // system adds to what a system observes what the parts know of its links and ports.
 func (a *App) system(s daemon.System) daemon.System {
-	s = dhcpclient.System{System: s, Clients: a.dhcp}
-	s = arpprobe.System{System: s, Probers: a.probes}
-	s = remote.System{System: s, Ports: a.remote}
-	return countingSystem{smfeed.System{System: s, Managers: a.managers}, a.metrics}
+	parts := []func(*link.Snapshot){a.dhcp.Complete, a.probes.Complete, a.remote.Complete, a.managers.Complete}
+	return countingSystem{daemon.Completed{System: s, Complete: parts}, a.metrics}
 }
 
 // observed hands what the loop has observed to the parts that go by it.

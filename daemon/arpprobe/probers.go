@@ -300,20 +300,9 @@ func (p *Probers) receive(e packet.Event) {
 	}
 }
 
-// System adds to each snapshot of a system what the probers have found.
-type System struct {
-	daemon.System
-	Probers *Probers
-}
-
-// Observe implements daemon.System.
-func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error) {
-	snap, err := s.System.Observe(sc, n)
-	if snap == nil {
-		return snap, err
-	}
-	known := s.Probers.byLink()
+// Complete adds what the probers have found to a snapshot.
+func (p *Probers) Complete(snap *link.Snapshot) {
+	known := p.byLink()
 	link.SetEach(snap, func(l *link.Link) *[]link.Probe { return &l.Probes },
 		func(l *link.Link) []link.Probe { return known[l.Index] }, slices.Equal)
-	return snap, err
 }

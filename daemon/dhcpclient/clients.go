@@ -548,17 +548,10 @@ func (c *Clients) arm() {
 	c.timer.set(first)
 }
 
-// System adds to each snapshot of a system what the clients have reached.
-type System struct {
-	daemon.System
-	Clients *Clients
-}
-
-// Observe implements daemon.System.
-func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error) {
-	snap, err := s.System.Observe(sc, n)
-	if snap == nil || !s.Clients.any() {
-		return snap, err
+// Complete adds what the clients have reached to a snapshot.
+func (c *Clients) Complete(snap *link.Snapshot) {
+	if !c.any() {
+		return
 	}
 	for _, six := range families {
 		field := func(l *link.Link) **link.DHCP {
@@ -567,10 +560,9 @@ func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error)
 			}
 			return &l.DHCP
 		}
-		of := func(l *link.Link) *link.DHCP { return s.Clients.of(l, six) }
+		of := func(l *link.Link) *link.DHCP { return c.of(l, six) }
 		link.SetEach(snap, field, of, func(a, b *link.DHCP) bool { return a == b })
 	}
-	return snap, err
 }
 
 func (c *Clients) any() bool {

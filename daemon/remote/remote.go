@@ -151,19 +151,8 @@ func (p *Ports) byPort() map[ib.GUID]link.Remote {
 	return out
 }
 
-// System adds to each snapshot of a system what is known of the cables.
-type System struct {
-	daemon.System
-	Ports *Ports
-}
-
-// Observe implements daemon.System.
-func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error) {
-	snap, err := s.System.Observe(sc, n)
-	if snap == nil {
-		return snap, err
-	}
-	known := s.Ports.byPort()
+// Complete adds what is known of the cables to a snapshot.
+func (p *Ports) Complete(snap *link.Snapshot) {
+	known := p.byPort()
 	link.SetEachPort(snap, func(p *link.Port) *link.Remote { return &p.Remote }, func(p *link.Port) link.Remote { return known[p.GUID] })
-	return snap, err
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"sync"
 
-	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
@@ -58,21 +57,10 @@ func (m *Managers) join() bool {
 	return true
 }
 
-// System adds to each snapshot of a system what Managers knows.
-type System struct {
-	daemon.System
-	Managers *Managers
-}
-
-// Observe implements daemon.System.
-func (s System) Observe(sc daemon.Scope, n daemon.Needs) (*link.Snapshot, error) {
-	snap, err := s.System.Observe(sc, n)
-	if snap == nil {
-		return snap, err
-	}
-	s.Managers.mu.Lock()
-	defer s.Managers.mu.Unlock()
-	of := s.Managers.of
-	link.SetEachPort(snap, func(p *link.Port) *link.Manager { return &p.Manager }, func(p *link.Port) link.Manager { return of[p.GUID] })
-	return snap, err
+// Complete adds what is known of the managers to a snapshot.
+func (m *Managers) Complete(snap *link.Snapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	link.SetEachPort(snap, func(p *link.Port) *link.Manager { return &p.Manager },
+		func(p *link.Port) link.Manager { return m.of[p.GUID] })
 }

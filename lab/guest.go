@@ -49,6 +49,13 @@ func fatal(format string, args ...any) {
 	powerOff()
 }
 
+// must ends the guest if there is an error.
+func must(err error) {
+	if err != nil {
+		fatal("%v", err)
+	}
+}
+
 func powerOff() {
 	unix.Sync()
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
@@ -78,13 +85,9 @@ func (j *job) mountHost(what, path, dir string, flags uintptr) error {
 }
 
 func pid1() {
-	if err := mount("proc", "/proc", "proc", "", 0); err != nil {
-		fatal("%v", err)
-	}
+	must(mount("proc", "/proc", "proc", "", 0))
 	cmdline, err := os.ReadFile("/proc/cmdline")
-	if err != nil {
-		fatal("%v", err)
-	}
+	must(err)
 	share, export := "", ""
 	for f := range strings.FieldsSeq(string(cmdline)) {
 		if v, ok := strings.CutPrefix(f, "ibnetlab="); ok {
@@ -96,39 +99,24 @@ func pid1() {
 	}
 	_ = mount("sysfs", "/sys", "sysfs", "", 0)
 	_ = mount("dev", "/dev", "devtmpfs", "", 0)
-	if err := loadInitModules(); err != nil {
-		fatal("%v", err)
-	}
+	must(loadInitModules())
 	j := &job{Export: export}
-	if err := j.mountHost("lab", share, shareDir, 0); err != nil {
-		fatal("%v", err)
-	}
-	if j, err = readJob(); err != nil {
-		fatal("%v", err)
-	}
+	must(j.mountHost("lab", share, shareDir, 0))
+	j, err = readJob()
+	must(err)
 	j.Export = export
 
 	if j.Net != "" {
-		if err := j.mountHost("net", j.Net, netDir, 0); err != nil {
-			fatal("%v", err)
-		}
+		must(j.mountHost("net", j.Net, netDir, 0))
 	}
 	if j.Userland != Bare {
-		if err := j.switchRoot(); err != nil {
-			fatal("%v", err)
-		}
+		must(j.switchRoot())
 	}
-	if err := placeFiles(shareDir+"/files", "/"); err != nil {
-		fatal("%v", err)
-	}
+	must(placeFiles(shareDir+"/files", "/"))
 	if j.Userland == Systemd {
-		if err := j.execSystemd(); err != nil {
-			fatal("%v", err)
-		}
+		must(j.execSystemd())
 	}
-	if err := mountAll(); err != nil {
-		fatal("%v", err)
-	}
+	must(mountAll())
 	name := []byte("lab")
 	if own, err := os.ReadFile(shareDir + "/files/etc/hostname"); err == nil {
 		name = bytes.TrimSpace(own)
@@ -318,9 +306,7 @@ TimeoutStopSec=1
 // agent is lab.service under systemd.
 func agent() {
 	j, err := readJob()
-	if err != nil {
-		fatal("%v", err)
-	}
+	must(err)
 	_ = mount("debugfs", "/sys/kernel/debug", "debugfs", "", 0)
 	_ = mount("configfs", "/sys/kernel/config", "configfs", "", 0)
 	_ = os.MkdirAll("/run/netns", 0o755)
@@ -330,9 +316,7 @@ func agent() {
 // run starts the test binary, collects its orphans, and ends the guest with it.
 func (j *job) run() {
 	out, err := os.OpenFile(shareDir+"/out/stdout", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
-	if err != nil {
-		fatal("%v", err)
-	}
+	must(err)
 	env := append([]string{
 		"PATH=" + shareDir + "/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=/root", "LANG=C.UTF-8", "TERM=" + cmp.Or(j.getenv("TERM"), "linux"),
@@ -340,9 +324,7 @@ func (j *job) run() {
 	up, _ := os.ReadFile("/proc/uptime")
 	_ = os.WriteFile(shareDir+"/out/boot", up, 0o644)
 
-	if err := errors.Join(j.startStalls(), j.startJitter()); err != nil {
-		fatal("%v", err)
-	}
+	must(errors.Join(j.startStalls(), j.startJitter()))
 	var code int
 	if j.Shell {
 		code = j.shell(env)
@@ -397,9 +379,7 @@ func reap(pid int) int {
 // shell gives a prompt on the console and returns when it ends.
 func (j *job) shell(env []string) int {
 	tty, err := os.OpenFile("/dev/console", os.O_RDWR, 0)
-	if err != nil {
-		fatal("%v", err)
-	}
+	must(err)
 	// A console cannot be a controlling terminal, the device behind it can.
 	behind := "/dev/tty0"
 	if j.Machine == QEMU {
@@ -410,9 +390,7 @@ func (j *job) shell(env []string) int {
 		tty = t
 	}
 	if j.HCAs >= 0 {
-		if err := loadSwib(j.Config, j.Wires); err != nil {
-			fatal("%v", err)
-		}
+		must(loadSwib(j.Config, j.Wires))
 	}
 	fmt.Fprintf(tty, "%s\n", j.banner())
 	cmd := exec.Command("/bin/bash", "--rcfile", shellRC, "-i")
@@ -421,12 +399,8 @@ func (j *job) shell(env []string) int {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	rc := rcText + fmt.Sprintf(rcTime, shareDir+"/out/prompt", j.Begun.UnixMilli()/10)
-	if err := os.WriteFile(shellRC, []byte(rc), 0o644); err != nil {
-		fatal("%v", err)
-	}
-	if err := cmd.Start(); err != nil {
-		fatal("%v", err)
-	}
+	must(os.WriteFile(shellRC, []byte(rc), 0o644))
+	must(cmd.Start())
 	return reap(cmd.Process.Pid)
 }
 

@@ -18,18 +18,11 @@ import (
 // the SMPs, opensm the SA's answers), each with what infiniband-diags read from
 // the same attribute at the same time: the golden file of package mad.
 func capture(t *tools) error {
-	r, err := t.start("ibsim", conformanceFabric)
+	r, _, err := t.managed("ibsim", conformanceFabric, "opensm", "H-00001", 5, false)
 	if err != nil {
 		return err
 	}
 	defer r.stop()
-	m, err := r.run("opensm", "H-00001", 5, false)
-	if err != nil {
-		return err
-	}
-	if _, err := m.waitUp(1, 30*time.Second); err != nil {
-		return err
-	}
 	time.Sleep(time.Second)
 	c, err := ibsim.Open(ibsim.Options{Sock: r.sock, Host: "H-00005"})
 	if err != nil {

@@ -166,18 +166,11 @@ var (
 )
 
 func conform(t *tools, sim, sm string, only *regexp.Regexp) ([]verdict, error) {
-	r, err := t.start(sim, conformanceFabric)
+	r, m, err := t.managed(sim, conformanceFabric, sm, "H-00001", 5, false)
 	if err != nil {
 		return nil, err
 	}
 	defer r.stop()
-	m, err := r.run(sm, "H-00001", 5, false)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := m.waitUp(1, 30*time.Second); err != nil {
-		return nil, err
-	}
 	time.Sleep(300 * time.Millisecond) // opensm says it is up before its SA answers
 	work := filepath.Join(r.dir, "work")
 	if err := os.Mkdir(work, 0o755); err != nil {

@@ -106,18 +106,11 @@ func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err er
 	if cut == "" {
 		return nil, nil
 	}
-	r, err := t.start(o.sim, name)
+	r, m, err := t.managed(o.sim, name, sm, "H-00001", 5, true)
 	if err != nil {
 		return nil, err
 	}
 	defer r.stop()
-	m, err := r.run(sm, "H-00001", 5, true)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := m.waitUp(1, time.Minute); err != nil {
-		return nil, err
-	}
 	measure := func(event string, lines ...string) error {
 		n := m.ups()
 		begin := time.Now()
@@ -198,18 +191,11 @@ func killOnce(t *tools, o options, sm, name, _ string) (l []eventSample, err err
 }
 
 func takeover(t *tools, o options, sm, name, event string) (time.Duration, error) {
-	r, err := t.start(o.sim, name)
+	r, a, err := t.managed(o.sim, name, sm, "H-00001", 5, true)
 	if err != nil {
 		return 0, err
 	}
 	defer r.stop()
-	a, err := r.run(sm, "H-00001", 5, true)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := a.waitUp(1, time.Minute); err != nil {
-		return 0, err
-	}
 	b, err := r.run(sm, "H-00002", 1, true)
 	if err != nil {
 		return 0, err
@@ -245,18 +231,11 @@ func takeover(t *tools, o options, sm, name, event string) (time.Duration, error
 
 // joinOnce lets a better manager join a running one.
 func joinOnce(t *tools, o options, sm, name, _ string) ([]eventSample, error) {
-	r, err := t.start(o.sim, name)
+	r, _, err := t.managed(o.sim, name, sm, "H-00001", 1, true)
 	if err != nil {
 		return nil, err
 	}
 	defer r.stop()
-	a, err := r.run(sm, "H-00001", 1, true)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := a.waitUp(1, time.Minute); err != nil {
-		return nil, err
-	}
 	time.Sleep(time.Second)
 	p, err := r.probe("H-00003")
 	if err != nil {

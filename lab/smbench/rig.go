@@ -104,6 +104,24 @@ func (t *tools) start(kind, fabricName string, args ...string) (*rig, error) {
 	return r, nil
 }
 
+// managed runs a simulator on a fabric, and a subnet manager on one of its hosts until its
+// first sweep has ended.
+func (t *tools) managed(kind, fabricName, sm, host string, priority int, sweep bool) (*rig, *manager, error) {
+	r, err := t.start(kind, fabricName)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := r.run(sm, host, priority, sweep)
+	if err == nil {
+		_, err = m.waitUp(1, time.Minute)
+	}
+	if err != nil {
+		r.stop()
+		return nil, nil, err
+	}
+	return r, m, nil
+}
+
 // console gives the simulator a command and returns what it prints.
 func (r *rig) console(line string) string {
 	prompt := regexp.MustCompile(`sim> ?`)
@@ -268,8 +286,6 @@ func usage(pid int) (cpu time.Duration, rss int64) {
 	}
 	return max(cpu, on), rss
 }
-
-func selfPID() int { return os.Getpid() }
 
 // follower keeps what a process prints and lets others wait for it.
 type follower struct {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -91,18 +92,11 @@ func benchSA(t *tools, o options) ([]saSample, error) {
 const saClient = "H-00002"
 
 func saOnce(t *tools, o options, sm, name string) ([]saSample, error) {
-	r, err := t.start(o.sim, name)
+	r, m, err := t.managed(o.sim, name, sm, "H-00001", 5, false)
 	if err != nil {
 		return nil, err
 	}
 	defer r.stop()
-	m, err := r.run(sm, "H-00001", 5, false)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := m.waitUp(1, time.Minute); err != nil {
-		return nil, err
-	}
 	time.Sleep(300 * time.Millisecond) // opensm says it is up before its SA answers
 	c, err := ibsim.Open(ibsim.Options{Sock: r.sock, Host: saClient})
 	if err != nil {
@@ -144,7 +138,7 @@ func saOnce(t *tools, o options, sm, name string) ([]saSample, error) {
 	} {
 		for _, w := range saWindows(o.sim) {
 			cpu := func() (c [3]time.Duration) {
-				for i, pid := range []int{m.cmd.Process.Pid, r.cmd.Process.Pid, selfPID()} {
+				for i, pid := range []int{m.cmd.Process.Pid, r.cmd.Process.Pid, os.Getpid()} {
 					c[i], _ = usage(pid)
 				}
 				return c

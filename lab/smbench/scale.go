@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -85,7 +86,7 @@ func scaleOnce(f *fabric.Fabric) (s scaleSample, err error) {
 	sm := engine.New(tr, engine.Config{Log: slog.New(slog.DiscardHandler), Sweep: -1})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	cpu0, _ := usage(selfPID())
+	cpu0, _ := usage(os.Getpid())
 	begin := time.Now()
 	go func(sm *engine.Subnet) { done <- sm.Run(ctx) }(sm)
 	end := sync.OnceFunc(func() { cancel(); <-done })
@@ -110,7 +111,7 @@ func scaleOnce(f *fabric.Fabric) (s scaleSample, err error) {
 		return s, err
 	}
 	s.Up = time.Since(begin)
-	cpu1, _ := usage(selfPID())
+	cpu1, _ := usage(os.Getpid())
 	s.CPU = cpu1 - cpu0
 	s.SMPs = sim.Counters().Total
 	if !sim.AllActive() {

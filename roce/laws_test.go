@@ -95,8 +95,8 @@ func apply(t testing.TB, s *link.Snapshot, st *State, queues map[int]Answers, op
 	case SetVFs:
 		l.SRIOV.VFs = nil
 		for range o.Count {
-			l.SRIOV.VFs = append(l.SRIOV.VFs, VF{Dev: "x", Driver: "d", OwnGUID: 5, NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)),
-				LinkState: ptr(units.VFLinkAuto), Trust: ptr(false), Spoof: ptr(false)})
+			l.SRIOV.VFs = append(l.SRIOV.VFs, VF{Dev: "x", Driver: "d", OwnGUID: 5, NodeGUID: new(ib.GUID(0)), PortGUID: new(ib.GUID(0)),
+				LinkState: new(units.VFLinkAuto), Trust: new(false), Spoof: new(false)})
 		}
 	case SetVF:
 		v := &l.SRIOV.VFs[o.VF]

@@ -15,8 +15,6 @@ import (
 	"ibnetworkd/units"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // unit parses the text of a unit that matches everything.
 func unit(t testing.TB, text string) *units.Unit {
 	t.Helper()
@@ -55,9 +53,9 @@ func system() (*link.Snapshot, *State) {
 	return s, &State{
 		RDMACM: true,
 		Devices: map[string]Device{
-			"mlx4_0": {NodeDesc: ptr("old"), Ports: map[int]Port{1: {Type: &PortType{Configured: units.PortTypeIB,
+			"mlx4_0": {NodeDesc: new("old"), Ports: map[int]Port{1: {Type: &PortType{Configured: units.PortTypeIB,
 				Current: units.PortTypeIB, Bus: "pci", Dev: "0000:03:00.0", Index: 1}}}},
-			"mlx5_0": {NodeDesc: ptr("old"), Ports: map[int]Port{1: {Defaults: &Defaults{Version: 1}, GIDs: []GID{
+			"mlx5_0": {NodeDesc: new("old"), Ports: map[int]Port{1: {Defaults: &Defaults{Version: 1}, GIDs: []GID{
 				{Index: 0, GID: gid("fe80::1"), Version: 1, Netdev: "eth0"}, {Index: 1, GID: gid("fe80::1"), Version: 2, Netdev: "eth0"},
 				{Index: 4, GID: gid("::ffff:10.0.0.1"), Version: 1, Netdev: "eth0"}, {Index: 5, GID: gid("::ffff:10.0.0.1"), Version: 2,
 					Netdev: "eth0"},
@@ -65,19 +63,19 @@ func system() (*link.Snapshot, *State) {
 		},
 		Links: map[int]Link{
 			2: {
-				DCB: &DCB{Driver: "mlx5_core", DCBX: ptr(uint8(DCBXManaged | DCBXIEEE)), PFC: ptr(uint8(0)), PFCCap: 8, Delay: 7,
+				DCB: &DCB{Driver: "mlx5_core", DCBX: new(uint8(DCBXManaged | DCBXIEEE)), PFC: new(uint8(0)), PFCCap: 8, Delay: 7,
 					ETS:    &Classes{Class: [8]uint8{0, 1, 2, 3, 4, 5, 6, 7}},
 					Buffer: &Buffers{Size: [8]uint32{0: 130944}, Total: 262016}, DSCP: map[uint8]uint8{}},
-				SRIOV: &SRIOV{Bus: "pci", Dev: "0000:3b:00.1", Total: 8, Autoprobe: ptr(true)},
-				ECN:   ptr(uint8(0)),
+				SRIOV: &SRIOV{Bus: "pci", Dev: "0000:3b:00.1", Total: 8, Autoprobe: new(true)},
+				ECN:   new(uint8(0)),
 				Ethtool: map[units.EthtoolParam]Ethtool{0: {N: 1024, Max: 8192}, 3: {N: 1024, Max: 8192}, 7: {N: 4, Max: 8},
 					units.RxCoalesceSec: {N: 8}, units.RxMaxCoalescedFrames: {N: 128}, units.UseAdaptiveRxCoalesce: {N: 1}},
 				EthtoolRead: map[units.EthtoolGroup]string{units.EthtoolRings: "", units.EthtoolChannels: "", units.EthtoolCoalesce: ""},
 			},
 			3: {SRIOV: &SRIOV{Bus: "pci", Dev: "0000:03:00.0", Total: 16, VFs: []VF{
-				{Dev: "0000:03:00.1", Driver: "mlx4_core", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)),
-					LinkState: ptr(units.VFLinkAuto), OwnGUID: 0x1},
-				{Dev: "0000:03:00.2", NodeGUID: ptr(ib.GUID(0)), PortGUID: ptr(ib.GUID(0)), LinkState: ptr(units.VFLinkAuto)},
+				{Dev: "0000:03:00.1", Driver: "mlx4_core", NodeGUID: new(ib.GUID(0)), PortGUID: new(ib.GUID(0)),
+					LinkState: new(units.VFLinkAuto), OwnGUID: 0x1},
+				{Dev: "0000:03:00.2", NodeGUID: new(ib.GUID(0)), PortGUID: new(ib.GUID(0)), LinkState: new(units.VFLinkAuto)},
 			}}},
 		},
 	}
@@ -167,7 +165,7 @@ func TestPlans(t *testing.T) {
 			ops: []string{"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off", "dcb pfc set dev eth0 " +
 				"prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off delay 5"}},
 		{name: "bad cable that is not taken", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot, st *State) {
-			st.Links[2].DCB.DCBX, st.Links[2].DCB.PFC = nil, ptr(uint8(8))
+			st.Links[2].DCB.DCBX, st.Links[2].DCB.PFC = nil, new(uint8(8))
 			st.Contested = map[string]int{"eth0\x00CableLength": 3}
 		}, blocked: []string{"another program changes CableLength of eth0 back each time; it is left as it is / find it: lldpad, " +
 			"mlnx_qos in a boot script, an agent in a container; stop it, then: ibnetctl reconfigure eth0"}},
@@ -409,7 +407,7 @@ func storage(s *link.Snapshot, _ *State) {
 }
 
 func ethernetVF(_ *link.Snapshot, st *State) {
-	st.Links[2].SRIOV.VFs = []VF{{Dev: "0000:3b:00.2", LinkState: ptr(units.VFLinkAuto), Trust: ptr(false), Spoof: ptr(false)}}
+	st.Links[2].SRIOV.VFs = []VF{{Dev: "0000:3b:00.2", LinkState: new(units.VFLinkAuto), Trust: new(false), Spoof: new(false)}}
 }
 
 func inUse(s *link.Snapshot, _ *State) {
@@ -422,7 +420,7 @@ func inUse(s *link.Snapshot, _ *State) {
 func TestEmptyTrustTable(t *testing.T) {
 	s, st := system()
 	l := st.Links[2]
-	l.DCB.DCBX, l.DCB.Trust = ptr(DCBXHost|DCBXIEEE), []units.Trust{}
+	l.DCB.DCBX, l.DCB.Trust = new(DCBXHost|DCBXIEEE), []units.Trust{}
 	text, err := json.Marshal(st)
 	if err != nil {
 		t.Fatal(err)

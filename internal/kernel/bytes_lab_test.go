@@ -72,27 +72,27 @@ func TestBytes(t *testing.T) {
 			{unix.NETLINK_ROUTE, "dcb buffer set dev " + link + " prio-buffer 3:1", func() { _ = dc.SetBuffer(link, buffer) }},
 			{unix.NETLINK_ROUTE, "dcb dcbx set dev " + link + " host ieee", func() { _ = dc.SetDCBX(link, dcb.DCBXHost|dcb.DCBXIEEE) }},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 node_guid 00:02:c9:03:00:0a:bc:de",
-				vf(rtnl.VFChange{NodeGUID: ptr(ib.GUID(0x0002c903000abcde))})},
+				vf(rtnl.VFChange{NodeGUID: new(ib.GUID(0x0002c903000abcde))})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 port_guid 00:02:c9:03:00:0a:bc:df",
-				vf(rtnl.VFChange{PortGUID: ptr(ib.GUID(0x0002c903000abcdf))})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state enable", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFEnable)})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state disable", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFDisable)})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state auto", vf(rtnl.VFChange{LinkState: ptr(rtnl.VFAuto)})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust off", vf(rtnl.VFChange{Trust: ptr(false)})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk on", vf(rtnl.VFChange{SpoofCheck: ptr(true)})},
+				vf(rtnl.VFChange{PortGUID: new(ib.GUID(0x0002c903000abcdf))})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state enable", vf(rtnl.VFChange{LinkState: new(rtnl.VFEnable)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state disable", vf(rtnl.VFChange{LinkState: new(rtnl.VFDisable)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 state auto", vf(rtnl.VFChange{LinkState: new(rtnl.VFAuto)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust off", vf(rtnl.VFChange{Trust: new(false)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk on", vf(rtnl.VFChange{SpoofCheck: new(true)})},
 			{unix.NETLINK_ROUTE, "ip link set dev " + link + " vf 0 mac 02:00:00:00:00:07",
 				func() { _ = rt.Do(rtnl.SetVF(eth.Index, 0, rtnl.VFChange{MAC: mac})) }},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7", vf(rtnl.VFChange{VLAN: ptr(uint16(7))})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3", vf(rtnl.VFChange{VLAN: ptr(uint16(7)), QoS: 3})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7", vf(rtnl.VFChange{VLAN: new(uint16(7))})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3", vf(rtnl.VFChange{VLAN: new(uint16(7)), QoS: 3})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 vlan 7 qos 3 proto 802.1ad",
-				vf(rtnl.VFChange{VLAN: ptr(uint16(7)), QoS: 3, VLANProto: unix.ETH_P_8021AD})},
+				vf(rtnl.VFChange{VLAN: new(uint16(7)), QoS: 3, VLANProto: unix.ETH_P_8021AD})},
 			{unix.NETLINK_ROUTE, "ip link add link " + link + " name v7 type vlan id 7", func() {
 				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v7", ID: 7}))
 			}},
 			{unix.NETLINK_ROUTE, "ip link add link " + link + " name v8 type vlan protocol 802.1ad id 8 reorder_hdr off gvrp on " +
 				"loose_binding on ingress-qos-map 1:2 egress-qos-map 3:4", func() {
 				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "v8", ID: 8, Protocol: unix.ETH_P_8021AD,
-					ReorderHeader: ptr(false), GVRP: ptr(true), LooseBinding: ptr(true),
+					ReorderHeader: new(false), GVRP: new(true), LooseBinding: new(true),
 					Ingress: []rtnl.QoSMap{{From: 1, To: 2}}, Egress: []rtnl.QoSMap{{From: 3, To: 4}}}))
 			}},
 			{unix.NETLINK_ROUTE, "ip link set dev v8 type vlan gvrp off ingress-qos-map 1:0 egress-qos-map 3:0 5:5", func() {
@@ -100,7 +100,7 @@ func TestBytes(t *testing.T) {
 				if err != nil {
 					g.Fatal(err)
 				}
-				_ = rt.Do(rtnl.SetVLAN(v8.Index, rtnl.VLANSpec{GVRP: ptr(false), Ingress: []rtnl.QoSMap{{From: 1}},
+				_ = rt.Do(rtnl.SetVLAN(v8.Index, rtnl.VLANSpec{GVRP: new(false), Ingress: []rtnl.QoSMap{{From: 1}},
 					Egress: []rtnl.QoSMap{{From: 3}, {From: 5, To: 5}}}))
 				v8, err = rt.LinkByName("v8", false)
 				if want := (rtnl.VLAN{ID: 8, Protocol: unix.ETH_P_8021AD, Flags: 4, Egress: map[uint32]uint32{5: 5}}); err != nil ||
@@ -112,10 +112,10 @@ func TestBytes(t *testing.T) {
 			{unix.NETLINK_ROUTE, "dcb app add dev " + link + " dscp-prio 26:3 48:6", func() {
 				_ = dc.AddApps(link, app, dcb.App{Selector: dcb.DSCP, Priority: 6, Protocol: 48})
 			}},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust on", vf(rtnl.VFChange{Trust: ptr(true)})},
-			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk off", vf(rtnl.VFChange{SpoofCheck: ptr(false)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 trust on", vf(rtnl.VFChange{Trust: new(true)})},
+			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 spoofchk off", vf(rtnl.VFChange{SpoofCheck: new(false)})},
 			{unix.NETLINK_ROUTE, "ip link set dev ib1 vf 0 max_tx_rate 100 min_tx_rate 10",
-				vf(rtnl.VFChange{MinTxRate: ptr(10), MaxTxRate: ptr(100)})},
+				vf(rtnl.VFChange{MinTxRate: new(10), MaxTxRate: new(100)})},
 		} {
 			args := strings.Fields(tt.command)
 			var out string

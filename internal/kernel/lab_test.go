@@ -25,8 +25,6 @@ import (
 	"ibnetworkd/lab"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func dialRT(g *lab.G) *rtnl.Conn {
 	c, err := rtnl.Dial()
 	if err != nil {
@@ -70,10 +68,10 @@ func TestIPoIB(t *testing.T) {
 			}
 			return l
 		}
-		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: ptr(true)}))
+		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: new(true)}))
 		g.Wait("carrier", 5*time.Second, func() bool { return again().Carrier })
-		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Mode: ptr(ib.ModeConnected)}),
-			rtnl.SetLink(l.Index, rtnl.LinkChange{MTU: 65520, UMcast: ptr(true)}))
+		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Mode: new(ib.ModeConnected)}),
+			rtnl.SetLink(l.Index, rtnl.LinkChange{MTU: 65520, UMcast: new(true)}))
 		if l := again(); l.IPoIB.Mode != ib.ModeConnected || l.MTU != 65520 || !l.IPoIB.UMcast {
 			g.Errorf("after the change: %+v %+v", l, l.IPoIB)
 		}
@@ -88,7 +86,7 @@ func TestIPoIB(t *testing.T) {
 		}
 		do(rtnl.NewIPoIBChild(rtnl.IPoIBChild{Parent: l.Index, Name: "part1", PKey: 0x0001}))
 		ch := waitLink(g, c, "part1")
-		do(rtnl.SetLink(ch.Index, rtnl.LinkChange{Mode: ptr(ib.ModeConnected)}))
+		do(rtnl.SetLink(ch.Index, rtnl.LinkChange{Mode: new(ib.ModeConnected)}))
 		ch = waitLink(g, c, "part1")
 		if ch.Parent != l.Index || ch.IPoIB == nil || ch.IPoIB.PKey != 0x8001 || ch.IPoIB.Mode != ib.ModeConnected {
 			g.Errorf("child: %+v %+v", ch, ch.IPoIB)
@@ -115,7 +113,7 @@ func TestIPoIB(t *testing.T) {
 		if err != nil {
 			g.Fatal(err)
 		}
-		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: ptr(false)}), rtnl.SetLink(l.Index, rtnl.LinkChange{Address: addr}))
+		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: new(false)}), rtnl.SetLink(l.Index, rtnl.LinkChange{Address: addr}))
 		if got := again().Address.GUID(); got != addr.GUID() {
 			g.Errorf("GUID %v, want %v", got, addr.GUID())
 		}
@@ -164,7 +162,7 @@ func TestManyChildren(t *testing.T) {
 		first := waitLink(g, c, "ib0.1")
 		rs = rs[:0]
 		for i := range 64 {
-			rs = append(rs, rtnl.SetLink(first.Index, rtnl.LinkChange{Group: ptr(uint32(100 + i))}))
+			rs = append(rs, rtnl.SetLink(first.Index, rtnl.LinkChange{Group: new(uint32(100 + i))}))
 		}
 		for _, err := range c.DoAll(rs) {
 			if err != nil {
@@ -483,10 +481,10 @@ func TestVirtualFunctions(t *testing.T) {
 		}
 		for _, err := range c.DoAll([]rtnl.Request{
 			rtnl.SetVF(l.Index, 1, rtnl.VFChange{MAC: mac}),
-			rtnl.SetVF(l.Index, 1, rtnl.VFChange{LinkState: ptr(rtnl.VFEnable)}),
-			rtnl.SetVF(l.Index, 1, rtnl.VFChange{Trust: ptr(true), SpoofCheck: ptr(true)}),
-			rtnl.SetVF(l.Index, 1, rtnl.VFChange{MinTxRate: ptr(10), MaxTxRate: ptr(100)}),
-			rtnl.SetVF(l.Index, 1, rtnl.VFChange{VLAN: ptr(uint16(7))}),
+			rtnl.SetVF(l.Index, 1, rtnl.VFChange{LinkState: new(rtnl.VFEnable)}),
+			rtnl.SetVF(l.Index, 1, rtnl.VFChange{Trust: new(true), SpoofCheck: new(true)}),
+			rtnl.SetVF(l.Index, 1, rtnl.VFChange{MinTxRate: new(10), MaxTxRate: new(100)}),
+			rtnl.SetVF(l.Index, 1, rtnl.VFChange{VLAN: new(uint16(7))}),
 		}) {
 			if err != nil {
 				g.Error(err)
@@ -496,8 +494,8 @@ func TestVirtualFunctions(t *testing.T) {
 		if err != nil || len(got.VFs) != 2 {
 			g.Fatalf("%+v, %v", got, err)
 		}
-		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, VLANProto: unix.ETH_P_8021Q, LinkState: ptr(rtnl.VFEnable), Trust: ptr(true),
-			SpoofCheck: ptr(true), MinTxRate: 10, MaxTxRate: 100}
+		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, VLANProto: unix.ETH_P_8021Q, LinkState: new(rtnl.VFEnable), Trust: new(true),
+			SpoofCheck: new(true), MinTxRate: 10, MaxTxRate: 100}
 		if diff := cmp.Diff(want, got.VFs[1], cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b })); diff != "" {
 			g.Errorf("(-want +got):\n%s", diff)
 		}

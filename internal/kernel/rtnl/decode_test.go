@@ -86,8 +86,8 @@ func TestDecodeIPoIBLink(t *testing.T) {
 	addr, _ := ib.ParseHWAddr(hwaddr)
 	vf := func(i int) VF {
 		return VF{
-			Index: i, LinkState: ptr(VFDisable), MinTxRate: 10, MaxTxRate: 20,
-			NodeGUID: ptr(ib.GUID(0x0002c903000abc00 + uint64(i))), PortGUID: ptr(ib.GUID(0x0002c903000abc10 + uint64(i))),
+			Index: i, LinkState: new(VFDisable), MinTxRate: 10, MaxTxRate: 20,
+			NodeGUID: new(ib.GUID(0x0002c903000abc00 + uint64(i))), PortGUID: new(ib.GUID(0x0002c903000abc10 + uint64(i))),
 		}
 	}
 	want := Link{
@@ -141,7 +141,7 @@ func TestRequestBytes(t *testing.T) {
 		want []byte
 	}{
 		{
-			"OK mode: RTM_NEWLINK without NLM_F_CREATE", SetLink(7, LinkChange{Mode: ptr(ib.ModeConnected)}), unix.RTM_NEWLINK, 0,
+			"OK mode: RTM_NEWLINK without NLM_F_CREATE", SetLink(7, LinkChange{Mode: new(ib.ModeConnected)}), unix.RTM_NEWLINK, 0,
 			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 7) }, func(w *nl.Builder) {
 				w.Nest(unix.IFLA_LINKINFO, func(w *nl.Builder) {
 					w.String(iflaInfoKind, "ipoib").Nest(iflaInfoData|nl.Nested, func(w *nl.Builder) { w.Uint16(unix.IFLA_IPOIB_MODE, 1) })
@@ -158,11 +158,11 @@ func TestRequestBytes(t *testing.T) {
 			}),
 		},
 		{
-			"OK up", SetLink(7, LinkChange{Up: ptr(true)}), unix.RTM_NEWLINK, 0,
+			"OK up", SetLink(7, LinkChange{Up: new(true)}), unix.RTM_NEWLINK, 0,
 			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 7); h[8], h[12] = 1, 1 }, func(*nl.Builder) {}),
 		},
 		{
-			"OK GUID of a virtual function, host order in 16 bytes", SetVF(4, 1, VFChange{NodeGUID: ptr(ib.GUID(0x0002c903000abcde))}),
+			"OK GUID of a virtual function, host order in 16 bytes", SetVF(4, 1, VFChange{NodeGUID: new(ib.GUID(0x0002c903000abcde))}),
 			unix.RTM_NEWLINK, 0,
 			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 4) }, func(w *nl.Builder) {
 				w.Nest(unix.IFLA_VFINFO_LIST, func(w *nl.Builder) {
@@ -190,7 +190,7 @@ func TestBadRequestsAreNotSent(t *testing.T) {
 		"bad P_Key 0x0000":      NewIPoIBChild(IPoIBChild{Parent: 5, Name: "x", PKey: 0}),
 		"bad P_Key 0x8000":      NewIPoIBChild(IPoIBChild{Parent: 5, Name: "x", PKey: 0x8000}),
 		"bad child no parent":   NewIPoIBChild(IPoIBChild{Name: "x", PKey: 0x8001}),
-		"bad mode":              SetLink(3, LinkChange{Mode: ptr(ib.IPoIBMode(7))}),
+		"bad mode":              SetLink(3, LinkChange{Mode: new(ib.IPoIBMode(7))}),
 		"bad address":           AddAddress(Address{Index: 1}),
 		"bad rule without kind": AddRule(Rule{}),
 	} {

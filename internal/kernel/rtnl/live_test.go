@@ -20,8 +20,6 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 func dial(t testing.TB) *Conn {
 	t.Helper()
 	kerneltest.Isolate(t)
@@ -64,7 +62,7 @@ func pair(t testing.TB, c *Conn) (a, b Link) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do(t, c, SetLink(a.Index, LinkChange{Up: ptr(true)}), SetLink(b.Index, LinkChange{Up: ptr(true)}))
+	do(t, c, SetLink(a.Index, LinkChange{Up: new(true)}), SetLink(b.Index, LinkChange{Up: new(true)}))
 	return a, b
 }
 
@@ -86,13 +84,13 @@ func TestLinkChanges(t *testing.T) {
 	}{
 		{"OK MTU", LinkChange{MTU: 1400}, func(l Link) bool { return l.MTU == 1400 }},
 		{"OK address", LinkChange{Address: addr}, func(l Link) bool { return l.Address == addr }},
-		{"OK allmulti", LinkChange{AllMulti: ptr(true)}, func(l Link) bool { return l.Flags&unix.IFF_ALLMULTI != 0 }},
-		{"OK allmulti off", LinkChange{AllMulti: ptr(false)}, func(l Link) bool { return l.Flags&unix.IFF_ALLMULTI == 0 }},
-		{"OK multicast off", LinkChange{Multicast: ptr(false)}, func(l Link) bool { return l.Flags&unix.IFF_MULTICAST == 0 }},
-		{"OK promisc", LinkChange{Promisc: ptr(true)}, func(l Link) bool { return l.Flags&unix.IFF_PROMISC != 0 }},
-		{"OK ARP off", LinkChange{ARP: ptr(false)}, func(l Link) bool { return l.Flags&unix.IFF_NOARP != 0 }},
-		{"OK down", LinkChange{Up: ptr(false)}, func(l Link) bool { return !l.Up() && !l.Carrier }},
-		{"OK up", LinkChange{Up: ptr(true)}, func(l Link) bool { return l.Up() }},
+		{"OK allmulti", LinkChange{AllMulti: new(true)}, func(l Link) bool { return l.Flags&unix.IFF_ALLMULTI != 0 }},
+		{"OK allmulti off", LinkChange{AllMulti: new(false)}, func(l Link) bool { return l.Flags&unix.IFF_ALLMULTI == 0 }},
+		{"OK multicast off", LinkChange{Multicast: new(false)}, func(l Link) bool { return l.Flags&unix.IFF_MULTICAST == 0 }},
+		{"OK promisc", LinkChange{Promisc: new(true)}, func(l Link) bool { return l.Flags&unix.IFF_PROMISC != 0 }},
+		{"OK ARP off", LinkChange{ARP: new(false)}, func(l Link) bool { return l.Flags&unix.IFF_NOARP != 0 }},
+		{"OK down", LinkChange{Up: new(false)}, func(l Link) bool { return !l.Up() && !l.Carrier }},
+		{"OK up", LinkChange{Up: new(true)}, func(l Link) bool { return l.Up() }},
 	} {
 
 		if err := c.Do(SetLink(a.Index, tt.change)); err != nil {
@@ -146,11 +144,11 @@ func TestRefusalsKeepTheKernelsWords(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	do(t, c, SetLink(a.Index, LinkChange{Up: ptr(false)}))
+	do(t, c, SetLink(a.Index, LinkChange{Up: new(false)}))
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+a.Name+"/addr_gen_mode", []byte("1"), 0); err != nil { // none
 		t.Fatal(err)
 	}
-	do(t, c, SetLink(a.Index, LinkChange{Up: ptr(true)}))
+	do(t, c, SetLink(a.Index, LinkChange{Up: new(true)}))
 	want := []Address{
 		{Index: a.Index, Prefix: netip.MustParsePrefix("192.168.151.1/24"), Broadcast: netip.MustParseAddr("192.168.151.255"),
 			Label: "va:x", Valid: Forever, Preferred: Forever, Flags: unix.IFA_F_PERMANENT, Protocol: 66},
@@ -326,7 +324,7 @@ func TestRules(t *testing.T) {
 func TestVLAN(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	if err := c.Do(NewVLAN(VLANSpec{Parent: a.Index, Name: "va.7", ID: 7, GVRP: ptr(false), Egress: []QoSMap{{3, 3}}})); errors.Is(err,
+	if err := c.Do(NewVLAN(VLANSpec{Parent: a.Index, Name: "va.7", ID: 7, GVRP: new(false), Egress: []QoSMap{{3, 3}}})); errors.Is(err,
 		unix.EOPNOTSUPP) {
 		t.Skipf("the kernel has no VLANs: %v", err)
 	} else if err != nil {
@@ -362,7 +360,7 @@ func TestEvents(t *testing.T) {
 	do(t, c, SetLink(a.Index, LinkChange{MTU: 1300}),
 		AddAddress(Address{Index: a.Index, Prefix: netip.MustParsePrefix("10.0.0.1/24")}),
 		AddRule(Rule{Family: unix.AF_INET, Priority: 5, HasPriority: true, Table: 9}),
-		SetLink(b.Index, LinkChange{Up: ptr(false)}),
+		SetLink(b.Index, LinkChange{Up: new(false)}),
 		DelLink(a.Index))
 	wait(t, ev, func(all []Event, lost bool) bool {
 		if lost {
@@ -419,7 +417,7 @@ func manyLinks(b testing.TB, n int) *Conn {
 	}
 	rs = rs[:0]
 	for i, l := range ls {
-		rs = append(rs, SetLink(l.Index, LinkChange{Up: ptr(true)}),
+		rs = append(rs, SetLink(l.Index, LinkChange{Up: new(true)}),
 			AddAddress(Address{Index: l.Index, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}), 24)}))
 	}
 	do(b, c, rs...)

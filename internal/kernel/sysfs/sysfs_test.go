@@ -13,8 +13,6 @@ import (
 	"ibnetworkd/ib"
 )
 
-func ptr[T any](v T) *T { return &v }
-
 // tree makes files and, for values that begin with "->", symbolic links.
 func tree(t testing.TB, files map[string]string) FS {
 	t.Helper()
@@ -134,12 +132,12 @@ func TestReadDevices(t *testing.T) {
 			Name: "mlx4_0", NodeType: ib.NodeCA, NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1, NodeDesc: "node7 HCA-1",
 			FWVersion: "2.42.5000", HCAType: "MT4099", BoardID: "MT_1090120019",
 			Bus: BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core", Path: strings.TrimSuffix(card, "/"),
-				Vendor: ptr(uint16(0x15b3)), Device: ptr(uint16(0x1003))},
-			SRIOV: &SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: ptr(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}},
+				Vendor: new(uint16(0x15b3)), Device: new(uint16(0x1003))},
+			SRIOV: &SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: new(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}},
 			Ports: []IBPort{
 				{
 					Num: 1, LinkLayer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: 5, Rate: "40 Gb/sec (4X QDR)", RateTenths: 400,
-					LID: 7, SMLID: 1, LMC: 2, SMSL: ptr(uint8(0)), CapMask: ptr(uint32(0x02514868)), GID: gid("fe80::2:c903:a:bcdf"),
+					LID: 7, SMLID: 1, LMC: 2, SMSL: new(uint8(0)), CapMask: new(uint32(0x02514868)), GID: gid("fe80::2:c903:a:bcdf"),
 				},
 				{Num: 2, LinkLayer: ib.LinkLayerEthernet, State: ib.PortActive, Rate: "2.5 Gb/sec (1X SDR)", RateTenths: 25,
 					GID: gid("fe80::202:c9ff:fe0a:bce0")},

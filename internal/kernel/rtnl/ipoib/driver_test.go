@@ -19,8 +19,6 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func message(d *Driver) *rtnetlink.LinkMessage {
 	return &rtnetlink.LinkMessage{Index: 3, Attributes: &rtnetlink.LinkAttributes{Name: "ib0", Info: &rtnetlink.LinkInfo{Kind: Kind, Data: d}}}
 }
@@ -28,9 +26,9 @@ func message(d *Driver) *rtnetlink.LinkMessage {
 func TestRoundTripThroughTheLibrary(t *testing.T) {
 	for name, d := range map[string]*Driver{
 		"OK nothing": {},
-		"OK key":     {PKey: ptr(ib.PKey(0x8001))},
-		"OK mode":    {Mode: ptr(ib.ModeConnected)},
-		"OK all":     {PKey: ptr(ib.PKey(0x7fff)), Mode: ptr(ib.ModeDatagram), UMcast: ptr(uint16(1))},
+		"OK key":     {PKey: new(ib.PKey(0x8001))},
+		"OK mode":    {Mode: new(ib.ModeConnected)},
+		"OK all":     {PKey: new(ib.PKey(0x7fff)), Mode: new(ib.ModeDatagram), UMcast: new(uint16(1))},
 	} {
 		b, err := message(d).MarshalBinary()
 		if err != nil {
@@ -58,8 +56,8 @@ func TestVerify(t *testing.T) {
 		"bad key 0x0000": child(0, 2),
 		"bad key 0x8000": child(0x8000, 2),
 		"bad orphan":     child(0x8001, 0),
-		"bad mode":       message(&Driver{Mode: ptr(ib.IPoIBMode(2))}),
-		"bad umcast":     message(&Driver{UMcast: ptr(uint16(2))}),
+		"bad mode":       message(&Driver{Mode: new(ib.IPoIBMode(2))}),
+		"bad umcast":     message(&Driver{UMcast: new(uint16(2))}),
 	} {
 		if _, err := m.MarshalBinary(); err == nil {
 			t.Errorf("%s: no error", name)
@@ -71,7 +69,7 @@ func TestVerify(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	b, err := message(&Driver{PKey: ptr(ib.PKey(0x8001)), Mode: ptr(ib.ModeConnected), UMcast: ptr(uint16(0))}).MarshalBinary()
+	b, err := message(&Driver{PKey: new(ib.PKey(0x8001)), Mode: new(ib.ModeConnected), UMcast: new(uint16(0))}).MarshalBinary()
 	if err != nil {
 		f.Fatal(err)
 	}

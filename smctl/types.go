@@ -325,7 +325,7 @@ func (p *Policy) Changed(old, now string) []string {
 	}
 	was := strings.Fields(old)
 	var out []string
-	for _, word := range strings.Fields(now) {
+	for word := range strings.FieldsSeq(now) {
 		name, _, _ := strings.Cut(word, ":")
 		if path := paths[name]; path != "" && !slices.Contains(was, word) {
 			out = append(out, path)

@@ -263,7 +263,7 @@ const helpWidth = 80
 // lines stay as they are.
 func wrapHelp(c *cobra.Command) {
 	var out []string
-	for _, p := range strings.Split(c.Long, "\n\n") {
+	for p := range strings.SplitSeq(c.Long, "\n\n") {
 		if !strings.Contains(p, "\n ") {
 			p = strings.Join(wrap(strings.ReplaceAll(p, "\n", " "), helpWidth), "\n")
 		}

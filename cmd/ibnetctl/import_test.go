@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,9 +49,7 @@ func TestImportReadsNetworkManagersState(t *testing.T) {
 		profiles + "b.nmconnection": profile + "2\n[infiniband]\ntransport-mode=datagram\nmtu=4092\n"}
 	with := func(files map[string]string, more ...string) map[string]string {
 		out := map[string]string{}
-		for k, v := range files {
-			out[k] = v
-		}
+		maps.Copy(out, files)
 		for i := 0; i < len(more); i += 2 {
 			out[more[i]] = more[i+1]
 		}

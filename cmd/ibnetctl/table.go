@@ -45,7 +45,7 @@ func wrap(text string, width int) []string {
 	}
 	var out []string
 	line, used := "", 0
-	for _, w := range strings.Fields(text) {
+	for w := range strings.FieldsSeq(text) {
 		n := visible(w)
 		switch {
 		case line == "":

@@ -146,7 +146,7 @@ const (
 
 func (r *Resolved) precreate(seen map[ib.GID]bool, p *Partition, g Group, mtu ib.MTU, rate ib.Rate) {
 	scopes := cmp.Or(g.Scopes, 1<<(g.MGID[1]&0x0f))
-	for s := uint8(0); s < 16; s++ {
+	for s := range uint8(16) {
 		if scopes&(1<<s) == 0 {
 			continue
 		}

@@ -294,12 +294,7 @@ func TestSysfsOfTheFabric(t *testing.T) {
 			if err != nil {
 				g.Fatal(err)
 			}
-			for _, k := range keys {
-				if k == 0x8001 {
-					return true
-				}
-			}
-			return false
+			return slices.Contains(keys, 0x8001)
 		})
 		gids, err := f.GIDs("swib0", 1)
 		if err != nil || len(gids) == 0 || gids[0].GID != p.GID {

@@ -157,7 +157,7 @@ func (s *balanceSample) measure(t *tools, c gen.Case) error {
 	log, _ := os.ReadFile(m.log)
 	if s.SM == "opensm" {
 		// opensm goes on with minhop where an engine does not fit.
-		for _, l := range strings.Split(string(log), "\n") {
+		for l := range strings.SplitSeq(string(log), "\n") {
 			if strings.Contains(l, "tables configured on all switches") && !strings.Contains(l, s.Engine+" tables") {
 				return fmt.Errorf("opensm took another engine: %s", l)
 			}

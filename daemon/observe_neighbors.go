@@ -10,10 +10,9 @@ import (
 	"ibnetworkd/link"
 )
 
-// observeNeighbors reads the permanent neighbours of the links that want has. The
-// kernel deletes them when a link goes down, so they are read with the link; other
-// changes are not followed. A link that gets a unit with neighbours without being read
-// itself has nil, and is read too.
+// observeNeighbors reads the permanent neighbours of the links that want has. The kernel deletes
+// them when a link goes down, so they are read with the link, and where a link that gets a
+// unit with neighbours was not read (nil); other changes are not followed.
 func (o *Observer) observeNeighbors(s *link.Snapshot, sc Scope, want func(*link.Snapshot, *link.Link) bool) error {
 	var failed error
 	s.Links = replaceEach(s.Links, func(l *link.Link) bool {

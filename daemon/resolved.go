@@ -39,10 +39,9 @@ type resolved struct {
 	closed  bool
 }
 
-// The loop waits for systemd-resolved's answers: no longer than patience for a
-// link, and where one did not come the next links are spared for a while. It
-// waits for a bus that is joined for a moment only, which is enough for one that
-// answers.
+// The loop waits for systemd-resolved's answers: no longer than patience for a link, and where
+// one did not come the next links are spared for a while. It waits only for a moment for a bus
+// that is being joined, which is enough for one that answers.
 const (
 	patience = 3 * time.Second
 	sparing  = 30 * time.Second

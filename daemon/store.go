@@ -41,10 +41,9 @@ const (
 // ErrRunning says that another daemon keeps its state in the same directory.
 var ErrRunning = errors.New("another ibnetworkd is running")
 
-// NewStore makes the directory if it is missing, takes it for this process alone,
-// and removes the report of an earlier run: what it says is not looked after by
-// anyone. With ErrRunning the caller must not go on; with any other error the
-// store is there, and says at each write why it cannot.
+// NewStore makes the directory if it is missing, takes it for this process alone, and removes
+// the report of an earlier run, which is out of date. With ErrRunning the caller must not go
+// on; with any other error the store is there, and gives the reason at each write.
 func NewStore(dir string) (*Store, error) {
 	s := &Store{dir: dir, parts: map[string]part{}}
 	if err := os.MkdirAll(dir, 0o755); err != nil {

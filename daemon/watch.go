@@ -286,10 +286,9 @@ func (w *Watch) rdma() (EventSocket, error) {
 // read: an editor writes a file in several steps, a package manager many files.
 const editorPause = 150 * time.Millisecond
 
-// Watch reports changes below the unit directories: it notes which files were
-// touched and asks for a reload when the directories have been quiet for a
-// moment. Directories that are not there yet are waited for at their nearest
-// parent.
+// Watch reports changes below the unit directories: it notes which files were touched and asks
+// for a reload when the directories have been quiet for a moment. Directories that do not exist
+// yet are waited for at their nearest parent.
 func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) error {
 	root := u.root
 	fw, err := fsnotify.NewWatcher()

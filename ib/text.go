@@ -7,10 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Printable is s as it may be shown: control characters, what changes the
-// direction of text, line separators and bytes that are no UTF-8 become question
-// marks. It is never longer than s. Every text that another node chose goes
-// through it where it is decoded, before anything stores or prints it.
+// Printable is s as it may be shown, never longer: control characters, what changes the direction
+// of text, line separators and bytes that are no UTF-8 become question marks. Every text that
+// another node chose goes through it where it is decoded, before it is stored or printed.
 func Printable(s string) string {
 	ok := true
 	for _, r := range s {

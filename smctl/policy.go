@@ -7,10 +7,9 @@ import (
 	"ibnetworkd/units"
 )
 
-// PolicyOf is what a unit asks for; nil, or a unit without [SubnetManager],
-// asks for nothing. Defaults are those of the unit file's documentation; a
-// subnet manager that was started only because there was none goes again when a
-// better one has taken over.
+// PolicyOf is what a unit asks for; nil, or a unit without [SubnetManager], asks for nothing.
+// Defaults are those of the unit file's documentation; a subnet manager that was started only
+// because there was none stops again when a better one has taken over.
 func PolicyOf(u *units.Unit) Policy {
 	if u == nil || !u.SubnetManager.Present || u.Unmanaged() {
 		return Policy{}

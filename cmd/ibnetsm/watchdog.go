@@ -9,10 +9,9 @@ import (
 	"ibnetworkd/sm/serve"
 )
 
-// watchdog reports to systemd that every subnet's own goroutine still answers, as
-// often as the unit's WatchdogSec= asks for. A subnet manager that hangs is
-// master for ever to its own host: its ports stay Active, and nothing else
-// would end it.
+// watchdog reports to systemd that every subnet's own goroutine still answers, as often as
+// the unit's WatchdogSec= requires. A subnet manager that hangs is master for ever to its own
+// host: its ports stay Active, and nothing else would end it.
 func watchdog(ctx context.Context, m *serve.Manager) {
 	limit, err := sd.SdWatchdogEnabled(false)
 	if err != nil || limit <= 0 {

@@ -15,10 +15,9 @@ import (
 	"ibnetworkd/link"
 )
 
-// handler answers calls from the server's state. It implements dbus.Handler
-// instead of exporting each object, because objects come and go with links. It
-// finds every object, interface and method, also those that do not exist: each
-// call but Peer's comes to verb.Call, which releases its place.
+// handler answers calls from the server's state, without exporting each object: objects come
+// and go with links. It finds every object, interface and method, also those that do not
+// exist: each call but Peer's comes to verb.Call, which releases its place.
 type handler struct {
 	s       *Server
 	callers *callers // of the connection

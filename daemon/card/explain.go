@@ -20,10 +20,9 @@ func isAny(err error, es ...unix.Errno) bool {
 	return slices.ContainsFunc(es, func(e unix.Errno) bool { return errors.Is(err, e) })
 }
 
-// Explain says what it means that an operation of package roce failed, and what
-// to do; words are the kernel's own. retry reports that it may pass by itself.
-// It reports false where the error says the same for every operation (no
-// permission, no memory, the link is gone), and for operations of others.
+// Explain is what it means that an operation of package roce failed, and what to do; words are
+// the kernel's own. retry reports that it may pass by itself. ok is false for operations of
+// others, and where the error means the same for every operation (no permission, no memory).
 func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bool) {
 	on := op.Target()
 	say := func(next, format string, a ...any) (link.Reason, bool, bool) {

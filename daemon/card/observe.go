@@ -113,11 +113,9 @@ func (o *Observer) Close() error {
 	return errors.Join(errs...)
 }
 
-// Observe reads what the units of links ask for and puts it into the snapshot. unit
-// gives the unit of a link, nil for none, and portUnit that of a port without a
-// link. again says which links to read again, the others are as they were, and
-// whether also their GID tables are read although no address changed: a table is
-// hundreds of files.
+// Observe reads what the units of links ask for and puts it into the snapshot. portUnit gives
+// the unit of a port without a link. again says which links to read again, and whether also
+// their GID tables, hundreds of files, although no address changed; the others stay.
 func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit,
 	again func(index int) (look, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}

@@ -67,10 +67,9 @@ func (r *refusals) keep(asked func(cardPort) (t units.PortType, known bool)) {
 	})
 }
 
-// portTypes is a runner that sets the type of a port, and then those again that the
-// card refused on its other ports: some cards take types in one order only, and
-// some remember the first request until the second makes both the same (mlx4:
-// set_port_type, mlx4_check_port_params).
+// portTypes is a runner that sets the type of a port, and then those again that the card refused
+// on its other ports: some cards take types in one order only, and some remember the first
+// request until the second makes both the same (mlx4: set_port_type, mlx4_check_port_params).
 type portTypes struct {
 	runner
 	refused *refusals

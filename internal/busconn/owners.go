@@ -12,10 +12,9 @@ const (
 // connection believes, "" for a name without an owner.
 type owners map[string]string
 
-// believed reports whether a signal is accepted. Any member can send a signal of any
-// interface and path to a connection's unique name, regardless of match rules; the
-// bus authenticates the sender only. The sender has to own the well-known name that
-// the signal's path belongs to.
+// trusted reports whether a signal is accepted: its sender has to own the well-known name that
+// the signal's path belongs to. Any member of the bus, which authenticates the sender only, can
+// send a signal of any interface and path to a unique name, regardless of match rules.
 func (o owners) trusted(sender, path, iface string) bool {
 	if sender == busName {
 		return path == busPath && iface == busName

@@ -220,10 +220,9 @@ func signal(c chan struct{}) {
 	}
 }
 
-// fair serves senders in turn by what they cost (start-time fair queueing): a
-// sender's next request is due when its earlier ones would have ended if each
-// sender had an equal share of the time. One that has asked for little is thus
-// served before the next request of one that asks for much.
+// fair serves senders in turn by what they cost (start-time fair queueing): a sender's next
+// request is due when its earlier ones would have ended if each sender had an equal share of
+// the time. So one with few requests is served before the next request of one with many.
 type fair struct {
 	senders map[source]*sender
 	due     []*sender // heap of those that have something waiting

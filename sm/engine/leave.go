@@ -36,10 +36,9 @@ const (
 	lingerQuiet = 100 * time.Millisecond
 )
 
-// lingers reports whether this manager has handed over and the new master may not
-// serve yet. It has to discover the subnet first, which takes a moment on a large
-// one, and hosts query the old one until it has set their ports. What they only
-// read is as true as before.
+// lingers reports whether this manager has handed over and the new master may not serve yet: it
+// has to discover the subnet first, and hosts query the old one until it has set their ports.
+// What they only read is as true as before.
 func (s *Subnet) lingers() bool { return time.Now().Before(s.former.until) }
 
 // seeHeir ends that once the new master has set the local port and there were no

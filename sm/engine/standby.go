@@ -142,10 +142,9 @@ func noManager(r *smp.Reply) bool {
 	return !r.Timeout && (r.Status == mad.StatusBadAttr || r.Status == mad.StatusBadMethod)
 }
 
-// askPeers reads the state of the other known managers, whose changes a master is
-// not notified of, and of the ports that did not answer as managers though they
-// claim to be. With idle it leaves out standbys that poll this manager at their
-// usual interval.
+// askPeers reads the state of the other known managers, whose changes a master is not notified
+// of, and of the ports that did not answer as managers though they claim to be. With idle it
+// leaves out standbys that poll this manager at their usual interval.
 func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 	peers := s.elect.Peers()
 	all := append(slices.Clone(peers), s.managers.silent...)

@@ -52,10 +52,9 @@ type textReader struct {
 	firstSet bool
 }
 
-// ReadText reads a subnet in the text form of ibnetdiscover (which is also
-// ibsim's topology form). The first port of the first record is the manager's
-// port. All problems are returned together, joined, as *ib.FileError with name as
-// the file.
+// ReadText reads a subnet in the text form of ibnetdiscover, which is also ibsim's topology form.
+// The first port of the first record is the manager's port. All problems are returned
+// together, joined, as *ib.FileError with name as the file.
 func ReadText(name string, r io.Reader) (*Fabric, error) {
 	t := &textReader{b: NewBuilder(), file: name, ids: map[string]int{}, cur: -1, nextCA: textCAGUID, nextSw: textSwitchGUID}
 	t.speed = DefaultPortInfo()

@@ -87,10 +87,9 @@ type LIDs struct {
 	LMC  ib.LMC
 }
 
-// ParseLIDs reads opensm's cache guid2lid, lines with a port GUID, its first and its last
-// LID. The first line of a port counts, and the first of those with the same first LID; of
-// LIDs of which another port has some, as after opensm's LMC was lowered, the first one
-// is taken. Mistakes are as with ParseList.
+// ParseLIDs reads opensm's cache guid2lid: lines with a port GUID, its first and its last LID. The
+// first line of a port counts, and the first of those with the same first LID, or with a LID of
+// another port, as after opensm's LMC was lowered. Mistakes are as with ParseList.
 func ParseLIDs(file string, b []byte) (out []LIDs, err error) {
 	type place struct{ line, col int }
 	var places []place

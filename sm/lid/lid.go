@@ -81,10 +81,9 @@ type Result struct {
 	Warnings []string
 }
 
-// Assign gives every end port a LID. Of the ports that claim a LID one keeps it, in
-// this order: the port that has it and is remembered with it, the port that has it,
-// the port that is remembered with it. Ports without a LID get the lowest ones that
-// no port is remembered with.
+// Assign gives every end port a LID. Of the ports that claim one, it is kept by the port that has
+// it and is remembered with it, else that has it, else that is remembered with it. Ports
+// without a LID get the lowest ones that no port is remembered with.
 func Assign(f *fabric.Fabric, m Memory, opt Options) Result {
 	if opt.Reassign {
 		m = nil

@@ -5,10 +5,9 @@ import "ibnetworkd/ib"
 // PortInfoLen is the wire length of PortInfo.
 const PortInfoLen = 64
 
-// PortInfo describes and sets up a port (IBTA 14.2.5.6, with the fields up to XDR of
-// release 1.8; bit positions as libibmad's fields.c), as it travels on the wire. It
-// keeps reserved bits as the port sent them, so that what is set is what was read
-// plus the intended change. Only its methods know where a field is.
+// PortInfo describes and sets up a port as it travels on the wire (IBTA 14.2.5.6, with the fields
+// up to XDR of release 1.8; bit positions as libibmad's fields.c). It keeps reserved bits as the
+// port sent them, so that what is set is what was read plus the intended change.
 type PortInfo struct{ b [PortInfoLen]byte }
 
 // Bits of CapMask (IBTA table 146).

@@ -68,10 +68,9 @@ func (s *ReadPKeys) Step(r *smp.Reply) {
 // Late implements smp.Source.
 func (s *ReadPKeys) Late(uint64) {}
 
-// PKeys gives the blocks of the P_Key tables that differ, tagged with the port
-// index. A nil row of want leaves the port alone; a nil row of have is an end
-// port out of reset, with the default P_Key alone (IBA vol 1, 10.9.1.2), or a
-// switch port with an unknown table.
+// PKeys gives the blocks of the P_Key tables that differ, tagged with the port index. A nil row of
+// want leaves the port alone; a nil row of have is an end port out of reset, with the default
+// P_Key alone (IBA vol 1, 10.9.1.2), or a switch port with an unknown table.
 func PKeys(f *fabric.Fabric, have, want [][]ib.PKey) []smp.Request {
 	var out []smp.Request
 	for i := range want {

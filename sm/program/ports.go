@@ -8,10 +8,9 @@ import (
 	"ibnetworkd/sm/smp"
 )
 
-// Declined has by index into Fabric.Ports a checksum of the last Set that a port
-// answered with other values, which it does not support: the Set is not repeated
-// until the wanted values change. 0 is a port that accepted all; it gets a Set
-// again if it is found to have something else.
+// Declined has by index into Fabric.Ports a checksum of the last Set that a port answered with
+// other values, which it does not support: the Set is not repeated until the wanted values
+// change. 0 is a port that accepted all; it gets a Set again if it has something else.
 type Declined []uint32
 
 // want gives the wanted PortInfo of a port, with the state and the other
@@ -179,10 +178,9 @@ func differs(have, w *fabric.PortInfo, end, linked bool) bool {
 	return settable(have, end, linked) != settable(w, end, linked)
 }
 
-// Ports is the source of the Sets of PortInfo of a stage for every port that
-// needs one, tagged with the port's index: made one at a time, for those of a
-// large subnet would fill the memory, and so that what one end of a link has
-// answered counts at the other.
+// Ports is the source of the Sets of PortInfo of a stage for every port that needs one, tagged
+// with the port's index: made one at a time, for those of a large subnet would fill the
+// memory, and so that what one end of a link has answered counts at the other.
 type Ports struct {
 	Fabric   *fabric.Fabric
 	Policy   Policy

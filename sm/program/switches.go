@@ -53,10 +53,9 @@ func multicastTop(w *fabric.SwitchInfo) {
 // LFTBlock is the number of entries of a block of a linear forwarding table.
 const LFTBlock = 64
 
-// LFT is the source of the blocks of the linear forwarding tables that differ:
-// made one at a time, for those of a large subnet would fill the memory. Have
-// and Want have a row for each switch: LID to port, 255 for none; a nil row of
-// Have is a table that nothing is known of. The tag is the switch index.
+// LFT is the source of the blocks of the linear forwarding tables that differ, tagged with the
+// switch index: made one at a time, for those of a large subnet would fill the memory. Have and
+// Want have a row for each switch: LID to port, 255 for none; a nil row of Have is unknown.
 type LFT struct {
 	Fabric     *fabric.Fabric
 	Have, Want [][]uint8
@@ -173,10 +172,9 @@ func PutLFT(row []uint8, r *smp.Request) []uint8 {
 	return row
 }
 
-// MFT gives the blocks of the multicast forwarding tables that differ, tagged
-// with the switch index. unknown (by switch index) is set where the switch's table
-// is unknown: entries for groups that do not exist do no harm, because no packets
-// are sent to them.
+// MFT gives the blocks of the multicast forwarding tables that differ, tagged with the switch
+// index. unknown (by switch index) is set where the switch's table is unknown: entries for
+// groups that do not exist do no harm, because no packets are sent to them.
 func MFT(f *fabric.Fabric, have, want mcast.Tables, unknown []bool) []smp.Request {
 	var out []smp.Request
 	for i := range f.Switches {

@@ -75,10 +75,9 @@ type Packet struct {
 
 	// MAD is the whole message, or its first 256 bytes when Long is set.
 	MAD mad.Buf
-	// Long is a message of an RMPP class from the common header on, when it is
-	// longer than one MAD or has the RMPP flag Active set in its header (Send:
-	// cut it even when it fits into one). On Recv the slice belongs to the
-	// receiver.
+	// Long is a message of an RMPP class from the common header on, when it is longer than one
+	// MAD or has the RMPP flag Active set in its header (Send: cut it even when it fits into
+	// one). On Recv the slice belongs to the receiver.
 	Long []byte
 }
 

@@ -33,10 +33,9 @@ func Present(root string) func(module string) bool {
 	}
 }
 
-// Load runs modprobe, which honours aliases, dependencies, softdeps, options and
-// blacklists of modprobe.d as an administrator expects; finit_module would know
-// none of them. A name that kmod does not know is an error with modprobe's
-// words.
+// Load runs modprobe, which honours aliases, dependencies, softdeps, options and blacklists of
+// modprobe.d as an administrator expects; finit_module would know none of them. A name that
+// kmod does not know is an error with modprobe's words.
 func (l Loader) Load(ctx context.Context, names ...string) error {
 	for _, n := range names {
 		if n == "" || strings.HasPrefix(n, "-") || strings.ContainsAny(n, "/ \t\n\x00") {

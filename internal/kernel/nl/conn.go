@@ -116,10 +116,9 @@ const receiveBuffer = 128 << 10
 // chunk is far below it.
 const socketBuffer = 1 << 20
 
-// Dial opens a socket of the family (unix.NETLINK_ROUTE, ...) in the calling
-// thread's network namespace. Strict checking of dump requests is asked for if
-// strict is set; extended acknowledgements always are, where the kernel has
-// them.
+// Dial opens a socket of the family (unix.NETLINK_ROUTE, ...) in the calling thread's network
+// namespace. Strict checking of dump requests is requested if strict is set; extended
+// acknowledgements always are, where the kernel has them.
 func Dial(family int, strict bool) (*Conn, error) {
 	c, err := netlink.Dial(family, &netlink.Config{MessageBufferSize: receiveBuffer})
 	if err != nil {
@@ -187,18 +186,16 @@ func (c *Conn) Talk(r Request, f func(typ uint16, data []byte) error) error {
 	return c.exchange([]Request{r}, true, func(_ int, typ uint16, data []byte) error { return f(typ, data) })[0]
 }
 
-// Ask sends requests that are answered by one message each (a get without
-// NLM_F_DUMP), pipelined, and calls f with the index of the request and the
-// answer's type and payload. The payload is valid during the call. Each request
-// gets its result; an error of f becomes the request's.
+// Ask sends requests that are answered by one message each (a get without NLM_F_DUMP), pipelined,
+// and calls f with the index of the request and the answer's type and payload, which is valid
+// during the call. Each request gets its result; an error of f becomes the request's.
 func (c *Conn) Ask(rs []Request, f func(i int, typ uint16, data []byte) error) []error {
 	return c.exchange(rs, false, f)
 }
 
-// pipeline is how many requests are sent at once. The kernel handles all
-// messages of one send before it returns, and queues an acknowledgement for
-// each: 64 of them, each with a copy of the request if it failed, stay far
-// below the receive buffer.
+// pipeline is how many requests are sent at once. The kernel handles all messages of one send
+// before it returns, and queues an acknowledgement for each: 64 of them, each with a copy of
+// the request if it failed, stay far below the receive buffer.
 const pipeline = 64
 
 func (c *Conn) exchange(rs []Request, ack bool, f answer) []error {
@@ -286,11 +283,9 @@ func (c *Conn) chunk(rs []Request, errs []error, lo, hi int, ack bool, f answer)
 // disturbed it also sends an event.
 const dumpTries = 3
 
-// Dump asks for all objects that r selects and calls f for each with its type
-// and payload, which is valid during the call. If the kernel says that the set
-// changed while it was read (NLM_F_DUMP_INTR), restart is called and the dump
-// begins again. An error of f ends the dump after its remaining messages are
-// drained.
+// Dump requests all objects that r selects and calls f for each with its type and payload, which
+// is valid during the call. If the set changed while it was read (NLM_F_DUMP_INTR), restart is
+// called and the dump begins again. An error of f ends it once its messages are drained.
 func (c *Conn) Dump(r Request, restart func(), f func(typ uint16, data []byte) error) error {
 	if r.Err != nil {
 		return fmt.Errorf("%s: %w", r.What, r.Err)

@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Source is an event socket of a family that is read when its owner wants and
-// never waits. The library opens it and joins the groups; reading is our own,
-// because a socket in the runtime's poller wakes the process for each message,
-// and a device that comes brings dozens. A Poller waits for it.
+// A Source is an event socket of a family that is read when its owner wants and never waits; a
+// Poller waits for it. The library opens it and joins the groups; reading is our own: a socket
+// in the runtime's poller wakes the process for each message, of which a device brings dozens.
 type Source struct {
 	fd  int
 	buf []byte

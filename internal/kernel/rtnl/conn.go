@@ -128,10 +128,9 @@ func (c *Conn) Addresses() ([]Address, error) {
 	return dump(c, r, unix.RTM_NEWADDR, 64, decodeAddress)
 }
 
-// Routes dumps the IPv4 and IPv6 routes of all tables, without entries of the
-// kernel's cache, multicast forwarding, and what the kernel itself adds to the
-// table "local" for each address: those are most of all routes and cannot be
-// configured.
+// Routes dumps the IPv4 and IPv6 routes of all tables, without entries of the kernel's cache,
+// multicast forwarding, and what the kernel itself adds to the table "local" for each address:
+// those are most of all routes and cannot be configured.
 func (c *Conn) Routes() ([]Route, error) {
 	r := nl.NewRequest("list routes", unix.RTM_GETROUTE, 0, nl.Build(make([]byte, sizeRtMsg)...))
 	c.mu.Lock()

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// StreamName is the abstract name of the stream socket beside the sockets with
-// a base name. A client that has its slot connects to it, writes the slot in
-// host byte order (32 bits), and reads one byte, StreamOK; then data packets go
-// both ways without anything between them.
+// StreamName is the abstract name of the stream socket beside the sockets with a base name. A client
+// that has its slot connects to it, writes the slot in host byte order (32 bits), and reads one
+// byte, StreamOK; then data packets go both ways without anything between them.
 func StreamName(base string) *net.UnixAddr {
 	return &net.UnixAddr{Name: "@" + base + ":stream", Net: "unix"}
 }

@@ -83,10 +83,7 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		c.cfg.Log.Info("starting a subnet manager", "port", e.port.String(), "unit", u.Name, "reason", dec.Reason)
 		// Not aside: what a person asks for meanwhile is to be saved after it.
 		saved := c.cfg.StateStore.Save(g, e.given)
-		go func() {
-			ev := event{guid: g}
-			limit, cancel := context.WithTimeout(ctx, jobTimeout)
-			defer cancel()
+		c.aside(ctx, event{guid: g}, func(limit context.Context, ev *event) {
 			if saved != nil && !bare {
 				// Without settings the program's defaults would rule another
 				// subnet than the one asked for.
@@ -94,8 +91,7 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 			} else if err := c.cfg.Manager.Start(limit, u); err != nil {
 				ev.noStart = err.Error()
 			}
-			c.send(ctx, ev)
-		}()
+		})
 		return true
 	case smctl.Reload:
 		if e.busy {
@@ -107,15 +103,11 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		name := e.worker.Unit
 		c.cfg.Log.Info("reloading the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
 		saved := c.cfg.StateStore.Save(g, e.given)
-		go func() {
-			ev := event{guid: g, reload: true, former: former, err: saved}
-			limit, cancel := context.WithTimeout(ctx, jobTimeout)
-			defer cancel()
-			if saved == nil {
+		c.aside(ctx, event{guid: g, reload: true, former: former, err: saved}, func(limit context.Context, ev *event) {
+			if ev.err == nil {
 				ev.err = c.cfg.Manager.Reload(limit, name)
 			}
-			c.send(ctx, ev)
-		}()
+		})
 		return true
 	case smctl.Stop:
 		if e.busy {
@@ -125,18 +117,24 @@ func (c *Controller) act(ctx context.Context, g ib.GUID, e *entry, dec smctl.Dec
 		e.worker.State, e.worker.Since, e.wall = smctl.WorkerDeactivating, now, now
 		name := e.worker.Unit
 		c.cfg.Log.Info("stopping the subnet manager", "port", e.port.String(), "unit", name, "reason", dec.Reason)
-		go func() {
-			ev := event{guid: g}
-			limit, cancel := context.WithTimeout(ctx, jobTimeout)
-			defer cancel()
+		c.aside(ctx, event{guid: g}, func(limit context.Context, ev *event) {
 			if err := c.cfg.Manager.Stop(limit, name); err != nil {
 				ev.noStop = err.Error()
 			}
-			c.send(ctx, ev)
-		}()
+		})
 		return true
 	}
 	return false
+}
+
+// aside queues a job of systemd in a goroutine, which sends ev as the job leaves it.
+func (c *Controller) aside(ctx context.Context, ev event, job func(limit context.Context, ev *event)) {
+	go func() {
+		limit, cancel := context.WithTimeout(ctx, jobTimeout)
+		defer cancel()
+		job(limit, &ev)
+		c.send(ctx, ev)
+	}()
 }
 
 // ask puts a question, one at a time.

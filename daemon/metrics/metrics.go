@@ -215,7 +215,13 @@ func (c *Collector) Text(now time.Time) []byte {
 	}
 	w.family("ibnetwork_unit_problems", "gauge", "Mistakes in the unit files.")
 	w.sample(float64(c.problems))
+	c.writePorts(w, now, hardware)
+	c.writeLinks(w)
+	c.writeSMs(w)
+	return w.b.Bytes()
+}
 
+func (c *Collector) writePorts(w *writer, now time.Time, hardware map[portID]map[string]uint64) {
 	ids := slices.SortedFunc(maps.Keys(c.ports), func(a, b portID) int {
 		if a.dev != b.dev {
 			return strings.Compare(a.dev, b.dev)
@@ -269,7 +275,9 @@ func (c *Collector) Text(now time.Time) []byte {
 			}
 		})
 	}
+}
 
+func (c *Collector) writeLinks(w *writer) {
 	links := slices.Sorted(maps.Keys(c.links))
 	w.family("ibnetwork_link_state", "gauge", "1 for the state that the link is in.")
 	for _, n := range links {
@@ -307,7 +315,9 @@ func (c *Collector) Text(now time.Time) []byte {
 			w.sample(float64(c.ops[k]), "operation", k[0], "result", k[1])
 		}
 	}
+}
 
+func (c *Collector) writeSMs(w *writer) {
 	guids := slices.Sorted(maps.Keys(c.sms))
 	w.family("ibnetwork_subnet_manager_phase", "gauge", "1 for the phase that the subnet manager of a port is in.")
 	for _, g := range guids {
@@ -324,7 +334,6 @@ func (c *Collector) Text(now time.Time) []byte {
 		s := c.sms[g]
 		w.sample(float64(s.Starts), "device", s.IBDevice, "port", strconv.Itoa(s.Port))
 	}
-	return w.b.Bytes()
 }
 
 func boolean(b bool) float64 {

@@ -29,9 +29,8 @@ var longFiles = map[string]string{
 // longFunctions are functions of more than maxFunction lines outside of tests, as
 // file:name, with the reason. A test may be one long table or one long story.
 var longFunctions = map[string]string{
-	"daemon/card/explain.go:Explain":               "one case for each operation",
 	"daemon/classify.go:classify":                  "one case for each refusal",
-	"daemon/metrics/metrics.go:Text":               "one statement for each metric",
+	"daemon/card/explain.go:Explain":               "one case for each operation",
 	"sm/transport/transporttest/suite.go:testPeer": "one conversation",
 }
 

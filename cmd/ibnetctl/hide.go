@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"hash/maphash"
 	"net/netip"
@@ -112,13 +113,8 @@ var (
 func (h hider) guids(s string) string {
 	return guidPattern.ReplaceAllStringFunc(s, func(m string) string {
 		digits := strings.NewReplacer("0x", "", ":", "", "-", "").Replace(m)
-		b := make([]byte, len(digits)/2)
-		for i := range b {
-			if _, err := fmt.Sscanf(digits[2*i:2*i+2], "%02x", &b[i]); err != nil {
-				return m
-			}
-		}
-		if len(b) < 6 || allZero(b) {
+		b, err := hex.DecodeString(digits)
+		if err != nil || len(b) < 6 || allZero(b) {
 			return m
 		}
 		tail := b[len(b)-min(8, len(b)):]

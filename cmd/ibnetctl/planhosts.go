@@ -51,7 +51,6 @@ func (a *app) printHosts(rows []hosts.Row, collisions []hosts.Collision, problem
 	}
 	var cells [][]cell
 	for _, r := range rows {
-		link := cmp.Or(r.Link, r.GUID)
 		var why []string
 		for _, m := range r.Missing {
 			if strings.HasPrefix(m.Address, "AddressTable=") {
@@ -63,18 +62,11 @@ func (a *app) printHosts(rows []hosts.Row, collisions []hosts.Collision, problem
 		if r.Unit == "" {
 			why = []string{"no unit matches"}
 		}
-		cells = append(cells, []cell{{text: r.Host}, {text: orDash(link)}, {text: orDash(strings.Join(r.Addresses, " "))}, {text: orDash(r.Unit)},
-			{text: strings.Join(why, "; "), style: soso}})
+		cells = append(cells, []cell{{text: r.Host}, {text: cmp.Or(r.Link, r.GUID, "-")}, {text: cmp.Or(strings.Join(r.Addresses, " "), "-")},
+			{text: cmp.Or(r.Unit, "-")}, {text: strings.Join(why, "; "), style: soso}})
 	}
 	a.table("", []string{"HOST", "LINK", "ADDRESSES", "UNIT", "WHY"}, cells, "UNIT")
 	for _, c := range collisions {
 		a.say("", 2, a.paint(bad, fmt.Sprintf("%s is the address of %s", c.Address, strings.Join(c.Holders, ", "))))
 	}
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

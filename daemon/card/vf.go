@@ -274,8 +274,7 @@ func setReported(v *roce.VF, r *rtnl.VF) {
 	v.MinRate, v.MaxRate, v.MAC, v.VLAN, v.QoS = uint32(max(r.MinTxRate, 0)), uint32(max(r.MaxTxRate, 0)), r.MAC, uint16(r.VLAN), uint8(r.QoS)
 	v.Proto = units.VLANProtocol(r.VLANProto)
 	if r.LinkState != nil {
-		ls := units.VFLinkState(*r.LinkState)
-		v.LinkState = &ls
+		v.LinkState = new(units.VFLinkState(*r.LinkState))
 	}
 }
 
@@ -283,8 +282,7 @@ func change(a roce.VFAttr) rtnl.VFChange {
 	c := rtnl.VFChange{NodeGUID: a.NodeGUID, PortGUID: a.PortGUID, Trust: a.Trust, SpoofCheck: a.Spoof, MAC: a.MAC, VLAN: a.VLAN,
 		QoS: a.QoS, VLANProto: uint16(a.Proto)}
 	if a.LinkState != nil {
-		s := rtnl.VFLinkState(*a.LinkState)
-		c.LinkState = &s
+		c.LinkState = new(rtnl.VFLinkState(*a.LinkState))
 	}
 	if a.MaxRate != nil && a.MinRate != nil {
 		lo, hi := int(*a.MinRate), int(*a.MaxRate)

@@ -77,8 +77,7 @@ func (t *babbles) came(k babbler, n *mad.Notice, now time.Time) (act bool, rate 
 		t.quiet++
 		return true, float64(b.n) / max(now.Sub(b.since).Seconds(), 1)
 	}
-	c := *n
-	b.left = &c
+	b.left = new(*n)
 	return false, 0
 }
 

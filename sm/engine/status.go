@@ -88,8 +88,7 @@ func (s *Subnet) publish() {
 		Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now(),
 	}
 	if s.elect.State() == mad.SMStandby {
-		m := s.manager(s.elect.Master())
-		x.Master = &m
+		x.Master = new(s.manager(s.elect.Master()))
 	}
 	for _, p := range s.elect.Peers() {
 		if x.Master != nil && p.Info.GUID == x.Master.GUID {

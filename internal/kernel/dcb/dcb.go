@@ -215,8 +215,7 @@ func decodeState(b []byte, s *State) error {
 	for a.Next() {
 		switch a.Type() {
 		case attrDCBX:
-			v := a.Uint8()
-			s.DCBX = &v
+			s.DCBX = new(a.Uint8())
 		case attrIEEE:
 			if err := decodeIEEE(a.Nested(), s); err != nil {
 				return err

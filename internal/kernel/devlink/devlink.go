@@ -138,8 +138,7 @@ func decodePort(b []byte) (p Port, err error) {
 		case attrPortFlavour:
 			p.Flavour = a.Uint16()
 		case attrPortNumber:
-			v := a.Uint32()
-			p.Number = &v
+			p.Number = new(a.Uint32())
 		}
 	}
 	return p, a.Err()

@@ -74,8 +74,7 @@ func SetLink(index int, c LinkChange) Request {
 		m.Attributes.Info = &rtnetlink.LinkInfo{Kind: ipoib.Kind, Data: d}
 	}
 	if c.Master != nil {
-		v := uint32(*c.Master)
-		m.Attributes.Master = &v
+		m.Attributes.Master = new(uint32(*c.Master))
 	}
 	return encode(fmt.Sprintf("change link %d", index), unix.RTM_NEWLINK, 0, m, func(w *nl.Builder) {
 		if c.Group != nil {

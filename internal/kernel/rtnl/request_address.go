@@ -126,8 +126,7 @@ func route(verb string, typ uint16, flags netlink.HeaderFlags, r Route) Request 
 		m.SrcLength = uint8(r.Src.Bits())
 	}
 	if r.Pref != 0 {
-		pref := r.Pref
-		m.Attributes.Pref = &pref
+		m.Attributes.Pref = new(r.Pref)
 	}
 	viaOther := r.Gateway.IsValid() && family(r.Gateway) != m.Family
 	if r.Gateway.IsValid() && !viaOther {

@@ -84,8 +84,7 @@ func rule(verb string, typ uint16, flags netlink.HeaderFlags, r Rule) Request {
 		at.SuppressIFGroup = &r.SuppressIfGroup.Value
 	}
 	if r.L3MDev {
-		v := uint8(1)
-		at.L3MDev = &v
+		at.L3MDev = new(uint8(1))
 	}
 	if r.Goto != 0 {
 		at.Goto = &r.Goto

@@ -116,8 +116,7 @@ func decodeRoute(b []byte, r *Route, in *interner) error {
 		case rtaNHID:
 			r.NextHopID = a.Uint32()
 		case unix.RTA_TTL_PROPAGATE:
-			v := a.Uint8() != 0
-			r.TTLPropagate = &v
+			r.TTLPropagate = new(a.Uint8() != 0)
 		case unix.RTA_METRICS:
 			if err := decodeMetrics(a.Nested(), &r.Metrics, in); err != nil {
 				return err

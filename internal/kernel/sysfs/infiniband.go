@@ -236,12 +236,10 @@ func ibPort(dir string, num int) (IBPort, error) {
 		p.LMC = ib.LMC(*v)
 	}
 	if v := small("sm_sl", 8); v != nil {
-		n := uint8(*v)
-		p.SMSL = &n
+		p.SMSL = new(uint8(*v))
 	}
 	if v := small("cap_mask", 32); v != nil {
-		n := uint32(*v)
-		p.CapMask = &n
+		p.CapMask = new(uint32(*v))
 	}
 	if s := text(dir + "/gids/0"); s != "" {
 		p.GID, err = ib.ParseGID(s)

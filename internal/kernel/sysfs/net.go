@@ -45,21 +45,18 @@ func (f FS) Net(name string) (Net, error) {
 	if v, err := number(dir + "/dev_port"); err != nil {
 		errs = append(errs, err)
 	} else if v != nil && *v < 1<<16 {
-		i := int(*v)
-		n.DevPort = &i
+		n.DevPort = new(int(*v))
 	}
 	n.IBDevs, _ = names(dir + "/device/infiniband") // absent for most cards
 	if v, err := number(dir + "/umcast"); err != nil {
 		errs = append(errs, err)
 	} else if v != nil {
-		b := *v != 0
-		n.UMcast = &b
+		n.UMcast = new(*v != 0)
 	}
 	if v, err := number(dir + "/pkey"); err != nil {
 		errs = append(errs, err)
 	} else if v != nil && *v <= 0xffff {
-		k := ib.PKey(*v)
-		n.PKey = &k
+		n.PKey = new(ib.PKey(*v))
 	}
 	if v, err := strconv.Atoi(text(dir + "/speed")); err == nil && v > 0 {
 		n.Speed = &v
@@ -139,8 +136,7 @@ func sriov(dev string) (*SRIOV, error) {
 	// A PCI function has at most 65535 virtual functions (TotalVFs, 16 bits).
 	s := &SRIOV{TotalVFs: int(*total & 0xffff)}
 	if v, err := number(dev + "/sriov_drivers_autoprobe"); err == nil && v != nil {
-		b := *v != 0
-		s.Autoprobe = &b
+		s.Autoprobe = new(*v != 0)
 	}
 	// The functions are counted by their links: a reader of sriov_numvfs waits for
 	// its writer, and so for the drivers of all functions (sriov_numvfs_show).

@@ -63,8 +63,7 @@ func (d *Driver) Decode(ad *netlink.AttributeDecoder) error {
 			v := ib.IPoIBMode(ad.Uint16())
 			d.Mode = &v
 		case unix.IFLA_IPOIB_UMCAST:
-			v := ad.Uint16()
-			d.UMcast = &v
+			d.UMcast = new(ad.Uint16())
 		}
 	}
 	return ad.Err()

@@ -157,18 +157,24 @@ func unitOf(t *testing.T, text string) *units.Unit {
 	return set.Units[0]
 }
 
+// observer is an Observer of a tree, until the test ends.
+func observer(t *testing.T, root string) *Observer {
+	t.Helper()
+	rt, err := rtnl.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := New(root, rt, Config{})
+	t.Cleanup(func() { _, _ = o.Close(), rt.Close() })
+	return o
+}
+
 // One look reads everything that a unit asks for; the next reads only what it is
 // asked to, and what the card's worker changes not at all.
 func TestObserveCard(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)
-	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rt.Close() }()
-	o := New(x.root, rt, Config{})
-	defer func() { _ = o.Close() }()
+	o := observer(t, x.root)
 	u := unitOf(t, everySection)
 	s := snapshot()
 	var soon []time.Duration
@@ -252,13 +258,7 @@ func TestObserveCard(t *testing.T) {
 func TestObserveBusyPort(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)
-	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rt.Close() }()
-	o := New(x.root, rt, Config{})
-	defer func() { _ = o.Close() }()
+	o := observer(t, x.root)
 	u := unitOf(t, "[Match]\nIBDevice=mlx5_0\n[Port]\nType=eth\n")
 	s := &link.Snapshot{Devices: []link.Device{{Name: "mlx5_0", Bus: "pci", Parent: pf, Ports: []link.Port{{Num: 1}}}}}
 	look := func(want units.PortType) {
@@ -366,13 +366,7 @@ func TestExecutorFiles(t *testing.T) {
 func TestApplyFiles(t *testing.T) {
 	kerneltest.Isolate(t)
 	x := newTree(t)
-	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rt.Close() }()
-	o := New(x.root, rt, Config{})
-	defer func() { _ = o.Close() }()
+	o := observer(t, x.root)
 	on := link.Target{Link: "lo", Ifindex: 1, IBDevice: "mlx5_0", Port: 1}
 	for _, f := range []string{"roce_np", "roce_rp"} {
 		x.write(fmt.Sprintf("sys/devices/pci/%s/net/lo/ecn/%s/enable/3", pf, f), "0\n")

@@ -14,6 +14,7 @@ import (
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/smctl"
@@ -53,16 +54,20 @@ func answerSMInfo(ctx context.Context, t *testing.T, tr transport.Transport, gui
 	}()
 }
 
+func hostsOf(f *fabric.Fabric) (hosts []ib.GUID) {
+	for _, p := range f.EndPorts {
+		if f.Nodes[f.Ports[p].Node].Type == ib.NodeCA {
+			hosts = append(hosts, f.Ports[p].GUID)
+		}
+	}
+	return hosts
+}
+
 func TestWalk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(4, 4)
 		s := simfabric.New(f, simfabric.Options{Seed: 1, DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
-		var hosts []ib.GUID
-		for _, p := range f.EndPorts {
-			if f.Nodes[f.Ports[p].Node].Type == ib.NodeCA {
-				hosts = append(hosts, f.Ports[p].GUID)
-			}
-		}
+		hosts := hostsOf(f)
 		me, err := s.Open(hosts[0])
 		if err != nil {
 			t.Fatal(err)
@@ -199,12 +204,7 @@ func TestWalkFromProtectedPort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.FatTree2(4, 4)
 		s := simfabric.New(f, simfabric.Options{Seed: 1, DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
-		var hosts []ib.GUID
-		for _, p := range f.EndPorts {
-			if f.Nodes[f.Ports[p].Node].Type == ib.NodeCA {
-				hosts = append(hosts, f.Ports[p].GUID)
-			}
-		}
+		hosts := hostsOf(f)
 		me, err := s.Open(hosts[0])
 		if err != nil {
 			t.Fatal(err)

@@ -23,11 +23,7 @@ func TestHostileMember(t *testing.T) {
 	c := b.Dial()
 	hold := make(chan struct{})
 	f := b.systemd()
-	s := NewSystemd(b.addr, nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	s, ctx := b.client()
 	next(t, s.Changes())
 	conn, err := s.connection()
 	if err != nil {

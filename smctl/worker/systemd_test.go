@@ -104,6 +104,16 @@ func startBus(t *testing.T) *privateBus {
 	return &privateBus{b, t, b.Addr}
 }
 
+// client is a Systemd that runs until the test ends, and the context that ends then.
+func (b *privateBus) client() (*Systemd, context.Context) {
+	s := NewSystemd(b.addr, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	b.t.Cleanup(func() { cancel(); <-done })
+	return s, ctx
+}
+
 // systemd puts a fake systemd on the bus.
 func (b *privateBus) systemd() *fakeSystemd {
 	b.t.Helper()
@@ -139,11 +149,7 @@ func next(t *testing.T, ch <-chan string) string {
 func TestSystemd(t *testing.T) {
 	b := startBus(t)
 	f := b.systemd()
-	s := NewSystemd(b.addr, nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	s, ctx := b.client()
 	if n := next(t, s.Changes()); n != "" {
 		t.Errorf("connected with %q", n)
 	}
@@ -268,11 +274,7 @@ func TestQueuedStart(t *testing.T) {
 func TestModuleJobs(t *testing.T) {
 	b := startBus(t)
 	f := b.systemd()
-	s := NewSystemd(b.addr, nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	s, ctx := b.client()
 	next(t, s.Changes())
 	start := func(g func()) {
 		f.mu.Lock()
@@ -308,11 +310,7 @@ func TestModuleJobs(t *testing.T) {
 func TestModuleOverDeafBus(t *testing.T) {
 	b := startBus(t)
 	f := b.systemd()
-	s := NewSystemd(b.addr, nil)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	s, ctx := b.client()
 	next(t, s.Changes())
 	f.mu.Lock()
 	f.start = func() { _ = b.Signal(syscall.SIGSTOP) } // the answer does not arrive

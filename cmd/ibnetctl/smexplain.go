@@ -34,7 +34,9 @@ exit status is 1 if packets do not arrive.
 
 The tables are those of the switches, read from a port of this host with subnet
 management packets, which needs root. With --file they are computed as ibnetsm
-would; states and MTUs are not in such a file.
+would; states and MTUs are not in such a file. To name the engine, the options and
+hints for routes of the ibnetsm on this host are used, if it is the master, or the
+files that are given.
 
 ` + nodeHelp,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, s string) ([]string, cobra.ShellCompDirective) {
@@ -239,6 +241,7 @@ func (a *app) showExplained(r *fabricRoutes, x *explainedPaths) error {
 		fmt.Fprintln(a.out)
 	}
 	a.field("Engine", r.engineWords())
+	a.showHints(r)
 	a.field("Partitions", x.partitionWords(f))
 	a.field("PathRecord", x.recordWords(r))
 	for _, w := range r.warnings {
@@ -275,6 +278,7 @@ func (a *app) printHops(r *fabricRoutes, p *explain.Path) {
 func (x *explainedPaths) answer(r *fabricRoutes) answer.Explain {
 	f := r.Fabric
 	out := answer.Explain{Schema: answer.Schema, OK: x.works(), Source: r.source, Live: r.Live, Engine: r.Engine, EngineNote: r.note,
+		Hints: r.hints.answer(&r.opt),
 		Paths: []answer.Path{}, Partitions: []answer.SharedPartition{}, Warnings: append([]string{}, r.warnings...)}
 	for _, p := range x.paths {
 		t := answer.Path{From: f.PortName(p.From), To: f.PortName(p.To),

@@ -29,6 +29,7 @@ const maxFabricText = 256 << 20
 type routesOptions struct {
 	file, port, names, partitions string
 	engine                        string
+	hints                         hintFiles
 	qos                           bool
 	timeout                       *time.Duration
 }
@@ -42,6 +43,7 @@ func (o *routesOptions) flags(a *app, c *cobra.Command) {
 	f.StringVar(&o.names, "node-name-map", "", "take the names of nodes from `FILE`, as those of ibnetsm")
 	f.StringVar(&o.engine, "routing", "", "the `ENGINE` of the subnet manager (default: chosen automatically)")
 	f.BoolVar(&o.qos, "qos", false, "the subnet manager uses service levels and virtual lanes (ibnetsm --qos)")
+	o.hints.flags(f)
 	o.timeout = timeoutFlag(c, time.Minute, "give up reading the fabric after `TIME`")
 	c.MarkFlagsMutuallyExclusive("file", "port")
 	_ = c.RegisterFlagCompletionFunc("port", a.completePorts)
@@ -59,12 +61,14 @@ func (o *routesOptions) check() error {
 }
 
 func (o *routesOptions) options() explain.Options {
-	return explain.Options{Engine: o.engine, QoS: o.qos, Partitions: partition.Default()}
+	return explain.Options{Route: route.Options{Engine: o.engine}, QoS: o.qos, Partitions: partition.Default()}
 }
 
 // fabricRoutes is a fabric with its tables, as a command works on it.
 type fabricRoutes struct {
 	*explain.Routes
+	opt      explain.Options // with which ibnetsm computes tables
+	hints    hints
 	source   string
 	note     string // how the engine is known, or why it is not
 	warnings []string
@@ -98,7 +102,7 @@ func (a *app) withRoutes(cmd *cobra.Command, o *routesOptions, do func(ctx conte
 		return fmt.Errorf("%s/%d: %w; to work on a recorded fabric: --file", dev, num, err)
 	}
 	defer conn.Close()
-	r, err := liveRoutes(ctx, conn, o, names)
+	r, err := liveRoutes(ctx, conn, o, names, askRouting(ctx))
 	if err == nil {
 		r.source = fmt.Sprintf("%s/%d", dev, num)
 		err = do(ctx, conn, r)
@@ -131,18 +135,21 @@ func (a *app) livePort(ctx context.Context, name string) (dev string, num int, e
 }
 
 // liveRoutes reads the tables in force.
-func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fabric.Names) (*fabricRoutes, error) {
+func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fabric.Names, host hostRouting) (*fabricRoutes, error) {
 	t, warnings, err := probe.Tables(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
 	t.Fabric = names.Apply(t.Fabric)
-	r := &fabricRoutes{Routes: t, warnings: warnings}
+	r := &fabricRoutes{Routes: t, opt: o.options(), warnings: warnings}
+	if err := o.ofManager(r, host); err != nil {
+		return nil, err
+	}
 	if n := t.Inactive(); n > 0 {
 		r.warnings = append(r.warnings, fmt.Sprintf("%d %s between switches %s not Active and left out here: if the subnet manager is "+
 			"still configuring the fabric, repeat this in a minute", n, plural(n, "link", "links"), plural(n, "is", "are")))
 	}
-	differ, of, err := t.Recognize(o.options())
+	differ, of, err := t.Recognize(r.opt)
 	switch {
 	case errors.Is(err, route.ErrNoLIDs):
 		return nil, fail(exitFailure, "no port of the fabric has a LID: no subnet manager has configured it; for its state: ibnetctl sm status")
@@ -150,6 +157,8 @@ func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fa
 		return nil, err
 	case differ == 0:
 		r.note = "ibnetsm would keep every entry of the tables"
+	case !r.hints.known:
+		r.note = fmt.Sprintf("ibnetsm would change %d of %d entries, so another engine, hints or another subnet manager made them", differ, of)
 	default:
 		r.note = fmt.Sprintf("ibnetsm would change %d of %d entries, so another engine or subnet manager made them", differ, of)
 	}
@@ -171,21 +180,24 @@ func (a *app) routesOfFile(o *routesOptions, names fabric.Names) (*fabricRoutes,
 	if err != nil {
 		return nil, err
 	}
-	opt := o.options()
+	r := &fabricRoutes{opt: o.options(), hints: hints{known: true}, source: o.file, note: "computed from the file, as ibnetsm does"}
+	if err := o.ofFiles(r); err != nil {
+		return nil, err
+	}
 	if o.partitions != "" {
 		b, err := readBounded(o.partitions, partition.MaxFileSize)
 		if err != nil {
 			return nil, err
 		}
-		if opt.Partitions, err = partition.Parse(o.partitions, b); err != nil {
+		if r.opt.Partitions, err = partition.Parse(o.partitions, b); err != nil {
 			return nil, err
 		}
 	}
-	t, err := explain.Compute(names.Apply(f), opt, nil)
-	if err != nil {
+	if r.Routes, err = explain.Compute(names.Apply(f), r.opt, nil); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.file, err)
 	}
-	return &fabricRoutes{Routes: t, source: o.file, note: "computed from the file, as ibnetsm does", warnings: t.Warnings}, nil
+	r.warnings = append(r.warnings, r.Routes.Warnings...)
+	return r, nil
 }
 
 func readNames(file string) (fabric.Names, error) {

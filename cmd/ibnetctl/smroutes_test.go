@@ -15,13 +15,17 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/answer/answertest"
+	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/explain"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/route"
 	"ibnetworkd/smctl/probe"
 )
 
@@ -182,7 +186,7 @@ func managed(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *testi
 // subnet administrator is asked.
 func TestExplainLive(t *testing.T) {
 	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
-		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil)
+		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, hostRouting{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -253,62 +257,163 @@ func TestWhatIfScreens(t *testing.T) {
 	}
 }
 
-// What is foretold of a live fabric is what the subnet manager then does.
+// heavy are hop weights for all links to a switch.
+func heavy(f *fabric.Fabric, name string) (out []guidfile.Weight) {
+	n, err := explain.Nodes(f, name)
+	if err != nil {
+		panic(err)
+	}
+	first, count := f.PortRange(n[0])
+	for p := first + 1; p < first+count; p++ {
+		if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
+			out = append(out, guidfile.Weight{Switch: f.Nodes[f.Ports[q].Node].GUID, Port: f.Ports[q].Num, Hops: 9})
+		}
+	}
+	return out
+}
+
+// What is foretold of a live fabric is what the subnet manager then does, with hints and
+// drained switches too. Without the manager's own account they are missed, and that is said.
 func TestWhatIfLive(t *testing.T) {
 	f := gen.FatTree2(8, 4)
-	synctest.Test(t, func(t *testing.T) {
-		s := simfabric.New(f, simfabric.Options{})
-		defer s.Close()
-		tr, err := s.Open(f.Ports[f.SMPort].GUID)
+	guid := func(name string) ib.GUID {
+		n, err := explain.Nodes(f, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = engine.New(tr, engine.Config{Partitions: partition.Default()}).Run(ctx) }()
-		defer func() { cancel(); <-done; tr.Close() }()
-		time.Sleep(2 * time.Second)
-		conn, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		o := routesOptions{}
-		r, err := liveRoutes(ctx, conn, &o, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := whatIf(r, &o, []string{"S-0001[5]"}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sw, err := explain.Cable(f, "S-0001[5]")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.ResetCounters()
-		if err := s.Cut(f.Nodes[f.Ports[sw].Node].GUID, f.Ports[sw].Num); err != nil {
-			t.Fatal(err)
+		return f.Nodes[n[0]].GUID
+	}
+	for _, tt := range []struct {
+		name  string
+		opt   route.Options
+		drain []ib.GUID
+		words string
+	}{
+		{"plain", route.Options{}, nil, ""},
+		{"weights", route.Options{HopWeights: heavy(f, "S-0006")}, nil, "8 hop weights (of the ibnetsm on "},
+		{"roots", route.Options{Roots: []ib.GUID{guid("S-0002")}}, nil, "1 root (of the ibnetsm on "},
+		{"engine", route.Options{Engine: route.UpDown}, nil, ""},
+		{"drained", route.Options{}, []ib.GUID{guid("S-0005")}, "1 drained switch (of the ibnetsm on "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { foretell(t, f, tt.opt, tt.drain, tt.words) })
+		})
+	}
+}
+
+func foretell(t *testing.T, f *fabric.Fabric, opt route.Options, drain []ib.GUID, words string) {
+	s := simfabric.New(f, simfabric.Options{})
+	defer s.Close()
+	tr, err := s.Open(f.Ports[f.SMPort].GUID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	sub := engine.New(tr, engine.Config{Partitions: partition.Default(), Route: opt})
+	go func() { defer close(done); _ = sub.Run(ctx) }()
+	defer func() { cancel(); <-done; tr.Close() }()
+	time.Sleep(2 * time.Second)
+	if len(drain) > 0 {
+		if _, ok := sub.Drain(drain, nil); !ok {
+			t.Fatal("not drained")
 		}
 		time.Sleep(5 * time.Second)
-		if n := s.Counters().SMPs[mad.AttrLFT].Set; int(n) != c.Blocks || c.Tops != 0 {
-			t.Errorf("%d blocks were written, %d foretold", n, c.Blocks)
-		}
-		after, err := liveRoutes(ctx, conn, &o, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, row := range c.After.LFT {
-			for l, p := range row {
-				if got := after.LFT[i]; l > 0 && (l >= len(got) || got[l] != p) {
-					t.Errorf("switch %d: LID %d goes to port %d, foretold was %d", i, l, got[l], p)
-				}
+	}
+	conn, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	o := routesOptions{}
+	host := hostRouting{managers: []control.Routing{{PortGUID: 7, State: "Master", Engine: route.DOR}, sub.Snapshot().Routes}}
+	r, err := liveRoutes(ctx, conn, &o, nil, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := r.hints.words(&r.opt); r.Engine == "" || !r.hints.known || !strings.HasPrefix(w, words) || words == "" && w != "" {
+		t.Errorf("engine %s, hints %q", r.engineWords(), w)
+	}
+	blind, err := liveRoutes(ctx, conn, &o, nil, hostRouting{problems: []string{"no answer"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w := blind.hints.words(&blind.opt); !strings.Contains(w, "is no ibnetsm of this host; no answer: give its files") {
+		t.Errorf("without the manager: %q", w)
+	}
+	if words != "" && (blind.Engine != "" || !strings.Contains(blind.note, "another engine, hints or another subnet manager")) {
+		t.Errorf("without the manager: engine %s", blind.engineWords())
+	}
+	c, err := whatIf(r, []string{"S-0001[5]"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sw, err := explain.Cable(f, "S-0001[5]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.ResetCounters()
+	if err := s.Cut(f.Nodes[f.Ports[sw].Node].GUID, f.Ports[sw].Num); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second)
+	if n := s.Counters().SMPs[mad.AttrLFT].Set; int(n) != c.Blocks || c.Tops != 0 {
+		t.Errorf("%d blocks were written, %d foretold", n, c.Blocks)
+	}
+	after, err := liveRoutes(ctx, conn, &o, nil, host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range c.After.LFT {
+		for l, p := range row {
+			if got := after.LFT[i]; l > 0 && (l >= len(got) || got[l] != p) {
+				t.Errorf("switch %d: LID %d goes to port %d, foretold was %d", i, l, got[l], p)
 			}
 		}
-		if c.Entries == 0 {
-			t.Error("nothing was foretold")
+	}
+	if c.Entries == 0 {
+		t.Error("nothing was foretold")
+	}
+}
+
+// Files with hints change what is computed of a recorded fabric; lines that ibnetsm would
+// leave out are named, and a file that does not exist is an error.
+func TestHintFiles(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	file := fabricFile(t, f)
+	hops, cn := filepath.Join(t.TempDir(), "hops"), filepath.Join(t.TempDir(), "cn")
+	text := "nonsense\n"
+	for _, w := range heavy(f, "S-0006") {
+		text += fmt.Sprintf("%v %d %d\n", w.Switch, w.Port, w.Hops)
+	}
+	host := f.Ports[f.EndPorts[0]].GUID.String()
+	for name, text := range map[string]string{hops: text, cn: host + "\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
-	})
+	}
+	var x answer.WhatIf
+	args := []string{"--json", "sm", "whatif", "--file", file, "--off", "S-0006"}
+	_, out, e := ctl(t, 0, args...)
+	if err := json.Unmarshal([]byte(out), &x); err != nil || x.Moved == 0 || !x.Hints.Known || x.Hints.HopWeights != 0 {
+		t.Errorf("without hints: %v, %s, %s", err, out, e)
+	}
+	_, out, e = ctl(t, 0, append(args, "--hop-weights-file", hops, "--cn-guid-file", cn)...)
+	if err := answertest.Check("sm whatif", []byte(out)); err != nil {
+		t.Error(err)
+	}
+	if err := json.Unmarshal([]byte(out), &x); err != nil || x.Moved != 0 || x.Hints.HopWeights != 8 || x.Hints.Compute != 1 ||
+		len(x.Warnings) != 1 || !strings.Contains(x.Warnings[0], hops+":1:1: want") {
+		t.Errorf("nothing passes the switch that weights keep free: %v, %s, %s", err, out, e)
+	}
+	code, out, e := ctl(t, 100, "sm", "explain", "H-00001", "H-00010", "--file", file, "--hop-weights-file", hops)
+	if code != 0 || !strings.Contains(out, "8 hop weights (as given)") || strings.Contains(out, "S-0006") {
+		t.Errorf("exit status %d, %s\n%s", code, e, out)
+	}
+	code, _, e = ctl(t, 0, append(args, "--root-guid-file", "/none")...)
+	if code != exitNoSuch || e != "open /none: no such file or directory" {
+		t.Errorf("exit status %d, %s", code, e)
+	}
 }
 
 // Of a file the tables are computed, of a live fabric they are read, with groups.
@@ -336,7 +441,7 @@ func TestDump(t *testing.T) {
 		}
 	}
 	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
-		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil)
+		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, hostRouting{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,9 @@ The exit status is 1 if more is lost than was named: hosts that are not off cann
 reached, or a credit loop appears.
 
 The tables in force are those of the switches, read from a port of this host with
-subnet management packets, which needs root. With --file they are computed.
+subnet management packets, which needs root. With --file they are computed. Hints for
+routes are those of the ibnetsm that runs on this host, if it is the master, or of the
+files that are given.
 
 ` + nodeHelp + ` The name of a host means all its adapters. Each option can be given
 several times.`,
@@ -45,7 +47,7 @@ several times.`,
 				return fail(exitUsage, "what if what? name a cable with --cut NODE[PORT] or a node with --off NODE")
 			}
 			return a.withRoutes(cmd, &o, func(_ context.Context, _ probe.Conn, r *fabricRoutes) error {
-				x, err := whatIf(r, &o, cut, off)
+				x, err := whatIf(r, cut, off)
 				if err != nil {
 					return err
 				}
@@ -63,7 +65,7 @@ several times.`,
 }
 
 // whatIf compares the routes of a fabric with those without cables and nodes.
-func whatIf(r *fabricRoutes, o *routesOptions, cut, off []string) (*explain.Change, error) {
+func whatIf(r *fabricRoutes, cut, off []string) (*explain.Change, error) {
 	var ports, nodes []int32
 	for _, w := range cut {
 		p, err := explain.Cable(r.Fabric, w)
@@ -79,7 +81,7 @@ func whatIf(r *fabricRoutes, o *routesOptions, cut, off []string) (*explain.Chan
 		}
 		nodes = append(nodes, n...)
 	}
-	return explain.Compare(r.Routes, nodes, ports, o.options())
+	return explain.Compare(r.Routes, nodes, ports, r.opt)
 }
 
 // routesSummary is one side of a comparison.
@@ -108,6 +110,7 @@ func tenths(v float64) float64 { return math.Round(v*10) / 10 }
 func whatIfAnswer(r *fabricRoutes, c *explain.Change) answer.WhatIf {
 	f := r.Fabric
 	out := answer.WhatIf{Schema: answer.Schema, OK: !c.Worse(), Source: r.source, Live: r.Live, EngineNote: r.note,
+		Hints:  r.hints.answer(&r.opt),
 		Before: routesSummary(c.Before, c.LoopBefore), After: routesSummary(c.After, c.LoopAfter), Pairs: c.Pairs, Moved: c.Moved, Lost: c.Lost,
 		Unreachable: []string{}, Entries: c.Entries, Blocks: c.Blocks, Written: c.Written, SMPs: c.Blocks + c.Tops}
 	for _, e := range c.Unreachable {
@@ -183,6 +186,7 @@ func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
 		a.field("Credit loop", listed(x.After.CreditLoop))
 	}
 	a.field("Before", r.engineWords())
+	a.showHints(r)
 	for _, w := range x.Warnings {
 		a.field("Warning", w)
 	}

@@ -238,6 +238,10 @@ func everyAnswer(g *lab.G) {
 		if err := answertest.Check(c.form, []byte(out)); err != nil || code != fmt.Sprint(c.code) {
 			g.Errorf("ibnetctl --json %s (exit %s, want %d): %v\n%s%s", c.cmd, code, c.code, err, out, g.Read("/tmp/err"))
 		}
+		// The manager of this host reports its hints.
+		if c.form == "sm explain" && !strings.Contains(out, `"note": "of the ibnetsm on swib`) {
+			g.Errorf("ibnetctl --json %s: %s", c.cmd, out)
+		}
 	}
 	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
 	mon := g.Start("ibnetctl", "--json", "monitor")

@@ -3,7 +3,9 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/guidfile"
 )
 
 // DefaultSocket is where a running ibnetsm answers.
@@ -28,6 +31,7 @@ const (
 	AskFull     = "resweep full"
 	AskDrain    = "drain"
 	AskUndrain  = "undrain"
+	AskRouting  = "routing" // JSON: a list of Routing
 )
 
 // MaxAsk bounds the bytes of a line that asks.
@@ -66,6 +70,64 @@ func some(names []string) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+// Routing is how a subnet manager computes routes: its options, and what its tables in
+// force keep to.
+type Routing struct {
+	Device     string            `json:"device"`
+	Port       uint8             `json:"port"`
+	PortGUID   ib.GUID           `json:"port_guid"`
+	State      string            `json:"state"`            // Master, Standby, ...
+	Engine     string            `json:"engine,omitempty"` // as configured, empty for the automatic choice
+	QoS        bool              `json:"qos"`              // service levels are used
+	Roots      []ib.GUID         `json:"roots,omitempty"`
+	Compute    []ib.GUID         `json:"compute_nodes,omitempty"`
+	IO         []ib.GUID         `json:"io_nodes,omitempty"`
+	HopWeights []guidfile.Weight `json:"hop_weights,omitempty"`
+	Drained    []ib.GUID         `json:"drained,omitempty"`
+	// Order are the switches by node GUID from the top down, where the engine has such
+	// an order.
+	Order []ib.GUID `json:"order,omitempty"`
+}
+
+// MaxRouting bounds the bytes of an answer to AskRouting: a million GUIDs.
+const MaxRouting = 24 << 20
+
+// QueryRouting gives how the manager at a socket computes the routes of its subnets.
+func QueryRouting(ctx context.Context, path string) ([]Routing, error) {
+	var b bounded
+	if err := Ask(ctx, path, AskRouting, &b); err != nil {
+		return nil, err
+	}
+	out, err := ParseRouting(b.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("the ibnetsm at %s does not report how it routes (%w); restart it if it is older than ibnetctl", path, err)
+	}
+	return out, nil
+}
+
+// ParseRouting reads the answer to AskRouting, of at most MaxRouting bytes.
+func ParseRouting(b []byte) (out []Routing, err error) {
+	if len(b) > MaxRouting {
+		return nil, errTooLong
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+var errTooLong = fmt.Errorf("more than %d bytes", MaxRouting)
+
+// bounded is a buffer of at most MaxRouting bytes.
+type bounded struct{ bytes.Buffer }
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > MaxRouting {
+		return 0, errTooLong
+	}
+	return b.Buffer.Write(p)
 }
 
 // Drains is the answer to drain and undrain of one subnet.

@@ -42,6 +42,8 @@ type Snapshot struct {
 	SACounters  sa.Counters     `json:"sa_counters"`
 	At          time.Time       `json:"at"`
 
+	// Routes is how routes are computed.
+	Routes control.Routing `json:"-"`
 	// Fabric is the subnet as last published, nil unless master.
 	Fabric *fabric.Fabric `json:"-"`
 }
@@ -87,6 +89,7 @@ func (s *Subnet) publish() {
 		Sweeps: s.sweeps.count, LastSweep: s.sweeps.last, Retrying: slices.Clone(s.sweeps.failedAt),
 		Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now(),
 	}
+	x.Routes = s.routing(x)
 	if s.elect.State() == mad.SMStandby {
 		x.Master = new(s.manager(s.elect.Master()))
 	}
@@ -114,6 +117,14 @@ func (s *Subnet) publish() {
 	if s.cfg.Changed != nil {
 		s.cfg.Changed(x)
 	}
+}
+
+// routing is how routes are computed; it shares lists, none of which changes.
+func (s *Subnet) routing(x *Snapshot) control.Routing {
+	r := &s.cfg.Route
+	return control.Routing{Device: x.Device, Port: x.Port, PortGUID: x.PortGUID, State: x.State, Engine: r.Engine,
+		QoS: s.cfg.QoS != nil && !s.prog.noVLs, Roots: r.Roots, Compute: r.Compute, IO: r.IO, HopWeights: r.HopWeights,
+		Drained: s.drained, Order: s.prog.want.order}
 }
 
 // copy copies the counters for another goroutine.

@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/lid"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/qos"
@@ -33,20 +34,24 @@ type Routes struct {
 	// Live is whether states and MTUs are the ports' answers.
 	Live bool
 
-	view *route.View
+	weights []guidfile.Weight // with which the tables were made, as far as is known
+	drained []ib.GUID
+	view    *route.View
 }
 
 // View is what the tables do, measured once.
 func (r *Routes) View() *route.View {
 	if r.view == nil {
-		r.view = route.NewView(r.Fabric, &r.Result)
+		seen, _ := r.Fabric.Drained(r.drained)
+		r.view = route.NewView(r.Fabric, seen, r.weights, &r.Result)
 	}
 	return r.view
 }
 
 // Options are how the subnet manager that routes is configured.
 type Options struct {
-	Engine     string // of route.Options
+	Route      route.Options // the engine and hints; Previous, Order and Layers are set by Compute
+	Drained    []ib.GUID     // switches that routes avoid
 	QoS        bool
 	Partitions partition.Config
 }
@@ -55,23 +60,25 @@ type Options struct {
 // force if previous is not nil. LIDs that ports have stay.
 func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 	f = lid.Assign(f, nil, lid.Options{}).Fabric
-	ro := route.Options{Engine: opt.Engine}
+	ro := opt.Route
+	ro.Previous, ro.Order, ro.Layers = nil, nil, 0
 	if previous != nil {
 		ro.Previous, ro.Order = carried(previous, f), previous.Order
 	}
 	if opt.QoS {
 		ro.Layers = 8
 	}
-	r := &Routes{Fabric: f}
+	r := &Routes{Fabric: f, weights: opt.Route.HopWeights, drained: opt.Drained}
+	seen, _ := f.Drained(opt.Drained)
 	var err error
-	if r.Result, err = route.Build(f, ro); err != nil {
+	if r.Result, err = route.Build(seen, ro); err != nil {
 		return nil, err
 	}
 	if opt.QoS {
-		t, lack := qos.Build(f, r.NumLayers, qos.Options{})
+		t, lack := qos.Build(seen, r.NumLayers, qos.Options{})
 		if lack != nil && r.NumLayers > 1 {
 			ro.Layers = 0
-			if r.Result, err = route.Build(f, ro); err != nil {
+			if r.Result, err = route.Build(seen, ro); err != nil {
 				return nil, err
 			}
 			r.Warnings = append(r.Warnings, fmt.Sprintf("routing does without service levels: %v", lack))
@@ -144,6 +151,7 @@ func (r *Routes) Recognize(opt Options) (differ, of int, err error) {
 	}
 	r.Bound = want.Bound
 	if differ == 0 {
+		r.weights, r.drained, r.view = opt.Route.HopWeights, opt.Drained, nil
 		r.Engine, r.Order, r.NumLayers = want.Engine, want.Order, want.NumLayers
 		if used == r.Fabric {
 			r.SL = want.SL

@@ -22,9 +22,9 @@ const maxErrors = 20
 
 // Weight is what a hop by a port of a switch counts in the length of a path.
 type Weight struct {
-	Switch ib.GUID
-	Port   uint8
-	Hops   uint8
+	Switch ib.GUID `json:"switch"`
+	Port   uint8   `json:"port"`
+	Hops   uint8   `json:"hops"`
 }
 
 // Check is the mistakes of a file that the setting named key, of [SubnetManager], names.

@@ -5,6 +5,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 )
 
 // View answers questions about forwarding tables, for people who want to know
@@ -20,11 +21,15 @@ type View struct {
 }
 
 // NewView measures the tables of a result. With an empty Engine, as of tables
-// that another manager made, what that engine allows is not known.
-func NewView(f *fabric.Fabric, r *Result) *View {
-	g := newGraph(f)
-	v := &View{g: g, lft: r.LFT, of: make([]int32, g.top+1), short: minHop{g: g}}
-	v.flows, v.Load = g.measure(r.LFT)
+// that another manager made, what that engine allows is not known. seen is the fabric
+// as the engine saw it, f but for links that it was to avoid, and weights its lengths
+// of hops.
+func NewView(f, seen *fabric.Fabric, weights []guidfile.Weight, r *Result) *View {
+	v := &View{g: newGraph(f), lft: r.LFT}
+	v.flows, v.Load = v.g.measure(r.LFT)
+	g := newGraph(seen)
+	_ = g.weighHops(weights) // GUIDs that the fabric lacks are in the warnings of r
+	v.of, v.short = make([]int32, g.top+1), minHop{g: g}
 	for i := range v.of {
 		v.of[i] = fabric.None
 	}
@@ -99,10 +104,11 @@ func (v *View) Choices(sw int32, lid ib.LID) (legal, nearer []uint8) {
 }
 
 func (v *View) ports(e engine, sw, d int32) (out []uint8) {
-	c := newCandidates(v.g.n)
+	g := v.short.g
+	c := newCandidates(g.n)
 	e.towards(d, c)
 	for _, l := range c.of(sw) {
-		out = append(out, v.g.port[l])
+		out = append(out, g.port[l])
 	}
 	slices.Sort(out)
 	return out

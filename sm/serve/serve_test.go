@@ -20,6 +20,8 @@ import (
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/guidfile"
+	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/serve"
 	"ibnetworkd/sm/transport"
 )
@@ -65,7 +67,9 @@ func TestManager(t *testing.T) {
 	h := &host{ports: map[serve.Port]*simfabric.Sim{}}
 	m := &serve.Manager{Host: h, Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, Again: 10 * time.Millisecond,
 		Wanted: func(p serve.Port) bool { return p.Device != "other" },
-		Config: func(serve.Port) engine.Config { return engine.Config{} }}
+		Config: func(serve.Port) engine.Config {
+			return engine.Config{Route: route.Options{Roots: []ib.GUID{9}, HopWeights: []guidfile.Weight{{Switch: 5, Port: 1, Hops: 4}}}}
+		}}
 	ctx, cancel := context.WithCancel(context.Background())
 	path := filepath.Join(t.TempDir(), "sm.sock")
 	l, err := serve.Listen(path)
@@ -130,6 +134,15 @@ func TestManager(t *testing.T) {
 	}
 	if s := ask(control.AskMetrics); !strings.Contains(s, "ibnetsm_master{") || !strings.Contains(s, `kind="Set PortInfo"`) {
 		t.Errorf("metrics:\n%s", s)
+	}
+	routing, err := control.QueryRouting(ctx, path)
+	if err != nil || len(routing) != 2 {
+		t.Errorf("%+v, %v", routing, err)
+	}
+	for _, r := range routing {
+		if r.State != "Master" || r.PortGUID != gen.HostGUID+1 || len(r.Roots) != 1 || r.Roots[0] != 9 || r.HopWeights[0].Hops != 4 {
+			t.Errorf("%+v", r)
+		}
 	}
 	if s := ask("nonsense"); !strings.Contains(s, "unknown request") {
 		t.Error(s)

@@ -87,6 +87,14 @@ func (m *Manager) answer(c net.Conn) {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.Encode(out)
+	case control.AskRouting:
+		out := make([]control.Routing, 0, len(subs))
+		for _, s := range subs {
+			if x := s.Refresh(); x != nil {
+				out = append(out, x.Routes)
+			}
+		}
+		_ = json.NewEncoder(w).Encode(out)
 	case control.AskTopology:
 		for f := range fabrics {
 			fabric.WriteText(w, f)

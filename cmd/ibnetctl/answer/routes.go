@@ -10,11 +10,23 @@ type Explain struct {
 	Live       bool   `json:"live"`
 	Engine     string `json:"engine,omitempty"` // absent where it is not known
 	EngineNote string `json:"engine_note"`
+	Hints      Hints  `json:"hints"`
 	Paths      []Path `json:"paths"`
 	// Partitions are those of both ports; Record is absent where there is none.
 	Partitions []SharedPartition `json:"partitions"`
 	Record     *PathRecord       `json:"path_record,omitempty"`
 	Warnings   []string          `json:"warnings"`
+}
+
+// Hints are how many GUIDs a site names for its routes, as they were used.
+type Hints struct {
+	Known      bool   `json:"known"` // false where those of the manager are not known: none are used
+	Note       string `json:"note"`  // where they are from
+	Roots      int    `json:"roots"`
+	Compute    int    `json:"compute_nodes"`
+	IO         int    `json:"io_nodes"`
+	HopWeights int    `json:"hop_weights"`
+	Drained    int    `json:"drained_switches"`
 }
 
 // Path is the way from one port to another.
@@ -78,6 +90,7 @@ type WhatIf struct {
 	Source     string `json:"source"` // the port that the fabric was read from, or the file
 	Live       bool   `json:"live"`
 	EngineNote string `json:"engine_note"` // how the engine before is known
+	Hints      Hints  `json:"hints"`
 	// AtBest and the other figures are of all ordered pairs of host ports.
 	Before RoutesSummary `json:"before"`
 	After  RoutesSummary `json:"after"`

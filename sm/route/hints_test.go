@@ -187,6 +187,88 @@ func TestHopWeights(t *testing.T) {
 	}
 }
 
+// lengths is the sum of the lengths of all paths between hosts by hop weights.
+func lengths(f *fabric.Fabric, lft [][]uint8, weights []guidfile.Weight) (sum int) {
+	type port struct {
+		guid ib.GUID
+		num  uint8
+	}
+	of := map[port]int{}
+	for _, w := range weights {
+		of[port{w.Switch, w.Port}] = int(w.Hops)
+	}
+	for _, a := range f.EndPorts {
+		for _, b := range f.EndPorts {
+			if f.Ports[a].Num == 0 || f.Ports[b].Num == 0 {
+				continue
+			}
+			hops, _ := walk(f, lft, a, f.Ports[b].LID)
+			for _, p := range hops {
+				sum += max(1, of[port{f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num}])
+			}
+		}
+	}
+	return sum
+}
+
+// Up/down orders the switches so that heavy links need not be used: on a ring, the cable
+// at the switch through which nothing passes is the one that can stay idle.
+func TestHopWeightsOrder(t *testing.T) {
+	f := lids(gen.Ring(6, 1), 0)
+	for s := range f.Switches {
+		sw := f.Switches[s].Node
+		first, count := f.PortRange(sw)
+		for p := first + 1; p < first+count; p++ {
+			q := f.Ports[p].Peer
+			if q == fabric.None || f.Nodes[f.Ports[q].Node].Switch == fabric.None {
+				continue
+			}
+			w := []guidfile.Weight{{Switch: f.Nodes[sw].GUID, Port: f.Ports[p].Num, Hops: 9},
+				{Switch: f.Nodes[f.Ports[q].Node].GUID, Port: f.Ports[q].Num, Hops: 9}}
+			r, l := build(t, "ring", f, route.Options{Engine: route.UpDown, HopWeights: w})
+			if v := route.NewView(f, f, w, &r); r.Engine != route.UpDown || l.Lost > 0 {
+				t.Fatalf("%s, %d lost", r.Engine, l.Lost)
+			} else if n, _ := v.Flows(p); n > 0 {
+				t.Errorf("%d flows from %s to %s, with a way around", n, f.PortName(p), f.PortName(q))
+			}
+		}
+	}
+}
+
+// On irregular graphs the paths are at most an eighth longer than the shortest, which minhop
+// takes and which close loops; with an order that does not regard the weights, a fifth.
+func TestHopWeightsLength(t *testing.T) {
+	sum, least := 0, 0
+	for seed := range uint64(5) {
+		f := lids(gen.RandomRegular(seed+1, 30, 4, 2), 0)
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		var w []guidfile.Weight
+		for s := range f.Switches {
+			sw := f.Switches[s].Node
+			first, count := f.PortRange(sw)
+			for p := first + 1; p < first+count; p++ {
+				q := f.Ports[p].Peer
+				if q == fabric.None || q < p || f.Nodes[f.Ports[q].Node].Switch == fabric.None || rnd.IntN(5) > 0 {
+					continue
+				}
+				w = append(w, guidfile.Weight{Switch: f.Nodes[sw].GUID, Port: f.Ports[p].Num, Hops: 4},
+					guidfile.Weight{Switch: f.Nodes[f.Ports[q].Node].GUID, Port: f.Ports[q].Num, Hops: 4})
+			}
+		}
+		r, l := build(t, "random", f, route.Options{Engine: route.UpDown, HopWeights: w})
+		m, err := route.Build(f, route.Options{Engine: route.MinHop, HopWeights: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		long, short := lengths(f, r.LFT, w), lengths(f, m.LFT, w)
+		t.Logf("seed %d: %v on the busiest link, length of all paths %d, %d the shortest", seed, l.Worst, long, short)
+		sum, least = sum+long, least+short
+	}
+	if 8*sum > 9*least {
+		t.Errorf("length of all paths %d, %d the shortest", sum, least)
+	}
+}
+
 // Whatever the hints, every host reaches every other without a credit loop, by both
 // checkers, and the same hints give the same tables.
 func TestAnyHints(t *testing.T) {

@@ -300,9 +300,12 @@ func newFluid(g *graph) *fluid {
 }
 
 // score is the 8-norm of the loads: near the largest of them, but it falls too
-// when any other large one does. Lower is better.
+// when any other large one does. With hop weights it is that times the square of the sum of
+// the lengths of all paths: ten percent more load is as bad as paths that are five percent
+// longer. Lower is better.
 func (f *fluid) score(e engine) float64 {
 	g := f.g
+	length := 0.0
 	clear(f.load)
 	for d := int32(0); int(d) < g.n; d += f.step {
 		if g.pull[d] == 0 {
@@ -322,6 +325,9 @@ func (f *fluid) score(e engine) float64 {
 			part := f.flow[s] / float64(len(links))
 			for _, l := range links {
 				f.load[l] += part * float64(g.cost[l])
+				if g.hop != nil {
+					length += part * float64(g.hop[l])
+				}
 				f.flow[g.linkTo[l]] += part
 			}
 		}
@@ -332,5 +338,9 @@ func (f *fluid) score(e engine) float64 {
 		v *= v
 		sum += v * v
 	}
-	return math.Sqrt(math.Sqrt(math.Sqrt(sum)))
+	sum = math.Sqrt(math.Sqrt(math.Sqrt(sum)))
+	if g.hop != nil {
+		sum *= length * length
+	}
+	return sum
 }

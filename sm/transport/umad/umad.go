@@ -69,6 +69,7 @@ type Transport struct {
 	issmName string
 	p        *umad.Port
 	agents   map[mad.Class]uint32
+	routed   spread // requests by directed routes
 
 	send   sync.Mutex // Send's packet
 	out    umad.Packet
@@ -128,6 +129,14 @@ func Open(fs sysfs.FS, dev string, num uint8) (*Transport, error) {
 			}
 			t.agents[mad.Class(a.Class)] = id
 		}
+		t.routed.add(t.agents[mad.ClassSubnDR])
+		for range sendAgents - 1 {
+			id, err := t.p.Register(umad.Agent{QPN: 0, Class: uint8(mad.ClassSubnDR), Version: mad.SMPClassV})
+			if err != nil {
+				break // fewer do as well
+			}
+			t.routed.add(id)
+		}
 		return t, nil
 	}
 	return nil, fmt.Errorf("port %s/%d has no MAD device", dev, num)
@@ -144,6 +153,10 @@ func (t *Transport) Send(p *transport.Packet) error {
 	}
 	t.send.Lock()
 	defer t.send.Unlock()
+	routed := p.Timeout > 0 && isRouted(&p.MAD)
+	if routed {
+		id = t.routed.pick()
+	}
 	if p.Long != nil && !t.long.reserve(time.Now(), len(p.Long)) {
 		return fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrBusy)
 	}
@@ -168,6 +181,9 @@ func (t *Transport) Send(p *transport.Packet) error {
 		k.Retries = max(k.Retries, 3)
 	}
 	err := t.p.Send(k)
+	if routed && err != nil {
+		t.routed.done(id)
+	}
 	if cap(k.MAD) > 1<<16 {
 		k.MAD = nil
 	}
@@ -180,6 +196,11 @@ func (t *Transport) Send(p *transport.Packet) error {
 		return nil
 	}
 	return t.failed(err)
+}
+
+// isRouted reports whether a MAD goes by a directed route and is no response.
+func isRouted(b *mad.Buf) bool {
+	return mad.ClassOf(b) == mad.ClassSubnDR && !mad.MethodOf(b).IsResponse()
 }
 
 // underway counts the bytes of long messages that the kernel may still have. It
@@ -313,6 +334,10 @@ func (t *Transport) fill(p *transport.Packet) {
 		p.HasGRH, p.GID, p.GIDIndex, p.HopLimit, p.TrafficClass, p.FlowLabel = true, g.GID, g.GIDIndex, g.HopLimit, g.TrafficClass, g.FlowLabel
 	}
 	copy(p.MAD[:], k.MAD)
+	// An answer, or a request that comes back without one.
+	if mad.ClassOf(&p.MAD) == mad.ClassSubnDR && (k.Status != 0 || mad.MethodOf(&p.MAD).IsResponse()) {
+		t.routed.done(k.Agent)
+	}
 	switch {
 	case k.Status == syscall.ETIMEDOUT:
 		p.Err = transport.ErrTimeout

@@ -28,6 +28,7 @@ func PolicyOf(u *units.Unit) Policy {
 	p.KeyFile, p.NodeNameMap, p.QoSPolicyFile = s.KeyFile.Or(""), s.NodeNameMap.Or(""), s.QoSPolicyFile.Or("")
 	p.RootGUIDFile, p.CNGUIDFile, p.IOGUIDFile = s.RootGUIDFile.Or(""), s.CNGUIDFile.Or(""), s.IOGUIDFile.Or("")
 	p.HopWeightsFile, p.GUID2LIDFile, p.PrefixRoutesFile = s.HopWeightsFile.Or(""), s.GUID2LIDFile.Or(""), s.PrefixRoutesFile.Or("")
+	p.GUIDRoutingOrderFile = s.GUIDRoutingOrderFile.Or("")
 	p.MKeyProtect, p.Retries, p.Window = number(s.MKeyProtect), number(s.Retries), number(s.Window)
 	p.MKeyLease, p.Sweep, p.Timeout = span(s.MKeyLeaseSec), span(s.SweepSec), span(s.TimeoutSec)
 	p.QoS, p.Verbose = yes(s.QoS), yes(s.Verbose)

@@ -77,6 +77,7 @@ type Policy struct {
 	RootGUIDFile, CNGUIDFile        string
 	IOGUIDFile, HopWeightsFile      string
 	GUID2LIDFile, PrefixRoutesFile  string
+	GUIDRoutingOrderFile            string
 	Sweep, Timeout, Retries, Window string
 	Verbose                         string
 	// StopWhenForeignMaster stops the local one after StopDelay of a better master;
@@ -101,6 +102,7 @@ func (p *Policy) GUIDFiles() []NamedFile {
 		{"CNGUIDFile", "--cn_guid_file", p.CNGUIDFile},
 		{"IOGUIDFile", "--io_guid_file", p.IOGUIDFile},
 		{"HopWeightsFile", "--hop_weights_file", p.HopWeightsFile},
+		{"GUIDRoutingOrderFile", "--guid_routing_order_file", p.GUIDRoutingOrderFile},
 		{"PrefixRoutesFile", "--prefix_routes_file", p.PrefixRoutesFile},
 		{"GUID2LIDFile", "", p.GUID2LIDFile},
 	}

@@ -34,6 +34,7 @@ type SubnetManager struct {
 	CNGUIDFile           Value[string]
 	IOGUIDFile           Value[string]
 	HopWeightsFile       Value[string]
+	GUIDRoutingOrderFile Value[string]
 	PrefixRoutesFile     Value[string]
 	GUID2LIDFile         Value[string]
 	SweepSec             Value[time.Duration]

@@ -37,6 +37,7 @@ func subnetManagerSection() SectionSpec {
 			{Name: "CNGUIDFile", apply: scalar(func(x *S) *Value[string] { return &x.CNGUIDFile }, parseAbsPath)},
 			{Name: "IOGUIDFile", apply: scalar(func(x *S) *Value[string] { return &x.IOGUIDFile }, parseAbsPath)},
 			{Name: "HopWeightsFile", apply: scalar(func(x *S) *Value[string] { return &x.HopWeightsFile }, parseAbsPath)},
+			{Name: "GUIDRoutingOrderFile", apply: scalar(func(x *S) *Value[string] { return &x.GUIDRoutingOrderFile }, parseAbsPath)},
 			{Name: "PrefixRoutesFile", apply: scalar(func(x *S) *Value[string] { return &x.PrefixRoutesFile }, parseAbsPath)},
 			{Name: "GUID2LIDFile", apply: scalar(func(x *S) *Value[string] { return &x.GUID2LIDFile }, parseAbsPath)},
 			enumKey("PartitionEnforcement", false, enforcementWords, func(x *S) *Value[Enforcement] { return &x.PartitionEnforcement }),

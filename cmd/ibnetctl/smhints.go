@@ -22,13 +22,14 @@ import (
 const routingTimeout = 10 * time.Second
 
 // hintFiles are the options of ibnetsm run that name files with hints for routes.
-type hintFiles struct{ roots, compute, io, hops string }
+type hintFiles struct{ roots, compute, io, hops, order string }
 
 func (h *hintFiles) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.roots, "root-guid-file", "", "the subnet manager takes the roots of ftree and updn from `FILE`")
 	f.StringVar(&h.compute, "cn-guid-file", "", "the subnet manager takes the compute nodes from `FILE`")
 	f.StringVar(&h.io, "io-guid-file", "", "the subnet manager takes the I/O nodes from `FILE`")
 	f.StringVar(&h.hops, "hop-weights-file", "", "the subnet manager takes the lengths of hops from `FILE`")
+	f.StringVar(&h.order, "guid-routing-order-file", "", "the subnet manager takes the order of hosts from `FILE`")
 }
 
 func (h *hintFiles) given() bool { return *h != hintFiles{} }
@@ -36,11 +37,11 @@ func (h *hintFiles) given() bool { return *h != hintFiles{} }
 // read reads the files into the options of a subnet manager. A line that cannot be used is a
 // warning: ibnetsm uses the others.
 func (h *hintFiles) read(o *route.Options) (warnings []string, err error) {
-	o.Roots, o.Compute, o.IO, o.HopWeights = nil, nil, nil, nil
+	o.Roots, o.Compute, o.IO, o.HopWeights, o.HostOrder = nil, nil, nil, nil, nil
 	for _, l := range []struct {
 		file string
 		to   *[]ib.GUID
-	}{{h.roots, &o.Roots}, {h.compute, &o.Compute}, {h.io, &o.IO}} {
+	}{{h.roots, &o.Roots}, {h.compute, &o.Compute}, {h.io, &o.IO}, {h.order, &o.HostOrder}} {
 		if *l.to, err = readHints(l.file, guidfile.ParseList, &warnings); err != nil {
 			return nil, err
 		}
@@ -128,7 +129,7 @@ func (o *routesOptions) ofManager(r *fabricRoutes, host hostRouting) error {
 		if o.engine == "" {
 			to.Engine = m.Engine
 		}
-		to.Roots, to.Compute, to.IO, to.HopWeights = m.Roots, m.Compute, m.IO, m.HopWeights
+		to.Roots, to.Compute, to.IO, to.HopWeights, to.HostOrder = m.Roots, m.Compute, m.IO, m.HopWeights, m.HostOrder
 		r.opt.Drained, r.opt.QoS = m.Drained, o.qos || m.QoS
 		r.Order = m.Order
 	}
@@ -149,7 +150,7 @@ func (o *routesOptions) ofFiles(r *fabricRoutes) error {
 // answer is the form for --json.
 func (h hints) answer(o *explain.Options) answer.Hints {
 	return answer.Hints{Known: h.known, Note: h.note, Roots: len(o.Route.Roots), Compute: len(o.Route.Compute), IO: len(o.Route.IO),
-		HopWeights: len(o.Route.HopWeights), Drained: len(o.Drained)}
+		HopWeights: len(o.Route.HopWeights), HostOrder: len(o.Route.HostOrder), Drained: len(o.Drained)}
 }
 
 // words say which hints are used, "" if there are none.
@@ -160,6 +161,7 @@ func (h hints) words(o *explain.Options) string {
 		one, many string
 	}{{len(o.Route.Roots), "root", "roots"}, {len(o.Route.Compute), "compute node", "compute nodes"},
 		{len(o.Route.IO), "I/O node", "I/O nodes"}, {len(o.Route.HopWeights), "hop weight", "hop weights"},
+		{len(o.Route.HostOrder), "host in order", "hosts in order"},
 		{len(o.Drained), "drained switch", "drained switches"}} {
 		if n.n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", n.n, plural(n.n, n.one, n.many)))

@@ -46,6 +46,7 @@ type options struct {
 	compute    string
 	io         string
 	hops       string
+	order      string
 	lids       string
 	prefixes   string
 	partitions string
@@ -99,6 +100,8 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"from those to other ports")
 	f.StringVar(&o.hops, "hop-weights-file", "", "`FILE` with lines of a switch's GUID, a port and what a hop by it counts in the "+
 		"length of a path, 1 to 255")
+	f.StringVar(&o.order, "guid-routing-order-file", "", "`FILE` with the port GUIDs of hosts in the order in which jobs number them, one a "+
+		"line: routes to neighbours in it spread")
 	f.StringVar(&o.lids, "guid2lid", "", "`FILE` of opensm with the LIDs of ports, read at the start; what --state-dir has of a port counts "+
 		"first")
 	f.StringVar(&o.prefixes, "prefix-routes-file", "", "`FILE` with the routers for GIDs of other subnets, as opensm's prefix-routes.conf")
@@ -243,6 +246,8 @@ func (o *options) config(log *slog.Logger) (engine.Config, error) {
 	optional(err, "I/O nodes", without)
 	c.Route.HopWeights, err = readGUIDs(log, o.hops, guidfile.ParseWeights)
 	optional(err, "hop weights", without)
+	c.Route.HostOrder, err = readGUIDs(log, o.order, guidfile.ParseList)
+	optional(err, "order of hosts", without)
 	c.LIDs, err = readGUIDs(log, o.lids, guidfile.ParseLIDs)
 	optional(err, "LIDs of another manager", "only LIDs that ibnetsm has given are kept")
 	c.PrefixRoutes, err = readGUIDs(log, o.prefixes, guidfile.ParsePrefixRoutes)

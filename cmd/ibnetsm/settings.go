@@ -43,6 +43,7 @@ var settings = map[string]func(o *options, value string) error{
 	"IOGUIDFile":           text(func(o *options) *string { return &o.io }),
 	"HopWeightsFile":       text(func(o *options) *string { return &o.hops }),
 	"GUID2LIDFile":         text(func(o *options) *string { return &o.lids }),
+	"GUIDRoutingOrderFile": text(func(o *options) *string { return &o.order }),
 	"PrefixRoutesFile":     text(func(o *options) *string { return &o.prefixes }),
 	"QoS":                  boolean(func(o *options) *bool { return &o.qos }),
 	"Verbose":              boolean(func(o *options) *bool { return &o.verbose }),

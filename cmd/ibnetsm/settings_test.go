@@ -42,7 +42,8 @@ func TestSettings(t *testing.T) {
 		QoS: "yes", Enforcement: "in", Sweep: "3s", Timeout: "300ms", Retries: "7", Window: "9", NodeNameMap: "/n", Verbose: "yes",
 		PartitionsFile: "/p", QoSPolicyFile: "/q",
 		RootGUIDFile: "/r", CNGUIDFile: "/c", IOGUIDFile: "/i", HopWeightsFile: "/h", GUID2LIDFile: "/l", PrefixRoutesFile: "/x",
-		Partitions: "0x8001 Name=a Members=ALL\n0x8002 Name=b\n"}
+		GUIDRoutingOrderFile: "/o",
+		Partitions:           "0x8001 Name=a Members=ALL\n0x8002 Name=b\n"}
 	text := smctl.Settings(all)
 	for line := range strings.Lines(text) {
 		if key, _, _ := strings.Cut(line, "="); settings[key] == nil {

@@ -85,6 +85,7 @@ type Routing struct {
 	Compute    []ib.GUID         `json:"compute_nodes,omitempty"`
 	IO         []ib.GUID         `json:"io_nodes,omitempty"`
 	HopWeights []guidfile.Weight `json:"hop_weights,omitempty"`
+	HostOrder  []ib.GUID         `json:"host_order,omitempty"`
 	Drained    []ib.GUID         `json:"drained,omitempty"`
 	// Order are the switches by node GUID from the top down, where the engine has such
 	// an order.

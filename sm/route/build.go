@@ -40,6 +40,10 @@ type Options struct {
 	// IO are ports of servers, by port GUID. The flows to them are balanced apart from
 	// those to others, as if there were no others.
 	IO []ib.GUID
+	// HostOrder are ports of hosts, by port GUID, in the order in which jobs number them.
+	// Where neighbours in the order are on one switch, paths to them spread in it; without
+	// it, that of the switch's ports counts. Ports that are not in it come last.
+	HostOrder []ib.GUID
 	// HopWeights are lengths of hops other than 1. They decide which paths are the
 	// shortest for minhop, updn and ftree; dor has no use for them.
 	HopWeights []guidfile.Weight
@@ -109,7 +113,7 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 		return Result{}, ErrNoLIDs
 	}
 	roots, lack := rootsOf(f, opt.Roots)
-	hints = slices.Concat(hints, lack, g.weighHops(opt.HopWeights))
+	hints = slices.Concat(hints, lack, g.weighHops(opt.HopWeights), g.orderHosts(opt.HostOrder))
 	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order), roots: roots}
 	var r Result
 	var warnings []string

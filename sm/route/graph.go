@@ -35,6 +35,7 @@ type graph struct {
 	only   kind    // of the destinations that are in dests, 0 for all
 	base   []int64 // by link: the load that other destinations give, nil for none
 	top    int     // highest LID
+	ends   []int32 // indices of Fabric.EndPorts in the order of hosts, nil for their own
 	// mostHosts is the largest of hosts.
 	mostHosts int64
 	hostSum   int64

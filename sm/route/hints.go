@@ -189,6 +189,34 @@ func (g *graph) weighHops(list []guidfile.Weight) (warnings []string) {
 	return missing.warn(nil, "no switch of the fabric")
 }
 
+// orderHosts puts the destinations of each switch in the order of a list of end ports.
+func (g *graph) orderHosts(list []ib.GUID) (warnings []string) {
+	if len(list) == 0 {
+		return nil
+	}
+	missing := unknown{what: "order of hosts", all: len(list)}
+	place := make([]int, len(g.f.Ports))
+	for i, guid := range list {
+		p := g.f.EndPortByGUID(guid)
+		if p == fabric.None || g.f.Nodes[g.f.Ports[p].Node].Switch != fabric.None {
+			missing.add(guid)
+		} else if place[p] == 0 {
+			place[p] = i + 1
+		}
+	}
+	byPlace := func(p, q int32) int { return cmp.Compare(uint(place[p]-1), uint(place[q]-1)) } // 0 comes last
+	g.ends = make([]int32, len(g.f.EndPorts))
+	for i := range g.ends {
+		g.ends[i] = int32(i)
+	}
+	slices.SortStableFunc(g.ends, func(a, b int32) int { return byPlace(g.f.EndPorts[a], g.f.EndPorts[b]) })
+	owner := g.f.LIDs()
+	for _, d := range g.dests {
+		slices.SortStableFunc(d, func(a, b dest) int { return byPlace(owner[a.lid], owner[b.lid]) })
+	}
+	return missing.warn(nil, "no port of an adapter or router of the fabric")
+}
+
 // step is the length of a hop by a group.
 func (g *graph) step(group int32) int32 {
 	if g.hops == nil {

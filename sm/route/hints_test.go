@@ -187,6 +187,33 @@ func TestHopWeights(t *testing.T) {
 	}
 }
 
+// Hosts that jobs number in another order than that of their ports on each switch get the
+// whole bandwidth in shifts of that order, as they do in the order of ports without a list.
+func TestHostOrder(t *testing.T) {
+	for name, f := range map[string]*fabric.Fabric{"two levels": gen.FatTree2(36, 18), "three levels": gen.FatTree3(16, 8, 512)} {
+		f := lids(f, 0)
+		rnd := rand.New(rand.NewPCG(7, 7))
+		on := make([][]ib.GUID, len(f.Switches))
+		for _, e := range f.EndPorts {
+			if s, out := f.SwitchOf(e); out != 0 {
+				on[s] = append(on[s], f.Ports[e].GUID)
+			}
+		}
+		for _, l := range on {
+			rnd.Shuffle(len(l), func(i, j int) { l[i], l[j] = l[j], l[i] })
+		}
+		order := slices.Concat(on...)
+		without, l := build(t, name, f, route.Options{})
+		with, m := build(t, name, f, route.Options{HostOrder: order[:len(order)-1]})
+		a, _ := route.Shift(f, without.LFT, order...)
+		b, _ := route.Shift(f, with.LFT, order...)
+		if a > 0.95 || b < 0.999 || m.Worst > l.Worst {
+			t.Errorf("%s: %.3f of the bandwidth, %.3f without the order; %v on the busiest link, %v without", name, b, a, m.Worst, l.Worst)
+		}
+		t.Logf("%s: %.3f of the bandwidth, %.3f without the order", name, b, a)
+	}
+}
+
 // lengths is the sum of the lengths of all paths between hosts by hop weights.
 func lengths(f *fabric.Fabric, lft [][]uint8, weights []guidfile.Weight) (sum int) {
 	type port struct {
@@ -285,7 +312,7 @@ func TestAnyHints(t *testing.T) {
 			}
 			return out
 		}
-		opt.Roots, opt.Compute, opt.IO = some(4), some(len(f.EndPorts)), some(9)
+		opt.Roots, opt.Compute, opt.IO, opt.HostOrder = some(4), some(len(f.EndPorts)), some(9), some(len(f.EndPorts))
 		for range rnd.IntN(3 * len(f.Switches)) {
 			sw := &f.Nodes[f.Switches[rnd.IntN(len(f.Switches))].Node]
 			opt.HopWeights = append(opt.HopWeights, guidfile.Weight{Switch: sw.GUID, Port: uint8(1 + rnd.IntN(int(sw.NumPorts))),
@@ -307,14 +334,16 @@ func TestUnknownHints(t *testing.T) {
 	f := lids(gen.FatTree2(8, 4), 0)
 	sw := f.Nodes[f.Switches[0].Node].GUID
 	r, _ := build(t, "unknown", f, route.Options{Roots: []ib.GUID{0x9999}, Compute: []ib.GUID{0x77, 0x78, f.Ports[f.EndPorts[9]].GUID},
-		IO: []ib.GUID{sw}, HopWeights: []guidfile.Weight{{Switch: 0x55, Port: 1, Hops: 2}, {Switch: sw, Port: 250, Hops: 2}}})
+		IO: []ib.GUID{sw}, HostOrder: []ib.GUID{sw},
+		HopWeights: []guidfile.Weight{{Switch: 0x55, Port: 1, Hops: 2}, {Switch: sw, Port: 250, Hops: 2}}})
 	for i, want := range []string{
 		"compute nodes: 2 of the 3 GUIDs, such as 0x0000000000000077, are no port of an adapter or router of the fabric",
 		"I/O nodes: " + sw.String() + " is no port",
 		"roots: 0x0000000000009999 is neither a switch of the fabric nor on one; roots are found instead",
 		"hop weights: 1 of the 2 GUIDs, such as 0x0000000000000055, are no switch of the fabric",
+		"order of hosts: " + sw.String() + " is no port",
 	} {
-		if len(r.Warnings) != 4 || !strings.HasPrefix(r.Warnings[i], want) {
+		if len(r.Warnings) != 5 || !strings.HasPrefix(r.Warnings[i], want) {
 			t.Fatalf("%q, want %q", r.Warnings, want)
 		}
 	}

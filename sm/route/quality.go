@@ -73,12 +73,15 @@ func (g *graph) measure(lft [][]uint8) (flows []int64, out Load) {
 }
 
 // Shift is what hosts get that each send to one other at a time: in the
-// permutations i -> i+k of the host ports, in the order of the fabric, the mean
+// permutations i -> i+k of the host ports, in an order of end ports as that of
+// Options.HostOrder, by default that of the fabric, the mean
 // over all flows of one over the flows on the flow's busiest link (1 is full
 // bandwidth), and the most flows on one link. On a slower link each counts more, as
 // in Load. Of many distances k a part is taken, up to 128.
-func Shift(f *fabric.Fabric, lft [][]uint8) (share, worst float64) {
-	return newGraph(f).shift(lft, 128)
+func Shift(f *fabric.Fabric, lft [][]uint8, order ...ib.GUID) (share, worst float64) {
+	g := newGraph(f)
+	_ = g.orderHosts(order)
+	return g.shift(lft, 128)
 }
 
 // shift is Shift for a number of distances.
@@ -90,7 +93,11 @@ func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
 		aims bool
 	}
 	var hosts []host
-	for i, e := range f.EndPorts {
+	for i := range f.EndPorts {
+		if g.ends != nil {
+			i = int(g.ends[i])
+		}
+		e := f.EndPorts[i]
 		if s, out := f.SwitchOf(e); s != fabric.None && out != 0 && g.kind[i] != uncounted {
 			hosts = append(hosts, host{s, f.Ports[e].LID, g.aims(i)})
 		}

@@ -207,8 +207,8 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos,
 				"QoSPolicyFile": s.QoSPolicyFile.Pos, "RootGUIDFile": s.RootGUIDFile.Pos, "CNGUIDFile": s.CNGUIDFile.Pos,
 				"IOGUIDFile": s.IOGUIDFile.Pos, "HopWeightsFile": s.HopWeightsFile.Pos, "GUID2LIDFile": s.GUID2LIDFile.Pos,
-				"PrefixRoutesFile": s.PrefixRoutesFile.Pos,
-				"KeyFile":          s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
+				"PrefixRoutesFile": s.PrefixRoutesFile.Pos, "GUIDRoutingOrderFile": s.GUIDRoutingOrderFile.Pos,
+				"KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
 			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
 		}
 		out = append(out, p)

@@ -53,6 +53,7 @@ func TestCheck(t *testing.T) {
 		{smctl.Policy{PartitionsFile: fifo}, "folder: not a regular file", true},
 		{smctl.Policy{PartitionsFile: good, NodeNameMap: names}, "names:2:", false},
 		{smctl.Policy{RootGUIDFile: bad}, "bad.conf:1:", false},
+		{smctl.Policy{GUIDRoutingOrderFile: dir + "/none"}, "none: no such file", false},
 		{smctl.Policy{HopWeightsFile: dir + "/none"}, "none: no such file", false},
 		{smctl.Policy{KeyFile: closed}, "", false},
 		{smctl.Policy{KeyFile: open}, "chmod 0600 ", true},

@@ -26,6 +26,7 @@ type Hints struct {
 	Compute    int    `json:"compute_nodes"`
 	IO         int    `json:"io_nodes"`
 	HopWeights int    `json:"hop_weights"`
+	HostOrder  int    `json:"host_order"`
 	Drained    int    `json:"drained_switches"`
 }
 

@@ -167,7 +167,7 @@ func (im *importer) opensmKey(it *item, key, value string) {
 	case "ids_guid_file":
 		it.left("ibnetsm searches for the best order of switches at the same distance from the roots")
 	case "guid_routing_order_file":
-		it.left("ibnetsm balances the routes to all ports together, in no order")
+		m.path("GUIDRoutingOrderFile", value, "jobs number hosts in the order of the ports of each switch", it)
 	case "routing_engine":
 		m.engine = value
 		m.unless("null", "RoutingEngine", value, it)

@@ -6,6 +6,7 @@
 //	go run ./lab/smbench events [-only 'cut|back'] [fabric]
 //	go run ./lab/smbench balance [-only REGEXP | -degraded 100] [fabric ...]
 //	go run ./lab/smbench scale [ft3-46848]
+//	go run ./lab/smbench storm [ft3-46848]
 //	go run ./lab/smbench topo FABRIC
 //	go run ./lab/smbench capture > sm/mad/testdata/golden.txt
 //	go run ./lab/smbench conformance [-sm opensm|ibnetsm]
@@ -43,7 +44,7 @@ var out io.Writer = os.Stdout
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("what? up, sa, events, balance, scale, conformance or topo")
+		return fmt.Errorf("what? up, sa, events, balance, scale, storm, conformance or topo")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
 	runs := fs.Int("runs", 3, "runs of each")
@@ -85,6 +86,8 @@ func run(args []string) error {
 		res, err = benchSA(t, o)
 	case "balance":
 		res, err = benchBalance(t, o)
+	case "storm":
+		res, err = benchStorm(t, o)
 	case "events":
 		res, err = benchEvents(t, o)
 	case "conformance":
@@ -92,7 +95,7 @@ func run(args []string) error {
 	case "capture":
 		err = capture(t)
 	default:
-		err = fmt.Errorf("%q: up, sa, events, balance, scale, conformance or topo", args[0])
+		err = fmt.Errorf("%q: up, sa, events, balance, scale, storm, conformance or topo", args[0])
 	}
 	if *js != "" && res != nil {
 		b, jerr := json.MarshalIndent(res, "", " ")

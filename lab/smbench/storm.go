@@ -1,0 +1,374 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/lab/simfabric/server"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+)
+
+// stormSample is what hosts saw of a subnet while its cables were cut.
+type stormSample struct {
+	Cuts              int
+	Before, During    int // answers of the SA a second; During is the least
+	Mean              int // of the storm
+	Slowest, Slowest0 time.Duration
+	Unanswered        int // questions for SMInfo, of Asked
+	Asked             int
+	Changes           []string // managers that were seen in another state than before
+	After             time.Duration
+}
+
+const (
+	stormFor   = 60 * time.Second
+	stormEvery = 50 * time.Millisecond // between two cuts
+	stormDown  = 20                    // cables that are out at one time
+	stormQuiet = 10 * time.Second      // for what the SA does without a storm
+	stormHosts = "H-00001 is the master, H-00002 ibnetsm and H-00003 opensm as standbys, H-00010 and H-00011 ask"
+)
+
+// benchStorm cuts cables between switches one after the other while hosts ask the SA and
+// all managers for SMInfo.
+func benchStorm(t *tools, o options) (s stormSample, err error) {
+	name := "ft3-972"
+	if len(o.names) > 0 {
+		name = o.names[0]
+	}
+	f, err := stormFabric(name)
+	if err != nil {
+		return s, err
+	}
+	sim := simfabric.New(f, simfabric.Options{})
+	defer sim.Close()
+	dir, err := os.MkdirTemp("", "smbench-")
+	if err != nil {
+		return s, err
+	}
+	r := &rig{t: t, kind: "ibnetsim", dir: dir, sock: fmt.Sprintf("smstorm%d", os.Getpid())}
+	defer r.stop()
+	srv, err := server.Listen(sim, r.sock, nil)
+	if err != nil {
+		return s, err
+	}
+	defer srv.Close()
+	fmt.Fprintf(out, "storm; %s, %s; load average %s\n", name, stormHosts, load())
+	begin := time.Now()
+	master, err := r.run("ibnetsm", "H-00001", 10, true)
+	if err != nil {
+		return s, err
+	}
+	if _, err := master.waitUp(1, 15*time.Minute); err != nil {
+		return s, err
+	}
+	fmt.Fprintf(out, "up after %.1f s\n", time.Since(begin).Seconds())
+	w, err := watchManagers(sim, "H-00010")
+	if err != nil {
+		return s, err
+	}
+	defer w.close()
+	if err := w.add(sim, "H-00001", mad.SMMaster, time.Minute); err != nil {
+		return s, err
+	}
+	for i, kind := range []string{"ibnetsm", "opensm"} {
+		host := fmt.Sprintf("H-%05d", 2+i)
+		begin := time.Now()
+		if _, err := r.run(kind, host, 5-i, true); err != nil {
+			return s, err
+		}
+		if err := w.add(sim, host, mad.SMStandby, 15*time.Minute); err != nil {
+			return s, fmt.Errorf("%s: %w", kind, err)
+		}
+		fmt.Fprintf(out, "%s is standby after %.1f s\n", kind, time.Since(begin).Seconds())
+	}
+	return s, storm(f, sim, w, &s)
+}
+
+// stormFabric is a fabric of either table.
+func stormFabric(name string) (*fabric.Fabric, error) {
+	for _, x := range scaleFabrics {
+		if x.name == name {
+			return x.make(), nil
+		}
+	}
+	return fabricByName(name)
+}
+
+// storm cuts the cables, and measures.
+func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error {
+	q, err := keepAsking(sim, "H-00011", f)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	w.reset()
+	time.Sleep(stormQuiet)
+	rates := q.reset()
+	s.Before = sum(rates) / max(1, len(rates))
+	s.Slowest0, _, _, _ = w.reset()
+	cables := cablesOf(f)
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(cables), func(i, j int) { cables[i], cables[j] = cables[j], cables[i] })
+	var down []int32
+	restore := func() error {
+		p := &f.Ports[down[0]]
+		down = down[1:]
+		return sim.Restore(f.Nodes[p.Node].GUID, p.Num)
+	}
+	tick := time.NewTicker(stormEvery)
+	defer tick.Stop()
+	for begin := time.Now(); time.Since(begin) < stormFor && s.Cuts < len(cables); s.Cuts++ {
+		<-tick.C
+		c := cables[s.Cuts]
+		if err := sim.Cut(f.Nodes[f.Ports[c].Node].GUID, f.Ports[c].Num); err != nil {
+			return err
+		}
+		if down = append(down, c); len(down) > stormDown {
+			if err := restore(); err != nil {
+				return err
+			}
+		}
+	}
+	rates = q.reset()
+	s.Slowest, s.Asked, s.Unanswered, s.Changes = w.reset()
+	if len(rates) > 0 {
+		s.During, s.Mean = slices.Min(rates), sum(rates)/len(rates)
+	}
+	for len(down) > 0 {
+		if err := restore(); err != nil {
+			return err
+		}
+	}
+	begin := time.Now()
+	for !sim.AllActive() && time.Since(begin) < 5*time.Minute {
+		time.Sleep(100 * time.Millisecond)
+	}
+	s.After = time.Since(begin)
+	fmt.Fprintf(out, "%d cables cut, one each %v, %d out at one time; load average %s\n", s.Cuts, stormEvery, stormDown, load())
+	fmt.Fprintf(out, "SA answers a second: %d before; in the storm %d, at least %d in any second (%.2f)\n", s.Before, s.Mean, s.During,
+		float64(s.During)/float64(max(1, s.Before)))
+	fmt.Fprintf(out, "SMInfo of the three managers: slowest answer %v before, %v in the storm; %d of %d not answered within a second\n",
+		s.Slowest0, s.Slowest, s.Unanswered, s.Asked)
+	fmt.Fprintf(out, "changes of roles: %d %v; all ports Active %.1f s after the last cable\n", len(s.Changes), s.Changes, s.After.Seconds())
+	return nil
+}
+
+func sum(l []int) (n int) {
+	for _, k := range l {
+		n += k
+	}
+	return n
+}
+
+// cablesOf are the cables between switches, by one of their ports.
+func cablesOf(f *fabric.Fabric) (l []int32) {
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		if p.Peer > int32(i) && f.Nodes[p.Node].Switch != fabric.None && f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None {
+			l = append(l, int32(i))
+		}
+	}
+	return l
+}
+
+// watch asks managers for SMInfo from a host, one after the other.
+type watch struct {
+	mu       sync.Mutex
+	managers []watched
+	slowest  time.Duration
+	asked    int
+	silent   int
+	changes  []string
+	end      func()
+}
+
+type watched struct {
+	host  string
+	lid   ib.LID
+	state mad.SMState // as it was, and is to be
+}
+
+// client is a host that asks.
+func client(sim *simfabric.Sim, host string) (transport.Transport, error) {
+	h := sim.FindHost(host)
+	if len(h) == 0 {
+		return nil, fmt.Errorf("the fabric has no %s", host)
+	}
+	return sim.OpenClient(h[0].PortGUID, false)
+}
+
+func watchManagers(sim *simfabric.Sim, host string) (*watch, error) {
+	c, err := client(sim, host)
+	if err != nil {
+		return nil, err
+	}
+	w := &watch{}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	w.end = func() { cancel(); <-done; c.Close() }
+	go func() {
+		defer close(done)
+		for n := 0; ctx.Err() == nil; n++ {
+			w.mu.Lock()
+			l := slices.Clone(w.managers)
+			w.mu.Unlock()
+			for _, m := range l {
+				begin := time.Now()
+				state, ok := smState(ctx, c, m.lid, uint64(n))
+				if ctx.Err() == nil {
+					w.saw(m, state, ok, time.Since(begin))
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	return w, nil
+}
+
+func (w *watch) close() { w.end() }
+
+func (w *watch) saw(m watched, state mad.SMState, ok bool, took time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asked++
+	switch {
+	case !ok:
+		w.silent++
+	case state != m.state:
+		w.changes = append(w.changes, fmt.Sprintf("%s: %v", m.host, state))
+		fallthrough
+	default:
+		w.slowest = max(w.slowest, took)
+	}
+}
+
+// add watches one more manager, once it has reached a state.
+func (w *watch) add(sim *simfabric.Sim, host string, state mad.SMState, limit time.Duration) error {
+	c, err := client(sim, "H-00012")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	lid := sim.FindHost(host)[0].LID // long on a large fabric, with the simulator's lock
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if now, ok := smState(context.Background(), c, lid, uint64(time.Now().UnixNano())); ok && now == state {
+			w.mu.Lock()
+			w.managers = append(w.managers, watched{host, lid, state})
+			w.mu.Unlock()
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not %v after %v", host, state, limit)
+}
+
+// reset gives what was seen since the last.
+func (w *watch) reset() (slowest time.Duration, asked, silent int, changes []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slowest, asked, silent, changes = w.slowest, w.asked, w.silent, w.changes
+	w.slowest, w.asked, w.silent, w.changes = 0, 0, 0, nil
+	return slowest, asked, silent, changes
+}
+
+// smState asks a manager for SMInfo; ok is false without an answer within a second.
+func smState(ctx context.Context, c transport.Transport, lid ib.LID, tid uint64) (state mad.SMState, ok bool) {
+	p := transport.Packet{LID: lid, Timeout: time.Second}
+	mad.PutLR(&p.MAD, mad.MethodGet, mad.AttrSMInfo, 0, tid&0x7fffffff, 0, nil)
+	if c.Send(&p) != nil {
+		return 0, false
+	}
+	in := make([]transport.Packet, 1)
+	for {
+		if _, err := c.Recv(ctx, in); err != nil || in[0].Err != nil {
+			return 0, false
+		}
+		if b := &in[0].MAD; mad.MethodOf(b).IsResponse() {
+			var i mad.SMInfo
+			ok = mad.StatusOf(b) == 0 && i.Decode(mad.SMPData(b)[:]) == nil // a port without a manager gives a status
+			return i.State, ok
+		}
+	}
+}
+
+// asking keeps 64 requests for paths under way.
+type asking struct {
+	mu    sync.Mutex
+	rates []int // by whole second
+	end   func()
+}
+
+func keepAsking(sim *simfabric.Sim, host string, f *fabric.Fabric) (*asking, error) {
+	c, err := client(sim, host)
+	if err != nil {
+		return nil, err
+	}
+	port, err := c.Port()
+	if err != nil {
+		return nil, err
+	}
+	q := &asking{}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	q.end = func() { cancel(); <-done; c.Close() }
+	self := ib.MakeGID(ib.DefaultPrefix, sim.FindHost(host)[0].PortGUID)
+	fill := func(n int) (p transport.Packet) {
+		p.LID, p.QPN, p.Timeout = port.SMLID, 1, time.Second
+		h := mad.NewSA(mad.MethodGet, mad.AttrPathRecord, uint32(n), mad.CompPRDGID|mad.CompPRSGID|mad.CompPRNumbPath|mad.CompPRReversible)
+		to := ib.MakeGID(ib.DefaultPrefix, f.Ports[f.EndPorts[n*97%len(f.EndPorts)]].GUID)
+		rec := mad.PathRecord{SGID: self, DGID: to, NumbPath: 1, Reversible: true}
+		p.SetMessage(rec.Append(h.Append(p.MAD[:0])), false)
+		return p
+	}
+	go func() {
+		defer close(done)
+		const window = 64
+		in := make([]transport.Packet, window)
+		n, good, since := 0, 0, time.Now()
+		for open := 0; ctx.Err() == nil; {
+			for ; open < window; open++ {
+				p := fill(n)
+				if n++; c.Send(&p) != nil {
+					return
+				}
+			}
+			k, err := c.Recv(ctx, in)
+			if err != nil {
+				return
+			}
+			for i := range in[:k] {
+				if in[i].Err != nil || mad.MethodOf(&in[i].MAD).IsResponse() {
+					open--
+				}
+				if in[i].Err == nil && mad.StatusOf(&in[i].MAD) == 0 {
+					good++
+				}
+			}
+			if time.Since(since) >= time.Second {
+				q.mu.Lock()
+				q.rates = append(q.rates, int(float64(good)/time.Since(since).Seconds()))
+				q.mu.Unlock()
+				good, since = 0, time.Now()
+			}
+		}
+	}()
+	return q, nil
+}
+
+func (q *asking) close() { q.end() }
+
+// reset gives the answers of each second since the last, and begins again.
+func (q *asking) reset() []int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.rates
+	q.rates = nil
+	return l
+}

@@ -48,6 +48,10 @@ deps:
 	  apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
 
+# One processor for each program: two goroutines of a synctest bubble that run their timers at once
+# crash the race detector (golang/go#78156). It compares what is ordered, not what ran at once.
+RACE := -race -cpu 1
+
 # Packages without goroutines in code and tests, as internal/walls checks: the race
 # detector finds nothing there and triples their time.
 SEQUENTIAL := $(addprefix ibnetworkd/,$(shell cat internal/walls/sequential.txt))
@@ -56,7 +60,7 @@ SEQUENTIAL := $(addprefix ibnetworkd/,$(shell cat internal/walls/sequential.txt)
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector where there are goroutines"; \
 	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL); \
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(GO) list ./... | grep -vE '^ibnetworkd/lab($$|/scenario)' | grep -vxF "$$(printf '%s\n' $(SEQUENTIAL))"); \
+	CGO_ENABLED=1 $(GO) test $(RACE) -timeout 20m ./sm/engine $$($(GO) list ./... | grep -vE '^ibnetworkd/lab($$|/scenario)' | grep -vxF "$$(printf '%s\n' $(SEQUENTIAL))"); \
 	echo "== the lab and its scenarios, with nothing beside them"; \
 	GO='$(GO)' lab/test.sh; \
 	printf '== all tests in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))

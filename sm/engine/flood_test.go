@@ -226,7 +226,7 @@ func TestCrowd(t *testing.T) {
 		wg.Go(func() {
 			h := mad.NewSA(mad.MethodGetTable, mad.AttrPathRecord, 1, 0)
 			c.tid = 1
-			p := transport.Packet{LID: mustPort(t, c).SMLID, QPN: 1, Timeout: time.Second, Retries: 60}
+			p := transport.Packet{LID: mustPort(t, c).SMLID, QPN: 1, Timeout: time.Second, Retries: 200}
 			p.SetMessage((&mad.PathRecord{}).Append(h.Append(nil)), false)
 			if err := c.tr.Send(&p); err != nil {
 				return
